@@ -1,0 +1,184 @@
+/// falchion.hpp: the whole public C++ API. It includes no CUDA header, and nothing in it throws.
+///
+/// Letters everywhere: b batch, s sequence, h heads, d head dim; q k v o; lse = log of the sum of exponentials.
+/// Strides are in elements, sizes in bytes, logarithms natural. A problem says what, Plan::make decides how,
+/// Plan::run only does it. What every edge case does is written in docs/contract.md.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#if defined(_WIN32)
+  #define FALCHION_API
+#else
+  #define FALCHION_API __attribute__((visibility("default")))
+#endif
+
+namespace falchion {
+
+enum class DType : std::uint8_t { f32, f16, bf16, e4m3, boolean };
+enum class Backend : std::uint8_t { best, ref, cpu, sm80, sm90 };
+enum class Pass : std::uint8_t { forward, backward };
+enum class Code : std::uint8_t { ok, invalid, unsupported, workspace, device };
+
+/// What every call returns. False on failure; `why` then names the argument, its value and the limit.
+struct [[nodiscard]] Status {
+  Code code = Code::ok;
+  std::string why{};
+  explicit operator bool() const { return code == Code::ok; }
+};
+
+/// A view that owns nothing. q, k, v, o: axes (b, s, h, d). bias, mask, probabilities: axes (b, h_q, s_q, s_k).
+/// lse, row_max: axes (b, h_q, s_q, 1). Strides may be in any order; 0 (broadcast) and negative on inputs only.
+struct Tensor {
+  void* data = nullptr;
+  DType dtype = DType::f32;
+  std::array<std::int64_t, 4> shape{}, stride{};
+
+  /// A dense tensor whose last axis is contiguous, in the order of its axes.
+  static Tensor dense(void* data, DType dtype, std::array<std::int64_t, 4> shape) {
+    return {data, dtype, shape, {shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1}};
+  }
+  /// The same (b, s, h, d) view over memory that lies as (b, h, s, d), PyTorch's order.
+  static Tensor heads_first(void* data, DType dtype, std::array<std::int64_t, 4> shape) {
+    return {data, dtype, shape, {shape[1] * shape[2] * shape[3], shape[3], shape[1] * shape[3], 1}};
+  }
+};
+
+/// Where the diagonal of a band lies when s_q != s_k. There is no default: FlashAttention means bottom_right
+/// (the last query sees the last key), PyTorch's is_causal means top_left (query 0 sees key 0).
+enum class Align : std::uint8_t { unset, bottom_right, top_left };
+
+/// Which keys a query may see. Query i sees key j  <=>  -left <= j - (i + shift) <= right,
+/// where shift = s_k - s_q (bottom_right) or 0 (top_left), with the lengths of that sequence.
+struct Band {
+  static constexpr std::int64_t unbounded = -1;
+  std::int64_t left = unbounded, right = unbounded;  // each unbounded or >= 0
+  Align align = Align::unset;                        // must be set when a side is bounded
+
+  static Band full() { return {}; }
+  static Band causal(Align align) { return {unbounded, 0, align}; }
+  static Band window(std::int64_t left, std::int64_t right, Align align) { return {left, right, align}; }
+  bool operator==(const Band&) const = default;
+};
+
+/// How a score is made: s = softcap(scale * q.k) + alibi + bias, then the mask and the band select.
+struct Score {
+  float scale = 0;    // 0 asks for 1/sqrt(d_qk). Any finite number, negative too
+  float softcap = 0;  // 0 is off; else s -> softcap * tanh(s / softcap); finite, > 0
+  bool operator==(const Score&) const = default;
+};
+
+/// Dropout on the probabilities. Element (b, h, i, j) is kept or dropped by Philox4x32-10 on (seed, offset, b, h, i, j)
+/// alone: the same bits on every backend and tile. LSE is before dropout. p = 1 gives O = 0.
+struct Dropout {
+  float p = 0;  // in [0, 1]
+  std::uint64_t seed = 0, offset = 0;
+  bool operator==(const Dropout&) const = default;
+};
+
+/// Exact softmax attention, O = softmax(S) V. Head h_q/h_k = g query heads share each K/V head (GQA; MQA is h_k = 1).
+struct Attention {
+  DType dtype = DType::bf16;             // of q, k, v and o: f32, f16, bf16
+  std::int64_t b = 1, s_q = 0, s_k = 0;  // packed or used lengths: the longest one allowed
+  std::int64_t h_q = 1, h_k = 1;
+  std::int64_t d_qk = 0, d_v = 0;  // 1 to 256, any number, independent
+  Band band{};
+  Score score{};
+  Dropout dropout{};
+
+  // Which optional operands the run will have.
+  bool packed = false;                  // q, o are (1, total_q, h, d), k, v (1, total_k, h, d), cut by cu_seqlens_q/_k
+  bool used_q = false, used_k = false;  // used lengths, one a sequence
+  bool alibi = false;                   // s -= slope[h] * |i + shift - j|, shift as in Band (bottom_right when unset)
+  bool bias = false;                    // s += bias[b, h, i, j]; f32 or dtype; -inf masks
+  bool mask = false;                    // boolean, true = may be seen
+  bool lse = false, row_max = false, probabilities = false;  // outputs wanted
+  bool operator==(const Attention&) const = default;
+};
+
+/// The tensors of one run. Lengths and pointers below live where the backend lives (host for ref and cpu).
+struct Operands {
+  Tensor q, k, v;        // inputs   (b, s, h, d), last axis contiguous
+  Tensor o;              // output   (b, s_q, h_q, d_v)
+  Tensor lse, row_max;   // outputs  (b, h_q, s_q, 1) f32; packed: (1, h_q, total_q, 1). -inf where no key is seen
+  Tensor probabilities;  // output   (b, h_q, s_q, s_k) f32, before dropout; not with packed
+  Tensor bias, mask;     // inputs   (b, h_q, s_q, s_k), broadcast with stride 0 or extent 1 on b, h_q, s_q
+  const float* alibi = nullptr;                                         // slopes (h_q)
+  const std::int32_t *cu_seqlens_q = nullptr, *cu_seqlens_k = nullptr;  // (b + 1), starts at 0, sorted, ends at total
+  const std::int32_t *used_q = nullptr, *used_k = nullptr;              // (b); rows of o past used_q stay untouched
+};
+
+/// An engine's own thread pool. parallel_for must call task(context, i) once for each i in [0, n), on any threads, and
+/// return when all are done. `threads` is how many may run at once.
+struct Executor {
+  void (*parallel_for)(void* self, int n, void (*task)(void* context, int i), void* context) = nullptr;
+  void* self = nullptr;
+  int threads = 1;
+  bool operator==(const Executor&) const = default;
+};
+
+/// What to plan for.
+struct Target {
+  Backend backend = Backend::best;
+  int threads = 0;      // cpu: how many; 0 = all the process may use (OMP_NUM_THREADS counts)
+  Executor executor{};  // cpu: the pool to run on; none = OpenMP
+  int sm = 0;           // gpu: plan for this architecture (80, 90) though it is not here; 0 = the one present
+  const char* cpu_level =
+      nullptr;  // cpu: this level or none ("amx", "avx512", ...); null = FALCHION_CPU, else the fastest
+  Target() = default;
+  Target(Backend backend) : backend(backend) {}  // NOLINT(google-explicit-constructor): a Backend is a Target
+};
+
+using Stream = void*;  // a cudaStream_t; null for the CPU
+
+/// A decided way to run one problem. Immutable, cheap to copy, shareable between threads: choose once, run often.
+/// Two runs at once need two workspaces.
+class FALCHION_API Plan {
+ public:
+  /// Decides backend, kernel, tile, splits and workspace, or says why not and what the nearest supported thing is.
+  /// Errors: invalid (a bad argument), unsupported (no kernel for it), device.
+  static Status make(const Attention& problem, Pass pass, Target target, Plan* out) noexcept;
+
+  std::size_t workspace_bytes() const noexcept;
+  std::string describe() const;  ///< one line: "attention_forward cpu avx512 bf16 d128 band full tile 256x128 ..."
+  std::string explain()
+      const;  ///< many lines: tiles, memory, threads, roofline, and each rejected path with its reason
+
+  /// Enqueues (on the CPU: runs). No allocation, no synchronisation, safe in a CUDA graph. workspace has at least
+  /// workspace_bytes() bytes, 64-byte aligned. Errors: invalid (a tensor that is not the plan's), workspace, device.
+  Status run(const Operands& operands, void* workspace, std::size_t workspace_bytes,
+             Stream stream = nullptr) const noexcept;
+
+  explicit operator bool() const { return data_ != nullptr; }
+  const struct PlanData* data() const { return data_.get(); }
+
+ private:
+  std::shared_ptr<const struct PlanData> data_;
+};
+
+/// What Plan::make would decide and why, also when it refuses: for `falchion explain` and for bug reports.
+FALCHION_API std::string explain(const Attention& problem, Pass pass, Target target);
+
+/// The one-call form for people in a hurry: takes sizes and flags from the operands, plans, keeps the plan, owns the
+/// workspace. `options` gives what tensors cannot say (band, score, dropout, b for packed); its sizes are ignored.
+FALCHION_API Status attention(const Operands& operands, const Attention& options = {}, Target target = {},
+                              Stream stream = nullptr) noexcept;
+
+/// Merges two partial results over disjoint key sets: o, lse (b, h_q, s_q, 1). Commutative. Two empty states give an
+/// empty state; an lse of +inf or NaN is invalid. o may be o_a or o_b. CPU tensors; dtypes f32, f16, bf16.
+FALCHION_API Status merge(const Tensor& o_a, const Tensor& lse_a, const Tensor& o_b, const Tensor& lse_b,
+                          const Tensor& o, const Tensor& lse) noexcept;
+
+/// Reads the device lengths and reports what kernels would only clamp: cu_seqlens not sorted, not starting at 0, not
+/// ending at the total, longer than s_q or s_k; used lengths below 0 or past the sequence.
+FALCHION_API Status validate_lengths(const Attention& problem, const Operands& operands) noexcept;
+
+/// Version "0.1.0", and what this build can do here: one line each for compiler, CPU levels, GPUs, variants.
+FALCHION_API const char* version() noexcept;
+FALCHION_API std::string build_info();
+
+}  // namespace falchion
