@@ -1,0 +1,58 @@
+// src/policy/dropout.hpp: which probabilities are dropped. Philox4x32-10 (Salmon et al., SC 2011) on (seed, offset, b,
+// h, i, j) alone, so CPU, sm80, sm90 and any tile agree to the bit.
+#pragma once
+
+#include <cstdint>
+
+#include "policy/host_device.hpp"
+
+namespace falchion {
+
+struct Philox {
+  std::uint32_t key[2];
+
+  struct Block {
+    std::uint32_t word[4];
+  };
+
+  FALCHION_HD Block operator()(std::uint32_t c0, std::uint32_t c1, std::uint32_t c2, std::uint32_t c3) const {
+    std::uint32_t k0 = key[0], k1 = key[1];
+    for (int round = 0; round < 10; ++round) {
+      const std::uint64_t a = std::uint64_t{0xD2511F53u} * c0, b = std::uint64_t{0xCD9E8D57u} * c2;
+      c0 = static_cast<std::uint32_t>(b >> 32) ^ c1 ^ k0;
+      c1 = static_cast<std::uint32_t>(b);
+      c2 = static_cast<std::uint32_t>(a >> 32) ^ c3 ^ k1;
+      c3 = static_cast<std::uint32_t>(a);
+      k0 += 0x9E3779B9u;
+      k1 += 0xBB67AE85u;
+    }
+    return {{c0, c1, c2, c3}};
+  }
+};
+
+/// One block of Philox serves four neighbouring keys: counter = (j / 4, i, b * h_q + h, offset), key = seed, with
+/// the offset's high half mixed into the key so that all 64 bits of both count. Word j % 4 belongs to key j.
+struct DropoutMask {
+  Philox philox;
+  std::uint32_t offset_low;
+  std::uint64_t threshold;  // keep when word >= threshold: p at full 32-bit resolution, 2^32 for p = 1
+  float keep_scale;         // 1 / (1 - p), 0 for p = 1
+
+  static FALCHION_HD DropoutMask make(float p, std::uint64_t seed, std::uint64_t offset) {
+    const std::uint32_t high = static_cast<std::uint32_t>(offset >> 32);
+    return {{{static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32) ^ high * 0x9E3779B9u}},
+            static_cast<std::uint32_t>(offset),
+            static_cast<std::uint64_t>(static_cast<double>(p) * 4294967296.0 + 0.5),
+            p < 1 ? 1 / (1 - p) : 0};
+  }
+  /// The four words for keys 4 * (j / 4) .. + 3 of row (b, h, i); bh = b * h_q + h.
+  FALCHION_HD Philox::Block words(std::int64_t bh, std::int64_t i, std::int64_t j) const {
+    return philox(static_cast<std::uint32_t>(j / 4), static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(bh),
+                  offset_low);
+  }
+  FALCHION_HD bool keep(std::int64_t bh, std::int64_t i, std::int64_t j) const {
+    return words(bh, i, j).word[j % 4] >= threshold;
+  }
+};
+
+}  // namespace falchion
