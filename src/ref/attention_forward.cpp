@@ -1,0 +1,177 @@
+// src/ref/attention_forward.cpp: WHAT attention is. cpu/attention_forward.hpp says how, sm90/attention_forward.cuh
+// when. Naive on purpose: two passes over the keys, and mask.keep alone, so that no bug of the tiled kernels can hide
+// here.
+#include "ref/attention_forward.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "policy/dropout.hpp"
+#include "policy/dtype.hpp"
+#include "policy/mask.hpp"
+#include "policy/score.hpp"
+
+namespace falchion::ref {
+namespace {
+
+constexpr int kMaxHeadDim = 256;
+
+/// The index of an axis that may be broadcast: extent 1 serves every index.
+std::int64_t at(const Tensor& x, int axis, std::int64_t i) { return x.shape[axis] == 1 ? 0 : i * x.stride[axis]; }
+std::int64_t at(const Tensor& x, std::int64_t i, std::int64_t j, std::int64_t k, std::int64_t l) {
+  return at(x, 0, i) + at(x, 1, j) + at(x, 2, k) + at(x, 3, l);
+}
+
+float load(const Tensor& x, std::int64_t offset) {
+  if (x.dtype == DType::f32) return static_cast<const float*>(x.data)[offset];
+  const std::uint16_t half = static_cast<const std::uint16_t*>(x.data)[offset];
+  return x.dtype == DType::f16 ? f32_from_f16(half) : f32_from_bf16(half);
+}
+
+double round_as(DType dtype, double x) {
+  if (dtype == DType::f16) return f32_from_f16(f16_from_f32(static_cast<float>(x)));
+  if (dtype == DType::bf16) return f32_from_bf16(bf16_from_f32(static_cast<float>(x)));
+  return x;
+}
+
+void store(const Tensor& x, std::int64_t offset, double value) {
+  const float single = static_cast<float>(value);
+  if (x.dtype == DType::f32) static_cast<float*>(x.data)[offset] = single;
+  if (x.dtype == DType::f16) static_cast<std::uint16_t*>(x.data)[offset] = f16_from_f32(single);
+  if (x.dtype == DType::bf16) static_cast<std::uint16_t*>(x.data)[offset] = bf16_from_f32(single);
+}
+
+/// Where one sequence lies: its rows [begin, begin + length) of batch entry `batch`.
+struct Rows {
+  std::int64_t batch, begin, length;
+};
+
+/// cu: null, or where the packed sequences start. used: null, or the used lengths. capacity: rows of an entry, of them
+/// all when packed.
+Rows rows_of(std::int64_t b, const std::int32_t* cu, const std::int32_t* used, std::int64_t capacity) {
+  Rows rows{b, 0, capacity};
+  if (cu != nullptr) {
+    const std::int64_t begin = std::clamp<std::int64_t>(cu[b], 0, capacity);
+    const std::int64_t end = std::clamp<std::int64_t>(cu[b + 1], begin, capacity);
+    rows = {0, begin, end - begin};
+  }
+  if (used != nullptr) rows.length = std::clamp<std::int64_t>(used[b], 0, rows.length);
+  return rows;
+}
+
+/// One query row: everything that its scores depend on.
+template <class Real>
+struct Query {
+  const Attention& a;
+  const Operands& x;
+  ScoreMod<Real> mod;
+  BandMask mask;
+  DropoutMask dropout;
+  std::int64_t b, h;
+  Rows q_rows, k_rows;
+  std::int64_t i = 0;
+  Real q[kMaxHeadDim] = {};
+
+  std::int64_t h_kv() const { return h / (a.h_q / a.h_k); }  // g query heads share a K/V head
+
+  void load_q(std::int64_t row) {
+    i = row;
+    const std::int64_t offset = at(x.q, q_rows.batch, q_rows.begin + i, h, 0);
+    for (std::int64_t d = 0; d < a.d_qk; ++d) q[d] = load(x.q, offset + at(x.q, 3, d));
+  }
+  bool sees(std::int64_t j) const {
+    if (!mask.keep(i, j)) return false;
+    if (a.mask && static_cast<const unsigned char*>(x.mask.data)[at(x.mask, b, h, i, j)] == 0) return false;
+    return !a.bias || load(x.bias, at(x.bias, b, h, i, j)) != -std::numeric_limits<float>::infinity();
+  }
+  Real score(std::int64_t j) const {
+    const std::int64_t offset = at(x.k, k_rows.batch, k_rows.begin + j, h_kv(), 0);
+    Real dot = 0;
+    for (std::int64_t d = 0; d < a.d_qk; ++d) dot += q[d] * static_cast<Real>(load(x.k, offset + at(x.k, 3, d)));
+    const Real s = mod.apply(dot, static_cast<Real>(i + mask.shift - j));
+    return a.bias ? s + static_cast<Real>(load(x.bias, at(x.bias, b, h, i, j))) : s;
+  }
+  /// The factor dropout puts on key j's probability: 0 or 1 / (1 - p).
+  Real kept(std::int64_t j) const {
+    if (!(a.dropout.p > 0)) return 1;
+    return dropout.keep(b * a.h_q + h, i, j) ? static_cast<Real>(dropout.keep_scale) : 0;
+  }
+};
+
+template <class Real>
+void attend(const Query<Real>& query, Rounding rounding) {
+  const Attention& a = query.a;
+  const Operands& x = query.x;
+  const Real infinity = std::numeric_limits<Real>::infinity();
+  const std::int64_t s_k = query.k_rows.length, row = query.q_rows.begin + query.i;
+
+  Real m = -infinity;  // the largest score; NaN when one is NaN
+  for (std::int64_t j = 0; j < s_k; ++j) {
+    if (!query.sees(j)) continue;
+    const Real s = query.score(j);
+    if (!(s <= m)) m = std::isnan(m) ? m : s;
+  }
+  const bool empty = m == -infinity;  // sees no key, or -inf alone: O = 0, LSE = -inf
+
+  Real l = 0, o[kMaxHeadDim] = {};
+  for (std::int64_t j = 0; j < s_k && !empty; ++j) {
+    if (!query.sees(j)) continue;  // selected out, never multiplied by zero: NaN in V of a masked key stays there
+    const Real p = std::exp(query.score(j) - m);
+    l += p;
+    const Real kept = query.kept(j);
+    if (kept == 0) continue;
+    const Real rounded = static_cast<Real>(round_as(rounding.p, p)) * kept;
+    const std::int64_t offset = at(x.v, query.k_rows.batch, query.k_rows.begin + j, query.h_kv(), 0);
+    for (std::int64_t d = 0; d < a.d_v; ++d) o[d] += rounded * static_cast<Real>(load(x.v, offset + at(x.v, 3, d)));
+  }
+
+  const std::int64_t offset = at(x.o, query.q_rows.batch, row, query.h, 0);
+  for (std::int64_t d = 0; d < a.d_v; ++d)
+    store(x.o, offset + at(x.o, 3, d), round_as(rounding.o, empty ? 0 : o[d] / l));
+  if (a.lse) store(x.lse, at(x.lse, query.q_rows.batch, query.h, row, 0), empty ? -infinity : m + std::log(l));
+  if (a.row_max) store(x.row_max, at(x.row_max, query.q_rows.batch, query.h, row, 0), m);
+  for (std::int64_t j = 0; a.probabilities && j < a.s_k; ++j) {
+    const bool seen = !empty && j < s_k && query.sees(j);
+    store(x.probabilities, at(x.probabilities, query.b, query.h, query.i, j),
+          seen ? std::exp(query.score(j) - m) / l : 0);
+  }
+}
+
+template <class Real>
+void attention_forward(const Attention& a, const Operands& x, Rounding rounding) {
+  const float scale =
+      a.score.scale != 0 ? a.score.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(a.d_qk)));
+  for (std::int64_t b = 0; b < a.b; ++b) {
+    const Rows q_rows = rows_of(b, x.cu_seqlens_q, x.used_q, x.q.shape[1]);
+    const Rows k_rows = rows_of(b, x.cu_seqlens_k, x.used_k, x.k.shape[1]);
+    const std::int64_t shift = a.band.align == Align::top_left ? 0 : k_rows.length - q_rows.length;
+    for (std::int64_t h = 0; h < a.h_q; ++h) {
+      Query<Real> query{.a = a,
+                        .x = x,
+                        .mod = {scale, a.score.softcap, a.alibi ? x.alibi[h] : 0},
+                        .mask = BandMask::make(k_rows.length, shift, a.band.left, a.band.right),
+                        .dropout = DropoutMask::make(a.dropout.p, a.dropout.seed, a.dropout.offset),
+                        .b = b,
+                        .h = h,
+                        .q_rows = q_rows,
+                        .k_rows = k_rows};
+      for (std::int64_t i = 0; i < q_rows.length; ++i) {
+        query.load_q(i);
+        attend(query, rounding);
+      }
+    }
+  }
+}
+
+}  // namespace
+
+void attention_forward(const Attention& problem, const Operands& operands, Rounding rounding) noexcept {
+  if (rounding.single_precision) {
+    attention_forward<float>(problem, operands, rounding);
+  } else {
+    attention_forward<double>(problem, operands, rounding);
+  }
+}
+
+}  // namespace falchion::ref
