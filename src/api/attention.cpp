@@ -1,0 +1,87 @@
+// src/api/attention.cpp: the one-call form. Each thread keeps the plans it used last, and one workspace.
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <new>
+#include <string>
+
+#include "api/check.hpp"
+#include "cpu/levels.hpp"
+#include "falchion/falchion.hpp"
+#include "plan/tiles.hpp"
+
+namespace falchion {
+namespace {
+
+struct FreeAligned {
+  void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{tiles::kAlign}); }
+};
+
+struct Kept {
+  Attention problem;
+  Target target;
+  std::string level;  // by value: what target.cpu_level and FALCHION_CPU said then
+  Plan plan;
+};
+
+struct Cache {
+  std::array<Kept, 8> kept;
+  std::size_t next = 0;
+  std::unique_ptr<std::byte, FreeAligned> workspace;
+  std::size_t bytes = 0;
+
+  Status plan_for(const Attention& problem, const Target& target, const Plan** out) {
+    const char* level = target.cpu_level != nullptr ? target.cpu_level : cpu::level_from_environment();
+    const std::string wanted = level != nullptr ? level : "";
+    for (const Kept& old : kept) {
+      if (!old.plan || !(old.problem == problem) || old.level != wanted || !(old.target.executor == target.executor) ||
+          old.target.backend != target.backend || old.target.threads != target.threads || old.target.sm != target.sm) {
+        continue;
+      }
+      *out = &old.plan;
+      return {};
+    }
+    Plan plan;
+    if (Status status = Plan::make(problem, Pass::forward, target, &plan); !status) return status;
+    Kept& place = kept[next++ % kept.size()];  // the oldest goes
+    place = {problem, target, wanted, std::move(plan)};
+    *out = &place.plan;
+    return {};
+  }
+  void reserve(std::size_t wanted) {
+    if (wanted <= bytes) return;
+    workspace.reset(), bytes = 0;
+    workspace.reset(static_cast<std::byte*>(::operator new (wanted, std::align_val_t{tiles::kAlign})));
+    bytes = wanted;
+  }
+};
+
+/// What the tensors say goes before what the options say.
+Attention problem_of(const Operands& x, const Attention& options) {
+  Attention a = options;
+  a.dtype = x.q.dtype;
+  a.packed = x.cu_seqlens_q != nullptr || x.cu_seqlens_k != nullptr;
+  if (!a.packed) a.b = x.q.shape[0], a.s_q = x.q.shape[1], a.s_k = x.k.shape[1];
+  if (a.packed && a.s_q == 0) a.s_q = x.q.shape[1];  // the longest length: the total is one, if not the best
+  if (a.packed && a.s_k == 0) a.s_k = x.k.shape[1];
+  a.h_q = x.q.shape[2], a.h_k = x.k.shape[2];
+  a.d_qk = x.q.shape[3], a.d_v = x.v.shape[3];
+  a.used_q = x.used_q != nullptr, a.used_k = x.used_k != nullptr;
+  a.alibi = x.alibi != nullptr, a.bias = x.bias.data != nullptr, a.mask = x.mask.data != nullptr;
+  a.lse = x.lse.data != nullptr, a.row_max = x.row_max.data != nullptr,
+  a.probabilities = x.probabilities.data != nullptr;
+  return a;
+}
+
+}  // namespace
+
+Status attention(const Operands& operands, const Attention& options, Target target, Stream stream) noexcept try {
+  thread_local Cache cache;
+  const Plan* plan = nullptr;
+  if (Status status = cache.plan_for(problem_of(operands, options), target, &plan); !status) return status;
+  cache.reserve(plan->workspace_bytes());
+  return plan->run(operands, cache.workspace.get(), cache.bytes, stream);
+} catch (...) { return caught(); }
+
+}  // namespace falchion

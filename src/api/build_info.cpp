@@ -1,0 +1,47 @@
+// src/api/build_info.cpp: what this build is and what it can do here.
+#include <cstring>
+#include <string>
+
+#include "cpu/levels.hpp"
+#include "cpu/threads.hpp"
+#include "falchion/falchion.hpp"
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+
+#if !defined(FALCHION_VERSION)
+  #define FALCHION_VERSION "0.1.0"
+#endif
+
+namespace falchion {
+
+const char* version() noexcept { return FALCHION_VERSION; }
+
+std::string build_info() {
+  std::string out = text("falchion ", version(), "\n");
+#if defined(__VERSION__)
+  out += text("compiler   ", __VERSION__, "\n");
+#endif
+#if defined(FALCHION_OPENMP)
+  out += text("threads    OpenMP, ", cpu::default_threads(), " by default\n");
+#else
+  out += text("threads    std::thread, ", cpu::default_threads(), " by default\n");
+#endif
+  out += "cpu levels ";
+  std::string separator;
+  for (const cpu::Level& level : cpu::cpu_levels()) {
+    out += text(separator, level.name, level.usable ? "" : text(" (no: ", level.why_not, ")"));
+    separator = ", ";
+  }
+  out += "\ngpus       none: this version has no GPU kernels\n";
+  out += text("variants   ", variants().size(), " of ", listed_variants().size(), " rows");
+  const char* level = "";
+  for (const Variant& variant : variants()) {
+    if (std::strcmp(level, variant.level) != 0)
+      out += text("; ", variant.op, " ", name(variant.backend), " ", variant.level, ":");
+    level = variant.level;
+    out += text(" ", name(variant.dtype));
+  }
+  return out + "\n";
+}
+
+}  // namespace falchion

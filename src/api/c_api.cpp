@@ -1,0 +1,262 @@
+// src/api/c_api.cpp: the C shim. Structs are copied over defaults by their size, enums checked, exceptions stopped.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <new>
+#include <string>
+
+#include "api/check.hpp"
+#include "falchion/falchion.h"
+#include "falchion/falchion.hpp"
+
+struct fal_plan {
+  falchion::Plan plan;
+  std::string describe, explain;
+};
+
+namespace falchion {
+namespace {
+
+thread_local char last_why[2048] = "";  // fixed: telling of a failure must not fail
+
+fal_status report(const Status& status) noexcept {
+  const std::size_t length = std::min(status.why.size(), sizeof last_why - 1);
+  std::memcpy(last_why, status.why.data(), length);
+  last_why[length] = '\0';
+  return static_cast<fal_status>(status.code);
+}
+
+template <class Body>
+fal_status guarded(const Body& body) noexcept {
+  try {
+    return report(body());
+  } catch (...) { return report(caught()); }
+}
+
+// ---- C structs -> C++ -----------------------------------------------------------------------------------------------
+
+/// Sizes of the structs in version 0.1, below which no caller can be. They never change; sizeof may grow.
+template <class T>
+constexpr std::size_t kFirstSize = 0;
+template <>
+constexpr std::size_t kFirstSize<fal_attention> = 144;
+template <>
+constexpr std::size_t kFirstSize<fal_operands> = 8 + 9 * sizeof(fal_tensor) + 5 * sizeof(void*);
+template <>
+constexpr std::size_t kFirstSize<fal_executor> = 32;
+template <>
+constexpr std::size_t kFirstSize<fal_target> = 40;
+static_assert(sizeof(void*) != 8 ||
+                  (sizeof(fal_attention) == 144 && sizeof(fal_operands) == 768 && sizeof(fal_executor) == 32 &&
+                   sizeof(fal_target) == 40 && sizeof(fal_tensor) == 80),
+              "a struct changed: append fields, keep the sizes of 0.1 above");
+
+/// Copies what the caller knows of. A newer caller's extra fields must be 0: they ask for something we do not have.
+template <class T>
+bool copy(const char* name, const T* from, T* to, Check* check) {
+  *to = T{};
+  to->size = sizeof(T);
+  if (!check->require(from != nullptr, name, " is null")) return false;
+  const std::size_t size = from->size;
+  if (!check->require(size >= kFirstSize<T> && size <= 65536, name, ".size = ", size, ": it is sizeof(fal_", name,
+                      "), ", sizeof(T), " here")) {
+    return false;
+  }
+  std::memcpy(to, from, std::min(size, sizeof(T)));
+  to->size = sizeof(T);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(from);
+  const bool known =
+      size <= sizeof(T) || std::all_of(bytes + sizeof(T), bytes + size, [](unsigned char x) { return x == 0; });
+  return check->require(known, name, ": made for a newer falchion than ", version(), ", and uses what it added");
+}
+
+/// A number of the caller's as an enum; 255 stands for one that no enum has, once it has been refused by its own name.
+template <class Enum>
+Enum to_enum(const char* name, std::int32_t value, Enum last, Check* check) {
+  const bool known = value >= 0 && value <= static_cast<std::int32_t>(last);
+  check->require(known, name, " = ", value, ": it is 0 to ", static_cast<std::int32_t>(last));
+  return known ? static_cast<Enum>(value) : static_cast<Enum>(255);
+}
+
+Tensor to_tensor(const char* name, const fal_tensor& x, Check* check) {
+  Tensor out;
+  out.data = x.data;
+  out.dtype = to_enum(name, x.dtype, DType::boolean, check);
+  std::copy(x.shape, x.shape + 4, out.shape.begin());
+  std::copy(x.stride, x.stride + 4, out.stride.begin());
+  return out;
+}
+
+Attention to_problem(const fal_attention* from, Check* check) {
+  fal_attention x;
+  if (!copy("attention", from, &x, check)) return {};
+  Attention out;
+  out.dtype = to_enum("dtype", x.dtype, DType::boolean, check);
+  out.b = x.b, out.s_q = x.s_q, out.s_k = x.s_k, out.h_q = x.h_q, out.h_k = x.h_k, out.d_qk = x.d_qk, out.d_v = x.d_v;
+  const bool full = x.band.left == 0 && x.band.right == 0 && x.band.align == FAL_ALIGN_UNSET;
+  if (!full) out.band = {x.band.left, x.band.right, to_enum("band.align", x.band.align, Align::top_left, check)};
+  out.score = {x.scale, x.softcap};
+  out.dropout = {x.dropout, x.dropout_seed, x.dropout_offset};
+  out.packed = x.packed != 0, out.used_q = x.used_q != 0, out.used_k = x.used_k != 0;
+  out.alibi = x.alibi != 0, out.bias = x.bias != 0, out.mask = x.mask != 0;
+  out.lse = x.lse != 0, out.row_max = x.row_max != 0, out.probabilities = x.probabilities != 0;
+  const bool reserved = x.reserved == 0 && x.reserved2 == 0 && x.band.reserved == 0 &&
+                        std::all_of(x.reserved3, x.reserved3 + 7, [](std::uint8_t byte) { return byte == 0; });
+  check->require(reserved, "attention: a reserved field is not 0");
+  return out;
+}
+
+Target to_target(const fal_target* from, Check* check) {
+  Target out;
+  fal_target x;
+  if (from == nullptr || !copy("target", from, &x, check)) return out;
+  out.backend = to_enum("backend", x.backend, Backend::sm90, check);
+  out.threads = x.threads, out.sm = x.sm, out.cpu_level = x.cpu_level;
+  fal_executor executor;
+  if (x.executor != nullptr && copy("executor", x.executor, &executor, check)) {
+    check->require(executor.parallel_for != nullptr, "executor.parallel_for is null");
+    out.executor = {executor.parallel_for, executor.self, executor.threads};
+  }
+  return out;
+}
+
+Operands to_operands(const fal_operands* from, Check* check) {
+  fal_operands x;
+  if (!copy("operands", from, &x, check)) return {};
+  Operands out;
+  out.q = to_tensor("q.dtype", x.q, check), out.k = to_tensor("k.dtype", x.k, check);
+  out.v = to_tensor("v.dtype", x.v, check), out.o = to_tensor("o.dtype", x.o, check);
+  out.lse = to_tensor("lse.dtype", x.lse, check), out.row_max = to_tensor("row_max.dtype", x.row_max, check);
+  out.probabilities = to_tensor("probabilities.dtype", x.probabilities, check);
+  out.bias = to_tensor("bias.dtype", x.bias, check), out.mask = to_tensor("mask.dtype", x.mask, check);
+  out.alibi = x.alibi;
+  out.cu_seqlens_q = x.cu_seqlens_q, out.cu_seqlens_k = x.cu_seqlens_k;
+  out.used_q = x.used_q, out.used_k = x.used_k;
+  return out;
+}
+
+fal_tensor to_c(const Tensor& x) {
+  fal_tensor out{};
+  out.data = x.data, out.dtype = static_cast<std::int32_t>(x.dtype);
+  std::copy(x.shape.begin(), x.shape.end(), out.shape);
+  std::copy(x.stride.begin(), x.stride.end(), out.stride);
+  return out;
+}
+
+/// A text that the caller may read until this thread asks again.
+template <class Make>
+const char* kept_text(std::string* place, const Make& make) noexcept {
+  try {
+    *place = make();
+    return place->c_str();
+  } catch (...) {
+    report(caught());
+    return "";
+  }
+}
+
+}  // namespace
+}  // namespace falchion
+
+using namespace falchion;
+
+fal_attention fal_attention_init(void) {
+  const fal_attention start = FAL_ATTENTION_INIT;
+  return start;
+}
+
+fal_tensor fal_tensor_dense(void* data, int32_t dtype, int64_t b, int64_t s, int64_t h, int64_t d) {
+  fal_tensor out = to_c(Tensor::dense(data, DType::f32, {b, s, h, d}));
+  out.dtype = dtype;
+  return out;
+}
+
+fal_tensor fal_tensor_heads_first(void* data, int32_t dtype, int64_t b, int64_t s, int64_t h, int64_t d) {
+  fal_tensor out = to_c(Tensor::heads_first(data, DType::f32, {b, s, h, d}));
+  out.dtype = dtype;
+  return out;
+}
+
+fal_status fal_plan_make(const fal_attention* problem, int32_t pass, const fal_target* target, fal_plan** out) {
+  return guarded([&]() -> Status {
+    Check check;
+    if (!check.require(out != nullptr, "out is null")) return check.take();
+    *out = nullptr;
+    const Attention a = to_problem(problem, &check);
+    const Target t = to_target(target, &check);
+    const Pass p = to_enum("pass", pass, Pass::backward, &check);
+    if (!check.ok()) return check.take();
+    auto plan = std::make_unique<fal_plan>();
+    if (Status status = Plan::make(a, p, t, &plan->plan); !status) return status;
+    plan->describe = plan->plan.describe(), plan->explain = plan->plan.explain();
+    *out = plan.release();
+    return {};
+  });
+}
+
+void fal_plan_free(fal_plan* plan) { delete plan; }
+size_t fal_plan_workspace(const fal_plan* plan) { return plan != nullptr ? plan->plan.workspace_bytes() : 0; }
+const char* fal_plan_describe(const fal_plan* plan) { return plan != nullptr ? plan->describe.c_str() : "no plan"; }
+const char* fal_plan_explain(const fal_plan* plan) { return plan != nullptr ? plan->explain.c_str() : "no plan"; }
+
+fal_status fal_plan_run(const fal_plan* plan, const fal_operands* operands, void* workspace, size_t workspace_bytes,
+                        void* stream) {
+  return guarded([&]() -> Status {
+    Check check;
+    check.require(plan != nullptr, "plan is null");
+    const Operands x = to_operands(operands, &check);
+    return check.ok() ? plan->plan.run(x, workspace, workspace_bytes, stream) : check.take();
+  });
+}
+
+const char* fal_explain(const fal_attention* problem, int32_t pass, const fal_target* target) {
+  thread_local std::string place;
+  return kept_text(&place, [&] {
+    Check check;
+    const Attention a = to_problem(problem, &check);
+    const Target t = to_target(target, &check);
+    const Pass p = to_enum("pass", pass, Pass::backward, &check);
+    return check.ok() ? explain(a, p, t) : text("refused (invalid): ", check.take().why, "\n");
+  });
+}
+
+fal_status fal_attention_run(const fal_operands* operands, const fal_attention* options, const fal_target* target,
+                             void* stream) {
+  return guarded([&]() -> Status {
+    Check check;
+    const Operands x = to_operands(operands, &check);
+    const Attention a = options != nullptr ? to_problem(options, &check) : Attention{};
+    const Target t = to_target(target, &check);
+    return check.ok() ? attention(x, a, t, stream) : check.take();
+  });
+}
+
+fal_status fal_merge(const fal_tensor* o_a, const fal_tensor* lse_a, const fal_tensor* o_b, const fal_tensor* lse_b,
+                     const fal_tensor* o, const fal_tensor* lse) {
+  return guarded([&]() -> Status {
+    Check check;
+    const auto tensor = [&check](const char* name, const fal_tensor* x) {
+      return check.require(x != nullptr, name, " is null") ? to_tensor(name, *x, &check) : Tensor{};
+    };
+    const Tensor a = tensor("o_a", o_a), la = tensor("lse_a", lse_a), b = tensor("o_b", o_b),
+                 lb = tensor("lse_b", lse_b);
+    const Tensor out = tensor("o", o), out_lse = tensor("lse", lse);
+    return check.ok() ? merge(a, la, b, lb, out, out_lse) : check.take();
+  });
+}
+
+fal_status fal_validate_lengths(const fal_attention* problem, const fal_operands* operands) {
+  return guarded([&]() -> Status {
+    Check check;
+    const Attention a = to_problem(problem, &check);
+    const Operands x = to_operands(operands, &check);
+    return check.ok() ? validate_lengths(a, x) : check.take();
+  });
+}
+
+const char* fal_why(void) { return last_why; }
+const char* fal_version(void) { return version(); }
+const char* fal_build_info(void) {
+  thread_local std::string place;
+  return kept_text(&place, [] { return build_info(); });
+}

@@ -1,0 +1,44 @@
+// src/api/check.hpp: a list of requirements of which the first that fails is told.
+#pragma once
+
+#include <new>
+#include <utility>
+
+#include "falchion/falchion.hpp"
+#include "plan/text.hpp"
+
+namespace falchion {
+
+class Check {
+ public:
+  /// The parts become text only on failure. A later failure never hides an earlier one.
+  template <class... Parts>
+  bool require(bool holds, const Parts&... why) {
+    return holds || refuse(Code::invalid, why...);
+  }
+  template <class... Parts>
+  bool supported(bool holds, const Parts&... why) {
+    return holds || refuse(Code::unsupported, why...);
+  }
+  bool ok() const { return status_.code == Code::ok; }
+  Status take() { return std::move(status_); }
+
+ private:
+  template <class... Parts>
+  bool refuse(Code code, const Parts&... why) {
+    if (ok()) status_ = {code, text(why...)};
+    return false;
+  }
+  Status status_;
+};
+
+/// For catch (...) of a function that must not throw. Each text is short enough to need no memory itself.
+inline Status caught() noexcept {
+  try {
+    throw;
+  } catch (const std::bad_alloc&) { return {Code::device, "out of memory"}; } catch (...) {
+    return {Code::device, "an exception"};
+  }
+}
+
+}  // namespace falchion

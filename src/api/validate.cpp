@@ -1,0 +1,110 @@
+// src/api/validate.cpp: what a problem and a target must be. Tensors: validate_operands.cpp.
+#include "api/validate.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "api/check.hpp"
+
+namespace falchion {
+namespace {
+
+constexpr std::int64_t kMaxHeadDim = 256;
+constexpr std::int64_t kMaxSequence = std::int64_t{1}
+                                      << 30;  // kernels hold a key's index in 32 bits, rounded up to tiles
+constexpr std::int64_t kMaxHeads = std::numeric_limits<std::int32_t>::max();  // b * h_q is a 32-bit counter of Philox
+
+void check_sizes(const Attention& a, Check* check) {
+  const struct {
+    const char* name;
+    std::int64_t value, limit;
+  } sizes[] = {{"b", a.b, kMaxHeads},
+               {"s_q", a.s_q, kMaxSequence},
+               {"s_k", a.s_k, kMaxSequence},
+               {"h_q", a.h_q, kMaxHeads},
+               {"h_k", a.h_k, kMaxHeads}};
+  for (const auto& size : sizes) {
+    check->require(size.value >= 0, size.name, " = ", size.value, ": a size is 0 or more");
+    check->require(size.value <= size.limit, size.name, " = ", size.value, " is over the limit of ", size.limit);
+  }
+  check->require(a.h_k > 0 || a.h_q == 0, "h_k = 0 with h_q = ", a.h_q, ": query heads need a K/V head");
+  check->require(a.h_k <= 0 || a.h_q % a.h_k == 0, "h_q = ", a.h_q, " is not a multiple of h_k = ", a.h_k);
+  const struct {
+    const char* name;
+    std::int64_t value;
+  } dims[] = {{"d_qk", a.d_qk}, {"d_v", a.d_v}};
+  for (const auto& dim : dims) {
+    check->require(dim.value >= 1, dim.name, " = ", dim.value, ": a head dim is 1 to ", kMaxHeadDim);
+    check->supported(dim.value <= kMaxHeadDim, dim.name, " = ", dim.value, " is over the limit of ", kMaxHeadDim);
+  }
+  if (!check->ok()) return;
+  const auto real = [](std::int64_t x) {
+    return static_cast<double>(x);
+  };  // exact enough: the limits are far below 2^63
+  const double heads = real(a.b) * real(a.h_q);
+  check->require(heads <= real(kMaxHeads), "b * h_q = ", a.b, " * ", a.h_q, " is over the limit of ", kMaxHeads);
+  // Every count that a plan makes of this (bytes of packed K, work items, partial results) then fits into 64 bits.
+  const double elements = (heads + real(a.b)) * real(a.s_q + a.s_k + 1) * real(a.d_qk + a.d_v);
+  check->require(elements < 0x1p52, "b * h * s * d overflows: b = ", a.b, ", h_q = ", a.h_q, ", s_q = ", a.s_q,
+                 ", s_k = ", a.s_k);
+}
+
+void check_band(const Band& band, Check* check) {
+  check->require(band.left >= 0 || band.left == Band::unbounded, "band.left = ", band.left,
+                 ": it is 0 or more, or unbounded (-1)");
+  check->require(band.right >= 0 || band.right == Band::unbounded, "band.right = ", band.right,
+                 ": it is 0 or more, or unbounded (-1)");
+  check->require(band.align <= Align::top_left, "band.align = ", static_cast<int>(band.align), " is no Align");
+  const bool bounded = band.left != Band::unbounded || band.right != Band::unbounded;
+  check->require(
+      !bounded || band.align != Align::unset,
+      "band.align is unset: a bounded band needs bottom_right (FlashAttention: the last query sees the last key) "
+      "or top_left (PyTorch: query 0 sees key 0)");
+}
+
+void check_score(const Attention& a, Check* check) {
+  check->require(std::isfinite(a.score.scale), "score.scale = ", a.score.scale,
+                 ": it is a finite number, 0 for 1/sqrt(d_qk)");
+  check->require(std::isfinite(a.score.softcap) && a.score.softcap >= 0, "score.softcap = ", a.score.softcap,
+                 ": it is finite and above 0, or 0 for none");
+  check->require(a.dropout.p >= 0 && a.dropout.p <= 1, "dropout.p = ", a.dropout.p, ": it is in [0, 1]");
+}
+
+}  // namespace
+
+Status validate_problem(const Attention& a, Pass pass) {
+  Check check;
+  check.require(pass <= Pass::backward, "pass = ", static_cast<int>(pass), " is no Pass");
+  check.require(a.dtype <= DType::boolean, "dtype = ", static_cast<int>(a.dtype), " is no DType");
+  check.require(a.dtype != DType::boolean, "dtype = boolean: q, k, v are f32, f16 or bf16");
+  check_sizes(a, &check);
+  check_band(a.band, &check);
+  check_score(a, &check);
+  check.require(!(a.packed && a.probabilities),
+                "probabilities with packed lengths: they are for small unpacked problems");
+  check.supported(a.dtype != DType::e4m3, "dtype = e4m3 is not built yet; nearest: f16, bf16");
+  check.supported(pass == Pass::forward, "pass = backward is not built yet; built: forward");
+  check.supported(!(a.packed && (a.bias || a.mask)), a.bias ? "bias" : "mask",
+                  " with packed lengths is not built; nearest: unpacked (b, s, h, d) with used_q and used_k");
+  return check.take();
+}
+
+Status validate_target(const Target& target) {
+  Check check;
+  check.require(target.backend <= Backend::sm90, "backend = ", static_cast<int>(target.backend), " is no Backend");
+  check.require(target.threads >= 0, "threads = ", target.threads, ": it is 0 (all there are) or more");
+  if (target.executor.parallel_for != nullptr) {
+    check.require(target.executor.threads >= 1, "executor.threads = ", target.executor.threads, ": it is 1 or more");
+  }
+  check.require(target.sm >= 0, "sm = ", target.sm,
+                ": it is 0 (the GPU that is here) or an architecture such as 80, 90");
+  check.supported(target.sm == 0 || target.sm >= 80, "sm = ", target.sm, ": GPUs from sm_80 on; nearest: 80");
+  check.require(target.backend != Backend::sm90 || target.sm == 0 || (target.sm >= 90 && target.sm < 100),
+                "backend = sm90 with sm = ", target.sm, ": its kernels (wgmma, TMA) run on sm_90 alone");
+  check.require(target.sm == 0 || (target.backend != Backend::cpu && target.backend != Backend::ref),
+                "sm = ", target.sm, " with backend = ", name(target.backend), ": sm is for GPU backends");
+  return check.take();
+}
+
+}  // namespace falchion

@@ -1,0 +1,18 @@
+// src/api/validate.hpp: every precondition, once. Each refusal names the argument, its value and the limit.
+#pragma once
+
+#include "falchion/falchion.hpp"
+
+namespace falchion {
+
+/// Is this a problem that means something (else invalid), and one that any backend could have (else unsupported)?
+Status validate_problem(const Attention& problem, Pass pass);
+
+/// Backend, thread count, executor, architecture.
+Status validate_target(const Target& target);
+
+/// Are these the tensors of that problem: the flags' operands and no others, shapes, dtypes, strides, alignment, and
+/// outputs that overlap nothing? Reads no element. Allocates nothing unless it refuses.
+Status validate_operands(const Attention& problem, const Operands& operands);
+
+}  // namespace falchion

@@ -1,0 +1,86 @@
+// src/plan/attention_launch.cpp: hands a plan over. It decides nothing.
+#include "plan/attention_launch.hpp"
+
+#include <algorithm>
+
+#include "cpu/threads.hpp"
+#include "plan/tiles.hpp"
+
+namespace falchion {
+namespace {
+
+/// An axis of one element may have any stride: as a broadcast it is 0, and the last axis stays contiguous.
+cpu::View view_of(const Tensor& x) {
+  cpu::View view{x.data, {}};
+  for (int axis = 0; axis < 4; ++axis) view.stride[axis] = x.shape[axis] != 1 ? x.stride[axis] : axis == 3 ? 1 : 0;
+  return view;
+}
+
+/// bias, mask: an extent of 1 is broadcast, on the keys too.
+cpu::View broadcast_view_of(const Tensor& x) {
+  cpu::View view = view_of(x);
+  if (x.shape[3] == 1) view.stride[3] = 0;
+  return view;
+}
+
+void set_operands(const Attention& problem, const Operands& x, cpu::AttentionArgs* args) {
+  args->q = view_of(x.q), args->k = view_of(x.k), args->v = view_of(x.v), args->o = view_of(x.o);
+  if (problem.lse) args->lse = view_of(x.lse);
+  if (problem.row_max) args->row_max = view_of(x.row_max);
+  if (problem.probabilities) args->probabilities = view_of(x.probabilities);
+  if (problem.bias) args->bias = broadcast_view_of(x.bias);
+  if (problem.mask) args->mask = broadcast_view_of(x.mask);
+  args->bias_f32 = x.bias.dtype == DType::f32;
+  args->alibi = problem.alibi ? x.alibi : nullptr;
+  if (problem.packed) {
+    args->cu_q = x.cu_seqlens_q, args->cu_k = x.cu_seqlens_k;
+    args->total_q = x.q.shape[1],
+    args->total_k = std::min(x.k.shape[1], args->total_k);  // no more than the workspace holds
+  }
+  args->used_q = problem.used_q ? x.used_q : nullptr;
+  args->used_k = problem.used_k ? x.used_k : nullptr;
+}
+
+constexpr std::size_t aligned(std::size_t bytes) { return (bytes + tiles::kAlign - 1) / tiles::kAlign * tiles::kAlign; }
+
+}  // namespace
+
+WorkspaceLayout workspace_layout(const cpu::Memory& memory, int threads) noexcept {
+  WorkspaceLayout layout{};
+  layout.packed_v = aligned(memory.packed_k);
+  layout.scratch = layout.packed_v + aligned(memory.packed_v);
+  layout.scratch_stride = aligned(memory.scratch);
+  layout.partials = layout.scratch + layout.scratch_stride * static_cast<std::size_t>(threads);
+  layout.total = layout.partials + aligned(memory.partials);
+  return layout;
+}
+
+cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void* workspace) noexcept {
+  const Attention& problem = plan.problem;
+  cpu::AttentionArgs args;
+  args.b = problem.b, args.s_q = problem.s_q, args.s_k = problem.s_k;
+  args.h_q = problem.h_q, args.h_k = problem.h_k, args.d_qk = problem.d_qk, args.d_v = problem.d_v;
+  args.packed = problem.packed;
+  if (problem.packed) args.total_q = problem.b * problem.s_q, args.total_k = problem.b * problem.s_k;
+  args.left = problem.band.left, args.right = problem.band.right;
+  args.top_left = problem.band.align == Align::top_left;
+  args.scale = problem.score.scale, args.softcap = problem.score.softcap;
+  args.dropout = problem.dropout.p, args.seed = problem.dropout.seed, args.offset = problem.dropout.offset;
+  if (operands != nullptr) set_operands(problem, *operands, &args);
+
+  const Executor& executor = plan.target.executor;
+  args.pool = executor.parallel_for != nullptr ? cpu::Pool{executor.parallel_for, executor.self}
+                                               : cpu::default_pool(plan.threads);
+  args.threads = plan.threads, args.rows = plan.rows, args.keys = plan.keys;
+  args.splits = plan.splits, args.decode = plan.decode;
+  if (workspace != nullptr) {
+    const WorkspaceLayout layout = workspace_layout(plan.memory, plan.threads);
+    auto* base = static_cast<std::byte*>(workspace);
+    args.packed_k = base, args.packed_v = base + layout.packed_v;
+    args.scratch = base + layout.scratch, args.scratch_bytes = layout.scratch_stride;
+    args.partials = reinterpret_cast<float*>(base + layout.partials);
+  }
+  return args;
+}
+
+}  // namespace falchion

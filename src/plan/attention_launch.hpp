@@ -1,0 +1,20 @@
+// src/plan/attention_launch.hpp: a plan and its operands -> what a CPU kernel is handed.
+#pragma once
+
+#include "cpu/attention_args.hpp"
+#include "falchion/falchion.hpp"
+#include "plan/plan_data.hpp"
+
+namespace falchion {
+
+/// operands null: sizes only, for AttentionKernel::memory (packed totals are then their upper bounds b * s).
+/// workspace null: no place for anything yet. Allocates nothing.
+cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void* workspace) noexcept;
+
+/// The parts of the workspace in order, each 64-byte aligned: packed K, packed V, scratch of each thread, partials.
+struct WorkspaceLayout {
+  std::size_t packed_v, scratch, scratch_stride, partials, total;  // offsets in bytes; packed K lies at 0
+};
+WorkspaceLayout workspace_layout(const cpu::Memory& memory, int threads) noexcept;
+
+}  // namespace falchion

@@ -1,0 +1,145 @@
+// src/plan/explain.cpp: the plan, in words. describe() is one line, explain() the whole story; both are tested as text.
+#include <algorithm>
+
+#include "plan/attention_launch.hpp"
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+#include "plan/tiles.hpp"
+#include "plan/work.hpp"
+
+namespace falchion {
+namespace {
+
+std::string band_text(const Band& band) {
+  if (band.left < 0 && band.right < 0) return "full";
+  const auto side = [](std::int64_t x) { return x < 0 ? std::string("unbounded") : std::to_string(x); };
+  if (band.left < 0 && band.right == 0) return text("causal(", name(band.align), ")");
+  return text("window(", side(band.left), ", ", side(band.right), ", ", name(band.align), ")");
+}
+
+std::string level_text(const PlanData& plan) {
+  return plan.variant == nullptr ? name(plan.backend) : text(name(plan.backend), " ", plan.variant->level);
+}
+
+std::string score_text(const Attention& a) {
+  std::string out = text("scale ", a.score.scale);
+  if (a.score.softcap > 0) out += text(", softcap ", a.score.softcap);
+  if (a.alibi) out += ", ALiBi slopes";
+  if (a.bias) out += ", bias";
+  if (a.mask) out += ", boolean mask";
+  if (a.dropout.p > 0)
+    out += text(", dropout ", a.dropout.p, " (seed ", a.dropout.seed, ", offset ", a.dropout.offset, ")");
+  return out;
+}
+
+/// One line of the story: the heading in a column of its own.
+void line(std::string* out, std::string_view heading, std::string_view body) {
+  *out += heading;
+  out->append(heading.size() < 12 ? 12 - heading.size() : 1, ' ');
+  *out += text(body, "\n");
+}
+
+void explain_problem(const PlanData& plan, std::string* out) {
+  const Attention& a = plan.problem;
+  line(out, "problem",
+       text("attention_", name(plan.pass), " ", name(a.dtype), ": b ", a.b, ", s_q ", a.s_q, ", s_k ", a.s_k, ", h_q ",
+            a.h_q, ", h_k ", a.h_k, ", d_qk ", a.d_qk, ", d_v ", a.d_v));
+  line(out, "band",
+       text(band_text(a.band), a.band.left < 0 && a.band.right < 0 ? ""
+                               : a.band.align == Align::top_left   ? ": query 0 stands at key 0"
+                                                                   : ": the last query stands at the last key"));
+  line(out, "score", score_text(a));
+  std::string with = a.packed ? "packed lengths" : "";
+  const auto also = [&with](bool there, const char* what) {
+    if (there) with += text(with.empty() ? "" : ", ", what);
+  };
+  also(a.used_q, "used_q"), also(a.used_k, "used_k"), also(a.lse, "lse"), also(a.row_max, "row_max");
+  also(a.probabilities, "probabilities");
+  if (!with.empty()) line(out, "with", with);
+
+  const double pairs = visible_pairs(a), all = static_cast<double>(a.s_q) * static_cast<double>(a.s_k);
+  const double flops = attention_flops(a), bytes = attention_bytes(a);
+  line(out, "work",
+       text(scaled_text(flops, "flop"), ", ", all > 0 ? text(100 * pairs / all) : "100", " % of s_q x s_k seen; ",
+            bytes_text(bytes), " if each tensor moves once: ", scaled_text(bytes > 0 ? flops / bytes : 0, "flop/B")));
+}
+
+std::string tiles_text(const PlanData& plan) {
+  const std::int64_t g = plan.problem.h_q / plan.problem.h_k;
+  std::string out = text(plan.rows, " rows x ", plan.keys, " keys");
+  if (g > 1) out += text("; the ", g, " query heads of a K/V head are rows of one item");
+  if (plan.decode)
+    return text(out, "; decode: at most ", tiles::kDecodeRows,
+                " rows a K/V head, so lanes are head dims and K, V are not packed");
+  if (plan.rows == tiles::kMaxRows) return text(out, "; as many rows as the L2 holds");
+  return text(out, "; fewer than ", tiles::kMaxRows, " rows, for ",
+              plan.problem.s_q * g <= plan.rows ? "there are no more"
+                                                : text("at least ", tiles::kItemsPerThread, " items a thread"));
+}
+
+void explain_cpu(const PlanData& plan, std::string* out) {
+  if (plan.items == 0) return line(out, "tiles", "none: the problem is empty");
+  line(out, "tiles", tiles_text(plan));
+  const std::int64_t parts = plan.items * plan.splits, rounds = (parts + plan.threads - 1) / plan.threads;
+  line(out, "threads",
+       text(plan.threads, plan.target.executor.parallel_for != nullptr ? " of the caller's pool" : "", "; ", parts,
+            " items, ", rounds, " a thread at most: ", 100 * parts / (rounds * plan.threads), " % busy"));
+  if (plan.splits > 1) {
+    line(out, "splits",
+         text(plan.splits, ": ", plan.items,
+              " items would leave threads idle, so the keys are cut and merged by their LSE"));
+  }
+  const cpu::Memory& m = plan.memory;
+  std::string parts_text = text("scratch ", plan.threads, " x ", bytes_text(static_cast<double>(m.scratch)));
+  if (m.packed_k > 0) {
+    parts_text = text("packed K ", bytes_text(static_cast<double>(m.packed_k)), ", packed V ",
+                      bytes_text(static_cast<double>(m.packed_v)), ", ", parts_text);
+  }
+  if (m.partials > 0) parts_text += text(", partial results ", bytes_text(static_cast<double>(m.partials)));
+  line(out, "workspace", text(bytes_text(static_cast<double>(plan.workspace)), ": ", parts_text));
+}
+
+void explain_paths(const PlanData& plan, const std::string& taken, std::string* out) {
+  *out += "paths\n";
+  std::size_t width = taken.size();
+  for (const Rejected& path : plan.rejected) width = std::max(width, path.path.size());
+  const auto row = [&](const std::string& path, const std::string& reason) {
+    *out += text("  ", path, std::string(width - path.size() + 2, ' '), reason, "\n");
+  };
+  for (const Rejected& path : plan.rejected) row(path.path, path.reason);
+  if (!taken.empty()) row(taken, "taken");
+}
+
+}  // namespace
+
+std::string describe(const PlanData& plan) {
+  const Attention& a = plan.problem;
+  std::string out = text("attention_", name(plan.pass), " ", level_text(plan), " ", name(a.dtype), " d", a.d_qk, " dv",
+                         a.d_v, " band ", band_text(a.band));
+  if (plan.backend == Backend::cpu) {
+    out += text(" rows ", plan.rows, " keys ", plan.keys, " threads ", plan.threads, " splits ", plan.splits,
+                plan.decode ? " decode" : "");
+  }
+  return text(out, " ws ", bytes_text(static_cast<double>(plan.workspace)));
+}
+
+std::string explain(const PlanData& plan) {
+  std::string out;
+  explain_problem(plan, &out);
+  line(&out, "decision",
+       plan.backend == Backend::ref ? "ref: the definition in double, naive, one thread" : level_text(plan));
+  if (plan.backend == Backend::cpu) explain_cpu(plan, &out);
+  explain_paths(plan, text(level_text(plan), plan.backend == Backend::ref ? "" : text(" ", name(plan.problem.dtype))),
+                &out);
+  return out;
+}
+
+std::string explain(const PlanData& plan, const Status& refusal) {
+  std::string out;
+  if (refusal.code != Code::invalid) explain_problem(plan, &out);  // of an invalid one nothing can be counted
+  line(&out, "decision", text("refused (", name(refusal.code), "): ", refusal.why));
+  if (!plan.rejected.empty()) explain_paths(plan, "", &out);
+  return out;
+}
+
+}  // namespace falchion

@@ -1,0 +1,57 @@
+// src/plan/plan_data.hpp: everything a plan decided, in the open. Plain C++, prints itself.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cpu/attention_args.hpp"
+#include "falchion/falchion.hpp"
+
+namespace falchion {
+
+struct PlanData;
+
+/// One kernel instance of variants.def that is built into this library.
+struct Variant {
+  const char* op;  // "attention_forward"
+  Backend backend;
+  const char* level;  // cpu: "amx", "avx512", ...; gpu: "sm80", ...; ref: "any"
+  DType dtype;
+  int d;                            // head dim; 0 = any
+  const cpu::AttentionKernel* cpu;  // backend cpu, else null
+};
+std::span<const Variant> variants();          // what this build has, in the order of variants.def
+std::span<const Variant> listed_variants();   // every row of variants.def; cpu is null in all of them
+const Variant* built(const Variant& listed);  // the row of variants() that a listed one became, or null
+
+struct Rejected {
+  std::string path, reason;  // "cpu amx bf16", "this CPU has no AMX"
+};
+
+struct PlanData {
+  Attention problem;  // with scale resolved (never 0 meaning 1/sqrt(d))
+  Pass pass = Pass::forward;
+  Target target;
+  Backend backend = Backend::ref;
+  const Variant* variant = nullptr;  // null for ref
+  std::vector<Rejected> rejected;    // paths considered before the one taken, with the reason
+
+  // cpu
+  int threads = 1, rows = 0, keys = 0, splits = 1;
+  std::int64_t items = 0;  // blocks of rows, over all K/V heads; splits of each
+  bool decode = false;
+  cpu::Memory memory{};
+  std::size_t workspace = 0;  // bytes, total
+};
+
+/// Chooses for one problem that validate_problem() has passed (src/api/validate.hpp). On refusal out->rejected tells
+/// every path's reason; the rest of out is then for explain() alone.
+Status plan_attention(const Attention& problem, Pass pass, const Target& target, PlanData* out);
+
+std::string describe(const PlanData& plan);
+std::string explain(const PlanData& plan);                         // of a plan that was made
+std::string explain(const PlanData& plan, const Status& refusal);  // of one that was not: why, and every path
+
+}  // namespace falchion

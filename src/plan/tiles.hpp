@@ -1,0 +1,30 @@
+// src/plan/tiles.hpp: the numbers behind the plan's decisions, in one place. Lengths are in rows and keys.
+#pragma once
+
+#include <cstdint>
+
+namespace falchion::tiles {
+
+// A work item is a block of query rows of one K/V head, the g query heads of a GQA group packed into rows: it reads
+// each block of K and V once for all of them. 256 rows x d_v f32 of O (128 KB at 128) still lie in the L2 beside K and
+// V.
+inline constexpr int kMaxRows = 256;
+// Shorter items pay for K and V too often, so balance does not cut below this.
+inline constexpr int kMinRows = 64;
+// Items a thread should get, so that an uneven last round (causal, ragged) costs little.
+inline constexpr int kItemsPerThread = 4;
+
+// Up to this many rows a K/V head the decode kernel runs: its lanes are head dims, it reads K and V as they lie.
+inline constexpr int kDecodeRows = 8;
+
+// Keys are split when threads would idle otherwise: below this share of threads busy on average.
+inline constexpr double kBalance = 0.9;
+inline constexpr std::int64_t kKeysPerSplit = 512;  // a part shorter than this is not worth its merge
+inline constexpr int kMaxSplits = 64;
+
+// Starting a thread's work costs some microseconds; below this many flop it does not pay.
+inline constexpr double kFlopPerThread = 1e6;
+
+inline constexpr std::int64_t kAlign = 64;  // bytes: a cache line, an AMX row
+
+}  // namespace falchion::tiles

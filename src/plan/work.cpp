@@ -1,0 +1,49 @@
+// src/plan/work.cpp: see work.hpp. In double: sizes may be anything.
+#include "plan/work.hpp"
+
+#include "plan/text.hpp"
+
+namespace falchion {
+namespace {
+
+/// Sum over t <= x of clamp(t, 0, s).
+double clamped_sum(double x, double s) {
+  if (x <= 0) return 0;
+  return x <= s ? x * (x + 1) / 2 : s * (s + 1) / 2 + (x - s) * s;
+}
+
+/// Pairs with j - (i + shift) <= bound.
+double pairs_up_to(double s_q, double s_k, double shift, double bound) {
+  const double first = shift + bound + 1;  // keys that query 0 sees, before clamping
+  return clamped_sum(first + s_q - 1, s_k) - clamped_sum(first - 1, s_k);
+}
+
+}  // namespace
+
+double visible_pairs(const Attention& a) {
+  const double s_q = static_cast<double>(a.s_q), s_k = static_cast<double>(a.s_k);
+  const double shift = a.band.align == Align::top_left ? 0 : s_k - s_q;
+  const double below = a.band.right < 0 ? s_q * s_k : pairs_up_to(s_q, s_k, shift, static_cast<double>(a.band.right));
+  const double before = a.band.left < 0 ? 0 : pairs_up_to(s_q, s_k, shift, -static_cast<double>(a.band.left) - 1);
+  return below > before ? below - before : 0;
+}
+
+double attention_flops(const Attention& a) {
+  return 2.0 * static_cast<double>(a.d_qk + a.d_v) * static_cast<double>(a.b) * static_cast<double>(a.h_q) *
+         visible_pairs(a);
+}
+
+double attention_bytes(const Attention& a) {
+  const double element = static_cast<double>(size_of(a.dtype)), d = static_cast<double>(a.d_qk + a.d_v);
+  const double q_rows = static_cast<double>(a.b) * static_cast<double>(a.s_q) * static_cast<double>(a.h_q);
+  const double k_rows = static_cast<double>(a.b) * static_cast<double>(a.s_k) * static_cast<double>(a.h_k);
+  const double scores = q_rows * static_cast<double>(a.s_k);
+  double bytes = (q_rows + k_rows) * d * element;
+  bytes += q_rows * 4 * ((a.lse ? 1 : 0) + (a.row_max ? 1 : 0));
+  if (a.probabilities) bytes += scores * 4;
+  if (a.bias) bytes += scores * element;
+  if (a.mask) bytes += scores;
+  return bytes;
+}
+
+}  // namespace falchion
