@@ -1,0 +1,80 @@
+// src/blocks/amx_tiles.hpp: the eight AMX tile registers, 16 rows of 64 bytes each, and the six instructions we use.
+// At the level amx_emulated the same names work on plain memory, so that the AMX kernel is tested where no AMX is.
+// Source: Intel 64 and IA-32 SDM volume 2, TILELOADD, TILESTORED, TDPBF16PS, LDTILECFG.
+#pragma once
+
+#include "blocks/level.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+inline constexpr int kTileRows = 16, kTileBytes = 1024;
+
+#ifndef FALCHION_LEVEL_AMX_EMULATED
+
+struct TileScope {  // this thread's tile registers, configured as 8 x (16 rows x 64 bytes), for as long as it lives
+  TileScope() {
+    struct alignas(64) {
+      std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      std::uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+      std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+    } config;
+    asm volatile("ldtilecfg %0" ::"m"(config));
+  }
+  ~TileScope() { asm volatile("tilerelease" :::); }
+  TileScope(const TileScope&) = delete;
+  TileScope& operator=(const TileScope&) = delete;
+};
+
+template <int kTile>
+FALCHION_INLINE void tile_zero() {
+  asm volatile("tilezero %%tmm%c0" ::"i"(kTile));
+}
+template <int kTile>
+FALCHION_INLINE void tile_load(const void* p, std::int64_t stride = 64) {
+  asm volatile("tileloadd (%1,%2,1), %%tmm%c0" ::"i"(kTile), "r"(p), "r"(stride) : "memory");
+}
+template <int kTile>
+FALCHION_INLINE void tile_store(void* p, std::int64_t stride) {
+  asm volatile("tilestored %%tmm%c0, (%1,%2,1)" ::"i"(kTile), "r"(p), "r"(stride) : "memory");
+}
+/// tile C += A B: C (16, 16) f32, A (16, 32) bf16, B (16 pairs, 16, 2) bf16.
+template <int kC, int kA, int kB>
+FALCHION_INLINE void tile_dot() {
+  asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
+}
+
+#else
+
+struct TileScope {
+  TileScope() {}
+};
+
+inline thread_local std::uint32_t emulated_tile[8][16][16];
+
+template <int kTile>
+void tile_zero() {
+  std::memset(emulated_tile[kTile], 0, kTileBytes);
+}
+template <int kTile>
+void tile_load(const void* p, std::int64_t stride = 64) {
+  for (int r = 0; r < 16; ++r) std::memcpy(emulated_tile[kTile][r], static_cast<const char*>(p) + r * stride, 64);
+}
+template <int kTile>
+void tile_store(void* p, std::int64_t stride) {
+  for (int r = 0; r < 16; ++r) std::memcpy(static_cast<char*>(p) + r * stride, emulated_tile[kTile][r], 64);
+}
+template <int kC, int kA, int kB>
+void tile_dot() {
+  for (int m = 0; m < 16; ++m) {
+    __m512 sum = _mm512_loadu_ps(emulated_tile[kC][m]);
+    for (int k = 0; k < 16; ++k) {
+      const auto a = (__m512bh)_mm512_set1_epi32(static_cast<int>(emulated_tile[kA][m][k]));
+      sum = _mm512_dpbf16_ps(sum, a, (__m512bh)_mm512_loadu_si512(emulated_tile[kB][k]));
+    }
+    _mm512_storeu_ps(emulated_tile[kC][m], sum);
+  }
+}
+
+#endif
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

@@ -1,0 +1,376 @@
+// src/blocks/engine_amx.hpp: the two products of attention on AMX tiles, in steps small enough to hide under softmax.
+// S^T (keys, kM) = K Q^T: operand A is K as it lies, operand B is Q^T in pairs of dims.
+// O^T (d_v, kM) += V^T P^T: operand A is V^T, operand B is P^T in pairs of keys: two rows of S^T, interleaved.
+// A step is one k-slice of a 2 x 2 block of C tiles: 4 loads, 4 products, 64 cycles of the AMX unit, which runs beside
+// the vector units: softmax calls step() every few vectors and the core overlaps the two streams out of order.
+#pragma once
+
+#include "blocks/amx_tiles.hpp"
+#include "blocks/arena.hpp"
+#include "blocks/rows.hpp"
+#include "blocks/split_bf16.hpp"
+#include "blocks/step.hpp"
+#include "blocks/transpose.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+template <class T>
+class AmxEngine {
+ public:
+  using Bits = typename T::Bits;
+  using Scope = TileScope;
+  static constexpr bool kOverlap = true, kPacked = true;
+  static constexpr int kPartsT = kParts<T>, kProductsT = kProducts<T>;
+
+  // ---- K and V in tile order, packed once for all query rows -------------------------------------------------------
+  // K block: (keys / 16, parts, d / 32) tiles, then a flag a key. V block: (d_v / 16, parts, keys / 32) tiles, flags.
+  static FALCHION_INLINE std::int64_t output_rows(const AttentionArgs& a) { return round_up(a.d_v, 32); }
+  static FALCHION_INLINE std::int64_t k_slices(const AttentionArgs& a) { return ceil_div(a.d_qk, 32); }
+  static FALCHION_INLINE std::int64_t k_bytes(const AttentionArgs& a) {
+    return a.keys / 16 * kPartsT * k_slices(a) * kTileBytes + flag_bytes(a);
+  }
+  static FALCHION_INLINE std::int64_t v_bytes(const AttentionArgs& a) {
+    return output_rows(a) / 16 * kPartsT * (a.keys / 32) * kTileBytes + flag_bytes(a);
+  }
+  static FALCHION_INLINE std::int64_t flag_bytes(const AttentionArgs& a) {  // the last 64: any?
+    return round_up(a.keys, 64) + 64;
+  }
+  static Memory packed_memory(const AttentionArgs& a) {
+    const std::int64_t blocks = (a.packed ? a.total_k / a.keys + a.b : a.b * ceil_div(a.s_k, a.keys)) * a.h_k;
+    Memory m;
+    m.packed_k = static_cast<std::size_t>(blocks * k_bytes(a));
+    m.packed_v = static_cast<std::size_t>(blocks * v_bytes(a));
+    return m;
+  }
+  static FALCHION_INLINE std::int64_t block_index(const AttentionArgs& a, const Sequence& s, std::int64_t b,
+                                                  std::int64_t hk, std::int64_t block) {
+    const std::int64_t start = a.packed ? s.k_begin / a.keys + b : b * ceil_div(a.s_k, a.keys);
+    return (start + block) * a.h_k + hk;
+  }
+  /// Packs one block of one K/V head.
+  static void pack(const AttentionArgs& a, const Sequence& s, std::int64_t b, std::int64_t hk, std::int64_t block) {
+    TileRows rows{};
+    rows.sequence = s, rows.hk = hk;
+    const std::int64_t index = block_index(a, s, b, hk, block), key0 = block * a.keys;
+    pack_k(a, rows, key0, a.packed_k + index * k_bytes(a));
+    pack_v(a, rows, key0, a.packed_v + index * v_bytes(a));
+  }
+
+  AmxEngine(const AttentionArgs& a, Arena& arena, int tiles)
+      : a_(a),
+        slices_(k_slices(a)),
+        q_bytes_(2 * kPartsT * slices_ * kTileBytes),
+        k_bytes_(k_bytes(a)),
+        v_bytes_(v_bytes(a)),
+        k_stride_(a.h_k * k_bytes_),
+        v_stride_(a.h_k * v_bytes_) {
+    q_ = arena.take<std::byte>(tiles * q_bytes_);
+    spoiled_q_ = arena.take<std::uint8_t>(tiles * kM);
+  }
+  static FALCHION_INLINE std::int64_t p_floats(const AttentionArgs& a) { return a.keys * kM * kPartsT / 2; }
+  static FALCHION_INLINE int chunk_keys(const AttentionArgs&) { return 64; }  // 2 x 8 KB of S in L1
+  static FALCHION_INLINE int value_groups(const AttentionArgs& a) { return static_cast<int>(output_rows(a) / 32); }
+
+  void start_item(const TileRows* tiles) {
+    tiles_ = tiles;
+    const std::int64_t index = block_index(a_, tiles->sequence, tiles->b, tiles->hk, 0);
+    k_first_ = a_.packed_k + index * k_bytes_;
+    v_first_ = a_.packed_v + index * v_bytes_;
+  }
+  void load_q(int tile) {  // (2 halves, parts, d / 32) tiles of (16 pairs of dims, 16 rows, 2)
+    const TileRows& t = tiles_[tile];
+    for (int half = 0; half < 2; ++half) {
+      for (std::int64_t slice = 0; slice < slices_; ++slice) {
+        __m512i row[kPartsT][16];
+        for (int i = 0; i < 16; ++i) {
+          const int lane = half * 16 + i;
+          if (slice == 0) spoiled_q_[tile * kM + lane] = 0;
+          __m256i low[kPartsT] = {}, high[kPartsT] = {};
+          if (lane < t.count) {
+            const Bits* q = t.row<const Bits>(a_.q, lane) + slice * 32;
+            const std::int64_t n = a_.d_qk - slice * 32;
+            if (load_pair(q, n, low, high) != 0) spoiled_q_[tile * kM + lane] = 1;
+          }
+          for (int p = 0; p < kPartsT; ++p) row[p][i] = join(low[p], high[p]);
+        }
+        for (int p = 0; p < kPartsT; ++p) {
+          transpose_16x16(row[p]);
+          auto* out =
+              reinterpret_cast<__m512i*>(q_ + tile * q_bytes_ + ((half * kPartsT + p) * slices_ + slice) * kTileBytes);
+          for (int i = 0; i < 16; ++i) _mm512_store_si512(out + i, row[p][i]);
+        }
+      }
+    }
+  }
+
+  // ---- the products ------------------------------------------------------------------------------------------------
+  void start_scores(const Chunk& chunk, float* S) {
+    const std::int64_t row = kPartsT * slices_ * kTileBytes;
+    scores_ = {k_block(chunk) + chunk.begin / 16 * row,
+               q_ + chunk.tile * q_bytes_,
+               S,
+               slices_ * kTileBytes,
+               row,
+               slices_,
+               chunk.keys() / 32};
+    if (values_.groups == 0) open_group<false>(scores_);
+  }
+  void start_values(const Step& step, const float* P, float* O, int first, int end) {
+    if (first >= end) return;
+    const std::int64_t slices = a_.keys / 32, row = kPartsT * slices * kTileBytes;
+    const std::int64_t start = step.first / 32 * kTileBytes;
+    values_ = {v_block(step) + start + first * 2 * row,
+               reinterpret_cast<const std::byte*>(P) + start,
+               O + first * 32 * kM,
+               slices * kTileBytes,
+               row,
+               (step.end - step.first) / 32,
+               end - first};
+    open_group<true>(values_);
+  }
+  FALCHION_INLINE int steps() const {
+    return static_cast<int>(values_.groups * values_.slices + scores_.groups * scores_.slices) * kProductsT;
+  }
+  FALCHION_INLINE void step() {
+    prefetch_.step();
+    if (values_.groups > 0) {
+      advance<true>(values_);
+    } else if (scores_.groups > 0) {
+      advance<false>(scores_);
+    }
+  }
+  /// Starts fetching into L2 share `index` of `count` of the next block's K and V, a few lines at each step: from L3
+  /// they would come at a third of the speed that the products need.
+  void start_prefetch(const Step& step, int index, int count) {
+    const bool last = (step.block + 1) * a_.keys >= tiles_[step.tile].sequence.k_len;
+    const std::int64_t k_share = k_bytes_ / count, v_share = v_bytes_ / count;
+    prefetch_ = {k_block(step) + k_stride_ + index * k_share, v_block(step) + v_stride_ + index * v_share,
+                 last ? 0 : (k_share > v_share ? k_share : v_share) / 128};
+  }
+  void finish() {
+    while (values_.groups > 0) advance<true>(values_);
+    while (scores_.groups > 0) advance<false>(scores_);
+  }
+
+  /// P^T for the second product: rows (key, key + 1) of 16 lanes each -> 16 pairs, in each part.
+  FALCHION_INLINE void put(const Step&, float* P, int key, int v, Floats p0, Floats p1) const {
+    const std::int64_t slices = a_.keys / 32;
+    auto* tile = reinterpret_cast<std::byte*>(P) + (v * kPartsT * slices + key / 32) * kTileBytes + key % 32 / 2 * 64;
+    __m512 x0 = p0.raw, x1 = p1.raw;
+#pragma GCC unroll 3
+    for (int p = 0; p < kPartsT; ++p, tile += slices * kTileBytes) {
+      const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(x1, x0);
+      _mm512_store_si512(tile, _mm512_permutexvar_epi16(interleave(), both));
+      if (p + 1 < kPartsT) {
+        x0 = _mm512_sub_ps(x0, from_bf16(_mm512_castsi512_si256(both)));
+        x1 = _mm512_sub_ps(x1, from_bf16(_mm512_extracti64x4_epi64(both, 1)));
+      }
+    }
+  }
+  float p_at(const Step&, const float* P, int key, int lane) const {
+    const std::int64_t slices = a_.keys / 32;
+    float sum = 0;
+    for (int p = kPartsT - 1; p >= 0; --p) {
+      const auto* tile = reinterpret_cast<const std::uint16_t*>(
+          reinterpret_cast<const std::byte*>(P) + ((lane / 16 * kPartsT + p) * slices + key / 32) * kTileBytes);
+      sum += bf16::to_float(tile[key % 32 / 2 * 32 + lane % 16 * 2 + key % 2]);
+    }
+    return sum;
+  }
+  /// Whether pack_v left this element of V out.
+  static FALCHION_INLINE bool spoiled(float x) { return kPartsT == 1 ? x - x != 0 : !(__builtin_fabsf(x) < 0x1p127f); }
+  const std::uint8_t* spoiled_values(const Step& step) const { return flags(v_block(step) + v_bytes_); }
+
+  /// Scores of rows and keys that had no sum of parts (NaN, infinite): recomputed as IEEE says, from the input itself.
+  void repair_scores(const Chunk& chunk, float* S) {
+    if constexpr (kPartsT == 1) return;  // nothing was left out
+    const TileRows& t = tiles_[chunk.tile];
+    const std::uint8_t *bad_q = spoiled_q_ + chunk.tile * kM, *bad_k = flags(k_block(chunk) + k_bytes_);
+    bool any = bad_k != nullptr;
+    for (int lane = 0; lane < t.count; ++lane) any |= bad_q[lane] != 0;
+    if (!any) return;
+    const std::int64_t key0 = chunk.block * a_.keys, keys = min(chunk.stop, t.sequence.k_len - key0);
+    for (int key = chunk.begin; key < keys; ++key) {
+      for (int lane = 0; lane < t.count; ++lane) {
+        if (bad_q[lane] == 0 && (bad_k == nullptr || bad_k[key] == 0)) continue;
+        const Bits *q = t.row<const Bits>(a_.q, lane), *k = t.key_row<Bits>(a_.k, key0 + key);
+        float sum = 0;
+        for (std::int64_t c = 0; c < a_.d_qk; ++c) sum += T::to_float(q[c]) * T::to_float(k[c]);
+        S[(key - chunk.begin) * kM + lane] = sum;
+      }
+    }
+  }
+
+ private:
+  /// One product: groups of 2 x 2 tiles of C, each summed over products x slices. Every field is 8 bytes: the compiler
+  /// once tested two neighbouring 4-byte counters with one load, which cannot be forwarded from their two stores, and
+  /// waited at every step for all the tile stores before it (2.0 -> 1.1 TFLOP/s a core).
+  struct Stream {
+    const std::byte *a_group = nullptr, *b_group = nullptr;
+    float* c = nullptr;
+    std::int64_t part = 0, row = 0;  // bytes from one part to the next, from one row of tiles to the next, in A and B
+    std::int64_t slices = 0, groups = 0;
+    std::int64_t slice = 0, product = 0;
+  };
+
+  struct Prefetch {
+    const std::byte *k = nullptr, *v = nullptr;
+    std::int64_t left = 0;  // pairs of lines
+    FALCHION_INLINE void step() {
+      if (left <= 0) return;
+      _mm_prefetch(k, _MM_HINT_T1), _mm_prefetch(k + 64, _MM_HINT_T1);
+      _mm_prefetch(v, _MM_HINT_T1), _mm_prefetch(v + 64, _MM_HINT_T1);
+      k += 128, v += 128, --left;
+    }
+  };
+
+  template <bool kAccumulate>
+  static FALCHION_INLINE void open_group(Stream& s) {
+    constexpr std::int64_t kRow = kM * sizeof(float);
+    if constexpr (kAccumulate) {
+      tile_load<0>(s.c, kRow), tile_load<1>(s.c + 16, kRow);
+      tile_load<2>(s.c + 16 * kM, kRow), tile_load<3>(s.c + 16 * kM + 16, kRow);
+    } else {
+      tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
+    }
+    s.slice = s.product = 0;
+  }
+  static FALCHION_INLINE void close_group(Stream& s) {
+    constexpr std::int64_t kRow = kM * sizeof(float);
+    tile_store<0>(s.c, kRow), tile_store<1>(s.c + 16, kRow);
+    tile_store<2>(s.c + 16 * kM, kRow), tile_store<3>(s.c + 16 * kM + 16, kRow);
+    s.a_group += 2 * s.row;
+    s.c += 32 * kM;
+    --s.groups;
+  }
+  template <bool kAccumulate>
+  FALCHION_INLINE void advance(Stream& s) {
+    const std::byte* a = s.a_group + s.slice * kTileBytes + kProduct<T>[s.product].a * s.part;
+    const std::byte* b = s.b_group + s.slice * kTileBytes + kProduct<T>[s.product].b * s.part;
+    tile_load<6>(b), tile_load<4>(a), tile_load<7>(b + s.row), tile_load<5>(a + s.row);
+    tile_dot<0, 4, 6>(), tile_dot<1, 4, 7>(), tile_dot<2, 5, 6>(), tile_dot<3, 5, 7>();
+    if constexpr (kAccumulate) {  // O is large already: the parts of one slice follow each other and stay in L1
+      if (++s.product < kProductsT) return;
+      s.product = 0;
+      if (++s.slice < s.slices) return;
+    } else {  // S starts at 0: small products first, while their sum is small and rounds finely
+      if (++s.slice < s.slices) return;
+      s.slice = 0;
+      if (++s.product < kProductsT) return;
+    }
+    close_group(s);
+    if (s.groups > 0) {
+      open_group<kAccumulate>(s);
+    } else if (kAccumulate && scores_.groups > 0) {
+      open_group<false>(scores_);
+    }
+  }
+
+  FALCHION_INLINE const std::byte* k_block(const Step& step) const { return k_first_ + step.block * k_stride_; }
+  FALCHION_INLINE const std::byte* v_block(const Step& step) const { return v_first_ + step.block * v_stride_; }
+  /// The flags at the end of a packed block, or null when none is set.
+  const std::uint8_t* flags(const std::byte* block_end) const {
+    const auto* f = reinterpret_cast<const std::uint8_t*>(block_end - flag_bytes(a_));
+    return f[a_.keys] == 0 ? nullptr : f;
+  }
+
+  static FALCHION_INLINE __m512i join(__m256i low, __m256i high) {
+    return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
+  }
+  static FALCHION_INLINE __m512i interleave() {  // word i of the low half beside word i of the high half
+    alignas(64) static constexpr std::uint16_t kIndex[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                             21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                             11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+    return _mm512_load_si512(kIndex);
+  }
+  /// 32 elements as two halves; bits set where an element has no sum of parts. One-part types keep such elements: the
+  /// tile product follows IEEE there.
+  static FALCHION_INLINE unsigned load_pair(const Bits* p, std::int64_t n, __m256i (&low)[kPartsT],
+                                            __m256i (&high)[kPartsT]) {
+    if constexpr (kPartsT == 1) {
+      low[0] = _mm256_maskz_loadu_epi16(first_lanes(n), p);
+      high[0] = _mm256_maskz_loadu_epi16(first_lanes(n - 16), p + 16);
+      return 0;
+    } else {
+      const unsigned bad = load_parts<T>(p, n, low);
+      return bad | load_parts<T>(p + 16, n - 16, high);
+    }
+  }
+
+  static void pack_k(const AttentionArgs& a, const TileRows& rows, std::int64_t key0, std::byte* out) {
+    auto* flag = reinterpret_cast<std::uint8_t*>(out + k_bytes(a) - flag_bytes(a));
+    const std::int64_t slices = k_slices(a), valid = rows.sequence.k_len - key0;
+    std::uint8_t any = 0;
+    for (int key = 0; key < a.keys; ++key) {
+      std::byte* tile = out + key / 16 * kPartsT * slices * kTileBytes + key % 16 * 64;
+      unsigned bad = 0;
+      if (key + kAhead < valid) prefetch_row(rows.key_row<Bits>(a.k, key0 + key + kAhead), a.d_qk);
+      for (std::int64_t slice = 0; slice < slices; ++slice) {
+        __m256i low[kPartsT] = {}, high[kPartsT] = {};
+        if (key < valid)
+          bad |= load_pair(rows.key_row<Bits>(a.k, key0 + key) + slice * 32, a.d_qk - slice * 32, low, high);
+        for (int p = 0; p < kPartsT; ++p)
+          _mm512_store_si512(tile + (p * slices + slice) * kTileBytes, join(low[p], high[p]));
+      }
+      flag[key] = bad != 0;
+      any |= flag[key];
+    }
+    flag[a.keys] = any;
+  }
+  static void pack_v(const AttentionArgs& a, const TileRows& rows, std::int64_t key0, std::byte* out) {
+    auto* flag = reinterpret_cast<std::uint8_t*>(out + v_bytes(a) - flag_bytes(a));
+    std::memset(flag, 0, static_cast<std::size_t>(flag_bytes(a)));
+    const std::int64_t slices = a.keys / 32, width = output_rows(a);
+    // 32 keys at a time go through parts[part][key][c]: rows of V often lie 2 KB apart, where 32 of them, read 32 bytes
+    // at a time, would push each other out of the L1 cache.
+    alignas(64) std::uint16_t parts[kPartsT][32][256];
+    for (int slice = 0; slice < slices; ++slice) {
+      for (int i = 0; i < 32; ++i) {
+        const int key = slice * 32 + i;
+        const std::int64_t n = key0 + key < rows.sequence.k_len ? a.d_v : 0;
+        const Bits* row = n > 0 ? rows.key_row<Bits>(a.v, key0 + key) : nullptr;
+        if (key0 + key + kAhead < rows.sequence.k_len)
+          prefetch_row(rows.key_row<Bits>(a.v, key0 + key + kAhead), a.d_v);
+        unsigned bad = 0;
+        for (std::int64_t c = 0; c < width; c += 16) {
+          __m256i part[kPartsT] = {};
+          if (c < n) bad |= load_parts<T>(row + c, n - c, part);
+          for (int p = 0; p < kPartsT; ++p) _mm256_store_si256(reinterpret_cast<__m256i*>(&parts[p][i][c]), part[p]);
+        }
+        if (bad != 0) flag[key] = flag[a.keys] = 1;
+      }
+      for (int p = 0; p < kPartsT; ++p) {
+        for (std::int64_t c = 0; c < width; c += 16)
+          transpose_v(&parts[p][0][c], out + ((c / 16 * kPartsT + p) * slices + slice) * kTileBytes);
+      }
+    }
+  }
+  /// A tile of V^T: 32 keys (rows of `in`, 256 apart) of 16 dims -> 16 rows of 32 keys.
+  static FALCHION_INLINE void transpose_v(const std::uint16_t* in, std::byte* tile) {
+    __m512i pair[16];
+    for (int r = 0; r < 16; ++r) {
+      const __m256i even = _mm256_load_si256(reinterpret_cast<const __m256i*>(in + (2 * r) * 256));
+      const __m256i odd = _mm256_load_si256(reinterpret_cast<const __m256i*>(in + (2 * r + 1) * 256));
+      pair[r] = _mm512_or_si512(_mm512_cvtepu16_epi32(even), _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16));
+    }
+    transpose_16x16(pair);
+    for (int i = 0; i < 16; ++i) _mm512_store_si512(tile + i * 64, pair[i]);
+  }
+  static constexpr int kAhead = 16;  // rows fetched ahead while packing: the hardware does not follow 2 KB strides
+  static FALCHION_INLINE void prefetch_row(const Bits* row, std::int64_t n) {
+    for (std::int64_t c = 0; c < n; c += 64 / static_cast<std::int64_t>(sizeof(Bits)))
+      _mm_prefetch(row + c, _MM_HINT_T0);
+  }
+
+  const AttentionArgs& a_;
+  std::int64_t slices_, q_bytes_, k_bytes_, v_bytes_, k_stride_,
+      v_stride_;                                             // strides: from one block of a head to the next
+  const std::byte *k_first_ = nullptr, *v_first_ = nullptr;  // block 0 of the item's head
+  std::byte* q_;
+  std::uint8_t* spoiled_q_;
+  const TileRows* tiles_ = nullptr;
+  Stream scores_, values_;
+  Prefetch prefetch_;
+};
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

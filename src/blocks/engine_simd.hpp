@@ -1,0 +1,193 @@
+// src/blocks/engine_simd.hpp: the two products of attention with fused multiply-adds, any vector width, any input type.
+// S^T = K Q^T and O^T += V^T P^T both multiply a vector of kM rows by one element of K or V broadcast to all lanes, so
+// neither K nor V is ever transposed: a block of each is converted to f32 as it lies, once for all tiles of an item.
+#pragma once
+
+#include "blocks/arena.hpp"
+#include "blocks/rows.hpp"
+#include "blocks/step.hpp"
+#include "blocks/transpose.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+/// n elements as f32. Returns 0, or NaN when one of them is NaN or infinite.
+template <class T>
+FALCHION_INLINE float convert(const typename T::Bits* in, std::int64_t n, float* out) {
+  Floats spoiled = splat(0.f);
+  float spoiled_tail = 0;
+  std::int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    const Floats x = T::load(in + i);
+    spoiled = hn::Add(spoiled, hn::Sub(x, x));  // 0, unless x is NaN or infinite
+    store(x, out + i);
+  }
+  for (; i < n; ++i) {
+    out[i] = T::to_float(in[i]);
+    spoiled_tail += out[i] - out[i];
+  }
+  return sum_of_lanes(spoiled) + spoiled_tail;
+}
+
+// A register tile: kR rows (keys, or dims of V) by kU vectors of query rows. 16 of the 32 accumulators of AVX-512 or
+// 8 of AVX2's 16 registers cover the latency of two FMA units (4 cycles each) and leave room for the operands.
+inline constexpr int kU = kVecs < 4 ? kVecs : (kLanes == 8 ? 2 : 4);
+inline constexpr int kR = kLanes == 16 ? 8 : 4;
+
+/// C (kR rows, kU vectors) += sum over k of A(r, k) * B(k, vectors), A read as a[r * a_row + k * a_step].
+template <bool kAccumulate>
+FALCHION_INLINE void multiply_tile(const float* a, std::int64_t a_row, std::int64_t a_step, const float* b,
+                                   std::int64_t depth, float* c) {
+  Floats acc[kR][kU];
+#pragma GCC unroll 8
+  for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+    for (int u = 0; u < kU; ++u) acc[r][u] = kAccumulate ? load(c + r * kM + u * kLanes) : splat(0.f);
+  }
+  for (std::int64_t k = 0; k < depth; ++k, a += a_step, b += kM) {
+    Floats x[kU];
+#pragma GCC unroll 4
+    for (int u = 0; u < kU; ++u) x[u] = load(b + u * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kR; ++r) {
+      const Floats y = splat(a[r * a_row]);
+#pragma GCC unroll 4
+      for (int u = 0; u < kU; ++u) acc[r][u] = hn::MulAdd(y, x[u], acc[r][u]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kR; ++r) {
+#pragma GCC unroll 4
+    for (int u = 0; u < kU; ++u) store(acc[r][u], c + r * kM + u * kLanes);
+  }
+}
+
+template <class T>
+class SimdEngine {
+ public:
+  using Bits = typename T::Bits;
+  using Scope = int;  // nothing to set up in a thread
+  static constexpr bool kOverlap = false, kPacked = false;
+
+  SimdEngine(const AttentionArgs& a, Arena& arena, int tiles)
+      : a_(a), d_qk_(round_up(a.d_qk, 16)), d_v_(round_up(a.d_v, 16)) {
+    q_ = arena.take<float>(tiles * d_qk_ * kM);   // Q^T (tiles, d_qk, kM)
+    rows_ = arena.take<float>(16 * d_qk_);        // 16 rows of Q on their way to Q^T
+    k_ = arena.take<float>(a.keys * d_qk_);       // K (keys, d_qk) of the current block
+    v_ = arena.take<float>(a.keys * d_v_);        // V (keys, d_v)
+    spoiled_ = arena.take<std::uint8_t>(a.keys);  // which rows of V are not finite
+  }
+  static Memory packed_memory(const AttentionArgs&) { return {}; }
+  static void pack(const AttentionArgs&, const Sequence&, std::int64_t, std::int64_t, std::int64_t) {}
+  static FALCHION_INLINE std::int64_t output_rows(const AttentionArgs& a) { return round_up(a.d_v, 16); }
+  static FALCHION_INLINE std::int64_t p_floats(const AttentionArgs&) { return 0; }  // P overwrites S
+  static FALCHION_INLINE int chunk_keys(const AttentionArgs& a) { return a.keys; }  // so a step is one chunk
+  static FALCHION_INLINE int value_groups(const AttentionArgs&) { return 1; }
+
+  void start_item(const TileRows* tiles) {
+    tiles_ = tiles;
+    k_block_ = v_block_ = -1;
+  }
+  void load_q(int tile) {
+    const TileRows& t = tiles_[tile];
+    float* out = q_ + tile * d_qk_ * kM;
+    for (int half = 0; half < kM; half += 16) {
+      std::memset(rows_, 0, static_cast<std::size_t>(16 * d_qk_) * sizeof(float));
+      for (int i = 0; i < 16 && half + i < t.count; ++i)
+        convert<T>(t.row<const Bits>(a_.q, half + i), a_.d_qk, rows_ + i * d_qk_);
+      for (std::int64_t c = 0; c < d_qk_; c += 16) transpose_16x16(rows_ + c, d_qk_, out + c * kM + half, kM);
+    }
+  }
+
+  /// S (keys, kM) = K Q^T. The work is done by finish().
+  void start_scores(const Chunk& chunk, float* S) { scores_ = chunk, S_ = S, has_scores_ = true; }
+  /// O^T (d_v, kM) += V^T P^T, the groups [first, end) of value_groups() groups of rows of O^T.
+  void start_values(const Step& step, const float* P, float* O, int first, int end) {
+    values_ = step, P_ = P, O_ = O, has_values_ = first < end;
+  }
+  void start_prefetch(const Step&, int, int) {}
+  int steps() const { return 0; }
+  void step() {}
+  void finish() {
+    if (has_values_) values();  // before the scores: they overwrite the buffer that P lies in
+    if (has_scores_) scores();
+    has_scores_ = has_values_ = false;
+  }
+  void repair_scores(const Chunk&, float*) {}
+
+  FALCHION_INLINE void put(const Step& step, float* P, int key, int v, Floats p0, Floats p1) const {
+    float* p = P + (key - step.first) * kM + v * kLanes;
+    store(p0, p), store(p1, p + kM);
+  }
+  float p_at(const Step& step, const float* P, int key, int lane) const { return P[(key - step.first) * kM + lane]; }
+  /// Whether load_v left this element of V out.
+  static FALCHION_INLINE bool spoiled(float x) { return x - x != 0; }
+  /// For the block whose values were added last: a flag a key, or null when all its V is finite.
+  const std::uint8_t* spoiled_values(const Step&) const { return any_spoiled_ ? spoiled_ : nullptr; }
+
+ private:
+  void scores() {
+    load_k(scores_);
+    const float* q = q_ + scores_.tile * d_qk_ * kM;
+    for (int key = scores_.begin; key < scores_.stop; key += kR) {
+      for (int u = 0; u < kM; u += kU * kLanes)
+        multiply_tile<false>(k_ + key * d_qk_, d_qk_, 1, q + u, a_.d_qk, S_ + (key - scores_.first) * kM + u);
+    }
+  }
+  void values() {
+    load_v(values_);
+    for (std::int64_t c = 0; c < d_v_; c += kR) {
+      for (int u = 0; u < kM; u += kU * kLanes)
+        multiply_tile<true>(v_ + values_.first * d_v_ + c, 1, d_v_, P_ + u, values_.end - values_.first,
+                            O_ + c * kM + u);
+    }
+  }
+  void load_k(const Step& step) {
+    if (step.block == k_block_) return;
+    k_block_ = step.block;
+    const TileRows& t = tiles_[step.tile];
+    const std::int64_t key0 = step.block * a_.keys;
+    for (int key = 0; key < a_.keys; ++key) {
+      float* out = k_ + key * d_qk_;
+      if (key0 + key < t.sequence.k_len) {
+        convert<T>(t.key_row<Bits>(a_.k, key0 + key), a_.d_qk, out);
+      } else {
+        std::memset(out, 0, static_cast<std::size_t>(d_qk_) * sizeof(float));
+      }
+    }
+  }
+  /// V that is not finite is left out (as 0) and added by repair_values: 0 * NaN must not reach a row that may not see
+  /// the key.
+  void load_v(const Step& step) {
+    if (step.block == v_block_) return;
+    v_block_ = step.block;
+    any_spoiled_ = false;
+    const TileRows& t = tiles_[step.tile];
+    const std::int64_t key0 = step.block * a_.keys;
+    for (int key = 0; key < a_.keys; ++key) {
+      float* out = v_ + key * d_v_;
+      std::memset(out + a_.d_v, 0, static_cast<std::size_t>(d_v_ - a_.d_v) * sizeof(float));
+      spoiled_[key] = 0;
+      if (key0 + key >= t.sequence.k_len) {
+        std::memset(out, 0, static_cast<std::size_t>(d_v_) * sizeof(float));
+      } else if (const float nan = convert<T>(t.key_row<Bits>(a_.v, key0 + key), a_.d_v, out); nan != 0) {
+        spoiled_[key] = 1;
+        any_spoiled_ = true;
+        for (std::int64_t c = 0; c < a_.d_v; ++c) out[c] = spoiled(out[c]) ? 0 : out[c];
+      }
+    }
+  }
+
+  const AttentionArgs& a_;
+  std::int64_t d_qk_, d_v_;  // padded
+  float *q_, *rows_, *k_, *v_;
+  std::uint8_t* spoiled_;
+  bool any_spoiled_ = false, has_scores_ = false, has_values_ = false;
+  const TileRows* tiles_ = nullptr;
+  std::int64_t k_block_ = -1, v_block_ = -1;
+  Chunk scores_{};
+  Step values_{};
+  float *S_ = nullptr, *O_ = nullptr;
+  const float* P_ = nullptr;
+};
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

@@ -1,0 +1,102 @@
+// src/blocks/online_softmax.hpp: softmax over a stream of key blocks, one lane a query row (Milakov and Gimelshein
+// 2018; FlashAttention-2, arXiv:2307.08691, section 3.1). Scores lie as S^T (keys, kM): a row's maximum and sum run
+// down the keys, so no instruction ever works across lanes.
+#pragma once
+
+#include "blocks/exp2.hpp"
+#include "blocks/level.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+/// The running state of kM rows. O and l are kept relative to 2^(m c), where m need not be the true maximum: it is
+/// raised only when the scores outgrow it by kSlack bits, so O is almost never rescaled after the first block
+/// (the conditional rescale of FlashAttention-4). P may then reach 2^kSlack, harmless in floating point.
+struct alignas(64) OnlineSoftmax {
+  static constexpr float kSlack = 8;
+  float m[kM];       // reference of each row, in units of S
+  float top[kM];     // true maximum so far, in units of S
+  float l[kM];       // sum of exp2((s - m) c)
+  float shrink[kM];  // set by raise: what O must be multiplied by
+
+  FALCHION_INLINE void reset() {
+    for (int i = 0; i < kM; ++i) m[i] = top[i] = -__builtin_inff(), l[i] = 0;
+  }
+
+  // A block of scores S (keys, kM) takes three calls: outgrown, raise if it says so, update. c > 0 converts units of S
+  // to bits. tick(n) is called between instructions with the share of the work done, weight(keys) in all.
+
+  /// S (keys, kM) -> P = exp2((S - m) c) by put(key, vec, p(key), p(key + 1)) for even keys; l follows.
+  template <int kDegree, class Put, class Tick>
+  FALCHION_INLINE void update(const float* S, int keys, float c, Put put, Tick tick) {
+    Floats base[kVecs], sum[kVecs];
+    const Floats scale = splat(c);
+    for (int v = 0; v < kVecs; ++v) {
+      const Floats reference = load(m + v * kLanes);
+      // A row that has seen nothing keeps m = -inf; 0 instead avoids -inf - -inf.
+      base[v] = hn::IfThenZeroElse(hn::Eq(reference, splat(-__builtin_inff())), hn::Mul(reference, scale));
+      sum[v] = load(l + v * kLanes);
+    }
+    for (int key = 0; key < keys; key += 2) {
+      for (int v = 0; v < kVecs; ++v) {
+        const float* s = S + key * kM + v * kLanes;
+        const Floats p0 = exp2<kDegree>(hn::MulSub(load(s), scale, base[v]));
+        const Floats p1 = exp2<kDegree>(hn::MulSub(load(s + kM), scale, base[v]));
+        sum[v] = hn::Add(sum[v], hn::Add(p0, p1));
+        put(key, v, p0, p1);
+      }
+      tick(2);
+    }
+    for (int v = 0; v < kVecs; ++v) store(sum[v], l + v * kLanes);
+  }
+  static FALCHION_INLINE int weight(int keys) { return keys + keys / 8; }
+
+  /// Folds the scores into top; whether some row has outgrown its m by more than the slack.
+  template <class Tick>
+  FALCHION_INLINE bool outgrown(const float* S, int keys, float c, Tick tick) {
+    Floats high[kVecs];
+    for (int v = 0; v < kVecs; ++v) high[v] = load(S + v * kLanes);
+    for (int key = 0; key < keys; key += 8) {
+      for (int v = 0; v < kVecs; ++v) {
+        const float* s = S + key * kM + v * kLanes;
+        const Floats a = hn::Max(hn::Max(load(s), load(s + kM)), hn::Max(load(s + 2 * kM), load(s + 3 * kM)));
+        const Floats b =
+            hn::Max(hn::Max(load(s + 4 * kM), load(s + 5 * kM)), hn::Max(load(s + 6 * kM), load(s + 7 * kM)));
+        high[v] = hn::Max(high[v], hn::Max(a, b));
+      }
+      tick(1);
+    }
+    const Floats slack = splat(kSlack / c);
+    bool any = false;
+    for (int v = 0; v < kVecs; ++v) {
+      store(hn::Max(load(top + v * kLanes), high[v]), top + v * kLanes);
+      any |= !hn::AllFalse(kFloats, hn::Gt(high[v], hn::Add(load(m + v * kLanes), slack)));
+    }
+    return any;
+  }
+
+  /// m = top. l is multiplied by shrink, and all that was summed with P under the old m must be too.
+  void raise(float c) {
+    for (int v = 0; v < kVecs; ++v) {
+      const Floats before = load(m + v * kLanes), after = hn::Max(before, load(top + v * kLanes));
+      const Floats ratio = exp2<5>(hn::Mul(hn::Sub(before, after), splat(c)));
+      // Still nothing seen: O and l are 0, and -inf - -inf must not make a NaN of them.
+      const Floats factor = hn::IfThenElse(hn::Eq(after, splat(-__builtin_inff())), splat(1.f), ratio);
+      store(factor, shrink + v * kLanes);
+      store(hn::Mul(load(l + v * kLanes), factor), l + v * kLanes);
+      store(after, m + v * kLanes);
+    }
+  }
+};
+
+/// O^T (rows, kM) *= shrink, lane by lane.
+FALCHION_INLINE void scale_rows(float* O, int rows, const float* shrink) {
+  for (int v = 0; v < kVecs; ++v) {
+    const Floats factor = load(shrink + v * kLanes);
+    for (int r = 0; r < rows; ++r) {
+      float* o = O + r * kM + v * kLanes;
+      store(hn::Mul(load(o), factor), o);
+    }
+  }
+}
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

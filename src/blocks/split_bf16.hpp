@@ -1,0 +1,78 @@
+// src/blocks/split_bf16.hpp: numbers as sums of bf16 parts, so that AMX, which multiplies bf16 only, serves all types.
+// bf16 is one part; f16 is exactly two (8 + 8 bits hold its 11); f32 is three (24 bits) up to the last rounding.
+// Dropping the products of two small parts leaves 2^-16 for f16 and 2^-24 for f32: below one unit of the type.
+#pragma once
+
+#include "blocks/level.hpp"
+
+#if FALCHION_AVX512
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+template <class T>
+inline constexpr int kParts = 3;
+template <>
+inline constexpr int kParts<f16> = 2;
+template <>
+inline constexpr int kParts<bf16> = 1;
+
+/// The products of parts (a, b) that count, smallest first.
+struct Product {
+  int a, b;
+};
+template <class T>
+inline constexpr int kProducts = 6;
+template <>
+inline constexpr int kProducts<f16> = 3;
+template <>
+inline constexpr int kProducts<bf16> = 1;
+template <class T>
+inline constexpr Product kProduct[6] = {{2, 0}, {0, 2}, {1, 1}, {1, 0}, {0, 1}, {0, 0}};
+template <>
+inline constexpr Product kProduct<f16>[3] = {{1, 0}, {0, 1}, {0, 0}};
+template <>
+inline constexpr Product kProduct<bf16>[1] = {{0, 0}};
+
+FALCHION_INLINE __m256i to_bf16(__m512 x) { return (__m256i)_mm512_cvtneps_pbh(x); }
+FALCHION_INLINE __m512 from_bf16(__m256i x) {
+  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(x), 16));
+}
+FALCHION_INLINE __mmask16 first_lanes(std::int64_t n) {
+  return static_cast<__mmask16>(n >= 16 ? 0xFFFFu : n <= 0 ? 0u : (1u << n) - 1u);
+}
+
+template <int kCount>
+FALCHION_INLINE void split(__m512 x, __m256i (&part)[kCount]) {
+  #pragma GCC unroll 3
+  for (int i = 0; i < kCount; ++i) {
+    part[i] = to_bf16(x);
+    if (i + 1 < kCount) x = _mm512_sub_ps(x, from_bf16(part[i]));  // exact
+  }
+}
+
+/// Up to 16 elements from p as parts, 0 past n. Elements that have no such sum (NaN, infinite, or |x| >= 2^127, which
+/// rounds to an infinite bf16) come out as 0 and their bits set in the result.
+template <class T>
+FALCHION_INLINE __mmask16 load_parts(const typename T::Bits* p, std::int64_t n, __m256i (&part)[kParts<T>]) {
+  const __mmask16 lanes = first_lanes(n);
+  if constexpr (kParts<T> == 1) {
+    const __m256i exponent = _mm256_set1_epi16(0x7F80), x = _mm256_maskz_loadu_epi16(lanes, p);
+    const __mmask16 spoiled = _mm256_cmpeq_epi16_mask(_mm256_and_si256(x, exponent), exponent);
+    part[0] = _mm256_maskz_mov_epi16(static_cast<__mmask16>(~spoiled), x);
+    return spoiled;
+  } else {
+    __m512 x;
+    if constexpr (kParts<T> == 2) {
+      x = _mm512_cvtph_ps(_mm256_maskz_loadu_epi16(lanes, p));
+    } else {
+      x = _mm512_maskz_loadu_ps(lanes, p);
+    }
+    const __mmask16 spoiled = _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(0x1p127f), _CMP_NLT_UQ);
+    split(_mm512_maskz_mov_ps(static_cast<__mmask16>(~spoiled), x), part);
+    return spoiled;
+  }
+}
+
+}  // namespace falchion::cpu::FALCHION_LEVEL
+
+#endif

@@ -1,0 +1,294 @@
+// src/cpu/attention_decode.hpp: attention for a few query rows (decode): memory bound, so K and V are read once, as
+// they lie, and nothing is packed. Lanes are head dims here: a dot product of 32 tile rows would be mostly padding.
+// The same steps as cpu/attention_forward.hpp: load, S = Q K^T, score.apply, mask.keep, softmax.update, O += P V,
+// store.
+#pragma once
+
+#include <math.h>
+
+#include "blocks/arena.hpp"
+#include "blocks/engine_simd.hpp"
+#include "cpu/attention_items.hpp"
+#include "cpu/attention_store.hpp"
+#include "cpu/score_mask.hpp"
+#include "policy/dropout.hpp"
+#include "policy/score.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+inline constexpr int kDecodeRows = 8;    // at most; g * s_q of the problem
+inline constexpr int kDecodeKeys = 64;   // a block: its V stays in L1 between the pass over K and the pass over V
+inline constexpr int kDecodeAhead = 16;  // rows of K and V fetched ahead: they may lie 2 KB apart, which the hardware
+                                         // does not follow (16 GB/s without, H200 host, two cores, bf16 d128)
+
+#if HWY_TARGET != HWY_SCALAR
+/// The blocks of 4 lanes of x, added up, to out[0..3].
+template <class D>
+FALCHION_INLINE void sum_blocks(D d, hn::Vec<D> x, float* out) {
+  if constexpr (hn::MaxLanes(D()) > 4) {
+    const hn::Half<D> half;
+    sum_blocks(half, hn::Add(hn::LowerHalf(half, x), hn::UpperHalf(half, x)), out);
+  } else {
+    hn::StoreU(x, d, out);
+  }
+}
+#endif
+
+/// out[r] = sum of the lanes of x[r].
+FALCHION_INLINE void sum_lanes_of_4(const Floats (&x)[4], float* out) {
+#if HWY_TARGET == HWY_SCALAR
+  for (int r = 0; r < 4; ++r) out[r] = hn::GetLane(x[r]);
+#else
+  const hn::Repartition<double, FloatTag> pairs;
+  const Floats ab = hn::Add(hn::InterleaveLower(kFloats, x[0], x[1]), hn::InterleaveUpper(kFloats, x[0], x[1]));
+  const Floats cd = hn::Add(hn::InterleaveLower(kFloats, x[2], x[3]), hn::InterleaveUpper(kFloats, x[2], x[3]));
+  const auto low = hn::InterleaveLower(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, cd));
+  const auto high = hn::InterleaveUpper(pairs, hn::BitCast(pairs, ab), hn::BitCast(pairs, cd));
+  sum_blocks(kFloats, hn::Add(hn::BitCast(kFloats, low), hn::BitCast(kFloats, high)), out);
+#endif
+}
+
+template <class T>
+class DecodeWorker {
+ public:
+  using Bits = typename T::Bits;
+
+  DecodeWorker(const AttentionArgs& a, Arena& arena)
+      : a_(a),
+        width_qk_(round_up(a.d_qk, 4 * kLanes)),
+        width_v_(round_up(a.d_v, 4 * kLanes)),
+        dropout_(DropoutMask::make(a.dropout, a.seed, a.offset)) {
+    q_ = arena.take<float>(kDecodeRows * width_qk_);
+    o_ = arena.take<float>(kDecodeRows * width_v_);
+    s_ = arena.take<float>(kDecodeRows * kDecodeKeys);
+    dots_ = arena.take<float>(4 * kDecodeKeys);
+    tile_ = arena.take<TileRows>(1);
+  }
+
+  void run(const WorkItem& item) {
+    start(item);
+    const TileRows& t = *tile_;
+    const Range keys{max(item.keys.begin, t.visible.begin), min(item.keys.end, t.visible.end)};
+    for (std::int64_t key0 = keys.begin; key0 < keys.end; key0 += kDecodeKeys) {
+      const int count = static_cast<int>(min(kDecodeKeys, keys.end - key0));
+      scores(key0, count);
+      score_and_mask(key0, count);
+      softmax(key0, count);
+      values(key0, count);
+    }
+    for (int r = 0; r < t.count; ++r) {
+      const RowResult result = RowResult::of(m_[r], m_[r], l_[r], 1.f);
+      finish_row<T>(a_, t, r, item.part, result, o_ + r * width_v_);
+    }
+    if (a_.probabilities.data != nullptr) store_probabilities(keys);
+  }
+
+ private:
+  void start(const WorkItem& item) {
+    *tile_ = TileRows::of(a_, item.sequence, item.b, item.hk, item.rows.begin, item.rows.end);
+    std::memset(q_, 0, static_cast<std::size_t>(kDecodeRows * width_qk_) * sizeof(float));
+    std::memset(o_, 0, static_cast<std::size_t>(kDecodeRows * width_v_) * sizeof(float));
+    for (int r = 0; r < tile_->count; ++r) {
+      convert<T>(tile_->row<const Bits>(a_.q, r), a_.d_qk, q_ + r * width_qk_);
+      m_[r] = -__builtin_inff(), l_[r] = 0;
+    }
+  }
+
+  /// S (rows, keys) = Q K^T. All rows share each load of K.
+  void scores(std::int64_t key0, int count) {
+    for (int r = 0; r < tile_->count; r += 4) {
+      switch (tile_->count - r) {
+        case 1: scores_of<1>(key0, count, r); break;
+        case 2: scores_of<2>(key0, count, r); break;
+        case 3: scores_of<3>(key0, count, r); break;
+        default: scores_of<4>(key0, count, r);
+      }
+    }
+  }
+  template <int kRows>
+  FALCHION_INLINE void scores_of(std::int64_t key0, int count, int r0) {
+    const std::int64_t whole = a_.d_qk / kLanes * kLanes;
+    const float* q = q_ + r0 * width_qk_;
+    for (int key = 0; key < count; ++key) {
+      const Bits* k = tile_->key_row<Bits>(a_.k, key0 + key);
+      fetch_ahead(key0 + key);
+      Floats sum[kRows][2];
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = splat(0.f);
+      std::int64_t c = 0;
+      for (; c + 2 * kLanes <= whole; c += 2 * kLanes) {
+        const Floats k0 = T::load(k + c), k1 = T::load(k + c + kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) {
+          sum[r][0] = hn::MulAdd(load(q + r * width_qk_ + c), k0, sum[r][0]);
+          sum[r][1] = hn::MulAdd(load(q + r * width_qk_ + c + kLanes), k1, sum[r][1]);
+        }
+      }
+      for (; c < whole; c += kLanes) {
+        const Floats k0 = T::load(k + c);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) sum[r][0] = hn::MulAdd(load(q + r * width_qk_ + c), k0, sum[r][0]);
+      }
+      Floats rows[4];
+#pragma GCC unroll 4
+      for (int r = 0; r < 4; ++r) rows[r] = r < kRows ? hn::Add(sum[r % kRows][0], sum[r % kRows][1]) : splat(0.f);
+      sum_lanes_of_4(rows, dots_ + key * 4);
+    }
+    for (int r = 0; r < kRows; ++r) {
+      float* s = s_ + (r0 + r) * kDecodeKeys;
+      for (int key = 0; key < count; ++key) s[key] = dots_[key * 4 + r];
+      for (int key = 0; key < count && whole < a_.d_qk; ++key) {
+        const Bits* k = tile_->key_row<Bits>(a_.k, key0 + key);
+        for (std::int64_t i = whole; i < a_.d_qk; ++i) s[key] += q[r * width_qk_ + i] * T::to_float(k[i]);
+      }
+    }
+  }
+
+  FALCHION_INLINE void fetch_ahead(std::int64_t key) const {
+    if (key + kDecodeAhead >= tile_->sequence.k_len) return;
+    const Bits *k = tile_->key_row<Bits>(a_.k, key + kDecodeAhead), *v = tile_->key_row<Bits>(a_.v, key + kDecodeAhead);
+    constexpr std::int64_t kLine = 64 / sizeof(Bits);
+    for (std::int64_t c = 0; c < a_.d_qk; c += kLine) __builtin_prefetch(k + c, 0, 3);
+    for (std::int64_t c = 0; c < a_.d_v; c += kLine) __builtin_prefetch(v + c, 0, 3);
+  }
+
+  void score_and_mask(std::int64_t key0, int count) {
+    const TileRows& t = *tile_;
+    const std::int64_t shift = t.sequence.shift(a_);
+    const bool needs_asking =
+        key0 < t.unmasked.begin || key0 + count > t.unmasked.end || a_.bias.data != nullptr || a_.mask.data != nullptr;
+    for (int r = 0; r < t.count; ++r) {
+      float* s = s_ + r * kDecodeKeys;
+      const ScoreMod<float> score{a_.scale, a_.softcap, a_.alibi != nullptr ? a_.alibi[t.head(r)] : 0.f};
+      if (a_.softcap == 0 && score.slope == 0) {
+        for (int key = 0; key < count; ++key) s[key] *= a_.scale;
+      } else {
+        for (int key = 0; key < count; ++key)
+          s[key] = score.apply(s[key], static_cast<float>(t.query(r) + shift - (key0 + key)));
+      }
+      if (!needs_asking) continue;
+      for (int key = 0; key < count; ++key) {
+        const std::int64_t j = key0 + key;
+        s[key] = sees<T>(a_, t, r, j) ? s[key] + bias_of<T>(a_, t, r, j) : -__builtin_inff();
+      }
+    }
+  }
+
+  /// P = exp(S - m) in place; l and O follow a new maximum at once (there is little O here).
+  void softmax(std::int64_t key0, int count) {
+    for (int r = 0; r < tile_->count; ++r) {
+      float *s = s_ + r * kDecodeKeys, high = m_[r];
+      for (int key = 0; key < count; ++key) high = s[key] > high ? s[key] : high;
+      const float base = high == -__builtin_inff() ? 0 : high;
+      if (high > m_[r]) {
+        const float shrink = ::expf(m_[r] - base);  // 0 from -inf
+        l_[r] *= shrink;
+        float* o = o_ + r * width_v_;
+        for (std::int64_t c = 0; c < width_v_; ++c) o[c] *= shrink;
+        m_[r] = high;
+      }
+      const int padded = static_cast<int>(round_up(count, kLanes));
+      for (int key = count; key < padded; ++key) s[key] = -__builtin_inff();
+      Floats sum = splat(0.f);
+      for (int key = 0; key < padded; key += kLanes) {
+        const Floats p = exp2<6>(hn::Mul(hn::Sub(load(s + key), splat(base)), splat(kLog2e)));
+        sum = hn::Add(sum, p);
+        store(p, s + key);
+      }
+      l_[r] += sum_of_lanes(sum);
+      if (a_.dropout > 0) drop(r, key0, count);
+    }
+  }
+  void drop(int r, std::int64_t key0, int count) {
+    float* s = s_ + r * kDecodeKeys;
+    const std::int64_t bh = tile_->b * a_.h_q + tile_->head(r);
+    for (int key = 0; key < count; ++key)
+      s[key] = dropout_.keep(bh, tile_->query(r), key0 + key) ? s[key] * dropout_.keep_scale : 0;
+  }
+
+  /// O (rows, d_v) += P V. Where every row sees every key, all rows share each load of V; elsewhere a key is added to
+  /// the rows that see it only, so that a NaN in V stays with them.
+  void values(std::int64_t key0, int count) {
+    const TileRows& t = *tile_;
+    const bool shared = key0 >= t.unmasked.begin && key0 + count <= t.unmasked.end && a_.bias.data == nullptr &&
+                        a_.mask.data == nullptr;
+    if (!shared) {
+      for (int r = 0; r < t.count; ++r) {
+        for (int key = 0; key < count; ++key) {
+          if (sees<T>(a_, t, r, key0 + key)) values_of<1>(key0 + key, 1, r, s_ + r * kDecodeKeys + key);
+        }
+      }
+      return;
+    }
+    for (int r = 0; r < t.count; r += 4) {
+      const float* p = s_ + r * kDecodeKeys;
+      switch (t.count - r) {
+        case 1: values_of<1>(key0, count, r, p); break;
+        case 2: values_of<2>(key0, count, r, p); break;
+        case 3: values_of<3>(key0, count, r, p); break;
+        default: values_of<4>(key0, count, r, p);
+      }
+    }
+  }
+  template <int kRows>
+  FALCHION_INLINE void values_of(std::int64_t key0, int count, int r0, const float* p) {
+    constexpr int kWide = kLanes == 8 ? 2 : 4;  // 4 rows x kWide vectors of accumulators; AVX2 has 16 registers
+    std::int64_t c = 0;
+    for (; c + kWide * kLanes <= a_.d_v; c += kWide * kLanes) values_block<kRows, kWide>(key0, count, r0, p, c);
+    for (; c + kLanes <= a_.d_v; c += kLanes) values_block<kRows, 1>(key0, count, r0, p, c);
+    for (; c < a_.d_v; ++c) {
+      for (int key = 0; key < count; ++key) {
+        const float v = T::to_float(tile_->key_row<Bits>(a_.v, key0 + key)[c]);
+        for (int r = 0; r < kRows; ++r) o_[(r0 + r) * width_v_ + c] += p[r * kDecodeKeys + key] * v;
+      }
+    }
+  }
+  template <int kRows, int kWide>
+  FALCHION_INLINE void values_block(std::int64_t key0, int count, int r0, const float* p, std::int64_t c) {
+    Floats sum[kRows][kWide];
+    float* o = o_ + r0 * width_v_ + c;
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int w = 0; w < kWide; ++w) sum[r][w] = load(o + r * width_v_ + w * kLanes);
+    }
+    for (int key = 0; key < count; ++key) {
+      const Bits* v = tile_->key_row<Bits>(a_.v, key0 + key) + c;
+#pragma GCC unroll 4
+      for (int w = 0; w < kWide; ++w) {
+        const Floats x = T::load(v + w * kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < kRows; ++r) sum[r][w] = hn::MulAdd(splat(p[r * kDecodeKeys + key]), x, sum[r][w]);
+      }
+    }
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+      for (int w = 0; w < kWide; ++w) store(sum[r][w], o + r * width_v_ + w * kLanes);
+    }
+  }
+
+  void store_probabilities(Range keys) {
+    clear_probabilities(a_, *tile_);
+    for (std::int64_t key0 = keys.begin; key0 < keys.end; key0 += kDecodeKeys) {
+      const int count = static_cast<int>(min(kDecodeKeys, keys.end - key0));
+      scores(key0, count);
+      score_and_mask(key0, count);
+      for (int r = 0; r < tile_->count; ++r) {
+        const RowResult result = RowResult::of(m_[r], m_[r], l_[r], 1.f);
+        float* row = tile_->scores<float>(a_.probabilities, r);
+        for (int key = 0; key < count && result.factor != 0; ++key)
+          row[(key0 + key) * a_.probabilities.stride[3]] = ::expf(s_[r * kDecodeKeys + key] - result.lse);
+      }
+    }
+  }
+
+  const AttentionArgs& a_;
+  std::int64_t width_qk_, width_v_;  // row strides of q_, o_
+  DropoutMask dropout_;
+  float *q_, *o_, *s_, *dots_;
+  float m_[kDecodeRows], l_[kDecodeRows];
+  TileRows* tile_;
+};
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

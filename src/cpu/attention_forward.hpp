@@ -1,0 +1,259 @@
+// src/cpu/attention_forward.hpp: softmax attention, forward, on the CPU.   What: ref/.   Here: how, in order.
+// FlashAttention-2 (arXiv:2307.08691) with FlashAttention-3's overlap: K Q^T of the next step and V^T P^T of the last
+// one run under the softmax of this one (on AMX; the SIMD engine runs them one after the other).
+// Everything is transposed, S^T (keys, rows): lanes are query rows. Why, with numbers: docs/design/cpu_forward.md
+#pragma once
+
+#include "blocks/online_softmax.hpp"
+#include "cpu/attention_decode.hpp"
+#include "cpu/attention_items.hpp"
+#include "cpu/attention_store.hpp"
+#include "cpu/score_mask.hpp"
+#include "policy/dropout.hpp"
+#if FALCHION_AMX
+  #include "blocks/engine_amx.hpp"
+#endif
+#include "blocks/engine_simd.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+/// One worker: its slice of scratch, and the loop over the steps of a work item.
+template <class T, class Engine>
+class ForwardWorker {
+ public:
+  static std::int64_t tiles(const AttentionArgs& a) { return a.rows / kM; }
+
+  ForwardWorker(const AttentionArgs& a, Arena& arena)
+      : a_(a),
+        engine_(a, arena, static_cast<int>(tiles(a))),
+        plain_(plain_scores(a)),
+        unit_(plain_ ? a.scale : 1.f),
+        dropout_(DropoutMask::make(a.dropout, a.seed, a.offset)) {
+    o_size_ = Engine::output_rows(a) * kM;
+    for (int i = 0; i < 2; ++i) s_[i] = arena.take<float>(Engine::chunk_keys(a) * kM);
+    for (int i = 0; i < 2; ++i) p_[i] = Engine::p_floats(a) > 0 ? arena.take<float>(Engine::p_floats(a)) : s_[i];
+    o_ = arena.take<float>(tiles(a) * o_size_);
+    rows_ = arena.take<float>(16 * round_up(a.d_v, 16));
+    softmax_ = arena.take<OnlineSoftmax>(tiles(a));
+    tile_ = arena.take<TileRows>(tiles(a));
+    started_ = arena.take<std::uint8_t>(tiles(a));
+  }
+
+  void run(const WorkItem& item) {
+    const int count = start(item);
+    ChunkWalk walk(a_, tile_, count, item.keys, Engine::chunk_keys(a_));
+    Chunk now, next;
+    bool has_now = walk.next(&now);
+    if (has_now) engine_.start_scores(now, s_[now.buffer]);
+    engine_.finish();
+    while (has_now) {
+      const bool has_next = walk.next(&next);
+      start_values(now);                                          // O += P V of the last step, a share of it
+      if (!Engine::kOverlap) engine_.finish(), finish_values();   // there P lies where the next S will
+      if (has_next) engine_.start_scores(next, s_[next.buffer]);  // S = Q K^T of the next chunk
+      if (now.index == 0) engine_.start_prefetch(now, now.tile, count);
+      if (!Engine::kOverlap) engine_.finish();
+      score_and_mask(now, s_[now.buffer]);
+      update(now);  // P  = softmax.update(S); the products run under it
+      engine_.finish();
+      if (now.index + 1 == now.count) {
+        finish_values();
+        pending_ = now, pending_.first = p_first_, has_pending_ = true;
+      }
+      now = next, has_now = has_next;
+    }
+    finish_values();
+    for (int i = 0; i < count; ++i) store_tile<T>(a_, item, tile_[i], softmax_[i], unit_, output(i), rows_);
+    if (a_.probabilities.data != nullptr) store_probabilities(item, count);
+  }
+
+ private:
+  float* output(int tile) const { return o_ + tile * o_size_; }  // O^T (d_v, kM)
+
+  int start(const WorkItem& item) {
+    const int count = static_cast<int>(ceil_div(item.rows.end - item.rows.begin, kM));
+    for (int i = 0; i < count; ++i)
+      tile_[i] = TileRows::of(a_, item.sequence, item.b, item.hk, item.rows.begin + i * kM, item.rows.end);
+    engine_.start_item(tile_);
+    for (int i = 0; i < count; ++i) {
+      engine_.load_q(i);
+      softmax_[i].reset();
+      started_[i] = 0;
+    }
+    std::memset(o_, 0, static_cast<std::size_t>(count * o_size_) * sizeof(float));
+    return count;
+  }
+
+  FALCHION_INLINE void score_and_mask(const Chunk& chunk, float* S) {
+    const TileRows& t = tile_[chunk.tile];
+    engine_.repair_scores(chunk, S);
+    if (!plain_) {
+      apply_score(a_, t, chunk, S);
+      if (a_.bias.data != nullptr || a_.mask.data != nullptr) add_bias_and_mask<T>(a_, t, chunk, S);
+    }
+    if (chunk.masked) keep_band(a_, t, chunk, S);
+  }
+
+  FALCHION_INLINE void update(const Chunk& chunk) {
+    float *S = s_[chunk.buffer], *P = p_[chunk.parity];
+    OnlineSoftmax& softmax = softmax_[chunk.tile];
+    const int keys = chunk.keys(), total = OnlineSoftmax::weight(keys), steps = engine_.steps();
+    int owed = 0;
+    auto tick = [&](int share) {
+      if constexpr (Engine::kOverlap) {
+        for (owed += share * steps; owed >= total; owed -= total) engine_.step();
+      }
+    };
+    if (chunk.index == 0) p_first_ = chunk.first;
+    if (softmax.outgrown(S, keys, unit_ * kLog2e, tick)) raise(chunk);
+    if (a_.dropout > 0) return update_with_dropout(chunk, S, P);
+    auto put = [&](int key, int v, Floats p0, Floats p1) { engine_.put(chunk, P, chunk.begin + key, v, p0, p1); };
+    softmax.template update<T::kExp2Degree>(S, keys, unit_ * kLog2e, put, tick);
+  }
+
+  /// A new reference maximum for the rows of a tile. All P that was made under the old one goes into O first; the slack
+  /// of OnlineSoftmax makes this rare after a tile's first chunk, when there is nothing to rescale.
+  __attribute__((noinline)) void raise(const Chunk& chunk) {
+    if (started_[chunk.tile] != 0) {
+      engine_.finish();
+      finish_values();
+      Step summed = chunk;
+      summed.first = p_first_, summed.end = p_first_ = chunk.begin;
+      pending_ = summed, has_pending_ = summed.first < summed.end;
+      finish_values();
+    }
+    softmax_[chunk.tile].raise(unit_ * kLog2e);
+    if (started_[chunk.tile] != 0)
+      scale_rows(output(chunk.tile), static_cast<int>(Engine::output_rows(a_)), softmax_[chunk.tile].shrink);
+    started_[chunk.tile] = 1;
+  }
+
+  /// l sums what dropout has not touched; P is thinned on its way to the second product.
+  __attribute__((noinline)) void update_with_dropout(const Chunk& chunk, float* S, float* P) {
+    const TileRows& t = tile_[chunk.tile];
+    auto keep_in_place = [&](int key, int v, Floats p0, Floats p1) {
+      store(p0, S + key * kM + v * kLanes);
+      store(p1, S + (key + 1) * kM + v * kLanes);
+    };
+    softmax_[chunk.tile].template update<T::kExp2Degree>(S, chunk.keys(), unit_ * kLog2e, keep_in_place, [](int) {});
+    const std::int64_t key0 = chunk.block * a_.keys + chunk.begin;
+    for (int i = 0; i < t.count; ++i) {
+      for (int key = 0; key < chunk.keys(); key += 4) {
+        const auto words = dropout_.words(t.b * a_.h_q + t.head(i), t.query(i), key0 + key);
+        for (int w = 0; w < 4; ++w) {
+          float& p = S[(key + w) * kM + i];
+          p = words.word[w] >= dropout_.threshold ? p * dropout_.keep_scale : 0;
+        }
+      }
+    }
+    for (int key = 0; key < chunk.keys(); key += 2) {
+      for (int v = 0; v < kVecs; ++v) {
+        const float* s = S + key * kM + v * kLanes;
+        engine_.put(chunk, P, chunk.begin + key, v, load(s), load(s + kM));
+      }
+    }
+  }
+
+  // ---- O += P V of the pending step, spread over the chunks of the one after it ------------------------------------
+  FALCHION_INLINE void start_values(const Chunk& under) {
+    if (!has_pending_) return;
+    const int end = Engine::value_groups(a_) * (under.index + 1) / under.count;
+    engine_.start_values(pending_, p_[pending_.parity], output(pending_.tile), groups_done_, end);
+    groups_done_ = end;
+  }
+  FALCHION_INLINE void finish_values() {
+    if (!has_pending_) return;
+    if (groups_done_ < Engine::value_groups(a_)) {
+      engine_.start_values(pending_, p_[pending_.parity], output(pending_.tile), groups_done_,
+                           Engine::value_groups(a_));
+      engine_.finish();
+    }
+    if (const std::uint8_t* bad = engine_.spoiled_values(pending_)) add_spoiled_values(pending_, bad);
+    has_pending_ = false, groups_done_ = 0;
+  }
+  /// Adds the elements of V that are not finite, for the rows that see them and for no other.
+  __attribute__((noinline)) void add_spoiled_values(const Step& step, const std::uint8_t* bad) {
+    const TileRows& t = tile_[step.tile];
+    const std::int64_t key0 = step.block * a_.keys;
+    for (int key = step.first; key < step.end; ++key) {
+      if (bad[key] == 0) continue;
+      const auto* v = t.template key_row<typename T::Bits>(a_.v, key0 + key);
+      for (int i = 0; i < t.count; ++i) {
+        if (!sees<T>(a_, t, i, key0 + key)) continue;
+        const float p = engine_.p_at(step, p_[step.parity], key, i);
+        for (std::int64_t c = 0; c < a_.d_v; ++c) {
+          const float x = T::to_float(v[c]);
+          if (Engine::spoiled(x)) output(step.tile)[c * kM + i] += p * x;
+        }
+      }
+    }
+  }
+
+  /// A second walk over the scores, now that each row's lse is known.
+  __attribute__((noinline)) void store_probabilities(const WorkItem& item, int count) {
+    for (int i = 0; i < count; ++i) clear_probabilities(a_, tile_[i]);
+    engine_.start_item(tile_);
+    ChunkWalk walk(a_, tile_, count, item.keys, Engine::chunk_keys(a_));
+    for (Chunk chunk; walk.next(&chunk);) {
+      engine_.start_scores(chunk, s_[0]);
+      engine_.finish();
+      score_and_mask(chunk, s_[0]);
+      write_probabilities(a_, tile_[chunk.tile], chunk, softmax_[chunk.tile], unit_, s_[0]);
+    }
+  }
+
+  const AttentionArgs& a_;
+  Engine engine_;
+  bool plain_;
+  float unit_;  // one unit of S in units of the final score
+  DropoutMask dropout_;
+  std::int64_t o_size_;
+  float *s_[2], *p_[2], *o_, *rows_;
+  OnlineSoftmax* softmax_;
+  TileRows* tile_;
+  std::uint8_t* started_;  // whether a tile has summed anything yet
+  Step pending_{};         // whose P waits for its product with V
+  bool has_pending_ = false;
+  int groups_done_ = 0;  // of pending_
+  int p_first_ = 0;      // first key of the current step whose P is not in O yet
+};
+
+template <class T, class Engine>
+struct Forward {
+  static Memory memory(const AttentionArgs& a) {
+    Memory m = a.decode ? Memory{} : Engine::packed_memory(a);
+    Arena arena(nullptr);
+    if (a.decode) {
+      DecodeWorker<T>(a, arena);
+    } else {
+      ForwardWorker<T, Engine>(a, arena);
+    }
+    m.scratch = arena.used();
+    m.partials = partial_bytes(a);
+    return m;
+  }
+  static void run(const AttentionArgs& a) {
+    if (Engine::kPacked && !a.decode) pack_all<Engine>(a);
+    if (a.decode) {
+      run_items<DecodeWorker<T>, int>(a);
+    } else {
+      run_items<ForwardWorker<T, Engine>, typename Engine::Scope>(a);
+    }
+    if (a.splits > 1) combine<T>(a);
+  }
+};
+
+template <class T>
+constexpr AttentionKernel attention_forward_kernel() {
+#if FALCHION_AMX
+  using Kernel = Forward<T, AmxEngine<T>>;
+  // A long step pays for moving O through the tiles, as long as its P (64 bytes a key and part) stays near L1.
+  constexpr int keys = kParts<T> == 1 ? 512 : 128;
+#else
+  using Kernel = Forward<T, SimdEngine<T>>;
+  constexpr int keys = 128;
+#endif
+  return {&Kernel::memory, &Kernel::run, kM, keys};
+}
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

@@ -1,0 +1,95 @@
+// src/cpu/score_mask.hpp: the two steps between S = Q K^T and softmax.update: score.apply and mask.keep, on S^T of one
+// chunk.
+#pragma once
+
+#include "blocks/exp2.hpp"
+#include "blocks/rows.hpp"
+#include "blocks/step.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+/// Whether S needs no pass of its own: the scale is folded into the exponent and the band is all there is.
+/// A scale of 0, below 0 or far from 1 takes the pass: folded in, 0 * -inf or 8 / scale would not be finite.
+FALCHION_INLINE bool plain_scores(const AttentionArgs& a) {
+  return a.scale > 1e-30f && a.scale < 1e30f && a.softcap == 0 && a.alibi == nullptr && a.bias.data == nullptr &&
+         a.mask.data == nullptr;
+}
+
+/// score.apply: S = softcap(scale S) - slope |distance|.
+FALCHION_INLINE void apply_score(const AttentionArgs& a, const TileRows& t, const Chunk& chunk, float* S) {
+  alignas(64) float slope[kM] = {}, position[kM] = {};
+  const std::int64_t shift = t.sequence.shift(a), key0 = chunk.block * a.keys;
+  for (int i = 0; i < t.count && a.alibi != nullptr; ++i) {
+    slope[i] = a.alibi[t.head(i)];
+    position[i] = static_cast<float>(t.query(i) + shift - key0);  // distance to key j of the block: |position - j|
+  }
+  const Floats scale = splat(a.scale), cap = splat(a.softcap);
+  for (int key = chunk.begin; key < chunk.stop; ++key) {
+    for (int v = 0; v < kVecs; ++v) {
+      float* s = S + (key - chunk.begin) * kM + v * kLanes;
+      Floats x = hn::Mul(load(s), scale);
+      if (a.softcap > 0) x = hn::Mul(cap, tanh(hn::Div(x, cap)));
+      if (a.alibi != nullptr) {
+        const Floats distance = hn::Abs(hn::Sub(load(position + v * kLanes), splat(static_cast<float>(key))));
+        x = hn::NegMulAdd(load(slope + v * kLanes), distance, x);
+      }
+      store(x, s);
+    }
+  }
+}
+
+template <class T>
+FALCHION_INLINE float bias_of(const AttentionArgs& a, const TileRows& t, int i, std::int64_t j) {
+  if (a.bias.data == nullptr) return 0;
+  return a.bias_f32 ? t.scores<const float>(a.bias, i)[j * a.bias.stride[3]]
+                    : T::to_float(t.scores<const typename T::Bits>(a.bias, i)[j * a.bias.stride[3]]);
+}
+
+/// Adds the bias and the boolean mask, a lane at a time: both lie with keys contiguous, S with rows contiguous.
+template <class T>
+FALCHION_INLINE void add_bias_and_mask(const AttentionArgs& a, const TileRows& t, const Chunk& chunk, float* S) {
+  const std::int64_t key0 = chunk.block * a.keys;
+  for (int i = 0; i < t.count; ++i) {
+    const int first = static_cast<int>(max(chunk.begin, t.begin[i] - key0));
+    const int end = static_cast<int>(min(chunk.stop, t.end[i] - key0));
+    if (a.bias.data != nullptr) {
+      for (int key = first; key < end; ++key) {
+        const float bias = bias_of<T>(a, t, i, key0 + key);
+        float& s = S[(key - chunk.begin) * kM + i];
+        s = bias == -__builtin_inff() ? bias : s + bias;  // selects: NaN + -inf must not unmask
+      }
+    }
+    if (a.mask.data != nullptr) {
+      const auto* keep = t.scores<const std::uint8_t>(a.mask, i) + key0 * a.mask.stride[3];
+      for (int key = first; key < end; ++key) {
+        if (keep[key * a.mask.stride[3]] == 0) S[(key - chunk.begin) * kM + i] = -__builtin_inff();
+      }
+    }
+  }
+}
+
+/// mask.keep: S = -inf where lane i does not see key j. A band is an interval of keys in each lane.
+FALCHION_INLINE void keep_band(const AttentionArgs& a, const TileRows& t, const Chunk& chunk, float* S) {
+  const Int32Tag ints;
+  const auto key0 = static_cast<std::int32_t>(chunk.block * a.keys);
+  const Floats masked = splat(-__builtin_inff());
+  for (int v = 0; v < kVecs; ++v) {
+    const Int32s begin = hn::LoadU(ints, t.begin + v * kLanes), end = hn::LoadU(ints, t.end + v * kLanes);
+    for (int key = chunk.begin; key < chunk.stop; ++key) {
+      const Int32s j = hn::Set(ints, key0 + key);
+      float* s = S + (key - chunk.begin) * kM + v * kLanes;
+      const auto keep = hn::AndNot(hn::Lt(j, begin), hn::Lt(j, end));
+      store(hn::IfThenElse(hn::RebindMask(kFloats, keep), load(s), masked), s);
+    }
+  }
+}
+
+/// Whether lane i sees key j, everything asked. For the cold paths.
+template <class T>
+FALCHION_INLINE bool sees(const AttentionArgs& a, const TileRows& t, int i, std::int64_t j) {
+  if (j < t.begin[i] || j >= t.end[i]) return false;
+  if (a.mask.data != nullptr && t.scores<const std::uint8_t>(a.mask, i)[j * a.mask.stride[3]] == 0) return false;
+  return bias_of<T>(a, t, i, j) != -__builtin_inff();
+}
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

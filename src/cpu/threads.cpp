@@ -1,0 +1,106 @@
+// src/cpu/threads.cpp: see threads.hpp.
+#include "cpu/threads.hpp"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#if defined(FALCHION_OPENMP)
+  #include <omp.h>
+#endif
+#if defined(__linux__)
+  #include <sched.h>
+#endif
+
+namespace falchion::cpu {
+namespace {
+
+using Task = void (*)(void* context, int i);
+
+/// Plain threads: started and joined at each call. Whoever is free takes the next i.
+void run_with_threads(int threads, int n, Task task, void* context) noexcept {
+  std::atomic<int> next{0};
+  const auto work = [&] {
+    for (int i = next++; i < n; i = next++) task(context, i);
+  };
+  std::vector<std::thread> helpers;
+  try {
+    helpers.reserve(static_cast<std::size_t>(threads));
+    for (int t = 1; t < std::min(threads, n); ++t) helpers.emplace_back(work);
+  } catch (...) {  // no thread or no memory to be had: fewer helpers, same work
+  }
+  work();
+  for (std::thread& helper : helpers) helper.join();
+}
+
+#if defined(FALCHION_OPENMP)
+
+/// libgomp ends the process when it cannot start a thread, and hangs in a child that was forked after its parent used
+/// it. So ask first, once for each calling thread, whether that many threads can be had; and in a child use our own.
+std::atomic<bool> forked{false};
+
+void* wait_for(void* gate) {
+  const std::lock_guard wait(*static_cast<std::mutex*>(gate));
+  return nullptr;
+}
+
+bool threads_can_start(int threads) noexcept {
+  static const int watch_forks = pthread_atfork(nullptr, nullptr, [] { forked = true; });
+  static_cast<void>(watch_forks);
+  thread_local int proven = 1;
+  std::vector<pthread_t> started;
+  try {
+    if (threads > proven) started.resize(static_cast<std::size_t>(threads - 1));
+  } catch (...) { return false; }
+  std::size_t count = 0;
+  std::mutex gate;  // closed until all of them are there at once
+  gate.lock();
+  while (count < started.size() && pthread_create(&started[count], nullptr, wait_for, &gate) == 0) ++count;
+  gate.unlock();
+  for (std::size_t i = 0; i < count; ++i) pthread_join(started[i], nullptr);
+  if (count < started.size()) return false;
+  proven = std::max(proven, threads);
+  return true;
+}
+
+void parallel_for(void* self, int n, Task task, void* context) {
+  const int threads = std::min(static_cast<int>(reinterpret_cast<std::intptr_t>(self)), n);
+  if (threads > 1 && (!threads_can_start(threads) || forked)) return run_with_threads(threads, n, task, context);
+  #pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
+  for (int i = 0; i < n; ++i) task(context, i);
+}
+
+#else
+
+void parallel_for(void* self, int n, Task task, void* context) {
+  run_with_threads(static_cast<int>(reinterpret_cast<std::intptr_t>(self)), n, task, context);
+}
+
+#endif
+
+[[maybe_unused]] int cpus_allowed() {
+#if defined(__linux__)
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace
+
+Pool default_pool(int threads) { return {parallel_for, reinterpret_cast<void*>(static_cast<std::intptr_t>(threads))}; }
+
+int default_threads() {
+#if defined(FALCHION_OPENMP)
+  return std::max(1, omp_get_max_threads());
+#else
+  return cpus_allowed();
+#endif
+}
+
+}  // namespace falchion::cpu
