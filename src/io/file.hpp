@@ -1,0 +1,49 @@
+/// file.hpp: a whole file as bytes in memory, and bytes to a whole file.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "falchion/falchion.hpp"
+
+namespace falchion::io {
+
+/// A file's bytes, read only, for as long as this lives. A regular file is mapped: nothing is read before it is
+/// touched, and a file that somebody else truncates meanwhile raises SIGBUS on touch (replacing it, as write_file does,
+/// is safe). A pipe is read into memory, up to kMaxPipeBytes.
+class MappedFile {
+ public:
+  static constexpr std::size_t kMaxPipeBytes = std::size_t{1} << 30;
+
+  /// Errors: invalid (cannot be opened, a directory, too long for this machine), workspace (out of memory).
+  static Status open(const std::string& path, std::shared_ptr<const MappedFile>* out) noexcept;
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+
+  MappedFile() = default;
+  ~MappedFile();
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+ private:
+  Status map(int descriptor, std::size_t size, const std::string& path);
+  Status read_pipe(int descriptor, const std::string& path);
+
+  std::span<const std::byte> bytes_;
+  std::vector<std::byte> read_;  // the bytes of a pipe
+  bool mapped_ = false;
+};
+
+/// Writes `pieces` one after the other. A regular file is replaced in one step when all is written, so a reader never
+/// sees half a file, a failure leaves the old one, and an array mapped from `path` may be among the pieces. Anything
+/// else (a pipe, /dev/stdout) is written in place. Errors: invalid, workspace.
+Status write_file(const std::string& path, std::span<const std::span<const std::byte>> pieces) noexcept;
+
+/// At most 8 bytes as one number, the lowest first.
+std::uint64_t little_endian(std::span<const std::byte> bytes) noexcept;
+
+}  // namespace falchion::io

@@ -1,0 +1,42 @@
+/// text.hpp: how src/io words its refusals, and how it keeps exceptions in.
+#pragma once
+
+#include <cstdint>
+#include <new>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "falchion/falchion.hpp"
+
+namespace falchion::io {
+
+/// `text` in single quotes, cut at 60 bytes, with everything but printable ASCII as \xNN: bytes of a hostile file must
+/// not reach a terminal as they are.
+std::string in_quotes(std::string_view text);
+
+/// "(1, 509, 9, 64)"; "()" for a scalar.
+std::string shape_text(const std::vector<std::int64_t>& shape);
+
+/// A broken file or argument: "q.npy: <why>".
+inline Status refuse(std::string_view file, std::string_view why) {
+  return {Code::invalid, std::string(file).append(": ").append(why)};
+}
+
+/// A sound file that this reader has no type for.
+inline Status unsupported(std::string_view file, std::string_view why) {
+  return {Code::unsupported, std::string(file).append(": ").append(why)};
+}
+
+/// Runs `body`, which returns a Status; what it throws becomes a Status.
+template <class Body>
+Status guarded(Body&& body) noexcept {
+  try {
+    return std::forward<Body>(body)();
+  } catch (const std::bad_alloc&) {
+    return {Code::workspace, "out of memory"};  // 13 characters: held in the string itself, so no allocation
+  } catch (...) { return {Code::invalid, "internal error"}; }
+}
+
+}  // namespace falchion::io
