@@ -1,0 +1,49 @@
+// tools/command.hpp: how a subcommand names its options. CLI11 does the work behind it, in one file, since its header
+// alone takes the compiler four seconds.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace falchion::tools {
+
+class Command {
+ public:
+  Command(CLI::App* app, int* exit_code) : app_(app), exit_code_(exit_code) {}
+
+  /// Options named from here on stand under this heading in the help.
+  void group(const std::string& heading) { group_ = heading; }
+
+  void flag(const std::string& name, bool* target, const std::string& help);
+  void text(const std::string& name, std::string* target, const std::string& help, const std::string& type = "TEXT");
+  void choice(const std::string& name, std::string* target, const std::vector<std::string>& allowed,
+              const std::string& help);
+  void number(const std::string& name, float* target, const std::string& help);
+  void integer(const std::string& name, std::int64_t* target, std::int64_t least, std::int64_t most,
+               const std::string& help);
+  void list(const std::string& name, std::vector<std::int64_t>* target, const std::string& help);  // 1,2,3
+  void list(const std::string& name, std::vector<std::string>* target, const std::string& help);
+  /// A flag that may have a value: `given` says that it is there, `target` stays empty when it stands alone.
+  void optional(const std::string& name, std::string* target, bool* given, const std::string& help,
+                const std::string& type);
+  /// An argument without a name.
+  void positional(const std::string& name, std::string* target, const std::vector<std::string>& allowed, bool required,
+                  const std::string& help);
+  void excludes(const std::string& a, const std::string& b);
+
+  /// What the subcommand does; the result is the exit code.
+  void run(std::function<int()> body);
+
+ private:
+  CLI::App* app_;
+  int* exit_code_;
+  std::string group_ = "Options";
+};
+
+}  // namespace falchion::tools

@@ -1,0 +1,31 @@
+// tools/files.hpp: between files and tensors. What cannot be read or written is a UsageError with file and reason.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "io/safetensors.hpp"
+#include "tensors.hpp"
+
+namespace falchion::tools {
+
+io::Array read_npy_array(const std::string& path);
+io::Archive read_archive(const std::string& path);
+
+/// Numbers of any integer or float type as double, for lengths and slopes.
+std::vector<double> numbers(const io::Array& array);
+
+/// The bytes of a dense tensor with its axes as they lie in memory.
+struct NamedTensor {
+  std::string name;
+  const HostTensor* tensor;
+  std::vector<std::int64_t> shape;
+};
+/// .npy takes exactly one, .safetensors any number.
+void write_tensors(const std::string& path, const std::vector<NamedTensor>& tensors);
+
+void write_text(const std::string& path, const std::string& text);
+
+bool ends_with(const std::string& text, const std::string& end);
+
+}  // namespace falchion::tools

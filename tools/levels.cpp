@@ -1,0 +1,71 @@
+// tools/levels.cpp
+#include "levels.hpp"
+
+#include <fmt/format.h>
+
+#include <cstring>
+
+#include "cpu/levels.hpp"
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+#include "tool.hpp"
+
+namespace falchion::tools {
+
+const char* require_level(const std::string& level) {
+  for (const auto& known : cpu::cpu_levels()) {
+    if (level != known.name) continue;
+    if (!known.usable) throw UsageError{fmt::format("level \"{}\" cannot run here: {}", level, known.why_not)};
+    return known.name;
+  }
+  throw UsageError{fmt::format("level \"{}\" does not exist; usable here: {}", level, cpu::usable_levels())};
+}
+
+std::string Path::name() const {
+  return level.empty() ? falchion::name(backend) : fmt::format("{} {}", falchion::name(backend), level);
+}
+
+Target Path::target(int threads) const {
+  Target out(backend);
+  out.threads = threads;
+  if (!level.empty()) out.cpu_level = require_level(level);
+  return out;
+}
+
+std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated) {
+  std::vector<Path> out;
+  for (const auto& level : cpu::cpu_levels()) {
+    if (!level.usable || (!with_emulated && std::strcmp(level.name, "amx_emulated") == 0)) continue;
+    for (const Variant& v : variants()) {
+      if (v.backend != Backend::cpu || v.dtype != dtype || std::strcmp(v.level, level.name) != 0) continue;
+      out.push_back({Backend::cpu, level.name});
+      break;
+    }
+  }
+  if (with_ref) out.push_back({Backend::ref, ""});
+  return out;
+}
+
+std::string plan_backend(const Plan& plan) { return name(plan.data()->backend); }
+
+std::string plan_level(const Plan& plan) {
+  const Variant* variant = plan.data()->variant;
+  return variant != nullptr ? variant->level : "";
+}
+
+int plan_threads(const Plan& plan) { return plan.data()->threads; }
+
+std::string limiting_unit(const Plan& plan) {
+  const std::string level = plan_level(plan);
+  return level == "amx_emulated" ? "avx512" : level;
+}
+
+std::string unit_title(const std::string& unit) {
+  if (unit == "amx") return "AMX bf16";
+  if (unit == "avx512") return "AVX-512 f32";
+  if (unit == "avx2") return "AVX2 f32";
+  if (unit == "neon") return "NEON f32";
+  return unit.empty() ? "" : "base f32";
+}
+
+}  // namespace falchion::tools

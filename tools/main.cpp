@@ -1,0 +1,82 @@
+// tools/main.cpp: the command `falchion`: its subcommands, and how it leaves.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "completion.hpp"
+#include "tool.hpp"
+
+namespace falchion::tools {
+
+void require(const Status& status, const std::string& during) {
+  if (!status) throw UsageError{during.empty() ? status.why : during + ": " + status.why};
+}
+
+namespace {
+
+struct Subcommand {
+  const char *name, *help;
+  void (*add)(Command&);
+};
+constexpr Subcommand kSubcommands[] = {
+    {"demo", "A real model's attention here: how fast, how exact, and a picture", add_demo},
+    {"run", "Attention on tensors from .npy or .safetensors files", add_run},
+    {"verify", "Check every backend here against the definition in double", add_verify},
+    {"bench", "Measure speed beside this machine's own limits, measured in the same run", add_bench},
+    {"explain", "A problem in, the plan's whole story out; needs no GPU to plan for one", add_explain},
+    {"info", "This machine and this build: CPU levels, GPUs, kernels, versions", add_info},
+    {"map", "An SVG picture of one head: which token looks at which", add_map},
+};
+
+void add_completion(CLI::App& app, int* exit_code) {
+  Command command(app.add_subcommand("completion", "Print a completion script for your shell"), exit_code);
+  static std::string shell;
+  command.positional("shell", &shell, {"bash", "zsh", "fish"}, true, "bash, zsh or fish");
+  command.run([&app] {
+    fmt::print("{}", completion_script(app, shell));
+    return exit_ok;
+  });
+}
+
+int parse_and_run(CLI::App& app, int argc, char** argv, const int& exit_code) {
+  if (argc == 1) {
+    fmt::print("{}", app.help());
+    return exit_usage;
+  }
+  if (argv[1][0] != '-' && app.get_subcommands([&](CLI::App* sub) { return sub->get_name() == argv[1]; }).empty())
+    throw UsageError{fmt::format("there is no subcommand \"{}\"; falchion --help lists them", argv[1])};
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? exit_ok : exit_usage; }
+  return exit_code;
+}
+
+int main_of_tool(int argc, char** argv) {
+  int exit_code = exit_ok;
+  try {
+    CLI::App app{"falchion: exact attention for C and C++. Start with: falchion demo", "falchion"};
+    app.require_subcommand(1);
+    app.set_version_flag("--version", std::string("falchion ") + version());
+    app.footer("Exit codes: 0 done, 1 a check failed, 2 bad usage or input. Help on one: falchion SUBCOMMAND --help");
+    for (const Subcommand& sub : kSubcommands) {
+      Command command(app.add_subcommand(sub.name, sub.help), &exit_code);
+      sub.add(command);
+    }
+    add_completion(app, &exit_code);
+    for (CLI::App* sub : app.get_subcommands(nullptr)) sub->get_formatter()->column_width(34);
+    return parse_and_run(app, argc, argv, exit_code);
+  } catch (const UsageError& error) {
+    fmt::print(stderr, "falchion: {}\n", error.what);
+  } catch (const std::bad_alloc&) {
+    fmt::print(stderr, "falchion: this needs more memory than there is\n");
+  } catch (const std::exception& error) { fmt::print(stderr, "falchion: {}\n", error.what()); }
+  return exit_usage;
+}
+
+}  // namespace
+}  // namespace falchion::tools
+
+int main(int argc, char** argv) { return falchion::tools::main_of_tool(argc, argv); }

@@ -1,0 +1,31 @@
+// tools/tool.hpp: what every subcommand of `falchion` shares: how it is added, and how it fails.
+#pragma once
+
+#include <string>
+
+#include "command.hpp"
+#include "falchion/falchion.hpp"
+
+namespace falchion::tools {
+
+/// Exit codes, the same for every subcommand: scripts branch on them.
+enum Exit : int { exit_ok = 0, exit_failed = 1, exit_usage = 2 };
+
+/// Thrown for bad usage or bad input; main prints `what` on stderr and leaves with exit_usage.
+struct UsageError {
+  std::string what;
+};
+
+/// Turns a refusal of the library into a UsageError that carries the library's own words.
+void require(const Status& status, const std::string& during = "");
+
+// Each file of a subcommand has one of these: it names the options and says what to run.
+void add_run(Command& command);
+void add_verify(Command& command);
+void add_bench(Command& command);
+void add_explain(Command& command);
+void add_info(Command& command);
+void add_map(Command& command);
+void add_demo(Command& command);
+
+}  // namespace falchion::tools
