@@ -1,0 +1,225 @@
+// tests/c_api_test.cpp: the C twin: what it computes, what it refuses, and that structs may grow.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "falchion/falchion.h"
+#include "support/contract.hpp"
+
+namespace falchion::testing {
+namespace {
+
+fal_tensor to_c(const Tensor& x) {
+  fal_tensor out = {};
+  out.data = x.data, out.dtype = static_cast<std::int32_t>(x.dtype);
+  for (std::size_t axis = 0; axis < 4; ++axis) out.shape[axis] = x.shape[axis], out.stride[axis] = x.stride[axis];
+  return out;
+}
+fal_operands to_c(const Operands& x) {
+  fal_operands out = {};
+  out.size = sizeof out;
+  out.q = to_c(x.q), out.k = to_c(x.k), out.v = to_c(x.v), out.o = to_c(x.o), out.lse = to_c(x.lse),
+  out.row_max = to_c(x.row_max);
+  out.probabilities = to_c(x.probabilities), out.bias = to_c(x.bias), out.mask = to_c(x.mask), out.alibi = x.alibi;
+  out.cu_seqlens_q = x.cu_seqlens_q, out.cu_seqlens_k = x.cu_seqlens_k, out.used_q = x.used_q, out.used_k = x.used_k;
+  return out;
+}
+fal_attention to_c(const Attention& x) {
+  fal_attention out = {};
+  out.size = sizeof out;
+  out.dtype = static_cast<std::int32_t>(x.dtype);
+  out.b = x.b, out.s_q = x.s_q, out.s_k = x.s_k, out.h_q = x.h_q, out.h_k = x.h_k, out.d_qk = x.d_qk, out.d_v = x.d_v;
+  out.band = {x.band.left, x.band.right, static_cast<std::int32_t>(x.band.align), 0};
+  out.scale = x.score.scale, out.softcap = x.score.softcap;
+  out.dropout = x.dropout.p, out.dropout_seed = x.dropout.seed, out.dropout_offset = x.dropout.offset;
+  out.packed = x.packed, out.used_q = x.used_q, out.used_k = x.used_k, out.alibi = x.alibi, out.bias = x.bias;
+  out.mask = x.mask, out.lse = x.lse, out.row_max = x.row_max, out.probabilities = x.probabilities;
+  return out;
+}
+
+fal_attention small() {
+  fal_attention a = {};
+  a.size = sizeof a;
+  a.dtype = FAL_F32, a.b = 1, a.s_q = a.s_k = 4, a.h_q = a.h_k = 1, a.d_qk = a.d_v = 8;
+  return a;
+}
+fal_status make(const fal_attention* problem, const fal_target* target = nullptr, int32_t pass = FAL_FORWARD) {
+  fal_plan* plan = nullptr;
+  const fal_status status = fal_plan_make(problem, pass, target, &plan);
+  EXPECT_EQ(plan != nullptr, status == FAL_OK);
+  fal_plan_free(plan);
+  return status;
+}
+
+TEST(CApi, EveryFeatureComesAcross) {
+  for (const Case& row : cases()) {
+    if (row.s_q * row.s_k > 12000) continue;
+    SCOPED_TRACE(row.name);
+    Instance x = make_instance(row, DType::f32);
+    const fal_attention problem = to_c(x.problem);
+    const fal_operands operands = to_c(x.operands());
+    fal_plan* plan = nullptr;
+    ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, nullptr, &plan), FAL_OK) << fal_why();
+    EXPECT_STREQ(fal_why(), "");
+    const Workspace workspace(fal_plan_workspace(plan));
+    x.poison_outputs();
+    ASSERT_EQ(fal_plan_run(plan, &operands, workspace.data(), workspace.size(), nullptr), FAL_OK) << fal_why();
+    EXPECT_TRUE(matches(x, Reference(x)));
+    fal_plan_free(plan);
+  }
+}
+
+TEST(CApi, OneCall) {
+  Instance x = make_instance(Case{"x", 2, 9, 20, 4, 2, 16, 16}.causal(), DType::bf16);
+  x.poison_outputs();
+  fal_attention options = FAL_ATTENTION_INIT;
+  options.band = {FAL_UNBOUNDED, 0, FAL_BOTTOM_RIGHT, 0};
+  const fal_operands operands = to_c(x.operands());
+  ASSERT_EQ(fal_attention_run(&operands, &options, nullptr, nullptr), FAL_OK) << fal_why();
+  EXPECT_TRUE(matches(x, Reference(x)));
+  EXPECT_EQ(fal_attention_run(&operands, nullptr, nullptr, nullptr), FAL_OK) << "no options: full";
+}
+
+TEST(CApi, TextsOfAPlan) {
+  const fal_attention problem = small();
+  fal_target target = {};
+  target.size = sizeof target, target.backend = FAL_REF;
+  fal_plan* plan = nullptr;
+  ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_OK);
+  EXPECT_STREQ(fal_plan_describe(plan), "attention_forward ref f32 d8 dv8 band full ws 0 B");
+  EXPECT_NE(std::strstr(fal_plan_explain(plan), "decision    ref"), nullptr);
+  fal_plan_free(plan);
+  target.backend = FAL_BEST, target.sm = 90;
+  EXPECT_NE(std::strstr(fal_explain(&problem, FAL_FORWARD, &target), "no row of variants.def is built for sm90"),
+            nullptr);
+  EXPECT_STREQ(fal_version(), version());
+  EXPECT_EQ(fal_build_info(), build_info());
+}
+
+TEST(CApi, ZeroesButForTheSizeAreAValidStart) {
+  fal_attention a = {};
+  a.size = sizeof a;
+  a.d_qk = a.d_v = 8;  // b = 0: legal and empty
+  EXPECT_EQ(make(&a), FAL_OK) << fal_why();
+  a = small();
+  EXPECT_EQ(make(&a), FAL_OK) << "a band of zeroes is the full one: " << fal_why();
+  EXPECT_NE(std::strstr(fal_explain(&a, FAL_FORWARD, nullptr), "band        full"), nullptr);
+  a.band.right = 1;
+  EXPECT_EQ(make(&a), FAL_INVALID);
+  EXPECT_NE(std::strstr(fal_why(), "band.align is unset"), nullptr);
+  a.band = {0, 0, FAL_TOP_LEFT, 0};
+  EXPECT_NE(std::strstr(fal_explain(&a, FAL_FORWARD, nullptr), "window(0, 0, top_left)"), nullptr);
+  const fal_attention init = fal_attention_init();
+  EXPECT_EQ(init.size, sizeof init);
+  EXPECT_EQ(init.dtype, FAL_BF16);
+  EXPECT_EQ(init.b + init.h_q + init.h_k, 3);
+  EXPECT_EQ(init.band.left, FAL_UNBOUNDED);
+  EXPECT_EQ(init.probabilities, 0);
+}
+
+TEST(CApi, StructsMayGrow) {
+  struct {
+    fal_attention known;
+    std::uint64_t added[4];
+  } newer = {small(), {}};
+  newer.known.size = sizeof newer;
+  EXPECT_EQ(make(&newer.known), FAL_OK) << fal_why();  // a newer caller who uses nothing new
+  newer.added[3] = 1;
+  EXPECT_EQ(make(&newer.known), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "attention: made for a newer falchion than 0.1.0, and uses what it added");
+  fal_attention a = small();
+  a.size = sizeof a - 1;
+  EXPECT_EQ(make(&a), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "attention.size = 143: it is sizeof(fal_attention), 144 here");
+  a.size = 0;
+  EXPECT_EQ(make(&a), FAL_INVALID);
+  a.size = std::numeric_limits<std::size_t>::max();
+  EXPECT_EQ(make(&a), FAL_INVALID);
+}
+
+TEST(CApi, Refusals) {
+  fal_attention a = small();
+  a.dtype = 256;  // would be f32 as a byte
+  EXPECT_EQ(make(&a), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "dtype = 256: it is 0 to 4");
+  a = small(), a.band.align = -1;
+  EXPECT_EQ(make(&a), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "band.align = -1: it is 0 to 2");
+  a = small(), a.reserved3[6] = 1;
+  EXPECT_EQ(make(&a), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "attention: a reserved field is not 0");
+  a = small();
+  EXPECT_EQ(make(&a, nullptr, 7), FAL_INVALID);
+  EXPECT_EQ(make(&a, nullptr, FAL_BACKWARD), FAL_UNSUPPORTED);
+  EXPECT_STREQ(fal_why(), "pass = backward is not built yet; built: forward");
+  fal_target target = {};
+  target.size = sizeof target, target.backend = 12;
+  EXPECT_EQ(make(&a, &target), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "backend = 12: it is 0 to 4");
+}
+
+TEST(CApi, Nulls) {
+  EXPECT_EQ(make(nullptr), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "attention is null");
+  const fal_attention a = small();
+  EXPECT_EQ(fal_plan_make(&a, FAL_FORWARD, nullptr, nullptr), FAL_INVALID);
+  EXPECT_EQ(fal_plan_run(nullptr, nullptr, nullptr, 0, nullptr), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "plan is null");
+  EXPECT_EQ(fal_attention_run(nullptr, nullptr, nullptr, nullptr), FAL_INVALID);
+  EXPECT_EQ(fal_merge(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "o_a is null");
+  EXPECT_EQ(fal_validate_lengths(nullptr, nullptr), FAL_INVALID);
+  EXPECT_NE(std::strstr(fal_explain(nullptr, 0, nullptr), "attention is null"), nullptr);
+  EXPECT_EQ(fal_plan_workspace(nullptr), 0u);
+  EXPECT_STREQ(fal_plan_describe(nullptr), "no plan");
+  fal_plan_free(nullptr);
+}
+
+TEST(CApi, Executor) {
+  static int tasks = 0;
+  fal_executor executor = {};
+  executor.size = sizeof executor, executor.threads = 3;
+  executor.parallel_for = [](void*, int n, void (*task)(void*, int), void* context) {
+    tasks += n;
+    for (int i = 0; i < n; ++i) task(context, i);
+  };
+  fal_target target = {};
+  target.size = sizeof target, target.executor = &executor;
+  Instance x = make_instance(Case{"x", 2, 90, 100, 4, 2, 64, 64}, DType::f32);
+  x.poison_outputs();
+  const fal_operands operands = to_c(x.operands());
+  ASSERT_EQ(fal_attention_run(&operands, nullptr, &target, nullptr), FAL_OK) << fal_why();
+  EXPECT_TRUE(matches(x, Reference(x)));
+  const std::vector<Path> paths = usable_paths();
+  if (std::any_of(paths.begin(), paths.end(),
+                  [](const Path& p) { return p.backend == Backend::cpu && p.has(DType::f32); })) {
+    EXPECT_GT(tasks, 0);
+  }
+  executor.parallel_for = nullptr;
+  EXPECT_EQ(fal_attention_run(&operands, nullptr, &target, nullptr), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "executor.parallel_for is null");
+}
+
+TEST(CApi, MergeAndLengths) {
+  float o_a[8] = {1, 1, 1, 1, 1, 1, 1, 1}, o_b[8] = {3, 3, 3, 3, 3, 3, 3, 3}, lse_a[1] = {0.5f}, lse_b[1] = {0.5f},
+        o[8], lse[1];
+  const fal_tensor t_a = fal_tensor_dense(o_a, FAL_F32, 1, 1, 1, 8),
+                   t_b = fal_tensor_heads_first(o_b, FAL_F32, 1, 1, 1, 8);
+  const fal_tensor t_o = fal_tensor_dense(o, FAL_F32, 1, 1, 1, 8), l_a = fal_tensor_dense(lse_a, FAL_F32, 1, 1, 1, 1);
+  const fal_tensor l_b = fal_tensor_dense(lse_b, FAL_F32, 1, 1, 1, 1), l_o = fal_tensor_dense(lse, FAL_F32, 1, 1, 1, 1);
+  ASSERT_EQ(fal_merge(&t_a, &l_a, &t_b, &l_b, &t_o, &l_o), FAL_OK) << fal_why();
+  EXPECT_FLOAT_EQ(o[5], 2);
+  EXPECT_FLOAT_EQ(lse[0], 0.5f + std::log(2.f));
+  Instance x = make_instance(Case{"x", 2, 4, 5, 1, 1, 8, 8}.used_k({5, 6}), DType::f32);
+  const fal_attention problem = to_c(x.problem);
+  const fal_operands operands = to_c(x.operands());
+  EXPECT_EQ(fal_validate_lengths(&problem, &operands), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "used_k[1] = 6: it is in [0, 5]");
+}
+
+}  // namespace
+}  // namespace falchion::testing

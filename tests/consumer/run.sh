@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# usage: run.sh find_package|add_subdirectory|pkg_config BUILD_DIR GENERATOR
+# Builds and runs the consumers, C99 and C++, against static and shared Falchion. BUILD_DIR is a built Falchion; its
+# install tree and the consumers are made in BUILD_DIR/consumer.
+set -euo pipefail
+mode=$1 build=$2 generator=${3:-Ninja}
+here=$(cd "$(dirname "$0")" && pwd)
+source=$(cd "$here/../.." && pwd)
+work=$build/consumer/$mode
+rm -rf "$work"
+mkdir -p "$work"
+
+# The README's examples: its ```cpp and ```c blocks.
+for language in cpp c; do
+  awk -v fence="\`\`\`$language" '$0 == fence {on = 1; next} /^```$/ {on = 0} on' "$source/README.md" >"$work/readme.$language"
+  [[ -s $work/readme.$language ]] || { echo "README.md has no $language example"; exit 1; }
+done
+
+consume() {  # name, cmake arguments...
+  local dir=$work/$1
+  shift
+  cmake -S "$here" -B "$dir" -G "$generator" -DCMAKE_BUILD_TYPE=Release -DREADME_DIR="$work" "$@" >"$dir.log" 2>&1 &&
+    cmake --build "$dir" >>"$dir.log" 2>&1 || { tail -40 "$dir.log"; exit 1; }
+  ctest --test-dir "$dir" --output-on-failure
+}
+
+case $mode in
+  add_subdirectory)  # the whole library as part of the user's project: one row is enough
+    consume both -DUSER_LANGUAGE="C;CXX" -DFALCHION_SOURCE="$source" -DFALCHION_SHARED=ON \
+      -DFALCHION_VARIANTS='cpu generic bf16' -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)"
+    [[ ! -e $work/both/falchion/falchion ]] || { echo "a subproject must build no tools"; exit 1; } ;;
+  find_package)
+    cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
+    mv "$work/prefix" "$work/moved prefix"  # a package may be moved, also to a folder with a space
+    for language in C CXX; do consume $language -DUSER_LANGUAGE=$language -DCMAKE_PREFIX_PATH="$work/moved prefix"; done ;;
+  pkg_config)
+    cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
+    cp -r "$work/prefix" "$work/static"
+    rm "$work"/static/lib*/libfalchion.so*
+    for form in static prefix; do
+      PKG_CONFIG_PATH=$(find "$work/$form" -name pkgconfig -type d)
+      export PKG_CONFIG_PATH
+      flags=$(pkg-config --cflags --libs $([[ $form == static ]] && echo --static) falchion)
+      libdir=$(pkg-config --variable=libdir falchion)
+      ${CC:-cc} -std=c99 -pedantic -Wall -Werror -o "$work/c_$form" "$here/main.c" "$work/readme.c" $flags -Wl,-rpath,"$libdir"
+      ${CXX:-c++} -std=c++20 -Wall -Werror -o "$work/cpp_$form" "$here/main.cpp" "$work/readme.cpp" $flags -Wl,-rpath,"$libdir"
+      "$work/c_$form"
+      "$work/cpp_$form"
+    done
+    readelf -d "$work/c_prefix" | grep -q 'NEEDED.*libfalchion\.so\.[0-9]' || { echo "no versioned SONAME"; exit 1; } ;;
+  *) echo "unknown mode $mode"; exit 2 ;;
+esac

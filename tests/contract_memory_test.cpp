@@ -1,0 +1,270 @@
+// tests/contract_memory_test.cpp: one test for each row of docs/contract.md that is about sizes, memory, lengths and
+// refusals, on every path of this machine. The rows about numbers: contract_test.cpp.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <vector>
+
+#include "ref/attention_forward.hpp"
+#include "support/contract.hpp"
+
+namespace falchion::testing {
+namespace {
+
+// ---- sizes and memory -----------------------------------------------------------------------------------------------
+
+TEST(Contract, HeadDims) {
+  for (const std::int64_t d : {1, 2, 3, 5, 8, 15, 17, 24, 31, 33, 63, 80, 100, 127, 129, 160, 200, 255, 256}) {
+    planted(Case{"x", 4, 9, 40, 2, 1, d, 257 - d}.causal(), nothing, agreed);
+    planted(Case{"x", 8, 1, 40, 2, 1, d, d}.causal(), nothing, agreed);
+  }
+  Attention a = small_problem();
+  a.d_qk = 257;
+  EXPECT_EQ(make(a).code, Code::unsupported);
+  EXPECT_EQ(make(a).why, "d_qk = 257 is over the limit of 256");
+  a.d_qk = 0;
+  EXPECT_EQ(make(a).code, Code::invalid);
+}
+
+TEST(Contract, QueryHeadsAreAMultipleOfKvHeads) {
+  Attention a = small_problem();
+  a.h_q = 7;
+  EXPECT_EQ(make(a).code, Code::invalid);
+  EXPECT_EQ(make(a).why, "h_q = 7 is not a multiple of h_k = 2");
+}
+
+TEST(Contract, StridesOfInputs) {
+  for (const Layout layout : {Layout::heads_first, Layout::gaps, Layout::odd, Layout::reversed}) {
+    planted(Case{"x", 2, 40, 50, 2, 1, 40, 40}.layout(layout).causal(), nothing, agreed);
+    planted(Case{"x", 2, 1, 50, 2, 1, 40, 40}.layout(layout).causal(), nothing, agreed);
+  }
+  on_every_path(
+      [](const Path& path, DType dtype) {  // stride 0: one row of K and V for every key, one batch of Q for all
+        Instance x = make_instance(Case{"x", 2, 40, 50, 2, 1, 40, 40}, dtype);
+        Operands operands = x.operands();
+        operands.k.stride[1] = operands.v.stride[1] = operands.q.stride[0] = 0;
+        Plan plan;
+        ASSERT_TRUE(Plan::make(x.problem, Pass::forward, path.target(), &plan));
+        const Workspace workspace(plan.workspace_bytes());
+        ASSERT_TRUE(plan.run(operands, workspace.data(), workspace.size()));
+        for (std::int64_t d = 0; d < 40; ++d) EXPECT_NEAR(x.o.get(1, 7, 1, d), x.v.get(1, 0, 0, d), 0.02);
+      });
+}
+
+TEST(Contract, StridesThatAreRefused) {
+  on_every_path([](const Path& path, DType dtype) {
+    Instance x = make_instance(Case{"x", 2, 4, 5, 2, 1, 8, 8}, dtype);
+    const auto why = [&](auto change) {
+      Operands operands = x.operands();
+      change(operands);
+      const Status status = run_with(path, x.problem, operands);
+      EXPECT_EQ(status.code, Code::invalid);
+      return status.why;
+    };
+    EXPECT_EQ(why([](Operands& y) { y.o.stride[1] = 0; }), "o.stride[1] = 0: strides of an output are above 0");
+    EXPECT_EQ(why([](Operands& y) { y.lse.stride[2] = -1; }), "lse.stride[2] = -1: strides of an output are above 0");
+    EXPECT_EQ(why([](Operands& y) { y.o.stride[2] = 4; }), "o: its strides let two elements share memory");
+    EXPECT_EQ(why([](Operands& y) { y.q.stride[3] = 2; }),
+              "q.stride[3] = 2: the last axis must be contiguous (stride 1)");
+  });
+}
+
+TEST(Contract, Alignment) {
+  planted(Case{"x", 1, 40, 90, 2, 1, 64, 64}.layout(Layout::odd), nothing, agreed);
+  on_every_path([](const Path& path, DType dtype) {
+    Instance x = make_instance(Case{"x", 1, 4, 5, 2, 1, 8, 8}, dtype);
+    Operands operands = x.operands();
+    operands.k.data = static_cast<std::byte*>(operands.k.data) + 1;
+    const Status status = run_with(path, x.problem, operands);
+    EXPECT_EQ(status.code, Code::invalid);
+    EXPECT_NE(status.why.find("k.data is not aligned"), std::string::npos) << status.why;
+  });
+}
+
+TEST(Contract, OverlappingOutputs) {
+  on_every_path([](const Path& path, DType dtype) {
+    Instance x = make_instance(Case{"x", 1, 4, 5, 2, 2, 8, 8}, dtype);
+    Operands on_q = x.operands();
+    on_q.o = on_q.q;
+    EXPECT_EQ(run_with(path, x.problem, on_q).why, "o overlaps q");
+    Operands on_v = x.operands();
+    on_v.lse.data = on_v.v.data;
+    EXPECT_EQ(run_with(path, x.problem, on_v).why, "lse overlaps v");
+    Operands on_lse = x.operands();
+    on_lse.o.data = on_lse.lse.data;
+    EXPECT_EQ(run_with(path, x.problem, on_lse).why, "o overlaps lse");
+    // Slices of one buffer lie between each other without sharing a byte: (b, s, 2, h, d), q is 0 and o is 1.
+    HostTensor both(dtype, {1, 4, 4, 8});
+    both.fill_normal(3);
+    Operands slices = x.operands();
+    slices.q = both.view(), slices.q.shape[2] = 2;
+    slices.o = slices.q, slices.o.data = static_cast<std::byte*>(slices.q.data) + 2 * 8 * size_of(dtype);
+    EXPECT_TRUE(run_with(path, x.problem, slices)) << run_with(path, x.problem, slices).why;
+    slices.o.data = static_cast<std::byte*>(slices.q.data) + (2 * 8 - 1) * size_of(dtype);
+    EXPECT_EQ(run_with(path, x.problem, slices).why, "o overlaps q");
+  });
+}
+
+// ---- lengths --------------------------------------------------------------------------------------------------------
+
+TEST(Contract, BrokenLengthsAreReported) {
+  Instance x = make_instance(Case{"x", 3, 40, 50, 1, 1, 16, 16}.packed({40, 3, 5}, {50, 20, 9}), DType::f32);
+  const auto why = [&] { return validate_lengths(x.problem, x.operands()).why; };
+  x.cu_q = {0, 40, 43, 51}, x.cu_k = {0, 50, 70, 82};  // the totals count the 3 spare rows
+  EXPECT_EQ(why(), "");
+  x.cu_q = {1, 40, 43, 51};
+  EXPECT_EQ(why(), "cu_seqlens_q[0] = 1: it starts at 0");
+  x.cu_q = {0, 40, 30, 51};
+  EXPECT_EQ(why(), "cu_seqlens_q[2] = 30 is below cu_seqlens_q[1] = 40: it is sorted");
+  x.cu_q = {0, 40, 43, 50};
+  EXPECT_EQ(why(), "cu_seqlens_q[3] = 50: it ends at the total, 51");
+  x.cu_q = {0, 41, 43, 51};
+  EXPECT_EQ(why(), "cu_seqlens_q: sequence 0 has 41 rows, over s_q = 40");
+  Instance used = make_instance(Case{"x", 2, 4, 5, 1, 1, 16, 16}.used_k({5, 6}), DType::f32);
+  EXPECT_EQ(validate_lengths(used.problem, used.operands()).why, "used_k[1] = 6: it is in [0, 5]");
+}
+
+/// Whatever the lengths say, nothing outside the tensors is touched: the sanitizer presets and the poison see to it.
+TEST(Contract, BrokenLengthsStayInBounds) {
+  constexpr std::int32_t huge = std::numeric_limits<std::int32_t>::max(),
+                         low = std::numeric_limits<std::int32_t>::min();
+  on_every_path([&](const Path& path, DType dtype) {
+    for (const std::vector<std::int32_t>& cu :
+         {std::vector<std::int32_t>{0, 90, 20, 60}, {-5, 3, -7, 40}, {low, huge, low, 70}, {60, 50, 40, 30}}) {
+      Instance x = make_instance(Case{"x", 3, 40, 50, 2, 1, 16, 16}.packed({40, 3, 5}, {50, 20, 9}).causal(), dtype);
+      x.cu_q = cu, x.cu_k = cu;
+      const Status status = run(path, &x);
+      EXPECT_TRUE(status) << status.why;
+    }
+    Instance x = make_instance(Case{"x", 3, 40, 50, 2, 1, 16, 16}.used_q({low, huge, 7}).used_k({huge, low, 9}), dtype);
+    EXPECT_TRUE(run(path, &x));
+    EXPECT_TRUE(matches(x, Reference(x)));
+  });
+}
+
+TEST(Contract, MaxLengthHintTooSmall) {
+  planted(Case{"x", 3, 40, 70, 2, 1, 32, 32}.packed({100, 3, 5}, {150, 20, 9}).causal(), nothing, agreed);
+  planted(Case{"x", 3, 1, 70, 2, 1, 32, 32}.packed({20, 3, 5}, {150, 20, 9}).causal(), nothing,
+          agreed);                                   // planned as decode
+  on_every_path([](const Path& path, DType dtype) {  // more keys than b * s_k: refused, never dropped
+    Instance x = make_instance(Case{"x", 2, 40, 20, 2, 1, 32, 32}.packed({40, 3}, {50, 20}), dtype);
+    const Status status = run(path, &x);
+    EXPECT_EQ(status.code, Code::invalid);
+    EXPECT_EQ(status.why, "cu_seqlens_k[2] = 70 is over b * s_k = 40: s_k is the longest length allowed");
+  });
+}
+
+TEST(Contract, RowsPastTheUsedLengthsStayUntouched) {  // matches() counts what was written
+  planted(Case{"x", 3, 50, 60, 2, 1, 32, 32}.used_q({50, 13, 0}).row_max(), nothing, [](const Instance& x) {
+    EXPECT_TRUE(x.o.is_poison(1, 13, 0, 0) && x.o.is_poison(2, 0, 1, 31) && x.lse.is_poison(1, 1, 49, 0));
+    EXPECT_FALSE(x.o.is_poison(1, 12, 1, 31));
+  });
+}
+
+/// K and V rows lie 2^28 elements apart in a sparse mapping: row 39 begins past 2^33.
+TEST(Contract, MoreThan2To31Elements) {
+  constexpr std::int64_t step = std::int64_t{1} << 28, rows = 40;
+  on_every_path([&](const Path& path, DType dtype) {
+    Instance x = make_instance(Case{"x", 1, rows, rows, 1, 1, 64, 64}.causal(), dtype);
+    const std::size_t bytes = static_cast<std::size_t>(rows * step * size_of(dtype));
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (memory == MAP_FAILED) GTEST_SKIP() << "this system maps no " << bytes << " sparse bytes";
+    Operands operands = x.operands();
+    const auto spread = [&](Tensor* view, std::int64_t slot) {  // the same rows, far apart
+      std::byte* to = static_cast<std::byte*>(memory) + slot * 64 * size_of(dtype);
+      for (std::int64_t s = 0; s < rows; ++s) {
+        const std::size_t row = 64 * static_cast<std::size_t>(size_of(dtype));
+        std::memcpy(to + s * step * size_of(dtype),
+                    static_cast<std::byte*>(view->data) + static_cast<std::size_t>(s) * row, row);
+      }
+      view->data = to, view->stride[1] = step;
+    };
+    spread(&operands.q, 0), spread(&operands.k, 1), spread(&operands.v, 2), spread(&operands.o, 3);
+    const Status status = run_with(path, x.problem, operands);
+    for (std::int64_t s = 0; s < rows; ++s) {
+      std::memcpy(static_cast<std::byte*>(x.o.view().data) + s * 64 * size_of(dtype),
+                  static_cast<std::byte*>(operands.o.data) + s * step * size_of(dtype),
+                  static_cast<std::size_t>(64 * size_of(dtype)));
+    }
+    munmap(memory, bytes);
+    ASSERT_TRUE(status) << status.why;
+    EXPECT_TRUE(matches(x, Reference(x)));
+  });
+}
+
+// ---- refusals and promises ------------------------------------------------------------------------------------------
+
+TEST(Contract, GpuWithoutAKernel) {
+  const Status hopper = make(small_problem(), Backend::sm90);
+  EXPECT_EQ(hopper.code, Code::unsupported);
+  EXPECT_NE(hopper.why.find("no row of variants.def is built for sm90"), std::string::npos) << hopper.why;
+  EXPECT_EQ(make(small_problem(), Backend::sm80).code, Code::unsupported);
+  Target old;
+  old.sm = 75;
+  EXPECT_EQ(make(small_problem(), old).why, "sm = 75: GPUs from sm_80 on; nearest: 80");
+}
+
+TEST(Contract, WorkspaceTooSmall) {
+  on_every_path([](const Path& path, DType dtype) {
+    if (path.backend == Backend::ref) return;  // needs none
+    Instance x = make_instance(Case{"x", 1, 40, 50, 1, 1, 32, 32}, dtype);
+    Plan plan;
+    ASSERT_TRUE(Plan::make(x.problem, Pass::forward, path.target(), &plan));
+    const Workspace workspace(plan.workspace_bytes() + 64);
+    const std::string needs = std::to_string(plan.workspace_bytes());
+    EXPECT_EQ(plan.run(x.operands(), nullptr, 0).why, "workspace is null, the plan needs " + needs + " bytes");
+    const Status small = plan.run(x.operands(), workspace.data(), 64);
+    EXPECT_EQ(small.code, Code::workspace);
+    EXPECT_EQ(small.why, "workspace has 64 bytes, the plan needs " + needs);
+    const Status crooked = plan.run(x.operands(), static_cast<std::byte*>(workspace.data()) + 8, workspace.size() - 8);
+    EXPECT_EQ(crooked.why, "workspace is not aligned to 64 bytes");
+  });
+}
+
+TEST(Contract, OnePlanGivesTheSameBitsEachTime) {
+  on_every_path([](const Path& path, DType dtype) {
+    Instance x = make_instance(Case{"x", 2, 70, 1500, 4, 2, 64, 64}.causal(), dtype);
+    if (path.backend == Backend::ref) return;
+    ASSERT_TRUE(run(path, &x));
+    std::vector<float> first;
+    x.o.for_each([&](auto b, auto s, auto h, auto d) { first.push_back(x.o.get(b, s, h, d)); });
+    for (int again = 0; again < 3; ++again) {
+      ASSERT_TRUE(run(path, &x));
+      std::size_t n = 0;
+      x.o.for_each([&](auto b, auto s, auto h, auto d) { ASSERT_EQ(x.o.get(b, s, h, d), first[n++]); });
+    }
+  });
+}
+
+TEST(Contract, NotOfferedYet) {  // sinks and page tables have no field to ask for them by
+  Attention a = small_problem();
+  EXPECT_EQ(make(a, {}, Pass::backward).code, Code::unsupported);
+  EXPECT_EQ(make(a, {}, Pass::backward).why, "pass = backward is not built yet; built: forward");
+  a.dtype = DType::e4m3;
+  EXPECT_EQ(make(a).code, Code::unsupported);
+  EXPECT_EQ(make(a).why, "dtype = e4m3 is not built yet; nearest: f16, bf16");
+  a = small_problem();
+  a.packed = a.bias = true;
+  EXPECT_EQ(make(a).code, Code::unsupported);
+}
+
+/// The kernels round P before P V, ref does not, and ref with Rounding::p does as they do.
+TEST(Contract, PIsRoundedBeforePV) {
+  Instance x = make_instance(Case{"x", 1, 40, 70, 1, 1, 32, 32}, DType::bf16);
+  Instance exact = with_wide_output(x), rounded = with_wide_output(x);
+  ref::attention_forward(x.problem, exact.operands(), {});
+  ref::attention_forward(x.problem, rounded.operands(), {.p = DType::bf16});
+  double difference = 0;
+  exact.o.for_each([&](auto b, auto s, auto h, auto d) {
+    difference = std::max(difference, std::abs(static_cast<double>(exact.o.get(b, s, h, d)) -
+                                               static_cast<double>(rounded.o.get(b, s, h, d))));
+  });
+  EXPECT_GT(difference, 1e-5);
+  EXPECT_LT(difference, 1e-2);
+}
+
+}  // namespace
+}  // namespace falchion::testing

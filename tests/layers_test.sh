@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# Who may include whom: DESIGN's direction, checked on every #include "..." in src/ and tools/.
+#   tools, tests -> api -> plan, dispatch -> ref, cpu, sm80, sm90 -> blocks -> policy
+# cpu/attention_args.hpp ("args") is plain data, what a plan hands to a kernel: plan/plan_data.hpp and blocks/ see it too.
+# src/io stands aside: only the public header, used by tools, tests and examples.
+set -euo pipefail
+cd "${1:-$(dirname "$0")/..}"
+
+# layer -> what it may include besides its own folder; "public" is falchion/falchion.hpp and falchion.h
+declare -A allowed=(
+  [policy]=""
+  [blocks]="args policy"
+  [ref]="policy public"
+  [kernels]="args blocks policy"           # cpu/X.hpp sm80/* sm90/*: compiled once a level, so not even the public header
+  [cpu]="args blocks policy public"        # cpu/*.cpp: host code
+  [plan]="args ref cpu sm80 sm90 policy public variants"
+  [dispatch]="plan args ref cpu sm80 sm90 policy public variants"
+  [api]="plan dispatch args ref cpu sm80 sm90 policy public"
+  [io]="policy public"
+  [tools]="api plan dispatch args ref cpu io policy public variants"
+)
+
+layer_of_file() {  # -> from
+  case "$1" in
+    src/dispatch.*|src/variant.in) from=dispatch ;;
+    src/cpu/*.cpp|src/cpu/attention_args.hpp|src/cpu/levels.hpp|src/cpu/threads.hpp) from=cpu ;;
+    src/cpu/*|src/sm80/*|src/sm90/*) from=kernels ;;
+    src/*) from=${1#src/} from=${from%%/*} ;;
+    *) from=tools ;;
+  esac
+}
+layer_of_include() {  # -> to
+  case "$1" in
+    falchion/*) to=public ;;
+    cpu/attention_args.hpp) to=args ;;
+    variants.def|falchion_variants.inc) to=variants ;;
+    dispatch.hpp) to=dispatch ;;
+    */*) to=${1%%/*} ;;
+    *) to=same ;;  # a file beside it
+  esac
+}
+
+bad=0 seen=0
+while IFS=: read -r file line text; do
+  include=${text#*\"} include=${include%%\"*}
+  layer_of_file "$file"
+  layer_of_include "$include"
+  seen=$((seen + 1))
+  folder=${file%/*} folder=${folder##*/}
+  [[ $to == same || $to == "$from" || $to == "$folder" ]] && continue
+  if [[ " ${allowed[$from]-} " != *" $to "* ]]; then
+    echo "$file:$line: $from may not include $to (\"$include\"); it may: ${allowed[$from]:-nothing}"
+    bad=1
+  fi
+done < <(grep -rnE '^ *#include "' src tools --include='*.[ch]pp' --include='*.[ch]' --include='*.cu*' --include='*.in' |
+         grep -v '"@')
+echo "$seen includes checked"
+exit $bad

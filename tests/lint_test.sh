@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# The house rules that a machine can check. Formatting and clang-tidy: ./dev lint.
+set -uo pipefail
+cd "${1:-$(dirname "$0")/..}"
+max_file=400 max_function=80
+bad=0
+complain() { echo "$1"; bad=1; }
+sources() { find include src tools tests examples bench -type f \
+  \( -name '*.[ch]pp' -o -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null | sort; }
+
+for file in $(sources); do
+  lines=$(wc -l <"$file")
+  ((lines <= max_file)) || complain "$file: $lines lines, at most $max_file"
+  # A function: a line that ends in "{" after a ")", at column 0 or 2, up to the "}" at the same column.
+  out=$(awk -v max=$max_function -v file="$file" '
+    match($0, /^ */) { indent = RLENGTH }
+    !start && (indent == 0 || indent == 2) && /\)[^;=]*\{ *(\/\/.*)?$/ && !/^ *(namespace|struct|class|enum|if|for|while|switch|TEST)/ { start = NR; at = indent; name = $0 }
+    start && indent == at && /^ *\}/ { if (NR - start + 1 > max) { sub(/^ */, "", name); printf "%s:%d: %d lines, at most %d: %s\n", file, start, NR - start + 1, max, name }; start = 0 }
+  ' "$file")
+  [[ -z $out ]] || complain "$out"
+done
+
+all=$(sources)
+find_bad() {  # what pattern files...
+  local what=$1 pattern=$2 out
+  shift 2
+  out=$(grep -nE "$pattern" "$@" /dev/null | head -20)
+  [[ -z $out ]] || complain "$what:"$'\n'"$out"
+}
+library=$(grep -E '^(src|include)/' <<<"$all")
+find_bad "unfinished" '\b(TODO|FIXME|XXX|HACK)\b' $all
+find_bad "dead code" '^ *#if +0\b|^ *// *(if|for|while|return)\b.*[;{]$' $all
+find_bad "ends the process of whoever loaded us" \
+  '(^|[^_[:alnum:]."])(std::)?(exit|_Exit|quick_exit|abort|terminate|__builtin_trap|HWY_ABORT|HWY_ASSERT|assert) *\(' $library
+find_bad "prints" '(std::)?(cout|cerr)\b|(^|[^_[:alnum:]])f?printf *\(' $library
+for file in $all; do
+  head -1 "$file" | grep -q '^\(///\?\|/\*\)' || complain "$file: the first line says what the file is"
+  case $file in *.hpp|*.cuh) grep -q '^#pragma once' "$file" || complain "$file: no #pragma once" ;; esac
+done
+exit $bad

@@ -1,0 +1,284 @@
+// tests/plan_test.cpp: what the plan decides, and golden text of describe() and explain(). No test here computes.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "cpu/levels.hpp"
+#include "plan/attention_launch.hpp"
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+#include "plan/tiles.hpp"
+#include "plan/work.hpp"
+
+namespace falchion::testing {
+namespace {
+
+constexpr Variant kVariant{"attention_forward", Backend::cpu, "avx512", DType::bf16, 0, nullptr};
+
+Attention problem(std::int64_t b, std::int64_t s_q, std::int64_t s_k, std::int64_t h_q, std::int64_t h_k,
+                  std::int64_t d) {
+  Attention a;
+  a.b = b, a.s_q = s_q, a.s_k = s_k, a.h_q = h_q, a.h_k = h_k, a.d_qk = a.d_v = d;
+  return a;
+}
+
+/// A plan as it might come out on some machine, so that the text does not depend on this one.
+PlanData made_up() {
+  PlanData plan;
+  plan.problem = problem(2, 1024, 1024, 8, 2, 64);
+  plan.problem.score.scale = 0.125f;
+  plan.problem.band = Band::causal(Align::bottom_right);
+  plan.problem.lse = true;
+  plan.backend = Backend::cpu;
+  plan.variant = &kVariant;
+  plan.rejected = {{"sm90 bf16", "no row of variants.def is built for sm90"}, {"cpu amx bf16", "this CPU has no AMX"}};
+  plan.threads = 2, plan.rows = 256, plan.keys = 128, plan.items = 64;
+  plan.memory = {.packed_k = 0, .packed_v = 0, .scratch = 400000, .partials = 0};
+  plan.workspace = 800000;
+  return plan;
+}
+
+TEST(Describe, Golden) {
+  PlanData plan = made_up();
+  EXPECT_EQ(describe(plan),
+            "attention_forward cpu avx512 bf16 d64 dv64 band causal(bottom_right) rows 256 keys 128 threads 2 splits 1 "
+            "ws 800 kB");
+  plan.problem.band = Band::window(127, 0, Align::top_left);
+  plan.decode = true, plan.splits = 4, plan.workspace = 0;
+  EXPECT_EQ(describe(plan),
+            "attention_forward cpu avx512 bf16 d64 dv64 band window(127, 0, top_left) rows 256 keys 128 threads 2 "
+            "splits 4 decode ws 0 B");
+  plan.backend = Backend::ref, plan.variant = nullptr, plan.problem.band = Band::full();
+  EXPECT_EQ(describe(plan), "attention_forward ref bf16 d64 dv64 band full ws 0 B");
+}
+
+TEST(Explain, Golden) {
+  EXPECT_EQ(explain(made_up()),
+            "problem     attention_forward bf16: b 2, s_q 1024, s_k 1024, h_q 8, h_k 2, d_qk 64, d_v 64\n"
+            "band        causal(bottom_right): the last query stands at the last key\n"
+            "score       scale 0.125\n"
+            "with        lse\n"
+            "work        2.15 Gflop, 50.0488 % of s_q x s_k seen; 5.31 MB if each tensor moves once: 405 flop/B\n"
+            "decision    cpu avx512\n"
+            "tiles       256 rows x 128 keys; the 4 query heads of a K/V head are rows of one item; as many rows as "
+            "the L2 holds\n"
+            "threads     2; 64 items, 32 a thread at most: 100 % busy\n"
+            "workspace   800 kB: scratch 2 x 400 kB\n"
+            "paths\n"
+            "  sm90 bf16        no row of variants.def is built for sm90\n"
+            "  cpu amx bf16     this CPU has no AMX\n"
+            "  cpu avx512 bf16  taken\n");
+}
+
+TEST(Explain, AGpuThatIsNotHere) {
+  Target target;
+  target.sm = 90;
+  EXPECT_EQ(explain(problem(1, 4096, 4096, 16, 16, 128), Pass::forward, target),
+            "problem     attention_forward bf16: b 1, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 128, d_v 128\n"
+            "band        full\n"
+            "score       scale 0.0883883\n"
+            "work        137 Gflop, 100 % of s_q x s_k seen; 67.1 MB if each tensor moves once: 2.05 kflop/B\n"
+            "decision    refused (unsupported): no path for attention_forward bf16; sm90 bf16: no row of variants.def "
+            "is built "
+            "for sm90: its kernels arrive in a later version; today's backends: cpu, ref; sm80 bf16: no row of "
+            "variants.def is "
+            "built for sm80: its kernels arrive in a later version; today's backends: cpu, ref\n"
+            "paths\n"
+            "  sm90 bf16  no row of variants.def is built for sm90: its kernels arrive in a later version; today's "
+            "backends: cpu, ref\n"
+            "  sm80 bf16  no row of variants.def is built for sm80: its kernels arrive in a later version; today's "
+            "backends: cpu, ref\n");
+}
+
+TEST(Explain, AnInvalidProblem) {
+  EXPECT_EQ(explain(problem(1, 4, 4, 7, 2, 128), Pass::forward, {}),
+            "decision    refused (invalid): h_q = 7 is not a multiple of h_k = 2\n");
+}
+
+TEST(Explain, TheDefinition) {
+  Plan plan;
+  ASSERT_TRUE(Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, Backend::ref, &plan));
+  EXPECT_EQ(plan.workspace_bytes(), 0u);
+  EXPECT_NE(plan.explain().find("decision    ref: the definition in double"), std::string::npos);
+  EXPECT_EQ(Plan().explain(), "no plan");
+}
+
+TEST(Work, CountsWhatTheBandLetsThrough) {
+  for (std::int64_t s_q = 0; s_q < 7; ++s_q)
+    for (std::int64_t s_k = 0; s_k < 7; ++s_k)
+      for (std::int64_t left = -1; left < 8; ++left)
+        for (std::int64_t right = -1; right < 8; ++right)
+          for (const Align align : {Align::bottom_right, Align::top_left}) {
+            Attention a = problem(1, s_q, s_k, 1, 1, 8);
+            a.band = {left, right, align};
+            const std::int64_t shift = align == Align::top_left ? 0 : s_k - s_q;
+            int pairs = 0;
+            for (std::int64_t i = 0; i < s_q; ++i)
+              for (std::int64_t j = 0; j < s_k; ++j)
+                pairs += (left < 0 || j - i - shift >= -left) && (right < 0 || j - i - shift <= right) ? 1 : 0;
+            ASSERT_EQ(visible_pairs(a), pairs) << s_q << " " << s_k << " " << left << " " << right;
+          }
+}
+
+TEST(Text, Numbers) {
+  EXPECT_EQ(bytes_text(0), "0 B");
+  EXPECT_EQ(bytes_text(999), "999 B");
+  EXPECT_EQ(bytes_text(33638400), "33.6 MB");
+  EXPECT_EQ(bytes_text(999999), "1.00 MB");
+  EXPECT_EQ(text("h = ", 7, ", p = ", 0.5f, ", ", "x"), "h = 7, p = 0.5, x");
+}
+
+TEST(Workspace, PartsAreAlignedAndDoNotOverlap) {
+  const WorkspaceLayout layout = workspace_layout({.packed_k = 100, .packed_v = 1, .scratch = 65, .partials = 8}, 3);
+  EXPECT_EQ(layout.packed_v, 128u);
+  EXPECT_EQ(layout.scratch, 192u);
+  EXPECT_EQ(layout.scratch_stride, 128u);
+  EXPECT_EQ(layout.partials, 192u + 3 * 128);
+  EXPECT_EQ(layout.total, 192u + 3 * 128 + 64);
+}
+
+// ---- decisions, on the level that every machine has
+// -------------------------------------------------------------------
+
+bool generic_is_built() {
+  for (const Variant& variant : variants()) {
+    if (variant.dtype == DType::bf16 && variant.level == std::string("generic")) return true;
+  }
+  return false;
+}
+
+class Decision : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!generic_is_built()) GTEST_SKIP() << "the row cpu generic bf16 is not built";
+  }
+  static PlanData decide(const Attention& a, int threads) {
+    Target target(Backend::cpu);
+    target.threads = threads;
+    target.cpu_level = "generic";
+    Plan plan;
+    const Status status = Plan::make(a, Pass::forward, target, &plan);
+    EXPECT_TRUE(status) << status.why;
+    return status ? *plan.data() : PlanData{};
+  }
+};
+
+TEST_F(Decision, LongProblemsGetFullItems) {
+  const PlanData plan = decide(problem(1, 4096, 4096, 8, 8, 128), 2);
+  EXPECT_EQ(plan.rows, tiles::kMaxRows);
+  EXPECT_EQ(plan.items, 8 * 16);
+  EXPECT_EQ(plan.threads, 2);
+  EXPECT_EQ(plan.splits, 1);
+  EXPECT_FALSE(plan.decode);
+  EXPECT_EQ(plan.variant->level, std::string("generic"));
+  EXPECT_FLOAT_EQ(plan.problem.score.scale, 0.08838835f);
+}
+
+TEST_F(Decision, ItemsShrinkForManyThreads) {
+  const PlanData plan = decide(problem(1, 2048, 2048, 4, 4, 64), 16);
+  EXPECT_EQ(plan.rows, 128);
+  EXPECT_GE(plan.items, 64);
+  EXPECT_EQ(decide(problem(1, 1024, 1024, 1, 1, 64), 16).rows, tiles::kMinRows);
+}
+
+TEST_F(Decision, GroupsArePackedIntoRows) {
+  const PlanData plan = decide(problem(1, 20, 4096, 32, 8, 64), 1);
+  EXPECT_EQ(plan.rows, 96);  // 80 rows, in tiles of 32
+  EXPECT_EQ(plan.items, 8);
+}
+
+TEST_F(Decision, FewRowsAreDecode) {
+  EXPECT_TRUE(decide(problem(1, 1, 8192, 32, 8, 128), 2).decode);
+  EXPECT_TRUE(decide(problem(1, 8, 8192, 8, 8, 128), 2).decode);
+  EXPECT_FALSE(decide(problem(1, 9, 8192, 8, 8, 128), 2).decode);
+}
+
+TEST_F(Decision, KeysAreSplitWhenThreadsWouldIdle) {
+  EXPECT_EQ(decide(problem(1, 1, 8192, 4, 1, 128), 4).splits, 4);
+  EXPECT_EQ(decide(problem(1, 1, 8192, 32, 8, 128), 2).splits, 1);  // 8 items for 2 threads
+  EXPECT_EQ(decide(problem(1, 1, 8192, 24, 3, 128), 2).splits, 2);  // 3 items: the last would run alone
+  EXPECT_EQ(decide(problem(1, 1, 700, 8, 1, 128), 4).splits, 1);    // nothing to gain
+  Attention a = problem(1, 1, 8192, 4, 1, 128);
+  a.probabilities = true;
+  EXPECT_EQ(decide(a, 4).splits, 1);
+  a = problem(1, 1, 8192, 4, 1, 128), a.band = Band::window(512, 0, Align::bottom_right);
+  EXPECT_EQ(decide(a, 4).splits, 1);
+  EXPECT_GT(decide(problem(1, 1, 8192, 4, 1, 128), 4).memory.partials, 0u);
+}
+
+TEST_F(Decision, SmallProblemsStayOnOneThread) { EXPECT_EQ(decide(problem(1, 16, 16, 2, 2, 32), 8).threads, 1); }
+
+TEST_F(Decision, MemoryIsLinearInTheLength) {
+  const PlanData a = decide(problem(1, 16384, 16384, 1, 1, 128), 2),
+                 b = decide(problem(1, 131072, 131072, 1, 1, 128), 2);
+  EXPECT_LE(b.workspace, 8 * a.workspace);
+  EXPECT_LT(b.workspace, 160u << 20);
+}
+
+TEST_F(Decision, EmptyProblemsNeedNothing) {
+  EXPECT_EQ(decide(problem(0, 16, 16, 2, 2, 32), 2).workspace, 0u);
+  EXPECT_EQ(decide(problem(1, 0, 16, 2, 2, 32), 2).workspace, 0u);
+  EXPECT_EQ(decide(problem(1, 5, 16, 0, 0, 32), 2).workspace, 0u);
+}
+
+TEST_F(Decision, TheFastestUsableLevelIsTaken) {
+  if (cpu::level_from_environment() != nullptr) GTEST_SKIP() << "FALCHION_CPU is set";
+  Plan plan;
+  ASSERT_TRUE(Plan::make(problem(1, 64, 64, 1, 1, 64), Pass::forward, {}, &plan));
+  for (const Variant& variant : variants()) {
+    if (variant.dtype != DType::bf16) continue;
+    for (const cpu::Level& level : cpu::cpu_levels()) {
+      if (!level.usable || std::string(level.name) != variant.level) continue;
+      EXPECT_EQ(plan.data()->variant, &variant);
+      return;
+    }
+  }
+}
+
+// ---- forcing a level ------------------------------------------------------------------------------------------------
+
+TEST(ForcedLevel, UnknownOrImpossible) {
+  Target target;
+  target.cpu_level = "avx9";
+  Plan plan;
+  const Status status = Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, target, &plan);
+  EXPECT_EQ(status.code, Code::unsupported);
+  EXPECT_EQ(status.why, "cpu_level = avx9: there is no such CPU level; usable here: " + cpu::usable_levels());
+  EXPECT_FALSE(plan);
+  for (const cpu::Level& level : cpu::cpu_levels()) {
+    if (level.usable) continue;
+    target.cpu_level = level.name;
+    EXPECT_EQ(Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, target, &plan).why,
+              text("cpu_level = ", level.name, ": ", level.why_not, "; usable here: ", cpu::usable_levels()));
+  }
+}
+
+TEST(ForcedLevel, ByTheEnvironment) {
+  const char* before = std::getenv("FALCHION_CPU");
+  const std::string kept = before != nullptr ? before : "";
+  setenv("FALCHION_CPU", "nonsense", 1);
+  Plan plan;
+  const Status status = Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, {}, &plan);
+  EXPECT_EQ(status.code, Code::unsupported);
+  EXPECT_NE(status.why.find("FALCHION_CPU = nonsense"), std::string::npos);
+  EXPECT_TRUE(Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, Backend::ref, &plan)) << "ref is no CPU level";
+  setenv("FALCHION_CPU", "generic", 1);
+  if (generic_is_built()) {
+    ASSERT_TRUE(Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, {}, &plan));
+    EXPECT_NE(plan.describe().find("cpu generic"), std::string::npos) << plan.describe();
+  }
+  setenv("FALCHION_CPU", kept.c_str(), 1);  // empty counts as unset
+}
+
+TEST(Levels, GenericIsAlwaysUsable) {
+  bool generic = false;
+  for (const cpu::Level& level : cpu::cpu_levels()) {
+    EXPECT_EQ(level.usable, level.why_not.empty()) << level.name;
+    generic = generic || (level.usable && std::string(level.name) == "generic");
+  }
+  EXPECT_TRUE(generic);
+}
+
+}  // namespace
+}  // namespace falchion::testing

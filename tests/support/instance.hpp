@@ -1,0 +1,74 @@
+// tests/support/instance.hpp: a row of cases.def with memory behind it: problem, operands, outputs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "falchion/falchion.hpp"
+#include "support/tensor.hpp"
+
+namespace falchion::testing {
+
+/// One row: CASE(name, b, s_q, s_k, h_q, h_k, d_qk, d_v, .feature().feature()).
+struct Case {
+  const char* name;
+  std::int64_t b, s_q, s_k, h_q, h_k, d_qk, d_v;
+  Band band_{};
+  Score score_{};
+  Dropout dropout_{};
+  bool alibi_ = false, mask_ = false, lse_ = true, row_max_ = false, probabilities_ = false;
+  enum class Bias { none, f32, same, broadcast } bias_ = Bias::none;
+  std::vector<std::int32_t> lengths_q{}, lengths_k{}, used_q_{}, used_k_{};  // lengths: packed
+  Layout layout_ = Layout::dense;
+
+  Case band(Band x) && { return band_ = x, std::move(*this); }
+  Case causal(Align align = Align::bottom_right) && { return band_ = Band::causal(align), std::move(*this); }
+  Case window(std::int64_t left, std::int64_t right, Align align = Align::bottom_right) && {
+    return band_ = Band::window(left, right, align), std::move(*this);
+  }
+  Case scale(float x) && { return score_.scale = x, std::move(*this); }
+  Case softcap(float x) && { return score_.softcap = x, std::move(*this); }
+  Case dropout(float p) && { return dropout_ = {p, 0x123456789ABCDEFu, 0x100000002u}, std::move(*this); }
+  Case alibi() && { return alibi_ = true, std::move(*this); }
+  Case bias(Bias kind) && { return bias_ = kind, std::move(*this); }
+  Case mask() && { return mask_ = true, std::move(*this); }
+  Case no_lse() && { return lse_ = false, std::move(*this); }
+  Case row_max() && { return row_max_ = true, std::move(*this); }
+  Case probabilities() && { return probabilities_ = true, std::move(*this); }
+  Case packed(std::vector<std::int32_t> q, std::vector<std::int32_t> k) && {
+    return lengths_q = std::move(q), lengths_k = std::move(k), std::move(*this);
+  }
+  Case used_q(std::vector<std::int32_t> x) && { return used_q_ = std::move(x), std::move(*this); }
+  Case used_k(std::vector<std::int32_t> x) && { return used_k_ = std::move(x), std::move(*this); }
+  Case layout(Layout x) && { return layout_ = x, std::move(*this); }
+};
+
+/// Every row of cases.def.
+const std::vector<Case>& cases();
+
+/// Inputs are random normal; whatever lies beyond a length, between rows or past the total is NaN. Outputs are poison.
+struct Instance {
+  Attention problem;
+  HostTensor q, k, v, o, lse, row_max, probabilities, bias, mask;
+  std::vector<float> alibi;
+  std::vector<std::int32_t> cu_q, cu_k, used_q, used_k;
+
+  Operands operands() const;
+  void poison_outputs();
+  /// Rows [0, length) of each sequence, as (batch index, first row, length) in q and in k.
+  struct Rows {
+    std::int64_t batch, begin, length;
+  };
+  Rows q_rows(std::int64_t b) const;
+  Rows k_rows(std::int64_t b) const;
+};
+
+/// o_dtype: of the output tensor, when it is to be wider than the problem's (for ref alone).
+Instance make_instance(const Case& row, DType dtype, std::uint64_t seed = 1);
+
+/// The same inputs, outputs of its own: o in f32.
+Instance with_wide_output(const Instance& x);
+
+}  // namespace falchion::testing

@@ -1,0 +1,197 @@
+// tests/tools_test.cpp: the command `falchion` as its users meet it: what it prints, what it writes, how it exits.
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "falchion/falchion.hpp"
+
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Result {
+  int code = -1;
+  std::string text;  // stdout and stderr
+};
+
+/// The command is built beside the folder of this test.
+fs::path command() { return fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "falchion"; }
+
+Result run(const std::string& arguments) {
+  Result result;
+  FILE* pipe = popen((command().string() + " " + arguments + " 2>&1").c_str(), "r");
+  if (pipe == nullptr) return result;
+  std::array<char, 4096> piece{};
+  for (std::size_t n = 0; (n = fread(piece.data(), 1, piece.size(), pipe)) > 0;) result.text.append(piece.data(), n);
+  const int status = pclose(pipe);
+  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return result;
+}
+
+std::string contents(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+bool has(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+
+class Tools : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!fs::exists(command())) GTEST_SKIP() << "the command is not built here: " << command();
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    folder_ =
+        fs::path(::testing::TempDir()) / (std::string("falchion_") + test->name() + "_" + std::to_string(getpid()));
+    fs::create_directories(folder_);
+  }
+  void TearDown() override {
+    std::error_code ignored;
+    if (!folder_.empty()) fs::remove_all(folder_, ignored);
+  }
+  std::string file(const std::string& name) const { return (folder_ / name).string(); }
+
+  const std::string sample_ = std::string(FALCHION_SOURCE_DIR) + "/examples/smollm2/smollm2_qkv.safetensors";
+  const std::string layer_ = "--qkv " + sample_ + " --layer layer14 --causal";
+  fs::path folder_;
+};
+
+TEST_F(Tools, InfoListsVersionLevelsAndVariants) {
+  const Result x = run("info");
+  EXPECT_EQ(x.code, 0);
+  for (const char* part : {falchion::version(), "generic", "attention_forward", "GPUs"})
+    EXPECT_TRUE(has(x.text, part)) << part;
+  EXPECT_TRUE(has(run("info --json").text, "\"variants\": ["));
+}
+
+TEST_F(Tools, BadUsageAndBadInputExitWithTwoAndSayWhy) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "Subcommands"},
+      {"frobnicate", "no subcommand \"frobnicate\""},
+      {"run", "no tensors"},
+      {"run --threads many", "many"},
+      {"run --q /nowhere/q.npy --k k.npy --v v.npy", "/nowhere/q.npy"},
+      {"explain --s-q 3 --s-k 5 --causal", "bottom-right"},
+      {"explain --s 8 --causal --window 1,0", "--window"},
+      {"explain --s 8 --window 5", "L,R"},
+      {"explain --h-q 6 --h-k 4", "6"},
+      {"bench --s 8 --level warp9", "warp9"},
+      {"verify --match nothing-is-named-so", "no case"},
+  };
+  for (const auto& [arguments, why] : cases) {
+    const Result x = run(arguments);
+    EXPECT_EQ(x.code, 2) << arguments;
+    EXPECT_TRUE(has(x.text, why)) << arguments << "\n" << x.text;
+  }
+}
+
+TEST_F(Tools, ABrokenFileIsRefusedByName) {
+  std::ofstream(file("broken.safetensors"), std::ios::binary) << std::string(8, '\xff');
+  const Result x = run("run --qkv " + file("broken.safetensors"));
+  EXPECT_EQ(x.code, 2);
+  EXPECT_TRUE(has(x.text, "broken.safetensors")) << x.text;
+}
+
+TEST_F(Tools, ExplainAnswersForHopperWithNoGpu) {
+  const Result x = run("explain --s 4096 --h 8 --d 128 --causal --target sm90");
+  EXPECT_EQ(x.code, 0);
+  EXPECT_TRUE(has(x.text, "sm90")) << x.text;
+}
+
+TEST_F(Tools, RunWritesOutputsAndHeadByHeadIsTheSame) {
+  const Result whole = run("run --no-limit " + layer_ + " --out " + file("whole.npy") + " --lse " + file("lse.npy"));
+  ASSERT_EQ(whole.code, 0) << whole.text;
+  EXPECT_TRUE(has(whole.text, "attention_forward")) << whole.text;
+  const Result sliced = run("run --no-limit --progress " + layer_ + " --out " + file("sliced.npy"));
+  ASSERT_EQ(sliced.code, 0) << sliced.text;
+  EXPECT_EQ(contents(file("whole.npy")), contents(file("sliced.npy")));
+  EXPECT_GT(fs::file_size(file("whole.npy")), 509u * 9 * 64 * 2);
+  EXPECT_GT(fs::file_size(file("lse.npy")), 509u * 9 * 4);
+}
+
+TEST_F(Tools, RunFeedsItsOwnOutputsBack) {
+  ASSERT_EQ(run("run --no-limit " + layer_ + " --as f32 --out " + file("o.npy")).code, 0);
+  const std::string o = file("o.npy");
+  const Result x =
+      run("run --no-limit --q " + o + " --k " + o + " --v " + o + " --window 16,0 --softcap 20 --alibi auto " +
+          "--dropout 0.1,7 --used-k 400 --align bottom-right --out " + file("all.safetensors"));
+  EXPECT_EQ(x.code, 0) << x.text;
+  EXPECT_TRUE(has(contents(file("all.safetensors")), "\"lse\""));
+}
+
+TEST_F(Tools, VerifyPassesOnCasesAndOnGivenTensors) {
+  const Result cases = run("verify --match empty --all");
+  EXPECT_EQ(cases.code, 0) << cases.text;
+  EXPECT_TRUE(has(cases.text, "ok"));
+  const Result json = run("verify --json --types bf16 --match decode");
+  EXPECT_EQ(json.code, 0) << json.text;
+  EXPECT_TRUE(has(json.text, "\"failures\": 0"));
+}
+
+TEST_F(Tools, SlowVerifyPassesOnTheQuickGrid) {
+  const Result x = run("verify");
+  EXPECT_EQ(x.code, 0) << x.text;
+}
+
+TEST_F(Tools, BenchWritesGoogleBenchmarksSchema) {
+  const Result x = run("bench --s 64 --d 32 --h 2 --dtype f32 --runs 2 --json " + file("bench.json"));
+  ASSERT_EQ(x.code, 0) << x.text;
+  EXPECT_TRUE(has(x.text, "FLOP/s"));
+  const std::string json = contents(file("bench.json"));
+  if (std::system("python3 --version >/dev/null 2>&1") == 0) {
+    const std::string compare = std::string("python3 ") + FALCHION_SOURCE_DIR + "/bench/compare.py " +
+                                file("bench.json") + " " + file("bench.json") + " >" + file("delta");
+    EXPECT_EQ(std::system(compare.c_str()), 0);
+    EXPECT_TRUE(has(contents(file("delta")), "1 in common")) << contents(file("delta"));
+  }
+  for (const char* part :
+       {"\"context\"", "\"benchmarks\"", "\"run_type\": \"aggregate\"", "\"aggregate_name\": \"median\"",
+        "\"time_unit\": \"ms\"", "\"share_of_limit\"", "\"compiler\""})
+    EXPECT_TRUE(has(json, part)) << part;
+}
+
+TEST_F(Tools, MapDrawsAPictureOfModestSize) {
+  const Result x = run("map " + layer_ + " --head 3 --title 'a < b' --out " + file("map.svg"));
+  ASSERT_EQ(x.code, 0) << x.text;
+  const std::string svg = contents(file("map.svg"));
+  EXPECT_EQ(svg.rfind("<svg", 0), 0u);
+  EXPECT_TRUE(has(svg, "a &lt; b"));
+  EXPECT_TRUE(has(svg, "</svg>"));
+  EXPECT_LT(svg.size(), 150'000u);
+  EXPECT_EQ(run("map " + layer_ + " --head 99 --out " + file("map.svg")).code, 2);
+}
+
+TEST_F(Tools, SlowDemoPassesAndLeavesAPicture) {
+  const Result x = run("demo " + sample_ + " --runs 1 --svg " + file("demo.svg"));
+  EXPECT_EQ(x.code, 0) << x.text;
+  EXPECT_TRUE(has(x.text, "Everything passed")) << x.text;
+  EXPECT_TRUE(fs::exists(file("demo.svg")));
+}
+
+TEST_F(Tools, CompletionKnowsEveryShellAndParses) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const Result x = run(std::string("completion ") + shell);
+    EXPECT_EQ(x.code, 0);
+    EXPECT_TRUE(has(x.text, "verify")) << shell;
+    EXPECT_TRUE(has(x.text, shell == std::string("fish") ? "softcap" : "--softcap")) << shell;
+  }
+  EXPECT_EQ(run("completion tcsh").code, 2);
+  const std::string bash = run("completion bash").text;
+  std::ofstream(file("completion"))
+      << bash << "COMP_WORDS=(falchion run --axe) COMP_CWORD=2; _falchion; echo \"got ${COMPREPLY[*]}\"\n"
+      << "COMP_WORDS=(falchion run --axes b) COMP_CWORD=3; _falchion; echo \"got ${COMPREPLY[*]}\"\n";
+  FILE* pipe = popen(("bash " + file("completion") + " 2>&1").c_str(), "r");
+  ASSERT_NE(pipe, nullptr);
+  std::array<char, 512> out{};
+  const std::size_t n = fread(out.data(), 1, out.size() - 1, pipe);
+  pclose(pipe);
+  EXPECT_EQ(std::string(out.data(), n), "got --axes\ngot bshd bhsd\n");
+}
+
+}  // namespace
