@@ -1,0 +1,10 @@
+# Readers and writers of npy, safetensors, gguf.
+find_package(nlohmann_json REQUIRED)
+file(GLOB io_sources CONFIGURE_DEPENDS src/io/*.cpp)
+if(io_sources)
+  add_library(falchion_io STATIC ${io_sources})
+  target_link_libraries(falchion_io PUBLIC falchion_internal PRIVATE falchion_warnings nlohmann_json::nlohmann_json)
+else()
+  add_library(falchion_io INTERFACE)
+  target_link_libraries(falchion_io INTERFACE falchion_internal)
+endif()
