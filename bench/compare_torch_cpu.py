@@ -1,0 +1,294 @@
+#!/usr/bin/env python3
+"""Falchion beside PyTorch's CPU scaled_dot_product_attention: same tensors, same cores, interleaved, in one run.
+
+    bench/compare_torch_cpu.py --lib build/release/libfalchion.so --threads 2,16 --json result.json
+
+Needs torch (2.5 or newer) and libfalchion.so; no compiler. Each thread count runs in a process of its own, pinned to that
+many physical cores before torch is loaded. Between the two libraries it sleeps until the idle workers of the other one
+have stopped spinning. About three minutes. README.md beside this file says how to read the numbers.
+"""
+import argparse
+import datetime
+import json
+import math
+import os
+import pathlib
+import statistics
+import subprocess
+import sys
+import time
+
+REST = 0.02       # seconds: libgomp's idle workers spin for up to some 15 ms
+BLOCK = 0.004     # seconds: shorter problems are repeated up to this long within one sample
+
+
+def physical_cores(count):
+    """`count` allowed CPUs, one a physical core, of one NUMA node where it has enough."""
+    seen, cores = set(), []
+    for cpu in sorted(os.sched_getaffinity(0)):
+        base = pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}")
+        try:
+            key = (base / "topology/thread_siblings_list").read_text()
+        except OSError:
+            key = str(cpu)
+        node = next((p.name for p in base.glob("node[0-9]*")), "node0")
+        if key not in seen:
+            seen.add(key)
+            cores.append((node, cpu))
+    for node in dict.fromkeys(n for n, _ in cores):
+        here = [c for n, c in cores if n == node]
+        if len(here) >= count:
+            return here[:count]
+    return [c for _, c in cores][:count]
+
+
+def cpu_name():
+    for line in open("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return "unknown"
+
+
+def seconds(call, repeats):
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - start) / repeats
+
+
+def interleaved(calls, runs, before=lambda: None):
+    """Medians and all samples of each call, taken in turn: a slow moment of the machine hits every one of them."""
+    repeats = []
+    for call in calls:
+        call()
+        repeats.append(max(1, min(200, math.ceil(BLOCK / max(seconds(call, 1), 1e-6)))))
+    samples = [[] for _ in calls]
+    for _ in range(runs):
+        for call, many, out in zip(calls, repeats, samples):
+            before()
+            time.sleep(REST)
+            if many > 1:
+                call()  # wakes the pool
+            out.append(seconds(call, many))
+    return samples
+
+
+def reference(torch, q, k, v, causal, head, rows):
+    """float64 rows of one head."""
+    g = q.shape[1] // k.shape[1]
+    s = q[0, head, rows].double() @ k[0, head // g].double().T / math.sqrt(q.shape[3])
+    if causal:
+        s.masked_fill_(torch.arange(k.shape[2])[None, :] > rows[:, None] + (k.shape[2] - q.shape[2]), -math.inf)
+    return torch.softmax(s, 1) @ v[0, head // g].double()
+
+
+def check(torch, q, k, v, causal, ours, theirs):
+    """Errors of both on a slice; ours may be twice theirs plus one unit of the type."""
+    rows = torch.linspace(0, q.shape[2] - 1, min(q.shape[2], 24)).long()
+    error = [0.0, 0.0]
+    largest = 0.0
+    for head in (0, q.shape[1] - 1):
+        exact = reference(torch, q, k, v, causal, head, rows)
+        largest = max(largest, exact.abs().max().item())
+        for i, o in enumerate((ours, theirs)):
+            error[i] = max(error[i], (o[0, head, rows].double() - exact).abs().max().item())
+    unit = torch.finfo(q.dtype).eps * 2.0 ** math.floor(math.log2(largest))
+    if not error[0] <= 2 * error[1] + unit:
+        sys.exit(f"wrong result: error {error[0]:.2e}, torch {error[1]:.2e}, unit {unit:.2e} on {tuple(q.shape)} {q.dtype}")
+    return error
+
+
+def measure(torch, fal, options, threads, dtype_name, s, d, causal):
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[dtype_name]
+    q, k, v = (torch.randn(1, options.heads, s, d).to(dtype) for _ in range(3))
+    o = torch.full_like(q, math.nan)
+    ours = fal.plan(q, k, v, o, causal=causal, threads=threads)
+    sdpa = torch.nn.functional.scaled_dot_product_attention
+    theirs = lambda: sdpa(q, k, v, is_causal=causal)
+    ours()
+    errors = check(torch, q, k, v, causal, o, theirs())
+    samples = interleaved([ours, theirs], options.runs)
+    flops = 4.0 * options.heads * s * s * d * (0.5 if causal else 1)
+    return {"kind": "prefill", "dtype": dtype_name, "threads": threads, "s": s, "d": d, "causal": causal, "flops": flops,
+            "plan": ours.describe, "errors": errors, "samples": samples}
+
+
+def measure_decode(torch, fal, options, threads, cold):
+    """One query against a long cache, K and V from DRAM: the caches are flushed by reading 1 GiB, which is timed too."""
+    q = torch.randn(1, 32, 1, 128).bfloat16()
+    k, v = (torch.randn(1, 8, 8192, 128).bfloat16() for _ in range(2))
+    o = torch.full_like(q, math.nan)
+    ours = fal.plan(q, k, v, o, threads=threads)
+    theirs = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+    ours()
+    errors = check(torch, q, k, v, False, o, theirs())
+    big = torch.ones(1 << 28) if cold else None  # 1 GiB of f32
+    reads = []
+
+    def flush():
+        if cold:
+            start = time.perf_counter()
+            big.sum()
+            reads.append(time.perf_counter() - start)
+    flush()
+    repeats_one = [[], []]
+    for call in (ours, theirs):
+        call()
+    for _ in range(options.runs):
+        for call, out in zip((ours, theirs), repeats_one):
+            flush()
+            time.sleep(REST)
+            out.append(seconds(call, 1))
+    return {"kind": "decode", "dtype": "bf16", "threads": threads, "s": 8192, "d": 128, "causal": False, "cold": cold,
+            "bytes": 2.0 * (k.numel() + v.numel() + 2 * q.numel()), "plan": ours.describe, "errors": errors,
+            "samples": repeats_one, "dram": (big.numel() * 4 / min(reads)) if cold else 0}
+
+
+def worker(options):
+    """Prints one JSON line a result."""
+    threads = options.worker
+    cores = physical_cores(threads)
+    os.sched_setaffinity(0, cores)
+    os.environ["OMP_NUM_THREADS"] = str(threads)
+    import torch
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+    from falchion_ctypes import Falchion
+    torch.set_num_threads(threads)
+    torch.manual_seed(1)
+    fal = Falchion(options.lib)
+    print(json.dumps({"kind": "context", "torch": torch.__version__, "falchion": fal.version(), "cores": cores,
+                      "build_info": fal.build_info()}), flush=True)
+    with torch.inference_mode():
+        for cold in (True, False):
+            print(json.dumps(measure_decode(torch, fal, options, threads, cold)), flush=True)
+        for dtype in options.dtypes.split(","):
+            for s in map(int, options.s.split(",")):
+                for d in map(int, options.d.split(",")):
+                    for causal in (False, True):
+                        print(json.dumps(measure(torch, fal, options, threads, dtype, s, d, causal)), flush=True)
+
+
+def geometric_mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values))
+
+
+def show(result):
+    ours, theirs = map(statistics.median, result["samples"])
+    spread = (max(result["samples"][0]) - min(result["samples"][0])) / 2 / ours
+    where = f"{result['dtype']:<5}{result['threads']:>4}{result['s']:>7}{result['d']:>5}"
+    if result["kind"] == "prefill":
+        rate = [result["flops"] / t / 1e9 for t in (ours, theirs)]
+        what = f"{'causal' if result['causal'] else 'full':<12}"
+        print(f"{where}  {what}{ours * 1e3:>10.3f}{spread * 100:>6.0f} %{rate[0]:>10.0f}{theirs * 1e3:>11.3f}{rate[1]:>9.0f}"
+              f"{theirs / ours:>8.2f}x", flush=True)
+    else:
+        rate = [result["bytes"] / t / 1e9 for t in (ours, theirs)]
+        share = f"   ours {100 * rate[0] * 1e9 / result['dram']:.0f} % of DRAM {result['dram'] / 1e9:.1f} GB/s" if result["cold"] else ""
+        what = f"{'decode cold' if result['cold'] else 'decode warm':<12}"
+        print(f"{where}  {what}{ours * 1e3:>10.3f}{spread * 100:>6.0f} %{rate[0]:>10.1f}{theirs * 1e3:>11.3f}{rate[1]:>9.1f}"
+              f"{theirs / ours:>8.2f}x{share}", flush=True)
+
+
+def summary(results):
+    """Geometric means of torch time over ours, a line a type and thread count."""
+    out = []
+    print("\ngeometric mean over all lengths and head dims: how many times as fast as torch\n"
+          "type threads      full    causal      both")
+    keys = dict.fromkeys((r["dtype"], r["threads"]) for r in results if r["kind"] == "prefill")
+    for dtype, threads in keys:
+        ratios = {}
+        for causal in (False, True):
+            ratios[causal] = [statistics.median(r["samples"][1]) / statistics.median(r["samples"][0]) for r in results
+                              if (r["kind"], r["dtype"], r["threads"], r["causal"]) == ("prefill", dtype, threads, causal)]
+        line = {"dtype": dtype, "threads": threads, "full": geometric_mean(ratios[False]),
+                "causal": geometric_mean(ratios[True]), "both": geometric_mean(ratios[False] + ratios[True])}
+        out.append(line)
+        print(f"{dtype:<5}{threads:>7}{line['full']:>9.2f}x{line['causal']:>9.2f}x{line['both']:>9.2f}x")
+    return out
+
+
+def benchmarks(results):
+    """The medians in Google Benchmark's schema, so that compare.py reads them."""
+    out = []
+    for r in results:
+        mode = ("causal" if r["causal"] else "full") if r["kind"] == "prefill" else f"decode_{'cold' if r['cold'] else 'warm'}"
+        for who, samples in zip(("falchion", "torch"), r["samples"]):
+            name = f"{who}/{r['dtype']}/{mode}/s:{r['s']}/d:{r['d']}/threads:{r['threads']}"
+            median = statistics.median(samples)
+            row = {"name": name + "_median", "run_name": name, "run_type": "aggregate", "aggregate_name": "median",
+                   "aggregate_unit": "time", "iterations": len(samples), "repetitions": len(samples), "threads": r["threads"],
+                   "real_time": median * 1e3, "cpu_time": median * 1e3, "time_unit": "ms",
+                   "stddev_ms": statistics.stdev(samples) * 1e3 if len(samples) > 1 else 0.0,
+                   "max_abs_error": r["errors"][0 if who == "falchion" else 1]}
+            if r["kind"] == "prefill":
+                row["flops"] = r["flops"] / median
+            else:
+                row["bytes_per_second"] = r["bytes"] / median
+                row["dram_bytes_per_second"] = r["dram"]
+            if who == "falchion":
+                row["label"] = r["plan"]
+            out.append(row)
+    return out
+
+
+def commit():
+    try:
+        return subprocess.run(["git", "-C", str(pathlib.Path(__file__).parent), "rev-parse", "--short", "HEAD"],
+                              capture_output=True, text=True, check=True).stdout.strip()
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parent.parent
+    built = next((str(p) for p in (root / "build/release/libfalchion.so", root / "build/cpu/libfalchion.so") if p.exists()), None)
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--lib", default=built, help="libfalchion.so")
+    parser.add_argument("--threads", default="2,16")
+    parser.add_argument("--dtypes", default="bf16,f32,f16")
+    parser.add_argument("--s", default="1024,2048,4096")
+    parser.add_argument("--d", default="64,128")
+    parser.add_argument("--heads", type=int, default=8)
+    parser.add_argument("--runs", type=int, default=9, help="samples of each, taken in turn; the median counts")
+    parser.add_argument("--commit", default="", help="written into the JSON; default: git's")
+    parser.add_argument("--json", help="where to write the results")
+    parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if not options.lib or not os.path.exists(options.lib):
+        parser.error(f"no libfalchion.so at {options.lib}; build it (./dev build) or give --lib")
+    if options.worker:
+        return worker(options)
+
+    available = len(physical_cores(1 << 20))
+    print(f"{cpu_name()}, {available} physical cores. Interleaved, medians of {options.runs}, b 1, h {options.heads}\n")
+    print("type  thr      s    d  what          ours ms    ±   GFLOP/s   torch ms  GFLOP/s   ratio   (decode: GB/s)")
+    results, contexts = [], []
+    for threads in map(int, options.threads.split(",")):
+        if threads > available:
+            print(f"{threads} threads: skipped, there are {available} cores")
+            continue
+        command = [sys.executable, os.path.abspath(__file__), *sys.argv[1:], "--lib", options.lib, "--worker", str(threads)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            for line in process.stdout:
+                result = json.loads(line)
+                if result["kind"] == "context":
+                    contexts.append(result)
+                    continue
+                results.append(result)
+                show(result)
+        if process.returncode != 0:
+            sys.exit(f"the run with {threads} threads failed")
+    if not results:
+        sys.exit("nothing was measured")
+    means = summary(results)
+    if options.json:
+        context = {"date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"), "device": cpu_name(),
+                   "num_cpus": available, "torch": contexts[0]["torch"], "falchion_version": contexts[0]["falchion"],
+                   "build_info": contexts[0]["build_info"], "commit": options.commit or commit(), "heads": options.heads,
+                   "runs": options.runs, "geometric_means": means,
+                   "ratio": "torch median / falchion median, same tensors, interleaved"}
+        pathlib.Path(options.json).write_text(json.dumps({"context": context, "benchmarks": benchmarks(results)}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
