@@ -66,6 +66,7 @@ class AmxEngine {
         v_stride_(a.h_k * v_bytes_) {
     q_ = arena.take<std::byte>(tiles * q_bytes_);
     spoiled_q_ = arena.take<std::uint8_t>(tiles * kM);
+    sum_ = arena.take<float>(32 * kM);
   }
   static FALCHION_INLINE std::int64_t p_floats(const AttentionArgs& a) { return a.keys * kM * kPartsT / 2; }
   static FALCHION_INLINE int chunk_keys(const AttentionArgs&) { return 64; }  // 2 x 8 KB of S in L1
@@ -150,6 +151,7 @@ class AmxEngine {
   void finish() {
     while (values_.groups > 0) advance<true>(values_);
     while (scores_.groups > 0) advance<false>(scores_);
+    add_sum();
   }
 
   /// P^T for the second product: rows (key, key + 1) of 16 lanes each -> 16 pairs, in each part.
@@ -202,6 +204,8 @@ class AmxEngine {
   }
 
  private:
+  static constexpr std::int64_t kRow = kM * sizeof(float);  // bytes of a row of S^T and O^T
+
   /// One product: groups of 2 x 2 tiles of C, each summed over products x slices. Every field is 8 bytes: the compiler
   /// once tested two neighbouring 4-byte counters with one load, which cannot be forwarded from their two stores, and
   /// waited at every step for all the tile stores before it (2.0 -> 1.1 TFLOP/s a core).
@@ -224,10 +228,13 @@ class AmxEngine {
     }
   };
 
-  template <bool kAccumulate>
-  static FALCHION_INLINE void open_group(Stream& s) {
-    constexpr std::int64_t kRow = kM * sizeof(float);
-    if constexpr (kAccumulate) {
+  // One-part types sum O in the tiles. The others sum a step from 0, small products first, while their sum is small and
+  // rounds finely, and add it to O once: summed into O, each of their many small products would round like O itself.
+  static constexpr bool kSumInTiles = kPartsT == 1;
+
+  template <bool kValues>
+  FALCHION_INLINE void open_group(Stream& s) {
+    if constexpr (kValues && kSumInTiles) {
       tile_load<0>(s.c, kRow), tile_load<1>(s.c + 16, kRow);
       tile_load<2>(s.c + 16 * kM, kRow), tile_load<3>(s.c + 16 * kM + 16, kRow);
     } else {
@@ -235,33 +242,38 @@ class AmxEngine {
     }
     s.slice = s.product = 0;
   }
-  static FALCHION_INLINE void close_group(Stream& s) {
-    constexpr std::int64_t kRow = kM * sizeof(float);
-    tile_store<0>(s.c, kRow), tile_store<1>(s.c + 16, kRow);
-    tile_store<2>(s.c + 16 * kM, kRow), tile_store<3>(s.c + 16 * kM + 16, kRow);
+  template <bool kValues>
+  FALCHION_INLINE void close_group(Stream& s) {
+    float* c = s.c;
+    if constexpr (kValues && !kSumInTiles) {
+      add_sum();
+      c = sum_, sum_of_ = s.c;
+    }
+    tile_store<0>(c, kRow), tile_store<1>(c + 16, kRow);
+    tile_store<2>(c + 16 * kM, kRow), tile_store<3>(c + 16 * kM + 16, kRow);
     s.a_group += 2 * s.row;
     s.c += 32 * kM;
     --s.groups;
   }
-  template <bool kAccumulate>
+  /// Adds the last group's sum to O, one group late: by then it has left the tiles.
+  FALCHION_INLINE void add_sum() {
+    if (sum_of_ == nullptr) return;
+    for (int i = 0; i < 32 * kM; i += kLanes) store(hn::Add(load(sum_of_ + i), load(sum_ + i)), sum_of_ + i);
+    sum_of_ = nullptr;
+  }
+  template <bool kValues>
   FALCHION_INLINE void advance(Stream& s) {
     const std::byte* a = s.a_group + s.slice * kTileBytes + kProduct<T>[s.product].a * s.part;
     const std::byte* b = s.b_group + s.slice * kTileBytes + kProduct<T>[s.product].b * s.part;
     tile_load<6>(b), tile_load<4>(a), tile_load<7>(b + s.row), tile_load<5>(a + s.row);
     tile_dot<0, 4, 6>(), tile_dot<1, 4, 7>(), tile_dot<2, 5, 6>(), tile_dot<3, 5, 7>();
-    if constexpr (kAccumulate) {  // O is large already: the parts of one slice follow each other and stay in L1
-      if (++s.product < kProductsT) return;
-      s.product = 0;
-      if (++s.slice < s.slices) return;
-    } else {  // S starts at 0: small products first, while their sum is small and rounds finely
-      if (++s.slice < s.slices) return;
-      s.slice = 0;
-      if (++s.product < kProductsT) return;
-    }
-    close_group(s);
+    if (++s.slice < s.slices) return;
+    s.slice = 0;
+    if (++s.product < kProductsT) return;
+    close_group<kValues>(s);
     if (s.groups > 0) {
-      open_group<kAccumulate>(s);
-    } else if (kAccumulate && scores_.groups > 0) {
+      open_group<kValues>(s);
+    } else if (kValues && scores_.groups > 0) {
       open_group<false>(scores_);
     }
   }
@@ -368,6 +380,7 @@ class AmxEngine {
   const std::byte *k_first_ = nullptr, *v_first_ = nullptr;  // block 0 of the item's head
   std::byte* q_;
   std::uint8_t* spoiled_q_;
+  float *sum_, *sum_of_ = nullptr;  // a finished group's sum, and where in O it belongs
   const TileRows* tiles_ = nullptr;
   Stream scores_, values_;
   Prefetch prefetch_;
