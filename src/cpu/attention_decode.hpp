@@ -18,7 +18,7 @@ namespace falchion::cpu::FALCHION_LEVEL {
 
 inline constexpr int kDecodeRows = 8;    // at most; g * s_q of the problem
 inline constexpr int kDecodeKeys = 128;  // a block: its V waits in L2 from the pass over K to the pass over V
-inline constexpr int kDecodeAhead = 16;  // rows of K and V fetched ahead: they may lie 2 KB apart, which the hardware
+inline constexpr int kDecodeAhead = 64;  // rows of K and V fetched ahead: they may lie 2 KB apart, which the hardware
                                          // does not follow (16 GB/s without, H200 host, two cores, bf16 d128)
 
 #if HWY_TARGET != HWY_SCALAR
@@ -148,7 +148,7 @@ class DecodeWorker {
     if (key + kDecodeAhead >= tile_->sequence.k_len) return;
     const Bits *k = tile_->key_row<Bits>(a_.k, key + kDecodeAhead), *v = tile_->key_row<Bits>(a_.v, key + kDecodeAhead);
     constexpr std::int64_t kLine = 64 / sizeof(Bits);
-    for (std::int64_t c = 0; c < a_.d_qk; c += kLine) __builtin_prefetch(k + c, 0, 3);
+    for (std::int64_t c = 0; c < a_.d_qk; c += kLine) __builtin_prefetch(k + c, 0, 2);
     for (std::int64_t c = 0; c < a_.d_v; c += kLine) __builtin_prefetch(v + c, 0, 2);
   }
 
