@@ -3,11 +3,10 @@
 
 #include <algorithm>
 #include <atomic>
-#include <barrier>
 #include <cstring>
-#include <thread>
 #include <vector>
 
+#include "cpu/threads.hpp"
 #include "measure.hpp"
 
 #if defined(__x86_64__)
@@ -181,22 +180,28 @@ Unit find_unit(const std::string& name) {
   return {};
 }
 
-/// Runs task(t) on `threads` threads that start together; seconds from the first one's start to the last one's end.
-/// The threads read the clock themselves: with no core to spare, this one would wake up late and report too few.
+/// Runs task(t) on the library's own `threads` workers; seconds from the first one's start to the last one's end. The
+/// workers read the clock themselves: with no core to spare, a waiting thread would wake up late and report too few.
+/// And they are the ones that the kernels run on, so after a read of all memory they are awake and each on its core.
 template <class Task>
 double timed_on(int threads, const Task& task) {
-  std::barrier start(threads);
-  std::vector<Clock::time_point> begin(static_cast<std::size_t>(threads)), end(begin);
-  std::vector<std::thread> pool;
-  for (std::size_t t = 0; t < begin.size(); ++t)
-    pool.emplace_back([&, t] {
-      start.arrive_and_wait();
-      begin[t] = Clock::now();
-      task(static_cast<int>(t));
-      end[t] = Clock::now();
-    });
-  for (auto& thread : pool) thread.join();
-  const auto span = *std::max_element(end.begin(), end.end()) - *std::min_element(begin.begin(), begin.end());
+  struct Shared {
+    const Task& task;
+    std::vector<Clock::time_point> begin, end;
+  } shared{task, std::vector<Clock::time_point>(static_cast<std::size_t>(threads)), {}};
+  shared.end = shared.begin;
+  const cpu::Pool pool = cpu::default_pool(threads);
+  pool.parallel_for(
+      pool.self, threads,
+      [](void* context, int t) {
+        auto& s = *static_cast<Shared*>(context);
+        s.begin[static_cast<std::size_t>(t)] = Clock::now();
+        s.task(t);
+        s.end[static_cast<std::size_t>(t)] = Clock::now();
+      },
+      &shared);
+  const auto span = *std::max_element(shared.end.begin(), shared.end.end()) -
+                    *std::min_element(shared.begin.begin(), shared.begin.end());
   return std::chrono::duration<double>(span).count();
 }
 
