@@ -196,8 +196,11 @@ TEST_F(Decision, FewRowsAreDecode) {
 
 TEST_F(Decision, KeysAreSplitWhenThreadsWouldIdle) {
   EXPECT_EQ(decide(problem(1, 1, 8192, 4, 1, 128), 4).splits, 4);
-  EXPECT_EQ(decide(problem(1, 1, 8192, 32, 8, 128), 2).splits, 1);  // 8 items for 2 threads
-  EXPECT_EQ(decide(problem(1, 1, 8192, 24, 3, 128), 2).splits, 2);  // 3 items: the last would run alone
+  EXPECT_EQ(decide(problem(1, 1, 8192, 32, 8, 128), 2).splits, 2);  // decode: the 8 heads of a key stay together
+  EXPECT_EQ(decide(problem(1, 1, 8192, 32, 8, 128), 2).heads, 8);
+  EXPECT_EQ(decide(problem(1, 1, 512, 32, 8, 128), 2).heads, 4);    // too few keys to split: the heads are
+  EXPECT_EQ(decide(problem(8, 1, 8192, 32, 8, 128), 2).splits, 1);  // 8 items for 2 threads
+  EXPECT_EQ(decide(problem(3, 1, 8192, 24, 3, 128), 2).splits, 2);  // 3 items: the last would run alone
   EXPECT_EQ(decide(problem(1, 1, 700, 8, 1, 128), 4).splits, 1);    // nothing to gain
   Attention a = problem(1, 1, 8192, 4, 1, 128);
   a.probabilities = true;

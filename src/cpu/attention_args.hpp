@@ -40,6 +40,7 @@ struct AttentionArgs {
   int rows = 0;                                        // query rows of one work item, a multiple of the tile's
   int keys = 0;                                        // keys of one block, a multiple of the tile's
   int splits = 1;                                      // parts the keys are cut into; > 1 needs partials
+  int heads = 1;                                       // decode: K/V heads of one work item
   bool decode = false;                                 // few rows: the kernel whose lanes are head dims
   std::byte *packed_k = nullptr, *packed_v = nullptr;  // amx: whole K and V in tile order; null: packed by block
   std::byte* scratch = nullptr;                        // threads * scratch_bytes

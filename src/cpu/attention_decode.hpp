@@ -17,9 +17,8 @@
 namespace falchion::cpu::FALCHION_LEVEL {
 
 inline constexpr int kDecodeRows = 8;    // at most; g * s_q of the problem
-inline constexpr int kDecodeKeys = 128;  // a block: its V waits in L2 from the pass over K to the pass over V
-inline constexpr int kDecodeAhead = 64;  // rows of K and V fetched ahead: they may lie 2 KB apart, which the hardware
-                                         // does not follow (16 GB/s without, H200 host, two cores, bf16 d128)
+inline constexpr int kDecodeKeys = 64;   // a block: its K and V, of all heads of the item, lie in L2 beside the next
+inline constexpr int kDecodeAhead = 64;  // rows of K and V fetched ahead
 
 #if HWY_TARGET != HWY_SCALAR
 /// The blocks of 4 lanes of x, added up, to out[0..3].
@@ -58,38 +57,57 @@ class DecodeWorker {
         width_qk_(round_up(a.d_qk, 4 * kLanes)),
         width_v_(round_up(a.d_v, 4 * kLanes)),
         dropout_(DropoutMask::make(a.dropout, a.seed, a.offset)) {
-    q_ = arena.take<float>(kDecodeRows * width_qk_);
-    o_ = arena.take<float>(kDecodeRows * width_v_);
+    heads_ = arena.take<Head>(a.heads);
+    q_ = arena.take<float>(a.heads * kDecodeRows * width_qk_);
+    o_ = arena.take<float>(a.heads * kDecodeRows * width_v_);
     s_ = arena.take<float>(kDecodeRows * kDecodeKeys);
     dots_ = arena.take<float>(4 * kDecodeKeys);
-    tile_ = arena.take<TileRows>(1);
   }
 
+  /// All heads of the item walk the keys together: where the heads of a key lie side by side, memory is read in order.
   void run(const WorkItem& item) {
-    start(item);
-    const TileRows& t = *tile_;
-    const Range keys{max(item.keys.begin, t.visible.begin), min(item.keys.end, t.visible.end)};
+    count_ = item.heads;
+    for (int h = 0; h < count_; ++h) start(item, h);
+    const Range visible = heads_[0].tile.visible;
+    const Range keys{max(item.keys.begin, visible.begin), min(item.keys.end, visible.end)};
     for (std::int64_t key0 = keys.begin; key0 < keys.end; key0 += kDecodeKeys) {
       const int count = static_cast<int>(min(kDecodeKeys, keys.end - key0));
-      scores(key0, count);
-      score_and_mask(key0, count);
-      softmax(key0, count);
-      values(key0, count);
+      for (int h = 0; h < count_; ++h) {
+        select(h);
+        scores(key0, count);
+        score_and_mask(key0, count);
+        softmax(key0, count);
+        values(key0, count);
+      }
     }
-    for (int r = 0; r < t.count; ++r) {
-      const RowResult result = RowResult::of(m_[r], m_[r], l_[r], 1.f);
-      finish_row<T>(a_, t, r, item.part, result, o_ + r * width_v_);
+    for (int h = 0; h < count_; ++h) {
+      select(h);
+      for (int r = 0; r < tile_->count; ++r) {
+        const RowResult result = RowResult::of(m_[r], m_[r], l_[r], 1.f);
+        finish_row<T>(a_, *tile_, r, item.part, result, head_o_ + r * width_v_);
+      }
+      if (a_.probabilities.data != nullptr) store_probabilities(keys);
     }
-    if (a_.probabilities.data != nullptr) store_probabilities(keys);
   }
 
  private:
-  void start(const WorkItem& item) {
-    *tile_ = TileRows::of(a_, item.sequence, item.b, item.hk, item.rows.begin, item.rows.end);
-    std::memset(q_, 0, static_cast<std::size_t>(kDecodeRows * width_qk_) * sizeof(float));
-    std::memset(o_, 0, static_cast<std::size_t>(kDecodeRows * width_v_) * sizeof(float));
+  struct Head {
+    TileRows tile;
+    float m[kDecodeRows], l[kDecodeRows];
+  };
+
+  void select(int h) {
+    head_ = h, tile_ = &heads_[h].tile, m_ = heads_[h].m, l_ = heads_[h].l;
+    head_q_ = q_ + h * kDecodeRows * width_qk_;
+    head_o_ = o_ + h * kDecodeRows * width_v_;
+  }
+  void start(const WorkItem& item, int h) {
+    heads_[h].tile = TileRows::of(a_, item.sequence, item.b, item.hk + h, item.rows.begin, item.rows.end);
+    select(h);
+    std::memset(head_q_, 0, static_cast<std::size_t>(kDecodeRows * width_qk_) * sizeof(float));
+    std::memset(head_o_, 0, static_cast<std::size_t>(kDecodeRows * width_v_) * sizeof(float));
     for (int r = 0; r < tile_->count; ++r) {
-      convert<T>(tile_->row<const Bits>(a_.q, r), a_.d_qk, q_ + r * width_qk_);
+      convert<T>(tile_->template row<const Bits>(a_.q, r), a_.d_qk, head_q_ + r * width_qk_);
       m_[r] = -__builtin_inff(), l_[r] = 0;
     }
   }
@@ -108,10 +126,10 @@ class DecodeWorker {
   template <int kRows>
   FALCHION_INLINE void scores_of(std::int64_t key0, int count, int r0) {
     const std::int64_t whole = a_.d_qk / kLanes * kLanes;
-    const float* q = q_ + r0 * width_qk_;
+    const float* q = head_q_ + r0 * width_qk_;
     for (int key = 0; key < count; ++key) {
       const Bits* k = tile_->key_row<Bits>(a_.k, key0 + key);
-      fetch_ahead(key0 + key);
+      if (r0 == 0) fetch_ahead(key0, key);
       Floats sum[kRows][2];
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r) sum[r][0] = sum[r][1] = splat(0.f);
@@ -144,9 +162,16 @@ class DecodeWorker {
     }
   }
 
-  FALCHION_INLINE void fetch_ahead(std::int64_t key) const {
-    if (key + kDecodeAhead >= tile_->sequence.k_len) return;
-    const Bits *k = tile_->key_row<Bits>(a_.k, key + kDecodeAhead), *v = tile_->key_row<Bits>(a_.v, key + kDecodeAhead);
+  /// Fetches a row of K and one of V into L2. Where heads lie side by side the next block is fetched in the order of
+  /// memory, which the hardware's own prefetcher follows; a head alone would step from page to page, out of its sight.
+  FALCHION_INLINE void fetch_ahead(std::int64_t key0, int key) const {
+    const bool side_by_side = count_ > 1 && a_.k.stride[2] < a_.k.stride[1];
+    const int i = head_ * kDecodeKeys + key;
+    const std::int64_t row = side_by_side ? key0 + kDecodeKeys + i / count_ : key0 + key + kDecodeAhead;
+    if (row >= tile_->sequence.k_len) return;
+    const std::int64_t other = side_by_side ? i % count_ - head_ : 0;
+    const Bits* k = tile_->template key_row<Bits>(a_.k, row) + other * a_.k.stride[2];
+    const Bits* v = tile_->template key_row<Bits>(a_.v, row) + other * a_.v.stride[2];
     constexpr std::int64_t kLine = 64 / sizeof(Bits);
     for (std::int64_t c = 0; c < a_.d_qk; c += kLine) __builtin_prefetch(k + c, 0, 2);
     for (std::int64_t c = 0; c < a_.d_v; c += kLine) __builtin_prefetch(v + c, 0, 2);
@@ -183,7 +208,7 @@ class DecodeWorker {
       if (high > m_[r]) {
         const float shrink = ::expf(m_[r] - base);  // 0 from -inf
         l_[r] *= shrink;
-        float* o = o_ + r * width_v_;
+        float* o = head_o_ + r * width_v_;
         for (std::int64_t c = 0; c < width_v_; ++c) o[c] *= shrink;
         m_[r] = high;
       }
@@ -239,14 +264,14 @@ class DecodeWorker {
     for (; c < a_.d_v; ++c) {
       for (int key = 0; key < count; ++key) {
         const float v = T::to_float(tile_->key_row<Bits>(a_.v, key0 + key)[c]);
-        for (int r = 0; r < kRows; ++r) o_[(r0 + r) * width_v_ + c] += p[r * kDecodeKeys + key] * v;
+        for (int r = 0; r < kRows; ++r) head_o_[(r0 + r) * width_v_ + c] += p[r * kDecodeKeys + key] * v;
       }
     }
   }
   template <int kRows, int kWide>
   FALCHION_INLINE void values_block(std::int64_t key0, int count, int r0, const float* p, std::int64_t c) {
     Floats sum[kRows][kWide];
-    float* o = o_ + r0 * width_v_ + c;
+    float* o = head_o_ + r0 * width_v_ + c;
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
@@ -286,9 +311,13 @@ class DecodeWorker {
   const AttentionArgs& a_;
   std::int64_t width_qk_, width_v_;  // row strides of q_, o_
   DropoutMask dropout_;
-  float *q_, *o_, *s_, *dots_;
-  float m_[kDecodeRows], l_[kDecodeRows];
-  TileRows* tile_;
+  Head* heads_;
+  float *q_, *o_, *s_, *dots_;  // q_, o_: (heads, kDecodeRows, width); s_ (kDecodeRows, kDecodeKeys)
+  int count_ = 0;               // heads of the item
+  // the head at work
+  int head_ = 0;
+  TileRows* tile_ = nullptr;
+  float *m_ = nullptr, *l_ = nullptr, *head_q_ = nullptr, *head_o_ = nullptr;
 };
 
 }  // namespace falchion::cpu::FALCHION_LEVEL

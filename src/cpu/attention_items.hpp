@@ -10,6 +10,7 @@ namespace falchion::cpu::FALCHION_LEVEL {
 
 struct WorkItem {
   std::int64_t b, hk;
+  int heads;         // K/V heads [hk, hk + heads); 1 but for decode
   int part;          // of a.splits
   Range rows, keys;  // rows of the K/V head (rows.hpp); keys [begin, end), begin a multiple of a.keys
   Sequence sequence;
@@ -26,7 +27,7 @@ class WorkList {
     row_blocks_ = ceil_div(longest_q_ * g_, a.rows);
     split_keys_ = round_up(ceil_div(longest_k_, a.splits), a.keys);
   }
-  std::int64_t items() const { return a_.b * a_.h_k * row_blocks_ * a_.splits; }
+  std::int64_t items() const { return a_.b * ceil_div(a_.h_k, a_.heads) * row_blocks_ * a_.splits; }
   std::int64_t key_blocks() const { return ceil_div(longest_k_, a_.keys); }
 
   /// Item i; false when this sequence is too short to have it. All of a head's items follow each other, while its K and
@@ -36,7 +37,9 @@ class WorkList {
     out->part = static_cast<int>(i % a_.splits), i /= a_.splits;
     const std::int64_t block = row_blocks_ - 1 - i % row_blocks_;
     i /= row_blocks_;
-    out->hk = i % a_.h_k, out->b = i / a_.h_k;
+    const std::int64_t groups = ceil_div(a_.h_k, a_.heads);
+    out->hk = i % groups * a_.heads, out->b = i / groups;
+    out->heads = static_cast<int>(min(a_.heads, a_.h_k - out->hk));
     out->sequence = Sequence::of(a_, out->b);
     const std::int64_t rows = out->sequence.q_len * g_;
     out->rows = {block * a_.rows, min(rows, (block + 1) * a_.rows)};

@@ -136,8 +136,16 @@ void decide(const cpu::AttentionKernel& kernel, PlanData* plan) {
   // A short sequence gets a short block: a packed block is padded to its full length.
   plan->keys = static_cast<int>(
       std::min<std::int64_t>(kernel.tile_keys, ceil_div(std::max<std::int64_t>(problem.s_k, 1), 32) * 32));
-  plan->items = heads * ceil_div(rows_a_head, plan->rows);
-  plan->splits = choose_splits(problem, plan->items, threads);
+  const auto cut = [&](std::int64_t heads_an_item) {
+    plan->heads = static_cast<int>(heads_an_item);
+    plan->items =
+        heads_an_item == 0 ? 0 : problem.b * ceil_div(problem.h_k, heads_an_item) * ceil_div(rows_a_head, plan->rows);
+    plan->splits = choose_splits(problem, plan->items, threads);
+  };
+  // Decode reads K and V in the order of memory when one worker takes all heads of a key, so keys are split first,
+  // heads only where there are too few keys for the threads.
+  cut(plan->decode ? std::min<std::int64_t>(problem.h_k, tiles::kDecodeHeads) : 1);
+  while (plan->heads > 1 && plan->items * plan->splits < threads) cut((plan->heads + 1) / 2);
   plan->threads = static_cast<int>(std::clamp<std::int64_t>(plan->items * plan->splits, 1, threads));
   if (plan->items == 0) return;  // nothing to compute, nothing to keep
   plan->memory = kernel.memory(to_args(*plan, nullptr, nullptr));

@@ -72,7 +72,7 @@ cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void*
   args.pool = executor.parallel_for != nullptr ? cpu::Pool{executor.parallel_for, executor.self}
                                                : cpu::default_pool(plan.threads);
   args.threads = plan.threads, args.rows = plan.rows, args.keys = plan.keys;
-  args.splits = plan.splits, args.decode = plan.decode;
+  args.splits = plan.splits, args.heads = plan.heads, args.decode = plan.decode;
   if (workspace != nullptr) {
     const WorkspaceLayout layout = workspace_layout(plan.memory, plan.threads);
     auto* base = static_cast<std::byte*>(workspace);

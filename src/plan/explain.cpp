@@ -70,7 +70,8 @@ std::string tiles_text(const PlanData& plan) {
   if (g > 1) out += text("; the ", g, " query heads of a K/V head are rows of one item");
   if (plan.decode)
     return text(out, "; decode: at most ", tiles::kDecodeRows,
-                " rows a K/V head, so lanes are head dims and K, V are not packed");
+                " rows a K/V head, so lanes are head dims and K, V are not packed; ", plan.heads,
+                plan.heads == 1 ? " K/V head" : " K/V heads", " an item");
   if (plan.rows == tiles::kMaxRows) return text(out, "; as many rows as the L2 holds");
   return text(out, "; fewer than ", tiles::kMaxRows, " rows, for ",
               plan.problem.s_q * g <= plan.rows ? "there are no more"

@@ -40,6 +40,7 @@ struct PlanData {
 
   // cpu
   int threads = 1, rows = 0, keys = 0, splits = 1;
+  int heads = 1;           // decode: K/V heads of one item
   std::int64_t items = 0;  // blocks of rows, over all K/V heads; splits of each
   bool decode = false;
   cpu::Memory memory{};

@@ -16,6 +16,8 @@ inline constexpr int kItemsPerThread = 4;
 
 // Up to this many rows a K/V head the decode kernel runs: its lanes are head dims, it reads K and V as they lie.
 inline constexpr int kDecodeRows = 8;
+// K/V heads that one worker takes along: 16 heads of 256 bytes are a page.
+inline constexpr int kDecodeHeads = 16;
 
 // Keys are split when threads would idle otherwise: below this share of threads busy on average.
 inline constexpr double kBalance = 0.9;
