@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 #if defined(_WIN32)
-#define FAL_API
+  #define FAL_API
 #else
-#define FAL_API __attribute__((visibility("default")))
+  #define FAL_API __attribute__((visibility("default")))
 #endif
 
 #ifdef __cplusplus
@@ -20,14 +20,20 @@ extern "C" {
 #endif
 
 /* What every call returns; fal_why() says it in words. */
-typedef enum fal_status { FAL_OK = 0, FAL_INVALID = 1, FAL_UNSUPPORTED = 2, FAL_WORKSPACE = 3, FAL_DEVICE = 4 } fal_status;
+typedef enum fal_status {
+  FAL_OK = 0,
+  FAL_INVALID = 1,
+  FAL_UNSUPPORTED = 2,
+  FAL_WORKSPACE = 3,
+  FAL_DEVICE = 4
+} fal_status;
 
 /* Values of the int32_t fields named after them. */
-enum { FAL_F32 = 0, FAL_F16 = 1, FAL_BF16 = 2, FAL_E4M3 = 3, FAL_BOOL = 4 };                /* dtype */
-enum { FAL_BEST = 0, FAL_REF = 1, FAL_CPU = 2, FAL_SM80 = 3, FAL_SM90 = 4 };                /* backend */
-enum { FAL_FORWARD = 0, FAL_BACKWARD = 1 };                                                 /* pass */
-enum { FAL_ALIGN_UNSET = 0, FAL_BOTTOM_RIGHT = 1, FAL_TOP_LEFT = 2 };                       /* band.align */
-enum { FAL_UNBOUNDED = -1 };                                                                /* band.left, band.right */
+enum { FAL_F32 = 0, FAL_F16 = 1, FAL_BF16 = 2, FAL_E4M3 = 3, FAL_BOOL = 4 }; /* dtype */
+enum { FAL_BEST = 0, FAL_REF = 1, FAL_CPU = 2, FAL_SM80 = 3, FAL_SM90 = 4 }; /* backend */
+enum { FAL_FORWARD = 0, FAL_BACKWARD = 1 };                                  /* pass */
+enum { FAL_ALIGN_UNSET = 0, FAL_BOTTOM_RIGHT = 1, FAL_TOP_LEFT = 2 };        /* band.align */
+enum { FAL_UNBOUNDED = -1 };                                                 /* band.left, band.right */
 
 /* A view that owns nothing. q, k, v, o: axes (b, s, h, d). bias, mask, probabilities: (b, h_q, s_q, s_k). lse, row_max:
  * (b, h_q, s_q, 1). Zeroes: absent. This struct and fal_band lie by value inside others and never change. */
@@ -55,9 +61,9 @@ typedef struct fal_attention {
   int64_t h_q, h_k;    /* h_q / h_k query heads share each K/V head */
   int64_t d_qk, d_v;   /* 1 to 256, any number, independent */
   fal_band band;
-  float scale;   /* 0 asks for 1/sqrt(d_qk) */
-  float softcap; /* 0 is off */
-  float dropout; /* p in [0, 1] */
+  float scale;        /* 0 asks for 1/sqrt(d_qk) */
+  float softcap;      /* 0 is off */
+  float dropout;      /* p in [0, 1] */
   uint32_t reserved2; /* 0 */
   uint64_t dropout_seed, dropout_offset;
   /* Which optional operands the run will have: 0 or 1. */
@@ -69,9 +75,9 @@ typedef struct fal_attention {
 typedef struct fal_operands {
   size_t size; /* sizeof(fal_operands) */
   fal_tensor q, k, v, o;
-  fal_tensor lse, row_max, probabilities; /* outputs */
-  fal_tensor bias, mask;                  /* inputs */
-  const float* alibi;                     /* slopes (h_q) */
+  fal_tensor lse, row_max, probabilities;     /* outputs */
+  fal_tensor bias, mask;                      /* inputs */
+  const float* alibi;                         /* slopes (h_q) */
   const int32_t *cu_seqlens_q, *cu_seqlens_k; /* (b + 1), starts at 0, sorted, ends at the total */
   const int32_t *used_q, *used_k;             /* (b) */
 } fal_operands;
@@ -82,7 +88,7 @@ typedef struct fal_executor {
   size_t size; /* sizeof(fal_executor) */
   void (*parallel_for)(void* self, int n, void (*task)(void* context, int i), void* context);
   void* self;
-  int32_t threads; /* how many may run at once, >= 1 */
+  int32_t threads;  /* how many may run at once, >= 1 */
   int32_t reserved; /* 0 */
 } fal_executor;
 
@@ -90,17 +96,21 @@ typedef struct fal_executor {
 typedef struct fal_target {
   size_t size; /* sizeof(fal_target) */
   int32_t backend;
-  int32_t threads;              /* cpu: 0 = all the process may use */
-  int32_t sm;                   /* gpu: plan for this architecture (80, 90) though it is not here; 0 = the one present */
-  int32_t reserved;             /* 0 */
-  const char* cpu_level;        /* "amx", "avx512", ...: this one or none; null: the fastest */
+  int32_t threads;       /* cpu: 0 = all the process may use */
+  int32_t sm;            /* gpu: plan for this architecture (80, 90) though it is not here; 0 = the one present */
+  int32_t reserved;      /* 0 */
+  const char* cpu_level; /* "amx", "avx512", ...: this one or none; null: the fastest */
   const fal_executor* executor; /* null: OpenMP */
 } fal_target;
 
 /* The defaults of C++: bf16, b = h_q = h_k = 1, full band. */
-#define FAL_ATTENTION_INIT \
-  { sizeof(fal_attention), FAL_BF16, 0, 1, 0, 0, 1, 1, 0, 0, {FAL_UNBOUNDED, FAL_UNBOUNDED, FAL_ALIGN_UNSET, 0}, \
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {0} }
+#define FAL_ATTENTION_INIT                                                                                             \
+  {                                                                                                                    \
+    sizeof(fal_attention), FAL_BF16, 0, 1, 0, 0, 1, 1, 0, 0, {FAL_UNBOUNDED, FAL_UNBOUNDED, FAL_ALIGN_UNSET, 0}, 0, 0, \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {                                                                       \
+      0                                                                                                                \
+    }                                                                                                                  \
+  }
 FAL_API fal_attention fal_attention_init(void);
 
 /* A dense tensor whose last axis is contiguous, in the order of its axes. */
@@ -111,24 +121,24 @@ FAL_API fal_tensor fal_tensor_heads_first(void* data, int32_t dtype, int64_t b, 
 /* A decided way to run one problem: choose once, run often, from any thread (two runs at once need two workspaces). */
 typedef struct fal_plan fal_plan;
 FAL_API fal_status fal_plan_make(const fal_attention* problem, int32_t pass, const fal_target* target, fal_plan** out);
-FAL_API void fal_plan_free(fal_plan* plan); /* null is fine */
-FAL_API size_t fal_plan_workspace(const fal_plan* plan);        /* bytes that fal_plan_run needs, 64-byte aligned */
-FAL_API const char* fal_plan_describe(const fal_plan* plan);    /* one line; lives as long as the plan */
-FAL_API const char* fal_plan_explain(const fal_plan* plan);     /* many lines; lives as long as the plan */
-FAL_API fal_status fal_plan_run(const fal_plan* plan, const fal_operands* operands, void* workspace, size_t workspace_bytes,
-                                void* stream);
+FAL_API void fal_plan_free(fal_plan* plan);                  /* null is fine */
+FAL_API size_t fal_plan_workspace(const fal_plan* plan);     /* bytes that fal_plan_run needs, 64-byte aligned */
+FAL_API const char* fal_plan_describe(const fal_plan* plan); /* one line; lives as long as the plan */
+FAL_API const char* fal_plan_explain(const fal_plan* plan);  /* many lines; lives as long as the plan */
+FAL_API fal_status fal_plan_run(const fal_plan* plan, const fal_operands* operands, void* workspace,
+                                size_t workspace_bytes, void* stream);
 
 /* What fal_plan_make would decide and why, also when it refuses. Lives until this thread's next call of it. */
 FAL_API const char* fal_explain(const fal_attention* problem, int32_t pass, const fal_target* target);
 
 /* One call: takes sizes and flags from the operands, plans, keeps the plan, owns the workspace. options (null: none)
  * gives what tensors cannot say: band, scale, softcap, dropout, and b for packed. */
-FAL_API fal_status fal_attention_run(const fal_operands* operands, const fal_attention* options, const fal_target* target,
-                                     void* stream);
+FAL_API fal_status fal_attention_run(const fal_operands* operands, const fal_attention* options,
+                                     const fal_target* target, void* stream);
 
 /* Merges two partial results over disjoint key sets: o (b, s_q, h_q, d), lse (b, h_q, s_q, 1). Commutative. */
-FAL_API fal_status fal_merge(const fal_tensor* o_a, const fal_tensor* lse_a, const fal_tensor* o_b, const fal_tensor* lse_b,
-                             const fal_tensor* o, const fal_tensor* lse);
+FAL_API fal_status fal_merge(const fal_tensor* o_a, const fal_tensor* lse_a, const fal_tensor* o_b,
+                             const fal_tensor* lse_b, const fal_tensor* o, const fal_tensor* lse);
 
 /* Reads the lengths and reports what kernels would only clamp. */
 FAL_API fal_status fal_validate_lengths(const fal_attention* problem, const fal_operands* operands);
