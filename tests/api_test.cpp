@@ -225,6 +225,30 @@ TEST(OneCall, KeepsItsPlan) {
   EXPECT_EQ(allocations - before, 0);
 }
 
+/// A pool that runs other work of its own while a caller waits, as work-stealing pools do: here, another attention,
+/// between the parts of split keys and their merge.
+struct NestingPool {
+  Instance* other;
+  int calls = 0;
+  static void parallel_for(void* self, int n, void (*task)(void* context, int i), void* context) {
+    auto& pool = *static_cast<NestingPool*>(self);
+    if (++pool.calls == 2) { ASSERT_TRUE(attention(pool.other->operands())); }
+    for (int i = 0; i < n; ++i) task(context, i);
+  }
+};
+TEST(OneCall, MayBeCalledFromItsOwnExecutor) {
+  Instance x = make_instance(Case{"x", 1, 1, 8192, 4, 1, 64, 64}, DType::f32);
+  Instance y = make_instance(Case{"y", 2, 400, 500, 4, 2, 80, 80}, DType::f32, 3);
+  x.poison_outputs(), y.poison_outputs();
+  NestingPool pool{&y};
+  Target target;
+  target.executor = {NestingPool::parallel_for, &pool, 4};
+  ASSERT_TRUE(attention(x.operands(), {}, target));
+  EXPECT_EQ(pool.calls, 2);
+  EXPECT_TRUE(matches(x, Reference(x)));
+  EXPECT_TRUE(matches(y, Reference(y)));
+}
+
 TEST(OneCall, Refuses) {
   Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
   Operands operands = x.operands();

@@ -1,4 +1,5 @@
-/// falchion.hpp: the whole public C++ API. It includes no CUDA header, and nothing in it throws.
+/// falchion.hpp: the whole public C++ API. It includes no CUDA header. What returns a Status never throws; the texts
+/// (describe, explain, build_info) are std::string and may throw std::bad_alloc.
 ///
 /// Letters everywhere: b batch, s sequence, h heads, d head dim; q k v o; lse = log of the sum of exponentials.
 /// Strides are in elements, sizes in bytes, logarithms natural. A problem says what, Plan::make decides how,
@@ -113,7 +114,8 @@ struct Operands {
 };
 
 /// An engine's own thread pool. parallel_for must call task(context, i) once for each i in [0, n), on any threads, and
-/// return when all are done. `threads` is how many may run at once.
+/// return when all are done and their writes are visible to its caller. A task may wait for nothing but itself; a pool
+/// may run other work on a waiting thread. `threads` is how many may run at once.
 struct Executor {
   void (*parallel_for)(void* self, int n, void (*task)(void* context, int i), void* context) = nullptr;
   void* self = nullptr;
@@ -148,7 +150,8 @@ class FALCHION_API Plan {
   std::string explain()
       const;  ///< many lines: tiles, memory, threads, roofline, and each rejected path with its reason
 
-  /// Enqueues (on the CPU: runs). No allocation, no synchronisation, safe in a CUDA graph. workspace has at least
+  /// Enqueues (on the CPU: runs). No allocation, no synchronisation, safe in a CUDA graph (OpenMP itself allocates when
+  /// a thread first uses it; lend an Executor to rule that out). workspace has at least
   /// workspace_bytes() bytes, 64-byte aligned. Errors: invalid (a tensor that is not the plan's), workspace, device.
   Status run(const Operands& operands, void* workspace, std::size_t workspace_bytes,
              Stream stream = nullptr) const noexcept;
@@ -163,8 +166,9 @@ class FALCHION_API Plan {
 /// What Plan::make would decide and why, also when it refuses: for `falchion explain` and for bug reports.
 FALCHION_API std::string explain(const Attention& problem, Pass pass, Target target);
 
-/// The one-call form for people in a hurry: takes sizes and flags from the operands, plans, keeps the plan, owns the
-/// workspace. `options` gives what tensors cannot say (band, score, dropout, b for packed); its sizes are ignored.
+/// The one-call form for people in a hurry: takes sizes and flags from the operands, plans, keeps the last eight plans
+/// and one workspace for each thread until it ends. `options` gives what tensors cannot say: band, score, dropout; for
+/// packed lengths also b, and s_q and s_k where they are known (0: read from cu_seqlens).
 FALCHION_API Status attention(const Operands& operands, const Attention& options = {}, Target target = {},
                               Stream stream = nullptr) noexcept;
 

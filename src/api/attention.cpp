@@ -30,6 +30,7 @@ struct Cache {
   std::size_t next = 0;
   std::unique_ptr<std::byte, FreeAligned> workspace;
   std::size_t bytes = 0;
+  bool busy = false;  // an executor may run other work on this thread while it waits, which may call us again
 
   Status plan_for(const Attention& problem, const Target& target, const Plan** out) {
     const char* level = target.cpu_level != nullptr ? target.cpu_level : cpu::level_from_environment();
@@ -57,14 +58,22 @@ struct Cache {
   }
 };
 
+/// The longest of b packed sequences. The lengths lie on the host: every back end of today runs there.
+std::int64_t longest(const std::int32_t* cu_seqlens, std::int64_t b, std::int64_t total) {
+  std::int64_t most = 0;
+  for (std::int64_t i = 0; cu_seqlens != nullptr && i < b; ++i)
+    most = std::max<std::int64_t>(most, std::int64_t{cu_seqlens[i + 1]} - cu_seqlens[i]);
+  return std::min(most, total);
+}
+
 /// What the tensors say goes before what the options say.
 Attention problem_of(const Operands& x, const Attention& options) {
   Attention a = options;
   a.dtype = x.q.dtype;
   a.packed = x.cu_seqlens_q != nullptr || x.cu_seqlens_k != nullptr;
   if (!a.packed) a.b = x.q.shape[0], a.s_q = x.q.shape[1], a.s_k = x.k.shape[1];
-  if (a.packed && a.s_q == 0) a.s_q = x.q.shape[1];  // the longest length: the total is one, if not the best
-  if (a.packed && a.s_k == 0) a.s_k = x.k.shape[1];
+  if (a.packed && a.s_q == 0) a.s_q = longest(x.cu_seqlens_q, a.b, x.q.shape[1]);
+  if (a.packed && a.s_k == 0) a.s_k = longest(x.cu_seqlens_k, a.b, x.k.shape[1]);
   a.h_q = x.q.shape[2], a.h_k = x.k.shape[2];
   a.d_qk = x.q.shape[3], a.d_v = x.v.shape[3];
   a.used_q = x.used_q != nullptr, a.used_k = x.used_k != nullptr;
@@ -77,11 +86,17 @@ Attention problem_of(const Operands& x, const Attention& options) {
 }  // namespace
 
 Status attention(const Operands& operands, const Attention& options, Target target, Stream stream) noexcept try {
-  thread_local Cache cache;
+  thread_local Cache kept;
+  std::unique_ptr<Cache> own;
+  if (kept.busy) own = std::make_unique<Cache>();
+  Cache& cache = own ? *own : kept;
   const Plan* plan = nullptr;
   if (Status status = cache.plan_for(problem_of(operands, options), target, &plan); !status) return status;
   cache.reserve(plan->workspace_bytes());
-  return plan->run(operands, cache.workspace.get(), cache.bytes, stream);
+  cache.busy = true;
+  Status status = plan->run(operands, cache.workspace.get(), cache.bytes, stream);
+  cache.busy = false;
+  return status;
 } catch (...) { return caught(); }
 
 }  // namespace falchion

@@ -81,6 +81,7 @@ Enum to_enum(const char* name, std::int32_t value, Enum last, Check* check) {
 Tensor to_tensor(const char* name, const fal_tensor& x, Check* check) {
   Tensor out;
   out.data = x.data;
+  check->require(x.reserved == 0, "a tensor's reserved field is not 0");
   out.dtype = to_enum(name, x.dtype, DType::boolean, check);
   std::copy(x.shape, x.shape + 4, out.shape.begin());
   std::copy(x.stride, x.stride + 4, out.stride.begin());
@@ -112,9 +113,11 @@ Target to_target(const fal_target* from, Check* check) {
   if (from == nullptr || !copy("target", from, &x, check)) return out;
   out.backend = to_enum("backend", x.backend, Backend::sm90, check);
   out.threads = x.threads, out.sm = x.sm, out.cpu_level = x.cpu_level;
+  check->require(x.reserved == 0, "target: a reserved field is not 0");
   fal_executor executor;
   if (x.executor != nullptr && copy("executor", x.executor, &executor, check)) {
     check->require(executor.parallel_for != nullptr, "executor.parallel_for is null");
+    check->require(executor.reserved == 0, "executor: a reserved field is not 0");
     out.executor = {executor.parallel_for, executor.self, executor.threads};
   }
   return out;

@@ -180,7 +180,7 @@ class AmxEngine {
     return sum;
   }
   /// Whether pack_v left this element of V out.
-  static FALCHION_INLINE bool spoiled(float x) { return kPartsT == 1 ? x - x != 0 : !(__builtin_fabsf(x) < 0x1p127f); }
+  static FALCHION_INLINE bool spoiled(float x) { return kPartsT == 1 ? x - x != 0 : !has_parts(x); }
   const std::uint8_t* spoiled_values(const Step& step) const { return flags(v_block(step) + v_bytes_); }
 
   /// Scores of rows and keys that had no sum of parts (NaN, infinite): recomputed as IEEE says, from the input itself.

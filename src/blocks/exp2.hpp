@@ -5,35 +5,33 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-// Minimax polynomials for 2^f in relative error (Remez). Largest errors: 7.5e-5 (degree 3), 2.6e-6 (4), 7.5e-8
-// (5), 1.9e-9 (6) on [0, 1). P is rounded to 2^-9 for bf16 and 2^-11 for f16, so degrees 3 and 4 lose nothing that can
-// be seen.
+// Minimax polynomials for 2^f in relative error (Remez), with 1 at 0.
+// Largest errors on [0, 1): 8.6e-5 (degree 3), 2.9e-6 (4), 8.2e-8 (5), 2.0e-9 (6). P is rounded to 2^-9 for bf16 and
+// 2^-11 for f16, so degrees 3 and 4 lose nothing that can be seen in O; the LSE of bf16 is exact to 1e-4.
 template <int kDegree>
 FALCHION_INLINE Floats exp2_on_unit_interval(Floats f) {
   static_assert(kDegree >= 3 && kDegree <= 6);
+  Floats p;
   if constexpr (kDegree == 3) {
-    Floats p = hn::MulAdd(splat(0.07802452264f), f, splat(0.2260671554f));
-    p = hn::MulAdd(p, f, splat(0.6958335405f));
-    return hn::MulAdd(p, f, splat(0.9999252186f));
+    p = hn::MulAdd(splat(0.07706704199f), f, splat(0.2276449912f));
+    p = hn::MulAdd(p, f, splat(0.6951167864f));
   } else if constexpr (kDegree == 4) {
-    Floats p = hn::MulAdd(splat(0.01353416792f), f, splat(0.05201146061f));
-    p = hn::MulAdd(p, f, splat(0.2414427569f));
-    p = hn::MulAdd(p, f, splat(0.6930038345f));
-    return hn::MulAdd(p, f, splat(1.000002593f));
-  } else if constexpr (kDegree == 6) {
-    Floats p = hn::MulAdd(splat(0.0002170225546f), f, splat(0.001243968783f));
-    p = hn::MulAdd(p, f, splat(0.009678840996f));
-    p = hn::MulAdd(p, f, splat(0.05548334198f));
-    p = hn::MulAdd(p, f, splat(0.2402298363f));
-    p = hn::MulAdd(p, f, splat(0.6931469838f));
-    return hn::MulAdd(p, f, splat(1.000000002f));
+    p = hn::MulAdd(splat(0.01342668427f), f, splat(0.05224247422f));
+    p = hn::MulAdd(p, f, splat(0.2412802048f));
+    p = hn::MulAdd(p, f, splat(0.6930448449f));
+  } else if constexpr (kDegree == 5) {
+    p = hn::MulAdd(splat(0.00186713007f), f, splat(0.009017030323f));
+    p = hn::MulAdd(p, f, splat(0.0557999131f));
+    p = hn::MulAdd(p, f, splat(0.2401644502f));
+    p = hn::MulAdd(p, f, splat(0.6931513118f));
   } else {
-    Floats p = hn::MulAdd(splat(0.001877576675f), f, splat(0.008989340091f));
-    p = hn::MulAdd(p, f, splat(0.05582631805f));
-    p = hn::MulAdd(p, f, splat(0.240153617f));
-    p = hn::MulAdd(p, f, splat(0.6931530732f));
-    return hn::MulAdd(p, f, splat(0.9999999251f));
+    p = hn::MulAdd(splat(0.0002161291495f), f, splat(0.001246784645f));
+    p = hn::MulAdd(p, f, splat(0.009675451567f));
+    p = hn::MulAdd(p, f, splat(0.05548528062f));
+    p = hn::MulAdd(p, f, splat(0.2402293056f));
+    p = hn::MulAdd(p, f, splat(0.6931470444f));
   }
+  return hn::MulAdd(p, f, splat(1.f));
 }
 
 /// 2^y. -inf gives 0, NaN stays NaN, below -126 flushes towards 0.

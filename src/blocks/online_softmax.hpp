@@ -26,29 +26,35 @@ struct alignas(64) OnlineSoftmax {
   // to bits. tick(n) is called between instructions with the share of the work done, weight(keys) in all.
 
   /// S (keys, kM) -> P = exp2((S - m) c) by put(key, vec, p(key), p(key + 1)) for even keys; l follows.
+  /// 16-bit types fold the difference into one multiply-subtract, s c - m c, until m c grows too large for that; for
+  /// f32 the rounding of m c would show.
   template <int kDegree, class Put, class Tick>
   FALCHION_INLINE void update(const float* S, int keys, float c, Put put, Tick tick) {
-    Floats base[kVecs], sum[kVecs];
     const Floats scale = splat(c);
+    Floats reference[kVecs], base[kVecs];
+    bool far = false;
     for (int v = 0; v < kVecs; ++v) {
-      const Floats reference = load(m + v * kLanes);
       // A row that has seen nothing keeps m = -inf; 0 instead avoids -inf - -inf.
-      base[v] = hn::IfThenZeroElse(hn::Eq(reference, splat(-__builtin_inff())), hn::Mul(reference, scale));
-      sum[v] = load(l + v * kLanes);
+      const Floats m_v = load(m + v * kLanes);
+      reference[v] = hn::IfThenZeroElse(hn::Eq(m_v, splat(-__builtin_inff())), m_v);
+      base[v] = hn::Mul(reference[v], scale);
+      far |= !hn::AllFalse(kFloats, hn::Gt(hn::Abs(base[v]), splat(kFar)));
     }
-    for (int key = 0; key < keys; key += 2) {
-      for (int v = 0; v < kVecs; ++v) {
-        const float* s = S + key * kM + v * kLanes;
-        const Floats p0 = exp2<kDegree>(hn::MulSub(load(s), scale, base[v]));
-        const Floats p1 = exp2<kDegree>(hn::MulSub(load(s + kM), scale, base[v]));
-        sum[v] = hn::Add(sum[v], hn::Add(p0, p1));
-        put(key, v, p0, p1);
-      }
-      tick(2);
+    const auto exact = [&](Floats s, int v) { return hn::Mul(hn::Sub(s, reference[v]), scale); };
+    const auto folded = [&](Floats s, int v) { return hn::MulSub(s, scale, base[v]); };
+    if constexpr (kDegree == kExactDegree) {
+      add<kDegree>(S, keys, exact, put, tick);
+    } else if (far) {
+      add_far<kDegree>(S, keys, exact, put);
+    } else {
+      add<kDegree>(S, keys, folded, put, tick);
     }
-    for (int v = 0; v < kVecs; ++v) store(sum[v], l + v * kLanes);
   }
   static FALCHION_INLINE int weight(int keys) { return keys + keys / 8; }
+
+  /// Bits from which m c is no longer a safe thing to subtract: it may round by more than P can hold, or overflow
+  /// (masks of -1e30 and the like are added to scores). There s - m is taken first, which is exact where it matters.
+  static constexpr float kFar = 1048576;
 
   /// Folds the scores into top; whether some row has outgrown its m by more than the slack.
   template <class Tick>
@@ -85,6 +91,32 @@ struct alignas(64) OnlineSoftmax {
       store(hn::Mul(load(l + v * kLanes), factor), l + v * kLanes);
       store(after, m + v * kLanes);
     }
+  }
+
+ private:
+  static constexpr int kExactDegree = 6;  // f32
+
+  template <int kDegree, class Bits, class Put>
+  __attribute__((noinline)) void add_far(const float* S, int keys, Bits bits, Put put) {
+    add<kDegree>(S, keys, bits, put, [](int) {});
+  }
+
+  /// put and l of update, over P = exp2(bits(S, vec)).
+  template <int kDegree, class Bits, class Put, class Tick>
+  FALCHION_INLINE void add(const float* S, int keys, Bits bits, Put put, Tick tick) {
+    Floats sum[kVecs];
+    for (int v = 0; v < kVecs; ++v) sum[v] = load(l + v * kLanes);
+    for (int key = 0; key < keys; key += 2) {
+      for (int v = 0; v < kVecs; ++v) {
+        const float* s = S + key * kM + v * kLanes;
+        const Floats p0 = exp2<kDegree>(bits(load(s), v));
+        const Floats p1 = exp2<kDegree>(bits(load(s + kM), v));
+        sum[v] = hn::Add(sum[v], hn::Add(p0, p1));
+        put(key, v, p0, p1);
+      }
+      tick(2);
+    }
+    for (int v = 0; v < kVecs; ++v) store(sum[v], l + v * kLanes);
   }
 };
 

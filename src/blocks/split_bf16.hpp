@@ -50,8 +50,15 @@ FALCHION_INLINE void split(__m512 x, __m256i (&part)[kCount]) {
   }
 }
 
-/// Up to 16 elements from p as parts, 0 past n. Elements that have no such sum (NaN, infinite, or |x| >= 2^127, which
-/// rounds to an infinite bf16) come out as 0 and their bits set in the result.
+/// Numbers that parts do not serve: NaN and infinite ones; those from 2^60 on, whose partial products may overflow
+/// where the sum does not; those below 2^-100, whose small parts AMX takes for 0 (it flushes denormals).
+inline constexpr float kPartsBelow = 0x1p60f, kPartsFrom = 0x1p-100f;
+FALCHION_INLINE bool has_parts(float x) {
+  const float size = __builtin_fabsf(x);
+  return x == 0 || (size >= kPartsFrom && size < kPartsBelow);
+}
+
+/// Up to 16 elements from p as parts, 0 past n. Elements without parts come out as 0 and their bits set in the result.
 template <class T>
 FALCHION_INLINE __mmask16 load_parts(const typename T::Bits* p, std::int64_t n, __m256i (&part)[kParts<T>]) {
   const __mmask16 lanes = first_lanes(n);
@@ -67,7 +74,11 @@ FALCHION_INLINE __mmask16 load_parts(const typename T::Bits* p, std::int64_t n, 
     } else {
       x = _mm512_maskz_loadu_ps(lanes, p);
     }
-    const __mmask16 spoiled = _mm512_cmp_ps_mask(_mm512_abs_ps(x), _mm512_set1_ps(0x1p127f), _CMP_NLT_UQ);
+    const __m512 size = _mm512_abs_ps(x);
+    const __mmask16 small = _mm512_cmp_ps_mask(size, _mm512_set1_ps(kPartsFrom), _CMP_LT_OQ);
+    const __mmask16 spoiled =
+        static_cast<__mmask16>(_mm512_cmp_ps_mask(size, _mm512_set1_ps(kPartsBelow), _CMP_NLT_UQ) |
+                               _mm512_mask_cmp_ps_mask(small, size, _mm512_setzero_ps(), _CMP_NEQ_UQ));
     split(_mm512_maskz_mov_ps(static_cast<__mmask16>(~spoiled), x), part);
     return spoiled;
   }

@@ -224,11 +224,12 @@ class DecodeWorker {
       if (a_.dropout > 0) drop(r, key0, count);
     }
   }
+  bool keeps(int r, std::int64_t j) const {
+    return a_.dropout == 0 || dropout_.keep(tile_->b * a_.h_q + tile_->head(r), tile_->query(r), j);
+  }
   void drop(int r, std::int64_t key0, int count) {
     float* s = s_ + r * kDecodeKeys;
-    const std::int64_t bh = tile_->b * a_.h_q + tile_->head(r);
-    for (int key = 0; key < count; ++key)
-      s[key] = dropout_.keep(bh, tile_->query(r), key0 + key) ? s[key] * dropout_.keep_scale : 0;
+    for (int key = 0; key < count; ++key) s[key] = keeps(r, key0 + key) ? s[key] * dropout_.keep_scale : 0;
   }
 
   /// O (rows, d_v) += P V. Where every row sees every key, all rows share each load of V; elsewhere a key is added to
@@ -236,11 +237,12 @@ class DecodeWorker {
   void values(std::int64_t key0, int count) {
     const TileRows& t = *tile_;
     const bool shared = key0 >= t.unmasked.begin && key0 + count <= t.unmasked.end && a_.bias.data == nullptr &&
-                        a_.mask.data == nullptr;
+                        a_.mask.data == nullptr && a_.dropout == 0;
     if (!shared) {
       for (int r = 0; r < t.count; ++r) {
         for (int key = 0; key < count; ++key) {
-          if (sees<T>(a_, t, r, key0 + key)) values_of<1>(key0 + key, 1, r, s_ + r * kDecodeKeys + key);
+          if (sees<T>(a_, t, r, key0 + key) && keeps(r, key0 + key))
+            values_of<1>(key0 + key, 1, r, s_ + r * kDecodeKeys + key);
         }
       }
       return;
@@ -302,8 +304,10 @@ class DecodeWorker {
       for (int r = 0; r < tile_->count; ++r) {
         const RowResult result = RowResult::of(m_[r], m_[r], l_[r], 1.f);
         float* row = tile_->scores<float>(a_.probabilities, r);
-        for (int key = 0; key < count && result.factor != 0; ++key)
-          row[(key0 + key) * a_.probabilities.stride[3]] = ::expf(s_[r * kDecodeKeys + key] - result.lse);
+        for (int key = 0; key < count && result.factor != 0; ++key) {
+          const float score = s_[r * kDecodeKeys + key];
+          if (score != -__builtin_inff()) row[(key0 + key) * a_.probabilities.stride[3]] = ::expf(score - result.lse);
+        }
       }
     }
   }

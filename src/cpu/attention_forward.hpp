@@ -180,6 +180,7 @@ class ForwardWorker {
       const auto* v = t.template key_row<typename T::Bits>(a_.v, key0 + key);
       for (int i = 0; i < t.count; ++i) {
         if (!sees<T>(a_, t, i, key0 + key)) continue;
+        if (a_.dropout > 0 && !dropout_.keep(t.b * a_.h_q + t.head(i), t.query(i), key0 + key)) continue;
         const float p = engine_.p_at(step, p_[step.parity], key, i);
         for (std::int64_t c = 0; c < a_.d_v; ++c) {
           const float x = T::to_float(v[c]);

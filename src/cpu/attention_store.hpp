@@ -116,7 +116,7 @@ void combine(const AttentionArgs& a) {
 FALCHION_INLINE void clear_probabilities(const AttentionArgs& a, const TileRows& t) {
   for (int i = 0; i < t.count; ++i) {
     float* row = t.scores<float>(a.probabilities, i);
-    for (std::int64_t j = 0; j < t.sequence.k_len; ++j) row[j * a.probabilities.stride[3]] = 0;
+    for (std::int64_t j = 0; j < a.s_k; ++j) row[j * a.probabilities.stride[3]] = 0;
   }
 }
 FALCHION_INLINE void write_probabilities(const AttentionArgs& a, const TileRows& t, const Chunk& chunk,
@@ -126,8 +126,10 @@ FALCHION_INLINE void write_probabilities(const AttentionArgs& a, const TileRows&
     const RowResult r = RowResult::of(softmax.m[i], softmax.top[i], softmax.l[i], unit);
     float* row = t.scores<float>(a.probabilities, i);
     const std::int64_t end = min(chunk.stop, t.sequence.k_len - key0);
-    for (std::int64_t key = chunk.begin; key < end && r.factor != 0; ++key)
-      row[(key0 + key) * a.probabilities.stride[3]] = ::expf(S[(key - chunk.begin) * kM + i] * unit - r.lse);
+    for (std::int64_t key = chunk.begin; key < end && r.factor != 0; ++key) {
+      const float score = S[(key - chunk.begin) * kM + i];
+      if (score != -__builtin_inff()) row[(key0 + key) * a.probabilities.stride[3]] = ::expf(score * unit - r.lse);
+    }
   }
 }
 

@@ -127,7 +127,9 @@ int choose_splits(const Attention& problem, std::int64_t items, int threads) {
 void decide(const cpu::AttentionKernel& kernel, PlanData* plan) {
   const Attention& problem = plan->problem;
   const std::int64_t heads = problem.b * problem.h_k;
-  const std::int64_t rows_a_head = problem.h_k == 0 ? 0 : problem.s_q * (problem.h_q / problem.h_k);
+  // Packed lengths are known at run time only, s_q is a hint and may be 0: there is always some memory to work in.
+  const std::int64_t longest_q = problem.packed ? std::max<std::int64_t>(problem.s_q, 1) : problem.s_q;
+  const std::int64_t rows_a_head = problem.h_k == 0 ? 0 : longest_q * (problem.h_q / problem.h_k);
   const double worth = 1 + attention_flops(problem) / tiles::kFlopPerThread;
   const int threads = static_cast<int>(std::min<double>(threads_wanted(plan->target), worth));
 

@@ -130,7 +130,8 @@ void attend(const Query<Real>& query, Rounding rounding) {
   for (std::int64_t d = 0; d < a.d_v; ++d)
     store(x.o, offset + at(x.o, 3, d), round_as(rounding.o, empty ? 0 : o[d] / l));
   if (a.lse) store(x.lse, at(x.lse, query.q_rows.batch, query.h, row, 0), empty ? -infinity : m + std::log(l));
-  if (a.row_max) store(x.row_max, at(x.row_max, query.q_rows.batch, query.h, row, 0), m);
+  if (a.row_max)  // NaN where the LSE is NaN: a row with a score of +inf has no softmax
+    store(x.row_max, at(x.row_max, query.q_rows.batch, query.h, row, 0), std::isnan(l) ? l : m);
   for (std::int64_t j = 0; a.probabilities && j < a.s_k; ++j) {
     const bool seen = !empty && j < s_k && query.sees(j);
     store(x.probabilities, at(x.probabilities, query.b, query.h, query.i, j),

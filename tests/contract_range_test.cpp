@@ -1,0 +1,135 @@
+// tests/contract_range_test.cpp: the rules of docs/contract.md at the ends of the number range, where a trick of the
+// kernels could show: masks made of large finite numbers, scores past 2^20, values that AMX takes for 0.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+#include "support/contract.hpp"
+
+namespace falchion::testing {
+namespace {
+
+/// Left padding and a causal mask as engines write them: a large negative number where a key is not meant to be seen.
+void pad_with(Instance* x, float value, std::int64_t padding) {
+  x->bias.for_each([&](auto b, auto h, auto i, auto j) { x->bias.set(b, h, i, j, j < padding || j > i ? value : 0); });
+}
+
+TEST(Contract, FiniteMasksInABias) {
+  for (const float value : {-1e9f, -1e10f, -1e30f, -2.38e38f, -3.3895e38f}) {
+    for (const std::int64_t padding : {0, 70}) {
+      SCOPED_TRACE(::testing::Message() << value << " padding " << padding);
+      planted(
+          Case{"x", 1, 96, 96, 2, 1, 32, 32}.bias(Case::Bias::f32), [&](Instance& x) { pad_with(&x, value, padding); },
+          [&](const Instance& x) {
+            for (std::int64_t i = 0; i < 96; ++i) EXPECT_TRUE(row_has(x, 0, i, 0, is_finite)) << i;
+          });
+      planted(
+          Case{"x", 1, 1, 96, 2, 1, 32, 32}.bias(Case::Bias::f32),
+          [&](Instance& x) {
+            x.bias.for_each([&](auto b, auto h, auto i, auto j) { x.bias.set(b, h, i, j, j < padding ? value : 0); });
+          },
+          agreed);
+    }
+  }
+}
+
+TEST(Contract, LargeFiniteScores) {  // one key wins by far, in the first chunk or later
+  for (const std::int64_t winner : {0, 7, 70, 199}) {
+    for (const float size : {1e3f, 1e5f, 1e9f}) {
+      SCOPED_TRACE(::testing::Message() << winner << " of size " << size);
+      const auto plant = [&](Instance& x) {
+        x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, d == 0 ? size : 0); });
+        x.k.for_each([&](auto b, auto s, auto h, auto d) { x.k.set(b, s, h, d, d == 0 ? size : 0); });
+        x.k.set(0, winner, 0, 0, 1.5f * size);
+      };
+      on_every_path([&](const Path& path, DType dtype) {
+        if (dtype == DType::f16 && size > 6e4f) return;  // past its range
+        Instance x = make_instance(Case{"x", 1, 40, 200, 1, 1, 16, 16}.scale(1), dtype);
+        plant(x);
+        ASSERT_TRUE(run(path, &x));
+        for (std::int64_t d = 0; d < 16; ++d) EXPECT_EQ(x.o.get(0, 3, 0, d), x.v.get(0, winner, 0, d));
+        EXPECT_NEAR(x.lse.get(0, 0, 3, 0) / (1.5f * x.q.get(0, 3, 0, 0) * x.q.get(0, 3, 0, 0)), 1, 4e-3);
+      });
+    }
+  }
+}
+
+TEST(Contract, ScoresThatKeepRising) {  // every chunk outgrows the one before: O is rescaled each time
+  planted(
+      Case{"x", 1, 70, 900, 2, 1, 32, 32}.scale(1),
+      [](Instance& x) {
+        x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, d == 0 ? 1 : 0); });
+        x.k.for_each(
+            [&](auto b, auto s, auto h, auto d) { x.k.set(b, s, h, d, d == 0 ? static_cast<float>(s / 4) : 0); });
+      },
+      agreed);
+}
+
+TEST(Contract, OneKeyHasProbabilityOne) {  // to the error of exp2, which is chosen by the type (blocks/exp2.hpp)
+  planted(Case{"x", 1, 40, 1, 2, 1, 32, 32}.probabilities(), nothing, [](const Instance& x) {
+    const double error = x.problem.dtype == DType::f32 ? 1e-6 : x.problem.dtype == DType::f16 ? 1e-5 : 1e-4;
+    for (std::int64_t i = 0; i < 40; ++i) EXPECT_NEAR(x.probabilities.get(0, 0, i, 0), 1, error);
+  });
+}
+
+TEST(Contract, RangeOfF32) {  // also where its bf16 parts would overflow or be flushed
+  on_every_path([](const Path& path, DType dtype) {
+    if (dtype != DType::f32) return;
+    Instance x = make_instance(Case{"x", 1, 40, 90, 1, 1, 1, 8}.scale(1), dtype);
+    x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, 1.0001e25f); });
+    x.k.for_each([&](auto b, auto s, auto h, auto d) { x.k.set(b, s, h, d, s == 7 ? 1e-25f : -1.003e25f); });
+    ASSERT_TRUE(run(path, &x));
+    for (std::int64_t d = 0; d < 8; ++d) EXPECT_EQ(x.o.get(0, 3, 0, d), x.v.get(0, 7, 0, d));
+  });
+  for (const float size : {1e-36f, 1e-33f, 1e30f}) {
+    SCOPED_TRACE(size);
+    on_every_path([&](const Path& path, DType dtype) {
+      if (dtype != DType::f32) return;
+      Instance x = make_instance(Case{"x", 1, 40, 90, 1, 1, 16, 16}, dtype);
+      x.v.for_each([&](auto b, auto s, auto h, auto d) { x.v.set(b, s, h, d, size); });
+      ASSERT_TRUE(run(path, &x));
+      for (std::int64_t d = 0; d < 16; ++d) EXPECT_NEAR(x.o.get(0, 3, 0, d) / size, 1, 1e-5);
+    });
+  }
+}
+
+TEST(Contract, ProbabilitiesOfUnseenKeysAreZero) {
+  const auto unseen_is_zero = [](const Instance& x) {
+    const std::int64_t used = x.used_k.empty() ? x.problem.s_k : x.used_k[0];
+    for (std::int64_t i = 0; i < x.problem.s_q; ++i) {
+      for (std::int64_t j = 0; j < x.problem.s_k; ++j) {
+        const bool seen = j < used && (x.problem.band.right < 0 || j <= i);
+        if (!seen) { ASSERT_EQ(x.probabilities.get(0, 0, i, j), 0) << i << ", " << j; }
+      }
+    }
+  };
+  for (const std::int64_t s_q : {4, 64}) {
+    for (const std::int32_t used : {0, 40})
+      planted(Case{"x", 1, s_q, 64, 1, 1, 16, 16}.used_k({used}).probabilities(), nothing, unseen_is_zero);
+    planted(
+        Case{"x", 1, s_q, 64, 1, 1, 16, 16}.causal(Align::top_left).probabilities(),
+        [](Instance& x) { set_row(&x.q, 0, 1, 0, kNan); }, unseen_is_zero);
+  }
+}
+
+TEST(Contract, NanInVOfADroppedKey) {
+  for (const float p : {0.5f, 1.f}) {
+    for (const std::int64_t s_q : {4, 64})
+      planted(
+          Case{"x", 1, s_q, 90, 1, 1, 16, 16}.dropout(p), [](Instance& x) { set_row(&x.v, 0, 5, 0, kNan); }, agreed);
+  }
+}
+
+TEST(Contract, RowMaxOfInfiniteScores) {
+  for (const std::int64_t s_q : {4, 64})
+    planted(
+        Case{"x", 1, s_q, 90, 1, 1, 16, 16}.row_max(), [](Instance& x) { x.k.set(0, 5, 0, 2, kInf); }, agreed);
+}
+
+TEST(Contract, PackedWithAHintOfZero) {
+  planted(Case{"x", 2, 0, 20, 2, 1, 32, 32}.packed({6, 4}, {10, 10}), nothing, agreed);
+}
+
+}  // namespace
+}  // namespace falchion::testing
