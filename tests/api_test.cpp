@@ -240,6 +240,8 @@ TEST(OneCall, MayBeCalledFromItsOwnExecutor) {
   Instance x = make_instance(Case{"x", 1, 1, 8192, 4, 1, 64, 64}, DType::f32);
   Instance y = make_instance(Case{"y", 2, 400, 500, 4, 2, 80, 80}, DType::f32, 3);
   x.poison_outputs(), y.poison_outputs();
+  ASSERT_TRUE(attention(y.operands()));  // from now on the thread's workspace is large enough for both
+  y.poison_outputs();
   NestingPool pool{&y};
   Target target;
   target.executor = {NestingPool::parallel_for, &pool, 4};
