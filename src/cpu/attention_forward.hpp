@@ -1,6 +1,6 @@
 // src/cpu/attention_forward.hpp: softmax attention, forward, on the CPU.   What: ref/.   Here: how, in order.
-// FlashAttention-2 (arXiv:2307.08691) with FlashAttention-3's overlap: K Q^T of the next step and V^T P^T of the last
-// one run under the softmax of this one (on AMX; the SIMD engine runs them one after the other).
+// FlashAttention-2 (arXiv:2307.08691) with FlashAttention-3's overlap: K Q^T of the next chunk and V^T P^T of the last
+// step run under the softmax of this one (on AMX; the SIMD engine runs them one after the other).
 // Everything is transposed, S^T (keys, rows): lanes are query rows. Why, with numbers: docs/design/cpu_forward.md
 #pragma once
 
