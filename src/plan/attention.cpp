@@ -135,9 +135,12 @@ void decide(const cpu::AttentionKernel& kernel, PlanData* plan) {
 
   plan->decode = rows_a_head > 0 && rows_a_head <= tiles::kDecodeRows;
   plan->rows = plan->decode ? tiles::kDecodeRows : choose_rows(rows_a_head, heads, threads, kernel.tile_rows);
-  // A short sequence gets a short block: a packed block is padded to its full length.
+  // A short sequence gets a short block: a packed block is padded to its full length. And blocks are what threads share
+  // the packing by, so there should be one for each.
   plan->keys = static_cast<int>(
       std::min<std::int64_t>(kernel.tile_keys, ceil_div(std::max<std::int64_t>(problem.s_k, 1), 32) * 32));
+  while (plan->keys / 2 >= tiles::kMinKeys && problem.b * problem.h_k * ceil_div(problem.s_k, plan->keys) < threads)
+    plan->keys = plan->keys / 64 * 32;
   const auto cut = [&](std::int64_t heads_an_item) {
     plan->heads = static_cast<int>(heads_an_item);
     plan->items =

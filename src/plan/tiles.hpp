@@ -11,6 +11,8 @@ namespace falchion::tiles {
 inline constexpr int kMaxRows = 256;
 // Shorter items pay for K and V too often, so balance does not cut below this.
 inline constexpr int kMinRows = 64;
+// Blocks of keys are not cut below this for the sake of packing: each moves O through the tiles once more.
+inline constexpr int kMinKeys = 128;
 // Items a thread should get, so that an uneven last round (causal, ragged) costs little.
 inline constexpr int kItemsPerThread = 4;
 
