@@ -13,8 +13,8 @@ if(PROJECT_IS_TOP_LEVEL)
 endif()
 
 add_library(falchion_warnings INTERFACE)
-target_compile_options(falchion_warnings INTERFACE -Wall -Wextra -Wpedantic
-  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)  # false alarms, GCC PR105651
+target_compile_options(falchion_warnings INTERFACE "$<$<COMPILE_LANGUAGE:CXX,C>:-Wall;-Wextra;-Wpedantic>"
+  $<$<AND:$<COMPILE_LANGUAGE:CXX,C>,$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)  # false alarms, GCC PR105651
 
 if(FALCHION_SANITIZE)
   list(JOIN FALCHION_SANITIZE "," sanitize)

@@ -1,12 +1,13 @@
 # Reads src/variants.def, keeps the rows that FALCHION_VARIANTS names and this compiler can build, and writes for each
 # one translation unit, and for all of them falchion_variants.inc: ROW(op, backend, level, dtype, d).
-# Out: falchion_variant_sources, FALCHION_GENERATED_DIR.
+# Out: falchion_variant_sources (CPU), falchion_sm80_sources, FALCHION_GENERATED_DIR.
 include(CheckCXXCompilerFlag)
 include(CheckCXXSourceCompiles)
 
 set(FALCHION_GENERATED_DIR ${PROJECT_BINARY_DIR}/generated)
 set(variants_def ${PROJECT_SOURCE_DIR}/src/variants.def)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${variants_def} ${PROJECT_SOURCE_DIR}/src/variant.in)
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${variants_def} ${PROJECT_SOURCE_DIR}/src/variant.in
+  ${PROJECT_SOURCE_DIR}/src/variant_gpu.in)
 
 # The flags of each CPU level. "no": this compiler or target has no such level.
 check_cxx_source_compiles("#ifndef __x86_64__\n#error\n#endif\nint main() {}" FALCHION_X86_64)
@@ -42,6 +43,7 @@ endif()
 set(kernel_flags $<$<NOT:$<CONFIG:Debug>>:-O3> -fno-math-errno -fno-trapping-math -ffp-contract=fast)
 
 set(falchion_variant_sources "")
+set(falchion_sm80_sources "")
 set(rows "")
 set(row_count 0)
 set(skipped "")
@@ -71,14 +73,15 @@ foreach(line IN LISTS lines)
     string(TOUPPER ${level} LEVEL)
     configure_file(${PROJECT_SOURCE_DIR}/src/variant.in ${source} @ONLY)
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${level_flags_${level}};${kernel_flags}")
+    list(APPEND falchion_variant_sources ${source})
   elseif(FALCHION_CUDA)
-    # The GPU rows' place: a .cu from src/variant_gpu.in, CUDA_ARCHITECTURES by backend (sm80: 80, sm90: 90a).
-    message(FATAL_ERROR "src/variants.def: this version builds no ${backend} row yet")
+    set(source ${FALCHION_GENERATED_DIR}/variants/${op}_${backend}_${level}_${dtype}_${d}.cu)
+    configure_file(${PROJECT_SOURCE_DIR}/src/variant_gpu.in ${source} @ONLY)
+    list(APPEND falchion_${backend}_sources ${source})
   else()
     list(APPEND skipped ${backend})
     continue()
   endif()
-  list(APPEND falchion_variant_sources ${source})
   string(APPEND rows "ROW(${op}, ${backend}, ${level}, ${dtype}, ${d})\n")
   math(EXPR row_count "${row_count} + 1")
 endforeach()
@@ -88,6 +91,3 @@ file(CONFIGURE OUTPUT ${FALCHION_GENERATED_DIR}/falchion_variants.inc @ONLY CONT
 list(REMOVE_DUPLICATES skipped)
 list(JOIN skipped " " skipped)
 message(STATUS "falchion: ${row_count} variants to build (not for this target: ${skipped})")
-if(FALCHION_CUDA)
-  message(STATUS "falchion: variants.def has no GPU row yet, so FALCHION_CUDA changes nothing")
-endif()

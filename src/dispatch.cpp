@@ -5,25 +5,40 @@
 #include "plan/plan_data.hpp"
 
 namespace falchion {
-namespace cpu {
-#define ROW(op, backend, level, dtype, d) extern const AttentionKernel op##_##level##_##dtype;
+namespace sm80 {
+using gpu::AttentionKernel;
+}
+#define ROW(op, backend, level, dtype, d)                         \
+  namespace backend {                                             \
+  extern const AttentionKernel op##_##level##_##dtype##_##d; \
+  }
 #include "falchion_variants.inc"
 #undef ROW
-}  // namespace cpu
+
+namespace {
+constexpr Variant variant(const char* op, Backend backend, const char* level, DType dtype, int d,
+                          const cpu::AttentionKernel* kernel) {
+  return {op, backend, level, dtype, d, kernel, nullptr};
+}
+constexpr Variant variant(const char* op, Backend backend, const char* level, DType dtype, int d,
+                          const gpu::AttentionKernel* kernel) {
+  return {op, backend, level, dtype, d, nullptr, kernel};
+}
+}  // namespace
 
 std::span<const Variant> variants() {
   static constexpr Variant kBuilt[] = {
 #define ROW(op, backend, level, dtype, d) \
-  {#op, Backend::backend, #level, DType::dtype, d, &cpu::op##_##level##_##dtype},
+  variant(#op, Backend::backend, #level, DType::dtype, d, &backend::op##_##level##_##dtype##_##d),
 #include "falchion_variants.inc"
 #undef ROW
-      {"", Backend::ref, "", DType::f32, 0, nullptr}};  // an array has at least one element; not part of the table
+      Variant{}};  // an array has at least one element; not part of the table
   return {kBuilt, std::size(kBuilt) - 1};
 }
 
 std::span<const Variant> listed_variants() {
   static constexpr Variant kListed[] = {
-#define VARIANT(op, backend, level, dtype, d) {#op, Backend::backend, #level, DType::dtype, d, nullptr},
+#define VARIANT(op, backend, level, dtype, d) {#op, Backend::backend, #level, DType::dtype, d, nullptr, nullptr},
 #include "variants.def"
   };
   return kListed;

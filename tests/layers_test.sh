@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Who may include whom: DESIGN's direction, checked on every #include "..." in src/ and tools/.
 #   tools, tests -> api -> plan, dispatch -> ref, cpu, sm80, sm90 -> blocks -> policy
-# cpu/attention_args.hpp ("args") is plain data, what a plan hands to a kernel: plan/plan_data.hpp and blocks/ see it too.
+# args/, cpu/attention_args.hpp and gpu/attention_args.hpp ("args") are plain data, what a plan hands to a kernel:
+# plan/plan_data.hpp and blocks/ see them too. gpu/runtime.hpp ("gpu") is the little that host code asks of CUDA.
 # src/io stands aside: only the public header, used by tools, tests and examples.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
@@ -11,18 +12,22 @@ declare -A allowed=(
   [policy]=""
   [blocks]="args policy"
   [ref]="policy public"
-  [kernels]="args blocks policy"           # cpu/X.hpp sm80/* sm90/*: compiled once a level, so not even the public header
+  [kernels]="args blocks policy tiles"           # cpu/X.hpp sm80/* sm90/*: compiled once a level, so not even the public header
   [cpu]="args blocks policy public"        # cpu/*.cpp: host code
-  [plan]="args ref cpu sm80 sm90 policy public variants"
-  [dispatch]="plan args ref cpu sm80 sm90 policy public variants"
-  [api]="plan dispatch args ref cpu sm80 sm90 policy public"
+  [gpu]="args public"
+  [tiles]=""
+  [ladder]="args blocks policy gpu public"
+  [plan]="args ref cpu gpu sm80 sm90 policy public variants"
+  [dispatch]="plan args ref cpu gpu sm80 sm90 policy public variants"
+  [api]="plan dispatch args ref cpu gpu sm80 sm90 policy public"
   [io]="policy public"
-  [tools]="api plan dispatch args ref cpu io policy public variants"
+  [tools]="api plan dispatch args ref cpu gpu ladder io policy public variants"
 )
 
 layer_of_file() {  # -> from
   case "$1" in
-    src/dispatch.*|src/variant.in) from=dispatch ;;
+    src/dispatch.*|src/variant.in|src/variant_gpu.in) from=dispatch ;;
+    src/args/*|src/gpu/attention_args.hpp) from=args ;;
     src/cpu/*.cpp|src/cpu/attention_args.hpp|src/cpu/levels.hpp|src/cpu/threads.hpp) from=cpu ;;
     src/cpu/*|src/sm80/*|src/sm90/*) from=kernels ;;
     src/*) from=${1#src/} from=${from%%/*} ;;
@@ -32,7 +37,8 @@ layer_of_file() {  # -> from
 layer_of_include() {  # -> to
   case "$1" in
     falchion/*) to=public ;;
-    cpu/attention_args.hpp) to=args ;;
+    cpu/attention_args.hpp|gpu/attention_args.hpp|args/*) to=args ;;
+    plan/tiles.def) to=tiles ;;
     variants.def|falchion_variants.inc) to=variants ;;
     dispatch.hpp) to=dispatch ;;
     */*) to=${1%%/*} ;;

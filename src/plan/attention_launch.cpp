@@ -10,20 +10,20 @@ namespace falchion {
 namespace {
 
 /// An axis of one element may have any stride: as a broadcast it is 0, and the last axis stays contiguous.
-cpu::View view_of(const Tensor& x) {
-  cpu::View view{x.data, {}};
+View view_of(const Tensor& x) {
+  View view{x.data, {}};
   for (int axis = 0; axis < 4; ++axis) view.stride[axis] = x.shape[axis] != 1 ? x.stride[axis] : axis == 3 ? 1 : 0;
   return view;
 }
 
 /// bias, mask: an extent of 1 is broadcast, on the keys too.
-cpu::View broadcast_view_of(const Tensor& x) {
-  cpu::View view = view_of(x);
+View broadcast_view_of(const Tensor& x) {
+  View view = view_of(x);
   if (x.shape[3] == 1) view.stride[3] = 0;
   return view;
 }
 
-void set_operands(const Attention& problem, const Operands& x, cpu::AttentionArgs* args) {
+void set_operands(const Attention& problem, const Operands& x, AttentionCall* args) {
   args->q = view_of(x.q), args->k = view_of(x.k), args->v = view_of(x.v), args->o = view_of(x.o);
   if (problem.lse) args->lse = view_of(x.lse);
   if (problem.row_max) args->row_max = view_of(x.row_max);
@@ -41,6 +41,17 @@ void set_operands(const Attention& problem, const Operands& x, cpu::AttentionArg
   args->used_k = problem.used_k ? x.used_k : nullptr;
 }
 
+void set_problem(const Attention& problem, AttentionCall* args) {
+  args->b = problem.b, args->s_q = problem.s_q, args->s_k = problem.s_k;
+  args->h_q = problem.h_q, args->h_k = problem.h_k, args->d_qk = problem.d_qk, args->d_v = problem.d_v;
+  args->packed = problem.packed;
+  if (problem.packed) args->total_q = problem.b * problem.s_q, args->total_k = problem.b * problem.s_k;
+  args->left = problem.band.left, args->right = problem.band.right;
+  args->top_left = problem.band.align == Align::top_left;
+  args->scale = problem.score.scale, args->softcap = problem.score.softcap;
+  args->dropout = problem.dropout.p, args->seed = problem.dropout.seed, args->offset = problem.dropout.offset;
+}
+
 constexpr std::size_t aligned(std::size_t bytes) { return (bytes + tiles::kAlign - 1) / tiles::kAlign * tiles::kAlign; }
 
 }  // namespace
@@ -56,17 +67,9 @@ WorkspaceLayout workspace_layout(const cpu::Memory& memory, int threads) noexcep
 }
 
 cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void* workspace) noexcept {
-  const Attention& problem = plan.problem;
   cpu::AttentionArgs args;
-  args.b = problem.b, args.s_q = problem.s_q, args.s_k = problem.s_k;
-  args.h_q = problem.h_q, args.h_k = problem.h_k, args.d_qk = problem.d_qk, args.d_v = problem.d_v;
-  args.packed = problem.packed;
-  if (problem.packed) args.total_q = problem.b * problem.s_q, args.total_k = problem.b * problem.s_k;
-  args.left = problem.band.left, args.right = problem.band.right;
-  args.top_left = problem.band.align == Align::top_left;
-  args.scale = problem.score.scale, args.softcap = problem.score.softcap;
-  args.dropout = problem.dropout.p, args.seed = problem.dropout.seed, args.offset = problem.dropout.offset;
-  if (operands != nullptr) set_operands(problem, *operands, &args);
+  set_problem(plan.problem, &args);
+  if (operands != nullptr) set_operands(plan.problem, *operands, &args);
 
   const Executor& executor = plan.target.executor;
   args.pool = executor.parallel_for != nullptr ? cpu::Pool{executor.parallel_for, executor.self}

@@ -8,6 +8,7 @@
 
 #include "cpu/attention_args.hpp"
 #include "falchion/falchion.hpp"
+#include "gpu/attention_args.hpp"
 
 namespace falchion {
 
@@ -15,15 +16,16 @@ struct PlanData;
 
 /// One kernel instance of variants.def that is built into this library.
 struct Variant {
-  const char* op;  // "attention_forward"
-  Backend backend;
-  const char* level;  // cpu: "amx", "avx512", ...; gpu: "sm80", ...; ref: "any"
-  DType dtype;
-  int d;                            // head dim; 0 = any
-  const cpu::AttentionKernel* cpu;  // backend cpu, else null
+  const char* op = "";  // "attention_forward"
+  Backend backend = Backend::ref;
+  const char* level = "";  // cpu: "amx", "avx512", ...; gpu: "plain", "general"
+  DType dtype = DType::f32;
+  int d = 0;                                  // gpu: head dims up to this; cpu: 0, any
+  const cpu::AttentionKernel* cpu = nullptr;  // backend cpu, else null
+  const gpu::AttentionKernel* gpu = nullptr;  // backend sm80, sm90, else null
 };
 std::span<const Variant> variants();          // what this build has, in the order of variants.def
-std::span<const Variant> listed_variants();   // every row of variants.def; cpu is null in all of them
+std::span<const Variant> listed_variants();   // every row of variants.def; cpu and gpu are null
 const Variant* built(const Variant& listed);  // the row of variants() that a listed one became, or null
 
 struct Rejected {

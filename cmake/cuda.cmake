@@ -1,0 +1,55 @@
+# What the GPU rows need: nvcc, the CUDA runtime (linked statically), the headers of CUTLASS.
+# FALCHION_CUDA_ARCHITECTURES: machine code for Ampere (also runs on Ada) and Hopper, and PTX for what comes after.
+set(FALCHION_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "Architectures of the sm80 rows, as CMAKE_CUDA_ARCHITECTURES")
+set(FALCHION_CUTLASS_DIR "" CACHE PATH "Where CUTLASS's include/ is; empty: look for it")
+
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
+  set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+endif()
+set(CMAKE_CUDA_ARCHITECTURES ${FALCHION_CUDA_ARCHITECTURES})
+enable_language(CUDA)
+find_package(CUDAToolkit 12.8 REQUIRED)
+# ptxas's report of each object (registers, stack, spills) is kept beside it: tests/resources_test.sh reads them.
+set(CMAKE_CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/cmake/keep_ptxas_report.sh ${FALCHION_CCACHE})
+
+# CUTLASS 4.2: a folder, a CMake package, the Python package nvidia-cutlass.
+function(falchion_find_cutlass out)
+  if(FALCHION_CUTLASS_DIR)
+    if(NOT EXISTS ${FALCHION_CUTLASS_DIR}/include/cute/tensor.hpp)
+      message(FATAL_ERROR "FALCHION_CUTLASS_DIR = ${FALCHION_CUTLASS_DIR} has no include/cute/tensor.hpp")
+    endif()
+    set(${out} ${FALCHION_CUTLASS_DIR}/include PARENT_SCOPE)
+    return()
+  endif()
+  find_package(NvidiaCutlass QUIET)
+  if(NvidiaCutlass_FOUND)
+    get_target_property(include nvidia::cutlass::cutlass INTERFACE_INCLUDE_DIRECTORIES)
+    set(${out} ${include} PARENT_SCOPE)
+    return()
+  endif()
+  find_program(FALCHION_PYTHON python3)
+  if(FALCHION_PYTHON)
+    set(find "import importlib.util as u; print(u.find_spec('cutlass_library').submodule_search_locations[0])")
+    foreach(python ${PROJECT_BINARY_DIR}/venv/bin/python ${PROJECT_SOURCE_DIR}/build/venv/bin/python ${FALCHION_PYTHON})
+      execute_process(COMMAND ${python} -c "${find}" OUTPUT_VARIABLE package ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
+      if(EXISTS ${package}/source/include/cute/tensor.hpp)
+        set(${out} ${package}/source/include PARENT_SCOPE)
+        return()
+      endif()
+    endforeach()
+  endif()
+  message(FATAL_ERROR "CUTLASS's headers are missing. Either\n  pip install --no-deps nvidia-cutlass==4.2.0.0\n"
+    "or -DFALCHION_CUTLASS_DIR=<a checkout of CUTLASS 4.2>")
+endfunction()
+falchion_find_cutlass(cutlass_include)
+message(STATUS "falchion: CUDA ${CUDAToolkit_VERSION}, architectures ${FALCHION_CUDA_ARCHITECTURES}")
+
+# What every .cu of ours is compiled with. A spill or a warning of ptxas (C75xx: wgmma serialised, setmaxnreg ignored)
+# fails the build.
+add_library(falchion_cuda_flags INTERFACE)
+target_include_directories(falchion_cuda_flags SYSTEM INTERFACE ${cutlass_include})
+target_compile_options(falchion_cuda_flags INTERFACE
+  $<$<COMPILE_LANGUAGE:CUDA>:--use_fast_math --expt-relaxed-constexpr --expt-extended-lambda -Xptxas=-v
+  -Xptxas=--warn-on-spills,--warning-as-error -Xcompiler=-Wall,-Wextra -diag-suppress=177>)
+target_compile_features(falchion_cuda_flags INTERFACE cuda_std_20)
+target_link_libraries(falchion_cuda_flags INTERFACE CUDA::cudart_static)

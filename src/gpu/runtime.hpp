@@ -1,0 +1,52 @@
+// src/gpu/runtime.hpp: the little that host code asks of CUDA. runtime_cuda.cpp answers in a build with GPU rows,
+// runtime_none.cpp ("this build has no GPU rows") in all others; the callers need not know which.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "falchion/falchion.hpp"
+
+namespace falchion::gpu {
+
+/// The current CUDA device, or why there is none.
+struct Device {
+  int sm = 0;   // 10 * major + minor; 0: none
+  int sms = 0;  // streaming multiprocessors
+  std::size_t memory = 0, l2 = 0, shared_per_sm = 0, shared_per_block = 0;  // bytes; per block: with opt-in
+  double memory_bytes_per_second = 0;                                       // of the data sheet's clock and width
+  std::string name;                                                         // "NVIDIA H200"
+  std::string why_not;                                                      // when sm is 0
+};
+Device current_device();
+
+/// CUDA's own text for a cudaError_t, as "cudaErrorInvalidValue: invalid argument".
+std::string error_text(int error);
+/// An error that an earlier call left behind (a sticky one stays for the life of the process); ok when there is none.
+Status pending_error();
+/// Whether kernels can read this address. False for plain host memory.
+bool on_device(const void* pointer);
+
+// For tests, tools and the one-call form. They synchronise or allocate, which Plan::run never does.
+Status allocate(std::size_t bytes, void** out);
+void release(void* memory) noexcept;
+Status copy(void* to, const void* from, std::size_t bytes);  // either may lie on either side; done when it returns
+Status fill(void* memory, int byte, std::size_t bytes);
+Status synchronize();
+
+/// Time between two points of a stream, in seconds, by CUDA events.
+class Timer {
+ public:
+  Timer();
+  ~Timer();
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+  Status start(Stream stream = nullptr);
+  Status stop(Stream stream = nullptr);
+  Status seconds(double* out);  // waits for stop
+
+ private:
+  void *start_ = nullptr, *stop_ = nullptr;
+};
+
+}  // namespace falchion::gpu

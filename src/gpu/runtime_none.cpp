@@ -1,0 +1,31 @@
+// src/gpu/runtime_none.cpp: the answers of a build without GPU rows.
+#include "gpu/runtime.hpp"
+
+namespace falchion::gpu {
+namespace {
+
+constexpr const char* kNone = "this build has no GPU rows (built with FALCHION_CUDA off)";
+Status none() { return {Code::device, kNone}; }
+
+}  // namespace
+
+Device current_device() {
+  Device device;
+  device.why_not = kNone;
+  return device;
+}
+std::string error_text(int) { return kNone; }
+Status pending_error() { return none(); }
+bool on_device(const void*) { return false; }
+Status allocate(std::size_t, void** out) { return *out = nullptr, none(); }
+void release(void*) noexcept {}
+Status copy(void*, const void*, std::size_t) { return none(); }
+Status fill(void*, int, std::size_t) { return none(); }
+Status synchronize() { return none(); }
+Timer::Timer() = default;
+Timer::~Timer() = default;
+Status Timer::start(Stream) { return none(); }
+Status Timer::stop(Stream) { return none(); }
+Status Timer::seconds(double*) { return none(); }
+
+}  // namespace falchion::gpu
