@@ -54,6 +54,9 @@ function(falchion_link_runtime target)
   endif()
   target_link_libraries(${target} PRIVATE "$<BUILD_INTERFACE:${build_libs}>" "$<INSTALL_INTERFACE:${falchion_runtime_libs}>"
     $<$<LINK_LANGUAGE:C>:stdc++>)
+  if(FALCHION_CUDA)
+    target_link_libraries(${target} PRIVATE CUDA::cudart_static)  # found again by falchion-config.cmake
+  endif()
 endfunction()
 
 # One packed form of falchion_core, known to users as falchion::<name>.

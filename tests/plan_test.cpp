@@ -71,26 +71,6 @@ TEST(Explain, Golden) {
             "  cpu avx512 bf16  taken\n");
 }
 
-TEST(Explain, AGpuThatIsNotHere) {
-  Target target;
-  target.sm = 90;
-  EXPECT_EQ(explain(problem(1, 4096, 4096, 16, 16, 128), Pass::forward, target),
-            "problem     attention_forward bf16: b 1, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 128, d_v 128\n"
-            "band        full\n"
-            "score       scale 0.0883883\n"
-            "work        137 Gflop, 100 % of s_q x s_k seen; 67.1 MB if each tensor moves once: 2.05 kflop/B\n"
-            "decision    refused (unsupported): no path for attention_forward bf16; sm90 bf16: no row of variants.def "
-            "is built "
-            "for sm90: its kernels arrive in a later version; today's backends: cpu, ref; sm80 bf16: no row of "
-            "variants.def is "
-            "built for sm80: its kernels arrive in a later version; today's backends: cpu, ref\n"
-            "paths\n"
-            "  sm90 bf16  no row of variants.def is built for sm90: its kernels arrive in a later version; today's "
-            "backends: cpu, ref\n"
-            "  sm80 bf16  no row of variants.def is built for sm80: its kernels arrive in a later version; today's "
-            "backends: cpu, ref\n");
-}
-
 TEST(Explain, AnInvalidProblem) {
   EXPECT_EQ(explain(problem(1, 4, 4, 7, 2, 128), Pass::forward, {}),
             "decision    refused (invalid): h_q = 7 is not a multiple of h_k = 2\n");

@@ -9,13 +9,39 @@
 #include "api/check.hpp"
 #include "cpu/levels.hpp"
 #include "falchion/falchion.hpp"
+#include "gpu/runtime.hpp"
+#include "plan/plan_data.hpp"
 #include "plan/tiles.hpp"
 
 namespace falchion {
 namespace {
 
-struct FreeAligned {
-  void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{tiles::kAlign}); }
+struct Free {
+  bool device = false;
+  void operator()(std::byte* data) const {
+    if (device) return gpu::release(data);
+    ::operator delete (data, std::align_val_t{tiles::kAlign});
+  }
+};
+
+/// Memory of one side that grows.
+struct Workspace {
+  std::unique_ptr<std::byte, Free> memory;
+  std::size_t bytes = 0;
+
+  Status reserve(std::size_t wanted, bool device) {
+    if (wanted <= bytes) return {};
+    memory.reset(), bytes = 0;
+    void* data = nullptr;
+    if (device) {
+      if (Status status = gpu::allocate(wanted, &data); !status) return {Code::workspace, status.why};
+    } else {
+      data = ::operator new (wanted, std::align_val_t{tiles::kAlign});
+    }
+    memory = {static_cast<std::byte*>(data), Free{device}};
+    bytes = wanted;
+    return {};
+  }
 };
 
 struct Kept {
@@ -28,8 +54,7 @@ struct Kept {
 struct Cache {
   std::array<Kept, 8> kept;
   std::size_t next = 0;
-  std::unique_ptr<std::byte, FreeAligned> workspace;
-  std::size_t bytes = 0;
+  Workspace host, device;
   bool busy = false;  // an executor may run other work on this thread while it waits, which may call us again
 
   Status plan_for(const Attention& problem, const Target& target, const Plan** out) {
@@ -50,20 +75,23 @@ struct Cache {
     *out = &place.plan;
     return {};
   }
-  void reserve(std::size_t wanted) {
-    if (wanted <= bytes) return;
-    workspace.reset(), bytes = 0;
-    workspace.reset(static_cast<std::byte*>(::operator new (wanted, std::align_val_t{tiles::kAlign})));
-    bytes = wanted;
-  }
 };
 
-/// The longest of b packed sequences. The lengths lie on the host: every back end of today runs there.
+/// The longest of b packed sequences where the host can read the lengths; on the device a guess, which is all a GPU
+/// plan needs.
 std::int64_t longest(const std::int32_t* cu_seqlens, std::int64_t b, std::int64_t total) {
+  if (cu_seqlens == nullptr || b == 0) return 0;
+  if (gpu::on_device(cu_seqlens)) return (total + b - 1) / b;
   std::int64_t most = 0;
-  for (std::int64_t i = 0; cu_seqlens != nullptr && i < b; ++i)
+  for (std::int64_t i = 0; i < b; ++i)
     most = std::max<std::int64_t>(most, std::int64_t{cu_seqlens[i + 1]} - cu_seqlens[i]);
   return std::min(most, total);
+}
+
+/// `best` goes where the tensors are: to the CPU when q lies in host memory.
+Target where(const Operands& x, Target target) {
+  if (target.backend == Backend::best && target.sm == 0 && !gpu::on_device(x.q.data)) target.backend = Backend::cpu;
+  return target;
 }
 
 /// What the tensors say goes before what the options say.
@@ -91,10 +119,14 @@ Status attention(const Operands& operands, const Attention& options, Target targ
   if (kept.busy) own = std::make_unique<Cache>();
   Cache& cache = own ? *own : kept;
   const Plan* plan = nullptr;
-  if (Status status = cache.plan_for(problem_of(operands, options), target, &plan); !status) return status;
-  cache.reserve(plan->workspace_bytes());
+  if (Status status = cache.plan_for(problem_of(operands, options), where(operands, target), &plan); !status)
+    return status;
+  const Backend backend = plan->data()->backend;
+  const bool device = backend == Backend::sm80 || backend == Backend::sm90;
+  Workspace& workspace = device ? cache.device : cache.host;
+  if (Status status = workspace.reserve(plan->workspace_bytes(), device); !status) return status;
   cache.busy = true;
-  Status status = plan->run(operands, cache.workspace.get(), cache.bytes, stream);
+  Status status = plan->run(operands, workspace.memory.get(), workspace.bytes, stream);
   cache.busy = false;
   return status;
 } catch (...) { return caught(); }

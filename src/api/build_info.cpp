@@ -5,6 +5,7 @@
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
 #include "falchion/falchion.hpp"
+#include "gpu/runtime.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 
@@ -32,13 +33,18 @@ std::string build_info() {
     out += text(separator, level.name, level.usable ? "" : text(" (no: ", level.why_not, ")"));
     separator = ", ";
   }
-  out += "\ngpus       none: this version has no GPU kernels\n";
+  const gpu::Device device = gpu::current_device();
+  out += device.sm == 0 ? text("\ngpus       none: ", device.why_not, "\n")
+                        : text("\ngpus       ", device.name, " (sm_", device.sm, "), ", device.sms, " SMs, ",
+                               device.memory >> 30, " GiB\n");
   out += text("variants   ", variants().size(), " of ", listed_variants().size(), " rows");
-  const char* level = "";
+  const Variant* last = nullptr;  // one list of types for each level and head dim
   for (const Variant& variant : variants()) {
-    if (std::strcmp(level, variant.level) != 0)
-      out += text("; ", variant.op, " ", name(variant.backend), " ", variant.level, ":");
-    level = variant.level;
+    if (last == nullptr || last->d != variant.d || std::strcmp(last->level, variant.level) != 0) {
+      out += text("; ", variant.op, " ", name(variant.backend), " ", variant.level);
+      out += variant.d > 0 ? text(" d", variant.d, ":") : std::string(":");
+    }
+    last = &variant;
     out += text(" ", name(variant.dtype));
   }
   return out + "\n";

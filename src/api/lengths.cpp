@@ -1,9 +1,11 @@
 // src/api/lengths.cpp: what kernels clamp in silence, said aloud.
 #include <cstdint>
+#include <vector>
 
 #include "api/check.hpp"
 #include "api/validate.hpp"
 #include "falchion/falchion.hpp"
+#include "gpu/runtime.hpp"
 
 namespace falchion {
 namespace {
@@ -29,18 +31,40 @@ void check_used(const char* name, const std::int32_t* used, const std::int32_t* 
   }
 }
 
+/// The lengths where the host can read them; they may lie on the device.
+class HostLengths {
+ public:
+  Status read(const std::int32_t* data, std::int64_t count) {
+    data_ = data;
+    if (data == nullptr || !gpu::on_device(data)) return {};
+    copy_.resize(static_cast<std::size_t>(count));
+    data_ = copy_.data();
+    return gpu::copy(copy_.data(), data, copy_.size() * sizeof(std::int32_t));
+  }
+  const std::int32_t* data() const { return data_; }
+
+ private:
+  const std::int32_t* data_ = nullptr;
+  std::vector<std::int32_t> copy_;
+};
+
 }  // namespace
 
 Status validate_lengths(const Attention& a, const Operands& x) noexcept try {
   if (Status status = validate_problem(a, Pass::forward); !status) return status;
   if (Status status = validate_operands(a, x); !status) return status;
+  HostLengths cu_q, cu_k, used_q, used_k;
+  if (Status status = cu_q.read(a.packed ? x.cu_seqlens_q : nullptr, a.b + 1); !status) return status;
+  if (Status status = cu_k.read(a.packed ? x.cu_seqlens_k : nullptr, a.b + 1); !status) return status;
+  if (Status status = used_q.read(a.used_q ? x.used_q : nullptr, a.b); !status) return status;
+  if (Status status = used_k.read(a.used_k ? x.used_k : nullptr, a.b); !status) return status;
   Check check;
   if (a.packed) {
-    check_cu_seqlens("cu_seqlens_q", x.cu_seqlens_q, a.b, x.q.shape[1], "s_q", a.s_q, &check);
-    check_cu_seqlens("cu_seqlens_k", x.cu_seqlens_k, a.b, x.k.shape[1], "s_k", a.s_k, &check);
+    check_cu_seqlens("cu_seqlens_q", cu_q.data(), a.b, x.q.shape[1], "s_q", a.s_q, &check);
+    check_cu_seqlens("cu_seqlens_k", cu_k.data(), a.b, x.k.shape[1], "s_k", a.s_k, &check);
   }
-  if (a.used_q) check_used("used_q", x.used_q, x.cu_seqlens_q, a.b, a.s_q, &check);
-  if (a.used_k) check_used("used_k", x.used_k, x.cu_seqlens_k, a.b, a.s_k, &check);
+  if (a.used_q) check_used("used_q", used_q.data(), cu_q.data(), a.b, a.s_q, &check);
+  if (a.used_k) check_used("used_k", used_k.data(), cu_k.data(), a.b, a.s_k, &check);
   return check.take();
 } catch (...) { return caught(); }
 

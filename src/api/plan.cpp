@@ -5,6 +5,8 @@
 #include "api/check.hpp"
 #include "api/validate.hpp"
 #include "falchion/falchion.hpp"
+#include "gpu/runtime.hpp"
+#include "plan/attention_gpu.hpp"
 #include "plan/attention_launch.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
@@ -34,8 +36,8 @@ Status check_workspace(const PlanData& plan, const void* workspace, std::size_t 
   return {};
 }
 
-/// The workspace holds b * s_k packed keys. Single sequences may be longer than s_k, all of them together may not: the
-/// plan could not hold them, and keys are never dropped. (Lengths lie on the host here; kernels clamp what else is
+/// CPU: the workspace holds b * s_k packed keys. Single sequences may be longer than s_k, all of them together may not:
+/// the plan could not hold them, and keys are never dropped. (Lengths lie on the host here; kernels clamp what else is
 /// wrong.)
 Status check_total(const Attention& problem, const Operands& x) {
   if (!problem.packed || problem.b == 0 || x.cu_seqlens_k[problem.b] <= problem.b * problem.s_k) return {};
@@ -43,13 +45,75 @@ Status check_total(const Attention& problem, const Operands& x) {
                               " is over b * s_k = ", problem.b * problem.s_k, ": s_k is the longest length allowed")};
 }
 
-Status run_plan(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes) {
+Status check_on_device(const PlanData& plan, const Operands& x, const void* workspace) {
+  const struct {
+    const char* name;
+    const void* data;
+  } pointers[] = {{"q", x.q.data},
+                  {"k", x.k.data},
+                  {"v", x.v.data},
+                  {"o", x.o.data},
+                  {"lse", x.lse.data},
+                  {"row_max", x.row_max.data},
+                  {"probabilities", x.probabilities.data},
+                  {"bias", x.bias.data},
+                  {"mask", x.mask.data},
+                  {"alibi", x.alibi},
+                  {"cu_seqlens_q", x.cu_seqlens_q},
+                  {"cu_seqlens_k", x.cu_seqlens_k},
+                  {"used_q", x.used_q},
+                  {"used_k", x.used_k},
+                  {"workspace", workspace}};
+  for (const auto& pointer : pointers) {
+    if (pointer.data == nullptr || gpu::on_device(pointer.data)) continue;
+    return {Code::invalid, text(pointer.name, " lies in host memory, which ", plan.gpu.device,
+                                " cannot read: the operands of backend = ", name(plan.backend), " lie on the device")};
+  }
+  return {};
+}
+
+Status launch_on_gpu(const PlanData& plan, const Operands& operands, void* workspace, Stream stream) {
+  const bool aligned = aligned_to_16(plan.problem, operands);
+  const Variant* row = aligned ? plan.variant : plan.gpu.unaligned;
+  if (row == nullptr) {
+    return {Code::unsupported, text("q, k, v or o is not 16-byte aligned (pointer, strides, head dim), and this build "
+                                    "has no general row for ",
+                                    name(plan.problem.dtype))};
+  }
+  const gpu::AttentionArgs args = to_gpu_args(plan, operands, workspace, row->gpu->rows, aligned);
+  int error = row->gpu->launch(args, stream);
+  if (error == 0 && plan.problem.probabilities) error = row->gpu->probabilities(args, stream);
+  return error == 0 ? Status{} : Status{Code::device, text("launch: ", gpu::error_text(error))};
+}
+
+Status check_device(const PlanData& plan) {
+  if (Status status = gpu::pending_error(); !status) return status;
+  if (plan.target.sm == 0) return {};
+  const gpu::Device device = gpu::current_device();  // planned for an architecture by name
+  if (device.sm == 0) return {Code::device, device.why_not};
+  if (device.sm == plan.target.sm) return {};
+  return {Code::device, text("planned for sm_", plan.target.sm, ", but ", device.name, " is sm_", device.sm)};
+}
+
+bool nothing_to_write(const PlanData& plan, const Operands& x) {
+  return x.o.shape[0] == 0 || x.o.shape[1] == 0 || x.o.shape[2] == 0 || plan.problem.b == 0;
+}
+
+Status run_on_gpu(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes, Stream stream) {
+  if (Status status = check_device(plan); !status) return status;
+  if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
+  if (nothing_to_write(plan, operands)) return {};
+  if (Status status = check_on_device(plan, operands, plan.workspace > 0 ? workspace : nullptr); !status) return status;
+  return launch_on_gpu(plan, operands, workspace, stream);
+}
+
+Status run_plan(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes, Stream stream) {
   if (Status status = validate_operands(plan.problem, operands); !status) return status;
+  if (plan.backend == Backend::sm80 || plan.backend == Backend::sm90)
+    return run_on_gpu(plan, operands, workspace, bytes, stream);
   if (Status status = check_total(plan.problem, operands); !status) return status;
   if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
-  const Tensor& o = operands.o;
-  if (o.shape[0] == 0 || o.shape[1] == 0 || o.shape[2] == 0 || plan.problem.b == 0)
-    return {};  // no row: nothing to write
+  if (nothing_to_write(plan, operands)) return {};
   if (plan.backend == Backend::ref) {
     ref::attention_forward(plan.problem, operands, {});
   } else {
@@ -73,9 +137,10 @@ std::size_t Plan::workspace_bytes() const noexcept { return data_ ? data_->works
 std::string Plan::describe() const { return data_ ? falchion::describe(*data_) : "no plan"; }
 std::string Plan::explain() const { return data_ ? falchion::explain(*data_) : "no plan"; }
 
-Status Plan::run(const Operands& operands, void* workspace, std::size_t workspace_bytes, Stream) const noexcept try {
+Status Plan::run(const Operands& operands, void* workspace, std::size_t workspace_bytes, Stream stream) const noexcept
+    try {
   if (!data_) return {Code::invalid, "the plan is empty: Plan::make has not succeeded"};
-  return run_plan(*data_, operands, workspace, workspace_bytes);
+  return run_plan(*data_, operands, workspace, workspace_bytes, stream);
 } catch (...) { return caught(); }
 
 std::string explain(const Attention& problem, Pass pass, Target target) {

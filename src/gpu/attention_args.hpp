@@ -11,23 +11,24 @@ namespace falchion::gpu {
 
 struct AttentionArgs : AttentionCall {
   // Decided by the plan. All pointers lie on the device.
-  int group = 1;             // query heads of one K/V head that are rows of one tile; 1: a tile has one head
-  int splits = 1;            // parts the keys are cut into; > 1 needs the two below
-  bool aligned = true;       // rows of q, k, v, o start at multiples of 16 bytes
-  std::int64_t tiles = 0;    // row tiles of one head (of one group); packed: an upper bound of all sequences together
-  float* partial_o = nullptr;    // (splits, b, s_q, h_q, d_v) f32, normalised
+  int group = 1;               // query heads of one K/V head that are rows of one tile; 1: a tile has one head
+  int splits = 1;              // parts the keys are cut into; > 1 needs the two below
+  bool aligned = true;         // rows of q, k, v, o start at multiples of 16 bytes
+  std::int64_t tiles = 0;      // row tiles of one head (of one group); packed: an upper bound of all sequences together
+  float* partial_o = nullptr;  // (splits, b, s_q, h_q, d_v) f32, normalised
   float* partial_lse = nullptr;  // (splits, b, s_q, h_q) f32, natural logarithm
 };
 
 /// One row of the table. launch enqueues and returns a cudaError_t (0: fine); it neither synchronises nor allocates.
 struct AttentionKernel {
   int (*launch)(const AttentionArgs&, void* stream) = nullptr;
-  int d = 0;                 // head dims up to this
-  int rows = 0, keys = 0;    // of a tile
-  int threads = 0;           // of a CTA
-  int stages = 0;            // K/V tiles in flight
-  int ctas = 0;              // meant to share an SM
-  int shared_bytes = 0;      // of a CTA
+  int (*probabilities)(const AttentionArgs&, void* stream) = nullptr;  // after launch, which has written lse; or null
+  int d = 0;                                                           // head dims up to this
+  int rows = 0, keys = 0;                                              // of a tile
+  int threads = 0;                                                     // of a CTA
+  int stages = 0;                                                      // K/V tiles in flight
+  int ctas = 0;                                                        // meant to share an SM
+  int shared_bytes = 0;                                                // of a CTA
 };
 
 }  // namespace falchion::gpu

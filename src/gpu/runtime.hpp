@@ -11,10 +11,11 @@ namespace falchion::gpu {
 
 /// The current CUDA device, or why there is none.
 struct Device {
-  int sm = 0;   // 10 * major + minor; 0: none
-  int sms = 0;  // streaming multiprocessors
+  int sm = 0;                                                               // 10 * major + minor; 0: none
+  int sms = 0;                                                              // streaming multiprocessors
   std::size_t memory = 0, l2 = 0, shared_per_sm = 0, shared_per_block = 0;  // bytes; per block: with opt-in
   double memory_bytes_per_second = 0;                                       // of the data sheet's clock and width
+  double clock_hz = 0;                                                      // of the SMs, at most
   std::string name;                                                         // "NVIDIA H200"
   std::string why_not;                                                      // when sm is 0
 };

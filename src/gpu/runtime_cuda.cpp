@@ -2,6 +2,9 @@
 // CUDA loads the library all the same and is told so by current_device().
 #include <cuda_runtime_api.h>
 
+#include <map>
+#include <mutex>
+
 #include "gpu/runtime.hpp"
 
 namespace falchion::gpu {
@@ -18,6 +21,21 @@ int attribute(cudaDeviceAttr which, int device) {
   return cudaDeviceGetAttribute(&value, which, device) == cudaSuccess ? value : 0;
 }
 
+Device facts_of(const cudaDeviceProp& properties, int device) {
+  Device out;
+  out.sm = 10 * properties.major + properties.minor;
+  out.sms = properties.multiProcessorCount;
+  out.memory = properties.totalGlobalMem, out.l2 = static_cast<std::size_t>(properties.l2CacheSize);
+  out.shared_per_sm = properties.sharedMemPerMultiprocessor;
+  out.shared_per_block = properties.sharedMemPerBlockOptin;
+  // Clock in kHz, two transfers a cycle, width in bits.
+  out.memory_bytes_per_second =
+      2e3 * attribute(cudaDevAttrMemoryClockRate, device) * attribute(cudaDevAttrGlobalMemoryBusWidth, device) / 8.0;
+  out.clock_hz = 1e3 * attribute(cudaDevAttrClockRate, device);
+  out.name = properties.name;
+  return out;
+}
+
 }  // namespace
 
 std::string error_text(int error) {
@@ -26,28 +44,24 @@ std::string error_text(int error) {
 }
 
 Device current_device() {
-  Device out;
+  Device none;
   int device = 0, count = 0;
   cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count == 0) error = cudaErrorNoDevice;
   if (error == cudaSuccess) error = cudaGetDevice(&device);
-  cudaDeviceProp properties{};
-  if (error == cudaSuccess) error = cudaGetDeviceProperties(&properties, device);
-  if (error != cudaSuccess) {
-    out.why_not = "no usable GPU: " + error_text(error);
-    cudaGetLastError();
-    return out;
+  if (error == cudaSuccess) {
+    // Asking for the properties takes a millisecond, and they never change.
+    static std::mutex mutex;
+    static std::map<int, Device> known;
+    const std::lock_guard lock(mutex);
+    if (const auto found = known.find(device); found != known.end()) return found->second;
+    cudaDeviceProp properties{};
+    error = cudaGetDeviceProperties(&properties, device);
+    if (error == cudaSuccess) return known[device] = facts_of(properties, device);
   }
-  out.sm = 10 * properties.major + properties.minor;
-  out.sms = properties.multiProcessorCount;
-  out.memory = properties.totalGlobalMem, out.l2 = static_cast<std::size_t>(properties.l2CacheSize);
-  out.shared_per_sm = properties.sharedMemPerMultiprocessor;
-  out.shared_per_block = properties.sharedMemPerBlockOptin;
-  // Clock in kHz, two transfers a cycle, width in bits.
-  out.memory_bytes_per_second = 2e3 * attribute(cudaDevAttrMemoryClockRate, device) *
-                                attribute(cudaDevAttrGlobalMemoryBusWidth, device) / 8.0;
-  out.name = properties.name;
-  return out;
+  none.why_not = "no usable GPU: " + error_text(error);
+  cudaGetLastError();
+  return none;
 }
 
 Status pending_error() {

@@ -5,6 +5,7 @@
 
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
+#include "plan/attention_gpu.hpp"
 #include "plan/attention_launch.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
@@ -44,18 +45,16 @@ Status check_level(const ForcedLevel& forced) {
           text(forced.where, " = ", forced.name, ": there is no such CPU level; usable here: ", cpu::usable_levels())};
 }
 
-/// A GPU path, when somebody asks for one. It can be taken once variants.def has rows for it.
-void consider_gpu(Backend backend, PlanData* plan) {
-  plan->rejected.push_back({text(name(backend), " ", name(plan->problem.dtype)),
-                            text("no row of variants.def is built for ", name(backend),
-                                 ": its kernels arrive in a later version; today's backends: cpu, ref")});
-}
-
-void consider_gpus(PlanData* plan) {
+/// The GPU paths, fastest first. ok: one was taken.
+Status choose_gpu(PlanData* plan) {
   const Target& target = plan->target;
   const bool hopper = target.sm == 0 || (target.sm >= 90 && target.sm < 100);  // wgmma and TMA as sm_90a has them
-  if (target.backend == Backend::sm90 || (target.backend == Backend::best && hopper)) consider_gpu(Backend::sm90, plan);
-  if (target.backend == Backend::sm80 || target.backend == Backend::best) consider_gpu(Backend::sm80, plan);
+  Status status{Code::unsupported, "no GPU path"};
+  if (target.backend == Backend::sm90 || (target.backend == Backend::best && hopper))
+    status = plan_attention_gpu(Backend::sm90, plan);
+  if (!status && (target.backend == Backend::sm80 || target.backend == Backend::best))
+    status = plan_attention_gpu(Backend::sm80, plan);
+  return status;
 }
 
 std::string why_not(const Variant& listed, const ForcedLevel& forced) {
@@ -168,7 +167,12 @@ Status plan_attention(const Attention& problem, Pass pass, const Target& target,
   const ForcedLevel forced = ForcedLevel::of(target);
 
   const bool cpu_asked = target.backend == Backend::cpu || (any && forced.name != nullptr);
-  if (!cpu_asked && target.backend != Backend::ref) consider_gpus(out);
+  if (!cpu_asked && target.backend != Backend::ref) {
+    Status status = choose_gpu(out);
+    if (status) return status;
+    out->variant = nullptr, out->backend = Backend::ref;
+    if (!any) return status.code == Code::device ? status : refuse(*out);
+  }
   if (any || cpu_asked) {
     if (Status status = check_level(forced); !status) return status;
     out->variant = choose_cpu(forced, out);

@@ -1,8 +1,9 @@
-// src/plan/attention_launch.hpp: a plan and its operands -> what a CPU kernel is handed.
+// src/plan/attention_launch.hpp: a plan and its operands -> what a kernel is handed.
 #pragma once
 
 #include "cpu/attention_args.hpp"
 #include "falchion/falchion.hpp"
+#include "gpu/attention_args.hpp"
 #include "plan/plan_data.hpp"
 
 namespace falchion {
@@ -10,6 +11,10 @@ namespace falchion {
 /// operands null: sizes only, for AttentionKernel::memory (packed totals are then their upper bounds b * s).
 /// workspace null: no place for anything yet. Allocates nothing.
 cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void* workspace) noexcept;
+
+/// The same for a GPU kernel, whose tiles have `rows` rows.
+gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, void* workspace, int rows,
+                               bool aligned) noexcept;
 
 /// The parts of the workspace in order, each 64-byte aligned: packed K, packed V, scratch of each thread, partials.
 struct WorkspaceLayout {

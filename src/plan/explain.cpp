@@ -100,6 +100,38 @@ void explain_cpu(const PlanData& plan, std::string* out) {
   line(out, "workspace", text(bytes_text(static_cast<double>(plan.workspace)), ": ", parts_text));
 }
 
+void explain_gpu(const PlanData& plan, std::string* out) {
+  const gpu::AttentionKernel& kernel = *plan.variant->gpu;
+  const GpuPlan& gpu = plan.gpu;
+  line(out, "device", text(gpu.device, ": ", gpu.sms, " SMs"));
+  if (plan.items == 0) return line(out, "tiles", "none: the problem is empty");
+  const std::int64_t g = plan.problem.h_q / plan.problem.h_k;
+  line(out, "tiles",
+       text(kernel.rows, " rows x ", kernel.keys, " keys, head dims up to ", kernel.d, ", ", kernel.threads,
+            " threads, ", kernel.stages, kernel.stages == 1 ? " stage" : " stages", " of K and V",
+            gpu.group > 1 ? text("; the ", gpu.group, " query heads of a K/V head are rows of one tile")
+            : g > 1       ? text("; ", g, " query heads read one K/V head, each a tile of its own")
+                          : ""));
+  const std::int64_t blocks = plan.items * plan.splits, slots = std::int64_t{gpu.sms} * kernel.ctas;
+  const std::int64_t waves = (blocks + slots - 1) / slots;
+  line(out, "grid",
+       text(blocks, " CTAs, ", kernel.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ",
+            100 * blocks / (waves * slots), " % busy"));
+  if (plan.splits > 1) {
+    line(out, "splits",
+         text(plan.splits, ": ", plan.items,
+              " tiles would leave SMs idle, so the keys are cut and merged by their LSE"));
+  }
+  line(out, "shared", text(bytes_text(static_cast<double>(kernel.shared_bytes)), " a CTA"));
+  line(out, "workspace", bytes_text(static_cast<double>(plan.workspace)));
+  if (gpu.unaligned != plan.variant) {
+    line(out, "unaligned",
+         gpu.unaligned == nullptr ? "refused: this build has no general row"
+                                  : text("operands that are not 16-byte aligned run on the row ", gpu.unaligned->level,
+                                         " d", gpu.unaligned->d));
+  }
+}
+
 void explain_paths(const PlanData& plan, const std::string& taken, std::string* out) {
   *out += "paths\n";
   std::size_t width = taken.size();
@@ -121,6 +153,10 @@ std::string describe(const PlanData& plan) {
     out += text(" rows ", plan.rows, " keys ", plan.keys, " threads ", plan.threads, " splits ", plan.splits,
                 plan.decode ? " decode" : "");
   }
+  if (plan.variant != nullptr && plan.variant->gpu != nullptr) {
+    out += text(" tile ", plan.rows, "x", plan.keys, "x", plan.variant->d, " group ", plan.gpu.group, " grid ",
+                plan.items * plan.splits, " splits ", plan.splits);
+  }
   return text(out, " ws ", bytes_text(static_cast<double>(plan.workspace)));
 }
 
@@ -130,6 +166,7 @@ std::string explain(const PlanData& plan) {
   line(&out, "decision",
        plan.backend == Backend::ref ? "ref: the definition in double, naive, one thread" : level_text(plan));
   if (plan.backend == Backend::cpu) explain_cpu(plan, &out);
+  if (plan.variant != nullptr && plan.variant->gpu != nullptr) explain_gpu(plan, &out);
   explain_paths(plan, text(level_text(plan), plan.backend == Backend::ref ? "" : text(" ", name(plan.problem.dtype))),
                 &out);
   return out;

@@ -32,6 +32,16 @@ struct Rejected {
   std::string path, reason;  // "cpu amx bf16", "this CPU has no AMX"
 };
 
+/// What a plan decided for the GPU.
+struct GpuPlan {
+  std::string device;  // its name
+  int sm = 0, sms = 0;
+  int group = 1;                       // query heads that are rows of one tile
+  std::int64_t tiles = 0;              // row tiles of one head (group); packed: of all sequences, by the hint s_q
+  std::size_t partial_lse = 0;         // bytes into the workspace, where splits > 1
+  const Variant* unaligned = nullptr;  // the row for operands that are not 16-byte aligned; null: none is built
+};
+
 struct PlanData {
   Attention problem;  // with scale resolved (never 0 meaning 1/sqrt(d))
   Pass pass = Pass::forward;
@@ -46,12 +56,16 @@ struct PlanData {
   std::int64_t items = 0;  // blocks of rows, over all K/V heads; splits of each
   bool decode = false;
   cpu::Memory memory{};
+  GpuPlan gpu{};
   std::size_t workspace = 0;  // bytes, total
 };
 
 /// Chooses for one problem that validate_problem() has passed (src/api/validate.hpp). On refusal out->rejected tells
 /// every path's reason; the rest of out is then for explain() alone.
 Status plan_attention(const Attention& problem, Pass pass, const Target& target, PlanData* out);
+
+/// Tiles of `rows` rows that one head (group) is cut into; packed: an upper bound for total_q rows.
+std::int64_t gpu_row_tiles(const Attention& problem, std::int64_t total_q, int group, int rows);
 
 std::string describe(const PlanData& plan);
 std::string explain(const PlanData& plan);                         // of a plan that was made

@@ -29,6 +29,12 @@ inline constexpr int kMaxSplits = 64;
 // Starting a thread's work costs some microseconds; below this many flop it does not pay.
 inline constexpr double kFlopPerThread = 1e6;
 
+// GPU: a part of the keys has at least this many tiles (shorter ones are all prologue), and there are at most this many
+// parts (the combine kernel reads them one after another). From this many waves of CTAs on, splitting gains nothing.
+inline constexpr int kKeyTilesPerSplit = 2;
+inline constexpr int kMaxGpuSplits = 128;
+inline constexpr int kSplitWaves = 2;
+
 inline constexpr std::int64_t kAlign = 64;  // bytes: a cache line, an AMX row
 
 }  // namespace falchion::tiles

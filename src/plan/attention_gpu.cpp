@@ -1,0 +1,172 @@
+// src/plan/attention_gpu.cpp: problem + device -> row, grid, splits, workspace. Every decision about the GPU is here.
+#include "plan/attention_gpu.hpp"
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <utility>
+
+#include "gpu/runtime.hpp"
+#include "plan/text.hpp"
+#include "plan/tiles.hpp"
+
+namespace falchion {
+namespace {
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+bool same(const char* a, const char* b) { return std::strcmp(a, b) == 0; }
+
+/// The GPU to plan for: the one that is here, or what is known of the architecture that target.sm names.
+gpu::Device device_for(const Target& target) {
+  if (target.sm == 0) return gpu::current_device();
+  constexpr std::pair<int, int> kSms[] = {{80, 108}, {86, 84}, {89, 128}, {90, 132}, {100, 148}, {120, 170}};
+  gpu::Device device;
+  device.sm = target.sm, device.sms = 108;
+  for (const auto& [sm, sms] : kSms) {
+    if (sm <= target.sm) device.sms = sms;
+  }
+  device.name = text("sm_", target.sm);
+  device.shared_per_block = target.sm == 86 || target.sm == 89 || target.sm >= 120 ? 99 << 10 : 163 << 10;
+  return device;
+}
+
+/// What keeps a problem from the plain row, which has nothing between the two products but the band.
+std::string needs_general(const Attention& a) {
+  if (a.score.softcap > 0) return "softcap";
+  if (a.alibi) return "alibi";
+  if (a.bias) return "bias";
+  if (a.mask) return "mask";
+  if (a.dropout.p > 0) return "dropout";
+  if (a.row_max) return "row_max";
+  if (a.probabilities) return "probabilities";
+  if (!(a.score.scale > 1e-30f && a.score.scale < 1e30f)) return text("scale = ", a.score.scale);
+  return "";
+}
+
+std::string why_not(const Variant& listed, const Attention& a, const gpu::Device& device) {
+  if (listed.d < std::max(a.d_qk, a.d_v))
+    return text("head dims up to ", listed.d, ", the problem's are ", a.d_qk, " and ", a.d_v);
+  const std::string feature = needs_general(a);
+  if (same(listed.level, "plain") && !feature.empty()) return text(feature, " needs a general row");
+  const Variant* row = built(listed);
+  if (row == nullptr) return "this build has no such row";
+  if (static_cast<std::size_t>(row->gpu->shared_bytes) > device.shared_per_block) {
+    return text("a CTA needs ", row->gpu->shared_bytes, " bytes of shared memory, ", device.name, " gives ",
+                device.shared_per_block);
+  }
+  return "";
+}
+
+/// The first row that fits. Rows of too small a head dim go without saying where a larger one is taken.
+const Variant* choose_row(Backend backend, const char* level, const gpu::Device& device, PlanData* plan) {
+  for (const Variant& listed : listed_variants()) {
+    if (listed.backend != backend || listed.dtype != plan->problem.dtype) continue;
+    if (level != nullptr && !same(level, listed.level)) continue;
+    if (listed.d < std::max(plan->problem.d_qk, plan->problem.d_v)) continue;
+    const std::string reason = why_not(listed, plan->problem, device);
+    if (reason.empty()) return built(listed);
+    const std::string path = text(name(backend), " ", listed.level, " ", name(listed.dtype), " d", listed.d);
+    if (level == nullptr) plan->rejected.push_back({path, reason});
+  }
+  return nullptr;
+}
+
+/// Few rows: the query heads of a K/V head share a tile, where that saves a tenth of the tiles.
+int choose_group(const Attention& a, int rows) {
+  if (a.h_k == 0 || a.h_q == 0) return 1;
+  const std::int64_t g = a.h_q / a.h_k;
+  return 10 * ceil_div(a.s_q * g, rows) <= 9 * g * ceil_div(a.s_q, rows) ? static_cast<int>(g) : 1;
+}
+
+/// Parts of the keys: the fewest that keep the device busy. A row's maximum and its probabilities need all keys at
+/// once; packed rows are known too late for their partial results to have a place.
+int choose_splits(const Attention& a, const gpu::AttentionKernel& kernel, std::int64_t items, std::int64_t slots) {
+  if (a.packed || a.row_max || a.probabilities || items == 0) return 1;
+  const std::int64_t most =
+      std::clamp<std::int64_t>(a.s_k / (tiles::kKeyTilesPerSplit * kernel.keys), 1, tiles::kMaxGpuSplits);
+  int best = 1;
+  double best_busy = 0;
+  for (int splits = 1; splits <= most && best_busy < tiles::kBalance; ++splits) {
+    const std::int64_t parts = items * splits, waves = ceil_div(parts, slots);
+    if (waves > tiles::kSplitWaves && splits > 1) break;  // many waves even out by themselves
+    const double busy = static_cast<double>(parts) / static_cast<double>(waves * slots);
+    if (busy > best_busy) best = splits, best_busy = busy;
+  }
+  return best;
+}
+
+Status decide(const gpu::Device& device, PlanData* plan) {
+  const Attention& a = plan->problem;
+  const gpu::AttentionKernel& kernel = *plan->variant->gpu;
+  GpuPlan& gpu = plan->gpu;
+  gpu.device = device.name, gpu.sm = device.sm, gpu.sms = device.sms;
+  gpu.group = choose_group(a, kernel.rows);
+  const std::int64_t heads = a.h_q / gpu.group;
+  gpu.tiles = gpu_row_tiles(a, a.packed ? a.b * a.s_q : 0, gpu.group, kernel.rows);
+  const std::int64_t items = gpu.tiles * heads * (a.packed ? 1 : a.b);
+  const std::int64_t slots = std::int64_t{device.sms} * kernel.ctas;
+  plan->splits = choose_splits(a, kernel, items, slots);
+  plan->items = items;
+  plan->rows = kernel.rows, plan->keys = kernel.keys;
+  if (static_cast<double>(items) * plan->splits > 2147483647.0) {
+    return {Code::unsupported, text("b * h_q * s_q: ", items, " row tiles are over the grid's limit of 2147483647")};
+  }
+  const std::int64_t rows = a.b * a.s_q * a.h_q;
+  if (plan->splits > 1) {
+    gpu.partial_lse = static_cast<std::size_t>(plan->splits * rows * a.d_v) * sizeof(float);
+    plan->workspace = gpu.partial_lse + static_cast<std::size_t>(plan->splits * rows) * sizeof(float);
+  } else if (a.probabilities && !a.lse) {
+    plan->workspace = static_cast<std::size_t>(rows) * sizeof(float);  // the LSE that probabilities are made from
+  }
+  return {};
+}
+
+}  // namespace
+
+std::int64_t gpu_row_tiles(const Attention& a, std::int64_t total_q, int group, int rows) {
+  return a.packed ? ceil_div(total_q * group, rows) + a.b : ceil_div(a.s_q * group, rows);
+}
+
+bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
+  const std::int64_t chunk = 16 / size_of(a.dtype);
+  if (a.d_qk % chunk != 0 || a.d_v % chunk != 0) return false;
+  for (const Tensor* t : {&x.q, &x.k, &x.v, &x.o}) {
+    if (reinterpret_cast<std::uintptr_t>(t->data) % 16 != 0) return false;
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      if (t->shape[axis] > 1 && t->stride[axis] % chunk != 0) return false;
+    }
+  }
+  return true;
+}
+
+Status plan_attention_gpu(Backend backend, PlanData* plan) {
+  const std::string path = text(name(backend), " ", name(plan->problem.dtype));
+  const auto reject = [&](Code code, std::string reason) {
+    plan->rejected.push_back({path, reason});
+    return Status{code, text(path, ": ", reason)};
+  };
+  const auto of_backend = [&](const Variant& v) { return v.backend == backend; };
+  const auto listed = listed_variants(), rows = variants();
+  if (std::none_of(listed.begin(), listed.end(), of_backend))
+    return reject(Code::unsupported, "no row of variants.def yet: its kernels arrive in a later version");
+  if (std::none_of(rows.begin(), rows.end(), of_backend))
+    return reject(Code::unsupported,
+                  "this build has no such row (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)");
+  const gpu::Device device = device_for(plan->target);
+  if (device.sm == 0) return reject(Code::device, device.why_not);
+  if (device.sm < 80)
+    return reject(Code::unsupported, text(device.name, " is sm_", device.sm, "; built: sm_80 and newer"));
+
+  const std::size_t before = plan->rejected.size();
+  plan->variant = choose_row(backend, nullptr, device, plan);
+  if (plan->variant == nullptr) {
+    if (plan->rejected.size() == before) plan->rejected.push_back({path, "no row of this type"});
+    return {Code::unsupported, text("no ", path, " row fits: ", plan->rejected.back().reason)};
+  }
+  plan->backend = backend;
+  plan->gpu.unaligned =
+      same(plan->variant->level, "plain") ? choose_row(backend, "general", device, plan) : plan->variant;
+  return decide(device, plan);
+}
+
+}  // namespace falchion

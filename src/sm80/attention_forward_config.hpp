@@ -1,0 +1,83 @@
+// src/sm80/attention_forward_config.hpp: tiles, layouts and shared memory of the sm80 forward kernels. Compiles without
+// nvcc, so that tests/sm80_layouts_test.cpp can walk every layout on the host.
+#pragma once
+
+#include <cute/atom/copy_atom.hpp>
+#include <cute/atom/mma_atom.hpp>
+#include <cute/tensor.hpp>
+
+namespace falchion::sm80 {
+
+using bf16 = cutlass::bfloat16_t;
+using f16 = cutlass::half_t;
+using f32 = float;
+
+enum class Level { plain, general, f32 };
+
+/// One row of plan/tiles.def.
+struct Tile {
+  Level level;
+  int d, rows, keys, warps, stages, q_in_registers, ctas;
+};
+
+constexpr Tile attention_forward_tile(Level level, int d) {
+  constexpr Tile kTiles[] = {
+#define TILE(op, backend, level, d, rows, keys, warps, stages, q_in_registers, ctas) \
+  {Level::level, d, rows, keys, warps, stages, q_in_registers, ctas},
+#include "plan/tiles.def"
+  };
+  for (const Tile& tile : kTiles) {
+    if (tile.level == level && tile.d == d) return tile;
+  }
+  return {};
+}
+
+/// M query rows x N keys x D head dims; each warp owns M / warps rows from Q to O.
+template <class Element_, int kD_, Level level>
+struct AttentionForwardConfig {
+  using Element = Element_;
+  static constexpr Tile kTile = attention_forward_tile(level, kD_);
+  static constexpr int kD = kD_, kRows = kTile.rows, kKeys = kTile.keys;
+  static constexpr int kWarps = kTile.warps, kThreads = 32 * kWarps;
+  static constexpr int kStages = kTile.stages, kCtas = kTile.ctas;
+  static constexpr bool kQInRegisters = kTile.q_in_registers != 0;
+  static_assert(kD % 32 == 0 && kRows % (16 * kWarps) == 0 && kKeys % 16 == 0 && (kStages == 1 || kStages == 2));
+
+  // Shared memory holds rows in boxes of 8 x 64 elements (128 bytes, all 32 banks), 8 x 32 where D is no multiple of
+  // 64. The swizzle moves 16-byte chunk c of row r to c ^ (r % 8) (c ^ (r / 2 % 4) for 64-byte rows), so that the 8
+  // rows that one phase of ldmatrix reads lie in 8 different groups of banks.
+  static constexpr int kBox = kD % 64 == 0 ? 64 : 32;
+  using Box = decltype(cute::composition(
+      cute::Swizzle<(kBox == 64 ? 3 : 2), 3, 3>{},
+      cute::Layout<cute::Shape<cute::_8, cute::Int<kBox>>, cute::Stride<cute::Int<kBox>, cute::_1>>{}));
+  using LayoutQ = decltype(cute::tile_to_shape(Box{}, cute::Shape<cute::Int<kRows>, cute::Int<kD>>{}));  // (M, D)
+  using LayoutK = decltype(cute::tile_to_shape(Box{}, cute::Shape<cute::Int<kKeys>, cute::Int<kD>>{}));  // (N, D)
+  using LayoutV = LayoutK;                                                                               // (N, D)
+  using LayoutVt = decltype(cute::composition(                                                           // (D, N)
+      LayoutV{}, cute::make_layout(cute::Shape<cute::Int<kD>, cute::Int<kKeys>>{}, cute::GenRowMajor{})));
+  using LayoutO = LayoutQ;  // (M, D), where Q was: a warp overwrites only the rows that it alone has read
+
+  static constexpr int kSizeQ = kRows * kD, kSizeK = kKeys * kD;  // elements
+  static constexpr int kSharedBytes = (kSizeQ + 2 * kStages * kSizeK) * static_cast<int>(sizeof(Element));
+
+  // mma.sync m16n8k16: S = Q K^T and O += P V, both with A row-major and B column-major, f32 accumulators.
+  using MmaAtom = std::conditional_t<std::is_same_v<Element, bf16>, cute::SM80_16x8x16_F32BF16BF16F32_TN,
+                                     cute::SM80_16x8x16_F32F16F16F32_TN>;
+  using TiledMma =
+      cute::TiledMMA<cute::MMA_Atom<MmaAtom>, cute::Layout<cute::Shape<cute::Int<kWarps>, cute::_1, cute::_1>>,
+                     cute::Tile<cute::Int<16 * kWarps>, cute::_16, cute::_16>>;
+  using CopyAtomQ = cute::Copy_Atom<cute::SM75_U32x4_LDSM_N, Element>;
+  using CopyAtomK = cute::Copy_Atom<cute::SM75_U32x4_LDSM_N, Element>;
+  using CopyAtomV = cute::Copy_Atom<cute::SM75_U16x8_LDSM_T, Element>;  // V is read transposed, never stored so
+  using CopyAtomO = cute::Copy_Atom<cute::UniversalCopy<std::uint32_t>, Element>;  // a fragment has pairs of columns
+
+  // Global memory: 16 bytes a thread, kBox / 8 threads a row.
+  static constexpr int kThreadsARow = kBox / 8;
+  using GlobalCopy = decltype(cute::make_tiled_copy(
+      cute::Copy_Atom<cute::SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<cute::uint128_t>, Element>{},
+      cute::Layout<cute::Shape<cute::Int<kThreads / kThreadsARow>, cute::Int<kThreadsARow>>,
+                   cute::Stride<cute::Int<kThreadsARow>, cute::_1>>{},
+      cute::Layout<cute::Shape<cute::_1, cute::_8>>{}));
+};
+
+}  // namespace falchion::sm80

@@ -1,0 +1,105 @@
+// src/sm80/attention_forward_general.cuh: the row for every feature: softcap, ALiBi, bias, boolean mask, dropout, row
+// max, probabilities, any scale, rows that are not 16-byte aligned. Scores get a pass of their own between the
+// products.
+#pragma once
+
+#include "policy/dropout.hpp"
+#include "sm80/attention_forward.cuh"
+#include "sm80/attention_forward_f32.cuh"
+#include "sm80/attention_probabilities.cuh"
+#include "sm80/attention_score.cuh"
+
+namespace falchion::sm80 {
+
+template <class Element>
+struct GeneralScores {
+  static constexpr bool kAligned = false;
+  static constexpr float unit = kLog2e, nats = 1;  // S is a final score
+  const AttentionArgs& a;
+  const AttentionTile& t;
+  DropoutMask dropout;
+  float highest[8];  // true maximum of each row so far, of this lane's columns
+
+  __device__ __forceinline__ GeneralScores(const AttentionArgs& a, const AttentionTile& t)
+      : a(a), t(t), dropout(DropoutMask::make(a.dropout, a.seed, a.offset)) {
+    CUTE_UNROLL
+    for (float& x : highest) x = -FALCHION_INF;
+  }
+
+  /// score.apply and all that masks but the band.
+  template <class S, class Coordinates>
+  __device__ __forceinline__ void apply(S& s, const Coordinates& at, int key0) const {
+    CUTE_UNROLL
+    for (int r = 0; r < size<0>(s); ++r) {
+      const int row = t.row0 + static_cast<int>(get<0>(at(r, 0)));
+      if (row >= t.rows) continue;
+      const ScoreRow<Element> line(a, t, row);
+      const auto key = [&](int c) { return key0 + static_cast<int>(get<1>(at(r, c))); };
+      CUTE_UNROLL
+      for (int c = 0; c < size<1>(s); ++c) s(r, c) = line.apply(s(r, c), key(c));
+      if (a.bias.data == nullptr && a.mask.data == nullptr) continue;
+      CUTE_UNROLL
+      for (int c = 0; c < size<1>(s); ++c) {
+        if (key(c) < t.k.length) s(r, c) = line.add_bias_and_mask(s(r, c), key(c));
+      }
+    }
+  }
+  template <class S, class Coordinates>
+  __device__ __forceinline__ void keep(S& s, const Coordinates& at, int key0) const {
+    keep_band(a, t, s, at, key0);
+  }
+  template <int kRows>
+  __device__ __forceinline__ void seen(const float (&top)[kRows]) {
+    static_assert(kRows <= 8);
+    CUTE_UNROLL
+    for (int r = 0; r < kRows; ++r) highest[r] = fmaxf(highest[r], top[r]);
+  }
+
+  /// Drops elements of P of step k (16 keys); l has summed them. A lane's two neighbouring columns are of one block of
+  /// Philox.
+  template <class S, class Coordinates>
+  __device__ __forceinline__ void drop(S& s, const Coordinates& at, int key0, int k) const {
+    if (a.dropout <= 0) return;
+    CUTE_UNROLL
+    for (int r = 0; r < size<0>(s); ++r) {
+      const int row = t.row0 + static_cast<int>(get<0>(at(r, 0)));
+      const std::int64_t bh = t.b * a.h_q + t.head(row);
+      CUTE_UNROLL
+      for (int c = 4 * k; c < 4 * k + 4; c += 2) {
+        const int key = key0 + static_cast<int>(get<1>(at(r, c)));
+        const Philox::Block block = dropout.words(bh, t.query(row), key);
+        const bool upper = key % 4 >= 2;
+        if ((upper ? block.word[2] : block.word[0]) < dropout.threshold) s(r, c) = 0;
+        if ((upper ? block.word[3] : block.word[1]) < dropout.threshold) s(r, c + 1) = 0;
+      }
+    }
+  }
+  __device__ __forceinline__ float kept_scale() const { return a.dropout > 0 ? dropout.keep_scale : 1.f; }
+
+  template <class Softmax, class Coordinates>
+  __device__ __forceinline__ void store_row_max(const Softmax& softmax, const Coordinates& at) const {
+    if (a.row_max.data == nullptr) return;
+    CUTE_UNROLL
+    for (int r = 0; r < Softmax::kSize; ++r) {
+      const float top = over_quad(highest[r], [](float x, float y) { return fmaxf(x, y); });
+      const int row = t.row0 + static_cast<int>(get<0>(at(r, 0)));
+      if (threadIdx.x % 4 != 0 || row >= t.rows) continue;
+      static_cast<float*>(a.row_max.data)[statistic(a.row_max, a, t, row)] =
+          softmax.l[r] == softmax.l[r] ? top : softmax.l[r];  // NaN where the LSE is NaN
+    }
+  }
+};
+
+template <class Element, int kD>
+constexpr gpu::AttentionKernel attention_forward_general() {
+  if constexpr (std::is_same_v<Element, f32>) {
+    return attention_forward_f32<kD>();
+  } else {
+    gpu::AttentionKernel entry =
+        attention_forward_entry<AttentionForwardConfig<Element, kD, Level::general>, GeneralScores<Element>>();
+    entry.probabilities = launch_attention_probabilities<Element>;
+    return entry;
+  }
+}
+
+}  // namespace falchion::sm80

@@ -1,0 +1,38 @@
+// src/sm80/attention_forward_plain.cuh: the row for what needs nothing between the two products but the band: the scale
+// is folded into the exponent. Full, causal, window, GQA, lengths, splits, LSE.
+#pragma once
+
+#include "sm80/attention_forward.cuh"
+
+namespace falchion::sm80 {
+
+struct PlainScores {
+  static constexpr bool kAligned = true;  // the plan sends rows that are not 16-byte aligned to the general row
+  const AttentionArgs& a;
+  const AttentionTile& t;
+  const float unit, nats;  // one unit of S in bits, and in natural ones
+
+  __device__ __forceinline__ PlainScores(const AttentionArgs& a, const AttentionTile& t)
+      : a(a), t(t), unit(a.scale * kLog2e), nats(a.scale) {}
+
+  template <class S, class Coordinates>
+  __device__ __forceinline__ void apply(S&, const Coordinates&, int) const {}
+  template <class S, class Coordinates>
+  __device__ __forceinline__ void keep(S& s, const Coordinates& at, int key0) const {
+    keep_band(a, t, s, at, key0);
+  }
+  template <class Top>
+  __device__ __forceinline__ void seen(const Top&) const {}
+  template <class S, class Coordinates>
+  __device__ __forceinline__ void drop(S&, const Coordinates&, int, int) const {}
+  static __device__ __forceinline__ float kept_scale() { return 1; }
+  template <class Softmax, class Coordinates>
+  __device__ __forceinline__ void store_row_max(const Softmax&, const Coordinates&) const {}
+};
+
+template <class Element, int kD>
+constexpr gpu::AttentionKernel attention_forward_plain() {
+  return attention_forward_entry<AttentionForwardConfig<Element, kD, Level::plain>, PlainScores>();
+}
+
+}  // namespace falchion::sm80

@@ -1,0 +1,44 @@
+// src/sm80/attention_probabilities.cuh: the probabilities themselves, for small problems that want to look at them: a
+// second walk over the scores, now that each row's LSE is known. Naive: one block a row, f32 sums.
+#pragma once
+
+#include "sm80/attention_score.cuh"
+
+namespace falchion::sm80 {
+
+/// P (b, h_q, s_q, s_k) f32 = exp(S - LSE), 0 where a key is not seen; rows past the used length stay untouched.
+template <class Element>
+__global__ void __launch_bounds__(128) attention_probabilities(const __grid_constant__ AttentionArgs a) {
+  std::int64_t x = blockIdx.x;
+  const int i = static_cast<int>(x % a.s_q), h = static_cast<int>(x / a.s_q % a.h_q);
+  const int b = static_cast<int>(x / a.s_q / a.h_q), h_kv = h / static_cast<int>(a.h_q / a.h_k);
+  const Rows q_rows = Rows::of_q(a, b), k_rows = Rows::of_k(a, b);
+  if (i >= q_rows.length) return;
+  const int shift = a.top_left ? 0 : k_rows.length - q_rows.length;
+  const BandMask mask = BandMask::make(k_rows.length, shift, a.left, a.right);
+  const ScoreRow<Element> row(a, b, h, i, shift);
+  const float lse =
+      static_cast<const float*>(a.lse.data)[b * a.lse.stride[0] + h * a.lse.stride[1] + i * a.lse.stride[2]];
+  const Element* q = static_cast<const Element*>(a.q.data) + b * a.q.stride[0] + i * a.q.stride[1] + h * a.q.stride[2];
+  const Element* k = static_cast<const Element*>(a.k.data) + b * a.k.stride[0] + h_kv * a.k.stride[2];
+  float* p = static_cast<float*>(a.probabilities.data) + b * a.probabilities.stride[0] + h * a.probabilities.stride[1] +
+             i * a.probabilities.stride[2];
+  for (int j = static_cast<int>(threadIdx.x); j < a.s_k; j += 128) {
+    float probability = 0;
+    if (mask.keep(i, j) && lse != -FALCHION_INF) {
+      float dot = 0;
+      for (int d = 0; d < a.d_qk; ++d) dot += static_cast<float>(q[d]) * static_cast<float>(k[j * a.k.stride[1] + d]);
+      probability = exp2((row.add_bias_and_mask(row.apply(dot, j), j) - lse) * kLog2e);
+    }
+    p[j * a.probabilities.stride[3]] = probability;
+  }
+}
+
+template <class Element>
+int launch_attention_probabilities(const AttentionArgs& a, void* stream) {
+  const std::int64_t rows = a.b * a.h_q * a.s_q;
+  attention_probabilities<Element><<<static_cast<unsigned>(rows), 128, 0, static_cast<cudaStream_t>(stream)>>>(a);
+  return cudaGetLastError();
+}
+
+}  // namespace falchion::sm80

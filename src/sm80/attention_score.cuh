@@ -1,0 +1,62 @@
+// src/sm80/attention_score.cuh: what happens to one dot product on its way to a score. The CPU's twin:
+// cpu/score_mask.hpp.
+#pragma once
+
+#include "blocks/sm80_softmax.cuh"
+#include "policy/score.hpp"
+#include "sm80/attention_tile.cuh"
+
+namespace falchion::sm80 {
+
+/// Exact to 2e-7 absolute, which is what a score needs; tanh.approx has an error of 5e-4. In f32 a score of its own
+/// size counts, so there the library's function is used, in double: this build has no other that is exact.
+template <class Element>
+__device__ __forceinline__ float tanh_of(float x) {
+  if constexpr (sizeof(Element) == 4) return static_cast<float>(::tanh(static_cast<double>(x)));
+  return 1 - __fdividef(2.f, 1 + exp2(2 * kLog2e * x));
+}
+
+/// One query row: everything that its scores depend on.
+template <class Element>
+struct ScoreRow {
+  const AttentionArgs& a;
+  float slope;
+  int position;  // the key that this query stands at
+  const void* bias;
+  const std::uint8_t* mask;
+
+  __device__ __forceinline__ ScoreRow(const AttentionArgs& a, const AttentionTile& t, int row)
+      : ScoreRow(a, t.b, t.head(row), t.query(row), static_cast<int>(t.mask.shift)) {}
+  __device__ __forceinline__ ScoreRow(const AttentionArgs& a, int b, int h, int i, int shift) : a(a) {
+    slope = a.alibi != nullptr ? a.alibi[h] : 0.f;
+    position = i + shift;
+    const std::int64_t size = a.bias_f32 ? 4 : sizeof(Element);
+    bias = static_cast<const std::byte*>(a.bias.data) + offset(a.bias, b, h, i) * size;
+    mask = static_cast<const std::uint8_t*>(a.mask.data) + offset(a.mask, b, h, i);
+  }
+
+  /// score.apply: softcap(scale dot) - slope |distance|.
+  __device__ __forceinline__ float apply(float dot, int key) const {
+    float s = a.scale * dot;
+    if (a.softcap > 0) s = a.softcap * tanh_of<Element>(s / a.softcap);
+    if (a.alibi != nullptr) s -= slope * fabsf(static_cast<float>(position - key));
+    return s;
+  }
+  /// Selects: NaN + -inf must not unmask.
+  __device__ __forceinline__ float add_bias_and_mask(float s, int key) const {
+    if (a.bias.data != nullptr) {
+      const float x = a.bias_f32 ? static_cast<const float*>(bias)[key * a.bias.stride[3]]
+                                 : static_cast<float>(static_cast<const Element*>(bias)[key * a.bias.stride[3]]);
+      s = x == -FALCHION_INF ? x : s + x;
+    }
+    if (a.mask.data != nullptr && mask[key * a.mask.stride[3]] == 0) s = -FALCHION_INF;
+    return s;
+  }
+
+ private:
+  static __device__ __forceinline__ std::int64_t offset(const View& x, int b, int h, int i) {
+    return b * x.stride[0] + h * x.stride[1] + i * x.stride[2];
+  }
+};
+
+}  // namespace falchion::sm80

@@ -1,0 +1,102 @@
+// src/sm80/attention_store.cuh: the end of a tile: O / l, LSE, row max; or one part of them, when the keys are split.
+#pragma once
+
+#include "blocks/sm80_fragments.cuh"
+#include "blocks/sm80_softmax.cuh"
+#include "sm80/attention_tile.cuh"
+
+namespace falchion::sm80 {
+
+/// O (rows, columns) *= factor, row by row.
+template <class Output, int kRows>
+__device__ __forceinline__ void scale_rows(Output&& O, const float (&factor)[kRows]) {
+  CUTE_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    CUTE_UNROLL
+    for (int c = 0; c < size<1>(O); ++c) O(r, c) *= factor[r];
+  }
+}
+
+/// An index into (b, h, s_q, 1), packed (1, h, total_q, 1).
+__device__ __forceinline__ std::int64_t statistic(const View& x, const AttentionArgs& a, const AttentionTile& t,
+                                                  int row) {
+  return t.q.batch * x.stride[0] + t.head(row) * x.stride[1] + (t.q.begin + t.query(row)) * x.stride[2];
+}
+/// A row of partial results: (splits, b, s_q, h_q).
+__device__ __forceinline__ std::int64_t partial_row(const AttentionArgs& a, const AttentionTile& t, int row) {
+  return ((t.split * a.b + t.b) * a.s_q + t.query(row)) * a.h_q + t.head(row);
+}
+
+/// Registers -> shared memory -> 16 bytes a thread. Each warp handles its own rows, so no barrier of the CTA is needed.
+template <class Config, bool kAligned, class Output>
+__device__ __forceinline__ void store_o(const AttentionArgs& a, const AttentionTile& t, typename Config::TiledMma mma,
+                                        const Output& rO, typename Config::Element* shared) {
+  using Element = typename Config::Element;
+  const auto sO = make_tensor(make_smem_ptr(shared), typename Config::LayoutO{});  // (M, D)
+  const auto out = make_tiled_copy_C(typename Config::CopyAtomO{}, mma).get_thread_slice(threadIdx.x);
+  auto rounded = make_tensor<Element>(rO.layout());
+  convert(rO, rounded);
+  copy(typename Config::CopyAtomO{}, out.retile_S(rounded), out.partition_D(sO));
+  __syncwarp();
+
+  constexpr int kChunks = Config::kD / 8, kAtoms = Config::kRows / (16 * Config::kWarps);
+  const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
+  Element* o = static_cast<Element*>(a.o.data) + t.q.batch * a.o.stride[0] + t.q.begin * a.o.stride[1];
+  CUTE_UNROLL
+  for (int i = 0; i < kAtoms * 16 * kChunks / 32; ++i) {
+    const int at = i * 32 + lane, column = at % kChunks * 8, line = at / kChunks;  // line: of this warp's rows
+    const int in_tile = line / 16 * 16 * Config::kWarps + warp * 16 + line % 16, row = t.row0 + in_tile;
+    const int left = static_cast<int>(a.d_v) - column;
+    if (row >= t.rows || left <= 0) continue;
+    Element* to = o + t.query(row) * a.o.stride[1] + t.head(row) * a.o.stride[2] + column;
+    const Element* from = &sO(in_tile, column);
+    if (kAligned || (a.aligned && left >= 8)) {
+      *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(from);
+    } else {
+      for (int c = 0; c < 8 && c < left; ++c) to[c] = from[c];
+    }
+  }
+}
+
+/// One part of the keys: f32, straight from the registers.
+template <class Output, class Coordinates>
+__device__ __forceinline__ void store_partial(const AttentionArgs& a, const AttentionTile& t, const Output& O,
+                                              const Coordinates& cO) {
+  CUTE_UNROLL
+  for (int r = 0; r < size<0>(O); ++r) {
+    const int row = t.row0 + get<0>(cO(r, 0));
+    if (row >= t.rows) continue;
+    float* to = a.partial_o + partial_row(a, t, row) * a.d_v;
+    CUTE_UNROLL
+    for (int c = 0; c < size<1>(O); ++c) {
+      if (get<1>(cO(r, c)) < a.d_v) to[get<1>(cO(r, c))] = O(r, c);
+    }
+  }
+}
+
+template <class Config, class Softmax, class Scores, class Output>
+__device__ __forceinline__ void store_tile(const AttentionArgs& a, const AttentionTile& t,
+                                           typename Config::TiledMma mma, const Softmax& softmax, Scores& scores,
+                                           Output& rO, typename Config::Element* shared) {
+  auto O = rows_columns(rO);  // (rows, columns) of this thread
+  const auto cO = rows_columns(mma.get_thread_slice(threadIdx.x)
+                                   .partition_C(make_identity_tensor(Shape<Int<Config::kRows>, Int<Config::kD>>{})));
+  float normal[Softmax::kSize];
+  CUTE_UNROLL
+  for (int r = 0; r < Softmax::kSize; ++r) {
+    normal[r] = softmax.l[r] == 0 ? 0.f : scores.kept_scale() / softmax.l[r];
+    const int row = t.row0 + get<0>(cO(r, 0));
+    if (threadIdx.x % 4 != 0 || row >= t.rows) continue;
+    const float lse = softmax.lse(r, scores.nats);
+    if (a.splits > 1)
+      a.partial_lse[partial_row(a, t, row)] = lse;
+    else if (a.lse.data != nullptr)
+      static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = lse;
+  }
+  scores.store_row_max(softmax, cO);
+  scale_rows(O, normal);
+  if (a.splits > 1) return store_partial(a, t, O, cO);
+  store_o<Config, Scores::kAligned>(a, t, mma, rO, shared);
+}
+
+}  // namespace falchion::sm80
