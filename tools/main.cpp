@@ -26,6 +26,7 @@ constexpr Subcommand kSubcommands[] = {
     {"run", "Attention on tensors from .npy or .safetensors files", add_run},
     {"verify", "Check every backend here against the definition in double", add_verify},
     {"bench", "Measure speed beside this machine's own limits, measured in the same run", add_bench},
+    {"ladder", "From the naive kernel to the library's own, step by step: each timed, checked, explained", add_ladder},
     {"explain", "A problem in, the plan's whole story out; needs no GPU to plan for one", add_explain},
     {"info", "This machine and this build: CPU levels, GPUs, kernels, versions", add_info},
     {"map", "An SVG picture of one head: which token looks at which", add_map},

@@ -27,5 +27,6 @@ void add_explain(Command& command);
 void add_info(Command& command);
 void add_map(Command& command);
 void add_demo(Command& command);
+void add_ladder(Command& command);
 
 }  // namespace falchion::tools

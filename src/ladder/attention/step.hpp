@@ -1,0 +1,62 @@
+// src/ladder/attention/step.hpp: what a step of the ladder is. From naive to the library's kernel, one idea a file, all
+// of them runnable by `falchion ladder attention`. docs/ladder.md walks through them. Not part of the library.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "falchion/falchion.hpp"
+#include "policy/mask.hpp"
+
+namespace falchion::ladder {
+
+/// O = softmax(scale Q K^T) V for b batch entries of h heads, head dim 64 or 128.
+struct Problem {
+  int b = 1, h = 1, s_q = 0, s_k = 0, d = 64;
+  bool causal = false;  // bottom-right: the last query sees the last key
+  float scale = 0.125;  // > 0
+
+  FALCHION_HD BandMask mask() const { return BandMask::make(s_k, std::int64_t{s_k} - s_q, -1, causal ? 0 : -1); }
+};
+
+/// q, o (b, s_q, h, d), k, v (b, s_k, h, d), dense: f32 in host memory for the CPU, bf16 in device memory for the GPU.
+struct Tensors {
+  const void *q = nullptr, *k = nullptr, *v = nullptr;
+  void *o = nullptr, *workspace = nullptr;
+};
+
+/// One idea.
+struct Step {
+  const char* name;   // "flash1": for --step
+  const char* title;  // "FlashAttention-1: tiles"
+  const char* file;   // "01_naive.cu"
+  const char* why;    // what changed, and why it is faster: a paragraph
+  std::size_t (*workspace_bytes)(const Problem&);
+  Status (*run)(const Problem&, const Tensors&, Stream);  // gpu: enqueues
+};
+
+std::span<const Step* const> cpu_steps();
+std::span<const Step* const> gpu_steps();  // none in a build without CUDA
+
+/// One head of one batch entry, seen as a matrix: X[i][x]. Its rows lie h * d elements apart.
+template <class T>
+struct Head {
+  T* data;
+  std::int64_t stride;
+  FALCHION_HD T* operator[](std::int64_t row) const { return data + row * stride; }
+};
+
+/// s: rows of a head of x. bh: which head, counted through the batch.
+template <class T>
+FALCHION_HD Head<T> head_of(const Problem& p, T* x, int s, int bh) {
+  return {x + (std::int64_t{bh / p.h} * s * p.h + bh % p.h) * p.d, std::int64_t{p.h} * p.d};
+}
+
+inline std::size_t no_workspace(const Problem&) { return 0; }
+/// S of every head, f32: what the naive step writes out.
+inline std::size_t score_bytes(const Problem& p) {
+  return sizeof(float) * static_cast<std::size_t>(p.b) * p.h * p.s_q * p.s_k;
+}
+
+}  // namespace falchion::ladder

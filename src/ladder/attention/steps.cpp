@@ -1,0 +1,30 @@
+// src/ladder/attention/steps.cpp: the steps in order. The last one, the library's own kernel, is run by
+// tools/ladder.cpp.
+#include "ladder/attention/step.hpp"
+
+namespace falchion::ladder {
+
+namespace on_cpu {
+extern const Step naive, flash_attention_1, flash_attention_2;
+}
+namespace on_gpu {
+extern const Step naive, flash_attention_1, flash_attention_2, tensor_cores, swizzle, double_buffer;
+}
+
+std::span<const Step* const> cpu_steps() {
+  static constexpr const Step* kSteps[] = {&on_cpu::naive, &on_cpu::flash_attention_1, &on_cpu::flash_attention_2};
+  return kSteps;
+}
+
+std::span<const Step* const> gpu_steps() {
+#if FALCHION_LADDER_CUDA
+  static constexpr const Step* kSteps[] = {
+      &on_gpu::naive,        &on_gpu::flash_attention_1, &on_gpu::flash_attention_2,
+      &on_gpu::tensor_cores, &on_gpu::swizzle,           &on_gpu::double_buffer};
+  return kSteps;
+#else
+  return {};
+#endif
+}
+
+}  // namespace falchion::ladder

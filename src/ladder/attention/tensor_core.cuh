@@ -1,0 +1,130 @@
+// src/ladder/attention/tensor_core.cuh: what steps 04 to 06 share: the tile, softmax and mask on the fragments of the
+// tensor cores' result, and the store of O. The steps differ only in how tiles get into shared memory and out of it.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cute/tensor.hpp>
+
+#include "ladder/attention/launch.cuh"
+
+namespace falchion::ladder::on_gpu {
+
+using namespace cute;  // NOLINT: the letters of its layouts are what these files are about
+using cute::Tensor;    // not falchion's
+using bf16 = cute::bfloat16_t;
+
+/// Four warps. O of a tile takes 64 registers a thread whatever d is. At d 64 a warp has 32 query rows, so that each
+/// key it fetches serves two multiplications.
+template <int d>
+struct TensorCoreTile {
+  static constexpr int kD = d, kM = 8192 / kD, kN = 64, kThreads = 128;
+  using D = Int<kD>;
+  using M = Int<kM>;
+  using N = Int<kN>;
+  using Mma = TiledMMA<MMA_Atom<SM80_16x8x16_F32BF16BF16F32_TN>, Layout<Shape<_4, _1, _1>>, Tile<_64, _16, _16>>;
+};
+
+/// The fragment of a result, ((2, 2), M, N), as (rows, columns) of this thread.
+template <class Fragment>
+__device__ auto rows_and_columns(Fragment& x) {
+  const auto l = logical_divide(x.layout(), Shape<_2>{});  // ((2, 2), M, N)
+  return make_tensor(x.data(), make_layout(make_layout(get<0, 1>(l), get<1>(l)), make_layout(get<0, 0>(l), get<2>(l))));
+}
+
+/// P f32 ((2, 2), M, N) -> bf16 in the order of operand A, ((2, 2, 2), M, N / 2): two results side by side are one
+/// operand, in the registers where they already lie.
+template <class Fragment>
+__device__ auto to_operand(const Fragment& x) {
+  Tensor rounded = make_fragment_like<bf16>(x);
+  CUTE_UNROLL
+  for (int i = 0; i < size(x) / 2; ++i)
+    recast<__nv_bfloat162>(rounded)(i) = __float22bfloat162_rn(recast<const float2>(x)(i));
+  const auto l = logical_divide(rounded.layout(), Shape<Underscore, Underscore, _2>{});  // ((2, 2), M, (2, N / 2))
+  Tensor out = make_tensor<bf16>(make_layout(make_layout(get<0>(l), get<2, 0>(l)), get<1>(l), get<2, 1>(l)));
+  copy(rounded, make_tensor(out.data(), rounded.layout()));
+  return out;
+}
+
+/// -inf where the mask says so. S (rows, columns) with the coordinates of each element in its tile.
+template <class S, class Coordinates>
+__device__ void apply_mask(S& scores, const Coordinates& at, const BandMask& mask, int q0, int k0) {
+  CUTE_UNROLL
+  for (int e = 0; e < size(scores); ++e)
+    if (!mask.keep(q0 + get<0>(at(e)), k0 + get<1>(at(e)))) scores(e) = -INFINITY;
+}
+
+/// m and l of the rows of one thread; a row is spread over 4 threads. m in units of Q K^T, l of this thread's columns.
+template <int kRows>
+struct OnlineSoftmax {
+  float m[kRows], l[kRows];
+
+  __device__ OnlineSoftmax() {
+    for (int r = 0; r < kRows; ++r) m[r] = -INFINITY, l[r] = 0;
+  }
+  static __device__ float max_of_four(float x) {
+    x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+    return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+  }
+  static __device__ float sum_of_four(float x) {
+    x += __shfl_xor_sync(~0u, x, 1);
+    return x + __shfl_xor_sync(~0u, x, 2);
+  }
+
+  /// softmax.update and scale_rows. S (rows, columns) -> P = exp(scale (S - m)), as 2^(c S - c m) with c = scale log2
+  /// e: one multiply-add and one exponential a score. O (rows, columns) follows the new m.
+  template <class Scores, class Output>
+  __device__ void update(Scores& S, Output& O, float c) {
+    CUTE_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      float m_new = m[r];
+      CUTE_UNROLL
+      for (int n = 0; n < size<1>(S); ++n) m_new = fmaxf(m_new, S(r, n));
+      m_new = max_of_four(m_new);
+      const float reference = m_new == -INFINITY ? 0 : c * m_new;  // a row that has seen nothing: not -inf - -inf
+      const float shrink = exp2f(c * m[r] - reference);
+      m[r] = m_new, l[r] *= shrink;
+      CUTE_UNROLL
+      for (int n = 0; n < size<1>(S); ++n) l[r] += S(r, n) = exp2f(c * S(r, n) - reference);
+      CUTE_UNROLL
+      for (int x = 0; x < size<1>(O); ++x) O(r, x) *= shrink;
+    }
+  }
+};
+
+/// finish, store: O = diag(l)^-1 O, in bf16, rows below s_q only. O (rows, columns) with the coordinates of each
+/// element.
+template <class Output, class Coordinates, class Softmax>
+__device__ void store(const Output& O, const Coordinates& at, const Softmax& softmax, Head<bf16> gO, int q0, int s_q) {
+  CUTE_UNROLL
+  for (int r = 0; r < size<0>(O); ++r) {
+    const float l = Softmax::sum_of_four(softmax.l[r]), inverse = l == 0 ? 0 : 1 / l;
+    const int i = q0 + get<0>(at(r, 0));
+    if (i >= s_q) continue;
+    CUTE_UNROLL
+    for (int x = 0; x < size<1>(O); x += 2)  // columns come in pairs
+      *reinterpret_cast<__nv_bfloat162*>(&gO[i][get<1>(at(r, x))]) =
+          __floats2bfloat162_rn(inverse * O(r, x), inverse * O(r, x + 1));
+  }
+}
+
+/// load: rows [row0, row0 + rows of the tile) of X into shared memory, 16 bytes a thread at a time, 0 past its end.
+template <class Tile, class Shared>
+__device__ void load(Shared&& tile, Head<const bf16> X, int row0, int rows) {
+  CUTE_UNROLL
+  for (int e = threadIdx.x; e < size(tile) / 8; e += Tile::kThreads) {
+    const int row = e / (Tile::kD / 8), x = e % (Tile::kD / 8) * 8;
+    uint4 value = {};
+    if (row0 + row < rows) value = *reinterpret_cast<const uint4*>(&X[row0 + row][x]);
+    *reinterpret_cast<uint4*>(&tile(row, x)) = value;
+  }
+}
+
+template <class Tile, class Kernel>
+Status launch_tiles(Kernel kernel, int shared_bytes, const Problem& p, const Tensors& t, Stream stream) {
+  return launch(kernel, dim3(divide_up(p.s_q, Tile::kM), p.b * p.h), dim3(Tile::kThreads), shared_bytes, stream, p,
+                static_cast<const bf16*>(t.q), static_cast<const bf16*>(t.k), static_cast<const bf16*>(t.v),
+                static_cast<bf16*>(t.o));
+}
+
+}  // namespace falchion::ladder::on_gpu
