@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints what changed between two result files: `falchion bench --json FILE` or compare_torch_cpu.py --json FILE.
+"""Prints what changed between two result files: of `falchion bench --json FILE`, compare_torch.py, compare_torch_cpu.py
+or device.sh (whose tests and checks are compared too).
 
     bench/compare.py before.json after.json [--match TEXT] [--threshold 3] [--fail]
 
@@ -12,23 +13,62 @@ import math
 import sys
 
 
-def medians(path):
-    """run name -> (median ms, spread in percent, flop/s or bytes/s)"""
+def load(path):
     try:
         with open(path) as file:
-            data = json.load(file)
+            return json.load(file)
     except (OSError, ValueError) as error:
         sys.exit(f"{path}: {error}")
+
+
+def parts(data):
+    """The result files that a file is made of: device.sh's holds several."""
+    return [part for part in (data.get("sections") or {}).values() if part] if "sections" in data else [data]
+
+
+def medians(path):
+    """run name -> (median ms, spread in percent, flop/s or bytes/s); cell -> ratio to the fastest rival; context; all."""
+    data = load(path)
     scale = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
-    out = {}
-    for row in data.get("benchmarks", []):
-        if row.get("run_type") == "aggregate" and row.get("aggregate_name") == "median":
-            ms = row["real_time"] * scale[row.get("time_unit", "ns")]
-            spread = 100 * row["spread"] if "spread" in row else 100 * row.get("stddev_ms", 0.0) / ms
-            out[row["run_name"]] = (ms, spread, row.get("flops", row.get("bytes_per_second", 0.0)))
-    if not out:
+    out, ratios = {}, {}
+    for part in parts(data):
+        for row in part.get("benchmarks", []):
+            if row.get("run_type") == "aggregate" and row.get("aggregate_name") == "median":
+                ms = row["real_time"] * scale[row.get("time_unit", "ns")]
+                spread = 100 * row["spread"] if "spread" in row else 100 * row.get("stddev_ms", 0.0) / ms
+                out[row["run_name"]] = (ms, spread, row.get("flops", row.get("bytes_per_second", 0.0)))
+        for row in part.get("rows", []):
+            if row.get("ratio"):
+                ratios[f"{row['section']}/{row['name']}"] = row["ratio"]
+    if not out and not data.get("tests"):
         sys.exit(f"{path}: no median in it; give the JSON of `falchion bench --json FILE`")
-    return out, data.get("context", {})
+    return out, ratios, data.get("context", {}), data
+
+
+def compare_outcomes(before, after):
+    """Tests and checks of device.sh that ended otherwise than before. Returns how many got worse."""
+    worse = 0
+    for kind, key in (("tests", lambda t: t["name"]), ("sanitizer", lambda c: f"{c['tool']} {c['name']}")):
+        old = {key(x): x["outcome"] for x in before.get(kind, [])}
+        new = {key(x): x["outcome"] for x in after.get(kind, [])}
+        for name in sorted(new):
+            if name in old and old[name] != new[name]:
+                worse += new[name] in ("failed", "FAILED")
+                print(f"{name}: {old[name]} -> {new[name]}")
+    return worse
+
+
+def compare_ratios(before, after):
+    """Ratios to the fastest rival of the same run do not care how fast the machine was that day."""
+    names = [n for n in before if n in after]
+    if not names:
+        return
+    width = max(map(len, names))
+    print(f"\n{'ratio to the fastest rival':<{width}}  {'before':>8}  {'after':>8}  {'change':>8}")
+    for name in names:
+        print(f"{name:<{width}}  {before[name]:>8.3f}  {after[name]:>8.3f}  {100 * (after[name] / before[name] - 1):>+7.1f}%")
+    mean = lambda x: math.exp(sum(math.log(x[n]) for n in names) / len(names))
+    print(f"{'geometric mean':<{width}}  {mean(before):>8.3f}  {mean(after):>8.3f}")
 
 
 def main():
@@ -39,13 +79,16 @@ def main():
     parser.add_argument("--threshold", type=float, default=3.0, help="percent")
     parser.add_argument("--fail", action="store_true", help="exit code 1 when something got slower")
     options = parser.parse_args()
-    before, context_before = medians(options.before)
-    after, context_after = medians(options.after)
+    before, ratios_before, context_before, all_before = medians(options.before)
+    after, ratios_after, context_after, all_after = medians(options.after)
     for label, context in (("before", context_before), ("after", context_after)):
         print(f"{label:<7}{context.get('date', '?')}  {context.get('device', '?')}  commit {context.get('commit') or '?'}")
     if context_before.get("device") != context_after.get("device"):
         print("NOTE: two different devices: the deltas compare machines, not code")
+    failed = compare_outcomes(all_before, all_after)
     names = [n for n in before if n in after and options.match in n]
+    if not names and not before and not after:
+        return 1 if options.fail and failed else 0
     if not names:
         sys.exit("the files have no benchmark in common")
     width = max(map(len, names))
@@ -62,7 +105,9 @@ def main():
     mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
     print(f"\n{len(names)} in common, geometric mean of the times {100 * (mean - 1):+.1f} %, {slower} slower; "
           f"only before: {len(before.keys() - after.keys())}, only after: {len(after.keys() - before.keys())}")
-    return 1 if options.fail and slower else 0
+    matching = lambda ratios: {n: r for n, r in ratios.items() if options.match in n}
+    compare_ratios(matching(ratios_before), matching(ratios_after))
+    return 1 if options.fail and (slower or failed) else 0
 
 
 if __name__ == "__main__":

@@ -3,12 +3,16 @@
     fal = Falchion("build/cpu/libfalchion.so")
     call = fal.plan(q, k, v, o, causal=True, threads=2)   # tensors (b, h, s, d); nothing is copied
     call()
+
+Tensors of a CUDA device run on the current stream of torch, with a workspace there. Packed sequences are (total, h, d)
+with cu_seqlens on the device.
 """
 import ctypes
 from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 
 F32, F16, BF16 = 0, 1, 2
-CPU = 2
+BEST, REF, CPU, SM80, SM90 = 0, 1, 2, 3, 4
+BACKENDS = {"best": BEST, "ref": REF, "cpu": CPU, "sm80": SM80, "sm90": SM90}
 UNBOUNDED, BOTTOM_RIGHT = -1, 1
 
 
@@ -41,8 +45,10 @@ class Target(Structure):
 
 
 def view(x):
-    """A torch tensor (b, h, s, d) as the engine's (b, s, h, d) view of the same memory."""
+    """A torch tensor (b, h, s, d), or (total, h, d) when packed, as the engine's (b, s, h, d) view of the same memory."""
     dtype = {"torch.float32": F32, "torch.float16": F16, "torch.bfloat16": BF16}[str(x.dtype)]
+    if x.dim() == 3:
+        x = x.transpose(0, 1).unsqueeze(0)
     (b, h, s, d), (sb, sh, ss, sd) = x.shape, x.stride()
     return Tensor(x.data_ptr(), dtype, 0, (c_int64 * 4)(b, s, h, d), (c_int64 * 4)(sb, ss, sh, sd))
 
@@ -68,27 +74,42 @@ class Falchion:
     def build_info(self):
         return self.lib.fal_build_info().decode()
 
-    def plan(self, q, k, v, o, causal=False, threads=0, level=None):
-        """A function without arguments that runs attention once; its attribute `describe` says how."""
-        import torch
+    def problem(self, q, k, v, causal, packed):
+        """packed: None, or (number of sequences, longest of q, longest of k)."""
         problem = self.lib.fal_attention_init()
-        operands = Operands(size=ctypes.sizeof(Operands), q=view(q), k=view(k), v=view(v), o=view(o))
-        problem.dtype = operands.q.dtype
-        problem.b, problem.h_q, problem.s_q, problem.d_qk = q.shape
-        problem.h_k, problem.s_k, problem.d_v = k.shape[1], k.shape[2], v.shape[3]
+        problem.dtype = view(q).dtype
+        problem.h_q, problem.h_k, problem.d_qk, problem.d_v = q.shape[1], k.shape[1], q.shape[-1], v.shape[-1]
+        if packed:
+            problem.b, problem.s_q, problem.s_k = packed
+            problem.packed = 1
+        else:
+            problem.b, problem.s_q, problem.s_k = q.shape[0], q.shape[2], k.shape[2]
         if causal:
             problem.band = Band(UNBOUNDED, 0, BOTTOM_RIGHT, 0)
-        target = Target(size=ctypes.sizeof(Target), backend=CPU, threads=threads, cpu_level=level.encode() if level else None)
+        return problem
+
+    def plan(self, q, k, v, o, causal=False, threads=0, level=None, backend=None, cu_seqlens=None, longest=None):
+        """A function without arguments that runs attention once; its attribute `describe` says how. backend: a name of
+        BACKENDS; None: the GPU for tensors of one, else the CPU. cu_seqlens: int32 of the sequences' starts, of q and of
+        k alike (packed), longest: of them."""
+        import torch
+        problem = self.problem(q, k, v, causal, (len(cu_seqlens) - 1, longest, longest) if cu_seqlens is not None else None)
+        operands = Operands(size=ctypes.sizeof(Operands), q=view(q), k=view(k), v=view(v), o=view(o))
+        if cu_seqlens is not None:
+            operands.cu_seqlens_q = operands.cu_seqlens_k = cu_seqlens.data_ptr()
+        backend = BACKENDS[backend or ("best" if q.is_cuda else "cpu")]
+        target = Target(size=ctypes.sizeof(Target), backend=backend, threads=threads, cpu_level=level.encode() if level else None)
         plan = c_void_p()
         self.check(self.lib.fal_plan_make(byref(problem), 0, byref(target), byref(plan)))
         size = self.lib.fal_plan_workspace(plan)
-        memory = torch.empty(size + 64, dtype=torch.uint8)
+        memory = torch.empty(size + 64, dtype=torch.uint8, device=q.device)
         workspace = (memory.data_ptr() + 63) // 64 * 64
         run, pointer = self.lib.fal_plan_run, byref(operands)
+        stream = torch.cuda.current_stream if q.is_cuda else None
 
         def call():
-            if run(plan, pointer, workspace, size, None) != 0:
+            if run(plan, pointer, workspace, size, stream().cuda_stream if stream else None) != 0:
                 raise RuntimeError(self.lib.fal_why().decode())
         call.describe = self.lib.fal_plan_describe(plan).decode()
-        call.keep = (operands, memory, q, k, v, o)
+        call.keep = (operands, memory, q, k, v, o, cu_seqlens)
         return call

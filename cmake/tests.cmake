@@ -41,6 +41,10 @@ foreach(source IN LISTS test_sources)
   falchion_test(${source})
 endforeach()
 
+if(FALCHION_CUDA)
+  include(cmake/tests_cuda.cmake)
+endif()
+
 # Shell tests: the house rules, and what the packages give to their users.
 function(falchion_script name)
   cmake_parse_arguments(PARSE_ARGV 1 script "" "LABEL" "COMMAND")

@@ -209,7 +209,7 @@ TEST(OneCall, TakesSizesFromTheTensors) {
     Attention options;
     options.b = x.problem.b, options.band = x.problem.band, options.score = x.problem.score,
     options.dropout = x.problem.dropout;
-    const Status status = attention(x.operands(), options);
+    const Status status = attention(x.operands(), options, host_target());
     ASSERT_TRUE(status) << status.why;
     EXPECT_TRUE(matches(x, Reference(x)));
   }
@@ -217,7 +217,7 @@ TEST(OneCall, TakesSizesFromTheTensors) {
 
 TEST(OneCall, KeepsItsPlan) {
   Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
-  Target serial;
+  Target serial = host_target();
   serial.threads = 1;
   ASSERT_TRUE(attention(x.operands(), {}, serial));
   const std::int64_t before = allocations;
@@ -232,7 +232,7 @@ struct NestingPool {
   int calls = 0;
   static void parallel_for(void* self, int n, void (*task)(void* context, int i), void* context) {
     auto& pool = *static_cast<NestingPool*>(self);
-    if (++pool.calls == 2) { ASSERT_TRUE(attention(pool.other->operands())); }
+    if (++pool.calls == 2) { ASSERT_TRUE(attention(pool.other->operands(), {}, host_target())); }
     for (int i = 0; i < n; ++i) task(context, i);
   }
 };
@@ -240,10 +240,11 @@ TEST(OneCall, MayBeCalledFromItsOwnExecutor) {
   Instance x = make_instance(Case{"x", 1, 1, 8192, 4, 1, 64, 64}, DType::f32);
   Instance y = make_instance(Case{"y", 2, 400, 500, 4, 2, 80, 80}, DType::f32, 3);
   x.poison_outputs(), y.poison_outputs();
-  ASSERT_TRUE(attention(y.operands()));  // from now on the thread's workspace is large enough for both
+  ASSERT_TRUE(
+      attention(y.operands(), {}, host_target()));  // from now on the thread's workspace is large enough for both
   y.poison_outputs();
   NestingPool pool{&y};
-  Target target;
+  Target target = host_target();
   target.executor = {NestingPool::parallel_for, &pool, 4};
   ASSERT_TRUE(attention(x.operands(), {}, target));
   EXPECT_EQ(pool.calls, 2);

@@ -16,7 +16,7 @@ struct BenchResult {
   Attention problem;
   std::string backend, level, unit, describe;
   int threads = 1;
-  bool decode = false, cold = false;
+  bool decode = false, cold = false, on_gpu = false;
   Samples time;
   double flops = 0, bytes = 0;  // of one run
   double dram_beside = 0;       // bytes/s of the reads that flushed the caches between the runs; 0 when warm

@@ -27,7 +27,7 @@ class Reference {
  public:
   explicit Reference(const Instance& instance);
 
-  ErrorReport check_o(const Tensor& o) const;
+  ErrorReport check_o(const Tensor& o, bool tensor_cores = false) const;
   ErrorReport check_lse(const Tensor& lse) const;  ///< where the problem has lse
   double exact_seconds() const { return exact_seconds_; }
   HostTensor rounded_o() const;  ///< the exact O in the problem's type: what the back end ref gives

@@ -7,6 +7,7 @@
 
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
+#include "gpu/runtime.hpp"
 #include "machine.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
@@ -17,6 +18,26 @@ namespace falchion::tools {
 namespace {
 
 using nlohmann::json;
+
+/// The current device as the library sees it, or why it sees none.
+json gpu_facts() {
+  const gpu::Device device = gpu::current_device();
+  if (device.sm == 0) return {{"why_not", device.why_not}};
+  return {{"name", device.name},
+          {"sm", device.sm},
+          {"sms", device.sms},
+          {"clock_hz", device.clock_hz},
+          {"memory_bytes", device.memory},
+          {"l2_bytes", device.l2},
+          {"shared_bytes_per_block", device.shared_per_block}};
+}
+
+std::string gpu_text(const json& gpu) {
+  if (gpu.contains("why_not")) return gpu["why_not"].get<std::string>();
+  return fmt::format("{} (sm_{}), {} SMs at up to {:.2f} GHz, {} of memory, {} of L2", gpu["name"].get<std::string>(),
+                     gpu["sm"].get<int>(), gpu["sms"].get<int>(), gpu["clock_hz"].get<double>() / 1e9,
+                     format_bytes(gpu["memory_bytes"].get<double>()), format_bytes(gpu["l2_bytes"].get<double>()));
+}
 
 json facts() {
   json levels = json::array(), rows = json::array();
@@ -33,6 +54,7 @@ json facts() {
           {"memory_bytes", memory_bytes()},
           {"levels", levels},
           {"gpus", gpu_names()},
+          {"gpu", gpu_facts()},
           {"variants", rows}};
 }
 
@@ -43,7 +65,8 @@ void print_text(const json& x) {
              format_bytes(x["memory_bytes"].get<double>()));
   std::string gpus;
   for (const auto& gpu : x["gpus"]) gpus += (gpus.empty() ? "" : ", ") + gpu.get<std::string>();
-  fmt::print("GPUs     {}\n\n", gpus.empty() ? "none (no driver or no device)" : gpus);
+  fmt::print("GPUs     {}\n", gpus.empty() ? "none (no driver or no device)" : gpus);
+  fmt::print("in use   {}\n\n", gpu_text(x["gpu"]));
 
   Table levels({"<CPU level", "<runs here", "<why not"});
   for (const auto& level : x["levels"])
@@ -62,7 +85,7 @@ void print_text(const json& x) {
   Table built({"<built kernel", "<backend", "<level", "<types", "<head dim"});
   for (const auto& [key, v] : order)
     built.row({v["operation"], v["backend"], v["level"], fmt::format("{}", fmt::join(types[key], " ")),
-               v["d"] == 0 ? "1 to 256" : v["d"].dump()});
+               v["d"] == 0 ? "1 to 256" : fmt::format("up to {}", v["d"].get<int>())});
   built.row({"attention_forward", "ref", "", "f32 f16 bf16", "1 to 256"});
   fmt::print("{}", built.text());
 }

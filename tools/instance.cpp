@@ -7,6 +7,9 @@
 #include <numeric>
 
 #include "api/validate.hpp"
+#include "gpu/device_copy.hpp"
+#include "levels.hpp"
+#include "plan/plan_data.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -125,10 +128,13 @@ void Outputs::clear() const {
 
 Prepared::Prepared(const Attention& problem, const Target& target) {
   require(Plan::make(problem, Pass::forward, target, &plan_), "plan");
-  workspace_ = Buffer(plan_.workspace_bytes());
+  if (!on_gpu()) workspace_ = Buffer(plan_.workspace_bytes());
 }
 
+bool Prepared::on_gpu() const { return tools::on_gpu(plan_); }
+
 Status Prepared::run(const Operands& operands) const {
+  if (on_gpu()) return gpu::run_on_device(plan_, plan_.data()->problem, operands);
   return plan_.run(operands, workspace_.data(), workspace_.size());
 }
 

@@ -41,12 +41,13 @@ struct Outputs {
   void clear() const;  ///< zeros instead, for files: rows past the used lengths are left as they are
 };
 
-/// A plan and its workspace.
+/// A plan and its workspace, for operands of the host.
 class Prepared {
  public:
   /// Throws UsageError with the library's reason when there is no plan.
   Prepared(const Attention& problem, const Target& target);
-  Status run(const Operands& operands) const;
+  Status run(const Operands& operands) const;  ///< a GPU's: copies there and back; to time it: measure_gpu.hpp
+  bool on_gpu() const;
   const Plan& plan() const { return plan_; }
 
  private:

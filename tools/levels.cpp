@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "cpu/levels.hpp"
+#include "gpu/runtime.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "tool.hpp"
@@ -32,6 +33,20 @@ Target Path::target(int threads) const {
   return out;
 }
 
+std::vector<Path> usable_gpu_paths(DType dtype) {
+  std::vector<Path> out;
+  const int sm = gpu::current_device().sm;
+  for (const Backend backend : {Backend::sm90, Backend::sm80}) {
+    const bool fits = backend == Backend::sm90 ? sm == 90 : sm >= 80;
+    for (const Variant& v : variants()) {
+      if (!fits || v.backend != backend || v.dtype != dtype) continue;
+      out.push_back({backend, ""});
+      break;
+    }
+  }
+  return out;
+}
+
 std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated) {
   std::vector<Path> out;
   for (const auto& level : cpu::cpu_levels()) {
@@ -53,9 +68,12 @@ std::string plan_level(const Plan& plan) {
   return variant != nullptr ? variant->level : "";
 }
 
+bool on_gpu(const Plan& plan) { return plan.data()->backend == Backend::sm80 || plan.data()->backend == Backend::sm90; }
+
 int plan_threads(const Plan& plan) { return plan.data()->threads; }
 
 std::string limiting_unit(const Plan& plan) {
+  if (on_gpu(plan)) return "";
   const std::string level = plan_level(plan);
   return level == "amx_emulated" ? "avx512" : level;
 }

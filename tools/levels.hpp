@@ -24,12 +24,16 @@ struct Path {
 /// slow and there for tests: included only on request.
 std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated);
 
+/// The GPU back ends that have a row for the dtype and run on the device that is here; empty where there is none.
+std::vector<Path> usable_gpu_paths(DType dtype);
+
 /// What a plan chose: "cpu" and "amx"; the level is empty for ref.
 std::string plan_backend(const Plan& plan);
 std::string plan_level(const Plan& plan);
 int plan_threads(const Plan& plan);
+bool on_gpu(const Plan& plan);
 
-/// The unit of tools/peak.hpp whose measured rate limits a plan, and its name in a table; empty for ref.
+/// The unit of tools/peak.hpp whose measured rate limits a plan, and its name in a table; empty for ref and GPUs.
 std::string limiting_unit(const Plan& plan);
 std::string unit_title(const std::string& unit);  // "AMX bf16", "AVX-512 f32"
 

@@ -7,7 +7,7 @@
 
 #include "files.hpp"
 #include "levels.hpp"
-#include "measure.hpp"
+#include "measure_gpu.hpp"
 #include "peaks.hpp"
 #include "plan/text.hpp"
 #include "slices.hpp"
@@ -37,6 +37,12 @@ double modest_rate(const Plan& plan) {
 
 Samples compute(const Prepared& prepared, const Instance& instance, const Operands& x, const Options& options,
                 const Target& target) {
+  if (prepared.on_gpu()) {
+    GpuRun run(prepared.plan(), x);
+    const Samples time = run.sample(static_cast<int>(options.repeat), false);
+    run.download();
+    return time;
+  }
   const bool long_work = flop_count(instance.problem, &x) > 2 * modest_rate(prepared.plan());
   if (options.progress || (long_work && options.repeat == 1 && isatty(STDERR_FILENO))) {
     const auto slices = slices_of(instance.problem, x, target);
@@ -79,7 +85,7 @@ void write_outputs(const Options& options, const Outputs& outputs) {
 struct Report {
   std::string describe, limit_name;
   double seconds, spread, flops, bytes, limit;  // limit in flop/s, or bytes/s for decode
-  bool decode;
+  bool decode, on_gpu;
   double share() const { return limit > 0 ? (decode ? bytes : flops) / seconds / limit : 0; }
 };
 
@@ -102,6 +108,7 @@ void print_report(const Report& r, const Attention& a, const Options& options) {
   fmt::print("problem  {} {}\nplan     {}\n", name(a.dtype), problem_name(a), r.describe);
   fmt::print("time     {}{}\n", format_seconds(r.seconds),
              options.repeat > 1 ? fmt::format(" (median of {}, ± {})", options.repeat, format_percent(r.spread))
+             : r.on_gpu         ? " (one run, on the device)"
                                 : " (one cold run)");
   fmt::print("rate     {}, {}{}\n", format_rate(r.flops / r.seconds, "FLOP/s"), format_rate(r.bytes / r.seconds, "B/s"),
              r.limit > 0 ? fmt::format("; {} of this machine's {} ({})", format_percent(r.share()), r.limit_name,
@@ -132,8 +139,8 @@ int run(const Options& options) {
   const Samples time = compute(prepared, instance, x, options, target);
   write_outputs(options, outputs);
 
-  Report report{prepared.plan().describe(), "", time.median(), time.spread(), flop_count(a, &x),
-                byte_count(a, &x),          0,  is_decode(a)};
+  Report report{prepared.plan().describe(), "", time.median(), time.spread(),    flop_count(a, &x),
+                byte_count(a, &x),          0,  is_decode(a),  prepared.on_gpu()};
   if (!options.no_limit && !limiting_unit(prepared.plan()).empty()) {
     Peaks peaks(plan_threads(prepared.plan()));
     const std::string unit = limiting_unit(prepared.plan());

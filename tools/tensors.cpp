@@ -1,6 +1,7 @@
 // tools/tensors.cpp
 #include "tensors.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <numbers>
@@ -62,7 +63,9 @@ HostTensor make_poisoned(DType dtype, const Shape& shape, Layout layout) {
 
 HostTensor make_random(DType dtype, const Shape& shape, std::uint64_t seed, Layout layout) {
   HostTensor t = make_tensor(dtype, shape, layout);
-  const std::int64_t n = element_count(shape);
+  constexpr std::int64_t most =
+      4194302;  // larger tensors repeat themselves: no power of two, so that no two rows agree
+  const std::int64_t all = element_count(shape), n = std::min(all, most);
   std::uint64_t state = seed * 0xD1B54A32D192ED03u + 1;
   for (std::int64_t i = 0; i < n; i += 2) {  // Box and Muller: two uniform numbers give two normal ones
     const double u = (static_cast<double>(next_random(state) >> 11) + 0.5) * 0x1p-53;
@@ -71,6 +74,9 @@ HostTensor make_random(DType dtype, const Shape& shape, std::uint64_t seed, Layo
     store_at(t.memory.data(), dtype, i, radius * std::cos(angle));
     if (i + 1 < n) store_at(t.memory.data(), dtype, i + 1, radius * std::sin(angle));
   }
+  const std::int64_t bytes = size_of(dtype);
+  for (std::int64_t at = n; at < all; at += n)
+    std::memcpy(t.memory.data() + at * bytes, t.memory.data(), static_cast<std::size_t>(std::min(n, all - at) * bytes));
   return t;
 }
 

@@ -42,7 +42,11 @@ struct Row {
 std::vector<Path> chosen_paths(const Options& options, DType dtype) {
   const Backend backend = parse_backend(options.where.backend);
   if (!options.where.level.empty()) return {{Backend::cpu, options.where.level}};
-  if (backend == Backend::best) return usable_paths(dtype, true, true);
+  if (backend == Backend::best) {
+    std::vector<Path> all = usable_gpu_paths(dtype);
+    for (const Path& path : usable_paths(dtype, true, true)) all.push_back(path);
+    return all;
+  }
   if (backend == Backend::cpu) return usable_paths(dtype, false, true);
   return {{backend, ""}};
 }

@@ -18,6 +18,10 @@ struct Reference {
 /// Checks every output of x: each row of each sequence written and within the rule, everything else untouched.
 ::testing::AssertionResult matches(const Instance& x, const Reference& reference);
 
+/// True where a NaN in o[b, i, h, d] is allowed whatever the definition says: x ran on a tensor-core path, and that
+/// column of V holds a NaN or Inf in some key while x hides keys (Instance::shares_tiles cites the rule).
+bool masked_v_may_reach(const Instance& x, const Shape& index);
+
 /// Distance of neighbouring numbers of the type at this magnitude.
 double unit_at(DType dtype, double magnitude);
 

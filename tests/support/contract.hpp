@@ -45,6 +45,13 @@ inline bool row_has(const Instance& x, std::int64_t b, std::int64_t i, std::int6
   }
   return true;
 }
+/// row_has(is_finite), or on a tensor-core path as far as a NaN in V of a masked key leaves it so.
+inline bool row_is_clean(const Instance& x, std::int64_t b, std::int64_t i, std::int64_t h) {
+  for (std::int64_t d = 0; d < x.problem.d_v; ++d) {
+    if (!std::isfinite(x.o.get(b, i, h, d)) && !masked_v_may_reach(x, {b, i, h, d})) return false;
+  }
+  return true;
+}
 inline bool is_nan(float x) { return std::isnan(x); }
 inline bool is_finite(float x) { return std::isfinite(x); }
 
@@ -53,12 +60,5 @@ inline Status make(const Attention& problem, Target target = {}, Pass pass = Pas
   return Plan::make(problem, pass, target, &plan);
 }
 inline Attention small_problem() { return make_instance(Case{"x", 1, 8, 8, 2, 2, 16, 16}, DType::bf16).problem; }
-
-inline Status run_with(const Path& path, const Attention& problem, const Operands& operands) {
-  Plan plan;
-  if (Status status = Plan::make(problem, Pass::forward, path.target(), &plan); !status) return status;
-  const Workspace workspace(plan.workspace_bytes());
-  return plan.run(operands, workspace.data(), workspace.size());
-}
 
 }  // namespace falchion::testing

@@ -114,6 +114,10 @@ Operands Instance::operands() const {
   return x;
 }
 
+std::vector<const HostTensor*> Instance::tensors() const {
+  return {&q, &k, &v, &o, &lse, &row_max, &probabilities, &bias, &mask};
+}
+
 void Instance::poison_outputs() {
   for (HostTensor* x : {&o, &lse, &row_max, &probabilities}) x->fill_poison();
 }

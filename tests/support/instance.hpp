@@ -54,8 +54,12 @@ struct Instance {
   HostTensor q, k, v, o, lse, row_max, probabilities, bias, mask;
   std::vector<float> alibi;
   std::vector<std::int32_t> cu_q, cu_k, used_q, used_k;
+  /// Set by run() for tensor-core paths. docs/contract.md, "NaN or Inf in V of a masked key inside the valid length":
+  /// there 0 x NaN may reach that column of the rows that share a tile with the key.
+  bool shares_tiles = false;
 
   Operands operands() const;
+  std::vector<const HostTensor*> tensors() const;
   void poison_outputs();
   /// Rows [0, length) of each sequence, as (batch index, first row, length) in q and in k.
   struct Rows {

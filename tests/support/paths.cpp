@@ -3,36 +3,73 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
+#include "api/validate.hpp"
 #include "cpu/levels.hpp"
+#include "gpu/device_copy.hpp"
 #include "plan/plan_data.hpp"
 
 namespace falchion::testing {
 
-std::string Path::name() const { return backend == Backend::ref ? "ref" : level; }
+namespace {
+
+/// usable: on this machine.
+std::vector<Path> paths(bool usable) {
+  std::vector<Path> out;
+#if defined(FALCHION_TEST_CUDA)
+  constexpr Backend backends[] = {Backend::sm80, Backend::sm90};
+  for (const Backend backend : backends) out.push_back({backend, ""});
+#else
+  out.push_back({});
+  for (const cpu::Level& level : cpu::cpu_levels()) out.push_back({Backend::cpu, level.name});
+#endif
+  const auto unfit = [usable](const Path& path) {
+    const bool built = std::any_of(std::begin(kTypes), std::end(kTypes), [&](DType x) { return path.has(x); });
+    return !built || (usable && !path.why_not().empty());
+  };
+  out.erase(std::remove_if(out.begin(), out.end(), unfit), out.end());
+  return out;
+}
+
+}  // namespace
+
+std::string Path::name() const { return backend == Backend::cpu ? level : falchion::name(backend); }
 
 bool Path::has(DType dtype) const {
   if (backend == Backend::ref) return true;
   const auto rows = variants();
-  return std::any_of(rows.begin(), rows.end(), [&](const Variant& v) { return v.dtype == dtype && level == v.level; });
+  return std::any_of(rows.begin(), rows.end(), [&](const Variant& v) {
+    return v.backend == backend && v.dtype == dtype && (backend != Backend::cpu || level == v.level);
+  });
 }
 
 Target Path::target(int threads) const {
   Target target(backend);
-  target.threads = threads;
+  target.threads = on_gpu() ? 0 : threads;
   target.cpu_level = backend == Backend::cpu ? level.c_str() : nullptr;
   return target;
 }
 
-std::vector<Path> usable_paths() {
-  std::vector<Path> out{{}};
-  for (const cpu::Level& level : cpu::cpu_levels()) {
-    const auto rows = variants();
-    const bool built =
-        std::any_of(rows.begin(), rows.end(), [&](const Variant& v) { return level.name == std::string(v.level); });
-    if (level.usable && built) out.push_back({Backend::cpu, level.name});
+std::string Path::why_not() const {
+  if (on_gpu()) {
+    const gpu::Device device = gpu::current_device();
+    const bool fits = backend == Backend::sm90 ? device.sm == 90 : device.sm >= 80;
+    return device.sm == 0 ? device.why_not : fits ? "" : text(device.name, " has architecture ", device.sm);
   }
-  return out;
+  for (const cpu::Level& known : cpu::cpu_levels()) {
+    if (level == known.name && !known.usable) return known.why_not;
+  }
+  return "";
+}
+
+std::vector<Path> built_paths() { return paths(false); }
+std::vector<Path> usable_paths() { return paths(true); }
+
+Target host_target() {
+  const auto rows = variants();
+  const bool built = std::any_of(rows.begin(), rows.end(), [](const Variant& v) { return v.backend == Backend::cpu; });
+  return built ? Backend::cpu : Backend::ref;
 }
 
 Workspace::Workspace(std::size_t bytes) : bytes_(bytes), memory_(bytes + 64, 0xFF) {}
@@ -44,9 +81,24 @@ void* Workspace::data() const {
 Status run(const Target& target, Instance* x) {
   Plan plan;
   if (Status status = Plan::make(x->problem, Pass::forward, target, &plan); !status) return status;
-  const Workspace workspace(plan.workspace_bytes());
   x->poison_outputs();
+  x->shares_tiles = Path{plan.data()->backend, ""}.on_gpu();
+  if (x->shares_tiles) {
+    std::vector<gpu::Bytes> whole;
+    for (const HostTensor* tensor : x->tensors()) whole.push_back({tensor->memory(), tensor->memory_bytes()});
+    return gpu::run_on_device(plan, x->problem, x->operands(), whole);
+  }
+  const Workspace workspace(plan.workspace_bytes());
   return plan.run(x->operands(), workspace.data(), workspace.size());
+}
+
+Status run_with(const Path& path, const Attention& problem, const Operands& operands) {
+  Plan plan;
+  if (Status status = Plan::make(problem, Pass::forward, path.target(), &plan); !status) return status;
+  // What is to be refused may have views that reach anywhere: handed over as it is.
+  if (path.on_gpu() && validate_operands(problem, operands)) return gpu::run_on_device(plan, problem, operands);
+  const Workspace workspace(plan.workspace_bytes());
+  return plan.run(operands, workspace.data(), workspace.size());
 }
 
 }  // namespace falchion::testing

@@ -1,4 +1,5 @@
-// tests/support/paths.hpp: every way to run a problem on this machine: ref, and each CPU level.
+// tests/support/paths.hpp: every way to run a problem on this machine: ref and each CPU level; in the executables with
+// the prefix cuda_ (FALCHION_TEST_CUDA), which are the same sources compiled once more, each GPU backend instead.
 #pragma once
 
 #include <cstddef>
@@ -19,15 +20,21 @@ struct Path {
   std::string level;  // of the CPU
 
   std::string name() const;
+  bool on_gpu() const { return backend == Backend::sm80 || backend == Backend::sm90; }
   bool has(DType dtype) const;           // is the row built? (-DFALCHION_VARIANTS may leave out some)
   Target target(int threads = 3) const;  // the level's name lies in this Path
+  std::string why_not() const;           // empty, or why this machine cannot run it
 };
 inline void PrintTo(const Path& path, std::ostream* out) { *out << path.name(); }
 
 inline constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 
-/// ref, then each level of this build that this machine can run.
+/// ref, then each level of this build.
+std::vector<Path> built_paths();
+/// Those that this machine can run.
 std::vector<Path> usable_paths();
+/// For what runs on operands of the host whatever else there is: the CPU, or ref where no level is built.
+Target host_target();
 
 /// Calls f(path, dtype) for each of them and each type.
 template <class F>
@@ -53,8 +60,11 @@ class Workspace {
   std::vector<unsigned char> memory_;
 };
 
-/// Plans, poisons the outputs, runs.
+/// Plans, poisons the outputs, runs. On a GPU: on copies of the whole allocations, so that gaps, padding, alignment,
+/// strides and poison are there byte for byte.
 Status run(const Target& target, Instance* x);
+/// The same for operands of the caller's making, which a GPU path copies as far as their views reach.
+Status run_with(const Path& path, const Attention& problem, const Operands& operands);
 inline Status run(const Path& path, Instance* x) { return run(path.target(), x); }
 
 }  // namespace falchion::testing

@@ -67,6 +67,9 @@ class HostTensor {
   bool is_poison(std::int64_t i, std::int64_t j, std::int64_t k, std::int64_t l) const {
     return poisoned(static_cast<const std::byte*>(view_.data) + offset(i, j, k, l) * size_of(view_.dtype));
   }
+  /// The whole allocation: the view, its gaps and what lies behind the last row.
+  std::byte* memory() const { return elements_ > 0 ? first() : nullptr; }
+  std::size_t memory_bytes() const { return static_cast<std::size_t>(elements_ * size_of(view_.dtype)); }
   /// Elements of the whole allocation that are no poison: what a run wrote, in the view or (wrongly) beside it.
   std::int64_t written() const {
     std::int64_t count = 0;

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+"""Falchion beside PyTorch's attention on a GPU: same tensors, interleaved, in one run.
+
+    bench/compare_torch.py --lib libfalchion.so --json result.json [--quick] [--sections prefill,varlen,decode]
+
+Needs torch (2.5 or newer) with CUDA and libfalchion.so; no compiler. Modes: burst pauses before each group of calls, so
+that each runs at the chip's top clock; sustained runs groups back to back, as a training step does. TFLOP/s count
+4 b h s_q s_k d, half of that when causal. ratio: time of the fastest rival over ours, so that above 1 we are faster.
+With --budget, cells that would begin too late are left out and named.
+"""
+import argparse
+import datetime
+import json
+import math
+import os
+import pathlib
+import random
+import statistics
+import sys
+import time
+
+RIVALS = ("flash", "cudnn", "efficient", "flex")
+
+
+class FakeBench:
+    """Invented numbers in place of a GPU: shows tables and JSON where there is none."""
+
+    def __init__(self, options):
+        self.options, self.random = options, random.Random(1)
+
+    def context(self):
+        return {"device": "fake", "sms": 132, "driver": "none", "torch": "none", "falchion_version": "fake", "build_info": ""}
+
+    def result(self, work, names):
+        samples = {n: [self.random.uniform(0.9, 1.1) for _ in range(self.options.rounds)] for n in names}
+        return {"samples": samples, "errors": {n: 1e-3 for n in names}, "check": "ok", "refused": {}, "plan": "fake",
+                "clocks": {"sm_mhz": 1980.0}, **work}
+
+    def prefill(self, dtype, s, d, causal, mode):
+        return self.result({"flops": 1e11}, ["falchion", *self.options.rivals])
+
+    def varlen(self, dtype, lengths, d, causal):
+        return self.result({"flops": 1e11}, ["falchion"] + (["dense"] if len(set(lengths)) == 1 else []))
+
+    def decode(self, dtype, b, s):
+        return self.result({"bytes": 1e9}, ["falchion", *self.options.rivals])
+
+    def stop(self):
+        pass
+
+
+def geometric_mean(values):
+    return math.exp(sum(map(math.log, values)) / len(values)) if values else math.nan
+
+
+def random_lengths(tokens, mean, seed=7):
+    """Uniform in [1, 2 mean], cut so that they sum to tokens."""
+    draw, out = random.Random(seed), []
+    while sum(out) < tokens:
+        out.append(min(draw.randint(1, 2 * mean), tokens - sum(out)))
+    return out
+
+
+def grid(options):
+    """(section, name, arguments) of each cell, the most telling ones first within a section."""
+    quick = options.quick
+    for section in options.sections:
+        if section == "prefill":
+            for mode in options.modes:
+                for d in options.d or ((128,) if quick else (128, 64, 256)):
+                    for s in options.s or ((1024, 4096, 16384) if quick else (4096, 16384, 1024, 8192, 2048, 512)):
+                        for causal in (False, True):
+                            what = "causal" if causal else "full"
+                            yield section, f"{mode}/{options.dtype}/d:{d}/s:{s}/{what}", (options.dtype, s, d, causal, mode)
+        elif section == "varlen":
+            tokens = options.tokens
+            shapes = [(f"{tokens // s}x{s}", [s] * (tokens // s)) for s in ((1024,) if quick else (512, 1024, 4096, 16384)) if s <= tokens]
+            shapes += [(f"random_mean_{m}", random_lengths(tokens, m)) for m in ((1024,) if quick else (256, 1024, 4096))]
+            for label, lengths in shapes:
+                for causal in (False, True):
+                    what = "causal" if causal else "full"
+                    yield section, f"{options.dtype}/d:128/{label}/{what}", (options.dtype, lengths, 128, causal)
+        elif section == "decode":
+            for b in (1, 16) if quick else (1, 4, 16, 64):
+                for s in (8192, 131072) if quick else (1024, 4096, 8192, 32768, 131072):
+                    if b * s > 2 * 1024 * 1024:
+                        continue
+                    yield section, f"bf16/b:{b}/s_k:{s}", ("bf16", b, s)
+
+
+def row_of(section, name, result):
+    """Medians, rates and the ratio to the fastest rival."""
+    ms = {n: statistics.median(x) for n, x in result["samples"].items()}
+    spread = {n: (max(x) - min(x)) / 2 / statistics.median(x) for n, x in result["samples"].items()}
+    rivals = {n: t for n, t in ms.items() if n != "falchion"}
+    work, unit, scale = (result["flops"], "TFLOP/s", 1e9) if "flops" in result else (result["bytes"], "TB/s", 1e9)
+    fastest = min(rivals, key=rivals.get) if rivals else None
+    return {"section": section, "name": name, "ms": ms, "spread": spread, "rate": {n: work / t / scale for n, t in ms.items()},
+            "unit": unit, "fastest_rival": fastest, "ratio": rivals[fastest] / ms["falchion"] if fastest else None,
+            "ratios": {n: t / ms["falchion"] for n, t in rivals.items()}, "errors": result["errors"],
+            "check": result["check"], "refused": result.get("refused", {}), "plan": result["plan"],
+            "clocks": result["clocks"], "work": work}
+
+
+def show(row, columns):
+    """One line of the table. Decode: microseconds and TB/s."""
+    decode = row["section"] == "decode"
+    cells = []
+    for name in columns:
+        if name not in row["ms"]:
+            cells.append(f"{'-':>16}")
+        elif decode:
+            cells.append(f"{row['ms'][name] * 1e3:>8.1f}us{row['rate'][name]:>6.2f}")
+        else:
+            cells.append(f"{row['ms'][name]:>8.3f}ms{row['rate'][name]:>6.0f}")
+    ratio = f"{row['ratio']:6.3f}x" if row["ratio"] else "      -"
+    clock = f"{row['clocks'].get('sm_mhz', 0):>6.0f}"
+    print(f"{row['name']:<44}{''.join(cells)}  {ratio}{clock}  {row['check'] if row['check'] != 'ok' else ''}".rstrip(), flush=True)
+
+
+def summary(rows):
+    """Geometric means and lowest cells by section and, for prefill, by mode and kind."""
+    groups = {}
+    for row in rows:
+        if not row["ratio"]:
+            continue
+        key = row["section"]
+        if key == "prefill":
+            mode, kind = row["name"].split("/")[0], row["name"].rsplit("/", 1)[1]
+            groups.setdefault(f"{key} {mode} {kind}", []).append(row)
+            key = f"{key} {mode}"
+        groups.setdefault(key, []).append(row)
+    out = {}
+    print(f"\n{'ratio to the fastest rival':<30}{'cells':>6}{'geo mean':>10}{'lowest':>8}   lowest cell")
+    for key in sorted(groups):
+        lowest = min(groups[key], key=lambda r: r["ratio"])
+        out[key] = {"cells": len(groups[key]), "geometric_mean": geometric_mean([r["ratio"] for r in groups[key]]),
+                    "lowest": lowest["ratio"], "lowest_cell": lowest["name"]}
+        for name in sorted({n for r in groups[key] for n in r["ratios"]}):
+            out[key][f"over_{name}"] = geometric_mean([r["ratios"][name] for r in groups[key] if name in r["ratios"]])
+        print(f"{key:<30}{len(groups[key]):>6}{out[key]['geometric_mean']:>10.3f}{lowest['ratio']:>8.3f}   {lowest['name']}"
+              f"   ({', '.join(f'{n[5:]} {v:.3f}' for n, v in out[key].items() if n.startswith('over_'))})")
+    return out
+
+
+def benchmarks(rows):
+    """Google Benchmark's schema, as compare.py reads it."""
+    out = []
+    for row in rows:
+        for name, ms in row["ms"].items():
+            rate = "flops" if row["unit"] == "TFLOP/s" else "bytes_per_second"
+            out.append({"name": f"{name}/{row['section']}/{row['name']}_median", "run_name": f"{name}/{row['section']}/{row['name']}",
+                        "run_type": "aggregate", "aggregate_name": "median", "time_unit": "ms", "real_time": ms,
+                        "spread": row["spread"][name], rate: row["work"] / ms * 1e3, "label": row["plan"] if name == "falchion" else ""})
+    return out
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    numbers = lambda text: tuple(int(x) for x in text.split(","))
+    words = lambda text: tuple(text.split(","))
+    parser.add_argument("--lib", help="libfalchion.so")
+    parser.add_argument("--json", help="where to write the results")
+    parser.add_argument("--quick", action="store_true", help="a smaller grid")
+    parser.add_argument("--sections", type=words, default=("prefill", "varlen", "decode"))
+    parser.add_argument("--modes", type=words, default=("burst", "sustained"))
+    parser.add_argument("--rivals", type=words, default=("flash", "cudnn", "efficient"), help=f"of {', '.join(RIVALS)}")
+    parser.add_argument("--flex", action="store_true", help="FlexAttention too; it is compiled first, which takes a while")
+    parser.add_argument("--dtype", choices=("bf16", "f16"), default="bf16")
+    parser.add_argument("--d", type=numbers, help="head dims; heads are 2048 / d")
+    parser.add_argument("--s", type=numbers, help="lengths")
+    parser.add_argument("--tokens", type=int, default=16384, help="b * s of prefill and varlen")
+    parser.add_argument("--rounds", type=int, default=5, help="groups of each; the median counts")
+    parser.add_argument("--pause-decode", action="store_true", help="decode in bursts too")
+    parser.add_argument("--budget", type=float, default=math.inf, help="seconds; later cells are left out")
+    parser.add_argument("--fake", action="store_true", help="invented numbers, to see tables and JSON without a GPU")
+    options = parser.parse_args()
+    if options.flex:
+        options.rivals += ("flex",)
+    unknown = set(options.rivals) - set(RIVALS)
+    if unknown:
+        parser.error(f"no such rival: {', '.join(sorted(unknown))}; there are {', '.join(RIVALS)}")
+    if not options.fake and not (options.lib and os.path.exists(options.lib)):
+        parser.error(f"no libfalchion.so at {options.lib}; build it (./dev device-build) and give --lib")
+    return options
+
+
+def open_bench(options):
+    if options.fake:
+        return FakeBench(options)
+    sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+    import torch
+    if not torch.cuda.is_available():
+        sys.exit("torch sees no GPU here")
+    from falchion_ctypes import Falchion
+    from torch_rivals import Bench
+    return Bench(Falchion(options.lib), options)
+
+
+def write(options, bench, rows, skipped, failed, means):
+    context = {"date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"), **bench.context(),
+               "commit": os.environ.get("FALCHION_COMMIT", ""), "rounds": options.rounds, "quick": options.quick,
+               "modes": options.modes, "dtype": options.dtype, "summary": means, "skipped": skipped, "failed": failed,
+               "ratio": "median of the fastest rival over Falchion's, same tensors, interleaved"}
+    text = json.dumps({"context": context, "rows": rows, "benchmarks": benchmarks(rows)}, indent=1)
+    pathlib.Path(options.json).write_text(text + "\n")
+
+
+def main():
+    options = parse()
+    bench, start = open_bench(options), time.monotonic()
+    columns = ("falchion", *options.rivals)
+    context = bench.context()
+    print(f"{context['device']}, driver {context['driver']}, torch {context['torch']}, falchion {context['falchion_version']}")
+    rows, skipped, failed, section_now = [], [], [], None
+    for section, name, arguments in grid(options):
+        if time.monotonic() - start > options.budget:
+            skipped.append(f"{section}/{name}")
+            continue
+        if section != section_now:
+            section_now = section
+            names = ("falchion", "dense") if section == "varlen" else columns
+            print(f"\n{section:<44}{''.join(f'{n:>16}' for n in names)}   ratio   MHz", flush=True)
+        try:
+            row = row_of(section, name, getattr(bench, section)(*arguments))
+        except Exception as error:  # one broken cell does not end a run on a borrowed machine
+            failed.append({"cell": f"{section}/{name}", "why": str(error).strip()[:400]})
+            print(f"{name:<44}failed: {str(error).strip()[:160]}", flush=True)
+            continue
+        rows.append(row)
+        show(row, names)
+    means = summary(rows)
+    if skipped:
+        print(f"left out for time: {len(skipped)} cells, the first {skipped[0]}")
+    if options.json:
+        write(options, bench, rows, skipped, failed, means)
+    bench.stop()
+    wrong = [r["name"] for r in rows if r["check"] != "ok"]
+    if wrong:
+        print(f"wrong results: {', '.join(wrong)}")
+    return 1 if wrong or failed or not rows else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

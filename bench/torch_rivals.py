@@ -1,0 +1,250 @@
+"""What compare_torch.py times: Falchion and PyTorch's attention back ends on the same tensors of the GPU. Needs torch."""
+import math
+import statistics
+import subprocess
+import threading
+import time
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+SDPA = torch.nn.functional.scaled_dot_product_attention
+BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
+            "efficient": SDPBackend.EFFICIENT_ATTENTION}
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
+GROUP = 4          # calls between two events
+BURST_PAUSE = 0.12  # seconds before each group: the clock is back at its top
+LOAD = 0.25        # seconds of load before the sustained groups
+
+
+class Clocks:
+    """SM clock, memory clock, power and temperature, read in the background."""
+
+    def __init__(self):
+        self.samples, self.process = [], None
+        query = "--query-gpu=clocks.sm,clocks.mem,power.draw,temperature.gpu"
+        try:
+            self.process = subprocess.Popen(["nvidia-smi", query, "--format=csv,noheader,nounits", "-lms", "200"],
+                                            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+            threading.Thread(target=self.read, daemon=True).start()
+        except OSError:
+            pass
+
+    def read(self):
+        for line in self.process.stdout:
+            try:
+                self.samples.append((time.monotonic(), [float(x) for x in line.split(",")]))
+            except ValueError:
+                pass
+
+    def since(self, start):
+        """Medians since then, or nothing when no sample fell in."""
+        inside = [values for at, values in list(self.samples) if at >= start]
+        if not inside:
+            return {}
+        keys = ("sm_mhz", "memory_mhz", "watt", "celsius")
+        return dict(zip(keys, (statistics.median(column) for column in zip(*inside))))
+
+    def stop(self):
+        if self.process:
+            self.process.terminate()
+
+
+def group_ms(call, repeats=GROUP):
+    """Milliseconds of one call, from events around a group of them."""
+    start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(repeats):
+        call()
+    stop.record()
+    stop.synchronize()
+    return start.elapsed_time(stop) / repeats
+
+
+def in_graph(call, repeats):
+    """The calls as one CUDA graph, so that the host's overhead is not what is timed."""
+    call()
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        for _ in range(repeats):
+            call()
+    return graph.replay
+
+
+def tensor(b, h, s, d, dtype):
+    """(b, h, s, d) that lies as (b, s, h, d) in memory."""
+    return torch.randn(b, s, h, d, dtype=torch.float32, device="cuda").to(dtype).transpose(1, 2)
+
+
+def reference(q, k, v, causal, b, head, rows):
+    """float64 rows of one head."""
+    group = q.shape[1] // k.shape[1]
+    s = q[b, head, rows].double() @ k[b, head // group].double().T / math.sqrt(q.shape[3])
+    if causal:
+        keys = torch.arange(k.shape[2], device=q.device)
+        s.masked_fill_(keys[None, :] > rows[:, None] + (k.shape[2] - q.shape[2]), -math.inf)
+    return torch.softmax(s, 1) @ v[b, head // group].double()
+
+
+def errors(q, k, v, causal, results):
+    """name -> largest error on a sample of rows of the first and the last head."""
+    rows = torch.linspace(0, q.shape[2] - 1, min(q.shape[2], 48), device=q.device).long()
+    out = dict.fromkeys(results, 0.0)
+    largest = 0.0
+    for b, head in ((0, 0), (q.shape[0] - 1, q.shape[1] - 1)):
+        exact = reference(q, k, v, causal, b, head, rows)
+        largest = max(largest, exact.abs().max().item())
+        for name, o in results.items():
+            error = (o[b, head, rows].double() - exact).abs().max().item()
+            out[name] = error if math.isnan(error) else max(out[name], error)
+    return out, torch.finfo(q.dtype).eps * largest
+
+
+def judge(found, unit):
+    """Falchion's error may be twice the best rival's, plus a unit of the output."""
+    best = min((e for name, e in found.items() if name != "falchion"), default=math.inf)
+    ok = found["falchion"] <= 2 * best + unit if math.isfinite(best) else found["falchion"] <= 8 * unit
+    return "ok" if ok else f"WRONG: error {found['falchion']:.2e}, rival {best:.2e}, unit {unit:.2e}"
+
+
+class Bench:
+    def __init__(self, falchion, options):
+        self.fal, self.options, self.clocks = falchion, options, Clocks()
+        torch.manual_seed(1)
+
+    def context(self):
+        properties = torch.cuda.get_device_properties(0)
+        driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version,power.limit", "--format=csv,noheader"],
+                                capture_output=True, text=True).stdout.strip().split("\n")[0]
+        return {"device": properties.name, "sms": properties.multi_processor_count, "driver": driver,
+                "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "cuda": torch.version.cuda,
+                "falchion_version": self.fal.version(), "build_info": self.fal.build_info()}
+
+    def calls(self, q, k, v, causal):
+        """name -> call, for whatever runs this problem; and their results."""
+        o = torch.full_like(q, math.nan)
+        ours = self.fal.plan(q, k, v, o, causal=causal)
+        calls, results, refused = {"falchion": ours}, {"falchion": o}, {}
+        gqa = q.shape[1] != k.shape[1]
+        for name in self.options.rivals:
+            if name == "flex":
+                continue
+
+            def call(backend=BACKENDS[name]):
+                with sdpa_kernel(backend):
+                    return SDPA(q, k, v, is_causal=causal, enable_gqa=gqa)
+            try:
+                results[name] = call()
+                torch.cuda.synchronize()
+                calls[name] = call
+            except RuntimeError as error:
+                refused[name] = str(error).strip().split("\n")[0][:200]
+        if "flex" in self.options.rivals:
+            try:
+                calls["flex"] = flex(q, k, v, causal)
+                results["flex"] = calls["flex"]()
+            except Exception as error:  # whatever a compiler throws
+                refused["flex"] = str(error).strip().split("\n")[0][:200]
+                calls.pop("flex", None)
+        ours()
+        torch.cuda.synchronize()
+        return calls, results, refused, ours.describe
+
+    def interleaved(self, calls, mode, rounds, repeats=GROUP):
+        """name -> samples in ms. The order turns with each round."""
+        for call in calls.values():
+            group_ms(call, repeats)
+        samples = {name: [] for name in calls}
+        names = list(calls)
+        start = time.monotonic()
+        if mode == "sustained":
+            while time.monotonic() - start < LOAD:
+                group_ms(calls[names[0]], repeats)
+        for i in range(rounds):
+            for name in names[i % len(names):] + names[:i % len(names)]:
+                if mode == "burst":
+                    time.sleep(BURST_PAUSE)
+                samples[name].append(group_ms(calls[name], repeats))
+        return samples, self.clocks.since(start)
+
+    def prefill(self, dtype, s, d, causal, mode):
+        """16k tokens, hidden 2048."""
+        b, h = max(1, self.options.tokens // s), 2048 // d
+        q, k, v = (tensor(b, h, s, d, DTYPES[dtype]) for _ in range(3))
+        calls, results, refused, describe = self.calls(q, k, v, causal)
+        found, unit = errors(q, k, v, causal, results)
+        del results
+        samples, clocks = self.interleaved(calls, mode, self.options.rounds)
+        return {"samples": samples, "errors": found, "check": judge(found, unit), "refused": refused, "plan": describe,
+                "clocks": clocks, "flops": 4.0 * b * h * s * s * d * (0.5 if causal else 1), "b": b, "h_q": h, "h_k": h}
+
+    def varlen(self, dtype, lengths, d, causal):
+        """Packed sequences, beside one dense batch where they are all alike."""
+        h, total = 2048 // d, sum(lengths)
+        starts = [0]
+        for n in lengths:
+            starts.append(starts[-1] + n)
+        cu = torch.tensor(starts, dtype=torch.int32, device="cuda")
+        q, k, v = (torch.randn(total, h, d, device="cuda").to(DTYPES[dtype]) for _ in range(3))
+        o = torch.full_like(q, math.nan)
+        packed = self.fal.plan(q, k, v, o, causal=causal, cu_seqlens=cu, longest=max(lengths))
+        packed()
+        calls, found, unit = {"falchion": packed}, {"falchion": 0.0}, 0.0
+        for first, n in ((0, lengths[0]), (starts[-2], lengths[-1])):
+            one = [x[first:first + n].transpose(0, 1).unsqueeze(0) for x in (q, k, v, o)]
+            e, u = errors(*one[:3], causal, {"falchion": one[3]})
+            found["falchion"], unit = max(found["falchion"], e["falchion"]), max(unit, u)
+        if len(set(lengths)) == 1:
+            dense = [x.view(len(lengths), lengths[0], h, d).transpose(1, 2) for x in (q, k, v)]
+            calls["dense"] = self.fal.plan(*dense, torch.empty_like(dense[0]), causal=causal)
+        samples, clocks = self.interleaved(calls, "burst", self.options.rounds)
+        return {"samples": samples, "errors": found, "check": judge(found, unit), "plan": packed.describe, "clocks": clocks,
+                "flops": 4.0 * h * d * sum(n * n for n in lengths) * (0.5 if causal else 1), "b": len(lengths)}
+
+    def decode(self, dtype, b, s):
+        """One query a sequence. Graphs of calls that walk over copies of K and V beyond the L2."""
+        h_q, h_k, d = 32, 8, 128
+        kv_bytes = 2 * 2 * b * h_k * s * d
+        copies = max(1, min(32, math.ceil((400 << 20) / kv_bytes)))
+        q = tensor(b, h_q, 1, d, DTYPES[dtype])
+        caches = [tuple(tensor(b, h_k, s, d, DTYPES[dtype]) for _ in range(2)) for _ in range(copies)]
+        each = [self.calls(q, k, v, False) for k, v in caches]
+        found, unit = errors(q, *caches[0], False, each[0][1])
+        names = [n for n in each[0][0] if all(n in calls for calls, *_ in each)]
+        refused, graphs = dict(each[0][2]), {}
+        repeats = max(1, min(8, 64 // copies))
+        for name in names:
+            def walk(name=name):
+                for calls, *_ in each:
+                    calls[name]()
+            try:
+                graphs[name] = in_graph(walk, repeats)
+            except RuntimeError as error:
+                torch.cuda.synchronize()
+                refused[name] = "graph: " + str(error).strip().split("\n")[0][:200]
+        if "falchion" not in graphs:
+            raise RuntimeError(refused["falchion"])
+        samples, clocks = self.interleaved(graphs, "burst" if self.options.pause_decode else "warm", self.options.rounds, 1)
+        samples = {name: [ms / (copies * repeats) for ms in list_] for name, list_ in samples.items()}
+        return {"samples": samples, "errors": found, "check": judge(found, unit), "refused": refused, "plan": each[0][3],
+                "clocks": clocks, "bytes": float(kv_bytes + 4 * b * h_q * d), "copies": copies, "h_q": h_q, "h_k": h_k}
+
+    def stop(self):
+        self.clocks.stop()
+
+
+COMPILED = {}
+
+
+def flex(q, k, v, causal):
+    from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+    if "flex" not in COMPILED:
+        torch._dynamo.config.recompile_limit = 1000  # each cell of the grid is a shape of its own
+        COMPILED["flex"] = torch.compile(flex_attention, dynamic=False)
+    mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, q.shape[2], k.shape[2], device="cuda") if causal else None
+    gqa = q.shape[1] != k.shape[1]
+    return lambda: COMPILED["flex"](q, k, v, block_mask=mask, enable_gqa=gqa)

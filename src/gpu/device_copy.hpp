@@ -1,0 +1,229 @@
+// src/gpu/device_copy.hpp: operands that lie on the host, mirrored on the device: for the tests and the tools, which
+// make their tensors on the host. Header only: the library itself never copies.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "falchion/falchion.hpp"
+#include "gpu/runtime.hpp"
+
+namespace falchion::gpu {
+
+/// Device memory that frees itself, 256-byte aligned, every byte 0xFF (a NaN in f32, f16 and bf16).
+class Memory {
+ public:
+  Memory() = default;
+  Memory(Memory&& from) noexcept : data_(std::exchange(from.data_, nullptr)), size_(std::exchange(from.size_, 0)) {}
+  Memory& operator=(Memory&& from) noexcept {
+    std::swap(data_, from.data_), std::swap(size_, from.size_);
+    return *this;
+  }
+  ~Memory() {
+    if (data_ != nullptr) release(data_);
+  }
+  static Status make(std::size_t bytes, Memory* out) {
+    Memory memory;
+    memory.size_ = bytes;
+    if (Status status = allocate(std::max<std::size_t>(bytes, 1), &memory.data_); !status) return status;
+    if (Status status = falchion::gpu::fill(memory.data_, 0xFF, bytes); !status) return status;
+    *out = std::move(memory);
+    return {};
+  }
+  std::byte* data() const { return static_cast<std::byte*>(data_); }
+  std::size_t size() const { return size_; }
+
+ private:
+  void* data_ = nullptr;
+  std::size_t size_ = 0;
+};
+
+/// Bytes of the host.
+struct Bytes {
+  std::byte* data = nullptr;
+  std::size_t size = 0;
+};
+
+/// Addresses keep their distance to each other within an allocation and their remainder by 256, so that alignment,
+/// strides (negative, 0) and overlaps are the host's. Around each copy lie guard bytes: download() tells when a kernel
+/// wrote there.
+class DeviceCopy {
+ public:
+  /// whole: allocations to copy as a whole, gaps and padding with them, where a view alone would not tell their ends.
+  static Status make(const Attention& problem, const Operands& host, const std::vector<Bytes>& whole, DeviceCopy* out) {
+    DeviceCopy copy;
+    copy.host_ = copy.device_ = host;
+    for (const Bytes& bytes : whole) copy.add(bytes);
+    for (const Tensor* x : copy.tensors(&copy.host_)) copy.add(hull(*x));
+    copy.for_each_array(problem, [&](auto* pointer, std::size_t bytes) {
+      copy.add({reinterpret_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(*pointer))), bytes});
+    });
+    copy.merge();
+    for (Range& range : copy.ranges_) {
+      if (Status status = Memory::make(range.bytes.size + 3 * kGuard, &range.memory); !status) return status;
+    }
+    for (Tensor* x : copy.tensors(&copy.device_)) x->data = copy.on_device_of(x->data);
+    copy.for_each_array(problem, [&](auto* pointer, std::size_t) {
+      void* at = copy.on_device_of(const_cast<void*>(static_cast<const void*>(*pointer)));
+      *pointer = static_cast<std::remove_reference_t<decltype(*pointer)>>(at);
+    });
+    if (Status status = copy.upload(); !status) return status;
+    *out = std::move(copy);
+    return {};
+  }
+
+  const Operands& operands() const { return device_; }  // for Plan::run
+
+  /// Host to device: everything, outputs too, so that their poison is there as well.
+  Status upload() {
+    for (const Range& range : ranges_) {
+      if (range.sparse) continue;
+      if (Status status = gpu::copy(place(range), range.bytes.data, range.bytes.size); !status) return status;
+    }
+    return copy_sparse(tensors(&host_), true);
+  }
+  /// Device to host: what holds an output. Waits for the device first.
+  Status download() {
+    if (Status status = synchronize(); !status) return status;
+    for (const Range& range : ranges_) {
+      if (Status status = check_guards(range); !status) return status;
+      if (range.sparse || !holds_output(range)) continue;
+      if (Status status = gpu::copy(range.bytes.data, place(range), range.bytes.size); !status) return status;
+    }
+    return copy_sparse(std::array{&host_.o, &host_.lse, &host_.row_max, &host_.probabilities}, false);
+  }
+
+ private:
+  static constexpr std::size_t kGuard = 256;
+  static constexpr std::size_t kSparse = std::size_t{1} << 30;  // larger ranges are copied row by row, not as a whole
+
+  struct Range {
+    Bytes bytes;
+    bool sparse = false;
+    Memory memory{};
+  };
+
+  static std::array<Tensor*, 9> tensors(Operands* x) {
+    return {&x->q, &x->k, &x->v, &x->o, &x->lse, &x->row_max, &x->probabilities, &x->bias, &x->mask};
+  }
+  template <class F>
+  void for_each_array(const Attention& a, const F& f) {
+    const auto b = static_cast<std::size_t>(a.b), h = static_cast<std::size_t>(a.h_q);
+    if (device_.alibi != nullptr) f(&device_.alibi, h * sizeof(float));
+    for (const std::int32_t** x : {&device_.cu_seqlens_q, &device_.cu_seqlens_k})
+      if (*x != nullptr) f(x, (b + 1) * sizeof(std::int32_t));
+    for (const std::int32_t** x : {&device_.used_q, &device_.used_k})
+      if (*x != nullptr) f(x, b * sizeof(std::int32_t));
+  }
+  static std::int64_t size_of(DType dtype) {
+    return dtype == DType::f32 ? 4 : dtype == DType::f16 || dtype == DType::bf16 ? 2 : 1;
+  }
+  static bool is_empty(const Tensor& x) { return std::find(x.shape.begin(), x.shape.end(), 0) != x.shape.end(); }
+  /// From the first byte of a view to its last.
+  static Bytes hull(const Tensor& x) {
+    if (is_empty(x)) return {static_cast<std::byte*>(x.data), 0};
+    std::int64_t low = 0, high = 1;
+    for (std::size_t axis = 0; axis < 4; ++axis) {
+      const std::int64_t last = (x.shape[axis] - 1) * x.stride[axis];
+      (last < 0 ? low : high) += last;
+    }
+    return {static_cast<std::byte*>(x.data) + low * size_of(x.dtype),
+            static_cast<std::size_t>((high - low) * size_of(x.dtype))};
+  }
+
+  void add(const Bytes& bytes) {
+    if (bytes.data != nullptr) ranges_.push_back({bytes, false, {}});
+  }
+  /// Ranges that share bytes become one.
+  void merge() {
+    std::sort(ranges_.begin(), ranges_.end(),
+              [](const Range& x, const Range& y) { return x.bytes.data < y.bytes.data; });
+    std::vector<Range> out;
+    for (Range& range : ranges_) {
+      if (!out.empty() && range.bytes.data < out.back().bytes.data + out.back().bytes.size) {
+        Bytes& last = out.back().bytes;
+        last.size = std::max(last.size, static_cast<std::size_t>(range.bytes.data - last.data) + range.bytes.size);
+      } else if (out.empty() || range.bytes.data != out.back().bytes.data || range.bytes.size > 0) {
+        out.push_back(std::move(range));
+      }
+    }
+    for (Range& range : out) range.sparse = range.bytes.size > kSparse;
+    ranges_ = std::move(out);
+  }
+  /// Where a range begins on the device: after a guard, at the host's remainder by 256.
+  static std::byte* place(const Range& range) {
+    return range.memory.data() + kGuard + reinterpret_cast<std::uintptr_t>(range.bytes.data) % kGuard;
+  }
+  const Range* range_of(const void* host) const {
+    for (const Range& range : ranges_) {
+      const auto* at = static_cast<const std::byte*>(host);
+      if (at >= range.bytes.data && at < range.bytes.data + std::max<std::size_t>(range.bytes.size, 1)) return &range;
+    }
+    return nullptr;
+  }
+  void* on_device_of(void* host) const {
+    const Range* range = host != nullptr ? range_of(host) : nullptr;
+    return range == nullptr ? host : place(*range) + (static_cast<std::byte*>(host) - range->bytes.data);
+  }
+  bool holds_output(const Range& range) const {
+    for (const Tensor* x : {&host_.o, &host_.lse, &host_.row_max, &host_.probabilities}) {
+      if (x->data != nullptr && range_of(x->data) == &range) return true;
+    }
+    return false;
+  }
+  static Status check_guards(const Range& range) {
+    const auto start = static_cast<std::size_t>(place(range) - range.memory.data());
+    const std::size_t end = start + range.bytes.size;
+    std::vector<std::byte> front(start), back(range.memory.size() - end);
+    if (Status status = gpu::copy(front.data(), range.memory.data(), front.size()); !status) return status;
+    if (Status status = gpu::copy(back.data(), range.memory.data() + end, back.size()); !status) return status;
+    const auto touched = [](std::byte x) { return x != std::byte{0xFF}; };
+    if (std::none_of(front.begin(), front.end(), touched) && std::none_of(back.begin(), back.end(), touched)) return {};
+    return {Code::device, "a kernel wrote outside its tensors"};
+  }
+  /// Rows of the views that lie in sparse ranges.
+  template <class List>
+  Status copy_sparse(const List& list, bool up) {
+    for (const Tensor* x : list) {
+      const Range* range = x->data != nullptr && !is_empty(*x) ? range_of(x->data) : nullptr;
+      if (range == nullptr || !range->sparse) continue;
+      const std::int64_t bytes = size_of(x->dtype);
+      for (std::int64_t i = 0; i < x->shape[0]; ++i) {
+        for (std::int64_t j = 0; j < x->shape[1]; ++j) {
+          for (std::int64_t k = 0; k < x->shape[2]; ++k) {
+            const std::int64_t at = (i * x->stride[0] + j * x->stride[1] + k * x->stride[2]) * bytes;
+            std::byte* host = static_cast<std::byte*>(x->data) + at;
+            std::byte* device = static_cast<std::byte*>(on_device_of(x->data)) + at;
+            Status status = up ? gpu::copy(device, host, static_cast<std::size_t>(x->shape[3] * bytes))
+                               : gpu::copy(host, device, static_cast<std::size_t>(x->shape[3] * bytes));
+            if (!status) return status;
+          }
+        }
+      }
+    }
+    return {};
+  }
+
+  Operands host_, device_;
+  std::vector<Range> ranges_;
+};
+
+/// Runs a GPU plan on operands of the host: copies, runs with a workspace whose bytes are all 0xFF, waits, copies back.
+inline Status run_on_device(const Plan& plan, const Attention& problem, const Operands& host,
+                            const std::vector<Bytes>& whole = {}, Stream stream = nullptr) {
+  DeviceCopy copy;
+  Memory workspace;
+  if (Status status = DeviceCopy::make(problem, host, whole, &copy); !status) return status;
+  if (Status status = Memory::make(plan.workspace_bytes(), &workspace); !status) return status;
+  if (Status status = synchronize(); !status) return status;  // the copies above are not of the caller's stream
+  void* memory = workspace.size() > 0 ? workspace.data() : nullptr;
+  if (Status status = plan.run(copy.operands(), memory, workspace.size(), stream); !status) return status;
+  return copy.download();
+}
+
+}  // namespace falchion::gpu

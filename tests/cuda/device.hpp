@@ -1,0 +1,81 @@
+// tests/cuda/device.hpp: what the tests of the device share: a stream, and an instance that stays on the device.
+#pragma once
+
+#include <cuda_runtime_api.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "gpu/device_copy.hpp"
+#include "support/contract.hpp"
+
+namespace falchion::testing {
+
+#define ASSERT_CUDA(call) ASSERT_EQ(cudaGetErrorName(call), std::string("cudaSuccess"))
+#define ASSERT_OK(call)                         \
+  do {                                          \
+    const ::falchion::Status asserted = (call); \
+    ASSERT_TRUE(asserted) << asserted.why;      \
+  } while (false)
+
+/// A stream that does not wait for the default one.
+class OwnStream {
+ public:
+  OwnStream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess); }
+  ~OwnStream() { cudaStreamDestroy(stream_); }
+  OwnStream(const OwnStream&) = delete;
+  OwnStream& operator=(const OwnStream&) = delete;
+  operator cudaStream_t() const { return stream_; }  // NOLINT(google-explicit-constructor): it is one
+
+ private:
+  cudaStream_t stream_ = nullptr;
+};
+
+/// A plan with its operands and workspace on the device.
+class OnDevice {
+ public:
+  explicit OnDevice(const Path& path, Instance* x) : x_(x) {
+    x->poison_outputs();
+    x->shares_tiles = true;
+    status_ = Plan::make(x->problem, Pass::forward, path.target(), &plan_);
+    std::vector<gpu::Bytes> whole;
+    for (const HostTensor* tensor : x->tensors()) whole.push_back({tensor->memory(), tensor->memory_bytes()});
+    if (status_) status_ = gpu::DeviceCopy::make(x->problem, x->operands(), whole, &copy_);
+    if (status_) status_ = gpu::Memory::make(plan_.workspace_bytes(), &workspace_);
+    if (status_) status_ = gpu::synchronize();
+  }
+  const Status& status() const { return status_; }
+  const Plan& plan() const { return plan_; }
+  const Operands& operands() const { return copy_.operands(); }
+  Status run(Stream stream = nullptr) const { return run(operands(), stream); }
+  Status run(const Operands& operands, Stream stream = nullptr) const {
+    void* memory = workspace_.size() > 0 ? workspace_.data() : nullptr;
+    return plan_.run(operands, memory, workspace_.size(), stream);
+  }
+  /// The host's tensors as they are now, outputs poisoned.
+  Status upload() {
+    x_->poison_outputs();
+    if (Status status = copy_.upload(); !status) return status;
+    return gpu::synchronize();
+  }
+  Status download() { return copy_.download(); }
+
+ private:
+  Instance* x_;
+  Plan plan_;
+  gpu::DeviceCopy copy_;
+  gpu::Memory workspace_;
+  Status status_;
+};
+
+/// Every byte of o and of the other outputs.
+inline std::string output_bytes(const Instance& x) {
+  std::string out;
+  for (const HostTensor* tensor : {&x.o, &x.lse, &x.row_max, &x.probabilities})
+    out.append(reinterpret_cast<const char*>(tensor->memory()), tensor->memory_bytes());
+  return out;
+}
+
+}  // namespace falchion::testing

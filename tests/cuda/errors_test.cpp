@@ -1,0 +1,135 @@
+// tests/cuda/errors_test.cpp: docs/contract.md, "GPU without a kernel, no GPU, wrong device, sticky CUDA error before
+// the call": a Status with the reason, and the process lives. What breaks a context runs in a child process: this
+// executable once more, with one of the tests named DISABLED_.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+
+#include "device.hpp"
+#include "kernels.hpp"
+#include "plan/plan_data.hpp"
+
+namespace falchion::testing {
+namespace {
+
+/// Runs one test of this executable in a process of its own. visible: its CUDA_VISIBLE_DEVICES, null: as here.
+void expect_child_passes(const char* test, const char* visible) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {  // only what is safe after fork: the environment, exec
+    setenv("FALCHION_TEST_CHILD", "1", 1);
+    unsetenv("GTEST_TOTAL_SHARDS"), unsetenv("GTEST_SHARD_INDEX");
+    if (visible != nullptr) setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+    const std::string filter = std::string("--gtest_filter=") + test;
+    execl("/proc/self/exe", "child", filter.c_str(), "--gtest_also_run_disabled_tests", "--gtest_fail_fast", nullptr);
+    _exit(127);
+  }
+  int state = 0;
+  ASSERT_EQ(waitpid(child, &state, 0), child);
+  EXPECT_TRUE(WIFEXITED(state)) << "killed by signal " << WTERMSIG(state);
+  EXPECT_EQ(WEXITSTATUS(state), 0) << "its output is above";
+}
+
+bool row_is_built() { return !built_paths().empty(); }
+
+Case ordinary() { return Case{"x", 1, 100, 120, 4, 2, 64, 64}.causal(); }
+
+// ---- no GPU: these run everywhere -----------------------------------------------------------------------------------
+
+TEST(NoGpu, IsSaid) { expect_child_passes("NoGpu.DISABLED_ChildIsSaid", "-1"); }
+TEST(NoGpu, DISABLED_ChildIsSaid) {
+  EXPECT_EQ(gpu::current_device().sm, 0);
+  EXPECT_FALSE(gpu::current_device().why_not.empty());
+  EXPECT_FALSE(build_info().empty());
+  Instance x = make_instance(ordinary(), DType::bf16);
+  Plan plan;
+  const Status here = Plan::make(x.problem, Pass::forward, Backend::sm80, &plan);
+  EXPECT_FALSE(here);
+  if (row_is_built()) { EXPECT_EQ(here.code, Code::device) << here.why; }
+  // Backend::best falls back.
+  ASSERT_OK(run(Target{}, &x));
+  EXPECT_TRUE(matches(x, Reference(x)));
+}
+
+/// A plan for an architecture that is not here can be made and read, not run.
+TEST(NoGpu, PlansForAnother) { expect_child_passes("NoGpu.DISABLED_ChildPlansForAnother", "-1"); }
+TEST(NoGpu, DISABLED_ChildPlansForAnother) {
+  if (!row_is_built()) GTEST_SKIP() << "this build has no GPU row";
+  const Instance x = make_instance(ordinary(), DType::bf16);
+  for (const int sm : {80, 90}) {
+    Target target(Backend::sm80);
+    target.sm = sm;
+    Plan plan;
+    ASSERT_OK(Plan::make(x.problem, Pass::forward, target, &plan));
+    EXPECT_NE(plan.describe().find("sm80"), std::string::npos) << plan.describe();
+    EXPECT_FALSE(plan.explain().empty());
+    const Workspace workspace(plan.workspace_bytes());
+    const Status status = plan.run(x.operands(), workspace.data(), workspace.size());
+    EXPECT_EQ(status.code, Code::device) << status.why;
+    EXPECT_FALSE(status.why.empty());
+  }
+}
+
+// ---- a context that is broken
+// ----------------------------------------------------------------------------------------
+
+TEST(CudaErrors, AStickyErrorBeforeTheCall) { expect_child_passes("CudaErrors.DISABLED_ChildSticky", nullptr); }
+TEST(CudaErrors, DISABLED_ChildSticky) {
+  const Path path = usable_paths().front();
+  const DType dtype = path.has(DType::bf16) ? DType::bf16 : path.has(DType::f16) ? DType::f16 : DType::f32;
+  Instance x = make_instance(ordinary(), dtype);
+  // Left alone: what was freed in a broken context only fails once more.
+  auto* device = new OnDevice(path, &x);
+  ASSERT_OK(device->status());
+  ASSERT_OK(device->run());
+  ASSERT_NE(launch_fault(), 0);
+  for (int i = 0; i < 3; ++i) {
+    const Status status = device->run();
+    EXPECT_EQ(status.code, Code::device);
+    EXPECT_NE(status.why.find("cudaError"), std::string::npos) << status.why;
+  }
+  Plan plan;  // and a new plan: made or refused, but told
+  const Status made = Plan::make(x.problem, Pass::forward, path.target(), &plan);
+  if (!made) { EXPECT_FALSE(made.why.empty()); }
+  Instance y = make_instance(ordinary(), DType::f32);  // the CPU does not mind
+  EXPECT_TRUE(run(host_target(), &y));
+  EXPECT_TRUE(matches(y, Reference(y)));
+  std::_Exit(HasFailure() ? 1 : 0);  // no destructor of a library meets the broken context
+}
+
+/// An error that is not sticky, left by somebody else: told or not, it does not spoil the run after the next.
+TEST(CudaErrors, AnErrorOfSomebodyElse) {
+  on_every_path([](const Path& path, DType dtype) {
+    Instance x = make_instance(ordinary(), dtype);
+    OnDevice device(path, &x);
+    ASSERT_OK(device.status());
+    EXPECT_EQ(cudaSetDevice(12345), cudaErrorInvalidDevice);
+    const Status status = device.run();
+    if (!status) {
+      EXPECT_EQ(status.code, Code::device);
+      EXPECT_NE(status.why.find("cudaErrorInvalidDevice"), std::string::npos) << status.why;
+    }
+    cudaGetLastError();
+    ASSERT_OK(device.upload());
+    ASSERT_OK(device.run());
+    ASSERT_OK(device.download());
+    EXPECT_TRUE(matches(x, Reference(x)));
+  });
+}
+
+TEST(CudaErrors, OutOfMemory) {
+  on_every_path([](const Path& path, DType dtype) {
+    gpu::Memory memory;
+    const Status status = gpu::Memory::make(std::size_t{1} << 50, &memory);
+    EXPECT_EQ(status.code, Code::device);
+    EXPECT_NE(status.why.find("cudaErrorMemoryAllocation"), std::string::npos) << status.why;
+    EXPECT_NE(status.why.find("1125899906842624"), std::string::npos) << status.why;
+    Instance x = make_instance(ordinary(), dtype);
+    ASSERT_OK(run(path, &x));
+    EXPECT_TRUE(matches(x, Reference(x)));
+  });
+}
+
+}  // namespace
+}  // namespace falchion::testing

@@ -1,0 +1,44 @@
+// tests/cuda/main.cpp: main() of every executable with the prefix cuda_. Each test is skipped, with the reason, where
+// there is no device or no row for it; after each test the device must be free of errors.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "gpu/runtime.hpp"
+#include "support/paths.hpp"
+
+namespace falchion::testing {
+namespace {
+
+class Device : public ::testing::EmptyTestEventListener {
+ public:
+  Device() {
+    if (const gpu::Device device = gpu::current_device(); device.sm == 0)
+      why_not_ = device.why_not;
+    else if (built_paths().empty())
+      why_not_ = "this build has no GPU row";
+    else if (usable_paths().empty())
+      why_not_ = built_paths().front().why_not();
+  }
+  void OnTestStart(const ::testing::TestInfo& test) override {
+    if (!why_not_.empty() && std::string(test.test_suite_name()).rfind("NoGpu", 0) != 0) GTEST_SKIP() << why_not_;
+  }
+  void OnTestEnd(const ::testing::TestInfo& test) override {
+    if (!why_not_.empty() || test.result()->Skipped() || std::getenv("FALCHION_TEST_CHILD") != nullptr) return;
+    const Status done = gpu::synchronize(), left = gpu::pending_error();
+    if (!done || !left) ADD_FAILURE() << "the test left a CUDA error behind: " << (done ? left : done).why;
+  }
+
+ private:
+  std::string why_not_;
+};
+
+}  // namespace
+}  // namespace falchion::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  ::testing::UnitTest::GetInstance()->listeners().Append(new falchion::testing::Device);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,171 @@
+// tests/cuda/run_test.cpp: runs on the device: refusals, workspace, lengths, packed beside dense, equal bits, one call.
+#include "device.hpp"
+#include "plan/plan_data.hpp"
+
+namespace falchion::testing {
+namespace {
+
+/// The host's pointer in one operand after the other.
+TEST(CudaOperands, HostPointersAreRefusedByName) {
+  on_every_path([](const Path& path, DType dtype) {
+    Instance x = make_instance(
+        Case{"x", 2, 40, 90, 4, 2, 64, 64}.alibi().mask().bias(Case::Bias::f32).used_k({90, 7}).row_max(), dtype);
+    Instance packed = make_instance(Case{"x", 2, 40, 90, 4, 2, 64, 64}.packed({40, 7}, {90, 3}), dtype);
+    const auto refused = [&](Instance* instance, const char* name, auto change) {
+      SCOPED_TRACE(name);
+      OnDevice device(path, instance);
+      ASSERT_OK(device.status());
+      Operands operands = device.operands();
+      change(&operands, instance->operands());
+      const Status status = device.run(operands);
+      EXPECT_EQ(status.code, Code::invalid);
+      EXPECT_NE((" " + status.why).find(std::string(" ") + name), std::string::npos) << status.why;
+    };
+    refused(&x, "q", [](Operands* to, const Operands& from) { to->q = from.q; });
+    refused(&x, "k", [](Operands* to, const Operands& from) { to->k = from.k; });
+    refused(&x, "v", [](Operands* to, const Operands& from) { to->v = from.v; });
+    refused(&x, "o", [](Operands* to, const Operands& from) { to->o = from.o; });
+    refused(&x, "lse", [](Operands* to, const Operands& from) { to->lse = from.lse; });
+    refused(&x, "row_max", [](Operands* to, const Operands& from) { to->row_max = from.row_max; });
+    refused(&x, "bias", [](Operands* to, const Operands& from) { to->bias = from.bias; });
+    refused(&x, "mask", [](Operands* to, const Operands& from) { to->mask = from.mask; });
+    refused(&x, "alibi", [](Operands* to, const Operands& from) { to->alibi = from.alibi; });
+    refused(&x, "used_k", [](Operands* to, const Operands& from) { to->used_k = from.used_k; });
+    refused(&packed, "cu_seqlens_q", [](Operands* to, const Operands& from) { to->cu_seqlens_q = from.cu_seqlens_q; });
+    refused(&packed, "cu_seqlens_k", [](Operands* to, const Operands& from) { to->cu_seqlens_k = from.cu_seqlens_k; });
+  });
+}
+
+/// A plan that needs a workspace: few rows, many keys.
+TEST(CudaOperands, WorkspaceTooSmall) {
+  on_every_path([](const Path& path, DType dtype) {
+    Instance x = make_instance(Case{"x", 1, 1, 20000, 4, 1, 64, 64}, dtype);
+    const OnDevice device(path, &x);
+    ASSERT_OK(device.status());
+    const Plan& plan = device.plan();
+    if (plan.workspace_bytes() == 0) return;
+    gpu::Memory memory;
+    ASSERT_OK(gpu::Memory::make(plan.workspace_bytes() + 64, &memory));
+    const std::string needs = std::to_string(plan.workspace_bytes());
+    EXPECT_EQ(plan.run(device.operands(), nullptr, 0).why, "workspace is null, the plan needs " + needs + " bytes");
+    const Status small = plan.run(device.operands(), memory.data(), 64);
+    EXPECT_EQ(small.code, Code::workspace);
+    EXPECT_EQ(small.why, "workspace has 64 bytes, the plan needs " + needs);
+    EXPECT_EQ(plan.run(device.operands(), memory.data() + 8, memory.size() - 8).why,
+              "workspace is not aligned to 64 bytes");
+    const Workspace host(plan.workspace_bytes());
+    const Status on_host = plan.run(device.operands(), host.data(), host.size());
+    EXPECT_FALSE(on_host);
+    EXPECT_NE(on_host.why.find("workspace"), std::string::npos) << on_host.why;
+  });
+}
+
+TEST(CudaOperands, LengthsOfTheDeviceAreValidated) {
+  on_every_path([](const Path& path, DType dtype) {
+    Instance x = make_instance(Case{"x", 3, 40, 50, 1, 1, 16, 16}.packed({40, 3, 5}, {50, 20, 9}), dtype);
+    OnDevice device(path, &x);
+    ASSERT_OK(device.status());
+    const auto why = [&] {
+      const Status uploaded = device.upload();
+      return uploaded ? validate_lengths(x.problem, device.operands()).why : uploaded.why;
+    };
+    x.cu_q = {0, 40, 43, 51}, x.cu_k = {0, 50, 70, 82};
+    EXPECT_EQ(why(), "");
+    x.cu_q = {0, 40, 30, 51};
+    EXPECT_EQ(why(), "cu_seqlens_q[2] = 30 is below cu_seqlens_q[1] = 40: it is sorted");
+    Instance used = make_instance(Case{"x", 2, 4, 5, 1, 1, 16, 16}.used_k({5, 6}), dtype);
+    const OnDevice other(path, &used);
+    ASSERT_OK(other.status());
+    EXPECT_EQ(validate_lengths(used.problem, other.operands()).why, "used_k[1] = 6: it is in [0, 5]");
+  });
+}
+
+/// The lengths are the device's own and may change between two runs of one plan.
+TEST(CudaOperands, LengthsAreReadAtEachRun) {
+  on_every_path([](const Path& path, DType dtype) {
+    Instance x = make_instance(Case{"x", 3, 60, 90, 2, 1, 64, 64}.used_q({60, 5, 0}).used_k({90, 40, 7}), dtype);
+    OnDevice device(path, &x);
+    ASSERT_OK(device.status());
+    for (const std::vector<std::int32_t>& used : {std::vector<std::int32_t>{60, 5, 0}, {-7, 1 << 30, 33}, {0, 0, 0}}) {
+      x.used_q = used;  // the same vector: its memory is the one that is copied
+      ASSERT_OK(device.upload());
+      ASSERT_OK(device.run());
+      ASSERT_OK(device.download());
+      EXPECT_TRUE(matches(x, Reference(x)));
+    }
+  });
+}
+
+/// The same sequences as a batch and packed give the same bits: 250 keys are too few for the dense plan to split them.
+TEST(CudaBits, PackedAndDenseAgree) {
+  on_every_path([](const Path& path, DType dtype) {
+    for (const bool causal : {false, true}) {
+      Case dense_row{"dense", 3, 250, 250, 4, 2, 64, 64};
+      Case packed_row = Case{"packed", 3, 250, 250, 4, 2, 64, 64}.packed({250, 250, 250}, {250, 250, 250});
+      if (causal) dense_row = std::move(dense_row).causal(), packed_row = std::move(packed_row).causal();
+      Instance dense = make_instance(dense_row, dtype), packed = make_instance(packed_row, dtype);
+      const auto fill = [](const HostTensor& from, HostTensor* to) {
+        from.for_each([&](auto b, auto s, auto h, auto d) { to->set(0, b * 250 + s, h, d, from.get(b, s, h, d)); });
+      };
+      fill(dense.q, &packed.q), fill(dense.k, &packed.k), fill(dense.v, &packed.v);
+      ASSERT_OK(run(path, &dense));
+      ASSERT_OK(run(path, &packed));
+      EXPECT_TRUE(matches(packed, Reference(packed)));
+      std::int64_t different = 0;
+      dense.o.for_each([&](auto b, auto s, auto h, auto d) {
+        different += dense.o.get(b, s, h, d) != packed.o.get(0, b * 250 + s, h, d) ? 1 : 0;
+      });
+      EXPECT_EQ(different, 0) << "of " << 3 * 250 * 4 * 64;
+    }
+  });
+}
+
+TEST(CudaBits, EachRunGivesTheSame) {
+  on_every_path([](const Path& path, DType dtype) {
+    for (const std::int64_t s_q : {1, 300}) {
+      Instance x = make_instance(Case{"x", 2, s_q, 5000, 8, 2, 128, 128}.causal(), dtype);
+      OnDevice device(path, &x);
+      ASSERT_OK(device.status());
+      std::string first;
+      for (int i = 0; i < 5; ++i) {
+        ASSERT_OK(device.upload());
+        ASSERT_OK(device.run());
+        ASSERT_OK(device.download());
+        if (i == 0) first = output_bytes(x);
+        ASSERT_TRUE(output_bytes(x) == first) << "run " << i;
+      }
+    }
+  });
+}
+
+TEST(CudaOneCall, TakesSizesFromTheTensors) {
+  on_every_path([](const Path& path, DType dtype) {
+    for (const Case& row : cases()) {
+      if (row.b == 0 || row.s_q * row.s_k > 20000) continue;
+      SCOPED_TRACE(row.name);
+      Instance x = make_instance(row, dtype);
+      OnDevice device(path, &x);
+      ASSERT_OK(device.status());
+      Attention options;
+      options.b = x.problem.b, options.band = x.problem.band, options.score = x.problem.score;
+      options.dropout = x.problem.dropout;
+      ASSERT_OK(attention(device.operands(), options, path.target()));
+      ASSERT_OK(device.download());
+      EXPECT_TRUE(matches(x, Reference(x)));
+    }
+  });
+}
+
+TEST(CudaOneCall, TheBestBackendIsTheGpu) {
+  on_every_path([](const Path& path, DType dtype) {
+    Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 64, 64}, dtype);
+    Plan plan;
+    ASSERT_OK(Plan::make(x.problem, Pass::forward, Backend::best, &plan));
+    EXPECT_NE(plan.data()->backend, Backend::cpu) << plan.describe();
+    EXPECT_NE(plan.data()->backend, Backend::ref) << plan.describe();
+    EXPECT_NE(plan.explain().find(path.name()), std::string::npos);
+  });
+}
+
+}  // namespace
+}  // namespace falchion::testing

@@ -1,0 +1,95 @@
+// tests/device_copy_test.cpp: operands mirrored on a device that is played by the host's own memory: what
+// gpu/device_copy.hpp promises of addresses, gaps, overlaps and guards, tested where there is no GPU.
+#include "gpu/device_copy.hpp"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "support/contract.hpp"
+
+// These take the place of gpu/runtime_*.cpp in this executable.
+namespace falchion::gpu {
+Device current_device() { return {}; }
+Status pending_error() { return {}; }
+std::string error_text(int) { return ""; }
+bool on_device(const void*) { return true; }
+Status allocate(std::size_t bytes, void** out) {
+  *out = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
+  return {};
+}
+void release(void* memory) noexcept { std::free(memory); }
+Status copy(void* to, const void* from, std::size_t bytes) {
+  if (bytes > 0) std::memcpy(to, from, bytes);
+  return {};
+}
+Status fill(void* memory, int byte, std::size_t bytes) {
+  std::memset(memory, byte, bytes);
+  return {};
+}
+Status synchronize() { return {}; }
+Timer::Timer() = default;
+Timer::~Timer() = default;
+Status Timer::start(Stream) { return {}; }
+Status Timer::stop(Stream) { return {}; }
+Status Timer::seconds(double* out) { return *out = 0, Status{}; }
+}  // namespace falchion::gpu
+
+namespace falchion::testing {
+namespace {
+
+std::vector<gpu::Bytes> whole(const Instance& x) {
+  std::vector<gpu::Bytes> out;
+  for (const HostTensor* tensor : x.tensors()) out.push_back({tensor->memory(), tensor->memory_bytes()});
+  return out;
+}
+
+TEST(DeviceCopy, EveryCaseRunsOnTheMirror) {
+  for (const Case& row : cases()) {
+    if (row.s_q * row.s_k > 12000) continue;
+    SCOPED_TRACE(row.name);
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      Instance x = make_instance(row, dtype);
+      x.poison_outputs();
+      Plan plan;
+      ASSERT_TRUE(Plan::make(x.problem, Pass::forward, Backend::ref, &plan));
+      const Status status = gpu::run_on_device(plan, x.problem, x.operands(), whole(x));
+      ASSERT_TRUE(status) << status.why;
+      EXPECT_TRUE(matches(x, Reference(x)));
+    }
+  }
+}
+
+TEST(DeviceCopy, AddressesKeepTheirRemainderAndDistance) {
+  Instance x = make_instance(Case{"x", 2, 5, 6, 2, 1, 16, 16}.layout(Layout::odd), DType::bf16);
+  HostTensor both(DType::bf16, {2, 5, 4, 16});
+  Operands host = x.operands();
+  host.q = both.view(), host.q.shape[2] = 2;
+  host.o = host.q, host.o.data = static_cast<std::byte*>(host.q.data) + 2 * 16 * 2;
+  gpu::DeviceCopy copy;
+  ASSERT_TRUE(gpu::DeviceCopy::make(x.problem, host, {}, &copy));
+  const auto remainder = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 256; };
+  const Operands& device = copy.operands();
+  for (const auto& [from, to] :
+       {std::pair{host.q, device.q}, {host.k, device.k}, {host.v, device.v}, {host.o, device.o}}) {
+    EXPECT_NE(from.data, to.data);
+    EXPECT_EQ(remainder(from.data), remainder(to.data));
+  }
+  EXPECT_EQ(static_cast<std::byte*>(device.o.data) - static_cast<std::byte*>(device.q.data), 64);
+}
+
+TEST(DeviceCopy, WhatIsWrittenBesideATensorIsTold) {
+  for (const std::ptrdiff_t at : {-1, 0}) {  // before the first byte; behind the last
+    Instance x = make_instance(Case{"x", 1, 5, 6, 1, 1, 16, 16}, DType::f32);
+    gpu::DeviceCopy copy;
+    ASSERT_TRUE(gpu::DeviceCopy::make(x.problem, x.operands(), {}, &copy));
+    EXPECT_TRUE(copy.download());
+    static_cast<std::byte*>(copy.operands().o.data)[at < 0 ? at : 5 * 16 * 4] = std::byte{1};
+    const Status status = copy.download();
+    EXPECT_EQ(status.why, "a kernel wrote outside its tensors");
+  }
+}
+
+}  // namespace
+}  // namespace falchion::testing

@@ -1,0 +1,77 @@
+// tools/measure_gpu.cpp
+#include "measure_gpu.hpp"
+
+#include <fmt/format.h>
+
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+#include "table.hpp"
+#include "tool.hpp"
+
+namespace falchion::tools {
+
+GpuRun::GpuRun(const Plan& plan, const Operands& host) : plan_(plan) {
+  require(gpu::DeviceCopy::make(plan.data()->problem, host, {}, &copy_), "copy to the GPU");
+  require(gpu::Memory::make(plan.workspace_bytes(), &workspace_), "workspace");
+  require(gpu::synchronize());
+}
+
+void GpuRun::run() {
+  void* memory = workspace_.size() > 0 ? workspace_.data() : nullptr;
+  require(plan_.run(copy_.operands(), memory, workspace_.size()));
+}
+
+Samples GpuRun::sample(int runs, bool cold) {
+  const std::size_t flush_bytes = std::max<std::size_t>(4 * gpu::current_device().l2, std::size_t{64} << 20);
+  if (cold && flush_.size() == 0) require(gpu::Memory::make(flush_bytes, &flush_), "a buffer that flushes the L2");
+  run();
+  require(gpu::synchronize());
+  Samples out;
+  gpu::Timer timer;
+  for (int i = 0; i < runs; ++i) {
+    if (cold)
+      require(gpu::fill(flush_.data(), i, flush_.size()));
+    else
+      run();
+    require(timer.start());
+    run();
+    require(timer.stop());
+    double seconds = 0;
+    require(timer.seconds(&seconds));
+    out.seconds.push_back(seconds);
+  }
+  return out;
+}
+
+void GpuRun::download() { require(copy_.download(), "copy from the GPU"); }
+
+GpuLimits GpuLimits::measure() {
+  const gpu::Device device = gpu::current_device();
+  GpuLimits out{device.name, 0, device.sm, device.sms, device.clock_hz};
+  const std::size_t bytes = std::max<std::size_t>(16 * device.l2, std::size_t{256} << 20);
+  gpu::Memory from, to;
+  require(gpu::Memory::make(bytes, &from)), require(gpu::Memory::make(bytes, &to));
+  gpu::Timer timer;
+  for (int i = 0; i < 8; ++i) {
+    double seconds = 0;
+    require(timer.start()), require(gpu::copy(to.data(), from.data(), bytes)), require(timer.stop());
+    require(timer.seconds(&seconds));
+    if (i > 0 && seconds > 0) out.copy = std::max(out.copy, 2.0 * static_cast<double>(bytes) / seconds);
+  }
+  return out;
+}
+
+double GpuLimits::nominal(DType dtype) const {
+  // Dense products a clock and SM, two flop each (NVIDIA's architecture whitepapers: A100, GA102, Ada, H100).
+  const double tensor = sm == 90 ? 2048 : sm == 80 ? 1024 : sm == 89 || sm == 86 ? 256 : 0;
+  const double fma = sm == 80 ? 64 : 128;
+  return 2 * (dtype == DType::f32 ? fma : tensor) * sms * clock_hz;
+}
+
+std::string GpuLimits::text(DType dtype) const {
+  return fmt::format(
+      "{}, {} SMs at up to {:.2f} GHz; nominal {} {} (mma.sync reaches some 62 % of it on sm_90); copies {}", name, sms,
+      clock_hz / 1e9, falchion::name(dtype), format_rate(nominal(dtype), "FLOP/s"), format_rate(copy, "B/s"));
+}
+
+}  // namespace falchion::tools
