@@ -8,6 +8,7 @@ Tensors of a CUDA device run on the current stream of torch, with a workspace th
 with cu_seqlens on the device.
 """
 import ctypes
+import os
 from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 
 F32, F16, BF16 = 0, 1, 2
@@ -55,7 +56,7 @@ def view(x):
 
 class Falchion:
     def __init__(self, path):
-        lib = self.lib = ctypes.CDLL(path)
+        lib = self.lib = ctypes.CDLL(os.path.abspath(path))
         lib.fal_attention_init.restype = Attention
         lib.fal_plan_make.argtypes = [POINTER(Attention), c_int32, POINTER(Target), POINTER(c_void_p)]
         lib.fal_plan_workspace.argtypes, lib.fal_plan_workspace.restype = [c_void_p], c_size_t

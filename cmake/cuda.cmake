@@ -44,11 +44,13 @@ endfunction()
 falchion_find_cutlass(cutlass_include)
 message(STATUS "falchion: CUDA ${CUDAToolkit_VERSION}, architectures ${FALCHION_CUDA_ARCHITECTURES}")
 
-# What every .cu of ours is compiled with. A spill or a warning of ptxas (C75xx: wgmma serialised, setmaxnreg ignored)
-# fails the build. -std by hand: CMake 3.25 does not know that nvcc has C++20 (cuda_std_20 is unknown to it).
+# What every .cu of ours is compiled with. A spill or a warning of ptxas fails the build, and so does C75xx (wgmma
+# serialised, setmaxnreg ignored), by the launcher. -std by hand: CMake 3.25 does not know that nvcc has C++20
+# (cuda_std_20 is unknown to it).
+set(falchion_ptxas_flags -Xptxas=-v -Xptxas=--warn-on-spills,--warning-as-error)
 add_library(falchion_cuda_flags INTERFACE)
 target_include_directories(falchion_cuda_flags SYSTEM INTERFACE ${cutlass_include})
 target_compile_options(falchion_cuda_flags INTERFACE
-  $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr --expt-extended-lambda -Xptxas=-v
-  -Xptxas=--warn-on-spills,--warning-as-error -Xcompiler=-Wall,-Wextra -diag-suppress=177>)
+  $<$<COMPILE_LANGUAGE:CUDA>:-std=c++20 --expt-relaxed-constexpr --expt-extended-lambda
+  ${falchion_ptxas_flags} -Xcompiler=-Wall,-Wextra -diag-suppress=177>)
 target_link_libraries(falchion_cuda_flags INTERFACE CUDA::cudart_static)

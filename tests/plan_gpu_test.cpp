@@ -54,8 +54,9 @@ TEST(GpuPlan, Prefill) {
             "workspace   0 B\n"
             "unaligned   operands that are not 16-byte aligned run on the row general d128\n"
             "paths\n"
-            "  sm90 bf16        no row of variants.def yet: its kernels arrive in a later version\n"
-            "  sm80 plain bf16  taken\n");
+            "  sm90 bf16           no row of variants.def yet: its kernels arrive in a later version\n"
+            "  sm80 few bf16 d128  for at most 16 rows a K/V head, here are 4096\n"
+            "  sm80 plain bf16     taken\n");
 }
 
 TEST(GpuPlan, DecodePacksHeadsAndSplitsKeys) {
@@ -66,8 +67,8 @@ TEST(GpuPlan, DecodePacksHeadsAndSplitsKeys) {
   ASSERT_TRUE(Plan::make(a, Pass::forward, hopper(), &plan));
   EXPECT_EQ(
       plan.describe(),
-      "attention_forward sm80 plain bf16 d128 dv128 band full tile 128x64x128 group 4 grid 264 splits 33 ws 545 kB");
-  EXPECT_EQ(plan.workspace_bytes(), 33u * 32 * (128 + 1) * 4);
+      "attention_forward sm80 few bf16 d128 dv128 band full tile 16x64x128 group 4 grid 512 splits 64 ws 1.06 MB");
+  EXPECT_EQ(plan.workspace_bytes(), 64u * 32 * (128 + 1) * 4);
 }
 
 TEST(GpuPlan, FeaturesTakeTheGeneralRow) {

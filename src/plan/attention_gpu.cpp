@@ -30,7 +30,7 @@ gpu::Device device_for(const Target& target) {
   return device;
 }
 
-/// What keeps a problem from the plain row, which has nothing between the two products but the band.
+/// What keeps a problem from the rows that have nothing between the two products but the band.
 std::string needs_general(const Attention& a) {
   if (a.score.softcap > 0) return "softcap";
   if (a.alibi) return "alibi";
@@ -47,7 +47,10 @@ std::string why_not(const Variant& listed, const Attention& a, const gpu::Device
   if (listed.d < std::max(a.d_qk, a.d_v))
     return text("head dims up to ", listed.d, ", the problem's are ", a.d_qk, " and ", a.d_v);
   const std::string feature = needs_general(a);
-  if (same(listed.level, "plain") && !feature.empty()) return text(feature, " needs a general row");
+  if (!same(listed.level, "general") && !feature.empty()) return text(feature, " needs a general row");
+  const std::int64_t rows = a.h_k == 0 ? 0 : a.s_q * (a.h_q / a.h_k);
+  if (same(listed.level, "few") && rows > tiles::kFewRows)
+    return text("for at most ", tiles::kFewRows, " rows a K/V head, here are ", rows);
   const Variant* row = built(listed);
   if (row == nullptr) return "this build has no such row";
   if (static_cast<std::size_t>(row->gpu->shared_bytes) > device.shared_per_block) {
@@ -165,7 +168,7 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
   }
   plan->backend = backend;
   plan->gpu.unaligned =
-      same(plan->variant->level, "plain") ? choose_row(backend, "general", device, plan) : plan->variant;
+      same(plan->variant->level, "general") ? plan->variant : choose_row(backend, "general", device, plan);
   return decide(device, plan);
 }
 

@@ -29,6 +29,10 @@ inline constexpr int kMaxSplits = 64;
 // Starting a thread's work costs some microseconds; below this many flop it does not pay.
 inline constexpr double kFlopPerThread = 1e6;
 
+// GPU: up to this many query rows a K/V head a row of the level "few" runs, one warp a CTA (decode: 1.6 to 2.3 times as
+// fast as the tiles of 128 rows).
+inline constexpr int kFewRows = 16;
+
 // GPU: a part of the keys has at least this many tiles (shorter ones are all prologue), and there are at most this many
 // parts (the combine kernel reads them one after another). From this many waves of CTAs on, splitting gains nothing.
 inline constexpr int kKeyTilesPerSplit = 2;

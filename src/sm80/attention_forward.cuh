@@ -4,185 +4,16 @@
 // docs/design/sm80_forward.md
 #pragma once
 
-#include "blocks/sm80_copy.cuh"
 #include "blocks/sm80_fragments.cuh"
 #include "blocks/sm80_softmax.cuh"
 #include "sm80/attention_combine.cuh"
 #include "sm80/attention_forward_config.hpp"
+#include "sm80/attention_load.cuh"
+#include "sm80/attention_products.cuh"
 #include "sm80/attention_store.cuh"
 #include "sm80/attention_tile.cuh"
 
 namespace falchion::sm80 {
-
-/// Loads of one CTA: Q once, K and V a tile at a time. Keys past the sequence become 0. Addresses are kept for this
-/// thread's own chunk: it has every (M / kPass)-th row, and each costs one 64-bit addition.
-template <class Config, class Scores>
-class Loader {
- public:
-  using Element = typename Config::Element;
-
-  __device__ __forceinline__ Loader(const AttentionArgs& a, const AttentionTile& t) : a(a), t(t) {
-    row = static_cast<int>(threadIdx.x) / Config::kThreadsARow;
-    column = static_cast<int>(threadIdx.x) % Config::kThreadsARow * 8;
-    k = own_chunk(a.k), v = own_chunk(a.v);
-  }
-  template <class Shared>
-  __device__ __forceinline__ void load_q(Shared&& sQ) const {
-    const View& x = a.q;
-    const Element* q = static_cast<const Element*>(x.data) + t.q.batch * x.stride[0] + t.q.begin * x.stride[1] + column;
-    const int rows = t.rows - t.row0, columns = static_cast<int>(a.d_qk);
-    if (a.group == 1) {
-      q += t.h * x.stride[2] + (t.row0 + row) * x.stride[1];
-      load(sQ, rows, columns, [&](int m, int) { return q + m * (kPass * x.stride[1]); });
-    } else {
-      load(sQ, rows, columns,
-           [&](int, int row) { return q + t.query(t.row0 + row) * x.stride[1] + t.head(t.row0 + row) * x.stride[2]; });
-    }
-  }
-  /// keys: how many of tile n there are; only the last tile may have fewer than N.
-  template <class Shared>
-  __device__ __forceinline__ void load_k(int n, Shared&& sK, int keys = Config::kKeys) const {
-    const Element* tile = k + n * (Config::kKeys * a.k.stride[1]);
-    load(sK, keys, static_cast<int>(a.d_qk), [&](int m, int) { return tile + m * (kPass * a.k.stride[1]); });
-  }
-  template <class Shared>
-  __device__ __forceinline__ void load_v(int n, Shared&& sV, int keys = Config::kKeys) const {
-    const Element* tile = v + n * (Config::kKeys * a.v.stride[1]);
-    load(sV, keys, static_cast<int>(a.d_v), [&](int m, int) { return tile + m * (kPass * a.v.stride[1]); });
-  }
-  __device__ __forceinline__ int keys_from(int n) const { return t.k.length - n * Config::kKeys; }
-
- private:
-  static constexpr int kPass = Config::kThreads / Config::kThreadsARow;  // rows that all threads together copy at once
-
-  __device__ __forceinline__ const Element* own_chunk(const View& x) const {
-    return static_cast<const Element*>(x.data) + t.k.batch * x.stride[0] + (t.k.begin + row) * x.stride[1] +
-           t.h_kv * x.stride[2] + column;
-  }
-  template <class Shared, class At>
-  __device__ __forceinline__ void load(Shared&& sX, int rows, int columns, At at) const {
-    typename Config::GlobalCopy copy;
-    if (Scores::kAligned || a.aligned) {
-      load_rows<true>(copy, sX, rows, columns, at);
-    } else {
-      load_rows<false>(copy, sX, rows, columns, at);
-    }
-  }
-
-  const AttentionArgs& a;
-  const AttentionTile& t;
-  int row, column;
-  const Element *k, *v;
-};
-
-template <class Config, class Scores>
-__global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
-    attention_forward(const __grid_constant__ AttentionArgs a, const __grid_constant__ Divisors by) {
-  using Element = typename Config::Element;
-  constexpr int kStages = Config::kStages, kKeys = Config::kKeys;
-  extern __shared__ __align__(128) unsigned char memory[];
-  const AttentionTile t = AttentionTile::of<Config::kRows, kKeys>(a, by, static_cast<int>(blockIdx.x));
-  if (t.row0 >= t.rows) return;
-
-  Element* shared = reinterpret_cast<Element*>(memory);
-  const auto sQ = make_tensor(make_smem_ptr(shared), typename Config::LayoutQ{});  // (M, D)
-  const auto stage = [&](int i, auto layout) {
-    return make_tensor(make_smem_ptr(shared + Config::kSizeQ + i * Config::kSizeK), layout);
-  };
-  const auto sK = [&](int n) { return stage(n % kStages, typename Config::LayoutK{}); };              // (N, D)
-  const auto sV = [&](int n) { return stage(kStages + n % kStages, typename Config::LayoutV{}); };    // (N, D)
-  const auto sVt = [&](int n) { return stage(kStages + n % kStages, typename Config::LayoutVt{}); };  // (D, N)
-
-  // Fragments of this thread.
-  typename Config::TiledMma mma;
-  const auto thread = mma.get_thread_slice(threadIdx.x);
-  auto rO = partition_fragment_C(mma, Shape<Int<Config::kRows>, Int<Config::kD>>{});  // (4, M, D) f32
-  auto rQ = thread.partition_fragment_A(sQ);                                          // (8, M, D / 16)
-  auto rK = thread.partition_fragment_B(sK(0));                                       // (4, N, D / 16)
-  auto rV = thread.partition_fragment_B(sVt(0));                                      // (4, D, N / 16)
-  const auto copy_q = make_tiled_copy_A(typename Config::CopyAtomQ{}, mma).get_thread_slice(threadIdx.x);
-  const auto copy_k = make_tiled_copy_B(typename Config::CopyAtomK{}, mma).get_thread_slice(threadIdx.x);
-  const auto copy_v = make_tiled_copy_B(typename Config::CopyAtomV{}, mma).get_thread_slice(threadIdx.x);
-  auto rQ_view = copy_q.retile_D(rQ);
-  auto rK_view = copy_k.retile_D(rK);
-  auto rV_view = copy_v.retile_D(rV);
-  const auto tQsQ = copy_q.partition_S(sQ);
-  const auto read_q = [&](auto k) {
-    if constexpr (!Config::kQInRegisters) copy(typename Config::CopyAtomQ{}, tQsQ(_, _, k), rQ_view(_, _, k));
-  };
-  clear(rO);
-  OnlineSoftmax<2 * decltype(size<1>(rO))::value> softmax;
-  softmax.reset();
-  Scores scores(a, t);
-
-  // The last tile comes first: it alone may be ragged.
-  const Loader<Config, Scores> loader(a, t);
-  int n = t.end - 1;
-  loader.load_q(sQ);
-  if (n >= t.begin) loader.load_k(n, sK(n), loader.keys_from(n));
-  if (kStages == 2 && n >= t.begin) loader.load_v(n, sV(n), loader.keys_from(n));
-  cp_async_fence();
-  if constexpr (Config::kQInRegisters) {
-    cp_async_wait<0>();
-    __syncthreads();
-    copy(typename Config::CopyAtomQ{}, tQsQ, rQ_view);
-  }
-
-  for (; n >= t.begin; --n) {
-    cp_async_wait<0>();
-    __syncthreads();  // K (and V) of tile n have come, and nobody reads tile n + 1 any more
-    if constexpr (kStages == 1) {
-      loader.load_v(n, sV(n), loader.keys_from(n));
-      cp_async_fence();
-    }
-
-    auto rS = partition_fragment_C(mma, Shape<Int<Config::kRows>, Int<kKeys>>{});  // (4, M, N) f32
-    clear(rS);
-    const auto tKsK = copy_k.partition_S(sK(n));
-    multiply(mma, rS, rQ, rK, read_q,  // S = Q K^T
-             [&](auto k) { copy(typename Config::CopyAtomK{}, tKsK(_, _, k), rK_view(_, _, k)); });
-    if constexpr (kStages == 1) {
-      cp_async_wait<0>();
-      __syncthreads();  // V has come, and nobody reads K any more
-    }
-    if (n > t.begin) {
-      loader.load_k(n - 1, sK(n - 1));
-      if constexpr (kStages == 2) loader.load_v(n - 1, sV(n - 1));
-      cp_async_fence();
-    }
-
-    auto S = rows_columns(rS);  // (rows, columns) of this thread
-    const auto cS = rows_columns(thread.partition_C(make_identity_tensor(Shape<Int<Config::kRows>, Int<kKeys>>{})));
-    scores.apply(S, cS, n * kKeys);
-    if (n * kKeys < t.unmasked_begin || (n + 1) * kKeys > t.unmasked_end) scores.keep(S, cS, n * kKeys);  // mask.keep
-    float top[softmax.kSize], shrink[softmax.kSize];
-    if (softmax.outgrown(S, scores.unit, top)) {
-      softmax.raise(top, scores.unit, shrink);
-      scale_rows(rows_columns(rO), shrink);
-    }
-    scores.seen(top);
-    softmax.start_update(S, scores.unit);
-
-    // P = softmax.update(S), made 16 keys at a time under O += P V of the 16 keys before.
-    auto rP = make_tensor<Element>(as_operand_a(rS.layout()));  // (8, M, N / 16)
-    const auto tVsV = copy_v.partition_S(sVt(n));
-    const auto prepare = [&](auto k, auto share, auto shares) {
-      constexpr int kElements = softmax.kSize * 4, kEach = (kElements + shares - 1) / shares;
-      CUTE_UNROLL
-      for (int e = share * kEach; e < (share + 1) * kEach && e < kElements; ++e)
-        softmax.update(S, e / 4, k * 4 + e % 4, scores.unit);
-      if constexpr ((share + 1) * kEach >= kElements && share * kEach < kElements) {
-        scores.drop(S, cS, n * kKeys, k);
-        convert(make_tensor(rS.data(), as_operand_a(rS.layout()))(_, _, k), rP(_, _, k));
-      }
-    };
-    multiply_prepared(mma, rO, rP, rV, prepare,
-                      [&](auto k, auto i) { copy(typename Config::CopyAtomV{}, tVsV(_, i, k), rV_view(_, i, k)); });
-  }
-  cp_async_wait<0>();
-  softmax.finish();
-  store_tile<Config>(a, t, mma, softmax, scores, rO, shared);
-}
 
 /// mask.keep: S = -inf where a row does not see a key. A band is an interval of keys in each row, [begin, end), here as
 /// seen from this thread's first column: its other columns are at constant distances.
@@ -207,6 +38,108 @@ __device__ __forceinline__ void keep_band(const AttentionArgs& a, const Attentio
       if (key0 + static_cast<int>(get<1>(at(r, c))) - key < begin) s(r, c) = -FALCHION_INF;
     }
   }
+}
+
+/// Between the two products: S -> scores, masked, with m raised where a row has outgrown it.
+template <class Config, class Scores, class Softmax, class Matrix, class Coordinates, class Output>
+__device__ __forceinline__ void score_and_mask(const AttentionTile& t, Scores& scores, Softmax& softmax, Matrix& S,
+                                               const Coordinates& cS, Output& rO, int key0) {
+  scores.apply(S, cS, key0);                                                                       // score.apply
+  if (key0 < t.unmasked_begin || key0 + Config::kKeys > t.unmasked_end) scores.keep(S, cS, key0);  // mask.keep
+  float top[Softmax::kSize], shrink[Softmax::kSize];
+  if (softmax.outgrown(S, scores.unit, top)) {
+    softmax.raise(top, scores.unit, shrink);
+    scale_rows(rows_columns(rO), shrink);
+  }
+  scores.seen(top);
+  softmax.start_update(S, scores.unit);
+}
+
+/// P = softmax.update(S) and O += P V together: P of 16 keys is made under the products of the 16 before.
+template <class Config, class Scores, class Softmax, class Fragment, class Coordinates, class Output, class V>
+__device__ __forceinline__ void update_and_multiply(typename Config::TiledMma mma, Scores& scores, Softmax& softmax,
+                                                    Fragment& rS, const Coordinates& cS, Output& rO, const V& sVt,
+                                                    int key0) {
+  auto S = rows_columns(rS);
+  auto rP = make_tensor<typename Config::Element>(as_operand_a(rS.layout()));  // (8, M, N / 16)
+  multiply_p_v<Config>(mma, rO, rP, sVt, [&](auto k, auto share, auto shares) {
+    constexpr int kElements = Softmax::kSize * 4, kEach = (kElements + shares - 1) / shares;
+    CUTE_UNROLL
+    for (int e = share * kEach; e < (share + 1) * kEach && e < kElements; ++e)
+      softmax.update(S, e / 4, k * 4 + e % 4, scores.unit);
+    if constexpr ((share + 1) * kEach >= kElements && share * kEach < kElements) {
+      scores.drop(S, cS, key0, k);
+      convert(make_tensor(rS.data(), as_operand_a(rS.layout()))(_, _, k), rP(_, _, k));
+    }
+  });
+}
+
+template <class Config, class Scores>
+__global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
+    attention_forward(const __grid_constant__ AttentionArgs a, const __grid_constant__ Divisors by) {
+  constexpr int kStages = Config::kStages, kKeys = Config::kKeys;
+  extern __shared__ __align__(128) unsigned char memory[];
+  const AttentionTile t = AttentionTile::of<Config::kRows, kKeys>(a, by, static_cast<int>(blockIdx.x));
+  if (t.row0 >= t.rows) return;
+  const SharedTiles<Config> shared{reinterpret_cast<typename Config::Element*>(memory)};
+  const auto sQ = shared.q();
+
+  typename Config::TiledMma mma;
+  const auto thread = mma.get_thread_slice(threadIdx.x);
+  const auto cS = rows_columns(thread.partition_C(make_identity_tensor(Shape<Int<Config::kRows>, Int<kKeys>>{})));
+  auto rQ = thread.partition_fragment_A(sQ);                                          // (8, M, D / 16)
+  auto rO = partition_fragment_C(mma, Shape<Int<Config::kRows>, Int<Config::kD>>{});  // (4, M, D) f32
+  clear(rO);
+  OnlineSoftmax<2 * decltype(size<1>(rO))::value> softmax;
+  softmax.reset();
+  Scores scores(a, t);
+
+  // The last tile comes first: it alone may be ragged. Its V is a group of its own, so that S need not wait for it.
+  const Loader<Config, Scores> loader(a, t);
+  const int last = t.end - 1;
+  loader.load_q(sQ);
+  if (last >= t.begin) loader.load_k(last, shared.k(last), loader.keys_from(last));
+  cp_async_fence();
+  if (last >= t.begin) loader.load_v(last, shared.v(last), loader.keys_from(last));
+  cp_async_fence();
+  if constexpr (Config::kQInRegisters) {
+    cp_async_wait<1>();
+    __syncthreads();
+    read_q<Config>(mma, rQ, sQ);
+  }
+
+  for (int n = last; n >= t.begin; --n) {
+    cp_async_wait<kStages == 1>();
+    __syncthreads();  // K (and V) of tile n have come, and nobody reads tile n + 1 any more
+    if constexpr (kStages == 1) {
+      if (n < last) loader.load_v(n, shared.v(n));
+      cp_async_fence();
+    }
+    auto rS = partition_fragment_C(mma, Shape<Int<Config::kRows>, Int<kKeys>>{});  // (4, M, N) f32
+    multiply_q_k<Config>(mma, rS, rQ, sQ, shared.k(n));                            // S = Q K^T
+    if constexpr (kStages == 1) {
+      cp_async_wait<0>();
+      __syncthreads();  // V has come, and nobody reads K any more
+    }
+    if (n > t.begin) {
+      loader.load_k(n - 1, shared.k(n - 1));
+      if constexpr (kStages == 2) loader.load_v(n - 1, shared.v(n - 1));
+      cp_async_fence();
+    }
+    auto S = rows_columns(rS);  // (rows, columns) of this thread
+    score_and_mask<Config>(t, scores, softmax, S, cS, rO, n * kKeys);
+    update_and_multiply<Config>(mma, scores, softmax, rS, cS, rO, shared.v_transposed(n), n * kKeys);  // O += P V
+    if constexpr (kStages == 1) cp_async_fence();  // an empty group: "all but the last" is then K of the next tile
+  }
+  cp_async_wait<0>();
+  // O goes where Q was. A warp has read its own rows of Q, but all threads have loaded them.
+  if (t.begin >= t.end) {
+    __syncthreads();
+  } else {
+    __syncwarp();
+  }
+  softmax.finish();
+  store_tile<Config>(a, t, mma, softmax, scores, rO, shared.base);
 }
 
 template <class Config, class Scores>

@@ -12,7 +12,7 @@ using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 using f32 = float;
 
-enum class Level { plain, general, f32 };
+enum class Level { plain, few, general, f32 };
 
 /// One row of plan/tiles.def.
 struct Tile {
@@ -56,6 +56,15 @@ struct AttentionForwardConfig {
   using LayoutVt = decltype(cute::composition(                                                           // (D, N)
       LayoutV{}, cute::make_layout(cute::Shape<cute::Int<kD>, cute::Int<kKeys>>{}, cute::GenRowMajor{})));
   using LayoutO = LayoutQ;  // (M, D), where Q was: a warp overwrites only the rows that it alone has read
+
+  /// The at-th 16-byte chunk of a warp's rows of O -> (row, column). One box's columns after the other: with whole
+  /// rows, 8 lanes would meet the same banks in two boxes of 64 bytes.
+  static constexpr CUTE_HOST_DEVICE auto chunk_of_o(int warp, int at) {
+    constexpr int kChunks = kBox / 8, kLines = kRows / kWarps;
+    const int line = at / kChunks % kLines;
+    return cute::make_coord(line / 16 * 16 * kWarps + warp * 16 + line % 16,
+                            (at / kChunks / kLines * kChunks + at % kChunks) * 8);
+  }
 
   static constexpr int kSizeQ = kRows * kD, kSizeK = kKeys * kD;  // elements
   static constexpr int kSharedBytes = (kSizeQ + 2 * kStages * kSizeK) * static_cast<int>(sizeof(Element));

@@ -4,45 +4,42 @@
 
 #include <cute/tensor.hpp>
 
-#include "blocks/sm80_copy.cuh"
 #include "sm80/attention_tile.cuh"
 
 namespace falchion::sm80 {
 
 using namespace cute;
 
-/// 4 bytes to shared memory in the background; 0 and nothing read where not inside.
-__device__ __forceinline__ void copy_float_async(const float* from, float* to, bool inside) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;"
-               :
-               : "r"(cast_smem_ptr_to_uint(to)), "l"(from), "r"(inside ? 4 : 0)
-               : "memory");
+/// kFloats to shared memory in the background, 0 from `left` on, where nothing is read.
+template <int kFloats>
+__device__ __forceinline__ void copy_floats_async(const float* from, float* to, int left) {
+  const unsigned address = cast_smem_ptr_to_uint(to);
+  const int bytes = 4 * min(max(left, 0), kFloats);
+  if constexpr (kFloats == 4) {
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(address), "l"(from), "r"(bytes)
+                 : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(address), "l"(from), "r"(bytes) : "memory");
+  }
 }
 
-/// A block (kRows, kColumns) by kThreads threads, 16 bytes each; a thread has every kPass-th row.
-template <int kRows_, int kColumns, int kThreads>
-struct Block {
-  static constexpr int kRows = kRows_, kThreadsARow = kColumns / 4, kPass = kThreads / kThreadsARow;
+/// A block (kRows, kColumns), 0 from `rows` and `columns` on. at(row): where a row begins; to(row, column): where it
+/// goes.
+template <int kRows, int kColumns, int kThreads, class At, class To>
+__device__ __forceinline__ void load_block(bool aligned, int rows, int columns, At at, To to) {
+  constexpr int kThreadsARow = kColumns / 4, kPass = kThreads / kThreadsARow;
   static_assert(kThreads % kThreadsARow == 0 && kRows % kPass == 0);
-  static __device__ __forceinline__ int row() { return static_cast<int>(threadIdx.x) / kThreadsARow; }
-  static __device__ __forceinline__ int column() { return static_cast<int>(threadIdx.x) % kThreadsARow * 4; }
-};
-
-/// Loads a block, 0 from `rows` and `columns` on. at(row): where this thread's part of a row begins, asked once for
-/// each of its rows, in order; to(row, column): where it goes. kWhole: rows are 16-byte aligned, columns a multiple
-/// of 4.
-template <class Block, bool kWhole, class At, class To>
-__device__ __forceinline__ void load_block(int rows, int columns, At at, To to) {
-  const int column = Block::column();
+  const int column = static_cast<int>(threadIdx.x) % kThreadsARow * 4;
   CUTE_UNROLL
-  for (int m = 0; m < Block::kRows / Block::kPass; ++m) {
-    const int row = Block::row() + m * Block::kPass;
-    const float* from = at(row);
-    if constexpr (kWhole) {
-      copy_async(from, to(row, column), row < rows && column < columns);
+  for (int m = 0; m < kRows / kPass; ++m) {
+    const int row = static_cast<int>(threadIdx.x) / kThreadsARow + m * kPass;
+    const int left = row < rows ? columns - column : 0;
+    const float* from = at(row) + column;
+    if (aligned) {
+      copy_floats_async<4>(from, to(row, column), left);
     } else {
       CUTE_UNROLL
-      for (int i = 0; i < 4; ++i) copy_float_async(from + i, to(row, column) + i, row < rows && column + i < columns);
+      for (int i = 0; i < 4; ++i) copy_floats_async<1>(from + i, to(row, column) + i, left - i);
     }
   }
 }
@@ -56,20 +53,17 @@ class Ring {
         t(t),
         shared(shared),
         n(t.end - 1),
-        depths((static_cast<int>(a.d_qk) + Config::kDepth - 1) / Config::kDepth),
-        whole(a.aligned && a.d_qk % 4 == 0 && a.d_v % 4 == 0) {
+        depths((static_cast<int>(a.d_qk) + Config::kDepth - 1) / Config::kDepth) {
     k = static_cast<const float*>(a.k.data) + t.k.batch * a.k.stride[0] + t.k.begin * a.k.stride[1] +
         t.h_kv * a.k.stride[2];
     v = static_cast<const float*>(a.v.data) + t.k.batch * a.v.stride[0] + t.k.begin * a.v.stride[1] +
         t.h_kv * a.v.stride[2];
   }
   __device__ __forceinline__ void load_q(float* sQ) const {
-    using BlockQ = Block<Config::kRows, Config::kD, Config::kThreads>;
     const View& x = a.q;
-    const float* q =
-        static_cast<const float*>(x.data) + t.q.batch * x.stride[0] + t.q.begin * x.stride[1] + BlockQ::column();
-    load<BlockQ>(
-        t.rows - t.row0, a.d_qk,
+    const float* q = static_cast<const float*>(x.data) + t.q.batch * x.stride[0] + t.q.begin * x.stride[1];
+    load_block<Config::kRows, Config::kD, Config::kThreads>(
+        a.aligned, t.rows - t.row0, static_cast<int>(a.d_qk),
         [&](int row) { return q + t.query(t.row0 + row) * x.stride[1] + t.head(t.row0 + row) * x.stride[2]; },
         [&](int row, int column) { return sQ + row * Config::kStrideQ + column; });
   }
@@ -95,35 +89,18 @@ class Ring {
   __device__ __forceinline__ int k_chunks() const { return depths; }
 
  private:
-  template <class Block, class At, class To>
-  __device__ __forceinline__ void load(int rows, std::int64_t columns, At at, To to) const {
-    if (whole) {
-      load_block<Block, true>(rows, static_cast<int>(columns), at, to);
-    } else {
-      load_block<Block, false>(rows, static_cast<int>(columns), at, to);
-    }
-  }
-  /// x: the sequence; row0: the first row of the block.
-  template <class Block, class To>
-  __device__ __forceinline__ void load(const float* x, std::int64_t stride, int row0, std::int64_t columns,
-                                       To to) const {
-    const float* from = x + (row0 + Block::row()) * stride + Block::column();
-    const std::int64_t pass = Block::kPass * stride;
-    const auto at = [&](int) {
-      const float* row = from;
-      from += pass;
-      return row;
-    };
-    load<Block>(t.k.length - row0, columns, at, to);
-  }
   __device__ __forceinline__ void load_k(float* to, int column0) const {
-    load<Block<Config::kKeys, Config::kDepth, Config::kThreads>>(
-        k + column0, a.k.stride[1], n * Config::kKeys, a.d_qk - column0,
+    const int key0 = n * Config::kKeys;
+    load_block<Config::kKeys, Config::kDepth, Config::kThreads>(
+        a.aligned, t.k.length - key0, static_cast<int>(a.d_qk) - column0,
+        [&](int row) { return k + (key0 + row) * a.k.stride[1] + column0; },
         [&](int row, int column) { return to + Config::at_k(row, column); });
   }
   __device__ __forceinline__ void load_v(float* to, int slice0) const {
-    load<Block<Config::kSlice, Config::kD, Config::kThreads>>(
-        v, a.v.stride[1], n * Config::kKeys + slice0, a.d_v,
+    const int key0 = n * Config::kKeys + slice0;
+    load_block<Config::kSlice, Config::kD, Config::kThreads>(
+        a.aligned, t.k.length - key0, static_cast<int>(a.d_v),
+        [&](int row) { return v + (key0 + row) * a.v.stride[1]; },
         [&](int row, int column) { return to + row * Config::kD + column; });
   }
 
@@ -134,7 +111,6 @@ class Ring {
   int n, step = 0;           // what is loaded next
   int filled = 0, used = 0;  // stages
   int depths;                // chunks of K that hold data
-  bool whole;                // 16 bytes at a time
 };
 
 }  // namespace falchion::sm80

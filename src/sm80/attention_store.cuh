@@ -39,13 +39,12 @@ __device__ __forceinline__ void store_o(const AttentionArgs& a, const AttentionT
   copy(typename Config::CopyAtomO{}, out.retile_S(rounded), out.partition_D(sO));
   __syncwarp();
 
-  constexpr int kChunks = Config::kD / 8, kAtoms = Config::kRows / (16 * Config::kWarps);
   const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
   Element* o = static_cast<Element*>(a.o.data) + t.q.batch * a.o.stride[0] + t.q.begin * a.o.stride[1];
   CUTE_UNROLL
-  for (int i = 0; i < kAtoms * 16 * kChunks / 32; ++i) {
-    const int at = i * 32 + lane, column = at % kChunks * 8, line = at / kChunks;  // line: of this warp's rows
-    const int in_tile = line / 16 * 16 * Config::kWarps + warp * 16 + line % 16, row = t.row0 + in_tile;
+  for (int i = 0; i < Config::kSizeQ / Config::kThreads / 8; ++i) {
+    const auto chunk = Config::chunk_of_o(warp, i * 32 + lane);
+    const int in_tile = get<0>(chunk), column = get<1>(chunk), row = t.row0 + in_tile;
     const int left = static_cast<int>(a.d_v) - column;
     if (row >= t.rows || left <= 0) continue;
     Element* to = o + t.query(row) * a.o.stride[1] + t.head(row) * a.o.stride[2] + column;

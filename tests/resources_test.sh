@@ -1,0 +1,165 @@
+#!/usr/bin/env bash
+# usage: resources_test.sh BUILD             what ptxas reported of each GPU row against docs/resources.txt
+#        resources_test.sh --update BUILD    writes that table
+#        resources_test.sh --can-fail LAUNCHER NVCC FLAGS...   spills, C75xx and a table that does not fit are found
+# Fails where a row spills, uses the stack or has more registers than the table says, or where the two do not have the
+# same rows. Reports: cmake/keep_ptxas_report.sh. A spill fails the build already; the table catches what only grows.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+table=${FALCHION_RESOURCES:-docs/resources.txt}
+
+# Reports of a build -> kernel backend level dtype d architecture registers stack spilled (bytes), one a line. A kernel
+# that comes with several rows (attention_combine) has one line for its type, with the most of each.
+table_of() {
+  local file name
+  find "$1/" -path '*generated/variants/*' -name '*.cu.o.ptxas' | sort | while read -r file; do
+    name=${file##*/} name=${name%.cu.o.ptxas}
+    if [[ -e ${file%.ptxas} ]]; then sed "s/^/$name /" "$file"; fi  # a failed compilation leaves a report alone
+  done | awk '
+    # _ZN8falchion4sm8017attention_forwardI... -> attention_forward
+    function kernel_of(mangled,    rest, name) {
+      rest = mangled
+      sub(/^_ZN/, "", rest)
+      while (match(rest, /^[0-9]+/)) {
+        name = longest_name(rest)
+        rest = substr(rest, RLENGTH + length(name) + 1)
+      }
+      return name
+    }
+    function longest_name(rest) { match(rest, /^[0-9]+/); return substr(rest, RLENGTH + 1, substr(rest, 1, RLENGTH) + 0) }
+    function most(of, key, value) { if (!(key in of) || value + 0 > of[key]) of[key] = value + 0 }
+    /Compiling entry function/ {
+      split($0, quoted, "\047")
+      kernel = kernel_of(quoted[2])
+      match($1, /_sm[0-9]+_/)
+      op = substr($1, 1, RSTART - 1)
+      split(substr($1, RSTART + 1), part, "_")  # backend, level, dtype, d
+      key = kernel == op ? part[2] " " part[3] " " part[4] : "- " part[3] " -"
+      key = kernel " " part[1] " " key " " quoted[4]
+    }
+    /bytes stack frame/ { most(stack, key, $2); most(spilled, key, $6 > $10 ? $6 : $10) }
+    match($0, /Used [0-9]+ registers/) { most(registers, key, substr($0, RSTART + 5)) }
+    END { for (key in registers) print key, registers[key], stack[key], spilled[key] }' | sort -V
+}
+
+compiler_of() {  # nvcc of a build, as 13.0
+  sed -nE 's/^set\(CMAKE_CUDA_COMPILER_VERSION "([0-9]+\.[0-9]+).*/\1/p' "$1"/CMakeFiles/*/CMakeCUDACompiler.cmake
+}
+
+update() {
+  { echo "# docs/resources.txt: what each GPU row takes. Written by tests/resources_test.sh --update BUILD, which CI compares with"
+    echo "# its own build: more registers, stack or spilled bytes than here fail."
+    echo "# nvcc $(compiler_of "$1")"
+    { echo "kernel backend level dtype d architecture registers stack spilled"; table_of "$1"; } | column -t
+  } >"$table"
+  echo "$table: $(grep -c '_sm\|sm_' "$table") rows"
+}
+
+# Each row of variants.def that this build has left a report; each row of the table is of a row of variants.def.
+check_rows() {
+  local op backend level dtype d bad=0 built
+  built=$(table_of "$1" | cut -d' ' -f1-5)
+  while IFS=' ' read -r op backend level dtype d; do
+    grep -qx "$op $backend $level $dtype $d" <<<"$built" ||
+      { echo "$op $backend $level $dtype $d: a row of this build, but there is no object with a report of ptxas"; bad=1; }
+  done < <(sed -nE 's/^ROW\(([a-z0-9_]+), (sm[0-9]+), ([a-z0-9_]+), ([a-z0-9]+), ([0-9]+)\)/\1 \2 \3 \4 \5/p' "$1/generated/falchion_variants.inc")
+  while IFS=' ' read -r op backend level dtype d _; do
+    [[ $level == - ]] || grep -qE "^VARIANT\($op, *$backend, *$level, *$dtype, *$d\)" src/variants.def ||
+      { echo "$op $backend $level $dtype $d: in $table, but not in src/variants.def"; bad=1; }
+  done < <(grep -E ' sm_[0-9]+a? ' "$table")
+  return $bad
+}
+
+check() {
+  local bad=0 compiler
+  compiler=$(compiler_of "$1")
+  [[ -n $(table_of "$1") ]] || { echo "no GPU row is built in $1"; exit 77; }
+  [[ -e $table ]] || { echo "there is no $table: tests/resources_test.sh --update $1"; return 1; }
+  check_rows "$1" || bad=1
+  # Another nvcc gives other registers: then only the stack and the spills are compared.
+  local same=1
+  grep -qx "# nvcc $compiler" "$table" || { same=0; echo "$table is of another nvcc than $compiler: registers are not compared"; }
+  if grep -rhE '\(C75[0-9]+\)' "$1" --include='*.ptxas'; then bad=1; fi
+  table_of "$1" | awk -v table="$table" -v same=$same '
+    BEGIN { while ((getline line < table) > 0) if (split(line, f, " +") == 9) { key = f[1] " " f[2] " " f[3] " " f[4] " " f[5] " " f[6]; registers[key] = f[7]; stack[key] = f[8]; spilled[key] = f[9] } }
+    function complain(text) { print key ": " text; bad = 1 }
+    { key = $1 " " $2 " " $3 " " $4 " " $5 " " $6; ++rows }
+    !(key in registers) { complain("built, but not in " table); next }
+    same && $7 > registers[key] { complain($7 " registers, not " registers[key]) }
+    same && $7 < registers[key] { print key ": " $7 " registers, in the table " registers[key] " (worth an --update)" }
+    $8 > stack[key] { complain($8 " bytes of stack, not " stack[key]) }
+    $9 > spilled[key] { complain($9 " bytes spilled, not " spilled[key]) }
+    END { print rows " kernels compared with " table; exit bad }' || bad=1
+  ((bad == 0)) || echo "If this is meant: tests/resources_test.sh --update $1"
+  return $bad
+}
+
+# ---- Can it fail? ----------------------------------------------------------------------------------------------------
+expect() {  # says, command...: fails, and its output has the words
+  local words=$1 out
+  shift
+  if out=$("$@" 2>&1); then echo "passes, but should not ($words): $*"; exit 1; fi
+  grep -q "$words" <<<"$out" || { echo "fails for another reason than '$words': $out"; exit 1; }
+  echo "found: $words"
+}
+
+can_fail() {
+  local launcher=$1 nvcc=$2 here=tests/resources_test.sh
+  shift 2
+  folder=$(mktemp -d)
+  trap 'rm -rf "$folder"' EXIT
+  echo '__global__ void clean(float* p) { p[threadIdx.x] *= 2; }' >"$folder/clean.cu"
+  cat >"$folder/spills.cu" <<'CODE'
+__global__ void __launch_bounds__(1024, 1) spills(float* p) {
+  float x[160];
+#pragma unroll
+  for (int i = 0; i < 160; ++i) x[i] = p[i * 1024 + threadIdx.x];
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < 160; ++i) p[(159 - i) * 1024 + threadIdx.x] = x[i] * x[i * 7 % 160];
+}
+CODE
+  echo '__global__ void ignored(float* p) { asm volatile("setmaxnreg.inc.sync.aligned.u32 240;"); p[threadIdx.x] *= 2; }' \
+    >"$folder/ignored.cu"
+  compile() {
+    "$launcher" "$nvcc" -gencode arch=compute_90a,code=sm_90a "${@:2}" -c "$folder/$1.cu" -o "$folder/$1.o"
+  }
+  compile clean "$@"
+  echo "a clean kernel compiles"
+  expect "Registers are spilled" compile spills "$@"
+  expect "C7508" compile ignored "$@"
+
+  # A build of one row with 100 registers, against tables that fit and that do not.
+  local row="attention_forward sm80 plain bf16 64" object build=$folder/build
+  object=$build/CMakeFiles/core.dir/generated/variants/attention_forward_sm80_plain_bf16_64.cu.o
+  mkdir -p "${object%/*}" "$build/generated" "$build/CMakeFiles/3"
+  echo 'set(CMAKE_CUDA_COMPILER_VERSION "13.0.88")' >"$build/CMakeFiles/3/CMakeCUDACompiler.cmake"
+  echo 'ROW(attention_forward, sm80, plain, bf16, 64)' >"$build/generated/falchion_variants.inc"
+  touch "$object"
+  cat >"$object.ptxas" <<'REPORT'
+ptxas info    : Compiling entry function '_ZN8falchion4sm8017attention_forwardINS0_6ConfigEEEvi' for 'sm_90'
+ptxas info    : Function properties for _ZN8falchion4sm8017attention_forwardINS0_6ConfigEEEvi
+    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 100 registers, used 1 barriers
+REPORT
+  export FALCHION_RESOURCES=$folder/table
+  against() { printf '# nvcc 13.0\n%s\n' "$1" >"$folder/table"; $here "$build"; }
+  against "$row sm_90 100 16 12" >/dev/null
+  echo "a table that fits passes"
+  expect "100 registers, not 99" against "$row sm_90 99 16 12"
+  expect "16 bytes of stack, not 0" against "$row sm_90 100 0 12"
+  expect "12 bytes spilled, not 0" against "$row sm_90 100 16 0"
+  expect "built, but not in" against "$row sm_80 100 16 12"
+  expect "not in src/variants.def" against "$row sm_90 100 16 12"$'\n'"attention_forward sm80 plain bf16 63 sm_90 1 0 0"
+  rm "$object.ptxas"
+  local status=0
+  $here "$build" >/dev/null || status=$?
+  ((status == 77)) || { echo "a build without a row is not skipped: $status"; exit 1; }
+  echo "a build without a row is skipped"
+}
+
+case ${1:-} in
+  --update) update "$2" ;;
+  --can-fail) can_fail "${@:2}" ;;
+  *) check "$1" ;;
+esac

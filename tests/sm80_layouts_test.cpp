@@ -1,0 +1,272 @@
+// tests/sm80_layouts_test.cpp: the shared memory of every tile of plan/tiles.def, walked through CuTe on the host as
+// the sm80 kernels walk it: no bank is asked for two words at once, no byte is two elements, nothing is too large.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
+
+#include <cute/tensor.hpp>  // CuTe's headers want this one first
+
+#include "sm80/attention_forward_config.hpp"
+
+namespace falchion::testing {
+namespace {
+
+using namespace cute;
+using sm80::bf16, sm80::f16;
+
+template <class Element_, int kD_, sm80::Level kLevel_>
+struct Row : sm80::AttentionForwardConfig<Element_, kD_, kLevel_> {
+  static std::string name() {
+    return std::string(kLevel_ == sm80::Level::plain ? "plain " : "general ") +
+           (std::is_same_v<Element_, bf16> ? "bf16 " : "f16 ") + std::to_string(kD_);
+  }
+};
+/// f(Row<...>{}) for every tile, in both types.
+template <class F>
+void for_each_row(F f) {
+  const auto call = [&](auto row) {
+    SCOPED_TRACE(row.name());
+    f(row);
+  };
+#define TILE_sm80_plain(d) call(Row<bf16, d, sm80::Level::plain>{}), call(Row<f16, d, sm80::Level::plain>{});
+#define TILE_sm80_general(d) call(Row<bf16, d, sm80::Level::general>{}), call(Row<f16, d, sm80::Level::general>{});
+#define TILE_sm80_f32(d)  // lays its tiles out by itself, without CuTe
+#define TILE(op, backend, level, d, ...) TILE_##backend##_##level(d)
+#include "plan/tiles.def"
+}
+
+// ---- The banks ------------------------------------------------------------------------------------------------------
+
+/// 32 banks of 4 bytes; a warp's 16-byte accesses run in four phases of 8 lanes, its 4-byte accesses in one. How many
+/// words the busiest bank must give in one phase: 1 is free of conflicts. A word that several lanes want counts once.
+int ways(const std::vector<std::ptrdiff_t>& addresses, int width) {
+  std::array<std::set<std::ptrdiff_t>, 32> words;
+  for (const std::ptrdiff_t address : addresses) {
+    for (std::ptrdiff_t word = address / 4; word < (address + width) / 4; ++word)
+      words[static_cast<std::size_t>(word % 32)].insert(word);
+  }
+  std::size_t most = 0;
+  for (const auto& bank : words) most = std::max(most, bank.size());
+  return static_cast<int>(most);
+}
+
+/// What all threads do to one tile.
+struct Access {
+  int worst = 0;                               // ways of its worst phase
+  bool whole = true;                           // each access is of `width` contiguous bytes, aligned to that
+  std::vector<std::set<std::ptrdiff_t>> warp;  // the bytes / width that each warp touches
+};
+
+/// at(thread, i): byte address of the i-th access of a thread, of `count` in all.
+template <class At>
+Access walk(int threads, int count, int width, At at) {
+  Access access;
+  access.warp.resize(static_cast<std::size_t>(threads / 32));
+  const int lanes = width == 16 ? 8 : 32;
+  for (int first = 0; first < threads; first += lanes) {
+    for (int i = 0; i < count; ++i) {
+      std::vector<std::ptrdiff_t> addresses;
+      for (int lane = 0; lane < lanes; ++lane) {
+        addresses.push_back(at(first + lane, i));
+        access.whole = access.whole && addresses.back() % width == 0;
+        access.warp[static_cast<std::size_t>(first / 32)].insert(addresses.back() / width);
+      }
+      access.worst = std::max(access.worst, ways(addresses, width));
+    }
+  }
+  return access;
+}
+
+/// The same where thread_tensor(thread) is the part of sX that CuTe gives to a thread, `width` bytes at a time.
+template <class Tensor, class ThreadTensor>
+Access walk(int threads, int width, const Tensor& sX, ThreadTensor thread_tensor) {
+  using Element = typename Tensor::value_type;
+  const Element* base = raw_pointer_cast(sX.data());
+  const int each = width / static_cast<int>(sizeof(Element));
+  bool contiguous = true;
+  const auto address = [&](int thread, int i) {
+    const auto part = thread_tensor(thread);
+    const Element* from = &part(i * each);
+    for (int j = 1; j < each; ++j) contiguous = contiguous && &part(i * each + j) == from + j;
+    return (from - base) * static_cast<std::ptrdiff_t>(sizeof(Element));
+  };
+  Access access = walk(threads, static_cast<int>(size(thread_tensor(0))) / each, width, address);
+  access.whole = access.whole && contiguous;
+  return access;
+}
+
+// ---- What the kernel does, of src/sm80/attention_forward.cuh and attention_store.cuh
+// ---------------------------------
+
+/// A tile in memory; only its addresses are used.
+template <class Config, class Layout_>
+auto tile(Layout_ layout) {
+  alignas(1024) static typename Config::Element memory[cosize_v<Layout_>];
+  return make_tensor(make_smem_ptr(memory), layout);
+}
+
+template <class Config, class Layout_>
+Access ldmatrix_q(Layout_ layout) {
+  const auto sQ = tile<Config>(layout);
+  const auto copy = make_tiled_copy_A(typename Config::CopyAtomQ{}, typename Config::TiledMma{});
+  return walk(Config::kThreads, 16, sQ, [&](int thread) { return copy.get_thread_slice(thread).partition_S(sQ); });
+}
+template <class Config, class Layout_>
+Access ldmatrix_k(Layout_ layout) {
+  const auto sK = tile<Config>(layout);
+  const auto copy = make_tiled_copy_B(typename Config::CopyAtomK{}, typename Config::TiledMma{});
+  return walk(Config::kThreads, 16, sK, [&](int thread) { return copy.get_thread_slice(thread).partition_S(sK); });
+}
+template <class Config, class Layout_>
+Access ldmatrix_v(Layout_ transposed) {
+  const auto sVt = tile<Config>(transposed);
+  const auto copy = make_tiled_copy_B(typename Config::CopyAtomV{}, typename Config::TiledMma{});
+  return walk(Config::kThreads, 16, sVt, [&](int thread) { return copy.get_thread_slice(thread).partition_S(sVt); });
+}
+/// cp.async, or ordinary stores of 16 bytes: Q, K, V.
+template <class Config, class Layout_>
+Access load(Layout_ layout) {
+  const auto sX = tile<Config>(layout);
+  typename Config::GlobalCopy copy;
+  return walk(Config::kThreads, 16, sX, [&](int thread) { return copy.get_slice(thread).partition_D(sX); });
+}
+template <class Config, class Layout_>
+Access store_fragments(Layout_ layout) {
+  const auto sO = tile<Config>(layout);
+  const auto copy = make_tiled_copy_C(typename Config::CopyAtomO{}, typename Config::TiledMma{});
+  return walk(Config::kThreads, 4, sO, [&](int thread) { return copy.get_thread_slice(thread).partition_D(sO); });
+}
+
+/// O on its way to global memory.
+template <class Config, class Layout_>
+Access read_o(Layout_ layout) {
+  return walk(Config::kThreads, Config::kSizeQ / Config::kThreads / 8, 16, [&](int thread, int i) {
+    return layout(Config::chunk_of_o(thread / 32, i * 32 + thread % 32)) * std::ptrdiff_t{2};
+  });
+}
+
+/// (rows, columns) x 16 bits, one row after the other: how not to do it.
+template <int kRows, int kColumns>
+using RowMajor = Layout<Shape<Int<kRows>, Int<kColumns>>, Stride<Int<kColumns>, _1>>;
+
+bool covers(const std::set<std::ptrdiff_t>& chunks, int count) {
+  return static_cast<int>(chunks.size()) == count && *chunks.begin() == 0 && *chunks.rbegin() == count - 1;
+}
+std::set<std::ptrdiff_t> all_of(const Access& access) {
+  std::set<std::ptrdiff_t> all;
+  for (const auto& of_warp : access.warp) all.insert(of_warp.begin(), of_warp.end());
+  return all;
+}
+template <class Layout_>
+bool is_bijection(Layout_ layout, int count) {
+  std::vector<bool> taken(static_cast<std::size_t>(count));
+  if (static_cast<int>(size(layout)) != count) return false;
+  for (int i = 0; i < count; ++i) {
+    const int to = layout(i);
+    if (to < 0 || to >= count || taken[static_cast<std::size_t>(to)]) return false;
+    taken[static_cast<std::size_t>(to)] = true;
+  }
+  return true;
+}
+
+// ---- The tests ------------------------------------------------------------------------------------------------------
+
+TEST(Sm80Layouts, NoBankConflicts) {
+  for_each_row([](auto row) {
+    using Config = decltype(row);
+    const auto free = [](const char* what, const Access& access) {
+      EXPECT_EQ(access.worst, 1) << what << ": ways of its worst phase";
+      EXPECT_TRUE(access.whole) << what << ": accesses are aligned and contiguous";
+    };
+    free("ldmatrix of Q", ldmatrix_q<Config>(typename Config::LayoutQ{}));
+    free("ldmatrix of K", ldmatrix_k<Config>(typename Config::LayoutK{}));
+    free("ldmatrix of V", ldmatrix_v<Config>(typename Config::LayoutVt{}));
+    free("load of Q", load<Config>(typename Config::LayoutQ{}));
+    free("load of K", load<Config>(typename Config::LayoutK{}));
+    free("load of V", load<Config>(typename Config::LayoutV{}));
+    free("store of O", store_fragments<Config>(typename Config::LayoutO{}));
+    free("read of O", read_o<Config>(typename Config::LayoutO{}));
+  });
+}
+
+/// The test can fail: rows one after the other conflict in every ldmatrix.
+TEST(Sm80Layouts, WithoutASwizzleThereAreConflicts) {
+  for_each_row([](auto row) {
+    using Config = decltype(row);
+    constexpr int kWays = Config::kD % 64 == 0 ? 8 : 4;  // rows of 64 or 192 bytes: each second one lies in other banks
+    EXPECT_EQ(ldmatrix_q<Config>(RowMajor<Config::kRows, Config::kD>{}).worst, kWays);
+    EXPECT_EQ(ldmatrix_k<Config>(RowMajor<Config::kKeys, Config::kD>{}).worst, kWays);
+    const auto transposed = Layout<Shape<Int<Config::kD>, Int<Config::kKeys>>, Stride<_1, Int<Config::kD>>>{};
+    EXPECT_EQ(ldmatrix_v<Config>(transposed).worst, kWays);
+    EXPECT_EQ(store_fragments<Config>(RowMajor<Config::kRows, Config::kD>{}).worst, kWays);
+  });
+}
+TEST(Sm80Layouts, Banks) {
+  EXPECT_EQ(ways({0, 4, 124}, 4), 1);
+  EXPECT_EQ(ways({0, 0, 0}, 4), 1) << "a broadcast";
+  EXPECT_EQ(ways({0, 128, 256, 4}, 4), 3);
+  EXPECT_EQ(ways({0, 16, 32, 48, 64, 80, 96, 112}, 16), 1);
+  EXPECT_EQ(ways({0, 16, 128}, 16), 2);
+}
+
+TEST(Sm80Layouts, EveryElementHasItsPlace) {
+  for_each_row([](auto row) {
+    using Config = decltype(row);
+    EXPECT_TRUE(is_bijection(typename Config::LayoutQ{}, Config::kSizeQ));
+    EXPECT_TRUE(is_bijection(typename Config::LayoutK{}, Config::kSizeK));
+    EXPECT_TRUE(is_bijection(typename Config::LayoutV{}, Config::kSizeK));
+    EXPECT_TRUE(is_bijection(typename Config::LayoutO{}, Config::kSizeQ));
+    for (int n = 0; n < Config::kKeys; ++n)
+      for (int d = 0; d < Config::kD; ++d)
+        ASSERT_EQ(typename Config::LayoutVt{}(d, n), typename Config::LayoutV{}(n, d))
+            << "V transposed, key " << n << " column " << d;
+  });
+}
+
+TEST(Sm80Layouts, EveryChunkIsLoadedAndRead) {
+  for_each_row([](auto row) {
+    using Config = decltype(row);
+    EXPECT_TRUE(covers(all_of(load<Config>(typename Config::LayoutQ{})), Config::kSizeQ / 8));
+    EXPECT_TRUE(covers(all_of(load<Config>(typename Config::LayoutK{})), Config::kSizeK / 8));
+    const Access q = ldmatrix_q<Config>(typename Config::LayoutQ{}),
+                 o = store_fragments<Config>(typename Config::LayoutO{}),
+                 r = read_o<Config>(typename Config::LayoutO{});
+    for (int warp = 0; warp < Config::kWarps; ++warp) {
+      const auto at = static_cast<std::size_t>(warp);
+      EXPECT_TRUE(covers(ldmatrix_k<Config>(typename Config::LayoutK{}).warp[at], Config::kSizeK / 8))
+          << "warp " << warp;
+      EXPECT_TRUE(covers(ldmatrix_v<Config>(typename Config::LayoutVt{}).warp[at], Config::kSizeK / 8))
+          << "warp " << warp;
+      // O takes the place of Q with no barrier of the CTA: a warp may write only what it alone has read.
+      std::set<std::ptrdiff_t> written;
+      for (const std::ptrdiff_t pair : o.warp[at]) written.insert(pair / 4);
+      EXPECT_EQ(written, q.warp[at]) << "warp " << warp;
+      EXPECT_EQ(written, r.warp[at]) << "warp " << warp;
+      for (std::size_t other = 0; other < at; ++other)
+        for (const std::ptrdiff_t chunk : q.warp[at])
+          ASSERT_FALSE(q.warp[other].contains(chunk)) << warp << " " << other;
+    }
+    EXPECT_TRUE(covers(all_of(q), Config::kSizeQ / 8));
+  });
+}
+
+TEST(Sm80Layouts, SharedMemory) {
+  for_each_row([](auto row) {
+    using Config = decltype(row);
+    constexpr int kBytes = sizeof(typename Config::Element), kTiles = 2 * Config::kStages;
+    EXPECT_GE(Config::kSharedBytes, (Config::kSizeQ + kTiles * Config::kSizeK) * kBytes);
+    EXPECT_EQ(Config::kSizeQ * kBytes % 128, 0) << "K begins at the first bank";
+    EXPECT_EQ(Config::kSizeK * kBytes % 128, 0) << "each stage begins at the first bank";
+    EXPECT_LE(Config::kSharedBytes, 99 << 10) << "what one CTA may have on sm_86 and sm_89";
+    EXPECT_LE(Config::kCtas * (Config::kSharedBytes + 1024), 228 << 10) << "what an SM of sm_90 has for its CTAs";
+    EXPECT_LE(Config::kCtas * Config::kThreads, 1536) << "threads of an SM of sm_86 and sm_89";
+  });
+}
+
+}  // namespace
+}  // namespace falchion::testing
