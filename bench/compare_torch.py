@@ -223,7 +223,7 @@ def main():
             print(f"\n{section:<44}{''.join(f'{n:>16}' for n in names)}   ratio   MHz", flush=True)
         try:
             row = row_of(section, name, getattr(bench, section)(*arguments))
-        except Exception as error:  # one broken cell does not end a run on a borrowed machine
+        except Exception as error:  # one broken cell does not end the run
             failed.append({"cell": f"{section}/{name}", "why": str(error).strip()[:400]})
             print(f"{name:<44}failed: {str(error).strip()[:160]}", flush=True)
             continue

@@ -118,7 +118,8 @@ def main():
     target.write_text(json.dumps(result, indent=1) + "\n")
     show(result)
     print(f"written: {target}")
-    bad = broken or any(t["outcome"] == "failed" for t in found) or any(c["outcome"] == "FAILED" for c in result["sanitizer"])
+    bad = broken or any(t["outcome"] == "failed" for t in found) or any(c["outcome"] != "clean" for c in result["sanitizer"])
+    bad = bad or (bool(found) and not any(t["outcome"] == "passed" for t in found))
     return 1 if bad or any(code not in (0, None) for code in result["codes"].values()) else 0
 
 

@@ -3,14 +3,20 @@
 set(FALCHION_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "Architectures of the sm80 rows, as CMAKE_CUDA_ARCHITECTURES")
 set(FALCHION_CUTLASS_DIR "" CACHE PATH "Where CUTLASS's include/ is; empty: look for it")
 
-if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
+# Another ptxas than the one these kernels were tuned with may spill: that is our build's failure, not our users'.
+option(FALCHION_STRICT "Spills and warnings of ptxas fail the build" ${PROJECT_IS_TOP_LEVEL})
+
+find_program(FALCHION_NVCC nvcc)
+if(NOT FALCHION_NVCC AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
   set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
 endif()
 set(CMAKE_CUDA_ARCHITECTURES ${FALCHION_CUDA_ARCHITECTURES})
 enable_language(CUDA)
 find_package(CUDAToolkit 12.8 REQUIRED)
-# ptxas's report of each object (registers, stack, spills) is kept beside it: tests/resources_test.sh reads them.
-set(CMAKE_CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/cmake/keep_ptxas_report.sh ${FALCHION_CCACHE})
+if(FALCHION_STRICT)
+  # ptxas's report of each object (registers, stack, spills) is kept beside it: tests/resources_test.sh reads them.
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/cmake/keep_ptxas_report.sh ${FALCHION_CCACHE})
+endif()
 
 # CUTLASS 4.2: a folder, a CMake package, the Python package nvidia-cutlass.
 function(falchion_find_cutlass out)
@@ -21,7 +27,7 @@ function(falchion_find_cutlass out)
     set(${out} ${FALCHION_CUTLASS_DIR}/include PARENT_SCOPE)
     return()
   endif()
-  find_package(NvidiaCutlass QUIET)
+  find_package(NvidiaCutlass 4.2 QUIET)
   if(NvidiaCutlass_FOUND)
     get_target_property(include nvidia::cutlass::cutlass INTERFACE_INCLUDE_DIRECTORIES)
     set(${out} ${include} PARENT_SCOPE)
@@ -47,7 +53,10 @@ message(STATUS "falchion: CUDA ${CUDAToolkit_VERSION}, architectures ${FALCHION_
 # What every .cu of ours is compiled with. A spill or a warning of ptxas fails the build, and so does C75xx (wgmma
 # serialised, setmaxnreg ignored), by the launcher. -std by hand: CMake 3.25 does not know that nvcc has C++20
 # (cuda_std_20 is unknown to it).
-set(falchion_ptxas_flags -Xptxas=-v -Xptxas=--warn-on-spills,--warning-as-error)
+set(falchion_ptxas_flags "")
+if(FALCHION_STRICT)
+  set(falchion_ptxas_flags -Xptxas=-v -Xptxas=--warn-on-spills,--warning-as-error)
+endif()
 add_library(falchion_cuda_flags INTERFACE)
 target_include_directories(falchion_cuda_flags SYSTEM INTERFACE ${cutlass_include})
 target_compile_options(falchion_cuda_flags INTERFACE

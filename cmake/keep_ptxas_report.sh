@@ -11,6 +11,9 @@ log=$(mktemp)
 status=$?
 grep -E "^ptxas info|bytes stack frame" "$log" >"$report"
 grep -vE "^ptxas info|bytes stack frame" "$log" >&2
-grep -E "\(C75[0-9]+\)" "$log" >&2 && status=1
+if grep -E "\(C75[0-9]+\)" "$log" >&2; then
+  status=1
+  rm -f "${report%.ptxas}"  # or the next make would take it as built
+fi
 rm -f "$log"
 exit $status

@@ -12,7 +12,7 @@ declare -A allowed=(
   [policy]=""
   [blocks]="args policy"
   [ref]="policy public"
-  [kernels]="args blocks policy tiles"           # cpu/X.hpp sm80/* sm90/*: compiled once a level, so not even the public header
+  [kernels]="args blocks policy tiles sm80"           # cpu/X.hpp sm80/* sm90/*: compiled once a level, so not even the public header
   [cpu]="args blocks policy public"        # cpu/*.cpp: host code
   [gpu]="args public"
   [tiles]=""
@@ -38,7 +38,7 @@ layer_of_include() {  # -> to
   case "$1" in
     falchion/*) to=public ;;
     cpu/attention_args.hpp|gpu/attention_args.hpp|args/*) to=args ;;
-    plan/tiles.def) to=tiles ;;
+    plan/tiles.def|plan/tiles_sm90.def) to=tiles ;;
     variants.def|falchion_variants.inc) to=variants ;;
     dispatch.hpp) to=dispatch ;;
     */*) to=${1%%/*} ;;

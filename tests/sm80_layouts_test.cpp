@@ -22,7 +22,9 @@ using sm80::bf16, sm80::f16;
 template <class Element_, int kD_, sm80::Level kLevel_>
 struct Row : sm80::AttentionForwardConfig<Element_, kD_, kLevel_> {
   static std::string name() {
-    return std::string(kLevel_ == sm80::Level::plain ? "plain " : "general ") +
+    return std::string(kLevel_ == sm80::Level::plain ? "plain "
+                       : kLevel_ == sm80::Level::few ? "few "
+                                                     : "general ") +
            (std::is_same_v<Element_, bf16> ? "bf16 " : "f16 ") + std::to_string(kD_);
   }
 };
@@ -34,6 +36,7 @@ void for_each_row(F f) {
     f(row);
   };
 #define TILE_sm80_plain(d) call(Row<bf16, d, sm80::Level::plain>{}), call(Row<f16, d, sm80::Level::plain>{});
+#define TILE_sm80_few(d) call(Row<bf16, d, sm80::Level::few>{}), call(Row<f16, d, sm80::Level::few>{});
 #define TILE_sm80_general(d) call(Row<bf16, d, sm80::Level::general>{}), call(Row<f16, d, sm80::Level::general>{});
 #define TILE_sm80_f32(d)  // lays its tiles out by itself, without CuTe
 #define TILE(op, backend, level, d, ...) TILE_##backend##_##level(d)

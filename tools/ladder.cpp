@@ -9,6 +9,8 @@
 #endif
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>

@@ -167,8 +167,9 @@ class FALCHION_API Plan {
 FALCHION_API std::string explain(const Attention& problem, Pass pass, Target target);
 
 /// The one-call form for people in a hurry: takes sizes and flags from the operands, plans, keeps the last eight plans
-/// and one workspace for each thread until it ends. `options` gives what tensors cannot say: band, score, dropout; for
-/// packed lengths also b, and s_q and s_k where they are known (0: read from cu_seqlens).
+/// and, for the CPU, one workspace for each thread until it ends (on a GPU it is allocated in the stream's order).
+/// `best` goes where q lies. `options` gives what tensors cannot say: band, score, dropout; for packed lengths also b,
+/// and s_q and s_k where they are known (0: read from cu_seqlens).
 FALCHION_API Status attention(const Operands& operands, const Attention& options = {}, Target target = {},
                               Stream stream = nullptr) noexcept;
 

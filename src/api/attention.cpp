@@ -16,37 +16,14 @@
 namespace falchion {
 namespace {
 
-struct Free {
-  bool device = false;
-  void operator()(std::byte* data) const {
-    if (device) return gpu::release(data);
-    ::operator delete (data, std::align_val_t{tiles::kAlign});
-  }
-};
-
-/// Memory of one side that grows.
-struct Workspace {
-  std::unique_ptr<std::byte, Free> memory;
-  std::size_t bytes = 0;
-
-  Status reserve(std::size_t wanted, bool device) {
-    if (wanted <= bytes) return {};
-    memory.reset(), bytes = 0;
-    void* data = nullptr;
-    if (device) {
-      if (Status status = gpu::allocate(wanted, &data); !status) return {Code::workspace, status.why};
-    } else {
-      data = ::operator new (wanted, std::align_val_t{tiles::kAlign});
-    }
-    memory = {static_cast<std::byte*>(data), Free{device}};
-    bytes = wanted;
-    return {};
-  }
+struct FreeAligned {
+  void operator()(std::byte* data) const { ::operator delete (data, std::align_val_t{tiles::kAlign}); }
 };
 
 struct Kept {
   Attention problem;
   Target target;
+  int ordinal = -1;   // the CUDA device that was current
   std::string level;  // by value: what target.cpu_level and FALCHION_CPU said then
   Plan plan;
 };
@@ -54,15 +31,18 @@ struct Kept {
 struct Cache {
   std::array<Kept, 8> kept;
   std::size_t next = 0;
-  Workspace host, device;
+  std::unique_ptr<std::byte, FreeAligned> workspace;
+  std::size_t bytes = 0;
   bool busy = false;  // an executor may run other work on this thread while it waits, which may call us again
 
   Status plan_for(const Attention& problem, const Target& target, const Plan** out) {
     const char* level = target.cpu_level != nullptr ? target.cpu_level : cpu::level_from_environment();
+    const int ordinal = gpu::current_ordinal();
     const std::string wanted = level != nullptr ? level : "";
     for (const Kept& old : kept) {
       if (!old.plan || !(old.problem == problem) || old.level != wanted || !(old.target.executor == target.executor) ||
-          old.target.backend != target.backend || old.target.threads != target.threads || old.target.sm != target.sm) {
+          old.ordinal != ordinal || old.target.backend != target.backend || old.target.threads != target.threads ||
+          old.target.sm != target.sm) {
         continue;
       }
       *out = &old.plan;
@@ -71,11 +51,29 @@ struct Cache {
     Plan plan;
     if (Status status = Plan::make(problem, Pass::forward, target, &plan); !status) return status;
     Kept& place = kept[next++ % kept.size()];  // the oldest goes
-    place = {problem, target, wanted, std::move(plan)};
+    place = {problem, target, ordinal, wanted, std::move(plan)};
     *out = &place.plan;
     return {};
   }
+  void reserve(std::size_t wanted) {
+    if (wanted <= bytes) return;
+    workspace.reset(), bytes = 0;
+    workspace.reset(static_cast<std::byte*>(::operator new (wanted, std::align_val_t{tiles::kAlign})));
+    bytes = wanted;
+  }
 };
+
+/// The workspace comes and goes in the stream's order, so that calls on other streams have their own.
+Status run_on_gpu(const Plan& plan, const Operands& operands, Stream stream) {
+  void* workspace = nullptr;
+  const std::size_t bytes = plan.workspace_bytes();
+  if (bytes > 0) {
+    if (Status status = gpu::allocate_on(stream, bytes, &workspace); !status) return status;
+  }
+  Status status = plan.run(operands, workspace, bytes, stream);
+  if (workspace != nullptr) gpu::release_on(stream, workspace);
+  return status;
+}
 
 /// The longest of b packed sequences where the host can read the lengths; on the device a guess, which is all a GPU
 /// plan needs.
@@ -122,11 +120,10 @@ Status attention(const Operands& operands, const Attention& options, Target targ
   if (Status status = cache.plan_for(problem_of(operands, options), where(operands, target), &plan); !status)
     return status;
   const Backend backend = plan->data()->backend;
-  const bool device = backend == Backend::sm80 || backend == Backend::sm90;
-  Workspace& workspace = device ? cache.device : cache.host;
-  if (Status status = workspace.reserve(plan->workspace_bytes(), device); !status) return status;
+  if (backend == Backend::sm80 || backend == Backend::sm90) return run_on_gpu(*plan, operands, stream);
+  cache.reserve(plan->workspace_bytes());
   cache.busy = true;
-  Status status = plan->run(operands, workspace.memory.get(), workspace.bytes, stream);
+  Status status = plan->run(operands, cache.workspace.get(), cache.bytes, stream);
   cache.busy = false;
   return status;
 } catch (...) { return caught(); }

@@ -46,18 +46,22 @@ Status check_total(const Attention& problem, const Operands& x) {
 }
 
 Status check_on_device(const PlanData& plan, const Operands& x, const void* workspace) {
+  const auto data = [](const Tensor& t) {  // of an empty tensor nothing is read
+    const auto& n = t.shape;
+    return n[0] == 0 || n[1] == 0 || n[2] == 0 || n[3] == 0 ? nullptr : t.data;
+  };
   const struct {
     const char* name;
     const void* data;
-  } pointers[] = {{"q", x.q.data},
-                  {"k", x.k.data},
-                  {"v", x.v.data},
-                  {"o", x.o.data},
-                  {"lse", x.lse.data},
-                  {"row_max", x.row_max.data},
-                  {"probabilities", x.probabilities.data},
-                  {"bias", x.bias.data},
-                  {"mask", x.mask.data},
+  } pointers[] = {{"q", data(x.q)},
+                  {"k", data(x.k)},
+                  {"v", data(x.v)},
+                  {"o", data(x.o)},
+                  {"lse", data(x.lse)},
+                  {"row_max", data(x.row_max)},
+                  {"probabilities", data(x.probabilities)},
+                  {"bias", data(x.bias)},
+                  {"mask", data(x.mask)},
                   {"alibi", x.alibi},
                   {"cu_seqlens_q", x.cu_seqlens_q},
                   {"cu_seqlens_k", x.cu_seqlens_k},
@@ -65,9 +69,13 @@ Status check_on_device(const PlanData& plan, const Operands& x, const void* work
                   {"used_k", x.used_k},
                   {"workspace", workspace}};
   for (const auto& pointer : pointers) {
-    if (pointer.data == nullptr || gpu::on_device(pointer.data)) continue;
-    return {Code::invalid, text(pointer.name, " lies in host memory, which ", plan.gpu.device,
-                                " cannot read: the operands of backend = ", name(plan.backend), " lie on the device")};
+    if (pointer.data == nullptr) continue;
+    const gpu::Place place = gpu::place_of(pointer.data);
+    if (place == gpu::Place::here) continue;
+    return {
+        Code::invalid,
+        text(pointer.name, place == gpu::Place::host ? " lies in host memory" : " lies on another device", ", which ",
+             plan.gpu.device, " cannot read: the operands of backend = ", name(plan.backend), " lie on the device")};
   }
   return {};
 }
@@ -88,11 +96,24 @@ Status launch_on_gpu(const PlanData& plan, const Operands& operands, void* works
 
 Status check_device(const PlanData& plan) {
   if (Status status = gpu::pending_error(); !status) return status;
-  if (plan.target.sm == 0) return {};
+  if (plan.gpu.ordinal >= 0) {
+    const int current = gpu::current_ordinal();
+    if (current == plan.gpu.ordinal) return {};
+    return {Code::device, text("planned on CUDA device ", plan.gpu.ordinal, ", but device ", current, " is current")};
+  }
   const gpu::Device device = gpu::current_device();  // planned for an architecture by name
   if (device.sm == 0) return {Code::device, device.why_not};
   if (device.sm == plan.target.sm) return {};
   return {Code::device, text("planned for sm_", plan.target.sm, ", but ", device.name, " is sm_", device.sm)};
+}
+
+/// Kernels count the rows of a sequence in 31 bits; lengths that lie on the device are at most the totals.
+Status check_totals(const PlanData& plan, const Operands& x) {
+  constexpr std::int64_t kMost = std::int64_t{1} << 30;
+  if (!plan.problem.packed) return {};
+  if (x.q.shape[1] * plan.gpu.group <= kMost && x.k.shape[1] <= kMost) return {};
+  return {Code::invalid, text("packed: q.shape[1] = ", x.q.shape[1], " rows of ", plan.gpu.group,
+                              " heads and k.shape[1] = ", x.k.shape[1], " are to be at most ", kMost)};
 }
 
 bool nothing_to_write(const PlanData& plan, const Operands& x) {
@@ -103,6 +124,7 @@ Status run_on_gpu(const PlanData& plan, const Operands& operands, void* workspac
   if (Status status = check_device(plan); !status) return status;
   if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
   if (nothing_to_write(plan, operands)) return {};
+  if (Status status = check_totals(plan, operands); !status) return status;
   if (Status status = check_on_device(plan, operands, plan.workspace > 0 ? workspace : nullptr); !status) return status;
   return launch_on_gpu(plan, operands, workspace, stream);
 }

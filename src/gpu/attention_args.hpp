@@ -9,6 +9,9 @@
 
 namespace falchion::gpu {
 
+/// Parts that the keys may be cut into: the combine kernel keeps their weights in shared memory.
+inline constexpr int kMaxSplits = 128;
+
 struct AttentionArgs : AttentionCall {
   // Decided by the plan. All pointers lie on the device.
   int group = 1;               // query heads of one K/V head that are rows of one tile; 1: a tile has one head

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 
 #include "falchion/falchion.hpp"
@@ -12,6 +13,7 @@ namespace falchion::gpu {
 /// The current CUDA device, or why there is none.
 struct Device {
   int sm = 0;                                                               // 10 * major + minor; 0: none
+  int ordinal = -1;                                                         // the number CUDA gives it
   int sms = 0;                                                              // streaming multiprocessors
   std::size_t memory = 0, l2 = 0, shared_per_sm = 0, shared_per_block = 0;  // bytes; per block: with opt-in
   double memory_bytes_per_second = 0;                                       // of the data sheet's clock and width
@@ -23,10 +25,18 @@ Device current_device();
 
 /// CUDA's own text for a cudaError_t, as "cudaErrorInvalidValue: invalid argument".
 std::string error_text(int error);
-/// An error that an earlier call left behind (a sticky one stays for the life of the process); ok when there is none.
+/// An error that an earlier call left behind, told once; a sticky one comes back for the life of the process.
 Status pending_error();
-/// Whether kernels can read this address. False for plain host memory.
-bool on_device(const void* pointer);
+/// Which device is current, by its number; -1 without one.
+int current_ordinal() noexcept;
+/// Whose memory an address is. here: kernels of the current device can use it.
+enum class Place : std::uint8_t { host, here, other_device };
+Place place_of(const void* pointer) noexcept;
+inline bool on_device(const void* pointer) noexcept { return place_of(pointer) != Place::host; }
+
+// Memory in a stream's order, for the one-call form: neither call waits for the device.
+Status allocate_on(Stream stream, std::size_t bytes, void** out);
+void release_on(Stream stream, void* memory) noexcept;
 
 // For tests, tools and the one-call form. They synchronise or allocate, which Plan::run never does.
 Status allocate(std::size_t bytes, void** out);

@@ -23,7 +23,7 @@ int attribute(cudaDeviceAttr which, int device) {
 
 Device facts_of(const cudaDeviceProp& properties, int device) {
   Device out;
-  out.sm = 10 * properties.major + properties.minor;
+  out.sm = 10 * properties.major + properties.minor, out.ordinal = device;
   out.sms = properties.multiProcessorCount;
   out.memory = properties.totalGlobalMem, out.l2 = static_cast<std::size_t>(properties.l2CacheSize);
   out.shared_per_sm = properties.sharedMemPerMultiprocessor;
@@ -64,17 +64,30 @@ Device current_device() {
   return none;
 }
 
-Status pending_error() {
-  const cudaError_t error = cudaPeekAtLastError();
-  if (error == cudaSuccess) return {};
-  return {Code::device, "a CUDA error from before this call: " + error_text(error)};
+Status pending_error() { return status_of(cudaGetLastError(), "a CUDA error from before this call"); }
+
+int current_ordinal() noexcept {
+  int device = -1;
+  return cudaGetDevice(&device) == cudaSuccess ? device : (cudaGetLastError(), -1);
 }
 
-bool on_device(const void* pointer) {
+Place place_of(const void* pointer) noexcept {
   cudaPointerAttributes attributes{};
-  if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) return cudaGetLastError(), false;
-  return attributes.devicePointer != nullptr;
+  if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) return cudaGetLastError(), Place::host;
+  if (attributes.devicePointer == nullptr) return Place::host;
+  if (attributes.type != cudaMemoryTypeDevice || attributes.device == current_ordinal()) return Place::here;
+  int peer = 0;
+  return cudaDeviceCanAccessPeer(&peer, current_ordinal(), attributes.device) == cudaSuccess && peer != 0
+             ? Place::here
+             : Place::other_device;
 }
+
+Status allocate_on(Stream stream, std::size_t bytes, void** out) {
+  *out = nullptr;
+  const Status status = status_of(cudaMallocAsync(out, bytes, static_cast<cudaStream_t>(stream)), "cudaMallocAsync");
+  return status ? status : Status{Code::workspace, status.why + " (" + std::to_string(bytes) + " bytes asked for)"};
+}
+void release_on(Stream stream, void* memory) noexcept { cudaFreeAsync(memory, static_cast<cudaStream_t>(stream)); }
 
 Status allocate(std::size_t bytes, void** out) {
   *out = nullptr;

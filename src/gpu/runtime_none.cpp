@@ -16,7 +16,10 @@ Device current_device() {
 }
 std::string error_text(int) { return kNone; }
 Status pending_error() { return none(); }
-bool on_device(const void*) { return false; }
+int current_ordinal() noexcept { return -1; }
+Place place_of(const void*) noexcept { return Place::host; }
+Status allocate_on(Stream, std::size_t, void** out) { return *out = nullptr, none(); }
+void release_on(Stream, void*) noexcept {}
 Status allocate(std::size_t, void** out) { return *out = nullptr, none(); }
 void release(void*) noexcept {}
 Status copy(void*, const void*, std::size_t) { return none(); }

@@ -39,6 +39,8 @@ std::string needs_general(const Attention& a) {
   if (a.dropout.p > 0) return "dropout";
   if (a.row_max) return "row_max";
   if (a.probabilities) return "probabilities";
+  const std::int64_t chunk = 16 / size_of(a.dtype);
+  if (a.d_qk % chunk != 0 || a.d_v % chunk != 0) return text("a head dim that is no multiple of ", chunk);
   if (!(a.score.scale > 1e-30f && a.score.scale < 1e30f)) return text("scale = ", a.score.scale);
   return "";
 }
@@ -48,7 +50,8 @@ std::string why_not(const Variant& listed, const Attention& a, const gpu::Device
     return text("head dims up to ", listed.d, ", the problem's are ", a.d_qk, " and ", a.d_v);
   const std::string feature = needs_general(a);
   if (!same(listed.level, "general") && !feature.empty()) return text(feature, " needs a general row");
-  const std::int64_t rows = a.h_k == 0 ? 0 : a.s_q * (a.h_q / a.h_k);
+  // A packed problem says by its hint s_q how long its sequences are; 0 says nothing.
+  const std::int64_t rows = a.packed && a.s_q == 0 ? tiles::kFewRows + 1 : a.h_k == 0 ? 0 : a.s_q * (a.h_q / a.h_k);
   if (same(listed.level, "few") && rows > tiles::kFewRows)
     return text("for at most ", tiles::kFewRows, " rows a K/V head, here are ", rows);
   const Variant* row = built(listed);
@@ -85,8 +88,10 @@ int choose_group(const Attention& a, int rows) {
 /// once; packed rows are known too late for their partial results to have a place.
 int choose_splits(const Attention& a, const gpu::AttentionKernel& kernel, std::int64_t items, std::int64_t slots) {
   if (a.packed || a.row_max || a.probabilities || items == 0) return 1;
+  const bool bounded = a.band.left >= 0 && a.band.right >= 0 && a.band.left < a.s_k && a.band.right < a.s_k;
+  const std::int64_t seen = bounded ? std::min(a.s_k, a.band.left + a.band.right + a.s_q) : a.s_k;
   const std::int64_t most =
-      std::clamp<std::int64_t>(a.s_k / (tiles::kKeyTilesPerSplit * kernel.keys), 1, tiles::kMaxGpuSplits);
+      std::clamp<std::int64_t>(seen / (tiles::kKeyTilesPerSplit * kernel.keys), 1, gpu::kMaxSplits);
   int best = 1;
   double best_busy = 0;
   for (int splits = 1; splits <= most && best_busy < tiles::kBalance; ++splits) {
@@ -102,7 +107,7 @@ Status decide(const gpu::Device& device, PlanData* plan) {
   const Attention& a = plan->problem;
   const gpu::AttentionKernel& kernel = *plan->variant->gpu;
   GpuPlan& gpu = plan->gpu;
-  gpu.device = device.name, gpu.sm = device.sm, gpu.sms = device.sms;
+  gpu.device = device.name, gpu.sm = device.sm, gpu.sms = device.sms, gpu.ordinal = device.ordinal;
   gpu.group = choose_group(a, kernel.rows);
   const std::int64_t heads = a.h_q / gpu.group;
   gpu.tiles = gpu_row_tiles(a, a.packed ? a.b * a.s_q : 0, gpu.group, kernel.rows);
@@ -111,10 +116,11 @@ Status decide(const gpu::Device& device, PlanData* plan) {
   plan->splits = choose_splits(a, kernel, items, slots);
   plan->items = items;
   plan->rows = kernel.rows, plan->keys = kernel.keys;
-  if (static_cast<double>(items) * plan->splits > 2147483647.0) {
-    return {Code::unsupported, text("b * h_q * s_q: ", items, " row tiles are over the grid's limit of 2147483647")};
-  }
   const std::int64_t rows = a.b * a.s_q * a.h_q;
+  if (static_cast<double>(items) * plan->splits > INT32_MAX || (a.probabilities && rows > INT32_MAX)) {
+    return {Code::unsupported,
+            text("b * h_q * s_q: ", items, " row tiles (", rows, " rows) are over the grid's limit of ", INT32_MAX)};
+  }
   if (plan->splits > 1) {
     gpu.partial_lse = static_cast<std::size_t>(plan->splits * rows * a.d_v) * sizeof(float);
     plan->workspace = gpu.partial_lse + static_cast<std::size_t>(plan->splits * rows) * sizeof(float);

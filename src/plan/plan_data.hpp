@@ -34,8 +34,8 @@ struct Rejected {
 
 /// What a plan decided for the GPU.
 struct GpuPlan {
-  std::string device;  // its name
-  int sm = 0, sms = 0;
+  std::string device;                  // its name
+  int sm = 0, sms = 0, ordinal = -1;   // ordinal: CUDA's number of it; -1: planned without a device
   int group = 1;                       // query heads that are rows of one tile
   std::int64_t tiles = 0;              // row tiles of one head (group); packed: of all sequences, by the hint s_q
   std::size_t partial_lse = 0;         // bytes into the workspace, where splits > 1

@@ -33,10 +33,9 @@ inline constexpr double kFlopPerThread = 1e6;
 // fast as the tiles of 128 rows).
 inline constexpr int kFewRows = 16;
 
-// GPU: a part of the keys has at least this many tiles (shorter ones are all prologue), and there are at most this many
-// parts (the combine kernel reads them one after another). From this many waves of CTAs on, splitting gains nothing.
+// GPU: a part of the keys has at least this many tiles: shorter ones are all prologue. Over this many waves of CTAs
+// even out by themselves.
 inline constexpr int kKeyTilesPerSplit = 2;
-inline constexpr int kMaxGpuSplits = 128;
 inline constexpr int kSplitWaves = 2;
 
 inline constexpr std::int64_t kAlign = 64;  // bytes: a cache line, an AMX row

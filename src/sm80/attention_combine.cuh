@@ -9,11 +9,10 @@ namespace falchion::sm80 {
 
 using gpu::AttentionArgs;
 
-inline constexpr int kMaxParts = 128;  // tiles::kMaxGpuSplits
-
-/// Weight of each part of a row, 2^(LSE_i - LSE), into shared memory; returns the LSE of all. One warp.
+/// Weight of each part of a row, 2^(LSE_i - LSE), into shared memory, -1 for an empty part; returns the LSE of all. One
+/// warp.
 __device__ __forceinline__ float weigh_parts(const AttentionArgs& a, std::int64_t row, std::int64_t rows,
-                                             float (&weight)[kMaxParts]) {
+                                             float (&weight)[gpu::kMaxSplits]) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   float m = -FALCHION_INF, l = 0;  // a NaN spreads by the sum
   for (int part = lane; part < a.splits; part += 32) m = fmaxf(m, weight[part] = a.partial_lse[part * rows + row]);
@@ -21,7 +20,8 @@ __device__ __forceinline__ float weigh_parts(const AttentionArgs& a, std::int64_
   const float reference = m == -FALCHION_INF ? 0.f : m;
   for (int part = lane; part < a.splits; part += 32) l += weight[part] = exp2((weight[part] - reference) * kLog2e);
   for (int step = 16; step > 0; step /= 2) l += __shfl_xor_sync(~0u, l, step);
-  for (int part = lane; part < a.splits; part += 32) weight[part] *= l == 0 ? 0.f : 1 / l;
+  for (int part = lane; part < a.splits; part += 32)
+    weight[part] = a.partial_lse[part * rows + row] == -FALCHION_INF ? -1 : weight[part] / l;
   return l == 0 ? -FALCHION_INF : reference + log2(l) * kLn2;
 }
 
@@ -29,7 +29,7 @@ __device__ __forceinline__ float weigh_parts(const AttentionArgs& a, std::int64_
 /// the memory.
 template <class Element>
 __global__ void __launch_bounds__(256) attention_combine(const __grid_constant__ AttentionArgs a) {
-  __shared__ float weight[kMaxParts];
+  __shared__ float weight[gpu::kMaxSplits];
   const std::int64_t rows = a.b * a.s_q * a.h_q, row = blockIdx.x;
   const std::int64_t h = row % a.h_q, i = row / a.h_q % a.s_q, b = row / a.h_q / a.s_q;
   if (a.used_q != nullptr && i >= a.used_q[b]) return;  // past the used length: untouched
@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(256) attention_combine(const __grid_constant__
 #pragma unroll 8
   for (int part = 0; part < a.splits; ++part) {
     const float o = from[part * rows * a.d_v];
-    sum += weight[part] != 0 ? weight[part] * o : 0.f;  // an empty part adds nothing
+    sum += weight[part] < 0 ? 0.f : weight[part] * o;  // what another part dwarfs to 0 still passes on its NaN
   }
   Element* o = static_cast<Element*>(a.o.data) + b * a.o.stride[0] + i * a.o.stride[1] + h * a.o.stride[2];
   o[column] = Element(sum);

@@ -6,8 +6,8 @@
 
 #include "blocks/sm80_fragments.cuh"
 #include "blocks/sm80_softmax.cuh"
-#include "sm80/attention_combine.cuh"
 #include "sm80/attention_forward_config.hpp"
+#include "sm80/attention_launch.cuh"
 #include "sm80/attention_load.cuh"
 #include "sm80/attention_products.cuh"
 #include "sm80/attention_store.cuh"
@@ -94,7 +94,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   softmax.reset();
   Scores scores(a, t);
 
-  // The last tile comes first: it alone may be ragged. Its V is a group of its own, so that S need not wait for it.
+  // The last tile comes first: it alone may be ragged. Its V is a group of its own: with one stage the first
+  // S need not wait for it.
   const Loader<Config, Scores> loader(a, t);
   const int last = t.end - 1;
   loader.load_q(sQ);
@@ -142,24 +143,11 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   store_tile<Config>(a, t, mma, softmax, scores, rO, shared.base);
 }
 
-template <class Config, class Scores>
-int launch_attention_forward(const AttentionArgs& a, void* stream) {
-  const auto kernel = attention_forward<Config, Scores>;
-  const std::int64_t blocks = a.tiles * (a.h_q / a.group) * (a.packed ? 1 : a.b) * a.splits;
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Config::kSharedBytes);
-  if (error != cudaSuccess) return error;
-  kernel<<<static_cast<unsigned>(blocks), Config::kThreads, Config::kSharedBytes, static_cast<cudaStream_t>(stream)>>>(
-      a, Divisors(a));
-  return cudaGetLastError();
-}
-
 /// The row of the table.
 template <class Config, class Scores>
 constexpr gpu::AttentionKernel attention_forward_entry() {
   return {[](const AttentionArgs& a, void* stream) {
-            const int error = launch_attention_forward<Config, Scores>(a, stream);
-            return error == 0 && a.splits > 1 ? launch_attention_combine<typename Config::Element>(a, stream) : error;
+            return launch_attention<Config, typename Config::Element>(attention_forward<Config, Scores>, a, stream);
           },
           nullptr,
           Config::kD,

@@ -37,6 +37,7 @@ __global__ void __launch_bounds__(128) attention_probabilities(const __grid_cons
 template <class Element>
 int launch_attention_probabilities(const AttentionArgs& a, void* stream) {
   const std::int64_t rows = a.b * a.h_q * a.s_q;
+  if (rows > INT32_MAX) return cudaErrorInvalidConfiguration;
   attention_probabilities<Element><<<static_cast<unsigned>(rows), 128, 0, static_cast<cudaStream_t>(stream)>>>(a);
   return cudaGetLastError();
 }

@@ -7,13 +7,14 @@
 
 namespace falchion::sm80 {
 
-/// O (rows, columns) *= factor, row by row.
-template <class Output, int kRows>
+/// O (rows, columns) *= factor, row by row. kSelect: a factor of 0 gives 0 whatever O holds (an empty row, dropout of
+/// all).
+template <bool kSelect = false, class Output, int kRows>
 __device__ __forceinline__ void scale_rows(Output&& O, const float (&factor)[kRows]) {
   CUTE_UNROLL
   for (int r = 0; r < kRows; ++r) {
     CUTE_UNROLL
-    for (int c = 0; c < size<1>(O); ++c) O(r, c) *= factor[r];
+    for (int c = 0; c < size<1>(O); ++c) O(r, c) = kSelect && factor[r] == 0 ? 0.f : O(r, c) * factor[r];
   }
 }
 
@@ -93,7 +94,7 @@ __device__ __forceinline__ void store_tile(const AttentionArgs& a, const Attenti
       static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = lse;
   }
   scores.store_row_max(softmax, cO);
-  scale_rows(O, normal);
+  scale_rows<true>(O, normal);
   if (a.splits > 1) return store_partial(a, t, O, cO);
   store_o<Config, Scores::kAligned>(a, t, mma, rO, shared);
 }

@@ -1,0 +1,83 @@
+// src/blocks/sm90_tma.cuh: tiles from global to shared memory by the bulk copy engine, and the ring of stages they come
+// through.
+#pragma once
+
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <cutlass/arch/barrier.h>
+
+#include <algorithm>
+#include <cstdint>
+
+#include <cute/arch/copy_sm90_desc.hpp>
+#include <cute/arch/copy_sm90_tma.hpp>
+
+#include "args/attention_call.hpp"
+
+namespace falchion::sm90 {
+
+/// Where a ring of stages stands: the stage, and the parity that its barriers have when they have turned.
+template <int kStages>
+struct RingPosition {
+  int stage = 0;
+  unsigned parity = 0;
+  __device__ __forceinline__ void advance() {
+    if (++stage == kStages) stage = 0, parity ^= 1;
+  }
+};
+
+/// A tile, as boxes of 64 columns that lie one after another in shared memory: starts at (column 0, head, row, batch).
+/// What lies outside the tensor becomes 0. full turns when all bytes have come.
+template <int kBoxes, class Element, int kSize>
+__device__ __forceinline__ void load_boxes(const CUtensorMap& map, cutlass::arch::ClusterTransactionBarrier& full,
+                                           Element (&to)[kSize], std::uint64_t hint, int head, int row, int batch) {
+  full.arrive_and_expect_tx(kSize * sizeof(Element));
+  CUTE_UNROLL
+  for (int i = 0; i < kBoxes; ++i)
+    cute::SM90_TMA_LOAD_4D::copy(&map, reinterpret_cast<std::uint64_t*>(&full), hint, to + i * (kSize / kBoxes), 64 * i,
+                                 head, row, batch);
+}
+inline constexpr auto kReadOnce = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_FIRST);
+inline constexpr auto kReadAgain = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_LAST);
+
+/// A tensor (batch, rows, heads, d) in boxes of 64 columns x box_heads x box_rows, swizzled by 128 bytes.
+struct TensorBox {
+  std::int64_t batch, rows, heads, d;
+  int box_heads, box_rows;
+};
+
+/// The driver's function is looked up, never linked: the library loads where there is no driver.
+inline decltype(&cuTensorMapEncodeTiled) tensor_map_encoder() {
+  static const auto encode = [] {
+    void* function = nullptr;
+    cudaDriverEntryPointQueryResult found;
+    const cudaError_t error =
+        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
+    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? function : nullptr;
+  }();
+  return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode);
+}
+
+template <class Element>
+cudaError_t make_tensor_map(CUtensorMap* map, const View& x, const TensorBox& box, void* never_null) {
+  const auto encode = tensor_map_encoder();
+  if (encode == nullptr) return cudaErrorNotSupported;
+  // An empty tensor is never read, but the map must have something to say.
+  const auto extent = [](std::int64_t n) { return static_cast<cuuint64_t>(std::max<std::int64_t>(n, 1)); };
+  const auto bytes = [](std::int64_t n, std::int64_t stride) {
+    return static_cast<cuuint64_t>(n > 1 ? stride * std::int64_t{sizeof(Element)} : 16);
+  };
+  const cuuint64_t shape[4] = {extent(box.d), extent(box.heads), extent(box.rows), extent(box.batch)};
+  const cuuint64_t stride[3] = {bytes(box.heads, x.stride[2]), bytes(box.rows, x.stride[1]),
+                                bytes(box.batch, x.stride[0])};
+  const cuuint32_t size[4] = {64, static_cast<cuuint32_t>(box.box_heads), static_cast<cuuint32_t>(box.box_rows), 1};
+  const cuuint32_t step[4] = {1, 1, 1, 1};
+  constexpr auto kType =
+      std::is_same_v<Element, cutlass::half_t> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const CUresult result = encode(map, kType, 4, x.data != nullptr ? x.data : never_null, shape, stride, size, step,
+                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+
+}  // namespace falchion::sm90

@@ -1,0 +1,63 @@
+// src/blocks/sm90_wgmma.cuh: products of warpgroups, issued now and waited for later; their fragments.
+#pragma once
+
+#include <cute/atom/mma_atom.hpp>
+#include <cute/atom/mma_traits_sm90_gmma.hpp>
+#include <cute/tensor.hpp>
+
+namespace falchion::sm90 {
+
+using namespace cute;
+
+/// Starts C = A B (kClear) or C += A B over all k steps, as one batch. Until it has been waited for nobody may touch C,
+/// nor A where that lies in registers.
+template <bool kClear, class Mma, class A, class B, class C>
+__device__ __forceinline__ void start_multiply(Mma mma, const A& a, const B& b, C& c) {
+  constexpr bool kFromRegisters = !is_base_of<GMMA::DescriptorIterator, typename Mma::FrgTypeA>::value;
+  if constexpr (kFromRegisters) warpgroup_fence_operand(const_cast<A&>(a));
+  warpgroup_fence_operand(c);
+  warpgroup_arrive();
+  mma.accumulate_ = kClear ? GMMA::ScaleOut::Zero : GMMA::ScaleOut::One;
+  CUTE_UNROLL
+  for (int k = 0; k < size<2>(a); ++k) {
+    gemm(mma, a(_, _, k), b(_, _, k), c);
+    mma.accumulate_ = GMMA::ScaleOut::One;
+  }
+  warpgroup_commit_batch();
+  warpgroup_fence_operand(c);
+  if constexpr (kFromRegisters) warpgroup_fence_operand(const_cast<A&>(a));
+}
+/// Waits until at most kBatches of those started last are still running; C is the result that is waited for.
+template <int kBatches, class C>
+__device__ __forceinline__ void wait_multiply(C& c) {
+  warpgroup_wait<kBatches>();
+  warpgroup_fence_operand(c);
+}
+
+/// Accumulator ((2, 2, N / 8), 1, 1) of 64 x N seen as that of mma m16n8: (4, 1, N / 8).
+template <class Fragment>
+__device__ __forceinline__ auto as_mma_accumulator(Fragment& fragment) {
+  constexpr int kAtoms = decltype(size(fragment))::value / 4;
+  return make_tensor(fragment.data(), Layout<Shape<_4, _1, Int<kAtoms>>, Stride<_1, _0, _4>>{});
+}
+/// The same registers as operand A of k steps of 16: ((2, 2, 2), 1, N / 16).
+template <class Fragment>
+__device__ __forceinline__ auto as_wgmma_operand_a(Fragment& fragment) {
+  constexpr int kSteps = decltype(size(fragment))::value / 8;
+  return make_tensor(fragment.data(),
+                     Layout<Shape<Shape<_2, _2, _2>, _1, Int<kSteps>>, Stride<Stride<_1, _2, _4>, _0, _8>>{});
+}
+
+/// x[i] of lane q of a quad <-> x[q] of lane i: two exchanges, with the lane beside and the one after.
+__device__ __forceinline__ void transpose_quad(std::uint32_t (&x)[4]) {
+  const unsigned lane = threadIdx.x % 4;
+  const auto exchange = [&](std::uint32_t& a, std::uint32_t& b, unsigned bit) {  // lanes without the bit keep a
+    const bool upper = (lane & bit) != 0;
+    const std::uint32_t other = __shfl_xor_sync(~0u, upper ? a : b, bit);
+    (upper ? a : b) = other;
+  };
+  exchange(x[0], x[1], 1), exchange(x[2], x[3], 1);
+  exchange(x[0], x[2], 2), exchange(x[1], x[3], 2);
+}
+
+}  // namespace falchion::sm90

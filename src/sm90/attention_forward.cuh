@@ -1,0 +1,297 @@
+// src/sm90/attention_forward.cuh: softmax attention, forward, with TMA, wgmma and warp roles.   What: ref/.   Here:
+// when. FlashAttention-3 (arXiv:2407.08608): one warp loads Q, K and V tiles through a ring in shared memory, each
+// consumer warpgroup owns 64 query rows. Letters: docs/notation.md. What was measured: docs/design/sm90_forward.md
+#pragma once
+
+#include <cutlass/arch/reg_reconfig.h>
+
+#include "blocks/sm90_softmax.cuh"
+#include "blocks/sm90_tma.cuh"
+#include "sm80/attention_tile.cuh"
+#include "sm90/attention_forward_config.hpp"
+#include "sm90/attention_schedule.hpp"
+#include "sm90/attention_store.cuh"
+
+namespace falchion::sm90 {
+
+using sm80::Divisors;
+
+struct TensorMaps {
+  CUtensorMap q, k, v;
+};
+
+/// The scheduler, one warp: works out which tiles this CTA has, a few ahead of their use, for all others.
+template <class Config>
+__device__ __forceinline__ void plan_tiles(const AttentionArgs& a, const Divisors& by, const Schedule& schedule,
+                                           typename Config::Shared& shared) {
+  RingPosition<Config::kTiles> at;
+  const bool leader = threadIdx.x % 32 == 0;
+  CUTE_NO_UNROLL
+  for (int round = 0, x = 0; x != Schedule::kNoMore; ++round) {
+    x = schedule.at(round, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+    if (x == Schedule::kNone) continue;
+    const AttentionTile t = AttentionTile::of<Config::kRows, Config::kKeys>(a, by, max(x, 0));
+    if (x >= 0 && t.row0 >= t.rows) continue;
+    TileRecord& tile = shared.tile[at.stage];
+    shared.empty_tile[at.stage].wait(at.parity ^ 1);
+    if (leader) {
+      tile.write(t);
+      if (x < 0) tile.row0 = TileRecord::kNoMore;
+      shared.full_tile[at.stage].arrive();
+    }
+    at.advance();
+  }
+}
+
+/// The producer, one thread: Q of a tile, then K and V from the last tile to the first (the last alone may be ragged).
+/// V of a tile is asked for after K of the next, for S of that one is what the consumers want first.
+template <class Config>
+__device__ __forceinline__ void produce(const Divisors& by, const TensorMaps& maps, typename Config::Shared& shared) {
+  constexpr int kKeys = Config::kKeys;
+  RingPosition<Config::kStages> at_k, at_v;
+  RingPosition<Config::kStagesQ> at_q;
+  RingPosition<Config::kTiles> at_tile;
+  for (;; shared.empty_tile[at_tile.stage].arrive(), at_tile.advance()) {
+    shared.full_tile[at_tile.stage].wait(at_tile.parity);
+    const TileRecord& tile = shared.tile[at_tile.stage];
+    if (tile.row0 < 0) break;
+    if (tile.begin >= tile.end) continue;
+    const auto load_q = [&](int row) {
+      shared.empty_q[at_q.stage].wait(at_q.parity ^ 1);
+      load_boxes<Config::kBoxes>(maps.q, shared.full_q[at_q.stage], shared.q[at_q.stage], kReadOnce, tile.h, row,
+                                 static_cast<int>(tile.q.batch));
+      at_q.advance();
+    };
+    const int head = by.ratio.div(tile.h), batch = static_cast<int>(tile.k.batch);
+    const auto load_k = [&](int row) {
+      shared.empty_k[at_k.stage].wait(at_k.parity ^ 1);
+      load_boxes<Config::kBoxes>(maps.k, shared.full_k[at_k.stage], shared.k[at_k.stage], kReadAgain, head, row, batch);
+      at_k.advance();
+    };
+    const auto load_v = [&](int row) {
+      shared.empty_v[at_v.stage].wait(at_v.parity ^ 1);
+      load_boxes<Config::kBoxes>(maps.v, shared.full_v[at_v.stage], shared.v[at_v.stage], kReadAgain, head, row, batch);
+      at_v.advance();
+    };
+    load_q(static_cast<int>(tile.q.begin) + by.group.div(tile.row0));
+    int n = tile.end - tile.begin, row = static_cast<int>(tile.k.begin) + (tile.end - 1) * kKeys;
+    load_k(row);
+    CUTE_NO_UNROLL
+    for (; --n > 0; row -= kKeys) load_k(row - kKeys), load_v(row);
+    load_v(row);
+  }
+}
+
+/// One consumer warpgroup: 64 rows of each tile, from Q to O.
+template <class Config, class Scores>
+class Consumer {
+ public:
+  using Element = typename Config::Element;
+  using Shared = typename Config::Shared;
+  static constexpr int kRows = Config::kRows, kKeys = Config::kKeys;
+
+  __device__ __forceinline__ Consumer(const AttentionArgs& a, const Divisors& by, Shared& shared, int warpgroup)
+      : a(a), by(by), shared(shared), warpgroup(warpgroup) {}
+
+  /// All tiles of this CTA. S of a tile's first keys is started before O of the tile before is stored.
+  __device__ __forceinline__ void run() {
+    if (warpgroup == Config::kConsumers - 1) pass_turn();  // the first warpgroup begins
+    bool more = find_tile();
+    start_first_s(more);
+    while (more) {
+      softmax.reset();
+      clear(rO);
+      wait_multiply<0>(rS);
+      walk();
+      start_o();
+      const int done = at_tile.stage;
+      at_tile.advance();
+      more = find_tile();
+      start_first_s(more);
+      wait_multiply<1>(rO);
+      release(shared.empty_v[stage_v]);
+      softmax.finish();
+      store_tile<Config>(a, shared.tile[done].read(by), softmax, a.scale, rO);
+      release(shared.empty_tile[done]);
+    }
+    wait_multiply<0>(rS);
+  }
+
+ private:
+  /// The next tile that has keys; rows that see none get their 0 on the way. false: there are no more.
+  __device__ __forceinline__ bool find_tile() {
+    for (;; at_tile.advance()) {
+      shared.full_tile[at_tile.stage].wait(at_tile.parity);
+      const TileRecord& tile = shared.tile[at_tile.stage];
+      if (tile.row0 < 0) return false;
+      if (tile.begin < tile.end) return true;
+      store_nothing<Config>(a, tile.read(by));
+      release(shared.empty_tile[at_tile.stage]);
+    }
+  }
+
+  /// All keys of a tile but the last product: S of its first keys has been started, P of its last is left to multiply.
+  __device__ __forceinline__ void walk() {
+    const TileRecord& t = shared.tile[at_tile.stage];
+    int n = t.end - 1;
+    const int begin = t.begin;
+    unmasked_begin = t.unmasked_begin, unmasked_end = t.unmasked_end;
+    release_k();
+    make_p(n);
+    sm80::convert(rS, p);
+    wait_v();
+    clear_v_past(n);
+    for (--n; n >= begin; --n) {
+      wait_k();
+      take_turn();
+      if constexpr (Config::kOverlap) {  // O += P V of tile n + 1 under the softmax of tile n
+        start_s();
+        start_o();
+        pass_turn();
+        wait_multiply<1>(rS);
+        release_k();
+        const bool raised = make_p(n);
+        wait_v();  // not later: its branch keeps the compiler from waiting for O before the exponentials
+        wait_o();
+        if (raised) sm80::scale_rows(sm80::rows_columns(as_mma_accumulator(rO)), shrink);
+      } else {
+        start_o();
+        start_s();
+        pass_turn();
+        wait_multiply<0>(rS);
+        warpgroup_fence_operand(rO);
+        release(shared.empty_v[stage_v]);
+        release_k();
+        if (make_p(n)) sm80::scale_rows(sm80::rows_columns(as_mma_accumulator(rO)), shrink);
+        wait_v();
+      }
+      sm80::convert(rS, p);
+    }
+    release(shared.empty_q[at_q.stage]), at_q.advance();
+  }
+
+  /// S -> P in place; true: O is to be scaled by shrink.
+  __device__ __forceinline__ bool make_p(int n) {
+    const Scores scores(a);
+    auto S = sm80::rows_columns(as_mma_accumulator(rS));  // (rows, columns)
+    const auto cS = sm80::rows_columns(typename Config::MmaOfRows{}
+                                           .get_thread_slice(threadIdx.x)
+                                           .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
+    scores.apply(S, cS, n * kKeys);
+    if (n * kKeys < unmasked_begin || (n + 1) * kKeys > unmasked_end) {
+      asm volatile("" ::: "memory");  // else the tile would be read before it is known whether anybody asks
+      scores.keep(shared.tile[at_tile.stage].read(by), S, cS, n * kKeys);  // mask.keep
+    }
+    float top[2];
+    const bool raised = softmax.outgrown(S, scores.unit, top);
+    if (raised) softmax.raise(top, scores.unit, shrink);
+    softmax.start_update(S, scores.unit);
+    CUTE_UNROLL
+    for (int c = 0; c < size<1>(S); ++c) softmax.update(S, 0, c, scores.unit), softmax.update(S, 1, c, scores.unit);
+    return raised;
+  }
+
+  /// After the last tile it multiplies whatever lies there: ptxas serialises products that only some branch starts.
+  __device__ __forceinline__ void start_first_s(bool more) {
+    if (more) {
+      shared.full_q[at_q.stage].wait(at_q.parity);
+      wait_k();
+    }
+    start_s();
+  }
+  __device__ __forceinline__ void start_s() {                                             // S = Q K^T
+    const auto sQ = make_tensor(make_smem_ptr(shared.q[0]), typename Config::LayoutQ{});  // (M, D, stages)
+    const auto sK = make_tensor(make_smem_ptr(shared.k[0]), typename Config::LayoutK{});  // (N, D, stages)
+    const auto slice = MmaQk{}.get_slice(warpgroup * 128);
+    const auto rQ = slice.partition_fragment_A(sQ);  // (1, 1, D / 16, stages)
+    const auto rK = slice.partition_fragment_B(sK);  // (1, 1, D / 16, stages)
+    start_multiply<true>(MmaQk{}, rQ(_, _, _, at_q.stage), rK(_, _, _, at_k.stage), rS);
+  }
+  __device__ __forceinline__ void start_o() {                                               // O += P V
+    const auto sVt = make_tensor(make_smem_ptr(shared.v[0]), typename Config::LayoutVt{});  // (D, N, stages)
+    const auto rV = MmaPv{}.get_slice(warpgroup * 128).partition_fragment_B(sVt);           // (1, 1, N / 16, stages)
+    stage_v = at_v.stage, at_v.advance();
+    start_multiply<false>(MmaPv{}, as_wgmma_operand_a(p), rV(_, _, _, stage_v), rO);
+  }
+  __device__ __forceinline__ void wait_o() {
+    wait_multiply<0>(rO);
+    release(shared.empty_v[stage_v]);
+  }
+  __device__ __forceinline__ void wait_k() { shared.full_k[at_k.stage].wait(at_k.parity); }
+  __device__ __forceinline__ void wait_v() { shared.full_v[at_v.stage].wait(at_v.parity); }
+  __device__ __forceinline__ void release_k() { release(shared.empty_k[at_k.stage]), at_k.advance(); }
+  template <class Barrier>
+  __device__ __forceinline__ static void release(Barrier& empty) {
+    if (threadIdx.x % 32 == 0) empty.arrive();
+  }
+
+  // Ping-pong: while one warpgroup multiplies, the others do their softmax. They take turns in starting products.
+  __device__ __forceinline__ void take_turn() const {
+    if constexpr (Config::kPingPong) cutlass::arch::NamedBarrier::sync(256, warpgroup);
+  }
+  __device__ __forceinline__ void pass_turn() const {
+    if constexpr (Config::kPingPong)
+      cutlass::arch::NamedBarrier::arrive(256, warpgroup + 1 == Config::kConsumers ? 0 : warpgroup + 1);
+  }
+
+  /// Keys past the end weigh 0, but 0 times NaN is NaN: where TMA cannot know the end, their V becomes 0 by hand.
+  __device__ __forceinline__ void clear_v_past(int n) const {
+    if (!a.packed && a.used_k == nullptr) return;
+    const int keys = shared.tile[at_tile.stage].k.length - n * kKeys;
+    if (keys >= kKeys) return;
+    auto* v = reinterpret_cast<uint4*>(shared.v[at_v.stage]);  // boxes of (N, 64): 8 chunks of 16 bytes a row
+    for (int i = static_cast<int>(threadIdx.x); i < Config::kSizeK / 8; i += 128 * Config::kConsumers) {
+      if (i / 8 % kKeys >= keys) v[i] = uint4{};
+    }
+    cutlass::arch::fence_view_async_shared();
+    cutlass::arch::NamedBarrier::sync(128 * Config::kConsumers, Config::kConsumers);
+  }
+
+  using MmaQk = typename Config::MmaQk;
+  using MmaPv = typename Config::MmaPv;
+  decltype(partition_fragment_C(MmaQk{}, Shape<Int<kRows>, Int<kKeys>>{})) rS;       // (64, N) f32
+  decltype(partition_fragment_C(MmaPv{}, Shape<Int<kRows>, Int<Config::kD>>{})) rO;  // (64, D) f32
+  decltype(make_tensor<Element>(Layout<Int<kKeys / 2>>{})) p;                        // P (64, N) 16-bit
+  Softmax softmax;
+  float shrink[2];
+  RingPosition<Config::kStages> at_k, at_v;
+  RingPosition<Config::kStagesQ> at_q;
+  RingPosition<Config::kTiles> at_tile;
+  int stage_v = 0, unmasked_begin = 0, unmasked_end = 0;
+
+  const AttentionArgs& a;
+  const Divisors& by;
+  Shared& shared;
+  const int warpgroup;
+};
+
+template <class Config, class Scores>
+__global__ void __launch_bounds__(Config::kThreads, 1)
+    attention_forward(const __grid_constant__ AttentionArgs a, const __grid_constant__ Divisors by,
+                      const __grid_constant__ TensorMaps maps, const __grid_constant__ Schedule schedule) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  auto& shared = *reinterpret_cast<typename Config::Shared*>(memory);
+  const int warpgroup = cutlass::canonical_warp_group_idx();
+  if (threadIdx.x == 0) {
+    for (int i = 0; i < Config::kStagesQ; ++i) shared.full_q[i].init(1), shared.empty_q[i].init(4 * Config::kConsumers);
+    for (int i = 0; i < Config::kTiles; ++i)
+      shared.full_tile[i].init(1), shared.empty_tile[i].init(4 * Config::kConsumers + 1);
+    for (int i = 0; i < Config::kStages; ++i) {
+      shared.full_k[i].init(1), shared.empty_k[i].init(4 * Config::kConsumers);
+      shared.full_v[i].init(1), shared.empty_v[i].init(4 * Config::kConsumers);
+    }
+    cutlass::arch::fence_barrier_init();
+  }
+  __syncthreads();
+  if (warpgroup == Config::kConsumers) {
+    cutlass::arch::warpgroup_reg_dealloc<Config::kProducerRegisters>();
+    const unsigned thread = threadIdx.x - 128 * Config::kConsumers;
+    if (thread == 0) produce<Config>(by, maps, shared);
+    if (thread / 32 == 1) plan_tiles<Config>(a, by, schedule, shared);
+  } else {
+    cutlass::arch::warpgroup_reg_alloc<Config::kConsumerRegisters>();
+    Consumer<Config, Scores>(a, by, shared, warpgroup).run();
+  }
+}
+
+}  // namespace falchion::sm90

@@ -1,0 +1,30 @@
+// src/sm90/attention_forward_plain.cuh: the row for what needs nothing between the two products but the band: the scale
+// is folded into the exponent. Full, causal, window, GQA, lengths, splits, LSE.
+#pragma once
+
+#include "sm80/attention_forward_plain.cuh"
+#include "sm90/attention_launch.cuh"
+
+namespace falchion::sm90 {
+
+struct PlainScores {
+  const AttentionArgs& a;
+  const float unit, nats;  // one unit of S in bits, and in natural ones
+
+  __device__ __forceinline__ explicit PlainScores(const AttentionArgs& a)
+      : a(a), unit(a.scale * sm80::kLog2e), nats(a.scale) {}
+
+  template <class S, class Coordinates>
+  __device__ __forceinline__ void apply(S&, const Coordinates&, int) const {}
+  template <class S, class Coordinates>
+  __device__ __forceinline__ void keep(const AttentionTile& t, S& s, const Coordinates& at, int key0) const {
+    sm80::keep_band(a, t, s, at, key0);
+  }
+};
+
+template <class Element, int kD>
+constexpr gpu::AttentionKernel attention_forward_plain() {
+  return attention_forward_entry<AttentionForwardConfig<Element, kD, Level::plain>, PlainScores>();
+}
+
+}  // namespace falchion::sm90

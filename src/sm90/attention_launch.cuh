@@ -1,0 +1,69 @@
+// src/sm90/attention_launch.cuh: the host's side of the forward kernel: tensor maps, grid, the row of the table.
+#pragma once
+
+#include "sm80/attention_combine.cuh"
+#include "sm90/attention_forward.cuh"
+
+namespace falchion::sm90 {
+
+// From here on the hardware deals the tiles of a band better than we (H200, d 128: 8k 701 : 667, 16k 724 : 728
+// TFLOP/s).
+inline constexpr std::int64_t kWalkKeys = 8192;
+
+template <class Config>
+cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
+  using Element = typename Config::Element;
+  const std::int64_t b = a.packed ? 1 : a.b, s_q = a.packed ? a.total_q : a.s_q, s_k = a.packed ? a.total_k : a.s_k;
+  const TensorBox q{b, s_q, a.h_q, a.d_qk, a.group, Config::kRows / a.group},
+      k{b, s_k, a.h_k, a.d_qk, 1, Config::kKeys};
+  TensorBox v = k;
+  v.d = a.d_v;
+  cudaError_t error = make_tensor_map<Element>(&maps->q, a.q, q, a.o.data);
+  if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->k, a.k, k, a.o.data);
+  if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->v, a.v, v, a.o.data);
+  return error;
+}
+
+template <class Config, class Scores>
+int launch_attention_forward(const AttentionArgs& a, void* stream) {
+  const auto kernel = attention_forward<Config, Scores>;
+  const std::int64_t tiles = a.tiles * (a.h_q / a.group) * (a.packed ? 1 : a.b) * a.splits;
+  if (tiles == 0) return cudaSuccess;
+  if (Config::kRows % a.group != 0) return cudaErrorNotSupported;  // a TMA box holds whole groups; the plan knows
+  TensorMaps maps;
+  cudaError_t error = make_tensor_maps<Config>(a, &maps);
+  if (error == cudaSuccess)
+    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Config::kSharedBytes);
+  if (error != cudaSuccess) return error;
+  // A CTA an SM walks over its tiles, so that the loads of one run under the end of the one before. Where nobody knows
+  // how long tiles are, the hardware hands them out.
+  int device = 0, sms = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
+  const bool full = a.left < 0 && a.right < 0, walk = !a.packed && a.used_k == nullptr && (full || a.s_k <= kWalkKeys);
+  const Schedule schedule{static_cast<int>(tiles), static_cast<int>(a.tiles), walk && !full};
+  const auto blocks = static_cast<unsigned>(walk ? std::min(schedule.units(), sms) : schedule.items);
+  kernel<<<blocks, Config::kThreads, Config::kSharedBytes, static_cast<cudaStream_t>(stream)>>>(a, Divisors(a), maps,
+                                                                                                schedule);
+  return cudaGetLastError();
+}
+
+/// The row of the table.
+template <class Config, class Scores>
+constexpr gpu::AttentionKernel attention_forward_entry() {
+  return {[](const AttentionArgs& a, void* stream) {
+            const int error = launch_attention_forward<Config, Scores>(a, stream);
+            return error == 0 && a.splits > 1 ? sm80::launch_attention_combine<typename Config::Element>(a, stream)
+                                              : error;
+          },
+          nullptr,
+          Config::kD,
+          Config::kRows,
+          Config::kKeys,
+          Config::kThreads,
+          Config::kStages,
+          1,
+          Config::kSharedBytes};
+}
+
+}  // namespace falchion::sm90

@@ -1,0 +1,77 @@
+// src/sm90/attention_store.cuh: the end of a tile: O / l and LSE; or one part of them, when the keys are split.
+#pragma once
+
+#include "blocks/sm80_fragments.cuh"
+#include "blocks/sm90_wgmma.cuh"
+#include "sm80/attention_store.cuh"
+
+namespace falchion::sm90 {
+
+using gpu::AttentionArgs;
+using sm80::AttentionTile;
+
+/// Straight from the registers, so that nobody waits for shared memory: a quad has 8 columns of a row in an atom, two a
+/// lane; of 4 atoms each lane gets one whole, and writes its 16 bytes.
+template <class Element, class Output, class Coordinates>
+__device__ __forceinline__ void store_o(const AttentionArgs& a, const AttentionTile& t, const Output& O,
+                                        const Coordinates& cO) {
+  using Pair = cutlass::Array<Element, 2>;
+  const int lane = static_cast<int>(threadIdx.x) % 4;
+  Element* o = static_cast<Element*>(a.o.data) + t.q.batch * a.o.stride[0] + t.q.begin * a.o.stride[1];
+  cutlass::NumericArrayConverter<Element, float, 2> converter;
+  CUTE_UNROLL
+  for (int r = 0; r < size<0>(O); ++r) {
+    const int row = t.row0 + static_cast<int>(get<0>(cO(r, 0)));
+    Element* to = o + t.query(row) * a.o.stride[1] + t.head(row) * a.o.stride[2] + lane * 8;
+    CUTE_UNROLL
+    for (int c = 0; c < size<1>(O); c += 8) {  // 4 atoms
+      std::uint32_t x[4];
+      CUTE_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const Pair pair = converter(cutlass::Array<float, 2>{O(r, c + 2 * i), O(r, c + 2 * i + 1)});
+        x[i] = reinterpret_cast<const std::uint32_t&>(pair);
+      }
+      transpose_quad(x);
+      if (row < t.rows && c * 4 + lane * 8 < a.d_v) *reinterpret_cast<uint4*>(to + c * 4) = {x[0], x[1], x[2], x[3]};
+    }
+  }
+}
+
+template <class Config, class Softmax, class Output>
+__device__ __forceinline__ void store_tile(const AttentionArgs& a, const AttentionTile& t, const Softmax& softmax,
+                                           float nats, Output& rO) {
+  auto O = sm80::rows_columns(as_mma_accumulator(rO));  // (rows, columns) of this thread
+  const auto cO =
+      sm80::rows_columns(typename Config::MmaOfRows{}
+                             .get_thread_slice(threadIdx.x)
+                             .partition_C(make_identity_tensor(Shape<Int<Config::kRows>, Int<Config::kD>>{})));
+  float normal[Softmax::kSize];
+  CUTE_UNROLL
+  for (int r = 0; r < Softmax::kSize; ++r) {
+    normal[r] = softmax.l[r] == 0 ? 0.f : 1 / softmax.l[r];
+    const int row = t.row0 + static_cast<int>(get<0>(cO(r, 0)));
+    if (threadIdx.x % 4 != 0 || row >= t.rows) continue;
+    const float lse = softmax.lse(r, nats);
+    if (a.splits > 1)
+      a.partial_lse[sm80::partial_row(a, t, row)] = lse;
+    else if (a.lse.data != nullptr)
+      static_cast<float*>(a.lse.data)[sm80::statistic(a.lse, a, t, row)] = lse;
+  }
+  sm80::scale_rows(O, normal);
+  if (a.splits > 1)
+    sm80::store_partial(a, t, O, cO);
+  else
+    store_o<typename Config::Element>(a, t, O, cO);
+}
+
+/// Rows that see no key: O = 0, LSE = -inf.
+template <class Config>
+__device__ __forceinline__ void store_nothing(const AttentionArgs& a, const AttentionTile& t) {
+  auto rO = make_tensor<float>(Layout<Int<Config::kD / 2>>{});
+  clear(rO);
+  sm80::OnlineSoftmax<2> softmax;
+  softmax.reset();
+  store_tile<Config>(a, t, softmax, 1.f, rO);
+}
+
+}  // namespace falchion::sm90
