@@ -6,10 +6,10 @@
 
 namespace falchion {
 namespace sm80 {
-using gpu::AttentionKernel;
+using gpu::AttentionKernel;  // NOLINT(misc-unused-using-decls): the rows below, if there are any
 }
-#define ROW(op, backend, level, dtype, d)                         \
-  namespace backend {                                             \
+#define ROW(op, backend, level, dtype, d)                    \
+  namespace backend {                                        \
   extern const AttentionKernel op##_##level##_##dtype##_##d; \
   }
 #include "falchion_variants.inc"

@@ -14,7 +14,10 @@ namespace falchion::gpu {
 Device current_device() { return {}; }
 Status pending_error() { return {}; }
 std::string error_text(int) { return ""; }
-bool on_device(const void*) { return true; }
+int current_ordinal() noexcept { return 0; }
+Place place_of(const void*) noexcept { return Place::here; }
+Status allocate_on(Stream, std::size_t bytes, void** out) { return allocate(bytes, out); }
+void release_on(Stream, void* memory) noexcept { release(memory); }
 Status allocate(std::size_t bytes, void** out) {
   *out = std::aligned_alloc(256, (bytes + 255) / 256 * 256);
   return {};

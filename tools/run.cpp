@@ -39,7 +39,7 @@ Samples compute(const Prepared& prepared, const Instance& instance, const Operan
                 const Target& target) {
   if (prepared.on_gpu()) {
     GpuRun run(prepared.plan(), x);
-    const Samples time = run.sample(static_cast<int>(options.repeat), false);
+    Samples time = run.sample(static_cast<int>(options.repeat), false);
     run.download();
     return time;
   }

@@ -150,7 +150,7 @@ bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
 
 Status plan_attention_gpu(Backend backend, PlanData* plan) {
   const std::string path = text(name(backend), " ", name(plan->problem.dtype));
-  const auto reject = [&](Code code, std::string reason) {
+  const auto reject = [&](Code code, const std::string& reason) {
     plan->rejected.push_back({path, reason});
     return Status{code, text(path, ": ", reason)};
   };
