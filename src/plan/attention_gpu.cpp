@@ -71,8 +71,11 @@ const Variant* choose_row(Backend backend, const char* level, const gpu::Device&
     if (listed.d < std::max(plan->problem.d_qk, plan->problem.d_v)) continue;
     const std::string reason = why_not(listed, plan->problem, device);
     if (reason.empty()) return built(listed);
-    const std::string path = text(name(backend), " ", listed.level, " ", name(listed.dtype), " d", listed.d);
-    if (level == nullptr) plan->rejected.push_back({path, reason});
+    if (level != nullptr) continue;
+    const std::string path = text(name(backend), " ", listed.level, " ", name(listed.dtype), " d");
+    const bool again = !plan->rejected.empty() && plan->rejected.back().path.starts_with(path) &&
+                       plan->rejected.back().reason == reason;  // of a larger head dim
+    if (!again) plan->rejected.push_back({text(path, listed.d), reason});
   }
   return nullptr;
 }
@@ -175,7 +178,9 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
   plan->backend = backend;
   plan->gpu.unaligned =
       same(plan->variant->level, "general") ? plan->variant : choose_row(backend, "general", device, plan);
-  return decide(device, plan);
+  Status status = decide(device, plan);
+  if (!status) plan->rejected.push_back({text(path, " ", plan->variant->level), status.why});
+  return status;
 }
 
 }  // namespace falchion
