@@ -143,20 +143,14 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   store_tile<Config>(a, t, mma, softmax, scores, rO, shared.base);
 }
 
-/// The row of the table.
 template <class Config, class Scores>
-constexpr gpu::AttentionKernel attention_forward_entry() {
-  return {[](const AttentionArgs& a, void* stream) {
-            return launch_attention<Config, typename Config::Element>(attention_forward<Config, Scores>, a, stream);
-          },
-          nullptr,
-          Config::kD,
-          Config::kRows,
-          Config::kKeys,
-          Config::kThreads,
-          Config::kStages,
-          Config::kCtas,
-          Config::kSharedBytes};
+constexpr gpu::AttentionKernel attention_forward_entry(int (*probabilities)(const AttentionArgs&,
+                                                                            void* stream) = nullptr) {
+  return table_row<Config>(
+      [](const AttentionArgs& a, void* stream) {
+        return launch_attention<Config, typename Config::Element>(attention_forward<Config, Scores>, a, stream);
+      },
+      probabilities);
 }
 
 }  // namespace falchion::sm80

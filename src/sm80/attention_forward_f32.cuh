@@ -308,21 +308,14 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   store_exact<Config>(a, t, at, softmax, a.dropout > 0 ? dropout.keep_scale : 1.f, rO);
 }
 
-/// The row of the table.
 template <int kD>
 constexpr gpu::AttentionKernel attention_forward_f32() {
   using Config = AttentionForwardF32Config<kD>;
-  return {[](const AttentionArgs& a, void* stream) {
-            return launch_attention<Config, float>(attention_forward_exact<Config>, a, stream);
-          },
-          launch_attention_probabilities<float>,
-          Config::kD,
-          Config::kRows,
-          Config::kKeys,
-          Config::kThreads,
-          Config::kStages,
-          Config::kCtas,
-          Config::kSharedBytes};
+  return table_row<Config>(
+      [](const AttentionArgs& a, void* stream) {
+        return launch_attention<Config, float>(attention_forward_exact<Config>, a, stream);
+      },
+      launch_attention_probabilities<float>);
 }
 
 }  // namespace falchion::sm80

@@ -95,10 +95,8 @@ constexpr gpu::AttentionKernel attention_forward_general() {
   if constexpr (std::is_same_v<Element, f32>) {
     return attention_forward_f32<kD>();
   } else {
-    gpu::AttentionKernel entry =
-        attention_forward_entry<AttentionForwardConfig<Element, kD, Level::general>, GeneralScores<Element>>();
-    entry.probabilities = launch_attention_probabilities<Element>;
-    return entry;
+    return attention_forward_entry<AttentionForwardConfig<Element, kD, Level::general>, GeneralScores<Element>>(
+        launch_attention_probabilities<Element>);
   }
 }
 

@@ -22,4 +22,12 @@ int launch_attention(Kernel kernel, const AttentionArgs& a, void* stream) {
   return error == cudaSuccess && a.splits > 1 ? launch_attention_combine<Element>(a, stream) : error;
 }
 
+/// The row of the table. probabilities: null, or what runs after launch.
+template <class Config>
+constexpr gpu::AttentionKernel table_row(int (*launch)(const AttentionArgs&, void* stream),
+                                         int (*probabilities)(const AttentionArgs&, void* stream) = nullptr) {
+  return {launch,           probabilities,   Config::kD,    Config::kRows,       Config::kKeys,
+          Config::kThreads, Config::kStages, Config::kCtas, Config::kSharedBytes};
+}
+
 }  // namespace falchion::sm80

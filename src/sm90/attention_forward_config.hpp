@@ -57,6 +57,7 @@ struct AttentionForwardConfig {
   using Element = Element_;
   static constexpr Tile kTile = attention_forward_tile(level, kD_);
   static constexpr int kD = kD_, kRows = kTile.rows, kKeys = kTile.keys, kStages = kTile.stages;
+  static constexpr int kCtas = 1;  // that share an SM
   static constexpr int kConsumers = kRows / 64, kThreads = 128 * (kConsumers + 1);
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
   static constexpr bool kOverlap = kTile.overlap != 0, kPingPong = kTile.ping_pong != 0;

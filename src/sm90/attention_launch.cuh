@@ -1,7 +1,7 @@
 // src/sm90/attention_launch.cuh: the host's side of the forward kernel: tensor maps, grid, the row of the table.
 #pragma once
 
-#include "sm80/attention_combine.cuh"
+#include "sm80/attention_launch.cuh"
 #include "sm90/attention_forward.cuh"
 
 namespace falchion::sm90 {
@@ -48,22 +48,12 @@ int launch_attention_forward(const AttentionArgs& a, void* stream) {
   return cudaGetLastError();
 }
 
-/// The row of the table.
 template <class Config, class Scores>
 constexpr gpu::AttentionKernel attention_forward_entry() {
-  return {[](const AttentionArgs& a, void* stream) {
-            const int error = launch_attention_forward<Config, Scores>(a, stream);
-            return error == 0 && a.splits > 1 ? sm80::launch_attention_combine<typename Config::Element>(a, stream)
-                                              : error;
-          },
-          nullptr,
-          Config::kD,
-          Config::kRows,
-          Config::kKeys,
-          Config::kThreads,
-          Config::kStages,
-          1,
-          Config::kSharedBytes};
+  return sm80::table_row<Config>([](const AttentionArgs& a, void* stream) {
+    const int error = launch_attention_forward<Config, Scores>(a, stream);
+    return error == 0 && a.splits > 1 ? sm80::launch_attention_combine<typename Config::Element>(a, stream) : error;
+  });
 }
 
 }  // namespace falchion::sm90
