@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Falchion beside PyTorch's attention on a GPU: same tensors, interleaved, in one run.
 
-    bench/compare_torch.py --lib libfalchion.so --json result.json [--quick] [--sections prefill,varlen,decode]
+    bench/compare_torch.py --lib libfalchion.so --json result.json [--quick] [--sections prefill,varlen,chunked,small,decode]
 
 Needs torch (2.5 or newer) with CUDA and libfalchion.so; no compiler. Modes: burst pauses before each group of calls, so
 that each runs at the chip's top clock; sustained runs groups back to back, as a training step does. TFLOP/s count
@@ -45,6 +45,12 @@ class FakeBench:
     def decode(self, dtype, b, s):
         return self.result({"bytes": 1e9}, ["falchion", *self.options.rivals])
 
+    def chunked(self, dtype, s_q, s_k, h, d, mode):
+        return self.result({"flops": 1e11}, ["falchion", *self.options.rivals])
+
+    def small(self, dtype, b, h, s, d):
+        return self.result({"flops": 1e9}, ["falchion", *self.options.rivals])
+
     def stop(self):
         pass
 
@@ -80,6 +86,13 @@ def grid(options):
                 for causal in (False, True):
                     what = "causal" if causal else "full"
                     yield section, f"{options.dtype}/d:128/{label}/{what}", (options.dtype, lengths, 128, causal)
+        elif section == "chunked":  # a chunk of a prompt against all keys before it
+            for mode in options.modes:
+                for h in (8,) if quick else (8, 16, 64):
+                    yield section, f"{mode}/{options.dtype}/d:128/h:{h}/s_q:512/s_k:65536", (options.dtype, 512, 65536, h, 128, mode)
+        elif section == "small":  # in a CUDA graph
+            for b, h, s, d in ((1, 12, 128, 64), (1, 16, 512, 64), (8, 12, 197, 64)):
+                yield section, f"{options.dtype}/b:{b}/h:{h}/s:{s}/d:{d}", (options.dtype, b, h, s, d)
         elif section == "decode":
             for b in (1, 16) if quick else (1, 4, 16, 64):
                 for s in (8192, 131072) if quick else (1024, 4096, 8192, 32768, 131072):
@@ -103,8 +116,8 @@ def row_of(section, name, result):
 
 
 def show(row, columns):
-    """One line of the table. Decode: microseconds and TB/s."""
-    decode = row["section"] == "decode"
+    """One line of the table. Decode: microseconds and TB/s; small: microseconds."""
+    decode = row["section"] in ("decode", "small")
     cells = []
     for name in columns:
         if name not in row["ms"]:
@@ -162,7 +175,8 @@ def parse():
     parser.add_argument("--lib", help="libfalchion.so")
     parser.add_argument("--json", help="where to write the results")
     parser.add_argument("--quick", action="store_true", help="a smaller grid")
-    parser.add_argument("--sections", type=words, default=("prefill", "varlen", "decode"))
+    parser.add_argument("--sections", type=words, default=("prefill", "varlen", "chunked", "small", "decode"))
+    parser.add_argument("--backend", choices=("best", "sm80", "sm90"), default="best", help="of Falchion")
     parser.add_argument("--modes", type=words, default=("burst", "sustained"))
     parser.add_argument("--rivals", type=words, default=("flash", "cudnn", "efficient"), help=f"of {', '.join(RIVALS)}")
     parser.add_argument("--flex", action="store_true", help="FlexAttention too; it is compiled first, which takes a while")

@@ -113,7 +113,7 @@ if section sanitizer 110; then
 fi
 if section bench 60; then
   # shellcheck disable=SC2086
-  limited "$seconds" "$work/bench.log" "$bin/falchion" bench --backend sm80 --json "$work/bench.json" $bench_arguments
+  limited "$seconds" "$work/bench.log" "$bin/falchion" bench --backend best --json "$work/bench.json" $bench_arguments
   cat "$work/bench.log" 2>/dev/null
 fi
 if section torch 240; then

@@ -127,7 +127,7 @@ class Bench:
     def calls(self, q, k, v, causal):
         """name -> call, for whatever runs this problem; and their results."""
         o = torch.full_like(q, math.nan)
-        ours = self.fal.plan(q, k, v, o, causal=causal)
+        ours = self.fal.plan(q, k, v, o, causal=causal, backend=self.options.backend)
         calls, results, refused = {"falchion": ours}, {"falchion": o}, {}
         gqa = q.shape[1] != k.shape[1]
         for name in self.options.rivals:
@@ -191,7 +191,8 @@ class Bench:
         cu = torch.tensor(starts, dtype=torch.int32, device="cuda")
         q, k, v = (torch.randn(total, h, d, device="cuda").to(DTYPES[dtype]) for _ in range(3))
         o = torch.full_like(q, math.nan)
-        packed = self.fal.plan(q, k, v, o, causal=causal, cu_seqlens=cu, longest=max(lengths))
+        packed = self.fal.plan(q, k, v, o, causal=causal, cu_seqlens=cu, longest=max(lengths),
+                               backend=self.options.backend)
         packed()
         calls, found, unit = {"falchion": packed}, {"falchion": 0.0}, 0.0
         for first, n in ((0, lengths[0]), (starts[-2], lengths[-1])):
@@ -204,7 +205,7 @@ class Bench:
                 break
         if len(set(lengths)) == 1:
             dense = [x.view(len(lengths), lengths[0], h, d).transpose(1, 2) for x in (q, k, v)]
-            calls["dense"] = self.fal.plan(*dense, torch.empty_like(dense[0]), causal=causal)
+            calls["dense"] = self.fal.plan(*dense, torch.empty_like(dense[0]), causal=causal, backend=self.options.backend)
         samples, clocks = self.interleaved(calls, "burst", self.options.rounds)
         return {"samples": samples, "errors": found, "check": judge(found, unit), "plan": packed.describe, "clocks": clocks,
                 "flops": 4.0 * h * d * sum(n * n for n in lengths) * (0.5 if causal else 1), "b": len(lengths)}
@@ -236,6 +237,28 @@ class Bench:
         samples = {name: [ms / (copies * repeats) for ms in list_] for name, list_ in samples.items()}
         return {"samples": samples, "errors": found, "check": judge(found, unit), "refused": refused, "plan": each[0][3],
                 "clocks": clocks, "bytes": float(kv_bytes + 4 * b * h_q * d), "copies": copies, "h_q": h_q, "h_k": h_k}
+
+    def chunked(self, dtype, s_q, s_k, h, d, mode):
+        """One sequence, no band: few query rows against many keys."""
+        q = tensor(1, h, s_q, d, DTYPES[dtype])
+        k, v = (tensor(1, h, s_k, d, DTYPES[dtype]) for _ in range(2))
+        calls, results, refused, describe = self.calls(q, k, v, False)
+        found, unit = errors(q, k, v, False, results)
+        samples, clocks = self.interleaved(calls, mode, self.options.rounds)
+        return {"samples": samples, "errors": found, "check": judge(found, unit), "refused": refused, "plan": describe,
+                "clocks": clocks, "flops": 4.0 * h * s_q * s_k * d}
+
+    def small(self, dtype, b, h, s, d):
+        """A graph of 64 calls: what is left of a launch when nobody waits for the host."""
+        repeats = 64
+        q, k, v = (tensor(b, h, s, d, DTYPES[dtype]) for _ in range(3))
+        calls, results, refused, describe = self.calls(q, k, v, False)
+        found, unit = errors(q, k, v, False, results)
+        graphs = {name: in_graph(call, repeats) for name, call in calls.items()}
+        samples, clocks = self.interleaved(graphs, "warm", 3 * self.options.rounds, 1)
+        samples = {name: [ms / repeats for ms in list_] for name, list_ in samples.items()}
+        return {"samples": samples, "errors": found, "check": judge(found, unit), "refused": refused, "plan": describe,
+                "clocks": clocks, "flops": 4.0 * b * h * s * s * d}
 
     def stop(self):
         self.clocks.stop()

@@ -1,11 +1,26 @@
 # The ladder: the steps from the naive kernel to the library's own, for the command and the test alone; never in the
-# library. Its .cu files only with FALCHION_CUDA.
+# library. Its .cu files only with FALCHION_CUDA; those of Hopper for sm_90a alone, where that is among the architectures.
 file(GLOB ladder_sources CONFIGURE_DEPENDS src/ladder/*/*.cpp)
+set(ladder_sm90_sources "")
 if(FALCHION_CUDA)
   file(GLOB ladder_cuda_sources CONFIGURE_DEPENDS src/ladder/*/*.cu)
+  set(ladder_sm90_sources ${ladder_cuda_sources})
+  list(FILTER ladder_sm90_sources INCLUDE REGEX "/(07_warp_roles|08_ping_pong|09_overlap)\\.cu$")
+  list(REMOVE_ITEM ladder_cuda_sources ${ladder_sm90_sources})
+  if(NOT FALCHION_CUDA_ARCHITECTURES MATCHES "(^|;)90")
+    set(ladder_sm90_sources "")
+  endif()
 endif()
 add_library(falchion_ladder STATIC ${ladder_sources} ${ladder_cuda_sources})
-target_compile_definitions(falchion_ladder PRIVATE FALCHION_LADDER_CUDA=$<BOOL:${FALCHION_CUDA}>)
+if(ladder_sm90_sources)
+  add_library(falchion_ladder_sm90 OBJECT ${ladder_sm90_sources})
+  set_target_properties(falchion_ladder_sm90 PROPERTIES CUDA_ARCHITECTURES 90a-real)
+  target_compile_options(falchion_ladder_sm90 PRIVATE --use_fast_math)
+  target_link_libraries(falchion_ladder_sm90 PRIVATE falchion_internal falchion_cuda_flags)
+  target_sources(falchion_ladder PRIVATE $<TARGET_OBJECTS:falchion_ladder_sm90>)
+endif()
+target_compile_definitions(falchion_ladder PRIVATE FALCHION_LADDER_CUDA=$<BOOL:${FALCHION_CUDA}>
+  FALCHION_LADDER_SM90=$<TARGET_EXISTS:falchion_ladder_sm90>)
 target_compile_options(falchion_ladder PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-pragmas>)  # omp, in a build without
 # exp and division by one instruction each: the steps are not asked to keep the contract on NaN, Inf and denormals.
 target_compile_options(falchion_ladder PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--use_fast_math>)

@@ -9,9 +9,9 @@ else()
 endif()
 include(GoogleTest)
 file(GLOB test_sources CONFIGURE_DEPENDS tests/*_test.cpp)
-set(sm80_test_sources ${test_sources})
-list(FILTER sm80_test_sources INCLUDE REGEX "/sm80_[a-z0-9]+_test")  # cmake/tests_sm80.cmake
-list(FILTER test_sources EXCLUDE REGEX "/sm80_[a-z0-9]+_test")
+set(gpu_test_sources ${test_sources})
+list(FILTER gpu_test_sources INCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")  # cmake/tests_gpu.cmake
+list(FILTER test_sources EXCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cpp)
 if(support_sources)
   add_library(falchion_test_support STATIC ${support_sources})
@@ -46,7 +46,7 @@ endforeach()
 
 if(FALCHION_CUDA)
   include(cmake/tests_cuda.cmake)
-  include(cmake/tests_sm80.cmake)
+  include(cmake/tests_gpu.cmake)
 endif()
 
 # Shell tests: the house rules, and what the packages give to their users.

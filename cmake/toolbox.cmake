@@ -62,7 +62,7 @@ endfunction()
 # One packed form of falchion_core, known to users as falchion::<name>.
 function(falchion_library target name)
   add_library(falchion::${name} ALIAS ${target})
-  target_sources(${target} PRIVATE $<TARGET_OBJECTS:falchion_core>)
+  target_sources(${target} PRIVATE ${falchion_objects})
   falchion_link_runtime(${target})
   target_include_directories(${target} PUBLIC
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)

@@ -1,6 +1,6 @@
 # Reads src/variants.def, keeps the rows that FALCHION_VARIANTS names and this compiler can build, and writes for each
 # one translation unit, and for all of them falchion_variants.inc: ROW(op, backend, level, dtype, d).
-# Out: falchion_variant_sources (CPU), falchion_sm80_sources, FALCHION_GENERATED_DIR.
+# Out: falchion_variant_sources (CPU), falchion_sm80_sources, falchion_sm90_sources, FALCHION_GENERATED_DIR.
 include(CheckCXXCompilerFlag)
 include(CheckCXXSourceCompiles)
 
@@ -44,6 +44,7 @@ set(kernel_flags $<$<NOT:$<CONFIG:Debug>>:-O3> -fno-math-errno -fno-trapping-mat
 
 set(falchion_variant_sources "")
 set(falchion_sm80_sources "")
+set(falchion_sm90_sources "")
 set(rows "")
 set(row_count 0)
 set(skipped "")
@@ -74,7 +75,7 @@ foreach(line IN LISTS lines)
     configure_file(${PROJECT_SOURCE_DIR}/src/variant.in ${source} @ONLY)
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${level_flags_${level}};${kernel_flags}")
     list(APPEND falchion_variant_sources ${source})
-  elseif(FALCHION_CUDA)
+  elseif(FALCHION_CUDA AND (backend STREQUAL "sm80" OR FALCHION_CUDA_ARCHITECTURES MATCHES "(^|;)90"))
     set(source ${FALCHION_GENERATED_DIR}/variants/${op}_${backend}_${level}_${dtype}_${d}.cu)
     configure_file(${PROJECT_SOURCE_DIR}/src/variant_gpu.in ${source} @ONLY)
     list(APPEND falchion_${backend}_sources ${source})

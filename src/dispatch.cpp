@@ -8,6 +8,9 @@ namespace falchion {
 namespace sm80 {
 using gpu::AttentionKernel;  // NOLINT(misc-unused-using-decls): the rows below, if there are any
 }
+namespace sm90 {
+using gpu::AttentionKernel;  // NOLINT(misc-unused-using-decls)
+}
 #define ROW(op, backend, level, dtype, d)                    \
   namespace backend {                                        \
   extern const AttentionKernel op##_##level##_##dtype##_##d; \

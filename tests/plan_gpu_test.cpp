@@ -1,38 +1,21 @@
 // tests/plan_gpu_test.cpp: what the plan decides for a GPU, as text. No GPU is needed: target.sm names the
-// architecture.
+// architecture. Here: Ampere's rows; Hopper's: plan_hopper_test.cpp.
 #include <gtest/gtest.h>
 
-#include <algorithm>
+#include <cstdint>
+#include <string>
 
-#include "falchion/falchion.hpp"
-#include "plan/plan_data.hpp"
+#include "support/gpu_plan.hpp"
 
-namespace falchion {
+namespace falchion::testing {
 namespace {
 
-Attention problem(std::int64_t b, std::int64_t s_q, std::int64_t s_k, std::int64_t h_q, std::int64_t h_k,
-                  std::int64_t d) {
-  Attention a;
-  a.b = b, a.s_q = s_q, a.s_k = s_k, a.h_q = h_q, a.h_k = h_k, a.d_qk = a.d_v = d;
-  return a;
-}
-Target hopper() {
-  Target target;
-  target.sm = 90;
-  return target;
-}
-bool has_gpu_rows() {
-  const auto rows = variants();
-  return std::any_of(rows.begin(), rows.end(), [](const Variant& v) { return v.gpu != nullptr; });
-}
-#define NEEDS_GPU_ROWS() \
-  if (!has_gpu_rows()) GTEST_SKIP() << "this build has no GPU rows"
-
 TEST(GpuPlan, WithoutRowsItIsRefusedWithEachReason) {
-  if (has_gpu_rows()) GTEST_SKIP() << "this build has GPU rows";
+  if (has_any_gpu_row()) GTEST_SKIP() << "this build has GPU rows";
   const std::string story = explain(problem(1, 4096, 4096, 16, 16, 128), Pass::forward, hopper());
   EXPECT_NE(story.find("decision    refused (unsupported): no path for attention_forward bf16"), std::string::npos);
-  EXPECT_NE(story.find("  sm90 bf16  no row of variants.def yet: its kernels arrive in a later version\n"
+  EXPECT_NE(story.find("  sm90 bf16  this build has no such row (FALCHION_CUDA is off, or FALCHION_VARIANTS left it "
+                       "out)\n"
                        "  sm80 bf16  this build has no such row (FALCHION_CUDA is off, or FALCHION_VARIANTS left it "
                        "out)\n"),
             std::string::npos)
@@ -40,27 +23,33 @@ TEST(GpuPlan, WithoutRowsItIsRefusedWithEachReason) {
 }
 
 TEST(GpuPlan, Prefill) {
-  NEEDS_GPU_ROWS();
-  EXPECT_EQ(explain(problem(4, 4096, 4096, 16, 16, 128), Pass::forward, hopper()),
+  NEEDS_SM80_ROWS();
+  EXPECT_EQ(explain(problem(4, 4096, 4096, 16, 16, 128), Pass::forward, on(80)),
             "problem     attention_forward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 128, d_v 128\n"
             "band        full\n"
             "score       scale 0.0883883\n"
             "work        550 Gflop, 100 % of s_q x s_k seen; 268 MB if each tensor moves once: 2.05 kflop/B\n"
             "decision    sm80 plain\n"
-            "device      sm_90: 132 SMs\n"
+            "device      sm_80: 108 SMs\n"
             "tiles       128 rows x 64 keys, head dims up to 128, 128 threads, 1 stage of K and V\n"
-            "grid        2048 CTAs, 2 an SM: 8 waves, 96 % busy\n"
+            "grid        2048 CTAs, 2 an SM: 10 waves, 94 % busy\n"
             "shared      65.5 kB a CTA\n"
             "workspace   0 B\n"
             "unaligned   operands that are not 16-byte aligned run on the row general d128\n"
             "paths\n"
-            "  sm90 bf16           no row of variants.def yet: its kernels arrive in a later version\n"
             "  sm80 few bf16 d128  for at most 16 rows a K/V head, here are 4096\n"
             "  sm80 plain bf16     taken\n");
 }
 
+TEST(GpuPlan, HopperCanBeAskedForItToo) {
+  NEEDS_SM80_ROWS();
+  EXPECT_EQ(describe(decided(problem(4, 4096, 4096, 16, 16, 128), on(90, Backend::sm80))),
+            "attention_forward sm80 plain bf16 d128 dv128 band full tile 128x64x128 group 1 grid 2048 splits 1 ws 0 B");
+  EXPECT_EQ(decided(problem(4, 4096, 4096, 16, 16, 128), on(90, Backend::sm80)).gpu.walkers, 0);
+}
+
 TEST(GpuPlan, DecodePacksHeadsAndSplitsKeys) {
-  NEEDS_GPU_ROWS();
+  NEEDS_SM80_ROWS();
   Plan plan;
   Attention a = problem(1, 1, 8192, 32, 8, 128);
   a.lse = true;
@@ -72,43 +61,49 @@ TEST(GpuPlan, DecodePacksHeadsAndSplitsKeys) {
 }
 
 TEST(GpuPlan, FeaturesTakeTheGeneralRow) {
-  NEEDS_GPU_ROWS();
-  Plan plan;
+  NEEDS_SM80_ROWS();
   Attention a = problem(4, 1000, 1000, 16, 16, 100);
   a.score.softcap = 30;
-  ASSERT_TRUE(Plan::make(a, Pass::forward, hopper(), &plan));
-  EXPECT_EQ(plan.describe().substr(0, 60), "attention_forward sm80 general bf16 d100 dv100 band full til");
-  const std::string story = plan.explain();
-  EXPECT_NE(story.find("  sm80 plain bf16 d128  softcap needs a general row\n"), std::string::npos) << story;
+  for (const Target& target : {on(80), on(90, Backend::sm80)}) {
+    Plan plan;
+    ASSERT_TRUE(Plan::make(a, Pass::forward, target, &plan));
+    EXPECT_EQ(plan.describe().substr(0, 60), "attention_forward sm80 general bf16 d100 dv100 band full til");
+  }
+  a.d_qk = a.d_v = 128;
+  const std::string story = explain(a, Pass::forward, on(80));
+  EXPECT_NE(story.find("  sm80 plain bf16 d128  softcap needs a score row of sm90 or a general one\n"),
+            std::string::npos)
+      << story;
 }
 
 TEST(GpuPlan, NoSplitsWhereAPartCouldNotAnswer) {
-  NEEDS_GPU_ROWS();
-  for (int which = 0; which < 3; ++which) {
-    Plan plan;
-    Attention a = problem(1, 1, 8192, 8, 8, 64);
-    if (which == 0) a.row_max = true;
-    if (which == 1) a.probabilities = true;
-    if (which == 2) a.packed = true;
-    ASSERT_TRUE(Plan::make(a, Pass::forward, hopper(), &plan));
-    EXPECT_EQ(plan.data()->splits, 1);
+  NEEDS_SM80_ROWS();
+  for (const int sm : {80, 90}) {
+    for (int which = 0; which < 3; ++which) {
+      Attention a = problem(1, 1, 8192, 8, 8, 64);
+      EXPECT_GT(decided(a, on(sm)).splits, 1);
+      if (which == 0) a.row_max = true;
+      if (which == 1) a.probabilities = true;
+      if (which == 2) a.packed = true;
+      EXPECT_EQ(decided(a, on(sm)).splits, 1);
+    }
   }
 }
 
 TEST(GpuPlan, AGridOverTheLimitIsRefused) {
   NEEDS_GPU_ROWS();
-  Plan plan;
-  const Status status = Plan::make(problem(1 << 20, 1 << 18, 1, 1, 1, 8), Pass::forward, hopper(), &plan);
-  EXPECT_EQ(status.code, Code::unsupported);
-  EXPECT_NE(status.why.find("over the grid's limit of 2147483647"), std::string::npos) << status.why;
+  for (const int sm : {80, 90}) {
+    Plan plan;
+    const Status status = Plan::make(problem(1 << 20, 1 << 19, 1, 1, 1, 8), Pass::forward, on(sm), &plan);
+    EXPECT_EQ(status.code, Code::unsupported);
+    EXPECT_NE(status.why.find("over the grid's limit of 2147483647"), std::string::npos) << status.why;
+  }
 }
 
 TEST(GpuPlan, RunningAPlanForAnotherMachineIsAStatus) {
-  NEEDS_GPU_ROWS();
-  Target target;
-  target.sm = 80;
+  NEEDS_SM80_ROWS();
   Plan plan;
-  ASSERT_TRUE(Plan::make(problem(1, 1, 1, 1, 1, 8), Pass::forward, target, &plan));
+  ASSERT_TRUE(Plan::make(problem(1, 1, 1, 1, 1, 8), Pass::forward, on(80), &plan));
   std::uint16_t x[8] = {};
   Operands operands;
   operands.q = operands.k = operands.v = Tensor::dense(x, DType::bf16, {1, 1, 1, 8});
@@ -119,4 +114,4 @@ TEST(GpuPlan, RunningAPlanForAnotherMachineIsAStatus) {
 }
 
 }  // namespace
-}  // namespace falchion
+}  // namespace falchion::testing

@@ -34,6 +34,7 @@ struct Options {
 };
 
 constexpr const char* kLibrary = "library";
+constexpr int kHopper = 90;  // gpu::Device::sm
 
 /// One step, measured.
 struct Row {
@@ -96,31 +97,51 @@ bool library_has(Backend backend, DType dtype) {
   });
 }
 
+/// The library's own kernel of one backend, as a step.
+Row library_row(Backend backend) {
+  Row row{.name = kLibrary, .title = "The library's own kernel", .file = "src/cpu/attention_forward.hpp", .why = ""};
+  row.why =
+      "The same loops on vectors and, where the machine has them, on AMX tiles. Everything stands transposed: a "
+      "lane is a query row, so that no maximum and no sum works across lanes; exp is a polynomial; products and "
+      "softmax of neighbouring tiles run under each other. docs/design/cpu_forward.md has the numbers.";
+  if (backend == Backend::sm80) {
+    row.file = "src/sm80/attention_forward.cuh";
+    row.why =
+        "The same loops, with everything decided by the plan: tiles that fit the head dim, several head dims and "
+        "types from one source, masks, biases, packed and ragged lengths, grouped heads, splits where rows are "
+        "few. docs/design says what was measured on the way, and what failed.";
+  } else if (backend == Backend::sm90) {
+    row.file = "src/sm90/attention_forward.cuh";
+    row.why =
+        "The same turns, by blocks of threads that stay: one for each multiprocessor takes tile after tile of "
+        "query rows, and a warp of its own works out which. S of the next tile is started before O of this one "
+        "is stored; under a causal mask a long tile is paired with a short one; O is rescaled once a row instead "
+        "of once a tile of keys; at d 64 three warpgroups share the tensor cores. Tiles, stages and registers "
+        "are the plan's. docs/design/sm90_forward.md says what was measured on the way, and what failed.";
+  }
+  return row;
+}
+
 /// The library's own kernel, through its plan as any caller would.
 Row run_library(const LadderProblem& problem, int runs) {
   const bool gpu = problem.side() == Side::gpu;
-  const Backend backend = gpu ? Backend::sm80 : Backend::cpu;
-  const char* file = gpu ? "src/sm80/attention_forward.cuh" : "src/cpu/attention_forward.hpp";
-  Row row{.name = kLibrary, .title = "The library's own kernel", .file = file, .why = ""};
-  row.why =
-      gpu ? "The same loops, with everything decided by the plan: tiles that fit the head dim, several head dims and "
-            "types "
-            "from one source, masks, biases, packed and ragged lengths, grouped heads, splits where rows are few. "
-            "docs/design says what was measured on the way, and what failed."
-          : "The same loops on vectors and, where the machine has them, on AMX tiles. Everything stands transposed: a "
-            "lane "
-            "is a query row, so that no maximum and no sum works across lanes; exp is a polynomial; products and "
-            "softmax "
-            "of neighbouring tiles run under each other. docs/design/cpu_forward.md has the numbers.";
+  const bool hopper = gpu && gpu::current_device().sm == kHopper && library_has(Backend::sm90, problem.dtype());
+  const Backend backend = hopper ? Backend::sm90 : gpu ? Backend::sm80 : Backend::cpu;
+  Row row = library_row(backend);
   Plan plan;
-  Target target(backend);
+  Target target(hopper ? Backend::best : backend);
   target.threads = gpu ? 0 : thread_count();
   if (const Status status = Plan::make(problem.attention(), Pass::forward, target, &plan); !status) {
     if (library_has(backend, problem.dtype())) row.error.why = "the plan refuses: " + status.why;
     row.not_built = status.why;
     return row;
   }
-  row.title += gpu ? "" : " (" + plan_level(plan) + ")";
+  if (gpu && !on_gpu(plan)) {  // best, and FALCHION_CPU is set
+    row.not_built = "the plan takes a kernel of the CPU";
+    return row;
+  }
+  if (gpu) row = library_row(plan.data()->backend);
+  row.title += " (" + (gpu ? plan_backend(plan) : plan_level(plan)) + ")";
   const SideMemory workspace(problem.side(), plan.workspace_bytes());
   const Operands x = problem.operands();
   measure(
@@ -128,18 +149,47 @@ Row run_library(const LadderProblem& problem, int runs) {
   return row;
 }
 
+/// The steps of this side that its device runs; left_out, if asked for: those that it does not.
+std::vector<const ladder::Step*> steps_of(Side side, std::vector<const ladder::Step*>* left_out = nullptr) {
+  const int sm = side == Side::gpu ? gpu::current_device().sm : 0;
+  std::vector<const ladder::Step*> out;
+  for (const ladder::Step* step : side == Side::gpu ? ladder::gpu_steps() : ladder::cpu_steps()) {
+    if (step->runs_on(sm)) {
+      out.push_back(step);
+    } else if (left_out != nullptr) {
+      left_out->push_back(step);
+    }
+  }
+  return out;
+}
+
+/// One line: "Left out, for they run on sm_90 alone and this is sm_80: warp-roles, ..."; empty: nothing was.
+std::string what_is_left_out(Side side) {
+  std::vector<const ladder::Step*> left_out;
+  steps_of(side, &left_out);
+  std::string names;
+  for (const ladder::Step* step : left_out) names += (names.empty() ? "" : ", ") + std::string(step->name);
+  if (names.empty()) return "";
+  return fmt::format("Left out, for they run on sm_{} alone and this is sm_{}: {}", left_out.front()->only_sm,
+                     gpu::current_device().sm, names);
+}
+
 std::vector<Row> run_all(const Options& options, const LadderProblem& problem) {
   std::vector<Row> rows;
   const bool live = isatty(STDERR_FILENO) != 0;
   const int runs = options.runs > 0 ? static_cast<int>(options.runs) : problem.side() == Side::gpu ? 15 : 5;
-  for (const ladder::Step* step : problem.side() == Side::gpu ? ladder::gpu_steps() : ladder::cpu_steps()) {
+  for (const ladder::Step* step : steps_of(problem.side())) {
     if (!options.step.empty() && options.step != step->name) continue;
     if (live) fmt::print(stderr, "\r\033[K{}", step->name);
     rows.push_back(run_step(*step, problem, runs));
   }
   if (options.step.empty() || options.step == kLibrary) rows.push_back(run_library(problem, runs));
   if (live) fmt::print(stderr, "\r\033[K");
-  if (rows.empty()) throw UsageError{fmt::format("ladder: there is no step \"{}\" here", options.step)};
+  if (rows.empty()) {
+    const std::string left_out = what_is_left_out(problem.side());
+    throw UsageError{
+        fmt::format("ladder: there is no step \"{}\" here{}{}", options.step, left_out.empty() ? "" : ". ", left_out)};
+  }
   return rows;
 }
 
@@ -190,6 +240,7 @@ void print_text(const Options& options, const LadderProblem& problem, const std:
              gpu ? "by events, median" : fmt::format("{} threads, median", thread_count()));
   print_table(rows, flop_count(a));
   fmt::print("{}.\n", problem.what_is_checked());
+  if (const std::string left_out = what_is_left_out(problem.side()); !left_out.empty()) fmt::print("{}.\n", left_out);
   const std::string slower = slower_steps(rows);
   if (rows.size() > 1)
     fmt::print("{}.\n", slower.empty() ? "Each step is faster than the one before it"

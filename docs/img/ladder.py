@@ -146,6 +146,45 @@ def pipeline():
     p.save("ladder_pipeline.svg")
 
 
+def turns():
+    """Steps 07, 08 and 09: what the two consumers do, and when the tensor cores rest. One product alone takes 0.8."""
+    p = Picture(760, 430, "Side by side, in turns, and with the softmax under a running product")
+    unit, left = 57, 130
+
+    def bar(x, length, y, colour, words):
+        if x >= 11 or length <= 0:
+            return
+        length = min(length, 11 - x)
+        p.rect(left + x * unit, y, length * unit, 20, colour)
+        if length > 0.5:
+            p.text(left + (x + length / 2) * unit, y + 14, words, 11, "middle", "#fff" if colour == BLUE else INK)
+
+    def consumer(y, number, products, softmax):
+        p.text(20, y + 25, f"consumer {number}", 12, fill=GREY)
+        for x, length, words in products:
+            bar(x, length, y, BLUE, words)
+        for x, length in softmax:
+            bar(x, length, y + 22, ORANGE, "softmax")
+
+    p.text(20, 28, "07: nothing keeps the two apart", 15)
+    for number in (0, 1):
+        consumer(42 + 52 * number, number,
+                 [(5.2 * i + x, 1.6, words) for i in range(3) for x, words in ((0, "S"), (3.6, "O"))],
+                 [(5.2 * i + 1.6, 2) for i in range(3)])
+    p.text(20, 168, "08: O of the tile before and S of this one, in turns", 15)
+    for number in (0, 1):
+        start = [3.6 * i + 1.8 * number for i in range(4)]
+        consumer(182 + 52 * number, number, [(x + y, 0.8, words) for x in start for y, words in ((0, "O"), (0.8, "S"))],
+                 [(x + 1.6, 2) for x in start])
+    p.text(20, 308, "09: S first, softmax under O", 15)
+    for number in (0, 1):
+        start = [3.2 * i + 1.6 * number for i in range(4)]
+        consumer(322 + 52 * number, number, [(x + y, 0.8, words) for x in start for y, words in ((0, "S"), (0.8, "O"))],
+                 [(x + 0.8, 2) for x in start])
+    p.text(740, 424, "time →", 12, "end", GREY)
+    p.save("ladder_turns.svg")
+
+
 def times(result):
     """Bars of the measured times, on a logarithmic scale."""
     steps = [s for s in result["steps"] if not s["not_built"]]
@@ -172,6 +211,6 @@ def times(result):
     p.save("ladder_times.svg")
 
 
-traffic(), loops(), banks(), pipeline()
+traffic(), loops(), banks(), pipeline(), turns()
 if len(sys.argv) > 1:
     times(json.loads(pathlib.Path(sys.argv[1]).read_text()))

@@ -81,8 +81,7 @@ Status check_on_device(const PlanData& plan, const Operands& x, const void* work
 }
 
 Status launch_on_gpu(const PlanData& plan, const Operands& operands, void* workspace, Stream stream) {
-  const bool aligned = aligned_to_16(plan.problem, operands);
-  const Variant* row = aligned ? plan.variant : plan.gpu.unaligned;
+  const auto [row, aligned] = gpu_row(plan, operands);
   if (row == nullptr) {
     return {Code::unsupported, text("q, k, v or o is not 16-byte aligned (pointer, strides, head dim), and this build "
                                     "has no general row for ",

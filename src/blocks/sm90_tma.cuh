@@ -26,24 +26,25 @@ struct RingPosition {
   }
 };
 
-/// A tile, as boxes of 64 columns that lie one after another in shared memory: starts at (column 0, head, row, batch).
-/// What lies outside the tensor becomes 0. full turns when all bytes have come.
-template <int kBoxes, class Element, int kSize>
+/// A tile, as boxes of kBox columns that lie one after another in shared memory: starts at (column 0, head, row,
+/// batch). What lies outside the tensor becomes 0. full turns when all bytes have come.
+template <int kBoxes, int kBox, class Element, int kSize>
 __device__ __forceinline__ void load_boxes(const CUtensorMap& map, cutlass::arch::ClusterTransactionBarrier& full,
                                            Element (&to)[kSize], std::uint64_t hint, int head, int row, int batch) {
   full.arrive_and_expect_tx(kSize * sizeof(Element));
   CUTE_UNROLL
   for (int i = 0; i < kBoxes; ++i)
-    cute::SM90_TMA_LOAD_4D::copy(&map, reinterpret_cast<std::uint64_t*>(&full), hint, to + i * (kSize / kBoxes), 64 * i,
-                                 head, row, batch);
+    cute::SM90_TMA_LOAD_4D::copy(&map, reinterpret_cast<std::uint64_t*>(&full), hint, to + i * (kSize / kBoxes),
+                                 kBox * i, head, row, batch);
 }
 inline constexpr auto kReadOnce = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_FIRST);
 inline constexpr auto kReadAgain = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_LAST);
 
-/// A tensor (batch, rows, heads, d) in boxes of 64 columns x box_heads x box_rows, swizzled by 128 bytes.
+/// A tensor (batch, rows, heads, d) in boxes of box_columns (32 or 64) x box_heads x box_rows, swizzled by the bytes of
+/// a box's row.
 struct TensorBox {
   std::int64_t batch, rows, heads, d;
-  int box_heads, box_rows;
+  int box_columns, box_heads, box_rows;
 };
 
 /// The driver's function is looked up, never linked: the library loads where there is no driver.
@@ -70,12 +71,14 @@ cudaError_t make_tensor_map(CUtensorMap* map, const View& x, const TensorBox& bo
   const cuuint64_t shape[4] = {extent(box.d), extent(box.heads), extent(box.rows), extent(box.batch)};
   const cuuint64_t stride[3] = {bytes(box.heads, x.stride[2]), bytes(box.rows, x.stride[1]),
                                 bytes(box.batch, x.stride[0])};
-  const cuuint32_t size[4] = {64, static_cast<cuuint32_t>(box.box_heads), static_cast<cuuint32_t>(box.box_rows), 1};
+  const cuuint32_t size[4] = {static_cast<cuuint32_t>(box.box_columns), static_cast<cuuint32_t>(box.box_heads),
+                              static_cast<cuuint32_t>(box.box_rows), 1};
   const cuuint32_t step[4] = {1, 1, 1, 1};
   constexpr auto kType =
       std::is_same_v<Element, cutlass::half_t> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const CUresult result = encode(map, kType, 4, x.data != nullptr ? x.data : never_null, shape, stride, size, step,
-                                 CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
+                                 CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                 box.box_columns == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }

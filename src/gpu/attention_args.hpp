@@ -16,6 +16,8 @@ struct AttentionArgs : AttentionCall {
   // Decided by the plan. All pointers lie on the device.
   int group = 1;               // query heads of one K/V head that are rows of one tile; 1: a tile has one head
   int splits = 1;              // parts the keys are cut into; > 1 needs the two below
+  int walkers = 0;             // sm90: CTAs that walk over the tiles; 0: one CTA a tile
+  bool pairs = false;          // they take a long tile with a short one (sm90/attention_schedule.hpp)
   bool aligned = true;         // rows of q, k, v, o start at multiples of 16 bytes
   std::int64_t tiles = 0;      // row tiles of one head (of one group); packed: an upper bound of all sequences together
   float* partial_o = nullptr;  // (splits, b, s_q, h_q, d_v) f32, normalised

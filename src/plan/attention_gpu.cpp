@@ -9,6 +9,7 @@
 #include "gpu/runtime.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
+#include "sm90/attention_schedule.hpp"
 
 namespace falchion {
 namespace {
@@ -26,14 +27,13 @@ gpu::Device device_for(const Target& target) {
     if (sm <= target.sm) device.sms = sms;
   }
   device.name = text("sm_", target.sm);
-  device.shared_per_block = target.sm == 86 || target.sm == 89 || target.sm >= 120 ? 99 << 10 : 163 << 10;
+  const bool small = target.sm == 86 || target.sm == 89 || target.sm >= 120;
+  device.shared_per_block = small ? 99 << 10 : target.sm >= 90 ? 227 << 10 : 163 << 10;
   return device;
 }
 
-/// What keeps a problem from the rows that have nothing between the two products but the band.
+/// What only the level general has.
 std::string needs_general(const Attention& a) {
-  if (a.score.softcap > 0) return "softcap";
-  if (a.alibi) return "alibi";
   if (a.bias) return "bias";
   if (a.mask) return "mask";
   if (a.dropout.p > 0) return "dropout";
@@ -48,12 +48,22 @@ std::string needs_general(const Attention& a) {
 std::string why_not(const Variant& listed, const Attention& a, const gpu::Device& device) {
   if (listed.d < std::max(a.d_qk, a.d_v))
     return text("head dims up to ", listed.d, ", the problem's are ", a.d_qk, " and ", a.d_v);
-  const std::string feature = needs_general(a);
-  if (!same(listed.level, "general") && !feature.empty()) return text(feature, " needs a general row");
+  if (!same(listed.level, "general")) {
+    const std::string feature = needs_general(a);
+    if (!feature.empty()) return text(feature, " needs a general row of sm80");
+    const char* score = a.score.softcap > 0 ? "softcap" : a.alibi ? "alibi" : nullptr;
+    if (score != nullptr && !same(listed.level, "score"))
+      return text(score, " needs a score row of sm90 or a general one");
+  }
   // A packed problem says by its hint s_q how long its sequences are; 0 says nothing.
   const std::int64_t rows = a.packed && a.s_q == 0 ? tiles::kFewRows + 1 : a.h_k == 0 ? 0 : a.s_q * (a.h_q / a.h_k);
   if (same(listed.level, "few") && rows > tiles::kFewRows)
     return text("for at most ", tiles::kFewRows, " rows a K/V head, here are ", rows);
+  if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
+    return text("for more than ", tiles::kFewRows, " rows a K/V head, here are ", rows,
+                ": sm80 few has a tile for them");
+  if (listed.backend == Backend::sm90 && device.sm / 10 != 9)
+    return text(device.name, " is sm_", device.sm, ", this is machine code of sm_90a");
   const Variant* row = built(listed);
   if (row == nullptr) return "this build has no such row";
   if (static_cast<std::size_t>(row->gpu->shared_bytes) > device.shared_per_block) {
@@ -63,12 +73,16 @@ std::string why_not(const Variant& listed, const Attention& a, const gpu::Device
   return "";
 }
 
+/// Head dims as of multi-head latent attention, 192 and 128; up to 128 both, the plain row of 128 is faster.
+bool is_mla(const Attention& a) { return a.d_qk > tiles::kMlaHeadDimV && a.d_v <= tiles::kMlaHeadDimV; }
+
 /// The first row that fits. Rows of too small a head dim go without saying where a larger one is taken.
 const Variant* choose_row(Backend backend, const char* level, const gpu::Device& device, PlanData* plan) {
   for (const Variant& listed : listed_variants()) {
     if (listed.backend != backend || listed.dtype != plan->problem.dtype) continue;
     if (level != nullptr && !same(level, listed.level)) continue;
     if (listed.d < std::max(plan->problem.d_qk, plan->problem.d_v)) continue;
+    if (same(listed.level, "mla") && !is_mla(plan->problem)) continue;
     const std::string reason = why_not(listed, plan->problem, device);
     if (reason.empty()) return built(listed);
     if (level != nullptr) continue;
@@ -80,10 +94,12 @@ const Variant* choose_row(Backend backend, const char* level, const gpu::Device&
   return nullptr;
 }
 
-/// Few rows: the query heads of a K/V head share a tile, where that saves a tenth of the tiles.
-int choose_group(const Attention& a, int rows) {
+/// Few rows: the query heads of a K/V head share a tile, where that saves a tenth of the tiles. A box of TMA holds
+/// whole groups.
+int choose_group(Backend backend, const Attention& a, int rows) {
   if (a.h_k == 0 || a.h_q == 0) return 1;
   const std::int64_t g = a.h_q / a.h_k;
+  if (backend == Backend::sm90 && rows % g != 0) return 1;
   return 10 * ceil_div(a.s_q * g, rows) <= 9 * g * ceil_div(a.s_q, rows) ? static_cast<int>(g) : 1;
 }
 
@@ -106,12 +122,28 @@ int choose_splits(const Attention& a, const gpu::AttentionKernel& kernel, std::i
   return best;
 }
 
+/// Hopper: CTAs that walk over the tiles, so that the loads of one run under the end of the one before; 0: one CTA a
+/// tile, handed out by the hardware: where nobody knows how long tiles are, for long bands, and where each has an SM to
+/// itself. pairs: under a triangle, where the lengths of tiles differ by far more than two are worth.
+void choose_walkers(std::int64_t slots, PlanData* plan) {
+  const Attention& a = plan->problem;
+  const bool full = a.band.left < 0 && a.band.right < 0;
+  const std::int64_t items = plan->items * plan->splits;
+  if (plan->backend != Backend::sm90 || items == 0 || a.packed || a.used_k) return;
+  if (!full && (a.s_k > tiles::kWalkKeys || items <= slots)) return;
+  const bool triangle = a.band.left < 0 && a.band.right >= 0 && 2 * a.s_q >= a.s_k && plan->gpu.tiles > 1;
+  plan->gpu.pairs = triangle;
+  const auto schedule =
+      sm90::Schedule::make(static_cast<int>(items), static_cast<int>(plan->gpu.tiles), plan->gpu.pairs);
+  plan->gpu.walkers = static_cast<int>(std::min<std::int64_t>(schedule.units, slots));
+}
+
 Status decide(const gpu::Device& device, PlanData* plan) {
   const Attention& a = plan->problem;
   const gpu::AttentionKernel& kernel = *plan->variant->gpu;
   GpuPlan& gpu = plan->gpu;
   gpu.device = device.name, gpu.sm = device.sm, gpu.sms = device.sms, gpu.ordinal = device.ordinal;
-  gpu.group = choose_group(a, kernel.rows);
+  gpu.group = choose_group(plan->backend, a, kernel.rows);
   const std::int64_t heads = a.h_q / gpu.group;
   gpu.tiles = gpu_row_tiles(a, a.packed ? a.b * a.s_q : 0, gpu.group, kernel.rows);
   const std::int64_t items = gpu.tiles * heads * (a.packed ? 1 : a.b);
@@ -124,6 +156,7 @@ Status decide(const gpu::Device& device, PlanData* plan) {
     return {Code::unsupported,
             text("b * h_q * s_q: ", items, " row tiles (", rows, " rows) are over the grid's limit of ", INT32_MAX)};
   }
+  choose_walkers(slots, plan);
   if (plan->splits > 1) {
     gpu.partial_lse = static_cast<std::size_t>(plan->splits * rows * a.d_v) * sizeof(float);
     plan->workspace = gpu.partial_lse + static_cast<std::size_t>(plan->splits * rows) * sizeof(float);
@@ -139,6 +172,9 @@ std::int64_t gpu_row_tiles(const Attention& a, std::int64_t total_q, int group, 
   return a.packed ? ceil_div(total_q * group, rows) + a.b : ceil_div(a.s_q * group, rows);
 }
 
+namespace {
+
+/// Rows of q, k, v and o begin at multiples of 16 bytes: what moves 16 bytes at a time asks for it.
 bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
   const std::int64_t chunk = 16 / size_of(a.dtype);
   if (a.d_qk % chunk != 0 || a.d_v % chunk != 0) return false;
@@ -149,6 +185,26 @@ bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
     }
   }
   return true;
+}
+
+/// What a tensor map can say beyond that: strides between 1 and 2^40 bytes, extents below 2^32.
+bool fits_tma(const Attention& a, const Operands& x) noexcept {
+  const std::int64_t most = (std::int64_t{1} << 40) / size_of(a.dtype) - 1;
+  for (const Tensor* t : {&x.q, &x.k, &x.v}) {
+    for (std::size_t axis = 0; axis < 3; ++axis) {
+      if (t->shape[axis] > INT32_MAX) return false;
+      if (t->shape[axis] > 1 && (t->stride[axis] <= 0 || t->stride[axis] > most)) return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+GpuRow gpu_row(const PlanData& plan, const Operands& x) noexcept {
+  const bool aligned = aligned_to_16(plan.problem, x);
+  const bool fits = aligned && (plan.variant->backend != Backend::sm90 || fits_tma(plan.problem, x));
+  return {fits ? plan.variant : plan.gpu.unaligned, aligned};
 }
 
 Status plan_attention_gpu(Backend backend, PlanData* plan) {
@@ -177,7 +233,7 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
   }
   plan->backend = backend;
   plan->gpu.unaligned =
-      same(plan->variant->level, "general") ? plan->variant : choose_row(backend, "general", device, plan);
+      same(plan->variant->level, "general") ? plan->variant : choose_row(Backend::sm80, "general", device, plan);
   Status status = decide(device, plan);
   if (!status) plan->rejected.push_back({text(path, " ", plan->variant->level), status.why});
   return status;

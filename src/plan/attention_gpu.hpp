@@ -9,7 +9,11 @@ namespace falchion {
 /// plan->rejected tells each reason, and the status is the one to give when this backend was asked for.
 Status plan_attention_gpu(Backend backend, PlanData* plan);
 
-/// Whether q, k, v and o can be moved 16 bytes at a time.
-bool aligned_to_16(const Attention& problem, const Operands& operands) noexcept;
+/// The row that runs on these operands: the plan's, or the one for operands that it cannot move; null: none is built.
+struct GpuRow {
+  const Variant* variant;
+  bool aligned;  // q, k, v and o can be moved 16 bytes at a time
+};
+GpuRow gpu_row(const PlanData& plan, const Operands& operands) noexcept;
 
 }  // namespace falchion

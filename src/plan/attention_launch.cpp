@@ -93,7 +93,8 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
   set_problem(problem, &args);
   set_operands(problem, operands, &args);
   if (problem.packed) args.total_k = operands.k.shape[1];  // nothing is sized by the hint s_k
-  args.group = plan.gpu.group, args.splits = plan.splits, args.aligned = aligned;
+  args.group = plan.gpu.group, args.walkers = plan.gpu.walkers, args.pairs = plan.gpu.pairs, args.splits = plan.splits,
+  args.aligned = aligned;
   args.tiles = gpu_row_tiles(problem, args.total_q, args.group, rows);
   auto* base = static_cast<std::byte*>(workspace);
   if (plan.splits > 1) {

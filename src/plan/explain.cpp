@@ -115,8 +115,8 @@ void explain_gpu(const PlanData& plan, std::string* out) {
   const std::int64_t blocks = plan.items * plan.splits, slots = std::int64_t{gpu.sms} * kernel.ctas;
   const std::int64_t waves = (blocks + slots - 1) / slots;
   line(out, "grid",
-       text(blocks, " CTAs, ", kernel.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ",
-            100 * blocks / (waves * slots), " % busy"));
+       text(blocks, gpu.walkers > 0 ? text(" tiles, walked by ", gpu.walkers) : "", " CTAs, ", kernel.ctas,
+            " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ", 100 * blocks / (waves * slots), " % busy"));
   if (plan.splits > 1) {
     line(out, "splits",
          text(plan.splits, ": ", plan.items,

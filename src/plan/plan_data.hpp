@@ -38,6 +38,8 @@ struct GpuPlan {
   int sm = 0, sms = 0, ordinal = -1;   // ordinal: CUDA's number of it; -1: planned without a device
   int group = 1;                       // query heads that are rows of one tile
   std::int64_t tiles = 0;              // row tiles of one head (group); packed: of all sequences, by the hint s_q
+  int walkers = 0;                     // CTAs that walk over the tiles; 0: one a tile
+  bool pairs = false;                  // they take a long tile with a short one
   std::size_t partial_lse = 0;         // bytes into the workspace, where splits > 1
   const Variant* unaligned = nullptr;  // the row for operands that are not 16-byte aligned; null: none is built
 };

@@ -38,6 +38,13 @@ inline constexpr int kFewRows = 16;
 inline constexpr int kKeyTilesPerSplit = 2;
 inline constexpr int kSplitWaves = 2;
 
+// sm90: what the row mla takes of V.
+inline constexpr int kMlaHeadDimV = 128;
+
+// sm90: over this many keys the hardware deals the tiles of a band better than we (H200, d 128, causal, TFLOP/s: 8k
+// keys 701 dealt by us to 667, 16k 724 to 728).
+inline constexpr std::int64_t kWalkKeys = 8192;
+
 inline constexpr std::int64_t kAlign = 64;  // bytes: a cache line, an AMX row
 
 }  // namespace falchion::tiles

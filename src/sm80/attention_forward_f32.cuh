@@ -26,6 +26,10 @@ struct AttentionForwardF32Config {
   static constexpr int kOwnRows = 8, kOwnKeys = kKeys / 16, kOwnColumns = kD / 16;
   static_assert(kRows == 16 * kTile.warps && kKeys % 64 == 0 && kD % 64 == 0 && kStages >= 2);
 
+  // S is summed so many terms at a time, for the exponential multiplies its errors: with 8 the largest error of O is 40
+  // % of its limit, with one after another 100 % (verify's case "everything at once"). 8 would spill at D = 256.
+  static constexpr int kTerms = kD < 256 ? 8 : 4;
+
   // A chunk of the ring: kDepth head dims of a K tile, or kSlice keys of a V tile.
   static constexpr int kDepth = kD < 256 ? 64 : 32, kChunk = kKeys * kDepth, kSlice = kChunk / kD;
   static constexpr int kSlices = kKeys / kSlice;
@@ -55,26 +59,42 @@ struct OwnPlace {
   }
 };
 
-/// C (rows, columns) += A B over kDepth terms, 4 at a time. a: this thread's first row of A, the next one is 2 kStride
-/// further. load_b(k, b) brings b[i][column] = B[k + i][column].
-template <int kDepth, int kStride, class C, class LoadB>
-__device__ __forceinline__ void multiply_exact(C& c, const float* a, LoadB load_b) {
+/// Terms k .. k + 3 of C (rows, columns) += A B, one after another.
+template <int kStride, class C, class LoadB>
+__device__ __forceinline__ void multiply_4(C& c, const float* a, int k, LoadB load_b) {
   constexpr int kRows = decltype(size<0>(c))::value, kColumns = decltype(size<1>(c))::value;
-#pragma unroll 1
-  for (int k = 0; k < kDepth; k += 4) {
-    float x[kRows][4], b[4][kColumns];
+  float x[kRows][4], b[4][kColumns];
+  CUTE_UNROLL
+  for (int r = 0; r < kRows; ++r) {
+    *reinterpret_cast<float4*>(x[r]) = *reinterpret_cast<const float4*>(a + r * 2 * kStride + k);
+  }
+  load_b(k, b);
+  CUTE_UNROLL
+  for (int i = 0; i < 4; ++i) {
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      *reinterpret_cast<float4*>(x[r]) = *reinterpret_cast<const float4*>(a + r * 2 * kStride + k);
-    }
-    load_b(k, b);
-    CUTE_UNROLL
-    for (int i = 0; i < 4; ++i) {
       CUTE_UNROLL
-      for (int r = 0; r < kRows; ++r) {
-        CUTE_UNROLL
-        for (int j = 0; j < kColumns; ++j) c(r, j) = __fmaf_rn(x[r][i], b[i][j], c(r, j));
-      }
+      for (int j = 0; j < kColumns; ++j) c(r, j) = __fmaf_rn(x[r][i], b[i][j], c(r, j));
+    }
+  }
+}
+
+/// C (rows, columns) += A B over kDepth terms. a: this thread's first row of A, the next one is 2 kStride further.
+/// load_b(k, b) brings b[i][column] = B[k + i][column]. kTerms 1: the terms are added one after another. 4, 8: so many
+/// first, then their sum: the roundings of a long sum are of its own size.
+template <int kTerms, int kDepth, int kStride, class C, class LoadB>
+__device__ __forceinline__ void multiply_exact(C& c, const float* a, LoadB load_b) {
+#pragma unroll 1
+  for (int k = 0; k < kDepth; k += std::max(kTerms, 4)) {
+    if constexpr (kTerms == 1) {
+      multiply_4<kStride>(c, a, k, load_b);
+    } else {
+      auto sum = make_fragment_like(c);
+      clear(sum);
+      CUTE_UNROLL
+      for (int i = 0; i < kTerms; i += 4) multiply_4<kStride>(sum, a, k + i, load_b);
+      CUTE_UNROLL
+      for (int i = 0; i < size(c); ++i) c(i) += sum(i);
     }
   }
 }
@@ -265,7 +285,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     clear(rS);
     for (int i = 0; i < ring.k_chunks(); ++i) {  // S = Q K^T
       const float* sK = ring.next();
-      multiply_exact<Config::kDepth, Config::kStrideQ>(
+      multiply_exact<Config::kTerms, Config::kDepth, Config::kStrideQ>(
           rS, own_q + i * Config::kDepth, [&](int k, float(&b)[4][Config::kOwnKeys]) {
             const float* from = sK + Config::at_k(at.key, k);
             CUTE_UNROLL
@@ -292,7 +312,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     __syncwarp();                                // a warp's rows of P are its own
     for (int i = 0; i < Config::kSlices; ++i) {  // O += P V
       const float* sV = ring.next() + at.key;
-      multiply_exact<Config::kSlice, Config::kStrideP>(
+      multiply_exact<1, Config::kSlice, Config::kStrideP>(
           rO, own_p + i * Config::kSlice, [&](int k, float(&b)[4][Config::kOwnColumns]) {
             CUTE_UNROLL
             for (int c = 0; c < Config::kOwnColumns * 4; c += 4) {
@@ -315,7 +335,7 @@ constexpr gpu::AttentionKernel attention_forward_f32() {
       [](const AttentionArgs& a, void* stream) {
         return launch_attention<Config, float>(attention_forward_exact<Config>, a, stream);
       },
-      launch_attention_probabilities<float>);
+      launch_attention_probabilities<float, Config::kTerms>);
 }
 
 }  // namespace falchion::sm80

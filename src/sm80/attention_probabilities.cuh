@@ -7,7 +7,9 @@
 namespace falchion::sm80 {
 
 /// P (b, h_q, s_q, s_k) f32 = exp(S - LSE), 0 where a key is not seen; rows past the used length stay untouched.
-template <class Element>
+/// kTerms: how many terms of a dot product are summed before they are added to the rest, as in the f32 kernels: then a
+/// lone key's probability is 1 to the last bit.
+template <class Element, int kTerms>
 __global__ void __launch_bounds__(128) attention_probabilities(const __grid_constant__ AttentionArgs a) {
   std::int64_t x = blockIdx.x;
   const int i = static_cast<int>(x % a.s_q), h = static_cast<int>(x / a.s_q % a.h_q);
@@ -27,18 +29,24 @@ __global__ void __launch_bounds__(128) attention_probabilities(const __grid_cons
     float probability = 0;
     if (mask.keep(i, j) && lse != -FALCHION_INF) {
       float dot = 0;
-      for (int d = 0; d < a.d_qk; ++d) dot += static_cast<float>(q[d]) * static_cast<float>(k[j * a.k.stride[1] + d]);
+      for (int d = 0; d < a.d_qk;) {
+        float sum = 0;
+        for (int i = 0; i < kTerms && d < a.d_qk; ++i, ++d)
+          sum = fmaf(static_cast<float>(q[d]), static_cast<float>(k[j * a.k.stride[1] + d]), sum);
+        dot += sum;
+      }
       probability = exp2((row.add_bias_and_mask(row.apply(dot, j), j) - lse) * kLog2e);
     }
     p[j * a.probabilities.stride[3]] = probability;
   }
 }
 
-template <class Element>
+template <class Element, int kTerms = 8>
 int launch_attention_probabilities(const AttentionArgs& a, void* stream) {
   const std::int64_t rows = a.b * a.h_q * a.s_q;
   if (rows > INT32_MAX) return cudaErrorInvalidConfiguration;
-  attention_probabilities<Element><<<static_cast<unsigned>(rows), 128, 0, static_cast<cudaStream_t>(stream)>>>(a);
+  attention_probabilities<Element, kTerms>
+      <<<static_cast<unsigned>(rows), 128, 0, static_cast<cudaStream_t>(stream)>>>(a);
   return cudaGetLastError();
 }
 

@@ -63,6 +63,13 @@ struct AttentionTile {
   /// those have the most keys, and what starts last should be short. Neighbours share K and V in the L2.
   template <int kRows, int kKeys>
   static __device__ __forceinline__ AttentionTile of(const AttentionArgs& a, const Divisors& by, int x) {
+    AttentionTile t = rows_of<kRows>(a, by, x);
+    t.look<kRows, kKeys>(a);
+    return t;
+  }
+  /// Which rows; nothing yet about keys.
+  template <int kRows>
+  static __device__ __forceinline__ AttentionTile rows_of(const AttentionArgs& a, const Divisors& by, int x) {
     AttentionTile t{.by = by};
     int m, h;
     by.tiles(x, m, x);
@@ -72,15 +79,14 @@ struct AttentionTile {
     t.h = h * by.group.divisor;
     t.h_kv = by.ratio.div(t.h);
     if (a.cu_q != nullptr) m = find_sequence<kRows>(a, m, &t.b);
-    t.q = Rows::of_q(a, t.b), t.k = Rows::of_k(a, t.b);
+    t.q = Rows::of_q(a, t.b);
     t.row0 = m * kRows, t.rows = t.q.length * a.group;
-    t.look<kRows, kKeys>(a);
     return t;
   }
-
- private:
+  /// Which keys those see.
   template <int kRows, int kKeys>
   __device__ __forceinline__ void look(const AttentionArgs& a) {
+    k = Rows::of_k(a, b);
     mask = BandMask::make(k.length, a.top_left ? 0 : k.length - q.length, a.left, a.right);
     const int last = min(row0 + kRows, rows) - 1;
     const int q0 = query(row0), q1 = query(last) + 1;
@@ -96,6 +102,7 @@ struct AttentionTile {
     }
   }
 
+ private:
   /// Packed: tile m of all sequences together -> its sequence, and the tile within it. Past the last one: rows are out
   /// of reach. A warp looks at 32 sequences at once.
   template <int kRows>

@@ -20,22 +20,37 @@ struct TensorMaps {
   CUtensorMap q, k, v;
 };
 
+/// gridDim.x, asked for each time instead of kept in a register.
+__device__ __forceinline__ int grid_size() {
+  int ctas;
+  asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(ctas));
+  return ctas;
+}
+
 /// The scheduler, one warp: works out which tiles this CTA has, a few ahead of their use, for all others.
 template <class Config>
 __device__ __forceinline__ void plan_tiles(const AttentionArgs& a, const Divisors& by, const Schedule& schedule,
                                            typename Config::Shared& shared) {
   RingPosition<Config::kTiles> at;
   const bool leader = threadIdx.x % 32 == 0;
+  bool second = false;
   CUTE_NO_UNROLL
-  for (int round = 0, x = 0; x != Schedule::kNoMore; ++round) {
-    x = schedule.at(round, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x));
+  for (int unit = static_cast<int>(blockIdx.x), x = 0; x != Schedule::kNoMore;) {
+    x = schedule.at(unit, second);
+    schedule.advance(grid_size(), &unit, &second);
     if (x == Schedule::kNone) continue;
-    const AttentionTile t = AttentionTile::of<Config::kRows, Config::kKeys>(a, by, max(x, 0));
-    if (x >= 0 && t.row0 >= t.rows) continue;
     TileRecord& tile = shared.tile[at.stage];
     shared.empty_tile[at.stage].wait(at.parity ^ 1);
+    const AttentionArgs* now = &a;
+    asm volatile("" : "+l"(now));  // else what follows from the arguments alone is kept in registers: here are few
+    const AttentionTile rows = AttentionTile::rows_of<Config::kRows>(*now, by, max(x, 0));
+    if (x >= 0 && rows.row0 >= rows.rows) continue;
     if (leader) {
-      tile.write(t);
+      tile.write_rows(rows);
+      asm volatile("" ::: "memory");  // read again below
+      AttentionTile t = tile.read(by);
+      t.look<Config::kRows, Config::kKeys>(*now);
+      tile.write_keys(t);
       if (x < 0) tile.row0 = TileRecord::kNoMore;
       shared.full_tile[at.stage].arrive();
     }
@@ -58,19 +73,21 @@ __device__ __forceinline__ void produce(const Divisors& by, const TensorMaps& ma
     if (tile.begin >= tile.end) continue;
     const auto load_q = [&](int row) {
       shared.empty_q[at_q.stage].wait(at_q.parity ^ 1);
-      load_boxes<Config::kBoxes>(maps.q, shared.full_q[at_q.stage], shared.q[at_q.stage], kReadOnce, tile.h, row,
-                                 static_cast<int>(tile.q.batch));
+      load_boxes<Config::kBoxes, Config::kBox>(maps.q, shared.full_q[at_q.stage], shared.q[at_q.stage], kReadOnce,
+                                               tile.h, row, static_cast<int>(tile.q.batch));
       at_q.advance();
     };
     const int head = by.ratio.div(tile.h), batch = static_cast<int>(tile.k.batch);
     const auto load_k = [&](int row) {
       shared.empty_k[at_k.stage].wait(at_k.parity ^ 1);
-      load_boxes<Config::kBoxes>(maps.k, shared.full_k[at_k.stage], shared.k[at_k.stage], kReadAgain, head, row, batch);
+      load_boxes<Config::kBoxes, Config::kBox>(maps.k, shared.full_k[at_k.stage], shared.k[at_k.stage], kReadAgain,
+                                               head, row, batch);
       at_k.advance();
     };
     const auto load_v = [&](int row) {
       shared.empty_v[at_v.stage].wait(at_v.parity ^ 1);
-      load_boxes<Config::kBoxes>(maps.v, shared.full_v[at_v.stage], shared.v[at_v.stage], kReadAgain, head, row, batch);
+      load_boxes<Config::kBoxesV, Config::kBox>(maps.v, shared.full_v[at_v.stage], shared.v[at_v.stage], kReadAgain,
+                                                head, row, batch);
       at_v.advance();
     };
     load_q(static_cast<int>(tile.q.begin) + by.group.div(tile.row0));
@@ -111,7 +128,7 @@ class Consumer {
       wait_multiply<1>(rO);
       release(shared.empty_v[stage_v]);
       softmax.finish();
-      store_tile<Config>(a, shared.tile[done].read(by), softmax, a.scale, rO);
+      store_tile<Config>(a, shared.tile[done].read(by), softmax, Scores::nats(a), rO);
       release(shared.empty_tile[done]);
     }
     wait_multiply<0>(rS);
@@ -124,21 +141,39 @@ class Consumer {
       shared.full_tile[at_tile.stage].wait(at_tile.parity);
       const TileRecord& tile = shared.tile[at_tile.stage];
       if (tile.row0 < 0) return false;
-      if (tile.begin < tile.end) return true;
+      if (tile.begin < tile.end) {
+        skipped = count_unseen(tile);
+        return true;
+      }
       store_nothing<Config>(a, tile.read(by));
       release(shared.empty_tile[at_tile.stage]);
     }
   }
 
+  /// Tiles of keys that the tile visits, but no row of this warpgroup sees: under a band the first rows of a tile see
+  /// less than the last ones. One is kept in any case. Not where clear_v_past needs all warpgroups on the last tile.
+  __device__ __forceinline__ int count_unseen(const TileRecord& t) const {
+    if (Config::kConsumers == 1 || a.right < 0 || a.packed || a.used_k != nullptr) return 0;
+    const int last = min(t.row0 + 64 * (warpgroup + 1), t.rows) - 1;
+    const int end = static_cast<int>(max(t.mask.visible(0, by.group.div(last) + 1).end, std::int64_t{0}));
+    return min(max(t.end - (end + kKeys - 1) / kKeys, 0), t.end - t.begin - 1);
+  }
+
   /// All keys of a tile but the last product: S of its first keys has been started, P of its last is left to multiply.
   __device__ __forceinline__ void walk() {
     const TileRecord& t = shared.tile[at_tile.stage];
-    int n = t.end - 1;
+    int n = t.end - 1 - skipped;
     const int begin = t.begin;
     unmasked_begin = t.unmasked_begin, unmasked_end = t.unmasked_end;
+    const Scores scores(a, t, by, coordinates());
     release_k();
-    make_p(n);
+    make_p(scores, n);
     sm80::convert(rS, p);
+    for (; skipped > 0; --skipped) {  // the others' turns go round meanwhile
+      wait_v();
+      release(shared.empty_v[at_v.stage]), at_v.advance();
+      take_turn(), pass_turn();
+    }
     wait_v();
     clear_v_past(n);
     for (--n; n >= begin; --n) {
@@ -150,7 +185,7 @@ class Consumer {
         pass_turn();
         wait_multiply<1>(rS);
         release_k();
-        const bool raised = make_p(n);
+        const bool raised = make_p(scores, n);
         wait_v();  // not later: its branch keeps the compiler from waiting for O before the exponentials
         wait_o();
         if (raised) sm80::scale_rows(sm80::rows_columns(as_mma_accumulator(rO)), shrink);
@@ -162,7 +197,7 @@ class Consumer {
         warpgroup_fence_operand(rO);
         release(shared.empty_v[stage_v]);
         release_k();
-        if (make_p(n)) sm80::scale_rows(sm80::rows_columns(as_mma_accumulator(rO)), shrink);
+        if (make_p(scores, n)) sm80::scale_rows(sm80::rows_columns(as_mma_accumulator(rO)), shrink);
         wait_v();
       }
       sm80::convert(rS, p);
@@ -170,13 +205,16 @@ class Consumer {
     release(shared.empty_q[at_q.stage]), at_q.advance();
   }
 
+  /// (row, column) in the tile of each of this thread's elements of S.
+  __device__ __forceinline__ static auto coordinates() {
+    return sm80::rows_columns(typename Config::MmaOfRows{}
+                                  .get_thread_slice(threadIdx.x)
+                                  .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
+  }
   /// S -> P in place; true: O is to be scaled by shrink.
-  __device__ __forceinline__ bool make_p(int n) {
-    const Scores scores(a);
+  __device__ __forceinline__ bool make_p(const Scores& scores, int n) {
     auto S = sm80::rows_columns(as_mma_accumulator(rS));  // (rows, columns)
-    const auto cS = sm80::rows_columns(typename Config::MmaOfRows{}
-                                           .get_thread_slice(threadIdx.x)
-                                           .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
+    const auto cS = coordinates();
     scores.apply(S, cS, n * kKeys);
     if (n * kKeys < unmasked_begin || (n + 1) * kKeys > unmasked_end) {
       asm volatile("" ::: "memory");  // else the tile would be read before it is known whether anybody asks
@@ -196,6 +234,7 @@ class Consumer {
     if (more) {
       shared.full_q[at_q.stage].wait(at_q.parity);
       wait_k();
+      for (int i = 0; i < skipped; ++i) release_k(), wait_k();
     }
     start_s();
   }
@@ -239,9 +278,9 @@ class Consumer {
     if (!a.packed && a.used_k == nullptr) return;
     const int keys = shared.tile[at_tile.stage].k.length - n * kKeys;
     if (keys >= kKeys) return;
-    auto* v = reinterpret_cast<uint4*>(shared.v[at_v.stage]);  // boxes of (N, 64): 8 chunks of 16 bytes a row
-    for (int i = static_cast<int>(threadIdx.x); i < Config::kSizeK / 8; i += 128 * Config::kConsumers) {
-      if (i / 8 % kKeys >= keys) v[i] = uint4{};
+    auto* v = reinterpret_cast<uint4*>(shared.v[at_v.stage]);  // boxes of (N, kBox), chunks of 16 bytes
+    for (int i = static_cast<int>(threadIdx.x); i < Config::kSizeV / 8; i += 128 * Config::kConsumers) {
+      if (i / (Config::kBox / 8) % kKeys >= keys) v[i] = uint4{};
     }
     cutlass::arch::fence_view_async_shared();
     cutlass::arch::NamedBarrier::sync(128 * Config::kConsumers, Config::kConsumers);
@@ -249,15 +288,15 @@ class Consumer {
 
   using MmaQk = typename Config::MmaQk;
   using MmaPv = typename Config::MmaPv;
-  decltype(partition_fragment_C(MmaQk{}, Shape<Int<kRows>, Int<kKeys>>{})) rS;       // (64, N) f32
-  decltype(partition_fragment_C(MmaPv{}, Shape<Int<kRows>, Int<Config::kD>>{})) rO;  // (64, D) f32
-  decltype(make_tensor<Element>(Layout<Int<kKeys / 2>>{})) p;                        // P (64, N) 16-bit
+  decltype(partition_fragment_C(MmaQk{}, Shape<Int<kRows>, Int<kKeys>>{})) rS;        // (64, N) f32
+  decltype(partition_fragment_C(MmaPv{}, Shape<Int<kRows>, Int<Config::kDv>>{})) rO;  // (64, D) f32
+  decltype(make_tensor<Element>(Layout<Int<kKeys / 2>>{})) p;                         // P (64, N) 16-bit
   Softmax softmax;
   float shrink[2];
   RingPosition<Config::kStages> at_k, at_v;
   RingPosition<Config::kStagesQ> at_q;
   RingPosition<Config::kTiles> at_tile;
-  int stage_v = 0, unmasked_begin = 0, unmasked_end = 0;
+  int stage_v = 0, skipped = 0, unmasked_begin = 0, unmasked_end = 0;
 
   const AttentionArgs& a;
   const Divisors& by;
@@ -266,7 +305,7 @@ class Consumer {
 };
 
 template <class Config, class Scores>
-__global__ void __launch_bounds__(Config::kThreads, 1)
+__global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     attention_forward(const __grid_constant__ AttentionArgs a, const __grid_constant__ Divisors by,
                       const __grid_constant__ TensorMaps maps, const __grid_constant__ Schedule schedule) {
   extern __shared__ __align__(1024) unsigned char memory[];

@@ -3,6 +3,8 @@
 
 #include <cutlass/arch/barrier.h>
 
+#include <algorithm>
+
 #include <cute/atom/mma_atom.hpp>
 #include <cute/atom/mma_traits_sm90_gmma.hpp>
 #include <cute/tensor.hpp>
@@ -14,7 +16,7 @@ namespace falchion::sm90 {
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 
-enum class Level { plain };
+enum class Level { plain, mla, score };
 
 /// AttentionTile as the producer leaves it in shared memory: consumers have no registers to spare for it.
 struct TileRecord {
@@ -24,9 +26,12 @@ struct TileRecord {
   int begin, end, unmasked_begin, unmasked_end;
   BandMask mask;
 
-  __device__ __forceinline__ void write(const sm80::AttentionTile& t) {
-    b = t.b, h = t.h, split = t.split, row0 = t.row0, rows = t.rows, q = t.q, k = t.k;
-    begin = t.begin, end = t.end, unmasked_begin = t.unmasked_begin, unmasked_end = t.unmasked_end, mask = t.mask;
+  __device__ __forceinline__ void write_rows(const sm80::AttentionTile& t) {
+    b = t.b, h = t.h, split = t.split, row0 = t.row0, rows = t.rows, q = t.q;
+  }
+  __device__ __forceinline__ void write_keys(const sm80::AttentionTile& t) {
+    k = t.k, begin = t.begin, end = t.end, unmasked_begin = t.unmasked_begin, unmasked_end = t.unmasked_end,
+    mask = t.mask;
   }
   __device__ __forceinline__ sm80::AttentionTile read(const sm80::Divisors& by) const {
     return {b, h, 0, split, q, k, row0, rows, begin, end, unmasked_begin, unmasked_end, mask, by};
@@ -56,36 +61,41 @@ template <class Element_, int kD_, Level level>
 struct AttentionForwardConfig {
   using Element = Element_;
   static constexpr Tile kTile = attention_forward_tile(level, kD_);
-  static constexpr int kD = kD_, kRows = kTile.rows, kKeys = kTile.keys, kStages = kTile.stages;
+  static constexpr int kD = kD_, kDv = level == Level::mla ? 128 : kD;  // of Q and K, of V and O
+  static constexpr int kRows = kTile.rows, kKeys = kTile.keys, kStages = kTile.stages;
   static constexpr int kCtas = 1;  // that share an SM
   static constexpr int kConsumers = kRows / 64, kThreads = 128 * (kConsumers + 1);
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
   static constexpr bool kOverlap = kTile.overlap != 0, kPingPong = kTile.ping_pong != 0;
-  static constexpr int kEntryRegisters = 65536 / kThreads / 8 * 8 < 168 ? 65536 / kThreads / 8 * 8 : 168;
+  static constexpr int kEntryRegisters = std::min(65536 / kCtas / kThreads / 8 * 8, 168);
   static_assert(kConsumers * kConsumerRegisters + kProducerRegisters <= (kConsumers + 1) * kEntryRegisters);
-  static_assert(kD % 64 == 0 && kRows % 64 == 0 && kKeys % 16 == 0 && kKeys <= 256);
+  static_assert(kD % 32 == 0 && kRows % 64 == 0 && kKeys % 16 == 0 && kKeys <= 256);
 
-  // A TMA box is at most 128 bytes wide where it is swizzled: 64 columns of all rows of a tile. 16-byte chunk c of row
-  // r lies at c ^ (r % 8), which is what wgmma reads without conflicts. V is read transposed, never stored so.
-  static constexpr int kStagesQ = (2 * kRows + 2 * kStages * kKeys) * kD * 2 + 1024 <= 227 << 10 ? 2 : 1;
+  // A TMA box is at most 128 bytes wide where it is swizzled: 64 columns of all rows of a tile, 32 where D is no
+  // multiple of 64. 16-byte chunk c of row r lies at c ^ (r % 8) (c ^ (r / 2 % 4) in rows of 64 bytes), which is what
+  // wgmma reads without conflicts. V is read transposed, never stored so.
+  static constexpr int kSharedLimit = (228 << 10) / kCtas - 1024;  // an SM has 228 KB, of which each CTA costs 1 more
+  static constexpr int kStagesQ = 4 * kRows * kD + 2 * kStages * kKeys * (kD + kDv) + 1024 <= kSharedLimit ? 2 : 1;
   static constexpr int kTiles = 3;  // tiles of rows that are worked out ahead
-  static constexpr int kBox = 64, kBoxes = kD / kBox;
-  using AtomK = cute::GMMA::Layout_K_SW128_Atom<Element>;
-  using AtomMN = cute::GMMA::Layout_MN_SW128_Atom<Element>;
+  static constexpr int kBox = kD % 64 == 0 ? 64 : 32, kBoxes = kD / kBox, kBoxesV = kDv / kBox;
+  using AtomK =
+      std::conditional_t<kBox == 64, cute::GMMA::Layout_K_SW128_Atom<Element>, cute::GMMA::Layout_K_SW64_Atom<Element>>;
+  using AtomMN = std::conditional_t<kBox == 64, cute::GMMA::Layout_MN_SW128_Atom<Element>,
+                                    cute::GMMA::Layout_MN_SW64_Atom<Element>>;
   template <class Rows>
   using Stages = cute::Shape<Rows, cute::Int<kD>, cute::Int<kStages>>;
   using LayoutQ = decltype(cute::tile_to_shape(  // (M, D, stages)
       AtomK{}, cute::Shape<cute::Int<kRows>, cute::Int<kD>, cute::Int<kStagesQ>>{}));
   using LayoutK = decltype(cute::tile_to_shape(AtomK{}, Stages<cute::Int<kKeys>>{}));  // (N, D, stages)
   using LayoutVt =                                                                     // (D, N, stages)
-      decltype(cute::tile_to_shape(AtomMN{}, cute::Shape<cute::Int<kD>, cute::Int<kKeys>, cute::Int<kStages>>{},
+      decltype(cute::tile_to_shape(AtomMN{}, cute::Shape<cute::Int<kDv>, cute::Int<kKeys>, cute::Int<kStages>>{},
                                    cute::Step<cute::_2, cute::_1, cute::_3>{}));
 
-  static constexpr int kSizeQ = kRows * kD, kSizeK = kKeys * kD;  // elements
+  static constexpr int kSizeQ = kRows * kD, kSizeK = kKeys * kD, kSizeV = kKeys * kDv;  // elements
   struct Shared {
     alignas(1024) Element q[kStagesQ][kSizeQ];  // (M, D)
     alignas(1024) Element k[kStages][kSizeK];   // (N, D)
-    alignas(1024) Element v[kStages][kSizeK];   // (N, D)
+    alignas(1024) Element v[kStages][kSizeV];   // (N, D)
     TileRecord tile[kTiles];
     // full: the bytes have come. empty: each consumer warp has read them.
     cutlass::arch::ClusterTransactionBarrier full_q[kStagesQ], full_k[kStages], full_v[kStages];
@@ -93,7 +103,7 @@ struct AttentionForwardConfig {
     cutlass::arch::ClusterBarrier empty_q[kStagesQ], empty_k[kStages], empty_v[kStages];
   };
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
-  static_assert(kSharedBytes <= 227 << 10);
+  static_assert(kSharedBytes <= kSharedLimit);
 
   // S = Q K^T with both operands in shared memory, O += P V with P in registers; f32 accumulators.
   template <int kColumns>
@@ -103,7 +113,7 @@ struct AttentionForwardConfig {
       cute::GMMA::ss_op_selector<Element, Element, float, ShapeOf<kKeys>, cute::GMMA::Major::K, cute::GMMA::Major::K>(),
       Warpgroups{}));
   using MmaPv = decltype(cute::make_tiled_mma(
-      cute::GMMA::rs_op_selector<Element, Element, float, ShapeOf<kD>, cute::GMMA::Major::K, cute::GMMA::Major::MN>(),
+      cute::GMMA::rs_op_selector<Element, Element, float, ShapeOf<kDv>, cute::GMMA::Major::K, cute::GMMA::Major::MN>(),
       Warpgroups{}));
   // An accumulator of wgmma m64nN lies in the registers of 4 warps just as one of mma m16n8 of 4 warps below each
   // other, so all that is written for those fragments (softmax, mask, store) works on these.

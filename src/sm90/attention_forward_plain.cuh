@@ -9,10 +9,12 @@ namespace falchion::sm90 {
 
 struct PlainScores {
   const AttentionArgs& a;
-  const float unit, nats;  // one unit of S in bits, and in natural ones
+  const float unit;  // one unit of S in bits
 
-  __device__ __forceinline__ explicit PlainScores(const AttentionArgs& a)
-      : a(a), unit(a.scale * sm80::kLog2e), nats(a.scale) {}
+  template <class Coordinates>
+  __device__ __forceinline__ PlainScores(const AttentionArgs& a, const TileRecord&, const Divisors&, const Coordinates&)
+      : a(a), unit(a.scale * sm80::kLog2e) {}
+  static __device__ __forceinline__ float nats(const AttentionArgs& a) { return a.scale; }  // a unit in natural ones
 
   template <class S, class Coordinates>
   __device__ __forceinline__ void apply(S&, const Coordinates&, int) const {}

@@ -6,16 +6,12 @@
 
 namespace falchion::sm90 {
 
-// From here on the hardware deals the tiles of a band better than we (H200, d 128: 8k 701 : 667, 16k 724 : 728
-// TFLOP/s).
-inline constexpr std::int64_t kWalkKeys = 8192;
-
 template <class Config>
 cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
   using Element = typename Config::Element;
   const std::int64_t b = a.packed ? 1 : a.b, s_q = a.packed ? a.total_q : a.s_q, s_k = a.packed ? a.total_k : a.s_k;
-  const TensorBox q{b, s_q, a.h_q, a.d_qk, a.group, Config::kRows / a.group},
-      k{b, s_k, a.h_k, a.d_qk, 1, Config::kKeys};
+  const TensorBox q{b, s_q, a.h_q, a.d_qk, Config::kBox, a.group, Config::kRows / a.group},
+      k{b, s_k, a.h_k, a.d_qk, Config::kBox, 1, Config::kKeys};
   TensorBox v = k;
   v.d = a.d_v;
   cudaError_t error = make_tensor_map<Element>(&maps->q, a.q, q, a.o.data);
@@ -35,14 +31,8 @@ int launch_attention_forward(const AttentionArgs& a, void* stream) {
   if (error == cudaSuccess)
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Config::kSharedBytes);
   if (error != cudaSuccess) return error;
-  // A CTA an SM walks over its tiles, so that the loads of one run under the end of the one before. Where nobody knows
-  // how long tiles are, the hardware hands them out.
-  int device = 0, sms = 0;
-  cudaGetDevice(&device);
-  cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
-  const bool full = a.left < 0 && a.right < 0, walk = !a.packed && a.used_k == nullptr && (full || a.s_k <= kWalkKeys);
-  const Schedule schedule{static_cast<int>(tiles), static_cast<int>(a.tiles), walk && !full};
-  const auto blocks = static_cast<unsigned>(walk ? std::min(schedule.units(), sms) : schedule.items);
+  const Schedule schedule = Schedule::make(static_cast<int>(tiles), static_cast<int>(a.tiles), a.pairs);
+  const auto blocks = static_cast<unsigned>(a.walkers > 0 ? a.walkers : schedule.units);
   kernel<<<blocks, Config::kThreads, Config::kSharedBytes, static_cast<cudaStream_t>(stream)>>>(a, Divisors(a), maps,
                                                                                                 schedule);
   return cudaGetLastError();

@@ -44,7 +44,7 @@ __device__ __forceinline__ void store_tile(const AttentionArgs& a, const Attenti
   const auto cO =
       sm80::rows_columns(typename Config::MmaOfRows{}
                              .get_thread_slice(threadIdx.x)
-                             .partition_C(make_identity_tensor(Shape<Int<Config::kRows>, Int<Config::kD>>{})));
+                             .partition_C(make_identity_tensor(Shape<Int<Config::kRows>, Int<Config::kDv>>{})));
   float normal[Softmax::kSize];
   CUTE_UNROLL
   for (int r = 0; r < Softmax::kSize; ++r) {
@@ -57,7 +57,7 @@ __device__ __forceinline__ void store_tile(const AttentionArgs& a, const Attenti
     else if (a.lse.data != nullptr)
       static_cast<float*>(a.lse.data)[sm80::statistic(a.lse, a, t, row)] = lse;
   }
-  sm80::scale_rows(O, normal);
+  sm80::scale_rows<true>(O, normal);
   if (a.splits > 1)
     sm80::store_partial(a, t, O, cO);
   else
@@ -67,7 +67,7 @@ __device__ __forceinline__ void store_tile(const AttentionArgs& a, const Attenti
 /// Rows that see no key: O = 0, LSE = -inf.
 template <class Config>
 __device__ __forceinline__ void store_nothing(const AttentionArgs& a, const AttentionTile& t) {
-  auto rO = make_tensor<float>(Layout<Int<Config::kD / 2>>{});
+  auto rO = make_tensor<float>(Layout<Int<Config::kDv / 2>>{});
   clear(rO);
   sm80::OnlineSoftmax<2> softmax;
   softmax.reset();

@@ -18,7 +18,7 @@ namespace {
 std::vector<Path> paths(bool usable) {
   std::vector<Path> out;
 #if defined(FALCHION_TEST_CUDA)
-  constexpr Backend backends[] = {Backend::sm80, Backend::sm90};
+  constexpr Backend backends[] = {Backend::sm80, Backend::best};
   for (const Backend backend : backends) out.push_back({backend, ""});
 #else
   out.push_back({});
@@ -40,7 +40,8 @@ bool Path::has(DType dtype) const {
   if (backend == Backend::ref) return true;
   const auto rows = variants();
   return std::any_of(rows.begin(), rows.end(), [&](const Variant& v) {
-    return v.backend == backend && v.dtype == dtype && (backend != Backend::cpu || level == v.level);
+    const bool fits = backend == Backend::best ? v.gpu != nullptr : v.backend == backend;
+    return fits && v.dtype == dtype && (backend != Backend::cpu || level == v.level);
   });
 }
 
@@ -54,7 +55,7 @@ Target Path::target(int threads) const {
 std::string Path::why_not() const {
   if (on_gpu()) {
     const gpu::Device device = gpu::current_device();
-    const bool fits = backend == Backend::sm90 ? device.sm == 90 : device.sm >= 80;
+    const bool fits = backend == Backend::best ? device.sm == 90 : device.sm >= 80;
     return device.sm == 0 ? device.why_not : fits ? "" : text(device.name, " has architecture ", device.sm);
   }
   for (const cpu::Level& known : cpu::cpu_levels()) {

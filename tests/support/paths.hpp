@@ -1,5 +1,6 @@
 // tests/support/paths.hpp: every way to run a problem on this machine: ref and each CPU level; in the executables with
-// the prefix cuda_ (FALCHION_TEST_CUDA), which are the same sources compiled once more, each GPU backend instead.
+// the prefix cuda_ (FALCHION_TEST_CUDA), which are the same sources compiled once more, sm80 and, on Hopper, what is best there
+// instead: sm90 where that has a row, else sm80.
 #pragma once
 
 #include <cstddef>
@@ -20,7 +21,7 @@ struct Path {
   std::string level;  // of the CPU
 
   std::string name() const;
-  bool on_gpu() const { return backend == Backend::sm80 || backend == Backend::sm90; }
+  bool on_gpu() const { return backend != Backend::ref && backend != Backend::cpu; }
   bool has(DType dtype) const;           // is the row built? (-DFALCHION_VARIANTS may leave out some)
   Target target(int threads = 3) const;  // the level's name lies in this Path
   std::string why_not() const;           // empty, or why this machine cannot run it

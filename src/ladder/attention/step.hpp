@@ -34,10 +34,13 @@ struct Step {
   const char* why;    // what changed, and why it is faster: a paragraph
   std::size_t (*workspace_bytes)(const Problem&);
   Status (*run)(const Problem&, const Tensors&, Stream);  // gpu: enqueues
+  int only_sm = 0;                                        // the one architecture that it runs on; 0: any
+
+  bool runs_on(int sm) const { return only_sm == 0 || only_sm == sm; }
 };
 
 std::span<const Step* const> cpu_steps();
-std::span<const Step* const> gpu_steps();  // none in a build without CUDA
+std::span<const Step* const> gpu_steps();  // none in a build without CUDA; ask each whether it runs_on the device
 
 /// One head of one batch entry, seen as a matrix: X[i][x]. Its rows lie h * d elements apart.
 template <class T>

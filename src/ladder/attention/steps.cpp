@@ -9,7 +9,8 @@ extern const Step naive, flash_attention_1, flash_attention_2;
 }
 namespace on_gpu {
 extern const Step naive, flash_attention_1, flash_attention_2, tensor_cores, swizzle, double_buffer;
-}
+extern const Step warp_roles, ping_pong, overlap;  // sm_90 alone
+}  // namespace on_gpu
 
 std::span<const Step* const> cpu_steps() {
   static constexpr const Step* kSteps[] = {&on_cpu::naive, &on_cpu::flash_attention_1, &on_cpu::flash_attention_2};
@@ -19,8 +20,18 @@ std::span<const Step* const> cpu_steps() {
 std::span<const Step* const> gpu_steps() {
 #if FALCHION_LADDER_CUDA
   static constexpr const Step* kSteps[] = {
-      &on_gpu::naive,        &on_gpu::flash_attention_1, &on_gpu::flash_attention_2,
-      &on_gpu::tensor_cores, &on_gpu::swizzle,           &on_gpu::double_buffer};
+    &on_gpu::naive,
+    &on_gpu::flash_attention_1,
+    &on_gpu::flash_attention_2,
+    &on_gpu::tensor_cores,
+    &on_gpu::swizzle,
+    &on_gpu::double_buffer,
+  #if FALCHION_LADDER_SM90
+    &on_gpu::warp_roles,
+    &on_gpu::ping_pong,
+    &on_gpu::overlap,
+  #endif
+  };
   return kSteps;
 #else
   return {};

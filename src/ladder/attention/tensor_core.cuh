@@ -1,5 +1,6 @@
 // src/ladder/attention/tensor_core.cuh: what steps 04 to 06 share: the tile, softmax and mask on the fragments of the
 // tensor cores' result, and the store of O. The steps differ only in how tiles get into shared memory and out of it.
+// Softmax, mask and store are those of steps 07 to 09 too.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -54,6 +55,13 @@ __device__ void apply_mask(S& scores, const Coordinates& at, const BandMask& mas
     if (!mask.keep(q0 + get<0>(at(e)), k0 + get<1>(at(e)))) scores(e) = -INFINITY;
 }
 
+/// scale_rows, one of them.
+template <class Output>
+__device__ void scale_row(Output& O, int r, float factor) {
+  CUTE_UNROLL
+  for (int x = 0; x < size<1>(O); ++x) O(r, x) *= factor;
+}
+
 /// m and l of the rows of one thread; a row is spread over 4 threads. m in units of Q K^T, l of this thread's columns.
 template <int kRows>
 struct OnlineSoftmax {
@@ -71,24 +79,26 @@ struct OnlineSoftmax {
     return x + __shfl_xor_sync(~0u, x, 2);
   }
 
-  /// softmax.update and scale_rows. S (rows, columns) -> P = exp(scale (S - m)), as 2^(c S - c m) with c = scale log2
-  /// e: one multiply-add and one exponential a score. O (rows, columns) follows the new m.
+  /// softmax.update. Row r of S -> P = exp(scale (S - m)), as 2^(c S - c m) with c = scale log2 e: one multiply-add and
+  /// one exponential a score. What O is to be multiplied by, for it is relative to the m before.
+  template <class Scores>
+  __device__ float update_row(Scores& S, int r, float c) {
+    float m_new = m[r];
+    CUTE_UNROLL
+    for (int n = 0; n < size<1>(S); ++n) m_new = fmaxf(m_new, S(r, n));
+    m_new = max_of_four(m_new);
+    const float reference = m_new == -INFINITY ? 0 : c * m_new;  // a row that has seen nothing: not -inf - -inf
+    const float shrink = exp2f(c * m[r] - reference);
+    m[r] = m_new, l[r] *= shrink;
+    CUTE_UNROLL
+    for (int n = 0; n < size<1>(S); ++n) l[r] += S(r, n) = exp2f(c * S(r, n) - reference);
+    return shrink;
+  }
+  /// softmax.update and scale_rows. O (rows, columns) follows the new m.
   template <class Scores, class Output>
   __device__ void update(Scores& S, Output& O, float c) {
     CUTE_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      float m_new = m[r];
-      CUTE_UNROLL
-      for (int n = 0; n < size<1>(S); ++n) m_new = fmaxf(m_new, S(r, n));
-      m_new = max_of_four(m_new);
-      const float reference = m_new == -INFINITY ? 0 : c * m_new;  // a row that has seen nothing: not -inf - -inf
-      const float shrink = exp2f(c * m[r] - reference);
-      m[r] = m_new, l[r] *= shrink;
-      CUTE_UNROLL
-      for (int n = 0; n < size<1>(S); ++n) l[r] += S(r, n) = exp2f(c * S(r, n) - reference);
-      CUTE_UNROLL
-      for (int x = 0; x < size<1>(O); ++x) O(r, x) *= shrink;
-    }
+    for (int r = 0; r < kRows; ++r) scale_row(O, r, update_row(S, r, c));
   }
 };
 

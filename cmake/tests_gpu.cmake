@@ -1,6 +1,6 @@
-# Tests of the GPU rows that need no GPU, label cuda-build: tests/sm80_X_test.cpp walk layouts and schedulers on the
+# Tests of the GPU rows that need no GPU, label cuda-build: tests/smNN_X_test.cpp walk layouts and schedulers on the
 # host, by the host's compiler; resources_test.sh reads what ptxas said of each row.
-function(falchion_sm80_test source)
+function(falchion_gpu_test source)
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
@@ -11,12 +11,12 @@ function(falchion_sm80_test source)
   gtest_discover_tests(${name} NO_PRETTY_VALUES DISCOVERY_TIMEOUT 120 PROPERTIES LABELS cuda-build TIMEOUT 600)
 endfunction()
 
-foreach(source IN LISTS sm80_test_sources)
-  falchion_sm80_test(${source})
+foreach(source IN LISTS gpu_test_sources)
+  falchion_gpu_test(${source})
 endforeach()
 
 set(resources ${PROJECT_SOURCE_DIR}/tests/resources_test.sh)
 add_test(NAME resources COMMAND ${resources} ${PROJECT_BINARY_DIR})
 add_test(NAME resources.can_fail COMMAND ${resources} --can-fail ${PROJECT_SOURCE_DIR}/cmake/keep_ptxas_report.sh
-  ${CMAKE_CUDA_COMPILER} ${falchion_ptxas_flags})
+  ${CMAKE_CUDA_COMPILER} ${falchion_ptxas_flags} ${falchion_spill_flags})
 set_tests_properties(resources resources.can_fail PROPERTIES LABELS cuda-build SKIP_RETURN_CODE 77 TIMEOUT 300)

@@ -1,0 +1,240 @@
+// src/ladder/attention/hopper.cuh: what steps 07 to 09 share: tiles and barriers in shared memory, the producer that
+// fills them, and the products, softmax and store of a consumer. The steps differ only in the order in which a consumer
+// does these things.
+#pragma once
+
+#include <cutlass/arch/barrier.h>
+#include <cutlass/arch/reg_reconfig.h>
+
+#include "blocks/sm90_tma.cuh"
+#include "blocks/sm90_wgmma.cuh"
+#include "ladder/attention/tensor_core.cuh"
+
+namespace falchion::ladder::on_gpu {
+
+using cutlass::arch::ClusterBarrier;
+using cutlass::arch::ClusterTransactionBarrier;
+using cutlass::arch::NamedBarrier;
+
+/// Two consumers, warpgroups of 128 threads with 64 query rows each, and a producer. Registers are dealt out anew once
+/// the roles are known: a thread starts with 168 of 65536 / 384.
+template <int d>
+struct HopperTile {
+  static constexpr int kD = d, kM = 128, kN = 128, kStages = 2;
+  static constexpr int kConsumers = 2, kThreads = 128 * (kConsumers + 1);
+  static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
+  using D = Int<kD>;
+  using M = Int<kM>;
+  using N = Int<kN>;
+  using Stages = Int<kStages>;
+
+  // TMA brings boxes of 64 columns, 128 bytes, and all rows of a tile, swizzled as in step 05: piece c of row r lies at
+  // c ^ (r % 8). V is read transposed as it lies there, by a layout of its own.
+  static constexpr int kBox = 64, kBoxes = kD / kBox;
+  using AtomK = GMMA::Layout_K_SW128_Atom<bf16>;                            // 8 rows of a box
+  using AtomT = GMMA::Layout_MN_SW128_Atom<bf16>;                           // the same, transposed
+  using LayoutQ = decltype(tile_to_shape(AtomK{}, Shape<M, D>{}));          // (M, D)
+  using LayoutK = decltype(tile_to_shape(AtomK{}, Shape<N, D, Stages>{}));  // (N, D, stages)
+  using LayoutVt =                                                          // (D, N, stages)
+      decltype(tile_to_shape(AtomT{}, Shape<D, N, Stages>{}, cute::Step<_2, _1, _3>{}));
+
+  // wgmma: 64 x N x 16, an instruction of a warpgroup. B, and A too for S, are read where they lie in shared memory.
+  using Warpgroups = Layout<Shape<Int<kConsumers>, _1, _1>>;
+  using MmaQk = decltype(make_tiled_mma(
+      GMMA::ss_op_selector<bf16, bf16, float, Shape<M, N, D>, GMMA::Major::K, GMMA::Major::K>(), Warpgroups{}));
+  using MmaPv = decltype(make_tiled_mma(
+      GMMA::rs_op_selector<bf16, bf16, float, Shape<M, D, N>, GMMA::Major::K, GMMA::Major::MN>(), Warpgroups{}));
+
+  /// Places for kStages tiles. full: the bytes have come. empty: the 4 warps of each consumer have read them.
+  struct Ring {
+    alignas(1024) bf16 tile[kStages][kN * kD];
+    ClusterTransactionBarrier full[kStages];
+    ClusterBarrier empty[kStages];
+  };
+  struct Shared {
+    alignas(1024) bf16 Q[kM * kD];
+    Ring K, V;
+    ClusterTransactionBarrier full_Q;
+  };
+  using Position = sm90::RingPosition<kStages>;
+};
+
+struct TensorMaps {
+  CUtensorMap q, k, v;
+};
+
+/// The query tile of a block of threads, and the keys that it visits.
+template <class Tile>
+struct QueryTile {
+  int q0, bh, end, unmasked_end;
+  __device__ explicit QueryTile(const Problem& p) : q0(blockIdx.x * Tile::kM), bh(blockIdx.y) {
+    const int q1 = min(q0 + Tile::kM, p.s_q);
+    end = static_cast<int>(p.mask().visible(q0, q1).end);
+    unmasked_end = static_cast<int>(p.mask().unmasked(q0, q1).end);
+  }
+};
+
+/// The barriers, made by one thread and seen by all.
+template <class Tile>
+__device__ __forceinline__ void init_barriers(typename Tile::Shared& shared) {
+  if (threadIdx.x == 0) {
+    shared.full_Q.init(1);
+    for (auto* ring : {&shared.K, &shared.V})
+      for (int i = 0; i < Tile::kStages; ++i) ring->full[i].init(1), ring->empty[i].init(4 * Tile::kConsumers);
+    cutlass::arch::fence_barrier_init();
+  }
+  __syncthreads();
+}
+
+/// load, by the producer, one thread: Q, then K and V of each tile, as far ahead as there are free stages. V is asked
+/// for after the next K, for S of the next tile is what the consumers want first. Past the end TMA writes 0.
+template <class Tile>
+__device__ __forceinline__ void produce(const Problem& p, const TensorMaps& maps, const QueryTile<Tile>& t,
+                                        typename Tile::Shared& shared) {
+  if (t.end <= 0) return;
+  const int head = t.bh % p.h, batch = t.bh / p.h;
+  typename Tile::Position at_k, at_v;
+  const auto load = [&](typename Tile::Ring& ring, typename Tile::Position& at, const CUtensorMap& map, int k0) {
+    ring.empty[at.stage].wait(at.parity ^ 1);  // the first time round it does not wait
+    sm90::load_boxes<Tile::kBoxes, Tile::kBox>(map, ring.full[at.stage], ring.tile[at.stage], sm90::kReadAgain, head,
+                                               k0, batch);
+    at.advance();
+  };
+  sm90::load_boxes<Tile::kBoxes, Tile::kBox>(maps.q, shared.full_Q, shared.Q, sm90::kReadOnce, head, t.q0, batch);
+  load(shared.K, at_k, maps.k, 0);
+  CUTE_NO_UNROLL
+  for (int k0 = 0; k0 < t.end; k0 += Tile::kN) {
+    if (k0 + Tile::kN < t.end) load(shared.K, at_k, maps.k, k0 + Tile::kN);
+    load(shared.V, at_v, maps.v, k0);
+  }
+}
+
+/// A fragment of wgmma, ((2, 2, N / 8), 1, 1), as (rows, columns) of this thread.
+template <class Fragment>
+__device__ __forceinline__ auto wgmma_rows_and_columns(Fragment& x) {
+  const auto l = x.layout();
+  return make_tensor(x.data(), make_layout(get<0, 1>(l), make_layout(get<0, 0>(l), get<0, 2>(l))));
+}
+
+/// What a consumer does; the steps say in which order. start_: a product, which then runs on its own, and whose result
+/// nobody may touch before wait_. kBehind: the products started after it, which need not be done.
+template <class Tile>
+class Consumer {
+ public:
+  __device__ __forceinline__ Consumer(const Problem& p, const QueryTile<Tile>& t, typename Tile::Shared& shared,
+                                      int warpgroup)
+      : p(p), t(t), shared(shared), warpgroup(warpgroup) {
+    clear(rO);
+  }
+
+  __device__ __forceinline__ void wait_q() const { shared.full_Q.wait(0); }
+  __device__ __forceinline__ void wait_k() const { shared.K.full[at_k.stage].wait(at_k.parity); }
+  __device__ __forceinline__ void wait_v() const { shared.V.full[at_v.stage].wait(at_v.parity); }
+
+  __device__ __forceinline__ void start_s() {                                                // S = Q K^T
+    const auto sQ = make_tensor(make_smem_ptr(shared.Q), typename Tile::LayoutQ{});          // (M, D)
+    const auto sK = make_tensor(make_smem_ptr(shared.K.tile[0]), typename Tile::LayoutK{});  // (N, D, stages)
+    const auto mma = typename Tile::MmaQk{};
+    const auto slice = mma.get_slice(warpgroup * 128);
+    const auto rQ = slice.partition_fragment_A(sQ);  // (1, 1, D / 16) descriptors
+    const auto rK = slice.partition_fragment_B(sK);  // (1, 1, D / 16, stages) descriptors
+    sm90::start_multiply<true>(mma, rQ, rK(_, _, _, at_k.stage), rS);
+  }
+  __device__ __forceinline__ void start_o() {                                                  // O += P V
+    const auto sVt = make_tensor(make_smem_ptr(shared.V.tile[0]), typename Tile::LayoutVt{});  // (D, N, stages)
+    const auto mma = typename Tile::MmaPv{};
+    const auto rV = mma.get_slice(warpgroup * 128).partition_fragment_B(sVt);  // (1, 1, N / 16, stages) descriptors
+    stage_v = at_v.stage, at_v.advance();
+    sm90::start_multiply<false>(mma, sm90::as_wgmma_operand_a(rP), rV(_, _, _, stage_v), rO);
+  }
+  /// When S and O are there nobody reads their K and V any more.
+  template <int kBehind>
+  __device__ __forceinline__ void wait_s() {
+    sm90::wait_multiply<kBehind>(rS);
+    release(shared.K.empty[at_k.stage]), at_k.advance();
+  }
+  template <int kBehind>
+  __device__ __forceinline__ void wait_o() {
+    sm90::wait_multiply<kBehind>(rO);
+    release(shared.V.empty[stage_v]);
+  }
+
+  /// mask.keep
+  __device__ __forceinline__ void keep(int k0) {
+    if (k0 + Tile::kN > t.unmasked_end)
+      apply_mask(rS, coordinates(typename Tile::MmaQk{}, Shape<typename Tile::M, typename Tile::N>{}), p.mask(), t.q0,
+                 k0);
+  }
+  /// softmax.update: S -> P; shrink: what O is to be multiplied by.
+  __device__ __forceinline__ void update() {
+    auto S = wgmma_rows_and_columns(rS);
+    CUTE_UNROLL
+    for (int r = 0; r < 2; ++r) shrink[r] = softmax.update_row(S, r, p.scale * float(M_LOG2E));
+  }
+  __device__ __forceinline__ void scale_rows() {
+    auto O = wgmma_rows_and_columns(rO);
+    CUTE_UNROLL
+    for (int r = 0; r < 2; ++r) scale_row(O, r, shrink[r]);
+  }
+  /// P to bf16, in the order of operand A, which is the order in which S came.
+  __device__ __forceinline__ void round() {
+    CUTE_UNROLL
+    for (int i = 0; i < size(rS) / 2; ++i)
+      recast<__nv_bfloat162>(rP)(i) = __float22bfloat162_rn(recast<const float2>(rS)(i));
+  }
+
+  /// finish, store
+  __device__ __forceinline__ void store_o(bf16* o) {
+    const auto cO = coordinates(typename Tile::MmaPv{}, Shape<typename Tile::M, typename Tile::D>{});
+    store(wgmma_rows_and_columns(rO), wgmma_rows_and_columns(cO), softmax, head_of(p, o, p.s_q, t.bh), t.q0, p.s_q);
+  }
+
+ private:
+  /// (row, column) in the tile of each of this thread's elements of a result.
+  template <class Mma, class Shape>
+  __device__ __forceinline__ static auto coordinates(Mma mma, Shape shape) {
+    return mma.get_slice(threadIdx.x).partition_C(make_identity_tensor(shape));
+  }
+  __device__ __forceinline__ static void release(ClusterBarrier& empty) {
+    if (threadIdx.x % 32 == 0) empty.arrive();
+  }
+
+  decltype(partition_fragment_C(typename Tile::MmaQk{}, Shape<typename Tile::M, typename Tile::N>{})) rS;  // (64, N)
+  decltype(partition_fragment_C(typename Tile::MmaPv{}, Shape<typename Tile::M, typename Tile::D>{})) rO;  // (64, D)
+  decltype(make_tensor<bf16>(Layout<Int<Tile::kN / 2>>{})) rP;                                             // (64, N)
+  OnlineSoftmax<2> softmax;
+  float shrink[2];
+  typename Tile::Position at_k, at_v;
+  int stage_v = 0;
+
+  const Problem& p;
+  const QueryTile<Tile>& t;
+  typename Tile::Shared& shared;
+  const int warpgroup;
+};
+
+/// Steps 08 and 09: the consumers take turns in starting products. sync waits for 256 threads: the 128 of this one, and
+/// the 128 of the other, which arrive when they pass the turn and do not wait.
+__device__ __forceinline__ void take_turn(int warpgroup) { NamedBarrier::sync(256, warpgroup); }
+__device__ __forceinline__ void pass_turn(int warpgroup) { NamedBarrier::arrive(256, 1 - warpgroup); }
+
+using HopperKernel = void (*)(Problem, TensorMaps, bf16*);
+
+/// The tensor maps say where a tensor lies and how a box of it is swizzled: all that TMA has to be told beforehand.
+template <class Tile>
+Status launch_roles(HopperKernel kernel, const Problem& p, const Tensors& t, Stream stream) {
+  if (p.s_q == 0 || p.b * p.h == 0) return {};
+  TensorMaps maps;
+  const auto make = [&](CUtensorMap* map, const void* x, std::int64_t s, int rows) {
+    const std::int64_t row = std::int64_t{p.h} * p.d;
+    return sm90::make_tensor_map<bf16>(map, View{const_cast<void*>(x), {s * row, row, p.d, 1}},
+                                       sm90::TensorBox{p.b, s, p.h, p.d, Tile::kBox, 1, rows}, t.o);
+  };
+  for (const cudaError_t error :
+       {make(&maps.q, t.q, p.s_q, Tile::kM), make(&maps.k, t.k, p.s_k, Tile::kN), make(&maps.v, t.v, p.s_k, Tile::kN)})
+    if (error != cudaSuccess) return {Code::device, gpu::error_text(error)};
+  return launch(kernel, dim3(divide_up(p.s_q, Tile::kM), p.b * p.h), dim3(Tile::kThreads),
+                sizeof(typename Tile::Shared), stream, p, maps, static_cast<bf16*>(t.o));
+}
+
+}  // namespace falchion::ladder::on_gpu

@@ -1,0 +1,14 @@
+// src/sm90/attention_forward_mla.cuh: the plain row for d_qk up to 192 with d_v up to 128: prefill of multi-head latent
+// attention (DeepSeek-V2, arXiv:2405.04434).
+#pragma once
+
+#include "sm90/attention_forward_plain.cuh"
+
+namespace falchion::sm90 {
+
+template <class Element, int kD>
+constexpr gpu::AttentionKernel attention_forward_mla() {
+  return attention_forward_entry<AttentionForwardConfig<Element, kD, Level::mla>, PlainScores>();
+}
+
+}  // namespace falchion::sm90

@@ -1,0 +1,270 @@
+// tests/sm90_layouts_test.cpp: the shared memory of every tile of plan/tiles_sm90.def, on the host: TMA writes each
+// element where wgmma looks for it, wgmma meets no bank conflicts, shared memory and registers suffice.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // as CMakeLists.txt has it for the sm90 rows
+#include <cute/tensor.hpp>                     // CuTe's headers want this one first
+
+#include "support/host_warp.hpp"  // what the config's headers call on a device
+
+#include "sm90/attention_forward_config.hpp"
+
+namespace falchion::testing {
+namespace {
+
+using namespace cute;
+using sm90::bf16, sm90::f16;
+
+template <class Element_, int kD_, sm90::Level kLevel>
+struct Row : sm90::AttentionForwardConfig<Element_, kD_, kLevel> {
+  static std::string name(const char* level) {
+    return std::string(level) + (std::is_same_v<Element_, bf16> ? " bf16 " : " f16 ") + std::to_string(kD_);
+  }
+};
+/// f(Row<...>{}) for every tile, in both types.
+template <class F>
+void for_each_row(F f) {
+  const auto call = [&](auto row, const char* level) {
+    SCOPED_TRACE(row.name(level));
+    f(row);
+  };
+#define TILE_SM90(op, level, d, ...)                \
+  call(Row<bf16, d, sm90::Level::level>{}, #level); \
+  call(Row<f16, d, sm90::Level::level>{}, #level);
+#include "plan/tiles_sm90.def"
+}
+
+// ---- TMA, by CUDA's documentation and nothing of ours ---------------------------------------------------------------
+
+/// Where an element of a tile of so many rows comes to lie, counted in elements: boxes of box_columns columns one after
+/// another, the rows of a box contiguous, the chunks of 16 bytes of a row swizzled.
+int tma_place(int box_columns, int rows, int row, int column) {
+  const int box = column / box_columns, chunk = column % box_columns / 8;
+  const int at = box_columns == 64 ? chunk ^ row % 8 : chunk ^ row / 2 % 4;  // rows of 128 and of 64 bytes
+  return (box * rows + row) * box_columns + at * 8 + column % 8;
+}
+
+/// The first element of stages x rows x columns that place(row, column, stage) has elsewhere; "" if none.
+template <class Place>
+std::string differs_from_tma(int box_columns, int rows, int columns, int stages, Place place) {
+  for (int stage = 0; stage < stages; ++stage)
+    for (int row = 0; row < rows; ++row)
+      for (int column = 0; column < columns; ++column) {
+        const int ours = place(row, column, stage);
+        const int expected = stage * rows * columns + tma_place(box_columns, rows, row, column);
+        if (ours != expected)
+          return "row " + std::to_string(row) + " column " + std::to_string(column) + " stage " +
+                 std::to_string(stage) + ": " + std::to_string(ours) + ", TMA " + std::to_string(expected);
+      }
+  return "";
+}
+
+/// wgmma reads core matrices: 16 bytes of each of 8 neighbouring rows, whichever of the two directions it takes for K.
+/// How many of the 8 lie in the same 4 banks, at worst (1: no conflict); 9 where 16 bytes are not in one piece.
+template <class Place>
+int ways(int rows, int columns, Place place) {
+  int worst = 0;
+  for (int row = 0; row < rows; row += 8)
+    for (int column = 0; column < columns; column += 8) {
+      std::array<int, 8> in_group{};
+      for (int r = row; r < row + 8; ++r) {
+        const int first = place(r, column, 0);
+        for (int c = 0; c < 8; ++c)
+          if (place(r, column + c, 0) != first + c || first % 8 != 0) return 9;
+        ++in_group[static_cast<std::size_t>(first / 8 % 8)];
+      }
+      worst = std::max(worst, *std::max_element(in_group.begin(), in_group.end()));
+    }
+  return worst;
+}
+
+/// Every element of rows x columns x stages has a place of its own, and none is beyond the last.
+template <class Place>
+bool is_bijection(int rows, int columns, int stages, Place place) {
+  std::vector<bool> taken(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns * stages));
+  for (int stage = 0; stage < stages; ++stage)
+    for (int row = 0; row < rows; ++row)
+      for (int column = 0; column < columns; ++column) {
+        const auto at = static_cast<std::size_t>(place(row, column, stage));
+        if (at >= taken.size() || taken[at]) return false;
+        taken[at] = true;
+      }
+  return true;
+}
+
+/// A CTA's shared memory; only its addresses are used.
+template <class Config>
+typename Config::Shared& shared_memory() {
+  alignas(1024) static std::byte memory[sizeof(typename Config::Shared)];
+  return *reinterpret_cast<typename Config::Shared*>(memory);
+}
+/// place(i, j, stage): how many elements behind the first one the kernel's tensor has its element.
+template <class Element, class Layout_>
+auto place_in(Element* first, Layout_ layout) {
+  return [first, x = make_tensor(make_smem_ptr(first), layout)](int i, int j, int stage) {
+    return static_cast<int>(&x(i, j, stage) - first);
+  };
+}
+template <class Config>
+auto place_of_v() {
+  const auto transposed = place_in(shared_memory<Config>().v[0], typename Config::LayoutVt{});
+  return [transposed](int key, int column, int stage) { return transposed(column, key, stage); };
+}
+
+/// f(what, rows, stages, place) for Q, K and V, of rows x kD x stages.
+template <class Config, class F>
+void for_each_operand(F f) {
+  auto& shared = shared_memory<Config>();
+  f("Q", Config::kRows, Config::kStagesQ, place_in(shared.q[0], typename Config::LayoutQ{}));
+  f("K", Config::kKeys, Config::kStages, place_in(shared.k[0], typename Config::LayoutK{}));
+  f("V", Config::kKeys, Config::kStages, place_of_v<Config>());
+}
+
+// ---- The tests ------------------------------------------------------------------------------------------------------
+
+TEST(Sm90Layouts, TmaWritesWhereWgmmaReads) {
+  for_each_row([](auto row) {
+    using Config = decltype(row);
+    for_each_operand<Config>([](const char* what, int rows, int stages, auto place) {
+      EXPECT_EQ(differs_from_tma(Config::kBox, rows, Config::kD, stages, place), "") << what;
+      EXPECT_TRUE(is_bijection(rows, Config::kD, stages, place)) << what;
+    });
+  });
+}
+
+TEST(Sm90Layouts, NoBankConflicts) {
+  for_each_row([](auto row) {
+    using Config = decltype(row);
+    for_each_operand<Config>(
+        [](const char* what, int rows, int, auto place) { EXPECT_EQ(ways(rows, Config::kD, place), 1) << what; });
+  });
+}
+
+/// The tests can fail. Rows one after the other, unswizzled, are not what TMA writes, and all of a core matrix lies in
+/// the same 4 banks, or half of it where a row has 64 bytes or 192.
+TEST(Sm90Layouts, WithoutASwizzleThereAreConflicts) {
+  for_each_row([](auto row) {
+    using Config = decltype(row);
+    for_each_operand<Config>([](const char* what, int rows, int stages, auto) {
+      constexpr int kWays = Config::kBox == 64 ? 8 : 4;
+      const auto boxes = [=](int r, int c, int) {
+        return (c / Config::kBox * rows + r) * Config::kBox + c % Config::kBox;
+      };
+      const auto whole_rows = [=](int r, int c, int stage) { return (stage * rows + r) * Config::kD + c; };
+      EXPECT_EQ(ways(rows, Config::kD, boxes), kWays) << what;
+      EXPECT_EQ(ways(rows, Config::kD, whole_rows), kWays) << what;
+      EXPECT_NE(differs_from_tma(Config::kBox, rows, Config::kD, stages, whole_rows), "") << what;
+      EXPECT_TRUE(is_bijection(rows, Config::kD, stages, whole_rows)) << what;
+      EXPECT_FALSE(is_bijection(rows, Config::kD, 2, boxes)) << what << ": both stages in one place";
+    });
+  });
+}
+/// Nor does another swizzle than that of the box go unnoticed.
+TEST(Sm90Layouts, AnotherSwizzleIsFound) {
+  alignas(1024) static bf16 memory[64 * 128];
+  const auto place = [](auto atom) { return place_in(memory, tile_to_shape(atom, Shape<_64, _128, _1>{})); };
+  const auto rows_of_128_bytes = place(GMMA::Layout_K_SW128_Atom<bf16>{});
+  const auto rows_of_64_bytes = place(GMMA::Layout_K_SW64_Atom<bf16>{});
+  EXPECT_EQ(differs_from_tma(64, 64, 128, 1, rows_of_128_bytes), "");
+  EXPECT_EQ(differs_from_tma(32, 64, 128, 1, rows_of_64_bytes), "");
+  EXPECT_EQ(differs_from_tma(64, 64, 128, 1, rows_of_64_bytes), "row 0 column 32 stage 0: 2048, TMA 32");
+  EXPECT_EQ(differs_from_tma(32, 64, 128, 1, rows_of_128_bytes), "row 0 column 32 stage 0: 32, TMA 2048");
+}
+
+/// Keys past the end: the kernel clears chunk i of a stage of V when this says that its key is one of them.
+TEST(Sm90Layouts, EachChunkOfVIsOfOneKey) {
+  for_each_row([](auto row) {
+    using Config = decltype(row);
+    const auto place = place_of_v<Config>();
+    for (int key = 0; key < Config::kKeys; ++key)
+      for (int column = 0; column < Config::kD; ++column) {
+        const int chunk = place(key, column, 0) / 8;
+        ASSERT_EQ(chunk / (Config::kBox / 8) % Config::kKeys, key) << "column " << column;
+      }
+  });
+}
+
+/// A product of wgmma leaves element i of a thread where mma m16n8 of as many warps below each other leaves it (the
+/// kernel's softmax, mask and store count on that), and wants element i of P as operand A just there too.
+TEST(Sm90Layouts, FragmentsAreThoseOfMma) {
+  for_each_row([](auto row) {
+    using Config = decltype(row);
+    constexpr int kM = Config::kRows, kOwn = Config::kKeys / 2, kOwnO = Config::kD / 2;
+    const auto cS = make_identity_tensor(Shape<Int<kM>, Int<Config::kKeys>>{});
+    const auto cO = make_identity_tensor(Shape<Int<kM>, Int<Config::kD>>{});
+    for (int thread = 0; thread < 128 * Config::kConsumers; ++thread) {
+      const auto mma = typename Config::MmaOfRows{}.get_thread_slice(thread);
+      const auto S = mma.partition_C(cS), O = mma.partition_C(cO);
+      const auto qk = typename Config::MmaQk{}.get_thread_slice(thread).partition_C(cS);
+      const auto pv = typename Config::MmaPv{}.get_thread_slice(thread);
+      const auto p = pv.partition_A(cS);
+      const auto o = pv.partition_C(cO);
+      ASSERT_TRUE(size(S) == kOwn && size(qk) == kOwn && size(p) == kOwn && size(O) == kOwnO && size(o) == kOwnO);
+      for (int i = 0; i < kOwn; ++i) {
+        ASSERT_EQ(S(i), qk(i)) << "S: thread " << thread << " element " << i;
+        ASSERT_EQ(S(i), p(i)) << "P: thread " << thread << " element " << i;
+      }
+      for (int i = 0; i < kOwnO; ++i) ASSERT_EQ(O(i), o(i)) << "O: thread " << thread << " element " << i;
+    }
+  });
+}
+
+/// The swizzle is one of address bits: it is that of rows only where a box begins a pattern of 8 rows.
+TEST(Sm90Layouts, BoxesAreAligned) {
+  for_each_row([](auto row) {
+    using Config = decltype(row);
+    using Shared = typename Config::Shared;
+    constexpr std::size_t kBytes = sizeof(typename Config::Element);
+    constexpr std::size_t kPattern = 8 * Config::kBox * kBytes;
+    static_assert(std::is_standard_layout_v<Shared>);  // offsetof
+    EXPECT_EQ(alignof(Shared), 1024u);
+    EXPECT_EQ(offsetof(Shared, q) % 1024, 0u);
+    EXPECT_EQ(offsetof(Shared, k) % 1024, 0u);
+    EXPECT_EQ(offsetof(Shared, v) % 1024, 0u);
+    EXPECT_EQ(Config::kSizeQ * kBytes % 1024, 0u) << "the second stage of Q";
+    EXPECT_EQ(Config::kSizeK * kBytes % 1024, 0u) << "further stages of K and V";
+    EXPECT_EQ(Config::kRows * Config::kBox * kBytes % kPattern, 0u) << "further boxes of Q";
+    EXPECT_EQ(Config::kKeys * Config::kBox * kBytes % kPattern, 0u) << "further boxes of K and V";
+    EXPECT_EQ(offsetof(Shared, full_q) % 8, 0u) << "barriers";
+    EXPECT_EQ(Config::kBoxes * Config::kBox, Config::kD);
+    EXPECT_LE(Config::kBox * kBytes, 128u) << "the widest swizzle";
+    EXPECT_LE(std::max(Config::kRows, Config::kKeys), 256) << "rows of a box";
+  });
+}
+
+TEST(Sm90Layouts, SharedMemory) {
+  for_each_row([](auto row) {
+    using Config = decltype(row);
+    constexpr int kBytes = sizeof(typename Config::Element);
+    EXPECT_GE(Config::kSharedBytes,
+              (Config::kStagesQ * Config::kSizeQ + 2 * Config::kStages * Config::kSizeK) * kBytes);
+    EXPECT_LE(Config::kSharedBytes, 227 << 10) << "what one CTA may have";
+    EXPECT_LE(Config::kCtas * (Config::kSharedBytes + 1024), 228 << 10) << "what an SM has for its CTAs";
+  });
+}
+
+/// setmaxnreg only hands round what the CTA was started with: asking for more waits for ever.
+TEST(Sm90Layouts, Registers) {
+  for_each_row([](auto row) {
+    using Config = decltype(row);
+    constexpr int kAll = 128 * (Config::kConsumers * Config::kConsumerRegisters + Config::kProducerRegisters);
+    EXPECT_EQ(Config::kThreads, 128 * (Config::kConsumers + 1));
+    EXPECT_EQ(Config::kRows, 64 * Config::kConsumers);
+    EXPECT_LE(kAll, Config::kEntryRegisters * Config::kThreads);
+    EXPECT_LE(Config::kEntryRegisters * Config::kThreads, 65536);
+    for (const int registers : {Config::kConsumerRegisters, Config::kProducerRegisters})
+      EXPECT_TRUE(registers % 8 == 0 && registers >= 24 && registers <= 256) << registers;
+    EXPECT_GE(Config::kConsumerRegisters, Config::kEntryRegisters) << "setmaxnreg.inc";
+    EXPECT_LE(Config::kProducerRegisters, Config::kEntryRegisters) << "setmaxnreg.dec";
+  });
+}
+
+}  // namespace
+}  // namespace falchion::testing
