@@ -50,9 +50,14 @@ class Clocks:
             self.process.terminate()
 
 
-def group_ms(call, repeats=GROUP):
-    """Milliseconds of one call, from events around a group of them."""
+def group_ms(call, repeats=GROUP, cold=False):
+    """Milliseconds of one call, from events around a group of them. The device is kept busy until all of them are queued,
+    or short calls would show how long the host takes: by idling (cold) or by two calls more."""
     start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    if cold:
+        torch.cuda._sleep(2_000_000)  # cycles: 1 ms
+    else:
+        call(), call()
     start.record()
     for _ in range(repeats):
         call()
@@ -168,7 +173,7 @@ class Bench:
             for name in names[i % len(names):] + names[:i % len(names)]:
                 if mode == "burst":
                     time.sleep(BURST_PAUSE)
-                samples[name].append(group_ms(calls[name], repeats))
+                samples[name].append(group_ms(calls[name], repeats, cold=mode == "burst"))
         return samples, self.clocks.since(start)
 
     def prefill(self, dtype, s, d, causal, mode):

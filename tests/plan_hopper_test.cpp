@@ -172,9 +172,16 @@ TEST(HopperPlan, WhoDealsTheTiles) {
   EXPECT_EQ(walkers(problem(4, 16384, 16384, 16, 16, 128)), 132) << "without a band, however long";
   Attention x = full;
   x.packed = true;
+  EXPECT_EQ(walkers(x), 132);
+  x.band = causal(1, 1).band;
   EXPECT_EQ(walkers(x), 0) << "nobody knows how long tiles are";
-  x = full, x.used_k = true;
-  EXPECT_EQ(walkers(x), 0) << "nor here";
+  x.s_q = x.s_k = 1024, x.b = 16;
+  EXPECT_EQ(walkers(x), 131) << "many short ones even out";
+  EXPECT_FALSE(decided(x, hopper()).gpu.pairs);
+  x.h_q = x.h_k = 2;
+  EXPECT_EQ(walkers(x), 0) << "too few";
+  x = causal(1024, 128), x.b = 16, x.used_k = true;
+  EXPECT_EQ(walkers(x), 131) << "nor are used lengths known";
   x = full, x.used_q = true;
   EXPECT_EQ(walkers(x), 132);
   x = full, x.bias = true;

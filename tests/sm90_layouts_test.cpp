@@ -118,13 +118,13 @@ auto place_of_v() {
   return [transposed](int key, int column, int stage) { return transposed(column, key, stage); };
 }
 
-/// f(what, rows, stages, place) for Q, K and V, of rows x kD x stages.
+/// f(what, rows, columns, stages, place) for Q, K and V.
 template <class Config, class F>
 void for_each_operand(F f) {
   auto& shared = shared_memory<Config>();
-  f("Q", Config::kRows, Config::kStagesQ, place_in(shared.q[0], typename Config::LayoutQ{}));
-  f("K", Config::kKeys, Config::kStages, place_in(shared.k[0], typename Config::LayoutK{}));
-  f("V", Config::kKeys, Config::kStages, place_of_v<Config>());
+  f("Q", Config::kRows, Config::kD, Config::kStagesQ, place_in(shared.q[0], typename Config::LayoutQ{}));
+  f("K", Config::kKeys, Config::kD, Config::kStages, place_in(shared.k[0], typename Config::LayoutK{}));
+  f("V", Config::kKeys, Config::kDv, Config::kStages, place_of_v<Config>());
 }
 
 // ---- The tests ------------------------------------------------------------------------------------------------------
@@ -132,9 +132,9 @@ void for_each_operand(F f) {
 TEST(Sm90Layouts, TmaWritesWhereWgmmaReads) {
   for_each_row([](auto row) {
     using Config = decltype(row);
-    for_each_operand<Config>([](const char* what, int rows, int stages, auto place) {
-      EXPECT_EQ(differs_from_tma(Config::kBox, rows, Config::kD, stages, place), "") << what;
-      EXPECT_TRUE(is_bijection(rows, Config::kD, stages, place)) << what;
+    for_each_operand<Config>([](const char* what, int rows, int columns, int stages, auto place) {
+      EXPECT_EQ(differs_from_tma(Config::kBox, rows, columns, stages, place), "") << what;
+      EXPECT_TRUE(is_bijection(rows, columns, stages, place)) << what;
     });
   });
 }
@@ -142,8 +142,9 @@ TEST(Sm90Layouts, TmaWritesWhereWgmmaReads) {
 TEST(Sm90Layouts, NoBankConflicts) {
   for_each_row([](auto row) {
     using Config = decltype(row);
-    for_each_operand<Config>(
-        [](const char* what, int rows, int, auto place) { EXPECT_EQ(ways(rows, Config::kD, place), 1) << what; });
+    for_each_operand<Config>([](const char* what, int rows, int columns, int, auto place) {
+      EXPECT_EQ(ways(rows, columns, place), 1) << what;
+    });
   });
 }
 
@@ -152,17 +153,17 @@ TEST(Sm90Layouts, NoBankConflicts) {
 TEST(Sm90Layouts, WithoutASwizzleThereAreConflicts) {
   for_each_row([](auto row) {
     using Config = decltype(row);
-    for_each_operand<Config>([](const char* what, int rows, int stages, auto) {
+    for_each_operand<Config>([](const char* what, int rows, int columns, int stages, auto) {
       constexpr int kWays = Config::kBox == 64 ? 8 : 4;
       const auto boxes = [=](int r, int c, int) {
         return (c / Config::kBox * rows + r) * Config::kBox + c % Config::kBox;
       };
-      const auto whole_rows = [=](int r, int c, int stage) { return (stage * rows + r) * Config::kD + c; };
-      EXPECT_EQ(ways(rows, Config::kD, boxes), kWays) << what;
-      EXPECT_EQ(ways(rows, Config::kD, whole_rows), kWays) << what;
-      EXPECT_NE(differs_from_tma(Config::kBox, rows, Config::kD, stages, whole_rows), "") << what;
-      EXPECT_TRUE(is_bijection(rows, Config::kD, stages, whole_rows)) << what;
-      EXPECT_FALSE(is_bijection(rows, Config::kD, 2, boxes)) << what << ": both stages in one place";
+      const auto whole_rows = [=](int r, int c, int stage) { return (stage * rows + r) * columns + c; };
+      EXPECT_EQ(ways(rows, columns, boxes), kWays) << what;
+      EXPECT_EQ(ways(rows, columns, whole_rows), kWays) << what;
+      EXPECT_NE(differs_from_tma(Config::kBox, rows, columns, stages, whole_rows), "") << what;
+      EXPECT_TRUE(is_bijection(rows, columns, stages, whole_rows)) << what;
+      EXPECT_FALSE(is_bijection(rows, columns, 2, boxes)) << what << ": both stages in one place";
     });
   });
 }
@@ -184,7 +185,7 @@ TEST(Sm90Layouts, EachChunkOfVIsOfOneKey) {
     using Config = decltype(row);
     const auto place = place_of_v<Config>();
     for (int key = 0; key < Config::kKeys; ++key)
-      for (int column = 0; column < Config::kD; ++column) {
+      for (int column = 0; column < Config::kDv; ++column) {
         const int chunk = place(key, column, 0) / 8;
         ASSERT_EQ(chunk / (Config::kBox / 8) % Config::kKeys, key) << "column " << column;
       }
@@ -196,9 +197,9 @@ TEST(Sm90Layouts, EachChunkOfVIsOfOneKey) {
 TEST(Sm90Layouts, FragmentsAreThoseOfMma) {
   for_each_row([](auto row) {
     using Config = decltype(row);
-    constexpr int kM = Config::kRows, kOwn = Config::kKeys / 2, kOwnO = Config::kD / 2;
+    constexpr int kM = Config::kRows, kOwn = Config::kKeys / 2, kOwnO = Config::kDv / 2;
     const auto cS = make_identity_tensor(Shape<Int<kM>, Int<Config::kKeys>>{});
-    const auto cO = make_identity_tensor(Shape<Int<kM>, Int<Config::kD>>{});
+    const auto cO = make_identity_tensor(Shape<Int<kM>, Int<Config::kDv>>{});
     for (int thread = 0; thread < 128 * Config::kConsumers; ++thread) {
       const auto mma = typename Config::MmaOfRows{}.get_thread_slice(thread);
       const auto S = mma.partition_C(cS), O = mma.partition_C(cO);
@@ -229,11 +230,13 @@ TEST(Sm90Layouts, BoxesAreAligned) {
     EXPECT_EQ(offsetof(Shared, k) % 1024, 0u);
     EXPECT_EQ(offsetof(Shared, v) % 1024, 0u);
     EXPECT_EQ(Config::kSizeQ * kBytes % 1024, 0u) << "the second stage of Q";
-    EXPECT_EQ(Config::kSizeK * kBytes % 1024, 0u) << "further stages of K and V";
+    EXPECT_EQ(Config::kSizeK * kBytes % 1024, 0u) << "further stages of K";
+    EXPECT_EQ(Config::kSizeV * kBytes % 1024, 0u) << "further stages of V";
     EXPECT_EQ(Config::kRows * Config::kBox * kBytes % kPattern, 0u) << "further boxes of Q";
     EXPECT_EQ(Config::kKeys * Config::kBox * kBytes % kPattern, 0u) << "further boxes of K and V";
     EXPECT_EQ(offsetof(Shared, full_q) % 8, 0u) << "barriers";
     EXPECT_EQ(Config::kBoxes * Config::kBox, Config::kD);
+    EXPECT_EQ(Config::kBoxesV * Config::kBox, Config::kDv);
     EXPECT_LE(Config::kBox * kBytes, 128u) << "the widest swizzle";
     EXPECT_LE(std::max(Config::kRows, Config::kKeys), 256) << "rows of a box";
   });
@@ -244,7 +247,7 @@ TEST(Sm90Layouts, SharedMemory) {
     using Config = decltype(row);
     constexpr int kBytes = sizeof(typename Config::Element);
     EXPECT_GE(Config::kSharedBytes,
-              (Config::kStagesQ * Config::kSizeQ + 2 * Config::kStages * Config::kSizeK) * kBytes);
+              (Config::kStagesQ * Config::kSizeQ + Config::kStages * (Config::kSizeK + Config::kSizeV)) * kBytes);
     EXPECT_LE(Config::kSharedBytes, 227 << 10) << "what one CTA may have";
     EXPECT_LE(Config::kCtas * (Config::kSharedBytes + 1024), 228 << 10) << "what an SM has for its CTAs";
   });

@@ -116,7 +116,7 @@ Row library_row(Backend backend) {
         "The same turns, by blocks of threads that stay: one for each multiprocessor takes tile after tile of "
         "query rows, and a warp of its own works out which. S of the next tile is started before O of this one "
         "is stored; under a causal mask a long tile is paired with a short one; O is rescaled once a row instead "
-        "of once a tile of keys; at d 64 three warpgroups share the tensor cores. Tiles, stages and registers "
+        "of once a tile of keys; at d 64 four warpgroups share the tensor cores. Tiles, stages and registers "
         "are the plan's. docs/design/sm90_forward.md says what was measured on the way, and what failed.";
   }
   return row;

@@ -109,8 +109,9 @@ int choose_splits(const Attention& a, const gpu::AttentionKernel& kernel, std::i
   if (a.packed || a.row_max || a.probabilities || items == 0) return 1;
   const bool bounded = a.band.left >= 0 && a.band.right >= 0 && a.band.left < a.s_k && a.band.right < a.s_k;
   const std::int64_t seen = bounded ? std::min(a.s_k, a.band.left + a.band.right + a.s_q) : a.s_k;
-  const std::int64_t most =
-      std::clamp<std::int64_t>(seen / (tiles::kKeyTilesPerSplit * kernel.keys), 1, gpu::kMaxSplits);
+  const std::int64_t least =
+      kernel.rows <= tiles::kFewRows ? std::int64_t{tiles::kKeyTilesPerSplit} * kernel.keys : tiles::kKeysPerSplit;
+  const std::int64_t most = std::clamp<std::int64_t>(seen / least, 1, gpu::kMaxSplits);
   int best = 1;
   double best_busy = 0;
   for (int splits = 1; splits <= most && best_busy < tiles::kBalance; ++splits) {
@@ -123,19 +124,23 @@ int choose_splits(const Attention& a, const gpu::AttentionKernel& kernel, std::i
 }
 
 /// Hopper: CTAs that walk over the tiles, so that the loads of one run under the end of the one before; 0: one CTA a
-/// tile, handed out by the hardware: where nobody knows how long tiles are, for long bands, and where each has an SM to
-/// itself. pairs: under a triangle, where the lengths of tiles differ by far more than two are worth.
+/// tile, handed out by the hardware: for long bands, and where there are too few tiles to even out their lengths.
+/// pairs: under a triangle, where the lengths of tiles differ by far more than two are worth. Where only the device
+/// knows how long tiles are, their number is odd: an even one would give a CTA the same tile of each sequence, over and
+/// over.
 void choose_walkers(std::int64_t slots, PlanData* plan) {
   const Attention& a = plan->problem;
-  const bool full = a.band.left < 0 && a.band.right < 0;
   const std::int64_t items = plan->items * plan->splits;
-  if (plan->backend != Backend::sm90 || items == 0 || a.packed || a.used_k) return;
-  if (!full && (a.s_k > tiles::kWalkKeys || items <= slots)) return;
-  const bool triangle = a.band.left < 0 && a.band.right >= 0 && 2 * a.s_q >= a.s_k && plan->gpu.tiles > 1;
-  plan->gpu.pairs = triangle;
+  if (plan->backend != Backend::sm90 || items == 0) return;
+  const bool full = a.band.left < 0 && a.band.right < 0, known = !a.packed && !a.used_k;
+  const bool even = known ? a.s_k <= tiles::kWalkKeys && items > slots
+                          : a.s_k > 0 && a.s_k <= tiles::kWalkUnknownKeys && items > tiles::kUnknownTiles * slots;
+  if (!full && !even) return;
+  plan->gpu.pairs = known && a.band.left < 0 && a.band.right >= 0 && 2 * a.s_q >= a.s_k && plan->gpu.tiles > 1;
   const auto schedule =
       sm90::Schedule::make(static_cast<int>(items), static_cast<int>(plan->gpu.tiles), plan->gpu.pairs);
-  plan->gpu.walkers = static_cast<int>(std::min<std::int64_t>(schedule.units, slots));
+  const std::int64_t ctas = known || full ? slots : slots - (slots % 2 == 0 ? 1 : 0);
+  plan->gpu.walkers = static_cast<int>(std::min<std::int64_t>(schedule.units, ctas));
 }
 
 Status decide(const gpu::Device& device, PlanData* plan) {

@@ -33,17 +33,21 @@ inline constexpr double kFlopPerThread = 1e6;
 // fast as the tiles of 128 rows).
 inline constexpr int kFewRows = 16;
 
-// GPU: a part of the keys has at least this many tiles: shorter ones are all prologue. Over this many waves of CTAs
-// even out by themselves.
+// GPU: a part of the keys has at least this many tiles in the rows of the level few, kKeysPerSplit keys in all others:
+// shorter ones are all prologue and merge (H200, 16 heads of 512 keys, d 64: 25 us in 4 parts). Over this many waves of
+// CTAs even out by themselves.
 inline constexpr int kKeyTilesPerSplit = 2;
 inline constexpr int kSplitWaves = 2;
-
 // sm90: what the row mla takes of V.
 inline constexpr int kMlaHeadDimV = 128;
 
 // sm90: over this many keys the hardware deals the tiles of a band better than we (H200, d 128, causal, TFLOP/s: 8k
 // keys 701 dealt by us to 667, 16k 724 to 728).
 inline constexpr std::int64_t kWalkKeys = 8192;
+// The same for packed and used lengths (TFLOP/s, packed, d 128, causal: 32 x 512 keys 319 to 207, 16 x 1k 431 to 336,
+// of mean 1k 364 to 339, 4 x 4k 451 to 573), and how many tiles each CTA has then at least.
+inline constexpr std::int64_t kWalkUnknownKeys = 2048;
+inline constexpr std::int64_t kUnknownTiles = 4;
 
 inline constexpr std::int64_t kAlign = 64;  // bytes: a cache line, an AMX row
 
