@@ -102,7 +102,8 @@ TEST(CApi, TextsOfAPlan) {
   EXPECT_NE(std::strstr(fal_plan_explain(plan), "decision    ref"), nullptr);
   fal_plan_free(plan);
   target.backend = FAL_BEST, target.sm = 90;
-  EXPECT_NE(std::strstr(fal_explain(&problem, FAL_FORWARD, &target), "sm90 f32: no row of variants.def yet"), nullptr);
+  const char* story = fal_explain(&problem, FAL_FORWARD, &target);
+  EXPECT_NE(std::strstr(story, "sm90 f32"), nullptr) << story;
   EXPECT_STREQ(fal_version(), version());
   EXPECT_EQ(fal_build_info(), build_info());
 }

@@ -83,9 +83,10 @@ Status check_on_device(const PlanData& plan, const Operands& x, const void* work
 Status launch_on_gpu(const PlanData& plan, const Operands& operands, void* workspace, Stream stream) {
   const auto [row, aligned] = gpu_row(plan, operands);
   if (row == nullptr) {
-    return {Code::unsupported, text("q, k, v or o is not 16-byte aligned (pointer, strides, head dim), and this build "
-                                    "has no general row for ",
-                                    name(plan.problem.dtype))};
+    return {Code::unsupported,
+            text(aligned ? "q, k or v has a stride that TMA cannot follow (below the head dim, 2^40 bytes or more)"
+                         : "q, k, v or o is not 16-byte aligned (pointer, strides, head dim)",
+                 ", and this build has no general row for ", name(plan.problem.dtype))};
   }
   const gpu::AttentionArgs args = to_gpu_args(plan, operands, workspace, row->gpu->rows, aligned);
   int error = row->gpu->launch(args, stream);

@@ -60,8 +60,7 @@ std::string why_not(const Variant& listed, const Attention& a, const gpu::Device
   if (same(listed.level, "few") && rows > tiles::kFewRows)
     return text("for at most ", tiles::kFewRows, " rows a K/V head, here are ", rows);
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
-    return text("for more than ", tiles::kFewRows, " rows a K/V head, here are ", rows,
-                ": sm80 few has a tile for them");
+    return text("for more than ", tiles::kFewRows, " rows a K/V head, here are ", rows);
   if (listed.backend == Backend::sm90 && device.sm / 10 != 9)
     return text(device.name, " is sm_", device.sm, ", this is machine code of sm_90a");
   const Variant* row = built(listed);
@@ -109,8 +108,8 @@ int choose_splits(const Attention& a, const gpu::AttentionKernel& kernel, std::i
   if (a.packed || a.row_max || a.probabilities || items == 0) return 1;
   const bool bounded = a.band.left >= 0 && a.band.right >= 0 && a.band.left < a.s_k && a.band.right < a.s_k;
   const std::int64_t seen = bounded ? std::min(a.s_k, a.band.left + a.band.right + a.s_q) : a.s_k;
-  const std::int64_t least =
-      kernel.rows <= tiles::kFewRows ? std::int64_t{tiles::kKeyTilesPerSplit} * kernel.keys : tiles::kKeysPerSplit;
+  const bool few = a.s_q * (a.h_q / a.h_k) <= tiles::kFewRows;
+  const std::int64_t least = few ? std::int64_t{tiles::kKeyTilesPerSplit} * kernel.keys : tiles::kKeysPerSplit;
   const std::int64_t most = std::clamp<std::int64_t>(seen / least, 1, gpu::kMaxSplits);
   int best = 1;
   double best_busy = 0;
@@ -140,7 +139,8 @@ void choose_walkers(std::int64_t slots, PlanData* plan) {
   const auto schedule =
       sm90::Schedule::make(static_cast<int>(items), static_cast<int>(plan->gpu.tiles), plan->gpu.pairs);
   const std::int64_t ctas = known || full ? slots : slots - (slots % 2 == 0 ? 1 : 0);
-  plan->gpu.walkers = static_cast<int>(std::min<std::int64_t>(schedule.units, ctas));
+  // How many tiles a packed problem has is known at run time; its hints may say too little.
+  plan->gpu.walkers = static_cast<int>(a.packed ? ctas : std::min<std::int64_t>(schedule.units, ctas));
 }
 
 Status decide(const gpu::Device& device, PlanData* plan) {
@@ -192,13 +192,13 @@ bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
   return true;
 }
 
-/// What a tensor map can say beyond that: strides between 1 and 2^40 bytes, extents below 2^32.
+/// What a tensor map can say beyond that: strides of a row of elements at least, below 2^40 bytes; extents below 2^32.
 bool fits_tma(const Attention& a, const Operands& x) noexcept {
   const std::int64_t most = (std::int64_t{1} << 40) / size_of(a.dtype) - 1;
   for (const Tensor* t : {&x.q, &x.k, &x.v}) {
     for (std::size_t axis = 0; axis < 3; ++axis) {
       if (t->shape[axis] > INT32_MAX) return false;
-      if (t->shape[axis] > 1 && (t->stride[axis] <= 0 || t->stride[axis] > most)) return false;
+      if (t->shape[axis] > 1 && (t->stride[axis] < t->shape[3] || t->stride[axis] > most)) return false;
     }
   }
   return true;

@@ -127,8 +127,9 @@ void explain_gpu(const PlanData& plan, std::string* out) {
   if (gpu.unaligned != plan.variant) {
     line(out, "unaligned",
          gpu.unaligned == nullptr ? "refused: this build has no general row"
-                                  : text("operands that are not 16-byte aligned run on the row ", gpu.unaligned->level,
-                                         " d", gpu.unaligned->d));
+                                  : text("operands that are not 16-byte aligned",
+                                         plan.backend == Backend::sm90 ? ", or whose rows overlap," : "",
+                                         " run on the row ", gpu.unaligned->level, " d", gpu.unaligned->d));
   }
 }
 

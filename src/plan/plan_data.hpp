@@ -18,7 +18,7 @@ struct PlanData;
 struct Variant {
   const char* op = "";  // "attention_forward"
   Backend backend = Backend::ref;
-  const char* level = "";  // cpu: "amx", "avx512", ...; gpu: "plain", "general"
+  const char* level = "";  // cpu: "amx", "avx512", ...; gpu: "few", "plain", "mla", "score", "general"
   DType dtype = DType::f32;
   int d = 0;                                  // gpu: head dims up to this; cpu: 0, any
   const cpu::AttentionKernel* cpu = nullptr;  // backend cpu, else null

@@ -33,11 +33,12 @@ inline constexpr double kFlopPerThread = 1e6;
 // fast as the tiles of 128 rows).
 inline constexpr int kFewRows = 16;
 
-// GPU: a part of the keys has at least this many tiles in the rows of the level few, kKeysPerSplit keys in all others:
+// GPU: a part of the keys has at least this many tiles where rows are few, kKeysPerSplit keys elsewhere:
 // shorter ones are all prologue and merge (H200, 16 heads of 512 keys, d 64: 25 us in 4 parts). Over this many waves of
 // CTAs even out by themselves.
 inline constexpr int kKeyTilesPerSplit = 2;
 inline constexpr int kSplitWaves = 2;
+
 // sm90: what the row mla takes of V.
 inline constexpr int kMlaHeadDimV = 128;
 

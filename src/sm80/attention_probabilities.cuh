@@ -28,13 +28,12 @@ __global__ void __launch_bounds__(128) attention_probabilities(const __grid_cons
   for (int j = static_cast<int>(threadIdx.x); j < a.s_k; j += 128) {
     float probability = 0;
     if (mask.keep(i, j) && lse != -FALCHION_INF) {
-      float dot = 0;
-      for (int d = 0; d < a.d_qk;) {
-        float sum = 0;
-        for (int i = 0; i < kTerms && d < a.d_qk; ++i, ++d)
-          sum = fmaf(static_cast<float>(q[d]), static_cast<float>(k[j * a.k.stride[1] + d]), sum);
-        dot += sum;
+      float dot = 0, sum = 0;
+      for (int d = 0; d < a.d_qk; ++d) {
+        sum = fmaf(static_cast<float>(q[d]), static_cast<float>(k[j * a.k.stride[1] + d]), sum);
+        if (d % kTerms == kTerms - 1) dot += sum, sum = 0;
       }
+      dot += sum;
       probability = exp2((row.add_bias_and_mask(row.apply(dot, j), j) - lse) * kLog2e);
     }
     p[j * a.probabilities.stride[3]] = probability;

@@ -69,6 +69,8 @@ struct AttentionForwardConfig {
   static constexpr bool kOverlap = kTile.overlap != 0, kPingPong = kTile.ping_pong != 0;
   static constexpr int kEntryRegisters = std::min(65536 / kCtas / kThreads / 8 * 8, 168);
   static_assert(kConsumers * kConsumerRegisters + kProducerRegisters <= (kConsumers + 1) * kEntryRegisters);
+  // Under a band the first warpgroup passes over tiles that the last one multiplies: they have to fit into the ring.
+  static_assert((kRows - 64 + kKeys - 1) / kKeys <= kStages || kConsumers == 1);
   static_assert(kD % 32 == 0 && kRows % 64 == 0 && kKeys % 16 == 0 && kKeys <= 256);
 
   // A TMA box is at most 128 bytes wide where it is swizzled: 64 columns of all rows of a tile, 32 where D is no

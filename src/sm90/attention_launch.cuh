@@ -25,14 +25,18 @@ int launch_attention_forward(const AttentionArgs& a, void* stream) {
   const auto kernel = attention_forward<Config, Scores>;
   const std::int64_t tiles = a.tiles * (a.h_q / a.group) * (a.packed ? 1 : a.b) * a.splits;
   if (tiles == 0) return cudaSuccess;
+  if (tiles > INT32_MAX) return cudaErrorInvalidConfiguration;     // packed rows are counted by a hint when planned
   if (Config::kRows % a.group != 0) return cudaErrorNotSupported;  // a TMA box holds whole groups; the plan knows
   TensorMaps maps;
   cudaError_t error = make_tensor_maps<Config>(a, &maps);
   if (error == cudaSuccess)
     error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Config::kSharedBytes);
-  if (error != cudaSuccess) return error;
+  if (error != cudaSuccess) {
+    (void)cudaGetLastError();  // not left behind for the next call
+    return error;
+  }
   const Schedule schedule = Schedule::make(static_cast<int>(tiles), static_cast<int>(a.tiles), a.pairs);
-  const auto blocks = static_cast<unsigned>(a.walkers > 0 ? a.walkers : schedule.units);
+  const auto blocks = static_cast<unsigned>(a.walkers > 0 ? std::min(a.walkers, schedule.units) : schedule.units);
   kernel<<<blocks, Config::kThreads, Config::kSharedBytes, static_cast<cudaStream_t>(stream)>>>(a, Divisors(a), maps,
                                                                                                 schedule);
   return cudaGetLastError();

@@ -1,6 +1,6 @@
 // tests/support/paths.hpp: every way to run a problem on this machine: ref and each CPU level; in the executables with
-// the prefix cuda_ (FALCHION_TEST_CUDA), which are the same sources compiled once more, sm80 and, on Hopper, what is best there
-// instead: sm90 where that has a row, else sm80.
+// the prefix cuda_ (FALCHION_TEST_CUDA), which are the same sources compiled once more, sm80 and, on Hopper, what is
+// best there instead: sm90 where that has a row, else sm80.
 #pragma once
 
 #include <cstddef>
