@@ -33,9 +33,10 @@ inline constexpr double kFlopPerThread = 1e6;
 // fast as the tiles of 128 rows).
 inline constexpr int kFewRows = 16;
 
-// GPU: a part of the keys has at least this many tiles where rows are few, kKeysPerSplit keys elsewhere:
-// shorter ones are all prologue and merge (H200, 16 heads of 512 keys, d 64: 25 us in 4 parts). Over this many waves of
-// CTAs even out by themselves.
+// GPU: a part of the keys has at least this many tiles where rows are few, this many keys elsewhere: their partial
+// results cost some 5 us (H200, 1024 queries and keys, d 128: 128 CTAs 17.8 us, 64 CTAs cut in two parts 31 us when a
+// part might have 512 keys). Over this many waves of CTAs even out by themselves.
+inline constexpr std::int64_t kKeysPerSplitGpu = 1024;
 inline constexpr int kKeyTilesPerSplit = 2;
 inline constexpr int kSplitWaves = 2;
 
