@@ -7,14 +7,31 @@
 
 namespace falchion::sm80 {
 
-/// O (rows, columns) *= factor, row by row. kSelect: a factor of 0 gives 0 whatever O holds (an empty row, dropout of
-/// all).
-template <bool kSelect = false, class Output, int kRows>
+/// O (rows, columns) *= factor, row by row.
+template <class Output, int kRows>
 __device__ __forceinline__ void scale_rows(Output&& O, const float (&factor)[kRows]) {
   CUTE_UNROLL
   for (int r = 0; r < kRows; ++r) {
     CUTE_UNROLL
-    for (int c = 0; c < size<1>(O); ++c) O(r, c) = kSelect && factor[r] == 0 ? 0.f : O(r, c) * factor[r];
+    for (int c = 0; c < size<1>(O); ++c) O(r, c) *= factor[r];
+  }
+}
+/// The same, and a factor of 0 gives 0 whatever O holds (an empty row, dropout of all).
+template <class Output, int kRows>
+__device__ __forceinline__ void normalise_rows(Output&& O, const float (&factor)[kRows]) {
+  scale_rows(O, factor);
+  bool none = false;
+  CUTE_UNROLL
+  for (int r = 0; r < kRows; ++r) none |= factor[r] == 0;
+  // A loop that runs once at most: of an if ptxas would make a select for each element, 128 a thread at d 256.
+  const int runs = __any_sync(~0u, none);
+  CUTE_NO_UNROLL
+  for (int i = 0; i < runs; ++i) {
+    CUTE_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      CUTE_UNROLL
+      for (int c = 0; c < size<1>(O); ++c) O(r, c) = factor[r] == 0 ? 0.f : O(r, c);
+    }
   }
 }
 
@@ -58,18 +75,25 @@ __device__ __forceinline__ void store_o(const AttentionArgs& a, const AttentionT
   }
 }
 
-/// One part of the keys: f32, straight from the registers.
+/// One part of the keys: f32, straight from the registers, two neighbours at once where d_v is even.
 template <class Output, class Coordinates>
 __device__ __forceinline__ void store_partial(const AttentionArgs& a, const AttentionTile& t, const Output& O,
                                               const Coordinates& cO) {
+  const int d_v = static_cast<int>(a.d_v);
   CUTE_UNROLL
   for (int r = 0; r < size<0>(O); ++r) {
-    const int row = t.row0 + get<0>(cO(r, 0));
+    const int row = t.row0 + static_cast<int>(get<0>(cO(r, 0)));
     if (row >= t.rows) continue;
     float* to = a.partial_o + partial_row(a, t, row) * a.d_v;
     CUTE_UNROLL
-    for (int c = 0; c < size<1>(O); ++c) {
-      if (get<1>(cO(r, c)) < a.d_v) to[get<1>(cO(r, c))] = O(r, c);
+    for (int c = 0; c < size<1>(O); c += 2) {
+      const int column = static_cast<int>(get<1>(cO(r, c)));
+      if (d_v % 2 == 0 && column < d_v) {
+        *reinterpret_cast<float2*>(to + column) = {O(r, c), O(r, c + 1)};
+      } else {
+        if (column < d_v) to[column] = O(r, c);
+        if (column + 1 < d_v) to[column + 1] = O(r, c + 1);
+      }
     }
   }
 }
@@ -84,17 +108,18 @@ __device__ __forceinline__ void store_tile(const AttentionArgs& a, const Attenti
   float normal[Softmax::kSize];
   CUTE_UNROLL
   for (int r = 0; r < Softmax::kSize; ++r) {
-    normal[r] = softmax.l[r] == 0 ? 0.f : scores.kept_scale() / softmax.l[r];
+    normal[r] = softmax.l[r] == 0 ? 0.f : scores.kept_scale() * reciprocal(softmax.l[r]);
+    if (a.splits == 1 && a.lse.data == nullptr) continue;
     const int row = t.row0 + get<0>(cO(r, 0));
     if (threadIdx.x % 4 != 0 || row >= t.rows) continue;
     const float lse = softmax.lse(r, scores.nats);
     if (a.splits > 1)
       a.partial_lse[partial_row(a, t, row)] = lse;
-    else if (a.lse.data != nullptr)
+    else
       static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = lse;
   }
   scores.store_row_max(softmax, cO);
-  scale_rows<true>(O, normal);
+  normalise_rows(O, normal);
   if (a.splits > 1) return store_partial(a, t, O, cO);
   store_o<Config, Scores::kAligned>(a, t, mma, rO, shared);
 }

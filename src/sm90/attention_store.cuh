@@ -48,16 +48,17 @@ __device__ __forceinline__ void store_tile(const AttentionArgs& a, const Attenti
   float normal[Softmax::kSize];
   CUTE_UNROLL
   for (int r = 0; r < Softmax::kSize; ++r) {
-    normal[r] = softmax.l[r] == 0 ? 0.f : 1 / softmax.l[r];
+    normal[r] = softmax.l[r] == 0 ? 0.f : sm80::reciprocal(softmax.l[r]);
+    if (a.splits == 1 && a.lse.data == nullptr) continue;
     const int row = t.row0 + static_cast<int>(get<0>(cO(r, 0)));
     if (threadIdx.x % 4 != 0 || row >= t.rows) continue;
     const float lse = softmax.lse(r, nats);
     if (a.splits > 1)
       a.partial_lse[sm80::partial_row(a, t, row)] = lse;
-    else if (a.lse.data != nullptr)
+    else
       static_cast<float*>(a.lse.data)[sm80::statistic(a.lse, a, t, row)] = lse;
   }
-  sm80::scale_rows<true>(O, normal);
+  sm80::normalise_rows(O, normal);
   if (a.splits > 1)
     sm80::store_partial(a, t, O, cO);
   else
