@@ -55,15 +55,23 @@ TEST(Contract, LargeFiniteScores) {  // one key wins by far, in the first chunk 
   }
 }
 
-TEST(Contract, ScoresThatKeepRising) {  // every chunk outgrows the one before: O is rescaled each time
-  planted(
-      Case{"x", 1, 70, 900, 2, 1, 32, 32}.scale(1),
-      [](Instance& x) {
-        x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, d == 0 ? 1 : 0); });
-        x.k.for_each(
-            [&](auto b, auto s, auto h, auto d) { x.k.set(b, s, h, d, d == 0 ? static_cast<float>(s / 4) : 0); });
-      },
-      agreed);
+/// Every tile of keys outgrows the one before, so O is rescaled each time: the CPU walks up, the GPU down. From 1e4 on
+/// a score is beyond 2^20, where the kernels subtract before they scale.
+TEST(Contract, ScoresThatKeepRising) {
+  for (const bool up : {true, false}) {
+    for (const float size : {1.f, 300.f, 6e4f}) {
+      SCOPED_TRACE(::testing::Message() << (up ? "up to " : "down from ") << size);
+      planted(
+          Case{"x", 1, 20, 600, 1, 1, 32, 32}.scale(1),
+          [&](Instance& x) {
+            x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, d == 0 ? size : 0); });
+            x.k.for_each([&](auto b, auto s, auto h, auto d) {
+              x.k.set(b, s, h, d, d == 0 ? static_cast<float>((up ? s : 599 - s) / 4) : 0);
+            });
+          },
+          agreed);
+    }
+  }
 }
 
 TEST(Contract, OneKeyHasProbabilityOne) {  // to the error of exp2, which is chosen by the type (blocks/exp2.hpp)
