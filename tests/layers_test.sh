@@ -3,7 +3,7 @@
 #   tools, tests -> api -> plan, dispatch -> ref, cpu, sm80, sm90 -> blocks -> policy
 # args/, cpu/attention_args.hpp and gpu/attention_args.hpp ("args") are plain data, what a plan hands to a kernel:
 # plan/plan_data.hpp and blocks/ see them too. gpu/runtime.hpp ("gpu") is the little that host code asks of CUDA.
-# src/io stands aside: only the public header, used by tools, tests and examples.
+# src/io stands aside: only the public header, used by tools, tests and examples. So does src/layout: nothing of ours.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 
@@ -21,7 +21,8 @@ declare -A allowed=(
   [dispatch]="plan args ref cpu gpu sm80 sm90 policy public variants"
   [api]="plan dispatch args ref cpu gpu sm80 sm90 policy public"
   [io]="policy public"
-  [tools]="api plan dispatch args ref cpu gpu ladder io policy public variants"
+  [layout]=""
+  [tools]="api plan dispatch args ref cpu gpu ladder io layout policy public variants"
 )
 
 layer_of_file() {  # -> from

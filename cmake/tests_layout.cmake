@@ -1,0 +1,42 @@
+# The oracles of src/layout: the same questions put to ours (layout_evaluate) and to pycute, and with FALCHION_CUDA,
+# which finds CUTLASS, to CuTe itself, by the host's compiler. Those that cannot be asked are skipped.
+set(oracle ${PROJECT_SOURCE_DIR}/tests/layout_oracle)
+add_executable(layout_evaluate ${oracle}/evaluate.cpp)
+set_target_properties(layout_evaluate PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+target_link_libraries(layout_evaluate PRIVATE falchion_layout falchion_warnings)
+
+find_program(FALCHION_PYTHON python3)
+if(FALCHION_PYTHON)
+  set(pycute "")
+  set(label fast)
+  if(cutlass_include)
+    set(label cuda-build)
+    get_filename_component(pycute ${cutlass_include}/../../.. ABSOLUTE)  # the wheel has it beside cutlass_library
+  endif()
+  falchion_script(layout.pycute LABEL ${label}
+    COMMAND ${FALCHION_PYTHON} ${oracle}/pycute_test.py $<TARGET_FILE:layout_evaluate> ${pycute})
+endif()
+
+if(FALCHION_CUDA AND FALCHION_PYTHON)
+  set(cases ${PROJECT_BINARY_DIR}/generated/layout_cute_cases.cpp)
+  add_custom_command(OUTPUT ${cases} COMMAND ${FALCHION_PYTHON} ${oracle}/cute_cases.py ${oracle}/cases.txt ${cases}
+    DEPENDS ${oracle}/cute_cases.py ${oracle}/cases.txt VERBATIM)
+  add_executable(layout_cute ${cases})
+  set_target_properties(layout_cute PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests CXX_STANDARD 17)
+  target_include_directories(layout_cute SYSTEM PRIVATE ${cutlass_include} ${CUDAToolkit_INCLUDE_DIRS}
+    ${CUDAToolkit_INCLUDE_DIRS}/cccl)
+  target_compile_definitions(layout_cute PRIVATE CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED)
+  target_compile_options(layout_cute PRIVATE -O0 -w)  # a thousand templates, run once
+  add_executable(layout_atoms_cute ${oracle}/atoms_cute.cpp)
+  target_include_directories(layout_atoms_cute SYSTEM PRIVATE ${cutlass_include} ${CUDAToolkit_INCLUDE_DIRS}
+    ${CUDAToolkit_INCLUDE_DIRS}/cccl)
+  target_compile_options(layout_atoms_cute PRIVATE -O0 -w)
+  add_executable(layout_atoms_ours ${oracle}/atoms_ours.cpp)
+  target_link_libraries(layout_atoms_ours PRIVATE falchion_layout falchion_warnings)
+  set_target_properties(layout_atoms_cute layout_atoms_ours PROPERTIES
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  falchion_script(layout.atoms LABEL cuda-build
+    COMMAND bash -c "diff <($<TARGET_FILE:layout_atoms_cute>) <($<TARGET_FILE:layout_atoms_ours>) && echo atoms agree")
+  falchion_script(layout.cute LABEL cuda-build
+    COMMAND ${oracle}/cute_test.sh $<TARGET_FILE:layout_cute> $<TARGET_FILE:layout_evaluate>)
+endif()

@@ -1,0 +1,43 @@
+// src/layout/flat.hpp: layouts as the lists of modes that the algebra works on.
+#pragma once
+
+#include <vector>
+
+#include "layout/layout.hpp"
+
+namespace falchion::layout {
+
+inline bool is_static(Int a, std::int64_t value) { return a.is_static && a.value == value; }
+
+/// A list of modes; one alone is an integer, as CuTe unwraps it.
+struct Flat {
+  std::vector<Int> shape, stride;
+
+  std::size_t rank() const { return shape.size(); }
+  void append(Int extent, Int step) {
+    shape.push_back(extent);
+    stride.push_back(step);
+  }
+};
+
+Flat flat(const Layout& a);
+Layout unwrap(const Flat& a);
+IntTuple unwrap(const std::vector<Int>& values);
+IntTuple tuple_of(const std::vector<Int>& values);  ///< a tuple even of one
+
+/// Strides that make shape compact, the first mode fastest, from `current` on.
+IntTuple compact_left(const IntTuple& shape, Int current);
+
+/// A shape's neighbours multiplied where both are static or both dynamic.
+IntTuple coalesce_shape(const IntTuple& shape);
+
+/// coalesce that is also right beyond the domain: the last mode keeps its stride, even where its extent is 1.
+Flat coalesce_unbounded(const Layout& a);
+
+/// Modes beyond a's rank are x: CuTe's append<rank>(a, x).
+Layout padded(const Layout& a, std::size_t rank);
+
+/// A tuple of each, mode by mode.
+IntTuple zip(const IntTuple& a, const IntTuple& b);
+
+}  // namespace falchion::layout

@@ -1,0 +1,97 @@
+// tests/fuzz/layout_fuzz.cpp: any bytes as a layout, a tiler or a coordinate. What is read must print to what reads
+// back as itself, every operation on it must end soon in a result or an Error, and no Error may be without words.
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "layout/parse.hpp"
+
+namespace {
+
+using namespace falchion::layout;
+
+/// A broken demand is a crash, which the fuzzer reports with its input.
+void require(bool demand) {
+  if (!demand) __builtin_trap();
+}
+
+/// An Error is an answer; where it points must be in what was read.
+template <class F>
+bool answers(std::size_t length, F&& operation) {
+  try {
+    operation();
+    return true;
+  } catch (const Error& error) {
+    require(error.what()[0] != '\0');
+    require(error.position >= -1 && error.position <= static_cast<std::int64_t>(length));
+    return false;
+  }
+}
+
+/// A result is a layout: congruent, and printed and read back the same where the parser's bounds allow it.
+void check(const Layout& a) { require(congruent(a.shape, a.stride)); }
+
+void operate(const Layout& a, const Tiler& tiler) {
+  const auto quietly = [](auto operation) { answers(4096, [&] { check(operation()); }); };
+  const Layout& b = tiler.modes.at(0);
+  quietly([&] { return coalesce(a); });
+  quietly([&] { return coalesce_by_mode(a); });
+  quietly([&] { return composition(a, tiler); });
+  quietly([&] { return composition(b, a); });
+  quietly([&] { return complement(a, Int{24}); });
+  quietly([&] { return right_inverse(a); });
+  quietly([&] { return left_inverse(a); });
+  quietly([&] { return recast(a, 16, 8); });
+  quietly([&] { return recast(a, 8, 32); });
+  for (const auto kind : {DivideKind::logical, DivideKind::zipped, DivideKind::tiled, DivideKind::flat}) {
+    quietly([&] { return divide(kind, a, tiler); });
+  }
+  for (const auto kind : {ProductKind::logical, ProductKind::flat, ProductKind::blocked, ProductKind::raked}) {
+    quietly([&] { return product(kind, a, tiler); });
+  }
+}
+
+void evaluate(const Composed& a, const IntTuple& coord) {
+  const std::int64_t size = a.layout.size();
+  for (const std::int64_t i : {std::int64_t{0}, size / 2, size - 1}) {
+    require(equal(idx2crd(i, a.layout.shape), idx2crd(i, a.layout.shape)));
+    answers(4096, [&] { (void)a(i); });
+  }
+  answers(4096, [&] { (void)slice(a, coord); });
+  answers(4096, [&] { (void)local_tile(a, coord, IntTuple(Int{0})); });
+  answers(4096, [&] { (void)tile_to_shape(a, coord, IntTuple()); });
+  answers(4096, [&] { (void)recast(a, 16, 32); });
+  answers(4096, [&] { (void)contiguous_elements(a); });
+  if (size > 4096) return;
+  answers(4096, [&] { (void)print_layout(a); });
+  answers(4096, [&] { (void)print_tensor(a, 16); });
+  answers(4096, [&] { (void)is_injective(a.layout); });
+}
+
+}  // namespace
+
+/// layout [| tiler [| coordinate]]
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  const std::string_view text(reinterpret_cast<const char*>(data), size);
+  const std::size_t bar = text.find('|'), second = bar == text.npos ? bar : text.find('|', bar + 1);
+  const std::string_view first = text.substr(0, bar);
+  Composed a;
+  if (!answers(first.size(), [&] { a = parse_layout(first, {}, size % 2 == 0); })) return 0;
+  const std::string printed = to_string(a);
+  if (printed.size() <= 4096) require(to_string(parse_layout(printed)) == printed);
+  check(a.layout);
+  Tiler tiler{false, {a.layout}, {}};
+  IntTuple coord = IntTuple::underscore();
+  if (bar != text.npos) {
+    const std::string_view rest = text.substr(bar + 1, second == text.npos ? second : second - bar - 1);
+    if (!answers(rest.size(), [&] { tiler = parse_tiler(rest); })) return 0;
+  }
+  if (second != text.npos) {
+    const std::string_view rest = text.substr(second + 1);
+    if (!answers(rest.size(), [&] { coord = parse_int_tuple(rest); })) return 0;
+  }
+  operate(a.layout, tiler);
+  answers(4096, [&] { evaluate(a, coord); });
+  return 0;
+}
