@@ -20,3 +20,14 @@ add_test(NAME resources COMMAND ${resources} ${PROJECT_BINARY_DIR})
 add_test(NAME resources.can_fail COMMAND ${resources} --can-fail ${PROJECT_SOURCE_DIR}/cmake/keep_ptxas_report.sh
   ${CMAKE_CUDA_COMPILER} ${falchion_ptxas_flags} ${falchion_spill_flags})
 set_tests_properties(resources resources.can_fail PROPERTIES LABELS cuda-build SKIP_RETURN_CODE 77 TIMEOUT 300)
+
+# src/layout/kernels.inc, what `falchion layout explain` knows of the kernels, is what CuTe prints of them today.
+add_executable(layout_kernels_gen tests/layout_kernels_gen.cpp)
+set_target_properties(layout_kernels_gen PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+target_include_directories(layout_kernels_gen PRIVATE tests)
+target_include_directories(layout_kernels_gen SYSTEM PRIVATE ${CUDAToolkit_INCLUDE_DIRS} ${CUDAToolkit_INCLUDE_DIRS}/cccl)
+target_compile_options(layout_kernels_gen PRIVATE -O0 -Wno-missing-field-initializers)
+target_link_libraries(layout_kernels_gen PRIVATE falchion_internal falchion_cuda_flags falchion_warnings)
+add_test(NAME layout.kernels
+  COMMAND ${PROJECT_SOURCE_DIR}/tests/layout_kernels_test.sh $<TARGET_FILE:layout_kernels_gen>)
+set_tests_properties(layout.kernels PROPERTIES LABELS cuda-build TIMEOUT 300)

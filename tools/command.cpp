@@ -69,6 +69,22 @@ void Command::positional(const std::string& name, std::string* target, const std
   if (!allowed.empty()) option->check(member_of(allowed))->type_name(in_braces(allowed));
 }
 
+void Command::positionals(const std::string& name, std::vector<std::string>* target, const std::string& help) {
+  app_->add_option(name, *target, help)->type_name("TEXT");
+}
+
+void Command::repeated(const std::string& name, std::vector<std::string>* target, const std::string& help,
+                       const std::string& type) {
+  app_->add_option(name, *target, help)
+      ->expected(1)
+      ->allow_extra_args(false)
+      ->type_name(type)
+      ->group(group_)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+}
+
+void Command::footer(const std::string& text) { app_->footer(text); }
+
 void Command::excludes(const std::string& a, const std::string& b) {
   app_->get_option(a)->excludes(app_->get_option(b));
 }

@@ -35,7 +35,14 @@ class Command {
   /// An argument without a name.
   void positional(const std::string& name, std::string* target, const std::vector<std::string>& allowed, bool required,
                   const std::string& help);
+  /// Any number of arguments without a name, after the others.
+  void positionals(const std::string& name, std::vector<std::string>* target, const std::string& help);
+  /// An option that may come again; unlike a list's, its text is never cut at commas.
+  void repeated(const std::string& name, std::vector<std::string>* target, const std::string& help,
+                const std::string& type);
   void excludes(const std::string& a, const std::string& b);
+  /// What stands below the options in the help, line for line.
+  void footer(const std::string& text);
 
   /// What the subcommand does; the result is the exit code.
   void run(std::function<int()> body);

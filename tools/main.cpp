@@ -30,6 +30,8 @@ constexpr Subcommand kSubcommands[] = {
     {"explain", "A problem in, the plan's whole story out; needs no GPU to plan for one", add_explain},
     {"info", "This machine and this build: CPU levels, GPUs, kernels, versions", add_info},
     {"map", "An SVG picture of one head: which token looks at which", add_map},
+    {"layout", "CuTe layouts: what they mean, who holds what, which banks conflict; text and pictures", add_layout},
+    {"roofline", "What limits attention: memory or arithmetic, from counted work and a device's rates", add_roofline},
 };
 
 void add_completion(CLI::App& app, int* exit_code) {

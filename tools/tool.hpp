@@ -28,5 +28,7 @@ void add_info(Command& command);
 void add_map(Command& command);
 void add_demo(Command& command);
 void add_ladder(Command& command);
+void add_layout(Command& command);
+void add_roofline(Command& command);
 
 }  // namespace falchion::tools

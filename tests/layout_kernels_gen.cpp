@@ -1,0 +1,119 @@
+// tests/layout_kernels_gen.cpp: prints src/layout/kernels.inc: CuTe's own print of every shared-memory layout, MMA and
+// copy of the GPU kernels, taken from the config headers that the kernels compile. The test layout_kernels compares.
+#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // as CMakeLists.txt has it for the sm90 rows
+#include <cute/tensor.hpp>                     // CuTe's headers want this one first
+
+#include <cstdio>
+#include <string>
+
+#include "support/host_warp.hpp"  // what the sm90 config's headers call on a device
+
+#include "sm80/attention_forward_config.hpp"
+#include "sm90/attention_forward_config.hpp"
+
+namespace {
+
+using namespace cute;
+
+/// CuTe's print(x) as a string: it writes to stdout alone, so stdout is a memory stream for that while.
+template <class T>
+std::string printed(const T& x) {
+  char* text = nullptr;
+  std::size_t size = 0;
+  FILE* const before = stdout;
+  stdout = open_memstream(&text, &size);
+  print(x);
+  std::fclose(stdout);
+  stdout = before;
+  std::string out(text, size);
+  std::free(text);
+  return out;
+}
+
+struct Writer {
+  std::string kernel;
+
+  template <class T>
+  void item(const char* name, const char* what, const T& x, long bytes = 0) const {
+    std::printf("ITEM(\"%s\", \"%s\", \"%s\", \"%s\", %ld)\n", kernel.c_str(), name, what, printed(x).c_str(), bytes);
+  }
+  /// The thread-value layouts of a tile of an MMA, and how its warps lie.
+  template <class Mma>
+  void mma(const char* a, const char* b, const char* c, const char* what, const Mma& mma) const {
+    item(what, "threads of the MMA: lane, M, N, K", mma.get_thr_layout_vmnk());
+    item(a, "thread-value layout of operand A", mma.get_layoutA_TV());
+    item(b, "thread-value layout of operand B", mma.get_layoutB_TV());
+    item(c, "thread-value layout of the accumulator", mma.get_layoutC_TV());
+  }
+};
+
+template <class Config>
+void sm80_kernel(const char* level) {
+  const Writer w{std::string("sm80:") + level + ":" + std::to_string(Config::kD)};
+  constexpr long kQ = 2L * Config::kSizeQ, kK = 2L * Config::kSizeK;
+  std::printf("KERNEL(\"%s\", %d, %d, %d, %d, %d, %d, %d, %d)\n", w.kernel.c_str(), Config::kRows, Config::kKeys,
+              Config::kD, Config::kD, Config::kThreads, Config::kStages, Config::kCtas, Config::kSharedBytes);
+  w.item("sQ", "Q in shared memory, (M, D)", typename Config::LayoutQ{}, kQ);
+  w.item("sK", "K, of each stage, (N, D)", typename Config::LayoutK{}, kK * Config::kStages);
+  w.item("sV", "V, of each stage, (N, D)", typename Config::LayoutV{}, kK * Config::kStages);
+  w.item("sVt", "V transposed, a view of the same bytes, (D, N)", typename Config::LayoutVt{});
+  w.item("sO", "O on its way out, where Q was, (M, D)", typename Config::LayoutO{});
+  typename Config::TiledMma mma;
+  w.mma("mma.A", "mma.B", "mma.C", "mma", mma);
+  w.item("acc_s", "a thread's part of S, (values, M, N)",
+         partition_fragment_C(mma, Shape<Int<Config::kRows>, Int<Config::kKeys>>{}).layout());
+  w.item("acc_o", "a thread's part of O, (values, M, D)",
+         partition_fragment_C(mma, Shape<Int<Config::kRows>, Int<Config::kD>>{}).layout());
+  w.item("ldmatrix.Q", "which thread gets which element of Q by SM75_U32x4_LDSM_N",
+         make_tiled_copy_A(typename Config::CopyAtomQ{}, mma).get_layoutD_TV());
+  w.item("ldmatrix.K", "which thread gets which element of K by SM75_U32x4_LDSM_N",
+         make_tiled_copy_B(typename Config::CopyAtomK{}, mma).get_layoutD_TV());
+  w.item("ldmatrix.V", "which thread gets which element of V by SM75_U16x8_LDSM_T",
+         make_tiled_copy_B(typename Config::CopyAtomV{}, mma).get_layoutD_TV());
+  w.item("cp.async", "which thread copies which element from global memory, 16 bytes at once",
+         typename Config::GlobalCopy{}.get_layoutD_TV());
+}
+
+template <class Config>
+void sm90_kernel(const char* level) {
+  const Writer w{std::string("sm90:") + level + ":" + std::to_string(Config::kD)};
+  std::printf("KERNEL(\"%s\", %d, %d, %d, %d, %d, %d, %d, %d)\n", w.kernel.c_str(), Config::kRows, Config::kKeys,
+              Config::kD, Config::kDv, Config::kThreads, Config::kStages, Config::kCtas, Config::kSharedBytes);
+  w.item("sQ", "Q in shared memory, (M, D, stages)", typename Config::LayoutQ{},
+         2L * Config::kStagesQ * Config::kSizeQ);
+  w.item("sK", "K, (N, D, stages)", typename Config::LayoutK{}, 2L * Config::kStages * Config::kSizeK);
+  w.item("sVt", "V transposed, a view of V, (D, N, stages)", typename Config::LayoutVt{},
+         2L * Config::kStages * Config::kSizeV);
+  typename Config::MmaQk qk;
+  typename Config::MmaPv pv;
+  w.mma("qk.A", "qk.B", "qk.C", "qk", qk);
+  w.mma("pv.A", "pv.B", "pv.C", "pv", pv);
+  w.item("acc_s", "a thread's part of S, (values, M, N)",
+         partition_fragment_C(qk, Shape<Int<Config::kRows>, Int<Config::kKeys>>{}).layout());
+  w.item("acc_o", "a thread's part of O, (values, M, D)",
+         partition_fragment_C(pv, Shape<Int<Config::kRows>, Int<Config::kDv>>{}).layout());
+}
+
+}  // namespace
+
+int main() {
+  namespace sm80 = falchion::sm80;
+  namespace sm90 = falchion::sm90;
+  std::printf(
+      "// src/layout/kernels.inc: CuTe's own print of the layouts of the GPU kernels, in bf16 (f16 has the same).\n"
+      "// Written by tests/layout_kernels_gen.cpp; do not edit.\n"
+      "// KERNEL(name, rows, keys, head dim, head dim of V, threads, stages of K and V, CTAs an SM, shared bytes)\n"
+      "// ITEM(kernel, name, what, print, bytes of shared memory that it alone takes)\n"
+      "// clang-format off\n");
+#define TILE_sm80_plain(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Level::plain>>("plain");
+#define TILE_sm80_few(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Level::few>>("few");
+#define TILE_sm80_general(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Level::general>>("general");
+#define TILE_sm80_f32(d)  // lays its tiles out by itself, without CuTe
+#define TILE(op, backend, level, d, ...) TILE_##backend##_##level(d)
+#include "plan/tiles.def"
+#define TILE_SM90(op, level, d, ...) \
+  sm90_kernel<sm90::AttentionForwardConfig<sm90::bf16, d, sm90::Level::level>>(#level);
+#include "plan/tiles_sm90.def"
+  std::printf("#undef KERNEL\n#undef ITEM\n");
+  return 0;
+}
