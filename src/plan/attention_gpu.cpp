@@ -109,7 +109,8 @@ int choose_splits(const Attention& a, const gpu::AttentionKernel& kernel, std::i
   const bool bounded = a.band.left >= 0 && a.band.right >= 0 && a.band.left < a.s_k && a.band.right < a.s_k;
   const std::int64_t seen = bounded ? std::min(a.s_k, a.band.left + a.band.right + a.s_q) : a.s_k;
   const bool few = a.s_q * (a.h_q / a.h_k) <= tiles::kFewRows;
-  const std::int64_t least = few ? std::int64_t{tiles::kKeyTilesPerSplit} * kernel.keys : tiles::kKeysPerSplitGpu;
+  const std::int64_t least = few ? std::int64_t{tiles::kKeyTilesPerSplit} * kernel.keys
+                                 : std::clamp(a.s_q, tiles::kKeysPerSplit, tiles::kKeysPerSplitOfMany);
   const std::int64_t most = std::clamp<std::int64_t>(seen / least, 1, gpu::kMaxSplits);
   int best = 1;
   double best_busy = 0;

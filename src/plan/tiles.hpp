@@ -33,10 +33,11 @@ inline constexpr double kFlopPerThread = 1e6;
 // fast as the tiles of 128 rows).
 inline constexpr int kFewRows = 16;
 
-// GPU: a part of the keys has at least this many tiles where rows are few, this many keys elsewhere: their partial
-// results cost some 5 us (H200, 1024 queries and keys, d 128: 128 CTAs 17.8 us, 64 CTAs cut in two parts 31 us when a
-// part might have 512 keys). Over this many waves of CTAs even out by themselves.
-inline constexpr std::int64_t kKeysPerSplitGpu = 1024;
+// GPU: a part of the keys has at least this many tiles where rows are few, elsewhere as many keys as there are queries,
+// between kKeysPerSplit and this: the more rows, the more partial results there are to write and read (H200, 1024
+// queries and keys, 8 heads, d 128: in two parts 31 us, uncut 17.4). Over this many waves of CTAs even out by
+// themselves.
+inline constexpr std::int64_t kKeysPerSplitOfMany = 1024;
 inline constexpr int kKeyTilesPerSplit = 2;
 inline constexpr int kSplitWaves = 2;
 
