@@ -74,6 +74,28 @@ TEST(Contract, ScoresThatKeepRising) {
   }
 }
 
+/// Two keys with the same score, far above all others and in tiles of their own: half the weight each, however high the
+/// score is. Whoever raises its maximum by a rounded step gives one of them more.
+TEST(Contract, EqualScoresFarApartShareTheWeight) {
+  for (const int power : {17, 22, 25, 29}) {
+    SCOPED_TRACE(::testing::Message() << "1.5 * 2^" << power);
+    on_every_path([&](const Path& path, DType dtype) {
+      Instance x = make_instance(Case{"x", 1, 40, 600, 1, 1, 16, 16}.scale(1), dtype);
+      x.q.for_each(
+          [&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, d == 0 ? std::ldexp(1.f, power / 2) : 0); });
+      x.k.for_each([&](auto b, auto s, auto h, auto d) {
+        const bool high = s == 70 || s == 300;
+        x.k.set(b, s, h, d, d != 0 ? 0 : high ? std::ldexp(1.5f, power - power / 2) : s % 2 == 0 ? 0.f : 0.25f);
+      });
+      ASSERT_TRUE(run(path, &x));
+      for (std::int64_t d = 0; d < 16; ++d) {
+        const float mean = (x.v.get(0, 70, 0, d) + x.v.get(0, 300, 0, d)) / 2;
+        EXPECT_NEAR(x.o.get(0, 3, 0, d), mean, 2 * unit_at(dtype, 1)) << d;
+      }
+    });
+  }
+}
+
 TEST(Contract, OneKeyHasProbabilityOne) {  // to the error of exp2, which is chosen by the type (blocks/exp2.hpp)
   planted(Case{"x", 1, 40, 1, 2, 1, 32, 32}.probabilities(), nothing, [](const Instance& x) {
     const double error = x.problem.dtype == DType::f32 ? 1e-6 : x.problem.dtype == DType::f16 ? 1e-5 : 1e-4;

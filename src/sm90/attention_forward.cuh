@@ -221,13 +221,9 @@ class Consumer {
       asm volatile("" ::: "memory");  // else the tile would be read before it is known whether anybody asks
       scores.keep(shared.tile[at_tile.stage].read(by), S, cS, n * kKeys);  // mask.keep
     }
-    bool raised = false;
-    if constexpr (kFirst)
-      softmax.first_exponents(S, scores.unit);
-    else
-      raised = softmax.exponents(S, scores.unit, shrink);
+    const bool raised = softmax.start<kFirst>(S, scores.unit, shrink);
     CUTE_UNROLL
-    for (int c = 0; c < size<1>(S); ++c) softmax.update(S, 0, c), softmax.update(S, 1, c);
+    for (int c = 0; c < size<1>(S); ++c) softmax.update(S, 0, c, scores.unit), softmax.update(S, 1, c, scores.unit);
     return raised;
   }
 
