@@ -12,6 +12,9 @@ file(GLOB test_sources CONFIGURE_DEPENDS tests/*_test.cpp)
 set(gpu_test_sources ${test_sources})
 list(FILTER gpu_test_sources INCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")  # cmake/tests_gpu.cmake
 list(FILTER test_sources EXCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")
+if(NOT FALCHION_TOOLS)  # they test parts of the command, which want its libraries
+  list(FILTER test_sources EXCLUDE REGEX "/roofline_test")
+endif()
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cpp)
 if(support_sources)
   add_library(falchion_test_support STATIC ${support_sources})

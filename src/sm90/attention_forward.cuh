@@ -167,7 +167,7 @@ class Consumer {
     unmasked_begin = t.unmasked_begin, unmasked_end = t.unmasked_end;
     const Scores scores(a, t, by, coordinates());
     release_k();
-    make_p<true>(scores, n);
+    make_p(scores, n);
     sm80::convert(rS, p);
     for (; skipped > 0; --skipped) {  // the others' turns go round meanwhile
       wait_v();
@@ -211,8 +211,7 @@ class Consumer {
                                   .get_thread_slice(threadIdx.x)
                                   .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
   }
-  /// S -> P in place; true: O is to be scaled by shrink. kFirst: these are the first keys of the tile.
-  template <bool kFirst = false>
+  /// S -> P in place; true: O is to be scaled by shrink.
   __device__ __forceinline__ bool make_p(const Scores& scores, int n) {
     auto S = sm80::rows_columns(as_mma_accumulator(rS));  // (rows, columns)
     const auto cS = coordinates();
@@ -221,7 +220,10 @@ class Consumer {
       asm volatile("" ::: "memory");  // else the tile would be read before it is known whether anybody asks
       scores.keep(shared.tile[at_tile.stage].read(by), S, cS, n * kKeys);  // mask.keep
     }
-    const bool raised = softmax.start<kFirst>(S, scores.unit, shrink);
+    float top[2];
+    const bool raised = softmax.outgrown(S, scores.unit, top);
+    if (raised) softmax.raise(top, scores.unit, shrink);
+    softmax.start_update(S, scores.unit);
     CUTE_UNROLL
     for (int c = 0; c < size<1>(S); ++c) softmax.update(S, 0, c, scores.unit), softmax.update(S, 1, c, scores.unit);
     return raised;
