@@ -110,6 +110,8 @@ TEST_F(LayoutTool, VectorsToTheCharacter) {
       {"local-tile '(4,8):(1,4)' '(2,2)' '(1,0)'", "(_2,_2):(_1,_4) at 2"},
       {"local-partition '(128,8):(1,5120)' '(32,8)' 0", "(_4,_1):(_32,_0) at 0"},
       {"slice '((_8,_1),8,2):((128,_0),_16,8192)' '(_,0,1)' --dynamic", "((_8,_1)):((128,_0)) at 8192"},
+      {"slice 'Sw<3,3,3> o _0 o (_8,_64):(_64,_1)' '(2,_)' --dynamic", "((_8,_2,_2,_2)):((_1,8,-16,32)) at 144"},
+      {"slice 'Sw<3,3,3> o _0 o (_8,_64):(_64,_1)' '(_,_)'", "Sw<3,3,3> o _0 o (_8,_64):(_64,_1) at 0"},
       {"print sQ", "Sw<3,3,3> o _0 o ((_8,_16),(_64,_2)):((_64,_512),(_1,_8192))"},
       {"print sm80.plain.128.sQ", "Sw<3,3,3> o _0 o ((_8,_16),(_64,_2)):((_64,_512),(_1,_8192))"},
   };
@@ -128,6 +130,9 @@ TEST_F(LayoutTool, CoordinatesOfAShape) {
   EXPECT_TRUE(has(answer("idx '(1,2)' 'Sw<3,3,3> o 0 o (8,64):(64,1)'").out, "74\n"));  // V8: (1,0..7) -> 72..79
   EXPECT_TRUE(has(answer("crd 7 '(3,(2,3))'").out, "(1,(0,1))"));
   EXPECT_TRUE(has(answer("compat 24 '(24)'").out, "not compatible"));
+  EXPECT_TRUE(has(answer("info '(4096,4096):(4096,1)'").out, "injective             yes\n"));  // too many to compare
+  EXPECT_TRUE(has(answer("info '(4096,4096):(4095,1)'").out, "injective             unknown\n"));
+  EXPECT_TRUE(has(answer("info '(4,4):(3,1)'").out, "injective             no\n"));
 }
 
 TEST_F(LayoutTool, AtomsAndTiles) {
@@ -143,6 +148,11 @@ TEST_F(LayoutTool, AtomsAndTiles) {
   EXPECT_TRUE(has(copy, "  Tiler_MN:       (_16,_64)\n  TiledLayout_TV: ((_8,_16),_8):((_128,_1),_16)\n")) << copy;
   EXPECT_TRUE(has(answer("copy SM80_CP_ASYNC_CACHEGLOBAL --thr '(16,8):(8,1)' --val '(1,8)' --thread 10 --on sQ").out,
                   "((_8,_1),_8,_2):((_1,_0),_1024,_8192) at 88, 80 before the swizzle"));
+  // Strides that are known only when a kernel runs: no collision is known either, and CuTe makes a plain layout.
+  EXPECT_TRUE(has(answer("copy UniversalCopy --dynamic --thr '(_8,_8):(_8,_1)' --val '(_1,_8)' --elem 16b --thread 10 "
+                         "--on 'Sw<3,3,3> o _0 o (8,64):(64,1)'")
+                      .out,
+                  " at 88, 80 before the swizzle"));
 }
 
 TEST_F(LayoutTool, BanksCountWavefronts) {
@@ -209,6 +219,17 @@ TEST_F(LayoutTool, BadInputIsRefusedWithItsPlace) {
       {"banks '(16,64):(64,1)' --access ldmatrix.x3", "ldmatrix.x3"},
       {"banks '(16,64):(64,1)' --at 8,0", "leaves the layout"},
       {"banks '(16,64):(1,16)'", "next to"},
+      {"complement 4:-1 24", "stride below 0"},
+      {"complement 4:1 0", "at least 1"},
+      {"complement 4:1 -3", "at least 1"},
+      {"complement 4:0 8 --dynamic", "not injective"},
+      {"divide 8:1 4:-1", "stride below 0"},
+      {"product '(4):(-1)' 3:1", "stride below 0"},
+      {"crd -5 '(4,4)'", "-5 is outside 0..15"},
+      {"crd 16 '(4,4)'", "16 is outside 0..15"},
+      {"local-tile '(4,8)' '(0,2)' '(0,0)'", "TILE (_0,_2)"},
+      {"local-partition '(4,8)' '(2,2):(0,1)' 1", "THREADS (_2,_2):(_0,_1)"},
+      {"table '(2048,2048)'", "bytes of text, more than 16777216"},
       {"table '(4,8)' --elem 12b", "12b"},
       {"table '(65536,65536)'", "coordinates"},
       {"info '(4,8)' --format svg -o /nowhere/x.svg", "/nowhere/x.svg"},

@@ -290,7 +290,8 @@ TEST(RooflineSvg, WhatDoesNotFitIsRefused) {
 }
 
 struct Result {
-  int code = -1;
+  bool built = false;
+  int code = -1;  // of a command that a signal ended
   std::string text;
 };
 Result run(const std::string& arguments) {
@@ -299,6 +300,7 @@ Result run(const std::string& arguments) {
   FILE* pipe =
       fs::exists(command) ? popen((command.string() + " roofline " + arguments + " 2>&1").c_str(), "r") : nullptr;
   if (pipe == nullptr) return result;
+  result.built = true;
   std::array<char, 4096> piece{};
   for (std::size_t n = 0; (n = fread(piece.data(), 1, piece.size(), pipe)) > 0;) result.text.append(piece.data(), n);
   const int status = pclose(pipe);
@@ -308,13 +310,15 @@ Result run(const std::string& arguments) {
 
 TEST(RooflineCommand, SaysTheTableAndTheAnswer) {
   const Result all = run("");
-  if (all.code < 0) GTEST_SKIP() << "the command is not built here";
+  if (!all.built) GTEST_SKIP() << "the command is not built here";
+  EXPECT_EQ(all.code, 0);
   for (const char* part : {"A100-80 SXM", "591 / 1181", "Is attention memory bound or compute bound?", "306 to 591"})
     EXPECT_NE(all.text.find(part), std::string::npos) << part << "\n" << all.text;
   const Result h200 = run("--device h200 --mode prefill");
   EXPECT_EQ(h200.code, 0);
   for (const char* part : {"412 / 824", "232 / 464", "0.278", "0.017 / 0.91", "above s 412 (causal 824)", "HBM µs"})
     EXPECT_NE(h200.text.find(part), std::string::npos) << part << "\n" << h200.text;
+  EXPECT_EQ(run("--device h200 --device h200").text, run("--device h200").text) << "one column";
   EXPECT_NE(
       run("--tflops 100 --tbps 1 --mode decode --s-k 1024,2048 --h-q 16 --h-k 2").text.find("b1 h16/2 s1x2048 d128"),
       std::string::npos);
@@ -323,7 +327,7 @@ TEST(RooflineCommand, SaysTheTableAndTheAnswer) {
 TEST(RooflineCommand, JsonHoldsWhatTheTextSays) {
   const Result x = run("--device h200 --mode decode --mla --json --points " + kResults +
                        "h200/2026-11-21-00ef490-torch.json --match falchion,decode");
-  if (x.code < 0) GTEST_SKIP() << "the command is not built here";
+  if (!x.built) GTEST_SKIP() << "the command is not built here";
   ASSERT_EQ(x.code, 0) << x.text;
   const auto json = nlohmann::json::parse(x.text);
   EXPECT_NEAR(json["devices"][0]["ridge_flop_per_byte"].get<double>(), 206.125, 1e-6);
@@ -339,6 +343,9 @@ TEST(RooflineCommand, BadInputExitsWithTwoAndSaysWhy) {
       {"--tflops 3", "both --tflops and --tbps"},
       {"--tflops -3 --tbps 1", "--tflops: -3"},
       {"--tflops nan --tbps 1", "--tflops: nan"},
+      {"--tflops 0 --tbps 1", "--tflops: 0 is not a rate above 0"},
+      {"--device h200 --tbps 0", "--tbps: 0 is not"},
+      {"--device h200 --l2-tbps 0", "--l2-tbps: 0 is not"},
       {"--mode prefill --s 0", "--s: 0 is not between 1"},
       {"--mode prefill --s 99999999999999", "--s: 99999999999999"},
       {"--mode prefill --h-q 6 --h-k 4", "--h-q 6 is not a multiple of --h-k 4"},
@@ -356,7 +363,7 @@ TEST(RooflineCommand, BadInputExitsWithTwoAndSaysWhy) {
        "256 shapes"},
       {"--mode prefill -o /nowhere/x.svg --format svg", "/nowhere/x.svg"},
   };
-  if (run("").code < 0) GTEST_SKIP() << "the command is not built here";
+  if (!run("").built) GTEST_SKIP() << "the command is not built here";
   for (const auto& [arguments, why] : cases) {
     const Result x = run(arguments);
     EXPECT_EQ(x.code, 2) << arguments;

@@ -12,6 +12,8 @@
 namespace falchion::tools {
 namespace {
 
+constexpr std::size_t kMostText = std::size_t{16} << 20;
+
 constexpr LayoutVerb kVerbs[] = {
     {"print", "EXPR", "as CuTe's print gives it", 1, 1, answer_print},
     {"info", "EXPR", "rank, size, cosize, is it injective, how wide may a copy be", 1, 1, answer_info},
@@ -87,6 +89,8 @@ int run(Options options) {
   try {
     text = formatted(answer(request), options.format, request.verb);
   } catch (const layout::Error& error) { throw UsageError{fmt::format("layout {}: {}", request.verb, error.what())}; }
+  if (options.format == "text" && text.size() > kMostText)
+    throw UsageError{fmt::format("layout {}: {} bytes of text, more than {}", request.verb, text.size(), kMostText)};
   if (options.out.empty()) {
     std::fwrite(text.data(), 1, text.size(), stdout);
   } else {

@@ -1,7 +1,9 @@
 // tools/layout_verbs.cpp: the verbs of `falchion layout` that are CuTe's algebra.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <utility>
 
 #include "layout_request.hpp"
@@ -14,30 +16,38 @@ namespace {
 using layout::Composed, layout::IntTuple, layout::Layout;
 
 constexpr std::int64_t kMostRows = std::int64_t{1} << 18;
+constexpr std::int64_t kMostCompared = std::int64_t{1} << 22;
 
 Answer answer_with(const LayoutRequest& request, const Layout& layout) {
   return tools::answer_with(request, as_composed(layout));
 }
 
-/// a's swizzle and offset around another layout, which begins `more` further on.
-Composed around(Composed a, const layout::Slice& slice, bool is_static) {
-  a.layout = slice.layout;
-  if (slice.offset_of != 0) a.offset = a.offset + layout::Int{slice.offset_of, is_static};
-  return a;
-}
-
-/// A slice as CuTe's tensors have it: its layout, and where it begins. A swizzle keeps the place in its own print.
-Answer answer_with_slice(const LayoutRequest& request, const Composed& a, const layout::Slice& slice) {
-  const bool in_print = a.has_swizzle || a.element_bits > 0;
-  Answer out = tools::answer_with(request, around(a, slice, !request.dynamic));
-  const std::int64_t at = a.offset.value + slice.offset_of;
-  if (!in_print) out.text = fmt::format("{} at {}\n", to_string(slice.layout), at);
-  if (a.element_bits > 0) out.text.insert(out.text.size() - 1, fmt::format(" at {}", at));
-  out.facts.emplace_back("at", std::to_string(at));
+/// A slice as CuTe's tensors have it: its layout, and how far on it begins.
+Answer answer_with_slice(const LayoutRequest& request, const layout::ComposedSlice& slice) {
+  Answer out = tools::answer_with(request, slice.layout);
+  out.text = fmt::format("{} at {}\n", to_string(slice.layout), slice.offset_of);
+  out.facts.emplace_back("at", std::to_string(slice.offset_of));
   return out;
 }
 
 const char* yes_no(bool is) { return is ? "yes" : "no"; }
+
+/// Too many offsets to compare: yes where each stride steps over all that the smaller ones reach.
+const char* injective(const Layout& a) {
+  if (a.size() <= kMostCompared) return yes_no(layout::is_injective(a));
+  const std::vector<layout::Int> shape = layout::flatten(a.shape), stride = layout::flatten(a.stride);
+  std::vector<std::pair<std::int64_t, std::int64_t>> modes;  // stride, how far it reaches
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (shape[i].value > 1)
+      modes.emplace_back(std::abs(stride[i].value), std::abs(stride[i].value) * (shape[i].value - 1));
+  std::ranges::sort(modes);
+  std::int64_t reached = 0;
+  for (const auto& [step, reach] : modes) {
+    if (step <= reached) return "unknown";
+    reached += reach;
+  }
+  return "yes";
+}
 
 std::string lines(const std::vector<std::pair<std::string, std::string>>& facts) {
   std::string out;
@@ -82,14 +92,14 @@ Answer answer_info(const LayoutRequest& request) {
                {"cosize", std::to_string(a.layout.cosize())},
                {"coalesced", to_string(layout::coalesce(a.layout))},
                {"congruent", yes_no(layout::congruent(a.layout.shape, a.layout.stride))},
-               {"injective", yes_no(layout::is_injective(a.layout))},
+               {"injective", injective(a.layout)},
                {"contiguous elements", std::to_string(together)},
                {"contiguous bits", fmt::format("{} of {}-bit elements", together * bits, bits)}};
   out.text = lines(out.facts);
   return out;
 }
 
-/// Seed 002's table: 1-D, by top mode, and natural coordinate.
+/// Each coordinate three ways: 1-D, by top mode, natural.
 Answer answer_coords(const LayoutRequest& request) {
   const IntTuple shape = request.composed(0).layout.shape;
   const std::int64_t size = layout::product(shape).value;
@@ -126,8 +136,7 @@ Answer answer_crd(const LayoutRequest& request) {
   const std::int64_t index = request.integer(0);
   const Composed a = request.composed(1);
   if (index < 0 || index >= a.layout.size())
-    throw UsageError{
-        fmt::format("layout crd: {} is not below the size of {}, {}", index, to_string(a), a.layout.size())};
+    throw UsageError{fmt::format("layout crd: {} is outside 0..{} of {}", index, a.layout.size() - 1, to_string(a))};
   Answer out = tools::answer_with(request, a);
   out.facts = {{"index", std::to_string(index)},
                {"coordinate", coordinate_text(layout::idx2crd(index, a.layout.shape))},
@@ -196,21 +205,28 @@ Answer answer_recast(const LayoutRequest& request) {
 }
 
 Answer answer_slice(const LayoutRequest& request) {
-  const Composed a = request.composed(0);
-  return answer_with_slice(request, a, layout::slice(a.layout, request.tuple(1)));
+  return answer_with_slice(request, layout::slice(request.composed(0), request.tuple(1)));
 }
 
 Answer answer_local_tile(const LayoutRequest& request) {
-  const Composed a = request.composed(0);
-  return answer_with_slice(request, a, layout::local_tile(a.layout, request.tuple(1), request.tuple(2)));
+  const IntTuple tile = request.tuple(1);
+  for (const layout::Int extent : layout::flatten(tile))
+    if (extent.value < 1)
+      throw UsageError{fmt::format("layout local-tile: TILE {}: {} is not at least 1", to_string(tile), extent.value)};
+  return answer_with_slice(request, layout::local_tile(request.composed(0), tile, request.tuple(2)));
 }
 
 Answer answer_local_partition(const LayoutRequest& request) {
-  const Composed a = request.composed(0);
-  return answer_with_slice(request, a, layout::local_partition(a.layout, request.plain(1), request.integer(2)));
+  const Layout threads = request.plain(1);
+  const std::vector<layout::Int> shape = layout::flatten(threads.shape), stride = layout::flatten(threads.stride);
+  for (std::size_t i = 0; i < shape.size(); ++i)
+    if (stride[i].value == 0 && !(shape[i].is_static && shape[i].value == 1))
+      throw UsageError{fmt::format("layout local-partition: THREADS {}: {}:0 gives different threads the same place",
+                                   to_string(threads), shape[i].value)};
+  return answer_with_slice(request, layout::local_partition(request.composed(0), threads, request.integer(2)));
 }
 
-/// Seed 002's question: is 24 the same as (24)?
+/// Is 24 the same as (24)?
 Answer answer_compat(const LayoutRequest& request) {
   const IntTuple a = request.composed(0).layout.shape, b = request.composed(1).layout.shape;
   const std::string a_text = to_string(a), b_text = to_string(b);

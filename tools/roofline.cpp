@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 
@@ -22,10 +23,12 @@ namespace {
 
 using namespace roofline;
 
+constexpr float kNotGiven = std::numeric_limits<float>::lowest();  // a rate of 0 or nan is one that is refused
+
 struct Options {
   std::vector<std::string> devices, points, match;
   std::string mode, format = "text", out, title;
-  float tflops = 0, tbps = 0, l2_tbps = 0, texps = 0;
+  float tflops = kNotGiven, tbps = kNotGiven, l2_tbps = kNotGiven, texps = kNotGiven;
   std::int64_t threads = 0;
   bool as_json = false;
   ShapeOptions shapes;
@@ -55,7 +58,7 @@ Device measure_cpu(int threads, int element_bytes) {
 /// Puts the rates that were given in the place of the device's own.
 void override_rates(const Options& options, Device* device) {
   const auto set = [&](const char* name, float given, double* rate) {
-    if (given == 0) return;
+    if (given == kNotGiven) return;
     if (!(given > 0) || !std::isfinite(given))
       throw UsageError{fmt::format("{}: {} is not a rate above 0", name, given)};
     *rate = static_cast<double>(given) * 1e12;
@@ -69,10 +72,11 @@ void override_rates(const Options& options, Device* device) {
 }
 
 std::vector<Device> chosen_devices(const Options& options) {
-  const bool custom = options.tflops != 0 || options.tbps != 0 || options.l2_tbps != 0 || options.texps != 0;
+  const bool custom = options.tflops != kNotGiven || options.tbps != kNotGiven || options.l2_tbps != kNotGiven ||
+                      options.texps != kNotGiven;
   std::vector<Device> out;
   if (options.devices.empty() && custom) {
-    if (options.tflops == 0 || options.tbps == 0)
+    if (options.tflops == kNotGiven || options.tbps == kNotGiven)
       throw UsageError{"a device of your own wants both --tflops and --tbps; --device takes one that is known"};
     Device device;
     device.key = "custom";
@@ -90,6 +94,8 @@ std::vector<Device> chosen_devices(const Options& options) {
     if (device == nullptr && key != "cpu")
       throw UsageError{
           fmt::format("--device \"{}\" is not one of a100-80 (a100), a100-40, h100, h200, h200-measured, cpu", key)};
+    const std::string name = device != nullptr ? device->key : key;
+    if (std::ranges::find(out, name, &Device::key) != out.end()) continue;  // one column each
     out.push_back(device != nullptr ? *device
                                     : measure_cpu(static_cast<int>(options.threads), options.shapes.element_bytes()));
   }

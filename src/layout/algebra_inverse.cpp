@@ -30,7 +30,7 @@ IntTuple divide_modes(const IntTuple& shape, Int by) {
 
 Int gap(Int stride, Int behind) {
   const Int out = stride / behind;
-  if (is_static(out, 0)) {
+  if (out.value == 0) {
     throw Error("complement: the layout is not injective: stride " + std::to_string(stride.value) +
                 " lies inside a mode that ends at " + std::to_string(behind.value));
   }
@@ -57,6 +57,12 @@ std::vector<Int> before(const std::vector<Int>& shape) {
 }  // namespace
 
 Layout complement(const Layout& a, const IntTuple& cotarget) {
+  for (const Int extent : flatten(cotarget)) {
+    if (extent.value < 1) throw Error("complement: " + to_string(cotarget) + " is to be filled: it must be at least 1");
+  }
+  for (const Int stride : flatten(a.stride)) {
+    if (stride.value < 0) throw Error("complement: " + to_string(a) + " has a stride below 0");
+  }
   Flat left = flat(coalesce(filter_zeros(a)));
   if (left.rank() == 1 && is_static(left.stride[0], 0)) return make_layout(coalesce_shape(cotarget));
   const bool all_static = std::ranges::all_of(left.stride, [](Int stride) { return stride.is_static; });

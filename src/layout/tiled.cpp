@@ -1,7 +1,6 @@
 // src/layout/tiled.cpp: atoms tiled over threads and values, and what one thread gets: CuTe's TiledMMA and TiledCopy.
 #include "layout/atoms.hpp"
 #include "layout/checked.hpp"
-#include "layout/decay.hpp"
 
 namespace falchion::layout {
 namespace {
@@ -143,6 +142,20 @@ void check(const Composed& tensor, std::int64_t thread, std::int64_t threads) {
 
 IntTuple underscores(std::size_t count) { return IntTuple(std::vector<IntTuple>(count, IntTuple::underscore())); }
 
+/// The slice at coord of a tensor whose layout became `all`.
+Partition part_of(const Composed& tensor, const Layout& all, const IntTuple& coord) {
+  const Slice plain = slice(all, coord);
+  Partition out{tensor, tensor.of_offset(plain.offset_of), plain.offset_of};
+  out.layout.layout = plain.layout;
+  if (tensor.element_bits > 0) return out;  // a swizzle belongs to the pointer and stays there
+  Composed whole = tensor;
+  whole.layout = all;
+  const ComposedSlice part = slice(whole, coord);
+  out.layout = part.layout;
+  out.start = part.offset_of;
+  return out;
+}
+
 }  // namespace
 
 TiledCopy make_tiled_copy(const CopyAtom& atom, int element_bits, const Layout& threads, const Layout& values) {
@@ -178,7 +191,7 @@ Partition partition(const TiledCopy& copy, const Composed& tensor, std::int64_t 
   const Layout all = threads_and_fragments(copy, tiled, source);
   const IntTuple coord(
       std::vector<IntTuple>{Int{thread, false}, IntTuple::underscore(), underscores(all.mode(2).rank())});
-  return decayed(tensor, all.mode(0), slice(all, coord));
+  return part_of(tensor, all, coord);
 }
 
 Partition partition(const TiledMma& mma, Operand operand, const Composed& tensor, std::int64_t thread) {
@@ -199,7 +212,7 @@ Partition partition(const TiledMma& mma, Operand operand, const Composed& tensor
   const IntTuple coord(
       std::vector<IntTuple>{std::vector<IntTuple>{along(kV), grid},
                             std::vector<IntTuple>{IntTuple::underscore(), underscores(all.mode(1).mode(1).rank())}});
-  return decayed(tensor, all.mode(0), slice(all, coord));
+  return part_of(tensor, all, coord);
 }
 
 Layout make_fragment_like(const Layout& partition) {
