@@ -35,7 +35,7 @@ std::vector<Picture> pictures_of(const Layout& a, const Layout& b, const Layout&
   return out;
 }
 
-std::string static_tuple(std::vector<std::int64_t> values, const char* zero) {
+std::string static_tuple(const std::vector<std::int64_t>& values, const char* zero) {
   std::string out = "(";
   for (const std::int64_t value : values)
     out += (out.size() > 1 ? "," : "") + (value == 0 ? std::string(zero) : fmt::format("_{}", value));

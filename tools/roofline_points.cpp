@@ -89,8 +89,8 @@ void read_rows(const std::string& path, const json& rows, std::vector<Point>* po
       // A rate in FLOP/s is taken as it stands: prefill's names leave out the batch.
       const bool rate = row.value("unit", "") == "TFLOP/s";
       const double flops = rate ? row.at("rate").at(who).get<double>() * 1e12 : work.flop / (ms.get<double>() * 1e-3);
-      points->push_back(
-          {who + " " + text, who + " " + series_of(section, name, a), work.intensity(), flops, a.element_bytes});
+      points->push_back({fmt::format("{} {}", who, text), fmt::format("{} {}", who, series_of(section, name, a)),
+                         work.intensity(), flops, a.element_bytes});
       check(path, points->back());
     }
   }

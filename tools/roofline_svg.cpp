@@ -205,7 +205,7 @@ std::string flat_roofs(const Picture& picture, Plot* plot) {
     std::string text = all[i].name;
     while (i + 1 < all.size() && plot->y(all[i + 1].flops) - py < 17) {
       draw(all[++i]);
-      text = all[i].dotted ? text + " = " + all[i].name : all[i].name + " = " + text;
+      text = all[i].dotted ? fmt::format("{} = {}", text, all[i].name) : fmt::format("{} = {}", all[i].name, text);
     }
     labels += label(kLeft + kWidth - 6, py - 6, text, "end");
     plot->take(Plot::text_box(kLeft + kWidth - 6, py - 6, text, "end"));
