@@ -109,6 +109,8 @@ struct OnlineSoftmax {
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) l[r] = over_quad(l[r], [](float x, float y) { return x + y; });
   }
+  /// What O and l are relative to: 2^this; -inf where no key was seen.
+  __device__ __forceinline__ float reference(int r, float c) const { return m[r] == -FALCHION_INF ? m[r] : m[r] * c; }
   /// Natural logarithm of the sum of exponentials; -inf where no key was seen. nats: one unit of S in them.
   __device__ __forceinline__ float lse(int r, float nats) const {
     return m[r] == -FALCHION_INF && l[r] == 0 ? -FALCHION_INF : fmaf(m[r], nats, log2(l[r]) * kLn2);

@@ -21,7 +21,8 @@ struct AttentionArgs : AttentionCall {
   bool aligned = true;         // rows of q, k, v, o start at multiples of 16 bytes
   std::int64_t tiles = 0;      // row tiles of one head (of one group); packed: an upper bound of all sequences together
   float* partial_o = nullptr;  // (splits, b, s_q, h_q, d_v) f32, normalised
-  float* partial_lse = nullptr;  // (splits, b, s_q, h_q) f32, natural logarithm
+  float* partial_m_l = nullptr;  // (splits, b, s_q, h_q, 2) f32: what exponents were taken from, and their sum
+  bool early = false;            // programmatic dependent launch (blocks/stream_order.cuh)
 };
 
 /// One row of the table. launch enqueues and returns a cudaError_t (0: fine); it neither synchronises nor allocates.

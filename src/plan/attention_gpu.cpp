@@ -163,9 +163,11 @@ Status decide(const gpu::Device& device, PlanData* plan) {
             text("b * h_q * s_q: ", items, " row tiles (", rows, " rows) are over the grid's limit of ", INT32_MAX)};
   }
   choose_walkers(slots, plan);
+  // Not for a grid that leaves room on the SMs: the next kernel would be spread over what is free now, not evenly.
+  gpu.early = device.sm >= 90 && items * plan->splits >= 2 * slots;
   if (plan->splits > 1) {
-    gpu.partial_lse = static_cast<std::size_t>(plan->splits * rows * a.d_v) * sizeof(float);
-    plan->workspace = gpu.partial_lse + static_cast<std::size_t>(plan->splits * rows) * sizeof(float);
+    gpu.partial_m_l = static_cast<std::size_t>(ceil_div(plan->splits * rows * a.d_v, 4) * 4) * sizeof(float);
+    plan->workspace = gpu.partial_m_l + static_cast<std::size_t>(plan->splits * rows) * 2 * sizeof(float);
   } else if (a.probabilities && !a.lse) {
     plan->workspace = static_cast<std::size_t>(rows) * sizeof(float);  // the LSE that probabilities are made from
   }

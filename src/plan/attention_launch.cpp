@@ -94,12 +94,12 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
   set_operands(problem, operands, &args);
   if (problem.packed) args.total_k = operands.k.shape[1];  // nothing is sized by the hint s_k
   args.group = plan.gpu.group, args.walkers = plan.gpu.walkers, args.pairs = plan.gpu.pairs, args.splits = plan.splits,
-  args.aligned = aligned;
+  args.aligned = aligned, args.early = plan.gpu.early;
   args.tiles = gpu_row_tiles(problem, args.total_q, args.group, rows);
   auto* base = static_cast<std::byte*>(workspace);
   if (plan.splits > 1) {
     args.partial_o = reinterpret_cast<float*>(base);
-    args.partial_lse = reinterpret_cast<float*>(base + plan.gpu.partial_lse);
+    args.partial_m_l = reinterpret_cast<float*>(base + plan.gpu.partial_m_l);
   } else if (problem.probabilities && !problem.lse) {
     args.lse = View{workspace, {problem.h_q * problem.s_q, problem.s_q, 1, 1}};
   }

@@ -40,7 +40,8 @@ struct GpuPlan {
   std::int64_t tiles = 0;              // row tiles of one head (group); packed: of all sequences, by the hint s_q
   int walkers = 0;                     // CTAs that walk over the tiles; 0: one a tile
   bool pairs = false;                  // they take a long tile with a short one
-  std::size_t partial_lse = 0;         // bytes into the workspace, where splits > 1
+  bool early = false;                  // the next kernel may be started before this one is done
+  std::size_t partial_m_l = 0;         // bytes into the workspace, where splits > 1
   const Variant* unaligned = nullptr;  // the row for operands that are not 16-byte aligned; null: none is built
 };
 

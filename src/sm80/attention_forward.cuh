@@ -79,6 +79,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     attention_forward(const __grid_constant__ AttentionArgs a, const __grid_constant__ Divisors by) {
   constexpr int kStages = Config::kStages, kKeys = Config::kKeys;
   extern __shared__ __align__(128) unsigned char memory[];
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const AttentionTile t = AttentionTile::of<Config::kRows, kKeys>(a, by, static_cast<int>(blockIdx.x));
   if (t.row0 >= t.rows) return;
   const SharedTiles<Config> shared{reinterpret_cast<typename Config::Element*>(memory)};

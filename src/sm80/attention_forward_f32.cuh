@@ -5,11 +5,11 @@
 
 #include "blocks/sm80_softmax.cuh"
 #include "policy/dropout.hpp"
+#include "sm80/attention_after.hpp"
 #include "sm80/attention_forward.cuh"
 #include "sm80/attention_forward_config.hpp"
 #include "sm80/attention_forward_f32_ring.cuh"
 #include "sm80/attention_launch.cuh"
-#include "sm80/attention_probabilities.cuh"
 #include "sm80/attention_score.cuh"
 #include "sm80/attention_store.cuh"
 #include "sm80/attention_tile.cuh"
@@ -224,11 +224,11 @@ __device__ __forceinline__ void store_exact(const AttentionArgs& a, const Attent
   }
   const int own = t.row0 + at.row + 2 * mine;
   if (mine < Config::kOwnRows && own < t.rows) {
-    const float lse = l == 0 ? -FALCHION_INF : static_cast<float>(m + ::log(static_cast<double>(l)));
     if (a.splits > 1)
-      a.partial_lse[partial_row(a, t, own)] = lse;
+      store_part(a, t, own, m, l);
     else if (a.lse.data != nullptr)
-      static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, own)] = lse;
+      static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, own)] =
+          l == 0 ? -FALCHION_INF : static_cast<float>(m + ::log(static_cast<double>(l)));
     if (a.row_max.data != nullptr)  // NaN where the LSE is NaN
       static_cast<float*>(a.row_max.data)[statistic(a.row_max, a, t, own)] = l == l ? m : l;
   }
@@ -261,6 +261,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     attention_forward_exact(const __grid_constant__ AttentionArgs a, const __grid_constant__ Divisors by) {
   constexpr int kKeys = Config::kKeys;
   extern __shared__ __align__(128) unsigned char memory[];
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const AttentionTile t = AttentionTile::of<Config::kRows, kKeys>(a, by, static_cast<int>(blockIdx.x));
   if (t.row0 >= t.rows) return;
 

@@ -4,9 +4,9 @@
 #pragma once
 
 #include "policy/dropout.hpp"
+#include "sm80/attention_after.hpp"
 #include "sm80/attention_forward.cuh"
 #include "sm80/attention_forward_f32.cuh"
-#include "sm80/attention_probabilities.cuh"
 #include "sm80/attention_score.cuh"
 
 namespace falchion::sm80 {

@@ -1,24 +1,19 @@
 // src/sm80/attention_launch.cuh: hands the plan's grid over. It decides nothing.
 #pragma once
 
-#include "sm80/attention_combine.cuh"
+#include "blocks/stream_order.cuh"
+#include "sm80/attention_after.hpp"
 #include "sm80/attention_tile.cuh"
 
 namespace falchion::sm80 {
 
-/// A cudaError_t, told here and not left behind for the next call.
+/// A cudaError_t.
 template <class Config, class Element, class Kernel>
 int launch_attention(Kernel kernel, const AttentionArgs& a, void* stream) {
   const std::int64_t blocks = a.tiles * (a.h_q / a.group) * (a.packed ? 1 : a.b) * a.splits;
   if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;  // packed rows are counted by a hint when planned
-  cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Config::kSharedBytes);
-  if (error == cudaSuccess) {
-    kernel<<<static_cast<unsigned>(blocks), Config::kThreads, Config::kSharedBytes,
-             static_cast<cudaStream_t>(stream)>>>(a, Divisors(a));
-    error = cudaGetLastError();
-  } else {
-    cudaGetLastError();
-  }
+  const cudaError_t error = launch_kernel(kernel, static_cast<unsigned>(blocks), Config::kThreads, Config::kSharedBytes,
+                                          stream, a.early, a, Divisors(a));
   return error == cudaSuccess && a.splits > 1 ? launch_attention_combine<Element>(a, stream) : error;
 }
 

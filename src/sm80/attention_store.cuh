@@ -44,6 +44,11 @@ __device__ __forceinline__ std::int64_t statistic(const View& x, const Attention
 __device__ __forceinline__ std::int64_t partial_row(const AttentionArgs& a, const AttentionTile& t, int row) {
   return ((t.split * a.b + t.b) * a.s_q + t.query(row)) * a.h_q + t.head(row);
 }
+/// Its softmax: l was summed relative to e^m in f32, else to 2^m. Not their LSE: rounded to f32 that would cost the
+/// weight of a part 2e-7, which f32 outputs feel.
+__device__ __forceinline__ void store_part(const AttentionArgs& a, const AttentionTile& t, int row, float m, float l) {
+  reinterpret_cast<float2*>(a.partial_m_l)[partial_row(a, t, row)] = {m, l};
+}
 
 /// Registers -> shared memory -> 16 bytes a thread. Each warp handles its own rows, so no barrier of the CTA is needed.
 template <class Config, bool kAligned, class Output>
@@ -112,11 +117,10 @@ __device__ __forceinline__ void store_tile(const AttentionArgs& a, const Attenti
     if (a.splits == 1 && a.lse.data == nullptr) continue;
     const int row = t.row0 + get<0>(cO(r, 0));
     if (threadIdx.x % 4 != 0 || row >= t.rows) continue;
-    const float lse = softmax.lse(r, scores.nats);
     if (a.splits > 1)
-      a.partial_lse[partial_row(a, t, row)] = lse;
+      store_part(a, t, row, softmax.reference(r, scores.unit), softmax.l[r]);
     else
-      static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = lse;
+      static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = softmax.lse(r, scores.nats);
   }
   scores.store_row_max(softmax, cO);
   normalise_rows(O, normal);

@@ -167,7 +167,7 @@ class Consumer {
     unmasked_begin = t.unmasked_begin, unmasked_end = t.unmasked_end;
     const Scores scores(a, t, by, coordinates());
     release_k();
-    make_p(scores, n);
+    make_p<true>(scores, n);
     sm80::convert(rS, p);
     for (; skipped > 0; --skipped) {  // the others' turns go round meanwhile
       wait_v();
@@ -185,7 +185,7 @@ class Consumer {
         pass_turn();
         wait_multiply<1>(rS);
         release_k();
-        const bool raised = make_p(scores, n);
+        const bool raised = make_p<false>(scores, n);
         wait_v();  // not later: its branch keeps the compiler from waiting for O before the exponentials
         wait_o();
         if (raised) sm80::scale_rows(sm80::rows_columns(as_mma_accumulator(rO)), shrink);
@@ -197,7 +197,7 @@ class Consumer {
         warpgroup_fence_operand(rO);
         release(shared.empty_v[stage_v]);
         release_k();
-        if (make_p(scores, n)) sm80::scale_rows(sm80::rows_columns(as_mma_accumulator(rO)), shrink);
+        if (make_p<false>(scores, n)) sm80::scale_rows(sm80::rows_columns(as_mma_accumulator(rO)), shrink);
         wait_v();
       }
       sm80::convert(rS, p);
@@ -211,7 +211,8 @@ class Consumer {
                                   .get_thread_slice(threadIdx.x)
                                   .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
   }
-  /// S -> P in place; true: O is to be scaled by shrink.
+  /// S -> P in place; true: O is to be scaled by shrink. kFirst: of the first keys.
+  template <bool kFirst>
   __device__ __forceinline__ bool make_p(const Scores& scores, int n) {
     auto S = sm80::rows_columns(as_mma_accumulator(rS));  // (rows, columns)
     const auto cS = coordinates();
@@ -220,10 +221,7 @@ class Consumer {
       asm volatile("" ::: "memory");  // else the tile would be read before it is known whether anybody asks
       scores.keep(shared.tile[at_tile.stage].read(by), S, cS, n * kKeys);  // mask.keep
     }
-    float top[2];
-    const bool raised = softmax.outgrown(S, scores.unit, top);
-    if (raised) softmax.raise(top, scores.unit, shrink);
-    softmax.start_update(S, scores.unit);
+    const bool raised = softmax.template start<kFirst>(S, scores.unit, shrink);
     CUTE_UNROLL
     for (int c = 0; c < size<1>(S); ++c) softmax.update(S, 0, c, scores.unit), softmax.update(S, 1, c, scores.unit);
     return raised;
@@ -291,7 +289,7 @@ class Consumer {
   decltype(partition_fragment_C(MmaQk{}, Shape<Int<kRows>, Int<kKeys>>{})) rS;        // (64, N) f32
   decltype(partition_fragment_C(MmaPv{}, Shape<Int<kRows>, Int<Config::kDv>>{})) rO;  // (64, D) f32
   decltype(make_tensor<Element>(Layout<Int<kKeys / 2>>{})) p;                         // P (64, N) 16-bit
-  Softmax softmax;
+  std::conditional_t<Config::kMaximaByBits, SoftmaxByBits, Softmax> softmax;
   float shrink[2];
   RingPosition<Config::kStages> at_k, at_v;
   RingPosition<Config::kStagesQ> at_q;
@@ -309,6 +307,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     attention_forward(const __grid_constant__ AttentionArgs a, const __grid_constant__ Divisors by,
                       const __grid_constant__ TensorMaps maps, const __grid_constant__ Schedule schedule) {
   extern __shared__ __align__(1024) unsigned char memory[];
+  let_next_kernel_start();
   auto& shared = *reinterpret_cast<typename Config::Shared*>(memory);
   const int warpgroup = cutlass::canonical_warp_group_idx();
   if (threadIdx.x == 0) {
@@ -322,6 +321,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     cutlass::arch::fence_barrier_init();
   }
   __syncthreads();
+  wait_for_earlier_kernels();
   if (warpgroup == Config::kConsumers) {
     cutlass::arch::warpgroup_reg_dealloc<Config::kProducerRegisters>();
     const unsigned thread = threadIdx.x - 128 * Config::kConsumers;

@@ -67,6 +67,7 @@ struct AttentionForwardConfig {
   static constexpr int kConsumers = kRows / 64, kThreads = 128 * (kConsumers + 1);
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
   static constexpr bool kOverlap = kTile.overlap != 0, kPingPong = kTile.ping_pong != 0;
+  static constexpr bool kMaximaByBits = level == Level::plain && kD == 256;  // blocks/sm90_softmax.cuh
   static constexpr int kEntryRegisters = std::min(65536 / kCtas / kThreads / 8 * 8, 168);
   static_assert(kConsumers * kConsumerRegisters + kProducerRegisters <= (kConsumers + 1) * kEntryRegisters);
   // Under a band the first warpgroup passes over tiles that the last one multiplies: they have to fit into the ring.

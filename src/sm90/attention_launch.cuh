@@ -29,17 +29,11 @@ int launch_attention_forward(const AttentionArgs& a, void* stream) {
   if (Config::kRows % a.group != 0) return cudaErrorNotSupported;  // a TMA box holds whole groups; the plan knows
   TensorMaps maps;
   cudaError_t error = make_tensor_maps<Config>(a, &maps);
-  if (error == cudaSuccess)
-    error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Config::kSharedBytes);
-  if (error != cudaSuccess) {
-    (void)cudaGetLastError();  // not left behind for the next call
-    return error;
-  }
+  if (error != cudaSuccess) return error;
   const Schedule schedule = Schedule::make(static_cast<int>(tiles), static_cast<int>(a.tiles), a.pairs);
   const auto blocks = static_cast<unsigned>(a.walkers > 0 ? std::min(a.walkers, schedule.units) : schedule.units);
-  kernel<<<blocks, Config::kThreads, Config::kSharedBytes, static_cast<cudaStream_t>(stream)>>>(a, Divisors(a), maps,
-                                                                                                schedule);
-  return cudaGetLastError();
+  return launch_kernel(kernel, blocks, Config::kThreads, Config::kSharedBytes, stream, a.early, a, Divisors(a), maps,
+                       schedule);
 }
 
 template <class Config, class Scores>

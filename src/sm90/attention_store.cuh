@@ -52,11 +52,10 @@ __device__ __forceinline__ void store_tile(const AttentionArgs& a, const Attenti
     if (a.splits == 1 && a.lse.data == nullptr) continue;
     const int row = t.row0 + static_cast<int>(get<0>(cO(r, 0)));
     if (threadIdx.x % 4 != 0 || row >= t.rows) continue;
-    const float lse = softmax.lse(r, nats);
     if (a.splits > 1)
-      a.partial_lse[sm80::partial_row(a, t, row)] = lse;
+      sm80::store_part(a, t, row, softmax.reference(r, nats * sm80::kLog2e), softmax.l[r]);
     else
-      static_cast<float*>(a.lse.data)[sm80::statistic(a.lse, a, t, row)] = lse;
+      static_cast<float*>(a.lse.data)[sm80::statistic(a.lse, a, t, row)] = softmax.lse(r, nats);
   }
   sm80::normalise_rows(O, normal);
   if (a.splits > 1)

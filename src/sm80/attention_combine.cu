@@ -1,49 +1,66 @@
-// src/sm80/attention_combine.cuh: parts over disjoint keys -> O and LSE: O = sum of O_i 2^(LSE_i - LSE), in the order
-// of the parts, so that two runs agree to the bit.
-#pragma once
+// src/sm80/attention_combine.cu: parts over disjoint keys -> O and LSE: O = sum of O_i l_i 2^(m_i - m) / l, in the
+// order of the parts, so that two runs agree to the bit.
+#include "sm80/attention_after.hpp"
 
 #include <cutlass/array.h>
+#include <cutlass/bfloat16.h>
+#include <cutlass/half.h>
 
 #include <cute/config.hpp>
 
 #include "blocks/sm80_softmax.cuh"
-#include "gpu/attention_args.hpp"
+#include "blocks/stream_order.cuh"
 
 namespace falchion::sm80 {
 
 using gpu::AttentionArgs;
 
-/// What a warp weighs the parts of a row by: lane i has those of parts i, i + 32, ...
+/// What a warp weighs the parts of a row by: lane i has those of parts i, i + 32, ... In f32 a part is relative to e^m,
+/// and its weight as exact as a float can be; else to 2^m.
+template <class Element>
 struct PartWeights {
   static constexpr int kEach = gpu::kMaxSplits / 32;
-  float weight[kEach];  // 2^(LSE_i - LSE); -1 for an empty part
+  static constexpr bool kExact = sizeof(Element) == 4;
+  float weight[kEach];  // l_i 2^(m_i - m) / l; -1 for an empty part
   float lse;            // of all
 
   __device__ __forceinline__ PartWeights(const AttentionArgs& a, std::int64_t row, std::int64_t rows) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
-    float m = -FALCHION_INF, l = 0, of_part[kEach];  // a NaN spreads by the sum
+    const auto* parts = reinterpret_cast<const float2*>(a.partial_m_l) + row;
+    float m = -FALCHION_INF, l = 0;
+    float2 of_part[kEach];  // m, l
     CUTE_UNROLL
     for (int i = 0; i < kEach; ++i) {
       const int part = lane + 32 * i;
-      of_part[i] = part < a.splits ? a.partial_lse[part * rows + row] : -FALCHION_INF;
-      m = fmaxf(m, of_part[i]);
+      of_part[i] = part < a.splits ? parts[part * rows] : float2{-FALCHION_INF, 0};
+      m = fmaxf(m, of_part[i].x);
     }
     for (int step = 16; step > 0; step /= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, step));
     const float reference = m == -FALCHION_INF ? 0.f : m;
     CUTE_UNROLL
-    for (int i = 0; i < kEach; ++i) l += weight[i] = exp2((of_part[i] - reference) * kLog2e);
+    for (int i = 0; i < kEach; ++i) l += weight[i] = of_part[i].y * power(of_part[i].x - reference);  // NaN spreads
     for (int step = 16; step > 0; step /= 2) l += __shfl_xor_sync(~0u, l, step);
     CUTE_UNROLL
-    for (int i = 0; i < kEach; ++i) weight[i] = of_part[i] == -FALCHION_INF ? -1 : weight[i] / l;
-    lse = l == 0 ? -FALCHION_INF : reference + log2(l) * kLn2;
+    for (int i = 0; i < kEach; ++i) weight[i] = of_part[i].y == 0 ? -1 : weight[i] / l;
+    lse = l == 0 ? -FALCHION_INF : natural(reference, l);
+  }
+
+ private:
+  static __device__ __forceinline__ float power(float x) {
+    if constexpr (kExact) return static_cast<float>(::exp(static_cast<double>(x)));
+    return exp2(x);
+  }
+  static __device__ __forceinline__ float natural(float m, float l) {
+    if constexpr (kExact) return static_cast<float>(m + ::log(static_cast<double>(l)));
+    return (m + log2(l)) * kLn2;
   }
 };
 
 /// One row of O, kWidth neighbouring columns a lane. Parts are read four at a time: one after another each would wait
 /// for the memory.
 template <int kWidth, class Element>
-__device__ __forceinline__ void combine_row(const AttentionArgs& a, const PartWeights& weights, const float* from,
-                                            std::int64_t part_stride, Element* o) {
+__device__ __forceinline__ void combine_row(const AttentionArgs& a, const PartWeights<Element>& weights,
+                                            const float* from, std::int64_t part_stride, Element* o) {
   using Floats = cutlass::AlignedArray<float, kWidth>;
   using Elements = cutlass::AlignedArray<Element, kWidth>;
   const int lane = static_cast<int>(threadIdx.x) % 32, d_v = static_cast<int>(a.d_v);
@@ -51,7 +68,7 @@ __device__ __forceinline__ void combine_row(const AttentionArgs& a, const PartWe
     const int column = min(first + lane * kWidth, d_v - kWidth);  // all lanes take part in asking for weights
     float sum[kWidth] = {};
     CUTE_UNROLL
-    for (int i = 0; i < PartWeights::kEach; ++i) {
+    for (int i = 0; i < PartWeights<Element>::kEach; ++i) {
       const int end = min(a.splits, 32 * i + 32);
 #pragma unroll 4
       for (int part = 32 * i; part < end; ++part) {
@@ -76,11 +93,13 @@ inline constexpr int kCombineWarps = 4;
 /// keys, d 64, in two parts took 36 us, 15 of them more than uncut.
 template <class Element>
 __global__ void __launch_bounds__(32 * kCombineWarps) attention_combine(const __grid_constant__ AttentionArgs a) {
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const std::int64_t rows = a.b * a.s_q * a.h_q, row = std::int64_t{blockIdx.x} * kCombineWarps + threadIdx.x / 32;
   if (row >= rows) return;
   const std::int64_t h = row % a.h_q, i = row / a.h_q % a.s_q, b = row / a.h_q / a.s_q;
   if (a.used_q != nullptr && i >= a.used_q[b]) return;  // past the used length: untouched
-  const PartWeights weights(a, row, rows);
+  const PartWeights<Element> weights(a, row, rows);
   if (threadIdx.x % 32 == 0 && a.lse.data != nullptr)
     static_cast<float*>(a.lse.data)[b * a.lse.stride[0] + h * a.lse.stride[1] + i * a.lse.stride[2]] = weights.lse;
   const float* from = a.partial_o + row * a.d_v;
@@ -95,8 +114,10 @@ template <class Element>
 int launch_attention_combine(const AttentionArgs& a, void* stream) {
   const std::int64_t rows = a.b * a.s_q * a.h_q;
   const auto blocks = static_cast<unsigned>((rows + kCombineWarps - 1) / kCombineWarps);
-  attention_combine<Element><<<blocks, 32 * kCombineWarps, 0, static_cast<cudaStream_t>(stream)>>>(a);
-  return cudaGetLastError();
+  return launch_kernel(attention_combine<Element>, blocks, 32 * kCombineWarps, 0, stream, a.early, a);
 }
+template int launch_attention_combine<cutlass::bfloat16_t>(const AttentionArgs&, void*);
+template int launch_attention_combine<cutlass::half_t>(const AttentionArgs&, void*);
+template int launch_attention_combine<float>(const AttentionArgs&, void*);
 
 }  // namespace falchion::sm80

@@ -1,7 +1,6 @@
-// src/sm80/attention_probabilities.cuh: the probabilities themselves, for small problems that want to look at them: a
+// src/sm80/attention_probabilities.cu: the probabilities themselves, for small problems that want to look at them: a
 // second walk over the scores, now that each row's LSE is known. Naive: one block a row, f32 sums.
-#pragma once
-
+#include "sm80/attention_after.hpp"
 #include "sm80/attention_score.cuh"
 
 namespace falchion::sm80 {
@@ -40,7 +39,7 @@ __global__ void __launch_bounds__(128) attention_probabilities(const __grid_cons
   }
 }
 
-template <class Element, int kTerms = 8>
+template <class Element, int kTerms>
 int launch_attention_probabilities(const AttentionArgs& a, void* stream) {
   const std::int64_t rows = a.b * a.h_q * a.s_q;
   if (rows > INT32_MAX) return cudaErrorInvalidConfiguration;
@@ -48,5 +47,9 @@ int launch_attention_probabilities(const AttentionArgs& a, void* stream) {
       <<<static_cast<unsigned>(rows), 128, 0, static_cast<cudaStream_t>(stream)>>>(a);
   return cudaGetLastError();
 }
+template int launch_attention_probabilities<cutlass::bfloat16_t, 8>(const AttentionArgs&, void*);
+template int launch_attention_probabilities<cutlass::half_t, 8>(const AttentionArgs&, void*);
+template int launch_attention_probabilities<float, 8>(const AttentionArgs&, void*);
+template int launch_attention_probabilities<float, 4>(const AttentionArgs&, void*);
 
 }  // namespace falchion::sm80
