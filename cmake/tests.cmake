@@ -76,7 +76,10 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   falchion_script(house.lint LABEL fast COMMAND ${tests}/lint_test.sh)
   falchion_script(house.headers LABEL fast COMMAND ${tests}/headers_test.sh ${CMAKE_CXX_COMPILER} ${CMAKE_C_COMPILER})
   if(TARGET falchion_command)
-    falchion_script(layout.browser LABEL fast COMMAND ${tests}/layout_browser_test.py $<TARGET_FILE:falchion_command>)
+    if(FALCHION_PYTHON)
+      falchion_script(layout.browser LABEL fast
+        COMMAND ${FALCHION_PYTHON} ${tests}/layout_browser_test.py $<TARGET_FILE:falchion_command>)
+    endif()
     falchion_script(layout.pictures LABEL fast
       COMMAND ${PROJECT_SOURCE_DIR}/docs/img/layouts/make.sh --check $<TARGET_FILE:falchion_command>)
   endif()

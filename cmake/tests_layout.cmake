@@ -28,15 +28,19 @@ if(FALCHION_CUDA AND FALCHION_PYTHON)
   target_compile_definitions(layout_cute PRIVATE CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED)
   target_compile_options(layout_cute PRIVATE -O0 -w)  # a thousand templates, run once
   add_executable(layout_atoms_cute ${oracle}/atoms_cute.cpp)
-  target_include_directories(layout_atoms_cute SYSTEM PRIVATE ${cutlass_include} ${CUDAToolkit_INCLUDE_DIRS}
-    ${CUDAToolkit_INCLUDE_DIRS}/cccl)
-  target_compile_options(layout_atoms_cute PRIVATE -O0 -w)
+  add_executable(layout_random_cute ${oracle}/random_cute.cpp)
+  foreach(target layout_atoms_cute layout_random_cute)
+    target_include_directories(${target} SYSTEM PRIVATE ${cutlass_include} ${CUDAToolkit_INCLUDE_DIRS}
+      ${CUDAToolkit_INCLUDE_DIRS}/cccl)
+    target_compile_options(${target} PRIVATE -O0 -w)
+  endforeach()
   add_executable(layout_atoms_ours ${oracle}/atoms_ours.cpp)
   target_link_libraries(layout_atoms_ours PRIVATE falchion_layout falchion_warnings)
-  set_target_properties(layout_atoms_cute layout_atoms_ours PROPERTIES
+  set_target_properties(layout_atoms_cute layout_atoms_ours layout_random_cute PROPERTIES
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   falchion_script(layout.atoms LABEL cuda-build
     COMMAND bash -c "diff <($<TARGET_FILE:layout_atoms_cute>) <($<TARGET_FILE:layout_atoms_ours>) && echo atoms agree")
   falchion_script(layout.cute LABEL cuda-build
-    COMMAND ${oracle}/cute_test.sh $<TARGET_FILE:layout_cute> $<TARGET_FILE:layout_evaluate>)
+    COMMAND ${oracle}/cute_test.sh $<TARGET_FILE:layout_cute> $<TARGET_FILE:layout_random_cute>
+      $<TARGET_FILE:layout_evaluate>)
 endif()

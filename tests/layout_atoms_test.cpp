@@ -31,7 +31,7 @@ TiledMma flash_mma() { return make_tiled_mma(mma("SM80_16x8x16_F32F16F16F32_TN")
 
 // ---- Atoms ----------------------------------------------------------------------------------------------------------
 
-TEST(LayoutAtoms, TheWarpsMma) {
+TEST(Vector03, TheWarpsMma) {
   for (const char* name : {"SM80_16x8x16", "SM80_16x8x16_F32F16F16F32_TN", "SM80_16x8x16_F32BF16BF16F32_TN"}) {
     const MmaAtom& atom = mma(name);
     EXPECT_EQ(to_string(atom.thread_id), "_32:_1");
@@ -54,7 +54,7 @@ void expect_cells(const Layout& tv, std::int64_t rows, const std::vector<Cell>& 
     EXPECT_EQ(at / rows, c.column) << "T" << c.thread << " V" << c.value;
   }
 }
-TEST(LayoutAtoms, TheCellsOfTheMma) {
+TEST(Vector03, TheCellsOfTheMma) {
   const MmaAtom& atom = mma("SM80_16x8x16");
   expect_cells(atom.a, 16,
                {{0, 0, 0, 0},
@@ -81,7 +81,7 @@ TEST(LayoutAtoms, TheCellsOfTheMma) {
   expect_cells(atom.c, 16, {{0, 0, 0, 0}, {0, 1, 0, 1}, {0, 2, 8, 0}, {0, 3, 8, 1}, {1, 0, 0, 2}, {31, 3, 15, 7}});
 }
 
-TEST(LayoutAtoms, Wgmma) {
+TEST(Vector14, Wgmma) {
   for (const char* name : {"SM90_64x128x16_F32BF16BF16_SS", "SM90_64x128x16_F32F16F16_RS"}) {
     EXPECT_EQ(to_string(mma(name).c), "((_4,_8,_4),(_2,_2,_16)):((_128,_1,_16),(_64,_8,_512))");
     EXPECT_EQ(to_string(mma(name).b), "(_128,(_128,_16)):(_0,(_1,_128))");
@@ -155,7 +155,7 @@ TEST(LayoutAtoms, CopyAtoms) {
 
 // ---- Tiled ----------------------------------------------------------------------------------------------------------
 
-TEST(LayoutAtoms, TiledMma) {
+TEST(Vector03, TiledMma) {
   const TiledMma tiled = flash_mma();
   EXPECT_EQ(to_string(tiled.thr_layout_vmnk), "(_32,_4,_1,_1):(_1,_32,_0,_0)");
   EXPECT_EQ(to_string(tiled.a), "((_4,_8,_4),((_2,_2,_2),(_1,_1))):((_128,_1,_16),((_64,_8,_512),(_0,_0)))");
@@ -174,7 +174,7 @@ TEST(LayoutAtoms, TiledMmaRefusesWhatDoesNotFit) {
   EXPECT_THROW(make_tiled_mma(atom, threads("(1,1,1,1)"), 0, 0, 0), Error);
 }
 
-TEST(LayoutAtoms, TiledCopy) {
+TEST(Vector11, TiledCopy) {
   const TiledCopy tiled =
       make_tiled_copy(copy("SM80_CP_ASYNC_CACHEGLOBAL<uint128_t>"), 16, threads("(16,8):(8,1)"), threads("(1,8)"));
   EXPECT_EQ(tiled.m, 16);
@@ -193,37 +193,44 @@ TEST(LayoutAtoms, TiledCopy) {
 }
 
 // gQ as the tutorial prints it, (128,128):(_1,128): a column-major Q.
-TEST(LayoutAtoms, ThreadTenOfTheTiledCopy) {
+TEST(Vector11, ThreadTenOfTheTiledCopy) {
   const TiledCopy tiled =
       make_tiled_copy(copy("SM80_CP_ASYNC_CACHEGLOBAL<uint128_t>"), 16, threads("(16,8):(8,1)"), threads("(1,8)"));
   const Partition gmem = partition(tiled, tensor("(128,128):(_1,128)"), 10);
   EXPECT_EQ(to_string(gmem.layout), "((_8,_1),8,2):((128,_0),_16,8192)");
   EXPECT_EQ(gmem.start, 2049);
   EXPECT_EQ(gmem.layout.layout.size(), 128);
+  EXPECT_EQ(gmem.layout.layout.rank(), 3u);
   const Slice step = slice(gmem.layout.layout, parse_int_tuple("(_,0,1)"));
   EXPECT_EQ(to_string(step.layout), "((_8,_1)):((128,_0))");
   EXPECT_EQ(gmem.start + step.offset_of, 10241);
 }
 
-TEST(LayoutAtoms, RegistersOfTheTiledMma) {
+/// Registers and views of FlashAttention-2's forward kernel, blocks of 128 x 32, d 128.
+TEST(Vector12, WhatAThreadHolds) {
   const TiledMma tiled = flash_mma();
-  const auto fragment = [&](Operand operand, const std::string& text) {
-    return to_string(make_fragment_like(partition(tiled, operand, tensor(text), 0).layout.layout));
+  const auto fragment = [&](Operand operand, const Composed& a) {
+    return to_string(make_fragment_like(partition(tiled, operand, a, 0).layout.layout));
   };
-  EXPECT_EQ(fragment(Operand::a, kSQ), "((_2,_2,_2),_2,((_2,_2),_2)):((_1,_2,_4),_8,((_32,_64),_16))");
-  EXPECT_EQ(fragment(Operand::b, kSK), "((_2,_2),_4,((_2,_2),_2)):((_1,_2),_4,((_32,_64),_16))");
-  EXPECT_EQ(fragment(Operand::b, "((_64,_2),_32):((_1,_2048),_64)"), "((_2,_2),(_8,_2),_2):((_1,_2),(_4,_64),_32)");
   const auto accumulator = [&](const std::string& shape) {
     return to_string(make_layout(partition(tiled, Operand::c, tensor(shape), 0).layout.layout.shape));
   };
-  EXPECT_EQ(accumulator("(_128,_32)"), "((_2,_2),_2,_4):((_1,_2),_4,_8)");
-  EXPECT_EQ(accumulator("(_128,_128)"), "((_2,_2),_2,_16):((_1,_2),_4,_8)");
+  const Composed s_vt = composition(tensor(kSK), threads("(128,32):(32,1)"));  // the same bytes as (d, key)
+  const TiledCopy q = make_tiled_copy(copy("SM75_U32x4_LDSM_N"), 16, tiled, Operand::a);
+  EXPECT_EQ(fragment(Operand::a, tensor(kSQ)), "((_2,_2,_2),_2,((_2,_2),_2)):((_1,_2,_4),_8,((_32,_64),_16))");  // tSrQ
+  EXPECT_EQ(fragment(Operand::b, tensor(kSK)), "((_2,_2),_4,((_2,_2),_2)):((_1,_2),_4,((_32,_64),_16))");        // tSrK
+  EXPECT_EQ(to_string(s_vt), "Sw<3,3,3> o _0 o ((_64,_2),_32):((_1,_2048),_64)");                                // sVt
+  EXPECT_EQ(to_string(s_vt.layout), "((_64,_2),_32):((_1,_2048),_64)");  // and without the swizzle
+  EXPECT_EQ(fragment(Operand::b, tensor(to_string(s_vt.layout))),
+            "((_2,_2),(_8,_2),_2):((_1,_2),(_4,_64),_32)");                   // tOrVt
+  EXPECT_EQ(accumulator("(_128,_32)"), "((_2,_2),_2,_4):((_1,_2),_4,_8)");    // acc_s
+  EXPECT_EQ(accumulator("(_128,_128)"), "((_2,_2),_2,_16):((_1,_2),_4,_8)");  // acc_o
+  EXPECT_EQ(to_string(partition(q, tensor(kSQ), 0).layout),
+            "((_8,_1),_2,((_2,_2),_2)):((_1,_0),_4096,((16,32),_8192))");  // tSsQ
 }
 
-TEST(LayoutAtoms, LdmatrixOfTheTiledMma) {
+TEST(Vector12, LdmatrixOfAnotherThread) {
   const TiledCopy q = make_tiled_copy(copy("SM75_U32x4_LDSM_N"), 16, flash_mma(), Operand::a);
-  EXPECT_EQ(to_string(partition(q, tensor(kSQ), 0).layout),
-            "((_8,_1),_2,((_2,_2),_2)):((_1,_0),_4096,((16,32),_8192))");
   // Thread 7 reads row 7: all bits of Y are set, so both of the columns' strides go back.
   EXPECT_EQ(to_string(partition(q, tensor(kSQ), 7).layout),
             "((_8,_1),_2,((_2,_2),_2)):((_1,_0),_4096,((-16,-32),_8192))");

@@ -52,7 +52,7 @@ const Row kRows[] = {
     {"Hopper's K tile", "Sw<3,4,3> o smem_ptr[16b](unset) o (_8,_64):(_64,_1)", 16, "ldmatrix.x4", {8, 32}, 4, 4},
 };
 
-TEST(LayoutBanks, WavefrontsOfEveryAccess) {
+TEST(Vector16, WavefrontsOfEveryAccess) {
   for (const Row& row : kRows) {
     SCOPED_TRACE(row.name);
     const Access* access = find_access(row.access);
@@ -68,7 +68,7 @@ TEST(LayoutBanks, WavefrontsOfEveryAccess) {
 }
 
 // The first bank of each group of 8 columns of 2-byte elements, row by row of Sw<3,3,3> o (8,64):(64,1).
-TEST(LayoutBanks, TheBanksOfTheSwizzledPanel) {
+TEST(Vector09, TheBanksOfTheSwizzledPanel) {
   const std::vector<std::vector<int>> first = {{0, 4, 8, 12, 16, 20, 24, 28}, {4, 0, 12, 8, 20, 16, 28, 24},
                                                {8, 12, 0, 4, 24, 28, 16, 20}, {12, 8, 4, 0, 28, 24, 20, 16},
                                                {16, 20, 24, 28, 0, 4, 8, 12}, {20, 16, 28, 24, 4, 0, 12, 8},

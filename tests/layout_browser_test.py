@@ -54,7 +54,7 @@ CASES = [
 
 
 def browser():
-    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-headless-shell", "chromium-browser", "google-chrome"))), None)
 
 
 def seen_by(chromium, page, folder):

@@ -89,6 +89,10 @@ TEST(LayoutParse, NamesThePlaceOfAnError) {
       {"(4,_):(1,4)", 3},
   };
   for (const auto& [text, position] : bad) EXPECT_EQ(refused_at(text), position) << text;
+  try {
+    parse_tiler(" (2,(2,2))");
+    FAIL() << "a nested shape is no tiler";
+  } catch (const Error& error) { EXPECT_EQ(error.position, 1); }
 }
 
 TEST(LayoutParse, SaysWhatIsWrong) {
@@ -103,6 +107,9 @@ TEST(LayoutParse, BoundsWhatItReads) {
   EXPECT_EQ(refused_at(std::string("8:1\0", 4)), 3);
   EXPECT_EQ(refused_at("\xff"), 0);
   EXPECT_EQ(refused_at("(1048576,1048576,2)"), 0);  // its last stride is 2^40
+  std::string ones = "(1";                          // dynamic: a composition keeps each with each
+  for (int i = 0; i < 64; ++i) ones += ",1";
+  EXPECT_EQ(why(ones + ") o " + ones + ")"), "composition: the result has more than 4096 modes");
 }
 
 TEST(LayoutParse, ReadsCoordinates) {

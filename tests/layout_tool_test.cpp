@@ -1,4 +1,4 @@
-// tests/layout_tool_test.cpp: `falchion layout` as its users meet it: LAYOUTS' vectors to the character, pictures that
+// tests/layout_tool_test.cpp: `falchion layout` as its users meet it: the vectors to the character, pictures that
 // are well formed, bad input that is refused with its place.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -230,8 +230,11 @@ TEST_F(LayoutTool, BadInputIsRefusedWithItsPlace) {
       {"local-tile '(4,8)' '(0,2)' '(0,0)'", "TILE (_0,_2)"},
       {"local-partition '(4,8)' '(2,2):(0,1)' 1", "THREADS (_2,_2):(_0,_1)"},
       {"table '(2048,2048)'", "bytes of text, more than 16777216"},
+      {"table '(4096,1024)' --elem 16b", "bytes of text, more than 16777216"},
+      {"swizzle 'Sw<3,3,3> o 0 o (4096,4096)'", "bytes of text, more than 16777216"},
+      {"coords '(512,((1,1,1,1,1,1,1,1),(1,1,1,1,1,1,1,1),512))'", "bytes of text, more than 16777216"},
       {"table '(4,8)' --elem 12b", "12b"},
-      {"table '(65536,65536)'", "coordinates"},
+      {"table '(65536,65536)'", "bytes of text, more than 16777216"},
       {"info '(4,8)' --format svg -o /nowhere/x.svg", "/nowhere/x.svg"},
       {"compat 4 4 --format svg", "no picture"},
       {"print a --define '=4'", "NAME=EXPR"},
@@ -244,6 +247,30 @@ TEST_F(LayoutTool, BadInputIsRefusedWithItsPlace) {
     EXPECT_TRUE(has(x.error, why)) << arguments << "\n" << x.error;
   }
   EXPECT_TRUE(has(answer("print '(4,8):(8'").error, "\n  (4,8):(8\n          ^\n"));
+}
+
+/// Each expression can be read, but not together: the operands' places in the call.
+TEST_F(LayoutTool, AnOperationThatRefusesNamesWhereItsOperandsStand) {
+  const std::pair<const char*, const char*> cases[] = {
+      {"complement 4:-1 24",
+       "at characters 11, 16: complement: _4:_-1 has a stride below 0\n  complement 4:-1 24\n             ^    ^\n"},
+      {"inverse left '(4,8):(3,-1)'", "at character 13: left_inverse: "},
+      {"recast '(8,64):(64,2)' 16b 8b", "\n  recast (8,64):(64,2) 16b 8b\n         ^\n"},
+      {"compose '(6,2):(8,2)' 2:9", "at characters 8, 20: composition: the stride divisibility"},
+      {"idx '(1,1,1)' '(4,4)'", "at characters 4, 12: coordinate (_1,_1,_1) does not fit"},
+      {"swizzle 'Sw<3,3,3>' '(4096,4096)'", "at character 18: "},
+      {"mma SM80_16x8x16 --atoms 64,1,1", "layout mma: "},  // an option: no operand stands in the call
+  };
+  for (const auto& [arguments, why] : cases) {
+    const Result x = answer(arguments);
+    EXPECT_EQ(x.code, 2) << arguments;
+    EXPECT_TRUE(has(x.error, why)) << arguments << "\n" << x.error;
+  }
+  std::string ones = "(1";
+  for (int i = 0; i < 100; ++i) ones += ",1";
+  const std::string error = answer("compose '(2,2)' '<" + ones.substr(1) + ">'").error;
+  EXPECT_TRUE(has(error, "at characters 8, 14: ")) << error;
+  EXPECT_EQ(count(error, "\n"), 1u) << "a long call is not repeated";
 }
 
 /// Every element that is opened is closed, in order, and no text has a bare '<' or '&'.

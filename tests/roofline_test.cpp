@@ -343,6 +343,7 @@ TEST(RooflineCommand, BadInputExitsWithTwoAndSaysWhy) {
       {"--tflops 3", "both --tflops and --tbps"},
       {"--tflops -3 --tbps 1", "--tflops: -3"},
       {"--tflops nan --tbps 1", "--tflops: nan"},
+      {"--tflops -3.4028235e38 --tbps 1", "--tflops: -3.4028235e+38 is not a rate above 0"},  // the lowest float
       {"--tflops 0 --tbps 1", "--tflops: 0 is not a rate above 0"},
       {"--device h200 --tbps 0", "--tbps: 0 is not"},
       {"--device h200 --l2-tbps 0", "--l2-tbps: 0 is not"},

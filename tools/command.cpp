@@ -35,6 +35,10 @@ void Command::number(const std::string& name, float* target, const std::string& 
   app_->add_option(name, *target, help)->type_name("NUMBER")->group(group_);
 }
 
+void Command::number(const std::string& name, std::optional<float>* target, const std::string& help) {
+  app_->add_option(name, *target, help)->type_name("NUMBER")->group(group_);
+}
+
 void Command::integer(const std::string& name, std::int64_t* target, std::int64_t least, std::int64_t most,
                       const std::string& help) {
   CLI::Validator range = CLI::Range(least, most);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ class Command {
   void choice(const std::string& name, std::string* target, const std::vector<std::string>& allowed,
               const std::string& help);
   void number(const std::string& name, float* target, const std::string& help);
+  void number(const std::string& name, std::optional<float>* target, const std::string& help);  // empty: not given
   void integer(const std::string& name, std::int64_t* target, std::int64_t least, std::int64_t most,
                const std::string& help);
   void list(const std::string& name, std::vector<std::int64_t>* target, const std::string& help);  // 1,2,3

@@ -1,8 +1,11 @@
 // tools/layout.cpp: `falchion layout`: CuTe's layouts at the command line, in CuTe's own words and in pictures.
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cctype>
 #include <cstdio>
 #include <memory>
+#include <sstream>
 
 #include "files.hpp"
 #include "layout_request.hpp"
@@ -11,8 +14,6 @@
 
 namespace falchion::tools {
 namespace {
-
-constexpr std::size_t kMostText = std::size_t{16} << 20;
 
 constexpr LayoutVerb kVerbs[] = {
     {"print", "EXPR", "as CuTe's print gives it", 1, 1, answer_print},
@@ -82,15 +83,42 @@ std::string formatted(const Answer& answer, const std::string& format, const std
                             : figure_latex(answer.figure);
 }
 
+/// Which arguments of a verb an operation works on: those that its line in the list has in capitals, EXPR or SHAPE.
+std::vector<bool> operands(const LayoutRequest& request) {
+  const auto verb = std::ranges::find(kVerbs, request.verb, &LayoutVerb::name);
+  std::vector<bool> out;
+  std::istringstream words(verb->arguments);
+  for (std::string word; words >> word;) out.push_back(std::isupper(static_cast<unsigned char>(word[0])) != 0);
+  out.erase(out.begin(), out.end() - static_cast<std::ptrdiff_t>(request.args.size()));  // [SW] may be left out
+  return out;
+}
+
+/// What an operation refuses is right as an expression: its error names where in the call the operands stand.
+[[noreturn]] void refuse(const LayoutRequest& request, const layout::Error& error) {
+  constexpr std::size_t kShown = 160;
+  const std::vector<bool> is_operand = operands(request);
+  std::string call = request.verb, marks, places;
+  for (std::size_t i = 0; i < is_operand.size(); ++i) {
+    call += ' ';
+    if (is_operand[i]) {
+      places += (places.empty() ? "" : ", ") + std::to_string(call.size());
+      marks += std::string(call.size() - marks.size(), ' ') + '^';
+    }
+    for (const char c : request.args[i]) call += std::isprint(static_cast<unsigned char>(c)) != 0 ? c : '?';
+  }
+  if (marks.empty()) throw UsageError{fmt::format("layout {}: {}", request.verb, error.what())};
+  const std::string shown = call.size() > kShown ? "" : fmt::format("\n  {}\n  {}", call, marks);
+  throw UsageError{fmt::format("layout {}: at character{} {}: {}{}", request.verb,
+                               places.find(',') == places.npos ? "" : "s", places, error.what(), shown)};
+}
+
 int run(Options options) {
   LayoutRequest& request = options.request;
   request.draw = options.format != "text";
   std::string text;
   try {
     text = formatted(answer(request), options.format, request.verb);
-  } catch (const layout::Error& error) { throw UsageError{fmt::format("layout {}: {}", request.verb, error.what())}; }
-  if (options.format == "text" && text.size() > kMostText)
-    throw UsageError{fmt::format("layout {}: {} bytes of text, more than {}", request.verb, text.size(), kMostText)};
+  } catch (const layout::Error& error) { refuse(request, error); }
   if (options.out.empty()) {
     std::fwrite(text.data(), 1, text.size(), stdout);
   } else {

@@ -109,6 +109,15 @@ Answer answer_coords(const LayoutRequest& request) {
   std::vector<IntTuple> extents;
   for (std::size_t i = 0; i < shape.rank(); ++i) extents.emplace_back(layout::product(shape.mode(i)));
   const IntTuple flat = shape.is_tuple() ? IntTuple(extents) : shape;
+  // The last coordinate is the longest; a row is that, three times, and the spaces between.
+  const IntTuple last[] = {IntTuple(layout::Int{size - 1}), layout::idx2crd(size - 1, flat),
+                           layout::idx2crd(size - 1, shape)};
+  std::size_t bytes = 5;
+  for (const IntTuple& coordinate : last) bytes += coordinate_text(coordinate).size();
+  bytes *= static_cast<std::size_t>(size);
+  if (bytes > layout::kMostText)
+    throw UsageError{fmt::format("layout coords: {}: about {} bytes of text, more than {}", to_string(shape), bytes,
+                                 layout::kMostText)};
   Table table({"1-D", fmt::format("<{}-D", shape.rank()), "<natural"});
   for (std::int64_t i = 0; i < size; ++i)
     table.row(

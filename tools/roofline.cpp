@@ -3,9 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "files.hpp"
 #include "levels.hpp"
@@ -23,12 +23,10 @@ namespace {
 
 using namespace roofline;
 
-constexpr float kNotGiven = std::numeric_limits<float>::lowest();  // a rate of 0 or nan is one that is refused
-
 struct Options {
   std::vector<std::string> devices, points, match;
   std::string mode, format = "text", out, title;
-  float tflops = kNotGiven, tbps = kNotGiven, l2_tbps = kNotGiven, texps = kNotGiven;
+  std::optional<float> tflops, tbps, l2_tbps, texps;
   std::int64_t threads = 0;
   bool as_json = false;
   ShapeOptions shapes;
@@ -57,11 +55,11 @@ Device measure_cpu(int threads, int element_bytes) {
 
 /// Puts the rates that were given in the place of the device's own.
 void override_rates(const Options& options, Device* device) {
-  const auto set = [&](const char* name, float given, double* rate) {
-    if (given == kNotGiven) return;
-    if (!(given > 0) || !std::isfinite(given))
-      throw UsageError{fmt::format("{}: {} is not a rate above 0", name, given)};
-    *rate = static_cast<double>(given) * 1e12;
+  const auto set = [&](const char* name, std::optional<float> given, double* rate) {
+    if (!given) return;
+    if (!(*given > 0) || !std::isfinite(*given))
+      throw UsageError{fmt::format("{}: {} is not a rate above 0", name, *given)};
+    *rate = static_cast<double>(*given) * 1e12;
   };
   double flops = 0;
   set("--tflops", options.tflops, &flops);
@@ -72,11 +70,10 @@ void override_rates(const Options& options, Device* device) {
 }
 
 std::vector<Device> chosen_devices(const Options& options) {
-  const bool custom = options.tflops != kNotGiven || options.tbps != kNotGiven || options.l2_tbps != kNotGiven ||
-                      options.texps != kNotGiven;
+  const bool custom = options.tflops || options.tbps || options.l2_tbps || options.texps;
   std::vector<Device> out;
   if (options.devices.empty() && custom) {
-    if (options.tflops == kNotGiven || options.tbps == kNotGiven)
+    if (!options.tflops || !options.tbps)
       throw UsageError{"a device of your own wants both --tflops and --tbps; --device takes one that is known"};
     Device device;
     device.key = "custom";

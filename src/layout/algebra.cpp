@@ -10,7 +10,7 @@ namespace falchion::layout {
 
 namespace {
 
-constexpr std::size_t kMostModes = std::size_t{1} << 16;
+constexpr std::size_t kMostModes = std::size_t{1} << 12;  // twice what an expression can be written with
 
 Int absolute(Int a) { return {std::abs(a.value), a.is_static}; }
 Int sign(Int a) { return {(a.value > 0) - (a.value < 0), a.is_static}; }

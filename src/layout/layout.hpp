@@ -45,6 +45,9 @@ std::string to_string(const Layout& layout);      ///< (_8,_64):(_64,_1)
 std::string to_string(const Swizzle& swizzle);    ///< Sw<3,3,3>
 std::string to_string(const Composed& composed);  ///< Sw<3,3,3> o _0 o (_8,_64):(_64,_1)
 
+/// What would be more text than this is refused before it is made.
+inline constexpr std::int64_t kMostText = std::int64_t{16} << 20;
+
 /// CuTe's print_layout of rank 2, byte for byte: the header, the column numbers, the box of offsets.
 std::string print_layout(const Composed& layout);
 /// CuTe's print_tensor of a tensor whose element at offset i is i, with the header that its pointer has:

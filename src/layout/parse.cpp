@@ -30,6 +30,16 @@ struct Term {
   Composed value;  // of a swizzle, a pointer, an offset: only that field
 };
 
+/// An error of the algebra is about the term that begins there.
+template <class Operation>
+auto placed(std::size_t position, Operation operation) {
+  try {
+    return operation();
+  } catch (const Error& error) {
+    throw Error(error.what(), error.position < 0 ? static_cast<std::int64_t>(position) : error.position);
+  }
+}
+
 class Parser {
  public:
   Parser(std::string_view text, const Names& names, bool as_static)
@@ -76,8 +86,10 @@ class Parser {
       } while (accept(','));
       expect('>', "after the layouts of a tiler");
     } else {
+      const std::size_t begin = at_;
       const Parsed parsed = shape_and_stride();
-      out = parsed.has_stride ? Tiler{false, {parsed.layout}, {}} : make_tiler(parsed.layout.shape);
+      out = parsed.has_stride ? Tiler{false, {parsed.layout}, {}}
+                              : placed(begin, [&] { return make_tiler(parsed.layout.shape); });
     }
     end();
     return out;
@@ -197,7 +209,7 @@ class Parser {
     check_extents(out.layout.shape, begin);
     out.has_stride = accept(':');
     const std::size_t stride = at_;
-    try {
+    placed(begin, [&] {
       if (!out.has_stride || accept('L')) {
         out.layout = make_layout(out.layout.shape);
       } else if (accept('R')) {
@@ -211,9 +223,7 @@ class Parser {
       }
       out.layout.cosize();
       out.layout.size();
-    } catch (const Error& error) {
-      throw Error(error.what(), error.position < 0 ? static_cast<std::int64_t>(begin) : error.position);
-    }
+    });
     return out;
   }
 
@@ -324,9 +334,7 @@ class Parser {
 
   static void compose(const Term& term, Composed* out, bool* has_offset) {
     Composed left = term.value;
-    try {
-      left.layout = composition(left.layout, out->layout);
-    } catch (const Error& error) { throw Error(error.what(), static_cast<std::int64_t>(term.position)); }
+    left.layout = placed(term.position, [&] { return composition(left.layout, out->layout); });
     *out = left;
     *has_offset = left.has_swizzle || left.element_bits > 0 || left.offset.value != 0;
   }

@@ -1,14 +1,14 @@
 // src/layout/print.cpp: what CuTe's print, print_layout and print_tensor write, byte for byte.
 #include <algorithm>
+#include <cstdlib>
 #include <string>
 
 #include "layout/algebra.hpp"
+#include "layout/checked.hpp"
 
 namespace falchion::layout {
 
 namespace {
-
-constexpr std::int64_t kMostCells = std::int64_t{1} << 22;
 
 std::string right_aligned(std::int64_t value, int width) {
   std::string out = std::to_string(value);
@@ -16,11 +16,35 @@ std::string right_aligned(std::int64_t value, int width) {
   return out;
 }
 
-void refuse_large(const Layout& layout) {
-  if (layout.size() > kMostCells) {
-    throw Error(to_string(layout) + " has " + std::to_string(layout.size()) + " coordinates; at most " +
-                std::to_string(kMostCells) + " are printed");
-  }
+/// Asked before anything is written; bytes: an upper bound of what would come of it.
+void refuse_large(const Layout& layout, std::int64_t bytes) {
+  if (bytes <= kMostText) return;
+  throw Error(to_string(layout) + ": about " + std::to_string(bytes) + " bytes of text, more than " +
+              std::to_string(kMostText));
+}
+
+/// At least as many characters as the longest offset has, a sign included.
+std::int64_t widest(const Composed& a) {
+  const auto below_zero = [](Int stride) { return stride.value < 0; };
+  const bool negative = a.offset.value < 0 || std::ranges::any_of(flatten(a.layout.stride), below_zero);
+  std::int64_t most = add(a.layout.cosize(), std::abs(a.offset.value));
+  // A swizzle sets no bit above the last one that it reads or writes.
+  if (a.has_swizzle) most = add(most, std::int64_t{1} << (a.swizzle.bits + a.swizzle.base + std::abs(a.swizzle.shift)));
+  return static_cast<std::int64_t>(std::to_string(most).size()) + (negative ? 1 : 0);
+}
+
+/// A row and the rule above it: cells with " | " between them, the row's number and the ends of the box.
+std::int64_t bytes_of_layout(const Composed& a, std::int64_t rows, std::int64_t columns, std::int64_t width) {
+  return multiply(add(multiply(2, rows), 2), add(multiply(columns, std::max(width, widest(a)) + 3), 12));
+}
+
+/// Cells, a line feed a row, and a line between two slices.
+std::int64_t bytes_of_tensor(const Composed& a) {
+  const Layout& layout = a.layout;
+  const std::int64_t columns = layout.rank() > 1 ? layout.mode(1).size() : 1, rows = layout.mode(0).size();
+  const std::int64_t lines = layout.size() / columns, slices = lines / rows;
+  const std::int64_t cells = multiply(layout.size(), std::max<std::int64_t>(5, widest(a)));
+  return add(add(cells, lines), multiply(slices, add(multiply(columns, 5), 1)));
 }
 
 /// CuTe's num_digits: it stops at 10.
@@ -84,9 +108,9 @@ std::string print_layout(const Composed& with_pointer) {
   if (a.layout.rank() != 2) {
     throw Error("print_layout needs rank 2; " + to_string(a.layout) + " has rank " + std::to_string(a.layout.rank()));
   }
-  refuse_large(a.layout);
   const std::int64_t rows = a.layout.mode(0).size(), columns = a.layout.mode(1).size();
   const int width = digits(a.layout.cosize());
+  refuse_large(a.layout, bytes_of_layout(a, rows, columns, width));
   std::string rule = "    ", out = to_string(a) + "\n    ";
   for (std::int64_t n = 0; n < columns; ++n) {
     out += "  " + right_aligned(n, width) + " ";
@@ -105,7 +129,7 @@ std::string print_layout(const Composed& with_pointer) {
 }
 
 std::string print_tensor(const Composed& a, int element_bits) {
-  refuse_large(a.layout);
+  refuse_large(a.layout, bytes_of_tensor(a));
   const std::string pointer = "ptr[" + std::to_string(element_bits) + "b](0x...) o ";
   std::string out;
   if (a.element_bits > 0) {

@@ -1,14 +1,23 @@
 #!/usr/bin/env bash
-# cute_test.sh CUTE EVALUATE: what CuTe printed for each case of cases.txt is what src/layout prints, byte for byte.
+# cute_test.sh CUTE RANDOM EVALUATE: what CuTe printed for each case of cases.txt, and for ten thousand random layouts,
+# is what src/layout prints, byte for byte.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-"$1" | sed 's/(0x[0-9a-f]*)/(0x...)/' >"$work/cute"
-grep '^# ' "$work/cute" | "$2" >"$work/ours"
-cases=$(grep -c '^# ' "$work/cute")
-if ((cases < 300)); then
-  echo "only $cases cases"
-  exit 1
-fi
-diff "$work/cute" "$work/ours" || exit 1
-echo "$cases cases: CuTe and src/layout agree"
+
+# agree WHAT LEAST WHICH PROGRAM EVALUATE: at least so many different lines begin with WHICH.
+agree() {
+  "$4" | sed 's/(0x[0-9a-f]*)/(0x...)/' >"$work/cute"
+  grep '^# ' "$work/cute" | "$5" >"$work/ours"
+  local asked
+  asked=$(grep "^# $3" "$work/cute" | sort -u | wc -l)
+  if ((asked < $2)); then
+    echo "only $asked $1"
+    exit 1
+  fi
+  diff "$work/cute" "$work/ours" >"$work/diff" || { head -40 "$work/diff"; echo "$1: $(grep -c '^<' "$work/diff") lines differ"; exit 1; }
+  echo "$asked $1, $(grep -c '^# ' "$work/cute") questions: CuTe and src/layout agree"
+}
+
+agree "cases" 300 "" "$1" "$3"
+agree "random layouts" 10000 "facts" "$2" "$3"

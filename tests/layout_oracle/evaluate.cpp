@@ -29,6 +29,16 @@ std::string values(const Composed& a) {
   return out;
 }
 
+/// Size, cosize, rank, depth.
+std::string facts(const Layout& a) {
+  std::string out;
+  for (const auto fact :
+       {a.size(), a.cosize(), static_cast<std::int64_t>(a.rank()), static_cast<std::int64_t>(depth(a.shape))}) {
+    out += std::to_string(fact) + " ";
+  }
+  return out;
+}
+
 /// What a slice keeps, and where it starts.
 template <class Slice>
 std::string placed(const Slice& slice) {
@@ -96,6 +106,7 @@ const std::map<std::string, Operation>& operations() {
       {"print_layout", [](const Words& w) { return print_layout(parse_layout(at(w, 0))); }},
       {"print_tensor", [](const Words& w) { return print_tensor(parse_layout(at(w, 0)), 32); }},
       {"values", [](const Words& w) { return values(parse_layout(at(w, 0))); }},
+      {"facts", [](const Words& w) { return facts(layout(w, 0)); }},
       {"make_layout", [](const Words& w) { return to_string(make_layout(tuple(w, 0))); }},
       {"make_layout_right", [](const Words& w) { return to_string(make_layout_right(tuple(w, 0))); }},
       {"make_ordered_layout", [](const Words& w) { return to_string(make_ordered_layout(tuple(w, 0), tuple(w, 1))); }},
