@@ -311,10 +311,11 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
         for (int i = 0; i < 4; ++i) x[i] = block.word[i] < dropout.threshold ? 0.f : x[i];
       });
     }
-    __syncwarp();                                // a warp's rows of P are its own
-    for (int i = 0; i < Config::kSlices; ++i) {  // O += P V
+    __syncwarp();  // a warp's rows of P are its own
+    // O += P V, by eights as S: one key after another, O of 4000 keys has twice the error (at d 256 it would spill).
+    for (int i = 0; i < Config::kSlices; ++i) {
       const float* sV = ring.next() + at.key;
-      multiply_exact<1, Config::kSlice, Config::kStrideP>(
+      multiply_exact<(Config::kD <= 128 ? Config::kTerms : 1), Config::kSlice, Config::kStrideP>(
           rO, own_p + i * Config::kSlice, [&](int k, float(&b)[4][Config::kOwnColumns]) {
             CUTE_UNROLL
             for (int c = 0; c < Config::kOwnColumns * 4; c += 4) {
