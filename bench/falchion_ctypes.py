@@ -40,9 +40,25 @@ class Operands(Structure):
                 + [(n, c_void_p) for n in ("alibi", "cu_seqlens_q", "cu_seqlens_k", "used_q", "used_k")])
 
 
+class LinearAttention(Structure):
+    _fields_ = ([("size", c_size_t), ("dtype", c_int32), ("reserved", c_int32)]
+                + [(n, c_int64) for n in ("b", "s", "h_qk", "h_v", "d_qk", "d_v")]
+                + [("scale", c_float), ("eps", c_float), ("feature_map", c_int32), ("decay", c_int32)]
+                + [(n, c_uint8) for n in ("normalise", "reverse", "packed", "initial_state", "final_state")]
+                + [("reserved2", c_uint8 * 3)])
+
+
+class LinearOperands(Structure):
+    _fields_ = ([("size", c_size_t)]
+                + [(n, Tensor) for n in ("q", "k", "v", "o", "decay", "initial_state", "final_state", "initial_z", "final_z")]
+                + [("cu_seqlens", c_void_p)]
+                + [(n, Tensor) for n in ("grad_o", "grad_final_state", "grad_final_z", "grad_q", "grad_k", "grad_v", "grad_decay",
+                                         "grad_initial_state", "grad_initial_z")])
+
+
 class Target(Structure):
     _fields_ = [("size", c_size_t), ("backend", c_int32), ("threads", c_int32), ("sm", c_int32), ("reserved", c_int32),
-                ("cpu_level", c_char_p), ("executor", c_void_p)]
+                ("cpu_level", c_char_p), ("executor", c_void_p), ("segments", c_int32), ("reserved2", c_int32)]
 
 
 def view(x):
@@ -64,6 +80,9 @@ class Falchion:
         for name in ("fal_plan_describe", "fal_why", "fal_version", "fal_build_info"):
             getattr(lib, name).restype = c_char_p
         lib.fal_plan_describe.argtypes = [c_void_p]
+        lib.fal_linear_attention_init.restype = LinearAttention
+        lib.fal_linear_plan_make.argtypes = [POINTER(LinearAttention), c_int32, POINTER(Target), POINTER(c_void_p)]
+        lib.fal_linear_plan_run.argtypes = [c_void_p, POINTER(LinearOperands), c_void_p, c_size_t, c_void_p]
 
     def check(self, status):
         if status != 0:
@@ -93,7 +112,6 @@ class Falchion:
         """A function without arguments that runs attention once; its attribute `describe` says how. backend: a name of
         BACKENDS; None: the GPU for tensors of one, else the CPU. cu_seqlens: int32 of the sequences' starts, of q and of
         k alike (packed), longest: of them."""
-        import torch
         problem = self.problem(q, k, v, causal, (len(cu_seqlens) - 1, longest, longest) if cu_seqlens is not None else None)
         operands = Operands(size=ctypes.sizeof(Operands), q=view(q), k=view(k), v=view(v), o=view(o))
         if cu_seqlens is not None:
@@ -102,15 +120,39 @@ class Falchion:
         target = Target(size=ctypes.sizeof(Target), backend=backend, threads=threads, cpu_level=level.encode() if level else None)
         plan = c_void_p()
         self.check(self.lib.fal_plan_make(byref(problem), 0, byref(target), byref(plan)))
+        return self.runner(plan, self.lib.fal_plan_run, operands, (q, k, v, o, cu_seqlens))
+
+    def linear_plan(self, q, k, v, o=None, grads=None, threads=0, backend=None, segments=0, **options):
+        """The same for linear attention. grads: (grad_o, grad_q, grad_k, grad_v) for the backward pass. options: fields of
+        LinearAttention, as scale, feature_map."""
+        problem = self.lib.fal_linear_attention_init()
+        problem.dtype = view(q).dtype
+        (problem.b, problem.h_qk, problem.s, problem.d_qk), (problem.h_v, problem.d_v) = q.shape, v.shape[1::2]
+        for name, value in options.items():
+            setattr(problem, name, value)
+        operands = LinearOperands(size=ctypes.sizeof(LinearOperands), q=view(q), k=view(k), v=view(v))
+        if grads is None:
+            operands.o = view(o)
+        else:
+            operands.grad_o, operands.grad_q, operands.grad_k, operands.grad_v = map(view, grads)
+        backend = BACKENDS[backend or ("best" if q.is_cuda else "cpu")]
+        target = Target(size=ctypes.sizeof(Target), backend=backend, threads=threads, segments=segments)
+        plan = c_void_p()
+        self.check(self.lib.fal_linear_plan_make(byref(problem), grads is not None, byref(target), byref(plan)))
+        return self.runner(plan, self.lib.fal_linear_plan_run, operands, (q, k, v, o, grads))
+
+    def runner(self, plan, run, operands, tensors):
+        import torch
+        q = tensors[0]
         size = self.lib.fal_plan_workspace(plan)
         memory = torch.empty(size + 64, dtype=torch.uint8, device=q.device)
         workspace = (memory.data_ptr() + 63) // 64 * 64
-        run, pointer = self.lib.fal_plan_run, byref(operands)
+        pointer = byref(operands)
         stream = torch.cuda.current_stream if q.is_cuda else None
 
         def call():
             if run(plan, pointer, workspace, size, stream().cuda_stream if stream else None) != 0:
                 raise RuntimeError(self.lib.fal_why().decode())
         call.describe = self.lib.fal_plan_describe(plan).decode()
-        call.keep = (operands, memory, q, k, v, o, cu_seqlens)
+        call.keep = (operands, memory, tensors)
         return call

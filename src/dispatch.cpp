@@ -6,14 +6,18 @@
 
 namespace falchion {
 namespace sm80 {
-using gpu::AttentionKernel;  // NOLINT(misc-unused-using-decls): the rows below, if there are any
+using gpu::AttentionKernel, gpu::LinearAttentionKernel;  // NOLINT(misc-unused-using-decls): the rows, if there are any
 }
 namespace sm90 {
-using gpu::AttentionKernel;  // NOLINT(misc-unused-using-decls)
+using gpu::AttentionKernel, gpu::LinearAttentionKernel;  // NOLINT(misc-unused-using-decls)
 }
-#define ROW(op, backend, level, dtype, d)                    \
-  namespace backend {                                        \
-  extern const AttentionKernel op##_##level##_##dtype##_##d; \
+// What kind of kernel the rows of an operation are.
+#define KERNEL_OF_attention_forward AttentionKernel
+#define KERNEL_OF_linear_attention_forward LinearAttentionKernel
+#define KERNEL_OF_linear_attention_backward LinearAttentionKernel
+#define ROW(op, backend, level, dtype, d)                   \
+  namespace backend {                                       \
+  extern const KERNEL_OF_##op op##_##level##_##dtype##_##d; \
   }
 #include "falchion_variants.inc"
 #undef ROW
@@ -21,11 +25,19 @@ using gpu::AttentionKernel;  // NOLINT(misc-unused-using-decls)
 namespace {
 constexpr Variant variant(const char* op, Backend backend, const char* level, DType dtype, int d,
                           const cpu::AttentionKernel* kernel) {
-  return {op, backend, level, dtype, d, kernel, nullptr};
+  return {.op = op, .backend = backend, .level = level, .dtype = dtype, .d = d, .cpu = kernel};
 }
 constexpr Variant variant(const char* op, Backend backend, const char* level, DType dtype, int d,
                           const gpu::AttentionKernel* kernel) {
-  return {op, backend, level, dtype, d, nullptr, kernel};
+  return {.op = op, .backend = backend, .level = level, .dtype = dtype, .d = d, .gpu = kernel};
+}
+constexpr Variant variant(const char* op, Backend backend, const char* level, DType dtype, int d,
+                          const cpu::LinearAttentionKernel* kernel) {
+  return {.op = op, .backend = backend, .level = level, .dtype = dtype, .d = d, .linear_cpu = kernel};
+}
+constexpr Variant variant(const char* op, Backend backend, const char* level, DType dtype, int d,
+                          const gpu::LinearAttentionKernel* kernel) {
+  return {.op = op, .backend = backend, .level = level, .dtype = dtype, .d = d, .linear_gpu = kernel};
 }
 }  // namespace
 
@@ -41,7 +53,7 @@ std::span<const Variant> variants() {
 
 std::span<const Variant> listed_variants() {
   static constexpr Variant kListed[] = {
-#define VARIANT(op, backend, level, dtype, d) {#op, Backend::backend, #level, DType::dtype, d, nullptr, nullptr},
+#define VARIANT(op, backend, level, dtype, d) {#op, Backend::backend, #level, DType::dtype, d},
 #include "variants.def"
   };
   return kListed;

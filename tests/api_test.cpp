@@ -13,6 +13,7 @@
 #include "cpu/threads.hpp"
 #include "plan/plan_data.hpp"
 #include "support/contract.hpp"
+#include "support/linear.hpp"
 
 namespace {
 std::atomic<std::int64_t> allocations{0};
@@ -294,6 +295,32 @@ TEST(Contract, StreamsAndCaptureARunAllocatesNothing) {
       if (s_q == 1) { EXPECT_TRUE(matches(x, Reference(x))); }
     }
   });
+}
+
+TEST(LinearContract, ARunAllocatesNothing) {
+  for (const char* operation : {kLinearForward, kLinearBackward}) {
+    const Pass pass = operation == kLinearForward ? Pass::forward : Pass::backward;
+    on_every_path(
+        [&](const Path& path, DType dtype) {
+          for (const int segments : {1, 3}) {
+            LinearInstance x = make_linear_instance(
+                LinearCase{"x", 1, 400, 1, 2, 64, 64}.states().decay(Decay::token).elu().normalise(), dtype);
+            SerialPool pool;
+            Target target = path.target(0);
+            target.executor = {SerialPool::parallel_for, &pool, 4}, target.segments = segments;
+            Plan plan;
+            ASSERT_TRUE(Plan::make(x.problem, pass, target, &plan));
+            const Workspace workspace(plan.workspace_bytes());
+            const LinearOperands operands = x.operands(pass);
+            const std::int64_t before = allocations;
+            const Status status = plan.run(operands, workspace.data(), workspace.size());
+            EXPECT_EQ(allocations - before, 0);
+            EXPECT_TRUE(status) << status.why;
+            EXPECT_TRUE(matches(x, linear_reference(x, pass), pass));
+          }
+        },
+        operation);
+  }
 }
 
 TEST(Threads, OnePlanManyThreads) {

@@ -1,4 +1,4 @@
-// tests/ladder_test.cpp: every step of the ladder against the definition, on lengths that no tile divides.
+// tests/ladder_test.cpp: every step of the ladders against the definition, on lengths that no tile divides.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,8 +9,10 @@
 
 #include "gpu/runtime.hpp"
 #include "ladder/attention/step.hpp"
+#include "ladder/linear/step.hpp"
 #include "support/compare.hpp"
 #include "support/instance.hpp"
+#include "support/linear.hpp"
 
 namespace falchion::testing {
 namespace {
@@ -94,29 +96,117 @@ TEST(Ladder, GpuStepsGiveTheDefinition) {
   check_steps(steps, DType::bf16, run_on_gpu);
 }
 
-TEST(Ladder, EveryStepSaysWhatAndWhy) {
-  for (const auto steps : {ladder::cpu_steps(), ladder::gpu_steps()}) {
-    for (const ladder::Step* step : steps) {
-      EXPECT_GT(std::string(step->why).size(), 200u) << step->name;
-      EXPECT_FALSE(std::string(step->title).empty()) << step->name;
+// Corners first: no token, one, a chunk and one less and one more, several segments, head dims that differ and fill no
+// tile. Columns of V in all decide the warps of the low-occupancy kernel: fewer than 160, than 320, more.
+const LinearCase kLinearSizes[] = {
+    {"none", 1, 0, 2, 2, 64, 64},    {"one", 2, 1, 2, 2, 64, 64},     {"one_wide", 1, 1, 1, 1, 128, 128},
+    {"below", 2, 63, 3, 3, 64, 64},  {"chunk", 1, 64, 3, 3, 64, 64},  {"above", 1, 65, 1, 1, 128, 64},
+    {"narrow", 1, 127, 1, 1, 8, 24}, {"long", 1, 1000, 1, 1, 64, 64}, {"wide", 1, 1000, 1, 1, 32, 128},
+    {"odd", 2, 500, 2, 2, 104, 72},  {"tall", 1, 300, 2, 2, 128, 8},  {"waves", 2, 130, 50, 50, 64, 64}};
+
+Status run_on_gpu(const ladder::linear::Step& step, const ladder::linear::Problem& p, const LinearInstance& x) {
+  const OnDevice q(x.q.memory_bytes()), k(x.k.memory_bytes()), v(x.v.memory_bytes()), o(x.o.memory_bytes());
+  const OnDevice workspace(step.workspace_bytes(p));
+  const auto put = [](const OnDevice& to, const HostTensor& from) {
+    return from.memory_bytes() == 0 ? Status{} : gpu::copy(to.data(), from.memory(), from.memory_bytes());
+  };
+  for (const Status& status : {put(q, x.q), put(k, x.k), put(v, x.v), put(o, x.o)})
+    if (!status) return status;
+  if (Status status = step.run(p, {q.data(), k.data(), v.data(), o.data(), workspace.data()}, nullptr); !status)
+    return status;
+  return x.o.memory_bytes() == 0 ? gpu::synchronize() : gpu::copy(x.o.memory(), o.data(), x.o.memory_bytes());
+}
+
+Status run_on_cpu(const ladder::linear::Step& step, const ladder::linear::Problem& p, const LinearInstance& x) {
+  return step.run(p, {x.q.view().data, x.k.view().data, x.v.view().data, x.o.view().data, nullptr}, nullptr);
+}
+
+template <class Run>
+void check_linear_steps(std::span<const ladder::linear::Step* const> steps, const Run& run) {
+  for (const LinearCase& size : kLinearSizes) {
+    for (const bool reverse : {false, true}) {
+      for (const DType dtype : {DType::f32, DType::bf16}) {
+        LinearCase row = LinearCase(size).scale(1);
+        if (reverse) row = std::move(row).reverse();
+        LinearInstance x = make_linear_instance(row, dtype, 11);
+        const LinearInstance exact = linear_reference(x, Pass::forward);
+        const auto int_of = [](std::int64_t n) { return static_cast<int>(n); };
+        const ladder::linear::Problem p{.b = int_of(size.b),
+                                        .h = int_of(size.h_v),
+                                        .s = int_of(size.s),
+                                        .d_qk = int_of(size.d_qk),
+                                        .d_v = int_of(size.d_v),
+                                        .reverse = reverse};
+        for (const ladder::linear::Step* step : steps) {
+          if (step->dtype != dtype) continue;
+          SCOPED_TRACE(text(step->name, reverse ? " reverse " : " forward ", size.name));
+          x.poison_outputs();
+          const Status status = run(*step, p, x);
+          ASSERT_TRUE(status) << status.why;
+          EXPECT_TRUE(matches(x, exact, Pass::forward));
+        }
+      }
     }
   }
 }
 
-/// The command, where it is built beside this test.
-TEST(Ladder, CommandPrintsEveryStepAsJson) {
+TEST(LinearLadder, CpuStepsGiveTheDefinition) {
+  check_linear_steps(ladder::linear::cpu_steps(),
+                     [](const auto& step, const auto& p, const auto& x) { return run_on_cpu(step, p, x); });
+}
+
+TEST(LinearLadder, GpuStepsGiveTheDefinition) {
+  if (ladder::linear::gpu_steps().empty()) GTEST_SKIP() << "this build has no GPU steps (FALCHION_CUDA off)";
+  if (const gpu::Device device = gpu::current_device(); device.sm == 0) GTEST_SKIP() << device.why_not;
+  check_linear_steps(ladder::linear::gpu_steps(),
+                     [](const auto& step, const auto& p, const auto& x) { return run_on_gpu(step, p, x); });
+}
+
+TEST(LinearLadder, RefusesOtherHeadDims) {
+  for (const auto steps : {ladder::linear::cpu_steps(), ladder::linear::gpu_steps()}) {
+    for (const ladder::linear::Step* step : steps) {
+      for (const int d : {0, 7, 68, 136}) {
+        const Status status = step->run({.s = 1, .d_qk = 64, .d_v = d}, {}, nullptr);
+        EXPECT_EQ(status.code, Code::unsupported) << step->name << " " << d;
+        EXPECT_NE(status.why.find(std::to_string(d)), std::string::npos) << status.why;
+      }
+    }
+  }
+}
+
+template <class Steps>
+void check_texts(const Steps& steps) {
+  for (const auto* step : steps) {
+    EXPECT_GT(std::string(step->why).size(), 200u) << step->name;
+    EXPECT_FALSE(std::string(step->title).empty()) << step->name;
+  }
+}
+
+TEST(Ladder, EveryStepSaysWhatAndWhy) {
+  check_texts(ladder::cpu_steps()), check_texts(ladder::gpu_steps());
+  check_texts(ladder::linear::cpu_steps()), check_texts(ladder::linear::gpu_steps());
+}
+
+/// What `falchion ladder ...` prints with --json, the command being built beside this test.
+void check_command(const std::string& arguments, std::size_t steps) {
   const auto command = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "falchion";
   if (!std::filesystem::exists(command)) GTEST_SKIP() << "the command is not built here: " << command;
-  FILE* pipe =
-      popen((command.string() + " ladder attention --cpu --h 2 --s 40 --s-k 70 --causal --runs 1 --json").c_str(), "r");
+  FILE* pipe = popen((command.string() + " ladder " + arguments + " --runs 1 --json").c_str(), "r");
   ASSERT_NE(pipe, nullptr);
   const nlohmann::json result = nlohmann::json::parse(pipe, nullptr, false);
   EXPECT_EQ(pclose(pipe), 0);
   ASSERT_FALSE(result.is_discarded());
-  ASSERT_EQ(result["steps"].size(), ladder::cpu_steps().size() + 1);  // and the library
+  ASSERT_EQ(result["steps"].size(), steps + 1);  // and the library
   for (const auto& step : result["steps"]) {
     if (step["not_built"] == "") { EXPECT_TRUE(step["o"]["passed"].get<bool>()) << step["step"]; }
   }
+}
+
+TEST(Ladder, CommandPrintsEveryStepAsJson) {
+  check_command("attention --cpu --h 2 --s 40 --s-k 70 --causal", ladder::cpu_steps().size());
+}
+TEST(LinearLadder, CommandPrintsEveryStepAsJson) {
+  check_command("linear --cpu --h 3 --s 200 --d 40 --d-v 72 --reverse", ladder::linear::cpu_steps().size());
 }
 
 }  // namespace

@@ -10,11 +10,13 @@ cd "$(dirname "$0")/.."
 table=${FALCHION_RESOURCES:-docs/resources.txt}
 
 # Reports of a build -> kernel backend level dtype d architecture registers stack spilled (bytes), one a line. A kernel
-# that comes with several rows (attention_combine) has one line for its type, with the most of each.
+# that comes with several rows (linear_attention_starts) has one line for its type, with the most of each; one that is
+# no row's (attention_combine) has one in all.
 table_of() {
   local file name
-  find "$1/" -path '*generated/variants/*' -name '*.cu.o.ptxas' | sort | while read -r file; do
+  find "$1/" \( -path '*generated/variants/*' -o -path '*src/sm[0-9]*/*' \) -name '*.cu.o.ptxas' | sort | while read -r file; do
     name=${file##*/} name=${name%.cu.o.ptxas}
+    [[ $file == *generated/variants/* ]] || name=${name}_$(basename "$(dirname "$file")")_-_all_-
     if [[ -e ${file%.ptxas} ]]; then sed "s/^/$name /" "$file"; fi  # a failed compilation leaves a report alone
   done | awk '
     # _ZN8falchion4sm8017attention_forwardI... -> attention_forward
@@ -35,6 +37,7 @@ table_of() {
       sub(/_exact$/, "", kernel)  # the f32 rows run a kernel of that name
       match($1, /_sm[0-9]+_/)
       op = substr($1, 1, RSTART - 1)
+      if (kernel == "linear_attention_chunks") kernel = op  # of both passes
       split(substr($1, RSTART + 1), part, "_")  # backend, level, dtype, d
       key = kernel == op ? part[2] " " part[3] " " part[4] : "- " part[3] " -"
       key = kernel " " part[1] " " key " " quoted[4]

@@ -39,7 +39,7 @@ std::vector<Path> usable_gpu_paths(DType dtype) {
   for (const Backend backend : {Backend::sm90, Backend::sm80}) {
     const bool fits = backend == Backend::sm90 ? sm == 90 : sm >= 80;
     for (const Variant& v : variants()) {
-      if (!fits || v.backend != backend || v.dtype != dtype) continue;
+      if (!fits || v.backend != backend || v.dtype != dtype || !v.is("attention_forward")) continue;
       out.push_back({backend, ""});
       break;
     }
@@ -52,7 +52,7 @@ std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated) {
   for (const auto& level : cpu::cpu_levels()) {
     if (!level.usable || (!with_emulated && std::strcmp(level.name, "amx_emulated") == 0)) continue;
     for (const Variant& v : variants()) {
-      if (v.backend != Backend::cpu || v.dtype != dtype || std::strcmp(v.level, level.name) != 0) continue;
+      if (v.cpu == nullptr || v.dtype != dtype || std::strcmp(v.level, level.name) != 0) continue;
       out.push_back({Backend::cpu, level.name});
       break;
     }

@@ -33,6 +33,8 @@ enum { FAL_F32 = 0, FAL_F16 = 1, FAL_BF16 = 2, FAL_E4M3 = 3, FAL_BOOL = 4 }; /* 
 enum { FAL_BEST = 0, FAL_REF = 1, FAL_CPU = 2, FAL_SM80 = 3, FAL_SM90 = 4 }; /* backend */
 enum { FAL_FORWARD = 0, FAL_BACKWARD = 1 };                                  /* pass */
 enum { FAL_ALIGN_UNSET = 0, FAL_BOTTOM_RIGHT = 1, FAL_TOP_LEFT = 2 };        /* band.align */
+enum { FAL_IDENTITY = 0, FAL_ELU_PLUS_ONE = 1 };                             /* feature_map */
+enum { FAL_DECAY_NONE = 0, FAL_DECAY_HEAD = 1, FAL_DECAY_TOKEN = 2 };        /* decay */
 enum { FAL_UNBOUNDED = -1 };                                                 /* band.left, band.right */
 
 /* A view that owns nothing. q, k, v, o: axes (b, s, h, d). bias, mask, probabilities: (b, h_q, s_q, s_k). lse, row_max:
@@ -82,6 +84,36 @@ typedef struct fal_operands {
   const int32_t *used_q, *used_k;             /* (b) */
 } fal_operands;
 
+/* Causal linear attention, token by token j: S_j = e^(g_j) S_(j-1) + phi(k_j) v_j^T, o_j = scale phi(q_j)^T S_j.
+ * normalise: o_j is divided by scale phi(q_j) z_j + eps, where z_j = e^(g_j) z_(j-1) + phi(k_j). */
+typedef struct fal_linear_attention {
+  size_t size;         /* sizeof(fal_linear_attention) */
+  int32_t dtype;       /* of q, k, v and o; states and decay are f32 */
+  int32_t reserved;    /* 0 */
+  int64_t b, s;        /* packed: the longest one allowed */
+  int64_t h_qk, h_v;   /* h_v / h_qk value heads share each head of q and k */
+  int64_t d_qk, d_v;   /* 1 to 256, any number, independent */
+  float scale;         /* 0 asks for 1/sqrt(d_qk) */
+  float eps;           /* with normalise; finite, >= 0 */
+  int32_t feature_map; /* FAL_IDENTITY, FAL_ELU_PLUS_ONE */
+  int32_t decay;       /* FAL_DECAY_NONE, FAL_DECAY_HEAD, FAL_DECAY_TOKEN */
+  /* 0 or 1; the last three: which optional operands the run will have. */
+  uint8_t normalise, reverse, packed, initial_state, final_state;
+  uint8_t reserved2[3]; /* 0 */
+} fal_linear_attention;
+
+/* The tensors of one run; the second half only for FAL_BACKWARD. */
+typedef struct fal_linear_operands {
+  size_t size; /* sizeof(fal_linear_operands) */
+  fal_tensor q, k, v, o;
+  fal_tensor decay;                      /* g, f32: (b, s, h_v, 1); a head's: (1, 1, h_v, 1) */
+  fal_tensor initial_state, final_state; /* (b, h_v, d_qk, d_v) f32; may be the same memory: then in place */
+  fal_tensor initial_z, final_z;         /* (b, h_v, d_qk, 1) f32, with normalise */
+  const int32_t* cu_seqlens;             /* (b + 1), starts at 0, sorted, ends at the total */
+  fal_tensor grad_o, grad_final_state, grad_final_z;                                 /* inputs */
+  fal_tensor grad_q, grad_k, grad_v, grad_decay, grad_initial_state, grad_initial_z; /* outputs */
+} fal_linear_operands;
+
 /* An engine's own thread pool: parallel_for calls task(context, i) once for each i in [0, n) and returns when all are
  * done. */
 typedef struct fal_executor {
@@ -101,6 +133,8 @@ typedef struct fal_target {
   int32_t reserved;      /* 0 */
   const char* cpu_level; /* "amx", "avx512", ...: this one or none; null: the fastest */
   const fal_executor* executor; /* null: OpenMP */
+  int32_t segments;  /* linear attention: parts that each sequence is cut into; 0 = decided by threads or SMs */
+  int32_t reserved2; /* 0 */
 } fal_target;
 
 /* The defaults of C++: bf16, b = h_q = h_k = 1, full band. */
@@ -135,6 +169,23 @@ FAL_API const char* fal_explain(const fal_attention* problem, int32_t pass, cons
  * gives what tensors cannot say: band, scale, softcap, dropout, and b for packed. */
 FAL_API fal_status fal_attention_run(const fal_operands* operands, const fal_attention* options,
                                      const fal_target* target, void* stream);
+
+/* Linear attention: a plan is freed, described and explained by the functions above, and run by its own. */
+#define FAL_LINEAR_ATTENTION_INIT                                                                     \
+  {                                                                                                   \
+    sizeof(fal_linear_attention), FAL_BF16, 0, 1, 0, 1, 1, 0, 0, 0, 1e-6F, 0, 0, 0, 0, 0, 0, 0, { 0 } \
+  }
+FAL_API fal_linear_attention fal_linear_attention_init(void);
+FAL_API fal_status fal_linear_plan_make(const fal_linear_attention* problem, int32_t pass, const fal_target* target,
+                                        fal_plan** out);
+FAL_API fal_status fal_linear_plan_run(const fal_plan* plan, const fal_linear_operands* operands, void* workspace,
+                                       size_t workspace_bytes, void* stream);
+FAL_API const char* fal_linear_explain(const fal_linear_attention* problem, int32_t pass, const fal_target* target);
+/* One call: forward, or backward where grad_o is given. */
+FAL_API fal_status fal_linear_attention_run(const fal_linear_operands* operands, const fal_linear_attention* options,
+                                            const fal_target* target, void* stream);
+FAL_API fal_status fal_linear_validate_lengths(const fal_linear_attention* problem,
+                                               const fal_linear_operands* operands);
 
 /* Merges two partial results over disjoint key sets: o (b, s_q, h_q, d), lse (b, h_q, s_q, 1). Commutative. */
 FAL_API fal_status fal_merge(const fal_tensor* o_a, const fal_tensor* lse_a, const fal_tensor* o_b,

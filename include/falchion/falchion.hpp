@@ -113,6 +113,51 @@ struct Operands {
   const std::int32_t *used_q = nullptr, *used_k = nullptr;              // (b); rows of o past used_q stay untouched
 };
 
+/// What q and k go through first, on load: a feature map phi. elu_plus_one: x > 0 ? x + 1 : exp(x).
+enum class FeatureMap : std::uint8_t { identity, elu_plus_one };
+/// How the state fades: not at all; by a constant a head (retention, lightning attention); by one number a token and
+/// head (simple GLA, Mamba-2).
+enum class Decay : std::uint8_t { none, head, token };
+
+/// Causal linear attention (Katharopoulos et al. 2020, arXiv:2006.16236), a recurrence over tokens j of a sequence:
+///   S_j = e^(g_j) S_(j-1) + phi(k_j) v_j^T,    o_j = scale phi(q_j)^T S_j,    S_(-1) = initial_state or 0
+/// with a state S of (d_qk, d_v) for each value head. normalise: z_j = e^(g_j) z_(j-1) + phi(k_j) goes along, and
+/// o_j is divided by scale phi(q_j) z_j + eps. reverse: the same from the last token to the first.
+struct LinearAttention {
+  DType dtype = DType::bf16;       // of q, k, v and o: f32, f16, bf16. States and decay are f32
+  std::int64_t b = 1, s = 0;       // packed: the longest one allowed
+  std::int64_t h_qk = 1, h_v = 1;  // h_v / h_qk value heads share each head of q and k
+  std::int64_t d_qk = 0, d_v = 0;  // 1 to 256, any number, independent
+  float scale = 0;                 // 0 asks for 1/sqrt(d_qk); fast-transformers means 1
+  FeatureMap feature_map = FeatureMap::identity;
+  Decay decay = Decay::none;
+  bool normalise = false;
+  float eps = 1e-6F;  // with normalise; finite, >= 0
+  bool reverse = false;
+
+  // Which optional operands the run will have.
+  bool packed = false;  // q, k, v, o are (1, total, h, d), cut by cu_seqlens; states still have b entries
+  bool initial_state = false, final_state = false;  // and z of them, with normalise
+  bool operator==(const LinearAttention&) const = default;
+};
+
+/// The tensors of one run of LinearAttention; the second half only for Pass::backward. Everything lies where the
+/// backend lives.
+struct LinearOperands {
+  Tensor q, k;                        // inputs   (b, s, h_qk, d_qk), last axis contiguous
+  Tensor v, o;                        // input, output (b, s, h_v, d_v); backward does not read o
+  Tensor decay;                       // input    g, natural logarithm: (b, s, h_v, 1) f32; Decay::head: (1, 1, h_v, 1)
+  Tensor initial_state, final_state;  // input, output (b, h_v, d_qk, d_v) f32; may be the same memory: then in place
+  Tensor initial_z, final_z;          // likewise (b, h_v, d_qk, 1) f32
+  const std::int32_t* cu_seqlens = nullptr;  // (b + 1), starts at 0, sorted, ends at total
+
+  Tensor grad_o;                              // input    (b, s, h_v, d_v)
+  Tensor grad_final_state, grad_final_z;      // inputs, where the problem has final_state
+  Tensor grad_q, grad_k, grad_v;              // outputs, shapes and dtype of q, k, v
+  Tensor grad_decay;                          // output f32, shape of decay
+  Tensor grad_initial_state, grad_initial_z;  // outputs, where the problem has initial_state
+};
+
 /// An engine's own thread pool. parallel_for must call task(context, i) once for each i in [0, n), on any threads, and
 /// return when all are done and their writes are visible to its caller. A task may wait for nothing but itself; a pool
 /// may run other work on a waiting thread. `threads` is how many may run at once.
@@ -130,7 +175,8 @@ struct Target {
   Executor executor{};  // cpu: the pool to run on; none = OpenMP
   int sm = 0;           // gpu: plan for this architecture (80, 90) though it is not here; 0 = the one present
   const char* cpu_level =
-      nullptr;  // cpu: this level or none ("amx", "avx512", ...); null = FALCHION_CPU, else the fastest
+      nullptr;       // cpu: this level or none ("amx", "avx512", ...); null = FALCHION_CPU, else the fastest
+  int segments = 0;  // linear attention: parts that each sequence is cut into; 0 = decided by threads or SMs
   Target() = default;
   Target(Backend backend) : backend(backend) {}  // NOLINT(google-explicit-constructor): a Backend is a Target
 };
@@ -144,6 +190,7 @@ class FALCHION_API Plan {
   /// Decides backend, kernel, tile, splits and workspace, or says why not and what the nearest supported thing is.
   /// Errors: invalid (a bad argument), unsupported (no kernel for it), device.
   static Status make(const Attention& problem, Pass pass, Target target, Plan* out) noexcept;
+  static Status make(const LinearAttention& problem, Pass pass, Target target, Plan* out) noexcept;
 
   std::size_t workspace_bytes() const noexcept;
   std::string describe() const;  ///< one line: "attention_forward cpu avx512 bf16 d128 band full tile 256x128 ..."
@@ -155,6 +202,8 @@ class FALCHION_API Plan {
   /// workspace_bytes() bytes, 64-byte aligned. Errors: invalid (a tensor that is not the plan's), workspace, device.
   Status run(const Operands& operands, void* workspace, std::size_t workspace_bytes,
              Stream stream = nullptr) const noexcept;
+  Status run(const LinearOperands& operands, void* workspace, std::size_t workspace_bytes,
+             Stream stream = nullptr) const noexcept;
 
   explicit operator bool() const { return data_ != nullptr; }
   const struct PlanData* data() const { return data_.get(); }
@@ -165,6 +214,7 @@ class FALCHION_API Plan {
 
 /// What Plan::make would decide and why, also when it refuses: for `falchion explain` and for bug reports.
 FALCHION_API std::string explain(const Attention& problem, Pass pass, Target target);
+FALCHION_API std::string explain(const LinearAttention& problem, Pass pass, Target target);
 
 /// The one-call form for people in a hurry: takes sizes and flags from the operands, plans, keeps the last eight plans
 /// and, for the CPU, one workspace for each thread until it ends (on a GPU it is allocated in the stream's order).
@@ -172,6 +222,11 @@ FALCHION_API std::string explain(const Attention& problem, Pass pass, Target tar
 /// and s_q and s_k where they are known (0: read from cu_seqlens).
 FALCHION_API Status attention(const Operands& operands, const Attention& options = {}, Target target = {},
                               Stream stream = nullptr) noexcept;
+
+/// The same for linear attention: forward, or backward where grad_o is given. `options` gives scale, feature map,
+/// normalise, eps, reverse; for packed lengths also b, and s where it is known.
+FALCHION_API Status linear_attention(const LinearOperands& operands, const LinearAttention& options = {},
+                                     Target target = {}, Stream stream = nullptr) noexcept;
 
 /// Merges two partial results over disjoint key sets: o, lse (b, h_q, s_q, 1). Commutative. Two empty states give an
 /// empty state; an lse of +inf or NaN is invalid. o may be o_a or o_b. CPU tensors; dtypes f32, f16, bf16.
@@ -181,6 +236,7 @@ FALCHION_API Status merge(const Tensor& o_a, const Tensor& lse_a, const Tensor& 
 /// Reads the device lengths and reports what kernels would only clamp: cu_seqlens not sorted, not starting at 0, not
 /// ending at the total, longer than s_q or s_k; used lengths below 0 or past the sequence.
 FALCHION_API Status validate_lengths(const Attention& problem, const Operands& operands) noexcept;
+FALCHION_API Status validate_lengths(const LinearAttention& problem, const LinearOperands& operands) noexcept;
 
 /// Version "0.1.0", and what this build can do here: one line each for compiler, CPU levels, GPUs, variants.
 FALCHION_API const char* version() noexcept;

@@ -1,92 +1,13 @@
-// src/api/c_api.cpp: the C shim. Structs are copied over defaults by their size, enums checked, exceptions stopped.
+// src/api/c_api.cpp: the C shim of attention and of plans. Structs are copied over defaults by their size, enums
+// checked, exceptions stopped (c_convert.hpp).
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
-#include <new>
 #include <string>
 
-#include "api/check.hpp"
-#include "falchion/falchion.h"
-#include "falchion/falchion.hpp"
-
-struct fal_plan {
-  falchion::Plan plan;
-  std::string describe, explain;
-};
+#include "api/c_convert.hpp"
 
 namespace falchion {
 namespace {
-
-thread_local char last_why[2048] = "";  // fixed: telling of a failure must not fail
-
-fal_status report(const Status& status) noexcept {
-  const std::size_t length = std::min(status.why.size(), sizeof last_why - 1);
-  std::memcpy(last_why, status.why.data(), length);
-  last_why[length] = '\0';
-  return static_cast<fal_status>(status.code);
-}
-
-template <class Body>
-fal_status guarded(const Body& body) noexcept {
-  try {
-    return report(body());
-  } catch (...) { return report(caught()); }
-}
-
-// ---- C structs -> C++ -----------------------------------------------------------------------------------------------
-
-/// Sizes of the structs in version 0.1, below which no caller can be. They never change; sizeof may grow.
-template <class T>
-constexpr std::size_t kFirstSize = 0;
-template <>
-constexpr std::size_t kFirstSize<fal_attention> = 144;
-template <>
-constexpr std::size_t kFirstSize<fal_operands> = 8 + 9 * sizeof(fal_tensor) + 5 * sizeof(void*);
-template <>
-constexpr std::size_t kFirstSize<fal_executor> = 32;
-template <>
-constexpr std::size_t kFirstSize<fal_target> = 40;
-static_assert(sizeof(void*) != 8 ||
-                  (sizeof(fal_attention) == 144 && sizeof(fal_operands) == 768 && sizeof(fal_executor) == 32 &&
-                   sizeof(fal_target) == 40 && sizeof(fal_tensor) == 80),
-              "a struct changed: append fields, keep the sizes of 0.1 above");
-
-/// Copies what the caller knows of. A newer caller's extra fields must be 0: they ask for something we do not have.
-template <class T>
-bool copy(const char* name, const T* from, T* to, Check* check) {
-  *to = T{};
-  to->size = sizeof(T);
-  if (!check->require(from != nullptr, name, " is null")) return false;
-  const std::size_t size = from->size;
-  if (!check->require(size >= kFirstSize<T> && size <= 65536, name, ".size = ", size, ": it is sizeof(fal_", name,
-                      "), ", sizeof(T), " here")) {
-    return false;
-  }
-  std::memcpy(to, from, std::min(size, sizeof(T)));
-  to->size = sizeof(T);
-  const auto* bytes = reinterpret_cast<const unsigned char*>(from);
-  const bool known =
-      size <= sizeof(T) || std::all_of(bytes + sizeof(T), bytes + size, [](unsigned char x) { return x == 0; });
-  return check->require(known, name, ": made for a newer falchion than ", version(), ", and uses what it added");
-}
-
-/// A number of the caller's as an enum; 255 stands for one that no enum has, once it has been refused by its own name.
-template <class Enum>
-Enum to_enum(const char* name, std::int32_t value, Enum last, Check* check) {
-  const bool known = value >= 0 && value <= static_cast<std::int32_t>(last);
-  check->require(known, name, " = ", value, ": it is 0 to ", static_cast<std::int32_t>(last));
-  return known ? static_cast<Enum>(value) : static_cast<Enum>(255);
-}
-
-Tensor to_tensor(const char* name, const fal_tensor& x, Check* check) {
-  Tensor out;
-  out.data = x.data;
-  check->require(x.reserved == 0, "a tensor's reserved field is not 0");
-  out.dtype = to_enum(name, x.dtype, DType::boolean, check);
-  std::copy(x.shape, x.shape + 4, out.shape.begin());
-  std::copy(x.stride, x.stride + 4, out.stride.begin());
-  return out;
-}
 
 Attention to_problem(const fal_attention* from, Check* check) {
   fal_attention x;
@@ -104,22 +25,6 @@ Attention to_problem(const fal_attention* from, Check* check) {
   const bool reserved = x.reserved == 0 && x.reserved2 == 0 && x.band.reserved == 0 &&
                         std::all_of(x.reserved3, x.reserved3 + 7, [](std::uint8_t byte) { return byte == 0; });
   check->require(reserved, "attention: a reserved field is not 0");
-  return out;
-}
-
-Target to_target(const fal_target* from, Check* check) {
-  Target out;
-  fal_target x;
-  if (from == nullptr || !copy("target", from, &x, check)) return out;
-  out.backend = to_enum("backend", x.backend, Backend::sm90, check);
-  out.threads = x.threads, out.sm = x.sm, out.cpu_level = x.cpu_level;
-  check->require(x.reserved == 0, "target: a reserved field is not 0");
-  fal_executor executor;
-  if (x.executor != nullptr && copy("executor", x.executor, &executor, check)) {
-    check->require(executor.parallel_for != nullptr, "executor.parallel_for is null");
-    check->require(executor.reserved == 0, "executor: a reserved field is not 0");
-    out.executor = {executor.parallel_for, executor.self, executor.threads};
-  }
   return out;
 }
 
@@ -146,18 +51,6 @@ fal_tensor to_c(const Tensor& x) {
   return out;
 }
 
-/// A text that the caller may read until this thread asks again.
-template <class Make>
-const char* kept_text(std::string* place, const Make& make) noexcept {
-  try {
-    *place = make();
-    return place->c_str();
-  } catch (...) {
-    report(caught());
-    return "";
-  }
-}
-
 }  // namespace
 }  // namespace falchion
 
@@ -181,20 +74,7 @@ fal_tensor fal_tensor_heads_first(void* data, int32_t dtype, int64_t b, int64_t 
 }
 
 fal_status fal_plan_make(const fal_attention* problem, int32_t pass, const fal_target* target, fal_plan** out) {
-  return guarded([&]() -> Status {
-    Check check;
-    if (!check.require(out != nullptr, "out is null")) return check.take();
-    *out = nullptr;
-    const Attention a = to_problem(problem, &check);
-    const Target t = to_target(target, &check);
-    const Pass p = to_enum("pass", pass, Pass::backward, &check);
-    if (!check.ok()) return check.take();
-    auto plan = std::make_unique<fal_plan>();
-    if (Status status = Plan::make(a, p, t, &plan->plan); !status) return status;
-    plan->describe = plan->plan.describe(), plan->explain = plan->plan.explain();
-    *out = plan.release();
-    return {};
-  });
+  return make_plan([&](Check* check) { return to_problem(problem, check); }, pass, target, out);
 }
 
 void fal_plan_free(fal_plan* plan) { delete plan; }
@@ -213,14 +93,7 @@ fal_status fal_plan_run(const fal_plan* plan, const fal_operands* operands, void
 }
 
 const char* fal_explain(const fal_attention* problem, int32_t pass, const fal_target* target) {
-  thread_local std::string place;
-  return kept_text(&place, [&] {
-    Check check;
-    const Attention a = to_problem(problem, &check);
-    const Target t = to_target(target, &check);
-    const Pass p = to_enum("pass", pass, Pass::backward, &check);
-    return check.ok() ? explain(a, p, t) : text("refused (invalid): ", check.take().why, "\n");
-  });
+  return explain_plan([&](Check* check) { return to_problem(problem, check); }, pass, target);
 }
 
 fal_status fal_attention_run(const fal_operands* operands, const fal_attention* options, const fal_target* target,
@@ -257,7 +130,7 @@ fal_status fal_validate_lengths(const fal_attention* problem, const fal_operands
   });
 }
 
-const char* fal_why(void) { return last_why; }
+const char* fal_why(void) { return last_why(); }
 const char* fal_version(void) { return version(); }
 const char* fal_build_info(void) {
   thread_local std::string place;

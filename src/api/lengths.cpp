@@ -68,4 +68,15 @@ Status validate_lengths(const Attention& a, const Operands& x) noexcept try {
   return check.take();
 } catch (...) { return caught(); }
 
+Status validate_lengths(const LinearAttention& a, const LinearOperands& x) noexcept try {
+  const Pass pass = x.grad_o.data != nullptr ? Pass::backward : Pass::forward;
+  if (Status status = validate_problem(a, pass); !status) return status;
+  if (Status status = validate_operands(a, pass, x); !status) return status;
+  HostLengths cu;
+  if (Status status = cu.read(a.packed ? x.cu_seqlens : nullptr, a.b + 1); !status) return status;
+  Check check;
+  if (a.packed) check_cu_seqlens("cu_seqlens", cu.data(), a.b, x.q.shape[1], "s", a.s, &check);
+  return check.take();
+} catch (...) { return caught(); }
+
 }  // namespace falchion

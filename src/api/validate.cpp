@@ -3,41 +3,19 @@
 
 #include <cmath>
 #include <cstdint>
-#include <limits>
 
-#include "api/check.hpp"
+#include "api/sizes.hpp"
 
 namespace falchion {
 namespace {
 
-constexpr std::int64_t kMaxHeadDim = 256;
-constexpr std::int64_t kMaxSequence = std::int64_t{1}
-                                      << 30;  // kernels hold a key's index in 32 bits, rounded up to tiles
-constexpr std::int64_t kMaxHeads = std::numeric_limits<std::int32_t>::max();  // b * h_q is a 32-bit counter of Philox
-
 void check_sizes(const Attention& a, Check* check) {
-  const struct {
-    const char* name;
-    std::int64_t value, limit;
-  } sizes[] = {{"b", a.b, kMaxHeads},
-               {"s_q", a.s_q, kMaxSequence},
-               {"s_k", a.s_k, kMaxSequence},
-               {"h_q", a.h_q, kMaxHeads},
-               {"h_k", a.h_k, kMaxHeads}};
-  for (const auto& size : sizes) {
-    check->require(size.value >= 0, size.name, " = ", size.value, ": a size is 0 or more");
-    check->require(size.value <= size.limit, size.name, " = ", size.value, " is over the limit of ", size.limit);
-  }
+  check_size("b", a.b, kMaxHeads, check);
+  check_size("s_q", a.s_q, kMaxSequence, check), check_size("s_k", a.s_k, kMaxSequence, check);
+  check_size("h_q", a.h_q, kMaxHeads, check), check_size("h_k", a.h_k, kMaxHeads, check);
   check->require(a.h_k > 0 || a.h_q == 0, "h_k = 0 with h_q = ", a.h_q, ": query heads need a K/V head");
   check->require(a.h_k <= 0 || a.h_q % a.h_k == 0, "h_q = ", a.h_q, " is not a multiple of h_k = ", a.h_k);
-  const struct {
-    const char* name;
-    std::int64_t value;
-  } dims[] = {{"d_qk", a.d_qk}, {"d_v", a.d_v}};
-  for (const auto& dim : dims) {
-    check->require(dim.value >= 1, dim.name, " = ", dim.value, ": a head dim is 1 to ", kMaxHeadDim);
-    check->supported(dim.value <= kMaxHeadDim, dim.name, " = ", dim.value, " is over the limit of ", kMaxHeadDim);
-  }
+  check_head_dim("d_qk", a.d_qk, check), check_head_dim("d_v", a.d_v, check);
   if (!check->ok()) return;
   const auto real = [](std::int64_t x) {
     return static_cast<double>(x);
@@ -75,9 +53,7 @@ void check_score(const Attention& a, Check* check) {
 
 Status validate_problem(const Attention& a, Pass pass) {
   Check check;
-  check.require(pass <= Pass::backward, "pass = ", static_cast<int>(pass), " is no Pass");
-  check.require(a.dtype <= DType::boolean, "dtype = ", static_cast<int>(a.dtype), " is no DType");
-  check.require(a.dtype != DType::boolean, "dtype = boolean: q, k, v are f32, f16 or bf16");
+  check_pass_and_dtype(pass, a.dtype, &check);
   check_sizes(a, &check);
   check_band(a.band, &check);
   check_score(a, &check);
@@ -97,6 +73,7 @@ Status validate_target(const Target& target) {
   if (target.executor.parallel_for != nullptr) {
     check.require(target.executor.threads >= 1, "executor.threads = ", target.executor.threads, ": it is 1 or more");
   }
+  check.require(target.segments >= 0, "segments = ", target.segments, ": it is 0 (decided) or more");
   check.require(target.sm >= 0, "sm = ", target.sm,
                 ": it is 0 (the GPU that is here) or an architecture such as 80, 90");
   check.supported(target.sm == 0 || target.sm >= 80, "sm = ", target.sm, ": GPUs from sm_80 on; nearest: 80");

@@ -7,6 +7,7 @@ namespace falchion {
 
 /// Is this a problem that means something (else invalid), and one that any backend could have (else unsupported)?
 Status validate_problem(const Attention& problem, Pass pass);
+Status validate_problem(const LinearAttention& problem, Pass pass);
 
 /// Backend, thread count, executor, architecture.
 Status validate_target(const Target& target);
@@ -14,5 +15,7 @@ Status validate_target(const Target& target);
 /// Are these the tensors of that problem: the flags' operands and no others, shapes, dtypes, strides, alignment, and
 /// outputs that overlap nothing? Reads no element. Allocates nothing unless it refuses.
 Status validate_operands(const Attention& problem, const Operands& operands);
+/// The same; tensors of the other pass alone (o, final_state; grad_...) are not looked at.
+Status validate_operands(const LinearAttention& problem, Pass pass, const LinearOperands& operands);
 
 }  // namespace falchion

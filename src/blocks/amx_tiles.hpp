@@ -78,6 +78,26 @@ void tile_dot() {
 
 #endif
 
+// A 2 x 2 block: C in tiles 0 to 3, (32, 32) floats whose rows lie c_row apart; A comes through 4 and 5, B through
+// 6, 7.
+FALCHION_INLINE void tile_zero_2x2() { tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>(); }
+FALCHION_INLINE void tile_load_2x2(const float* c, std::int64_t c_row) {
+  const std::int64_t line = c_row * static_cast<std::int64_t>(sizeof(float));
+  tile_load<0>(c, line), tile_load<1>(c + 16, line);
+  tile_load<2>(c + 16 * c_row, line), tile_load<3>(c + 16 * c_row + 16, line);
+}
+FALCHION_INLINE void tile_store_2x2(float* c, std::int64_t c_row) {
+  const std::int64_t line = c_row * static_cast<std::int64_t>(sizeof(float));
+  tile_store<0>(c, line), tile_store<1>(c + 16, line);
+  tile_store<2>(c + 16 * c_row, line), tile_store<3>(c + 16 * c_row + 16, line);
+}
+/// C += A B, 32 deep. a_line: bytes from a line of a tile of A to the next; a_row, b_col: to the block's other tile.
+FALCHION_INLINE void tile_dot_2x2(const std::byte* a, std::int64_t a_line, std::int64_t a_row, const std::byte* b,
+                                  std::int64_t b_col) {
+  tile_load<6>(b), tile_load<4>(a, a_line), tile_load<7>(b + b_col), tile_load<5>(a + a_row, a_line);
+  tile_dot<0, 4, 6>(), tile_dot<1, 4, 7>(), tile_dot<2, 5, 6>(), tile_dot<3, 5, 7>();
+}
+
 /// One product: groups of 2 x 2 tiles of C, each summed over products x slices. Every field is 8 bytes: the compiler
 /// once tested two neighbouring 4-byte counters with one load, which cannot be forwarded from their two stores, and
 /// waited at every step for all the tile stores before it (2.0 -> 1.1 TFLOP/s a core).

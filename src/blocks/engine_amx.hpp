@@ -178,16 +178,10 @@ class AmxEngine {
   FALCHION_INLINE void put(const Step&, float* P, int key, int v, Floats p0, Floats p1) const {
     const std::int64_t slices = a_.keys / 32;
     auto* tile = reinterpret_cast<std::byte*>(P) + (v * kPartsT * slices + key / 32) * kTileBytes + key % 32 / 2 * 64;
-    __m512 x0 = p0.raw, x1 = p1.raw;
+    __m512i part[kPartsT];
+    split(p0.raw, p1.raw, part);
 #pragma GCC unroll 3
-    for (int p = 0; p < kPartsT; ++p, tile += slices * kTileBytes) {
-      const __m512i both = (__m512i)_mm512_cvtne2ps_pbh(x1, x0);
-      _mm512_store_si512(tile, _mm512_permutexvar_epi16(interleave(), both));
-      if (p + 1 < kPartsT) {
-        x0 = _mm512_sub_ps(x0, from_bf16(_mm512_castsi512_si256(both)));
-        x1 = _mm512_sub_ps(x1, from_bf16(_mm512_extracti64x4_epi64(both, 1)));
-      }
-    }
+    for (int p = 0; p < kPartsT; ++p, tile += slices * kTileBytes) _mm512_store_si512(tile, interleave(part[p]));
   }
   float p_at(const Step&, const float* P, int key, int lane) const {
     const std::int64_t slices = a_.keys / 32;
@@ -225,7 +219,6 @@ class AmxEngine {
 
  private:
   static constexpr std::int64_t kNearRows = 256, kFewReads = 2048;  // elements, query rows
-  static constexpr std::int64_t kRow = kM * sizeof(float);          // bytes of a row of S^T and O^T
 
   // One-part types sum O in the tiles. The others sum a step from 0, small products first, while their sum is small and
   // rounds finely, and add it to O once: summed into O, each of their many small products would round like O itself.
@@ -234,10 +227,9 @@ class AmxEngine {
   template <bool kValues>
   FALCHION_INLINE void open_group(TileStream& s) {
     if constexpr (kValues && kSumInTiles) {
-      tile_load<0>(s.c, kRow), tile_load<1>(s.c + 16, kRow);
-      tile_load<2>(s.c + 16 * kM, kRow), tile_load<3>(s.c + 16 * kM + 16, kRow);
+      tile_load_2x2(s.c, kM);
     } else {
-      tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>();
+      tile_zero_2x2();
     }
     s.slice = s.product = 0;
   }
@@ -248,8 +240,7 @@ class AmxEngine {
       add_sum();
       c = sum_, sum_of_ = s.c;
     }
-    tile_store<0>(c, kRow), tile_store<1>(c + 16, kRow);
-    tile_store<2>(c + 16 * kM, kRow), tile_store<3>(c + 16 * kM + 16, kRow);
+    tile_store_2x2(c, kM);
     s.a_group += 2 * s.a_row;
     s.c += 32 * kM;
     --s.groups;
@@ -264,8 +255,7 @@ class AmxEngine {
   FALCHION_INLINE void advance(TileStream& s) {
     const std::byte* a = s.a_group + s.slice * s.a_slice + kProduct<T>[s.product].a * s.part;
     const std::byte* b = s.b_group + s.slice * kTileBytes + kProduct<T>[s.product].b * s.part;
-    tile_load<6>(b), tile_load<4>(a, s.a_line), tile_load<7>(b + s.row), tile_load<5>(a + s.a_row, s.a_line);
-    tile_dot<0, 4, 6>(), tile_dot<1, 4, 7>(), tile_dot<2, 5, 6>(), tile_dot<3, 5, 7>();
+    tile_dot_2x2(a, s.a_line, s.a_row, b, s.row);
     if (++s.slice < s.slices) return;
     s.slice = 0;
     if (++s.product < kProductsT) return;
@@ -295,12 +285,6 @@ class AmxEngine {
 
   static FALCHION_INLINE __m512i join(__m256i low, __m256i high) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
-  }
-  static FALCHION_INLINE __m512i interleave() {  // word i of the low half beside word i of the high half
-    alignas(64) static constexpr std::uint16_t kIndex[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
-                                                             21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
-                                                             11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
-    return _mm512_load_si512(kIndex);
   }
   /// 32 elements as two halves; bits set where an element has no sum of parts. One-part types keep such elements: the
   /// tile product follows IEEE there.

@@ -4,62 +4,13 @@
 #pragma once
 
 #include "blocks/arena.hpp"
+#include "blocks/elements.hpp"
+#include "blocks/multiply_tile.hpp"
 #include "blocks/rows.hpp"
 #include "blocks/step.hpp"
 #include "blocks/transpose.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
-
-/// n elements as f32. Returns 0, or NaN when one of them is NaN or infinite.
-template <class T>
-FALCHION_INLINE float convert(const typename T::Bits* in, std::int64_t n, float* out) {
-  Floats spoiled = splat(0.f);
-  float spoiled_tail = 0;
-  std::int64_t i = 0;
-  for (; i + kLanes <= n; i += kLanes) {
-    const Floats x = T::load(in + i);
-    spoiled = hn::Add(spoiled, hn::Sub(x, x));  // 0, unless x is NaN or infinite
-    store(x, out + i);
-  }
-  for (; i < n; ++i) {
-    out[i] = T::to_float(in[i]);
-    spoiled_tail += out[i] - out[i];
-  }
-  return sum_of_lanes(spoiled) + spoiled_tail;
-}
-
-// A register tile: kR rows (keys, or dims of V) by kU vectors of query rows. 16 of the 32 accumulators of AVX-512 or
-// 8 of AVX2's 16 registers cover the latency of two FMA units (4 cycles each) and leave room for the operands.
-inline constexpr int kU = kVecs < 4 ? kVecs : (kLanes == 8 ? 2 : 4);
-inline constexpr int kR = kLanes == 16 ? 8 : 4;
-
-/// C (kR rows, kU vectors) += sum over k of A(r, k) * B(k, vectors), A read as a[r * a_row + k * a_step].
-template <bool kAccumulate>
-FALCHION_INLINE void multiply_tile(const float* a, std::int64_t a_row, std::int64_t a_step, const float* b,
-                                   std::int64_t depth, float* c) {
-  Floats acc[kR][kU];
-#pragma GCC unroll 8
-  for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 4
-    for (int u = 0; u < kU; ++u) acc[r][u] = kAccumulate ? load(c + r * kM + u * kLanes) : splat(0.f);
-  }
-  for (std::int64_t k = 0; k < depth; ++k, a += a_step, b += kM) {
-    Floats x[kU];
-#pragma GCC unroll 4
-    for (int u = 0; u < kU; ++u) x[u] = load(b + u * kLanes);
-#pragma GCC unroll 8
-    for (int r = 0; r < kR; ++r) {
-      const Floats y = splat(a[r * a_row]);
-#pragma GCC unroll 4
-      for (int u = 0; u < kU; ++u) acc[r][u] = hn::MulAdd(y, x[u], acc[r][u]);
-    }
-  }
-#pragma GCC unroll 8
-  for (int r = 0; r < kR; ++r) {
-#pragma GCC unroll 4
-    for (int u = 0; u < kU; ++u) store(acc[r][u], c + r * kM + u * kLanes);
-  }
-}
 
 template <class T>
 class SimdEngine {
@@ -130,15 +81,15 @@ class SimdEngine {
     const float* q = q_ + scores_.tile * d_qk_ * kM;
     for (int key = scores_.begin; key < scores_.stop; key += kR) {
       for (int u = 0; u < kM; u += kU * kLanes)
-        multiply_tile<false>(k_ + key * d_qk_, d_qk_, 1, q + u, a_.d_qk, S_ + (key - scores_.first) * kM + u);
+        multiply_tile<false>(k_ + key * d_qk_, d_qk_, 1, q + u, kM, a_.d_qk, S_ + (key - scores_.first) * kM + u, kM);
     }
   }
   void values() {
     load_v(values_);
     for (std::int64_t c = 0; c < d_v_; c += kR) {
       for (int u = 0; u < kM; u += kU * kLanes)
-        multiply_tile<true>(v_ + values_.first * d_v_ + c, 1, d_v_, P_ + u, values_.end - values_.first,
-                            O_ + c * kM + u);
+        multiply_tile<true>(v_ + values_.first * d_v_ + c, 1, d_v_, P_ + u, kM, values_.end - values_.first,
+                            O_ + c * kM + u, kM);
     }
   }
   void load_k(const Step& step) {

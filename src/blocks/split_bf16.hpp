@@ -50,12 +50,39 @@ FALCHION_INLINE void split(__m512 x, __m256i (&part)[kCount]) {
   }
 }
 
+/// Two vectors at once: word i of a part is x0[i], word 16 + i is x1[i].
+template <int kCount>
+FALCHION_INLINE void split(__m512 x0, __m512 x1, __m512i (&part)[kCount]) {
+  #pragma GCC unroll 3
+  for (int i = 0; i < kCount; ++i) {
+    part[i] = (__m512i)_mm512_cvtne2ps_pbh(x1, x0);
+    if (i + 1 == kCount) break;
+    x0 = _mm512_sub_ps(x0, from_bf16(_mm512_castsi512_si256(part[i])));
+    x1 = _mm512_sub_ps(x1, from_bf16(_mm512_extracti64x4_epi64(part[i], 1)));
+  }
+}
+/// Word i of the low half beside word i of the high half: two rows of operand B become pairs.
+FALCHION_INLINE __m512i interleave(__m512i x) {
+  alignas(64) static constexpr std::uint16_t kIndex[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
+                                                           21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
+                                                           11, 27, 12, 28, 13, 29, 14, 30, 15, 31};
+  return _mm512_permutexvar_epi16(_mm512_load_si512(kIndex), x);
+}
+
 /// Numbers that parts do not serve: NaN and infinite ones; those from 2^60 on, whose partial products may overflow
 /// where the sum does not; those below 2^-100, whose small parts AMX takes for 0 (it flushes denormals).
 inline constexpr float kPartsBelow = 0x1p60f, kPartsFrom = 0x1p-100f;
 FALCHION_INLINE bool has_parts(float x) {
   const float size = __builtin_fabsf(x);
   return x == 0 || (size >= kPartsFrom && size < kPartsBelow);
+}
+
+/// The lanes for which has_parts is false.
+FALCHION_INLINE __mmask16 without_parts(__m512 x) {
+  const __m512 size = _mm512_abs_ps(x);
+  const __mmask16 small = _mm512_cmp_ps_mask(size, _mm512_set1_ps(kPartsFrom), _CMP_LT_OQ);
+  return static_cast<__mmask16>(_mm512_cmp_ps_mask(size, _mm512_set1_ps(kPartsBelow), _CMP_NLT_UQ) |
+                                _mm512_mask_cmp_ps_mask(small, size, _mm512_setzero_ps(), _CMP_NEQ_UQ));
 }
 
 /// Up to 16 elements from p as parts, 0 past n. Elements without parts come out as 0 and their bits set in the result.
@@ -74,11 +101,7 @@ FALCHION_INLINE __mmask16 load_parts(const typename T::Bits* p, std::int64_t n, 
     } else {
       x = _mm512_maskz_loadu_ps(lanes, p);
     }
-    const __m512 size = _mm512_abs_ps(x);
-    const __mmask16 small = _mm512_cmp_ps_mask(size, _mm512_set1_ps(kPartsFrom), _CMP_LT_OQ);
-    const __mmask16 spoiled =
-        static_cast<__mmask16>(_mm512_cmp_ps_mask(size, _mm512_set1_ps(kPartsBelow), _CMP_NLT_UQ) |
-                               _mm512_mask_cmp_ps_mask(small, size, _mm512_setzero_ps(), _CMP_NEQ_UQ));
+    const __mmask16 spoiled = without_parts(x);
     split(_mm512_maskz_mov_ps(static_cast<__mmask16>(~spoiled), x), part);
     return spoiled;
   }

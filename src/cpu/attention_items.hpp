@@ -5,6 +5,7 @@
 #include "blocks/arena.hpp"
 #include "blocks/rows.hpp"
 #include "blocks/step.hpp"
+#include "cpu/workers.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
@@ -108,31 +109,6 @@ class ChunkWalk {
   std::int64_t block_, end_;
   Chunk now_{};
 };
-
-/// A counter that workers share. (A builtin, not std::atomic: nothing inline may be shared between levels.)
-struct Counter {
-  std::int64_t value = 0;
-  FALCHION_INLINE std::int64_t take() { return __atomic_fetch_add(&value, 1, __ATOMIC_RELAXED); }
-};
-
-/// The one place where work leaves this thread.
-template <class Body>
-void for_each_worker(const AttentionArgs& a, std::int64_t items, const Body& body) {
-  struct Shared {
-    const Body* body;
-    Counter next;
-  } shared{&body, {}};
-  const auto workers = static_cast<int>(min(a.threads, items));
-  auto task = [](void* context, int worker) {
-    auto& s = *static_cast<Shared*>(context);
-    (*s.body)(worker, s.next);
-  };
-  if (workers <= 1) {
-    if (items > 0) task(&shared, 0);
-  } else {
-    a.pool.parallel_for(a.pool.self, workers, task, &shared);
-  }
-}
 
 /// Packs all of K and V. A task is one block of one K/V head.
 template <class Engine>

@@ -4,6 +4,7 @@
 
 #include <math.h>  // logf, expf: the C names, so that no inline overload is shared between levels
 
+#include "blocks/elements.hpp"
 #include "blocks/online_softmax.hpp"
 #include "blocks/rows.hpp"
 #include "blocks/transpose.hpp"
@@ -21,13 +22,6 @@ struct RowResult {
     return {m * unit + ::logf(l), l == l ? top * unit : l, 1 / l};
   }
 };
-
-template <class T>
-FALCHION_INLINE void store_row(typename T::Bits* out, const float* in, float factor, std::int64_t n) {
-  std::int64_t c = 0;
-  for (; c + kLanes <= n; c += kLanes) T::store(hn::Mul(load(in + c), splat(factor)), out + c);
-  for (; c < n; ++c) out[c] = T::from_float(in[c] * factor);
-}
 
 // ---- partial results: (rows, h_q, splits) records of O (d_v), lse, top, all f32 -------------------------------------
 FALCHION_INLINE std::int64_t partial_rows(const AttentionArgs& a) { return a.packed ? a.total_q : a.b * a.s_q; }

@@ -49,26 +49,60 @@ struct Bytes {
   std::size_t size = 0;
 };
 
+// What the operands of each operation are: all tensors, those that are outputs, and the arrays with their bytes.
+inline std::array<Tensor*, 9> tensors_of(Operands* x) {
+  return {&x->q, &x->k, &x->v, &x->o, &x->lse, &x->row_max, &x->probabilities, &x->bias, &x->mask};
+}
+inline std::array<Tensor*, 4> outputs_of(Operands* x) { return {&x->o, &x->lse, &x->row_max, &x->probabilities}; }
+template <class F>
+void for_each_array(const Attention& a, Operands* x, const F& f) {
+  const auto b = static_cast<std::size_t>(a.b), h = static_cast<std::size_t>(a.h_q);
+  if (x->alibi != nullptr) f(&x->alibi, h * sizeof(float));
+  for (const std::int32_t** lengths : {&x->cu_seqlens_q, &x->cu_seqlens_k})
+    if (*lengths != nullptr) f(lengths, (b + 1) * sizeof(std::int32_t));
+  for (const std::int32_t** lengths : {&x->used_q, &x->used_k})
+    if (*lengths != nullptr) f(lengths, b * sizeof(std::int32_t));
+}
+
+inline std::array<Tensor*, 9> outputs_of(LinearOperands* x) {
+  return {&x->o,          &x->final_state,        &x->final_z,       &x->grad_q, &x->grad_k, &x->grad_v,
+          &x->grad_decay, &x->grad_initial_state, &x->grad_initial_z};
+}
+inline std::array<Tensor*, 18> tensors_of(LinearOperands* x) {
+  std::array<Tensor*, 18> all{
+      &x->q,           &x->k, &x->v, &x->decay, &x->initial_state, &x->initial_z, &x->grad_o, &x->grad_final_state,
+      &x->grad_final_z};
+  const auto outputs = outputs_of(x);
+  std::copy(outputs.begin(), outputs.end(), all.begin() + 9);
+  return all;
+}
+template <class F>
+void for_each_array(const LinearAttention& a, LinearOperands* x, const F& f) {
+  if (x->cu_seqlens != nullptr) f(&x->cu_seqlens, static_cast<std::size_t>(a.b + 1) * sizeof(std::int32_t));
+}
+
 /// Addresses keep their distance to each other within an allocation and their remainder by 256, so that alignment,
 /// strides (negative, 0) and overlaps are the host's. Around each copy lie guard bytes: download() tells when a kernel
 /// wrote there.
-class DeviceCopy {
+template <class AnyOperands>
+class CopyOf {
  public:
   /// whole: allocations to copy as a whole, gaps and padding with them, where a view alone would not tell their ends.
-  static Status make(const Attention& problem, const Operands& host, const std::vector<Bytes>& whole, DeviceCopy* out) {
-    DeviceCopy copy;
+  template <class Problem>
+  static Status make(const Problem& problem, const AnyOperands& host, const std::vector<Bytes>& whole, CopyOf* out) {
+    CopyOf copy;
     copy.host_ = copy.device_ = host;
     for (const Bytes& bytes : whole) copy.add(bytes);
-    for (const Tensor* x : copy.tensors(&copy.host_)) copy.add(hull(*x));
-    copy.for_each_array(problem, [&](auto* pointer, std::size_t bytes) {
+    for (const Tensor* x : tensors_of(&copy.host_)) copy.add(hull(*x));
+    for_each_array(problem, &copy.device_, [&](auto* pointer, std::size_t bytes) {
       copy.add({reinterpret_cast<std::byte*>(const_cast<void*>(static_cast<const void*>(*pointer))), bytes});
     });
     copy.merge();
     for (Range& range : copy.ranges_) {
       if (Status status = Memory::make(range.bytes.size + 3 * kGuard, &range.memory); !status) return status;
     }
-    for (Tensor* x : copy.tensors(&copy.device_)) x->data = copy.on_device_of(x->data);
-    copy.for_each_array(problem, [&](auto* pointer, std::size_t) {
+    for (Tensor* x : tensors_of(&copy.device_)) x->data = copy.on_device_of(x->data);
+    for_each_array(problem, &copy.device_, [&](auto* pointer, std::size_t) {
       void* at = copy.on_device_of(const_cast<void*>(static_cast<const void*>(*pointer)));
       *pointer = static_cast<std::remove_reference_t<decltype(*pointer)>>(at);
     });
@@ -77,7 +111,7 @@ class DeviceCopy {
     return {};
   }
 
-  const Operands& operands() const { return device_; }  // for Plan::run
+  const AnyOperands& operands() const { return device_; }  // for Plan::run
 
   /// Host to device: everything, outputs too, so that their poison is there as well.
   Status upload() {
@@ -85,7 +119,7 @@ class DeviceCopy {
       if (range.sparse) continue;
       if (Status status = gpu::copy(place(range), range.bytes.data, range.bytes.size); !status) return status;
     }
-    return copy_sparse(tensors(&host_), true);
+    return copy_sparse(tensors_of(&host_), true);
   }
   /// Device to host: what holds an output. Waits for the device first.
   Status download() {
@@ -95,7 +129,7 @@ class DeviceCopy {
       if (range.sparse || !holds_output(range)) continue;
       if (Status status = gpu::copy(range.bytes.data, place(range), range.bytes.size); !status) return status;
     }
-    return copy_sparse(std::array{&host_.o, &host_.lse, &host_.row_max, &host_.probabilities}, false);
+    return copy_sparse(outputs_of(&host_), false);
   }
 
  private:
@@ -108,18 +142,6 @@ class DeviceCopy {
     Memory memory{};
   };
 
-  static std::array<Tensor*, 9> tensors(Operands* x) {
-    return {&x->q, &x->k, &x->v, &x->o, &x->lse, &x->row_max, &x->probabilities, &x->bias, &x->mask};
-  }
-  template <class F>
-  void for_each_array(const Attention& a, const F& f) {
-    const auto b = static_cast<std::size_t>(a.b), h = static_cast<std::size_t>(a.h_q);
-    if (device_.alibi != nullptr) f(&device_.alibi, h * sizeof(float));
-    for (const std::int32_t** x : {&device_.cu_seqlens_q, &device_.cu_seqlens_k})
-      if (*x != nullptr) f(x, (b + 1) * sizeof(std::int32_t));
-    for (const std::int32_t** x : {&device_.used_q, &device_.used_k})
-      if (*x != nullptr) f(x, b * sizeof(std::int32_t));
-  }
   static std::int64_t size_of(DType dtype) {
     return dtype == DType::f32 ? 4 : dtype == DType::f16 || dtype == DType::bf16 ? 2 : 1;
   }
@@ -170,8 +192,8 @@ class DeviceCopy {
     const Range* range = host != nullptr ? range_of(host) : nullptr;
     return range == nullptr ? host : place(*range) + (static_cast<std::byte*>(host) - range->bytes.data);
   }
-  bool holds_output(const Range& range) const {
-    for (const Tensor* x : {&host_.o, &host_.lse, &host_.row_max, &host_.probabilities}) {
+  bool holds_output(const Range& range) {
+    for (const Tensor* x : outputs_of(&host_)) {
       if (x->data != nullptr && range_of(x->data) == &range) return true;
     }
     return false;
@@ -209,16 +231,19 @@ class DeviceCopy {
     return {};
   }
 
-  Operands host_, device_;
+  AnyOperands host_, device_;
   std::vector<Range> ranges_;
 };
 
+using DeviceCopy = CopyOf<Operands>;
+
 /// Runs a GPU plan on operands of the host: copies, runs with a workspace whose bytes are all 0xFF, waits, copies back.
-inline Status run_on_device(const Plan& plan, const Attention& problem, const Operands& host,
-                            const std::vector<Bytes>& whole = {}, Stream stream = nullptr) {
-  DeviceCopy copy;
+template <class Problem, class AnyOperands>
+Status run_on_device(const Plan& plan, const Problem& problem, const AnyOperands& host,
+                     const std::vector<Bytes>& whole = {}, Stream stream = nullptr) {
+  CopyOf<AnyOperands> copy;
   Memory workspace;
-  if (Status status = DeviceCopy::make(problem, host, whole, &copy); !status) return status;
+  if (Status status = CopyOf<AnyOperands>::make(problem, host, whole, &copy); !status) return status;
   if (Status status = Memory::make(plan.workspace_bytes(), &workspace); !status) return status;
   if (Status status = synchronize(); !status) return status;  // the copies above are not of the caller's stream
   void* memory = workspace.size() > 0 ? workspace.data() : nullptr;

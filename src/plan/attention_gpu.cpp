@@ -4,9 +4,10 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <utility>
 
 #include "gpu/runtime.hpp"
+#include "plan/launch.hpp"
+#include "plan/paths.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "sm90/attention_schedule.hpp"
@@ -14,23 +15,10 @@
 namespace falchion {
 namespace {
 
+constexpr const char* kOp = "attention_forward";
+
 std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 bool same(const char* a, const char* b) { return std::strcmp(a, b) == 0; }
-
-/// The GPU to plan for: the one that is here, or what is known of the architecture that target.sm names.
-gpu::Device device_for(const Target& target) {
-  if (target.sm == 0) return gpu::current_device();
-  constexpr std::pair<int, int> kSms[] = {{80, 108}, {86, 84}, {89, 128}, {90, 132}, {100, 148}, {120, 170}};
-  gpu::Device device;
-  device.sm = target.sm, device.sms = 108;
-  for (const auto& [sm, sms] : kSms) {
-    if (sm <= target.sm) device.sms = sms;
-  }
-  device.name = text("sm_", target.sm);
-  const bool small = target.sm == 86 || target.sm == 89 || target.sm >= 120;
-  device.shared_per_block = small ? 99 << 10 : target.sm >= 90 ? 227 << 10 : 163 << 10;
-  return device;
-}
 
 /// What only the level general has.
 std::string needs_general(const Attention& a) {
@@ -61,15 +49,8 @@ std::string why_not(const Variant& listed, const Attention& a, const gpu::Device
     return text("for at most ", tiles::kFewRows, " rows a K/V head, here are ", rows);
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
     return text("for more than ", tiles::kFewRows, " rows a K/V head, here are ", rows);
-  if (listed.backend == Backend::sm90 && device.sm / 10 != 9)
-    return text(device.name, " is sm_", device.sm, ", this is machine code of sm_90a");
   const Variant* row = built(listed);
-  if (row == nullptr) return "this build has no such row";
-  if (static_cast<std::size_t>(row->gpu->shared_bytes) > device.shared_per_block) {
-    return text("a CTA needs ", row->gpu->shared_bytes, " bytes of shared memory, ", device.name, " gives ",
-                device.shared_per_block);
-  }
-  return "";
+  return why_not_there(listed, row == nullptr ? 0 : row->gpu->shared_bytes, device);
 }
 
 /// Head dims as of multi-head latent attention, 192 and 128; up to 128 both, the plain row of 128 is faster.
@@ -78,7 +59,7 @@ bool is_mla(const Attention& a) { return a.d_qk > tiles::kMlaHeadDimV && a.d_v <
 /// The first row that fits. Rows of too small a head dim go without saying where a larger one is taken.
 const Variant* choose_row(Backend backend, const char* level, const gpu::Device& device, PlanData* plan) {
   for (const Variant& listed : listed_variants()) {
-    if (listed.backend != backend || listed.dtype != plan->problem.dtype) continue;
+    if (listed.backend != backend || listed.dtype != plan->problem.dtype || !listed.is(kOp)) continue;
     if (level != nullptr && !same(level, listed.level)) continue;
     if (listed.d < std::max(plan->problem.d_qk, plan->problem.d_v)) continue;
     if (same(listed.level, "mla") && !is_mla(plan->problem)) continue;
@@ -112,15 +93,7 @@ int choose_splits(const Attention& a, const gpu::AttentionKernel& kernel, std::i
   const std::int64_t least = few ? std::int64_t{tiles::kKeyTilesPerSplit} * kernel.keys
                                  : std::clamp(a.s_q, tiles::kKeysPerSplit, tiles::kKeysPerSplitOfMany);
   const std::int64_t most = std::clamp<std::int64_t>(seen / least, 1, gpu::kMaxSplits);
-  int best = 1;
-  double best_busy = 0;
-  for (int splits = 1; splits <= most && best_busy < tiles::kBalance; ++splits) {
-    const std::int64_t parts = items * splits, waves = ceil_div(parts, slots);
-    if (waves > tiles::kSplitWaves && splits > 1) break;  // many waves even out by themselves
-    const double busy = static_cast<double>(parts) / static_cast<double>(waves * slots);
-    if (busy > best_busy) best = splits, best_busy = busy;
-  }
-  return best;
+  return fewest_parts(items, slots, most, tiles::kSplitWaves);
 }
 
 /// Hopper: CTAs that walk over the tiles, so that the loads of one run under the end of the one before; 0: one CTA a
@@ -163,7 +136,7 @@ Status decide(const gpu::Device& device, PlanData* plan) {
             text("b * h_q * s_q: ", items, " row tiles (", rows, " rows) are over the grid's limit of ", INT32_MAX)};
   }
   choose_walkers(slots, plan);
-  // Not for a grid that leaves room on the SMs: the next kernel would be spread over what is free now, not evenly.
+  // Not a grid that the SMs hold at once: started early it would be spread over what is free then, not evenly.
   gpu.early = device.sm >= 90 && items * plan->splits >= 2 * slots;
   if (plan->splits > 1) {
     gpu.partial_m_l = static_cast<std::size_t>(ceil_div(plan->splits * rows * a.d_v, 4) * 4) * sizeof(float);
@@ -182,57 +155,26 @@ std::int64_t gpu_row_tiles(const Attention& a, std::int64_t total_q, int group, 
 
 namespace {
 
-/// Rows of q, k, v and o begin at multiples of 16 bytes: what moves 16 bytes at a time asks for it.
 bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
   const std::int64_t chunk = 16 / size_of(a.dtype);
-  if (a.d_qk % chunk != 0 || a.d_v % chunk != 0) return false;
-  for (const Tensor* t : {&x.q, &x.k, &x.v, &x.o}) {
-    if (reinterpret_cast<std::uintptr_t>(t->data) % 16 != 0) return false;
-    for (std::size_t axis = 0; axis < 3; ++axis) {
-      if (t->shape[axis] > 1 && t->stride[axis] % chunk != 0) return false;
-    }
-  }
-  return true;
-}
-
-/// What a tensor map can say beyond that: strides of a row of elements at least, below 2^40 bytes; extents below 2^32.
-bool fits_tma(const Attention& a, const Operands& x) noexcept {
-  const std::int64_t most = (std::int64_t{1} << 40) / size_of(a.dtype) - 1;
-  for (const Tensor* t : {&x.q, &x.k, &x.v}) {
-    for (std::size_t axis = 0; axis < 3; ++axis) {
-      if (t->shape[axis] > INT32_MAX) return false;
-      if (t->shape[axis] > 1 && (t->stride[axis] < t->shape[3] || t->stride[axis] > most)) return false;
-    }
-  }
-  return true;
+  return a.d_qk % chunk == 0 && a.d_v % chunk == 0 && rows_aligned(x.q) && rows_aligned(x.k) && rows_aligned(x.v) &&
+         rows_aligned(x.o);
 }
 
 }  // namespace
 
 GpuRow gpu_row(const PlanData& plan, const Operands& x) noexcept {
   const bool aligned = aligned_to_16(plan.problem, x);
-  const bool fits = aligned && (plan.variant->backend != Backend::sm90 || fits_tma(plan.problem, x));
+  const bool fits =
+      aligned && (plan.variant->backend != Backend::sm90 || (fits_tma(x.q) && fits_tma(x.k) && fits_tma(x.v)));
   return {fits ? plan.variant : plan.gpu.unaligned, aligned};
 }
 
 Status plan_attention_gpu(Backend backend, PlanData* plan) {
-  const std::string path = text(name(backend), " ", name(plan->problem.dtype));
-  const auto reject = [&](Code code, const std::string& reason) {
-    plan->rejected.push_back({path, reason});
-    return Status{code, text(path, ": ", reason)};
-  };
-  const auto of_backend = [&](const Variant& v) { return v.backend == backend; };
-  const auto listed = listed_variants(), rows = variants();
-  if (std::none_of(listed.begin(), listed.end(), of_backend))
-    return reject(Code::unsupported, "no row of variants.def yet: its kernels arrive in a later version");
-  if (std::none_of(rows.begin(), rows.end(), of_backend))
-    return reject(Code::unsupported,
-                  "this build has no such row (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)");
-  const gpu::Device device = device_for(plan->target);
-  if (device.sm == 0) return reject(Code::device, device.why_not);
-  if (device.sm < 80)
-    return reject(Code::unsupported, text(device.name, " is sm_", device.sm, "; built: sm_80 and newer"));
+  gpu::Device device;
+  if (Status status = device_for(kOp, plan->problem.dtype, backend, plan, &device); !status) return status;
 
+  const std::string path = text(name(backend), " ", name(plan->problem.dtype));
   const std::size_t before = plan->rejected.size();
   plan->variant = choose_row(backend, nullptr, device, plan);
   if (plan->variant == nullptr) {

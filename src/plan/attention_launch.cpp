@@ -3,18 +3,10 @@
 
 #include <algorithm>
 
-#include "cpu/threads.hpp"
-#include "plan/tiles.hpp"
+#include "plan/launch.hpp"
 
 namespace falchion {
 namespace {
-
-/// An axis of one element may have any stride: as a broadcast it is 0, and the last axis stays contiguous.
-View view_of(const Tensor& x) {
-  View view{x.data, {}};
-  for (int axis = 0; axis < 4; ++axis) view.stride[axis] = x.shape[axis] != 1 ? x.stride[axis] : axis == 3 ? 1 : 0;
-  return view;
-}
 
 /// bias, mask: an extent of 1 is broadcast, on the keys too.
 View broadcast_view_of(const Tensor& x) {
@@ -52,8 +44,6 @@ void set_problem(const Attention& problem, AttentionCall* args) {
   args->dropout = problem.dropout.p, args->seed = problem.dropout.seed, args->offset = problem.dropout.offset;
 }
 
-constexpr std::size_t aligned(std::size_t bytes) { return (bytes + tiles::kAlign - 1) / tiles::kAlign * tiles::kAlign; }
-
 }  // namespace
 
 WorkspaceLayout workspace_layout(const cpu::Memory& memory, int threads) noexcept {
@@ -71,9 +61,7 @@ cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void*
   set_problem(plan.problem, &args);
   if (operands != nullptr) set_operands(plan.problem, *operands, &args);
 
-  const Executor& executor = plan.target.executor;
-  args.pool = executor.parallel_for != nullptr ? cpu::Pool{executor.parallel_for, executor.self}
-                                               : cpu::default_pool(plan.threads);
+  args.pool = pool_of(plan);
   args.threads = plan.threads, args.rows = plan.rows, args.keys = plan.keys;
   args.splits = plan.splits, args.heads = plan.heads, args.decode = plan.decode;
   if (workspace != nullptr) {

@@ -1,6 +1,5 @@
 // src/plan/explain.cpp: the plan, in words. describe() is one line, explain() the whole story; both are tested as text.
-#include <algorithm>
-
+#include "plan/explain.hpp"
 #include "plan/attention_launch.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
@@ -17,10 +16,6 @@ std::string band_text(const Band& band) {
   return text("window(", side(band.left), ", ", side(band.right), ", ", name(band.align), ")");
 }
 
-std::string level_text(const PlanData& plan) {
-  return plan.variant == nullptr ? name(plan.backend) : text(name(plan.backend), " ", plan.variant->level);
-}
-
 std::string score_text(const Attention& a) {
   std::string out = text("scale ", a.score.scale);
   if (a.score.softcap > 0) out += text(", softcap ", a.score.softcap);
@@ -30,13 +25,6 @@ std::string score_text(const Attention& a) {
   if (a.dropout.p > 0)
     out += text(", dropout ", a.dropout.p, " (seed ", a.dropout.seed, ", offset ", a.dropout.offset, ")");
   return out;
-}
-
-/// One line of the story: the heading in a column of its own.
-void line(std::string* out, std::string_view heading, std::string_view body) {
-  *out += heading;
-  out->append(heading.size() < 12 ? 12 - heading.size() : 1, ' ');
-  *out += text(body, "\n");
 }
 
 void explain_problem(const PlanData& plan, std::string* out) {
@@ -133,20 +121,10 @@ void explain_gpu(const PlanData& plan, std::string* out) {
   }
 }
 
-void explain_paths(const PlanData& plan, const std::string& taken, std::string* out) {
-  *out += "paths\n";
-  std::size_t width = taken.size();
-  for (const Rejected& path : plan.rejected) width = std::max(width, path.path.size());
-  const auto row = [&](const std::string& path, const std::string& reason) {
-    *out += text("  ", path, std::string(width - path.size() + 2, ' '), reason, "\n");
-  };
-  for (const Rejected& path : plan.rejected) row(path.path, path.reason);
-  if (!taken.empty()) row(taken, "taken");
-}
-
 }  // namespace
 
 std::string describe(const PlanData& plan) {
+  if (plan.linear) return describe_linear(plan);
   const Attention& a = plan.problem;
   std::string out = text("attention_", name(plan.pass), " ", level_text(plan), " ", name(a.dtype), " d", a.d_qk, " dv",
                          a.d_v, " band ", band_text(a.band));
@@ -163,19 +141,24 @@ std::string describe(const PlanData& plan) {
 
 std::string explain(const PlanData& plan) {
   std::string out;
-  explain_problem(plan, &out);
+  plan.linear ? explain_linear_problem(plan, &out) : explain_problem(plan, &out);
   line(&out, "decision",
        plan.backend == Backend::ref ? "ref: the definition in double, naive, one thread" : level_text(plan));
-  if (plan.backend == Backend::cpu) explain_cpu(plan, &out);
-  if (plan.variant != nullptr && plan.variant->gpu != nullptr) explain_gpu(plan, &out);
-  explain_paths(plan, text(level_text(plan), plan.backend == Backend::ref ? "" : text(" ", name(plan.problem.dtype))),
-                &out);
+  if (plan.linear) {
+    explain_linear(plan, &out);
+  } else {
+    if (plan.backend == Backend::cpu) explain_cpu(plan, &out);
+    if (plan.variant != nullptr && plan.variant->gpu != nullptr) explain_gpu(plan, &out);
+  }
+  const DType dtype = plan.linear ? plan.linear->problem.dtype : plan.problem.dtype;
+  explain_paths(plan, text(level_text(plan), plan.backend == Backend::ref ? "" : text(" ", name(dtype))), &out);
   return out;
 }
 
 std::string explain(const PlanData& plan, const Status& refusal) {
   std::string out;
-  if (refusal.code != Code::invalid) explain_problem(plan, &out);  // of an invalid one nothing can be counted
+  if (refusal.code != Code::invalid)  // of an invalid one nothing can be counted
+    plan.linear ? explain_linear_problem(plan, &out) : explain_problem(plan, &out);
   line(&out, "decision", text("refused (", name(refusal.code), "): ", refusal.why));
   if (!plan.rejected.empty()) explain_paths(plan, "", &out);
   return out;

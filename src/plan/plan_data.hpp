@@ -2,13 +2,18 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "cpu/attention_args.hpp"
+#include "cpu/linear_attention_args.hpp"
 #include "falchion/falchion.hpp"
 #include "gpu/attention_args.hpp"
+#include "gpu/linear_attention_args.hpp"
 
 namespace falchion {
 
@@ -16,16 +21,21 @@ struct PlanData;
 
 /// One kernel instance of variants.def that is built into this library.
 struct Variant {
-  const char* op = "";  // "attention_forward"
+  const char* op = "";  // "attention_forward", "linear_attention_forward", ...
   Backend backend = Backend::ref;
-  const char* level = "";  // cpu: "amx", "avx512", ...; gpu: "few", "plain", "mla", "score", "general"
+  const char* level = "";  // cpu: "amx", "avx512", ...; gpu: "few", "plain", "mla", "score", "general", "chunk"
   DType dtype = DType::f32;
-  int d = 0;                                  // gpu: head dims up to this; cpu: 0, any
-  const cpu::AttentionKernel* cpu = nullptr;  // backend cpu, else null
-  const gpu::AttentionKernel* gpu = nullptr;  // backend sm80, sm90, else null
+  int d = 0;  // gpu: head dims up to this; cpu: 0, any
+  // The kernel: one of these, as operation and backend say; none of a row that is only listed.
+  const cpu::AttentionKernel* cpu = nullptr;
+  const gpu::AttentionKernel* gpu = nullptr;
+  const cpu::LinearAttentionKernel* linear_cpu = nullptr;
+  const gpu::LinearAttentionKernel* linear_gpu = nullptr;
+
+  bool is(const char* operation) const { return std::strcmp(op, operation) == 0; }
 };
 std::span<const Variant> variants();          // what this build has, in the order of variants.def
-std::span<const Variant> listed_variants();   // every row of variants.def; cpu and gpu are null
+std::span<const Variant> listed_variants();   // every row of variants.def; without kernels
 const Variant* built(const Variant& listed);  // the row of variants() that a listed one became, or null
 
 struct Rejected {
@@ -40,13 +50,23 @@ struct GpuPlan {
   std::int64_t tiles = 0;              // row tiles of one head (group); packed: of all sequences, by the hint s_q
   int walkers = 0;                     // CTAs that walk over the tiles; 0: one a tile
   bool pairs = false;                  // they take a long tile with a short one
-  bool early = false;                  // the next kernel may be started before this one is done
+  bool early = false;                  // it may be started before the kernel before it is done
   std::size_t partial_m_l = 0;         // bytes into the workspace, where splits > 1
   const Variant* unaligned = nullptr;  // the row for operands that are not 16-byte aligned; null: none is built
 };
 
+/// What a plan decided for linear attention.
+struct LinearPlan {
+  LinearAttention problem;     // with scale resolved
+  int segments = 1;            // parts that each sequence is cut into
+  std::int64_t segment = 0;    // tokens of one, whole chunks
+  cpu::LinearMemory memory{};  // cpu
+  std::int64_t ctas = 0;       // gpu: of one segment of all heads
+};
+
 struct PlanData {
-  Attention problem;  // with scale resolved (never 0 meaning 1/sqrt(d))
+  Attention problem;                 // with scale resolved (never 0 meaning 1/sqrt(d))
+  std::optional<LinearPlan> linear;  // a plan of linear attention; problem then says nothing
   Pass pass = Pass::forward;
   Target target;
   Backend backend = Backend::ref;
@@ -66,6 +86,9 @@ struct PlanData {
 /// Chooses for one problem that validate_problem() has passed (src/api/validate.hpp). On refusal out->rejected tells
 /// every path's reason; the rest of out is then for explain() alone.
 Status plan_attention(const Attention& problem, Pass pass, const Target& target, PlanData* out);
+
+/// The same for linear attention.
+Status plan_linear_attention(const LinearAttention& problem, Pass pass, const Target& target, PlanData* out);
 
 /// Tiles of `rows` rows that one head (group) is cut into; packed: an upper bound for total_q rows.
 std::int64_t gpu_row_tiles(const Attention& problem, std::int64_t total_q, int group, int rows);

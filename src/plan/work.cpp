@@ -1,6 +1,8 @@
 // src/plan/work.cpp: see work.hpp. In double: sizes may be anything.
 #include "plan/work.hpp"
 
+#include <algorithm>
+
 #include "plan/text.hpp"
 
 namespace falchion {
@@ -44,6 +46,23 @@ double attention_bytes(const Attention& a) {
   if (a.bias) bytes += scores * element;
   if (a.mask) bytes += scores;
   return bytes;
+}
+
+double linear_attention_flops(const LinearAttention& a, Pass pass, int chunk) {
+  const double e = static_cast<double>(a.d_qk), m = static_cast<double>(a.d_v), c = std::min<double>(chunk, a.s);
+  const double tokens = static_cast<double>(a.b) * static_cast<double>(a.s) * static_cast<double>(a.h_v);
+  return tokens * (pass == Pass::forward ? 2 * c * (e + m) + 4 * e * m : 2 * c * (3 * e + 2 * m) + 10 * e * m);
+}
+
+double linear_attention_bytes(const LinearAttention& a, Pass pass) {
+  const double element = static_cast<double>(size_of(a.dtype)), rows = static_cast<double>(a.b * a.s);
+  const double q = rows * static_cast<double>(a.h_qk * a.d_qk), v = rows * static_cast<double>(a.h_v * a.d_v);
+  const double state = 4.0 * static_cast<double>(a.b * a.h_v) * static_cast<double>(a.d_qk) *
+                       static_cast<double>(a.d_v + (a.normalise ? 1 : 0));
+  const double decay = 4.0 * static_cast<double>(a.h_v) * (a.decay == Decay::token ? rows : a.decay == Decay::head);
+  const double states = state * ((a.initial_state ? 1 : 0) + (a.final_state ? 1 : 0));
+  if (pass == Pass::forward) return (2 * q + 2 * v) * element + decay + states;
+  return (4 * q + 3 * v) * element + 2 * decay + states + (a.initial_state ? state : 0);
 }
 
 }  // namespace falchion

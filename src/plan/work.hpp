@@ -12,4 +12,10 @@ double attention_flops(const Attention& problem);
 /// q, k, v, o and the other operands that are there, each moved once.
 double attention_bytes(const Attention& problem);
 
+/// Flop of the chunked algorithm with dense chunks of `chunk` tokens, E = d_qk, M = d_v, for each token and value head:
+/// forward 2 chunk (E + M) + 4 E M, backward 2 chunk (3 E + 2 M) + 10 E M.
+double linear_attention_flops(const LinearAttention& problem, Pass pass, int chunk);
+/// q, k, v, o, or q, k, v, dO, dQ, dK, dV, and what else is there, each moved once.
+double linear_attention_bytes(const LinearAttention& problem, Pass pass);
+
 }  // namespace falchion

@@ -8,57 +8,14 @@
 #include <limits>
 
 #include "policy/dropout.hpp"
-#include "policy/dtype.hpp"
 #include "policy/mask.hpp"
 #include "policy/score.hpp"
+#include "ref/elements.hpp"
 
 namespace falchion::ref {
 namespace {
 
 constexpr int kMaxHeadDim = 256;
-
-/// The index of an axis that may be broadcast: extent 1 serves every index.
-std::int64_t at(const Tensor& x, int axis, std::int64_t i) { return x.shape[axis] == 1 ? 0 : i * x.stride[axis]; }
-std::int64_t at(const Tensor& x, std::int64_t i, std::int64_t j, std::int64_t k, std::int64_t l) {
-  return at(x, 0, i) + at(x, 1, j) + at(x, 2, k) + at(x, 3, l);
-}
-
-float load(const Tensor& x, std::int64_t offset) {
-  if (x.dtype == DType::f32) return static_cast<const float*>(x.data)[offset];
-  const std::uint16_t half = static_cast<const std::uint16_t*>(x.data)[offset];
-  return x.dtype == DType::f16 ? f32_from_f16(half) : f32_from_bf16(half);
-}
-
-double round_as(DType dtype, double x) {
-  if (dtype == DType::f16) return f32_from_f16(f16_from_f32(static_cast<float>(x)));
-  if (dtype == DType::bf16) return f32_from_bf16(bf16_from_f32(static_cast<float>(x)));
-  return x;
-}
-
-void store(const Tensor& x, std::int64_t offset, double value) {
-  const float single = static_cast<float>(value);
-  if (x.dtype == DType::f32) static_cast<float*>(x.data)[offset] = single;
-  if (x.dtype == DType::f16) static_cast<std::uint16_t*>(x.data)[offset] = f16_from_f32(single);
-  if (x.dtype == DType::bf16) static_cast<std::uint16_t*>(x.data)[offset] = bf16_from_f32(single);
-}
-
-/// Where one sequence lies: its rows [begin, begin + length) of batch entry `batch`.
-struct Rows {
-  std::int64_t batch, begin, length;
-};
-
-/// cu: null, or where the packed sequences start. used: null, or the used lengths. capacity: rows of an entry, of them
-/// all when packed.
-Rows rows_of(std::int64_t b, const std::int32_t* cu, const std::int32_t* used, std::int64_t capacity) {
-  Rows rows{b, 0, capacity};
-  if (cu != nullptr) {
-    const std::int64_t begin = std::clamp<std::int64_t>(cu[b], 0, capacity);
-    const std::int64_t end = std::clamp<std::int64_t>(cu[b + 1], begin, capacity);
-    rows = {0, begin, end - begin};
-  }
-  if (used != nullptr) rows.length = std::clamp<std::int64_t>(used[b], 0, rows.length);
-  return rows;
-}
 
 /// One query row: everything that its scores depend on.
 template <class Real>

@@ -16,10 +16,8 @@ class Device : public ::testing::EmptyTestEventListener {
   Device() {
     if (const gpu::Device device = gpu::current_device(); device.sm == 0)
       why_not_ = device.why_not;
-    else if (built_paths().empty())
-      why_not_ = "this build has no GPU row";
-    else if (usable_paths().empty())
-      why_not_ = built_paths().front().why_not();
+    else
+      why_not_ = no_path();
   }
   void OnTestStart(const ::testing::TestInfo& test) override {
     if (!why_not_.empty() && std::string(test.test_suite_name()).rfind("NoGpu", 0) != 0) GTEST_SKIP() << why_not_;
@@ -31,6 +29,15 @@ class Device : public ::testing::EmptyTestEventListener {
   }
 
  private:
+  /// Why no operation has a path here; "" when one has.
+  static std::string no_path() {
+    std::string why = "this build has no GPU row";
+    for (const char* operation : {kAttention, kLinearForward, kLinearBackward}) {
+      if (!usable_paths(operation).empty()) return "";
+      if (!built_paths(operation).empty()) why = built_paths(operation).front().why_not();
+    }
+    return why;
+  }
   std::string why_not_;
 };
 

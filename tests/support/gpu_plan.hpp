@@ -34,8 +34,9 @@ inline Target hopper() { return on(90); }
 /// A build may have all rows of a backend, some (FALCHION_VARIANTS) or none: what is decided depends on it.
 inline bool has_rows(Backend backend) {
   const auto listed = listed_variants();
-  return std::all_of(listed.begin(), listed.end(),
-                     [&](const Variant& v) { return v.backend != backend || built(v) != nullptr; });
+  return std::all_of(listed.begin(), listed.end(), [&](const Variant& v) {
+    return v.backend != backend || !v.is("attention_forward") || built(v) != nullptr;
+  });
 }
 inline bool has_any_gpu_row() {
   const auto rows = variants();

@@ -15,7 +15,7 @@ namespace falchion::testing {
 namespace {
 
 /// usable: on this machine.
-std::vector<Path> paths(bool usable) {
+std::vector<Path> paths(bool usable, const char* operation) {
   std::vector<Path> out;
 #if defined(FALCHION_TEST_CUDA)
   constexpr Backend backends[] = {Backend::sm80, Backend::best};
@@ -24,8 +24,9 @@ std::vector<Path> paths(bool usable) {
   out.push_back({});
   for (const cpu::Level& level : cpu::cpu_levels()) out.push_back({Backend::cpu, level.name});
 #endif
-  const auto unfit = [usable](const Path& path) {
-    const bool built = std::any_of(std::begin(kTypes), std::end(kTypes), [&](DType x) { return path.has(x); });
+  const auto unfit = [=](const Path& path) {
+    const bool built =
+        std::any_of(std::begin(kTypes), std::end(kTypes), [&](DType x) { return path.has(x, operation); });
     return !built || (usable && !path.why_not().empty());
   };
   out.erase(std::remove_if(out.begin(), out.end(), unfit), out.end());
@@ -36,12 +37,12 @@ std::vector<Path> paths(bool usable) {
 
 std::string Path::name() const { return backend == Backend::cpu ? level : falchion::name(backend); }
 
-bool Path::has(DType dtype) const {
+bool Path::has(DType dtype, const char* operation) const {
   if (backend == Backend::ref) return true;
   const auto rows = variants();
   return std::any_of(rows.begin(), rows.end(), [&](const Variant& v) {
-    const bool fits = backend == Backend::best ? v.gpu != nullptr : v.backend == backend;
-    return fits && v.dtype == dtype && (backend != Backend::cpu || level == v.level);
+    const bool fits = backend == Backend::best ? v.backend != Backend::cpu : v.backend == backend;
+    return fits && v.is(operation) && v.dtype == dtype && (backend != Backend::cpu || level == v.level);
   });
 }
 
@@ -64,12 +65,12 @@ std::string Path::why_not() const {
   return "";
 }
 
-std::vector<Path> built_paths() { return paths(false); }
-std::vector<Path> usable_paths() { return paths(true); }
+std::vector<Path> built_paths(const char* operation) { return paths(false, operation); }
+std::vector<Path> usable_paths(const char* operation) { return paths(true, operation); }
 
 Target host_target() {
   const auto rows = variants();
-  const bool built = std::any_of(rows.begin(), rows.end(), [](const Variant& v) { return v.backend == Backend::cpu; });
+  const bool built = std::any_of(rows.begin(), rows.end(), [](const Variant& v) { return v.cpu != nullptr; });
   return built ? Backend::cpu : Backend::ref;
 }
 

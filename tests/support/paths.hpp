@@ -16,13 +16,17 @@
 
 namespace falchion::testing {
 
+inline constexpr const char *kAttention = "attention_forward", *kLinearForward = "linear_attention_forward",
+                            *kLinearBackward = "linear_attention_backward";
+
 struct Path {
   Backend backend = Backend::ref;
   std::string level;  // of the CPU
 
   std::string name() const;
   bool on_gpu() const { return backend != Backend::ref && backend != Backend::cpu; }
-  bool has(DType dtype) const;           // is the row built? (-DFALCHION_VARIANTS may leave out some)
+  /// Is the row built? (-DFALCHION_VARIANTS may leave out some.)
+  bool has(DType dtype, const char* operation = kAttention) const;
   Target target(int threads = 3) const;  // the level's name lies in this Path
   std::string why_not() const;           // empty, or why this machine cannot run it
 };
@@ -30,19 +34,19 @@ inline void PrintTo(const Path& path, std::ostream* out) { *out << path.name(); 
 
 inline constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 
-/// ref, then each level of this build.
-std::vector<Path> built_paths();
+/// ref, then each level of this build that has rows of the operation.
+std::vector<Path> built_paths(const char* operation = kAttention);
 /// Those that this machine can run.
-std::vector<Path> usable_paths();
+std::vector<Path> usable_paths(const char* operation = kAttention);
 /// For what runs on operands of the host whatever else there is: the CPU, or ref where no level is built.
 Target host_target();
 
 /// Calls f(path, dtype) for each of them and each type.
 template <class F>
-void on_every_path(const F& f) {
-  for (const Path& path : usable_paths()) {
+void on_every_path(const F& f, const char* operation = kAttention) {
+  for (const Path& path : usable_paths(operation)) {
     for (const DType dtype : kTypes) {
-      if (!path.has(dtype)) continue;
+      if (!path.has(dtype, operation)) continue;
       SCOPED_TRACE(path.name() + " " + name(dtype));
       f(path, dtype);
     }

@@ -19,8 +19,8 @@ using Shape = std::array<std::int64_t, 4>;
 
 /// dense: (b, s, h, d). heads_first: (b, h, s, d). gaps: dense, with 8 spare elements after each row and 3 spare rows
 /// of heads. odd: an odd number of spare elements, and a start that is aligned to its element alone. reversed: axis 1
-/// runs backwards (a negative stride; inputs only).
-enum class Layout { dense, heads_first, gaps, odd, reversed };
+/// runs backwards (a negative stride; inputs only). transposed: the last two axes change places.
+enum class Layout { dense, heads_first, gaps, odd, reversed, transposed };
 
 /// What an output holds before a run: signalling NaNs that no arithmetic and no conversion of ours produces.
 inline constexpr std::uint32_t kPoison32 = 0x7FA5A5A5u;
@@ -31,6 +31,9 @@ class HostTensor {
  public:
   HostTensor() = default;
   HostTensor(DType dtype, Shape shape, Layout layout = Layout::dense) { allocate(dtype, shape, layout); }
+
+  /// Memory of its own, laid out alike.
+  HostTensor like() const { return HostTensor(view_.dtype, view_.shape, layout_); }
 
   const Tensor& view() const { return view_; }
   const Shape& shape() const { return view_.shape; }
@@ -79,7 +82,9 @@ class HostTensor {
 
  private:
   void allocate(DType dtype, Shape n, Layout layout) {
+    layout_ = layout;
     view_ = layout == Layout::heads_first ? Tensor::heads_first(nullptr, dtype, n) : Tensor::dense(nullptr, dtype, n);
+    if (layout == Layout::transposed) view_.stride[2] = 1, view_.stride[3] = n[2];
     const std::int64_t spare = layout == Layout::gaps ? 8 : layout == Layout::odd ? 3 : 0;
     if (spare > 0) view_.stride = {(n[2] * (n[3] + spare) + 3) * n[1], n[2] * (n[3] + spare) + 3, n[3] + spare, 1};
     elements_ = 1 + spare;
@@ -119,6 +124,7 @@ class HostTensor {
 
   std::shared_ptr<std::vector<std::uint64_t>> memory_;
   std::int64_t start_ = 0, elements_ = 0;
+  Layout layout_ = Layout::dense;
   Tensor view_;
 };
 

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "falchion/falchion.hpp"
+#include "ladder/head.hpp"
 #include "policy/mask.hpp"
 
 namespace falchion::ladder {
@@ -41,14 +42,6 @@ struct Step {
 
 std::span<const Step* const> cpu_steps();
 std::span<const Step* const> gpu_steps();  // none in a build without CUDA; ask each whether it runs_on the device
-
-/// One head of one batch entry, seen as a matrix: X[i][x]. Its rows lie h * d elements apart.
-template <class T>
-struct Head {
-  T* data;
-  std::int64_t stride;
-  FALCHION_HD T* operator[](std::int64_t row) const { return data + row * stride; }
-};
 
 /// s: rows of a head of x. bh: which head, counted through the batch.
 template <class T>

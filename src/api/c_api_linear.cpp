@@ -1,0 +1,96 @@
+// src/api/c_api_linear.cpp: the C shim of linear attention.
+#include <algorithm>
+#include <cstdint>
+
+#include "api/c_convert.hpp"
+
+namespace falchion {
+namespace {
+
+LinearAttention to_problem(const fal_linear_attention* from, Check* check) {
+  fal_linear_attention x;
+  if (!copy("linear_attention", from, &x, check)) return {};
+  LinearAttention out;
+  out.dtype = to_enum("dtype", x.dtype, DType::boolean, check);
+  out.b = x.b, out.s = x.s, out.h_qk = x.h_qk, out.h_v = x.h_v, out.d_qk = x.d_qk, out.d_v = x.d_v;
+  out.scale = x.scale, out.eps = x.eps;
+  out.feature_map = to_enum("feature_map", x.feature_map, FeatureMap::elu_plus_one, check);
+  out.decay = to_enum("decay", x.decay, Decay::token, check);
+  out.normalise = x.normalise != 0, out.reverse = x.reverse != 0, out.packed = x.packed != 0;
+  out.initial_state = x.initial_state != 0, out.final_state = x.final_state != 0;
+  const bool reserved =
+      x.reserved == 0 && std::all_of(x.reserved2, x.reserved2 + 3, [](auto byte) { return byte == 0; });
+  check->require(reserved, "linear_attention: a reserved field is not 0");
+  return out;
+}
+
+LinearOperands to_operands(const fal_linear_operands* from, Check* check) {
+  fal_linear_operands x;
+  if (!copy("linear_operands", from, &x, check)) return {};
+  const auto tensor = [check](const char* name, const fal_tensor& t) { return to_tensor(name, t, check); };
+  LinearOperands out;
+  out.q = tensor("q.dtype", x.q), out.k = tensor("k.dtype", x.k);
+  out.v = tensor("v.dtype", x.v), out.o = tensor("o.dtype", x.o);
+  out.decay = tensor("decay.dtype", x.decay);
+  out.initial_state = tensor("initial_state.dtype", x.initial_state);
+  out.final_state = tensor("final_state.dtype", x.final_state);
+  out.initial_z = tensor("initial_z.dtype", x.initial_z), out.final_z = tensor("final_z.dtype", x.final_z);
+  out.cu_seqlens = x.cu_seqlens;
+  out.grad_o = tensor("grad_o.dtype", x.grad_o);
+  out.grad_final_state = tensor("grad_final_state.dtype", x.grad_final_state);
+  out.grad_final_z = tensor("grad_final_z.dtype", x.grad_final_z);
+  out.grad_q = tensor("grad_q.dtype", x.grad_q), out.grad_k = tensor("grad_k.dtype", x.grad_k);
+  out.grad_v = tensor("grad_v.dtype", x.grad_v), out.grad_decay = tensor("grad_decay.dtype", x.grad_decay);
+  out.grad_initial_state = tensor("grad_initial_state.dtype", x.grad_initial_state);
+  out.grad_initial_z = tensor("grad_initial_z.dtype", x.grad_initial_z);
+  return out;
+}
+
+}  // namespace
+}  // namespace falchion
+
+using namespace falchion;
+
+fal_linear_attention fal_linear_attention_init(void) {
+  const fal_linear_attention start = FAL_LINEAR_ATTENTION_INIT;
+  return start;
+}
+
+fal_status fal_linear_plan_make(const fal_linear_attention* problem, int32_t pass, const fal_target* target,
+                                fal_plan** out) {
+  return make_plan([&](Check* check) { return to_problem(problem, check); }, pass, target, out);
+}
+
+fal_status fal_linear_plan_run(const fal_plan* plan, const fal_linear_operands* operands, void* workspace,
+                               size_t workspace_bytes, void* stream) {
+  return guarded([&]() -> Status {
+    Check check;
+    check.require(plan != nullptr, "plan is null");
+    const LinearOperands x = to_operands(operands, &check);
+    return check.ok() ? plan->plan.run(x, workspace, workspace_bytes, stream) : check.take();
+  });
+}
+
+const char* fal_linear_explain(const fal_linear_attention* problem, int32_t pass, const fal_target* target) {
+  return explain_plan([&](Check* check) { return to_problem(problem, check); }, pass, target);
+}
+
+fal_status fal_linear_attention_run(const fal_linear_operands* operands, const fal_linear_attention* options,
+                                    const fal_target* target, void* stream) {
+  return guarded([&]() -> Status {
+    Check check;
+    const LinearOperands x = to_operands(operands, &check);
+    const LinearAttention a = options != nullptr ? to_problem(options, &check) : LinearAttention{};
+    const Target t = to_target(target, &check);
+    return check.ok() ? linear_attention(x, a, t, stream) : check.take();
+  });
+}
+
+fal_status fal_linear_validate_lengths(const fal_linear_attention* problem, const fal_linear_operands* operands) {
+  return guarded([&]() -> Status {
+    Check check;
+    const LinearAttention a = to_problem(problem, &check);
+    const LinearOperands x = to_operands(operands, &check);
+    return check.ok() ? validate_lengths(a, x) : check.take();
+  });
+}

@@ -1,0 +1,130 @@
+// src/api/c_convert.hpp: what every function of the C API needs: structs of the caller's size to ours, enums checked,
+// exceptions stopped, texts kept.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "api/check.hpp"
+#include "falchion/falchion.h"
+#include "falchion/falchion.hpp"
+
+struct fal_plan {
+  falchion::Plan plan;
+  std::string describe, explain;
+};
+
+namespace falchion {
+
+/// Remembers why for fal_why(), and returns the code.
+fal_status report(const Status& status) noexcept;
+const char* last_why() noexcept;
+
+template <class Body>
+fal_status guarded(const Body& body) noexcept {
+  try {
+    return report(body());
+  } catch (...) { return report(caught()); }
+}
+
+/// Sizes of the structs as they were first released, below which no caller can be. They never change; sizeof may grow.
+template <class T>
+inline constexpr std::size_t kFirstSize = 0;
+template <>
+inline constexpr std::size_t kFirstSize<fal_attention> = 144;
+template <>
+inline constexpr std::size_t kFirstSize<fal_operands> = 8 + 9 * sizeof(fal_tensor) + 5 * sizeof(void*);
+template <>
+inline constexpr std::size_t kFirstSize<fal_executor> = 32;
+template <>
+inline constexpr std::size_t kFirstSize<fal_target> = 40;
+template <>
+inline constexpr std::size_t kFirstSize<fal_linear_attention> = 88;
+template <>
+inline constexpr std::size_t kFirstSize<fal_linear_operands> = 8 + 18 * sizeof(fal_tensor) + sizeof(void*);
+static_assert(sizeof(void*) != 8 ||
+                  (sizeof(fal_attention) == 144 && sizeof(fal_operands) == 768 && sizeof(fal_executor) == 32 &&
+                   sizeof(fal_target) == 48 && sizeof(fal_tensor) == 80 && sizeof(fal_linear_attention) == 88 &&
+                   sizeof(fal_linear_operands) == 1456),
+              "a struct changed: append fields, keep the first sizes above");
+
+/// Copies what the caller knows of. A newer caller's extra fields must be 0: they ask for something we do not have.
+template <class T>
+bool copy(const char* name, const T* from, T* to, Check* check) {
+  *to = T{};
+  to->size = sizeof(T);
+  if (!check->require(from != nullptr, name, " is null")) return false;
+  const std::size_t size = from->size;
+  if (!check->require(size >= kFirstSize<T> && size <= 65536, name, ".size = ", size, ": it is sizeof(fal_", name,
+                      "), ", sizeof(T), " here")) {
+    return false;
+  }
+  std::memcpy(to, from, std::min(size, sizeof(T)));
+  to->size = sizeof(T);
+  const auto* bytes = reinterpret_cast<const unsigned char*>(from);
+  const bool known =
+      size <= sizeof(T) || std::all_of(bytes + sizeof(T), bytes + size, [](unsigned char x) { return x == 0; });
+  return check->require(known, name, ": made for a newer falchion than ", version(), ", and uses what it added");
+}
+
+/// A number of the caller's as an enum; 255 stands for one that no enum has, once it has been refused by its own name.
+template <class Enum>
+Enum to_enum(const char* name, std::int32_t value, Enum last, Check* check) {
+  const bool known = value >= 0 && value <= static_cast<std::int32_t>(last);
+  check->require(known, name, " = ", value, ": it is 0 to ", static_cast<std::int32_t>(last));
+  return known ? static_cast<Enum>(value) : static_cast<Enum>(255);
+}
+
+Tensor to_tensor(const char* name, const fal_tensor& x, Check* check);
+Target to_target(const fal_target* from, Check* check);
+
+/// A text that the caller may read until this thread asks again.
+template <class Make>
+const char* kept_text(std::string* place, const Make& make) noexcept {
+  try {
+    *place = make();
+    return place->c_str();
+  } catch (...) {
+    report(caught());
+    return "";
+  }
+}
+
+/// fal_plan_make and its like. to_problem(Check*): the caller's problem as C++ has it.
+template <class ToProblem>
+fal_status make_plan(const ToProblem& to_problem, std::int32_t pass, const fal_target* target,
+                     fal_plan** out) noexcept {
+  return guarded([&]() -> Status {
+    Check check;
+    if (!check.require(out != nullptr, "out is null")) return check.take();
+    *out = nullptr;
+    const auto a = to_problem(&check);
+    const Target t = to_target(target, &check);
+    const Pass p = to_enum("pass", pass, Pass::backward, &check);
+    if (!check.ok()) return check.take();
+    auto plan = std::make_unique<fal_plan>();
+    if (Status status = Plan::make(a, p, t, &plan->plan); !status) return status;
+    plan->describe = plan->plan.describe(), plan->explain = plan->plan.explain();
+    *out = plan.release();
+    return {};
+  });
+}
+
+/// fal_explain and its like.
+template <class ToProblem>
+const char* explain_plan(const ToProblem& to_problem, std::int32_t pass, const fal_target* target) noexcept {
+  thread_local std::string place;
+  return kept_text(&place, [&] {
+    Check check;
+    const auto a = to_problem(&check);
+    const Target t = to_target(target, &check);
+    const Pass p = to_enum("pass", pass, Pass::backward, &check);
+    return check.ok() ? explain(a, p, t) : text("refused (invalid): ", check.take().why, "\n");
+  });
+}
+
+}  // namespace falchion

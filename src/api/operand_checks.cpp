@@ -1,0 +1,87 @@
+// src/api/operand_checks.cpp: see operand_checks.hpp.
+#include "api/operand_checks.hpp"
+
+#include <cstdint>
+
+#include "api/overlap.hpp"
+
+namespace falchion {
+namespace {
+
+constexpr const char* kAxis[] = {"[0]", "[1]", "[2]", "[3]"};
+
+void check_shape(const Operand& operand, const std::array<std::int64_t, 4>& shape, Check* check) {
+  for (std::size_t axis = 0; axis < 4; ++axis) {
+    const std::int64_t extent = operand.x->shape[axis];
+    if (shape[axis] == kAnyExtent) {
+      check->require(extent >= 0, operand.name, ".shape", kAxis[axis], " = ", extent, ": an extent is 0 or more");
+    } else {
+      const bool fits = extent == shape[axis] || (operand.broadcast && extent == 1);
+      check->require(fits, operand.name, ".shape", kAxis[axis], " = ", extent, ", the problem's is ", shape[axis],
+                     operand.broadcast ? " (or 1)" : "");
+    }
+  }
+}
+
+void check_strides(const Operand& operand, Check* check) {
+  const Tensor& x = *operand.x;
+  const bool fits = check->require(fits_address_space(x), operand.name, ": shape x stride overflows 64 bits");
+  if (!fits) return;
+  check->require(!operand.contiguous || x.stride[3] == 1 || x.shape[3] <= 1, operand.name, ".stride[3] = ", x.stride[3],
+                 ": the last axis must be contiguous (stride 1)");
+  if (!operand.output) return;
+  bool positive = true;
+  for (std::size_t axis = 0; axis < 4; ++axis) {
+    positive = check->require(x.shape[axis] <= 1 || x.stride[axis] > 0, operand.name, ".stride", kAxis[axis], " = ",
+                              x.stride[axis], ": strides of an output are above 0") &&
+               positive;
+  }
+  if (positive) check->require(!aliases_itself(x), operand.name, ": its strides let two elements share memory");
+}
+
+/// The same elements at the same addresses.
+bool same_view(const Tensor& a, const Tensor& b) {
+  bool same = a.data == b.data && a.dtype == b.dtype && a.shape == b.shape;
+  for (std::size_t axis = 0; axis < 4; ++axis) same = same && (a.shape[axis] <= 1 || a.stride[axis] == b.stride[axis]);
+  return same;
+}
+
+}  // namespace
+
+bool aligned_to(const void* data, std::int64_t bytes) {
+  return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0;
+}
+
+void check_tensor(const Operand& operand, DType dtype, const std::array<std::int64_t, 4>& shape, Check* check) {
+  const Tensor& x = *operand.x;
+  if (!operand.wanted) {
+    check->require(x.data == nullptr, operand.name, " is given, but the problem was planned without it: set ",
+                   operand.flag);
+    return;
+  }
+  check->require(x.dtype == dtype, operand.name, ".dtype = ", name(x.dtype), ", the problem's is ", name(dtype));
+  check_shape(operand, shape, check);
+  if (!check->ok() || x.shape[0] == 0 || x.shape[1] == 0 || x.shape[2] == 0 || x.shape[3] == 0) return;
+  check->require(x.data != nullptr, operand.name, ".data is null");
+  check->require(aligned_to(x.data, size_of(dtype)), operand.name, ".data is not aligned to its ", size_of(dtype),
+                 "-byte elements");
+  check_strides(operand, check);
+}
+
+void check_overlaps(std::span<const Operand> tensors, std::span<const Array> arrays, Check* check) {
+  for (const Operand& out : tensors) {
+    if (!out.output || !out.wanted) continue;
+    for (const Operand& other : tensors) {
+      if (!other.wanted || &other == &out || (other.output && &other < &out)) continue;  // a pair of outputs once
+      if (out.in_place == other.x && same_view(*out.x, *other.x)) continue;
+      check->require(!overlap(*out.x, *other.x), out.name, " overlaps ", other.name);
+    }
+    for (const Array& array : arrays) {
+      const Tensor view =
+          Tensor::dense(const_cast<void*>(array.data), DType::f32, {1, 1, 1, array.data == nullptr ? 0 : array.length});
+      check->require(!overlap(*out.x, view), out.name, " overlaps ", array.name);
+    }
+  }
+}
+
+}  // namespace falchion

@@ -1,0 +1,38 @@
+// src/api/run.hpp: what Plan::run does for each operation, and what every run checks first.
+#pragma once
+
+#include <cstddef>
+#include <span>
+
+#include "falchion/falchion.hpp"
+#include "plan/plan_data.hpp"
+
+namespace falchion {
+
+/// Validates the operands and hands them over with the plan, which is one of that operation.
+Status run_attention(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes, Stream stream);
+Status run_linear_attention(const PlanData& plan, const LinearOperands& operands, void* workspace, std::size_t bytes,
+                            Stream stream);
+
+/// There, large enough, aligned?
+Status check_workspace(const PlanData& plan, const void* workspace, std::size_t bytes);
+
+/// Is the device that was planned for the current one, and free of errors?
+Status check_device(const PlanData& plan);
+
+/// What a kernel is to read or write. null: nothing.
+struct Pointer {
+  const char* name;
+  const void* data;
+};
+/// Of an empty tensor nothing is read.
+const void* data_of(const Tensor& x);
+/// Does each of them lie where the plan's device can use it?
+Status check_on_device(const PlanData& plan, std::span<const Pointer> pointers);
+
+/// What a launch returned, as a Status.
+Status launched(int error);
+
+inline bool on_gpu(const PlanData& plan) { return plan.backend == Backend::sm80 || plan.backend == Backend::sm90; }
+
+}  // namespace falchion

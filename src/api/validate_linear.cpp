@@ -1,0 +1,122 @@
+// src/api/validate_linear.cpp: what a problem of linear attention must be, and whether tensors are those of it.
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#include "api/operand_checks.hpp"
+#include "api/sizes.hpp"
+#include "api/validate.hpp"
+
+namespace falchion {
+namespace {
+
+using Shape = std::array<std::int64_t, 4>;
+
+void check_sizes(const LinearAttention& a, Check* check) {
+  check_size("b", a.b, kMaxHeads, check), check_size("s", a.s, kMaxSequence, check);
+  check_size("h_qk", a.h_qk, kMaxHeads, check), check_size("h_v", a.h_v, kMaxHeads, check);
+  check_head_dim("d_qk", a.d_qk, check), check_head_dim("d_v", a.d_v, check);
+  check->require((a.h_qk == 0) == (a.h_v == 0), "h_qk = ", a.h_qk, " with h_v = ", a.h_v, ": both are 0, or neither");
+  check->require(a.h_qk <= 0 || a.h_v % a.h_qk == 0, "h_v = ", a.h_v, " is not a multiple of h_qk = ", a.h_qk);
+  if (!check->ok()) return;
+  const auto real = [](std::int64_t x) { return static_cast<double>(x); };
+  const double heads = real(a.b) * real(a.h_v);
+  check->require(heads <= real(kMaxHeads), "b * h_v = ", a.b, " * ", a.h_v, " is over the limit of ", kMaxHeads);
+  // Every count that a plan makes of this (bytes of states, of the reference's memory, segments) then fits into 64
+  // bits.
+  const double elements = (heads + real(a.b)) * (real(a.s) + 1 + real(a.d_qk)) * real(a.d_qk + a.d_v);
+  check->require(elements < 0x1p52, "b * h_v * s * d overflows: b = ", a.b, ", h_v = ", a.h_v, ", s = ", a.s);
+}
+
+enum class Role : std::uint8_t { input, output };
+
+/// Checks each operand as it comes and keeps it for the question of overlaps.
+struct Checked {
+  const LinearAttention& a;
+  Check* check;
+  std::array<Operand, 16> all{};
+  std::size_t count = 0;
+
+  /// q, k, v, o and their gradients: the problem's type, rows contiguous.
+  void rows(Role role, const char* name, const Tensor& x, const Shape& shape) {
+    add({.name = name, .x = &x, .output = role == Role::output, .contiguous = true}, a.dtype, shape);
+  }
+  /// What is there when the problem says so: f32. in_place: the input that this output may be.
+  void maybe(Role role, const char* name, const char* flag, const Tensor& x, bool wanted, const Shape& shape,
+             const Tensor* in_place = nullptr) {
+    add({.name = name, .flag = flag, .x = &x, .wanted = wanted, .output = role == Role::output, .in_place = in_place},
+        DType::f32, shape);
+  }
+
+ private:
+  void add(const Operand& operand, DType dtype, const Shape& shape) {
+    check_tensor(operand, dtype, shape, check);
+    all[count++] = operand;
+  }
+};
+
+constexpr const char *kDecay = "LinearAttention::decay", *kInitial = "LinearAttention::initial_state",
+                     *kFinal = "LinearAttention::final_state",
+                     *kInitialZ = "LinearAttention::initial_state and normalise",
+                     *kFinalZ = "LinearAttention::final_state and normalise";
+
+void check_all(const LinearAttention& a, Pass pass, const LinearOperands& x, Checked* list) {
+  using enum Role;
+  const std::int64_t batch = a.packed ? 1 : a.b, tokens = a.packed ? x.q.shape[1] : a.s;
+  const bool decays = a.decay != Decay::none, head = a.decay == Decay::head;
+  const bool initial_z = a.initial_state && a.normalise, final_z = a.final_state && a.normalise;
+  const Shape k{batch, tokens, a.h_qk, a.d_qk}, v{batch, tokens, a.h_v, a.d_v};
+  const Shape state{a.b, a.h_v, a.d_qk, a.d_v}, z{a.b, a.h_v, a.d_qk, 1};
+  const Shape decay{head ? 1 : batch, head ? 1 : tokens, a.h_v, 1};
+
+  list->rows(input, "q", x.q, {batch, a.packed ? kAnyExtent : a.s, a.h_qk, a.d_qk});
+  list->rows(input, "k", x.k, k), list->rows(input, "v", x.v, v);
+  list->maybe(input, "decay", kDecay, x.decay, decays, decay);
+  list->maybe(input, "initial_state", kInitial, x.initial_state, a.initial_state, state);
+  list->maybe(input, "initial_z", kInitialZ, x.initial_z, initial_z, z);
+  if (pass == Pass::forward) {
+    list->rows(output, "o", x.o, v);
+    list->maybe(output, "final_state", kFinal, x.final_state, a.final_state, state, &x.initial_state);
+    list->maybe(output, "final_z", kFinalZ, x.final_z, final_z, z, &x.initial_z);
+    return;
+  }
+  list->rows(input, "grad_o", x.grad_o, v);
+  list->maybe(input, "grad_final_state", kFinal, x.grad_final_state, a.final_state, state);
+  list->maybe(input, "grad_final_z", kFinalZ, x.grad_final_z, final_z, z);
+  list->rows(output, "grad_q", x.grad_q, k), list->rows(output, "grad_k", x.grad_k, k);
+  list->rows(output, "grad_v", x.grad_v, v);
+  list->maybe(output, "grad_decay", kDecay, x.grad_decay, decays, decay);
+  list->maybe(output, "grad_initial_state", kInitial, x.grad_initial_state, a.initial_state, state);
+  list->maybe(output, "grad_initial_z", kInitialZ, x.grad_initial_z, initial_z, z);
+}
+
+}  // namespace
+
+Status validate_problem(const LinearAttention& a, Pass pass) {
+  Check check;
+  check_pass_and_dtype(pass, a.dtype, &check);
+  check_sizes(a, &check);
+  check.require(std::isfinite(a.scale), "scale = ", a.scale, ": it is a finite number, 0 for 1/sqrt(d_qk)");
+  check.require(a.feature_map <= FeatureMap::elu_plus_one, "feature_map = ", static_cast<int>(a.feature_map),
+                " is no FeatureMap");
+  check.require(a.decay <= Decay::token, "decay = ", static_cast<int>(a.decay), " is no Decay");
+  check.require(std::isfinite(a.eps) && a.eps >= 0, "eps = ", a.eps, ": it is finite, 0 or more");
+  check.supported(a.dtype != DType::e4m3, "dtype = e4m3 is not built yet; nearest: f16, bf16");
+  return check.take();
+}
+
+Status validate_operands(const LinearAttention& a, Pass pass, const LinearOperands& x) {
+  Check check;
+  Checked list{a, &check};
+  check_all(a, pass, x, &list);
+  check_array("cu_seqlens", "LinearAttention", "packed", a.packed, x.cu_seqlens, a.b + 1, &check);
+  if (a.decay == Decay::token) {
+    check.require(x.decay.shape[1] <= 1 || x.decay.stride[1] != 0,
+                  "decay.stride[1] = 0: a decay that is the same for every token is Decay::head");
+  }
+  const Array arrays[] = {{"cu_seqlens", x.cu_seqlens, a.b + 1}};
+  if (check.ok()) check_overlaps({list.all.data(), list.count}, arrays, &check);
+  return check.take();
+}
+
+}  // namespace falchion

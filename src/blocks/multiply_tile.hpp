@@ -1,0 +1,42 @@
+// src/blocks/multiply_tile.hpp: the one loop of fused multiply-adds: a tile of C in registers, summed over a depth.
+#pragma once
+
+#include "blocks/level.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+// A register tile: kR rows by kU vectors. 16 of the 32 accumulators of AVX-512 or 8 of AVX2's 16 registers cover the
+// latency of two FMA units (4 cycles each) and leave room for the operands.
+inline constexpr int kU = kVecs < 4 ? kVecs : (kLanes == 8 ? 2 : 4);
+inline constexpr int kR = kLanes == 16 ? 8 : 4;
+
+/// C (kRows, kU vectors) = or += sum over k of A(r, k) * B(k, vectors). A is read as a[r * a_row + k * a_step], so that
+/// its transpose costs nothing; rows of B and C lie b_row and c_row apart.
+template <bool kAccumulate, int kRows = kR>
+FALCHION_INLINE void multiply_tile(const float* a, std::int64_t a_row, std::int64_t a_step, const float* b,
+                                   std::int64_t b_row, std::int64_t depth, float* c, std::int64_t c_row) {
+  Floats acc[kRows][kU];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int u = 0; u < kU; ++u) acc[r][u] = kAccumulate ? load(c + r * c_row + u * kLanes) : splat(0.f);
+  }
+  for (std::int64_t k = 0; k < depth; ++k, a += a_step, b += b_row) {
+    Floats x[kU];
+#pragma GCC unroll 4
+    for (int u = 0; u < kU; ++u) x[u] = load(b + u * kLanes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const Floats y = splat(a[r * a_row]);
+#pragma GCC unroll 4
+      for (int u = 0; u < kU; ++u) acc[r][u] = hn::MulAdd(y, x[u], acc[r][u]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 4
+    for (int u = 0; u < kU; ++u) store(acc[r][u], c + r * c_row + u * kLanes);
+  }
+}
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

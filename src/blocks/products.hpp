@@ -1,0 +1,97 @@
+// src/blocks/products.hpp: the four small products of a chunk of linear attention (cpu/linear_attention_chunk.hpp) with
+// fused multiply-adds. Everything is f32 and lies row after row; a transpose of the left operand costs nothing.
+#pragma once
+
+#include "blocks/arena.hpp"
+#include "blocks/multiply_tile.hpp"
+#include "blocks/transpose.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+inline constexpr int kChunk = 64;  // tokens
+inline constexpr int kBlock = 32;  // rows and columns are allocated in whole blocks of this
+
+/// Rows lie ld floats apart: an odd number of cache lines, so that a column of vectors spreads over all sets of L1.
+/// What is past the last row or column, up to the next block, may be overwritten with anything.
+struct Matrix {
+  float* data = nullptr;
+  std::int64_t ld = 0;
+  FALCHION_INLINE float* row(std::int64_t i) const { return data + i * ld; }
+  FALCHION_INLINE std::int64_t padded() const { return ld - 16; }  // columns there are
+
+  static Matrix take(Arena& arena, std::int64_t rows, std::int64_t cols) {
+    const std::int64_t ld = round_up(cols, kBlock) + 16;
+    return {arena.take<float>(round_up(rows, kBlock) * ld), ld};
+  }
+};
+
+/// Rows of a chunk; 0 in the columns up to the next block and the rows up to the next 16.
+struct Rows {
+  Matrix m;
+  std::int64_t width = 0;
+  bool spoiled = false;  // some element is NaN or infinite
+  // Not null: the rows are bf16 and lie here; m and spoiled are not known. For products of bf16 alone (kBf16).
+  const std::uint16_t* in_place = nullptr;
+  std::int64_t in_place_row = 0;  // elements from one to the next
+};
+
+class SimdProducts {
+ public:
+  using Scope = int;                                             // nothing to set up in a thread
+  static constexpr bool kBf16 = false;                           // whether operands are rounded to bf16
+  static FALCHION_INLINE Floats rounded(Floats x) { return x; }  // as an operand is
+
+  /// widest: the largest width of X, Y and W.
+  SimdProducts(Arena& arena, std::int64_t widest) : turned_(Matrix::take(arena, widest, kChunk)) {}
+
+  /// What X, Y and W hold is new from here on.
+  void start() {}
+
+  /// P (n, n) = X Y^T where c <= r; elsewhere anything or nothing.
+  void scores(std::int64_t n, const Rows& x, const Rows& y, Matrix p) const {
+    constexpr int kWide = kU * kLanes;
+    for (std::int64_t i = 0; i < n; i += 16) {
+      for (std::int64_t c = 0; c < y.width; c += 16)
+        transpose_16x16(y.m.row(i) + c, y.m.ld, turned_.row(c) + i, turned_.ld);
+    }
+    for (std::int64_t u = 0; u < n; u += kWide) {
+      for (std::int64_t r = u / kR * kR; r < n; r += kR)
+        multiply_tile<false>(x.m.row(r), x.m.ld, 1, turned_.data + u, turned_.ld, x.width, p.row(r) + u, p.ld);
+    }
+  }
+
+  /// Out (n, w) = P W. P is 0 where c > r, up to the next block; those zeros may not touch a W that is not finite.
+  void values(std::int64_t n, Matrix p, const Rows& w, Matrix out) const {
+    w.spoiled ? multiply_causal<1>(n, p, w, out) : multiply_causal<kR>(n, p, w, out);
+  }
+  /// Out (n, w) += X S.
+  void carry(std::int64_t n, const Rows& x, Matrix s, std::int64_t w, Matrix out) const {
+    multiply<true>(x.m.data, x.m.ld, 1, s, n, w, x.width, out);
+  }
+  /// S (y, w) = or += Y^T W over n rows.
+  template <bool kAccumulate>
+  void update(std::int64_t n, const Rows& y, const Rows& w, Matrix s) const {
+    multiply<kAccumulate>(y.m.data, 1, y.m.ld, w.m, y.width, w.width, n, s);
+  }
+
+ private:
+  template <bool kAccumulate>
+  static void multiply(const float* a, std::int64_t a_row, std::int64_t a_step, Matrix b, std::int64_t rows,
+                       std::int64_t cols, std::int64_t depth, Matrix c) {
+    for (std::int64_t u = 0; u < cols; u += kU * kLanes) {
+      for (std::int64_t r = 0; r < rows; r += kR)
+        multiply_tile<kAccumulate>(a + r * a_row, a_row, a_step, b.data + u, b.ld, depth, c.row(r) + u, c.ld);
+    }
+  }
+  template <int kRows>
+  static void multiply_causal(std::int64_t n, Matrix p, const Rows& w, Matrix out) {
+    for (std::int64_t u = 0; u < w.width; u += kU * kLanes) {
+      for (std::int64_t r = 0; r < n; r += kRows)
+        multiply_tile<false, kRows>(p.row(r), p.ld, 1, w.m.data + u, w.m.ld, min(n, r + kRows), out.row(r) + u, out.ld);
+    }
+  }
+
+  Matrix turned_;
+};
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

@@ -1,0 +1,320 @@
+// src/cpu/linear_attention_backward.hpp: causal linear attention, backward, on the CPU: the recurrence of
+// linear_attention_chunk.hpp three times with its roles exchanged, and no state kept but the running one.
+// With o = u / n, n = scale q.z + eps: du = do / n, dn = -(do.u) / n^2, and R the gradient of the state.
+//   forwards   dQ: x_t = S_t do_t,  do_t.u_t = scale q_t.x_t,  dq_t = scale (x_t / n_t + dn_t z_t)
+//   backwards  dK: R_t = e^(g_(t+1)) R_(t+1) + q_t a_t^T,  a = scale du,  dk_t = R_t v_t + r_t,  dV: dv_t = R_t^T k_t
+// r, the gradient of z, is one more row of R^T, and 1 one more element of v. With G the sum of g so far,
+//   dG_t = q_t.dq_t - k_t.dk_t (and <S, dS> + <z, dz> of the final state at the last token), dg = sum of dG from t on.
+#pragma once
+
+#include <type_traits>
+
+#include "cpu/linear_attention_gradient.hpp"
+#if FALCHION_AMX
+  #include "blocks/products_amx.hpp"
+#endif
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+/// What both sweeps of a worker hold. An item is a head of q and k with all value heads that share it: their sums into
+/// dq and dk stay in this worker, in one order.
+template <class T, class Products>
+class LinearBackwardWorker {
+ public:
+  LinearBackwardWorker(const LinearAttentionArgs& a, Arena& arena)
+      : a_(a), group_(a.h_v / a.h_qk), records_{a}, tokens_(a), chunk_(arena, max(a.d_qk, a.d_v + 1)) {
+    for (Rows* x : {&q_, &k_}) *x = {Matrix::take(arena, kChunk, a.d_qk), a.d_qk};
+    for (Rows* x : {&v_, &do_, &outer_}) *x = {Matrix::take(arena, kChunk, a.d_v + 1), a.d_v};
+    factor_ = arena.take<float>(kChunk), term_ = arena.take<float>(kChunk);
+    for (Matrix* x : {&out_, &sum_}) *x = Matrix::take(arena, kChunk, max(a.d_qk, a.d_v));
+    turned_.m = Matrix::take(arena, a.d_qk, a.d_v);
+    z_ = Matrix::take(arena, group_, a.d_qk);
+    states_ = arena.take<State>(group_);
+    for (std::int64_t j = 0; j < group_; ++j) {
+      const Matrix m = Matrix::take(arena, a.d_v + 1, a.d_qk);
+      if (states_ != nullptr) states_[j] = {m};
+    }
+  }
+
+  /// dq, and what the sweep backwards needs of each token.
+  void forwards(const LinearItem& item) {
+    const Walk walk = item.forwards(a_);
+    start(item, a_.initial_state, a_.initial_z);
+    for (std::int64_t j = 0; j < group_; ++j)
+      records_.start(item, item.head * group_ + j, a_.initial_state, a_.initial_z).load_z(a_.d_qk, z_.row(j));
+    for (std::int64_t i = 0; i < walk.count; i += kChunk) {
+      const std::int64_t n = min(kChunk, walk.count - i);
+      load_keys(walk, i, n, item.head);
+      clear(sum_, n);
+      for (std::int64_t j = 0; j < group_; ++j) {
+        const std::int64_t h = item.head * group_ + j;
+        load_values(a_.v, walk, i, n, h, &v_);
+        load_operand<T, Products>(a_.grad_o, walk, i, n, h, &do_);
+        start_chunk(walk, i, n, h, 0);
+        chunk_.outputs(n, do_, v_, k_, states_[j], out_);
+        query_gradients(walk, i, n, h, z_.row(j));
+        if (i + n < walk.count || (item.last && has_final())) chunk_.update(n, v_, k_, &states_[j]);
+      }
+      store_gradients<T>(a_, a_.grad_q, walk, i, n, item.head, q_, sum_);
+    }
+    for (std::int64_t j = 0; j < group_ && item.last && walk.count > 0 && has_final(); ++j)
+      add_final(item, walk, item.head * group_ + j, states_[j], z_.row(j));
+  }
+
+  /// dk, dv and the gradient of the state that the item starts with.
+  void backwards(const LinearItem& item) {
+    const Walk walk = item.backwards(a_);
+    start(item, a_.grad_final_state, a_.grad_final_z);
+    for (std::int64_t i = 0; i < walk.count; i += kChunk) {
+      const std::int64_t n = min(kChunk, walk.count - i);
+      load_keys(walk, i, n, item.head);
+      clear(sum_, n);
+      for (std::int64_t j = 0; j < group_; ++j) {
+        const std::int64_t h = item.head * group_ + j;
+        State& state = states_[j];
+        load_values(a_.v, walk, i, n, h, &v_);
+        set_column(&v_, n, [](std::int64_t) { return 1.F; });
+        load_operand<T, Products>(a_.grad_o, walk, i, n, h, &do_);
+        load_outer(walk, i, n, h);
+        start_chunk(walk, i, n, h, 1);
+        turn(state);
+        chunk_.outputs(n, k_, q_, outer_, turned_, out_);
+        for (std::int64_t t = 0; t < n; ++t)
+          store_row<T>(walk.at<typename T::Bits>(a_.grad_v, i + t, h), out_.row(t), 1, a_.d_v);
+        chunk_.outputs(n, v_, {factor_, term_}, do_, q_, with_column(v_), state, out_);
+        key_gradients(walk, i, n, h);
+        chunk_.update(n, with_column(outer_), q_, &state);
+      }
+      store_gradients<T>(a_, a_.grad_k, walk, i, n, item.head, k_, sum_);
+    }
+    if (!item.first) return;
+    for (std::int64_t j = 0; j < group_; ++j) store_initial(item, walk, item.head * group_ + j, states_[j]);
+  }
+
+  /// The sum of one segment alone into its records. backwards: of the state's gradient.
+  void sum(const LinearItem& item, bool backwards) {
+    const Walk walk = backwards ? item.backwards(a_) : item.forwards(a_);
+    for (std::int64_t j = 0; j < group_; ++j) {
+      const std::int64_t h = item.head * group_ + j;
+      double fade = 0;
+      clear_state(&states_[j]);
+      for (std::int64_t i = 0; i < walk.count && !(backwards ? item.first : item.last); i += kChunk) {
+        const std::int64_t n = min(kChunk, walk.count - i);
+        load_rows<T, Products>(backwards ? a_.q : a_.k, walk, i, n, item.head, a_.elu, &k_);
+        if (backwards) {
+          load_outer(walk, i, n, h);
+        } else {
+          load_rows<T, Products>(a_.v, walk, i, n, h, false, &outer_);
+          set_column(&outer_, n, [](std::int64_t) { return 1.F; });
+        }
+        fade += start_chunk(walk, i, n, h, backwards ? 1 : 0);
+        chunk_.update(n, with_column(outer_), k_, &states_[j]);
+      }
+      const StateRef record = records_.at(item.b, h, item.segment);
+      store_state(states_[j], record);
+      records_.fade(record) = static_cast<float>(::exp(fade));
+    }
+  }
+
+ private:
+  bool has_decay() const { return a_.decay.data != nullptr; }
+  bool has_final() const { return has_decay() && a_.grad_final_state.data != nullptr; }
+
+  // ---- the states ------------------------------------------------------------------------------------------------
+  // S^T (d_v, d_qk), and R^T with r as one more row. Only products with one more column may touch that row, so forwards
+  // z lies by itself.
+  void start(const LinearItem& item, const View& s, const View& z) {
+    for (std::int64_t j = 0; j < group_; ++j) {
+      const StateRef ref = records_.start(item, item.head * group_ + j, s, z);
+      ref.transposed().load(a_.d_v, a_.d_qk, &states_[j]);
+      ref.load_z(a_.d_qk, states_[j].m.row(a_.d_v));
+    }
+  }
+  void clear_state(State* state) const {
+    StateRef{}.load(a_.d_v, a_.d_qk, state);
+    StateRef{}.load_z(a_.d_qk, state->m.row(a_.d_v));
+  }
+  void store_state(const State& state, const StateRef& to) const {
+    to.transposed().store(a_.d_v, a_.d_qk, state);
+    if (a_.normalise) to.store_z(a_.d_qk, state.m.row(a_.d_v));
+  }
+  /// turned = R of R^T.
+  void turn(const State& state) {
+    turned_.zero = state.zero;
+    if (state.zero) return;
+    for (std::int64_t m = 0; m < a_.d_v; m += 16) {
+      for (std::int64_t e = 0; e < a_.d_qk; e += 16)
+        transpose_16x16(state.m.row(m) + e, state.m.ld, turned_.m.row(e) + m, turned_.m.ld);
+    }
+  }
+  /// d(initial state) = e^(g_0) R_0; of an empty sequence, d(final state).
+  void store_initial(const LinearItem& item, const Walk& walk, std::int64_t h, State& state) {
+    if (has_decay() && walk.count > 0 && !state.zero) {
+      const float fade = static_cast<float>(::exp(decay_at(a_, walk, walk.count - 1, h)));
+      for (std::int64_t r = 0; r <= a_.d_v; ++r) {
+        for (std::int64_t c = 0; c < a_.d_qk; ++c) state.m.row(r)[c] *= fade;
+      }
+    }
+    store_state(state, StateRef::of(a_.grad_initial_state, a_.grad_initial_z, item.b, h));
+  }
+  void add_final(const LinearItem& item, const Walk& walk, std::int64_t h, const State& state, const float* z) {
+    const StateRef grad = StateRef::of(a_.grad_final_state, a_.grad_final_z, item.b, h);
+    double sum = 0;
+    for (std::int64_t e = 0; e < a_.d_qk && grad.s != nullptr; ++e) {
+      for (std::int64_t m = 0; m < a_.d_v; ++m) sum += double{grad.at(e, m)} * state.m.row(m)[e];
+    }
+    for (std::int64_t e = 0; e < a_.d_qk && grad.z != nullptr; ++e) sum += double{grad.z[e * grad.z_row]} * z[e];
+    *tokens_.decay(walk, walk.count - 1, h) += static_cast<float>(sum);
+  }
+
+  // ---- the rows of a chunk -----------------------------------------------------------------------------------------
+  void clear(Matrix m, std::int64_t n) const {
+    for (std::int64_t t = 0; t < n; ++t) std::memset(m.row(t), 0, static_cast<std::size_t>(m.ld) * sizeof(float));
+  }
+  double start_chunk(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h, int late) {
+    const double sum = load_decay(a_, walk, i, n, h, late, f_);
+    chunk_.start(has_decay(), f_, n);
+    return sum;
+  }
+  bool plain() const { return !a_.elu && !a_.normalise && !has_decay(); }  // products alone read what comes in
+  void load_keys(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
+    if (plain()) {
+      load_operand<T, Products>(a_.q, walk, i, n, h, &q_);
+      load_operand<T, Products>(a_.k, walk, i, n, h, &k_);
+    } else {
+      load_rows<T, Products>(a_.q, walk, i, n, h, a_.elu, &q_);
+      load_rows<T, Products>(a_.k, walk, i, n, h, a_.elu, &k_);
+    }
+  }
+  void load_values(const View& x, const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h, Rows* out) {
+    plain() ? load_operand<T, Products>(x, walk, i, n, h, out) : load_rows<T, Products>(x, walk, i, n, h, false, out);
+  }
+  /// x with what stands behind its last column: 1 beside v, dn beside do.
+  Rows with_column(Rows x) const {
+    x.width = a_.d_v + (a_.normalise ? 1 : 0);
+    return x;
+  }
+  template <class Value>
+  void set_column(Rows* x, std::int64_t n, Value value) const {
+    for (std::int64_t t = 0; t < n && a_.normalise; ++t) x->m.row(t)[a_.d_v] = value(t);
+  }
+  /// outer = a = scale do / n, with scale dn behind it; factor = scale / n and term = scale dn.
+  void load_outer(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
+    load_rows<T, Products>(a_.grad_o, walk, i, n, h, false, &outer_);
+    for (std::int64_t t = 0; t < kChunk; ++t) {
+      const bool divided = a_.normalise && t < n;
+      factor_[t] = a_.scale * (divided ? *tokens_.inverse(walk, i + t, h) : 1);
+      term_[t] = divided ? a_.scale * *tokens_.normaliser(walk, i + t, h) : 0;
+    }
+    for (std::int64_t t = 0; t < n; ++t) {
+      float* row = outer_.m.row(t);
+      for (std::int64_t c = 0; c < a_.d_v; c += kLanes) store(hn::Mul(load(row + c), splat(factor_[t])), row + c);
+      outer_.spoiled |= factor_[t] - factor_[t] != 0;
+    }
+    set_column(&outer_, n, [&](std::int64_t t) { return term_[t]; });
+  }
+
+  // ---- what comes out ----------------------------------------------------------------------------------------------
+  void query_gradients(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h, float* z) {
+    for (std::int64_t t = 0; t < n; ++t) {
+      const float *x = out_.row(t), *q = q_.m.row(t);
+      float along = has_decay() || a_.normalise ? a_.scale * dot(q, x, a_.d_qk) : 0, inverse = 1;
+      if (a_.normalise) {
+        add_to_z(z, chunk_.decay().each(t), 1, k_.m.row(t), a_.d_qk);
+        const float qz = a_.scale * dot(q, z, a_.d_qk);
+        inverse = 1 / (qz + a_.eps);
+        const float dn = -along * inverse * inverse;
+        *tokens_.inverse(walk, i + t, h) = inverse, *tokens_.normaliser(walk, i + t, h) = dn;
+        along = along * inverse + dn * qz;
+        add_to_z(sum_.row(t), 1, a_.scale * dn, z, a_.d_qk);
+      }
+      add_to_z(sum_.row(t), 1, a_.scale * inverse, x, a_.d_qk);
+      if (has_decay()) *tokens_.decay(walk, i + t, h) = along;
+    }
+  }
+  void key_gradients(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
+    for (std::int64_t t = 0; t < n; ++t) {
+      add_to_z(sum_.row(t), 1, 1, out_.row(t), a_.d_qk);
+      if (has_decay()) *tokens_.decay(walk, i + t, h) -= dot(k_.m.row(t), out_.row(t), a_.d_qk);
+    }
+  }
+
+  const LinearAttentionArgs& a_;
+  std::int64_t group_;
+  Records records_;
+  TokenGradients tokens_;
+  CausalChunk<Products> chunk_;
+  Rows q_, k_, v_, do_, outer_;
+  float *factor_, *term_;
+  Matrix out_, sum_, z_;  // z_: a row a value head
+  State turned_, *states_;
+  double f_[kChunk] = {};
+};
+
+template <class T, class Products>
+struct LinearBackward {
+  using Worker = LinearBackwardWorker<T, Products>;
+  using Scope = typename Products::Scope;
+  struct ForwardsSum : Worker {
+    using Worker::Worker;
+    void run(const LinearItem& item) { Worker::sum(item, false); }
+  };
+  struct Forwards : Worker {
+    using Worker::Worker;
+    void run(const LinearItem& item) { Worker::forwards(item); }
+  };
+  struct BackwardsSum : Worker {
+    using Worker::Worker;
+    void run(const LinearItem& item) { Worker::sum(item, true); }
+  };
+  struct Backwards : Worker {
+    using Worker::Worker;
+    void run(const LinearItem& item) { Worker::backwards(item); }
+  };
+
+  static LinearMemory memory(const LinearAttentionArgs& a) {
+    Arena arena(nullptr);
+    Worker(a, arena);
+    const std::int64_t floats = Records{a}.total() + TokenGradients::floats(a);
+    return {arena.used(), static_cast<std::size_t>(floats) * sizeof(float)};
+  }
+  static void run(const LinearAttentionArgs& a) {
+    if (a.segments > 1) {
+      run_linear_items<ForwardsSum, Scope>(a, a.h_qk);
+      prefix_over_segments(a, a.initial_state, a.initial_z, false);
+    }
+    run_linear_items<Forwards, Scope>(a, a.h_qk);
+    if (a.segments > 1) {
+      run_linear_items<BackwardsSum, Scope>(a, a.h_qk);
+      prefix_over_segments(a, a.grad_final_state, a.grad_final_z, true);
+    }
+    run_linear_items<Backwards, Scope>(a, a.h_qk);
+    if (a.decay.data != nullptr) store_decay_gradients(a);
+  }
+};
+
+/// dg sums differences over all later tokens, which cancel but for what their products were rounded by: with operands
+/// of one bf16 part (2^-9) its error grows with sqrt(s) and is a tenth of dg at s = 500. So where there is decay the
+/// products are those of f32.
+template <class Plain, class Exact>
+struct LinearBackwardByDecay {
+  static LinearMemory memory(const LinearAttentionArgs& a) {
+    const LinearMemory plain = Plain::memory(a), exact = Exact::memory(a);
+    return {plain.scratch > exact.scratch ? plain.scratch : exact.scratch, exact.states};
+  }
+  static void run(const LinearAttentionArgs& a) { a.decay.data != nullptr ? Exact::run(a) : Plain::run(a); }
+};
+
+template <class T>
+constexpr LinearAttentionKernel linear_attention_backward_kernel() {
+#if FALCHION_AMX
+  using Exact = LinearBackward<T, SimdProducts>;
+  using Kernel =
+      std::conditional_t<kParts<T> == 3, Exact, LinearBackwardByDecay<LinearBackward<T, AmxProducts<T>>, Exact>>;
+#else
+  using Kernel = LinearBackward<T, SimdProducts>;
+#endif
+  return {&Kernel::memory, &Kernel::run, kChunk};
+}
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

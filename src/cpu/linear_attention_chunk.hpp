@@ -1,0 +1,134 @@
+// src/cpu/linear_attention_chunk.hpp: one chunk of the recurrence that linear attention and its three gradients share.
+// With a walk over tokens i, decays f_i, F_i = f_0 + ... + f_i and a state S:
+//   out_i = sum over j <= i of e^(F_i - F_j) (x_i . y_j) w_j + e^(F_i) x_i S
+//   S     = e^F S + sum over j of e^(F - F_j) y_j w_j^T
+// Forward: (x, y, w) = (q, k, v). dQ: (do, v, k). Walking backwards, dK: (v, do, q), dV: (k, q, do).
+#pragma once
+
+#include "blocks/exp2.hpp"
+#include "blocks/products.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+struct State {
+  Matrix m;          // (width of y, width of w)
+  bool zero = true;  // all 0, whatever m holds
+};
+
+/// 2^y for y of any size; on AMX, whose products flush small operands, 0 from 2^-80 down.
+FALCHION_INLINE Floats fade(Floats y) {
+  const Floats e = exp2<6>(hn::IfThenElse(hn::Gt(y, splat(128.f)), splat(128.f), y));
+  return FALCHION_AMX ? hn::IfThenZeroElse(hn::Lt(y, splat(-80.f)), e) : e;
+}
+
+/// F in bits (f log2 e), as sums of two floats: F itself may be in the thousands where only F_i - F_j, near 0, counts.
+class ChunkDecay {
+ public:
+  explicit ChunkDecay(Arena& arena) {
+    for (float** p : {&high_, &low_, &each_, &in_, &out_}) *p = arena.take<float>(kChunk);
+  }
+  void set(bool any, const double* f, std::int64_t n) {
+    any_ = any;
+    if (!any) return;
+    double sum = 0;
+    for (std::int64_t i = 0; i < kChunk; ++i) {
+      const double bits = i < n ? f[i] * 1.4426950408889634 : 0;
+      each_[i] = static_cast<float>(bits), sum += bits;
+      high_[i] = static_cast<float>(sum), low_[i] = static_cast<float>(sum - high_[i]);
+    }
+    for (std::int64_t i = 0; i < kChunk; i += kLanes) {
+      store(fade(load(each_ + i)), each_ + i);
+      store(fade(load(high_ + i)), in_ + i);
+      store(fade(hn::Add(hn::Sub(splat(high_[n - 1]), load(high_ + i)), hn::Sub(splat(low_[n - 1]), load(low_ + i)))),
+            out_ + i);
+    }
+    total_ = in_[n - 1];
+  }
+  FALCHION_INLINE bool any() const { return any_; }
+  FALCHION_INLINE Floats between(std::int64_t j, std::int64_t i) const {  // e^(F_i - F_j), lanes j
+    return fade(hn::Add(hn::Sub(splat(high_[i]), load(high_ + j)), hn::Sub(splat(low_[i]), load(low_ + j))));
+  }
+  float each(std::int64_t i) const { return any_ ? each_[i] : 1; }  // e^(f_i)
+  const float* in() const { return in_; }                           // e^(F_i)
+  const float* out() const { return out_; }                         // e^(F - F_i)
+  float total() const { return any_ ? total_ : 1; }                 // e^F
+
+ private:
+  bool any_ = false;
+  float *high_, *low_, *each_, *in_, *out_, total_ = 1;
+};
+
+/// For each token j of a chunk: x_i . y_j becomes factor_j x_i . y_j + term_j. In f32, before anything is rounded: the
+/// two may cancel.
+struct ScoreTerms {
+  const float *factor = nullptr, *term = nullptr;  // (kChunk)
+};
+
+template <class Products>
+class CausalChunk {
+ public:
+  /// widest: the largest width of x, y and w.
+  CausalChunk(Arena& arena, std::int64_t widest) : products_(arena, widest), decay_(arena) {
+    scores_ = Matrix::take(arena, kChunk, kChunk);
+    scaled_ = Matrix::take(arena, kChunk, widest);
+  }
+  /// The next chunk of n rows and their decays, if any.
+  void start(bool any, const double* f, std::int64_t n) { decay_.set(any, f, n), products_.start(); }
+  const ChunkDecay& decay() const { return decay_; }
+
+  /// out of the n rows. x_s: x as the state wants it.
+  void outputs(std::int64_t n, const Rows& x, const Rows& y, const Rows& w, const State& s, Matrix out) {
+    outputs(n, x, {}, y, w, x, s, out);
+  }
+  void outputs(std::int64_t n, const Rows& x, const ScoreTerms& terms, const Rows& y, const Rows& w, const Rows& x_s,
+               const State& s, Matrix out) {
+    products_.scores(n, x, y, scores_);
+    keep_causal(n, terms);
+    products_.values(n, scores_, w, out);
+    if (!s.zero) products_.carry(n, decay_.any() ? scaled(x_s, n, decay_.in()) : x_s, s.m, w.width, out);
+  }
+
+  /// The state after the n rows.
+  void update(std::int64_t n, const Rows& y, const Rows& w, State* s) {
+    const Rows y_out = decay_.any() ? scaled(y, n, decay_.out()) : y;
+    if (s->zero) {
+      products_.template update<false>(n, y_out, w, s->m);
+    } else {
+      for (std::int64_t r = 0; r < y.width && decay_.any(); ++r)
+        scale(s->m.row(r), decay_.total(), w.width, s->m.row(r));
+      products_.template update<true>(n, y_out, w, s->m);
+    }
+    s->zero = false;
+  }
+
+ private:
+  static FALCHION_INLINE void scale(const float* in, float factor, std::int64_t n, float* out) {
+    for (std::int64_t c = 0; c < n; c += kLanes) store(hn::Mul(load(in + c), splat(factor)), out + c);
+  }
+  Rows scaled(const Rows& x, std::int64_t n, const float* factors) const {
+    for (std::int64_t i = 0; i < n; ++i) scale(x.m.row(i), factors[i], x.width, scaled_.row(i));
+    return {scaled_, x.width, x.spoiled};
+  }
+
+  /// scores (i, j): faded, and 0 where j > i, up to the next block. Selected, not multiplied: there may be anything.
+  void keep_causal(std::int64_t n, const ScoreTerms& terms) const {
+    const auto lanes = hn::Iota(Int32Tag(), 0);
+    for (std::int64_t i = 0; i < n; ++i) {
+      float* row = scores_.row(i);
+      std::int64_t j = i / kLanes * kLanes;
+      for (std::int64_t c = 0; c <= j && terms.factor != nullptr; c += kLanes)
+        store(hn::MulAdd(load(row + c), load(terms.factor + c), load(terms.term + c)), row + c);
+      for (std::int64_t c = 0; c <= j && decay_.any(); c += kLanes)
+        store(hn::Mul(load(row + c), decay_.between(c, i)), row + c);
+      const auto past = hn::Gt(lanes, hn::Set(Int32Tag(), static_cast<std::int32_t>(i - j)));
+      store(hn::IfThenZeroElse(hn::RebindMask(kFloats, past), load(row + j)), row + j);
+      for (j += kLanes; j < i / kBlock * kBlock + kBlock; j += kLanes) store(splat(0.f), row + j);
+    }
+  }
+
+  Products products_;
+  ChunkDecay decay_;
+  Matrix scores_, scaled_;
+};
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

@@ -1,0 +1,139 @@
+// src/cpu/linear_attention_forward.hpp: causal linear attention, forward, on the CPU.   What: ref/.   Here: how.
+// Chunks of tokens as in lightning attention and flash-linear-attention: inside a chunk a small causal product, across
+// chunks the state (Katharopoulos et al. 2020, arXiv:2006.16236). Why, with numbers:
+// docs/design/cpu_linear_attention.md
+#pragma once
+
+#include <type_traits>
+
+#include "cpu/linear_attention_decode.hpp"
+#include "cpu/linear_attention_state.hpp"
+#if FALCHION_AMX
+  #include "blocks/products_amx.hpp"
+#endif
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+/// One worker: its slice of scratch, and the sweep over the chunks of an item.
+template <class T, class Products>
+class LinearForwardWorker {
+ public:
+  LinearForwardWorker(const LinearAttentionArgs& a, Arena& arena) : a_(a), chunk_(arena, max(a.d_qk, a.d_v)) {
+    q_ = {Matrix::take(arena, kChunk, a.d_qk), a.d_qk};
+    k_ = {Matrix::take(arena, kChunk, a.d_qk), a.d_qk};
+    v_ = {Matrix::take(arena, kChunk, a.d_v), a.d_v};
+    o_ = Matrix::take(arena, kChunk, a.d_v);
+    state_.m = Matrix::take(arena, a.d_qk, a.d_v);
+    z_ = arena.take<float>(round_up(a.d_qk, kBlock));
+  }
+
+  void run(const LinearItem& item) {
+    const StateRef start = Records{a_}.start(item, item.head, a_.initial_state, a_.initial_z);
+    const StateRef end = StateRef::of(a_.final_state, a_.final_z, item.b, item.head);
+    const Walk walk = item.forwards(a_);
+    if (a_.segments == 1 && walk.count == 1 && can_step(start, end))
+      return step_once<T>(a_, walk, item.head, start, end, {q_.m.data, k_.m.data, v_.m.data, o_.data, z_});
+    start.load(a_.d_qk, a_.d_v, &state_);
+    start.load_z(a_.d_qk, z_);
+    for (std::int64_t i = 0; i < walk.count; i += kChunk) {
+      const std::int64_t n = min(kChunk, walk.count - i);
+      load_chunk(walk, i, n, item.head);
+      load_keys(a_.q, walk, i, n, item.head, &q_);
+      chunk_.outputs(n, q_, k_, v_, state_, o_);
+      store_outputs(walk, i, n, item.head);
+      if (i + n < walk.count || (item.last && end.s != nullptr)) chunk_.update(n, k_, v_, &state_);
+    }
+    if (!item.last) return;
+    end.store(a_.d_qk, a_.d_v, state_);
+    end.store_z(a_.d_qk, z_);
+  }
+
+  /// The sum of one segment alone into its record; the last one's is for nobody.
+  void sum(const LinearItem& item) {
+    const Records records{a_};
+    const StateRef record = records.at(item.b, item.head, item.segment);
+    const Walk walk = item.forwards(a_);
+    double fade = 0;
+    state_.zero = true;
+    StateRef{}.load_z(a_.d_qk, z_);
+    for (std::int64_t i = 0; i < walk.count && !item.last; i += kChunk) {
+      const std::int64_t n = min(kChunk, walk.count - i);
+      fade += load_chunk(walk, i, n, item.head);
+      chunk_.update(n, k_, v_, &state_);
+      for (std::int64_t t = 0; t < n && a_.normalise; ++t)
+        add_to_z(z_, chunk_.decay().each(t), 1, k_.m.row(t), a_.d_qk);
+    }
+    record.store(a_.d_qk, a_.d_v, state_);
+    record.store_z(a_.d_qk, z_);
+    records.fade(record) = static_cast<float>(::exp(fade));
+  }
+
+ private:
+  /// q or k, which more than the products may read.
+  void load_keys(const View& x, const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h, Rows* out) {
+    const std::int64_t h_qk = h / (a_.h_v / a_.h_qk);
+    if (a_.elu || a_.normalise || a_.decay.data != nullptr)
+      return load_rows<T, Products>(x, walk, i, n, h_qk, a_.elu, out);
+    load_operand<T, Products>(x, walk, i, n, h_qk, out);
+  }
+  double load_chunk(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {  // the sum of its decays
+    load_keys(a_.k, walk, i, n, h, &k_);
+    load_operand<T, Products>(a_.v, walk, i, n, h, &v_);
+    const double sum = load_decay(a_, walk, i, n, h, 0, f_);
+    chunk_.start(a_.decay.data != nullptr, f_, n);
+    return sum;
+  }
+  void store_outputs(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
+    for (std::int64_t t = 0; t < n; ++t) {
+      float factor = a_.scale;
+      if (a_.normalise) {
+        add_to_z(z_, chunk_.decay().each(t), 1, k_.m.row(t), a_.d_qk);
+        factor /= a_.scale * dot(q_.m.row(t), z_, a_.d_qk) + a_.eps;
+      }
+      store_row<T>(walk.at<typename T::Bits>(a_.o, i + t, h), o_.row(t), factor, a_.d_v);
+    }
+  }
+
+  const LinearAttentionArgs& a_;
+  CausalChunk<Products> chunk_;
+  Rows q_, k_, v_;
+  Matrix o_;
+  State state_;
+  float* z_;
+  double f_[kChunk] = {};
+};
+
+template <class T, class Products>
+struct LinearForward {
+  using Worker = LinearForwardWorker<T, Products>;
+  struct SumWorker : Worker {
+    using Worker::Worker;
+    void run(const LinearItem& item) { Worker::sum(item); }
+  };
+
+  static LinearMemory memory(const LinearAttentionArgs& a) {
+    Arena arena(nullptr);
+    Worker(a, arena);
+    return {arena.used(), static_cast<std::size_t>(Records{a}.total()) * sizeof(float)};
+  }
+  static void run(const LinearAttentionArgs& a) {
+    if (a.segments > 1) {
+      run_linear_items<SumWorker, typename Products::Scope>(a, a.h_v);
+      prefix_over_segments(a, a.initial_state, a.initial_z, false);
+    }
+    run_linear_items<Worker, typename Products::Scope>(a, a.h_v);
+  }
+};
+
+template <class T>
+constexpr LinearAttentionKernel linear_attention_forward_kernel() {
+#if FALCHION_AMX
+  // Six products of three parts each, and their packing, cost more than fused multiply-adds.
+  using Kernel = LinearForward<T, std::conditional_t<kParts<T> == 3, SimdProducts, AmxProducts<T>>>;
+#else
+  using Kernel = LinearForward<T, SimdProducts>;
+#endif
+  return {&Kernel::memory, &Kernel::run, kChunk};
+}
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

@@ -1,0 +1,72 @@
+// src/cpu/linear_attention_gradient.hpp: what the sweeps of the backward pass leave each other, token by token, and the
+// gradients that need nothing else.
+#pragma once
+
+#include "cpu/linear_attention_state.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+/// One float a token and value head of each: dG; with normalise 1 / n and dn. They lie behind the records.
+class TokenGradients {
+ public:
+  explicit TokenGradients(const LinearAttentionArgs& a) : a_(a) {
+    float* p = a.states == nullptr ? nullptr : a.states + Records{a}.total();
+    if (p == nullptr) return;  // sizes are asked for
+    const std::int64_t each = a.normalise ? a.h_v * a.b * a.s : 0;
+    inverse_ = p, normaliser_ = p + each, decay_ = p + 2 * each;
+  }
+  static std::int64_t floats(const LinearAttentionArgs& a) { return a.h_v * a.b * a.s * (a.normalise ? 3 : 1); }
+
+  float* decay(const Walk& walk, std::int64_t i, std::int64_t h) const { return decay_ + index(walk, i, h); }
+  float* inverse(const Walk& walk, std::int64_t i, std::int64_t h) const { return inverse_ + index(walk, i, h); }
+  float* normaliser(const Walk& walk, std::int64_t i, std::int64_t h) const { return normaliser_ + index(walk, i, h); }
+
+ private:
+  std::int64_t index(const Walk& walk, std::int64_t i, std::int64_t h) const {
+    return (h * a_.b + walk.batch) * a_.s + walk.row(i);
+  }
+  const LinearAttentionArgs& a_;
+  float *inverse_ = nullptr, *normaliser_ = nullptr, *decay_ = nullptr;
+};
+
+/// Tokens [first, first + n) of dq or dk: the gradient of phi(x) times phi'(x), which is min(phi(x), 1).
+template <class T>
+void store_gradients(const LinearAttentionArgs& a, const View& out, const Walk& walk, std::int64_t first,
+                     std::int64_t n, std::int64_t head, const Rows& phi, Matrix gradient) {
+  for (std::int64_t i = 0; i < n; ++i) {
+    float *row = gradient.row(i), *slope = phi.m.row(i);
+    for (std::int64_t c = 0; c < phi.width && a.elu; c += kLanes) {
+      const Floats x = load(slope + c);
+      store(hn::Mul(load(row + c), hn::IfThenElse(hn::Gt(x, splat(1.f)), splat(1.f), x)), row + c);
+    }
+    store_row<T>(walk.at<typename T::Bits>(out, first + i, head), row, 1, phi.width);
+  }
+}
+
+/// dg = the sum of dG from a token to the last. A head's own g, whose strides are 0, gets the sum over its tokens, in
+/// one order.
+inline void store_decay_gradients(const LinearAttentionArgs& a) {
+  const TokenGradients tokens(a);
+  const View& out = a.grad_decay;
+  const bool over_tokens = out.stride[1] == 0, over_batch = over_tokens && out.stride[0] == 0;
+  for_each_worker(a, a.h_v, [&](int, Counter& next) {
+    for (std::int64_t h; (h = next.take()) < a.h_v;) {
+      double total = 0;
+      for (std::int64_t b = 0; b < a.b; ++b) {
+        LinearItem item = LinearItem::of(a, b, h, 0);
+        item.end = item.length;
+        const Walk walk = item.forwards(a);
+        double sum = 0;
+        for (std::int64_t i = walk.count - 1; i >= 0; --i) {
+          sum += *tokens.decay(walk, i, h), total += sum;
+          if (!over_tokens) *walk.at<float>(out, i, h) = static_cast<float>(sum);
+        }
+        if (over_batch || !over_tokens || walk.count == 0) continue;
+        *walk.at<float>(out, 0, h) = static_cast<float>(total), total = 0;
+      }
+      if (over_batch) static_cast<float*>(out.data)[h * out.stride[2]] = static_cast<float>(total);
+    }
+  });
+}
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

@@ -1,0 +1,119 @@
+// src/cpu/linear_attention_state.hpp: states in memory, and what segments of one sequence hand to each other. Few heads
+// leave workers idle, so a sequence is cut: every segment's own sum first, then a prefix over the segments, then the
+// sweeps, each from the state its segment starts with.
+#pragma once
+
+#include "cpu/linear_attention_items.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+/// A state S (d_qk, d_v) and z (d_qk) in the caller's memory or in a record. null: absent, all 0.
+struct StateRef {
+  float* s = nullptr;
+  std::int64_t row = 0, col = 0;
+  float* z = nullptr;
+  std::int64_t z_row = 0;
+
+  static StateRef of(const View& s, const View& z, std::int64_t b, std::int64_t h) {
+    StateRef r{static_cast<float*>(s.data), s.stride[2], s.stride[3], static_cast<float*>(z.data), z.stride[2]};
+    if (r.s != nullptr) r.s += b * s.stride[0] + h * s.stride[1];
+    if (r.z != nullptr) r.z += b * z.stride[0] + h * z.stride[1];
+    return r;
+  }
+  StateRef transposed() const { return {s, col, row, z, z_row}; }
+  FALCHION_INLINE float& at(std::int64_t r, std::int64_t c) const { return s[r * row + c * col]; }
+
+  void load(std::int64_t rows, std::int64_t cols, State* out) const {
+    out->zero = s == nullptr;
+    for (std::int64_t r = 0; r < rows && s != nullptr; ++r) {
+      float* to = out->m.row(r);
+      if (col == 1) {
+        std::memcpy(to, s + r * row, static_cast<std::size_t>(cols) * sizeof(float));
+      } else {
+        for (std::int64_t c = 0; c < cols; ++c) to[c] = at(r, c);
+      }
+      std::memset(to + cols, 0, static_cast<std::size_t>(round_up(cols, kBlock) - cols) * sizeof(float));
+    }
+  }
+  void store(std::int64_t rows, std::int64_t cols, const State& in) const {
+    for (std::int64_t r = 0; r < rows && s != nullptr; ++r) {
+      const float* from = in.m.row(r);
+      if (col == 1 && !in.zero) {
+        std::memcpy(s + r * row, from, static_cast<std::size_t>(cols) * sizeof(float));
+      } else {
+        for (std::int64_t c = 0; c < cols; ++c) at(r, c) = in.zero ? 0 : from[c];
+      }
+    }
+  }
+  void load_z(std::int64_t n, float* out) const {  // the rest of the block is 0
+    for (std::int64_t i = 0; i < round_up(n, kBlock); ++i) out[i] = z != nullptr && i < n ? z[i * z_row] : 0;
+  }
+  void store_z(std::int64_t n, const float* in) const {
+    for (std::int64_t i = 0; i < n && z != nullptr; ++i) z[i * z_row] = in[i];
+  }
+};
+
+/// Records (b, h_v, segments) of S, z and e^F: first a segment's own sum, after the prefix the state it starts with.
+struct Records {
+  const LinearAttentionArgs& a;
+
+  std::int64_t floats() const { return round_up(a.d_qk * a.d_v + a.d_qk + 1, 16); }
+  std::int64_t total() const { return a.segments > 1 ? a.b * a.h_v * a.segments * floats() : 0; }
+  StateRef at(std::int64_t b, std::int64_t h, std::int64_t segment) const {
+    float* s = a.states + ((b * a.h_v + h) * a.segments + segment) * floats();
+    return {s, a.d_v, 1, s + a.d_qk * a.d_v, 1};
+  }
+  float& fade(const StateRef& record) const { return record.z[a.d_qk]; }
+  /// What a sweep starts from: the record of its segment, or where there is but one the caller's tensor.
+  StateRef start(const LinearItem& item, std::int64_t h, const View& s, const View& z) const {
+    return a.segments > 1 ? at(item.b, h, item.segment) : StateRef::of(s, z, item.b, h);
+  }
+};
+
+/// z = fade z + weight y.
+FALCHION_INLINE void add_to_z(float* z, float fade, float weight, const float* y, std::int64_t n) {
+  for (std::int64_t c = 0; c < n; c += kLanes)
+    store(hn::MulAdd(splat(fade), load(z + c), hn::Mul(splat(weight), load(y + c))), z + c);
+}
+FALCHION_INLINE float dot(const float* x, const float* y, std::int64_t n) {
+  Floats sum = splat(0.f);
+  for (std::int64_t c = 0; c < n; c += kLanes) sum = hn::MulAdd(load(x + c), load(y + c), sum);
+  return sum_of_lanes(sum);
+}
+
+/// Turns sums into starts, in the order of the sweep. `s` and `z`: what the whole sequence starts with.
+inline void prefix_over_segments(const LinearAttentionArgs& a, const View& s, const View& z, bool backwards) {
+  constexpr std::int64_t kRows = 16;
+  const Records records{a};
+  const std::int64_t parts = ceil_div(a.d_qk, kRows), tasks = a.b * a.h_v * parts;
+  for_each_worker(a, tasks, [&](int, Counter& next) {
+    float carry[kRows][257];  // S and, last, z
+    for (std::int64_t i; (i = next.take()) < tasks;) {
+      const std::int64_t b = i / parts / a.h_v, h = i / parts % a.h_v, e0 = i % parts * kRows;
+      const std::int64_t rows = min(kRows, a.d_qk - e0);
+      const auto exchange = [&](const StateRef& record, std::int64_t r, std::int64_t c) -> float& {
+        return c == a.d_v ? record.z[(e0 + r) * record.z_row] : record.at(e0 + r, c);
+      };
+      const StateRef start = StateRef::of(s, z, b, h);
+      for (std::int64_t r = 0; r < rows; ++r) {
+        for (std::int64_t c = 0; c <= a.d_v; ++c)
+          carry[r][c] = (c == a.d_v ? start.z : start.s) == nullptr ? 0 : exchange(start, r, c);
+      }
+      for (std::int64_t j = 0; j < a.segments; ++j) {
+        const LinearItem item = LinearItem::of(a, b, h, backwards ? a.segments - 1 - j : j);
+        if (item.absent()) continue;
+        const StateRef record = records.at(b, h, item.segment);
+        const float fade = records.fade(record);
+        for (std::int64_t r = 0; r < rows; ++r) {
+          for (std::int64_t c = 0; c <= a.d_v; ++c) {
+            float& x = exchange(record, r, c);
+            const float sum = x;
+            x = carry[r][c], carry[r][c] = fade * carry[r][c] + sum;
+          }
+        }
+      }
+    }
+  });
+}
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

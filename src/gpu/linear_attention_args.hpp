@@ -1,0 +1,34 @@
+// src/gpu/linear_attention_args.hpp: what the plan hands to a GPU kernel of linear attention, and one row of the table
+// of kernels. Plain data without a CUDA type, like gpu/attention_args.hpp.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "args/linear_attention_call.hpp"
+
+namespace falchion::gpu {
+
+struct LinearAttentionArgs : LinearAttentionCall {
+  // Decided by the plan. All pointers lie on the device.
+  int segments = 1;              // parts that each sequence is cut into; > 1 needs the states
+  std::int64_t segment = 0;      // tokens of one, a multiple of the chunk
+  float* states = nullptr;       // workspace that the kernel lays out itself, 64-byte aligned; null where it wants none
+  std::size_t states_bytes = 0;  // as workspace() below said
+  bool aligned = true;           // rows of q, k, v, o and the gradients start at multiples of 16 bytes
+};
+
+/// One row of the table. launch enqueues and returns a cudaError_t (0: fine); it neither synchronises nor allocates.
+struct LinearAttentionKernel {
+  int (*launch)(const LinearAttentionArgs&, void* stream) = nullptr;
+  /// Bytes it wants, from sizes, segments and which operands there are: their data is null or not, but no address yet.
+  std::size_t (*workspace)(const LinearAttentionArgs&) = nullptr;
+  int d = 0;                          // d_qk and d_v up to this
+  int chunk = 0;                      // tokens
+  int ctas = 0;                       // meant to share an SM
+  int threads = 0, shared_bytes = 0;  // of a CTA
+  int columns = 0;                    // of a head's state that a CTA has; 0: all
+  int sweeps = 1;                     // CTAs side by side that go over the same tokens, as dQ, dK and dV
+};
+
+}  // namespace falchion::gpu

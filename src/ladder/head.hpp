@@ -1,0 +1,18 @@
+// src/ladder/head.hpp: one head of a tensor (b, s, h, d) as a matrix, for the steps of every ladder.
+#pragma once
+
+#include <cstdint>
+
+#include "policy/host_device.hpp"
+
+namespace falchion::ladder {
+
+/// One head of one batch entry: X[i][x]. Its rows lie `stride` elements apart.
+template <class T>
+struct Head {
+  T* data;
+  std::int64_t stride;
+  FALCHION_HD T* operator[](std::int64_t row) const { return data + row * stride; }
+};
+
+}  // namespace falchion::ladder

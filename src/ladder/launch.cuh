@@ -1,0 +1,39 @@
+// src/ladder/launch.cuh: how the GPU steps of every ladder start a kernel: enough shared memory, and an error as a
+// Status.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <type_traits>
+
+#include "falchion/falchion.hpp"
+#include "gpu/runtime.hpp"
+
+namespace falchion::ladder {
+
+constexpr int divide_up(int a, int b) { return (a + b - 1) / b; }
+
+inline Status to_status(cudaError_t error) {
+  return error == cudaSuccess ? Status{} : Status{Code::device, gpu::error_text(error)};
+}
+
+/// More shared memory than every kernel may have must be asked for.
+template <class... Parameters>
+cudaError_t allow_shared(void (*kernel)(Parameters...), int bytes) {
+  return bytes > 48 << 10 ? cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)
+                          : cudaSuccess;
+}
+
+template <class... Parameters>
+Status launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, int shared_bytes, Stream stream,
+              std::type_identity_t<Parameters>... arguments) {
+  if (grid.x == 0 || grid.y == 0 || grid.z == 0) return {};
+  cudaError_t error = allow_shared(kernel, shared_bytes);
+  if (error == cudaSuccess) {
+    kernel<<<grid, block, static_cast<std::size_t>(shared_bytes), static_cast<cudaStream_t>(stream)>>>(arguments...);
+    error = cudaGetLastError();
+  }
+  return to_status(error);
+}
+
+}  // namespace falchion::ladder

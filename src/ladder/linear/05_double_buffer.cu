@@ -1,0 +1,102 @@
+// src/ladder/linear/05_double_buffer.cu: both kernels with the next tokens on their way while these are computed. f32.
+#include <cuda_pipeline_primitives.h>
+
+#include "ladder/linear/low_occupancy.cuh"
+#include "ladder/linear/recurrent.cuh"
+
+namespace falchion::ladder::linear::on_gpu {
+namespace {
+
+inline constexpr int kGroup = 8;  // tokens
+
+/// Step 04, by groups of tokens: cp.async brings the next group straight to shared memory, past the registers.
+template <int kE>
+__global__ void attend_head(Problem p, const float* q, const float* k, const float* v, float* o) {
+  __shared__ Token<kE> tokens[2 * kGroup];
+  const int bh = blockIdx.x;
+  const Head<float> O = head_of(p, o, p.d_v, bh);
+  const Piece<kE> piece(p, head_of(p, q, p.d_qk, bh), head_of(p, k, p.d_qk, bh), head_of(p, v, p.d_v, bh));
+  const auto start = [&](int j0) {
+    const int end = piece.any() ? min(j0 + kGroup, p.s) : 0;
+    for (int j = j0; j < end; ++j)
+      __pipeline_memcpy_async(piece.target(tokens[j % (2 * kGroup)]), piece.source(j), sizeof(float4));
+    __pipeline_commit();
+  };
+  clear(tokens);
+  Column<kE> column;
+  start(0);
+  for (int j0 = 0; j0 < p.s; j0 += kGroup) {
+    start(j0 + kGroup);
+    __pipeline_wait_prior(1);  // all but the youngest: this group is here
+    __syncthreads();
+    for (int j = j0; j < min(j0 + kGroup, p.s); ++j) {
+      const float sum = column.step(tokens[j % (2 * kGroup)]);
+      if (column.part() == 0 && column.number() < p.d_v) O[j][column.number()] = sum;
+    }
+    __syncthreads();  // before the group after the next overwrites this one
+  }
+}
+
+/// Step 04, with the loads of the next step of the block before the products of this one.
+template <int kE, int kWarps>
+__global__ void __launch_bounds__(32 * kWarps)
+    attend_column(Problem p, const float* q, const float* k, const float* v, float* o) {
+  using Tile = Teams<kE, kWarps>;
+  __shared__ alignas(16) typename Tile::Sums sums;
+  const int column = blockIdx.x, bh = blockIdx.y;
+  const Head<const float> Q = head_of(p, q, p.d_qk, bh), K = head_of(p, k, p.d_qk, bh), V = head_of(p, v, p.d_v, bh);
+  const Head<float> O = head_of(p, o, p.d_v, bh);
+  float S = 0;  // row threadIdx.x of the column
+  int j = kTokens * Tile::team();
+  typename Tile::Loaded now = Tile::load(p, Q, K, V, j, column);
+  for (int j0 = 0; j0 < p.s; j0 += Tile::kStep, j += Tile::kStep) {
+    const typename Tile::Loaded next = Tile::load(p, Q, K, V, j + Tile::kStep, column);
+    Tile::attend(p, now, sums, S, O, j, column);
+    now = next;
+  }
+}
+
+struct HeadKernel {
+  template <int kE>
+  static constexpr auto kernel() {
+    return attend_head<kE>;
+  }
+  static constexpr Pace kPace = {.alone = 400,
+                                 .busy = 150};  // no memory in it: 64 dependent sums of 4 cycles, and more
+};
+
+struct ColumnKernel {
+  template <int kE, int kWarps>
+  static constexpr auto kernel() {
+    return attend_column<kE, kWarps>;
+  }
+  template <int kE, int kWarps>
+  static constexpr int tokens() {
+    return Teams<kE, kWarps>::kStep;
+  }
+  static constexpr double kAlone = 1000;
+};
+
+Status run(const Problem& p, const Tensors& t, Stream stream) {
+  return run_cheaper({Heads<HeadKernel>::cycles, Heads<HeadKernel>::run},
+                     {Columns<ColumnKernel>::cycles, Columns<ColumnKernel>::run}, p, t, stream);
+}
+
+}  // namespace
+
+extern const Step double_buffer;
+const Step double_buffer = {
+    "double-buffer",
+    "The next tokens while these are computed",
+    "05_double_buffer.cu",
+    "Until here every step of a block of the second kernel began with a wait for memory. Now its next tokens are "
+    "loaded into registers before the products of these begin, 36 more a thread. The recurrent kernel did fetch one "
+    "token ahead, but a token is computed in a fraction of the time that memory takes: now it is eight tokens ahead, "
+    "copied by cp.async past the registers, and the threads wait for each other twice in eight tokens instead of "
+    "eight times. What is left is what no load can mend: one sum after the other on plain multipliers, and Q and K "
+    "read once a column.",
+    DType::f32,
+    no_workspace,
+    run};
+
+}  // namespace falchion::ladder::linear::on_gpu

@@ -1,0 +1,52 @@
+// src/plan/launch.hpp: what every operation needs to hand a plan over: views, the pool, places in the workspace.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "args/attention_call.hpp"
+#include "cpu/threads.hpp"
+#include "falchion/falchion.hpp"
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+#include "plan/tiles.hpp"
+
+namespace falchion {
+
+/// An axis of one element may have any stride: as a broadcast it is 0, and the last axis stays contiguous.
+inline View view_of(const Tensor& x) {
+  View view{x.data, {}};
+  for (int axis = 0; axis < 4; ++axis) view.stride[axis] = x.shape[axis] != 1 ? x.stride[axis] : axis == 3 ? 1 : 0;
+  return view;
+}
+
+/// The caller's pool, else the library's own.
+inline cpu::Pool pool_of(const PlanData& plan) {
+  const Executor& executor = plan.target.executor;
+  return executor.parallel_for != nullptr ? cpu::Pool{executor.parallel_for, executor.self}
+                                          : cpu::default_pool(plan.threads);
+}
+
+/// Rows begin at multiples of 16 bytes: what moves 16 bytes at a time asks for it.
+inline bool rows_aligned(const Tensor& x) {
+  bool aligned = reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0;
+  for (std::size_t axis = 0; axis < 3; ++axis)
+    aligned = aligned && (x.shape[axis] <= 1 || x.stride[axis] * size_of(x.dtype) % 16 == 0);
+  return aligned;
+}
+
+/// What a tensor map can say beyond that: strides of a row of elements at least, below 2^40 bytes; extents below 2^32.
+inline bool fits_tma(const Tensor& x) {
+  const std::int64_t most = (std::int64_t{1} << 40) / size_of(x.dtype) - 1;
+  bool fits = true;
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    fits = fits && x.shape[axis] <= INT32_MAX &&
+           (x.shape[axis] <= 1 || (x.stride[axis] >= x.shape[3] && x.stride[axis] <= most));
+  }
+  return fits;
+}
+
+/// Bytes rounded up, so that the next part of a workspace starts aligned.
+constexpr std::size_t aligned(std::size_t bytes) { return (bytes + tiles::kAlign - 1) / tiles::kAlign * tiles::kAlign; }
+
+}  // namespace falchion

@@ -1,0 +1,37 @@
+// src/plan/linear_attention.hpp: a plan of linear attention and its operands -> what a kernel is handed.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "cpu/linear_attention_args.hpp"
+#include "falchion/falchion.hpp"
+#include "gpu/linear_attention_args.hpp"
+#include "plan/plan_data.hpp"
+
+namespace falchion {
+
+/// "linear_attention_forward": the operation's name in variants.def.
+const char* linear_attention_name(Pass pass);
+
+/// Cuts each sequence into about `wanted` segments of whole chunks, each of `least` chunks or more; Target::segments
+/// overrides both. Packed sequences stay whole: how long they are is known at run time alone.
+void cut_into_segments(std::int64_t wanted, std::int64_t least, int chunk, PlanData* plan);
+
+/// The GPU's part: takes the first row of the backend that fits and decides how it runs (Operation::gpu of paths.hpp).
+Status plan_linear_attention_gpu(Backend backend, PlanData* plan);
+
+/// The row that runs on these operands: the plan's, or the one for operands that it cannot move; null: none is built.
+struct LinearGpuRow {
+  const Variant* variant;
+  bool aligned;  // rows of q, k, v, o and their gradients can be moved 16 bytes at a time
+};
+LinearGpuRow linear_gpu_row(const PlanData& plan, const LinearOperands& operands) noexcept;
+
+// operands null: for memory() and workspace() of a kernel, before there are any: a packed total is then its upper bound
+// b * s, and the data of an operand that there will be is some address. workspace null: no place for anything yet.
+cpu::LinearAttentionArgs to_linear_args(const PlanData& plan, const LinearOperands* operands, void* workspace) noexcept;
+gpu::LinearAttentionArgs to_linear_gpu_args(const PlanData& plan, const LinearOperands* operands, void* workspace,
+                                            bool aligned) noexcept;
+
+}  // namespace falchion

@@ -1,0 +1,128 @@
+// src/plan/linear_attention_gpu.cpp: linear attention + device -> row, segments, workspace. Every decision about the
+// GPU is here.
+#include <algorithm>
+#include <cstdint>
+
+#include "gpu/runtime.hpp"
+#include "plan/launch.hpp"
+#include "plan/linear_attention.hpp"
+#include "plan/paths.hpp"
+#include "plan/text.hpp"
+#include "plan/tiles.hpp"
+
+namespace falchion {
+namespace {
+
+std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+bool is_level(const Variant& row, const char* level) { return std::strcmp(row.level, level) == 0; }
+
+/// What the level plain does not have; aligned: as far as the problem tells.
+std::string needs_general(const LinearAttention& a) {
+  if (a.feature_map != FeatureMap::identity) return "a feature map";
+  if (a.decay != Decay::none) return "decay";
+  const std::int64_t chunk = 16 / size_of(a.dtype);
+  if (a.d_qk % chunk != 0 || a.d_v % chunk != 0) return text("a head dim that is no multiple of ", chunk);
+  return "";
+}
+
+/// aligned: are the operands?
+std::string why_not(const Variant& listed, const LinearAttention& a, Pass pass, bool aligned,
+                    const gpu::Device& device) {
+  if (listed.d < std::max(a.d_qk, a.d_v))
+    return text("head dims up to ", listed.d, ", the problem's are ", a.d_qk, " and ", a.d_v);
+  if (a.normalise && (is_level(listed, "plain") || is_level(listed, "general")))
+    return "the normaliser needs a row of the level normalise";
+  if (pass == Pass::backward && a.decay != Decay::none) return "no GPU row has the gradient of decay yet; cpu has";
+  if (pass == Pass::backward && a.h_v != a.h_qk)
+    return text("backward, h_v = ", a.h_v, " over h_qk = ", a.h_qk,
+                ": no GPU row sums over shared heads yet; cpu does");
+  if (listed.backend == Backend::sm90 && a.packed)
+    return "packed sequences need a row of sm80: TMA would read the next one's";
+  const std::string feature = !aligned ? "operands that are not 16-byte aligned" : needs_general(a);
+  if (is_level(listed, "plain") && !feature.empty()) return text(feature, " needs a general row");
+  const Variant* row = built(listed);
+  return why_not_there(listed, row == nullptr ? 0 : row->linear_gpu->shared_bytes, device);
+}
+
+/// The first row that fits. Rows of too small a head dim go without saying where a larger one is taken.
+const Variant* choose_row(Backend backend, bool aligned, const gpu::Device& device, PlanData* plan) {
+  const LinearAttention& problem = plan->linear->problem;
+  for (const Variant& listed : listed_variants()) {
+    if (listed.backend != backend || listed.dtype != problem.dtype || !listed.is(linear_attention_name(plan->pass)))
+      continue;
+    const std::string reason = why_not(listed, problem, plan->pass, aligned, device);
+    if (reason.empty()) return built(listed);
+    if (aligned)
+      plan->rejected.push_back(
+          {text(name(backend), " ", listed.level, " ", name(listed.dtype), " d", listed.d), reason});
+  }
+  return nullptr;
+}
+
+/// CTAs that each segment of a head has.
+std::int64_t ctas_of_segment(const gpu::LinearAttentionKernel& kernel, const LinearAttention& a, Pass pass) {
+  const std::int64_t columns = pass == Pass::forward ? a.d_v : std::max(a.d_qk, a.d_v);
+  return (kernel.columns > 0 ? ceil_div(columns, kernel.columns) : 1) * kernel.sweeps;
+}
+
+Status decide(const gpu::Device& device, PlanData* plan) {
+  const LinearAttention& problem = plan->linear->problem;
+  const gpu::LinearAttentionKernel& kernel = *plan->variant->linear_gpu;
+  plan->gpu.device = device.name, plan->gpu.sm = device.sm, plan->gpu.sms = device.sms;
+  plan->gpu.ordinal = device.ordinal;
+  const std::int64_t heads = plan->items = problem.b * problem.h_v;
+  const std::int64_t ctas = plan->linear->ctas = heads * ctas_of_segment(kernel, problem, plan->pass);
+  const std::int64_t slots = std::int64_t{device.sms} * kernel.ctas;
+  const bool busy = static_cast<double>(ctas) >= tiles::kLinearBusy * device.sms;
+  const std::int64_t wanted = busy || ctas == 0 ? 1 : std::max<std::int64_t>(slots / ctas, 1);
+  cut_into_segments(wanted, tiles::kLinearChunks, kernel.chunk, plan);
+  if (static_cast<double>(ctas) * plan->linear->segments > INT32_MAX) {
+    return {Code::unsupported, text("b * h_v: ", heads, " heads of ", plan->linear->segments,
+                                    " segments are over the grid's limit of ", INT32_MAX, " CTAs")};
+  }
+  for (const Variant* row : {plan->variant, plan->gpu.unaligned}) {
+    if (row == nullptr || row->linear_gpu->workspace == nullptr || heads == 0) continue;
+    const bool aligned = row == plan->variant;
+    const std::size_t bytes = row->linear_gpu->workspace(to_linear_gpu_args(*plan, nullptr, nullptr, aligned));
+    plan->workspace = std::max(plan->workspace, bytes);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status plan_linear_attention_gpu(Backend backend, PlanData* plan) {
+  const DType dtype = plan->linear->problem.dtype;
+  gpu::Device device;
+  if (Status status = device_for(linear_attention_name(plan->pass), dtype, backend, plan, &device); !status)
+    return status;
+  const std::string path = text(name(backend), " ", name(dtype));
+  const std::size_t before = plan->rejected.size();
+  plan->variant = choose_row(backend, true, device, plan);
+  if (plan->variant == nullptr) {
+    if (plan->rejected.size() == before) plan->rejected.push_back({path, "no row of this type"});
+    return {Code::unsupported, text("no ", path, " row fits: ", plan->rejected.back().reason)};
+  }
+  plan->backend = backend, plan->gpu.unaligned = nullptr, plan->workspace = 0;
+  for (const Backend other : {backend, Backend::sm80}) {  // its segments are to be whole chunks too
+    const Variant* row = plan->gpu.unaligned != nullptr ? nullptr : choose_row(other, false, device, plan);
+    if (row != nullptr && row->linear_gpu->chunk == plan->variant->linear_gpu->chunk) plan->gpu.unaligned = row;
+  }
+  Status status = decide(device, plan);
+  if (!status) plan->rejected.push_back({text(path, " ", plan->variant->level), status.why});
+  return status;
+}
+
+LinearGpuRow linear_gpu_row(const PlanData& plan, const LinearOperands& x) noexcept {
+  const LinearAttention& a = plan.linear->problem;
+  const std::int64_t chunk = 16 / size_of(a.dtype);
+  const bool forward = plan.pass == Pass::forward, hopper = plan.variant->backend == Backend::sm90;
+  const Tensor* const read[] = {&x.q, &x.k, &x.v, forward ? &x.v : &x.grad_o};
+  const Tensor* const written[] = {forward ? &x.o : &x.grad_q, forward ? &x.o : &x.grad_k, forward ? &x.o : &x.grad_v};
+  bool aligned = a.d_qk % chunk == 0 && a.d_v % chunk == 0, fits = true;
+  for (const Tensor* t : read) aligned = aligned && rows_aligned(*t), fits = fits && (!hopper || fits_tma(*t));
+  for (const Tensor* t : written) aligned = aligned && rows_aligned(*t);
+  return {aligned && fits ? plan.variant : plan.gpu.unaligned, aligned};
+}
+
+}  // namespace falchion

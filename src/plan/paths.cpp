@@ -1,0 +1,170 @@
+// src/plan/paths.cpp: see paths.hpp.
+#include "plan/paths.hpp"
+
+#include <algorithm>
+#include <utility>
+
+#include "cpu/levels.hpp"
+#include "cpu/threads.hpp"
+#include "plan/text.hpp"
+#include "plan/tiles.hpp"
+
+namespace falchion {
+namespace {
+
+bool same(const char* a, const char* b) { return std::strcmp(a, b) == 0; }
+
+/// The CPU level that is asked for by name, and where it was asked; name is null when any will do.
+struct ForcedLevel {
+  const char* name;
+  const char* where;
+
+  static ForcedLevel of(const Target& target) {
+    if (target.cpu_level != nullptr && *target.cpu_level != '\0') return {target.cpu_level, "cpu_level"};
+    return {cpu::level_from_environment(), "FALCHION_CPU"};
+  }
+};
+
+Status check_level(const ForcedLevel& forced) {
+  if (forced.name == nullptr) return {};
+  for (const cpu::Level& level : cpu::cpu_levels()) {
+    if (!same(level.name, forced.name)) continue;
+    if (level.usable) return {};
+    return {Code::unsupported,
+            text(forced.where, " = ", forced.name, ": ", level.why_not, "; usable here: ", cpu::usable_levels())};
+  }
+  return {Code::unsupported,
+          text(forced.where, " = ", forced.name, ": there is no such CPU level; usable here: ", cpu::usable_levels())};
+}
+
+/// The GPU paths, fastest first. ok: one was taken.
+Status choose_gpu(const Operation& operation, PlanData* plan) {
+  const Target& target = plan->target;
+  const bool hopper = target.sm == 0 || (target.sm >= 90 && target.sm < 100);  // wgmma and TMA as sm_90a has them
+  Status status{Code::unsupported, "no GPU path"};
+  if (target.backend == Backend::sm90 || (target.backend == Backend::best && hopper))
+    status = operation.gpu(Backend::sm90, plan);
+  if (!status && (target.backend == Backend::sm80 || target.backend == Backend::best))
+    status = operation.gpu(Backend::sm80, plan);
+  return status;
+}
+
+std::string why_not(const Variant& listed, const ForcedLevel& forced) {
+  if (forced.name != nullptr && !same(listed.level, forced.name))
+    return text("not asked for: ", forced.where, " = ", forced.name);
+  if (forced.name == nullptr && same(listed.level, "amx_emulated"))
+    return "AMX tiles computed with AVX-512, for tests: only when forced";
+  for (const cpu::Level& level : cpu::cpu_levels()) {
+    if (same(level.name, listed.level) && !level.usable) return level.why_not;
+  }
+  return built(listed) == nullptr ? "this build has no such row" : "";
+}
+
+/// The first row that fits. A path that does not is recorded with its reason.
+const Variant* choose_cpu(const Operation& operation, const ForcedLevel& forced, PlanData* plan) {
+  const auto fits = [&](const Variant& v) { return v.backend == Backend::cpu && v.is(operation.name); };
+  const auto rows = variants();
+  if (std::none_of(rows.begin(), rows.end(), fits)) {
+    plan->rejected.push_back({text("cpu ", name(operation.dtype)), "no cpu row is built"});
+    return nullptr;
+  }
+  for (const Variant& listed : listed_variants()) {
+    if (!fits(listed) || listed.dtype != operation.dtype) continue;
+    const std::string reason = why_not(listed, forced);
+    if (reason.empty()) return built(listed);
+    plan->rejected.push_back({text("cpu ", listed.level, " ", name(listed.dtype)), reason});
+  }
+  return nullptr;
+}
+
+Status refuse(const Operation& operation, const PlanData& plan) {
+  std::string why = text("no path for ", operation.name, " ", name(operation.dtype));
+  for (const Rejected& path : plan.rejected) why += text("; ", path.path, ": ", path.reason);
+  return {Code::unsupported, std::move(why)};
+}
+
+/// What is known of an architecture.
+gpu::Device device_named(int sm) {
+  constexpr std::pair<int, int> kSms[] = {{80, 108}, {86, 84}, {89, 128}, {90, 132}, {100, 148}, {120, 170}};
+  gpu::Device device;
+  device.sm = sm, device.sms = 108;
+  for (const auto& [known, sms] : kSms) {
+    if (known <= sm) device.sms = sms;
+  }
+  device.name = text("sm_", sm);
+  const bool small = sm == 86 || sm == 89 || sm >= 120;
+  device.shared_per_block = small ? 99 << 10 : sm >= 90 ? 227 << 10 : 163 << 10;
+  return device;
+}
+
+}  // namespace
+
+Status choose_path(const Operation& operation, PlanData* plan) {
+  const Target& target = plan->target;
+  const bool any = target.backend == Backend::best && target.sm == 0;
+  const ForcedLevel forced = ForcedLevel::of(target);
+
+  const bool cpu_asked = target.backend == Backend::cpu || (any && forced.name != nullptr);
+  if (!cpu_asked && target.backend != Backend::ref) {
+    Status status = choose_gpu(operation, plan);
+    if (status) return status;
+    plan->variant = nullptr, plan->backend = Backend::ref;
+    if (!any) return status.code == Code::device ? status : refuse(operation, *plan);
+  }
+  if (any || cpu_asked) {
+    if (Status status = check_level(forced); !status) return status;
+    plan->variant = choose_cpu(operation, forced, plan);
+    plan->backend = Backend::cpu;
+    plan->target.cpu_level = nullptr;  // the caller's string need not live as long as the plan: variant->level says it
+    if (plan->variant != nullptr) return operation.cpu(plan), Status{};
+  }
+  plan->backend = Backend::ref;
+  return (any && !cpu_asked) || target.backend == Backend::ref ? Status{} : refuse(operation, *plan);
+}
+
+Status device_for(const char* operation, DType dtype, Backend backend, PlanData* plan, gpu::Device* out) {
+  const std::string path = text(name(backend), " ", name(dtype));
+  const auto reject = [&](Code code, const std::string& reason) {
+    plan->rejected.push_back({path, reason});
+    return Status{code, text(path, ": ", reason)};
+  };
+  const auto fits = [&](const Variant& v) { return v.backend == backend && v.is(operation); };
+  const auto listed = listed_variants(), rows = variants();
+  if (std::none_of(listed.begin(), listed.end(), fits))
+    return reject(Code::unsupported, "no row of variants.def yet: its kernels arrive in a later version");
+  if (std::none_of(rows.begin(), rows.end(), fits))
+    return reject(Code::unsupported,
+                  "this build has no such row (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)");
+  *out = plan->target.sm == 0 ? gpu::current_device() : device_named(plan->target.sm);
+  if (out->sm == 0) return reject(Code::device, out->why_not);
+  if (out->sm < 80) return reject(Code::unsupported, text(out->name, " is sm_", out->sm, "; built: sm_80 and newer"));
+  return {};
+}
+
+std::string why_not_there(const Variant& listed, int shared_bytes, const gpu::Device& device) {
+  if (listed.backend == Backend::sm90 && device.sm / 10 != 9)
+    return text(device.name, " is sm_", device.sm, ", this is machine code of sm_90a");
+  if (built(listed) == nullptr) return "this build has no such row";
+  if (static_cast<std::size_t>(shared_bytes) <= device.shared_per_block) return "";
+  return text("a CTA needs ", shared_bytes, " bytes of shared memory, ", device.name, " gives ",
+              device.shared_per_block);
+}
+
+int threads_wanted(const Target& target) {
+  if (target.threads > 0) return target.threads;
+  return target.executor.parallel_for != nullptr ? target.executor.threads : cpu::default_threads();
+}
+
+int fewest_parts(std::int64_t items, std::int64_t slots, std::int64_t most, std::int64_t waves) {
+  int best = 1;
+  double best_busy = 0;
+  for (int parts = 1; parts <= most && best_busy < tiles::kBalance; ++parts) {
+    const std::int64_t all = items * parts, rounds = (all + slots - 1) / slots;
+    if (rounds > waves && parts > 1) break;
+    const double busy = static_cast<double>(all) / static_cast<double>(rounds * slots);
+    if (busy > best_busy) best = parts, best_busy = busy;
+  }
+  return best;
+}
+
+}  // namespace falchion

@@ -1,0 +1,42 @@
+// src/plan/paths.hpp: which path a problem takes: the order in which backends and rows are tried, and why one is not
+// taken. The same for every operation; how the row that is taken runs is the operation's own to decide.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "falchion/falchion.hpp"
+#include "gpu/runtime.hpp"
+#include "plan/plan_data.hpp"
+
+namespace falchion {
+
+/// What an operation brings along.
+struct Operation {
+  const char* name;  // as in variants.def
+  DType dtype;
+  /// Takes the first row of the backend that fits the problem and the device and decides how it runs; on failure
+  /// plan->rejected tells each reason, and the status is the one to give when this backend was asked for.
+  Status (*gpu)(Backend backend, PlanData* plan);
+  void (*cpu)(PlanData* plan);  // decides how plan->variant runs
+};
+
+/// Takes a path for the problem that lies in the plan, with its pass and target, or says why there is none.
+Status choose_path(const Operation& operation, PlanData* plan);
+
+/// The GPU to plan for: the one that is here, or what is known of the architecture that target.sm names. Fails where
+/// it cannot run the operation's rows, or none of them is built; that is then recorded in plan->rejected.
+Status device_for(const char* operation, DType dtype, Backend backend, PlanData* plan, gpu::Device* out);
+
+/// Why the row cannot run there: it is not built, or its CTAs are too large. "" when it can.
+std::string why_not_there(const Variant& listed, int shared_bytes, const gpu::Device& device);
+
+/// How many threads the caller asked for; 0: as many as the process may use.
+int threads_wanted(const Target& target);
+
+/// The fewest parts, 1 to `most`, into which to cut each of `items` pieces of work so that `slots` workers are busy
+/// (tiles::kBalance); where that cannot be, the best there is. Over `waves` rounds pieces even out by themselves.
+int fewest_parts(std::int64_t items, std::int64_t slots, std::int64_t most,
+                 std::int64_t waves = std::numeric_limits<std::int64_t>::max());
+
+}  // namespace falchion

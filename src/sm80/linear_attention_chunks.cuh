@@ -1,0 +1,400 @@
+// src/sm80/linear_attention_chunks.cuh: causal linear attention in chunks of 64 tokens, with mma.sync.   What: ref/.
+// Here: when. Inside a chunk it is attention without softmax, P = tril(Q K^T), O = P V; what came before is in the
+// state: O += Q S, and then S += K^T V (arXiv:2006.04768, 2312.06635). P of the next chunk does not depend on S: it is
+// made under the products of this one. What was measured: docs/design/linear_attention.md
+#pragma once
+
+#include "sm80/linear_attention_store.cuh"
+
+namespace falchion::sm80 {
+
+/// One CTA: 64 columns of v and o, all tokens of a piece. kZ: the normaliser goes along, as if v had a column of ones.
+template <class Config>
+class LinearChunks {
+ public:
+  using Element = typename Config::Element;
+  using Shared = typename Config::Shared;
+  using Mma = typename Config::TiledMma;
+  static constexpr int kC = Config::kChunk, kE = Config::kD, kM = Config::kColumns, kStages = Config::kStages;
+  static constexpr bool kZ = Config::kZ;
+  static constexpr int kAhead = kStages - 1;  // chunks that are loaded before they are asked for
+
+  __device__ __forceinline__ LinearChunks(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
+                                          const LinearPiece& piece, Shared& shared)
+      : sweep(sweep),
+        piece(piece),
+        shared(shared),
+        columns(min(sweep.d_v - piece.column0, kM)),
+        q(piece, sweep.q, 0, sweep.d_qk, a.aligned),
+        k(piece, sweep.k, 0, sweep.d_qk, a.aligned),
+        v(piece, sweep.v, piece.column0, columns, a.aligned),
+        decay(sweep, piece),
+        o(sweep, piece, shared, columns, a.aligned) {
+    clear(rS);
+    if constexpr (kZ) clear(rZ);
+  }
+
+  /// o of all tokens, and the state behind them in rS.
+  __device__ __forceinline__ void run() {
+    const int chunks = piece.chunks;
+    for (int c = 0; c < kAhead; ++c) load(c, true);
+    start_decay();
+    cp_async_wait<kAhead - 1>();
+    arrived(0, true);
+    __syncthreads();
+    auto rP = partition_fragment_C(Mma{}, Shape<Int<kC>, Int<kC>>{});  // (4, 1, C / 8) f32
+    auto rO = partition_fragment_C(Mma{}, Shape<Int<kM>, Int<kC>>{});  // (4, 1, C / 8) f32
+    multiply_q_k(0, rP);
+    store_p(0, rP);
+    for (int c = 0; c < chunks; ++c) {
+      if constexpr (kStages > 2) {
+        cp_async_wait<kAhead - 2>();
+        arrived(c + 1, true);
+      }
+      __syncthreads();  // P of chunk c is there, with three stages also all of chunk c + 1; nobody reads chunk c - 1
+      load(c + kAhead, true);
+      scan_decay(c + 2);
+      if (c > 0) o.store(c - 1);
+      read_v(c);
+      make_o(c, rO);
+      update_state(c);
+      if constexpr (kStages == 2) {
+        cp_async_wait<0>();
+        arrived(c + 1, true);
+        __syncthreads();
+      }
+      if (!Config::kStoresLast) o.stage(c, rO);
+      multiply_q_k(c + 1, rP);  // behind the last chunk of whatever lies there
+      if (Config::kStoresLast) o.stage(c, rO);
+      store_p(c + 1, rP);
+    }
+    cp_async_wait<0>();
+    __syncthreads();
+    if (chunks > 0) o.store(chunks - 1);
+  }
+  /// Nothing but the state behind all tokens. -> what a state fades by on the way, in bits.
+  __device__ __forceinline__ float run_state() {
+    float faded = 0;
+    for (int c = 0; c < kAhead; ++c) load(c, false);
+    start_decay();
+    for (int c = 0; c < piece.chunks; ++c) {
+      cp_async_wait<kAhead - 1>();
+      arrived(c, false);
+      __syncthreads();
+      load(c + kAhead, false);
+      scan_decay(c + 2);
+      if (decay.any()) faded += shared.sum[c % 3][kC - 1];
+      read_v(c);
+      update_state(c);
+    }
+    return faded;
+  }
+
+  /// This thread's elements of S^T: f(m, e, element), m and e within the whole state.
+  template <class F>
+  __device__ __forceinline__ void for_each_of_state(F f) {
+    auto S = rows_columns(rS);
+    const auto cS =
+        rows_columns(Mma{}.get_thread_slice(threadIdx.x).partition_C(make_identity_tensor(Shape<Int<kM>, Int<kE>>{})));
+    CUTE_UNROLL
+    for (int i = 0; i < size(S); ++i) {
+      const int m = static_cast<int>(get<0>(cS(i))), e = static_cast<int>(get<1>(cS(i)));
+      if (m < columns && e < sweep.d_qk) f(piece.column0 + m, e, S(i));
+    }
+  }
+  /// z lies in every warp, and there in every row: row 0 of warp 0 speaks for it.
+  template <class F>
+  __device__ __forceinline__ void for_each_of_z(F f) {
+    if constexpr (kZ) {
+      auto Z = rows_columns(rZ);
+      const auto cZ = rows_columns(
+          Mma{}.get_thread_slice(threadIdx.x).partition_C(make_identity_tensor(Shape<Int<kM>, Int<kE>>{})));
+      CUTE_UNROLL
+      for (int i = 0; i < size(Z); ++i) {
+        const int e = static_cast<int>(get<1>(cZ(i)));
+        if (e < sweep.d_qk) f(static_cast<int>(get<0>(cZ(i))), e, Z(i));
+      }
+    }
+  }
+
+ private:
+  // ---- load ---------------------------------------------------------------------------------------------------------
+  template <class Layout_>
+  __device__ __forceinline__ auto tile(Element* data, Layout_ layout) const {
+    return make_tensor(make_smem_ptr(data), layout);
+  }
+  __device__ __forceinline__ auto tile_q(int c) const {
+    return tile(shared.q[c % kStages], typename Config::LayoutQ{});
+  }
+  __device__ __forceinline__ auto tile_k(int c) const {
+    return tile(shared.k[c % kStages], typename Config::LayoutQ{});
+  }
+  __device__ __forceinline__ auto tile_v(int c) const {
+    return tile(shared.v[c % kStages], typename Config::LayoutV{});
+  }
+
+  __device__ __forceinline__ void load(int c, bool with_q) {
+    if (c < piece.chunks) {
+      if (with_q) q.load(c, tile_q(c));
+      k.load(c, tile_k(c));
+      v.load(c, tile_v(c));
+    }
+    cp_async_fence();
+  }
+  __device__ __forceinline__ void arrived(int c, bool with_q) {
+    if (with_q) q.apply_phi(c, tile_q(c));
+    k.apply_phi(c, tile_k(c));
+    v.apply_phi(c, tile_v(c));
+  }
+
+  // ---- decay: warp 0 is one chunk ahead
+  // ------------------------------------------------------------------------------
+
+  __device__ __forceinline__ void start_decay() {
+    if (!decay.any() || threadIdx.x >= 32) return;
+    for (int c = 0; c < 2; ++c) decay.fetch(c), decay.scan(shared.sum[c], shared.grown[c], shared.left[c]);
+    decay.fetch(2);
+  }
+  __device__ __forceinline__ void scan_decay(int c) {
+    if (!decay.any() || threadIdx.x >= 32 || c >= piece.chunks) return;
+    decay.scan(shared.sum[c % 3], shared.grown[c % 3], shared.left[c % 3]);
+    decay.fetch(c + 1);
+  }
+
+  // ---- P = tril(Q K^T) (C, C)
+  // ----------------------------------------------------------------------------------------
+
+  template <class Scores>
+  __device__ __forceinline__ void multiply_q_k(int c, Scores& rP) const {
+    const auto sQ = tile_q(c), sK = tile_k(c);
+    const Mma mma;
+    const auto thread = mma.get_thread_slice(threadIdx.x);
+    const auto copy_q = make_tiled_copy_A(typename Config::CopyAtom{}, mma).get_thread_slice(threadIdx.x);
+    const auto copy_k = make_tiled_copy_B(typename Config::CopyAtom{}, mma).get_thread_slice(threadIdx.x);
+    auto rQ = thread.partition_fragment_A(sQ);  // (8, 1, E / 16)
+    auto rK = thread.partition_fragment_B(sK);  // (4, C / 8, E / 16)
+    auto rQ_view = copy_q.retile_D(rQ);
+    auto rK_view = copy_k.retile_D(rK);
+    const auto tQsQ = copy_q.partition_S(sQ);
+    const auto tKsK = copy_k.partition_S(sK);
+    clear(rP);
+    multiply(
+        mma, rP, rQ, rK, [&](auto i) { copy(typename Config::CopyAtom{}, tQsQ(_, _, i), rQ_view(_, _, i)); },
+        [&](auto i) { copy(typename Config::CopyAtom{}, tKsK(_, _, i), rK_view(_, _, i)); });
+  }
+  template <class Scores>
+  __device__ __forceinline__ void store_p(int c, Scores& rP) const {
+    auto P = rows_columns(rP);
+    const Mma mma;
+    const auto cP =
+        rows_columns(mma.get_thread_slice(threadIdx.x).partition_C(make_identity_tensor(Shape<Int<kC>, Int<kC>>{})));
+    if (decay.any()) fade_p(c, P, cP);
+    if constexpr (std::is_same_v<Element, f16>) {
+      CUTE_UNROLL
+      for (int i = 0; i < size(P); ++i) P(i) *= down_for<Element>(sweep.scale);
+    }
+    // mask.keep: a warp has 16 rows, so that of every 16 columns it keeps all, none, or those up to the diagonal.
+    const int warp = static_cast<int>(threadIdx.x) / 32;
+    CUTE_UNROLL
+    for (int i = 0; i < size<1>(P); ++i) {
+      CUTE_UNROLL
+      for (int r = 0; r < size<0>(P); ++r) {
+        const bool below = get<1>(cP(0, i % 4)) <= get<0>(cP(r, 0)) - 16 * warp;
+        P(r, i) = i / 4 < warp || (i / 4 == warp && below) ? P(r, i) : 0.f;
+      }
+    }
+    auto rounded = make_tensor<Element>(rP.layout());
+    convert(rP, rounded);
+    auto sP = tile(shared.p[c % 2], typename Config::LayoutP{});
+    const auto out = make_tiled_copy_C(typename Config::CopyAtomP{}, mma).get_thread_slice(threadIdx.x);
+    copy(typename Config::CopyAtomP{}, out.retile_S(rounded), out.partition_D(sP));
+  }
+
+  /// P times what lies between its two tokens.
+  template <class Matrix, class Coordinates>
+  __device__ __forceinline__ void fade_p(int c, Matrix& P, const Coordinates& cP) const {
+    const float* sum = shared.sum[c % 3];
+    CUTE_UNROLL
+    for (int r = 0; r < size<0>(P); ++r) {
+      const int t = static_cast<int>(get<0>(cP(r, 0)));
+      const float sum_t = sum[t];
+      CUTE_UNROLL
+      for (int i = 0; i < size<1>(P); ++i) {
+        const int s = static_cast<int>(get<1>(cP(r, i)));
+        P(r, i) *= exp2(s <= t ? sum_t - sum[s] : 0.f);
+      }
+    }
+  }
+
+  // ---- O^T = S^T Q^T + V^T P^T (M, C)
+  // --------------------------------------------------------------------------------
+
+  __device__ __forceinline__ void read_v(int c) {
+    const auto sVt = tile(shared.v[c % kStages], typename Config::LayoutVt{});  // (M, C)
+    const auto copy_v = make_tiled_copy_A(typename Config::CopyAtomT{}, Mma{}).get_thread_slice(threadIdx.x);
+    auto view = copy_v.retile_D(rV);
+    copy(typename Config::CopyAtomT{}, copy_v.partition_S(sVt), view);
+  }
+
+  /// A B with B = X^T, X (C, .) in shared memory: a(i, multiply) calls multiply(step i of operand A, accumulators).
+  /// kTriangle: X (C, C) is 0 above its diagonal: of step i only rows from 16 i on.
+  template <bool kTriangle, class X, class A>
+  __device__ __forceinline__ void multiply_by_rows(const X& sX, A a) const {
+    Mma mma;
+    const auto copy_x = make_tiled_copy_B(typename Config::CopyAtom{}, mma).get_thread_slice(threadIdx.x);
+    auto rX = mma.get_thread_slice(threadIdx.x).partition_fragment_B(sX);  // (4, C / 8, . / 16)
+    auto view = copy_x.retile_D(rX);
+    const auto tXsX = copy_x.partition_S(sX);
+    constexpr int kSteps = decltype(size<2>(rX))::value;
+    const auto read = [&](int i) {
+      CUTE_UNROLL
+      for (int n = kTriangle ? i : 0; n < kC / 16; ++n) copy(typename Config::CopyAtom{}, tXsX(_, n, i), view(_, n, i));
+    };
+    read(0);
+    for_each(make_int_sequence<kSteps>{}, [&](auto i) {
+      if constexpr (decltype(i)::value + 1 < kSteps) read(i + _1{});
+      a(i, [&](const auto& rA, auto& rC) {
+        CUTE_UNROLL
+        for (int n = kTriangle ? 2 * i : 0; n < kC / 8; ++n) {
+          auto atom = rC(_, _0{}, n);
+          mma.call(rA(_, _0{}), rX(_, n, i), atom);
+        }
+      });
+    });
+  }
+
+  /// S^T in 16-bit, 16 columns (E) of it: operand A as it lies. f16 ends at 65504: there S is made smaller first.
+  template <class State>
+  __device__ __forceinline__ auto operand_of(const State& rX, int i, float factor) const {
+    auto small = make_tensor<float>(Shape<_8>{});
+    const auto x = make_tensor(rX.data(), as_operand_a(rX.layout()));  // (8, 1, E / 16)
+    CUTE_UNROLL
+    for (int j = 0; j < 8; ++j) small(j) = x(j, 0, i) * factor;
+    auto rA = make_tensor<Element>(Shape<_8, _1>{});
+    convert(small, rA);
+    return rA;
+  }
+  /// The power of two that brings all of S below 2^12, or 1. bf16 has f32's range.
+  __device__ __forceinline__ float shrink() const {
+    if constexpr (!std::is_same_v<Element, f16>) return 1;
+    float most = 0;
+    CUTE_UNROLL
+    for (int i = 0; i < size(rS); ++i) most = fmaxf(most, fabsf(rS(i)));
+    if constexpr (kZ) {
+      CUTE_UNROLL
+      for (int i = 0; i < size(rZ); ++i) most = fmaxf(most, fabsf(rZ(i)));
+    }
+    for (int lane = 16; lane > 0; lane /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, lane));
+    const int exponent = min(max(static_cast<int>(__float_as_uint(most) >> 23) - 127 - 11, 0), 100);
+    return __uint_as_float(static_cast<unsigned>(127 - exponent) << 23);
+  }
+
+  template <class Output>
+  __device__ __forceinline__ void make_o(int c, Output& rO) {
+    const auto sP = tile(shared.p[c % 2], typename Config::LayoutP{});
+    [[maybe_unused]] Output rN;  // the same of the column of ones
+    clear(rO);
+    if constexpr (kZ) clear(rN);
+    const float small = shrink();
+    multiply_by_rows<false>(tile_q(c), [&](auto i, auto multiply) {
+      multiply(operand_of(rS, i, small), rO);
+      if constexpr (kZ) multiply(operand_of(rZ, i, small), rN);
+    });
+    scale_tokens(rO, c, down_for<Element>(sweep.scale) / small);
+    if constexpr (kZ) scale_tokens(rN, c, down_for<Element>(sweep.scale) / small);
+    multiply_by_rows<true>(sP, [&](auto i, auto multiply) {
+      multiply(rV(_, _, i), rO);
+      if constexpr (kZ) multiply(ones(), rN);
+    });
+    CUTE_UNROLL
+    for (int i = 0; i < size(rO); ++i) {
+      rO(i) *= sweep.scale / down_for<Element>(sweep.scale);
+      if constexpr (kZ) rO(i) = __fdividef(rO(i), fmaf(rN(i), sweep.scale / down_for<Element>(sweep.scale), sweep.eps));
+    }
+  }
+  static __device__ __forceinline__ auto ones() {
+    auto x = make_tensor<Element>(Shape<_8, _1>{});
+    fill(x, Element(1));
+    return x;
+  }
+  /// Column t of O^T times what the state has faded by since the chunk began.
+  template <class Output>
+  __device__ __forceinline__ void scale_tokens(Output& rO, int c, float factor) const {
+    if (!decay.any() && !std::is_same_v<Element, f16>) return;
+    auto O = rows_columns(rO);
+    const auto cO =
+        rows_columns(Mma{}.get_thread_slice(threadIdx.x).partition_C(make_identity_tensor(Shape<Int<kM>, Int<kC>>{})));
+    CUTE_UNROLL
+    for (int i = 0; i < size<1>(O); ++i) {
+      const float x = decay.any() ? factor * shared.grown[c % 3][get<1>(cO(0, i))] : factor;
+      CUTE_UNROLL
+      for (int r = 0; r < size<0>(O); ++r) O(r, i) *= x;
+    }
+  }
+
+  // ---- S^T = 2^sum S^T + (V 2^left)^T K (M, E)
+  // ------------------------------------------------------------------------
+
+  __device__ __forceinline__ void update_state(int c) {
+    const auto sKt = tile(shared.k[c % kStages], typename Config::LayoutKt{});  // (E, C)
+    Mma mma;
+    const auto copy_k = make_tiled_copy_B(typename Config::CopyAtomT{}, mma).get_thread_slice(threadIdx.x);
+    auto rK = mma.get_thread_slice(threadIdx.x).partition_fragment_B(sKt);  // (4, E / 8, C / 16)
+    auto view = copy_k.retile_D(rK);
+    const auto tKsK = copy_k.partition_S(sKt);
+    [[maybe_unused]] auto rW = make_tensor<Element>(Shape<_8, _1, Int<kC / 16>>{});  // the column of ones
+    if constexpr (kZ) fill(rW, Element(1));
+    if (decay.any()) fade(c, rW);
+    constexpr int kTogether = Config::kStoresLast ? kE / 16 : 2;  // reads of 16 columns before their products
+    CUTE_UNROLL
+    for (int i = 0; i < kC / 16; ++i) {
+      CUTE_UNROLL
+      for (int n0 = 0; n0 < kE / 16; n0 += kTogether) {
+        CUTE_UNROLL
+        for (int n = n0; n < n0 + kTogether; ++n) copy(typename Config::CopyAtomT{}, tKsK(_, n, i), view(_, n, i));
+        CUTE_UNROLL
+        for (int n = 2 * n0; n < 2 * (n0 + kTogether); ++n) {
+          auto s = rS(_, _0{}, n);
+          mma.call(rV(_, _0{}, i), rK(_, n, i), s);
+          if constexpr (kZ) {
+            auto z = rZ(_, _0{}, n);
+            mma.call(rW(_, _0{}, i), rK(_, n, i), z);
+          }
+        }
+      }
+    }
+  }
+  template <class Weights>
+  __device__ __forceinline__ void fade(int c, [[maybe_unused]] Weights& rW) {
+    const float* left = shared.left[c % 3];
+    const float grown = shared.grown[c % 3][kC - 1];
+    CUTE_UNROLL
+    for (int i = 0; i < size(rS); ++i) rS(i) *= grown;
+    if constexpr (kZ) {
+      CUTE_UNROLL
+      for (int i = 0; i < size(rZ); ++i) rZ(i) *= grown;
+    }
+    const auto cV = Mma{}
+                        .get_thread_slice(threadIdx.x)
+                        .partition_A(make_identity_tensor(Shape<Int<kM>, Int<kC>>{}));  // (8, 1, C / 16)
+    CUTE_UNROLL
+    for (int i = 0; i < size(rV); ++i) {
+      const float weight = left[get<1>(cV(i))];
+      rV(i) = static_cast<Element>(static_cast<float>(rV(i)) * weight);
+      if constexpr (kZ) rW(i) = static_cast<Element>(weight);
+    }
+  }
+
+  const LinearSweep& sweep;
+  const LinearPiece& piece;
+  Shared& shared;
+  const int columns;  // of v and o, of this CTA
+  const LinearRows<Config> q, k, v;
+  DecayOfChunk<Config::kGeneral> decay;
+  LinearOutput<Config> o;
+  decltype(partition_fragment_C(Mma{}, Shape<Int<kM>, Int<kE>>{})) rS;  // (4, 1, E / 8) f32
+  decltype(make_tensor<float>(Shape<Shape<_2, _2>, _1, Int<kZ ? kE / 8 : 1>>{})) rZ;
+  decltype(make_tensor<Element>(Shape<Shape<_2, _2, _2>, _1, Int<kC / 16>>{})) rV;  // V^T as operand A
+};
+
+}  // namespace falchion::sm80

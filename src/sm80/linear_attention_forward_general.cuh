@@ -1,0 +1,13 @@
+// src/sm80/linear_attention_forward_general.cuh: the row for every feature but the normaliser.
+#pragma once
+
+#include "sm80/linear_attention_forward.cuh"
+
+namespace falchion::sm80 {
+
+template <class Element, int kD>
+constexpr gpu::LinearAttentionKernel linear_attention_forward_general() {
+  return linear_attention_forward<Element, kD, LinearLevel::general>();
+}
+
+}  // namespace falchion::sm80

@@ -1,0 +1,14 @@
+// src/sm80/linear_attention_forward_plain.cuh: the row for aligned tensors and nothing else asked for: in the general
+// row one warp a scheduler waits for its instructions.
+#pragma once
+
+#include "sm80/linear_attention_forward.cuh"
+
+namespace falchion::sm80 {
+
+template <class Element, int kD>
+constexpr gpu::LinearAttentionKernel linear_attention_forward_plain() {
+  return linear_attention_forward<Element, kD, LinearLevel::plain>();
+}
+
+}  // namespace falchion::sm80

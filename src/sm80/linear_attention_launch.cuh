@@ -1,0 +1,196 @@
+// src/sm80/linear_attention_launch.cuh: linear attention on the device: the sums of the segments where a sequence is
+// cut into some, the states that they start from, then all chunks.
+#pragma once
+
+#include "blocks/stream_order.cuh"
+#include "sm80/linear_attention_chunks.cuh"
+
+namespace falchion::sm80 {
+
+using gpu::LinearAttentionArgs;
+
+struct LinearSweeps {
+  LinearSweep sweep[3];
+  int count = 1, column_tiles = 1;  // the latter of the sweep that has most
+};
+
+/// The workspace: a slot for each sweep, sequence, head and segment: S (E, M), then z (E), then what it fades by in
+/// bits.
+__host__ __device__ inline std::int64_t state_slot_size(const LinearAttentionArgs& a) {
+  const std::int64_t most = a.d_qk > a.d_v ? a.d_qk : a.d_v;
+  return (a.d_qk * a.d_v + most + 1 + 15) / 16 * 16;
+}
+__host__ __device__ inline std::int64_t state_slots(const LinearAttentionArgs& a, int sweeps) {
+  return sweeps * a.b * a.h_v * a.segments;
+}
+struct StateSlot {
+  float *s, *z, *faded;
+  __device__ __forceinline__ StateSlot(const LinearAttentionArgs& a, const LinearSweep& sweep, int which, int b, int h,
+                                       int segment) {
+    s = a.states + (((which * a.b + b) * a.h_v + h) * a.segments + segment) * state_slot_size(a);
+    z = s + std::int64_t{sweep.d_qk} * sweep.d_v, faded = z + sweep.d_qk;
+  }
+};
+
+/// What a block of the grid works on. Blocks that share rows of q and k are neighbours, so that the L2 has them.
+struct LinearBlock {
+  int column_tile, which, h, b, segment;
+  __device__ __forceinline__ LinearBlock(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {
+    int x = static_cast<int>(blockIdx.x);
+    column_tile = x % sweeps.column_tiles, x /= sweeps.column_tiles;
+    which = x % sweeps.count, x /= sweeps.count;
+    h = x % static_cast<int>(a.h_v), x /= static_cast<int>(a.h_v);
+    b = x % static_cast<int>(a.b), segment = x / static_cast<int>(a.b);
+  }
+};
+
+__device__ __forceinline__ float* state_of(const View& x, int b, int h) {
+  return x.data == nullptr ? nullptr : static_cast<float*>(x.data) + b * x.stride[0] + h * x.stride[1];
+}
+/// What the state that leaves a sequence has still to fade by: a lagging sweep has not used the last g.
+template <class Decay>
+__device__ __forceinline__ float last_fade(const LinearSweep& sweep, const LinearPiece& piece, const Decay& decay) {
+  if (!sweep.lagging || !decay.any() || piece.begin + piece.tokens == 0) return 1;
+  return exp2(decay.bits_before(piece.tokens));
+}
+
+/// kSums: only the states that the segments add, for all segments but the last.
+template <class Config, bool kSums>
+__global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
+    linear_attention_chunks(const __grid_constant__ LinearAttentionArgs a,
+                            const __grid_constant__ LinearSweeps sweeps) {
+  extern __shared__ __align__(128) unsigned char memory[];
+  const LinearBlock block(a, sweeps);
+  const LinearSweep& sweep = sweeps.sweep[block.which];
+  const int column0 = block.column_tile * Config::kColumns;
+  if (column0 >= sweep.d_v) return;
+  const LinearPiece piece(a, sweep, block.b, block.h, block.segment, column0);
+  LinearChunks<Config> chunks(a, sweep, piece, *reinterpret_cast<typename Config::Shared*>(memory));
+  const StateSlot slot(a, sweep, block.which, block.b, block.h, block.segment);
+
+  if constexpr (kSums) {
+    const float faded = chunks.run_state();
+    chunks.for_each_of_state([&](int m, int e, float s) { slot.s[e * sweep.d_v + m] = s; });
+    chunks.for_each_of_z([&](int m, int e, float z) {
+      if (m == 0 && column0 == 0) slot.z[e] = z;
+    });
+    if (threadIdx.x == 0 && column0 == 0) *slot.faded = faded;
+    return;
+  }
+  if (a.states != nullptr) {
+    chunks.for_each_of_state([&](int m, int e, float& s) { s = slot.s[e * sweep.d_v + m]; });
+    chunks.for_each_of_z([&](int, int e, float& z) { z = slot.z[e]; });
+  } else if (const float* s0 = state_of(sweep.initial, block.b, block.h); s0 != nullptr) {
+    const View& x = sweep.initial;
+    chunks.for_each_of_state(
+        [&](int m, int e, float& s) { s = s0[e * x.stride[2] + m * x.stride[3]] * sweep.initial_scale; });
+    if (const float* z0 = state_of(sweep.initial_z, block.b, block.h); z0 != nullptr)
+      chunks.for_each_of_z([&](int, int e, float& z) { z = z0[e * sweep.initial_z.stride[2]]; });
+  }
+  chunks.run();
+  if (block.segment + 1 < a.segments) return;
+  if (float* s1 = state_of(sweep.final, block.b, block.h); s1 != nullptr) {
+    const View& x = sweep.final;
+    const float factor = sweep.final_scale * last_fade(sweep, piece, DecayOfChunk<Config::kGeneral>(sweep, piece));
+    chunks.for_each_of_state([&](int m, int e, float s) { s1[e * x.stride[2] + m * x.stride[3]] = s * factor; });
+  }
+  if (float* z1 = state_of(sweep.final_z, block.b, block.h); z1 != nullptr) {
+    chunks.for_each_of_z([&](int m, int e, float z) {
+      if (m == 0 && column0 == 0) z1[e * sweep.final_z.stride[2]] = z;
+    });
+  }
+}
+
+/// Slots hold what each segment adds; they shall hold what it starts from. A thread has one element of one head and,
+/// where there are many, an eighth of the segments: it sums its own, then starts from what those before it have.
+inline constexpr int kStartThreads = 256;
+__host__ __device__ inline int start_groups(int segments) { return segments > 32 ? 8 : segments > 8 ? 2 : 1; }
+
+static __global__ void __launch_bounds__(kStartThreads)
+    linear_attention_starts(const __grid_constant__ LinearAttentionArgs a,
+                            const __grid_constant__ LinearSweeps sweeps) {
+  __shared__ float sum[kStartThreads], faded[8];
+  const int groups = start_groups(a.segments), each_cta = kStartThreads / groups;
+  const int elements = static_cast<int>(a.d_qk * a.d_v + (a.d_qk > a.d_v ? a.d_qk : a.d_v));
+  const int tiles = (elements + each_cta - 1) / each_cta, lane = static_cast<int>(threadIdx.x) % each_cta,
+            group = static_cast<int>(threadIdx.x) / each_cta;
+  int x = static_cast<int>(blockIdx.x);
+  const int element = x % tiles * each_cta + lane;
+  x /= tiles;
+  const int which = x % sweeps.count, head = x / sweeps.count, h = head % static_cast<int>(a.h_v),
+            b = head / static_cast<int>(a.h_v);
+  const LinearSweep& sweep = sweeps.sweep[which];
+  const int of_s = sweep.d_qk * sweep.d_v;
+  const bool inside = element < of_s + sweep.d_qk;
+
+  const StateSlot first(a, sweep, which, b, h, 0);
+  const std::int64_t size = state_slot_size(a);
+  const int last = a.segments - 1, each = (last + groups - 1) / groups;  // the last segment adds nothing
+  const int begin = min(group * each, last), end = min(begin + each, last);
+  float running = 0, bits = 0;
+  const auto over_segments = [&](auto f) {  // eight loads at once: a store between them would make each wait
+    for (int n = begin; n < end; n += 8) {
+      float more[8], fades[8];
+      CUTE_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        const bool there = n + i < end;
+        more[i] = there && inside ? first.s[(n + i) * size + element] : 0.f;
+        fades[i] = there ? first.faded[(n + i) * size] : 0.f;
+      }
+      CUTE_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        if (n + i >= end) break;
+        f(n + i);
+        running = running * exp2(fades[i]) + more[i], bits += fades[i];
+      }
+    }
+  };
+  if (groups > 1) over_segments([](int) {});
+  sum[threadIdx.x] = running;
+  if (lane == 0) faded[group] = bits;
+  __syncthreads();
+  if (!inside) return;
+  const int e = element < of_s ? element / sweep.d_v : element - of_s, m = element < of_s ? element % sweep.d_v : 0;
+  const View& from = element < of_s ? sweep.initial : sweep.initial_z;
+  const float* s0 = state_of(from, b, h);
+  running = 0;
+  if (s0 != nullptr)
+    running = s0[e * from.stride[2] + m * from.stride[3]] * (element < of_s ? sweep.initial_scale : 1.f);
+  for (int i = 0; i < group; ++i) running = running * exp2(faded[i]) + sum[i * each_cta + lane];
+  over_segments([&](int n) { first.s[n * size + element] = running; });
+  if (end == last && (begin < last || group == 0)) first.s[last * size + element] = running;
+}
+
+inline std::int64_t start_blocks(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {
+  const std::int64_t elements = a.d_qk * a.d_v + std::max(a.d_qk, a.d_v);
+  const std::int64_t each_cta = kStartThreads / start_groups(a.segments);
+  return (elements + each_cta - 1) / each_cta * sweeps.count * a.h_v * a.b;
+}
+
+/// Do the states go through the workspace? Where a sequence is cut; and where several CTAs of a head read z while one
+/// of them writes it back to the same place.
+inline bool through_states(const LinearAttentionArgs& a) {
+  return a.segments > 1 || (a.normalise && a.d_v > 64 && a.initial_z.data != nullptr);
+}
+
+template <class Config>
+int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, void* stream) {
+  const std::int64_t each = std::int64_t{sweeps.column_tiles} * sweeps.count * a.h_v * a.b;
+  const std::int64_t starts = start_blocks(a, sweeps);
+  if (each * a.segments > INT32_MAX || starts > INT32_MAX) return cudaErrorInvalidConfiguration;
+  if (each == 0) return cudaSuccess;
+  cudaError_t error = cudaSuccess;
+  if (!through_states(a)) a.states = nullptr;
+  if (a.segments > 1)
+    error = launch_kernel(linear_attention_chunks<Config, true>, static_cast<unsigned>(each * (a.segments - 1)),
+                          Config::kThreads, Config::kSharedBytes, stream, false, a, sweeps);
+  if (error == cudaSuccess && a.states != nullptr)
+    error = launch_kernel(linear_attention_starts, static_cast<unsigned>(starts), kStartThreads, 0, stream, false, a,
+                          sweeps);
+  if (error == cudaSuccess)
+    error = launch_kernel(linear_attention_chunks<Config, false>, static_cast<unsigned>(each * a.segments),
+                          Config::kThreads, Config::kSharedBytes, stream, false, a, sweeps);
+  return error;
+}
+
+}  // namespace falchion::sm80

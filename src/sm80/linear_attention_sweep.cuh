@@ -1,0 +1,175 @@
+// src/sm80/linear_attention_sweep.cuh: which tokens, heads and columns one CTA of linear attention works on, and how
+// their rows come and go. The forward pass is one sweep; the backward pass is three with the roles exchanged.
+#pragma once
+
+#include "blocks/sm80_copy.cuh"
+#include "blocks/sm80_fragments.cuh"
+#include "blocks/sm80_softmax.cuh"
+#include "gpu/linear_attention_args.hpp"
+#include "sm80/attention_tile.cuh"
+#include "sm80/linear_attention_config.hpp"
+
+namespace falchion::sm80 {
+
+/// o_j = scale phi(q_j)^T S_j, S_j = e^(g_j) S_(j-1) + phi(k_j) phi(v_j)^T: one use of the operator, in the letters of
+/// its own q, k, v, o. A head of the grid is head h / shared of a tensor.
+struct LinearSweep {
+  struct Rows16 {
+    View x;
+    int shared = 1;
+    bool phi = false;
+  };
+  Rows16 q, k, v, o;
+  View slope;            // o is multiplied by phi'(slope); null: it is not
+  View decay;            // as LinearAttentionCall's; null: none
+  bool lagging = false;  // g_j is that of the token before (backward: R fades after it was used)
+  View initial, final;   // (b, h, E, M) in this sweep's letters, f32; null: 0, not wanted
+  View initial_z, final_z;
+  int d_qk = 0, d_v = 0;
+  bool reverse = false;
+  float scale = 1, initial_scale = 1, final_scale = 1, eps = 0;
+};
+
+/// Where one CTA's piece lies: token t of the piece, in the order of the sweep, is row first + t * step.
+struct LinearPiece {
+  int b, h, column0;                // columns of v and o from column0 on
+  std::int64_t batch;               // entry of the tensors
+  std::int64_t first;               // row of token 0
+  int step, begin, tokens, chunks;  // begin: tokens of the sequence before this piece
+
+  __device__ __forceinline__ LinearPiece(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep, int b, int h,
+                                         int segment, int column0)
+      : b(b), h(h), column0(column0) {
+    const Rows rows = Rows::of(b, a.packed ? a.cu_seqlens : nullptr, a.total, a.s, nullptr);
+    const std::int64_t start = std::min<std::int64_t>(segment * a.segment, rows.length);
+    batch = rows.batch, begin = static_cast<int>(start);
+    const std::int64_t end =
+        segment + 1 == a.segments ? rows.length : std::min<std::int64_t>(start + a.segment, rows.length);
+    tokens = static_cast<int>(end - start), chunks = (tokens + 63) / 64;
+    step = sweep.reverse ? -1 : 1;
+    first = rows.begin + (sweep.reverse ? rows.length - 1 - start : start);
+  }
+  /// Row of token t of this piece.
+  __device__ __forceinline__ std::int64_t row(int t) const { return first + t * step; }
+  /// Element 0 of this head's row 0.
+  template <class Element>
+  __device__ __forceinline__ Element* base(const LinearSweep::Rows16& of) const {
+    return static_cast<Element*>(of.x.data) + batch * of.x.stride[0] + h / of.shared * of.x.stride[2];
+  }
+};
+
+/// elu(x) + 1, and what it grows by.
+__device__ __forceinline__ float phi(float x) { return x > 0 ? x + 1 : exp2(x * kLog2e); }
+__device__ __forceinline__ float phi_slope(float x) { return x > 0 ? 1.f : exp2(x * kLog2e); }
+
+/// f16: P is made smaller by the power of two in the scale, for what is multiplied by that in the end may well pass
+/// 65504 before.
+template <class Element>
+__device__ __forceinline__ float down_for(float scale) {
+  if constexpr (!std::is_same_v<Element, f16>) return 1;
+  return fminf(__uint_as_float(__float_as_uint(scale) & 0x7F800000), 1.f);
+}
+
+/// 8 elements in place.
+template <class Element, class F>
+__device__ __forceinline__ void for_each_of_8(uint4& chunk, F f) {
+  auto* x = reinterpret_cast<Element*>(&chunk);
+  CUTE_UNROLL
+  for (int i = 0; i < 8; ++i) x[i] = static_cast<Element>(f(static_cast<float>(x[i]), i));
+}
+
+/// Rows of 64 tokens between global and shared memory.
+template <class Config>
+class LinearRows {
+ public:
+  using Element = typename Config::Element;
+
+  __device__ __forceinline__ LinearRows(const LinearPiece& piece, const LinearSweep::Rows16& of, int column0,
+                                        int columns, bool aligned)
+      : piece(piece), step(piece.step * of.x.stride[1]), columns(columns), aligned(aligned), with_phi(of.phi) {
+    from = piece.base<Element>(of) + piece.first * of.x.stride[1] + column0 + static_cast<int>(threadIdx.x) % 8 * 8;
+  }
+  /// Starts to load chunk c; what lies past the piece or the columns becomes 0.
+  template <class Shared>
+  __device__ __forceinline__ void load(int c, Shared&& sX) const {
+    const int rows = piece.tokens - c * Config::kChunk;
+    const Element* chunk = from + static_cast<std::int64_t>(c * Config::kChunk) * step;
+    const auto at = [&](int, int row) { return chunk + row * step; };
+    if (!Config::kGeneral || aligned) {
+      load_rows<true>(typename Config::GlobalCopy{}, sX, rows, columns, at);
+    } else {
+      load_rows<false>(typename Config::GlobalCopy{}, sX, rows, columns, at);
+    }
+  }
+  /// x -> phi(x) of what this very thread has loaded, before the others look at it. What was filled up stays 0.
+  template <class Shared>
+  __device__ __forceinline__ void apply_phi(int c, Shared&& sX) const {
+    if (!Config::kGeneral || !with_phi || c * Config::kChunk >= piece.tokens) return;
+    const auto thread = typename Config::GlobalCopy{}.get_slice(threadIdx.x);
+    auto tXsX = thread.partition_D(sX);                                                                // (8, M, K)
+    const auto tXcX = thread.partition_S(make_identity_tensor(make_shape(size<0>(sX), size<1>(sX))));  // (row, column)
+    CUTE_NO_UNROLL
+    for (int i = 0; i < size<1>(tXsX) * size<2>(tXsX); ++i) {
+      const int m = i % size<1>(tXsX), k = i / size<1>(tXsX), column = get<1>(tXcX(0, m, k));
+      if (c * Config::kChunk + static_cast<int>(get<0>(tXcX(0, m, k))) >= piece.tokens) continue;
+      auto& chunk = *reinterpret_cast<uint4*>(&tXsX(0, m, k));
+      for_each_of_8<Element>(chunk, [&](float x, int j) { return column + j < columns ? phi(x) : 0.f; });
+    }
+  }
+
+ private:
+  const LinearPiece& piece;
+  const Element* from;
+  std::int64_t step;
+  int columns;
+  bool aligned, with_phi;
+};
+
+/// The decay of a chunk, worked out by one warp ahead of the others: lane l has tokens 2 l and 2 l + 1.
+template <bool kGeneral>
+class DecayOfChunk {
+ public:
+  __device__ __forceinline__ DecayOfChunk(const LinearSweep& sweep, const LinearPiece& piece)
+      : piece(piece), lag(sweep.lagging ? 1 : 0), step(piece.step * sweep.decay.stride[1]) {
+    from = static_cast<const float*>(sweep.decay.data);
+    if (from != nullptr)
+      from +=
+          piece.batch * sweep.decay.stride[0] + piece.first * sweep.decay.stride[1] + piece.h * sweep.decay.stride[2];
+  }
+  __device__ __forceinline__ bool any() const { return kGeneral && from != nullptr; }
+  /// g of the token before t, in bits. e^-128 is 0 in f32 already, and -inf would make NaN of a difference.
+  __device__ __forceinline__ float bits_before(int t) const {
+    const float g = from[(t - 1) * step];
+    return (g < -128 ? -128.f : g) * kLog2e;
+  }
+  __device__ __forceinline__ float bits(int t) const {
+    return t >= piece.tokens || piece.begin + t < lag ? 0.f : bits_before(t + 1 - lag);
+  }
+  __device__ __forceinline__ void fetch(int c) {
+    const int t = c * 64 + static_cast<int>(threadIdx.x) % 32 * 2;
+    g[0] = bits(t), g[1] = bits(t + 1);
+  }
+  /// sum: g_0 + ... + g_t in bits; grown: 2^sum; left: 2^(sum of the tokens after t).
+  __device__ __forceinline__ void scan(float* sum, float* grown, float* left) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    float upto = g[0] + g[1];
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const float before = __shfl_up_sync(~0u, upto, distance);
+      if (lane >= distance) upto += before;
+    }
+    const float total = __shfl_sync(~0u, upto, 31);
+    const float2 sums = {upto - g[1], upto};
+    reinterpret_cast<float2*>(sum)[lane] = sums;
+    reinterpret_cast<float2*>(grown)[lane] = {exp2(sums.x), exp2(sums.y)};
+    reinterpret_cast<float2*>(left)[lane] = {exp2(total - sums.x), exp2(total - sums.y)};
+  }
+
+ private:
+  const LinearPiece& piece;
+  const float* from;
+  int lag;
+  std::int64_t step;
+  float g[2];
+};
+
+}  // namespace falchion::sm80

@@ -1,0 +1,26 @@
+// src/sm90/linear_attention_backward_plain.cuh: the row for aligned tensors that are not packed, and nothing else asked
+// for.
+#pragma once
+
+#include "sm80/linear_attention_backward.cuh"
+#include "sm90/linear_attention_launch.cuh"
+
+namespace falchion::sm90 {
+
+template <class Element, int kD>
+constexpr gpu::LinearAttentionKernel linear_attention_backward_plain() {
+  using Config = LinearAttentionConfig<Element, kD>;
+  return {[](const LinearAttentionArgs& a, void* stream) {
+            return sm90::launch_linear_attention<Config>(a, sm80::backward_sweeps(a), stream);
+          },
+          sm80::backward_workspace,
+          kD,
+          Config::kChunk,
+          Config::kCtas,
+          Config::kThreads,
+          Config::kSharedBytes,
+          Config::kColumns,
+          3};
+}
+
+}  // namespace falchion::sm90

@@ -1,0 +1,304 @@
+// tests/linear_laws_test.cpp: laws of linear attention that need no second implementation: the definition's gradients
+// by finite differences, a sequence in two halves, segments on and off, equal bits, and what NaN and large states do.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "gpu/device_copy.hpp"
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+#include "ref/linear_attention.hpp"
+#include "support/linear.hpp"
+
+namespace falchion::testing {
+namespace {
+
+// ---- the other definition
+// --------------------------------------------------------------------------------------------
+
+/// o_j without a state: the sum over tokens i up to j of e^(g_(i+1) + ... + g_j) phi(q_j).phi(k_i) v_i, and the initial
+/// state's part, over the same sum with 1 for v_i.
+double attended(const LinearInstance& x, std::int64_t b, std::int64_t h, std::int64_t j, std::int64_t m) {
+  const LinearAttention& a = x.problem;
+  const std::int64_t h_qk = h / (a.h_v / a.h_qk);
+  const auto row = [&](std::int64_t i) { return a.reverse ? a.s - 1 - i : i; };
+  const auto phi = [&](double t) { return a.feature_map == FeatureMap::identity ? t : t > 0 ? t + 1 : std::exp(t); };
+  double u = 0, z = 0, faded = 0;
+  for (std::int64_t i = j; i >= 0; --i) {
+    double dot = 0;
+    for (std::int64_t e = 0; e < a.d_qk; ++e)
+      dot += phi(x.q.get(b, row(j), h_qk, e)) * phi(x.k.get(b, row(i), h_qk, e));
+    u += std::exp(faded) * dot * x.v.get(b, row(i), h, m), z += std::exp(faded) * dot;
+    if (a.decay != Decay::none)
+      faded += a.decay == Decay::head ? x.decay.get(0, 0, h, 0) : x.decay.get(b, row(i), h, 0);
+  }
+  for (std::int64_t e = 0; a.initial_state && e < a.d_qk; ++e) {
+    const double q = std::exp(faded) * phi(x.q.get(b, row(j), h_qk, e));
+    u += q * x.initial_state.get(b, h, e, m);
+    if (a.normalise) z += q * x.initial_z.get(b, h, e, 0);
+  }
+  const double scale = a.scale != 0 ? static_cast<double>(a.scale) : 1 / std::sqrt(static_cast<double>(a.d_qk));
+  return scale * u / (a.normalise ? scale * z + static_cast<double>(a.eps) : 1);
+}
+
+TEST(LinearDefinition, IsCausalAttentionWithoutASoftmax) {
+  for (const LinearCase& row :
+       {LinearCase{"plain", 2, 30, 2, 2, 5, 7},
+        LinearCase{"token", 2, 30, 1, 2, 5, 7}.states().decay(Decay::token).scale(0.3f),
+        LinearCase{"head", 1, 30, 2, 4, 5, 7}.states().decay(Decay::head).reverse(),
+        LinearCase{"normalise", 2, 30, 1, 1, 5, 7}.elu().normalise(),
+        LinearCase{"everything", 1, 30, 1, 2, 5, 7}.elu().normalise().states().decay(Decay::token).reverse()}) {
+    SCOPED_TRACE(row.name);
+    const LinearInstance x = make_linear_instance(row, DType::f32, 4), exact = linear_reference(x, Pass::forward);
+    exact.o.for_each([&](auto b, auto s, auto h, auto m) {
+      const double want = attended(x, b, h, x.problem.reverse ? x.problem.s - 1 - s : s, m);
+      ASSERT_NEAR(exact.o.get(b, s, h, m), want, 1e-6 * std::max(1.0, std::abs(want))) << b << s << h << m;
+    });
+  }
+}
+
+// ---- gradients ------------------------------------------------------------------------------------------------------
+
+/// The sum of all outputs, each times its gradient.
+double loss(const LinearInstance& x) {
+  const LinearInstance exact = linear_reference(x, Pass::forward);
+  double sum = 0;
+  const auto add = [&](const HostTensor& value, const HostTensor& weight, bool rows) {
+    value.for_each([&](auto i, auto j, auto k, auto l) {
+      if (!rows || x.is_row(i, j)) sum += static_cast<double>(value.get(i, j, k, l)) * weight.get(i, j, k, l);
+    });
+  };
+  add(exact.o, x.grad_o, true);
+  add(exact.final_state, x.grad_final_state, false), add(exact.final_z, x.grad_final_z, false);
+  return sum;
+}
+
+/// Central differences against the gradient, at some of the elements. The loss is a sum in double of numbers in f32, so
+/// its rounding, divided by the step, is the error to expect.
+void expect_gradient(const char* what, LinearInstance* x, HostTensor* input, const HostTensor& gradient, bool rows) {
+  constexpr float kStep = 0x1p-6f;
+  SCOPED_TRACE(what);
+  double error = 0, sum = 0;
+  std::uint64_t n = 0;
+  input->for_each([&](auto i, auto j, auto k, auto l) {
+    if ((rows && !x->is_row(i, j)) || random_uniform(3, n++) > 0.2) return;
+    const float before = input->get(i, j, k, l);
+    input->set(i, j, k, l, before + kStep);
+    const double above = loss(*x);
+    input->set(i, j, k, l, before - kStep);
+    const double below = loss(*x);
+    input->set(i, j, k, l, before);
+    const double want = (above - below) / (2 * static_cast<double>(kStep)), got = gradient.get(i, j, k, l);
+    error += (got - want) * (got - want), sum += want * want;
+  });
+  ASSERT_GT(sum, 0);
+  EXPECT_LT(std::sqrt(error / sum), 1e-3);
+}
+
+TEST(LinearGradients, AgreeWithFiniteDifferences) {
+  using enum Decay;
+  const LinearCase rows[] = {
+      LinearCase{"plain", 1, 9, 1, 1, 5, 3},
+      LinearCase{"states", 2, 7, 1, 2, 4, 6}.states().decay(token),
+      LinearCase{"head", 2, 7, 2, 4, 4, 3}.states().decay(head),
+      LinearCase{"normalise", 1, 8, 1, 1, 5, 3}.elu().normalise(),
+      LinearCase{"everything", 2, 8, 1, 2, 5, 3}.elu().normalise().states().decay(token).scale(0.7f),
+      LinearCase{"everything_head", 2, 8, 2, 2, 5, 3}.elu().normalise().states().decay(head),
+      LinearCase{"reverse", 1, 8, 1, 2, 5, 3}.elu().normalise().states().decay(token).reverse(),
+      LinearCase{"packed", 3, 6, 1, 2, 4, 3}.packed({6, 0, 5}).elu().normalise().states().decay(token),
+      LinearCase{"packed_head", 3, 6, 1, 1, 4, 3}.packed({6, 1, 5}).states().decay(head).reverse(),
+  };
+  for (const LinearCase& row : rows) {
+    SCOPED_TRACE(row.name);
+    LinearInstance x = make_linear_instance(row, DType::f32, 5);
+    const LinearInstance g = linear_reference(x, Pass::backward);
+    expect_gradient("q", &x, &x.q, g.grad_q, true), expect_gradient("k", &x, &x.k, g.grad_k, true);
+    expect_gradient("v", &x, &x.v, g.grad_v, true);
+    if (x.problem.decay != none) expect_gradient("decay", &x, &x.decay, g.grad_decay, x.problem.decay == token);
+    if (!x.problem.initial_state) continue;
+    expect_gradient("initial_state", &x, &x.initial_state, g.grad_initial_state, false);
+    if (x.problem.normalise) expect_gradient("initial_z", &x, &x.initial_z, g.grad_initial_z, false);
+  }
+}
+
+// ---- splitting ------------------------------------------------------------------------------------------------------
+
+/// Two ways to the same numbers: a 16-bit output may round the other way here and there.
+double same_within(DType dtype) { return dtype == DType::f32 ? 1e-5 : 3e-4; }
+
+/// Rows [begin, begin + count) of a tensor, as a view.
+Tensor rows_of(const HostTensor& x, std::int64_t begin, std::int64_t count) {
+  Tensor view = x.view();
+  view.data = static_cast<std::byte*>(view.data) + begin * view.stride[1] * size_of(view.dtype);
+  view.shape[1] = count;
+  return view;
+}
+
+/// A sequence in two calls, the state carried in place, is the sequence in one.
+TEST(LinearLaws, TwoHalvesAreTheWhole) {
+  constexpr std::int64_t kFirst = 256;
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        LinearInstance whole = make_linear_instance(
+            LinearCase{"x", 2, 600, 1, 2, 64, 48}.in_place().decay(Decay::token).elu().normalise(), dtype, 11);
+        LinearInstance halves = make_linear_instance(
+            LinearCase{"x", 2, 600, 1, 2, 64, 48}.in_place().decay(Decay::token).elu().normalise(), dtype, 11);
+        const Status status = run(path.target(), Pass::forward, &whole);
+        ASSERT_TRUE(status) << status.why;
+        halves.poison_outputs();
+        for (const std::int64_t begin : {std::int64_t{0}, kFirst}) {
+          LinearAttention part = halves.problem;
+          part.s = begin == 0 ? kFirst : part.s - kFirst;
+          LinearOperands x = halves.operands(Pass::forward);
+          x.q = rows_of(halves.q, begin, part.s), x.k = rows_of(halves.k, begin, part.s);
+          x.v = rows_of(halves.v, begin, part.s), x.o = rows_of(halves.o, begin, part.s);
+          x.decay = rows_of(halves.decay, begin, part.s);
+          Plan plan;
+          ASSERT_TRUE(Plan::make(part, Pass::forward, path.target(), &plan));
+          const Workspace workspace(plan.workspace_bytes());
+          const Status ran =
+              path.on_gpu() ? gpu::run_on_device(plan, part, x) : plan.run(x, workspace.data(), workspace.size());
+          ASSERT_TRUE(ran) << ran.why;
+        }
+        EXPECT_LT(rms_ratio(whole, halves.final_state, whole.final_state, false), 1e-5);
+        EXPECT_LT(rms_ratio(whole, halves.final_z, whole.final_z, false), 1e-5);
+        EXPECT_LT(rms_ratio(whole, halves.o, whole.o, true), same_within(dtype));
+      },
+      kLinearForward);
+}
+
+/// sm80 has no backward row with decay, a normaliser or shared heads.
+bool takes_everything(const Path& path, Pass pass) { return pass == Pass::forward || path.backend != Backend::sm80; }
+
+/// A sequence cut into segments gives what the uncut one gives. (16-bit copies of a state round at other places.)
+void expect_segments_agree(const Path& path, DType dtype, Pass pass, const LinearCase& row) {
+  LinearInstance uncut = make_linear_instance(row, dtype, 12), cut = make_linear_instance(row, dtype, 12);
+  uncut.segments = 1, cut.segments = 4;
+  ASSERT_TRUE(run(path.target(), pass, &uncut));
+  const Status status = run(path.target(), pass, &cut);
+  ASSERT_TRUE(status) << status.why;
+  const double most = same_within(dtype);
+  if (pass == Pass::forward) {
+    EXPECT_LT(rms_ratio(cut, cut.o, uncut.o, true), most);
+    EXPECT_LT(rms_ratio(cut, cut.final_state, uncut.final_state, false), 1e-5);
+    EXPECT_LT(rms_ratio(cut, cut.final_z, uncut.final_z, false), 1e-5);
+    return;
+  }
+  EXPECT_LT(rms_ratio(cut, cut.grad_q, uncut.grad_q, true), most);
+  EXPECT_LT(rms_ratio(cut, cut.grad_k, uncut.grad_k, true), most);
+  EXPECT_LT(rms_ratio(cut, cut.grad_v, uncut.grad_v, true), most);
+  if (uncut.problem.decay != Decay::none) { EXPECT_LT(rms_ratio(cut, cut.grad_decay, uncut.grad_decay, true), most); }
+  EXPECT_LT(rms_ratio(cut, cut.grad_initial_state, uncut.grad_initial_state, false), most);
+}
+void segments_on_and_off(Pass pass, const char* operation) {
+  on_every_path(
+      [&](const Path& path, DType dtype) {
+        const LinearCase all = LinearCase{"x", 1, 1500, 1, 2, 64, 64}.states().decay(Decay::token).elu().normalise();
+        const LinearCase elu = LinearCase{"x", 1, 1500, 1, 1, 64, 64}.states().elu();
+        const LinearCase plain = LinearCase{"x", 1, 1500, 2, 2, 64, 128}.states();
+        expect_segments_agree(path, dtype, pass, takes_everything(path, pass) ? all : elu);
+        if (path.on_gpu()) expect_segments_agree(path, dtype, pass, plain);  // on Hopper that is another row
+      },
+      operation);
+}
+TEST(LinearLaws, SegmentsOnAndOffForward) { segments_on_and_off(Pass::forward, kLinearForward); }
+TEST(LinearLaws, SegmentsOnAndOffBackward) { segments_on_and_off(Pass::backward, kLinearBackward); }
+
+/// The same plan gives the same bits each time.
+void equal_bits(Pass pass, const char* operation) {
+  on_every_path(
+      [&](const Path& path, DType dtype) {
+        const LinearCase all = LinearCase{"x", 2, 500, 2, 4, 64, 64}.states().decay(Decay::head).elu().normalise();
+        const LinearCase plain = LinearCase{"x", 2, 500, 2, 2, 64, 64}.states();
+        const LinearCase& row = path.on_gpu() ? plain : all;
+        LinearInstance first = make_linear_instance(row, dtype, 13), again = make_linear_instance(row, dtype, 13);
+        first.segments = again.segments = 3;
+        ASSERT_TRUE(run(path.target(), pass, &first));
+        for (int i = 0; i < 3; ++i) {
+          ASSERT_TRUE(run(path.target(), pass, &again));
+          for (std::size_t t = 0; t < first.tensors().size(); ++t) {
+            const HostTensor &a = *first.tensors()[t], &b = *again.tensors()[t];
+            ASSERT_EQ(a.memory_bytes(), b.memory_bytes());
+            if (a.memory_bytes() > 0) { ASSERT_EQ(std::memcmp(a.memory(), b.memory(), a.memory_bytes()), 0); }
+          }
+        }
+      },
+      operation);
+}
+TEST(LinearLaws, OnePlanGivesTheSameBitsForward) { equal_bits(Pass::forward, kLinearForward); }
+TEST(LinearLaws, OnePlanGivesTheSameBitsBackward) { equal_bits(Pass::backward, kLinearBackward); }
+
+// ---- what a number out of the ordinary does -------------------------------------------------------------------------
+
+constexpr std::int64_t kChunk = 256;  // no kernel's is longer
+
+bool clean(const HostTensor& x, std::int64_t b, std::int64_t row, std::int64_t h) {
+  for (std::int64_t d = 0; d < x.shape()[3]; ++d) {
+    if (!std::isfinite(x.get(b, row, h, d))) return false;
+  }
+  return true;
+}
+
+/// A NaN in k reaches its token and every later one of its head, a NaN in q its own alone. One in v, besides, may reach
+/// that column of the tokens before it in its chunk.
+TEST(LinearContract, NanGoesForward) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        constexpr std::int64_t kAt = 600;
+        const float nan = std::numeric_limits<float>::quiet_NaN();
+        for (const char* where : {"q", "k", "v"}) {
+          SCOPED_TRACE(where);
+          LinearInstance x = make_linear_instance(LinearCase{"x", 2, 900, 2, 2, 64, 64}.final(), dtype, 14);
+          (*where == 'q' ? x.q : *where == 'k' ? x.k : x.v).set(0, kAt, 1, 5, nan);
+          const Status status = run(path.target(), Pass::forward, &x);
+          ASSERT_TRUE(status) << status.why;
+          for (std::int64_t row = 0; row < x.problem.s; ++row) {
+            ASSERT_TRUE(clean(x.o, 0, row, 0) && clean(x.o, 1, row, 1)) << "another head, row " << row;
+            const bool mine = *where == 'q' ? row == kAt : row >= kAt;
+            if (mine) {
+              ASSERT_TRUE(std::isnan(x.o.get(0, row, 1, 5))) << row;
+            } else if (*where != 'v' || row < kAt - kChunk) {
+              ASSERT_TRUE(clean(x.o, 0, row, 1)) << row;
+            }
+          }
+          EXPECT_EQ(std::isnan(x.final_state.get(0, 1, 5, 5)), *where != 'q');
+          EXPECT_TRUE(std::isfinite(x.final_state.get(0, 0, 5, 5)));
+        }
+      },
+      kLinearForward);
+}
+
+/// A state past f16's 65504 stays a number: what o needs of it is in range.
+TEST(LinearContract, StatesPastTheRangeOfF16) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        LinearInstance x =
+            make_linear_instance(LinearCase{"x", 1, 400, 1, 2, 64, 64}.positive().normalise().states(), dtype, 15);
+        for (HostTensor* s : {&x.initial_state, &x.initial_z})
+          s->for_each([&](auto i, auto j, auto e, auto m) { s->set(i, j, e, m, 3e6f + 1e5f * s->get(i, j, e, m)); });
+        const Status status = run(path.target(), Pass::forward, &x);
+        ASSERT_TRUE(status) << status.why;
+        EXPECT_TRUE(matches(x, linear_reference(x, Pass::forward), Pass::forward));
+      },
+      kLinearForward);
+}
+
+/// g = -90 each few tokens forgets what was before, without a trace of overflow: e^(+90) never comes up.
+TEST(LinearContract, ADecayThatForgets) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        LinearInstance x =
+            make_linear_instance(LinearCase{"x", 1, 300, 1, 1, 64, 64}.states().decay(Decay::token), dtype, 16);
+        x.decay.for_each([&](auto i, auto j, auto h, auto l) {
+          if (j % 7 == 3) x.decay.set(i, j, h, l, j % 2 == 0 ? -90.f : -1e4f);
+        });
+        const Status status = run(path.target(), Pass::forward, &x);
+        ASSERT_TRUE(status) << status.why;
+        EXPECT_TRUE(matches(x, linear_reference(x, Pass::forward), Pass::forward));
+      },
+      kLinearForward);
+}
+
+}  // namespace
+}  // namespace falchion::testing

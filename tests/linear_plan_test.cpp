@@ -1,0 +1,211 @@
+// tests/linear_plan_test.cpp: what a plan of linear attention decides, and golden text of describe() and explain(). No
+// test here computes, and none needs a GPU.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+#include "plan/work.hpp"
+#include "support/paths.hpp"
+
+namespace falchion::testing {
+namespace {
+
+constexpr cpu::LinearAttentionKernel kCpu{nullptr, nullptr, 64};
+constexpr gpu::LinearAttentionKernel kGpu{.d = 64, .chunk = 64, .ctas = 2, .threads = 128, .shared_bytes = 98304};
+constexpr Variant kCpuRow{.op = "linear_attention_forward",
+                          .backend = Backend::cpu,
+                          .level = "avx512",
+                          .dtype = DType::bf16,
+                          .linear_cpu = &kCpu};
+constexpr Variant kGpuRow{.op = "linear_attention_backward",
+                          .backend = Backend::sm80,
+                          .level = "chunk",
+                          .dtype = DType::bf16,
+                          .d = 64,
+                          .linear_gpu = &kGpu};
+
+/// Plans as they might come out on some machine, so that the text does not depend on this one.
+PlanData made_up() {
+  PlanData plan;
+  LinearPlan& linear = plan.linear.emplace();
+  linear.problem.b = 1, linear.problem.s = 4096, linear.problem.h_qk = 1, linear.problem.h_v = 2;
+  linear.problem.d_qk = linear.problem.d_v = 64, linear.problem.scale = 0.125f;
+  linear.problem.decay = Decay::token, linear.problem.normalise = linear.problem.final_state = true;
+  linear.problem.feature_map = FeatureMap::elu_plus_one;
+  linear.segments = 8, linear.segment = 512;
+  plan.items = 2;
+  return plan;
+}
+
+TEST(LinearDescribe, Golden) {
+  PlanData plan = made_up();
+  plan.backend = Backend::cpu, plan.variant = &kCpuRow, plan.threads = 4;
+  plan.linear->memory = {.scratch = 100000, .states = 200000}, plan.workspace = 600000;
+  EXPECT_EQ(
+      describe(plan),
+      "linear_attention_forward cpu avx512 bf16 d64 dv64 decay token normalised chunk 64 segments 8x512 threads 4 "
+      "ws 600 kB");
+  EXPECT_EQ(explain(plan),
+            "problem     linear_attention_forward bf16: b 1, s 4096, h_qk 1, h_v 2, d_qk 64, d_v 64\n"
+            "terms       scale 0.125, feature map elu + 1, decay: one number a token and head, normalised, eps 1e-06\n"
+            "with        final state\n"
+            "work        268 Mflop in chunks of 64; 3.21 MB if each tensor moves once: 84 flop/B\n"
+            "decision    cpu avx512\n"
+            "chunks      64 tokens; the state of a head, 64 x 65 f32, goes along\n"
+            "segments    8 of 512 tokens: 2 heads would leave threads idle, so each segment's state is computed first "
+            "and added up\n"
+            "threads     4\n"
+            "workspace   600 kB: states 200 kB, scratch 4 x 100 kB\n"
+            "paths\n"
+            "  cpu avx512 bf16  taken\n");
+  plan.backend = Backend::ref, plan.variant = nullptr;
+  EXPECT_EQ(describe(plan), "linear_attention_forward ref bf16 d64 dv64 decay token normalised ws 600 kB");
+}
+
+TEST(LinearDescribe, GoldenOfAGpu) {
+  PlanData plan = made_up();
+  plan.pass = Pass::backward, plan.backend = Backend::sm80, plan.variant = &kGpuRow;
+  plan.gpu.unaligned = &kGpuRow;
+  plan.gpu.device = "NVIDIA H200", plan.gpu.sms = 132, plan.workspace = 600000;
+  plan.linear->problem.reverse = true, plan.linear->problem.decay = Decay::head;
+  plan.rejected = {{"sm90 bf16", "no row of variants.def yet: its kernels arrive in a later version"}};
+  EXPECT_EQ(describe(plan),
+            "linear_attention_backward sm80 chunk bf16 d64 dv64 decay head normalised reverse chunk 64 segments 8x512 "
+            "ws 600 kB");
+  EXPECT_EQ(explain(plan),
+            "problem     linear_attention_backward bf16: b 1, s 4096, h_qk 1, h_v 2, d_qk 64, d_v 64, from the last "
+            "token to the first\n"
+            "terms       scale 0.125, feature map elu + 1, decay: a constant a head, normalised, eps 1e-06\n"
+            "with        final state\n"
+            "work        671 Mflop in chunks of 64; 5.28 MB if each tensor moves once: 127 flop/B\n"
+            "decision    sm80 chunk\n"
+            "device      NVIDIA H200: 132 SMs\n"
+            "chunks      64 tokens; the state of a head, 64 x 65 f32, goes along\n"
+            "segments    8 of 512 tokens: 2 heads would leave SMs idle, so each segment's state is computed first and "
+            "added up\n"
+            "grid        16 CTAs, 2 an SM: 1 wave\n"
+            "shared      98.3 kB a CTA, 128 threads\n"
+            "workspace   600 kB\n"
+            "paths\n"
+            "  sm90 bf16        no row of variants.def yet: its kernels arrive in a later version\n"
+            "  sm80 chunk bf16  taken\n");
+}
+
+TEST(LinearExplain, Refusals) {
+  LinearAttention a;
+  a.h_qk = 3, a.h_v = 4, a.d_qk = a.d_v = 8;
+  EXPECT_EQ(explain(a, Pass::forward, {}), "decision    refused (invalid): h_v = 4 is not a multiple of h_qk = 3\n");
+}
+
+/// Flops and bytes of b 8, h 16, s 8192, bf16.
+TEST(LinearWork, FlopsAndBytes) {
+  LinearAttention a;
+  a.b = 8, a.s = 8192, a.h_qk = a.h_v = 16, a.d_qk = a.d_v = 64;
+  EXPECT_EQ(linear_attention_bytes(a, Pass::forward), 536870912.);
+  EXPECT_EQ(linear_attention_bytes(a, Pass::backward), 939524096.);
+  EXPECT_NEAR(linear_attention_flops(a, Pass::forward, 64) / 1e9, 34, 0.5);
+  EXPECT_NEAR(linear_attention_flops(a, Pass::backward, 64) / 1e9, 86, 0.5);
+}
+
+// ---- segments, on the level that every machine has ------------------------------------------------------------------
+
+class LinearSegments : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    if (!Path{Backend::cpu, "generic"}.has(DType::bf16, kLinearForward))
+      GTEST_SKIP() << "the row linear_attention_forward cpu generic bf16 is not built";
+  }
+  static LinearPlan decide(std::int64_t b, std::int64_t h, std::int64_t s, int threads, int segments = 0,
+                           bool packed = false) {
+    LinearAttention a;
+    a.b = b, a.h_qk = a.h_v = h, a.s = s, a.d_qk = a.d_v = 64, a.packed = packed;
+    Target target(Backend::cpu);
+    target.threads = threads, target.segments = segments, target.cpu_level = "generic";
+    Plan plan;
+    const Status status = Plan::make(a, Pass::forward, target, &plan);
+    EXPECT_TRUE(status) << status.why;
+    EXPECT_GE(plan.data()->linear->segment * plan.data()->linear->segments, s) << "every token has a segment";
+    EXPECT_LT(plan.data()->linear->segment * (plan.data()->linear->segments - 1), std::max<std::int64_t>(s, 1))
+        << "and every segment a token";
+    return *plan.data()->linear;
+  }
+};
+
+TEST_F(LinearSegments, AsManyAsKeepThreadsBusy) {
+  EXPECT_EQ(decide(1, 8, 4096, 4).segments, 1) << "heads are enough";
+  EXPECT_EQ(decide(4, 16, 8192, 8).segments, 1);
+  EXPECT_GE(decide(1, 1, 65536, 4).segments, 8);
+  EXPECT_EQ(decide(1, 1, 64, 4).segments, 1) << "one chunk";
+  EXPECT_EQ(decide(1, 1, 65536, 1).segments, 1);
+  EXPECT_EQ(decide(1, 1, 65536, 4, 0, true).segments, 1) << "packed sequences stay whole";
+  EXPECT_EQ(decide(1, 8, 4096, 4, 3).segments, 3) << "as asked for";
+  EXPECT_EQ(decide(1, 0, 4096, 4).segments, 1);
+}
+
+// ---- rows of the GPU, in a build that has them ----------------------------------------------------------------------
+
+class LinearGpuRows : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    for (const char* level : {"plain", "general", "normalise"}) {
+      const auto rows = variants();
+      const bool has = std::any_of(rows.begin(), rows.end(), [level](const Variant& v) {
+        return v.linear_gpu != nullptr && v.is(kLinearForward) && v.dtype == DType::bf16 &&
+               v.level == std::string(level);
+      });
+      if (!has) GTEST_SKIP() << "this build has no row linear_attention_forward sm80 " << level << " bf16";
+    }
+  }
+  static LinearAttention problem(std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t d) {
+    LinearAttention a;
+    a.b = b, a.h_qk = a.h_v = h, a.s = s, a.d_qk = a.d_v = d;
+    return a;
+  }
+  static PlanData decide(const LinearAttention& a, int segments = 0) {
+    Target target(Backend::sm80);
+    target.sm = 90, target.segments = segments;
+    Plan plan;
+    const Status status = Plan::make(a, Pass::forward, target, &plan);
+    EXPECT_TRUE(status) << status.why;
+    return status ? *plan.data() : PlanData{};
+  }
+  static std::string level(const LinearAttention& a) {
+    const PlanData plan = decide(a);
+    return plan.variant != nullptr ? plan.variant->level : "none";
+  }
+};
+
+TEST_F(LinearGpuRows, FeaturesTakeTheirLevel) {
+  LinearAttention a = problem(2, 8, 1024, 64);
+  EXPECT_EQ(level(a), "plain");
+  a.initial_state = a.final_state = a.reverse = true;
+  EXPECT_EQ(level(a), "plain");
+  a.decay = Decay::head;
+  EXPECT_EQ(level(a), "general");
+  a.decay = Decay::none, a.feature_map = FeatureMap::elu_plus_one;
+  EXPECT_EQ(level(a), "general");
+  a.normalise = true;
+  EXPECT_EQ(level(a), "normalise");
+  EXPECT_EQ(level(problem(2, 8, 1024, 60)), "general");
+  EXPECT_EQ(decide(problem(2, 8, 1024, 64)).gpu.unaligned->level, std::string("general"));
+}
+
+TEST_F(LinearGpuRows, FewHeadsAreCutIntoSegments) {
+  EXPECT_EQ(decide(problem(8, 64, 2048, 64)).linear->segments, 1);
+  EXPECT_EQ(decide(problem(1, 1, 64, 64)).linear->segments, 1) << "one chunk";
+  const PlanData few = decide(problem(1, 1, 65536, 64));
+  EXPECT_GE(few.linear->segments, 132);
+  EXPECT_EQ(few.linear->segment % few.variant->linear_gpu->chunk, 0);
+  EXPECT_GT(few.workspace, 0u);
+  EXPECT_EQ(decide(problem(8, 64, 2048, 64), 4).linear->segments, 4);
+  LinearAttention packed = problem(4, 2, 65536, 64);
+  packed.packed = true;
+  EXPECT_EQ(decide(packed).linear->segments, 1);
+}
+
+}  // namespace
+}  // namespace falchion::testing

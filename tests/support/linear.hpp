@@ -1,0 +1,86 @@
+// tests/support/linear.hpp: a row of linear_cases.def with memory behind it, and what its results are held against.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "falchion/falchion.hpp"
+#include "support/paths.hpp"
+#include "support/tensor.hpp"
+
+namespace falchion::testing {
+
+/// One row: CASE(name, b, s, h_qk, h_v, d_qk, d_v, .feature().feature()).
+struct LinearCase {
+  const char* name;
+  std::int64_t b, s, h_qk, h_v, d_qk, d_v;
+  float scale_ = 0;
+  bool elu_ = false, normalise_ = false, reverse_ = false, initial_ = false, final_ = false, in_place_ = false;
+  bool positive_ = false, strong_ = false;  // all q and k above 0; a decay that forgets within tokens
+  bool large_ = false;                      // q k past f16's 65504, o within it
+  Decay decay_ = Decay::none;
+  std::vector<std::int32_t> lengths{};  // packed
+  Layout layout_ = Layout::dense, state_layout_ = Layout::dense;
+  int segments_ = 0;
+
+  LinearCase scale(float x) && { return scale_ = x, std::move(*this); }
+  LinearCase elu() && { return elu_ = true, std::move(*this); }
+  LinearCase normalise() && { return normalise_ = true, std::move(*this); }
+  LinearCase reverse() && { return reverse_ = true, std::move(*this); }
+  LinearCase initial() && { return initial_ = true, std::move(*this); }
+  LinearCase final() && { return final_ = true, std::move(*this); }
+  LinearCase states() && { return initial_ = final_ = true, std::move(*this); }
+  LinearCase in_place() && { return initial_ = final_ = in_place_ = true, std::move(*this); }
+  LinearCase positive() && { return positive_ = true, std::move(*this); }
+  LinearCase large() && { return positive_ = large_ = true, std::move(*this); }
+  LinearCase strong() && { return strong_ = true, std::move(*this); }
+  LinearCase decay(Decay x) && { return decay_ = x, std::move(*this); }
+  LinearCase packed(std::vector<std::int32_t> x) && { return lengths = std::move(x), std::move(*this); }
+  LinearCase layout(Layout x) && { return layout_ = x, std::move(*this); }
+  LinearCase state_layout(Layout x) && { return state_layout_ = x, std::move(*this); }
+  LinearCase segments(int x) && { return segments_ = x, std::move(*this); }
+};
+
+/// Every row of linear_cases.def.
+const std::vector<LinearCase>& linear_cases();
+
+/// Inputs are random; whatever lies between rows or past the total is NaN. Outputs are poison.
+struct LinearInstance {
+  LinearAttention problem;
+  HostTensor q, k, v, o, decay, initial_state, initial_z, final_state, final_z;
+  HostTensor grad_o, grad_final_state, grad_final_z;
+  HostTensor grad_q, grad_k, grad_v, grad_decay, grad_initial_state, grad_initial_z;
+  std::vector<std::int32_t> cu;
+  int segments = 0;
+  bool in_place = false;  // final_state is initial_state, forward
+
+  LinearOperands operands(Pass pass) const;
+  std::vector<const HostTensor*> tensors() const;
+  void poison_outputs();
+  /// Is this row of this batch entry one of a sequence?
+  bool is_row(std::int64_t batch, std::int64_t row) const;
+};
+
+LinearInstance make_linear_instance(const LinearCase& row, DType dtype, std::uint64_t seed = 1);
+
+/// The same inputs, outputs of its own, all f32.
+LinearInstance with_wide_outputs(const LinearInstance& x);
+
+/// What the definition gives, unrounded.
+LinearInstance linear_reference(const LinearInstance& x, Pass pass);
+
+/// Plans, poisons the outputs, runs; on a GPU on copies of the whole allocations.
+Status run(const Target& target, Pass pass, LinearInstance* x);
+
+/// The rule: no element but those of the outputs is written, NaN and Inf are where the
+/// definition has them, the RMS of the error is below a share of the RMS of the exact values, which depends on the type
+/// and the output, and no element is off by more than ten times that share of the RMS or of itself.
+::testing::AssertionResult matches(const LinearInstance& x, const LinearInstance& exact, Pass pass);
+
+/// RMS(a - b) / RMS(b) over the rows of sequences (row_axis 1), or over all (0).
+double rms_ratio(const LinearInstance& x, const HostTensor& a, const HostTensor& b, bool rows);
+
+}  // namespace falchion::testing
