@@ -36,7 +36,7 @@ PlanData made_up() {
   linear.problem.d_qk = linear.problem.d_v = 64, linear.problem.scale = 0.125f;
   linear.problem.decay = Decay::token, linear.problem.normalise = linear.problem.final_state = true;
   linear.problem.feature_map = FeatureMap::elu_plus_one;
-  linear.segments = 8, linear.segment = 512;
+  linear.segments = 8, linear.segment = 512, linear.ctas = 2;
   plan.items = 2;
   return plan;
 }

@@ -65,7 +65,7 @@ struct Limits {  // RMS ratios
   double head;  // the gradient of a head's decay: a sum over all tokens of what largely cancels
 };
 Limits limits(DType dtype) {
-  if (dtype == DType::f32) return {5e-6, 5e-6, 5e-6, 2e-5, 2e-4};
+  if (dtype == DType::f32) return {5e-6, 5e-6, 5e-6, 2e-5, 5e-4};
   if (dtype == DType::f16) return {1e-3, 1e-3, 2e-3, 4e-3, 4e-3};
   return {5e-3, 3e-3, 8e-3, 1e-2, 1e-2};
 }
