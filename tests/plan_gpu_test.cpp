@@ -57,7 +57,7 @@ TEST(GpuPlan, DecodePacksHeadsAndSplitsKeys) {
   EXPECT_EQ(
       plan.describe(),
       "attention_forward sm80 few bf16 d128 dv128 band full tile 16x64x128 group 4 grid 512 splits 64 ws 1.06 MB");
-  EXPECT_EQ(plan.workspace_bytes(), 64u * 32 * (128 + 1) * 4);
+  EXPECT_EQ(plan.workspace_bytes(), 64u * 32 * (128 + 2) * 4);
 }
 
 TEST(GpuPlan, FeaturesTakeTheGeneralRow) {

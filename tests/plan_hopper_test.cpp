@@ -206,7 +206,7 @@ TEST(HopperPlan, SplitsKeys) {
   Attention a = problem(1, 128, 8192, 8, 8, 128);
   EXPECT_EQ(
       describe(decided(a, hopper())),
-      "attention_forward sm90 plain bf16 d128 dv128 band full tile 128x128x128 group 1 grid 120 splits 15 ws 7.93 MB");
+      "attention_forward sm90 plain bf16 d128 dv128 band full tile 128x128x128 group 1 grid 120 splits 15 ws 7.99 MB");
   EXPECT_EQ(decided(a, hopper()).gpu.walkers, 120) << "walked too";
   a.packed = true;
   EXPECT_EQ(decided(a, hopper()).splits, 1) << "partial results would have no place";
