@@ -60,11 +60,12 @@ LadderRow run_step(const ladder::linear::Step& step, const LinearLadderProblem& 
 LadderRow library_row(bool gpu) {
   LadderRow row{.name = kLibrary, .title = "The library's own kernel", .file = "", .why = ""};
   if (gpu) {
-    row.file = "src/sm80/linear_attention_forward.cuh";
     row.why =
-        "The same chunks and segments, with everything decided by the plan: operands fetched by ldmatrix, the next "
-        "chunk on its way while this one is computed, any head dims to 256 and any strides, f16 as well; "
-        "feature map, normaliser, decay, states and packed lengths in the same pass.";
+        "The same chunks and segments, with everything decided by the plan: the next chunks on their way while this "
+        "one "
+        "is computed, all but one product transposed so that the state never leaves the registers, any head dims to "
+        "256 "
+        "and any strides, f16 as well; feature map, normaliser, decay, states and packed lengths in the same pass.";
   } else {
     row.file = "src/cpu/linear_attention_forward.hpp";
     row.why =
@@ -93,6 +94,7 @@ LadderRow run_library(const LinearLadderProblem& problem, int runs) {
     return row;
   }
   row.title += fmt::format(" ({}), {}", gpu ? plan_backend(plan) : plan_level(plan), name(dtype));
+  if (gpu) row.file = fmt::format("src/{}/linear_attention_chunks.cuh", plan_backend(plan));
   const SideMemory workspace(problem.side(), plan.workspace_bytes());
   const LinearOperands x = problem.operands();
   measure(

@@ -11,11 +11,10 @@ namespace falchion::gpu {
 
 struct LinearAttentionArgs : LinearAttentionCall {
   // Decided by the plan. All pointers lie on the device.
-  int segments = 1;              // parts that each sequence is cut into; > 1 needs the states
-  std::int64_t segment = 0;      // tokens of one, a multiple of the chunk
-  float* states = nullptr;       // workspace that the kernel lays out itself, 64-byte aligned; null where it wants none
-  std::size_t states_bytes = 0;  // as workspace() below said
-  bool aligned = true;           // rows of q, k, v, o and the gradients start at multiples of 16 bytes
+  int segments = 1;          // parts that each sequence is cut into; > 1 needs the states
+  std::int64_t segment = 0;  // tokens of one, a multiple of the chunk
+  float* states = nullptr;   // workspace that the kernel lays out itself, 64-byte aligned; null where it wants none
+  bool aligned = true;       // rows of q, k, v, o and the gradients start at multiples of 16 bytes
 };
 
 /// One row of the table. launch enqueues and returns a cudaError_t (0: fine); it neither synchronises nor allocates.

@@ -63,7 +63,7 @@ gpu::LinearAttentionArgs to_linear_gpu_args(const PlanData& plan, const LinearOp
   gpu::LinearAttentionArgs args;
   set_call(plan, operands, &args);
   args.segments = plan.linear->segments, args.segment = plan.linear->segment;
-  args.states = static_cast<float*>(workspace), args.states_bytes = plan.workspace;
+  args.states = static_cast<float*>(workspace);
   args.aligned = aligned;
   return args;
 }

@@ -27,32 +27,18 @@ inline LinearSweeps backward_sweeps(const LinearAttentionArgs& a) {
   for_v.initial = a.grad_final_state, for_v.final = a.grad_initial_state;
   for_q.d_qk = for_k.d_qk = m, for_q.d_v = for_k.d_v = e, for_v.d_qk = e, for_v.d_v = m;
   if (a.elu) for_q.slope = a.q, for_k.slope = a.k;
-  for (LinearSweep& sweep : all.sweep) sweep.decay = a.decay, sweep.scale = a.scale, sweep.reverse = a.reverse;
+  for (LinearSweep& sweep : all.sweep) sweep.scale = a.scale, sweep.reverse = a.reverse;
   for (LinearSweep* sweep : {&for_k, &for_v}) {  // R = sum of q dO^T, from the last token on; dO has no scale yet
-    sweep->reverse = !a.reverse, sweep->lagging = true;
+    sweep->reverse = !a.reverse;
     sweep->initial_scale = 1 / a.scale, sweep->final_scale = a.scale;
   }
   return all;
 }
 
-inline std::size_t backward_workspace(const LinearAttentionArgs& a) {
-  return a.segments > 1 ? static_cast<std::size_t>(state_slots(a, 3) * state_slot_size(a)) * sizeof(float) : 0;
-}
-
 template <class Element, int kD, LinearLevel level>
 constexpr gpu::LinearAttentionKernel linear_attention_backward() {
   using Config = LinearAttentionConfig<Element, kD, level>;
-  return {[](const LinearAttentionArgs& a, void* stream) {
-            return launch_linear_attention<Config>(a, backward_sweeps(a), stream);
-          },
-          backward_workspace,
-          kD,
-          Config::kChunk,
-          Config::kCtas,
-          Config::kThreads,
-          Config::kSharedBytes,
-          Config::kColumns,
-          3};
+  return linear_attention_row<Config, 3, launch_linear_attention<Config>, backward_sweeps>();
 }
 
 }  // namespace falchion::sm80

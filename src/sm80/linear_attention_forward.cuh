@@ -19,24 +19,10 @@ inline LinearSweeps forward_sweeps(const LinearAttentionArgs& a) {
   return all;
 }
 
-inline std::size_t forward_workspace(const LinearAttentionArgs& a) {
-  return through_states(a) ? static_cast<std::size_t>(state_slots(a, 1) * state_slot_size(a)) * sizeof(float) : 0;
-}
-
 template <class Element, int kD, LinearLevel level>
 constexpr gpu::LinearAttentionKernel linear_attention_forward() {
   using Config = LinearAttentionConfig<Element, kD, level>;
-  return {[](const LinearAttentionArgs& a, void* stream) {
-            return launch_linear_attention<Config>(a, forward_sweeps(a), stream);
-          },
-          forward_workspace,
-          kD,
-          Config::kChunk,
-          Config::kCtas,
-          Config::kThreads,
-          Config::kSharedBytes,
-          Config::kColumns,
-          1};
+  return linear_attention_row<Config, 1, launch_linear_attention<Config>, forward_sweeps>();
 }
 
 }  // namespace falchion::sm80

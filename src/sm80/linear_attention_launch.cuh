@@ -20,9 +20,6 @@ __host__ __device__ inline std::int64_t state_slot_size(const LinearAttentionArg
   const std::int64_t most = a.d_qk > a.d_v ? a.d_qk : a.d_v;
   return (a.d_qk * a.d_v + most + 1 + 15) / 16 * 16;
 }
-__host__ __device__ inline std::int64_t state_slots(const LinearAttentionArgs& a, int sweeps) {
-  return sweeps * a.b * a.h_v * a.segments;
-}
 struct StateSlot {
   float *s, *z, *faded;
   __device__ __forceinline__ StateSlot(const LinearAttentionArgs& a, const LinearSweep& sweep, int which, int b, int h,
@@ -46,12 +43,6 @@ struct LinearBlock {
 
 __device__ __forceinline__ float* state_of(const View& x, int b, int h) {
   return x.data == nullptr ? nullptr : static_cast<float*>(x.data) + b * x.stride[0] + h * x.stride[1];
-}
-/// What the state that leaves a sequence has still to fade by: a lagging sweep has not used the last g.
-template <class Decay>
-__device__ __forceinline__ float last_fade(const LinearSweep& sweep, const LinearPiece& piece, const Decay& decay) {
-  if (!sweep.lagging || !decay.any() || piece.begin + piece.tokens == 0) return 1;
-  return exp2(decay.bits_before(piece.tokens));
 }
 
 /// kSums: only the states that the segments add, for all segments but the last.
@@ -91,8 +82,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   if (block.segment + 1 < a.segments) return;
   if (float* s1 = state_of(sweep.final, block.b, block.h); s1 != nullptr) {
     const View& x = sweep.final;
-    const float factor = sweep.final_scale * last_fade(sweep, piece, DecayOfChunk<Config::kGeneral>(sweep, piece));
-    chunks.for_each_of_state([&](int m, int e, float s) { s1[e * x.stride[2] + m * x.stride[3]] = s * factor; });
+    chunks.for_each_of_state(
+        [&](int m, int e, float s) { s1[e * x.stride[2] + m * x.stride[3]] = s * sweep.final_scale; });
   }
   if (float* z1 = state_of(sweep.final_z, block.b, block.h); z1 != nullptr) {
     chunks.for_each_of_z([&](int m, int e, float z) {
@@ -161,16 +152,16 @@ static __global__ void __launch_bounds__(kStartThreads)
   if (end == last && (begin < last || group == 0)) first.s[last * size + element] = running;
 }
 
+/// Bytes of the states of `sweeps` sweeps, where a sequence is cut.
+inline std::size_t states_workspace(const LinearAttentionArgs& a, int sweeps) {
+  if (a.segments == 1) return 0;
+  return static_cast<std::size_t>(sweeps * a.b * a.h_v * a.segments * state_slot_size(a)) * sizeof(float);
+}
+
 inline std::int64_t start_blocks(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {
   const std::int64_t elements = a.d_qk * a.d_v + std::max(a.d_qk, a.d_v);
   const std::int64_t each_cta = kStartThreads / start_groups(a.segments);
   return (elements + each_cta - 1) / each_cta * sweeps.count * a.h_v * a.b;
-}
-
-/// Do the states go through the workspace? Where a sequence is cut; and where several CTAs of a head read z while one
-/// of them writes it back to the same place.
-inline bool through_states(const LinearAttentionArgs& a) {
-  return a.segments > 1 || (a.normalise && a.d_v > 64 && a.initial_z.data != nullptr);
 }
 
 template <class Config>
@@ -180,17 +171,32 @@ int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, v
   if (each * a.segments > INT32_MAX || starts > INT32_MAX) return cudaErrorInvalidConfiguration;
   if (each == 0) return cudaSuccess;
   cudaError_t error = cudaSuccess;
-  if (!through_states(a)) a.states = nullptr;
+  if (a.segments == 1) a.states = nullptr;
   if (a.segments > 1)
     error = launch_kernel(linear_attention_chunks<Config, true>, static_cast<unsigned>(each * (a.segments - 1)),
                           Config::kThreads, Config::kSharedBytes, stream, false, a, sweeps);
-  if (error == cudaSuccess && a.states != nullptr)
+  if (error == cudaSuccess && a.segments > 1)
     error = launch_kernel(linear_attention_starts, static_cast<unsigned>(starts), kStartThreads, 0, stream, false, a,
                           sweeps);
   if (error == cudaSuccess)
     error = launch_kernel(linear_attention_chunks<Config, false>, static_cast<unsigned>(each * a.segments),
                           Config::kThreads, Config::kSharedBytes, stream, false, a, sweeps);
   return error;
+}
+
+/// The row of the table: kSweeps CTAs side by side, which sweeps_of(args) says what to do.
+template <class Config, int kSweeps, int (*kLaunch)(LinearAttentionArgs, const LinearSweeps&, void*),
+          LinearSweeps (*kSweepsOf)(const LinearAttentionArgs&)>
+constexpr gpu::LinearAttentionKernel linear_attention_row() {
+  return {[](const LinearAttentionArgs& a, void* stream) { return kLaunch(a, kSweepsOf(a), stream); },
+          [](const LinearAttentionArgs& a) { return states_workspace(a, kSweeps); },
+          Config::kD,
+          Config::kChunk,
+          Config::kCtas,
+          Config::kThreads,
+          Config::kSharedBytes,
+          Config::kColumns,
+          kSweeps};
 }
 
 }  // namespace falchion::sm80

@@ -20,10 +20,9 @@ struct LinearSweep {
     bool phi = false;
   };
   Rows16 q, k, v, o;
-  View slope;            // o is multiplied by phi'(slope); null: it is not
-  View decay;            // as LinearAttentionCall's; null: none
-  bool lagging = false;  // g_j is that of the token before (backward: R fades after it was used)
-  View initial, final;   // (b, h, E, M) in this sweep's letters, f32; null: 0, not wanted
+  View slope;           // o is multiplied by phi'(slope); null: it is not
+  View decay;           // as LinearAttentionCall's; null: none
+  View initial, final;  // (b, h, E, M) in this sweep's letters, f32; null: 0, not wanted
   View initial_z, final_z;
   int d_qk = 0, d_v = 0;
   bool reverse = false;
@@ -32,17 +31,17 @@ struct LinearSweep {
 
 /// Where one CTA's piece lies: token t of the piece, in the order of the sweep, is row first + t * step.
 struct LinearPiece {
-  int b, h, column0;                // columns of v and o from column0 on
-  std::int64_t batch;               // entry of the tensors
-  std::int64_t first;               // row of token 0
-  int step, begin, tokens, chunks;  // begin: tokens of the sequence before this piece
+  int b, h, column0;   // columns of v and o from column0 on
+  std::int64_t batch;  // entry of the tensors
+  std::int64_t first;  // row of token 0
+  int step, tokens, chunks;
 
   __device__ __forceinline__ LinearPiece(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep, int b, int h,
                                          int segment, int column0)
       : b(b), h(h), column0(column0) {
     const Rows rows = Rows::of(b, a.packed ? a.cu_seqlens : nullptr, a.total, a.s, nullptr);
     const std::int64_t start = std::min<std::int64_t>(segment * a.segment, rows.length);
-    batch = rows.batch, begin = static_cast<int>(start);
+    batch = rows.batch;
     const std::int64_t end =
         segment + 1 == a.segments ? rows.length : std::min<std::int64_t>(start + a.segment, rows.length);
     tokens = static_cast<int>(end - start), chunks = (tokens + 63) / 64;
@@ -130,20 +129,18 @@ template <bool kGeneral>
 class DecayOfChunk {
  public:
   __device__ __forceinline__ DecayOfChunk(const LinearSweep& sweep, const LinearPiece& piece)
-      : piece(piece), lag(sweep.lagging ? 1 : 0), step(piece.step * sweep.decay.stride[1]) {
+      : piece(piece), step(piece.step * sweep.decay.stride[1]) {
     from = static_cast<const float*>(sweep.decay.data);
     if (from != nullptr)
       from +=
           piece.batch * sweep.decay.stride[0] + piece.first * sweep.decay.stride[1] + piece.h * sweep.decay.stride[2];
   }
   __device__ __forceinline__ bool any() const { return kGeneral && from != nullptr; }
-  /// g of the token before t, in bits. e^-128 is 0 in f32 already, and -inf would make NaN of a difference.
-  __device__ __forceinline__ float bits_before(int t) const {
-    const float g = from[(t - 1) * step];
-    return (g < -128 ? -128.f : g) * kLog2e;
-  }
+  /// g in bits. e^-128 is 0 in f32 already, and -inf would make NaN of a difference.
   __device__ __forceinline__ float bits(int t) const {
-    return t >= piece.tokens || piece.begin + t < lag ? 0.f : bits_before(t + 1 - lag);
+    if (t >= piece.tokens) return 0;
+    const float g = from[t * step];
+    return (g < -128 ? -128.f : g) * kLog2e;
   }
   __device__ __forceinline__ void fetch(int c) {
     const int t = c * 64 + static_cast<int>(threadIdx.x) % 32 * 2;
@@ -167,7 +164,6 @@ class DecayOfChunk {
  private:
   const LinearPiece& piece;
   const float* from;
-  int lag;
   std::int64_t step;
   float g[2];
 };

@@ -10,17 +10,7 @@ namespace falchion::sm90 {
 template <class Element, int kD>
 constexpr gpu::LinearAttentionKernel linear_attention_backward_plain() {
   using Config = LinearAttentionConfig<Element, kD>;
-  return {[](const LinearAttentionArgs& a, void* stream) {
-            return sm90::launch_linear_attention<Config>(a, sm80::backward_sweeps(a), stream);
-          },
-          sm80::backward_workspace,
-          kD,
-          Config::kChunk,
-          Config::kCtas,
-          Config::kThreads,
-          Config::kSharedBytes,
-          Config::kColumns,
-          3};
+  return sm80::linear_attention_row<Config, 3, launch_linear_attention<Config>, sm80::backward_sweeps>();
 }
 
 }  // namespace falchion::sm90

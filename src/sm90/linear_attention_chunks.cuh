@@ -207,8 +207,7 @@ class LinearChunks {
           raw_pointer_cast(&sO(8 * (j / 2) + lane / 4, 16 * warp + 8 * (j % 2) + lane % 4 * 2))) = x;
     }
   }
-  /// By one thread, and without a branch: products are running, and ptxas waits for them where paths
-  /// part.
+  /// By one thread, and without a branch: products are running, and ptxas waits for them where paths part.
   __device__ __forceinline__ void store_o(int i, const CUtensorMap& map, int head, int batch) const {
     asm volatile(
         "{\n"
