@@ -1,0 +1,120 @@
+// tests/cuda/linear_test.cpp: what docs/contract.md says of linear attention on a device: capture in a graph, pointers
+// of the host, workspace, tensors without memory.
+#include "support/linear.hpp"
+#include "device.hpp"
+
+namespace falchion::testing {
+namespace {
+
+/// A plan of linear attention with its operands and workspace on the device.
+class LinearOnDevice {
+ public:
+  LinearOnDevice(const Path& path, Pass pass, LinearInstance* x) {
+    x->poison_outputs();
+    Target target = path.target();
+    target.segments = x->segments;
+    status_ = Plan::make(x->problem, pass, target, &plan_);
+    std::vector<gpu::Bytes> whole;
+    for (const HostTensor* tensor : x->tensors()) whole.push_back({tensor->memory(), tensor->memory_bytes()});
+    if (status_) status_ = gpu::CopyOf<LinearOperands>::make(x->problem, x->operands(pass), whole, &copy_);
+    if (status_) status_ = gpu::Memory::make(plan_.workspace_bytes(), &workspace_);
+    if (status_) status_ = gpu::synchronize();
+  }
+  const Status& status() const { return status_; }
+  const Plan& plan() const { return plan_; }
+  const LinearOperands& operands() const { return copy_.operands(); }
+  Status run(const LinearOperands& operands, Stream stream = nullptr) const {
+    return plan_.run(operands, workspace_.size() > 0 ? workspace_.data() : nullptr, workspace_.size(), stream);
+  }
+  Status upload() {
+    if (Status status = copy_.upload(); !status) return status;
+    return gpu::synchronize();
+  }
+  Status download() { return copy_.download(); }
+
+ private:
+  Plan plan_;
+  gpu::CopyOf<LinearOperands> copy_;
+  gpu::Memory workspace_;
+  Status status_;
+};
+
+bool on_gpu(const Plan& plan) { return plan.data()->backend == Backend::sm80 || plan.data()->backend == Backend::sm90; }
+
+/// Three launches where the sequence is cut, none of which may allocate or wait.
+TEST(CudaLinear, AGraphIsReplayedOnNewInputs) {
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    on_every_path(
+        [&](const Path& path, DType dtype) {
+          LinearInstance x = make_linear_instance(LinearCase{"x", 1, 700, 2, 2, 64, 64}.segments(3).states(), dtype, 5);
+          LinearOnDevice device(path, pass, &x);
+          ASSERT_OK(device.status());
+          if (!on_gpu(device.plan())) return;  // f32: the CPU has it
+          const OwnStream stream;
+          cudaGraph_t graph = nullptr;
+          ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+          const Status status = device.run(device.operands(), stream);
+          ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
+          ASSERT_TRUE(status) << status.why;
+          cudaGraphExec_t replay = nullptr;
+          ASSERT_CUDA(cudaGraphInstantiate(&replay, graph, 0));
+          for (const std::uint64_t seed : {21, 31}) {
+            x.q.fill_normal(seed), x.k.fill_normal(seed + 1), x.v.fill_normal(seed + 2);
+            x.poison_outputs();
+            ASSERT_OK(device.upload());
+            ASSERT_CUDA(cudaGraphLaunch(replay, stream));
+            ASSERT_CUDA(cudaStreamSynchronize(stream));
+            ASSERT_OK(device.download());
+            EXPECT_TRUE(matches(x, linear_reference(x, pass), pass));
+          }
+          ASSERT_CUDA(cudaGraphExecDestroy(replay));
+          ASSERT_CUDA(cudaGraphDestroy(graph));
+        },
+        pass == Pass::forward ? kLinearForward : kLinearBackward);
+  }
+}
+
+TEST(CudaLinear, HostPointersAndSmallWorkspacesAreRefusedByName) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        LinearInstance x = make_linear_instance(LinearCase{"x", 1, 700, 2, 2, 64, 64}.segments(3).states(), dtype, 6);
+        const LinearOnDevice device(path, Pass::forward, &x);
+        ASSERT_OK(device.status());
+        if (!on_gpu(device.plan())) return;
+        const LinearOperands host = x.operands(Pass::forward);
+        for (Tensor LinearOperands::*tensor :
+             {&LinearOperands::q, &LinearOperands::v, &LinearOperands::o, &LinearOperands::initial_state}) {
+          LinearOperands mixed = device.operands();
+          mixed.*tensor = host.*tensor;
+          const Status status = device.run(mixed);
+          EXPECT_EQ(status.code, Code::invalid);
+          EXPECT_NE(status.why.find(" lies in host memory"), std::string::npos) << status.why;
+        }
+        EXPECT_EQ(device.plan().run(device.operands(), nullptr, 0).code, Code::workspace);
+      },
+      kLinearForward);
+}
+
+/// Without tokens q, k, v and o may have no memory at all; the states go from place to place all the same.
+TEST(CudaLinear, NoTokensNoMemory) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        LinearInstance x = make_linear_instance(LinearCase{"x", 1, 0, 2, 2, 64, 64}.states(), dtype, 7);
+        LinearOnDevice device(path, Pass::forward, &x);
+        ASSERT_OK(device.status());
+        if (!on_gpu(device.plan())) return;
+        LinearOperands empty = device.operands();
+        empty.q.data = empty.k.data = empty.v.data = empty.o.data = nullptr;
+        ASSERT_OK(device.run(empty));
+        ASSERT_OK(device.download());
+        EXPECT_TRUE(matches(x, linear_reference(x, Pass::forward), Pass::forward));
+        ASSERT_OK(device.upload());
+        ASSERT_OK(linear_attention(empty, x.problem));  // the one-call form finds the device without q
+        ASSERT_OK(device.download());
+        EXPECT_TRUE(matches(x, linear_reference(x, Pass::forward), Pass::forward));
+      },
+      kLinearForward);
+}
+
+}  // namespace
+}  // namespace falchion::testing
