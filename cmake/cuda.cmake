@@ -70,8 +70,8 @@ target_compile_options(falchion_cuda_flags INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<BOOL:$<TARGET_PROPERTY:FALCHION_MAY_SPILL>>>>:${falchion_spill_flags}>)
 target_link_libraries(falchion_cuda_flags INTERFACE CUDA::cudart_static)
 
-# Rows with no instruction newer than sm_80 are translated once and assembled for each architecture: of the 25 s that
-# a row takes, 20 are the translation.
+# Rows that need no instruction newer than sm_80 are translated once and assembled for each architecture: of the 29 s
+# that a row takes 20 are the translation. They are never started early (blocks/stream_order.cuh).
 set(falchion_translated_once "")
 foreach(architecture IN LISTS FALCHION_CUDA_ARCHITECTURES)
   string(REGEX REPLACE "-.*" "" number ${architecture})

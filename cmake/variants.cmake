@@ -1,7 +1,7 @@
 # Reads src/variants.def, keeps the rows that FALCHION_VARIANTS names and this compiler can build, and writes for each
 # one translation unit, and for all of them falchion_variants.inc: ROW(op, backend, level, dtype, d).
 # Out: falchion_variant_sources (CPU), falchion_sm80_sources, falchion_sm90_sources,
-# falchion_linear_sources, FALCHION_GENERATED_DIR.
+# falchion_translated_once_sources (of sm80), FALCHION_GENERATED_DIR.
 include(CheckCXXCompilerFlag)
 include(CheckCXXSourceCompiles)
 
@@ -46,7 +46,7 @@ set(kernel_flags $<$<NOT:$<CONFIG:Debug>>:-O3> -fno-math-errno -fno-trapping-mat
 set(falchion_variant_sources "")
 set(falchion_sm80_sources "")
 set(falchion_sm90_sources "")
-set(falchion_linear_sources "")
+set(falchion_translated_once_sources "")
 set(rows "")
 set(row_count 0)
 set(skipped "")
@@ -80,8 +80,8 @@ foreach(line IN LISTS lines)
   elseif(FALCHION_CUDA AND (backend STREQUAL "sm80" OR FALCHION_CUDA_ARCHITECTURES MATCHES "(^|;)90"))
     set(source ${FALCHION_GENERATED_DIR}/variants/${op}_${backend}_${level}_${dtype}_${d}.cu)
     configure_file(${PROJECT_SOURCE_DIR}/src/variant_gpu.in ${source} @ONLY)
-    if(op MATCHES "^linear" AND backend STREQUAL "sm80")
-      list(APPEND falchion_linear_sources ${source})
+    if(backend STREQUAL "sm80" AND (op MATCHES "^linear" OR level STREQUAL "general"))
+      list(APPEND falchion_translated_once_sources ${source})
     else()
       list(APPEND falchion_${backend}_sources ${source})
     endif()
