@@ -2,11 +2,13 @@
 """Linear attention beside a copy of the same bytes, in one run: how near the memory's roof it is.
 
     bench/compare_linear.py --lib libfalchion.so --json result.json [--recorded other.json] [--rounds 7] [--shapes 1,4,8192,64]
+                            [--dtype f32] [--options feature_map=1 normalise=1]
 
 Needs torch with CUDA and libfalchion.so. Median GPU time of a call; the roof counts 4 tensors forward (q, k, v read, o
 written), 7 backward, at the speed of a copy of 512 MB measured here. L2 as the call before left it. Errors are against
 the same recurrence in chunks in double, relative in the mean square. --recorded: rows {B, H, L, D, op, fwd: {ms}, bwd: {ms}}
-measured elsewhere; the fastest of each shape is shown (its L2 was cold).
+measured elsewhere; the fastest of each shape is shown (its L2 was cold), of those whose op begins with ft_ for f32, of the
+others for bf16. --options: fields of LinearAttention; there is no error then.
 """
 import argparse
 import json
@@ -18,6 +20,7 @@ from falchion_ctypes import Falchion
 
 SHAPES = ((8, 16, 2048, 64), (4, 16, 8192, 64), (1, 16, 32768, 64), (4, 16, 8192, 128), (1, 4, 8192, 64), (1, 1, 65536, 64),
           (2, 8, 4096, 64))
+DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 
 def group(call, times=5):
@@ -52,12 +55,13 @@ def error(x, wanted):
     return ((x.double() - wanted).norm() / wanted.norm()).item()
 
 
-def cell(fal, shape, rounds, roof, recorded):
+def cell(fal, shape, dtype, options, rounds, roof, recorded):
     b, h, s, d = shape
-    q, k, v, grad_o = (torch.randn(b, s, h, d, device="cuda", dtype=torch.bfloat16).transpose(1, 2) for _ in range(4))
+    q, k, v, grad_o = (torch.randn(b, s, h, d, device="cuda", dtype=dtype).transpose(1, 2) for _ in range(4))
     o = torch.full_like(v, float("nan"))
     grads = [torch.full_like(x, float("nan")) for x in (q, k, v)]
-    calls = {"forward": fal.linear_plan(q, k, v, o), "backward": fal.linear_plan(q, k, v, grads=(grad_o, *grads))}
+    calls = {"forward": fal.linear_plan(q, k, v, o, **options),
+             "backward": fal.linear_plan(q, k, v, grads=(grad_o, *grads), **options)}
     few = [x[:1, :1].double().requires_grad_() for x in (q, k, v)]
     wanted = reference(*few, d ** -0.5)
     wanted_grads = torch.autograd.grad((wanted * grad_o[:1, :1].double()).sum(), few)
@@ -67,16 +71,18 @@ def cell(fal, shape, rounds, roof, recorded):
         call()
         torch.cuda.synchronize()
         us = statistics.median(group(call) for _ in range(rounds)) * 1e3
-        floor = tensors * q.numel() * 2 / roof
+        floor = tensors * q.numel() * q.element_size() / roof
         if name == "forward":
             errors = [error(o[:1, :1], wanted)]
         else:
             errors = [error(x[:1, :1], y) for x, y in zip(grads, wanted_grads)]
+        if options:
+            errors = []
         result[name] = {"us": us, "roof_us": floor, "share": floor / us, "errors": errors, "plan": call.describe}
         key = "fwd" if name == "forward" else "bwd"
         of_shape = [row[key]["ms"] * 1e3 for row in recorded
-                    if [row["B"], row["H"], row["L"], row["D"]] == list(shape) and not row["op"].startswith("ft_")
-                    and key in row]
+                    if [row["B"], row["H"], row["L"], row["D"]] == list(shape) and key in row
+                    and row["op"].startswith("ft_") == (dtype == torch.float32)]
         if of_shape:
             result[name]["recorded_us"] = min(of_shape)
     return result
@@ -89,8 +95,11 @@ def main():
     parser.add_argument("--recorded")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--shapes", nargs="*", help="b,h,l,d")
+    parser.add_argument("--dtype", choices=DTYPES, default="bf16")
+    parser.add_argument("--options", nargs="*", default=[], help="field=integer")
     options = parser.parse_args()
     fal = Falchion(options.lib)
+    dtype, fields = DTYPES[options.dtype], {name: int(value) for name, value in (x.split("=") for x in options.options)}
     recorded = json.load(open(options.recorded))["rows"] if options.recorded else []
     shapes = [tuple(map(int, x.split(","))) for x in options.shapes] if options.shapes else SHAPES
     roof = copy_speed()
@@ -98,16 +107,17 @@ def main():
     print(f"{'b, h, l, d':20} {'pass':9} {'us':>8} {'roof us':>8} {'share':>6} {'error':>8} {'recorded':>9} {'ratio':>6}  plan")
     results = []
     for shape in shapes:
-        result = cell(fal, shape, options.rounds, roof, recorded)
+        result = cell(fal, shape, dtype, fields, options.rounds, roof, recorded)
         results.append(result)
         for name in ("forward", "backward"):
             x = result[name]
             other = f"{x['recorded_us']:8.1f} {x['recorded_us'] / x['us']:6.2f}x" if "recorded_us" in x else f"{'-':>8} {'-':>7}"
             print(f"{', '.join(map(str, shape)):20} {name:9} {x['us']:8.1f} {x['roof_us']:8.1f} {x['share']:6.1%} "
-                  f"{max(x['errors']):8.1e}  {other}  {x['plan']}", flush=True)
+                  f"{max(x['errors'], default=float('nan')):8.1e}  {other}  {x['plan']}", flush=True)
     if options.json:
         with open(options.json, "w") as file:
             json.dump({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "copy_TBps": roof / 1e6,
+                       "dtype": options.dtype, "options": fields,
                        "build_info": fal.build_info(), "results": results}, file, indent=1)
 
 

@@ -25,12 +25,6 @@ Prepared& prepared(std::size_t index, DType dtype, Pass pass) {
   return all.emplace(std::tuple(index, dtype, pass), Prepared{std::move(x), std::move(exact)}).first->second;
 }
 
-/// What no GPU row has yet: the plan is to say so, and nothing else.
-bool no_gpu_row(const LinearAttention& a, Pass pass) {
-  if (a.normalise && std::max(a.d_qk, a.d_v) > 64) return true;
-  return pass == Pass::backward && (a.normalise || a.decay != Decay::none || a.h_v != a.h_qk);
-}
-
 void run_cases(const Path& path, DType dtype, Pass pass) {
   const char* operation = pass == Pass::forward ? kLinearForward : kLinearBackward;
   if (const std::string why_not = path.why_not(); !why_not.empty()) GTEST_SKIP() << path.name() << ": " << why_not;
@@ -39,10 +33,6 @@ void run_cases(const Path& path, DType dtype, Pass pass) {
     SCOPED_TRACE(linear_cases()[i].name);
     Prepared& x = prepared(i, dtype, pass);
     const Status status = run(path.target(), pass, &x.instance);
-    if (path.backend == Backend::sm80 && no_gpu_row(x.instance.problem, pass)) {
-      EXPECT_EQ(status.code, Code::unsupported) << status.why;
-      continue;
-    }
     EXPECT_TRUE(status) << status.why;
     if (!status) continue;
     EXPECT_TRUE(matches(x.instance, x.exact, pass));

@@ -151,7 +151,7 @@ TEST_F(LinearSegments, AsManyAsKeepThreadsBusy) {
 class LinearGpuRows : public ::testing::Test {
  protected:
   void SetUp() override {
-    for (const char* level : {"plain", "general", "normalise"}) {
+    for (const char* level : {"plain", "general", "normalise", "exact"}) {
       const auto rows = variants();
       const bool has = std::any_of(rows.begin(), rows.end(), [level](const Variant& v) {
         return v.linear_gpu != nullptr && v.is(kLinearForward) && v.dtype == DType::bf16 &&
@@ -165,16 +165,17 @@ class LinearGpuRows : public ::testing::Test {
     a.b = b, a.h_qk = a.h_v = h, a.s = s, a.d_qk = a.d_v = d;
     return a;
   }
-  static PlanData decide(const LinearAttention& a, int segments = 0) {
-    Target target(Backend::sm80);
+  static PlanData decide(const LinearAttention& a, int segments = 0, Pass pass = Pass::forward,
+                         Backend backend = Backend::sm80) {
+    Target target(backend);
     target.sm = 90, target.segments = segments;
     Plan plan;
-    const Status status = Plan::make(a, Pass::forward, target, &plan);
+    const Status status = Plan::make(a, pass, target, &plan);
     EXPECT_TRUE(status) << status.why;
     return status ? *plan.data() : PlanData{};
   }
-  static std::string level(const LinearAttention& a) {
-    const PlanData plan = decide(a);
+  static std::string level(const LinearAttention& a, Pass pass = Pass::forward) {
+    const PlanData plan = decide(a, 0, pass);
     return plan.variant != nullptr ? plan.variant->level : "none";
   }
 };
@@ -192,6 +193,53 @@ TEST_F(LinearGpuRows, FeaturesTakeTheirLevel) {
   EXPECT_EQ(level(a), "normalise");
   EXPECT_EQ(level(problem(2, 8, 1024, 60)), "general");
   EXPECT_EQ(decide(problem(2, 8, 1024, 64)).gpu.unaligned->level, std::string("general"));
+}
+
+TEST_F(LinearGpuRows, WhatTheFastRowsDoNotTakeGoesToTheExactOnes) {
+  LinearAttention a = problem(2, 8, 1024, 64);
+  a.dtype = DType::f32;
+  EXPECT_EQ(level(a), "plain");
+  EXPECT_EQ(level(a, Pass::backward), "plain");
+  a.decay = Decay::token;
+  EXPECT_EQ(level(a), "exact");
+  a = problem(2, 8, 1024, 128);
+  a.normalise = true;
+  EXPECT_EQ(level(a), "exact") << "z beside a state of 128 columns does not fit";
+  for (const DType dtype : {DType::f32, DType::bf16, DType::f16}) {
+    for (const std::int64_t d : {64, 128, 256}) {
+      a = problem(2, 8, 1024, d), a.dtype = dtype;
+      a.decay = Decay::head;
+      EXPECT_EQ(level(a, Pass::backward), "exact");
+      a.decay = Decay::none, a.normalise = true;
+      EXPECT_EQ(level(a, Pass::backward), "exact");
+      a.normalise = false, a.h_v = 16;
+      EXPECT_EQ(level(a, Pass::backward), "exact");
+    }
+  }
+}
+
+TEST_F(LinearGpuRows, HopperTakesPlainBf16AndSm80TheRest) {
+  const auto backend = [](const LinearAttention& a, Pass pass) {
+    const PlanData plan = decide(a, 0, pass, Backend::best);
+    return plan.variant != nullptr ? plan.variant->backend : Backend::ref;
+  };
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    LinearAttention a = problem(2, 8, 1024, 64);
+    EXPECT_EQ(backend(a, pass), Backend::sm90);
+    a.d_v = 128, a.initial_state = a.final_state = true;
+    EXPECT_EQ(backend(a, pass), Backend::sm90);
+    const PlanData plan = decide(problem(2, 8, 1024, 64), 0, pass, Backend::best);
+    ASSERT_NE(plan.gpu.unaligned, nullptr) << "what TMA cannot move has another row";
+    EXPECT_EQ(plan.gpu.unaligned->backend, Backend::sm80);
+    for (const auto change : {+[](LinearAttention* x) { x->packed = true; }, +[](LinearAttention* x) { x->d_qk = 60; },
+                              +[](LinearAttention* x) { x->dtype = DType::f16; },
+                              +[](LinearAttention* x) { x->decay = Decay::head; },
+                              +[](LinearAttention* x) { x->d_v = 256; }}) {
+      LinearAttention other = problem(2, 8, 1024, 64);
+      change(&other);
+      EXPECT_EQ(backend(other, pass), Backend::sm80);
+    }
+  }
 }
 
 TEST_F(LinearGpuRows, FewHeadsAreCutIntoSegments) {

@@ -78,5 +78,26 @@ TEST(Sm80Linear, SharedMemory) {
   });
 }
 
+/// The exact rows: 4 or 8 bytes a lane, lanes as in LinearExactChunks.
+template <class Config>
+void expect_no_conflicts_of_exact() {
+  const auto free = [](const char* what, int bytes, auto element) {
+    const Access access = walk(Config::kThreads, 1, bytes, [&](int thread, int) {
+      return element(thread % 32 / 4, thread % 4) * std::ptrdiff_t{4};
+    });
+    EXPECT_EQ(access.worst, 1) << what << ": ways of its worst phase";
+  };
+  constexpr std::ptrdiff_t kQ = Config::kStrideQ, kV = Config::kStrideV, kP = Config::kStrideP;
+  free("pairs of Q and K", 8, [](int g, int t) { return g * kQ + 2 * t; });
+  free("K^T", 4, [](int g, int t) { return t * kQ + g; });
+  free("V^T", 4, [](int g, int t) { return t * kV + g; });
+  free("P^T", 4, [](int g, int t) { return g * kP + t; });
+}
+TEST(Sm80Linear, NoBankConflictsInTheExactRows) {
+  expect_no_conflicts_of_exact<sm80::LinearExactConfig<float, 64, LinearLevel::exact>>();
+  expect_no_conflicts_of_exact<sm80::LinearExactConfig<float, 128, LinearLevel::exact>>();
+  expect_no_conflicts_of_exact<sm80::LinearExactConfig<bf16, 256, LinearLevel::exact>>();
+}
+
 }  // namespace
 }  // namespace falchion::testing

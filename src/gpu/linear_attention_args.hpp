@@ -13,6 +13,7 @@ struct LinearAttentionArgs : LinearAttentionCall {
   // Decided by the plan. All pointers lie on the device.
   int segments = 1;          // parts that each sequence is cut into; > 1 needs the states
   std::int64_t segment = 0;  // tokens of one, a multiple of the chunk
+  int parts = 1;             // whole chunks too, in which a segment's sum is worked out
   float* states = nullptr;   // workspace that the kernel lays out itself, 64-byte aligned; null where it wants none
   bool aligned = true;       // rows of q, k, v, o and the gradients start at multiples of 16 bytes
 };

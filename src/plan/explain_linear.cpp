@@ -72,7 +72,8 @@ void explain_linear(const PlanData& plan, std::string* out) {
        linear.segments > 1
            ? text(linear.segments, " of ", linear.segment, " tokens: ", plan.items,
                   plan.backend == Backend::cpu ? " heads would leave threads idle" : " heads would leave SMs idle",
-                  ", so each segment's state is computed first and added up")
+                  ", so each segment's state is computed first",
+                  linear.parts > 1 ? text(" in ", linear.parts, " parts") : "", " and added up")
        : a.packed ? "1: packed sequences stay whole"
                   : text("1: ", plan.items, " heads ", plan.target.segments > 0 ? "as asked for" : "are enough"));
   if (plan.backend == Backend::cpu) {

@@ -30,16 +30,15 @@ std::string why_not(const Variant& listed, const LinearAttention& a, Pass pass, 
                     const gpu::Device& device) {
   if (listed.d < std::max(a.d_qk, a.d_v))
     return text("head dims up to ", listed.d, ", the problem's are ", a.d_qk, " and ", a.d_v);
-  if (a.normalise && (is_level(listed, "plain") || is_level(listed, "general")))
-    return "the normaliser needs a row of the level normalise";
-  if (pass == Pass::backward && a.decay != Decay::none) return "no GPU row has the gradient of decay yet; cpu has";
-  if (pass == Pass::backward && a.h_v != a.h_qk)
-    return text("backward, h_v = ", a.h_v, " over h_qk = ", a.h_qk,
-                ": no GPU row sums over shared heads yet; cpu does");
+  const bool exact = is_level(listed, "exact");
+  if (a.normalise && !exact && !is_level(listed, "normalise")) return "the normaliser needs a row normalise or exact";
+  if (pass == Pass::backward && a.decay != Decay::none && !exact) return "the gradient of decay needs a row exact";
+  if (pass == Pass::backward && a.h_v != a.h_qk && !exact)
+    return text("gradients summed over h_v / h_qk = ", a.h_v / a.h_qk, " heads need a row exact");
   if (listed.backend == Backend::sm90 && a.packed)
     return "packed sequences need a row of sm80: TMA would read the next one's";
   const std::string feature = !aligned ? "operands that are not 16-byte aligned" : needs_general(a);
-  if (is_level(listed, "plain") && !feature.empty()) return text(feature, " needs a general row");
+  if (is_level(listed, "plain") && !feature.empty()) return text(feature, " needs a row general or exact");
   const Variant* row = built(listed);
   return why_not_there(listed, row == nullptr ? 0 : row->linear_gpu->shared_bytes, device);
 }
@@ -65,6 +64,14 @@ std::int64_t ctas_of_segment(const gpu::LinearAttentionKernel& kernel, const Lin
   return (kernel.columns > 0 ? ceil_div(columns, kernel.columns) : 1) * kernel.sweeps;
 }
 
+/// Whole chunks each.
+int parts_of(const LinearPlan& linear, int chunk) {
+  const std::int64_t most = std::min<std::int64_t>(linear.segment / tiles::kLinearPart, tiles::kLinearParts);
+  for (int parts = static_cast<int>(most); linear.segments > 1 && parts > 1; --parts)
+    if (linear.segment / chunk % parts == 0) return parts;
+  return 1;
+}
+
 Status decide(const gpu::Device& device, PlanData* plan) {
   const LinearAttention& problem = plan->linear->problem;
   const gpu::LinearAttentionKernel& kernel = *plan->variant->linear_gpu;
@@ -72,11 +79,12 @@ Status decide(const gpu::Device& device, PlanData* plan) {
   plan->gpu.ordinal = device.ordinal;
   const std::int64_t heads = plan->items = problem.b * problem.h_v;
   const std::int64_t ctas = plan->linear->ctas = heads * ctas_of_segment(kernel, problem, plan->pass);
-  const std::int64_t slots = std::int64_t{device.sms} * kernel.ctas;
   const bool busy = static_cast<double>(ctas) >= tiles::kLinearBusy * device.sms;
-  const std::int64_t wanted = busy || ctas == 0 ? 1 : std::max<std::int64_t>(slots / ctas, 1);
+  // One CTA an SM, also where two would fit: each cut reads k and v once more.
+  const std::int64_t wanted = busy || ctas == 0 ? 1 : std::max<std::int64_t>(device.sms / ctas, 1);
   cut_into_segments(wanted, tiles::kLinearChunks, kernel.chunk, plan);
-  if (static_cast<double>(ctas) * plan->linear->segments > INT32_MAX) {
+  plan->linear->parts = parts_of(*plan->linear, kernel.chunk);
+  if (static_cast<double>(ctas) * plan->linear->segments * plan->linear->parts > INT32_MAX) {
     return {Code::unsupported, text("b * h_v: ", heads, " heads of ", plan->linear->segments,
                                     " segments are over the grid's limit of ", INT32_MAX, " CTAs")};
   }

@@ -29,7 +29,10 @@ void set_call(const PlanData& plan, const LinearOperands* operands, LinearAttent
   set(a.initial_state, x.initial_state, &args->initial_state), set(a.initial_state && z, x.initial_z, &args->initial_z);
   set(forward && a.final_state, x.final_state, &args->final_state);
   set(forward && a.final_state && z, x.final_z, &args->final_z);
-  if (a.packed && operands != nullptr) args->cu_seqlens = x.cu_seqlens, args->total = x.q.shape[1];
+  if (a.packed && operands != nullptr) {
+    args->cu_seqlens = x.cu_seqlens;
+    args->total = std::min(x.q.shape[1], a.b * a.s);  // no more than the workspace holds
+  }
   if (forward) return;
   set(true, x.grad_o, &args->grad_o);
   set(a.final_state, x.grad_final_state, &args->grad_final_state);
@@ -46,8 +49,6 @@ cpu::LinearAttentionArgs to_linear_args(const PlanData& plan, const LinearOperan
                                         void* workspace) noexcept {
   cpu::LinearAttentionArgs args;
   set_call(plan, operands, &args);
-  if (operands != nullptr && args.packed)  // no more than the workspace holds
-    args.total = std::min(args.total, args.b * args.s);
   args.pool = pool_of(plan);
   args.threads = plan.threads, args.segments = plan.linear->segments, args.segment = plan.linear->segment;
   if (workspace == nullptr) return args;
@@ -62,7 +63,7 @@ gpu::LinearAttentionArgs to_linear_gpu_args(const PlanData& plan, const LinearOp
                                             bool aligned) noexcept {
   gpu::LinearAttentionArgs args;
   set_call(plan, operands, &args);
-  args.segments = plan.linear->segments, args.segment = plan.linear->segment;
+  args.segments = plan.linear->segments, args.segment = plan.linear->segment, args.parts = plan.linear->parts;
   args.states = static_cast<float*>(workspace);
   args.aligned = aligned;
   return args;

@@ -56,6 +56,10 @@ inline constexpr std::int64_t kUnknownTiles = 4;
 // H200 64 heads of 8192 tokens, d 64: 157 us whole, 131 in four; 128 heads of 2048: 47 whole, 74 in two.
 inline constexpr double kLinearBusy = 0.7;
 inline constexpr std::int64_t kLinearChunks = 2;  // of a segment, at least: its state is written and read once more
+// GPU: what a segment adds is summed before anything else runs, by more CTAs than have a segment: in parts of so many
+// tokens or more, four at most (4 x 16 heads, 8192 tokens, d 64, two segments: 118 us, with parts 112).
+inline constexpr std::int64_t kLinearPart = 1024;
+inline constexpr int kLinearParts = 4;
 
 inline constexpr std::int64_t kAlign = 64;  // bytes: a cache line, an AMX row
 

@@ -3,6 +3,7 @@
 //   dQ = forward of (dO, V, K),   dK = backward in time of (V, dO, Q),   dV = backward in time of (K, Q, dO)
 #pragma once
 
+#include "sm80/linear_attention_chunks.cuh"
 #include "sm80/linear_attention_launch.cuh"
 
 namespace falchion::sm80 {
@@ -38,7 +39,7 @@ inline LinearSweeps backward_sweeps(const LinearAttentionArgs& a) {
 template <class Element, int kD, LinearLevel level>
 constexpr gpu::LinearAttentionKernel linear_attention_backward() {
   using Config = LinearAttentionConfig<Element, kD, level>;
-  return linear_attention_row<Config, 3, launch_linear_attention<Config>, backward_sweeps>();
+  return linear_attention_row<Config, 3, launch_linear_attention<LinearChunks<Config>>, backward_sweeps>();
 }
 
 }  // namespace falchion::sm80

@@ -9,9 +9,10 @@
 namespace falchion::sm80 {
 
 /// One CTA: 64 columns of v and o, all tokens of a piece. kZ: the normaliser goes along, as if v had a column of ones.
-template <class Config>
+template <class Config_>
 class LinearChunks {
  public:
+  using Config = Config_;
   using Element = typename Config::Element;
   using Shared = typename Config::Shared;
   using Mma = typename Config::TiledMma;
@@ -102,7 +103,7 @@ class LinearChunks {
       if (m < columns && e < sweep.d_qk) f(piece.column0 + m, e, S(i));
     }
   }
-  /// z lies in every warp, and there in every row: row 0 of warp 0 speaks for it.
+  /// z (E) lies in every warp, and there in every row: f(e, element, does this lane speak for it?).
   template <class F>
   __device__ __forceinline__ void for_each_of_z(F f) {
     if constexpr (kZ) {
@@ -112,10 +113,11 @@ class LinearChunks {
       CUTE_UNROLL
       for (int i = 0; i < size(Z); ++i) {
         const int e = static_cast<int>(get<1>(cZ(i)));
-        if (e < sweep.d_qk) f(static_cast<int>(get<0>(cZ(i))), e, Z(i));
+        if (e < sweep.d_qk) f(e, Z(i), static_cast<int>(get<0>(cZ(i))) == 0 && piece.column0 == 0);
       }
     }
   }
+  static __device__ __forceinline__ float behind_last() { return 1; }
 
  private:
   // ---- load ---------------------------------------------------------------------------------------------------------

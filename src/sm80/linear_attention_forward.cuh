@@ -1,6 +1,7 @@
 // src/sm80/linear_attention_forward.cuh: linear attention, forward: one sweep over the tokens.
 #pragma once
 
+#include "sm80/linear_attention_chunks.cuh"
 #include "sm80/linear_attention_launch.cuh"
 
 namespace falchion::sm80 {
@@ -14,6 +15,7 @@ inline LinearSweeps forward_sweeps(const LinearAttentionArgs& a) {
   sweep.initial = a.initial_state, sweep.final = a.final_state;
   sweep.initial_z = a.initial_z, sweep.final_z = a.final_z;
   sweep.d_qk = static_cast<int>(a.d_qk), sweep.d_v = static_cast<int>(a.d_v);
+  sweep.d_z = a.normalise ? sweep.d_qk : 0;
   sweep.reverse = a.reverse, sweep.scale = a.scale, sweep.eps = a.eps;
   all.column_tiles = (sweep.d_v + 63) / 64;
   return all;
@@ -22,7 +24,7 @@ inline LinearSweeps forward_sweeps(const LinearAttentionArgs& a) {
 template <class Element, int kD, LinearLevel level>
 constexpr gpu::LinearAttentionKernel linear_attention_forward() {
   using Config = LinearAttentionConfig<Element, kD, level>;
-  return linear_attention_row<Config, 1, launch_linear_attention<Config>, forward_sweeps>();
+  return linear_attention_row<Config, 1, launch_linear_attention<LinearChunks<Config>>, forward_sweeps>();
 }
 
 }  // namespace falchion::sm80

@@ -2,13 +2,17 @@
 // row one warp a scheduler waits for its instructions.
 #pragma once
 
-#include "sm80/linear_attention_forward.cuh"
+#include "sm80/linear_attention_exact_launch.cuh"
 
 namespace falchion::sm80 {
 
 template <class Element, int kD>
 constexpr gpu::LinearAttentionKernel linear_attention_forward_plain() {
-  return linear_attention_forward<Element, kD, LinearLevel::plain>();
+  if constexpr (sizeof(Element) == 4) {
+    return linear_attention_exact_row<LinearExactConfig<Element, kD, LinearLevel::plain>, false>();
+  } else {
+    return linear_attention_forward<Element, kD, LinearLevel::plain>();
+  }
 }
 
 }  // namespace falchion::sm80

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "blocks/stream_order.cuh"
-#include "sm80/linear_attention_chunks.cuh"
+#include "sm80/linear_attention_sweep.cuh"
 
 namespace falchion::sm80 {
 
@@ -14,8 +14,8 @@ struct LinearSweeps {
   int count = 1, column_tiles = 1;  // the latter of the sweep that has most
 };
 
-/// The workspace: a slot for each sweep, sequence, head and segment: S (E, M), then z (E), then what it fades by in
-/// bits.
+/// The workspace: a slot for each sweep, sequence, head and part of a segment: S (E, M), then z, then what it fades by
+/// in bits. What a segment starts from lies in the slot of its first part.
 __host__ __device__ inline std::int64_t state_slot_size(const LinearAttentionArgs& a) {
   const std::int64_t most = a.d_qk > a.d_v ? a.d_qk : a.d_v;
   return (a.d_qk * a.d_v + most + 1 + 15) / 16 * 16;
@@ -24,8 +24,8 @@ struct StateSlot {
   float *s, *z, *faded;
   __device__ __forceinline__ StateSlot(const LinearAttentionArgs& a, const LinearSweep& sweep, int which, int b, int h,
                                        int segment) {
-    s = a.states + (((which * a.b + b) * a.h_v + h) * a.segments + segment) * state_slot_size(a);
-    z = s + std::int64_t{sweep.d_qk} * sweep.d_v, faded = z + sweep.d_qk;
+    s = a.states + (((which * a.b + b) * a.h_v + h) * a.segments + segment) * a.parts * state_slot_size(a);
+    z = s + a.d_qk * a.d_v, faded = z + (a.d_qk > a.d_v ? a.d_qk : a.d_v);
   }
 };
 
@@ -46,60 +46,68 @@ __device__ __forceinline__ float* state_of(const View& x, int b, int h) {
 }
 
 /// kSums: only the states that the segments add, for all segments but the last.
-template <class Config, bool kSums>
-__global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
+template <class Chunks, bool kSums>
+__global__ void __launch_bounds__(Chunks::Config::kThreads, Chunks::Config::kCtas)
     linear_attention_chunks(const __grid_constant__ LinearAttentionArgs a,
                             const __grid_constant__ LinearSweeps sweeps) {
   extern __shared__ __align__(128) unsigned char memory[];
   const LinearBlock block(a, sweeps);
   const LinearSweep& sweep = sweeps.sweep[block.which];
-  const int column0 = block.column_tile * Config::kColumns;
+  const int column0 = block.column_tile * Chunks::kM;
   if (column0 >= sweep.d_v) return;
   const LinearPiece piece(a, sweep, block.b, block.h, block.segment, column0);
-  LinearChunks<Config> chunks(a, sweep, piece, *reinterpret_cast<typename Config::Shared*>(memory));
+  Chunks chunks(a, sweep, piece, *reinterpret_cast<typename Chunks::Shared*>(memory));
   const StateSlot slot(a, sweep, block.which, block.b, block.h, block.segment);
 
   if constexpr (kSums) {
     const float faded = chunks.run_state();
     chunks.for_each_of_state([&](int m, int e, float s) { slot.s[e * sweep.d_v + m] = s; });
-    chunks.for_each_of_z([&](int m, int e, float z) {
-      if (m == 0 && column0 == 0) slot.z[e] = z;
+    chunks.for_each_of_z([&](int i, float z, bool speaks) {
+      if (speaks) slot.z[i] = z;
     });
     if (threadIdx.x == 0 && column0 == 0) *slot.faded = faded;
     return;
   }
   if (a.states != nullptr) {
     chunks.for_each_of_state([&](int m, int e, float& s) { s = slot.s[e * sweep.d_v + m]; });
-    chunks.for_each_of_z([&](int, int e, float& z) { z = slot.z[e]; });
+    chunks.for_each_of_z([&](int i, float& z, bool) { z = slot.z[i]; });
   } else if (const float* s0 = state_of(sweep.initial, block.b, block.h); s0 != nullptr) {
     const View& x = sweep.initial;
     chunks.for_each_of_state(
         [&](int m, int e, float& s) { s = s0[e * x.stride[2] + m * x.stride[3]] * sweep.initial_scale; });
     if (const float* z0 = state_of(sweep.initial_z, block.b, block.h); z0 != nullptr)
-      chunks.for_each_of_z([&](int, int e, float& z) { z = z0[e * sweep.initial_z.stride[2]]; });
+      chunks.for_each_of_z(
+          [&](int i, float& z, bool) { z = z0[i * sweep.initial_z.stride[2]] * sweep.initial_scale; });
   }
   chunks.run();
   if (block.segment + 1 < a.segments) return;
+  const float scale = sweep.final_scale * chunks.behind_last();
   if (float* s1 = state_of(sweep.final, block.b, block.h); s1 != nullptr) {
     const View& x = sweep.final;
-    chunks.for_each_of_state(
-        [&](int m, int e, float s) { s1[e * x.stride[2] + m * x.stride[3]] = s * sweep.final_scale; });
+    chunks.for_each_of_state([&](int m, int e, float s) { s1[e * x.stride[2] + m * x.stride[3]] = s * scale; });
   }
   if (float* z1 = state_of(sweep.final_z, block.b, block.h); z1 != nullptr) {
-    chunks.for_each_of_z([&](int m, int e, float z) {
-      if (m == 0 && column0 == 0) z1[e * sweep.final_z.stride[2]] = z;
+    chunks.for_each_of_z([&](int i, float z, bool speaks) {
+      if (speaks) z1[i * sweep.final_z.stride[2]] = z * scale;
     });
   }
+  if constexpr (requires { chunks.tail(block.b, block.h); }) chunks.tail(block.b, block.h);
 }
 
-/// Slots hold what each segment adds; they shall hold what it starts from. A thread has one element of one head and,
+/// The arguments of what works on parts as if they were segments.
+inline LinearAttentionArgs by_parts(LinearAttentionArgs a) {
+  a.segments *= a.parts, a.segment /= a.parts, a.parts = 1;
+  return a;
+}
+
+/// Slots hold what each part of a segment adds; those of first parts shall hold what the segment starts from. A thread has one element of one head and,
 /// where there are many, an eighth of the segments: it sums its own, then starts from what those before it have.
 inline constexpr int kStartThreads = 256;
 __host__ __device__ inline int start_groups(int segments) { return segments > 32 ? 8 : segments > 8 ? 2 : 1; }
 
 static __global__ void __launch_bounds__(kStartThreads)
     linear_attention_starts(const __grid_constant__ LinearAttentionArgs a,
-                            const __grid_constant__ LinearSweeps sweeps) {
+                            const __grid_constant__ LinearSweeps sweeps, int parts) {
   __shared__ float sum[kStartThreads], faded[8];
   const int groups = start_groups(a.segments), each_cta = kStartThreads / groups;
   const int elements = static_cast<int>(a.d_qk * a.d_v + (a.d_qk > a.d_v ? a.d_qk : a.d_v));
@@ -112,11 +120,11 @@ static __global__ void __launch_bounds__(kStartThreads)
             b = head / static_cast<int>(a.h_v);
   const LinearSweep& sweep = sweeps.sweep[which];
   const int of_s = sweep.d_qk * sweep.d_v;
-  const bool inside = element < of_s + sweep.d_qk;
+  const bool inside = element < of_s + sweep.d_z;
 
   const StateSlot first(a, sweep, which, b, h, 0);
   const std::int64_t size = state_slot_size(a);
-  const int last = a.segments - 1, each = (last + groups - 1) / groups;  // the last segment adds nothing
+  const int last = a.segments - parts, each = (last + groups - 1) / groups;  // the last segment adds nothing
   const int begin = min(group * each, last), end = min(begin + each, last);
   float running = 0, bits = 0;
   const auto over_segments = [&](auto f) {  // eight loads at once: a store between them would make each wait
@@ -146,40 +154,43 @@ static __global__ void __launch_bounds__(kStartThreads)
   const float* s0 = state_of(from, b, h);
   running = 0;
   if (s0 != nullptr)
-    running = s0[e * from.stride[2] + m * from.stride[3]] * (element < of_s ? sweep.initial_scale : 1.f);
+    running = s0[e * from.stride[2] + m * from.stride[3]] * sweep.initial_scale;
   for (int i = 0; i < group; ++i) running = running * exp2(faded[i]) + sum[i * each_cta + lane];
-  over_segments([&](int n) { first.s[n * size + element] = running; });
+  over_segments([&](int n) {
+    if (n % parts == 0) first.s[n * size + element] = running;
+  });
   if (end == last && (begin < last || group == 0)) first.s[last * size + element] = running;
 }
 
 /// Bytes of the states of `sweeps` sweeps, where a sequence is cut.
 inline std::size_t states_workspace(const LinearAttentionArgs& a, int sweeps) {
   if (a.segments == 1) return 0;
-  return static_cast<std::size_t>(sweeps * a.b * a.h_v * a.segments * state_slot_size(a)) * sizeof(float);
+  return static_cast<std::size_t>(sweeps * a.b * a.h_v * a.segments * a.parts * state_slot_size(a)) * sizeof(float);
 }
 
 inline std::int64_t start_blocks(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {
   const std::int64_t elements = a.d_qk * a.d_v + std::max(a.d_qk, a.d_v);
-  const std::int64_t each_cta = kStartThreads / start_groups(a.segments);
+  const std::int64_t each_cta = kStartThreads / start_groups(a.segments * a.parts);
   return (elements + each_cta - 1) / each_cta * sweeps.count * a.h_v * a.b;
 }
 
-template <class Config>
+template <class Chunks>
 int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, void* stream) {
+  using Config = typename Chunks::Config;
   const std::int64_t each = std::int64_t{sweeps.column_tiles} * sweeps.count * a.h_v * a.b;
   const std::int64_t starts = start_blocks(a, sweeps);
-  if (each * a.segments > INT32_MAX || starts > INT32_MAX) return cudaErrorInvalidConfiguration;
+  if (each * a.segments * a.parts > INT32_MAX || starts > INT32_MAX) return cudaErrorInvalidConfiguration;
   if (each == 0) return cudaSuccess;
   cudaError_t error = cudaSuccess;
   if (a.segments == 1) a.states = nullptr;
   if (a.segments > 1)
-    error = launch_kernel(linear_attention_chunks<Config, true>, static_cast<unsigned>(each * (a.segments - 1)),
-                          Config::kThreads, Config::kSharedBytes, stream, false, a, sweeps);
+    error = launch_kernel(linear_attention_chunks<Chunks, true>, static_cast<unsigned>(each * (a.segments - 1) * a.parts),
+                          Config::kThreads, Config::kSharedBytes, stream, false, by_parts(a), sweeps);
   if (error == cudaSuccess && a.segments > 1)
-    error = launch_kernel(linear_attention_starts, static_cast<unsigned>(starts), kStartThreads, 0, stream, false, a,
-                          sweeps);
+    error = launch_kernel(linear_attention_starts, static_cast<unsigned>(starts), kStartThreads, 0, stream, false,
+                          by_parts(a), sweeps, a.parts);
   if (error == cudaSuccess)
-    error = launch_kernel(linear_attention_chunks<Config, false>, static_cast<unsigned>(each * a.segments),
+    error = launch_kernel(linear_attention_chunks<Chunks, false>, static_cast<unsigned>(each * a.segments),
                           Config::kThreads, Config::kSharedBytes, stream, false, a, sweeps);
   return error;
 }

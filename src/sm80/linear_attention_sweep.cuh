@@ -11,6 +11,19 @@
 
 namespace falchion::sm80 {
 
+/// A normaliser n beside a sweep: P_ts = fade (a_t b_s q_t . k_s + alpha_t beta_s), where of a and b one is 1 / n and
+/// the other 1; where a gradient passes through n, of alpha and beta one is dn and the other 1, else they are 0.
+struct LinearNormaliser {
+  enum class Of { none, q, k };
+  Of of = Of::none;
+  const float* inverse = nullptr;  // (tokens, h_v) 1 / n
+  const float* dots = nullptr;     // (tiles, tokens, h_v) parts of o . do: dn = -(o . do) / n; null: no gradient
+  int tiles = 0;
+  std::int64_t tokens = 0;  // that there are, of all sequences
+
+  __device__ __forceinline__ bool any() const { return of != Of::none; }
+};
+
 /// o_j = scale phi(q_j)^T S_j, S_j = e^(g_j) S_(j-1) + phi(k_j) phi(v_j)^T: one use of the operator, in the letters of
 /// its own q, k, v, o. A head of the grid is head h / shared of a tensor.
 struct LinearSweep {
@@ -27,6 +40,16 @@ struct LinearSweep {
   int d_qk = 0, d_v = 0;
   bool reverse = false;
   float scale = 1, initial_scale = 1, final_scale = 1, eps = 0;
+
+  // Of the exact rows alone (linear_attention_exact.cuh).
+  int d_z = 0;               // of z
+  bool decay_moved = false;  // a token fades by what the token before it in this sweep has as its decay
+  bool partial = false;      // o is f32
+  LinearNormaliser normaliser;
+  View dot_with;         // o is not written: its products with these rows are
+  float* dots = nullptr;  // (column tiles, tokens, h_v)
+  View tail_with, tail_with_z;  // (b, h, E, M), what `final` is multiplied by, element by element, and summed
+  float* tails = nullptr;       // (b, h_v, column tiles)
 };
 
 /// Where one CTA's piece lies: token t of the piece, in the order of the sweep, is row first + t * step.
@@ -35,21 +58,27 @@ struct LinearPiece {
   std::int64_t batch;  // entry of the tensors
   std::int64_t first;  // row of token 0
   int step, tokens, chunks;
+  int before, length;     // tokens of the sequence before this piece, and in all
+  std::int64_t in_batch;  // rows of a batch entry
+  int heads;
 
   __device__ __forceinline__ LinearPiece(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep, int b, int h,
                                          int segment, int column0)
-      : b(b), h(h), column0(column0) {
+      : b(b), h(h), column0(column0), in_batch(a.s), heads(static_cast<int>(a.h_v)) {
     const Rows rows = Rows::of(b, a.packed ? a.cu_seqlens : nullptr, a.total, a.s, nullptr);
     const std::int64_t start = std::min<std::int64_t>(segment * a.segment, rows.length);
     batch = rows.batch;
     const std::int64_t end =
         segment + 1 == a.segments ? rows.length : std::min<std::int64_t>(start + a.segment, rows.length);
     tokens = static_cast<int>(end - start), chunks = (tokens + 63) / 64;
+    before = static_cast<int>(start), length = rows.length;
     step = sweep.reverse ? -1 : 1;
     first = rows.begin + (sweep.reverse ? rows.length - 1 - start : start);
   }
   /// Row of token t of this piece.
   __device__ __forceinline__ std::int64_t row(int t) const { return first + t * step; }
+  /// Where token t stands in an array (tokens, h_v).
+  __device__ __forceinline__ std::int64_t at_token(int t) const { return (batch * in_batch + row(t)) * heads + h; }
   /// Element 0 of this head's row 0.
   template <class Element>
   __device__ __forceinline__ Element* base(const LinearSweep::Rows16& of) const {
@@ -59,6 +88,12 @@ struct LinearPiece {
 
 /// elu(x) + 1, and what it grows by.
 __device__ __forceinline__ float phi(float x) { return x > 0 ? x + 1 : exp2(x * kLog2e); }
+/// As the exact rows have it: of 16-bit elements it is a number of TF32, as they are themselves.
+template <class Element>
+__device__ __forceinline__ float phi_exact(float x) {
+  if constexpr (sizeof(Element) == 4) return phi(x);
+  return __uint_as_float((__float_as_uint(phi(x)) + 0x1000) & 0xFFFFE000);
+}
 __device__ __forceinline__ float phi_slope(float x) { return x > 0 ? 1.f : exp2(x * kLog2e); }
 
 /// f16: P is made smaller by the power of two in the scale, for what is multiplied by that in the end may well pass
@@ -129,18 +164,26 @@ template <bool kGeneral>
 class DecayOfChunk {
  public:
   __device__ __forceinline__ DecayOfChunk(const LinearSweep& sweep, const LinearPiece& piece)
-      : piece(piece), step(piece.step * sweep.decay.stride[1]) {
+      : piece(piece), step(piece.step * sweep.decay.stride[1]), moved(sweep.decay_moved) {
     from = static_cast<const float*>(sweep.decay.data);
     if (from != nullptr)
       from +=
           piece.batch * sweep.decay.stride[0] + piece.first * sweep.decay.stride[1] + piece.h * sweep.decay.stride[2];
   }
   __device__ __forceinline__ bool any() const { return kGeneral && from != nullptr; }
-  /// g in bits. e^-128 is 0 in f32 already, and -inf would make NaN of a difference.
-  __device__ __forceinline__ float bits(int t) const {
-    if (t >= piece.tokens) return 0;
+  /// g of token t in bits. e^-128 is 0 in f32 already, and -inf would make NaN of a difference.
+  __device__ __forceinline__ float of_token(int t) const {
     const float g = from[t * step];
     return (g < -128 ? -128.f : g) * kLog2e;
+  }
+  /// What the state fades by when token t comes.
+  __device__ __forceinline__ float bits(int t) const {
+    if (!any() || t >= piece.tokens || (moved && piece.before + t == 0)) return 0;
+    return of_token(t - static_cast<int>(moved));
+  }
+  /// What it fades by behind the last token of the sequence, where decays are moved.
+  __device__ __forceinline__ float behind_last() const {
+    return any() && moved && piece.length > 0 ? exp2(of_token(piece.tokens - 1)) : 1.f;
   }
   __device__ __forceinline__ void fetch(int c) {
     const int t = c * 64 + static_cast<int>(threadIdx.x) % 32 * 2;
@@ -165,6 +208,7 @@ class DecayOfChunk {
   const LinearPiece& piece;
   const float* from;
   std::int64_t step;
+  bool moved;
   float g[2];
 };
 

@@ -69,7 +69,7 @@ template <class Config>
 int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, void* stream) {
   const std::int64_t each = std::int64_t{sweeps.column_tiles} * sweeps.count * a.h_v * a.b;
   const std::int64_t starts = sm80::start_blocks(a, sweeps);
-  if (each * a.segments > INT32_MAX || starts > INT32_MAX) return cudaErrorInvalidConfiguration;
+  if (each * a.segments * a.parts > INT32_MAX || starts > INT32_MAX) return cudaErrorInvalidConfiguration;
   if (each == 0) return cudaSuccess;
   AllLinearMaps maps{};
   cudaError_t error = cudaSuccess;
@@ -77,11 +77,11 @@ int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, v
     error = make_linear_maps<Config>(a, sweeps.sweep[i], &maps.of[i]);
   if (a.segments == 1) a.states = nullptr;
   if (error == cudaSuccess && a.segments > 1)
-    error = launch_kernel(linear_attention_chunks<Config, true>, static_cast<unsigned>(each * (a.segments - 1)),
-                          Config::kThreads, Config::kSharedBytes, stream, false, a, sweeps, maps);
+    error = launch_kernel(linear_attention_chunks<Config, true>, static_cast<unsigned>(each * (a.segments - 1) * a.parts),
+                          Config::kThreads, Config::kSharedBytes, stream, false, sm80::by_parts(a), sweeps, maps);
   if (error == cudaSuccess && a.segments > 1)
     error = launch_kernel(sm80::linear_attention_starts, static_cast<unsigned>(starts), sm80::kStartThreads, 0, stream,
-                          false, a, sweeps);
+                          false, sm80::by_parts(a), sweeps, a.parts);
   if (error == cudaSuccess)
     error = launch_kernel(linear_attention_chunks<Config, false>, static_cast<unsigned>(each * a.segments),
                           Config::kThreads, Config::kSharedBytes, stream, false, a, sweeps, maps);

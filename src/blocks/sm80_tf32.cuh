@@ -1,0 +1,55 @@
+// src/blocks/sm80_tf32.cuh: products of f32 on the tensor cores: each operand is a sum of two TF32 numbers, and three of
+// the four products of those are taken (the fourth is 2^-20 of the first). mma.sync m16n8k8, a warp at a time.
+#pragma once
+
+#include <cstdint>
+
+#include <cute/tensor.hpp>
+
+namespace falchion::sm80 {
+
+using namespace cute;
+
+/// Fragments of one 16 x 8 (A) or 8 x 8 (B) matrix in two parts. With g = lane / 4, t = lane % 4:
+///   A: (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)    B: (t, g), (t + 4, g)    C: (g, 2t), (g, 2t + 1), (g + 8, ...)
+template <int kSize>
+struct Tf32 {
+  std::uint32_t hi[kSize], lo[kSize];
+};
+
+/// hi is x cut off after 10 bits, lo what is left: exact. The tensor core cuts lo off in its turn, at 2^-21 of x.
+template <class... Floats>
+__device__ __forceinline__ auto split_tf32(Floats... x) {
+  Tf32<sizeof...(x)> parts;
+  const float all[] = {x...};
+  CUTE_UNROLL
+  for (int i = 0; i < static_cast<int>(sizeof...(x)); ++i) {
+    parts.hi[i] = __float_as_uint(all[i]) & 0xFFFFE000;
+    parts.lo[i] = __float_as_uint(all[i] - __uint_as_float(parts.hi[i]));
+  }
+  return parts;
+}
+
+__device__ __forceinline__ void mma_tf32(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
+}
+
+/// C[n] += A B[n], n from kFrom on. kParts 1: that operand is TF32 as it is. Part by part, so that neighbours do not
+/// wait for each other; small products first.
+template <int kPartsA, int kPartsB, int kFrom = 0, int kN>
+__device__ __forceinline__ void multiply_tf32(float (&c)[kN][4], const Tf32<4>& a, const Tf32<2> (&b)[kN]) {
+  if constexpr (kPartsB == 2) {
+    CUTE_UNROLL
+    for (int n = kFrom; n < kN; ++n) mma_tf32(c[n], a.hi, b[n].lo);
+  }
+  if constexpr (kPartsA == 2) {
+    CUTE_UNROLL
+    for (int n = kFrom; n < kN; ++n) mma_tf32(c[n], a.lo, b[n].hi);
+  }
+  CUTE_UNROLL
+  for (int n = kFrom; n < kN; ++n) mma_tf32(c[n], a.hi, b[n].hi);
+}
+
+}  // namespace falchion::sm80

@@ -1,0 +1,389 @@
+// src/sm80/linear_attention_exact.cuh: the chunks of linear_attention_chunks.cuh with f32 from product to product, each
+// of which is up to three of TF32: for f32 (5e-6 of the definition), and for what largely cancels, as the gradient of
+// a decay does. Everything but P is transposed here too; S^T (M, E), rounded to nothing, is operand A of S^T Q^T as it
+// lies in the accumulators, if columns 2t and 2t + 1 of it are called t and t + 4.
+#pragma once
+
+#include "blocks/sm80_tf32.cuh"
+#include "sm80/linear_attention_exact_rows.cuh"
+#include "sm80/linear_attention_exact_store.cuh"
+
+namespace falchion::sm80 {
+
+/// One CTA: 64 columns of v and o, all tokens of a piece. Lane (g, t) of warp w has rows m = 16 w + g, + 8 of S^T.
+template <class Config_>
+class LinearExactChunks {
+ public:
+  using Config = Config_;
+  using Element = typename Config::Element;
+  using Shared = typename Config::Shared;
+  using Weights = LinearWeights<Config::kGeneral>;
+  static constexpr int kC = Config::kChunk, kE = Config::kD, kM = Config::kColumns, kStages = Config::kStages;
+  static constexpr int kParts = Config::kParts, kStrideQ = Config::kStrideQ, kStrideV = Config::kStrideV;
+  static constexpr int kBlocks = kC / 8;
+
+  __device__ __forceinline__ LinearExactChunks(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
+                                               const LinearPiece& piece, Shared& shared)
+      : sweep(sweep),
+        piece(piece),
+        shared(shared),
+        columns(min(sweep.d_v - piece.column0, kM)),
+        warp(static_cast<int>(threadIdx.x) / 32),
+        g(static_cast<int>(threadIdx.x) % 32 / 4),
+        t(static_cast<int>(threadIdx.x) % 4),
+        q(piece, sweep.q, 0, sweep.d_qk, a.aligned),
+        k(piece, sweep.k, 0, sweep.d_qk, a.aligned),
+        v(piece, sweep.v, piece.column0, columns, a.aligned),
+        weights(sweep, piece) {}
+
+  /// o of all tokens, and the state behind them in s.
+  __device__ __forceinline__ void run() {
+    start_weights();
+    if constexpr (kStages > 1) load(0, true);
+    for (int c = 0; c < piece.chunks; ++c) {
+      arrive(c, true);
+      float o[kBlocks][4];
+      multiply_q_k(c, o);
+      store_p(c, o);
+      __syncthreads();  // P is there
+      multiply_state(c, o);
+      read_v(c);
+      multiply_p(o);
+      store_o(c, o);
+      fade(c);
+      update_state(c);
+    }
+  }
+  /// Nothing but the state behind all tokens. -> what a state fades by on the way, in bits.
+  __device__ __forceinline__ float run_state() {
+    float faded = 0;
+    start_weights();
+    if constexpr (kStages > 1) load(0, false);
+    for (int c = 0; c < piece.chunks; ++c) {
+      arrive(c, false);
+      if (weights.any()) faded += weight(c, Weights::kSum)[kC - 1];
+      read_v(c);
+      fade(c);
+      update_state(c);
+    }
+    return faded;
+  }
+
+  /// Elements of S^T, between sweeps: f(m, e, element), m and e within the whole state. By way of shared memory: each
+  /// use would be unrolled over all registers of S.
+  template <class F>
+  __device__ __forceinline__ void for_each_of_state(F f) {
+    float* all = shared.q[0];  // (M, E)
+    const auto move = [&](auto between) {
+      CUTE_UNROLL
+      for (int j = 0; j < kE / 8; ++j) {
+        CUTE_UNROLL
+        for (int i = 0; i < 4; i += 2) between(all + own_row(i) * kStrideQ + 8 * j + 2 * t, s[j][i], s[j][i + 1]);
+      }
+    };
+    __syncthreads();
+    move([](float* at, float& x, float& y) { *reinterpret_cast<float2*>(at) = {x, y}; });
+    __syncthreads();
+    CUTE_NO_UNROLL
+    for (int i = static_cast<int>(threadIdx.x); i < kM * kE; i += Config::kThreads) {
+      const int m = i % kM, e = i / kM;
+      if (m < columns && e < sweep.d_qk) f(piece.column0 + m, e, all[m * kStrideQ + e]);
+    }
+    __syncthreads();
+    move([](float* at, float& x, float& y) { x = pair(at).x, y = pair(at).y; });
+  }
+  /// The same of z (M), which all lanes of a row have: f(m, element, is this lane to speak for it?).
+  template <class F>
+  __device__ __forceinline__ void for_each_of_z(F f) {
+    if (!weights.with_z()) return;
+    CUTE_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      if (own_row(2 * r) < columns) f(piece.column0 + own_row(2 * r), z[r], t == 0);
+    }
+  }
+  __device__ __forceinline__ float behind_last() const { return weights.behind_last(); }
+
+  /// Behind run(): the sum of the state times what the caller has laid beside it.
+  __device__ __forceinline__ void tail(int b, int h) {
+    if (!Config::kGeneral || sweep.tails == nullptr) return;
+    const auto at = [&](const View& x) {
+      return x.data == nullptr ? nullptr : static_cast<const float*>(x.data) + b * x.stride[0] + h * x.stride[1];
+    };
+    const float *with = at(sweep.tail_with), *with_z = at(sweep.tail_with_z);
+    const std::int64_t step_e = sweep.tail_with.stride[2], step_m = sweep.tail_with.stride[3];
+    float sum = 0;
+    for_each_of_state([&](int m, int e, float s) { sum = fmaf(s, with[e * step_e + m * step_m], sum); });
+    for_each_of_z([&](int m, float z, bool speaks) {
+      if (speaks && with_z != nullptr) sum = fmaf(z, with_z[m * sweep.tail_with_z.stride[2]], sum);
+    });
+    for (int lanes = 1; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+    __syncthreads();
+    if (threadIdx.x % 32 == 0) shared.p[warp] = sum;
+    __syncthreads();
+    if (threadIdx.x != 0) return;
+    sum = 0;
+    for (int w = 0; w < Config::kWarps; ++w) sum += shared.p[w];
+    sweep.tails[(std::int64_t{b} * piece.heads + h) * ((sweep.d_v + kM - 1) / kM) + piece.column0 / kM] = sum;
+  }
+
+ private:
+  /// Row of S^T, of V^T and of O^T that elements i of an accumulator lie in, within the CTA's.
+  __device__ __forceinline__ int own_row(int i) const { return 16 * warp + g + i / 2 * 8; }
+
+  // ---- load ---------------------------------------------------------------------------------------------------------
+
+  __device__ __forceinline__ void load(int c, bool with_q) {
+    if (c < piece.chunks) {
+      if (with_q) q.load(c, shared.q[c % kStages]);
+      k.load(c, shared.k[c % kStages]);
+      v.load(c, shared.v[c % kStages]);
+    }
+    cp_async_fence();
+  }
+  /// Behind it chunk c is there for all, and nobody reads chunk c - 1, its P or its weights.
+  __device__ __forceinline__ void arrive(int c, bool with_q) {
+    if constexpr (kStages == 1) {
+      __syncthreads();
+      load(c, with_q);
+    }
+    cp_async_wait<0>();
+    if (with_q) q.arrived(c, shared.q[c % kStages]);
+    k.arrived(c, shared.k[c % kStages]);
+    v.arrived(c, shared.v[c % kStages]);
+    __syncthreads();
+    if constexpr (kStages > 1) load(c + 1, with_q);
+    next_weights(c + 1);
+  }
+
+  // ---- weights: warp 0 is one chunk ahead ----------------------------------------------------------------------------
+
+  __device__ __forceinline__ const float* weight(int c, int which) const { return shared.weights[c % 2][which]; }
+  __device__ __forceinline__ void start_weights() {
+    if constexpr (Config::kGeneral) {
+      if (!weights.any() || warp != 0) return;
+      weights.fetch(0);
+      weights.store(shared.weights[0]);
+      weights.fetch(1);
+    }
+  }
+  __device__ __forceinline__ void next_weights(int c) {
+    if constexpr (Config::kGeneral) {
+      if (!weights.any() || warp != 0) return;
+      weights.store(shared.weights[c % 2]);
+      weights.fetch(c + 1);
+    }
+  }
+
+  // ---- P = tril(Q K^T) (C, C) ----------------------------------------------------------------------------------------
+
+  __device__ __forceinline__ static float2 pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
+
+  __device__ __forceinline__ void multiply_q_k(int c, float (&p)[kBlocks][4]) const {
+    const float* own_q = shared.q[c % kStages] + own_row(0) * kStrideQ + 2 * t;
+    const float* own_k = shared.k[c % kStages] + g * kStrideQ + 2 * t;
+    clear(p);
+#pragma unroll(kE <= 64 ? 8 : 4)
+    for (int j = 0; j < kE / 8; ++j) {
+      const float2 upper = pair(own_q + 8 * j), lower = pair(own_q + 8 * kStrideQ + 8 * j);
+      const auto a = split_tf32(upper.x, lower.x, upper.y, lower.y);
+      Tf32<2> b[kBlocks];
+      CUTE_UNROLL
+      for (int n = 0; n < kBlocks; ++n) {
+        const float2 x = pair(own_k + 8 * n * kStrideQ + 8 * j);
+        b[n] = split_tf32(x.x, x.y);
+      }
+      multiply_tf32<kParts, kParts>(p, a, b);
+    }
+  }
+  /// Token i of the chunk's rows and columns that element i of accumulator n has.
+  __device__ __forceinline__ void store_p(int c, float (&p)[kBlocks][4]) const {
+    if (weights.any()) weigh_p(c, p);
+    CUTE_UNROLL
+    for (int n = 0; n < kBlocks; ++n) {
+      CUTE_UNROLL
+      for (int i = 0; i < 4; i += 2) {
+        const int row = own_row(i), column = 8 * n + 2 * t;
+        const float2 kept = {column <= row ? p[n][i] : 0.f, column + 1 <= row ? p[n][i + 1] : 0.f};
+        *reinterpret_cast<float2*>(shared.p + row * Config::kStrideP + column) = kept;
+      }
+    }
+  }
+  __device__ __forceinline__ void weigh_p(int c, float (&p)[kBlocks][4]) const {
+    const float *sum = weight(c, Weights::kSum), *a = weight(c, Weights::kA), *b = weight(c, Weights::kB);
+    const float *alpha = weight(c, Weights::kAlpha), *beta = weight(c, Weights::kBeta);
+    const bool with_z = weights.with_z();
+    CUTE_UNROLL
+    for (int n = 0; n < kBlocks; ++n) {
+      CUTE_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int row = own_row(i), column = 8 * n + 2 * t + i % 2;
+        p[n][i] *= a[row] * b[column];
+        if (with_z) p[n][i] = fmaf(alpha[row], beta[column], p[n][i]);
+        p[n][i] *= exp2(column <= row ? sum[row] - sum[column] : 0.f);
+      }
+    }
+  }
+
+  // ---- O^T = S^T Q^T + V^T P^T (M, C) --------------------------------------------------------------------------------
+
+  __device__ __forceinline__ void read_v(int c) {
+    const float* own = shared.v[c % kStages] + t * kStrideV + own_row(0);
+    CUTE_UNROLL
+    for (int i = 0; i < kBlocks; ++i) {
+      CUTE_UNROLL
+      for (int x = 0; x < 4; ++x) rV[i][x] = own[(8 * i + x / 2 * 4) * kStrideV + x % 2 * 8];
+    }
+  }
+  __device__ __forceinline__ void multiply_state(int c, float (&o)[kBlocks][4]) const {
+    const float* own_q = shared.q[c % kStages] + g * kStrideQ + 2 * t;
+    clear(o);
+    CUTE_UNROLL
+    for (int j = 0; j < kE / 8; ++j) {
+      Tf32<2> b[kBlocks];
+      CUTE_UNROLL
+      for (int n = 0; n < kBlocks; ++n) {
+        const float2 x = pair(own_q + 8 * n * kStrideQ + 8 * j);
+        b[n] = split_tf32(x.x, x.y);
+      }
+      multiply_tf32<2, kParts>(o, split_tf32(s[j][0], s[j][2], s[j][1], s[j][3]), b);
+    }
+    if (!weights.any()) return;
+    const float *grown = weight(c, Weights::kGrownA), *grown_z = weight(c, Weights::kGrownAlpha);
+    CUTE_UNROLL
+    for (int n = 0; n < kBlocks; ++n) {
+      CUTE_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int token = 8 * n + 2 * t + i % 2;
+        o[n][i] *= grown[token];
+        if (weights.with_z()) o[n][i] = fmaf(grown_z[token], z[i / 2], o[n][i]);
+      }
+    }
+  }
+  __device__ __forceinline__ void multiply_p(float (&o)[kBlocks][4]) const {
+    const float* own_p = shared.p + g * Config::kStrideP + t;
+    for_each(make_int_sequence<kBlocks>{}, [&](auto i) {
+      Tf32<2> b[kBlocks];
+      CUTE_UNROLL
+      for (int n = i; n < kBlocks; ++n) {  // P is 0 before
+        const float* x = own_p + 8 * n * Config::kStrideP + 8 * i;
+        b[n] = split_tf32(x[0], x[4]);
+      }
+      multiply_tf32<kParts, 2, decltype(i)::value>(o, split_tf32(rV[i][0], rV[i][1], rV[i][2], rV[i][3]), b);
+    });
+  }
+  __device__ __forceinline__ void store_o(int c, float (&o)[kBlocks][4]) {
+    CUTE_UNROLL
+    for (int n = 0; n < kBlocks; ++n) {
+      CUTE_UNROLL
+      for (int i = 0; i < 4; ++i) o[n][i] *= sweep.scale;
+    }
+    if constexpr (Config::kGeneral) {
+      stage_o(o);
+      LinearExactOutput<Config>(sweep, piece, columns, shared.p).store(c);
+    } else {
+      store_straight(c, o);
+    }
+  }
+  /// O^T to its rows: 8 lanes have 8 neighbouring columns of a token.
+  __device__ __forceinline__ void store_straight(int c, const float (&o)[kBlocks][4]) const {
+    const std::int64_t step = piece.step * sweep.o.x.stride[1];
+    auto* to = piece.base<Element>(sweep.o) + piece.first * sweep.o.x.stride[1] + piece.column0;
+    CUTE_UNROLL
+    for (int n = 0; n < kBlocks; ++n) {
+      CUTE_UNROLL
+      for (int i = 0; i < 4; ++i) {
+        const int m = own_row(i), token = c * kC + 8 * n + 2 * t + i % 2;
+        if (m < columns && token < piece.tokens) to[token * step + m] = static_cast<Element>(o[n][i]);
+      }
+    }
+  }
+  /// Where P was, by rows, for what is more than a store: in registers each way out would be unrolled 32 times.
+  __device__ __forceinline__ void stage_o(const float (&o)[kBlocks][4]) {
+    __syncthreads();  // all have read P
+    CUTE_UNROLL
+    for (int n = 0; n < kBlocks; ++n) {
+      CUTE_UNROLL
+      for (int i = 0; i < 4; ++i) shared.p[(8 * n + 2 * t + i % 2) * Config::kStrideP + own_row(i)] = o[n][i];
+    }
+    __syncthreads();
+  }
+  // ---- S^T = grown S^T + (V left)^T K (M, E) -------------------------------------------------------------------------
+
+  /// S, z and V of the chunk, weighed.
+  __device__ __forceinline__ void fade(int c) {
+    if (!weights.any()) return;
+    const float grown = exp2(weight(c, Weights::kSum)[kC - 1]);
+    const float *left = weight(c, Weights::kLeftB), *left_z = weight(c, Weights::kLeftBeta);
+    CUTE_UNROLL
+    for (int j = 0; j < kE / 8; ++j) {
+      CUTE_UNROLL
+      for (int i = 0; i < 4; ++i) s[j][i] *= grown;
+    }
+    float more[2] = {};
+    CUTE_UNROLL
+    for (int i = 0; i < kBlocks; ++i) {
+      CUTE_UNROLL
+      for (int x = 0; x < 4; ++x) {
+        const int token = 8 * i + t + x / 2 * 4;
+        if (weights.with_z()) more[x % 2] = fmaf(rV[i][x], left_z[token], more[x % 2]);
+        rV[i][x] *= left[token];
+      }
+    }
+    CUTE_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      more[r] += __shfl_xor_sync(~0u, more[r], 1);
+      more[r] += __shfl_xor_sync(~0u, more[r], 2);
+      z[r] = fmaf(z[r], grown, more[r]);
+    }
+  }
+  /// 32 columns (E) at a time in accumulators that start from 0, then added: a tensor core cuts off what does not fit
+  /// under the sum so far, always towards 0, and S is a sum of all tokens.
+  __device__ __forceinline__ void update_state(int c) {
+    constexpr int kTogether = 4;
+    const float* own_k = shared.k[c % kStages] + t * kStrideQ + g;
+    CUTE_UNROLL
+    for (int j = 0; j < kE / 8; j += kTogether) {
+      float more[kTogether][4];
+      clear(more);
+      CUTE_UNROLL
+      for (int i = 0; i < kBlocks; ++i) {
+        Tf32<2> b[kTogether];
+        CUTE_UNROLL
+        for (int n = 0; n < kTogether; ++n) {
+          const float* x = own_k + 8 * i * kStrideQ + 8 * (j + n);
+          b[n] = split_tf32(x[0], x[4 * kStrideQ]);
+        }
+        const auto a = split_tf32(rV[i][0], rV[i][1], rV[i][2], rV[i][3]);
+        multiply_tf32<Config::kGeneral ? 2 : kParts, kParts>(more, a, b);
+      }
+      CUTE_UNROLL
+      for (int n = 0; n < kTogether; ++n) {
+        CUTE_UNROLL
+        for (int i = 0; i < 4; ++i) s[j + n][i] += more[n][i];
+      }
+    }
+  }
+
+  template <int kN>
+  static __device__ __forceinline__ void clear(float (&x)[kN][4]) {
+    CUTE_UNROLL
+    for (int n = 0; n < kN; ++n) {
+      CUTE_UNROLL
+      for (int i = 0; i < 4; ++i) x[n][i] = 0;
+    }
+  }
+
+  const LinearSweep& sweep;
+  const LinearPiece& piece;
+  Shared& shared;
+  const int columns;     // of v and o, of this CTA
+  const int warp, g, t;  // lane = 4 g + t
+  const LinearExactRows<Config, kE, kStrideQ> q, k;
+  const LinearExactRows<Config, kM, kStrideV> v;
+  Weights weights;
+  float s[kE / 8][4] = {};  // S^T, 8 columns each, as accumulators
+  float z[2] = {};          // of rows g, g + 8
+  float rV[kBlocks][4];     // V^T, 8 tokens each, as operand A
+};
+
+}  // namespace falchion::sm80

@@ -1,0 +1,134 @@
+// src/sm80/linear_attention_exact_launch.cuh: the launches of the exact rows: 1 / n of each token where there is a
+// normaliser, the sweeps, and behind those of the backward pass what gathers their parts.
+#pragma once
+
+#include "sm80/linear_attention_backward.cuh"
+#include "sm80/linear_attention_exact.cuh"
+#include "sm80/linear_attention_forward.cuh"
+#include "sm80/linear_attention_gradients.cuh"
+#include "sm80/linear_attention_normaliser.cuh"
+
+namespace falchion::sm80 {
+
+/// The workspace, in floats from `base` on. Null base: only its size is wanted.
+struct LinearExactMemory {
+  float* states = nullptr;
+  float *inverse = nullptr, *pieces = nullptr, *dots = nullptr;  // of the normaliser
+  LinearPartials partials;
+  std::int64_t tokens = 0, size = 0;
+  int value_tiles = 0;
+
+  static LinearExactMemory make(const LinearAttentionArgs& a, bool backward) {
+    LinearExactMemory m;
+    const auto take = [&](bool wanted, std::int64_t count) {
+      float* at = wanted && a.states != nullptr ? a.states + m.size : nullptr;
+      m.size += wanted ? (count + 16) / 16 * 16 : 0;  // an address even where there is nothing
+      return at;
+    };
+    m.tokens = a.packed ? a.total : a.b * a.s;
+    m.value_tiles = static_cast<int>(a.d_v + 63) / 64, m.partials.tiles = static_cast<int>(a.d_qk + 63) / 64;
+    const std::int64_t each = m.tokens * a.h_v, heads = a.b * a.h_v;
+    const bool decay = a.decay.data != nullptr;
+    m.states = take(a.segments > 1, (backward ? 3 : 1) * heads * a.segments * a.parts * state_slot_size(a));
+    m.inverse = take(a.normalise, each);
+    m.pieces = take(a.normalise, heads * normaliser_pieces(a) * normaliser_slot(a));
+    m.dots = take(backward && a.normalise, m.value_tiles * each);
+    const bool parts = backward && (decay || a.h_v != a.h_qk);
+    m.partials.q = take(parts, each * a.d_qk), m.partials.k = take(parts, each * a.d_qk);
+    m.partials.dg = take(backward && decay, each);
+    m.partials.tails = take(backward && decay && a.grad_final_state.data != nullptr, heads * m.partials.tiles);
+    return m;
+  }
+};
+
+inline std::size_t exact_workspace(const LinearAttentionArgs& a, bool backward) {
+  return static_cast<std::size_t>(LinearExactMemory::make(a, backward).size) * sizeof(float);
+}
+
+/// The normaliser of a sweep whose side `of` is that of q, or of k, in the forward pass.
+inline LinearNormaliser beside(LinearNormaliser::Of of, const LinearExactMemory& m, bool gradient) {
+  if (m.inverse == nullptr) return {};
+  return {of, m.inverse, gradient ? m.dots : nullptr, m.value_tiles, m.tokens};
+}
+
+/// 1 / n, then one sweep. dots: o is not stored, but its products with do are.
+template <class Config>
+int launch_exact_forward(const LinearAttentionArgs& a, const LinearExactMemory& m, LinearSweeps sweeps, void* stream) {
+  LinearSweep& sweep = sweeps.sweep[0];
+  if constexpr (Config::kGeneral) {
+    cudaError_t error = cudaSuccess;
+    if (a.normalise)
+      error = launch_linear_normalisers<typename Config::Element>(a, sweep, m.pieces, m.inverse, stream);
+    if (error != cudaSuccess) return error;
+  }
+  sweep.normaliser = beside(LinearNormaliser::Of::q, m, false);
+  sweep.initial_z = sweep.final_z = View{}, sweep.d_z = 0;
+  LinearAttentionArgs own = a;
+  own.states = m.states;
+  return launch_linear_attention<LinearExactChunks<Config>>(own, sweeps, stream);
+}
+
+/// The three sweeps with all that stands beside them.
+inline LinearSweeps exact_backward_sweeps(const LinearAttentionArgs& a, const LinearExactMemory& m) {
+  using Of = LinearNormaliser::Of;
+  LinearSweeps all = backward_sweeps(a);
+  auto& [for_q, for_k, for_v] = all.sweep;
+  const int shared = static_cast<int>(a.h_v / a.h_qk), e = static_cast<int>(a.d_qk);
+  for_q.v.shared = for_k.v.shared = for_v.q.shared = for_v.k.shared = shared;
+  for (LinearSweep& sweep : all.sweep) sweep.decay = a.decay, sweep.decay_moved = &sweep != &for_q;
+  for_q.normaliser = beside(Of::q, m, true), for_k.normaliser = beside(Of::k, m, true);
+  for_v.normaliser = beside(Of::k, m, false);
+  if (a.normalise) {
+    for_q.d_z = for_k.d_z = e;
+    for_q.initial_z = a.initial_z;
+    for_k.initial_z = a.grad_final_z, for_k.final_z = a.grad_initial_z, for_k.final_scale = a.scale;
+  }
+  if (m.partials.tails != nullptr) {
+    for_q.tails = m.partials.tails;
+    for_q.tail_with = swapped(a.grad_final_state), for_q.tail_with_z = a.grad_final_z;
+  }
+  if (m.partials.q == nullptr) return all;
+  const std::int64_t row = a.h_v * a.d_qk;
+  for (LinearSweep* sweep : {&for_q, &for_k}) {
+    sweep->partial = true, sweep->slope = View{};
+    sweep->o = {{sweep == &for_q ? m.partials.q : m.partials.k, {a.packed ? 0 : a.s * row, row, a.d_qk, 1}}};
+  }
+  return all;
+}
+
+template <class Config>
+int launch_exact_backward(const LinearAttentionArgs& a, void* stream) {
+  const LinearExactMemory m = LinearExactMemory::make(a, true);
+  LinearAttentionArgs own = a;
+  own.states = m.states;
+  if (Config::kGeneral && a.normalise) {
+    LinearSweeps forward = forward_sweeps(a);
+    forward.sweep[0].dot_with = a.grad_o, forward.sweep[0].dots = m.dots;
+    forward.sweep[0].final = forward.sweep[0].final_z = View{};
+    if (const int error = launch_exact_forward<Config>(a, m, forward, stream); error != cudaSuccess) return error;
+  }
+  const int error = launch_linear_attention<LinearExactChunks<Config>>(own, exact_backward_sweeps(a, m), stream);
+  if constexpr (Config::kGeneral) {
+    if (error == cudaSuccess)
+      return launch_linear_gradients<typename Config::Element>(a, m.partials, m.tokens, stream);
+  }
+  return error;
+}
+
+template <class Config, bool kBackward>
+constexpr gpu::LinearAttentionKernel linear_attention_exact_row() {
+  return {[](const LinearAttentionArgs& a, void* stream) -> int {
+            if constexpr (kBackward) return launch_exact_backward<Config>(a, stream);
+            return launch_exact_forward<Config>(a, LinearExactMemory::make(a, false), forward_sweeps(a), stream);
+          },
+          [](const LinearAttentionArgs& a) { return exact_workspace(a, kBackward); },
+          Config::kD,
+          Config::kChunk,
+          Config::kCtas,
+          Config::kThreads,
+          Config::kSharedBytes,
+          Config::kColumns,
+          kBackward ? 3 : 1};
+}
+
+}  // namespace falchion::sm80

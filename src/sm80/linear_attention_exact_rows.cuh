@@ -1,0 +1,134 @@
+// src/sm80/linear_attention_exact_rows.cuh: what the exact rows of linear attention have of their own around the
+// products: rows that become f32 on arrival, weights of tokens, the way out.
+#pragma once
+
+#include "sm80/linear_attention_sweep.cuh"
+
+namespace falchion::sm80 {
+
+/// Rows of 64 tokens from global to shared memory, where they are f32. A thread has 8 columns of every 16th row.
+template <class Config, int kWidth, int kStride>
+class LinearExactRows {
+ public:
+  using Element = typename Config::Element;
+
+  __device__ __forceinline__ LinearExactRows(const LinearPiece& piece, const LinearSweep::Rows16& of, int column0,
+                                             int columns, bool aligned)
+      : piece(piece), step(piece.step * of.x.stride[1]), columns(columns), aligned(aligned), with_phi(of.phi) {
+    from = piece.base<Element>(of) + piece.first * of.x.stride[1] + column0;
+  }
+  /// Starts to load chunk c; what lies past the piece or the columns becomes 0. 16-bit elements come as they are to
+  /// the first half of where they will be.
+  __device__ __forceinline__ void load(int c, float* tile) const {
+    const int rows = piece.tokens - c * Config::kChunk;
+    const Element* chunk = from + static_cast<std::int64_t>(c * Config::kChunk) * step;
+    if (Config::kGeneral && !aligned) return load_elements(chunk, rows, tile);
+    CUTE_UNROLL
+    for (int i = 0; i < kMine; ++i) {
+      const Mine at(i);
+      const bool inside = at.row < rows && at.column < columns;
+      const Element* x = chunk + at.row * step + at.column;
+      copy_async(x, at.in(tile), inside);
+      if constexpr (sizeof(Element) == 4) copy_async(x + 4, at.in(tile) + 4, inside && at.column + 4 < columns);
+    }
+  }
+  /// f32 of what this very thread has loaded, and phi of it, before the others look at it.
+  __device__ __forceinline__ void arrived(int c, float* tile) const {
+    if (sizeof(Element) == 4 && (!Config::kGeneral || !with_phi)) return;
+    const int rows = piece.tokens - c * Config::kChunk;
+    CUTE_NO_UNROLL
+    for (int i = 0; i < kMine; ++i) {
+      const Mine at(i);
+      alignas(16) Element loaded[8];
+      alignas(16) float x[8];
+      CUTE_UNROLL
+      for (int j = 0; j < static_cast<int>(sizeof(loaded) / 16); ++j)
+        reinterpret_cast<uint4*>(loaded)[j] = reinterpret_cast<const uint4*>(at.in(tile))[j];
+      CUTE_UNROLL
+      for (int j = 0; j < 8; ++j) {
+        x[j] = static_cast<float>(loaded[j]);
+        if (with_phi) x[j] = at.row < rows && at.column + j < columns ? phi_exact<Element>(x[j]) : 0.f;
+      }
+      reinterpret_cast<float4*>(at.in(tile))[0] = reinterpret_cast<const float4*>(x)[0];
+      reinterpret_cast<float4*>(at.in(tile))[1] = reinterpret_cast<const float4*>(x)[1];
+    }
+  }
+
+ private:
+  /// Number i of this thread's pieces of 8 columns.
+  struct Mine {
+    int row, column;
+    __device__ __forceinline__ explicit Mine(int i)
+        : row(static_cast<int>(threadIdx.x) / 8 + i % kRows * (Config::kThreads / 8)),
+          column(static_cast<int>(threadIdx.x) % 8 * 8 + i / kRows * 64) {}
+    __device__ __forceinline__ float* in(float* tile) const { return tile + row * kStride + column; }
+  };
+  static constexpr int kRows = Config::kChunk / (Config::kThreads / 8), kMine = kRows * kWidth / 64;
+
+  /// One by one: rows that do not start at multiples of 16 bytes.
+  __device__ __forceinline__ void load_elements(const Element* chunk, int rows, float* tile) const {
+    CUTE_NO_UNROLL
+    for (int i = 0; i < kMine; ++i) {
+      const Mine at(i);
+      const Element* x = chunk + at.row * step + at.column;
+      auto* to = reinterpret_cast<Element*>(at.in(tile));
+      CUTE_UNROLL
+      for (int j = 0; j < 8; ++j) to[j] = at.row < rows && at.column + j < columns ? x[j] : Element(0);
+    }
+  }
+
+  const LinearPiece& piece;
+  const Element* from;
+  std::int64_t step;
+  int columns;
+  bool aligned, with_phi;
+};
+
+/// What P, S and V of a chunk are multiplied by, token by token: worked out by one warp ahead of the others, in the
+/// letters of LinearNormaliser. grown: what the state before the chunk has faded by; left: what a token will.
+template <bool kGeneral>
+class LinearWeights {
+ public:
+  enum { kSum, kA, kB, kAlpha, kBeta, kGrownA, kLeftB, kGrownAlpha, kLeftBeta };
+
+  __device__ __forceinline__ LinearWeights(const LinearSweep& sweep, const LinearPiece& piece)
+      : decay(sweep, piece), n(sweep.normaliser), piece(piece) {}
+  __device__ __forceinline__ bool any() const { return kGeneral && (decay.any() || n.any()); }
+  __device__ __forceinline__ bool with_z() const { return kGeneral && n.dots != nullptr; }
+
+  __device__ __forceinline__ void fetch(int c) {
+    decay.fetch(c);
+    CUTE_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int t = c * 64 + static_cast<int>(threadIdx.x) % 32 * 2 + i;
+      inverse[i] = 1, dn[i] = 0;
+      if (!n.any() || t >= piece.tokens) continue;
+      const std::int64_t at = piece.at_token(t);
+      inverse[i] = n.inverse[at];
+      for (int tile = 0; n.dots != nullptr && tile < n.tiles; ++tile)
+        dn[i] -= n.dots[tile * n.tokens * piece.heads + at];
+      dn[i] *= inverse[i];
+    }
+  }
+  __device__ __forceinline__ void store(float (&w)[9][64]) {
+    decay.scan(w[kSum], w[kGrownA], w[kLeftB]);
+    const bool of_q = n.of == LinearNormaliser::Of::q, of_k = n.of == LinearNormaliser::Of::k;
+    CUTE_UNROLL
+    for (int i = 0; i < 2; ++i) {
+      const int t = static_cast<int>(threadIdx.x) % 32 * 2 + i;
+      w[kA][t] = of_q ? inverse[i] : 1, w[kB][t] = of_k ? inverse[i] : 1;
+      w[kAlpha][t] = of_q ? dn[i] : 1, w[kBeta][t] = of_k ? dn[i] : 1;
+      w[kGrownAlpha][t] = w[kGrownA][t] * w[kAlpha][t], w[kLeftBeta][t] = w[kLeftB][t] * w[kBeta][t];
+      w[kGrownA][t] *= w[kA][t], w[kLeftB][t] *= w[kB][t];
+    }
+  }
+  __device__ __forceinline__ float behind_last() const { return decay.behind_last(); }
+
+ private:
+  DecayOfChunk<kGeneral> decay;
+  const LinearNormaliser& n;
+  const LinearPiece& piece;
+  float inverse[2], dn[2];
+};
+
+}  // namespace falchion::sm80

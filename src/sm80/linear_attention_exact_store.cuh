@@ -1,0 +1,82 @@
+// src/sm80/linear_attention_exact_store.cuh: what becomes of a chunk of o in the exact rows, from shared memory on: rows of
+// o, of a gradient with the slope of phi, of f32 parts that are summed later, or their products with other rows.
+#pragma once
+
+#include "sm80/linear_attention_sweep.cuh"
+
+namespace falchion::sm80 {
+
+/// Up to 64 columns of o; staged holds a chunk of them by rows. A warp has every fourth token, a lane every 32nd column.
+template <class Config>
+class LinearExactOutput {
+ public:
+  using Element = typename Config::Element;
+  static constexpr int kC = Config::kChunk;
+
+  __device__ __forceinline__ LinearExactOutput(const LinearSweep& sweep, const LinearPiece& piece, int columns,
+                                               const float* staged)
+      : sweep(sweep),
+        piece(piece),
+        columns(columns),
+        warp(static_cast<int>(threadIdx.x) / 32),
+        lane(static_cast<int>(threadIdx.x) % 32),
+        staged(staged) {}
+
+  __device__ __forceinline__ void store(int c) const {
+    if (sweep.dots != nullptr) return store_dots(c);
+    if (sweep.partial) return store_rows<float>(c);
+    store_rows<Element>(c);
+  }
+
+ private:
+  /// The rows of chunk c in a tensor that has those of o.
+  template <class To>
+  struct RowsBeside {
+    To* from;
+    std::int64_t step;
+    __device__ __forceinline__ RowsBeside(const LinearExactOutput& of, const View& x, int c)
+        : from(of.piece.template base<To>({x, of.sweep.o.shared}) + of.piece.row(c * kC) * x.stride[1] +
+               of.piece.column0),
+          step(of.piece.step * x.stride[1]) {}
+    __device__ __forceinline__ To& at(int token, int m) const { return from[token * step + m]; }
+  };
+  /// f(token of the chunk, column, element).
+  template <class F>
+  __device__ __forceinline__ void for_each(int c, F f) const {
+    const int tokens = min(piece.tokens - c * kC, kC);
+#pragma unroll 2
+    for (int token = warp; token < tokens; token += Config::kWarps) {
+      for (int m = lane; m < columns; m += 32) f(token, m, staged[token * Config::kStrideP + m]);
+    }
+  }
+  template <class To>
+  __device__ __forceinline__ void store_rows(int c) const {
+    const RowsBeside<To> rows(*this, sweep.o.x, c);
+    if (sweep.slope.data == nullptr)
+      return for_each(c, [&](int token, int m, float o) { rows.at(token, m) = static_cast<To>(o); });
+    const RowsBeside<const Element> x(*this, sweep.slope, c);
+    for_each(c, [&](int token, int m, float o) {
+      rows.at(token, m) = static_cast<To>(o * phi_slope(static_cast<float>(x.at(token, m))));
+    });
+  }
+  /// Of each token the sum of o times another row, over the columns of this CTA.
+  __device__ __forceinline__ void store_dots(int c) const {
+    const std::int64_t tile = piece.column0 / Config::kColumns * sweep.normaliser.tokens * piece.heads;
+    const int tokens = min(piece.tokens - c * kC, kC);
+    const RowsBeside<const Element> with(*this, sweep.dot_with, c);
+    for (int token = warp; token < tokens; token += Config::kWarps) {
+      float sum = 0;
+      for (int m = lane; m < columns; m += 32)
+        sum = fmaf(staged[token * Config::kStrideP + m], static_cast<float>(with.at(token, m)), sum);
+      for (int lanes = 1; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+      if (lane == 0) sweep.dots[tile + piece.at_token(c * kC + token)] = sum;
+    }
+  }
+
+  const LinearSweep& sweep;
+  const LinearPiece& piece;
+  const int columns, warp, lane;
+  const float* const staged;  // (C, M), kStrideP apart
+};
+
+}  // namespace falchion::sm80

@@ -1,0 +1,13 @@
+// src/sm80/linear_attention_forward_exact.cuh: the row for every feature and type, f32 from product to product.
+#pragma once
+
+#include "sm80/linear_attention_exact_launch.cuh"
+
+namespace falchion::sm80 {
+
+template <class Element, int kD>
+constexpr gpu::LinearAttentionKernel linear_attention_forward_exact() {
+  return linear_attention_exact_row<LinearExactConfig<Element, kD, LinearLevel::exact>, false>();
+}
+
+}  // namespace falchion::sm80

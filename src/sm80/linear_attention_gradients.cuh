@@ -1,0 +1,130 @@
+// src/sm80/linear_attention_gradients.cuh: from what the sweeps of the exact backward rows leave in f32 to the gradients
+// that were asked for: sums over value heads that share q and k, the slope of phi, and the gradient of the decay:
+//   dG_j = phi(q_j) . dphi(q_j) - phi(k_j) . dphi(k_j),    dg_t = sum_{j >= t} dG_j + <S_L, dS_L>
+#pragma once
+
+#include "blocks/stream_order.cuh"
+#include "sm80/linear_attention_sweep.cuh"
+
+namespace falchion::sm80 {
+
+/// In the workspace of an exact backward row, in f32. Null: not needed.
+struct LinearPartials {
+  float *q = nullptr, *k = nullptr;  // (tokens, h_v, d_qk) dphi(q), dphi(k) of each value head
+  float* dg = nullptr;               // (tokens, h_v) dG
+  float* tails = nullptr;            // (b, h_v, tiles) parts of <S_L, dS_L>; null: 0
+  int tiles = 0;
+};
+
+inline constexpr int kGradientWarps = 4;
+
+/// A warp has one token of one head of q and k.
+template <class Element>
+__global__ void __launch_bounds__(32 * kGradientWarps)
+    linear_attention_gather(const __grid_constant__ gpu::LinearAttentionArgs a,
+                            const __grid_constant__ LinearPartials partials, std::int64_t tokens) {
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const std::int64_t index = std::int64_t{blockIdx.x} * kGradientWarps + threadIdx.x / 32;
+  const std::int64_t token = index / a.h_qk, h_qk = index % a.h_qk, shared = a.h_v / a.h_qk;
+  if (token >= tokens) return;
+  if (a.packed && (token < a.cu_seqlens[0] || token >= a.cu_seqlens[a.b])) return;  // of no sequence
+  const std::int64_t batch = a.packed ? 0 : token / a.s, row = a.packed ? token : token % a.s;
+  const auto at = [&](const View& x) {
+    return static_cast<Element*>(x.data) + batch * x.stride[0] + row * x.stride[1] + h_qk * x.stride[2];
+  };
+  const Element *q = at(a.q), *k = at(a.k);
+  Element *grad_q = at(a.grad_q), *grad_k = at(a.grad_k);
+  const float* part_q = partials.q + (token * a.h_v + h_qk * shared) * a.d_qk;
+  const float* part_k = partials.k + (token * a.h_v + h_qk * shared) * a.d_qk;
+  const auto mapped = [&](Element x) {
+    return a.elu ? phi_exact<Element>(static_cast<float>(x)) : static_cast<float>(x);
+  };
+  const auto slope = [&](Element x) { return a.elu ? phi_slope(static_cast<float>(x)) : 1.f; };
+  for (std::int64_t i = 0; partials.dg != nullptr && i < shared; ++i) {
+    float sum = 0;
+    for (std::int64_t e = lane; e < a.d_qk; e += 32)
+      sum += mapped(q[e]) * part_q[i * a.d_qk + e] - mapped(k[e]) * part_k[i * a.d_qk + e];
+    for (int lanes = 1; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+    if (lane == 0) partials.dg[token * a.h_v + h_qk * shared + i] = sum;
+  }
+  for (std::int64_t e = lane; e < a.d_qk; e += 32) {
+    float sum_q = 0, sum_k = 0;
+    for (std::int64_t i = 0; i < shared; ++i) sum_q += part_q[i * a.d_qk + e], sum_k += part_k[i * a.d_qk + e];
+    grad_q[e] = static_cast<Element>(sum_q * slope(q[e])), grad_k[e] = static_cast<Element>(sum_k * slope(k[e]));
+  }
+}
+
+inline constexpr int kScanThreads = 256;
+
+/// The sum of x over the CTA's threads up to this one, and over all of them.
+struct BlockScan {
+  double upto, all;
+};
+__device__ __forceinline__ BlockScan scan_block(double x, double* of_warps) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
+  for (int distance = 1; distance < 32; distance *= 2) {
+    const double before = __shfl_up_sync(~0u, x, distance);
+    if (lane >= distance) x += before;
+  }
+  __syncthreads();
+  if (lane == 31) of_warps[warp] = x;
+  __syncthreads();
+  double before = 0, all = 0;
+  for (int w = 0; w < kScanThreads / 32; ++w) {
+    if (w < warp) before += of_warps[w];
+    all += of_warps[w];
+  }
+  return {before + x, all};
+}
+
+/// Sums in double, from the last token of the recurrence on. of_head: one sum over all tokens of all sequences.
+static __global__ void __launch_bounds__(kScanThreads)
+    linear_attention_decay_gradient(const __grid_constant__ gpu::LinearAttentionArgs a,
+                                    const __grid_constant__ LinearPartials partials, bool of_head) {
+  __shared__ double of_warps[kScanThreads / 32];
+  const std::int64_t h = blockIdx.x % a.h_v, first = of_head ? 0 : blockIdx.x / a.h_v;
+  const View& out = a.grad_decay;
+  auto* const grad = static_cast<float*>(out.data);
+  double head = 0;
+  for (std::int64_t b = first; b < (of_head ? a.b : first + 1); ++b) {
+    const Rows rows = Rows::of(static_cast<int>(b), a.packed ? a.cu_seqlens : nullptr, a.total, a.s, nullptr);
+    double later = 0;
+    for (int i = 0; partials.tails != nullptr && i < partials.tiles; ++i)
+      later += static_cast<double>(partials.tails[(b * a.h_v + h) * partials.tiles + i]);
+    for (int behind = 0; behind < rows.length; behind += kScanThreads) {
+      const int j = rows.length - 1 - behind - static_cast<int>(threadIdx.x);
+      const std::int64_t row = rows.begin + (a.reverse ? rows.length - 1 - j : j);
+      const double own =
+          j < 0 ? 0 : static_cast<double>(partials.dg[((a.packed ? 0 : b * a.s) + row) * a.h_v + h]);
+      const BlockScan sum = scan_block(own, of_warps);
+      if (j >= 0 && of_head) head += later + sum.upto;
+      if (j >= 0 && !of_head)
+        grad[rows.batch * out.stride[0] + row * out.stride[1] + h * out.stride[2]] =
+            static_cast<float>(later + sum.upto);
+      later += sum.all;
+    }
+  }
+  if (!of_head) return;
+  const double all = scan_block(head, of_warps).all;
+  if (threadIdx.x == 0) grad[h * out.stride[2]] = static_cast<float>(all);
+}
+
+template <class Element>
+cudaError_t launch_linear_gradients(const gpu::LinearAttentionArgs& a, const LinearPartials& partials,
+                                    std::int64_t tokens, void* stream) {
+  if (partials.q == nullptr) return cudaSuccess;
+  const std::int64_t blocks = (tokens * a.h_qk + kGradientWarps - 1) / kGradientWarps;
+  if (blocks > INT32_MAX || a.b * a.h_v > INT32_MAX) return cudaErrorInvalidConfiguration;
+  cudaError_t error = cudaSuccess;
+  if (blocks > 0)
+    error = launch_kernel(linear_attention_gather<Element>, static_cast<unsigned>(blocks), 32 * kGradientWarps, 0,
+                          stream, false, a, partials, tokens);
+  if (error != cudaSuccess || partials.dg == nullptr) return error;
+  const bool of_head = a.decay.stride[0] == 0 && a.decay.stride[1] == 0;
+  const std::int64_t sums = of_head ? a.h_v : a.b * a.h_v;
+  if (sums == 0) return error;
+  return launch_kernel(linear_attention_decay_gradient, static_cast<unsigned>(sums), kScanThreads, 0, stream, false, a,
+                       partials, of_head);
+}
+
+}  // namespace falchion::sm80

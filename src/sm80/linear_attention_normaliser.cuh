@@ -1,0 +1,147 @@
+// src/sm80/linear_attention_normaliser.cuh: 1 / n of all tokens, n_t = scale phi(q_t) . z_t + eps, for the exact rows: a
+// vector beside the state, one token after the other, 512 tokens a CTA whatever the segments of the sweeps are.
+#pragma once
+
+#include "blocks/stream_order.cuh"
+#include "sm80/linear_attention_sweep.cuh"
+
+namespace falchion::sm80 {
+
+inline constexpr int kNormaliserTokens = 512, kNormaliserTile = 32;
+
+/// Pieces of a sequence, and the floats of one in the workspace: z (E), then what z fades by in bits. The last piece
+/// adds nothing that another asks for: in its place lies the initial z, which the final one may overwrite.
+__host__ __device__ inline int normaliser_pieces(const gpu::LinearAttentionArgs& a) {
+  return a.s > kNormaliserTokens ? static_cast<int>((a.s + kNormaliserTokens - 1) / kNormaliserTokens) : 1;
+}
+__host__ __device__ inline std::int64_t normaliser_slot(const gpu::LinearAttentionArgs& a) { return a.d_qk + 1; }
+
+/// One thread a column e of phi(q), phi(k) and z.
+template <class Element>
+class LinearNormalisers {
+ public:
+  using Rows16 = LinearSweep::Rows16;
+
+  __device__ __forceinline__ LinearNormalisers(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
+                                               const LinearPiece& piece)
+      : a(a), sweep(sweep), piece(piece), e(static_cast<int>(threadIdx.x)), inside(e < sweep.d_qk) {
+    q = piece.base<const Element>(sweep.q) + piece.first * sweep.q.x.stride[1] + e;
+    k = piece.base<const Element>(sweep.k) + piece.first * sweep.k.x.stride[1] + e;
+    step_q = piece.step * sweep.q.x.stride[1], step_k = piece.step * sweep.k.x.stride[1];
+  }
+  __device__ __forceinline__ float mapped(const Element* x, const Rows16& of) const {
+    const float value = static_cast<float>(*x);
+    return of.phi ? phi_exact<Element>(value) : value;
+  }
+  /// Takes the tokens from `token` on in. products: phi(q) z of each token and column. Null: z alone.
+  __device__ __forceinline__ void take_in(int token, const float* fades, float (*products)[257]) {
+    CUTE_NO_UNROLL
+    for (int i0 = 0; i0 < kNormaliserTile; i0 += 8) {
+      float new_k[8], new_q[8];
+      CUTE_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        const bool there = inside && token + i0 + i < piece.tokens;
+        const std::int64_t at = token + i0 + i;
+        new_k[i] = there ? mapped(k + at * step_k, sweep.k) : 0.f;
+        new_q[i] = there && products != nullptr ? mapped(q + at * step_q, sweep.q) : 0.f;
+      }
+      CUTE_UNROLL
+      for (int i = 0; i < 8; ++i) {
+        z = fmaf(z, fades[i0 + i], new_k[i]);
+        if (products != nullptr) products[i0 + i][e] = new_q[i] * z;
+      }
+    }
+  }
+  __device__ __forceinline__ void store(int token, const float (*products)[257], float* inverse) const {
+    const int lane = e % 32, warps = static_cast<int>(blockDim.x) / 32;
+    for (int i = e / 32; i < kNormaliserTile && token + i < piece.tokens; i += warps) {
+      float sum = 0;
+      for (int column = lane; column < sweep.d_qk; column += 32) sum += products[i][column];
+      for (int lanes = 1; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+      if (lane == 0) inverse[piece.at_token(token + i)] = 1 / fmaf(sum, sweep.scale, sweep.eps);
+    }
+  }
+
+  const gpu::LinearAttentionArgs& a;
+  const LinearSweep& sweep;
+  const LinearPiece& piece;
+  const Element *q, *k;
+  std::int64_t step_q, step_k;
+  int e;
+  bool inside;
+  float z = 0;
+};
+
+/// a.segments, a.segment are this kernel's own.
+template <class Element, bool kSums>
+__global__ void __launch_bounds__(256)
+    linear_attention_normalisers(const __grid_constant__ gpu::LinearAttentionArgs a,
+                                 const __grid_constant__ LinearSweep sweep, float* slots, float* inverse) {
+  __shared__ float products[kSums ? 1 : kNormaliserTile][257], fades[kNormaliserTile];
+  const int pieces = kSums ? a.segments - 1 : a.segments;
+  const int n = static_cast<int>(blockIdx.x) % pieces, head = static_cast<int>(blockIdx.x) / pieces;
+  const int h = head % static_cast<int>(a.h_v), b = head / static_cast<int>(a.h_v);
+  const LinearPiece piece(a, sweep, b, h, n, 0);
+  const DecayOfChunk<true> decay(sweep, piece);
+  LinearNormalisers<Element> column(a, sweep, piece);
+  const int e = column.e;
+
+  float* slot = slots + std::int64_t{head} * a.segments * normaliser_slot(a);
+  float* start = slot + (a.segments - 1) * normaliser_slot(a);
+  const auto initial = [&] {
+    if (sweep.initial_z.data == nullptr || !column.inside) return 0.f;
+    const View& x = sweep.initial_z;
+    return static_cast<const float*>(x.data)[b * x.stride[0] + h * x.stride[1] + e * x.stride[2]];
+  };
+  if (kSums && n == 0 && column.inside) start[e] = initial();
+  if (!kSums && a.segments == 1) column.z = initial();
+  if (!kSums && a.segments > 1 && column.inside) {
+    column.z = start[e];
+    for (int before = 0; before < n; ++before) {
+      const float* added = slot + before * normaliser_slot(a);
+      column.z = fmaf(column.z, exp2(added[a.d_qk]), added[e]);
+    }
+  }
+  float faded = 0;
+  for (int token = 0; token < piece.tokens; token += kNormaliserTile) {
+    if (e < kNormaliserTile) {
+      const float bits = decay.bits(token + e);
+      fades[e] = exp2(bits), faded += bits;
+    }
+    __syncthreads();
+    column.take_in(token, fades, kSums ? nullptr : products);
+    __syncthreads();
+    if constexpr (!kSums) column.store(token, products, inverse);
+  }
+  if constexpr (kSums) {
+    if (column.inside) slot[n * normaliser_slot(a) + e] = column.z;
+    if (e < 32) {
+      for (int lanes = 1; lanes < 32; lanes *= 2) faded += __shfl_xor_sync(~0u, faded, lanes);
+      if (e == 0) slot[n * normaliser_slot(a) + a.d_qk] = faded;
+    }
+    return;
+  }
+  if (n + 1 < a.segments || sweep.final_z.data == nullptr || !column.inside) return;
+  const View& x = sweep.final_z;
+  static_cast<float*>(x.data)[b * x.stride[0] + h * x.stride[1] + e * x.stride[2]] = column.z;
+}
+
+template <class Element>
+cudaError_t launch_linear_normalisers(gpu::LinearAttentionArgs a, const LinearSweep& sweep, float* slots,
+                                      float* inverse, void* stream) {
+  a.segments = normaliser_pieces(a), a.segment = kNormaliserTokens;
+  const std::int64_t heads = a.b * a.h_v;
+  const int threads = static_cast<int>((a.d_qk + 63) / 64 * 64);
+  if (heads * a.segments > INT32_MAX) return cudaErrorInvalidConfiguration;
+  cudaError_t error = cudaSuccess;
+  if (a.segments > 1)
+    error = launch_kernel(linear_attention_normalisers<Element, true>,
+                          static_cast<unsigned>(heads * (a.segments - 1)), threads, 0, stream, false, a, sweep, slots,
+                          inverse);
+  if (error == cudaSuccess)
+    error = launch_kernel(linear_attention_normalisers<Element, false>, static_cast<unsigned>(heads * a.segments),
+                          threads, 0, stream, false, a, sweep, slots, inverse);
+  return error;
+}
+
+}  // namespace falchion::sm80
