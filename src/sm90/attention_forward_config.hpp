@@ -41,13 +41,13 @@ struct TileRecord {
 /// One TILE_SM90 of plan/tiles_sm90.def.
 struct Tile {
   Level level;
-  int d, rows, keys, stages, consumer_registers, producer_registers, overlap, ping_pong;
+  int d, rows, keys, stages, ctas, consumer_registers, producer_registers, overlap, ping_pong;
 };
 
 constexpr Tile attention_forward_tile(Level level, int d) {
   constexpr Tile kTiles[] = {
-#define TILE_SM90(op, level, d, rows, keys, stages, consumer_registers, producer_registers, overlap, ping_pong) \
-  {Level::level, d, rows, keys, stages, consumer_registers, producer_registers, overlap, ping_pong},
+#define TILE_SM90(op, level, d, rows, keys, stages, ctas, consumer_registers, producer_registers, overlap, ping_pong) \
+  {Level::level, d, rows, keys, stages, ctas, consumer_registers, producer_registers, overlap, ping_pong},
 #include "plan/tiles_sm90.def"
   };
   for (const Tile& tile : kTiles) {
@@ -63,7 +63,7 @@ struct AttentionForwardConfig {
   static constexpr Tile kTile = attention_forward_tile(level, kD_);
   static constexpr int kD = kD_, kDv = level == Level::mla ? 128 : kD;  // of Q and K, of V and O
   static constexpr int kRows = kTile.rows, kKeys = kTile.keys, kStages = kTile.stages;
-  static constexpr int kCtas = 1;  // that share an SM
+  static constexpr int kCtas = kTile.ctas;  // that share an SM
   static constexpr int kConsumers = kRows / 64, kThreads = 128 * (kConsumers + 1);
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
   static constexpr bool kOverlap = kTile.overlap != 0, kPingPong = kTile.ping_pong != 0;
