@@ -95,7 +95,7 @@ TEST(HopperPlan, FewRowsTakeTheFewRowsOfSm80) {
   NEEDS_GPU_ROWS();
   EXPECT_EQ(row_of(problem(1, 1, 8192, 32, 8, 128), hopper()), "sm80 few bf16 128");
   EXPECT_EQ(row_of(problem(1, 4, 8192, 32, 8, 64), hopper()), "sm80 few bf16 64") << "16 rows a K/V head";
-  EXPECT_EQ(row_of(problem(1, 5, 8192, 32, 8, 64), hopper()), "sm90 plain bf16 64") << "20 rows a K/V head";
+  EXPECT_EQ(row_of(problem(1, 5, 8192, 32, 8, 64), hopper()), "sm90 brief bf16 64") << "20 rows a K/V head";
   EXPECT_EQ(row_of(problem(1, 16, 8192, 8, 8, 192), hopper()), "sm80 few bf16 256");
   Attention capped = problem(1, 1, 8192, 32, 8, 128);
   capped.score.softcap = 30;
@@ -106,6 +106,31 @@ TEST(HopperPlan, FewRowsTakeTheFewRowsOfSm80) {
                        "  sm80 few bf16         taken\n"),
             std::string::npos)
       << story;
+}
+
+TEST(HopperPlan, SmallGridsTakeTheBriefRow) {
+  NEEDS_GPU_ROWS();
+  EXPECT_EQ(row_of(problem(1, 512, 512, 16, 16, 64), hopper()), "sm90 brief bf16 64");
+  EXPECT_EQ(row_of(problem(1, 512, 512, 33, 33, 64), hopper()), "sm90 brief bf16 64") << "66 tiles of 256 rows";
+  EXPECT_EQ(row_of(problem(1, 512, 512, 34, 34, 64), hopper()), "sm90 plain bf16 64");
+  EXPECT_EQ(row_of(problem(8, 197, 197, 12, 12, 64), hopper()), "sm90 plain bf16 64") << "96";
+  EXPECT_EQ(row_of(problem(1, 512, 512, 16, 16, 72), hopper()), "sm90 plain bf16 96") << "whose tiles are short";
+  Attention a = problem(1, 512, 512, 16, 16, 64);
+  a.score.softcap = 30;
+  EXPECT_EQ(row_of(a, hopper()), "sm90 score bf16 64");
+  a = problem(8, 0, 0, 16, 16, 64), a.packed = true;
+  EXPECT_EQ(row_of(a, hopper()), "sm90 plain bf16 64") << "nobody knows how many";
+  const std::string large = explain(problem(4, 4096, 4096, 32, 32, 64), Pass::forward, hopper());
+  EXPECT_NE(large.find("  sm90 brief bf16 d64  for at most 66 tiles of 256 rows, here are 2048\n"
+                       "  sm90 plain bf16      taken\n"),
+            std::string::npos)
+      << large;
+  const std::string small = explain(problem(1, 512, 512, 16, 16, 64), Pass::forward, hopper());
+  EXPECT_NE(small.find("decision    sm90 brief\n"
+                       "device      sm_90: 132 SMs\n"
+                       "tiles       128 rows x 128 keys, head dims up to 64, 384 threads, 2 stages of K and V\n"),
+            std::string::npos)
+      << small;
 }
 
 TEST(HopperPlan, FeaturesTakeTheGeneralRowOfSm80) {

@@ -49,6 +49,12 @@ std::string why_not(const Variant& listed, const Attention& a, const gpu::Device
     return text("for at most ", tiles::kFewRows, " rows a K/V head, here are ", rows);
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
     return text("for more than ", tiles::kFewRows, " rows a K/V head, here are ", rows);
+  if (same(listed.level, "brief")) {
+    const std::int64_t items = ceil_div(rows, tiles::kBriefRows) * a.h_k * a.b;
+    if (a.packed && a.s_q == 0) return "packed lengths without a hint";
+    if (items > device.sms / 2)
+      return text("for at most ", device.sms / 2, " tiles of ", tiles::kBriefRows, " rows, here are ", items);
+  }
   const Variant* row = built(listed);
   return why_not_there(listed, row == nullptr ? 0 : row->gpu->shared_bytes, device);
 }

@@ -23,7 +23,7 @@ struct PlanData;
 struct Variant {
   const char* op = "";  // "attention_forward", "linear_attention_forward", ...
   Backend backend = Backend::ref;
-  const char* level = "";  // cpu: "amx", "avx512", ...; gpu: "few", "plain", "mla", "score", "general", "chunk"
+  const char* level = "";  // cpu: "amx", "avx512", ...; gpu: "few", "brief", "plain", "mla", "score", "general", ...
   DType dtype = DType::f32;
   int d = 0;  // gpu: head dims up to this; cpu: 0, any
   // The kernel: one of these, as operation and backend say; none of a row that is only listed.

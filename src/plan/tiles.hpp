@@ -41,6 +41,10 @@ inline constexpr std::int64_t kKeysPerSplitOfMany = 1024;
 inline constexpr int kKeyTilesPerSplit = 2;
 inline constexpr int kSplitWaves = 2;
 
+// sm90: the row brief runs where tiles of this many rows, as the row plain has them at d 64, are at most half as many
+// as there are SMs: so its own, half as long, all run at once.
+inline constexpr std::int64_t kBriefRows = 256;
+
 // sm90: what the row mla takes of V.
 inline constexpr int kMlaHeadDimV = 128;
 

@@ -16,7 +16,7 @@ namespace falchion::sm90 {
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 
-enum class Level { plain, mla, score };
+enum class Level { brief, plain, mla, score };
 
 /// AttentionTile as the producer leaves it in shared memory: consumers have no registers to spare for it.
 struct TileRecord {
