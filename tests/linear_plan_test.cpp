@@ -231,10 +231,10 @@ TEST_F(LinearGpuRows, HopperTakesPlainBf16AndSm80TheRest) {
     const PlanData plan = decide(problem(2, 8, 1024, 64), 0, pass, Backend::best);
     ASSERT_NE(plan.gpu.unaligned, nullptr) << "what TMA cannot move has another row";
     EXPECT_EQ(plan.gpu.unaligned->backend, Backend::sm80);
-    for (const auto change : {+[](LinearAttention* x) { x->packed = true; }, +[](LinearAttention* x) { x->d_qk = 60; },
-                              +[](LinearAttention* x) { x->dtype = DType::f16; },
-                              +[](LinearAttention* x) { x->decay = Decay::head; },
-                              +[](LinearAttention* x) { x->d_v = 256; }}) {
+    for (const auto change :
+         {+[](LinearAttention* x) { x->packed = true; }, +[](LinearAttention* x) { x->d_qk = 60; },
+          +[](LinearAttention* x) { x->dtype = DType::f16; }, +[](LinearAttention* x) { x->decay = Decay::head; },
+          +[](LinearAttention* x) { x->d_v = 256; }}) {
       LinearAttention other = problem(2, 8, 1024, 64);
       change(&other);
       EXPECT_EQ(backend(other, pass), Backend::sm80);
@@ -246,10 +246,16 @@ TEST_F(LinearGpuRows, FewHeadsAreCutIntoSegments) {
   EXPECT_EQ(decide(problem(8, 64, 2048, 64)).linear->segments, 1);
   EXPECT_EQ(decide(problem(1, 1, 64, 64)).linear->segments, 1) << "one chunk";
   const PlanData few = decide(problem(1, 1, 65536, 64));
-  EXPECT_GE(few.linear->segments, 132);
+  EXPECT_EQ(few.linear->segments, 128) << "8 chunks each, for 132 SMs";
+  EXPECT_EQ(few.linear->parts, 1) << "512 tokens";
   EXPECT_EQ(few.linear->segment % few.variant->linear_gpu->chunk, 0);
   EXPECT_GT(few.workspace, 0u);
   EXPECT_EQ(decide(problem(8, 64, 2048, 64), 4).linear->segments, 4);
+  const PlanData half = decide(problem(4, 16, 8192, 64));
+  EXPECT_EQ(half.linear->segments, 2) << "64 heads for 132 SMs";
+  EXPECT_EQ(half.linear->parts, 4);
+  EXPECT_EQ(decide(problem(4, 16, 64 * 33 * 2, 64)).linear->parts, 1) << "33 chunks are no two parts of 1024 tokens";
+  EXPECT_EQ(decide(problem(4, 16, 64 * 32 * 2, 64)).linear->parts, 2);
   LinearAttention packed = problem(4, 2, 65536, 64);
   packed.packed = true;
   EXPECT_EQ(decide(packed).linear->segments, 1);

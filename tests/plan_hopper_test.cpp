@@ -128,7 +128,7 @@ TEST(HopperPlan, SmallGridsTakeTheBriefRow) {
   const std::string small = explain(problem(1, 512, 512, 16, 16, 64), Pass::forward, hopper());
   EXPECT_NE(small.find("decision    sm90 brief\n"
                        "device      sm_90: 132 SMs\n"
-                       "tiles       128 rows x 128 keys, head dims up to 64, 384 threads, 2 stages of K and V\n"),
+                       "tiles       64 rows x 128 keys, head dims up to 64, 256 threads, 2 stages of K and V\n"),
             std::string::npos)
       << small;
 }

@@ -1,5 +1,5 @@
-// src/blocks/sm80_tf32.cuh: products of f32 on the tensor cores: each operand is a sum of two TF32 numbers, and three of
-// the four products of those are taken (the fourth is 2^-20 of the first). mma.sync m16n8k8, a warp at a time.
+// src/blocks/sm80_tf32.cuh: products of f32 on the tensor cores: each operand is a sum of two TF32 numbers, and three
+// of the four products of those are taken (the fourth is 2^-20 of the first). mma.sync m16n8k8, a warp at a time.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,8 @@ namespace falchion::sm80 {
 using namespace cute;
 
 /// Fragments of one 16 x 8 (A) or 8 x 8 (B) matrix in two parts. With g = lane / 4, t = lane % 4:
-///   A: (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)    B: (t, g), (t + 4, g)    C: (g, 2t), (g, 2t + 1), (g + 8, ...)
+///   A: (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)    B: (t, g), (t + 4, g)    C: (g, 2t), (g, 2t + 1), (g + 8,
+///   ...)
 template <int kSize>
 struct Tf32 {
   std::uint32_t hi[kSize], lo[kSize];
@@ -31,10 +32,31 @@ __device__ __forceinline__ auto split_tf32(Floats... x) {
 }
 
 __device__ __forceinline__ void mma_tf32(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
+      "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
+
+// Accumulators of kN such products.
+template <int kN>
+__device__ __forceinline__ void clear(float (&x)[kN][4]) {
+  CUTE_UNROLL
+  for (int n = 0; n < kN; ++n) {
+    CUTE_UNROLL
+    for (int i = 0; i < 4; ++i) x[n][i] = 0;
+  }
+}
+/// to += x.
+template <int kN>
+__device__ __forceinline__ void add(const float (&x)[kN][4], float (&to)[kN][4]) {
+  CUTE_UNROLL
+  for (int n = 0; n < kN; ++n) {
+    CUTE_UNROLL
+    for (int i = 0; i < 4; ++i) to[n][i] += x[n][i];
+  }
+}
+__device__ __forceinline__ float2 pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
 
 /// C[n] += A B[n], n from kFrom on. kParts 1: that operand is TF32 as it is. Part by part, so that neighbours do not
 /// wait for each other; small products first.

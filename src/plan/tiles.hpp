@@ -42,7 +42,7 @@ inline constexpr int kKeyTilesPerSplit = 2;
 inline constexpr int kSplitWaves = 2;
 
 // sm90: the row brief runs where tiles of this many rows, as the row plain has them at d 64, are at most half as many
-// as there are SMs: so its own, half as long, all run at once.
+// as there are SMs: its own, a quarter as long and two on an SM, then all run at once.
 inline constexpr std::int64_t kBriefRows = 256;
 
 // sm90: what the row mla takes of V.

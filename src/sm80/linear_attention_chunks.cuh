@@ -149,8 +149,7 @@ class LinearChunks {
     v.apply_phi(c, tile_v(c));
   }
 
-  // ---- decay: warp 0 is one chunk ahead
-  // ------------------------------------------------------------------------------
+  // ---- decay: warp 0 is one chunk ahead -----------------------------------------------------------------------------
 
   __device__ __forceinline__ void start_decay() {
     if (!decay.any() || threadIdx.x >= 32) return;
@@ -163,8 +162,7 @@ class LinearChunks {
     decay.fetch(c + 1);
   }
 
-  // ---- P = tril(Q K^T) (C, C)
-  // ----------------------------------------------------------------------------------------
+  // ---- P = tril(Q K^T) (C, C) ---------------------------------------------------------------------------------------
 
   template <class Scores>
   __device__ __forceinline__ void multiply_q_k(int c, Scores& rP) const {
@@ -228,8 +226,7 @@ class LinearChunks {
     }
   }
 
-  // ---- O^T = S^T Q^T + V^T P^T (M, C)
-  // --------------------------------------------------------------------------------
+  // ---- O^T = S^T Q^T + V^T P^T (M, C) -------------------------------------------------------------------------------
 
   __device__ __forceinline__ void read_v(int c) {
     const auto sVt = tile(shared.v[c % kStages], typename Config::LayoutVt{});  // (M, C)
@@ -334,8 +331,7 @@ class LinearChunks {
     }
   }
 
-  // ---- S^T = 2^sum S^T + (V 2^left)^T K (M, E)
-  // ------------------------------------------------------------------------
+  // ---- S^T = 2^sum S^T + (V 2^left)^T K (M, E) ----------------------------------------------------------------------
 
   __device__ __forceinline__ void update_state(int c) {
     const auto sKt = tile(shared.k[c % kStages], typename Config::LayoutKt{});  // (E, C)

@@ -10,8 +10,8 @@
 
 namespace falchion::sm80 {
 
-/// plain: rows start at multiples of 16 bytes, no feature map, no decay; general: those, and decay; normalise: those, and
-/// a normaliser of up to 64 columns; exact: every feature, nothing rounded to 16 bits between two products.
+/// plain: rows start at multiples of 16 bytes, no feature map, no decay; general: those, and decay; normalise: those,
+/// and a normaliser of up to 64 columns; exact: every feature, nothing rounded to 16 bits between two products.
 enum class LinearLevel { plain, general, normalise, exact };
 
 /// C tokens a chunk, E head dims of q and k, M of v and o: a CTA has 64 of the M, each of its 4 warps 16 of them. All
@@ -65,23 +65,23 @@ struct LinearAttentionConfig {
 };
 
 /// The same with f32 between all products, each of which is three of TF32 (blocks/sm80_tf32.cuh): for f32, and for what
-/// cancels. Rows of q, k, v lie in shared memory as f32, 8 floats apart from a multiple of 32: lanes of a warp that read
-/// (row lane / 4, pair lane % 4) or (row lane % 4, column lane / 4) find 32 different banks.
+/// cancels. Rows of q, k, v lie in shared memory as f32, 8 floats apart from a multiple of 32: lanes of a warp that
+/// read (row lane / 4, pair lane % 4) or (row lane % 4, column lane / 4) find 32 different banks.
 template <class Element_, int kD_, LinearLevel level>
 struct LinearExactConfig {
   using Element = Element_;
   static constexpr bool kGeneral = level != LinearLevel::plain;
   static constexpr int kParts = sizeof(Element) == 4 ? 2 : 1;  // TF32 holds f16 and bf16
   static constexpr int kD = kD_, kChunk = 64, kColumns = 64;
-  static constexpr int kWarps = 4, kThreads = 32 * kWarps;
-  static constexpr int kStages = kD <= 128 ? 2 : 1;  // of 227 KiB 130 (d 64), 197 (128), 172 (256)
+  static constexpr int kWarps = 8, kThreads = 32 * kWarps;
+  static constexpr int kStages = kD <= 128 ? 2 : 1;  // of 227 KiB 147 (d 64), 215 (128), 190 (256)
   static constexpr int kCtas = 1;
   static constexpr int kStrideQ = kD + 8, kStrideV = kColumns + 8, kStrideP = kChunk + 4;
 
   struct Shared {
     float q[kStages][kChunk * kStrideQ], k[kStages][kChunk * kStrideQ], v[kStages][kChunk * kStrideV];
-    float p[kChunk * kStrideP];
-    float weights[2][kGeneral ? 9 : 1][kChunk];  // LinearWeights
+    float p[kChunk * kStrideP], o[kChunk * kStrideP];
+    float weights[2][kGeneral ? 10 : 1][kChunk];  // LinearWeights
   };
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
 };

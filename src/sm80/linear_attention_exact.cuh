@@ -10,7 +10,9 @@
 
 namespace falchion::sm80 {
 
-/// One CTA: 64 columns of v and o, all tokens of a piece. Lane (g, t) of warp w has rows m = 16 w + g, + 8 of S^T.
+/// One CTA: 64 columns of v and o, all tokens of a piece. Lane (g, t) of warp w has rows 16 (w % 4) + g and + 8, of P
+/// as of S^T and O^T; two warps share them: of P each has half of the columns, of S^T half of E, of O^T half of each
+/// sum, which they exchange in the end. So a scheduler has two warps, and d 256 its state in registers.
 template <class Config_>
 class LinearExactChunks {
  public:
@@ -20,7 +22,7 @@ class LinearExactChunks {
   using Weights = LinearWeights<Config::kGeneral>;
   static constexpr int kC = Config::kChunk, kE = Config::kD, kM = Config::kColumns, kStages = Config::kStages;
   static constexpr int kParts = Config::kParts, kStrideQ = Config::kStrideQ, kStrideV = Config::kStrideV;
-  static constexpr int kBlocks = kC / 8;
+  static constexpr int kBlocks = kC / 8, kHalf = kBlocks / 2;  // of 8 tokens
 
   __device__ __forceinline__ LinearExactChunks(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
                                                const LinearPiece& piece, Shared& shared)
@@ -29,6 +31,7 @@ class LinearExactChunks {
         shared(shared),
         columns(min(sweep.d_v - piece.column0, kM)),
         warp(static_cast<int>(threadIdx.x) / 32),
+        half(warp / 4),
         g(static_cast<int>(threadIdx.x) % 32 / 4),
         t(static_cast<int>(threadIdx.x) % 4),
         q(piece, sweep.q, 0, sweep.d_qk, a.aligned),
@@ -38,18 +41,19 @@ class LinearExactChunks {
 
   /// o of all tokens, and the state behind them in s.
   __device__ __forceinline__ void run() {
-    start_weights();
+    weights.start(shared.weights);
     if constexpr (kStages > 1) load(0, true);
     for (int c = 0; c < piece.chunks; ++c) {
       arrive(c, true);
-      float o[kBlocks][4];
-      multiply_q_k(c, o);
-      store_p(c, o);
+      float p[kHalf][4], o[kBlocks][4], own_o[kHalf][4];
+      multiply_q_k(c, p);
+      store_p(c, p);
       __syncthreads();  // P is there
       multiply_state(c, o);
       read_v(c);
       multiply_p(o);
-      store_o(c, o);
+      exchange_o(o, own_o);
+      store_o(c, own_o);
       fade(c);
       update_state(c);
     }
@@ -57,7 +61,7 @@ class LinearExactChunks {
   /// Nothing but the state behind all tokens. -> what a state fades by on the way, in bits.
   __device__ __forceinline__ float run_state() {
     float faded = 0;
-    start_weights();
+    weights.start(shared.weights);
     if constexpr (kStages > 1) load(0, false);
     for (int c = 0; c < piece.chunks; ++c) {
       arrive(c, false);
@@ -76,9 +80,9 @@ class LinearExactChunks {
     float* all = shared.q[0];  // (M, E)
     const auto move = [&](auto between) {
       CUTE_UNROLL
-      for (int j = 0; j < kE / 8; ++j) {
+      for (int j = 0; j < kE / 16; ++j) {
         CUTE_UNROLL
-        for (int i = 0; i < 4; i += 2) between(all + own_row(i) * kStrideQ + 8 * j + 2 * t, s[j][i], s[j][i + 1]);
+        for (int i = 0; i < 4; i += 2) between(all + own_row(i) * kStrideQ + own_column(j), s[j][i], s[j][i + 1]);
       }
     };
     __syncthreads();
@@ -91,6 +95,7 @@ class LinearExactChunks {
     }
     __syncthreads();
     move([](float* at, float& x, float& y) { x = pair(at).x, y = pair(at).y; });
+    __syncthreads();  // rows of q come here next
   }
   /// The same of z (M), which all lanes of a row have: f(m, element, is this lane to speak for it?).
   template <class F>
@@ -98,7 +103,7 @@ class LinearExactChunks {
     if (!weights.with_z()) return;
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) {
-      if (own_row(2 * r) < columns) f(piece.column0 + own_row(2 * r), z[r], t == 0);
+      if (own_row(2 * r) < columns) f(piece.column0 + own_row(2 * r), z[r], t == 0 && half == 0);
     }
   }
   __device__ __forceinline__ float behind_last() const { return weights.behind_last(); }
@@ -116,19 +121,17 @@ class LinearExactChunks {
     for_each_of_z([&](int m, float z, bool speaks) {
       if (speaks && with_z != nullptr) sum = fmaf(z, with_z[m * sweep.tail_with_z.stride[2]], sum);
     });
-    for (int lanes = 1; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
-    __syncthreads();
-    if (threadIdx.x % 32 == 0) shared.p[warp] = sum;
-    __syncthreads();
+    sum = sum_of_cta<Config::kWarps>(sum, shared.p);
     if (threadIdx.x != 0) return;
-    sum = 0;
-    for (int w = 0; w < Config::kWarps; ++w) sum += shared.p[w];
     sweep.tails[(std::int64_t{b} * piece.heads + h) * ((sweep.d_v + kM - 1) / kM) + piece.column0 / kM] = sum;
   }
 
  private:
-  /// Row of S^T, of V^T and of O^T that elements i of an accumulator lie in, within the CTA's.
-  __device__ __forceinline__ int own_row(int i) const { return 16 * warp + g + i / 2 * 8; }
+  /// Row of P, of S^T, V^T and O^T that element i of an accumulator lies in, within the CTA's.
+  __device__ __forceinline__ int own_row(int i) const { return 16 * (warp % 4) + g + i / 2 * 8; }
+  /// The first column of P that this thread has in accumulator n, and the first of S^T in accumulator j.
+  __device__ __forceinline__ int own_token(int n) const { return 8 * (kHalf * half + n) + 2 * t; }
+  __device__ __forceinline__ int own_column(int j) const { return kE / 2 * half + 8 * j + 2 * t; }
 
   // ---- load ---------------------------------------------------------------------------------------------------------
 
@@ -152,79 +155,69 @@ class LinearExactChunks {
     v.arrived(c, shared.v[c % kStages]);
     __syncthreads();
     if constexpr (kStages > 1) load(c + 1, with_q);
-    next_weights(c + 1);
+    weights.next(c + 1, shared.weights);
   }
 
-  // ---- weights: warp 0 is one chunk ahead ----------------------------------------------------------------------------
+  // ---- weights: warp 0 is one chunk ahead
+  // ----------------------------------------------------------------------------
 
   __device__ __forceinline__ const float* weight(int c, int which) const { return shared.weights[c % 2][which]; }
-  __device__ __forceinline__ void start_weights() {
-    if constexpr (Config::kGeneral) {
-      if (!weights.any() || warp != 0) return;
-      weights.fetch(0);
-      weights.store(shared.weights[0]);
-      weights.fetch(1);
-    }
-  }
-  __device__ __forceinline__ void next_weights(int c) {
-    if constexpr (Config::kGeneral) {
-      if (!weights.any() || warp != 0) return;
-      weights.store(shared.weights[c % 2]);
-      weights.fetch(c + 1);
-    }
-  }
 
-  // ---- P = tril(Q K^T) (C, C) ----------------------------------------------------------------------------------------
+  // ---- P = tril(Q K^T) (C, C)
+  // ----------------------------------------------------------------------------------------
 
-  __device__ __forceinline__ static float2 pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
-
-  __device__ __forceinline__ void multiply_q_k(int c, float (&p)[kBlocks][4]) const {
+  __device__ __forceinline__ void multiply_q_k(int c, float (&p)[kHalf][4]) const {
     const float* own_q = shared.q[c % kStages] + own_row(0) * kStrideQ + 2 * t;
-    const float* own_k = shared.k[c % kStages] + g * kStrideQ + 2 * t;
-    clear(p);
+    const float* own_k = shared.k[c % kStages] + (8 * kHalf * half + g) * kStrideQ + 2 * t;
+    float all[kHalf][4];
+    clear(p), clear(all);
+    constexpr int kTogether = 8;  // steps in one accumulator: see update_state
 #pragma unroll(kE <= 64 ? 8 : 4)
     for (int j = 0; j < kE / 8; ++j) {
       const float2 upper = pair(own_q + 8 * j), lower = pair(own_q + 8 * kStrideQ + 8 * j);
       const auto a = split_tf32(upper.x, lower.x, upper.y, lower.y);
-      Tf32<2> b[kBlocks];
+      Tf32<2> b[kHalf];
       CUTE_UNROLL
-      for (int n = 0; n < kBlocks; ++n) {
+      for (int n = 0; n < kHalf; ++n) {
         const float2 x = pair(own_k + 8 * n * kStrideQ + 8 * j);
         b[n] = split_tf32(x.x, x.y);
       }
+      if (j % kTogether == 0 && j > 0) add(p, all), clear(p);
       multiply_tf32<kParts, kParts>(p, a, b);
     }
+    if constexpr (kE / 8 > kTogether) add(all, p);
   }
-  /// Token i of the chunk's rows and columns that element i of accumulator n has.
-  __device__ __forceinline__ void store_p(int c, float (&p)[kBlocks][4]) const {
+  __device__ __forceinline__ void store_p(int c, float (&p)[kHalf][4]) const {
     if (weights.any()) weigh_p(c, p);
     CUTE_UNROLL
-    for (int n = 0; n < kBlocks; ++n) {
+    for (int n = 0; n < kHalf; ++n) {
       CUTE_UNROLL
       for (int i = 0; i < 4; i += 2) {
-        const int row = own_row(i), column = 8 * n + 2 * t;
+        const int row = own_row(i), column = own_token(n);
         const float2 kept = {column <= row ? p[n][i] : 0.f, column + 1 <= row ? p[n][i + 1] : 0.f};
         *reinterpret_cast<float2*>(shared.p + row * Config::kStrideP + column) = kept;
       }
     }
   }
-  __device__ __forceinline__ void weigh_p(int c, float (&p)[kBlocks][4]) const {
-    const float *sum = weight(c, Weights::kSum), *a = weight(c, Weights::kA), *b = weight(c, Weights::kB);
+  __device__ __forceinline__ void weigh_p(int c, float (&p)[kHalf][4]) const {
+    const float *sum = weight(c, Weights::kSum), *low = weight(c, Weights::kLow);
+    const float *a = weight(c, Weights::kA), *b = weight(c, Weights::kB);
     const float *alpha = weight(c, Weights::kAlpha), *beta = weight(c, Weights::kBeta);
     const bool with_z = weights.with_z();
     CUTE_UNROLL
-    for (int n = 0; n < kBlocks; ++n) {
+    for (int n = 0; n < kHalf; ++n) {
       CUTE_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const int row = own_row(i), column = 8 * n + 2 * t + i % 2;
+        const int row = own_row(i), column = own_token(n) + i % 2;
         p[n][i] *= a[row] * b[column];
         if (with_z) p[n][i] = fmaf(alpha[row], beta[column], p[n][i]);
-        p[n][i] *= exp2(column <= row ? sum[row] - sum[column] : 0.f);
+        p[n][i] *= exp2(column <= row ? (sum[row] - sum[column]) + (low[row] - low[column]) : 0.f);
       }
     }
   }
 
-  // ---- O^T = S^T Q^T + V^T P^T (M, C) --------------------------------------------------------------------------------
+  // ---- O^T = S^T Q^T + V^T P^T (M, C)
+  // --------------------------------------------------------------------------------
 
   __device__ __forceinline__ void read_v(int c) {
     const float* own = shared.v[c % kStages] + t * kStrideV + own_row(0);
@@ -234,80 +227,108 @@ class LinearExactChunks {
       for (int x = 0; x < 4; ++x) rV[i][x] = own[(8 * i + x / 2 * 4) * kStrideV + x % 2 * 8];
     }
   }
+  /// Of E this warp's half.
   __device__ __forceinline__ void multiply_state(int c, float (&o)[kBlocks][4]) const {
-    const float* own_q = shared.q[c % kStages] + g * kStrideQ + 2 * t;
+    const float* own_q = shared.q[c % kStages] + g * kStrideQ + own_column(0);
     clear(o);
+    constexpr int kTogether = 8;  // as in multiply_q_k
     CUTE_UNROLL
-    for (int j = 0; j < kE / 8; ++j) {
-      Tf32<2> b[kBlocks];
+    for (int j0 = 0; j0 < kE / 16; j0 += kTogether) {
+      float more[kBlocks][4];
+      clear(more);
       CUTE_UNROLL
-      for (int n = 0; n < kBlocks; ++n) {
-        const float2 x = pair(own_q + 8 * n * kStrideQ + 8 * j);
-        b[n] = split_tf32(x.x, x.y);
+      for (int j = j0; j < j0 + kTogether && j < kE / 16; ++j) {
+        Tf32<2> b[kBlocks];
+        CUTE_UNROLL
+        for (int n = 0; n < kBlocks; ++n) {
+          const float2 x = pair(own_q + 8 * n * kStrideQ + 8 * j);
+          b[n] = split_tf32(x.x, x.y);
+        }
+        multiply_tf32<2, kParts>(more, split_tf32(s[j][0], s[j][2], s[j][1], s[j][3]), b);
       }
-      multiply_tf32<2, kParts>(o, split_tf32(s[j][0], s[j][2], s[j][1], s[j][3]), b);
+      add(more, o);
     }
     if (!weights.any()) return;
     const float *grown = weight(c, Weights::kGrownA), *grown_z = weight(c, Weights::kGrownAlpha);
+    const bool with_z = weights.with_z() && half == 0;
     CUTE_UNROLL
     for (int n = 0; n < kBlocks; ++n) {
       CUTE_UNROLL
       for (int i = 0; i < 4; ++i) {
         const int token = 8 * n + 2 * t + i % 2;
         o[n][i] *= grown[token];
-        if (weights.with_z()) o[n][i] = fmaf(grown_z[token], z[i / 2], o[n][i]);
+        if (with_z) o[n][i] = fmaf(grown_z[token], z[i / 2], o[n][i]);
       }
     }
   }
+  /// Of the tokens every second block of 8, for later ones count for fewer rows of P.
   __device__ __forceinline__ void multiply_p(float (&o)[kBlocks][4]) const {
-    const float* own_p = shared.p + g * Config::kStrideP + t;
-    for_each(make_int_sequence<kBlocks>{}, [&](auto i) {
+    const float* own_p = shared.p + g * Config::kStrideP + 8 * half + t;
+    for_each(make_int_sequence<kHalf>{}, [&](auto i) {
+      constexpr int kFrom = 2 * decltype(i)::value;
       Tf32<2> b[kBlocks];
       CUTE_UNROLL
-      for (int n = i; n < kBlocks; ++n) {  // P is 0 before
-        const float* x = own_p + 8 * n * Config::kStrideP + 8 * i;
+      for (int n = kFrom; n < kBlocks; ++n) {  // P is 0 before
+        const float* x = own_p + 8 * n * Config::kStrideP + 8 * kFrom;
         b[n] = split_tf32(x[0], x[4]);
       }
-      multiply_tf32<kParts, 2, decltype(i)::value>(o, split_tf32(rV[i][0], rV[i][1], rV[i][2], rV[i][3]), b);
+      float a[4];
+      CUTE_UNROLL
+      for (int x = 0; x < 4; ++x) a[x] = half == 0 ? rV[kFrom][x] : rV[kFrom + 1][x];
+      multiply_tf32<kParts, 2, kFrom>(o, split_tf32(a[0], a[1], a[2], a[3]), b);
     });
   }
-  __device__ __forceinline__ void store_o(int c, float (&o)[kBlocks][4]) {
+  /// The sums of both warps that share rows: each gets those of the tokens that it had of P.
+  __device__ __forceinline__ void exchange_o(const float (&o)[kBlocks][4], float (&own)[kHalf][4]) {
+    const auto at = [&](int n, int i) -> float& {
+      return shared.o[(8 * n + 2 * t + i % 2) * Config::kStrideP + own_row(i)];
+    };
     CUTE_UNROLL
-    for (int n = 0; n < kBlocks; ++n) {
+    for (int n = 0; n < kHalf; ++n) {
       CUTE_UNROLL
-      for (int i = 0; i < 4; ++i) o[n][i] *= sweep.scale;
+      for (int i = 0; i < 4; ++i) at(kHalf - kHalf * half + n, i) = half == 0 ? o[kHalf + n][i] : o[n][i];
     }
+    __syncthreads();
+    CUTE_UNROLL
+    for (int n = 0; n < kHalf; ++n) {
+      CUTE_UNROLL
+      for (int i = 0; i < 4; ++i)
+        own[n][i] = ((half == 0 ? o[n][i] : o[kHalf + n][i]) + at(kHalf * half + n, i)) * sweep.scale;
+    }
+  }
+  __device__ __forceinline__ void store_o(int c, const float (&o)[kHalf][4]) {
     if constexpr (Config::kGeneral) {
       stage_o(o);
-      LinearExactOutput<Config>(sweep, piece, columns, shared.p).store(c);
+      LinearExactOutput<Config>(sweep, piece, columns, shared.o).store(c);
     } else {
       store_straight(c, o);
     }
   }
   /// O^T to its rows: 8 lanes have 8 neighbouring columns of a token.
-  __device__ __forceinline__ void store_straight(int c, const float (&o)[kBlocks][4]) const {
+  __device__ __forceinline__ void store_straight(int c, const float (&o)[kHalf][4]) const {
     const std::int64_t step = piece.step * sweep.o.x.stride[1];
     auto* to = piece.base<Element>(sweep.o) + piece.first * sweep.o.x.stride[1] + piece.column0;
     CUTE_UNROLL
-    for (int n = 0; n < kBlocks; ++n) {
+    for (int n = 0; n < kHalf; ++n) {
       CUTE_UNROLL
       for (int i = 0; i < 4; ++i) {
-        const int m = own_row(i), token = c * kC + 8 * n + 2 * t + i % 2;
+        const int m = own_row(i), token = c * kC + own_token(n) + i % 2;
         if (m < columns && token < piece.tokens) to[token * step + m] = static_cast<Element>(o[n][i]);
       }
     }
   }
-  /// Where P was, by rows, for what is more than a store: in registers each way out would be unrolled 32 times.
-  __device__ __forceinline__ void stage_o(const float (&o)[kBlocks][4]) {
-    __syncthreads();  // all have read P
+  /// By rows, for what is more than a store: in registers each way out would be unrolled.
+  __device__ __forceinline__ void stage_o(const float (&o)[kHalf][4]) {
     CUTE_UNROLL
-    for (int n = 0; n < kBlocks; ++n) {
+    for (int n = 0; n < kHalf; ++n) {
       CUTE_UNROLL
-      for (int i = 0; i < 4; ++i) shared.p[(8 * n + 2 * t + i % 2) * Config::kStrideP + own_row(i)] = o[n][i];
+      for (int i = 0; i < 4; ++i) shared.o[(own_token(n) + i % 2) * Config::kStrideP + own_row(i)] = o[n][i];
     }
     __syncthreads();
   }
-  // ---- S^T = grown S^T + (V left)^T K (M, E) -------------------------------------------------------------------------
+
+  // ---- S^T = grown S^T + (V left)^T K (M, E)
+  // -------------------------------------------------------------------------
 
   /// S, z and V of the chunk, weighed.
   __device__ __forceinline__ void fade(int c) {
@@ -315,7 +336,7 @@ class LinearExactChunks {
     const float grown = exp2(weight(c, Weights::kSum)[kC - 1]);
     const float *left = weight(c, Weights::kLeftB), *left_z = weight(c, Weights::kLeftBeta);
     CUTE_UNROLL
-    for (int j = 0; j < kE / 8; ++j) {
+    for (int j = 0; j < kE / 16; ++j) {
       CUTE_UNROLL
       for (int i = 0; i < 4; ++i) s[j][i] *= grown;
     }
@@ -336,13 +357,13 @@ class LinearExactChunks {
       z[r] = fmaf(z[r], grown, more[r]);
     }
   }
-  /// 32 columns (E) at a time in accumulators that start from 0, then added: a tensor core cuts off what does not fit
-  /// under the sum so far, always towards 0, and S is a sum of all tokens.
+  /// 32 columns (of this warp's half of E) at a time in accumulators that start from 0, then added: a tensor core cuts
+  /// off what does not fit under the sum so far, always towards 0, and S is a sum of all tokens.
   __device__ __forceinline__ void update_state(int c) {
     constexpr int kTogether = 4;
-    const float* own_k = shared.k[c % kStages] + t * kStrideQ + g;
+    const float* own_k = shared.k[c % kStages] + t * kStrideQ + kE / 2 * half + g;
     CUTE_UNROLL
-    for (int j = 0; j < kE / 8; j += kTogether) {
+    for (int j = 0; j < kE / 16; j += kTogether) {
       float more[kTogether][4];
       clear(more);
       CUTE_UNROLL
@@ -364,26 +385,17 @@ class LinearExactChunks {
     }
   }
 
-  template <int kN>
-  static __device__ __forceinline__ void clear(float (&x)[kN][4]) {
-    CUTE_UNROLL
-    for (int n = 0; n < kN; ++n) {
-      CUTE_UNROLL
-      for (int i = 0; i < 4; ++i) x[n][i] = 0;
-    }
-  }
-
   const LinearSweep& sweep;
   const LinearPiece& piece;
   Shared& shared;
-  const int columns;     // of v and o, of this CTA
-  const int warp, g, t;  // lane = 4 g + t
+  const int columns;           // of v and o, of this CTA
+  const int warp, half, g, t;  // lane = 4 g + t
   const LinearExactRows<Config, kE, kStrideQ> q, k;
   const LinearExactRows<Config, kM, kStrideV> v;
   Weights weights;
-  float s[kE / 8][4] = {};  // S^T, 8 columns each, as accumulators
-  float z[2] = {};          // of rows g, g + 8
-  float rV[kBlocks][4];     // V^T, 8 tokens each, as operand A
+  float s[kE / 16][4] = {};  // S^T, 8 columns each, as accumulators
+  float z[2] = {};           // of rows g, g + 8
+  float rV[kBlocks][4];      // V^T, 8 tokens each, as operand A
 };
 
 }  // namespace falchion::sm80

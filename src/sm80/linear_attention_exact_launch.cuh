@@ -57,8 +57,7 @@ int launch_exact_forward(const LinearAttentionArgs& a, const LinearExactMemory& 
   LinearSweep& sweep = sweeps.sweep[0];
   if constexpr (Config::kGeneral) {
     cudaError_t error = cudaSuccess;
-    if (a.normalise)
-      error = launch_linear_normalisers<typename Config::Element>(a, sweep, m.pieces, m.inverse, stream);
+    if (a.normalise) error = launch_linear_normalisers<typename Config::Element>(a, sweep, m.pieces, m.inverse, stream);
     if (error != cudaSuccess) return error;
   }
   sweep.normaliser = beside(LinearNormaliser::Of::q, m, false);
@@ -109,8 +108,7 @@ int launch_exact_backward(const LinearAttentionArgs& a, void* stream) {
   }
   const int error = launch_linear_attention<LinearExactChunks<Config>>(own, exact_backward_sweeps(a, m), stream);
   if constexpr (Config::kGeneral) {
-    if (error == cudaSuccess)
-      return launch_linear_gradients<typename Config::Element>(a, m.partials, m.tokens, stream);
+    if (error == cudaSuccess) return launch_linear_gradients<typename Config::Element>(a, m.partials, m.tokens, stream);
   }
   return error;
 }

@@ -6,6 +6,18 @@
 
 namespace falchion::sm80 {
 
+/// The sum of x over the CTA, in thread 0.
+template <int kWarps>
+__device__ __forceinline__ float sum_of_cta(float x, float* of_warps) {
+  for (int lanes = 1; lanes < 32; lanes *= 2) x += __shfl_xor_sync(~0u, x, lanes);
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
+  __syncthreads();
+  x = 0;
+  for (int warp = 0; warp < kWarps; ++warp) x += of_warps[warp];
+  return x;
+}
+
 /// Rows of 64 tokens from global to shared memory, where they are f32. A thread has 8 columns of every 16th row.
 template <class Config, int kWidth, int kStride>
 class LinearExactRows {
@@ -85,17 +97,36 @@ class LinearExactRows {
 };
 
 /// What P, S and V of a chunk are multiplied by, token by token: worked out by one warp ahead of the others, in the
-/// letters of LinearNormaliser. grown: what the state before the chunk has faded by; left: what a token will.
+/// letters of LinearNormaliser. grown: what the state before the chunk has faded by; left: what a token will. Sums of
+/// decays are kSum + kLow: it is their small differences that count.
 template <bool kGeneral>
 class LinearWeights {
  public:
-  enum { kSum, kA, kB, kAlpha, kBeta, kGrownA, kLeftB, kGrownAlpha, kLeftBeta };
+  enum { kSum, kLow, kA, kB, kAlpha, kBeta, kGrownA, kLeftB, kGrownAlpha, kLeftBeta, kArrays };
 
   __device__ __forceinline__ LinearWeights(const LinearSweep& sweep, const LinearPiece& piece)
       : decay(sweep, piece), n(sweep.normaliser), piece(piece) {}
   __device__ __forceinline__ bool any() const { return kGeneral && (decay.any() || n.any()); }
   __device__ __forceinline__ bool with_z() const { return kGeneral && n.dots != nullptr; }
 
+  /// Of chunk 0, before anything else; then of chunk c while the others work on the one before.
+  template <class Memory>
+  __device__ __forceinline__ void start(Memory& memory) {
+    if constexpr (kGeneral) {
+      if (!any() || threadIdx.x >= 32) return;
+      fetch(0), store(memory[0]), fetch(1);
+    }
+  }
+  template <class Memory>
+  __device__ __forceinline__ void next(int c, Memory& memory) {
+    if constexpr (kGeneral) {
+      if (!any() || threadIdx.x >= 32) return;
+      store(memory[c % 2]), fetch(c + 1);
+    }
+  }
+  __device__ __forceinline__ float behind_last() const { return decay.behind_last(); }
+
+ private:
   __device__ __forceinline__ void fetch(int c) {
     decay.fetch(c);
     CUTE_UNROLL
@@ -110,21 +141,23 @@ class LinearWeights {
       dn[i] *= inverse[i];
     }
   }
-  __device__ __forceinline__ void store(float (&w)[9][64]) {
-    decay.scan(w[kSum], w[kGrownA], w[kLeftB]);
+  __device__ __forceinline__ void store(float (&w)[kArrays][64]) {
     const bool of_q = n.of == LinearNormaliser::Of::q, of_k = n.of == LinearNormaliser::Of::k;
+    double sums[2];
+    const double total = decay.sum_up(sums);
     CUTE_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int t = static_cast<int>(threadIdx.x) % 32 * 2 + i;
-      w[kA][t] = of_q ? inverse[i] : 1, w[kB][t] = of_k ? inverse[i] : 1;
-      w[kAlpha][t] = of_q ? dn[i] : 1, w[kBeta][t] = of_k ? dn[i] : 1;
-      w[kGrownAlpha][t] = w[kGrownA][t] * w[kAlpha][t], w[kLeftBeta][t] = w[kLeftB][t] * w[kBeta][t];
-      w[kGrownA][t] *= w[kA][t], w[kLeftB][t] *= w[kB][t];
+      const float grown = exp2(static_cast<float>(sums[i])), left = exp2(static_cast<float>(total - sums[i]));
+      const float a = of_q ? inverse[i] : 1, b = of_k ? inverse[i] : 1;
+      const float alpha = of_q ? dn[i] : 1, beta = of_k ? dn[i] : 1;
+      w[kSum][t] = static_cast<float>(sums[i]);
+      w[kLow][t] = static_cast<float>(sums[i] - static_cast<double>(w[kSum][t]));
+      w[kA][t] = a, w[kB][t] = b, w[kAlpha][t] = alpha, w[kBeta][t] = beta;
+      w[kGrownA][t] = grown * a, w[kLeftB][t] = left * b;
+      w[kGrownAlpha][t] = grown * alpha, w[kLeftBeta][t] = left * beta;
     }
   }
-  __device__ __forceinline__ float behind_last() const { return decay.behind_last(); }
-
- private:
   DecayOfChunk<kGeneral> decay;
   const LinearNormaliser& n;
   const LinearPiece& piece;

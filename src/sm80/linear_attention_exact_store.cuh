@@ -1,12 +1,14 @@
-// src/sm80/linear_attention_exact_store.cuh: what becomes of a chunk of o in the exact rows, from shared memory on: rows of
-// o, of a gradient with the slope of phi, of f32 parts that are summed later, or their products with other rows.
+// src/sm80/linear_attention_exact_store.cuh: what becomes of a chunk of o in the exact rows, from shared memory on:
+// rows of o, of a gradient with the slope of phi, of f32 parts that are summed later, or their products with other
+// rows.
 #pragma once
 
 #include "sm80/linear_attention_sweep.cuh"
 
 namespace falchion::sm80 {
 
-/// Up to 64 columns of o; staged holds a chunk of them by rows. A warp has every fourth token, a lane every 32nd column.
+/// Up to 64 columns of o; staged holds a chunk of them by rows. A warp has every fourth token, a lane every 32nd
+/// column.
 template <class Config>
 class LinearExactOutput {
  public:

@@ -1,5 +1,6 @@
-// src/sm80/linear_attention_gradients.cuh: from what the sweeps of the exact backward rows leave in f32 to the gradients
-// that were asked for: sums over value heads that share q and k, the slope of phi, and the gradient of the decay:
+// src/sm80/linear_attention_gradients.cuh: from what the sweeps of the exact backward rows leave in f32 to the
+// gradients that were asked for: sums over value heads that share q and k, the slope of phi, and the gradient of the
+// decay:
 //   dG_j = phi(q_j) . dphi(q_j) - phi(k_j) . dphi(k_j),    dg_t = sum_{j >= t} dG_j + <S_L, dS_L>
 #pragma once
 
@@ -94,8 +95,7 @@ static __global__ void __launch_bounds__(kScanThreads)
     for (int behind = 0; behind < rows.length; behind += kScanThreads) {
       const int j = rows.length - 1 - behind - static_cast<int>(threadIdx.x);
       const std::int64_t row = rows.begin + (a.reverse ? rows.length - 1 - j : j);
-      const double own =
-          j < 0 ? 0 : static_cast<double>(partials.dg[((a.packed ? 0 : b * a.s) + row) * a.h_v + h]);
+      const double own = j < 0 ? 0 : static_cast<double>(partials.dg[((a.packed ? 0 : b * a.s) + row) * a.h_v + h]);
       const BlockScan sum = scan_block(own, of_warps);
       if (j >= 0 && of_head) head += later + sum.upto;
       if (j >= 0 && !of_head)
@@ -120,7 +120,7 @@ cudaError_t launch_linear_gradients(const gpu::LinearAttentionArgs& a, const Lin
     error = launch_kernel(linear_attention_gather<Element>, static_cast<unsigned>(blocks), 32 * kGradientWarps, 0,
                           stream, false, a, partials, tokens);
   if (error != cudaSuccess || partials.dg == nullptr) return error;
-  const bool of_head = a.decay.stride[0] == 0 && a.decay.stride[1] == 0;
+  const bool of_head = (a.b == 1 || a.decay.stride[0] == 0) && a.decay.stride[1] == 0;
   const std::int64_t sums = of_head ? a.h_v : a.b * a.h_v;
   if (sums == 0) return error;
   return launch_kernel(linear_attention_decay_gradient, static_cast<unsigned>(sums), kScanThreads, 0, stream, false, a,

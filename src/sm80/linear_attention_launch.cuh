@@ -76,8 +76,7 @@ __global__ void __launch_bounds__(Chunks::Config::kThreads, Chunks::Config::kCta
     chunks.for_each_of_state(
         [&](int m, int e, float& s) { s = s0[e * x.stride[2] + m * x.stride[3]] * sweep.initial_scale; });
     if (const float* z0 = state_of(sweep.initial_z, block.b, block.h); z0 != nullptr)
-      chunks.for_each_of_z(
-          [&](int i, float& z, bool) { z = z0[i * sweep.initial_z.stride[2]] * sweep.initial_scale; });
+      chunks.for_each_of_z([&](int i, float& z, bool) { z = z0[i * sweep.initial_z.stride[2]] * sweep.initial_scale; });
   }
   chunks.run();
   if (block.segment + 1 < a.segments) return;
@@ -100,14 +99,15 @@ inline LinearAttentionArgs by_parts(LinearAttentionArgs a) {
   return a;
 }
 
-/// Slots hold what each part of a segment adds; those of first parts shall hold what the segment starts from. A thread has one element of one head and,
-/// where there are many, an eighth of the segments: it sums its own, then starts from what those before it have.
+/// Slots hold what each part of a segment adds; those of first parts shall hold what the segment starts from. A thread
+/// has one element of one head and, where there are many, an eighth of the segments: it sums its own, then starts from
+/// what those before it have.
 inline constexpr int kStartThreads = 256;
 __host__ __device__ inline int start_groups(int segments) { return segments > 32 ? 8 : segments > 8 ? 2 : 1; }
 
 static __global__ void __launch_bounds__(kStartThreads)
-    linear_attention_starts(const __grid_constant__ LinearAttentionArgs a,
-                            const __grid_constant__ LinearSweeps sweeps, int parts) {
+    linear_attention_starts(const __grid_constant__ LinearAttentionArgs a, const __grid_constant__ LinearSweeps sweeps,
+                            int parts) {
   __shared__ float sum[kStartThreads], faded[8];
   const int groups = start_groups(a.segments), each_cta = kStartThreads / groups;
   const int elements = static_cast<int>(a.d_qk * a.d_v + (a.d_qk > a.d_v ? a.d_qk : a.d_v));
@@ -153,8 +153,7 @@ static __global__ void __launch_bounds__(kStartThreads)
   const View& from = element < of_s ? sweep.initial : sweep.initial_z;
   const float* s0 = state_of(from, b, h);
   running = 0;
-  if (s0 != nullptr)
-    running = s0[e * from.stride[2] + m * from.stride[3]] * sweep.initial_scale;
+  if (s0 != nullptr) running = s0[e * from.stride[2] + m * from.stride[3]] * sweep.initial_scale;
   for (int i = 0; i < group; ++i) running = running * exp2(faded[i]) + sum[i * each_cta + lane];
   over_segments([&](int n) {
     if (n % parts == 0) first.s[n * size + element] = running;
@@ -184,8 +183,9 @@ int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, v
   cudaError_t error = cudaSuccess;
   if (a.segments == 1) a.states = nullptr;
   if (a.segments > 1)
-    error = launch_kernel(linear_attention_chunks<Chunks, true>, static_cast<unsigned>(each * (a.segments - 1) * a.parts),
-                          Config::kThreads, Config::kSharedBytes, stream, false, by_parts(a), sweeps);
+    error =
+        launch_kernel(linear_attention_chunks<Chunks, true>, static_cast<unsigned>(each * (a.segments - 1) * a.parts),
+                      Config::kThreads, Config::kSharedBytes, stream, false, by_parts(a), sweeps);
   if (error == cudaSuccess && a.segments > 1)
     error = launch_kernel(linear_attention_starts, static_cast<unsigned>(starts), kStartThreads, 0, stream, false,
                           by_parts(a), sweeps, a.parts);

@@ -1,5 +1,5 @@
-// src/sm80/linear_attention_normaliser.cuh: 1 / n of all tokens, n_t = scale phi(q_t) . z_t + eps, for the exact rows: a
-// vector beside the state, one token after the other, 512 tokens a CTA whatever the segments of the sweeps are.
+// src/sm80/linear_attention_normaliser.cuh: 1 / n of all tokens, n_t = scale phi(q_t) . z_t + eps, for the exact rows:
+// a vector beside the state, one token after the other, 512 tokens a CTA whatever the segments of the sweeps are.
 #pragma once
 
 #include "blocks/stream_order.cuh"
@@ -58,7 +58,7 @@ class LinearNormalisers {
       float sum = 0;
       for (int column = lane; column < sweep.d_qk; column += 32) sum += products[i][column];
       for (int lanes = 1; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
-      if (lane == 0) inverse[piece.at_token(token + i)] = 1 / fmaf(sum, sweep.scale, sweep.eps);
+      if (lane == 0) inverse[piece.at_token(token + i)] = __fdividef(1, fmaf(sum, sweep.scale, sweep.eps));
     }
   }
 
@@ -135,9 +135,8 @@ cudaError_t launch_linear_normalisers(gpu::LinearAttentionArgs a, const LinearSw
   if (heads * a.segments > INT32_MAX) return cudaErrorInvalidConfiguration;
   cudaError_t error = cudaSuccess;
   if (a.segments > 1)
-    error = launch_kernel(linear_attention_normalisers<Element, true>,
-                          static_cast<unsigned>(heads * (a.segments - 1)), threads, 0, stream, false, a, sweep, slots,
-                          inverse);
+    error = launch_kernel(linear_attention_normalisers<Element, true>, static_cast<unsigned>(heads * (a.segments - 1)),
+                          threads, 0, stream, false, a, sweep, slots, inverse);
   if (error == cudaSuccess)
     error = launch_kernel(linear_attention_normalisers<Element, false>, static_cast<unsigned>(heads * a.segments),
                           threads, 0, stream, false, a, sweep, slots, inverse);

@@ -46,8 +46,8 @@ struct LinearSweep {
   bool decay_moved = false;  // a token fades by what the token before it in this sweep has as its decay
   bool partial = false;      // o is f32
   LinearNormaliser normaliser;
-  View dot_with;         // o is not written: its products with these rows are
-  float* dots = nullptr;  // (column tiles, tokens, h_v)
+  View dot_with;                // o is not written: its products with these rows are
+  float* dots = nullptr;        // (column tiles, tokens, h_v)
   View tail_with, tail_with_z;  // (b, h, E, M), what `final` is multiplied by, element by element, and summed
   float* tails = nullptr;       // (b, h_v, column tiles)
 };
@@ -188,6 +188,17 @@ class DecayOfChunk {
   __device__ __forceinline__ void fetch(int c) {
     const int t = c * 64 + static_cast<int>(threadIdx.x) % 32 * 2;
     g[0] = bits(t), g[1] = bits(t + 1);
+  }
+  /// In double: upto[i] is g_0 + ... + g_t in bits of this lane's tokens. -> that of the chunk.
+  __device__ __forceinline__ double sum_up(double (&upto)[2]) const {
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    double sum = static_cast<double>(g[0]) + static_cast<double>(g[1]);
+    for (int distance = 1; distance < 32; distance *= 2) {
+      const double before = __shfl_up_sync(~0u, sum, distance);
+      if (lane >= distance) sum += before;
+    }
+    upto[0] = sum - static_cast<double>(g[1]), upto[1] = sum;
+    return __shfl_sync(~0u, sum, 31);
   }
   /// sum: g_0 + ... + g_t in bits; grown: 2^sum; left: 2^(sum of the tokens after t).
   __device__ __forceinline__ void scan(float* sum, float* grown, float* left) const {

@@ -77,8 +77,9 @@ int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, v
     error = make_linear_maps<Config>(a, sweeps.sweep[i], &maps.of[i]);
   if (a.segments == 1) a.states = nullptr;
   if (error == cudaSuccess && a.segments > 1)
-    error = launch_kernel(linear_attention_chunks<Config, true>, static_cast<unsigned>(each * (a.segments - 1) * a.parts),
-                          Config::kThreads, Config::kSharedBytes, stream, false, sm80::by_parts(a), sweeps, maps);
+    error =
+        launch_kernel(linear_attention_chunks<Config, true>, static_cast<unsigned>(each * (a.segments - 1) * a.parts),
+                      Config::kThreads, Config::kSharedBytes, stream, false, sm80::by_parts(a), sweeps, maps);
   if (error == cudaSuccess && a.segments > 1)
     error = launch_kernel(sm80::linear_attention_starts, static_cast<unsigned>(starts), sm80::kStartThreads, 0, stream,
                           false, sm80::by_parts(a), sweeps, a.parts);

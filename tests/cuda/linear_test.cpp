@@ -1,8 +1,8 @@
 // tests/cuda/linear_test.cpp: what docs/contract.md says of linear attention on a device: capture in a graph, pointers
 // of the host, workspace, tensors without memory.
-#include "plan/plan_data.hpp"
 #include "support/linear.hpp"
 #include "device.hpp"
+#include "plan/plan_data.hpp"
 
 namespace falchion::testing {
 namespace {

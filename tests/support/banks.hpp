@@ -14,7 +14,7 @@ namespace falchion::testing {
 
 using namespace cute;
 
-/// 32 banks of 4 bytes; a warp's 16-byte accesses run in four phases of 8 lanes, its 4-byte accesses in one. How many
+/// 32 banks of 4 bytes; a warp's 16-byte accesses run in four phases of 8 lanes, those of 8 bytes in two. How many
 /// words the busiest bank must give in one phase: 1 is free of conflicts. A word that several lanes want counts once.
 inline int ways(const std::vector<std::ptrdiff_t>& addresses, int width) {
   std::array<std::set<std::ptrdiff_t>, 32> words;
@@ -39,7 +39,7 @@ template <class At>
 Access walk(int threads, int count, int width, At at) {
   Access access;
   access.warp.resize(static_cast<std::size_t>(threads / 32));
-  const int lanes = width == 16 ? 8 : 32;
+  const int lanes = width > 4 ? 128 / width : 32;
   for (int first = 0; first < threads; first += lanes) {
     for (int i = 0; i < count; ++i) {
       std::vector<std::ptrdiff_t> addresses;
