@@ -96,7 +96,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--shapes", nargs="*", help="b,h,l,d")
     parser.add_argument("--dtype", choices=DTYPES, default="bf16")
-    parser.add_argument("--options", nargs="*", default=[], help="field=integer")
+    parser.add_argument("--options", nargs="*", default=[], help="field=integer, of those that need no operand")
     options = parser.parse_args()
     fal = Falchion(options.lib)
     dtype, fields = DTYPES[options.dtype], {name: int(value) for name, value in (x.split("=") for x in options.options)}

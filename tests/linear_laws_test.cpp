@@ -240,28 +240,49 @@ bool clean(const HostTensor& x, std::int64_t b, std::int64_t row, std::int64_t h
 
 /// A NaN in k reaches its token and every later one of its head, a NaN in q its own alone. One in v, besides, may reach
 /// that column of the tokens before it in its chunk.
+void expect_nan_goes_forward(const Path& path, DType dtype, const LinearCase& row) {
+  constexpr std::int64_t kAt = 600;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const char* where : {"q", "k", "v"}) {
+    SCOPED_TRACE(where);
+    LinearInstance x = make_linear_instance(row, dtype, 14);
+    (*where == 'q' ? x.q : *where == 'k' ? x.k : x.v).set(0, kAt, 1, 5, nan);
+    const Status status = run(path.target(), Pass::forward, &x);
+    ASSERT_TRUE(status) << status.why;
+    for (std::int64_t row = 0; row < x.problem.s; ++row) {
+      ASSERT_TRUE(clean(x.o, 0, row, 0) && clean(x.o, 1, row, 1)) << "another head, row " << row;
+      const bool mine = *where == 'q' ? row == kAt : row >= kAt;
+      if (mine) {
+        ASSERT_TRUE(std::isnan(x.o.get(0, row, 1, 5))) << row;
+      } else if (*where != 'v' || row < kAt - kChunk) {
+        ASSERT_TRUE(clean(x.o, 0, row, 1)) << row;
+      }
+    }
+    EXPECT_EQ(std::isnan(x.final_state.get(0, 1, 5, 5)), *where != 'q');
+    EXPECT_TRUE(std::isfinite(x.final_state.get(0, 0, 5, 5)));
+  }
+}
 TEST(LinearContract, NanGoesForward) {
   on_every_path(
       [](const Path& path, DType dtype) {
-        constexpr std::int64_t kAt = 600;
-        const float nan = std::numeric_limits<float>::quiet_NaN();
-        for (const char* where : {"q", "k", "v"}) {
-          SCOPED_TRACE(where);
-          LinearInstance x = make_linear_instance(LinearCase{"x", 2, 900, 2, 2, 64, 64}.final(), dtype, 14);
-          (*where == 'q' ? x.q : *where == 'k' ? x.k : x.v).set(0, kAt, 1, 5, nan);
-          const Status status = run(path.target(), Pass::forward, &x);
-          ASSERT_TRUE(status) << status.why;
-          for (std::int64_t row = 0; row < x.problem.s; ++row) {
-            ASSERT_TRUE(clean(x.o, 0, row, 0) && clean(x.o, 1, row, 1)) << "another head, row " << row;
-            const bool mine = *where == 'q' ? row == kAt : row >= kAt;
-            if (mine) {
-              ASSERT_TRUE(std::isnan(x.o.get(0, row, 1, 5))) << row;
-            } else if (*where != 'v' || row < kAt - kChunk) {
-              ASSERT_TRUE(clean(x.o, 0, row, 1)) << row;
-            }
-          }
-          EXPECT_EQ(std::isnan(x.final_state.get(0, 1, 5, 5)), *where != 'q');
-          EXPECT_TRUE(std::isfinite(x.final_state.get(0, 0, 5, 5)));
+        expect_nan_goes_forward(path, dtype, LinearCase{"x", 2, 900, 2, 2, 64, 64}.final());
+        expect_nan_goes_forward(path, dtype,
+                                LinearCase{"x", 2, 900, 2, 2, 64, 128}.final().elu().normalise().decay(Decay::token));
+      },
+      kLinearForward);
+}
+
+/// More rows than b * s: all of them, or a refusal, never some.
+TEST(LinearContract, MoreTokensThanTheHint) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        LinearInstance x =
+            make_linear_instance(LinearCase{"x", 3, 60, 1, 1, 64, 64}.packed({100, 80, 5}).states(), dtype, 16);
+        const LinearInstance exact = linear_reference(x, Pass::forward);
+        if (const Status status = run(path.target(), Pass::forward, &x); status) {
+          EXPECT_TRUE(matches(x, exact, Pass::forward));
+        } else {
+          EXPECT_EQ(status.code, Code::invalid) << status.why;
         }
       },
       kLinearForward);

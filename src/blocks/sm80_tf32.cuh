@@ -11,8 +11,8 @@ namespace falchion::sm80 {
 using namespace cute;
 
 /// Fragments of one 16 x 8 (A) or 8 x 8 (B) matrix in two parts. With g = lane / 4, t = lane % 4:
-///   A: (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)    B: (t, g), (t + 4, g)    C: (g, 2t), (g, 2t + 1), (g + 8,
-///   ...)
+///   A: (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)    B: (t, g), (t + 4, g)
+///   C: (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)
 template <int kSize>
 struct Tf32 {
   std::uint32_t hi[kSize], lo[kSize];

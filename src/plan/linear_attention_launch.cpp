@@ -29,10 +29,7 @@ void set_call(const PlanData& plan, const LinearOperands* operands, LinearAttent
   set(a.initial_state, x.initial_state, &args->initial_state), set(a.initial_state && z, x.initial_z, &args->initial_z);
   set(forward && a.final_state, x.final_state, &args->final_state);
   set(forward && a.final_state && z, x.final_z, &args->final_z);
-  if (a.packed && operands != nullptr) {
-    args->cu_seqlens = x.cu_seqlens;
-    args->total = std::min(x.q.shape[1], a.b * a.s);  // no more than the workspace holds
-  }
+  if (a.packed && operands != nullptr) args->cu_seqlens = x.cu_seqlens, args->total = x.q.shape[1];
   if (forward) return;
   set(true, x.grad_o, &args->grad_o);
   set(a.final_state, x.grad_final_state, &args->grad_final_state);
@@ -49,6 +46,8 @@ cpu::LinearAttentionArgs to_linear_args(const PlanData& plan, const LinearOperan
                                         void* workspace) noexcept {
   cpu::LinearAttentionArgs args;
   set_call(plan, operands, &args);
+  if (operands != nullptr && args.packed)  // no more than the workspace holds
+    args.total = std::min(args.total, args.b * args.s);
   args.pool = pool_of(plan);
   args.threads = plan.threads, args.segments = plan.linear->segments, args.segment = plan.linear->segment;
   if (workspace == nullptr) return args;

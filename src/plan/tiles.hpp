@@ -57,7 +57,7 @@ inline constexpr std::int64_t kWalkUnknownKeys = 2048;
 inline constexpr std::int64_t kUnknownTiles = 4;
 
 // Linear attention: sequences are cut into segments when heads alone keep fewer threads or SMs busy than this. On an
-// H200 64 heads of 8192 tokens, d 64: 157 us whole, 131 in four; 128 heads of 2048: 47 whole, 74 in two.
+// H200 64 heads of 8192 tokens, d 64: 124 us whole, 113 in two; 128 heads of 2048: 41 whole, 71 in two.
 inline constexpr double kLinearBusy = 0.7;
 inline constexpr std::int64_t kLinearChunks = 2;  // of a segment, at least: its state is written and read once more
 // GPU: what a segment adds is summed before anything else runs, by more CTAs than have a segment: in parts of so many

@@ -158,13 +158,11 @@ class LinearExactChunks {
     weights.next(c + 1, shared.weights);
   }
 
-  // ---- weights: warp 0 is one chunk ahead
-  // ----------------------------------------------------------------------------
+  // ---- weights: warp 0 is one chunk ahead ---------------------------------------------------------------------------
 
   __device__ __forceinline__ const float* weight(int c, int which) const { return shared.weights[c % 2][which]; }
 
-  // ---- P = tril(Q K^T) (C, C)
-  // ----------------------------------------------------------------------------------------
+  // ---- P = tril(Q K^T) (C, C) ---------------------------------------------------------------------------------------
 
   __device__ __forceinline__ void multiply_q_k(int c, float (&p)[kHalf][4]) const {
     const float* own_q = shared.q[c % kStages] + own_row(0) * kStrideQ + 2 * t;
@@ -216,8 +214,7 @@ class LinearExactChunks {
     }
   }
 
-  // ---- O^T = S^T Q^T + V^T P^T (M, C)
-  // --------------------------------------------------------------------------------
+  // ---- O^T = S^T Q^T + V^T P^T (M, C) -------------------------------------------------------------------------------
 
   __device__ __forceinline__ void read_v(int c) {
     const float* own = shared.v[c % kStages] + t * kStrideV + own_row(0);
@@ -327,8 +324,7 @@ class LinearExactChunks {
     __syncthreads();
   }
 
-  // ---- S^T = grown S^T + (V left)^T K (M, E)
-  // -------------------------------------------------------------------------
+  // ---- S^T = grown S^T + (V left)^T K (M, E) ------------------------------------------------------------------------
 
   /// S, z and V of the chunk, weighed.
   __device__ __forceinline__ void fade(int c) {

@@ -80,7 +80,7 @@ inline LinearSweeps exact_backward_sweeps(const LinearAttentionArgs& a, const Li
   if (a.normalise) {
     for_q.d_z = for_k.d_z = e;
     for_q.initial_z = a.initial_z;
-    for_k.initial_z = a.grad_final_z, for_k.final_z = a.grad_initial_z, for_k.final_scale = a.scale;
+    for_k.initial_z = a.grad_final_z, for_k.final_z = a.grad_initial_z;
   }
   if (m.partials.tails != nullptr) {
     for_q.tails = m.partials.tails;

@@ -6,6 +6,14 @@
 
 namespace falchion::sm80 {
 
+/// phi as the exact rows have it: of 16-bit elements it is a number of TF32, as they are themselves. NaN stays NaN.
+template <class Element>
+__device__ __forceinline__ float phi_exact(float x) {
+  const float y = phi(x);
+  if (sizeof(Element) == 4 || !(fabsf(y) < FALCHION_INF)) return y;
+  return __uint_as_float((__float_as_uint(y) + 0x1000) & 0xFFFFE000);
+}
+
 /// The sum of x over the CTA, in thread 0.
 template <int kWarps>
 __device__ __forceinline__ float sum_of_cta(float x, float* of_warps) {
@@ -18,7 +26,7 @@ __device__ __forceinline__ float sum_of_cta(float x, float* of_warps) {
   return x;
 }
 
-/// Rows of 64 tokens from global to shared memory, where they are f32. A thread has 8 columns of every 16th row.
+/// Rows of 64 tokens from global to shared memory, where they are f32. A thread has 8 columns of every 32nd row.
 template <class Config, int kWidth, int kStride>
 class LinearExactRows {
  public:

@@ -7,7 +7,7 @@
 
 namespace falchion::sm80 {
 
-/// Up to 64 columns of o; staged holds a chunk of them by rows. A warp has every fourth token, a lane every 32nd
+/// Up to 64 columns of o; staged holds a chunk of them by rows. A warp has every eighth token, a lane every 32nd
 /// column.
 template <class Config>
 class LinearExactOutput {

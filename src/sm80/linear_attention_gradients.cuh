@@ -5,7 +5,7 @@
 #pragma once
 
 #include "blocks/stream_order.cuh"
-#include "sm80/linear_attention_sweep.cuh"
+#include "sm80/linear_attention_exact_rows.cuh"
 
 namespace falchion::sm80 {
 
@@ -120,7 +120,7 @@ cudaError_t launch_linear_gradients(const gpu::LinearAttentionArgs& a, const Lin
     error = launch_kernel(linear_attention_gather<Element>, static_cast<unsigned>(blocks), 32 * kGradientWarps, 0,
                           stream, false, a, partials, tokens);
   if (error != cudaSuccess || partials.dg == nullptr) return error;
-  const bool of_head = (a.b == 1 || a.decay.stride[0] == 0) && a.decay.stride[1] == 0;
+  const bool of_head = a.grad_decay.stride[0] == 0 && a.grad_decay.stride[1] == 0;
   const std::int64_t sums = of_head ? a.h_v : a.b * a.h_v;
   if (sums == 0) return error;
   return launch_kernel(linear_attention_decay_gradient, static_cast<unsigned>(sums), kScanThreads, 0, stream, false, a,

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "blocks/stream_order.cuh"
-#include "sm80/linear_attention_sweep.cuh"
+#include "sm80/linear_attention_exact_rows.cuh"
 
 namespace falchion::sm80 {
 
@@ -133,6 +133,7 @@ cudaError_t launch_linear_normalisers(gpu::LinearAttentionArgs a, const LinearSw
   const std::int64_t heads = a.b * a.h_v;
   const int threads = static_cast<int>((a.d_qk + 63) / 64 * 64);
   if (heads * a.segments > INT32_MAX) return cudaErrorInvalidConfiguration;
+  if (heads == 0) return cudaSuccess;
   cudaError_t error = cudaSuccess;
   if (a.segments > 1)
     error = launch_kernel(linear_attention_normalisers<Element, true>, static_cast<unsigned>(heads * (a.segments - 1)),

@@ -88,12 +88,6 @@ struct LinearPiece {
 
 /// elu(x) + 1, and what it grows by.
 __device__ __forceinline__ float phi(float x) { return x > 0 ? x + 1 : exp2(x * kLog2e); }
-/// As the exact rows have it: of 16-bit elements it is a number of TF32, as they are themselves.
-template <class Element>
-__device__ __forceinline__ float phi_exact(float x) {
-  if constexpr (sizeof(Element) == 4) return phi(x);
-  return __uint_as_float((__float_as_uint(phi(x)) + 0x1000) & 0xFFFFE000);
-}
 __device__ __forceinline__ float phi_slope(float x) { return x > 0 ? 1.f : exp2(x * kLog2e); }
 
 /// f16: P is made smaller by the power of two in the scale, for what is multiplied by that in the end may well pass

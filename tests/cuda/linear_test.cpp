@@ -47,29 +47,33 @@ TEST(CudaLinear, AGraphIsReplayedOnNewInputs) {
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     on_every_path(
         [&](const Path& path, DType dtype) {
-          LinearInstance x = make_linear_instance(LinearCase{"x", 1, 700, 2, 2, 64, 64}.segments(3).states(), dtype, 5);
-          LinearOnDevice device(path, pass, &x);
-          ASSERT_OK(device.status());
-          if (!on_gpu(device.plan())) return;  // f32: the CPU has it
-          const OwnStream stream;
-          cudaGraph_t graph = nullptr;
-          ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-          const Status status = device.run(device.operands(), stream);
-          ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
-          ASSERT_TRUE(status) << status.why;
-          cudaGraphExec_t replay = nullptr;
-          ASSERT_CUDA(cudaGraphInstantiate(&replay, graph, 0));
-          for (const std::uint64_t seed : {21, 31}) {
-            x.q.fill_normal(seed), x.k.fill_normal(seed + 1), x.v.fill_normal(seed + 2);
-            x.poison_outputs();
-            ASSERT_OK(device.upload());
-            ASSERT_CUDA(cudaGraphLaunch(replay, stream));
-            ASSERT_CUDA(cudaStreamSynchronize(stream));
-            ASSERT_OK(device.download());
-            EXPECT_TRUE(matches(x, linear_reference(x, pass), pass));
+          for (const bool all : {false, true}) {
+            LinearCase row = LinearCase{"x", 1, 700, 2, 2, 64, 64}.segments(3).states();
+            if (all) row = std::move(row).decay(Decay::token).elu().normalise();
+            LinearInstance x = make_linear_instance(row, dtype, 5);
+            LinearOnDevice device(path, pass, &x);
+            ASSERT_OK(device.status());
+            ASSERT_TRUE(on_gpu(device.plan()));
+            const OwnStream stream;
+            cudaGraph_t graph = nullptr;
+            ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+            const Status status = device.run(device.operands(), stream);
+            ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
+            ASSERT_TRUE(status) << status.why;
+            cudaGraphExec_t replay = nullptr;
+            ASSERT_CUDA(cudaGraphInstantiate(&replay, graph, 0));
+            for (const std::uint64_t seed : {21, 31}) {
+              x.q.fill_normal(seed), x.k.fill_normal(seed + 1), x.v.fill_normal(seed + 2);
+              x.poison_outputs();
+              ASSERT_OK(device.upload());
+              ASSERT_CUDA(cudaGraphLaunch(replay, stream));
+              ASSERT_CUDA(cudaStreamSynchronize(stream));
+              ASSERT_OK(device.download());
+              EXPECT_TRUE(matches(x, linear_reference(x, pass), pass));
+            }
+            ASSERT_CUDA(cudaGraphExecDestroy(replay));
+            ASSERT_CUDA(cudaGraphDestroy(graph));
           }
-          ASSERT_CUDA(cudaGraphExecDestroy(replay));
-          ASSERT_CUDA(cudaGraphDestroy(graph));
         },
         pass == Pass::forward ? kLinearForward : kLinearBackward);
   }
@@ -81,7 +85,7 @@ TEST(CudaLinear, HostPointersAndSmallWorkspacesAreRefusedByName) {
         LinearInstance x = make_linear_instance(LinearCase{"x", 1, 700, 2, 2, 64, 64}.segments(3).states(), dtype, 6);
         const LinearOnDevice device(path, Pass::forward, &x);
         ASSERT_OK(device.status());
-        if (!on_gpu(device.plan())) return;
+        ASSERT_TRUE(on_gpu(device.plan()));
         const LinearOperands host = x.operands(Pass::forward);
         for (Tensor LinearOperands::*tensor :
              {&LinearOperands::q, &LinearOperands::v, &LinearOperands::o, &LinearOperands::initial_state}) {
@@ -103,7 +107,7 @@ TEST(CudaLinear, NoTokensNoMemory) {
         LinearInstance x = make_linear_instance(LinearCase{"x", 1, 0, 2, 2, 64, 64}.states(), dtype, 7);
         LinearOnDevice device(path, Pass::forward, &x);
         ASSERT_OK(device.status());
-        if (!on_gpu(device.plan())) return;
+        ASSERT_TRUE(on_gpu(device.plan()));
         LinearOperands empty = device.operands();
         empty.q.data = empty.k.data = empty.v.data = empty.o.data = nullptr;
         ASSERT_OK(device.run(empty));
