@@ -25,30 +25,31 @@ class LinearNormalisers {
   __device__ __forceinline__ LinearNormalisers(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
                                                const LinearPiece& piece)
       : a(a), sweep(sweep), piece(piece), e(static_cast<int>(threadIdx.x)), inside(e < sweep.d_qk) {
-    q = piece.base<const Element>(sweep.q) + piece.first * sweep.q.x.stride[1] + e;
-    k = piece.base<const Element>(sweep.k) + piece.first * sweep.k.x.stride[1] + e;
+    const int column = min(e, sweep.d_qk - 1);
+    q = piece.base<const Element>(sweep.q) + piece.first * sweep.q.x.stride[1] + column;
+    k = piece.base<const Element>(sweep.k) + piece.first * sweep.k.x.stride[1] + column;
     step_q = piece.step * sweep.q.x.stride[1], step_k = piece.step * sweep.k.x.stride[1];
   }
-  __device__ __forceinline__ float mapped(const Element* x, const Rows16& of) const {
-    const float value = static_cast<float>(*x);
+  static __device__ __forceinline__ float mapped(Element x, const Rows16& of) {
+    const float value = static_cast<float>(x);
     return of.phi ? phi_exact<Element>(value) : value;
   }
   /// Takes the tokens from `token` on in. products: phi(q) z of each token and column. Null: z alone.
   __device__ __forceinline__ void take_in(int token, const float* fades, float (*products)[257]) {
     CUTE_NO_UNROLL
     for (int i0 = 0; i0 < kNormaliserTile; i0 += 8) {
-      float new_k[8], new_q[8];
+      Element new_k[8], new_q[8];  // all loads first, none under a condition: each would wait for the one before
       CUTE_UNROLL
       for (int i = 0; i < 8; ++i) {
-        const bool there = inside && token + i0 + i < piece.tokens;
-        const std::int64_t at = token + i0 + i;
-        new_k[i] = there ? mapped(k + at * step_k, sweep.k) : 0.f;
-        new_q[i] = there && products != nullptr ? mapped(q + at * step_q, sweep.q) : 0.f;
+        const std::int64_t at = min(token + i0 + i, piece.tokens - 1);
+        new_k[i] = k[at * step_k];
+        new_q[i] = products != nullptr ? q[at * step_q] : Element(0);
       }
       CUTE_UNROLL
       for (int i = 0; i < 8; ++i) {
-        z = fmaf(z, fades[i0 + i], new_k[i]);
-        if (products != nullptr) products[i0 + i][e] = new_q[i] * z;
+        const bool there = inside && token + i0 + i < piece.tokens;
+        z = fmaf(z, fades[i0 + i], there ? mapped(new_k[i], sweep.k) : 0.f);
+        if (products != nullptr) products[i0 + i][e] = there ? mapped(new_q[i], sweep.q) * z : 0.f;
       }
     }
   }
