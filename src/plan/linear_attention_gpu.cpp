@@ -64,12 +64,13 @@ std::int64_t ctas_of_segment(const gpu::LinearAttentionKernel& kernel, const Lin
   return (kernel.columns > 0 ? ceil_div(columns, kernel.columns) : 1) * kernel.sweeps;
 }
 
-/// Whole chunks each.
-int parts_of(const LinearPlan& linear, int chunk) {
-  const std::int64_t most = std::min<std::int64_t>(linear.segment / tiles::kLinearPart, tiles::kLinearParts);
-  for (int parts = static_cast<int>(most); linear.segments > 1 && parts > 1; --parts)
-    if (linear.segment / chunk % parts == 0) return parts;
-  return 1;
+/// Whole chunks each, and no more than `room` for all segments but the last.
+int parts_of(const LinearPlan& linear, int chunk, std::int64_t room) {
+  if (linear.segments == 1 || linear.ctas == 0) return 1;
+  std::int64_t parts = std::min<std::int64_t>(linear.segment / tiles::kLinearPart, tiles::kLinearParts);
+  parts = std::clamp<std::int64_t>(room / (linear.ctas * (linear.segments - 1)), 1, std::max<std::int64_t>(parts, 1));
+  while (linear.segment / chunk % parts != 0) --parts;
+  return static_cast<int>(parts);
 }
 
 Status decide(const gpu::Device& device, PlanData* plan) {
@@ -79,11 +80,12 @@ Status decide(const gpu::Device& device, PlanData* plan) {
   plan->gpu.ordinal = device.ordinal;
   const std::int64_t heads = plan->items = problem.b * problem.h_v;
   const std::int64_t ctas = plan->linear->ctas = heads * ctas_of_segment(kernel, problem, plan->pass);
-  const bool busy = static_cast<double>(ctas) >= tiles::kLinearBusy * device.sms;
+  const double busy_share = plan->variant->backend == Backend::sm90 ? tiles::kLinearBusySm90 : tiles::kLinearBusy;
+  const bool busy = static_cast<double>(ctas) >= busy_share * device.sms;
   // One CTA an SM, also where two would fit: each cut reads k and v once more.
   const std::int64_t wanted = busy || ctas == 0 ? 1 : std::max<std::int64_t>(device.sms / ctas, 1);
   cut_into_segments(wanted, tiles::kLinearChunks, kernel.chunk, plan);
-  plan->linear->parts = parts_of(*plan->linear, kernel.chunk);
+  plan->linear->parts = parts_of(*plan->linear, kernel.chunk, std::int64_t{device.sms} * kernel.ctas);
   if (static_cast<double>(ctas) * plan->linear->segments * plan->linear->parts > INT32_MAX) {
     return {Code::unsupported, text("b * h_v: ", heads, " heads of ", plan->linear->segments,
                                     " segments are over the grid's limit of ", INT32_MAX, " CTAs")};

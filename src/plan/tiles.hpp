@@ -56,12 +56,12 @@ inline constexpr std::int64_t kWalkKeys = 8192;
 inline constexpr std::int64_t kWalkUnknownKeys = 2048;
 inline constexpr std::int64_t kUnknownTiles = 4;
 
-// Linear attention: sequences are cut into segments when heads alone keep fewer threads or SMs busy than this. On an
-// H200 64 heads of 8192 tokens, d 64: 124 us whole, 113 in two; 128 heads of 2048: 41 whole, 71 in two.
-inline constexpr double kLinearBusy = 0.7;
+// Linear attention: sequences are cut into segments when heads alone keep fewer threads or SMs busy than this. Hopper's
+// rows come near the memory's roof on half of the SMs (H200, 64 heads of 8192 tokens, d 64: 77 us whole, 95 in two).
+inline constexpr double kLinearBusy = 0.7, kLinearBusySm90 = 0.4;
 inline constexpr std::int64_t kLinearChunks = 2;  // of a segment, at least: its state is written and read once more
-// GPU: what a segment adds is summed before anything else runs, by more CTAs than have a segment: in parts of so many
-// tokens or more, four at most (4 x 16 heads, 8192 tokens, d 64, two segments: 118 us, with parts 112).
+// GPU: what a segment adds is summed before anything else runs; where that keeps few SMs busy in parts of so many
+// tokens or more, four at most (H200, 32 heads of 8192 tokens, d 64, two segments: 61 us, with two parts 56).
 inline constexpr std::int64_t kLinearPart = 1024;
 inline constexpr int kLinearParts = 4;
 

@@ -115,18 +115,13 @@ int launch_exact_backward(const LinearAttentionArgs& a, void* stream) {
 
 template <class Config, bool kBackward>
 constexpr gpu::LinearAttentionKernel linear_attention_exact_row() {
-  return {[](const LinearAttentionArgs& a, void* stream) -> int {
-            if constexpr (kBackward) return launch_exact_backward<Config>(a, stream);
-            return launch_exact_forward<Config>(a, LinearExactMemory::make(a, false), forward_sweeps(a), stream);
-          },
-          [](const LinearAttentionArgs& a) { return exact_workspace(a, kBackward); },
-          Config::kD,
-          Config::kChunk,
-          Config::kCtas,
-          Config::kThreads,
-          Config::kSharedBytes,
-          Config::kColumns,
-          kBackward ? 3 : 1};
+  gpu::LinearAttentionKernel row = sized_linear_attention_row<Config>(kBackward ? 3 : 1);
+  row.launch = [](const LinearAttentionArgs& a, void* stream) -> int {
+    if constexpr (kBackward) return launch_exact_backward<Config>(a, stream);
+    return launch_exact_forward<Config>(a, LinearExactMemory::make(a, false), forward_sweeps(a), stream);
+  };
+  row.workspace = [](const LinearAttentionArgs& a) { return exact_workspace(a, kBackward); };
+  return row;
 }
 
 }  // namespace falchion::sm80

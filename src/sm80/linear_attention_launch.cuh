@@ -109,6 +109,8 @@ static __global__ void __launch_bounds__(kStartThreads)
     linear_attention_starts(const __grid_constant__ LinearAttentionArgs a, const __grid_constant__ LinearSweeps sweeps,
                             int parts) {
   __shared__ float sum[kStartThreads], faded[8];
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
   const int groups = start_groups(a.segments), each_cta = kStartThreads / groups;
   const int elements = static_cast<int>(a.d_qk * a.d_v + (a.d_qk > a.d_v ? a.d_qk : a.d_v));
   const int tiles = (elements + each_cta - 1) / each_cta, lane = static_cast<int>(threadIdx.x) % each_cta,
@@ -195,19 +197,23 @@ int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, v
   return error;
 }
 
-/// The row of the table: kSweeps CTAs side by side, which sweeps_of(args) says what to do.
+/// The row of the table, but for what it does: `sweeps` CTAs side by side.
+template <class Config>
+constexpr gpu::LinearAttentionKernel sized_linear_attention_row(int sweeps) {
+  gpu::LinearAttentionKernel row;
+  row.d = Config::kD, row.chunk = Config::kChunk, row.ctas = Config::kCtas, row.threads = Config::kThreads;
+  row.shared_bytes = Config::kSharedBytes, row.columns = Config::kColumns, row.sweeps = sweeps;
+  return row;
+}
+
+/// sweeps_of(args) says what the CTAs do.
 template <class Config, int kSweeps, int (*kLaunch)(LinearAttentionArgs, const LinearSweeps&, void*),
           LinearSweeps (*kSweepsOf)(const LinearAttentionArgs&)>
 constexpr gpu::LinearAttentionKernel linear_attention_row() {
-  return {[](const LinearAttentionArgs& a, void* stream) { return kLaunch(a, kSweepsOf(a), stream); },
-          [](const LinearAttentionArgs& a) { return states_workspace(a, kSweeps); },
-          Config::kD,
-          Config::kChunk,
-          Config::kCtas,
-          Config::kThreads,
-          Config::kSharedBytes,
-          Config::kColumns,
-          kSweeps};
+  gpu::LinearAttentionKernel row = sized_linear_attention_row<Config>(kSweeps);
+  row.launch = [](const LinearAttentionArgs& a, void* stream) { return kLaunch(a, kSweepsOf(a), stream); };
+  row.workspace = [](const LinearAttentionArgs& a) { return states_workspace(a, kSweeps); };
+  return row;
 }
 
 }  // namespace falchion::sm80

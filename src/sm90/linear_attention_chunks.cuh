@@ -32,204 +32,245 @@ struct ChunkRange {
   __device__ __forceinline__ int row(int i) const { return (first + i * step) * 64; }
 };
 
-/// The producer, one thread.
-template <class Config, bool kSums>
+template <class Element, class Layout_>
+__device__ __forceinline__ auto in_shared(Element* data, Layout_ layout) {
+  return make_tensor(make_smem_ptr(data), layout);
+}
+
+/// The barrier turns when one lane of each warp has arrived. No branch: where paths part while products are running,
+/// ptxas waits for them.
+template <class Barrier>
+__device__ __forceinline__ void arrive_by_warp(Barrier& barrier) {
+  asm volatile(
+      "{\n"
+      ".reg .pred first;\n"
+      "setp.eq.u32 first, %1, 0;\n"
+      "@first mbarrier.arrive.shared::cta.b64 _, [%0];\n"
+      "}\n" ::"r"(cast_smem_ptr_to_uint(&barrier)),
+      "r"(threadIdx.x % 32)
+      : "memory");
+}
+
+/// The producer, one thread. Sums do without q.
+template <class Config, bool kSums, class Shared>
 __device__ __forceinline__ void load_chunks(const LinearMaps& maps, const LinearSweep& sweep, const ChunkRange& chunks,
-                                            const sm80::LinearBlock& block, int column0,
-                                            typename Config::Shared& shared) {
+                                            const sm80::LinearBlock& block, int column0, Shared& shared) {
   constexpr int kBoxes = Config::kD / 64, kBox = 64 * 64;
+  const int head_q = block.h / sweep.q.shared, head_k = block.h / sweep.k.shared, head_v = block.h / sweep.v.shared;
   RingPosition<Config::kStages> at;
   for (int i = 0; i < chunks.count; ++i, at.advance()) {
     shared.empty[at.stage].wait(at.parity ^ 1);
     auto& full = shared.full[at.stage];
     full.arrive_and_expect_tx(((kSums ? 1 : 2) * kBoxes + 1) * kBox * sizeof(typename Config::Element));
     const auto load = [&](const CUtensorMap& map, typename Config::Element* to, int column, int head) {
-      cute::SM90_TMA_LOAD_4D::copy(&map, reinterpret_cast<std::uint64_t*>(&full), kReadOnce, to, column, head,
+      cute::SM90_TMA_LOAD_4D::copy(&map, reinterpret_cast<std::uint64_t*>(&full), kReadByOthers, to, column, head,
                                    chunks.row(i), block.b);
     };
     CUTE_UNROLL
     for (int box = 0; box < kBoxes; ++box) {
-      if (!kSums) load(maps.q, shared.q[at.stage] + box * kBox, 64 * box, block.h / sweep.q.shared);
-      load(maps.k, shared.k[at.stage] + box * kBox, 64 * box, block.h / sweep.k.shared);
+      load(maps.k, shared.k[at.stage] + box * kBox, 64 * box, head_k);
+      if constexpr (!kSums) load(maps.q, shared.q[at.stage] + box * kBox, 64 * box, head_q);
     }
-    load(maps.v, shared.v[at.stage], column0, block.h / sweep.v.shared);
+    load(maps.v, shared.v[at.stage], column0, head_v);
   }
 }
 
-/// The warpgroup: 64 columns of v and o.
+/// The consumer of the outputs, one thread.
 template <class Config>
-class LinearChunks {
+__device__ __forceinline__ void store_chunks(const CUtensorMap& map, const ChunkRange& chunks,
+                                             const sm80::LinearBlock& block, int head, int column0,
+                                             typename Config::Shared& shared) {
+  RingPosition<Config::kTiles> at;
+  int before = 0;
+  for (int i = 0; i < chunks.count; ++i, at.advance()) {
+    shared.o_full[at.stage].wait(at.parity);
+    cute::SM90_TMA_STORE_4D::copy(&map, shared.o[at.stage], column0, head, chunks.row(i), block.b);
+    cute::tma_store_arrive();
+    cute::tma_store_wait<1>();
+    if (i > 0) shared.o_empty[before].arrive();  // the one before has been read
+    before = at.stage;
+  }
+  cute::tma_store_wait<0>();
+}
+
+/// 64 x 64 rounded accumulators of a warpgroup to rows of 128 bytes in shared memory, swizzled as TMA and wgmma do.
+template <class Element, class Fragment>
+__device__ __forceinline__ void stage(const Fragment& rounded, Element* to) {
+  const auto pairs = recast<std::uint32_t>(rounded);  // (2 rows, columns / 8) of pairs
+  // stmatrix: lane i names row i % 8 of the 8 x 8 matrix i / 8; matrices below each other, then beside each other.
+  const unsigned lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
+  const unsigned address = cast_smem_ptr_to_uint(to) + row * 128 + (lane / 16 ^ lane % 8) * 16;
+  CUTE_UNROLL
+  for (int j = 0; j < 4; ++j)
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address ^ (32 * j)),
+                 "r"(pairs(4 * j)), "r"(pairs(4 * j + 1)), "r"(pairs(4 * j + 2)), "r"(pairs(4 * j + 3))
+                 : "memory");
+}
+
+/// The warpgroup that carries S (E, M): 64 columns of it, f32, in its accumulators from the first chunk to the last.
+template <class Config>
+class LinearState {
  public:
   using Element = typename Config::Element;
-  using Shared = typename Config::Shared;
-  static constexpr int kC = Config::kChunk, kE = Config::kD, kM = Config::kColumns;
-
-  __device__ __forceinline__ LinearChunks(const LinearSweep& sweep, const ChunkRange& chunks, int column0,
-                                          Shared& shared)
-      : sweep(sweep), chunks(chunks), column0(column0), columns(min(sweep.d_v - column0, kM)), shared(shared) {
+  __device__ __forceinline__ LinearState(const LinearSweep& sweep, int column0) : sweep(sweep), column0(column0) {
     clear(rS);
   }
 
-  /// o of all chunks, and the state behind them in rS. All products of a chunk are started at once, with P of the next
-  /// one; O, S and P are then rounded as they come. Nothing runs across the end of the loop: ptxas would serialise it.
-  __device__ __forceinline__ void run(const CUtensorMap& map, int head, int batch) {
-    if (chunks.count == 0) return;
-    wait_full(at);
-    start_p(at);
-    wait_multiply<0>(rP);
-    stage_p(0);
-    round_state();
-    meet();
+  /// kSums: only S behind all chunks. Else S before each of them, rounded, for the outputs too.
+  template <bool kSums, class Shared>
+  __device__ __forceinline__ void run(int count, Shared& shared) {
+    RingPosition<Config::kStages> at;
+    RingPosition<Config::kSlots> slot;
+    const auto slice = typename Config::MmaState{}.get_slice(0);
+    const auto rK = slice.partition_fragment_A(in_shared(shared.k[0], typename Config::LayoutKt{}));
+    const auto rV = slice.partition_fragment_B(in_shared(shared.v[0], typename Config::LayoutVt{}));
     CUTE_NO_UNROLL
-    for (int i = 0; i < chunks.count; ++i) {
-      const int stage = at.stage;
-      if (i + 1 < chunks.count) at.advance();
-      start_o(stage, i % 2);
-      start_state(stage);
-      wait_full(at);
-      start_p(at);  // of the last chunk twice
-      wait_multiply<2>(rO);
-      stage_o(i);
-      meet();
-      store_o(i, map, head, batch);
-      wait_multiply<1>(rS);
-      round_state();
-      wait_multiply<0>(rP);
-      release(stage);
-      stage_p((i + 1) % 2);
-      meet();
-    }
-    cute::tma_store_wait<0>();
-  }
-  /// Nothing but the state behind all chunks.
-  __device__ __forceinline__ void run_state() {
-    CUTE_NO_UNROLL
-    for (int i = 0; i < chunks.count; ++i, at.advance()) {
-      wait_full(at);
-      start_state(at.stage);
+    for (int i = 0; i < count; ++i, at.advance()) {
+      if constexpr (!kSums) sm80::convert(rS, rounded);
+      shared.full[at.stage].wait(at.parity);
+      start_multiply<false>(typename Config::MmaState{}, rK(_, _, _, at.stage), rV(_, _, _, at.stage), rS);
+      if constexpr (!kSums) {
+        shared.s_empty[slot.stage].wait(slot.parity ^ 1);
+        CUTE_UNROLL
+        for (int half = 0; half < kHalves; ++half)
+          stage(rounded(_, half), shared.s[slot.stage] + half * 64 * Config::kColumns);
+        cutlass::arch::fence_view_async_shared();
+        __syncwarp();
+        arrive_by_warp(shared.s_full[slot.stage]);
+        slot.advance();
+      }
       wait_multiply<0>(rS);
-      release(at.stage);
+      arrive_by_warp(shared.empty[at.stage]);
     }
   }
 
-  /// This thread's elements of S^T: f(m, e, element), m and e within the whole state.
-  template <class F>
-  __device__ __forceinline__ void for_each_of_state(F f) {
-    auto S = sm80::rows_columns(as_mma_accumulator(rS));
-    const auto cS = coordinates<kE>();
+  /// S += scale x, (E, M) in global memory. Where S fills the tile nothing is asked before a load: behind a condition
+  /// each waits for the one before it, 4200 clocks for all instead of 1200.
+  __device__ __forceinline__ void add(const float* x, std::int64_t stride_e, std::int64_t stride_m, float scale) {
+    const bool whole = column0 + Config::kColumns <= sweep.d_v && Config::kD == sweep.d_qk && stride_m == 1;
+    if (!whole) return for_each([&](int m, int e, float& s) { s += x[e * stride_e + m * stride_m] * scale; });
+    const int row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
     CUTE_UNROLL
-    for (int i = 0; i < size(S); ++i) {
-      const int m = static_cast<int>(get<0>(cS(i))), e = static_cast<int>(get<1>(cS(i)));
-      if (m < columns && e < sweep.d_qk) f(column0 + m, e, S(i));
+    for (int half = 0; half < kHalves; ++half) {
+      const float* from = x + (64 * half + row) * stride_e + column0 + threadIdx.x % 4 * 2;
+      float more[8][2][2];  // (columns / 8, 2 rows, 2 columns), as the accumulators lie
+      CUTE_UNROLL
+      for (int r = 0; r < 2; ++r, from += 8 * stride_e) CUTE_UNROLL
+      for (int i = 0; i < 16; ++i) more[i / 2][r][i % 2] = __ldcg(from + i / 2 * 8 + i % 2);
+      auto rows = rS(_, half, 0);
+      CUTE_UNROLL
+      for (int i = 0; i < size(rows); ++i) rows(i) += (&more[0][0][0])[i] * scale;
+    }
+  }
+  /// This thread's elements of S: f(m, e, element), m and e within the whole state.
+  template <class F>
+  __device__ __forceinline__ void for_each(F f) {
+    const auto coordinates = sm80::rows_columns(typename Config::MmaOfRows{}
+                                                    .get_thread_slice(threadIdx.x % 128)
+                                                    .partition_C(make_identity_tensor(Shape<_64, _64>{})));
+    CUTE_UNROLL
+    for (int half = 0; half < kHalves; ++half) {
+      auto rows = rS(_, half, 0);
+      auto S = sm80::rows_columns(as_mma_accumulator(rows));
+      CUTE_UNROLL
+      for (int i = 0; i < size(S); ++i) {
+        const int e = 64 * half + static_cast<int>(get<0>(coordinates(i)));
+        const int m = column0 + static_cast<int>(get<1>(coordinates(i)));
+        if (m < sweep.d_v && e < sweep.d_qk) f(m, e, S(i));
+      }
     }
   }
 
  private:
-  using Ring = RingPosition<Config::kStages>;
+  static constexpr int kHalves = Config::kD / 64;
+  const LinearSweep& sweep;
+  const int column0;
+  decltype(partition_fragment_C(typename Config::MmaState{}, Shape<Int<Config::kD>, Int<Config::kColumns>>{})) rS;
+  decltype(make_tensor<Element>(Layout<Shape<_32, Int<kHalves>>>{})) rounded;
+};
 
-  template <int kN>
-  static __device__ __forceinline__ auto coordinates() {
-    return sm80::rows_columns(typename Config::MmaOfRows{}
-                                  .get_thread_slice(threadIdx.x)
-                                  .partition_C(make_identity_tensor(Shape<_64, Int<kN>>{})));
-  }
-  template <class Layout_>
-  static __device__ __forceinline__ auto tile(Element* data, Layout_ layout) {
-    return make_tensor(make_smem_ptr(data), layout);
-  }
-  __device__ __forceinline__ void wait_full(const Ring& ring) { shared.full[ring.stage].wait(ring.parity); }
-  __device__ __forceinline__ void release(int stage) {
-    if (threadIdx.x % 32 == 0) shared.empty[stage].arrive();
+/// A warpgroup that makes the outputs of every kOutputs-th chunk.
+template <class Config>
+class LinearOutputs {
+ public:
+  using Element = typename Config::Element;
+  using Shared = typename Config::Shared;
+
+  __device__ __forceinline__ LinearOutputs(const LinearSweep& sweep, const ChunkRange& chunks, Shared& shared)
+      : sweep(sweep), chunks(chunks), shared(shared) {
+    const int row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
+    CUTE_UNROLL
+    for (int i = 0; i < size(kept); ++i) {
+      const int column = 8 * (i / 2) + static_cast<int>(threadIdx.x) % 4 * 2;
+      const auto keep = [&](int c) { return chunks.step > 0 ? c <= row + 8 * (i % 2) : c >= row + 8 * (i % 2); };
+      kept(i) = (keep(column) ? 0xffffu : 0u) | (keep(column + 1) ? 0xffff0000u : 0u);
+    }
   }
 
-  __device__ __forceinline__ void start_p(const Ring& ring) {  // P = Q K^T (C, C)
+  __device__ __forceinline__ void run(int group) {
+    RingPosition<Config::kStages> at;
+    RingPosition<Config::kSlots> slot;
+    RingPosition<Config::kTiles> tile;
+    const auto advance = [&] { at.advance(), slot.advance(), tile.advance(); };
+    for (int i = 0; i < group; ++i) advance();
+    CUTE_NO_UNROLL
+    for (int i = group; i < chunks.count; i += Config::kOutputs) {
+      shared.full[at.stage].wait(at.parity);
+      start_p(at.stage);
+      shared.s_full[slot.stage].wait(slot.parity);
+      start_qs(at.stage, slot.stage);
+      wait_multiply<1>(rP);
+      mask_p();
+      start_pv(at.stage);
+      wait_multiply<0>(rO);
+      arrive_by_warp(shared.empty[at.stage]);
+      arrive_by_warp(shared.s_empty[slot.stage]);
+      CUTE_UNROLL
+      for (int j = 0; j < size(rO); ++j) rO(j) *= sweep.scale;
+      sm80::convert(rO, rounded);
+      shared.o_empty[tile.stage].wait(tile.parity ^ 1);
+      stage(rounded, shared.o[tile.stage]);
+      cutlass::arch::fence_view_async_shared();
+      __syncwarp();
+      arrive_by_warp(shared.o_full[tile.stage]);
+      CUTE_UNROLL
+      for (int n = 0; n < Config::kOutputs; ++n) advance();
+    }
+  }
+
+ private:
+  __device__ __forceinline__ void start_p(int stage) {  // P = Q K^T (C, C)
     const auto slice = typename Config::MmaQk{}.get_slice(0);
-    const auto rQ = slice.partition_fragment_A(tile(shared.q[0], typename Config::LayoutQ{}));
-    const auto rK = slice.partition_fragment_B(tile(shared.k[0], typename Config::LayoutQ{}));
-    start_multiply<true>(typename Config::MmaQk{}, rQ(_, _, _, ring.stage), rK(_, _, _, ring.stage), rP);
+    const auto rQ = slice.partition_fragment_A(in_shared(shared.q[0], typename Config::LayoutQ{}));
+    const auto rK = slice.partition_fragment_B(in_shared(shared.k[0], typename Config::LayoutQ{}));
+    start_multiply<true>(typename Config::MmaQk{}, rQ(_, _, _, stage), rK(_, _, _, stage), rP);
   }
-  __device__ __forceinline__ void start_o(int stage, int p) {  // O^T = S^T Q^T + V^T P^T (M, C)
-    const auto rQ =
-        typename Config::MmaQs{}.get_slice(0).partition_fragment_B(tile(shared.q[0], typename Config::LayoutQ{}));
-    start_multiply<true>(typename Config::MmaQs{}, as_wgmma_operand_a(rounded), rQ(_, _, _, stage), rO);
-    const auto slice = typename Config::MmaPv{}.get_slice(0);
-    const auto rV = slice.partition_fragment_A(tile(shared.v[0], typename Config::LayoutVt{}));
-    const auto rPt = slice.partition_fragment_B(tile(shared.p[0], typename Config::LayoutP{}));
-    start_multiply<false>(typename Config::MmaPv{}, rV(_, _, _, stage), rPt(_, _, _, p), rO);
+  __device__ __forceinline__ void start_qs(int stage, int slot) {  // O = Q S (C, M)
+    const auto slice = typename Config::MmaQs{}.get_slice(0);
+    const auto rQ = slice.partition_fragment_A(in_shared(shared.q[0], typename Config::LayoutQ{}));
+    const auto rS = slice.partition_fragment_B(in_shared(shared.s[0], typename Config::LayoutSt{}));
+    start_multiply<true>(typename Config::MmaQs{}, rQ(_, _, _, stage), rS(_, _, _, slot), rO);
   }
-  __device__ __forceinline__ void start_state(int stage) {  // S^T += V^T K (M, E)
-    const auto slice = typename Config::MmaState{}.get_slice(0);
-    const auto rV = slice.partition_fragment_A(tile(shared.v[0], typename Config::LayoutVt{}));
-    const auto rK = slice.partition_fragment_B(tile(shared.k[0], typename Config::LayoutKt{}));
-    start_multiply<false>(typename Config::MmaState{}, rV(_, _, _, stage), rK(_, _, _, stage), rS);
-  }
-  /// S^T in 16 bits: operand A as it lies.
-  __device__ __forceinline__ void round_state() { sm80::convert(rS, rounded); }
-  /// mask.keep, then to shared memory in 16 bits.
-  __device__ __forceinline__ void stage_p(int p) {
-    auto P = sm80::rows_columns(as_mma_accumulator(rP));
-    const auto cP = coordinates<kC>();
+  __device__ __forceinline__ void mask_p() {  // rounded, and 0 where a token would see a later one
+    sm80::convert(rP, rounded);
+    auto pairs = recast<std::uint32_t>(rounded);
     CUTE_UNROLL
-    for (int i = 0; i < size(P); ++i) {
-      const int distance = static_cast<int>(get<0>(cP(i))) - static_cast<int>(get<1>(cP(i)));
-      P(i) = (chunks.step > 0 ? distance >= 0 : distance <= 0) ? P(i) : 0.f;
-    }
-    auto bits = make_tensor<Element>(Layout<Int<kC / 2>>{});
-    sm80::convert(rP, bits);
-    const auto pairs = recast<std::uint32_t>(bits);  // (2 rows, columns / 8) of pairs
-    const auto sP = tile(shared.p[p], typename Config::LayoutTile{});
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    CUTE_UNROLL
-    for (int i = 0; i < size(pairs); ++i)
-      *reinterpret_cast<std::uint32_t*>(
-          raw_pointer_cast(&sP(16 * warp + lane / 4 + 8 * (i % 2), 8 * (i / 2) + lane % 4 * 2))) = pairs(i);
+    for (int i = 0; i < size(pairs); ++i) pairs(i) &= kept(i);
   }
-  /// What the threads wrote is seen by wgmma and TMA behind it.
-  __device__ __forceinline__ void meet() {
-    cutlass::arch::fence_view_async_shared();
-    cutlass::arch::NamedBarrier::sync(128, 1);
+  __device__ __forceinline__ void start_pv(int stage) {  // O += P V (C, M)
+    const auto rV =
+        typename Config::MmaPv{}.get_slice(0).partition_fragment_B(in_shared(shared.v[0], typename Config::LayoutVt{}));
+    start_multiply<false>(typename Config::MmaPv{}, as_wgmma_operand_a(rounded), rV(_, _, _, stage), rO);
   }
 
-  /// O^T, a warp's 16 columns of o, -> (C, M) in shared memory.
-  __device__ __forceinline__ void stage_o(int i) {
-    CUTE_UNROLL
-    for (int j = 0; j < size(rO); ++j) rO(j) *= sweep.scale;
-    auto bits = make_tensor<Element>(Layout<Int<kC / 2>>{});
-    sm80::convert(rO, bits);
-    const auto pairs = recast<std::uint32_t>(bits);
-    const auto sO = tile(shared.o[i % 2], typename Config::LayoutTile{});
-    const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    CUTE_UNROLL
-    for (int j = 0; j < size(pairs); ++j) {
-      std::uint32_t x;
-      asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(x) : "r"(pairs(j)));
-      *reinterpret_cast<std::uint32_t*>(
-          raw_pointer_cast(&sO(8 * (j / 2) + lane / 4, 16 * warp + 8 * (j % 2) + lane % 4 * 2))) = x;
-    }
-  }
-  /// By one thread, and without a branch: products are running, and ptxas waits for them where paths part.
-  __device__ __forceinline__ void store_o(int i, const CUtensorMap& map, int head, int batch) const {
-    asm volatile(
-        "{\n"
-        ".reg .pred first;\n"
-        "setp.eq.u32 first, %0, 0;\n"
-        "@first cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%1, {%3, %4, %5, %6}], [%2];\n"
-        "cp.async.bulk.commit_group;\n"
-        "}\n" ::"r"(threadIdx.x),
-        "l"(&map), "r"(cast_smem_ptr_to_uint(shared.o[i % 2])), "r"(column0), "r"(head), "r"(chunks.row(i)), "r"(batch)
-        : "memory");
-    cute::tma_store_wait<1>();  // the other buffer has been read
-  }
-
+  static constexpr int kEach = 64 * 64 / 128;
   const LinearSweep& sweep;
   const ChunkRange& chunks;
-  const int column0, columns;
   Shared& shared;
-  Ring at;
-  decltype(partition_fragment_C(typename Config::MmaQk{}, Shape<_64, Int<kC>>{})) rP;     // (C, C) f32
-  decltype(partition_fragment_C(typename Config::MmaPv{}, Shape<_64, Int<kC>>{})) rO;     // (M, C) f32
-  decltype(partition_fragment_C(typename Config::MmaState{}, Shape<_64, Int<kE>>{})) rS;  // (M, E) f32
-  decltype(make_tensor<Element>(Layout<Int<kE / 2>>{})) rounded;                          // (M, E) 16-bit
+  decltype(partition_fragment_C(typename Config::MmaQk{}, Shape<_64, _64>{})) rP;  // (C, C) f32
+  decltype(partition_fragment_C(typename Config::MmaQs{}, Shape<_64, _64>{})) rO;  // (C, M) f32
+  decltype(make_tensor<Element>(Layout<Int<kEach>>{})) rounded;                    // P, operand A as it lies
+  decltype(make_tensor<std::uint32_t>(Layout<Int<kEach / 2>>{})) kept;             // bits of P below the diagonal
 };
 
 }  // namespace falchion::sm90

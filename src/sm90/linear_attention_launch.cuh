@@ -6,8 +6,42 @@
 
 namespace falchion::sm90 {
 
-/// kSums: only the states that the segments add, for all segments but the last.
-template <class Config, bool kSums>
+/// Four slots are summed by each segment that starts from them, 0.7 us each; more by a kernel of its own, and so if the
+/// last segment may overwrite what the others start from.
+__host__ __device__ inline bool sums_own_start(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {
+  bool reads = false, writes = false;
+  for (int i = 0; i < sweeps.count; ++i) {
+    reads |= sweeps.sweep[i].initial.data != nullptr;
+    writes |= sweeps.sweep[i].final.data != nullptr;
+  }
+  return a.segments * a.parts <= 4 && !(reads && writes);
+}
+
+/// S before the first chunk.
+template <class State>
+__device__ __forceinline__ void start_state(const LinearAttentionArgs& a, const LinearSweep& sweep,
+                                            const sm80::LinearBlock& block, bool own_start, State& state) {
+  if (const View& x = sweep.initial; a.states == nullptr || own_start)
+    if (const float* s0 = sm80::state_of(x, block.b, block.h); s0 != nullptr)
+      state.add(s0, x.stride[2], x.stride[3], sweep.initial_scale);
+  if (a.states == nullptr) return;
+  const sm80::StateSlot first(a, sweep, block.which, block.b, block.h, own_start ? 0 : block.segment);
+  const int slots = own_start ? block.segment * a.parts : 1;
+  CUTE_NO_UNROLL
+  for (int i = 0; i < slots; ++i) state.add(first.s + i * sm80::state_slot_size(a), sweep.d_v, 1, 1.f);
+}
+/// S behind the last one.
+template <class State>
+__device__ __forceinline__ void finish_state(const LinearAttentionArgs& a, const LinearSweep& sweep,
+                                             const sm80::LinearBlock& block, State& state) {
+  float* const s1 = sm80::state_of(sweep.final, block.b, block.h);
+  if (block.segment + 1 < a.segments || s1 == nullptr) return;
+  const View& x = sweep.final;
+  state.for_each([&](int m, int e, float s) { s1[e * x.stride[2] + m * x.stride[3]] = s * sweep.final_scale; });
+}
+
+/// All chunks.
+template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     linear_attention_chunks(const __grid_constant__ LinearAttentionArgs a, const __grid_constant__ LinearSweeps sweeps,
                             const __grid_constant__ AllLinearMaps maps) {
@@ -17,38 +51,51 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   const LinearSweep& sweep = sweeps.sweep[block.which];
   const int column0 = block.column_tile * Config::kColumns;
   if (column0 >= sweep.d_v) return;
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < Config::kStages; ++i) shared.full[i].init(1), shared.empty[i].init(4);
-    cutlass::arch::fence_barrier_init();
-  }
+  if (threadIdx.x == 0) shared.init();
   __syncthreads();
-  const ChunkRange range(a, sweep, block.segment);
+  const ChunkRange chunks(a, sweep, block.segment);
   const LinearMaps& own = maps.of[block.which];
-  if (threadIdx.x >= 128) {
-    if (threadIdx.x == 128) load_chunks<Config, kSums>(own, sweep, range, block, column0, shared);
-    return;
+
+  const int group = static_cast<int>(threadIdx.x) / 128;
+  if (group == 0) {
+    LinearState<Config> state(sweep, column0);
+    wait_for_earlier_kernels();
+    start_state(a, sweep, block, sums_own_start(a, sweeps), state);
+    state.template run<false>(chunks.count, shared);
+    finish_state(a, sweep, block, state);
+  } else if (group <= Config::kOutputs) {
+    LinearOutputs<Config>(sweep, chunks, shared).run(group - 1);
+  } else if (threadIdx.x % 128 == 0) {
+    load_chunks<Config, false>(own, sweep, chunks, block, column0, shared);
+  } else if (threadIdx.x % 128 == 32) {
+    wait_for_earlier_kernels();
+    store_chunks<Config>(own.o, chunks, block, block.h / sweep.o.shared, column0, shared);
   }
-  LinearChunks<Config> chunks(sweep, range, column0, shared);
-  const sm80::StateSlot slot(a, sweep, block.which, block.b, block.h, block.segment);
-  if constexpr (kSums) {
-    chunks.run_state();
-    chunks.for_each_of_state([&](int m, int e, float s) { slot.s[e * sweep.d_v + m] = s; });
+}
+
+/// Only the states that the segments add, for all segments but the last.
+template <class Config>
+__global__ void __launch_bounds__(Config::kThreadsOfSums, 2)
+    linear_attention_sums(const __grid_constant__ LinearAttentionArgs a, const __grid_constant__ LinearSweeps sweeps,
+                          const __grid_constant__ AllLinearMaps maps) {
+  extern __shared__ __align__(1024) unsigned char memory[];
+  auto& shared = *reinterpret_cast<typename Config::Chunks*>(memory);
+  const sm80::LinearBlock block(a, sweeps);
+  const LinearSweep& sweep = sweeps.sweep[block.which];
+  const int column0 = block.column_tile * Config::kColumns;
+  if (column0 >= sweep.d_v) return;
+  let_next_kernel_start();
+  if (threadIdx.x == 0) shared.init_chunks(4);
+  __syncthreads();
+  const ChunkRange chunks(a, sweep, block.segment);
+  if (threadIdx.x < 128) {
+    LinearState<Config> state(sweep, column0);
+    state.template run<true>(chunks.count, shared);
+    const sm80::StateSlot slot(a, sweep, block.which, block.b, block.h, block.segment);
+    state.for_each([&](int m, int e, float s) { slot.s[e * sweep.d_v + m] = s; });
     if (threadIdx.x == 0 && column0 == 0) *slot.faded = 0;
-    return;
-  }
-  if (a.states != nullptr) {
-    chunks.for_each_of_state([&](int m, int e, float& s) { s = slot.s[e * sweep.d_v + m]; });
-  } else if (const float* s0 = sm80::state_of(sweep.initial, block.b, block.h); s0 != nullptr) {
-    const View& x = sweep.initial;
-    chunks.for_each_of_state(
-        [&](int m, int e, float& s) { s = s0[e * x.stride[2] + m * x.stride[3]] * sweep.initial_scale; });
-  }
-  chunks.run(own.o, block.h / sweep.o.shared, block.b);
-  if (block.segment + 1 < a.segments) return;
-  if (float* s1 = sm80::state_of(sweep.final, block.b, block.h); s1 != nullptr) {
-    const View& x = sweep.final;
-    chunks.for_each_of_state(
-        [&](int m, int e, float s) { s1[e * x.stride[2] + m * x.stride[3]] = s * sweep.final_scale; });
+  } else if (threadIdx.x == 128) {
+    load_chunks<Config, true>(maps.of[block.which], sweep, chunks, block, column0, shared);
   }
 }
 
@@ -76,16 +123,19 @@ int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, v
   for (int i = 0; a.s > 0 && i < sweeps.count && error == cudaSuccess; ++i)  // without tokens nobody reads them
     error = make_linear_maps<Config>(a, sweeps.sweep[i], &maps.of[i]);
   if (a.segments == 1) a.states = nullptr;
+  // Within this call a kernel may start before the one before it is done: what it reads and writes until it waits
+  // belongs to the caller, and nothing older runs any more.
+  const bool early = a.segments > 1;
   if (error == cudaSuccess && a.segments > 1)
-    error =
-        launch_kernel(linear_attention_chunks<Config, true>, static_cast<unsigned>(each * (a.segments - 1) * a.parts),
-                      Config::kThreads, Config::kSharedBytes, stream, false, sm80::by_parts(a), sweeps, maps);
-  if (error == cudaSuccess && a.segments > 1)
+    error = launch_kernel(linear_attention_sums<Config>, static_cast<unsigned>(each * (a.segments - 1) * a.parts),
+                          Config::kThreadsOfSums, Config::kSharedBytesOfSums, stream, false, sm80::by_parts(a), sweeps,
+                          maps);
+  if (error == cudaSuccess && a.segments > 1 && !sums_own_start(a, sweeps))
     error = launch_kernel(sm80::linear_attention_starts, static_cast<unsigned>(starts), sm80::kStartThreads, 0, stream,
-                          false, sm80::by_parts(a), sweeps, a.parts);
+                          early, sm80::by_parts(a), sweeps, a.parts);
   if (error == cudaSuccess)
-    error = launch_kernel(linear_attention_chunks<Config, false>, static_cast<unsigned>(each * a.segments),
-                          Config::kThreads, Config::kSharedBytes, stream, false, a, sweeps, maps);
+    error = launch_kernel(linear_attention_chunks<Config>, static_cast<unsigned>(each * a.segments), Config::kThreads,
+                          Config::kSharedBytes, stream, early, a, sweeps, maps);
   return error;
 }
 
