@@ -226,6 +226,9 @@ TEST_F(LinearGpuRows, HopperTakesPlainBf16AndSm80TheRest) {
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     LinearAttention a = problem(2, 8, 1024, 64);
     EXPECT_EQ(backend(a, pass), Backend::sm90);
+    a.dtype = DType::f32;
+    EXPECT_EQ(backend(a, pass), Backend::sm90);
+    a.dtype = DType::bf16;
     a.d_v = 128, a.initial_state = a.final_state = true;
     EXPECT_EQ(backend(a, pass), Backend::sm90);
     const PlanData plan = decide(problem(2, 8, 1024, 64), 0, pass, Backend::best);
@@ -256,6 +259,16 @@ TEST_F(LinearGpuRows, FewHeadsAreCutIntoSegments) {
   EXPECT_EQ(half.linear->parts, 4);
   EXPECT_EQ(decide(problem(4, 16, 64 * 33 * 2, 64)).linear->parts, 1) << "33 chunks are no two parts of 1024 tokens";
   EXPECT_EQ(decide(problem(4, 16, 64 * 32 * 2, 64)).linear->parts, 2);
+  const auto hopper = [&](std::int64_t b, std::int64_t h, std::int64_t s, DType dtype) {
+    LinearAttention a = problem(b, h, s, 64);
+    a.dtype = dtype;
+    return *decide(a, 0, Pass::forward, Backend::sm90).linear;
+  };
+  EXPECT_EQ(hopper(4, 16, 8192, DType::bf16).segments, 1) << "half of the SMs are enough";
+  EXPECT_EQ(hopper(4, 16, 8192, DType::f32).segments, 2);
+  EXPECT_EQ(hopper(4, 16, 8192, DType::f32).parts, 2) << "64 heads, 132 SMs of one CTA each";
+  EXPECT_EQ(hopper(1, 16, 32768, DType::bf16).segments, 8);
+  EXPECT_EQ(hopper(1, 16, 32768, DType::bf16).parts, 1) << "the sums of 7 segments keep 112 SMs busy";
   LinearAttention packed = problem(4, 2, 65536, 64);
   packed.packed = true;
   EXPECT_EQ(decide(packed).linear->segments, 1);

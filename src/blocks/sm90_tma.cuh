@@ -38,7 +38,6 @@ __device__ __forceinline__ void load_boxes(const CUtensorMap& map, cutlass::arch
                                  kBox * i, head, row, batch);
 }
 inline constexpr auto kReadOnce = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_FIRST);
-inline constexpr auto kReadByOthers = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
 inline constexpr auto kReadAgain = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_LAST);
 
 /// A tensor (batch, rows, heads, d) in boxes of box_columns (32 or 64) x box_heads x box_rows, swizzled by the bytes of

@@ -80,7 +80,8 @@ Status decide(const gpu::Device& device, PlanData* plan) {
   plan->gpu.ordinal = device.ordinal;
   const std::int64_t heads = plan->items = problem.b * problem.h_v;
   const std::int64_t ctas = plan->linear->ctas = heads * ctas_of_segment(kernel, problem, plan->pass);
-  const double busy_share = plan->variant->backend == Backend::sm90 ? tiles::kLinearBusySm90 : tiles::kLinearBusy;
+  const bool light = plan->variant->backend == Backend::sm90 && problem.dtype != DType::f32;
+  const double busy_share = light ? tiles::kLinearBusyLight : tiles::kLinearBusy;
   const bool busy = static_cast<double>(ctas) >= busy_share * device.sms;
   // One CTA an SM, also where two would fit: each cut reads k and v once more.
   const std::int64_t wanted = busy || ctas == 0 ? 1 : std::max<std::int64_t>(device.sms / ctas, 1);

@@ -57,8 +57,9 @@ inline constexpr std::int64_t kWalkUnknownKeys = 2048;
 inline constexpr std::int64_t kUnknownTiles = 4;
 
 // Linear attention: sequences are cut into segments when heads alone keep fewer threads or SMs busy than this. Hopper's
-// rows come near the memory's roof on half of the SMs (H200, 64 heads of 8192 tokens, d 64: 77 us whole, 95 in two).
-inline constexpr double kLinearBusy = 0.7, kLinearBusySm90 = 0.4;
+// rows of 16 bits, light on the SM, come near the memory's roof on half of the SMs (H200, 64 heads of 8192 tokens, d
+// 64: 77 us whole, 95 in two; in f32 412 whole, 265 in two).
+inline constexpr double kLinearBusy = 0.7, kLinearBusyLight = 0.4;
 inline constexpr std::int64_t kLinearChunks = 2;  // of a segment, at least: its state is written and read once more
 // GPU: what a segment adds is summed before anything else runs; where that keeps few SMs busy in parts of so many
 // tokens or more, four at most (H200, 32 heads of 8192 tokens, d 64, two segments: 61 us, with two parts 56).

@@ -10,6 +10,7 @@
 namespace falchion::sm90 {
 
 using bf16 = cutlass::bfloat16_t;
+using f32 = float;
 
 /// C tokens a chunk, E head dims of q and k, M of v and o. A CTA has 64 of the M columns: a warp loads, a warpgroup
 /// carries the state S, the others take turns with the chunks' outputs. bf16 alone: in f16 the copy of S overflows.

@@ -73,6 +73,15 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   }
 }
 
+/// Of what a CTA has summed.
+template <class State>
+__device__ __forceinline__ void store_sum(const LinearAttentionArgs& a, const LinearSweep& sweep,
+                                          const sm80::LinearBlock& block, State& state) {
+  const sm80::StateSlot slot(a, sweep, block.which, block.b, block.h, block.segment);
+  state.for_each([&](int m, int e, float s) { slot.s[e * sweep.d_v + m] = s; });
+  if (threadIdx.x == 0 && block.column_tile == 0) *slot.faded = 0;
+}
+
 /// Only the states that the segments add, for all segments but the last.
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreadsOfSums, 2)
@@ -91,9 +100,7 @@ __global__ void __launch_bounds__(Config::kThreadsOfSums, 2)
   if (threadIdx.x < 128) {
     LinearState<Config> state(sweep, column0);
     state.template run<true>(chunks.count, shared);
-    const sm80::StateSlot slot(a, sweep, block.which, block.b, block.h, block.segment);
-    state.for_each([&](int m, int e, float s) { slot.s[e * sweep.d_v + m] = s; });
-    if (threadIdx.x == 0 && column0 == 0) *slot.faded = 0;
+    store_sum(a, sweep, block, state);
   } else if (threadIdx.x == 128) {
     load_chunks<Config, true>(maps.of[block.which], sweep, chunks, block, column0, shared);
   }
@@ -112,31 +119,41 @@ cudaError_t make_linear_maps(const LinearAttentionArgs& a, const LinearSweep& sw
   return error;
 }
 
-template <class Config>
-int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, void* stream) {
+/// sums(args): enqueues the sums of parts; chunks(early): what comes then.
+template <class Sums, class Chunks>
+int launch_segments(const LinearAttentionArgs& a, const LinearSweeps& sweeps, void* stream, Sums sums, Chunks chunks) {
   const std::int64_t each = std::int64_t{sweeps.column_tiles} * sweeps.count * a.h_v * a.b;
   const std::int64_t starts = sm80::start_blocks(a, sweeps);
   if (each * a.segments * a.parts > INT32_MAX || starts > INT32_MAX) return cudaErrorInvalidConfiguration;
   if (each == 0) return cudaSuccess;
-  AllLinearMaps maps{};
-  cudaError_t error = cudaSuccess;
-  for (int i = 0; a.s > 0 && i < sweeps.count && error == cudaSuccess; ++i)  // without tokens nobody reads them
-    error = make_linear_maps<Config>(a, sweeps.sweep[i], &maps.of[i]);
-  if (a.segments == 1) a.states = nullptr;
+  if (a.segments == 1) return chunks(static_cast<unsigned>(each), false);
   // Within this call a kernel may start before the one before it is done: what it reads and writes until it waits
   // belongs to the caller, and nothing older runs any more.
-  const bool early = a.segments > 1;
-  if (error == cudaSuccess && a.segments > 1)
-    error = launch_kernel(linear_attention_sums<Config>, static_cast<unsigned>(each * (a.segments - 1) * a.parts),
-                          Config::kThreadsOfSums, Config::kSharedBytesOfSums, stream, false, sm80::by_parts(a), sweeps,
-                          maps);
-  if (error == cudaSuccess && a.segments > 1 && !sums_own_start(a, sweeps))
+  int error = sums(static_cast<unsigned>(each * (a.segments - 1) * a.parts));
+  if (error == cudaSuccess && !sums_own_start(a, sweeps))
     error = launch_kernel(sm80::linear_attention_starts, static_cast<unsigned>(starts), sm80::kStartThreads, 0, stream,
-                          early, sm80::by_parts(a), sweeps, a.parts);
-  if (error == cudaSuccess)
-    error = launch_kernel(linear_attention_chunks<Config>, static_cast<unsigned>(each * a.segments), Config::kThreads,
-                          Config::kSharedBytes, stream, early, a, sweeps, maps);
-  return error;
+                          true, sm80::by_parts(a), sweeps, a.parts);
+  return error == cudaSuccess ? chunks(static_cast<unsigned>(each * a.segments), true) : error;
+}
+
+template <class Config>
+int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, void* stream) {
+  AllLinearMaps maps{};
+  cudaError_t error = cudaSuccess;
+  for (int i = 0; a.s > 0 && a.b * a.h_v > 0 && i < sweeps.count && error == cudaSuccess; ++i)  // else nobody reads
+    error = make_linear_maps<Config>(a, sweeps.sweep[i], &maps.of[i]);
+  if (error != cudaSuccess) return error;
+  if (a.segments == 1) a.states = nullptr;
+  return launch_segments(
+      a, sweeps, stream,
+      [&](unsigned blocks) {
+        return launch_kernel(linear_attention_sums<Config>, blocks, Config::kThreadsOfSums, Config::kSharedBytesOfSums,
+                             stream, false, sm80::by_parts(a), sweeps, maps);
+      },
+      [&](unsigned blocks, bool early) {
+        return launch_kernel(linear_attention_chunks<Config>, blocks, Config::kThreads, Config::kSharedBytes, stream,
+                             early, a, sweeps, maps);
+      });
 }
 
 }  // namespace falchion::sm90
