@@ -1,6 +1,6 @@
 // src/sm90/linear_attention_thirds.cuh: the chunks of linear_attention_chunks.cuh in f32: every operand of a product is
-// taken apart into three bf16, x = high + middle + low, which is exact. Of the nine products low low, low middle and
-// middle low are left out, 2^-24 of the whole. What is small is summed first.
+// taken apart into three bf16, x = high + middle + low, each what rounding has left of x. Of the nine products low low,
+// low middle and middle low are left out, 2^-26 of the whole. What is small is summed first.
 #pragma once
 
 #include "sm90/linear_attention_chunks.cuh"
@@ -8,20 +8,21 @@
 
 namespace falchion::sm90 {
 
-/// Two floats, each cut off after 8 bits; x and y become what is left of them.
-__device__ __forceinline__ std::uint32_t cut_third(float& x, float& y) {
-  const std::uint32_t x_bits = __float_as_uint(x), y_bits = __float_as_uint(y);
-  x -= __uint_as_float(x_bits & 0xffff0000u), y -= __uint_as_float(y_bits & 0xffff0000u);
-  return __byte_perm(x_bits, y_bits, 0x7632);
+/// Two floats rounded to bf16; x and y become what is left of them. Over 3.38e38 they count as infinite.
+__device__ __forceinline__ std::uint32_t round_third(float& x, float& y) {
+  std::uint32_t pair;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
+  x -= __uint_as_float(pair << 16), y -= __uint_as_float(pair & 0xffff0000u);
+  return pair;
 }
 
 using Third =
     decltype(make_tensor<bf16>(Layout<_32>{}));  // of 64 x 64 accumulators of a warpgroup, operand A as it lies
 /// x: what is left of it.
-__device__ __forceinline__ void cut_third(float (&x)[32], Third& third) {
+__device__ __forceinline__ void round_third(float (&x)[32], Third& third) {
   auto pairs = recast<std::uint32_t>(third);
   CUTE_UNROLL
-  for (int i = 0; i < size(pairs); ++i) pairs(i) = cut_third(x[2 * i], x[2 * i + 1]);
+  for (int i = 0; i < size(pairs); ++i) pairs(i) = round_third(x[2 * i], x[2 * i + 1]);
 }
 
 /// C = A B (kClear) or C += A B; a(i), b(i): the thirds. kBatchesOfThirds batches.
@@ -105,7 +106,7 @@ class LinearSplitter {
       float4& x = box.row[j];
       CUTE_UNROLL
       for (bf16* const part : parts)
-        *reinterpret_cast<uint2*>(part + at + 8 * 64 * j) = {cut_third(x.x, x.y), cut_third(x.z, x.w)};
+        *reinterpret_cast<uint2*>(part + at + 8 * 64 * j) = {round_third(x.x, x.y), round_third(x.z, x.w)};
     }
   }
 
@@ -139,7 +140,7 @@ class LinearThirdsState : public LinearStateElements<Config> {
           CUTE_UNROLL
           for (int i = 0; i < Config::kThirds; ++i) {
             Third third;
-            cut_third(rest, third);
+            round_third(rest, third);
             stage(third, shared.s[i][slot.stage] + half * 64 * Config::kColumns);
           }
         }
@@ -230,7 +231,7 @@ class LinearThirdsOutputs {
     for (int j = 0; j < size(rP); ++j) rest[j] = rP(j);
     CUTE_UNROLL
     for (Third& third : P) {
-      cut_third(rest, third);
+      round_third(rest, third);
       auto pairs = recast<std::uint32_t>(third);
       CUTE_UNROLL
       for (int j = 0; j < size(pairs); ++j) pairs(j) &= kept(j);
