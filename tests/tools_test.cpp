@@ -82,6 +82,13 @@ TEST_F(Tools, BadUsageAndBadInputExitWithTwoAndSayWhy) {
       {"explain --s 8 --window 5", "L,R"},
       {"explain --h-q 6 --h-k 4", "6"},
       {"bench --s 8 --level warp9", "warp9"},
+      {"bench --op linaer --s 8", "\"linaer\" is not one of attention, linear, linear-backward"},
+      {"bench --op linear --s 8 --causal", "--causal says nothing here; it belongs to --op attention"},
+      {"bench --op linear-backward --s 8 --lse", "--lse says nothing here"},
+      {"bench --s 8 --decay head", "--decay says nothing here; it belongs to --op linear"},
+      {"bench --op linear --s 8 --decay fast", "fast not in {none,head,token}"},
+      {"bench --op linear --s-q 1 --s-k 8", "s_q = 1 is not s_k = 8"},
+      {"bench --op linear --s 8 --h-q 3 --h-v 4", "h_v = 4 is not a multiple of h_qk = 3"},
       {"verify --match nothing-is-named-so", "no case"},
   };
   for (const auto& [arguments, why] : cases) {
@@ -154,6 +161,60 @@ TEST_F(Tools, BenchWritesGoogleBenchmarksSchema) {
        {"\"context\"", "\"benchmarks\"", "\"run_type\": \"aggregate\"", "\"aggregate_name\": \"median\"",
         "\"time_unit\": \"ms\"", "\"share_of_limit\"", "\"compiler\""})
     EXPECT_TRUE(has(json, part)) << part;
+}
+
+/// The number behind the first "key": that follows `after`.
+double number_behind(const std::string& json, const std::string& after, const std::string& key) {
+  const std::size_t from = json.find(after), at = json.find("\"" + key + "\": ", from);
+  return from == std::string::npos || at == std::string::npos ? -1 : std::atof(json.c_str() + at + key.size() + 4);
+}
+
+TEST_F(Tools, BenchHoldsLinearAttentionAgainstTheSlowerOfBothRoofs) {
+  const std::string sizes = "--s 256 --d 64 --h 2 --dtype f32 --threads 1 --runs 2 --json " + file("bench.json");
+  const Result x = run("bench --op attention,linear,linear-backward --causal " + sizes);
+  ASSERT_EQ(x.code, 0) << x.text;
+  for (const char* part :
+       {"b1 h2 s256 d64 causal", "b1 h2 s256 d64 linear", "b1 h2 s256 d64 linear backward", "DRAM read"})
+    EXPECT_TRUE(has(x.text, part)) << part << "\n" << x.text;
+  const std::string json = contents(file("bench.json"));
+  const double dram = number_behind(json, "\"context\"", "measured_dram_bytes_per_second");
+  EXPECT_GT(dram, 0);
+  // By hand, a token and head of d 64 in f32 and chunks of 64: C (E + M), and 4 E M for the three chunks of four that
+  // meet a state, on 4 tensors; backward C (3 E + 2 M) and 10 E M on 7.
+  const std::pair<const char*, double> passes[] = {{"forward", (64. * 128 + 0.75 * 4 * 64 * 64) / (4 * 256)},
+                                                   {"backward", (64. * 320 + 0.75 * 10 * 64 * 64) / (7 * 256)}};
+  for (const auto& [pass, flop_a_byte] : passes) {
+    const std::string row = std::string("\"linear_attention_") + pass + "/cpu/";
+    const std::size_t at = json.find("_median\"", json.find(row));
+    ASSERT_NE(json.find(row), std::string::npos) << pass;
+    // Keys are sorted: those of this row stand around its name.
+    const std::string text = json.substr(json.rfind('{', at), json.find("\"threads\"", at) - json.rfind('{', at));
+    const double flops = number_behind(text, "", "flops"), bytes = number_behind(text, "", "bytes_per_second");
+    EXPECT_NEAR(flops / bytes, flop_a_byte, 1e-9) << pass;
+    EXPECT_EQ(number_behind(text, "", "chunk"), 64);
+    const double limit = number_behind(text, "", "limit"), share = number_behind(text, "", "share_of_limit");
+    const bool by_bytes = has(text, "\"limit_name\": \"DRAM read\"");
+    EXPECT_NEAR(share, (by_bytes ? bytes : flops) / limit, 1e-9) << pass;
+    EXPECT_TRUE(by_bytes ? limit == dram : limit / flop_a_byte <= dram) << pass << ": the other roof is slower";
+  }
+  const Result points = run("roofline --device h200 --json --points " + file("bench.json") + " --match linear");
+  ASSERT_EQ(points.code, 0) << points.text;
+  EXPECT_TRUE(has(points.text, "falchion f32 d 64 linear backward")) << points.text;
+}
+
+TEST_F(Tools, BenchMeasuresEveryFeatureOfLinearAttention) {
+  const std::string passes = "bench --runs 1 --op linear,linear-backward ";
+  const std::pair<const char*, const char*> cases[] = {
+      {"--b 2 --h-q 1 --h-v 3 --s 1,65 --d 5 --d-v 7 --dtype f16 --layout bhsd --decay token --elu --normalise",
+       "b2 h1/3 s65 d5/7 linear backward elu normalised decay token"},
+      {"--s 8 --d 8 --dtype f32 --decay head --scale 2 --cold", "b1 h8 s8 d8 linear scale 2 decay head"},
+      {"--s 8 --d 8 --backend ref", "b1 h8 s8 d8 linear backward  bf16  ref"},
+  };
+  for (const auto& [arguments, part] : cases) {
+    const Result x = run(passes + arguments);
+    EXPECT_EQ(x.code, 0) << arguments;
+    EXPECT_TRUE(has(x.text, part)) << arguments << "\n" << x.text;
+  }
 }
 
 TEST_F(Tools, MapDrawsAPictureOfModestSize) {

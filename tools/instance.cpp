@@ -128,6 +128,15 @@ void Outputs::clear() const {
 
 Prepared::Prepared(const Attention& problem, const Target& target) {
   require(Plan::make(problem, Pass::forward, target, &plan_), "plan");
+  take_workspace();
+}
+
+Prepared::Prepared(const LinearAttention& problem, Pass pass, const Target& target) {
+  require(Plan::make(problem, pass, target, &plan_), "plan");
+  take_workspace();
+}
+
+void Prepared::take_workspace() {
   if (!on_gpu()) workspace_ = Buffer(plan_.workspace_bytes());
 }
 
@@ -135,6 +144,11 @@ bool Prepared::on_gpu() const { return tools::on_gpu(plan_); }
 
 Status Prepared::run(const Operands& operands) const {
   if (on_gpu()) return gpu::run_on_device(plan_, plan_.data()->problem, operands);
+  return plan_.run(operands, workspace_.data(), workspace_.size());
+}
+
+Status Prepared::run(const LinearOperands& operands) const {
+  if (on_gpu()) return gpu::run_on_device(plan_, plan_.data()->linear->problem, operands);
   return plan_.run(operands, workspace_.data(), workspace_.size());
 }
 

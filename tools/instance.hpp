@@ -46,11 +46,16 @@ class Prepared {
  public:
   /// Throws UsageError with the library's reason when there is no plan.
   Prepared(const Attention& problem, const Target& target);
-  Status run(const Operands& operands) const;  ///< a GPU's: copies there and back; to time it: measure_gpu.hpp
+  Prepared(const LinearAttention& problem, Pass pass, const Target& target);
+  /// A GPU's: copies there and back; to time it: measure_gpu.hpp.
+  Status run(const Operands& operands) const;
+  Status run(const LinearOperands& operands) const;
   bool on_gpu() const;
   const Plan& plan() const { return plan_; }
 
  private:
+  void take_workspace();
+
   Plan plan_;
   Buffer workspace_;
 };

@@ -75,7 +75,12 @@ int plan_threads(const Plan& plan) { return plan.data()->threads; }
 std::string limiting_unit(const Plan& plan) {
   if (on_gpu(plan)) return "";
   const std::string level = plan_level(plan);
-  return level == "amx_emulated" ? "avx512" : level;
+  if (level == "amx_emulated") return "avx512";
+  // Linear attention leaves the tiles where its products are those of f32 (cpu/linear_attention_backward.hpp).
+  const auto& linear = plan.data()->linear;
+  const bool exact = linear && (linear->problem.dtype == DType::f32 ||
+                                (plan.data()->pass == Pass::backward && linear->problem.decay != Decay::none));
+  return level == "amx" && exact ? "avx512" : level;
 }
 
 std::string unit_title(const std::string& unit) {

@@ -10,18 +10,28 @@
 
 namespace falchion::tools {
 
-GpuRun::GpuRun(const Plan& plan, const Operands& host) : plan_(plan) {
-  require(gpu::DeviceCopy::make(plan.data()->problem, host, {}, &copy_), "copy to the GPU");
+namespace {
+
+const Attention& problem_of(const Plan& plan, const Operands&) { return plan.data()->problem; }
+const LinearAttention& problem_of(const Plan& plan, const LinearOperands&) { return plan.data()->linear->problem; }
+
+}  // namespace
+
+template <class AnyOperands>
+GpuRun<AnyOperands>::GpuRun(const Plan& plan, const AnyOperands& host) : plan_(plan) {
+  require(gpu::CopyOf<AnyOperands>::make(problem_of(plan, host), host, {}, &copy_), "copy to the GPU");
   require(gpu::Memory::make(plan.workspace_bytes(), &workspace_), "workspace");
   require(gpu::synchronize());
 }
 
-void GpuRun::run() {
+template <class AnyOperands>
+void GpuRun<AnyOperands>::run() {
   void* memory = workspace_.size() > 0 ? workspace_.data() : nullptr;
   require(plan_.run(copy_.operands(), memory, workspace_.size()));
 }
 
-Samples GpuRun::sample(int runs, bool cold) {
+template <class AnyOperands>
+Samples GpuRun<AnyOperands>::sample(int runs, bool cold) {
   const std::size_t flush_bytes = std::max<std::size_t>(4 * gpu::current_device().l2, std::size_t{64} << 20);
   if (cold && flush_.size() == 0) require(gpu::Memory::make(flush_bytes, &flush_), "a buffer that flushes the L2");
   run();
@@ -43,7 +53,13 @@ Samples GpuRun::sample(int runs, bool cold) {
   return out;
 }
 
-void GpuRun::download() { require(copy_.download(), "copy from the GPU"); }
+template <class AnyOperands>
+void GpuRun<AnyOperands>::download() {
+  require(copy_.download(), "copy from the GPU");
+}
+
+template class GpuRun<Operands>;
+template class GpuRun<LinearOperands>;
 
 GpuLimits GpuLimits::measure() {
   const gpu::Device device = gpu::current_device();

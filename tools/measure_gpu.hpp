@@ -9,9 +9,10 @@
 namespace falchion::tools {
 
 /// A plan's operands and workspace on the device, for as long as this lives. Throws UsageError.
+template <class AnyOperands>
 class GpuRun {
  public:
-  GpuRun(const Plan& plan, const Operands& host);
+  GpuRun(const Plan& plan, const AnyOperands& host);
 
   /// cold: a buffer of several times the L2 is written before each run. Warm: an untimed run goes before each, so that
   /// the host's launch is not in the time either way.
@@ -22,9 +23,11 @@ class GpuRun {
   void run();
 
   const Plan& plan_;
-  gpu::DeviceCopy copy_;
+  gpu::CopyOf<AnyOperands> copy_;
   gpu::Memory workspace_, flush_;
 };
+extern template class GpuRun<Operands>;
+extern template class GpuRun<LinearOperands>;
 
 /// What this device can do.
 struct GpuLimits {
@@ -37,6 +40,8 @@ struct GpuLimits {
   /// Nominal flop/s: SMs x highest clock x flop a clock of the type's unit (bf16, f16: dense tensor cores with f32
   /// sums; f32: fused multiply-adds). 0 where the architecture is not known.
   double nominal(DType dtype) const;
+  /// The same of three products of TF32, half as fast as bf16's each: what linear attention makes one of f32 of.
+  double nominal_of_three_tf32() const { return nominal(DType::bf16) / 6; }
   std::string text(DType dtype) const;
 };
 

@@ -125,13 +125,27 @@ void FeatureOptions::apply(Attention* problem) const {
   }
 }
 
+void LinearOptions::add_to(Command& command) {
+  command.group("What linear attention computes");
+  command.choice("--decay", &decay, {"none", "head", "token"},
+                 "How the state fades: by a constant a head, or by one number a token and head");
+  command.flag("--elu", &elu, "q and k go through elu + 1 first");
+  command.flag("--normalise", &normalise, "Divided by the sum of the weights");
+}
+
+void LinearOptions::apply(LinearAttention* problem) const {
+  problem->decay = decay == "head" ? Decay::head : decay == "token" ? Decay::token : Decay::none;
+  problem->feature_map = elu ? FeatureMap::elu_plus_one : FeatureMap::identity;
+  problem->normalise = normalise;
+}
+
 void SizeOptions::add_to(Command& command) {
   command.group("Sizes (lists: every combination)");
   command.list("--dtype", &dtype, "f32, f16, bf16");
   command.list("--b", &b, "Sequences");
   command.list("--h", &h, "Heads, of Q and of K and V");
   command.list("--h-q", &h_q, "Query heads");
-  command.list("--h-k", &h_k, "K and V heads, paired with --h-q");
+  command.list("--h-k,--h-v", &h_k, "K and V heads, paired with --h-q (linear attention: V heads)");
   command.list("--s", &s, "Length, of Q and of K and V");
   command.list("--s-q", &s_q, "Queries");
   command.list("--s-k", &s_k, "Keys, paired with --s-q");

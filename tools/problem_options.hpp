@@ -27,6 +27,15 @@ struct FeatureOptions {
   void apply(Attention* problem) const;
 };
 
+/// What linear attention has and softmax attention has not.
+struct LinearOptions {
+  std::string decay = "none";
+  bool elu = false, normalise = false;
+
+  void add_to(Command& command);
+  void apply(LinearAttention* problem) const;
+};
+
 /// Lists of sizes. Every combination is one problem.
 struct SizeOptions {
   std::vector<std::string> dtype;

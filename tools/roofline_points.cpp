@@ -102,7 +102,7 @@ void read_benchmarks(const std::string& path, const json& benchmarks, std::vecto
     const json& problem = row.at("problem");
     const double flops = row.at("flops"), bytes = row.at("bytes_per_second");
     const std::string dtype = problem.at("dtype"), features = problem.at("features");
-    const std::string kind = problem.at("s_q") == 1 ? "decode" : features;
+    const std::string kind = problem.value("s_q", 0) == 1 ? "decode" : features;
     points->push_back({"falchion " + row.at("run_name").get<std::string>(),
                        fmt::format("falchion {} d {} {}", dtype, problem.at("d_qk").get<int>(), kind), flops / bytes,
                        flops, element_bytes(dtype)});

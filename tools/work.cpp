@@ -30,6 +30,13 @@ std::int64_t length(const std::int32_t* cu, const std::int32_t* used, std::int64
 
 std::string bound(std::int64_t side) { return side < 0 ? "inf" : std::to_string(side); }
 
+/// "d64" or, where the two differ, "d64/128".
+std::string pair(const char* letter, std::int64_t x, const char* between, std::int64_t y) {
+  return x == y ? fmt::format("{}{}", letter, x) : fmt::format("{}{}{}{}", letter, x, between, y);
+}
+
+const char* name(Decay decay) { return decay == Decay::none ? "none" : decay == Decay::head ? "head" : "token"; }
+
 }  // namespace
 
 double flop_count(const Attention& a, const Operands* x) {
@@ -56,10 +63,8 @@ double byte_count(const Attention& a, const Operands* x) {
 bool is_decode(const Attention& a) { return a.h_k > 0 && a.s_q * (a.h_q / a.h_k) < 16 && a.s_k >= 16 * a.s_q; }
 
 std::string size_name(const Attention& a) {
-  const std::string h = a.h_q == a.h_k ? fmt::format("h{}", a.h_q) : fmt::format("h{}/{}", a.h_q, a.h_k);
-  const std::string s = a.s_q == a.s_k ? fmt::format("s{}", a.s_q) : fmt::format("s{}x{}", a.s_q, a.s_k);
-  const std::string d = a.d_qk == a.d_v ? fmt::format("d{}", a.d_qk) : fmt::format("d{}/{}", a.d_qk, a.d_v);
-  return fmt::format("b{} {} {} {}", a.b, h, s, d);
+  return fmt::format("b{} {} {} {}", a.b, pair("h", a.h_q, "/", a.h_k), pair("s", a.s_q, "x", a.s_k),
+                     pair("d", a.d_qk, "/", a.d_v));
 }
 
 std::string feature_name(const Attention& a) {
@@ -96,6 +101,47 @@ nlohmann::json to_json(const Attention& a) {
           {"scale", a.score.scale},
           {"softcap", a.score.softcap},
           {"dropout", a.dropout.p},
+          {"features", feature_name(a)}};
+}
+
+double flop_count(const LinearProblem& a, int chunk) {
+  const double e = static_cast<double>(a.d_qk), m = static_cast<double>(a.d_v);
+  const double s = static_cast<double>(a.s), c = std::min<double>(chunk, s);
+  const bool forward = a.pass == Pass::forward;
+  const double scores = c * (forward ? e + m : 3 * e + 2 * m), state = (forward ? 4 : 10) * e * m;
+  return static_cast<double>(a.b) * static_cast<double>(a.h_v) * (s * scores + (s - c) * state);
+}
+
+double byte_count(const LinearProblem& a) { return linear_attention_bytes(a, a.pass); }
+
+std::string size_name(const LinearProblem& a) {
+  return fmt::format("b{} {} s{} {}", a.b, pair("h", a.h_qk, "/", a.h_v), a.s, pair("d", a.d_qk, "/", a.d_v));
+}
+
+std::string feature_name(const LinearProblem& a) {
+  std::string out = a.pass == Pass::forward ? "linear" : "linear backward";
+  if (a.scale != 0) out += fmt::format(" scale {:g}", a.scale);
+  if (a.feature_map == FeatureMap::elu_plus_one) out += " elu";
+  if (a.normalise) out += " normalised";
+  if (a.decay != Decay::none) out += fmt::format(" decay {}", name(a.decay));
+  return out;
+}
+
+std::string problem_name(const LinearProblem& a) { return size_name(a) + " " + feature_name(a); }
+
+nlohmann::json to_json(const LinearProblem& a) {
+  return {{"dtype", falchion::name(a.dtype)},
+          {"b", a.b},
+          {"s", a.s},
+          {"h_qk", a.h_qk},
+          {"h_v", a.h_v},
+          {"d_qk", a.d_qk},
+          {"d_v", a.d_v},
+          {"pass", a.pass == Pass::forward ? "forward" : "backward"},
+          {"scale", a.scale},
+          {"elu", a.feature_map == FeatureMap::elu_plus_one},
+          {"normalise", a.normalise},
+          {"decay", name(a.decay)},
           {"features", feature_name(a)}};
 }
 

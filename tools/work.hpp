@@ -24,4 +24,21 @@ std::string feature_name(const Attention& problem);  // "causal softcap 30", "fu
 std::string problem_name(const Attention& problem);  // both
 nlohmann::json to_json(const Attention& problem);
 
+/// Linear attention, and which pass of it.
+struct LinearProblem : LinearAttention {
+  Pass pass = Pass::forward;
+};
+
+/// Flop of the chunked algorithm that nothing can leave out, with E = d_qk, M = d_v and chunks of C tokens, for each
+/// token and value head: forward C (E + M) for the scores up to the diagonal, half of each chunk's square, and 4 E M
+/// for the state; backward C (3 E + 2 M) and 10 E M. The tokens of one chunk need no state: at first it is 0, and what
+/// the last chunk would add to it nobody reads. (plan/work.hpp counts whole squares, and states for all.)
+double flop_count(const LinearProblem& problem, int chunk);
+double byte_count(const LinearProblem& problem);  // q, k, v, o, or q, k, v, dO, dQ, dK, dV, and decays, each once
+
+std::string size_name(const LinearProblem& problem);     // "b1 h4/8 s4096 d64": heads of q and k, of v
+std::string feature_name(const LinearProblem& problem);  // "linear", "linear backward elu decay head"
+std::string problem_name(const LinearProblem& problem);  // both
+nlohmann::json to_json(const LinearProblem& problem);
+
 }  // namespace falchion::tools

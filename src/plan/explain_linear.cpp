@@ -8,13 +8,6 @@
 namespace falchion {
 namespace {
 
-constexpr int kChunk = 64;  // the usual one, for counting where no kernel says
-
-int chunk_of(const PlanData& plan) {
-  if (plan.variant == nullptr) return kChunk;
-  return plan.variant->linear_cpu != nullptr ? plan.variant->linear_cpu->chunk : plan.variant->linear_gpu->chunk;
-}
-
 std::string bytes(std::size_t count) { return bytes_text(static_cast<double>(count)); }
 
 const char* decay_text(Decay decay) {
@@ -32,7 +25,7 @@ std::string describe_linear(const PlanData& plan) {
                                     : " decay token",
            a.normalise ? " normalised" : "", a.reverse ? " reverse" : "");
   if (plan.variant != nullptr) {
-    out += text(" chunk ", chunk_of(plan), " segments ", plan.linear->segments, "x", plan.linear->segment);
+    out += text(" chunk ", linear_chunk(plan), " segments ", plan.linear->segments, "x", plan.linear->segment);
     if (plan.backend == Backend::cpu) out += text(" threads ", plan.threads);
   }
   return text(out, " ws ", bytes(plan.workspace));
@@ -50,10 +43,10 @@ void explain_linear_problem(const PlanData& plan, std::string* out) {
   if (a.initial_state) with += text(with.empty() ? "" : ", ", "initial state");
   if (a.final_state) with += text(with.empty() ? "" : ", ", "final state");
   if (!with.empty()) line(out, "with", with);
-  const double flops = linear_attention_flops(a, plan.pass, chunk_of(plan)),
+  const double flops = linear_attention_flops(a, plan.pass, linear_chunk(plan)),
                moved = linear_attention_bytes(a, plan.pass);
   line(out, "work",
-       text(scaled_text(flops, "flop"), " in chunks of ", chunk_of(plan), "; ", bytes_text(moved),
+       text(scaled_text(flops, "flop"), " in chunks of ", linear_chunk(plan), "; ", bytes_text(moved),
             " if each tensor moves once: ", scaled_text(moved > 0 ? flops / moved : 0, "flop/B")));
 }
 
@@ -66,7 +59,7 @@ void explain_linear(const PlanData& plan, std::string* out) {
   if (plan.variant != nullptr && plan.items == 0) return line(out, "chunks", "none: the problem is empty");
   if (plan.variant == nullptr) return line(out, "workspace", bytes(plan.workspace));
   line(out, "chunks",
-       text(chunk_of(plan), " tokens; the state of a head, ", a.d_qk, " x ", a.d_v + (a.normalise ? 1 : 0),
+       text(linear_chunk(plan), " tokens; the state of a head, ", a.d_qk, " x ", a.d_v + (a.normalise ? 1 : 0),
             " f32, goes along"));
   line(out, "segments",
        linear.segments > 1

@@ -54,6 +54,11 @@ const char* linear_attention_name(Pass pass) {
   return pass == Pass::forward ? "linear_attention_forward" : "linear_attention_backward";
 }
 
+int linear_chunk(const PlanData& plan) {
+  if (plan.variant == nullptr) return 64;
+  return plan.variant->linear_cpu != nullptr ? plan.variant->linear_cpu->chunk : plan.variant->linear_gpu->chunk;
+}
+
 Status plan_linear_attention(const LinearAttention& problem, Pass pass, const Target& target, PlanData* out) {
   *out = PlanData{};
   out->linear.emplace().problem = problem, out->pass = pass, out->target = target;

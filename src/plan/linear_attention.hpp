@@ -14,6 +14,9 @@ namespace falchion {
 /// "linear_attention_forward": the operation's name in variants.def.
 const char* linear_attention_name(Pass pass);
 
+/// Tokens of a chunk: the kernel's; where there is none (ref, a refusal) the usual 64, to count with.
+int linear_chunk(const PlanData& plan);
+
 /// Cuts each sequence into about `wanted` segments of whole chunks, each of `least` chunks or more; Target::segments
 /// overrides both. Packed sequences stay whole: how long they are is known at run time alone.
 void cut_into_segments(std::int64_t wanted, std::int64_t least, int chunk, PlanData* plan);
