@@ -10,6 +10,7 @@
 
 #include "bench_cases.hpp"
 #include "bench_result.hpp"
+#include "cpu/threads.hpp"
 #include "files.hpp"
 #include "instance.hpp"
 #include "levels.hpp"
@@ -36,13 +37,15 @@ std::vector<std::string> level_list(const std::string& text) {
 
 /// What results are held against: of the CPU, of the GPU. Each is measured when a plan first runs there.
 struct Limits {
+  int threads;
   std::optional<Peaks> cpu;
   std::optional<GpuLimits> gpu;
 };
 
 template <class AnyOperands>
 void measure_on_cpu(const Prepared& prepared, const AnyOperands& x, int runs, BenchResult* result, Limits* limits) {
-  if (!limits->cpu) limits->cpu.emplace(result->threads);
+  // Of all threads that there may be: a small problem for which the plan takes fewer leaves the others' share unused.
+  if (!limits->cpu) limits->cpu.emplace(limits->threads);
   Peaks& peaks = *limits->cpu;
   peaks.need(result->unit);
   if (result->roof == Roof::slower && !result->unit.empty()) peaks.dram();  // ref has no roof
@@ -156,7 +159,7 @@ nlohmann::json to_json(const std::vector<BenchResult>& results, const Limits& li
 
 int bench(const BenchOptions& options) {
   std::vector<BenchResult> results;
-  Limits limits;
+  Limits limits{options.where.threads > 0 ? static_cast<int>(options.where.threads) : cpu::default_threads(), {}, {}};
   const auto list = bench_problems(options);
   const auto levels = level_list(options.where.level);
   const bool live = isatty(STDERR_FILENO) != 0;
