@@ -218,7 +218,7 @@ TEST_F(LinearGpuRows, WhatTheFastRowsDoNotTakeGoesToTheExactOnes) {
   }
 }
 
-TEST_F(LinearGpuRows, HopperTakesPlainBf16AndSm80TheRest) {
+TEST_F(LinearGpuRows, HopperTakesPlainBf16AndF32AndSm80TheRest) {
   const auto backend = [](const LinearAttention& a, Pass pass) {
     const PlanData plan = decide(a, 0, pass, Backend::best);
     return plan.variant != nullptr ? plan.variant->backend : Backend::ref;
@@ -228,6 +228,9 @@ TEST_F(LinearGpuRows, HopperTakesPlainBf16AndSm80TheRest) {
     EXPECT_EQ(backend(a, pass), Backend::sm90);
     a.dtype = DType::f32;
     EXPECT_EQ(backend(a, pass), Backend::sm90);
+    const PlanData f32 = decide(a, 0, pass, Backend::best);
+    ASSERT_NE(f32.gpu.unaligned, nullptr);
+    EXPECT_STREQ(f32.gpu.unaligned->level, "exact");
     a.dtype = DType::bf16;
     a.d_v = 128, a.initial_state = a.final_state = true;
     EXPECT_EQ(backend(a, pass), Backend::sm90);

@@ -7,8 +7,8 @@
 
 namespace falchion {
 
-/// Every thread calls it before it reads or writes global memory, and before it returns: a kernel that ends before the
-/// one before it would let the next pass both.
+/// Called before a thread touches what an earlier kernel may still read or write, and by some thread of each CTA that
+/// works before it returns: a kernel that ends before the one before it would let the next pass both.
 __device__ __forceinline__ void wait_for_earlier_kernels() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");

@@ -36,7 +36,7 @@ std::string why_not(const Variant& listed, const LinearAttention& a, Pass pass, 
   if (pass == Pass::backward && a.h_v != a.h_qk && !exact)
     return text("gradients summed over h_v / h_qk = ", a.h_v / a.h_qk, " heads need a row exact");
   if (listed.backend == Backend::sm90 && a.packed)
-    return "packed sequences need a row of sm80: TMA would read the next one's";
+    return "packed sequences need a row of sm80: a chunk of Hopper's would reach into the next one";
   const std::string feature = !aligned ? "operands that are not 16-byte aligned" : needs_general(a);
   if (is_level(listed, "plain") && !feature.empty()) return text(feature, " needs a row general or exact");
   const Variant* row = built(listed);
@@ -132,7 +132,7 @@ LinearGpuRow linear_gpu_row(const PlanData& plan, const LinearOperands& x) noexc
   const Tensor* const written[] = {forward ? &x.o : &x.grad_q, forward ? &x.o : &x.grad_k, forward ? &x.o : &x.grad_v};
   bool aligned = a.d_qk % chunk == 0 && a.d_v % chunk == 0, fits = true;
   for (const Tensor* t : read) aligned = aligned && rows_aligned(*t), fits = fits && (!hopper || fits_tma(*t));
-  for (const Tensor* t : written) aligned = aligned && rows_aligned(*t);
+  for (const Tensor* t : written) aligned = aligned && rows_aligned(*t), fits = fits && (!hopper || fits_tma(*t));
   return {aligned && fits ? plan.variant : plan.gpu.unaligned, aligned};
 }
 

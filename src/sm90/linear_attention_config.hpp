@@ -12,8 +12,9 @@ namespace falchion::sm90 {
 using bf16 = cutlass::bfloat16_t;
 using f32 = float;
 
-/// C tokens a chunk, E head dims of q and k, M of v and o. A CTA has 64 of the M columns: a warp loads, a warpgroup
-/// carries the state S, the others take turns with the chunks' outputs. bf16 alone: in f16 the copy of S overflows.
+/// C tokens a chunk, E head dims of q and k, M of v and o. A CTA has 64 of the M columns: a warpgroup carries the state
+/// S, others take turns with the chunks' outputs, a warp loads and one stores. bf16 alone: in f16 the copy of S
+/// overflows.
 template <class Element_, int kD_>
 struct LinearAttentionConfig {
   using Element = Element_;

@@ -6,8 +6,8 @@
 
 namespace falchion::sm90 {
 
-/// Four slots are summed by each segment that starts from them, 0.7 us each; more by a kernel of its own, and so if the
-/// last segment may overwrite what the others start from.
+/// Three slots at most are summed by each segment that starts from them, 0.7 us each; more by a kernel of its own, and
+/// so if the last segment may overwrite what the others start from.
 __host__ __device__ inline bool sums_own_start(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {
   bool reads = false, writes = false;
   for (int i = 0; i < sweeps.count; ++i) {

@@ -8,7 +8,7 @@
 
 namespace falchion::sm90 {
 
-/// Two floats rounded to bf16; x and y become what is left of them. Over 3.38e38 they count as infinite.
+/// Two floats rounded to bf16; x and y become what is left of them. From 3.396e38 on they count as infinite.
 __device__ __forceinline__ std::uint32_t round_third(float& x, float& y) {
   std::uint32_t pair;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
@@ -138,10 +138,10 @@ class LinearThirdsState : public LinearStateElements<Config> {
           CUTE_UNROLL
           for (int j = 0; j < size(rows); ++j) rest[j] = rows(j);
           CUTE_UNROLL
-          for (int i = 0; i < Config::kThirds; ++i) {
+          for (int n = 0; n < Config::kThirds; ++n) {
             Third third;
             round_third(rest, third);
-            stage(third, shared.s[i][slot.stage] + half * 64 * Config::kColumns);
+            stage(third, shared.s[n][slot.stage] + half * 64 * Config::kColumns);
           }
         }
         cutlass::arch::fence_view_async_shared();

@@ -6,7 +6,7 @@
 
 namespace falchion::sm90 {
 
-/// f32 as the sum of three bf16, of whose 9 products 5 are taken. The twin of LinearAttentionConfig, whose tiles and
+/// f32 as the sum of three bf16, of whose 9 products 6 are taken. The twin of LinearAttentionConfig, whose tiles and
 /// products these are, three times; a warpgroup takes q, k and v apart.
 template <int kD_>
 struct LinearThirdsConfig : LinearAttentionConfig<bf16, kD_> {
@@ -14,7 +14,6 @@ struct LinearThirdsConfig : LinearAttentionConfig<bf16, kD_> {
   using Base::kD, Base::kChunk, Base::kColumns;
   static constexpr int kThirds = 3, kStages = kD <= 64 ? 2 : 1, kSlots = 1, kThreads = 3 * 128,
                        kThreadsOfSums = 2 * 128;
-  static constexpr int kRaw = 3;  // boxes (64, 64) f32 on their way
 
   // One copy: each stage and each third of it is addressed by itself.
   using LayoutQ = typename Base::template ByRows<kChunk, kD, 1>;            // (C, E)
