@@ -9,12 +9,23 @@ namespace falchion::cpu::FALCHION_LEVEL {
 // latency of two FMA units (4 cycles each) and leave room for the operands.
 inline constexpr int kU = kVecs < 4 ? kVecs : (kLanes == 8 ? 2 : 4);
 inline constexpr int kR = kLanes == 16 ? 8 : 4;
+// How much of the depth lies between two calls of between.step(), some 100 cycles. Never with vectors of 4: there it
+// costs more registers than there are.
+inline constexpr int kBetween = kLanes == 16 ? 8 : 32;
+inline constexpr bool kSteps = kLanes > 4;
 
-/// C (kRows, kU vectors) = or += sum over k of A(r, k) * B(k, vectors). A is read as a[r * a_row + k * a_step], so that
-/// its transpose costs nothing; rows of B and C lie b_row and c_row apart.
-template <bool kAccumulate, int kRows = kR>
+/// For multiply_tile: nothing is to be done in between.
+struct Nothing {
+  FALCHION_INLINE void step() {}
+};
+
+/// C (kRows, kU vectors) = or += sum over k of A(r, k) * B(k, vectors). A is read as a[r * a_row + k * a_step],
+/// so that its transpose costs nothing; rows of B and C lie b_row and c_row apart. between.step() is called every
+/// kBetween of the depth.
+template <bool kAccumulate, int kRows = kR, class Between = Nothing>
 FALCHION_INLINE void multiply_tile(const float* a, std::int64_t a_row, std::int64_t a_step, const float* b,
-                                   std::int64_t b_row, std::int64_t depth, float* c, std::int64_t c_row) {
+                                   std::int64_t b_row, std::int64_t depth, float* c, std::int64_t c_row,
+                                   Between&& between = {}) {
   Floats acc[kRows][kU];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
@@ -22,6 +33,7 @@ FALCHION_INLINE void multiply_tile(const float* a, std::int64_t a_row, std::int6
     for (int u = 0; u < kU; ++u) acc[r][u] = kAccumulate ? load(c + r * c_row + u * kLanes) : splat(0.f);
   }
   for (std::int64_t k = 0; k < depth; ++k, a += a_step, b += b_row) {
+    if (kSteps && k % kBetween == 0) between.step();
     Floats x[kU];
 #pragma GCC unroll 4
     for (int u = 0; u < kU; ++u) x[u] = load(b + u * kLanes);

@@ -5,6 +5,7 @@
 #include "blocks/arena.hpp"
 #include "blocks/multiply_tile.hpp"
 #include "blocks/transpose.hpp"
+#include "blocks/upcoming.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
@@ -38,6 +39,7 @@ struct Rows {
 class SimdProducts {
  public:
   using Scope = int;                                             // nothing to set up in a thread
+  static constexpr bool kFetches = kSteps;                       // what upcoming() holds, while they multiply
   static constexpr bool kBf16 = false;                           // whether operands are rounded to bf16
   static FALCHION_INLINE Floats rounded(Floats x) { return x; }  // as an operand is
 
@@ -46,9 +48,10 @@ class SimdProducts {
 
   /// What X, Y and W hold is new from here on.
   void start() {}
+  Upcoming& upcoming() { return upcoming_; }
 
   /// P (n, n) = X Y^T where c <= r; elsewhere anything or nothing.
-  void scores(std::int64_t n, const Rows& x, const Rows& y, Matrix p) const {
+  void scores(std::int64_t n, const Rows& x, const Rows& y, Matrix p) {
     constexpr int kWide = kU * kLanes;
     for (std::int64_t i = 0; i < n; i += 16) {
       for (std::int64_t c = 0; c < y.width; c += 16)
@@ -56,42 +59,46 @@ class SimdProducts {
     }
     for (std::int64_t u = 0; u < n; u += kWide) {
       for (std::int64_t r = u / kR * kR; r < n; r += kR)
-        multiply_tile<false>(x.m.row(r), x.m.ld, 1, turned_.data + u, turned_.ld, x.width, p.row(r) + u, p.ld);
+        multiply_tile<false, kR>(x.m.row(r), x.m.ld, 1, turned_.data + u, turned_.ld, x.width, p.row(r) + u, p.ld,
+                                 upcoming_);
     }
   }
 
   /// Out (n, w) = P W. P is 0 where c > r, up to the next block; those zeros may not touch a W that is not finite.
-  void values(std::int64_t n, Matrix p, const Rows& w, Matrix out) const {
+  void values(std::int64_t n, Matrix p, const Rows& w, Matrix out) {
     w.spoiled ? multiply_causal<1>(n, p, w, out) : multiply_causal<kR>(n, p, w, out);
   }
   /// Out (n, w) += X S.
-  void carry(std::int64_t n, const Rows& x, Matrix s, std::int64_t w, Matrix out) const {
+  void carry(std::int64_t n, const Rows& x, Matrix s, std::int64_t w, Matrix out) {
     multiply<true>(x.m.data, x.m.ld, 1, s, n, w, x.width, out);
   }
   /// S (y, w) = or += Y^T W over n rows.
   template <bool kAccumulate>
-  void update(std::int64_t n, const Rows& y, const Rows& w, Matrix s) const {
+  void update(std::int64_t n, const Rows& y, const Rows& w, Matrix s) {
     multiply<kAccumulate>(y.m.data, 1, y.m.ld, w.m, y.width, w.width, n, s);
   }
 
  private:
   template <bool kAccumulate>
-  static void multiply(const float* a, std::int64_t a_row, std::int64_t a_step, Matrix b, std::int64_t rows,
-                       std::int64_t cols, std::int64_t depth, Matrix c) {
+  void multiply(const float* a, std::int64_t a_row, std::int64_t a_step, Matrix b, std::int64_t rows, std::int64_t cols,
+                std::int64_t depth, Matrix c) {
     for (std::int64_t u = 0; u < cols; u += kU * kLanes) {
       for (std::int64_t r = 0; r < rows; r += kR)
-        multiply_tile<kAccumulate>(a + r * a_row, a_row, a_step, b.data + u, b.ld, depth, c.row(r) + u, c.ld);
+        multiply_tile<kAccumulate, kR>(a + r * a_row, a_row, a_step, b.data + u, b.ld, depth, c.row(r) + u, c.ld,
+                                       upcoming_);
     }
   }
   template <int kRows>
-  static void multiply_causal(std::int64_t n, Matrix p, const Rows& w, Matrix out) {
+  void multiply_causal(std::int64_t n, Matrix p, const Rows& w, Matrix out) {
     for (std::int64_t u = 0; u < w.width; u += kU * kLanes) {
       for (std::int64_t r = 0; r < n; r += kRows)
-        multiply_tile<false, kRows>(p.row(r), p.ld, 1, w.m.data + u, w.m.ld, min(n, r + kRows), out.row(r) + u, out.ld);
+        multiply_tile<false, kRows>(p.row(r), p.ld, 1, w.m.data + u, w.m.ld, min(n, r + kRows), out.row(r) + u, out.ld,
+                                    upcoming_);
     }
   }
 
   Matrix turned_;
+  Upcoming upcoming_;
 };
 
 }  // namespace falchion::cpu::FALCHION_LEVEL

@@ -15,6 +15,7 @@ template <class T>
 class AmxProducts {
  public:
   using Scope = TileScope;
+  static constexpr bool kFetches = false;  // docs/design/cpu_linear_attention.md
   static constexpr bool kBf16 = kParts<T> == 1;
   static FALCHION_INLINE Floats rounded(Floats x) { return kBf16 ? Floats{from_bf16(to_bf16(x.raw))} : x; }
 
@@ -27,6 +28,7 @@ class AmxProducts {
     sum_ = arena.take<float>(kBlock * kBlock);
   }
 
+  Upcoming& upcoming() { return plain_.upcoming(); }
   void start() { packed_x_ = packed_w_ = nullptr; }
 
   // A product whose numbers have no parts (split_bf16.hpp) goes the way of IEEE, and so do zeros that may not touch

@@ -51,6 +51,9 @@ class LinearBackwardWorker {
         load_values(a_.v, walk, i, n, h, &v_);
         load_operand<T, Products>(a_.grad_o, walk, i, n, h, &do_);
         start_chunk(walk, i, n, h, 0);
+        chunk_.upcoming().start();
+        if (j + 1 == group_) fetch(a_.grad_q, walk, i, item.head, a_.d_qk, true);
+        fetch_next(walk, i, item.head, j);
         chunk_.outputs(n, do_, v_, k_, states_[j], out_);
         query_gradients(walk, i, n, h, z_.row(j));
         if (i + n < walk.count || (item.last && has_final())) chunk_.update(n, v_, k_, &states_[j]);
@@ -77,6 +80,10 @@ class LinearBackwardWorker {
         load_operand<T, Products>(a_.grad_o, walk, i, n, h, &do_);
         load_outer(walk, i, n, h);
         start_chunk(walk, i, n, h, 1);
+        chunk_.upcoming().start();
+        fetch(a_.grad_v, walk, i, h, a_.d_v, true);
+        if (j + 1 == group_) fetch(a_.grad_k, walk, i, item.head, a_.d_qk, true);
+        fetch_next(walk, i, item.head, j);
         turn(state);
         chunk_.outputs(n, k_, q_, outer_, turned_, out_);
         for (std::int64_t t = 0; t < n; ++t)
@@ -108,6 +115,9 @@ class LinearBackwardWorker {
           set_column(&outer_, n, [](std::int64_t) { return 1.F; });
         }
         fade += start_chunk(walk, i, n, h, backwards ? 1 : 0);
+        chunk_.upcoming().start();
+        fetch(backwards ? a_.q : a_.k, walk, i + n, item.head, a_.d_qk, false);
+        fetch(backwards ? a_.grad_o : a_.v, walk, i + n, h, a_.d_v, false);
         chunk_.update(n, with_column(outer_), k_, &states_[j]);
       }
       const StateRef record = records_.at(item.b, h, item.segment);
@@ -188,6 +198,18 @@ class LinearBackwardWorker {
   }
   void load_values(const View& x, const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h, Rows* out) {
     plain() ? load_operand<T, Products>(x, walk, i, n, h, out) : load_rows<T, Products>(x, walk, i, n, h, false, out);
+  }
+  void fetch(const View& x, const Walk& walk, std::int64_t i, std::int64_t h, std::int64_t width, bool to_write) {
+    fetch_rows<T>(x, walk, i, kChunk, h, width, to_write, &chunk_.upcoming());
+  }
+  /// What comes after value head j of the group in chunk i.
+  void fetch_next(const Walk& walk, std::int64_t i, std::int64_t head, std::int64_t j) {
+    if (++j == group_) {
+      j = 0, i += kChunk;
+      fetch(a_.q, walk, i, head, a_.d_qk, false), fetch(a_.k, walk, i, head, a_.d_qk, false);
+    }
+    const std::int64_t h = head * group_ + j;
+    fetch(a_.v, walk, i, h, a_.d_v, false), fetch(a_.grad_o, walk, i, h, a_.d_v, false);
   }
   /// x with what stands behind its last column: 1 beside v, dn beside do.
   Rows with_column(Rows x) const {

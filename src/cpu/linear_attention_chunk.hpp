@@ -75,6 +75,8 @@ class CausalChunk {
   /// The next chunk of n rows and their decays, if any.
   void start(bool any, const double* f, std::int64_t n) { decay_.set(any, f, n), products_.start(); }
   const ChunkDecay& decay() const { return decay_; }
+  /// What to fetch during the products.
+  Upcoming& upcoming() { return products_.upcoming(); }
 
   /// out of the n rows. x_s: x as the state wants it.
   void outputs(std::int64_t n, const Rows& x, const Rows& y, const Rows& w, const State& s, Matrix out) {

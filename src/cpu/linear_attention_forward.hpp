@@ -39,6 +39,7 @@ class LinearForwardWorker {
       const std::int64_t n = min(kChunk, walk.count - i);
       load_chunk(walk, i, n, item.head);
       load_keys(a_.q, walk, i, n, item.head, &q_);
+      fetch(walk, i, n, item.head);
       chunk_.outputs(n, q_, k_, v_, state_, o_);
       store_outputs(walk, i, n, item.head);
       if (i + n < walk.count || (item.last && end.s != nullptr)) chunk_.update(n, k_, v_, &state_);
@@ -59,6 +60,8 @@ class LinearForwardWorker {
     for (std::int64_t i = 0; i < walk.count && !item.last; i += kChunk) {
       const std::int64_t n = min(kChunk, walk.count - i);
       fade += load_chunk(walk, i, n, item.head);
+      chunk_.upcoming().start();
+      fetch_chunk(walk, i + n, item.head);
       chunk_.update(n, k_, v_, &state_);
       for (std::int64_t t = 0; t < n && a_.normalise; ++t)
         add_to_z(z_, chunk_.decay().each(t), 1, k_.m.row(t), a_.d_qk);
@@ -82,6 +85,18 @@ class LinearForwardWorker {
     const double sum = load_decay(a_, walk, i, n, h, 0, f_);
     chunk_.start(a_.decay.data != nullptr, f_, n);
     return sum;
+  }
+  /// During the products of a chunk: what load_chunk() will want.
+  void fetch_chunk(const Walk& walk, std::int64_t i, std::int64_t h) {
+    fetch_rows<T>(a_.k, walk, i, kChunk, h / (a_.h_v / a_.h_qk), a_.d_qk, false, &chunk_.upcoming());
+    fetch_rows<T>(a_.v, walk, i, kChunk, h, a_.d_v, false, &chunk_.upcoming());
+  }
+  /// Where this chunk's outputs go, and the chunk after it.
+  void fetch(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
+    chunk_.upcoming().start();
+    fetch_rows<T>(a_.o, walk, i, n, h, a_.d_v, true, &chunk_.upcoming());
+    fetch_chunk(walk, i + n, h);
+    fetch_rows<T>(a_.q, walk, i + n, kChunk, h / (a_.h_v / a_.h_qk), a_.d_qk, false, &chunk_.upcoming());
   }
   void store_outputs(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
     for (std::int64_t t = 0; t < n; ++t) {

@@ -82,7 +82,7 @@ FALCHION_INLINE void elu_plus_one(float* row, std::int64_t n) {
 }
 
 /// Fetches tokens [first, first + n) of a head, those there are, into L2: the hardware does not follow rows that lie
-/// kilobytes apart.
+/// kilobytes apart. All at once, where products do not fetch while they multiply.
 template <class T>
 FALCHION_INLINE void prefetch_rows(const View& x, const Walk& walk, std::int64_t first, std::int64_t n,
                                    std::int64_t head, std::int64_t width) {
@@ -93,12 +93,22 @@ FALCHION_INLINE void prefetch_rows(const View& x, const Walk& walk, std::int64_t
   }
 }
 
-/// Tokens [first, first + n) of a head, width elements each, as f32 rows, through phi if elu. Fetches the chunk after
-/// them.
+/// The same in the course of the products that come next.
+template <class T>
+void fetch_rows(const View& x, const Walk& walk, std::int64_t first, std::int64_t n, std::int64_t head,
+                std::int64_t width, bool to_write, Upcoming* upcoming) {
+  using Bits = typename T::Bits;
+  constexpr auto kBytes = static_cast<std::int64_t>(sizeof(Bits));
+  n = min(n, walk.count - first);
+  if (n <= 0) return;
+  upcoming->add(walk.at<const Bits>(x, first, head), walk.step * x.stride[1] * kBytes, n, width * kBytes, to_write);
+}
+
+/// Tokens [first, first + n) of a head, width elements each, as f32 rows, through phi if elu.
 template <class T, class Products>
 void load_rows(const View& x, const Walk& walk, std::int64_t first, std::int64_t n, std::int64_t head, bool elu,
                Rows* out) {
-  prefetch_rows<T>(x, walk, first + n, n, head, out->width);
+  if constexpr (!Products::kFetches) prefetch_rows<T>(x, walk, first + n, n, head, out->width);
   Floats spoiled = splat(0.f);
   for (std::int64_t i = 0; i < n; ++i) {
     float* row = out->m.row(i);
