@@ -19,35 +19,35 @@ struct Nothing {
   FALCHION_INLINE void step() {}
 };
 
-/// C (kRows, kU vectors) = or += sum over k of A(r, k) * B(k, vectors). A is read as a[r * a_row + k * a_step],
+/// C (kRows, kVectors vectors) = or += sum over k of A(r, k) * B(k, vectors). A is read as a[r * a_row + k * a_step],
 /// so that its transpose costs nothing; rows of B and C lie b_row and c_row apart. between.step() is called every
 /// kBetween of the depth.
-template <bool kAccumulate, int kRows = kR, class Between = Nothing>
+template <bool kAccumulate, int kRows = kR, int kVectors = kU, class Between = Nothing>
 FALCHION_INLINE void multiply_tile(const float* a, std::int64_t a_row, std::int64_t a_step, const float* b,
                                    std::int64_t b_row, std::int64_t depth, float* c, std::int64_t c_row,
                                    Between&& between = {}) {
-  Floats acc[kRows][kU];
+  Floats acc[kRows][kVectors];
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int u = 0; u < kU; ++u) acc[r][u] = kAccumulate ? load(c + r * c_row + u * kLanes) : splat(0.f);
+    for (int u = 0; u < kVectors; ++u) acc[r][u] = kAccumulate ? load(c + r * c_row + u * kLanes) : splat(0.f);
   }
   for (std::int64_t k = 0; k < depth; ++k, a += a_step, b += b_row) {
     if (kSteps && k % kBetween == 0) between.step();
-    Floats x[kU];
+    Floats x[kVectors];
 #pragma GCC unroll 4
-    for (int u = 0; u < kU; ++u) x[u] = load(b + u * kLanes);
+    for (int u = 0; u < kVectors; ++u) x[u] = load(b + u * kLanes);
 #pragma GCC unroll 8
     for (int r = 0; r < kRows; ++r) {
       const Floats y = splat(a[r * a_row]);
 #pragma GCC unroll 4
-      for (int u = 0; u < kU; ++u) acc[r][u] = hn::MulAdd(y, x[u], acc[r][u]);
+      for (int u = 0; u < kVectors; ++u) acc[r][u] = hn::MulAdd(y, x[u], acc[r][u]);
     }
   }
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int u = 0; u < kU; ++u) store(acc[r][u], c + r * c_row + u * kLanes);
+    for (int u = 0; u < kVectors; ++u) store(acc[r][u], c + r * c_row + u * kLanes);
   }
 }
 

@@ -58,7 +58,11 @@ class SimdProducts {
         transpose_16x16(y.m.row(i) + c, y.m.ld, turned_.row(c) + i, turned_.ld);
     }
     for (std::int64_t u = 0; u < n; u += kWide) {
-      for (std::int64_t r = u / kR * kR; r < n; r += kR)
+      // Of the first rows only the first half of the columns counts: 2 % of a sweep.
+      for (std::int64_t r = u; r < u + kWide / 2; r += kR)
+        multiply_tile<false, kR, kU / 2>(x.m.row(r), x.m.ld, 1, turned_.data + u, turned_.ld, x.width, p.row(r) + u,
+                                         p.ld, upcoming_);
+      for (std::int64_t r = u + kWide / 2; r < n; r += kR)
         multiply_tile<false, kR>(x.m.row(r), x.m.ld, 1, turned_.data + u, turned_.ld, x.width, p.row(r) + u, p.ld,
                                  upcoming_);
     }

@@ -77,7 +77,7 @@ class LinearBackwardWorker {
         State& state = states_[j];
         load_values(a_.v, walk, i, n, h, &v_);
         set_column(&v_, n, [](std::int64_t) { return 1.F; });
-        load_operand<T, Products>(a_.grad_o, walk, i, n, h, &do_);
+        if (!one_factor()) load_operand<T, Products>(a_.grad_o, walk, i, n, h, &do_);
         load_outer(walk, i, n, h);
         start_chunk(walk, i, n, h, 1);
         chunk_.upcoming().start();
@@ -88,7 +88,8 @@ class LinearBackwardWorker {
         chunk_.outputs(n, k_, q_, outer_, turned_, out_);
         for (std::int64_t t = 0; t < n; ++t)
           store_row<T>(walk.at<typename T::Bits>(a_.grad_v, i + t, h), out_.row(t), 1, a_.d_v);
-        chunk_.outputs(n, v_, {factor_, term_}, do_, q_, with_column(v_), state, out_);
+        one_factor() ? chunk_.outputs(n, v_, outer_, q_, state, out_)
+                     : chunk_.outputs(n, v_, {factor_, term_}, do_, q_, with_column(v_), state, out_);
         key_gradients(walk, i, n, h);
         chunk_.update(n, with_column(outer_), q_, &state);
       }
@@ -220,6 +221,8 @@ class LinearBackwardWorker {
   void set_column(Rows* x, std::int64_t n, Value value) const {
     for (std::int64_t t = 0; t < n && a_.normalise; ++t) x->m.row(t)[a_.d_v] = value(t);
   }
+  /// Without a normaliser there is but one factor, and no harm in f32 in multiplying by it first: a stands for do.
+  bool one_factor() const { return !Products::kBf16 && !a_.normalise; }
   /// outer = a = scale do / n, with scale dn behind it; factor = scale / n and term = scale dn.
   void load_outer(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
     load_rows<T, Products>(a_.grad_o, walk, i, n, h, false, &outer_);
