@@ -303,6 +303,55 @@ TEST(LinearContract, StatesPastTheRangeOfF16) {
       kLinearForward);
 }
 
+/// f32 has no size of its own: where all of q, k or v are scaled, so is o. Some rows are made of products in fewer
+/// bits.
+TEST(LinearContract, AnySizeOfF32) {
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    on_every_path(
+        [&](const Path& path, DType dtype) {
+          if (dtype != DType::f32) return;
+          struct {
+            float q, k, v;
+          } const sizes[] = {{1e-12f, 1e9f, 1e-6f}, {1e15f, 1e-20f, 1e-3f}, {1e-18f, 1e-3f, 1e14f}};
+          for (const auto& size : sizes) {
+            LinearInstance x = make_linear_instance(LinearCase{"x", 1, 500, 2, 2, 64, 64}, dtype, 17);
+            const auto multiply = [](HostTensor* tensor, float by) {
+              tensor->for_each(
+                  [&](auto i, auto j, auto h, auto e) { tensor->set(i, j, h, e, tensor->get(i, j, h, e) * by); });
+            };
+            multiply(&x.q, size.q), multiply(&x.k, size.k), multiply(&x.v, size.v);
+            const Status status = run(path.target(), pass, &x);
+            ASSERT_TRUE(status) << status.why;
+            EXPECT_TRUE(matches(x, linear_reference(x, pass), pass)) << size.q << " " << size.k << " " << size.v;
+          }
+        },
+        pass == Pass::forward ? kLinearForward : kLinearBackward);
+  }
+}
+
+/// A token 10,000 times as large as the others, or infinite, takes nothing from what the tokens before it have.
+TEST(LinearContract, ALargeTokenLeavesTheOnesBeforeItAlone) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        for (const float size : {1e4f, INFINITY}) {
+          LinearInstance x = make_linear_instance(LinearCase{"x", 1, 120, 1, 1, 64, 64}, dtype, 18);
+          LinearInstance exact = linear_reference(x, Pass::forward);
+          constexpr std::int64_t kLarge = 100;  // in a chunk with others before and behind it
+          for (std::int64_t e = 0; e < 64; ++e) x.k.set(0, kLarge, 0, e, size * (e % 2 == 0 ? 1.f : -1.f));
+          const Status status = run(path.target(), Pass::forward, &x);
+          ASSERT_TRUE(status) << status.why;
+          double error = 0, all = 0;
+          for (std::int64_t s = 0; s < kLarge; ++s)
+            for (std::int64_t m = 0; m < 64; ++m) {
+              const double wanted = exact.o.get(0, s, 0, m);
+              error += std::pow(x.o.get(0, s, 0, m) - wanted, 2), all += wanted * wanted;
+            }
+          EXPECT_LT(std::sqrt(error / all), dtype == DType::f32 ? 5e-6 : dtype == DType::f16 ? 1e-3 : 5e-3) << size;
+        }
+      },
+      kLinearForward);
+}
+
 /// g = -90 each few tokens forgets what was before, without a trace of overflow: e^(+90) never comes up.
 TEST(LinearContract, ADecayThatForgets) {
   on_every_path(

@@ -26,6 +26,25 @@ struct RingPosition {
   }
 };
 
+// CUTLASS's barriers and fences say nothing of memory to the compiler: plain loads and stores move past them, and did.
+// These stay where they are.
+template <class Base>
+struct Ordered : Base {
+  CUTE_DEVICE void wait(unsigned parity) const {
+    Base::wait(parity);
+    asm volatile("" ::: "memory");
+  }
+  CUTE_DEVICE void arrive() const {
+    asm volatile("" ::: "memory");
+    Base::arrive();
+  }
+};
+using Barrier = Ordered<cutlass::arch::ClusterBarrier>;
+using BarrierOfBytes = Ordered<cutlass::arch::ClusterTransactionBarrier>;
+
+/// What this thread has written to shared memory may be read by TMA and wgmma, once a barrier has said so.
+__device__ __forceinline__ void publish_to_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+
 /// A tile, as boxes of kBox columns that lie one after another in shared memory: starts at (column 0, head, row,
 /// batch). What lies outside the tensor becomes 0. full turns when all bytes have come.
 template <int kBoxes, int kBox, class Element, int kSize>
@@ -39,9 +58,12 @@ __device__ __forceinline__ void load_boxes(const CUtensorMap& map, cutlass::arch
 }
 inline constexpr auto kReadOnce = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_FIRST);
 inline constexpr auto kReadAgain = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_LAST);
+/// By CTAs that run beside this one: with kReadOnce such rows came twice from DRAM (linear attention's backward pass:
+/// 104 us instead of 86).
+inline constexpr auto kReadByOthers = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
 
-/// A tensor (batch, rows, heads, d) in boxes of box_columns (32 or 64) x box_heads x box_rows, swizzled by the bytes of
-/// a box's row.
+/// A tensor (batch, rows, heads, d) in boxes of box_columns x box_heads x box_rows, swizzled by the bytes of a box's
+/// row, 64 or 128.
 struct TensorBox {
   std::int64_t batch, rows, heads, d;
   int box_columns, box_heads, box_rows;
@@ -74,12 +96,14 @@ cudaError_t make_tensor_map(CUtensorMap* map, const View& x, const TensorBox& bo
   const cuuint32_t size[4] = {static_cast<cuuint32_t>(box.box_columns), static_cast<cuuint32_t>(box.box_heads),
                               static_cast<cuuint32_t>(box.box_rows), 1};
   const cuuint32_t step[4] = {1, 1, 1, 1};
-  constexpr auto kType =
-      std::is_same_v<Element, cutlass::half_t> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  const CUresult result = encode(map, kType, 4, x.data != nullptr ? x.data : never_null, shape, stride, size, step,
-                                 CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                 box.box_columns == 64 ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  constexpr auto kType = std::is_same_v<Element, float>             ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+                         : std::is_same_v<Element, cutlass::half_t> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
+                                                                    : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const bool whole_line = box.box_columns * sizeof(Element) == 128;
+  const CUresult result =
+      encode(map, kType, 4, x.data != nullptr ? x.data : never_null, shape, stride, size, step,
+             CU_TENSOR_MAP_INTERLEAVE_NONE, whole_line ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 

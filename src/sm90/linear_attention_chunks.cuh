@@ -51,9 +51,6 @@ __device__ __forceinline__ void arrive_by_warp(Barrier& barrier) {
       : "memory");
 }
 
-/// CTAs beside this one read the same rows: with EVICT_FIRST they came twice from DRAM (backward 104 us instead of 86).
-inline constexpr auto kReadByOthers = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
-
 /// The producer, one thread. Sums do without q.
 template <class Config, bool kSums, class Shared>
 __device__ __forceinline__ void load_chunks(const LinearMaps& maps, const LinearSweep& sweep, const ChunkRange& chunks,
@@ -78,36 +75,46 @@ __device__ __forceinline__ void load_chunks(const LinearMaps& maps, const Linear
   }
 }
 
-/// The consumer of the outputs, one thread.
+/// The consumer of the outputs, one thread. A tile lies as boxes of 128 bytes a row.
 template <class Config>
 __device__ __forceinline__ void store_chunks(const CUtensorMap& map, const ChunkRange& chunks,
                                              const sm80::LinearBlock& block, int head, int column0,
                                              typename Config::Shared& shared) {
-  RingPosition<Config::kTiles> at;
-  int before = 0;
-  for (int i = 0; i < chunks.count; ++i, at.advance()) {
+  constexpr int kBox = 128 / sizeof(shared.o[0][0]),
+                kBehind = Config::kTiles > 1 ? 1 : 0;  // stores that may still read
+  RingPosition<Config::kTiles> at, read;
+  CUTE_NO_UNROLL  // few registers
+      for (int i = 0; i < chunks.count; ++i, at.advance()) {
     shared.o_full[at.stage].wait(at.parity);
-    cute::SM90_TMA_STORE_4D::copy(&map, shared.o[at.stage], column0, head, chunks.row(i), block.b);
+    CUTE_UNROLL
+    for (int column = 0; column < Config::kColumns; column += kBox)
+      cute::SM90_TMA_STORE_4D::copy(&map, shared.o[at.stage] + column * Config::kChunk, column0 + column, head,
+                                    chunks.row(i), block.b);
     cute::tma_store_arrive();
-    cute::tma_store_wait<1>();
-    if (i > 0) shared.o_empty[before].arrive();  // the one before has been read
-    before = at.stage;
+    cute::tma_store_wait<kBehind>();
+    if (i >= kBehind) shared.o_empty[read.stage].arrive(), read.advance();
   }
   cute::tma_store_wait<0>();
 }
 
-/// 64 x 64 rounded accumulators of a warpgroup to rows of 128 bytes in shared memory, swizzled as TMA and wgmma do.
-template <class Element, class Fragment>
-__device__ __forceinline__ void stage(const Fragment& rounded, Element* to) {
-  const auto pairs = recast<std::uint32_t>(rounded);  // (2 rows, columns / 8) of pairs
+/// 64 x 16 rounded accumulators of a warpgroup, columns / 16 = j, to rows of 128 bytes in shared memory, swizzled as
+/// TMA and wgmma do.
+template <class Element>
+__device__ __forceinline__ void store_matrices(const std::uint32_t (&pairs)[4], Element* to, int j) {
   // stmatrix: lane i names row i % 8 of the 8 x 8 matrix i / 8; matrices below each other, then beside each other.
   const unsigned lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
   const unsigned address = cast_smem_ptr_to_uint(to) + row * 128 + (lane / 16 ^ lane % 8) * 16;
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address ^ (32 * j)),
+               "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+               : "memory");
+}
+/// 64 x 64 of them.
+template <class Element, class Fragment>
+__device__ __forceinline__ void stage(const Fragment& rounded, Element* to) {
+  const auto pairs = recast<std::uint32_t>(rounded);  // (2 rows, columns / 8) of pairs
   CUTE_UNROLL
   for (int j = 0; j < 4; ++j)
-    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address ^ (32 * j)),
-                 "r"(pairs(4 * j)), "r"(pairs(4 * j + 1)), "r"(pairs(4 * j + 2)), "r"(pairs(4 * j + 3))
-                 : "memory");
+    store_matrices({pairs(4 * j), pairs(4 * j + 1), pairs(4 * j + 2), pairs(4 * j + 3)}, to, j);
 }
 
 /// S (E, M) in the accumulators of a warpgroup: 64 columns of it, f32.
@@ -187,7 +194,7 @@ class LinearState : public LinearStateElements<Config> {
         CUTE_UNROLL
         for (int half = 0; half < kHalves; ++half)
           stage(rounded(_, half), shared.s[slot.stage] + half * 64 * Config::kColumns);
-        cutlass::arch::fence_view_async_shared();
+        publish_to_async();
         __syncwarp();
         arrive_by_warp(shared.s_full[slot.stage]);
         slot.advance();
@@ -250,7 +257,7 @@ class LinearOutputs {
       sm80::convert(rO, rounded);
       shared.o_empty[tile.stage].wait(tile.parity ^ 1);
       stage(rounded, shared.o[tile.stage]);
-      cutlass::arch::fence_view_async_shared();
+      publish_to_async();
       __syncwarp();
       arrive_by_warp(shared.o_full[tile.stage]);
       CUTE_UNROLL

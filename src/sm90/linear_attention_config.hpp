@@ -1,26 +1,22 @@
 // src/sm90/linear_attention_config.hpp: tiles, layouts, barriers and shared memory of linear attention on Hopper.
 #pragma once
 
-#include <cutlass/arch/barrier.h>
-
 #include <cute/atom/mma_atom.hpp>
 #include <cute/atom/mma_traits_sm90_gmma.hpp>
 #include <cute/tensor.hpp>
+
+#include "blocks/sm90_tma.cuh"
 
 namespace falchion::sm90 {
 
 using bf16 = cutlass::bfloat16_t;
 using f32 = float;
 
-/// C tokens a chunk, E head dims of q and k, M of v and o. A CTA has 64 of the M columns: a warpgroup carries the state
-/// S, others take turns with the chunks' outputs, a warp loads and one stores. bf16 alone: in f16 the copy of S
-/// overflows.
+/// C tokens a chunk, E head dims of q and k, M of v and o. A CTA has 64 of the M columns.
 template <class Element_, int kD_>
-struct LinearAttentionConfig {
+struct LinearTiles {
   using Element = Element_;
   static constexpr int kD = kD_, kChunk = 64, kColumns = 64;
-  static constexpr int kOutputs = 2, kStages = kD <= 64 ? 4 : 3, kSlots = kD <= 64 ? 3 : 2, kCtas = 1;
-  static constexpr int kThreads = 64 + 128 * (1 + kOutputs), kThreadsOfSums = 32 + 128, kTiles = 2 * kOutputs;
 
   using AtomK = cute::GMMA::Layout_K_SW128_Atom<Element>;
   using AtomMN = cute::GMMA::Layout_MN_SW128_Atom<Element>;
@@ -31,16 +27,42 @@ struct LinearAttentionConfig {
   using ByColumns =
       decltype(cute::tile_to_shape(AtomMN{}, cute::Shape<cute::Int<kColumns_>, cute::Int<kRows>, cute::Int<kCopies>>{},
                                    cute::Step<cute::_2, cute::_1, cute::_3>{}));
-  using LayoutQ = ByRows<kChunk, kD, kStages>;            // (C, E, stages)
-  using LayoutKt = ByColumns<kChunk, kD, kStages>;        // (E, C, stages)
-  using LayoutVt = ByColumns<kChunk, kColumns, kStages>;  // (M, C, stages)
-  using LayoutSt = ByColumns<kD, kColumns, kSlots>;       // (M, E, slots)
 
-  using Barrier = cutlass::arch::ClusterBarrier;
+  template <int kN, int kK>
+  using ShapeOf = cute::Shape<cute::_64, cute::Int<kN>, cute::Int<kK>>;
+  template <int kN, int kK, cute::GMMA::Major kA, cute::GMMA::Major kB>
+  using Ss =
+      decltype(cute::make_tiled_mma(cute::GMMA::ss_op_selector<Element, Element, float, ShapeOf<kN, kK>, kA, kB>()));
+  static constexpr auto kByK = cute::GMMA::Major::K, kByMN = cute::GMMA::Major::MN;
+  using MmaQk = Ss<kChunk, kD, kByK, kByK>;             // P = Q K^T
+  using MmaQs = Ss<kColumns, kD, kByK, kByMN>;          // O = Q S
+  using MmaState = Ss<kColumns, kChunk, kByMN, kByMN>;  // S += K^T V
+  using MmaPv = decltype(cute::make_tiled_mma(          // O += P V
+      cute::GMMA::rs_op_selector<Element, Element, float, ShapeOf<kColumns, kChunk>, kByK, kByMN>()));
+  // An accumulator of wgmma m64nN lies in the registers of 4 warps as one of mma m16n8 of 4 warps below each other.
+  using MmaOfRows = cute::TiledMMA<cute::MMA_Atom<cute::SM80_16x8x16_F32BF16BF16F32_TN>,
+                                   cute::Layout<cute::Shape<cute::_4, cute::_1, cute::_1>>>;
+};
+
+/// A warpgroup carries the state S, others take turns with the chunks' outputs, a warp loads and one stores. bf16
+/// alone: in f16 the copy of S overflows.
+template <class Element_, int kD_>
+struct LinearAttentionConfig : LinearTiles<Element_, kD_> {
+  using Tiles = LinearTiles<Element_, kD_>;
+  using Element = Element_;
+  using Tiles::kD, Tiles::kChunk, Tiles::kColumns;
+  static constexpr int kOutputs = 2, kStages = kD <= 64 ? 4 : 3, kSlots = kD <= 64 ? 3 : 2, kCtas = 1;
+  static constexpr int kThreads = 64 + 128 * (1 + kOutputs), kThreadsOfSums = 32 + 128, kTiles = 2 * kOutputs;
+
+  using LayoutQ = typename Tiles::template ByRows<kChunk, kD, kStages>;            // (C, E, stages)
+  using LayoutKt = typename Tiles::template ByColumns<kChunk, kD, kStages>;        // (E, C, stages)
+  using LayoutVt = typename Tiles::template ByColumns<kChunk, kColumns, kStages>;  // (M, C, stages)
+  using LayoutSt = typename Tiles::template ByColumns<kD, kColumns, kSlots>;       // (M, E, slots)
+
   struct Chunks {                                         // what the producer fills
     alignas(1024) Element k[kStages][kChunk * kD];        // (C, E)
     alignas(1024) Element v[kStages][kChunk * kColumns];  // (C, M)
-    cutlass::arch::ClusterTransactionBarrier full[kStages];
+    BarrierOfBytes full[kStages];
     Barrier empty[kStages];  // each warp that reads it has
     CUTE_DEVICE void init_chunks(int warps) {
       for (int i = 0; i < kStages; ++i) full[i].init(1), empty[i].init(warps);
@@ -61,21 +83,6 @@ struct LinearAttentionConfig {
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
   static constexpr int kSharedBytesOfSums = static_cast<int>(sizeof(Chunks));
   static_assert(kCtas * (kSharedBytes + 1024) <= 228 << 10);
-
-  template <int kN, int kK>
-  using ShapeOf = cute::Shape<cute::_64, cute::Int<kN>, cute::Int<kK>>;
-  template <int kN, int kK, cute::GMMA::Major kA, cute::GMMA::Major kB>
-  using Ss =
-      decltype(cute::make_tiled_mma(cute::GMMA::ss_op_selector<Element, Element, float, ShapeOf<kN, kK>, kA, kB>()));
-  static constexpr auto kByK = cute::GMMA::Major::K, kByMN = cute::GMMA::Major::MN;
-  using MmaQk = Ss<kChunk, kD, kByK, kByK>;             // P = Q K^T
-  using MmaQs = Ss<kColumns, kD, kByK, kByMN>;          // O = Q S
-  using MmaState = Ss<kColumns, kChunk, kByMN, kByMN>;  // S += K^T V
-  using MmaPv = decltype(cute::make_tiled_mma(          // O += P V
-      cute::GMMA::rs_op_selector<Element, Element, float, ShapeOf<kColumns, kChunk>, kByK, kByMN>()));
-  // An accumulator of wgmma m64nN lies in the registers of 4 warps as one of mma m16n8 of 4 warps below each other.
-  using MmaOfRows = cute::TiledMMA<cute::MMA_Atom<cute::SM80_16x8x16_F32BF16BF16F32_TN>,
-                                   cute::Layout<cute::Shape<cute::_4, cute::_1, cute::_1>>>;
 };
 
 }  // namespace falchion::sm90

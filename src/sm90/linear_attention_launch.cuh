@@ -106,11 +106,12 @@ __global__ void __launch_bounds__(Config::kThreadsOfSums, 2)
   }
 }
 
-template <class Config>
+/// Boxes of 64 tokens and 128 bytes of each.
+template <class Element>
 cudaError_t make_linear_maps(const LinearAttentionArgs& a, const LinearSweep& sweep, LinearMaps* maps) {
-  using Element = typename Config::Element;
+  constexpr int kBox = 128 / sizeof(Element);
   const auto make = [&](CUtensorMap* map, const LinearSweep::Rows16& of, int d) {
-    return make_tensor_map<Element>(map, of.x, TensorBox{a.b, a.s, a.h_v / of.shared, d, 64, 1, 64}, nullptr);
+    return make_tensor_map<Element>(map, of.x, TensorBox{a.b, a.s, a.h_v / of.shared, d, kBox, 1, 64}, nullptr);
   };
   cudaError_t error = make(&maps->q, sweep.q, sweep.d_qk);
   if (error == cudaSuccess) error = make(&maps->k, sweep.k, sweep.d_qk);
@@ -136,12 +137,18 @@ int launch_segments(const LinearAttentionArgs& a, const LinearSweeps& sweeps, vo
   return error == cudaSuccess ? chunks(static_cast<unsigned>(each * a.segments), true) : error;
 }
 
+template <class Element>
+cudaError_t make_linear_maps(const LinearAttentionArgs& a, const LinearSweeps& sweeps, AllLinearMaps* maps) {
+  cudaError_t error = cudaSuccess;
+  for (int i = 0; a.s > 0 && a.b * a.h_v > 0 && i < sweeps.count && error == cudaSuccess; ++i)  // else nobody reads
+    error = make_linear_maps<Element>(a, sweeps.sweep[i], &maps->of[i]);
+  return error;
+}
+
 template <class Config>
 int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, void* stream) {
   AllLinearMaps maps{};
-  cudaError_t error = cudaSuccess;
-  for (int i = 0; a.s > 0 && a.b * a.h_v > 0 && i < sweeps.count && error == cudaSuccess; ++i)  // else nobody reads
-    error = make_linear_maps<Config>(a, sweeps.sweep[i], &maps.of[i]);
+  const cudaError_t error = make_linear_maps<typename Config::Element>(a, sweeps, &maps);
   if (error != cudaSuccess) return error;
   if (a.segments == 1) a.states = nullptr;
   return launch_segments(
