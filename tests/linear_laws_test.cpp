@@ -304,7 +304,7 @@ TEST(LinearContract, StatesPastTheRangeOfF16) {
 }
 
 /// f32 has no size of its own: where all of q, k or v are scaled, so is o. Some rows are made of products in fewer
-/// bits.
+/// bits, with exponents for each chunk, which differ here.
 TEST(LinearContract, AnySizeOfF32) {
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     on_every_path(
@@ -312,14 +312,19 @@ TEST(LinearContract, AnySizeOfF32) {
           if (dtype != DType::f32) return;
           struct {
             float q, k, v;
-          } const sizes[] = {{1e-12f, 1e9f, 1e-6f}, {1e15f, 1e-20f, 1e-3f}, {1e-18f, 1e-3f, 1e14f}};
+            int segments;
+          } const sizes[] = {{1e-12f, 1e9f, 1e-6f, 1}, {1e15f, 1e-20f, 1e-3f, 3}, {1e-18f, 1e-3f, 1e14f, 1}};
           for (const auto& size : sizes) {
-            LinearInstance x = make_linear_instance(LinearCase{"x", 1, 500, 2, 2, 64, 64}, dtype, 17);
-            const auto multiply = [](HostTensor* tensor, float by) {
-              tensor->for_each(
-                  [&](auto i, auto j, auto h, auto e) { tensor->set(i, j, h, e, tensor->get(i, j, h, e) * by); });
+            LinearInstance x = make_linear_instance(LinearCase{"x", 1, 500, 2, 2, 64, 64}.states(), dtype, 17);
+            x.segments = size.segments;
+            const auto multiply = [](HostTensor* tensor, float by, float of_chunk) {  // and by a power of that
+              tensor->for_each([&](auto i, auto j, auto h, auto e) {
+                tensor->set(i, j, h, e,
+                            tensor->get(i, j, h, e) * by * std::pow(of_chunk, static_cast<float>(j / 64 % 3)));
+              });
             };
-            multiply(&x.q, size.q), multiply(&x.k, size.k), multiply(&x.v, size.v);
+            multiply(&x.q, size.q, 1), multiply(&x.k, size.k, 128.f), multiply(&x.v, size.v, 1 / 128.f);
+            multiply(&x.initial_state, size.k * size.v, 1), multiply(&x.grad_final_state, size.q, 1);
             const Status status = run(path.target(), pass, &x);
             ASSERT_TRUE(status) << status.why;
             EXPECT_TRUE(matches(x, linear_reference(x, pass), pass)) << size.q << " " << size.k << " " << size.v;
@@ -329,24 +334,36 @@ TEST(LinearContract, AnySizeOfF32) {
   }
 }
 
-/// A token 10,000 times as large as the others, or infinite, takes nothing from what the tokens before it have.
+/// RMS of the error of o over that of o, in the rows for which `counts` is true.
+template <class Counts>
+double error_of_rows(const LinearInstance& x, const LinearInstance& exact, Counts counts) {
+  double error = 0, all = 0;
+  for (std::int64_t s = 0; s < x.problem.s; ++s)
+    for (std::int64_t m = 0; counts(s) && m < x.problem.d_v; ++m) {
+      const double wanted = exact.o.get(0, s, 0, m);
+      error += std::pow(x.o.get(0, s, 0, m) - wanted, 2), all += wanted * wanted;
+    }
+  return std::sqrt(error / all);
+}
+
+/// A token 10,000 times as large as the others, or infinite, takes nothing from what others have that do not see it.
 TEST(LinearContract, ALargeTokenLeavesTheOnesBeforeItAlone) {
   on_every_path(
       [](const Path& path, DType dtype) {
         for (const float size : {1e4f, INFINITY}) {
-          LinearInstance x = make_linear_instance(LinearCase{"x", 1, 120, 1, 1, 64, 64}, dtype, 18);
-          LinearInstance exact = linear_reference(x, Pass::forward);
-          constexpr std::int64_t kLarge = 100;  // in a chunk with others before and behind it
-          for (std::int64_t e = 0; e < 64; ++e) x.k.set(0, kLarge, 0, e, size * (e % 2 == 0 ? 1.f : -1.f));
-          const Status status = run(path.target(), Pass::forward, &x);
-          ASSERT_TRUE(status) << status.why;
-          double error = 0, all = 0;
-          for (std::int64_t s = 0; s < kLarge; ++s)
-            for (std::int64_t m = 0; m < 64; ++m) {
-              const double wanted = exact.o.get(0, s, 0, m);
-              error += std::pow(x.o.get(0, s, 0, m) - wanted, 2), all += wanted * wanted;
-            }
-          EXPECT_LT(std::sqrt(error / all), dtype == DType::f32 ? 5e-6 : dtype == DType::f16 ? 1e-3 : 5e-3) << size;
+          for (const char* where : {"q", "k", "v"}) {
+            LinearInstance x = make_linear_instance(LinearCase{"x", 1, 500, 1, 1, 64, 64}, dtype, 18);
+            const LinearInstance exact = linear_reference(x, Pass::forward);
+            constexpr std::int64_t kLarge = 300;  // in a chunk with others before and behind it
+            HostTensor& large = *where == 'q' ? x.q : *where == 'k' ? x.k : x.v;
+            for (std::int64_t e = 0; e < 64; ++e) large.set(0, kLarge, 0, e, size * (e % 2 == 0 ? 1.f : -1.f));
+            const Status status = run(path.target(), Pass::forward, &x);
+            ASSERT_TRUE(status) << status.why;
+            const std::int64_t end = *where == 'v' && std::isinf(size) ? kLarge - kChunk : kLarge;
+            const double error =
+                error_of_rows(x, exact, [&](std::int64_t s) { return *where == 'q' ? s != kLarge : s < end; });
+            EXPECT_LT(error, dtype == DType::f32 ? 5e-6 : dtype == DType::f16 ? 1e-3 : 5e-3) << where << " " << size;
+          }
         }
       },
       kLinearForward);

@@ -65,7 +65,9 @@ void measure_on_gpu(const Prepared& prepared, const AnyOperands& x, int runs, Be
   run.download();
   result->on_gpu = true;
   const DType dtype = dtype_of(result->problem);
-  if (result->chunk > 0 && dtype == DType::f32)
+  if (result->chunk > 0 && dtype == DType::f32 && prepared.plan().data()->backend == Backend::sm90)
+    result->hold_against(limits->gpu->nominal_of_three_f16(), "nominal 3 x f16", limits->gpu->copy, "copy");
+  else if (result->chunk > 0 && dtype == DType::f32)
     result->hold_against(limits->gpu->nominal_of_three_tf32(), "nominal 3 x TF32", limits->gpu->copy, "copy");
   else
     result->hold_against(limits->gpu->nominal(dtype), "nominal peak", limits->gpu->copy, "copy");

@@ -40,8 +40,10 @@ struct GpuLimits {
   /// Nominal flop/s: SMs x highest clock x flop a clock of the type's unit (bf16, f16: dense tensor cores with f32
   /// sums; f32: fused multiply-adds). 0 where the architecture is not known.
   double nominal(DType dtype) const;
-  /// The same of three products of TF32, half as fast as bf16's each: what linear attention makes one of f32 of.
-  double nominal_of_three_tf32() const { return nominal(DType::bf16) / 6; }
+  /// The same where linear attention makes a product of f32 of three others: Hopper's rows of f16, the rest of TF32,
+  /// half as fast.
+  double nominal_of_three_f16() const { return nominal(DType::f16) / 3; }
+  double nominal_of_three_tf32() const { return nominal(DType::f16) / 6; }
   std::string text(DType dtype) const;
 };
 

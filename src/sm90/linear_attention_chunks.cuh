@@ -51,6 +51,20 @@ __device__ __forceinline__ void arrive_by_warp(Barrier& barrier) {
       : "memory");
 }
 
+/// arrive_by_warp, but not before `value` is there. An arrival alone does not wait for loads that are on their way, and
+/// what uses them may move behind it: TMA was faster, and the next rows came.
+__device__ __forceinline__ void arrive_by_warp_having(unsigned value, Barrier& barrier) {  // never 0xffffffff
+  asm volatile(
+      "{\n"
+      ".reg .pred first;\n"
+      "setp.eq.u32 first, %1, 0;\n"
+      "setp.ne.and.u32 first, %2, 0xffffffff, first;\n"
+      "@first mbarrier.arrive.shared::cta.b64 _, [%0];\n"
+      "}\n" ::"r"(cast_smem_ptr_to_uint(&barrier)),
+      "r"(threadIdx.x % 32), "r"(value)
+      : "memory");
+}
+
 /// The producer, one thread. Sums do without q.
 template <class Config, bool kSums, class Shared>
 __device__ __forceinline__ void load_chunks(const LinearMaps& maps, const LinearSweep& sweep, const ChunkRange& chunks,

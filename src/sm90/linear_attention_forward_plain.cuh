@@ -3,20 +3,14 @@
 #pragma once
 
 #include "sm80/linear_attention_forward.cuh"
-#include "sm90/linear_attention_halves_launch.cuh"
-#include "sm90/linear_attention_launch.cuh"
+#include "sm90/linear_attention_plain.cuh"
 
 namespace falchion::sm90 {
 
 template <class Element, int kD>
 constexpr gpu::LinearAttentionKernel linear_attention_forward_plain() {
-  if constexpr (std::is_same_v<Element, float>) {
-    using Config = LinearHalvesConfig<kD>;
-    return sm80::linear_attention_row<Config, 1, launch_linear_halves<Config>, sm80::forward_sweeps>();
-  } else {
-    using Config = LinearAttentionConfig<Element, kD>;
-    return sm80::linear_attention_row<Config, 1, launch_linear_attention<Config>, sm80::forward_sweeps>();
-  }
+  return sm80::linear_attention_row<LinearPlainConfig<Element, kD>, 1, launch_linear_plain<Element, kD>,
+                                    sm80::forward_sweeps>();
 }
 
 }  // namespace falchion::sm90

@@ -1,85 +1,14 @@
 // src/sm90/linear_attention_halves.cuh: the chunks of linear_attention_chunks.cuh in f32: every operand of a product is
-// taken apart into two f16, x 2^n = high + low, low what rounding has left, which keeps 2^-24 of x. Of the four
-// products low low is left out. n: for each chunk of k, q and v the one that brings the largest below 2^15, so that
-// what is 2^-17 of it keeps all its bits, and anything 2^-39 of the largest. What is small is summed first.
+// taken apart into two f16, x 2^n = high + low, low what rounding has left, which keeps 23 bits of x. Of the four
+// products low low is left out. n brings the largest of its kind below 2^15: of a chunk's k, of its v, of 16 rows of q;
+// so what is 2^-16 of that keeps all its bits, and anything 2^-39 of it. What is small is summed first.
 #pragma once
 
+#include "blocks/sm90_halves.cuh"
 #include "sm90/linear_attention_chunks.cuh"
 #include "sm90/linear_attention_halves_config.hpp"
 
 namespace falchion::sm90 {
-
-/// n from -126 to 127.
-__device__ __forceinline__ float power_of_two(int n) { return __int_as_float((n + 127) << 23); }
-/// Any n: 0, infinite and all between them.
-__device__ __forceinline__ float any_power_of_two(int n) {
-  const int half = min(max(n, -252), 254) / 2;
-  return power_of_two(half) * power_of_two(min(max(n, -252), 254) - half);
-}
-/// Two floats rounded to f16; x and y become what is left of them.
-__device__ __forceinline__ std::uint32_t round_half(float& x, float& y) {
-  std::uint32_t pair;
-  float high_x, high_y;
-  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
-  asm("{\n"
-      ".reg .b16 low, high;\n"
-      "mov.b32 {low, high}, %2;\n"
-      "cvt.f32.f16 %0, low;\n"
-      "cvt.f32.f16 %1, high;\n"
-      "}\n"
-      : "=f"(high_x), "=f"(high_y)
-      : "r"(pair));
-  x -= high_x, y -= high_y;
-  return pair;
-}
-
-/// Bits of the largest of the finite |x| of a warp.
-template <int kSize>
-__device__ __forceinline__ unsigned largest_of_warp(const float* x) {
-  float most[4] = {};  // side by side: each waits for the one before it
-  CUTE_UNROLL
-  for (int i = 0; i < kSize; ++i)  // Inf becomes NaN, which fmaxf passes over
-    most[i % 4] = fmaxf(most[i % 4], fabsf(fmaf(x[i], 0.f, x[i])));
-  return __reduce_max_sync(~0u, __float_as_uint(fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]))));
-}
-/// And of kWarps warps. kBarrier: their own; `largest` must not be the one of the call before.
-template <int kBarrier, int kSize, int kWarps>
-__device__ __forceinline__ unsigned largest_of_warps(const float* x, unsigned* largest) {
-  unsigned most = largest_of_warp<kSize>(x);
-  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32 % kWarps] = most;
-  // CUTLASS's NamedBarrier says nothing of memory to the compiler.
-  asm volatile("barrier.sync.aligned %0, %1;" ::"n"(kBarrier), "n"(32 * kWarps) : "memory");
-  CUTE_UNROLL
-  for (int i = 0; i < kWarps; ++i) most = max(most, largest[i]);
-  return most;
-}
-/// n of the power of two that brings it below 2^15, at least 2^14.
-__device__ __forceinline__ int exponent_for(unsigned largest) {
-  return min(14 + 127 - static_cast<int>(largest >> 23), 126);
-}
-
-/// arrive_by_warp, but not before `value` is there. An arrival alone does not wait for loads that are on their way, and
-/// what uses them may move behind it: TMA was faster, and the next rows came.
-__device__ __forceinline__ void arrive_by_warp_having(unsigned value, Barrier& barrier) {
-  asm volatile(
-      "{\n"
-      ".reg .pred first;\n"
-      "setp.eq.u32 first, %1, 0;\n"
-      "setp.ne.and.u32 first, %2, 0xffffffff, first;\n"
-      "@first mbarrier.arrive.shared::cta.b64 _, [%0];\n"
-      "}\n" ::"r"(cast_smem_ptr_to_uint(&barrier)),
-      "r"(threadIdx.x % 32), "r"(value)
-      : "memory");
-}
-
-/// C = A B (kClear) or C += A B; a(i), b(i): high and low. kBatchesOfHalves batches.
-constexpr int kBatchesOfHalves = 3;
-template <bool kClear, class Mma, class A, class B, class C>
-__device__ __forceinline__ void start_multiply_halves(Mma mma, A a, B b, C& c) {
-  start_multiply<kClear>(mma, a(1), b(0), c);
-  start_multiply<false>(mma, a(0), b(1), c);
-  start_multiply<false>(mma, a(0), b(0), c);
-}
 
 /// A producer, one thread: 64 x 64 floats at a time into a ring of boxes, 2 x 32 columns each.
 template <int kRing>
@@ -122,7 +51,7 @@ __device__ __forceinline__ void load_q(const LinearMaps& maps, const LinearSweep
     for (int column = 0; column < Config::kD; column += 64) ring.load(maps.q, column, head_q, chunks.row(i), block.b);
 }
 
-/// The warpgroups that take k and v apart. One alone needs 1400 clocks for 64 x 64: it is loads, a maximum and stores,
+/// The warpgroups that take k and v apart. One alone needs 1450 clocks for 64 x 64: it is loads, a maximum and stores,
 /// all of which are waited for.
 template <class Config, int kSplitters>
 class LinearSplitter {
@@ -238,7 +167,7 @@ class LinearHalvesState : public LinearStateElements<Config> {
       start_product(shared, at.stage, 0);
       if constexpr (!kSums) {
         bound += power_of_two(max(min(6 + 15 - e_k + 15 - e_v, 127), -126));  // 64 tokens
-        const int e_s = min(14 + 127 - static_cast<int>(__float_as_uint(bound) >> 23), 126);
+        const int e_s = exponent_for(__float_as_uint(bound));
         shared.s_empty[slot.stage].wait(slot.parity ^ 1);
         if (threadIdx.x % 128 == 0) shared.s_exponent[slot.stage] = e_s;
         const float scale = power_of_two(e_s);
@@ -308,7 +237,8 @@ class LinearHalvesOutputs {
       shared.full[Config::kV][at.stage].wait(at.parity);
       shared.s_full[slot.stage].wait(slot.parity);
       start_qs(slot.stage);
-      // P V is to have the exponent of Q S: at most 2^15 then, for S may be 64 times as large as K^T V.
+      // P V is to have the exponent of Q S. P is at most 2^15 then: the bound that e_s comes from counts this chunk's
+      // 64 max|k| max|v|, 2^(36 - e_k - e_v), too.
       const int e_s = shared.s_exponent[slot.stage];
       const int e_p = e_s - shared.exponent[Config::kK][at.stage] - shared.exponent[Config::kV][at.stage];
       wait_multiply<kBatchesOfHalves>(rP);

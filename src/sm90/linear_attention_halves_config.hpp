@@ -6,8 +6,8 @@
 
 namespace falchion::sm90 {
 
-/// f32 as the sum of two f16, of whose four products three are taken. A warp loads f32, two warpgroups take k and v
-/// apart, one carries the state, one takes q apart and makes the outputs, a warp stores.
+/// f32 as the sum of two f16, of whose four products three are taken. A warp loads k and v, two warpgroups take them
+/// apart, one carries the state; a warp loads q, one warpgroup takes it apart and makes the outputs, a warp stores.
 template <int kD_>
 struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
   using Half = cutlass::half_t;
@@ -22,6 +22,8 @@ struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
                        kRegistersOfSplitters = 72, kRegistersOfMovers = 24;
   static_assert(kRegistersOfState + kRegistersOfOutputs + kSplitters * kRegistersOfSplitters + kRegistersOfMovers <=
                 kThreads / 128 * kRegisters);
+  static_assert(kRegistersOfState + kSplittersOfSums * kRegistersOfSplitters + kRegistersOfMovers <=
+                kThreadsOfSums / 128 * (65536 / kThreadsOfSums / 8 * 8));
 
   // One copy: each stage and each term of it is addressed by itself.
   using LayoutK = typename Tiles::template ByRows<kChunk, kD, 1>;            // (C, E)
@@ -42,7 +44,7 @@ struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
     alignas(1024) Half k[kTerms][kStages][kChunk * kD];        // (C, E); what the splitters fill
     alignas(1024) Half v[kTerms][kStages][kChunk * kColumns];  // (C, M)
     int exponent[kOperands][kStages];                          // of 2, by which they are multiplied
-    unsigned largest[2][4 * kSplittersOfSums];                 // of each warp of the splitters, this time and before
+    alignas(16) unsigned largest[2][4 * kSplittersOfSums];     // of each warp of the splitters, this time and before
     BarrierOfBytes box_full[kBoxes];
     Barrier box_empty[kBoxes], full[kOperands][kStages], empty[kOperands][kStages];
     CUTE_DEVICE void init_chunks(int splitters, int readers) {  // warpgroups
@@ -58,7 +60,7 @@ struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
     alignas(1024) Half s[kTerms][kSlots][kD * kColumns];  // (E, M), before its chunk
     alignas(1024) float o[kTiles][kChunk * kColumns];     // 64 tokens, 2 x 32 columns
     int s_exponent[kSlots];
-    unsigned s_largest[4];  // of each warp that carries S
+    alignas(16) unsigned s_largest[4];  // of each warp that carries S; read as 16 bytes
     BarrierOfBytes q_full[kBoxesOfQ];
     Barrier q_empty[kBoxesOfQ], s_full[kSlots], s_empty[kSlots], o_full[kTiles], o_empty[kTiles];
     CUTE_DEVICE void init() {

@@ -1,4 +1,4 @@
-// src/sm90/linear_attention_halves_launch.cuh: linear attention in f32 on Hopper.
+// src/sm90/linear_attention_halves_launch.cuh: the kernels of linear attention in f32 on Hopper.
 #pragma once
 
 #include <cutlass/arch/reg_reconfig.h>
@@ -80,24 +80,6 @@ __global__ void __launch_bounds__(Config::kThreadsOfSums, 1)
     cutlass::arch::warpgroup_reg_dealloc<Config::kRegistersOfMovers>();
     if (threadIdx.x % 128 == 0) load_k_and_v<Config>(maps.of[block.which], sweep, chunks, block, column0, shared);
   }
-}
-
-template <class Config>
-int launch_linear_halves(LinearAttentionArgs a, const LinearSweeps& sweeps, void* stream) {
-  AllLinearMaps maps{};
-  const cudaError_t error = make_linear_maps<float>(a, sweeps, &maps);
-  if (error != cudaSuccess) return error;
-  if (a.segments == 1) a.states = nullptr;
-  return launch_segments(
-      a, sweeps, stream,
-      [&](unsigned blocks) {
-        return launch_kernel(linear_attention_sums_of_halves<Config>, blocks, Config::kThreadsOfSums,
-                             Config::kSharedBytesOfSums, stream, false, sm80::by_parts(a), sweeps, maps);
-      },
-      [&](unsigned blocks, bool early) {
-        return launch_kernel(linear_attention_halves<Config>, blocks, Config::kThreads, Config::kSharedBytes, stream,
-                             early, a, sweeps, maps);
-      });
 }
 
 }  // namespace falchion::sm90

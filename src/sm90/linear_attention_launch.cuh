@@ -145,21 +145,22 @@ cudaError_t make_linear_maps(const LinearAttentionArgs& a, const LinearSweeps& s
   return error;
 }
 
-template <class Config>
-int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, void* stream) {
+/// Element: of q, k, v and o in memory.
+template <class Config, class Element, class Kernel>
+int launch_linear_attention(Kernel sums, Kernel chunks, LinearAttentionArgs a, const LinearSweeps& sweeps,
+                            void* stream) {
   AllLinearMaps maps{};
-  const cudaError_t error = make_linear_maps<typename Config::Element>(a, sweeps, &maps);
+  const cudaError_t error = make_linear_maps<Element>(a, sweeps, &maps);
   if (error != cudaSuccess) return error;
   if (a.segments == 1) a.states = nullptr;
   return launch_segments(
       a, sweeps, stream,
       [&](unsigned blocks) {
-        return launch_kernel(linear_attention_sums<Config>, blocks, Config::kThreadsOfSums, Config::kSharedBytesOfSums,
-                             stream, false, sm80::by_parts(a), sweeps, maps);
+        return launch_kernel(sums, blocks, Config::kThreadsOfSums, Config::kSharedBytesOfSums, stream, false,
+                             sm80::by_parts(a), sweeps, maps);
       },
       [&](unsigned blocks, bool early) {
-        return launch_kernel(linear_attention_chunks<Config>, blocks, Config::kThreads, Config::kSharedBytes, stream,
-                             early, a, sweeps, maps);
+        return launch_kernel(chunks, blocks, Config::kThreads, Config::kSharedBytes, stream, early, a, sweeps, maps);
       });
 }
 

@@ -74,6 +74,7 @@ struct ColumnKernel {
     return Teams<kE, kWarps>::kStep;
   }
   static constexpr double kAlone = 1000;
+  static constexpr double kBytes = 34;  // as in step 04: it waits for memory less, but needs as much of it
 };
 
 Status run(const Problem& p, const Tensors& t, Stream stream) {

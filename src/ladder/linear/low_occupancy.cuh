@@ -90,12 +90,8 @@ struct Teams {
   }
 };
 
-/// What the L2 gives an SM a cycle: fast-transformers' kernel reads Q and K of (1, 16, 32768, 64) 64 times in 3.05 ms
-/// on an H200, 5.6 TB/s.
-inline constexpr double kBytesOfL2 = 22;
-
 /// A kernel with a block a column: Kernel::kernel<E, warps>(), tokens<E, warps>() that it does in a step, and the
-/// cycles that a step takes alone.
+/// cycles that a step takes alone, bytes of q and k that an SM gets a cycle.
 template <class Kernel>
 struct Columns {
   /// Calls f(integral_constant<int, E>, integral_constant<int, warps>): more warps, and so more tokens at a time, where
@@ -114,7 +110,7 @@ struct Columns {
       constexpr int kE = e.value, kWarps = warps.value, kStep = Kernel::template tokens<kE, kWarps>();
       Cost cost = {.blocks = double(p.b) * p.h * p.d_v, .steps = double(divide_up(p.s, kStep))};
       Status status = ask_device(Kernel::template kernel<kE, kWarps>(), 32 * kWarps, &cost);
-      *out = cost.cycles({.alone = Kernel::kAlone, .busy = kStep * kE * 2 * sizeof(float) / kBytesOfL2});
+      *out = cost.cycles({.alone = Kernel::kAlone, .busy = kStep * kE * 2 * sizeof(float) / Kernel::kBytes});
       return status;
     });
   }

@@ -1,0 +1,69 @@
+// src/blocks/sm90_halves.cuh: f32 taken apart into two f16: x 2^n = high + low, low what rounding has left, which keeps
+// 23 bits of x where n brings the largest of its kind just below 2^15; their products.
+#pragma once
+
+#include <cstdint>
+
+#include "blocks/sm90_wgmma.cuh"
+
+namespace falchion::sm90 {
+
+/// n from -126 to 127.
+__device__ __forceinline__ float power_of_two(int n) { return __int_as_float((n + 127) << 23); }
+/// Any n: 0, infinite and all between them.
+__device__ __forceinline__ float any_power_of_two(int n) {
+  const int half = min(max(n, -252), 254) / 2;
+  return power_of_two(half) * power_of_two(min(max(n, -252), 254) - half);
+}
+/// Two floats rounded to f16; x and y become what is left of them.
+__device__ __forceinline__ std::uint32_t round_half(float& x, float& y) {
+  std::uint32_t pair;
+  float high_x, high_y;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(pair) : "f"(y), "f"(x));
+  asm("{\n"
+      ".reg .b16 low, high;\n"
+      "mov.b32 {low, high}, %2;\n"
+      "cvt.f32.f16 %0, low;\n"
+      "cvt.f32.f16 %1, high;\n"
+      "}\n"
+      : "=f"(high_x), "=f"(high_y)
+      : "r"(pair));
+  x -= high_x, y -= high_y;
+  return pair;
+}
+
+/// Bits of the largest of the finite |x| of a warp.
+template <int kSize>
+__device__ __forceinline__ unsigned largest_of_warp(const float* x) {
+  float most[4] = {};  // side by side: each waits for the one before it
+  CUTE_UNROLL
+  for (int i = 0; i < kSize; ++i)  // Inf becomes NaN, which fmaxf passes over
+    most[i % 4] = fmaxf(most[i % 4], fabsf(fmaf(x[i], 0.f, x[i])));
+  return __reduce_max_sync(~0u, __float_as_uint(fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]))));
+}
+/// And of kWarps warps. kBarrier: their own; `largest` must not be the one of the call before.
+template <int kBarrier, int kSize, int kWarps>
+__device__ __forceinline__ unsigned largest_of_warps(const float* x, unsigned* largest) {
+  unsigned most = largest_of_warp<kSize>(x);
+  if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32 % kWarps] = most;
+  // CUTLASS's NamedBarrier says nothing of memory to the compiler.
+  asm volatile("barrier.sync.aligned %0, %1;" ::"n"(kBarrier), "n"(32 * kWarps) : "memory");
+  CUTE_UNROLL
+  for (int i = 0; i < kWarps; ++i) most = max(most, largest[i]);
+  return most;
+}
+/// n of the power of two that brings it below 2^15, at least 2^14.
+__device__ __forceinline__ int exponent_for(unsigned largest) {
+  return min(14 + 127 - static_cast<int>(largest >> 23), 126);
+}
+
+/// C = A B (kClear) or C += A B; a(i), b(i): high and low. kBatchesOfHalves batches.
+constexpr int kBatchesOfHalves = 3;
+template <bool kClear, class Mma, class A, class B, class C>
+__device__ __forceinline__ void start_multiply_halves(Mma mma, A a, B b, C& c) {
+  start_multiply<kClear>(mma, a(1), b(0), c);
+  start_multiply<false>(mma, a(0), b(1), c);
+  start_multiply<false>(mma, a(0), b(0), c);
+}
+
+}  // namespace falchion::sm90
