@@ -26,7 +26,7 @@ struct RingPosition {
   }
 };
 
-// CUTLASS's barriers and fences say nothing of memory to the compiler: plain loads and stores move past them, and did.
+// CUTLASS's barriers and fences say nothing of memory to the compiler: plain loads and stores may move past them.
 // These stay where they are.
 template <class Base>
 struct Ordered : Base {
