@@ -169,9 +169,10 @@ TEST(LinearLaws, TwoHalvesAreTheWhole) {
 }
 
 /// A sequence cut into segments gives what the uncut one gives. (16-bit copies of a state round at other places.)
-void expect_segments_agree(const Path& path, DType dtype, Pass pass, const LinearCase& row) {
+void expect_segments_agree(const Path& path, DType dtype, Pass pass, const LinearCase& row, int segments) {
+  SCOPED_TRACE(segments);
   LinearInstance uncut = make_linear_instance(row, dtype, 12), cut = make_linear_instance(row, dtype, 12);
-  uncut.segments = 1, cut.segments = 4;
+  uncut.segments = 1, cut.segments = segments;
   ASSERT_TRUE(run(path.target(), pass, &uncut));
   const Status status = run(path.target(), pass, &cut);
   ASSERT_TRUE(status) << status.why;
@@ -193,8 +194,13 @@ void segments_on_and_off(Pass pass, const char* operation) {
       [&](const Path& path, DType dtype) {
         const LinearCase all = LinearCase{"x", 1, 1500, 1, 2, 64, 64}.states().decay(Decay::token).elu().normalise();
         const LinearCase plain = LinearCase{"x", 1, 1500, 2, 2, 64, 128}.states();
-        expect_segments_agree(path, dtype, pass, all);
-        if (path.on_gpu()) expect_segments_agree(path, dtype, pass, plain);  // those are other rows
+        expect_segments_agree(path, dtype, pass, all, 4);
+        if (!path.on_gpu()) return;
+        // Other rows. From 9 parts on they are added up in groups; two segments of 2048 tokens are summed in parts.
+        for (const int segments : {4, 12, 24}) expect_segments_agree(path, dtype, pass, plain, segments);
+        expect_segments_agree(path, dtype, pass, LinearCase{"x", 1, 4096, 1, 1, 64, 64}.states(), 2);
+        if (pass == Pass::forward)
+          expect_segments_agree(path, dtype, pass, LinearCase{"x", 1, 1500, 2, 2, 64, 128}.in_place(), 5);
       },
       operation);
 }

@@ -262,16 +262,18 @@ TEST_F(LinearGpuRows, FewHeadsAreCutIntoSegments) {
   EXPECT_EQ(half.linear->parts, 4);
   EXPECT_EQ(decide(problem(4, 16, 64 * 33 * 2, 64)).linear->parts, 1) << "33 chunks are no two parts of 1024 tokens";
   EXPECT_EQ(decide(problem(4, 16, 64 * 32 * 2, 64)).linear->parts, 2);
-  const auto hopper = [&](std::int64_t b, std::int64_t h, std::int64_t s, DType dtype) {
+  const auto hopper = [&](std::int64_t b, std::int64_t h, std::int64_t s, DType dtype, int segments = 0) {
     LinearAttention a = problem(b, h, s, 64);
     a.dtype = dtype;
-    return *decide(a, 0, Pass::forward, Backend::sm90).linear;
+    return *decide(a, segments, Pass::forward, Backend::sm90).linear;
   };
   EXPECT_EQ(hopper(4, 16, 8192, DType::bf16).segments, 1) << "half of the SMs are enough";
   EXPECT_EQ(hopper(4, 16, 8192, DType::f32).segments, 2);
   EXPECT_EQ(hopper(4, 16, 8192, DType::f32).parts, 2) << "64 heads, 132 SMs of one CTA each";
   EXPECT_EQ(hopper(1, 16, 32768, DType::bf16).segments, 8);
-  EXPECT_EQ(hopper(1, 16, 32768, DType::bf16).parts, 1) << "the sums of 7 segments keep 112 SMs busy";
+  EXPECT_EQ(hopper(1, 16, 32768, DType::bf16).parts, 1) << "a CTA sums one part";
+  EXPECT_EQ(hopper(1, 1, 32768, DType::bf16, 3).parts, 1) << "4 parts would be more than 3 CTAs";
+  EXPECT_EQ(hopper(1, 1, 32768, DType::bf16, 2).parts, 2);
   LinearAttention packed = problem(4, 2, 65536, 64);
   packed.packed = true;
   EXPECT_EQ(decide(packed).linear->segments, 1);

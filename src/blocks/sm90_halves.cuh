@@ -4,17 +4,25 @@
 
 #include <cstdint>
 
+#include "blocks/sm90_tma.cuh"
 #include "blocks/sm90_wgmma.cuh"
 
 namespace falchion::sm90 {
 
 /// n from -126 to 127.
 __device__ __forceinline__ float power_of_two(int n) { return __int_as_float((n + 127) << 23); }
-/// Any n: 0, infinite and all between them.
-__device__ __forceinline__ float any_power_of_two(int n) {
-  const int half = min(max(n, -252), 254) / 2;
-  return power_of_two(half) * power_of_two(min(max(n, -252), 254) - half);
-}
+/// In double, n from -1022 to 1023.
+__device__ __forceinline__ double wide_power_of_two(int n) { return __hiloint2double((n + 1023) << 20, 0); }
+/// scale 2^n as two factors: one may be 0 or infinite where its product with x is neither. What comes out of a tensor
+/// core here is 0 or 2^-48 to 2^50, so that beyond 2^200 nothing but 0 or Inf is left of it.
+struct TwoFactors {
+  float first, second;
+  __device__ __forceinline__ explicit TwoFactors(int n, float scale = 1) {
+    n = min(max(n, -200), 200);
+    first = power_of_two(n / 2) * scale, second = power_of_two(n - n / 2);
+  }
+  __device__ __forceinline__ float of(float x) const { return x * first * second; }
+};
 /// Two floats rounded to f16; x and y become what is left of them.
 __device__ __forceinline__ std::uint32_t round_half(float& x, float& y) {
   std::uint32_t pair;
@@ -32,6 +40,9 @@ __device__ __forceinline__ std::uint32_t round_half(float& x, float& y) {
   return pair;
 }
 
+/// Lane 0 alone reads: it is the one that later says on a barrier that its warp has.
+__device__ __forceinline__ int read_by_warp(const int& x) { return __shfl_sync(~0u, threadIdx.x % 32 == 0 ? x : 0, 0); }
+
 /// Bits of the largest of the finite |x| of a warp.
 template <int kSize>
 __device__ __forceinline__ unsigned largest_of_warp(const float* x) {
@@ -46,8 +57,7 @@ template <int kBarrier, int kSize, int kWarps>
 __device__ __forceinline__ unsigned largest_of_warps(const float* x, unsigned* largest) {
   unsigned most = largest_of_warp<kSize>(x);
   if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32 % kWarps] = most;
-  // CUTLASS's NamedBarrier says nothing of memory to the compiler.
-  asm volatile("barrier.sync.aligned %0, %1;" ::"n"(kBarrier), "n"(32 * kWarps) : "memory");
+  sync_threads<kBarrier, 32 * kWarps>();
   CUTE_UNROLL
   for (int i = 0; i < kWarps; ++i) most = max(most, largest[i]);
   return most;

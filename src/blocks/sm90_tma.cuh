@@ -21,6 +21,8 @@ template <int kStages>
 struct RingPosition {
   int stage = 0;
   unsigned parity = 0;
+  RingPosition() = default;
+  __device__ __forceinline__ explicit RingPosition(int turns) : stage(turns % kStages), parity(turns / kStages % 2) {}
   __device__ __forceinline__ void advance() {
     if (++stage == kStages) stage = 0, parity ^= 1;
   }
@@ -41,6 +43,16 @@ struct Ordered : Base {
 };
 using Barrier = Ordered<cutlass::arch::ClusterBarrier>;
 using BarrierOfBytes = Ordered<cutlass::arch::ClusterTransactionBarrier>;
+
+/// Some warps of a CTA wait for each other, or are only waited for.
+template <int kBarrier, int kThreads>
+__device__ __forceinline__ void sync_threads() {
+  asm volatile("barrier.sync.aligned %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+}
+template <int kBarrier, int kThreads>
+__device__ __forceinline__ void arrive_threads() {
+  asm volatile("barrier.arrive.aligned %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+}
 
 /// What this thread has written to shared memory may be read by TMA and wgmma, once a barrier has said so.
 __device__ __forceinline__ void publish_to_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }

@@ -86,7 +86,10 @@ Status decide(const gpu::Device& device, PlanData* plan) {
   // One CTA an SM, also where two would fit: each cut reads k and v once more.
   const std::int64_t wanted = busy || ctas == 0 ? 1 : std::max<std::int64_t>(device.sms / ctas, 1);
   cut_into_segments(wanted, tiles::kLinearChunks, kernel.chunk, plan);
-  plan->linear->parts = parts_of(*plan->linear, kernel.chunk, std::int64_t{device.sms} * kernel.ctas);
+  // Hopper's CTAs sum a part each on their way; elsewhere the parts have a launch of their own, and the device.
+  const std::int64_t room = plan->variant->backend == Backend::sm90 ? ctas * plan->linear->segments
+                                                                    : std::int64_t{device.sms} * kernel.ctas;
+  plan->linear->parts = parts_of(*plan->linear, kernel.chunk, room);
   if (static_cast<double>(ctas) * plan->linear->segments * plan->linear->parts > INT32_MAX) {
     return {Code::unsupported, text("b * h_v: ", heads, " heads of ", plan->linear->segments,
                                     " segments are over the grid's limit of ", INT32_MAX, " CTAs")};

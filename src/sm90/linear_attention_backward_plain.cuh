@@ -9,8 +9,7 @@ namespace falchion::sm90 {
 
 template <class Element, int kD>
 constexpr gpu::LinearAttentionKernel linear_attention_backward_plain() {
-  return sm80::linear_attention_row<LinearPlainConfig<Element, kD>, 3, launch_linear_plain<Element, kD>,
-                                    sm80::backward_sweeps>();
+  return linear_attention_plain<Element, kD, 3, sm80::backward_sweeps>();
 }
 
 }  // namespace falchion::sm90

@@ -20,16 +20,40 @@ struct AllLinearMaps {
   LinearMaps of[3];
 };
 
-/// One CTA's chunks, in the order of the sweep: chunk i is chunk first + i * step of the sequence.
+/// Chunks in the order of the sweep: chunk i is chunk first + i * step of the sequence.
 struct ChunkRange {
-  int first, step, count;
-  __device__ __forceinline__ ChunkRange(const LinearAttentionArgs& a, const LinearSweep& sweep, int segment) {
-    const int all = static_cast<int>((a.s + 63) / 64), each = static_cast<int>(a.segment / 64);
-    const int at = sweep.reverse ? a.segments - 1 - segment : segment;
-    const int begin = min(at * each, all), end = at + 1 == a.segments ? all : min(begin + each, all);
+  int first = 0, step = 1, count = 0;
+  /// One of all pieces, of which a segment has `parts`.
+  __device__ __forceinline__ ChunkRange(const LinearAttentionArgs& a, const LinearSweep& sweep, int parts, int piece) {
+    const int all = static_cast<int>((a.s + 63) / 64), each = static_cast<int>(a.segment / 64) / parts;
+    const int pieces = a.segments * parts, at = sweep.reverse ? pieces - 1 - piece : piece;
+    const int begin = min(at * each, all), end = at + 1 == pieces ? all : min(begin + each, all);
     step = sweep.reverse ? -1 : 1, first = sweep.reverse ? end - 1 : begin, count = end - begin;
   }
   __device__ __forceinline__ int row(int i) const { return (first + i * step) * 64; }
+};
+
+/// What a CTA works on: 64 columns of one head's v and o, in one segment of its tokens.
+struct LinearCta {
+  const LinearAttentionArgs& a;
+  const sm80::LinearBlock block;
+  const LinearSweep& sweep;
+  const LinearMaps& maps;
+  const int column0;
+  const bool sums;  // for later segments, before its own chunks: the part of this number
+  const ChunkRange summed, chunks;
+
+  __device__ __forceinline__ LinearCta(const LinearAttentionArgs& a, const LinearSweeps& sweeps,
+                                       const AllLinearMaps& maps)
+      : a(a),
+        block(a, sweeps),
+        sweep(sweeps.sweep[block.which]),
+        maps(maps.of[block.which]),
+        column0(block.column_tile * 64),
+        sums(block.segment < (a.segments - 1) * a.parts),
+        summed(a, sweep, a.parts, block.segment),
+        chunks(a, sweep, 1, block.segment) {}
+  __device__ __forceinline__ int to_sum() const { return sums ? summed.count : 0; }
 };
 
 template <class Element, class Layout_>
@@ -40,14 +64,14 @@ __device__ __forceinline__ auto in_shared(Element* data, Layout_ layout) {
 /// The barrier turns when one lane of each warp has arrived. No branch: where paths part while products are running,
 /// ptxas waits for them.
 template <class Barrier>
-__device__ __forceinline__ void arrive_by_warp(Barrier& barrier) {
+__device__ __forceinline__ void arrive_by_warp(Barrier& barrier, int times = 1) {
   asm volatile(
       "{\n"
       ".reg .pred first;\n"
       "setp.eq.u32 first, %1, 0;\n"
-      "@first mbarrier.arrive.shared::cta.b64 _, [%0];\n"
+      "@first mbarrier.arrive.shared::cta.b64 _, [%0], %2;\n"
       "}\n" ::"r"(cast_smem_ptr_to_uint(&barrier)),
-      "r"(threadIdx.x % 32)
+      "r"(threadIdx.x % 32), "r"(times)
       : "memory");
 }
 
@@ -65,45 +89,56 @@ __device__ __forceinline__ void arrive_by_warp_having(unsigned value, Barrier& b
       : "memory");
 }
 
+/// Barriers of warps, by number: those that carry S among themselves, the splitters, the sums and the outputs.
+enum NamedBarrier { kOfState = 1, kOfSplitters, kOfSums };
+/// While sums are made the outputs' warps stay away from the rings: a barrier's phases two apart look the same to them.
+template <int kThreads>
+__device__ __forceinline__ void wait_for_sums() {
+  sync_threads<kOfSums, kThreads>();
+}
+template <int kThreads>
+__device__ __forceinline__ void sums_are_made() {
+  arrive_threads<kOfSums, kThreads>();
+}
+
 /// The producer, one thread. Sums do without q.
-template <class Config, bool kSums, class Shared>
-__device__ __forceinline__ void load_chunks(const LinearMaps& maps, const LinearSweep& sweep, const ChunkRange& chunks,
-                                            const sm80::LinearBlock& block, int column0, Shared& shared) {
+template <class Config, bool kSums>
+__device__ __forceinline__ void load_chunks(const LinearCta& cta, const ChunkRange& chunks,
+                                            RingPosition<Config::kStages>& at, typename Config::Shared& shared) {
   constexpr int kBoxes = Config::kD / 64, kBox = 64 * 64;
-  const int head_q = block.h / sweep.q.shared, head_k = block.h / sweep.k.shared, head_v = block.h / sweep.v.shared;
-  RingPosition<Config::kStages> at;
+  const LinearSweep& sweep = cta.sweep;
+  const int h = cta.block.h, head_q = h / sweep.q.shared, head_k = h / sweep.k.shared, head_v = h / sweep.v.shared;
   for (int i = 0; i < chunks.count; ++i, at.advance()) {
     shared.empty[at.stage].wait(at.parity ^ 1);
     auto& full = shared.full[at.stage];
     full.arrive_and_expect_tx(((kSums ? 1 : 2) * kBoxes + 1) * kBox * sizeof(typename Config::Element));
     const auto load = [&](const CUtensorMap& map, typename Config::Element* to, int column, int head) {
       cute::SM90_TMA_LOAD_4D::copy(&map, reinterpret_cast<std::uint64_t*>(&full), kReadByOthers, to, column, head,
-                                   chunks.row(i), block.b);
+                                   chunks.row(i), cta.block.b);
     };
     CUTE_UNROLL
     for (int box = 0; box < kBoxes; ++box) {
-      load(maps.k, shared.k[at.stage] + box * kBox, 64 * box, head_k);
-      if constexpr (!kSums) load(maps.q, shared.q[at.stage] + box * kBox, 64 * box, head_q);
+      load(cta.maps.k, shared.k[at.stage] + box * kBox, 64 * box, head_k);
+      if constexpr (!kSums) load(cta.maps.q, shared.q[at.stage] + box * kBox, 64 * box, head_q);
     }
-    load(maps.v, shared.v[at.stage], column0, head_v);
+    load(cta.maps.v, shared.v[at.stage], cta.column0, head_v);
   }
 }
 
 /// The consumer of the outputs, one thread. A tile lies as boxes of 128 bytes a row.
 template <class Config>
-__device__ __forceinline__ void store_chunks(const CUtensorMap& map, const ChunkRange& chunks,
-                                             const sm80::LinearBlock& block, int head, int column0,
-                                             typename Config::Shared& shared) {
+__device__ __forceinline__ void store_chunks(const LinearCta& cta, typename Config::Shared& shared) {
   constexpr int kBox = 128 / sizeof(shared.o[0][0]),
                 kBehind = Config::kTiles > 1 ? 1 : 0;  // stores that may still read
+  const int head = cta.block.h / cta.sweep.o.shared;
   RingPosition<Config::kTiles> at, read;
   CUTE_NO_UNROLL  // few registers
-      for (int i = 0; i < chunks.count; ++i, at.advance()) {
+      for (int i = 0; i < cta.chunks.count; ++i, at.advance()) {
     shared.o_full[at.stage].wait(at.parity);
     CUTE_UNROLL
     for (int column = 0; column < Config::kColumns; column += kBox)
-      cute::SM90_TMA_STORE_4D::copy(&map, shared.o[at.stage] + column * Config::kChunk, column0 + column, head,
-                                    chunks.row(i), block.b);
+      cute::SM90_TMA_STORE_4D::copy(&cta.maps.o, shared.o[at.stage] + column * Config::kChunk, cta.column0 + column,
+                                    head, cta.chunks.row(i), cta.block.b);
     cute::tma_store_arrive();
     cute::tma_store_wait<kBehind>();
     if (i >= kBehind) shared.o_empty[read.stage].arrive(), read.advance();
@@ -135,10 +170,11 @@ __device__ __forceinline__ void stage(const Fragment& rounded, Element* to) {
 template <class Config>
 class LinearStateElements {
  public:
-  __device__ __forceinline__ LinearStateElements(const LinearSweep& sweep, int column0)
-      : sweep(sweep), column0(column0) {
+  __device__ __forceinline__ explicit LinearStateElements(const LinearCta& cta)
+      : sweep(cta.sweep), column0(cta.column0) {
     clear(rS);
   }
+  __device__ __forceinline__ void set_zero() { clear(rS); }
 
   /// S += scale x, (E, M) in global memory. Where S fills the tile nothing is asked before a load: behind a condition
   /// each waits for the one before it, 4200 clocks for all instead of 1200.
@@ -156,6 +192,41 @@ class LinearStateElements {
       auto rows = rS(_, half, 0);
       CUTE_UNROLL
       for (int i = 0; i < size(rows); ++i) rows(i) += (&more[0][0][0])[i] * scale;
+    }
+  }
+  /// A tile of the workspace, kTile floats: S as it lies in the registers of 128 threads, 16 bytes of each in turn.
+  static constexpr int kTile = Config::kD * Config::kColumns;
+  __device__ __forceinline__ void store(float* tile) const {
+    CUTE_UNROLL
+    for (int i = 0; i < size(rS) / 4; ++i)
+      __stcg(reinterpret_cast<float4*>(tile) + i * 128 + threadIdx.x % 128,
+             make_float4(rS(4 * i), rS(4 * i + 1), rS(4 * i + 2), rS(4 * i + 3)));
+  }
+  /// S += `count` of them, `stride` floats apart. 16 KB are on their way at once, twice that at d 64.
+  __device__ __forceinline__ void add(const float* tiles, std::int64_t stride, int count) {
+    constexpr int kAtOnce = kHalves == 1 ? 2 : 1, kFours = 8;
+    CUTE_UNROLL
+    for (int half = 0; half < kHalves; ++half) {
+      CUTE_NO_UNROLL
+      for (int n = 0; n < count; n += kAtOnce) {
+        float4 more[kAtOnce][kFours];
+        CUTE_UNROLL
+        for (int j = 0; j < kAtOnce; ++j) {  // without a condition: each would wait for the one before it
+          const auto* from = reinterpret_cast<const float4*>(tiles + min(n + j, count - 1) * stride);
+          CUTE_UNROLL
+          for (int i = 0; i < kFours; ++i) more[j][i] = __ldcg(from + (half * kFours + i) * 128 + threadIdx.x % 128);
+        }
+        CUTE_UNROLL
+        for (int j = 0; j < kAtOnce; ++j) {
+          if (n + j >= count) break;
+          CUTE_UNROLL
+          for (int i = 0; i < kFours; ++i) {
+            const int at = (half * kFours + i) * 4;
+            rS(at) += more[j][i].x, rS(at + 1) += more[j][i].y;
+            rS(at + 2) += more[j][i].z, rS(at + 3) += more[j][i].w;
+          }
+        }
+      }
     }
   }
   /// This thread's elements of S: f(m, e, element), m and e within the whole state.
@@ -190,10 +261,9 @@ class LinearState : public LinearStateElements<Config> {
  public:
   using LinearStateElements<Config>::LinearStateElements;
 
-  /// kSums: only S behind all chunks. Else S before each of them, rounded, for the outputs too.
+  /// kSums: only S behind `count` chunks. Else S before each of them, rounded, for the outputs too.
   template <bool kSums, class Shared>
   __device__ __forceinline__ void run(int count, Shared& shared) {
-    RingPosition<Config::kStages> at;
     RingPosition<Config::kSlots> slot;
     const auto slice = typename Config::MmaState{}.get_slice(0);
     const auto rK = slice.partition_fragment_A(in_shared(shared.k[0], typename Config::LayoutKt{}));
@@ -214,12 +284,13 @@ class LinearState : public LinearStateElements<Config> {
         slot.advance();
       }
       wait_multiply<0>(rS);
-      arrive_by_warp(shared.empty[at.stage]);
+      arrive_by_warp(shared.empty[at.stage], kSums ? 2 : 1);  // sums: for the outputs' warps too
     }
   }
 
  private:
   using LinearStateElements<Config>::rS, LinearStateElements<Config>::kHalves;
+  RingPosition<Config::kStages> at;
   decltype(make_tensor<typename Config::Element>(Layout<Shape<_32, Int<kHalves>>>{})) rounded;
 };
 
@@ -245,15 +316,15 @@ class LinearOutputs {
   using Element = typename Config::Element;
   using Shared = typename Config::Shared;
 
-  __device__ __forceinline__ LinearOutputs(const LinearSweep& sweep, const ChunkRange& chunks, Shared& shared)
-      : sweep(sweep), chunks(chunks), shared(shared), kept(causal_bits(chunks)) {}
+  __device__ __forceinline__ LinearOutputs(const LinearCta& cta, Shared& shared)
+      : sweep(cta.sweep), chunks(cta.chunks), shared(shared), kept(causal_bits(chunks)), at(cta.to_sum()) {}
 
   __device__ __forceinline__ void run(int group) {
-    RingPosition<Config::kStages> at;
     RingPosition<Config::kSlots> slot;
     RingPosition<Config::kTiles> tile;
     const auto advance = [&] { at.advance(), slot.advance(), tile.advance(); };
     for (int i = 0; i < group; ++i) advance();
+    wait_for_sums<128 * (1 + Config::kOutputs)>();
     CUTE_NO_UNROLL
     for (int i = group; i < chunks.count; i += Config::kOutputs) {
       shared.full[at.stage].wait(at.parity);
@@ -308,6 +379,7 @@ class LinearOutputs {
   const ChunkRange& chunks;
   Shared& shared;
   const CausalBits kept;
+  RingPosition<Config::kStages> at;
   decltype(partition_fragment_C(typename Config::MmaQk{}, Shape<_64, _64>{})) rP;  // (C, C) f32
   decltype(partition_fragment_C(typename Config::MmaQs{}, Shape<_64, _64>{})) rO;  // (C, M) f32
   decltype(make_tensor<Element>(Layout<_32>{})) rounded;                           // P, operand A as it lies

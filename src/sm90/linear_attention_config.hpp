@@ -52,36 +52,29 @@ struct LinearAttentionConfig : LinearTiles<Element_, kD_> {
   using Element = Element_;
   using Tiles::kD, Tiles::kChunk, Tiles::kColumns;
   static constexpr int kOutputs = 2, kStages = kD <= 64 ? 4 : 3, kSlots = kD <= 64 ? 3 : 2, kCtas = 1;
-  static constexpr int kThreads = 64 + 128 * (1 + kOutputs), kThreadsOfSums = 32 + 128, kTiles = 2 * kOutputs;
+  static constexpr int kThreads = 64 + 128 * (1 + kOutputs), kTiles = 2 * kOutputs;
 
   using LayoutQ = typename Tiles::template ByRows<kChunk, kD, kStages>;            // (C, E, stages)
   using LayoutKt = typename Tiles::template ByColumns<kChunk, kD, kStages>;        // (E, C, stages)
   using LayoutVt = typename Tiles::template ByColumns<kChunk, kColumns, kStages>;  // (M, C, stages)
   using LayoutSt = typename Tiles::template ByColumns<kD, kColumns, kSlots>;       // (M, E, slots)
 
-  struct Chunks {                                         // what the producer fills
+  struct Shared {
     alignas(1024) Element k[kStages][kChunk * kD];        // (C, E)
     alignas(1024) Element v[kStages][kChunk * kColumns];  // (C, M)
+    alignas(1024) Element q[kStages][kChunk * kD];        // (C, E)
+    alignas(1024) Element s[kSlots][kD * kColumns];       // (E, M), before its chunk
+    alignas(1024) Element o[kTiles][kChunk * kColumns];   // (C, M)
     BarrierOfBytes full[kStages];
-    Barrier empty[kStages];  // each warp that reads it has
-    CUTE_DEVICE void init_chunks(int warps) {
-      for (int i = 0; i < kStages; ++i) full[i].init(1), empty[i].init(warps);
+    Barrier empty[kStages], s_full[kSlots], s_empty[kSlots], o_full[kTiles], o_empty[kTiles];
+    CUTE_DEVICE void init() {
+      for (int i = 0; i < kStages; ++i) full[i].init(1), empty[i].init(8);  // warps of state and outputs
+      for (int i = 0; i < kSlots; ++i) s_full[i].init(4), s_empty[i].init(4);
+      for (int i = 0; i < kTiles; ++i) o_full[i].init(4), o_empty[i].init(1);
       cutlass::arch::fence_barrier_init();
     }
   };
-  struct Shared : Chunks {
-    alignas(1024) Element q[kStages][kChunk * kD];       // (C, E)
-    alignas(1024) Element s[kSlots][kD * kColumns];      // (E, M), before its chunk
-    alignas(1024) Element o[kTiles][kChunk * kColumns];  // (C, M)
-    Barrier s_full[kSlots], s_empty[kSlots], o_full[kTiles], o_empty[kTiles];
-    CUTE_DEVICE void init() {
-      for (int i = 0; i < kSlots; ++i) s_full[i].init(4), s_empty[i].init(4);
-      for (int i = 0; i < kTiles; ++i) o_full[i].init(4), o_empty[i].init(1);
-      Chunks::init_chunks(8);
-    }
-  };
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
-  static constexpr int kSharedBytesOfSums = static_cast<int>(sizeof(Chunks));
   static_assert(kCtas * (kSharedBytes + 1024) <= 228 << 10);
 };
 

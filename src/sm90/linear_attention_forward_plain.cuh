@@ -9,8 +9,7 @@ namespace falchion::sm90 {
 
 template <class Element, int kD>
 constexpr gpu::LinearAttentionKernel linear_attention_forward_plain() {
-  return sm80::linear_attention_row<LinearPlainConfig<Element, kD>, 1, launch_linear_plain<Element, kD>,
-                                    sm80::forward_sweeps>();
+  return linear_attention_plain<Element, kD, 1, sm80::forward_sweeps>();
 }
 
 }  // namespace falchion::sm90

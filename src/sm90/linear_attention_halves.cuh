@@ -28,43 +28,45 @@ struct BoxLoader {
     at.advance();
   }
 };
+/// First those that are summed alone.
 template <class Config>
-__device__ __forceinline__ void load_k_and_v(const LinearMaps& maps, const LinearSweep& sweep, const ChunkRange& chunks,
-                                             const sm80::LinearBlock& block, int column0,
-                                             typename Config::Chunks& shared) {
-  const int head_k = block.h / sweep.k.shared, head_v = block.h / sweep.v.shared;
+__device__ __forceinline__ void load_k_and_v(const LinearCta& cta, typename Config::Shared& shared) {
+  const int b = cta.block.b, head_k = cta.block.h / cta.sweep.k.shared, head_v = cta.block.h / cta.sweep.v.shared;
   BoxLoader<Config::kBoxes> ring{shared.box, shared.box_full, shared.box_empty};
-  CUTE_NO_UNROLL  // few registers
-      for (int i = 0; i < chunks.count; ++i) {
-    for (int column = 0; column < Config::kD; column += 64) ring.load(maps.k, column, head_k, chunks.row(i), block.b);
-    ring.load(maps.v, column0, head_v, chunks.row(i), block.b);
-  }
+  const auto load = [&](const ChunkRange& chunks, int count) {
+    CUTE_NO_UNROLL  // few registers
+        for (int i = 0; i < count; ++i) {
+      for (int column = 0; column < Config::kD; column += 64) ring.load(cta.maps.k, column, head_k, chunks.row(i), b);
+      ring.load(cta.maps.v, cta.column0, head_v, chunks.row(i), b);
+    }
+  };
+  load(cta.summed, cta.to_sum()), load(cta.chunks, cta.chunks.count);
 }
 /// By a thread of its own: behind a box of q that is still in use, one of v would wait too.
 template <class Config>
-__device__ __forceinline__ void load_q(const LinearMaps& maps, const LinearSweep& sweep, const ChunkRange& chunks,
-                                       const sm80::LinearBlock& block, typename Config::Shared& shared) {
-  const int head_q = block.h / sweep.q.shared;
+__device__ __forceinline__ void load_q(const LinearCta& cta, typename Config::Shared& shared) {
+  const int head_q = cta.block.h / cta.sweep.q.shared;
   BoxLoader<Config::kBoxesOfQ> ring{shared.q_box, shared.q_full, shared.q_empty};
   CUTE_NO_UNROLL
-  for (int i = 0; i < chunks.count; ++i)
-    for (int column = 0; column < Config::kD; column += 64) ring.load(maps.q, column, head_q, chunks.row(i), block.b);
+  for (int i = 0; i < cta.chunks.count; ++i)
+    for (int column = 0; column < Config::kD; column += 64)
+      ring.load(cta.maps.q, column, head_q, cta.chunks.row(i), cta.block.b);
 }
 
 /// The warpgroups that take k and v apart. One alone needs 1450 clocks for 64 x 64: it is loads, a maximum and stores,
 /// all of which are waited for.
-template <class Config, int kSplitters>
+template <class Config>
 class LinearSplitter {
   using Half = typename Config::Half;
   using At = RingPosition<Config::kStages>;
-  static constexpr int kThreads = 128 * kSplitters;
+  static constexpr int kThreads = 128 * Config::kSplitters;
 
  public:
   /// thread: of theirs.
   __device__ __forceinline__ explicit LinearSplitter(int thread)
       : thread(thread), row(thread / 16), half(thread / 8 % 2), chunk(thread % 8) {}
 
-  __device__ __forceinline__ void run(int count, typename Config::Chunks& shared) {
+  __device__ __forceinline__ void run(int count, typename Config::Shared& shared) {
     At at;
     CUTE_NO_UNROLL
     for (int i = 0; i < count; ++i, at.advance()) {
@@ -76,7 +78,7 @@ class LinearSplitter {
  private:
   /// 64 rows of kColumns.
   template <int kOperand, int kColumns>
-  __device__ __forceinline__ void split(typename Config::Chunks& shared, const At& at, Half* high, Half* low) {
+  __device__ __forceinline__ void split(typename Config::Shared& shared, const At& at, Half* high, Half* low) {
     constexpr int kRows = kThreads / 16, kEach = 64 / kRows, kBoxes = kColumns / 64;
     float x[kBoxes * kEach][4];  // of each box, four columns of every kRows-th row
     int read[kBoxes];
@@ -92,7 +94,8 @@ class LinearSplitter {
         to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
       }
     }
-    const unsigned largest = largest_of_warps<2, 4 * kBoxes * kEach, 4 * kSplitters>(x[0], shared.largest[parity ^= 1]);
+    const unsigned largest =
+        largest_of_warps<kOfSplitters, 4 * kBoxes * kEach, 4 * Config::kSplitters>(x[0], shared.largest[parity ^= 1]);
     const int exponent = exponent_for(largest);
     CUTE_UNROLL
     for (const int stage : read) arrive_by_warp_having(largest, shared.box_empty[stage]);
@@ -153,24 +156,24 @@ class LinearHalvesState : public LinearStateElements<Config> {
 
   template <bool kSums, class Shared>
   __device__ __forceinline__ void run(int count, Shared& shared) {
-    RingPosition<Config::kStages> at;
     RingPosition<Config::kSlots> slot;
-    float bound = 0;  // no |S| is larger
+    double bound = 0;  // no |S| is larger; f32 could not hold it
     if constexpr (!kSums)
-      bound =
-          power_of_two(min(15 - exponent_for(largest_of_warps<1, 32 * kHalves, 4>(rS.data(), shared.s_largest)), 127));
+      bound = wide_power_of_two(15 -
+                                exponent_for(largest_of_warps<kOfState, 32 * kHalves, 4>(rS.data(), shared.s_largest)));
     CUTE_NO_UNROLL
     for (int i = 0; i < count; ++i, at.advance()) {
       shared.full[Config::kK][at.stage].wait(at.parity);
       shared.full[Config::kV][at.stage].wait(at.parity);
-      const int e_k = shared.exponent[Config::kK][at.stage], e_v = shared.exponent[Config::kV][at.stage];
+      const int e_k = read_by_warp(shared.exponent[Config::kK][at.stage]),
+                e_v = read_by_warp(shared.exponent[Config::kV][at.stage]);
       start_product(shared, at.stage, 0);
       if constexpr (!kSums) {
-        bound += power_of_two(max(min(6 + 15 - e_k + 15 - e_v, 127), -126));  // 64 tokens
-        const int e_s = exponent_for(__float_as_uint(bound));
+        bound += wide_power_of_two(6 + 15 - e_k + 15 - e_v);  // 64 tokens
+        const int e_s = min(14 + 1023 - (__double2hiint(bound) >> 20), 126);
         shared.s_empty[slot.stage].wait(slot.parity ^ 1);
         if (threadIdx.x % 128 == 0) shared.s_exponent[slot.stage] = e_s;
-        const float scale = power_of_two(e_s);
+        const float scale = TwoFactors(e_s).of(1);
         CUTE_UNROLL
         for (int half = 0; half < kHalves; ++half)
           stage_halves(rS(_, half, 0), scale, shared.s[0][slot.stage] + half * 64 * Config::kColumns,
@@ -180,17 +183,17 @@ class LinearHalvesState : public LinearStateElements<Config> {
         arrive_by_warp(shared.s_full[slot.stage]);
         slot.advance();
       }
-      const float back = any_power_of_two(-e_k - e_v);
+      const TwoFactors back(-e_k - e_v);
       CUTE_UNROLL
       for (int half = 0; half < kHalves; ++half) {
         if (half > 0) start_product(shared, at.stage, half);
         wait_multiply<0>(added);
         auto rows = rS(_, half, 0);
         CUTE_UNROLL
-        for (int j = 0; j < size(added); ++j) rows(j) += added(j) * back;
+        for (int j = 0; j < size(added); ++j) rows(j) += back.of(added(j));
       }
-      arrive_by_warp(shared.empty[Config::kK][at.stage]);
-      arrive_by_warp(shared.empty[Config::kV][at.stage]);
+      __syncwarp();
+      for (auto& empty : shared.empty) arrive_by_warp(empty[at.stage], kSums ? 2 : 1);  // sums: for the outputs' too
     }
   }
 
@@ -210,6 +213,7 @@ class LinearHalvesState : public LinearStateElements<Config> {
   }
 
   using LinearStateElements<Config>::rS, LinearStateElements<Config>::kHalves;
+  RingPosition<Config::kStages> at;
   decltype(partition_fragment_C(typename Config::MmaState{}, Shape<_64, _64>{})) added;
 };
 
@@ -219,44 +223,56 @@ class LinearHalvesOutputs {
  public:
   using Shared = typename Config::Shared;
 
-  __device__ __forceinline__ LinearHalvesOutputs(const LinearSweep& sweep, const ChunkRange& chunks, Shared& shared)
-      : sweep(sweep), count(chunks.count), shared(shared), kept(causal_bits(chunks)) {}
+  __device__ __forceinline__ LinearHalvesOutputs(const LinearCta& cta, Shared& shared)
+      : sweep(cta.sweep), count(cta.chunks.count), shared(shared), kept(causal_bits(cta.chunks)), at(cta.to_sum()) {}
 
+  /// P of the next chunk is made while O of this one goes out.
   __device__ __forceinline__ void run() {
-    RingPosition<Config::kStages> at;
     RingPosition<Config::kSlots> slot;
     RingPosition<Config::kTiles> tile;
-    if (kAhead && count > 0) load_q(true);
+    if (count > 0) load_q(true), split_q();
+    wait_for_sums<256>();
+    if (count > 0) start_p(true), wait_multiply<0>(rP);
     CUTE_NO_UNROLL
-    for (int i = 0; i < count; ++i, at.advance(), slot.advance(), tile.advance()) {
-      if constexpr (!kAhead) load_q(true);
-      const int e_q = exponent;
-      split_q();
-      shared.full[Config::kK][at.stage].wait(at.parity);
-      start_p(at.stage);
-      shared.full[Config::kV][at.stage].wait(at.parity);
+    for (int i = 0; i < count; ++i, slot.advance(), tile.advance()) {
+      const bool more = i + 1 < count;
+      const int e_q = exponent, stage = at.stage;
+      shared.full[Config::kV][stage].wait(at.parity);
+      at.advance();
       shared.s_full[slot.stage].wait(slot.parity);
       start_qs(slot.stage);
-      // P V is to have the exponent of Q S. P is at most 2^15 then: the bound that e_s comes from counts this chunk's
-      // 64 max|k| max|v|, 2^(36 - e_k - e_v), too.
-      const int e_s = shared.s_exponent[slot.stage];
-      const int e_p = e_s - shared.exponent[Config::kK][at.stage] - shared.exponent[Config::kV][at.stage];
-      wait_multiply<kBatchesOfHalves>(rP);
-      arrive_by_warp(shared.empty[Config::kK][at.stage]);
-      split_p(power_of_two(max(e_p, -126)));
-      start_pv(at.stage);
+      // P V is to have the exponent of Q S. P is at most 2^15 then: what S is bounded by counts this chunk's 64 tokens
+      // too.
+      const int e_s = read_by_warp(shared.s_exponent[slot.stage]);
+      const int e_p =
+          e_s - read_by_warp(shared.exponent[Config::kK][stage]) - read_by_warp(shared.exponent[Config::kV][stage]);
+      const float scale = power_of_two(max(e_p, -126));
+      arrive_by_warp_having(__float_as_uint(scale), shared.empty[Config::kK][stage]);
+      split_p(scale);
+      start_pv(stage);
+      if constexpr (kAhead) load_q(more);
       warpgroup_wait<kBatchesOfHalves>();  // Q S
       keep(Q);
       arrive_by_warp(shared.s_empty[slot.stage]);
-      if constexpr (kAhead) load_q(i + 1 < count);
+      if constexpr (kAhead) {
+        split_q();
+        start_p(more);
+        wait_multiply<kBatchesOfHalves>(rO);
+        keep(P);
+      } else {
+        load_q(more);
+        split_q();
+        wait_multiply<0>(rO);
+        keep(P);
+        start_p(more);
+      }
+      arrive_by_warp(shared.empty[Config::kV][stage]);
       shared.o_empty[tile.stage].wait(tile.parity ^ 1);
-      wait_multiply<0>(rO);
-      keep(P);
-      arrive_by_warp(shared.empty[Config::kV][at.stage]);
-      stage_o(shared.o[tile.stage], any_power_of_two(-e_q - e_s));
+      stage_o(shared.o[tile.stage], TwoFactors(-e_q - e_s, sweep.scale));
       publish_to_async();
       __syncwarp();
       arrive_by_warp(shared.o_full[tile.stage]);
+      wait_multiply<0>(rP);
     }
   }
 
@@ -266,7 +282,7 @@ class LinearHalvesOutputs {
   static __device__ __forceinline__ void keep(Terms& terms) {
     for (auto& term : terms) warpgroup_fence_operand(term);
   }
-  static constexpr bool kAhead = Config::kD <= 64;  // q of the next chunk waits in registers: 32 of them at d 64
+  static constexpr bool kAhead = Config::kD <= 64;  // there are registers for the next q and P beside this P and O
   static constexpr int kPairs = Config::kD / 4;
 
   /// Each warp's 16 rows of q, which have an exponent of their own. there: are there any? If not, it does not wait.
@@ -303,7 +319,9 @@ class LinearHalvesOutputs {
       high(i) = round_half(x[i][0], x[i][1]), low(i) = round_half(x[i][0], x[i][1]);
     }
   }
-  __device__ __forceinline__ void start_p(int stage) {  // P = Q K^T (C, C)
+  __device__ __forceinline__ void start_p(bool there) {  // P = Q K^T (C, C), of the chunk that k stands at
+    shared.full[Config::kK][at.stage].wait(at.parity ^ (there ? 0 : 1));
+    const int stage = at.stage;
     const auto k = [&](int term) {
       return typename Config::MmaQk{}.get_slice(0).partition_fragment_B(
           in_shared(shared.k[term][stage], typename Config::LayoutK{}))(_, _, _, 0);
@@ -337,8 +355,7 @@ class LinearHalvesOutputs {
         typename Config::MmaPv{}, [&](int term) { return as_wgmma_operand_a(P[term]); }, v, rO);
   }
   /// Two boxes of 32 columns, swizzled as TMA does.
-  __device__ __forceinline__ void stage_o(float* to, float scale) const {
-    scale *= sweep.scale;
+  __device__ __forceinline__ void stage_o(float* to, TwoFactors back) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
     CUTE_UNROLL
     for (int j = 0; j < 8; ++j) {
@@ -346,7 +363,7 @@ class LinearHalvesOutputs {
       CUTE_UNROLL
       for (int r = 0; r < 2; ++r)
         *reinterpret_cast<float2*>(to + at + r * 8 * 32) =
-            make_float2(rO(4 * j + 2 * r) * scale, rO(4 * j + 2 * r + 1) * scale);
+            make_float2(back.of(rO(4 * j + 2 * r)), back.of(rO(4 * j + 2 * r + 1)));
     }
   }
 
@@ -354,6 +371,7 @@ class LinearHalvesOutputs {
   const int count;
   Shared& shared;
   const CausalBits kept;
+  RingPosition<Config::kStages> at;  // of k
   RingPosition<Config::kBoxesOfQ> box;
   float x[kPairs][2];  // of q: (2 columns, row / 8, column / 8)
   int exponent;        // of q

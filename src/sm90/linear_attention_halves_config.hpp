@@ -16,14 +16,11 @@ struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
   static constexpr int kTerms = 2, kStages = 2, kSlots = kD <= 64 ? 2 : 1, kTiles = kD <= 64 ? 2 : 1, kCtas = 1;
   static constexpr int kBox = 64 * 64, kBoxes = kD <= 64 ? 4 : 3, kBoxesOfQ = 2;  // f32, as it comes
   static constexpr int kSplitters = 2, kThreads = 128 * (2 + kSplitters + 1);
-  static constexpr int kSplittersOfSums = 4, kThreadsOfSums = 128 * (1 + kSplittersOfSums + 1);
   // Of each thread: before they are dealt out anew, then.
   static constexpr int kRegisters = 65536 / kThreads / 8 * 8, kRegistersOfState = 144, kRegistersOfOutputs = 168,
                        kRegistersOfSplitters = 72, kRegistersOfMovers = 24;
   static_assert(kRegistersOfState + kRegistersOfOutputs + kSplitters * kRegistersOfSplitters + kRegistersOfMovers <=
                 kThreads / 128 * kRegisters);
-  static_assert(kRegistersOfState + kSplittersOfSums * kRegistersOfSplitters + kRegistersOfMovers <=
-                kThreadsOfSums / 128 * (65536 / kThreadsOfSums / 8 * 8));
 
   // One copy: each stage and each term of it is addressed by itself.
   using LayoutK = typename Tiles::template ByRows<kChunk, kD, 1>;            // (C, E)
@@ -39,39 +36,31 @@ struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
 
   enum Operand { kK, kV, kOperands };  // that the splitters take apart
 
-  struct Chunks {
+  struct Shared {
     alignas(1024) float box[kBoxes][kBox];                     // of k and v: 64 tokens, 2 x 32 columns
+    alignas(1024) float q_box[kBoxesOfQ][kBox];                // likewise
     alignas(1024) Half k[kTerms][kStages][kChunk * kD];        // (C, E); what the splitters fill
     alignas(1024) Half v[kTerms][kStages][kChunk * kColumns];  // (C, M)
-    int exponent[kOperands][kStages];                          // of 2, by which they are multiplied
-    alignas(16) unsigned largest[2][4 * kSplittersOfSums];     // of each warp of the splitters, this time and before
-    BarrierOfBytes box_full[kBoxes];
-    Barrier box_empty[kBoxes], full[kOperands][kStages], empty[kOperands][kStages];
-    CUTE_DEVICE void init_chunks(int splitters, int readers) {  // warpgroups
-      for (int i = 0; i < kBoxes; ++i) box_full[i].init(1), box_empty[i].init(4 * splitters);
+    alignas(1024) Half s[kTerms][kSlots][kD * kColumns];       // (E, M), before its chunk
+    alignas(1024) float o[kTiles][kChunk * kColumns];          // 64 tokens, 2 x 32 columns
+    int exponent[kOperands][kStages], s_exponent[kSlots];      // of 2, by which they are multiplied
+    alignas(16) unsigned largest[2][4 * kSplitters];           // of each warp of the splitters, this time and before
+    alignas(16) unsigned s_largest[4];                         // of each warp that carries S
+    BarrierOfBytes box_full[kBoxes], q_full[kBoxesOfQ];
+    Barrier box_empty[kBoxes], q_empty[kBoxesOfQ], full[kOperands][kStages], empty[kOperands][kStages];
+    Barrier s_full[kSlots], s_empty[kSlots], o_full[kTiles], o_empty[kTiles];
+    CUTE_DEVICE void init() {
+      for (int i = 0; i < kBoxes; ++i) box_full[i].init(1), box_empty[i].init(4 * kSplitters);
+      for (int i = 0; i < kBoxesOfQ; ++i) q_full[i].init(1), q_empty[i].init(4);
       for (int i = 0; i < kStages; ++i)
         for (int operand = 0; operand < kOperands; ++operand)
-          full[operand][i].init(4 * splitters), empty[operand][i].init(4 * readers);
+          full[operand][i].init(4 * kSplitters), empty[operand][i].init(4 * 2);  // state and outputs
+      for (int i = 0; i < kSlots; ++i) s_full[i].init(4), s_empty[i].init(4);
+      for (int i = 0; i < kTiles; ++i) o_full[i].init(4), o_empty[i].init(1);
       cutlass::arch::fence_barrier_init();
     }
   };
-  struct Shared : Chunks {
-    alignas(1024) float q_box[kBoxesOfQ][kBox];           // 64 tokens, 2 x 32 columns
-    alignas(1024) Half s[kTerms][kSlots][kD * kColumns];  // (E, M), before its chunk
-    alignas(1024) float o[kTiles][kChunk * kColumns];     // 64 tokens, 2 x 32 columns
-    int s_exponent[kSlots];
-    alignas(16) unsigned s_largest[4];  // of each warp that carries S; read as 16 bytes
-    BarrierOfBytes q_full[kBoxesOfQ];
-    Barrier q_empty[kBoxesOfQ], s_full[kSlots], s_empty[kSlots], o_full[kTiles], o_empty[kTiles];
-    CUTE_DEVICE void init() {
-      for (int i = 0; i < kBoxesOfQ; ++i) q_full[i].init(1), q_empty[i].init(4);
-      for (int i = 0; i < kSlots; ++i) s_full[i].init(4), s_empty[i].init(4);
-      for (int i = 0; i < kTiles; ++i) o_full[i].init(4), o_empty[i].init(1);
-      Chunks::init_chunks(kSplitters, 2);
-    }
-  };
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
-  static constexpr int kSharedBytesOfSums = static_cast<int>(sizeof(Chunks));
   static_assert(kSharedBytes <= 227 << 10);
 };
 

@@ -1,0 +1,42 @@
+// src/sm90/linear_attention_halves_roles.cuh: which warps do what in f32.
+#pragma once
+
+#include <cutlass/arch/reg_reconfig.h>
+
+#include "sm90/linear_attention_halves.cuh"
+#include "sm90/linear_attention_launch.cuh"
+
+namespace falchion::sm90 {
+
+template <class Config_>
+struct LinearHalvesRoles {
+  using Config = Config_;
+  static __device__ __forceinline__ void run(const LinearCta& cta, typename Config::Shared& shared) {
+    const int group = static_cast<int>(threadIdx.x) / 128;
+    if (group == 0) {
+      cutlass::arch::warpgroup_reg_alloc<Config::kRegistersOfState>();
+      LinearHalvesState<Config> state(cta);
+      start_state<256>(cta, state, shared);
+      state.template run<false>(cta.chunks.count, shared);
+      finish_state(cta, state);
+    } else if (group == 1) {
+      cutlass::arch::warpgroup_reg_alloc<Config::kRegistersOfOutputs>();
+      LinearHalvesOutputs<Config>(cta, shared).run();
+    } else if (group < 2 + Config::kSplitters) {
+      cutlass::arch::warpgroup_reg_dealloc<Config::kRegistersOfSplitters>();
+      LinearSplitter<Config>(static_cast<int>(threadIdx.x) - 256).run(cta.to_sum() + cta.chunks.count, shared);
+    } else {
+      cutlass::arch::warpgroup_reg_dealloc<Config::kRegistersOfMovers>();
+      if (threadIdx.x % 128 == 0) {
+        load_k_and_v<Config>(cta, shared);
+      } else if (threadIdx.x % 128 == 32) {
+        load_q<Config>(cta, shared);
+      } else if (threadIdx.x % 128 == 64) {
+        wait_for_earlier_kernels();
+        store_chunks<Config>(cta, shared);
+      }
+    }
+  }
+};
+
+}  // namespace falchion::sm90
