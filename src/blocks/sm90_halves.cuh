@@ -52,12 +52,12 @@ __device__ __forceinline__ unsigned largest_of_warp(const float* x) {
     most[i % 4] = fmaxf(most[i % 4], fabsf(fmaf(x[i], 0.f, x[i])));
   return __reduce_max_sync(~0u, __float_as_uint(fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]))));
 }
-/// And of kWarps warps. kBarrier: their own; `largest` must not be the one of the call before.
-template <int kBarrier, int kSize, int kWarps>
-__device__ __forceinline__ unsigned largest_of_warps(const float* x, unsigned* largest) {
+/// And of kWarps warps. barrier: their own; `largest` must not be the one of the call before.
+template <int kSize, int kWarps>
+__device__ __forceinline__ unsigned largest_of_warps(const float* x, unsigned* largest, int barrier) {
   unsigned most = largest_of_warp<kSize>(x);
   if (threadIdx.x % 32 == 0) largest[threadIdx.x / 32 % kWarps] = most;
-  sync_threads<kBarrier, 32 * kWarps>();
+  sync_threads<32 * kWarps>(barrier);
   CUTE_UNROLL
   for (int i = 0; i < kWarps; ++i) most = max(most, largest[i]);
   return most;

@@ -45,13 +45,13 @@ using Barrier = Ordered<cutlass::arch::ClusterBarrier>;
 using BarrierOfBytes = Ordered<cutlass::arch::ClusterTransactionBarrier>;
 
 /// Some warps of a CTA wait for each other, or are only waited for.
-template <int kBarrier, int kThreads>
-__device__ __forceinline__ void sync_threads() {
-  asm volatile("barrier.sync.aligned %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+template <int kThreads>
+__device__ __forceinline__ void sync_threads(int barrier) {
+  asm volatile("barrier.sync.aligned %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
-template <int kBarrier, int kThreads>
-__device__ __forceinline__ void arrive_threads() {
-  asm volatile("barrier.arrive.aligned %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+template <int kThreads>
+__device__ __forceinline__ void arrive_threads(int barrier) {
+  asm volatile("barrier.arrive.aligned %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
 
 /// What this thread has written to shared memory may be read by TMA and wgmma, once a barrier has said so.

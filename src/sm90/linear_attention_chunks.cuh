@@ -89,16 +89,16 @@ __device__ __forceinline__ void arrive_by_warp_having(unsigned value, Barrier& b
       : "memory");
 }
 
-/// Barriers of warps, by number: those that carry S among themselves, the splitters, the sums and the outputs.
-enum NamedBarrier { kOfState = 1, kOfSplitters, kOfSums };
+/// Barriers of warps, by number: of those that carry S, of these and the outputs', of each team of splitters.
+enum NamedBarrier { kOfState = 1, kOfSums, kOfSplitters };
 /// While sums are made the outputs' warps stay away from the rings: a barrier's phases two apart look the same to them.
 template <int kThreads>
 __device__ __forceinline__ void wait_for_sums() {
-  sync_threads<kOfSums, kThreads>();
+  sync_threads<kThreads>(kOfSums);
 }
 template <int kThreads>
 __device__ __forceinline__ void sums_are_made() {
-  arrive_threads<kOfSums, kThreads>();
+  arrive_threads<kThreads>(kOfSums);
 }
 
 /// The producer, one thread. Sums do without q.
@@ -146,15 +146,27 @@ __device__ __forceinline__ void store_chunks(const LinearCta& cta, typename Conf
   cute::tma_store_wait<0>();
 }
 
-/// 64 x 16 rounded accumulators of a warpgroup, columns / 16 = j, to rows of 128 bytes in shared memory, swizzled as
-/// TMA and wgmma do.
+/// Where in a tile of 64 rows of 128 bytes, swizzled as TMA and wgmma do, this lane's row of 16 bytes of a warpgroup's
+/// 64 x 16 elements lies, columns / 16 = 0. Lane i names row i % 8 of the 8 x 8 matrix i / 8; matrices below each
+/// other, then beside each other.
+template <class Element>
+__device__ __forceinline__ unsigned matrix_address(const Element* tile) {
+  const unsigned lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
+  return cast_smem_ptr_to_uint(tile) + row * 128 + (lane / 16 ^ lane % 8) * 16;
+}
+/// Columns / 16 = j of rounded accumulators.
 template <class Element>
 __device__ __forceinline__ void store_matrices(const std::uint32_t (&pairs)[4], Element* to, int j) {
-  // stmatrix: lane i names row i % 8 of the 8 x 8 matrix i / 8; matrices below each other, then beside each other.
-  const unsigned lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
-  const unsigned address = cast_smem_ptr_to_uint(to) + row * 128 + (lane / 16 ^ lane % 8) * 16;
-  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address ^ (32 * j)),
+  asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(matrix_address(to) ^ (32 * j)),
                "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
+               : "memory");
+}
+/// What store_matrices has stored so, or somebody else.
+template <class Element>
+__device__ __forceinline__ void load_matrices(const Element* from, int j, std::uint32_t* pairs) {
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+               : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
+               : "r"(matrix_address(from) ^ (32 * j))
                : "memory");
 }
 /// 64 x 64 of them.

@@ -6,19 +6,24 @@
 
 namespace falchion::sm90 {
 
-/// f32 as the sum of two f16, of whose four products three are taken. A warp loads k and v, two warpgroups take them
-/// apart, one carries the state; a warp loads q, one warpgroup takes it apart and makes the outputs, a warp stores.
+/// f32 as the sum of two f16, of whose four products three are taken. Two warps load, two warpgroups take k and v
+/// apart, one carries the state, one makes the outputs, a warp stores. At d 64 the splitters take q apart too, each a
+/// tile by itself; at d 128 they have no time for it, and both share a tile, of which one could not hold its part.
 template <int kD_>
 struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
   using Half = cutlass::half_t;
   using Tiles = LinearTiles<Half, kD_>;
   using Tiles::kD, Tiles::kChunk, Tiles::kColumns;
-  static constexpr int kTerms = 2, kStages = 2, kSlots = kD <= 64 ? 2 : 1, kTiles = kD <= 64 ? 2 : 1, kCtas = 1;
-  static constexpr int kBox = 64 * 64, kBoxes = kD <= 64 ? 4 : 3, kBoxesOfQ = 2;  // f32, as it comes
-  static constexpr int kSplitters = 2, kThreads = 128 * (2 + kSplitters + 1);
+  static constexpr bool kSplitQ = kD <= 64;
+  static constexpr int kTerms = 2, kStages = 2, kSlots = kD <= 64 ? 2 : 1, kTiles = 1, kCtas = 1;
+  static constexpr int kSplitters = 2, kTeams = kSplitQ ? 2 : 1;  // warpgroups, and those that have a tile of their own
+  static constexpr int kThreads = 128 * (2 + kSplitters + 1);
+  // Boxes of f32, as it comes, in two rings: of each team, or of the splitters and of the outputs, who take q apart.
+  static constexpr int kBox = 64 * 64, kBoxes = 3, kBoxesOfSecond = kSplitQ ? 3 : 2,
+                       kAllBoxes = kBoxes + kBoxesOfSecond;
   // Of each thread: before they are dealt out anew, then.
-  static constexpr int kRegisters = 65536 / kThreads / 8 * 8, kRegistersOfState = 144, kRegistersOfOutputs = 168,
-                       kRegistersOfSplitters = 72, kRegistersOfMovers = 24;
+  static constexpr int kRegisters = 65536 / kThreads / 8 * 8, kRegistersOfMovers = 24, kRegistersOfState = 144,
+                       kRegistersOfOutputs = kSplitQ ? 152 : 168, kRegistersOfSplitters = kSplitQ ? 80 : 72;
   static_assert(kRegistersOfState + kRegistersOfOutputs + kSplitters * kRegistersOfSplitters + kRegistersOfMovers <=
                 kThreads / 128 * kRegisters);
 
@@ -34,27 +39,28 @@ struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
   using MmaQk = Rs<kChunk, kD, Tiles::kByK>;     // P = Q K^T
   using MmaQs = Rs<kColumns, kD, Tiles::kByMN>;  // O = Q S
 
-  enum Operand { kK, kV, kOperands };  // that the splitters take apart
+  enum Operand { kK, kV, kQ, kOperands };  // that the splitters take apart
 
   struct Shared {
-    alignas(1024) float box[kBoxes][kBox];                     // of k and v: 64 tokens, 2 x 32 columns
-    alignas(1024) float q_box[kBoxesOfQ][kBox];                // likewise
-    alignas(1024) Half k[kTerms][kStages][kChunk * kD];        // (C, E); what the splitters fill
-    alignas(1024) Half v[kTerms][kStages][kChunk * kColumns];  // (C, M)
-    alignas(1024) Half s[kTerms][kSlots][kD * kColumns];       // (E, M), before its chunk
-    alignas(1024) float o[kTiles][kChunk * kColumns];          // 64 tokens, 2 x 32 columns
-    int exponent[kOperands][kStages], s_exponent[kSlots];      // of 2, by which they are multiplied
-    alignas(16) unsigned largest[2][4 * kSplitters];           // of each warp of the splitters, this time and before
-    alignas(16) unsigned s_largest[4];                         // of each warp that carries S
-    BarrierOfBytes box_full[kBoxes], q_full[kBoxesOfQ];
-    Barrier box_empty[kBoxes], q_empty[kBoxesOfQ], full[kOperands][kStages], empty[kOperands][kStages];
+    alignas(1024) float box[kAllBoxes][kBox];                          // of q, k and v: 64 tokens, 2 x 32 columns
+    alignas(1024) Half k[kTerms][kStages][kChunk * kD];                // (C, E); what the splitters fill
+    alignas(1024) Half v[kTerms][kStages][kChunk * kColumns];          // (C, M)
+    alignas(1024) Half q[kTerms][kSplitQ ? kChunk * kD : 1];           // (C, E)
+    alignas(1024) Half s[kTerms][kSlots][kD * kColumns];               // (E, M), before its chunk
+    alignas(1024) float o[kTiles][kChunk * kColumns];                  // 64 tokens, 2 x 32 columns
+    int exponent[2][kStages], s_exponent[kSlots];                      // of 2, by which k, v and S are multiplied
+    alignas(16) signed char q_exponent[kChunk / 2];                    // of every two tokens
+    alignas(16) unsigned largest[kTeams][2][4 * kSplitters / kTeams];  // of a team's warps, this time and before
+    alignas(16) unsigned s_largest[4];                                 // of each warp that carries S
+    BarrierOfBytes box_full[kAllBoxes];
+    Barrier box_empty[kAllBoxes], full[kOperands][kStages], empty[kOperands][kStages];
     Barrier s_full[kSlots], s_empty[kSlots], o_full[kTiles], o_empty[kTiles];
     CUTE_DEVICE void init() {
-      for (int i = 0; i < kBoxes; ++i) box_full[i].init(1), box_empty[i].init(4 * kSplitters);
-      for (int i = 0; i < kBoxesOfQ; ++i) q_full[i].init(1), q_empty[i].init(4);
+      constexpr int kWarps = 4 * kSplitters / kTeams;
+      for (int i = 0; i < kAllBoxes; ++i) box_full[i].init(1), box_empty[i].init(i < kBoxes ? kWarps : 4);
       for (int i = 0; i < kStages; ++i)
         for (int operand = 0; operand < kOperands; ++operand)
-          full[operand][i].init(4 * kSplitters), empty[operand][i].init(4 * 2);  // state and outputs
+          full[operand][i].init(kWarps), empty[operand][i].init(operand == kQ ? 4 : 4 * 2);  // outputs; and state
       for (int i = 0; i < kSlots; ++i) s_full[i].init(4), s_empty[i].init(4);
       for (int i = 0; i < kTiles; ++i) o_full[i].init(4), o_empty[i].init(1);
       cutlass::arch::fence_barrier_init();

@@ -24,14 +24,16 @@ struct LinearHalvesRoles {
       LinearHalvesOutputs<Config>(cta, shared).run();
     } else if (group < 2 + Config::kSplitters) {
       cutlass::arch::warpgroup_reg_dealloc<Config::kRegistersOfSplitters>();
-      LinearSplitter<Config>(static_cast<int>(threadIdx.x) - 256).run(cta.to_sum() + cta.chunks.count, shared);
+      LinearSplitter<Config>(static_cast<int>(threadIdx.x) - 256).run(cta.to_sum(), cta.chunks.count, shared);
     } else {
       cutlass::arch::warpgroup_reg_dealloc<Config::kRegistersOfMovers>();
-      if (threadIdx.x % 128 == 0) {
-        load_k_and_v<Config>(cta, shared);
-      } else if (threadIdx.x % 128 == 32) {
-        load_q<Config>(cta, shared);
-      } else if (threadIdx.x % 128 == 64) {
+      const int warp = static_cast<int>(threadIdx.x) % 128 / 32;
+      if (threadIdx.x % 32 > 0) return;
+      if (warp == 0) {
+        BoxLoader<Config, 0>(cta, shared).run();
+      } else if (warp == 1) {
+        BoxLoader<Config, 1>(cta, shared).run();
+      } else if (warp == 2) {
         wait_for_earlier_kernels();
         store_chunks<Config>(cta, shared);
       }

@@ -68,7 +68,7 @@ class LookBack {
 
   __device__ __forceinline__ void publish(int index) {
     state.store(tile(index));
-    sync_threads<kOfState, 128>();
+    sync_threads<128>(kOfState);
     if (threadIdx.x % 128 == 0) flag(index).store(1, cuda::memory_order_release);
   }
   /// S += the parts before this segment.
@@ -94,7 +94,7 @@ class LookBack {
   __device__ __forceinline__ void add(int first, int count) {
     for (int i = static_cast<int>(threadIdx.x) % 128; i < count; i += 128)
       while (flag(first + i).load(cuda::memory_order_acquire) == 0) {}
-    sync_threads<kOfState, 128>();
+    sync_threads<128>(kOfState);
     state.add(tile(first), std::int64_t{columns} * State::kTile, count);
   }
 
