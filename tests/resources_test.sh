@@ -37,7 +37,7 @@ table_of() {
       sub(/_exact$/, "", kernel)  # the f32 rows run a kernel of that name
       match($1, /_sm[0-9]+_/)
       op = substr($1, 1, RSTART - 1)
-      if (kernel ~ /^linear_attention_(chunks|halves)$/) kernel = op  # of both passes
+      if (kernel ~ /^linear_attention(_chunks)?$/) kernel = op  # of both passes
       split(substr($1, RSTART + 1), part, "_")  # backend, level, dtype, d
       key = kernel == op ? part[2] " " part[3] " " part[4] : "- " part[3] " -"
       key = kernel " " part[1] " " key " " quoted[4]

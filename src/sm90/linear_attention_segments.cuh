@@ -22,7 +22,7 @@ struct SegmentTiles {
   __host__ __device__ int count() const { return start() + 1; }
 
  private:
-  /// Up to 8 each is read by itself: 0.4 us each, and a total must be waited for, 1 us.
+  /// Up to 8 each is read by itself: a total would have to be waited for, too.
   static __host__ __device__ int group_of(int parts) {
     int root = 3;
     while (root * root < parts) ++root;
