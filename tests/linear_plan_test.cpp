@@ -269,11 +269,23 @@ TEST_F(LinearGpuRows, FewHeadsAreCutIntoSegments) {
   };
   EXPECT_EQ(hopper(4, 16, 8192, DType::bf16).segments, 1) << "half of the SMs are enough";
   EXPECT_EQ(hopper(4, 16, 8192, DType::f32).segments, 2);
-  EXPECT_EQ(hopper(4, 16, 8192, DType::f32).parts, 2) << "64 heads, 132 SMs of one CTA each";
+  EXPECT_EQ(hopper(4, 16, 8192, DType::f32).parts, 2) << "two CTAs, a part each";
   EXPECT_EQ(hopper(1, 16, 32768, DType::bf16).segments, 8);
   EXPECT_EQ(hopper(1, 16, 32768, DType::bf16).parts, 1) << "a CTA sums one part";
   EXPECT_EQ(hopper(1, 1, 32768, DType::bf16, 3).parts, 1) << "4 parts would be more than 3 CTAs";
   EXPECT_EQ(hopper(1, 1, 32768, DType::bf16, 2).parts, 2);
+  for (const DType dtype : {DType::bf16, DType::f32}) {
+    for (const std::int64_t s : {64, 130, 1000, 4096, 8192, 65536}) {
+      for (int segments = 2; segments <= 20; ++segments) {
+        const LinearPlan cut = hopper(1, 3, s, dtype, segments);
+        EXPECT_LE((cut.segments - 1) * cut.parts, cut.segments) << s << " tokens in " << segments;
+      }
+    }
+  }
+  LinearAttention twelve = problem(1, 1, 32768, 64);
+  twelve.dtype = DType::bf16;
+  EXPECT_EQ(decide(twelve, 12, Pass::forward, Backend::sm90).workspace, 14u * (64 * 64 + 1) * sizeof(float))
+      << "11 parts, 2 totals of 4, what segment 0 starts from; a flag each";
   LinearAttention packed = problem(4, 2, 65536, 64);
   packed.packed = true;
   EXPECT_EQ(decide(packed).linear->segments, 1);

@@ -60,7 +60,7 @@ struct LinearPlan {
   LinearAttention problem;     // with scale resolved
   int segments = 1;            // parts that each sequence is cut into
   std::int64_t segment = 0;    // tokens of one, whole chunks
-  int parts = 1;               // gpu: of a segment, each summed by CTAs of its own
+  int parts = 1;               // gpu: of a segment, each summed by other CTAs
   cpu::LinearMemory memory{};  // cpu
   std::int64_t ctas = 0;       // gpu: of one segment of all heads
 };

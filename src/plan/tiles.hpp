@@ -61,7 +61,7 @@ inline constexpr std::int64_t kUnknownTiles = 4;
 // 64: 77 us whole, 95 in two; in f32 412 whole, 265 in two).
 inline constexpr double kLinearBusy = 0.7, kLinearBusyLight = 0.4;
 inline constexpr std::int64_t kLinearChunks = 2;  // of a segment, at least: its state is written and read once more
-// GPU: what a segment adds is summed before anything else runs; where that keeps few SMs busy in parts of so many
+// GPU: what a segment adds is summed before its chunks are gone over; where that keeps few SMs busy in parts of so many
 // tokens or more, four at most (H200, 32 heads of 8192 tokens, d 64, two segments: 61 us, with two parts 56).
 inline constexpr std::int64_t kLinearPart = 1024;
 inline constexpr int kLinearParts = 4;

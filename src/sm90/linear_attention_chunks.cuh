@@ -90,15 +90,15 @@ __device__ __forceinline__ void arrive_by_warp_having(unsigned value, Barrier& b
 }
 
 /// Barriers of warps, by number: of those that carry S, of these and the outputs', of each team of splitters.
-enum NamedBarrier { kOfState = 1, kOfSums, kOfSplitters };
+enum NamedBarrier { kOfState = 1, kOfSums, kOfSplitters };  // the last: and the numbers after it
 /// While sums are made the outputs' warps stay away from the rings: a barrier's phases two apart look the same to them.
-template <int kThreads>
+template <class Config>
 __device__ __forceinline__ void wait_for_sums() {
-  sync_threads<kThreads>(kOfSums);
+  sync_threads<128 * (1 + Config::kOutputs)>(kOfSums);
 }
-template <int kThreads>
+template <class Config>
 __device__ __forceinline__ void sums_are_made() {
-  arrive_threads<kThreads>(kOfSums);
+  arrive_threads<128 * (1 + Config::kOutputs)>(kOfSums);
 }
 
 /// The producer, one thread. Sums do without q.
@@ -336,7 +336,7 @@ class LinearOutputs {
     RingPosition<Config::kTiles> tile;
     const auto advance = [&] { at.advance(), slot.advance(), tile.advance(); };
     for (int i = 0; i < group; ++i) advance();
-    wait_for_sums<128 * (1 + Config::kOutputs)>();
+    wait_for_sums<Config>();
     CUTE_NO_UNROLL
     for (int i = group; i < chunks.count; i += Config::kOutputs) {
       shared.full[at.stage].wait(at.parity);

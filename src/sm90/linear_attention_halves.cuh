@@ -114,7 +114,7 @@ class LinearHalvesOutputs {
     RingPosition<Config::kSlots> slot;
     RingPosition<Config::kTiles> tile;
     if (count > 0) q.load(true, shared);
-    wait_for_sums<256>();
+    wait_for_sums<Config>();
     if (count > 0) start_p(true), wait_multiply<0>(rP);
     CUTE_NO_UNROLL
     for (int i = 0; i < count; ++i, slot.advance(), tile.advance()) {

@@ -17,7 +17,7 @@ struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
   static constexpr bool kSplitQ = kD <= 64;
   static constexpr int kTerms = 2, kStages = 2, kSlots = kD <= 64 ? 2 : 1, kTiles = 1, kCtas = 1;
   static constexpr int kSplitters = 2, kTeams = kSplitQ ? 2 : 1;  // warpgroups, and those that have a tile of their own
-  static constexpr int kThreads = 128 * (2 + kSplitters + 1);
+  static constexpr int kOutputs = 1, kThreads = 128 * (1 + kOutputs + kSplitters + 1);
   // Boxes of f32, as it comes, in two rings: of each team, or of the splitters and of the outputs, who take q apart.
   static constexpr int kBox = 64 * 64, kBoxes = 3, kBoxesOfSecond = kSplitQ ? 3 : 2,
                        kAllBoxes = kBoxes + kBoxesOfSecond;

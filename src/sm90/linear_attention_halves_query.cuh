@@ -2,7 +2,11 @@
 // exponent for each of a thread's two rows (linear_attention_halves.cuh).
 #pragma once
 
-#include "sm90/linear_attention_halves_split.cuh"
+#include <type_traits>
+
+#include "blocks/sm90_halves.cuh"
+#include "sm90/linear_attention_chunks.cuh"
+#include "sm90/linear_attention_halves_config.hpp"
 
 namespace falchion::sm90 {
 
@@ -58,10 +62,10 @@ struct LinearWholeQuery : LinearQueryTerms<Config> {
       const float* const from = shared.box[box] + row * 32 + lane % 2 * 2;
       CUTE_UNROLL
       for (int j = 0; j < 8; ++j) {  // eight columns each
-        const int at = j / 4 * (Config::kBox / 2) + ((j % 4 * 2 + lane % 4 / 2) ^ row % 8) * 4;
+        const int word = j / 4 * (Config::kBox / 2) + ((j % 4 * 2 + lane % 4 / 2) ^ row % 8) * 4;
         CUTE_UNROLL
         for (int r = 0; r < 2; ++r) {
-          const float2 two = *reinterpret_cast<const float2*>(from + at + r * 8 * 32);
+          const float2 two = *reinterpret_cast<const float2*>(from + word + r * 8 * 32);
           x[16 * i + 2 * j + r][0] = two.x, x[16 * i + 2 * j + r][1] = two.y;
         }
       }

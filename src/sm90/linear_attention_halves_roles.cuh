@@ -4,6 +4,7 @@
 #include <cutlass/arch/reg_reconfig.h>
 
 #include "sm90/linear_attention_halves.cuh"
+#include "sm90/linear_attention_halves_split.cuh"
 #include "sm90/linear_attention_launch.cuh"
 
 namespace falchion::sm90 {
@@ -16,7 +17,7 @@ struct LinearHalvesRoles {
     if (group == 0) {
       cutlass::arch::warpgroup_reg_alloc<Config::kRegistersOfState>();
       LinearHalvesState<Config> state(cta);
-      start_state<256>(cta, state, shared);
+      start_state<Config>(cta, state, shared);
       state.template run<false>(cta.chunks.count, shared);
       finish_state(cta, state);
     } else if (group == 1) {

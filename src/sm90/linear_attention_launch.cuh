@@ -7,17 +7,17 @@
 namespace falchion::sm90 {
 
 /// S before the first chunk. Where sequences are cut, first what this CTA's part adds.
-template <int kThreadsOfSums, class State, class Shared>
-__device__ __forceinline__ void start_state(const LinearCta& cta, State& state, Shared& shared) {
+template <class Config, class State>
+__device__ __forceinline__ void start_state(const LinearCta& cta, State& state, typename Config::Shared& shared) {
   const View& x = cta.sweep.initial;
   const float* const s0 = cta.block.segment == 0 ? sm80::state_of(x, cta.block.b, cta.block.h) : nullptr;
   if (s0 != nullptr) state.add(s0, x.stride[2], x.stride[3], cta.sweep.initial_scale);
-  if (cta.a.segments == 1) return sums_are_made<kThreadsOfSums>();
+  if (cta.a.segments == 1) return sums_are_made<Config>();
   wait_for_earlier_kernels();  // the flags are 0
   LookBack look_back(cta, state);
   if (s0 != nullptr) look_back.keep_start();
   state.template run<true>(cta.to_sum(), shared);
-  sums_are_made<kThreadsOfSums>();
+  sums_are_made<Config>();
   if (cta.sums) look_back.publish(cta.block.segment);
   state.set_zero();
   if (s0 != nullptr) look_back.add_start();
@@ -74,7 +74,7 @@ int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, v
   using Config = typename Roles::Config;
   const SegmentTiles tiles(a);
   const std::int64_t columns = grid_columns(a, sweeps), flags = columns * tiles.count();
-  // Each CTA sums one part at most.
+  // Each CTA sums one part at most; so none waits for one of higher index.
   if (tiles.parts > a.segments || flags > INT32_MAX) return cudaErrorInvalidConfiguration;
   if (columns == 0) return cudaSuccess;
   AllLinearMaps maps{};

@@ -12,7 +12,7 @@ struct LinearRoles {
     const int group = static_cast<int>(threadIdx.x) / 128;
     if (group == 0) {
       LinearState<Config> state(cta);
-      start_state<128 * (1 + Config::kOutputs)>(cta, state, shared);
+      start_state<Config>(cta, state, shared);
       state.template run<false>(cta.chunks.count, shared);
       finish_state(cta, state);
     } else if (group <= Config::kOutputs) {
