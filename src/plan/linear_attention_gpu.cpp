@@ -87,8 +87,8 @@ Status decide(const gpu::Device& device, PlanData* plan) {
   const std::int64_t wanted = busy || ctas == 0 ? 1 : std::max<std::int64_t>(device.sms / ctas, 1);
   cut_into_segments(wanted, tiles::kLinearChunks, kernel.chunk, plan);
   // Hopper's CTAs sum a part each on their way; elsewhere the parts have a launch of their own, and the device.
-  const std::int64_t room = plan->variant->backend == Backend::sm90 ? ctas * plan->linear->segments
-                                                                    : std::int64_t{device.sms} * kernel.ctas;
+  const std::int64_t room =
+      plan->variant->backend == Backend::sm90 ? ctas * plan->linear->segments : std::int64_t{device.sms} * kernel.ctas;
   plan->linear->parts = parts_of(*plan->linear, kernel.chunk, room);
   if (static_cast<double>(ctas) * plan->linear->segments * plan->linear->parts > INT32_MAX) {
     return {Code::unsupported, text("b * h_v: ", heads, " heads of ", plan->linear->segments,

@@ -1,0 +1,186 @@
+// tests/linear_contract_test.cpp: what NaN, numbers of any size and states out of the ordinary do in linear attention.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "support/linear.hpp"
+
+namespace falchion::testing {
+namespace {
+
+constexpr std::int64_t kChunk = 256;  // no kernel's is longer
+
+bool clean(const HostTensor& x, std::int64_t b, std::int64_t row, std::int64_t h) {
+  for (std::int64_t d = 0; d < x.shape()[3]; ++d) {
+    if (!std::isfinite(x.get(b, row, h, d))) return false;
+  }
+  return true;
+}
+
+/// A NaN in k reaches its token and every later one of its head, a NaN in q its own alone. One in v, besides, may reach
+/// that column of the tokens before it in its chunk.
+void expect_nan_goes_forward(const Path& path, DType dtype, const LinearCase& row) {
+  constexpr std::int64_t kAt = 600;
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  for (const char* where : {"q", "k", "v"}) {
+    SCOPED_TRACE(where);
+    LinearInstance x = make_linear_instance(row, dtype, 14);
+    (*where == 'q' ? x.q : *where == 'k' ? x.k : x.v).set(0, kAt, 1, 5, nan);
+    const Status status = run(path.target(), Pass::forward, &x);
+    ASSERT_TRUE(status) << status.why;
+    for (std::int64_t row = 0; row < x.problem.s; ++row) {
+      ASSERT_TRUE(clean(x.o, 0, row, 0) && clean(x.o, 1, row, 1)) << "another head, row " << row;
+      const bool mine = *where == 'q' ? row == kAt : row >= kAt;
+      if (mine) {
+        ASSERT_TRUE(std::isnan(x.o.get(0, row, 1, 5))) << row;
+      } else if (*where != 'v' || row < kAt - kChunk) {
+        ASSERT_TRUE(clean(x.o, 0, row, 1)) << row;
+      }
+    }
+    EXPECT_EQ(std::isnan(x.final_state.get(0, 1, 5, 5)), *where != 'q');
+    EXPECT_TRUE(std::isfinite(x.final_state.get(0, 0, 5, 5)));
+  }
+}
+TEST(LinearContract, NanGoesForward) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        expect_nan_goes_forward(path, dtype, LinearCase{"x", 2, 900, 2, 2, 64, 64}.final());
+        expect_nan_goes_forward(path, dtype,
+                                LinearCase{"x", 2, 900, 2, 2, 64, 128}.final().elu().normalise().decay(Decay::token));
+      },
+      kLinearForward);
+}
+
+/// More rows than b * s: all of them, or a refusal, never some.
+TEST(LinearContract, MoreTokensThanTheHint) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        LinearInstance x =
+            make_linear_instance(LinearCase{"x", 3, 60, 1, 1, 64, 64}.packed({100, 80, 5}).states(), dtype, 16);
+        const LinearInstance exact = linear_reference(x, Pass::forward);
+        if (const Status status = run(path.target(), Pass::forward, &x); status) {
+          EXPECT_TRUE(matches(x, exact, Pass::forward));
+        } else {
+          EXPECT_EQ(status.code, Code::invalid) << status.why;
+        }
+      },
+      kLinearForward);
+}
+
+/// A state past f16's 65504 stays a number: what o needs of it is in range.
+TEST(LinearContract, StatesPastTheRangeOfF16) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        LinearInstance x =
+            make_linear_instance(LinearCase{"x", 1, 400, 1, 2, 64, 64}.positive().normalise().states(), dtype, 15);
+        for (HostTensor* s : {&x.initial_state, &x.initial_z})
+          s->for_each([&](auto i, auto j, auto e, auto m) { s->set(i, j, e, m, 3e6f + 1e5f * s->get(i, j, e, m)); });
+        const Status status = run(path.target(), Pass::forward, &x);
+        ASSERT_TRUE(status) << status.why;
+        EXPECT_TRUE(matches(x, linear_reference(x, Pass::forward), Pass::forward));
+      },
+      kLinearForward);
+}
+
+void expect_error_below(double limit, const LinearInstance& x, const LinearInstance& exact, Pass pass) {
+  if (pass == Pass::forward) {
+    EXPECT_LT(rms_ratio(x, x.o, exact.o, true), limit);
+    EXPECT_LT(rms_ratio(x, x.final_state, exact.final_state, false), limit);
+    return;
+  }
+  EXPECT_LT(rms_ratio(x, x.grad_q, exact.grad_q, true), limit);
+  EXPECT_LT(rms_ratio(x, x.grad_k, exact.grad_k, true), limit);
+  EXPECT_LT(rms_ratio(x, x.grad_v, exact.grad_v, true), limit);
+  EXPECT_LT(rms_ratio(x, x.grad_initial_state, exact.grad_initial_state, false), limit);
+}
+
+/// f32 has no size of its own: where all of q, k or v are scaled, so is o. Some rows are made of products in fewer
+/// bits, with exponents for each chunk, which differ here.
+TEST(LinearContract, AnySizeOfF32) {
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    on_every_path(
+        [&](const Path& path, DType dtype) {
+          if (dtype != DType::f32) return;
+          struct {
+            float q, k, v;
+            int segments;
+          } const sizes[] = {{1e-12f, 1e9f, 1e-6f, 1},
+                             {1e15f, 1e-20f, 1e-3f, 3},
+                             {1e-18f, 1e-3f, 1e14f, 1},
+                             {1e-30f, 3e17f, 3e17f, 3}};
+          for (const auto& size : sizes) {
+            LinearInstance x = make_linear_instance(LinearCase{"x", 1, 500, 2, 2, 64, 64}.states(), dtype, 17);
+            x.segments = size.segments;
+            const auto multiply = [](HostTensor* tensor, float by, float of_chunk) {  // and by a power of that
+              tensor->for_each([&](auto i, auto j, auto h, auto e) {
+                tensor->set(i, j, h, e,
+                            tensor->get(i, j, h, e) * by * std::pow(of_chunk, static_cast<float>(j / 64 % 3)));
+              });
+            };
+            multiply(&x.q, size.q, 1), multiply(&x.k, size.k, 128.f), multiply(&x.v, size.v, 1 / 128.f);
+            multiply(&x.initial_state, size.k * size.v, 1), multiply(&x.grad_final_state, size.q, 1);
+            const Status status = run(path.target(), pass, &x);
+            ASSERT_TRUE(status) << status.why;
+            const LinearInstance exact = linear_reference(x, pass);
+            EXPECT_TRUE(matches(x, exact, pass)) << size.q << " " << size.k << " " << size.v;
+            expect_error_below(5e-6, x, exact, pass);  // of small outputs, too: what matches allows has a floor of 1e-6
+          }
+        },
+        pass == Pass::forward ? kLinearForward : kLinearBackward);
+  }
+}
+
+/// RMS of the error of o over that of o, in the rows for which `counts` is true.
+template <class Counts>
+double error_of_rows(const LinearInstance& x, const LinearInstance& exact, Counts counts) {
+  double error = 0, all = 0;
+  for (std::int64_t s = 0; s < x.problem.s; ++s)
+    for (std::int64_t m = 0; counts(s) && m < x.problem.d_v; ++m) {
+      const double wanted = exact.o.get(0, s, 0, m);
+      error += std::pow(x.o.get(0, s, 0, m) - wanted, 2), all += wanted * wanted;
+    }
+  return std::sqrt(error / all);
+}
+
+/// A token 10,000 times as large as the others, or infinite, takes nothing from what others have that do not see it.
+TEST(LinearContract, ALargeTokenLeavesTheOnesBeforeItAlone) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        for (const float size : {1e4f, INFINITY}) {
+          for (const char* where : {"q", "k", "v"}) {
+            LinearInstance x = make_linear_instance(LinearCase{"x", 1, 500, 1, 1, 64, 64}, dtype, 18);
+            const LinearInstance exact = linear_reference(x, Pass::forward);
+            constexpr std::int64_t kLarge = 300;  // in a chunk with others before and behind it
+            HostTensor& large = *where == 'q' ? x.q : *where == 'k' ? x.k : x.v;
+            for (std::int64_t e = 0; e < 64; ++e) large.set(0, kLarge, 0, e, size * (e % 2 == 0 ? 1.f : -1.f));
+            const Status status = run(path.target(), Pass::forward, &x);
+            ASSERT_TRUE(status) << status.why;
+            const std::int64_t end = *where == 'v' && std::isinf(size) ? kLarge - kChunk : kLarge;
+            const double error =
+                error_of_rows(x, exact, [&](std::int64_t s) { return *where == 'q' ? s != kLarge : s < end; });
+            EXPECT_LT(error, dtype == DType::f32 ? 5e-6 : dtype == DType::f16 ? 1e-3 : 5e-3) << where << " " << size;
+          }
+        }
+      },
+      kLinearForward);
+}
+
+/// g = -90 each few tokens forgets what was before, without a trace of overflow: e^(+90) never comes up.
+TEST(LinearContract, ADecayThatForgets) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        LinearInstance x =
+            make_linear_instance(LinearCase{"x", 1, 300, 1, 1, 64, 64}.states().decay(Decay::token), dtype, 16);
+        x.decay.for_each([&](auto i, auto j, auto h, auto l) {
+          if (j % 7 == 3) x.decay.set(i, j, h, l, j % 2 == 0 ? -90.f : -1e4f);
+        });
+        const Status status = run(path.target(), Pass::forward, &x);
+        ASSERT_TRUE(status) << status.why;
+        EXPECT_TRUE(matches(x, linear_reference(x, Pass::forward), Pass::forward));
+      },
+      kLinearForward);
+}
+
+}  // namespace
+}  // namespace falchion::testing
