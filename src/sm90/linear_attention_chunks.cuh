@@ -90,7 +90,7 @@ __device__ __forceinline__ void arrive_by_warp_having(unsigned value, Barrier& b
 }
 
 /// Barriers of warps, by number: of those that carry S, of these and the outputs', of each team of splitters.
-enum NamedBarrier { kOfState = 1, kOfSums, kOfSplitters };  // the last: and the numbers after it
+enum NamedBarrier { kOfState = 1, kOfSums, kOfSplitters };  // team n of these has number kOfSplitters + n
 /// While sums are made the outputs' warps stay away from the rings: a barrier's phases two apart look the same to them.
 template <class Config>
 __device__ __forceinline__ void wait_for_sums() {
@@ -161,7 +161,7 @@ __device__ __forceinline__ void store_matrices(const std::uint32_t (&pairs)[4], 
                "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
                : "memory");
 }
-/// What store_matrices has stored so, or somebody else.
+/// The way back: such columns as operand A of wgmma lies, which is as the accumulators do.
 template <class Element>
 __device__ __forceinline__ void load_matrices(const Element* from, int j, std::uint32_t* pairs) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -169,7 +169,7 @@ __device__ __forceinline__ void load_matrices(const Element* from, int j, std::u
                : "r"(matrix_address(from) ^ (32 * j))
                : "memory");
 }
-/// 64 x 64 of them.
+/// 64 x 64 rounded accumulators.
 template <class Element, class Fragment>
 __device__ __forceinline__ void stage(const Fragment& rounded, Element* to) {
   const auto pairs = recast<std::uint32_t>(rounded);  // (2 rows, columns / 8) of pairs

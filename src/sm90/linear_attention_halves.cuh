@@ -213,7 +213,7 @@ class LinearHalvesOutputs {
   RingPosition<Config::kStages> at;  // of k
   LinearQuery<Config> q;
   using Half = typename Config::Half;
-  decltype(make_tensor<Half>(Layout<_32>{})) P[Config::kTerms];                    // likewise
+  decltype(make_tensor<Half>(Layout<_32>{})) P[Config::kTerms];                    // operand A as it lies
   decltype(partition_fragment_C(typename Config::MmaQk{}, Shape<_64, _64>{})) rP;  // (C, C)
   decltype(partition_fragment_C(typename Config::MmaQs{}, Shape<_64, _64>{})) rO;  // (C, M)
 };

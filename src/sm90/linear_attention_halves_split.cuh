@@ -33,7 +33,14 @@ class BoxLoader {
  private:
   template <int kOperand, int kColumns>
   __device__ __forceinline__ void load(const CUtensorMap& map, int first, int head, int row) {
-    if (Config::kSplitQ ? (turn ^= 1) != kRing : (kOperand == Config::kQ) != (kRing == 1)) return;
+    if constexpr (Config::kSplitQ) {  // the teams take turns
+      if ((turn ^= 1) == kRing) load_boxes<kColumns>(map, first, head, row);
+    } else if constexpr ((kOperand == Config::kQ) == (kRing == 1)) {
+      load_boxes<kColumns>(map, first, head, row);
+    }
+  }
+  template <int kColumns>
+  __device__ __forceinline__ void load_boxes(const CUtensorMap& map, int first, int head, int row) {
     CUTE_NO_UNROLL
     for (int column = first; column < first + kColumns; column += 64, at.advance()) {
       const int box = kRing * Config::kBoxes + at.stage;

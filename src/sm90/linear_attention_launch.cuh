@@ -70,7 +70,7 @@ cudaError_t make_linear_maps(const LinearAttentionArgs& a, const LinearSweeps& s
 
 /// Element: of q, k, v and o in memory.
 template <class Roles, class Element>
-int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, void* stream) {
+int launch_linear_attention(const LinearAttentionArgs& a, const LinearSweeps& sweeps, void* stream) {
   using Config = typename Roles::Config;
   const SegmentTiles tiles(a);
   const std::int64_t columns = grid_columns(a, sweeps), flags = columns * tiles.count();
