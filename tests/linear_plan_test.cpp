@@ -248,6 +248,41 @@ TEST_F(LinearGpuRows, HopperTakesPlainBf16AndF32AndSm80TheRest) {
   }
 }
 
+/// Waves of an H200's 132 SMs: a CTA with all columns of a head takes 1.57 times as long as each of two with half.
+TEST_F(LinearGpuRows, ManyHeadsOfF32GetCtasWithAllTheirColumns) {
+  const auto wide = [](std::int64_t heads, Pass pass, auto change) {
+    LinearAttention a = problem(1, heads, 8192, 128);
+    a.dtype = DType::f32;
+    change(&a);
+    return decide(a, 0, pass, Backend::sm90).linear->wide;
+  };
+  const auto as_it_is = [](LinearAttention*) {};
+  EXPECT_EQ(wide(64, Pass::forward, as_it_is), 0) << "one wave of 128 CTAs";
+  EXPECT_EQ(wide(66, Pass::forward, as_it_is), 0);
+  EXPECT_EQ(wide(67, Pass::forward, as_it_is), 1) << "one longer wave instead of two";
+  EXPECT_EQ(wide(133, Pass::forward, as_it_is), 0) << "3.1 instead of 3";
+  EXPECT_EQ(wide(22, Pass::backward, as_it_is), 0) << "one wave of 132";
+  EXPECT_EQ(wide(32, Pass::backward, as_it_is), 3);
+  EXPECT_EQ(wide(64, Pass::backward, as_it_is), 2) << "1.6 and 1 instead of 3";
+  for (const auto change :
+       {+[](LinearAttention* a) { a->initial_state = true; }, +[](LinearAttention* a) { a->final_state = true; },
+        +[](LinearAttention* a) { a->d_v = 64; }, +[](LinearAttention* a) { a->d_qk = 96; },
+        +[](LinearAttention* a) { a->dtype = DType::bf16; }}) {
+    EXPECT_EQ(wide(67, Pass::forward, change), 0);
+    EXPECT_EQ(wide(64, Pass::backward, change), 0);
+  }
+  LinearAttention a = problem(1, 64, 8192, 128);
+  a.dtype = DType::f32;
+  const PlanData plan = decide(a, 0, Pass::backward, Backend::sm90);
+  EXPECT_EQ(plan.linear->ctas, 64 * (2 + 2));
+  EXPECT_NE(describe(plan).find(" wide 2 "), std::string::npos) << describe(plan);
+  EXPECT_NE(explain(plan).find("wide        128 CTAs, 1 an SM: 1 wave, each with all 128 columns of a head\n"
+                               "grid        128 CTAs, 1 an SM: 1 wave\n"),
+            std::string::npos)
+      << explain(plan);
+  EXPECT_EQ(decide(a, 2, Pass::backward, Backend::sm90).linear->wide, 0) << "segments were asked for";
+}
+
 TEST_F(LinearGpuRows, FewHeadsAreCutIntoSegments) {
   EXPECT_EQ(decide(problem(8, 64, 2048, 64)).linear->segments, 1);
   EXPECT_EQ(decide(problem(1, 1, 64, 64)).linear->segments, 1) << "one chunk";

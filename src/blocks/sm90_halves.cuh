@@ -40,6 +40,15 @@ __device__ __forceinline__ std::uint32_t round_half(float& x, float& y) {
   return pair;
 }
 
+/// Four columns times `scale`, to each of the two; x is lost.
+template <class Half>
+__device__ __forceinline__ void split_four(float* x, float scale, Half* high, Half* low) {
+  CUTE_UNROLL
+  for (int c = 0; c < 4; ++c) x[c] *= scale;
+  CUTE_UNROLL
+  for (Half* const to : {high, low}) *reinterpret_cast<uint2*>(to) = {round_half(x[0], x[1]), round_half(x[2], x[3])};
+}
+
 /// Lane 0 alone reads: it is the one that later says on a barrier that its warp has.
 __device__ __forceinline__ int read_by_warp(const int& x) { return __shfl_sync(~0u, threadIdx.x % 32 == 0 ? x : 0, 0); }
 

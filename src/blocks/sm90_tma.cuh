@@ -93,30 +93,50 @@ inline decltype(&cuTensorMapEncodeTiled) tensor_map_encoder() {
   return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode);
 }
 
-template <class Element>
-cudaError_t make_tensor_map(CUtensorMap* map, const View& x, const TensorBox& box, void* never_null) {
+template <class Element, int kRank>
+cudaError_t encode_tensor_map(CUtensorMap* map, void* data, const cuuint64_t (&shape)[kRank],
+                              const cuuint64_t (&stride)[kRank - 1], const cuuint32_t (&size)[kRank]) {
   const auto encode = tensor_map_encoder();
   if (encode == nullptr) return cudaErrorNotSupported;
-  // An empty tensor is never read, but the map must have something to say.
-  const auto extent = [](std::int64_t n) { return static_cast<cuuint64_t>(std::max<std::int64_t>(n, 1)); };
-  const auto bytes = [](std::int64_t n, std::int64_t stride) {
-    return static_cast<cuuint64_t>(n > 1 ? stride * std::int64_t{sizeof(Element)} : 16);
-  };
-  const cuuint64_t shape[4] = {extent(box.d), extent(box.heads), extent(box.rows), extent(box.batch)};
-  const cuuint64_t stride[3] = {bytes(box.heads, x.stride[2]), bytes(box.rows, x.stride[1]),
-                                bytes(box.batch, x.stride[0])};
-  const cuuint32_t size[4] = {static_cast<cuuint32_t>(box.box_columns), static_cast<cuuint32_t>(box.box_heads),
-                              static_cast<cuuint32_t>(box.box_rows), 1};
-  const cuuint32_t step[4] = {1, 1, 1, 1};
   constexpr auto kType = std::is_same_v<Element, float>             ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
                          : std::is_same_v<Element, cutlass::half_t> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                                     : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-  const bool whole_line = box.box_columns * sizeof(Element) == 128;
-  const CUresult result =
-      encode(map, kType, 4, x.data != nullptr ? x.data : never_null, shape, stride, size, step,
-             CU_TENSOR_MAP_INTERLEAVE_NONE, whole_line ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-             CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const bool whole_line = size[0] * sizeof(Element) == 128;
+  const cuuint32_t step[] = {1, 1, 1, 1, 1};
+  const CUresult result = encode(map, kType, kRank, data, shape, stride, size, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                 whole_line ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+}
+/// What a map says of an empty tensor: it is never read, but the map must have something to say.
+inline cuuint64_t map_extent(std::int64_t n) { return static_cast<cuuint64_t>(std::max<std::int64_t>(n, 1)); }
+template <class Element>
+cuuint64_t map_stride(std::int64_t n, std::int64_t stride) {
+  return static_cast<cuuint64_t>(n > 1 ? stride * std::int64_t{sizeof(Element)} : 16);
+}
+
+template <class Element>
+cudaError_t make_tensor_map(CUtensorMap* map, const View& x, const TensorBox& box, void* never_null) {
+  const auto size = [](int n) { return static_cast<cuuint32_t>(n); };
+  return encode_tensor_map<Element, 4>(
+      map, x.data != nullptr ? x.data : never_null,
+      {map_extent(box.d), map_extent(box.heads), map_extent(box.rows), map_extent(box.batch)},
+      {map_stride<Element>(box.heads, x.stride[2]), map_stride<Element>(box.rows, x.stride[1]),
+       map_stride<Element>(box.batch, x.stride[0])},
+      {size(box.box_columns), size(box.box_heads), size(box.box_rows), 1});
+}
+/// The same where a box's row is some lines of 128 bytes: first of all rows, then the second ones. d is a multiple of a
+/// line. Coordinates: (0, row, line, head, batch).
+template <class Element>
+cudaError_t make_lines_map(CUtensorMap* map, const View& x, const TensorBox& box) {
+  constexpr int kLine = 128 / sizeof(Element);
+  const auto size = [](int n) { return static_cast<cuuint32_t>(n); };
+  return encode_tensor_map<Element, 5>(
+      map, x.data,
+      {kLine, map_extent(box.rows), map_extent(box.d / kLine), map_extent(box.heads), map_extent(box.batch)},
+      {map_stride<Element>(box.rows, x.stride[1]), 128, map_stride<Element>(box.heads, x.stride[2]),
+       map_stride<Element>(box.batch, x.stride[0])},
+      {kLine, size(box.box_rows), size(box.box_columns / kLine), size(box.box_heads), 1});
 }
 
 }  // namespace falchion::sm90

@@ -15,7 +15,8 @@ struct LinearAttentionArgs : LinearAttentionCall {
   std::int64_t segment = 0;  // tokens of one, a multiple of the chunk
   int parts = 1;             // whole chunks too, in which a segment's sum is worked out
   float* states = nullptr;   // workspace that the kernel lays out itself, 64-byte aligned; null where it wants none
-  bool aligned = true;       // rows of q, k, v, o and the gradients start at multiples of 16 bytes
+  int wide = 0;  // of the row's sweeps, from the last: CTAs of these have all columns of a head, if a row has such
+  bool aligned = true;  // rows of q, k, v, o and the gradients start at multiples of 16 bytes
 };
 
 /// One row of the table. launch enqueues and returns a cudaError_t (0: fine); it neither synchronises nor allocates.
@@ -28,6 +29,7 @@ struct LinearAttentionKernel {
   int ctas = 0;                       // meant to share an SM
   int threads = 0, shared_bytes = 0;  // of a CTA
   int columns = 0;                    // of a head's state that a CTA has; 0: all
+  int wide_d = 0;                     // d_qk = d_v at which CTAs may have all columns of a head; 0: never
   int sweeps = 1;                     // CTAs side by side that go over the same tokens, as dQ, dK and dV
 };
 

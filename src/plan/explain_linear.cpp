@@ -27,6 +27,7 @@ std::string describe_linear(const PlanData& plan) {
   if (plan.variant != nullptr) {
     out += text(" chunk ", linear_chunk(plan), " segments ", plan.linear->segments, "x", plan.linear->segment);
     if (plan.backend == Backend::cpu) out += text(" threads ", plan.threads);
+    if (plan.linear->wide > 0) out += text(" wide ", plan.linear->wide);
   }
   return text(out, " ws ", bytes(plan.workspace));
 }
@@ -79,9 +80,16 @@ void explain_linear(const PlanData& plan, std::string* out) {
   }
   const gpu::LinearAttentionKernel& kernel = *plan.variant->linear_gpu;
   const std::int64_t ctas = linear.ctas * linear.segments, slots = std::int64_t{plan.gpu.sms} * kernel.ctas;
-  const std::int64_t waves = (ctas + slots - 1) / slots;
-  line(out, "grid", text(ctas, " CTAs, ", kernel.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves"));
-  line(out, "shared", text(bytes_text(kernel.shared_bytes), " a CTA, ", kernel.threads, " threads"));
+  const auto grid = [&](std::int64_t of) {
+    const std::int64_t waves = (of + slots - 1) / slots;
+    return text(of, " CTAs, ", kernel.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves");
+  };
+  const std::int64_t wide = plan.items * linear.wide;
+  if (wide > 0) line(out, "wide", text(grid(wide), ", each with all ", a.d_v, " columns of a head"));
+  if (wide < ctas || ctas == 0) {
+    line(out, "grid", grid(ctas - wide));
+    line(out, "shared", text(bytes_text(kernel.shared_bytes), " a CTA, ", kernel.threads, " threads"));
+  }
   line(out, "workspace", bytes(plan.workspace));
   if (plan.gpu.unaligned == plan.variant) return;
   line(out, "unaligned",

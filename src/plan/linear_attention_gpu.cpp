@@ -73,6 +73,20 @@ int parts_of(const LinearPlan& linear, int chunk, std::int64_t room) {
   return static_cast<int>(parts);
 }
 
+/// Sweeps whose CTAs have all columns of a head: as many as make the waves of all come out shortest.
+int wide_sweeps(const gpu::LinearAttentionKernel& kernel, const PlanData& plan) {
+  const LinearAttention& a = plan.linear->problem;
+  if (kernel.wide_d == 0 || a.d_qk != kernel.wide_d || a.d_v != kernel.wide_d) return 0;
+  if (plan.linear->segments > 1 || a.initial_state || a.final_state) return 0;  // such CTAs start from 0 and keep it
+  const std::int64_t narrow = kernel.wide_d / kernel.columns;
+  const auto waves = [&](std::int64_t ctas) { return static_cast<double>(ceil_div(plan.items * ctas, plan.gpu.sms)); };
+  const auto time = [&](int wide) { return waves(wide) * tiles::kLinearWide + waves((kernel.sweeps - wide) * narrow); };
+  int best = 0;
+  for (int wide = 1; wide <= kernel.sweeps; ++wide)
+    if (time(wide) < time(best)) best = wide;
+  return best;
+}
+
 Status decide(const gpu::Device& device, PlanData* plan) {
   const LinearAttention& problem = plan->linear->problem;
   const gpu::LinearAttentionKernel& kernel = *plan->variant->linear_gpu;
@@ -90,6 +104,8 @@ Status decide(const gpu::Device& device, PlanData* plan) {
   const std::int64_t room =
       plan->variant->backend == Backend::sm90 ? ctas * plan->linear->segments : std::int64_t{device.sms} * kernel.ctas;
   plan->linear->parts = parts_of(*plan->linear, kernel.chunk, room);
+  plan->linear->wide = wide_sweeps(kernel, *plan);
+  if (plan->linear->wide > 0) plan->linear->ctas -= heads * plan->linear->wide * (kernel.wide_d / kernel.columns - 1);
   if (static_cast<double>(ctas) * plan->linear->segments * plan->linear->parts > INT32_MAX) {
     return {Code::unsupported, text("b * h_v: ", heads, " heads of ", plan->linear->segments,
                                     " segments are over the grid's limit of ", INT32_MAX, " CTAs")};

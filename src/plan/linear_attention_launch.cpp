@@ -64,7 +64,7 @@ gpu::LinearAttentionArgs to_linear_gpu_args(const PlanData& plan, const LinearOp
   set_call(plan, operands, &args);
   args.segments = plan.linear->segments, args.segment = plan.linear->segment, args.parts = plan.linear->parts;
   args.states = static_cast<float*>(workspace);
-  args.aligned = aligned;
+  args.aligned = aligned, args.wide = plan.linear->wide;
   return args;
 }
 

@@ -62,6 +62,7 @@ struct LinearPlan {
   std::int64_t segment = 0;    // tokens of one, whole chunks
   int parts = 1;               // gpu: of a segment, each summed by other CTAs
   cpu::LinearMemory memory{};  // cpu
+  int wide = 0;                // gpu: sweeps whose CTAs have all columns of a head
   std::int64_t ctas = 0;       // gpu: of one segment of all heads
 };
 

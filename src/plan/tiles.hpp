@@ -65,6 +65,9 @@ inline constexpr std::int64_t kLinearChunks = 2;  // of a segment, at least: its
 // tokens or more, four at most (H200, 32 heads of 8192 tokens, d 64, two segments: 61 us, with two parts 56).
 inline constexpr std::int64_t kLinearPart = 1024;
 inline constexpr int kLinearParts = 4;
+// sm90, f32, d 128: a CTA with all columns of a head takes so much longer than one of two with half of them, for as
+// many tokens (H200, clocks a chunk: 8900 to 5650). Where waves of such CTAs come out shorter, they are taken.
+inline constexpr double kLinearWide = 1.57;
 
 inline constexpr std::int64_t kAlign = 64;  // bytes: a cache line, an AMX row
 

@@ -33,7 +33,7 @@ struct ChunkRange {
   __device__ __forceinline__ int row(int i) const { return (first + i * step) * 64; }
 };
 
-/// What a CTA works on: 64 columns of one head's v and o, in one segment of its tokens.
+/// What a CTA works on: columns of one head's v and o, in one segment of its tokens.
 struct LinearCta {
   const LinearAttentionArgs& a;
   const sm80::LinearBlock block;
@@ -89,8 +89,8 @@ __device__ __forceinline__ void arrive_by_warp_having(unsigned value, Barrier& b
       : "memory");
 }
 
-/// Barriers of warps, by number: of those that carry S, of these and the outputs', of each team of splitters.
-enum NamedBarrier { kOfState = 1, kOfSums, kOfSplitters };  // team n of these has number kOfSplitters + n
+/// Barriers of warps: of those that carry S, of these and the outputs', of each team of splitters, of the outputs'.
+enum NamedBarrier { kOfState = 1, kOfSums, kOfSplitters, kOfOutputs = kOfSplitters + 2 };
 /// While sums are made the outputs' warps stay away from the rings: a barrier's phases two apart look the same to them.
 template <class Config>
 __device__ __forceinline__ void wait_for_sums() {

@@ -12,20 +12,20 @@ namespace falchion::sm90 {
 using bf16 = cutlass::bfloat16_t;
 using f32 = float;
 
-/// C tokens a chunk, E head dims of q and k, M of v and o. A CTA has 64 of the M columns.
-template <class Element_, int kD_>
+/// C tokens a chunk, E head dims of q and k, M of v and o. A CTA has kColumns of the M columns.
+template <class Element_, int kD_, int kColumns_ = 64>
 struct LinearTiles {
   using Element = Element_;
-  static constexpr int kD = kD_, kChunk = 64, kColumns = 64;
+  static constexpr int kD = kD_, kChunk = 64, kColumns = kColumns_;
 
   using AtomK = cute::GMMA::Layout_K_SW128_Atom<Element>;
   using AtomMN = cute::GMMA::Layout_MN_SW128_Atom<Element>;
-  template <int kRows, int kColumns_, int kCopies>
+  template <int kRows, int kWidth, int kCopies>
   using ByRows =
-      decltype(cute::tile_to_shape(AtomK{}, cute::Shape<cute::Int<kRows>, cute::Int<kColumns_>, cute::Int<kCopies>>{}));
-  template <int kRows, int kColumns_, int kCopies>
+      decltype(cute::tile_to_shape(AtomK{}, cute::Shape<cute::Int<kRows>, cute::Int<kWidth>, cute::Int<kCopies>>{}));
+  template <int kRows, int kWidth, int kCopies>
   using ByColumns =
-      decltype(cute::tile_to_shape(AtomMN{}, cute::Shape<cute::Int<kColumns_>, cute::Int<kRows>, cute::Int<kCopies>>{},
+      decltype(cute::tile_to_shape(AtomMN{}, cute::Shape<cute::Int<kWidth>, cute::Int<kRows>, cute::Int<kCopies>>{},
                                    cute::Step<cute::_2, cute::_1, cute::_3>{}));
 
   template <int kN, int kK>
@@ -34,10 +34,10 @@ struct LinearTiles {
   using Ss =
       decltype(cute::make_tiled_mma(cute::GMMA::ss_op_selector<Element, Element, float, ShapeOf<kN, kK>, kA, kB>()));
   static constexpr auto kByK = cute::GMMA::Major::K, kByMN = cute::GMMA::Major::MN;
-  using MmaQk = Ss<kChunk, kD, kByK, kByK>;             // P = Q K^T
-  using MmaQs = Ss<kColumns, kD, kByK, kByMN>;          // O = Q S
-  using MmaState = Ss<kColumns, kChunk, kByMN, kByMN>;  // S += K^T V
-  using MmaPv = decltype(cute::make_tiled_mma(          // O += P V
+  using MmaQk = Ss<kChunk, kD, kByK, kByK>;       // P = Q K^T
+  using MmaQs = Ss<kColumns, kD, kByK, kByMN>;    // O = Q S
+  using MmaState = Ss<64, kChunk, kByMN, kByMN>;  // S += K^T V, 64 x 64 of it
+  using MmaPv = decltype(cute::make_tiled_mma(    // O += P V
       cute::GMMA::rs_op_selector<Element, Element, float, ShapeOf<kColumns, kChunk>, kByK, kByMN>()));
   // An accumulator of wgmma m64nN lies in the registers of 4 warps as one of mma m16n8 of 4 warps below each other.
   using MmaOfRows = cute::TiledMMA<cute::MMA_Atom<cute::SM80_16x8x16_F32BF16BF16F32_TN>,

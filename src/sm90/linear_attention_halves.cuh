@@ -29,6 +29,44 @@ __device__ __forceinline__ void stage_halves(const Rows& rows, float scale, Half
   }
 }
 
+/// 64 x 64 accumulators times these factors, of a thread's two rows: as boxes of 32 columns, swizzled as TMA does.
+template <class Rows>
+__device__ __forceinline__ void stage_floats(const Rows& rows, float* to, TwoFactors first, TwoFactors second) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
+  int at0 = row * 32 + (lane % 4 / 2 ^ row % 8) * 4 + lane % 2 * 2;
+  asm volatile("" : "+r"(at0));  // else all addresses wait in registers
+  CUTE_UNROLL
+  for (int j = 0; j < 8; ++j) {
+    float* const at = to + j / 4 * 64 * 32 + (at0 ^ j % 4 * 8);
+    *reinterpret_cast<float2*>(at) = make_float2(first.of(rows(4 * j)), first.of(rows(4 * j + 1)));
+    *reinterpret_cast<float2*>(at + 8 * 32) = make_float2(second.of(rows(4 * j + 2)), second.of(rows(4 * j + 3)));
+  }
+}
+
+/// P times `scale`, taken apart as operand A lies, and 0 where a token would see a later one: kept(i) are the bits of
+/// pair i that are.
+template <class Accumulators, class Halves, class Kept>
+__device__ __forceinline__ void split_causal(const Accumulators& rP, float scale, Halves (&P)[2], const Kept& kept) {
+  auto high = recast<std::uint32_t>(P[0]), low = recast<std::uint32_t>(P[1]);
+  CUTE_UNROLL
+  for (int i = 0; i < size(high); ++i) {
+    float x = rP(2 * i) * scale, y = rP(2 * i + 1) * scale;
+    const std::uint32_t bits = kept(i);
+    high(i) = round_half(x, y) & bits;
+    low(i) = round_half(x, y) & bits;
+  }
+}
+
+/// What |S| is at most; f32 could not hold it.
+struct StateBound {
+  double most;
+  /// A chunk of 64 tokens more, whose k and v have these exponents; gives that of S.
+  __device__ __forceinline__ int exponent_with(int e_k, int e_v) {
+    most += wide_power_of_two(6 + 15 - e_k + 15 - e_v);
+    return min(14 + 1023 - (__double2hiint(most) >> 20), 126);
+  }
+};
+
 /// The warpgroup that carries S in f32. What a chunk adds is summed by itself: the tensor core would cut off what does
 /// not fit under the sum so far.
 template <class Config>
@@ -39,10 +77,10 @@ class LinearHalvesState : public LinearStateElements<Config> {
   template <bool kSums, class Shared>
   __device__ __forceinline__ void run(int count, Shared& shared) {
     RingPosition<Config::kSlots> slot;
-    double bound = 0;  // no |S| is larger; f32 could not hold it
+    StateBound bound{0};
     if constexpr (!kSums)
-      bound = wide_power_of_two(15 -
-                                exponent_for(largest_of_warps<32 * kHalves, 4>(rS.data(), shared.s_largest, kOfState)));
+      bound.most = wide_power_of_two(
+          15 - exponent_for(largest_of_warps<32 * kHalves, 4>(rS.data(), shared.s_largest, kOfState)));
     CUTE_NO_UNROLL
     for (int i = 0; i < count; ++i, at.advance()) {
       shared.full[Config::kK][at.stage].wait(at.parity);
@@ -51,8 +89,7 @@ class LinearHalvesState : public LinearStateElements<Config> {
                 e_v = read_by_warp(shared.exponent[Config::kV][at.stage]);
       start_product(shared, at.stage, 0);
       if constexpr (!kSums) {
-        bound += wide_power_of_two(6 + 15 - e_k + 15 - e_v);  // 64 tokens
-        const int e_s = min(14 + 1023 - (__double2hiint(bound) >> 20), 126);
+        const int e_s = bound.exponent_with(e_k, e_v);
         shared.s_empty[slot.stage].wait(slot.parity ^ 1);
         if (threadIdx.x % 128 == 0) shared.s_exponent[slot.stage] = e_s;
         const float scale = TwoFactors(e_s).of(1);
@@ -131,7 +168,7 @@ class LinearHalvesOutputs {
           e_s - read_by_warp(shared.exponent[Config::kK][stage]) - read_by_warp(shared.exponent[Config::kV][stage]);
       const float scale = power_of_two(max(e_p, -126));
       arrive_by_warp_having(__float_as_uint(scale), shared.empty[Config::kK][stage]);
-      split_p(scale);
+      split_causal(rP, scale, P, kept);
       start_pv(stage);
       warpgroup_wait<kBatchesOfHalves>();  // Q S
       keep(q.terms);
@@ -142,7 +179,8 @@ class LinearHalvesOutputs {
       start_p(more);
       arrive_by_warp(shared.empty[Config::kV][stage]);
       shared.o_empty[tile.stage].wait(tile.parity ^ 1);
-      stage_o(shared.o[tile.stage], TwoFactors(-e_q[0] - e_s, sweep.scale), TwoFactors(-e_q[1] - e_s, sweep.scale));
+      stage_floats(rO, shared.o[tile.stage], TwoFactors(-e_q[0] - e_s, sweep.scale),
+                   TwoFactors(-e_q[1] - e_s, sweep.scale));
       publish_to_async();
       __syncwarp();
       arrive_by_warp(shared.o_full[tile.stage]);
@@ -176,15 +214,6 @@ class LinearHalvesOutputs {
     start_multiply_halves<true>(
         typename Config::MmaQs{}, [&](int term) { return as_wgmma_operand_a(q.terms[term]); }, s, rO);
   }
-  __device__ __forceinline__ void split_p(float scale) {  // and 0 where a token would see a later one
-    auto high = recast<std::uint32_t>(P[0]), low = recast<std::uint32_t>(P[1]);
-    CUTE_UNROLL
-    for (int i = 0; i < size(high); ++i) {
-      float x = rP(2 * i) * scale, y = rP(2 * i + 1) * scale;
-      high(i) = round_half(x, y) & kept(i);
-      low(i) = round_half(x, y) & kept(i);
-    }
-  }
   __device__ __forceinline__ void start_pv(int stage) {  // O += P V (C, M)
     const auto v = [&](int term) {
       return typename Config::MmaPv{}.get_slice(0).partition_fragment_B(
@@ -192,18 +221,6 @@ class LinearHalvesOutputs {
     };
     start_multiply_halves<false>(
         typename Config::MmaPv{}, [&](int term) { return as_wgmma_operand_a(P[term]); }, v, rO);
-  }
-  /// Two boxes of 32 columns, swizzled as TMA does. The factors: of this thread's two rows.
-  __device__ __forceinline__ void stage_o(float* to, TwoFactors first, TwoFactors second) const {
-    const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
-    int at0 = row * 32 + (lane % 4 / 2 ^ row % 8) * 4 + lane % 2 * 2;
-    asm volatile("" : "+r"(at0));  // else all addresses wait in registers
-    CUTE_UNROLL
-    for (int j = 0; j < 8; ++j) {
-      float* const at = to + j / 4 * 64 * 32 + (at0 ^ j % 4 * 8);
-      *reinterpret_cast<float2*>(at) = make_float2(first.of(rO(4 * j)), first.of(rO(4 * j + 1)));
-      *reinterpret_cast<float2*>(at + 8 * 32) = make_float2(second.of(rO(4 * j + 2)), second.of(rO(4 * j + 3)));
-    }
   }
 
   const LinearSweep& sweep;

@@ -35,8 +35,8 @@ struct LinearHalvesRoles {
       } else if (warp == 1) {
         BoxLoader<Config, 1>(cta, shared).run();
       } else if (warp == 2) {
-        wait_for_earlier_kernels();
         store_chunks<Config>(cta, shared);
+        wait_for_earlier_kernels();  // for what comes after this one; none of them writes what this CTA does
       }
     }
   }

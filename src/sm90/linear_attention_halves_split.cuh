@@ -118,7 +118,6 @@ class LinearSplitter {
     for (const int stage : read) arrive_by_warp_having(largest, shared.box_empty[team * Config::kBoxes + stage]);
     shared.empty[kOperand][at.stage].wait(at.parity ^ 1);
     store_exponents<kOperand>(exponent, at.stage, shared);
-    Half* const terms[] = {high, low};
     // Swizzled as wgmma reads: 16 bytes, 8 columns.
     const int to = row * 64 + ((4 * half + chunk / 2) ^ row % 8) * 8 + chunk % 2 * 4;
     CUTE_UNROLL
@@ -126,13 +125,8 @@ class LinearSplitter {
       const float scale = power_of_two(exponent[j % kExponents]);
       CUTE_UNROLL
       for (int i = 0; i < kBoxes; ++i) {
-        float* const four = x[j] + 4 * i;
-        CUTE_UNROLL
-        for (int c = 0; c < 4; ++c) four[c] *= scale;
-        CUTE_UNROLL
-        for (Half* const term : terms)
-          *reinterpret_cast<uint2*>(term + to + (i * 64 + j * kRows) * 64) = {round_half(four[0], four[1]),
-                                                                              round_half(four[2], four[3])};
+        const int at = to + (i * 64 + j * kRows) * 64;
+        split_four(x[j] + 4 * i, scale, high + at, low + at);
       }
     }
     publish_to_async();

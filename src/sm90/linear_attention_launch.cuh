@@ -46,12 +46,13 @@ __global__ void __launch_bounds__(Roles::Config::kThreads, Roles::Config::kCtas)
   Roles::run(cta, shared);
 }
 
-/// Boxes of 64 tokens and 128 bytes of each.
-template <class Element>
+/// Boxes of 64 tokens and 128 bytes of each; where a CTA has all columns of a head, 64 of them.
+template <class Config, class Element>
 cudaError_t make_linear_maps(const LinearAttentionArgs& a, const LinearSweep& sweep, LinearMaps* maps) {
-  constexpr int kBox = 128 / sizeof(Element);
   const auto make = [&](CUtensorMap* map, const LinearSweep::Rows16& of, int d) {
-    return make_tensor_map<Element>(map, of.x, TensorBox{a.b, a.s, a.h_v / of.shared, d, kBox, 1, 64}, nullptr);
+    const TensorBox box{a.b, a.s, a.h_v / of.shared, d, Config::kColumns > 64 ? 64 : 128 / sizeof(Element), 1, 64};
+    if constexpr (Config::kColumns > 64) return make_lines_map<Element>(map, of.x, box);
+    return make_tensor_map<Element>(map, of.x, box, nullptr);
   };
   cudaError_t error = make(&maps->q, sweep.q, sweep.d_qk);
   if (error == cudaSuccess) error = make(&maps->k, sweep.k, sweep.d_qk);
@@ -60,17 +61,18 @@ cudaError_t make_linear_maps(const LinearAttentionArgs& a, const LinearSweep& sw
   return error;
 }
 
-template <class Element>
+template <class Config, class Element>
 cudaError_t make_linear_maps(const LinearAttentionArgs& a, const LinearSweeps& sweeps, AllLinearMaps* maps) {
   cudaError_t error = cudaSuccess;
   for (int i = 0; a.s > 0 && a.b * a.h_v > 0 && i < sweeps.count && error == cudaSuccess; ++i)  // else nobody reads
-    error = make_linear_maps<Element>(a, sweeps.sweep[i], &maps->of[i]);
+    error = make_linear_maps<Config, Element>(a, sweeps.sweep[i], &maps->of[i]);
   return error;
 }
 
-/// Element: of q, k, v and o in memory.
+/// Element: of q, k, v and o in memory. early: beside the end of the kernel before, which belongs to the same call.
 template <class Roles, class Element>
-int launch_linear_attention(const LinearAttentionArgs& a, const LinearSweeps& sweeps, void* stream) {
+int launch_linear_attention(const LinearAttentionArgs& a, const LinearSweeps& sweeps, void* stream,
+                            bool early = false) {
   using Config = typename Roles::Config;
   const SegmentTiles tiles(a);
   const std::int64_t columns = grid_columns(a, sweeps), flags = columns * tiles.count();
@@ -78,7 +80,7 @@ int launch_linear_attention(const LinearAttentionArgs& a, const LinearSweeps& sw
   if (tiles.parts > a.segments || flags > INT32_MAX) return cudaErrorInvalidConfiguration;
   if (columns == 0) return cudaSuccess;
   AllLinearMaps maps{};
-  cudaError_t error = make_linear_maps<Element>(a, sweeps, &maps);
+  cudaError_t error = make_linear_maps<Config, Element>(a, sweeps, &maps);
   // The second kernel may start before the first is done: what it reads and writes until it waits belongs to the
   // caller, and nothing older runs any more.
   if (error == cudaSuccess && a.segments > 1)
@@ -88,7 +90,7 @@ int launch_linear_attention(const LinearAttentionArgs& a, const LinearSweeps& sw
                           static_cast<int>(flags));
   if (error != cudaSuccess) return error;
   return launch_kernel(linear_attention<Roles>, static_cast<unsigned>(columns * a.segments), Config::kThreads,
-                       Config::kSharedBytes, stream, a.segments > 1, a, sweeps, maps);
+                       Config::kSharedBytes, stream, early || a.segments > 1, a, sweeps, maps);
 }
 
 }  // namespace falchion::sm90

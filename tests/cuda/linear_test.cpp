@@ -47,9 +47,11 @@ TEST(CudaLinear, AGraphIsReplayedOnNewInputs) {
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     on_every_path(
         [&](const Path& path, DType dtype) {
-          for (const bool all : {false, true}) {
-            LinearCase row = LinearCase{"x", 1, 700, 2, 2, 64, 64}.segments(3).states();
-            if (all) row = std::move(row).decay(Decay::token).elu().normalise();
+          const LinearCase few = LinearCase{"few heads", 1, 700, 2, 2, 64, 64}.segments(3).states();
+          const LinearCase all = LinearCase{few}.decay(Decay::token).elu().normalise();
+          const LinearCase many{"two launches for f32, backward", 2, 130, 32, 32, 128, 128};
+          for (const LinearCase& row : {few, all, many}) {
+            SCOPED_TRACE(row.name);
             LinearInstance x = make_linear_instance(row, dtype, 5);
             LinearOnDevice device(path, pass, &x);
             ASSERT_OK(device.status());

@@ -1,0 +1,141 @@
+// src/sm90/linear_attention_wide_split.cuh: how q, k and v come from memory in f32 and are taken apart, where a CTA has
+// all columns of a head (linear_attention_wide.cuh).
+#pragma once
+
+#include "blocks/sm90_halves.cuh"
+#include "sm90/linear_attention_chunks.cuh"
+#include "sm90/linear_attention_wide_config.hpp"
+
+namespace falchion::sm90 {
+
+/// The warpgroups that do so. The first thread asks for boxes, too.
+class LinearWideSplitter {
+  using Config = LinearWideConfig;
+  using Half = Config::Half;
+  using Shared = Config::Shared;
+  using Terms = Half[Config::kTerms][64 * 128];
+  static constexpr int kThreads = 128 * Config::kSplitters, kRows = kThreads / 16, kEach = 64 / kRows;
+
+ public:
+  /// thread: of all of them.
+  __device__ __forceinline__ LinearWideSplitter(const LinearCta& cta, Shared& shared, int thread)
+      : maps(cta.maps),
+        shared(shared),
+        batch(cta.block.b),
+        step(cta.chunks.step * 64),
+        thread(thread),
+        row(thread / 16),
+        side(thread / 8 % 2),
+        piece(thread % 8),
+        first(cta.chunks.row(0)) {
+    head[Config::kK] = cta.block.h / cta.sweep.k.shared, head[Config::kV] = cta.block.h / cta.sweep.v.shared;
+    head[Config::kQ] = cta.block.h / cta.sweep.q.shared;
+  }
+
+  __device__ __forceinline__ void run(int count) {
+    if (count == 0) return;
+    if (thread == 0) request<0>(true), request<1>(true), request<2>(true);
+    load<0>(0);
+    RingPosition<1> at;
+    CUTE_NO_UNROLL
+    for (int i = 0; i < count; ++i, at.advance(), first += step) {
+      const bool more = i + 1 < count;
+      split<Config::kK>(at.parity, more, shared.k);
+      split<Config::kV>(at.parity, more, shared.v);
+      split<Config::kQ>(at.parity, more, shared.q);
+    }
+  }
+
+ private:
+  /// One thread asks for a box of this chunk, from 6 on of the next, if there is more.
+  template <int kN>
+  __device__ __forceinline__ void request(bool more) {
+    constexpr int kBox = kN % (2 * Config::kOperands), kOperand = kBox / 2;
+    if (kN != kBox && !more) return;
+    const CUtensorMap& map = kOperand == Config::kK ? maps.k : kOperand == Config::kV ? maps.v : maps.q;
+    auto& full = shared.box_full[kBox];
+    full.arrive_and_expect_tx(sizeof(shared.box[0]));
+    cute::SM90_TMA_LOAD_5D::copy(&map, reinterpret_cast<std::uint64_t*>(&full), kReadByOthers,
+                                 shared.box[kBox % Config::kPlaces], 0, first + (kN == kBox ? 0 : step), kBox % 2 * 2,
+                                 head[kOperand], batch);
+  }
+  /// A box, to registers.
+  template <int kBox>
+  __device__ __forceinline__ void load(int parity) {
+    shared.box_full[kBox].wait(parity);
+    const float* const from =
+        shared.box[kBox % Config::kPlaces] + side * (Config::kBox / 2) + row * 32 + (piece ^ row % 8) * 4;
+    CUTE_UNROLL
+    for (int j = 0; j < kEach; ++j) {
+      const float4 four = *reinterpret_cast<const float4*>(from + j * kRows * 32);
+      float* const to = x[j][kBox % 2];
+      to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+    }
+  }
+  /// And from there, as two f16, to where wgmma reads.
+  template <int kHalf>
+  __device__ __forceinline__ void store(const int (&exponent)[kEach], Terms& terms) {
+    const int to = row * 64 + ((4 * side + piece / 2) ^ row % 8) * 8 + piece % 2 * 4;  // 16 bytes, 8 columns
+    CUTE_UNROLL
+    for (int j = 0; j < kEach; ++j) {
+      const int at = to + (kHalf * 64 + j * kRows) * 64;
+      split_four(x[j][kHalf], power_of_two(exponent[j]), terms[0] + at, terms[1] + at);
+    }
+  }
+  /// 64 x 128, whose first half is in registers already; in the end that of the next tile is.
+  template <int kOperand>
+  __device__ __forceinline__ void split(int parity, bool more, Terms& terms) {
+    constexpr int kBox = 2 * kOperand;
+    load<kBox + 1>(parity);
+    int exponent[kEach];
+    find_exponents<kOperand>(exponent);
+    const auto tell_state = [&] {
+      if (thread == 0) shared.exponent[kOperand][parity] = exponent[0], shared.known[kOperand].arrive();
+    };
+    // So that S is staged meanwhile. Of k only once the state's warps are through with the chunk before: they would see
+    // two phases as none.
+    if constexpr (kOperand == Config::kV) tell_state();
+    if (thread == 0) {  // all have read
+      request<kBox + Config::kPlaces>(more), request<kBox + 1 + Config::kPlaces>(more);
+    }
+    shared.empty[kOperand].wait(parity ^ 1);
+    if constexpr (kOperand == Config::kK) tell_state();
+    if (kOperand == Config::kQ && thread % 32 == 0) {
+      CUTE_UNROLL
+      for (int j = 0; j < kEach; ++j) shared.q_exponent[(row + j * kRows) / 2] = static_cast<signed char>(exponent[j]);
+    }
+    store<0>(exponent, terms);
+    if constexpr (kOperand == Config::kQ)
+      load<0>(more ? parity ^ 1 : parity);
+    else
+      load<kBox + 2>(parity);
+    store<1>(exponent, terms);
+    publish_to_async();
+    __syncwarp();
+    arrive_by_warp(shared.full[kOperand]);
+  }
+  /// Of this thread's rows. Of k and v one for all tokens of the chunk; of q one for every two, which are a warp's.
+  template <int kOperand>
+  __device__ __forceinline__ void find_exponents(int (&exponent)[kEach]) {
+    if constexpr (kOperand == Config::kQ) {
+      CUTE_UNROLL
+      for (int j = 0; j < kEach; ++j) exponent[j] = exponent_for(largest_of_warp<8>(x[j][0]));
+      sync_threads<kThreads>(kOfSplitters);
+    } else {
+      const int n =
+          exponent_for(largest_of_warps<8 * kEach, kThreads / 32>(x[0][0], shared.largest[turn ^= 1], kOfSplitters));
+      CUTE_UNROLL
+      for (int& of_row : exponent) of_row = n;
+    }
+  }
+
+  const LinearMaps& maps;
+  Shared& shared;
+  const int batch, step;
+  // 16 threads a row: of each side of a box's row, 32 columns, 8 pieces of 16 bytes.
+  const int thread, row, side, piece;
+  int head[Config::kOperands], first, turn = 0;  // first: row of the chunk
+  float x[kEach][2][4];                          // of each kRows-th row, four columns of two boxes
+};
+
+}  // namespace falchion::sm90
