@@ -15,8 +15,8 @@ struct LinearAttentionArgs : LinearAttentionCall {
   std::int64_t segment = 0;  // tokens of one, a multiple of the chunk
   int parts = 1;             // whole chunks too, in which a segment's sum is worked out
   float* states = nullptr;   // workspace that the kernel lays out itself, 64-byte aligned; null where it wants none
-  int wide = 0;  // of the row's sweeps, from the last: CTAs of these have all columns of a head, if a row has such
-  bool aligned = true;  // rows of q, k, v, o and the gradients start at multiples of 16 bytes
+  int wide = 0;              // sweeps of the row, from the last, whose CTAs have all columns of a head
+  bool aligned = true;       // rows of q, k, v, o and the gradients start at multiples of 16 bytes
 };
 
 /// One row of the table. launch enqueues and returns a cudaError_t (0: fine); it neither synchronises nor allocates.

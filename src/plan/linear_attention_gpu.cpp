@@ -77,7 +77,7 @@ int parts_of(const LinearPlan& linear, int chunk, std::int64_t room) {
 int wide_sweeps(const gpu::LinearAttentionKernel& kernel, const PlanData& plan) {
   const LinearAttention& a = plan.linear->problem;
   if (kernel.wide_d == 0 || a.d_qk != kernel.wide_d || a.d_v != kernel.wide_d) return 0;
-  if (plan.linear->segments > 1 || a.initial_state || a.final_state) return 0;  // such CTAs start from 0 and keep it
+  if (plan.linear->segments > 1 || a.initial_state || a.final_state) return 0;  // they start from 0 and keep S
   const std::int64_t narrow = kernel.wide_d / kernel.columns;
   const auto waves = [&](std::int64_t ctas) { return static_cast<double>(ceil_div(plan.items * ctas, plan.gpu.sms)); };
   const auto time = [&](int wide) { return waves(wide) * tiles::kLinearWide + waves((kernel.sweeps - wide) * narrow); };

@@ -135,7 +135,11 @@ class LinearWideOutputs {
   }
 
  private:
-  /// A = q, from shared memory.
+  template <class Mma, class Layout>
+  static __device__ __forceinline__ auto operand_b(Mma mma, Config::Half* data, Layout layout) {
+    return mma.get_slice(0).partition_fragment_B(in_shared(data, layout))(_, _, _, 0);
+  }
+  /// C = Q B, q from shared memory.
   template <class Mma, class B, class C>
   __device__ __forceinline__ void start_q_times(Mma mma, B b, C& c) {
     const auto q = [&](int term) {
@@ -144,17 +148,11 @@ class LinearWideOutputs {
     start_multiply_halves<true>(mma, q, b, c);
   }
   __device__ __forceinline__ void start_p() {  // P = Q K^T (C, C)
-    const auto k = [&](int term) {
-      return Config::MmaQk{}.get_slice(0).partition_fragment_B(in_shared(shared.k[term], Config::LayoutK{}))(_, _, _,
-                                                                                                             0);
-    };
+    const auto k = [&](int term) { return operand_b(Config::MmaQk{}, shared.k[term], Config::LayoutK{}); };
     start_q_times(Config::MmaQk{}, k, rP);
   }
   __device__ __forceinline__ void start_qs() {  // O = Q S (C, M)
-    const auto s = [&](int term) {
-      return Config::MmaQs{}.get_slice(0).partition_fragment_B(in_shared(shared.s[term], Config::LayoutSt{}))(_, _, _,
-                                                                                                              0);
-    };
+    const auto s = [&](int term) { return operand_b(Config::MmaQs{}, shared.s[term], Config::LayoutSt{}); };
     start_q_times(Config::MmaQs{}, s, rO);
   }
   static __device__ __forceinline__ std::uint32_t low_bits(int count) {  // below 0 none, above 32 all
@@ -163,10 +161,7 @@ class LinearWideOutputs {
     return mask;
   }
   __device__ __forceinline__ void start_pv() {  // O += P V (C, M)
-    const auto v = [&](int term) {
-      return Config::MmaPv{}.get_slice(0).partition_fragment_B(in_shared(shared.v[term], Config::LayoutVt{}))(_, _, _,
-                                                                                                              0);
-    };
+    const auto v = [&](int term) { return operand_b(Config::MmaPv{}, shared.v[term], Config::LayoutVt{}); };
     start_multiply_halves<false>(
         Config::MmaPv{}, [&](int term) { return as_wgmma_operand_a(P[term]); }, v, rO);
   }

@@ -89,17 +89,13 @@ class LinearWideSplitter {
     load<kBox + 1>(parity);
     int exponent[kEach];
     find_exponents<kOperand>(exponent);
-    const auto tell_state = [&] {
-      if (thread == 0) shared.exponent[kOperand][parity] = exponent[0], shared.known[kOperand].arrive();
-    };
-    // So that S is staged meanwhile. Of k only once the state's warps are through with the chunk before: they would see
-    // two phases as none.
-    if constexpr (kOperand == Config::kV) tell_state();
-    if (thread == 0) {  // all have read
+    // The state's warps are told at once, so that S is staged meanwhile; but of k only when they are through with the
+    // chunk before: they would see two phases as none.
+    if constexpr (kOperand == Config::kV) tell_state<kOperand>(exponent[0], parity);
+    if (thread == 0)  // all have read
       request<kBox + Config::kPlaces>(more), request<kBox + 1 + Config::kPlaces>(more);
-    }
     shared.empty[kOperand].wait(parity ^ 1);
-    if constexpr (kOperand == Config::kK) tell_state();
+    if constexpr (kOperand == Config::kK) tell_state<kOperand>(exponent[0], parity);
     if (kOperand == Config::kQ && thread % 32 == 0) {
       CUTE_UNROLL
       for (int j = 0; j < kEach; ++j) shared.q_exponent[(row + j * kRows) / 2] = static_cast<signed char>(exponent[j]);
@@ -113,6 +109,10 @@ class LinearWideSplitter {
     publish_to_async();
     __syncwarp();
     arrive_by_warp(shared.full[kOperand]);
+  }
+  template <int kOperand>
+  __device__ __forceinline__ void tell_state(int exponent, int parity) {
+    if (thread == 0) shared.exponent[kOperand][parity] = exponent, shared.known[kOperand].arrive();
   }
   /// Of this thread's rows. Of k and v one for all tokens of the chunk; of q one for every two, which are a warp's.
   template <int kOperand>

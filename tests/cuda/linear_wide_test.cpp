@@ -2,6 +2,9 @@
 // 128 columns of one. The sizes are for an H200's 132 SMs.
 #include <gtest/gtest.h>
 
+#include <utility>
+#include <vector>
+
 #include "plan/plan_data.hpp"
 #include "support/linear.hpp"
 
@@ -22,31 +25,38 @@ void expect_right(const Path& path, Pass pass, const LinearCase& row, int wide) 
   EXPECT_TRUE(matches(x, linear_reference(x, pass), pass));
 }
 
-TEST(LinearWide, ForwardIsTheDefinition) {
+/// In f32, each with the sweeps that such CTAs are for.
+void expect_right(Pass pass, const char* operation, const std::vector<std::pair<LinearCase, int>>& rows) {
   on_every_path(
-      [](const Path& path, DType dtype) {
+      [&](const Path& path, DType dtype) {
         if (dtype != DType::f32) return;
-        for (const std::int64_t s : {1, 64, 65, 200})
-          expect_right(path, Pass::forward, LinearCase{"lengths", 4, s, 18, 18, 128, 128}, 1);
-        expect_right(path, Pass::forward, LinearCase{"reverse", 2, 200, 36, 36, 128, 128}.reverse(), 1);
-        expect_right(path, Pass::forward, LinearCase{"heads that share", 4, 200, 6, 18, 128, 128}, 1);
-        for (const Layout layout : {Layout::gaps, Layout::heads_first, Layout::odd})  // odd: another row's
-          expect_right(path, Pass::forward, LinearCase{"layouts", 1, 200, 70, 70, 128, 128}.layout(layout), 1);
-        expect_right(path, Pass::forward, LinearCase{"two waves", 1, 70, 199, 199, 128, 128}, 1);
-        expect_right(path, Pass::forward, LinearCase{"nothing", 70, 0, 1, 1, 128, 128}, 1);
+        for (const auto& [row, wide] : rows) expect_right(path, pass, row, wide);
       },
-      kLinearForward);
+      operation);
+}
+TEST(LinearWide, ForwardIsTheDefinition) {
+  const LinearCase layouts{"layouts", 1, 200, 70, 70, 128, 128};
+  expect_right(Pass::forward, kLinearForward,
+               {{LinearCase{"a token", 4, 1, 18, 18, 128, 128}, 1},
+                {LinearCase{"a chunk", 4, 64, 18, 18, 128, 128}, 1},
+                {LinearCase{"and a token", 4, 65, 18, 18, 128, 128}, 1},
+                {LinearCase{"chunks", 4, 200, 18, 18, 128, 128}, 1},
+                {LinearCase{"reverse", 2, 200, 36, 36, 128, 128}.reverse(), 1},
+                {LinearCase{"heads that share", 4, 200, 6, 18, 128, 128}, 1},
+                {LinearCase{layouts}.layout(Layout::gaps), 1},
+                {LinearCase{layouts}.layout(Layout::heads_first), 1},
+                {LinearCase{layouts}.layout(Layout::odd), 1},  // for another row
+                {LinearCase{"two waves", 1, 70, 199, 199, 128, 128}, 1},
+                {LinearCase{"nothing", 70, 0, 1, 1, 128, 128}, 1}});
 }
 TEST(LinearWide, BackwardIsTheDefinition) {
-  on_every_path(
-      [](const Path& path, DType dtype) {
-        if (dtype != DType::f32) return;
-        for (const std::int64_t s : {1, 64, 65, 200})
-          expect_right(path, Pass::backward, LinearCase{"some sweeps", 2, s, 32, 32, 128, 128}, 2);
-        expect_right(path, Pass::backward, LinearCase{"all sweeps", 4, 200, 8, 8, 128, 128}, 3);
-        expect_right(path, Pass::backward, LinearCase{"reverse", 4, 200, 8, 8, 128, 128}.reverse(), 3);
-      },
-      kLinearBackward);
+  expect_right(Pass::backward, kLinearBackward,
+               {{LinearCase{"two sweeps, a token", 2, 1, 32, 32, 128, 128}, 2},
+                {LinearCase{"two sweeps, a chunk", 2, 64, 32, 32, 128, 128}, 2},
+                {LinearCase{"two sweeps, and a token", 2, 65, 32, 32, 128, 128}, 2},
+                {LinearCase{"two sweeps, chunks", 2, 200, 32, 32, 128, 128}, 2},
+                {LinearCase{"all sweeps", 4, 200, 8, 8, 128, 128}, 3},
+                {LinearCase{"reverse", 4, 200, 8, 8, 128, 128}.reverse(), 3}});
 }
 
 }  // namespace
