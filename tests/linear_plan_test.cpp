@@ -248,7 +248,7 @@ TEST_F(LinearGpuRows, HopperTakesPlainBf16AndF32AndSm80TheRest) {
   }
 }
 
-/// Waves of an H200's 132 SMs: a CTA with all columns of a head takes 1.57 times as long as each of two with half.
+/// An H200's 132 SMs: a CTA with all columns of a head takes 1.4 times as long as each of two with half.
 TEST_F(LinearGpuRows, ManyHeadsOfF32GetCtasWithAllTheirColumns) {
   const auto wide = [](std::int64_t heads, Pass pass, auto change) {
     LinearAttention a = problem(1, heads, 8192, 128);
@@ -260,10 +260,14 @@ TEST_F(LinearGpuRows, ManyHeadsOfF32GetCtasWithAllTheirColumns) {
   EXPECT_EQ(wide(64, Pass::forward, as_it_is), 0) << "one wave of 128 CTAs";
   EXPECT_EQ(wide(66, Pass::forward, as_it_is), 0);
   EXPECT_EQ(wide(67, Pass::forward, as_it_is), 1) << "one longer wave instead of two";
-  EXPECT_EQ(wide(133, Pass::forward, as_it_is), 0) << "3.1 instead of 3";
+  EXPECT_EQ(wide(133, Pass::forward, as_it_is), 1) << "2.8 instead of 3";
   EXPECT_EQ(wide(22, Pass::backward, as_it_is), 0) << "one wave of 132";
-  EXPECT_EQ(wide(32, Pass::backward, as_it_is), 3);
-  EXPECT_EQ(wide(64, Pass::backward, as_it_is), 2) << "1.6 and 1 instead of 3";
+  EXPECT_EQ(wide(32, Pass::backward, as_it_is), 3) << "1.4 instead of 2";
+  EXPECT_EQ(wide(44, Pass::backward, as_it_is), 3) << "one wave of 132";
+  EXPECT_EQ(wide(45, Pass::backward, as_it_is), 2) << "1.4 and 1 instead of 2.8";
+  EXPECT_EQ(wide(64, Pass::backward, as_it_is), 2);
+  EXPECT_EQ(wide(96, Pass::backward, as_it_is), 2) << "3.8: 72 SMs have two of the others after one, 60 one after two";
+  EXPECT_EQ(wide(128, Pass::backward, as_it_is), 3) << "4.2 instead of 4.8";
   for (const auto change :
        {+[](LinearAttention* a) { a->initial_state = true; }, +[](LinearAttention* a) { a->final_state = true; },
         +[](LinearAttention* a) { a->d_v = 64; }, +[](LinearAttention* a) { a->d_qk = 96; },

@@ -17,6 +17,7 @@ __device__ __forceinline__ double wide_power_of_two(int n) { return __hiloint2do
 /// core here is 0 or 2^-48 to 2^50, so that beyond 2^200 nothing but 0 or Inf is left of it. of(1) is 0 below 2^-149.
 struct TwoFactors {
   float first, second;
+  TwoFactors() = default;
   __device__ __forceinline__ explicit TwoFactors(int n, float scale = 1) {
     n = min(max(n, -200), 200);
     first = power_of_two(n / 2) * scale, second = power_of_two(n - n / 2);
@@ -83,6 +84,11 @@ __device__ __forceinline__ void start_multiply_halves(Mma mma, A a, B b, C& c) {
   start_multiply<kClear>(mma, a(1), b(0), c);
   start_multiply<false>(mma, a(0), b(1), c);
   start_multiply<false>(mma, a(0), b(0), c);
+}
+/// Until here: a product that runs still reads operand A, of which the compiler knows nothing, from its registers.
+template <class Terms>
+__device__ __forceinline__ void keep_terms(Terms& terms) {
+  for (auto& term : terms) warpgroup_fence_operand(term);
 }
 
 }  // namespace falchion::sm90

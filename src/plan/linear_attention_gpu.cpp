@@ -1,6 +1,7 @@
 // src/plan/linear_attention_gpu.cpp: linear attention + device -> row, segments, workspace. Every decision about the
 // GPU is here.
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "gpu/runtime.hpp"
@@ -73,17 +74,33 @@ int parts_of(const LinearPlan& linear, int chunk, std::int64_t room) {
   return static_cast<int>(parts);
 }
 
-/// Sweeps whose CTAs have all columns of a head: as many as make the waves of all come out shortest.
+/// When all are done if SMs take `wide` CTAs of kLinearWide, one at a time, then `narrow` ones of 1.
+double time_of(std::int64_t wide, std::int64_t narrow, std::int64_t sms) {
+  const std::int64_t rounds = wide / sms, later = wide % sms, sooner = sms - later;  // SMs that have one more, or not
+  const double ready = static_cast<double>(rounds) * tiles::kLinearWide, ready_later = ready + tiles::kLinearWide;
+  // Narrow ones that an SM has done `n` after it became ready, the others having become so `ahead` before.
+  const auto done = [](std::int64_t n, double ahead) {
+    return std::max<std::int64_t>(static_cast<std::int64_t>(std::floor(static_cast<double>(n) + ahead)), 0);
+  };
+  std::int64_t n = narrow / sms, n_later = std::max<std::int64_t>(n - 2, 0);
+  while (n * sooner + done(n, -tiles::kLinearWide) * later < narrow) ++n;
+  while (done(n_later, tiles::kLinearWide) * sooner + n_later * later < narrow) ++n_later;
+  const double end = ready + static_cast<double>(n);
+  return later == 0 ? end : std::max(ready_later, std::min(end, ready_later + static_cast<double>(n_later)));
+}
+
+/// Sweeps whose CTAs have all columns of a head: as many as end soonest.
 int wide_sweeps(const gpu::LinearAttentionKernel& kernel, const PlanData& plan) {
   const LinearAttention& a = plan.linear->problem;
   if (kernel.wide_d == 0 || a.d_qk != kernel.wide_d || a.d_v != kernel.wide_d) return 0;
   if (plan.linear->segments > 1 || a.initial_state || a.final_state) return 0;  // they start from 0 and keep S
   const std::int64_t narrow = kernel.wide_d / kernel.columns;
-  const auto waves = [&](std::int64_t ctas) { return static_cast<double>(ceil_div(plan.items * ctas, plan.gpu.sms)); };
-  const auto time = [&](int wide) { return waves(wide) * tiles::kLinearWide + waves((kernel.sweeps - wide) * narrow); };
+  const auto time = [&](int wide) {
+    return time_of(plan.items * wide, plan.items * (kernel.sweeps - wide) * narrow, plan.gpu.sms);
+  };
   int best = 0;
   for (int wide = 1; wide <= kernel.sweeps; ++wide)
-    if (time(wide) < time(best)) best = wide;
+    if (time(wide) < time(best) || (best > 0 && time(wide) == time(best))) best = wide;  // then without a second launch
   return best;
 }
 

@@ -8,10 +8,11 @@
 
 namespace falchion::sm90 {
 
-/// 64 x 64 accumulators of a warpgroup times `scale`, taken apart, to rows of 128 bytes in shared memory. As many at
-/// once as one stmatrix takes: they need registers beside those of products that run.
-template <class Rows, class Half>
-__device__ __forceinline__ void stage_halves(const Rows& rows, float scale, Half* high, Half* low) {
+/// 64 x 64 accumulators of a warpgroup times `scale`, taken apart, to rows of 128 bytes in shared memory; kept(i) are
+/// the bits of pair i that go there. As many at once as one stmatrix takes: they need registers beside those of
+/// products that run.
+template <class Rows, class Half, class Kept>
+__device__ __forceinline__ void stage_halves(const Rows& rows, float scale, Half* high, Half* low, const Kept& kept) {
   asm volatile("" : "+l"(high), "+l"(low));  // else all addresses wait in registers
   Half* const terms[] = {high, low};
   CUTE_UNROLL
@@ -23,10 +24,14 @@ __device__ __forceinline__ void stage_halves(const Rows& rows, float scale, Half
     for (Half* const to : terms) {
       std::uint32_t pairs[4];
       CUTE_UNROLL
-      for (int i = 0; i < 4; ++i) pairs[i] = round_half(rest[2 * i], rest[2 * i + 1]);
+      for (int i = 0; i < 4; ++i) pairs[i] = round_half(rest[2 * i], rest[2 * i + 1]) & kept(4 * j + i);
       store_matrices(pairs, to, j);
     }
   }
+}
+template <class Rows, class Half>
+__device__ __forceinline__ void stage_halves(const Rows& rows, float scale, Half* high, Half* low) {
+  stage_halves(rows, scale, high, low, [](int) { return ~0u; });
 }
 
 /// 64 x 64 accumulators times these factors, of a thread's two rows: as boxes of 32 columns, swizzled as TMA does.
@@ -63,8 +68,9 @@ struct StateBound {
   /// A chunk of 64 tokens more, whose k and v have these exponents; gives that of S.
   __device__ __forceinline__ int exponent_with(int e_k, int e_v) {
     most += wide_power_of_two(6 + 15 - e_k + 15 - e_v);
-    return min(14 + 1023 - (__double2hiint(most) >> 20), 126);
+    return exponent();
   }
+  __device__ __forceinline__ int exponent() const { return min(14 + 1023 - (__double2hiint(most) >> 20), 126); }
 };
 
 /// The warpgroup that carries S in f32. What a chunk adds is summed by itself: the tensor core would cut off what does
@@ -171,11 +177,11 @@ class LinearHalvesOutputs {
       split_causal(rP, scale, P, kept);
       start_pv(stage);
       warpgroup_wait<kBatchesOfHalves>();  // Q S
-      keep(q.terms);
+      keep_terms(q.terms);
       arrive_by_warp(shared.s_empty[slot.stage]);
       q.load(more, shared);
       wait_multiply<0>(rO);
-      keep(P);
+      keep_terms(P);
       start_p(more);
       arrive_by_warp(shared.empty[Config::kV][stage]);
       shared.o_empty[tile.stage].wait(tile.parity ^ 1);
@@ -189,11 +195,6 @@ class LinearHalvesOutputs {
   }
 
  private:
-  /// Until here: a product that runs still reads operand A, of which the compiler knows nothing, from its registers.
-  template <class Terms>
-  static __device__ __forceinline__ void keep(Terms& terms) {
-    for (auto& term : terms) warpgroup_fence_operand(term);
-  }
   /// P = Q K^T (C, C), of the chunk that k stands at.
   __device__ __forceinline__ void start_p(bool there) {
     shared.full[Config::kK][at.stage].wait(at.parity ^ (there ? 0 : 1));

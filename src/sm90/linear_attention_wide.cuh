@@ -1,5 +1,5 @@
 // src/sm90/linear_attention_wide.cuh: the chunks of linear_attention_halves.cuh where a CTA has all 128 columns of a
-// head: the state and the outputs.
+// head: P, the state and the outputs.
 #pragma once
 
 #include <cutlass/arch/reg_reconfig.h>
@@ -9,170 +9,221 @@
 
 namespace falchion::sm90 {
 
-/// The warpgroups that carry S, 64 rows (E) of it each, from 0 to where nobody asks for it.
-class LinearWideState {
+/// The warpgroup that makes P.
+class LinearWideScores {
   using Config = LinearWideConfig;
   using Shared = Config::Shared;
 
  public:
-  __device__ __forceinline__ explicit LinearWideState(Shared& shared)
-      : shared(shared), group(__shfl_sync(~0u, threadIdx.x / 128, 0)) {
-    clear(rS);
-  }
-  __device__ __forceinline__ void run(int count) {
-    RingPosition<1> at;
-    StateBound bound{0};
-    CUTE_NO_UNROLL
-    for (int i = 0; i < count; ++i, at.advance()) {
-      for (auto& barrier : shared.known) barrier.wait(at.parity);
-      const int e_k = read_by_warp(shared.exponent[Config::kK][at.parity]),
-                e_v = read_by_warp(shared.exponent[Config::kV][at.parity]);
-      const int e_s = bound.exponent_with(e_k, e_v);
-      shared.s_empty.wait(at.parity ^ 1);
-      if (threadIdx.x == 0) shared.s_exponent = e_s;
-      const float scale = TwoFactors(e_s).of(1);
-      CUTE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        const int to = (half * Config::kD + group * 64) * 64;
-        stage_halves(rS(_, half, 0), scale, shared.s[0] + to, shared.s[1] + to);
-      }
-      publish_to_async();
-      __syncwarp();
-      arrive_by_warp(shared.s_full);
-      shared.full[Config::kK].wait(at.parity);
-      shared.full[Config::kV].wait(at.parity);
-      const TwoFactors back(-e_k - e_v);
-      CUTE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        start_product(half);
-        wait_multiply<0>(added);
-        auto rows = rS(_, half, 0);
-        CUTE_UNROLL
-        for (int j = 0; j < size(added); ++j) rows(j) += back.of(added(j));
-      }
-      __syncwarp();
-      for (const int operand : {Config::kK, Config::kV}) arrive_by_warp(shared.empty[operand]);
-    }
-  }
-
- private:
-  __device__ __forceinline__ void start_product(int half) {  // 64 x 64 of K^T V
-    int k0 = group * 64 * 64, v0 = half * 64 * 64;
-    asm volatile("" : "+r"(k0), "+r"(v0));  // else the addresses of all terms wait in registers
-    const auto slice = Config::MmaState{}.get_slice(0);
-    const auto k = [&](int term) {
-      return slice.partition_fragment_A(in_shared(shared.k[term] + k0, Config::LayoutKt{}))(_, _, _, 0);
-    };
-    const auto v = [&](int term) {
-      return slice.partition_fragment_B(in_shared(shared.v[term] + v0, Config::LayoutKt{}))(_, _, _, 0);
-    };
-    start_multiply_halves<true>(Config::MmaState{}, k, v, added);
-  }
-
-  Shared& shared;
-  const int group;
-  decltype(partition_fragment_C(Config::MmaState{}, Shape<_128, _64>{})) rS;  // 64 x 64, columns / 64
-  decltype(partition_fragment_C(Config::MmaState{}, Shape<_64, _64>{})) added;
-};
-
-/// The warpgroup that makes the outputs. q is read from shared memory: there are no registers for it.
-class LinearWideOutputs {
-  using Config = LinearWideConfig;
-  using Shared = Config::Shared;
-
- public:
-  __device__ __forceinline__ LinearWideOutputs(const LinearCta& cta, Shared& shared)
-      : cta(cta), shared(shared), flip(cta.chunks.step > 0 ? 0 : ~0u) {
+  __device__ __forceinline__ LinearWideScores(const LinearCta& cta, Shared& shared)
+      : count(cta.chunks.count), scale(cta.sweep.scale), shared(shared), flip(cta.chunks.step > 0 ? 0 : ~0u) {
     const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
     bits = 16 * (row - lane % 4 * 2 + (cta.chunks.step > 0 ? 1 : 0));
   }
 
   __device__ __forceinline__ void run() {
     RingPosition<1> at;
-    const int head = cta.block.h / cta.sweep.o.shared;
+    RingPosition<Config::kStagesOfK> at_k;
+    StateBound bound{0};
     CUTE_NO_UNROLL
-    for (int i = 0; i < cta.chunks.count; ++i, at.advance()) {
-      shared.full[Config::kK].wait(at.parity);
-      shared.full[Config::kQ].wait(at.parity);
-      start_p();
-      shared.s_full.wait(at.parity);
-      start_qs();
-      const int e_s = read_by_warp(shared.s_exponent);
-      const int e_p = e_s - read_by_warp(shared.exponent[Config::kK][at.parity]) -
-                      read_by_warp(shared.exponent[Config::kV][at.parity]);  // then P V has the exponent of Q S
-      int e_q[2];
-      const auto* const of_warp = reinterpret_cast<const int*>(shared.q_exponent) + threadIdx.x % 128 / 32 * 2;
-      CUTE_UNROLL
-      for (int r = 0; r < 2; ++r)
-        e_q[r] = static_cast<signed char>(read_by_warp(of_warp[r]) >> threadIdx.x % 32 / 8 * 8);
-      wait_multiply<kBatchesOfHalves>(rP);
-      arrive_by_warp(shared.empty[Config::kK]);
-      split_causal(rP, power_of_two(max(e_p, -126)), P, [this](int i) {  // this row's limit falls by 8 tokens a pair
-        return low_bits(bits + 128 * (i % 2 - i / 2)) ^ flip;
-      });
-      shared.full[Config::kV].wait(at.parity);
-      start_pv();
-      warpgroup_wait<kBatchesOfHalves>();  // Q S
-      arrive_by_warp(shared.empty[Config::kQ]);
-      arrive_by_warp(shared.s_empty);
-      wait_multiply<0>(rO);
-      for (auto& term : P) warpgroup_fence_operand(term);  // until here they were read
-      arrive_by_warp(shared.empty[Config::kV]);
-      const TwoFactors first(-e_q[0] - e_s, cta.sweep.scale), second(-e_q[1] - e_s, cta.sweep.scale);
-      CUTE_UNROLL
-      for (int half = 0; half < 2; ++half) {
-        if (threadIdx.x % 128 == 0) cute::tma_store_wait<0>();
-        sync_threads<128>(kOfOutputs);
-        stage_floats(make_tensor(rO.data() + 32 * half, Layout<_32>{}), shared.o, first, second);
-        publish_to_async();
-        sync_threads<128>(kOfOutputs);
-        if (threadIdx.x % 128 > 0) continue;
-        cute::SM90_TMA_STORE_5D::copy(&cta.maps.o, shared.o, 0, cta.chunks.row(i), half * 2, head, cta.block.b);
-        cute::tma_store_arrive();
+    for (int i = 0; i < count; ++i, at.advance(), at_k.advance()) {
+      shared.q_full.wait(at.parity);
+      shared.k_full[at_k.stage].wait(at_k.parity);
+      start_p(at_k.stage);
+      shared.known.wait(at.parity);
+      const int e_k = read_by_warp(shared.exponent_k[at.parity]), e_v = read_by_warp(shared.exponent_v[at.parity]);
+      const int e_s = bound.exponent_with(e_k, e_v);
+      const int e_p = e_s - e_k - e_v;  // then V^T P^T has the exponent of S^T Q^T
+      const int e_q = shared.exponent_q[threadIdx.x % 32];
+      wait_multiply<0>(rP);
+      __syncwarp();
+      arrive_by_warp(shared.q_empty);
+      arrive_by_warp(shared.k_empty[at_k.stage]);
+      shared.p_empty.wait(at.parity ^ 1);
+      if (threadIdx.x % 128 < 32) {
+        shared.exponent_s[at.parity] = e_s, shared.exponent_added[at.parity] = e_p;
+        shared.factor_o[at.parity][threadIdx.x % 32] = TwoFactors(-e_q - e_s, scale);
       }
+      stage_halves(rP, power_of_two(max(e_p, -126)), shared.out[1].p[0], shared.out[1].p[1], [this](int i) {
+        return low_bits(bits + 128 * (i % 2 - i / 2)) ^ flip;  // this row's limit falls by 8 tokens a pair
+      });
+      publish_to_async();
+      __syncwarp();
+      arrive_by_warp(shared.p_full);
     }
-    if (threadIdx.x % 128 == 0) cute::tma_store_wait<0>();
   }
 
  private:
-  template <class Mma, class Layout>
-  static __device__ __forceinline__ auto operand_b(Mma mma, Config::Half* data, Layout layout) {
-    return mma.get_slice(0).partition_fragment_B(in_shared(data, layout))(_, _, _, 0);
-  }
-  /// C = Q B, q from shared memory.
-  template <class Mma, class B, class C>
-  __device__ __forceinline__ void start_q_times(Mma mma, B b, C& c) {
+  __device__ __forceinline__ void start_p(int stage) {  // P = Q K^T (C, C)
+    const auto slice = Config::MmaQk{}.get_slice(0);
     const auto q = [&](int term) {
-      return mma.get_slice(0).partition_fragment_A(in_shared(shared.q[term], Config::LayoutK{}))(_, _, _, 0);
+      return slice.partition_fragment_A(in_shared(shared.q[term], Config::LayoutQ{}))(_, _, _, 0);
     };
-    start_multiply_halves<true>(mma, q, b, c);
-  }
-  __device__ __forceinline__ void start_p() {  // P = Q K^T (C, C)
-    const auto k = [&](int term) { return operand_b(Config::MmaQk{}, shared.k[term], Config::LayoutK{}); };
-    start_q_times(Config::MmaQk{}, k, rP);
-  }
-  __device__ __forceinline__ void start_qs() {  // O = Q S (C, M)
-    const auto s = [&](int term) { return operand_b(Config::MmaQs{}, shared.s[term], Config::LayoutSt{}); };
-    start_q_times(Config::MmaQs{}, s, rO);
+    const auto k = [&](int term) {
+      return slice.partition_fragment_B(in_shared(shared.k[stage][term], Config::LayoutQ{}))(_, _, _, 0);
+    };
+    start_multiply_halves<true>(Config::MmaQk{}, q, k, rP);
   }
   static __device__ __forceinline__ std::uint32_t low_bits(int count) {  // below 0 none, above 32 all
     std::uint32_t mask;
     asm("bmsk.clamp.b32 %0, 0, %1;" : "=r"(mask) : "r"(max(count, 0)));
     return mask;
   }
-  __device__ __forceinline__ void start_pv() {  // O += P V (C, M)
-    const auto v = [&](int term) { return operand_b(Config::MmaPv{}, shared.v[term], Config::LayoutVt{}); };
-    start_multiply_halves<false>(
-        Config::MmaPv{}, [&](int term) { return as_wgmma_operand_a(P[term]); }, v, rO);
-  }
 
-  const LinearCta& cta;
+  const int count;
+  const float scale;
   Shared& shared;
   int bits;                  // of this thread's first two columns in its first row: 16 for each token that it sees
   const std::uint32_t flip;  // backward in time it sees the others
-  decltype(make_tensor<Config::Half>(Layout<_32>{})) P[Config::kTerms];    // operand A as it lies
-  decltype(partition_fragment_C(Config::MmaQk{}, Shape<_64, _64>{})) rP;   // (C, C)
-  decltype(partition_fragment_C(Config::MmaQs{}, Shape<_64, _128>{})) rO;  // (C, M)
+  decltype(partition_fragment_C(Config::MmaQk{}, Shape<_64, _64>{})) rP;
+};
+
+/// The warpgroups that carry S^T, 64 rows (M) of it each, from 0 to where nobody asks for it, and make those of O^T. S
+/// has the power of two in it that brings it below 2^15.
+class LinearWideState {
+  using Config = LinearWideConfig;
+  using Shared = Config::Shared;
+
+ public:
+  __device__ __forceinline__ LinearWideState(const LinearCta& cta, Shared& shared)
+      : map(cta.maps.o),
+        shared(shared),
+        step(cta.chunks.step * 64),
+        head(cta.block.h / cta.sweep.o.shared),
+        batch(cta.block.b),
+        group(__shfl_sync(~0u, threadIdx.x / 128, 0)),
+        count(cta.chunks.count),
+        row(cta.chunks.row(0)) {
+    clear(rS);
+  }
+
+  __device__ __forceinline__ void run() {
+    RingPosition<2> at;  // its stage is the parity of rings of one
+    int e_s = StateBound{0}.exponent();
+    CUTE_NO_UNROLL
+    for (; count > 0; --count, at.advance(), row += step) {
+      start_sq(at.stage);
+      shared.p_full.wait(at.stage);
+      shared.v_full.wait(at.stage);
+      const int change = read_by_warp(shared.exponent_s[at.stage]) - e_s;
+      const float factor = power_of_two(max(read_by_warp(shared.exponent_added[at.stage]), -126));
+      warpgroup_wait<0>();  // S^T Q^T
+      for (auto& terms : S) keep_terms(terms);
+      arrive_by_warp(shared.q_empty);
+      if (change != 0) scale_all(change), e_s += change;
+      start_vp();
+      wait_multiply<0>(rO);
+      arrive_by_warp(shared.p_read);
+      if (group == 1) shared.p_read.wait(at.stage);
+      store_o(shared.factor_o[at.stage]);
+      shared.k_full[at.stage].wait(at.parity);
+      start_state(at.stage);
+      cute::tma_store_wait<0>();
+      arrive_by_one(shared.p_empty);
+      wait_multiply<0>(added);
+      arrive_by_warp(shared.k_empty[at.stage]);
+      arrive_by_warp(shared.v_empty);
+      CUTE_UNROLL
+      for (int j = 0; j < size(added); ++j) rS(j) = fmaf(added(j), factor, rS(j));
+    }
+  }
+
+ private:
+  /// The first thread of group 1. No branch: products are running.
+  static __device__ __forceinline__ void arrive_by_one(Barrier& barrier) {
+    asm volatile(
+        "{\n"
+        ".reg .pred first;\n"
+        "setp.eq.u32 first, %1, 128;\n"
+        "@first mbarrier.arrive.shared::cta.b64 _, [%0];\n"
+        "}\n" ::"r"(cast_smem_ptr_to_uint(&barrier)),
+        "r"(threadIdx.x)
+        : "memory");
+  }
+  /// S has 2^exponent less from now on, and so has S^T Q^T.
+  __device__ __forceinline__ void scale_all(int exponent) {
+    const TwoFactors scale(exponent);
+    warpgroup_fence_operand(rO);
+    CUTE_UNROLL
+    for (int j = 0; j < size(rO); ++j) rO(j) = scale.of(rO(j));
+    CUTE_UNROLL
+    for (int j = 0; j < size(rS); ++j) rS(j) = scale.of(rS(j));
+  }
+  /// O^T = S^T Q^T (M, C). S is taken apart 16 columns (E) at a time, while products of those before run.
+  __device__ __forceinline__ void start_sq(unsigned parity) {
+    const auto slice = Config::MmaSq{}.get_slice(0);
+    CUTE_UNROLL
+    for (int k = 0; k < Config::kD / 16; ++k) {
+      auto& s = S[k % 2];
+      if (k >= 2) warpgroup_wait<kBatchesOfHalves>(), keep_terms(s);
+      auto high = recast<std::uint32_t>(s[0]), low = recast<std::uint32_t>(s[1]);
+      CUTE_UNROLL
+      for (int i = 0; i < size(high); ++i) {
+        float x = rS(8 * k + 2 * i), y = rS(8 * k + 2 * i + 1);
+        high(i) = round_half(x, y), low(i) = round_half(x, y);
+      }
+      if (k == 0) shared.q_full.wait(parity);
+      const auto a = [&](int term) { return as_wgmma_operand_a(s[term]); };
+      const auto b = [&](int term) {
+        const auto q = slice.partition_fragment_B(in_shared(shared.q[term], Config::LayoutQ{}));
+        return domain_offset(make_coord(0, 0, k), q(_, _, _, 0));
+      };
+      if (k == 0)
+        start_multiply_halves<true>(Config::MmaSq{}, a, b, rO);
+      else
+        start_multiply_halves<false>(Config::MmaSq{}, a, b, rO);
+    }
+  }
+  __device__ __forceinline__ void start_vp() {  // O^T += V^T P^T
+    const auto slice = Config::MmaVp{}.get_slice(0);
+    const auto v = [&](int term) {
+      return slice.partition_fragment_A(in_shared(shared.v[term] + group * 64 * 64, Config::LayoutVt{}))(_, _, _, 0);
+    };
+    const auto p = [&](int term) {
+      return slice.partition_fragment_B(in_shared(shared.out[1].p[term], Config::LayoutP{}))(_, _, _, 0);
+    };
+    start_multiply_halves<false>(Config::MmaVp{}, v, p, rO);
+  }
+  __device__ __forceinline__ void start_state(int stage) {  // what this chunk adds: V^T K (M, E)
+    const auto slice = Config::MmaState{}.get_slice(0);
+    const auto v = [&](int term) {
+      return slice.partition_fragment_A(in_shared(shared.v[term] + group * 64 * 64, Config::LayoutVt{}))(_, _, _, 0);
+    };
+    const auto k = [&](int term) {
+      return slice.partition_fragment_B(in_shared(shared.k[stage][term], Config::LayoutKt{}))(_, _, _, 0);
+    };
+    start_multiply_halves<true>(Config::MmaState{}, v, k, added);
+  }
+  /// O by way of shared memory, turned round.
+  __device__ __forceinline__ void store_o(const TwoFactors* factors) {
+    const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
+    const int m = lane / 4, token = lane % 4 * 2;  // of 8 each
+    int at = warp / 2 * (Config::kBox / 2) + token * 32 + ((warp % 2 * 4 + m / 4) ^ token) * 4 + m % 4;
+    asm volatile("" : "+r"(at));  // else all addresses wait in registers
+    float* const to = shared.out[group].o;
+    sync_threads<128>(kOfOutputs + group);
+    CUTE_UNROLL
+    for (int j = 0; j < 8; ++j) {
+      const TwoFactors scale = factors[4 * j + lane % 4];
+      CUTE_UNROLL
+      for (int i = 0; i < 4; ++i)  // (2 tokens, m and m + 8)
+        to[(at ^ (i % 2 * 4 + i / 2 * 8)) + 8 * 32 * j + i % 2 * 32] = scale.of(rO(4 * j + i));
+    }
+    publish_to_async();
+    sync_threads<128>(kOfOutputs + group);
+    if (threadIdx.x % 128 > 0) return;
+    cute::SM90_TMA_STORE_5D::copy(&map, to, 0, row, group * 2, head, batch);
+    cute::tma_store_arrive();
+  }
+
+  const CUtensorMap& map;
+  Shared& shared;
+  const int step, head, batch, group;
+  int count, row;  // chunks that are left, and where the next one begins
+  decltype(make_tensor<Config::Half>(Layout<_8>{})) S[2][Config::kTerms];     // 16 columns of it, operand A as it lies
+  decltype(partition_fragment_C(Config::MmaState{}, Shape<_64, _128>{})) rS;  // (M, E)
+  decltype(partition_fragment_C(Config::MmaState{}, Shape<_64, _128>{})) added;  // (M, E)
+  decltype(partition_fragment_C(Config::MmaSq{}, Shape<_64, _64>{})) rO;         // (M, C)
 };
 
 /// Which warps do what.
@@ -183,10 +234,10 @@ struct LinearWideRoles {
     const int group = static_cast<int>(threadIdx.x) / 128;
     if (group < Config::kStates) {
       cutlass::arch::warpgroup_reg_alloc<Config::kRegistersOfState>();
-      LinearWideState(shared).run(cta.chunks.count);
+      LinearWideState(cta, shared).run();
     } else if (group == Config::kStates) {
-      cutlass::arch::warpgroup_reg_alloc<Config::kRegistersOfOutputs>();
-      LinearWideOutputs(cta, shared).run();
+      cutlass::arch::warpgroup_reg_dealloc<Config::kRegistersOfScores>();
+      LinearWideScores(cta, shared).run();
     } else {
       cutlass::arch::warpgroup_reg_dealloc<Config::kRegistersOfSplitters>();
       LinearWideSplitter(cta, shared, static_cast<int>(threadIdx.x) - 128 * (Config::kStates + 1))

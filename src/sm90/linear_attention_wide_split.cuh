@@ -34,37 +34,42 @@ class LinearWideSplitter {
 
   __device__ __forceinline__ void run(int count) {
     if (count == 0) return;
-    if (thread == 0) request<0>(true), request<1>(true), request<2>(true);
-    load<0>(0);
+    if (thread == 0) request<0>(0), request<1>(0), request<2>(0), request<3>(0);
+    load<0>(0, 0);
     RingPosition<1> at;
+    RingPosition<Config::kStagesOfK> at_k;
     CUTE_NO_UNROLL
-    for (int i = 0; i < count; ++i, at.advance(), first += step) {
+    for (int i = 0; i < count; ++i, at.advance(), at_k.advance(), first += step) {
       const bool more = i + 1 < count;
-      split<Config::kK>(at.parity, more, shared.k);
-      split<Config::kV>(at.parity, more, shared.v);
-      split<Config::kQ>(at.parity, more, shared.q);
+      split<Config::kQ>(at.parity, more, shared.q, shared.q_empty, at.parity, shared.q_full);
+      split<Config::kK>(at.parity, more, shared.k[at_k.stage], shared.k_empty[at_k.stage], at_k.parity,
+                        shared.k_full[at_k.stage]);
+      split<Config::kV>(at.parity, more, shared.v, shared.v_empty, at.parity, shared.v_full);
     }
   }
 
  private:
-  /// One thread asks for a box of this chunk, from 6 on of the next, if there is more.
+  /// Where box n of a chunk lies.
   template <int kN>
-  __device__ __forceinline__ void request(bool more) {
+  __device__ __forceinline__ float* place(int parity) const {
+    return shared.box[kN % Config::kPlaces ^ 2 * parity];
+  }
+  /// One thread asks for a box of this chunk, from 6 on of the next.
+  template <int kN>
+  __device__ __forceinline__ void request(int parity) {
     constexpr int kBox = kN % (2 * Config::kOperands), kOperand = kBox / 2;
-    if (kN != kBox && !more) return;
     const CUtensorMap& map = kOperand == Config::kK ? maps.k : kOperand == Config::kV ? maps.v : maps.q;
     auto& full = shared.box_full[kBox];
     full.arrive_and_expect_tx(sizeof(shared.box[0]));
-    cute::SM90_TMA_LOAD_5D::copy(&map, reinterpret_cast<std::uint64_t*>(&full), kReadByOthers,
-                                 shared.box[kBox % Config::kPlaces], 0, first + (kN == kBox ? 0 : step), kBox % 2 * 2,
-                                 head[kOperand], batch);
+    cute::SM90_TMA_LOAD_5D::copy(&map, reinterpret_cast<std::uint64_t*>(&full), kReadByOthers, place<kN>(parity), 0,
+                                 first + (kN == kBox ? 0 : step), kBox % 2 * 2, head[kOperand], batch);
   }
   /// A box, to registers.
-  template <int kBox>
-  __device__ __forceinline__ void load(int parity) {
-    shared.box_full[kBox].wait(parity);
-    const float* const from =
-        shared.box[kBox % Config::kPlaces] + side * (Config::kBox / 2) + row * 32 + (piece ^ row % 8) * 4;
+  template <int kN>
+  __device__ __forceinline__ void load(int parity, int phase) {
+    constexpr int kBox = kN % (2 * Config::kOperands);
+    shared.box_full[kBox].wait(phase);
+    const float* const from = place<kN>(parity) + side * (Config::kBox / 2) + row * 32 + (piece ^ row % 8) * 4;
     CUTE_UNROLL
     for (int j = 0; j < kEach; ++j) {
       const float4 four = *reinterpret_cast<const float4*>(from + j * kRows * 32);
@@ -84,35 +89,29 @@ class LinearWideSplitter {
   }
   /// 64 x 128, whose first half is in registers already; in the end that of the next tile is.
   template <int kOperand>
-  __device__ __forceinline__ void split(int parity, bool more, Terms& terms) {
+  __device__ __forceinline__ void split(int parity, bool more, Terms& terms, Barrier& empty, int empty_parity,
+                                        Barrier& full) {
     constexpr int kBox = 2 * kOperand;
-    load<kBox + 1>(parity);
+    load<kBox + 1>(parity, parity);
     int exponent[kEach];
     find_exponents<kOperand>(exponent);
-    // The state's warps are told at once, so that S is staged meanwhile; but of k only when they are through with the
-    // chunk before: they would see two phases as none.
-    if constexpr (kOperand == Config::kV) tell_state<kOperand>(exponent[0], parity);
-    if (thread == 0)  // all have read
-      request<kBox + Config::kPlaces>(more), request<kBox + 1 + Config::kPlaces>(more);
-    shared.empty[kOperand].wait(parity ^ 1);
-    if constexpr (kOperand == Config::kK) tell_state<kOperand>(exponent[0], parity);
+    // The state's warps are told at once, so that S is taken apart meanwhile. They have seen the phase before: that
+    // chunk's q was given back after it.
+    if (kOperand == Config::kV && thread == 0) shared.exponent_v[parity] = exponent[0], shared.known.arrive();
+    if (thread == 0 && (kBox + Config::kPlaces < 2 * Config::kOperands || more))  // all have read
+      request<kBox + Config::kPlaces>(parity), request<kBox + 1 + Config::kPlaces>(parity);
+    empty.wait(empty_parity ^ 1);
+    if (kOperand == Config::kK && thread == 0) shared.exponent_k[parity] = exponent[0];
     if (kOperand == Config::kQ && thread % 32 == 0) {
       CUTE_UNROLL
-      for (int j = 0; j < kEach; ++j) shared.q_exponent[(row + j * kRows) / 2] = static_cast<signed char>(exponent[j]);
+      for (int j = 0; j < kEach; ++j) shared.exponent_q[(row + j * kRows) / 2] = static_cast<signed char>(exponent[j]);
     }
     store<0>(exponent, terms);
-    if constexpr (kOperand == Config::kQ)
-      load<0>(more ? parity ^ 1 : parity);
-    else
-      load<kBox + 2>(parity);
+    load<kBox + 2>(parity, kOperand == Config::kV && more ? parity ^ 1 : parity);  // if there is no more, anything
     store<1>(exponent, terms);
     publish_to_async();
     __syncwarp();
-    arrive_by_warp(shared.full[kOperand]);
-  }
-  template <int kOperand>
-  __device__ __forceinline__ void tell_state(int exponent, int parity) {
-    if (thread == 0) shared.exponent[kOperand][parity] = exponent, shared.known[kOperand].arrive();
+    arrive_by_warp(full);
   }
   /// Of this thread's rows. Of k and v one for all tokens of the chunk; of q one for every two, which are a warp's.
   template <int kOperand>
