@@ -22,27 +22,26 @@ class LinearWideScores {
   }
 
   __device__ __forceinline__ void run() {
-    RingPosition<1> at;
-    RingPosition<Config::kStagesOfK> at_k;
+    RingPosition<2> at;  // its stage is the parity of rings of one
     StateBound bound{0};
     CUTE_NO_UNROLL
-    for (int i = 0; i < count; ++i, at.advance(), at_k.advance()) {
-      shared.q_full.wait(at.parity);
-      shared.k_full[at_k.stage].wait(at_k.parity);
-      start_p(at_k.stage);
-      shared.known.wait(at.parity);
-      const int e_k = read_by_warp(shared.exponent_k[at.parity]), e_v = read_by_warp(shared.exponent_v[at.parity]);
-      const int e_s = bound.exponent_with(e_k, e_v);
+    for (; count > 0; --count, at.advance()) {
+      shared.q_full.wait(at.stage);
+      shared.k_full[at.stage].wait(at.parity);
+      start_p(at.stage);
+      shared.known.wait(at.stage);
+      const int e_k = read_by_warp(shared.exponent_k[at.stage]), e_v = read_by_warp(shared.exponent_v[at.stage]);
+      const int e_before = bound.exponent(), e_s = bound.exponent_with(e_k, e_v);
       const int e_p = e_s - e_k - e_v;  // then V^T P^T has the exponent of S^T Q^T
-      const int e_q = shared.exponent_q[threadIdx.x % 32];
+      const int e_q = shared.exponent_q[threadIdx.x % 8];
       wait_multiply<0>(rP);
       __syncwarp();
       arrive_by_warp(shared.q_empty);
-      arrive_by_warp(shared.k_empty[at_k.stage]);
-      shared.p_empty.wait(at.parity ^ 1);
-      if (threadIdx.x % 128 < 32) {
-        shared.exponent_s[at.parity] = e_s, shared.exponent_added[at.parity] = e_p;
-        shared.factor_o[at.parity][threadIdx.x % 32] = TwoFactors(-e_q - e_s, scale);
+      arrive_by_warp(shared.k_empty[at.stage]);
+      shared.p_empty.wait(at.stage ^ 1);
+      if (threadIdx.x % 128 < 8) {
+        shared.exponent_change[at.stage] = e_s - e_before, shared.exponent_added[at.stage] = e_p;
+        shared.factor_o[at.stage][threadIdx.x % 8] = TwoFactors(-e_q - e_s, scale);
       }
       stage_halves(rP, power_of_two(max(e_p, -126)), shared.out[1].p[0], shared.out[1].p[1], [this](int i) {
         return low_bits(bits + 128 * (i % 2 - i / 2)) ^ flip;  // this row's limit falls by 8 tokens a pair
@@ -70,7 +69,7 @@ class LinearWideScores {
     return mask;
   }
 
-  const int count;
+  int count;  // chunks that are left
   const float scale;
   Shared& shared;
   int bits;                  // of this thread's first two columns in its first row: 16 for each token that it sees
@@ -99,18 +98,17 @@ class LinearWideState {
 
   __device__ __forceinline__ void run() {
     RingPosition<2> at;  // its stage is the parity of rings of one
-    int e_s = StateBound{0}.exponent();
     CUTE_NO_UNROLL
     for (; count > 0; --count, at.advance(), row += step) {
       start_sq(at.stage);
       shared.p_full.wait(at.stage);
       shared.v_full.wait(at.stage);
-      const int change = read_by_warp(shared.exponent_s[at.stage]) - e_s;
+      const int change = read_by_warp(shared.exponent_change[at.stage]);
       const float factor = power_of_two(max(read_by_warp(shared.exponent_added[at.stage]), -126));
       warpgroup_wait<0>();  // S^T Q^T
       for (auto& terms : S) keep_terms(terms);
       arrive_by_warp(shared.q_empty);
-      if (change != 0) scale_all(change), e_s += change;
+      if (change != 0) scale_all(change);
       start_vp();
       wait_multiply<0>(rO);
       arrive_by_warp(shared.p_read);
@@ -202,12 +200,12 @@ class LinearWideState {
     asm volatile("" : "+r"(at));  // else all addresses wait in registers
     float* const to = shared.out[group].o;
     sync_threads<128>(kOfOutputs + group);
+    const TwoFactors scale[] = {factors[lane % 4], factors[4 + lane % 4]};
     CUTE_UNROLL
     for (int j = 0; j < 8; ++j) {
-      const TwoFactors scale = factors[4 * j + lane % 4];
       CUTE_UNROLL
       for (int i = 0; i < 4; ++i)  // (2 tokens, m and m + 8)
-        to[(at ^ (i % 2 * 4 + i / 2 * 8)) + 8 * 32 * j + i % 2 * 32] = scale.of(rO(4 * j + i));
+        to[(at ^ (i % 2 * 4 + i / 2 * 8)) + 8 * 32 * j + i % 2 * 32] = scale[j % 2].of(rO(4 * j + i));
     }
     publish_to_async();
     sync_threads<128>(kOfOutputs + group);

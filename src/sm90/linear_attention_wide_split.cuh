@@ -36,15 +36,14 @@ class LinearWideSplitter {
     if (count == 0) return;
     if (thread == 0) request<0>(0), request<1>(0), request<2>(0), request<3>(0);
     load<0>(0, 0);
-    RingPosition<1> at;
-    RingPosition<Config::kStagesOfK> at_k;
+    RingPosition<2> at;  // its stage is the parity of rings of one
     CUTE_NO_UNROLL
-    for (int i = 0; i < count; ++i, at.advance(), at_k.advance(), first += step) {
-      const bool more = i + 1 < count;
-      split<Config::kQ>(at.parity, more, shared.q, shared.q_empty, at.parity, shared.q_full);
-      split<Config::kK>(at.parity, more, shared.k[at_k.stage], shared.k_empty[at_k.stage], at_k.parity,
-                        shared.k_full[at_k.stage]);
-      split<Config::kV>(at.parity, more, shared.v, shared.v_empty, at.parity, shared.v_full);
+    for (; count > 0; --count, at.advance(), first += step) {
+      const bool more = count > 1;
+      split<Config::kQ>(at.stage, more, shared.q, shared.q_empty, at.stage, shared.q_full);
+      split<Config::kK>(at.stage, more, shared.k[at.stage], shared.k_empty[at.stage], at.parity,
+                        shared.k_full[at.stage]);
+      split<Config::kV>(at.stage, more, shared.v, shared.v_empty, at.stage, shared.v_full);
     }
   }
 
@@ -79,12 +78,12 @@ class LinearWideSplitter {
   }
   /// And from there, as two f16, to where wgmma reads.
   template <int kHalf>
-  __device__ __forceinline__ void store(const int (&exponent)[kEach], Terms& terms) {
+  __device__ __forceinline__ void store(float scale, Terms& terms) {
     const int to = row * 64 + ((4 * side + piece / 2) ^ row % 8) * 8 + piece % 2 * 4;  // 16 bytes, 8 columns
     CUTE_UNROLL
     for (int j = 0; j < kEach; ++j) {
       const int at = to + (kHalf * 64 + j * kRows) * 64;
-      split_four(x[j][kHalf], power_of_two(exponent[j]), terms[0] + at, terms[1] + at);
+      split_four(x[j][kHalf], scale, terms[0] + at, terms[1] + at);
     }
   }
   /// 64 x 128, whose first half is in registers already; in the end that of the next tile is.
@@ -93,39 +92,31 @@ class LinearWideSplitter {
                                         Barrier& full) {
     constexpr int kBox = 2 * kOperand;
     load<kBox + 1>(parity, parity);
-    int exponent[kEach];
-    find_exponents<kOperand>(exponent);
-    // The state's warps are told at once, so that S is taken apart meanwhile. They have seen the phase before: that
-    // chunk's q was given back after it.
-    if (kOperand == Config::kV && thread == 0) shared.exponent_v[parity] = exponent[0], shared.known.arrive();
+    const int exponent = find_exponent<kOperand>();
+    // Those that make P are told at once. They have seen the phase before: that chunk's q was given back after it.
+    if (kOperand == Config::kV && thread == 0) shared.exponent_v[parity] = exponent, shared.known.arrive();
     if (thread == 0 && (kBox + Config::kPlaces < 2 * Config::kOperands || more))  // all have read
       request<kBox + Config::kPlaces>(parity), request<kBox + 1 + Config::kPlaces>(parity);
     empty.wait(empty_parity ^ 1);
-    if (kOperand == Config::kK && thread == 0) shared.exponent_k[parity] = exponent[0];
-    if (kOperand == Config::kQ && thread % 32 == 0) {
-      CUTE_UNROLL
-      for (int j = 0; j < kEach; ++j) shared.exponent_q[(row + j * kRows) / 2] = static_cast<signed char>(exponent[j]);
-    }
-    store<0>(exponent, terms);
+    if (kOperand == Config::kK && thread == 0) shared.exponent_k[parity] = exponent;
+    if (kOperand == Config::kQ && thread % 32 == 0) shared.exponent_q[thread / 32] = exponent;
+    const float scale = power_of_two(exponent);
+    store<0>(scale, terms);
     load<kBox + 2>(parity, kOperand == Config::kV && more ? parity ^ 1 : parity);  // if there is no more, anything
-    store<1>(exponent, terms);
+    store<1>(scale, terms);
     publish_to_async();
     __syncwarp();
     arrive_by_warp(full);
   }
-  /// Of this thread's rows. Of k and v one for all tokens of the chunk; of q one for every two, which are a warp's.
+  /// Of k and v one for all tokens of the chunk; of q one for those that this warp has, every eighth pair.
   template <int kOperand>
-  __device__ __forceinline__ void find_exponents(int (&exponent)[kEach]) {
-    if constexpr (kOperand == Config::kQ) {
-      CUTE_UNROLL
-      for (int j = 0; j < kEach; ++j) exponent[j] = exponent_for(largest_of_warp<8>(x[j][0]));
-      sync_threads<kThreads>(kOfSplitters);
-    } else {
-      const int n =
-          exponent_for(largest_of_warps<8 * kEach, kThreads / 32>(x[0][0], shared.largest[turn ^= 1], kOfSplitters));
-      CUTE_UNROLL
-      for (int& of_row : exponent) of_row = n;
-    }
+  __device__ __forceinline__ int find_exponent() {
+    constexpr int kSize = 8 * kEach;
+    if constexpr (kOperand != Config::kQ)
+      return exponent_for(largest_of_warps<kSize, kThreads / 32>(x[0][0], shared.largest[turn ^= 1], kOfSplitters));
+    const int exponent = exponent_for(largest_of_warp<kSize>(x[0][0]));
+    sync_threads<kThreads>(kOfSplitters);
+    return exponent;
   }
 
   const LinearMaps& maps;
