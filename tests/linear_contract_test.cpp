@@ -144,11 +144,11 @@ TEST(LinearContract, AnySizeOfF32) {
 template <class Counts>
 double error_of_rows(const LinearInstance& x, const LinearInstance& exact, Counts counts) {
   double error = 0, all = 0;
-  for (std::int64_t s = 0; s < x.problem.s; ++s)
-    for (std::int64_t m = 0; counts(s) && m < x.problem.d_v; ++m) {
-      const double wanted = exact.o.get(0, s, 0, m);
-      error += std::pow(x.o.get(0, s, 0, m) - wanted, 2), all += wanted * wanted;
-    }
+  exact.o.for_each([&](auto b, auto s, auto h, auto m) {
+    if (!counts(s)) return;
+    const double wanted = exact.o.get(b, s, h, m);
+    error += std::pow(x.o.get(b, s, h, m) - wanted, 2), all += wanted * wanted;
+  });
   return std::sqrt(error / all);
 }
 

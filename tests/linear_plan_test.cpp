@@ -263,8 +263,8 @@ TEST_F(LinearGpuRows, ManyHeadsOfF32GetCtasWithAllTheirColumns) {
   EXPECT_EQ(wide(133, Pass::forward, as_it_is), 1) << "2.8 instead of 3";
   EXPECT_EQ(wide(22, Pass::backward, as_it_is), 0) << "one wave of 132";
   EXPECT_EQ(wide(32, Pass::backward, as_it_is), 3) << "1.4 instead of 2";
-  EXPECT_EQ(wide(44, Pass::backward, as_it_is), 3) << "one wave of 132";
-  EXPECT_EQ(wide(45, Pass::backward, as_it_is), 2) << "1.4 and 1 instead of 2.8";
+  EXPECT_EQ(wide(44, Pass::backward, as_it_is), 3) << "1.4, one wave of 132";
+  EXPECT_EQ(wide(45, Pass::backward, as_it_is), 2) << "1.4 and 1 instead of 2.8, as with one";
   EXPECT_EQ(wide(64, Pass::backward, as_it_is), 2);
   EXPECT_EQ(wide(96, Pass::backward, as_it_is), 2) << "3.8: 72 SMs have two of the others after one, 60 one after two";
   EXPECT_EQ(wide(128, Pass::backward, as_it_is), 3) << "4.2 instead of 4.8";

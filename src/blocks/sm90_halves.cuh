@@ -14,7 +14,8 @@ __device__ __forceinline__ float power_of_two(int n) { return __int_as_float((n 
 /// In double, n from -1022 to 1023.
 __device__ __forceinline__ double wide_power_of_two(int n) { return __hiloint2double((n + 1023) << 20, 0); }
 /// scale 2^n as two factors: one may be 0 or infinite where its product with x is neither. What comes out of a tensor
-/// core here is 0 or 2^-48 to 2^50, so that beyond 2^200 nothing but 0 or Inf is left of it. of(1) is 0 below 2^-149.
+/// core here is 0 or 2^-48 to 2^50, so that beyond 2^200 nothing but 0 or Inf is left of it (or, where S has grown
+/// since, what is below 2^-39 of what it may become). of(1) is 0 below 2^-149.
 struct TwoFactors {
   float first, second;
   TwoFactors() = default;

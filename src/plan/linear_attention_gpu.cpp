@@ -76,20 +76,23 @@ int parts_of(const LinearPlan& linear, int chunk, std::int64_t room) {
 
 /// When all are done if SMs take `wide` CTAs of kLinearWide, one at a time, then `narrow` ones of 1.
 double time_of(std::int64_t wide, std::int64_t narrow, std::int64_t sms) {
+  static_assert(tiles::kLinearWide < 3);
   const std::int64_t rounds = wide / sms, later = wide % sms, sooner = sms - later;  // SMs that have one more, or not
-  const double ready = static_cast<double>(rounds) * tiles::kLinearWide, ready_later = ready + tiles::kLinearWide;
-  // Narrow ones that an SM has done `n` after it became ready, the others having become so `ahead` before.
+  const double ready = static_cast<double>(rounds) * tiles::kLinearWide;
+  if (later == 0) return ready + static_cast<double>(ceil_div(narrow, sms));
+  // What an SM has finished `n` after others became ready, which it did `ahead` sooner.
   const auto done = [](std::int64_t n, double ahead) {
     return std::max<std::int64_t>(static_cast<std::int64_t>(std::floor(static_cast<double>(n) + ahead)), 0);
   };
+  // The last one ends a whole number of narrow ones after either became ready.
   std::int64_t n = narrow / sms, n_later = std::max<std::int64_t>(n - 2, 0);
   while (n * sooner + done(n, -tiles::kLinearWide) * later < narrow) ++n;
   while (done(n_later, tiles::kLinearWide) * sooner + n_later * later < narrow) ++n_later;
-  const double end = ready + static_cast<double>(n);
-  return later == 0 ? end : std::max(ready_later, std::min(end, ready_later + static_cast<double>(n_later)));
+  const double ready_later = ready + tiles::kLinearWide;
+  return std::max(ready_later, std::min(ready + static_cast<double>(n), ready_later + static_cast<double>(n_later)));
 }
 
-/// Sweeps whose CTAs have all columns of a head: as many as end soonest.
+/// Sweeps whose CTAs have all columns of a head: as many as end soonest, of equals the most.
 int wide_sweeps(const gpu::LinearAttentionKernel& kernel, const PlanData& plan) {
   const LinearAttention& a = plan.linear->problem;
   if (kernel.wide_d == 0 || a.d_qk != kernel.wide_d || a.d_v != kernel.wide_d) return 0;
@@ -100,7 +103,7 @@ int wide_sweeps(const gpu::LinearAttentionKernel& kernel, const PlanData& plan) 
   };
   int best = 0;
   for (int wide = 1; wide <= kernel.sweeps; ++wide)
-    if (time(wide) < time(best) || (best > 0 && time(wide) == time(best))) best = wide;  // then without a second launch
+    if (time(wide) < time(best) || (best > 0 && time(wide) == time(best))) best = wide;
   return best;
 }
 

@@ -1,7 +1,8 @@
 // src/sm90/linear_attention_halves.cuh: the chunks of linear_attention_chunks.cuh in f32: every operand of a product is
 // taken apart into two f16, x 2^n = high + low, low what rounding has left, which keeps 23 bits of x. Of the four
 // products low low is left out. n brings the largest of its kind below 2^15: of a chunk's k, of its v, of a few rows of
-// q; so what is 2^-16 of that keeps all its bits, and anything 2^-39 of it. What is small is summed first.
+// q; so what is 2^-16 of that keeps all its bits, and anything 2^-39 of it. What is small is summed first (of S^T Q^T
+// in linear_attention_wide.cuh: of 16 columns).
 #pragma once
 
 #include "sm90/linear_attention_halves_query.cuh"

@@ -9,7 +9,7 @@
 
 namespace falchion::sm90 {
 
-/// The warpgroup that makes P.
+/// The warpgroup that makes P, and says which powers of two S and O have.
 class LinearWideScores {
   using Config = LinearWideConfig;
   using Shared = Config::Shared;

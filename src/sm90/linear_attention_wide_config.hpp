@@ -44,11 +44,12 @@ struct LinearWideConfig : LinearTiles<cutlass::half_t, 128, 128> {
       float o[kBox];                    // 64 tokens, 2 x 32 columns
       Half p[kTerms][kChunk * kChunk];  // (C, C)
     };
-    alignas(1024) Out out[kStates];  // 64 columns of o each; the second ones go where P was
-    // Of 2, by which they are multiplied: k and v of every other chunk; q's tokens 2n, 2n + 1, and each 16 more; S from
-    // this chunk on, and what it adds, of every other chunk.
-    int exponent_k[2], exponent_v[2], exponent_q[8], exponent_change[2], exponent_added[2];
-    TwoFactors factor_o[2][8];           // by which such tokens of O are multiplied
+    alignas(1024) Out out[kStates];      // 64 columns of o each; the second ones go where P was
+    int exponent_k[2], exponent_v[2];    // of 2, by which they are multiplied; of every other chunk
+    int exponent_q[8];                   // of tokens 2n, 2n + 1, and each 16 more
+    int exponent_change[2];              // that S has from this chunk on; of every other chunk
+    int exponent_added[2];               // by which what this chunk adds to S is multiplied; of every other chunk
+    TwoFactors factor_o[2][8];           // by which O of such tokens is; of every other chunk
     alignas(16) unsigned largest[2][8];  // of the splitters' warps, this time and before
     BarrierOfBytes box_full[2 * kOperands];
     Barrier q_full, q_empty, k_full[kStagesOfK], k_empty[kStagesOfK], v_full, v_empty, p_full, p_empty;
