@@ -260,6 +260,8 @@ TEST_F(LinearGpuRows, ManyHeadsOfF32GetCtasWithAllTheirColumns) {
   EXPECT_EQ(wide(64, Pass::forward, as_it_is), 0) << "one wave of 128 CTAs";
   EXPECT_EQ(wide(66, Pass::forward, as_it_is), 0);
   EXPECT_EQ(wide(67, Pass::forward, as_it_is), 1) << "one longer wave instead of two";
+  EXPECT_EQ(wide(72, Pass::forward, as_it_is), 1) << "kManyHeads of linear_contract_test.cpp";
+  EXPECT_EQ(wide(72, Pass::backward, as_it_is), 3);
   EXPECT_EQ(wide(133, Pass::forward, as_it_is), 1) << "2.8 instead of 3";
   EXPECT_EQ(wide(22, Pass::backward, as_it_is), 0) << "one wave of 132";
   EXPECT_EQ(wide(32, Pass::backward, as_it_is), 3) << "1.4 instead of 2";

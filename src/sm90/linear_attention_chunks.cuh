@@ -89,7 +89,7 @@ __device__ __forceinline__ void arrive_by_warp_having(unsigned value, Barrier& b
       : "memory");
 }
 
-/// Barriers of warps: of those that carry S, of these and the outputs', of each team of splitters, of the outputs'.
+/// Barriers of warps: of those that carry S, of these and the outputs', of each team of splitters, of each half of o.
 enum NamedBarrier { kOfState = 1, kOfSums, kOfSplitters, kOfOutputs = kOfSplitters + 2 };
 /// While sums are made the outputs' warps stay away from the rings: a barrier's phases two apart look the same to them.
 template <class Config>

@@ -22,7 +22,7 @@ class LinearWideScores {
   }
 
   __device__ __forceinline__ void run() {
-    RingPosition<2> at;  // its stage is the parity of rings of one
+    RingPosition<Config::kStagesOfK> at;
     StateBound bound{0};
     CUTE_NO_UNROLL
     for (; count > 0; --count, at.advance()) {
@@ -97,7 +97,7 @@ class LinearWideState {
   }
 
   __device__ __forceinline__ void run() {
-    RingPosition<2> at;  // its stage is the parity of rings of one
+    RingPosition<Config::kStagesOfK> at;
     CUTE_NO_UNROLL
     for (; count > 0; --count, at.advance(), row += step) {
       start_sq(at.stage);
@@ -117,7 +117,7 @@ class LinearWideState {
       shared.k_full[at.stage].wait(at.parity);
       start_state(at.stage);
       cute::tma_store_wait<0>();
-      arrive_by_one(shared.p_empty);
+      give_back_p();
       wait_multiply<0>(added);
       arrive_by_warp(shared.k_empty[at.stage]);
       arrive_by_warp(shared.v_empty);
@@ -127,14 +127,14 @@ class LinearWideState {
   }
 
  private:
-  /// The first thread of group 1. No branch: products are running.
-  static __device__ __forceinline__ void arrive_by_one(Barrier& barrier) {
+  /// By the thread whose o has left P's place, the first of group 1. No branch: products are running.
+  __device__ __forceinline__ void give_back_p() {
     asm volatile(
         "{\n"
         ".reg .pred first;\n"
         "setp.eq.u32 first, %1, 128;\n"
         "@first mbarrier.arrive.shared::cta.b64 _, [%0];\n"
-        "}\n" ::"r"(cast_smem_ptr_to_uint(&barrier)),
+        "}\n" ::"r"(cast_smem_ptr_to_uint(&shared.p_empty)),
         "r"(threadIdx.x)
         : "memory");
   }

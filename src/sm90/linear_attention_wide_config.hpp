@@ -33,7 +33,8 @@ struct LinearWideConfig : LinearTiles<cutlass::half_t, 128, 128> {
   using MmaState = Tiles::Ss<kD, kChunk, kByMN, kByMN>;  // S^T += V^T K
 
   enum Operand { kQ, kK, kV, kOperands };  // in this order they are taken apart, two boxes each
-  static constexpr int kBox = 64 * 64, kPlaces = 4, kStagesOfK = 2;
+  static constexpr int kBox = 64 * 64, kPlaces = 4,
+                       kStagesOfK = 2;  // so its stage is the parity of rings of one
 
   struct Shared {
     alignas(1024) float box[kPlaces][kBox];                 // 64 tokens, 2 x 32 columns

@@ -36,7 +36,7 @@ class LinearWideSplitter {
     if (count == 0) return;
     if (thread == 0) request<0>(0), request<1>(0), request<2>(0), request<3>(0);
     load<0>(0, 0);
-    RingPosition<2> at;  // its stage is the parity of rings of one
+    RingPosition<Config::kStagesOfK> at;
     CUTE_NO_UNROLL
     for (; count > 0; --count, at.advance(), first += step) {
       const bool more = count > 1;
