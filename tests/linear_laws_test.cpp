@@ -241,5 +241,26 @@ void equal_bits(Pass pass, const char* operation) {
 TEST(LinearLaws, OnePlanGivesTheSameBitsForward) { equal_bits(Pass::forward, kLinearForward); }
 TEST(LinearLaws, OnePlanGivesTheSameBitsBackward) { equal_bits(Pass::backward, kLinearBackward); }
 
+/// More than 2 MB a worker that begin on a cache line may go past the caches (AMX): the same numbers.
+TEST(LinearLaws, WhereOutputsLieChangesNoBit) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        if (path.on_gpu() || path.target().backend == Backend::ref || dtype != DType::bf16) return;
+        LinearInstance lines = make_linear_instance({"x", 1, 8205, 4, 4, 32, 32}, dtype, 14), odd = lines;
+        odd.o = HostTensor(dtype, lines.o.shape(), Layout::odd);
+        Target target = path.target();
+        target.threads = 1;
+        ASSERT_TRUE(run(target, Pass::forward, &lines));
+        ASSERT_TRUE(run(target, Pass::forward, &odd));
+        std::int64_t differ = 0;
+        lines.o.for_each([&](auto b, auto s, auto h, auto m) {
+          const float x = lines.o.get(b, s, h, m);
+          differ += !(x == odd.o.get(b, s, h, m)) || x == 0;
+        });
+        EXPECT_EQ(differ, 0);
+      },
+      kLinearForward);
+}
+
 }  // namespace
 }  // namespace falchion::testing

@@ -1,6 +1,8 @@
 // src/blocks/elements.hpp: rows of elements of any type to f32 and back.
 #pragma once
 
+#include <type_traits>
+
 #include "blocks/level.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
@@ -31,8 +33,37 @@ FALCHION_INLINE float convert(const typename T::Bits* in, std::int64_t n, float*
 template <class T>
 FALCHION_INLINE void store_row(typename T::Bits* out, const float* in, float factor, std::int64_t n) {
   std::int64_t c = 0;
+#if FALCHION_AMX
+  if constexpr (std::is_same_v<T, bf16>) {
+    for (; c + 2 * kLanes <= n; c += 2 * kLanes)
+      T::store(hn::Mul(load(in + c), splat(factor)), hn::Mul(load(in + c + kLanes), splat(factor)), out + c);
+  }
+#endif
   for (; c + kLanes <= n; c += kLanes) T::store(hn::Mul(load(in + c), splat(factor)), out + c);
   for (; c < n; ++c) out[c] = T::from_float(in[c] * factor);
+}
+
+/// Whether kernels store rows of T past the caches.
+template <class T>
+inline constexpr bool kStreams = FALCHION_AMX != 0 && std::is_same_v<T, bf16>;
+
+/// store_row() past the caches: no line is read before it is written. Lines are whole: out aligned to 64 bytes, n a
+/// multiple of 32. Other threads see them after streams_end().
+template <class T>
+FALCHION_INLINE void stream_row(typename T::Bits* out, const float* in, float factor, std::int64_t n) {
+#if FALCHION_AMX
+  for (std::int64_t c = 0; c < n; c += 2 * kLanes) {
+    const Floats x0 = hn::Mul(load(in + c), splat(factor)), x1 = hn::Mul(load(in + c + kLanes), splat(factor));
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(out + c), (__m512i)_mm512_cvtne2ps_pbh(x1.raw, x0.raw));
+  }
+#else
+  store_row<T>(out, in, factor, n);
+#endif
+}
+FALCHION_INLINE void streams_end() {
+#if FALCHION_AMX
+  _mm_sfence();
+#endif
 }
 
 }  // namespace falchion::cpu::FALCHION_LEVEL

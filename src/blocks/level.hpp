@@ -78,6 +78,9 @@ struct bf16 {
   static FALCHION_INLINE void store(Floats x, Bits* p) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x.raw));
   }
+  static FALCHION_INLINE void store(Floats x0, Floats x1, Bits* p) {
+    _mm512_storeu_si512(p, (__m512i)_mm512_cvtne2ps_pbh(x1.raw, x0.raw));
+  }
 #else
   static FALCHION_INLINE void store(Floats x, Bits* p) {
     const hn::Rebind<std::uint16_t, FloatTag> half;

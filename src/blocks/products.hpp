@@ -36,6 +36,12 @@ struct Rows {
   std::int64_t in_place_row = 0;  // elements from one to the next
 };
 
+struct State {
+  Matrix m;             // (width of y, width of w)
+  bool zero = true;     // all 0, whatever m holds
+  bool packed = false;  // as it is now it came out of the last update(), which may have kept it in another form as well
+};
+
 class SimdProducts {
  public:
   using Scope = int;                                             // nothing to set up in a thread
@@ -44,12 +50,36 @@ class SimdProducts {
   static FALCHION_INLINE Floats rounded(Floats x) { return x; }  // as an operand is
 
   /// widest: the largest width of X, Y and W.
-  SimdProducts(Arena& arena, std::int64_t widest) : turned_(Matrix::take(arena, widest, kChunk)) {}
+  SimdProducts(Arena& arena, std::int64_t widest)
+      : turned_(Matrix::take(arena, widest, kChunk)),
+        scores_(Matrix::take(arena, kChunk, kChunk)),
+        out_(Matrix::take(arena, kChunk, widest)) {}
 
   /// What X, Y and W hold is new from here on.
   void start() {}
   Upcoming& upcoming() { return upcoming_; }
 
+  /// Out (n, w) = P W + X_s S, P (n, n) = X Y^T where c <= r.
+  /// keep(r, end, c, end_c, p): what becomes of these rows and columns of P, which p holds; it leaves 0 where c > r.
+  /// done(r, end, c, cols, out): these rows and columns of Out, which out holds, are there.
+  template <class Keep, class Done>
+  void outputs(std::int64_t n, const Rows& x, const Rows& y, const Rows& w, const Rows& x_s, const State& s,
+               const Keep& keep, const Done& done) {
+    scores(n, x, y, scores_);
+    keep(0, n, 0, round_up(n, kBlock), scores_);
+    // Those zeros may not touch a W that is not finite.
+    w.spoiled ? multiply_causal<1>(n, scores_, w, out_) : multiply_causal<kR>(n, scores_, w, out_);
+    if (!s.zero) multiply<true>(x_s.m.data, x_s.m.ld, 1, s.m, n, w.width, x_s.width, out_);
+    done(0, n, 0, w.width, out_);
+  }
+  /// S (y, w) += Y^T W over n rows.
+  void update(std::int64_t n, const Rows& y, const Rows& w, State* s) {
+    s->zero ? multiply<false>(y.m.data, 1, y.m.ld, w.m, y.width, w.width, n, s->m)
+            : multiply<true>(y.m.data, 1, y.m.ld, w.m, y.width, w.width, n, s->m);
+    s->zero = s->packed = false;
+  }
+
+ private:
   /// P (n, n) = X Y^T where c <= r; elsewhere anything or nothing.
   void scores(std::int64_t n, const Rows& x, const Rows& y, Matrix p) {
     constexpr int kWide = kU * kLanes;
@@ -68,21 +98,6 @@ class SimdProducts {
     }
   }
 
-  /// Out (n, w) = P W. P is 0 where c > r, up to the next block; those zeros may not touch a W that is not finite.
-  void values(std::int64_t n, Matrix p, const Rows& w, Matrix out) {
-    w.spoiled ? multiply_causal<1>(n, p, w, out) : multiply_causal<kR>(n, p, w, out);
-  }
-  /// Out (n, w) += X S.
-  void carry(std::int64_t n, const Rows& x, Matrix s, std::int64_t w, Matrix out) {
-    multiply<true>(x.m.data, x.m.ld, 1, s, n, w, x.width, out);
-  }
-  /// S (y, w) = or += Y^T W over n rows.
-  template <bool kAccumulate>
-  void update(std::int64_t n, const Rows& y, const Rows& w, Matrix s) {
-    multiply<kAccumulate>(y.m.data, 1, y.m.ld, w.m, y.width, w.width, n, s);
-  }
-
- private:
   template <bool kAccumulate>
   void multiply(const float* a, std::int64_t a_row, std::int64_t a_step, Matrix b, std::int64_t rows, std::int64_t cols,
                 std::int64_t depth, Matrix c) {
@@ -101,7 +116,7 @@ class SimdProducts {
     }
   }
 
-  Matrix turned_;
+  Matrix turned_, scores_, out_;
   Upcoming upcoming_;
 };
 

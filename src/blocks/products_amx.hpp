@@ -1,13 +1,7 @@
-// src/blocks/products_amx.hpp: the four products of products.hpp on AMX tiles, for bf16 (one part) and f16 (two).
-// What goes in is split into bf16 parts on its way into tile order. A tile of operand A is 16 rows of 32 numbers, one
-// of operand B 16 rows of 16 pairs. Rows of a matrix make A as they lie and, turned, B of its transpose; pairs of rows
-// make B and, turned, A of the transpose.
+// src/blocks/products_amx.hpp: the products of products.hpp on AMX tiles, for bf16 (one part) and f16 (two).
 #pragma once
 
-#include "blocks/amx_tiles.hpp"
-#include "blocks/elements.hpp"
-#include "blocks/products.hpp"
-#include "blocks/split_bf16.hpp"
+#include "blocks/amx_pack.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
@@ -15,7 +9,7 @@ template <class T>
 class AmxProducts {
  public:
   using Scope = TileScope;
-  static constexpr bool kFetches = false;  // docs/design/cpu_linear_attention.md
+  static constexpr bool kFetches = true;
   static constexpr bool kBf16 = kParts<T> == 1;
   static FALCHION_INLINE Floats rounded(Floats x) { return kBf16 ? Floats{from_bf16(to_bf16(x.raw))} : x; }
 
@@ -24,196 +18,220 @@ class AmxProducts {
     const auto take = [&](std::int64_t rows, std::int64_t depth) {
       return arena.take<std::byte>(rows * depth / (16 * kDepth) * kPartsT * kTileBytes);
     };
-    x_ = take(kChunk, wide), w_ = take(wide, kChunk), a_ = take(wide, kChunk), b_ = take(wide, wide);
-    sum_ = arena.take<float>(kBlock * kBlock);
+    x_ = take(kBand, wide), x_s_ = take(kBand, wide), y_turned_ = take(kBand, kChunk);
+    for (std::byte*& p : p_) p = take(kBlock, kChunk);
+    y_ = take(kChunk, wide), w_ = take(wide, kChunk), s_ = take(wide, wide);
+    for (float*& block : blocks_) block = arena.take<float>(kBlock * kBlock);
   }
 
   Upcoming& upcoming() { return plain_.upcoming(); }
-  void start() { packed_x_ = packed_w_ = nullptr; }
+  void start() { packed_y_ = packed_w_ = nullptr; }
 
-  // A product whose numbers have no parts (split_bf16.hpp) goes the way of IEEE, and so do zeros that may not touch
-  // what is not finite.
-  void scores(std::int64_t n, const Rows& x, const Rows& y, Matrix p) {
-    packed_x_ = pack_rows<kAsRows, kAsItLies>(n, x, x_) ? x.m.data : nullptr, packed_width_ = x.width;
-    if (packed_x_ == nullptr || !pack_rows<kAsRows, kTurned>(n, y, b_)) return plain_.scores(n, x, y, p);
-    const std::int64_t slices = ceil_div(x.width, kDepth);
-    for (std::int64_t c = 0; c < n; c += kBlock) {
-      for (std::int64_t r = c; r < n; r += kBlock) block<false>(x_, b_, r, c, slices, slices, p);
+  /// As SimdProducts::outputs(), a band of rows and a block of columns at a time: what the tiles take and give is in
+  /// L1.
+  template <class Keep, class Done>
+  void outputs(std::int64_t n, const Rows& x, const Rows& y, const Rows& w, const Rows& x_s, const State& s,
+               const Keep& keep, const Done& done) {
+    bool packed = !w.spoiled && pack_w<true>(n, w) && pack_y(n, y);
+    if (!s.zero && !(s.packed && packed_s_ == s.m.data)) {
+      packed = packed && pack_tiles<kPartsT, Order::kPairs>(Source{s.m}, x_s.width, w.width, s_, upcoming());
+      packed_s_ = nullptr;
     }
-  }
-  void values(std::int64_t n, Matrix p, const Rows& w, Matrix out) {
-    packed_w_ = pack_rows<kAsPairs, kAsItLies>(n, w, w_) ? w.m.data : nullptr;
-    if (packed_w_ == nullptr || !finite(n, w) || !pack<kAsRows, kAsItLies>(Matrix32{p}, n, n, a_, true))
-      return plain_.values(n, p, in_f32(n, w), out);
-    for (std::int64_t c = 0; c < w.width; c += kBlock) {
-      for (std::int64_t r = 0; r < n; r += kBlock) block<false>(a_, w_, r, c, ceil_div(n, kDepth), r / kDepth + 1, out);
+    std::int64_t r = 0;
+    for (; r < n; r += kBand) {
+      packed = packed && pack_x(r, min(n, r + kBand), x, x_s, s) && scores_of_band(r, n, x.width, keep);
+      if (!packed) break;
+      outputs_of_band(r, n, x_s.width, w.width, s, done);
     }
+    if (packed) return;
+    // Numbers without parts (split_bf16.hpp) go the way of IEEE, and so do those of w that zeros may not touch.
+    const auto rest = [&](std::int64_t, std::int64_t end, std::int64_t c, std::int64_t cols, Matrix out) {
+      done(r, end, c, cols, Matrix{out.row(r), out.ld});
+    };
+    plain_.outputs(n, in_f32(n, x), in_f32(n, y), in_f32(n, w), in_f32(n, x_s), s, keep, rest);
   }
-  void carry(std::int64_t n, const Rows& x, Matrix s, std::int64_t w, Matrix out) {
-    const std::byte* a = x.m.data == packed_x_ && x.width == packed_width_ ? x_ : a_;
-    if ((a == a_ && !pack_rows<kAsRows, kAsItLies>(n, x, a_)) ||
-        !pack<kAsPairs, kAsItLies>(Matrix32{s}, x.width, w, b_))
-      return plain_.carry(n, x, s, w, out);
-    multiply<true>(a, b_, n, w, x.width, out);
-  }
-  template <bool kAccumulate>
-  void update(std::int64_t n, const Rows& y, const Rows& w, Matrix s) {
-    if (!pack_rows<kAsPairs, kTurned>(n, y, a_) || (w.m.data != packed_w_ && !pack_rows<kAsPairs, kAsItLies>(n, w, w_)))
-      return plain_.update<kAccumulate>(n, y, w, s);
-    multiply<kAccumulate>(a_, w_, y.width, w.width, n, s);
+
+  /// S stays in tiles for the next outputs(), made while it is in L1.
+  void update(std::int64_t n, const Rows& y, const Rows& w, State* s) {
+    if ((packed_y_ != y.m.data && !pack_y(n, y)) || (packed_w_ != w.m.data && !pack_w<false>(n, w)))
+      return plain_.update(n, in_f32(n, y), in_f32(n, w), s);
+    const bool packed =
+        s->zero ? update_blocks<false>(n, y.width, w.width, s->m) : update_blocks<true>(n, y.width, w.width, s->m);
+    packed_s_ = packed ? s->m.data : nullptr;
+    s->zero = false, s->packed = packed;
   }
 
  private:
   static constexpr int kPartsT = kParts<T>;
-  static constexpr std::int64_t kDepth = 32;  // of a tile
-  // Like AmxEngine: one-part types sum in the tiles, the others from 0, small products first.
-  static constexpr bool kSumInTiles = kPartsT == 1;
-  enum Order { kAsRows, kAsPairs };
-  enum Turn { kAsItLies, kTurned };
-
-  // ---- tiles (rows or columns / 16, parts, slices of 32 deep) ------------------------------------------------------
-  template <bool kAccumulate>
-  void multiply(const std::byte* a, const std::byte* b, std::int64_t rows, std::int64_t cols, std::int64_t depth,
-                Matrix c) const {
-    const std::int64_t slices = ceil_div(depth, kDepth);
-    for (std::int64_t u = 0; u < cols; u += kBlock) {
-      for (std::int64_t r = 0; r < rows; r += kBlock) block<kAccumulate>(a, b, r, u, slices, slices, c);
-    }
-  }
-  /// The block of C at (r, u), of which the first `used` slices count.
-  template <bool kAccumulate>
-  void block(const std::byte* a, const std::byte* b, std::int64_t r, std::int64_t u, std::int64_t slices,
-             std::int64_t used, Matrix c) const {
-    const std::int64_t part = slices * kTileBytes, row = kPartsT * part;
-    float* out = c.row(r) + u;
-    kAccumulate&& kSumInTiles ? tile_load_2x2(out, c.ld) : tile_zero_2x2();
-    for (int i = 0; i < kProducts<T>; ++i) {
-      const std::byte *x = a + r / 16 * row + kProduct<T>[i].a * part, *y = b + u / 16 * row + kProduct<T>[i].b * part;
-      for (std::int64_t s = 0; s < used; ++s) tile_dot_2x2(x + s * kTileBytes, 64, row, y + s * kTileBytes, row);
-    }
-    if (!kAccumulate || kSumInTiles) return tile_store_2x2(out, c.ld);
-    tile_store_2x2(sum_, kBlock);
-    for (int i = 0; i < kBlock; ++i) {
-      for (int v = 0; v < kBlock; v += kLanes)
-        store(hn::Add(load(out + i * c.ld + v), load(sum_ + i * kBlock + v)), out + i * c.ld + v);
-    }
-  }
-
-  // ---- what tiles are made of: load gives 32 numbers of row i of a tile at (row, col), the first and the last 16 of a
-  // row or, as pairs, 16 of two rows. kWhole: the tile lies in the matrix, else 0 past its `rows` and `cols`
-  // -----------
-  struct Matrix32 {
-    Matrix m;
-    template <Order kOrder, bool kWhole>
-    FALCHION_INLINE __mmask16 load(std::int64_t row, std::int64_t col, int i, std::int64_t rows, std::int64_t cols,
-                                   __m512i (&part)[kPartsT]) const {
-      constexpr int kDown = kOrder == kAsPairs ? 1 : 0, kAcross = 16 - 16 * kDown;
-      row += i * (1 + kDown);
-      const float* x = m.row(row) + col;
-      const float* y = x + kDown * m.ld + kAcross;
-      __m512 x0, x1;
-      if constexpr (kWhole) {
-        x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(y);
-      } else {
-        x0 = _mm512_maskz_loadu_ps(row < rows ? first_lanes(cols - col) : __mmask16{0}, x);
-        x1 = _mm512_maskz_loadu_ps(row + kDown < rows ? first_lanes(cols - col - kAcross) : __mmask16{0}, y);
-      }
-      split(x0, x1, part);
-      if constexpr (kPartsT == 1) return 0;
-      return without_parts(x0) | without_parts(x1);
-    }
-  };
-  struct MatrixInPlace {
-    const std::uint16_t* data;
-    std::int64_t ld;
-    template <Order kOrder, bool kWhole>
-    FALCHION_INLINE __mmask16 load(std::int64_t row, std::int64_t col, int i, std::int64_t rows, std::int64_t cols,
-                                   __m512i (&part)[kPartsT]) const {
-      constexpr int kDown = kOrder == kAsPairs ? 1 : 0, kAcross = 16 - 16 * kDown;
-      row += i * (1 + kDown);
-      const std::uint16_t* x = data + row * ld + col;
-      const std::uint16_t* y = x + kDown * ld + kAcross;
-      __m256i x0, x1;
-      if constexpr (kWhole) {
-        x0 = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(x));
-        x1 = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(y));
-      } else {
-        x0 = _mm256_maskz_loadu_epi16(row < rows ? first_lanes(cols - col) : __mmask16{0}, x);
-        x1 = _mm256_maskz_loadu_epi16(row + kDown < rows ? first_lanes(cols - col - kAcross) : __mmask16{0}, y);
-      }
-      part[0] = _mm512_inserti64x4(_mm512_castsi256_si512(x0), x1, 1);
-      return 0;
-    }
+  static constexpr std::int64_t kBand = 2 * kBlock;  // rows that share operand B while it is in L1
+  using Packed = Tiles<kPartsT>;
+  using Source = FloatSource<kPartsT>;
+  struct Operands {  // A B, as deep as A
+    Packed a, b;
   };
 
-  /// A matrix in tile order; causal: nothing past the block of a row. False where a number has no parts.
-  template <Order kOrder, Turn kTurn, class Source>
-  static bool pack(const Source& m, std::int64_t rows, std::int64_t cols, std::byte* out, bool causal = false) {
-    constexpr bool kPairs = kOrder == kAsPairs;
-    const std::int64_t count = kPairs ? cols : rows, depth = kPairs ? rows : cols, slices = ceil_div(depth, kDepth);
-    __mmask16 bad = 0;
-    for (std::int64_t i = 0; i < count; i += kBlock) {
-      for (std::int64_t s = 0; s < (causal ? i / kDepth + 1 : slices); ++s) {
-        for (std::int64_t t = i; t < i + kBlock; t += 16) {
-          const std::int64_t r = kPairs ? s * kDepth : t, c = kPairs ? t : s * kDepth;
-          std::byte* tile = out + (t / 16 * kPartsT * slices + s) * kTileBytes;
-          const bool whole = rows - r >= (kPairs ? 32 : 16) && cols - c >= (kPairs ? 16 : 32);
-          bad |= whole ? pack_tile<kOrder, kTurn, true>(m, r, c, rows, cols, tile, slices)
-                       : pack_tile<kOrder, kTurn, false>(m, r, c, rows, cols, tile, slices);
+  // ---- the outputs -------------------------------------------------------------------------------------------------
+  // What comes out of the tiles is taken up when they are at the next block: place(0) and place(1) in turns.
+  Matrix place(int turn) const { return {blocks_[turn % 2], kBlock}; }
+
+  /// P of the rows [r, r + kBand), into p_. False where a number is bad.
+  template <class Keep>
+  bool scores_of_band(std::int64_t r, std::int64_t n, std::int64_t width, const Keep& keep) {
+    const Packed of_x{x_, ceil_div(width, kDepth)}, of_y{y_, of_x.slices};
+    __mmask32 bad = 0;
+    std::int64_t before_r = -1, before_c = 0;
+    int turn = 0;
+    const auto take_up = [&] {
+      if (before_r < 0) return;
+      if (!keep.trivial()) keep(before_r, min(n, before_r + kBlock), before_c, before_c + kBlock, place(turn - 1));
+      bad |= pack_scores_of_block(before_r, before_c, place(turn - 1), of_p(r, before_r));
+    };
+    for (std::int64_t b = r; b < min(n, r + kBand); b += kBlock) {
+      for (std::int64_t c = 0; c <= b; c += kBlock) {
+        block<false>({of_x.from(b - r), of_y.from(c)}, {}, place(turn));
+        take_up();
+        before_r = b, before_c = c, ++turn;
+      }
+    }
+    take_up();
+    return bad == 0;
+  }
+  Packed of_p(std::int64_t band, std::int64_t r) const { return {p_[(r - band) / kBlock], r / kDepth + 1}; }
+  static __mmask32 pack_scores_of_block(std::int64_t r, std::int64_t c, Matrix p, Packed to) {
+    std::byte *rows0 = to.slice(c / kDepth), *rows16 = to.from(16).slice(c / kDepth);
+    if (c < r)
+      return pack_scores<kPartsT, -1>(p.row(0), p.ld, rows0, to.part()) |
+             pack_scores<kPartsT, -1>(p.row(16), p.ld, rows16, to.part());
+    return pack_scores<kPartsT, 0>(p.row(0), p.ld, rows0, to.part()) |
+           pack_scores<kPartsT, 16>(p.row(16), p.ld, rows16, to.part());
+  }
+
+  template <class Done>
+  void outputs_of_band(std::int64_t r, std::int64_t n, std::int64_t depth, std::int64_t width, const State& s,
+                       const Done& done) {
+    const Packed of_x{x_of_s_, ceil_div(depth, kDepth)}, of_s{s_, of_x.slices}, of_w{w_, ceil_div(n, kDepth)};
+    std::int64_t before_r = -1, before_c = 0;
+    int turn = 0;
+    const auto take_up = [&] {
+      if (before_r >= 0)
+        done(before_r, min(n, before_r + kBlock), before_c, min(width - before_c, kBlock), place(turn - 1));
+    };
+    for (std::int64_t c = 0; c < width; c += kBlock) {
+      for (std::int64_t b = r; b < min(n, r + kBand); b += kBlock) {
+        Operands carried;
+        if (!s.zero) carried = {of_x.from(b - r), of_s.from(c)};
+        block<false>({of_p(r, b), of_w.from(c)}, carried, place(turn));
+        take_up();
+        before_r = b, before_c = c, ++turn;
+      }
+    }
+    take_up();
+  }
+
+  // ---- the state ---------------------------------------------------------------------------------------------------
+  /// S and, behind it, its tiles; false where a number is bad.
+  template <bool kAccumulate>
+  bool update_blocks(std::int64_t n, std::int64_t rows, std::int64_t cols, Matrix s) {
+    const Packed of_y{y_turned_, ceil_div(n, kDepth)}, of_w{w_, of_y.slices}, of_s{s_, ceil_div(rows, kDepth)};
+    __mmask32 bad = 0;
+    std::int64_t before_r = -1, before_c = 0;
+    const auto take_up = [&] {
+      if (before_r < 0) return;
+      const std::int64_t slice = before_r / kDepth;
+      bad |= pack_two_tiles<kPartsT, Order::kPairs>(Source{s}, before_r, before_c, rows, cols,
+                                                    of_s.from(before_c).slice(slice),
+                                                    of_s.from(before_c + 16).slice(slice), of_s.part());
+    };
+    for (std::int64_t r = 0; r < rows; r += kBand) {
+      turn_columns(r, min(rows, r + kBand), rows, of_y);
+      for (std::int64_t c = 0; c < cols; c += kBlock) {
+        for (std::int64_t b = r; b < min(rows, r + kBand); b += kBlock) {
+          block<kAccumulate>({of_y.from(b - r), of_w.from(c)}, {}, {s.row(b) + c, s.ld});
+          take_up();
+          before_r = b, before_c = c;
         }
       }
     }
+    take_up();
     return bad == 0;
   }
-  template <Order kOrder, Turn kTurn, bool kWhole, class Source>
-  static FALCHION_INLINE __mmask16 pack_tile(const Source& m, std::int64_t r, std::int64_t c, std::int64_t rows,
-                                             std::int64_t cols, std::byte* tile, std::int64_t slices) {
-    __m512i word[kPartsT][16];
-    __mmask16 bad = 0;
-#pragma GCC unroll 16
-    for (int i = 0; i < 16; ++i) {
-      __m512i part[kPartsT];
-      bad |= m.template load<kOrder, kWhole>(r, c, i, rows, cols, part);
-      for (int p = 0; p < kPartsT; ++p) word[p][i] = kOrder == kAsPairs ? interleave(part[p]) : part[p];
-    }
-    for (int p = 0; p < kPartsT; ++p, tile += slices * kTileBytes) {
-      if constexpr (kTurn == kTurned) transpose_16x16(word[p]);
-#pragma GCC unroll 16
-      for (int i = 0; i < 16; ++i) _mm512_store_si512(tile + i * 64, word[p][i]);
-    }
-    return bad;
-  }
-  template <Order kOrder, Turn kTurn>
-  static bool pack_rows(std::int64_t n, const Rows& x, std::byte* out) {
-    if constexpr (kBf16) {
-      if (x.in_place != nullptr) return pack<kOrder, kTurn>(MatrixInPlace{x.in_place, x.in_place_row}, n, x.width, out);
-    }
-    return pack<kOrder, kTurn>(Matrix32{x.m}, n, x.width, out);
-  }
-  static Rows in_f32(std::int64_t n, const Rows& w) {
-    if (w.in_place == nullptr) return w;
-    for (std::int64_t i = 0; i < n; ++i) convert<bf16>(w.in_place + i * w.in_place_row, w.width, w.m.row(i));
-    return {w.m, w.width, true};
-  }
-  static bool finite(std::int64_t n, const Rows& w) {
-    if (w.in_place == nullptr) return !w.spoiled;
-    __mmask32 bad = 0;
-    const __m512i exponent = _mm512_set1_epi16(0x7F80);
-    for (std::int64_t i = 0; i < n; ++i) {
-      for (std::int64_t c = 0; c < w.width; c += 32) {
-        const __mmask32 lanes = first_lanes(w.width - c) | std::uint32_t{first_lanes(w.width - c - 16)} << 16;
-        const __m512i x = _mm512_maskz_loadu_epi16(lanes, w.in_place + i * w.in_place_row + c);
-        bad |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(x, exponent), exponent);
+  /// Columns [first, end) of Y (n, width) as rows of operand A.
+  void turn_columns(std::int64_t first, std::int64_t end, std::int64_t width, Packed to) {
+    const Packed of_y{y_, ceil_div(width, kDepth)};
+    for (std::int64_t c = first; c < end; c += kBlock) {
+      const Packed rows0 = to.from(c - first), rows16 = to.from(c - first + 16);
+      for (std::int64_t s = 0; s < to.slices; ++s) {
+        upcoming().step();
+        const Packed first16 = of_y.from(s * kDepth), last16 = of_y.from(s * kDepth + 16);
+        for (int p = 0; p < kPartsT; ++p)
+          turn_halves(first16.slice(c / kDepth) + p * of_y.part(), last16.slice(c / kDepth) + p * of_y.part(),
+                      rows0.slice(s) + p * to.part(), rows16.slice(s) + p * to.part());
       }
     }
-    return bad == 0;
+  }
+
+  // ---- both --------------------------------------------------------------------------------------------------------
+  /// C (32, 32) = or += two products. Like AmxEngine: one-part types sum in the tiles, the others from 0, small
+  /// products first.
+  template <bool kAccumulate>
+  void block(const Operands& first, const Operands& second, Matrix c) {
+    constexpr bool kFromC = kAccumulate && kPartsT == 1;
+    kFromC ? tile_load_2x2(c.data, c.ld) : tile_zero_2x2();
+    for (int i = 0; i < kProducts<T>; ++i) sum(first, kProduct<T>[i]), sum(second, kProduct<T>[i]);
+    if (!kAccumulate || kFromC) return tile_store_2x2(c.data, c.ld);
+    tile_store_2x2(blocks_[0], kBlock);
+    for (int i = 0; i < kBlock; ++i) {
+      for (int v = 0; v < kBlock; v += kLanes)
+        store(hn::Add(load(c.row(i) + v), load(blocks_[0] + i * kBlock + v)), c.row(i) + v);
+    }
+  }
+  FALCHION_INLINE void sum(const Operands& x, Product parts) {
+    const std::byte *a = x.a.data + parts.a * x.a.part(), *b = x.b.data + parts.b * x.b.part();
+    const std::int64_t a_row = x.a.row(), b_row = x.b.row();
+    for (const std::byte* end = a + x.a.part(); a < end; a += kTileBytes, b += kTileBytes) {
+      upcoming().step();
+      tile_dot_2x2(a, 64, a_row, b, b_row);
+    }
+  }
+
+  template <bool kFinite>
+  bool pack_w(std::int64_t n, const Rows& w) {
+    packed_w_ = pack_rows<Order::kHalves, kFinite>(0, n, w, w_) ? w.m.data : nullptr;
+    return packed_w_ != nullptr;
+  }
+  bool pack_y(std::int64_t n, const Rows& y) {
+    packed_y_ = pack_rows<Order::kTurnedRows>(0, n, y, y_) ? y.m.data : nullptr;
+    return packed_y_ != nullptr;
+  }
+  bool pack_x(std::int64_t first, std::int64_t end, const Rows& x, const Rows& x_s, const State& s) {
+    const bool same = s.zero || (x_s.m.data == x.m.data && x_s.width == x.width);
+    x_of_s_ = same ? x_ : x_s_;
+    return pack_rows<Order::kRows>(first, end, x, x_) && (same || pack_rows<Order::kRows>(first, end, x_s, x_s_));
+  }
+  /// Rows [first, end). False where a number has no parts or, with kFinite, is NaN or infinite.
+  template <Order kOrder, bool kFinite = false>
+  bool pack_rows(std::int64_t first, std::int64_t end, const Rows& x, std::byte* out) {
+    if constexpr (kBf16) {
+      const std::uint16_t* rows = x.in_place;
+      if (rows != nullptr)
+        return pack_tiles<1, kOrder>(InPlaceSource<kFinite>{rows + first * x.in_place_row, x.in_place_row}, end - first,
+                                     x.width, out, upcoming());
+    }
+    return pack_tiles<kPartsT, kOrder>(Source{{x.m.row(first), x.m.ld}}, end - first, x.width, out, upcoming());
+  }
+  static Rows in_f32(std::int64_t n, Rows x) {
+    if (x.in_place == nullptr) return x;
+    float spoiled = 0;
+    for (std::int64_t i = 0; i < n; ++i) spoiled += convert<bf16>(x.in_place + i * x.in_place_row, x.width, x.m.row(i));
+    x.spoiled = spoiled != 0, x.in_place = nullptr;
+    return x;
   }
 
   SimdProducts plain_;
-  std::byte *x_, *w_, *a_, *b_;                            // X and W of the chunk; whatever else a product takes
-  const float *packed_x_ = nullptr, *packed_w_ = nullptr;  // what x_ and w_ were made of
-  std::int64_t packed_width_ = 0;
-  float* sum_;
+  std::byte *x_, *x_s_, *x_of_s_ = nullptr, *p_[2];  // of a band: x, x_s, that of them S meets
+  std::byte *y_, *w_, *s_, *y_turned_;               // of a chunk; of a band of S
+  const float *packed_y_ = nullptr, *packed_w_ = nullptr, *packed_s_ = nullptr;  // what y_, w_ and s_ were made of
+  float* blocks_[2];                                                             // (kBlock, kBlock)
 };
 
 }  // namespace falchion::cpu::FALCHION_LEVEL

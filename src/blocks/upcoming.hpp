@@ -19,12 +19,19 @@ class Upcoming {
     rows_ += count;
   }
 
-  /// Fetches a row into L2, if it is time for one.
+  /// Fetches the rows it is time for into L2.
   FALCHION_INLINE void step() {
     ++steps_;
-    if ((due_ += rows_) < expected_ || next_ == lists_) return;
-    due_ -= expected_;
-    List& x = list_[next_];
+    for (due_ += rows_; due_ >= expected_ && next_ < lists_; due_ -= expected_) fetch(list_[next_]);
+  }
+
+ private:
+  struct List {
+    const char* row;
+    std::int64_t step, count, bytes;
+    bool to_write;
+  };
+  FALCHION_INLINE void fetch(List& x) {
     for (std::int64_t at = 0; at < x.bytes; at += 64) {
       if (x.to_write) {
         __builtin_prefetch(x.row + at, 1, 2);
@@ -36,16 +43,10 @@ class Upcoming {
     if (--x.count == 0) ++next_;
   }
 
- private:
-  struct List {
-    const char* row;
-    std::int64_t step, count, bytes;
-    bool to_write;
-  };
   static constexpr int kMost = 8;
   List list_[kMost];
   int lists_ = 0, next_ = 0;
-  std::int64_t rows_ = 0, steps_ = 0, expected_ = 0, due_ = 0;
+  std::int64_t rows_ = 0, steps_ = 64, expected_ = 0, due_ = 0;
 };
 
 }  // namespace falchion::cpu::FALCHION_LEVEL

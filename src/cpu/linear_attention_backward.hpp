@@ -54,8 +54,10 @@ class LinearBackwardWorker {
         chunk_.upcoming().start();
         if (j + 1 == group_) fetch(a_.grad_q, walk, i, item.head, a_.d_qk, true);
         fetch_next(walk, i, item.head, j);
-        chunk_.outputs(n, do_, v_, k_, states_[j], out_);
-        query_gradients(walk, i, n, h, z_.row(j));
+        chunk_.outputs(n, do_, v_, k_, states_[j],
+                       whole_rows(a_.d_qk, [&](std::int64_t first, std::int64_t end, Matrix x) {
+                         query_gradients(walk, i, first, end, h, z_.row(j), x);
+                       }));
         if (i + n < walk.count || (item.last && has_final())) chunk_.update(n, v_, k_, &states_[j]);
       }
       store_gradients<T>(a_, a_.grad_q, walk, i, n, item.head, q_, sum_);
@@ -85,12 +87,16 @@ class LinearBackwardWorker {
         if (j + 1 == group_) fetch(a_.grad_k, walk, i, item.head, a_.d_qk, true);
         fetch_next(walk, i, item.head, j);
         turn(state);
-        chunk_.outputs(n, k_, q_, outer_, turned_, out_);
-        for (std::int64_t t = 0; t < n; ++t)
-          store_row<T>(walk.at<typename T::Bits>(a_.grad_v, i + t, h), out_.row(t), 1, a_.d_v);
-        one_factor() ? chunk_.outputs(n, v_, outer_, q_, state, out_)
-                     : chunk_.outputs(n, v_, {factor_, term_}, do_, q_, with_column(v_), state, out_);
-        key_gradients(walk, i, n, h);
+        chunk_.outputs(n, k_, q_, outer_, turned_,
+                       [&](std::int64_t first, std::int64_t end, std::int64_t c, std::int64_t cols, Matrix dv) {
+                         for (std::int64_t t = first; t < end; ++t)
+                           store_row<T>(walk.at<typename T::Bits>(a_.grad_v, i + t, h) + c, dv.row(t - first), 1, cols);
+                       });
+        const auto dk_of_rows = whole_rows(a_.d_qk, [&](std::int64_t first, std::int64_t end, Matrix dk) {
+          key_gradients(walk, i, first, end, h, dk);
+        });
+        one_factor() ? chunk_.outputs(n, v_, outer_, q_, state, dk_of_rows)
+                     : chunk_.outputs(n, v_, {factor_, term_}, do_, q_, with_column(v_), state, dk_of_rows);
         chunk_.update(n, with_column(outer_), q_, &state);
       }
       store_gradients<T>(a_, a_.grad_k, walk, i, n, item.head, k_, sum_);
@@ -240,9 +246,21 @@ class LinearBackwardWorker {
   }
 
   // ---- what comes out ----------------------------------------------------------------------------------------------
-  void query_gradients(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h, float* z) {
-    for (std::int64_t t = 0; t < n; ++t) {
-      const float *x = out_.row(t), *q = q_.m.row(t);
+  /// What is done with whole rows of `width` columns, where products give blocks: use(first, end, rows).
+  template <class Use>
+  auto whole_rows(std::int64_t width, Use use) const {
+    return [this, width, use](std::int64_t first, std::int64_t end, std::int64_t c, std::int64_t cols, Matrix block) {
+      if (cols == width) return use(first, end, block);
+      for (std::int64_t t = first; t < end; ++t)
+        std::memcpy(out_.row(t) + c, block.row(t - first), static_cast<std::size_t>(cols) * sizeof(float));
+      if (c + cols == width) use(first, end, Matrix{out_.row(first), out_.ld});
+    };
+  }
+  // Tokens [first, end) of the chunk that starts with token i.
+  void query_gradients(const Walk& walk, std::int64_t i, std::int64_t first, std::int64_t end, std::int64_t h, float* z,
+                       Matrix rows) {
+    for (std::int64_t t = first; t < end; ++t) {
+      const float *x = rows.row(t - first), *q = q_.m.row(t);
       float along = has_decay() || a_.normalise ? a_.scale * dot(q, x, a_.d_qk) : 0, inverse = 1;
       if (a_.normalise) {
         add_to_z(z, chunk_.decay().each(t), 1, k_.m.row(t), a_.d_qk);
@@ -257,10 +275,12 @@ class LinearBackwardWorker {
       if (has_decay()) *tokens_.decay(walk, i + t, h) = along;
     }
   }
-  void key_gradients(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
-    for (std::int64_t t = 0; t < n; ++t) {
-      add_to_z(sum_.row(t), 1, 1, out_.row(t), a_.d_qk);
-      if (has_decay()) *tokens_.decay(walk, i + t, h) -= dot(k_.m.row(t), out_.row(t), a_.d_qk);
+  void key_gradients(const Walk& walk, std::int64_t i, std::int64_t first, std::int64_t end, std::int64_t h,
+                     Matrix dk) {
+    for (std::int64_t t = first; t < end; ++t) {
+      const float* row = dk.row(t - first);
+      add_to_z(sum_.row(t), 1, 1, row, a_.d_qk);
+      if (has_decay()) *tokens_.decay(walk, i + t, h) -= dot(k_.m.row(t), row, a_.d_qk);
     }
   }
 

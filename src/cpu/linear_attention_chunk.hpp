@@ -10,11 +10,6 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-struct State {
-  Matrix m;          // (width of y, width of w)
-  bool zero = true;  // all 0, whatever m holds
-};
-
 /// 2^y for y of any size; on AMX, whose products flush small operands, 0 from 2^-80 down.
 FALCHION_INLINE Floats fade(Floats y) {
   const Floats e = exp2<6>(hn::IfThenElse(hn::Gt(y, splat(128.f)), splat(128.f), y));
@@ -69,7 +64,6 @@ class CausalChunk {
  public:
   /// widest: the largest width of x, y and w.
   CausalChunk(Arena& arena, std::int64_t widest) : products_(arena, widest), decay_(arena) {
-    scores_ = Matrix::take(arena, kChunk, kChunk);
     scaled_ = Matrix::take(arena, kChunk, widest);
   }
   /// The next chunk of n rows and their decays, if any.
@@ -78,32 +72,40 @@ class CausalChunk {
   /// What to fetch during the products.
   Upcoming& upcoming() { return products_.upcoming(); }
 
-  /// out of the n rows. x_s: x as the state wants it.
-  void outputs(std::int64_t n, const Rows& x, const Rows& y, const Rows& w, const State& s, Matrix out) {
-    outputs(n, x, {}, y, w, x, s, out);
+  /// out of the n rows. x_s: x as the state wants it. done: see
+  /// SimdProducts::outputs().
+  template <class Done>
+  void outputs(std::int64_t n, const Rows& x, const Rows& y, const Rows& w, const State& s, const Done& done) {
+    outputs(n, x, {}, y, w, x, s, done);
   }
+  template <class Done>
   void outputs(std::int64_t n, const Rows& x, const ScoreTerms& terms, const Rows& y, const Rows& w, const Rows& x_s,
-               const State& s, Matrix out) {
-    products_.scores(n, x, y, scores_);
-    keep_causal(n, terms);
-    products_.values(n, scores_, w, out);
-    if (!s.zero) products_.carry(n, decay_.any() ? scaled(x_s, n, decay_.in()) : x_s, s.m, w.width, out);
+               const State& s, const Done& done) {
+    const Keep keep{*this, terms};
+    const bool scales = decay_.any() && !s.zero;
+    products_.outputs(n, x, y, w, scales ? scaled(x_s, n, decay_.in()) : x_s, s, keep, done);
   }
 
   /// The state after the n rows.
   void update(std::int64_t n, const Rows& y, const Rows& w, State* s) {
     const Rows y_out = decay_.any() ? scaled(y, n, decay_.out()) : y;
-    if (s->zero) {
-      products_.template update<false>(n, y_out, w, s->m);
-    } else {
-      for (std::int64_t r = 0; r < y.width && decay_.any(); ++r)
-        scale(s->m.row(r), decay_.total(), w.width, s->m.row(r));
-      products_.template update<true>(n, y_out, w, s->m);
-    }
-    s->zero = false;
+    for (std::int64_t r = 0; r < y.width && decay_.any() && !s->zero; ++r)
+      scale(s->m.row(r), decay_.total(), w.width, s->m.row(r));
+    products_.update(n, y_out, w, s);
   }
 
  private:
+  struct Keep {
+    const CausalChunk& chunk;
+    const ScoreTerms& terms;
+    FALCHION_INLINE bool trivial() const {
+      return !chunk.decay_.any() && terms.factor == nullptr;
+    }  // but for the zeros
+    FALCHION_INLINE void operator()(std::int64_t first, std::int64_t end, std::int64_t c, std::int64_t end_c,
+                                    Matrix p) const {
+      chunk.keep_causal(first, end, c, end_c, terms, p);
+    }
+  };
   static FALCHION_INLINE void scale(const float* in, float factor, std::int64_t n, float* out) {
     for (std::int64_t c = 0; c < n; c += kLanes) store(hn::Mul(load(in + c), splat(factor)), out + c);
   }
@@ -112,25 +114,29 @@ class CausalChunk {
     return {scaled_, x.width, x.spoiled};
   }
 
-  /// scores (i, j): faded, and 0 where j > i, up to the next block. Selected, not multiplied: there may be anything.
-  void keep_causal(std::int64_t n, const ScoreTerms& terms) const {
+  /// Rows [first, end) and columns [from, to), whole blocks, of the scores (i, j): faded, and 0 where j > i, up to the
+  /// next block. Selected, not multiplied: there may be anything.
+  void keep_causal(std::int64_t first, std::int64_t end, std::int64_t from, std::int64_t to, const ScoreTerms& terms,
+                   Matrix scores) const {
     const auto lanes = hn::Iota(Int32Tag(), 0);
-    for (std::int64_t i = 0; i < n; ++i) {
-      float* row = scores_.row(i);
+    for (std::int64_t i = first; i < end; ++i) {
+      float* row = scores.row(i - first);
       std::int64_t j = i / kLanes * kLanes;
-      for (std::int64_t c = 0; c <= j && terms.factor != nullptr; c += kLanes)
-        store(hn::MulAdd(load(row + c), load(terms.factor + c), load(terms.term + c)), row + c);
-      for (std::int64_t c = 0; c <= j && decay_.any(); c += kLanes)
-        store(hn::Mul(load(row + c), decay_.between(c, i)), row + c);
+      for (std::int64_t c = from; c < min(to, j + kLanes); c += kLanes) {
+        float* at = row + (c - from);
+        if (terms.factor != nullptr) store(hn::MulAdd(load(at), load(terms.factor + c), load(terms.term + c)), at);
+        if (decay_.any()) store(hn::Mul(load(at), decay_.between(c, i)), at);
+      }
+      if (j < from || j >= to) continue;
       const auto past = hn::Gt(lanes, hn::Set(Int32Tag(), static_cast<std::int32_t>(i - j)));
-      store(hn::IfThenZeroElse(hn::RebindMask(kFloats, past), load(row + j)), row + j);
-      for (j += kLanes; j < i / kBlock * kBlock + kBlock; j += kLanes) store(splat(0.f), row + j);
+      store(hn::IfThenZeroElse(hn::RebindMask(kFloats, past), load(row + (j - from))), row + (j - from));
+      for (j += kLanes; j < i / kBlock * kBlock + kBlock; j += kLanes) store(splat(0.f), row + (j - from));
     }
   }
 
   Products products_;
   ChunkDecay decay_;
-  Matrix scores_, scaled_;
+  Matrix scaled_;
 };
 
 }  // namespace falchion::cpu::FALCHION_LEVEL

@@ -18,11 +18,12 @@ namespace falchion::cpu::FALCHION_LEVEL {
 template <class T, class Products>
 class LinearForwardWorker {
  public:
-  LinearForwardWorker(const LinearAttentionArgs& a, Arena& arena) : a_(a), chunk_(arena, max(a.d_qk, a.d_v)) {
+  LinearForwardWorker(const LinearAttentionArgs& a, Arena& arena)
+      : a_(a), chunk_(arena, max(a.d_qk, a.d_v)), streams_(streams(a)) {
     q_ = {Matrix::take(arena, kChunk, a.d_qk), a.d_qk};
     k_ = {Matrix::take(arena, kChunk, a.d_qk), a.d_qk};
     v_ = {Matrix::take(arena, kChunk, a.d_v), a.d_v};
-    o_ = Matrix::take(arena, kChunk, a.d_v);
+    o_ = arena.take<float>(round_up(a.d_v, kBlock));
     state_.m = Matrix::take(arena, a.d_qk, a.d_v);
     z_ = arena.take<float>(round_up(a.d_qk, kBlock));
   }
@@ -32,7 +33,7 @@ class LinearForwardWorker {
     const StateRef end = StateRef::of(a_.final_state, a_.final_z, item.b, item.head);
     const Walk walk = item.forwards(a_);
     if (a_.segments == 1 && walk.count == 1 && can_step(start, end))
-      return step_once<T>(a_, walk, item.head, start, end, {q_.m.data, k_.m.data, v_.m.data, o_.data, z_});
+      return step_once<T>(a_, walk, item.head, start, end, {q_.m.data, k_.m.data, v_.m.data, o_, z_});
     start.load(a_.d_qk, a_.d_v, &state_);
     start.load_z(a_.d_qk, z_);
     for (std::int64_t i = 0; i < walk.count; i += kChunk) {
@@ -40,10 +41,11 @@ class LinearForwardWorker {
       load_chunk(walk, i, n, item.head);
       load_keys(a_.q, walk, i, n, item.head, &q_);
       fetch(walk, i, n, item.head);
-      chunk_.outputs(n, q_, k_, v_, state_, o_);
-      store_outputs(walk, i, n, item.head);
+      sum_weights(n);
+      chunk_.outputs(n, q_, k_, v_, state_, [&](auto... block) { store_outputs(walk, i, item.head, block...); });
       if (i + n < walk.count || (item.last && end.s != nullptr)) chunk_.update(n, k_, v_, &state_);
     }
+    if (streams_) streams_end();
     if (!item.last) return;
     end.store(a_.d_qk, a_.d_v, state_);
     end.store_z(a_.d_qk, z_);
@@ -94,28 +96,45 @@ class LinearForwardWorker {
   /// Where this chunk's outputs go, and the chunk after it.
   void fetch(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
     chunk_.upcoming().start();
-    fetch_rows<T>(a_.o, walk, i, n, h, a_.d_v, true, &chunk_.upcoming());
+    if (!streams_) fetch_rows<T>(a_.o, walk, i, n, h, a_.d_v, true, &chunk_.upcoming());
     fetch_chunk(walk, i + n, h);
     fetch_rows<T>(a_.q, walk, i + n, kChunk, h / (a_.h_v / a_.h_qk), a_.d_qk, false, &chunk_.upcoming());
   }
-  void store_outputs(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
+  /// factor_: what the outputs of a chunk are multiplied by.
+  void sum_weights(std::int64_t n) {
     for (std::int64_t t = 0; t < n; ++t) {
-      float factor = a_.scale;
-      if (a_.normalise) {
-        add_to_z(z_, chunk_.decay().each(t), 1, k_.m.row(t), a_.d_qk);
-        factor /= a_.scale * dot(q_.m.row(t), z_, a_.d_qk) + a_.eps;
-      }
-      store_row<T>(walk.at<typename T::Bits>(a_.o, i + t, h), o_.row(t), factor, a_.d_v);
+      factor_[t] = a_.scale;
+      if (!a_.normalise) continue;
+      add_to_z(z_, chunk_.decay().each(t), 1, k_.m.row(t), a_.d_qk);
+      factor_[t] /= a_.scale * dot(q_.m.row(t), z_, a_.d_qk) + a_.eps;
     }
+  }
+  /// Tokens [first, end) of the chunk that starts with token i, columns from c on.
+  void store_outputs(const Walk& walk, std::int64_t i, std::int64_t h, std::int64_t first, std::int64_t end,
+                     std::int64_t c, std::int64_t cols, Matrix block) {
+    for (std::int64_t t = first; t < end; ++t) {
+      auto* out = walk.at<typename T::Bits>(a_.o, i + t, h) + c;
+      streams_ ? stream_row<T>(out, block.row(t - first), factor_[t], cols)
+               : store_row<T>(out, block.row(t - first), factor_[t], cols);
+    }
+  }
+  /// What a worker stores would not stay in its L2 (2 MB where there is AMX), and is whole lines.
+  static bool streams(const LinearAttentionArgs& a) {
+    constexpr std::int64_t kLine = 32;  // elements
+    const std::int64_t tokens = a.packed ? a.total : a.b * a.s;
+    const bool lines = a.d_v % kLine == 0 && a.o.stride[0] % kLine == 0 && a.o.stride[1] % kLine == 0 &&
+                       a.o.stride[2] % kLine == 0 && reinterpret_cast<std::uintptr_t>(a.o.data) % 64 == 0;
+    return kStreams<T> && lines && tokens * a.h_v * a.d_v * 2 >= std::int64_t{a.threads} << 21;
   }
 
   const LinearAttentionArgs& a_;
   CausalChunk<Products> chunk_;
+  const bool streams_;
   Rows q_, k_, v_;
-  Matrix o_;
   State state_;
-  float* z_;
+  float *z_, *o_;
   double f_[kChunk] = {};
+  float factor_[kChunk] = {};
 };
 
 template <class T, class Products>

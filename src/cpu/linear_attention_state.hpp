@@ -24,7 +24,7 @@ struct StateRef {
   FALCHION_INLINE float& at(std::int64_t r, std::int64_t c) const { return s[r * row + c * col]; }
 
   void load(std::int64_t rows, std::int64_t cols, State* out) const {
-    out->zero = s == nullptr;
+    out->zero = s == nullptr, out->packed = false;
     for (std::int64_t r = 0; r < rows && s != nullptr; ++r) {
       float* to = out->m.row(r);
       if (col == 1) {
