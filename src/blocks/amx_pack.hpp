@@ -4,7 +4,6 @@
 #pragma once
 
 #include "blocks/amx_tiles.hpp"
-#include "blocks/elements.hpp"
 #include "blocks/products.hpp"
 #include "blocks/split_bf16.hpp"
 
@@ -96,32 +95,30 @@ struct InPlaceSource {
   }
 };
 
-template <int kPartsT, Order kOrder, bool kWhole, class Source>
-FALCHION_INLINE __mmask32 pack_tile(const Source& m, std::int64_t r, std::int64_t c, std::int64_t rows,
-                                    std::int64_t cols, std::byte* tile, std::int64_t part_bytes) {
-  __m512i word[kPartsT][16];
-  __mmask32 bad = 0;
-#pragma GCC unroll 16
-  for (int i = 0; i < 16; ++i) {
-    __m512i part[kPartsT];
-    bad |= m.template load<kOrder, kWhole>(r, c, i, rows, cols, part);
-    for (int p = 0; p < kPartsT; ++p) word[p][i] = down(kOrder) ? interleave(part[p]) : part[p];
-  }
-  if constexpr (kOrder == Order::kTurnedRows) {
-    for (int p = 0; p < kPartsT; ++p) transpose_16x16(word[p]);
-  }
-  store_tile<kPartsT>(word, tile, part_bytes);
-  return bad;
-}
-/// The tile of a (rows, cols) matrix at (r, c). Not 0 where a number is bad.
+/// The tile of a (rows, cols) matrix at (r, c), as deep as columns. Not 0 where a number is bad.
 template <int kPartsT, Order kOrder, class Source>
 FALCHION_INLINE __mmask32 pack_tile(const Source& m, std::int64_t r, std::int64_t c, std::int64_t rows,
                                     std::int64_t cols, std::byte* tile, std::int64_t part_bytes) {
-  const bool whole = rows - r >= (down(kOrder) ? 32 : 16) && cols - c >= (down(kOrder) ? 16 : 32);
-  return whole ? pack_tile<kPartsT, kOrder, true>(m, r, c, rows, cols, tile, part_bytes)
-               : pack_tile<kPartsT, kOrder, false>(m, r, c, rows, cols, tile, part_bytes);
+  static_assert(!down(kOrder));
+  __mmask32 bad = 0;
+  const auto pack = [&](auto whole) {
+    __m512i word[kPartsT][16];
+#pragma GCC unroll 16
+    for (int i = 0; i < 16; ++i) {
+      __m512i part[kPartsT];
+      bad |= m.template load<kOrder, whole.value>(r, c, i, rows, cols, part);
+      for (int p = 0; p < kPartsT; ++p) word[p][i] = part[p];
+    }
+    if constexpr (kOrder == Order::kTurnedRows) {
+      for (int p = 0; p < kPartsT; ++p) transpose_16x16(word[p]);
+    }
+    store_tile<kPartsT>(word, tile, part_bytes);
+  };
+  const bool whole = rows - r >= 16 && cols - c >= kDepth;
+  whole ? pack(std::true_type{}) : pack(std::false_type{});
+  return bad;
 }
-/// Where the depth is rows: the tile at (r, c) and the one beside it. Row by row: 32 columns of bf16 are one line of
+/// As deep as rows: the tile at (r, c) and the one beside it. Row by row: 32 columns of bf16 are one line of
 /// memory, and with rows that lie kilobytes apart those of a whole tile do not stay in L1.
 template <int kPartsT, Order kOrder, class Source>
 FALCHION_INLINE __mmask32 pack_two_tiles(const Source& m, std::int64_t r, std::int64_t c, std::int64_t rows,
@@ -138,10 +135,11 @@ FALCHION_INLINE __mmask32 pack_two_tiles(const Source& m, std::int64_t r, std::i
       }
     }
   };
-  rows - r >= kDepth&& cols - c >= kBlock ? pack(std::true_type{}) : pack(std::false_type{});
+  const bool whole = rows - r >= kDepth && cols - c >= kBlock;
+  whole ? pack(std::true_type{}) : pack(std::false_type{});
   return bad;
 }
-/// A whole (rows, cols) matrix; upcoming.step() once a tile or two. False where a number is bad.
+/// A whole (rows, cols) matrix; upcoming.long_step() once a tile or two. False where a number is bad.
 template <int kPartsT, Order kOrder, class Source>
 bool pack_tiles(const Source& m, std::int64_t rows, std::int64_t cols, std::byte* out, Upcoming& upcoming) {
   const Tiles<kPartsT> tiles{out, ceil_div(down(kOrder) ? rows : cols, kDepth)};
@@ -150,7 +148,7 @@ bool pack_tiles(const Source& m, std::int64_t rows, std::int64_t cols, std::byte
   if constexpr (down(kOrder)) {
     for (std::int64_t s = 0; s < tiles.slices; ++s) {
       for (std::int64_t t = 0; t < count; t += kBlock) {
-        upcoming.step();
+        upcoming.long_step();
         bad |= pack_two_tiles<kPartsT, kOrder>(m, s * kDepth, t, rows, cols, tiles.from(t).slice(s),
                                                tiles.from(t + 16).slice(s), tiles.part());
       }
@@ -158,7 +156,7 @@ bool pack_tiles(const Source& m, std::int64_t rows, std::int64_t cols, std::byte
   } else {
     for (std::int64_t t = 0; t < count; t += 16) {
       for (std::int64_t s = 0; s < tiles.slices; ++s) {
-        upcoming.step();
+        upcoming.long_step();
         bad |= pack_tile<kPartsT, kOrder>(m, t, s * kDepth, rows, cols, tiles.from(t).slice(s), tiles.part());
       }
     }

@@ -52,13 +52,15 @@ inline constexpr bool kStreams = FALCHION_AMX != 0 && std::is_same_v<T, bf16>;
 template <class T>
 FALCHION_INLINE void stream_row(typename T::Bits* out, const float* in, float factor, std::int64_t n) {
 #if FALCHION_AMX
-  for (std::int64_t c = 0; c < n; c += 2 * kLanes) {
-    const Floats x0 = hn::Mul(load(in + c), splat(factor)), x1 = hn::Mul(load(in + c + kLanes), splat(factor));
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(out + c), (__m512i)_mm512_cvtne2ps_pbh(x1.raw, x0.raw));
+  if constexpr (kStreams<T>) {
+    for (std::int64_t c = 0; c < n; c += 2 * kLanes) {
+      const Floats x0 = hn::Mul(load(in + c), splat(factor)), x1 = hn::Mul(load(in + c + kLanes), splat(factor));
+      _mm512_stream_si512(reinterpret_cast<__m512i*>(out + c), (__m512i)_mm512_cvtne2ps_pbh(x1.raw, x0.raw));
+    }
+    return;
   }
-#else
-  store_row<T>(out, in, factor, n);
 #endif
+  store_row<T>(out, in, factor, n);
 }
 FALCHION_INLINE void streams_end() {
 #if FALCHION_AMX

@@ -39,7 +39,7 @@ struct Rows {
 struct State {
   Matrix m;             // (width of y, width of w)
   bool zero = true;     // all 0, whatever m holds
-  bool packed = false;  // as it is now it came out of the last update(), which may have kept it in another form as well
+  bool packed = false;  // nothing but update() has changed it since update() put it in tiles
 };
 
 class SimdProducts {
@@ -63,8 +63,8 @@ class SimdProducts {
   /// keep(r, end, c, end_c, p): what becomes of these rows and columns of P, which p holds; it leaves 0 where c > r.
   /// done(r, end, c, cols, out): these rows and columns of Out, which out holds, are there.
   template <class Keep, class Done>
-  void outputs(std::int64_t n, const Rows& x, const Rows& y, const Rows& w, const Rows& x_s, const State& s,
-               const Keep& keep, const Done& done) {
+  FALCHION_INLINE void outputs(std::int64_t n, const Rows& x, const Rows& y, const Rows& w, const Rows& x_s,
+                               const State& s, const Keep& keep, const Done& done) {
     scores(n, x, y, scores_);
     keep(0, n, 0, round_up(n, kBlock), scores_);
     // Those zeros may not touch a W that is not finite.
@@ -99,8 +99,8 @@ class SimdProducts {
   }
 
   template <bool kAccumulate>
-  void multiply(const float* a, std::int64_t a_row, std::int64_t a_step, Matrix b, std::int64_t rows, std::int64_t cols,
-                std::int64_t depth, Matrix c) {
+  FALCHION_INLINE void multiply(const float* a, std::int64_t a_row, std::int64_t a_step, Matrix b, std::int64_t rows,
+                                std::int64_t cols, std::int64_t depth, Matrix c) {
     for (std::int64_t u = 0; u < cols; u += kU * kLanes) {
       for (std::int64_t r = 0; r < rows; r += kR)
         multiply_tile<kAccumulate, kR>(a + r * a_row, a_row, a_step, b.data + u, b.ld, depth, c.row(r) + u, c.ld,
@@ -108,7 +108,7 @@ class SimdProducts {
     }
   }
   template <int kRows>
-  void multiply_causal(std::int64_t n, Matrix p, const Rows& w, Matrix out) {
+  FALCHION_INLINE void multiply_causal(std::int64_t n, Matrix p, const Rows& w, Matrix out) {
     for (std::int64_t u = 0; u < w.width; u += kU * kLanes) {
       for (std::int64_t r = 0; r < n; r += kRows)
         multiply_tile<false, kRows>(p.row(r), p.ld, 1, w.m.data + u, w.m.ld, min(n, r + kRows), out.row(r) + u, out.ld,

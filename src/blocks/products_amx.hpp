@@ -2,6 +2,7 @@
 #pragma once
 
 #include "blocks/amx_pack.hpp"
+#include "blocks/elements.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
@@ -18,85 +19,92 @@ class AmxProducts {
     const auto take = [&](std::int64_t rows, std::int64_t depth) {
       return arena.take<std::byte>(rows * depth / (16 * kDepth) * kPartsT * kTileBytes);
     };
-    x_ = take(kBand, wide), x_s_ = take(kBand, wide), y_turned_ = take(kBand, kChunk);
+    for (std::byte** p : {&x_, &x_s_, &y_, &w_}) *p = take(wide, kChunk);
+    s_ = take(wide, wide), y_turned_ = take(kBand, kChunk);
     for (std::byte*& p : p_) p = take(kBlock, kChunk);
-    y_ = take(kChunk, wide), w_ = take(wide, kChunk), s_ = take(wide, wide);
     for (float*& block : blocks_) block = arena.take<float>(kBlock * kBlock);
   }
 
   Upcoming& upcoming() { return plain_.upcoming(); }
-  void start() { packed_y_ = packed_w_ = nullptr; }
+  void start() { packed_y_ = packed_w_ = {}; }
 
-  /// As SimdProducts::outputs(), a band of rows and a block of columns at a time: what the tiles take and give is in
-  /// L1.
+  /// As SimdProducts::outputs(), a block of 32 x 32 at a time: what the tiles take and give is in L1.
   template <class Keep, class Done>
   void outputs(std::int64_t n, const Rows& x, const Rows& y, const Rows& w, const Rows& x_s, const State& s,
                const Keep& keep, const Done& done) {
-    bool packed = !w.spoiled && pack_w<true>(n, w) && pack_y(n, y);
-    if (!s.zero && !(s.packed && packed_s_ == s.m.data)) {
-      packed = packed && pack_tiles<kPartsT, Order::kPairs>(Source{s.m}, x_s.width, w.width, s_, upcoming());
-      packed_s_ = nullptr;
-    }
-    std::int64_t r = 0;
-    for (; r < n; r += kBand) {
-      packed = packed && pack_x(r, min(n, r + kBand), x, x_s, s) && scores_of_band(r, n, x.width, keep);
-      if (!packed) break;
-      outputs_of_band(r, n, x_s.width, w.width, s, done);
-    }
-    if (packed) return;
     // Numbers without parts (split_bf16.hpp) go the way of IEEE, and so do those of w that zeros may not touch.
-    const auto rest = [&](std::int64_t, std::int64_t end, std::int64_t c, std::int64_t cols, Matrix out) {
-      done(r, end, c, cols, Matrix{out.row(r), out.ld});
-    };
-    plain_.outputs(n, in_f32(n, x), in_f32(n, y), in_f32(n, w), in_f32(n, x_s), s, keep, rest);
+    const bool packed = !w.spoiled && pack_w<true>(n, w) && pack_y(n, y) && pack_s(s, x_s.width, w.width) &&
+                        pack_x(n, x, x_s, s) && scores(n, x.width, keep);
+    if (!packed) return plain_.outputs(n, in_f32(n, x), in_f32(n, y), in_f32(n, w), in_f32(n, x_s), s, keep, done);
+    sum_outputs(n, x_s.width, w.width, s, done);
   }
 
   /// S stays in tiles for the next outputs(), made while it is in L1.
   void update(std::int64_t n, const Rows& y, const Rows& w, State* s) {
-    if ((packed_y_ != y.m.data && !pack_y(n, y)) || (packed_w_ != w.m.data && !pack_w<false>(n, w)))
+    if ((packed_y_ != Made{y.m.data, y.width} && !pack_y(n, y)) ||
+        (packed_w_ != Made{w.m.data, w.width} && !pack_w<false>(n, w)))
       return plain_.update(n, in_f32(n, y), in_f32(n, w), s);
-    const bool packed =
+    s->packed =
         s->zero ? update_blocks<false>(n, y.width, w.width, s->m) : update_blocks<true>(n, y.width, w.width, s->m);
-    packed_s_ = packed ? s->m.data : nullptr;
-    s->zero = false, s->packed = packed;
+    s->zero = false, packed_s_ = s->m.data;
   }
 
  private:
   static constexpr int kPartsT = kParts<T>;
-  static constexpr std::int64_t kBand = 2 * kBlock;  // rows that share operand B while it is in L1
+  static constexpr std::int64_t kBand = 2 * kBlock;  // rows of S that share operand B while it is in L1
+  static_assert(kChunk == 2 * kBlock);
   using Packed = Tiles<kPartsT>;
   using Source = FloatSource<kPartsT>;
   struct Operands {  // A B, as deep as A
     Packed a, b;
   };
+  struct Made {  // of these rows
+    const float* data = nullptr;
+    std::int64_t width = 0;
+    bool operator==(const Made&) const = default;
+  };
+
+  // What comes out of the tiles is taken up when they are at the next block.
+  Matrix place(int turn) const { return {blocks_[turn % 2], kBlock}; }
+  template <class Use>
+  class OneBehind {  // use(r, c, turn) of the block at (r, c), the turn-th
+   public:
+    explicit OneBehind(Use use) : use_(use) {}
+    int turn() const { return turn_; }
+    void begun(std::int64_t r, std::int64_t c) {
+      end();
+      r_ = r, c_ = c, ++turn_;
+    }
+    void end() {
+      if (turn_ > 0) use_(r_, c_, turn_ - 1);
+    }
+
+   private:
+    Use use_;
+    std::int64_t r_ = 0, c_ = 0;
+    int turn_ = 0;
+  };
 
   // ---- the outputs -------------------------------------------------------------------------------------------------
-  // What comes out of the tiles is taken up when they are at the next block: place(0) and place(1) in turns.
-  Matrix place(int turn) const { return {blocks_[turn % 2], kBlock}; }
-
-  /// P of the rows [r, r + kBand), into p_. False where a number is bad.
+  /// P, into p_. False where a number is bad.
   template <class Keep>
-  bool scores_of_band(std::int64_t r, std::int64_t n, std::int64_t width, const Keep& keep) {
+  bool scores(std::int64_t n, std::int64_t width, const Keep& keep) {
     const Packed of_x{x_, ceil_div(width, kDepth)}, of_y{y_, of_x.slices};
     __mmask32 bad = 0;
-    std::int64_t before_r = -1, before_c = 0;
-    int turn = 0;
-    const auto take_up = [&] {
-      if (before_r < 0) return;
-      if (!keep.trivial()) keep(before_r, min(n, before_r + kBlock), before_c, before_c + kBlock, place(turn - 1));
-      bad |= pack_scores_of_block(before_r, before_c, place(turn - 1), of_p(r, before_r));
-    };
-    for (std::int64_t b = r; b < min(n, r + kBand); b += kBlock) {
-      for (std::int64_t c = 0; c <= b; c += kBlock) {
-        block<false>({of_x.from(b - r), of_y.from(c)}, {}, place(turn));
-        take_up();
-        before_r = b, before_c = c, ++turn;
+    OneBehind behind([&](std::int64_t r, std::int64_t c, int turn) {
+      if (!keep.trivial()) keep(r, min(n, r + kBlock), c, c + kBlock, place(turn));
+      bad |= pack_scores_of_block(r, c, place(turn), of_p(r));
+    });
+    for (std::int64_t r = 0; r < n; r += kBlock) {
+      for (std::int64_t c = 0; c <= r; c += kBlock) {
+        block<false>({of_x.from(r), of_y.from(c)}, {}, place(behind.turn()));
+        behind.begun(r, c);
       }
     }
-    take_up();
+    behind.end();
     return bad == 0;
   }
-  Packed of_p(std::int64_t band, std::int64_t r) const { return {p_[(r - band) / kBlock], r / kDepth + 1}; }
+  Packed of_p(std::int64_t r) const { return {p_[r / kBlock], r / kDepth + 1}; }
   static __mmask32 pack_scores_of_block(std::int64_t r, std::int64_t c, Matrix p, Packed to) {
     std::byte *rows0 = to.slice(c / kDepth), *rows16 = to.from(16).slice(c / kDepth);
     if (c < r)
@@ -107,25 +115,20 @@ class AmxProducts {
   }
 
   template <class Done>
-  void outputs_of_band(std::int64_t r, std::int64_t n, std::int64_t depth, std::int64_t width, const State& s,
-                       const Done& done) {
+  void sum_outputs(std::int64_t n, std::int64_t depth, std::int64_t width, const State& s, const Done& done) {
     const Packed of_x{x_of_s_, ceil_div(depth, kDepth)}, of_s{s_, of_x.slices}, of_w{w_, ceil_div(n, kDepth)};
-    std::int64_t before_r = -1, before_c = 0;
-    int turn = 0;
-    const auto take_up = [&] {
-      if (before_r >= 0)
-        done(before_r, min(n, before_r + kBlock), before_c, min(width - before_c, kBlock), place(turn - 1));
-    };
+    OneBehind behind([&](std::int64_t r, std::int64_t c, int turn) {
+      done(r, min(n, r + kBlock), c, min(width - c, kBlock), place(turn));
+    });
     for (std::int64_t c = 0; c < width; c += kBlock) {
-      for (std::int64_t b = r; b < min(n, r + kBand); b += kBlock) {
+      for (std::int64_t r = 0; r < n; r += kBlock) {
         Operands carried;
-        if (!s.zero) carried = {of_x.from(b - r), of_s.from(c)};
-        block<false>({of_p(r, b), of_w.from(c)}, carried, place(turn));
-        take_up();
-        before_r = b, before_c = c, ++turn;
+        if (!s.zero) carried = {of_x.from(r), of_s.from(c)};
+        block<false>({of_p(r), of_w.from(c)}, carried, place(behind.turn()));
+        behind.begun(r, c);
       }
     }
-    take_up();
+    behind.end();
   }
 
   // ---- the state ---------------------------------------------------------------------------------------------------
@@ -134,26 +137,35 @@ class AmxProducts {
   bool update_blocks(std::int64_t n, std::int64_t rows, std::int64_t cols, Matrix s) {
     const Packed of_y{y_turned_, ceil_div(n, kDepth)}, of_w{w_, of_y.slices}, of_s{s_, ceil_div(rows, kDepth)};
     __mmask32 bad = 0;
-    std::int64_t before_r = -1, before_c = 0;
-    const auto take_up = [&] {
-      if (before_r < 0) return;
-      const std::int64_t slice = before_r / kDepth;
-      bad |= pack_two_tiles<kPartsT, Order::kPairs>(Source{s}, before_r, before_c, rows, cols,
-                                                    of_s.from(before_c).slice(slice),
-                                                    of_s.from(before_c + 16).slice(slice), of_s.part());
-    };
-    for (std::int64_t r = 0; r < rows; r += kBand) {
-      turn_columns(r, min(rows, r + kBand), rows, of_y);
+    OneBehind behind([&](std::int64_t r, std::int64_t c, int) {
+      std::byte *columns0 = of_s.from(c).slice(r / kDepth), *columns16 = of_s.from(c + 16).slice(r / kDepth);
+      bad |= pack_two_tiles<kPartsT, Order::kPairs>(Source{s}, r, c, rows, cols, columns0, columns16, of_s.part());
+    });
+    fetch_block(s, 0, 0);
+    for (std::int64_t band = 0; band < rows; band += kBand) {
+      const std::int64_t end = min(rows, band + kBand);
+      turn_columns(band, end, rows, of_y);
       for (std::int64_t c = 0; c < cols; c += kBlock) {
-        for (std::int64_t b = r; b < min(rows, r + kBand); b += kBlock) {
-          block<kAccumulate>({of_y.from(b - r), of_w.from(c)}, {}, {s.row(b) + c, s.ld});
-          take_up();
-          before_r = b, before_c = c;
+        for (std::int64_t r = band; r < end; r += kBlock) {
+          if (r + kBlock < end) {
+            fetch_block(s, r + kBlock, c);
+          } else if (c + kBlock < cols) {
+            fetch_block(s, band, c + kBlock);
+          } else if (end < rows) {
+            fetch_block(s, end, 0);
+          }
+          block<kAccumulate>({of_y.from(r - band), of_w.from(c)}, {}, {s.row(r) + c, s.ld});
+          behind.begun(r, c);
         }
       }
     }
-    take_up();
+    behind.end();
     return bad == 0;
+  }
+  /// Into L1: until their block of S is in them the tiles stand still.
+  static FALCHION_INLINE void fetch_block(Matrix s, std::int64_t r, std::int64_t c) {
+    for (std::int64_t i = 0; i < kBlock; ++i)
+      __builtin_prefetch(s.row(r + i) + c, 1, 3), __builtin_prefetch(s.row(r + i) + c + kLanes, 1, 3);
   }
   /// Columns [first, end) of Y (n, width) as rows of operand A.
   void turn_columns(std::int64_t first, std::int64_t end, std::int64_t width, Packed to) {
@@ -161,7 +173,7 @@ class AmxProducts {
     for (std::int64_t c = first; c < end; c += kBlock) {
       const Packed rows0 = to.from(c - first), rows16 = to.from(c - first + 16);
       for (std::int64_t s = 0; s < to.slices; ++s) {
-        upcoming().step();
+        upcoming().long_step();
         const Packed first16 = of_y.from(s * kDepth), last16 = of_y.from(s * kDepth + 16);
         for (int p = 0; p < kPartsT; ++p)
           turn_halves(first16.slice(c / kDepth) + p * of_y.part(), last16.slice(c / kDepth) + p * of_y.part(),
@@ -189,36 +201,42 @@ class AmxProducts {
     const std::byte *a = x.a.data + parts.a * x.a.part(), *b = x.b.data + parts.b * x.b.part();
     const std::int64_t a_row = x.a.row(), b_row = x.b.row();
     for (const std::byte* end = a + x.a.part(); a < end; a += kTileBytes, b += kTileBytes) {
-      upcoming().step();
+      upcoming().long_step();
       tile_dot_2x2(a, 64, a_row, b, b_row);
     }
   }
 
   template <bool kFinite>
   bool pack_w(std::int64_t n, const Rows& w) {
-    packed_w_ = pack_rows<Order::kHalves, kFinite>(0, n, w, w_) ? w.m.data : nullptr;
-    return packed_w_ != nullptr;
+    const bool packed = pack_rows<Order::kHalves, kFinite>(n, w, w_);
+    packed_w_ = packed ? Made{w.m.data, w.width} : Made{};
+    return packed;
   }
   bool pack_y(std::int64_t n, const Rows& y) {
-    packed_y_ = pack_rows<Order::kTurnedRows>(0, n, y, y_) ? y.m.data : nullptr;
-    return packed_y_ != nullptr;
+    const bool packed = pack_rows<Order::kTurnedRows>(n, y, y_);
+    packed_y_ = packed ? Made{y.m.data, y.width} : Made{};
+    return packed;
   }
-  bool pack_x(std::int64_t first, std::int64_t end, const Rows& x, const Rows& x_s, const State& s) {
+  bool pack_s(const State& s, std::int64_t rows, std::int64_t cols) {
+    if (s.zero || (s.packed && packed_s_ == s.m.data)) return true;
+    packed_s_ = nullptr;
+    return pack_tiles<kPartsT, Order::kPairs>(Source{s.m}, rows, cols, s_, upcoming());
+  }
+  bool pack_x(std::int64_t n, const Rows& x, const Rows& x_s, const State& s) {
     const bool same = s.zero || (x_s.m.data == x.m.data && x_s.width == x.width);
     x_of_s_ = same ? x_ : x_s_;
-    return pack_rows<Order::kRows>(first, end, x, x_) && (same || pack_rows<Order::kRows>(first, end, x_s, x_s_));
+    return pack_rows<Order::kRows>(n, x, x_) && (same || pack_rows<Order::kRows>(n, x_s, x_s_));
   }
-  /// Rows [first, end). False where a number has no parts or, with kFinite, is NaN or infinite.
+  /// False where a number has no parts or, with kFinite, is NaN or infinite.
   template <Order kOrder, bool kFinite = false>
-  bool pack_rows(std::int64_t first, std::int64_t end, const Rows& x, std::byte* out) {
+  bool pack_rows(std::int64_t n, const Rows& x, std::byte* out) {
     if constexpr (kBf16) {
-      const std::uint16_t* rows = x.in_place;
-      if (rows != nullptr)
-        return pack_tiles<1, kOrder>(InPlaceSource<kFinite>{rows + first * x.in_place_row, x.in_place_row}, end - first,
-                                     x.width, out, upcoming());
+      const InPlaceSource<kFinite> rows{x.in_place, x.in_place_row};
+      if (x.in_place != nullptr) return pack_tiles<1, kOrder>(rows, n, x.width, out, upcoming());
     }
-    return pack_tiles<kPartsT, kOrder>(Source{{x.m.row(first), x.m.ld}}, end - first, x.width, out, upcoming());
+    return pack_tiles<kPartsT, kOrder>(Source{x.m}, n, x.width, out, upcoming());
   }
+  /// The rows themselves alone: not what Rows promises past them.
   static Rows in_f32(std::int64_t n, Rows x) {
     if (x.in_place == nullptr) return x;
     float spoiled = 0;
@@ -228,10 +246,11 @@ class AmxProducts {
   }
 
   SimdProducts plain_;
-  std::byte *x_, *x_s_, *x_of_s_ = nullptr, *p_[2];  // of a band: x, x_s, that of them S meets
-  std::byte *y_, *w_, *s_, *y_turned_;               // of a chunk; of a band of S
-  const float *packed_y_ = nullptr, *packed_w_ = nullptr, *packed_s_ = nullptr;  // what y_, w_ and s_ were made of
-  float* blocks_[2];                                                             // (kBlock, kBlock)
+  std::byte *x_, *x_s_, *y_, *w_, *s_, *p_[2];  // p_: 32 rows each
+  std::byte *x_of_s_ = nullptr, *y_turned_;     // what S meets, x_ or x_s_; a band of Y^T
+  Made packed_y_, packed_w_;                    // what y_ and w_ were made of
+  const float* packed_s_ = nullptr;             // and s_
+  float* blocks_[2];                            // (kBlock, kBlock)
 };
 
 }  // namespace falchion::cpu::FALCHION_LEVEL

@@ -1,4 +1,4 @@
-// src/blocks/upcoming.hpp: rows of memory that will be wanted soon, fetched one by one while something else is
+// src/blocks/upcoming.hpp: rows of memory that will be wanted soon, fetched a few at a time while something else is
 // computed. A core stands still once it has some 16 misses under way, so all rows at once would be waited for.
 #pragma once
 
@@ -19,8 +19,15 @@ class Upcoming {
     rows_ += count;
   }
 
-  /// Fetches the rows it is time for into L2.
+  /// Fetches a row into L2, if it is time for one: where steps are many more than rows.
   FALCHION_INLINE void step() {
+    ++steps_;
+    if ((due_ += rows_) < expected_ || next_ == lists_) return;
+    due_ -= expected_;
+    fetch(list_[next_]);
+  }
+  /// Fetches all rows it is time for: where steps are few.
+  FALCHION_INLINE void long_step() {
     ++steps_;
     for (due_ += rows_; due_ >= expected_ && next_ < lists_; due_ -= expected_) fetch(list_[next_]);
   }
@@ -46,7 +53,8 @@ class Upcoming {
   static constexpr int kMost = 8;
   List list_[kMost];
   int lists_ = 0, next_ = 0;
-  std::int64_t rows_ = 0, steps_ = 64, expected_ = 0, due_ = 0;
+  std::int64_t rows_ = 0, expected_ = 0, due_ = 0;
+  std::int64_t steps_ = 64;  // the first time there is no last time: not all rows at once
 };
 
 }  // namespace falchion::cpu::FALCHION_LEVEL

@@ -86,17 +86,17 @@ class LinearBackwardWorker {
         fetch(a_.grad_v, walk, i, h, a_.d_v, true);
         if (j + 1 == group_) fetch(a_.grad_k, walk, i, item.head, a_.d_qk, true);
         fetch_next(walk, i, item.head, j);
+        const auto dk_of_rows = whole_rows(a_.d_qk, [&](std::int64_t first, std::int64_t end, Matrix dk) {
+          key_gradients(walk, i, first, end, h, dk);
+        });
+        one_factor() ? chunk_.outputs(n, v_, outer_, q_, state, dk_of_rows)
+                     : chunk_.outputs(n, v_, {factor_, term_}, do_, q_, with_column(v_), state, dk_of_rows);
         turn(state);
         chunk_.outputs(n, k_, q_, outer_, turned_,
                        [&](std::int64_t first, std::int64_t end, std::int64_t c, std::int64_t cols, Matrix dv) {
                          for (std::int64_t t = first; t < end; ++t)
                            store_row<T>(walk.at<typename T::Bits>(a_.grad_v, i + t, h) + c, dv.row(t - first), 1, cols);
                        });
-        const auto dk_of_rows = whole_rows(a_.d_qk, [&](std::int64_t first, std::int64_t end, Matrix dk) {
-          key_gradients(walk, i, first, end, h, dk);
-        });
-        one_factor() ? chunk_.outputs(n, v_, outer_, q_, state, dk_of_rows)
-                     : chunk_.outputs(n, v_, {factor_, term_}, do_, q_, with_column(v_), state, dk_of_rows);
         chunk_.update(n, with_column(outer_), q_, &state);
       }
       store_gradients<T>(a_, a_.grad_k, walk, i, n, item.head, k_, sum_);
@@ -252,7 +252,9 @@ class LinearBackwardWorker {
     return [this, width, use](std::int64_t first, std::int64_t end, std::int64_t c, std::int64_t cols, Matrix block) {
       if (cols == width) return use(first, end, block);
       for (std::int64_t t = first; t < end; ++t)
-        std::memcpy(out_.row(t) + c, block.row(t - first), static_cast<std::size_t>(cols) * sizeof(float));
+        std::memcpy(
+            out_.row(t) + c, block.row(t - first),
+            static_cast<std::size_t>(round_up(cols, kLanes)) * sizeof(float));  // 0 past the last: dot() reads it
       if (c + cols == width) use(first, end, Matrix{out_.row(first), out_.ld});
     };
   }

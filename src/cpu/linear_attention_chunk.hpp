@@ -72,8 +72,7 @@ class CausalChunk {
   /// What to fetch during the products.
   Upcoming& upcoming() { return products_.upcoming(); }
 
-  /// out of the n rows. x_s: x as the state wants it. done: see
-  /// SimdProducts::outputs().
+  /// out of the n rows. x_s: x as the state wants it. done: as SimdProducts::outputs() says.
   template <class Done>
   void outputs(std::int64_t n, const Rows& x, const Rows& y, const Rows& w, const State& s, const Done& done) {
     outputs(n, x, {}, y, w, x, s, done);
@@ -98,9 +97,7 @@ class CausalChunk {
   struct Keep {
     const CausalChunk& chunk;
     const ScoreTerms& terms;
-    FALCHION_INLINE bool trivial() const {
-      return !chunk.decay_.any() && terms.factor == nullptr;
-    }  // but for the zeros
+    FALCHION_INLINE bool trivial() const { return chunk.keeps_all(terms); }  // but for the zeros
     FALCHION_INLINE void operator()(std::int64_t first, std::int64_t end, std::int64_t c, std::int64_t end_c,
                                     Matrix p) const {
       chunk.keep_causal(first, end, c, end_c, terms, p);
@@ -114,6 +111,7 @@ class CausalChunk {
     return {scaled_, x.width, x.spoiled};
   }
 
+  FALCHION_INLINE bool keeps_all(const ScoreTerms& terms) const { return !decay_.any() && terms.factor == nullptr; }
   /// Rows [first, end) and columns [from, to), whole blocks, of the scores (i, j): faded, and 0 where j > i, up to the
   /// next block. Selected, not multiplied: there may be anything.
   void keep_causal(std::int64_t first, std::int64_t end, std::int64_t from, std::int64_t to, const ScoreTerms& terms,
@@ -122,7 +120,7 @@ class CausalChunk {
     for (std::int64_t i = first; i < end; ++i) {
       float* row = scores.row(i - first);
       std::int64_t j = i / kLanes * kLanes;
-      for (std::int64_t c = from; c < min(to, j + kLanes); c += kLanes) {
+      for (std::int64_t c = from; c < min(to, j + kLanes) && !keeps_all(terms); c += kLanes) {
         float* at = row + (c - from);
         if (terms.factor != nullptr) store(hn::MulAdd(load(at), load(terms.factor + c), load(terms.term + c)), at);
         if (decay_.any()) store(hn::Mul(load(at), decay_.between(c, i)), at);

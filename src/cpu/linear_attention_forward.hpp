@@ -100,7 +100,7 @@ class LinearForwardWorker {
     fetch_chunk(walk, i + n, h);
     fetch_rows<T>(a_.q, walk, i + n, kChunk, h / (a_.h_v / a_.h_qk), a_.d_qk, false, &chunk_.upcoming());
   }
-  /// factor_: what the outputs of a chunk are multiplied by.
+  /// z after the chunk and, on the way, what its outputs are multiplied by.
   void sum_weights(std::int64_t n) {
     for (std::int64_t t = 0; t < n; ++t) {
       factor_[t] = a_.scale;
@@ -120,11 +120,11 @@ class LinearForwardWorker {
   }
   /// What a worker stores would not stay in its L2 (2 MB where there is AMX), and is whole lines.
   static bool streams(const LinearAttentionArgs& a) {
-    constexpr std::int64_t kLine = 32;  // elements
+    constexpr auto kBytes = static_cast<std::int64_t>(sizeof(typename T::Bits)), kLine = 64 / kBytes;  // elements
     const std::int64_t tokens = a.packed ? a.total : a.b * a.s;
     const bool lines = a.d_v % kLine == 0 && a.o.stride[0] % kLine == 0 && a.o.stride[1] % kLine == 0 &&
                        a.o.stride[2] % kLine == 0 && reinterpret_cast<std::uintptr_t>(a.o.data) % 64 == 0;
-    return kStreams<T> && lines && tokens * a.h_v * a.d_v * 2 >= std::int64_t{a.threads} << 21;
+    return kStreams<T> && lines && tokens * a.h_v * a.d_v * kBytes >= std::int64_t{a.threads} << 21;
   }
 
   const LinearAttentionArgs& a_;
@@ -132,7 +132,7 @@ class LinearForwardWorker {
   const bool streams_;
   Rows q_, k_, v_;
   State state_;
-  float *z_, *o_;
+  float *z_, *o_;  // o_: a row, for a step alone
   double f_[kChunk] = {};
   float factor_[kChunk] = {};
 };

@@ -124,7 +124,6 @@ void load_rows(const View& x, const Walk& walk, std::int64_t first, std::int64_t
 template <class T, class Products>
 void load_operand(const View& x, const Walk& walk, std::int64_t first, std::int64_t n, std::int64_t head, Rows* out) {
   if constexpr (Products::kBf16) {
-    if constexpr (!Products::kFetches) prefetch_rows<T>(x, walk, first + n, n, head, out->width);
     out->in_place = walk.at<const typename T::Bits>(x, first, head), out->in_place_row = walk.step * x.stride[1];
   } else {
     load_rows<T, Products>(x, walk, first, n, head, false, out);
