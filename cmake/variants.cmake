@@ -37,7 +37,8 @@ elseif(FALCHION_X86_64)
   endif()
   if(FALCHION_HAS_SAPPHIRERAPIDS)
     set(level_flags_amx -march=sapphirerapids -mprefer-vector-width=512)
-    set(level_flags_amx_emulated ${level_flags_amx} -DFALCHION_AMX_EMULATED=1)
+    # Without what Zen 4 and 5 lack, so that the AMX kernels are tested there too.
+    set(level_flags_amx_emulated ${level_flags_amx} -mno-avx512fp16 -mno-avxvnni -DFALCHION_AMX_EMULATED=1)
   endif()
 endif()
 # Not -ffast-math: NaN and Inf mean what CONTRACT says. -O3 is left to the build type, so that Debug can step.

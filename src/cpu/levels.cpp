@@ -65,18 +65,20 @@ Missing find_missing() {
     missing.avx512 = "the operating system does not save zmm registers";
   }
 
-  // The AMX units are compiled for Sapphire Rapids: whatever of it the compiler may use on its own has to be here.
-  const bool sapphire = bit(extended.b, 21) && bit(extended.c, 1) && bit(extended.c, 6) && bit(extended.c, 8) &&
-                        bit(extended.c, 11) && bit(extended.c, 12) && bit(extended.c, 14) && bit(extended.d, 23) &&
-                        bit(extended1.a, 4);  // IFMA, VBMI, VBMI2, GFNI, VNNI, BITALG, VPOPCNTDQ, FP16, AVX_VNNI
+  // The AMX units are compiled for Sapphire Rapids, the emulated ones for what of it Zen 4 has as well: whatever the
+  // compiler may use on its own has to be here.
+  const bool zen4 = bit(extended.b, 21) && bit(extended.c, 1) && bit(extended.c, 6) && bit(extended.c, 8) &&
+                    bit(extended.c, 11) && bit(extended.c, 12) &&
+                    bit(extended.c, 14);  // IFMA, VBMI, VBMI2, GFNI, VNNI, BITALG, VPOPCNTDQ
+  const bool sapphire = zen4 && bit(extended.d, 23) && bit(extended1.a, 4);  // FP16, AVX_VNNI
   missing.amx_emulated = missing.avx512;
   if (missing.amx_emulated.empty() && !bit(extended1.a, 5)) missing.amx_emulated = "this CPU has no AVX512_BF16";
-  if (missing.amx_emulated.empty() && !sapphire)
-    missing.amx_emulated = "this CPU has less of AVX-512 than Sapphire Rapids";
+  if (missing.amx_emulated.empty() && !zen4) missing.amx_emulated = "this CPU has less of AVX-512 than Zen 4";
 
   const bool amx = bit(extended.d, 24) && bit(extended.d, 22);  // AMX-TILE, AMX-BF16
   if (!amx) missing.amx = "this CPU has no AMX";
   if (amx) missing.amx = missing.amx_emulated;
+  if (missing.amx.empty() && !sapphire) missing.amx = "this CPU has less of AVX-512 than Sapphire Rapids";
   if (missing.amx.empty() && (saved & kTiles) != kTiles) missing.amx = "the operating system does not save AMX tiles";
   if (missing.amx.empty() && !tiles_permitted()) missing.amx = "the operating system refuses AMX tiles to this process";
   return missing;
