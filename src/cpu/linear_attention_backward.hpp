@@ -251,10 +251,9 @@ class LinearBackwardWorker {
   auto whole_rows(std::int64_t width, Use use) const {
     return [this, width, use](std::int64_t first, std::int64_t end, std::int64_t c, std::int64_t cols, Matrix block) {
       if (cols == width) return use(first, end, block);
-      for (std::int64_t t = first; t < end; ++t)
-        std::memcpy(
-            out_.row(t) + c, block.row(t - first),
-            static_cast<std::size_t>(round_up(cols, kLanes)) * sizeof(float));  // 0 past the last: dot() reads it
+      // Whole vectors, as dot() reads them: past the last column a block is 0, this memory may be anything.
+      const auto bytes = static_cast<std::size_t>(round_up(cols, kLanes)) * sizeof(float);
+      for (std::int64_t t = first; t < end; ++t) std::memcpy(out_.row(t) + c, block.row(t - first), bytes);
       if (c + cols == width) use(first, end, Matrix{out_.row(first), out_.ld});
     };
   }
