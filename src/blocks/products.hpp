@@ -46,6 +46,7 @@ class SimdProducts {
  public:
   using Scope = int;                                             // nothing to set up in a thread
   static constexpr bool kFetches = kSteps;                       // what upcoming() holds, while they multiply
+  static constexpr int kAhead = 1;                               // how many chunks ahead of where they are
   static constexpr bool kBf16 = false;                           // whether operands are rounded to bf16
   static FALCHION_INLINE Floats rounded(Floats x) { return x; }  // as an operand is
 

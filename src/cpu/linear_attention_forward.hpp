@@ -63,7 +63,7 @@ class LinearForwardWorker {
       const std::int64_t n = min(kChunk, walk.count - i);
       fade += load_chunk(walk, i, n, item.head);
       chunk_.upcoming().start();
-      fetch_chunk(walk, i + n, item.head);
+      fetch_chunk(walk, i, item.head);
       chunk_.update(n, k_, v_, &state_);
       for (std::int64_t t = 0; t < n && a_.normalise; ++t)
         add_to_z(z_, chunk_.decay().each(t), 1, k_.m.row(t), a_.d_qk);
@@ -76,11 +76,11 @@ class LinearForwardWorker {
  private:
   /// q or k, which more than the products may read.
   void load_keys(const View& x, const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h, Rows* out) {
-    const std::int64_t h_qk = h / (a_.h_v / a_.h_qk);
     if (a_.elu || a_.normalise || a_.decay.data != nullptr)
-      return load_rows<T, Products>(x, walk, i, n, h_qk, a_.elu, out);
-    load_operand<T, Products>(x, walk, i, n, h_qk, out);
+      return load_rows<T, Products>(x, walk, i, n, key_head(h), a_.elu, out);
+    load_operand<T, Products>(x, walk, i, n, key_head(h), out);
   }
+  std::int64_t key_head(std::int64_t h) const { return h / (a_.h_v / a_.h_qk); }
   double load_chunk(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {  // the sum of its decays
     load_keys(a_.k, walk, i, n, h, &k_);
     load_operand<T, Products>(a_.v, walk, i, n, h, &v_);
@@ -88,17 +88,23 @@ class LinearForwardWorker {
     chunk_.start(a_.decay.data != nullptr, f_, n);
     return sum;
   }
-  /// During the products of a chunk: what load_chunk() will want.
-  void fetch_chunk(const Walk& walk, std::int64_t i, std::int64_t h) {
-    fetch_rows<T>(a_.k, walk, i, kChunk, h / (a_.h_v / a_.h_qk), a_.d_qk, false, &chunk_.upcoming());
-    fetch_rows<T>(a_.v, walk, i, kChunk, h, a_.d_v, false, &chunk_.upcoming());
+  /// During the products of the chunk at i: the rows of the chunk kAhead chunks on; of the first one those before too.
+  void fetch_ahead(const View& x, const Walk& walk, std::int64_t i, std::int64_t head, std::int64_t width) {
+    constexpr std::int64_t kTokens = Products::kAhead * kChunk;
+    fetch_rows<T>(x, walk, i == 0 ? kChunk : i + kTokens, i == 0 ? kTokens : kChunk, head, width, false,
+                  &chunk_.upcoming());
   }
-  /// Where this chunk's outputs go, and the chunk after it.
+  /// What load_chunk() will want.
+  void fetch_chunk(const Walk& walk, std::int64_t i, std::int64_t h) {
+    fetch_ahead(a_.k, walk, i, key_head(h), a_.d_qk);
+    fetch_ahead(a_.v, walk, i, h, a_.d_v);
+  }
+  /// And where this chunk's outputs go, and its successors' q.
   void fetch(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
     chunk_.upcoming().start();
     if (!streams_) fetch_rows<T>(a_.o, walk, i, n, h, a_.d_v, true, &chunk_.upcoming());
-    fetch_chunk(walk, i + n, h);
-    fetch_rows<T>(a_.q, walk, i + n, kChunk, h / (a_.h_v / a_.h_qk), a_.d_qk, false, &chunk_.upcoming());
+    fetch_chunk(walk, i, h);
+    fetch_ahead(a_.q, walk, i, key_head(h), a_.d_qk);
   }
   /// z after the chunk and, on the way, what its outputs are multiplied by.
   void sum_weights(std::int64_t n) {
