@@ -41,6 +41,10 @@ TEST(LinearWide, ForwardIsTheDefinition) {
                 {LinearCase{"a chunk", 4, 64, 18, 18, 128, 128}, 1},
                 {LinearCase{"and a token", 4, 65, 18, 18, 128, 128}, 1},
                 {LinearCase{"chunks", 4, 200, 18, 18, 128, 128}, 1},
+                {LinearCase{"many chunks", 2, 650, 36, 36, 128, 128}, 1},
+                {LinearCase{"growing", 2, 400, 36, 36, 128, 128}.growing(), 1},
+                {LinearCase{"growing, narrow", 1, 400, 2, 2, 128, 128}.growing(), 0},
+                {LinearCase{"growing, backwards in time", 2, 400, 36, 36, 128, 128}.growing().reverse(), 1},
                 {LinearCase{"reverse", 2, 200, 36, 36, 128, 128}.reverse(), 1},
                 {LinearCase{"heads that share", 4, 200, 6, 18, 128, 128}, 1},
                 {LinearCase{layouts}.layout(Layout::gaps), 1},
@@ -56,6 +60,9 @@ TEST(LinearWide, BackwardIsTheDefinition) {
                 {LinearCase{"two sweeps, and a token", 2, 65, 32, 32, 128, 128}, 2},
                 {LinearCase{"two sweeps, chunks", 2, 200, 32, 32, 128, 128}, 2},
                 {LinearCase{"all sweeps", 4, 200, 8, 8, 128, 128}, 3},
+                {LinearCase{"many chunks", 4, 650, 8, 8, 128, 128}, 3},
+                {LinearCase{"growing", 4, 400, 8, 8, 128, 128}.growing(), 3},
+                {LinearCase{"growing, narrow", 1, 400, 2, 2, 128, 128}.growing(), 0},
                 {LinearCase{"reverse", 4, 200, 8, 8, 128, 128}.reverse(), 3}});
 }
 
