@@ -39,16 +39,18 @@ struct LinearCta {
   const sm80::LinearBlock block;
   const LinearSweep& sweep;
   const LinearMaps& maps;
+  const std::uint64_t number;  // of the launch
   const int column0;
   const bool sums;  // for later segments, before its own chunks: the part of this number
   const ChunkRange summed, chunks;
 
   __device__ __forceinline__ LinearCta(const LinearAttentionArgs& a, const LinearSweeps& sweeps,
-                                       const AllLinearMaps& maps)
+                                       const AllLinearMaps& maps, std::uint64_t number)
       : a(a),
         block(a, sweeps),
         sweep(sweeps.sweep[block.which]),
         maps(maps.of[block.which]),
+        number(number),
         column0(block.column_tile * 64),
         sums(block.segment < (a.segments - 1) * a.parts),
         summed(a, sweep, a.parts, block.segment),
@@ -89,8 +91,9 @@ __device__ __forceinline__ void arrive_by_warp_having(unsigned value, Barrier& b
       : "memory");
 }
 
-/// Barriers of warps: of those that carry S, of these and the outputs', of each team of splitters, of each half of o.
-enum NamedBarrier { kOfState = 1, kOfSums, kOfSplitters, kOfOutputs = kOfSplitters + 2 };
+/// Barriers of warps: of those that carry S; of these and the outputs', when sums are made and when tiles are empty; of
+/// the outputs' first, which emptied them; of each team of splitters; of each half of o.
+enum NamedBarrier { kOfState = 1, kOfSums, kOfTiles, kOfEmptied, kOfSplitters, kOfOutputs = kOfSplitters + 2 };
 /// While sums are made the outputs' warps stay away from the rings: a barrier's phases two apart look the same to them.
 template <class Config>
 __device__ __forceinline__ void wait_for_sums() {
@@ -206,42 +209,9 @@ class LinearStateElements {
       for (int i = 0; i < size(rows); ++i) rows(i) += (&more[0][0][0])[i] * scale;
     }
   }
-  /// A tile of the workspace, kTile floats: S as it lies in the registers of 128 threads, 16 bytes of each in turn.
-  static constexpr int kTile = Config::kD * Config::kColumns;
-  __device__ __forceinline__ void store(float* tile) const {
-    CUTE_UNROLL
-    for (int i = 0; i < size(rS) / 4; ++i)
-      __stcg(reinterpret_cast<float4*>(tile) + i * 128 + threadIdx.x % 128,
-             make_float4(rS(4 * i), rS(4 * i + 1), rS(4 * i + 2), rS(4 * i + 3)));
-  }
-  /// S += `count` of them, `stride` floats apart. 16 KB are on their way at once, twice that at d 64.
-  __device__ __forceinline__ void add(const float* tiles, std::int64_t stride, int count) {
-    constexpr int kAtOnce = kHalves == 1 ? 2 : 1, kFours = 8;
-    CUTE_UNROLL
-    for (int half = 0; half < kHalves; ++half) {
-      CUTE_NO_UNROLL
-      for (int n = 0; n < count; n += kAtOnce) {
-        float4 more[kAtOnce][kFours];
-        CUTE_UNROLL
-        for (int j = 0; j < kAtOnce; ++j) {  // without a condition: each would wait for the one before it
-          const auto* from = reinterpret_cast<const float4*>(tiles + min(n + j, count - 1) * stride);
-          CUTE_UNROLL
-          for (int i = 0; i < kFours; ++i) more[j][i] = __ldcg(from + (half * kFours + i) * 128 + threadIdx.x % 128);
-        }
-        CUTE_UNROLL
-        for (int j = 0; j < kAtOnce; ++j) {
-          if (n + j >= count) break;
-          CUTE_UNROLL
-          for (int i = 0; i < kFours; ++i) {
-            const int at = (half * kFours + i) * 4;
-            rS(at) += more[j][i].x, rS(at + 1) += more[j][i].y;
-            rS(at + 2) += more[j][i].z, rS(at + 3) += more[j][i].w;
-          }
-        }
-      }
-    }
-  }
-  /// This thread's elements of S: f(m, e, element), m and e within the whole state.
+  /// This thread's elements of S, as its registers have them.
+  __device__ __forceinline__ float& element(int i) { return rS(i); }
+  /// And with their places: f(m, e, element), m and e within the whole state.
   template <class F>
   __device__ __forceinline__ void for_each(F f) {
     const auto coordinates = sm80::rows_columns(typename Config::MmaOfRows{}

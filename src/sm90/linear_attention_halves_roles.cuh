@@ -22,6 +22,7 @@ struct LinearHalvesRoles {
       finish_state(cta, state);
     } else if (group == 1) {
       cutlass::arch::warpgroup_reg_alloc<Config::kRegistersOfOutputs>();
+      make_tiles_ready<Config>(cta);
       LinearHalvesOutputs<Config>(cta, shared).run();
     } else if (group < 2 + Config::kSplitters) {
       cutlass::arch::warpgroup_reg_dealloc<Config::kRegistersOfSplitters>();

@@ -13,15 +13,21 @@ __device__ __forceinline__ void start_state(const LinearCta& cta, State& state, 
   const float* const s0 = cta.block.segment == 0 ? sm80::state_of(x, cta.block.b, cta.block.h) : nullptr;
   if (s0 != nullptr) state.add(s0, x.stride[2], x.stride[3], cta.sweep.initial_scale);
   if (cta.a.segments == 1) return sums_are_made<Config>();
-  wait_for_earlier_kernels();  // the flags are 0
-  LookBack look_back(cta, state);
+  LookBack<Config, State> look_back(cta, state);
   if (s0 != nullptr) look_back.keep_start();
   state.template run<true>(cta.to_sum(), shared);
   sums_are_made<Config>();
+  look_back.tiles.wait_until_ready();
   if (cta.sums) look_back.publish(cta.block.segment);
   state.set_zero();
   if (s0 != nullptr) look_back.add_start();
   if (cta.block.segment > 0) look_back.add_earlier();
+  if (cta.block.segment + 1 == cta.a.segments) look_back.tiles.forget();
+}
+/// Of the first warpgroup of the outputs, meanwhile.
+template <class Config>
+__device__ __forceinline__ void make_tiles_ready(const LinearCta& cta) {
+  if (cta.a.segments > 1) ColumnTiles<Config>(cta).make_ready();
 }
 /// S behind the last one.
 template <class State>
@@ -36,10 +42,10 @@ __device__ __forceinline__ void finish_state(const LinearCta& cta, State& state)
 template <class Roles>
 __global__ void __launch_bounds__(Roles::Config::kThreads, Roles::Config::kCtas)
     linear_attention(const __grid_constant__ LinearAttentionArgs a, const __grid_constant__ LinearSweeps sweeps,
-                     const __grid_constant__ AllLinearMaps maps) {
+                     const __grid_constant__ AllLinearMaps maps, std::uint64_t number) {
   extern __shared__ __align__(1024) unsigned char memory[];
   auto& shared = *reinterpret_cast<typename Roles::Config::Shared*>(memory);
-  const LinearCta cta(a, sweeps, maps);
+  const LinearCta cta(a, sweeps, maps, number);
   if (cta.column0 >= cta.sweep.d_v) return;
   if (threadIdx.x == 0) shared.init();
   __syncthreads();
@@ -74,23 +80,15 @@ template <class Roles, class Element>
 int launch_linear_attention(const LinearAttentionArgs& a, const LinearSweeps& sweeps, void* stream,
                             bool early = false) {
   using Config = typename Roles::Config;
-  const SegmentTiles tiles(a);
-  const std::int64_t columns = grid_columns(a, sweeps), flags = columns * tiles.count();
+  const std::int64_t columns = grid_columns(a, sweeps);
   // Each CTA sums one part at most; so none waits for one of higher index.
-  if (tiles.parts > a.segments || flags > INT32_MAX) return cudaErrorInvalidConfiguration;
+  if (SegmentTiles(a).parts > a.segments) return cudaErrorInvalidConfiguration;
   if (columns == 0) return cudaSuccess;
   AllLinearMaps maps{};
-  cudaError_t error = make_linear_maps<Config, Element>(a, sweeps, &maps);
-  // The second kernel may start before the first is done: what it reads and writes until it waits belongs to the
-  // caller, and nothing older runs any more.
-  if (error == cudaSuccess && a.segments > 1)
-    error = launch_kernel(linear_attention_clear, static_cast<unsigned>((flags + kClearThreads - 1) / kClearThreads),
-                          kClearThreads, 0, stream, false,
-                          reinterpret_cast<unsigned*>(a.states + floats_of_tiles<Config>(a, sweeps)),
-                          static_cast<int>(flags));
+  const cudaError_t error = make_linear_maps<Config, Element>(a, sweeps, &maps);
   if (error != cudaSuccess) return error;
   return launch_kernel(linear_attention<Roles>, static_cast<unsigned>(columns * a.segments), Config::kThreads,
-                       Config::kSharedBytes, stream, early || a.segments > 1, a, sweeps, maps);
+                       Config::kSharedBytes, stream, early, a, sweeps, maps, gpu::launch_number());
 }
 
 }  // namespace falchion::sm90

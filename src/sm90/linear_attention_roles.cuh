@@ -16,6 +16,7 @@ struct LinearRoles {
       state.template run<false>(cta.chunks.count, shared);
       finish_state(cta, state);
     } else if (group <= Config::kOutputs) {
+      if (group == 1) make_tiles_ready<Config>(cta);
       LinearOutputs<Config>(cta, shared).run(group - 1);
     } else if (threadIdx.x % 128 == 0) {
       RingPosition<Config::kStages> at;

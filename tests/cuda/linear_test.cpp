@@ -42,7 +42,7 @@ class LinearOnDevice {
 
 bool on_gpu(const Plan& plan) { return plan.data()->backend == Backend::sm80 || plan.data()->backend == Backend::sm90; }
 
-/// Two or three launches where the sequence is cut, none of which may allocate or wait.
+/// Up to three launches where the sequence is cut, none of which may allocate or wait.
 TEST(CudaLinear, AGraphIsReplayedOnNewInputs) {
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     on_every_path(
