@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-namespace falchion::gpu {
+namespace falchion::sm90 {
 
 /// What is told to begin with, and the first word of no message: a signalling NaN, which no arithmetic gives.
 inline constexpr std::uint32_t kNoMessage = 0x7FA5A5A5;
@@ -44,4 +44,4 @@ __device__ __forceinline__ float4 hear(const float4* from) {
   return x;
 }
 
-}  // namespace falchion::gpu
+}  // namespace falchion::sm90

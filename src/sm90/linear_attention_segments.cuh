@@ -7,8 +7,8 @@
 
 #include <cuda/atomic>
 
+#include "blocks/launch_number.hpp"
 #include "blocks/sm90_messages.cuh"
-#include "gpu/launch_number.hpp"
 #include "sm90/linear_attention_chunks.cuh"
 
 namespace falchion::sm90 {
@@ -104,7 +104,7 @@ class ColumnTiles : public SegmentTiles {
  private:
   __device__ __forceinline__ void empty(int index) const {
     CUTE_UNROLL
-    for (int i = 0; i < kMessages; ++i) gpu::tell(tile(index) + i * 128, gpu::no_message());
+    for (int i = 0; i < kMessages; ++i) tell(tile(index) + i * 128, no_message());
   }
   __device__ __forceinline__ auto emptied(int index) const {
     auto* const numbers = reinterpret_cast<std::uint64_t*>(cta.a.states + std::int64_t{count()} * columns * kTile);
@@ -125,8 +125,8 @@ class LookBack {
   __device__ __forceinline__ void publish(int index) {
     CUTE_UNROLL
     for (int i = 0; i < Tiles::kMessages; ++i)
-      gpu::tell(tiles.tile(index) + i * 128, make_float4(state.element(4 * i), state.element(4 * i + 1),
-                                                         state.element(4 * i + 2), state.element(4 * i + 3)));
+      tell(tiles.tile(index) + i * 128, make_float4(state.element(4 * i), state.element(4 * i + 1),
+                                                    state.element(4 * i + 2), state.element(4 * i + 3)));
   }
   /// S += the parts before this segment.
   __device__ __forceinline__ void add_earlier() {
@@ -168,12 +168,12 @@ class LookBack {
     for (int j = 0; j < kAtOnce; ++j) {  // without a condition: each would wait for the one before it
       const float4* const from = tiles.tile(first + min(j, count - 1)) + half * kFours * 128;
       CUTE_UNROLL
-      for (int i = 0; i < kFours; ++i) more[j][i] = gpu::hear(from + i * 128);
+      for (int i = 0; i < kFours; ++i) more[j][i] = hear(from + i * 128);
     }
     bool all = true;
     CUTE_UNROLL
     for (const auto& of_tile : more) CUTE_UNROLL
-    for (const float4& x : of_tile) all &= gpu::is_message(x);
+    for (const float4& x : of_tile) all &= is_message(x);
     return all;
   }
 

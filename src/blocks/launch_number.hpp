@@ -1,11 +1,11 @@
-// src/gpu/launch_number.hpp: what tells a launch from all others and from whatever a workspace may hold.
+// src/blocks/launch_number.hpp: what tells a launch from all others and from whatever a workspace may hold.
 #pragma once
 
 #include <atomic>
 #include <chrono>
 #include <cstdint>
 
-namespace falchion::gpu {
+namespace falchion {
 
 /// 64 bits that look random, never 0 and never the same twice in a process (2^64 launches). A graph's launches have the
 /// number of the one that was captured.
@@ -19,4 +19,4 @@ inline std::uint64_t launch_number() {
   return x != 0 ? x : 1;
 }
 
-}  // namespace falchion::gpu
+}  // namespace falchion
