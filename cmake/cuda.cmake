@@ -55,7 +55,7 @@ message(STATUS "falchion: CUDA ${CUDAToolkit_VERSION}, architectures ${FALCHION_
 # serialised, setmaxnreg ignored), by the launcher. -std by hand: CMake 3.25 does not know that nvcc has C++20
 # (cuda_std_20 is unknown to it).
 # The sm90 rows may spill what docs/resources.txt allows them and not a byte more (tests/resources_test.sh): a few words
-# of the scheduler warp, which has 32 registers and thousands of cycles a tile.
+# of the scheduler warp, which has 32 registers and thousands of cycles a tile, or of what is done before a loop.
 set(falchion_ptxas_flags "")
 set(falchion_spill_flags "")
 if(FALCHION_STRICT)

@@ -16,7 +16,7 @@ inline std::uint64_t launch_number() {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
   x ^= x >> 31;
-  return x != 0 ? x : 1;
+  return x != 0 ? x : launch_number();
 }
 
 }  // namespace falchion

@@ -2,6 +2,7 @@
 // segments start from before they go over their own chunks.
 #pragma once
 
+#include "blocks/launch_number.hpp"
 #include "sm90/linear_attention_segments.cuh"
 
 namespace falchion::sm90 {
@@ -81,8 +82,8 @@ int launch_linear_attention(const LinearAttentionArgs& a, const LinearSweeps& sw
                             bool early = false) {
   using Config = typename Roles::Config;
   const std::int64_t columns = grid_columns(a, sweeps);
-  // Each CTA sums one part at most; so none waits for one of higher index.
-  if (SegmentTiles(a).parts > a.segments) return cudaErrorInvalidConfiguration;
+  // Each CTA sums one part at most; so none waits for one of higher index. Where there are tiles nothing older may run.
+  if (SegmentTiles(a).parts > a.segments || (early && a.segments > 1)) return cudaErrorInvalidConfiguration;
   if (columns == 0) return cudaSuccess;
   AllLinearMaps maps{};
   const cudaError_t error = make_linear_maps<Config, Element>(a, sweeps, &maps);

@@ -7,7 +7,6 @@
 
 #include <cuda/atomic>
 
-#include "blocks/launch_number.hpp"
 #include "blocks/sm90_messages.cuh"
 #include "sm90/linear_attention_chunks.cuh"
 
@@ -94,8 +93,8 @@ class ColumnTiles : public SegmentTiles {
   }
   /// Of the warpgroup that carries S, before it tells or hears any.
   __device__ __forceinline__ void wait_until_ready() const { sync_threads<256>(kOfTiles); }
-  /// Of the last segment, when it has heard all: who has told something has waited before, so nobody asks for numbers
-  /// any more. A graph that is launched again comes with the same one.
+  /// Of the last segment, when it has heard all: who has told something, be it through a total, has waited before, so
+  /// nobody asks for numbers any more. A graph that is launched again comes with the same one.
   __device__ __forceinline__ void forget() const {
     for (int i = static_cast<int>(threadIdx.x) % 128; i < start(); i += 128)
       emptied(i).store(0, cuda::memory_order_relaxed);

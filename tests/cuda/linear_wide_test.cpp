@@ -44,6 +44,7 @@ TEST(LinearWide, ForwardIsTheDefinition) {
                 {LinearCase{"many chunks", 2, 650, 36, 36, 128, 128}, 1},
                 {LinearCase{"growing", 2, 400, 36, 36, 128, 128}.growing(), 1},
                 {LinearCase{"growing, narrow", 1, 400, 2, 2, 128, 128}.growing(), 0},
+                {LinearCase{"growing, narrow, one segment", 1, 400, 2, 2, 128, 128}.growing().segments(1), 0},
                 {LinearCase{"growing, backwards in time", 2, 400, 36, 36, 128, 128}.growing().reverse(), 1},
                 {LinearCase{"reverse", 2, 200, 36, 36, 128, 128}.reverse(), 1},
                 {LinearCase{"heads that share", 4, 200, 6, 18, 128, 128}, 1},

@@ -191,12 +191,12 @@ LinearInstance make_linear_instance(const LinearCase& row, DType dtype, std::uin
         [&](auto i, auto j, auto h, auto d) { tensor->set(i, j, h, d, factor * tensor->get(i, j, h, d)); });
   };
   if (row.large_) times(24, &x.q), times(24, &x.k), times(0.1F, &x.v), times(0.1F, &x.grad_o);
-  for (HostTensor* tensor : {&x.k, &x.v}) {
-    if (row.growing_)
-      tensor->for_each([&](auto i, auto j, auto h, auto d) {
-        tensor->set(i, j, h, d, std::exp2(static_cast<float>(j) / 12) * tensor->get(i, j, h, d));
-      });
-  }
+  const auto grow = [](float per_token, HostTensor* tensor) {  // 2^per_token
+    tensor->for_each([&](auto i, auto j, auto h, auto d) {
+      tensor->set(i, j, h, d, std::exp2(static_cast<float>(j) * per_token) * tensor->get(i, j, h, d));
+    });
+  };
+  if (row.growing_) grow(1 / 12.F, &x.k), grow(1 / 12.F, &x.v), grow(-1 / 6.F, &x.q);
   const bool head = a.decay == Decay::head;
   if (a.decay != Decay::none) {
     x.decay = HostTensor(DType::f32, {head ? 1 : batch, head ? 1 : tokens, a.h_v, 1}, output_layout(row.layout_));

@@ -21,7 +21,7 @@ struct LinearCase {
   bool elu_ = false, normalise_ = false, reverse_ = false, initial_ = false, final_ = false, in_place_ = false;
   bool positive_ = false, strong_ = false;  // all q and k above 0; a decay that forgets within tokens
   bool large_ = false;                      // q k past f16's 65504, o within it
-  bool growing_ = false;                    // k and v twice as large every 12 tokens: for f32
+  bool growing_ = false;  // k and v twice as large every 12 tokens, q as much smaller as o wants: for f32
   Decay decay_ = Decay::none;
   std::vector<std::int32_t> lengths{};  // packed
   Layout layout_ = Layout::dense, state_layout_ = Layout::dense;
