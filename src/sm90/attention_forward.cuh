@@ -121,23 +121,34 @@ class Consumer {
       wait_multiply<0>(rS);
       walk();
       start_o();
-      const int done = at_tile.stage;
-      at_tile.advance();
+      give_back_tile();
       more = find_tile();
       start_first_s(more);
       wait_multiply<1>(rO);
       release(shared.empty_v[stage_v]);
       softmax.finish();
-      store_tile<Config>(a, shared.tile[done].read(by), softmax, Scores::nats(a), rO);
-      release(shared.empty_tile[done]);
+      store_tile<Config>(a, done().read(by), softmax, Scores::nats(a), rO);
     }
     wait_multiply<0>(rS);
   }
 
  private:
+  /// The record goes back to the scheduler before this warp waits for the next one: any number of tiles without keys
+  /// may come first, and the ring has only kTiles records. Where O is to go is all that is still asked of it.
+  __device__ __forceinline__ void give_back_tile() {
+    __syncwarp();  // every lane has stored the tile before
+    if (threadIdx.x % 32 == 0) done() = shared.tile[at_tile.stage];
+    release_tile();
+  }
+  __device__ __forceinline__ RowsRecord& done() const { return shared.done[threadIdx.x / 32]; }
+  __device__ __forceinline__ void release_tile() {
+    __syncwarp();  // every lane has read what it wants of the record
+    release(shared.empty_tile[at_tile.stage]), at_tile.advance();
+  }
+
   /// The next tile that has keys; rows that see none get their 0 on the way. false: there are no more.
   __device__ __forceinline__ bool find_tile() {
-    for (;; at_tile.advance()) {
+    for (;;) {
       shared.full_tile[at_tile.stage].wait(at_tile.parity);
       const TileRecord& tile = shared.tile[at_tile.stage];
       if (tile.row0 < 0) return false;
@@ -145,8 +156,8 @@ class Consumer {
         skipped = count_unseen(tile);
         return true;
       }
-      store_nothing<Config>(a, tile.read(by));
-      release(shared.empty_tile[at_tile.stage]);
+      store_nothing<Config>(a, tile.RowsRecord::read(by));
+      release_tile();
     }
   }
 

@@ -18,11 +18,21 @@ using f16 = cutlass::half_t;
 
 enum class Level { brief, plain, mla, score };
 
-/// AttentionTile as the producer leaves it in shared memory: consumers have no registers to spare for it.
-struct TileRecord {
-  static constexpr int kNoMore = -1;
-  int b, h, split, row0, rows;  // row0 < 0: there are no more tiles
-  sm80::Rows q, k;
+/// Which rows of O and LSE a tile has: all that its end needs to know. Each consumer warp keeps a copy of its own while
+/// it looks for its next tile, so that it never holds one record of the ring while it waits for another.
+struct RowsRecord {
+  int b, h, split, row0, rows;
+  sm80::Rows q;
+
+  __device__ __forceinline__ sm80::AttentionTile read(const sm80::Divisors& by) const {
+    return {b, h, 0, split, q, {}, row0, rows, 0, 0, 0, 0, {}, by};
+  }
+};
+
+/// AttentionTile as the scheduler leaves it in shared memory: consumers have no registers to spare for it.
+struct TileRecord : RowsRecord {
+  static constexpr int kNoMore = -1;  // row0 of the record that says that there are no more tiles
+  sm80::Rows k;
   int begin, end, unmasked_begin, unmasked_end;
   BandMask mask;
 
@@ -79,7 +89,7 @@ struct AttentionForwardConfig {
   // wgmma reads without conflicts. V is read transposed, never stored so.
   static constexpr int kSharedLimit = (228 << 10) / kCtas - 1024;  // an SM has 228 KB, of which each CTA costs 1 more
   static constexpr int kStagesQ = 4 * kRows * kD + 2 * kStages * kKeys * (kD + kDv) + 1024 <= kSharedLimit ? 2 : 1;
-  static constexpr int kTiles = 3;  // tiles of rows that are worked out ahead
+  static constexpr int kTiles = 3;  // records of tiles, worked out ahead of their use
   static constexpr int kBox = kD % 64 == 0 ? 64 : 32, kBoxes = kD / kBox, kBoxesV = kDv / kBox;
   using AtomK =
       std::conditional_t<kBox == 64, cute::GMMA::Layout_K_SW128_Atom<Element>, cute::GMMA::Layout_K_SW64_Atom<Element>>;
@@ -100,6 +110,7 @@ struct AttentionForwardConfig {
     alignas(1024) Element k[kStages][kSizeK];   // (N, D)
     alignas(1024) Element v[kStages][kSizeV];   // (N, D)
     TileRecord tile[kTiles];
+    RowsRecord done[4 * kConsumers];  // of each consumer warp: the tile whose O it has yet to store
     // full: the bytes have come. empty: each consumer warp has read them.
     cutlass::arch::ClusterTransactionBarrier full_q[kStagesQ], full_k[kStages], full_v[kStages];
     cutlass::arch::ClusterBarrier full_tile[kTiles], empty_tile[kTiles];

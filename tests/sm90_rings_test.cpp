@@ -1,0 +1,388 @@
+// tests/sm90_rings_test.cpp: nobody in a Hopper CTA waits for what only he can give back. A model of who waits for whom
+// in src/sm90/attention_forward.cuh (docs/design/sm90_forward.md, "Who waits for whom"): the scheduler, the producer
+// and the consumers are coroutines that wait and arrive in the kernel's order, on the real Schedule and with the real
+// number of stages. A step is taken by any of them that can, in a random order, until all have ended or nobody can go
+// on. The model also checks that whoever reads a stage finds there what he expects.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <coroutine>
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plan/text.hpp"
+#include "support/host_warp.hpp"
+#include "support/random.hpp"
+
+#include "sm90/attention_forward_config.hpp"
+#include "sm90/attention_schedule.hpp"
+
+namespace falchion::testing {
+namespace {
+
+using sm90::AttentionForwardConfig, sm90::Level, sm90::Schedule;
+
+// ---- Barriers and roles ---------------------------------------------------------------------------------------------
+
+/// An mbarrier: `expected` arrivals complete a phase; wait(parity) ends once the phase of that parity is complete.
+struct Barrier {
+  int expected = 1, arrived = 0, phases = 0;
+  void arrive() {
+    if (++arrived == expected) arrived = 0, ++phases;
+  }
+};
+
+/// What a role waits for: a phase of a barrier, told by its parity as the hardware does.
+struct Wait {
+  const Barrier* barrier = nullptr;
+  int parity = 0;
+  bool over() const { return barrier == nullptr || barrier->phases % 2 != parity; }
+};
+
+/// A role that runs until it has to wait.
+class Role {
+ public:
+  struct promise_type {
+    Wait wait{};
+    std::string failure{};
+    Role get_return_object() { return Role(std::coroutine_handle<promise_type>::from_promise(*this)); }
+    std::suspend_always initial_suspend() { return {}; }
+    std::suspend_always final_suspend() noexcept { return {}; }
+    void return_value(std::string why) { failure = std::move(why); }
+    void unhandled_exception() { std::terminate(); }
+    std::suspend_always await_transform(Wait next) {
+      wait = next;
+      return {};
+    }
+  };
+  explicit Role(std::coroutine_handle<promise_type> handle) : handle(handle) {}
+  Role(Role&& other) noexcept : handle(std::exchange(other.handle, {})) {}
+  Role(const Role&) = delete;
+  ~Role() {
+    if (handle) handle.destroy();
+  }
+  bool done() const { return handle.done(); }
+  bool can_go_on() const { return !done() && handle.promise().wait.over(); }
+  void go_on() const { handle.resume(); }
+  const std::string& failure() const { return handle.promise().failure; }
+
+ private:
+  std::coroutine_handle<promise_type> handle;
+};
+
+/// A ring's place, as RingPosition of src/blocks/sm90_tma.cuh.
+struct At {
+  int stages, stage = 0, parity = 0;
+  void advance() {
+    if (++stage == stages) stage = 0, parity ^= 1;
+  }
+};
+
+// ---- The model of one CTA -------------------------------------------------------------------------------------------
+
+/// One tile of rows: how many tiles of keys it visits (0: its rows see none), and how many of them each consumer passes
+/// over because none of its rows sees them. clear: the last tile is ragged, so the consumers meet to clear V.
+struct ModelTile {
+  int keys = 0;
+  std::array<int, 4> skipped{};
+  bool clear = false;
+};
+
+/// When a consumer gives the record of a tile back. The kernel used to do it after the tile's O was stored, and looked
+/// for the next tile in between.
+enum class GiveBack { before_it_looks, after_it_stores };
+
+struct Sizes {
+  int consumers, tiles, stages_q, stages;
+  bool ping_pong;
+};
+template <class Config>
+constexpr Sizes sizes_of() {
+  return {Config::kConsumers, Config::kTiles, Config::kStagesQ, Config::kStages, Config::kPingPong};
+}
+
+class Cta {
+ public:
+  Cta(const Sizes& size, std::vector<ModelTile> list, GiveBack give_back)
+      : size(size), list(std::move(list)), give_back(give_back) {
+    const auto ring = [](int stages, int expected) {
+      return std::vector<Barrier>(static_cast<std::size_t>(stages), {expected});
+    };
+    full_tile = ring(size.tiles, 1), empty_tile = ring(size.tiles, size.consumers + 1);
+    full_q = ring(size.stages_q, 1), empty_q = ring(size.stages_q, size.consumers);
+    full_k = full_v = ring(size.stages, 1), empty_k = empty_v = ring(size.stages, size.consumers);
+    turn = ring(size.consumers, 2), meeting = {size.consumers};
+    in_tile.resize(full_tile.size()), in_q.resize(full_q.size()), in_k.resize(full_k.size()), in_v = in_k;
+  }
+
+  /// "" if all roles end; else who waits, or what somebody found in the wrong place.
+  std::string run(std::uint64_t seed) {
+    std::vector<Role> roles;
+    roles.push_back(schedule()), roles.push_back(produce());
+    for (int w = 0; w < size.consumers; ++w) roles.push_back(consume(w));
+    for (std::uint64_t step = 0;; ++step) {
+      std::vector<const Role*> ready;
+      for (const Role& role : roles) {
+        if (role.can_go_on()) ready.push_back(&role);
+      }
+      if (ready.empty()) break;
+      const Role& next = *ready[random_bits(seed, step) % ready.size()];
+      next.go_on();
+      if (next.done() && !next.failure().empty()) return next.failure();
+    }
+    std::string waiting;
+    for (std::size_t i = 0; i < roles.size(); ++i) {
+      if (!roles[i].done()) waiting += (i == 0 ? " scheduler" : i == 1 ? " producer" : text(" consumer ", i - 2));
+    }
+    if (!waiting.empty()) return "deadlock:" + waiting;
+    const auto stored_once = static_cast<std::size_t>(size.consumers);
+    return stored == stored_once * list.size() ? "" : text(stored, " stores for ", list.size(), " tiles");
+  }
+
+ private:
+  static Barrier& at(std::vector<Barrier>& ring, const At& at) { return ring[static_cast<std::size_t>(at.stage)]; }
+  static int& at(std::vector<int>& ring, const At& at) { return ring[static_cast<std::size_t>(at.stage)]; }
+  static Wait is_full(std::vector<Barrier>& ring, const At& position) { return {&at(ring, position), position.parity}; }
+  static Wait is_empty(std::vector<Barrier>& ring, const At& position) {
+    return {&at(ring, position), position.parity ^ 1};
+  }
+  /// A named barrier: the phase that stands now is over.
+  static Wait next_phase(const Barrier& barrier, int phases) { return {&barrier, phases % 2}; }
+  const ModelTile& tile(int index) const { return list[static_cast<std::size_t>(index)]; }
+  int end() const { return static_cast<int>(list.size()); }
+  /// What a stage holds: which tile of keys of which tile of rows, counted from the last keys on.
+  static int content(int tile, int key) { return tile * 1000 + key; }
+
+  Role schedule() {
+    At now{size.tiles};
+    for (int i = 0; i <= end(); ++i) {
+      co_await is_empty(empty_tile, now);
+      at(in_tile, now) = i;
+      at(full_tile, now).arrive(), now.advance();
+    }
+    co_return "";
+  }
+
+  Role produce() {
+    At k{size.stages}, v{size.stages}, q{size.stages_q};
+    for (At now{size.tiles};; at(empty_tile, now).arrive(), now.advance()) {
+      co_await is_full(full_tile, now);
+      const int i = at(in_tile, now);
+      if (i == end()) break;
+      const int keys = tile(i).keys;
+      if (keys == 0) continue;
+      co_await is_empty(empty_q, q);
+      at(in_q, q) = i, at(full_q, q).arrive(), q.advance();
+      for (int n = 0; n <= keys; ++n) {  // K of tile n, then V of the one before it
+        if (n < keys) {
+          co_await is_empty(empty_k, k);
+          at(in_k, k) = content(i, n), at(full_k, k).arrive(), k.advance();
+        }
+        if (n > 0) {
+          co_await is_empty(empty_v, v);
+          at(in_v, v) = content(i, n - 1), at(full_v, v).arrive(), v.advance();
+        }
+      }
+    }
+    co_return "";
+  }
+
+  /// Consumer::run of the kernel, with find_tile, start_first_s, walk and store_tile in their places.
+  Role consume(int w) {
+    At now{size.tiles}, k{size.stages}, v{size.stages}, q{size.stages_q};
+    int wrong = 0;  // stages that held something else
+    const auto wants = [&wrong](int found, int expected) { wrong += found != expected; };
+    const auto own = static_cast<std::size_t>(w), next = static_cast<std::size_t>((w + 1) % size.consumers);
+    const bool turns = size.ping_pong;
+    if (turns && w == size.consumers - 1) turn[next].arrive();
+
+    int i = -1, stage_v = 0;
+    bool holds = false;  // the record of tile i, while it looks for the next one
+    At held = now;
+    for (bool first = true;; first = false) {
+      const int before = i;
+      if (!first) {  // the end of walk(): the last O += P V has been started
+        held = now, now.advance();
+        holds = give_back == GiveBack::after_it_stores;
+        if (!holds) at(empty_tile, held).arrive();
+      }
+      for (;; at(empty_tile, now).arrive(), now.advance()) {  // find_tile
+        co_await is_full(full_tile, now);
+        i = at(in_tile, now);
+        if (i == end() || tile(i).keys > 0) break;
+        ++stored;  // rows that see nothing
+      }
+      const bool more = i < end();
+      const int skipped = more ? tile(i).skipped[own] : 0;
+      if (more) {  // start_first_s
+        co_await is_full(full_q, q);
+        wants(at(in_q, q), i);
+        co_await is_full(full_k, k);
+        for (int n = 0; n < skipped; ++n) {
+          wants(at(in_k, k), content(i, n));
+          at(empty_k, k).arrive(), k.advance();
+          co_await is_full(full_k, k);
+        }
+        wants(at(in_k, k), content(i, skipped));
+      }
+      if (!first) {  // O of the tile before is stored
+        empty_v[static_cast<std::size_t>(stage_v)].arrive();
+        ++stored;
+        if (holds) at(empty_tile, held).arrive();
+      }
+      if (!more) break;
+      if (before >= i) co_return text("tile ", i, " after tile ", before);
+
+      at(empty_k, k).arrive(), k.advance();  // walk: S of the first tile of keys is there
+      for (int n = 0; n < skipped; ++n) {
+        co_await is_full(full_v, v);
+        at(empty_v, v).arrive(), v.advance();
+        if (turns) {
+          const int phases = turn[own].phases;
+          turn[own].arrive();
+          co_await next_phase(turn[own], phases);
+          turn[next].arrive();
+        }
+      }
+      co_await is_full(full_v, v);
+      if (tile(i).clear) {
+        const int phases = meeting.phases;
+        meeting.arrive();
+        co_await next_phase(meeting, phases);
+      }
+      for (int n = skipped + 1; n < tile(i).keys; ++n) {
+        co_await is_full(full_k, k);
+        wants(at(in_k, k), content(i, n));
+        if (turns) {
+          const int phases = turn[own].phases;
+          turn[own].arrive();
+          co_await next_phase(turn[own], phases);
+        }
+        wants(at(in_v, v), content(i, n - 1));
+        stage_v = v.stage, v.advance();  // start_o
+        if (turns) turn[next].arrive();
+        at(empty_k, k).arrive(), k.advance();
+        co_await is_full(full_v, v);
+        empty_v[static_cast<std::size_t>(stage_v)].arrive();  // wait_o
+      }
+      at(empty_q, q).arrive(), q.advance();
+      wants(at(in_v, v), content(i, tile(i).keys - 1));
+      stage_v = v.stage, v.advance();  // start_o of the last tile of keys
+    }
+    co_return wrong == 0 ? "" : text("consumer ", w, " found ", wrong, " stages with something else");
+  }
+
+  const Sizes size;
+  const std::vector<ModelTile> list;
+  const GiveBack give_back;
+  std::vector<Barrier> full_tile, empty_tile, full_q, empty_q, full_k, empty_k, full_v, empty_v, turn;
+  Barrier meeting;
+  std::vector<int> in_tile, in_q, in_k, in_v;
+  std::size_t stored = 0;
+};
+
+// ---- Lists of tiles -------------------------------------------------------------------------------------------------
+
+ModelTile draw_tile(const Sizes& size, int most_skipped, std::uint64_t seed, double empty) {
+  ModelTile out;
+  if (random_uniform(seed, 0) < empty) return out;
+  out.keys = 1 + static_cast<int>(random_bits(seed, 1) % 7);
+  out.clear = random_bits(seed, 2) % 2 == 0;
+  if (out.clear) return out;  // then nobody passes over a tile: all have to meet on the last one
+  int least = 0;
+  for (int w = size.consumers - 2; w >= 0; --w) {  // later warpgroups see more
+    least += static_cast<int>(random_bits(seed, static_cast<std::uint64_t>(3 + w)) % 2);
+    out.skipped[static_cast<std::size_t>(w)] = std::min({least, out.keys - 1, most_skipped});
+  }
+  return out;
+}
+
+/// The tiles of each CTA of a launch, as the real Schedule deals them out; some of a column, or all of it, are empty.
+std::vector<std::vector<ModelTile>> draw_launch(const Sizes& size, int most_skipped, std::uint64_t seed) {
+  const int columns = 1 + static_cast<int>(random_bits(seed, 0) % 6),
+            tiles = 1 + static_cast<int>(random_bits(seed, 1) % 9);
+  const int ctas = 1 + static_cast<int>(random_bits(seed, 2) % 5);
+  constexpr double kEmpty[] = {0, 0.1, 0.5, 0.75, 0.9, 1};
+  const double empty = kEmpty[random_bits(seed, 3) % 6];
+  const Schedule schedule = Schedule::make(columns * tiles, tiles, random_bits(seed, 4) % 2 == 0);
+  std::vector<std::vector<ModelTile>> lists;
+  for (int cta = 0; cta < ctas; ++cta) {
+    std::vector<ModelTile>& list = lists.emplace_back();
+    bool second = false;
+    for (int unit = cta, x = 0; x != Schedule::kNoMore;) {
+      x = schedule.at(unit, second);
+      schedule.advance(ctas, &unit, &second);
+      if (x >= 0)
+        list.push_back(draw_tile(size, most_skipped, random_bits(seed, static_cast<std::uint64_t>(100 + x)), empty));
+    }
+  }
+  return lists;
+}
+
+template <class Config>
+constexpr int most_skipped() {
+  return (Config::kRows - 64 + Config::kKeys - 1) / Config::kKeys;
+}
+
+/// "" or the first launch that does not end.
+template <class Config>
+std::string check(GiveBack give_back, int launches) {
+  constexpr Sizes size = sizes_of<Config>();
+  for (int n = 0; n < launches; ++n) {
+    const auto seed = static_cast<std::uint64_t>(n);
+    for (const auto& list : draw_launch(size, most_skipped<Config>(), seed)) {
+      if (const std::string bad = Cta(size, list, give_back).run(seed); !bad.empty())
+        return text("launch ", n, ", ", list.size(), " tiles: ", bad);
+    }
+  }
+  return "";
+}
+
+using bf16 = sm90::bf16;
+using Brief64 = AttentionForwardConfig<bf16, 64, Level::brief>;
+using Plain64 = AttentionForwardConfig<bf16, 64, Level::plain>;
+using Plain128 = AttentionForwardConfig<bf16, 128, Level::plain>;
+using Plain192 = AttentionForwardConfig<bf16, 192, Level::plain>;
+using Plain256 = AttentionForwardConfig<bf16, 256, Level::plain>;
+using Mla192 = AttentionForwardConfig<bf16, 192, Level::mla>;
+
+constexpr int kLaunches = 1500;
+
+TEST(Sm90Rings, EveryLaunchEnds) {
+  EXPECT_EQ(check<Brief64>(GiveBack::before_it_looks, kLaunches), "");
+  EXPECT_EQ(check<Plain64>(GiveBack::before_it_looks, kLaunches), "");
+  EXPECT_EQ(check<Plain128>(GiveBack::before_it_looks, kLaunches), "");
+  EXPECT_EQ(check<Plain192>(GiveBack::before_it_looks, kLaunches), "");
+  EXPECT_EQ(check<Plain256>(GiveBack::before_it_looks, kLaunches), "");
+  EXPECT_EQ(check<Mla192>(GiveBack::before_it_looks, kLaunches), "");
+}
+
+/// Two tiles without keys after one with keys: the third record was wanted by whoever was to give it back.
+TEST(Sm90Rings, TheOrderOfBeforeHangs) {
+  const ModelTile full{.keys = 2}, empty{};
+  const auto before = [](std::vector<ModelTile> list) {
+    return Cta(sizes_of<Plain128>(), std::move(list), GiveBack::after_it_stores).run(1);
+  };
+  EXPECT_EQ(before({full, full, full, full}), "");
+  EXPECT_EQ(before({empty, empty, empty, empty, empty, full}), "");
+  EXPECT_EQ(before({full, empty, full, empty, full}), "");
+  EXPECT_EQ(before({full, empty, empty}), "deadlock: scheduler producer consumer 0 consumer 1");
+  EXPECT_NE(check<Plain64>(GiveBack::after_it_stores, kLaunches), "");
+  EXPECT_NE(check<Plain128>(GiveBack::after_it_stores, kLaunches), "");
+  EXPECT_NE(check<Brief64>(GiveBack::after_it_stores, kLaunches), "");
+}
+
+/// A consumer that passes over more tiles of keys than the ring has stages would wait for itself, too: the config
+/// forbids it (static_assert in attention_forward_config.hpp).
+TEST(Sm90Rings, MoreSkippedThanStagesHangs) {
+  const Sizes size = sizes_of<Plain128>();
+  const ModelTile tile{.keys = 8, .skipped = {5, 0}};
+  EXPECT_EQ(Cta(size, {tile}, GiveBack::before_it_looks).run(1).rfind("deadlock", 0), 0U);
+}
+
+}  // namespace
+}  // namespace falchion::testing
