@@ -1,5 +1,6 @@
 // tests/cuda/walk_test.cpp: Hopper's CTAs that walk over many tiles, beside sm80, where each CTA has one: the tests
-// against the reference are too small for a second tile. What is carried from tile to tile shows here.
+// against the reference are too small for a second tile. What is carried from tile to tile shows here, and whether a
+// CTA gets past tiles without keys.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -23,11 +24,30 @@ double difference(const HostTensor& a, const HostTensor& b) {
   return most;
 }
 
+/// Why this suite cannot run here; "" where it can.
+std::string why_not_here() {
+  const gpu::Device device = gpu::current_device();
+  if (device.sm == 90) return "";
+  return device.sm == 0 ? device.why_not : device.name + " is no Hopper";
+}
+
+/// Runs x on both paths and compares what they write.
+void expect_as_sm80(const Case& row, DType dtype, OnDevice& hopper, Instance* x) {
+  ASSERT_OK(hopper.run());
+  ASSERT_OK(hopper.download());
+  Instance y = make_instance(row, dtype);
+  OnDevice ampere(Path{Backend::sm80, ""}, &y);
+  ASSERT_OK(ampere.status());
+  ASSERT_OK(ampere.run());
+  ASSERT_OK(ampere.download());
+  EXPECT_LE(difference(x->o, y.o), 4 * unit_at(dtype, 1));  // |O| is below 4, mostly below 1
+  EXPECT_LE(difference(x->lse, y.lse), 1e-3);
+}
+
 class Walk : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Walk, IsAsOneTileEach) {
-  const gpu::Device device = gpu::current_device();
-  if (device.sm != 90) GTEST_SKIP() << (device.sm == 0 ? device.why_not : device.name + " is no Hopper");
+  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
   for (const DType dtype : {DType::bf16, DType::f16}) {
     SCOPED_TRACE(name(dtype));
     Instance x = make_instance(GetParam(), dtype);
@@ -36,15 +56,21 @@ TEST_P(Walk, IsAsOneTileEach) {
     const GpuPlan& plan = hopper.plan().data()->gpu;
     EXPECT_GT(plan.walkers, 0);
     EXPECT_GT(hopper.plan().data()->items, plan.walkers) << "a second tile for somebody";
-    ASSERT_OK(hopper.run());
-    ASSERT_OK(hopper.download());
-    const HostTensor o = x.o, lse = x.lse;
-    OnDevice ampere(Path{Backend::sm80, ""}, &x);
-    ASSERT_OK(ampere.status());
-    ASSERT_OK(ampere.run());
-    ASSERT_OK(ampere.download());
-    EXPECT_LE(difference(o, x.o), 4 * unit_at(dtype, 1));  // |O| is below 4, mostly below 1
-    EXPECT_LE(difference(lse, x.lse), 1e-3);
+    expect_as_sm80(GetParam(), dtype, hopper, &x);
+  }
+}
+
+/// A CTA that meets tiles without keys after one with keys: this hung before a consumer gave its record back first.
+class Ragged : public ::testing::TestWithParam<Case> {};
+
+TEST_P(Ragged, EndsAndIsAsOneTileEach) {
+  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    SCOPED_TRACE(name(dtype));
+    Instance x = make_instance(GetParam(), dtype);
+    OnDevice hopper(Path{Backend::sm90, ""}, &x);
+    ASSERT_OK(hopper.status());
+    expect_as_sm80(GetParam(), dtype, hopper, &x);
   }
 }
 
@@ -54,6 +80,40 @@ std::vector<std::int32_t> lengths(int seed) {
   for (int i = 0; i < 40; ++i) out.push_back(1 + (i * 37 + seed * 53) % 128);
   return out;
 }
+
+/// `count` lengths of which one in `every` is `full` and the others are 0.
+std::vector<std::int32_t> mostly_empty(int count, int every, std::int32_t full) {
+  std::vector<std::int32_t> out(static_cast<std::size_t>(count), 0);
+  for (std::size_t i = 0; i < out.size(); i += static_cast<std::size_t>(every)) out[i] = full;
+  return out;
+}
+std::vector<std::int32_t> all_of(int count, std::int32_t length) {
+  return std::vector<std::int32_t>(static_cast<std::size_t>(count), length);
+}
+/// 40 sequences of 1 to 600.
+std::vector<std::int32_t> long_lengths(int seed) {
+  std::vector<std::int32_t> out;
+  for (int i = 0; i < 40; ++i) out.push_back(1 + (i * 389 + seed * 211) % 600);
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Tiles, Ragged,
+    ::testing::Values(
+        Case{"three_quarters_empty", 64, 128, 256, 32, 8, 128, 128}.causal().used_k(mostly_empty(64, 4, 256)),
+        Case{"one_full", 64, 128, 256, 32, 8, 128, 128}.causal().used_k(mostly_empty(64, 64, 256)),
+        Case{"all_empty", 64, 128, 256, 32, 8, 128, 128}.causal().used_k(mostly_empty(64, 1, 0)),
+        Case{"packed_long_and_short", 40, 600, 600, 32, 8, 128, 128}.causal().packed(long_lengths(1), long_lengths(2)),
+        Case{"packed_without_keys", 64, 300, 300, 32, 8, 128, 128}.causal().packed(all_of(64, 300),
+                                                                                   mostly_empty(64, 4, 300)),
+        Case{"packed_few_keys", 8, 2000, 100, 32, 8, 128, 128}.causal().packed(all_of(8, 2000), all_of(8, 100)),
+        Case{"one_key", 3, 1025, 1, 12, 3, 128, 64}.window(32, 35),
+        Case{"top_left", 2, 777, 64, 21, 3, 32, 128}.window(33, 16, Align::top_left),
+        Case{"odd_head_dim", 2, 1025, 257, 21, 3, 80, 80}.window(236, 42),
+        Case{"d_64", 64, 300, 300, 32, 8, 64, 64}.causal().packed(all_of(64, 300), mostly_empty(64, 4, 300)),
+        Case{"d_256", 16, 600, 100, 16, 8, 256, 256}.causal().packed(all_of(16, 600), all_of(16, 100)),
+        Case{"d_192_128", 16, 600, 100, 16, 8, 192, 128}.causal().packed(all_of(16, 600), all_of(16, 100))),
+    [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
     Tiles, Walk,
