@@ -16,7 +16,10 @@ enable_language(CUDA)
 find_package(CUDAToolkit 12.8 REQUIRED)
 if(FALCHION_STRICT)
   # ptxas's report of each object (registers, stack, spills) is kept beside it: tests/resources_test.sh reads them.
-  set(CMAKE_CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/cmake/keep_ptxas_report.sh ${FALCHION_CCACHE})
+  set(CMAKE_CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/cmake/keep_ptxas_report.sh)
+  if(FALCHION_CCACHE)
+    list(APPEND CMAKE_CUDA_COMPILER_LAUNCHER ${FALCHION_CCACHE})
+  endif()
 endif()
 
 # CUTLASS 4.2: a folder, a CMake package, the Python package nvidia-cutlass.

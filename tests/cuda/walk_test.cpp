@@ -90,29 +90,28 @@ std::vector<std::int32_t> mostly_empty(int count, int every, std::int32_t full) 
 std::vector<std::int32_t> all_of(int count, std::int32_t length) {
   return std::vector<std::int32_t>(static_cast<std::size_t>(count), length);
 }
-/// 40 sequences of 1 to 600.
+/// 40 sequences of 1 to 300.
 std::vector<std::int32_t> long_lengths(int seed) {
   std::vector<std::int32_t> out;
-  for (int i = 0; i < 40; ++i) out.push_back(1 + (i * 389 + seed * 211) % 600);
+  for (int i = 0; i < 40; ++i) out.push_back(1 + (i * 389 + seed * 211) % 300);
   return out;
 }
 
 INSTANTIATE_TEST_SUITE_P(
     Tiles, Ragged,
     ::testing::Values(
-        Case{"three_quarters_empty", 64, 128, 256, 32, 8, 128, 128}.causal().used_k(mostly_empty(64, 4, 256)),
-        Case{"one_full", 64, 128, 256, 32, 8, 128, 128}.causal().used_k(mostly_empty(64, 64, 256)),
-        Case{"all_empty", 64, 128, 256, 32, 8, 128, 128}.causal().used_k(mostly_empty(64, 1, 0)),
-        Case{"packed_long_and_short", 40, 600, 600, 32, 8, 128, 128}.causal().packed(long_lengths(1), long_lengths(2)),
-        Case{"packed_without_keys", 64, 300, 300, 32, 8, 128, 128}.causal().packed(all_of(64, 300),
-                                                                                   mostly_empty(64, 4, 300)),
-        Case{"packed_few_keys", 8, 2000, 100, 32, 8, 128, 128}.causal().packed(all_of(8, 2000), all_of(8, 100)),
+        Case{"three_quarters_empty", 64, 64, 128, 8, 2, 128, 128}.causal().used_k(mostly_empty(64, 4, 128)),
+        Case{"one_full", 64, 64, 128, 8, 2, 128, 128}.causal().used_k(mostly_empty(64, 64, 128)),
+        Case{"all_empty", 64, 64, 128, 8, 2, 128, 128}.causal().used_k(mostly_empty(64, 1, 0)),
+        Case{"packed_long_and_short", 40, 300, 300, 8, 2, 128, 128}.causal().packed(long_lengths(1), long_lengths(2)),
+        Case{"packed_no_keys", 64, 130, 130, 8, 2, 128, 128}.causal().packed(all_of(64, 130), mostly_empty(64, 4, 130)),
+        Case{"packed_few_keys", 4, 1000, 50, 8, 2, 128, 128}.causal().packed(all_of(4, 1000), all_of(4, 50)),
         Case{"one_key", 3, 1025, 1, 12, 3, 128, 64}.window(32, 35),
         Case{"top_left", 2, 777, 64, 21, 3, 32, 128}.window(33, 16, Align::top_left),
         Case{"odd_head_dim", 2, 1025, 257, 21, 3, 80, 80}.window(236, 42),
-        Case{"d_64", 64, 300, 300, 32, 8, 64, 64}.causal().packed(all_of(64, 300), mostly_empty(64, 4, 300)),
-        Case{"d_256", 16, 600, 100, 16, 8, 256, 256}.causal().packed(all_of(16, 600), all_of(16, 100)),
-        Case{"d_192_128", 16, 600, 100, 16, 8, 192, 128}.causal().packed(all_of(16, 600), all_of(16, 100))),
+        Case{"d_64", 64, 300, 60, 8, 2, 64, 64}.causal().packed(all_of(64, 300), mostly_empty(64, 4, 60)),
+        Case{"d_256", 16, 300, 50, 8, 4, 256, 256}.causal().packed(all_of(16, 300), all_of(16, 50)),
+        Case{"d_192_128", 16, 300, 50, 8, 4, 192, 128}.causal().packed(all_of(16, 300), all_of(16, 50))),
     [](const auto& info) { return std::string(info.param.name); });
 
 INSTANTIATE_TEST_SUITE_P(
