@@ -1,5 +1,6 @@
 # Reads src/variants.def, keeps the rows that FALCHION_VARIANTS names and this compiler can build, and writes for each
 # one translation unit, and for all of them falchion_variants.inc: ROW(op, backend, level, dtype, d).
+# FALCHION_VARIANTS = templates keeps each GPU kernel template once instead, as falchion_keep_templates below says.
 # Out: falchion_variant_sources (CPU), falchion_sm80_sources, falchion_sm90_sources,
 # falchion_translated_once_sources (of sm80), FALCHION_GENERATED_DIR.
 include(CheckCXXCompilerFlag)
@@ -44,6 +45,28 @@ endif()
 # Not -ffast-math: NaN and Inf mean what CONTRACT says. -O3 is left to the build type, so that Debug can step.
 set(kernel_flags $<$<NOT:$<CONFIG:Debug>>:-O3> -fno-math-errno -fno-trapping-math -ffp-contract=fast)
 
+# Of `lines`, the rows of variants.def: the generic CPU level, and of each GPU template (an operation, back end and level,
+# in f32 or in 16 bits) the bf16 or f32 row with head dim 128, or its first row where it has none of that.
+function(falchion_keep_templates lines out)
+  set(kept "")
+  foreach(line IN LISTS lines)
+    if(line MATCHES "cpu, generic,")
+      list(APPEND kept "${line}")
+    elseif(line MATCHES "^VARIANT\\((.*, sm[0-9]+, [a-z0-9_]+), (bf16|f32), ([0-9]+)\\)")
+      string(MAKE_C_IDENTIFIER "${CMAKE_MATCH_1} ${CMAKE_MATCH_2}" template)
+      if(NOT DEFINED row_of_${template} OR CMAKE_MATCH_3 EQUAL 128)
+        set(row_of_${template} "${line}")
+        list(APPEND templates ${template})
+      endif()
+    endif()
+  endforeach()
+  list(REMOVE_DUPLICATES templates)
+  foreach(template IN LISTS templates)
+    list(APPEND kept "${row_of_${template}}")
+  endforeach()
+  set(${out} "${kept}" PARENT_SCOPE)
+endfunction()
+
 set(falchion_variant_sources "")
 set(falchion_sm80_sources "")
 set(falchion_sm90_sources "")
@@ -52,6 +75,11 @@ set(rows "")
 set(row_count 0)
 set(skipped "")
 file(STRINGS ${variants_def} lines REGEX "^VARIANT\\(")
+set(wanted "${FALCHION_VARIANTS}")
+if(wanted STREQUAL "templates")
+  falchion_keep_templates("${lines}" lines)
+  set(wanted "")
+endif()
 foreach(line IN LISTS lines)
   if(NOT line MATCHES "^VARIANT\\(([a-z0-9_]+), *([a-z0-9]+), *([a-z0-9_]+), *([a-z0-9]+), *([0-9]+)\\)")
     message(FATAL_ERROR "src/variants.def: cannot read '${line}'")
@@ -62,7 +90,7 @@ foreach(line IN LISTS lines)
   set(dtype ${CMAKE_MATCH_4})
   set(d ${CMAKE_MATCH_5})
   set(key "${op} ${backend} ${level} ${dtype} ${d}")
-  if(FALCHION_VARIANTS AND NOT key MATCHES "${FALCHION_VARIANTS}")
+  if(wanted AND NOT key MATCHES "${wanted}")
     continue()
   endif()
 
