@@ -201,6 +201,17 @@ TEST(Overlap, AgreesWithCountingEveryByte) {
 
 // ---- the one-call form ----------------------------------------------------------------------------------------------
 
+/// The operands without the rows that belong to no sequence, which the one-call form refuses on the host.
+Operands whole_sequences(const Instance& x) {
+  Operands out = x.operands();
+  if (!x.problem.packed) return out;
+  for (Tensor* tensor : {&out.q, &out.o}) tensor->shape[1] = x.cu_q.back();
+  for (Tensor* tensor : {&out.k, &out.v}) tensor->shape[1] = x.cu_k.back();
+  for (Tensor* tensor : {&out.lse, &out.row_max})
+    if (tensor->data != nullptr) tensor->shape[2] = x.cu_q.back();
+  return out;
+}
+
 TEST(OneCall, TakesSizesFromTheTensors) {
   for (const Case& row : cases()) {
     SCOPED_TRACE(row.name);
@@ -210,7 +221,7 @@ TEST(OneCall, TakesSizesFromTheTensors) {
     Attention options;
     options.b = x.problem.b, options.band = x.problem.band, options.score = x.problem.score,
     options.dropout = x.problem.dropout;
-    const Status status = attention(x.operands(), options, host_target());
+    const Status status = attention(whole_sequences(x), options, host_target());
     ASSERT_TRUE(status) << status.why;
     EXPECT_TRUE(matches(x, Reference(x)));
   }

@@ -226,7 +226,10 @@ TEST(LinearOneCall, PackedAndDecayByToken) {
   LinearAttention options;
   options.b = 3;
   x.poison_outputs();
-  const Status status = linear_attention(x.operands(Pass::forward), options, host_target());
+  LinearOperands operands = x.operands(Pass::forward);
+  EXPECT_EQ(linear_attention(operands, options, host_target()).why, "cu_seqlens[3] = 27: it ends at the total, 30");
+  for (Tensor* tensor : {&operands.q, &operands.k, &operands.v, &operands.o, &operands.decay}) tensor->shape[1] = 27;
+  const Status status = linear_attention(operands, options, host_target());
   ASSERT_TRUE(status) << status.why;
   EXPECT_TRUE(matches(x, linear_reference(x, Pass::forward), Pass::forward));
 }
@@ -302,7 +305,7 @@ TEST(LinearCApi, RefusalsAndOneCall) {
   EXPECT_STREQ(fal_why(), "decay = 5: it is 0 to 2");
   problem = to_c(x.problem), problem.reserved2[1] = 1;
   EXPECT_EQ(fal_linear_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "linear_attention: a reserved field is not 0");
+  EXPECT_STREQ(fal_why(), "linear_attention.reserved2[1] = 1: a reserved field is 0");
   problem = to_c(x.problem), problem.size = 80;
   EXPECT_EQ(fal_linear_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "linear_attention.size = 80: it is sizeof(fal_linear_attention), 88 here");

@@ -22,15 +22,15 @@ Status check_workspace(const PlanData& plan, const void* workspace, std::size_t 
 }
 
 Status check_device(const PlanData& plan) {
-  if (Status status = gpu::pending_error(); !status) return status;
+  if (Status status = gpu::broken_context(); !status) return status;
   if (plan.gpu.ordinal >= 0) {
     const int current = gpu::current_ordinal();
-    if (current == plan.gpu.ordinal) return {};
+    if (current == plan.gpu.ordinal) return gpu::make_context();
     return {Code::device, text("planned on CUDA device ", plan.gpu.ordinal, ", but device ", current, " is current")};
   }
   const gpu::Device device = gpu::current_device();  // planned for an architecture by name
   if (device.sm == 0) return {Code::device, device.why_not};
-  if (device.sm == plan.target.sm) return {};
+  if (device.sm == plan.target.sm) return gpu::make_context();
   return {Code::device, text("planned for sm_", plan.target.sm, ", but ", device.name, " is sm_", device.sm)};
 }
 
@@ -39,21 +39,40 @@ const void* data_of(const Tensor& x) {
   return n[0] == 0 || n[1] == 0 || n[2] == 0 || n[3] == 0 ? nullptr : x.data;
 }
 
-Status check_on_device(const PlanData& plan, std::span<const Pointer> pointers) {
+namespace {
+
+Status misplaced(const char* name, gpu::Place place, const PlanData& plan) {
+  const std::string backend = text("backend = ", falchion::name(plan.backend));
+  switch (place) {
+    case gpu::Place::host:
+      return {Code::invalid, text(name, " lies in host memory, which ", plan.gpu.device,
+                                  " cannot read: the operands of ", backend, " lie on the device")};
+    case gpu::Place::other_device:
+      if (!on_gpu(plan)) break;
+      return {Code::invalid,
+              text(name, " lies on another device, whose memory ", plan.gpu.device,
+                   " may not use: no access was given by cudaDeviceEnablePeerAccess or cudaMemPoolSetAccess")};
+    case gpu::Place::unknown:
+      return {Code::device, text(name, ": CUDA's driver does not say where it lies, which ", backend, " has to know")};
+    default: break;
+  }
+  return {Code::invalid, text(name, " lies on a GPU, where ", backend,
+                              " cannot read it: plan for that GPU, or copy the operands to host memory")};
+}
+
+}  // namespace
+
+Status check_places(const PlanData& plan, std::span<const Pointer> pointers) {
+  const bool gpu = on_gpu(plan);
+  if (!gpu && !gpu::driver_is_loaded()) return {};
   for (const Pointer& pointer : pointers) {
     if (pointer.data == nullptr) continue;
     const gpu::Place place = gpu::place_of(pointer.data);
-    if (place == gpu::Place::here) continue;
-    return {
-        Code::invalid,
-        text(pointer.name, place == gpu::Place::host ? " lies in host memory" : " lies on another device", ", which ",
-             plan.gpu.device, " cannot read: the operands of backend = ", name(plan.backend), " lie on the device")};
+    if (!(gpu ? gpu::device_can_use(place) : gpu::host_can_use(place))) return misplaced(pointer.name, place, plan);
   }
   return {};
 }
 
-Status launched(int error) {
-  return error == 0 ? Status{} : Status{Code::device, text("launch: ", gpu::error_text(error))};
-}
+Status launched(int error) { return gpu::status_of(error, "launch"); }
 
 }  // namespace falchion

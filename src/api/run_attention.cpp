@@ -47,12 +47,7 @@ bool nothing_to_write(const PlanData& plan, const Operands& x) {
   return x.o.shape[0] == 0 || x.o.shape[1] == 0 || x.o.shape[2] == 0 || plan.problem.b == 0;
 }
 
-Status run_on_gpu(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes, Stream stream) {
-  if (Status status = check_device(plan); !status) return status;
-  if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
-  if (nothing_to_write(plan, operands)) return {};
-  if (Status status = check_totals(plan, operands); !status) return status;
-  const Operands& x = operands;
+Status check_operand_places(const PlanData& plan, const Operands& x, const void* workspace) {
   const Pointer pointers[] = {{"q", data_of(x.q)},
                               {"k", data_of(x.k)},
                               {"v", data_of(x.v)},
@@ -68,8 +63,29 @@ Status run_on_gpu(const PlanData& plan, const Operands& operands, void* workspac
                               {"used_q", x.used_q},
                               {"used_k", x.used_k},
                               {"workspace", plan.workspace > 0 ? workspace : nullptr}};
-  if (Status status = check_on_device(plan, pointers); !status) return status;
+  return check_places(plan, pointers);
+}
+
+Status run_on_gpu(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes, Stream stream) {
+  if (Status status = check_device(plan); !status) return status;
+  if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
+  if (nothing_to_write(plan, operands)) return {};
+  if (Status status = check_totals(plan, operands); !status) return status;
+  if (Status status = check_operand_places(plan, operands, workspace); !status) return status;
   return launch_on_gpu(plan, operands, workspace, stream);
+}
+
+Status run_on_host(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes) {
+  if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
+  if (nothing_to_write(plan, operands)) return {};
+  if (Status status = check_operand_places(plan, operands, workspace); !status) return status;
+  if (Status status = check_total(plan.problem, operands); !status) return status;
+  if (plan.backend == Backend::ref) {
+    ref::attention_forward(plan.problem, operands, {});
+  } else {
+    plan.variant->cpu->run(to_args(plan, &operands, workspace));
+  }
+  return {};
 }
 
 }  // namespace
@@ -77,16 +93,8 @@ Status run_on_gpu(const PlanData& plan, const Operands& operands, void* workspac
 Status run_attention(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes,
                      Stream stream) {
   if (Status status = validate_operands(plan.problem, operands); !status) return status;
-  if (on_gpu(plan)) return run_on_gpu(plan, operands, workspace, bytes, stream);
-  if (Status status = check_total(plan.problem, operands); !status) return status;
-  if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
-  if (nothing_to_write(plan, operands)) return {};
-  if (plan.backend == Backend::ref) {
-    ref::attention_forward(plan.problem, operands, {});
-  } else {
-    plan.variant->cpu->run(to_args(plan, &operands, workspace));
-  }
-  return {};
+  return on_gpu(plan) ? run_on_gpu(plan, operands, workspace, bytes, stream)
+                      : run_on_host(plan, operands, workspace, bytes);
 }
 
 }  // namespace falchion
