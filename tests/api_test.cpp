@@ -117,9 +117,9 @@ TEST(Refusals, Operands) {
        "used_k is given, but the problem was planned without it: set Attention::used_k"},
       {[](Operands& x) { x.v.stride[3] = 3; }, "v.stride[3] = 3: the last axis must be contiguous (stride 1)"},
       {[](Operands& x) { x.k.stride[0] = std::numeric_limits<std::int64_t>::min(); },
-       "k: shape x stride overflows 64 bits"},
+       "k.stride[0] = -9223372036854775808 with k.shape[0] = 2: a tensor reaches less than 2^60 bytes"},
       {[](Operands& x) { x.o.stride[0] = std::numeric_limits<std::int64_t>::max() / 2; },
-       "o: shape x stride overflows 64 bits"},
+       "o.stride[0] = 4611686018427387903 with o.shape[0] = 2: a tensor reaches less than 2^60 bytes"},
       {[](Operands& x) { x.row_max = x.lse; }, "lse overlaps row_max"},
   };
   const Instance x = small();

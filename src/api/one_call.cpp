@@ -85,12 +85,14 @@ LinearAttention problem_of(const LinearOperands& x, Pass pass, const LinearAtten
 
 }  // namespace
 
-Status no_gpu_path(const Anchor& anchor, const PlanData& plan) {
-  std::string why = text(anchor.name, " lies on a GPU, and no GPU path takes the problem");
+Status no_gpu_path(const Anchor& anchor, gpu::Place place, const PlanData& plan) {
+  const bool unknown = place == gpu::Place::unknown;
+  std::string why = text(anchor.name, unknown ? ": CUDA's driver does not say where it lies" : " lies on a GPU",
+                         ", and no GPU path takes the problem");
   for (const Rejected& path : plan.rejected) {
     if (!path.path.starts_with("cpu")) why += text("; ", path.path, ": ", path.reason);
   }
-  return {Code::unsupported, std::move(why)};
+  return {unknown ? Code::device : Code::unsupported, std::move(why)};
 }
 
 Status attention(const Operands& operands, const Attention& options, Target target, Stream stream) noexcept try {

@@ -120,7 +120,7 @@ inline Anchor anchor_of(const LinearOperands& x) {
 }
 
 /// `best` stays where the operands are: a plan of the host is no answer to operands of a GPU.
-Status no_gpu_path(const Anchor& anchor, const PlanData& plan);
+Status no_gpu_path(const Anchor& anchor, gpu::Place place, const PlanData& plan);
 
 template <class Problem>
 PlanCache<Problem>& kept_plans() {
@@ -144,7 +144,7 @@ Status run_once(const Problem& problem, Pass pass, const Operands& operands, Tar
   if (Status status = cache.plan_for(problem, pass, target, &plan); !status) return status;
   const Backend backend = plan->data()->backend;
   if (backend == Backend::sm80 || backend == Backend::sm90) return run_once_on_gpu(*plan, operands, stream);
-  if (any && !gpu::host_can_use(place)) return no_gpu_path(anchor, *plan->data());
+  if (any && !gpu::host_can_use(place)) return no_gpu_path(anchor, place, *plan->data());
   return cache.run(*plan, operands, stream);
 }
 

@@ -23,10 +23,8 @@ Status check_total(const Attention& problem, const Operands& x) {
 Status launch_on_gpu(const PlanData& plan, const Operands& operands, void* workspace, Stream stream) {
   const auto [row, aligned] = gpu_row(plan, operands);
   if (row == nullptr) {
-    return {Code::unsupported,
-            text(aligned ? "q, k or v has a stride that TMA cannot follow (below the head dim, 2^40 bytes or more)"
-                         : "q, k, v or o is not 16-byte aligned (pointer, strides, head dim)",
-                 ", and this build has no general row for ", name(plan.problem.dtype))};
+    const NamedTensor tensors[] = {{"q", &operands.q}, {"k", &operands.k}, {"v", &operands.v}, {"o", &operands.o}};
+    return no_row_for(plan.problem.dtype, plan.problem.d_qk, plan.problem.d_v, tensors);
   }
   const gpu::AttentionArgs args = to_gpu_args(plan, operands, workspace, row->gpu->rows, aligned);
   int error = row->gpu->launch(args, stream);
@@ -38,9 +36,12 @@ Status launch_on_gpu(const PlanData& plan, const Operands& operands, void* works
 Status check_totals(const PlanData& plan, const Operands& x) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   if (!plan.problem.packed) return {};
-  if (x.q.shape[1] * plan.gpu.group <= kMost && x.k.shape[1] <= kMost) return {};
-  return {Code::invalid, text("packed: q.shape[1] = ", x.q.shape[1], " rows of ", plan.gpu.group,
-                              " heads and k.shape[1] = ", x.k.shape[1], " are to be at most ", kMost)};
+  if (x.q.shape[1] * plan.gpu.group > kMost) {
+    return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], " packed rows of ", plan.gpu.group,
+                                " heads each are over the limit of ", kMost)};
+  }
+  if (x.k.shape[1] <= kMost) return {};
+  return {Code::invalid, text("k.shape[1] = ", x.k.shape[1], " packed rows are over the limit of ", kMost)};
 }
 
 bool nothing_to_write(const PlanData& plan, const Operands& x) {

@@ -19,7 +19,7 @@ Status check_rows(const PlanData& plan, const LinearOperands& x) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   if (!plan.linear->problem.packed) return {};
   if (x.q.shape[1] > kMost)
-    return {Code::invalid, text("packed: q.shape[1] = ", x.q.shape[1], " is to be at most ", kMost)};
+    return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], " packed rows are over the limit of ", kMost)};
   const LinearAttention& a = plan.linear->problem;
   if (plan.workspace == 0 || x.q.shape[1] <= a.b * a.s) return {};
   return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], " is over b * s = ", a.b * a.s, kTooLong)};
@@ -59,11 +59,13 @@ Status run_on_gpu(const PlanData& plan, const LinearOperands& x, void* workspace
   if (Status status = check_operand_places(plan, x, workspace); !status) return status;
   const auto [row, aligned] = linear_gpu_row(plan, x);
   if (row == nullptr) {
-    return {
-        Code::unsupported,
-        text(aligned ? "q, k, v or grad_o has a stride that TMA cannot follow (below the head dim, 2^40 bytes or more)"
-                     : "q, k, v, o or a gradient is not 16-byte aligned (pointer, strides, head dim)",
-             ", and this build has no general row for ", name(plan.linear->problem.dtype))};
+    const bool forward = plan.pass == Pass::forward;
+    const LinearAttention& a = plan.linear->problem;
+    const NamedTensor forwards[] = {{"q", &x.q}, {"k", &x.k}, {"v", &x.v}, {"o", &x.o}};
+    const NamedTensor gradients[] = {{"q", &x.q},           {"k", &x.k},           {"v", &x.v},
+                                     {"grad_o", &x.grad_o}, {"grad_q", &x.grad_q}, {"grad_k", &x.grad_k},
+                                     {"grad_v", &x.grad_v}};
+    return no_row_for(a.dtype, a.d_qk, a.d_v, forward ? std::span<const NamedTensor>(forwards) : gradients);
   }
   return launched(row->linear_gpu->launch(to_linear_gpu_args(plan, &x, workspace, aligned), stream));
 }
