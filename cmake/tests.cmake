@@ -46,6 +46,7 @@ endfunction()
 foreach(source IN LISTS test_sources)
   falchion_test(${source})
 endforeach()
+include(cmake/tests_fake_cuda.cmake)
 # The roofline's arithmetic, readers and pictures belong to the command; its test has them without it.
 if(TARGET roofline_test)
   find_package(fmt REQUIRED)

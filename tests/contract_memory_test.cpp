@@ -67,7 +67,8 @@ TEST(Contract, StridesThatAreRefused) {
     };
     EXPECT_EQ(why([](Operands& y) { y.o.stride[1] = 0; }), "o.stride[1] = 0: strides of an output are above 0");
     EXPECT_EQ(why([](Operands& y) { y.lse.stride[2] = -1; }), "lse.stride[2] = -1: strides of an output are above 0");
-    EXPECT_EQ(why([](Operands& y) { y.o.stride[2] = 4; }), "o.stride = (64, 16, 4, 1) with o.shape = (2, 4, 2, 8): two elements of an output share no memory");
+    EXPECT_EQ(why([](Operands& y) { y.o.stride[2] = 4; }),
+              "o.stride = (64, 16, 4, 1) with o.shape = (2, 4, 2, 8): two elements of an output share no memory");
     EXPECT_EQ(why([](Operands& y) { y.q.stride[3] = 2; }),
               "q.stride[3] = 2: the last axis must be contiguous (stride 1)");
   });

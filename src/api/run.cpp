@@ -19,7 +19,7 @@ Status check_workspace(const PlanData& plan, const void* workspace, std::size_t 
   const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(workspace) % tiles::kAlign;
   if (past == 0) return {};
   return {Code::workspace, text("workspace = ", workspace, " is ", past, " past a multiple of ", tiles::kAlign,
-                                ": it is aligned to 64 bytes")};
+                                ": it is aligned to ", tiles::kAlign, " bytes")};
 }
 
 Status check_device(const PlanData& plan) {
