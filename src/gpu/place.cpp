@@ -14,6 +14,8 @@
   #include <atomic>
   #include <cstddef>
   #include <cstring>
+
+  #include "gpu/driver_numbers.hpp"
 #endif
 
 namespace falchion::gpu {
@@ -21,13 +23,6 @@ namespace falchion::gpu {
 #if defined(__linux__)
 
 namespace {
-
-// Of cuda.h, which a build without CUDA does not have; the driver's ABI keeps them. tests/gpu_runtime_test.cpp
-// compares.
-using DevicePointer = unsigned long long;
-constexpr int kMemoryType = 2, kDevicePointer = 3, kIsManaged = 8;         // CU_POINTER_ATTRIBUTE_
-constexpr unsigned kTypeHost = 1, kTypeDevice = 2;                         // CU_MEMORYTYPE_
-constexpr int kNotInitialized = 3, kDeinitialized = 4, kStubLibrary = 34;  // CUDA_ERROR_
 
 struct Driver {
   int (*pointer_attributes)(unsigned count, int* attributes, void** values, DevicePointer pointer) = nullptr;
