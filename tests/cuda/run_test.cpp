@@ -1,6 +1,8 @@
 // tests/cuda/run_test.cpp: runs on the device: refusals, workspace, lengths, packed beside dense, equal bits, one call.
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <limits>
 
 #include "device.hpp"
@@ -38,6 +40,46 @@ TEST(CudaOperands, HostPointersAreRefusedByName) {
     refused(&x, "used_k", [](Operands* to, const Operands& from) { to->used_k = from.used_k; });
     refused(&packed, "cu_seqlens_q", [](Operands* to, const Operands& from) { to->cu_seqlens_q = from.cu_seqlens_q; });
     refused(&packed, "cu_seqlens_k", [](Operands* to, const Operands& from) { to->cu_seqlens_k = from.cu_seqlens_k; });
+  });
+}
+
+/// Memory that both sides may use: kernels read it where it lies.
+TEST(CudaOperands, PinnedAndManagedMemoryIsTaken) {
+  on_every_path([](const Path& path, DType dtype) {
+    Instance x = make_instance(Case{"x", 2, 40, 90, 4, 2, 64, 64}, dtype);
+    for (const bool managed : {false, true}) {
+      OnDevice device(path, &x);
+      ASSERT_OK(device.status());
+      void* shared = nullptr;
+      const std::size_t bytes = x.k.memory_bytes();
+      ASSERT_CUDA(managed ? cudaMallocManaged(&shared, bytes) : cudaMallocHost(&shared, bytes));
+      std::memcpy(shared, x.k.memory(), bytes);
+      Operands operands = device.operands();
+      const auto offset =
+          static_cast<const std::byte*>(x.operands().k.data) - reinterpret_cast<const std::byte*>(x.k.memory());
+      operands.k.data = static_cast<std::byte*>(shared) + offset;
+      EXPECT_EQ(gpu::place_of(shared), managed ? gpu::Place::managed : gpu::Place::pinned);
+      ASSERT_OK(device.run(operands));
+      ASSERT_OK(device.download());
+      EXPECT_TRUE(matches(x, Reference(x)));
+      ASSERT_CUDA(managed ? cudaFree(shared) : cudaFreeHost(shared));
+    }
+  });
+}
+
+/// The other way round: a plan of the host is handed memory of the device.
+TEST(CudaOperands, DevicePointersAreRefusedByPlansOfTheHost) {
+  on_every_path([](const Path& path, DType dtype) {
+    Instance x = make_instance(Case{"x", 2, 40, 90, 4, 2, 64, 64}, dtype);
+    OnDevice device(path, &x);
+    ASSERT_OK(device.status());
+    for (const Backend backend : {Backend::ref, host_target().backend}) {
+      Plan plan;
+      if (!Plan::make(x.problem, Pass::forward, backend, &plan)) continue;  // this build has no row of the type
+      const Workspace workspace(plan.workspace_bytes());
+      const Status status = plan.run(device.operands(), workspace.data(), workspace.size());
+      EXPECT_EQ(status.why.rfind("q lies on a GPU, where backend = ", 0), 0u) << status.why;
+    }
   });
 }
 
@@ -163,7 +205,7 @@ TEST(CudaOneCall, TakesSizesFromTheTensors) {
 }
 
 TEST(CudaOneCall, TheBestBackendIsTheGpu) {
-  on_every_path([](const Path& path, DType dtype) {
+  on_every_path([](const Path&, DType dtype) {
     Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 64, 64}, dtype);
     Plan plan;
     ASSERT_OK(Plan::make(x.problem, Pass::forward, Backend::best, &plan));
@@ -172,6 +214,21 @@ TEST(CudaOneCall, TheBestBackendIsTheGpu) {
       return v.backend == Backend::sm90 && v.dtype == dtype && v.gpu != nullptr;
     });
     EXPECT_EQ(plan.data()->backend, sm90 && gpu::current_device().sm == 90 ? Backend::sm90 : Backend::sm80);
+  });
+}
+
+/// FALCHION_CPU names a level of the CPU, and q lies on the device.
+TEST(CudaOneCall, StaysOnTheDeviceWhateverTheEnvironmentSays) {
+  on_every_path([](const Path&, DType dtype) {
+    Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 64, 64}, dtype);
+    OnDevice device(Path{Backend::best, ""}, &x);
+    ASSERT_OK(device.status());
+    setenv("FALCHION_CPU", "generic", 1);
+    const Status status = attention(device.operands());
+    setenv("FALCHION_CPU", "", 1);
+    ASSERT_OK(status);
+    ASSERT_OK(device.download());
+    EXPECT_TRUE(matches(x, Reference(x)));
   });
 }
 
