@@ -12,6 +12,7 @@ file(GLOB test_sources CONFIGURE_DEPENDS tests/*_test.cpp)
 set(gpu_test_sources ${test_sources})
 list(FILTER gpu_test_sources INCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")  # cmake/tests_gpu.cmake
 list(FILTER test_sources EXCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")
+list(FILTER test_sources EXCLUDE REGEX "/door_gpu_test")  # cmake/tests_fake_cuda.cmake
 if(NOT FALCHION_TOOLS)  # they test parts of the command, which want its libraries
   list(FILTER test_sources EXCLUDE REGEX "/roofline_test")
 endif()
@@ -46,6 +47,7 @@ endfunction()
 foreach(source IN LISTS test_sources)
   falchion_test(${source})
 endforeach()
+include(cmake/tests_fake_cuda.cmake)
 # The roofline's arithmetic, readers and pictures belong to the command; its test has them without it.
 if(TARGET roofline_test)
   find_package(fmt REQUIRED)

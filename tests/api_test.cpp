@@ -117,9 +117,9 @@ TEST(Refusals, Operands) {
        "used_k is given, but the problem was planned without it: set Attention::used_k"},
       {[](Operands& x) { x.v.stride[3] = 3; }, "v.stride[3] = 3: the last axis must be contiguous (stride 1)"},
       {[](Operands& x) { x.k.stride[0] = std::numeric_limits<std::int64_t>::min(); },
-       "k: shape x stride overflows 64 bits"},
+       "k.stride[0] = -9223372036854775808 with k.shape[0] = 2: a tensor reaches less than 2^60 bytes"},
       {[](Operands& x) { x.o.stride[0] = std::numeric_limits<std::int64_t>::max() / 2; },
-       "o: shape x stride overflows 64 bits"},
+       "o.stride[0] = 4611686018427387903 with o.shape[0] = 2: a tensor reaches less than 2^60 bytes"},
       {[](Operands& x) { x.row_max = x.lse; }, "lse overlaps row_max"},
   };
   const Instance x = small();
@@ -201,6 +201,17 @@ TEST(Overlap, AgreesWithCountingEveryByte) {
 
 // ---- the one-call form ----------------------------------------------------------------------------------------------
 
+/// The operands without the rows that belong to no sequence, which the one-call form refuses on the host.
+Operands whole_sequences(const Instance& x) {
+  Operands out = x.operands();
+  if (!x.problem.packed) return out;
+  for (Tensor* tensor : {&out.q, &out.o}) tensor->shape[1] = x.cu_q.back();
+  for (Tensor* tensor : {&out.k, &out.v}) tensor->shape[1] = x.cu_k.back();
+  for (Tensor* tensor : {&out.lse, &out.row_max})
+    if (tensor->data != nullptr) tensor->shape[2] = x.cu_q.back();
+  return out;
+}
+
 TEST(OneCall, TakesSizesFromTheTensors) {
   for (const Case& row : cases()) {
     SCOPED_TRACE(row.name);
@@ -210,7 +221,7 @@ TEST(OneCall, TakesSizesFromTheTensors) {
     Attention options;
     options.b = x.problem.b, options.band = x.problem.band, options.score = x.problem.score,
     options.dropout = x.problem.dropout;
-    const Status status = attention(x.operands(), options, host_target());
+    const Status status = attention(whole_sequences(x), options, host_target());
     ASSERT_TRUE(status) << status.why;
     EXPECT_TRUE(matches(x, Reference(x)));
   }
@@ -361,7 +372,6 @@ TEST(Threads, ThePoolCallsEachTaskOnce) {
 }
 
 TEST(BuildInfo, SaysWhatThereIs) {
-  EXPECT_STREQ(version(), "0.1.0");
   EXPECT_NE(build_info().find("cpu levels "), std::string::npos);
   EXPECT_NE(build_info().find("variants "), std::string::npos);
 }

@@ -10,9 +10,17 @@ for header in include/falchion/*; do
     *.hpp)
       echo "#include <$name>" | $cxx -x c++ -std=c++20 -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only - ;;
     *.h)
-      echo "#include <$name>" | $cc -x c -std=c99 -Wall -Wextra -Wstrict-prototypes -pedantic-errors -Werror -Iinclude -fsyntax-only -
+      printf '#include <%s>\nextern int not_empty;\n' "$name" | $cc -x c -std=c99 -Wall -Wextra -Wstrict-prototypes -pedantic-errors -Werror -Iinclude -fsyntax-only -
       echo "#include <$name>" | $cxx -x c++ -std=c++17 -Wall -Wextra -Wpedantic -Werror -Iinclude -fsyntax-only - ;;
   esac
   echo "$name compiles alone"
+done
+# The C structs' first sizes are checked on 32 bits too, where the compiler knows of such a target.
+for target in -m32 -mx32; do
+  if echo | $cxx -x c++ $target -ffreestanding -fsyntax-only - 2>/dev/null; then
+    echo '#include "api/c_sizes.hpp"' |
+      $cxx -x c++ $target -ffreestanding -std=c++20 -Wall -Wextra -Werror -Iinclude -Isrc -fsyntax-only -
+    echo "api/c_sizes.hpp compiles with $target"
+  fi
 done
 ! grep -nE '#include [<"](cuda|cute|cutlass|torch|plan/|cpu/)' include/falchion/*

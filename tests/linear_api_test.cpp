@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <limits>
+#include <regex>
 
 #include "falchion/falchion.h"
 #include "plan/plan_data.hpp"
@@ -76,7 +77,7 @@ void expect_refused(Pass pass, std::span<const BadOperands> all) {
     bad.change(operands);
     const Status status = plan.run(operands, workspace.data(), workspace.size());
     EXPECT_EQ(status.code, Code::invalid) << bad.why;
-    EXPECT_EQ(status.why, bad.why);
+    EXPECT_EQ(std::regex_replace(status.why, std::regex("0x[0-9a-f]+"), "0x..."), bad.why);
   }
   const Status status = plan.run(x.operands(pass), workspace.data(), workspace.size());
   EXPECT_TRUE(status) << status.why;
@@ -104,11 +105,12 @@ TEST(LinearRefusals, OperandsForward) {
        "cu_seqlens is given, but the problem was planned without it: set LinearAttention::packed"},
       {[](auto& x) { x.v.stride[3] = 3; }, "v.stride[3] = 3: the last axis must be contiguous (stride 1)"},
       {[](auto& x) { x.o.stride[1] = -1; }, "o.stride[1] = -1: strides of an output are above 0"},
-      {[](auto& x) { x.o.stride[1] = 1; }, "o: its strides let two elements share memory"},
+      {[](auto& x) { x.o.stride[1] = 1; },
+       "o.stride = (768, 1, 24, 1) with o.shape = (2, 8, 4, 24): two elements of an output share no memory"},
       {[](auto& x) { x.k.stride[0] = std::numeric_limits<std::int64_t>::min(); },
-       "k: shape x stride overflows 64 bits"},
+       "k.stride[0] = -9223372036854775808 with k.shape[0] = 2: a tensor reaches less than 2^60 bytes"},
       {[](auto& x) { x.q.data = static_cast<std::byte*>(x.q.data) + 1; },
-       "q.data is not aligned to its 2-byte elements"},
+       "q.data = 0x... is 1 past a multiple of 2: it is aligned to its elements"},
       {[](auto& x) { x.o = x.v; }, "o overlaps v"},
       {[](auto& x) { x.final_state.data = static_cast<float*>(x.initial_state.data) + 1; },
        "final_state overlaps initial_state"},
@@ -226,7 +228,10 @@ TEST(LinearOneCall, PackedAndDecayByToken) {
   LinearAttention options;
   options.b = 3;
   x.poison_outputs();
-  const Status status = linear_attention(x.operands(Pass::forward), options, host_target());
+  LinearOperands operands = x.operands(Pass::forward);
+  EXPECT_EQ(linear_attention(operands, options, host_target()).why, "cu_seqlens[3] = 27: it ends at the total, 30");
+  for (Tensor* tensor : {&operands.q, &operands.k, &operands.v, &operands.o, &operands.decay}) tensor->shape[1] = 27;
+  const Status status = linear_attention(operands, options, host_target());
   ASSERT_TRUE(status) << status.why;
   EXPECT_TRUE(matches(x, linear_reference(x, Pass::forward), Pass::forward));
 }
@@ -302,7 +307,7 @@ TEST(LinearCApi, RefusalsAndOneCall) {
   EXPECT_STREQ(fal_why(), "decay = 5: it is 0 to 2");
   problem = to_c(x.problem), problem.reserved2[1] = 1;
   EXPECT_EQ(fal_linear_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "linear_attention: a reserved field is not 0");
+  EXPECT_STREQ(fal_why(), "linear_attention.reserved2[1] = 1: a reserved field is 0");
   problem = to_c(x.problem), problem.size = 80;
   EXPECT_EQ(fal_linear_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "linear_attention.size = 80: it is sizeof(fal_linear_attention), 88 here");

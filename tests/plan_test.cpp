@@ -251,6 +251,9 @@ TEST(ForcedLevel, ByTheEnvironment) {
     ASSERT_TRUE(Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, {}, &plan));
     EXPECT_NE(plan.describe().find("cpu generic"), std::string::npos) << plan.describe();
   }
+  // It names a level of the CPU and never a backend: the GPU was considered first, as without it.
+  const std::string story = explain(problem(1, 4, 4, 1, 1, 8), Pass::forward, {});
+  EXPECT_NE(story.find("sm80 bf16"), std::string::npos) << story;
   setenv("FALCHION_CPU", kept.c_str(), 1);  // empty counts as unset
 }
 

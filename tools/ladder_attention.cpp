@@ -94,7 +94,7 @@ LadderRow run_library(const LadderProblem& problem, int runs) {
     row.not_built = status.why;
     return row;
   }
-  if (gpu && !on_gpu(plan)) {  // best, and FALCHION_CPU is set
+  if (gpu && !on_gpu(plan)) {  // best, and no row of the GPU takes the problem
     row.not_built = "the plan takes a kernel of the CPU";
     return row;
   }

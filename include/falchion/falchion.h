@@ -9,6 +9,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "falchion/version.h" /* FAL_VERSION_MAJOR, FAL_VERSION_MINOR, FAL_VERSION_PATCH */
+
 #if defined(_WIN32)
   #define FAL_API
 #else
@@ -59,7 +61,7 @@ typedef struct fal_attention {
   size_t size;         /* sizeof(fal_attention) */
   int32_t dtype;       /* of q, k, v and o */
   int32_t reserved;    /* 0 */
-  int64_t b, s_q, s_k; /* packed or used lengths: the longest one allowed */
+  int64_t b, s_q, s_k; /* packed: b sequences; packed or used: s is the longest allowed */
   int64_t h_q, h_k;    /* h_q / h_k query heads share each K/V head */
   int64_t d_qk, d_v;   /* 1 to 256, any number, independent */
   fal_band band;
@@ -73,7 +75,8 @@ typedef struct fal_attention {
   uint8_t reserved3[7]; /* 0 */
 } fal_attention;
 
-/* The tensors of one run. Lengths and pointers live where the backend lives (host for ref and cpu). */
+/* The tensors of one run. All memory lies where the backend can use it: a GPU's for its backends, the host's for ref
+ * and cpu, either for pinned and managed memory. */
 typedef struct fal_operands {
   size_t size; /* sizeof(fal_operands) */
   fal_tensor q, k, v, o;
@@ -90,7 +93,7 @@ typedef struct fal_linear_attention {
   size_t size;         /* sizeof(fal_linear_attention) */
   int32_t dtype;       /* of q, k, v and o; states and decay are f32 */
   int32_t reserved;    /* 0 */
-  int64_t b, s;        /* packed: the longest one allowed */
+  int64_t b, s;        /* packed: b sequences; packed or used: s is the longest allowed */
   int64_t h_qk, h_v;   /* h_v / h_qk value heads share each head of q and k */
   int64_t d_qk, d_v;   /* 1 to 256, any number, independent */
   float scale;         /* 0 asks for 1/sqrt(d_qk) */
@@ -137,10 +140,10 @@ typedef struct fal_target {
   int32_t reserved2; /* 0 */
 } fal_target;
 
-/* The defaults of C++: bf16, b = h_q = h_k = 1, full band. */
+/* The defaults of C++: bf16, h_q = h_k = 1, b = 0 (unset), full band. */
 #define FAL_ATTENTION_INIT                                                                                             \
   {                                                                                                                    \
-    sizeof(fal_attention), FAL_BF16, 0, 1, 0, 0, 1, 1, 0, 0, {FAL_UNBOUNDED, FAL_UNBOUNDED, FAL_ALIGN_UNSET, 0}, 0, 0, \
+    sizeof(fal_attention), FAL_BF16, 0, 0, 0, 0, 1, 1, 0, 0, {FAL_UNBOUNDED, FAL_UNBOUNDED, FAL_ALIGN_UNSET, 0}, 0, 0, \
         0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {                                                                       \
       0                                                                                                                \
     }                                                                                                                  \
@@ -157,6 +160,7 @@ typedef struct fal_plan fal_plan;
 FAL_API fal_status fal_plan_make(const fal_attention* problem, int32_t pass, const fal_target* target, fal_plan** out);
 FAL_API void fal_plan_free(fal_plan* plan);                  /* null is fine */
 FAL_API size_t fal_plan_workspace(const fal_plan* plan);     /* bytes that fal_plan_run needs, 64-byte aligned */
+FAL_API int32_t fal_plan_backend(const fal_plan* plan);      /* the one that was taken: FAL_REF, ...; null: FAL_BEST */
 FAL_API const char* fal_plan_describe(const fal_plan* plan); /* one line; lives as long as the plan */
 FAL_API const char* fal_plan_explain(const fal_plan* plan);  /* many lines; lives as long as the plan */
 FAL_API fal_status fal_plan_run(const fal_plan* plan, const fal_operands* operands, void* workspace,
@@ -165,15 +169,16 @@ FAL_API fal_status fal_plan_run(const fal_plan* plan, const fal_operands* operan
 /* What fal_plan_make would decide and why, also when it refuses. Lives until this thread's next call of it. */
 FAL_API const char* fal_explain(const fal_attention* problem, int32_t pass, const fal_target* target);
 
-/* One call: takes sizes and flags from the operands, plans, keeps the plan, owns the workspace. options (null: none)
- * gives what tensors cannot say: band, scale, softcap, dropout, and b for packed. */
+/* One call: takes sizes and flags from the operands, plans, keeps the plan, owns the workspace. FAL_BEST stays where q
+ * lies: in a GPU's or managed memory, a GPU; in the host's, pinned or not, the CPU. options (null: none) gives what
+ * tensors cannot say: band, scale, softcap, dropout; for packed lengths it must give b (0 is unset, and refused). */
 FAL_API fal_status fal_attention_run(const fal_operands* operands, const fal_attention* options,
                                      const fal_target* target, void* stream);
 
 /* Linear attention: a plan is freed, described and explained by the functions above, and run by its own. */
 #define FAL_LINEAR_ATTENTION_INIT                                                                     \
   {                                                                                                   \
-    sizeof(fal_linear_attention), FAL_BF16, 0, 1, 0, 1, 1, 0, 0, 0, 1e-6F, 0, 0, 0, 0, 0, 0, 0, { 0 } \
+    sizeof(fal_linear_attention), FAL_BF16, 0, 0, 0, 1, 1, 0, 0, 0, 1e-6F, 0, 0, 0, 0, 0, 0, 0, { 0 } \
   }
 FAL_API fal_linear_attention fal_linear_attention_init(void);
 FAL_API fal_status fal_linear_plan_make(const fal_linear_attention* problem, int32_t pass, const fal_target* target,
@@ -181,11 +186,14 @@ FAL_API fal_status fal_linear_plan_make(const fal_linear_attention* problem, int
 FAL_API fal_status fal_linear_plan_run(const fal_plan* plan, const fal_linear_operands* operands, void* workspace,
                                        size_t workspace_bytes, void* stream);
 FAL_API const char* fal_linear_explain(const fal_linear_attention* problem, int32_t pass, const fal_target* target);
-/* One call: forward, or backward where grad_o is given. */
+/* One call: backward where any grad_ tensor is given (memory, or a shape that is not all 0), else forward. */
 FAL_API fal_status fal_linear_attention_run(const fal_linear_operands* operands, const fal_linear_attention* options,
                                             const fal_target* target, void* stream);
 FAL_API fal_status fal_linear_validate_lengths(const fal_linear_attention* problem,
                                                const fal_linear_operands* operands);
+
+/* Frees the workspaces that the one-call forms keep for this thread. Its next call allocates again. */
+FAL_API void fal_release_workspaces(void);
 
 /* Merges two partial results over disjoint key sets: o (b, s_q, h_q, d), lse (b, h_q, s_q, 1). Commutative. */
 FAL_API fal_status fal_merge(const fal_tensor* o_a, const fal_tensor* lse_a, const fal_tensor* o_b,

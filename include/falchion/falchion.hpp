@@ -12,6 +12,8 @@
 #include <memory>
 #include <string>
 
+#include "falchion/version.h"  // FAL_VERSION_MAJOR, FAL_VERSION_MINOR, FAL_VERSION_PATCH
+
 #if defined(_WIN32)
   #define FALCHION_API
 #else
@@ -84,7 +86,7 @@ struct Dropout {
 /// Exact softmax attention, O = softmax(S) V. Head h_q/h_k = g query heads share each K/V head (GQA; MQA is h_k = 1).
 struct Attention {
   DType dtype = DType::bf16;             // of q, k, v and o: f32, f16, bf16
-  std::int64_t b = 1, s_q = 0, s_k = 0;  // packed or used lengths: the longest one allowed
+  std::int64_t b = 0, s_q = 0, s_k = 0;  // packed: b sequences; packed or used: s is the longest allowed
   std::int64_t h_q = 1, h_k = 1;
   std::int64_t d_qk = 0, d_v = 0;  // 1 to 256, any number, independent
   Band band{};
@@ -101,7 +103,8 @@ struct Attention {
   bool operator==(const Attention&) const = default;
 };
 
-/// The tensors of one run. Lengths and pointers below live where the backend lives (host for ref and cpu).
+/// The tensors of one run. All memory lies where the backend can use it: a GPU's for its backends, the host's for ref
+/// and cpu, either for pinned and managed memory; each run checks it, and names the operand that does not.
 struct Operands {
   Tensor q, k, v;        // inputs   (b, s, h, d), last axis contiguous
   Tensor o;              // output   (b, s_q, h_q, d_v)
@@ -125,7 +128,7 @@ enum class Decay : std::uint8_t { none, head, token };
 /// o_j is divided by scale phi(q_j) z_j + eps. reverse: the same from the last token to the first.
 struct LinearAttention {
   DType dtype = DType::bf16;       // of q, k, v and o: f32, f16, bf16. States and decay are f32
-  std::int64_t b = 1, s = 0;       // packed: the longest one allowed
+  std::int64_t b = 0, s = 0;       // packed: b sequences; packed or used: s is the longest allowed
   std::int64_t h_qk = 1, h_v = 1;  // h_v / h_qk value heads share each head of q and k
   std::int64_t d_qk = 0, d_v = 0;  // 1 to 256, any number, independent
   float scale = 0;                 // 0 asks for 1/sqrt(d_qk); fast-transformers means 1
@@ -141,8 +144,7 @@ struct LinearAttention {
   bool operator==(const LinearAttention&) const = default;
 };
 
-/// The tensors of one run of LinearAttention; the second half only for Pass::backward. Everything lies where the
-/// backend lives.
+/// The tensors of one run of LinearAttention; the second half only for Pass::backward. Where they lie: as in Operands.
 struct LinearOperands {
   Tensor q, k;                        // inputs   (b, s, h_qk, d_qk), last axis contiguous
   Tensor v, o;                        // input, output (b, s, h_v, d_v); backward does not read o
@@ -193,7 +195,8 @@ class FALCHION_API Plan {
   static Status make(const LinearAttention& problem, Pass pass, Target target, Plan* out) noexcept;
 
   std::size_t workspace_bytes() const noexcept;
-  std::string describe() const;  ///< one line: "attention_forward cpu avx512 bf16 d128 band full tile 256x128 ..."
+  Backend backend() const noexcept;  ///< the one that was taken: ref, cpu, sm80, sm90; best: there is no plan
+  std::string describe() const;      ///< one line: "attention_forward cpu avx512 bf16 d128 band full tile 256x128 ..."
   std::string explain()
       const;  ///< many lines: tiles, memory, threads, roofline, and each rejected path with its reason
 
@@ -218,15 +221,19 @@ FALCHION_API std::string explain(const LinearAttention& problem, Pass pass, Targ
 
 /// The one-call form for people in a hurry: takes sizes and flags from the operands, plans, keeps the last eight plans
 /// and, for the CPU, one workspace for each thread until it ends (on a GPU it is allocated in the stream's order).
-/// `best` goes where q lies. `options` gives what tensors cannot say: band, score, dropout; for packed lengths also b,
-/// and s_q and s_k where they are known (0: read from cu_seqlens).
+/// `best` stays where q lies: in a GPU's or managed memory, a GPU; in the host's, pinned or not, the CPU. `options`
+/// gives what tensors cannot say: band, score, dropout. For packed lengths it must give b (0 is unset, and refused),
+/// and may give s_q and s_k (0: read from cu_seqlens); lengths on the host must be sorted and end at the totals.
 FALCHION_API Status attention(const Operands& operands, const Attention& options = {}, Target target = {},
                               Stream stream = nullptr) noexcept;
 
-/// The same for linear attention: forward, or backward where grad_o is given. `options` gives scale, feature map,
-/// normalise, eps, reverse; for packed lengths also b, and s where it is known.
+/// The same for linear attention: backward where any grad_ tensor is given (memory, or a shape that is not all 0), else
+/// forward. `options` gives scale, feature map, normalise, eps, reverse; for packed lengths b, and s where it is known.
 FALCHION_API Status linear_attention(const LinearOperands& operands, const LinearAttention& options = {},
                                      Target target = {}, Stream stream = nullptr) noexcept;
+
+/// Frees the workspaces that the one-call forms keep for this thread. Its next call allocates again.
+FALCHION_API void release_workspaces() noexcept;
 
 /// Merges two partial results over disjoint key sets: o, lse (b, h_q, s_q, 1). Commutative. Two empty states give an
 /// empty state; an lse of +inf or NaN is invalid. o may be o_a or o_b. CPU tensors; dtypes f32, f16, bf16.

@@ -9,13 +9,13 @@
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 
-#if !defined(FALCHION_VERSION)
-  #define FALCHION_VERSION "0.1.0"
-#endif
+#define FALCHION_TEXT_OF(x) #x
+#define FALCHION_DOTTED(major, minor, patch) \
+  FALCHION_TEXT_OF(major) "." FALCHION_TEXT_OF(minor) "." FALCHION_TEXT_OF(patch)
 
 namespace falchion {
 
-const char* version() noexcept { return FALCHION_VERSION; }
+const char* version() noexcept { return FALCHION_DOTTED(FAL_VERSION_MAJOR, FAL_VERSION_MINOR, FAL_VERSION_PATCH); }
 
 std::string build_info() {
   std::string out = text("falchion ", version(), "\n");

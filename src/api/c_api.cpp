@@ -13,18 +13,18 @@ Attention to_problem(const fal_attention* from, Check* check) {
   fal_attention x;
   if (!copy("attention", from, &x, check)) return {};
   Attention out;
-  out.dtype = to_enum("dtype", x.dtype, DType::boolean, check);
+  out.dtype = to_enum(x.dtype, DType::boolean, check, "dtype");
   out.b = x.b, out.s_q = x.s_q, out.s_k = x.s_k, out.h_q = x.h_q, out.h_k = x.h_k, out.d_qk = x.d_qk, out.d_v = x.d_v;
   const bool full = x.band.left == 0 && x.band.right == 0 && x.band.align == FAL_ALIGN_UNSET;
-  if (!full) out.band = {x.band.left, x.band.right, to_enum("band.align", x.band.align, Align::top_left, check)};
+  if (!full) out.band = {x.band.left, x.band.right, to_enum(x.band.align, Align::top_left, check, "band.align")};
   out.score = {x.scale, x.softcap};
   out.dropout = {x.dropout, x.dropout_seed, x.dropout_offset};
   out.packed = x.packed != 0, out.used_q = x.used_q != 0, out.used_k = x.used_k != 0;
   out.alibi = x.alibi != 0, out.bias = x.bias != 0, out.mask = x.mask != 0;
   out.lse = x.lse != 0, out.row_max = x.row_max != 0, out.probabilities = x.probabilities != 0;
-  const bool reserved = x.reserved == 0 && x.reserved2 == 0 && x.band.reserved == 0 &&
-                        std::all_of(x.reserved3, x.reserved3 + 7, [](std::uint8_t byte) { return byte == 0; });
-  check->require(reserved, "attention: a reserved field is not 0");
+  check_reserved(x.reserved, check, "attention.reserved"), check_reserved(x.reserved2, check, "attention.reserved2");
+  check_reserved(x.band.reserved, check, "attention.band.reserved");
+  for (int i = 0; i < 7; ++i) check_reserved(x.reserved3[i], check, "attention.reserved3[", i, "]");
   return out;
 }
 
@@ -32,11 +32,11 @@ Operands to_operands(const fal_operands* from, Check* check) {
   fal_operands x;
   if (!copy("operands", from, &x, check)) return {};
   Operands out;
-  out.q = to_tensor("q.dtype", x.q, check), out.k = to_tensor("k.dtype", x.k, check);
-  out.v = to_tensor("v.dtype", x.v, check), out.o = to_tensor("o.dtype", x.o, check);
-  out.lse = to_tensor("lse.dtype", x.lse, check), out.row_max = to_tensor("row_max.dtype", x.row_max, check);
-  out.probabilities = to_tensor("probabilities.dtype", x.probabilities, check);
-  out.bias = to_tensor("bias.dtype", x.bias, check), out.mask = to_tensor("mask.dtype", x.mask, check);
+  const auto tensor = [check](const char* name, const fal_tensor& t) { return to_tensor(name, t, check); };
+  out.q = tensor("q", x.q), out.k = tensor("k", x.k), out.v = tensor("v", x.v), out.o = tensor("o", x.o);
+  out.lse = tensor("lse", x.lse), out.row_max = tensor("row_max", x.row_max);
+  out.probabilities = tensor("probabilities", x.probabilities);
+  out.bias = tensor("bias", x.bias), out.mask = tensor("mask", x.mask);
   out.alibi = x.alibi;
   out.cu_seqlens_q = x.cu_seqlens_q, out.cu_seqlens_k = x.cu_seqlens_k;
   out.used_q = x.used_q, out.used_k = x.used_k;
@@ -79,6 +79,9 @@ fal_status fal_plan_make(const fal_attention* problem, int32_t pass, const fal_t
 
 void fal_plan_free(fal_plan* plan) { delete plan; }
 size_t fal_plan_workspace(const fal_plan* plan) { return plan != nullptr ? plan->plan.workspace_bytes() : 0; }
+int32_t fal_plan_backend(const fal_plan* plan) {
+  return static_cast<int32_t>(plan != nullptr ? plan->plan.backend() : Backend::best);
+}
 const char* fal_plan_describe(const fal_plan* plan) { return plan != nullptr ? plan->describe.c_str() : "no plan"; }
 const char* fal_plan_explain(const fal_plan* plan) { return plan != nullptr ? plan->explain.c_str() : "no plan"; }
 
@@ -106,6 +109,8 @@ fal_status fal_attention_run(const fal_operands* operands, const fal_attention* 
     return check.ok() ? attention(x, a, t, stream) : check.take();
   });
 }
+
+void fal_release_workspaces(void) { release_workspaces(); }
 
 fal_status fal_merge(const fal_tensor* o_a, const fal_tensor* lse_a, const fal_tensor* o_b, const fal_tensor* lse_b,
                      const fal_tensor* o, const fal_tensor* lse) {

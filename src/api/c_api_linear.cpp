@@ -11,16 +11,15 @@ LinearAttention to_problem(const fal_linear_attention* from, Check* check) {
   fal_linear_attention x;
   if (!copy("linear_attention", from, &x, check)) return {};
   LinearAttention out;
-  out.dtype = to_enum("dtype", x.dtype, DType::boolean, check);
+  out.dtype = to_enum(x.dtype, DType::boolean, check, "dtype");
   out.b = x.b, out.s = x.s, out.h_qk = x.h_qk, out.h_v = x.h_v, out.d_qk = x.d_qk, out.d_v = x.d_v;
   out.scale = x.scale, out.eps = x.eps;
-  out.feature_map = to_enum("feature_map", x.feature_map, FeatureMap::elu_plus_one, check);
-  out.decay = to_enum("decay", x.decay, Decay::token, check);
+  out.feature_map = to_enum(x.feature_map, FeatureMap::elu_plus_one, check, "feature_map");
+  out.decay = to_enum(x.decay, Decay::token, check, "decay");
   out.normalise = x.normalise != 0, out.reverse = x.reverse != 0, out.packed = x.packed != 0;
   out.initial_state = x.initial_state != 0, out.final_state = x.final_state != 0;
-  const bool reserved =
-      x.reserved == 0 && std::all_of(x.reserved2, x.reserved2 + 3, [](auto byte) { return byte == 0; });
-  check->require(reserved, "linear_attention: a reserved field is not 0");
+  check_reserved(x.reserved, check, "linear_attention.reserved");
+  for (int i = 0; i < 3; ++i) check_reserved(x.reserved2[i], check, "linear_attention.reserved2[", i, "]");
   return out;
 }
 
@@ -29,20 +28,20 @@ LinearOperands to_operands(const fal_linear_operands* from, Check* check) {
   if (!copy("linear_operands", from, &x, check)) return {};
   const auto tensor = [check](const char* name, const fal_tensor& t) { return to_tensor(name, t, check); };
   LinearOperands out;
-  out.q = tensor("q.dtype", x.q), out.k = tensor("k.dtype", x.k);
-  out.v = tensor("v.dtype", x.v), out.o = tensor("o.dtype", x.o);
-  out.decay = tensor("decay.dtype", x.decay);
-  out.initial_state = tensor("initial_state.dtype", x.initial_state);
-  out.final_state = tensor("final_state.dtype", x.final_state);
-  out.initial_z = tensor("initial_z.dtype", x.initial_z), out.final_z = tensor("final_z.dtype", x.final_z);
+  out.q = tensor("q", x.q), out.k = tensor("k", x.k);
+  out.v = tensor("v", x.v), out.o = tensor("o", x.o);
+  out.decay = tensor("decay", x.decay);
+  out.initial_state = tensor("initial_state", x.initial_state);
+  out.final_state = tensor("final_state", x.final_state);
+  out.initial_z = tensor("initial_z", x.initial_z), out.final_z = tensor("final_z", x.final_z);
   out.cu_seqlens = x.cu_seqlens;
-  out.grad_o = tensor("grad_o.dtype", x.grad_o);
-  out.grad_final_state = tensor("grad_final_state.dtype", x.grad_final_state);
-  out.grad_final_z = tensor("grad_final_z.dtype", x.grad_final_z);
-  out.grad_q = tensor("grad_q.dtype", x.grad_q), out.grad_k = tensor("grad_k.dtype", x.grad_k);
-  out.grad_v = tensor("grad_v.dtype", x.grad_v), out.grad_decay = tensor("grad_decay.dtype", x.grad_decay);
-  out.grad_initial_state = tensor("grad_initial_state.dtype", x.grad_initial_state);
-  out.grad_initial_z = tensor("grad_initial_z.dtype", x.grad_initial_z);
+  out.grad_o = tensor("grad_o", x.grad_o);
+  out.grad_final_state = tensor("grad_final_state", x.grad_final_state);
+  out.grad_final_z = tensor("grad_final_z", x.grad_final_z);
+  out.grad_q = tensor("grad_q", x.grad_q), out.grad_k = tensor("grad_k", x.grad_k);
+  out.grad_v = tensor("grad_v", x.grad_v), out.grad_decay = tensor("grad_decay", x.grad_decay);
+  out.grad_initial_state = tensor("grad_initial_state", x.grad_initial_state);
+  out.grad_initial_z = tensor("grad_initial_z", x.grad_initial_z);
   return out;
 }
 

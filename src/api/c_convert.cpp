@@ -20,8 +20,8 @@ const char* last_why() noexcept { return kept_why; }
 Tensor to_tensor(const char* name, const fal_tensor& x, Check* check) {
   Tensor out;
   out.data = x.data;
-  check->require(x.reserved == 0, "a tensor's reserved field is not 0");
-  out.dtype = to_enum(name, x.dtype, DType::boolean, check);
+  check_reserved(x.reserved, check, name, ".reserved");
+  out.dtype = to_enum(x.dtype, DType::boolean, check, name, ".dtype");
   std::copy(x.shape, x.shape + 4, out.shape.begin());
   std::copy(x.stride, x.stride + 4, out.stride.begin());
   return out;
@@ -31,13 +31,13 @@ Target to_target(const fal_target* from, Check* check) {
   Target out;
   fal_target x;
   if (from == nullptr || !copy("target", from, &x, check)) return out;
-  out.backend = to_enum("backend", x.backend, Backend::sm90, check);
+  out.backend = to_enum(x.backend, Backend::sm90, check, "backend");
   out.threads = x.threads, out.sm = x.sm, out.cpu_level = x.cpu_level, out.segments = x.segments;
-  check->require(x.reserved == 0 && x.reserved2 == 0, "target: a reserved field is not 0");
+  check_reserved(x.reserved, check, "target.reserved"), check_reserved(x.reserved2, check, "target.reserved2");
   fal_executor executor;
   if (x.executor != nullptr && copy("executor", x.executor, &executor, check)) {
     check->require(executor.parallel_for != nullptr, "executor.parallel_for is null");
-    check->require(executor.reserved == 0, "executor: a reserved field is not 0");
+    check_reserved(executor.reserved, check, "executor.reserved");
     out.executor = {executor.parallel_for, executor.self, executor.threads};
   }
   return out;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 
+#include "api/c_sizes.hpp"
 #include "api/check.hpp"
 #include "falchion/falchion.h"
 #include "falchion/falchion.hpp"
@@ -31,27 +32,6 @@ fal_status guarded(const Body& body) noexcept {
   } catch (...) { return report(caught()); }
 }
 
-/// Sizes of the structs as they were first released, below which no caller can be. They never change; sizeof may grow.
-template <class T>
-inline constexpr std::size_t kFirstSize = 0;
-template <>
-inline constexpr std::size_t kFirstSize<fal_attention> = 144;
-template <>
-inline constexpr std::size_t kFirstSize<fal_operands> = 8 + 9 * sizeof(fal_tensor) + 5 * sizeof(void*);
-template <>
-inline constexpr std::size_t kFirstSize<fal_executor> = 32;
-template <>
-inline constexpr std::size_t kFirstSize<fal_target> = 40;
-template <>
-inline constexpr std::size_t kFirstSize<fal_linear_attention> = 88;
-template <>
-inline constexpr std::size_t kFirstSize<fal_linear_operands> = 8 + 18 * sizeof(fal_tensor) + sizeof(void*);
-static_assert(sizeof(void*) != 8 ||
-                  (sizeof(fal_attention) == 144 && sizeof(fal_operands) == 768 && sizeof(fal_executor) == 32 &&
-                   sizeof(fal_target) == 48 && sizeof(fal_tensor) == 80 && sizeof(fal_linear_attention) == 88 &&
-                   sizeof(fal_linear_operands) == 1456),
-              "a struct changed: append fields, keep the first sizes above");
-
 /// Copies what the caller knows of. A newer caller's extra fields must be 0: they ask for something we do not have.
 template <class T>
 bool copy(const char* name, const T* from, T* to, Check* check) {
@@ -71,14 +51,22 @@ bool copy(const char* name, const T* from, T* to, Check* check) {
   return check->require(known, name, ": made for a newer falchion than ", version(), ", and uses what it added");
 }
 
-/// A number of the caller's as an enum; 255 stands for one that no enum has, once it has been refused by its own name.
-template <class Enum>
-Enum to_enum(const char* name, std::int32_t value, Enum last, Check* check) {
+/// A number of the caller's as an enum; 255 stands for one that no enum has, once it has been refused by its own name,
+/// which may come in parts: "q", ".dtype".
+template <class Enum, class... Name>
+Enum to_enum(std::int32_t value, Enum last, Check* check, const Name&... name) {
   const bool known = value >= 0 && value <= static_cast<std::int32_t>(last);
-  check->require(known, name, " = ", value, ": it is 0 to ", static_cast<std::int32_t>(last));
+  check->require(known, name..., " = ", value, ": it is 0 to ", static_cast<std::int32_t>(last));
   return known ? static_cast<Enum>(value) : static_cast<Enum>(255);
 }
 
+/// A field without a meaning yet, which may get one: its name in parts, as above.
+template <class... Name>
+void check_reserved(std::int64_t value, Check* check, const Name&... name) {
+  check->require(value == 0, name..., " = ", value, ": a reserved field is 0");
+}
+
+/// name: the operand's, "q".
 Tensor to_tensor(const char* name, const fal_tensor& x, Check* check);
 Target to_target(const fal_target* from, Check* check);
 
@@ -104,7 +92,7 @@ fal_status make_plan(const ToProblem& to_problem, std::int32_t pass, const fal_t
     *out = nullptr;
     const auto a = to_problem(&check);
     const Target t = to_target(target, &check);
-    const Pass p = to_enum("pass", pass, Pass::backward, &check);
+    const Pass p = to_enum(pass, Pass::backward, &check, "pass");
     if (!check.ok()) return check.take();
     auto plan = std::make_unique<fal_plan>();
     if (Status status = Plan::make(a, p, t, &plan->plan); !status) return status;
@@ -122,7 +110,7 @@ const char* explain_plan(const ToProblem& to_problem, std::int32_t pass, const f
     Check check;
     const auto a = to_problem(&check);
     const Target t = to_target(target, &check);
-    const Pass p = to_enum("pass", pass, Pass::backward, &check);
+    const Pass p = to_enum(pass, Pass::backward, &check, "pass");
     return check.ok() ? explain(a, p, t) : text("refused (invalid): ", check.take().why, "\n");
   });
 }

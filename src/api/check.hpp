@@ -1,6 +1,7 @@
 // src/api/check.hpp: a list of requirements of which the first that fails is told.
 #pragma once
 
+#include <exception>
 #include <new>
 #include <utility>
 
@@ -32,13 +33,16 @@ class Check {
   Status status_;
 };
 
-/// For catch (...) of a function that must not throw. Each text is short enough to need no memory itself.
+/// For catch (...) of a function that must not throw. An exception's own text is kept: it may come from the caller's
+/// executor, and only that says what happened. The other texts are short enough to need no memory themselves.
 inline Status caught() noexcept {
   try {
-    throw;
-  } catch (const std::bad_alloc&) { return {Code::device, "out of memory"}; } catch (...) {
-    return {Code::device, "an exception"};
-  }
+    try {
+      throw;
+    } catch (const std::bad_alloc&) { return {Code::device, "out of memory"}; } catch (const std::exception& e) {
+      return {Code::device, text("an exception: ", e.what())};
+    } catch (...) { return {Code::device, "an exception"}; }
+  } catch (...) { return {Code::device, "out of memory"}; }  // of the text above
 }
 
 }  // namespace falchion

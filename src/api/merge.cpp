@@ -1,13 +1,17 @@
 // src/api/merge.cpp: two partial results over disjoint keys -> one. The formula is FlashDecoding's:
 // lse = log(e^lse_a + e^lse_b), o = e^(lse_a - lse) o_a + e^(lse_b - lse) o_b.
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
 #include <utility>
 
 #include "api/check.hpp"
+#include "api/operand_checks.hpp"
 #include "api/overlap.hpp"
+#include "api/run.hpp"
 #include "falchion/falchion.hpp"
+#include "gpu/place.hpp"
 #include "policy/dtype.hpp"
 
 namespace falchion {
@@ -28,24 +32,18 @@ std::int64_t at(const Tensor& x, std::int64_t i, std::int64_t j, std::int64_t k)
   return i * x.stride[0] + j * x.stride[1] + k * x.stride[2];
 }
 
-void check_tensor(const char* name, const Tensor& x, bool output, bool is_lse, Check* check) {
+using Shape = std::array<std::int64_t, 4>;
+
+/// A tensor of o's kind, or an lse, f32. shape: what it is to be; of: whose shape says so.
+void check_tensor(const char* name, const Tensor& x, bool output, bool is_lse, const Shape& shape, const char* of,
+                  Check* check) {
   const bool half = x.dtype == DType::f16 || x.dtype == DType::bf16;
-  check->require(x.dtype == DType::f32 || (half && !is_lse), name, ".dtype = ", falchion::name(x.dtype),
+  check->require(x.dtype == DType::f32 || (half && !is_lse), name, ".dtype = ", x.dtype,
                  is_lse ? ": it is f32" : ": it is f32, f16 or bf16");
-  bool empty = false;
-  for (const std::int64_t extent : x.shape) {
-    check->require(extent >= 0, name, ": an extent is ", extent);
-    empty = empty || extent == 0;
-  }
-  if (!check->ok() || empty) return;
-  check->require(x.data != nullptr, name, ".data is null");
-  check->require(reinterpret_cast<std::uintptr_t>(x.data) % static_cast<std::uintptr_t>(size_of(x.dtype)) == 0, name,
-                 ".data is not aligned to its elements");
-  bool sane = check->require(fits_address_space(x), name, ": shape x stride overflows 64 bits");
-  for (std::size_t axis = 0; axis < 4 && output; ++axis) {
-    sane = check->require(x.shape[axis] <= 1 || x.stride[axis] > 0, name, ": strides of an output are above 0") && sane;
-  }
-  if (sane && output) check->require(!aliases_itself(x), name, ": its strides let two elements share memory");
+  for (const std::int64_t extent : x.shape)
+    check->require(extent >= 0, name, ".shape = ", x.shape, ": an extent is 0 or more");
+  check->require(x.shape == shape, name, ".shape = ", x.shape, ", ", of, " is ", shape);
+  if (check->ok()) check_memory({.name = name, .x = &x, .output = output}, check);
 }
 
 bool same_view(const Tensor& a, const Tensor& b) {
@@ -55,6 +53,16 @@ bool same_view(const Tensor& a, const Tensor& b) {
 /// Each row is read before it is written, so an output may be an input; but not overlap it otherwise.
 void check_overlap(const char* out_name, const Tensor& out, const char* name, const Tensor& x, Check* check) {
   check->require(same_view(out, x) || !overlap(out, x), out_name, " overlaps ", name, " without being it");
+}
+void check_apart(const char* out_name, const Tensor& out, const char* name, const Tensor& x, Check* check) {
+  check->require(!overlap(out, x), out_name, " overlaps ", name);
+}
+
+/// merge computes on the host.
+void check_place(const char* name, const Tensor& x, Check* check) {
+  if (!gpu::driver_is_loaded() || !check->ok()) return;
+  check->require(gpu::host_can_use(gpu::place_of(data_of(x))), name,
+                 " lies on a GPU, or nobody says where: merge takes tensors in host memory");
 }
 
 void check_lse(const char* name, const Tensor& lse, Check* check) {
@@ -91,19 +99,23 @@ void merge_row(const Tensor& o_a, const Tensor& lse_a, const Tensor& o_b, const 
 Status merge_checked(const Tensor& o_a, const Tensor& lse_a, const Tensor& o_b, const Tensor& lse_b, const Tensor& o,
                      const Tensor& lse) {
   Check check;
-  check_tensor("o_a", o_a, false, false, &check), check_tensor("lse_a", lse_a, false, true, &check);
-  check_tensor("o_b", o_b, false, false, &check), check_tensor("lse_b", lse_b, false, true, &check);
-  check_tensor("o", o, true, false, &check), check_tensor("lse", lse, true, true, &check);
+  const Shape rows{o.shape[0], o.shape[2], o.shape[1], 1};  // o is (b, s, h, d), lse (b, h, s, 1)
+  check_tensor("o", o, true, false, o.shape, "o", &check);
   check.require(o.shape[3] >= 1, "o.shape[3] = ", o.shape[3], ": a head dim is 1 or more");
-  check.require(o_a.shape == o.shape && o_b.shape == o.shape, "o_a, o_b and o differ in shape");
-  const std::array<std::int64_t, 4> rows{o.shape[0], o.shape[2], o.shape[1], 1};  // o is (b, s, h, d), lse (b, h, s, 1)
-  check.require(lse_a.shape == rows && lse_b.shape == rows && lse.shape == rows,
-                "lse_a, lse_b and lse are (b, h, s_q, 1) = (", rows[0], ", ", rows[1], ", ", rows[2], ", 1)");
+  check_tensor("lse", lse, true, true, rows, "(b, h, s_q, 1) of o", &check);
+  check_tensor("o_a", o_a, false, false, o.shape, "o", &check);
+  check_tensor("lse_a", lse_a, false, true, rows, "(b, h, s_q, 1) of o", &check);
+  check_tensor("o_b", o_b, false, false, o.shape, "o", &check);
+  check_tensor("lse_b", lse_b, false, true, rows, "(b, h, s_q, 1) of o", &check);
   if (!check.ok()) return check.take();
   check_overlap("o", o, "o_a", o_a, &check), check_overlap("o", o, "o_b", o_b, &check);
   check_overlap("lse", lse, "lse_a", lse_a, &check), check_overlap("lse", lse, "lse_b", lse_b, &check);
-  check.require(!overlap(o, lse_a) && !overlap(o, lse_b) && !overlap(o, lse), "o overlaps an lse");
-  check.require(!overlap(lse, o_a) && !overlap(lse, o_b), "lse overlaps o_a or o_b");
+  check_apart("o", o, "lse_a", lse_a, &check), check_apart("o", o, "lse_b", lse_b, &check);
+  check_apart("o", o, "lse", lse, &check);
+  check_apart("lse", lse, "o_a", o_a, &check), check_apart("lse", lse, "o_b", o_b, &check);
+  check_place("o_a", o_a, &check), check_place("lse_a", lse_a, &check), check_place("o_b", o_b, &check);
+  check_place("lse_b", lse_b, &check), check_place("o", o, &check), check_place("lse", lse, &check);
+  if (!check.ok()) return check.take();
   check_lse("lse_a", lse_a, &check), check_lse("lse_b", lse_b, &check);
   if (!check.ok()) return check.take();
   for (std::int64_t b = 0; b < o.shape[0]; ++b) {

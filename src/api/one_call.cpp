@@ -1,22 +1,54 @@
 // src/api/one_call.cpp: the one-call forms: sizes and flags from the tensors, the rest from the options.
 #include "api/one_call.hpp"
 
-#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <utility>
 
 #include "api/check.hpp"
+#include "api/lengths.hpp"
+#include "api/validate.hpp"
 
 namespace falchion {
 namespace {
 
-/// The longest of b packed sequences where the host can read the lengths; on the device a guess, which is all a GPU
-/// plan needs.
-std::int64_t longest(const std::int32_t* cu_seqlens, std::int64_t b, std::int64_t total) {
-  if (cu_seqlens == nullptr || b == 0) return 0;
-  if (gpu::on_device(cu_seqlens)) return (total + b - 1) / b;
-  std::int64_t most = 0;
-  for (std::int64_t i = 0; i < b; ++i)
-    most = std::max<std::int64_t>(most, std::int64_t{cu_seqlens[i + 1]} - cu_seqlens[i]);
-  return std::min(most, total);
+/// The lengths of one packed operand: where the host can read them they are checked, for b was said by the caller, and
+/// nothing else would tell that it is not theirs. longest: theirs, where the caller left it to us; of lengths on the
+/// device a guess, which is all a GPU plan needs.
+void look_at_lengths(const char* name, const std::int32_t* cu, std::int64_t b, std::int64_t total,
+                     std::int64_t* longest, Check* check) {
+  const bool unset = *longest == 0;
+  if (!gpu::host_can_use(gpu::place_of(cu))) {
+    if (unset) *longest = (total + b - 1) / b;
+    return;
+  }
+  check_cu_seqlens(name, cu, b, total, check);
+  if (unset && check->ok()) *longest = longest_sequence(cu, b);
+}
+
+/// How many sequences there are the tensors of a packed problem do not say.
+bool has_b(const char* lengths, std::int64_t b, Check* check) {
+  return check->require(b != 0, "b = 0, which is unset: packed lengths need the number of sequences; set b, ", lengths,
+                        " has b + 1 entries");
+}
+
+/// What can only be said once b is known to be one, and the arrays to be there.
+Status complete_packed(const Operands& x, Attention* a) {
+  Check check;
+  if (!has_b("cu_seqlens_q", a->b, &check)) return check.take();
+  if (Status status = validate_problem(*a, Pass::forward); !status) return status;
+  if (Status status = validate_operands(*a, x); !status) return status;
+  look_at_lengths("cu_seqlens_q", x.cu_seqlens_q, a->b, x.q.shape[1], &a->s_q, &check);
+  look_at_lengths("cu_seqlens_k", x.cu_seqlens_k, a->b, x.k.shape[1], &a->s_k, &check);
+  return check.take();
+}
+Status complete_packed(const LinearOperands& x, Pass pass, LinearAttention* a) {
+  Check check;
+  if (!has_b("cu_seqlens", a->b, &check)) return check.take();
+  if (Status status = validate_problem(*a, pass); !status) return status;
+  if (Status status = validate_operands(*a, pass, x); !status) return status;
+  look_at_lengths("cu_seqlens", x.cu_seqlens, a->b, x.q.shape[1], &a->s, &check);
+  return check.take();
 }
 
 /// What the tensors say goes before what the options say.
@@ -25,8 +57,6 @@ Attention problem_of(const Operands& x, const Attention& options) {
   a.dtype = x.q.dtype;
   a.packed = x.cu_seqlens_q != nullptr || x.cu_seqlens_k != nullptr;
   if (!a.packed) a.b = x.q.shape[0], a.s_q = x.q.shape[1], a.s_k = x.k.shape[1];
-  if (a.packed && a.s_q == 0) a.s_q = longest(x.cu_seqlens_q, a.b, x.q.shape[1]);
-  if (a.packed && a.s_k == 0) a.s_k = longest(x.cu_seqlens_k, a.b, x.k.shape[1]);
   a.h_q = x.q.shape[2], a.h_k = x.k.shape[2];
   a.d_qk = x.q.shape[3], a.d_v = x.v.shape[3];
   a.used_q = x.used_q != nullptr, a.used_k = x.used_k != nullptr;
@@ -41,7 +71,6 @@ LinearAttention problem_of(const LinearOperands& x, Pass pass, const LinearAtten
   a.dtype = x.q.dtype;
   a.packed = x.cu_seqlens != nullptr;
   if (!a.packed) a.b = x.q.shape[0], a.s = x.q.shape[1];
-  if (a.packed && a.s == 0) a.s = longest(x.cu_seqlens, a.b, x.q.shape[1]);
   a.h_qk = x.q.shape[2], a.h_v = x.v.shape[2];
   a.d_qk = x.q.shape[3], a.d_v = x.v.shape[3];
   if (x.decay.data == nullptr) a.decay = Decay::none;
@@ -56,14 +85,37 @@ LinearAttention problem_of(const LinearOperands& x, Pass pass, const LinearAtten
 
 }  // namespace
 
+Status no_gpu_path(const Anchor& anchor, gpu::Place place, const PlanData& plan) {
+  const bool unknown = place == gpu::Place::unknown;
+  std::string why = text(anchor.name, unknown ? ": CUDA's driver does not say where it lies" : " lies on a GPU",
+                         ", and no GPU path takes the problem");
+  for (const Rejected& path : plan.rejected) {
+    if (!path.path.starts_with("cpu")) why += text("; ", path.path, ": ", path.reason);
+  }
+  return {unknown ? Code::device : Code::unsupported, std::move(why)};
+}
+
 Status attention(const Operands& operands, const Attention& options, Target target, Stream stream) noexcept try {
-  return run_once(problem_of(operands, options), Pass::forward, operands, target, stream);
+  Attention a = problem_of(operands, options);
+  if (a.packed) {
+    if (Status status = complete_packed(operands, &a); !status) return status;
+  }
+  return run_once(a, Pass::forward, operands, target, stream);
 } catch (...) { return caught(); }
 
 Status linear_attention(const LinearOperands& operands, const LinearAttention& options, Target target,
                         Stream stream) noexcept try {
-  const Pass pass = operands.grad_o.data != nullptr ? Pass::backward : Pass::forward;
-  return run_once(problem_of(operands, pass, options), pass, operands, target, stream);
+  const Pass pass = pass_of(operands);
+  LinearAttention a = problem_of(operands, pass, options);
+  if (a.packed) {
+    if (Status status = complete_packed(operands, pass, &a); !status) return status;
+  }
+  return run_once(a, pass, operands, target, stream);
 } catch (...) { return caught(); }
+
+void release_workspaces() noexcept {
+  kept_plans<Attention>().release_workspace();
+  kept_plans<LinearAttention>().release_workspace();
+}
 
 }  // namespace falchion

@@ -27,7 +27,8 @@ class PlanCache {
  public:
   Status plan_for(const Problem& problem, Pass pass, const Target& target, const Plan** out) {
     const char* level = target.cpu_level != nullptr ? target.cpu_level : cpu::level_from_environment();
-    const int ordinal = gpu::current_ordinal();
+    const bool host = target.backend == Backend::cpu || target.backend == Backend::ref;
+    const int ordinal = host ? -1 : gpu::current_ordinal();  // to ask starts CUDA
     const std::string wanted = level != nullptr ? level : "";
     for (const Kept& old : kept_) {
       if (!old.plan || !(old.problem == problem) || old.pass != pass || old.level != wanted ||
@@ -56,13 +57,17 @@ class PlanCache {
     return status;
   }
   bool busy() const { return busy_; }
+  /// Gives the workspace's memory back; the plans stay. Not while a run uses it.
+  void release_workspace() {
+    if (!busy_) workspace_.reset(), bytes_ = 0;
+  }
 
  private:
   struct Kept {
     Problem problem;
     Pass pass = Pass::forward;
     Target target;
-    int ordinal = -1;   // the CUDA device that was current
+    int ordinal = -1;   // the CUDA device that was current; -1 for the host's backends
     std::string level;  // by value: what target.cpu_level and FALCHION_CPU said then
     Plan plan;
   };
@@ -94,28 +99,52 @@ Status run_once_on_gpu(const Plan& plan, const Operands& operands, Stream stream
   return status;
 }
 
-/// Memory of a problem's own. Without tokens q may have none, but states still go from place to place.
-inline const void* some_data(const Operands& x) { return x.q.data; }
-inline const void* some_data(const LinearOperands& x) {
-  for (const Tensor* t : {&x.q, &x.initial_state, &x.final_state, &x.grad_final_state, &x.grad_initial_state}) {
-    if (t->data != nullptr) return t->data;
+/// The operand that says where a problem lies: q. Without tokens q may have no memory, but states, z and the gradient
+/// of a head's decay still go from place to place.
+struct Anchor {
+  const char* name;
+  const void* data;
+};
+inline Anchor anchor_of(const Operands& x) { return {"q", x.q.data}; }
+inline Anchor anchor_of(const LinearOperands& x) {
+  const std::pair<const char*, const Tensor*> all[] = {{"q", &x.q},
+                                                       {"initial_state", &x.initial_state},
+                                                       {"final_state", &x.final_state},
+                                                       {"grad_final_state", &x.grad_final_state},
+                                                       {"grad_initial_state", &x.grad_initial_state},
+                                                       {"decay", &x.decay}};
+  for (const auto& [name, tensor] : all) {
+    if (tensor->data != nullptr) return {name, tensor->data};
   }
-  return nullptr;
+  return {"q", nullptr};
 }
 
-/// Plans, or finds the plan, and runs. `best` goes where the tensors are: to the CPU when they lie in host memory.
+/// `best` stays where the operands are: a plan of the host is no answer to operands of a GPU.
+Status no_gpu_path(const Anchor& anchor, gpu::Place place, const PlanData& plan);
+
+template <class Problem>
+PlanCache<Problem>& kept_plans() {
+  thread_local PlanCache<Problem> kept;
+  return kept;
+}
+
+/// Plans, or finds the plan, and runs. `best` goes where the tensors are. Pinned memory is the host's, as it is for
+/// those who hand it out; managed memory a GPU's, and the host's where no GPU takes the problem.
 template <class Problem, class Operands>
 Status run_once(const Problem& problem, Pass pass, const Operands& operands, Target target, Stream stream) {
-  thread_local PlanCache<Problem> kept;
+  PlanCache<Problem>& kept = kept_plans<Problem>();
   std::unique_ptr<PlanCache<Problem>> own;
   if (kept.busy()) own = std::make_unique<PlanCache<Problem>>();
   PlanCache<Problem>& cache = own ? *own : kept;
-  if (target.backend == Backend::best && target.sm == 0 && !gpu::on_device(some_data(operands)))
-    target.backend = Backend::cpu;
+  const Anchor anchor = anchor_of(operands);
+  const gpu::Place place = gpu::place_of(anchor.data);
+  const bool any = target.backend == Backend::best && target.sm == 0;
+  if (any && (place == gpu::Place::host || place == gpu::Place::pinned)) target.backend = Backend::cpu;
   const Plan* plan = nullptr;
   if (Status status = cache.plan_for(problem, pass, target, &plan); !status) return status;
   const Backend backend = plan->data()->backend;
   if (backend == Backend::sm80 || backend == Backend::sm90) return run_once_on_gpu(*plan, operands, stream);
+  if (any && !gpu::host_can_use(place)) return no_gpu_path(anchor, place, *plan->data());
   return cache.run(*plan, operands, stream);
 }
 

@@ -25,8 +25,12 @@ void check_shape(const Operand& operand, const std::array<std::int64_t, 4>& shap
 
 void check_strides(const Operand& operand, Check* check) {
   const Tensor& x = *operand.x;
-  const bool fits = check->require(fits_address_space(x), operand.name, ": shape x stride overflows 64 bits");
-  if (!fits) return;
+  if (!fits_address_space(x)) {
+    const std::size_t axis = longest_axis(x);
+    check->require(false, operand.name, ".stride", kAxis[axis], " = ", x.stride[axis], " with ", operand.name, ".shape",
+                   kAxis[axis], " = ", x.shape[axis], ": a tensor reaches less than 2^60 bytes");
+    return;
+  }
   check->require(!operand.contiguous || x.stride[3] == 1 || x.shape[3] <= 1, operand.name, ".stride[3] = ", x.stride[3],
                  ": the last axis must be contiguous (stride 1)");
   if (!operand.output) return;
@@ -36,7 +40,9 @@ void check_strides(const Operand& operand, Check* check) {
                               x.stride[axis], ": strides of an output are above 0") &&
                positive;
   }
-  if (positive) check->require(!aliases_itself(x), operand.name, ": its strides let two elements share memory");
+  if (!positive) return;
+  check->require(!aliases_itself(x), operand.name, ".stride = ", x.stride, " with ", operand.name, ".shape = ", x.shape,
+                 ": two elements of an output share no memory");
 }
 
 /// The same elements at the same addresses.
@@ -48,8 +54,19 @@ bool same_view(const Tensor& a, const Tensor& b) {
 
 }  // namespace
 
-bool aligned_to(const void* data, std::int64_t bytes) {
-  return reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes) == 0;
+void check_aligned(const char* name, const char* field, const void* data, std::int64_t bytes, Check* check) {
+  const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes);
+  check->require(past == 0, name, field, " = ", data, " is ", past, " past a multiple of ", bytes,
+                 ": it is aligned to its elements");
+}
+
+bool check_memory(const Operand& operand, Check* check) {
+  const Tensor& x = *operand.x;
+  if (x.shape[0] == 0 || x.shape[1] == 0 || x.shape[2] == 0 || x.shape[3] == 0) return check->ok();
+  check->require(x.data != nullptr, operand.name, ".data is null");
+  check_aligned(operand.name, ".data", x.data, size_of(x.dtype), check);
+  check_strides(operand, check);
+  return check->ok();
 }
 
 void check_tensor(const Operand& operand, DType dtype, const std::array<std::int64_t, 4>& shape, Check* check) {
@@ -59,13 +76,9 @@ void check_tensor(const Operand& operand, DType dtype, const std::array<std::int
                    operand.flag);
     return;
   }
-  check->require(x.dtype == dtype, operand.name, ".dtype = ", name(x.dtype), ", the problem's is ", name(dtype));
+  check->require(x.dtype == dtype, operand.name, ".dtype = ", x.dtype, ", the problem's is ", dtype);
   check_shape(operand, shape, check);
-  if (!check->ok() || x.shape[0] == 0 || x.shape[1] == 0 || x.shape[2] == 0 || x.shape[3] == 0) return;
-  check->require(x.data != nullptr, operand.name, ".data is null");
-  check->require(aligned_to(x.data, size_of(dtype)), operand.name, ".data is not aligned to its ", size_of(dtype),
-                 "-byte elements");
-  check_strides(operand, check);
+  if (check->ok()) check_memory(operand, check);
 }
 
 void check_overlaps(std::span<const Operand> tensors, std::span<const Array> arrays, Check* check) {

@@ -28,7 +28,11 @@ struct Array {
   std::int64_t length;
 };
 
-bool aligned_to(const void* data, std::int64_t bytes);
+/// name and field: "q", ".data"; an array has no field.
+void check_aligned(const char* name, const char* field, const void* data, std::int64_t bytes, Check* check);
+
+/// What its type and shape do not say: memory there (unless it is empty), aligned, strides that will do.
+bool check_memory(const Operand& operand, Check* check);
 
 /// Is it there just when it is wanted, of that type and shape, aligned to its elements, and do its strides do?
 void check_tensor(const Operand& operand, DType dtype, const std::array<std::int64_t, 4>& shape, Check* check);
@@ -39,10 +43,17 @@ void check_array(const char* name, const char* owner, const char* flag, bool wan
                  Check* check) {
   if (wanted) {
     check->require(data != nullptr || length == 0, name, " is null, but the problem was planned with ", flag);
-    check->require(aligned_to(data, alignof(T)), name, " is not aligned to its ", sizeof(T), "-byte elements");
+    check_aligned(name, "", data, sizeof(T), check);
   } else {
     check->require(data == nullptr, name, " is given, but the problem was planned without it: set ", owner, "::", flag);
   }
+}
+
+/// Packed with b = 0, as it is when b was forgotten: then there are no rows either.
+inline void check_rows_without_sequence(const char* name, bool packed, std::int64_t b, std::int64_t rows,
+                                        Check* check) {
+  check->require(!packed || b != 0 || rows == 0, name, ".shape[1] = ", rows,
+                 " with b = 0: b is the number of packed sequences, and was not set");
 }
 
 /// No output shares a byte with another operand.

@@ -78,13 +78,27 @@ std::int64_t bytes_of(const Tensor& x) {
 
 }  // namespace
 
+namespace {
+
+/// Elements from the first index of the axis to the last. Rounding does not matter so far below 2^63.
+double reach_of(const Tensor& x, std::size_t axis) {
+  if (x.shape[axis] <= 1) return 0;
+  return std::abs(static_cast<double>(x.stride[axis])) * static_cast<double>(x.shape[axis] - 1);
+}
+
+}  // namespace
+
 bool fits_address_space(const Tensor& x) {
-  double reach = 0;  // rounding does not matter so far below 2^63
-  for (std::size_t axis = 0; axis < 4; ++axis) {
-    if (x.shape[axis] > 1)
-      reach += std::abs(static_cast<double>(x.stride[axis])) * static_cast<double>(x.shape[axis] - 1);
-  }
+  double reach = 0;
+  for (std::size_t axis = 0; axis < 4; ++axis) reach += reach_of(x, axis);
   return reach * static_cast<double>(size_of(x.dtype)) < 0x1p60;
+}
+
+std::size_t longest_axis(const Tensor& x) {
+  std::size_t longest = 0;
+  for (std::size_t axis = 1; axis < 4; ++axis)
+    if (reach_of(x, axis) > reach_of(x, longest)) longest = axis;
+  return longest;
 }
 
 bool overlap(const Tensor& a, const Tensor& b) {

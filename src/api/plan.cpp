@@ -63,6 +63,7 @@ Status Plan::make(const LinearAttention& problem, Pass pass, Target target, Plan
 } catch (...) { return caught(); }
 
 std::size_t Plan::workspace_bytes() const noexcept { return data_ ? data_->workspace : 0; }
+Backend Plan::backend() const noexcept { return data_ ? data_->backend : Backend::best; }
 std::string Plan::describe() const { return data_ ? falchion::describe(*data_) : "no plan"; }
 std::string Plan::explain() const { return data_ ? falchion::explain(*data_) : "no plan"; }
 

@@ -2,6 +2,7 @@
 #include "api/run.hpp"
 
 #include <cstdint>
+#include <string>
 
 #include "gpu/runtime.hpp"
 #include "plan/text.hpp"
@@ -15,22 +16,22 @@ Status check_workspace(const PlanData& plan, const void* workspace, std::size_t 
     return {Code::workspace, text("workspace is null, the plan needs ", plan.workspace, " bytes")};
   if (bytes < plan.workspace)
     return {Code::workspace, text("workspace has ", bytes, " bytes, the plan needs ", plan.workspace)};
-  if (reinterpret_cast<std::uintptr_t>(workspace) % tiles::kAlign != 0) {
-    return {Code::workspace, text("workspace is not aligned to ", tiles::kAlign, " bytes")};
-  }
-  return {};
+  const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(workspace) % tiles::kAlign;
+  if (past == 0) return {};
+  return {Code::workspace, text("workspace = ", workspace, " is ", past, " past a multiple of ", tiles::kAlign,
+                                ": it is aligned to ", tiles::kAlign, " bytes")};
 }
 
 Status check_device(const PlanData& plan) {
-  if (Status status = gpu::pending_error(); !status) return status;
+  if (Status status = gpu::broken_context(); !status) return status;
   if (plan.gpu.ordinal >= 0) {
     const int current = gpu::current_ordinal();
-    if (current == plan.gpu.ordinal) return {};
+    if (current == plan.gpu.ordinal) return gpu::make_context();
     return {Code::device, text("planned on CUDA device ", plan.gpu.ordinal, ", but device ", current, " is current")};
   }
   const gpu::Device device = gpu::current_device();  // planned for an architecture by name
   if (device.sm == 0) return {Code::device, device.why_not};
-  if (device.sm == plan.target.sm) return {};
+  if (device.sm == plan.target.sm) return gpu::make_context();
   return {Code::device, text("planned for sm_", plan.target.sm, ", but ", device.name, " is sm_", device.sm)};
 }
 
@@ -39,21 +40,72 @@ const void* data_of(const Tensor& x) {
   return n[0] == 0 || n[1] == 0 || n[2] == 0 || n[3] == 0 ? nullptr : x.data;
 }
 
-Status check_on_device(const PlanData& plan, std::span<const Pointer> pointers) {
+namespace {
+
+Status misplaced(const char* name, gpu::Place place, const PlanData& plan) {
+  const std::string backend = text("backend = ", falchion::name(plan.backend));
+  switch (place) {
+    case gpu::Place::host:
+      return {Code::invalid, text(name, " lies in host memory, which ", plan.gpu.device,
+                                  " cannot read: the operands of ", backend, " lie on the device")};
+    case gpu::Place::other_device:
+      if (!on_gpu(plan)) break;
+      return {Code::invalid,
+              text(name, " lies on another device, whose memory ", plan.gpu.device,
+                   " may not use: no access was given by cudaDeviceEnablePeerAccess or cudaMemPoolSetAccess")};
+    case gpu::Place::unknown:
+      return {Code::device, text(name, ": CUDA's driver does not say where it lies, which ", backend, " has to know")};
+    default: break;
+  }
+  return {Code::invalid, text(name, " lies on a GPU, where ", backend,
+                              " cannot read it: plan for that GPU, or copy the operands to host memory")};
+}
+
+}  // namespace
+
+Status check_places(const PlanData& plan, std::span<const Pointer> pointers) {
+  const bool gpu = on_gpu(plan);
+  if (!gpu && !gpu::driver_is_loaded()) return {};
   for (const Pointer& pointer : pointers) {
     if (pointer.data == nullptr) continue;
     const gpu::Place place = gpu::place_of(pointer.data);
-    if (place == gpu::Place::here) continue;
-    return {
-        Code::invalid,
-        text(pointer.name, place == gpu::Place::host ? " lies in host memory" : " lies on another device", ", which ",
-             plan.gpu.device, " cannot read: the operands of backend = ", name(plan.backend), " lie on the device")};
+    if (!(gpu ? gpu::device_can_use(place) : gpu::host_can_use(place))) return misplaced(pointer.name, place, plan);
   }
   return {};
 }
 
-Status launched(int error) {
-  return error == 0 ? Status{} : Status{Code::device, text("launch: ", gpu::error_text(error))};
+namespace {
+
+/// "" where its rows begin at multiples of 16 bytes and TMA can follow its strides.
+std::string why_not_aligned(const char* name, const Tensor& x) {
+  const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(x.data) % 16;
+  if (past != 0) return text(name, ".data = ", x.data, " is ", past, " past a multiple of 16 bytes");
+  for (std::size_t axis = 0; axis < 3; ++axis) {
+    if (x.shape[axis] <= 1) continue;
+    if (x.shape[axis] > INT32_MAX)
+      return text(name, ".shape[", axis, "] = ", x.shape[axis], " is over TMA's limit of ", INT32_MAX);
+    const std::int64_t bytes = x.stride[axis] * size_of(x.dtype);
+    const std::string stride = text(name, ".stride[", axis, "] = ", x.stride[axis], " (", bytes, " bytes) ");
+    if (bytes % 16 != 0) return stride + "is no multiple of 16 bytes";
+    if (x.stride[axis] < x.shape[3] || bytes >= std::int64_t{1} << 40)
+      return stride +
+             text("is one that TMA cannot follow: below the head dim, ", x.shape[3], ", or 2^40 bytes or more");
+  }
+  return "";
 }
+
+}  // namespace
+
+Status no_row_for(DType dtype, std::int64_t d_qk, std::int64_t d_v, std::span<const NamedTensor> tensors) {
+  const std::int64_t chunk = 16 / size_of(dtype);
+  std::string why;
+  if (d_qk % chunk != 0) why = text("d_qk = ", d_qk, " is no multiple of ", chunk, ", 16 bytes");
+  if (why.empty() && d_v % chunk != 0) why = text("d_v = ", d_v, " is no multiple of ", chunk, ", 16 bytes");
+  for (const NamedTensor& tensor : tensors)
+    if (why.empty()) why = why_not_aligned(tensor.name, *tensor.x);
+  return {Code::unsupported, text(why, ", and this build has no general row for ", dtype)};
+}
+
+Status launched(int error) { return gpu::status_of(error, "launch"); }
 
 }  // namespace falchion

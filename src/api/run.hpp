@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 #include "falchion/falchion.hpp"
@@ -17,7 +18,7 @@ Status run_linear_attention(const PlanData& plan, const LinearOperands& operands
 /// There, large enough, aligned?
 Status check_workspace(const PlanData& plan, const void* workspace, std::size_t bytes);
 
-/// Is the device that was planned for the current one, and free of errors?
+/// Is the device that was planned for the current one, and has nothing broken its context as far as is known?
 Status check_device(const PlanData& plan);
 
 /// What a kernel is to read or write. null: nothing.
@@ -27,8 +28,17 @@ struct Pointer {
 };
 /// Of an empty tensor nothing is read.
 const void* data_of(const Tensor& x);
-/// Does each of them lie where the plan's device can use it?
-Status check_on_device(const PlanData& plan, std::span<const Pointer> pointers);
+/// Does each of them lie where the plan's backend can use it? In a process that uses CUDA that is asked of its driver
+/// for each pointer (some 0.2 us), for plans of the host too.
+Status check_places(const PlanData& plan, std::span<const Pointer> pointers);
+
+struct NamedTensor {
+  const char* name;
+  const Tensor* x;
+};
+/// Why the operands need a row for unaligned ones, which this build does not have: the first tensor whose rows do not
+/// begin at multiples of 16 bytes, or that TMA cannot follow, with the number that says so.
+Status no_row_for(DType dtype, std::int64_t d_qk, std::int64_t d_v, std::span<const NamedTensor> tensors);
 
 /// What a launch returned, as a Status.
 Status launched(int error);

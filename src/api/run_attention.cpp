@@ -23,10 +23,8 @@ Status check_total(const Attention& problem, const Operands& x) {
 Status launch_on_gpu(const PlanData& plan, const Operands& operands, void* workspace, Stream stream) {
   const auto [row, aligned] = gpu_row(plan, operands);
   if (row == nullptr) {
-    return {Code::unsupported,
-            text(aligned ? "q, k or v has a stride that TMA cannot follow (below the head dim, 2^40 bytes or more)"
-                         : "q, k, v or o is not 16-byte aligned (pointer, strides, head dim)",
-                 ", and this build has no general row for ", name(plan.problem.dtype))};
+    const NamedTensor tensors[] = {{"q", &operands.q}, {"k", &operands.k}, {"v", &operands.v}, {"o", &operands.o}};
+    return no_row_for(plan.problem.dtype, plan.problem.d_qk, plan.problem.d_v, tensors);
   }
   const gpu::AttentionArgs args = to_gpu_args(plan, operands, workspace, row->gpu->rows, aligned);
   int error = row->gpu->launch(args, stream);
@@ -38,21 +36,19 @@ Status launch_on_gpu(const PlanData& plan, const Operands& operands, void* works
 Status check_totals(const PlanData& plan, const Operands& x) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   if (!plan.problem.packed) return {};
-  if (x.q.shape[1] * plan.gpu.group <= kMost && x.k.shape[1] <= kMost) return {};
-  return {Code::invalid, text("packed: q.shape[1] = ", x.q.shape[1], " rows of ", plan.gpu.group,
-                              " heads and k.shape[1] = ", x.k.shape[1], " are to be at most ", kMost)};
+  if (x.q.shape[1] * plan.gpu.group > kMost) {
+    return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], " packed rows of ", plan.gpu.group,
+                                " heads each are over the limit of ", kMost)};
+  }
+  if (x.k.shape[1] <= kMost) return {};
+  return {Code::invalid, text("k.shape[1] = ", x.k.shape[1], " packed rows are over the limit of ", kMost)};
 }
 
 bool nothing_to_write(const PlanData& plan, const Operands& x) {
   return x.o.shape[0] == 0 || x.o.shape[1] == 0 || x.o.shape[2] == 0 || plan.problem.b == 0;
 }
 
-Status run_on_gpu(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes, Stream stream) {
-  if (Status status = check_device(plan); !status) return status;
-  if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
-  if (nothing_to_write(plan, operands)) return {};
-  if (Status status = check_totals(plan, operands); !status) return status;
-  const Operands& x = operands;
+Status check_operand_places(const PlanData& plan, const Operands& x, const void* workspace) {
   const Pointer pointers[] = {{"q", data_of(x.q)},
                               {"k", data_of(x.k)},
                               {"v", data_of(x.v)},
@@ -68,8 +64,29 @@ Status run_on_gpu(const PlanData& plan, const Operands& operands, void* workspac
                               {"used_q", x.used_q},
                               {"used_k", x.used_k},
                               {"workspace", plan.workspace > 0 ? workspace : nullptr}};
-  if (Status status = check_on_device(plan, pointers); !status) return status;
+  return check_places(plan, pointers);
+}
+
+Status run_on_gpu(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes, Stream stream) {
+  if (Status status = check_device(plan); !status) return status;
+  if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
+  if (nothing_to_write(plan, operands)) return {};
+  if (Status status = check_totals(plan, operands); !status) return status;
+  if (Status status = check_operand_places(plan, operands, workspace); !status) return status;
   return launch_on_gpu(plan, operands, workspace, stream);
+}
+
+Status run_on_host(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes) {
+  if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
+  if (nothing_to_write(plan, operands)) return {};
+  if (Status status = check_operand_places(plan, operands, workspace); !status) return status;
+  if (Status status = check_total(plan.problem, operands); !status) return status;
+  if (plan.backend == Backend::ref) {
+    ref::attention_forward(plan.problem, operands, {});
+  } else {
+    plan.variant->cpu->run(to_args(plan, &operands, workspace));
+  }
+  return {};
 }
 
 }  // namespace
@@ -77,16 +94,8 @@ Status run_on_gpu(const PlanData& plan, const Operands& operands, void* workspac
 Status run_attention(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes,
                      Stream stream) {
   if (Status status = validate_operands(plan.problem, operands); !status) return status;
-  if (on_gpu(plan)) return run_on_gpu(plan, operands, workspace, bytes, stream);
-  if (Status status = check_total(plan.problem, operands); !status) return status;
-  if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
-  if (nothing_to_write(plan, operands)) return {};
-  if (plan.backend == Backend::ref) {
-    ref::attention_forward(plan.problem, operands, {});
-  } else {
-    plan.variant->cpu->run(to_args(plan, &operands, workspace));
-  }
-  return {};
+  return on_gpu(plan) ? run_on_gpu(plan, operands, workspace, bytes, stream)
+                      : run_on_host(plan, operands, workspace, bytes);
 }
 
 }  // namespace falchion

@@ -19,17 +19,13 @@ Status check_rows(const PlanData& plan, const LinearOperands& x) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
   if (!plan.linear->problem.packed) return {};
   if (x.q.shape[1] > kMost)
-    return {Code::invalid, text("packed: q.shape[1] = ", x.q.shape[1], " is to be at most ", kMost)};
+    return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], " packed rows are over the limit of ", kMost)};
   const LinearAttention& a = plan.linear->problem;
   if (plan.workspace == 0 || x.q.shape[1] <= a.b * a.s) return {};
   return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], " is over b * s = ", a.b * a.s, kTooLong)};
 }
 
-Status run_on_gpu(const PlanData& plan, const LinearOperands& x, void* workspace, std::size_t bytes, Stream stream) {
-  if (Status status = check_device(plan); !status) return status;
-  if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
-  if (plan.items == 0) return {};
-  if (Status status = check_rows(plan, x); !status) return status;
+Status check_operand_places(const PlanData& plan, const LinearOperands& x, const void* workspace) {
   const bool forward = plan.pass == Pass::forward;
   const auto of = [](bool here, const Tensor& t) { return here ? data_of(t) : nullptr; };
   const Pointer pointers[] = {{"q", data_of(x.q)},
@@ -52,31 +48,40 @@ Status run_on_gpu(const PlanData& plan, const LinearOperands& x, void* workspace
                               {"grad_initial_state", of(!forward, x.grad_initial_state)},
                               {"grad_initial_z", of(!forward, x.grad_initial_z)},
                               {"workspace", plan.workspace > 0 ? workspace : nullptr}};
-  if (Status status = check_on_device(plan, pointers); !status) return status;
+  return check_places(plan, pointers);
+}
+
+Status run_on_gpu(const PlanData& plan, const LinearOperands& x, void* workspace, std::size_t bytes, Stream stream) {
+  if (Status status = check_device(plan); !status) return status;
+  if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
+  if (plan.items == 0) return {};
+  if (Status status = check_rows(plan, x); !status) return status;
+  if (Status status = check_operand_places(plan, x, workspace); !status) return status;
   const auto [row, aligned] = linear_gpu_row(plan, x);
   if (row == nullptr) {
-    return {
-        Code::unsupported,
-        text(aligned ? "q, k, v or grad_o has a stride that TMA cannot follow (below the head dim, 2^40 bytes or more)"
-                     : "q, k, v, o or a gradient is not 16-byte aligned (pointer, strides, head dim)",
-             ", and this build has no general row for ", name(plan.linear->problem.dtype))};
+    const bool forward = plan.pass == Pass::forward;
+    const LinearAttention& a = plan.linear->problem;
+    const NamedTensor forwards[] = {{"q", &x.q}, {"k", &x.k}, {"v", &x.v}, {"o", &x.o}};
+    const NamedTensor gradients[] = {{"q", &x.q},           {"k", &x.k},           {"v", &x.v},
+                                     {"grad_o", &x.grad_o}, {"grad_q", &x.grad_q}, {"grad_k", &x.grad_k},
+                                     {"grad_v", &x.grad_v}};
+    return no_row_for(a.dtype, a.d_qk, a.d_v, forward ? std::span<const NamedTensor>(forwards) : gradients);
   }
   return launched(row->linear_gpu->launch(to_linear_gpu_args(plan, &x, workspace, aligned), stream));
 }
 
-}  // namespace
+/// The lengths lie on the host here.
+Status check_total(const LinearAttention& a, const LinearOperands& x) {
+  if (!a.packed || x.cu_seqlens[a.b] <= a.b * a.s) return {};
+  return {Code::invalid, text("cu_seqlens[", a.b, "] = ", x.cu_seqlens[a.b], " is over b * s = ", a.b * a.s, kTooLong)};
+}
 
-Status run_linear_attention(const PlanData& plan, const LinearOperands& x, void* workspace, std::size_t bytes,
-                            Stream stream) {
+Status run_on_host(const PlanData& plan, const LinearOperands& x, void* workspace, std::size_t bytes) {
   const LinearAttention& a = plan.linear->problem;
-  if (Status status = validate_operands(a, plan.pass, x); !status) return status;
-  if (on_gpu(plan)) return run_on_gpu(plan, x, workspace, bytes, stream);
-  if (a.packed && a.b > 0 && x.cu_seqlens[a.b] > a.b * a.s) {
-    return {Code::invalid,
-            text("cu_seqlens[", a.b, "] = ", x.cu_seqlens[a.b], " is over b * s = ", a.b * a.s, kTooLong)};
-  }
   if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
   if (a.b == 0 || a.h_v == 0) return {};
+  if (Status status = check_operand_places(plan, x, workspace); !status) return status;
+  if (Status status = check_total(a, x); !status) return status;
   if (plan.backend == Backend::cpu) {
     plan.variant->linear_cpu->run(to_linear_args(plan, &x, workspace));
   } else if (plan.pass == Pass::forward) {
@@ -85,6 +90,14 @@ Status run_linear_attention(const PlanData& plan, const LinearOperands& x, void*
     ref::linear_attention_backward(a, x, workspace);
   }
   return {};
+}
+
+}  // namespace
+
+Status run_linear_attention(const PlanData& plan, const LinearOperands& x, void* workspace, std::size_t bytes,
+                            Stream stream) {
+  if (Status status = validate_operands(plan.linear->problem, plan.pass, x); !status) return status;
+  return on_gpu(plan) ? run_on_gpu(plan, x, workspace, bytes, stream) : run_on_host(plan, x, workspace, bytes);
 }
 
 }  // namespace falchion

@@ -9,6 +9,10 @@ namespace falchion {
 Status validate_problem(const Attention& problem, Pass pass);
 Status validate_problem(const LinearAttention& problem, Pass pass);
 
+/// Which pass the operands are for: backward where any of the gradients is given, by its memory or, since an empty
+/// tensor may have none, by its shape.
+Pass pass_of(const LinearOperands& operands);
+
 /// Backend, thread count, executor, architecture.
 Status validate_target(const Target& target);
 

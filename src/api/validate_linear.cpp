@@ -105,11 +105,22 @@ Status validate_problem(const LinearAttention& a, Pass pass) {
   return check.take();
 }
 
+Pass pass_of(const LinearOperands& x) {
+  const Tensor* const gradients[] = {&x.grad_o, &x.grad_final_state, &x.grad_final_z,       &x.grad_q,        &x.grad_k,
+                                     &x.grad_v, &x.grad_decay,       &x.grad_initial_state, &x.grad_initial_z};
+  const Shape none{};
+  for (const Tensor* gradient : gradients) {
+    if (gradient->data != nullptr || gradient->shape != none) return Pass::backward;
+  }
+  return Pass::forward;
+}
+
 Status validate_operands(const LinearAttention& a, Pass pass, const LinearOperands& x) {
   Check check;
   Checked list{a, &check};
   check_all(a, pass, x, &list);
   check_array("cu_seqlens", "LinearAttention", "packed", a.packed, x.cu_seqlens, a.b + 1, &check);
+  check_rows_without_sequence("q", a.packed, a.b, x.q.shape[1], &check);
   if (a.decay == Decay::token) {
     check.require(x.decay.shape[1] <= 1 || x.decay.stride[1] != 0,
                   "decay.stride[1] = 0: a decay that is the same for every token is Decay::head");

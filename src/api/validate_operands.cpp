@@ -47,6 +47,8 @@ Status validate_operands(const Attention& a, const Operands& x) {
   check_array("cu_seqlens_k", "Attention", "packed", a.packed, x.cu_seqlens_k, a.b + 1, &check);
   check_array("used_q", "Attention", "used_q", a.used_q, x.used_q, a.b, &check);
   check_array("used_k", "Attention", "used_k", a.used_k, x.used_k, a.b, &check);
+  check_rows_without_sequence("q", a.packed, a.b, x.q.shape[1], &check);
+  check_rows_without_sequence("k", a.packed, a.b, x.k.shape[1], &check);
   const Array arrays[] = {{"alibi", x.alibi, a.h_q},
                           {"cu_seqlens_q", x.cu_seqlens_q, a.b + 1},
                           {"cu_seqlens_k", x.cu_seqlens_k, a.b + 1},

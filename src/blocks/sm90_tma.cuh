@@ -82,30 +82,36 @@ struct TensorBox {
 };
 
 /// The driver's function is looked up, never linked: the library loads where there is no driver.
-inline decltype(&cuTensorMapEncodeTiled) tensor_map_encoder() {
-  static const auto encode = [] {
+struct TensorMapEncoder {
+  decltype(&cuTensorMapEncodeTiled) encode = nullptr;
+  cudaError_t error = cudaSuccess;  // of looking it up
+};
+inline const TensorMapEncoder& tensor_map_encoder() {
+  static const TensorMapEncoder encoder = [] {
     void* function = nullptr;
-    cudaDriverEntryPointQueryResult found;
-    const cudaError_t error =
+    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+    cudaError_t error =
         cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
-    return error == cudaSuccess && found == cudaDriverEntryPointSuccess ? function : nullptr;
+    if (error == cudaSuccess && found != cudaDriverEntryPointSuccess) error = cudaErrorNotSupported;
+    return TensorMapEncoder{reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function), error};
   }();
-  return reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(encode);
+  return encoder;
 }
 
 template <class Element, int kRank>
 cudaError_t encode_tensor_map(CUtensorMap* map, void* data, const cuuint64_t (&shape)[kRank],
                               const cuuint64_t (&stride)[kRank - 1], const cuuint32_t (&size)[kRank]) {
-  const auto encode = tensor_map_encoder();
-  if (encode == nullptr) return cudaErrorNotSupported;
+  const TensorMapEncoder& encoder = tensor_map_encoder();
+  if (encoder.error != cudaSuccess) return encoder.error;
   constexpr auto kType = std::is_same_v<Element, float>             ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
                          : std::is_same_v<Element, cutlass::half_t> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                                     : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const bool whole_line = size[0] * sizeof(Element) == 128;
   const cuuint32_t step[] = {1, 1, 1, 1, 1};
-  const CUresult result = encode(map, kType, kRank, data, shape, stride, size, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                                 whole_line ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result =
+      encoder.encode(map, kType, kRank, data, shape, stride, size, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                     whole_line ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 /// What a map says of an empty tensor: it is never read, but the map must have something to say.

@@ -22,6 +22,7 @@ __device__ __forceinline__ void let_next_kernel_start() {
 }
 
 /// early: this kernel may be started so. It must call wait_for_earlier_kernels, which code for an older GPU does not.
+/// Returns what these calls return and nothing else: the runtime's last error may be somebody else's.
 template <class... Parameters, class... Arguments>
 cudaError_t launch_kernel(void (*kernel)(Parameters...), unsigned blocks, int threads, int shared_bytes, void* stream,
                           bool early, const Arguments&... arguments) {
@@ -36,9 +37,7 @@ cudaError_t launch_kernel(void (*kernel)(Parameters...), unsigned blocks, int th
   launch.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
   launch.stream = static_cast<cudaStream_t>(stream);
   launch.attrs = &attribute, launch.numAttrs = code.ptxVersion >= 90 ? 1 : 0;
-  if (error == cudaSuccess) error = cudaLaunchKernelEx(&launch, kernel, arguments...);
-  if (error != cudaSuccess) (void)cudaGetLastError();  // told here and not left behind for the next call
-  return error;
+  return error == cudaSuccess ? cudaLaunchKernelEx(&launch, kernel, arguments...) : error;
 }
 
 }  // namespace falchion

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "falchion/falchion.hpp"
+#include "gpu/place.hpp"
 
 namespace falchion::gpu {
 
@@ -25,14 +26,15 @@ Device current_device();
 
 /// CUDA's own text for a cudaError_t, as "cudaErrorInvalidValue: invalid argument".
 std::string error_text(int error);
-/// An error that an earlier call left behind, told once; a sticky one comes back for the life of the process.
-Status pending_error();
+/// What a call of ours returned, a cudaError_t, as a Status. The runtime also keeps it for whoever asks it for the last
+/// error of this thread: that is taken back, for it has been told. What somebody else's call left there stays.
+Status status_of(int error, const char* what);
+/// Has an earlier kernel broken this process's context, as far as is known yet? Asks, and takes nothing back.
+Status broken_context();
 /// Which device is current, by its number; -1 without one.
 int current_ordinal() noexcept;
-/// Whose memory an address is. here: kernels of the current device can use it.
-enum class Place : std::uint8_t { host, here, other_device };
-Place place_of(const void* pointer) noexcept;
-inline bool on_device(const void* pointer) noexcept { return place_of(pointer) != Place::host; }
+/// Gives this thread the current device's context where it has none yet.
+Status make_context();
 
 // Memory in a stream's order, for the one-call form: neither call waits for the device.
 Status allocate_on(Stream stream, std::size_t bytes, void** out);

@@ -10,15 +10,36 @@
 namespace falchion::gpu {
 namespace {
 
-Status status_of(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return {};
-  cudaGetLastError();  // told here; a sticky one comes back by itself
-  return {Code::device, std::string(what) + ": " + error_text(error)};
+/// What a call of ours returned. The runtime has put an error of it where cudaGetLastError finds it, and it is taken
+/// from there; what another call left there is not ours to take.
+cudaError_t own(cudaError_t error) {
+  if (error != cudaSuccess && cudaPeekAtLastError() == error) (void)cudaGetLastError();
+  return error;
+}
+
+/// Errors after which a context answers every call with the same error until the process ends.
+bool breaks_the_context(cudaError_t error) {
+  switch (error) {
+    case cudaErrorIllegalAddress:
+    case cudaErrorLaunchTimeout:
+    case cudaErrorAssert:
+    case cudaErrorHardwareStackError:
+    case cudaErrorIllegalInstruction:
+    case cudaErrorMisalignedAddress:
+    case cudaErrorInvalidAddressSpace:
+    case cudaErrorInvalidPc:
+    case cudaErrorLaunchFailure:
+    case cudaErrorTensorMemoryLeak:
+    case cudaErrorMpsClientTerminated:
+    case cudaErrorECCUncorrectable:
+    case cudaErrorNvlinkUncorrectable: return true;
+    default: return false;
+  }
 }
 
 int attribute(cudaDeviceAttr which, int device) {
   int value = 0;
-  return cudaDeviceGetAttribute(&value, which, device) == cudaSuccess ? value : 0;
+  return own(cudaDeviceGetAttribute(&value, which, device)) == cudaSuccess ? value : 0;
 }
 
 Device facts_of(const cudaDeviceProp& properties, int device) {
@@ -46,9 +67,9 @@ std::string error_text(int error) {
 Device current_device() {
   Device none;
   int device = 0, count = 0;
-  cudaError_t error = cudaGetDeviceCount(&count);
+  cudaError_t error = own(cudaGetDeviceCount(&count));
   if (error == cudaSuccess && count == 0) error = cudaErrorNoDevice;
-  if (error == cudaSuccess) error = cudaGetDevice(&device);
+  if (error == cudaSuccess) error = own(cudaGetDevice(&device));
   if (error == cudaSuccess) {
     // Asking for the properties takes a millisecond, and they never change.
     static std::mutex mutex;
@@ -56,30 +77,34 @@ Device current_device() {
     const std::lock_guard lock(mutex);
     if (const auto found = known.find(device); found != known.end()) return found->second;
     cudaDeviceProp properties{};
-    error = cudaGetDeviceProperties(&properties, device);
+    error = own(cudaGetDeviceProperties(&properties, device));
     if (error == cudaSuccess) return known[device] = facts_of(properties, device);
   }
   none.why_not = "no usable GPU: " + error_text(error);
-  cudaGetLastError();
   return none;
 }
 
-Status pending_error() { return status_of(cudaGetLastError(), "a CUDA error from before this call"); }
+Status status_of(int error, const char* what) {
+  const cudaError_t code = own(static_cast<cudaError_t>(error));
+  if (code == cudaSuccess) return {};
+  const char* broken = breaks_the_context(code) ? " (an earlier kernel has broken this process's CUDA context)" : "";
+  return {Code::device, std::string(what) + ": " + error_text(code) + broken};
+}
+
+Status broken_context() {
+  const cudaError_t error = cudaPeekAtLastError();
+  if (!breaks_the_context(error)) return {};
+  return {Code::device, "an earlier kernel has broken this process's CUDA context: " + error_text(error)};
+}
 
 int current_ordinal() noexcept {
   int device = -1;
-  return cudaGetDevice(&device) == cudaSuccess ? device : (cudaGetLastError(), -1);
+  return own(cudaGetDevice(&device)) == cudaSuccess ? device : -1;
 }
 
-Place place_of(const void* pointer) noexcept {
-  cudaPointerAttributes attributes{};
-  if (cudaPointerGetAttributes(&attributes, pointer) != cudaSuccess) return cudaGetLastError(), Place::host;
-  if (attributes.devicePointer == nullptr) return Place::host;
-  if (attributes.type != cudaMemoryTypeDevice || attributes.device == current_ordinal()) return Place::here;
-  int peer = 0;
-  return cudaDeviceCanAccessPeer(&peer, current_ordinal(), attributes.device) == cudaSuccess && peer != 0
-             ? Place::here
-             : Place::other_device;
+Status make_context() {
+  if (thread_has_context()) return {};
+  return status_of(cudaSetDevice(current_ordinal()), "cudaSetDevice");
 }
 
 Status allocate_on(Stream stream, std::size_t bytes, void** out) {
@@ -87,14 +112,14 @@ Status allocate_on(Stream stream, std::size_t bytes, void** out) {
   const Status status = status_of(cudaMallocAsync(out, bytes, static_cast<cudaStream_t>(stream)), "cudaMallocAsync");
   return status ? status : Status{Code::workspace, status.why + " (" + std::to_string(bytes) + " bytes asked for)"};
 }
-void release_on(Stream stream, void* memory) noexcept { cudaFreeAsync(memory, static_cast<cudaStream_t>(stream)); }
+void release_on(Stream stream, void* memory) noexcept { own(cudaFreeAsync(memory, static_cast<cudaStream_t>(stream))); }
 
 Status allocate(std::size_t bytes, void** out) {
   *out = nullptr;
   const Status status = status_of(cudaMalloc(out, bytes), "cudaMalloc");
   return status ? status : Status{status.code, status.why + " (" + std::to_string(bytes) + " bytes asked for)"};
 }
-void release(void* memory) noexcept { cudaFree(memory); }
+void release(void* memory) noexcept { own(cudaFree(memory)); }
 Status copy(void* to, const void* from, std::size_t bytes) {
   return status_of(cudaMemcpy(to, from, bytes, cudaMemcpyDefault), "cudaMemcpy");
 }
@@ -105,12 +130,12 @@ Status synchronize() { return status_of(cudaDeviceSynchronize(), "cudaDeviceSync
 
 Timer::Timer() {
   cudaEvent_t start = nullptr, stop = nullptr;
-  if (cudaEventCreate(&start) == cudaSuccess) start_ = start;
-  if (cudaEventCreate(&stop) == cudaSuccess) stop_ = stop;
+  if (own(cudaEventCreate(&start)) == cudaSuccess) start_ = start;
+  if (own(cudaEventCreate(&stop)) == cudaSuccess) stop_ = stop;
 }
 Timer::~Timer() {
-  if (start_ != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(start_));
-  if (stop_ != nullptr) cudaEventDestroy(static_cast<cudaEvent_t>(stop_));
+  if (start_ != nullptr) own(cudaEventDestroy(static_cast<cudaEvent_t>(start_)));
+  if (stop_ != nullptr) own(cudaEventDestroy(static_cast<cudaEvent_t>(stop_)));
 }
 Status Timer::start(Stream stream) {
   return status_of(cudaEventRecord(static_cast<cudaEvent_t>(start_), static_cast<cudaStream_t>(stream)), "start");

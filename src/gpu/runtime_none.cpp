@@ -15,9 +15,10 @@ Device current_device() {
   return device;
 }
 std::string error_text(int) { return kNone; }
-Status pending_error() { return none(); }
+Status status_of(int error, const char*) { return error == 0 ? Status{} : none(); }
+Status broken_context() { return {}; }
 int current_ordinal() noexcept { return -1; }
-Place place_of(const void*) noexcept { return Place::host; }
+Status make_context() { return none(); }
 Status allocate_on(Stream, std::size_t, void** out) { return *out = nullptr, none(); }
 void release_on(Stream, void*) noexcept {}
 Status allocate(std::size_t, void** out) { return *out = nullptr, none(); }

@@ -13,9 +13,7 @@ namespace falchion::ladder {
 
 constexpr int divide_up(int a, int b) { return (a + b - 1) / b; }
 
-inline Status to_status(cudaError_t error) {
-  return error == cudaSuccess ? Status{} : Status{Code::device, gpu::error_text(error)};
-}
+inline Status to_status(cudaError_t error) { return gpu::status_of(error, "launch"); }
 
 /// More shared memory than every kernel may have must be asked for.
 template <class... Parameters>
@@ -29,10 +27,11 @@ Status launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, int shared_b
               std::type_identity_t<Parameters>... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return {};
   cudaError_t error = allow_shared(kernel, shared_bytes);
-  if (error == cudaSuccess) {
-    kernel<<<grid, block, static_cast<std::size_t>(shared_bytes), static_cast<cudaStream_t>(stream)>>>(arguments...);
-    error = cudaGetLastError();
-  }
+  cudaLaunchConfig_t launch{};
+  launch.gridDim = grid, launch.blockDim = block;
+  launch.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
+  launch.stream = static_cast<cudaStream_t>(stream);
+  if (error == cudaSuccess) error = cudaLaunchKernelEx(&launch, kernel, arguments...);
   return to_status(error);
 }
 

@@ -14,13 +14,15 @@ namespace {
 
 bool same(const char* a, const char* b) { return std::strcmp(a, b) == 0; }
 
+bool names_level(const Target& target) { return target.cpu_level != nullptr && *target.cpu_level != '\0'; }
+
 /// The CPU level that is asked for by name, and where it was asked; name is null when any will do.
 struct ForcedLevel {
   const char* name;
   const char* where;
 
   static ForcedLevel of(const Target& target) {
-    if (target.cpu_level != nullptr && *target.cpu_level != '\0') return {target.cpu_level, "cpu_level"};
+    if (names_level(target)) return {target.cpu_level, "cpu_level"};
     return {cpu::level_from_environment(), "FALCHION_CPU"};
   }
 };
@@ -104,7 +106,8 @@ Status choose_path(const Operation& operation, PlanData* plan) {
   const bool any = target.backend == Backend::best && target.sm == 0;
   const ForcedLevel forced = ForcedLevel::of(target);
 
-  const bool cpu_asked = target.backend == Backend::cpu || (any && forced.name != nullptr);
+  // A level that the target names asks for the CPU; FALCHION_CPU says which level it is to be where the CPU is taken.
+  const bool cpu_asked = target.backend == Backend::cpu || (any && names_level(target));
   if (!cpu_asked && target.backend != Backend::ref) {
     Status status = choose_gpu(operation, plan);
     if (status) return status;
@@ -119,7 +122,8 @@ Status choose_path(const Operation& operation, PlanData* plan) {
     if (plan->variant != nullptr) return operation.cpu(plan), Status{};
   }
   plan->backend = Backend::ref;
-  return (any && !cpu_asked) || target.backend == Backend::ref ? Status{} : refuse(operation, *plan);
+  const bool ref_will_do = any && forced.name == nullptr;  // a level that was named is that level or none
+  return ref_will_do || target.backend == Backend::ref ? Status{} : refuse(operation, *plan);
 }
 
 Status device_for(const char* operation, DType dtype, Backend backend, PlanData* plan, gpu::Device* out) {

@@ -1,6 +1,7 @@
 // src/plan/text.hpp: names of enum values, and text out of parts: text("h_q = ", 7, " is odd").
 #pragma once
 
+#include <array>
 #include <charconv>
 #include <concepts>
 #include <cstdint>
@@ -74,6 +75,25 @@ inline void append(std::string& out, std::floating_point auto part) {
   char digits[32];  // the locale of the process has no say
   const auto end = std::to_chars(digits, digits + sizeof digits, part, std::chars_format::general, 6).ptr;
   out.append(digits, end);
+}
+
+/// "bf16"; of a number that is no DType the number.
+inline void append(std::string& out, DType x) {
+  if (x <= DType::boolean) return static_cast<void>(out += name(x));
+  out += std::to_string(static_cast<int>(x));
+}
+template <class T>
+concept Address = std::same_as<T, void*> || std::same_as<T, const void*>;  // no text: a const char* would convert
+/// "0x7f3c": where something lies.
+inline void append(std::string& out, Address auto address) {
+  char digits[16];
+  const auto end = std::to_chars(digits, digits + sizeof digits, reinterpret_cast<std::uintptr_t>(address), 16).ptr;
+  (out += "0x").append(digits, end);
+}
+/// "(2, 8, 4, 64)": a shape, strides.
+inline void append(std::string& out, const std::array<std::int64_t, 4>& x) {
+  for (std::size_t i = 0; i < 4; ++i) (out += i == 0 ? "(" : ", ") += std::to_string(x[i]);
+  out += ")";
 }
 
 template <class... Parts>

@@ -1,5 +1,6 @@
 // src/sm80/attention_probabilities.cu: the probabilities themselves, for small problems that want to look at them: a
 // second walk over the scores, now that each row's LSE is known. Naive: one block a row, f32 sums.
+#include "blocks/stream_order.cuh"
 #include "sm80/attention_after.hpp"
 #include "sm80/attention_score.cuh"
 
@@ -43,9 +44,7 @@ template <class Element, int kTerms>
 int launch_attention_probabilities(const AttentionArgs& a, void* stream) {
   const std::int64_t rows = a.b * a.h_q * a.s_q;
   if (rows > INT32_MAX) return cudaErrorInvalidConfiguration;
-  attention_probabilities<Element, kTerms>
-      <<<static_cast<unsigned>(rows), 128, 0, static_cast<cudaStream_t>(stream)>>>(a);
-  return cudaGetLastError();
+  return launch_kernel(attention_probabilities<Element, kTerms>, static_cast<unsigned>(rows), 128, 0, stream, false, a);
 }
 template int launch_attention_probabilities<cutlass::bfloat16_t, 8>(const AttentionArgs&, void*);
 template int launch_attention_probabilities<cutlass::half_t, 8>(const AttentionArgs&, void*);

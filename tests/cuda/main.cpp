@@ -1,5 +1,6 @@
 // tests/cuda/main.cpp: main() of every executable with the prefix cuda_. Each test is skipped, with the reason, where
 // there is no device or no row for it; after each test the device must be free of errors.
+#include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -24,8 +25,10 @@ class Device : public ::testing::EmptyTestEventListener {
   }
   void OnTestEnd(const ::testing::TestInfo& test) override {
     if (!why_not_.empty() || test.result()->Skipped() || std::getenv("FALCHION_TEST_CHILD") != nullptr) return;
-    const Status done = gpu::synchronize(), left = gpu::pending_error();
-    if (!done || !left) ADD_FAILURE() << "the test left a CUDA error behind: " << (done ? left : done).why;
+    const Status done = gpu::synchronize();
+    const cudaError_t left = cudaGetLastError();
+    if (!done || left != cudaSuccess)
+      ADD_FAILURE() << "the test left a CUDA error behind: " << (done ? cudaGetErrorString(left) : done.why);
   }
 
  private:

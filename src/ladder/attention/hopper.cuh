@@ -232,7 +232,7 @@ Status launch_roles(HopperKernel kernel, const Problem& p, const Tensors& t, Str
   };
   for (const cudaError_t error :
        {make(&maps.q, t.q, p.s_q, Tile::kM), make(&maps.k, t.k, p.s_k, Tile::kN), make(&maps.v, t.v, p.s_k, Tile::kN)})
-    if (error != cudaSuccess) return {Code::device, gpu::error_text(error)};
+    if (error != cudaSuccess) return to_status(error);
   return launch(kernel, dim3(divide_up(p.s_q, Tile::kM), p.b * p.h), dim3(Tile::kThreads),
                 sizeof(typename Tile::Shared), stream, p, maps, static_cast<bf16*>(t.o));
 }

@@ -1,0 +1,10 @@
+/* version.h: which falchion these headers are of. The one place for the number: CMake, the packages and version() read
+ * it here. fal_version() and falchion::version() tell which one is linked. */
+#ifndef FALCHION_VERSION_H
+#define FALCHION_VERSION_H
+
+#define FAL_VERSION_MAJOR 0
+#define FAL_VERSION_MINOR 1
+#define FAL_VERSION_PATCH 0
+
+#endif /* FALCHION_VERSION_H */

@@ -1,0 +1,46 @@
+// src/api/c_sizes.hpp: sizes of the C API's structs as they were first released: below that no caller can be. They
+// never change; a struct grows behind the field that ended it then. tests/headers_test.sh compiles this for 32 bits
+// too.
+#pragma once
+
+#include <stddef.h>
+
+#include "falchion/falchion.h"
+
+namespace falchion {
+
+#define FALCHION_END_OF(type, field) (offsetof(type, field) + sizeof(type::field))
+
+template <class T>
+inline constexpr size_t kFirstSize = 0;
+template <>
+inline constexpr size_t kFirstSize<fal_attention> = FALCHION_END_OF(fal_attention, reserved3);
+template <>
+inline constexpr size_t kFirstSize<fal_operands> = FALCHION_END_OF(fal_operands, used_k);
+template <>
+inline constexpr size_t kFirstSize<fal_executor> = FALCHION_END_OF(fal_executor, reserved);
+template <>
+inline constexpr size_t kFirstSize<fal_target> = FALCHION_END_OF(fal_target, executor);
+template <>
+inline constexpr size_t kFirstSize<fal_linear_attention> = FALCHION_END_OF(fal_linear_attention, reserved2);
+template <>
+inline constexpr size_t kFirstSize<fal_linear_operands> = FALCHION_END_OF(fal_linear_operands, grad_initial_z);
+
+#undef FALCHION_END_OF
+
+static_assert(kFirstSize<fal_attention> <= sizeof(fal_attention) && kFirstSize<fal_operands> <= sizeof(fal_operands) &&
+                  kFirstSize<fal_executor> <= sizeof(fal_executor) && kFirstSize<fal_target> <= sizeof(fal_target) &&
+                  kFirstSize<fal_linear_attention> <= sizeof(fal_linear_attention) &&
+                  kFirstSize<fal_linear_operands> <= sizeof(fal_linear_operands),
+              "a first size is over the struct's: no caller could give it");
+// Pointers and size_t of 8 bytes: the numbers themselves. On 32 bits there has been no release whose numbers could be
+// kept; the fields before the end of each first struct must still be those.
+static_assert(sizeof(void*) == 8 || sizeof(void*) == 4, "falchion.h is for addresses of 32 or 64 bits");
+static_assert(sizeof(void*) != 8 || (kFirstSize<fal_attention> == 144 && kFirstSize<fal_operands> == 768 &&
+                                     kFirstSize<fal_executor> == 32 && kFirstSize<fal_target> == 40 &&
+                                     kFirstSize<fal_linear_attention> == 88 && kFirstSize<fal_linear_operands> == 1456),
+              "a field of a first struct moved: append fields, and leave those before them alone");
+static_assert(sizeof(fal_tensor) == (sizeof(void*) == 8 || alignof(int64_t) == 8 ? 80 : 76) && sizeof(fal_band) == 24,
+              "fal_tensor and fal_band lie inside other structs and never change");
+
+}  // namespace falchion

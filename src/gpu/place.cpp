@@ -1,0 +1,118 @@
+// src/gpu/place.cpp: see place.hpp. The driver's own functions, not the runtime's: cudaPointerGetAttributes starts CUDA
+// where it was not running, and in a process whose context is broken it answers only with that error. Measured on two
+// H200: cuPointerGetAttributes answers rightly in a broken context, in a thread without a context and, with
+// CUDA_ERROR_NOT_INITIALIZED, before cuInit. Its attribute DEVICE_POINTER is the address itself just where the current
+// context may use the memory: a peer's once cudaDeviceEnablePeerAccess was called, a pool's once
+// cudaMemPoolSetAccess was, mapped memory once cuMemSetAccess was. (ACCESS_FLAGS does not do: it says what the device
+// that owns the memory may do.)
+#include "gpu/place.hpp"
+
+#if defined(__linux__)
+  #include <dlfcn.h>
+  #include <link.h>
+
+  #include <atomic>
+  #include <cstddef>
+  #include <cstring>
+
+  #include "gpu/driver_numbers.hpp"
+#endif
+
+namespace falchion::gpu {
+
+#if defined(__linux__)
+
+namespace {
+
+struct Driver {
+  int (*pointer_attributes)(unsigned count, int* attributes, void** values, DevicePointer pointer) = nullptr;
+  int (*current_context)(void** context) = nullptr;
+};
+
+/// Of the list of loaded libraries: how many were ever loaded, which each of its entries tells; and is one the driver?
+struct Loaded {
+  unsigned long long count = 0;
+  bool look_for_driver = false, driver = false;
+};
+int look_at(dl_phdr_info* library, std::size_t, void* context) noexcept {
+  auto* loaded = static_cast<Loaded*>(context);
+  loaded->count = library->dlpi_adds;
+  const char* slash = library->dlpi_name == nullptr ? nullptr : std::strrchr(library->dlpi_name, '/');
+  const char* file = slash == nullptr ? "" : slash + 1;
+  loaded->driver = std::strncmp(file, "libcuda.so", 10) == 0;
+  return loaded->driver || !loaded->look_for_driver ? 1 : 0;  // 1: enough seen
+}
+
+Driver functions_of_driver() noexcept {
+  void* library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);  // never closed: the driver stays loaded
+  if (library == nullptr) return {};
+  return {reinterpret_cast<decltype(Driver::pointer_attributes)>(dlsym(library, "cuPointerGetAttributes")),
+          reinterpret_cast<decltype(Driver::current_context)>(dlsym(library, "cuCtxGetCurrent"))};
+}
+
+/// Has the process loaded the driver? dlopen takes 20 us to say no, and allocates: instead the list of loaded libraries
+/// is walked, and only when something was loaded since it was walked last.
+bool is_loaded() noexcept {
+  static std::atomic<unsigned long long> walked{0};
+  Loaded loaded;
+  dl_iterate_phdr(look_at, &loaded);
+  if (loaded.count == walked.load(std::memory_order_relaxed)) return false;
+  loaded.look_for_driver = true;
+  dl_iterate_phdr(look_at, &loaded);
+  if (!loaded.driver) walked.store(loaded.count, std::memory_order_relaxed);
+  return loaded.driver;
+}
+
+/// Null where there is none, or one that lacks what we ask for.
+const Driver* driver() noexcept {
+  static std::atomic<bool> found{false};
+  if (!found.load(std::memory_order_relaxed)) {
+    if (!is_loaded()) return nullptr;
+    found.store(true, std::memory_order_relaxed);
+  }
+  static const Driver functions = functions_of_driver();
+  return functions.pointer_attributes != nullptr && functions.current_context != nullptr ? &functions : nullptr;
+}
+
+bool has_context(const Driver& driver) noexcept {
+  void* context = nullptr;
+  return driver.current_context(&context) == 0 && context != nullptr;
+}
+
+}  // namespace
+
+bool driver_is_loaded() noexcept { return driver() != nullptr; }
+
+bool thread_has_context() noexcept {
+  const Driver* cuda = driver();
+  return cuda != nullptr && has_context(*cuda);
+}
+
+Place place_of(const void* pointer) noexcept {
+  const Driver* cuda = driver();
+  if (cuda == nullptr || pointer == nullptr) return Place::host;
+  unsigned type = 0, managed = 0;
+  DevicePointer on_device = 0;
+  int attributes[] = {kMemoryType, kIsManaged, kDevicePointer};
+  void* values[] = {&type, &managed, &on_device};
+  const auto address = static_cast<DevicePointer>(reinterpret_cast<std::uintptr_t>(pointer));
+  const int error = cuda->pointer_attributes(3, attributes, values, address);
+  // Not started, or stopped at the end of the process, or only a stub: there is no memory of CUDA's.
+  if (error == kNotInitialized || error == kDeinitialized || error == kStubLibrary) return Place::host;
+  if (error != 0) return Place::unknown;
+  if (managed != 0) return Place::managed;
+  if (type == kTypeDevice) return on_device == address ? Place::here : Place::other_device;
+  if (type != kTypeHost) return Place::host;  // the driver does not know it
+  // Locked, but kernels may see it at another address than the host does, or not at all.
+  return on_device == address || !has_context(*cuda) ? Place::pinned : Place::host;
+}
+
+#else  // no driver is looked for elsewhere: there are no GPU rows either
+
+bool driver_is_loaded() noexcept { return false; }
+bool thread_has_context() noexcept { return false; }
+Place place_of(const void*) noexcept { return Place::host; }
+
+#endif
+
+}  // namespace falchion::gpu

@@ -1,0 +1,221 @@
+// tests/door_gpu_test.cpp: what plans of a GPU ask of CUDA, on machines without one: src/gpu/runtime_cuda.cpp over a
+// fake runtime and a fake driver (tests/fake_cuda), and a row whose launch is a function of the test.
+#include <cuda.h>
+
+#include <array>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "api/run.hpp"
+#include "fake_cuda/load.hpp"
+#include "fake_cuda/runtime.hpp"
+#include "gpu/driver_numbers.hpp"
+#include "gpu/runtime.hpp"
+#include "plan/text.hpp"
+#include "support/contract.hpp"
+
+namespace falchion::testing {
+namespace {
+
+static_assert(std::is_same_v<gpu::DevicePointer, CUdeviceptr>);
+static_assert(gpu::kMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
+              gpu::kDevicePointer == CU_POINTER_ATTRIBUTE_DEVICE_POINTER &&
+              gpu::kIsManaged == CU_POINTER_ATTRIBUTE_IS_MANAGED);
+static_assert(gpu::kTypeHost == CU_MEMORYTYPE_HOST && gpu::kTypeDevice == CU_MEMORYTYPE_DEVICE);
+static_assert(gpu::kNotInitialized == CUDA_ERROR_NOT_INITIALIZED && gpu::kDeinitialized == CUDA_ERROR_DEINITIALIZED &&
+              gpu::kStubLibrary == CUDA_ERROR_STUB_LIBRARY);
+
+class GpuDoor : public ::testing::Test {
+ protected:
+  void SetUp() override { cuda = {}, driver.forget(); }
+  void TearDown() override { cuda = {}, driver.forget(); }
+  FakeRuntime& cuda = fake_runtime();
+  const FakeDriver& driver = FakeDriver::loaded();
+};
+
+// ---- whose error it is ----------------------------------------------------------------------------------------------
+
+TEST_F(GpuDoor, AnErrorOfSomebodyElseStaysTheirs) {
+  cuda.last = cudaErrorInvalidDevice;  // as cudaSetDevice(12345) leaves it
+  EXPECT_TRUE(gpu::broken_context());
+  EXPECT_EQ(gpu::current_ordinal(), 0);
+  EXPECT_TRUE(gpu::make_context());
+  EXPECT_TRUE(gpu::status_of(cudaSuccess, "launch"));
+  EXPECT_EQ(gpu::current_device().sm, 90);
+  EXPECT_EQ(gpu::status_of(cudaErrorInvalidConfiguration, "launch").why,
+            "launch: cudaErrorInvalidConfiguration: as the test says");
+  EXPECT_EQ(cuda.last, cudaErrorInvalidDevice);
+}
+
+TEST_F(GpuDoor, OurOwnErrorIsToldAndTakenBack) {
+  void* memory = nullptr;
+  cuda.next = cudaErrorMemoryAllocation;
+  EXPECT_EQ(gpu::allocate(7, &memory).why,
+            "cudaMalloc: cudaErrorMemoryAllocation: as the test says (7 bytes asked for)");
+  EXPECT_EQ(cuda.last, cudaSuccess);
+  cuda.next = cudaErrorInvalidDevice;
+  gpu::release(memory);
+  EXPECT_EQ(cuda.last, cudaSuccess);
+  cuda.next = cudaErrorInvalidDevice;
+  EXPECT_EQ(gpu::current_ordinal(), -1);
+  EXPECT_EQ(cuda.last, cudaSuccess);
+  cuda.next = cudaErrorInvalidDevice;
+  EXPECT_EQ(gpu::current_device().why_not, "no usable GPU: cudaErrorInvalidDevice: as the test says");
+  EXPECT_EQ(cuda.last, cudaSuccess);
+}
+
+TEST_F(GpuDoor, ABrokenContextIsToldAndNotTakenAway) {
+  cuda.last = cudaErrorIllegalAddress, cuda.sticky = true;
+  EXPECT_EQ(gpu::broken_context().why,
+            "an earlier kernel has broken this process's CUDA context: "
+            "cudaErrorIllegalAddress: as the test says");
+  EXPECT_EQ(gpu::synchronize().why,
+            "cudaDeviceSynchronize: cudaErrorIllegalAddress: as the test says (an earlier "
+            "kernel has broken this process's CUDA context)");
+  EXPECT_EQ(cuda.last, cudaErrorIllegalAddress);
+}
+
+/// Where memory lies is known in a broken context too: the CPU goes on, and a GPU's memory is no host's.
+TEST_F(GpuDoor, ABrokenContextDoesNotMakeAllMemoryTheHosts) {
+  const DeviceMemory memory;
+  cuda.last = cudaErrorIllegalAddress, cuda.sticky = true;
+  EXPECT_EQ(gpu::place_of(memory.data()), gpu::Place::here);
+  Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
+  x.poison_outputs();
+  EXPECT_TRUE(attention(x.operands()));
+  EXPECT_TRUE(matches(x, Reference(x)));
+}
+
+// ---- runs of a GPU's plan -------------------------------------------------------------------------------------------
+
+int launches = 0, launch_returns = cudaSuccess;
+
+/// A plan for the fake GPU whose kernel does nothing.
+PlanData plan_of(const Instance& x) {
+  static const gpu::AttentionKernel kernel = [] {
+    gpu::AttentionKernel out{};
+    out.launch = [](const gpu::AttentionArgs&, void*) { return ++launches, launch_returns; };
+    out.rows = 64, out.keys = 64, out.threads = 128, out.ctas = 1;
+    return out;
+  }();
+  static const Variant row{.op = "attention_forward", .backend = Backend::sm80, .level = "general", .gpu = &kernel};
+  PlanData plan;
+  plan.problem = x.problem, plan.backend = Backend::sm80, plan.variant = plan.gpu.unaligned = &row;
+  plan.gpu.device = "Fake GPU", plan.gpu.sm = 90, plan.gpu.sms = 132, plan.gpu.ordinal = 0;
+  return plan;
+}
+
+class GpuRuns : public GpuDoor {
+ protected:
+  void SetUp() override {
+    GpuDoor::SetUp();
+    launches = 0, launch_returns = cudaSuccess;
+    std::byte* place = memory.data<std::byte>();
+    driver.add(place, std::size_t{1} << 24, FakeKind::device, true);
+    for (Tensor* tensor : {&operands.q, &operands.k, &operands.v, &operands.o, &operands.lse})
+      tensor->data = place, place += 1 << 20;
+  }
+  Status run() { return run_attention(plan_of(x), operands, nullptr, 0, nullptr); }
+  /// The status, with k elsewhere.
+  std::string why_with_k_at(void* data) {
+    Operands moved = operands;
+    moved.k.data = data;
+    return run_attention(plan_of(x), moved, nullptr, 0, nullptr).why;
+  }
+
+  Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::bf16);
+  Operands operands = x.operands();
+  DeviceMemory memory;
+};
+
+TEST_F(GpuRuns, ALaunchesErrorIsWhatTheLaunchReturned) {
+  EXPECT_EQ(run().why, "");
+  EXPECT_EQ(launches, 1);
+  cuda.last = cudaErrorInvalidDevice;  // somebody else's
+  EXPECT_EQ(run().why, "") << "a valid run";
+  EXPECT_EQ(launches, 2);
+  EXPECT_EQ(cuda.last, cudaErrorInvalidDevice) << "and still theirs";
+  launch_returns = cudaErrorInvalidConfiguration, cuda.last = cudaErrorInvalidConfiguration;
+  EXPECT_EQ(run().code, Code::device);
+  EXPECT_EQ(cuda.last, cudaSuccess) << "ours was told, and is not left behind";
+}
+
+TEST_F(GpuRuns, ABrokenContextIsSaidBeforeTheLaunch) {
+  cuda.last = cudaErrorIllegalAddress, cuda.sticky = true;
+  EXPECT_EQ(run().code, Code::device);
+  EXPECT_NE(run().why.find("cudaErrorIllegalAddress"), std::string::npos);
+  EXPECT_EQ(launches, 0);
+}
+
+TEST_F(GpuRuns, OperandsAreWhereKernelsMayUseThem) {
+  std::vector<std::byte> host(1 << 16);
+  const std::size_t all = host.size();
+  EXPECT_EQ(why_with_k_at(host.data()),
+            "k lies in host memory, which Fake GPU cannot read: the operands of backend = sm80 lie on the device");
+  driver.add(host.data(), all, FakeKind::pinned, true);
+  EXPECT_EQ(why_with_k_at(host.data()), "");
+  driver.add(host.data(), all, FakeKind::pinned, false);
+  EXPECT_EQ(why_with_k_at(host.data()).rfind("k lies in host memory", 0), 0u);
+  driver.add(host.data(), all, FakeKind::managed, true);
+  EXPECT_EQ(why_with_k_at(host.data()), "");
+  driver.add(host.data(), all, FakeKind::device, false);
+  EXPECT_EQ(why_with_k_at(host.data()),
+            "k lies on another device, whose memory Fake GPU may not use: no access was given by "
+            "cudaDeviceEnablePeerAccess or cudaMemPoolSetAccess");
+  driver.add(host.data(), all, FakeKind::device, true);
+  EXPECT_EQ(why_with_k_at(host.data()), "") << "of a peer to which access was given";
+  driver.fail_with(999);
+  EXPECT_EQ(why_with_k_at(host.data()),
+            "q: CUDA's driver does not say where it lies, which backend = sm80 has to know");
+}
+
+TEST_F(GpuRuns, AThreadWithoutAContextGetsOne) {
+  driver.has_context(false);
+  cuda.next = cudaSuccess;
+  const int before = cuda.starts;
+  (void)run();
+  EXPECT_GT(cuda.starts, before + 1) << "cudaGetDevice, then cudaSetDevice";
+}
+
+TEST_F(GpuRuns, WithoutAGeneralRowTheOperandInTheWayIsNamed) {
+  PlanData plan = plan_of(x);
+  plan.gpu.unaligned = nullptr;
+  Operands crooked = operands;
+  crooked.v.stride[1] = 35;
+  EXPECT_EQ(run_attention(plan, crooked, nullptr, 0, nullptr).why,
+            "v.stride[1] = 35 (70 bytes) is no multiple of 16 bytes, and this build has no general row for bf16");
+  crooked = operands, crooked.k.data = static_cast<std::byte*>(crooked.k.data) + 2;
+  EXPECT_EQ(run_attention(plan, crooked, nullptr, 0, nullptr).why,
+            text("k.data = ", crooked.k.data,
+                 " is 2 past a multiple of 16 bytes, and this build has no general row for bf16"));
+}
+
+// ---- best -----------------------------------------------------------------------------------------------------------
+
+/// Whatever GPU is here, no row of this build fits it, and q stays where it is.
+TEST_F(GpuRuns, BestStaysOnAGpuThatNoRowFits) {
+  for (const char* forced : {"", "generic", "avx2"}) {
+    setenv("FALCHION_CPU", forced, 1);
+    const Status status = attention(operands);
+    EXPECT_FALSE(status) << forced;
+    if (*forced == '\0') {
+      EXPECT_EQ(status.why.rfind("q lies on a GPU, and no GPU path takes the problem; sm90 bf16: ", 0), 0u)
+          << status.why;
+    }
+  }
+  setenv("FALCHION_CPU", "", 1);
+}
+
+/// Nothing that lies on the host makes a run start CUDA: an application that forks, or that wants no context, is left
+/// alone.
+TEST_F(GpuDoor, ACallOnTheHostDoesNotStartCuda) {
+  Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
+  for (const Backend backend : {Backend::best, host_target().backend}) {
+    EXPECT_TRUE(attention(x.operands(), {}, backend));
+    EXPECT_EQ(cuda.starts, 0);
+  }
+}
+
+}  // namespace
+}  // namespace falchion::testing

@@ -1,0 +1,59 @@
+// tests/fake_cuda/driver.cpp: see driver.hpp. It becomes libcuda.so.1; nothing of it needs the C++ runtime.
+#include "fake_cuda/driver.hpp"
+
+#include <cstdint>
+
+namespace {
+
+using falchion::testing::FakeKind;
+
+struct Range {
+  std::uintptr_t begin, end;
+  FakeKind kind;
+  bool in_reach;
+};
+constexpr int kMost = 64;
+Range ranges[kMost];
+int range_count = 0, answer = 0;
+bool context = true;
+
+void set(void* to, unsigned value) { *static_cast<unsigned*>(to) = value; }
+
+}  // namespace
+
+extern "C" {
+
+__attribute__((visibility("default"))) int cuPointerGetAttributes(unsigned count, int* attributes, void** values,
+                                                                  unsigned long long pointer) {
+  if (answer != 0) return answer;
+  const Range* found = nullptr;
+  for (int i = 0; i < range_count; ++i)
+    if (pointer >= ranges[i].begin && pointer < ranges[i].end) found = &ranges[i];
+  for (unsigned i = 0; i < count; ++i) {
+    switch (attributes[i]) {
+      case 2: set(values[i], found == nullptr ? 0 : found->kind == FakeKind::pinned ? 1 : 2); break;
+      case 3:
+        *static_cast<unsigned long long*>(values[i]) = found != nullptr && found->in_reach && context ? pointer : 0;
+        break;
+      case 8: set(values[i], found != nullptr && found->kind == FakeKind::managed ? 1 : 0); break;
+      default: return 1;  // CUDA_ERROR_INVALID_VALUE: a question that the test does not know
+    }
+  }
+  return 0;
+}
+
+__attribute__((visibility("default"))) int cuCtxGetCurrent(void** out) {
+  *out = context ? ranges : nullptr;
+  return answer;
+}
+
+__attribute__((visibility("default"))) void fake_add(const void* begin, std::size_t bytes, FakeKind kind,
+                                                     bool in_reach) {
+  const auto address = reinterpret_cast<std::uintptr_t>(begin);
+  if (range_count < kMost) ranges[range_count++] = {address, address + bytes, kind, in_reach};
+}
+__attribute__((visibility("default"))) void fake_forget() { range_count = 0, answer = 0, context = true; }
+__attribute__((visibility("default"))) void fake_fail_with(int error) { answer = error; }
+__attribute__((visibility("default"))) void fake_has_context(bool yes) { context = yes; }
+
+}  // extern "C"

@@ -1,0 +1,18 @@
+// tests/fake_cuda/runtime.hpp: CUDA's runtime as far as src/gpu/runtime_cuda.cpp uses it, for machines that have no
+// GPU: what its calls return is the test's to say, and the last error is kept as the real one keeps it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+namespace falchion::testing {
+
+struct FakeRuntime {
+  int devices = 1, current = 0, major = 9, minor = 0;
+  cudaError_t next = cudaSuccess;  // what the next call returns, once; success: as all is well
+  cudaError_t last = cudaSuccess;  // what cudaGetLastError returns, and takes away unless it is sticky
+  bool sticky = false;             // the context is broken: every call returns `last`
+  int starts = 0;                  // calls that start CUDA or make a context
+};
+FakeRuntime& fake_runtime();
+
+}  // namespace falchion::testing

@@ -1,0 +1,264 @@
+// tests/one_call_test.cpp: the one-call forms: what packed lengths need, which pass is meant, their workspaces; what a
+// plan says of itself; what an executor's exception says.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <limits>
+#include <new>
+#include <stdexcept>
+#include <thread>
+
+#include "falchion/falchion.h"
+#include "support/contract.hpp"
+#include "support/linear.hpp"
+
+namespace {
+std::atomic<std::int64_t> aligned_and_live{0};  // allocations as the workspaces' are
+}
+void* operator new(std::size_t bytes, std::align_val_t align) {
+  const auto boundary = static_cast<std::size_t>(align);
+  void* out = std::aligned_alloc(boundary, (bytes + boundary - 1) / boundary * boundary);
+  if (out == nullptr) throw std::bad_alloc();
+  ++aligned_and_live;
+  return out;
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+  aligned_and_live -= memory != nullptr ? 1 : 0;
+  std::free(memory);
+}
+
+namespace falchion::testing {
+namespace {
+
+// ---- packed lengths -------------------------------------------------------------------------------------------------
+
+/// Three sequences, and nobody's rows behind them hidden.
+struct PackedAttention {
+  Instance x = make_instance(Case{"x", 3, 20, 20, 2, 1, 16, 16}.packed({20, 0, 7}, {11, 3, 20}), DType::f32);
+  Operands operands = x.operands();
+  Attention options;
+  PackedAttention() {
+    operands.q.shape[1] = operands.o.shape[1] = operands.lse.shape[2] = x.cu_q.back();
+    operands.k.shape[1] = operands.v.shape[1] = x.cu_k.back();
+    options.b = 3;
+    x.poison_outputs();
+  }
+  Status run() const { return attention(operands, options, host_target()); }
+};
+struct PackedLinear {
+  LinearInstance x = make_linear_instance(LinearCase{"x", 3, 20, 1, 2, 16, 24}.packed({20, 0, 7}), DType::f32);
+  LinearOperands operands = x.operands(Pass::forward);
+  LinearAttention options;
+  PackedLinear() {
+    for (Tensor* tensor : {&operands.q, &operands.k, &operands.v, &operands.o}) tensor->shape[1] = x.cu.back();
+    options.b = 3;
+    x.poison_outputs();
+  }
+  Status run() const { return linear_attention(operands, options, host_target()); }
+};
+
+TEST(OneCallPacked, NeedsB) {
+  PackedAttention a;
+  ASSERT_TRUE(a.run());
+  EXPECT_TRUE(matches(a.x, Reference(a.x)));
+  a.options.b = Attention{}.b;
+  EXPECT_EQ(a.run().code, Code::invalid);
+  EXPECT_EQ(
+      a.run().why,
+      "b = 0, which is unset: packed lengths need the number of sequences; set b, cu_seqlens_q has b + 1 entries");
+  PackedLinear l;
+  ASSERT_TRUE(l.run());
+  EXPECT_TRUE(matches(l.x, linear_reference(l.x, Pass::forward), Pass::forward));
+  l.options.b = LinearAttention{}.b;
+  EXPECT_EQ(l.run().why,
+            "b = 0, which is unset: packed lengths need the number of sequences; set b, cu_seqlens has b + 1 entries");
+}
+
+TEST(OneCallPacked, BIsCheckedBeforeLengthsAreRead) {
+  for (const std::int64_t b :
+       {std::int64_t{1} << 31, std::int64_t{1} << 40, std::numeric_limits<std::int64_t>::max()}) {
+    PackedAttention a;
+    a.options.b = b;
+    EXPECT_EQ(a.run().why, text("b = ", b, " is over the limit of 2147483647"));
+    PackedLinear l;
+    l.options.b = b;
+    EXPECT_EQ(l.run().why, text("b = ", b, " is over the limit of 2147483647"));
+  }
+  PackedAttention a;
+  a.options.b = -1;
+  EXPECT_EQ(a.run().why, "b = -1: a size is 0 or more");
+  PackedLinear l;
+  l.options.b = 1 << 30;
+  EXPECT_EQ(l.run().why, "b * h_v = 1073741824 * 2 is over the limit of 2147483647");
+}
+
+TEST(OneCallPacked, LengthsOnTheHostAreChecked) {
+  PackedAttention a;
+  a.options.b = 1;
+  EXPECT_EQ(a.run().why, "cu_seqlens_q[1] = 20: it ends at the total, 27");
+  a.options.b = 3, a.options.s_q = a.options.s_k = 20;  // with hints too
+  a.x.cu_k = {0, 11, 14, 30};
+  EXPECT_EQ(a.run().why, "cu_seqlens_k[3] = 30: it ends at the total, 34");
+  a.x.cu_k = {0, 11, 99, 34};
+  EXPECT_EQ(a.run().why, "cu_seqlens_k[2] = 99 is over the total, 34");
+  a.x.cu_k = {0, 11, 10, 34};
+  EXPECT_EQ(a.run().why, "cu_seqlens_k[2] = 10 is below cu_seqlens_k[1] = 11: it is sorted");
+  a.x.cu_k = {1, 11, 14, 34};
+  EXPECT_EQ(a.run().why, "cu_seqlens_k[0] = 1: it starts at 0");
+  a.operands.cu_seqlens_k = nullptr;
+  EXPECT_EQ(a.run().why, "cu_seqlens_k is null, but the problem was planned with packed");
+  PackedLinear l;
+  l.options.b = 2;
+  EXPECT_EQ(l.run().why, "cu_seqlens[2] = 20: it ends at the total, 27");
+}
+
+/// The plan has no other way to know: b = 0 is a problem without rows.
+TEST(OneCallPacked, APlanWithoutBTakesNoRows) {
+  PackedAttention a;
+  Attention problem = a.x.problem;
+  problem.b = 0;
+  Plan plan;
+  ASSERT_TRUE(Plan::make(problem, Pass::forward, Backend::ref, &plan));
+  EXPECT_EQ(plan.run(a.operands, nullptr, 0).why,
+            "q.shape[1] = 27 with b = 0: b is the number of packed sequences, and was not set");
+}
+
+TEST(OneCallPacked, TheSameInC) {
+  PackedAttention a;
+  fal_attention options = FAL_ATTENTION_INIT;
+  const auto to_c = [](const Tensor& x) {
+    fal_tensor out = {};
+    out.data = x.data, out.dtype = static_cast<std::int32_t>(x.dtype);
+    for (std::size_t i = 0; i < 4; ++i) out.shape[i] = x.shape[i], out.stride[i] = x.stride[i];
+    return out;
+  };
+  fal_operands operands = {};
+  operands.size = sizeof operands;
+  operands.q = to_c(a.operands.q), operands.k = to_c(a.operands.k), operands.v = to_c(a.operands.v);
+  operands.o = to_c(a.operands.o), operands.lse = to_c(a.operands.lse);
+  operands.cu_seqlens_q = a.operands.cu_seqlens_q, operands.cu_seqlens_k = a.operands.cu_seqlens_k;
+  for (const fal_attention* each : {&options, static_cast<fal_attention*>(nullptr)}) {
+    EXPECT_EQ(fal_attention_run(&operands, each, nullptr, nullptr), FAL_INVALID);
+    EXPECT_EQ(std::string(fal_why()).rfind("b = 0, which is unset", 0), 0u) << fal_why();
+  }
+  options.b = std::int64_t{1} << 31;
+  EXPECT_EQ(fal_attention_run(&operands, &options, nullptr, nullptr), FAL_INVALID);
+  options.b = 3;
+  EXPECT_EQ(fal_attention_run(&operands, &options, nullptr, nullptr), FAL_OK) << fal_why();
+  EXPECT_TRUE(matches(a.x, Reference(a.x)));
+  const fal_linear_attention linear = FAL_LINEAR_ATTENTION_INIT;
+  EXPECT_EQ(linear.b, 0);
+}
+
+// ---- which pass -----------------------------------------------------------------------------------------------------
+
+/// Empty tensors of a framework have a shape and no memory.
+TEST(OneCallPass, GradientsWithoutMemoryMeanBackwardToo) {
+  const LinearInstance x = make_linear_instance(LinearCase{"x", 0, 9, 1, 2, 16, 24}, DType::f32);
+  LinearOperands operands = x.operands(Pass::backward);
+  operands.o = {};  // which backward does not look at
+  for (Tensor* tensor :
+       {&operands.q, &operands.k, &operands.v, &operands.grad_o, &operands.grad_q, &operands.grad_k, &operands.grad_v})
+    tensor->data = nullptr;
+  EXPECT_EQ(linear_attention(operands, {}, host_target()).why, "");
+  EXPECT_EQ(validate_lengths(x.problem, operands).why, "");
+  operands.grad_v.shape[3] = 7;
+  EXPECT_EQ(linear_attention(operands, {}, host_target()).why, "grad_v.shape[3] = 7, the problem's is 24");
+}
+
+TEST(OneCallPass, AnyGradientMeansBackward) {
+  const LinearInstance x = make_linear_instance(LinearCase{"x", 2, 9, 1, 2, 16, 24}, DType::f32);
+  LinearOperands operands = x.operands(Pass::backward);
+  operands.grad_o = {};
+  EXPECT_EQ(linear_attention(operands, {}, host_target()).why, "grad_o.shape[0] = 0, the problem's is 2");
+}
+
+// ---- workspaces -----------------------------------------------------------------------------------------------------
+
+TEST(OneCallWorkspace, IsKeptForTheThreadAndReleased) {
+  if (host_target().backend != Backend::cpu) GTEST_SKIP() << "ref needs no workspace for attention";
+  release_workspaces();
+  const std::int64_t before = aligned_and_live;
+  Instance a = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
+  LinearInstance l = make_linear_instance(LinearCase{"x", 2, 70, 1, 2, 16, 16}, DType::f32);
+  const auto both = [&] {
+    a.poison_outputs(), l.poison_outputs();
+    EXPECT_TRUE(attention(a.operands(), {}, host_target()));
+    EXPECT_TRUE(linear_attention(l.operands(Pass::forward), {}, host_target()));
+  };
+  both();
+  EXPECT_EQ(aligned_and_live, before + 2) << "one for each kind of problem";
+  std::thread([] { release_workspaces(); }).join();
+  EXPECT_EQ(aligned_and_live, before + 2) << "another thread's are its own";
+  release_workspaces();
+  EXPECT_EQ(aligned_and_live, before);
+  both();
+  EXPECT_EQ(aligned_and_live, before + 2);
+  EXPECT_TRUE(matches(a, Reference(a)));
+  EXPECT_TRUE(matches(l, linear_reference(l, Pass::forward), Pass::forward));
+  fal_release_workspaces();
+  EXPECT_EQ(aligned_and_live, before);
+}
+
+/// A pool may call it while a run is under way on this thread: what the run uses stays.
+TEST(OneCallWorkspace, OfARunUnderWayStays) {
+  if (host_target().backend != Backend::cpu) GTEST_SKIP() << "ref has no executor";
+  Target target = host_target();
+  int calls = 0;
+  target.executor.threads = 3, target.executor.self = &calls;
+  target.executor.parallel_for = [](void* self, int n, void (*task)(void* context, int i), void* context) {
+    ++*static_cast<int*>(self);
+    release_workspaces();
+    for (int i = 0; i < n; ++i) task(context, i);
+  };
+  Instance x = make_instance(Case{"x", 2, 90, 100, 4, 2, 64, 64}, DType::f32);
+  x.poison_outputs();
+  ASSERT_TRUE(attention(x.operands(), {}, target));
+  EXPECT_GT(calls, 0);
+  EXPECT_TRUE(matches(x, Reference(x)));
+}
+
+// ---- what was chosen, and what went wrong ---------------------------------------------------------------------------
+
+TEST(Plans, SayTheirBackend) {
+  EXPECT_EQ(Plan().backend(), Backend::best);
+  EXPECT_EQ(fal_plan_backend(nullptr), FAL_BEST);
+  on_every_path([](const Path& path, DType dtype) {
+    const Instance x = make_instance(Case{"x", 1, 4, 5, 1, 1, 8, 8}, dtype);
+    Plan plan;
+    ASSERT_TRUE(Plan::make(x.problem, Pass::forward, path.target(), &plan));
+    EXPECT_EQ(plan.backend(), path.backend);
+  });
+  fal_attention problem = FAL_ATTENTION_INIT;
+  problem.d_qk = problem.d_v = 8;
+  fal_target target = {};
+  target.size = sizeof target, target.backend = FAL_REF;
+  fal_plan* plan = nullptr;
+  ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_OK) << fal_why();
+  EXPECT_EQ(fal_plan_backend(plan), FAL_REF);
+  fal_plan_free(plan);
+}
+
+TEST(Version, MacrosAreTheLibrarys) {
+  EXPECT_EQ(version(), text(FAL_VERSION_MAJOR, ".", FAL_VERSION_MINOR, ".", FAL_VERSION_PATCH));
+  EXPECT_STREQ(fal_version(), version());
+}
+
+TEST(Exceptions, OfAnExecutorKeepTheirText) {
+  if (host_target().backend != Backend::cpu) GTEST_SKIP() << "ref has no executor";
+  Target target = host_target();
+  target.executor.threads = 3;
+  target.executor.parallel_for = [](void*, int, void (*)(void* context, int i), void*) {
+    throw std::runtime_error("the pool was closed at 17:04");
+  };
+  const Instance x = make_instance(Case{"x", 2, 90, 100, 4, 2, 64, 64}, DType::f32);
+  const Status status = attention(x.operands(), {}, target);
+  EXPECT_EQ(status.code, Code::device);
+  EXPECT_EQ(status.why, "an exception: the pool was closed at 17:04");
+  target.executor.parallel_for = [](void*, int, void (*)(void* context, int i), void*) { throw 7; };
+  EXPECT_EQ(attention(x.operands(), {}, target).why, "an exception");
+}
+
+}  // namespace
+}  // namespace falchion::testing
