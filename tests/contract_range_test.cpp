@@ -36,7 +36,7 @@ TEST(Contract, FiniteMasksInABias) {
 
 TEST(Contract, LargeFiniteScores) {  // one key wins by far, in the first chunk or later
   for (const std::int64_t winner : {0, 7, 70, 199}) {
-    for (const float size : {1e3f, 1e5f, 1e9f}) {
+    for (const float size : {1e3f, 1e5f, 1e9f, 1.2e19f}) {
       SCOPED_TRACE(::testing::Message() << winner << " of size " << size);
       const auto plant = [&](Instance& x) {
         x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, d == 0 ? size : 0); });
@@ -124,6 +124,40 @@ TEST(Contract, RangeOfF32) {  // also where its bf16 parts would overflow or be 
       x.v.for_each([&](auto b, auto s, auto h, auto d) { x.v.set(b, s, h, d, size); });
       ASSERT_TRUE(run(path, &x));
       for (std::int64_t d = 0; d < 16; ++d) EXPECT_NEAR(x.o.get(0, 3, 0, d) / size, 1, 1e-5);
+    });
+  }
+}
+
+/// 256 s_k times the largest V is what f32 must hold: P may reach 2^8, and O is divided at the end alone.
+TEST(Contract, LargeFiniteValues) {
+  for (const std::int64_t s_q : {1, 40}) {
+    on_every_path([&](const Path& path, DType dtype) {
+      Instance x = make_instance(Case{"x", 1, s_q, 600, 1, 1, 16, 16}.scale(1), dtype);
+      const float size = dtype == DType::f16 ? 6e4f : 2e33f;  // 256 * 600 * 2e33 = 3.1e38
+      x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, d == 0 ? 1 : 0); });
+      // Scores that rise by less than the kernels' slack, so that P does become large.
+      x.k.for_each([&](auto b, auto s, auto h, auto d) { x.k.set(b, s, h, d, d == 0 && s >= 64 ? 5.25f : 0); });
+      x.v.for_each([&](auto b, auto s, auto h, auto d) { x.v.set(b, s, h, d, s % 2 == 0 ? size : size / 2); });
+      ASSERT_TRUE(run(path, &x));
+      for (std::int64_t d = 0; d < 16; ++d) EXPECT_NEAR(x.o.get(0, 0, 0, d) / size, 0.75, 0.01);
+    });
+  }
+}
+
+TEST(Contract, InfUnderAVanishingProbability) {
+  for (const std::int64_t s_q : {1, 40}) {
+    on_every_path([&](const Path& path, DType dtype) {
+      Instance x = make_instance(Case{"x", 1, s_q, 90, 1, 1, 16, 16}.scale(1), dtype);
+      x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, d == 0 ? 1 : 0); });
+      x.k.for_each([&](auto b, auto s, auto h, auto d) { x.k.set(b, s, h, d, d == 0 && s == 7 ? -200.f : 0); });
+      x.v.set(0, 7, 0, 3, kInf);
+      ASSERT_TRUE(run(path, &x));
+      const Reference exact(x);
+      for (std::int64_t i = 0; i < s_q; ++i) {
+        EXPECT_EQ(exact.exact.o.get(0, i, 0, 3), kInf);  // in double e^-200 is not 0
+        EXPECT_TRUE(x.o.get(0, i, 0, 3) == kInf || std::isnan(x.o.get(0, i, 0, 3)));
+        EXPECT_NEAR(x.o.get(0, i, 0, 4), exact.exact.o.get(0, i, 0, 4), 0.01);
+      }
     });
   }
 }

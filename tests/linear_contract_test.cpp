@@ -230,5 +230,33 @@ TEST(LinearContract, TheGradientOfAStrongDecay) {
       kLinearBackward);
 }
 
+/// What belongs to the other pass may be anything, also on top of this pass's operands.
+TEST(LinearContract, OneStructServesBothPasses) {
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    on_every_path(
+        [&](const Path& path, DType dtype) {
+          if (path.on_gpu()) return;  // operands are copied there as far as they reach
+          LinearInstance x = make_linear_instance(
+              LinearCase{"x", 1, 70, 1, 2, 16, 24}.states().decay(Decay::token).elu().normalise(), dtype);
+          LinearOperands both = x.operands(pass);
+          Tensor broken = Tensor::dense(reinterpret_cast<void*>(1), DType::e4m3, {-5, 1, 1, 1});
+          broken.stride = {0, -1, 7, std::numeric_limits<std::int64_t>::min()};
+          if (pass == Pass::backward) both.o = broken, both.final_state = both.q, both.final_z = broken;
+          if (pass == Pass::forward) {
+            both.grad_o = both.grad_q = both.grad_k = broken, both.grad_v = both.o, both.grad_decay = broken;
+            both.grad_final_state = both.grad_final_z = both.grad_initial_state = both.grad_initial_z = broken;
+          }
+          Plan plan;
+          ASSERT_TRUE(Plan::make(x.problem, pass, path.target(), &plan));
+          const Workspace workspace(plan.workspace_bytes());
+          x.poison_outputs();
+          const Status status = plan.run(both, workspace.data(), workspace.size());
+          EXPECT_TRUE(status) << status.why;
+          EXPECT_TRUE(matches(x, linear_reference(x, pass), pass));
+        },
+        pass == Pass::forward ? kLinearForward : kLinearBackward);
+  }
+}
+
 }  // namespace
 }  // namespace falchion::testing
