@@ -36,7 +36,7 @@ TEST(Contract, FiniteMasksInABias) {
 
 TEST(Contract, LargeFiniteScores) {  // one key wins by far, in the first chunk or later
   for (const std::int64_t winner : {0, 7, 70, 199}) {
-    for (const float size : {1e3f, 1e5f, 1e9f}) {
+    for (const float size : {1e3f, 1e5f, 1e9f, 1.2e19f}) {
       SCOPED_TRACE(::testing::Message() << winner << " of size " << size);
       const auto plant = [&](Instance& x) {
         x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, d == 0 ? size : 0); });
@@ -96,10 +96,14 @@ TEST(Contract, EqualScoresFarApartShareTheWeight) {
   }
 }
 
-TEST(Contract, OneKeyHasProbabilityOne) {  // to the error of exp2, which is chosen by the type (blocks/exp2.hpp)
-  planted(Case{"x", 1, 40, 1, 2, 1, 32, 32}.probabilities(), nothing, [](const Instance& x) {
+TEST(Contract, OneKeyHasProbabilityOne) {
+  planted(Case{"x", 1, 40, 1, 2, 1, 32, 32}.probabilities().row_max(), nothing, [](const Instance& x) {
+    // The LSE of one score is that score, to the error of exp2, which is chosen by the type (blocks/exp2.hpp).
     const double error = x.problem.dtype == DType::f32 ? 1e-6 : x.problem.dtype == DType::f16 ? 1e-5 : 1e-4;
-    for (std::int64_t i = 0; i < 40; ++i) EXPECT_NEAR(x.probabilities.get(0, 0, i, 0), 1, error);
+    for (std::int64_t i = 0; i < 40; ++i) {
+      EXPECT_EQ(x.probabilities.get(0, 0, i, 0), 1);
+      EXPECT_NEAR(x.lse.get(0, 0, i, 0), x.row_max.get(0, 0, i, 0), error);
+    }
   });
 }
 
@@ -124,6 +128,40 @@ TEST(Contract, RangeOfF32) {  // also where its bf16 parts would overflow or be 
   }
 }
 
+/// 256 s_k times the largest V is what f32 must hold: P may reach 2^8, and O is divided at the end alone.
+TEST(Contract, LargeFiniteValues) {
+  for (const std::int64_t s_q : {1, 40}) {
+    on_every_path([&](const Path& path, DType dtype) {
+      Instance x = make_instance(Case{"x", 1, s_q, 600, 1, 1, 16, 16}.scale(1), dtype);
+      const float size = dtype == DType::f16 ? 6e4f : 2e33f;  // 256 * 600 * 2e33 = 3.1e38
+      x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, d == 0 ? 1 : 0); });
+      // Scores that rise by less than the kernels' slack, so that P does become large.
+      x.k.for_each([&](auto b, auto s, auto h, auto d) { x.k.set(b, s, h, d, d == 0 && s >= 64 ? 5.25f : 0); });
+      x.v.for_each([&](auto b, auto s, auto h, auto d) { x.v.set(b, s, h, d, s % 2 == 0 ? size : size / 2); });
+      ASSERT_TRUE(run(path, &x));
+      for (std::int64_t d = 0; d < 16; ++d) EXPECT_NEAR(x.o.get(0, 0, 0, d) / size, 0.75, 0.01);
+    });
+  }
+}
+
+TEST(Contract, InfUnderAVanishingProbability) {
+  for (const std::int64_t s_q : {1, 40}) {
+    on_every_path([&](const Path& path, DType dtype) {
+      Instance x = make_instance(Case{"x", 1, s_q, 90, 1, 1, 16, 16}.scale(1), dtype);
+      x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, d == 0 ? 1 : 0); });
+      x.k.for_each([&](auto b, auto s, auto h, auto d) { x.k.set(b, s, h, d, d == 0 && s == 7 ? -200.f : 0); });
+      x.v.set(0, 7, 0, 3, kInf);
+      ASSERT_TRUE(run(path, &x));
+      const Reference exact(x);
+      for (std::int64_t i = 0; i < s_q; ++i) {
+        EXPECT_EQ(exact.exact.o.get(0, i, 0, 3), kInf);  // in double e^-200 is not 0
+        EXPECT_TRUE(x.o.get(0, i, 0, 3) == kInf || std::isnan(x.o.get(0, i, 0, 3)));
+        EXPECT_NEAR(x.o.get(0, i, 0, 4), exact.exact.o.get(0, i, 0, 4), 0.01);
+      }
+    });
+  }
+}
+
 TEST(Contract, ProbabilitiesOfUnseenKeysAreZero) {
   const auto unseen_is_zero = [](const Instance& x) {
     const std::int64_t used = x.used_k.empty() ? x.problem.s_k : x.used_k[0];
@@ -140,6 +178,70 @@ TEST(Contract, ProbabilitiesOfUnseenKeysAreZero) {
     planted(
         Case{"x", 1, s_q, 64, 1, 1, 16, 16}.causal(Align::top_left).probabilities(),
         [](Instance& x) { set_row(&x.q, 0, 1, 0, kNan); }, unseen_is_zero);
+  }
+}
+
+/// Every key scores `score`, so each has the same weight, however high or low that is.
+void plant_equal_scores(Instance* x, float q, float k) {
+  x->q.for_each([&](auto b, auto s, auto h, auto d) { x->q.set(b, s, h, d, d == 0 ? q : 0); });
+  x->k.for_each([&](auto b, auto s, auto h, auto d) { x->k.set(b, s, h, d, d == 0 ? k : 0); });
+}
+
+TEST(Contract, PartsOfTheKeysMergeAtAnyHeight) {  // an f32 LSE near 1e9 cannot tell 640 keys from 460
+  for (const float bias : {-1e4f, -1e9f, -1e30f, 3e7f}) {
+    for (const std::int64_t s_q : {1, 40}) {
+      SCOPED_TRACE(::testing::Message() << "bias " << bias << ", " << s_q << " queries");
+      planted(
+          Case{"x", 1, s_q, 1100, 4, 1, 128, 128}.bias(Case::Bias::f32).row_max(),
+          [&](Instance& x) {
+            plant_equal_scores(&x, 0, 0);
+            x.v.for_each([&](auto b, auto j, auto h, auto d) { x.v.set(b, j, h, d, j >= 640 ? 1 : 0); });
+            x.bias.for_each([&](auto b, auto h, auto i, auto j) { x.bias.set(b, h, i, j, bias); });
+          },
+          [](const Instance& x) { EXPECT_NEAR(x.o.get(0, 0, 3, 7), 460. / 1100, 2e-3); });
+    }
+  }
+}
+
+TEST(Contract, ProbabilitiesOfLargeScores) {
+  for (const std::int64_t s_q : {1, 64}) {
+    for (const float size : {300.f, 1e4f, 6e4f}) {
+      SCOPED_TRACE(::testing::Message() << s_q << " queries of " << size);
+      planted(
+          Case{"x", 1, s_q, 3, 1, 1, 1, 1}.scale(1).probabilities(),
+          [&](Instance& x) { plant_equal_scores(&x, size, size); },
+          [](const Instance& x) {
+            for (std::int64_t j = 0; j < 3; ++j) EXPECT_NEAR(x.probabilities.get(0, 0, 0, j), 1. / 3, 1e-3) << j;
+          });
+    }
+  }
+}
+
+TEST(Contract, ProbabilitiesOfANanRow) {  // NaN at each key that it sees, also one that scores -inf; 0 elsewhere
+  for (const std::int64_t s_q : {4, 64}) {
+    for (const float spoiled : {kNan, kInf}) {
+      SCOPED_TRACE(::testing::Message() << s_q << " queries, a score of " << spoiled);
+      const auto plant = [&](Instance& x) {
+        x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, 1); });
+        set_row(&x.k, 0, 1, 0, -kInf);
+        set_row(&x.k, 0, 2, 0, spoiled);
+      };
+      planted(Case{"x", 1, s_q, 64, 1, 1, 16, 16}.causal(Align::top_left).probabilities(), plant,
+              [](const Instance& x) {
+                EXPECT_EQ(x.probabilities.get(0, 0, 1, 1), 0);  // the row before knows nothing of it
+                for (std::int64_t j = 0; j < 4; ++j) EXPECT_TRUE(std::isnan(x.probabilities.get(0, 0, 3, j))) << j;
+                EXPECT_EQ(x.probabilities.get(0, 0, 3, 4), 0);
+              });
+      planted(
+          Case{"x", 1, s_q, 64, 1, 1, 16, 16}.mask().bias(Case::Bias::f32).probabilities(),
+          [&](Instance& x) {
+            plant(x);
+            x.bias.for_each([&](auto b, auto h, auto i, auto j) {
+              if (j == 9) x.bias.set(b, h, i, j, -kInf);
+            });
+          },
+          agreed);
+    }
   }
 }
 

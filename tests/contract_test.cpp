@@ -295,56 +295,5 @@ TEST(Contract, LseIsANaturalLogarithmAndOptional) {
   planted(Case{"x", 1, 40, 50, 1, 1, 16, 16}.no_lse(), nothing, agreed);
 }
 
-TEST(Contract, MergeOfPartialResults) {
-  on_every_path([](const Path& path, DType dtype) {
-    if (dtype != DType::f32) return;
-    Instance whole = make_instance(Case{"x", 2, 6, 90, 2, 2, 32, 32}, DType::f32);
-    Instance part[2] = {make_instance(Case{"x", 2, 6, 40, 2, 2, 32, 32}, DType::f32),
-                        make_instance(Case{"x", 2, 6, 50, 2, 2, 32, 32}, DType::f32)};
-    for (int p = 0; p < 2; ++p) {
-      part[p].q = whole.q;
-      part[p].k.for_each([&](auto b, auto s, auto h, auto d) {
-        part[p].k.set(b, s, h, d, whole.k.get(b, s + p * 40, h, d)),
-            part[p].v.set(b, s, h, d, whole.v.get(b, s + p * 40, h, d));
-      });
-      ASSERT_TRUE(run(path, &part[p]));
-    }
-    whole.poison_outputs();
-    ASSERT_TRUE(merge(part[0].o.view(), part[0].lse.view(), part[1].o.view(), part[1].lse.view(), whole.o.view(),
-                      whole.lse.view()));
-    EXPECT_TRUE(matches(whole, Reference(whole)));
-    Instance swapped = make_instance(Case{"x", 2, 6, 90, 2, 2, 32, 32}, DType::f32);
-    ASSERT_TRUE(merge(part[1].o.view(), part[1].lse.view(), part[0].o.view(), part[0].lse.view(), swapped.o.view(),
-                      swapped.lse.view()));
-    whole.o.for_each(
-        [&](auto b, auto s, auto h, auto d) { ASSERT_EQ(whole.o.get(b, s, h, d), swapped.o.get(b, s, h, d)); });
-    whole.lse.for_each(
-        [&](auto b, auto h, auto s, auto) { ASSERT_EQ(whole.lse.get(b, h, s, 0), swapped.lse.get(b, h, s, 0)); });
-  });
-}
-
-TEST(Contract, MergeOfEmptyAndBrokenStates) {
-  HostTensor o_a(DType::f32, {1, 2, 1, 4}), o_b(DType::f32, {1, 2, 1, 4}), o(DType::f32, {1, 2, 1, 4});
-  HostTensor lse_a(DType::f32, {1, 1, 2, 1}), lse_b(DType::f32, {1, 1, 2, 1}), lse(DType::f32, {1, 1, 2, 1});
-  const auto merged = [&] { return merge(o_a.view(), lse_a.view(), o_b.view(), lse_b.view(), o.view(), lse.view()); };
-  for (std::int64_t i = 0; i < 2; ++i)
-    set_row(&o_a, 0, i, 0, 3), set_row(&o_b, 0, i, 0, kNan), lse_b.set(0, 0, i, 0, -kInf);
-  lse_a.set(0, 0, 0, 0, 0.5f), lse_a.set(0, 0, 1, 0, -kInf);
-  ASSERT_TRUE(merge(o_b.view(), lse_b.view(), o_a.view(), lse_a.view(), o.view(), lse.view()));
-  EXPECT_EQ(o.get(0, 0, 0, 2), 3);
-  EXPECT_EQ(lse.get(0, 0, 0, 0), 0.5f);
-  ASSERT_TRUE(merged());
-  EXPECT_EQ(o.get(0, 0, 0, 2), 3);  // an empty state adds nothing, whatever its O holds
-  EXPECT_EQ(lse.get(0, 0, 0, 0), 0.5f);
-  EXPECT_EQ(o.get(0, 1, 0, 2), 0);  // two empty states
-  EXPECT_EQ(lse.get(0, 0, 1, 0), -kInf);
-  for (const float bad : {kInf, kNan}) {
-    lse_a.set(0, 0, 1, 0, bad);
-    o.fill_poison();
-    EXPECT_EQ(merged().code, Code::invalid) << bad;
-    EXPECT_EQ(o.written(), 0);
-  }
-}
-
 }  // namespace
 }  // namespace falchion::testing

@@ -198,5 +198,65 @@ TEST(LinearContract, ADecayThatForgets) {
       kLinearForward);
 }
 
+/// Where almost all is forgotten from one token to the next, the gradient of g is a small number of its own: 3e-7 of
+/// what q dq and k dk are at g = -15. Sums of their differences may not lose it.
+TEST(LinearContract, TheGradientOfAStrongDecay) {
+  const LinearCase rows[] = {
+      LinearCase{"plain", 1, 150, 2, 2, 32, 48}.decay(Decay::token),
+      LinearCase{"states", 1, 150, 1, 2, 32, 48}.states().decay(Decay::token),
+      LinearCase{"normalise", 1, 150, 1, 2, 32, 48}.elu().normalise().states().decay(Decay::token),
+      LinearCase{"head", 2, 150, 2, 2, 32, 48}.states().decay(Decay::head),
+      LinearCase{"packed", 3, 130, 1, 2, 32, 48}.packed({130, 1, 40}).reverse().states().decay(Decay::token),
+      LinearCase{"segments", 1, 600, 1, 2, 32, 48}.segments(3).elu().normalise().states().decay(Decay::token),
+  };
+  on_every_path(
+      [&](const Path& path, DType dtype) {
+        for (const LinearCase& row : rows) {
+          for (const float g : {-5.f, -10.f, -15.f, -30.f}) {
+            SCOPED_TRACE(::testing::Message() << row.name << ", g = " << g);
+            LinearInstance x = make_linear_instance(row, dtype, 19);
+            x.decay.for_each([&](auto b, auto s, auto h, auto l) {
+              x.decay.set(b, s, h, l, g - 0.1f * static_cast<float>((s + h) % 5));
+            });
+            const Status status = run(path.target(), Pass::backward, &x);
+            ASSERT_TRUE(status) << status.why;
+            const LinearInstance exact = linear_reference(x, Pass::backward);
+            EXPECT_TRUE(matches(x, exact, Pass::backward));
+            const bool by_token = row.decay_ == Decay::token;
+            EXPECT_LT(rms_ratio(x, x.grad_decay, exact.grad_decay, by_token), by_token ? 2e-5 : 1e-4);
+          }
+        }
+      },
+      kLinearBackward);
+}
+
+/// What belongs to the other pass may be anything, also on top of this pass's operands.
+TEST(LinearContract, OneStructServesBothPasses) {
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    on_every_path(
+        [&](const Path& path, DType dtype) {
+          if (path.on_gpu()) return;  // operands are copied there as far as they reach
+          LinearInstance x = make_linear_instance(
+              LinearCase{"x", 1, 70, 1, 2, 16, 24}.states().decay(Decay::token).elu().normalise(), dtype);
+          LinearOperands both = x.operands(pass);
+          Tensor broken = Tensor::dense(reinterpret_cast<void*>(1), DType::e4m3, {-5, 1, 1, 1});
+          broken.stride = {0, -1, 7, std::numeric_limits<std::int64_t>::min()};
+          if (pass == Pass::backward) both.o = broken, both.final_state = both.q, both.final_z = broken;
+          if (pass == Pass::forward) {
+            both.grad_o = both.grad_q = both.grad_k = broken, both.grad_v = both.o, both.grad_decay = broken;
+            both.grad_final_state = both.grad_final_z = both.grad_initial_state = both.grad_initial_z = broken;
+          }
+          Plan plan;
+          ASSERT_TRUE(Plan::make(x.problem, pass, path.target(), &plan));
+          const Workspace workspace(plan.workspace_bytes());
+          x.poison_outputs();
+          const Status status = plan.run(both, workspace.data(), workspace.size());
+          EXPECT_TRUE(status) << status.why;
+          EXPECT_TRUE(matches(x, linear_reference(x, pass), pass));
+        },
+        pass == Pass::forward ? kLinearForward : kLinearBackward);
+  }
+}
+
 }  // namespace
 }  // namespace falchion::testing

@@ -122,7 +122,8 @@ Status validate_operands(const LinearAttention& a, Pass pass, const LinearOperan
   check_array("cu_seqlens", "LinearAttention", "packed", a.packed, x.cu_seqlens, a.b + 1, &check);
   check_rows_without_sequence("q", a.packed, a.b, x.q.shape[1], &check);
   if (a.decay == Decay::token) {
-    check.require(x.decay.shape[1] <= 1 || x.decay.stride[1] != 0,
+    const bool empty = a.b == 0 || a.h_v == 0;  // then the strides of a dense tensor are 0
+    check.require(empty || x.decay.shape[1] <= 1 || x.decay.stride[1] != 0,
                   "decay.stride[1] = 0: a decay that is the same for every token is Decay::head");
   }
   const Array arrays[] = {{"cu_seqlens", x.cu_seqlens, a.b + 1}};

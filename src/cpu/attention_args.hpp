@@ -26,7 +26,7 @@ struct AttentionArgs : AttentionCall {
   std::byte *packed_k = nullptr, *packed_v = nullptr;  // amx: whole K and V in tile order; null: packed by block
   std::byte* scratch = nullptr;                        // threads * scratch_bytes
   std::size_t scratch_bytes = 0;
-  float* partials = nullptr;  // splits > 1: O, m, l of each part
+  float* partials = nullptr;  // splits > 1: O, m, l and the maximum of each part
 };
 
 /// One row of the table: the level's kernel and how much memory it wants for these args (which it only reads sizes of).

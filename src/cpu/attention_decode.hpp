@@ -82,10 +82,8 @@ class DecodeWorker {
     }
     for (int h = 0; h < count_; ++h) {
       select(h);
-      for (int r = 0; r < tile_->count; ++r) {
-        const RowResult result = RowResult::of(m_[r], m_[r], l_[r], 1.f);
-        finish_row<T>(a_, *tile_, r, item.part, result, head_o_ + r * width_v_);
-      }
+      for (int r = 0; r < tile_->count; ++r)
+        finish_row<T>(a_, *tile_, r, item.part, {m_[r], l_[r], m_[r]}, head_o_ + r * width_v_);
       if (a_.probabilities.data != nullptr) store_probabilities(keys);
     }
   }
@@ -301,15 +299,10 @@ class DecodeWorker {
       const int count = static_cast<int>(min(kDecodeKeys, keys.end - key0));
       scores(key0, count);
       score_and_mask(key0, count);
-      for (int r = 0; r < tile_->count; ++r) {
-        const RowResult result = RowResult::of(m_[r], m_[r], l_[r], 1.f);
-        float* row = tile_->scores<float>(a_.probabilities, r);
-        for (int key = 0; key < count && result.factor != 0; ++key) {
-          const float score = s_[r * kDecodeKeys + key];
-          if (score != -__builtin_inff()) row[(key0 + key) * a_.probabilities.stride[3]] = ::expf(score - result.lse);
-        }
-      }
+      for (int r = 0; r < tile_->count; ++r)
+        weigh_keys<T>(a_, *tile_, r, key0, key0 + count, {m_[r], l_[r], m_[r]}, s_ + r * kDecodeKeys, 1);
     }
+    divide_by_sums(a_, *tile_);
   }
 
   const AttentionArgs& a_;

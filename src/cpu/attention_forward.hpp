@@ -27,7 +27,7 @@ class ForwardWorker {
       : a_(a),
         engine_(a, arena, static_cast<int>(tiles(a))),
         plain_(plain_scores(a)),
-        unit_(plain_ ? a.scale : 1.f),
+        unit_(score_unit(a)),
         dropout_(DropoutMask::make(a.dropout, a.seed, a.offset)) {
     o_size_ = Engine::output_rows(a) * kM;
     for (int i = 0; i < 2; ++i) s_[i] = arena.take<float>(Engine::chunk_keys(a) * kM);
@@ -63,7 +63,7 @@ class ForwardWorker {
       now = next, has_now = has_next;
     }
     finish_values();
-    for (int i = 0; i < count; ++i) store_tile<T>(a_, item, tile_[i], softmax_[i], unit_, output(i), rows_);
+    for (int i = 0; i < count; ++i) store_tile<T>(a_, item, tile_[i], softmax_[i], output(i), rows_);
     if (a_.probabilities.data != nullptr) store_probabilities(item, count);
   }
 
@@ -190,7 +190,7 @@ class ForwardWorker {
     }
   }
 
-  /// A second walk over the scores, now that each row's lse is known.
+  /// A second walk over the scores, now that each row's m is known.
   __attribute__((noinline)) void store_probabilities(const WorkItem& item, int count) {
     for (int i = 0; i < count; ++i) clear_probabilities(a_, tile_[i]);
     engine_.start_item(tile_);
@@ -199,8 +199,13 @@ class ForwardWorker {
       engine_.start_scores(chunk, s_[0]);
       engine_.finish();
       score_and_mask(chunk, s_[0]);
-      write_probabilities(a_, tile_[chunk.tile], chunk, softmax_[chunk.tile], unit_, s_[0]);
+      const TileRows& t = tile_[chunk.tile];
+      const OnlineSoftmax& softmax = softmax_[chunk.tile];
+      const std::int64_t key0 = chunk.block * a_.keys, end = min(key0 + chunk.stop, t.sequence.k_len);
+      for (int i = 0; i < t.count; ++i)
+        weigh_keys<T>(a_, t, i, key0 + chunk.begin, end, {softmax.m[i], softmax.l[i], softmax.top[i]}, s_[0] + i, kM);
     }
+    for (int i = 0; i < count; ++i) divide_by_sums(a_, tile_[i]);
   }
 
   const AttentionArgs& a_;

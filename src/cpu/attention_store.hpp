@@ -9,29 +9,36 @@
 #include "blocks/rows.hpp"
 #include "blocks/transpose.hpp"
 #include "cpu/attention_items.hpp"
+#include "cpu/score_mask.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// What one row's softmax came to. Row `query` of head `head` of sequence `s`.
+/// What the softmax of one row came to: O is a sum over e^((s - m) unit), and so is l. A row that saw no key has l = 0.
+/// m and top, the true maximum, are in units of S.
 struct RowResult {
-  float lse, top, factor;  // O is to be multiplied by factor
+  float m, l, top;
 
-  /// m, top in units of S; unit converts to the score. A row that saw no key has l = 0.
-  static FALCHION_INLINE RowResult of(float m, float top, float l, float unit) {
-    if (l == 0) return {-__builtin_inff(), -__builtin_inff(), 0};
-    return {m * unit + ::logf(l), l == l ? top * unit : l, 1 / l};
-  }
+  FALCHION_INLINE float factor() const { return l == 0 ? 0 : 1 / l; }  // what O is to be multiplied by
+  FALCHION_INLINE float lse(float unit) const { return l == 0 ? -__builtin_inff() : m * unit + ::logf(l); }
+  /// NaN where the LSE is NaN: a row with a score of +inf has no softmax.
+  FALCHION_INLINE float row_max(float unit) const { return l == 0 ? -__builtin_inff() : l == l ? top * unit : l; }
 };
 
-// ---- partial results: (rows, h_q, splits) records of O (d_v), lse, top, all f32 -------------------------------------
+// ---- partial results: (rows, h_q, splits) records of O / l (d_v), then m, l and top, all f32 ------------------------
+/// The LSE alone would not do: in f32 one of 1e4 is off by a thousandth, and near 1e9 two parts' may differ by nothing.
+FALCHION_INLINE std::int64_t partial_floats(const AttentionArgs& a) { return a.d_v + 3; }
 FALCHION_INLINE std::int64_t partial_rows(const AttentionArgs& a) { return a.packed ? a.total_q : a.b * a.s_q; }
 FALCHION_INLINE std::size_t partial_bytes(const AttentionArgs& a) {
   if (a.splits <= 1) return 0;
-  return static_cast<std::size_t>(partial_rows(a) * a.h_q * a.splits * (a.d_v + 2)) * sizeof(float);
+  return static_cast<std::size_t>(partial_rows(a) * a.h_q * a.splits * partial_floats(a)) * sizeof(float);
 }
-FALCHION_INLINE float* partial(const AttentionArgs& a, const Sequence& s, std::int64_t query, std::int64_t head) {
+FALCHION_INLINE float* partial(const AttentionArgs& a, const Sequence& s, std::int64_t query, std::int64_t head,
+                               int part) {
   const std::int64_t row = (a.packed ? 0 : s.q_batch * a.s_q) + s.q_begin + query;
-  return a.partials + (row * a.h_q + head) * a.splits * (a.d_v + 2);
+  return a.partials + ((row * a.h_q + head) * a.splits + part) * partial_floats(a);
+}
+FALCHION_INLINE RowResult partial_result(const AttentionArgs& a, const float* record) {
+  return {record[a.d_v], record[a.d_v + 1], record[a.d_v + 2]};
 }
 
 /// Writes one finished row: to the outputs, or to its partial record when the keys are split.
@@ -39,59 +46,60 @@ template <class T>
 FALCHION_INLINE void finish_row(const AttentionArgs& a, const TileRows& t, int lane, int part, const RowResult& r,
                                 const float* o) {
   if (a.splits > 1) {
-    float* record = partial(a, t.sequence, t.query(lane), t.head(lane)) + part * (a.d_v + 2);
-    store_row<f32>(record, o, r.factor, a.d_v);
-    record[a.d_v] = r.lse, record[a.d_v + 1] = r.top;
+    float* record = partial(a, t.sequence, t.query(lane), t.head(lane), part);
+    store_row<f32>(record, o, r.factor(), a.d_v);
+    record[a.d_v] = r.m, record[a.d_v + 1] = r.l, record[a.d_v + 2] = r.top;
     return;
   }
-  store_row<T>(t.row<typename T::Bits>(a.o, lane), o, r.factor, a.d_v);
-  if (a.lse.data != nullptr) *t.statistic(a.lse, lane) = r.lse;
-  if (a.row_max.data != nullptr) *t.statistic(a.row_max, lane) = r.top;
+  const float unit = score_unit(a);
+  store_row<T>(t.row<typename T::Bits>(a.o, lane), o, r.factor(), a.d_v);
+  if (a.lse.data != nullptr) *t.statistic(a.lse, lane) = r.lse(unit);
+  if (a.row_max.data != nullptr) *t.statistic(a.row_max, lane) = r.row_max(unit);
 }
 
 /// O^T (d_v, kM) of one tile -> rows. `rows` is room for 16 of them.
 template <class T>
 FALCHION_INLINE void store_tile(const AttentionArgs& a, const WorkItem& item, const TileRows& t,
-                                const OnlineSoftmax& softmax, float unit, const float* O, float* rows) {
+                                const OnlineSoftmax& softmax, const float* O, float* rows) {
   const std::int64_t width = round_up(a.d_v, 16);
   for (int half = 0; half < t.count; half += 16) {
     for (std::int64_t c = 0; c < width; c += 16) transpose_16x16(O + c * kM + half, kM, rows + c, width);
     for (int i = half; i < half + 16 && i < t.count; ++i) {
-      const RowResult r = RowResult::of(softmax.m[i], softmax.top[i], softmax.l[i], unit);
+      const RowResult r{softmax.m[i], softmax.l[i], softmax.top[i]};
       finish_row<T>(a, t, i, item.part, r, rows + (i - half) * width);
     }
   }
 }
 
-/// Merges the parts of one row: weights exp(lse - max lse). A part that saw no key weighs nothing, whatever it holds.
+/// Merges the parts of one row by the weights l e^((m - max m) unit). A part that saw no key weighs nothing, whatever
+/// it holds; a part that the others dwarf to 0 still passes on its NaN.
 template <class T>
 void combine_row(const AttentionArgs& a, const Sequence& s, std::int64_t query, std::int64_t head, float* sum) {
-  const std::int64_t size = a.d_v + 2;
-  const float* record = partial(a, s, query, head);
-  float high = -__builtin_inff(), top = high, total = 0;
+  const float unit = score_unit(a);
+  RowResult all{-__builtin_inff(), 0, -__builtin_inff()};
   for (int p = 0; p < a.splits; ++p) {
-    const float lse = record[p * size + a.d_v], t = record[p * size + a.d_v + 1];
-    high = lse > high ? lse : high;
-    top = t > top || t != t ? t : top;
+    const RowResult of_part = partial_result(a, partial(a, s, query, head, p));
+    all.m = of_part.m > all.m ? of_part.m : all.m;
+    all.top = of_part.top > all.top ? of_part.top : all.top;
   }
   for (std::int64_t c = 0; c < a.d_v; ++c) sum[c] = 0;
   for (int p = 0; p < a.splits; ++p) {
-    const float lse = record[p * size + a.d_v];
-    if (lse == -__builtin_inff()) continue;
-    const float weight = ::expf(lse - high);
-    total += weight;
-    for (std::int64_t c = 0; c < a.d_v; ++c) sum[c] += weight * record[p * size + c];
+    const float* record = partial(a, s, query, head, p);
+    const RowResult of_part = partial_result(a, record);
+    if (of_part.l == 0) continue;
+    const float weight = of_part.l * ::expf((of_part.m - all.m) * unit);
+    all.l += weight;
+    for (std::int64_t c = 0; c < a.d_v; ++c) sum[c] += weight * record[c];
   }
-  const RowResult r = total == 0 ? RowResult{high, high, 0} : RowResult{high + ::logf(total), top, 1 / total};
   const std::int64_t row = s.q_begin + query;
   auto* o =
       static_cast<typename T::Bits*>(a.o.data) + s.q_batch * a.o.stride[0] + row * a.o.stride[1] + head * a.o.stride[2];
-  store_row<T>(o, sum, r.factor, a.d_v);
+  store_row<T>(o, sum, all.factor(), a.d_v);
   auto statistic = [&](const View& x, float value) {
     if (x.data == nullptr) return;
     static_cast<float*>(x.data)[s.q_batch * x.stride[0] + head * x.stride[1] + row * x.stride[2]] = value;
   };
-  statistic(a.lse, r.lse), statistic(a.row_max, r.top);
+  statistic(a.lse, all.lse(unit)), statistic(a.row_max, all.row_max(unit));
 }
 
 template <class T>
@@ -106,24 +114,43 @@ void combine(const AttentionArgs& a) {
   });
 }
 
-// ---- probabilities (b, h_q, s_q, s_k) f32 ---------------------------------------------------------------------------
+// ---- probabilities (b, h_q, s_q, s_k) f32: cleared, weighed key by key, and divided by their own sum
+// ------------------
 FALCHION_INLINE void clear_probabilities(const AttentionArgs& a, const TileRows& t) {
   for (int i = 0; i < t.count; ++i) {
     float* row = t.scores<float>(a.probabilities, i);
     for (std::int64_t j = 0; j < a.s_k; ++j) row[j * a.probabilities.stride[3]] = 0;
   }
 }
-FALCHION_INLINE void write_probabilities(const AttentionArgs& a, const TileRows& t, const Chunk& chunk,
-                                         const OnlineSoftmax& softmax, float unit, const float* S) {
-  const std::int64_t key0 = chunk.block * a.keys;
-  for (int i = 0; i < t.count; ++i) {
-    const RowResult r = RowResult::of(softmax.m[i], softmax.top[i], softmax.l[i], unit);
-    float* row = t.scores<float>(a.probabilities, i);
-    const std::int64_t end = min(chunk.stop, t.sequence.k_len - key0);
-    for (std::int64_t key = chunk.begin; key < end && r.factor != 0; ++key) {
-      const float score = S[(key - chunk.begin) * kM + i];
-      if (score != -__builtin_inff()) row[(key0 + key) * a.probabilities.stride[3]] = ::expf(score * unit - r.lse);
+/// e^(s - m) of keys [begin, end) of lane i, whose scores lie `step` apart from `scores` on. In a row that is NaN every
+/// key that it sees is, also one that scores -inf.
+template <class T>
+FALCHION_INLINE void weigh_keys(const AttentionArgs& a, const TileRows& t, int i, std::int64_t begin, std::int64_t end,
+                                const RowResult& r, const float* scores, std::int64_t step) {
+  if (r.l == 0) return;
+  float* row = t.scores<float>(a.probabilities, i);
+  const float unit = score_unit(a);
+  const bool is_nan = r.l != r.l;
+  for (std::int64_t key = begin; key < end; ++key) {
+    float& weight = row[key * a.probabilities.stride[3]];
+    const float score = scores[(key - begin) * step];
+    if (is_nan) {
+      weight = sees<T>(a, t, i, key) ? r.l : 0;
+    } else if (score != -__builtin_inff()) {
+      weight = ::expf((score - r.m) * unit);
     }
+  }
+}
+/// Neither l nor the LSE would do as the divisor: l is a sum of what the kernel takes for e^(s - m), where 16-bit types
+/// may round m by a few thousandths, and an f32 LSE near 1e9 cannot tell one key from three.
+FALCHION_INLINE void divide_by_sums(const AttentionArgs& a, const TileRows& t) {
+  const std::int64_t step = a.probabilities.stride[3];
+  for (int i = 0; i < t.count; ++i) {
+    float* row = t.scores<float>(a.probabilities, i);
+    double sum = 0;
+    for (std::int64_t j = t.begin[i]; j < t.end[i]; ++j) sum += row[j * step];
+    if (!(sum > 0)) continue;  // nothing is seen, or all that is seen is NaN
+    for (std::int64_t j = t.begin[i]; j < t.end[i]; ++j) row[j * step] = static_cast<float>(row[j * step] / sum);
   }
 }
 

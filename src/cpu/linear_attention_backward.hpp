@@ -5,6 +5,9 @@
 //   backwards  dK: R_t = e^(g_(t+1)) R_(t+1) + q_t a_t^T,  a = scale du,  dk_t = R_t v_t + r_t,  dV: dv_t = R_t^T k_t
 // r, the gradient of z, is one more row of R^T, and 1 one more element of v. With G the sum of g so far,
 //   dG_t = q_t.dq_t - k_t.dk_t (and <S, dS> + <z, dz> of the final state at the last token), dg = sum of dG from t on.
+// What a token has from itself (t to t, and the last token to the final state) stands on both sides of these
+// differences and is left out: where g = -15 all else is 3e-7 of it and would be lost. Likewise o is nearly v there and
+// a token's own part of dq and dk is do.(v - o), taken from what is left of u and n without it.
 #pragma once
 
 #include <type_traits>
@@ -25,10 +28,10 @@ class LinearBackwardWorker {
       : a_(a), group_(a.h_v / a.h_qk), records_{a}, tokens_(a), chunk_(arena, max(a.d_qk, a.d_v + 1)) {
     for (Rows* x : {&q_, &k_}) *x = {Matrix::take(arena, kChunk, a.d_qk), a.d_qk};
     for (Rows* x : {&v_, &do_, &outer_}) *x = {Matrix::take(arena, kChunk, a.d_v + 1), a.d_v};
-    factor_ = arena.take<float>(kChunk), term_ = arena.take<float>(kChunk);
+    for (float** x : {&factor_, &term_, &own_}) *x = arena.take<float>(kChunk);
     for (Matrix* x : {&out_, &sum_}) *x = Matrix::take(arena, kChunk, max(a.d_qk, a.d_v));
     turned_.m = Matrix::take(arena, a.d_qk, a.d_v);
-    z_ = Matrix::take(arena, group_, a.d_qk);
+    z_ = Matrix::take(arena, 2 * group_, a.d_qk);
     states_ = arena.take<State>(group_);
     for (std::int64_t j = 0; j < group_; ++j) {
       const Matrix m = Matrix::take(arena, a.d_v + 1, a.d_qk);
@@ -45,7 +48,7 @@ class LinearBackwardWorker {
     for (std::int64_t i = 0; i < walk.count; i += kChunk) {
       const std::int64_t n = min(kChunk, walk.count - i);
       load_keys(walk, i, n, item.head);
-      clear(sum_, n);
+      clear(sum_, 0, n);
       for (std::int64_t j = 0; j < group_; ++j) {
         const std::int64_t h = item.head * group_ + j;
         load_values(a_.v, walk, i, n, h, &v_);
@@ -54,16 +57,20 @@ class LinearBackwardWorker {
         chunk_.upcoming().start();
         if (j + 1 == group_) fetch(a_.grad_q, walk, i, item.head, a_.d_qk, true);
         fetch_next(walk, i, item.head, j);
-        chunk_.outputs(n, do_, v_, k_, states_[j],
+        chunk_.outputs(n, do_, {nullptr, nullptr, own()}, v_, k_, do_, states_[j],
                        whole_rows(a_.d_qk, [&](std::int64_t first, std::int64_t end, Matrix x) {
-                         query_gradients(walk, i, first, end, h, z_.row(j), x);
+                         query_gradients(walk, i, first, end, h, j, x);
                        }));
-        if (i + n < walk.count || (item.last && has_final())) chunk_.update(n, v_, k_, &states_[j]);
+        const bool last = i + n == walk.count, final = last && item.last && has_final();
+        if (final) clear(v_.m, n - 1, n);  // along_final_state wants the state without the last token's own part
+        if (!last || final) chunk_.update(n, v_, k_, &states_[j]);
       }
       store_gradients<T>(a_, a_.grad_q, walk, i, n, item.head, q_, sum_);
     }
-    for (std::int64_t j = 0; j < group_ && item.last && walk.count > 0 && has_final(); ++j)
-      add_final(item, walk, item.head * group_ + j, states_[j], z_.row(j));
+    for (std::int64_t j = 0; j < group_ && item.last && walk.count > 0 && has_final(); ++j) {
+      const std::int64_t h = item.head * group_ + j;
+      *tokens_.decay(walk, walk.count - 1, h) += along_final_state(a_, item.b, h, states_[j], z_.row(group_ + j));
+    }
   }
 
   /// dk, dv and the gradient of the state that the item starts with.
@@ -73,7 +80,7 @@ class LinearBackwardWorker {
     for (std::int64_t i = 0; i < walk.count; i += kChunk) {
       const std::int64_t n = min(kChunk, walk.count - i);
       load_keys(walk, i, n, item.head);
-      clear(sum_, n);
+      clear(sum_, 0, n);
       for (std::int64_t j = 0; j < group_; ++j) {
         const std::int64_t h = item.head * group_ + j;
         State& state = states_[j];
@@ -87,11 +94,11 @@ class LinearBackwardWorker {
         if (j + 1 == group_) fetch(a_.grad_k, walk, i, item.head, a_.d_qk, true);
         fetch_next(walk, i, item.head, j);
         const auto dk_of_rows = whole_rows(a_.d_qk, [&](std::int64_t first, std::int64_t end, Matrix dk) {
-          key_gradients(walk, i, first, end, h, dk);
+          key_gradients(item, walk, i, first, end, h, dk);
         });
-        one_factor() ? chunk_.outputs(n, v_, outer_, q_, state, dk_of_rows)
-                     : chunk_.outputs(n, v_, {factor_, term_}, do_, q_, with_column(v_), state, dk_of_rows);
-        turn(state);
+        one_factor() ? chunk_.outputs(n, v_, {nullptr, nullptr, own()}, outer_, q_, v_, state, dk_of_rows)
+                     : chunk_.outputs(n, v_, {factor_, term_, own()}, do_, q_, with_column(v_), state, dk_of_rows);
+        transpose_state(a_, state, &turned_);
         chunk_.outputs(n, k_, q_, outer_, turned_,
                        [&](std::int64_t first, std::int64_t end, std::int64_t c, std::int64_t cols, Matrix dv) {
                          for (std::int64_t t = first; t < end; ++t)
@@ -136,6 +143,7 @@ class LinearBackwardWorker {
  private:
   bool has_decay() const { return a_.decay.data != nullptr; }
   bool has_final() const { return has_decay() && a_.grad_final_state.data != nullptr; }
+  float* own() const { return has_decay() ? own_ : nullptr; }
 
   // ---- the states ------------------------------------------------------------------------------------------------
   // S^T (d_v, d_qk), and R^T with r as one more row. Only products with one more column may touch that row, so forwards
@@ -155,15 +163,6 @@ class LinearBackwardWorker {
     to.transposed().store(a_.d_v, a_.d_qk, state);
     if (a_.normalise) to.store_z(a_.d_qk, state.m.row(a_.d_v));
   }
-  /// turned = R of R^T.
-  void turn(const State& state) {
-    turned_.zero = state.zero;
-    if (state.zero) return;
-    for (std::int64_t m = 0; m < a_.d_v; m += 16) {
-      for (std::int64_t e = 0; e < a_.d_qk; e += 16)
-        transpose_16x16(state.m.row(m) + e, state.m.ld, turned_.m.row(e) + m, turned_.m.ld);
-    }
-  }
   /// d(initial state) = e^(g_0) R_0; of an empty sequence, d(final state).
   void store_initial(const LinearItem& item, const Walk& walk, std::int64_t h, State& state) {
     if (has_decay() && walk.count > 0 && !state.zero) {
@@ -174,19 +173,10 @@ class LinearBackwardWorker {
     }
     store_state(state, StateRef::of(a_.grad_initial_state, a_.grad_initial_z, item.b, h));
   }
-  void add_final(const LinearItem& item, const Walk& walk, std::int64_t h, const State& state, const float* z) {
-    const StateRef grad = StateRef::of(a_.grad_final_state, a_.grad_final_z, item.b, h);
-    double sum = 0;
-    for (std::int64_t e = 0; e < a_.d_qk && grad.s != nullptr; ++e) {
-      for (std::int64_t m = 0; m < a_.d_v; ++m) sum += double{grad.at(e, m)} * state.m.row(m)[e];
-    }
-    for (std::int64_t e = 0; e < a_.d_qk && grad.z != nullptr; ++e) sum += double{grad.z[e * grad.z_row]} * z[e];
-    *tokens_.decay(walk, walk.count - 1, h) += static_cast<float>(sum);
-  }
 
   // ---- the rows of a chunk -----------------------------------------------------------------------------------------
-  void clear(Matrix m, std::int64_t n) const {
-    for (std::int64_t t = 0; t < n; ++t) std::memset(m.row(t), 0, static_cast<std::size_t>(m.ld) * sizeof(float));
+  void clear(Matrix m, std::int64_t first, std::int64_t end) const {
+    for (std::int64_t t = first; t < end; ++t) std::memset(m.row(t), 0, static_cast<std::size_t>(m.ld) * sizeof(float));
   }
   double start_chunk(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h, int late) {
     const double sum = load_decay(a_, walk, i, n, h, late, f_);
@@ -257,31 +247,61 @@ class LinearBackwardWorker {
       if (c + cols == width) use(first, end, Matrix{out_.row(first), out_.ld});
     };
   }
-  // Tokens [first, end) of the chunk that starts with token i.
-  void query_gradients(const Walk& walk, std::int64_t i, std::int64_t first, std::int64_t end, std::int64_t h, float* z,
-                       Matrix rows) {
+  // Tokens [first, end) of the chunk that starts with token i, value head j of the group.
+  void query_gradients(const Walk& walk, std::int64_t i, std::int64_t first, std::int64_t end, std::int64_t h,
+                       std::int64_t j, Matrix rows) {
     for (std::int64_t t = first; t < end; ++t) {
-      const float *x = rows.row(t - first), *q = q_.m.row(t);
-      float along = has_decay() || a_.normalise ? a_.scale * dot(q, x, a_.d_qk) : 0, inverse = 1;
+      const float* x = rows.row(t - first);
+      if (has_decay()) {
+        faded_query_gradient(walk, i, t, h, j, x);
+        continue;
+      }
+      float *z = z_.row(j), inverse = 1;
       if (a_.normalise) {
-        add_to_z(z, chunk_.decay().each(t), 1, k_.m.row(t), a_.d_qk);
-        const float qz = a_.scale * dot(q, z, a_.d_qk);
-        inverse = 1 / (qz + a_.eps);
-        const float dn = -along * inverse * inverse;
+        add_to_z(z, 1, 1, k_.m.row(t), a_.d_qk);
+        const float* q = q_.m.row(t);
+        inverse = 1 / (a_.scale * dot(q, z, a_.d_qk) + a_.eps);
+        const float dn = -a_.scale * dot(q, x, a_.d_qk) * inverse * inverse;
         *tokens_.inverse(walk, i + t, h) = inverse, *tokens_.normaliser(walk, i + t, h) = dn;
-        along = along * inverse + dn * qz;
         add_to_z(sum_.row(t), 1, a_.scale * dn, z, a_.d_qk);
       }
       add_to_z(sum_.row(t), 1, a_.scale * inverse, x, a_.d_qk);
-      if (has_decay()) *tokens_.decay(walk, i + t, h) = along;
     }
   }
-  void key_gradients(const Walk& walk, std::int64_t i, std::int64_t first, std::int64_t end, std::int64_t h,
-                     Matrix dk) {
+  /// The same of token t where there is a decay: x and, until k is added, z are without the token itself, which comes
+  /// to own (do.v) k. Together with dn that is do.(v - o) k / n, of two numbers that cancel where o is nearly v.
+  void faded_query_gradient(const Walk& walk, std::int64_t i, std::int64_t t, std::int64_t h, std::int64_t j,
+                            const float* x) {
+    const float *q = q_.m.row(t), *k = k_.m.row(t);
+    float *z = z_.row(j), *dq = sum_.row(t), along = a_.scale * dot(q, x, a_.d_qk), inverse = 1, own = own_[t];
+    if (a_.normalise) {
+      scale_row(z, chunk_.decay().each(t), a_.d_qk, z);
+      if (i + t + 1 == walk.count) scale_row(z, 1, a_.d_qk, z_.row(group_ + j));
+      const float qz = a_.scale * dot(q, z, a_.d_qk), qk = a_.scale * dot(q, k, a_.d_qk);
+      inverse = 1 / (qz + qk + a_.eps);
+      const float dn = -(along + qk * own) * inverse * inverse;
+      own = ((qz + a_.eps) * own - along) * inverse * inverse;
+      *tokens_.inverse(walk, i + t, h) = inverse, *tokens_.normaliser(walk, i + t, h) = dn;
+      *tokens_.own(walk, i + t, h) = a_.scale * own;
+      along = along * inverse + dn * qz;
+      add_to_z(dq, 1, a_.scale * dn, z, a_.d_qk);
+      add_to_z(z, 1, 1, k, a_.d_qk);
+    }
+    add_to_z(dq, 1, a_.scale * inverse, x, a_.d_qk);
+    add_to_z(dq, 1, a_.scale * own, k, a_.d_qk);
+    *tokens_.decay(walk, i + t, h) = along;
+  }
+  void key_gradients(const LinearItem& item, const Walk& walk, std::int64_t i, std::int64_t first, std::int64_t end,
+                     std::int64_t h, Matrix dk) {
     for (std::int64_t t = first; t < end; ++t) {
       const float* row = dk.row(t - first);
       add_to_z(sum_.row(t), 1, 1, row, a_.d_qk);
-      if (has_decay()) *tokens_.decay(walk, i + t, h) -= dot(k_.m.row(t), row, a_.d_qk);
+      if (!has_decay()) continue;
+      const float own = a_.normalise ? *tokens_.own(walk, i + t, h) : own_[t];
+      add_to_z(sum_.row(t), 1, own, q_.m.row(t), a_.d_qk);
+      const bool last =
+          item.last && i + t == 0;  // of the sequence: all that is left is what it adds to the final state
+      if (!last) *tokens_.decay(walk, i + t, h) -= dot(k_.m.row(t), row, a_.d_qk);
     }
   }
 
@@ -291,8 +311,8 @@ class LinearBackwardWorker {
   TokenGradients tokens_;
   CausalChunk<Products> chunk_;
   Rows q_, k_, v_, do_, outer_;
-  float *factor_, *term_;
-  Matrix out_, sum_, z_;  // z_: a row a value head
+  float *factor_, *term_, *own_;
+  Matrix out_, sum_, z_;  // z_: a row a value head, then another: without the last token's own part
   State turned_, *states_;
   double f_[kChunk] = {};
 };

@@ -53,10 +53,15 @@ class ChunkDecay {
   float *high_, *low_, *each_, *in_, *out_, total_ = 1;
 };
 
+FALCHION_INLINE void scale_row(const float* in, float factor, std::int64_t n, float* out) {
+  for (std::int64_t c = 0; c < n; c += kLanes) store(hn::Mul(load(in + c), splat(factor)), out + c);
+}
+
 /// For each token j of a chunk: x_i . y_j becomes factor_j x_i . y_j + term_j. In f32, before anything is rounded: the
-/// two may cancel.
+/// two may cancel. own: what token i scores with itself goes there and not into out_i, which then is a sum over j < i.
 struct ScoreTerms {
   const float *factor = nullptr, *term = nullptr;  // (kChunk)
+  float* own = nullptr;                            // (kChunk)
 };
 
 template <class Products>
@@ -89,7 +94,7 @@ class CausalChunk {
   void update(std::int64_t n, const Rows& y, const Rows& w, State* s) {
     const Rows y_out = decay_.any() ? scaled(y, n, decay_.out()) : y;
     for (std::int64_t r = 0; r < y.width && decay_.any() && !s->zero; ++r)
-      scale(s->m.row(r), decay_.total(), w.width, s->m.row(r));
+      scale_row(s->m.row(r), decay_.total(), w.width, s->m.row(r));
     products_.update(n, y_out, w, s);
   }
 
@@ -103,17 +108,14 @@ class CausalChunk {
       chunk.keep_causal(first, end, c, end_c, terms, p);
     }
   };
-  static FALCHION_INLINE void scale(const float* in, float factor, std::int64_t n, float* out) {
-    for (std::int64_t c = 0; c < n; c += kLanes) store(hn::Mul(load(in + c), splat(factor)), out + c);
-  }
   Rows scaled(const Rows& x, std::int64_t n, const float* factors) const {
-    for (std::int64_t i = 0; i < n; ++i) scale(x.m.row(i), factors[i], x.width, scaled_.row(i));
+    for (std::int64_t i = 0; i < n; ++i) scale_row(x.m.row(i), factors[i], x.width, scaled_.row(i));
     return {scaled_, x.width, x.spoiled};
   }
 
   FALCHION_INLINE bool keeps_all(const ScoreTerms& terms) const { return !decay_.any() && terms.factor == nullptr; }
-  /// Rows [first, end) and columns [from, to), whole blocks, of the scores (i, j): faded, and 0 where j > i, up to the
-  /// next block. Selected, not multiplied: there may be anything.
+  /// Rows [first, end) and columns [from, to), whole blocks, of the scores (i, j): faded, and 0 where j > i (where
+  /// j >= i, if own is asked for), up to the next block. Selected, not multiplied: there may be anything.
   void keep_causal(std::int64_t first, std::int64_t end, std::int64_t from, std::int64_t to, const ScoreTerms& terms,
                    Matrix scores) const {
     const auto lanes = hn::Iota(Int32Tag(), 0);
@@ -126,7 +128,9 @@ class CausalChunk {
         if (decay_.any()) store(hn::Mul(load(at), decay_.between(c, i)), at);
       }
       if (j < from || j >= to) continue;
-      const auto past = hn::Gt(lanes, hn::Set(Int32Tag(), static_cast<std::int32_t>(i - j)));
+      if (terms.own != nullptr) terms.own[i] = row[i - from];
+      const auto last = static_cast<std::int32_t>(i - j - (terms.own != nullptr ? 1 : 0));
+      const auto past = hn::Gt(lanes, hn::Set(Int32Tag(), last));
       store(hn::IfThenZeroElse(hn::RebindMask(kFloats, past), load(row + (j - from))), row + (j - from));
       for (j += kLanes; j < i / kBlock * kBlock + kBlock; j += kLanes) store(splat(0.f), row + (j - from));
     }

@@ -6,27 +6,29 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// One float a token and value head of each: dG; with normalise 1 / n and dn. They lie behind the records.
+/// One float a token and value head of each: dG; with normalise 1 / n, dn and what the token's own v weighs in dq and
+/// dk. They lie behind the records.
 class TokenGradients {
  public:
   explicit TokenGradients(const LinearAttentionArgs& a) : a_(a) {
     float* p = a.states == nullptr ? nullptr : a.states + Records{a}.total();
     if (p == nullptr) return;  // sizes are asked for
     const std::int64_t each = a.normalise ? a.h_v * a.b * a.s : 0;
-    inverse_ = p, normaliser_ = p + each, decay_ = p + 2 * each;
+    inverse_ = p, normaliser_ = p + each, own_ = p + 2 * each, decay_ = p + 3 * each;
   }
-  static std::int64_t floats(const LinearAttentionArgs& a) { return a.h_v * a.b * a.s * (a.normalise ? 3 : 1); }
+  static std::int64_t floats(const LinearAttentionArgs& a) { return a.h_v * a.b * a.s * (a.normalise ? 4 : 1); }
 
   float* decay(const Walk& walk, std::int64_t i, std::int64_t h) const { return decay_ + index(walk, i, h); }
   float* inverse(const Walk& walk, std::int64_t i, std::int64_t h) const { return inverse_ + index(walk, i, h); }
   float* normaliser(const Walk& walk, std::int64_t i, std::int64_t h) const { return normaliser_ + index(walk, i, h); }
+  float* own(const Walk& walk, std::int64_t i, std::int64_t h) const { return own_ + index(walk, i, h); }
 
  private:
   std::int64_t index(const Walk& walk, std::int64_t i, std::int64_t h) const {
     return (h * a_.b + walk.batch) * a_.s + walk.row(i);
   }
   const LinearAttentionArgs& a_;
-  float *inverse_ = nullptr, *normaliser_ = nullptr, *decay_ = nullptr;
+  float *inverse_ = nullptr, *normaliser_ = nullptr, *own_ = nullptr, *decay_ = nullptr;
 };
 
 /// Tokens [first, first + n) of dq or dk: the gradient of phi(x) times phi'(x), which is min(phi(x), 1).
@@ -43,11 +45,34 @@ void store_gradients(const LinearAttentionArgs& a, const View& out, const Walk& 
   }
 }
 
+/// R (d_qk, d_v) of R^T.
+inline void transpose_state(const LinearAttentionArgs& a, const State& state, State* turned) {
+  turned->zero = state.zero;
+  if (state.zero) return;
+  for (std::int64_t m = 0; m < a.d_v; m += 16) {
+    for (std::int64_t e = 0; e < a.d_qk; e += 16)
+      transpose_16x16(state.m.row(m) + e, state.m.ld, turned->m.row(e) + m, turned->m.ld);
+  }
+}
+
+/// <S, dS> + <z, dz> of value head h. S^T and z: the final ones without what the last token has put into them.
+inline float along_final_state(const LinearAttentionArgs& a, std::int64_t b, std::int64_t h, const State& state,
+                               const float* z) {
+  const StateRef grad = StateRef::of(a.grad_final_state, a.grad_final_z, b, h);
+  double sum = 0;
+  for (std::int64_t e = 0; e < a.d_qk && grad.s != nullptr; ++e) {
+    for (std::int64_t m = 0; m < a.d_v; ++m) sum += double{grad.at(e, m)} * state.m.row(m)[e];
+  }
+  for (std::int64_t e = 0; e < a.d_qk && grad.z != nullptr; ++e) sum += double{grad.z[e * grad.z_row]} * z[e];
+  return static_cast<float>(sum);
+}
+
 /// dg = the sum of dG from a token to the last. A head's own g, whose strides are 0, gets the sum over its tokens, in
 /// one order.
 inline void store_decay_gradients(const LinearAttentionArgs& a) {
   const TokenGradients tokens(a);
   const View& out = a.grad_decay;
+  if (out.data == nullptr) return;  // a token's own, and there is no token
   const bool over_tokens = out.stride[1] == 0, over_batch = over_tokens && out.stride[0] == 0;
   for_each_worker(a, a.h_v, [&](int, Counter& next) {
     for (std::int64_t h; (h = next.take()) < a.h_v;) {

@@ -15,6 +15,9 @@ FALCHION_INLINE bool plain_scores(const AttentionArgs& a) {
          a.mask.data == nullptr;
 }
 
+/// One unit of S in units of the final score. Decode scales its scores as it makes them.
+FALCHION_INLINE float score_unit(const AttentionArgs& a) { return !a.decode && plain_scores(a) ? a.scale : 1.F; }
+
 /// score.apply: S = softcap(scale S) - slope |distance|.
 FALCHION_INLINE void apply_score(const AttentionArgs& a, const TileRows& t, const Chunk& chunk, float* S) {
   alignas(64) float slope[kM] = {}, position[kM] = {};

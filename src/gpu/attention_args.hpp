@@ -28,7 +28,7 @@ struct AttentionArgs : AttentionCall {
 /// One row of the table. launch enqueues and returns a cudaError_t (0: fine); it neither synchronises nor allocates.
 struct AttentionKernel {
   int (*launch)(const AttentionArgs&, void* stream) = nullptr;
-  int (*probabilities)(const AttentionArgs&, void* stream) = nullptr;  // after launch, which has written lse; or null
+  int (*probabilities)(const AttentionArgs&, void* stream) = nullptr;  // once more from q and k; or null
   int d = 0;                                                           // head dims up to this
   int rows = 0, keys = 0;                                              // of a tile
   int threads = 0;                                                     // of a CTA

@@ -147,8 +147,6 @@ Status decide(const gpu::Device& device, PlanData* plan) {
   if (plan->splits > 1) {
     gpu.partial_m_l = static_cast<std::size_t>(ceil_div(plan->splits * rows * a.d_v, 4) * 4) * sizeof(float);
     plan->workspace = gpu.partial_m_l + static_cast<std::size_t>(plan->splits * rows) * 2 * sizeof(float);
-  } else if (a.probabilities && !a.lse) {
-    plan->workspace = static_cast<std::size_t>(rows) * sizeof(float);  // the LSE that probabilities are made from
   }
   return {};
 }

@@ -88,8 +88,6 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
   if (plan.splits > 1) {
     args.partial_o = reinterpret_cast<float*>(base);
     args.partial_m_l = reinterpret_cast<float*>(base + plan.gpu.partial_m_l);
-  } else if (problem.probabilities && !problem.lse) {
-    args.lse = View{workspace, {problem.h_q * problem.s_q, problem.s_q, 1, 1}};
   }
   return args;
 }

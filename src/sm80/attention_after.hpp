@@ -13,7 +13,7 @@ using gpu::AttentionArgs;
 template <class Element>
 int launch_attention_combine(const AttentionArgs& a, void* stream);
 
-/// P (b, h_q, s_q, s_k) from q, k and lse. kTerms: 8, or 4 for float.
+/// P (b, h_q, s_q, s_k) from q and k. kTerms: 8, or 4 for float.
 template <class Element, int kTerms = 8>
 int launch_attention_probabilities(const AttentionArgs& a, void* stream);
 

@@ -119,7 +119,7 @@ cudaError_t launch_linear_gradients(const gpu::LinearAttentionArgs& a, const Lin
   if (blocks > 0)
     error = launch_kernel(linear_attention_gather<Element>, static_cast<unsigned>(blocks), 32 * kGradientWarps, 0,
                           stream, false, a, partials, tokens);
-  if (error != cudaSuccess || partials.dg == nullptr) return error;
+  if (error != cudaSuccess || partials.dg == nullptr || a.grad_decay.data == nullptr) return error;  // no token: null
   const bool of_head = a.grad_decay.stride[0] == 0 && a.grad_decay.stride[1] == 0;
   const std::int64_t sums = of_head ? a.h_v : a.b * a.h_v;
   if (sums == 0) return error;

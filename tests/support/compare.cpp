@@ -23,9 +23,19 @@ bool is_row(const Instance& x, std::int64_t batch, std::int64_t row) {
   return false;
 }
 
-bool same_special(double x, double exact) {
+/// The largest finite number of a type.
+double largest_of(DType dtype) {
+  const double ulps = std::ldexp(1.0, dtype == DType::f32 ? -24 : dtype == DType::f16 ? -11 : -8);
+  return std::ldexp(1 - ulps, dtype == DType::f16 ? 16 : 128);
+}
+
+/// NaN and Inf where the definition has them; Inf also where one unit more than the definition is past the type.
+bool same_special(double x, double exact, DType dtype) {
   if (std::isnan(exact)) return std::isnan(x);
-  return std::isinf(exact) ? x == exact : std::isfinite(x);
+  if (std::isinf(exact)) return x == exact;
+  const double largest = largest_of(dtype);
+  const bool past = std::abs(exact) + unit_at(dtype, largest) > largest;
+  return std::isfinite(x) || (past && std::isinf(x) && (x > 0) == (exact > 0));
 }
 
 /// row_axis: which axis counts query rows: 1 in o, 2 in the others. least: the unit is taken at this magnitude or
@@ -46,9 +56,9 @@ AssertionResult compare(const char* what, const Instance& x, const HostTensor& v
       bad = text(what, "[", i, ", ", j, ", ", k, ", ", l, "] was not written");
     else if (std::isnan(got) && row_axis == 1 && masked_v_may_reach(x, index))
       return;
-    else if (!same_special(got, want))
+    else if (!same_special(got, want, value.view().dtype))
       bad = text(what, "[", i, ", ", j, ", ", k, ", ", l, "] is ", got, ", must be ", want);
-    if (!bad.empty() || !std::isfinite(want)) return;
+    if (!bad.empty() || !std::isfinite(want) || std::isinf(got)) return;
     largest = std::max(largest, std::abs(want));
     naive_error = std::max(naive_error, std::abs(static_cast<double>(naive.get(i, j, k, l)) - want));
     if (std::abs(got - want) > error) error = std::abs(got - want), worst = index;

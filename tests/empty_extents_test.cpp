@@ -1,0 +1,150 @@
+// tests/empty_extents_test.cpp: b, s and h of 0 with null pointers behind every operand that has no element: every
+// operation, pass, path and feature. What still has elements holds what the definition says.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "gpu/device_copy.hpp"
+#include "support/compare.hpp"
+#include "support/linear.hpp"
+#include "support/paths.hpp"
+
+namespace falchion::testing {
+namespace {
+
+bool is_empty(const Tensor& x) {
+  return std::any_of(x.shape.begin(), x.shape.end(), [](std::int64_t extent) { return extent == 0; });
+}
+
+/// Which of the operands without an element lose their memory: a null pointer, strides of 0.
+enum class Drop { all, inputs, outputs };
+constexpr Drop kDrops[] = {Drop::all, Drop::inputs, Drop::outputs};
+
+/// rows_of_nobody: packed tensors of the tests have three rows behind the last sequence. Without them there is nothing.
+template <class AnyOperands>
+void drop_empty(Drop drop, std::int64_t rows_of_nobody, AnyOperands* x) {
+  const auto outputs = gpu::outputs_of(x);
+  for (Tensor* tensor : gpu::tensors_of(x)) {
+    if (rows_of_nobody > 0 && tensor->shape[0] == 1 && tensor->shape[1] == rows_of_nobody) tensor->shape[1] = 0;
+    if (rows_of_nobody > 0 && tensor->shape[0] == 1 && tensor->shape[2] == rows_of_nobody) tensor->shape[2] = 0;
+    const bool output = std::find(outputs.begin(), outputs.end(), tensor) != outputs.end();
+    const bool wanted = drop == Drop::all || output == (drop == Drop::outputs);
+    if (wanted && is_empty(*tensor)) tensor->data = nullptr, tensor->stride = {};
+  }
+}
+
+template <class Problem, class AnyOperands>
+Status run_plain(const Path& path, const Problem& problem, Pass pass, int segments, const AnyOperands& operands) {
+  Plan plan;
+  Target target = path.target();
+  target.segments = segments;
+  if (Status status = Plan::make(problem, pass, target, &plan); !status) return status;
+  if (path.on_gpu()) return gpu::run_on_device(plan, problem, operands);
+  const Workspace workspace(plan.workspace_bytes());
+  return plan.run(operands, workspace.size() == 0 ? nullptr : workspace.data(), workspace.size());
+}
+
+// ---- attention ------------------------------------------------------------------------------------------------------
+
+std::vector<Case> attention_cases() {
+  std::vector<Case> all;
+  const auto add = [&](std::int64_t b, std::int64_t s_q, std::int64_t s_k, std::int64_t h_q, std::int64_t h_k) {
+    const auto of = [&](const char* name) { return Case{name, b, s_q, s_k, h_q, h_k, 16, 24}; };
+    const auto lengths = [&](std::int64_t s) {
+      return std::vector<std::int32_t>(static_cast<std::size_t>(b), static_cast<std::int32_t>(s));
+    };
+    all.push_back(of("plain"));
+    all.push_back(of("no_lse").no_lse().causal());
+    all.push_back(of("row_max").row_max().window(3, 2));
+    all.push_back(of("probabilities").row_max().probabilities());
+    all.push_back(of("bias_and_mask").bias(Case::Bias::f32).mask());
+    all.push_back(of("scores").alibi().softcap(2).dropout(0.5f));
+    all.push_back(of("used").used_q(lengths(s_q)).used_k(lengths(s_k)));
+    if (b > 0) all.push_back(of("packed").packed(lengths(s_q), lengths(s_k)).causal().row_max());
+  };
+  for (const std::int64_t b : {0, 2}) {
+    for (const std::int64_t s_q : {0, 2, 40}) {
+      for (const std::int64_t s_k : {0, 5, 600}) {
+        for (const std::int64_t h_q : {0, 4}) {
+          if (b * s_q * s_k * h_q == 0) add(b, s_q, s_k, h_q, 2);
+          if (h_q == 0) add(b, s_q, s_k, 0, 0);
+        }
+      }
+    }
+  }
+  return all;
+}
+
+TEST(Contract, EmptyExtentsOfAttentionNeedNoMemory) {
+  const std::vector<Case> cases = attention_cases();
+  on_every_path([&](const Path& path, DType dtype) {
+    for (const Case& row : cases) {
+      SCOPED_TRACE(::testing::Message() << row.name << ": b " << row.b << ", s_q " << row.s_q << ", s_k " << row.s_k
+                                        << ", h_q " << row.h_q << ", h_k " << row.h_k);
+      Instance x = make_instance(row, dtype);
+      const Reference exact(x);
+      for (const Drop drop : kDrops) {
+        x.poison_outputs();
+        Operands operands = x.operands();
+        drop_empty(drop, x.problem.packed && row.s_q * row.s_k == 0 ? 3 : 0, &operands);
+        const Status status = run_plain(path, x.problem, Pass::forward, 0, operands);
+        ASSERT_TRUE(status) << status.why;
+        EXPECT_TRUE(matches(x, exact));
+      }
+    }
+  });
+}
+
+// ---- linear attention -----------------------------------------------------------------------------------------------
+
+std::vector<LinearCase> linear_attention_cases() {
+  std::vector<LinearCase> all;
+  for (const std::int64_t b : {0, 2}) {
+    for (const std::int64_t s : {0, 3, 200}) {
+      for (const std::int64_t h : {0, 4}) {
+        if (b * s * h != 0) continue;
+        const auto of = [&](const char* name) { return LinearCase{name, b, s, h / 2, h, 16, 24}; };
+        all.push_back(of("plain"));
+        all.push_back(of("normalise").elu().normalise());
+        all.push_back(of("states").states());
+        all.push_back(of("decay_token").decay(Decay::token));
+        all.push_back(of("decay_head").decay(Decay::head).reverse());
+        all.push_back(of("everything").elu().normalise().states().decay(Decay::token));
+        all.push_back(of("everything_head").elu().normalise().states().decay(Decay::head));
+        all.push_back(of("segments").segments(3).states().decay(Decay::token));
+        if (b == 0 || s > 0) continue;
+        all.push_back(of("packed").packed({0, 0}).decay(Decay::token));
+        all.push_back(of("packed_everything").packed({0, 0}).elu().normalise().states().decay(Decay::head));
+      }
+    }
+  }
+  return all;
+}
+
+TEST(LinearContract, EmptyExtentsNeedNoMemory) {
+  const std::vector<LinearCase> cases = linear_attention_cases();
+  for (const Pass pass : {Pass::forward, Pass::backward}) {
+    on_every_path(
+        [&](const Path& path, DType dtype) {
+          for (const LinearCase& row : cases) {
+            SCOPED_TRACE(::testing::Message() << row.name << ": b " << row.b << ", s " << row.s << ", h " << row.h_v
+                                              << (pass == Pass::forward ? ", forward" : ", backward"));
+            LinearInstance x = make_linear_instance(row, dtype);
+            const LinearInstance exact = linear_reference(x, pass);
+            for (const Drop drop : kDrops) {
+              x.poison_outputs();
+              LinearOperands operands = x.operands(pass);
+              drop_empty(drop, x.problem.packed ? 3 : 0, &operands);
+              const Status status = run_plain(path, x.problem, pass, row.segments_, operands);
+              ASSERT_TRUE(status) << status.why;
+              EXPECT_TRUE(matches(x, exact, pass));
+            }
+          }
+        },
+        pass == Pass::forward ? kLinearForward : kLinearBackward);
+  }
+}
+
+}  // namespace
+}  // namespace falchion::testing
