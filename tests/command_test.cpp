@@ -332,13 +332,50 @@ TEST_F(CommandLines, OutputsToStandardOutput) {
 }
 
 TEST_F(CommandLines, ABackEndThatIsNotHereIsSaidOnce) {
+  if (run("info --json").out.find("\"gpus\": []") == std::string::npos) GTEST_SKIP() << "there is a GPU";
   for (const char* backend : {"sm80", "sm90"}) {
     const Result x = run(std::string("verify --backend ") + backend);
-    if (x.code != 2) GTEST_SKIP() << "there is a GPU";
     EXPECT_TRUE(std::regex_search(x.error, std::regex(std::string("^falchion: --backend ") + backend + ": .+\n$")))
         << x.error;
     EXPECT_EQ(x.out, "");
   }
+}
+
+/// README: no GPU is needed to ask. Nor is a build that has its kernels.
+TEST_F(CommandLines, ExplainAnswersForEveryTarget) {
+  const struct {
+    const char *arguments, *says;
+  } table[] = {{"--s 4096 --target sm80", "decision    sm80 plain\n"},
+               {"--s 4096 --target sm86", "decision    sm80 plain\n"},
+               {"--s 4096 --target sm89 --dtype f32", "decision    sm80 general\n"},
+               {"--s 4096 --target sm90", "decision    sm90 plain\n"},
+               {"--s 4096 --target sm90 --backend sm80", "decision    sm80 plain\n"},
+               {"--s-q 1 --s-k 8192 --h-q 32 --h-k 8 --target sm90", "decision    sm80 few\n"},
+               {"--s 4096 --softcap 30 --target sm90", "decision    sm90 score\n"},
+               {"--s 4096 --target sm100", "decision    sm80 plain\n"},
+               {"--s 4096 --target sm120 --bias", "decision    sm80 general\n"},
+               {"--s 4096 --backend sm90", "decision    sm90 plain\n"},
+               {"--s 4096 --op linear --d 64 --target sm90", "decision    sm90 plain\n"},
+               {"--s 4096 --op linear-backward --d 64 --target sm90 --dtype f32", "decision    sm90 plain\n"},
+               {"--s 4096 --op linear --decay token --d 64 --target sm80", "decision    sm80 general\n"},
+               {"--s 4096 --op linear-backward --decay head --states --target sm90", "decision    sm80 exact\n"},
+               {"--s 4096 --target ref", "decision    ref: "}};
+  for (const auto& [arguments, says] : table) {
+    const Result x = run(std::string("explain ") + arguments);
+    EXPECT_EQ(x.code, 0) << arguments << "\n" << x.error;
+    EXPECT_NE(x.out.find(says), std::string::npos) << arguments << "\n" << x.out;
+  }
+  const Refusal refusals[] = {
+      {"explain --s 8 --target cpu --backend ref", "--backend: --target cpu says where"},
+      {"explain --s 8 --target sm90 --backend cpu", "--backend: cpu does not run on --target sm90"},
+      {"explain --s 8 --target sm90 --level generic", "--level: it is of the CPU, and --target sm90 is a GPU"},
+      {"explain --s 8 --target sm90 --threads 2", "--threads: it is of the CPU, and --target sm90 is a GPU"},
+      {"explain --s 8 --target sm80 --backend sm90", "sm90"},
+      {"explain --s 8 --target sm75", "sm75 not in"},
+      {"explain --s 8 --decay head", "--decay: it belongs to --op linear"},
+      {"explain --s 8 --op linear --causal", "--causal: it belongs to --op attention"},
+      {"explain --s-q 8 --s-k 9 --op linear", "s_q = 8 is not s_k = 9"}};
+  EXPECT_REFUSALS(refusals, "");
 }
 
 TEST_F(CommandLines, GivenTwiceOrUnknown) {

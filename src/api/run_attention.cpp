@@ -28,7 +28,7 @@ Status launch_on_gpu(const PlanData& plan, const Operands& operands, void* works
                          : "q, k, v or o is not 16-byte aligned (pointer, strides, head dim)",
                  ", and this build has no general row for ", name(plan.problem.dtype))};
   }
-  const gpu::AttentionArgs args = to_gpu_args(plan, operands, workspace, row->gpu->rows, aligned);
+  const gpu::AttentionArgs args = to_gpu_args(plan, operands, workspace, row->facts.rows, aligned);
   int error = row->gpu->launch(args, stream);
   if (error == 0 && plan.problem.probabilities) error = row->gpu->probabilities(args, stream);
   return launched(error);
