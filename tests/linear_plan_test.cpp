@@ -15,7 +15,6 @@ namespace falchion::testing {
 namespace {
 
 constexpr cpu::LinearAttentionKernel kCpu{nullptr, nullptr, 64};
-constexpr gpu::LinearAttentionKernel kGpu{.d = 64, .chunk = 64, .ctas = 2, .threads = 128, .shared_bytes = 98304};
 constexpr Variant kCpuRow{.op = "linear_attention_forward",
                           .backend = Backend::cpu,
                           .level = "avx512",
@@ -26,7 +25,7 @@ constexpr Variant kGpuRow{.op = "linear_attention_backward",
                           .level = "chunk",
                           .dtype = DType::bf16,
                           .d = 64,
-                          .linear_gpu = &kGpu};
+                          .linear = {.d = 64, .chunk = 64, .ctas = 2, .threads = 128, .shared_bytes = 98304}};
 
 /// Plans as they might come out on some machine, so that the text does not depend on this one.
 PlanData made_up() {
@@ -146,20 +145,10 @@ TEST_F(LinearSegments, AsManyAsKeepThreadsBusy) {
   EXPECT_EQ(decide(1, 0, 4096, 4).segments, 1);
 }
 
-// ---- rows of the GPU, in a build that has them ----------------------------------------------------------------------
+// ---- rows of the GPU, whatever this build has -----------------------------------------------------------------------
 
 class LinearGpuRows : public ::testing::Test {
  protected:
-  void SetUp() override {
-    for (const char* level : {"plain", "general", "normalise", "exact"}) {
-      const auto rows = variants();
-      const bool has = std::any_of(rows.begin(), rows.end(), [level](const Variant& v) {
-        return v.linear_gpu != nullptr && v.is(kLinearForward) && v.dtype == DType::bf16 &&
-               v.level == std::string(level);
-      });
-      if (!has) GTEST_SKIP() << "this build has no row linear_attention_forward sm80 " << level << " bf16";
-    }
-  }
   static LinearAttention problem(std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t d) {
     LinearAttention a;
     a.b = b, a.h_qk = a.h_v = h, a.s = s, a.d_qk = a.d_v = d;
@@ -169,10 +158,10 @@ class LinearGpuRows : public ::testing::Test {
                          Backend backend = Backend::sm80) {
     Target target(backend);
     target.sm = 90, target.segments = segments;
-    Plan plan;
-    const Status status = Plan::make(a, pass, target, &plan);
+    PlanData plan;
+    const Status status = plan_linear_attention(a, pass, target, &plan, true);
     EXPECT_TRUE(status) << status.why;
-    return status ? *plan.data() : PlanData{};
+    return plan;
   }
   static std::string level(const LinearAttention& a, Pass pass = Pass::forward) {
     const PlanData plan = decide(a, 0, pass);
@@ -289,13 +278,52 @@ TEST_F(LinearGpuRows, ManyHeadsOfF32GetCtasWithAllTheirColumns) {
   EXPECT_EQ(decide(a, 2, Pass::backward, Backend::sm90).linear->wide, 0) << "segments were asked for";
 }
 
+TEST_F(LinearGpuRows, AreExplainedByABuildWithoutThem) {
+  const auto rows = variants();
+  if (std::any_of(rows.begin(), rows.end(), [](const Variant& v) { return v.linear_gpu != nullptr; }))
+    GTEST_SKIP() << "this build has some";
+  LinearAttention a = problem(1, 2, 8192, 64);
+  a.normalise = a.final_state = true;
+  Target target(Backend::best);
+  target.sm = 90;
+  Plan plan;
+  EXPECT_EQ(Plan::make(a, Pass::backward, target, &plan).code, Code::unsupported);
+  EXPECT_EQ(explain(a, Pass::backward, target),
+            "not built   this build lacks the row sm80 exact bf16 d64 (FALCHION_CUDA is off, or FALCHION_VARIANTS left "
+            "it out), so Plan::make refuses; here is what a build that has it would do\n"
+            "problem     linear_attention_backward bf16: b 1, s 8192, h_qk 2, h_v 2, d_qk 64, d_v 64\n"
+            "terms       scale 0.125, feature map identity, decay: none, normalised, eps 1e-06\n"
+            "with        final state\n"
+            "work        1.34 Gflop in chunks of 64; 14.7 MB if each tensor moves once: 91 flop/B\n"
+            "decision    sm80 exact\n"
+            "device      sm_90: 132 SMs\n"
+            "chunks      64 tokens; the state of a head, 64 x 65 f32, goes along\n"
+            "segments    22 of 384 tokens: 2 heads would leave SMs idle, so each segment's state is computed first and "
+            "added up\n"
+            "grid        132 CTAs, 1 an SM: 1 wave\n"
+            "shared      151 kB a CTA, 256 threads\n"
+            "workspace   2.34 MB\n"
+            "paths\n"
+            "  sm90 plain bf16 d64     the normaliser needs a row normalise or exact\n"
+            "  sm90 plain bf16 d128    the normaliser needs a row normalise or exact\n"
+            "  sm80 plain bf16 d64     the normaliser needs a row normalise or exact\n"
+            "  sm80 plain bf16 d128    the normaliser needs a row normalise or exact\n"
+            "  sm80 general bf16 d64   the normaliser needs a row normalise or exact\n"
+            "  sm80 general bf16 d128  the normaliser needs a row normalise or exact\n"
+            "  sm80 general bf16 d256  the normaliser needs a row normalise or exact\n"
+            "  sm80 exact bf16         would be taken\n");
+  EXPECT_TRUE(explain(a, Pass::forward, Backend::sm80)
+                  .starts_with("not built   this build lacks the row sm80 normalise "
+                               "bf16 d64 (FALCHION_CUDA is off"));
+}
+
 TEST_F(LinearGpuRows, FewHeadsAreCutIntoSegments) {
   EXPECT_EQ(decide(problem(8, 64, 2048, 64)).linear->segments, 1);
   EXPECT_EQ(decide(problem(1, 1, 64, 64)).linear->segments, 1) << "one chunk";
   const PlanData few = decide(problem(1, 1, 65536, 64));
   EXPECT_EQ(few.linear->segments, 128) << "8 chunks each, for 132 SMs";
   EXPECT_EQ(few.linear->parts, 1) << "512 tokens";
-  EXPECT_EQ(few.linear->segment % few.variant->linear_gpu->chunk, 0);
+  EXPECT_EQ(few.linear->segment % few.variant->linear.chunk, 0);
   EXPECT_GT(few.workspace, 0u);
   EXPECT_EQ(decide(problem(8, 64, 2048, 64), 4).linear->segments, 4);
   const PlanData half = decide(problem(4, 16, 8192, 64));
@@ -325,8 +353,9 @@ TEST_F(LinearGpuRows, FewHeadsAreCutIntoSegments) {
   }
   LinearAttention twelve = problem(1, 1, 32768, 64);
   twelve.dtype = DType::bf16;
-  EXPECT_EQ(decide(twelve, 12, Pass::forward, Backend::sm90).workspace, 14u * (64 * 64 + 1) * sizeof(float))
-      << "11 parts, 2 totals of 4, what segment 0 starts from; a flag each";
+  EXPECT_EQ(decide(twelve, 12, Pass::forward, Backend::sm90).workspace,
+            14u * (64 * 64 * sizeof(float) + sizeof(std::uint64_t)))
+      << "11 parts, 2 totals of 4, what segment 0 starts from; the number of a launch each";
   LinearAttention packed = problem(4, 2, 65536, 64);
   packed.packed = true;
   EXPECT_EQ(decide(packed).linear->segments, 1);

@@ -10,21 +10,88 @@
 namespace falchion::testing {
 namespace {
 
-TEST(GpuPlan, WithoutRowsItIsRefusedWithEachReason) {
+/// Plan::make says what is missing, explain() what would run if it were not.
+TEST(GpuPlan, WithoutRowsItIsRefusedAndExplained) {
   if (has_any_gpu_row()) GTEST_SKIP() << "this build has GPU rows";
-  const std::string story = explain(problem(1, 4096, 4096, 16, 16, 128), Pass::forward, hopper());
-  EXPECT_NE(story.find("decision    refused (unsupported): no path for attention_forward bf16"), std::string::npos);
-  EXPECT_NE(story.find("  sm90 bf16  this build has no such row (FALCHION_CUDA is off, or FALCHION_VARIANTS left it "
-                       "out)\n"
-                       "  sm80 bf16  this build has no such row (FALCHION_CUDA is off, or FALCHION_VARIANTS left it "
-                       "out)\n"),
+  const char* missing = "this build has no such row (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)";
+  Plan plan;
+  const Status status = Plan::make(problem(4, 4096, 4096, 16, 16, 128), Pass::forward, hopper(), &plan);
+  EXPECT_EQ(status.code, Code::unsupported);
+  EXPECT_EQ(status.why, text("no path for attention_forward bf16; sm90 bf16: ", missing, "; sm80 bf16: ", missing));
+  EXPECT_EQ(explain(problem(4, 4096, 4096, 16, 16, 128), Pass::forward, hopper()),
+            "not built   this build lacks the row sm90 plain bf16 d128 (FALCHION_CUDA is off, or FALCHION_VARIANTS "
+            "left it out), so Plan::make refuses; here is what a build that has it would do\n"
+            "problem     attention_forward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 128, d_v 128\n"
+            "band        full\n"
+            "score       scale 0.0883883\n"
+            "work        550 Gflop, 100 % of s_q x s_k seen; 268 MB if each tensor moves once: 2.05 kflop/B\n"
+            "decision    sm90 plain\n"
+            "device      sm_90: 132 SMs\n"
+            "tiles       128 rows x 128 keys, head dims up to 128, 384 threads, 2 stages of K and V\n"
+            "grid        2048 tiles, walked by 132 CTAs, 1 an SM: 16 waves, 96 % busy\n"
+            "shared      198 kB a CTA\n"
+            "workspace   0 B\n"
+            "unaligned   operands that are not 16-byte aligned, or whose rows overlap, run on the row general d128\n"
+            "paths\n"
+            "  sm90 plain bf16  would be taken\n");
+}
+
+/// No GPU and no architecture: the one that the back end is made for.
+TEST(GpuPlan, ABackEndIsExplainedOnItsOwnArchitecture) {
+  if (has_any_gpu_row()) GTEST_SKIP() << "this build has GPU rows";
+  const Attention a = problem(4, 4096, 4096, 16, 16, 128);
+  EXPECT_EQ(explain(a, Pass::forward, Backend::sm90), explain(a, Pass::forward, on(90, Backend::sm90)));
+  EXPECT_EQ(explain(a, Pass::forward, Backend::sm80), explain(a, Pass::forward, on(80, Backend::sm80)));
+}
+
+/// What no build could do is refused for that, not for what this build has not.
+TEST(GpuPlan, RefusalsAreThoseOfABuildWithEveryRow) {
+  Attention a = problem(1, 64, 64, 8, 8, 128);
+  a.bias = true;
+  const std::string story = explain(a, Pass::forward, on(90, Backend::sm90));
+  EXPECT_NE(story.find("decision    refused (unsupported): no path for attention_forward bf16; sm90 plain bf16 d128: "
+                       "bias needs a general row of sm80"),
             std::string::npos)
       << story;
+  EXPECT_EQ(story.find("no such row"), std::string::npos) << story;
+}
+
+/// In bytes, as the code has them: variant_gpu.in asserts the same of each row that is built.
+TEST(GpuPlan, WhatRowsNeed) {
+  const struct {
+    Backend backend;
+    const char* level;
+    DType dtype;
+    int d, shared_bytes;
+  } expected[] = {
+      {Backend::sm80, "plain", DType::bf16, 128, (128 + 2 * 64) * 128 * 2},
+      {Backend::sm80, "few", DType::f16, 64, (16 + 2 * 64) * 64 * 2},
+      {Backend::sm80, "general", DType::f32, 128, (64 * 132 + 64 * 68 + 2 * 64 * 64) * 4},
+      {Backend::sm90, "plain", DType::bf16, 128, (2 * 128 + 2 * 2 * 128) * 128 * 2 + 1024},
+      {Backend::sm90, "mla", DType::bf16, 192, (128 * 192 + 2 * 128 * (192 + 128)) * 2 + 1024},
+  };
+  for (const auto& [backend, level, dtype, d, shared_bytes] : expected) {
+    bool seen = false;
+    for (const Variant& row : listed_variants()) {
+      if (row.backend != backend || row.level != std::string(level) || row.dtype != dtype || row.d != d) continue;
+      if (!row.is("attention_forward")) continue;
+      EXPECT_EQ(row.facts.shared_bytes, shared_bytes) << name(backend) << " " << level << " d" << d;
+      seen = true;
+    }
+    EXPECT_TRUE(seen) << name(backend) << " " << level << " d" << d;
+  }
+  for (const Variant& row : listed_variants()) {
+    if (!is_gpu(row.backend)) continue;
+    const bool softmax = row.is("attention_forward");
+    EXPECT_EQ(softmax ? row.facts.d : row.linear.d, row.d) << row.op << " " << row.level;
+    EXPECT_GT(softmax ? row.facts.rows : row.linear.chunk, 0) << row.op << " " << row.level << " d" << row.d;
+    EXPECT_LE(softmax ? row.facts.shared_bytes : row.linear.shared_bytes, 227 << 10) << row.op << " d" << row.d;
+    EXPECT_EQ(softmax, row.linear_workspace == nullptr) << row.op;
+  }
 }
 
 TEST(GpuPlan, Prefill) {
-  NEEDS_SM80_ROWS();
-  EXPECT_EQ(explain(problem(4, 4096, 4096, 16, 16, 128), Pass::forward, on(80)),
+  EXPECT_EQ(story_of(problem(4, 4096, 4096, 16, 16, 128), on(80)),
             "problem     attention_forward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 128, d_v 128\n"
             "band        full\n"
             "score       scale 0.0883883\n"
@@ -42,42 +109,36 @@ TEST(GpuPlan, Prefill) {
 }
 
 TEST(GpuPlan, HopperCanBeAskedForItToo) {
-  NEEDS_SM80_ROWS();
   EXPECT_EQ(describe(decided(problem(4, 4096, 4096, 16, 16, 128), on(90, Backend::sm80))),
             "attention_forward sm80 plain bf16 d128 dv128 band full tile 128x64x128 group 1 grid 2048 splits 1 ws 0 B");
   EXPECT_EQ(decided(problem(4, 4096, 4096, 16, 16, 128), on(90, Backend::sm80)).gpu.walkers, 0);
 }
 
 TEST(GpuPlan, DecodePacksHeadsAndSplitsKeys) {
-  NEEDS_SM80_ROWS();
-  Plan plan;
   Attention a = problem(1, 1, 8192, 32, 8, 128);
   a.lse = true;
-  ASSERT_TRUE(Plan::make(a, Pass::forward, hopper(), &plan));
+  const PlanData plan = decided(a, hopper());
   EXPECT_EQ(
-      plan.describe(),
+      describe(plan),
       "attention_forward sm80 few bf16 d128 dv128 band full tile 16x64x128 group 4 grid 512 splits 64 ws 1.06 MB");
-  EXPECT_EQ(plan.workspace_bytes(), 64u * 32 * (128 + 2) * 4);
+  EXPECT_EQ(plan.workspace, 64u * 32 * (128 + 2) * 4);
 }
 
 TEST(GpuPlan, FeaturesTakeTheGeneralRow) {
-  NEEDS_SM80_ROWS();
   Attention a = problem(4, 1000, 1000, 16, 16, 100);
   a.score.softcap = 30;
   for (const Target& target : {on(80), on(90, Backend::sm80)}) {
-    Plan plan;
-    ASSERT_TRUE(Plan::make(a, Pass::forward, target, &plan));
-    EXPECT_EQ(plan.describe().substr(0, 60), "attention_forward sm80 general bf16 d100 dv100 band full til");
+    EXPECT_EQ(describe(decided(a, target)).substr(0, 60),
+              "attention_forward sm80 general bf16 d100 dv100 band full til");
   }
   a.d_qk = a.d_v = 128;
-  const std::string story = explain(a, Pass::forward, on(80));
+  const std::string story = story_of(a, on(80));
   EXPECT_NE(story.find("  sm80 plain bf16 d128  softcap needs a score row of sm90 or a general one\n"),
             std::string::npos)
       << story;
 }
 
 TEST(GpuPlan, NoSplitsWhereAPartCouldNotAnswer) {
-  NEEDS_SM80_ROWS();
   for (const int sm : {80, 90}) {
     for (int which = 0; which < 3; ++which) {
       Attention a = problem(1, 1, 8192, 8, 8, 64);
@@ -91,10 +152,9 @@ TEST(GpuPlan, NoSplitsWhereAPartCouldNotAnswer) {
 }
 
 TEST(GpuPlan, AGridOverTheLimitIsRefused) {
-  NEEDS_GPU_ROWS();
   for (const int sm : {80, 90}) {
-    Plan plan;
-    const Status status = Plan::make(problem(1 << 20, 1 << 19, 1, 1, 1, 8), Pass::forward, on(sm), &plan);
+    PlanData plan;
+    const Status status = plan_on_gpu(problem(1 << 20, 1 << 19, 1, 1, 1, 8), on(sm), &plan);
     EXPECT_EQ(status.code, Code::unsupported);
     EXPECT_NE(status.why.find("over the grid's limit of 2147483647"), std::string::npos) << status.why;
   }

@@ -15,8 +15,7 @@ namespace {
 // ---- Which row ------------------------------------------------------------------------------------------------------
 
 TEST(HopperPlan, Prefill) {
-  NEEDS_GPU_ROWS();
-  EXPECT_EQ(explain(problem(4, 4096, 4096, 16, 16, 128), Pass::forward, hopper()),
+  EXPECT_EQ(story_of(problem(4, 4096, 4096, 16, 16, 128), hopper()),
             "problem     attention_forward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 128, d_v 128\n"
             "band        full\n"
             "score       scale 0.0883883\n"
@@ -33,7 +32,6 @@ TEST(HopperPlan, Prefill) {
 }
 
 TEST(HopperPlan, PlainRowsByHeadDim) {
-  NEEDS_GPU_ROWS();
   const std::pair<int, const char*> expected[] = {{8, "64"},    {64, "64"},   {72, "96"},   {96, "96"},   {104, "128"},
                                                   {128, "128"}, {136, "192"}, {192, "192"}, {200, "256"}, {256, "256"}};
   for (const auto& [d, row] : expected) {
@@ -50,7 +48,6 @@ TEST(HopperPlan, PlainRowsByHeadDim) {
 }
 
 TEST(HopperPlan, PlainHasBandsLengthsAndLse) {
-  NEEDS_GPU_ROWS();
   std::vector<Attention> all(6, problem(4, 4096, 4096, 16, 4, 128));
   all[0].band = {-1, 0, Align::bottom_right}, all[1].band = {-1, 0, Align::top_left};
   all[2].band = {100, 50, Align::bottom_right}, all[3].packed = true, all[4].used_q = all[4].used_k = true;
@@ -62,7 +59,6 @@ TEST(HopperPlan, PlainHasBandsLengthsAndLse) {
 }
 
 TEST(HopperPlan, LatentAttentionHasARow) {
-  NEEDS_GPU_ROWS();
   const auto row = [](std::int64_t d_qk, std::int64_t d_v) {
     Attention a = problem(4, 4096, 4096, 16, 16, d_qk);
     a.d_v = d_v;
@@ -76,11 +72,10 @@ TEST(HopperPlan, LatentAttentionHasARow) {
 }
 
 TEST(HopperPlan, ScoresTakeTheScoreRow) {
-  NEEDS_GPU_ROWS();
   Attention a = problem(4, 1000, 1000, 16, 16, 128);
   a.score.softcap = 30;
   EXPECT_EQ(row_of(a, hopper()), "sm90 score bf16 128");
-  const std::string story = explain(a, Pass::forward, hopper());
+  const std::string story = story_of(a, hopper());
   EXPECT_NE(story.find("  sm90 plain bf16 d128  softcap needs a score row of sm90 or a general one\n"
                        "  sm90 score bf16       taken\n"),
             std::string::npos)
@@ -92,7 +87,6 @@ TEST(HopperPlan, ScoresTakeTheScoreRow) {
 }
 
 TEST(HopperPlan, FewRowsTakeTheFewRowsOfSm80) {
-  NEEDS_GPU_ROWS();
   EXPECT_EQ(row_of(problem(1, 1, 8192, 32, 8, 128), hopper()), "sm80 few bf16 128");
   EXPECT_EQ(row_of(problem(1, 4, 8192, 32, 8, 64), hopper()), "sm80 few bf16 64") << "16 rows a K/V head";
   EXPECT_EQ(row_of(problem(1, 5, 8192, 32, 8, 64), hopper()), "sm90 brief bf16 64") << "20 rows a K/V head";
@@ -100,7 +94,7 @@ TEST(HopperPlan, FewRowsTakeTheFewRowsOfSm80) {
   Attention capped = problem(1, 1, 8192, 32, 8, 128);
   capped.score.softcap = 30;
   EXPECT_EQ(row_of(capped, hopper()), "sm80 general bf16 128") << "few has no softcap";
-  const std::string story = explain(problem(1, 1, 8192, 32, 8, 128), Pass::forward, hopper());
+  const std::string story = story_of(problem(1, 1, 8192, 32, 8, 128), hopper());
   EXPECT_NE(story.find("  sm90 plain bf16 d128  for more than 16 rows a K/V head, here are 4\n"
                        "  sm90 score bf16 d128  for more than 16 rows a K/V head, here are 4\n"
                        "  sm80 few bf16         taken\n"),
@@ -109,7 +103,6 @@ TEST(HopperPlan, FewRowsTakeTheFewRowsOfSm80) {
 }
 
 TEST(HopperPlan, SmallGridsTakeTheBriefRow) {
-  NEEDS_GPU_ROWS();
   EXPECT_EQ(row_of(problem(1, 512, 512, 16, 16, 64), hopper()), "sm90 brief bf16 64");
   EXPECT_EQ(row_of(problem(1, 512, 512, 33, 33, 64), hopper()), "sm90 brief bf16 64") << "66 tiles of 256 rows";
   EXPECT_EQ(row_of(problem(1, 512, 512, 34, 34, 64), hopper()), "sm90 plain bf16 64");
@@ -120,12 +113,12 @@ TEST(HopperPlan, SmallGridsTakeTheBriefRow) {
   EXPECT_EQ(row_of(a, hopper()), "sm90 score bf16 64");
   a = problem(8, 0, 0, 16, 16, 64), a.packed = true;
   EXPECT_EQ(row_of(a, hopper()), "sm90 plain bf16 64") << "nobody knows how many";
-  const std::string large = explain(problem(4, 4096, 4096, 32, 32, 64), Pass::forward, hopper());
+  const std::string large = story_of(problem(4, 4096, 4096, 32, 32, 64), hopper());
   EXPECT_NE(large.find("  sm90 brief bf16 d64  for at most 66 tiles of 256 rows, here are 2048\n"
                        "  sm90 plain bf16      taken\n"),
             std::string::npos)
       << large;
-  const std::string small = explain(problem(1, 512, 512, 16, 16, 64), Pass::forward, hopper());
+  const std::string small = story_of(problem(1, 512, 512, 16, 16, 64), hopper());
   EXPECT_NE(small.find("decision    sm90 brief\n"
                        "device      sm_90: 132 SMs\n"
                        "tiles       64 rows x 128 keys, head dims up to 64, 256 threads, 2 stages of K and V\n"),
@@ -134,7 +127,6 @@ TEST(HopperPlan, SmallGridsTakeTheBriefRow) {
 }
 
 TEST(HopperPlan, FeaturesTakeTheGeneralRowOfSm80) {
-  NEEDS_GPU_ROWS();
   const struct {
     const char* reason;
     void (*set)(Attention*);
@@ -150,7 +142,7 @@ TEST(HopperPlan, FeaturesTakeTheGeneralRowOfSm80) {
     Attention a = problem(4, 1024, 1024, 16, 16, 128);
     set(&a);
     EXPECT_EQ(row_of(a, hopper()), "sm80 general bf16 128") << reason;
-    const std::string story = explain(a, Pass::forward, hopper());
+    const std::string story = story_of(a, hopper());
     for (const char* path : {"sm90 plain bf16 d128", "sm90 score bf16 d128", "sm80 plain bf16 d128"})
       EXPECT_NE(story.find(text("  ", path, "  ", reason, " needs a general row of sm80\n")), std::string::npos)
           << story;
@@ -160,11 +152,10 @@ TEST(HopperPlan, FeaturesTakeTheGeneralRowOfSm80) {
 }
 
 TEST(HopperPlan, F32TakesTheGeneralRowOfSm80) {
-  NEEDS_GPU_ROWS();
   Attention a = problem(4, 1024, 1024, 16, 16, 128);
   a.dtype = DType::f32;
   EXPECT_EQ(row_of(a, hopper()), "sm80 general f32 128");
-  const std::string story = explain(a, Pass::forward, hopper());
+  const std::string story = story_of(a, hopper());
   EXPECT_NE(story.find("  sm90 f32          no row of this type\n"), std::string::npos) << story;
 }
 
@@ -172,7 +163,6 @@ TEST(HopperPlan, F32TakesTheGeneralRowOfSm80) {
 
 /// A box of TMA holds whole groups: those of a size that does not divide the rows of a tile are not packed.
 TEST(HopperPlan, OnlyGroupsThatDivideATileArePacked) {
-  NEEDS_GPU_ROWS();
   const auto group = [](std::int64_t s_q, std::int64_t h_q, std::int64_t h_k, std::int64_t d) {
     return decided(problem(1, s_q, 4096, h_q, h_k, d), hopper()).gpu.group;
   };
@@ -186,7 +176,6 @@ TEST(HopperPlan, OnlyGroupsThatDivideATileArePacked) {
 }
 
 TEST(HopperPlan, WhoDealsTheTiles) {
-  NEEDS_GPU_ROWS();
   const auto walkers = [](const Attention& a) { return decided(a, hopper()).gpu.walkers; };
   const Attention full = problem(4, 4096, 4096, 16, 16, 128);
   EXPECT_EQ(walkers(full), 132) << "one an SM";
@@ -227,7 +216,6 @@ TEST(HopperPlan, WhoDealsTheTiles) {
 }
 
 TEST(HopperPlan, SplitsKeys) {
-  NEEDS_GPU_ROWS();
   Attention a = problem(1, 128, 8192, 8, 8, 128);
   EXPECT_EQ(
       describe(decided(a, hopper())),
@@ -239,7 +227,6 @@ TEST(HopperPlan, SplitsKeys) {
 
 /// Operands that the row cannot move run on the general row of sm80.
 TEST(HopperPlan, OperandsThatTmaCannotMove) {
-  NEEDS_GPU_ROWS();
   alignas(16) static std::uint16_t data[64];
   const PlanData of_sm90 = decided(problem(2, 64, 64, 4, 4, 128), hopper());
   const PlanData of_sm80 = decided(problem(2, 64, 64, 4, 4, 128), on(80));
@@ -270,7 +257,6 @@ TEST(HopperPlan, OperandsThatTmaCannotMove) {
 }
 
 TEST(HopperPlan, Sm90IsRefusedElsewhere) {
-  NEEDS_GPU_ROWS();
   const Attention a = problem(4, 4096, 4096, 16, 16, 128);
   EXPECT_EQ(row_of(a, on(90, Backend::sm90)), "sm90 plain bf16 128");
   EXPECT_EQ(row_of(a, on(80, Backend::sm90)),
@@ -279,7 +265,7 @@ TEST(HopperPlan, Sm90IsRefusedElsewhere) {
             "backend = sm90 with sm = 100: its kernels (wgmma, TMA) run on sm_90 alone");
   for (const int sm : {80, 100}) {  // as where the device that is here is another
     PlanData plan;
-    const Status status = plan_attention(a, Pass::forward, on(sm, Backend::sm90), &plan);
+    const Status status = plan_attention(a, Pass::forward, on(sm, Backend::sm90), &plan, true);
     EXPECT_EQ(status.code, Code::unsupported);
     const std::string reason = text("sm_", sm, " is sm_", sm, ", this is machine code of sm_90a");
     EXPECT_NE(status.why.find("sm90 plain bf16 d128: " + reason), std::string::npos) << status.why;
@@ -288,7 +274,6 @@ TEST(HopperPlan, Sm90IsRefusedElsewhere) {
 }
 
 TEST(HopperPlan, Sm90IsRefusedWhatItHasNot) {
-  NEEDS_GPU_ROWS();
   Attention a = problem(4, 1024, 1024, 16, 16, 128);
   a.bias = true;
   EXPECT_EQ(row_of(a, on(90, Backend::sm90)),

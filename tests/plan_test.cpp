@@ -14,7 +14,7 @@
 namespace falchion::testing {
 namespace {
 
-constexpr Variant kVariant{"attention_forward", Backend::cpu, "avx512", DType::bf16, 0, nullptr};
+constexpr Variant kVariant{"attention_forward", Backend::cpu, "avx512", DType::bf16, 0};
 
 Attention problem(std::int64_t b, std::int64_t s_q, std::int64_t s_k, std::int64_t h_q, std::int64_t h_k,
                   std::int64_t d) {

@@ -11,6 +11,7 @@
 #include "bench_cases.hpp"
 #include "bench_result.hpp"
 #include "cpu/threads.hpp"
+#include "file_names.hpp"
 #include "files.hpp"
 #include "instance.hpp"
 #include "levels.hpp"
@@ -160,6 +161,7 @@ nlohmann::json to_json(const std::vector<BenchResult>& results, const Limits& li
 }
 
 int bench(const BenchOptions& options) {
+  FileNames().writes("--json", options.json_file);
   std::vector<BenchResult> results;
   Limits limits{options.where.threads > 0 ? static_cast<int>(options.where.threads) : cpu::default_threads(), {}, {}};
   const auto list = bench_problems(options);
@@ -167,8 +169,9 @@ int bench(const BenchOptions& options) {
   const bool live = isatty(STDERR_FILENO) != 0;
   for (std::size_t i = 0; i < list.size(); ++i)
     for (const std::string& level : levels) {
-      const Target target =
-          Path{parse_backend(options.where.backend), level}.target(static_cast<int>(options.where.threads));
+      TargetOptions where = options.where;
+      where.level = level;
+      const Target target = where.target();
       if (live)
         fmt::print(stderr, "\r\033[K{}/{} {} {}", i + 1, list.size(), name(dtype_of(list[i])), problem_name(list[i]));
       results.push_back(
@@ -198,7 +201,7 @@ int bench(const BenchOptions& options) {
 void add_bench(Command& command) {
   const auto options = std::make_shared<BenchOptions>();
   options->add_to(command);
-  command.run([options] { return bench(*options); });
+  command.run([options](const Given&) { return bench(*options); });
 }
 
 }  // namespace falchion::tools

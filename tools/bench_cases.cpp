@@ -133,18 +133,6 @@ Attention softmax_problem(const BenchOptions& options, Attention a) {
   return a;
 }
 
-LinearProblem linear_problem(const BenchOptions& options, const Attention& sizes, Pass pass) {
-  if (sizes.s_q != sizes.s_k)
-    throw UsageError{fmt::format("--op linear: queries and keys are the same tokens; s_q = {} is not s_k = {}",
-                                 sizes.s_q, sizes.s_k)};
-  LinearProblem a;
-  a.pass = pass;
-  a.dtype = sizes.dtype, a.b = sizes.b, a.s = sizes.s_q, a.h_qk = sizes.h_q, a.h_v = sizes.h_k;
-  a.d_qk = sizes.d_qk, a.d_v = sizes.d_v, a.scale = options.features.scale;
-  options.linear.apply(&a);
-  return a;
-}
-
 }  // namespace
 
 void BenchOptions::add_to(Command& command) {
@@ -167,9 +155,11 @@ void BenchOptions::add_to(Command& command) {
 std::vector<BenchProblem> bench_problems(const BenchOptions& options) {
   const std::vector<Op> ops = parse_ops(options.op);
   check_options(options, ops);
+  options.features.refuse_slopes_from_a_file();
   std::vector<BenchProblem> out;
   const auto add = [&](const Op& op, const Attention& sizes) {
-    op ? out.emplace_back(linear_problem(options, sizes, *op)) : out.emplace_back(softmax_problem(options, sizes));
+    op ? out.emplace_back(options.linear.problem(sizes, *op, options.features.scale))
+       : out.emplace_back(softmax_problem(options, sizes));
   };
   if (options.sizes.given()) {
     for (const Attention& sizes : options.sizes.expand())

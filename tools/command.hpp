@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <optional>
 #include <string>
 #include <vector>
@@ -14,6 +15,20 @@ class App;
 
 namespace falchion::tools {
 
+/// Which options stand on the command line. What a subcommand would not look at it refuses: an option that is ignored
+/// is an answer to another question than the one asked.
+class Given {
+ public:
+  explicit Given(const CLI::App* app) : app_(app) {}
+  bool operator()(const std::string& name) const;  // "--causal"
+  /// Throws a UsageError "--causal: WHY" for the first of these that is given.
+  void refuse(std::initializer_list<const char*> names, const std::string& why) const;
+
+ private:
+  const CLI::App* app_;
+};
+
+/// Every option but a flag wants a value, and an empty one is refused.
 class Command {
  public:
   Command(CLI::App* app, int* exit_code) : app_(app), exit_code_(exit_code) {}
@@ -47,7 +62,7 @@ class Command {
   void footer(const std::string& text);
 
   /// What the subcommand does; the result is the exit code.
-  void run(std::function<int()> body);
+  void run(std::function<int(const Given&)> body);
 
  private:
   CLI::App* app_;

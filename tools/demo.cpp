@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "errors.hpp"
+#include "file_names.hpp"
 #include "files.hpp"
 #include "levels.hpp"
 #include "machine.hpp"
@@ -146,11 +147,17 @@ json to_json(const std::vector<Row>& rows, const Peaks& peaks) {
 int demo(const Options& options) {
   const auto start = Clock::now();
   const std::string sample = find_sample(options.sample);
+  FileNames files;
+  files.reads("sample", sample);
+  files.writes("--svg", options.svg);
   const io::Archive archive = read_archive(sample);
   const auto layers = layers_of(archive);
   if (layers.empty()) throw UsageError{sample + ": no tensor ends in .q"};
 
   const Instance first = load_layer(sample, layers.front());
+  if (options.head >= first.problem.h_q)
+    throw UsageError{
+        fmt::format("--head: {} is not there; the sample has {} query heads", options.head, first.problem.h_q)};
   const auto paths = usable_paths(first.problem.dtype, false, false);
   if (!options.as_json) {
     print_story(sample, archive.metadata, first.problem);
@@ -168,9 +175,9 @@ int demo(const Options& options) {
   peaks.measure_again();
 
   const std::string& middle = layers[layers.size() / 2];
-  const std::int64_t head = std::min(options.head, first.problem.h_q - 1);
-  const std::string svg = attention_map(load_layer(sample, middle), 0, head,
-                                        fmt::format("SmolLM2-135M, {}, head {}", middle, head), Target(Backend::best));
+  const std::string svg =
+      attention_map(load_layer(sample, middle), 0, options.head,
+                    fmt::format("SmolLM2-135M, {}, head {}", middle, options.head), Target(Backend::best));
   write_text(options.svg, svg);
   bool passed = true;
   for (const Row& row : rows) passed = passed && row.passed;
@@ -183,7 +190,7 @@ int demo(const Options& options) {
                            .dump(1));
   } else {
     print_rows(rows, peaks);
-    fmt::print("\nWho looks at whom, {} head {}: {}\n", middle, head, fs::absolute(options.svg).string());
+    fmt::print("\nWho looks at whom, {} head {}: {}\n", middle, options.head, fs::absolute(options.svg).string());
     fmt::print("{} in {}.\n", passed ? "Everything passed" : "SOMETHING FAILED", format_seconds(seconds_since(start)));
   }
   return passed ? exit_ok : exit_failed;
@@ -200,7 +207,7 @@ void add_demo(Command& command) {
   command.integer("--threads", &options->threads, 0, 4096, "CPU threads; 0: all that the process may use");
   command.integer("--runs", &options->runs, 1, 10000, "Timed runs; the median counts");
   command.flag("--json", &options->as_json, "Machine-readable output");
-  command.run([options] { return demo(*options); });
+  command.run([options](const Given&) { return demo(*options); });
 }
 
 }  // namespace falchion::tools

@@ -1,8 +1,9 @@
-// tools/explain.cpp: `falchion explain`: what a plan would be and why, also for a GPU that is not here.
+// tools/explain.cpp: `falchion explain`: what a plan would be and why, also for a machine that is not here.
 #include <fmt/format.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "problem_options.hpp"
 #include "tool.hpp"
@@ -12,44 +13,106 @@ namespace falchion::tools {
 namespace {
 
 struct Options {
+  std::string op = "attention";
   SizeOptions sizes;
   FeatureOptions features;
+  LinearOptions linear;
   TargetOptions where;
   std::string target;
-  bool bias = false, mask = false, packed = false, lse = false, as_json = false;
+  bool bias = false, mask = false, packed = false, lse = false, states = false, as_json = false;
 };
 
-int explain_all(const Options& options) {
+/// The machines that --target names. A GPU's is its architecture: the plan takes the best that runs there.
+struct Machine {
+  const char* name;
+  Backend backend;
+  int sm;
+};
+constexpr Machine kMachines[] = {{"ref", Backend::ref, 0},      {"cpu", Backend::cpu, 0},
+                                 {"sm80", Backend::best, 80},   {"sm86", Backend::best, 86},
+                                 {"sm89", Backend::best, 89},   {"sm90", Backend::best, 90},
+                                 {"sm100", Backend::best, 100}, {"sm120", Backend::best, 120}};
+
+Target target_of(const Options& options) {
   Target target = options.where.target();
-  if (!options.target.empty()) {
-    target.backend = parse_backend(options.target);
-    if (target.backend == Backend::sm80) target.sm = 80;
-    if (target.backend == Backend::sm90) target.sm = 90;
+  for (const Machine& machine : kMachines) {
+    if (options.target != machine.name) continue;
+    if (machine.backend != Backend::best) target.backend = machine.backend;
+    target.sm = machine.sm;
   }
+  return target;
+}
+
+/// Refuses what the answer would not depend on.
+void check_use(const Options& options, const Given& given) {
+  options.features.refuse_slopes_from_a_file();
+  if (options.op == "attention") {
+    given.refuse({"--decay", "--elu", "--normalise", "--states"}, "it belongs to --op linear and linear-backward");
+  } else {
+    given.refuse({"--causal", "--window", "--align", "--softcap", "--alibi", "--dropout", "--bias", "--mask", "--lse"},
+                 "it belongs to --op attention");
+  }
+  const bool gpu = options.target.rfind("sm", 0) == 0;
+  if (gpu)
+    given.refuse({"--level", "--threads"}, fmt::format("it is of the CPU, and --target {} is a GPU", options.target));
+  if (gpu && (options.where.backend == "ref" || options.where.backend == "cpu"))
+    given.refuse({"--backend"},
+                 fmt::format("{} does not run on --target {}, a GPU", options.where.backend, options.target));
+  if (options.target == "ref" || options.target == "cpu")
+    given.refuse({"--backend"}, fmt::format("--target {} says where; leave one of them out", options.target));
+}
+
+/// What one problem's plan would be.
+struct Story {
+  nlohmann::json problem;
+  Status status;
+  std::string describe, text;
+};
+
+template <class Problem>
+Story story_of(const Problem& problem, Pass pass, const Target& target, nlohmann::json as_json) {
+  Plan plan;
+  Story story;
+  story.problem = std::move(as_json);
+  story.status = Plan::make(problem, pass, target, &plan);
+  if (story.status.code == Code::invalid) require(story.status);
+  story.describe = story.status ? plan.describe() : "";
+  story.text = explain(problem, pass, target);
+  return story;
+}
+
+Story story_of(const Options& options, Attention problem, const Target& target) {
+  problem.packed = options.packed;
+  if (options.op != "attention") {
+    const Pass pass = options.op == "linear" ? Pass::forward : Pass::backward;
+    LinearProblem linear = options.linear.problem(problem, pass, options.features.scale);
+    linear.packed = options.packed, linear.initial_state = linear.final_state = options.states;
+    return story_of<LinearAttention>(linear, pass, target, to_json(linear));
+  }
+  options.features.apply(&problem);
+  problem.bias = options.bias;
+  problem.mask = options.mask;
+  problem.lse = options.lse;
+  return story_of(problem, Pass::forward, target, to_json(problem));
+}
+
+int explain_all(const Options& options) {
+  const Target target = target_of(options);
   nlohmann::json out = nlohmann::json::array();
-  int exit_code = exit_ok;
-  for (Attention problem : options.sizes.expand()) {
-    problem.packed = options.packed;
-    options.features.apply(&problem);
-    problem.bias = options.bias;
-    problem.mask = options.mask;
-    problem.lse = options.lse;
-    const std::string text = explain(problem, Pass::forward, target);
-    Plan plan;
-    const Status status = Plan::make(problem, Pass::forward, target, &plan);
-    if (status.code == Code::invalid) exit_code = exit_usage;
+  for (const Attention& problem : options.sizes.expand()) {
+    const Story story = story_of(options, problem, target);
     if (options.as_json) {
-      out.push_back({{"problem", to_json(problem)},
-                     {"planned", static_cast<bool>(status)},
-                     {"why", status.why},
-                     {"describe", status ? plan.describe() : ""},
-                     {"explain", text}});
+      out.push_back({{"problem", story.problem},
+                     {"planned", static_cast<bool>(story.status)},
+                     {"why", story.status.why},
+                     {"describe", story.describe},
+                     {"explain", story.text}});
     } else {
-      fmt::print("{}{}", text, text.empty() || text.back() != '\n' ? "\n" : "");
+      fmt::print("{}{}", story.text, story.text.empty() || story.text.back() != '\n' ? "\n" : "");
     }
   }
   if (options.as_json) fmt::print("{}\n", out.dump(2));
-  return exit_code;
+  return exit_ok;
 }
 
 }  // namespace
@@ -57,16 +120,24 @@ int explain_all(const Options& options) {
 void add_explain(Command& command) {
   const auto options = std::make_shared<Options>();
   command.flag("--json", &options->as_json, "Machine-readable output");
+  command.choice("--op", &options->op, {"attention", "linear", "linear-backward"}, "What is planned");
   options->sizes.add_to(command);
   options->features.add_to(command);
   command.flag("--bias", &options->bias, "With an additive bias");
   command.flag("--mask", &options->mask, "With a boolean mask");
   command.flag("--packed", &options->packed, "With packed variable lengths");
   command.flag("--lse", &options->lse, "With the log-sum-exp as an output");
+  options->linear.add_to(command);
+  command.flag("--states", &options->states, "With states in and out");
   options->where.add_to(command);
-  command.choice("--target", &options->target, {"ref", "cpu", "sm80", "sm90"},
-                 "Plan for this back end though it is not here");
-  command.run([options] { return explain_all(*options); });
+  std::vector<std::string> machines;
+  for (const Machine& machine : kMachines) machines.emplace_back(machine.name);
+  command.choice("--target", &options->target, machines,
+                 "Plan for this machine though it is not here, whatever this build has");
+  command.run([options](const Given& given) {
+    check_use(*options, given);
+    return explain_all(*options);
+  });
 }
 
 }  // namespace falchion::tools

@@ -3,7 +3,12 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+#include <cstdio>
 #include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "io/file.hpp"
 #include "io/npy.hpp"
@@ -13,12 +18,42 @@
 namespace falchion::tools {
 namespace {
 
-template <class T>
-void append_numbers(const io::Array& array, std::vector<double>* out) {
+/// Calls take(x, place) with each element as it lies in the file.
+template <class T, class Take>
+void each_of(const io::Array& array, const Take& take) {
   for (std::int64_t i = 0; i < array.elements(); ++i) {
     T x;
     std::memcpy(&x, array.bytes.data() + static_cast<std::size_t>(i) * sizeof x, sizeof x);
-    out->push_back(static_cast<double>(x));
+    take(x, i);
+  }
+}
+
+template <class Take>
+void each_number(const std::string& path, const Take& take) {
+  const io::Array array = read_npy_array(path);
+  if (array.shape.size() != 1)
+    throw UsageError{fmt::format("{}: {} axes; a list of numbers has one", path, array.shape.size())};
+  switch (array.kind) {
+    case io::Kind::i32: return each_of<std::int32_t>(array, take);
+    case io::Kind::u32: return each_of<std::uint32_t>(array, take);
+    case io::Kind::i64: return each_of<std::int64_t>(array, take);
+    case io::Kind::u64: return each_of<std::uint64_t>(array, take);
+    case io::Kind::f32: return each_of<float>(array, take);
+    case io::Kind::f64: return each_of<double>(array, take);
+    default:
+      throw UsageError{
+          fmt::format("{}: numbers are read from 32 and 64 bit types, this is {}", path, io::kind_name(array.kind))};
+  }
+}
+
+/// Is x, a number of the file, one that T holds without loss?
+template <class T, class X>
+bool holds(X x) {
+  if constexpr (std::is_integral_v<X>) {
+    return std::in_range<T>(x);
+  } else {
+    constexpr X kBound = -static_cast<X>(std::numeric_limits<T>::min());  // a power of two: exact
+    return x >= -kBound && x < kBound && x == std::trunc(x);              // so no NaN
   }
 }
 
@@ -40,23 +75,27 @@ io::Archive read_archive(const std::string& path) {
   return archive;
 }
 
-std::vector<double> numbers(const io::Array& array) {
-  std::vector<double> out;
-  switch (array.kind) {
-    case io::Kind::i32: append_numbers<std::int32_t>(array, &out); break;
-    case io::Kind::u32: append_numbers<std::uint32_t>(array, &out); break;
-    case io::Kind::i64: append_numbers<std::int64_t>(array, &out); break;
-    case io::Kind::u64: append_numbers<std::uint64_t>(array, &out); break;
-    case io::Kind::f32: append_numbers<float>(array, &out); break;
-    case io::Kind::f64: append_numbers<double>(array, &out); break;
-    default:
-      throw UsageError{fmt::format("{}: numbers are read from 32 and 64 bit types, this is {}", array.name,
-                                   io::kind_name(array.kind))};
-  }
+std::vector<std::int64_t> read_integers(const std::string& path) {
+  std::vector<std::int64_t> out;
+  each_number(path, [&](auto x, std::int64_t i) {
+    if (!holds<std::int64_t>(x)) throw UsageError{fmt::format("{}: [{}] = {} is not a whole number", path, i, x)};
+    out.push_back(static_cast<std::int64_t>(x));
+  });
+  return out;
+}
+
+std::vector<float> read_floats(const std::string& path) {
+  std::vector<float> out;
+  each_number(path, [&](auto x, std::int64_t i) {
+    out.push_back(static_cast<float>(x));
+    if (!std::isfinite(out.back()))
+      throw UsageError{fmt::format("{}: [{}] = {} is not a number that f32 holds", path, i, x)};
+  });
   return out;
 }
 
 void write_tensors(const std::string& path, const std::vector<NamedTensor>& tensors) {
+  std::fflush(stdout);  // `path` may be where that goes
   std::vector<io::Array> arrays;
   for (const NamedTensor& x : tensors) {
     const std::span<const std::byte> bytes{x.tensor->memory.data(), x.tensor->memory.size()};
@@ -72,6 +111,7 @@ void write_tensors(const std::string& path, const std::vector<NamedTensor>& tens
 }
 
 void write_text(const std::string& path, const std::string& text) {
+  std::fflush(stdout);
   const std::span<const std::byte> piece = std::as_bytes(std::span(text.data(), text.size()));
   require(io::write_file(path, {&piece, 1}));
 }

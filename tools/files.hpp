@@ -1,6 +1,7 @@
 // tools/files.hpp: between files and tensors. What cannot be read or written is a UsageError with file and reason.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,8 +13,10 @@ namespace falchion::tools {
 io::Array read_npy_array(const std::string& path);
 io::Archive read_archive(const std::string& path);
 
-/// Numbers of any integer or float type as double, for lengths and slopes.
-std::vector<double> numbers(const io::Array& array);
+/// A list of numbers in a .npy file of one axis, of any integer or float type of 32 or 64 bits. A value that an integer
+/// or a finite float cannot hold as it is, such as a length of 2.7, is refused with its place.
+std::vector<std::int64_t> read_integers(const std::string& path);
+std::vector<float> read_floats(const std::string& path);
 
 /// The bytes of a dense tensor with its axes as they lie in memory.
 struct NamedTensor {

@@ -95,7 +95,7 @@ void print_text(const json& x) {
 void add_info(Command& command) {
   const auto as_json = std::make_shared<bool>(false);
   command.flag("--json", as_json.get(), "Machine-readable output");
-  command.run([as_json] {
+  command.run([as_json](const Given&) {
     if (*as_json) {
       fmt::print("{}\n", facts().dump(2));
     } else {

@@ -88,7 +88,7 @@ void add_ladder(Command& command) {
   command.flag("--brief", &options->brief, "The table without the paragraphs");
   command.flag("--json", &options->as_json, "Machine-readable output");
   command.excludes("--cpu", "--gpu");
-  command.run([options] { return run_ladder(*options); });
+  command.run([options](const Given&) { return run_ladder(*options); });
 }
 
 }  // namespace falchion::tools

@@ -4,9 +4,12 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdio>
+#include <iterator>
 #include <memory>
 #include <sstream>
+#include <utility>
 
+#include "file_names.hpp"
 #include "files.hpp"
 #include "layout_request.hpp"
 #include "table.hpp"
@@ -112,6 +115,32 @@ std::vector<bool> operands(const LayoutRequest& request) {
                                places.find(',') == places.npos ? "" : "s", places, error.what(), shown)};
 }
 
+/// Refuses an option that the verb does not look at.
+void check_use(const Options& options, const Given& given) {
+  const std::string& verb = options.request.verb;
+  constexpr std::pair<const char*, const char*> kOf[] = {{"--kind", "divide product"},
+                                                         {"--by-mode", "coalesce"},
+                                                         {"--order", "tile-to-shape"},
+                                                         {"--atoms", "mma"},
+                                                         {"--tile", "mma banks"},
+                                                         {"--thr", "copy"},
+                                                         {"--val", "copy"},
+                                                         {"--thread", "copy"},
+                                                         {"--on", "copy"},
+                                                         {"--access", "banks"},
+                                                         {"--at", "banks"},
+                                                         {"--threads", "banks"}};
+  for (const auto& [option, verbs] : kOf) {
+    std::istringstream words(verbs);
+    const bool used =
+        std::find(std::istream_iterator<std::string>(words), {}, verb) != std::istream_iterator<std::string>();
+    if (!used) given.refuse({option}, fmt::format("layout {} has no use for it; it belongs to {}", verb, verbs));
+  }
+  if (options.request.on.empty()) given.refuse({"--thread"}, "there is no --on of which it could be a part");
+  if (!options.request.threads.empty()) given.refuse({"--tile", "--at"}, "--threads says where each thread reads");
+  FileNames().writes("--out", options.out);
+}
+
 int run(Options options) {
   LayoutRequest& request = options.request;
   request.draw = options.format != "text";
@@ -159,7 +188,10 @@ void add_layout(Command& command) {
   command.choice("--format", &options->format, {"text", "svg", "html", "latex", "json"}, "How to answer");
   command.text("-o,--out", &options->out, "Where to; otherwise stdout", "FILE");
   command.footer(footer());
-  command.run([options] { return run(*options); });
+  command.run([options](const Given& given) {
+    check_use(*options, given);
+    return run(*options);
+  });
 }
 
 }  // namespace falchion::tools

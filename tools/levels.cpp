@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "cpu/levels.hpp"
@@ -31,6 +32,21 @@ Target Path::target(int threads) const {
   out.threads = threads;
   if (!level.empty()) out.cpu_level = require_level(level);
   return out;
+}
+
+void require_here(Backend backend) {
+  if (backend != Backend::sm80 && backend != Backend::sm90) return;
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError{fmt::format("--backend {}: {}", name(backend), why)};
+  };
+  const auto rows = variants();
+  if (std::none_of(rows.begin(), rows.end(), [&](const Variant& v) { return v.backend == backend; }))
+    refuse("this build has no kernel of it (FALCHION_CUDA is off, or FALCHION_VARIANTS left them out)");
+  const gpu::Device device = gpu::current_device();
+  if (device.sm == 0) refuse(device.why_not);
+  if (backend == Backend::sm90 ? device.sm / 10 != 9 : device.sm < 80)
+    refuse(fmt::format("{} is sm_{}, its kernels run on {}", device.name, device.sm,
+                       backend == Backend::sm90 ? "sm_90 alone" : "sm_80 and newer"));
 }
 
 std::vector<Path> usable_gpu_paths(DType dtype) {

@@ -24,6 +24,9 @@ struct Path {
 /// slow and there for tests: included only on request.
 std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated);
 
+/// Throws UsageError with the reason where a back end that was asked for by name cannot run here at all.
+void require_here(Backend backend);
+
 /// The GPU back ends that have a row for the dtype and run on the device that is here; empty where there is none.
 std::vector<Path> usable_gpu_paths(DType dtype);
 

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <new>
 
@@ -38,7 +40,7 @@ void add_completion(CLI::App& app, int* exit_code) {
   Command command(app.add_subcommand("completion", "Print a completion script for your shell"), exit_code);
   static std::string shell;
   command.positional("shell", &shell, {"bash", "zsh", "fish"}, true, "bash, zsh or fish");
-  command.run([&app] {
+  command.run([&app](const Given&) {
     fmt::print("{}", completion_script(app, shell));
     return exit_ok;
   });
@@ -57,13 +59,26 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const int& exit_code) {
   return exit_code;
 }
 
-int main_of_tool(int argc, char** argv) {
+/// What is printed lies in a buffer: whether a full disk or a closed pipe took it shows when that is emptied.
+int after_flush(int code) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
+  fmt::print(stderr, "falchion: standard output cannot be written{}{}\n", errno != 0 ? ": " : "",
+             errno != 0 ? std::strerror(errno) : "");
+  return exit_usage;
+}
+
+int run_command_line(int argc, char** argv) {
   int exit_code = exit_ok;
   try {
     CLI::App app{"falchion: exact attention for C and C++. Start with: falchion demo", "falchion"};
     app.require_subcommand(1);
     app.set_version_flag("--version", std::string("falchion ") + version());
-    app.footer("Exit codes: 0 done, 1 a check failed, 2 bad usage or input. Help on one: falchion SUBCOMMAND --help");
+    app.footer(
+        "Exit codes: 0 done, 1 a check failed, 2 it could not be done: bad usage or input, a back end that is not "
+        "here, "
+        "an output that cannot be written.\n"
+        "Help on one: falchion SUBCOMMAND --help");
     for (const Subcommand& sub : kSubcommands) {
       Command command(app.add_subcommand(sub.name, sub.help), &exit_code);
       sub.add(command);
@@ -75,11 +90,16 @@ int main_of_tool(int argc, char** argv) {
     fmt::print(stderr, "falchion: {}\n", error.what);
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "falchion: this needs more memory than there is\n");
-  } catch (const std::exception& error) { fmt::print(stderr, "falchion: {}\n", error.what()); }
+  } catch (const std::exception& error) {
+    if (std::ferror(stdout) == 0) fmt::print(stderr, "falchion: {}\n", error.what());  // else after_flush says it
+  }
   return exit_usage;
 }
 
 }  // namespace
 }  // namespace falchion::tools
 
-int main(int argc, char** argv) { return falchion::tools::main_of_tool(argc, argv); }
+int main(int argc, char** argv) {
+  using namespace falchion::tools;
+  return after_flush(run_command_line(argc, argv));
+}

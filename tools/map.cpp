@@ -33,6 +33,10 @@ void keep_one(Tensor* t, int axis, std::int64_t i) {
 }
 
 int draw(const Options& options) {
+  FileNames files;
+  options.tensors.name_files(&files);
+  if (options.features.reads_slopes()) files.reads("--alibi", options.features.alibi);
+  files.writes("--out", options.out);
   const Instance instance = options.tensors.load(options.features);
   instance.require_valid();
   const std::string what = options.tensors.layer.empty() ? "Attention" : options.tensors.layer;
@@ -85,7 +89,11 @@ void add_map(Command& command) {
   command.integer("--batch", &options->batch, 0, 1 << 30, "Sequence");
   command.text("--out", &options->out, "The .svg file to write", "FILE");
   command.text("--title", &options->title, "Title of the picture");
-  command.run([options] { return draw(*options); });
+  command.run([options](const Given& given) {
+    options->tensors.check(given);
+    given.refuse({"--dropout"}, "a picture shows the probabilities before it");
+    return draw(*options);
+  });
 }
 
 }  // namespace falchion::tools

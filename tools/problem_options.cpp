@@ -4,23 +4,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 
 #include "levels.hpp"
+#include "numbers.hpp"
 #include "plan/text.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
 namespace {
-
-template <class T>
-T parse_number(const std::string& text, const std::string& option, const std::string& whole) {
-  T value{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || text.empty())
-    throw UsageError{fmt::format("{}: \"{}\" in \"{}\" is not a number it can take", option, text, whole)};
-  return value;
-}
 
 std::int64_t parse_side(const std::string& text, const std::string& whole) {
   if (text == "inf" || text == "-1") return Band::unbounded;
@@ -98,6 +89,11 @@ void FeatureOptions::add_to(Command& command) {
                "P[,SEED[,OFFSET]]");
 }
 
+void FeatureOptions::refuse_slopes_from_a_file() const {
+  if (reads_slopes())
+    throw UsageError{fmt::format("--alibi: \"{}\" is not read here, where no tensors are; write --alibi auto", alibi)};
+}
+
 void FeatureOptions::apply(Attention* problem) const {
   if (causal_given && !window.empty())
     throw UsageError{"--causal and --window: give one; a causal window of 128 keys is --window 127,0"};
@@ -112,7 +108,7 @@ void FeatureOptions::apply(Attention* problem) const {
     problem->band = Band::window(parse_side(sides[0], window), parse_side(sides[1], window), Align::unset);
     problem->band.align = parse_align(align, "--window", *problem);
   } else if (!align.empty()) {
-    problem->band.align = parse_align(align, "--align", *problem);
+    throw UsageError{"--align: there is no --window that it belongs to; --causal has its own: --causal top-left"};
   }
   problem->score = {scale, softcap};
   problem->alibi = !alibi.empty();
@@ -133,10 +129,18 @@ void LinearOptions::add_to(Command& command) {
   command.flag("--normalise", &normalise, "Divided by the sum of the weights");
 }
 
-void LinearOptions::apply(LinearAttention* problem) const {
-  problem->decay = decay == "head" ? Decay::head : decay == "token" ? Decay::token : Decay::none;
-  problem->feature_map = elu ? FeatureMap::elu_plus_one : FeatureMap::identity;
-  problem->normalise = normalise;
+LinearProblem LinearOptions::problem(const Attention& sizes, Pass pass, float scale) const {
+  if (sizes.s_q != sizes.s_k)
+    throw UsageError{fmt::format("--op linear: queries and keys are the same tokens; s_q = {} is not s_k = {}",
+                                 sizes.s_q, sizes.s_k)};
+  LinearProblem a;
+  a.pass = pass;
+  a.dtype = sizes.dtype, a.b = sizes.b, a.s = sizes.s_q, a.h_qk = sizes.h_q, a.h_v = sizes.h_k;
+  a.d_qk = sizes.d_qk, a.d_v = sizes.d_v, a.scale = scale;
+  a.decay = decay == "head" ? Decay::head : decay == "token" ? Decay::token : Decay::none;
+  a.feature_map = elu ? FeatureMap::elu_plus_one : FeatureMap::identity;
+  a.normalise = normalise;
+  return a;
 }
 
 void SizeOptions::add_to(Command& command) {
@@ -160,6 +164,10 @@ bool SizeOptions::given() const {
 }
 
 std::vector<Attention> SizeOptions::expand() const {
+  if (!h.empty() && !h_q.empty() && !h_k.empty())
+    throw UsageError{"--h: --h-q and --h-k say all that it would say; leave it out"};
+  if (!s.empty() && !s_q.empty() && !s_k.empty())
+    throw UsageError{"--s: --s-q and --s-k say all that it would say; leave it out"};
   const auto q_heads = or_else(h_q, or_else(h, {8})), q_rows = or_else(s_q, or_else(s, {1024}));
   const auto dims = or_else(d, {128});
   const auto k_heads = or_else(h_k, h), k_rows = or_else(s_k, s);
@@ -190,6 +198,15 @@ void TargetOptions::add_to(Command& command, const std::string& level_help) {
   command.integer("--threads", &threads, 0, 4096, "CPU threads; 0: all that the process may use");
 }
 
-Target TargetOptions::target() const { return Path{parse_backend(backend), level}.target(static_cast<int>(threads)); }
+Target TargetOptions::target() const {
+  const Backend where = parse_backend(backend);
+  const auto refuse = [&](const char* option) {
+    throw UsageError{fmt::format("{}: it is of the CPU, and --backend {} does not run there", option, backend)};
+  };
+  const bool other = where == Backend::sm80 || where == Backend::sm90;
+  if (!level.empty() && (other || where == Backend::ref)) refuse("--level");
+  if (threads > 0 && other) refuse("--threads");
+  return Path{parse_backend(backend), level}.target(static_cast<int>(threads));
+}
 
 }  // namespace falchion::tools

@@ -7,6 +7,7 @@
 
 #include "command.hpp"
 #include "falchion/falchion.hpp"
+#include "work.hpp"
 
 namespace falchion::tools {
 
@@ -23,6 +24,9 @@ struct FeatureOptions {
   float scale = 0, softcap = 0;
 
   void add_to(Command& command);
+  bool reads_slopes() const { return !alibi.empty() && alibi != "auto"; }  // from a file
+  /// Where no tensors are read the slopes do not matter, so no file of them is.
+  void refuse_slopes_from_a_file() const;
   /// Fills band, score, dropout and the alibi flag of a problem whose sizes are set.
   void apply(Attention* problem) const;
 };
@@ -33,7 +37,8 @@ struct LinearOptions {
   bool elu = false, normalise = false;
 
   void add_to(Command& command);
-  void apply(LinearAttention* problem) const;
+  /// The problem of these sizes, those of attention over as many keys as queries. Throws UsageError where they differ.
+  LinearProblem problem(const Attention& sizes, Pass pass, float scale) const;
 };
 
 /// Lists of sizes. Every combination is one problem.
@@ -46,7 +51,7 @@ struct SizeOptions {
   std::vector<Attention> expand() const;
 };
 
-/// Where to run.
+/// Where to run. What is of the CPU alone is refused beside a back end that is none.
 struct TargetOptions {
   std::string backend = "best", level;
   std::int64_t threads = 0;

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "file_names.hpp"
 #include "files.hpp"
 #include "levels.hpp"
 #include "machine.hpp"
@@ -180,6 +181,18 @@ std::string svg_of(const Report& report, const Options& options) {
                        report.cases, report.points});
 }
 
+/// Refuses what the answer would not depend on.
+void check_use(const Options& options, const Given& given) {
+  if (std::ranges::find(options.devices, "cpu") == options.devices.end())
+    given.refuse({"--threads"}, "only --device cpu is measured");
+  if (options.points.empty()) given.refuse({"--match"}, "there are no --points that it could choose from");
+  if (options.as_json) given.refuse({"--format"}, "--json is --format json; give one of them");
+  if (options.as_json || options.format != "svg") given.refuse({"--title"}, "only a picture, --format svg, has one");
+  FileNames files;
+  for (const std::string& path : options.points) files.reads("--points", path);
+  files.writes("--out", options.out);
+}
+
 int show(Options options) {
   if (options.as_json) options.format = "json";
   const Report report = work_out(options);
@@ -218,7 +231,10 @@ void add_roofline(Command& command) {
   command.text("-o,--out", &options->out, "To this file", "FILE");
   command.text("--title", &options->title, "Title of the picture");
   command.flag("--json", &options->as_json, "The same as --format json");
-  command.run([options] { return show(*options); });
+  command.run([options](const Given& given) {
+    check_use(*options, given);
+    return show(*options);
+  });
 }
 
 }  // namespace falchion::tools

@@ -6,17 +6,15 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "json_value.hpp"
 #include "roofline_model.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools::roofline {
 namespace {
 
-using nlohmann::json;
 constexpr std::size_t kMostPoints = 4096;
 
 int element_bytes(const std::string& dtype) { return dtype == "f32" ? 4 : dtype.rfind("fp8", 0) == 0 ? 1 : 2; }
@@ -78,60 +76,63 @@ std::string series_of(const std::string& section, const Name& name, const Attent
   return section == "small" ? "small " + out : out;
 }
 
-void read_rows(const std::string& path, const json& rows, std::vector<Point>* points) {
-  for (const json& row : rows) {
-    const std::string section = row.at("section"), text = row.at("name");
-    if (section == "varlen") continue;
+void read_rows(const std::string& path, const JsonValue& rows, std::vector<Point>* points) {
+  rows.each([&](const JsonValue& row) {
+    const std::string section = row.at("section").text(), text = row.at("name").text();
+    if (section == "varlen") return;
     const Name name(text);
     const Attention a = problem_of(section, name);
     const Work work = attention(a);
-    for (const auto& [who, ms] : row.at("ms").items()) {
+    row.at("ms").each_member([&](const std::string& who, const JsonValue& ms) {
       // A rate in FLOP/s is taken as it stands: prefill's names leave out the batch.
-      const bool rate = row.value("unit", "") == "TFLOP/s";
-      const double flops = rate ? row.at("rate").at(who).get<double>() * 1e12 : work.flop / (ms.get<double>() * 1e-3);
+      const bool rate = row.text_or("unit", "") == "TFLOP/s";
+      const double flops = rate ? row.at("rate").at(who).number() * 1e12 : work.flop / (ms.number() * 1e-3);
       points->push_back({fmt::format("{} {}", who, text), fmt::format("{} {}", who, series_of(section, name, a)),
                          work.intensity(), flops, a.element_bytes});
       check(path, points->back());
-    }
-  }
+    });
+  });
 }
 
-void read_benchmarks(const std::string& path, const json& benchmarks, std::vector<Point>* points) {
-  for (const json& row : benchmarks) {
-    if (row.value("aggregate_name", "") != "median" || !row.contains("problem")) continue;
-    const json& problem = row.at("problem");
-    const double flops = row.at("flops"), bytes = row.at("bytes_per_second");
-    const std::string dtype = problem.at("dtype"), features = problem.at("features");
-    const std::string kind = problem.value("s_q", 0) == 1 ? "decode" : features;
-    points->push_back({"falchion " + row.at("run_name").get<std::string>(),
-                       fmt::format("falchion {} d {} {}", dtype, problem.at("d_qk").get<int>(), kind), flops / bytes,
+void read_benchmarks(const std::string& path, const JsonValue& benchmarks, std::vector<Point>* points) {
+  benchmarks.each([&](const JsonValue& row) {
+    if (row.text_or("aggregate_name", "") != "median" || !row.has("problem")) return;
+    const JsonValue problem = row.at("problem");
+    const double flops = row.at("flops").number(), bytes = row.at("bytes_per_second").number();
+    const std::string dtype = problem.at("dtype").text(), features = problem.at("features").text();
+    const std::string kind = problem.has("s_q") && problem.at("s_q").number() == 1 ? "decode" : features;
+    points->push_back({"falchion " + row.at("run_name").text(),
+                       fmt::format("falchion {} d {} {}", dtype, problem.at("d_qk").number(), kind), flops / bytes,
                        flops, element_bytes(dtype)});
     check(path, points->back());
+  });
+}
+
+std::vector<Point> read_all(const std::string& path) {
+  const nlohmann::json data = read_json(path);
+  const JsonValue whole(path, data);
+  std::vector<Point> points;
+  if (whole.has("rows")) {
+    read_rows(path, whole.at("rows"), &points);
+  } else if (whole.has("benchmarks")) {
+    read_benchmarks(path, whole.at("benchmarks"), &points);
   }
+  if (points.empty())
+    throw UsageError{
+        fmt::format("{}: has no measured attention: it wants rows[] of bench/compare_torch.py or benchmarks[] of "
+                    "falchion bench --json",
+                    path)};
+  if (points.size() > kMostPoints)
+    throw UsageError{fmt::format("{}: {} points, at most {}", path, points.size(), kMostPoints)};
+  return points;
 }
 
 }  // namespace
 
 std::vector<Point> read_points(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw UsageError{fmt::format("--points: {} cannot be read", path)};
-  std::vector<Point> points;
   try {
-    const json data = json::parse(file);
-    if (data.is_object() && data.contains("rows")) {
-      read_rows(path, data["rows"], &points);
-    } else if (data.is_object() && data.contains("benchmarks")) {
-      read_benchmarks(path, data["benchmarks"], &points);
-    }
-  } catch (const std::exception& error) { throw UsageError{fmt::format("--points: {}: {}", path, error.what())}; }
-  if (points.empty())
-    throw UsageError{
-        fmt::format("--points: {} has no measured attention: it wants rows[] of bench/compare_torch.py or "
-                    "benchmarks[] of falchion bench --json",
-                    path)};
-  if (points.size() > kMostPoints)
-    throw UsageError{fmt::format("--points: {} has {} points, at most {}", path, points.size(), kMostPoints)};
-  return points;
+    return read_all(path);
+  } catch (const UsageError& error) { throw UsageError{"--points: " + error.what}; }
 }
 
 std::vector<Point> matching(const std::vector<Point>& points, const std::vector<std::string>& words) {

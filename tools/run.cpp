@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "files.hpp"
 #include "levels.hpp"
@@ -38,6 +39,7 @@ double modest_rate(const Plan& plan) {
 Samples compute(const Prepared& prepared, const Instance& instance, const Operands& x, const Options& options,
                 const Target& target) {
   if (prepared.on_gpu()) {
+    if (options.progress) throw UsageError{"--progress: a GPU computes all heads at once"};
     GpuRun run(prepared.plan(), x);
     Samples time = run.sample(static_cast<int>(options.repeat), false);
     run.download();
@@ -118,17 +120,30 @@ void print_report(const Report& r, const Attention& a, const Options& options) {
     if (!path.empty()) fmt::print("wrote    {}\n", path);
 }
 
+/// Refuses, before the work and not after it, what cannot be written, or would overwrite another of the files.
+void check_files(const Options& options) {
+  FileNames files;
+  options.tensors.name_files(&files);
+  if (options.features.reads_slopes()) files.reads("--alibi", options.features.alibi);
+  const std::pair<const char*, const std::string*> outputs[] = {{"--out", &options.out},
+                                                                {"--lse", &options.lse},
+                                                                {"--row-max", &options.row_max},
+                                                                {"--probabilities", &options.probabilities}};
+  for (const auto& [option, path] : outputs) {
+    if (!path->empty() && !ends_with(*path, ".npy") && !ends_with(*path, ".safetensors"))
+      throw UsageError{fmt::format("{}: {}: outputs are written to .npy or .safetensors", option, *path)};
+    files.writes(option, *path);
+  }
+}
+
 int run(const Options& options) {
+  check_files(options);
   Instance instance = options.tensors.load(options.features);
   Attention& a = instance.problem;
   const bool archive = ends_with(options.out, ".safetensors");
   a.lse = !options.lse.empty() || archive;
   a.row_max = !options.row_max.empty();
   a.probabilities = !options.probabilities.empty();
-  for (const std::string& path : {options.out, options.lse, options.row_max, options.probabilities})
-    if (!path.empty() && !ends_with(path, ".npy") && !ends_with(path, ".safetensors"))
-      throw UsageError{
-          fmt::format("{}: outputs are written to .npy or .safetensors", path)};  // before the work, not after
   instance.require_valid();
   const Target target = options.where.target();
   const Prepared prepared(a, target);
@@ -172,7 +187,11 @@ void add_run(Command& command) {
   command.text("--row-max", &options->row_max, "Largest score of each row (b, h, s_q)", "FILE");
   command.text("--probabilities", &options->probabilities, "P (b, h, s_q, s_k), before dropout", "FILE");
   options->where.add_to(command);
-  command.run([options] { return run(*options); });
+  command.run([options](const Given& given) {
+    options->tensors.check(given);
+    if (options->repeat > 1) given.refuse({"--progress"}, "it times one run, head by head; leave --repeat out");
+    return run(*options);
+  });
 }
 
 }  // namespace falchion::tools

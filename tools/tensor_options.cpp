@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <utility>
 
 #include "files.hpp"
 #include "io/array.hpp"
@@ -38,14 +40,14 @@ HostTensor make_view(io::Array array, const TensorOptions& options) {
   return options.as.empty() ? std::move(out) : convert(out.view, parse_dtype(options.as));
 }
 
-/// bias or mask: (s_q, s_k), (h, s_q, s_k) or (b, h, s_q, s_k), any leading extent 1.
-HostTensor read_scores(const std::string& path) {
+/// bias or mask: (s_q, s_k), (h, s_q, s_k) or (b, h, s_q, s_k), any leading extent 1. bytes: they are a mask.
+HostTensor read_scores(const std::string& path, bool bytes) {
   io::Array array = read_npy_array(path);
   if (array.shape.size() < 2 || array.shape.size() > 4)
     throw UsageError{fmt::format("{}: {} axes; bias and mask are (s_q, s_k), (h, s_q, s_k) or (b, h, s_q, s_k)", path,
                                  array.shape.size())};
   while (array.shape.size() < 4) array.shape.insert(array.shape.begin(), 1);
-  if (array.kind == io::Kind::u8 || array.kind == io::Kind::i8) array.kind = io::Kind::boolean;
+  if (bytes && (array.kind == io::Kind::u8 || array.kind == io::Kind::i8)) array.kind = io::Kind::boolean;
   require(io::align_to(16, &array));
   HostTensor out;
   require(io::to_tensor(array, &out.view));
@@ -56,10 +58,10 @@ HostTensor read_scores(const std::string& path) {
 /// "0,5,9", or a .npy file of integers.
 std::vector<std::int32_t> read_lengths(const std::string& text, const std::string& option) {
   std::vector<std::int32_t> out;
-  if (ends_with(text, ".npy")) {
-    for (const double x : numbers(read_npy_array(text))) out.push_back(static_cast<std::int32_t>(x));
-  } else {
-    for (const std::int64_t x : parse_integers(text, option)) out.push_back(static_cast<std::int32_t>(x));
+  for (const std::int64_t x : ends_with(text, ".npy") ? read_integers(text) : parse_integers(text, option)) {
+    if (x < 0 || x > INT32_MAX)
+      throw UsageError{fmt::format("{}: [{}] = {} is not between 0 and {}", option, out.size(), x, INT32_MAX)};
+    out.push_back(static_cast<std::int32_t>(x));
   }
   return out;
 }
@@ -71,7 +73,7 @@ void expect_count(const std::vector<std::int32_t>& list, std::int64_t count, con
 
 std::int64_t longest(const std::vector<std::int32_t>& cu) {
   std::int64_t most = 0;
-  for (std::size_t i = 1; i < cu.size(); ++i) most = std::max<std::int64_t>(most, cu[i] - cu[i - 1]);
+  for (std::size_t i = 1; i < cu.size(); ++i) most = std::max(most, std::int64_t{cu[i]} - cu[i - 1]);
   return most;
 }
 
@@ -114,6 +116,24 @@ void load_lengths(const TensorOptions& options, Instance* x) {
 
 }  // namespace
 
+void TensorOptions::check(const Given& given) const {
+  if (!this->given())
+    given.refuse({"--layer", "--axes", "--dtype", "--as", "--bias", "--mask", "--cu-seqlens-q", "--cu-seqlens-k",
+                  "--used-q", "--used-k"},
+                 "there are no tensors that this belongs to: give --q, --k and --v, or --qkv");
+  if (qkv.empty()) given.refuse({"--layer"}, "it names tensors of --qkv, which is not given");
+}
+
+void TensorOptions::name_files(FileNames* files) const {
+  const std::pair<const char*, const std::string*> always[] = {{"--q", &q},     {"--k", &k},       {"--v", &v},
+                                                               {"--qkv", &qkv}, {"--bias", &bias}, {"--mask", &mask}};
+  for (const auto& [option, path] : always) files->reads(option, *path);
+  const std::pair<const char*, const std::string*> lists[] = {
+      {"--cu-seqlens-q", &cu_q}, {"--cu-seqlens-k", &cu_k}, {"--used-q", &used_q}, {"--used-k", &used_k}};
+  for (const auto& [option, path] : lists)
+    if (ends_with(*path, ".npy")) files->reads(option, *path);
+}
+
 void TensorOptions::add_to(Command& command) {
   command.group("Tensors");
   command.text("--q", &q, "Queries: a .npy file", "FILE");
@@ -149,16 +169,16 @@ Instance TensorOptions::load(const FeatureOptions& features) const {
   features.apply(&a);
   if (a.alibi && features.alibi == "auto") x.alibi = usual_slopes(a.h_q);
   if (a.alibi && features.alibi != "auto") {
-    for (const double slope : numbers(read_npy_array(features.alibi))) x.alibi.push_back(static_cast<float>(slope));
+    x.alibi = read_floats(features.alibi);
     if (static_cast<std::int64_t>(x.alibi.size()) != a.h_q)
       throw UsageError{fmt::format("--alibi: {} slopes, there are {} query heads", x.alibi.size(), a.h_q)};
   }
   a.bias = !bias.empty();
   a.mask = !mask.empty();
-  if (a.bias) x.bias = read_scores(bias);
+  if (a.bias) x.bias = read_scores(bias, false);
   if (a.bias && x.bias.view.dtype != DType::f32 && x.bias.view.dtype != a.dtype)
     x.bias = convert(x.bias.view, DType::f32);
-  if (a.mask) x.mask = read_scores(mask);
+  if (a.mask) x.mask = read_scores(mask, true);
   return x;
 }
 

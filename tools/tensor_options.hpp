@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "file_names.hpp"
 #include "instance.hpp"
 #include "io/safetensors.hpp"
 #include "problem_options.hpp"
@@ -15,6 +16,10 @@ struct TensorOptions {
   void add_to(Command& command);
   bool given() const { return !qkv.empty() || !q.empty() || !k.empty() || !v.empty(); }
   Layout layout() const { return axes == "bhsd" ? Layout::bhsd : Layout::bshd; }
+
+  /// Refuses what says something about tensors where there are none.
+  void check(const Given& given) const;
+  void name_files(FileNames* files) const;
 
   /// Reads what is named and makes the problem that fits. Throws UsageError with the file, the tensor and the reason.
   Instance load(const FeatureOptions& features) const;

@@ -8,7 +8,8 @@
 
 namespace falchion::tools {
 
-/// Exit codes, the same for every subcommand: scripts branch on them.
+/// Exit codes, the same for every subcommand: scripts branch on them. exit_usage: it could not be done, because of the
+/// usage, the input, a back end that is not here or an output that cannot be written.
 enum Exit : int { exit_ok = 0, exit_failed = 1, exit_usage = 2 };
 
 /// Thrown for bad usage or bad input; main prints `what` on stderr and leaves with exit_usage.

@@ -148,6 +148,19 @@ void print_json(const std::vector<Row>& rows, std::size_t failures) {
   fmt::print("{}\n", nlohmann::json{{"failures", failures}, {"results", list}}.dump(1));
 }
 
+/// Refuses what the answer would not depend on.
+void check_use(const Options& options, const Given& given) {
+  options.tensors.check(given);
+  options.where.target();  // what goes with the back end
+  require_here(parse_backend(options.where.backend));
+  if (options.tensors.given()) {
+    given.refuse({"--grid", "--types", "--match", "--seed"}, "it chooses among problems of our own; here are tensors");
+  } else {
+    given.refuse({"--causal", "--window", "--align", "--scale", "--softcap", "--alibi", "--dropout"},
+                 "the problems of the grid have features of their own; this belongs to given tensors");
+  }
+}
+
 int verify(const Options& options) {
   const auto start = Clock::now();
   std::vector<Row> rows;
@@ -194,7 +207,10 @@ void add_verify(Command& command) {
   options->tensors.add_to(command);
   options->features.add_to(command);
   options->where.add_to(command);
-  command.run([options] { return verify(*options); });
+  command.run([options](const Given& given) {
+    check_use(*options, given);
+    return verify(*options);
+  });
 }
 
 }  // namespace falchion::tools

@@ -16,21 +16,21 @@ namespace {
 void keep(const Attention& problem, PlanData* out) { out->problem = problem; }
 void keep(const LinearAttention& problem, PlanData* out) { out->linear.emplace().problem = problem; }
 
-Status choose(const Attention& problem, Pass pass, const Target& target, PlanData* out) {
-  return plan_attention(problem, pass, target, out);
+Status choose(const Attention& problem, Pass pass, const Target& target, PlanData* out, bool any_build) {
+  return plan_attention(problem, pass, target, out, any_build);
 }
-Status choose(const LinearAttention& problem, Pass pass, const Target& target, PlanData* out) {
-  return plan_linear_attention(problem, pass, target, out);
+Status choose(const LinearAttention& problem, Pass pass, const Target& target, PlanData* out, bool any_build) {
+  return plan_linear_attention(problem, pass, target, out, any_build);
 }
 
 template <class Problem>
-Status plan_for(const Problem& problem, Pass pass, const Target& target, PlanData* out) {
+Status plan_for(const Problem& problem, Pass pass, const Target& target, PlanData* out, bool any_build = false) {
   *out = PlanData{};
   keep(problem, out);
   out->pass = pass, out->target = target;
   if (Status status = validate_problem(problem, pass); !status) return status;
   if (Status status = validate_target(target); !status) return status;
-  return choose(problem, pass, target, out);
+  return choose(problem, pass, target, out, any_build);
 }
 
 template <class Problem>
@@ -44,7 +44,12 @@ Status make_plan(const Problem& problem, Pass pass, const Target& target, std::s
 template <class Problem>
 std::string explain_problem(const Problem& problem, Pass pass, const Target& target) {
   PlanData plan;
-  const Status status = plan_for(problem, pass, target, &plan);
+  Status status = plan_for(problem, pass, target, &plan);
+  if (status) return explain(plan);
+  // Asked about a GPU that this machine has not, or this build has no kernels for: what would run is known all the
+  // same.
+  const bool about_a_gpu = target.sm != 0 || is_gpu(target.backend);
+  if (status.code != Code::invalid && about_a_gpu) status = plan_for(problem, pass, target, &plan, true);
   return status ? explain(plan) : explain(plan, status);
 }
 

@@ -26,7 +26,7 @@ Status launch_on_gpu(const PlanData& plan, const Operands& operands, void* works
     const NamedTensor tensors[] = {{"q", &operands.q}, {"k", &operands.k}, {"v", &operands.v}, {"o", &operands.o}};
     return no_row_for(plan.problem.dtype, plan.problem.d_qk, plan.problem.d_v, tensors);
   }
-  const gpu::AttentionArgs args = to_gpu_args(plan, operands, workspace, row->gpu->rows, aligned);
+  const gpu::AttentionArgs args = to_gpu_args(plan, operands, workspace, row->facts.rows, aligned);
   int error = row->gpu->launch(args, stream);
   if (error == 0 && plan.problem.probabilities) error = row->gpu->probabilities(args, stream);
   return launched(error);

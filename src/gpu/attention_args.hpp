@@ -25,16 +25,23 @@ struct AttentionArgs : AttentionCall {
   bool early = false;            // programmatic dependent launch (blocks/stream_order.cuh)
 };
 
-/// One row of the table. launch enqueues and returns a cudaError_t (0: fine); it neither synchronises nor allocates.
+/// What a row needs and how it cuts a problem: the plan decides by it, also for a row whose code is not built.
+struct AttentionFacts {
+  int d = 0;               // head dims up to this
+  int rows = 0, keys = 0;  // of a tile
+  int threads = 0;         // of a CTA
+  int stages = 0;          // K/V tiles in flight
+  int ctas = 0;            // meant to share an SM
+  int shared_bytes = 0;    // of a CTA
+
+  constexpr bool operator==(const AttentionFacts&) const = default;
+};
+
+/// A row that is built. launch enqueues and returns a cudaError_t (0: fine); it neither synchronises nor allocates.
 struct AttentionKernel {
   int (*launch)(const AttentionArgs&, void* stream) = nullptr;
   int (*probabilities)(const AttentionArgs&, void* stream) = nullptr;  // once more from q and k; or null
-  int d = 0;                                                           // head dims up to this
-  int rows = 0, keys = 0;                                              // of a tile
-  int threads = 0;                                                     // of a CTA
-  int stages = 0;                                                      // K/V tiles in flight
-  int ctas = 0;                                                        // meant to share an SM
-  int shared_bytes = 0;                                                // of a CTA
+  AttentionFacts facts;  // of its code; variant_gpu.in asserts that the plan's are the same
 };
 
 }  // namespace falchion::gpu

@@ -19,11 +19,8 @@ struct LinearAttentionArgs : LinearAttentionCall {
   bool aligned = true;       // rows of q, k, v, o and the gradients start at multiples of 16 bytes
 };
 
-/// One row of the table. launch enqueues and returns a cudaError_t (0: fine); it neither synchronises nor allocates.
-struct LinearAttentionKernel {
-  int (*launch)(const LinearAttentionArgs&, void* stream) = nullptr;
-  /// Bytes it wants, from sizes, segments and which operands there are: their data is null or not, but no address yet.
-  std::size_t (*workspace)(const LinearAttentionArgs&) = nullptr;
+/// What a row needs and how it cuts a problem: the plan decides by it, also for a row whose code is not built.
+struct LinearAttentionFacts {
   int d = 0;                          // d_qk and d_v up to this
   int chunk = 0;                      // tokens
   int ctas = 0;                       // meant to share an SM
@@ -31,6 +28,14 @@ struct LinearAttentionKernel {
   int columns = 0;                    // of a head's state that a CTA has; 0: all
   int wide_d = 0;                     // d_qk = d_v at which CTAs may have all columns of a head; 0: never
   int sweeps = 1;                     // CTAs side by side that go over the same tokens, as dQ, dK and dV
+
+  constexpr bool operator==(const LinearAttentionFacts&) const = default;
+};
+
+/// A row that is built. launch enqueues and returns a cudaError_t (0: fine); it neither synchronises nor allocates.
+struct LinearAttentionKernel {
+  int (*launch)(const LinearAttentionArgs&, void* stream) = nullptr;
+  LinearAttentionFacts facts;  // of its code; variant_gpu.in asserts that the plan's are the same
 };
 
 }  // namespace falchion::gpu

@@ -73,6 +73,24 @@ Status replace(const std::string& path, mode_t mode, bool exists, std::span<cons
   return status;
 }
 
+// The descriptor of our own standard output or error, where that is a stream into this very file, else -1. /dev/stdout
+// of a command that is called with "> FILE" is such a name: to replace the file would leave the stream writing into one
+// that no name leads to.
+int own_stream_into(const struct stat& file) {
+  for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
+    struct stat info {};
+    if (::fstat(stream, &info) == 0 && info.st_dev == file.st_dev && info.st_ino == file.st_ino) return stream;
+  }
+  return -1;
+}
+
+Status write_in_place(int fd, std::span<const std::span<const std::byte>> pieces, const std::string& path) {
+  if (fd < 0) return system_error(path, "cannot be written", errno);
+  Status status = write_all(fd, pieces, path);
+  if (::close(fd) != 0 && status) status = system_error(path, "cannot write", errno);
+  return status;
+}
+
 }  // namespace
 
 MappedFile::~MappedFile() {
@@ -138,10 +156,10 @@ Status write_file(const std::string& path, std::span<const std::span<const std::
     struct stat info {};
     const bool exists = ::stat(path.c_str(), &info) == 0;
     if (exists && S_ISDIR(info.st_mode)) return refuse(path, "is a directory");
+    const int stream = exists ? own_stream_into(info) : -1;
+    if (stream >= 0) return write_in_place(::dup(stream), pieces, path);
     if (!exists || S_ISREG(info.st_mode)) return replace(path, info.st_mode, exists, pieces);
-    const Descriptor file(open_retrying(path.c_str(), O_WRONLY));
-    if (file.fd < 0) return system_error(path, "cannot be written", errno);
-    return write_all(file.fd, pieces, path);
+    return write_in_place(open_retrying(path.c_str(), O_WRONLY), pieces, path);
   });
 }
 

@@ -40,7 +40,8 @@ class MappedFile {
 
 /// Writes `pieces` one after the other. A regular file is replaced in one step when all is written, so a reader never
 /// sees half a file, a failure leaves the old one, and an array mapped from `path` may be among the pieces. Anything
-/// else (a pipe, /dev/stdout) is written in place. Errors: invalid, workspace.
+/// else (a pipe, a device) is written in place, and so is the file that this process's standard output or error goes
+/// into: behind what stands there already, so flush the stream first. Errors: invalid, workspace.
 Status write_file(const std::string& path, std::span<const std::span<const std::byte>> pieces) noexcept;
 
 /// At most 8 bytes as one number, the lowest first.

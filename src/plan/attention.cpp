@@ -71,8 +71,9 @@ void decide_cpu(PlanData* plan) {
 
 }  // namespace
 
-Status plan_attention(const Attention& problem, Pass pass, const Target& target, PlanData* out) {
+Status plan_attention(const Attention& problem, Pass pass, const Target& target, PlanData* out, bool any_build) {
   *out = PlanData{};
+  out->any_build = any_build;
   out->problem = problem, out->pass = pass, out->target = target;
   if (problem.score.scale == 0)
     out->problem.score.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(problem.d_qk)));

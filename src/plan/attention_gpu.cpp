@@ -33,7 +33,8 @@ std::string needs_general(const Attention& a) {
   return "";
 }
 
-std::string why_not(const Variant& listed, const Attention& a, const gpu::Device& device) {
+std::string why_not(const Variant& listed, const PlanData& plan, const gpu::Device& device) {
+  const Attention& a = plan.problem;
   if (listed.d < std::max(a.d_qk, a.d_v))
     return text("head dims up to ", listed.d, ", the problem's are ", a.d_qk, " and ", a.d_v);
   if (!same(listed.level, "general")) {
@@ -55,8 +56,7 @@ std::string why_not(const Variant& listed, const Attention& a, const gpu::Device
     if (items > device.sms / 2)
       return text("for at most ", device.sms / 2, " tiles of ", tiles::kBriefRows, " rows, here are ", items);
   }
-  const Variant* row = built(listed);
-  return why_not_there(listed, row == nullptr ? 0 : row->gpu->shared_bytes, device);
+  return why_not_there(listed, listed.facts.shared_bytes, device, plan);
 }
 
 /// Head dims as of multi-head latent attention, 192 and 128; up to 128 both, the plain row of 128 is faster.
@@ -69,8 +69,8 @@ const Variant* choose_row(Backend backend, const char* level, const gpu::Device&
     if (level != nullptr && !same(level, listed.level)) continue;
     if (listed.d < std::max(plan->problem.d_qk, plan->problem.d_v)) continue;
     if (same(listed.level, "mla") && !is_mla(plan->problem)) continue;
-    const std::string reason = why_not(listed, plan->problem, device);
-    if (reason.empty()) return built(listed);
+    const std::string reason = why_not(listed, *plan, device);
+    if (reason.empty()) return row_to_plan(listed, *plan);
     if (level != nullptr) continue;
     const std::string path = text(name(backend), " ", listed.level, " ", name(listed.dtype), " d");
     const bool again = !plan->rejected.empty() && plan->rejected.back().path.starts_with(path) &&
@@ -91,12 +91,12 @@ int choose_group(Backend backend, const Attention& a, int rows) {
 
 /// Parts of the keys: the fewest that keep the device busy. A row's maximum and its probabilities need all keys at
 /// once; packed rows are known too late for their partial results to have a place.
-int choose_splits(const Attention& a, const gpu::AttentionKernel& kernel, std::int64_t items, std::int64_t slots) {
+int choose_splits(const Attention& a, const gpu::AttentionFacts& row, std::int64_t items, std::int64_t slots) {
   if (a.packed || a.row_max || a.probabilities || items == 0) return 1;
   const bool bounded = a.band.left >= 0 && a.band.right >= 0 && a.band.left < a.s_k && a.band.right < a.s_k;
   const std::int64_t seen = bounded ? std::min(a.s_k, a.band.left + a.band.right + a.s_q) : a.s_k;
   const bool few = a.s_q * (a.h_q / a.h_k) <= tiles::kFewRows;
-  const std::int64_t least = few ? std::int64_t{tiles::kKeyTilesPerSplit} * kernel.keys
+  const std::int64_t least = few ? std::int64_t{tiles::kKeyTilesPerSplit} * row.keys
                                  : std::clamp(a.s_q, tiles::kKeysPerSplit, tiles::kKeysPerSplitOfMany);
   const std::int64_t most = std::clamp<std::int64_t>(seen / least, 1, gpu::kMaxSplits);
   return fewest_parts(items, slots, most, tiles::kSplitWaves);
@@ -125,17 +125,17 @@ void choose_walkers(std::int64_t slots, PlanData* plan) {
 
 Status decide(const gpu::Device& device, PlanData* plan) {
   const Attention& a = plan->problem;
-  const gpu::AttentionKernel& kernel = *plan->variant->gpu;
+  const gpu::AttentionFacts& row = plan->variant->facts;
   GpuPlan& gpu = plan->gpu;
   gpu.device = device.name, gpu.sm = device.sm, gpu.sms = device.sms, gpu.ordinal = device.ordinal;
-  gpu.group = choose_group(plan->backend, a, kernel.rows);
+  gpu.group = choose_group(plan->backend, a, row.rows);
   const std::int64_t heads = a.h_q / gpu.group;
-  gpu.tiles = gpu_row_tiles(a, a.packed ? a.b * a.s_q : 0, gpu.group, kernel.rows);
+  gpu.tiles = gpu_row_tiles(a, a.packed ? a.b * a.s_q : 0, gpu.group, row.rows);
   const std::int64_t items = gpu.tiles * heads * (a.packed ? 1 : a.b);
-  const std::int64_t slots = std::int64_t{device.sms} * kernel.ctas;
-  plan->splits = choose_splits(a, kernel, items, slots);
+  const std::int64_t slots = std::int64_t{device.sms} * row.ctas;
+  plan->splits = choose_splits(a, row, items, slots);
   plan->items = items;
-  plan->rows = kernel.rows, plan->keys = kernel.keys;
+  plan->rows = row.rows, plan->keys = row.keys;
   const std::int64_t rows = a.b * a.s_q * a.h_q;
   if (static_cast<double>(items) * plan->splits > INT32_MAX || (a.probabilities && rows > INT32_MAX)) {
     return {Code::unsupported,

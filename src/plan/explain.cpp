@@ -89,28 +89,28 @@ void explain_cpu(const PlanData& plan, std::string* out) {
 }
 
 void explain_gpu(const PlanData& plan, std::string* out) {
-  const gpu::AttentionKernel& kernel = *plan.variant->gpu;
+  const gpu::AttentionFacts& row = plan.variant->facts;
   const GpuPlan& gpu = plan.gpu;
   line(out, "device", text(gpu.device, ": ", gpu.sms, " SMs"));
   if (plan.items == 0) return line(out, "tiles", "none: the problem is empty");
   const std::int64_t g = plan.problem.h_q / plan.problem.h_k;
   line(out, "tiles",
-       text(kernel.rows, " rows x ", kernel.keys, " keys, head dims up to ", kernel.d, ", ", kernel.threads,
-            " threads, ", kernel.stages, kernel.stages == 1 ? " stage" : " stages", " of K and V",
+       text(row.rows, " rows x ", row.keys, " keys, head dims up to ", row.d, ", ", row.threads, " threads, ",
+            row.stages, row.stages == 1 ? " stage" : " stages", " of K and V",
             gpu.group > 1 ? text("; the ", gpu.group, " query heads of a K/V head are rows of one tile")
             : g > 1       ? text("; ", g, " query heads read one K/V head, each a tile of its own")
                           : ""));
-  const std::int64_t blocks = plan.items * plan.splits, slots = std::int64_t{gpu.sms} * kernel.ctas;
+  const std::int64_t blocks = plan.items * plan.splits, slots = std::int64_t{gpu.sms} * row.ctas;
   const std::int64_t waves = (blocks + slots - 1) / slots;
   line(out, "grid",
-       text(blocks, gpu.walkers > 0 ? text(" tiles, walked by ", gpu.walkers) : "", " CTAs, ", kernel.ctas,
+       text(blocks, gpu.walkers > 0 ? text(" tiles, walked by ", gpu.walkers) : "", " CTAs, ", row.ctas,
             " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ", 100 * blocks / (waves * slots), " % busy"));
   if (plan.splits > 1) {
     line(out, "splits",
          text(plan.splits, ": ", plan.items,
               " tiles would leave SMs idle, so the keys are cut and merged by their LSE"));
   }
-  line(out, "shared", text(bytes_text(static_cast<double>(kernel.shared_bytes)), " a CTA"));
+  line(out, "shared", text(bytes_text(static_cast<double>(row.shared_bytes)), " a CTA"));
   line(out, "workspace", bytes_text(static_cast<double>(plan.workspace)));
   if (gpu.unaligned != plan.variant) {
     line(out, "unaligned",
@@ -132,7 +132,7 @@ std::string describe(const PlanData& plan) {
     out += text(" rows ", plan.rows, " keys ", plan.keys, " threads ", plan.threads, " splits ", plan.splits,
                 plan.decode ? " decode" : "");
   }
-  if (plan.variant != nullptr && plan.variant->gpu != nullptr) {
+  if (plan.variant != nullptr && is_gpu(plan.backend)) {
     out += text(" tile ", plan.rows, "x", plan.keys, "x", plan.variant->d, " group ", plan.gpu.group, " grid ",
                 plan.items * plan.splits, " splits ", plan.splits);
   }
@@ -141,6 +141,7 @@ std::string describe(const PlanData& plan) {
 
 std::string explain(const PlanData& plan) {
   std::string out;
+  explain_absence(plan, &out);
   plan.linear ? explain_linear_problem(plan, &out) : explain_problem(plan, &out);
   line(&out, "decision",
        plan.backend == Backend::ref ? "ref: the definition in double, naive, one thread" : level_text(plan));
@@ -148,7 +149,7 @@ std::string explain(const PlanData& plan) {
     explain_linear(plan, &out);
   } else {
     if (plan.backend == Backend::cpu) explain_cpu(plan, &out);
-    if (plan.variant != nullptr && plan.variant->gpu != nullptr) explain_gpu(plan, &out);
+    if (plan.variant != nullptr && is_gpu(plan.backend)) explain_gpu(plan, &out);
   }
   const DType dtype = plan.linear ? plan.linear->problem.dtype : plan.problem.dtype;
   explain_paths(plan, text(level_text(plan), plan.backend == Backend::ref ? "" : text(" ", name(dtype))), &out);

@@ -12,6 +12,8 @@ namespace falchion {
 std::string level_text(const PlanData& plan);
 /// One line of the story: the heading in a column of its own.
 void line(std::string* out, std::string_view heading, std::string_view body);
+/// Of a plan for any build: that this one has not the row, or that no GPU is here. Nothing where it could run.
+void explain_absence(const PlanData& plan, std::string* out);
 /// Each path that was looked at, with its reason; taken: the last, or "".
 void explain_paths(const PlanData& plan, const std::string& taken, std::string* out);
 

@@ -78,17 +78,17 @@ void explain_linear(const PlanData& plan, std::string* out) {
               bytes(linear.memory.scratch)));
     return;
   }
-  const gpu::LinearAttentionKernel& kernel = *plan.variant->linear_gpu;
-  const std::int64_t ctas = linear.ctas * linear.segments, slots = std::int64_t{plan.gpu.sms} * kernel.ctas;
+  const gpu::LinearAttentionFacts& row = plan.variant->linear;
+  const std::int64_t ctas = linear.ctas * linear.segments, slots = std::int64_t{plan.gpu.sms} * row.ctas;
   const auto grid = [&](std::int64_t of) {
     const std::int64_t waves = (of + slots - 1) / slots;
-    return text(of, " CTAs, ", kernel.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves");
+    return text(of, " CTAs, ", row.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves");
   };
   const std::int64_t wide = plan.items * linear.wide;
   if (wide > 0) line(out, "wide", text(grid(wide), ", each with all ", a.d_v, " columns of a head"));
   if (wide < ctas || ctas == 0) {
     line(out, "grid", grid(ctas - wide));
-    line(out, "shared", text(bytes_text(kernel.shared_bytes), " a CTA, ", kernel.threads, " threads"));
+    line(out, "shared", text(bytes_text(row.shared_bytes), " a CTA, ", row.threads, " threads"));
   }
   line(out, "workspace", bytes(plan.workspace));
   if (plan.gpu.unaligned == plan.variant) return;

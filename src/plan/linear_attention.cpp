@@ -56,11 +56,13 @@ const char* linear_attention_name(Pass pass) {
 
 int linear_chunk(const PlanData& plan) {
   if (plan.variant == nullptr) return 64;
-  return plan.variant->linear_cpu != nullptr ? plan.variant->linear_cpu->chunk : plan.variant->linear_gpu->chunk;
+  return plan.variant->linear_cpu != nullptr ? plan.variant->linear_cpu->chunk : plan.variant->linear.chunk;
 }
 
-Status plan_linear_attention(const LinearAttention& problem, Pass pass, const Target& target, PlanData* out) {
+Status plan_linear_attention(const LinearAttention& problem, Pass pass, const Target& target, PlanData* out,
+                             bool any_build) {
   *out = PlanData{};
+  out->any_build = any_build;
   out->linear.emplace().problem = problem, out->pass = pass, out->target = target;
   if (problem.scale == 0)
     out->linear->problem.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(problem.d_qk)));

@@ -27,8 +27,9 @@ std::string needs_general(const LinearAttention& a) {
 }
 
 /// aligned: are the operands?
-std::string why_not(const Variant& listed, const LinearAttention& a, Pass pass, bool aligned,
-                    const gpu::Device& device) {
+std::string why_not(const Variant& listed, const PlanData& plan, bool aligned, const gpu::Device& device) {
+  const LinearAttention& a = plan.linear->problem;
+  const Pass pass = plan.pass;
   if (listed.d < std::max(a.d_qk, a.d_v))
     return text("head dims up to ", listed.d, ", the problem's are ", a.d_qk, " and ", a.d_v);
   const bool exact = is_level(listed, "exact");
@@ -40,8 +41,7 @@ std::string why_not(const Variant& listed, const LinearAttention& a, Pass pass, 
     return "packed sequences need a row of sm80: a chunk of Hopper's would reach into the next one";
   const std::string feature = !aligned ? "operands that are not 16-byte aligned" : needs_general(a);
   if (is_level(listed, "plain") && !feature.empty()) return text(feature, " needs a row general or exact");
-  const Variant* row = built(listed);
-  return why_not_there(listed, row == nullptr ? 0 : row->linear_gpu->shared_bytes, device);
+  return why_not_there(listed, listed.linear.shared_bytes, device, plan);
 }
 
 /// The first row that fits. Rows of too small a head dim go without saying where a larger one is taken.
@@ -50,8 +50,8 @@ const Variant* choose_row(Backend backend, bool aligned, const gpu::Device& devi
   for (const Variant& listed : listed_variants()) {
     if (listed.backend != backend || listed.dtype != problem.dtype || !listed.is(linear_attention_name(plan->pass)))
       continue;
-    const std::string reason = why_not(listed, problem, plan->pass, aligned, device);
-    if (reason.empty()) return built(listed);
+    const std::string reason = why_not(listed, *plan, aligned, device);
+    if (reason.empty()) return row_to_plan(listed, *plan);
     if (aligned)
       plan->rejected.push_back(
           {text(name(backend), " ", listed.level, " ", name(listed.dtype), " d", listed.d), reason});
@@ -60,9 +60,9 @@ const Variant* choose_row(Backend backend, bool aligned, const gpu::Device& devi
 }
 
 /// CTAs that each segment of a head has.
-std::int64_t ctas_of_segment(const gpu::LinearAttentionKernel& kernel, const LinearAttention& a, Pass pass) {
+std::int64_t ctas_of_segment(const gpu::LinearAttentionFacts& row, const LinearAttention& a, Pass pass) {
   const std::int64_t columns = pass == Pass::forward ? a.d_v : std::max(a.d_qk, a.d_v);
-  return (kernel.columns > 0 ? ceil_div(columns, kernel.columns) : 1) * kernel.sweeps;
+  return (row.columns > 0 ? ceil_div(columns, row.columns) : 1) * row.sweeps;
 }
 
 /// Whole chunks each, and no more than `room` for all segments but the last.
@@ -93,47 +93,47 @@ double time_of(std::int64_t wide, std::int64_t narrow, std::int64_t sms) {
 }
 
 /// Sweeps whose CTAs have all columns of a head: as many as end soonest, of equals the most.
-int wide_sweeps(const gpu::LinearAttentionKernel& kernel, const PlanData& plan) {
+int wide_sweeps(const gpu::LinearAttentionFacts& row, const PlanData& plan) {
   const LinearAttention& a = plan.linear->problem;
-  if (kernel.wide_d == 0 || a.d_qk != kernel.wide_d || a.d_v != kernel.wide_d) return 0;
+  if (row.wide_d == 0 || a.d_qk != row.wide_d || a.d_v != row.wide_d) return 0;
   if (plan.linear->segments > 1 || a.initial_state || a.final_state) return 0;  // they start from 0 and keep S
-  const std::int64_t narrow = kernel.wide_d / kernel.columns;
+  const std::int64_t narrow = row.wide_d / row.columns;
   const auto time = [&](int wide) {
-    return time_of(plan.items * wide, plan.items * (kernel.sweeps - wide) * narrow, plan.gpu.sms);
+    return time_of(plan.items * wide, plan.items * (row.sweeps - wide) * narrow, plan.gpu.sms);
   };
   int best = 0;
-  for (int wide = 1; wide <= kernel.sweeps; ++wide)
+  for (int wide = 1; wide <= row.sweeps; ++wide)
     if (time(wide) < time(best) || (best > 0 && time(wide) == time(best))) best = wide;
   return best;
 }
 
 Status decide(const gpu::Device& device, PlanData* plan) {
   const LinearAttention& problem = plan->linear->problem;
-  const gpu::LinearAttentionKernel& kernel = *plan->variant->linear_gpu;
+  const gpu::LinearAttentionFacts& row = plan->variant->linear;
   plan->gpu.device = device.name, plan->gpu.sm = device.sm, plan->gpu.sms = device.sms;
   plan->gpu.ordinal = device.ordinal;
   const std::int64_t heads = plan->items = problem.b * problem.h_v;
-  const std::int64_t ctas = plan->linear->ctas = heads * ctas_of_segment(kernel, problem, plan->pass);
+  const std::int64_t ctas = plan->linear->ctas = heads * ctas_of_segment(row, problem, plan->pass);
   const bool light = plan->variant->backend == Backend::sm90 && problem.dtype != DType::f32;
   const double busy_share = light ? tiles::kLinearBusyLight : tiles::kLinearBusy;
   const bool busy = static_cast<double>(ctas) >= busy_share * device.sms;
   // One CTA an SM, also where two would fit: each cut reads k and v once more.
   const std::int64_t wanted = busy || ctas == 0 ? 1 : std::max<std::int64_t>(device.sms / ctas, 1);
-  cut_into_segments(wanted, tiles::kLinearChunks, kernel.chunk, plan);
+  cut_into_segments(wanted, tiles::kLinearChunks, row.chunk, plan);
   // Hopper's CTAs sum a part each on their way; elsewhere the parts have a launch of their own, and the device.
   const std::int64_t room =
-      plan->variant->backend == Backend::sm90 ? ctas * plan->linear->segments : std::int64_t{device.sms} * kernel.ctas;
-  plan->linear->parts = parts_of(*plan->linear, kernel.chunk, room);
-  plan->linear->wide = wide_sweeps(kernel, *plan);
-  if (plan->linear->wide > 0) plan->linear->ctas -= heads * plan->linear->wide * (kernel.wide_d / kernel.columns - 1);
+      plan->variant->backend == Backend::sm90 ? ctas * plan->linear->segments : std::int64_t{device.sms} * row.ctas;
+  plan->linear->parts = parts_of(*plan->linear, row.chunk, room);
+  plan->linear->wide = wide_sweeps(row, *plan);
+  if (plan->linear->wide > 0) plan->linear->ctas -= heads * plan->linear->wide * (row.wide_d / row.columns - 1);
   if (static_cast<double>(ctas) * plan->linear->segments * plan->linear->parts > INT32_MAX) {
     return {Code::unsupported, text("b * h_v: ", heads, " heads of ", plan->linear->segments,
                                     " segments are over the grid's limit of ", INT32_MAX, " CTAs")};
   }
-  for (const Variant* row : {plan->variant, plan->gpu.unaligned}) {
-    if (row == nullptr || row->linear_gpu->workspace == nullptr || heads == 0) continue;
-    const bool aligned = row == plan->variant;
-    const std::size_t bytes = row->linear_gpu->workspace(to_linear_gpu_args(*plan, nullptr, nullptr, aligned));
+  for (const Variant* variant : {plan->variant, plan->gpu.unaligned}) {
+    if (variant == nullptr || heads == 0) continue;
+    const bool aligned = variant == plan->variant;
+    const std::size_t bytes = variant->linear_workspace(to_linear_gpu_args(*plan, nullptr, nullptr, aligned));
     plan->workspace = std::max(plan->workspace, bytes);
   }
   return {};
@@ -156,7 +156,7 @@ Status plan_linear_attention_gpu(Backend backend, PlanData* plan) {
   plan->backend = backend, plan->gpu.unaligned = nullptr, plan->workspace = 0;
   for (const Backend other : {backend, Backend::sm80}) {  // its segments are to be whole chunks too
     const Variant* row = plan->gpu.unaligned != nullptr ? nullptr : choose_row(other, false, device, plan);
-    if (row != nullptr && row->linear_gpu->chunk == plan->variant->linear_gpu->chunk) plan->gpu.unaligned = row;
+    if (row != nullptr && row->linear.chunk == plan->variant->linear.chunk) plan->gpu.unaligned = row;
   }
   Status status = decide(device, plan);
   if (!status) plan->rejected.push_back({text(path, " ", plan->variant->level), status.why});

@@ -136,19 +136,25 @@ Status device_for(const char* operation, DType dtype, Backend backend, PlanData*
   const auto listed = listed_variants(), rows = variants();
   if (std::none_of(listed.begin(), listed.end(), fits))
     return reject(Code::unsupported, "no row of variants.def yet: its kernels arrive in a later version");
-  if (std::none_of(rows.begin(), rows.end(), fits))
+  if (!plan->any_build && std::none_of(rows.begin(), rows.end(), fits))
     return reject(Code::unsupported,
                   "this build has no such row (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)");
   *out = plan->target.sm == 0 ? gpu::current_device() : device_named(plan->target.sm);
+  if (out->sm == 0 && plan->any_build) *out = device_named(backend == Backend::sm90 ? 90 : 80);
   if (out->sm == 0) return reject(Code::device, out->why_not);
   if (out->sm < 80) return reject(Code::unsupported, text(out->name, " is sm_", out->sm, "; built: sm_80 and newer"));
   return {};
 }
 
-std::string why_not_there(const Variant& listed, int shared_bytes, const gpu::Device& device) {
+const Variant* row_to_plan(const Variant& listed, const PlanData& plan) {
+  const Variant* row = built(listed);
+  return row == nullptr && plan.any_build ? &listed : row;
+}
+
+std::string why_not_there(const Variant& listed, int shared_bytes, const gpu::Device& device, const PlanData& plan) {
   if (listed.backend == Backend::sm90 && device.sm / 10 != 9)
     return text(device.name, " is sm_", device.sm, ", this is machine code of sm_90a");
-  if (built(listed) == nullptr) return "this build has no such row";
+  if (row_to_plan(listed, plan) == nullptr) return "this build has no such row";
   if (static_cast<std::size_t>(shared_bytes) <= device.shared_per_block) return "";
   return text("a CTA needs ", shared_bytes, " bytes of shared memory, ", device.name, " gives ",
               device.shared_per_block);

@@ -29,7 +29,10 @@ Status choose_path(const Operation& operation, PlanData* plan);
 Status device_for(const char* operation, DType dtype, Backend backend, PlanData* plan, gpu::Device* out);
 
 /// Why the row cannot run there: it is not built, or its CTAs are too large. "" when it can.
-std::string why_not_there(const Variant& listed, int shared_bytes, const gpu::Device& device);
+std::string why_not_there(const Variant& listed, int shared_bytes, const gpu::Device& device, const PlanData& plan);
+
+/// The row that a listed one stands for: the built one, or, planned for any build, itself.
+const Variant* row_to_plan(const Variant& listed, const PlanData& plan);
 
 /// How many threads the caller asked for; 0: as many as the process may use.
 int threads_wanted(const Target& target);

@@ -19,14 +19,19 @@ namespace falchion {
 
 struct PlanData;
 
-/// One kernel instance of variants.def that is built into this library.
+/// One kernel instance of variants.def. What it needs is known of every row, what it does only of those that are built
+/// into this library.
 struct Variant {
   const char* op = "";  // "attention_forward", "linear_attention_forward", ...
   Backend backend = Backend::ref;
   const char* level = "";  // cpu: "amx", "avx512", ...; gpu: "few", "brief", "plain", "mla", "score", "general", ...
   DType dtype = DType::f32;
   int d = 0;  // gpu: head dims up to this; cpu: 0, any
-  // The kernel: one of these, as operation and backend say; none of a row that is only listed.
+  // GPU: of attention, of linear attention (plan/facts.hpp).
+  gpu::AttentionFacts facts{};
+  gpu::LinearAttentionFacts linear{};
+  std::size_t (*linear_workspace)(const gpu::LinearAttentionArgs&) = nullptr;
+  // The kernel: one of these, as operation and backend say; none of a row that is not built.
   const cpu::AttentionKernel* cpu = nullptr;
   const gpu::AttentionKernel* gpu = nullptr;
   const cpu::LinearAttentionKernel* linear_cpu = nullptr;
@@ -35,8 +40,10 @@ struct Variant {
   bool is(const char* operation) const { return std::strcmp(op, operation) == 0; }
 };
 std::span<const Variant> variants();          // what this build has, in the order of variants.def
-std::span<const Variant> listed_variants();   // every row of variants.def; without kernels
+std::span<const Variant> listed_variants();   // every row of variants.def; without kernels, but with facts
 const Variant* built(const Variant& listed);  // the row of variants() that a listed one became, or null
+
+constexpr bool is_gpu(Backend backend) { return backend == Backend::sm80 || backend == Backend::sm90; }
 
 struct Rejected {
   std::string path, reason;  // "cpu amx bf16", "this CPU has no AMX"
@@ -73,6 +80,7 @@ struct PlanData {
   Target target;
   Backend backend = Backend::ref;
   const Variant* variant = nullptr;  // null for ref
+  bool any_build = false;            // planned as if every GPU row were built: for explain() alone, it cannot run
   std::vector<Rejected> rejected;    // paths considered before the one taken, with the reason
 
   // cpu
@@ -86,11 +94,13 @@ struct PlanData {
 };
 
 /// Chooses for one problem that validate_problem() has passed (src/api/validate.hpp). On refusal out->rejected tells
-/// every path's reason; the rest of out is then for explain() alone.
-Status plan_attention(const Attention& problem, Pass pass, const Target& target, PlanData* out);
+/// every path's reason; the rest of out is then for explain() alone. any_build: what a build with every GPU row would
+/// do, on the back end's own architecture where no GPU is here and target.sm names none.
+Status plan_attention(const Attention& problem, Pass pass, const Target& target, PlanData* out, bool any_build = false);
 
 /// The same for linear attention.
-Status plan_linear_attention(const LinearAttention& problem, Pass pass, const Target& target, PlanData* out);
+Status plan_linear_attention(const LinearAttention& problem, Pass pass, const Target& target, PlanData* out,
+                             bool any_build = false);
 
 /// Tiles of `rows` rows that one head (group) is cut into; packed: an upper bound for total_q rows.
 std::int64_t gpu_row_tiles(const Attention& problem, std::int64_t total_q, int group, int rows);

@@ -6,31 +6,13 @@
 #include <cute/atom/mma_atom.hpp>
 #include <cute/tensor.hpp>
 
+#include "sm80/attention_tiles.hpp"
+
 namespace falchion::sm80 {
 
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 using f32 = float;
-
-enum class Level { plain, few, general, f32 };
-
-/// One row of plan/tiles.def.
-struct Tile {
-  Level level;
-  int d, rows, keys, warps, stages, q_in_registers, ctas;
-};
-
-constexpr Tile attention_forward_tile(Level level, int d) {
-  constexpr Tile kTiles[] = {
-#define TILE(op, backend, level, d, rows, keys, warps, stages, q_in_registers, ctas) \
-  {Level::level, d, rows, keys, warps, stages, q_in_registers, ctas},
-#include "plan/tiles.def"
-  };
-  for (const Tile& tile : kTiles) {
-    if (tile.level == level && tile.d == d) return tile;
-  }
-  return {};
-}
 
 /// M query rows x N keys x D head dims; each warp owns M / warps rows from Q to O.
 template <class Element_, int kD_, Level level>

@@ -31,7 +31,7 @@ struct AttentionForwardF32Config {
   static constexpr int kTerms = kD < 256 ? 8 : 4;
 
   // A chunk of the ring: kDepth head dims of a K tile, or kSlice keys of a V tile.
-  static constexpr int kDepth = kD < 256 ? 64 : 32, kChunk = kKeys * kDepth, kSlice = kChunk / kD;
+  static constexpr int kDepth = f32_depth(kD), kChunk = kKeys * kDepth, kSlice = kChunk / kD;
   static constexpr int kSlices = kKeys / kSlice;
   // Rows of Q and P are 16 bytes longer than their data: the two rows that a warp reads at once are in different banks.
   static constexpr int kStrideQ = kD + 4, kStrideP = kKeys + 4;

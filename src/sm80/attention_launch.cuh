@@ -21,8 +21,15 @@ int launch_attention(Kernel kernel, const AttentionArgs& a, void* stream) {
 template <class Config>
 constexpr gpu::AttentionKernel table_row(int (*launch)(const AttentionArgs&, void* stream),
                                          int (*probabilities)(const AttentionArgs&, void* stream) = nullptr) {
-  return {launch,           probabilities,   Config::kD,    Config::kRows,       Config::kKeys,
-          Config::kThreads, Config::kStages, Config::kCtas, Config::kSharedBytes};
+  return {launch,
+          probabilities,
+          {.d = Config::kD,
+           .rows = Config::kRows,
+           .keys = Config::kKeys,
+           .threads = Config::kThreads,
+           .stages = Config::kStages,
+           .ctas = Config::kCtas,
+           .shared_bytes = Config::kSharedBytes}};
 }
 
 }  // namespace falchion::sm80

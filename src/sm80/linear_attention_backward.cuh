@@ -18,7 +18,7 @@ inline LinearSweeps backward_sweeps(const LinearAttentionArgs& a) {
   const Rows16 q{a.q, 1, a.elu}, k{a.k, 1, a.elu}, v{a.v}, grad_o{a.grad_o};
   const int e = static_cast<int>(a.d_qk), m = static_cast<int>(a.d_v);
   LinearSweeps all;
-  all.count = 3, all.column_tiles = ((e > m ? e : m) + 63) / 64;
+  all.count = 3, all.column_tiles = linear_column_tiles(a, true);
   auto& [for_q, for_k, for_v] = all.sweep;
   for_q.q = grad_o, for_q.k = v, for_q.v = k, for_q.o = {a.grad_q};
   for_q.initial = swapped(a.initial_state);
@@ -39,7 +39,11 @@ inline LinearSweeps backward_sweeps(const LinearAttentionArgs& a) {
 template <class Element, int kD, LinearLevel level>
 constexpr gpu::LinearAttentionKernel linear_attention_backward() {
   using Config = LinearAttentionConfig<Element, kD, level>;
-  return linear_attention_row<Config, 3, launch_linear_attention<LinearChunks<Config>>, backward_sweeps>();
+  return linear_attention_row<Config>(
+      [](const LinearAttentionArgs& a, void* stream) {
+        return launch_linear_attention<LinearChunks<Config>>(a, backward_sweeps(a), stream);
+      },
+      3);
 }
 
 }  // namespace falchion::sm80

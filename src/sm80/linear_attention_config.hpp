@@ -7,12 +7,9 @@
 #include <cute/tensor.hpp>
 
 #include "sm80/attention_forward_config.hpp"
+#include "sm80/linear_attention_tiles.hpp"
 
 namespace falchion::sm80 {
-
-/// plain: rows start at multiples of 16 bytes, no feature map, no decay; general: those, and decay; normalise: those,
-/// and a normaliser of up to 64 columns; exact: every feature, nothing rounded to 16 bits between two products.
-enum class LinearLevel { plain, general, normalise, exact };
 
 /// C tokens a chunk, E head dims of q and k, M of v and o: a CTA has 64 of the M, each of its 4 warps 16 of them. All
 /// products but Q K^T are transposed, so that the state S^T (M, E) stays in the accumulators of its warp for good: as
@@ -21,10 +18,10 @@ template <class Element_, int kD_, LinearLevel level>
 struct LinearAttentionConfig {
   using Element = Element_;
   static constexpr bool kZ = level == LinearLevel::normalise, kGeneral = level != LinearLevel::plain;
-  static constexpr int kD = kD_, kChunk = 64, kColumns = 64;
-  static constexpr int kWarps = 4, kThreads = 32 * kWarps;
-  static constexpr int kStages = kD <= 128 ? 3 : 2;  // of 227 KiB 2 x 104 (d 64), 152 (128), 176 (256)
-  static constexpr int kCtas = kD <= 64 ? 2 : 1;
+  static constexpr LinearTile kTile = linear_tile(kD_);
+  static constexpr int kD = kD_, kChunk = kTile.chunk, kColumns = kTile.columns;
+  static constexpr int kWarps = kTile.warps, kThreads = 32 * kWarps;
+  static constexpr int kStages = kTile.stages, kCtas = kTile.ctas;
   // All stores of a round after all its products, for ptxas moves no read over a store: 67 % of a copy's speed instead
   // of 63 % (8 x 16 heads, 2048 tokens, d 64). Where registers last.
   static constexpr bool kStoresLast = !kGeneral && kD <= 128;
@@ -72,10 +69,10 @@ struct LinearExactConfig {
   using Element = Element_;
   static constexpr bool kGeneral = level != LinearLevel::plain;
   static constexpr int kParts = sizeof(Element) == 4 ? 2 : 1;  // TF32 holds f16 and bf16
-  static constexpr int kD = kD_, kChunk = 64, kColumns = 64;
-  static constexpr int kWarps = 8, kThreads = 32 * kWarps;
-  static constexpr int kStages = kD <= 128 ? 2 : 1;  // of 227 KiB 147 (d 64), 211 (128), 189 (256)
-  static constexpr int kCtas = 1;
+  static constexpr LinearTile kTile = linear_exact_tile(kD_);
+  static constexpr int kD = kD_, kChunk = kTile.chunk, kColumns = kTile.columns;
+  static constexpr int kWarps = kTile.warps, kThreads = 32 * kWarps;
+  static constexpr int kStages = kTile.stages, kCtas = kTile.ctas;
   static constexpr int kStrideQ = kD + 8, kStrideV = kColumns + 8, kStrideP = kChunk + 4;
 
   struct Shared {

@@ -10,41 +10,6 @@
 
 namespace falchion::sm80 {
 
-/// The workspace, in floats from `base` on. Null base: only its size is wanted.
-struct LinearExactMemory {
-  float* states = nullptr;
-  float *inverse = nullptr, *pieces = nullptr, *dots = nullptr;  // of the normaliser
-  LinearPartials partials;
-  std::int64_t tokens = 0, size = 0;
-  int value_tiles = 0;
-
-  static LinearExactMemory make(const LinearAttentionArgs& a, bool backward) {
-    LinearExactMemory m;
-    const auto take = [&](bool wanted, std::int64_t count) {
-      float* at = wanted && a.states != nullptr ? a.states + m.size : nullptr;
-      m.size += wanted ? (count + 16) / 16 * 16 : 0;  // an address even where there is nothing
-      return at;
-    };
-    m.tokens = a.packed ? a.total : a.b * a.s;
-    m.value_tiles = static_cast<int>(a.d_v + 63) / 64, m.partials.tiles = static_cast<int>(a.d_qk + 63) / 64;
-    const std::int64_t each = m.tokens * a.h_v, heads = a.b * a.h_v;
-    const bool decay = a.decay.data != nullptr;
-    m.states = take(a.segments > 1, (backward ? 3 : 1) * heads * a.segments * a.parts * state_slot_size(a));
-    m.inverse = take(a.normalise, each);
-    m.pieces = take(a.normalise, heads * normaliser_pieces(a) * normaliser_slot(a));
-    m.dots = take(backward && a.normalise, m.value_tiles * each);
-    const bool parts = backward && (decay || a.h_v != a.h_qk);
-    m.partials.q = take(parts, each * a.d_qk), m.partials.k = take(parts, each * a.d_qk);
-    m.partials.dg = take(backward && decay, each);
-    m.partials.tails = take(backward && decay && a.grad_final_state.data != nullptr, heads * m.partials.tiles);
-    return m;
-  }
-};
-
-inline std::size_t exact_workspace(const LinearAttentionArgs& a, bool backward) {
-  return static_cast<std::size_t>(LinearExactMemory::make(a, backward).size) * sizeof(float);
-}
-
 /// The normaliser of a sweep whose side `of` is that of q, or of k, in the forward pass.
 inline LinearNormaliser beside(LinearNormaliser::Of of, const LinearExactMemory& m, bool gradient) {
   if (m.inverse == nullptr) return {};
@@ -115,13 +80,12 @@ int launch_exact_backward(const LinearAttentionArgs& a, void* stream) {
 
 template <class Config, bool kBackward>
 constexpr gpu::LinearAttentionKernel linear_attention_exact_row() {
-  gpu::LinearAttentionKernel row = sized_linear_attention_row<Config>(kBackward ? 3 : 1);
-  row.launch = [](const LinearAttentionArgs& a, void* stream) -> int {
-    if constexpr (kBackward) return launch_exact_backward<Config>(a, stream);
-    return launch_exact_forward<Config>(a, LinearExactMemory::make(a, false), forward_sweeps(a), stream);
-  };
-  row.workspace = [](const LinearAttentionArgs& a) { return exact_workspace(a, kBackward); };
-  return row;
+  return linear_attention_row<Config>(
+      [](const LinearAttentionArgs& a, void* stream) -> int {
+        if constexpr (kBackward) return launch_exact_backward<Config>(a, stream);
+        return launch_exact_forward<Config>(a, LinearExactMemory::make(a, false), forward_sweeps(a), stream);
+      },
+      kBackward ? 3 : 1);
 }
 
 }  // namespace falchion::sm80

@@ -17,14 +17,18 @@ inline LinearSweeps forward_sweeps(const LinearAttentionArgs& a) {
   sweep.d_qk = static_cast<int>(a.d_qk), sweep.d_v = static_cast<int>(a.d_v);
   sweep.d_z = a.normalise ? sweep.d_qk : 0;
   sweep.reverse = a.reverse, sweep.scale = a.scale, sweep.eps = a.eps;
-  all.column_tiles = (sweep.d_v + 63) / 64;
+  all.column_tiles = linear_column_tiles(a, false);
   return all;
 }
 
 template <class Element, int kD, LinearLevel level>
 constexpr gpu::LinearAttentionKernel linear_attention_forward() {
   using Config = LinearAttentionConfig<Element, kD, level>;
-  return linear_attention_row<Config, 1, launch_linear_attention<LinearChunks<Config>>, forward_sweeps>();
+  return linear_attention_row<Config>(
+      [](const LinearAttentionArgs& a, void* stream) {
+        return launch_linear_attention<LinearChunks<Config>>(a, forward_sweeps(a), stream);
+      },
+      1);
 }
 
 }  // namespace falchion::sm80

@@ -6,16 +6,9 @@
 
 #include "blocks/stream_order.cuh"
 #include "sm80/linear_attention_exact_rows.cuh"
+#include "sm80/linear_attention_workspace.hpp"
 
 namespace falchion::sm80 {
-
-/// In the workspace of an exact backward row, in f32. Null: not needed.
-struct LinearPartials {
-  float *q = nullptr, *k = nullptr;  // (tokens, h_v, d_qk) dphi(q), dphi(k) of each value head
-  float* dg = nullptr;               // (tokens, h_v) dG
-  float* tails = nullptr;            // (b, h_v, tiles) parts of <S_L, dS_L>; null: 0
-  int tiles = 0;
-};
 
 inline constexpr int kGradientWarps = 4;
 

@@ -4,22 +4,16 @@
 
 #include "blocks/stream_order.cuh"
 #include "sm80/linear_attention_sweep.cuh"
+#include "sm80/linear_attention_workspace.hpp"
 
 namespace falchion::sm80 {
-
-using gpu::LinearAttentionArgs;
 
 struct LinearSweeps {
   LinearSweep sweep[3];
   int count = 1, column_tiles = 1;  // the latter of the sweep that has most
 };
 
-/// The workspace: a slot for each sweep, sequence, head and part of a segment: S (E, M), then z, then what it fades by
-/// in bits. What a segment starts from lies in the slot of its first part.
-__host__ __device__ inline std::int64_t state_slot_size(const LinearAttentionArgs& a) {
-  const std::int64_t most = a.d_qk > a.d_v ? a.d_qk : a.d_v;
-  return (a.d_qk * a.d_v + most + 1 + 15) / 16 * 16;
-}
+/// One of the slots of the workspace (linear_attention_workspace.hpp).
 struct StateSlot {
   float *s, *z, *faded;
   __device__ __forceinline__ StateSlot(const LinearAttentionArgs& a, const LinearSweep& sweep, int which, int b, int h,
@@ -163,12 +157,6 @@ static __global__ void __launch_bounds__(kStartThreads)
   if (end == last && (begin < last || group == 0)) first.s[last * size + element] = running;
 }
 
-/// Bytes of the states of `sweeps` sweeps, where a sequence is cut.
-inline std::size_t states_workspace(const LinearAttentionArgs& a, int sweeps) {
-  if (a.segments == 1) return 0;
-  return static_cast<std::size_t>(sweeps * a.b * a.h_v * a.segments * a.parts * state_slot_size(a)) * sizeof(float);
-}
-
 inline std::int64_t start_blocks(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {
   const std::int64_t elements = a.d_qk * a.d_v + std::max(a.d_qk, a.d_v);
   const std::int64_t each_cta = kStartThreads / start_groups(a.segments * a.parts);
@@ -197,23 +185,14 @@ int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, v
   return error;
 }
 
-/// The row of the table, but for what it does: `sweeps` CTAs side by side.
+/// The row of the table. sweeps: how many CTAs stand side by side.
 template <class Config>
-constexpr gpu::LinearAttentionKernel sized_linear_attention_row(int sweeps) {
-  gpu::LinearAttentionKernel row;
-  row.d = Config::kD, row.chunk = Config::kChunk, row.ctas = Config::kCtas, row.threads = Config::kThreads;
-  row.shared_bytes = Config::kSharedBytes, row.columns = Config::kColumns, row.sweeps = sweeps;
-  return row;
-}
-
-/// sweeps_of(args) says what the CTAs do.
-template <class Config, int kSweeps, int (*kLaunch)(LinearAttentionArgs, const LinearSweeps&, void*),
-          LinearSweeps (*kSweepsOf)(const LinearAttentionArgs&)>
-constexpr gpu::LinearAttentionKernel linear_attention_row() {
-  gpu::LinearAttentionKernel row = sized_linear_attention_row<Config>(kSweeps);
-  row.launch = [](const LinearAttentionArgs& a, void* stream) { return kLaunch(a, kSweepsOf(a), stream); };
-  row.workspace = [](const LinearAttentionArgs& a) { return states_workspace(a, kSweeps); };
-  return row;
+constexpr gpu::LinearAttentionKernel linear_attention_row(int (*launch)(const LinearAttentionArgs&, void*),
+                                                          int sweeps) {
+  gpu::LinearAttentionFacts facts{.d = Config::kD, .chunk = Config::kChunk, .ctas = Config::kCtas};
+  facts.threads = Config::kThreads, facts.shared_bytes = Config::kSharedBytes;
+  facts.columns = Config::kColumns, facts.sweeps = sweeps;
+  return {launch, facts};
 }
 
 }  // namespace falchion::sm80

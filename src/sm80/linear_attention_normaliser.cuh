@@ -4,17 +4,11 @@
 
 #include "blocks/stream_order.cuh"
 #include "sm80/linear_attention_exact_rows.cuh"
+#include "sm80/linear_attention_workspace.hpp"
 
 namespace falchion::sm80 {
 
-inline constexpr int kNormaliserTokens = 512, kNormaliserTile = 32;
-
-/// Pieces of a sequence, and the floats of one in the workspace: z (E), then what z fades by in bits. The last piece
-/// adds nothing that another asks for: in its place lies the initial z, which the final one may overwrite.
-__host__ __device__ inline int normaliser_pieces(const gpu::LinearAttentionArgs& a) {
-  return a.s > kNormaliserTokens ? static_cast<int>((a.s + kNormaliserTokens - 1) / kNormaliserTokens) : 1;
-}
-__host__ __device__ inline std::int64_t normaliser_slot(const gpu::LinearAttentionArgs& a) { return a.d_qk + 1; }
+inline constexpr int kNormaliserTile = 32;
 
 /// One thread a column e of phi(q), phi(k) and z.
 template <class Element>

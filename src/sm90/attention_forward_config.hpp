@@ -10,13 +10,12 @@
 #include <cute/tensor.hpp>
 
 #include "sm80/attention_tile.cuh"
+#include "sm90/attention_tiles.hpp"
 
 namespace falchion::sm90 {
 
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
-
-enum class Level { brief, plain, mla, score };
 
 /// Which rows of O and LSE a tile has: all that its end needs to know. Each consumer warp keeps a copy of its own while
 /// it looks for its next tile, so that it never holds one record of the ring while it waits for another.
@@ -48,33 +47,15 @@ struct TileRecord : RowsRecord {
   }
 };
 
-/// One TILE_SM90 of plan/tiles_sm90.def.
-struct Tile {
-  Level level;
-  int d, rows, keys, stages, ctas, consumer_registers, producer_registers, overlap, ping_pong;
-};
-
-constexpr Tile attention_forward_tile(Level level, int d) {
-  constexpr Tile kTiles[] = {
-#define TILE_SM90(op, level, d, rows, keys, stages, ctas, consumer_registers, producer_registers, overlap, ping_pong) \
-  {Level::level, d, rows, keys, stages, ctas, consumer_registers, producer_registers, overlap, ping_pong},
-#include "plan/tiles_sm90.def"
-  };
-  for (const Tile& tile : kTiles) {
-    if (tile.level == level && tile.d == d) return tile;
-  }
-  return {};
-}
-
 /// M query rows x N keys x D head dims: each consumer warpgroup owns 64 rows from Q to O; the last warpgroup loads.
 template <class Element_, int kD_, Level level>
 struct AttentionForwardConfig {
   using Element = Element_;
   static constexpr Tile kTile = attention_forward_tile(level, kD_);
-  static constexpr int kD = kD_, kDv = level == Level::mla ? 128 : kD;  // of Q and K, of V and O
+  static constexpr int kD = kD_, kDv = kTile.d_v();  // of Q and K, of V and O
   static constexpr int kRows = kTile.rows, kKeys = kTile.keys, kStages = kTile.stages;
   static constexpr int kCtas = kTile.ctas;  // that share an SM
-  static constexpr int kConsumers = kRows / 64, kThreads = 128 * (kConsumers + 1);
+  static constexpr int kConsumers = kRows / 64, kThreads = kTile.threads();
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
   static constexpr bool kOverlap = kTile.overlap != 0, kPingPong = kTile.ping_pong != 0;
   static constexpr bool kMaximaByBits = level == Level::plain && kD == 256;  // blocks/sm90_softmax.cuh
@@ -87,8 +68,7 @@ struct AttentionForwardConfig {
   // A TMA box is at most 128 bytes wide where it is swizzled: 64 columns of all rows of a tile, 32 where D is no
   // multiple of 64. 16-byte chunk c of row r lies at c ^ (r % 8) (c ^ (r / 2 % 4) in rows of 64 bytes), which is what
   // wgmma reads without conflicts. V is read transposed, never stored so.
-  static constexpr int kSharedLimit = (228 << 10) / kCtas - 1024;  // an SM has 228 KB, of which each CTA costs 1 more
-  static constexpr int kStagesQ = 4 * kRows * kD + 2 * kStages * kKeys * (kD + kDv) + 1024 <= kSharedLimit ? 2 : 1;
+  static constexpr int kStagesQ = kTile.stages_q();
   static constexpr int kTiles = 3;  // records of tiles, worked out ahead of their use
   static constexpr int kBox = kD % 64 == 0 ? 64 : 32, kBoxes = kD / kBox, kBoxesV = kDv / kBox;
   using AtomK =
@@ -117,7 +97,7 @@ struct AttentionForwardConfig {
     cutlass::arch::ClusterBarrier empty_q[kStagesQ], empty_k[kStages], empty_v[kStages];
   };
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
-  static_assert(kSharedBytes <= kSharedLimit);
+  static_assert(kSharedBytes <= kTile.shared_limit());
 
   // S = Q K^T with both operands in shared memory, O += P V with P in registers; f32 accumulators.
   template <int kColumns>

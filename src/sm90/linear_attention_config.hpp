@@ -6,6 +6,7 @@
 #include <cute/tensor.hpp>
 
 #include "blocks/sm90_tma.cuh"
+#include "sm90/linear_attention_tiles.hpp"
 
 namespace falchion::sm90 {
 
@@ -13,10 +14,10 @@ using bf16 = cutlass::bfloat16_t;
 using f32 = float;
 
 /// C tokens a chunk, E head dims of q and k, M of v and o. A CTA has kColumns of the M columns.
-template <class Element_, int kD_, int kColumns_ = 64>
+template <class Element_, int kD_, int kColumns_ = kLinearColumns>
 struct LinearTiles {
   using Element = Element_;
-  static constexpr int kD = kD_, kChunk = 64, kColumns = kColumns_;
+  static constexpr int kD = kD_, kChunk = kLinearChunk, kColumns = kColumns_;
 
   using AtomK = cute::GMMA::Layout_K_SW128_Atom<Element>;
   using AtomMN = cute::GMMA::Layout_MN_SW128_Atom<Element>;
@@ -51,8 +52,9 @@ struct LinearAttentionConfig : LinearTiles<Element_, kD_> {
   using Tiles = LinearTiles<Element_, kD_>;
   using Element = Element_;
   using Tiles::kD, Tiles::kChunk, Tiles::kColumns;
-  static constexpr int kOutputs = 2, kStages = kD <= 64 ? 4 : 3, kSlots = kD <= 64 ? 3 : 2, kCtas = 1;
-  static constexpr int kThreads = 64 + 128 * (1 + kOutputs), kTiles = 2 * kOutputs;
+  static constexpr LinearTile kTile = linear_tile(kD);
+  static constexpr int kOutputs = kTile.outputs, kStages = kTile.stages, kSlots = kTile.slots, kCtas = 1;
+  static constexpr int kThreads = kTile.threads, kTiles = kTile.tiles;
 
   using LayoutQ = typename Tiles::template ByRows<kChunk, kD, kStages>;            // (C, E, stages)
   using LayoutKt = typename Tiles::template ByColumns<kChunk, kD, kStages>;        // (E, C, stages)

@@ -14,13 +14,14 @@ struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
   using Half = cutlass::half_t;
   using Tiles = LinearTiles<Half, kD_>;
   using Tiles::kD, Tiles::kChunk, Tiles::kColumns;
-  static constexpr bool kSplitQ = kD <= 64;
-  static constexpr int kTerms = 2, kStages = 2, kSlots = kD <= 64 ? 2 : 1, kTiles = 1, kCtas = 1;
+  static constexpr LinearTile kTile = linear_halves_tile(kD);
+  static constexpr bool kSplitQ = linear_halves_split_q(kD);
+  static constexpr int kTerms = 2, kStages = kTile.stages, kSlots = kTile.slots, kTiles = kTile.tiles, kCtas = 1;
   static constexpr int kSplitters = 2, kTeams = kSplitQ ? 2 : 1;  // warpgroups, and those that have a tile of their own
-  static constexpr int kOutputs = 1, kThreads = 128 * (1 + kOutputs + kSplitters + 1);
+  static constexpr int kOutputs = kTile.outputs, kThreads = kTile.threads;
   // Boxes of f32, as it comes, in two rings: of each team, or of the splitters and of the outputs, who take q apart.
-  static constexpr int kBox = 64 * 64, kBoxes = 3, kBoxesOfSecond = kSplitQ ? 3 : 2,
-                       kAllBoxes = kBoxes + kBoxesOfSecond;
+  static constexpr int kBox = 64 * 64, kBoxes = 3, kAllBoxes = linear_halves_boxes(kD),
+                       kBoxesOfSecond = kAllBoxes - kBoxes;
   // Of each thread: before they are dealt out anew, then.
   static constexpr int kRegisters = 65536 / kThreads / 8 * 8, kRegistersOfMovers = 24, kRegistersOfState = 144,
                        kRegistersOfOutputs = kSplitQ ? 152 : 168, kRegistersOfSplitters = kSplitQ ? 80 : 72;

@@ -36,15 +36,13 @@ template <class Element, int kD, int kSweeps, LinearSweeps (*kSweepsOf)(const Li
 constexpr gpu::LinearAttentionKernel linear_attention_plain() {
   using Roles = LinearPlainRoles<Element, kD>;
   constexpr bool kWide = std::is_same_v<Element, float> && kD == LinearWideConfig::kD;
-  gpu::LinearAttentionKernel row = sm80::sized_linear_attention_row<typename Roles::Config>(kSweeps);
-  if (kWide) row.wide_d = kD;
-  row.launch = [](const LinearAttentionArgs& a, void* stream) {
-    if constexpr (kWide) return launch_wide_and_others<Roles>(a, kSweepsOf(a), stream);
-    return launch_linear_attention<Roles, Element>(a, kSweepsOf(a), stream);
-  };
-  row.workspace = [](const LinearAttentionArgs& a) {
-    return segments_workspace<typename Roles::Config>(a, kSweepsOf(a));
-  };
+  gpu::LinearAttentionKernel row = sm80::linear_attention_row<typename Roles::Config>(
+      [](const LinearAttentionArgs& a, void* stream) {
+        if constexpr (kWide) return launch_wide_and_others<Roles>(a, kSweepsOf(a), stream);
+        return launch_linear_attention<Roles, Element>(a, kSweepsOf(a), stream);
+      },
+      kSweeps);
+  if (kWide) row.facts.wide_d = kD;
   return row;
 }
 

@@ -9,42 +9,12 @@
 
 #include "blocks/sm90_messages.cuh"
 #include "sm90/linear_attention_chunks.cuh"
+#include "sm90/linear_attention_workspace.hpp"
 
 namespace falchion::sm90 {
 
-/// The workspace of a grid: for each of its columns (CTAs with the same head and 64 columns, one a segment) tiles of S,
-/// then for each tile the number of the launch that has emptied it. Tiles: the sums of parts; where these are many, the
-/// totals of so many parts each that a CTA reads about twice the root of their number; what segment 0 starts from.
-struct SegmentTiles {
-  int parts, group, totals;
-  __host__ __device__ explicit SegmentTiles(const LinearAttentionArgs& a)
-      : parts((a.segments - 1) * a.parts), group(group_of(parts)), totals(parts / group) {}
-  __host__ __device__ int total(int i) const { return parts + i; }
-  __host__ __device__ int start() const { return parts + totals; }
-  __host__ __device__ int count() const { return start() + 1; }
-
- private:
-  /// Up to 8 each is read by itself: a total would have to be waited for, too.
-  static __host__ __device__ int group_of(int parts) {
-    int root = 3;
-    while (root * root < parts) ++root;
-    return parts <= 8 ? parts + 1 : root;
-  }
-};
-
 inline std::int64_t grid_columns(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {
   return std::int64_t{sweeps.column_tiles} * sweeps.count * a.h_v * a.b;
-}
-template <class Config>
-std::int64_t floats_of_tiles(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {
-  return SegmentTiles(a).count() * grid_columns(a, sweeps) * Config::kD * Config::kColumns;
-}
-template <class Config>
-std::size_t segments_workspace(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {
-  if (a.segments == 1) return 0;
-  const std::int64_t numbers = SegmentTiles(a).count() * grid_columns(a, sweeps);
-  return static_cast<std::size_t>(floats_of_tiles<Config>(a, sweeps)) * sizeof(float) +
-         static_cast<std::size_t>(numbers) * sizeof(std::uint64_t);
 }
 
 /// One column's tiles, as a warpgroup sees them: 16 bytes of each thread in turn, a message each.

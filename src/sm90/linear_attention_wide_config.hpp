@@ -11,9 +11,9 @@ namespace falchion::sm90 {
 /// once for each 64 columns, and S stays in registers: two warpgroups carry 64 columns of it each, transposed, as
 /// operand A of O^T = S^T Q^T lies, and make the outputs. Two warpgroups take q, k and v apart, one makes P. There is
 /// no sixth that loads or stores: with 768 threads ptxas has 80 registers for each, too few for 64 accumulators.
-struct LinearWideConfig : LinearTiles<cutlass::half_t, 128, 128> {
+struct LinearWideConfig : LinearTiles<cutlass::half_t, kLinearWideD, kLinearWideD> {
   using Half = cutlass::half_t;
-  using Tiles = LinearTiles<Half, 128, 128>;
+  using Tiles = LinearTiles<Half, kLinearWideD, kLinearWideD>;
   static constexpr int kTerms = 2, kCtas = 1, kStates = 2, kSplitters = 2, kThreads = 128 * (kStates + 1 + kSplitters);
   // Of each thread: before they are dealt out anew, then.
   static constexpr int kRegisters = 65536 / kThreads / 8 * 8, kRegistersOfState = 144, kRegistersOfScores = 64,

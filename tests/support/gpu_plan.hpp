@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "api/validate.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
@@ -42,25 +43,46 @@ inline bool has_any_gpu_row() {
   const auto rows = variants();
   return std::any_of(rows.begin(), rows.end(), [](const Variant& v) { return v.gpu != nullptr; });
 }
+inline bool has_all_gpu_rows() { return has_rows(Backend::sm80) && has_rows(Backend::sm90); }
 #define NEEDS_SM80_ROWS() \
   if (!has_rows(Backend::sm80)) GTEST_SKIP() << "this build has not all rows of sm80"
-#define NEEDS_GPU_ROWS() \
-  if (!has_rows(Backend::sm80) || !has_rows(Backend::sm90)) GTEST_SKIP() << "this build has not all GPU rows"
+
+/// What is decided for a GPU. A build that has all rows is asked as a user asks it, any other what it would decide if
+/// it had them: what rows need is known without their code.
+inline Status plan_on_gpu(const Attention& a, const Target& target, PlanData* out) {
+  if (!has_all_gpu_rows()) {
+    Status status = validate_problem(a, Pass::forward);
+    if (status) status = validate_target(target);
+    return status ? plan_attention(a, Pass::forward, target, out, true) : status;
+  }
+  Plan plan;
+  const Status status = Plan::make(a, Pass::forward, target, &plan);
+  if (status) *out = *plan.data();
+  return status;
+}
 
 /// The row that a problem takes, as "sm90 plain bf16 64", or why none.
 inline std::string row_of(const Attention& a, const Target& target) {
-  Plan plan;
-  const Status status = Plan::make(a, Pass::forward, target, &plan);
+  PlanData plan;
+  const Status status = plan_on_gpu(a, target, &plan);
   if (!status) return status.why;
-  const Variant* row = plan.data()->variant;
+  const Variant* row = plan.variant;
   return row == nullptr ? "ref" : text(name(row->backend), " ", row->level, " ", name(row->dtype), " ", row->d);
 }
 /// Everything decided about a problem that must have a plan.
 inline PlanData decided(const Attention& a, const Target& target) {
-  Plan plan;
-  const Status status = Plan::make(a, Pass::forward, target, &plan);
+  PlanData plan;
+  const Status status = plan_on_gpu(a, target, &plan);
   EXPECT_TRUE(status) << status.why;
-  return status ? *plan.data() : PlanData{};
+  return plan;
+}
+/// The whole story, as a build that has all rows tells it.
+inline std::string story_of(const Attention& a, const Target& target) {
+  std::string story = explain(a, Pass::forward, target);
+  if (story.starts_with("not built")) story.erase(0, story.find('\n') + 1);
+  const std::string would = "would be taken\n";
+  if (story.ends_with(would)) story.replace(story.size() - would.size(), would.size(), "taken\n");
+  return story;
 }
 
 }  // namespace falchion::testing
