@@ -1,7 +1,8 @@
 // src/judge/linear_attention.hpp: what results of linear attention are held against: the recurrence in double. The rule
 // (docs/contract.md): the RMS of the error over the RMS of the exact values is at most a number for each type and
-// output, and no element is off by more than ten times that. Where sums cancel, the limit is what the definition moves
-// by when its inputs are nudged by half a unit of their type.
+// output, and no element is off by more than ten times that. What must be Inf or NaN must not be finite, and the other
+// way round. Where sums cancel, the limit is twice what the definition moves by when its inputs are nudged by the
+// roundings that these types are granted.
 #pragma once
 
 #include <array>
@@ -63,8 +64,10 @@ class LinearReference {
     double rms = 0, largest = 0;
   };
 
-  void compute(const LinearOperands& inputs, Outputs* out) const;
+  void compute(const LinearAttention& problem, const LinearOperands& inputs, Outputs* out) const;
+  double typical_divisor() const;
   void nudge() const;
+  bool v_may_reach(LinearOutput which, const std::array<std::int64_t, 4>& at) const;
   template <class F>
   void each(LinearOutput which, const Tensor& got, const F& f) const;
 

@@ -1,5 +1,6 @@
 // src/judge/rule.hpp: the tolerance rule (docs/contract.md), said once for `falchion verify`, its storms and the tests.
-// Not in the library. First NaN and Inf must be where the definition has them. Then the largest error against the
+// Not in the library. First NaN and Inf must be where the definition has them, or where the naive computation has them
+// (0 times Inf is NaN where a probability is too small for f32). Then the largest error against the
 // definition in double is at most twice the naive error, plus one unit of the output type. The naive error is that of
 // the naive computation in the same types. Where that one had luck (one query, one key, few elements), it counts as
 // what the definition itself moves by when its inputs are nudged by the roundings that any computation in these types

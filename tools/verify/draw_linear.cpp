@@ -80,7 +80,7 @@ void draw_features(Dice* dice, Problem* p) {
   a.initial_state = dice->chance(0.4), a.final_state = dice->chance(0.4);
   p->in_place = dice->chance(0.3);
   if (dice->chance(0.1)) p->data.q = dice->pick({0.1F, 8.F}), p->data.k = dice->pick({0.1F, 4.F});
-  if (dice->chance(0.03))
+  if (p->op == Op::linear && dice->chance(0.03))  // backward, the contract says nothing of them
     p->data.plant.emplace_back(dice->pick<const char*>({"nan_q", "nan_k", "nan_v", "inf_q", "inf_v"}));
 }
 

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -31,6 +32,13 @@ const char* operation_of(Op op) {
   return op == Op::attention ? "attention_forward"
          : op == Op::linear  ? "linear_attention_forward"
                              : "linear_attention_backward";
+}
+
+/// What went wrong, without its numbers: a smaller problem is to fail for the same reason.
+std::string kind_of(const std::string& why) {
+  std::string out;
+  std::copy_if(why.begin(), why.end(), std::back_inserter(out), [](char c) { return std::isalpha(c) != 0; });
+  return out.substr(0, 40);
 }
 
 struct Group {
@@ -83,8 +91,9 @@ void Storm::make_small(const Problem& problem, const Outcome& outcome, Bench* be
   Failure failure{problem, outcome.why, outcome.why, command_of(problem)};
   failure.problem = shrink(problem, [&](const Problem& smaller) {
     const Outcome again = attempt(smaller, bench, &device, slot);
-    if (again.failed()) failure.why = again.why;
-    return again.failed();
+    const bool same = again.failed() && kind_of(again.why) == kind_of(failure.first_why);
+    if (same) failure.why = again.why;
+    return same;
   });
   const std::lock_guard lock(mutex);
   fmt::print(stderr, "{}FAIL {}\n     {}\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", command_of(failure.problem),
