@@ -22,7 +22,8 @@ declare -A allowed=(
   [api]="plan dispatch args ref cpu gpu sm80 sm90 policy public"
   [io]="policy public"
   [layout]=""
-  [tools]="api plan dispatch args ref cpu gpu ladder io layout policy public variants"
+  [judge]="ref policy public"
+  [tools]="api plan dispatch args ref cpu gpu ladder io judge layout policy public variants verify"
 )
 
 layer_of_file() {  # -> from

@@ -1,26 +1,15 @@
-// tools/errors.hpp: how exact a result is, by the house rule: the error against double is at most twice that of the
-// naive computation in the same types, plus one unit of the output type; NaN and Inf must be in the same places.
+// tools/errors.hpp: how exact a result of an instance is, by the house rule (src/judge/rule.hpp).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "instance.hpp"
+#include "judge/attention.hpp"
 
 namespace falchion::tools {
 
-/// One tensor's worst element.
-struct ErrorReport {
-  double error = 0;        // max |x - exact|
-  double naive_error = 0;  // max |naive - exact|
-  double unit = 0;         // spacing of the output type at the largest exact element
-  bool same_specials = true;
-  std::string why;  // where NaN, Inf or the bound first went wrong; empty when it passed
-
-  double limit() const { return 2 * naive_error + unit; }
-  bool passed() const { return why.empty(); }
-  double share() const { return limit() > 0 ? error / limit() : error > 0 ? 1e300 : 0; }  // of the limit
-};
+using judge::ErrorReport;
 
 /// What results are held against: the definition in double, and the naive computation in the problem's own types.
 class Reference {
@@ -29,13 +18,12 @@ class Reference {
 
   ErrorReport check_o(const Tensor& o, bool tensor_cores = false) const;
   ErrorReport check_lse(const Tensor& lse) const;  ///< where the problem has lse
-  double exact_seconds() const { return exact_seconds_; }
+  double exact_seconds() const { return judge_.exact_seconds(); }
   HostTensor rounded_o() const;  ///< the exact O in the problem's type: what the back end ref gives
 
  private:
-  const Instance& instance_;
-  Outputs exact_, naive_;
-  double exact_seconds_ = 0;
+  DType dtype_;
+  judge::AttentionReference judge_;
 };
 
 /// Runs one path on the instance and checks O, and LSE where the problem has it: the worse of the two by its limit.

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -13,6 +14,7 @@
 #include "table.hpp"
 #include "tensor_options.hpp"
 #include "tool.hpp"
+#include "verify/storm.hpp"
 #include "verify_cases.hpp"
 #include "work.hpp"
 
@@ -27,6 +29,12 @@ struct Options {
   std::vector<std::string> dtypes;
   std::int64_t seed = 1;
   bool all = false, as_json = false;
+  // Storms of random problems.
+  std::int64_t random = 0, seconds = 0, workers = 0, patience = 10;
+  std::vector<std::string> ops, problems;
+
+  bool is_storm() const { return random > 0 || seconds > 0; }
+  storm::StormOptions storm_options() const;
 };
 
 /// One case on one path.
@@ -153,15 +161,43 @@ void check_use(const Options& options, const Given& given) {
   options.tensors.check(given);
   options.where.target();  // what goes with the back end
   require_here(parse_backend(options.where.backend));
+  const std::initializer_list<const char*> features = {"--causal",  "--window", "--align",  "--scale",
+                                                       "--softcap", "--alibi",  "--dropout"};
+  if (!options.problems.empty()) {
+    given.refuse({"--random", "--seconds", "--seed", "--op", "--types", "--workers", "--backend", "--level"},
+                 "--problem says all of that itself");
+  }
+  if (!options.problems.empty() || options.is_storm()) {
+    given.refuse({"--grid", "--match", "--all", "--threads"}, "it belongs to the grid of problems; this is a storm");
+    given.refuse({"--q", "--k", "--v"}, "a storm makes its own tensors");
+    given.refuse(features, "the problems of a storm have features of their own");
+  } else {
+    given.refuse({"--op", "--seconds", "--workers", "--patience"}, "it belongs to --random, a storm of problems");
+  }
   if (options.tensors.given()) {
     given.refuse({"--grid", "--types", "--match", "--seed"}, "it chooses among problems of our own; here are tensors");
   } else {
-    given.refuse({"--causal", "--window", "--align", "--scale", "--softcap", "--alibi", "--dropout"},
-                 "the problems of the grid have features of their own; this belongs to given tensors");
+    given.refuse(features, "the problems of the grid have features of their own; this belongs to given tensors");
   }
 }
 
+storm::StormOptions Options::storm_options() const {
+  storm::StormOptions out;
+  out.problems = random > 0 ? random : std::numeric_limits<std::int64_t>::max() / 2;
+  out.seconds = static_cast<double>(seconds), out.seed = static_cast<std::uint64_t>(seed);
+  out.backend = where.backend, out.level = where.level;
+  for (const auto& op : ops.empty() ? std::vector<std::string>{"attention", "linear", "linear-backward"} : ops)
+    out.ops.push_back(storm::parse_op(op));
+  for (const auto& dtype : dtypes.empty() ? std::vector<std::string>{"f32", "f16", "bf16"} : dtypes)
+    out.types.push_back(parse_dtype(dtype));
+  out.workers = static_cast<int>(workers), out.patience = static_cast<double>(patience), out.as_json = as_json;
+  return out;
+}
+
 int verify(const Options& options) {
+  if (!options.problems.empty())
+    return storm::run_problems(options.problems, static_cast<double>(options.patience), options.as_json);
+  if (options.is_storm()) return storm::run_storm(options.storm_options());
   const auto start = Clock::now();
   std::vector<Row> rows;
   if (options.tensors.given()) {
@@ -204,6 +240,13 @@ void add_verify(Command& command) {
   command.integer("--seed", &options->seed, 0, std::int64_t{1} << 60, "Other random numbers");
   command.flag("--all", &options->all, "A line for each case instead of the worst");
   command.flag("--json", &options->as_json, "Machine-readable output");
+  command.group("Storms of random problems");
+  command.integer("--random", &options->random, 0, std::int64_t{1} << 40, "So many random problems instead");
+  command.integer("--seconds", &options->seconds, 0, 1 << 20, "For so long at most; 0: until all are done");
+  command.list("--op", &options->ops, "Only these: attention, linear, linear-backward");
+  command.integer("--workers", &options->workers, 0, 1000, "Threads that draw and judge; 0: one a CPU");
+  command.integer("--patience", &options->patience, 1, 3600, "Seconds after which a run counts as hung");
+  command.repeated("--problem", &options->problems, "Just this problem, as a storm has told it", "TEXT");
   options->tensors.add_to(command);
   options->features.add_to(command);
   options->where.add_to(command);

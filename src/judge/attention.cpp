@@ -1,0 +1,164 @@
+// src/judge/attention.cpp: see attention.hpp.
+#include "judge/attention.hpp"
+
+#include <chrono>
+#include <cstdio>
+
+#include "judge/nudge.hpp"
+#include "ref/attention_forward.hpp"
+#include "ref/elements.hpp"
+
+namespace falchion::judge {
+namespace {
+
+using Index = std::array<std::int64_t, 4>;
+
+/// Of the sums behind lse, row_max and probabilities: f32 on every path, but of 16-bit inputs their exponential need
+/// not be better than f16.
+DType sums_type(DType dtype) { return dtype == DType::f32 ? DType::f32 : DType::f16; }
+
+/// What a few roundings of f32 are granted.
+constexpr double kSingle = 0x1p-22;
+
+std::string where(const char* name, const Index& at) {
+  std::string out = std::string(name) + "[";
+  for (std::size_t axis = 0; axis < 4; ++axis) out += (axis > 0 ? ", " : "") + std::to_string(at[axis]);
+  return out + "]";
+}
+std::string number(double x) {
+  char digits[32];
+  std::snprintf(digits, sizeof digits, "%.3g", x);
+  return digits;
+}
+
+}  // namespace
+
+AttentionReference::Outputs::Outputs(const Attention& a, const Operands& x) {
+  const Index& o = x.o.shape;
+  const Index rows{o[0], o[2], o[1], 1};
+  const Index shapes[] = {o, rows, rows, {a.b, a.h_q, a.s_q, a.s_k}};
+  const bool wanted[] = {true, a.lse, a.row_max, a.probabilities};
+  for (std::size_t i = 0; i < 4; ++i) {
+    if (!wanted[i]) continue;
+    const Index& n = shapes[i];
+    memory[i].assign(static_cast<std::size_t>(n[0] * n[1] * n[2] * n[3]) + 1, std::numeric_limits<float>::quiet_NaN());
+    views[i] = Tensor::dense(memory[i].data(), DType::f32, n);
+  }
+}
+
+void AttentionReference::Outputs::attach(Operands* x) const {
+  x->o = views[0], x->lse = views[1], x->row_max = views[2], x->probabilities = views[3];
+}
+
+AttentionReference::AttentionReference(const Attention& problem, const Operands& x)
+    : problem_(problem), inputs_(x), exact_(problem, x), naive_(problem, x) {
+  const std::int64_t capacity = x.q.shape[1];
+  rows_.resize(static_cast<std::size_t>(x.q.shape[0] * capacity));
+  for (std::int64_t b = 0; b < problem.b; ++b) {
+    const ref::Rows rows = ref::rows_of(b, x.cu_seqlens_q, x.used_q, capacity);
+    std::fill_n(rows_.begin() + rows.batch * capacity + rows.begin, rows.length, std::uint8_t{1});
+  }
+  const auto start = std::chrono::steady_clock::now();
+  exact_.attach(&inputs_);
+  ref::attention_forward(problem_, inputs_, {});
+  exact_seconds_ = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  naive_.attach(&inputs_);
+  ref::attention_forward(problem_, inputs_, {.p = problem.dtype, .o = problem.dtype, .single_precision = true});
+}
+
+bool AttentionReference::has(AttentionOutput which) const { return exact_.of(which).data != nullptr; }
+
+bool AttentionReference::counts(AttentionOutput which, std::int64_t i, std::int64_t j, std::int64_t k) const {
+  return is_row(i, which == AttentionOutput::o ? j : k);
+}
+
+bool AttentionReference::masked_v_may_reach(std::int64_t batch, std::int64_t row, std::int64_t head,
+                                            std::int64_t column) const {
+  const Attention& a = problem_;
+  const Operands& x = inputs_;
+  if (a.band == Band::full() && !a.mask && !a.bias && a.dropout.p == 0) return false;
+  for (std::int64_t b = 0; b < a.b; ++b) {
+    const ref::Rows q = ref::rows_of(b, x.cu_seqlens_q, x.used_q, x.q.shape[1]);
+    const ref::Rows k = ref::rows_of(b, x.cu_seqlens_k, x.used_k, x.k.shape[1]);
+    if (q.batch != batch || row < q.begin || row >= q.begin + q.length) continue;
+    for (std::int64_t j = k.begin; j < k.begin + k.length; ++j)
+      if (!std::isfinite(ref::load(x.v, ref::at(x.v, k.batch, j, head / (a.h_q / a.h_k), column)))) return true;
+  }
+  return false;
+}
+
+/// What any computation in these types is granted: 2^-22 in each product behind a score, in the scale (kernels multiply
+/// it by log2 e first), in a slope and in a bias; one unit of P's type in each probability, which a step in that key's
+/// whole row of V stands for.
+void AttentionReference::nudge() const {
+  if (nudged_) return;
+  nudged_ = true;
+  const double p_unit = problem_.dtype == DType::f32 ? kSingle : unit_at(problem_.dtype, 1);
+  for (std::uint64_t draw = 0; draw < kNudges; ++draw) {
+    Attention a = problem_;
+    if (a.score.scale == 0) a.score.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(a.d_qk)));
+    a.score.scale *= static_cast<float>(1 + kSingle * nudge_sign(draw, 1000));
+    Operands x = inputs_;
+    const Nudged k(x.k, kSingle, false, 10 + draw), v(x.v, p_unit, true, 20 + draw),
+        bias(x.bias, kSingle, false, 30 + draw);
+    x.k = k.view(), x.v = v.view(), x.bias = bias.view();
+    std::vector<float> slopes;
+    for (std::int64_t h = 0; a.alibi && h < a.h_q; ++h)
+      slopes.push_back(x.alibi[h] * static_cast<float>(1 + kSingle * nudge_sign(draw, static_cast<std::uint64_t>(h))));
+    x.alibi = slopes.data();
+    Outputs moved(a, inputs_);
+    moved.attach(&x);
+    ref::attention_forward(a, x, {});
+    for (std::size_t which = 0; which < 4; ++which) {
+      for (std::size_t i = 0; i < moved.memory[which].size(); ++i) {
+        const double by = std::abs(static_cast<double>(moved.memory[which][i]) - exact_.memory[which][i]);
+        if (std::isfinite(by)) moved_[which] = std::max(moved_[which], by);
+      }
+    }
+  }
+}
+
+ErrorReport AttentionReference::check(AttentionOutput which, const Tensor& got, bool shares_tiles) const {
+  const bool is_o = which == AttentionOutput::o;
+  const DType type = is_o ? problem_.dtype : sums_type(problem_.dtype);
+  const char* name = kAttentionOutputs[static_cast<std::size_t>(which)];
+  const Tensor &exact = exact_.of(which), &naive = naive_.of(which);
+  ErrorReport report;
+  Index worst{};
+  // An error of a logarithm is a relative one of the sum: never asked to be finer than the unit at 1.
+  double largest = which == AttentionOutput::lse || which == AttentionOutput::row_max ? 1 : 0;
+  for (std::int64_t i = 0; i < got.shape[0]; ++i)
+    for (std::int64_t j = 0; j < got.shape[1]; ++j)
+      for (std::int64_t k = 0; k < got.shape[2]; ++k) {
+        if (!counts(which, i, j, k)) continue;
+        for (std::int64_t l = 0; l < got.shape[3]; ++l) {
+          const std::int64_t at = ref::at(exact, i, j, k, l);
+          const double value = ref::load(got, ref::at(got, i, j, k, l)), wanted = ref::load(exact, at);
+          const double by_naive = ref::load(naive, at);
+          if (!same_special(got.dtype, value, wanted) && !same_special(got.dtype, value, by_naive)) {
+            if (shares_tiles && is_o && std::isnan(value) && masked_v_may_reach(i, j, k, l)) continue;
+            if (report.same_specials)
+              report.why = where(name, {i, j, k, l}) + " is " + number(value) + ", must be " + number(wanted);
+            report.same_specials = false;
+            continue;
+          }
+          if (!std::isfinite(wanted) || !std::isfinite(value)) continue;
+          largest = std::max(largest, std::abs(wanted));
+          if (std::abs(value - wanted) > report.error) report.error = std::abs(value - wanted), worst = {i, j, k, l};
+          const double difference = std::abs(by_naive - wanted);
+          if (std::isfinite(difference)) report.naive_error = std::max(report.naive_error, difference);
+        }
+      }
+  report.unit = unit_at(type, largest);
+  if (!report.same_specials || report.error <= report.limit()) return report;
+  nudge();
+  report.granted = moved_[static_cast<std::size_t>(which)];
+  if (which == AttentionOutput::probabilities) report.granted = std::max(report.granted, kSingle * largest);
+  if (!(report.error <= report.limit()))
+    report.why = where(name, worst) + " is off by " + number(report.error) + ", the limit is " +
+                 number(report.limit()) + " (naive " + number(report.naive_error) + ", granted " +
+                 number(report.granted) + ")";
+  return report;
+}
+
+}  // namespace falchion::judge

@@ -1,0 +1,59 @@
+// src/judge/attention.hpp: what results of attention are held against: the definition in double, and the naive
+// computation in the problem's own types.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "falchion/falchion.hpp"
+#include "judge/rule.hpp"
+
+namespace falchion::judge {
+
+enum class AttentionOutput : std::uint8_t { o, lse, row_max, probabilities };
+inline constexpr const char* kAttentionOutputs[] = {"o", "lse", "row_max", "probabilities"};
+
+class AttentionReference {
+ public:
+  /// x: operands of the host. Their inputs stay as they are while this lives; their outputs are not looked at, but for
+  /// the shape of o. All outputs that the problem asks for are computed.
+  AttentionReference(const Attention& problem, const Operands& x);
+
+  bool has(AttentionOutput which) const;
+  /// Row `row` of batch entry `batch` of q belongs to a sequence: it is written. Packed: batch is 0.
+  bool is_row(std::int64_t batch, std::int64_t row) const {
+    return rows_[static_cast<std::size_t>(batch * inputs_.q.shape[1] + row)] != 0;
+  }
+  /// Rows that belong to no sequence are not looked at. shares_tiles: the result is from tensor cores, where NaN in a
+  /// masked key's V may reach its column of o (docs/contract.md, "NaN or Inf in V of a masked key").
+  ErrorReport check(AttentionOutput which, const Tensor& got, bool shares_tiles) const;
+  /// Dense, f32.
+  const Tensor& exact(AttentionOutput which) const { return exact_.of(which); }
+  double exact_seconds() const { return exact_seconds_; }
+
+ private:
+  /// What one computation writes: dense, in f32.
+  struct Outputs {
+    std::array<std::vector<float>, 4> memory;
+    std::array<Tensor, 4> views{};
+    Outputs() = default;
+    Outputs(const Attention& problem, const Operands& x);
+    const Tensor& of(AttentionOutput which) const { return views[static_cast<std::size_t>(which)]; }
+    void attach(Operands* x) const;
+  };
+
+  bool masked_v_may_reach(std::int64_t batch, std::int64_t row, std::int64_t head, std::int64_t column) const;
+  bool counts(AttentionOutput which, std::int64_t i, std::int64_t j, std::int64_t k) const;
+  void nudge() const;
+
+  Attention problem_;
+  Operands inputs_;
+  Outputs exact_, naive_;
+  std::vector<std::uint8_t> rows_;
+  double exact_seconds_ = 0;
+  mutable std::array<double, 4> moved_{};  // by nudging; computed once, when first asked for
+  mutable bool nudged_ = false;
+};
+
+}  // namespace falchion::judge

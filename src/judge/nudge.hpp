@@ -1,0 +1,40 @@
+// src/judge/nudge.hpp: a tensor's numbers once more in f32, each off by a relative step up or down.
+#pragma once
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "judge/rule.hpp"
+#include "ref/elements.hpp"
+
+namespace falchion::judge {
+
+/// Dense memory of one nudged input.
+class Nudged {
+ public:
+  /// by_row: the elements of a row (the last axis) move together.
+  Nudged(const Tensor& from, double step, bool by_row, std::uint64_t draw) {
+    view_ = Tensor::dense(nullptr, DType::f32, from.shape);
+    if (from.data == nullptr) return;
+    const auto& n = from.shape;
+    memory_.reserve(static_cast<std::size_t>(n[0] * n[1] * n[2] * n[3]));
+    std::uint64_t count = 0;
+    for (std::int64_t i = 0; i < n[0]; ++i)
+      for (std::int64_t j = 0; j < n[1]; ++j)
+        for (std::int64_t k = 0; k < n[2]; ++k, count += by_row ? 1 : 0)
+          for (std::int64_t l = 0; l < n[3]; ++l, count += by_row ? 0 : 1)
+            memory_.push_back(
+                static_cast<float>(ref::load(from, ref::at(from, i, j, k, l)) * (1 + step * nudge_sign(draw, count))));
+    view_.data = memory_.data();
+  }
+  Nudged(const Nudged&) = delete;
+  Nudged& operator=(const Nudged&) = delete;
+  const Tensor& view() const { return view_; }
+
+ private:
+  std::vector<float> memory_;
+  Tensor view_;
+};
+
+}  // namespace falchion::judge

@@ -1,0 +1,68 @@
+// src/judge/rule.hpp: the tolerance rule (docs/contract.md), said once for `falchion verify`, its storms and the tests.
+// Not in the library. First NaN and Inf must be where the definition has them, or where the naive computation has them
+// (0 times Inf is NaN where a probability is too small for f32). Then the largest error against the
+// definition in double is at most twice the naive error, plus one unit of the output type. The naive error is that of
+// the naive computation in the same types. Where that one had luck (one query, one key, few elements), it counts as
+// what the definition itself moves by when its inputs are nudged by the roundings that any computation in these types
+// is granted.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "falchion/falchion.hpp"
+#include "policy/dtype.hpp"
+
+namespace falchion::judge {
+
+/// The distance between neighbouring numbers of the type at this magnitude.
+inline double unit_at(DType dtype, double magnitude) {
+  const int digits = dtype == DType::f32 ? 23 : dtype == DType::f16 ? 10 : 7;
+  const int lowest = dtype == DType::f16 ? -14 : -126;
+  int exponent = 0;
+  std::frexp(magnitude, &exponent);  // magnitude in [2^(exponent - 1), 2^exponent)
+  return std::ldexp(1.0, std::max(magnitude > 0 ? exponent - 1 : lowest, lowest) - digits);
+}
+
+/// From here on a finite number becomes Inf in the type.
+inline double overflow_of(DType dtype) { return dtype == DType::f16 ? 65520 : std::ldexp(1.0, 128); }
+
+/// NaN where the definition has NaN, the same Inf, a finite number where it has one; a number that the type cannot hold
+/// may be Inf.
+inline bool same_special(DType dtype, double value, double exact) {
+  if (std::isnan(exact)) return std::isnan(value);
+  if (std::isinf(exact)) return value == exact;
+  if (std::isinf(value))
+    return std::signbit(value) == std::signbit(exact) && std::abs(exact) >= 0.98 * overflow_of(dtype);
+  return std::isfinite(value);
+}
+
+/// One tensor's worst element.
+struct ErrorReport {
+  double error = 0;        // max |x - exact|
+  double naive_error = 0;  // max |naive - exact|
+  double granted = 0;      // what nudged inputs move the definition by; asked for only where the error needs it
+  double unit = 0;         // spacing of the output type at the largest exact element
+  bool same_specials = true;
+  std::string why{};  // where NaN, Inf or the bound first went wrong; empty when it passed
+
+  double limit() const { return 2 * std::max(naive_error, granted) + unit; }
+  bool passed() const { return why.empty(); }
+  double share() const { return limit() > 0 ? error / limit() : error > 0 ? 1e300 : 0; }  // of the limit
+};
+
+/// +1 or -1 for element i of stream `draw`: splitmix64 (Steele, Lea, Flood, OOPSLA 2014) of a counter.
+inline double nudge_sign(std::uint64_t draw, std::uint64_t i) {
+  std::uint64_t z = (draw * 0xD1342543DE82EF95u + i + 1) * 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return (z >> 63) != 0 ? 1 : -1;
+}
+
+/// How often the inputs are nudged; the largest movement counts.
+inline constexpr int kNudges = 4;
+
+}  // namespace falchion::judge

@@ -1,0 +1,64 @@
+// tools/verify/draw.hpp: random problems. Problem i of a seed is the same on every machine and with any number of
+// workers; only where it runs is drawn from the paths that are here.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "problem.hpp"
+
+namespace falchion::tools::storm {
+
+/// splitmix64 (Steele, Lea, Flood, OOPSLA 2014) of a counter: number i of stream `seed`.
+inline std::uint64_t random_bits(std::uint64_t seed, std::uint64_t i) {
+  std::uint64_t z = (seed * 0xD1342543DE82EF95u + i + 1) * 0x9E3779B97F4A7C15u;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+  return z ^ (z >> 31);
+}
+
+/// Numbers one after the other.
+class Dice {
+ public:
+  Dice(std::uint64_t seed, std::uint64_t index) : seed_(random_bits(seed, index)) {}
+
+  std::uint64_t bits() { return random_bits(seed_, count_++); }
+  double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
+  bool chance(double p) { return uniform() < p; }
+  /// least to most, both included.
+  std::int64_t between(std::int64_t least, std::int64_t most) {
+    return most <= least ? least
+                         : least + static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(most - least + 1));
+  }
+  /// Each power of two between the bounds is as likely as the next.
+  std::int64_t log_between(std::int64_t least, std::int64_t most);
+  template <class T>
+  T pick(std::initializer_list<T> of) {
+    return of.begin()[bits() % of.size()];
+  }
+  template <class T>
+  const T& pick(const std::vector<T>& of) {
+    return of[bits() % of.size()];
+  }
+
+ private:
+  std::uint64_t seed_, count_ = 0;
+};
+
+// What both operations draw alike.
+std::int64_t draw_length(Dice* dice, std::int64_t most);    ///< 0, 1, around the edges of tiles, anything up to most
+std::int64_t draw_head_dim(Dice* dice, std::int64_t most);  ///< 1 to most, the common ones favoured
+std::int64_t draw_group(Dice* dice);                        ///< query heads a K/V head: 1 to 16
+/// rows: the last axis stays innermost. input: may run backwards or stand still (stride 0).
+Storage draw_storage(Dice* dice, bool rows, bool input);
+/// Lengths of b sequences, up to most: of ordinary ones, or of which most or all but one are empty.
+std::vector<std::int64_t> draw_lengths(Dice* dice, std::int64_t b, std::int64_t most);
+
+void draw_attention(Dice* dice, Problem* problem);
+void draw_linear_attention(Dice* dice, Problem* problem);
+
+/// types: of those. The path is left to the caller.
+Problem draw_problem(std::uint64_t seed, std::uint64_t index, Op op, const std::vector<DType>& types);
+
+}  // namespace falchion::tools::storm

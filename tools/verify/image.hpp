@@ -1,0 +1,83 @@
+// tools/verify/image.hpp: all memory of one problem in one block, with poison between and around its operands, so that
+// one copy carries it to a device and one comparison tells whether anything was written that may not be.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "buffer.hpp"
+#include "falchion/falchion.hpp"
+#include "problem.hpp"
+
+namespace falchion::tools::storm {
+
+/// A NaN in f32, f16 and bf16 (of two neighbouring bytes, and of four) that no arithmetic of ours produces.
+inline constexpr std::uint8_t kPoison[2] = {0xA5, 0x7F};
+
+class Image {
+ public:
+  /// An operand: its view without an address, and where its element (0, 0, 0, 0) lies from the block's start.
+  struct Place {
+    Tensor view{};
+    std::size_t offset = 0;
+    bool there = false;
+    Tensor on(const std::byte* base) const {
+      Tensor out = view;
+      if (there) out.data = const_cast<std::byte*>(base) + offset;
+      return out;
+    }
+  };
+
+  Place add(const std::string& name, DType dtype, const std::array<std::int64_t, 4>& shape, const Storage& storage);
+  /// Plain numbers: lengths, slopes. Returns where they lie.
+  std::size_t add_array(const std::string& name, std::size_t bytes);
+
+  /// After the last add: the block, all poison.
+  void allocate();
+  std::byte* data() const { return memory_.data(); }
+  std::size_t size() const { return size_; }
+
+  /// Makes an element in a copy of the block what it is here.
+  void restore(std::byte* copy, const Place& place, std::int64_t i, std::int64_t j, std::int64_t k,
+               std::int64_t l) const;
+  /// Is the element in the copy bit by bit what it is here?
+  bool same(const std::byte* copy, const Place& place, std::int64_t i, std::int64_t j, std::int64_t k,
+            std::int64_t l) const;
+  /// Where the copy first differs from the other block of this size, in words; empty when it nowhere does.
+  std::string difference(const std::byte* copy, const std::byte* other) const;
+
+ private:
+  struct Region {
+    std::string name;
+    std::size_t begin, end;
+  };
+  std::size_t place_region(const std::string& name, std::size_t bytes, std::size_t start);
+
+  static constexpr std::size_t kGuard = 512;  // bytes between two operands, at least
+  std::vector<Region> regions_;
+  std::size_t size_ = 0;
+  Buffer memory_;
+};
+
+/// Memory on a 4096-byte boundary with a guard behind it, filled with one byte.
+class GuardedBuffer {
+ public:
+  /// Room for so many bytes, at least; what it holds is lost.
+  void resize(std::size_t bytes);
+  void fill(std::uint8_t byte);
+  bool guard_is_whole() const;
+  std::byte* data() const { return start_; }
+  std::size_t size() const { return bytes_; }
+
+ private:
+  static constexpr std::size_t kGuard = 512;
+  std::vector<std::byte> memory_;
+  std::byte* start_ = nullptr;
+  std::size_t bytes_ = 0;
+  std::uint8_t byte_ = 0;
+};
+
+}  // namespace falchion::tools::storm

@@ -1,0 +1,191 @@
+// tools/verify/problem.cpp: see problem.hpp. One table of fields serves printing and parsing.
+#include "problem.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "plan/text.hpp"
+#include "problem_options.hpp"
+#include "storage.hpp"
+#include "tool.hpp"
+
+namespace falchion::tools::storm {
+namespace {
+
+// --- A value and its text ------------------------------------------------------------------------------------------
+std::string write(const std::string& x) { return x; }
+std::string write(bool x) { return x ? "1" : "0"; }
+std::string write(float x) { return fmt::format("{}", x); }
+template <class T>
+requires std::is_integral_v<T> std::string write(T x) { return std::to_string(x); }
+std::string write(DType x) { return name(x); }
+std::string write(Backend x) { return name(x); }
+std::string write(Align x) { return name(x); }
+std::string write(FeatureMap x) { return x == FeatureMap::identity ? "identity" : "elu"; }
+std::string write(Decay x) { return x == Decay::none ? "none" : x == Decay::head ? "head" : "token"; }
+std::string write(const Broadcast& x) { return std::to_string(x.one); }
+template <class T>
+std::string write(const std::vector<T>& list) {
+  std::string out;
+  for (const T& x : list) out += (out.empty() ? "" : ",") + write(x);
+  return out;
+}
+
+template <class T>
+T parse_one_of(const std::string& text, std::initializer_list<T> all) {
+  for (const T x : all)
+    if (text == write(x)) return x;
+  throw UsageError{fmt::format("--problem: \"{}\" is no value of its key", text)};
+}
+void read(const std::string& text, std::string* x) { *x = text; }
+template <class T>
+requires std::is_arithmetic_v<T>
+void read(const std::string& text, T* x) {
+  if constexpr (std::is_same_v<T, bool>) {
+    *x = parse_one_of(text, {false, true});
+  } else {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *x);
+    if (error != std::errc() || end != text.data() + text.size())
+      throw UsageError{fmt::format("--problem: \"{}\" is not a number that its key can take", text)};
+  }
+}
+void read(const std::string& text, DType* x) { *x = parse_dtype(text); }
+void read(const std::string& text, Backend* x) { *x = parse_backend(text); }
+void read(const std::string& text, Align* x) {
+  *x = parse_one_of(text, {Align::unset, Align::bottom_right, Align::top_left});
+}
+void read(const std::string& text, FeatureMap* x) {
+  *x = parse_one_of(text, {FeatureMap::identity, FeatureMap::elu_plus_one});
+}
+void read(const std::string& text, Decay* x) { *x = parse_one_of(text, {Decay::none, Decay::head, Decay::token}); }
+void read(const std::string& text, Broadcast* x) { read(text, &x->one); }
+template <class T>
+void read(const std::string& text, std::vector<T>* list) {
+  list->clear();
+  if (text.empty()) return;
+  for (const std::string& part : split(text)) read(part, &list->emplace_back());
+}
+
+// --- The fields ----------------------------------------------------------------------------------------------------
+template <class Any, class F>
+void attention_fields(Any& p, const F& f) {
+  auto& a = p.attention;
+  f("dtype", a.dtype), f("b", a.b), f("s_q", a.s_q), f("s_k", a.s_k), f("h_q", a.h_q), f("h_k", a.h_k);
+  f("d_qk", a.d_qk), f("d_v", a.d_v);
+  f("left", a.band.left), f("right", a.band.right), f("align", a.band.align);
+  f("scale", a.score.scale), f("softcap", a.score.softcap);
+  f("dropout", a.dropout.p), f("dropout_seed", a.dropout.seed), f("dropout_offset", a.dropout.offset);
+  f("alibi", a.alibi), f("bias", a.bias), f("bias_dtype", p.bias_dtype), f("bias_ones", p.bias);
+  f("bias_data", p.data.bias), f("mask", a.mask), f("mask_ones", p.mask), f("mask_data", p.data.mask);
+  f("lse", a.lse), f("row_max", a.row_max), f("probabilities", a.probabilities);
+  f("packed", a.packed), f("lengths_q", p.lengths_q), f("lengths_k", p.lengths_k);
+  f("uses_q", a.used_q), f("used_q", p.used_q), f("uses_k", a.used_k), f("used_k", p.used_k);
+}
+
+template <class Any, class F>
+void linear_fields(Any& p, const F& f) {
+  auto& a = p.linear;
+  f("dtype", a.dtype), f("b", a.b), f("s", a.s), f("h_qk", a.h_qk), f("h_v", a.h_v);
+  f("d_qk", a.d_qk), f("d_v", a.d_v), f("scale", a.scale), f("feature_map", a.feature_map);
+  f("decay", a.decay), f("decay_data", p.data.decay), f("normalise", a.normalise), f("eps", a.eps);
+  f("reverse", a.reverse), f("packed", a.packed), f("lengths", p.lengths_q);
+  f("initial_state", a.initial_state), f("final_state", a.final_state), f("in_place", p.in_place);
+  f("segments", p.segments);
+}
+
+/// f(key, field) for each field that the operation has; `any` is a Problem, const or not.
+template <class Any, class F>
+void for_each_field(Any& p, const F& f) {
+  f("backend", p.backend), f("level", p.level), f("threads", p.threads), f("lent", p.lent);
+  if (p.op == Op::attention) {
+    attention_fields(p, f);
+  } else {
+    linear_fields(p, f);
+  }
+  f("spare", p.spare);
+  f("data", p.data.seed), f("amount_q", p.data.q), f("amount_k", p.data.k), f("amount_v", p.data.v);
+  f("scores", p.data.shape), f("plant", p.data.plant);
+}
+
+template <class T>
+void fit(std::vector<T>* list, bool wanted, std::int64_t b) {
+  list->resize(wanted ? static_cast<std::size_t>(b) : 0);
+}
+
+}  // namespace
+
+const Storage& Problem::storage_of(const std::string& operand) const {
+  static const Storage dense;
+  const auto found = storage.find(operand);
+  return found == storage.end() ? dense : found->second;
+}
+
+const char* name(Op op) { return op == Op::attention ? "attention" : op == Op::linear ? "linear" : "linear-backward"; }
+Op parse_op(const std::string& text) {
+  for (const Op op : {Op::attention, Op::linear, Op::linear_backward})
+    if (text == name(op)) return op;
+  throw UsageError{fmt::format("operation \"{}\" is not one of attention, linear, linear-backward", text)};
+}
+
+std::string to_text(const Problem& problem) {
+  Problem plain;
+  plain.op = problem.op;
+  std::map<std::string, std::string> defaults;
+  for_each_field(plain, [&](const char* key, const auto& value) { defaults[key] = write(value); });
+  std::string out = fmt::format("op={}", name(problem.op));
+  for_each_field(problem, [&](const char* key, const auto& value) {
+    const std::string text = write(value);
+    if (text != defaults[key] || std::string(key) == "dtype") out += fmt::format(" {}={}", key, text);
+  });
+  for (const auto& [operand, storage] : problem.storage)
+    if (storage != Storage{}) out += fmt::format(" layout_{}={}", operand, to_text(storage));
+  return out;
+}
+
+Problem parse_problem(const std::string& text) {
+  std::map<std::string, std::string> given;
+  std::istringstream words(text);
+  for (std::string word; words >> word;) {
+    const std::size_t equals = word.find('=');
+    if (equals == std::string::npos) throw UsageError{fmt::format("--problem: \"{}\" is not key=value", word)};
+    given[word.substr(0, equals)] = word.substr(equals + 1);
+  }
+  Problem out;
+  if (const auto op = given.extract("op")) out.op = parse_op(op.mapped());
+  for_each_field(out, [&](const char* key, auto& value) {
+    if (const auto found = given.extract(key)) read(found.mapped(), &value);
+  });
+  for (const auto& [key, value] : given) {
+    if (!key.starts_with("layout_")) throw UsageError{fmt::format("--problem: there is no key \"{}\"", key)};
+    out.storage[key.substr(7)] = parse_storage(value);
+  }
+  return out;
+}
+
+std::string command_of(const Problem& problem) {
+  return fmt::format("falchion verify --problem '{}'", to_text(problem));
+}
+
+void tidy(Problem* p) {
+  Attention& a = p->attention;
+  const bool linear = p->op != Op::attention;
+  const std::int64_t b = linear ? p->linear.b : a.b;
+  const bool packed = linear ? p->linear.packed : a.packed;
+  fit(&p->lengths_q, packed, b), fit(&p->lengths_k, packed && !linear, b);
+  fit(&p->used_q, !linear && a.used_q, b), fit(&p->used_k, !linear && a.used_k, b);
+  if (!packed) p->spare = 0;
+  if (linear) {
+    if (!p->linear.initial_state || !p->linear.final_state || p->op == Op::linear_backward) p->in_place = false;
+    return;
+  }
+  if (a.packed) a.bias = a.mask = a.probabilities = false;
+  if (!a.bias) p->bias_dtype = DType::f32, p->bias = {}, p->data.bias = Data{}.bias;
+  if (!a.mask) p->mask = {}, p->data.mask = Data{}.mask;
+  if (a.band.left == Band::unbounded && a.band.right == Band::unbounded && !a.alibi) a.band.align = Align::unset;
+  if (a.dropout.p == 0) a.dropout = {};
+}
+
+}  // namespace falchion::tools::storm

@@ -1,0 +1,84 @@
+// tools/verify/problem.hpp: a problem of a storm as a plain description: all that is needed to make it again, to the
+// bit, on any machine. It prints as one line of key=value and parses back; what is as by default is left out.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "falchion/falchion.hpp"
+
+namespace falchion::tools::storm {
+
+enum class Op : std::uint8_t { attention, linear, linear_backward };
+
+/// How the memory of an operand lies. As text: "dense", or what is special, as "0213+pad3+start1".
+struct Storage {
+  std::string order = "0123";  // the axes from the outermost to the innermost
+  std::int64_t pad = 0;        // spare elements behind each run of the innermost axis
+  std::int64_t gap = 0;        // the same behind each run of the next one
+  std::int64_t start = 0;      // elements from a 256-byte boundary to the first one
+  unsigned flip = 0;           // axes (bits) that run backwards: a negative stride
+  unsigned zero = 0;           // axes that stand still: stride 0
+  bool wild = false;           // axes of extent 1 have a stride that nobody may use
+  bool operator==(const Storage&) const = default;
+};
+
+/// An operand that may be broadcast: axes (bits) of extent 1.
+struct Broadcast {
+  unsigned one = 0;
+  bool operator==(const Broadcast&) const = default;
+};
+
+/// What the numbers are like.
+struct Data {
+  std::uint64_t seed = 1;
+  float q = 1, k = 1, v = 1;     // factor on normal numbers
+  std::string shape = "normal";  // of the scores: normal, zero (all alike), rising, equal (one key repeated)
+  std::string bias =
+      "normal";  // normal, masks (-inf here and there), rows (whole rows of -inf), mild (-1e4), large (-1e9)
+  std::string mask = "quarter";      // quarter (is hidden), rows (whole ones too), all, none
+  std::string decay = "weak";        // weak, mixed, strong, forget
+  std::vector<std::string> plant{};  // nan_q, nan_k, nan_v, inf_q, inf_k, inf_v, neg_q, ...: one element each
+  bool operator==(const Data&) const = default;
+};
+
+struct Problem {
+  Op op = Op::attention;
+  // Where it runs.
+  Backend backend = Backend::best;
+  std::string level;       // of the CPU; empty: the plan's choice
+  int threads = 1;         // of the CPU
+  bool lent = false;       // on a lent executor, which runs the tasks in another order each time
+  int segments = 0;        // Target::segments
+  Attention attention;     // op attention
+  LinearAttention linear;  // the others
+  // Lengths of the sequences: packed; used, which may be out of range. In packed operands `spare` rows belong to none.
+  std::vector<std::int64_t> lengths_q, lengths_k, used_q, used_k;
+  std::int64_t spare = 0;
+  DType bias_dtype = DType::f32;
+  Broadcast bias, mask;
+  bool in_place = false;  // the final state is the initial one
+  Data data;
+  std::map<std::string, Storage> storage;  // by operand; absent: dense
+
+  bool operator==(const Problem&) const = default;
+  DType dtype() const { return op == Op::attention ? attention.dtype : linear.dtype; }
+  Pass pass() const { return op == Op::linear_backward ? Pass::backward : Pass::forward; }
+  const Storage& storage_of(const std::string& operand) const;
+};
+
+const char* name(Op op);
+Op parse_op(const std::string& text);  // throws UsageError
+
+std::string to_text(const Problem& problem);
+/// Throws UsageError with the key that it does not understand.
+Problem parse_problem(const std::string& text);
+/// falchion verify --problem '...'
+std::string command_of(const Problem& problem);
+
+/// Makes lists as long as b says, and drops what belongs to features that are off: after a size or flag was changed.
+void tidy(Problem* problem);
+
+}  // namespace falchion::tools::storm

@@ -1,0 +1,96 @@
+// tools/verify/watchdog.cpp: see watchdog.hpp.
+#include "watchdog.hpp"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstring>
+
+#include "tool.hpp"
+
+namespace falchion::tools::storm {
+namespace {
+
+std::int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
+
+// Static, since a signal handler reads them: each worker's, and how many there are.
+constexpr int kSlots = 1024;
+Watchdog::Slot slots[kSlots];
+std::atomic<int> slots_in_use = 0;
+thread_local const Watchdog::Slot* slot_of_this_thread = nullptr;
+
+void write_all(const char* text) {
+  for (std::size_t left = std::strlen(text); left > 0;) {
+    const ssize_t n = write(STDERR_FILENO, text, left);
+    if (n <= 0) return;
+    text += n, left -= static_cast<std::size_t>(n);
+  }
+}
+
+}  // namespace
+
+/// What may be said in a signal handler: nothing but write() and plain memory is safe there.
+struct CrashReport {
+  static void handler(int signal) {
+    write_all("\nfalchion verify: the process crashed: ");
+    write_all(signal == SIGSEGV ? "SIGSEGV" : signal == SIGBUS ? "SIGBUS" : signal == SIGFPE ? "SIGFPE" : "a signal");
+    write_all(slot_of_this_thread != nullptr ? "" : ", in a thread of the library; one of what runs now");
+    for (const Watchdog::Slot& slot : slots) {
+      const bool suspect = slot_of_this_thread != nullptr ? &slot == slot_of_this_thread : slot.started_ != 0;
+      if (!suspect || slot.command_[0] == 0) continue;
+      write_all("\nFAIL ");
+      write_all(slot.command_);
+    }
+    write_all("\n");
+    _exit(exit_failed);
+  }
+};
+
+namespace {
+
+void catch_crashes() {
+  for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(number, CrashReport::handler);
+}
+
+}  // namespace
+
+void give_up(const std::string& what, const std::string& command) {
+  write_all(fmt::format("\nfalchion verify: {}\nFAIL {}\n", what, command).c_str());
+  _exit(exit_failed);
+}
+
+void Watchdog::Slot::work_on(const std::string& command) {
+  slot_of_this_thread = this;
+  const std::size_t n = std::min(command.size(), sizeof command_ - 1);
+  std::memcpy(command_, command.data(), n);
+  command_[n] = 0;
+}
+void Watchdog::Slot::start() { started_ = now(); }
+void Watchdog::Slot::stop() { started_ = 0; }
+
+Watchdog::Watchdog(double seconds) : seconds_(seconds), thread_([this] { watch(); }) { catch_crashes(); }
+
+Watchdog::~Watchdog() {
+  {
+    const std::lock_guard lock(mutex_);
+    done_ = true;
+  }
+  wake_.notify_all();
+  thread_.join();
+}
+
+Watchdog::Slot* Watchdog::add_slot() { return &slots[std::min(slots_in_use++, kSlots - 1)]; }
+
+void Watchdog::watch() {
+  std::unique_lock lock(mutex_);
+  while (!wake_.wait_for(lock, std::chrono::milliseconds(100), [&] { return done_; })) {
+    for (const Slot& slot : slots) {
+      const std::int64_t started = slot.started_;
+      if (started == 0 || static_cast<double>(now() - started) * 1e-9 < seconds_) continue;
+      give_up(fmt::format("a run did not end within {:g} s", seconds_), slot.command_);
+    }
+  }
+}
+
+}  // namespace falchion::tools::storm
