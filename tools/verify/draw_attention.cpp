@@ -161,8 +161,6 @@ void draw_storages(Dice* dice, Problem* p) {
   }
   if (dice->chance(0.4))
     for (auto& [operand, storage] : p->storage) storage = {};
-  for (auto it = p->storage.begin(); it != p->storage.end();)
-    it = it->second == Storage{} ? p->storage.erase(it) : std::next(it);
 }
 
 void draw_data(Dice* dice, Problem* p) {
