@@ -134,7 +134,7 @@ TEST(VerifyStorm, FailuresAreMadeSmall) {
   EXPECT_LT(trials, 600);
 }
 
-/// 1500 problems of each operation are as deterministic as their text: two makings have equal bits.
+/// A problem is all in its text: made of it, it has the same bits.
 TEST(VerifyStorm, AProblemIsMadeTheSameTwice) {
   for (const Op op : kOps) {
     for (std::uint64_t i = 0; i < 60; ++i) {
