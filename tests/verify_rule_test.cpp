@@ -59,6 +59,24 @@ TEST(VerifyRule, AWrongResultIsFound) {
   }
 }
 
+/// Scores that are all -1e9: what is granted leaves equals equal, so that a weight that is 1 % off is found there too.
+TEST(VerifyRule, EqualScoresFarDownAreHeldToTheUsualLimit) {
+  Attention a;
+  a.dtype = DType::f32;
+  a.s_q = 1, a.s_k = 50, a.d_qk = a.d_v = 8, a.bias = true;
+  Instance x = make_instance(a, 1);
+  for (std::int64_t d = 0; d < 8; ++d) store_element(x.q.view, 0, 0, 0, d, 0);
+  for (std::int64_t j = 0; j < 50; ++j) store_element(x.bias.view, 0, 0, 0, j, -1e9);
+  const Reference reference(x);
+  const Outputs outputs(x, DType::f32);
+  Operands operands = x.operands();
+  outputs.attach(&operands);
+  ASSERT_TRUE(Prepared(a, Target(Backend::ref)).run(operands));
+  EXPECT_TRUE(reference.check_o(outputs.o.view).passed());
+  store_element(outputs.o.view, 0, 0, 0, 3, 1.01 * load_element(outputs.o.view, 0, 0, 0, 3));
+  EXPECT_FALSE(reference.check_o(outputs.o.view).passed());
+}
+
 TEST(VerifyRule, NanAndInfAreWhereTheyMustBe) {
   using judge::same_special;
   const double nan = std::nan(""), inf = std::numeric_limits<double>::infinity();
