@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # Everything worth knowing of a GPU machine in one call, with no compiler there: tests, compute-sanitizer, benchmarks.
-#   bench/device.sh --bin FOLDER --out FOLDER [--sections info,tests,slow,sanitizer,bench,torch] [--limit 480]
-#                   [--filter GTEST_FILTER] [--torch "ARGUMENTS OF compare_torch.py"] [--bench "ARGUMENTS OF falchion bench"]
+#   bench/device.sh --bin FOLDER --out FOLDER [--sections info,tests,slow,sanitizer,storm,bench,torch]
+#                   [--limit 480] [--filter GTEST_FILTER] [--torch "ARGUMENTS OF compare_torch.py"] [--bench "ARGUMENTS OF falchion bench"]
 # FOLDER is what ./dev device-build writes. Results: OUT/device.json, and a short table at the end. Each section has its own
 # time limit, and all of them end within --limit seconds. The exit code is 1 when a test or a check failed.
 set -uo pipefail
 
-bin="" out="" sections="info,tests,slow,sanitizer,bench,torch" limit=480 filter="*" torch_arguments="" bench_arguments=""
+bin="" out="" sections="info,tests,slow,sanitizer,storm,bench,torch" limit=480 filter="*" torch_arguments="" bench_arguments=""
 dry=0
 while (($#)); do
   case $1 in
@@ -110,6 +110,12 @@ if section sanitizer 110; then
     echo "no compute-sanitizer or no tests/cuda_all_test: left out"
     echo sanitizer >>"$work/left_out"
   fi
+fi
+# 20,000 random problems of each operation and pass on the GPU, as many of them as there is time for. Another --seed draws
+# others: STORM_SEED.
+if section storm 240; then
+  limited "$seconds" "$work/storm.log" sh -c '"$0" verify --random 60000 --seconds "$1" --seed "$2" --json >"$3"' \
+    "$bin/falchion" "$((seconds > 30 ? seconds - 20 : seconds))" "${STORM_SEED:-1}" "$work/storm.json"
 fi
 if section bench 60; then
   # shellcheck disable=SC2086

@@ -91,6 +91,12 @@ def show(result):
               f"{check['seconds']:>7.0f} s")
         if check["output"]:
             print(check["output"][:1500])
+    storm = result["sections"].get("storm")
+    if result["codes"].get("storm") is not None:
+        print(f"storm      {storm['problems']} problems, {storm['failed']} failed, seed {storm['seed']}, {storm['seconds']:.0f} s" if storm
+              else f"storm      did not end well\n{result['logs']['storm'][-3000:]}")
+    for failure in (storm or {}).get("failures", []):
+        print(f"  FAILED {failure['command']}\n         {failure['why']}")
     for name in ("bench", "torch"):
         code, section = result["codes"].get(name), result["sections"].get(name)
         if code is not None:
@@ -112,9 +118,9 @@ def main():
                           "gpu": gpu.read_text().strip() if gpu.exists() else "", "seconds": seconds,
                           "left_out": left_out.read_text().split() if left_out.exists() else []},
               "info": load(folder / "info.json"), "tests": found, "broken": broken, "sanitizer": sanitizer(folder),
-              "codes": {n: exit_code(folder / f"{n}.log")[0] for n in ("bench", "torch")},
-              "sections": {n: load(folder / f"{n}.json") for n in ("bench", "torch")},
-              "logs": {n: tail(folder / f"{n}.log", 200) for n in ("bench", "torch", "nvidia_smi")}}
+              "codes": {n: exit_code(folder / f"{n}.log")[0] for n in ("storm", "bench", "torch")},
+              "sections": {n: load(folder / f"{n}.json") for n in ("storm", "bench", "torch")},
+              "logs": {n: tail(folder / f"{n}.log", 200) for n in ("storm", "bench", "torch", "nvidia_smi")}}
     target.write_text(json.dumps(result, indent=1) + "\n")
     show(result)
     print(f"written: {target}")

@@ -26,7 +26,7 @@ target_compile_options(falchion_ladder PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-un
 target_compile_options(falchion_ladder PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--use_fast_math>)
 target_link_libraries(falchion_ladder PUBLIC falchion_internal PRIVATE falchion_warnings falchion_openmp
   $<TARGET_NAME_IF_EXISTS:falchion_cuda_flags>)
-foreach(user falchion_command ladder_test)
+foreach(user falchion_tools ladder_test)
   if(TARGET ${user})
     target_link_libraries(${user} PRIVATE falchion_ladder)
   endif()

@@ -14,7 +14,7 @@ list(FILTER gpu_test_sources INCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")  # cmake/
 list(FILTER test_sources EXCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")
 list(FILTER test_sources EXCLUDE REGEX "/door_gpu_test")  # cmake/tests_fake_cuda.cmake
 if(NOT FALCHION_TOOLS)  # they test parts of the command, which want its libraries
-  list(FILTER test_sources EXCLUDE REGEX "/roofline_test")
+  list(FILTER test_sources EXCLUDE REGEX "/(roofline|verify_[a-z]+)_test")
 endif()
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cpp)
 if(support_sources)
@@ -48,6 +48,12 @@ foreach(source IN LISTS test_sources)
   falchion_test(${source})
 endforeach()
 include(cmake/tests_fake_cuda.cmake)
+# Tests of parts of the command.
+foreach(name verify_storm verify_rule)
+  if(TARGET ${name}_test)
+    target_link_libraries(${name}_test PRIVATE falchion_tools)
+  endif()
+endforeach()
 # The roofline's arithmetic, readers and pictures belong to the command; its test has them without it.
 if(TARGET roofline_test)
   find_package(fmt REQUIRED)
@@ -78,6 +84,8 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   falchion_script(house.lint LABEL fast COMMAND ${tests}/lint_test.sh)
   falchion_script(house.headers LABEL fast COMMAND ${tests}/headers_test.sh ${CMAKE_CXX_COMPILER} ${CMAKE_C_COMPILER})
   if(TARGET falchion_command)
+    # Random problems on every CPU level, some ten seconds of them, the same ones each time.
+    falchion_script(verify.storm LABEL fast COMMAND falchion_command verify --random 900 --seed 1 --workers 2)
     if(FALCHION_PYTHON)
       falchion_script(layout.browser LABEL fast
         COMMAND ${FALCHION_PYTHON} ${tests}/layout_browser_test.py $<TARGET_FILE:falchion_command>)

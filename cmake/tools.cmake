@@ -1,12 +1,15 @@
-# The falchion command: one file a subcommand.
+# The falchion command: one file a subcommand, a folder where that is too little. Everything but main.cpp is a library,
+# so that tests link what they test.
 find_package(CLI11 REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
 file(GLOB tool_sources CONFIGURE_DEPENDS tools/*.cpp tools/verify/*.cpp)
-if(tool_sources)
-  add_executable(falchion_command ${tool_sources})
-  set_target_properties(falchion_command PROPERTIES OUTPUT_NAME falchion)
-  target_link_libraries(falchion_command PRIVATE falchion_layout falchion_io falchion_judge falchion_internal
-    falchion_warnings falchion_openmp CLI11::CLI11 fmt::fmt-header-only nlohmann_json::nlohmann_json)
-  target_include_directories(falchion_command PRIVATE tools)
-endif()
+list(FILTER tool_sources EXCLUDE REGEX "/tools/main\\.cpp$")
+add_library(falchion_tools STATIC ${tool_sources})
+target_link_libraries(falchion_tools PUBLIC falchion_layout falchion_io falchion_judge falchion_internal CLI11::CLI11
+  fmt::fmt-header-only nlohmann_json::nlohmann_json PRIVATE falchion_warnings falchion_openmp)
+target_include_directories(falchion_tools PUBLIC tools)
+
+add_executable(falchion_command tools/main.cpp)
+set_target_properties(falchion_command PROPERTIES OUTPUT_NAME falchion)
+target_link_libraries(falchion_command PRIVATE falchion_tools falchion_warnings falchion_openmp)

@@ -13,10 +13,6 @@
 
 namespace falchion::tools {
 
-void require(const Status& status, const std::string& during) {
-  if (!status) throw UsageError{during.empty() ? status.why : during + ": " + status.why};
-}
-
 namespace {
 
 struct Subcommand {

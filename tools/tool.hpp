@@ -18,7 +18,9 @@ struct UsageError {
 };
 
 /// Turns a refusal of the library into a UsageError that carries the library's own words.
-void require(const Status& status, const std::string& during = "");
+inline void require(const Status& status, const std::string& during = "") {
+  if (!status) throw UsageError{during.empty() ? status.why : during + ": " + status.why};
+}
 
 // Each file of a subcommand has one of these: it names the options and says what to run.
 void add_run(Command& command);

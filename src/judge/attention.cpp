@@ -88,8 +88,8 @@ bool AttentionReference::masked_v_may_reach(std::int64_t batch, std::int64_t row
 }
 
 /// What any computation in these types is granted: 2^-22 in each product behind a score, in the scale (kernels multiply
-/// it by log2 e first), in a slope and in a bias; one unit of P's type in each probability, which a step in that key's
-/// whole row of V stands for.
+/// it by log2 e first), in a slope and in the bias as a whole; one unit of P's type in each probability, which a step
+/// in that key's whole row of V stands for.
 void AttentionReference::nudge() const {
   if (nudged_) return;
   nudged_ = true;
@@ -99,8 +99,8 @@ void AttentionReference::nudge() const {
     if (a.score.scale == 0) a.score.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(a.d_qk)));
     a.score.scale *= static_cast<float>(1 + kSingle * nudge_sign(draw, 1000));
     Operands x = inputs_;
-    const Nudged k(x.k, kSingle, false, 10 + draw), v(x.v, p_unit, true, 20 + draw),
-        bias(x.bias, kSingle, false, 30 + draw);
+    const Nudged k(x.k, kSingle, Together::none, 10 + draw), v(x.v, p_unit, Together::row, 20 + draw);
+    const Nudged bias(x.bias, kSingle, Together::all, 30 + draw);
     x.k = k.view(), x.v = v.view(), x.bias = bias.view();
     std::vector<float> slopes;
     for (std::int64_t h = 0; a.alibi && h < a.h_q; ++h)

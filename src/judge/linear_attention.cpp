@@ -165,7 +165,7 @@ void LinearReference::nudge() const {
     for (Tensor* input : {&x.q, &x.k, &x.v, &x.grad_o, &x.initial_state, &x.initial_z, &x.grad_final_state,
                           &x.grad_final_z, &x.decay}) {
       const double by = input == &x.decay ? 0x1p-23 : step;
-      inputs.push_back(std::make_unique<Nudged>(*input, by, false, 100 * draw + inputs.size()));
+      inputs.push_back(std::make_unique<Nudged>(*input, by, Together::none, 100 * draw + inputs.size()));
       *input = inputs.back()->view();
     }
     Outputs moved;

@@ -27,17 +27,20 @@ inline double unit_at(DType dtype, double magnitude) {
   return std::ldexp(1.0, std::max(magnitude > 0 ? exponent - 1 : lowest, lowest) - digits);
 }
 
-/// From here on a finite number becomes Inf in the type.
-inline double overflow_of(DType dtype) { return dtype == DType::f16 ? 65520 : std::ldexp(1.0, 128); }
+/// The largest finite number of the type.
+inline double largest_of(DType dtype) {
+  const int digits = dtype == DType::f32 ? 24 : dtype == DType::f16 ? 11 : 8;
+  return std::ldexp(1 - std::ldexp(1.0, -digits), dtype == DType::f16 ? 16 : 128);
+}
 
-/// NaN where the definition has NaN, the same Inf, a finite number where it has one; a number that the type cannot hold
-/// may be Inf.
+/// NaN where the definition has NaN, the same Inf, a finite number where it has one; where one unit more than that is
+/// past the type, also Inf.
 inline bool same_special(DType dtype, double value, double exact) {
   if (std::isnan(exact)) return std::isnan(value);
   if (std::isinf(exact)) return value == exact;
-  if (std::isinf(value))
-    return std::signbit(value) == std::signbit(exact) && std::abs(exact) >= 0.98 * overflow_of(dtype);
-  return std::isfinite(value);
+  if (!std::isinf(value)) return std::isfinite(value);
+  const double largest = largest_of(dtype);
+  return std::signbit(value) == std::signbit(exact) && std::abs(exact) + unit_at(dtype, largest) > largest;
 }
 
 /// One tensor's worst element.

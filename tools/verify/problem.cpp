@@ -177,6 +177,7 @@ void tidy(Problem* p) {
   fit(&p->lengths_q, packed, b), fit(&p->lengths_k, packed && !linear, b);
   fit(&p->used_q, !linear && a.used_q, b), fit(&p->used_k, !linear && a.used_k, b);
   if (!packed) p->spare = 0;
+  std::erase_if(p->storage, [](const auto& entry) { return entry.second == Storage{}; });
   if (linear) {
     if (!p->linear.initial_state || !p->linear.final_state || p->op == Op::linear_backward) p->in_place = false;
     return;

@@ -79,6 +79,7 @@ Problem parse_problem(const std::string& text);
 std::string command_of(const Problem& problem);
 
 /// Makes lists as long as b says, and drops what belongs to features that are off: after a size or flag was changed.
+/// What it leaves is what the text tells: it parses back to the same problem.
 void tidy(Problem* problem);
 
 }  // namespace falchion::tools::storm

@@ -1,0 +1,100 @@
+/// attention_fuzz.cpp: any numbers in the structs of the C API of attention: planned, explained, run, by a plan and by
+/// the one call. Pointers are null or as good as their views claim. Nothing may crash or read or write beyond a view.
+#include "c_api_fuzz.hpp"
+
+namespace falchion::fuzz {
+namespace {
+
+struct Problem {
+  Roomy<fal_attention> attention;
+  Roomy<fal_operands> operands;
+  Memory memory;
+  bool placed = true;  // every view has the memory that it claims
+};
+
+void make_problem(Input* in, fal_attention* a) {
+  *a = fal_attention_init();
+  a->dtype = static_cast<std::int32_t>(in->below(3));
+  a->b = in->below(4), a->s_q = in->below(24), a->s_k = in->below(40);
+  a->h_k = in->below(3), a->h_q = a->h_k * (1 + in->below(3));
+  a->d_qk = 1 + in->below(20), a->d_v = 1 + in->below(20);
+  const std::uint8_t band = in->byte();
+  if ((band & 1) != 0) a->band.left = in->number();
+  if ((band & 2) != 0) a->band.right = in->number();
+  a->band.align = static_cast<std::int32_t>(band >> 2 & 3);
+  const std::uint8_t score = in->byte();
+  if ((score & 1) != 0) a->scale = in->real();
+  if ((score & 2) != 0) a->softcap = in->real();
+  if ((score & 4) != 0) a->dropout = in->real(), a->dropout_seed = in->word(), a->dropout_offset = in->word();
+  const std::uint8_t flags = in->byte();
+  a->packed = (flags & 1) != 0 && in->flag(), a->used_q = (flags & 2) != 0, a->used_k = (flags & 4) != 0;
+  a->alibi = (flags & 8) != 0, a->bias = (flags & 16) != 0, a->mask = (flags & 32) != 0;
+  a->lse = (flags & 64) != 0, a->row_max = (flags & 128) != 0, a->probabilities = in->below(4) == 3;
+}
+
+void make_operands(Input* in, Problem* p) {
+  const fal_attention a = *p->attention.get();
+  fal_operands* x = p->operands.get();
+  x->size = sizeof *x;
+  const bool packed = a.packed != 0;
+  const std::int64_t batch = packed ? 1 : a.b, q = packed ? in->below(40) : a.s_q, k = packed ? in->below(60) : a.s_k;
+  x->q = tensor(in, a.dtype, batch, q, a.h_q, a.d_qk), x->k = tensor(in, a.dtype, batch, k, a.h_k, a.d_qk);
+  x->v = tensor(in, a.dtype, batch, k, a.h_k, a.d_v), x->o = tensor(in, a.dtype, batch, q, a.h_q, a.d_v);
+  if (a.lse != 0) x->lse = tensor(in, FAL_F32, batch, a.h_q, q, 1);
+  if (a.row_max != 0) x->row_max = tensor(in, FAL_F32, batch, a.h_q, q, 1);
+  if (a.probabilities != 0) x->probabilities = tensor(in, FAL_F32, a.b, a.h_q, a.s_q, a.s_k);
+  if (a.bias != 0) x->bias = tensor(in, in->flag() ? FAL_F32 : a.dtype, in->flag() ? 1 : a.b, a.h_q, a.s_q, a.s_k);
+  if (a.mask != 0) x->mask = tensor(in, FAL_BOOL, a.b, in->flag() ? 1 : a.h_q, a.s_q, a.s_k);
+  for (fal_tensor* t : {&x->q, &x->k, &x->v, &x->o, &x->lse, &x->row_max, &x->probabilities, &x->bias, &x->mask})
+    p->placed = p->memory.place(in, t) && p->placed;
+  // Arrays are as long as the problem says, or the tensors, which is what the one call goes by; of a problem that is
+  // refused for its size they are never read.
+  const auto count = [](std::int64_t n) { return n > INT32_MAX || n < 0 ? 1 : n; };
+  const std::int64_t b = packed ? count(a.b) : std::max(count(a.b), count(x->q.shape[0]));
+  const std::int64_t h = std::max(count(a.h_q), count(x->q.shape[2]));
+  if (packed) {
+    x->cu_seqlens_q = p->memory.lengths(in, b + 1, true), x->cu_seqlens_k = p->memory.lengths(in, b + 1, true);
+  }
+  if (a.used_q != 0) x->used_q = p->memory.lengths(in, b, false);
+  if (a.used_k != 0) x->used_k = p->memory.lengths(in, b, false);
+  if (a.alibi != 0) x->alibi = p->memory.slopes(h);
+}
+
+void run_plan(Problem* p, fal_plan* plan) {
+  const std::size_t bytes = fal_plan_workspace(plan);
+  require(fal_plan_describe(plan)[0] != 0 && fal_plan_explain(plan)[0] != 0);
+  if (bytes > std::size_t{1} << 26) return;
+  is_ok(fal_plan_run(plan, p->operands.get(), p->memory.workspace(bytes), bytes, nullptr));
+  if (bytes > 0)
+    require(!is_ok(fal_plan_run(plan, p->operands.get(), nullptr, 0, nullptr)) || p->operands->q.shape[1] == 0 ||
+            p->operands->q.shape[0] == 0 || p->operands->q.shape[2] == 0);
+}
+
+}  // namespace
+}  // namespace falchion::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
+  using namespace falchion::fuzz;
+  Input in(data, size);
+  AnyTarget target(&in);
+  Problem p;
+  make_problem(&in, p.attention.get());
+  if (in.below(3) == 2) p.attention.scramble(&in, 0, sizeof(fal_attention));
+  make_operands(&in, &p);
+  const fal_attention a = *p.attention.get();
+  require(fal_explain(p.attention.get(), in.below(8) == 7 ? 1 : 0, target.get())[0] != 0);
+  fal_plan* plan = nullptr;
+  const bool made = is_ok(fal_plan_make(p.attention.get(), in.below(16) == 15 ? 1 : 0, target.get(), &plan));
+  require(made == (plan != nullptr));
+  const fal_operands& x = *p.operands.get();
+  const bool small = target.is_modest() && p.placed && is_small({a.b, a.h_q, a.s_q, a.s_k, a.d_qk + a.d_v}) &&
+                     is_small({x.q.shape[0], x.q.shape[1], x.q.shape[2], x.k.shape[1], x.q.shape[3]});
+  if (made && small) run_plan(&p, plan);
+  fal_plan_free(plan);
+  if (small) {
+    is_ok(fal_attention_run(p.operands.get(), p.attention.get(), target.get(), nullptr));
+    is_ok(fal_validate_lengths(p.attention.get(), p.operands.get()));
+    is_ok(fal_merge(&x.o, &x.lse, &x.v, &x.row_max, &x.q, &x.lse));
+  }
+  return 0;
+}
