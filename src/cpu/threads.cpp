@@ -1,42 +1,24 @@
 // src/cpu/threads.cpp: see threads.hpp.
 #include "cpu/threads.hpp"
 
-#include <pthread.h>
-
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
-#include <mutex>
-#include <thread>
-#include <vector>
+
+#include "cpu/thread_pool.hpp"
 
 #if defined(FALCHION_OPENMP)
   #include <omp.h>
-#endif
-#if defined(__linux__)
-  #include <sched.h>
+  #include <pthread.h>
+
+  #include <atomic>
+  #include <mutex>
+  #include <vector>
 #endif
 
 namespace falchion::cpu {
 namespace {
 
 using Task = void (*)(void* context, int i);
-
-/// Plain threads: started and joined at each call. Whoever is free takes the next i.
-void run_with_threads(int threads, int n, Task task, void* context) noexcept {
-  std::atomic<int> next{0};
-  const auto work = [&] {
-    for (int i = next++; i < n; i = next++) task(context, i);
-  };
-  std::vector<std::thread> helpers;
-  try {
-    helpers.reserve(static_cast<std::size_t>(threads));
-    for (int t = 1; t < std::min(threads, n); ++t) helpers.emplace_back(work);
-  } catch (...) {  // no thread or no memory to be had: fewer helpers, same work
-  }
-  work();
-  for (std::thread& helper : helpers) helper.join();
-}
 
 #if defined(FALCHION_OPENMP)
 
@@ -70,7 +52,7 @@ bool threads_can_start(int threads) noexcept {
 
 void parallel_for(void* self, int n, Task task, void* context) {
   const int threads = std::min(static_cast<int>(reinterpret_cast<std::intptr_t>(self)), n);
-  if (threads > 1 && (!threads_can_start(threads) || forked)) return run_with_threads(threads, n, task, context);
+  if (threads > 1 && (!threads_can_start(threads) || forked)) return run_on_thread_pool(threads, n, task, context);
   #pragma omp parallel for num_threads(threads) schedule(dynamic, 1) if (threads > 1)
   for (int i = 0; i < n; ++i) task(context, i);
 }
@@ -78,18 +60,10 @@ void parallel_for(void* self, int n, Task task, void* context) {
 #else
 
 void parallel_for(void* self, int n, Task task, void* context) {
-  run_with_threads(static_cast<int>(reinterpret_cast<std::intptr_t>(self)), n, task, context);
+  run_on_thread_pool(static_cast<int>(reinterpret_cast<std::intptr_t>(self)), n, task, context);
 }
 
 #endif
-
-[[maybe_unused]] int cpus_allowed() {
-#if defined(__linux__)
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-#endif
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-}
 
 }  // namespace
 

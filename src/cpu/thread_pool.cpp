@@ -1,0 +1,191 @@
+// src/cpu/thread_pool.cpp: see thread_pool.hpp. One list of open jobs, one lock, one condition that idle helpers wait
+// on.
+#include "cpu/thread_pool.hpp"
+
+#include <pthread.h>
+#include <signal.h>
+
+#include <algorithm>
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <new>
+#include <thread>
+#include <vector>
+
+#if defined(__linux__)
+  #include <sched.h>
+#endif
+
+namespace falchion::cpu {
+namespace {
+
+/// One call of run_on_thread_pool. It lies on the caller's stack, so the caller leaves only when no helper is in it.
+struct Job {
+  void (*task)(void* context, int i);
+  void* context;
+  int n;
+  int wanted;      // helpers that may still join; the pool's lock guards this and the next two
+  int inside = 0;  // helpers at work in it
+  Job* later = nullptr;
+  std::atomic<int> next{0};
+  std::condition_variable left{};  // by the last helper
+
+  void work() {
+    for (int i = next++; i < n; i = next++) task(context, i);
+  }
+};
+
+/// While it lives, threads that are started here get none of the signals that are sent to the process: its handlers are
+/// meant for threads of its own. What a thread does to itself (SIGSEGV and the like) it still gets.
+class WithoutSignals {
+ public:
+  WithoutSignals() {
+    sigset_t most;
+    sigfillset(&most);
+    for (const int own : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS}) sigdelset(&most, own);
+    pthread_sigmask(SIG_SETMASK, &most, &before_);
+  }
+  WithoutSignals(const WithoutSignals&) = delete;
+  WithoutSignals& operator=(const WithoutSignals&) = delete;
+  ~WithoutSignals() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
+class ThreadPool {
+ public:
+  void run(Job* job) {
+    const int wanted = job->wanted;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!closed_) add(job);
+    }
+    for (int i = 0; i < wanted; ++i) work_to_do_.notify_one();
+    job->work();
+    std::unique_lock lock(mutex_);
+    remove(job);
+    job->left.wait(lock, [job] { return job->inside == 0; });
+  }
+  int helpers() {
+    const std::lock_guard lock(mutex_);
+    return static_cast<int>(threads_.size());
+  }
+  /// Ends all helpers. Calls of run that come later do without.
+  void close() {
+    {
+      const std::lock_guard lock(mutex_);
+      closed_ = true;
+    }
+    work_to_do_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+  }
+
+  ThreadPool* older = nullptr;  // see forget_threads
+
+ private:
+  void add(Job* job) {
+    Job** end = &jobs_;
+    while (*end != nullptr) end = &(*end)->later;
+    *end = job, wanted_ += job->wanted;
+    start_helpers(job->wanted);
+  }
+  void remove(Job* job) {
+    Job** at = &jobs_;
+    while (*at != nullptr && *at != job) at = &(*at)->later;
+    if (*at == nullptr) return;
+    *at = job->later, wanted_ -= job->wanted;
+  }
+  /// As many as are wanted now beside those at work; but several callers share them once each CPU has one.
+  void start_helpers(int of_this_job) {
+    const auto idle = [this] { return static_cast<int>(threads_.size()) - at_work_; };
+    if (idle() >= wanted_) return;
+    const int most = std::max(of_this_job, cpus_allowed() - 1);
+    const WithoutSignals block;
+    try {
+      while (idle() < wanted_ && static_cast<int>(threads_.size()) < most) threads_.emplace_back([this] { help(); });
+    } catch (...) {  // no thread or no memory to be had: fewer helpers, same work
+    }
+  }
+  void help() {
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      work_to_do_.wait(lock, [this] { return jobs_ != nullptr || closed_; });
+      if (jobs_ == nullptr) return;
+      Job* const job = jobs_;
+      ++at_work_, ++job->inside;
+      --wanted_;
+      if (--job->wanted == 0) remove(job);
+      lock.unlock();
+      job->work();
+      lock.lock();
+      --at_work_;
+      if (--job->inside == 0) job->left.notify_one();  // under the lock: the job is gone once its caller knows
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable work_to_do_;
+  std::vector<std::thread> threads_;
+  Job* jobs_ = nullptr;  // first come, first served; each wants helpers
+  int wanted_ = 0;       // by all of them
+  int at_work_ = 0;      // helpers
+  bool closed_ = false;
+};
+
+/// Never destroyed: threads and callers may outlive any static object.
+std::atomic<ThreadPool*> the_pool{nullptr};
+ThreadPool* forgotten = nullptr;  // kept in reach, so that nobody takes it for a leak
+
+/// In a forked child, whose only thread this is: the helpers are not there, and the lock may be held by one of them.
+void forget_threads() {
+  ThreadPool* const pool = the_pool.exchange(nullptr);
+  if (pool != nullptr) pool->older = forgotten, forgotten = pool;
+}
+
+/// Null: no memory.
+ThreadPool* thread_pool() noexcept {
+  ThreadPool* pool = the_pool.load();
+  if (pool != nullptr) return pool;
+  static std::atomic<bool> watched{false};
+  if (!watched.exchange(true)) pthread_atfork(nullptr, nullptr, forget_threads);
+  auto* const fresh = new (std::nothrow) ThreadPool;
+  if (fresh == nullptr || the_pool.compare_exchange_strong(pool, fresh)) return fresh;
+  delete fresh;  // another thread was first
+  return pool;
+}
+
+/// When the process ends or the library is unloaded: no thread may wait in code that is gone.
+struct AtTheEnd {
+  AtTheEnd() = default;
+  AtTheEnd(const AtTheEnd&) = delete;
+  AtTheEnd& operator=(const AtTheEnd&) = delete;
+  ~AtTheEnd() {
+    if (ThreadPool* const pool = the_pool.load()) pool->close();
+  }
+} at_the_end;
+
+}  // namespace
+
+void run_on_thread_pool(int threads, int n, void (*task)(void* context, int i), void* context) noexcept {
+  Job job{.task = task, .context = context, .n = n, .wanted = std::min(threads, n) - 1};
+  ThreadPool* const pool = job.wanted > 0 ? thread_pool() : nullptr;
+  if (pool == nullptr) return job.work();
+  pool->run(&job);
+}
+
+int thread_pool_helpers() noexcept {
+  ThreadPool* const pool = the_pool.load();
+  return pool == nullptr ? 0 : pool->helpers();
+}
+
+int cpus_allowed() noexcept {
+#if defined(__linux__)
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
+#endif
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+}  // namespace falchion::cpu

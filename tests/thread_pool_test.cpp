@@ -1,0 +1,115 @@
+// tests/thread_pool_test.cpp: the library's own threads: kept between calls, shared by callers, nested, after a fork
+// and while the process ends.
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "cpu/thread_pool.hpp"
+
+namespace falchion::testing {
+namespace {
+
+using Counts = std::vector<std::atomic<int>>;
+
+void count_each(void* context, int i) { ++(*static_cast<Counts*>(context))[static_cast<std::size_t>(i)]; }
+
+bool each_once(int threads, int n) {
+  Counts counts(static_cast<std::size_t>(n));
+  cpu::run_on_thread_pool(threads, n, count_each, &counts);
+  for (const std::atomic<int>& count : counts) {
+    if (count != 1) return false;
+  }
+  return true;
+}
+
+/// Its destructor may run before the pool is closed or behind that.
+struct WorksWhileTheProcessEnds {
+  ~WorksWhileTheProcessEnds() {
+    if (!each_once(4, 100)) std::_Exit(3);
+  }
+} works_while_the_process_ends;
+
+TEST(Threads, ThePoolKeepsItsThreads) {
+  ASSERT_TRUE(each_once(4, 100));
+  const int helpers = cpu::thread_pool_helpers();
+  EXPECT_GE(helpers, 3);
+  for (int i = 0; i < 200; ++i) ASSERT_TRUE(each_once(1 + i % 4, i % 7));
+  EXPECT_EQ(cpu::thread_pool_helpers(), helpers);
+}
+
+/// Tasks that wait for each other: all of them must be running at once, so each call gets the helpers it asks for.
+TEST(Threads, ThePoolGivesTheThreadsAskedFor) {
+  for (int again = 0; again < 3; ++again) {
+    std::atomic<int> arrived{0};
+    cpu::run_on_thread_pool(
+        6, 6,
+        [](void* context, int) {
+          auto& count = *static_cast<std::atomic<int>*>(context);
+          for (++count; count < 6;) std::this_thread::yield();
+        },
+        &arrived);
+    EXPECT_EQ(arrived, 6);
+  }
+}
+
+TEST(Threads, ManyCallersShareThePool) {
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> callers;
+  for (int t = 0; t < 8; ++t) {
+    callers.emplace_back([&wrong, t] {
+      for (int i = 0; i < 100; ++i) wrong += each_once(2 + t % 3, 1 + i % 40) ? 0 : 1;
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Threads, ATaskMayUseThePoolItself) {
+  std::atomic<int> wrong{0};
+  cpu::run_on_thread_pool(
+      4, 8,
+      [](void* context, int) {
+        for (int i = 0; i < 20; ++i) *static_cast<std::atomic<int>*>(context) += each_once(4, 10) ? 0 : 1;
+      },
+      &wrong);
+  EXPECT_EQ(wrong, 0);
+}
+
+#if defined(__SANITIZE_THREAD__)
+constexpr bool kThreadsAfterFork = false;  // tsan refuses to start any
+#else
+constexpr bool kThreadsAfterFork = true;
+#endif
+
+TEST(Threads, AForkedChildStartsItsOwn) {
+  if (!kThreadsAfterFork) GTEST_SKIP() << "this sanitizer allows no thread in the child of a process with threads";
+  ASSERT_TRUE(each_once(4, 100));
+  std::atomic<bool> stop{false};
+  std::thread busy([&stop] {  // so that the lock may be held while the process forks
+    while (!stop) static_cast<void>(each_once(4, 10));
+  });
+  for (int i = 0; i < 20; ++i) {
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      alarm(60);
+      const bool none = cpu::thread_pool_helpers() == 0, works = each_once(4, 100) && each_once(4, 100);
+      _exit(none && works && cpu::thread_pool_helpers() == 3 ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  }
+  stop = true;
+  busy.join();
+}
+
+}  // namespace
+}  // namespace falchion::testing
