@@ -1,12 +1,9 @@
 // tools/buffer.hpp: aligned memory for tensors and measurements.
 #pragma once
 
-#include <sys/mman.h>
-
 #include <cstddef>
 #include <cstdlib>
 #include <memory>
-#include <new>
 
 namespace falchion::tools {
 
@@ -15,14 +12,8 @@ namespace falchion::tools {
 class Buffer {
  public:
   Buffer() = default;
-  explicit Buffer(std::size_t bytes) : bytes_(bytes) {
-    constexpr std::size_t huge = std::size_t{2} << 20;
-    const std::size_t align = bytes >= huge ? huge : 64;
-    const std::size_t rounded = (bytes + align) / align * align;  // never 0, so that data() is never null
-    data_.reset(static_cast<std::byte*>(std::aligned_alloc(align, rounded)));
-    if (!data_) throw std::bad_alloc();
-    if (align == huge) madvise(data_.get(), rounded, MADV_HUGEPAGE);
-  }
+  /// Throws UsageError where this machine has not so much.
+  explicit Buffer(std::size_t bytes);
   std::byte* data() const { return data_.get(); }
   std::size_t size() const { return bytes_; }
   template <class T>

@@ -19,9 +19,12 @@ CLI::Validator member_of(const std::vector<std::string>& allowed) {
 }
 std::string in_braces(const std::vector<std::string>& allowed) { return "{" + CLI::detail::join(allowed, ",") + "}"; }
 
-/// The one value of an option. An empty one is most often a variable of a script that was never set.
+/// The one value of an option. An empty one is most often a variable of a script that was never set, one that looks
+/// like an option is the next one, before which the value was forgotten.
 const std::string& only_value(const CLI::results_t& values, const std::string& name) {
   if (values.front().empty()) throw UsageError{name + ": the value is empty"};
+  if (values.front().size() > 2 && values.front().compare(0, 2, "--") == 0)
+    throw UsageError{fmt::format("{}: the value is missing; {} is an option", name, values.front())};
   return values.front();
 }
 

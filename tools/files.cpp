@@ -18,6 +18,11 @@
 namespace falchion::tools {
 namespace {
 
+/// Out of memory (a device that never ends) is all that a reader says without the file's name.
+void require_read(const std::string& path, const Status& status) {
+  require(status, status.code == Code::workspace ? path : "");
+}
+
 /// Calls take(x, place) with each element as it lies in the file.
 template <class T, class Take>
 void each_of(const io::Array& array, const Take& take) {
@@ -65,13 +70,13 @@ bool ends_with(const std::string& text, const std::string& end) {
 
 io::Array read_npy_array(const std::string& path) {
   io::Array array;
-  require(io::read_npy(path, &array));
+  require_read(path, io::read_npy(path, &array));
   return array;
 }
 
 io::Archive read_archive(const std::string& path) {
   io::Archive archive;
-  require(io::read_safetensors(path, &archive));
+  require_read(path, io::read_safetensors(path, &archive));
   return archive;
 }
 

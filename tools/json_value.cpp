@@ -15,7 +15,8 @@ using nlohmann::json;
 
 json read_json(const std::string& path) {
   std::shared_ptr<const io::MappedFile> file;
-  if (const Status status = io::MappedFile::open(path, &file); !status) throw UsageError{status.why};
+  if (const Status status = io::MappedFile::open(path, &file); !status)
+    throw UsageError{status.code == Code::workspace ? path + ": " + status.why : status.why};
   const std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
   try {
     return json::parse(text);

@@ -32,6 +32,22 @@ constexpr Subcommand kSubcommands[] = {
     {"roofline", "What limits attention: memory or arithmetic, from counted work and a device's rates", add_roofline},
 };
 
+/// An error shows what was typed or read: control characters in it must not reach the terminal as they are.
+std::string printable(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if ((byte < 0x20 && c != '\n') || byte == 0x7f) {
+      out += fmt::format("\\x{:02x}", byte);
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+void complain(const std::string& text) { fmt::print(stderr, "falchion: {}\n", printable(text)); }
+
 void add_completion(CLI::App& app, int* exit_code) {
   Command command(app.add_subcommand("completion", "Print a completion script for your shell"), exit_code);
   static std::string shell;
@@ -51,7 +67,10 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const int& exit_code) {
     throw UsageError{fmt::format("there is no subcommand \"{}\"; falchion --help lists them", argv[1])};
   try {
     app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) { return app.exit(error) == 0 ? exit_ok : exit_usage; }
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    throw UsageError{fmt::format("{}\nRun with --help for more information.", error.what())};
+  }
   return exit_code;
 }
 
@@ -59,8 +78,8 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const int& exit_code) {
 int after_flush(int code) {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
-  fmt::print(stderr, "falchion: standard output cannot be written{}{}\n", errno != 0 ? ": " : "",
-             errno != 0 ? std::strerror(errno) : "");
+  complain(fmt::format("standard output cannot be written{}{}", errno != 0 ? ": " : "",
+                       errno != 0 ? std::strerror(errno) : ""));
   return exit_usage;
 }
 
@@ -82,12 +101,10 @@ int run_command_line(int argc, char** argv) {
     add_completion(app, &exit_code);
     for (CLI::App* sub : app.get_subcommands(nullptr)) sub->get_formatter()->column_width(34);
     return parse_and_run(app, argc, argv, exit_code);
-  } catch (const UsageError& error) {
-    fmt::print(stderr, "falchion: {}\n", error.what);
-  } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "falchion: this needs more memory than there is\n");
+  } catch (const UsageError& error) { complain(error.what); } catch (const std::bad_alloc&) {
+    complain("this needs more memory than there is");
   } catch (const std::exception& error) {
-    if (std::ferror(stdout) == 0) fmt::print(stderr, "falchion: {}\n", error.what());  // else after_flush says it
+    if (std::ferror(stdout) == 0) complain(error.what());  // else after_flush says it
   }
   return exit_usage;
 }

@@ -1,0 +1,122 @@
+// tests/command_files_test.cpp: files that the command cannot read or may not write, as tables: what is typed, what it
+// says on stderr; and what of an output is there after a failure.
+#include <filesystem>
+#include <fstream>
+#include <regex>
+#include <string>
+
+#include "support/command_lines.hpp"
+
+namespace falchion::testing {
+namespace {
+
+TEST_F(CommandLines, FilesThatCannotBeReadAreNamed) {
+  const Refusal table[] = {
+      {"run", "no tensors: give --q, --k and --v"},
+      {"run --q q.npy", "no tensors: give --q, --k and --v"},
+      {"run --q missing.npy --k k.npy --v v.npy", "missing.npy: cannot be opened: No such file"},
+      {"run --q folder --k k.npy --v v.npy", "folder: is a directory"},
+      {"run --q broken.npy --k k.npy --v v.npy", "broken.npy: 6 bytes are too few"},
+      {"run --q q.npy --k square.npy --v v.npy", "k"},
+      {"run --q six.npy --k k.npy --v v.npy", "six: int32 is no type of the engine"},
+      {"run --qkv missing.safetensors", "missing.safetensors: cannot be opened"},
+      {"run --qkv q.npy", "q.npy: "},
+      {"run --qkv folder", "folder: is a directory"},
+      {"run --q q.npy --k k.npy --v v.npy --dtype bf16", "--dtype: q: float32 of 4 bytes cannot be seen as bfloat16"},
+      {"run --q q.npy --k k.npy --v v.npy --mask q.npy", "mask"},
+      {"run --q q.npy --k k.npy --v v.npy --bias six.npy", "six.npy: 1 axes; bias and mask are"},
+      {"roofline --points missing.json", "--points: missing.json: cannot be opened: No such file"},
+      {"roofline --points folder", "--points: folder: is a directory"},
+      {"roofline --points cut.json", "--points: cut.json: is no JSON: at byte 11"},
+      {"roofline --points words.json", R"(--points: words.json: rows\[0\].name = 3 is not a text)"},
+      {"roofline --points list.json", "--points: list.json: has no measured attention"},
+  };
+  expect_refusals(table);
+  for (const auto& [arguments, says] : table) {
+    const std::string error = run(arguments).error;
+    for (const char* library : {"json.exception", "filesystem error", "basic_string", "std::", "what()"})
+      EXPECT_EQ(error.find(library), std::string::npos) << arguments << "\n" << error;
+  }
+}
+
+TEST_F(CommandLines, NoOutputOverwritesAnotherFileOfTheSameCall) {
+  const Refusal table[] = {
+      {"--out x.npy --lse x.npy", "--out x.npy and --lse x.npy are one file"},
+      {"--out x.npy --row-max ./x.npy", "--out x.npy and --row-max ./x.npy are one file"},
+      {"--out x.npy --lse folder/../x.npy", "are one file"},
+      {"--lse x.npy --out @/x.npy", "are one file"},
+      {"--out later.npy --lse link.npy", "--out later.npy and --lse link.npy are one file"},
+      {"--out hard.npy", "--v v.npy and --out hard.npy are one file"},
+      {"--out q.npy", "--q q.npy and --out q.npy are one file"},
+      {"--probabilities six.npy --used-k six.npy", "--used-k six.npy and --probabilities six.npy are one file"},
+      {"--out nowhere/x.npy", "--out: nowhere/x.npy: cannot be written into nowhere: No such file"},
+      {"--out folder", "--out: folder: outputs are written to .npy or .safetensors"},
+      {"--out x.txt", "--out: x.txt: outputs are written to .npy or .safetensors"},
+  };
+  expect_refusals(table, "run --no-limit " + tensors_);
+  EXPECT_FALSE(fs::exists(folder_ / "x.npy"));
+  EXPECT_EQ(run("run --no-limit " + tensors_ + "--out o.npy --lse lse.npy").code, 0);
+  EXPECT_EQ(run("run --no-limit " + tensors_ + "--out o.npy --lse lse.npy").code, 0) << "once more, over its own";
+  const Refusal others[] = {
+      {"map --q q.npy --k k.npy --v v.npy --out q.npy", "--q q.npy and --out q.npy are one file"},
+      {"map --q q.npy --k k.npy --v v.npy --out folder", "--out: folder: is a directory"},
+      {"roofline --points cut.json -o ./cut.json", "--points cut.json and --out ./cut.json are one file"},
+      {"bench --s 8 --json nowhere/x.json", "--json: nowhere/x.json: cannot be written into nowhere"},
+      {"layout print 8 -o folder", "--out: folder: is a directory"},
+      {"demo q.npy --svg q.npy", "sample q.npy and --svg q.npy are one file"}};
+  expect_refusals(others);
+}
+
+TEST_F(CommandLines, AFullDiskIsAnError) {
+  const char* all[] = {"--help",
+                       "--version",
+                       "info",
+                       "info --json",
+                       "explain --s 8",
+                       "explain --s 8 --json",
+                       "roofline",
+                       "layout print 8",
+                       "layout explain",
+                       "completion bash",
+                       "verify --match empty --types f32",
+                       "ladder linear --cpu --brief --s 64 --h 1 --runs 1",
+                       "bench --s 8 --h 1 --d 8 --backend ref --runs 1",
+                       "map --q q.npy --k k.npy --v v.npy --out map.svg",
+                       "run --no-limit --q q.npy --k k.npy --v v.npy",
+                       "demo --runs 1 --threads 1 --svg demo.svg " FALCHION_SOURCE_DIR
+                       "/examples/smollm2/smollm2_qkv.safetensors"};
+  for (const char* arguments : all) {
+    const CommandResult x = run(std::string(arguments) + " >/dev/full");
+    EXPECT_EQ(x.code, 2) << arguments;
+    EXPECT_TRUE(std::regex_search(x.error, std::regex("^falchion: standard output cannot be written[^\n]*\n$")))
+        << arguments << "\n"
+        << x.error;
+  }
+  const CommandResult closed = run("explain --s 8 >&-");
+  EXPECT_EQ(closed.code, 2);
+  EXPECT_NE(closed.error.find("standard output cannot be written"), std::string::npos) << closed.error;
+}
+
+TEST_F(CommandLines, AHalfWrittenFileIsNotLeftBehind) {
+  const std::string call = "map " + tensors_ + "--out map.svg";
+  const CommandResult x = run(call + " >/dev/null", "ulimit -f 1; trap '' XFSZ;");
+  EXPECT_EQ(x.code, 2);
+  EXPECT_NE(x.error.find("map.svg: cannot write: File too large"), std::string::npos) << x.error;
+  for (const auto& entry : fs::directory_iterator(folder_))
+    EXPECT_EQ(entry.path().filename().string().find("map.svg"), std::string::npos) << entry.path();
+  std::ofstream(folder_ / "map.svg") << "old";
+  EXPECT_EQ(run(call + " >/dev/null", "ulimit -f 1; trap '' XFSZ;").code, 2);
+  EXPECT_EQ(contents(folder_ / "map.svg"), "old");
+}
+
+TEST_F(CommandLines, OutputsToStandardOutput) {
+  ASSERT_EQ(run("layout print 8 -o /dev/stdout >printed").code, 0);
+  EXPECT_EQ(contents(folder_ / "printed"), "_8:_1\n/dev/stdout (6 B)\n");
+  ASSERT_EQ(run("layout print 8 -o /dev/stdout | cat >piped").code, 0);
+  EXPECT_EQ(contents(folder_ / "piped"), "_8:_1\n/dev/stdout (6 B)\n");
+  ASSERT_EQ(run("layout print 8 -o /dev/null").code, 0);
+  EXPECT_EQ(run("layout print 8 -o /dev/full").code, 2);
+}
+
+}  // namespace
+}  // namespace falchion::testing
