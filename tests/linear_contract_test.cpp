@@ -211,6 +211,7 @@ TEST(LinearContract, TheGradientOfAStrongDecay) {
   };
   on_every_path(
       [&](const Path& path, DType dtype) {
+        if (path.on_gpu()) return;  // docs/contract.md: there they are sums of differences
         for (const LinearCase& row : rows) {
           for (const float g : {-5.f, -10.f, -15.f, -30.f}) {
             SCOPED_TRACE(::testing::Message() << row.name << ", g = " << g);
