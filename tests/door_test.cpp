@@ -258,6 +258,17 @@ TEST_F(Door, BestNeverLeavesTheDeviceThatQIsOn) {
     EXPECT_EQ(status.why.rfind("q lies on a GPU, and no GPU path takes the problem; sm90 f32: ", 0), 0u) << status.why;
     EXPECT_NE(status.why.find("; sm80 f32: "), std::string::npos) << status.why;
   }
+  const DeviceMemory memory;
+  Operands operands = x.operands();
+  move_to(memory.data(), &operands);
+  if (host_target().backend == Backend::cpu) {
+    const Path path = usable_paths().back();
+    if (!path.has(DType::f32)) GTEST_SKIP() << "the last level has no f32 row";
+    Target named;
+    named.cpu_level = path.level.c_str();
+    EXPECT_EQ(attention(operands, {}, named).why,
+              "q lies on a GPU, and no GPU path takes the problem; Target::cpu_level is set, which asks for the CPU");
+  }
   cuda.fail_with(999);
   EXPECT_EQ(attention(x.operands()).why.rfind("q: CUDA's driver does not say where it lies", 0), 0u);
 }

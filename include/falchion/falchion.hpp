@@ -176,8 +176,9 @@ struct Target {
   int threads = 0;      // cpu: how many; 0 = all the process may use (OMP_NUM_THREADS counts)
   Executor executor{};  // cpu: the pool to run on; none = OpenMP
   int sm = 0;           // gpu: plan for this architecture (80, 90) though it is not here; 0 = the one present
-  const char* cpu_level =
-      nullptr;       // cpu: this level or none ("amx", "avx512", ...); null = FALCHION_CPU, else the fastest
+  /// cpu: this level or none ("amx", "avx512", ...); with best it asks for the CPU. null = FALCHION_CPU, which names a
+  /// level and never a backend, else the fastest.
+  const char* cpu_level = nullptr;
   int segments = 0;  // linear attention: parts that each sequence is cut into; 0 = decided by threads or SMs
   Target() = default;
   Target(Backend backend) : backend(backend) {}  // NOLINT(google-explicit-constructor): a Backend is a Target

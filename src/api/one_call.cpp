@@ -89,9 +89,12 @@ Status no_gpu_path(const Anchor& anchor, gpu::Place place, const PlanData& plan)
   const bool unknown = place == gpu::Place::unknown;
   std::string why = text(anchor.name, unknown ? ": CUDA's driver does not say where it lies" : " lies on a GPU",
                          ", and no GPU path takes the problem");
+  bool asked = false;
   for (const Rejected& path : plan.rejected) {
-    if (!path.path.starts_with("cpu")) why += text("; ", path.path, ": ", path.reason);
+    if (path.path.starts_with("cpu")) continue;
+    why += text("; ", path.path, ": ", path.reason), asked = true;
   }
+  if (!asked) why += "; Target::cpu_level is set, which asks for the CPU";
   return {unknown ? Code::device : Code::unsupported, std::move(why)};
 }
 

@@ -26,12 +26,14 @@ template <class Problem>
 class PlanCache {
  public:
   Status plan_for(const Problem& problem, Pass pass, const Target& target, const Plan** out) {
-    const char* level = target.cpu_level != nullptr ? target.cpu_level : cpu::level_from_environment();
+    // A level that the target names asks for the CPU too; one that the environment names does not.
+    const bool named = target.cpu_level != nullptr && *target.cpu_level != '\0';
+    const char* level = named ? target.cpu_level : cpu::level_from_environment();
     const bool host = target.backend == Backend::cpu || target.backend == Backend::ref;
     const int ordinal = host ? -1 : gpu::current_ordinal();  // to ask starts CUDA
     const std::string wanted = level != nullptr ? level : "";
     for (const Kept& old : kept_) {
-      if (!old.plan || !(old.problem == problem) || old.pass != pass || old.level != wanted ||
+      if (!old.plan || !(old.problem == problem) || old.pass != pass || old.level != wanted || old.named != named ||
           !(old.target.executor == target.executor) || old.ordinal != ordinal || old.target.backend != target.backend ||
           old.target.threads != target.threads || old.target.sm != target.sm ||
           old.target.segments != target.segments) {
@@ -43,7 +45,7 @@ class PlanCache {
     Plan plan;
     if (Status status = Plan::make(problem, pass, target, &plan); !status) return status;
     Kept& place = kept_[next_++ % kept_.size()];  // the oldest goes
-    place = {problem, pass, target, ordinal, wanted, std::move(plan)};
+    place = {problem, pass, target, ordinal, named, wanted, std::move(plan)};
     *out = &place.plan;
     return {};
   }
@@ -67,8 +69,9 @@ class PlanCache {
     Problem problem;
     Pass pass = Pass::forward;
     Target target;
-    int ordinal = -1;   // the CUDA device that was current; -1 for the host's backends
-    std::string level;  // by value: what target.cpu_level and FALCHION_CPU said then
+    int ordinal = -1;    // the CUDA device that was current; -1 for the host's backends
+    bool named = false;  // target.cpu_level was given
+    std::string level;   // by value: what target.cpu_level and FALCHION_CPU said then
     Plan plan;
   };
 
