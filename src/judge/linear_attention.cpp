@@ -149,6 +149,23 @@ double LinearReference::typical_divisor() const {
   return std::sqrt(sum / count);
 }
 
+/// The RMS over heads of what independent errors of every token's gradient, each within its own limit, add up to in a
+/// head's: that one may be next to 0 by luck.
+double LinearReference::error_of_all_tokens() const {
+  LinearAttention a = problem_;
+  a.decay = Decay::token;
+  LinearOperands x = inputs_;
+  const std::array<std::int64_t, 4> shape{x.q.shape[0], x.q.shape[1], a.h_v, 1};
+  x.decay.shape = x.grad_decay.shape = shape;
+  x.decay.stride[0] = x.decay.stride[1] = 0;
+  Outputs tokens;
+  compute(a, x, &tokens);
+  double sum = 0;
+  for (const float dg : tokens.memory[static_cast<std::size_t>(LinearOutput::grad_decay)])
+    if (std::isfinite(dg)) sum += static_cast<double>(dg) * dg;
+  return linear_limit(a.dtype, a.decay, LinearOutput::grad_decay) * std::sqrt(sum / static_cast<double>(a.h_v));
+}
+
 /// 16-bit numbers by a quarter of their unit, the mean of what rounding them once more does (a state or a weight that
 /// goes through a tensor core); f32 by four units, the roundings of a few steps; decays by one unit; the divisor
 /// of a normalised output as f32, which o and what cancels against it share.
@@ -156,6 +173,11 @@ void LinearReference::nudge() const {
   if (nudged_) return;
   nudged_ = true;
   const double step = unit_at(problem_.dtype, 1) * (problem_.dtype == DType::f32 ? 4 : 0.25);
+  if (has(LinearOutput::grad_decay) && problem_.decay == Decay::head && problem_.h_v > 0) {
+    Moved& moved = moved_[static_cast<std::size_t>(LinearOutput::grad_decay)];
+    moved.rms = error_of_all_tokens() / 2;
+    moved.largest = 10 * moved.rms;
+  }
   const double divisor = problem_.normalise ? typical_divisor() : 0;
   for (std::uint64_t draw = 0; draw < kNudges; ++draw) {
     LinearOperands x = inputs_;

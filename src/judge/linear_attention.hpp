@@ -66,6 +66,7 @@ class LinearReference {
 
   void compute(const LinearAttention& problem, const LinearOperands& inputs, Outputs* out) const;
   double typical_divisor() const;
+  double error_of_all_tokens() const;
   void nudge() const;
   bool v_may_reach(LinearOutput which, const std::array<std::int64_t, 4>& at) const;
   template <class F>

@@ -31,12 +31,13 @@ double visible_pairs(const Attention& a) {
 }
 
 double attention_flops(const Attention& a) {
-  return 2.0 * static_cast<double>(a.d_qk + a.d_v) * static_cast<double>(a.b) * static_cast<double>(a.h_q) *
-         visible_pairs(a);
+  return 2.0 * (static_cast<double>(a.d_qk) + static_cast<double>(a.d_v)) * static_cast<double>(a.b) *
+         static_cast<double>(a.h_q) * visible_pairs(a);
 }
 
 double attention_bytes(const Attention& a) {
-  const double element = static_cast<double>(size_of(a.dtype)), d = static_cast<double>(a.d_qk + a.d_v);
+  const double element = static_cast<double>(size_of(a.dtype)),
+               d = (static_cast<double>(a.d_qk) + static_cast<double>(a.d_v));
   const double q_rows = static_cast<double>(a.b) * static_cast<double>(a.s_q) * static_cast<double>(a.h_q);
   const double k_rows = static_cast<double>(a.b) * static_cast<double>(a.s_k) * static_cast<double>(a.h_k);
   const double scores = q_rows * static_cast<double>(a.s_k);
@@ -55,10 +56,12 @@ double linear_attention_flops(const LinearAttention& a, Pass pass, int chunk) {
 }
 
 double linear_attention_bytes(const LinearAttention& a, Pass pass) {
-  const double element = static_cast<double>(size_of(a.dtype)), rows = static_cast<double>(a.b * a.s);
-  const double q = rows * static_cast<double>(a.h_qk * a.d_qk), v = rows * static_cast<double>(a.h_v * a.d_v);
-  const double state = 4.0 * static_cast<double>(a.b * a.h_v) * static_cast<double>(a.d_qk) *
-                       static_cast<double>(a.d_v + (a.normalise ? 1 : 0));
+  const double element = static_cast<double>(size_of(a.dtype)),
+               rows = static_cast<double>(a.b) * static_cast<double>(a.s);
+  const double q = rows * static_cast<double>(a.h_qk) * static_cast<double>(a.d_qk),
+               v = rows * static_cast<double>(a.h_v) * static_cast<double>(a.d_v);
+  const double state = 4.0 * static_cast<double>(a.b) * static_cast<double>(a.h_v) * static_cast<double>(a.d_qk) *
+                       (static_cast<double>(a.d_v) + (a.normalise ? 1 : 0));
   const double decay = 4.0 * static_cast<double>(a.h_v) * (a.decay == Decay::token ? rows : a.decay == Decay::head);
   const double states = state * ((a.initial_state ? 1 : 0) + (a.final_state ? 1 : 0));
   if (pass == Pass::forward) return (2 * q + 2 * v) * element + decay + states;
