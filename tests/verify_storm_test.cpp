@@ -146,6 +146,13 @@ TEST(VerifyStorm, AProblemIsMadeTheSameTwice) {
   }
 }
 
+TEST(VerifyStorm, AStormInWhichNothingRanIsNoSuccess) {
+  StormOptions options;
+  options.problems = 3, options.workers = 1, options.backend = "sm90", options.ops = {Op::attention};
+  options.types = {DType::f32};  // Hopper's own kernels have no row for it
+  EXPECT_THROW(run_storm(options), UsageError);
+}
+
 TEST(VerifyStormDeathTest, ARunThatDoesNotEndIsTold) {
   ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
   const auto hang = [] {

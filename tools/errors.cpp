@@ -50,14 +50,10 @@ Verdict verify_path(const Instance& instance, const Reference& reference, const 
 }
 
 nlohmann::json to_json(const ErrorReport& report) {
-  return {{"max_abs_error", report.error},
-          {"naive_error", report.naive_error},
-          {"granted", report.granted},
-          {"limit", report.limit()},
-          {"share_of_limit", report.share()},
-          {"same_nan_and_inf", report.same_specials},
-          {"passed", report.passed()},
-          {"why", report.why}};
+  return {{"max_abs_error", report.error},    {"naive_error", report.naive_error},
+          {"granted", report.granted},        {"limit", report.limit()},
+          {"share_of_limit", report.share()}, {"same_nan_and_inf", report.same_specials},
+          {"passed", report.passed()},        {"why", report.why}};
 }
 
 }  // namespace falchion::tools

@@ -76,8 +76,10 @@ class Roomy {
   /// A few bytes of [begin, end) become any.
   void scramble(Input* in, std::size_t begin, std::size_t end) {
     auto* bytes = reinterpret_cast<unsigned char*>(get());
-    for (std::int64_t n = in->below(4); n > 0; --n)
-      bytes[begin + (in->byte() * 256U + in->byte()) % (end - begin)] = in->byte();
+    for (std::int64_t n = in->below(4); n > 0; --n) {
+      const std::size_t high = in->byte(), low = in->byte();
+      bytes[begin + (high * 256 + low) % (end - begin)] = in->byte();
+    }
   }
 
  private:

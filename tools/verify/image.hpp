@@ -23,10 +23,10 @@ class Image {
   struct Place {
     Tensor view{};
     std::size_t offset = 0;
-    bool there = false;
+    bool there = false, empty = false;  // empty: no element, so a null pointer and no strides
     Tensor on(const std::byte* base) const {
       Tensor out = view;
-      if (there) out.data = const_cast<std::byte*>(base) + offset;
+      if (there && !empty) out.data = const_cast<std::byte*>(base) + offset;
       return out;
     }
   };

@@ -60,6 +60,8 @@ struct Storm {
   std::mutex mutex;
   std::map<std::tuple<Op, std::string, std::string>, Group> groups;
   std::vector<Failure> failures;
+  std::string refusal;  // the first one
+  bool ran = false;     // anything but refusals
 
   explicit Storm(const StormOptions& given) : options(given), watchdog(given.patience) {}
 
@@ -83,6 +85,8 @@ Problem Storm::draw(std::int64_t index) const {
 void Storm::count(const Problem& problem, const Outcome& outcome) {
   const std::lock_guard lock(mutex);
   Group& group = groups[{problem.op, Path{problem.backend, problem.level}.name(), name(problem.dtype())}];
+  ran = ran || outcome.kind != Outcome::Kind::refused;
+  if (outcome.kind == Outcome::Kind::refused && refusal.empty()) refusal = outcome.why;
   (outcome.failed() ? group.failed : outcome.kind == Outcome::Kind::refused ? group.refused : group.passed) += 1;
 }
 
@@ -207,6 +211,7 @@ int run_storm(const StormOptions& options) {
   } else {
     print_table(storm);
   }
+  if (!storm.ran && storm.done > 0) throw UsageError{"nothing was run, all was refused; the first: " + storm.refusal};
   return storm.failed > 0 ? exit_failed : exit_ok;
 }
 
