@@ -96,10 +96,11 @@ PlanData plan_of(const Instance& x) {
   static const gpu::AttentionKernel kernel = [] {
     gpu::AttentionKernel out{};
     out.launch = [](const gpu::AttentionArgs&, void*) { return ++launches, launch_returns; };
-    out.rows = 64, out.keys = 64, out.threads = 128, out.ctas = 1;
+    out.facts = {.rows = 64, .keys = 64, .threads = 128, .ctas = 1};
     return out;
   }();
-  static const Variant row{.op = "attention_forward", .backend = Backend::sm80, .level = "general", .gpu = &kernel};
+  static const Variant row{
+      .op = "attention_forward", .backend = Backend::sm80, .level = "general", .facts = kernel.facts, .gpu = &kernel};
   PlanData plan;
   plan.problem = x.problem, plan.backend = Backend::sm80, plan.variant = plan.gpu.unaligned = &row;
   plan.gpu.device = "Fake GPU", plan.gpu.sm = 90, plan.gpu.sms = 132, plan.gpu.ordinal = 0;

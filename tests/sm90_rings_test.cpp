@@ -150,8 +150,12 @@ class Cta {
   static Wait is_empty(std::vector<Barrier>& ring, const At& position) {
     return {&at(ring, position), position.parity ^ 1};
   }
-  /// A named barrier: the phase that stands now is over.
-  static Wait next_phase(const Barrier& barrier, int phases) { return {&barrier, phases % 2}; }
+  /// A named barrier: arrives, and waits for all others.
+  static Wait joins(Barrier& barrier) {
+    const int phases = barrier.phases;
+    barrier.arrive();
+    return {&barrier, phases % 2};
+  }
   const ModelTile& tile(int index) const { return list[static_cast<std::size_t>(index)]; }
   int end() const { return static_cast<int>(list.size()); }
   /// What a stage holds: which tile of keys of which tile of rows, counted from the last keys on.
@@ -241,27 +245,16 @@ class Cta {
       for (int n = 0; n < skipped; ++n) {
         co_await is_full(full_v, v);
         at(empty_v, v).arrive(), v.advance();
-        if (turns) {
-          const int phases = turn[own].phases;
-          turn[own].arrive();
-          co_await next_phase(turn[own], phases);
-          turn[next].arrive();
-        }
+        if (!turns) continue;
+        co_await joins(turn[own]);
+        turn[next].arrive();
       }
       co_await is_full(full_v, v);
-      if (tile(i).clear) {
-        const int phases = meeting.phases;
-        meeting.arrive();
-        co_await next_phase(meeting, phases);
-      }
+      if (tile(i).clear) co_await joins(meeting);
       for (int n = skipped + 1; n < tile(i).keys; ++n) {
         co_await is_full(full_k, k);
         wants(at(in_k, k), content(i, n));
-        if (turns) {
-          const int phases = turn[own].phases;
-          turn[own].arrive();
-          co_await next_phase(turn[own], phases);
-        }
+        if (turns) co_await joins(turn[own]);
         wants(at(in_v, v), content(i, n - 1));
         stage_v = v.stage, v.advance();  // start_o
         if (turns) turn[next].arrive();

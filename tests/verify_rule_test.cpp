@@ -13,7 +13,7 @@ namespace {
 
 /// One query on a few keys: few numbers, so that the naive sum is now and then nearly exact.
 Instance small_problem(DType dtype, std::uint64_t seed) {
-  Attention a;
+  Attention a{.b = 1};
   a.dtype = dtype;
   a.s_q = 1, a.s_k = 1 + static_cast<std::int64_t>(seed % 7);
   a.d_qk = 1 + static_cast<std::int64_t>(seed % 5), a.d_v = 1;
@@ -41,7 +41,7 @@ TEST(VerifyRule, CorrectOneTokenProblemsPassHoweverLuckyTheNaiveSumWas) {
 /// One key left out of many, a weight of another key's: an error as faults make them is far beyond what is granted.
 TEST(VerifyRule, AWrongResultIsFound) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
-    Attention a;
+    Attention a{.b = 1};
     a.dtype = dtype;
     a.s_q = 20, a.s_k = 100, a.d_qk = a.d_v = 32, a.lse = true;
     const Instance x = make_instance(a, 1);
@@ -61,7 +61,7 @@ TEST(VerifyRule, AWrongResultIsFound) {
 
 /// Scores that are all -1e9: what is granted leaves equals equal, so that a weight that is 1 % off is found there too.
 TEST(VerifyRule, EqualScoresFarDownAreHeldToTheUsualLimit) {
-  Attention a;
+  Attention a{.b = 1};
   a.dtype = DType::f32;
   a.s_q = 1, a.s_k = 50, a.d_qk = a.d_v = 8, a.bias = true;
   Instance x = make_instance(a, 1);

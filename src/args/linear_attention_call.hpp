@@ -18,6 +18,8 @@ struct LinearAttentionCall {
   float scale = 1, eps = 0;                                         // scale is final
   bool elu = false;                                                 // phi = elu + 1, else identity
   bool normalise = false, reverse = false;
+  bool decay_by_head =
+      false;  // one g for all tokens of a head; strides do not tell, a tensor of one token has 0 there too
 
   // Backward.
   View grad_o, grad_final_state, grad_final_z;  // the last two: null where absent

@@ -43,6 +43,12 @@ FALCHION_INLINE void store_row(typename T::Bits* out, const float* in, float fac
   for (; c < n; ++c) out[c] = T::from_float(in[c] * factor);
 }
 
+/// n zeros.
+template <class T>
+FALCHION_INLINE void clear_row(typename T::Bits* out, std::int64_t n) {
+  for (std::int64_t c = 0; c < n; ++c) out[c] = T::from_float(0);
+}
+
 /// Whether kernels store rows of T past the caches.
 template <class T>
 inline constexpr bool kStreams = FALCHION_AMX != 0 && std::is_same_v<T, bf16>;

@@ -52,7 +52,11 @@ FALCHION_INLINE void finish_row(const AttentionArgs& a, const TileRows& t, int l
     return;
   }
   const float unit = score_unit(a);
-  store_row<T>(t.row<typename T::Bits>(a.o, lane), o, r.factor(), a.d_v);
+  auto* out = t.row<typename T::Bits>(a.o, lane);
+  if (r.l == 0)  // what was summed may be NaN all the same: a probability of 0 times an Inf of V
+    clear_row<T>(out, a.d_v);
+  else
+    store_row<T>(out, o, r.factor(), a.d_v);
   if (a.lse.data != nullptr) *t.statistic(a.lse, lane) = r.lse(unit);
   if (a.row_max.data != nullptr) *t.statistic(a.row_max, lane) = r.row_max(unit);
 }

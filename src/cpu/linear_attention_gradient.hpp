@@ -73,7 +73,6 @@ inline void store_decay_gradients(const LinearAttentionArgs& a) {
   const TokenGradients tokens(a);
   const View& out = a.grad_decay;
   if (out.data == nullptr) return;  // a token's own, and there is no token
-  const bool over_tokens = out.stride[1] == 0, over_batch = over_tokens && out.stride[0] == 0;
   for_each_worker(a, a.h_v, [&](int, Counter& next) {
     for (std::int64_t h; (h = next.take()) < a.h_v;) {
       double total = 0;
@@ -84,12 +83,10 @@ inline void store_decay_gradients(const LinearAttentionArgs& a) {
         double sum = 0;
         for (std::int64_t i = walk.count - 1; i >= 0; --i) {
           sum += *tokens.decay(walk, i, h), total += sum;
-          if (!over_tokens) *walk.at<float>(out, i, h) = static_cast<float>(sum);
+          if (!a.decay_by_head) *walk.at<float>(out, i, h) = static_cast<float>(sum);
         }
-        if (over_batch || !over_tokens || walk.count == 0) continue;
-        *walk.at<float>(out, 0, h) = static_cast<float>(total), total = 0;
       }
-      if (over_batch) static_cast<float*>(out.data)[h * out.stride[2]] = static_cast<float>(total);
+      if (a.decay_by_head) static_cast<float*>(out.data)[h * out.stride[2]] = static_cast<float>(total);
     }
   });
 }

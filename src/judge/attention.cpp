@@ -137,6 +137,7 @@ ErrorReport AttentionReference::check(AttentionOutput which, const Tensor& got, 
           const double by_naive = ref::load(naive, at);
           if (!same_special(got.dtype, value, wanted) && !same_special(got.dtype, value, by_naive)) {
             if (shares_tiles && is_o && std::isnan(value) && masked_v_may_reach(i, j, k, l)) continue;
+            if (is_o && std::isnan(value) && std::isinf(wanted)) continue;  // an Inf of V under a vanishing probability
             if (report.same_specials)
               report.why = where(name, {i, j, k, l}) + " is " + number(value) + ", must be " + number(wanted);
             report.same_specials = false;

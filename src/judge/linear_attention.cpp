@@ -149,8 +149,9 @@ double LinearReference::typical_divisor() const {
   return std::sqrt(sum / count);
 }
 
-/// The RMS over heads of what independent errors of every token's gradient, each within its own limit, add up to in a
-/// head's: that one may be next to 0 by luck.
+/// The RMS over heads of what errors of the tokens add up to in the gradient of a head's decay, which may be next to 0
+/// by luck. Every token's gradient may be off by its own limit. It is also a sum over all later tokens of what each of
+/// them adds, so a rounding there, two units of f32, comes again for every token before it.
 double LinearReference::error_of_all_tokens() const {
   LinearAttention a = problem_;
   a.decay = Decay::token;
@@ -160,15 +161,22 @@ double LinearReference::error_of_all_tokens() const {
   x.decay.stride[0] = x.decay.stride[1] = 0;
   Outputs tokens;
   compute(a, x, &tokens);
-  double sum = 0;
-  for (const float dg : tokens.memory[static_cast<std::size_t>(LinearOutput::grad_decay)])
-    if (std::isfinite(dg)) sum += static_cast<double>(dg) * dg;
-  return linear_limit(a.dtype, a.decay, LinearOutput::grad_decay) * std::sqrt(sum / static_cast<double>(a.h_v));
+  const auto& dg = tokens.memory[static_cast<std::size_t>(LinearOutput::grad_decay)];
+  const auto h_v = static_cast<std::size_t>(a.h_v);
+  double sum = 0, added = 0;
+  for (std::size_t i = 0; i < dg.size(); ++i) {
+    if (!std::isfinite(dg[i])) continue;
+    const double next = i + h_v < dg.size() && std::isfinite(dg[i + h_v]) ? dg[i + h_v] : 0;
+    sum += static_cast<double>(dg[i]) * dg[i], added += (dg[i] - next) * (dg[i] - next);
+  }
+  const double of_tokens =
+      linear_limit(a.dtype, a.decay, LinearOutput::grad_decay) * std::sqrt(sum / static_cast<double>(a.h_v));
+  return of_tokens + 0x1p-22 * static_cast<double>(tokens_) * std::sqrt(added / static_cast<double>(a.h_v));
 }
 
 /// 16-bit numbers by a quarter of their unit, the mean of what rounding them once more does (a state or a weight that
-/// goes through a tensor core); f32 by four units, the roundings of a few steps; decays by one unit; the divisor
-/// of a normalised output as f32, which o and what cancels against it share.
+/// goes through a tensor core); f32 by four units, the roundings of a few steps; decays by one unit; the divisor of a
+/// normalised output likewise, since a kernel rounds the weights of o but not those that it divides by.
 void LinearReference::nudge() const {
   if (nudged_) return;
   nudged_ = true;
@@ -182,7 +190,7 @@ void LinearReference::nudge() const {
   for (std::uint64_t draw = 0; draw < kNudges; ++draw) {
     LinearOperands x = inputs_;
     LinearAttention a = problem_;
-    a.eps += static_cast<float>(divisor * 0x1p-21 * nudge_sign(draw, 1000));
+    a.eps += static_cast<float>(divisor * step * nudge_sign(draw, 1000));
     std::vector<std::unique_ptr<Nudged>> inputs;
     for (Tensor* input : {&x.q, &x.k, &x.v, &x.grad_o, &x.initial_state, &x.initial_z, &x.grad_final_state,
                           &x.grad_final_z, &x.decay}) {

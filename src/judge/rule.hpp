@@ -66,6 +66,6 @@ inline double nudge_sign(std::uint64_t draw, std::uint64_t i) {
 }
 
 /// How often the inputs are nudged; the largest movement counts.
-inline constexpr int kNudges = 4;
+inline constexpr int kNudges = 8;
 
 }  // namespace falchion::judge

@@ -17,6 +17,7 @@ void set_call(const PlanData& plan, const LinearOperands* operands, LinearAttent
   if (a.packed) args->total = a.b * a.s;
   args->scale = a.scale, args->eps = a.eps;
   args->elu = a.feature_map == FeatureMap::elu_plus_one, args->normalise = a.normalise, args->reverse = a.reverse;
+  args->decay_by_head = a.decay == Decay::head;
   const LinearOperands none;
   const LinearOperands& x = operands != nullptr ? *operands : none;
   const auto set = [operands](bool wanted, const Tensor& from, View* to) {

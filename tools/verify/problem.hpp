@@ -48,12 +48,12 @@ struct Problem {
   Op op = Op::attention;
   // Where it runs.
   Backend backend = Backend::best;
-  std::string level;       // of the CPU; empty: the plan's choice
-  int threads = 1;         // of the CPU
-  bool lent = false;       // on a lent executor, which runs the tasks in another order each time
-  int segments = 0;        // Target::segments
-  Attention attention;     // op attention
-  LinearAttention linear;  // the others
+  std::string level;               // of the CPU; empty: the plan's choice
+  int threads = 1;                 // of the CPU
+  bool lent = false;               // on a lent executor, which runs the tasks in another order each time
+  int segments = 0;                // Target::segments
+  Attention attention{.b = 1};     // op attention
+  LinearAttention linear{.b = 1};  // the others
   // Lengths of the sequences: packed; used, which may be out of range. In packed operands `spare` rows belong to none.
   std::vector<std::int64_t> lengths_q, lengths_k, used_q, used_k;
   std::int64_t spare = 0;
