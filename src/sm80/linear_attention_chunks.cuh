@@ -4,6 +4,7 @@
 // made under the products of this one. What was measured: docs/design/linear_attention.md
 #pragma once
 
+#include "sm80/linear_attention_f16_range.cuh"
 #include "sm80/linear_attention_store.cuh"
 
 namespace falchion::sm80 {
@@ -273,28 +274,18 @@ class LinearChunks {
     convert(small, rA);
     return rA;
   }
-  /// The power of two that brings all of S below 2^12, or 1. bf16 has f32's range.
-  __device__ __forceinline__ float shrink() const {
-    if constexpr (!std::is_same_v<Element, f16>) return 1;
-    float most = 0;
-    CUTE_UNROLL
-    for (int i = 0; i < size(rS); ++i) most = fmaxf(most, fabsf(rS(i)));
-    if constexpr (kZ) {
-      CUTE_UNROLL
-      for (int i = 0; i < size(rZ); ++i) most = fmaxf(most, fabsf(rZ(i)));
-    }
-    for (int lane = 16; lane > 0; lane /= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, lane));
-    const int exponent = min(max(static_cast<int>(__float_as_uint(most) >> 23) - 127 - 11, 0), 100);
-    return __uint_as_float(static_cast<unsigned>(127 - exponent) << 23);
-  }
-
   template <class Output>
   __device__ __forceinline__ void make_o(int c, Output& rO) {
     const auto sP = tile(shared.p[c % 2], typename Config::LayoutP{});
     [[maybe_unused]] Output rN;  // the same of the column of ones
     clear(rO);
     if constexpr (kZ) clear(rN);
-    const float small = shrink();
+    float small;
+    if constexpr (kZ) {
+      small = shrink_for<Element>(rS, rZ);
+    } else {
+      small = shrink_for<Element>(rS);
+    }
     multiply_by_rows<false>(tile_q(c), [&](auto i, auto multiply) {
       multiply(operand_of(rS, i, small), rO);
       if constexpr (kZ) multiply(operand_of(rZ, i, small), rN);

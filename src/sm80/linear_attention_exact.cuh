@@ -108,7 +108,7 @@ class LinearExactChunks {
   }
   __device__ __forceinline__ float behind_last() const { return weights.behind_last(); }
 
-  /// Behind run(): the sum of the state times what the caller has laid beside it.
+  /// Behind run(): the sum of the state, without the last token's own part, times what the caller has laid beside it.
   __device__ __forceinline__ void tail(int b, int h) {
     if (!Config::kGeneral || sweep.tails == nullptr) return;
     const auto at = [&](const View& x) {
@@ -187,12 +187,13 @@ class LinearExactChunks {
   }
   __device__ __forceinline__ void store_p(int c, float (&p)[kHalf][4]) const {
     if (weights.any()) weigh_p(c, p);
+    const int own = Config::kGeneral && sweep.others_only ? 0 : 1;  // the diagonal counts
     CUTE_UNROLL
     for (int n = 0; n < kHalf; ++n) {
       CUTE_UNROLL
       for (int i = 0; i < 4; i += 2) {
-        const int row = own_row(i), column = own_token(n);
-        const float2 kept = {column <= row ? p[n][i] : 0.f, column + 1 <= row ? p[n][i + 1] : 0.f};
+        const int row = own_row(i), column = own_token(n), end = row + own;
+        const float2 kept = {column < end ? p[n][i] : 0.f, column + 1 < end ? p[n][i + 1] : 0.f};
         *reinterpret_cast<float2*>(shared.p + row * Config::kStrideP + column) = kept;
       }
     }

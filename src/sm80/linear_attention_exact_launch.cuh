@@ -13,7 +13,8 @@ namespace falchion::sm80 {
 /// The normaliser of a sweep whose side `of` is that of q, or of k, in the forward pass.
 inline LinearNormaliser beside(LinearNormaliser::Of of, const LinearExactMemory& m, bool gradient) {
   if (m.inverse == nullptr) return {};
-  return {of, m.inverse, gradient ? m.dots : nullptr, m.value_tiles, m.tokens};
+  if (!gradient) return {.of = of, .inverse = m.inverse};
+  return {of, m.inverse, m.others, m.dots, m.own_dots, m.value_tiles, m.tokens};
 }
 
 /// 1 / n, then one sweep. dots: o is not stored, but its products with do are.
@@ -22,7 +23,8 @@ int launch_exact_forward(const LinearAttentionArgs& a, const LinearExactMemory& 
   LinearSweep& sweep = sweeps.sweep[0];
   if constexpr (Config::kGeneral) {
     cudaError_t error = cudaSuccess;
-    if (a.normalise) error = launch_linear_normalisers<typename Config::Element>(a, sweep, m.pieces, m.inverse, stream);
+    if (a.normalise)
+      error = launch_linear_normalisers<typename Config::Element>(a, sweep, m.pieces, m.inverse, m.others, stream);
     if (error != cudaSuccess) return error;
   }
   sweep.normaliser = beside(LinearNormaliser::Of::q, m, false);
@@ -51,6 +53,7 @@ inline LinearSweeps exact_backward_sweeps(const LinearAttentionArgs& a, const Li
     for_q.tails = m.partials.tails;
     for_q.tail_with = swapped(a.grad_final_state), for_q.tail_with_z = a.grad_final_z;
   }
+  for_q.others_only = for_k.others_only = own_parts_are_added(a);
   if (m.partials.q == nullptr) return all;
   const std::int64_t row = a.h_v * a.d_qk;
   for (LinearSweep* sweep : {&for_q, &for_k}) {
@@ -67,13 +70,16 @@ int launch_exact_backward(const LinearAttentionArgs& a, void* stream) {
   own.states = m.states;
   if (Config::kGeneral && a.normalise) {
     LinearSweeps forward = forward_sweeps(a);
-    forward.sweep[0].dot_with = a.grad_o, forward.sweep[0].dots = m.dots;
-    forward.sweep[0].final = forward.sweep[0].final_z = View{};
+    LinearSweep& sweep = forward.sweep[0];
+    sweep.dot_with = a.grad_o, sweep.dots = m.dots, sweep.own_dots = m.own_dots, sweep.others_only = true;
+    sweep.final = sweep.final_z = View{};
     if (const int error = launch_exact_forward<Config>(a, m, forward, stream); error != cudaSuccess) return error;
   }
   const int error = launch_linear_attention<LinearExactChunks<Config>>(own, exact_backward_sweeps(a, m), stream);
   if constexpr (Config::kGeneral) {
-    if (error == cudaSuccess) return launch_linear_gradients<typename Config::Element>(a, m.partials, m.tokens, stream);
+    const LinearNormaliser n = beside(LinearNormaliser::Of::q, m, true);
+    if (error == cudaSuccess)
+      return launch_linear_gradients<typename Config::Element>(a, m.partials, n, m.tokens, stream);
   }
   return error;
 }

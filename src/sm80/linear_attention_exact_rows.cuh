@@ -17,7 +17,7 @@ __device__ __forceinline__ float phi_exact(float x) {
 /// The sum of x over the CTA, in thread 0.
 template <int kWarps>
 __device__ __forceinline__ float sum_of_cta(float x, float* of_warps) {
-  for (int lanes = 1; lanes < 32; lanes *= 2) x += __shfl_xor_sync(~0u, x, lanes);
+  x = sum_of_warp(x);
   __syncthreads();
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
   __syncthreads();
@@ -106,14 +106,15 @@ class LinearExactRows {
 
 /// What P, S and V of a chunk are multiplied by, token by token: worked out by one warp ahead of the others, in the
 /// letters of LinearNormaliser. grown: what the state before the chunk has faded by; left: what a token will. Sums of
-/// decays are kSum + kLow: it is their small differences that count.
+/// decays are kSum + kLow: it is their small differences that count. Where `tails` are asked for, the last token of a
+/// sequence does not come into the state.
 template <bool kGeneral>
 class LinearWeights {
  public:
   enum { kSum, kLow, kA, kB, kAlpha, kBeta, kGrownA, kLeftB, kGrownAlpha, kLeftBeta, kArrays };
 
   __device__ __forceinline__ LinearWeights(const LinearSweep& sweep, const LinearPiece& piece)
-      : decay(sweep, piece), n(sweep.normaliser), piece(piece) {}
+      : decay(sweep, piece), n(sweep.normaliser), piece(piece), without_last(sweep.tails != nullptr) {}
   __device__ __forceinline__ bool any() const { return kGeneral && (decay.any() || n.any()); }
   __device__ __forceinline__ bool with_z() const { return kGeneral && n.dots != nullptr; }
 
@@ -122,14 +123,14 @@ class LinearWeights {
   __device__ __forceinline__ void start(Memory& memory) {
     if constexpr (kGeneral) {
       if (!any() || threadIdx.x >= 32) return;
-      fetch(0), store(memory[0]), fetch(1);
+      fetch(0), store(0, memory[0]), fetch(1);
     }
   }
   template <class Memory>
   __device__ __forceinline__ void next(int c, Memory& memory) {
     if constexpr (kGeneral) {
       if (!any() || threadIdx.x >= 32) return;
-      store(memory[c % 2]), fetch(c + 1);
+      store(c, memory[c % 2]), fetch(c + 1);
     }
   }
   __device__ __forceinline__ float behind_last() const { return decay.behind_last(); }
@@ -144,19 +145,19 @@ class LinearWeights {
       if (!n.any() || t >= piece.tokens) continue;
       const std::int64_t at = piece.at_token(t);
       inverse[i] = n.inverse[at];
-      for (int tile = 0; n.dots != nullptr && tile < n.tiles; ++tile)
-        dn[i] -= n.dots[tile * n.tokens * piece.heads + at];
-      dn[i] *= inverse[i];
+      if (n.dots != nullptr) dn[i] = n.of_token(at, piece.heads).dn;
     }
   }
-  __device__ __forceinline__ void store(float (&w)[kArrays][64]) {
+  __device__ __forceinline__ void store(int c, float (&w)[kArrays][64]) {
     const bool of_q = n.of == LinearNormaliser::Of::q, of_k = n.of == LinearNormaliser::Of::k;
     double sums[2];
     const double total = decay.sum_up(sums);
     CUTE_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int t = static_cast<int>(threadIdx.x) % 32 * 2 + i;
-      const float grown = exp2(static_cast<float>(sums[i])), left = exp2(static_cast<float>(total - sums[i]));
+      const bool left_out = without_last && piece.before + c * 64 + t + 1 == piece.length;
+      const float grown = exp2(static_cast<float>(sums[i]));
+      const float left = left_out ? 0.f : exp2(static_cast<float>(total - sums[i]));
       const float a = of_q ? inverse[i] : 1, b = of_k ? inverse[i] : 1;
       const float alpha = of_q ? dn[i] : 1, beta = of_k ? dn[i] : 1;
       w[kSum][t] = static_cast<float>(sums[i]);
@@ -169,6 +170,7 @@ class LinearWeights {
   DecayOfChunk<kGeneral> decay;
   const LinearNormaliser& n;
   const LinearPiece& piece;
+  const bool without_last;
   float inverse[2], dn[2];
 };
 

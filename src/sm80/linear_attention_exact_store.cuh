@@ -61,17 +61,21 @@ class LinearExactOutput {
       rows.at(token, m) = static_cast<To>(o * phi_slope(static_cast<float>(x.at(token, m))));
     });
   }
-  /// Of each token the sum of o times another row, over the columns of this CTA.
+  /// Of each token the sums of o and of v times another row, over the columns of this CTA.
   __device__ __forceinline__ void store_dots(int c) const {
     const std::int64_t tile = piece.column0 / Config::kColumns * sweep.normaliser.tokens * piece.heads;
     const int tokens = min(piece.tokens - c * kC, kC);
-    const RowsBeside<const Element> with(*this, sweep.dot_with, c);
+    const RowsBeside<const Element> with(*this, sweep.dot_with, c), v(*this, sweep.v.x, c);
     for (int token = warp; token < tokens; token += Config::kWarps) {
-      float sum = 0;
-      for (int m = lane; m < columns; m += 32)
-        sum = fmaf(staged[token * Config::kStrideP + m], static_cast<float>(with.at(token, m)), sum);
-      for (int lanes = 1; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
-      if (lane == 0) sweep.dots[tile + piece.at_token(c * kC + token)] = sum;
+      float sum = 0, own = 0;
+      for (int m = lane; m < columns; m += 32) {
+        const float x = static_cast<float>(with.at(token, m));
+        sum = fmaf(staged[token * Config::kStrideP + m], x, sum);
+        own = fmaf(static_cast<float>(v.at(token, m)), x, own);
+      }
+      sum = sum_of_warp(sum), own = sum_of_warp(own);
+      const std::int64_t at = tile + piece.at_token(c * kC + token);
+      if (lane == 0) sweep.dots[at] = sum, sweep.own_dots[at] = own;
     }
   }
 

@@ -2,6 +2,9 @@
 // gradients that were asked for: sums over value heads that share q and k, the slope of phi, and the gradient of the
 // decay:
 //   dG_j = phi(q_j) . dphi(q_j) - phi(k_j) . dphi(k_j),    dg_t = sum_{j >= t} dG_j + <S_L, dS_L>
+// What a token has from itself stands on both sides: in dphi(q_j) and dphi(k_j), and what the last token puts into the
+// final state in dphi(k_L) and S_L. It is left out of both: where g = -15 all else is 3e-7 of it and would be lost.
+// Without it the last token has no k side, and S_L is S' = e^(g_L) S_(L-1).
 #pragma once
 
 #include "blocks/stream_order.cuh"
@@ -12,37 +15,72 @@ namespace falchion::sm80 {
 
 inline constexpr int kGradientWarps = 4;
 
+/// Is this row of a batch entry the last token of its sequence, in the order of the recurrence?
+__device__ __forceinline__ bool is_last_token(const gpu::LinearAttentionArgs& a, std::int64_t row) {
+  if (!a.packed) return row == (a.reverse ? 0 : a.s - 1);
+  const std::int64_t end = a.reverse ? row : row + 1;
+  std::int64_t low = 0, high = a.b;  // the first bound that is not below `end` is one of these
+  while (low < high) {
+    const std::int64_t middle = (low + high) / 2;
+    if (a.cu_seqlens[middle] < end) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return a.cu_seqlens[low] == end;
+}
+
+template <class Element>
+__device__ __forceinline__ float dot_of_warp(const Element* x, const Element* y, std::int64_t n) {
+  float sum = 0;
+  for (std::int64_t i = static_cast<int>(threadIdx.x) % 32; i < n; i += 32)
+    sum = fmaf(static_cast<float>(x[i]), static_cast<float>(y[i]), sum);
+  return sum_of_warp(sum);
+}
+
 /// A warp has one token of one head of q and k.
 template <class Element>
 __global__ void __launch_bounds__(32 * kGradientWarps)
     linear_attention_gather(const __grid_constant__ gpu::LinearAttentionArgs a,
-                            const __grid_constant__ LinearPartials partials, std::int64_t tokens) {
+                            const __grid_constant__ LinearPartials partials,
+                            const __grid_constant__ LinearNormaliser normaliser, std::int64_t tokens) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t index = std::int64_t{blockIdx.x} * kGradientWarps + threadIdx.x / 32;
   const std::int64_t token = index / a.h_qk, h_qk = index % a.h_qk, shared = a.h_v / a.h_qk;
   if (token >= tokens) return;
   if (a.packed && (token < a.cu_seqlens[0] || token >= a.cu_seqlens[a.b])) return;  // of no sequence
   const std::int64_t batch = a.packed ? 0 : token / a.s, row = a.packed ? token : token % a.s;
-  const auto at = [&](const View& x) {
-    return static_cast<Element*>(x.data) + batch * x.stride[0] + row * x.stride[1] + h_qk * x.stride[2];
+  const auto at = [&](const View& x, std::int64_t head) {
+    return static_cast<Element*>(x.data) + batch * x.stride[0] + row * x.stride[1] + head * x.stride[2];
   };
-  const Element *q = at(a.q), *k = at(a.k);
-  Element *grad_q = at(a.grad_q), *grad_k = at(a.grad_k);
+  const Element *q = at(a.q, h_qk), *k = at(a.k, h_qk);
+  Element *grad_q = at(a.grad_q, h_qk), *grad_k = at(a.grad_k, h_qk);
   const float* part_q = partials.q + (token * a.h_v + h_qk * shared) * a.d_qk;
   const float* part_k = partials.k + (token * a.h_v + h_qk * shared) * a.d_qk;
   const auto mapped = [&](Element x) {
     return a.elu ? phi_exact<Element>(static_cast<float>(x)) : static_cast<float>(x);
   };
   const auto slope = [&](Element x) { return a.elu ? phi_slope(static_cast<float>(x)) : 1.f; };
+  const bool last = partials.dg != nullptr && is_last_token(a, row);
   for (std::int64_t i = 0; partials.dg != nullptr && i < shared; ++i) {
     float sum = 0;
-    for (std::int64_t e = lane; e < a.d_qk; e += 32)
-      sum += mapped(q[e]) * part_q[i * a.d_qk + e] - mapped(k[e]) * part_k[i * a.d_qk + e];
-    for (int lanes = 1; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
+    for (std::int64_t e = lane; e < a.d_qk; e += 32) {
+      sum += mapped(q[e]) * part_q[i * a.d_qk + e];
+      if (!last) sum -= mapped(k[e]) * part_k[i * a.d_qk + e];
+    }
+    sum = sum_of_warp(sum);
     if (lane == 0) partials.dg[token * a.h_v + h_qk * shared + i] = sum;
   }
+  const bool with_own = own_parts_are_added(a);
+  float own = 0;  // of all value heads: what the token's k counts for in its dq, and its q in its dk
+  for (std::int64_t i = 0; with_own && i < shared; ++i) {
+    const std::int64_t h = h_qk * shared + i;
+    own += a.scale * (a.normalise ? normaliser.of_token(token * a.h_v + h, static_cast<int>(a.h_v)).own
+                                  : dot_of_warp(at(a.v, h), at(a.grad_o, h), a.d_v));
+  }
   for (std::int64_t e = lane; e < a.d_qk; e += 32) {
-    float sum_q = 0, sum_k = 0;
+    float sum_q = with_own ? own * mapped(k[e]) : 0, sum_k = with_own ? own * mapped(q[e]) : 0;
     for (std::int64_t i = 0; i < shared; ++i) sum_q += part_q[i * a.d_qk + e], sum_k += part_k[i * a.d_qk + e];
     grad_q[e] = static_cast<Element>(sum_q * slope(q[e])), grad_k[e] = static_cast<Element>(sum_k * slope(k[e]));
   }
@@ -104,14 +142,14 @@ static __global__ void __launch_bounds__(kScanThreads)
 
 template <class Element>
 cudaError_t launch_linear_gradients(const gpu::LinearAttentionArgs& a, const LinearPartials& partials,
-                                    std::int64_t tokens, void* stream) {
+                                    const LinearNormaliser& normaliser, std::int64_t tokens, void* stream) {
   if (partials.q == nullptr) return cudaSuccess;
   const std::int64_t blocks = (tokens * a.h_qk + kGradientWarps - 1) / kGradientWarps;
   if (blocks > INT32_MAX || a.b * a.h_v > INT32_MAX) return cudaErrorInvalidConfiguration;
   cudaError_t error = cudaSuccess;
   if (blocks > 0)
     error = launch_kernel(linear_attention_gather<Element>, static_cast<unsigned>(blocks), 32 * kGradientWarps, 0,
-                          stream, false, a, partials, tokens);
+                          stream, false, a, partials, normaliser, tokens);
   if (error != cudaSuccess || partials.dg == nullptr || a.grad_decay.data == nullptr) return error;  // no token: null
   const bool of_head = a.grad_decay.stride[0] == 0 && a.grad_decay.stride[1] == 0;
   const std::int64_t sums = of_head ? a.h_v : a.b * a.h_v;

@@ -8,7 +8,14 @@
 
 namespace falchion::sm80 {
 
-inline constexpr int kNormaliserTile = 32;
+inline constexpr int kNormaliserTile = 16;
+
+/// Where the products of phi(q) with z without the token's own phi(k), and with that phi(k), are laid down until they
+/// are summed: (token, column). Two sums, for where much is forgotten the first cannot be told from n and the second.
+struct NormaliserProducts {
+  float (*others)[257] = nullptr;
+  float (*own)[257] = nullptr;
+};
 
 /// One thread a column e of phi(q), phi(k) and z.
 template <class Element>
@@ -28,8 +35,8 @@ class LinearNormalisers {
     const float value = static_cast<float>(x);
     return of.phi ? phi_exact<Element>(value) : value;
   }
-  /// Takes the tokens from `token` on in. products: phi(q) z of each token and column. Null: z alone.
-  __device__ __forceinline__ void take_in(int token, const float* fades, float (*products)[257]) {
+  /// Takes the tokens from `token` on in. products: null where z alone is wanted.
+  __device__ __forceinline__ void take_in(int token, const float* fades, const NormaliserProducts& products) {
     CUTE_NO_UNROLL
     for (int i0 = 0; i0 < kNormaliserTile; i0 += 8) {
       Element new_k[8], new_q[8];  // all loads first, none under a condition: each would wait for the one before
@@ -37,23 +44,32 @@ class LinearNormalisers {
       for (int i = 0; i < 8; ++i) {
         const std::int64_t at = min(token + i0 + i, piece.tokens - 1);
         new_k[i] = k[at * step_k];
-        new_q[i] = products != nullptr ? q[at * step_q] : Element(0);
+        new_q[i] = products.own != nullptr ? q[at * step_q] : Element(0);
       }
       CUTE_UNROLL
       for (int i = 0; i < 8; ++i) {
         const bool there = inside && token + i0 + i < piece.tokens;
-        z = fmaf(z, fades[i0 + i], there ? mapped(new_k[i], sweep.k) : 0.f);
-        if (products != nullptr) products[i0 + i][e] = there ? mapped(new_q[i], sweep.q) * z : 0.f;
+        const float more = there ? mapped(new_k[i], sweep.k) : 0.f, before = z * fades[i0 + i];
+        z = fmaf(z, fades[i0 + i], more);
+        if (products.own == nullptr) continue;
+        const float weight = there ? mapped(new_q[i], sweep.q) : 0.f;
+        products.others[i0 + i][e] = there ? weight * before : 0.f, products.own[i0 + i][e] = weight * more;
       }
     }
   }
-  __device__ __forceinline__ void store(int token, const float (*products)[257], float* inverse) const {
+  /// others: null where only 1 / n is wanted.
+  __device__ __forceinline__ void store(int token, const NormaliserProducts& products, float* inverse,
+                                        float* others) const {
     const int lane = e % 32, warps = static_cast<int>(blockDim.x) / 32;
     for (int i = e / 32; i < kNormaliserTile && token + i < piece.tokens; i += warps) {
-      float sum = 0;
-      for (int column = lane; column < sweep.d_qk; column += 32) sum += products[i][column];
-      for (int lanes = 1; lanes < 32; lanes *= 2) sum += __shfl_xor_sync(~0u, sum, lanes);
-      if (lane == 0) inverse[piece.at_token(token + i)] = __fdividef(1, fmaf(sum, sweep.scale, sweep.eps));
+      float rest = 0, own = 0;
+      for (int column = lane; column < sweep.d_qk; column += 32)
+        rest += products.others[i][column], own += products.own[i][column];
+      rest = fmaf(sum_of_warp(rest), sweep.scale, sweep.eps), own = sum_of_warp(own);
+      if (lane != 0) continue;
+      const float x = __fdividef(1, fmaf(own, sweep.scale, rest));
+      inverse[piece.at_token(token + i)] = x;
+      if (others != nullptr) others[piece.at_token(token + i)] = rest * x;
     }
   }
 
@@ -69,10 +85,12 @@ class LinearNormalisers {
 
 /// a.segments, a.segment are this kernel's own.
 template <class Element, bool kSums>
-__global__ void __launch_bounds__(256)
-    linear_attention_normalisers(const __grid_constant__ gpu::LinearAttentionArgs a,
-                                 const __grid_constant__ LinearSweep sweep, float* slots, float* inverse) {
-  __shared__ float products[kSums ? 1 : kNormaliserTile][257], fades[kNormaliserTile];
+__global__ void __launch_bounds__(256) linear_attention_normalisers(const __grid_constant__ gpu::LinearAttentionArgs a,
+                                                                    const __grid_constant__ LinearSweep sweep,
+                                                                    float* slots, float* inverse, float* others) {
+  __shared__ float of_others[kSums ? 1 : kNormaliserTile][257], of_own[kSums ? 1 : kNormaliserTile][257];
+  __shared__ float fades[kNormaliserTile];
+  const NormaliserProducts products = kSums ? NormaliserProducts{} : NormaliserProducts{of_others, of_own};
   const int pieces = kSums ? a.segments - 1 : a.segments;
   const int n = static_cast<int>(blockIdx.x) % pieces, head = static_cast<int>(blockIdx.x) / pieces;
   const int h = head % static_cast<int>(a.h_v), b = head / static_cast<int>(a.h_v);
@@ -104,9 +122,9 @@ __global__ void __launch_bounds__(256)
       fades[e] = exp2(bits), faded += bits;
     }
     __syncthreads();
-    column.take_in(token, fades, kSums ? nullptr : products);
+    column.take_in(token, fades, products);
     __syncthreads();
-    if constexpr (!kSums) column.store(token, products, inverse);
+    if constexpr (!kSums) column.store(token, products, inverse, others);
   }
   if constexpr (kSums) {
     if (column.inside) slot[n * normaliser_slot(a) + e] = column.z;
@@ -123,7 +141,7 @@ __global__ void __launch_bounds__(256)
 
 template <class Element>
 cudaError_t launch_linear_normalisers(gpu::LinearAttentionArgs a, const LinearSweep& sweep, float* slots,
-                                      float* inverse, void* stream) {
+                                      float* inverse, float* others, void* stream) {
   a.segments = normaliser_pieces(a), a.segment = kNormaliserTokens;
   const std::int64_t heads = a.b * a.h_v;
   const int threads = static_cast<int>((a.d_qk + 63) / 64 * 64);
@@ -132,10 +150,10 @@ cudaError_t launch_linear_normalisers(gpu::LinearAttentionArgs a, const LinearSw
   cudaError_t error = cudaSuccess;
   if (a.segments > 1)
     error = launch_kernel(linear_attention_normalisers<Element, true>, static_cast<unsigned>(heads * (a.segments - 1)),
-                          threads, 0, stream, false, a, sweep, slots, inverse);
+                          threads, 0, stream, false, a, sweep, slots, inverse, others);
   if (error == cudaSuccess)
     error = launch_kernel(linear_attention_normalisers<Element, false>, static_cast<unsigned>(heads * a.segments),
-                          threads, 0, stream, false, a, sweep, slots, inverse);
+                          threads, 0, stream, false, a, sweep, slots, inverse, others);
   return error;
 }
 

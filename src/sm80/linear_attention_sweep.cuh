@@ -16,12 +16,29 @@ namespace falchion::sm80 {
 struct LinearNormaliser {
   enum class Of { none, q, k };
   Of of = Of::none;
-  const float* inverse = nullptr;  // (tokens, h_v) 1 / n
-  const float* dots = nullptr;     // (tiles, tokens, h_v) parts of o . do: dn = -(o . do) / n; null: no gradient
+  const float* inverse = nullptr;   // (tokens, h_v) 1 / n
+  const float* others = nullptr;    // (tokens, h_v) the part of n that is not the token's own: 1 - scale q . k / n
+  const float* dots = nullptr;      // (tiles, tokens, h_v) parts of o . do without the token's own v; null: no gradient
+  const float* own_dots = nullptr;  // (tiles, tokens, h_v) parts of v . do
   int tiles = 0;
   std::int64_t tokens = 0;  // that there are, of all sequences
 
   __device__ __forceinline__ bool any() const { return of != Of::none; }
+
+  /// dn = -(o . do) / n, and do . (v - o) / n: what a token's own k counts for in its dq, and its q in its dk. Where o
+  /// is nearly v the difference itself would be lost; here both of its terms are as small as it is.
+  struct OfToken {
+    float dn, own;
+  };
+  __device__ __forceinline__ OfToken of_token(std::int64_t at, int heads) const {
+    float dot = 0, own_dot = 0;
+    for (int tile = 0; tile < tiles; ++tile) {
+      const std::int64_t part = tile * tokens * heads + at;
+      dot += dots[part], own_dot += own_dots[part];
+    }
+    const float rest = others[at];
+    return {-(dot + (1 - rest) * own_dot) * inverse[at], (rest * own_dot - dot) * inverse[at]};
+  }
 };
 
 /// o_j = scale phi(q_j)^T S_j, S_j = e^(g_j) S_(j-1) + phi(k_j) phi(v_j)^T: one use of the operator, in the letters of
@@ -45,11 +62,12 @@ struct LinearSweep {
   int d_z = 0;               // of z
   bool decay_moved = false;  // a token fades by what the token before it in this sweep has as its decay
   bool partial = false;      // o is f32
+  bool others_only = false;  // a token's o is without its own v
   LinearNormaliser normaliser;
-  View dot_with;                // o is not written: its products with these rows are
-  float* dots = nullptr;        // (column tiles, tokens, h_v)
-  View tail_with, tail_with_z;  // (b, h, E, M), what `final` is multiplied by, element by element, and summed
-  float* tails = nullptr;       // (b, h_v, column tiles)
+  View dot_with;                               // o is not written: its products with these rows are, and v's
+  float *dots = nullptr, *own_dots = nullptr;  // (column tiles, tokens, h_v)
+  View tail_with, tail_with_z;  // (b, h, E, M), what the state without the last token's own part is multiplied by,
+  float* tails = nullptr;       // element by element, and summed: (b, h_v, column tiles)
 };
 
 /// Where one CTA's piece lies: token t of the piece, in the order of the sweep, is row first + t * step.
@@ -86,17 +104,15 @@ struct LinearPiece {
   }
 };
 
+/// The sum of x over the warp, in all of its lanes.
+__device__ __forceinline__ float sum_of_warp(float x) {
+  for (int lanes = 1; lanes < 32; lanes *= 2) x += __shfl_xor_sync(~0u, x, lanes);
+  return x;
+}
+
 /// elu(x) + 1, and what it grows by.
 __device__ __forceinline__ float phi(float x) { return x > 0 ? x + 1 : exp2(x * kLog2e); }
 __device__ __forceinline__ float phi_slope(float x) { return x > 0 ? 1.f : exp2(x * kLog2e); }
-
-/// f16: P is made smaller by the power of two in the scale, for what is multiplied by that in the end may well pass
-/// 65504 before.
-template <class Element>
-__device__ __forceinline__ float down_for(float scale) {
-  if constexpr (!std::is_same_v<Element, f16>) return 1;
-  return fminf(__uint_as_float(__float_as_uint(scale) & 0x7F800000), 1.f);
-}
 
 /// 8 elements in place.
 template <class Element, class F>

@@ -38,18 +38,23 @@ FALCHION_HD int normaliser_pieces(const LinearAttentionArgs& a) {
 }
 FALCHION_HD std::int64_t normaliser_slot(const LinearAttentionArgs& a) { return a.d_qk + 1; }
 
+/// Are a token's own parts of dq and dk left out of the sweeps and added by linear_attention_gather? They would drown
+/// what a strong decay leaves of the others; with the normaliser they are differences that may be next to nothing.
+FALCHION_HD bool own_parts_are_added(const LinearAttentionArgs& a) { return a.decay.data != nullptr || a.normalise; }
+
 /// Parts of gradients that several CTAs make (linear_attention_gradients.cuh), in f32. Null: not needed.
 struct LinearPartials {
   float *q = nullptr, *k = nullptr;  // (tokens, h_v, d_qk) dphi(q), dphi(k) of each value head
   float* dg = nullptr;               // (tokens, h_v) dG
-  float* tails = nullptr;            // (b, h_v, tiles) parts of <S_L, dS_L>; null: 0
+  float* tails = nullptr;            // (b, h_v, tiles) parts of <S', dS_L>; null: 0
   int tiles = 0;
 };
 
 /// Of the exact rows, in floats from `states` of the arguments on. Null there: only its size is wanted.
 struct LinearExactMemory {
   float* states = nullptr;
-  float *inverse = nullptr, *pieces = nullptr, *dots = nullptr;  // of the normaliser
+  float *inverse = nullptr, *others = nullptr, *dots = nullptr, *own_dots = nullptr;  // LinearNormaliser
+  float* pieces = nullptr;
   LinearPartials partials;
   std::int64_t tokens = 0, size = 0;
   int value_tiles = 0;
@@ -68,8 +73,10 @@ struct LinearExactMemory {
     m.states = take(a.segments > 1, state_floats(a, backward ? 3 : 1));
     m.inverse = take(a.normalise, each);
     m.pieces = take(a.normalise, heads * normaliser_pieces(a) * normaliser_slot(a));
+    m.others = take(backward && a.normalise, each);
     m.dots = take(backward && a.normalise, m.value_tiles * each);
-    const bool parts = backward && (decay || a.h_v != a.h_qk);
+    m.own_dots = take(backward && a.normalise, m.value_tiles * each);
+    const bool parts = backward && (own_parts_are_added(a) || a.h_v != a.h_qk);
     m.partials.q = take(parts, each * a.d_qk), m.partials.k = take(parts, each * a.d_qk);
     m.partials.dg = take(backward && decay, each);
     m.partials.tails = take(backward && decay && a.grad_final_state.data != nullptr, heads * m.partials.tiles);
