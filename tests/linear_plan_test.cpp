@@ -302,7 +302,7 @@ TEST_F(LinearGpuRows, AreExplainedByABuildWithoutThem) {
             "added up\n"
             "grid        132 CTAs, 1 an SM: 1 wave\n"
             "shared      151 kB a CTA, 256 threads\n"
-            "workspace   2.34 MB\n"
+            "workspace   10.9 MB\n"
             "paths\n"
             "  sm90 plain bf16 d64     the normaliser needs a row normalise or exact\n"
             "  sm90 plain bf16 d128    the normaliser needs a row normalise or exact\n"

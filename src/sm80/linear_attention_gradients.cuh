@@ -34,6 +34,7 @@ __device__ __forceinline__ bool is_last_token(const gpu::LinearAttentionArgs& a,
 template <class Element>
 __device__ __forceinline__ float dot_of_warp(const Element* x, const Element* y, std::int64_t n) {
   float sum = 0;
+#pragma unroll 2
   for (std::int64_t i = static_cast<int>(threadIdx.x) % 32; i < n; i += 32)
     sum = fmaf(static_cast<float>(x[i]), static_cast<float>(y[i]), sum);
   return sum_of_warp(sum);
@@ -74,6 +75,7 @@ __global__ void __launch_bounds__(32 * kGradientWarps)
   }
   const bool with_own = own_parts_are_added(a);
   float own = 0;  // of all value heads: what the token's k counts for in its dq, and its q in its dk
+  CUTE_NO_UNROLL
   for (std::int64_t i = 0; with_own && i < shared; ++i) {
     const std::int64_t h = h_qk * shared + i;
     own += a.scale * (a.normalise ? normaliser.of_token(token * a.h_v + h, static_cast<int>(a.h_v)).own
