@@ -13,8 +13,9 @@ namespace falchion::sm80 {
 /// The normaliser of a sweep whose side `of` is that of q, or of k, in the forward pass.
 inline LinearNormaliser beside(LinearNormaliser::Of of, const LinearExactMemory& m, bool gradient) {
   if (m.inverse == nullptr) return {};
-  if (!gradient) return {.of = of, .inverse = m.inverse};
-  return {of, m.inverse, m.others, m.dots, m.own_dots, m.value_tiles, m.tokens};
+  LinearNormaliser n{.of = of, .inverse = m.inverse, .tiles = m.value_tiles, .tokens = m.tokens};
+  if (gradient) n.others = m.others, n.dots = m.dots, n.own_dots = m.own_dots;
+  return n;
 }
 
 /// 1 / n, then one sweep. dots: o is not stored, but its products with do are.
