@@ -111,8 +111,8 @@ if section sanitizer 110; then
     echo sanitizer >>"$work/left_out"
   fi
 fi
-# 20,000 random problems of each operation and pass on the GPU, as many of them as there is time for. Another --seed draws
-# others: STORM_SEED.
+# 20,000 random problems of each operation and pass on the GPU, as many of them as there is time for. The environment variable
+# STORM_SEED sets the seed, 1 by default; another one draws other problems.
 if section storm 240; then
   limited "$seconds" "$work/storm.log" sh -c '"$0" verify --random 60000 --seconds "$1" --seed "$2" --json >"$3"' \
     "$bin/falchion" "$((seconds > 30 ? seconds - 20 : seconds))" "${STORM_SEED:-1}" "$work/storm.json"

@@ -74,6 +74,16 @@ def sanitizer(folder):
     return out
 
 
+def show_storm_groups(groups):
+    """One line for each operation and place where it ran, of all types: a group of which all was refused shows nothing."""
+    sums = collections.defaultdict(collections.Counter)
+    for group in groups:
+        sums[group["op"], group["backend"]].update({n: group[n] for n in ("passed", "refused", "failed")})
+    for (op, backend), n in sums.items():
+        print(f"  {op:<17}{backend:<22}{n['passed']:>7} passed{n['refused']:>7} refused{n['failed']:>5} failed"
+              + ("" if n["passed"] + n["failed"] else "  NOTHING RAN"))
+
+
 def show(result):
     print(f"\n==== {result['context']['gpu'] or 'no GPU'}, {result['context']['seconds']} s")
     counts = collections.Counter(t["outcome"] for t in result["tests"])
@@ -95,6 +105,7 @@ def show(result):
     if result["codes"].get("storm") is not None:
         print(f"storm      {storm['problems']} problems, {storm['failed']} failed, seed {storm['seed']}, {storm['seconds']:.0f} s" if storm
               else f"storm      did not end well\n{result['logs']['storm'][-3000:]}")
+    show_storm_groups((storm or {}).get("groups", []))
     for failure in (storm or {}).get("failures", []):
         print(f"  FAILED {failure['command']}\n         {failure['why']}")
     for name in ("bench", "torch"):

@@ -97,6 +97,7 @@ TEST_F(CommandLines, AFullDiskIsAnError) {
   EXPECT_NE(closed.error.find("standard output cannot be written"), std::string::npos) << closed.error;
 }
 
+/// A limit of 1 KiB a file stands for a full disk.
 TEST_F(CommandLines, AHalfWrittenFileIsNotLeftBehind) {
   const std::string call = "map " + tensors_ + "--out map.svg";
   const CommandResult x = run(call + " >/dev/null", "ulimit -f 1; trap '' XFSZ;");
@@ -109,6 +110,7 @@ TEST_F(CommandLines, AHalfWrittenFileIsNotLeftBehind) {
   EXPECT_EQ(contents(folder_ / "map.svg"), "old");
 }
 
+/// Pipes and devices are written in place, and standard output keeps what is printed behind the file.
 TEST_F(CommandLines, OutputsToStandardOutput) {
   ASSERT_EQ(run("layout print 8 -o /dev/stdout >printed").code, 0);
   EXPECT_EQ(contents(folder_ / "printed"), "_8:_1\n/dev/stdout (6 B)\n");

@@ -19,7 +19,8 @@ TEST_F(CommandLines, LengthsAreNeverCutToFit) {
       {"--used-k six", R"(--used-k: "six" is not a whole number)"},
       {"--used-k fraction.npy", R"(fraction.npy: \[0\] = 2.7 is not a whole number)"},
       {"--used-k nan.npy", R"(nan.npy: \[0\] = nan is not a whole number)"},
-      {"--used-k huge.npy", R"(huge.npy: \[0\] = 18446744073709551615 is not a whole number)"},
+      {"--used-k huge.npy",
+       R"(huge.npy: \[0\] = 18446744073709551615 is not between -9223372036854775808 and 9223372036854775807)"},
       {"--used-k wide.npy", R"(--used-k: \[0\] = 4294967298 is not between)"},
       {"--used-k square.npy", R"(square.npy: 2 axes; a list of numbers has one)"},
       {"--used-k 9", R"(used_k\[0\] = 9)"},
@@ -33,6 +34,16 @@ TEST_F(CommandLines, LengthsAreNeverCutToFit) {
   const CommandResult list = run("run --no-limit " + tensors_ + "--used-k 6 --out list_o.npy");
   ASSERT_EQ(six.code + list.code, 0) << six.error << list.error;
   EXPECT_EQ(contents(folder_ / "six_o.npy"), contents(folder_ / "list_o.npy"));
+}
+
+/// ALiBi counts its distance from the diagonal that --align names: s_q is 8 here, s_k too, of which 6 are used.
+TEST_F(CommandLines, AlignBelongsToAlibiToo) {
+  for (const char* corner : {"top-left", "bottom-right"})
+    ASSERT_EQ(
+        run("run --no-limit " + tensors_ + "--used-k 6 --alibi auto --align " + corner + " --out " + corner + ".npy")
+            .code,
+        0);
+  EXPECT_NE(contents(folder_ / "top-left.npy"), contents(folder_ / "bottom-right.npy"));
 }
 
 TEST_F(CommandLines, AnEmptyValueIsNoValue) {
@@ -91,7 +102,8 @@ TEST_F(CommandLines, WhatWouldBeIgnoredIsRefused) {
   const Refusal table[] = {
       {"bench --s 8 --alibi missing.npy", "--alibi: \"missing.npy\" is not read here"},
       {"explain --s 8 --alibi missing.npy", "--alibi: \"missing.npy\" is not read here"},
-      {"explain --s 8 --align top-left", "--align: there is no --window"},
+      {"explain --s 8 --align top-left", "--align: there is no --window or --alibi"},
+      {"explain --s 8 --causal --alibi auto --align top-left", "--align: there is no --window or --alibi"},
       {"explain --s 8 --causal --align top-left", "--align: there is no --window"},
       {"explain --s 8 --s-q 4 --s-k 4", "--s: --s-q and --s-k say all"},
       {"explain --h 8 --h-q 4 --h-k 4", "--h: --h-q and --h-k say all"},
@@ -127,8 +139,6 @@ TEST_F(CommandLines, WhatWouldBeIgnoredIsRefused) {
       std::string::npos);
 }
 
-/// A limit of 1 KiB a file stands for a full disk.
-/// Pipes and devices are written in place, and standard output keeps what is printed behind the file.
 TEST_F(CommandLines, ABackEndThatIsNotHereIsSaidOnce) {
   if (run("info --json").out.find("\"gpus\": []") == std::string::npos) GTEST_SKIP() << "there is a GPU";
   for (const char* backend : {"sm80", "sm90"}) {

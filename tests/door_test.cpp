@@ -7,6 +7,7 @@
 #include "fake_cuda/load.hpp"
 #include "gpu/place.hpp"
 #include "support/contract.hpp"
+#include "support/environment.hpp"
 #include "support/linear.hpp"
 
 namespace falchion::testing {
@@ -214,21 +215,6 @@ TEST_F(Door, ADriverThatWasNotStartedChangesNothing) {
 }
 
 // ---- one call -------------------------------------------------------------------------------------------------------
-
-/// Sets FALCHION_CPU for as long as it lives.
-class ForcedByTheEnvironment {
- public:
-  explicit ForcedByTheEnvironment(const char* level) {
-    if (const char* before = std::getenv("FALCHION_CPU")) kept_ = before;
-    setenv("FALCHION_CPU", level, 1);
-  }
-  ~ForcedByTheEnvironment() { setenv("FALCHION_CPU", kept_.c_str(), 1); }  // empty counts as unset
-  ForcedByTheEnvironment(const ForcedByTheEnvironment&) = delete;
-  ForcedByTheEnvironment& operator=(const ForcedByTheEnvironment&) = delete;
-
- private:
-  std::string kept_;
-};
 
 void move_to(void* memory, Operands* x) {
   for (Tensor* tensor : {&x->q, &x->k, &x->v, &x->o}) {

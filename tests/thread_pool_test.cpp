@@ -91,9 +91,9 @@ constexpr bool kThreadsAfterFork = true;
 TEST(Threads, AForkedChildStartsItsOwn) {
   if (!kThreadsAfterFork) GTEST_SKIP() << "this sanitizer allows no thread in the child of a process with threads";
   ASSERT_TRUE(each_once(4, 100));
-  std::atomic<bool> stop{false};
-  std::thread busy([&stop] {  // so that the lock may be held while the process forks
-    while (!stop) static_cast<void>(each_once(4, 10));
+  // So that the lock may be held while the process forks. It ends with the test, also where an ASSERT ends that.
+  const std::jthread busy([](const std::stop_token& stop) {
+    while (!stop.stop_requested()) static_cast<void>(each_once(4, 10));
   });
   for (int i = 0; i < 20; ++i) {
     const pid_t child = fork();
@@ -107,8 +107,6 @@ TEST(Threads, AForkedChildStartsItsOwn) {
     ASSERT_EQ(waitpid(child, &status, 0), child);
     EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   }
-  stop = true;
-  busy.join();
 }
 
 }  // namespace

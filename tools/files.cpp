@@ -80,10 +80,18 @@ io::Archive read_archive(const std::string& path) {
   return archive;
 }
 
+/// What a number that std::int64_t does not hold should have been.
+template <class X>
+std::string what_is_read(X x) {
+  if (static_cast<long double>(x) != std::floor(static_cast<long double>(x))) return "a whole number";  // NaN too
+  using Limits = std::numeric_limits<std::int64_t>;
+  return fmt::format("between {} and {}", Limits::min(), Limits::max());
+}
+
 std::vector<std::int64_t> read_integers(const std::string& path) {
   std::vector<std::int64_t> out;
   each_number(path, [&](auto x, std::int64_t i) {
-    if (!holds<std::int64_t>(x)) throw UsageError{fmt::format("{}: [{}] = {} is not a whole number", path, i, x)};
+    if (!holds<std::int64_t>(x)) throw UsageError{fmt::format("{}: [{}] = {} is not {}", path, i, x, what_is_read(x))};
     out.push_back(static_cast<std::int64_t>(x));
   });
   return out;

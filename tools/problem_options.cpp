@@ -80,7 +80,7 @@ void FeatureOptions::add_to(Command& command) {
                    "Each query sees no later key. bottom-right or top-left where s_q and s_k differ", "CORNER");
   command.text("--window", &window, "Sliding window: keys from L before to R after the diagonal; inf: no bound", "L,R");
   command.choice("--align", &align, {"bottom-right", "top-left"},
-                 "Where the window's diagonal lies when s_q and s_k differ");
+                 "Where the diagonal of a window, or ALiBi's distance 0, lies when s_q and s_k differ");
   command.number("--scale", &scale, "Factor on q.k; 0: 1/sqrt(d)");
   command.number("--softcap", &softcap, "s -> softcap * tanh(s / softcap); 0: off");
   command.text("--alibi", &alibi, "ALiBi slopes, one a query head: a .npy file, or auto (2^(-8 h / heads))",
@@ -108,7 +108,10 @@ void FeatureOptions::apply(Attention* problem) const {
     problem->band = Band::window(parse_side(sides[0], window), parse_side(sides[1], window), Align::unset);
     problem->band.align = parse_align(align, "--window", *problem);
   } else if (!align.empty()) {
-    throw UsageError{"--align: there is no --window that it belongs to; --causal has its own: --causal top-left"};
+    if (alibi.empty() || causal_given)
+      throw UsageError{
+          "--align: there is no --window or --alibi that it belongs to; --causal has its own: --causal top-left"};
+    problem->band.align = parse_align(align, "--align", *problem);
   }
   problem->score = {scale, softcap};
   problem->alibi = !alibi.empty();

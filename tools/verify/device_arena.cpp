@@ -22,12 +22,13 @@ Status DeviceArena::run(const std::byte* block, std::size_t size, std::size_t wo
   if (Status status = gpu::copy(memory_.data(), block, size); !status) return status;
   if (Status status = gpu::fill(workspace, fill, workspace_bytes + kGuard); !status) return status;
   if (Status status = gpu::synchronize(); !status) return status;
-  if (Status status = run(memory_.data(), workspace_bytes > 0 ? workspace : nullptr); !status) return status;
+  const Status ran = run(memory_.data(), workspace_bytes > 0 ? workspace : nullptr);
   if (Status status = gpu::synchronize(); !status) return status;
   std::array<std::byte, kGuard> guard{};
   if (Status status = gpu::copy(guard.data(), workspace + workspace_bytes, kGuard); !status) return status;
   *whole = std::all_of(guard.begin(), guard.end(), [&](std::byte x) { return x == std::byte{fill}; });
-  return gpu::copy(back, memory_.data(), size);
+  if (Status status = gpu::copy(back, memory_.data(), size); !status) return status;
+  return ran;
 }
 
 }  // namespace falchion::tools::storm

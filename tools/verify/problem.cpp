@@ -8,6 +8,7 @@
 #include <sstream>
 
 #include "plan/text.hpp"
+#include "problem_limits.hpp"
 #include "problem_options.hpp"
 #include "storage.hpp"
 #include "tool.hpp"
@@ -151,7 +152,9 @@ Problem parse_problem(const std::string& text) {
   for (std::string word; words >> word;) {
     const std::size_t equals = word.find('=');
     if (equals == std::string::npos) throw UsageError{fmt::format("--problem: \"{}\" is not key=value", word)};
-    given[word.substr(0, equals)] = word.substr(equals + 1);
+    const std::string key = word.substr(0, equals);
+    if (!given.emplace(key, word.substr(equals + 1)).second)
+      throw UsageError{fmt::format("--problem: {} is given twice", key)};
   }
   Problem out;
   if (const auto op = given.extract("op")) out.op = parse_op(op.mapped());
@@ -162,6 +165,7 @@ Problem parse_problem(const std::string& text) {
     if (!key.starts_with("layout_")) throw UsageError{fmt::format("--problem: there is no key \"{}\"", key)};
     out.storage[key.substr(7)] = parse_storage(value);
   }
+  require_sound(out);
   return out;
 }
 
@@ -176,7 +180,7 @@ void tidy(Problem* p) {
   const bool packed = linear ? p->linear.packed : a.packed;
   fit(&p->lengths_q, packed, b), fit(&p->lengths_k, packed && !linear, b);
   fit(&p->used_q, !linear && a.used_q, b), fit(&p->used_k, !linear && a.used_k, b);
-  if (!packed) p->spare = 0;
+  if (!packed || b == 0) p->spare = 0;  // packed rows and b = 0: b is unset then, and refused
   std::erase_if(p->storage, [](const auto& entry) { return entry.second == Storage{}; });
   if (linear) {
     if (!p->linear.initial_state || !p->linear.final_state || p->op == Op::linear_backward) p->in_place = false;

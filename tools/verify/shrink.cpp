@@ -156,13 +156,14 @@ Steps steps_from(const Problem& from) {
 
 }  // namespace
 
-Problem shrink(const Problem& problem, const std::function<bool(const Problem&)>& fails) {
+Problem shrink(const Problem& problem, const std::function<bool(const Problem&)>& fails,
+               const std::function<bool()>& enough) {
   Problem best = problem;
   int left = 600;  // trials; most are far cheaper than the first
   for (bool better = true; better && left > 0;) {
     better = false;
     for (const Problem& next : steps_from(best)) {
-      if (--left < 0) break;
+      if (--left < 0 || enough()) return best;
       if (!fails(next)) continue;
       best = next, better = true;
       break;

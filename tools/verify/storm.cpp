@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cctype>
+#include <cstdio>
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,11 +17,9 @@
 #include <tuple>
 
 #include "draw.hpp"
-#include "gpu/runtime.hpp"
 #include "measure.hpp"
-#include "plan/plan_data.hpp"
+#include "paths.hpp"
 #include "plan/text.hpp"
-#include "problem_options.hpp"
 #include "table.hpp"
 #include "tool.hpp"
 
@@ -27,12 +27,6 @@ namespace falchion::tools::storm {
 namespace {
 
 constexpr std::size_t kShrunk = 20;  // failures that are made small and told; the others are counted
-
-const char* operation_of(Op op) {
-  return op == Op::attention ? "attention_forward"
-         : op == Op::linear  ? "linear_attention_forward"
-                             : "linear_attention_backward";
-}
 
 /// What went wrong, without its numbers: a smaller problem is to fail for the same reason.
 std::string kind_of(const std::string& why) {
@@ -43,6 +37,8 @@ std::string kind_of(const std::string& why) {
 
 struct Group {
   std::int64_t passed = 0, refused = 0, failed = 0;
+  bool ran() const { return passed + failed > 0; }
+  const char* result() const { return failed > 0 ? "FAIL" : ran() ? "ok" : "refused"; }
 };
 struct Failure {
   Problem problem;
@@ -56,27 +52,54 @@ struct Storm {
   Watchdog watchdog;
   DeviceArena device;
   Clock::time_point start = Clock::now();
-  std::atomic<std::int64_t> next = 0, done = 0, failed = 0, shrinking = 0;
+  std::atomic<std::int64_t> next = 0, done = 0, failed = 0;
+  std::atomic<bool> stopped = false;
   std::mutex mutex;
   std::map<std::tuple<Op, std::string, std::string>, Group> groups;
   std::vector<Failure> failures;
   std::string refusal;  // the first one
-  bool ran = false;     // anything but refusals
+  std::string error;    // of the storm itself, which ends it: no room for a problem, say
 
   explicit Storm(const StormOptions& given) : options(given), watchdog(given.patience) {}
 
-  bool over() const { return options.seconds > 0 && seconds_since(start) >= options.seconds; }
+  bool over() const { return stopped || (options.seconds > 0 && seconds_since(start) >= options.seconds); }
+  bool grace_is_over() const {
+    return stopped || (options.seconds > 0 && seconds_since(start) >= options.seconds + options.grace);
+  }
+  bool anything_ran() const;
   Problem draw(std::int64_t index) const;
   void count(const Problem& problem, const Outcome& outcome);
+  void stop(const std::string& why, const Problem& problem);
+  void take(std::int64_t index, Bench* bench, Watchdog::Slot* slot);
   void work();
   void make_small(const Problem& problem, const Outcome& outcome, Bench* bench, Watchdog::Slot* slot);
   void watch_progress(const std::atomic<bool>& finished);
 };
 
+/// Those types that a path of the storm is for.
+std::vector<DType> types_of(const StormOptions& options, Op op) {
+  std::vector<DType> out;
+  for (const DType dtype : options.types)
+    if (!storm_paths(options.backend, options.level, op, dtype).empty()) out.push_back(dtype);
+  return out;
+}
+
+/// The row of the report that a problem counts in. `best` may run anywhere: what fell to the CPU says nothing of a GPU.
+std::string row_of(const Problem& problem, const Outcome& outcome) {
+  const std::string asked = Path{problem.backend, problem.level}.name();
+  return problem.backend != Backend::best || outcome.place.empty() ? asked
+                                                                   : fmt::format("{} -> {}", asked, outcome.place);
+}
+
+bool Storm::anything_ran() const {
+  return std::any_of(groups.begin(), groups.end(), [](const auto& entry) { return entry.second.ran(); });
+}
+
 Problem Storm::draw(std::int64_t index) const {
   const auto i = static_cast<std::uint64_t>(index);
-  Problem problem = draw_problem(options.seed, i, options.ops[i % options.ops.size()], options.types);
-  const std::vector<Path> paths = storm_paths(options, problem.op, problem.dtype());
+  const Op op = options.ops[i % options.ops.size()];
+  Problem problem = draw_problem(options.seed, i, op, types_of(options, op));
+  const std::vector<Path> paths = storm_paths(options.backend, options.level, op, problem.dtype());
   const Path& path = paths[random_bits(options.seed ^ 0x5A5A, i) % paths.size()];
   problem.backend = path.backend, problem.level = path.level;
   return problem;
@@ -84,8 +107,7 @@ Problem Storm::draw(std::int64_t index) const {
 
 void Storm::count(const Problem& problem, const Outcome& outcome) {
   const std::lock_guard lock(mutex);
-  Group& group = groups[{problem.op, Path{problem.backend, problem.level}.name(), name(problem.dtype())}];
-  ran = ran || outcome.kind != Outcome::Kind::refused;
+  Group& group = groups[{problem.op, row_of(problem, outcome), name(problem.dtype())}];
   if (outcome.kind == Outcome::Kind::refused && refusal.empty()) refusal = outcome.why;
   (outcome.failed() ? group.failed : outcome.kind == Outcome::Kind::refused ? group.refused : group.passed) += 1;
 }
@@ -93,28 +115,45 @@ void Storm::count(const Problem& problem, const Outcome& outcome) {
 void Storm::make_small(const Problem& problem, const Outcome& outcome, Bench* bench, Watchdog::Slot* slot) {
   if (static_cast<std::size_t>(failed++) >= kShrunk) return;
   Failure failure{problem, outcome.why, outcome.why, command_of(problem)};
-  failure.problem = shrink(problem, [&](const Problem& smaller) {
-    const Outcome again = attempt(smaller, bench, &device, slot);
-    const bool same = again.failed() && kind_of(again.why) == kind_of(failure.first_why);
-    if (same) failure.why = again.why;
-    return same;
-  });
+  failure.problem = shrink(
+      problem,
+      [&](const Problem& smaller) {
+        const Outcome again = options.attempt(smaller, bench, &device, slot);
+        const bool same = again.failed() && kind_of(again.why) == kind_of(failure.first_why);
+        if (same) failure.why = again.why;
+        return same;
+      },
+      [&] { return grace_is_over(); });
   const std::lock_guard lock(mutex);
   fmt::print(stderr, "{}FAIL {}\n     {}\n", isatty(STDERR_FILENO) ? "\r\033[K" : "", command_of(failure.problem),
              failure.why);
   failures.push_back(std::move(failure));
 }
 
+void Storm::stop(const std::string& why, const Problem& problem) {
+  const std::lock_guard lock(mutex);
+  if (error.empty()) error = fmt::format("the storm cannot go on: {}; it was at: {}", why, command_of(problem));
+  stopped = true;
+}
+
+void Storm::take(std::int64_t index, Bench* bench, Watchdog::Slot* slot) {
+  const Problem problem = draw(index);
+  try {
+    const Outcome outcome = options.attempt(problem, bench, &device, slot);
+    count(problem, outcome);
+    if (outcome.failed()) make_small(problem, outcome, bench, slot);
+    ++done;
+  } catch (const UsageError& e) {
+    stop(e.what, problem);
+  } catch (const std::exception& e) {  // bad_alloc: the fault of the storm, not of what it tests
+    stop(e.what(), problem);
+  }
+}
+
 void Storm::work() {
   Bench bench;
   Watchdog::Slot* slot = watchdog.add_slot();
-  for (std::int64_t i = next++; i < options.problems && !over(); i = next++) {
-    const Problem problem = draw(i);
-    const Outcome outcome = attempt(problem, &bench, &device, slot);
-    count(problem, outcome);
-    if (outcome.failed()) make_small(problem, outcome, &bench, slot);
-    ++done;
-  }
+  for (std::int64_t i = next++; i < options.problems && !over(); i = next++) take(i, &bench, slot);
 }
 
 void Storm::watch_progress(const std::atomic<bool>& finished) {
@@ -135,7 +174,7 @@ void print_table(const Storm& storm) {
   for (const auto& [key, group] : storm.groups) {
     const auto& [op, path, dtype] = key;
     table.row({name(op), path, dtype, std::to_string(group.passed), std::to_string(group.refused),
-               std::to_string(group.failed), group.failed > 0 ? "FAIL" : "ok"});
+               std::to_string(group.failed), group.result()});
   }
   fmt::print("{}", table.text());
   for (const Failure& failure : storm.failures)
@@ -156,7 +195,8 @@ void print_json(const Storm& storm) {
                       {"dtype", dtype},
                       {"passed", group.passed},
                       {"refused", group.refused},
-                      {"failed", group.failed}});
+                      {"failed", group.failed},
+                      {"result", group.result()}});
   }
   for (const Failure& failure : storm.failures)
     failures.push_back({{"command", command_of(failure.problem)}, {"why", failure.why}, {"drawn", failure.drawn}});
@@ -171,32 +211,11 @@ void print_json(const Storm& storm) {
 
 }  // namespace
 
-std::vector<Path> storm_paths(const StormOptions& options, Op op, DType dtype) {
-  const Backend asked = parse_backend(options.backend);
-  if (!options.level.empty()) return {{Backend::cpu, options.level}};
-  const int sm = gpu::current_device().sm;
-  std::vector<Path> out;
-  if (asked == Backend::best) out.push_back({Backend::best, ""});
-  if (asked == Backend::best && sm >= 80) {
-    out.push_back({Backend::best, ""});
-    out.push_back({Backend::sm80, ""});
-    if (sm == 90) out.push_back({Backend::sm90, ""});
-    return out;
-  }
-  if (asked == Backend::ref || asked == Backend::best) out.push_back({Backend::ref, ""});
-  if (asked == Backend::sm80 || asked == Backend::sm90) return {{asked, ""}};
-  for (const Variant& v : variants()) {
-    if (v.backend != Backend::cpu || !v.is(operation_of(op)) || v.dtype != dtype || asked == Backend::ref) continue;
-    for (const Path& path : usable_paths(dtype, false, true))
-      if (path.level == v.level) out.push_back(path);
-  }
-  if (out.empty()) throw UsageError{fmt::format("this build has no {} row for {}", operation_of(op), name(dtype))};
-  return out;
-}
-
 int run_storm(const StormOptions& options) {
   for (const Op op : options.ops)
-    for (const DType dtype : options.types) static_cast<void>(storm_paths(options, op, dtype));  // or says why not
+    if (types_of(options, op).empty())
+      throw UsageError{fmt::format("this build has no row of {} {} for {} in the types asked for", options.backend,
+                                   options.level, name(op))};
   Storm storm(options);
   std::atomic<bool> finished = false;
   std::thread progress([&] { storm.watch_progress(finished); });
@@ -211,7 +230,9 @@ int run_storm(const StormOptions& options) {
   } else {
     print_table(storm);
   }
-  if (!storm.ran && storm.done > 0) throw UsageError{"nothing was run, all was refused; the first: " + storm.refusal};
+  if (!storm.error.empty()) throw UsageError{storm.error};
+  if (!storm.anything_ran() && storm.done > 0)
+    throw UsageError{"nothing was run, all was refused; the first: " + storm.refusal};
   return storm.failed > 0 ? exit_failed : exit_ok;
 }
 
@@ -231,6 +252,7 @@ int run_problems(const std::vector<std::string>& texts, double patience, bool as
     if (!as_json)
       fmt::print("{} {}\n{}{}", result, to_text(problem), outcome.plan.empty() ? "" : "  " + outcome.plan + "\n",
                  outcome.why.empty() ? "" : "  " + outcome.why + "\n");
+    std::fflush(stdout);  // else a crash of the next one takes it along
   }
   if (as_json) fmt::print("{}\n", list.dump(1));
   return failed ? exit_failed : exit_ok;

@@ -6,7 +6,6 @@
 #include <string>
 #include <vector>
 
-#include "levels.hpp"
 #include "problem.hpp"
 #include "trial.hpp"
 
@@ -21,18 +20,21 @@ struct StormOptions {
   std::vector<DType> types;
   int workers = 0;       // 0: one a CPU
   double patience = 10;  // seconds that one run may take
+  double grace = 10;     // seconds over `seconds` in which failures are still made smaller
+  /// How one problem is tried; tests put their own here.
+  std::function<Outcome(const Problem&, Bench*, DeviceArena*, Watchdog::Slot*)> attempt = storm::attempt;
   bool as_json = false;
 };
-
-/// The ways to run an operation here that the options ask for.
-std::vector<Path> storm_paths(const StormOptions& options, Op op, DType dtype);
 
 /// Runs them and prints a report; the exit code.
 int run_storm(const StormOptions& options);
 /// Runs just these and says of each what came out.
 int run_problems(const std::vector<std::string>& texts, double patience, bool as_json);
 
-/// Halves what can be halved and drops features, one after the other, while `fails` still says true of it.
-Problem shrink(const Problem& problem, const std::function<bool(const Problem&)>& fails);
+/// Halves what can be halved and drops features, one after the other, while `fails` still says true of it. Once
+/// `enough` says so, what is smallest by then stays.
+Problem shrink(
+    const Problem& problem, const std::function<bool(const Problem&)>& fails,
+    const std::function<bool()>& enough = [] { return false; });
 
 }  // namespace falchion::tools::storm

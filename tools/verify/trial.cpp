@@ -6,8 +6,8 @@
 #include <cstring>
 
 #include "levels.hpp"
+#include "paths.hpp"
 #include "plan/text.hpp"
-#include "subject.hpp"
 
 namespace falchion::tools::storm {
 namespace {
@@ -35,17 +35,6 @@ Target target_of(const Problem& p, LentExecutor* executor) {
 Status make_plan(const Problem& p, const Target& target, Plan* plan) {
   return p.op == Op::attention ? Plan::make(p.attention, Pass::forward, target, plan)
                                : Plan::make(p.linear, p.pass(), target, plan);
-}
-
-/// Lengths that are longer than the problem's hint may be refused at the run.
-bool hint_is_too_small(const Problem& p) {
-  const auto over = [](const std::vector<std::int64_t>& lengths, std::int64_t most) {
-    for (const std::int64_t n : lengths)
-      if (n > most) return true;
-    return false;
-  };
-  if (p.op != Op::attention) return over(p.lengths_q, p.linear.s) || p.spare > 0;
-  return over(p.lengths_q, p.attention.s_q) || over(p.lengths_k, p.attention.s_k) || p.spare > 0;
 }
 
 struct Run {
@@ -84,7 +73,45 @@ struct Run {
   }
 };
 
+std::string text_of(const Status& status) {
+  return status ? "ok" : fmt::format("{}: {}", name(status.code), status.why);
+}
+
+/// What is wrong after two runs that both say that they computed the problem; empty: nothing.
+std::string fault_of_results(const Plan& plan, const TwoRuns& runs, Subject* subject) {
+  const Image& image = subject->image();
+  const std::string unlike = image.difference(runs.first, runs.second);
+  if (const std::string why = subject->judge(runs.first, on_gpu(plan)); !why.empty()) return why;
+  if (!unlike.empty()) return "two runs differ: " + unlike;
+  const std::string touched = image.difference(runs.first, image.data());
+  return touched.empty() ? "" : "was written though nothing is to be written there: " + touched;
+}
+
 }  // namespace
+
+Outcome conclude(const Problem& problem, const Plan& plan, const TwoRuns& runs, Subject* subject) {
+  using Kind = Outcome::Kind;
+  const Status &first = runs.status[0], &second = runs.status[1];
+  Outcome out{Kind::failed, "", plan.describe(), place_of(plan)};
+  if (!runs.guards_are_whole) {
+    out.why = "bytes behind the workspace were written";
+  } else if (first.code != second.code) {
+    out.why = fmt::format("two runs differ: run: {}; run again: {}", text_of(first), text_of(second));
+  } else if (first) {
+    out.why = fault_of_results(plan, runs, subject);
+    if (out.why.empty()) out.kind = Kind::passed;
+  } else {
+    out.why = fmt::format("run: {}", text_of(first));
+    for (const std::byte* copy : {runs.first, runs.second}) {
+      const std::string touched = subject->image().difference(copy, subject->image().data());
+      if (touched.empty()) continue;
+      out.why += "; and yet was written: " + touched;
+      return out;
+    }
+    if (first.code == Code::invalid && may_exceed_the_hint(problem, plan)) out.kind = Kind::refused;
+  }
+  return out;
+}
 
 Outcome attempt(const Problem& problem, Bench* bench, DeviceArena* device, Watchdog::Slot* slot) {
   using Kind = Outcome::Kind;
@@ -92,33 +119,20 @@ Outcome attempt(const Problem& problem, Bench* bench, DeviceArena* device, Watch
   LentExecutor executor;
   Plan plan;
   if (Status status = make_plan(problem, target_of(problem, &executor), &plan); !status) {
-    const bool may = status.code == Code::unsupported && problem.backend != Backend::best;
-    return {may ? Kind::refused : Kind::failed, fmt::format("plan: {}: {}", name(status.code), status.why)};
+    const bool may = status.code == Code::unsupported && may_be_unsupported(problem);
+    return {may ? Kind::refused : Kind::failed, "plan: " + text_of(status)};
   }
-  Outcome out;
-  out.plan = plan.describe();
   const auto subject = make_subject(problem);
   const Run run{problem, plan, *subject, bench, device, slot};
+  TwoRuns runs;
   for (const int n : {0, 1}) {
     bool whole = true;
-    if (Status status = run(n, &whole); !status) {
-      const bool may = hint_is_too_small(problem) && (status.code == Code::invalid || status.code == Code::unsupported);
-      out.kind = may ? Kind::refused : Kind::failed;
-      out.why = fmt::format("run: {}: {}", name(status.code), status.why);
-      return out;
-    }
-    if (!whole) out.why = "bytes behind the workspace were written";
+    runs.status[n] = run(n, &whole);
+    runs.guards_are_whole = runs.guards_are_whole && whole;
   }
-  std::byte *first = bench->copies[0].data(), *second = bench->copies[1].data();
-  const std::string unlike = subject->image().difference(first, second);
-  if (out.why.empty()) out.why = subject->judge(first, on_gpu(plan));
-  if (out.why.empty() && !unlike.empty()) out.why = "two runs differ: " + unlike;
-  if (out.why.empty()) {
-    const std::string touched = subject->image().difference(first, subject->image().data());
-    if (!touched.empty()) out.why = "was written though nothing is to be written there: " + touched;
-  }
-  if (!out.why.empty()) out.kind = Kind::failed;
-  return out;
+  runs.first = bench->copies[0].data();
+  runs.second = bench->copies[1].data();
+  return conclude(problem, plan, runs, subject.get());
 }
 
 }  // namespace falchion::tools::storm

@@ -6,14 +6,16 @@
 #include "device_arena.hpp"
 #include "image.hpp"
 #include "problem.hpp"
+#include "subject.hpp"
 #include "watchdog.hpp"
 
 namespace falchion::tools::storm {
 
 struct Outcome {
   enum class Kind { passed, refused, failed } kind = Kind::passed;
-  std::string why{};   // of what is refused or failed
-  std::string plan{};  // describe()
+  std::string why{};    // of what is refused or failed
+  std::string plan{};   // describe()
+  std::string place{};  // where it ran, "cpu avx2"; empty where there was no plan
   bool failed() const { return kind == Kind::failed; }
 };
 
@@ -21,6 +23,15 @@ struct Outcome {
 struct Bench {
   GuardedBuffer copies[2], workspace;
 };
+
+/// What two runs of a plan said, and what they left of two copies of the subject's image.
+struct TwoRuns {
+  Status status[2];
+  std::byte *first = nullptr, *second = nullptr;
+  bool guards_are_whole = true;  // of the workspace
+};
+/// Whether that is right. A refused run must leave the memory alone, and be refused both times.
+Outcome conclude(const Problem& problem, const Plan& plan, const TwoRuns& runs, Subject* subject);
 
 /// device: null where no GPU is. slot: told what runs, and when.
 Outcome attempt(const Problem& problem, Bench* bench, DeviceArena* device, Watchdog::Slot* slot);

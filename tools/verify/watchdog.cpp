@@ -28,13 +28,50 @@ void write_all(const char* text) {
   }
 }
 
+struct Fatal {
+  int number;
+  const char* name;
+};
+constexpr Fatal kFatal[] = {
+    {SIGSEGV, "SIGSEGV"}, {SIGBUS, "SIGBUS"}, {SIGFPE, "SIGFPE"}, {SIGILL, "SIGILL"}, {SIGABRT, "SIGABRT"}};
+
+/// A stack of its own for this thread's signals: who ran out of stack has none left to tell of it. One that is there
+/// already (a sanitizer's) stays.
+class SignalStack {
+ public:
+  SignalStack() {
+    stack_t before{};
+    mine_ = sigaltstack(nullptr, &before) == 0 && (before.ss_flags & SS_DISABLE) != 0;
+    if (!mine_) return;
+    stack_t stack{};
+    stack.ss_sp = memory_;
+    stack.ss_size = sizeof memory_;
+    mine_ = sigaltstack(&stack, nullptr) == 0;
+  }
+  ~SignalStack() {
+    if (!mine_) return;
+    stack_t none{};
+    none.ss_flags = SS_DISABLE;
+    sigaltstack(&none, nullptr);
+  }
+  SignalStack(const SignalStack&) = delete;
+  SignalStack& operator=(const SignalStack&) = delete;
+
+ private:
+  char memory_[1 << 16];  // AVX-512 and AMX alone put 11 KB of registers there
+  bool mine_ = false;
+};
+
 }  // namespace
 
 /// What may be said in a signal handler: nothing but write() and plain memory is safe there.
 struct CrashReport {
   static void handler(int signal) {
     write_all("\nfalchion verify: the process crashed: ");
-    write_all(signal == SIGSEGV ? "SIGSEGV" : signal == SIGBUS ? "SIGBUS" : signal == SIGFPE ? "SIGFPE" : "a signal");
+    const char* name = "a signal";
+    for (const Fatal& fatal : kFatal)
+      if (fatal.number == signal) name = fatal.name;
+    write_all(name);
     write_all(slot_of_this_thread != nullptr ? "" : ", in a thread of the library; one of what runs now");
     for (const Watchdog::Slot& slot : slots) {
       const bool suspect = slot_of_this_thread != nullptr ? &slot == slot_of_this_thread : slot.started_ != 0;
@@ -50,7 +87,10 @@ struct CrashReport {
 namespace {
 
 void catch_crashes() {
-  for (const int number : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT}) std::signal(number, CrashReport::handler);
+  struct sigaction action {};
+  action.sa_handler = CrashReport::handler;
+  action.sa_flags = SA_ONSTACK;
+  for (const Fatal& fatal : kFatal) sigaction(fatal.number, &action, nullptr);
 }
 
 }  // namespace
@@ -61,6 +101,7 @@ void give_up(const std::string& what, const std::string& command) {
 }
 
 void Watchdog::Slot::work_on(const std::string& command) {
+  thread_local const SignalStack stack;
   slot_of_this_thread = this;
   const std::size_t n = std::min(command.size(), sizeof command_ - 1);
   std::memcpy(command_, command.data(), n);

@@ -1,0 +1,24 @@
+// tests/support/environment.hpp: FALCHION_CPU as a test wants it.
+#pragma once
+
+#include <cstdlib>
+#include <string>
+
+namespace falchion::testing {
+
+/// Sets FALCHION_CPU for as long as it lives, then puts it back.
+class ForcedByTheEnvironment {
+ public:
+  explicit ForcedByTheEnvironment(const char* level) {
+    if (const char* before = std::getenv("FALCHION_CPU")) kept_ = before;
+    setenv("FALCHION_CPU", level, 1);
+  }
+  ~ForcedByTheEnvironment() { setenv("FALCHION_CPU", kept_.c_str(), 1); }  // empty counts as unset
+  ForcedByTheEnvironment(const ForcedByTheEnvironment&) = delete;
+  ForcedByTheEnvironment& operator=(const ForcedByTheEnvironment&) = delete;
+
+ private:
+  std::string kept_;
+};
+
+}  // namespace falchion::testing

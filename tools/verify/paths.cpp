@@ -1,0 +1,94 @@
+// tools/verify/paths.cpp: see paths.hpp.
+#include "paths.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "gpu/runtime.hpp"
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+#include "problem_options.hpp"
+
+namespace falchion::tools::storm {
+namespace {
+
+constexpr std::int64_t kMostHeadDim = 256;
+
+const char* operation_of(Op op) {
+  return op == Op::attention ? "attention_forward"
+         : op == Op::linear  ? "linear_attention_forward"
+                             : "linear_attention_backward";
+}
+
+std::int64_t sum(const std::vector<std::int64_t>& list) {
+  return std::accumulate(list.begin(), list.end(), std::int64_t{0});
+}
+
+/// Is the problem one that docs/contract.md calls unsupported everywhere?
+bool is_not_built_yet(const Problem& p) {
+  if (p.op != Op::attention) return std::max(p.linear.d_qk, p.linear.d_v) > kMostHeadDim;
+  const Attention& a = p.attention;
+  return std::max(a.d_qk, a.d_v) > kMostHeadDim || (a.packed && (a.bias || a.mask || a.probabilities));
+}
+
+void add_cpu_levels(Op op, DType dtype, std::vector<Path>* out) {
+  for (const Path& path : usable_paths(dtype, false, true))
+    if (has_row(path, op, dtype)) out->push_back(path);
+}
+
+}  // namespace
+
+bool has_row(const Path& path, Op op, DType dtype) {
+  if (path.backend == Backend::best || path.backend == Backend::ref) return true;
+  const auto rows = variants();
+  return std::any_of(rows.begin(), rows.end(), [&](const Variant& v) {
+    const bool level = path.level.empty() || path.level == v.level;
+    return v.backend == path.backend && level && v.is(operation_of(op)) && v.dtype == dtype;
+  });
+}
+
+std::vector<Path> storm_paths(const std::string& backend, const std::string& level, Op op, DType dtype) {
+  const Path best{Backend::best, ""}, ref{Backend::ref, ""}, sm80{Backend::sm80, ""}, sm90{Backend::sm90, ""};
+  const Backend asked = parse_backend(backend);
+  std::vector<Path> out;
+  if (!level.empty()) {
+    out = {{Backend::cpu, require_level(level)}};
+  } else if (asked == Backend::cpu) {
+    add_cpu_levels(op, dtype, &out);
+  } else if (asked != Backend::best) {
+    out = {{asked, ""}};
+  } else if (const int sm = gpu::current_device().sm; sm >= 80) {
+    out = {best, best, sm80};
+    if (sm == 90) out.push_back(sm90);
+  } else {
+    out = {best, ref};
+    add_cpu_levels(op, dtype, &out);
+  }
+  std::erase_if(out, [&](const Path& path) { return !has_row(path, op, dtype); });
+  return out;
+}
+
+std::string place_of(const Plan& plan) {
+  const std::string level = plan_level(plan);
+  return on_gpu(plan) || level.empty() ? plan_backend(plan) : fmt::format("{} {}", plan_backend(plan), level);
+}
+
+bool may_be_unsupported(const Problem& p) {
+  return is_gpu(p.backend) || is_not_built_yet(p) || !has_row({p.backend, p.level}, p.op, p.dtype());
+}
+
+bool may_exceed_the_hint(const Problem& p, const Plan& plan) {
+  if (p.op == Op::attention) {
+    const Attention& a = p.attention;
+    return !on_gpu(plan) && a.packed && sum(p.lengths_k) > a.b * a.s_k;
+  }
+  const LinearAttention& a = p.linear;
+  if (!a.packed) return false;
+  // A GPU's lengths lie on the device, so that its rows are counted, those of no sequence among them.
+  if (on_gpu(plan)) return plan.workspace_bytes() > 0 && sum(p.lengths_q) + p.spare > a.b * a.s;
+  return sum(p.lengths_q) > a.b * a.s;
+}
+
+}  // namespace falchion::tools::storm
