@@ -118,8 +118,7 @@ void combine(const AttentionArgs& a) {
   });
 }
 
-// ---- probabilities (b, h_q, s_q, s_k) f32: cleared, weighed key by key, and divided by their own sum
-// ------------------
+// ---- probabilities (b, h_q, s_q, s_k) f32: cleared, weighed key by key, divided by their own sum --------------------
 FALCHION_INLINE void clear_probabilities(const AttentionArgs& a, const TileRows& t) {
   for (int i = 0; i < t.count; ++i) {
     float* row = t.scores<float>(a.probabilities, i);

@@ -48,7 +48,7 @@ class LinearReference {
   LinearReference(const LinearAttention& problem, Pass pass, const LinearOperands& x);
 
   bool has(LinearOutput which) const;
-  /// Token `row` of batch entry `batch` belongs to a sequence. Packed: batch is 0.
+  /// Token `row` belongs to a sequence: packed rows behind the last length do not.
   bool is_row(std::int64_t row) const { return row < tokens_; }
   /// Does axis 1 of this output count tokens?
   bool by_token(LinearOutput which) const;

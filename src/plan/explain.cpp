@@ -76,7 +76,7 @@ void explain_cpu(const PlanData& plan, std::string* out) {
   if (plan.splits > 1) {
     line(out, "splits",
          text(plan.splits, ": ", plan.items,
-              " items would leave threads idle, so the keys are cut and merged by their LSE"));
+              " items would leave threads idle, so the keys are cut into parts, merged by maximum and sum"));
   }
   const cpu::Memory& m = plan.memory;
   std::string parts_text = text("scratch ", plan.threads, " x ", bytes_text(static_cast<double>(m.scratch)));
@@ -108,7 +108,7 @@ void explain_gpu(const PlanData& plan, std::string* out) {
   if (plan.splits > 1) {
     line(out, "splits",
          text(plan.splits, ": ", plan.items,
-              " tiles would leave SMs idle, so the keys are cut and merged by their LSE"));
+              " tiles would leave SMs idle, so the keys are cut into parts, merged by maximum and sum"));
   }
   line(out, "shared", text(bytes_text(static_cast<double>(row.shared_bytes)), " a CTA"));
   line(out, "workspace", bytes_text(static_cast<double>(plan.workspace)));
