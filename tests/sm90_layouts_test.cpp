@@ -224,17 +224,19 @@ TEST(Sm90Layouts, BoxesAreAligned) {
     using Shared = typename Config::Shared;
     constexpr std::size_t kBytes = sizeof(typename Config::Element);
     constexpr std::size_t kPattern = 8 * Config::kBox * kBytes;
-    static_assert(std::is_standard_layout_v<Shared>);  // offsetof
+    alignas(1024) static unsigned char memory[sizeof(Shared)];
+    const auto& shared = *reinterpret_cast<const Shared*>(memory);
+    const auto offset = [](const auto& member) { return reinterpret_cast<const unsigned char*>(&member) - memory; };
     EXPECT_EQ(alignof(Shared), 1024u);
-    EXPECT_EQ(offsetof(Shared, q) % 1024, 0u);
-    EXPECT_EQ(offsetof(Shared, k) % 1024, 0u);
-    EXPECT_EQ(offsetof(Shared, v) % 1024, 0u);
+    EXPECT_EQ(offset(shared.q) % 1024, 0);
+    EXPECT_EQ(offset(shared.k) % 1024, 0);
+    EXPECT_EQ(offset(shared.v) % 1024, 0);
     EXPECT_EQ(Config::kSizeQ * kBytes % 1024, 0u) << "the second stage of Q";
     EXPECT_EQ(Config::kSizeK * kBytes % 1024, 0u) << "further stages of K";
     EXPECT_EQ(Config::kSizeV * kBytes % 1024, 0u) << "further stages of V";
     EXPECT_EQ(Config::kRows * Config::kBox * kBytes % kPattern, 0u) << "further boxes of Q";
     EXPECT_EQ(Config::kKeys * Config::kBox * kBytes % kPattern, 0u) << "further boxes of K and V";
-    EXPECT_EQ(offsetof(Shared, full_q) % 8, 0u) << "barriers";
+    EXPECT_EQ(offset(shared.full_q) % 8, 0) << "barriers";
     EXPECT_EQ(Config::kBoxes * Config::kBox, Config::kD);
     EXPECT_EQ(Config::kBoxesV * Config::kBox, Config::kDv);
     EXPECT_LE(Config::kBox * kBytes, 128u) << "the widest swizzle";
