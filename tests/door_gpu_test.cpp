@@ -197,8 +197,11 @@ TEST_F(GpuRuns, WithoutAGeneralRowTheOperandInTheWayIsNamed) {
 
 /// Whatever GPU is here, no row of this build fits it, and q stays where it is.
 TEST_F(GpuRuns, BestStaysOnAGpuThatNoRowFits) {
-  for (const char* forced : {"", "generic", "avx2"}) {
-    const ForcedByTheEnvironment environment(forced);
+  for (const std::string forced : {"", "generic", "avx2"}) {
+    const auto rows = variants();
+    const bool built = std::any_of(rows.begin(), rows.end(), [&](const Variant& row) { return row.level == forced; });
+    if (!forced.empty() && !built) continue;  // then no path of any kind takes the problem, and that is what is said
+    const ForcedByTheEnvironment environment(forced.c_str());
     const Status status = attention(operands);
     EXPECT_EQ(status.code, Code::unsupported) << forced;
     EXPECT_EQ(status.why.rfind("q lies on a GPU, and no GPU path takes the problem; sm90 bf16: ", 0), 0u)
