@@ -11,7 +11,7 @@ import ctypes
 import os
 from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 
-F32, F16, BF16 = 0, 1, 2
+F32, F16, BF16 = 1, 2, 3
 BEST, REF, CPU, SM80, SM90 = 0, 1, 2, 3, 4
 BACKENDS = {"best": BEST, "ref": REF, "cpu": CPU, "sm80": SM80, "sm90": SM90}
 UNBOUNDED, BOTTOM_RIGHT = -1, 1
@@ -26,26 +26,29 @@ class Band(Structure):
 
 
 class Attention(Structure):
-    _fields_ = ([("size", c_size_t), ("dtype", c_int32), ("reserved", c_int32)]
+    _fields_ = ([("size", c_size_t)] + [(n, c_int32) for n in ("dtype", "dtype_k", "dtype_v", "dtype_o")]
                 + [(n, c_int64) for n in ("b", "s_q", "s_k", "h_q", "h_k", "d_qk", "d_v")]
-                + [("band", Band), ("scale", c_float), ("softcap", c_float), ("dropout", c_float), ("reserved2", c_uint32),
-                   ("dropout_seed", c_uint64), ("dropout_offset", c_uint64)]
-                + [(n, c_uint8) for n in ("packed", "used_q", "used_k", "alibi", "bias", "mask", "lse", "row_max", "probabilities")]
-                + [("reserved3", c_uint8 * 7)])
+                + [("band", Band), ("scale", c_float), ("softcap", c_float), ("dropout", c_float), ("reserved", c_uint32)]
+                + [(n, c_uint8) for n in ("packed", "used_q", "used_k", "first_k", "alibi", "bias", "mask", "lse", "row_max", "probabilities")]
+                + [("reserved2", c_uint8 * 14)])
+
+
+class Rng(Structure):
+    _fields_ = [("seed", c_uint64), ("offset", c_uint64), ("at", c_void_p), ("reserved", c_uint64)]
 
 
 class Operands(Structure):
     _fields_ = ([("size", c_size_t)]
-                + [(n, Tensor) for n in ("q", "k", "v", "o", "lse", "row_max", "probabilities", "bias", "mask")]
-                + [(n, c_void_p) for n in ("alibi", "cu_seqlens_q", "cu_seqlens_k", "used_q", "used_k")])
+                + [(n, Tensor) for n in ("q", "k", "v", "o", "lse", "row_max", "probabilities", "bias", "mask", "alibi")]
+                + [(n, c_void_p) for n in ("cu_seqlens_q", "cu_seqlens_k", "used_q", "used_k", "first_k")] + [("rng", Rng)])
 
 
 class LinearAttention(Structure):
-    _fields_ = ([("size", c_size_t), ("dtype", c_int32), ("reserved", c_int32)]
+    _fields_ = ([("size", c_size_t)] + [(n, c_int32) for n in ("dtype", "dtype_k", "dtype_v", "dtype_o")]
                 + [(n, c_int64) for n in ("b", "s", "h_qk", "h_v", "d_qk", "d_v")]
                 + [("scale", c_float), ("eps", c_float), ("feature_map", c_int32), ("decay", c_int32)]
                 + [(n, c_uint8) for n in ("normalise", "reverse", "packed", "initial_state", "final_state")]
-                + [("reserved2", c_uint8 * 3)])
+                + [("reserved", c_uint8 * 11)])
 
 
 class LinearOperands(Structure):
@@ -57,8 +60,9 @@ class LinearOperands(Structure):
 
 
 class Target(Structure):
-    _fields_ = [("size", c_size_t), ("backend", c_int32), ("threads", c_int32), ("sm", c_int32), ("reserved", c_int32),
-                ("cpu_level", c_char_p), ("executor", c_void_p), ("segments", c_int32), ("reserved2", c_int32)]
+    _fields_ = [("size", c_size_t), ("backend", c_int32), ("threads", c_int32), ("sm", c_int32), ("segments", c_int32),
+                ("cpu_level", c_char_p), ("executor", c_void_p), ("device", c_int32), ("use_device", c_uint8),
+                ("trust_pointers", c_uint8), ("reserved", c_uint8 * 10)]
 
 
 def view(x):

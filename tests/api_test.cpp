@@ -56,7 +56,7 @@ TEST(Refusals, Problems) {
       {[](Attention& a) { a.band.align = static_cast<Align>(9); }, "band.align = 9 is no Align"},
       {[](Attention& a) { a.score.scale = kNan; }, "score.scale = nan: it is a finite number, 0 for 1/sqrt(d_qk)"},
       {[](Attention& a) { a.score.softcap = -2; }, "score.softcap = -2: it is finite and above 0, or 0 for none"},
-      {[](Attention& a) { a.dropout.p = 1.5f; }, "dropout.p = 1.5: it is in [0, 1]"},
+      {[](Attention& a) { a.dropout = 1.5f; }, "dropout = 1.5: it is in [0, 1]"},
       {[](Attention& a) { a.packed = a.probabilities = true; },
        "probabilities with packed lengths: they are for small unpacked problems"},
       {[](Attention& a) { a.packed = a.mask = true; },
@@ -100,7 +100,7 @@ struct BadOperands {
 };
 TEST(Refusals, Operands) {
   static const std::int32_t lengths[3] = {0, 1, 2};
-  static const float slopes[4] = {};
+  static float slopes[4] = {};
   const BadOperands all[] = {
       {[](Operands& x) { x.q.shape[1] = 7; }, "q.shape[1] = 7, the problem's is 8"},
       {[](Operands& x) { x.v.shape[3] = 16; }, "v.shape[3] = 16, the problem's is 24"},
@@ -109,12 +109,16 @@ TEST(Refusals, Operands) {
       {[](Operands& x) { x.lse.dtype = DType::f16; }, "lse.dtype = f16, the problem's is f32"},
       {[](Operands& x) { x.row_max.data = nullptr; }, "row_max.data is null"},
       {[](Operands& x) { x.bias = x.q; }, "bias is given, but the problem was planned without it: set Attention::bias"},
-      {[](Operands& x) { x.alibi = slopes; },
+      {[](Operands& x) {
+         x.alibi = Tensor::dense(slopes, DType::f32, {1, 1, 4, 1});
+       },
        "alibi is given, but the problem was planned without it: set Attention::alibi"},
       {[](Operands& x) { x.cu_seqlens_q = lengths; },
        "cu_seqlens_q is given, but the problem was planned without it: set Attention::packed"},
       {[](Operands& x) { x.used_k = lengths; },
        "used_k is given, but the problem was planned without it: set Attention::used_k"},
+      {[](Operands& x) { x.first_k = lengths; },
+       "first_k is given, but the problem was planned without it: set Attention::first_k"},
       {[](Operands& x) { x.v.stride[3] = 3; }, "v.stride[3] = 3: the last axis must be contiguous (stride 1)"},
       {[](Operands& x) { x.k.stride[0] = std::numeric_limits<std::int64_t>::min(); },
        "k.stride[0] = -9223372036854775808 with k.shape[0] = 2: a tensor reaches less than 2^60 bytes"},
@@ -147,7 +151,10 @@ TEST(Refusals, WantedOperandsThatAreMissing) {
     return plan.run(operands, nullptr, 0).why;
   };
   EXPECT_EQ(why([](Operands& y) { y.used_k = nullptr; }), "used_k is null, but the problem was planned with used_k");
-  EXPECT_EQ(why([](Operands& y) { y.alibi = nullptr; }), "alibi is null, but the problem was planned with alibi");
+  EXPECT_EQ(why([](Operands& y) { y.alibi.data = nullptr; }), "alibi.data is null");
+  EXPECT_EQ(why([](Operands& y) { y.alibi.shape[0] = 3; }), "alibi.shape[0] = 3, the problem's is 2");
+  EXPECT_EQ(why([](Operands& y) { y.alibi.shape[2] = 3; }), "alibi.shape[2] = 3, the problem's is 4");
+  EXPECT_EQ(why([](Operands& y) { y.alibi.dtype = DType::bf16; }), "alibi.dtype = bf16, the problem's is f32");
   EXPECT_EQ(why([](Operands& y) { y.mask.data = nullptr; }), "mask.data is null");
   EXPECT_EQ(why([](Operands& y) { y.mask.dtype = DType::f32; }), "mask.dtype = f32, the problem's is boolean");
   EXPECT_EQ(why([](Operands& y) { y.bias.shape[1] = 2; }), "bias.shape[1] = 2, the problem's is 4 (or 1)");

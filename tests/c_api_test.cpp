@@ -24,8 +24,11 @@ fal_operands to_c(const Operands& x) {
   out.size = sizeof out;
   out.q = to_c(x.q), out.k = to_c(x.k), out.v = to_c(x.v), out.o = to_c(x.o), out.lse = to_c(x.lse),
   out.row_max = to_c(x.row_max);
-  out.probabilities = to_c(x.probabilities), out.bias = to_c(x.bias), out.mask = to_c(x.mask), out.alibi = x.alibi;
+  out.probabilities = to_c(x.probabilities), out.bias = to_c(x.bias), out.mask = to_c(x.mask),
+  out.alibi = to_c(x.alibi);
   out.cu_seqlens_q = x.cu_seqlens_q, out.cu_seqlens_k = x.cu_seqlens_k, out.used_q = x.used_q, out.used_k = x.used_k;
+  out.first_k = x.first_k;
+  out.rng = {x.rng.seed, x.rng.offset, x.rng.at, 0};
   return out;
 }
 fal_attention to_c(const Attention& x) {
@@ -35,8 +38,9 @@ fal_attention to_c(const Attention& x) {
   out.b = x.b, out.s_q = x.s_q, out.s_k = x.s_k, out.h_q = x.h_q, out.h_k = x.h_k, out.d_qk = x.d_qk, out.d_v = x.d_v;
   out.band = {x.band.left, x.band.right, static_cast<std::int32_t>(x.band.align), 0};
   out.scale = x.score.scale, out.softcap = x.score.softcap;
-  out.dropout = x.dropout.p, out.dropout_seed = x.dropout.seed, out.dropout_offset = x.dropout.offset;
-  out.packed = x.packed, out.used_q = x.used_q, out.used_k = x.used_k, out.alibi = x.alibi, out.bias = x.bias;
+  out.dropout = x.dropout;
+  out.packed = x.packed, out.used_q = x.used_q, out.used_k = x.used_k, out.first_k = x.first_k, out.alibi = x.alibi,
+  out.bias = x.bias;
   out.mask = x.mask, out.lse = x.lse, out.row_max = x.row_max, out.probabilities = x.probabilities;
   return out;
 }
@@ -111,7 +115,9 @@ TEST(CApi, TextsOfAPlan) {
 TEST(CApi, ZeroesButForTheSizeAreAValidStart) {
   fal_attention a = {};
   a.size = sizeof a;
-  a.d_qk = a.d_v = 8;  // b = 0: legal and empty
+  EXPECT_EQ(make(&a), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "dtype = as_q (0): the type of q is unset; it is f32, f16 or bf16");
+  a.dtype = FAL_BF16, a.d_qk = a.d_v = 8;  // b = 0: legal and empty
   EXPECT_EQ(make(&a), FAL_OK) << fal_why();
   a = small();
   EXPECT_EQ(make(&a), FAL_OK) << "a band of zeroes is the full one: " << fal_why();
@@ -154,13 +160,13 @@ TEST(CApi, Refusals) {
   fal_attention a = small();
   a.dtype = 256;  // would be f32 as a byte
   EXPECT_EQ(make(&a), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "dtype = 256: it is 0 to 4");
+  EXPECT_STREQ(fal_why(), "dtype = 256: it is 0 to 7");
   a = small(), a.band.align = -1;
   EXPECT_EQ(make(&a), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "band.align = -1: it is 0 to 2");
-  a = small(), a.reserved3[6] = 1;
+  a = small(), a.reserved2[13] = 1;
   EXPECT_EQ(make(&a), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "attention.reserved3[6] = 1: a reserved field is 0");
+  EXPECT_STREQ(fal_why(), "attention.reserved2[13] = 1: a reserved field is 0");
   a = small();
   EXPECT_EQ(make(&a, nullptr, 7), FAL_INVALID);
   EXPECT_EQ(make(&a, nullptr, FAL_BACKWARD), FAL_UNSUPPORTED);
@@ -169,6 +175,77 @@ TEST(CApi, Refusals) {
   target.size = sizeof target, target.backend = 12;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "backend = 12: it is 0 to 4");
+  target = host(), target.device = 1;
+  EXPECT_EQ(make(&a, &target), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "device = 1 with use_device = 0: set use_device");
+  target.use_device = 1, target.device = -2, target.backend = FAL_SM90;
+  EXPECT_EQ(make(&a, &target), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "device = -2: it is CUDA's number of a device");
+  target.device = 0, target.backend = FAL_CPU;
+  EXPECT_EQ(make(&a, &target), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "device = 0 with backend = cpu: device is for GPU backends");
+  target = host(), target.reserved[9] = 1;
+  EXPECT_EQ(make(&a, &target), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "target.reserved[9] = 1: a reserved field is 0");
+}
+
+/// Each operand has a type of its own; what is not built is refused by the name of its field.
+TEST(CApi, TypesOfOperands) {
+  fal_attention a = small();
+  a.dtype_k = a.dtype_v = a.dtype_o = FAL_F32;  // as q, said aloud
+  EXPECT_EQ(make(&a), FAL_OK) << fal_why();
+  a = small(), a.dtype_o = FAL_BF16;
+  EXPECT_EQ(make(&a), FAL_UNSUPPORTED);
+  EXPECT_STREQ(fal_why(),
+               "dtype_o = bf16 with dtype = f32: operands of different types are not built yet; nearest: as_q");
+  a = small(), a.dtype_v = FAL_E4M3;
+  EXPECT_EQ(make(&a), FAL_UNSUPPORTED);
+  EXPECT_STREQ(fal_why(),
+               "dtype_v = e4m3 with dtype = f32: operands of different types are not built yet; nearest: as_q");
+  a = small(), a.dtype_k = FAL_BOOL;
+  EXPECT_EQ(make(&a), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "dtype_k = boolean: q, k, v, o are numbers");
+  a = small(), a.dtype = FAL_I8;
+  EXPECT_EQ(make(&a), FAL_UNSUPPORTED);
+  EXPECT_STREQ(fal_why(), "dtype = i8 is not built yet; nearest: f16, bf16");
+  fal_linear_attention linear = FAL_LINEAR_ATTENTION_INIT;
+  linear.d_qk = linear.d_v = 8, linear.dtype_k = FAL_F16;
+  fal_plan* plan = nullptr;
+  EXPECT_EQ(fal_linear_plan_make(&linear, FAL_FORWARD, nullptr, &plan), FAL_UNSUPPORTED);
+  EXPECT_STREQ(fal_why(),
+               "dtype_k = f16 with dtype = bf16: operands of different types are not built yet; nearest: as_q");
+}
+
+/// One plan serves all steps: what is dropped is the run's to say, by value or by memory.
+TEST(CApi, OnePlanDropsOtherElementsInEachRun) {
+  Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 16, 16}.dropout(0.5f), DType::f32);
+  const fal_attention problem = to_c(x.problem);
+  const fal_target target = host();
+  fal_plan* plan = nullptr;
+  ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_OK) << fal_why();
+  const Workspace workspace(fal_plan_workspace(plan));
+  const auto run = [&](std::uint64_t seed, std::uint64_t offset, const std::uint64_t* at) {
+    fal_operands operands = to_c(x.operands());
+    operands.rng = {seed, offset, at, 0};
+    x.rng = {seed, offset, at};
+    x.poison_outputs();
+    EXPECT_EQ(fal_plan_run(plan, &operands, workspace.data(), workspace.size(), nullptr), FAL_OK) << fal_why();
+    EXPECT_TRUE(matches(x, Reference(x)));
+    std::vector<float> o;
+    x.o.for_each([&](auto b, auto s, auto h, auto d) { o.push_back(x.o.get(b, s, h, d)); });
+    return o;
+  };
+  const std::uint64_t half[2] = {40, 2};
+  const std::vector<float> first = run(42, 7, nullptr), second = run(42, 8, nullptr);
+  EXPECT_NE(first, second);
+  EXPECT_EQ(run(42, 7, nullptr), first);
+  EXPECT_EQ(run(2, 5, half), first) << "what lies in memory is added";
+  EXPECT_NE(run(2, 5, nullptr), first);
+  fal_operands operands = to_c(x.operands());
+  operands.rng.reserved = 1;
+  EXPECT_EQ(fal_plan_run(plan, &operands, workspace.data(), workspace.size(), nullptr), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "operands.rng.reserved = 1: a reserved field is 0");
+  fal_plan_free(plan);
 }
 
 TEST(CApi, Nulls) {

@@ -83,7 +83,7 @@ TEST_F(CommandLines, NumbersAreReadWhole) {
       {"explain --s 8 --window 1,2,3", "--window \"1,2,3\" is not L,R"},
       {"explain --s 8 --window 1.5,0", R"(--window: "1.5" in "1.5,0" is not a whole number)"},
       {"explain --s 8 --dropout 0.1,-1", R"(--dropout: "-1" in "0.1,-1" is not)"},
-      {"explain --s 8 --dropout 2", "dropout.p = 2"},
+      {"explain --s 8 --dropout 2", "dropout = 2"},
       {"explain --s 8 --threads 5000", "--threads: 5000 is not between 0 and 4096"},
       {"explain --s 8 --threads -1", "--threads: -1 is not between 0 and 4096"},
       {"bench --s 8 --runs 0", "--runs: 0 is not between 1 and 100000"},

@@ -148,6 +148,21 @@ TEST(Contract, BrokenLengthsStayInBounds) {
   });
 }
 
+/// Padding on the left holds NaN in these tests, and is never read into a result.
+TEST(Contract, FirstKeys) {
+  planted(Case{"x", 4, 50, 140, 2, 1, 32, 32}.first_k({0, 33, 140, 200}).causal().row_max(), nothing, agreed);
+  planted(Case{"x", 2, 1, 1300, 4, 2, 64, 64}.first_k({1299, 700}), nothing, agreed);
+  planted(Case{"x", 2, 130, 300, 2, 2, 64, 64}.first_k({129, -7}).used_k({257, 300}).window(64, 0), nothing, agreed);
+  const auto why = [](Case row) {
+    const Instance x = make_instance(row, DType::f32);
+    return validate_lengths(x.problem, x.operands()).why;
+  };
+  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({5, 0})), "");
+  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({5, 6})), "first_k[1] = 6: it is in [0, 5]");
+  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({-1, 0})), "first_k[0] = -1: it is in [0, 5]");
+  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({4, 0}).used_k({3, 5})), "first_k[0] = 4: it is in [0, 3]");
+}
+
 TEST(Contract, MaxLengthHintTooSmall) {
   planted(Case{"x", 3, 40, 70, 2, 1, 32, 32}.packed({100, 3, 5}, {150, 20, 9}).causal(), nothing, agreed);
   planted(Case{"x", 3, 1, 70, 2, 1, 32, 32}.packed({20, 3, 5}, {150, 20, 9}).causal(), nothing,

@@ -271,8 +271,7 @@ TEST(Contract, DropoutBitsAreTheSameEverywhere) {
       Case{"x", 2, 40, 200, 4, 2, 32, 200}.dropout(0.4f),
       [](Instance& x) { x.v.for_each([&](auto b, auto s, auto h, auto d) { x.v.set(b, s, h, d, s == d ? 1 : 0); }); },
       [](const Instance& x) {
-        const Dropout& d = x.problem.dropout;
-        const DropoutMask mask = DropoutMask::make(d.p, d.seed, d.offset);
+        const DropoutMask mask = DropoutMask::make(x.problem.dropout, x.rng.seed, x.rng.offset);
         x.o.for_each(
             [&](auto b, auto i, auto h, auto j) { ASSERT_EQ(x.o.get(b, i, h, j) != 0, mask.keep(b * 4 + h, i, j)); });
       });
@@ -282,7 +281,7 @@ TEST(Contract, DropoutBitsAreTheSameEverywhere) {
   });
   Attention a = small_problem();
   for (const float bad : {kNan, -0.1f, 1.1f}) {
-    a.dropout.p = bad;
+    a.dropout = bad;
     EXPECT_EQ(make(a).code, Code::invalid) << bad;
   }
 }

@@ -15,6 +15,8 @@ Device current_device() { return {}; }
 std::string error_text(int) { return ""; }
 Status status_of(int, const char*) { return {}; }
 Status broken_context() { return {}; }
+Device device_at(int) { return {}; }
+Status make_current(int) { return {}; }
 int current_ordinal() noexcept { return 0; }
 Status make_context() { return {}; }
 Status allocate_on(Stream, std::size_t bytes, void** out) { return allocate(bytes, out); }

@@ -90,13 +90,16 @@ TEST_F(GpuDoor, ABrokenContextDoesNotMakeAllMemoryTheHosts) {
 
 // ---- runs of a GPU's plan -------------------------------------------------------------------------------------------
 
-int launches = 0, launch_returns = cudaSuccess;
+int launches = 0, launch_returns = cudaSuccess, launched_on = -1;
 
 /// A plan for the fake GPU whose kernel does nothing.
 PlanData plan_of(const Instance& x) {
   static const gpu::AttentionKernel kernel = [] {
     gpu::AttentionKernel out{};
-    out.launch = [](const gpu::AttentionArgs&, void*) { return ++launches, launch_returns; };
+    out.launch = [](const gpu::AttentionArgs&, void*) {
+      launched_on = fake_runtime().current;
+      return ++launches, launch_returns;
+    };
     out.facts = {.rows = 64, .keys = 64, .threads = 128, .ctas = 1};
     return out;
   }();
@@ -178,6 +181,43 @@ TEST_F(GpuRuns, AThreadWithoutAContextGetsOne) {
   const int before = cuda.starts;
   (void)run();
   EXPECT_GT(cuda.starts, before + 1) << "cudaGetDevice, then cudaSetDevice";
+}
+
+/// A run makes the device that was planned for current, and puts the caller's back, also when it fails.
+TEST_F(GpuRuns, ARunGoesToItsDeviceAndComesBack) {
+  cuda.devices = 3;
+  PlanData plan = plan_of(x);
+  plan.gpu.ordinal = 2;
+  cuda.current = 1;
+  EXPECT_EQ(run_attention(plan, operands, nullptr, 0, nullptr).why, "");
+  EXPECT_EQ(launched_on, 2);
+  EXPECT_EQ(cuda.current, 1);
+  launch_returns = cudaErrorInvalidConfiguration;
+  EXPECT_EQ(run_attention(plan, operands, nullptr, 0, nullptr).code, Code::device);
+  EXPECT_EQ(cuda.current, 1);
+  cuda.next = cudaErrorInvalidDevice;  // of cudaGetDevice: then it is not known where to come back to
+  launches = 0;
+  EXPECT_EQ(run_attention(plan, operands, nullptr, 0, nullptr).code, Code::device);
+  EXPECT_EQ(launches, 0);
+}
+
+TEST_F(GpuRuns, ADeviceThatIsNotThere) {
+  EXPECT_EQ(gpu::device_at(0).sm, 90);
+  EXPECT_EQ(gpu::device_at(5).sm, 0);
+  EXPECT_EQ(gpu::device_at(5).why_not, "there is no CUDA device 5, this process sees 1");
+}
+
+/// Whoever vouches for the pointers pays for no question.
+TEST_F(GpuRuns, TrustedPointersAreNotAskedFor) {
+  std::vector<std::byte> host(1 << 16);
+  Operands moved = operands;
+  moved.k.data = host.data();
+  PlanData plan = plan_of(x);
+  EXPECT_EQ(run_attention(plan, moved, nullptr, 0, nullptr).code, Code::invalid);
+  plan.target.trust_pointers = true;
+  driver.fail_with(999);
+  EXPECT_EQ(run_attention(plan, moved, nullptr, 0, nullptr).why, "");
+  EXPECT_EQ(launches, 1);
 }
 
 TEST_F(GpuRuns, WithoutAGeneralRowTheOperandInTheWayIsNamed) {

@@ -101,6 +101,7 @@ TEST_F(Door, PlansOfTheHostRefuseEachOperandByName) {
                                          .bias(Case::Bias::f32)
                                          .used_q({40, 3})
                                          .used_k({90, 7})
+                                         .first_k({3, 0})
                                          .row_max()
                                          .probabilities(),
                                      dtype);
@@ -109,7 +110,8 @@ TEST_F(Door, PlansOfTheHostRefuseEachOperandByName) {
     refuse(path, x, "o", &Operands::o), refuse(path, x, "lse", &Operands::lse);
     refuse(path, x, "row_max", &Operands::row_max), refuse(path, x, "probabilities", &Operands::probabilities);
     refuse(path, x, "bias", &Operands::bias), refuse(path, x, "mask", &Operands::mask);
-    refuse_array(path, x, "alibi", &Operands::alibi);
+    refuse(path, x, "alibi", &Operands::alibi);
+    refuse_array(path, x, "first_k", &Operands::first_k);
     refuse_array(path, x, "used_q", &Operands::used_q), refuse_array(path, x, "used_k", &Operands::used_k);
     refuse_array(path, packed, "cu_seqlens_q", &Operands::cu_seqlens_q);
     refuse_array(path, packed, "cu_seqlens_k", &Operands::cu_seqlens_k);

@@ -132,7 +132,7 @@ TEST(HopperPlan, FeaturesTakeTheGeneralRowOfSm80) {
     void (*set)(Attention*);
   } features[] = {{"bias", [](Attention* a) { a->bias = true; }},
                   {"mask", [](Attention* a) { a->mask = true; }},
-                  {"dropout", [](Attention* a) { a->dropout.p = 0.1f; }},
+                  {"dropout", [](Attention* a) { a->dropout = 0.1f; }},
                   {"row_max", [](Attention* a) { a->row_max = true; }},
                   {"probabilities", [](Attention* a) { a->probabilities = true; }},
                   {"a head dim that is no multiple of 8", [](Attention* a) { a->d_qk = 100; }},

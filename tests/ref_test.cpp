@@ -87,14 +87,36 @@ TEST(Ref, SoftcapComesBeforeBiasAndMask) {
 
 TEST(Ref, AlibiCountsFromTheDiagonal) {
   Row bottom({0, 0, 0}, {1, 2, 3}, plain().alibi());  // the only query stands at the last key
-  bottom.x.alibi = {kLog3};
+  bottom.x.alibi.set(0, 0, 0, 0, kLog3);
   bottom.run();
   EXPECT_FLOAT_EQ(bottom.p(2) / bottom.p(1), 3);
   EXPECT_FLOAT_EQ(bottom.p(1) / bottom.p(0), 3);
   Row top({0, 0, 0}, {1, 2, 3}, plain().alibi().window(Band::unbounded, 2, Align::top_left));
-  top.x.alibi = {kLog3};
+  top.x.alibi.set(0, 0, 0, 0, kLog3);
   top.run();
   EXPECT_FLOAT_EQ(top.p(0) / top.p(1), 3);
+}
+
+TEST(Ref, KeysBeforeTheFirstDoNotExist) {
+  Row row({NAN, 9, 0, kLog3}, {NAN, 9, 0, 4}, plain().first_k({2}).bias(Case::Bias::f32));
+  for (std::int64_t j = 0; j < 4; ++j) row.x.bias.set(0, 0, 0, j, j == 3 ? kLog3 : 0);  // columns are rows of k
+  row.run();
+  EXPECT_FLOAT_EQ(row.o(), 3.6f);
+  EXPECT_FLOAT_EQ(row.lse(), std::log(10.f));
+  EXPECT_EQ(row.p(0), 0);
+  EXPECT_EQ(row.p(1), 0);
+  EXPECT_FLOAT_EQ(row.p(2), 0.1f);
+  EXPECT_FLOAT_EQ(row.p(3), 0.9f);
+  Row top({0, 5, 7}, {1, 2, 3}, plain().first_k({1}).causal(Align::top_left));  // query 0 stands at key first_k
+  top.run();
+  EXPECT_EQ(top.o(), 2);
+  Row alibi({9, 0, 0}, {9, 2, 3}, plain().first_k({1}).alibi());  // distances are between rows, as ever
+  alibi.x.alibi.set(0, 0, 0, 0, kLog3);
+  alibi.run();
+  EXPECT_FLOAT_EQ(alibi.p(2) / alibi.p(1), 3);
+  Row none({1, 2}, {3, 4}, plain().first_k({2}));
+  none.run();
+  none.expect_empty();
 }
 
 TEST(Ref, MaskAndBand) {
@@ -145,7 +167,7 @@ TEST(Ref, DropoutThinsProbabilitiesAndKeepsLse) {
   Row row({0, 1, 2, 3, 4, 5}, {1, 10, 100, 1000, 10000, 100000}, plain().dropout(0.5f));
   row.run();
   const Attention& a = row.x.problem;
-  const DropoutMask mask = DropoutMask::make(a.dropout.p, a.dropout.seed, a.dropout.offset);
+  const DropoutMask mask = DropoutMask::make(a.dropout, row.x.rng.seed, row.x.rng.offset);
   double o = 0, l = 0;
   for (int j = 0; j < 6; ++j) l += std::exp(static_cast<double>(j));
   for (int j = 0; j < 6; ++j) o += mask.keep(0, 0, j) ? 2 * std::exp(static_cast<double>(j)) / l * std::pow(10., j) : 0;

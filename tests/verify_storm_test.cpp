@@ -80,7 +80,7 @@ TEST(VerifyStorm, TheWholeSpaceIsDrawn) {
     note(a.s_k > 1000 * a.s_q, "many keys"), note(a.packed && a.used_k, "packed and used");
     note(a.band.align == Align::top_left && a.band.right == 0, "causal, top left"), note(a.alibi, "alibi");
     note(a.score.scale < 0, "negative scale"), note(a.score.softcap > 0, "softcap"), note(a.mask, "mask");
-    note(a.dropout.p == 1, "everything dropped"), note(a.probabilities, "probabilities");
+    note(a.dropout == 1, "everything dropped"), note(a.probabilities, "probabilities");
     note(a.bias && p.bias.one != 0, "bias of extent 1"), note(p.storage_of("bias").zero != 0, "bias of stride 0");
     note(a.bias && p.data.bias == "large", "bias of -1e9"), note(p.storage_of("k").flip != 0, "keys backwards");
     note(p.storage_of("q").start % 2 == 1, "unaligned q"), note(p.storage_of("v").wild, "a stride nobody may use");

@@ -35,6 +35,8 @@ void add_features(Instance* x, std::uint64_t seed) {
   };
   if (a.used_q) x->used_q = spread(a.s_q);
   if (a.used_k) x->used_k = spread(a.s_k);
+  if (a.first_k) x->first_k = spread(a.s_k / 2);
+  if (a.dropout > 0) x->rng = {seed, std::uint64_t{1} << 40};
 }
 
 std::vector<std::int32_t> cumulative(const std::vector<std::int64_t>& lengths) {
@@ -52,13 +54,17 @@ Operands Instance::operands() const {
   x.v = v.view;
   if (problem.bias) x.bias = bias.view;
   if (problem.mask) x.mask = mask.view;
-  if (problem.alibi) x.alibi = alibi.data();
+  if (problem.alibi)
+    x.alibi =
+        Tensor::dense(const_cast<float*>(alibi.data()), DType::f32, {1, 1, static_cast<std::int64_t>(alibi.size()), 1});
   if (problem.packed) {
     x.cu_seqlens_q = cu_q.data();
     x.cu_seqlens_k = cu_k.data();
   }
   if (problem.used_q) x.used_q = used_q.data();
   if (problem.used_k) x.used_k = used_k.data();
+  if (problem.first_k) x.first_k = first_k.data();
+  x.rng = rng;
   return x;
 }
 

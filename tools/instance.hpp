@@ -13,7 +13,8 @@ struct Instance {
   Attention problem;
   HostTensor q, k, v, bias, mask;
   std::vector<float> alibi;
-  std::vector<std::int32_t> cu_q, cu_k, used_q, used_k;
+  std::vector<std::int32_t> cu_q, cu_k, used_q, used_k, first_k;
+  Rng rng;
 
   /// The inputs; outputs are set by Outputs::attach.
   Operands operands() const;
@@ -22,7 +23,7 @@ struct Instance {
 };
 
 /// Random normal inputs for a problem that is not packed; bias normal, a mask that drops one key in four, used lengths
-/// (where the problem has them) spread over 0..s, the usual ALiBi slopes.
+/// (where the problem has them) spread over 0..s, the usual ALiBi slopes, first keys from 0 to half of s.
 Instance make_instance(const Attention& problem, std::uint64_t seed, Layout layout = Layout::bshd);
 /// The same for packed sequences of these lengths.
 Instance make_packed_instance(Attention problem, const std::vector<std::int64_t>& lengths_q,

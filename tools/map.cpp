@@ -52,24 +52,24 @@ int draw(const Options& options) {
 std::string attention_map(const Instance& instance, std::int64_t batch, std::int64_t head, const std::string& title,
                           const Target& target) {
   Attention a = instance.problem;
-  if (a.packed || a.used_q || a.used_k)
-    throw UsageError{"map: packed and used lengths have no picture; slice the tensors"};
+  if (a.packed || a.used_q || a.used_k || a.first_k)
+    throw UsageError{"map: packed and used lengths and first keys have no picture; slice the tensors"};
   if (batch < 0 || batch >= a.b || head < 0 || head >= a.h_q)
     throw UsageError{
         fmt::format("map: sequence {} head {} is not there; there are {} and {}", batch, head, a.b, a.h_q)};
   if (static_cast<double>(a.s_q) * static_cast<double>(a.s_k) > 268435456.0)
     throw UsageError{fmt::format("map: {} x {} probabilities take more than 1 GiB; slice the tensors", a.s_q, a.s_k)};
   Operands x = instance.operands();
-  for (Tensor* t : {&x.q, &x.k, &x.v, &x.bias, &x.mask}) keep_one(t, 0, batch);
+  for (Tensor* t : {&x.q, &x.k, &x.v, &x.bias, &x.mask, &x.alibi}) keep_one(t, 0, batch);
   keep_one(&x.q, 2, head);
   keep_one(&x.k, 2, head / (a.h_q / a.h_k));
   keep_one(&x.v, 2, head / (a.h_q / a.h_k));
   keep_one(&x.bias, 1, head);
   keep_one(&x.mask, 1, head);
-  if (x.alibi != nullptr) x.alibi += head;
+  keep_one(&x.alibi, 2, head);
   const std::string subtitle = fmt::format("{}, {}", size_name(a), feature_name(a));
   a.b = a.h_q = a.h_k = 1;
-  a.dropout = {};  // probabilities are before dropout
+  a.dropout = 0;  // probabilities are before dropout
   a.lse = a.row_max = false;
   a.probabilities = true;
   const HostTensor o = make_tensor(a.dtype, {1, a.s_q, 1, a.d_v}), p = make_tensor(DType::f32, {1, 1, a.s_q, a.s_k});

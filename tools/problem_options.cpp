@@ -116,12 +116,19 @@ void FeatureOptions::apply(Attention* problem) const {
   problem->score = {scale, softcap};
   problem->alibi = !alibi.empty();
   if (!dropout.empty()) {
-    const auto parts = split(dropout);
-    if (parts.size() > 3) throw UsageError{fmt::format("--dropout \"{}\" is not P[,SEED[,OFFSET]]", dropout)};
-    problem->dropout.p = parse_number<float>(parts[0], "--dropout", dropout);
-    if (parts.size() > 1) problem->dropout.seed = parse_number<std::uint64_t>(parts[1], "--dropout", dropout);
-    if (parts.size() > 2) problem->dropout.offset = parse_number<std::uint64_t>(parts[2], "--dropout", dropout);
+    static_cast<void>(rng());  // refused here, also where no random number is drawn
+    problem->dropout = parse_number<float>(split(dropout)[0], "--dropout", dropout);
   }
+}
+
+Rng FeatureOptions::rng() const {
+  Rng out;
+  if (dropout.empty()) return out;
+  const auto parts = split(dropout);
+  if (parts.size() > 3) throw UsageError{fmt::format("--dropout \"{}\" is not P[,SEED[,OFFSET]]", dropout)};
+  if (parts.size() > 1) out.seed = parse_number<std::uint64_t>(parts[1], "--dropout", dropout);
+  if (parts.size() > 2) out.offset = parse_number<std::uint64_t>(parts[2], "--dropout", dropout);
+  return out;
 }
 
 void LinearOptions::add_to(Command& command) {

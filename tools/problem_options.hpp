@@ -27,6 +27,8 @@ struct FeatureOptions {
   bool reads_slopes() const { return !alibi.empty() && alibi != "auto"; }  // from a file
   /// Where no tensors are read the slopes do not matter, so no file of them is.
   void refuse_slopes_from_a_file() const;
+  /// Which random numbers --dropout asks for.
+  Rng rng() const;
   /// Fills band, score, dropout and the alibi flag of a problem whose sizes are set.
   void apply(Attention* problem) const;
 };

@@ -27,18 +27,18 @@ Slice narrowed(const Attention& a, const Operands& x, std::int64_t b, std::int64
   const std::int64_t g = a.h_q / a.h_k;
   if (!a.packed) {
     for (Tensor* t : {&s.operands.q, &s.operands.k, &s.operands.v, &s.operands.o, &s.operands.lse, &s.operands.row_max,
-                      &s.operands.probabilities, &s.operands.bias, &s.operands.mask})
+                      &s.operands.probabilities, &s.operands.bias, &s.operands.mask, &s.operands.alibi})
       narrow(t, 0, b, 1);
     if (x.used_q) s.operands.used_q = x.used_q + b;
     if (x.used_k) s.operands.used_k = x.used_k + b;
+    if (x.first_k) s.operands.first_k = x.first_k + b;
     s.problem.b = 1;
   }
-  for (Tensor* t : {&s.operands.q, &s.operands.o}) narrow(t, 2, h, heads);
+  for (Tensor* t : {&s.operands.q, &s.operands.o, &s.operands.alibi}) narrow(t, 2, h, heads);
   for (Tensor* t : {&s.operands.k, &s.operands.v}) narrow(t, 2, h / g, 1);
   for (Tensor* t :
        {&s.operands.lse, &s.operands.row_max, &s.operands.probabilities, &s.operands.bias, &s.operands.mask})
     narrow(t, 1, h, heads);
-  if (x.alibi) s.operands.alibi = x.alibi + h;
   s.problem.h_q = heads;
   s.problem.h_k = 1;
   return s;
@@ -55,7 +55,7 @@ bool same_order(const Plan& whole, const Plan& part) {
 
 std::vector<Slice> slices_of(const Attention& a, const Operands& x, const Target& target) {
   std::vector<Slice> out;
-  if (a.dropout.p > 0 || a.h_q == 0 || a.b == 0) return out;
+  if (a.dropout > 0 || a.h_q == 0 || a.b == 0) return out;
   const std::int64_t sequences = a.packed ? 1 : a.b, g = a.h_q / a.h_k;
   const std::int64_t heads = a.h_k * sequences > 1 ? g : 1;
   for (std::int64_t b = 0; b < sequences; ++b)

@@ -112,6 +112,8 @@ void load_lengths(const TensorOptions& options, Instance* x) {
   a.used_k = !options.used_k.empty();
   if (a.used_q) expect_count(x->used_q = read_lengths(options.used_q, "--used-q"), a.b, "--used-q");
   if (a.used_k) expect_count(x->used_k = read_lengths(options.used_k, "--used-k"), a.b, "--used-k");
+  a.first_k = !options.first_k.empty();
+  if (a.first_k) expect_count(x->first_k = read_lengths(options.first_k, "--first-k"), a.b, "--first-k");
 }
 
 }  // namespace
@@ -119,7 +121,7 @@ void load_lengths(const TensorOptions& options, Instance* x) {
 void TensorOptions::check(const Given& given) const {
   if (!this->given())
     given.refuse({"--layer", "--axes", "--dtype", "--as", "--bias", "--mask", "--cu-seqlens-q", "--cu-seqlens-k",
-                  "--used-q", "--used-k"},
+                  "--used-q", "--used-k", "--first-k"},
                  "there are no tensors that this belongs to: give --q, --k and --v, or --qkv");
   if (qkv.empty()) given.refuse({"--layer"}, "it names tensors of --qkv, which is not given");
 }
@@ -128,8 +130,11 @@ void TensorOptions::name_files(FileNames* files) const {
   const std::pair<const char*, const std::string*> always[] = {{"--q", &q},     {"--k", &k},       {"--v", &v},
                                                                {"--qkv", &qkv}, {"--bias", &bias}, {"--mask", &mask}};
   for (const auto& [option, path] : always) files->reads(option, *path);
-  const std::pair<const char*, const std::string*> lists[] = {
-      {"--cu-seqlens-q", &cu_q}, {"--cu-seqlens-k", &cu_k}, {"--used-q", &used_q}, {"--used-k", &used_k}};
+  const std::pair<const char*, const std::string*> lists[] = {{"--cu-seqlens-q", &cu_q},
+                                                              {"--cu-seqlens-k", &cu_k},
+                                                              {"--used-q", &used_q},
+                                                              {"--used-k", &used_k},
+                                                              {"--first-k", &first_k}};
   for (const auto& [option, path] : lists)
     if (ends_with(*path, ".npy")) files->reads(option, *path);
 }
@@ -151,6 +156,7 @@ void TensorOptions::add_to(Command& command) {
   command.text("--cu-seqlens-k", &cu_k, "The same in K and V", "LIST");
   command.text("--used-q", &used_q, "How many queries of each sequence count", "LIST");
   command.text("--used-k", &used_k, "How many keys of each sequence count", "LIST");
+  command.text("--first-k", &first_k, "Left padding: the first key of each sequence that counts", "LIST");
 }
 
 Instance TensorOptions::load(const FeatureOptions& features) const {
@@ -167,6 +173,7 @@ Instance TensorOptions::load(const FeatureOptions& features) const {
   a.d_v = x.v.view.shape[3];
   load_lengths(*this, &x);
   features.apply(&a);
+  x.rng = features.rng();
   if (a.alibi && features.alibi == "auto") x.alibi = usual_slopes(a.h_q);
   if (a.alibi && features.alibi != "auto") {
     x.alibi = read_floats(features.alibi);

@@ -11,7 +11,7 @@
 namespace falchion::tools {
 
 struct TensorOptions {
-  std::string q, k, v, qkv, layer, axes = "bshd", dtype, as, bias, mask, cu_q, cu_k, used_q, used_k;
+  std::string q, k, v, qkv, layer, axes = "bshd", dtype, as, bias, mask, cu_q, cu_k, used_q, used_k, first_k;
 
   void add_to(Command& command);
   bool given() const { return !qkv.empty() || !q.empty() || !k.empty() || !v.empty(); }

@@ -79,10 +79,11 @@ std::string feature_name(const Attention& a) {
   if (a.alibi) add("alibi");
   if (a.bias) add("bias");
   if (a.mask) add("mask");
-  if (a.dropout.p != 0) add(fmt::format("dropout {:g}", a.dropout.p));
+  if (a.dropout != 0) add(fmt::format("dropout {:g}", a.dropout));
   if (a.packed) add("packed");
   if (a.used_q) add("used-q");
   if (a.used_k) add("used-k");
+  if (a.first_k) add("first-k");
   return out.empty() ? "full" : out;
 }
 
@@ -100,7 +101,7 @@ nlohmann::json to_json(const Attention& a) {
           {"band", {{"left", a.band.left}, {"right", a.band.right}, {"align", name(a.band.align)}}},
           {"scale", a.score.scale},
           {"softcap", a.score.softcap},
-          {"dropout", a.dropout.p},
+          {"dropout", a.dropout},
           {"features", feature_name(a)}};
 }
 

@@ -31,7 +31,16 @@ typedef enum fal_status {
 } fal_status;
 
 /* Values of the int32_t fields named after them. */
-enum { FAL_F32 = 0, FAL_F16 = 1, FAL_BF16 = 2, FAL_E4M3 = 3, FAL_BOOL = 4 }; /* dtype */
+enum {
+  FAL_AS_Q = 0, /* dtype_k, dtype_v, dtype_o: the type of q */
+  FAL_F32 = 1,
+  FAL_F16 = 2,
+  FAL_BF16 = 3,
+  FAL_BOOL = 4,
+  FAL_E4M3 = 5, /* these three have no kernel yet */
+  FAL_E5M2 = 6,
+  FAL_I8 = 7
+};                                                                           /* dtype */
 enum { FAL_BEST = 0, FAL_REF = 1, FAL_CPU = 2, FAL_SM80 = 3, FAL_SM90 = 4 }; /* backend */
 enum { FAL_FORWARD = 0, FAL_BACKWARD = 1 };                                  /* pass */
 enum { FAL_ALIGN_UNSET = 0, FAL_BOTTOM_RIGHT = 1, FAL_TOP_LEFT = 2 };        /* band.align */
@@ -40,7 +49,7 @@ enum { FAL_DECAY_NONE = 0, FAL_DECAY_HEAD = 1, FAL_DECAY_TOKEN = 2 };        /* 
 enum { FAL_UNBOUNDED = -1 };                                                 /* band.left, band.right */
 
 /* A view that owns nothing. q, k, v, o: axes (b, s, h, d). bias, mask, probabilities: (b, h_q, s_q, s_k). lse, row_max:
- * (b, h_q, s_q, 1). Zeroes: absent. This struct and fal_band lie by value inside others and never change. */
+ * (b, h_q, s_q, 1). Zeroes: absent. fal_tensor, fal_band and fal_rng lie by value inside others and never change. */
 typedef struct fal_tensor {
   void* data;
   int32_t dtype;
@@ -56,23 +65,30 @@ typedef struct fal_band {
   int32_t reserved; /* 0 */
 } fal_band;
 
+/* Which random numbers the dropout of one run draws. at: null, or two numbers in the backend's memory that the run
+ * reads and adds to seed and offset, so that one plan, or one captured graph, serves every step. */
+typedef struct fal_rng {
+  uint64_t seed, offset;
+  const uint64_t* at;
+  uint64_t reserved; /* 0 */
+} fal_rng;
+
 /* Exact softmax attention, O = softmax(S) V, S = softcap(scale q.k) + alibi + bias, then mask and band select. */
 typedef struct fal_attention {
-  size_t size;         /* sizeof(fal_attention) */
-  int32_t dtype;       /* of q, k, v and o */
-  int32_t reserved;    /* 0 */
-  int64_t b, s_q, s_k; /* packed: b sequences; packed or used: s is the longest allowed */
-  int64_t h_q, h_k;    /* h_q / h_k query heads share each K/V head */
-  int64_t d_qk, d_v;   /* 1 to 256, any number, independent */
+  size_t size;                       /* sizeof(fal_attention) */
+  int32_t dtype;                     /* of q: FAL_F32, FAL_F16, FAL_BF16 */
+  int32_t dtype_k, dtype_v, dtype_o; /* built today: FAL_AS_Q */
+  int64_t b, s_q, s_k;               /* packed: b sequences; packed or used: s is the longest allowed */
+  int64_t h_q, h_k;                  /* h_q / h_k query heads share each K/V head */
+  int64_t d_qk, d_v;                 /* 1 to 256, any number, independent */
   fal_band band;
-  float scale;        /* 0 asks for 1/sqrt(d_qk) */
-  float softcap;      /* 0 is off */
-  float dropout;      /* p in [0, 1] */
-  uint32_t reserved2; /* 0 */
-  uint64_t dropout_seed, dropout_offset;
+  float scale;       /* 0 asks for 1/sqrt(d_qk) */
+  float softcap;     /* 0 is off */
+  float dropout;     /* p in [0, 1] */
+  uint32_t reserved; /* 0 */
   /* Which optional operands the run will have: 0 or 1. */
-  uint8_t packed, used_q, used_k, alibi, bias, mask, lse, row_max, probabilities;
-  uint8_t reserved3[7]; /* 0 */
+  uint8_t packed, used_q, used_k, first_k, alibi, bias, mask, lse, row_max, probabilities;
+  uint8_t reserved2[14]; /* 0 */
 } fal_attention;
 
 /* The tensors of one run. All memory lies where the backend can use it: a GPU's for its backends, the host's for ref
@@ -82,27 +98,29 @@ typedef struct fal_operands {
   fal_tensor q, k, v, o;
   fal_tensor lse, row_max, probabilities;     /* outputs */
   fal_tensor bias, mask;                      /* inputs */
-  const float* alibi;                         /* slopes (h_q) */
+  fal_tensor alibi;                           /* input: slopes (b or 1, 1, h_q, 1) f32 */
   const int32_t *cu_seqlens_q, *cu_seqlens_k; /* (b + 1), starts at 0, sorted, ends at the total */
   const int32_t *used_q, *used_k;             /* (b) */
+  const int32_t* first_k;                     /* (b): left padding; keys are rows [first_k, length of k) */
+  fal_rng rng;                                /* with dropout */
 } fal_operands;
 
 /* Causal linear attention, token by token j: S_j = e^(g_j) S_(j-1) + phi(k_j) v_j^T, o_j = scale phi(q_j)^T S_j.
  * normalise: o_j is divided by scale phi(q_j) z_j + eps, where z_j = e^(g_j) z_(j-1) + phi(k_j). */
 typedef struct fal_linear_attention {
-  size_t size;         /* sizeof(fal_linear_attention) */
-  int32_t dtype;       /* of q, k, v and o; states and decay are f32 */
-  int32_t reserved;    /* 0 */
-  int64_t b, s;        /* packed: b sequences; packed or used: s is the longest allowed */
-  int64_t h_qk, h_v;   /* h_v / h_qk value heads share each head of q and k */
-  int64_t d_qk, d_v;   /* 1 to 256, any number, independent */
-  float scale;         /* 0 asks for 1/sqrt(d_qk) */
-  float eps;           /* with normalise; finite, >= 0 */
-  int32_t feature_map; /* FAL_IDENTITY, FAL_ELU_PLUS_ONE */
-  int32_t decay;       /* FAL_DECAY_NONE, FAL_DECAY_HEAD, FAL_DECAY_TOKEN */
+  size_t size;                       /* sizeof(fal_linear_attention) */
+  int32_t dtype;                     /* of q: FAL_F32, FAL_F16, FAL_BF16; states and decay are f32 */
+  int32_t dtype_k, dtype_v, dtype_o; /* built today: FAL_AS_Q */
+  int64_t b, s;                      /* packed: b sequences; packed or used: s is the longest allowed */
+  int64_t h_qk, h_v;                 /* h_v / h_qk value heads share each head of q and k */
+  int64_t d_qk, d_v;                 /* 1 to 256, any number, independent */
+  float scale;                       /* 0 asks for 1/sqrt(d_qk) */
+  float eps;                         /* with normalise; finite, >= 0 */
+  int32_t feature_map;               /* FAL_IDENTITY, FAL_ELU_PLUS_ONE */
+  int32_t decay;                     /* FAL_DECAY_NONE, FAL_DECAY_HEAD, FAL_DECAY_TOKEN */
   /* 0 or 1; the last three: which optional operands the run will have. */
   uint8_t normalise, reverse, packed, initial_state, final_state;
-  uint8_t reserved2[3]; /* 0 */
+  uint8_t reserved[11]; /* 0 */
 } fal_linear_attention;
 
 /* The tensors of one run; the second half only for FAL_BACKWARD. */
@@ -133,18 +151,21 @@ typedef struct fal_target {
   int32_t backend;
   int32_t threads;       /* cpu: 0 = all the process may use */
   int32_t sm;            /* gpu: plan for this architecture (80, 90) though it is not here; 0 = the one present */
-  int32_t reserved;      /* 0 */
+  int32_t segments;      /* linear attention: parts that each sequence is cut into; 0 = decided by threads or SMs */
   const char* cpu_level; /* "amx", "avx512", ...: this one or none; null: the fastest */
   const fal_executor* executor; /* null: OpenMP */
-  int32_t segments;  /* linear attention: parts that each sequence is cut into; 0 = decided by threads or SMs */
-  int32_t reserved2; /* 0 */
+  int32_t device;               /* gpu, with use_device: CUDA's number of it; a run makes it current, and puts the
+                                 * caller's back */
+  uint8_t use_device;           /* 1: `device` counts; 0: the thread's current one */
+  uint8_t trust_pointers;       /* 1: the caller vouches that each pointer lies where the backend can use it */
+  uint8_t reserved[10];         /* 0 */
 } fal_target;
 
 /* The defaults of C++: bf16, h_q = h_k = 1, b = 0 (unset), full band. */
 #define FAL_ATTENTION_INIT                                                                                             \
   {                                                                                                                    \
-    sizeof(fal_attention), FAL_BF16, 0, 0, 0, 0, 1, 1, 0, 0, {FAL_UNBOUNDED, FAL_UNBOUNDED, FAL_ALIGN_UNSET, 0}, 0, 0, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {                                                                       \
+    sizeof(fal_attention), FAL_BF16, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, {FAL_UNBOUNDED, FAL_UNBOUNDED, FAL_ALIGN_UNSET, 0}, \
+        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {                                                                    \
       0                                                                                                                \
     }                                                                                                                  \
   }
@@ -176,9 +197,9 @@ FAL_API fal_status fal_attention_run(const fal_operands* operands, const fal_att
                                      const fal_target* target, void* stream);
 
 /* Linear attention: a plan is freed, described and explained by the functions above, and run by its own. */
-#define FAL_LINEAR_ATTENTION_INIT                                                                     \
-  {                                                                                                   \
-    sizeof(fal_linear_attention), FAL_BF16, 0, 0, 0, 1, 1, 0, 0, 0, 1e-6F, 0, 0, 0, 0, 0, 0, 0, { 0 } \
+#define FAL_LINEAR_ATTENTION_INIT                                                                           \
+  {                                                                                                         \
+    sizeof(fal_linear_attention), FAL_BF16, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1e-6F, 0, 0, 0, 0, 0, 0, 0, { 0 } \
   }
 FAL_API fal_linear_attention fal_linear_attention_init(void);
 FAL_API fal_status fal_linear_plan_make(const fal_linear_attention* problem, int32_t pass, const fal_target* target,

@@ -22,7 +22,8 @@
 
 namespace falchion {
 
-enum class DType : std::uint8_t { f32, f16, bf16, e4m3, boolean };
+/// as_q: in a problem, the type of q; a tensor has a type of its own. e4m3, e5m2, i8 have numbers, and no kernel yet.
+enum class DType : std::uint8_t { as_q, f32, f16, bf16, boolean, e4m3, e5m2, i8 };
 enum class Backend : std::uint8_t { best, ref, cpu, sm80, sm90 };
 enum class Pass : std::uint8_t { forward, backward };
 enum class Code : std::uint8_t { ok, invalid, unsupported, workspace, device };
@@ -75,27 +76,30 @@ struct Score {
   bool operator==(const Score&) const = default;
 };
 
-/// Dropout on the probabilities. Element (b, h, i, j) is kept or dropped by Philox4x32-10 on (seed, offset, b, h, i, j)
-/// alone: the same bits on every backend and tile. LSE is before dropout. p = 1 gives O = 0.
-struct Dropout {
-  float p = 0;  // in [0, 1]
+/// Which random numbers the dropout of one run draws: Philox4x32-10 on (seed, offset, b, h, i, j) decides alone whether
+/// element (b, h, i, j) is kept, so the bits are the same on every backend and tile. `at`: null, or two numbers in the
+/// backend's memory which the run reads and adds to seed and offset (modulo 2^64); so one plan, or one captured graph,
+/// serves every step, and layers that share the two numbers differ by their offsets.
+struct Rng {
   std::uint64_t seed = 0, offset = 0;
-  bool operator==(const Dropout&) const = default;
+  const std::uint64_t* at = nullptr;
 };
 
 /// Exact softmax attention, O = softmax(S) V. Head h_q/h_k = g query heads share each K/V head (GQA; MQA is h_k = 1).
 struct Attention {
-  DType dtype = DType::bf16;             // of q, k, v and o: f32, f16, bf16
+  DType dtype = DType::bf16;                                                  // of q: f32, f16, bf16
+  DType dtype_k = DType::as_q, dtype_v = DType::as_q, dtype_o = DType::as_q;  // built today: as q
   std::int64_t b = 0, s_q = 0, s_k = 0;  // packed: b sequences; packed or used: s is the longest allowed
   std::int64_t h_q = 1, h_k = 1;
   std::int64_t d_qk = 0, d_v = 0;  // 1 to 256, any number, independent
   Band band{};
   Score score{};
-  Dropout dropout{};
+  float dropout = 0;  // p in [0, 1] of the probabilities that are dropped; lse is before it; p = 1 gives O = 0
 
   // Which optional operands the run will have.
   bool packed = false;                  // q, o are (1, total_q, h, d), k, v (1, total_k, h, d), cut by cu_seqlens_q/_k
   bool used_q = false, used_k = false;  // used lengths, one a sequence
+  bool first_k = false;                 // left padding: the first key of each sequence
   bool alibi = false;                   // s -= slope[h] * |i + shift - j|, shift as in Band (bottom_right when unset)
   bool bias = false;                    // s += bias[b, h, i, j]; f32 or dtype; -inf masks
   bool mask = false;                    // boolean, true = may be seen
@@ -111,9 +115,13 @@ struct Operands {
   Tensor lse, row_max;   // outputs  (b, h_q, s_q, 1) f32; packed: (1, h_q, total_q, 1). -inf where no key is seen
   Tensor probabilities;  // output   (b, h_q, s_q, s_k) f32, before dropout; not with packed
   Tensor bias, mask;     // inputs   (b, h_q, s_q, s_k), broadcast with stride 0 or extent 1 on b, h_q, s_q
-  const float* alibi = nullptr;                                         // slopes (h_q)
+  Tensor alibi;          // input    slopes (b or 1, 1, h_q, 1) f32; packed: b sequences
   const std::int32_t *cu_seqlens_q = nullptr, *cu_seqlens_k = nullptr;  // (b + 1), starts at 0, sorted, ends at total
   const std::int32_t *used_q = nullptr, *used_k = nullptr;              // (b); rows of o past used_q stay untouched
+  /// (b): the sequence's keys are its rows [first_k, length of k), as if those before did not exist: nothing of them is
+  /// read, and bands count from first_k on. Columns of bias, mask and probabilities stay rows of k.
+  const std::int32_t* first_k = nullptr;
+  Rng rng;  // with dropout
 };
 
 /// What q and k go through first, on load: a feature map phi. elu_plus_one: x > 0 ? x + 1 : exp(x).
@@ -127,7 +135,8 @@ enum class Decay : std::uint8_t { none, head, token };
 /// with a state S of (d_qk, d_v) for each value head. normalise: z_j = e^(g_j) z_(j-1) + phi(k_j) goes along, and
 /// o_j is divided by scale phi(q_j) z_j + eps. reverse: the same from the last token to the first.
 struct LinearAttention {
-  DType dtype = DType::bf16;       // of q, k, v and o: f32, f16, bf16. States and decay are f32
+  DType dtype = DType::bf16;  // of q: f32, f16, bf16. States and decay are f32
+  DType dtype_k = DType::as_q, dtype_v = DType::as_q, dtype_o = DType::as_q;  // built today: as q
   std::int64_t b = 0, s = 0;       // packed: b sequences; packed or used: s is the longest allowed
   std::int64_t h_qk = 1, h_v = 1;  // h_v / h_qk value heads share each head of q and k
   std::int64_t d_qk = 0, d_v = 0;  // 1 to 256, any number, independent
@@ -180,6 +189,10 @@ struct Target {
   /// level and never a backend, else the fastest.
   const char* cpu_level = nullptr;
   int segments = 0;  // linear attention: parts that each sequence is cut into; 0 = decided by threads or SMs
+  int device = -1;   // gpu: CUDA's number of it; a run makes it current and then the one that was. -1 = the current one
+  /// The caller vouches that every pointer lies where the backend can use it. Else a run asks CUDA's driver, some
+  /// 0.2 us a pointer, in processes that use CUDA.
+  bool trust_pointers = false;
   Target() = default;
   Target(Backend backend) : backend(backend) {}  // NOLINT(google-explicit-constructor): a Backend is a Target
 };

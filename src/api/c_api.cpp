@@ -13,18 +13,23 @@ Attention to_problem(const fal_attention* from, Check* check) {
   fal_attention x;
   if (!copy("attention", from, &x, check)) return {};
   Attention out;
-  out.dtype = to_enum(x.dtype, DType::boolean, check, "dtype");
+  out.dtype = to_enum(x.dtype, DType::i8, check, "dtype");
+  out.dtype_k = to_enum(x.dtype_k, DType::i8, check, "dtype_k");
+  out.dtype_v = to_enum(x.dtype_v, DType::i8, check, "dtype_v");
+  out.dtype_o = to_enum(x.dtype_o, DType::i8, check, "dtype_o");
   out.b = x.b, out.s_q = x.s_q, out.s_k = x.s_k, out.h_q = x.h_q, out.h_k = x.h_k, out.d_qk = x.d_qk, out.d_v = x.d_v;
   const bool full = x.band.left == 0 && x.band.right == 0 && x.band.align == FAL_ALIGN_UNSET;
   if (!full) out.band = {x.band.left, x.band.right, to_enum(x.band.align, Align::top_left, check, "band.align")};
   out.score = {x.scale, x.softcap};
-  out.dropout = {x.dropout, x.dropout_seed, x.dropout_offset};
+  out.dropout = x.dropout;
   out.packed = x.packed != 0, out.used_q = x.used_q != 0, out.used_k = x.used_k != 0;
+  out.first_k = x.first_k != 0;
   out.alibi = x.alibi != 0, out.bias = x.bias != 0, out.mask = x.mask != 0;
   out.lse = x.lse != 0, out.row_max = x.row_max != 0, out.probabilities = x.probabilities != 0;
-  check_reserved(x.reserved, check, "attention.reserved"), check_reserved(x.reserved2, check, "attention.reserved2");
+  check_reserved(x.reserved, check, "attention.reserved");
   check_reserved(x.band.reserved, check, "attention.band.reserved");
-  for (int i = 0; i < 7; ++i) check_reserved(x.reserved3[i], check, "attention.reserved3[", i, "]");
+  for (std::size_t i = 0; i < std::size(x.reserved2); ++i)
+    check_reserved(x.reserved2[i], check, "attention.reserved2[", i, "]");
   return out;
 }
 
@@ -37,9 +42,11 @@ Operands to_operands(const fal_operands* from, Check* check) {
   out.lse = tensor("lse", x.lse), out.row_max = tensor("row_max", x.row_max);
   out.probabilities = tensor("probabilities", x.probabilities);
   out.bias = tensor("bias", x.bias), out.mask = tensor("mask", x.mask);
-  out.alibi = x.alibi;
+  out.alibi = tensor("alibi", x.alibi);
   out.cu_seqlens_q = x.cu_seqlens_q, out.cu_seqlens_k = x.cu_seqlens_k;
-  out.used_q = x.used_q, out.used_k = x.used_k;
+  out.used_q = x.used_q, out.used_k = x.used_k, out.first_k = x.first_k;
+  out.rng = {x.rng.seed, x.rng.offset, x.rng.at};
+  check_reserved(static_cast<std::int64_t>(x.rng.reserved), check, "operands.rng.reserved");
   return out;
 }
 

@@ -11,15 +11,18 @@ LinearAttention to_problem(const fal_linear_attention* from, Check* check) {
   fal_linear_attention x;
   if (!copy("linear_attention", from, &x, check)) return {};
   LinearAttention out;
-  out.dtype = to_enum(x.dtype, DType::boolean, check, "dtype");
+  out.dtype = to_enum(x.dtype, DType::i8, check, "dtype");
+  out.dtype_k = to_enum(x.dtype_k, DType::i8, check, "dtype_k");
+  out.dtype_v = to_enum(x.dtype_v, DType::i8, check, "dtype_v");
+  out.dtype_o = to_enum(x.dtype_o, DType::i8, check, "dtype_o");
   out.b = x.b, out.s = x.s, out.h_qk = x.h_qk, out.h_v = x.h_v, out.d_qk = x.d_qk, out.d_v = x.d_v;
   out.scale = x.scale, out.eps = x.eps;
   out.feature_map = to_enum(x.feature_map, FeatureMap::elu_plus_one, check, "feature_map");
   out.decay = to_enum(x.decay, Decay::token, check, "decay");
   out.normalise = x.normalise != 0, out.reverse = x.reverse != 0, out.packed = x.packed != 0;
   out.initial_state = x.initial_state != 0, out.final_state = x.final_state != 0;
-  check_reserved(x.reserved, check, "linear_attention.reserved");
-  for (int i = 0; i < 3; ++i) check_reserved(x.reserved2[i], check, "linear_attention.reserved2[", i, "]");
+  for (std::size_t i = 0; i < std::size(x.reserved); ++i)
+    check_reserved(x.reserved[i], check, "linear_attention.reserved[", i, "]");
   return out;
 }
 

@@ -21,7 +21,7 @@ Tensor to_tensor(const char* name, const fal_tensor& x, Check* check) {
   Tensor out;
   out.data = x.data;
   check_reserved(x.reserved, check, name, ".reserved");
-  out.dtype = to_enum(x.dtype, DType::boolean, check, name, ".dtype");
+  out.dtype = to_enum(x.dtype, DType::i8, check, name, ".dtype");
   std::copy(x.shape, x.shape + 4, out.shape.begin());
   std::copy(x.stride, x.stride + 4, out.stride.begin());
   return out;
@@ -33,7 +33,12 @@ Target to_target(const fal_target* from, Check* check) {
   if (from == nullptr || !copy("target", from, &x, check)) return out;
   out.backend = to_enum(x.backend, Backend::sm90, check, "backend");
   out.threads = x.threads, out.sm = x.sm, out.cpu_level = x.cpu_level, out.segments = x.segments;
-  check_reserved(x.reserved, check, "target.reserved"), check_reserved(x.reserved2, check, "target.reserved2");
+  check->require(x.use_device != 0 || x.device == 0, "device = ", x.device, " with use_device = 0: set use_device");
+  check->require(x.use_device == 0 || x.device >= 0, "device = ", x.device, ": it is CUDA's number of a device");
+  if (x.use_device != 0) out.device = x.device;
+  out.trust_pointers = x.trust_pointers != 0;
+  for (std::size_t i = 0; i < std::size(x.reserved); ++i)
+    check_reserved(x.reserved[i], check, "target.reserved[", i, "]");
   fal_executor executor;
   if (x.executor != nullptr && copy("executor", x.executor, &executor, check)) {
     check->require(executor.parallel_for != nullptr, "executor.parallel_for is null");

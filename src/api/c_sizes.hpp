@@ -14,15 +14,15 @@ namespace falchion {
 template <class T>
 inline constexpr size_t kFirstSize = 0;
 template <>
-inline constexpr size_t kFirstSize<fal_attention> = FALCHION_END_OF(fal_attention, reserved3);
+inline constexpr size_t kFirstSize<fal_attention> = FALCHION_END_OF(fal_attention, reserved2);
 template <>
-inline constexpr size_t kFirstSize<fal_operands> = FALCHION_END_OF(fal_operands, used_k);
+inline constexpr size_t kFirstSize<fal_operands> = FALCHION_END_OF(fal_operands, rng);
 template <>
 inline constexpr size_t kFirstSize<fal_executor> = FALCHION_END_OF(fal_executor, reserved);
 template <>
-inline constexpr size_t kFirstSize<fal_target> = FALCHION_END_OF(fal_target, executor);
+inline constexpr size_t kFirstSize<fal_target> = FALCHION_END_OF(fal_target, reserved);
 template <>
-inline constexpr size_t kFirstSize<fal_linear_attention> = FALCHION_END_OF(fal_linear_attention, reserved2);
+inline constexpr size_t kFirstSize<fal_linear_attention> = FALCHION_END_OF(fal_linear_attention, reserved);
 template <>
 inline constexpr size_t kFirstSize<fal_linear_operands> = FALCHION_END_OF(fal_linear_operands, grad_initial_z);
 
@@ -36,11 +36,13 @@ static_assert(kFirstSize<fal_attention> <= sizeof(fal_attention) && kFirstSize<f
 // Pointers and size_t of 8 bytes: the numbers themselves. On 32 bits there has been no release whose numbers could be
 // kept; the fields before the end of each first struct must still be those.
 static_assert(sizeof(void*) == 8 || sizeof(void*) == 4, "falchion.h is for addresses of 32 or 64 bits");
-static_assert(sizeof(void*) != 8 || (kFirstSize<fal_attention> == 144 && kFirstSize<fal_operands> == 768 &&
-                                     kFirstSize<fal_executor> == 32 && kFirstSize<fal_target> == 40 &&
-                                     kFirstSize<fal_linear_attention> == 88 && kFirstSize<fal_linear_operands> == 1456),
+static_assert(sizeof(void*) != 8 ||
+                  (kFirstSize<fal_attention> == 144 && kFirstSize<fal_operands> == 880 &&
+                   kFirstSize<fal_executor> == 32 && kFirstSize<fal_target> == 56 &&
+                   kFirstSize<fal_linear_attention> == 104 && kFirstSize<fal_linear_operands> == 1456),
               "a field of a first struct moved: append fields, and leave those before them alone");
-static_assert(sizeof(fal_tensor) == (sizeof(void*) == 8 || alignof(int64_t) == 8 ? 80 : 76) && sizeof(fal_band) == 24,
-              "fal_tensor and fal_band lie inside other structs and never change");
+static_assert(sizeof(fal_tensor) == (sizeof(void*) == 8 || alignof(int64_t) == 8 ? 80 : 76) && sizeof(fal_band) == 24 &&
+                  sizeof(fal_rng) == (sizeof(void*) == 8 || alignof(int64_t) == 8 ? 32 : 28),
+              "fal_tensor, fal_band and fal_rng lie inside other structs and never change");
 
 }  // namespace falchion

@@ -40,11 +40,13 @@ void check_longest(const char* name, const std::int32_t* cu, std::int64_t b, con
   }
 }
 
-void check_used(const char* name, const std::int32_t* used, const std::int32_t* cu, std::int64_t b,
-                std::int64_t capacity, Check* check) {
+/// A used length, or a first key. used: null, or what limits a first key below the length of its sequence.
+void check_used(const char* name, const std::int32_t* rows, const std::int32_t* cu, const std::int32_t* used,
+                std::int64_t b, std::int64_t capacity, Check* check) {
   for (std::int64_t i = 0; i < b && check->ok(); ++i) {
-    const std::int64_t limit = cu != nullptr ? std::int64_t{cu[i + 1]} - cu[i] : capacity;
-    check->require(used[i] >= 0 && used[i] <= limit, name, "[", i, "] = ", used[i], ": it is in [0, ", limit, "]");
+    std::int64_t limit = cu != nullptr ? std::int64_t{cu[i + 1]} - cu[i] : capacity;
+    if (used != nullptr) limit = std::min<std::int64_t>(limit, used[i]);
+    check->require(rows[i] >= 0 && rows[i] <= limit, name, "[", i, "] = ", rows[i], ": it is in [0, ", limit, "]");
   }
 }
 
@@ -70,11 +72,12 @@ class HostLengths {
 Status validate_lengths(const Attention& a, const Operands& x) noexcept try {
   if (Status status = validate_problem(a, Pass::forward); !status) return status;
   if (Status status = validate_operands(a, x); !status) return status;
-  HostLengths cu_q, cu_k, used_q, used_k;
+  HostLengths cu_q, cu_k, used_q, used_k, first_k;
   if (Status status = cu_q.read(a.packed ? x.cu_seqlens_q : nullptr, a.b + 1); !status) return status;
   if (Status status = cu_k.read(a.packed ? x.cu_seqlens_k : nullptr, a.b + 1); !status) return status;
   if (Status status = used_q.read(a.used_q ? x.used_q : nullptr, a.b); !status) return status;
   if (Status status = used_k.read(a.used_k ? x.used_k : nullptr, a.b); !status) return status;
+  if (Status status = first_k.read(a.first_k ? x.first_k : nullptr, a.b); !status) return status;
   Check check;
   if (a.packed) {
     check_cu_seqlens("cu_seqlens_q", cu_q.data(), a.b, x.q.shape[1], &check);
@@ -82,8 +85,9 @@ Status validate_lengths(const Attention& a, const Operands& x) noexcept try {
     check_cu_seqlens("cu_seqlens_k", cu_k.data(), a.b, x.k.shape[1], &check);
     check_longest("cu_seqlens_k", cu_k.data(), a.b, "s_k", a.s_k, &check);
   }
-  if (a.used_q) check_used("used_q", used_q.data(), cu_q.data(), a.b, a.s_q, &check);
-  if (a.used_k) check_used("used_k", used_k.data(), cu_k.data(), a.b, a.s_k, &check);
+  if (a.used_q) check_used("used_q", used_q.data(), cu_q.data(), nullptr, a.b, a.s_q, &check);
+  if (a.used_k) check_used("used_k", used_k.data(), cu_k.data(), nullptr, a.b, a.s_k, &check);
+  if (a.first_k) check_used("first_k", first_k.data(), cu_k.data(), used_k.data(), a.b, a.s_k, &check);
   return check.take();
 } catch (...) { return caught(); }
 

@@ -60,7 +60,8 @@ Attention problem_of(const Operands& x, const Attention& options) {
   a.h_q = x.q.shape[2], a.h_k = x.k.shape[2];
   a.d_qk = x.q.shape[3], a.d_v = x.v.shape[3];
   a.used_q = x.used_q != nullptr, a.used_k = x.used_k != nullptr;
-  a.alibi = x.alibi != nullptr, a.bias = x.bias.data != nullptr, a.mask = x.mask.data != nullptr;
+  a.first_k = x.first_k != nullptr;
+  a.alibi = x.alibi.data != nullptr, a.bias = x.bias.data != nullptr, a.mask = x.mask.data != nullptr;
   a.lse = x.lse.data != nullptr, a.row_max = x.row_max.data != nullptr,
   a.probabilities = x.probabilities.data != nullptr;
   return a;

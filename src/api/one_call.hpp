@@ -30,13 +30,14 @@ class PlanCache {
     const bool named = target.cpu_level != nullptr && *target.cpu_level != '\0';
     const char* level = named ? target.cpu_level : cpu::level_from_environment();
     const bool host = target.backend == Backend::cpu || target.backend == Backend::ref;
-    const int ordinal = host ? -1 : gpu::current_ordinal();  // to ask starts CUDA
+    const int ordinal = host ? -1 : target.device >= 0 ? target.device : gpu::current_ordinal();  // to ask starts CUDA
     const std::string wanted = level != nullptr ? level : "";
     for (const Kept& old : kept_) {
       if (!old.plan || !(old.problem == problem) || old.pass != pass || old.level != wanted || old.named != named ||
           !(old.target.executor == target.executor) || old.ordinal != ordinal || old.target.backend != target.backend ||
           old.target.threads != target.threads || old.target.sm != target.sm ||
-          old.target.segments != target.segments) {
+          old.target.segments != target.segments || old.target.device != target.device ||
+          old.target.trust_pointers != target.trust_pointers) {
         continue;
       }
       *out = &old.plan;
@@ -139,9 +140,11 @@ Status run_once(const Problem& problem, Pass pass, const Operands& operands, Tar
   std::unique_ptr<PlanCache<Problem>> own;
   if (kept.busy()) own = std::make_unique<PlanCache<Problem>>();
   PlanCache<Problem>& cache = own ? *own : kept;
+  const gpu::OnDevice device(target.device);
+  if (!device.status()) return device.status();
   const Anchor anchor = anchor_of(operands);
-  const gpu::Place place = gpu::place_of(anchor.data);
-  const bool any = target.backend == Backend::best && target.sm == 0;
+  const bool any = target.backend == Backend::best && !names_gpu(target);
+  const gpu::Place place = any ? gpu::place_of(anchor.data) : gpu::Place::unknown;
   if (any && (place == gpu::Place::host || place == gpu::Place::pinned)) target.backend = Backend::cpu;
   const Plan* plan = nullptr;
   if (Status status = cache.plan_for(problem, pass, target, &plan); !status) return status;

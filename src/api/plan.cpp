@@ -5,6 +5,7 @@
 
 #include "api/check.hpp"
 #include "api/run.hpp"
+#include "api/sizes.hpp"
 #include "api/validate.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/plan_data.hpp"
@@ -24,8 +25,9 @@ Status choose(const LinearAttention& problem, Pass pass, const Target& target, P
 }
 
 template <class Problem>
-Status plan_for(const Problem& problem, Pass pass, const Target& target, PlanData* out, bool any_build = false) {
+Status plan_for(const Problem& asked, Pass pass, const Target& target, PlanData* out, bool any_build = false) {
   *out = PlanData{};
+  const Problem problem = with_plain_dtypes(asked);
   keep(problem, out);
   out->pass = pass, out->target = target;
   if (Status status = validate_problem(problem, pass); !status) return status;
@@ -48,7 +50,7 @@ std::string explain_problem(const Problem& problem, Pass pass, const Target& tar
   if (status) return explain(plan);
   // Asked about a GPU that this machine has not, or this build has no kernels for: what would run is known all the
   // same.
-  const bool about_a_gpu = target.sm != 0 || is_gpu(target.backend);
+  const bool about_a_gpu = names_gpu(target) || is_gpu(target.backend);
   if (status.code != Code::invalid && about_a_gpu) status = plan_for(problem, pass, target, &plan, true);
   return status ? explain(plan) : explain(plan, status);
 }

@@ -18,7 +18,8 @@ Status run_linear_attention(const PlanData& plan, const LinearOperands& operands
 /// There, large enough, aligned?
 Status check_workspace(const PlanData& plan, const void* workspace, std::size_t bytes);
 
-/// Is the device that was planned for the current one, and has nothing broken its context as far as is known?
+/// Is the current device, which the run has made current, one that was planned for, and has nothing broken its context
+/// as far as is known?
 Status check_device(const PlanData& plan);
 
 /// What a kernel is to read or write. null: nothing.

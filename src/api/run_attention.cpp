@@ -3,6 +3,7 @@
 
 #include "api/run.hpp"
 #include "api/validate.hpp"
+#include "gpu/runtime.hpp"
 #include "plan/attention_gpu.hpp"
 #include "plan/attention_launch.hpp"
 #include "plan/text.hpp"
@@ -58,16 +59,20 @@ Status check_operand_places(const PlanData& plan, const Operands& x, const void*
                               {"probabilities", data_of(x.probabilities)},
                               {"bias", data_of(x.bias)},
                               {"mask", data_of(x.mask)},
-                              {"alibi", x.alibi},
+                              {"alibi", data_of(x.alibi)},
                               {"cu_seqlens_q", x.cu_seqlens_q},
                               {"cu_seqlens_k", x.cu_seqlens_k},
                               {"used_q", x.used_q},
                               {"used_k", x.used_k},
+                              {"first_k", x.first_k},
+                              {"rng.at", plan.problem.dropout > 0 ? x.rng.at : nullptr},
                               {"workspace", plan.workspace > 0 ? workspace : nullptr}};
   return check_places(plan, pointers);
 }
 
 Status run_on_gpu(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes, Stream stream) {
+  const gpu::OnDevice device(plan.gpu.ordinal);
+  if (!device.status()) return device.status();
   if (Status status = check_device(plan); !status) return status;
   if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
   if (nothing_to_write(plan, operands)) return {};

@@ -24,10 +24,39 @@ inline void check_head_dim(const char* name, std::int64_t value, Check* check) {
   check->supported(value <= kMaxHeadDim, name, " = ", value, " is over the limit of ", kMaxHeadDim);
 }
 
-inline void check_pass_and_dtype(Pass pass, DType dtype, Check* check) {
+inline void check_pass(Pass pass, Check* check) {
   check->require(pass <= Pass::backward, "pass = ", static_cast<int>(pass), " is no Pass");
-  check->require(dtype <= DType::boolean, "dtype = ", static_cast<int>(dtype), " is no DType");
-  check->require(dtype != DType::boolean, "dtype = boolean: q, k, v are f32, f16 or bf16");
+}
+
+/// The type of an operand that is not q's, where it has one of its own.
+inline void check_own_dtype(const char* name, DType dtype, DType of_q, Check* check) {
+  check->require(dtype <= DType::i8, name, " = ", static_cast<int>(dtype), " is no DType");
+  check->require(dtype != DType::boolean, name, " = boolean: q, k, v, o are numbers");
+  check->supported(dtype == DType::as_q || dtype == of_q, name, " = ", dtype, " with dtype = ", of_q,
+                   ": operands of different types are not built yet; nearest: as_q");
+}
+
+/// The types of q, k, v and o.
+template <class Problem>
+void check_dtypes(const Problem& a, Check* check) {
+  check->require(a.dtype <= DType::i8, "dtype = ", static_cast<int>(a.dtype), " is no DType");
+  check->require(a.dtype != DType::as_q, "dtype = as_q (0): the type of q is unset; it is f32, f16 or bf16");
+  check->require(a.dtype != DType::boolean, "dtype = boolean: q, k, v are f32, f16 or bf16");
+  if (!check->ok()) return;
+  check_own_dtype("dtype_k", a.dtype_k, a.dtype, check);
+  check_own_dtype("dtype_v", a.dtype_v, a.dtype, check);
+  check_own_dtype("dtype_o", a.dtype_o, a.dtype, check);
+  const bool built = a.dtype == DType::f32 || a.dtype == DType::f16 || a.dtype == DType::bf16;
+  check->supported(built, "dtype = ", a.dtype, " is not built yet; nearest: f16, bf16");
+}
+
+/// The problem with the types of its operands in one form: a type that is q's anyway is as_q.
+template <class Problem>
+Problem with_plain_dtypes(Problem a) {
+  for (DType* own : {&a.dtype_k, &a.dtype_v, &a.dtype_o}) {
+    if (*own == a.dtype) *own = DType::as_q;
+  }
+  return a;
 }
 
 }  // namespace falchion

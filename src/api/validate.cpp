@@ -46,20 +46,20 @@ void check_score(const Attention& a, Check* check) {
                  ": it is a finite number, 0 for 1/sqrt(d_qk)");
   check->require(std::isfinite(a.score.softcap) && a.score.softcap >= 0, "score.softcap = ", a.score.softcap,
                  ": it is finite and above 0, or 0 for none");
-  check->require(a.dropout.p >= 0 && a.dropout.p <= 1, "dropout.p = ", a.dropout.p, ": it is in [0, 1]");
+  check->require(a.dropout >= 0 && a.dropout <= 1, "dropout = ", a.dropout, ": it is in [0, 1]");
 }
 
 }  // namespace
 
 Status validate_problem(const Attention& a, Pass pass) {
   Check check;
-  check_pass_and_dtype(pass, a.dtype, &check);
+  check_pass(pass, &check);
+  check_dtypes(a, &check);
   check_sizes(a, &check);
   check_band(a.band, &check);
   check_score(a, &check);
   check.require(!(a.packed && a.probabilities),
                 "probabilities with packed lengths: they are for small unpacked problems");
-  check.supported(a.dtype != DType::e4m3, "dtype = e4m3 is not built yet; nearest: f16, bf16");
   check.supported(pass == Pass::forward, "pass = backward is not built yet; built: forward");
   check.supported(!(a.packed && (a.bias || a.mask)), a.bias ? "bias" : "mask",
                   " with packed lengths is not built; nearest: unpacked (b, s, h, d) with used_q and used_k");
@@ -74,6 +74,11 @@ Status validate_target(const Target& target) {
     check.require(target.executor.threads >= 1, "executor.threads = ", target.executor.threads, ": it is 1 or more");
   }
   check.require(target.segments >= 0, "segments = ", target.segments, ": it is 0 (decided) or more");
+  check.require(target.device >= -1, "device = ", target.device, ": it is CUDA's number of a device, or -1");
+  check.require(target.device < 0 || target.sm == 0, "device = ", target.device, " with sm = ", target.sm,
+                ": a plan is for a device that is here or for an architecture");
+  check.require(target.device < 0 || (target.backend != Backend::cpu && target.backend != Backend::ref),
+                "device = ", target.device, " with backend = ", name(target.backend), ": device is for GPU backends");
   check.require(target.sm >= 0, "sm = ", target.sm,
                 ": it is 0 (the GPU that is here) or an architecture such as 80, 90");
   check.supported(target.sm == 0 || target.sm >= 80, "sm = ", target.sm, ": GPUs from sm_80 on; nearest: 80");

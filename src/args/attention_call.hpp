@@ -6,28 +6,44 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "policy/dropout.hpp"
+
 namespace falchion {
 
-/// Axes (b, s, h, d), or (b, h, s_q, s_k) for bias, mask, probabilities, (b, h, s_q, 1) for lse, row_max.
+/// Axes (b, s, h, d), or (b, h, s_q, s_k) for bias, mask, probabilities, (b, h, s_q, 1) for lse, row_max, (b, 1, h, 1)
+/// for alibi.
 struct View {
   void* data = nullptr;         // null: absent
   std::int64_t stride[4] = {};  // elements
 };
 
 struct AttentionCall {
-  View q, k, v, o, lse, row_max, probabilities, bias, mask;
+  View q, k, v, o, lse, row_max, probabilities, bias, mask, alibi;
   bool bias_f32 = false;                                                      // else the input type
-  const float* alibi = nullptr;                                               // (h_q) or null
   std::int64_t b = 0, s_q = 0, s_k = 0, h_q = 0, h_k = 0, d_qk = 0, d_v = 0;  // s: capacity of one sequence
   bool packed = false;                                                        // q, k, v, o are (1, total, h, d)
   const std::int32_t *cu_q = nullptr, *cu_k = nullptr;                        // (b + 1) when packed
   std::int64_t total_q = 0, total_k = 0;                                      // packed: rows there are
   const std::int32_t *used_q = nullptr, *used_k = nullptr;                    // (b) or null
+  const std::int32_t* first_k = nullptr;                                      // (b) or null
   std::int64_t left = -1, right = -1;                                         // band; below 0 unbounded
   bool top_left = false;
   float scale = 1, softcap = 0;  // scale is final
   float dropout = 0;
   std::uint64_t seed = 0, offset = 0;
+  const std::uint64_t* rng_at = nullptr;  // null, or what is added to seed and offset
 };
+
+/// ALiBi's slope of one query head of one sequence; 0: none.
+FALCHION_HD float slope_of(const AttentionCall& a, std::int64_t b, std::int64_t h) {
+  return a.alibi.data == nullptr
+             ? 0.F
+             : static_cast<const float*>(a.alibi.data)[b * a.alibi.stride[0] + h * a.alibi.stride[2]];
+}
+
+FALCHION_HD DropoutMask dropout_of(const AttentionCall& a) {
+  const bool elsewhere = a.dropout > 0 && a.rng_at != nullptr;
+  return DropoutMask::make(a.dropout, a.seed + (elsewhere ? a.rng_at[0] : 0), a.offset + (elsewhere ? a.rng_at[1] : 0));
+}
 
 }  // namespace falchion

@@ -13,10 +13,11 @@ namespace falchion::cpu::FALCHION_LEVEL {
 /// clamped into the tensors whatever they say.
 struct Sequence {
   std::int64_t q_batch, q_begin, q_len;  // element [q_batch][q_begin + i] of q and o is query i
-  std::int64_t k_batch, k_begin, k_len;
+  std::int64_t k_batch, k_begin, k_len;  // keys: element [k_batch][k_begin + j] of k and v
+  std::int64_t k_first;                  // rows of k before them, where padding is on the left
 
   static FALCHION_INLINE Sequence of(const AttentionArgs& a, std::int64_t b) {
-    Sequence s{b, 0, a.s_q, b, 0, a.s_k};
+    Sequence s{b, 0, a.s_q, b, 0, a.s_k, 0};
     if (a.packed && a.cu_q != nullptr) {
       s.q_batch = 0;
       s.q_begin = min(max(a.cu_q[b], 0), a.total_q);
@@ -29,6 +30,10 @@ struct Sequence {
     }
     if (a.used_q != nullptr) s.q_len = min(s.q_len, max(a.used_q[b], 0));
     if (a.used_k != nullptr) s.k_len = min(s.k_len, max(a.used_k[b], 0));
+    if (a.first_k != nullptr) {
+      s.k_first = min(s.k_len, max(a.first_k[b], 0));
+      s.k_begin += s.k_first, s.k_len -= s.k_first;
+    }
     return s;
   }
   FALCHION_INLINE std::int64_t shift(const AttentionArgs& a) const { return a.top_left ? 0 : k_len - q_len; }
@@ -75,10 +80,12 @@ struct TileRows {
     return static_cast<float*>(x.data) + sequence.q_batch * x.stride[0] + head(lane) * x.stride[1] +
            (sequence.q_begin + query(lane)) * x.stride[2];
   }
-  /// The element of row `lane`, key 0, in bias, mask or probabilities (axes b, h, s_q, s_k; never packed).
+  /// The element of row `lane`, the sequence's key 0, in bias, mask or probabilities (axes b, h, s_q, s_k; never
+  /// packed).
   template <class T>
   FALCHION_INLINE T* scores(const View& x, int lane) const {
-    return static_cast<T*>(x.data) + b * x.stride[0] + head(lane) * x.stride[1] + query(lane) * x.stride[2];
+    return static_cast<T*>(x.data) + b * x.stride[0] + head(lane) * x.stride[1] + query(lane) * x.stride[2] +
+           sequence.k_first * x.stride[3];
   }
   /// Row `key` of K or V (axes b, s, h, d).
   template <class T>

@@ -53,10 +53,7 @@ class DecodeWorker {
   using Bits = typename T::Bits;
 
   DecodeWorker(const AttentionArgs& a, Arena& arena)
-      : a_(a),
-        width_qk_(round_up(a.d_qk, 4 * kLanes)),
-        width_v_(round_up(a.d_v, 4 * kLanes)),
-        dropout_(DropoutMask::make(a.dropout, a.seed, a.offset)) {
+      : a_(a), width_qk_(round_up(a.d_qk, 4 * kLanes)), width_v_(round_up(a.d_v, 4 * kLanes)), dropout_(dropout_of(a)) {
     heads_ = arena.take<Head>(a.heads);
     q_ = arena.take<float>(a.heads * kDecodeRows * width_qk_);
     o_ = arena.take<float>(a.heads * kDecodeRows * width_v_);
@@ -182,7 +179,7 @@ class DecodeWorker {
         key0 < t.unmasked.begin || key0 + count > t.unmasked.end || a_.bias.data != nullptr || a_.mask.data != nullptr;
     for (int r = 0; r < t.count; ++r) {
       float* s = s_ + r * kDecodeKeys;
-      const ScoreMod<float> score{a_.scale, a_.softcap, a_.alibi != nullptr ? a_.alibi[t.head(r)] : 0.f};
+      const ScoreMod<float> score{a_.scale, a_.softcap, slope_of(a_, t.b, t.head(r))};
       if (a_.softcap == 0 && score.slope == 0) {
         for (int key = 0; key < count; ++key) s[key] *= a_.scale;
       } else {

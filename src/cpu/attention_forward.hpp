@@ -28,7 +28,7 @@ class ForwardWorker {
         engine_(a, arena, static_cast<int>(tiles(a))),
         plain_(plain_scores(a)),
         unit_(score_unit(a)),
-        dropout_(DropoutMask::make(a.dropout, a.seed, a.offset)) {
+        dropout_(dropout_of(a)) {
     o_size_ = Engine::output_rows(a) * kM;
     for (int i = 0; i < 2; ++i) s_[i] = arena.take<float>(Engine::chunk_keys(a) * kM);
     for (int i = 0; i < 2; ++i) p_[i] = Engine::p_floats(a) > 0 ? arena.take<float>(Engine::p_floats(a)) : s_[i];

@@ -121,8 +121,9 @@ void combine(const AttentionArgs& a) {
 // ---- probabilities (b, h_q, s_q, s_k) f32: cleared, weighed key by key, divided by their own sum --------------------
 FALCHION_INLINE void clear_probabilities(const AttentionArgs& a, const TileRows& t) {
   for (int i = 0; i < t.count; ++i) {
-    float* row = t.scores<float>(a.probabilities, i);
-    for (std::int64_t j = 0; j < a.s_k; ++j) row[j * a.probabilities.stride[3]] = 0;
+    const std::int64_t step = a.probabilities.stride[3];
+    float* row = t.scores<float>(a.probabilities, i) - t.sequence.k_first * step;
+    for (std::int64_t j = 0; j < a.s_k; ++j) row[j * step] = 0;
   }
 }
 /// e^(s - m) of keys [begin, end) of lane i, whose scores lie `step` apart from `scores` on. In a row that is NaN every

@@ -11,7 +11,7 @@ namespace falchion::cpu::FALCHION_LEVEL {
 /// Whether S needs no pass of its own: the scale is folded into the exponent and the band is all there is.
 /// A scale of 0, below 0 or far from 1 takes the pass: folded in, 0 * -inf or 8 / scale would not be finite.
 FALCHION_INLINE bool plain_scores(const AttentionArgs& a) {
-  return a.scale > 1e-30f && a.scale < 1e30f && a.softcap == 0 && a.alibi == nullptr && a.bias.data == nullptr &&
+  return a.scale > 1e-30f && a.scale < 1e30f && a.softcap == 0 && a.alibi.data == nullptr && a.bias.data == nullptr &&
          a.mask.data == nullptr;
 }
 
@@ -22,8 +22,8 @@ FALCHION_INLINE float score_unit(const AttentionArgs& a) { return !a.decode && p
 FALCHION_INLINE void apply_score(const AttentionArgs& a, const TileRows& t, const Chunk& chunk, float* S) {
   alignas(64) float slope[kM] = {}, position[kM] = {};
   const std::int64_t shift = t.sequence.shift(a), key0 = chunk.block * a.keys;
-  for (int i = 0; i < t.count && a.alibi != nullptr; ++i) {
-    slope[i] = a.alibi[t.head(i)];
+  for (int i = 0; i < t.count && a.alibi.data != nullptr; ++i) {
+    slope[i] = slope_of(a, t.b, t.head(i));
     position[i] = static_cast<float>(t.query(i) + shift - key0);  // distance to key j of the block: |position - j|
   }
   const Floats scale = splat(a.scale), cap = splat(a.softcap);
@@ -32,7 +32,7 @@ FALCHION_INLINE void apply_score(const AttentionArgs& a, const TileRows& t, cons
       float* s = S + (key - chunk.begin) * kM + v * kLanes;
       Floats x = hn::Mul(load(s), scale);
       if (a.softcap > 0) x = hn::Mul(cap, tanh(hn::Div(x, cap)));
-      if (a.alibi != nullptr) {
+      if (a.alibi.data != nullptr) {
         const Floats distance = hn::Abs(hn::Sub(load(position + v * kLanes), splat(static_cast<float>(key))));
         x = hn::NegMulAdd(load(slope + v * kLanes), distance, x);
       }

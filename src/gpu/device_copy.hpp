@@ -50,17 +50,17 @@ struct Bytes {
 };
 
 // What the operands of each operation are: all tensors, those that are outputs, and the arrays with their bytes.
-inline std::array<Tensor*, 9> tensors_of(Operands* x) {
-  return {&x->q, &x->k, &x->v, &x->o, &x->lse, &x->row_max, &x->probabilities, &x->bias, &x->mask};
+inline std::array<Tensor*, 10> tensors_of(Operands* x) {
+  return {&x->q, &x->k, &x->v, &x->o, &x->lse, &x->row_max, &x->probabilities, &x->bias, &x->mask, &x->alibi};
 }
 inline std::array<Tensor*, 4> outputs_of(Operands* x) { return {&x->o, &x->lse, &x->row_max, &x->probabilities}; }
 template <class F>
 void for_each_array(const Attention& a, Operands* x, const F& f) {
-  const auto b = static_cast<std::size_t>(a.b), h = static_cast<std::size_t>(a.h_q);
-  if (x->alibi != nullptr) f(&x->alibi, h * sizeof(float));
+  const auto b = static_cast<std::size_t>(a.b);
+  if (x->rng.at != nullptr) f(&x->rng.at, 2 * sizeof(std::uint64_t));
   for (const std::int32_t** lengths : {&x->cu_seqlens_q, &x->cu_seqlens_k})
     if (*lengths != nullptr) f(lengths, (b + 1) * sizeof(std::int32_t));
-  for (const std::int32_t** lengths : {&x->used_q, &x->used_k})
+  for (const std::int32_t** lengths : {&x->used_q, &x->used_k, &x->first_k})
     if (*lengths != nullptr) f(lengths, b * sizeof(std::int32_t));
 }
 

@@ -23,6 +23,8 @@ struct Device {
   std::string why_not;                                                      // when sm is 0
 };
 Device current_device();
+/// The same of the device with that number.
+Device device_at(int ordinal);
 
 /// CUDA's own text for a cudaError_t, as "cudaErrorInvalidValue: invalid argument".
 std::string error_text(int error);
@@ -35,6 +37,32 @@ Status broken_context();
 int current_ordinal() noexcept;
 /// Gives this thread the current device's context where it has none yet.
 Status make_context();
+Status make_current(int ordinal);
+
+/// Makes a device current for as long as it lives, and then the one that was. -1: leaves the current one alone.
+class OnDevice {
+ public:
+  explicit OnDevice(int ordinal) : before_(ordinal < 0 ? -1 : current_ordinal()) {
+    if (ordinal < 0) return;
+    if (before_ < 0) {
+      status_ = {Code::device, current_device().why_not};
+    } else if (ordinal == before_) {
+      before_ = -1;
+    } else {
+      status_ = make_current(ordinal);
+    }
+  }
+  ~OnDevice() {
+    if (before_ >= 0) static_cast<void>(make_current(before_));
+  }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  const Status& status() const { return status_; }
+
+ private:
+  int before_;
+  Status status_{};
+};
 
 // Memory in a stream's order, for the one-call form: neither call waits for the device.
 Status allocate_on(Stream stream, std::size_t bytes, void** out);

@@ -64,12 +64,19 @@ std::string error_text(int error) {
   return std::string(cudaGetErrorName(code)) + ": " + cudaGetErrorString(code);
 }
 
-Device current_device() {
+Device current_device() { return device_at(-1); }
+
+Device device_at(int ordinal) {
   Device none;
-  int device = 0, count = 0;
+  int device = ordinal, count = 0;
   cudaError_t error = own(cudaGetDeviceCount(&count));
   if (error == cudaSuccess && count == 0) error = cudaErrorNoDevice;
-  if (error == cudaSuccess) error = own(cudaGetDevice(&device));
+  if (error == cudaSuccess && ordinal >= count) {
+    none.why_not =
+        "there is no CUDA device " + std::to_string(ordinal) + ", this process sees " + std::to_string(count);
+    return none;
+  }
+  if (error == cudaSuccess && ordinal < 0) error = own(cudaGetDevice(&device));
   if (error == cudaSuccess) {
     // Asking for the properties takes a millisecond, and they never change.
     static std::mutex mutex;
@@ -102,10 +109,8 @@ int current_ordinal() noexcept {
   return own(cudaGetDevice(&device)) == cudaSuccess ? device : -1;
 }
 
-Status make_context() {
-  if (thread_has_context()) return {};
-  return status_of(cudaSetDevice(current_ordinal()), "cudaSetDevice");
-}
+Status make_context() { return thread_has_context() ? Status{} : make_current(current_ordinal()); }
+Status make_current(int ordinal) { return status_of(cudaSetDevice(ordinal), "cudaSetDevice"); }
 
 Status allocate_on(Stream stream, std::size_t bytes, void** out) {
   *out = nullptr;

@@ -18,7 +18,9 @@ std::string error_text(int) { return kNone; }
 Status status_of(int error, const char*) { return error == 0 ? Status{} : none(); }
 Status broken_context() { return {}; }
 int current_ordinal() noexcept { return -1; }
+Device device_at(int) { return current_device(); }
 Status make_context() { return none(); }
+Status make_current(int) { return none(); }
 Status allocate_on(Stream, std::size_t, void** out) { return *out = nullptr, none(); }
 void release_on(Stream, void*) noexcept {}
 Status allocate(std::size_t, void** out) { return *out = nullptr, none(); }

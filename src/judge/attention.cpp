@@ -76,10 +76,10 @@ bool AttentionReference::masked_v_may_reach(std::int64_t batch, std::int64_t row
                                             std::int64_t column) const {
   const Attention& a = problem_;
   const Operands& x = inputs_;
-  if (a.band == Band::full() && !a.mask && !a.bias && a.dropout.p == 0) return false;
+  if (a.band == Band::full() && !a.mask && !a.bias && a.dropout == 0) return false;
   for (std::int64_t b = 0; b < a.b; ++b) {
     const ref::Rows q = ref::rows_of(b, x.cu_seqlens_q, x.used_q, x.q.shape[1]);
-    const ref::Rows k = ref::rows_of(b, x.cu_seqlens_k, x.used_k, x.k.shape[1]);
+    const ref::Rows k = ref::rows_of(b, x.cu_seqlens_k, x.used_k, x.k.shape[1], x.first_k);
     if (q.batch != batch || row < q.begin || row >= q.begin + q.length) continue;
     for (std::int64_t j = k.begin; j < k.begin + k.length; ++j)
       if (!std::isfinite(ref::load(x.v, ref::at(x.v, k.batch, j, head / (a.h_q / a.h_k), column)))) return true;
@@ -101,11 +101,8 @@ void AttentionReference::nudge() const {
     Operands x = inputs_;
     const Nudged k(x.k, kSingle, Together::none, 10 + draw), v(x.v, p_unit, Together::row, 20 + draw);
     const Nudged bias(x.bias, kSingle, Together::all, 30 + draw);
-    x.k = k.view(), x.v = v.view(), x.bias = bias.view();
-    std::vector<float> slopes;
-    for (std::int64_t h = 0; a.alibi && h < a.h_q; ++h)
-      slopes.push_back(x.alibi[h] * static_cast<float>(1 + kSingle * nudge_sign(draw, static_cast<std::uint64_t>(h))));
-    x.alibi = slopes.data();
+    const Nudged slopes(x.alibi, kSingle, Together::none, 40 + draw);
+    x.k = k.view(), x.v = v.view(), x.bias = bias.view(), x.alibi = slopes.view();
     Outputs moved(a, inputs_);
     moved.attach(&x);
     ref::attention_forward(a, x, {});

@@ -24,7 +24,7 @@ bool same(const char* a, const char* b) { return std::strcmp(a, b) == 0; }
 std::string needs_general(const Attention& a) {
   if (a.bias) return "bias";
   if (a.mask) return "mask";
-  if (a.dropout.p > 0) return "dropout";
+  if (a.dropout > 0) return "dropout";
   if (a.row_max) return "row_max";
   if (a.probabilities) return "probabilities";
   const std::int64_t chunk = 16 / size_of(a.dtype);
@@ -111,7 +111,7 @@ void choose_walkers(std::int64_t slots, PlanData* plan) {
   const Attention& a = plan->problem;
   const std::int64_t items = plan->items * plan->splits;
   if (plan->backend != Backend::sm90 || items == 0) return;
-  const bool full = a.band.left < 0 && a.band.right < 0, known = !a.packed && !a.used_k;
+  const bool full = a.band.left < 0 && a.band.right < 0, known = !a.packed && !a.used_k && !a.first_k;
   const bool even = known ? a.s_k <= tiles::kWalkKeys && items > slots
                           : a.s_k > 0 && a.s_k <= tiles::kWalkUnknownKeys && items > tiles::kUnknownTiles * slots;
   if (!full && !even) return;

@@ -15,6 +15,13 @@ View broadcast_view_of(const Tensor& x) {
   return view;
 }
 
+/// Slopes of one entry serve the whole batch.
+View slopes_of(const Tensor& x) {
+  View view = view_of(x);
+  if (x.shape[0] == 1) view.stride[0] = 0;
+  return view;
+}
+
 void set_operands(const Attention& problem, const Operands& x, AttentionCall* args) {
   args->q = view_of(x.q), args->k = view_of(x.k), args->v = view_of(x.v), args->o = view_of(x.o);
   if (problem.lse) args->lse = view_of(x.lse);
@@ -23,7 +30,7 @@ void set_operands(const Attention& problem, const Operands& x, AttentionCall* ar
   if (problem.bias) args->bias = broadcast_view_of(x.bias);
   if (problem.mask) args->mask = broadcast_view_of(x.mask);
   args->bias_f32 = x.bias.dtype == DType::f32;
-  args->alibi = problem.alibi ? x.alibi : nullptr;
+  if (problem.alibi) args->alibi = slopes_of(x.alibi);
   if (problem.packed) {
     args->cu_q = x.cu_seqlens_q, args->cu_k = x.cu_seqlens_k;
     args->total_q = x.q.shape[1],
@@ -31,6 +38,9 @@ void set_operands(const Attention& problem, const Operands& x, AttentionCall* ar
   }
   args->used_q = problem.used_q ? x.used_q : nullptr;
   args->used_k = problem.used_k ? x.used_k : nullptr;
+  args->first_k = problem.first_k ? x.first_k : nullptr;
+  args->seed = x.rng.seed, args->offset = x.rng.offset;
+  args->rng_at = problem.dropout > 0 ? x.rng.at : nullptr;
 }
 
 void set_problem(const Attention& problem, AttentionCall* args) {
@@ -41,7 +51,7 @@ void set_problem(const Attention& problem, AttentionCall* args) {
   args->left = problem.band.left, args->right = problem.band.right;
   args->top_left = problem.band.align == Align::top_left;
   args->scale = problem.score.scale, args->softcap = problem.score.softcap;
-  args->dropout = problem.dropout.p, args->seed = problem.dropout.seed, args->offset = problem.dropout.offset;
+  args->dropout = problem.dropout;
 }
 
 }  // namespace

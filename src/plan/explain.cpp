@@ -22,8 +22,7 @@ std::string score_text(const Attention& a) {
   if (a.alibi) out += ", ALiBi slopes";
   if (a.bias) out += ", bias";
   if (a.mask) out += ", boolean mask";
-  if (a.dropout.p > 0)
-    out += text(", dropout ", a.dropout.p, " (seed ", a.dropout.seed, ", offset ", a.dropout.offset, ")");
+  if (a.dropout > 0) out += text(", dropout ", a.dropout);
   return out;
 }
 
@@ -41,7 +40,8 @@ void explain_problem(const PlanData& plan, std::string* out) {
   const auto also = [&with](bool there, const char* what) {
     if (there) with += text(with.empty() ? "" : ", ", what);
   };
-  also(a.used_q, "used_q"), also(a.used_k, "used_k"), also(a.lse, "lse"), also(a.row_max, "row_max");
+  also(a.used_q, "used_q"), also(a.used_k, "used_k"), also(a.first_k, "first_k"), also(a.lse, "lse"),
+      also(a.row_max, "row_max");
   also(a.probabilities, "probabilities");
   if (!with.empty()) line(out, "with", with);
 

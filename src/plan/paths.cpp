@@ -103,7 +103,7 @@ gpu::Device device_named(int sm) {
 
 Status choose_path(const Operation& operation, PlanData* plan) {
   const Target& target = plan->target;
-  const bool any = target.backend == Backend::best && target.sm == 0;
+  const bool any = target.backend == Backend::best && !names_gpu(target);
   const ForcedLevel forced = ForcedLevel::of(target);
 
   // A level that the target names asks for the CPU; FALCHION_CPU says which level it is to be where the CPU is taken.
@@ -139,7 +139,7 @@ Status device_for(const char* operation, DType dtype, Backend backend, PlanData*
   if (!plan->any_build && std::none_of(rows.begin(), rows.end(), fits))
     return reject(Code::unsupported,
                   "this build has no such row (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)");
-  *out = plan->target.sm == 0 ? gpu::current_device() : device_named(plan->target.sm);
+  *out = plan->target.sm == 0 ? gpu::device_at(plan->target.device) : device_named(plan->target.sm);
   if (out->sm == 0 && plan->any_build) *out = device_named(backend == Backend::sm90 ? 90 : 80);
   if (out->sm == 0) return reject(Code::device, out->why_not);
   if (out->sm < 80) return reject(Code::unsupported, text(out->name, " is sm_", out->sm, "; built: sm_80 and newer"));

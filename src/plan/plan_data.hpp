@@ -44,6 +44,8 @@ std::span<const Variant> listed_variants();   // every row of variants.def; with
 const Variant* built(const Variant& listed);  // the row of variants() that a listed one became, or null
 
 constexpr bool is_gpu(Backend backend) { return backend == Backend::sm80 || backend == Backend::sm90; }
+/// Does the target name a GPU, or an architecture? Then `best` is the best on that one.
+constexpr bool names_gpu(const Target& target) { return target.sm != 0 || target.device >= 0; }
 
 struct Rejected {
   std::string path, reason;  // "cpu amx bf16", "this CPU has no AMX"

@@ -14,11 +14,14 @@ namespace falchion {
 
 constexpr const char* name(DType x) {
   switch (x) {
+    case DType::as_q: return "as_q";
     case DType::f32: return "f32";
     case DType::f16: return "f16";
     case DType::bf16: return "bf16";
-    case DType::e4m3: return "e4m3";
     case DType::boolean: return "boolean";
+    case DType::e4m3: return "e4m3";
+    case DType::e5m2: return "e5m2";
+    case DType::i8: return "i8";
   }
   return "unknown";
 }
@@ -63,8 +66,11 @@ constexpr std::int64_t size_of(DType x) {
     case DType::f32: return 4;
     case DType::f16:
     case DType::bf16: return 2;
+    case DType::as_q:
+    case DType::boolean:
     case DType::e4m3:
-    case DType::boolean: return 1;
+    case DType::e5m2:
+    case DType::i8: return 1;
   }
   return 1;
 }
@@ -79,7 +85,7 @@ inline void append(std::string& out, std::floating_point auto part) {
 
 /// "bf16"; of a number that is no DType the number.
 inline void append(std::string& out, DType x) {
-  if (x <= DType::boolean) return static_cast<void>(out += name(x));
+  if (x <= DType::i8) return static_cast<void>(out += name(x));
   out += std::to_string(static_cast<int>(x));
 }
 template <class T>

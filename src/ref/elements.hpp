@@ -40,11 +40,13 @@ inline void store(const Tensor& x, std::int64_t offset, double value) {
 /// Where one sequence lies: its rows [begin, begin + length) of batch entry `batch`.
 struct Rows {
   std::int64_t batch, begin, length;
+  std::int64_t first = 0;  // rows before them that do not count, where padding is on the left
 };
 
 /// cu: null, or where the packed sequences start. used: null, or the used lengths. capacity: rows of an entry, of them
-/// all when packed.
-inline Rows rows_of(std::int64_t b, const std::int32_t* cu, const std::int32_t* used, std::int64_t capacity) {
+/// all when packed. first: null, or the first rows that count.
+inline Rows rows_of(std::int64_t b, const std::int32_t* cu, const std::int32_t* used, std::int64_t capacity,
+                    const std::int32_t* first = nullptr) {
   Rows rows{b, 0, capacity};
   if (cu != nullptr) {
     const std::int64_t begin = std::clamp<std::int64_t>(cu[b], 0, capacity);
@@ -52,6 +54,10 @@ inline Rows rows_of(std::int64_t b, const std::int32_t* cu, const std::int32_t* 
     rows = {0, begin, end - begin};
   }
   if (used != nullptr) rows.length = std::clamp<std::int64_t>(used[b], 0, rows.length);
+  if (first != nullptr) {
+    rows.first = std::clamp<std::int64_t>(first[b], 0, rows.length);
+    rows.begin += rows.first, rows.length -= rows.first;
+  }
   return rows;
 }
 

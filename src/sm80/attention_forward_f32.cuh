@@ -194,7 +194,7 @@ __device__ __forceinline__ void for_each_own_cell(const AttentionTile& t, OwnPla
 template <class Config, class S>
 __device__ __forceinline__ void apply_scores(const AttentionArgs& a, const AttentionTile& t, OwnPlace at, int key0,
                                              S& s, float* own) {
-  if (a.softcap > 0 || a.alibi != nullptr || a.bias.data != nullptr || a.mask.data != nullptr) {
+  if (a.softcap > 0 || a.alibi.data != nullptr || a.bias.data != nullptr || a.mask.data != nullptr) {
     exchange<Config, false>(s, own);
     for_each_own_cell<Config>(t, at, key0, own, [&](int row, int key, float(&x)[4]) {
       const ScoreRow<float> line(a, t, row);
@@ -271,7 +271,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   const OwnPlace at;
   const float* const own_q = sQ + at.row * Config::kStrideQ;
   float* const own_p = sP + at.row * Config::kStrideP;  // this thread's rows; its own cells begin at at.key
-  const DropoutMask dropout = DropoutMask::make(a.dropout, a.seed, a.offset);
+  const DropoutMask dropout = dropout_of(a);
 
   auto rS = make_tensor<float>(Shape<Int<Config::kOwnRows>, Int<Config::kOwnKeys>>{});
   auto rO = make_tensor<float>(Shape<Int<Config::kOwnRows>, Int<Config::kOwnColumns>>{});

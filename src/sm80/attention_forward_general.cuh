@@ -21,7 +21,7 @@ struct GeneralScores {
   float highest[8];  // true maximum of each row so far, of this lane's columns
 
   __device__ __forceinline__ GeneralScores(const AttentionArgs& a, const AttentionTile& t)
-      : a(a), t(t), dropout(DropoutMask::make(a.dropout, a.seed, a.offset)) {
+      : a(a), t(t), dropout(dropout_of(a)) {
     CUTE_UNROLL
     for (float& x : highest) x = -FALCHION_INF;
   }

@@ -45,20 +45,21 @@ __global__ void __launch_bounds__(kProbabilityThreads)
   if (i >= q_rows.length) return;
   const int shift = a.top_left ? 0 : k_rows.length - q_rows.length, first = static_cast<int>(threadIdx.x);
   const BandMask mask = BandMask::make(k_rows.length, shift, a.left, a.right);
-  const ScoreRow<Element> row(a, b, h, i, shift);
+  const ScoreRow<Element> row(a, b, h, i, shift, k_rows.first);
   const Element* q = static_cast<const Element*>(a.q.data) + b * a.q.stride[0] + i * a.q.stride[1] + h * a.q.stride[2];
   const Element* k = static_cast<const Element*>(a.k.data) + b * a.k.stride[0] + h_kv * a.k.stride[2];
   float* p = static_cast<float*>(a.probabilities.data) + b * a.probabilities.stride[0] + h * a.probabilities.stride[1] +
              i * a.probabilities.stride[2];
   const std::int64_t step = a.probabilities.stride[3];
-  const auto sees = [&](int j) { return mask.keep(i, j) && row.add_bias_and_mask(0, j) != -FALCHION_INF; };
+  const auto sees = [&](int key) { return mask.keep(i, key) && row.add_bias_and_mask(0, key) != -FALCHION_INF; };
 
   float m = -FALCHION_INF;  // of the scores that are no NaN; a NaN comes in with l
   for (int j = first; j < a.s_k; j += kProbabilityThreads) {
+    const int key = j - k_rows.first;
     float score = -FALCHION_INF;
-    if (sees(j)) {
+    if (sees(key)) {
       const float dot = dot_in_parts<Element, kTerms>(q, k + j * a.k.stride[1], a.d_qk);
-      score = row.add_bias_and_mask(row.apply(dot, j), j);
+      score = row.add_bias_and_mask(row.apply(dot, key), key);
     }
     p[j * step] = score;
     m = fmaxf(m, score);
@@ -72,7 +73,7 @@ __global__ void __launch_bounds__(kProbabilityThreads)
 
   // l = 0: nothing is seen, or -inf alone. l = NaN: so is every key that is seen, also one that scores -inf.
   for (int j = first; j < a.s_k; j += kProbabilityThreads)
-    p[j * step] = l != 0 && sees(j) ? ::expf(p[j * step] - reference) / l : 0.f;
+    p[j * step] = l != 0 && sees(j - k_rows.first) ? ::expf(p[j * step] - reference) / l : 0.f;
 }
 
 template <class Element, int kTerms>

@@ -26,20 +26,21 @@ struct ScoreRow {
   const std::uint8_t* mask;
 
   __device__ __forceinline__ ScoreRow(const AttentionArgs& a, const AttentionTile& t, int row)
-      : ScoreRow(a, t.b, t.head(row), t.query(row), static_cast<int>(t.mask.shift)) {}
-  __device__ __forceinline__ ScoreRow(const AttentionArgs& a, int b, int h, int i, int shift) : a(a) {
-    slope = a.alibi != nullptr ? a.alibi[h] : 0.f;
+      : ScoreRow(a, t.b, t.head(row), t.query(row), static_cast<int>(t.mask.shift), t.k.first) {}
+  /// first: the column of bias and mask that the sequence's key 0 has.
+  __device__ __forceinline__ ScoreRow(const AttentionArgs& a, int b, int h, int i, int shift, int first) : a(a) {
+    slope = slope_of(a, b, h);
     position = i + shift;
     const std::int64_t size = a.bias_f32 ? 4 : sizeof(Element);
-    bias = static_cast<const std::byte*>(a.bias.data) + offset(a.bias, b, h, i) * size;
-    mask = static_cast<const std::uint8_t*>(a.mask.data) + offset(a.mask, b, h, i);
+    bias = static_cast<const std::byte*>(a.bias.data) + offset(a.bias, b, h, i, first) * size;
+    mask = static_cast<const std::uint8_t*>(a.mask.data) + offset(a.mask, b, h, i, first);
   }
 
   /// score.apply: softcap(scale dot) - slope |distance|.
   __device__ __forceinline__ float apply(float dot, int key) const {
     float s = a.scale * dot;
     if (a.softcap > 0) s = a.softcap * tanh_of<Element>(s / a.softcap);
-    if (a.alibi != nullptr) s -= slope * fabsf(static_cast<float>(position - key));
+    if (a.alibi.data != nullptr) s -= slope * fabsf(static_cast<float>(position - key));
     return s;
   }
   /// Selects: NaN + -inf must not unmask.
@@ -54,8 +55,8 @@ struct ScoreRow {
   }
 
  private:
-  static __device__ __forceinline__ std::int64_t offset(const View& x, int b, int h, int i) {
-    return b * x.stride[0] + h * x.stride[1] + i * x.stride[2];
+  static __device__ __forceinline__ std::int64_t offset(const View& x, int b, int h, int i, int first) {
+    return b * x.stride[0] + h * x.stride[1] + i * x.stride[2] + first * x.stride[3];
   }
 };
 

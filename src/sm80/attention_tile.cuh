@@ -26,6 +26,7 @@ struct Divisors {
 struct Rows {
   std::int64_t batch, begin;
   int length;
+  int first = 0;  // rows before them that do not count, where padding is on the left
 
   static __device__ __forceinline__ Rows of(int b, const std::int32_t* cu, std::int64_t total, std::int64_t capacity,
                                             const std::int32_t* used) {
@@ -42,7 +43,12 @@ struct Rows {
     return of(b, a.cu_q, a.total_q, a.s_q, a.used_q);
   }
   static __device__ __forceinline__ Rows of_k(const AttentionArgs& a, int b) {
-    return of(b, a.cu_k, a.total_k, a.s_k, a.used_k);
+    Rows rows = of(b, a.cu_k, a.total_k, a.s_k, a.used_k);
+    if (a.first_k != nullptr) {
+      rows.first = min(max(a.first_k[b], 0), rows.length);
+      rows.begin += rows.first, rows.length -= rows.first;
+    }
+    return rows;
   }
 };
 

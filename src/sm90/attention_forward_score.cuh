@@ -21,7 +21,7 @@ struct Scores {
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) {
       const int row = min(tile.row0 + static_cast<int>(get<0>(at(r, 0))), tile.rows - 1), query = by.group.div(row);
-      slope[r] = a.alibi != nullptr ? a.alibi[tile.h + row - query * by.group.divisor] : 0.f;
+      slope[r] = slope_of(a, tile.b, tile.h + row - query * by.group.divisor);
       position[r] = query + static_cast<int>(tile.mask.shift);
     }
   }
@@ -37,7 +37,7 @@ struct Scores {
       CUTE_UNROLL
       for (int i = 0; i < size(s); ++i) s(i) = a.softcap * sm80::tanh_of<Element>(s(i) * inverse);
     }
-    if (a.alibi == nullptr) return;
+    if (a.alibi.data == nullptr) return;
     CUTE_UNROLL
     for (int r = 0; r < size<0>(s); ++r) {
       const auto key = [&](int c) { return key0 + static_cast<int>(get<1>(at(r, c))); };

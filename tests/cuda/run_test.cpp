@@ -15,8 +15,14 @@ namespace {
 /// The host's pointer in one operand after the other.
 TEST(CudaOperands, HostPointersAreRefusedByName) {
   on_every_path([](const Path& path, DType dtype) {
-    Instance x = make_instance(
-        Case{"x", 2, 40, 90, 4, 2, 64, 64}.alibi().mask().bias(Case::Bias::f32).used_k({90, 7}).row_max(), dtype);
+    Instance x = make_instance(Case{"x", 2, 40, 90, 4, 2, 64, 64}
+                                   .alibi()
+                                   .mask()
+                                   .bias(Case::Bias::f32)
+                                   .used_k({90, 7})
+                                   .first_k({3, 2})
+                                   .row_max(),
+                               dtype);
     Instance packed = make_instance(Case{"x", 2, 40, 90, 4, 2, 64, 64}.packed({40, 7}, {90, 3}), dtype);
     const auto refused = [&](Instance* instance, const char* name, auto change) {
       SCOPED_TRACE(name);
@@ -37,6 +43,7 @@ TEST(CudaOperands, HostPointersAreRefusedByName) {
     refused(&x, "bias", [](Operands* to, const Operands& from) { to->bias = from.bias; });
     refused(&x, "mask", [](Operands* to, const Operands& from) { to->mask = from.mask; });
     refused(&x, "alibi", [](Operands* to, const Operands& from) { to->alibi = from.alibi; });
+    refused(&x, "first_k", [](Operands* to, const Operands& from) { to->first_k = from.first_k; });
     refused(&x, "used_k", [](Operands* to, const Operands& from) { to->used_k = from.used_k; });
     refused(&packed, "cu_seqlens_q", [](Operands* to, const Operands& from) { to->cu_seqlens_q = from.cu_seqlens_q; });
     refused(&packed, "cu_seqlens_k", [](Operands* to, const Operands& from) { to->cu_seqlens_k = from.cu_seqlens_k; });

@@ -54,9 +54,11 @@ cudaError_t CUDARTAPI cudaGetDevice(int* device) {
   *device = fake_runtime().current;
   return fake_runtime().sticky ? cudaSuccess : answer();  // it asks no context
 }
-cudaError_t CUDARTAPI cudaSetDevice(int) {
+cudaError_t CUDARTAPI cudaSetDevice(int device) {
   ++fake_runtime().starts;
-  return answer();
+  const cudaError_t error = answer();
+  if (error == cudaSuccess) fake_runtime().current = device;
+  return error;
 }
 cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
   std::memset(properties, 0, sizeof *properties);

@@ -25,11 +25,12 @@ void make_problem(Input* in, fal_attention* a) {
   const std::uint8_t score = in->byte();
   if ((score & 1) != 0) a->scale = in->real();
   if ((score & 2) != 0) a->softcap = in->real();
-  if ((score & 4) != 0) a->dropout = in->real(), a->dropout_seed = in->word(), a->dropout_offset = in->word();
+  if ((score & 4) != 0) a->dropout = in->real();
   const std::uint8_t flags = in->byte();
   a->packed = (flags & 1) != 0 && in->flag(), a->used_q = (flags & 2) != 0, a->used_k = (flags & 4) != 0;
   a->alibi = (flags & 8) != 0, a->bias = (flags & 16) != 0, a->mask = (flags & 32) != 0;
   a->lse = (flags & 64) != 0, a->row_max = (flags & 128) != 0, a->probabilities = in->below(4) == 3;
+  a->first_k = in->below(4) == 3;
 }
 
 void make_operands(Input* in, Problem* p) {
@@ -45,19 +46,22 @@ void make_operands(Input* in, Problem* p) {
   if (a.probabilities != 0) x->probabilities = tensor(in, FAL_F32, a.b, a.h_q, a.s_q, a.s_k);
   if (a.bias != 0) x->bias = tensor(in, in->flag() ? FAL_F32 : a.dtype, in->flag() ? 1 : a.b, a.h_q, a.s_q, a.s_k);
   if (a.mask != 0) x->mask = tensor(in, FAL_BOOL, a.b, in->flag() ? 1 : a.h_q, a.s_q, a.s_k);
-  for (fal_tensor* t : {&x->q, &x->k, &x->v, &x->o, &x->lse, &x->row_max, &x->probabilities, &x->bias, &x->mask})
+  if (a.alibi != 0) x->alibi = tensor(in, FAL_F32, in->flag() ? 1 : a.b, 1, a.h_q, 1);
+  for (fal_tensor* t :
+       {&x->q, &x->k, &x->v, &x->o, &x->lse, &x->row_max, &x->probabilities, &x->bias, &x->mask, &x->alibi})
     p->placed = p->memory.place(in, t) && p->placed;
   // Arrays are as long as the problem says, or the tensors, which is what the one call goes by; of a problem that is
   // refused for its size they are never read.
   const auto count = [](std::int64_t n) { return n > INT32_MAX || n < 0 ? 1 : n; };
   const std::int64_t b = packed ? count(a.b) : std::max(count(a.b), count(x->q.shape[0]));
-  const std::int64_t h = std::max(count(a.h_q), count(x->q.shape[2]));
   if (packed) {
     x->cu_seqlens_q = p->memory.lengths(in, b + 1, true), x->cu_seqlens_k = p->memory.lengths(in, b + 1, true);
   }
   if (a.used_q != 0) x->used_q = p->memory.lengths(in, b, false);
   if (a.used_k != 0) x->used_k = p->memory.lengths(in, b, false);
-  if (a.alibi != 0) x->alibi = p->memory.slopes(h);
+  if (a.first_k != 0) x->first_k = p->memory.lengths(in, b, false);
+  x->rng.seed = in->word(), x->rng.offset = in->word();
+  if (in->flag()) x->rng.at = p->memory.rng(in);
 }
 
 void run_plan(Problem* p, fal_plan* plan) {

@@ -104,7 +104,7 @@ class Memory {
       (last < 0 ? low : high) += last;
       if (high - low > 1 << 16) return false;
     }
-    const int bytes = x->dtype == FAL_F32 ? 4 : x->dtype == FAL_BOOL || x->dtype == FAL_E4M3 ? 1 : 2;
+    const int bytes = x->dtype == FAL_F32 ? 4 : x->dtype == FAL_F16 || x->dtype == FAL_BF16 ? 2 : 1;
     const int skew = in->byte() > 250 ? 1 : 0;  // not aligned to its element
     const auto size = static_cast<std::size_t>(high - low) * static_cast<std::size_t>(bytes);
     auto* memory = take(size + static_cast<std::size_t>(skew));
@@ -125,10 +125,10 @@ class Memory {
     }
     return out;
   }
-  const float* slopes(std::int64_t count) {
-    if (count <= 0 || count > 1000) return nullptr;
-    auto* out = reinterpret_cast<float*>(take(static_cast<std::size_t>(count) * 4));
-    std::fill_n(out, count, 0.25F);
+  /// A seed and an offset.
+  const std::uint64_t* rng(Input* in) {
+    auto* out = reinterpret_cast<std::uint64_t*>(take(2 * sizeof(std::uint64_t)));
+    out[0] = in->word(), out[1] = in->word();
     return out;
   }
   /// 64-byte aligned; null for 0.

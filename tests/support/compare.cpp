@@ -78,7 +78,7 @@ AssertionResult compare(const char* what, const Instance& x, const HostTensor& v
 
 bool masked_v_may_reach(const Instance& x, const Shape& index) {
   const Attention& a = x.problem;
-  if (!x.shares_tiles || (a.band == Band::full() && !a.mask && !a.bias && a.dropout.p == 0)) return false;
+  if (!x.shares_tiles || (a.band == Band::full() && !a.mask && !a.bias && a.dropout == 0)) return false;
   for (std::int64_t b = 0; b < a.b; ++b) {
     const Instance::Rows q = x.q_rows(b), k = x.k_rows(b);
     if (q.batch != index[0] || index[1] < q.begin || index[1] >= q.begin + q.length) continue;

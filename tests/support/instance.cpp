@@ -21,6 +21,7 @@ Attention problem_of(const Case& row, DType dtype) {
   a.band = row.band_, a.score = row.score_, a.dropout = row.dropout_;
   a.packed = !row.lengths_q.empty();
   a.used_q = !row.used_q_.empty(), a.used_k = !row.used_k_.empty();
+  a.first_k = !row.first_k_.empty();
   a.alibi = row.alibi_, a.bias = row.bias_ != Case::Bias::none, a.mask = row.mask_;
   a.lse = row.lse_, a.row_max = row.row_max_, a.probabilities = row.probabilities_;
   return a;
@@ -35,8 +36,11 @@ void make_inputs(const Case& row, std::uint64_t seed, Instance* x) {
   x->v = HostTensor(a.dtype, {k[0], k[1], k[2], a.d_v}, row.layout_);
   x->q.fill_normal(seed), x->k.fill_normal(seed + 1), x->v.fill_normal(seed + 2);
   if (row.alibi_) {
-    for (std::int64_t h = 0; h < a.h_q; ++h)
-      x->alibi.push_back(std::exp2(-8.f * static_cast<float>(h + 1) / static_cast<float>(a.h_q)));
+    x->alibi = HostTensor(DType::f32, {row.slopes_by_batch_ ? a.b : 1, 1, a.h_q, 1});
+    x->alibi.for_each([&](auto b, auto, auto h, auto) {
+      x->alibi.set(b, 0, h, 0,
+                   std::exp2(-8.f * static_cast<float>(h + 1) / static_cast<float>(a.h_q) - static_cast<float>(b)));
+    });
   }
   if (a.bias) {
     const DType dtype = row.bias_ == Case::Bias::same ? a.dtype : DType::f32;
@@ -68,11 +72,13 @@ void spoil_padding(HostTensor* x, const std::vector<Instance::Rows>& rows) {
 }
 
 Instance::Rows rows_of(std::int64_t b, const std::vector<std::int32_t>& cu, const std::vector<std::int32_t>& used,
-                       std::int64_t s) {
+                       std::int64_t s, const std::vector<std::int32_t>& first) {
   const auto i = static_cast<std::size_t>(b);
   Instance::Rows rows{b, 0, s};
   if (!cu.empty()) rows = {0, cu[i], cu[i + 1] - cu[i]};
   if (!used.empty()) rows.length = std::clamp<std::int64_t>(used[i], 0, rows.length);
+  const std::int64_t skipped = first.empty() ? 0 : std::clamp<std::int64_t>(first[i], 0, rows.length);
+  rows.begin += skipped, rows.length -= skipped;
   return rows;
 }
 
@@ -99,23 +105,25 @@ const std::vector<Case>& cases() {
   return all;
 }
 
-Instance::Rows Instance::q_rows(std::int64_t b) const { return rows_of(b, cu_q, used_q, problem.s_q); }
-Instance::Rows Instance::k_rows(std::int64_t b) const { return rows_of(b, cu_k, used_k, problem.s_k); }
+Instance::Rows Instance::q_rows(std::int64_t b) const { return rows_of(b, cu_q, used_q, problem.s_q, {}); }
+Instance::Rows Instance::k_rows(std::int64_t b) const { return rows_of(b, cu_k, used_k, problem.s_k, first_k); }
 
 Operands Instance::operands() const {
   Operands x;
   x.q = q.view(), x.k = k.view(), x.v = v.view(), x.o = o.view();
   x.lse = lse.view(), x.row_max = row_max.view(), x.probabilities = probabilities.view();
   x.bias = bias.view(), x.mask = mask.view();
-  if (problem.alibi) x.alibi = alibi.data();
+  if (problem.alibi) x.alibi = alibi.view();
   if (problem.packed) x.cu_seqlens_q = cu_q.data(), x.cu_seqlens_k = cu_k.data();
   if (problem.used_q) x.used_q = used_q.data();
   if (problem.used_k) x.used_k = used_k.data();
+  if (problem.first_k) x.first_k = first_k.data();
+  x.rng = rng;
   return x;
 }
 
 std::vector<const HostTensor*> Instance::tensors() const {
-  return {&q, &k, &v, &o, &lse, &row_max, &probabilities, &bias, &mask};
+  return {&q, &k, &v, &o, &lse, &row_max, &probabilities, &bias, &mask, &alibi};
 }
 
 void Instance::poison_outputs() {
@@ -126,7 +134,7 @@ Instance make_instance(const Case& row, DType dtype, std::uint64_t seed) {
   Instance x;
   x.problem = problem_of(row, dtype);
   if (x.problem.packed) x.cu_q = cumulative(row.lengths_q), x.cu_k = cumulative(row.lengths_k);
-  x.used_q = row.used_q_, x.used_k = row.used_k_;
+  x.used_q = row.used_q_, x.used_k = row.used_k_, x.first_k = row.first_k_;
   make_inputs(row, seed, &x);
   std::vector<Instance::Rows> q, k;
   for (std::int64_t b = 0; b < x.problem.b; ++b) q.push_back(x.q_rows(b)), k.push_back(x.k_rows(b));
@@ -140,6 +148,7 @@ Instance with_wide_output(const Instance& from) {
   x.problem = from.problem;
   x.q = from.q, x.k = from.k, x.v = from.v, x.bias = from.bias, x.mask = from.mask;
   x.alibi = from.alibi, x.cu_q = from.cu_q, x.cu_k = from.cu_k, x.used_q = from.used_q, x.used_k = from.used_k;
+  x.first_k = from.first_k, x.rng = from.rng;
   make_outputs(DType::f32, Layout::dense, &x);
   return x;
 }

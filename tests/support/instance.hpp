@@ -17,10 +17,11 @@ struct Case {
   std::int64_t b, s_q, s_k, h_q, h_k, d_qk, d_v;
   Band band_{};
   Score score_{};
-  Dropout dropout_{};
+  float dropout_ = 0;
   bool alibi_ = false, mask_ = false, lse_ = true, row_max_ = false, probabilities_ = false;
   enum class Bias { none, f32, same, broadcast } bias_ = Bias::none;
-  std::vector<std::int32_t> lengths_q{}, lengths_k{}, used_q_{}, used_k_{};  // lengths: packed
+  std::vector<std::int32_t> lengths_q{}, lengths_k{}, used_q_{}, used_k_{}, first_k_{};  // lengths: packed
+  bool slopes_by_batch_ = false;
   Layout layout_ = Layout::dense;
 
   Case band(Band x) && { return band_ = x, std::move(*this); }
@@ -30,7 +31,7 @@ struct Case {
   }
   Case scale(float x) && { return score_.scale = x, std::move(*this); }
   Case softcap(float x) && { return score_.softcap = x, std::move(*this); }
-  Case dropout(float p) && { return dropout_ = {p, 0x123456789ABCDEFu, 0x100000002u}, std::move(*this); }
+  Case dropout(float p) && { return dropout_ = p, std::move(*this); }
   Case alibi() && { return alibi_ = true, std::move(*this); }
   Case bias(Bias kind) && { return bias_ = kind, std::move(*this); }
   Case mask() && { return mask_ = true, std::move(*this); }
@@ -42,6 +43,9 @@ struct Case {
   }
   Case used_q(std::vector<std::int32_t> x) && { return used_q_ = std::move(x), std::move(*this); }
   Case used_k(std::vector<std::int32_t> x) && { return used_k_ = std::move(x), std::move(*this); }
+  Case first_k(std::vector<std::int32_t> x) && { return first_k_ = std::move(x), std::move(*this); }
+  /// Slopes of their own for each sequence.
+  Case alibi_by_batch() && { return alibi_ = slopes_by_batch_ = true, std::move(*this); }
   Case layout(Layout x) && { return layout_ = x, std::move(*this); }
 };
 
@@ -52,8 +56,9 @@ const std::vector<Case>& cases();
 struct Instance {
   Attention problem;
   HostTensor q, k, v, o, lse, row_max, probabilities, bias, mask;
-  std::vector<float> alibi;
-  std::vector<std::int32_t> cu_q, cu_k, used_q, used_k;
+  HostTensor alibi;
+  std::vector<std::int32_t> cu_q, cu_k, used_q, used_k, first_k;
+  Rng rng{0x123456789ABCDEFu, 0x100000002u, nullptr};
   /// Set by run() for tensor-core paths. docs/contract.md, "NaN or Inf in V of a masked key inside the valid length":
   /// there 0 x NaN may reach that column of the rows that share a tile with the key.
   bool shares_tiles = false;

@@ -51,6 +51,7 @@ class AttentionSubject : public Subject {
   void fill_scores();
   void fill_bias();
   void fill_mask();
+  void fill_slopes();
   void plant();
   void spoil(Contents* x, bool of_queries) const;
   void write();
@@ -64,11 +65,10 @@ class AttentionSubject : public Subject {
   const Problem p_;
   const Attention a_;
   std::int64_t q_rows_ = 0, k_rows_ = 0, batch_ = 0;
-  Image::Place q_, k_, v_, bias_place_, mask_place_, outputs_[4];
-  std::size_t alibi_at_ = 0;
-  Array cu_q_, cu_k_, used_q_, used_k_;
-  Contents q_data_, k_data_, v_data_, bias_data_, mask_data_;
-  std::vector<float> slopes_;
+  Image::Place q_, k_, v_, bias_place_, mask_place_, alibi_place_, outputs_[4];
+  std::size_t rng_at_ = 0;
+  Array cu_q_, cu_k_, used_q_, used_k_, first_k_;
+  Contents q_data_, k_data_, v_data_, bias_data_, mask_data_, alibi_data_;
   std::unique_ptr<falchion::judge::AttentionReference> reference_;
 };
 
@@ -91,12 +91,17 @@ void AttentionSubject::lay_out() {
   outputs_[3] = place("probabilities", DType::f32, scores, a_.probabilities);
   bias_place_ = place("bias", p_.bias_dtype == DType::f32 ? DType::f32 : a_.dtype, ones(scores, p_.bias), a_.bias);
   mask_place_ = place("mask", DType::boolean, ones(scores, p_.mask), a_.mask);
-  if (a_.alibi) alibi_at_ = image_.add_array("alibi", static_cast<std::size_t>(a_.h_q) * sizeof(float));
+  alibi_place_ = place("alibi", DType::f32, {p_.slopes_by_batch ? a_.b : 1, 1, a_.h_q, 1}, a_.alibi);
+  if (p_.rng_in_memory) rng_at_ = image_.add_array("rng.at", 2 * sizeof(std::uint64_t));
   if (a_.packed) cu_q_.data = cumulative(p_.lengths_q), cu_k_.data = cumulative(p_.lengths_k);
   if (a_.used_q) used_q_.data = as_int32(p_.used_q);
   if (a_.used_k) used_k_.data = as_int32(p_.used_k);
-  const std::pair<const char*, Array*> arrays[] = {
-      {"cu_seqlens_q", &cu_q_}, {"cu_seqlens_k", &cu_k_}, {"used_q", &used_q_}, {"used_k", &used_k_}};
+  if (a_.first_k) first_k_.data = as_int32(p_.first_k);
+  const std::pair<const char*, Array*> arrays[] = {{"cu_seqlens_q", &cu_q_},
+                                                   {"cu_seqlens_k", &cu_k_},
+                                                   {"used_q", &used_q_},
+                                                   {"used_k", &used_k_},
+                                                   {"first_k", &first_k_}};
   for (const auto& [name, array] : arrays) array->offset = image_.add_array(name, array->data.size() * 4);
   image_.allocate();
 }
@@ -165,7 +170,9 @@ void AttentionSubject::spoil(Contents* x, bool of_queries) const {
     const auto at = static_cast<std::size_t>(b);
     const std::int64_t capacity = a_.packed ? lengths[at] : rows;
     const std::int64_t length = used.empty() ? capacity : std::clamp<std::int64_t>(used[at], 0, capacity);
-    std::fill_n(belongs.begin() + (a_.packed ? begin : b * rows), length, true);
+    const bool padded = !of_queries && !p_.first_k.empty();
+    const std::int64_t first = padded ? std::clamp<std::int64_t>(p_.first_k[at], 0, length) : 0;
+    std::fill_n(belongs.begin() + (a_.packed ? begin : b * rows) + first, length - first, true);
     begin += capacity;
   }
   if (std::find(belongs.begin(), belongs.end(), false) == belongs.end()) return;
@@ -183,18 +190,30 @@ void AttentionSubject::fill() {
     if ((p_.storage_of(name).zero & 3U) == 0) spoil(x, of_queries);  // else rows share memory
   };
   spoil_rows("q", &q_data_, true), spoil_rows("k", &k_data_, false), spoil_rows("v", &v_data_, false);
-  if (!a_.alibi) return;
-  slopes_ = usual_slopes(a_.h_q);
-  for (std::size_t h = 0; stream(8) % 4 == 0 && h < slopes_.size(); ++h)  // any numbers, some of them 0 or negative
-    slopes_[h] = static_cast<float>(static_cast<int>(random_bits(stream(9), h) % 17) - 8) / 16;
+  if (a_.alibi) fill_slopes();
+}
+
+/// The usual slopes, or any numbers, some of them 0 or negative.
+void AttentionSubject::fill_slopes() {
+  alibi_data_ = Contents(DType::f32, alibi_place_.view.shape, p_.storage_of("alibi").zero);
+  const std::vector<float> usual = usual_slopes(a_.h_q);
+  const bool any = stream(8) % 4 == 0;
+  alibi_data_.change([&](auto b, auto, auto h, auto, float) {
+    if (!any) return usual[static_cast<std::size_t>(h)] * static_cast<float>(b + 1);
+    return static_cast<float>(static_cast<int>(random_bits(stream(9), static_cast<std::uint64_t>(b * 4099 + h)) % 17) -
+                              8) /
+           16;
+  });
 }
 
 void AttentionSubject::write() {
   q_data_.store(image_.data(), q_), k_data_.store(image_.data(), k_), v_data_.store(image_.data(), v_);
   if (a_.bias) bias_data_.store(image_.data(), bias_place_);
   if (a_.mask) mask_data_.store(image_.data(), mask_place_);
-  if (a_.alibi) std::memcpy(image_.data() + alibi_at_, slopes_.data(), slopes_.size() * sizeof(float));
-  for (const Array* array : {&cu_q_, &cu_k_, &used_q_, &used_k_})
+  if (a_.alibi) alibi_data_.store(image_.data(), alibi_place_);
+  const std::uint64_t rng[2] = {stream(10), stream(11)};
+  if (p_.rng_in_memory) std::memcpy(image_.data() + rng_at_, rng, sizeof rng);
+  for (const Array* array : {&cu_q_, &cu_k_, &used_q_, &used_k_, &first_k_})
     if (!array->data.empty()) std::memcpy(image_.data() + array->offset, array->data.data(), array->data.size() * 4);
 }
 
@@ -204,10 +223,13 @@ Operands AttentionSubject::operands(const std::byte* base) const {
   x.o = outputs_[0].on(base), x.lse = outputs_[1].on(base), x.row_max = outputs_[2].on(base);
   x.probabilities = outputs_[3].on(base), x.bias = bias_place_.on(base), x.mask = mask_place_.on(base);
   const auto lengths = [&](const Array& array) { return reinterpret_cast<const std::int32_t*>(base + array.offset); };
-  if (a_.alibi) x.alibi = reinterpret_cast<const float*>(base + alibi_at_);
+  x.alibi = alibi_place_.on(base);
   if (a_.packed) x.cu_seqlens_q = lengths(cu_q_), x.cu_seqlens_k = lengths(cu_k_);
   if (a_.used_q) x.used_q = lengths(used_q_);
   if (a_.used_k) x.used_k = lengths(used_k_);
+  if (a_.first_k) x.first_k = lengths(first_k_);
+  x.rng = {p_.seed, p_.offset, nullptr};
+  if (p_.rng_in_memory) x.rng.at = reinterpret_cast<const std::uint64_t*>(base + rng_at_);
   return x;
 }
 
@@ -216,6 +238,7 @@ Operands AttentionSubject::reference_operands() const {
   Operands x = operands(image_.data());
   x.q = q_data_.view(), x.k = k_data_.view(), x.v = v_data_.view();
   if (a_.bias) x.bias = bias_data_.view();
+  if (a_.alibi) x.alibi = alibi_data_.view();
   return x;
 }
 

@@ -56,7 +56,7 @@ void fit(Dice* dice, double budget, double most_elements, Problem* p) {
     } else if (choice < 8 && a.s_q > 1 && (a.s_q > 16 || a.s_k <= 16)) {
       halve(&a.s_q), halve(&p->lengths_q), halve(&p->used_q);
     } else if (a.s_k > 1) {
-      halve(&a.s_k), halve(&p->lengths_k), halve(&p->used_k);
+      halve(&a.s_k), halve(&p->lengths_k), halve(&p->used_k), halve(&p->first_k);
     }
   }
 }
@@ -79,6 +79,7 @@ void draw_scores(Dice* dice, bool plain, Problem* p) {
   if (dice->chance(0.15)) a.score.softcap = dice->pick({0.5F, 5.F, 30.F, 50.F});
   if (dice->chance(0.15)) {
     a.alibi = true;
+    p->slopes_by_batch = dice->chance(0.4);
     if (dice->chance(0.3)) a.band.align = dice->chance(0.5) ? Align::top_left : Align::bottom_right;
   }
   if (plain) return;
@@ -95,8 +96,9 @@ void draw_scores(Dice* dice, bool plain, Problem* p) {
     p->data.mask = dice->pick<const char*>({"quarter", "quarter", "rows", "rows", "all", "none"});
   }
   if (dice->chance(0.25)) {
-    a.dropout.p = dice->pick({0.1F, 0.1F, 0.3F, 1.F, 1e-4F, 0.9F});
-    a.dropout.seed = dice->bits(), a.dropout.offset = dice->chance(0.5) ? 0 : dice->bits() >> 20;
+    a.dropout = dice->pick({0.1F, 0.1F, 0.3F, 1.F, 1e-4F, 0.9F});
+    p->seed = dice->bits(), p->offset = dice->chance(0.5) ? 0 : dice->bits() >> 20;
+    p->rng_in_memory = dice->chance(0.5);
   }
 }
 
@@ -138,6 +140,8 @@ void draw_sizes(Dice* dice, Problem* p) {
   }
   if (dice->chance(traffic.used)) a.used_k = true, p->used_k = draw_lengths(dice, a.b, a.s_k);
   if (dice->chance(traffic.used / 2)) a.used_q = true, p->used_q = draw_lengths(dice, a.b, a.s_q);
+  if (dice->chance(traffic.used / 2)) a.first_k = true, p->first_k = draw_lengths(dice, a.b, (a.s_k + 1) / 2);
+  draw_used(dice, a.s_k, &p->first_k);
   draw_used(dice, a.s_k, &p->used_k), draw_used(dice, a.s_q, &p->used_q);
   if (dice->chance(0.01)) {
     switch (dice->between(0, 1)) {
@@ -159,6 +163,7 @@ void draw_storages(Dice* dice, Problem* p) {
     p->storage[operand] = draw_storage(dice, false, true);
     p->storage[operand].zero &= 7U;  // keys are never broadcast
   }
+  p->storage["alibi"] = draw_storage(dice, false, true);
   if (dice->chance(0.4))
     for (auto& [operand, storage] : p->storage) storage = {};
 }

@@ -78,12 +78,14 @@ void attention_fields(Any& p, const F& f) {
   f("d_qk", a.d_qk), f("d_v", a.d_v);
   f("left", a.band.left), f("right", a.band.right), f("align", a.band.align);
   f("scale", a.score.scale), f("softcap", a.score.softcap);
-  f("dropout", a.dropout.p), f("dropout_seed", a.dropout.seed), f("dropout_offset", a.dropout.offset);
-  f("alibi", a.alibi), f("bias", a.bias), f("bias_dtype", p.bias_dtype), f("bias_ones", p.bias);
+  f("dropout", a.dropout), f("dropout_seed", p.seed), f("dropout_offset", p.offset), f("rng_at", p.rng_in_memory);
+  f("alibi", a.alibi), f("alibi_by_batch", p.slopes_by_batch), f("bias", a.bias), f("bias_dtype", p.bias_dtype),
+      f("bias_ones", p.bias);
   f("bias_data", p.data.bias), f("mask", a.mask), f("mask_ones", p.mask), f("mask_data", p.data.mask);
   f("lse", a.lse), f("row_max", a.row_max), f("probabilities", a.probabilities);
   f("packed", a.packed), f("lengths_q", p.lengths_q), f("lengths_k", p.lengths_k);
   f("uses_q", a.used_q), f("used_q", p.used_q), f("uses_k", a.used_k), f("used_k", p.used_k);
+  f("uses_first", a.first_k), f("first_k", p.first_k);
 }
 
 template <class Any, class F>
@@ -180,6 +182,7 @@ void tidy(Problem* p) {
   const bool packed = linear ? p->linear.packed : a.packed;
   fit(&p->lengths_q, packed, b), fit(&p->lengths_k, packed && !linear, b);
   fit(&p->used_q, !linear && a.used_q, b), fit(&p->used_k, !linear && a.used_k, b);
+  fit(&p->first_k, !linear && a.first_k, b);
   if (!packed || b == 0) p->spare = 0;  // packed rows and b = 0: b is unset then, and refused
   std::erase_if(p->storage, [](const auto& entry) { return entry.second == Storage{}; });
   if (linear) {
@@ -190,7 +193,8 @@ void tidy(Problem* p) {
   if (!a.bias) p->bias_dtype = DType::f32, p->bias = {}, p->data.bias = Data{}.bias;
   if (!a.mask) p->mask = {}, p->data.mask = Data{}.mask;
   if (a.band.left == Band::unbounded && a.band.right == Band::unbounded && !a.alibi) a.band.align = Align::unset;
-  if (a.dropout.p == 0) a.dropout = {};
+  if (a.dropout == 0) p->seed = p->offset = 0, p->rng_in_memory = false;
+  if (!a.alibi) p->slopes_by_batch = false;
 }
 
 }  // namespace falchion::tools::storm

@@ -55,8 +55,11 @@ struct Problem {
   Attention attention{.b = 1};     // op attention
   LinearAttention linear{.b = 1};  // the others
   // Lengths of the sequences: packed; used, which may be out of range. In packed operands `spare` rows belong to none.
-  std::vector<std::int64_t> lengths_q, lengths_k, used_q, used_k;
+  std::vector<std::int64_t> lengths_q, lengths_k, used_q, used_k, first_k;
   std::int64_t spare = 0;
+  bool slopes_by_batch = false;        // ALiBi: slopes of their own for each sequence
+  std::uint64_t seed = 0, offset = 0;  // of dropout: of Operands::rng
+  bool rng_in_memory = false;          // half of them added from memory
   DType bias_dtype = DType::f32;
   Broadcast bias, mask;
   bool in_place = false;  // the final state is the initial one

@@ -64,6 +64,7 @@ void require_attention(const Problem& p) {
   constexpr std::int64_t any = std::numeric_limits<std::int32_t>::min();  // kernels clamp the lengths in use
   require_list("used_q", p.used_q, a.used_q, a.b, any);
   require_list("used_k", p.used_k, a.used_k, a.b, any);
+  require_list("first_k", p.first_k, a.first_k, a.b, any);
   require_total("lengths_q", p.lengths_q, p.spare);
   require_total("lengths_k", p.lengths_k, p.spare);
   const std::int64_t batch = a.packed ? 1 : a.b, d = std::max(a.d_qk, a.d_v);
@@ -104,7 +105,7 @@ void require_storage(const std::string& operand, const Storage& x) {
 }  // namespace
 
 void require_sound(const Problem& p) {
-  static const Words of_attention = {"q", "k", "v", "o", "lse", "row_max", "probabilities", "bias", "mask"};
+  static const Words of_attention = {"q", "k", "v", "o", "lse", "row_max", "probabilities", "bias", "mask", "alibi"};
   static const Words of_linear = {"q",
                                   "k",
                                   "v",

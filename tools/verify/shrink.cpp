@@ -31,7 +31,7 @@ void drop_sequences(const Problem& from, Steps* steps) {
   const auto cut = [&](std::int64_t begin, std::int64_t end) {
     offer(from, steps, [&](Problem& p) {
       (p.op == Op::attention ? p.attention.b : p.linear.b) = b - (end - begin);
-      for (auto* list : {&p.lengths_q, &p.lengths_k, &p.used_q, &p.used_k})
+      for (auto* list : {&p.lengths_q, &p.lengths_k, &p.used_q, &p.used_k, &p.first_k})
         if (!list->empty()) list->erase(list->begin() + begin, list->begin() + end);
     });
   };
@@ -42,7 +42,8 @@ void drop_sequences(const Problem& from, Steps* steps) {
 
 void smaller_lengths(const Problem& from, Steps* steps) {
   using List = std::vector<std::int64_t> Problem::*;
-  for (const List list : {&Problem::lengths_q, &Problem::lengths_k, &Problem::used_q, &Problem::used_k}) {
+  for (const List list :
+       {&Problem::lengths_q, &Problem::lengths_k, &Problem::used_q, &Problem::used_k, &Problem::first_k}) {
     if ((from.*list).empty()) continue;
     offer(from, steps, [&](Problem& p) {
       for (std::int64_t& n : p.*list) n = n > 1 ? n / 2 : n;
@@ -78,15 +79,18 @@ void simpler_attention(const Problem& from, Steps* steps) {
   const auto flag = [&](bool Attention::*which) {
     offer(from, steps, [&](Problem& p) { p.attention.*which = false; });
   };
-  for (bool Attention::*which : {&Attention::mask, &Attention::bias, &Attention::alibi, &Attention::probabilities,
-                                 &Attention::row_max, &Attention::lse, &Attention::used_q, &Attention::used_k})
+  for (bool Attention::*which :
+       {&Attention::mask, &Attention::bias, &Attention::alibi, &Attention::probabilities, &Attention::row_max,
+        &Attention::lse, &Attention::used_q, &Attention::used_k, &Attention::first_k})
     flag(which);
   if (from.attention.packed && from.attention.b > 0)
     offer(from, steps, [](Problem& p) {
       for (auto* side : {&p.lengths_q, &p.lengths_k}) side->resize(1);
       p.attention.packed = false, p.attention.b = 1, p.attention.s_q = p.lengths_q[0], p.attention.s_k = p.lengths_k[0];
     });
-  offer(from, steps, [](Problem& p) { p.attention.dropout = {}; });
+  offer(from, steps, [](Problem& p) { p.attention.dropout = 0; });
+  offer(from, steps, [](Problem& p) { p.rng_in_memory = false; });
+  offer(from, steps, [](Problem& p) { p.slopes_by_batch = false; });
   offer(from, steps, [](Problem& p) { p.attention.score.softcap = 0; });
   offer(from, steps, [](Problem& p) { p.attention.score.scale = 0; });
   offer(from, steps, [](Problem& p) { p.attention.band = {}; });
