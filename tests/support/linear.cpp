@@ -174,7 +174,7 @@ LinearInstance make_linear_instance(const LinearCase& row, DType dtype, std::uin
   x.segments = row.segments_, x.in_place = row.in_place_;
   if (a.packed) x.cu.push_back(0);
   for (const std::int32_t n : row.lengths) x.cu.push_back(x.cu.back() + n);
-  const std::int64_t batch = a.packed ? 1 : a.b, tokens = a.packed ? x.cu.back() + 3 : a.s;  // the last 3 are nobody's
+  const std::int64_t batch = a.packed ? 1 : a.b, tokens = a.packed ? x.cu.back() + row.spare_ : a.s;
   const Shape state_shape{a.b, a.h_v, a.d_qk, a.d_v}, z{a.b, a.h_v, a.d_qk, 1};
   const auto rows = [&](std::int64_t h, std::int64_t d, std::uint64_t stream, HostTensor* tensor) {
     *tensor = HostTensor(dtype, {batch, tokens, h, d}, row.layout_);

@@ -26,6 +26,7 @@ struct LinearCase {
   std::vector<std::int32_t> lengths{};  // packed
   Layout layout_ = Layout::dense, state_layout_ = Layout::dense;
   int segments_ = 0;
+  int spare_ = 3;  // packed: rows behind the last sequence
 
   LinearCase scale(float x) && { return scale_ = x, std::move(*this); }
   LinearCase elu() && { return elu_ = true, std::move(*this); }
@@ -44,6 +45,7 @@ struct LinearCase {
   LinearCase layout(Layout x) && { return layout_ = x, std::move(*this); }
   LinearCase state_layout(Layout x) && { return state_layout_ = x, std::move(*this); }
   LinearCase segments(int x) && { return segments_ = x, std::move(*this); }
+  LinearCase spare(int x) && { return spare_ = x, std::move(*this); }
 };
 
 /// Every row of linear_cases.def.
