@@ -27,6 +27,10 @@ inline double unit_at(DType dtype, double magnitude) {
   return std::ldexp(1.0, std::max(magnitude > 0 ? exponent - 1 : lowest, lowest) - digits);
 }
 
+/// Numbers below this may be rounded to a multiple of it, or to 0: f16's smallest; f32's and bf16's smallest normal
+/// one, below which GPUs and AMX flush.
+inline double lowest_unit(DType dtype) { return dtype == DType::f16 ? 0x1p-24 : 0x1p-126; }
+
 /// The largest finite number of the type.
 inline double largest_of(DType dtype) {
   const int digits = dtype == DType::f32 ? 24 : dtype == DType::f16 ? 11 : 8;
