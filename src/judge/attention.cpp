@@ -21,8 +21,8 @@ DType sums_type(DType dtype) { return dtype == DType::f32 ? DType::f32 : DType::
 constexpr double kSingle = 0x1p-22;
 
 /// Of each product behind a score. AMX multiplies f16 as two bf16 parts and leaves out the product of the two small
-/// ones: at most 2^-18 of it, in the RMS 2^-20.
-double product_step(DType dtype) { return dtype == DType::f16 ? 0x1p-20 : kSingle; }
+/// ones, at most 2^-18 of it; the limit is twice this.
+double product_step(DType dtype) { return dtype == DType::f16 ? 0x1p-19 : kSingle; }
 
 /// Of the sum of the magnitudes of P V, one unit of f32: a sum whose terms cancel is no more exact for being small.
 constexpr double kSum = 0x1p-23;
@@ -119,7 +119,7 @@ double AttentionReference::largest_sum() const {
   return largest;
 }
 
-/// What any computation in these types is granted: 2^-22 (f16: 2^-20) in each product behind a score, 2^-22 in the
+/// What any computation in these types is granted: 2^-22 (f16: 2^-19) in each product behind a score, 2^-22 in the
 /// scale (kernels multiply it by log2 e first), in a slope and in the bias as a whole; one unit of P's type in each
 /// probability, which a step in that key's whole row of V stands for.
 void AttentionReference::nudge() const {

@@ -1,6 +1,7 @@
 // src/judge/linear_attention.cpp: see linear_attention.hpp.
 #include "judge/linear_attention.hpp"
 
+#include "judge/nudge.hpp"
 #include "judge/words.hpp"
 #include "ref/elements.hpp"
 #include "ref/linear_attention.hpp"
@@ -45,13 +46,32 @@ double linear_limit(DType dtype, Decay decay, LinearOutput which) {
   return x.gradient;
 }
 
-LinearReference::LinearReference(const LinearAttention& problem, Pass pass, const LinearOperands& x)
+LinearReference::LinearReference(const LinearAttention& problem, Pass pass, const LinearOperands& x, Exact exact)
     : problem_(problem), pass_(pass), inputs_(x), tokens_(x.q.shape[1]) {
   if (problem.packed) {
     tokens_ = problem.b > 0 ? std::clamp<std::int64_t>(x.cu_seqlens[problem.b], 0, x.q.shape[1]) : 0;
     problem_.s = x.q.shape[1] / std::max<std::int64_t>(problem.b, 1) + 1;  // the definition takes at most b * s tokens
   }
-  compute(problem_, inputs_, &exact_);
+  if (exact == Exact::given) {
+    take(x);
+  } else {
+    compute(problem_, inputs_, &exact_);
+  }
+}
+
+void LinearReference::take(const LinearOperands& given) {
+  LinearOperands x = given;
+  for (std::size_t i = 0; i < kLinearOutputs; ++i) {
+    const auto which = static_cast<LinearOutput>(i);
+    if (!has(which)) continue;
+    const Tensor& from = tensor_of(which, &x);
+    exact_.views[i] = Tensor::dense(nullptr, DType::f32, from.shape);
+    for_each_index(from.shape, [&](const Index& at) {
+      exact_.memory[i].push_back(ref::load(from, ref::at(from, at[0], at[1], at[2], at[3])));
+    });
+    exact_.memory[i].push_back(0);  // an address even where there is nothing
+    exact_.views[i].data = exact_.memory[i].data();
+  }
 }
 
 void LinearReference::compute(const LinearAttention& a, const LinearOperands& inputs, Outputs* out,
@@ -122,13 +142,11 @@ bool LinearReference::has_infinities() const {
   if (problem_.normalise) return true;  // a divisor may be 0
   for (const Tensor* x :
        {&inputs_.q, &inputs_.k, &inputs_.v, &inputs_.initial_state, &inputs_.grad_o, &inputs_.grad_final_state}) {
-    if (x->data == nullptr) continue;
-    const auto& n = x->shape;
-    for (std::int64_t i = 0; i < n[0]; ++i)
-      for (std::int64_t j = 0; j < n[1]; ++j)
-        for (std::int64_t k = 0; k < n[2]; ++k)
-          for (std::int64_t l = 0; l < n[3]; ++l)
-            if (std::isinf(ref::load(*x, ref::at(*x, i, j, k, l)))) return true;
+    bool any = false;
+    for_each_index(x->shape, [&](const Index& at) {
+      any = any || std::isinf(ref::load(*x, ref::at(*x, at[0], at[1], at[2], at[3])));
+    });
+    if (any) return true;
   }
   return false;
 }

@@ -44,12 +44,15 @@ struct LinearReport {
   bool passed() const { return why.empty(); }
 };
 
+/// Is the definition to be computed, or do the outputs hold what it gives already, in f32?
+enum class Exact : std::uint8_t { wanted, given };
+
 class LinearReference {
  public:
   using Index = std::array<std::int64_t, 4>;
 
   /// x: operands of the host. Their inputs stay as they are while this lives; of their outputs only the shapes count.
-  LinearReference(const LinearAttention& problem, Pass pass, const LinearOperands& x);
+  LinearReference(const LinearAttention& problem, Pass pass, const LinearOperands& x, Exact exact = Exact::wanted);
 
   bool has(LinearOutput which) const;
   /// Token `row` belongs to a sequence: packed rows behind the last length do not.
@@ -74,6 +77,7 @@ class LinearReference {
     }
   };
 
+  void take(const LinearOperands& given);
   void compute(const LinearAttention& problem, const LinearOperands& inputs, Outputs* out,
                double* decay_terms = nullptr) const;
   bool may_share_chunk(std::int64_t row, std::int64_t j) const;

@@ -1,6 +1,7 @@
 // src/judge/nudge.hpp: a tensor's numbers once more in f32, changed: each off by a step up or down, or its magnitude.
 #pragma once
 
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <vector>
@@ -18,6 +19,15 @@ struct Step {
   double relative, absolute = 0;
 };
 
+/// Calls f(index) for each element, the last axis fastest.
+template <class F>
+void for_each_index(const std::array<std::int64_t, 4>& shape, const F& f) {
+  for (std::int64_t i = 0; i < shape[0]; ++i)
+    for (std::int64_t j = 0; j < shape[1]; ++j)
+      for (std::int64_t k = 0; k < shape[2]; ++k)
+        for (std::int64_t l = 0; l < shape[3]; ++l) f(std::array<std::int64_t, 4>{i, j, k, l});
+}
+
 /// One input once more, dense and in f32, its numbers changed.
 class Changed {
  public:
@@ -28,13 +38,12 @@ class Changed {
     if (from.data == nullptr) return;
     const auto& n = from.shape;
     memory_.reserve(static_cast<std::size_t>(n[0] * n[1] * n[2] * n[3]));
-    std::uint64_t element = 0, row = 0;
-    for (std::int64_t i = 0; i < n[0]; ++i)
-      for (std::int64_t j = 0; j < n[1]; ++j)
-        for (std::int64_t k = 0; k < n[2]; ++k, ++row)
-          for (std::int64_t l = 0; l < n[3]; ++l, ++element)
-            memory_.push_back(
-                static_cast<float>(change(double{ref::load(from, ref::at(from, i, j, k, l))}, element, row)));
+    std::uint64_t element = 0;
+    for_each_index(n, [&](const std::array<std::int64_t, 4>& at) {
+      const double x = ref::load(from, ref::at(from, at[0], at[1], at[2], at[3]));
+      memory_.push_back(static_cast<float>(change(x, element, element / static_cast<std::uint64_t>(n[3]))));
+      ++element;
+    });
     view_.data = memory_.data();
   }
   Changed(const Changed&) = delete;

@@ -79,9 +79,8 @@ LinearInstance linear_reference(const LinearInstance& x, Pass pass);
 /// Plans, poisons the outputs, runs; on a GPU on copies of the whole allocations.
 Status run(const Target& target, Pass pass, LinearInstance* x);
 
-/// The rule: no element but those of the outputs is written, NaN and Inf are where the
-/// definition has them, the RMS of the error is below a share of the RMS of the exact values, which depends on the type
-/// and the output, and no element is off by more than ten times that share of the RMS or of itself.
+/// No element but those of the outputs is written, and they are right by the rule of src/judge. exact: what
+/// linear_reference made of x.
 ::testing::AssertionResult matches(const LinearInstance& x, const LinearInstance& exact, Pass pass);
 
 /// RMS(a - b) / RMS(b) over the rows of sequences (row_axis 1), or over all (0).
