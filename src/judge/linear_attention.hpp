@@ -1,8 +1,8 @@
 // src/judge/linear_attention.hpp: what results of linear attention are held against: the recurrence in double. The rule
 // (docs/contract.md): the RMS of the error over the RMS of the exact values is at most a number for each type and
 // output, and no element is off by more than ten times that. What must be Inf or NaN must not be finite, and the other
-// way round. Where sums cancel, the limit is twice what the definition moves by when its inputs are nudged by the
-// roundings that these types are granted.
+// way round. Where sums cancel, the limit is what the definition says that any computation may be off by
+// (linear_granted.cpp).
 #pragma once
 
 #include <algorithm>

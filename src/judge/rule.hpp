@@ -4,7 +4,7 @@
 // definition in double is at most twice the naive error, plus one unit of the output type. The naive error is that of
 // the naive computation in the same types. Where that one had luck (one query, one key, few elements), it counts as
 // what the definition itself moves by when its inputs are nudged by the roundings that any computation in these types
-// is granted.
+// is granted, or as a rounding of the magnitudes that are summed.
 #pragma once
 
 #include <algorithm>
