@@ -111,7 +111,8 @@ __device__ __forceinline__ BlockScan scan_block(double x, double* of_warps) {
   return {before + x, all};
 }
 
-/// Sums in double, from the last token of the recurrence on; of a head's decay one sum over all tokens of all sequences.
+/// Sums in double, from the last token of the recurrence on; of a head's decay one sum over all tokens of all
+/// sequences.
 static __global__ void __launch_bounds__(kScanThreads)
     linear_attention_decay_gradient(const __grid_constant__ gpu::LinearAttentionArgs a,
                                     const __grid_constant__ LinearPartials partials) {
