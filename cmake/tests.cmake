@@ -19,7 +19,7 @@ endif()
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cpp)
 if(support_sources)
   add_library(falchion_test_support STATIC ${support_sources})
-  target_link_libraries(falchion_test_support PUBLIC falchion_internal GTest::gtest PRIVATE falchion_warnings falchion_openmp)
+  target_link_libraries(falchion_test_support PUBLIC falchion_judge falchion_internal GTest::gtest PRIVATE falchion_warnings falchion_openmp)
   target_include_directories(falchion_test_support PUBLIC tests)
 endif()
 

@@ -2,7 +2,7 @@
 # tests/cuda/X_test.cpp, all as executables cuda_X_test. They run alone, without CTest, on a machine that has a GPU and
 # no compiler. Label cuda; with "Slow" in the test's name cuda-slow.
 add_library(falchion_test_support_cuda STATIC ${support_sources})
-target_link_libraries(falchion_test_support_cuda PUBLIC falchion_internal GTest::gtest
+target_link_libraries(falchion_test_support_cuda PUBLIC falchion_judge falchion_internal GTest::gtest
   PRIVATE falchion_warnings falchion_openmp)
 target_include_directories(falchion_test_support_cuda PUBLIC tests)
 target_compile_definitions(falchion_test_support_cuda PUBLIC FALCHION_TEST_CUDA=1)

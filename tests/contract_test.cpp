@@ -112,6 +112,13 @@ TEST(Contract, NegativeInfiniteScoresDoNotMakeNan) {
     x.k.for_each([&](auto b, auto s, auto h, auto d) { x.k.set(b, s, h, d, -kInf); });
   };
   planted(Case{"x", 1, 40, 40, 1, 1, 32, 32}, plant_all, [](const Instance& x) { expect_empty(x, 0, 7); });
+  // What such a row has summed may be NaN: a probability of 0 times a NaN of V. It is left out, not multiplied by 0.
+  const auto plant_v_too = [&](Instance& x) {
+    plant_all(x);
+    x.v.for_each([&](auto b, auto s, auto h, auto d) { x.v.set(b, s, h, d, d % 2 == 0 ? kNan : kInf); });
+  };
+  for (const std::int64_t s_q : {1, 40})
+    planted(Case{"x", 1, s_q, 40, 1, 1, 32, 32}, plant_v_too, [](const Instance& x) { expect_empty(x, 0, 0); });
 }
 
 /// Key 37 is not to be seen by rows below 37, and row 50 alone is forbidden it by the mask; in the same tiles as

@@ -14,6 +14,10 @@ namespace falchion::judge {
 enum class AttentionOutput : std::uint8_t { o, lse, row_max, probabilities };
 inline constexpr const char* kAttentionOutputs[] = {"o", "lse", "row_max", "probabilities"};
 
+/// May NaN or Inf in V of a masked key reach this element of o on tensor cores (docs/contract.md)? Where keys can be
+/// masked at all, and that column of V holds one in the row's sequence.
+bool masked_v_may_reach(const Attention& problem, const Operands& x, const std::array<std::int64_t, 4>& at);
+
 class AttentionReference {
  public:
   /// x: operands of the host. Their inputs stay as they are while this lives; their outputs are not looked at, but for
@@ -43,13 +47,17 @@ class AttentionReference {
     void attach(Operands* x) const;
   };
 
-  bool masked_v_may_reach(std::int64_t batch, std::int64_t row, std::int64_t head, std::int64_t column) const;
+  using Index = std::array<std::int64_t, 4>;
+  bool inf_may_vanish(const Index& at) const;
+  bool excused(AttentionOutput which, double value, double wanted, const Index& at, bool shares_tiles) const;
+  double largest_sum() const;
   bool counts(AttentionOutput which, std::int64_t i, std::int64_t j, std::int64_t k) const;
   void nudge() const;
 
   Attention problem_;
   Operands inputs_;
   Outputs exact_, naive_;
+  mutable Outputs vanishing_;  // with probabilities that are too small left out; computed when first asked for
   std::vector<std::uint8_t> rows_;
   double exact_seconds_ = 0;
   mutable std::array<double, 4> moved_{};  // by nudging; computed once, when first asked for

@@ -1,10 +1,11 @@
 // src/judge/linear_attention.hpp: what results of linear attention are held against: the recurrence in double. The rule
 // (docs/contract.md): the RMS of the error over the RMS of the exact values is at most a number for each type and
 // output, and no element is off by more than ten times that. What must be Inf or NaN must not be finite, and the other
-// way round. Where sums cancel, the limit is twice what the definition moves by when its inputs are nudged by the
-// roundings that these types are granted.
+// way round. Where sums cancel, the limit is what the definition says that any computation may be off by
+// (linear_granted.cpp).
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -12,6 +13,7 @@
 
 #include "falchion/falchion.hpp"
 #include "judge/rule.hpp"
+#include "ref/elements.hpp"
 
 namespace falchion::judge {
 
@@ -42,17 +44,24 @@ struct LinearReport {
   bool passed() const { return why.empty(); }
 };
 
+/// Is the definition to be computed, or do the outputs hold what it gives already, in f32?
+enum class Exact : std::uint8_t { wanted, given };
+
 class LinearReference {
  public:
+  using Index = std::array<std::int64_t, 4>;
+
   /// x: operands of the host. Their inputs stay as they are while this lives; of their outputs only the shapes count.
-  LinearReference(const LinearAttention& problem, Pass pass, const LinearOperands& x);
+  LinearReference(const LinearAttention& problem, Pass pass, const LinearOperands& x, Exact exact = Exact::wanted);
 
   bool has(LinearOutput which) const;
   /// Token `row` belongs to a sequence: packed rows behind the last length do not.
   bool is_row(std::int64_t row) const { return row < tokens_; }
   /// Does axis 1 of this output count tokens?
   bool by_token(LinearOutput which) const;
-  LinearReport check(LinearOutput which, const Tensor& got) const;
+  /// chunks: the result is of a kernel that takes tokens in chunks, where what is not finite in v may reach earlier
+  /// ones.
+  LinearReport check(LinearOutput which, const Tensor& got, bool chunks) const;
   const Tensor& exact(LinearOutput which) const { return exact_.views[static_cast<std::size_t>(which)]; }
 
  private:
@@ -60,15 +69,36 @@ class LinearReference {
     std::array<std::vector<float>, kLinearOutputs> memory;
     std::array<Tensor, kLinearOutputs> views{};
   };
-  struct Moved {
+  /// Errors of this size are let through whatever the values are.
+  struct Granted {
     double rms = 0, largest = 0;
+    void include(double of_rms, double of_largest) {
+      rms = std::max(rms, of_rms), largest = std::max(largest, of_largest);
+    }
   };
 
-  void compute(const LinearAttention& problem, const LinearOperands& inputs, Outputs* out) const;
+  void take(const LinearOperands& given);
+  void compute(const LinearAttention& problem, const LinearOperands& inputs, Outputs* out,
+               double* decay_terms = nullptr) const;
+  bool may_share_chunk(std::int64_t row, std::int64_t j) const;
+  bool v_may_reach(const Index& at) const;
+  bool has_infinities() const;
+  bool excused(LinearOutput which, double value, double wanted, const Index& at, bool chunks) const;
+
+  // What any computation in these types is granted: linear_granted.cpp.
   double typical_divisor() const;
-  double error_of_all_tokens() const;
+  struct DecaySums {
+    std::vector<float> gradients;
+    std::vector<double> terms;
+  };
+  DecaySums decay_sums() const;
+  double error_of_decay() const;
+  void grant_what_fades() const;
+  void add_movement(const Outputs& moved) const;
   void nudge() const;
-  bool v_may_reach(LinearOutput which, const std::array<std::int64_t, 4>& at) const;
+  Granted granted(LinearOutput which) const;
+
+  /// f(value, wanted, place in the dense tensors, index) for each element that is to be written.
   template <class F>
   void each(LinearOutput which, const Tensor& got, const F& f) const;
 
@@ -77,8 +107,24 @@ class LinearReference {
   LinearOperands inputs_;
   std::int64_t tokens_ = 0;
   Outputs exact_;
-  mutable std::array<Moved, kLinearOutputs> moved_{};  // by nudging; computed once, when first asked for
+  mutable std::array<Granted, kLinearOutputs> granted_{};  // computed once, when first asked for
   mutable bool nudged_ = false;
 };
+
+template <class F>
+void LinearReference::each(LinearOutput which, const Tensor& got, const F& f) const {
+  const Tensor& exact = this->exact(which);
+  const bool tokens = by_token(which);
+  if (problem_.b == 0) return;  // not even a head's gradient of its decay
+  for (std::int64_t i = 0; i < got.shape[0]; ++i)
+    for (std::int64_t j = 0; j < got.shape[1]; ++j) {
+      if (tokens && !is_row(j)) continue;
+      for (std::int64_t k = 0; k < got.shape[2]; ++k)
+        for (std::int64_t l = 0; l < got.shape[3]; ++l) {
+          const std::int64_t at = ref::at(exact, i, j, k, l);
+          f(ref::load(got, ref::at(got, i, j, k, l)), ref::load(exact, at), at, Index{i, j, k, l});
+        }
+    }
+}
 
 }  // namespace falchion::judge

@@ -4,7 +4,7 @@
 // definition in double is at most twice the naive error, plus one unit of the output type. The naive error is that of
 // the naive computation in the same types. Where that one had luck (one query, one key, few elements), it counts as
 // what the definition itself moves by when its inputs are nudged by the roundings that any computation in these types
-// is granted.
+// is granted, or as a rounding of the magnitudes that are summed.
 #pragma once
 
 #include <algorithm>
@@ -26,6 +26,10 @@ inline double unit_at(DType dtype, double magnitude) {
   std::frexp(magnitude, &exponent);  // magnitude in [2^(exponent - 1), 2^exponent)
   return std::ldexp(1.0, std::max(magnitude > 0 ? exponent - 1 : lowest, lowest) - digits);
 }
+
+/// Numbers below this may be rounded to a multiple of it, or to 0: f16's smallest; f32's and bf16's smallest normal
+/// one, below which GPUs and AMX flush.
+inline double lowest_unit(DType dtype) { return dtype == DType::f16 ? 0x1p-24 : 0x1p-126; }
 
 /// The largest finite number of the type.
 inline double largest_of(DType dtype) {

@@ -79,7 +79,7 @@ void attend(const Query<Real>& query, Rounding rounding) {
     l += p;
     const Real kept = query.kept(j);
     if (kept == 0) continue;
-    const Real rounded = static_cast<Real>(round_as(rounding.p, p)) * kept;
+    const Real rounded = p < rounding.least_p ? 0 : static_cast<Real>(round_as(rounding.p, p)) * kept;
     const std::int64_t offset = at(x.v, query.k_rows.batch, query.k_rows.begin + j, query.h_kv(), 0);
     for (std::int64_t d = 0; d < a.d_v; ++d) o[d] += rounded * static_cast<Real>(load(x.v, offset + at(x.v, 3, d)));
   }

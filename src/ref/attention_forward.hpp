@@ -9,6 +9,7 @@ namespace falchion::ref {
 struct Rounding {
   DType p = DType::f32;  // exp(s - m), unnormalised, is rounded so before P V (the sum l is not); f32: no rounding
   DType o = DType::f32;  // likewise O, when the tensor it goes to is wider
+  double least_p = 0;    // exp(s - m) below this counts as 0 in P V
   bool single_precision = false;  // all arithmetic in f32: the naive computation that others are measured against
 };
 

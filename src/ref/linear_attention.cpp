@@ -33,6 +33,7 @@ struct Memory {
   double *q, *k, *decay;          // (n, d_qk) phi(q), phi(k); (n) e^g
   double *states, *z, *dz;        // backward: (n + 1, d_qk) of one column, S_(-1) first; (n) the divisor, its gradient
   double *dq, *dk, *dg, *dgamma;  // backward: (n, d_qk) of phi(q), phi(k); (n) of g; (h_v) of a head's g
+  double* terms = nullptr;        // the caller's decay_terms
 
   static Memory make(const LinearAttention& a, Pass pass, Slices* slices) {
     const std::int64_t n = capacity(a), backward = pass == Pass::backward ? 1 : 0;
@@ -135,6 +136,21 @@ double gradient_of_u(const Head& head, std::int64_t j, std::int64_t m) {
   return head.a.normalise ? gradient / head.memory.z[j] : gradient;
 }
 
+double square(double x) { return x * x; }
+
+/// The squares of token j's terms of column m: du phi(q) e^g S_(j-1) of its q, r phi(k) v of its k, where r = dL/dS_j
+/// comes from later tokens alone; with the last token the final state takes the place of its k.
+double decay_terms(const Head& head, std::int64_t j, std::int64_t m, double du, const double* r) {
+  const double *before = head.memory.states + j * head.a.d_qk, decay = head.memory.decay[j], v = head.v(j, m);
+  const bool last = j == head.tokens() - 1;
+  double sum = 0;
+  for (std::int64_t e = 0; e < head.a.d_qk; ++e) {
+    const double faded = decay * before[e];
+    sum += square(du * head.q(j)[e] * faded) + square(r[e] * (last ? faded : head.k(j)[e] * v));
+  }
+  return sum;
+}
+
 /// From the last token to the first, with r = dL/dS_j[:, m].
 void backward_column(const Head& head, std::int64_t m) {
   const LinearAttention& a = head.a;
@@ -146,6 +162,8 @@ void backward_column(const Head& head, std::int64_t m) {
     const double *before = memory.states + j * a.d_qk, *after = before + a.d_qk;
     const double du = head.scale * gradient_of_u(head, j, m), v = head.v(j, m), decay = memory.decay[j];
     double dv = 0, dg = 0;
+    if (memory.terms != nullptr)
+      memory.terms[(head.rows.batch * x.q.shape[1] + head.row(j)) * a.h_v + head.h] += decay_terms(head, j, m, du, r);
     for (std::int64_t e = 0; e < a.d_qk; ++e) {
       memory.dq[j * a.d_qk + e] += du * after[e];
       r[e] += du * head.q(j)[e];
@@ -215,9 +233,11 @@ void linear_attention_forward(const LinearAttention& a, const LinearOperands& x,
   for_each_head(a, x, Memory::make(a, Pass::forward, &slices), forward);
 }
 
-void linear_attention_backward(const LinearAttention& a, const LinearOperands& x, void* workspace) noexcept {
+void linear_attention_backward(const LinearAttention& a, const LinearOperands& x, void* workspace,
+                               double* decay_terms) noexcept {
   Slices slices{static_cast<double*>(workspace)};
-  const Memory memory = Memory::make(a, Pass::backward, &slices);
+  Memory memory = Memory::make(a, Pass::backward, &slices);
+  memory.terms = decay_terms;
   const std::int64_t shared = a.h_qk > 0 ? a.h_v / a.h_qk : 1;
   std::fill_n(memory.dgamma, a.h_v, 0.0);
   for_each_head(a, x, memory, [&](const Head& head) {

@@ -17,8 +17,11 @@ std::size_t linear_attention_workspace(const LinearAttention& problem, Pass pass
 void linear_attention_forward(const LinearAttention& problem, const LinearOperands& operands, void* workspace) noexcept;
 
 /// Its gradients, by the chain rule on the recurrence, backwards token by token, with every state kept. The gradients
-/// may be f32 as well.
-void linear_attention_backward(const LinearAttention& problem, const LinearOperands& operands,
-                               void* workspace) noexcept;
+/// may be f32 as well. decay_terms: null, or (rows of q, h_v) zeros, to which is added how exact the gradient of a
+/// decay can be. Chunked kernels do not keep the states, and sum that gradient from the last token on: dg_t = sum_{j >=
+/// t} of phi(q_j) . dphi(q_j) - phi(k_j) . dphi(k_j), without what a token has from itself. Here is the sum of the
+/// squares of the products that token j adds.
+void linear_attention_backward(const LinearAttention& problem, const LinearOperands& operands, void* workspace,
+                               double* decay_terms = nullptr) noexcept;
 
 }  // namespace falchion::ref

@@ -232,7 +232,7 @@ __device__ __forceinline__ void store_exact(const AttentionArgs& a, const Attent
     if (a.row_max.data != nullptr)  // NaN where the LSE is NaN
       static_cast<float*>(a.row_max.data)[statistic(a.row_max, a, t, own)] = l == l ? m : l;
   }
-  scale_rows(O, normal);
+  normalise_rows(O, normal);
   float* const o = static_cast<float*>(a.o.data) + t.q.batch * a.o.stride[0] + t.q.begin * a.o.stride[1];
   CUTE_UNROLL
   for (int r = 0; r < Config::kOwnRows; ++r) {

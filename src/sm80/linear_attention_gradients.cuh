@@ -111,11 +111,13 @@ __device__ __forceinline__ BlockScan scan_block(double x, double* of_warps) {
   return {before + x, all};
 }
 
-/// Sums in double, from the last token of the recurrence on. of_head: one sum over all tokens of all sequences.
+/// Sums in double, from the last token of the recurrence on; of a head's decay one sum over all tokens of all
+/// sequences.
 static __global__ void __launch_bounds__(kScanThreads)
     linear_attention_decay_gradient(const __grid_constant__ gpu::LinearAttentionArgs a,
-                                    const __grid_constant__ LinearPartials partials, bool of_head) {
+                                    const __grid_constant__ LinearPartials partials) {
   __shared__ double of_warps[kScanThreads / 32];
+  const bool of_head = a.decay_by_head;
   const std::int64_t h = blockIdx.x % a.h_v, first = of_head ? 0 : blockIdx.x / a.h_v;
   const View& out = a.grad_decay;
   auto* const grad = static_cast<float*>(out.data);
@@ -153,11 +155,10 @@ cudaError_t launch_linear_gradients(const gpu::LinearAttentionArgs& a, const Lin
     error = launch_kernel(linear_attention_gather<Element>, static_cast<unsigned>(blocks), 32 * kGradientWarps, 0,
                           stream, false, a, partials, normaliser, tokens);
   if (error != cudaSuccess || partials.dg == nullptr || a.grad_decay.data == nullptr) return error;  // no token: null
-  const bool of_head = a.grad_decay.stride[0] == 0 && a.grad_decay.stride[1] == 0;
-  const std::int64_t sums = of_head ? a.h_v : a.b * a.h_v;
+  const std::int64_t sums = a.decay_by_head ? a.h_v : a.b * a.h_v;
   if (sums == 0) return error;
   return launch_kernel(linear_attention_decay_gradient, static_cast<unsigned>(sums), kScanThreads, 0, stream, false, a,
-                       partials, of_head);
+                       partials);
 }
 
 }  // namespace falchion::sm80

@@ -6,8 +6,10 @@
 #include <limits>
 
 #include "gpu/device_copy.hpp"
+#include "judge/linear_attention.hpp"
 #include "plan/plan_data.hpp"
 #include "ref/linear_attention.hpp"
+#include "support/compare.hpp"
 
 namespace falchion::testing {
 namespace {
@@ -58,51 +60,6 @@ void spoil_padding(const LinearInstance& x, HostTensor* tensor) {
   tensor->for_each([&](auto b, auto s, auto h, auto d) {
     if (!x.is_row(b, s)) tensor->set(b, s, h, d, std::numeric_limits<float>::quiet_NaN());
   });
-}
-
-struct Limits {  // RMS ratios
-  double o, state, gradient, decay;
-  double head;  // the gradient of a head's decay: a sum over all tokens of what largely cancels
-};
-Limits limits(DType dtype) {
-  if (dtype == DType::f32) return {5e-6, 5e-6, 5e-6, 2e-5, 5e-4};
-  if (dtype == DType::f16) return {1e-3, 1e-3, 2e-3, 4e-3, 4e-3};
-  return {5e-3, 3e-3, 8e-3, 1e-2, 1e-2};
-}
-
-/// rows: axis 1 counts tokens, of which those of no sequence stay untouched; else every element is written.
-AssertionResult compare(const char* what, const LinearInstance& x, const HostTensor& value, const HostTensor& exact,
-                        double limit, bool rows) {
-  double error = 0, sum = 0, rms = 0;
-  std::int64_t expected = 0;
-  std::string bad;
-  const double smallest = value.view().dtype == DType::f16 ? 0x1p-24 : 0;  // of f16, which rounds what is small to it
-  const auto each = [&](const auto& f) {
-    value.for_each([&](auto i, auto j, auto k, auto l) {
-      if (bad.empty() && (!rows || x.is_row(i, j))) f(i, j, k, l, value.get(i, j, k, l), exact.get(i, j, k, l));
-    });
-  };
-  each([&](auto i, auto j, auto k, auto l, double got, double want) {
-    const bool same = std::isnan(want) ? std::isnan(got) : std::isinf(want) ? got == want : std::isfinite(got);
-    ++expected;
-    if (value.is_poison(i, j, k, l))
-      bad = text(what, "[", i, ", ", j, ", ", k, ", ", l, "] was not written");
-    else if (!same)
-      bad = text(what, "[", i, ", ", j, ", ", k, ", ", l, "] is ", got, ", must be ", want);
-    if (!std::isfinite(want)) return;
-    sum += want * want, error += std::pow(std::max(std::abs(got - want) - smallest, 0.0), 2);
-  });
-  rms = expected > 0 ? std::sqrt(sum / static_cast<double>(expected)) : 0;
-  each([&](auto i, auto j, auto k, auto l, double got, double want) {
-    if (!std::isfinite(want) || std::abs(got - want) <= 10 * limit * std::max(rms, std::abs(want)) + 1e-6) return;
-    bad = text(what, "[", i, ", ", j, ", ", k, ", ", l, "] is ", got, ", must be ", want, " (the RMS is ", rms, ")");
-  });
-  if (!bad.empty()) return AssertionFailure() << bad;
-  if (value.written() != expected && !(x.in_place && !rows))
-    return AssertionFailure() << what << ": " << value.written() << " elements were written, there are " << expected;
-  if (std::sqrt(error) <= limit * std::sqrt(sum) || std::sqrt(error) <= 1e-6) return AssertionSuccess();
-  return AssertionFailure() << what << ": the RMS of the error is " << std::sqrt(error / sum)
-                            << " of the values', at most " << limit;
 }
 
 }  // namespace
@@ -174,7 +131,7 @@ LinearInstance make_linear_instance(const LinearCase& row, DType dtype, std::uin
   x.segments = row.segments_, x.in_place = row.in_place_;
   if (a.packed) x.cu.push_back(0);
   for (const std::int32_t n : row.lengths) x.cu.push_back(x.cu.back() + n);
-  const std::int64_t batch = a.packed ? 1 : a.b, tokens = a.packed ? x.cu.back() + 3 : a.s;  // the last 3 are nobody's
+  const std::int64_t batch = a.packed ? 1 : a.b, tokens = a.packed ? x.cu.back() + row.spare_ : a.s;
   const Shape state_shape{a.b, a.h_v, a.d_qk, a.d_v}, z{a.b, a.h_v, a.d_qk, 1};
   const auto rows = [&](std::int64_t h, std::int64_t d, std::uint64_t stream, HostTensor* tensor) {
     *tensor = HostTensor(dtype, {batch, tokens, h, d}, row.layout_);
@@ -234,8 +191,11 @@ LinearInstance linear_reference(const LinearInstance& from, Pass pass) {
   LinearInstance x = with_wide_outputs(from);
   if (x.problem.packed) x.problem.s = std::max<std::int64_t>(x.problem.s, x.cu.back());
   std::vector<double> memory(ref::linear_attention_workspace(x.problem, pass) / sizeof(double) + 1);
-  (pass == Pass::forward ? ref::linear_attention_forward : ref::linear_attention_backward)(x.problem, x.operands(pass),
-                                                                                           memory.data());
+  if (pass == Pass::forward) {
+    ref::linear_attention_forward(x.problem, x.operands(pass), memory.data());
+  } else {
+    ref::linear_attention_backward(x.problem, x.operands(pass), memory.data());
+  }
   return x;
 }
 
@@ -255,33 +215,26 @@ Status run(const Target& target, Pass pass, LinearInstance* x) {
 }
 
 AssertionResult matches(const LinearInstance& x, const LinearInstance& exact, Pass pass) {
-  const LinearAttention& a = x.problem;
-  const Limits limit = limits(a.dtype);
-  const struct {
-    const char* name;
-    HostTensor LinearInstance::*tensor;
-    Pass pass;
-    bool there;
-    double limit;
-    bool rows;
-  } outputs[] = {
-      {"o", &LinearInstance::o, Pass::forward, true, limit.o, true},
-      {"final_state", &LinearInstance::final_state, Pass::forward, a.final_state, limit.state, false},
-      {"final_z", &LinearInstance::final_z, Pass::forward, a.final_state && a.normalise, limit.state, false},
-      {"grad_q", &LinearInstance::grad_q, Pass::backward, true, limit.gradient, true},
-      {"grad_k", &LinearInstance::grad_k, Pass::backward, true, limit.gradient, true},
-      {"grad_v", &LinearInstance::grad_v, Pass::backward, true, limit.gradient, true},
-      {"grad_decay", &LinearInstance::grad_decay, Pass::backward, a.decay != Decay::none && a.b > 0,
-       a.decay == Decay::head ? limit.head : limit.decay, a.decay == Decay::token},
-      {"grad_initial_state", &LinearInstance::grad_initial_state, Pass::backward, a.initial_state, limit.gradient,
-       false},
-      {"grad_initial_z", &LinearInstance::grad_initial_z, Pass::backward, a.initial_state && a.normalise,
-       limit.gradient, false},
-  };
-  for (const auto& output : outputs) {
-    if (output.pass != pass || !output.there) continue;
-    if (auto same = compare(output.name, x, x.*output.tensor, exact.*output.tensor, output.limit, output.rows); !same)
-      return same;
+  using judge::LinearOutput;
+  using L = LinearInstance;
+  static constexpr HostTensor L::*kOutputs[judge::kLinearOutputs] = {
+      // in the order of LinearOutput
+      &L::o,          &L::final_state,        &L::final_z,       &L::grad_q, &L::grad_k, &L::grad_v,
+      &L::grad_decay, &L::grad_initial_state, &L::grad_initial_z};
+  const judge::LinearReference reference(exact.problem, pass, exact.operands(pass), judge::Exact::given);
+  for (std::size_t n = 0; n < judge::kLinearOutputs; ++n) {
+    const auto which = static_cast<LinearOutput>(n);
+    if (!reference.has(which)) continue;
+    const bool tokens = reference.by_token(which);
+    const HostTensor& value = x.*kOutputs[n];
+    const auto is_written = [&](auto, std::int64_t j, auto, auto) {
+      return x.problem.b > 0 && (!tokens || reference.is_row(j));
+    };
+    const bool was_there = x.in_place && !tokens;  // the initial state
+    const AssertionResult whole = was_there ? AssertionSuccess() : written_whole(judge::name(which), value, is_written);
+    if (!whole) return whole;
+    const judge::LinearReport report = reference.check(which, value.view(), false);
+    if (!report.passed()) return AssertionFailure() << report.why;
   }
   return AssertionSuccess();
 }

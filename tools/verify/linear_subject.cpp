@@ -168,6 +168,7 @@ LinearOperands LinearSubject::reference_operands() const {
 }
 
 std::string LinearSubject::judge(std::byte* copy, bool) {
+  const bool chunks = p_.backend != Backend::ref;
   if (!reference_) reference_ = std::make_unique<falchion::judge::LinearReference>(a_, p_.pass(), reference_operands());
   std::string why;
   for (std::size_t n = 0; n < falchion::judge::kLinearOutputs; ++n) {
@@ -189,7 +190,7 @@ std::string LinearSubject::judge(std::byte* copy, bool) {
       if (why.empty() && !may_be_alike && image_.same(copy, place, i, j, k, l))
         why = text(name(which), "[", i, ", ", j, ", ", k, ", ", l, "] was not written");
     });
-    if (why.empty()) why = reference_->check(which, place.on(copy)).why;
+    if (why.empty()) why = reference_->check(which, place.on(copy), chunks).why;
     for_each([&](auto i, auto j, auto k, auto l) { image_.restore(copy, place, i, j, k, l); });
   }
   return why;

@@ -1,0 +1,152 @@
+// src/judge/linear_granted.cpp: how far any computation of linear attention in these types may be off where its sums
+// cancel: what nudged inputs move the definition by, and what the gradient of a decay is summed from.
+#include <cmath>
+#include <memory>
+
+#include "judge/linear_attention.hpp"
+#include "judge/nudge.hpp"
+#include "ref/linear_attention.hpp"
+
+namespace falchion::judge {
+namespace {
+
+/// What phi(q) . dphi(q) may be off by, in the root of the sum of its terms' squares: 1.9e-6, while a gradient of q has
+/// a limit of 5e-6. On an H200 the worst of 100,000 problems in f32 were off by a fifth to a third of that.
+constexpr double kSum = 0x1p-19;
+
+}  // namespace
+
+/// The RMS of scale phi(q) z over all tokens: the recurrence of a v that is always 1, from z as the initial state.
+double LinearReference::typical_divisor() const {
+  LinearAttention a = problem_;
+  a.d_v = 1, a.normalise = a.final_state = false;
+  const auto& n = inputs_.q.shape;
+  std::vector<float> ones{1}, o(static_cast<std::size_t>(n[0] * n[1] * a.h_v) + 1);
+  LinearOperands x = inputs_;
+  x.v = Tensor{ones.data(), DType::f32, {n[0], n[1], a.h_v, 1}, {0, 0, 0, 1}};
+  x.o = Tensor::dense(o.data(), DType::f32, {n[0], n[1], a.h_v, 1});
+  x.initial_state = x.initial_z;
+  std::vector<double> memory(ref::linear_attention_workspace(a, Pass::forward) / sizeof(double) + 1);
+  ref::linear_attention_forward(a, x, memory.data());
+  double sum = 0, count = 0;
+  for (const float z : o)
+    if (std::isfinite(z)) sum += static_cast<double>(z) * z, ++count;
+  return std::sqrt(sum / count);
+}
+
+/// The gradient of each token's own decay, dense (rows, h_v), and what it is summed from
+/// (ref::linear_attention_backward).
+LinearReference::DecaySums LinearReference::decay_sums() const {
+  LinearAttention a = problem_;
+  a.decay = Decay::token;
+  LinearOperands x = inputs_;
+  x.grad_decay.shape = {x.q.shape[0], x.q.shape[1], a.h_v, 1};
+  if (problem_.decay == Decay::head) x.decay.stride[0] = x.decay.stride[1] = 0;
+  x.decay.shape = x.grad_decay.shape;
+  Outputs out;
+  DecaySums sums;
+  sums.terms.resize(static_cast<std::size_t>(x.q.shape[0] * x.q.shape[1] * a.h_v) + 1);
+  compute(a, x, &out, sums.terms.data());
+  sums.gradients = std::move(out.memory[static_cast<std::size_t>(LinearOutput::grad_decay)]);
+  return sums;
+}
+
+/// The RMS of what the gradient of the decay may be off by for what it is summed from.
+/// Kernels that take tokens in chunks do not keep the states, and have the gradient of a token's decay as a sum over
+/// all later tokens: each of them may be off by kSum of what it adds, one way or the other. A head's is the sum over
+/// all tokens, of which each may besides be off by its own limit.
+double LinearReference::error_of_decay() const {
+  const DecaySums sums = decay_sums();
+  const bool of_head = problem_.decay == Decay::head;
+  double all = 0, values = 0;
+  for (std::int64_t b = 0; b < problem_.b; ++b) {
+    const ref::Rows rows = ref::rows_of(b, problem_.packed ? inputs_.cu_seqlens : nullptr, nullptr, inputs_.q.shape[1]);
+    for (std::int64_t h = 0; h < problem_.h_v; ++h) {
+      double later = 0;
+      for (std::int64_t j = rows.length - 1; j >= 0; --j) {
+        const std::int64_t row = rows.begin + (problem_.reverse ? rows.length - 1 - j : j);
+        const auto at = static_cast<std::size_t>((rows.batch * inputs_.q.shape[1] + row) * problem_.h_v + h);
+        const double off = kSum * std::sqrt(sums.terms[at]), gradient = sums.gradients[at];
+        if (!std::isfinite(off) || !std::isfinite(gradient)) continue;
+        later += off * off;
+        values += gradient * gradient;
+        all += of_head ? off * off * static_cast<double>((j + 1) * (j + 1)) : later;
+      }
+    }
+  }
+  const double count = static_cast<double>(of_head ? problem_.h_v : problem_.h_v * tokens_ * inputs_.q.shape[0]);
+  if (count == 0) return 0;
+  double rms = std::sqrt(all / count);
+  if (of_head) rms += linear_limit(problem_.dtype, Decay::token, LinearOutput::grad_decay) * std::sqrt(values / count);
+  return rms;
+}
+
+void LinearReference::add_movement(const Outputs& moved) const {
+  for (std::size_t i = 0; i < kLinearOutputs; ++i) {
+    const auto which = static_cast<LinearOutput>(i);
+    if (!has(which)) continue;
+    double sum = 0, count = 0, largest = 0;
+    each(which, exact(which), [&](double, double wanted, std::int64_t at, const auto&) {
+      const double by = std::abs(static_cast<double>(moved.memory[i][static_cast<std::size_t>(at)]) - wanted);
+      if (!std::isfinite(by)) return;
+      sum += by * by, ++count;
+      largest = std::max(largest, by);
+    });
+    if (count > 0) granted_[i].include(2 * std::sqrt(sum / count), 2 * largest);
+  }
+}
+
+/// 16-bit numbers by a quarter of their unit, the mean of what rounding them once more does (a state or a weight that
+/// goes through a tensor core); f32 by four units, the roundings of a few steps; each e^g by a rounding of f32, and g
+/// by one unit; the divisor of a normalised output as the inputs, since a kernel rounds the weights of o but not those
+/// that it divides by.
+void LinearReference::nudge() const {
+  const double step = unit_at(problem_.dtype, 1) * (problem_.dtype == DType::f32 ? 4 : 0.25);
+  const double divisor = problem_.normalise ? typical_divisor() : 0;
+  for (std::uint64_t draw = 0; draw < kNudges; ++draw) {
+    LinearOperands x = inputs_;
+    LinearAttention a = problem_;
+    a.eps += static_cast<float>(divisor * step * nudge_sign(draw, 1000));
+    std::vector<std::unique_ptr<Nudged>> inputs;
+    for (Tensor* input : {&x.q, &x.k, &x.v, &x.grad_o, &x.initial_state, &x.initial_z, &x.grad_final_state,
+                          &x.grad_final_z, &x.decay}) {
+      const Step by = input == &x.decay ? Step{0x1p-23, 0x1p-24} : Step{step};
+      inputs.push_back(std::make_unique<Nudged>(*input, by, Together::none, 100 * draw + inputs.size()));
+      *input = inputs.back()->view();
+    }
+    Outputs moved;
+    compute(a, x, &moved);
+    add_movement(moved);
+  }
+}
+
+/// What has faded to less than 2^-126 of itself may be lost: so much of what would be there without a decay.
+void LinearReference::grant_what_fades() const {
+  LinearOperands x = inputs_;
+  const Changed none(x.decay, [](double, std::uint64_t, std::uint64_t) { return 0; });
+  x.decay = none.view();
+  Outputs unfaded;
+  compute(problem_, x, &unfaded);
+  for (std::size_t i = 0; i < kLinearOutputs; ++i) {
+    double largest = 0;
+    for (const float value : unfaded.memory[i])
+      if (std::isfinite(value)) largest = std::max(largest, std::abs(double{value}));
+    granted_[i].include(lowest_unit(DType::f32) * largest, lowest_unit(DType::f32) * largest);
+  }
+}
+
+LinearReference::Granted LinearReference::granted(LinearOutput which) const {
+  if (!nudged_) {
+    nudged_ = true;
+    nudge();
+    if (problem_.decay != Decay::none) grant_what_fades();
+    if (has(LinearOutput::grad_decay)) {
+      Granted& of_decay = granted_[static_cast<std::size_t>(LinearOutput::grad_decay)];
+      const double rms = error_of_decay();
+      of_decay.include(rms, 10 * rms);
+    }
+  }
+  return granted_[static_cast<std::size_t>(which)];
+}
+
+}  // namespace falchion::judge
