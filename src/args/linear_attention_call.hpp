@@ -18,13 +18,13 @@ struct LinearAttentionCall {
   float scale = 1, eps = 0;                                         // scale is final
   bool elu = false;                                                 // phi = elu + 1, else identity
   bool normalise = false, reverse = false;
-  bool decay_by_head =
-      false;  // one g for all tokens of a head; strides do not tell, a tensor of one token has 0 there too
+  // One g for all tokens of a head. Strides do not tell: a tensor of one token, or of none, may have 0 there too.
+  bool decay_by_head = false;
 
   // Backward.
   View grad_o, grad_final_state, grad_final_z;  // the last two: null where absent
   View grad_q, grad_k, grad_v;
-  View grad_decay;  // strides as decay's: where those are 0 the kernel sums
+  View grad_decay;  // strides as decay's; of a decay by head the sum over all tokens of all sequences
   View grad_initial_state, grad_initial_z;
 };
 

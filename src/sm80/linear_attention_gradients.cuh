@@ -111,16 +111,17 @@ __device__ __forceinline__ BlockScan scan_block(double x, double* of_warps) {
   return {before + x, all};
 }
 
-/// Sums in double, from the last token of the recurrence on. of_head: one sum over all tokens of all sequences.
+/// Sums in double, from the last token of the recurrence on. A decay by head has one sum over all tokens of all
+/// sequences.
 static __global__ void __launch_bounds__(kScanThreads)
     linear_attention_decay_gradient(const __grid_constant__ gpu::LinearAttentionArgs a,
-                                    const __grid_constant__ LinearPartials partials, bool of_head) {
+                                    const __grid_constant__ LinearPartials partials) {
   __shared__ double of_warps[kScanThreads / 32];
-  const std::int64_t h = blockIdx.x % a.h_v, first = of_head ? 0 : blockIdx.x / a.h_v;
+  const std::int64_t h = blockIdx.x % a.h_v, first = a.decay_by_head ? 0 : blockIdx.x / a.h_v;
   const View& out = a.grad_decay;
   auto* const grad = static_cast<float*>(out.data);
   double head = 0;
-  for (std::int64_t b = first; b < (of_head ? a.b : first + 1); ++b) {
+  for (std::int64_t b = first; b < (a.decay_by_head ? a.b : first + 1); ++b) {
     const Rows rows = Rows::of(static_cast<int>(b), a.packed ? a.cu_seqlens : nullptr, a.total, a.s, nullptr);
     double later = 0;
     for (int i = 0; partials.tails != nullptr && i < partials.tiles; ++i)
@@ -130,14 +131,14 @@ static __global__ void __launch_bounds__(kScanThreads)
       const std::int64_t row = rows.begin + (a.reverse ? rows.length - 1 - j : j);
       const double own = j < 0 ? 0 : static_cast<double>(partials.dg[((a.packed ? 0 : b * a.s) + row) * a.h_v + h]);
       const BlockScan sum = scan_block(own, of_warps);
-      if (j >= 0 && of_head) head += later + sum.upto;
-      if (j >= 0 && !of_head)
+      if (j >= 0 && a.decay_by_head) head += later + sum.upto;
+      if (j >= 0 && !a.decay_by_head)
         grad[rows.batch * out.stride[0] + row * out.stride[1] + h * out.stride[2]] =
             static_cast<float>(later + sum.upto);
       later += sum.all;
     }
   }
-  if (!of_head) return;
+  if (!a.decay_by_head) return;
   const double all = scan_block(head, of_warps).all;
   if (threadIdx.x == 0) grad[h * out.stride[2]] = static_cast<float>(all);
 }
@@ -153,11 +154,10 @@ cudaError_t launch_linear_gradients(const gpu::LinearAttentionArgs& a, const Lin
     error = launch_kernel(linear_attention_gather<Element>, static_cast<unsigned>(blocks), 32 * kGradientWarps, 0,
                           stream, false, a, partials, normaliser, tokens);
   if (error != cudaSuccess || partials.dg == nullptr || a.grad_decay.data == nullptr) return error;  // no token: null
-  const bool of_head = a.grad_decay.stride[0] == 0 && a.grad_decay.stride[1] == 0;
-  const std::int64_t sums = of_head ? a.h_v : a.b * a.h_v;
+  const std::int64_t sums = a.decay_by_head ? a.h_v : a.b * a.h_v;
   if (sums == 0) return error;
   return launch_kernel(linear_attention_decay_gradient, static_cast<unsigned>(sums), kScanThreads, 0, stream, false, a,
-                       partials, of_head);
+                       partials);
 }
 
 }  // namespace falchion::sm80
