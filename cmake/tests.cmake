@@ -83,6 +83,10 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   falchion_script(house.layers LABEL fast COMMAND ${tests}/layers_test.sh)
   falchion_script(house.lint LABEL fast COMMAND ${tests}/lint_test.sh)
   falchion_script(house.headers LABEL fast COMMAND ${tests}/headers_test.sh ${CMAKE_CXX_COMPILER} ${CMAKE_C_COMPILER})
+  if(FALCHION_PYTHON)
+    falchion_script(bench.loop_cycles LABEL fast COMMAND ${FALCHION_PYTHON} ${tests}/loop_cycles_test.py)
+    falchion_script(bench.device_report LABEL fast COMMAND ${FALCHION_PYTHON} ${tests}/device_report_test.py)
+  endif()
   if(TARGET falchion_command)
     # Some ten seconds of random problems, the same ones each time, on the paths that this machine has: every level of its
     # CPU, and its GPU. A busy machine may be slow: what takes two minutes hangs.

@@ -36,6 +36,20 @@ TEST(Contract, MergeOfPartialResults) {
   });
 }
 
+/// An axis of one element has no stride, so what stands there makes no other view of the same memory.
+TEST(Contract, MergeIntoAnInputWhoseAxesOfOneElementSayOtherStrides) {
+  HostTensor o_a(DType::f32, {1, 2, 1, 4}), o_b(DType::f32, {1, 2, 1, 4});
+  HostTensor lse_a(DType::f32, {1, 1, 2, 1}), lse_b(DType::f32, {1, 1, 2, 1});
+  for (std::int64_t i = 0; i < 2; ++i) {
+    set_row(&o_a, 0, i, 0, 3), set_row(&o_b, 0, i, 0, 5);
+    lse_a.set(0, 0, i, 0, 0), lse_b.set(0, 0, i, 0, 0);
+  }
+  Tensor o = o_a.view(), lse = lse_a.view();
+  o.stride[0] = 1000, o.stride[2] = 7, lse.stride[0] = 77;
+  EXPECT_EQ(merge(o_a.view(), lse_a.view(), o_b.view(), lse_b.view(), o, lse).why, "");
+  EXPECT_EQ(o_a.get(0, 1, 0, 3), 4);
+}
+
 TEST(Contract, MergeOfEmptyAndBrokenStates) {
   HostTensor o_a(DType::f32, {1, 2, 1, 4}), o_b(DType::f32, {1, 2, 1, 4}), o(DType::f32, {1, 2, 1, 4});
   HostTensor lse_a(DType::f32, {1, 1, 2, 1}), lse_b(DType::f32, {1, 1, 2, 1}), lse(DType::f32, {1, 1, 2, 1});

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "api/run.hpp"
+#include "blocks/sm90_tensor_map.hpp"
 #include "fake_cuda/load.hpp"
 #include "fake_cuda/runtime.hpp"
 #include "gpu/driver_numbers.hpp"
@@ -75,6 +76,22 @@ TEST_F(GpuDoor, ABrokenContextIsToldAndNotTakenAway) {
             "cudaDeviceSynchronize: cudaErrorIllegalAddress: as the test says (an earlier "
             "kernel has broken this process's CUDA context)");
   EXPECT_EQ(cuda.last, cudaErrorIllegalAddress);
+}
+
+/// One failure, of which the next call knows nothing any more, made every later launch on Hopper fail.
+TEST_F(GpuDoor, ALookUpOfTheDriversFunctionThatFailedIsMadeAgain) {
+  int function = 0;  // stands for the driver's; it is not called
+  sm90::EncodeTensorMap encode = nullptr;
+  cuda.next = cudaErrorMemoryAllocation;
+  EXPECT_EQ(sm90::find_tensor_map_encoder(&encode), cudaErrorMemoryAllocation);
+  EXPECT_EQ(sm90::find_tensor_map_encoder(&encode), cudaErrorNotSupported) << "the driver has none";
+  EXPECT_EQ(encode, nullptr);
+  cuda.entry_point = &function;
+  EXPECT_EQ(sm90::find_tensor_map_encoder(&encode), cudaSuccess);
+  EXPECT_EQ(reinterpret_cast<void*>(encode), &function);
+  cuda.next = cudaErrorMemoryAllocation;
+  EXPECT_EQ(sm90::find_tensor_map_encoder(&encode), cudaSuccess) << "what was found is kept";
+  EXPECT_EQ(reinterpret_cast<void*>(encode), &function);
 }
 
 /// Where memory lies is known in a broken context too: the CPU goes on, and a GPU's memory is no host's.

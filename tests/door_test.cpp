@@ -180,7 +180,7 @@ TEST_F(Door, MergeAndValidateLengthsRefuseToo) {
   float numbers[4][8] = {}, lse[3] = {};
   const auto o = [](void* data) { return Tensor::dense(data, DType::f32, {1, 1, 1, 8}); };
   const auto l = [](void* data) { return Tensor::dense(data, DType::f32, {1, 1, 1, 1}); };
-  const char* rest = " lies on a GPU, or nobody says where: merge takes tensors in host memory";
+  const char* rest = " lies on a GPU: merge takes tensors in host memory";
   EXPECT_EQ(merge(o(memory.data()), l(lse), o(numbers[1]), l(lse + 1), o(numbers[2]), l(lse + 2)).why,
             std::string("o_a") + rest);
   EXPECT_EQ(merge(o(numbers[0]), l(lse), o(numbers[1]), l(memory.data()), o(numbers[2]), l(lse + 2)).why,
@@ -190,7 +190,27 @@ TEST_F(Door, MergeAndValidateLengthsRefuseToo) {
   Instance x = make_instance(Case{"x", 2, 4, 5, 1, 1, 8, 8}.used_k({5, 3}), DType::f32);
   Operands operands = x.operands();
   operands.used_k = memory.data<const std::int32_t>();
-  EXPECT_EQ(validate_lengths(x.problem, operands).code, Code::device) << "nothing here can copy them";
+  const Status status = validate_lengths(x.problem, operands);
+  EXPECT_EQ(status.code, Code::invalid);
+  EXPECT_EQ(status.why, "used_k lies on a GPU, and this build has no GPU rows, so that nothing can copy it");
+}
+
+/// The driver's failure is no fault of the operands: the same code and words wherever it is asked.
+TEST_F(Door, WhereTheDriverFailsTheCodeIsDevice) {
+  float numbers[3][8] = {}, lse[3] = {};
+  const auto o = [&](int i) { return Tensor::dense(numbers[i], DType::f32, {1, 1, 1, 8}); };
+  const auto l = [&](int i) { return Tensor::dense(lse + i, DType::f32, {1, 1, 1, 1}); };
+  Instance x = make_instance(Case{"x", 2, 4, 5, 1, 1, 8, 8}.used_k({5, 3}), DType::f32);
+  LinearInstance linear = make_linear_instance(LinearCase{"x", 2, 9, 1, 2, 16, 16}.packed({4, 5}), DType::f32);
+  cuda.fail_with(719);
+  const auto expect_unknown = [](const Status& status, const char* name, const char* asks) {
+    EXPECT_EQ(status.code, Code::device);
+    EXPECT_EQ(status.why,
+              std::string(name) + ": CUDA's driver does not say where it lies, which " + asks + " has to know");
+  };
+  expect_unknown(merge(o(0), l(0), o(1), l(1), o(2), l(2)), "o_a", "merge");
+  expect_unknown(validate_lengths(x.problem, x.operands()), "used_k", "validate_lengths");
+  expect_unknown(validate_lengths(linear.problem, linear.operands(Pass::forward)), "cu_seqlens", "validate_lengths");
 }
 
 TEST_F(Door, PinnedAndManagedMemoryIsTheHostsToo) {

@@ -2,6 +2,7 @@
 // and while the process ends.
 #include <gtest/gtest.h>
 
+#include <sched.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -80,6 +81,48 @@ TEST(Threads, ATaskMayUseThePoolItself) {
       },
       &wrong);
   EXPECT_EQ(wrong, 0);
+}
+
+cpu_set_t cpus_of_this_thread() {
+  cpu_set_t cpus;
+  CPU_ZERO(&cpus);
+  EXPECT_EQ(sched_getaffinity(0, sizeof cpus, &cpus), 0);
+  return cpus;
+}
+
+/// How many of four tasks that all run at once are on another set of CPUs than their caller, who gets that set first.
+int tasks_elsewhere(const cpu_set_t& cpus) {
+  struct Seen {
+    cpu_set_t cpus;
+    std::atomic<int> arrived{0}, elsewhere{0};
+  } seen{.cpus = cpus};
+  std::thread([&seen] {
+    ASSERT_EQ(sched_setaffinity(0, sizeof seen.cpus, &seen.cpus), 0);
+    cpu::run_on_thread_pool(
+        4, 4,
+        [](void* context, int) {
+          auto& all = *static_cast<Seen*>(context);
+          const cpu_set_t here = cpus_of_this_thread();
+          all.elsewhere += CPU_EQUAL(&here, &all.cpus) ? 0 : 1;
+          for (++all.arrived; all.arrived < 4;) std::this_thread::yield();
+        },
+        &seen);
+  }).join();
+  EXPECT_EQ(seen.arrived, 4);
+  return seen.elsewhere;
+}
+
+TEST(Threads, HelpersRunWhereTheirCallerMayRun) {
+  const cpu_set_t all = cpus_of_this_thread();
+  if (CPU_COUNT(&all) < 2) GTEST_SKIP() << "one CPU";
+  int first = 0;
+  while (!CPU_ISSET(first, &all)) ++first;
+  cpu_set_t one;
+  CPU_ZERO(&one);
+  CPU_SET(first, &one);
+  EXPECT_EQ(tasks_elsewhere(one), 0) << "a pinned caller";
+  EXPECT_EQ(tasks_elsewhere(all), 0) << "a caller after a pinned one";
+  EXPECT_EQ(tasks_elsewhere(one), 0) << "a pinned caller once more";
 }
 
 #if defined(__SANITIZE_THREAD__)

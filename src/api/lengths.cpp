@@ -5,9 +5,11 @@
 #include <cstdint>
 #include <vector>
 
+#include "api/run.hpp"
 #include "api/validate.hpp"
 #include "falchion/falchion.hpp"
 #include "gpu/runtime.hpp"
+#include "plan/text.hpp"
 
 namespace falchion {
 
@@ -53,12 +55,18 @@ void check_used(const char* name, const std::int32_t* rows, const std::int32_t* 
 /// The lengths where the host can read them; they may lie on the device.
 class HostLengths {
  public:
-  Status read(const std::int32_t* data, std::int64_t count) {
+  Status read(const char* name, const std::int32_t* data, std::int64_t count) {
     data_ = data;
-    if (data == nullptr || gpu::host_can_use(gpu::place_of(data))) return {};
+    const gpu::Place place = gpu::place_of(data);
+    if (gpu::host_can_use(place)) return {};
+    if (place == gpu::Place::unknown) return unknown_place(name, "validate_lengths");
+    if (!gpu::is_built())
+      return {Code::invalid, text(name, " lies on a GPU, and this build has no GPU rows, so that nothing can copy it")};
     copy_.resize(static_cast<std::size_t>(count));
     data_ = copy_.data();
-    return gpu::copy(copy_.data(), data, copy_.size() * sizeof(std::int32_t));
+    Status copied = gpu::copy(copy_.data(), data, copy_.size() * sizeof(std::int32_t));
+    if (!copied) copied.why = text(name, ": ", copied.why);
+    return copied;
   }
   const std::int32_t* data() const { return data_; }
 
@@ -73,11 +81,11 @@ Status validate_lengths(const Attention& a, const Operands& x) noexcept try {
   if (Status status = validate_problem(a, Pass::forward); !status) return status;
   if (Status status = validate_operands(a, x); !status) return status;
   HostLengths cu_q, cu_k, used_q, used_k, first_k;
-  if (Status status = cu_q.read(a.packed ? x.cu_seqlens_q : nullptr, a.b + 1); !status) return status;
-  if (Status status = cu_k.read(a.packed ? x.cu_seqlens_k : nullptr, a.b + 1); !status) return status;
-  if (Status status = used_q.read(a.used_q ? x.used_q : nullptr, a.b); !status) return status;
-  if (Status status = used_k.read(a.used_k ? x.used_k : nullptr, a.b); !status) return status;
-  if (Status status = first_k.read(a.first_k ? x.first_k : nullptr, a.b); !status) return status;
+  if (Status status = cu_q.read("cu_seqlens_q", a.packed ? x.cu_seqlens_q : nullptr, a.b + 1); !status) return status;
+  if (Status status = cu_k.read("cu_seqlens_k", a.packed ? x.cu_seqlens_k : nullptr, a.b + 1); !status) return status;
+  if (Status status = used_q.read("used_q", a.used_q ? x.used_q : nullptr, a.b); !status) return status;
+  if (Status status = used_k.read("used_k", a.used_k ? x.used_k : nullptr, a.b); !status) return status;
+  if (Status status = first_k.read("first_k", a.first_k ? x.first_k : nullptr, a.b); !status) return status;
   Check check;
   if (a.packed) {
     check_cu_seqlens("cu_seqlens_q", cu_q.data(), a.b, x.q.shape[1], &check);
@@ -96,7 +104,7 @@ Status validate_lengths(const LinearAttention& a, const LinearOperands& x) noexc
   if (Status status = validate_problem(a, pass); !status) return status;
   if (Status status = validate_operands(a, pass, x); !status) return status;
   HostLengths cu;
-  if (Status status = cu.read(a.packed ? x.cu_seqlens : nullptr, a.b + 1); !status) return status;
+  if (Status status = cu.read("cu_seqlens", a.packed ? x.cu_seqlens : nullptr, a.b + 1); !status) return status;
   Check check;
   if (a.packed) {
     check_cu_seqlens("cu_seqlens", cu.data(), a.b, x.q.shape[1], &check);

@@ -12,6 +12,7 @@
 #include "api/run.hpp"
 #include "falchion/falchion.hpp"
 #include "gpu/place.hpp"
+#include "plan/text.hpp"
 #include "policy/dtype.hpp"
 
 namespace falchion {
@@ -46,10 +47,6 @@ void check_tensor(const char* name, const Tensor& x, bool output, bool is_lse, c
   if (check->ok()) check_memory({.name = name, .x = &x, .output = output}, check);
 }
 
-bool same_view(const Tensor& a, const Tensor& b) {
-  return a.data == b.data && a.dtype == b.dtype && a.shape == b.shape && a.stride == b.stride;
-}
-
 /// Each row is read before it is written, so an output may be an input; but not overlap it otherwise.
 void check_overlap(const char* out_name, const Tensor& out, const char* name, const Tensor& x, Check* check) {
   check->require(same_view(out, x) || !overlap(out, x), out_name, " overlaps ", name, " without being it");
@@ -59,10 +56,11 @@ void check_apart(const char* out_name, const Tensor& out, const char* name, cons
 }
 
 /// merge computes on the host.
-void check_place(const char* name, const Tensor& x, Check* check) {
-  if (!gpu::driver_is_loaded() || !check->ok()) return;
-  check->require(gpu::host_can_use(gpu::place_of(data_of(x))), name,
-                 " lies on a GPU, or nobody says where: merge takes tensors in host memory");
+Status check_place(const NamedTensor& tensor) {
+  const gpu::Place place = gpu::place_of(data_of(*tensor.x));
+  if (gpu::host_can_use(place)) return {};
+  if (place == gpu::Place::unknown) return unknown_place(tensor.name, "merge");
+  return {Code::invalid, text(tensor.name, " lies on a GPU: merge takes tensors in host memory")};
 }
 
 void check_lse(const char* name, const Tensor& lse, Check* check) {
@@ -113,9 +111,11 @@ Status merge_checked(const Tensor& o_a, const Tensor& lse_a, const Tensor& o_b, 
   check_apart("o", o, "lse_a", lse_a, &check), check_apart("o", o, "lse_b", lse_b, &check);
   check_apart("o", o, "lse", lse, &check);
   check_apart("lse", lse, "o_a", o_a, &check), check_apart("lse", lse, "o_b", o_b, &check);
-  check_place("o_a", o_a, &check), check_place("lse_a", lse_a, &check), check_place("o_b", o_b, &check);
-  check_place("lse_b", lse_b, &check), check_place("o", o, &check), check_place("lse", lse, &check);
   if (!check.ok()) return check.take();
+  for (const NamedTensor& tensor :
+       {NamedTensor{"o_a", &o_a}, {"lse_a", &lse_a}, {"o_b", &o_b}, {"lse_b", &lse_b}, {"o", &o}, {"lse", &lse}}) {
+    if (Status status = check_place(tensor); !status) return status;
+  }
   check_lse("lse_a", lse_a, &check), check_lse("lse_b", lse_b, &check);
   if (!check.ok()) return check.take();
   for (std::int64_t b = 0; b < o.shape[0]; ++b) {

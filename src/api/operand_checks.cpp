@@ -45,13 +45,6 @@ void check_strides(const Operand& operand, Check* check) {
                  ": two elements of an output share no memory");
 }
 
-/// The same elements at the same addresses.
-bool same_view(const Tensor& a, const Tensor& b) {
-  bool same = a.data == b.data && a.dtype == b.dtype && a.shape == b.shape;
-  for (std::size_t axis = 0; axis < 4; ++axis) same = same && (a.shape[axis] <= 1 || a.stride[axis] == b.stride[axis]);
-  return same;
-}
-
 }  // namespace
 
 void check_aligned(const char* name, const char* field, const void* data, std::int64_t bytes, Check* check) {

@@ -76,10 +76,6 @@ std::int64_t bytes_of(const Tensor& x) {
   return bytes;
 }
 
-}  // namespace
-
-namespace {
-
 /// Elements from the first index of the axis to the last. Rounding does not matter so far below 2^63.
 double reach_of(const Tensor& x, std::size_t axis) {
   if (x.shape[axis] <= 1) return 0;
@@ -114,6 +110,12 @@ bool overlap(const Tensor& a, const Tensor& b) {
   }
   const std::int64_t shift = distance + bytes_of(b) - size_b;  // x + (reach_b - y) when the two begin together
   return search.run(shift - size_a + 1, shift + size_b - 1);
+}
+
+bool same_view(const Tensor& a, const Tensor& b) {
+  bool same = a.data == b.data && a.dtype == b.dtype && a.shape == b.shape;
+  for (std::size_t axis = 0; axis < 4; ++axis) same = same && stride_of(a, axis) == stride_of(b, axis);
+  return same;
 }
 
 bool aliases_itself(const Tensor& x) {

@@ -17,6 +17,9 @@ std::size_t longest_axis(const Tensor& x);
 /// for layouts so tangled that the search would be long, the answer is "yes". Both fit the address space.
 bool overlap(const Tensor& a, const Tensor& b);
 
+/// The same elements at the same addresses. An axis of one element has no stride, whatever it says.
+bool same_view(const Tensor& a, const Tensor& b);
+
 /// Do two different elements of the view share memory? All its strides are above 0 where its extent is above 1.
 bool aliases_itself(const Tensor& x);
 

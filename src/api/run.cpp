@@ -36,6 +36,10 @@ const void* data_of(const Tensor& x) {
   return n[0] == 0 || n[1] == 0 || n[2] == 0 || n[3] == 0 ? nullptr : x.data;
 }
 
+Status unknown_place(const char* name, std::string_view asks) {
+  return {Code::device, text(name, ": CUDA's driver does not say where it lies, which ", asks, " has to know")};
+}
+
 namespace {
 
 Status misplaced(const char* name, gpu::Place place, const PlanData& plan) {
@@ -49,8 +53,7 @@ Status misplaced(const char* name, gpu::Place place, const PlanData& plan) {
       return {Code::invalid,
               text(name, " lies on another device, whose memory ", plan.gpu.device,
                    " may not use: no access was given by cudaDeviceEnablePeerAccess or cudaMemPoolSetAccess")};
-    case gpu::Place::unknown:
-      return {Code::device, text(name, ": CUDA's driver does not say where it lies, which ", backend, " has to know")};
+    case gpu::Place::unknown: return unknown_place(name, backend);
     default: break;
   }
   return {Code::invalid, text(name, " lies on a GPU, where ", backend,

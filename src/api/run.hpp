@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "falchion/falchion.hpp"
 #include "plan/plan_data.hpp"
@@ -29,6 +30,8 @@ struct Pointer {
 };
 /// Of an empty tensor nothing is read.
 const void* data_of(const Tensor& x);
+/// The answer where CUDA's driver was asked for the place of an operand and failed: that is no fault of the operand.
+Status unknown_place(const char* name, std::string_view asks);
 /// Does each of them lie where the plan's backend can use it? In a process that uses CUDA that is asked of its driver
 /// for each pointer (some 0.2 us), for plans of the host too.
 Status check_places(const PlanData& plan, std::span<const Pointer> pointers);

@@ -13,6 +13,7 @@
 #include <cute/arch/copy_sm90_tma.hpp>
 
 #include "args/attention_call.hpp"
+#include "blocks/sm90_tensor_map.hpp"
 
 namespace falchion::sm90 {
 
@@ -81,37 +82,19 @@ struct TensorBox {
   int box_columns, box_heads, box_rows;
 };
 
-/// The driver's function is looked up, never linked: the library loads where there is no driver.
-struct TensorMapEncoder {
-  decltype(&cuTensorMapEncodeTiled) encode = nullptr;
-  cudaError_t error = cudaSuccess;  // of looking it up
-};
-inline const TensorMapEncoder& tensor_map_encoder() {
-  static const TensorMapEncoder encoder = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-    cudaError_t error =
-        cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &function, 12000, cudaEnableDefault, &found);
-    if (error == cudaSuccess && found != cudaDriverEntryPointSuccess) error = cudaErrorNotSupported;
-    return TensorMapEncoder{reinterpret_cast<decltype(&cuTensorMapEncodeTiled)>(function), error};
-  }();
-  return encoder;
-}
-
 template <class Element, int kRank>
 cudaError_t encode_tensor_map(CUtensorMap* map, void* data, const cuuint64_t (&shape)[kRank],
                               const cuuint64_t (&stride)[kRank - 1], const cuuint32_t (&size)[kRank]) {
-  const TensorMapEncoder& encoder = tensor_map_encoder();
-  if (encoder.error != cudaSuccess) return encoder.error;
+  EncodeTensorMap encode = nullptr;
+  if (const cudaError_t error = find_tensor_map_encoder(&encode); error != cudaSuccess) return error;
   constexpr auto kType = std::is_same_v<Element, float>             ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
                          : std::is_same_v<Element, cutlass::half_t> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                                     : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
   const bool whole_line = size[0] * sizeof(Element) == 128;
   const cuuint32_t step[] = {1, 1, 1, 1, 1};
-  const CUresult result =
-      encoder.encode(map, kType, kRank, data, shape, stride, size, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
-                     whole_line ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
-                     CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  const CUresult result = encode(map, kType, kRank, data, shape, stride, size, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                                 whole_line ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
+                                 CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
 }
 /// What a map says of an empty tensor: it is never read, but the map must have something to say.

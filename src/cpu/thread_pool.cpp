@@ -20,11 +20,39 @@
 namespace falchion::cpu {
 namespace {
 
+/// The CPUs that a thread may run on. Other systems than Linux do not say: there the set is empty, and nothing is set.
+class CpuSet {
+ public:
+  static CpuSet of_this_thread() {
+    CpuSet cpus;
+#if defined(__linux__)
+    if (sched_getaffinity(0, sizeof cpus.set_, &cpus.set_) != 0) CPU_ZERO(&cpus.set_);  // more CPUs than it can hold
+#endif
+    return cpus;
+  }
+#if defined(__linux__)
+  CpuSet() { CPU_ZERO(&set_); }
+  int count() const { return CPU_COUNT(&set_); }
+  bool operator==(const CpuSet& other) const { return CPU_EQUAL(&set_, &other.set_) != 0; }
+  void take_for_this_thread() const {
+    if (count() > 0) sched_setaffinity(0, sizeof set_, &set_);
+  }
+
+ private:
+  cpu_set_t set_;
+#else
+  int count() const { return 0; }
+  bool operator==(const CpuSet&) const { return true; }
+  void take_for_this_thread() const {}
+#endif
+};
+
 /// One call of run_on_thread_pool. It lies on the caller's stack, so the caller leaves only when no helper is in it.
 struct Job {
   void (*task)(void* context, int i);
   void* context;
   int n;
+  CpuSet cpus;     // the caller's
   int wanted;      // helpers that may still join; the pool's lock guards this and the next two
   int inside = 0;  // helpers at work in it
   Job* later = nullptr;
@@ -109,6 +137,7 @@ class ThreadPool {
     }
   }
   void help() {
+    CpuSet cpus = CpuSet::of_this_thread();
     std::unique_lock lock(mutex_);
     for (;;) {
       work_to_do_.wait(lock, [this] { return jobs_ != nullptr || closed_; });
@@ -118,6 +147,7 @@ class ThreadPool {
       --wanted_;
       if (--job->wanted == 0) remove(job);
       lock.unlock();
+      if (!(cpus == job->cpus)) cpus = job->cpus, cpus.take_for_this_thread();
       job->work();
       lock.lock();
       --at_work_;
@@ -169,9 +199,10 @@ struct AtTheEnd {
 }  // namespace
 
 void run_on_thread_pool(int threads, int n, void (*task)(void* context, int i), void* context) noexcept {
-  Job job{.task = task, .context = context, .n = n, .wanted = std::min(threads, n) - 1};
+  Job job{.task = task, .context = context, .n = n, .cpus = {}, .wanted = std::min(threads, n) - 1};
   ThreadPool* const pool = job.wanted > 0 ? thread_pool() : nullptr;
   if (pool == nullptr) return job.work();
+  job.cpus = CpuSet::of_this_thread();
   pool->run(&job);
 }
 
@@ -181,11 +212,8 @@ int thread_pool_helpers() noexcept {
 }
 
 int cpus_allowed() noexcept {
-#if defined(__linux__)
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-#endif
-  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  const int count = CpuSet::of_this_thread().count();
+  return count > 0 ? count : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 }  // namespace falchion::cpu

@@ -11,6 +11,9 @@
 
 namespace falchion::gpu {
 
+/// Does this build have GPU rows?
+bool is_built() noexcept;
+
 /// The current CUDA device, or why there is none.
 struct Device {
   int sm = 0;                                                               // 10 * major + minor; 0: none

@@ -64,6 +64,7 @@ std::string error_text(int error) {
   return std::string(cudaGetErrorName(code)) + ": " + cudaGetErrorString(code);
 }
 
+bool is_built() noexcept { return true; }
 Device current_device() { return device_at(-1); }
 
 Device device_at(int ordinal) {

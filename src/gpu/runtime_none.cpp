@@ -9,6 +9,7 @@ Status none() { return {Code::device, kNone}; }
 
 }  // namespace
 
+bool is_built() noexcept { return false; }
 Device current_device() {
   Device device;
   device.why_not = kNone;

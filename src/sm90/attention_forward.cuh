@@ -121,6 +121,7 @@ class Consumer {
       wait_multiply<0>(rS);
       walk();
       start_o();
+      advance_v();
       give_back_tile();
       more = find_tile();
       start_first_s(more);
@@ -175,7 +176,8 @@ class Consumer {
     const TileRecord& t = shared.tile[at_tile.stage];
     int n = t.end - 1 - skipped;
     const int begin = t.begin;
-    unmasked_begin = t.unmasked_begin, unmasked_end = t.unmasked_end;
+    whole_begin = (t.unmasked_begin + kKeys - 1) / kKeys;
+    whole_count = static_cast<unsigned>(max(t.unmasked_end / kKeys - whole_begin, 0));
     const Scores scores(a, t, by, coordinates());
     release_k();
     make_p<true>(scores, n);
@@ -187,30 +189,21 @@ class Consumer {
     }
     wait_v();
     clear_v_past(n);
-    for (--n; n >= begin; --n) {
+    for (--n; n >= begin; --n) {  // O += P V of tile n + 1 under the softmax of tile n
       wait_k();
       take_turn();
-      if constexpr (Config::kOverlap) {  // O += P V of tile n + 1 under the softmax of tile n
-        start_s();
-        start_o();
-        pass_turn();
-        wait_multiply<1>(rS);
-        release_k();
-        const bool raised = make_p<false>(scores, n);
-        wait_v();  // not later: its branch keeps the compiler from waiting for O before the exponentials
-        wait_o();
-        if (raised) sm80::scale_rows(sm80::rows_columns(as_mma_accumulator(rO)), shrink);
-      } else {
-        start_o();
-        start_s();
-        pass_turn();
-        wait_multiply<0>(rS);
-        warpgroup_fence_operand(rO);
-        release(shared.empty_v[stage_v]);
-        release_k();
-        if (make_p<false>(scores, n)) sm80::scale_rows(sm80::rows_columns(as_mma_accumulator(rO)), shrink);
-        wait_v();
-      }
+      start_s();
+      start_o();
+      pass_turn();
+      wait_multiply<1>(rS);
+      release(shared.empty_k[at_k.stage]);
+      const bool raised = make_p<false>(scores, n);
+      // Not before: ptxas would compute the next stages between take_turn and the first product, where each instruction
+      // costs all warpgroups (d 64: 3 instructions there are 1 % of the time).
+      at_k.advance(), advance_v();
+      wait_v();  // not later: its branch keeps the compiler from waiting for O before the exponentials
+      wait_o();
+      if (raised) sm80::scale_rows(sm80::rows_columns(as_mma_accumulator(rO)), shrink);
       sm80::convert(rS, p);
     }
     release(shared.empty_q[at_q.stage]), at_q.advance();
@@ -228,7 +221,7 @@ class Consumer {
     auto S = sm80::rows_columns(as_mma_accumulator(rS));  // (rows, columns)
     const auto cS = coordinates();
     scores.apply(S, cS, n * kKeys);
-    if (n * kKeys < unmasked_begin || (n + 1) * kKeys > unmasked_end) {
+    if (static_cast<unsigned>(n - whole_begin) >= whole_count) {
       asm volatile("" ::: "memory");  // else the tile would be read before it is known whether anybody asks
       scores.keep(shared.tile[at_tile.stage].read(by), S, cS, n * kKeys);  // mask.keep
     }
@@ -258,9 +251,9 @@ class Consumer {
   __device__ __forceinline__ void start_o() {                                               // O += P V
     const auto sVt = make_tensor(make_smem_ptr(shared.v[0]), typename Config::LayoutVt{});  // (D, N, stages)
     const auto rV = MmaPv{}.get_slice(warpgroup * 128).partition_fragment_B(sVt);           // (1, 1, N / 16, stages)
-    stage_v = at_v.stage, at_v.advance();
-    start_multiply<false>(MmaPv{}, as_wgmma_operand_a(p), rV(_, _, _, stage_v), rO);
+    start_multiply<false>(MmaPv{}, as_wgmma_operand_a(p), rV(_, _, _, at_v.stage), rO);
   }
+  __device__ __forceinline__ void advance_v() { stage_v = at_v.stage, at_v.advance(); }
   __device__ __forceinline__ void wait_o() {
     wait_multiply<0>(rO);
     release(shared.empty_v[stage_v]);
@@ -305,7 +298,10 @@ class Consumer {
   RingPosition<Config::kStages> at_k, at_v;
   RingPosition<Config::kStagesQ> at_q;
   RingPosition<Config::kTiles> at_tile;
-  int stage_v = 0, skipped = 0, unmasked_begin = 0, unmasked_end = 0;
+  int stage_v = 0;  // of V of the product that runs; at_v is ahead of it from make_p on
+  int skipped = 0;
+  int whole_begin = 0;  // the first tile of keys that needs no mask, and how many there are
+  unsigned whole_count = 0;
 
   const AttentionArgs& a;
   const Divisors& by;

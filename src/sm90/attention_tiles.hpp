@@ -11,7 +11,7 @@ enum class Level { brief, plain, mla, score };
 /// One TILE_SM90 of plan/tiles_sm90.def.
 struct Tile {
   Level level;
-  int d, rows, keys, stages, ctas, consumer_registers, producer_registers, overlap, ping_pong;
+  int d, rows, keys, stages, ctas, consumer_registers, producer_registers, ping_pong;
 
   constexpr int d_v() const { return level == Level::mla ? 128 : d; }
   constexpr int threads() const { return 128 * (rows / 64 + 1); }  // a consumer warpgroup has 64 rows; one loads
@@ -28,8 +28,8 @@ struct Tile {
 
 constexpr Tile attention_forward_tile(Level level, int d) {
   constexpr Tile kTiles[] = {
-#define TILE_SM90(op, level, d, rows, keys, stages, ctas, consumer_registers, producer_registers, overlap, ping_pong) \
-  {Level::level, d, rows, keys, stages, ctas, consumer_registers, producer_registers, overlap, ping_pong},
+#define TILE_SM90(op, level, d, rows, keys, stages, ctas, consumer_registers, producer_registers, ping_pong) \
+  {Level::level, d, rows, keys, stages, ctas, consumer_registers, producer_registers, ping_pong},
 #include "plan/tiles_sm90.def"
   };
   for (const Tile& tile : kTiles) {

@@ -71,6 +71,12 @@ cudaError_t CUDARTAPI cudaDeviceGetAttribute(int* value, cudaDeviceAttr, int) {
   *value = 1;
   return answer();
 }
+cudaError_t CUDARTAPI cudaGetDriverEntryPointByVersion(const char*, void** function, unsigned, unsigned long long,
+                                                       cudaDriverEntryPointQueryResult* result) {
+  *function = fake_runtime().entry_point;
+  *result = *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+  return answer();
+}
 cudaError_t CUDARTAPI cudaMallocAsync(void** out, size_t, cudaStream_t) {
   *out = nullptr;
   return answer();
