@@ -18,6 +18,7 @@ void note_status(const Status& status, Story* story) {
 
 void note_question(const PlanData& plan, Story* story) {
   story->note({{"op", plan.linear ? linear_attention_name(plan.pass) : text("attention_", name(plan.pass))},
+               {"pass", name(plan.pass)},
                {"problem", plan.linear ? problem_facts(plan.linear->problem) : problem_facts(plan.problem)}});
 }
 
