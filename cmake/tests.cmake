@@ -13,8 +13,8 @@ set(gpu_test_sources ${test_sources})
 list(FILTER gpu_test_sources INCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")  # cmake/tests_gpu.cmake
 list(FILTER test_sources EXCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")
 list(FILTER test_sources EXCLUDE REGEX "/door_gpu_test")  # cmake/tests_fake_cuda.cmake
-if(NOT FALCHION_TOOLS)  # they test parts of the command, which want its libraries
-  list(FILTER test_sources EXCLUDE REGEX "/(roofline|verify_[a-z]+)_test")
+if(NOT FALCHION_TOOLS)  # they test parts of the command, or want its libraries
+  list(FILTER test_sources EXCLUDE REGEX "/(roofline|explain_json|verify_[a-z]+)_test")
 endif()
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cpp)
 if(support_sources)
@@ -60,6 +60,11 @@ if(TARGET roofline_test)
   target_sources(roofline_test PRIVATE tools/roofline_model.cpp tools/roofline_points.cpp tools/json_value.cpp tools/roofline_svg.cpp tools/table.cpp)
   target_include_directories(roofline_test PRIVATE tools)
   target_link_libraries(roofline_test PRIVATE fmt::fmt-header-only nlohmann_json::nlohmann_json)
+endif()
+# The JSON that the library writes is read by a parser that is none of its own.
+if(TARGET explain_json_test)
+  find_package(nlohmann_json REQUIRED)
+  target_link_libraries(explain_json_test PRIVATE nlohmann_json::nlohmann_json)
 endif()
 
 if(FALCHION_CUDA)

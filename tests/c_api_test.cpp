@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <string>
+#include <thread>
 #include <vector>
 
 #include "falchion/falchion.h"
@@ -103,13 +106,83 @@ TEST(CApi, TextsOfAPlan) {
   fal_plan* plan = nullptr;
   ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_OK);
   EXPECT_STREQ(fal_plan_describe(plan), "attention_forward ref f32 d8 dv8 band full ws 0 B");
-  EXPECT_NE(std::strstr(fal_plan_explain(plan), "decision    ref"), nullptr);
+  EXPECT_NE(std::strstr(fal_plan_explain(plan, FAL_TEXT), "decision    ref"), nullptr);
   fal_plan_free(plan);
   target.backend = FAL_BEST, target.sm = 90;
-  const char* story = fal_explain(&problem, FAL_FORWARD, &target);
+  const char* story = fal_explain(&problem, FAL_FORWARD, &target, FAL_TEXT);
   EXPECT_NE(std::strstr(story, "sm90 f32"), nullptr) << story;
   EXPECT_STREQ(fal_version(), version());
   EXPECT_EQ(fal_build_info(), build_info());
+}
+
+/// Each format is made once, is the text that C++ gives, and stays where it is while the other is asked for.
+TEST(CApi, ExplainInBothFormats) {
+  const fal_attention problem = small();
+  const fal_target target = host();
+  fal_plan* plan = nullptr;
+  ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_OK);
+  const char* const text = fal_plan_explain(plan, FAL_TEXT);
+  const char* const json = fal_plan_explain(plan, FAL_JSON);
+  EXPECT_EQ(std::strncmp(text, "problem ", 8), 0) << text;
+  EXPECT_EQ(std::strncmp(json, "{\"falchion\":", 12), 0) << json;
+  EXPECT_EQ(fal_plan_explain(plan, FAL_TEXT), text);
+  EXPECT_EQ(fal_plan_explain(plan, FAL_JSON), json);
+  EXPECT_EQ(fal_plan_describe(plan), fal_plan_describe(plan));
+  EXPECT_STREQ(fal_explain(&problem, FAL_FORWARD, &target, FAL_JSON), json);
+  EXPECT_STREQ(fal_explain(&problem, FAL_FORWARD, &target, FAL_TEXT), text);
+  fal_plan_free(plan);
+  EXPECT_STREQ(fal_plan_explain(nullptr, FAL_TEXT), "no plan");
+  EXPECT_EQ(std::string(fal_plan_explain(nullptr, FAL_JSON)), Plan().explain(Format::json));
+  EXPECT_NE(std::strstr(fal_explain(nullptr, 0, nullptr, FAL_JSON), R"("why":"attention is null")"), nullptr);
+}
+
+TEST(CApi, AnUnknownFormatIsNull) {
+  const fal_attention problem = small();
+  const fal_linear_attention linear = FAL_LINEAR_ATTENTION_INIT;
+  fal_plan* plan = nullptr;
+  for (const std::int32_t format : {-1, 2, 256}) {
+    ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, nullptr, &plan), FAL_OK);
+    const std::string why = text("format = ", format, ": it is 0 to 1");
+    EXPECT_EQ(fal_plan_explain(plan, format), nullptr);
+    EXPECT_EQ(fal_why(), why);
+    fal_plan_free(plan);
+    ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, nullptr, &plan), FAL_OK) << "forgets why";
+    EXPECT_EQ(fal_explain(&problem, FAL_FORWARD, nullptr, format), nullptr);
+    EXPECT_EQ(fal_why(), why);
+    EXPECT_EQ(fal_linear_explain(&linear, FAL_FORWARD, nullptr, format), nullptr);
+    EXPECT_EQ(fal_plan_explain(nullptr, format), nullptr);
+    fal_plan_free(plan);
+  }
+}
+
+/// A refusal's reason outlives the texts that are asked for to understand it.
+TEST(CApi, TextsLeaveTheReasonOfTheLastFailure) {
+  fal_attention problem = small();
+  problem.dtype = 256;
+  ASSERT_EQ(make(&problem), FAL_INVALID);
+  ASSERT_NE(fal_explain(&problem, FAL_FORWARD, nullptr, FAL_JSON), nullptr);
+  EXPECT_STREQ(fal_why(), "dtype = 256: it is 0 to 4");
+}
+
+TEST(Threads, AskForTheTextsOfOnePlan) {
+  const fal_attention problem = small();
+  for (int round = 0; round < 50; ++round) {
+    fal_plan* plan = nullptr;
+    ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, nullptr, &plan), FAL_OK);
+    std::array<std::array<const char*, 3>, 8> seen{};
+    std::vector<std::thread> threads;
+    for (auto& texts : seen) {
+      threads.emplace_back([plan, &texts] {
+        texts = {fal_plan_describe(plan), fal_plan_explain(plan, FAL_TEXT), fal_plan_explain(plan, FAL_JSON)};
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const auto& texts : seen) {
+      ASSERT_EQ(texts, seen[0]) << "made twice";
+      ASSERT_STREQ(texts[2], fal_explain(&problem, FAL_FORWARD, nullptr, FAL_JSON));
+    }
+    fal_plan_free(plan);
+  }
 }
 
 TEST(CApi, ZeroesButForTheSizeAreAValidStart) {
@@ -121,12 +194,12 @@ TEST(CApi, ZeroesButForTheSizeAreAValidStart) {
   EXPECT_EQ(make(&a), FAL_OK) << fal_why();
   a = small();
   EXPECT_EQ(make(&a), FAL_OK) << "a band of zeroes is the full one: " << fal_why();
-  EXPECT_NE(std::strstr(fal_explain(&a, FAL_FORWARD, nullptr), "band        full"), nullptr);
+  EXPECT_NE(std::strstr(fal_explain(&a, FAL_FORWARD, nullptr, FAL_TEXT), "band        full"), nullptr);
   a.band.right = 1;
   EXPECT_EQ(make(&a), FAL_INVALID);
   EXPECT_NE(std::strstr(fal_why(), "band.align is unset"), nullptr);
   a.band = {0, 0, FAL_TOP_LEFT, 0};
-  EXPECT_NE(std::strstr(fal_explain(&a, FAL_FORWARD, nullptr), "window(0, 0, top_left)"), nullptr);
+  EXPECT_NE(std::strstr(fal_explain(&a, FAL_FORWARD, nullptr, FAL_TEXT), "window(0, 0, top_left)"), nullptr);
   const fal_attention init = fal_attention_init();
   EXPECT_EQ(init.size, sizeof init);
   EXPECT_EQ(init.dtype, FAL_BF16);
@@ -259,7 +332,7 @@ TEST(CApi, Nulls) {
   EXPECT_EQ(fal_merge(nullptr, nullptr, nullptr, nullptr, nullptr, nullptr), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "o_a is null");
   EXPECT_EQ(fal_validate_lengths(nullptr, nullptr), FAL_INVALID);
-  EXPECT_NE(std::strstr(fal_explain(nullptr, 0, nullptr), "attention is null"), nullptr);
+  EXPECT_NE(std::strstr(fal_explain(nullptr, 0, nullptr, FAL_TEXT), "attention is null"), nullptr);
   EXPECT_EQ(fal_plan_workspace(nullptr), 0u);
   EXPECT_STREQ(fal_plan_describe(nullptr), "no plan");
   fal_plan_free(nullptr);

@@ -313,8 +313,9 @@ TEST(LinearCApi, RefusalsAndOneCall) {
   EXPECT_STREQ(fal_why(), "linear_attention.size = 80: it is sizeof(fal_linear_attention), 88 here");
   EXPECT_EQ(plan, nullptr);
   problem = to_c(x.problem);
-  EXPECT_NE(std::string(fal_linear_explain(&problem, FAL_BACKWARD, &target)).find("linear_attention_backward f32"),
-            std::string::npos);
+  EXPECT_NE(
+      std::string(fal_linear_explain(&problem, FAL_BACKWARD, &target, FAL_TEXT)).find("linear_attention_backward f32"),
+      std::string::npos);
   target.size = 40;  // a caller of before `segments`
   EXPECT_EQ(fal_linear_attention_run(&operands, nullptr, &target, nullptr), FAL_OK) << fal_why();
 }

@@ -71,6 +71,29 @@ TEST(Explain, Golden) {
             "  cpu avx512 bf16  taken\n");
 }
 
+TEST(Explain, GoldenJson) {
+  const std::string json = explain(made_up(), Format::json), version = falchion::version();
+  const std::string lines = json.substr(0, json.find(R"(,"text":[")"));
+  EXPECT_EQ(
+      lines,
+      R"({"falchion":")" + version +
+          R"(","status":{"code":"ok","why":""},"op":"attention_forward","pass":"forward",)"
+          R"("problem":{"dtype":"bf16","b":2,"s_q":1024,"s_k":1024,"h_q":8,"h_k":2,"d_qk":64,"d_v":64,)"
+          R"("band":{"left":-1,"right":0,"align":"bottom_right"},"score":{"scale":0.125,"softcap":0},)"
+          R"("dropout":{"p":0,"seed":0,"offset":0},"packed":false,"used_q":false,"used_k":false,"alibi":false,)"
+          R"("bias":false,"mask":false,"lse":true,"row_max":false,"probabilities":false},)"
+          R"("work":{"flops":2149580800,"bytes":5308416,"flops_per_byte":404.9382716049383,"seen":0.50048828125},)"
+          R"("describe":"attention_forward cpu avx512 bf16 d64 dv64 band causal(bottom_right) rows 256 keys 128 )"
+          R"(threads 2 splits 1 ws 800 kB",)"
+          R"("decision":{"backend":"cpu","level":"avx512","dtype":"bf16","d":null,"built":true,"here":true},)"
+          R"("workspace_bytes":800000,"tile":{"rows":256,"keys":128,"decode":false,"heads":1},)"
+          R"("threads":{"count":2,"callers_pool":false,"items":64,"items_a_thread":32,"busy_percent":100},"splits":1,)"
+          R"("memory":{"packed_k":0,"packed_v":0,"scratch_a_thread":400000,"partials":0},)"
+          R"("rejected":[{"path":"sm90 bf16","reason":"no row of variants.def is built for sm90"},)"
+          R"({"path":"cpu amx bf16","reason":"this CPU has no AMX"}])");
+  EXPECT_TRUE(json.ends_with(R"("  cpu avx512 bf16  taken"]})")) << json;
+}
+
 TEST(Explain, AnInvalidProblem) {
   EXPECT_EQ(explain(problem(1, 4, 4, 7, 2, 128), Pass::forward, {}),
             "decision    refused (invalid): h_q = 7 is not a multiple of h_k = 2\n");

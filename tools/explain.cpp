@@ -3,11 +3,11 @@
 
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <utility>
+#include <string>
+#include <vector>
 
 #include "problem_options.hpp"
 #include "tool.hpp"
-#include "work.hpp"
 
 namespace falchion::tools {
 namespace {
@@ -62,56 +62,41 @@ void check_use(const Options& options, const Given& given) {
     given.refuse({"--backend"}, fmt::format("--target {} says where; leave one of them out", options.target));
 }
 
-/// What one problem's plan would be.
-struct Story {
-  nlohmann::json problem;
-  Status status;
-  std::string describe, text;
-};
-
 template <class Problem>
-Story story_of(const Problem& problem, Pass pass, const Target& target, nlohmann::json as_json) {
+std::string story_of(const Problem& problem, Pass pass, const Target& target, Format format) {
   Plan plan;
-  Story story;
-  story.problem = std::move(as_json);
-  story.status = Plan::make(problem, pass, target, &plan);
-  if (story.status.code == Code::invalid) require(story.status);
-  story.describe = story.status ? plan.describe() : "";
-  story.text = explain(problem, pass, target);
-  return story;
+  const Status status = Plan::make(problem, pass, target, &plan);
+  if (status.code == Code::invalid) require(status);
+  return explain(problem, pass, target, format);
 }
 
-Story story_of(const Options& options, Attention problem, const Target& target) {
+std::string story_of(const Options& options, Attention problem, const Target& target, Format format) {
   problem.packed = options.packed;
   if (options.op != "attention") {
     const Pass pass = options.op == "linear" ? Pass::forward : Pass::backward;
     LinearProblem linear = options.linear.problem(problem, pass, options.features.scale);
     linear.packed = options.packed, linear.initial_state = linear.final_state = options.states;
-    return story_of<LinearAttention>(linear, pass, target, to_json(linear));
+    return story_of<LinearAttention>(linear, pass, target, format);
   }
   options.features.apply(&problem);
   problem.bias = options.bias;
   problem.mask = options.mask;
   problem.lse = options.lse;
-  return story_of(problem, Pass::forward, target, to_json(problem));
+  return story_of(problem, Pass::forward, target, format);
 }
 
 int explain_all(const Options& options) {
   const Target target = target_of(options);
-  nlohmann::json out = nlohmann::json::array();
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const Attention& problem : options.sizes.expand()) {
-    const Story story = story_of(options, problem, target);
+    const std::string story = story_of(options, problem, target, options.as_json ? Format::json : Format::text);
     if (options.as_json) {
-      out.push_back({{"problem", story.problem},
-                     {"planned", static_cast<bool>(story.status)},
-                     {"why", story.status.why},
-                     {"describe", story.describe},
-                     {"explain", story.text}});
+      all.push_back(nlohmann::ordered_json::parse(story));
     } else {
-      fmt::print("{}{}", story.text, story.text.empty() || story.text.back() != '\n' ? "\n" : "");
+      fmt::print("{}", story);
     }
   }
-  if (options.as_json) fmt::print("{}\n", out.dump(2));
+  if (options.as_json) fmt::print("{}\n", all.dump(2));
   return exit_ok;
 }
 
@@ -119,7 +104,7 @@ int explain_all(const Options& options) {
 
 void add_explain(Command& command) {
   const auto options = std::make_shared<Options>();
-  command.flag("--json", &options->as_json, "Machine-readable output");
+  command.flag("--json", &options->as_json, "A list of JSON objects, whose keys docs/explain.md explains");
   command.choice("--op", &options->op, {"attention", "linear", "linear-backward"}, "What is planned");
   options->sizes.add_to(command);
   options->features.add_to(command);

@@ -43,6 +43,7 @@ enum {
 };                                                                           /* dtype */
 enum { FAL_BEST = 0, FAL_REF = 1, FAL_CPU = 2, FAL_SM80 = 3, FAL_SM90 = 4 }; /* backend */
 enum { FAL_FORWARD = 0, FAL_BACKWARD = 1 };                                  /* pass */
+enum { FAL_TEXT = 0, FAL_JSON = 1 };                                         /* format (keys: docs/explain.md) */
 enum { FAL_ALIGN_UNSET = 0, FAL_BOTTOM_RIGHT = 1, FAL_TOP_LEFT = 2 };        /* band.align */
 enum { FAL_IDENTITY = 0, FAL_ELU_PLUS_ONE = 1 };                             /* feature_map */
 enum { FAL_DECAY_NONE = 0, FAL_DECAY_HEAD = 1, FAL_DECAY_TOKEN = 2 };        /* decay */
@@ -179,16 +180,19 @@ FAL_API fal_tensor fal_tensor_heads_first(void* data, int32_t dtype, int64_t b, 
 /* A decided way to run one problem: choose once, run often, from any thread (two runs at once need two workspaces). */
 typedef struct fal_plan fal_plan;
 FAL_API fal_status fal_plan_make(const fal_attention* problem, int32_t pass, const fal_target* target, fal_plan** out);
-FAL_API void fal_plan_free(fal_plan* plan);                  /* null is fine */
-FAL_API size_t fal_plan_workspace(const fal_plan* plan);     /* bytes that fal_plan_run needs, 64-byte aligned */
-FAL_API int32_t fal_plan_backend(const fal_plan* plan);      /* the one that was taken: FAL_REF, ...; null: FAL_BEST */
-FAL_API const char* fal_plan_describe(const fal_plan* plan); /* one line; lives as long as the plan */
-FAL_API const char* fal_plan_explain(const fal_plan* plan);  /* many lines; lives as long as the plan */
+FAL_API void fal_plan_free(fal_plan* plan);              /* null is fine */
+FAL_API size_t fal_plan_workspace(const fal_plan* plan); /* bytes that fal_plan_run needs, 64-byte aligned */
+FAL_API int32_t fal_plan_backend(const fal_plan* plan);  /* the one that was taken: FAL_REF, ...; null: FAL_BEST */
+/* The decision in one line; the whole story, as many lines or as one object of JSON. Each is made when it is first
+ * asked for, by any thread, and lives as long as the plan. Null where a text cannot be made (an unknown format, no
+ * memory), as for every text below; fal_why() then says why. */
+FAL_API const char* fal_plan_describe(const fal_plan* plan);
+FAL_API const char* fal_plan_explain(const fal_plan* plan, int32_t format);
 FAL_API fal_status fal_plan_run(const fal_plan* plan, const fal_operands* operands, void* workspace,
                                 size_t workspace_bytes, void* stream);
 
 /* What fal_plan_make would decide and why, also when it refuses. Lives until this thread's next call of it. */
-FAL_API const char* fal_explain(const fal_attention* problem, int32_t pass, const fal_target* target);
+FAL_API const char* fal_explain(const fal_attention* problem, int32_t pass, const fal_target* target, int32_t format);
 
 /* One call: takes sizes and flags from the operands, plans, keeps the plan, owns the workspace. FAL_BEST stays where q
  * lies: in a GPU's or managed memory, a GPU; in the host's, pinned or not, the CPU. options (null: none) gives what
@@ -206,7 +210,8 @@ FAL_API fal_status fal_linear_plan_make(const fal_linear_attention* problem, int
                                         fal_plan** out);
 FAL_API fal_status fal_linear_plan_run(const fal_plan* plan, const fal_linear_operands* operands, void* workspace,
                                        size_t workspace_bytes, void* stream);
-FAL_API const char* fal_linear_explain(const fal_linear_attention* problem, int32_t pass, const fal_target* target);
+FAL_API const char* fal_linear_explain(const fal_linear_attention* problem, int32_t pass, const fal_target* target,
+                                       int32_t format);
 /* One call: backward where any grad_ tensor is given (memory, or a shape that is not all 0), else forward. */
 FAL_API fal_status fal_linear_attention_run(const fal_linear_operands* operands, const fal_linear_attention* options,
                                             const fal_target* target, void* stream);

@@ -27,6 +27,7 @@ enum class DType : std::uint8_t { as_q, f32, f16, bf16, boolean, e4m3, e5m2, i8 
 enum class Backend : std::uint8_t { best, ref, cpu, sm80, sm90 };
 enum class Pass : std::uint8_t { forward, backward };
 enum class Code : std::uint8_t { ok, invalid, unsupported, workspace, device };
+enum class Format : std::uint8_t { text, json };  // of explain(): for people, for programs (keys: docs/explain.md)
 
 /// What every call returns. False on failure; `why` then names the argument, its value and the limit.
 struct [[nodiscard]] Status {
@@ -211,8 +212,8 @@ class FALCHION_API Plan {
   std::size_t workspace_bytes() const noexcept;
   Backend backend() const noexcept;  ///< the one that was taken: ref, cpu, sm80, sm90; best: there is no plan
   std::string describe() const;      ///< one line: "attention_forward cpu avx512 bf16 d128 band full tile 256x128 ..."
-  std::string explain()
-      const;  ///< many lines: tiles, memory, threads, roofline, and each rejected path with its reason
+  /// Tiles, memory, threads, roofline, and each rejected path with its reason: many lines, or one object of JSON.
+  std::string explain(Format format = Format::text) const;
 
   /// Enqueues (on the CPU: runs). No allocation, no synchronisation, safe in a CUDA graph (OpenMP itself allocates when
   /// a thread first uses it; lend an Executor to rule that out). workspace has at least
@@ -230,8 +231,9 @@ class FALCHION_API Plan {
 };
 
 /// What Plan::make would decide and why, also when it refuses: for `falchion explain` and for bug reports.
-FALCHION_API std::string explain(const Attention& problem, Pass pass, Target target);
-FALCHION_API std::string explain(const LinearAttention& problem, Pass pass, Target target);
+FALCHION_API std::string explain(const Attention& problem, Pass pass, Target target, Format format = Format::text);
+FALCHION_API std::string explain(const LinearAttention& problem, Pass pass, Target target,
+                                 Format format = Format::text);
 
 /// The one-call form for people in a hurry: takes sizes and flags from the operands, plans, keeps the last eight plans
 /// and, for the CPU, one workspace for each thread until it ends (on a GPU it is allocated in the stream's order).

@@ -89,8 +89,19 @@ size_t fal_plan_workspace(const fal_plan* plan) { return plan != nullptr ? plan-
 int32_t fal_plan_backend(const fal_plan* plan) {
   return static_cast<int32_t>(plan != nullptr ? plan->plan.backend() : Backend::best);
 }
-const char* fal_plan_describe(const fal_plan* plan) { return plan != nullptr ? plan->describe.c_str() : "no plan"; }
-const char* fal_plan_explain(const fal_plan* plan) { return plan != nullptr ? plan->explain.c_str() : "no plan"; }
+
+const char* fal_plan_describe(const fal_plan* plan) {
+  return plan != nullptr ? plan->describe.get([plan] { return plan->plan.describe(); }) : "no plan";
+}
+
+const char* fal_plan_explain(const fal_plan* plan, int32_t format) {
+  static fal_plan none;
+  if (plan == nullptr) plan = &none;
+  const std::optional<Format> wanted = to_format(format);
+  if (!wanted) return nullptr;
+  LazyText& kept = *wanted == Format::json ? plan->json : plan->text;
+  return kept.get([&] { return plan->plan.explain(*wanted); });
+}
 
 fal_status fal_plan_run(const fal_plan* plan, const fal_operands* operands, void* workspace, size_t workspace_bytes,
                         void* stream) {
@@ -102,8 +113,8 @@ fal_status fal_plan_run(const fal_plan* plan, const fal_operands* operands, void
   });
 }
 
-const char* fal_explain(const fal_attention* problem, int32_t pass, const fal_target* target) {
-  return explain_plan([&](Check* check) { return to_problem(problem, check); }, pass, target);
+const char* fal_explain(const fal_attention* problem, int32_t pass, const fal_target* target, int32_t format) {
+  return explain_plan([&](Check* check) { return to_problem(problem, check); }, pass, target, format);
 }
 
 fal_status fal_attention_run(const fal_operands* operands, const fal_attention* options, const fal_target* target,

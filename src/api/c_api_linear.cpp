@@ -73,8 +73,9 @@ fal_status fal_linear_plan_run(const fal_plan* plan, const fal_linear_operands* 
   });
 }
 
-const char* fal_linear_explain(const fal_linear_attention* problem, int32_t pass, const fal_target* target) {
-  return explain_plan([&](Check* check) { return to_problem(problem, check); }, pass, target);
+const char* fal_linear_explain(const fal_linear_attention* problem, int32_t pass, const fal_target* target,
+                               int32_t format) {
+  return explain_plan([&](Check* check) { return to_problem(problem, check); }, pass, target, format);
 }
 
 fal_status fal_linear_attention_run(const fal_linear_operands* operands, const fal_linear_attention* options,

@@ -7,23 +7,52 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <mutex>
+#include <optional>
 #include <string>
 
 #include "api/c_sizes.hpp"
 #include "api/check.hpp"
 #include "falchion/falchion.h"
 #include "falchion/falchion.hpp"
-
-struct fal_plan {
-  falchion::Plan plan;
-  std::string describe, explain;
-};
+#include "plan/plan_data.hpp"
 
 namespace falchion {
 
 /// Remembers why for fal_why(), and returns the code.
 fal_status report(const Status& status) noexcept;
 const char* last_why() noexcept;
+
+/// A text that is made when it is first asked for, by whichever thread that is, and then stays as it is.
+class LazyText {
+ public:
+  /// Null where it cannot be made; fal_why() then says why.
+  template <class Make>
+  const char* get(const Make& make) noexcept {
+    try {
+      const std::lock_guard lock(mutex_);
+      if (!text_) text_ = make();
+      return text_->c_str();
+    } catch (...) {
+      report(caught());
+      return nullptr;
+    }
+  }
+
+ private:
+  std::mutex mutex_;
+  std::optional<std::string> text_;
+};
+
+}  // namespace falchion
+
+/// Most plans are never asked for a text, and making one takes as long as planning does.
+struct fal_plan {
+  falchion::Plan plan;
+  mutable falchion::LazyText describe, text, json;
+};
+
+namespace falchion {
 
 template <class Body>
 fal_status guarded(const Body& body) noexcept {
@@ -70,7 +99,7 @@ void check_reserved(std::int64_t value, Check* check, const Name&... name) {
 Tensor to_tensor(const char* name, const fal_tensor& x, Check* check);
 Target to_target(const fal_target* from, Check* check);
 
-/// A text that the caller may read until this thread asks again.
+/// A text that the caller may read until this thread asks again. Null where it cannot be made, as above.
 template <class Make>
 const char* kept_text(std::string* place, const Make& make) noexcept {
   try {
@@ -78,8 +107,20 @@ const char* kept_text(std::string* place, const Make& make) noexcept {
     return place->c_str();
   } catch (...) {
     report(caught());
-    return "";
+    return nullptr;
   }
+}
+
+/// The format that a number of the caller's means; one that means none is refused, for the caller to return null.
+inline std::optional<Format> to_format(std::int32_t value) noexcept try {
+  Check check;
+  const Format format = to_enum(value, Format::json, &check, "format");
+  if (check.ok()) return format;
+  report(check.take());
+  return std::nullopt;
+} catch (...) {
+  report(caught());
+  return std::nullopt;
 }
 
 /// fal_plan_make and its like. to_problem(Check*): the caller's problem as C++ has it.
@@ -96,7 +137,6 @@ fal_status make_plan(const ToProblem& to_problem, std::int32_t pass, const fal_t
     if (!check.ok()) return check.take();
     auto plan = std::make_unique<fal_plan>();
     if (Status status = Plan::make(a, p, t, &plan->plan); !status) return status;
-    plan->describe = plan->plan.describe(), plan->explain = plan->plan.explain();
     *out = plan.release();
     return {};
   });
@@ -104,14 +144,17 @@ fal_status make_plan(const ToProblem& to_problem, std::int32_t pass, const fal_t
 
 /// fal_explain and its like.
 template <class ToProblem>
-const char* explain_plan(const ToProblem& to_problem, std::int32_t pass, const fal_target* target) noexcept {
+const char* explain_plan(const ToProblem& to_problem, std::int32_t pass, const fal_target* target,
+                         std::int32_t format) noexcept {
   thread_local std::string place;
+  const std::optional<Format> wanted = to_format(format);
+  if (!wanted) return nullptr;
   return kept_text(&place, [&] {
     Check check;
     const auto a = to_problem(&check);
     const Target t = to_target(target, &check);
     const Pass p = to_enum(pass, Pass::backward, &check, "pass");
-    return check.ok() ? explain(a, p, t) : text("refused (invalid): ", check.take().why, "\n");
+    return check.ok() ? explain(a, p, t, *wanted) : explain_refusal(check.take(), *wanted);
   });
 }
 

@@ -44,15 +44,16 @@ Status make_plan(const Problem& problem, Pass pass, const Target& target, std::s
 }
 
 template <class Problem>
-std::string explain_problem(const Problem& problem, Pass pass, const Target& target) {
+std::string explain_problem(const Problem& problem, Pass pass, const Target& target, Format format) {
   PlanData plan;
-  Status status = plan_for(problem, pass, target, &plan);
-  if (status) return explain(plan);
+  const Status made = plan_for(problem, pass, target, &plan);
+  if (made) return explain(plan, format);
   // Asked about a GPU that this machine has not, or this build has no kernels for: what would run is known all the
   // same.
   const bool about_a_gpu = names_gpu(target) || is_gpu(target.backend);
-  if (status.code != Code::invalid && about_a_gpu) status = plan_for(problem, pass, target, &plan, true);
-  return status ? explain(plan) : explain(plan, status);
+  if (made.code == Code::invalid || !about_a_gpu) return explain_refusal(plan, made, format);
+  const Status refusal = plan_for(problem, pass, target, &plan, true);
+  return refusal ? explain(plan, format, made) : explain_refusal(plan, refusal, format);
 }
 
 }  // namespace
@@ -72,7 +73,10 @@ Status Plan::make(const LinearAttention& problem, Pass pass, Target target, Plan
 std::size_t Plan::workspace_bytes() const noexcept { return data_ ? data_->workspace : 0; }
 Backend Plan::backend() const noexcept { return data_ ? data_->backend : Backend::best; }
 std::string Plan::describe() const { return data_ ? falchion::describe(*data_) : "no plan"; }
-std::string Plan::explain() const { return data_ ? falchion::explain(*data_) : "no plan"; }
+std::string Plan::explain(Format format) const {
+  if (data_) return falchion::explain(*data_, format);
+  return format == Format::json ? explain_refusal({Code::invalid, "no plan"}, format) : "no plan";
+}
 
 Status Plan::run(const Operands& operands, void* workspace, std::size_t workspace_bytes, Stream stream) const noexcept
     try {
@@ -88,11 +92,11 @@ Status Plan::run(const LinearOperands& operands, void* workspace, std::size_t wo
   return run_linear_attention(*data_, operands, workspace, workspace_bytes, stream);
 } catch (...) { return caught(); }
 
-std::string explain(const Attention& problem, Pass pass, Target target) {
-  return explain_problem(problem, pass, target);
+std::string explain(const Attention& problem, Pass pass, Target target, Format format) {
+  return explain_problem(problem, pass, target, format);
 }
-std::string explain(const LinearAttention& problem, Pass pass, Target target) {
-  return explain_problem(problem, pass, target);
+std::string explain(const LinearAttention& problem, Pass pass, Target target, Format format) {
+  return explain_problem(problem, pass, target, format);
 }
 
 }  // namespace falchion

@@ -1,25 +1,29 @@
-// src/plan/explain.hpp: the parts of the story that every operation tells alike.
+// src/plan/explain.hpp: the parts of the story that each operation tells of itself, and what they share.
 #pragma once
 
 #include <string>
-#include <string_view>
 
+#include "plan/json.hpp"
 #include "plan/plan_data.hpp"
+#include "plan/story.hpp"
 
 namespace falchion {
 
 /// "cpu avx512"
 std::string level_text(const PlanData& plan);
-/// One line of the story: the heading in a column of its own.
-void line(std::string* out, std::string_view heading, std::string_view body);
-/// Of a plan for any build: that this one has not the row, or that no GPU is here. Nothing where it could run.
-void explain_absence(const PlanData& plan, std::string* out);
-/// Each path that was looked at, with its reason; taken: the last, or "".
-void explain_paths(const PlanData& plan, const std::string& taken, std::string* out);
+/// A GPU row among others of the plan's operation and type; null: none.
+Json row_facts(const Variant* row);
 
-// Linear attention's own: explain_linear.cpp.
+// For each operation: describe(); the fields of its problem under their own names; what is asked, with the work that it
+// is; what was decided.
+std::string describe_attention(const PlanData& plan);
+Json problem_facts(const Attention& problem);
+void tell_attention_problem(const PlanData& plan, Story* story);
+void tell_attention(const PlanData& plan, Story* story);
+
 std::string describe_linear(const PlanData& plan);
-void explain_linear_problem(const PlanData& plan, std::string* out);
-void explain_linear(const PlanData& plan, std::string* out);
+Json problem_facts(const LinearAttention& problem);
+void tell_linear_problem(const PlanData& plan, Story* story);
+void tell_linear(const PlanData& plan, Story* story);
 
 }  // namespace falchion

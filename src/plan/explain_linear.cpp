@@ -1,4 +1,4 @@
-// src/plan/explain_linear.cpp: a plan of linear attention, in words.
+// src/plan/explain_linear.cpp: a plan of linear attention, in words and facts.
 #include "plan/explain.hpp"
 #include "plan/linear_attention.hpp"
 #include "plan/plan_data.hpp"
@@ -32,70 +32,121 @@ std::string describe_linear(const PlanData& plan) {
   return text(out, " ws ", bytes(plan.workspace));
 }
 
-void explain_linear_problem(const PlanData& plan, std::string* out) {
+Json problem_facts(const LinearAttention& a) {
+  return Json::object({{"dtype", name(a.dtype)},
+                       {"dtype_k", name(a.dtype_k)},
+                       {"dtype_v", name(a.dtype_v)},
+                       {"dtype_o", name(a.dtype_o)},
+                       {"b", a.b},
+                       {"s", a.s},
+                       {"h_qk", a.h_qk},
+                       {"h_v", a.h_v},
+                       {"d_qk", a.d_qk},
+                       {"d_v", a.d_v},
+                       {"scale", a.scale},
+                       {"feature_map", name(a.feature_map)},
+                       {"decay", name(a.decay)},
+                       {"normalise", a.normalise},
+                       {"eps", a.eps},
+                       {"reverse", a.reverse},
+                       {"packed", a.packed},
+                       {"initial_state", a.initial_state},
+                       {"final_state", a.final_state}});
+}
+
+void tell_linear_problem(const PlanData& plan, Story* story) {
   const LinearAttention& a = plan.linear->problem;
-  line(out, "problem",
-       text(linear_attention_name(plan.pass), " ", name(a.dtype), ": b ", a.b, ", s ", a.s, ", h_qk ", a.h_qk, ", h_v ",
-            a.h_v, ", d_qk ", a.d_qk, ", d_v ", a.d_v, a.reverse ? ", from the last token to the first" : ""));
-  line(out, "terms",
-       text("scale ", a.scale, ", feature map ", a.feature_map == FeatureMap::identity ? "identity" : "elu + 1",
-            ", decay: ", decay_text(a.decay), a.normalise ? text(", normalised, eps ", a.eps) : ""));
+  story->tell("problem", text(linear_attention_name(plan.pass), " ", name(a.dtype), ": b ", a.b, ", s ", a.s, ", h_qk ",
+                              a.h_qk, ", h_v ", a.h_v, ", d_qk ", a.d_qk, ", d_v ", a.d_v,
+                              a.reverse ? ", from the last token to the first" : ""));
+  story->tell("terms",
+              text("scale ", a.scale, ", feature map ", a.feature_map == FeatureMap::identity ? "identity" : "elu + 1",
+                   ", decay: ", decay_text(a.decay), a.normalise ? text(", normalised, eps ", a.eps) : ""));
   std::string with = a.packed ? "packed lengths" : "";
   if (a.initial_state) with += text(with.empty() ? "" : ", ", "initial state");
   if (a.final_state) with += text(with.empty() ? "" : ", ", "final state");
-  if (!with.empty()) line(out, "with", with);
-  const double flops = linear_attention_flops(a, plan.pass, linear_chunk(plan)),
-               moved = linear_attention_bytes(a, plan.pass);
-  line(out, "work",
-       text(scaled_text(flops, "flop"), " in chunks of ", linear_chunk(plan), "; ", bytes_text(moved),
-            " if each tensor moves once: ", scaled_text(moved > 0 ? flops / moved : 0, "flop/B")));
+  if (!with.empty()) story->tell("with", with);
+
+  const int chunk = linear_chunk(plan);
+  const double flops = linear_attention_flops(a, plan.pass, chunk), moved = linear_attention_bytes(a, plan.pass);
+  const double intensity = moved > 0 ? flops / moved : 0;
+  story->tell(
+      "work",
+      text(scaled_text(flops, "flop"), " in chunks of ", chunk, "; ", bytes_text(moved),
+           " if each tensor moves once: ", scaled_text(intensity, "flop/B")),
+      {{"work", Json::object({{"flops", flops}, {"bytes", moved}, {"flops_per_byte", intensity}, {"chunk", chunk}})}});
 }
 
-void explain_linear(const PlanData& plan, std::string* out) {
+namespace {
+
+void tell_segments(const PlanData& plan, Story* story) {
   const LinearPlan& linear = *plan.linear;
-  const LinearAttention& a = linear.problem;
-  if (plan.variant != nullptr && plan.backend != Backend::cpu) {
-    line(out, "device", text(plan.gpu.device, ": ", plan.gpu.sms, " SMs"));
-  }
-  if (plan.variant != nullptr && plan.items == 0) return line(out, "chunks", "none: the problem is empty");
-  if (plan.variant == nullptr) return line(out, "workspace", bytes(plan.workspace));
-  line(out, "chunks",
-       text(linear_chunk(plan), " tokens; the state of a head, ", a.d_qk, " x ", a.d_v + (a.normalise ? 1 : 0),
-            " f32, goes along"));
-  line(out, "segments",
-       linear.segments > 1
-           ? text(linear.segments, " of ", linear.segment, " tokens: ", plan.items,
-                  plan.backend == Backend::cpu ? " heads would leave threads idle" : " heads would leave SMs idle",
-                  ", so each segment's state is computed first",
-                  linear.parts > 1 ? text(" in ", linear.parts, " parts") : "", " and added up")
-       : a.packed ? "1: packed sequences stay whole"
-                  : text("1: ", plan.items, " heads ", plan.target.segments > 0 ? "as asked for" : "are enough"));
-  if (plan.backend == Backend::cpu) {
-    line(out, "threads",
-         text(plan.threads, plan.target.executor.parallel_for != nullptr ? " of the caller's pool" : ""));
-    line(out, "workspace",
-         text(bytes(plan.workspace), ": states ", bytes(linear.memory.states), ", scratch ", plan.threads, " x ",
-              bytes(linear.memory.scratch)));
-    return;
-  }
+  const char* idle = plan.backend == Backend::cpu ? " heads would leave threads idle" : " heads would leave SMs idle";
+  const std::string why_one =
+      linear.problem.packed ? "packed sequences stay whole"
+                            : text(plan.items, " heads ", plan.target.segments > 0 ? "as asked for" : "are enough");
+  story->tell(
+      "segments",
+      linear.segments == 1 ? text("1: ", why_one)
+                           : text(linear.segments, " of ", linear.segment, " tokens: ", plan.items, idle,
+                                  ", so each segment's state is computed first",
+                                  linear.parts > 1 ? text(" in ", linear.parts, " parts") : "", " and added up"),
+      {{"segments", Json::object({{"count", linear.segments}, {"tokens", linear.segment}, {"parts", linear.parts}})}});
+}
+
+void tell_cpu(const PlanData& plan, Story* story) {
+  const cpu::LinearMemory& memory = plan.linear->memory;
+  const bool callers_pool = plan.target.executor.parallel_for != nullptr;
+  story->note({{"tile", Json::object({{"chunk", linear_chunk(plan)}})}});
+  story->tell("threads", text(plan.threads, callers_pool ? " of the caller's pool" : ""),
+              {{"threads", Json::object({{"count", plan.threads}, {"callers_pool", callers_pool}})}});
+  story->tell("workspace",
+              text(bytes(plan.workspace), ": states ", bytes(memory.states), ", scratch ", plan.threads, " x ",
+                   bytes(memory.scratch)),
+              {{"memory", Json::object({{"states", memory.states}, {"scratch_a_thread", memory.scratch}})}});
+}
+
+/// The CTAs that have all columns of a head, and those that have some.
+void tell_grids(const PlanData& plan, Story* story) {
+  const LinearPlan& linear = *plan.linear;
   const gpu::LinearAttentionFacts& row = plan.variant->linear;
-  const std::int64_t ctas = linear.ctas * linear.segments, slots = std::int64_t{plan.gpu.sms} * row.ctas;
-  const auto grid = [&](std::int64_t of) {
+  const std::int64_t ctas = linear.ctas * linear.segments, wide = plan.items * linear.wide;
+  const std::int64_t slots = std::int64_t{plan.gpu.sms} * row.ctas;
+  const auto tell = [&](const char* heading, std::int64_t of, const std::string& what) {
     const std::int64_t waves = (of + slots - 1) / slots;
-    return text(of, " CTAs, ", row.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves");
+    story->tell(heading, text(of, " CTAs, ", row.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves", what),
+                {{heading, Json::object({{"ctas", of}, {"ctas_an_sm", row.ctas}, {"waves", waves}})}});
   };
-  const std::int64_t wide = plan.items * linear.wide;
-  if (wide > 0) line(out, "wide", text(grid(wide), ", each with all ", a.d_v, " columns of a head"));
-  if (wide < ctas || ctas == 0) {
-    line(out, "grid", grid(ctas - wide));
-    line(out, "shared", text(bytes_text(row.shared_bytes), " a CTA, ", row.threads, " threads"));
-  }
-  line(out, "workspace", bytes(plan.workspace));
+  if (wide > 0) tell("wide", wide, text(", each with all ", linear.problem.d_v, " columns of a head"));
+  if (wide == ctas && ctas > 0) return;
+  tell("grid", ctas - wide, "");
+  story->tell("shared", text(bytes_text(row.shared_bytes), " a CTA, ", row.threads, " threads"),
+              {{"shared_bytes", row.shared_bytes}});
+}
+
+void tell_gpu(const PlanData& plan, Story* story) {
+  const gpu::LinearAttentionFacts& row = plan.variant->linear;
+  story->note({{"tile", Json::object({{"chunk", row.chunk}, {"d", row.d}, {"threads", row.threads}})}});
+  tell_grids(plan, story);
+  story->tell("workspace", bytes(plan.workspace));
+  story->note({{"unaligned", row_facts(plan.gpu.unaligned)}});
   if (plan.gpu.unaligned == plan.variant) return;
-  line(out, "unaligned",
-       plan.gpu.unaligned == nullptr ? "refused: this build has no general row"
-                                     : text("operands that are not 16-byte aligned run on the row ",
-                                            plan.gpu.unaligned->level, " d", plan.gpu.unaligned->d));
+  story->tell("unaligned", plan.gpu.unaligned == nullptr
+                               ? "refused: this build has no general row"
+                               : text("operands that are not 16-byte aligned run on the row ",
+                                      plan.gpu.unaligned->level, " d", plan.gpu.unaligned->d));
+}
+
+}  // namespace
+
+void tell_linear(const PlanData& plan, Story* story) {
+  const LinearAttention& a = plan.linear->problem;
+  if (plan.variant == nullptr) return story->tell("workspace", bytes(plan.workspace));
+  if (plan.items == 0) return story->tell("chunks", "none: the problem is empty");
+  story->tell("chunks", text(linear_chunk(plan), " tokens; the state of a head, ", a.d_qk, " x ",
+                             a.d_v + (a.normalise ? 1 : 0), " f32, goes along"));
+  tell_segments(plan, story);
+  plan.backend == Backend::cpu ? tell_cpu(plan, story) : tell_gpu(plan, story);
 }
 
 }  // namespace falchion

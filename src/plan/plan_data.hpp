@@ -108,7 +108,11 @@ Status plan_linear_attention(const LinearAttention& problem, Pass pass, const Ta
 std::int64_t gpu_row_tiles(const Attention& problem, std::int64_t total_q, int group, int rows);
 
 std::string describe(const PlanData& plan);
-std::string explain(const PlanData& plan);                         // of a plan that was made
-std::string explain(const PlanData& plan, const Status& refusal);  // of one that was not: why, and every path
+/// The whole story. made: what Plan::make says; of a plan for any build, why it refuses.
+std::string explain(const PlanData& plan, Format format = Format::text, const Status& made = {});
+/// Of a problem that has no plan: why, and every path.
+std::string explain_refusal(const PlanData& plan, const Status& refusal, Format format);
+/// Of what is not even a problem.
+std::string explain_refusal(const Status& refusal, Format format);
 
 }  // namespace falchion

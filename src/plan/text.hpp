@@ -61,6 +61,22 @@ constexpr const char* name(Code x) {
   return "unknown";
 }
 
+constexpr const char* name(FeatureMap x) {
+  switch (x) {
+    case FeatureMap::identity: return "identity";
+    case FeatureMap::elu_plus_one: return "elu_plus_one";
+  }
+  return "unknown";
+}
+constexpr const char* name(Decay x) {
+  switch (x) {
+    case Decay::none: return "none";
+    case Decay::head: return "head";
+    case Decay::token: return "token";
+  }
+  return "unknown";
+}
+
 constexpr std::int64_t size_of(DType x) {
   switch (x) {
     case DType::f32: return 4;

@@ -66,7 +66,8 @@ void make_operands(Input* in, Problem* p) {
 
 void run_plan(Problem* p, fal_plan* plan) {
   const std::size_t bytes = fal_plan_workspace(plan);
-  require(fal_plan_describe(plan)[0] != 0 && fal_plan_explain(plan)[0] != 0);
+  require(fal_plan_describe(plan)[0] != 0 && fal_plan_explain(plan, FAL_TEXT)[0] != 0);
+  require(fal_plan_explain(plan, FAL_JSON)[0] == '{' && fal_plan_explain(plan, FAL_JSON + 1) == nullptr);
   if (bytes > std::size_t{1} << 26) return;
   is_ok(fal_plan_run(plan, p->operands.get(), p->memory.workspace(bytes), bytes, nullptr));
   if (bytes > 0)
@@ -86,7 +87,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (in.below(3) == 2) p.attention.scramble(&in, 0, sizeof(fal_attention));
   make_operands(&in, &p);
   const fal_attention a = *p.attention.get();
-  require(fal_explain(p.attention.get(), in.below(8) == 7 ? 1 : 0, target.get())[0] != 0);
+  const std::int32_t pass = in.below(8) == 7 ? 1 : 0;
+  require(fal_explain(p.attention.get(), pass, target.get(), FAL_TEXT)[0] != 0);
+  require(fal_explain(p.attention.get(), pass, target.get(), FAL_JSON)[0] == '{');
   fal_plan* plan = nullptr;
   const bool made = is_ok(fal_plan_make(p.attention.get(), in.below(16) == 15 ? 1 : 0, target.get(), &plan));
   require(made == (plan != nullptr));

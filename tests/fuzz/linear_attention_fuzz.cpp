@@ -90,7 +90,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (in.below(3) == 2) p.attention.scramble(&in, 0, sizeof(fal_linear_attention));
   make_operands(&in, pass == FAL_BACKWARD, &p);
   const fal_linear_attention a = *p.attention.get();
-  require(fal_linear_explain(p.attention.get(), pass, target.get())[0] != 0);
+  require(fal_linear_explain(p.attention.get(), pass, target.get(), FAL_TEXT)[0] != 0);
+  require(fal_linear_explain(p.attention.get(), pass, target.get(), FAL_JSON)[0] == '{');
   fal_plan* plan = nullptr;
   const bool made = is_ok(fal_linear_plan_make(p.attention.get(), pass, target.get(), &plan));
   require(made == (plan != nullptr));

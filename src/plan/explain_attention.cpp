@@ -1,0 +1,219 @@
+// src/plan/explain_attention.cpp: a plan of attention, in words and facts.
+#include <string_view>
+
+#include "plan/attention_launch.hpp"
+#include "plan/explain.hpp"
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+#include "plan/tiles.hpp"
+#include "plan/work.hpp"
+
+namespace falchion {
+namespace {
+
+std::string band_text(const Band& band) {
+  if (band.left < 0 && band.right < 0) return "full";
+  const auto side = [](std::int64_t x) { return x < 0 ? std::string("unbounded") : std::to_string(x); };
+  if (band.left < 0 && band.right == 0) return text("causal(", name(band.align), ")");
+  return text("window(", side(band.left), ", ", side(band.right), ", ", name(band.align), ")");
+}
+
+std::string score_text(const Attention& a) {
+  std::string out = text("scale ", a.score.scale);
+  if (a.score.softcap > 0) out += text(", softcap ", a.score.softcap);
+  if (a.alibi) out += ", ALiBi slopes";
+  if (a.bias) out += ", bias";
+  if (a.mask) out += ", boolean mask";
+  if (a.dropout > 0) out += text(", dropout ", a.dropout);
+  return out;
+}
+
+std::string with_text(const Attention& a) {
+  std::string with = a.packed ? "packed lengths" : "";
+  const auto also = [&with](bool there, const char* what) {
+    if (there) with += text(with.empty() ? "" : ", ", what);
+  };
+  also(a.used_q, "used_q"), also(a.used_k, "used_k"), also(a.first_k, "first_k"), also(a.lse, "lse"),
+      also(a.row_max, "row_max");
+  also(a.probabilities, "probabilities");
+  return with;
+}
+
+void tell_work(const Attention& a, Story* story) {
+  const double pairs = visible_pairs(a), all = static_cast<double>(a.s_q) * static_cast<double>(a.s_k);
+  const double flops = attention_flops(a), bytes = attention_bytes(a);
+  const double seen = all > 0 ? pairs / all : 1, intensity = bytes > 0 ? flops / bytes : 0;
+  story->tell(
+      "work",
+      text(scaled_text(flops, "flop"), ", ", 100 * seen, " % of s_q x s_k seen; ", bytes_text(bytes),
+           " if each tensor moves once: ", scaled_text(intensity, "flop/B")),
+      {{"work", Json::object({{"flops", flops}, {"bytes", bytes}, {"flops_per_byte", intensity}, {"seen", seen}})}});
+}
+
+std::string tiles_text(const PlanData& plan) {
+  const std::int64_t g = plan.problem.h_q / plan.problem.h_k;
+  std::string out = text(plan.rows, " rows x ", plan.keys, " keys");
+  if (g > 1) out += text("; the ", g, " query heads of a K/V head are rows of one item");
+  if (plan.decode)
+    return text(out, "; decode: at most ", tiles::kDecodeRows,
+                " rows a K/V head, so lanes are head dims and K, V are not packed; ", plan.heads,
+                plan.heads == 1 ? " K/V head" : " K/V heads", " an item");
+  if (plan.rows == tiles::kMaxRows) return text(out, "; as many rows as the L2 holds");
+  return text(out, "; fewer than ", tiles::kMaxRows, " rows, for ",
+              plan.problem.s_q * g <= plan.rows ? "there are no more"
+                                                : text("at least ", tiles::kItemsPerThread, " items a thread"));
+}
+
+void tell_splits(const PlanData& plan, std::string_view what, Story* story) {
+  story->note({{"splits", plan.splits}});
+  if (plan.splits == 1) return;
+  story->tell("splits", text(plan.splits, ": ", plan.items, what,
+                             " idle, so the keys are cut into parts, merged by maximum and sum"));
+}
+
+void tell_memory_of_cpu(const PlanData& plan, Story* story) {
+  const cpu::Memory& m = plan.memory;
+  std::string parts = text("scratch ", plan.threads, " x ", bytes_text(static_cast<double>(m.scratch)));
+  if (m.packed_k > 0) {
+    parts = text("packed K ", bytes_text(static_cast<double>(m.packed_k)), ", packed V ",
+                 bytes_text(static_cast<double>(m.packed_v)), ", ", parts);
+  }
+  if (m.partials > 0) parts += text(", partial results ", bytes_text(static_cast<double>(m.partials)));
+  story->tell("workspace", text(bytes_text(static_cast<double>(plan.workspace)), ": ", parts),
+              {{"memory", Json::object({{"packed_k", m.packed_k},
+                                        {"packed_v", m.packed_v},
+                                        {"scratch_a_thread", m.scratch},
+                                        {"partials", m.partials}})}});
+}
+
+void tell_cpu(const PlanData& plan, Story* story) {
+  if (plan.items == 0) return story->tell("tiles", "none: the problem is empty");
+  story->tell(
+      "tiles", tiles_text(plan),
+      {{"tile",
+        Json::object({{"rows", plan.rows}, {"keys", plan.keys}, {"decode", plan.decode}, {"heads", plan.heads}})}});
+  const bool callers_pool = plan.target.executor.parallel_for != nullptr;
+  const std::int64_t parts = plan.items * plan.splits, rounds = (parts + plan.threads - 1) / plan.threads;
+  const std::int64_t busy = 100 * parts / (rounds * plan.threads);
+  story->tell("threads",
+              text(plan.threads, callers_pool ? " of the caller's pool" : "", "; ", parts, " items, ", rounds,
+                   " a thread at most: ", busy, " % busy"),
+              {{"threads", Json::object({{"count", plan.threads},
+                                         {"callers_pool", callers_pool},
+                                         {"items", parts},
+                                         {"items_a_thread", rounds},
+                                         {"busy_percent", busy}})}});
+  tell_splits(plan, " items would leave threads", story);
+  tell_memory_of_cpu(plan, story);
+}
+
+void tell_grid(const PlanData& plan, int ctas_an_sm, Story* story) {
+  const GpuPlan& gpu = plan.gpu;
+  const std::int64_t tiles = plan.items * plan.splits, slots = std::int64_t{gpu.sms} * ctas_an_sm;
+  const std::int64_t waves = (tiles + slots - 1) / slots, busy = 100 * tiles / (waves * slots);
+  story->tell("grid",
+              text(tiles, gpu.walkers > 0 ? text(" tiles, walked by ", gpu.walkers) : "", " CTAs, ", ctas_an_sm,
+                   " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ", busy, " % busy"),
+              {{"grid", Json::object({{"tiles", tiles},
+                                      {"ctas", gpu.walkers > 0 ? gpu.walkers : tiles},
+                                      {"ctas_an_sm", ctas_an_sm},
+                                      {"waves", waves},
+                                      {"busy_percent", busy}})}});
+}
+
+void tell_gpu(const PlanData& plan, Story* story) {
+  const gpu::AttentionFacts& row = plan.variant->facts;
+  const GpuPlan& gpu = plan.gpu;
+  if (plan.items == 0) return story->tell("tiles", "none: the problem is empty");
+  const std::int64_t g = plan.problem.h_q / plan.problem.h_k;
+  story->tell("tiles",
+              text(row.rows, " rows x ", row.keys, " keys, head dims up to ", row.d, ", ", row.threads, " threads, ",
+                   row.stages, row.stages == 1 ? " stage" : " stages", " of K and V",
+                   gpu.group > 1 ? text("; the ", gpu.group, " query heads of a K/V head are rows of one tile")
+                   : g > 1       ? text("; ", g, " query heads read one K/V head, each a tile of its own")
+                                 : ""),
+              {{"tile", Json::object({{"rows", row.rows},
+                                      {"keys", row.keys},
+                                      {"d", row.d},
+                                      {"threads", row.threads},
+                                      {"stages", row.stages},
+                                      {"group", gpu.group}})}});
+  tell_grid(plan, row.ctas, story);
+  tell_splits(plan, " tiles would leave SMs", story);
+  story->tell("shared", text(bytes_text(static_cast<double>(row.shared_bytes)), " a CTA"),
+              {{"shared_bytes", row.shared_bytes}});
+  story->tell("workspace", bytes_text(static_cast<double>(plan.workspace)));
+  story->note({{"unaligned", row_facts(gpu.unaligned)}});
+  if (gpu.unaligned == plan.variant) return;
+  story->tell("unaligned", gpu.unaligned == nullptr
+                               ? "refused: this build has no general row"
+                               : text("operands that are not 16-byte aligned",
+                                      plan.backend == Backend::sm90 ? ", or whose rows overlap," : "",
+                                      " run on the row ", gpu.unaligned->level, " d", gpu.unaligned->d));
+}
+
+}  // namespace
+
+std::string describe_attention(const PlanData& plan) {
+  const Attention& a = plan.problem;
+  std::string out = text("attention_", name(plan.pass), " ", level_text(plan), " ", name(a.dtype), " d", a.d_qk, " dv",
+                         a.d_v, " band ", band_text(a.band));
+  if (plan.backend == Backend::cpu) {
+    out += text(" rows ", plan.rows, " keys ", plan.keys, " threads ", plan.threads, " splits ", plan.splits,
+                plan.decode ? " decode" : "");
+  }
+  if (plan.variant != nullptr && is_gpu(plan.backend)) {
+    out += text(" tile ", plan.rows, "x", plan.keys, "x", plan.variant->d, " group ", plan.gpu.group, " grid ",
+                plan.items * plan.splits, " splits ", plan.splits);
+  }
+  return text(out, " ws ", bytes_text(static_cast<double>(plan.workspace)));
+}
+
+Json problem_facts(const Attention& a) {
+  return Json::object(
+      {{"dtype", name(a.dtype)},
+       {"dtype_k", name(a.dtype_k)},
+       {"dtype_v", name(a.dtype_v)},
+       {"dtype_o", name(a.dtype_o)},
+       {"b", a.b},
+       {"s_q", a.s_q},
+       {"s_k", a.s_k},
+       {"h_q", a.h_q},
+       {"h_k", a.h_k},
+       {"d_qk", a.d_qk},
+       {"d_v", a.d_v},
+       {"band", Json::object({{"left", a.band.left}, {"right", a.band.right}, {"align", name(a.band.align)}})},
+       {"score", Json::object({{"scale", a.score.scale}, {"softcap", a.score.softcap}})},
+       {"dropout", a.dropout},
+       {"packed", a.packed},
+       {"used_q", a.used_q},
+       {"used_k", a.used_k},
+       {"first_k", a.first_k},
+       {"alibi", a.alibi},
+       {"bias", a.bias},
+       {"mask", a.mask},
+       {"lse", a.lse},
+       {"row_max", a.row_max},
+       {"probabilities", a.probabilities}});
+}
+
+void tell_attention_problem(const PlanData& plan, Story* story) {
+  const Attention& a = plan.problem;
+  story->tell("problem", text("attention_", name(plan.pass), " ", name(a.dtype), ": b ", a.b, ", s_q ", a.s_q, ", s_k ",
+                              a.s_k, ", h_q ", a.h_q, ", h_k ", a.h_k, ", d_qk ", a.d_qk, ", d_v ", a.d_v));
+  story->tell("band",
+              text(band_text(a.band), a.band.left < 0 && a.band.right < 0 ? ""
+                                      : a.band.align == Align::top_left   ? ": query 0 stands at key 0"
+                                                                          : ": the last query stands at the last key"));
+  story->tell("score", score_text(a));
+  const std::string with = with_text(a);
+  if (!with.empty()) story->tell("with", with);
+  tell_work(a, story);
+}
+
+void tell_attention(const PlanData& plan, Story* story) {
+  if (plan.backend == Backend::cpu) tell_cpu(plan, story);
+  if (plan.variant != nullptr && is_gpu(plan.backend)) tell_gpu(plan, story);
+}
+
+}  // namespace falchion
