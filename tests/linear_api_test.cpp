@@ -305,9 +305,9 @@ TEST(LinearCApi, RefusalsAndOneCall) {
   problem.decay = 5;
   EXPECT_EQ(fal_linear_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "decay = 5: it is 0 to 2");
-  problem = to_c(x.problem), problem.reserved2[1] = 1;
+  problem = to_c(x.problem), problem.reserved[1] = 1;
   EXPECT_EQ(fal_linear_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "linear_attention.reserved2[1] = 1: a reserved field is 0");
+  EXPECT_STREQ(fal_why(), "linear_attention.reserved[1] = 1: a reserved field is 0");
   problem = to_c(x.problem), problem.size = 80;
   EXPECT_EQ(fal_linear_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "linear_attention.size = 80: it is sizeof(fal_linear_attention), 88 here");

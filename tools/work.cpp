@@ -35,8 +35,6 @@ std::string pair(const char* letter, std::int64_t x, const char* between, std::i
   return x == y ? fmt::format("{}{}", letter, x) : fmt::format("{}{}{}{}", letter, x, between, y);
 }
 
-const char* name(Decay decay) { return decay == Decay::none ? "none" : decay == Decay::head ? "head" : "token"; }
-
 }  // namespace
 
 double flop_count(const Attention& a, const Operands* x) {
