@@ -18,22 +18,14 @@ TEST(GpuPlan, WithoutRowsItIsRefusedAndExplained) {
   const Status status = Plan::make(problem(4, 4096, 4096, 16, 16, 128), Pass::forward, hopper(), &plan);
   EXPECT_EQ(status.code, Code::unsupported);
   EXPECT_EQ(status.why, text("no path for attention_forward bf16; sm90 bf16: ", missing, "; sm80 bf16: ", missing));
-  EXPECT_EQ(explain(problem(4, 4096, 4096, 16, 16, 128), Pass::forward, hopper()),
-            "not built   this build lacks the row sm90 plain bf16 d128 (FALCHION_CUDA is off, or FALCHION_VARIANTS "
-            "left it out), so Plan::make refuses; here is what a build that has it would do\n"
-            "problem     attention_forward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 128, d_v 128\n"
-            "band        full\n"
-            "score       scale 0.0883883\n"
-            "work        550 Gflop, 100 % of s_q x s_k seen; 268 MB if each tensor moves once: 2.05 kflop/B\n"
-            "decision    sm90 plain\n"
-            "device      sm_90: 132 SMs\n"
-            "tiles       128 rows x 128 keys, head dims up to 128, 384 threads, 2 stages of K and V\n"
-            "grid        2048 tiles, walked by 132 CTAs, 1 an SM: 16 waves, 96 % busy\n"
-            "shared      198 kB a CTA\n"
-            "workspace   0 B\n"
-            "unaligned   operands that are not 16-byte aligned, or whose rows overlap, run on the row general d128\n"
-            "paths\n"
-            "  sm90 plain bf16  would be taken\n");
+  // What stands between these is in HopperPlan.Prefill.
+  const std::string story = explain(problem(4, 4096, 4096, 16, 16, 128), Pass::forward, hopper());
+  EXPECT_TRUE(story.starts_with(
+      "not built   this build lacks the row sm90 plain bf16 d128 (FALCHION_CUDA is off, or FALCHION_VARIANTS "
+      "left it out), so Plan::make refuses; here is what a build that has it would do\n"
+      "problem     attention_forward bf16: b 4"))
+      << story;
+  EXPECT_TRUE(story.ends_with("paths\n  sm90 plain bf16  would be taken\n")) << story;
 }
 
 /// No GPU and no architecture: the one that the back end is made for.

@@ -1,7 +1,6 @@
 // tests/plan_test.cpp: what the plan decides, and golden text of describe() and explain(). No test here computes.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 
 #include "cpu/levels.hpp"
@@ -10,6 +9,7 @@
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
+#include "support/environment.hpp"
 
 namespace falchion::testing {
 namespace {
@@ -261,15 +261,15 @@ TEST(ForcedLevel, UnknownOrImpossible) {
 }
 
 TEST(ForcedLevel, ByTheEnvironment) {
-  const char* before = std::getenv("FALCHION_CPU");
-  const std::string kept = before != nullptr ? before : "";
-  setenv("FALCHION_CPU", "nonsense", 1);
   Plan plan;
-  const Status status = Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, {}, &plan);
-  EXPECT_EQ(status.code, Code::unsupported);
-  EXPECT_NE(status.why.find("FALCHION_CPU = nonsense"), std::string::npos);
-  EXPECT_TRUE(Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, Backend::ref, &plan)) << "ref is no CPU level";
-  setenv("FALCHION_CPU", "generic", 1);
+  {
+    const ForcedByTheEnvironment level("nonsense");
+    const Status status = Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, {}, &plan);
+    EXPECT_EQ(status.code, Code::unsupported);
+    EXPECT_NE(status.why.find("FALCHION_CPU = nonsense"), std::string::npos);
+    EXPECT_TRUE(Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, Backend::ref, &plan)) << "ref is no CPU level";
+  }
+  const ForcedByTheEnvironment level("generic");
   if (generic_is_built()) {
     ASSERT_TRUE(Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, {}, &plan));
     EXPECT_NE(plan.describe().find("cpu generic"), std::string::npos) << plan.describe();
@@ -277,7 +277,6 @@ TEST(ForcedLevel, ByTheEnvironment) {
   // It names a level of the CPU and never a backend: the GPU was considered first, as without it.
   const std::string story = explain(problem(1, 4, 4, 1, 1, 8), Pass::forward, {});
   EXPECT_NE(story.find("sm80 bf16"), std::string::npos) << story;
-  setenv("FALCHION_CPU", kept.c_str(), 1);  // empty counts as unset
 }
 
 TEST(Levels, GenericIsAlwaysUsable) {

@@ -69,7 +69,7 @@ struct AttentionForwardConfig {
   // multiple of 64. 16-byte chunk c of row r lies at c ^ (r % 8) (c ^ (r / 2 % 4) in rows of 64 bytes), which is what
   // wgmma reads without conflicts. V is read transposed, never stored so.
   static constexpr int kStagesQ = kTile.stages_q();
-  static constexpr int kTiles = 3;  // records of tiles, worked out ahead of their use
+  static constexpr int kTiles = Tile::kRecords;
   static constexpr int kBox = kD % 64 == 0 ? 64 : 32, kBoxes = kD / kBox, kBoxesV = kDv / kBox;
   using AtomK =
       std::conditional_t<kBox == 64, cute::GMMA::Layout_K_SW128_Atom<Element>, cute::GMMA::Layout_K_SW64_Atom<Element>>;
@@ -96,6 +96,8 @@ struct AttentionForwardConfig {
     cutlass::arch::ClusterBarrier full_tile[kTiles], empty_tile[kTiles];
     cutlass::arch::ClusterBarrier empty_q[kStagesQ], empty_k[kStages], empty_v[kStages];
   };
+  static_assert(sizeof(TileRecord) == Tile::kRecordBytes && sizeof(RowsRecord) == Tile::kRowsRecordBytes);
+  static_assert(sizeof(cutlass::arch::ClusterBarrier) == Tile::kBarrierBytes);
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
   static_assert(kSharedBytes <= kTile.shared_limit());
 

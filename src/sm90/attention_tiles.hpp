@@ -17,10 +17,13 @@ struct Tile {
   constexpr int threads() const { return 128 * (rows / 64 + 1); }  // a consumer warpgroup has 64 rows; one loads
   /// An SM has 228 KB, of which each CTA costs 1 more.
   constexpr int shared_limit() const { return (228 << 10) / ctas - 1024; }
-  /// With so many stages of Q. Behind the tiles lie records and barriers: 3 records of 120 bytes, 48 bytes for each
-  /// consumer warp (16 rows) and 8 for each barrier. The whole is a multiple of the tiles' alignment, 1024 bytes.
+  // Behind the tiles lie the records of tiles, worked out ahead of their use, and a record of rows for each consumer
+  // warp (16 rows). The config asserts their sizes.
+  static constexpr int kRecords = 3, kRecordBytes = 120, kRowsRecordBytes = 48, kBarrierBytes = 8;
+  /// With so many stages of Q. The whole is a multiple of the tiles' alignment, 1024 bytes.
   constexpr int shared_bytes(int stages_q) const {
-    const int records = 3 * 120 + rows / 16 * 48, barriers = 8 * (2 * stages_q + 4 * stages + 2 * 3);
+    const int records = kRecords * kRecordBytes + rows / 16 * kRowsRecordBytes;
+    const int barriers = kBarrierBytes * (2 * stages_q + 4 * stages + 2 * kRecords);
     return 2 * (stages_q * rows * d + stages * keys * (d + d_v())) + (records + barriers + 1023) / 1024 * 1024;
   }
   constexpr int stages_q() const { return shared_bytes(2) <= shared_limit() ? 2 : 1; }

@@ -1,13 +1,13 @@
 // tests/cuda/run_test.cpp: runs on the device: refusals, workspace, lengths, packed beside dense, equal bits, one call.
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 
 #include "device.hpp"
 #include "gpu/runtime.hpp"
 #include "plan/plan_data.hpp"
+#include "support/environment.hpp"
 
 namespace falchion::testing {
 namespace {
@@ -230,10 +230,8 @@ TEST(CudaOneCall, StaysOnTheDeviceWhateverTheEnvironmentSays) {
     Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 64, 64}, dtype);
     OnDevice device(Path{Backend::best, ""}, &x);
     ASSERT_OK(device.status());
-    setenv("FALCHION_CPU", "generic", 1);
-    const Status status = attention(device.operands());
-    setenv("FALCHION_CPU", "", 1);
-    ASSERT_OK(status);
+    const ForcedByTheEnvironment level("generic");
+    ASSERT_OK(attention(device.operands()));
     ASSERT_OK(device.download());
     EXPECT_TRUE(matches(x, Reference(x)));
   });

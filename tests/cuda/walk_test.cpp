@@ -31,47 +31,39 @@ std::string why_not_here() {
   return device.sm == 0 ? device.why_not : device.name + " is no Hopper";
 }
 
-/// Runs x on both paths and compares what they write.
-void expect_as_sm80(const Case& row, DType dtype, OnDevice& hopper, Instance* x) {
-  ASSERT_OK(hopper.run());
-  ASSERT_OK(hopper.download());
-  Instance y = make_instance(row, dtype);
-  OnDevice ampere(Path{Backend::sm80, ""}, &y);
-  ASSERT_OK(ampere.status());
-  ASSERT_OK(ampere.run());
-  ASSERT_OK(ampere.download());
-  EXPECT_LE(difference(x->o, y.o), 4 * unit_at(dtype, 1));  // |O| is below 4, mostly below 1
-  EXPECT_LE(difference(x->lse, y.lse), 1e-3);
+/// Runs the row on both paths, in both types, and compares what they write. see: what else is to be true of the plan.
+template <class See>
+void expect_as_sm80(const Case& row, const See& see) {
+  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    SCOPED_TRACE(name(dtype));
+    Instance x = make_instance(row, dtype), y = make_instance(row, dtype);
+    OnDevice hopper(Path{Backend::sm90, ""}, &x), ampere(Path{Backend::sm80, ""}, &y);
+    for (OnDevice* path : {&hopper, &ampere}) {
+      ASSERT_OK(path->status());
+      ASSERT_OK(path->run());
+      ASSERT_OK(path->download());
+    }
+    see(*hopper.plan().data());
+    EXPECT_LE(difference(x.o, y.o), 4 * unit_at(dtype, 1));  // |O| is below 4, mostly below 1
+    EXPECT_LE(difference(x.lse, y.lse), 1e-3);
+  }
 }
 
 class Walk : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Walk, IsAsOneTileEach) {
-  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
-  for (const DType dtype : {DType::bf16, DType::f16}) {
-    SCOPED_TRACE(name(dtype));
-    Instance x = make_instance(GetParam(), dtype);
-    OnDevice hopper(Path{Backend::sm90, ""}, &x);
-    ASSERT_OK(hopper.status());
-    const GpuPlan& plan = hopper.plan().data()->gpu;
-    EXPECT_GT(plan.walkers, 0);
-    EXPECT_GT(hopper.plan().data()->items, plan.walkers) << "a second tile for somebody";
-    expect_as_sm80(GetParam(), dtype, hopper, &x);
-  }
+  expect_as_sm80(GetParam(), [](const PlanData& plan) {
+    EXPECT_GT(plan.gpu.walkers, 0);
+    EXPECT_GT(plan.items, plan.gpu.walkers) << "a second tile for somebody";
+  });
 }
 
 /// A CTA that meets tiles without keys after one with keys: this hung before a consumer gave its record back first.
 class Ragged : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Ragged, EndsAndIsAsOneTileEach) {
-  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
-  for (const DType dtype : {DType::bf16, DType::f16}) {
-    SCOPED_TRACE(name(dtype));
-    Instance x = make_instance(GetParam(), dtype);
-    OnDevice hopper(Path{Backend::sm90, ""}, &x);
-    ASSERT_OK(hopper.status());
-    expect_as_sm80(GetParam(), dtype, hopper, &x);
-  }
+  expect_as_sm80(GetParam(), [](const PlanData&) {});
 }
 
 /// 40 sequences of 1 to 2 x 64 rows; keys likewise.
