@@ -161,7 +161,7 @@ TEST(CApi, TextsLeaveTheReasonOfTheLastFailure) {
   problem.dtype = 256;
   ASSERT_EQ(make(&problem), FAL_INVALID);
   ASSERT_NE(fal_explain(&problem, FAL_FORWARD, nullptr, FAL_JSON), nullptr);
-  EXPECT_STREQ(fal_why(), "dtype = 256: it is 0 to 4");
+  EXPECT_STREQ(fal_why(), "dtype = 256: it is 0 to 7");
 }
 
 TEST(Threads, AskForTheTextsOfOnePlan) {

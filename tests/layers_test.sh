@@ -10,6 +10,7 @@ cd "${1:-$(dirname "$0")/..}"
 # layer -> what it may include besides its own folder; "public" is falchion/falchion.hpp and falchion.h
 declare -A allowed=(
   [policy]=""
+  [args]="policy"
   [blocks]="args policy"
   [ref]="policy public"
   [kernels]="args blocks policy tiles sm80"           # cpu/X.hpp sm80/* sm90/*: compiled once a level, so not even the public header

@@ -310,7 +310,7 @@ TEST(LinearCApi, RefusalsAndOneCall) {
   EXPECT_STREQ(fal_why(), "linear_attention.reserved[1] = 1: a reserved field is 0");
   problem = to_c(x.problem), problem.size = 80;
   EXPECT_EQ(fal_linear_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "linear_attention.size = 80: it is sizeof(fal_linear_attention), 88 here");
+  EXPECT_STREQ(fal_why(), "linear_attention.size = 80: it is sizeof(fal_linear_attention), 104 here");
   EXPECT_EQ(plan, nullptr);
   problem = to_c(x.problem);
   EXPECT_NE(

@@ -78,9 +78,10 @@ TEST(Explain, GoldenJson) {
       lines,
       R"({"falchion":")" + version +
           R"(","status":{"code":"ok","why":""},"op":"attention_forward","pass":"forward",)"
-          R"("problem":{"dtype":"bf16","b":2,"s_q":1024,"s_k":1024,"h_q":8,"h_k":2,"d_qk":64,"d_v":64,)"
+          R"("problem":{"dtype":"bf16","dtype_k":"as_q","dtype_v":"as_q","dtype_o":"as_q",)"
+          R"("b":2,"s_q":1024,"s_k":1024,"h_q":8,"h_k":2,"d_qk":64,"d_v":64,)"
           R"("band":{"left":-1,"right":0,"align":"bottom_right"},"score":{"scale":0.125,"softcap":0},)"
-          R"("dropout":{"p":0,"seed":0,"offset":0},"packed":false,"used_q":false,"used_k":false,"alibi":false,)"
+          R"("dropout":0,"packed":false,"used_q":false,"used_k":false,"first_k":false,"alibi":false,)"
           R"("bias":false,"mask":false,"lse":true,"row_max":false,"probabilities":false},)"
           R"("work":{"flops":2149580800,"bytes":5308416,"flops_per_byte":404.9382716049383,"seen":0.50048828125},)"
           R"("describe":"attention_forward cpu avx512 bf16 d64 dv64 band causal(bottom_right) rows 256 keys 128 )"

@@ -19,10 +19,10 @@ constexpr std::size_t kAlignment = 64;
 
 constexpr std::array<KindFacts, 15> kFacts{{
     {Kind::boolean, 1, "bool", "b1", "BOOL", DType::boolean},
-    {Kind::i8, 1, "int8", "i1", "I8", DType::i8},
+    {Kind::i8, 1, "int8", "i1", "I8", {}},
     {Kind::u8, 1, "uint8", "u1", "U8", {}},
     {Kind::e4m3, 1, "float8_e4m3", "u1", "F8_E4M3", DType::e4m3},
-    {Kind::e5m2, 1, "float8_e5m2", "u1", "F8_E5M2", DType::e5m2},
+    {Kind::e5m2, 1, "float8_e5m2", "u1", "F8_E5M2", {}},
     {Kind::i16, 2, "int16", "i2", "I16", {}},
     {Kind::u16, 2, "uint16", "u2", "U16", {}},
     {Kind::f16, 2, "float16", "f2", "F16", DType::f16},
