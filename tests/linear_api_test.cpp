@@ -316,8 +316,9 @@ TEST(LinearCApi, RefusalsAndOneCall) {
   EXPECT_NE(
       std::string(fal_linear_explain(&problem, FAL_BACKWARD, &target, FAL_TEXT)).find("linear_attention_backward f32"),
       std::string::npos);
-  target.size = 40;  // a caller of before `segments`
-  EXPECT_EQ(fal_linear_attention_run(&operands, nullptr, &target, nullptr), FAL_OK) << fal_why();
+  target.size = 40;  // a caller of before the break of the ABI
+  EXPECT_EQ(fal_linear_attention_run(&operands, nullptr, &target, nullptr), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "target.size = 40: it is sizeof(fal_target), 56 here");
 }
 
 }  // namespace
