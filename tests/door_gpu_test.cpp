@@ -214,7 +214,9 @@ TEST_F(GpuRuns, ARunGoesToItsDeviceAndComesBack) {
   EXPECT_EQ(cuda.current, 1);
   cuda.next = cudaErrorInvalidDevice;  // of cudaGetDevice: then it is not known where to come back to
   launches = 0;
-  EXPECT_EQ(run_attention(plan, operands, nullptr, 0, nullptr).code, Code::device);
+  const Status status = run_attention(plan, operands, nullptr, 0, nullptr);
+  EXPECT_EQ(status.code, Code::device);
+  EXPECT_EQ(status.why, "CUDA does not say which device is current, so none is left for another");
   EXPECT_EQ(launches, 0);
 }
 

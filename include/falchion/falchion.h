@@ -1,6 +1,7 @@
-/* falchion.h: the C twin of falchion.hpp: same names, same order, same meaning, plain C99. Only this header promises a
+/* falchion.h: the C twin of falchion.hpp: same names, same meaning, plain C99. Only this header promises a
  * stable ABI: numbers are written out, and a struct that may grow begins with its size (sizeof in the caller), so that
- * old callers keep working. Such a struct filled with zeroes but for `size` is a valid start. Nothing throws or exits.
+ * old callers keep working. Such a struct filled with zeroes but for `size` is a valid start; of a problem, dtype and
+ * the sizes are still to be set. Nothing throws or exits.
  *
  * Strides are in elements, sizes in bytes, logarithms natural. What every edge case does: docs/contract.md. */
 #ifndef FALCHION_FALCHION_H
@@ -31,8 +32,9 @@ typedef enum fal_status {
 } fal_status;
 
 /* Values of the int32_t fields named after them. */
+/* dtype, dtype_k, ... In a problem 0 means "as q", in a tensor "not set". */
 enum {
-  FAL_AS_Q = 0, /* dtype_k, dtype_v, dtype_o: the type of q */
+  FAL_AS_Q = 0,
   FAL_F32 = 1,
   FAL_F16 = 2,
   FAL_BF16 = 3,
@@ -40,7 +42,7 @@ enum {
   FAL_E4M3 = 5, /* these three have no kernel yet */
   FAL_E5M2 = 6,
   FAL_I8 = 7
-};                                                                           /* dtype */
+};
 enum { FAL_BEST = 0, FAL_REF = 1, FAL_CPU = 2, FAL_SM80 = 3, FAL_SM90 = 4 }; /* backend */
 enum { FAL_FORWARD = 0, FAL_BACKWARD = 1 };                                  /* pass */
 enum { FAL_TEXT = 0, FAL_JSON = 1 };                                         /* format (keys: docs/explain.md) */
@@ -102,8 +104,8 @@ typedef struct fal_operands {
   fal_tensor alibi;                           /* input: slopes (b or 1, 1, h_q, 1) f32 */
   const int32_t *cu_seqlens_q, *cu_seqlens_k; /* (b + 1), starts at 0, sorted, ends at the total */
   const int32_t *used_q, *used_k;             /* (b) */
-  const int32_t* first_k;                     /* (b): left padding; keys are rows [first_k, length of k) */
-  fal_rng rng;                                /* with dropout */
+  const int32_t* first_k; /* (b): left padding; keys are rows [first_k, length of k); columns of bias stay rows of k */
+  fal_rng rng;            /* with dropout */
 } fal_operands;
 
 /* Causal linear attention, token by token j: S_j = e^(g_j) S_(j-1) + phi(k_j) v_j^T, o_j = scale phi(q_j)^T S_j.
@@ -154,10 +156,10 @@ typedef struct fal_target {
   int32_t sm;            /* gpu: plan for this architecture (80, 90) though it is not here; 0 = the one present */
   int32_t segments;      /* linear attention: parts that each sequence is cut into; 0 = decided by threads or SMs */
   const char* cpu_level; /* "amx", "avx512", ...: this one or none; null: the fastest */
-  const fal_executor* executor; /* null: OpenMP */
+  const fal_executor* executor; /* null: OpenMP, or the library's own threads */
   int32_t device;               /* gpu, with use_device: CUDA's number of it; a run makes it current, and puts the
                                  * caller's back */
-  uint8_t use_device;           /* 1: `device` counts; 0: the thread's current one */
+  uint8_t use_device;           /* 1: `device` counts; 0: the one that is current when the plan is made */
   uint8_t trust_pointers;       /* 1: the caller vouches that each pointer lies where the backend can use it */
   uint8_t reserved[10];         /* 0 */
 } fal_target;

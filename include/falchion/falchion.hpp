@@ -100,10 +100,10 @@ struct Attention {
   // Which optional operands the run will have.
   bool packed = false;                  // q, o are (1, total_q, h, d), k, v (1, total_k, h, d), cut by cu_seqlens_q/_k
   bool used_q = false, used_k = false;  // used lengths, one a sequence
-  bool first_k = false;                 // left padding: the first key of each sequence
-  bool alibi = false;                   // s -= slope[h] * |i + shift - j|, shift as in Band (bottom_right when unset)
-  bool bias = false;                    // s += bias[b, h, i, j]; f32 or dtype; -inf masks
-  bool mask = false;                    // boolean, true = may be seen
+  bool first_k = false;                 // left padding: the keys of sequence i begin at its row first_k[i]
+  bool alibi = false;  // s -= slope[b, h] * |i + shift - j|, shift as in Band (bottom_right when unset)
+  bool bias = false;   // s += bias[b, h, i, j]; f32 or dtype; -inf masks
+  bool mask = false;   // boolean, true = may be seen
   bool lse = false, row_max = false, probabilities = false;  // outputs wanted
   bool operator==(const Attention&) const = default;
 };
@@ -190,7 +190,9 @@ struct Target {
   /// level and never a backend, else the fastest.
   const char* cpu_level = nullptr;
   int segments = 0;  // linear attention: parts that each sequence is cut into; 0 = decided by threads or SMs
-  int device = -1;   // gpu: CUDA's number of it; a run makes it current and then the one that was. -1 = the current one
+  /// gpu: CUDA's number of it, -1: the device that is current when the plan is made. A run goes to the plan's device,
+  /// whichever is current then, with a stream of that device, and puts the caller's back.
+  int device = -1;
   /// The caller vouches that every pointer lies where the backend can use it. Else a run asks CUDA's driver, some
   /// 0.2 us a pointer, in processes that use CUDA.
   bool trust_pointers = false;

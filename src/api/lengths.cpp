@@ -42,13 +42,14 @@ void check_longest(const char* name, const std::int32_t* cu, std::int64_t b, con
   }
 }
 
-/// A used length, or a first key. used: null, or what limits a first key below the length of its sequence.
-void check_used(const char* name, const std::int32_t* rows, const std::int32_t* cu, const std::int32_t* used,
+/// Used lengths, or first keys. used: of first keys the used lengths, which they may not pass; else null.
+void check_used(const char* name, const std::int32_t* values, const std::int32_t* cu, const std::int32_t* used,
                 std::int64_t b, std::int64_t capacity, Check* check) {
   for (std::int64_t i = 0; i < b && check->ok(); ++i) {
     std::int64_t limit = cu != nullptr ? std::int64_t{cu[i + 1]} - cu[i] : capacity;
     if (used != nullptr) limit = std::min<std::int64_t>(limit, used[i]);
-    check->require(rows[i] >= 0 && rows[i] <= limit, name, "[", i, "] = ", rows[i], ": it is in [0, ", limit, "]");
+    check->require(values[i] >= 0 && values[i] <= limit, name, "[", i, "] = ", values[i], ": it is in [0, ", limit,
+                   "]");
   }
 }
 

@@ -7,6 +7,7 @@
 
 #include "api/check.hpp"
 #include "api/lengths.hpp"
+#include "api/sizes.hpp"
 #include "api/validate.hpp"
 
 namespace falchion {
@@ -54,7 +55,7 @@ Status complete_packed(const LinearOperands& x, Pass pass, LinearAttention* a) {
 /// What the tensors say goes before what the options say.
 Attention problem_of(const Operands& x, const Attention& options) {
   Attention a = options;
-  a.dtype = x.q.dtype;
+  a.dtype = x.q.dtype, a.dtype_k = x.k.dtype, a.dtype_v = x.v.dtype, a.dtype_o = x.o.dtype;
   a.packed = x.cu_seqlens_q != nullptr || x.cu_seqlens_k != nullptr;
   if (!a.packed) a.b = x.q.shape[0], a.s_q = x.q.shape[1], a.s_k = x.k.shape[1];
   a.h_q = x.q.shape[2], a.h_k = x.k.shape[2];
@@ -64,12 +65,13 @@ Attention problem_of(const Operands& x, const Attention& options) {
   a.alibi = x.alibi.data != nullptr, a.bias = x.bias.data != nullptr, a.mask = x.mask.data != nullptr;
   a.lse = x.lse.data != nullptr, a.row_max = x.row_max.data != nullptr,
   a.probabilities = x.probabilities.data != nullptr;
-  return a;
+  return with_plain_dtypes(a);
 }
 
 LinearAttention problem_of(const LinearOperands& x, Pass pass, const LinearAttention& options) {
   LinearAttention a = options;
-  a.dtype = x.q.dtype;
+  a.dtype = x.q.dtype, a.dtype_k = x.k.dtype, a.dtype_v = x.v.dtype;
+  a.dtype_o = (pass == Pass::forward ? x.o : x.grad_o).dtype;
   a.packed = x.cu_seqlens != nullptr;
   if (!a.packed) a.b = x.q.shape[0], a.s = x.q.shape[1];
   a.h_qk = x.q.shape[2], a.h_v = x.v.shape[2];
@@ -81,7 +83,7 @@ LinearAttention problem_of(const LinearOperands& x, Pass pass, const LinearAtten
   }
   a.initial_state = x.initial_state.data != nullptr;
   a.final_state = (pass == Pass::forward ? x.final_state : x.grad_final_state).data != nullptr;
-  return a;
+  return with_plain_dtypes(a);
 }
 
 }  // namespace

@@ -140,14 +140,14 @@ Status run_once(const Problem& problem, Pass pass, const Operands& operands, Tar
   std::unique_ptr<PlanCache<Problem>> own;
   if (kept.busy()) own = std::make_unique<PlanCache<Problem>>();
   PlanCache<Problem>& cache = own ? *own : kept;
-  const gpu::OnDevice device(target.device);
-  if (!device.status()) return device.status();
   const Anchor anchor = anchor_of(operands);
   const bool any = target.backend == Backend::best && !names_gpu(target);
   const gpu::Place place = any ? gpu::place_of(anchor.data) : gpu::Place::unknown;
   if (any && (place == gpu::Place::host || place == gpu::Place::pinned)) target.backend = Backend::cpu;
   const Plan* plan = nullptr;
   if (Status status = cache.plan_for(problem, pass, target, &plan); !status) return status;
+  const gpu::OnDevice device(plan->data()->gpu.ordinal);  // its workspace is allocated there
+  if (!device.status()) return device.status();
   const Backend backend = plan->data()->backend;
   if (backend == Backend::sm80 || backend == Backend::sm90) return run_once_on_gpu(*plan, operands, stream);
   if (any && !gpu::host_can_use(place)) return no_gpu_path(anchor, place, *plan->data());

@@ -57,7 +57,7 @@ inline std::array<Tensor*, 4> outputs_of(Operands* x) { return {&x->o, &x->lse, 
 template <class F>
 void for_each_array(const Attention& a, Operands* x, const F& f) {
   const auto b = static_cast<std::size_t>(a.b);
-  if (x->rng.at != nullptr) f(&x->rng.at, 2 * sizeof(std::uint64_t));
+  if (a.dropout > 0 && x->rng.at != nullptr) f(&x->rng.at, 2 * sizeof(std::uint64_t));
   for (const std::int32_t** lengths : {&x->cu_seqlens_q, &x->cu_seqlens_k})
     if (*lengths != nullptr) f(lengths, (b + 1) * sizeof(std::int32_t));
   for (const std::int32_t** lengths : {&x->used_q, &x->used_k, &x->first_k})

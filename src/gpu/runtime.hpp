@@ -48,7 +48,7 @@ class OnDevice {
   explicit OnDevice(int ordinal) : before_(ordinal < 0 ? -1 : current_ordinal()) {
     if (ordinal < 0) return;
     if (before_ < 0) {
-      status_ = {Code::device, current_device().why_not};
+      status_ = {Code::device, "CUDA does not say which device is current, so none is left for another"};
     } else if (ordinal == before_) {
       before_ = -1;
     } else {

@@ -29,7 +29,7 @@ void tell_problem(const PlanData& plan, Story* story) {
 bool is_built(const PlanData& plan) { return !plan.any_build || built(*plan.variant) != nullptr; }
 
 /// Of a plan for any build: that this one has not the row, or that no GPU is here. Nothing where it could run.
-void tell_absence(const PlanData& plan, Story* story) {
+void tell_absence(const PlanData& plan, const Status& made, Story* story) {
   if (!plan.any_build) return;
   const Variant& row = *plan.variant;
   const std::string what = text(name(row.backend), " ", row.level, " ", name(row.dtype), " d", row.d);
@@ -38,8 +38,7 @@ void tell_absence(const PlanData& plan, Story* story) {
                 text("this build lacks the row ", what, " (FALCHION_CUDA is off, or FALCHION_VARIANTS left ",
                      "it out), so Plan::make refuses; here is what a build that has it would do"));
   } else {
-    story->tell("not here",
-                text("there is no GPU here, so Plan::make refuses; here is what it would do on ", plan.gpu.device));
+    story->tell("not here", text("Plan::make refuses (", made.why, "); here is what it would do on ", plan.gpu.device));
   }
 }
 
@@ -96,7 +95,7 @@ std::string explain(const PlanData& plan, Format format, const Status& made) {
   Story story;
   note_status(made, &story);
   note_question(plan, &story);
-  tell_absence(plan, &story);
+  tell_absence(plan, made, &story);
   tell_problem(plan, &story);
   tell_decision(plan, &story);
   plan.linear ? tell_linear(plan, &story) : tell_attention(plan, &story);
