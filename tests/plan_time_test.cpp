@@ -21,14 +21,14 @@ namespace {
 std::atomic<std::size_t> allocations{0};
 }
 
-// Both of a pair, so that no sanitizer sees what one allocates given back to the other.
-void* operator new(std::size_t size) {
+// noinline: inlined, GCC sees free() meet operator new and warns.
+__attribute__((noinline)) void* operator new(std::size_t size) {
   ++allocations;
   if (void* memory = std::malloc(size > 0 ? size : 1)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory) noexcept { std::free(memory); }
+__attribute__((noinline)) void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace falchion::testing {
 namespace {

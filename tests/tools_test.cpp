@@ -111,6 +111,14 @@ TEST_F(Tools, ExplainAnswersForHopperWithNoGpu) {
   EXPECT_TRUE(has(x.text, "sm90")) << x.text;
 }
 
+TEST_F(Tools, ExplainAsJsonIsAListOfTheLibrarysObjects) {
+  const Result x = run("explain --s 64,128 --h 8 --d 128 --target sm90 --json");
+  EXPECT_EQ(x.code, 0);
+  EXPECT_TRUE(x.text.starts_with("[\n  {\n    \"falchion\": ")) << x.text;
+  for (const char* part : {R"("s_q": 64)", R"("s_q": 128)", R"("backend": "sm90")", R"("shared_bytes": )"})
+    EXPECT_TRUE(has(x.text, part)) << part << "\n" << x.text;
+}
+
 TEST_F(Tools, RunWritesOutputsAndHeadByHeadIsTheSame) {
   const Result whole = run("run --no-limit " + layer_ + " --out " + file("whole.npy") + " --lse " + file("lse.npy"));
   ASSERT_EQ(whole.code, 0) << whole.text;
