@@ -226,6 +226,24 @@ TEST_F(GpuRuns, ADeviceThatIsNotThere) {
   EXPECT_EQ(gpu::device_at(5).why_not, "there is no CUDA device 5, this process sees 1");
 }
 
+/// The device that the target names is the one that is planned for, whichever is current.
+TEST_F(GpuRuns, TheTargetNamesTheDevice) {
+  cuda.devices = 3;
+  Target target(Backend::sm80);
+  target.device = 1;
+  const std::string story = explain(x.problem, Pass::forward, target);
+  EXPECT_NE(story.find("Another fake GPU: 132 SMs"), std::string::npos) << story;
+  target.device = -1;
+  EXPECT_EQ(explain(x.problem, Pass::forward, target).find("Another"), std::string::npos);
+  target.device = 1;
+  EXPECT_EQ(attention(operands, {}, target).code, Code::unsupported) << "this build has no kernels";
+  EXPECT_EQ(cuda.current, 0);
+  target.backend = Backend::cpu;
+  EXPECT_EQ(attention(operands, {}, target).why, "device = 1 with backend = cpu: device is for GPU backends");
+  target = Backend::best, target.device = 1;  // `best` on a device that was named is a GPU's, never the CPU's
+  EXPECT_EQ(attention(operands, {}, target).code, Code::unsupported);
+}
+
 /// Whoever vouches for the pointers pays for no question.
 TEST_F(GpuRuns, TrustedPointersAreNotAskedFor) {
   std::vector<std::byte> host(1 << 16);

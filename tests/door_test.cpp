@@ -112,6 +112,10 @@ TEST_F(Door, PlansOfTheHostRefuseEachOperandByName) {
     refuse(path, x, "bias", &Operands::bias), refuse(path, x, "mask", &Operands::mask);
     refuse(path, x, "alibi", &Operands::alibi);
     refuse_array(path, x, "first_k", &Operands::first_k);
+    const Instance dropped = make_instance(Case{"x", 2, 40, 90, 4, 2, 16, 16}.dropout(0.5F), dtype);
+    Operands operands = dropped.operands();
+    operands.rng.at = memory.data<const std::uint64_t>();
+    expect_named(path, dropped.problem, Pass::forward, operands, "rng.at");
     refuse_array(path, x, "used_q", &Operands::used_q), refuse_array(path, x, "used_k", &Operands::used_k);
     refuse_array(path, packed, "cu_seqlens_q", &Operands::cu_seqlens_q);
     refuse_array(path, packed, "cu_seqlens_k", &Operands::cu_seqlens_k);

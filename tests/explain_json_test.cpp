@@ -192,6 +192,7 @@ void check(const Problem& problem, Pass pass, const Target& target, std::set<std
 std::vector<Target> targets() {
   std::vector<Target> out = {Backend::best, Backend::ref, Backend::cpu, Backend::sm80, Backend::sm90};
   for (const int sm : {80, 86, 90, 120}) out.emplace_back(Backend::best).sm = sm;
+  out.emplace_back(Backend::best).device = 1;
   out.emplace_back(Backend::cpu).threads = 3;
   out.emplace_back(Backend::cpu).cpu_level = "no \"level\"";
   return out;
@@ -205,6 +206,7 @@ std::vector<Attention> problems() {
   out[2].b = 0;
   out[3].packed = true;
   out[4].bias = out[4].mask = true, out[4].score = {0.3F, 20}, out[4].dropout = 0.1F;
+  out[4].alibi = out[4].first_k = true;
   out[5].h_q = 7;
   out[6].score.scale = std::numeric_limits<float>::quiet_NaN();
   out[7].dtype = DType::e4m3, out[7].d_v = 300;
@@ -245,6 +247,8 @@ TEST(ExplainJson, TheProblemIsThereAsItWasAsked) {
   EXPECT_EQ(json["score"]["scale"].get<float>(), a.score.scale);
   EXPECT_EQ(json["dropout"].get<float>(), a.dropout);
   EXPECT_EQ(json["dtype_o"], "as_q");
+  EXPECT_EQ(json["alibi"], true);
+  EXPECT_EQ(json["first_k"], true);
   EXPECT_EQ(json["bias"], true);
   json = parse(explain(problems()[6], Pass::forward, {}, Format::json));
   EXPECT_EQ(json["problem"]["score"]["scale"], nullptr) << "NaN, which is why it is refused";

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "plan/explain.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
 
@@ -88,19 +89,9 @@ std::string feature_name(const Attention& a) {
 std::string problem_name(const Attention& a) { return size_name(a) + " " + feature_name(a); }
 
 nlohmann::json to_json(const Attention& a) {
-  return {{"dtype", name(a.dtype)},
-          {"b", a.b},
-          {"s_q", a.s_q},
-          {"s_k", a.s_k},
-          {"h_q", a.h_q},
-          {"h_k", a.h_k},
-          {"d_qk", a.d_qk},
-          {"d_v", a.d_v},
-          {"band", {{"left", a.band.left}, {"right", a.band.right}, {"align", name(a.band.align)}}},
-          {"scale", a.score.scale},
-          {"softcap", a.score.softcap},
-          {"dropout", a.dropout},
-          {"features", feature_name(a)}};
+  nlohmann::json out = nlohmann::json::parse(problem_facts(a).text());
+  out["features"] = feature_name(a);
+  return out;
 }
 
 double flop_count(const LinearProblem& a, int chunk) {
@@ -129,19 +120,10 @@ std::string feature_name(const LinearProblem& a) {
 std::string problem_name(const LinearProblem& a) { return size_name(a) + " " + feature_name(a); }
 
 nlohmann::json to_json(const LinearProblem& a) {
-  return {{"dtype", falchion::name(a.dtype)},
-          {"b", a.b},
-          {"s", a.s},
-          {"h_qk", a.h_qk},
-          {"h_v", a.h_v},
-          {"d_qk", a.d_qk},
-          {"d_v", a.d_v},
-          {"pass", a.pass == Pass::forward ? "forward" : "backward"},
-          {"scale", a.scale},
-          {"elu", a.feature_map == FeatureMap::elu_plus_one},
-          {"normalise", a.normalise},
-          {"decay", name(a.decay)},
-          {"features", feature_name(a)}};
+  nlohmann::json out = nlohmann::json::parse(problem_facts(a).text());
+  out["pass"] = name(a.pass);
+  out["features"] = feature_name(a);
+  return out;
 }
 
 }  // namespace falchion::tools

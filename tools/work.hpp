@@ -22,6 +22,7 @@ bool is_decode(const Attention& problem);
 std::string size_name(const Attention& problem);     // "b1 h9/3 s509 d64"
 std::string feature_name(const Attention& problem);  // "causal softcap 30", "full"
 std::string problem_name(const Attention& problem);  // both
+/// Its fields as explain() names them (docs/explain.md), and "features".
 nlohmann::json to_json(const Attention& problem);
 
 /// Linear attention, and which pass of it.

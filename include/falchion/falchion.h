@@ -31,8 +31,7 @@ typedef enum fal_status {
   FAL_DEVICE = 4
 } fal_status;
 
-/* Values of the int32_t fields named after them. */
-/* dtype, dtype_k, ... In a problem 0 means "as q", in a tensor "not set". */
+/* Values of the int32_t fields named after them. First dtype: in a problem 0 means "as q", in a tensor "not set". */
 enum {
   FAL_AS_Q = 0,
   FAL_F32 = 1,

@@ -95,10 +95,12 @@ const char* fal_plan_describe(const fal_plan* plan) {
 }
 
 const char* fal_plan_explain(const fal_plan* plan, int32_t format) {
-  static fal_plan none;
-  if (plan == nullptr) plan = &none;
   const std::optional<Format> wanted = to_format(format);
   if (!wanted) return nullptr;
+  if (plan == nullptr) {
+    thread_local std::string place;
+    return kept_text(&place, [&] { return Plan().explain(*wanted); });
+  }
   LazyText& kept = *wanted == Format::json ? plan->json : plan->text;
   return kept.get([&] { return plan->plan.explain(*wanted); });
 }

@@ -45,6 +45,9 @@ TEST(CudaOperands, HostPointersAreRefusedByName) {
     refused(&x, "alibi", [](Operands* to, const Operands& from) { to->alibi = from.alibi; });
     refused(&x, "first_k", [](Operands* to, const Operands& from) { to->first_k = from.first_k; });
     refused(&x, "used_k", [](Operands* to, const Operands& from) { to->used_k = from.used_k; });
+    static constexpr std::uint64_t at[2] = {};
+    Instance dropped = make_instance(Case{"x", 2, 40, 90, 4, 2, 64, 64}.dropout(0.5F), dtype);
+    refused(&dropped, "rng.at", [](Operands* to, const Operands&) { to->rng.at = at; });
     refused(&packed, "cu_seqlens_q", [](Operands* to, const Operands& from) { to->cu_seqlens_q = from.cu_seqlens_q; });
     refused(&packed, "cu_seqlens_k", [](Operands* to, const Operands& from) { to->cu_seqlens_k = from.cu_seqlens_k; });
   });
