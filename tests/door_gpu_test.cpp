@@ -220,6 +220,23 @@ TEST_F(GpuRuns, ARunGoesToItsDeviceAndComesBack) {
   EXPECT_EQ(launches, 0);
 }
 
+/// A context that the application made itself is no device's primary one, which is all that cudaSetDevice gives.
+TEST_F(GpuRuns, ARunGivesTheCallersOwnContextBack) {
+  int made_by_the_application = 0;
+  cuda.devices = 3, cuda.current = 1;
+  cuda.set_context = driver.set_context;
+  driver.set_context(&made_by_the_application);
+  PlanData plan = plan_of(x);
+  plan.gpu.ordinal = 2;
+  EXPECT_EQ(run_attention(plan, operands, nullptr, 0, nullptr).why, "");
+  EXPECT_EQ(launched_on, 2);
+  EXPECT_EQ(cuda.current, 1);
+  EXPECT_EQ(gpu::thread_context(), &made_by_the_application);
+  plan.gpu.ordinal = 1;  // it is this context's device: the kernel belongs in it
+  EXPECT_EQ(run_attention(plan, operands, nullptr, 0, nullptr).why, "");
+  EXPECT_EQ(gpu::thread_context(), &made_by_the_application);
+}
+
 TEST_F(GpuRuns, ADeviceThatIsNotThere) {
   EXPECT_EQ(gpu::device_at(0).sm, 90);
   EXPECT_EQ(gpu::device_at(5).sm, 0);

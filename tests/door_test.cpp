@@ -47,9 +47,9 @@ TEST_F(Door, AThreadWithoutAContextReachesNoGpu) {
   const DeviceMemory memory;
   char pinned = 0;
   cuda.add(&pinned, 1, FakeKind::pinned, true);
-  EXPECT_TRUE(gpu::thread_has_context());
+  EXPECT_NE(gpu::thread_context(), nullptr);
   cuda.has_context(false);
-  EXPECT_FALSE(gpu::thread_has_context());
+  EXPECT_EQ(gpu::thread_context(), nullptr);
   EXPECT_EQ(gpu::place_of(memory.data()), gpu::Place::other_device);
   EXPECT_EQ(gpu::place_of(&pinned), gpu::Place::pinned);
 }

@@ -27,6 +27,7 @@ namespace {
 struct Driver {
   int (*pointer_attributes)(unsigned count, int* attributes, void** values, DevicePointer pointer) = nullptr;
   int (*current_context)(void** context) = nullptr;
+  int (*set_context)(void* context) = nullptr;
 };
 
 /// Of the list of loaded libraries: how many were ever loaded, which each of its entries tells; and is one the driver?
@@ -47,7 +48,8 @@ Driver functions_of_driver() noexcept {
   void* library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);  // never closed: the driver stays loaded
   if (library == nullptr) return {};
   return {reinterpret_cast<decltype(Driver::pointer_attributes)>(dlsym(library, "cuPointerGetAttributes")),
-          reinterpret_cast<decltype(Driver::current_context)>(dlsym(library, "cuCtxGetCurrent"))};
+          reinterpret_cast<decltype(Driver::current_context)>(dlsym(library, "cuCtxGetCurrent")),
+          reinterpret_cast<decltype(Driver::set_context)>(dlsym(library, "cuCtxSetCurrent"))};
 }
 
 /// Has the process loaded the driver? dlopen takes 20 us to say no, and allocates: instead the list of loaded libraries
@@ -71,21 +73,28 @@ const Driver* driver() noexcept {
     found.store(true, std::memory_order_relaxed);
   }
   static const Driver functions = functions_of_driver();
-  return functions.pointer_attributes != nullptr && functions.current_context != nullptr ? &functions : nullptr;
+  const bool complete = functions.pointer_attributes != nullptr && functions.current_context != nullptr &&
+                        functions.set_context != nullptr;
+  return complete ? &functions : nullptr;
 }
 
-bool has_context(const Driver& driver) noexcept {
+void* context_of(const Driver& driver) noexcept {
   void* context = nullptr;
-  return driver.current_context(&context) == 0 && context != nullptr;
+  return driver.current_context(&context) == 0 ? context : nullptr;
 }
 
 }  // namespace
 
 bool driver_is_loaded() noexcept { return driver() != nullptr; }
 
-bool thread_has_context() noexcept {
+void* thread_context() noexcept {
   const Driver* cuda = driver();
-  return cuda != nullptr && has_context(*cuda);
+  return cuda == nullptr ? nullptr : context_of(*cuda);
+}
+
+void restore_context(void* context) noexcept {
+  const Driver* cuda = driver();
+  if (cuda != nullptr && context_of(*cuda) != context) cuda->set_context(context);
 }
 
 Place place_of(const void* pointer) noexcept {
@@ -104,13 +113,14 @@ Place place_of(const void* pointer) noexcept {
   if (type == kTypeDevice) return on_device == address ? Place::here : Place::other_device;
   if (type != kTypeHost) return Place::host;  // the driver does not know it
   // Locked, but kernels may see it at another address than the host does, or not at all.
-  return on_device == address || !has_context(*cuda) ? Place::pinned : Place::host;
+  return on_device == address || context_of(*cuda) == nullptr ? Place::pinned : Place::host;
 }
 
 #else  // no driver is looked for elsewhere: there are no GPU rows either
 
 bool driver_is_loaded() noexcept { return false; }
-bool thread_has_context() noexcept { return false; }
+void* thread_context() noexcept { return nullptr; }
+void restore_context(void*) noexcept {}
 Place place_of(const void*) noexcept { return Place::host; }
 
 #endif

@@ -28,7 +28,9 @@ bool driver_is_loaded() noexcept;
 /// Asked anew each time: memory is freed, and access to it is given and taken. null is the host's.
 Place place_of(const void* pointer) noexcept;
 
-/// Has this thread a CUDA context, without which no GPU's memory is within reach?
-bool thread_has_context() noexcept;
+/// This thread's CUDA context, without which no GPU's memory is within reach; null where it has none.
+void* thread_context() noexcept;
+/// Gives the thread that context back, where another was made current since.
+void restore_context(void* context) noexcept;
 
 }  // namespace falchion::gpu

@@ -42,10 +42,13 @@ int current_ordinal() noexcept;
 Status make_context();
 Status make_current(int ordinal);
 
-/// Makes a device current for as long as it lives, and then the one that was. -1: leaves the current one alone.
+/// Makes a device current for as long as it lives, and then the one that was, with the context that the thread had on
+/// it: an application that makes its own contexts (cuCtxCreate) has one that is not the device's primary one, which is
+/// all that cudaSetDevice knows. -1: leaves the current device alone.
 class OnDevice {
  public:
-  explicit OnDevice(int ordinal) : before_(ordinal < 0 ? -1 : current_ordinal()) {
+  explicit OnDevice(int ordinal)
+      : before_(ordinal < 0 ? -1 : current_ordinal()), context_(before_ < 0 ? nullptr : thread_context()) {
     if (ordinal < 0) return;
     if (before_ < 0) {
       status_ = {Code::device, "CUDA does not say which device is current, so none is left for another"};
@@ -56,7 +59,9 @@ class OnDevice {
     }
   }
   ~OnDevice() {
-    if (before_ >= 0) static_cast<void>(make_current(before_));
+    if (before_ < 0) return;
+    static_cast<void>(make_current(before_));
+    if (context_ != nullptr) restore_context(context_);
   }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
@@ -64,6 +69,7 @@ class OnDevice {
 
  private:
   int before_;
+  void* context_;
   Status status_{};
 };
 

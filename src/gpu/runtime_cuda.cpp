@@ -110,7 +110,7 @@ int current_ordinal() noexcept {
   return own(cudaGetDevice(&device)) == cudaSuccess ? device : -1;
 }
 
-Status make_context() { return thread_has_context() ? Status{} : make_current(current_ordinal()); }
+Status make_context() { return thread_context() != nullptr ? Status{} : make_current(current_ordinal()); }
 Status make_current(int ordinal) { return status_of(cudaSetDevice(ordinal), "cudaSetDevice"); }
 
 Status allocate_on(Stream stream, std::size_t bytes, void** out) {

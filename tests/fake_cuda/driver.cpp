@@ -15,7 +15,7 @@ struct Range {
 constexpr int kMost = 64;
 Range ranges[kMost];
 int range_count = 0, answer = 0;
-bool context = true;
+void* context = ranges;  // any address does
 
 void set(void* to, unsigned value) { *static_cast<unsigned*>(to) = value; }
 
@@ -33,7 +33,8 @@ __attribute__((visibility("default"))) int cuPointerGetAttributes(unsigned count
     switch (attributes[i]) {
       case 2: set(values[i], found == nullptr ? 0 : found->kind == FakeKind::pinned ? 1 : 2); break;
       case 3:
-        *static_cast<unsigned long long*>(values[i]) = found != nullptr && found->in_reach && context ? pointer : 0;
+        *static_cast<unsigned long long*>(values[i]) =
+            found != nullptr && found->in_reach && context != nullptr ? pointer : 0;
         break;
       case 8: set(values[i], found != nullptr && found->kind == FakeKind::managed ? 1 : 0); break;
       default: return 1;  // CUDA_ERROR_INVALID_VALUE: a question that the test does not know
@@ -43,7 +44,11 @@ __attribute__((visibility("default"))) int cuPointerGetAttributes(unsigned count
 }
 
 __attribute__((visibility("default"))) int cuCtxGetCurrent(void** out) {
-  *out = context ? ranges : nullptr;
+  *out = context;
+  return answer;
+}
+__attribute__((visibility("default"))) int cuCtxSetCurrent(void* to) {
+  if (answer == 0) context = to;
   return answer;
 }
 
@@ -52,8 +57,8 @@ __attribute__((visibility("default"))) void fake_add(const void* begin, std::siz
   const auto address = reinterpret_cast<std::uintptr_t>(begin);
   if (range_count < kMost) ranges[range_count++] = {address, address + bytes, kind, in_reach};
 }
-__attribute__((visibility("default"))) void fake_forget() { range_count = 0, answer = 0, context = true; }
+__attribute__((visibility("default"))) void fake_forget() { range_count = 0, answer = 0, context = ranges; }
 __attribute__((visibility("default"))) void fake_fail_with(int error) { answer = error; }
-__attribute__((visibility("default"))) void fake_has_context(bool yes) { context = yes; }
+__attribute__((visibility("default"))) void fake_has_context(bool yes) { context = yes ? ranges : nullptr; }
 
 }  // extern "C"

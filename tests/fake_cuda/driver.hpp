@@ -15,6 +15,7 @@ struct FakeDriver {
   void (*forget)() = nullptr;              // all of that, the error too; the thread then has a context
   void (*fail_with)(int error) = nullptr;  // what each question is answered with; 0: as told
   void (*has_context)(bool yes) = nullptr;
+  int (*set_context)(void* context) = nullptr;  // the driver's own
 
   /// Loads the library, as an application that uses CUDA does.
   static const FakeDriver& loaded();

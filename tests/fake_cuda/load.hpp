@@ -19,6 +19,7 @@ inline const FakeDriver& FakeDriver::loaded() {
     FakeDriver out;
     symbol(&out.add, "fake_add"), symbol(&out.forget, "fake_forget");
     symbol(&out.fail_with, "fake_fail_with"), symbol(&out.has_context, "fake_has_context");
+    symbol(&out.set_context, "cuCtxSetCurrent");
     return out;
   }();
   return driver;

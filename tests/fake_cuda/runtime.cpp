@@ -14,7 +14,7 @@ FakeRuntime& fake_runtime() {
 namespace {
 
 cudaError_t answer() {
-  FakeRuntime& cuda = fake_runtime();
+  falchion::testing::FakeRuntime& cuda = fake_runtime();
   if (cuda.sticky) return cuda.last;
   const cudaError_t error = cuda.next;
   cuda.next = cudaSuccess;
@@ -57,7 +57,9 @@ cudaError_t CUDARTAPI cudaGetDevice(int* device) {
 cudaError_t CUDARTAPI cudaSetDevice(int device) {
   ++fake_runtime().starts;
   const cudaError_t error = answer();
-  if (error == cudaSuccess) fake_runtime().current = device;
+  falchion::testing::FakeRuntime& cuda = fake_runtime();
+  if (error == cudaSuccess) cuda.current = device;
+  if (error == cudaSuccess && cuda.set_context != nullptr) cuda.set_context(&cuda.primary[device]);
   return error;
 }
 cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {

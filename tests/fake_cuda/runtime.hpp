@@ -13,7 +13,9 @@ struct FakeRuntime {
   cudaError_t last = cudaSuccess;  // what cudaGetLastError returns, and takes away unless it is sticky
   bool sticky = false;             // the context is broken: every call returns `last`
   void* entry_point = nullptr;     // the function that the driver gives out; null: it has none of that name
-  int starts = 0;                  // calls that start CUDA or make a context
+  int (*set_context)(void* context) = nullptr;  // the driver's: cudaSetDevice makes the device's own one current
+  int primary[4] = {};                          // their addresses stand for the devices' own contexts
+  int starts = 0;                               // calls that start CUDA or make a context
 };
 FakeRuntime& fake_runtime();
 
