@@ -9,7 +9,7 @@
 #include <limits>
 #include <vector>
 
-#include "gpu/runtime.hpp"
+#include "cuda/runtime.hpp"
 #include "plan/plan_data.hpp"
 #include "ref/attention_forward.hpp"
 #include "support/contract.hpp"
@@ -189,7 +189,7 @@ TEST(Contract, RowsPastTheUsedLengthsStayUntouched) {  // matches() counts what 
 
 /// Is there memory on the device for a copy of that many bytes? (The host maps them sparse.)
 bool has_room(const Path& path, std::size_t bytes) {
-  return !path.on_gpu() || gpu::current_device().memory > bytes + (std::size_t{4} << 30);
+  return !path.on_gpu() || cuda::current_device().memory > bytes + (std::size_t{4} << 30);
 }
 
 /// K and V rows lie 2^28 elements apart in a sparse mapping: row 39 begins past 2^33.
@@ -233,7 +233,7 @@ TEST(Contract, GpuWithoutAKernel) {
                        [&](const Variant& v) { return v.backend == backend && v.gpu != nullptr; });
   };
   const Status hopper = make(small_problem(), Backend::sm90);
-  const int sm = gpu::current_device().sm;
+  const int sm = cuda::current_device().sm;
   EXPECT_EQ(hopper.code, has(Backend::sm90) && sm == 0 ? Code::device : Code::unsupported);
   const char* reason = !has(Backend::sm90) ? "sm90 bf16: this build has no such row"
                        : sm == 0           ? "no usable GPU"
@@ -242,7 +242,7 @@ TEST(Contract, GpuWithoutAKernel) {
   EXPECT_NE(hopper.why.find(reason), std::string::npos) << hopper.why;
   const bool built = has(Backend::sm80);
   const Status ampere = make(small_problem(), Backend::sm80);
-  if (!built || gpu::current_device().sm < 80) {
+  if (!built || cuda::current_device().sm < 80) {
     EXPECT_FALSE(ampere);
     EXPECT_FALSE(ampere.why.empty());
   } else {

@@ -1,6 +1,6 @@
 // tests/device_copy_test.cpp: operands mirrored on a device that is played by the host's own memory: what
-// gpu/device_copy.hpp promises of addresses, gaps, overlaps and guards, tested where there is no GPU.
-#include "gpu/device_copy.hpp"
+// cuda/device_copy.hpp promises of addresses, gaps, overlaps and guards, tested where there is no GPU.
+#include "cuda/device_copy.hpp"
 
 #include <gtest/gtest.h>
 
@@ -45,8 +45,8 @@ Status Timer::seconds(double* out) { return *out = 0, Status{}; }
 namespace falchion::testing {
 namespace {
 
-std::vector<gpu::Bytes> whole(const Instance& x) {
-  std::vector<gpu::Bytes> out;
+std::vector<cuda::Bytes> whole(const Instance& x) {
+  std::vector<cuda::Bytes> out;
   for (const HostTensor* tensor : x.tensors()) out.push_back({tensor->memory(), tensor->memory_bytes()});
   return out;
 }
@@ -60,7 +60,7 @@ TEST(DeviceCopy, EveryCaseRunsOnTheMirror) {
       x.poison_outputs();
       Plan plan;
       ASSERT_TRUE(Plan::make(x.problem, Pass::forward, Backend::ref, &plan));
-      const Status status = gpu::run_on_device(plan, x.problem, x.operands(), whole(x));
+      const Status status = cuda::run_on_device(plan, x.problem, x.operands(), whole(x));
       ASSERT_TRUE(status) << status.why;
       EXPECT_TRUE(matches(x, Reference(x)));
     }
@@ -73,8 +73,8 @@ TEST(DeviceCopy, AddressesKeepTheirRemainderAndDistance) {
   Operands host = x.operands();
   host.q = both.view(), host.q.shape[2] = 2;
   host.o = host.q, host.o.data = static_cast<std::byte*>(host.q.data) + 2 * 16 * 2;
-  gpu::DeviceCopy copy;
-  ASSERT_TRUE(gpu::DeviceCopy::make(x.problem, host, {}, &copy));
+  cuda::DeviceCopy copy;
+  ASSERT_TRUE(cuda::DeviceCopy::make(x.problem, host, {}, &copy));
   const auto remainder = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 256; };
   const Operands& device = copy.operands();
   for (const auto& [from, to] :
@@ -88,8 +88,8 @@ TEST(DeviceCopy, AddressesKeepTheirRemainderAndDistance) {
 TEST(DeviceCopy, WhatIsWrittenBesideATensorIsTold) {
   for (const std::ptrdiff_t at : {-1, 0}) {  // before the first byte; behind the last
     Instance x = make_instance(Case{"x", 1, 5, 6, 1, 1, 16, 16}, DType::f32);
-    gpu::DeviceCopy copy;
-    ASSERT_TRUE(gpu::DeviceCopy::make(x.problem, x.operands(), {}, &copy));
+    cuda::DeviceCopy copy;
+    ASSERT_TRUE(cuda::DeviceCopy::make(x.problem, x.operands(), {}, &copy));
     EXPECT_TRUE(copy.download());
     static_cast<std::byte*>(copy.operands().o.data)[at < 0 ? at : 5 * 16 * 4] = std::byte{1};
     const Status status = copy.download();

@@ -1,4 +1,4 @@
-// tests/door_gpu_test.cpp: what plans of a GPU ask of CUDA, on machines without one: src/gpu/runtime_cuda.cpp over a
+// tests/door_gpu_test.cpp: what plans of a GPU ask of CUDA, on machines without one: src/cuda/runtime_cuda.cpp over a
 // fake runtime and a fake driver (tests/fake_cuda), and a row whose launch is a function of the test.
 #include <cuda.h>
 
@@ -9,10 +9,10 @@
 
 #include "api/run.hpp"
 #include "blocks/sm90_tensor_map.hpp"
+#include "cuda/driver_numbers.hpp"
+#include "cuda/runtime.hpp"
 #include "fake_cuda/load.hpp"
 #include "fake_cuda/runtime.hpp"
-#include "gpu/driver_numbers.hpp"
-#include "gpu/runtime.hpp"
 #include "plan/text.hpp"
 #include "support/contract.hpp"
 #include "support/environment.hpp"
@@ -20,13 +20,13 @@
 namespace falchion::testing {
 namespace {
 
-static_assert(std::is_same_v<gpu::DevicePointer, CUdeviceptr>);
-static_assert(gpu::kMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
-              gpu::kDevicePointer == CU_POINTER_ATTRIBUTE_DEVICE_POINTER &&
-              gpu::kIsManaged == CU_POINTER_ATTRIBUTE_IS_MANAGED);
-static_assert(gpu::kTypeHost == CU_MEMORYTYPE_HOST && gpu::kTypeDevice == CU_MEMORYTYPE_DEVICE);
-static_assert(gpu::kNotInitialized == CUDA_ERROR_NOT_INITIALIZED && gpu::kDeinitialized == CUDA_ERROR_DEINITIALIZED &&
-              gpu::kStubLibrary == CUDA_ERROR_STUB_LIBRARY);
+static_assert(std::is_same_v<cuda::DevicePointer, CUdeviceptr>);
+static_assert(cuda::kMemoryType == CU_POINTER_ATTRIBUTE_MEMORY_TYPE &&
+              cuda::kDevicePointer == CU_POINTER_ATTRIBUTE_DEVICE_POINTER &&
+              cuda::kIsManaged == CU_POINTER_ATTRIBUTE_IS_MANAGED);
+static_assert(cuda::kTypeHost == CU_MEMORYTYPE_HOST && cuda::kTypeDevice == CU_MEMORYTYPE_DEVICE);
+static_assert(cuda::kNotInitialized == CUDA_ERROR_NOT_INITIALIZED && cuda::kDeinitialized == CUDA_ERROR_DEINITIALIZED &&
+              cuda::kStubLibrary == CUDA_ERROR_STUB_LIBRARY);
 
 class GpuDoor : public ::testing::Test {
  protected:
@@ -40,12 +40,12 @@ class GpuDoor : public ::testing::Test {
 
 TEST_F(GpuDoor, AnErrorOfSomebodyElseStaysTheirs) {
   cuda.last = cudaErrorInvalidDevice;  // as cudaSetDevice(12345) leaves it
-  EXPECT_TRUE(gpu::broken_context());
-  EXPECT_EQ(gpu::current_ordinal(), 0);
-  EXPECT_TRUE(gpu::make_context());
-  EXPECT_TRUE(gpu::status_of(cudaSuccess, "launch"));
-  EXPECT_EQ(gpu::current_device().sm, 90);
-  EXPECT_EQ(gpu::status_of(cudaErrorInvalidConfiguration, "launch").why,
+  EXPECT_TRUE(cuda::broken_context());
+  EXPECT_EQ(cuda::current_ordinal(), 0);
+  EXPECT_TRUE(cuda::make_context());
+  EXPECT_TRUE(cuda::status_of(cudaSuccess, "launch"));
+  EXPECT_EQ(cuda::current_device().sm, 90);
+  EXPECT_EQ(cuda::status_of(cudaErrorInvalidConfiguration, "launch").why,
             "launch: cudaErrorInvalidConfiguration: as the test says");
   EXPECT_EQ(cuda.last, cudaErrorInvalidDevice);
 }
@@ -53,26 +53,26 @@ TEST_F(GpuDoor, AnErrorOfSomebodyElseStaysTheirs) {
 TEST_F(GpuDoor, OurOwnErrorIsToldAndTakenBack) {
   void* memory = nullptr;
   cuda.next = cudaErrorMemoryAllocation;
-  EXPECT_EQ(gpu::allocate(7, &memory).why,
+  EXPECT_EQ(cuda::allocate(7, &memory).why,
             "cudaMalloc: cudaErrorMemoryAllocation: as the test says (7 bytes asked for)");
   EXPECT_EQ(cuda.last, cudaSuccess);
   cuda.next = cudaErrorInvalidDevice;
-  gpu::release(memory);
+  cuda::release(memory);
   EXPECT_EQ(cuda.last, cudaSuccess);
   cuda.next = cudaErrorInvalidDevice;
-  EXPECT_EQ(gpu::current_ordinal(), -1);
+  EXPECT_EQ(cuda::current_ordinal(), -1);
   EXPECT_EQ(cuda.last, cudaSuccess);
   cuda.next = cudaErrorInvalidDevice;
-  EXPECT_EQ(gpu::current_device().why_not, "no usable GPU: cudaErrorInvalidDevice: as the test says");
+  EXPECT_EQ(cuda::current_device().why_not, "no usable GPU: cudaErrorInvalidDevice: as the test says");
   EXPECT_EQ(cuda.last, cudaSuccess);
 }
 
 TEST_F(GpuDoor, ABrokenContextIsToldAndNotTakenAway) {
   cuda.last = cudaErrorIllegalAddress, cuda.sticky = true;
-  EXPECT_EQ(gpu::broken_context().why,
+  EXPECT_EQ(cuda::broken_context().why,
             "an earlier kernel has broken this process's CUDA context: "
             "cudaErrorIllegalAddress: as the test says");
-  EXPECT_EQ(gpu::synchronize().why,
+  EXPECT_EQ(cuda::synchronize().why,
             "cudaDeviceSynchronize: cudaErrorIllegalAddress: as the test says (an earlier "
             "kernel has broken this process's CUDA context)");
   EXPECT_EQ(cuda.last, cudaErrorIllegalAddress);
@@ -98,7 +98,7 @@ TEST_F(GpuDoor, ALookUpOfTheDriversFunctionThatFailedIsMadeAgain) {
 TEST_F(GpuDoor, ABrokenContextDoesNotMakeAllMemoryTheHosts) {
   const DeviceMemory memory;
   cuda.last = cudaErrorIllegalAddress, cuda.sticky = true;
-  EXPECT_EQ(gpu::place_of(memory.data()), gpu::Place::here);
+  EXPECT_EQ(cuda::place_of(memory.data()), cuda::Place::here);
   Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
   x.poison_outputs();
   EXPECT_TRUE(attention(x.operands()));
@@ -231,16 +231,16 @@ TEST_F(GpuRuns, ARunGivesTheCallersOwnContextBack) {
   EXPECT_EQ(run_attention(plan, operands, nullptr, 0, nullptr).why, "");
   EXPECT_EQ(launched_on, 2);
   EXPECT_EQ(cuda.current, 1);
-  EXPECT_EQ(gpu::thread_context(), &made_by_the_application);
+  EXPECT_EQ(cuda::thread_context(), &made_by_the_application);
   plan.gpu.ordinal = 1;  // it is this context's device: the kernel belongs in it
   EXPECT_EQ(run_attention(plan, operands, nullptr, 0, nullptr).why, "");
-  EXPECT_EQ(gpu::thread_context(), &made_by_the_application);
+  EXPECT_EQ(cuda::thread_context(), &made_by_the_application);
 }
 
 TEST_F(GpuRuns, ADeviceThatIsNotThere) {
-  EXPECT_EQ(gpu::device_at(0).sm, 90);
-  EXPECT_EQ(gpu::device_at(5).sm, 0);
-  EXPECT_EQ(gpu::device_at(5).why_not, "there is no CUDA device 5, this process sees 1");
+  EXPECT_EQ(cuda::device_at(0).sm, 90);
+  EXPECT_EQ(cuda::device_at(5).sm, 0);
+  EXPECT_EQ(cuda::device_at(5).why_not, "there is no CUDA device 5, this process sees 1");
 }
 
 /// The device that the target names is the one that is planned for, whichever is current.

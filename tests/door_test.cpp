@@ -4,8 +4,8 @@
 #include <cstdlib>
 
 #include "cpu/levels.hpp"
+#include "cuda/place.hpp"
 #include "fake_cuda/load.hpp"
-#include "gpu/place.hpp"
 #include "support/contract.hpp"
 #include "support/environment.hpp"
 #include "support/linear.hpp"
@@ -16,9 +16,9 @@ namespace {
 class Door : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    EXPECT_FALSE(gpu::driver_is_loaded()) << "before an application has loaded one";
+    EXPECT_FALSE(cuda::driver_is_loaded()) << "before an application has loaded one";
     FakeDriver::loaded();
-    EXPECT_TRUE(gpu::driver_is_loaded());
+    EXPECT_TRUE(cuda::driver_is_loaded());
   }
   void SetUp() override { cuda.forget(); }
   void TearDown() override { cuda.forget(); }
@@ -33,37 +33,37 @@ TEST_F(Door, PlacesAreWhatTheDriverSays) {
   cuda.add(&pinned, 1, FakeKind::pinned, true);
   cuda.add(&elsewhere, 1, FakeKind::pinned, false);  // kernels see it at another address, or not at all
   cuda.add(&managed, 1, FakeKind::managed, true);
-  EXPECT_EQ(gpu::place_of(&ordinary), gpu::Place::host);
-  EXPECT_EQ(gpu::place_of(nullptr), gpu::Place::host);
-  EXPECT_EQ(gpu::place_of(here.data()), gpu::Place::here);
-  EXPECT_EQ(gpu::place_of(here.data<char>() + 5), gpu::Place::here);
-  EXPECT_EQ(gpu::place_of(peer.data()), gpu::Place::other_device);
-  EXPECT_EQ(gpu::place_of(&pinned), gpu::Place::pinned);
-  EXPECT_EQ(gpu::place_of(&elsewhere), gpu::Place::host);
-  EXPECT_EQ(gpu::place_of(&managed), gpu::Place::managed);
+  EXPECT_EQ(cuda::place_of(&ordinary), cuda::Place::host);
+  EXPECT_EQ(cuda::place_of(nullptr), cuda::Place::host);
+  EXPECT_EQ(cuda::place_of(here.data()), cuda::Place::here);
+  EXPECT_EQ(cuda::place_of(here.data<char>() + 5), cuda::Place::here);
+  EXPECT_EQ(cuda::place_of(peer.data()), cuda::Place::other_device);
+  EXPECT_EQ(cuda::place_of(&pinned), cuda::Place::pinned);
+  EXPECT_EQ(cuda::place_of(&elsewhere), cuda::Place::host);
+  EXPECT_EQ(cuda::place_of(&managed), cuda::Place::managed);
 }
 
 TEST_F(Door, AThreadWithoutAContextReachesNoGpu) {
   const DeviceMemory memory;
   char pinned = 0;
   cuda.add(&pinned, 1, FakeKind::pinned, true);
-  EXPECT_NE(gpu::thread_context(), nullptr);
+  EXPECT_NE(cuda::thread_context(), nullptr);
   cuda.has_context(false);
-  EXPECT_EQ(gpu::thread_context(), nullptr);
-  EXPECT_EQ(gpu::place_of(memory.data()), gpu::Place::other_device);
-  EXPECT_EQ(gpu::place_of(&pinned), gpu::Place::pinned);
+  EXPECT_EQ(cuda::thread_context(), nullptr);
+  EXPECT_EQ(cuda::place_of(memory.data()), cuda::Place::other_device);
+  EXPECT_EQ(cuda::place_of(&pinned), cuda::Place::pinned);
 }
 
 TEST_F(Door, WhatTheDriverDoesNotSayIsUnknownAndNotTheHosts) {
   const DeviceMemory memory;
   for (const int error : {1, 201, 700, 719, 999}) {
     cuda.fail_with(error);
-    EXPECT_EQ(gpu::place_of(memory.data()), gpu::Place::unknown) << error;
+    EXPECT_EQ(cuda::place_of(memory.data()), cuda::Place::unknown) << error;
   }
   for (const int not_started : {3, 4, 34}) {  // no cuInit, over, a stub: then no memory is CUDA's
     cuda.fail_with(not_started);
     char ordinary = 0;
-    EXPECT_EQ(gpu::place_of(&ordinary), gpu::Place::host) << not_started;
+    EXPECT_EQ(cuda::place_of(&ordinary), cuda::Place::host) << not_started;
   }
 }
 

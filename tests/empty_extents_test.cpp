@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "gpu/device_copy.hpp"
+#include "cuda/device_copy.hpp"
 #include "support/compare.hpp"
 #include "support/linear.hpp"
 #include "support/paths.hpp"
@@ -24,8 +24,8 @@ constexpr Drop kDrops[] = {Drop::all, Drop::inputs, Drop::outputs};
 /// rows_of_nobody: packed tensors of the tests have three rows behind the last sequence. Without them there is nothing.
 template <class AnyOperands>
 void drop_empty(Drop drop, std::int64_t rows_of_nobody, AnyOperands* x) {
-  const auto outputs = gpu::outputs_of(x);
-  for (Tensor* tensor : gpu::tensors_of(x)) {
+  const auto outputs = cuda::outputs_of(x);
+  for (Tensor* tensor : cuda::tensors_of(x)) {
     if (rows_of_nobody > 0 && tensor->shape[0] == 1 && tensor->shape[1] == rows_of_nobody) tensor->shape[1] = 0;
     if (rows_of_nobody > 0 && tensor->shape[0] == 1 && tensor->shape[2] == rows_of_nobody) tensor->shape[2] = 0;
     const bool output = std::find(outputs.begin(), outputs.end(), tensor) != outputs.end();
@@ -40,7 +40,7 @@ Status run_plain(const Path& path, const Problem& problem, Pass pass, int segmen
   Target target = path.target();
   target.segments = segments;
   if (Status status = Plan::make(problem, pass, target, &plan); !status) return status;
-  if (path.on_gpu()) return gpu::run_on_device(plan, problem, operands);
+  if (path.on_gpu()) return cuda::run_on_device(plan, problem, operands);
   const Workspace workspace(plan.workspace_bytes());
   return plan.run(operands, workspace.size() == 0 ? nullptr : workspace.data(), workspace.size());
 }

@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <vector>
 
-#include "gpu/runtime.hpp"
+#include "cuda/runtime.hpp"
 #include "ladder/attention/step.hpp"
 #include "ladder/linear/step.hpp"
 #include "support/compare.hpp"
@@ -28,8 +28,8 @@ constexpr Size kSizes[] = {{1, 5, 0, 1, 64},      {1, 1, 1, 1, 128},   {2, 200, 
 /// Memory of the side that a step runs on: the tensors themselves, or copies on the device.
 class OnDevice {
  public:
-  explicit OnDevice(std::size_t bytes) { EXPECT_TRUE(gpu::allocate(std::max<std::size_t>(bytes, 16), &data_)); }
-  ~OnDevice() { gpu::release(data_); }
+  explicit OnDevice(std::size_t bytes) { EXPECT_TRUE(cuda::allocate(std::max<std::size_t>(bytes, 16), &data_)); }
+  ~OnDevice() { cuda::release(data_); }
   OnDevice(const OnDevice&) = delete;
   OnDevice& operator=(const OnDevice&) = delete;
   void* data() const { return data_; }
@@ -43,13 +43,13 @@ Status run_on_gpu(const ladder::Step& step, const ladder::Problem& p, const Inst
                     k_bytes = std::size_t{2} * p.b * p.s_k * p.h * p.d;
   const OnDevice q(q_bytes), k(k_bytes), v(k_bytes), o(q_bytes), workspace(step.workspace_bytes(p));
   const auto put = [](const OnDevice& to, const HostTensor& from, std::size_t bytes) {
-    return bytes == 0 ? Status{} : gpu::copy(to.data(), from.view().data, bytes);
+    return bytes == 0 ? Status{} : cuda::copy(to.data(), from.view().data, bytes);
   };
   for (const Status& status : {put(q, x.q, q_bytes), put(k, x.k, k_bytes), put(v, x.v, k_bytes), put(o, x.o, q_bytes)})
     if (!status) return status;
   if (Status status = step.run(p, {q.data(), k.data(), v.data(), o.data(), workspace.data()}, nullptr); !status)
     return status;
-  return gpu::copy(x.o.view().data, o.data(), q_bytes);
+  return cuda::copy(x.o.view().data, o.data(), q_bytes);
 }
 
 Status run_on_cpu(const ladder::Step& step, const ladder::Problem& p, const Instance& x) {
@@ -88,7 +88,7 @@ TEST(Ladder, CpuStepsGiveTheDefinition) { check_steps(ladder::cpu_steps(), DType
 
 TEST(Ladder, GpuStepsGiveTheDefinition) {
   if (ladder::gpu_steps().empty()) GTEST_SKIP() << "this build has no GPU steps (FALCHION_CUDA off)";
-  const gpu::Device device = gpu::current_device();
+  const cuda::Device device = cuda::current_device();
   if (device.sm == 0) GTEST_SKIP() << device.why_not;
   std::vector<const ladder::Step*> steps;
   for (const ladder::Step* step : ladder::gpu_steps())
@@ -108,13 +108,13 @@ Status run_on_gpu(const ladder::linear::Step& step, const ladder::linear::Proble
   const OnDevice q(x.q.memory_bytes()), k(x.k.memory_bytes()), v(x.v.memory_bytes()), o(x.o.memory_bytes());
   const OnDevice workspace(step.workspace_bytes(p));
   const auto put = [](const OnDevice& to, const HostTensor& from) {
-    return from.memory_bytes() == 0 ? Status{} : gpu::copy(to.data(), from.memory(), from.memory_bytes());
+    return from.memory_bytes() == 0 ? Status{} : cuda::copy(to.data(), from.memory(), from.memory_bytes());
   };
   for (const Status& status : {put(q, x.q), put(k, x.k), put(v, x.v), put(o, x.o)})
     if (!status) return status;
   if (Status status = step.run(p, {q.data(), k.data(), v.data(), o.data(), workspace.data()}, nullptr); !status)
     return status;
-  return x.o.memory_bytes() == 0 ? gpu::synchronize() : gpu::copy(x.o.memory(), o.data(), x.o.memory_bytes());
+  return x.o.memory_bytes() == 0 ? cuda::synchronize() : cuda::copy(x.o.memory(), o.data(), x.o.memory_bytes());
 }
 
 Status run_on_cpu(const ladder::linear::Step& step, const ladder::linear::Problem& p, const LinearInstance& x) {
@@ -157,7 +157,7 @@ TEST(LinearLadder, CpuStepsGiveTheDefinition) {
 
 TEST(LinearLadder, GpuStepsGiveTheDefinition) {
   if (ladder::linear::gpu_steps().empty()) GTEST_SKIP() << "this build has no GPU steps (FALCHION_CUDA off)";
-  if (const gpu::Device device = gpu::current_device(); device.sm == 0) GTEST_SKIP() << device.why_not;
+  if (const cuda::Device device = cuda::current_device(); device.sm == 0) GTEST_SKIP() << device.why_not;
   check_linear_steps(ladder::linear::gpu_steps(),
                      [](const auto& step, const auto& p, const auto& x) { return run_on_gpu(step, p, x); });
 }

@@ -2,7 +2,7 @@
 # Who may include whom: DESIGN's direction, checked on every #include "..." in src/ and tools/.
 #   tools, tests -> api -> plan, dispatch -> ref, cpu, sm80, sm90 -> blocks -> policy
 # args/ and the X_args.hpp of cpu/ and gpu/ ("args") are plain data, what a plan hands to a kernel:
-# plan/plan_data.hpp and blocks/ see them too. gpu/runtime.hpp ("gpu") is the little that host code asks of CUDA.
+# plan/plan_data.hpp and blocks/ see them too. cuda/runtime.hpp ("gpu") is the little that host code asks of CUDA.
 # src/io stands aside: only the public header, used by tools, tests and examples. So does src/layout: nothing of ours.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
@@ -30,8 +30,8 @@ declare -A allowed=(
 layer_of_file() {  # -> from
   case "$1" in
     src/dispatch.*|src/variant.in|src/variant_gpu.in) from=dispatch ;;
-    src/args/*|src/gpu/attention_args.hpp|src/gpu/linear_attention_args.hpp) from=args ;;
-    src/cpu/*.cpp|src/cpu/attention_args.hpp|src/cpu/linear_attention_args.hpp|src/cpu/levels.hpp|src/cpu/threads.hpp) from=cpu ;;
+    src/args/*|src/args/gpu_attention_args.hpp|src/args/gpu_linear_attention_args.hpp) from=args ;;
+    src/cpu/*.cpp|src/args/cpu_attention_args.hpp|src/args/cpu_linear_attention_args.hpp|src/cpu/levels.hpp|src/cpu/threads.hpp) from=cpu ;;
     src/cpu/*|src/sm80/*|src/sm90/*) from=kernels ;;
     src/*) from=${1#src/} from=${from%%/*} ;;
     *) from=tools ;;
@@ -40,7 +40,7 @@ layer_of_file() {  # -> from
 layer_of_include() {  # -> to
   case "$1" in
     falchion/*) to=public ;;
-    cpu/attention_args.hpp|gpu/attention_args.hpp|cpu/linear_attention_args.hpp|gpu/linear_attention_args.hpp|args/*) to=args ;;
+    args/cpu_attention_args.hpp|args/gpu_attention_args.hpp|args/cpu_linear_attention_args.hpp|args/gpu_linear_attention_args.hpp|args/*) to=args ;;
     plan/tiles.def|plan/tiles_sm90.def) to=tiles ;;
     variants.def|falchion_variants.inc) to=variants ;;
     dispatch.hpp) to=dispatch ;;

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "gpu/device_copy.hpp"
+#include "cuda/device_copy.hpp"
 #include "plan/plan_data.hpp"
 #include "support/linear.hpp"
 
@@ -156,7 +156,7 @@ TEST(LinearLaws, TwoHalvesAreTheWhole) {
           ASSERT_TRUE(Plan::make(part, Pass::forward, path.target(), &plan));
           const Workspace workspace(plan.workspace_bytes());
           const Status ran =
-              path.on_gpu() ? gpu::run_on_device(plan, part, x) : plan.run(x, workspace.data(), workspace.size());
+              path.on_gpu() ? cuda::run_on_device(plan, part, x) : plan.run(x, workspace.data(), workspace.size());
           ASSERT_TRUE(ran) << ran.why;
         }
         EXPECT_LT(rms_ratio(whole, halves.final_state, whole.final_state, false), 1e-5);

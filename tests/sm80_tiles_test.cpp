@@ -1,4 +1,4 @@
-// tests/sm80_tiles_test.cpp: the scheduler of the sm80 kernels (src/sm80/attention_tile.cuh), on the host: every query
+// tests/sm80_tiles_test.cpp: the scheduler of the sm80 kernels (src/gpu/attention_tile.cuh), on the host: every query
 // row belongs to just one tile, every tile of keys that a row sees is visited by just one split, and none in vain.
 #include <gtest/gtest.h>
 
@@ -12,13 +12,13 @@
 #include "plan/text.hpp"
 #include "support/host_warp.hpp"
 
-#include "sm80/attention_tile.cuh"  // after the host's warp
+#include "gpu/attention_tile.cuh"  // after the host's warp
 
 namespace falchion::testing {
 namespace {
 
 using gpu::AttentionArgs;
-using sm80::AttentionTile, sm80::Divisors;
+using gpu::AttentionTile, gpu::Divisors;
 
 /// THE definition, from the arguments alone.
 bool sees(const AttentionArgs& a, std::int64_t s_q, std::int64_t s_k, std::int64_t q, std::int64_t k) {

@@ -7,7 +7,7 @@
 
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
-#include "gpu/runtime.hpp"
+#include "cuda/runtime.hpp"
 #include "machine.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
@@ -21,7 +21,7 @@ using nlohmann::json;
 
 /// The current device as the library sees it, or why it sees none.
 json gpu_facts() {
-  const gpu::Device device = gpu::current_device();
+  const cuda::Device device = cuda::current_device();
   if (device.sm == 0) return {{"why_not", device.why_not}};
   return {{"name", device.name},
           {"sm", device.sm},

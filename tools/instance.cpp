@@ -7,7 +7,7 @@
 #include <numeric>
 
 #include "api/validate.hpp"
-#include "gpu/device_copy.hpp"
+#include "cuda/device_copy.hpp"
 #include "levels.hpp"
 #include "plan/plan_data.hpp"
 #include "tool.hpp"
@@ -149,12 +149,12 @@ void Prepared::take_workspace() {
 bool Prepared::on_gpu() const { return tools::on_gpu(plan_); }
 
 Status Prepared::run(const Operands& operands) const {
-  if (on_gpu()) return gpu::run_on_device(plan_, plan_.data()->problem, operands);
+  if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->problem, operands);
   return plan_.run(operands, workspace_.data(), workspace_.size());
 }
 
 Status Prepared::run(const LinearOperands& operands) const {
-  if (on_gpu()) return gpu::run_on_device(plan_, plan_.data()->linear->problem, operands);
+  if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->linear->problem, operands);
   return plan_.run(operands, workspace_.data(), workspace_.size());
 }
 

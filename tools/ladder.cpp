@@ -11,7 +11,7 @@
 #include <algorithm>
 #include <memory>
 
-#include "gpu/runtime.hpp"
+#include "cuda/runtime.hpp"
 #include "machine.hpp"
 #include "plan/plan_data.hpp"
 #include "tool.hpp"
@@ -26,7 +26,7 @@ int thread_count() {
 #endif
 }
 
-std::string device_name(Side side) { return side == Side::gpu ? gpu::current_device().name : cpu_model(); }
+std::string device_name(Side side) { return side == Side::gpu ? cuda::current_device().name : cpu_model(); }
 
 bool library_has(const char* operation, Backend backend, DType dtype) {
   return std::any_of(variants().begin(), variants().end(),
@@ -57,7 +57,7 @@ void require_grid(int b, int h) {
 namespace {
 
 Side choose_side(const LadderOptions& options) {
-  const gpu::Device device = gpu::current_device();
+  const cuda::Device device = cuda::current_device();
   if (options.gpu && device.sm == 0) throw UsageError{"ladder: --gpu: " + device.why_not};
   return !options.cpu && device.sm > 0 ? Side::gpu : Side::cpu;
 }

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "gpu/runtime.hpp"
+#include "cuda/runtime.hpp"
 #include "ladder_problem.hpp"
 #include "levels.hpp"
 #include "plan/plan_data.hpp"
@@ -14,7 +14,7 @@
 namespace falchion::tools {
 namespace {
 
-constexpr int kHopper = 90;  // gpu::Device::sm
+constexpr int kHopper = 90;  // cuda::Device::sm
 constexpr const char* kOperation = "attention_forward";
 
 /// GPU: 128 heads, which FlashAttention-1 needs to occupy 128 multiprocessors; S is 2.1 GB. CPU: one head, so that it
@@ -83,7 +83,7 @@ LadderRow library_row(Backend backend) {
 LadderRow run_library(const LadderProblem& problem, int runs) {
   const bool gpu = problem.side() == Side::gpu;
   const bool hopper =
-      gpu && gpu::current_device().sm == kHopper && library_has(kOperation, Backend::sm90, problem.dtype());
+      gpu && cuda::current_device().sm == kHopper && library_has(kOperation, Backend::sm90, problem.dtype());
   const Backend backend = hopper ? Backend::sm90 : gpu ? Backend::sm80 : Backend::cpu;
   LadderRow row = library_row(backend);
   Plan plan;
@@ -109,7 +109,7 @@ LadderRow run_library(const LadderProblem& problem, int runs) {
 
 /// The steps of this side that its device runs; left_out, if asked for: those that it does not.
 std::vector<const ladder::Step*> steps_of(Side side, std::vector<const ladder::Step*>* left_out = nullptr) {
-  const int sm = side == Side::gpu ? gpu::current_device().sm : 0;
+  const int sm = side == Side::gpu ? cuda::current_device().sm : 0;
   std::vector<const ladder::Step*> out;
   for (const ladder::Step* step : side == Side::gpu ? ladder::gpu_steps() : ladder::cpu_steps()) {
     if (step->runs_on(sm)) {
@@ -129,7 +129,7 @@ std::string what_is_left_out(Side side) {
   for (const ladder::Step* step : left_out) names += (names.empty() ? "" : ", ") + std::string(step->name);
   if (names.empty()) return "";
   return fmt::format("Left out, for they run on sm_{} alone and this is sm_{}: {}", left_out.front()->only_sm,
-                     gpu::current_device().sm, names);
+                     cuda::current_device().sm, names);
 }
 
 }  // namespace

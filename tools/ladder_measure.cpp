@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "gpu/runtime.hpp"
+#include "cuda/runtime.hpp"
 #include "ladder.hpp"
 #include "tool.hpp"
 
@@ -13,37 +13,37 @@ SideMemory::SideMemory(Side side, std::size_t bytes) : side_(side), bytes_(bytes
     host_ = Buffer(bytes);
     data_ = host_.data();
   } else if (bytes > 0) {
-    require(gpu::allocate(bytes, &data_), "ladder");
+    require(cuda::allocate(bytes, &data_), "ladder");
   }
 }
 SideMemory::~SideMemory() {
-  if (side_ == Side::gpu) gpu::release(data_);
+  if (side_ == Side::gpu) cuda::release(data_);
 }
 void SideMemory::put(const void* host) const {
   if (side_ == Side::cpu) {
     std::memcpy(data_, host, bytes_);
   } else if (bytes_ > 0) {
-    require(gpu::copy(data_, host, bytes_));
+    require(cuda::copy(data_, host, bytes_));
   }
 }
 void SideMemory::get(void* host) const {
   if (side_ == Side::cpu) {
     std::memcpy(host, data_, bytes_);
   } else if (bytes_ > 0) {
-    require(gpu::copy(host, data_, bytes_));
+    require(cuda::copy(host, data_, bytes_));
   }
 }
 void SideMemory::poison() const {
   if (side_ == Side::cpu) {
     std::memset(data_, 0xFF, bytes_);
   } else if (bytes_ > 0) {
-    require(gpu::fill(data_, 0xFF, bytes_));
+    require(cuda::fill(data_, 0xFF, bytes_));
   }
 }
 
 Samples time_on(Side side, int runs, const std::function<void()>& run) {
   if (side == Side::cpu) return sample(runs, run);
-  gpu::Timer timer;
+  cuda::Timer timer;
   const auto timed = [&](int launches) {
     double seconds = 0;
     require(timer.start());

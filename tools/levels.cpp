@@ -7,7 +7,7 @@
 #include <cstring>
 
 #include "cpu/levels.hpp"
-#include "gpu/runtime.hpp"
+#include "cuda/runtime.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "tool.hpp"
@@ -42,7 +42,7 @@ void require_here(Backend backend) {
   const auto rows = variants();
   if (std::none_of(rows.begin(), rows.end(), [&](const Variant& v) { return v.backend == backend; }))
     refuse("this build has no kernel of it (FALCHION_CUDA is off, or FALCHION_VARIANTS left them out)");
-  const gpu::Device device = gpu::current_device();
+  const cuda::Device device = cuda::current_device();
   if (device.sm == 0) refuse(device.why_not);
   if (backend == Backend::sm90 ? device.sm / 10 != 9 : device.sm < 80)
     refuse(fmt::format("{} is sm_{}, its kernels run on {}", device.name, device.sm,
@@ -51,7 +51,7 @@ void require_here(Backend backend) {
 
 std::vector<Path> usable_gpu_paths(DType dtype) {
   std::vector<Path> out;
-  const int sm = gpu::current_device().sm;
+  const int sm = cuda::current_device().sm;
   for (const Backend backend : {Backend::sm90, Backend::sm80}) {
     const bool fits = backend == Backend::sm90 ? sm == 90 : sm >= 80;
     for (const Variant& v : variants()) {

@@ -19,9 +19,9 @@ const LinearAttention& problem_of(const Plan& plan, const LinearOperands&) { ret
 
 template <class AnyOperands>
 GpuRun<AnyOperands>::GpuRun(const Plan& plan, const AnyOperands& host) : plan_(plan) {
-  require(gpu::CopyOf<AnyOperands>::make(problem_of(plan, host), host, {}, &copy_), "copy to the GPU");
-  require(gpu::Memory::make(plan.workspace_bytes(), &workspace_), "workspace");
-  require(gpu::synchronize());
+  require(cuda::CopyOf<AnyOperands>::make(problem_of(plan, host), host, {}, &copy_), "copy to the GPU");
+  require(cuda::Memory::make(plan.workspace_bytes(), &workspace_), "workspace");
+  require(cuda::synchronize());
 }
 
 template <class AnyOperands>
@@ -32,15 +32,15 @@ void GpuRun<AnyOperands>::run() {
 
 template <class AnyOperands>
 Samples GpuRun<AnyOperands>::sample(int runs, bool cold) {
-  const std::size_t flush_bytes = std::max<std::size_t>(4 * gpu::current_device().l2, std::size_t{64} << 20);
-  if (cold && flush_.size() == 0) require(gpu::Memory::make(flush_bytes, &flush_), "a buffer that flushes the L2");
+  const std::size_t flush_bytes = std::max<std::size_t>(4 * cuda::current_device().l2, std::size_t{64} << 20);
+  if (cold && flush_.size() == 0) require(cuda::Memory::make(flush_bytes, &flush_), "a buffer that flushes the L2");
   run();
-  require(gpu::synchronize());
+  require(cuda::synchronize());
   Samples out;
-  gpu::Timer timer;
+  cuda::Timer timer;
   for (int i = 0; i < runs; ++i) {
     if (cold)
-      require(gpu::fill(flush_.data(), i, flush_.size()));
+      require(cuda::fill(flush_.data(), i, flush_.size()));
     else
       run();
     require(timer.start());
@@ -62,15 +62,15 @@ template class GpuRun<Operands>;
 template class GpuRun<LinearOperands>;
 
 GpuLimits GpuLimits::measure() {
-  const gpu::Device device = gpu::current_device();
+  const cuda::Device device = cuda::current_device();
   GpuLimits out{device.name, 0, device.sm, device.sms, device.clock_hz};
   const std::size_t bytes = std::max<std::size_t>(16 * device.l2, std::size_t{256} << 20);
-  gpu::Memory from, to;
-  require(gpu::Memory::make(bytes, &from)), require(gpu::Memory::make(bytes, &to));
-  gpu::Timer timer;
+  cuda::Memory from, to;
+  require(cuda::Memory::make(bytes, &from)), require(cuda::Memory::make(bytes, &to));
+  cuda::Timer timer;
   for (int i = 0; i < 8; ++i) {
     double seconds = 0;
-    require(timer.start()), require(gpu::copy(to.data(), from.data(), bytes)), require(timer.stop());
+    require(timer.start()), require(cuda::copy(to.data(), from.data(), bytes)), require(timer.stop());
     require(timer.seconds(&seconds));
     if (i > 0 && seconds > 0) out.copy = std::max(out.copy, 2.0 * static_cast<double>(bytes) / seconds);
   }

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "gpu/device_copy.hpp"
+#include "cuda/device_copy.hpp"
 #include "measure.hpp"
 
 namespace falchion::tools {
@@ -23,8 +23,8 @@ class GpuRun {
   void run();
 
   const Plan& plan_;
-  gpu::CopyOf<AnyOperands> copy_;
-  gpu::Memory workspace_, flush_;
+  cuda::CopyOf<AnyOperands> copy_;
+  cuda::Memory workspace_, flush_;
 };
 extern template class GpuRun<Operands>;
 extern template class GpuRun<LinearOperands>;

@@ -4,8 +4,8 @@
 
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
+#include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
-#include "gpu/runtime.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 
@@ -33,7 +33,7 @@ std::string build_info() {
     out += text(separator, level.name, level.usable ? "" : text(" (no: ", level.why_not, ")"));
     separator = ", ";
   }
-  const gpu::Device device = gpu::current_device();
+  const cuda::Device device = cuda::current_device();
   out += device.sm == 0 ? text("\ngpus       none: ", device.why_not, "\n")
                         : text("\ngpus       ", device.name, " (sm_", device.sm, "), ", device.sms, " SMs, ",
                                device.memory >> 30, " GiB\n");

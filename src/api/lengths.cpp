@@ -7,8 +7,8 @@
 
 #include "api/run.hpp"
 #include "api/validate.hpp"
+#include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
-#include "gpu/runtime.hpp"
 #include "plan/text.hpp"
 
 namespace falchion {
@@ -58,14 +58,14 @@ class HostLengths {
  public:
   Status read(const char* name, const std::int32_t* data, std::int64_t count) {
     data_ = data;
-    const gpu::Place place = gpu::place_of(data);
-    if (gpu::host_can_use(place)) return {};
-    if (place == gpu::Place::unknown) return unknown_place(name, "validate_lengths");
-    if (!gpu::is_built())
+    const cuda::Place place = cuda::place_of(data);
+    if (cuda::host_can_use(place)) return {};
+    if (place == cuda::Place::unknown) return unknown_place(name, "validate_lengths");
+    if (!cuda::is_built())
       return {Code::invalid, text(name, " lies on a GPU, and this build has no GPU rows, so that nothing can copy it")};
     copy_.resize(static_cast<std::size_t>(count));
     data_ = copy_.data();
-    Status copied = gpu::copy(copy_.data(), data, copy_.size() * sizeof(std::int32_t));
+    Status copied = cuda::copy(copy_.data(), data, copy_.size() * sizeof(std::int32_t));
     if (!copied) copied.why = text(name, ": ", copied.why);
     return copied;
   }

@@ -10,8 +10,8 @@
 #include "api/operand_checks.hpp"
 #include "api/overlap.hpp"
 #include "api/run.hpp"
+#include "cuda/place.hpp"
 #include "falchion/falchion.hpp"
-#include "gpu/place.hpp"
 #include "plan/text.hpp"
 #include "policy/dtype.hpp"
 
@@ -57,9 +57,9 @@ void check_apart(const char* out_name, const Tensor& out, const char* name, cons
 
 /// merge computes on the host.
 Status check_place(const NamedTensor& tensor) {
-  const gpu::Place place = gpu::place_of(data_of(*tensor.x));
-  if (gpu::host_can_use(place)) return {};
-  if (place == gpu::Place::unknown) return unknown_place(tensor.name, "merge");
+  const cuda::Place place = cuda::place_of(data_of(*tensor.x));
+  if (cuda::host_can_use(place)) return {};
+  if (place == cuda::Place::unknown) return unknown_place(tensor.name, "merge");
   return {Code::invalid, text(tensor.name, " lies on a GPU: merge takes tensors in host memory")};
 }
 

@@ -19,7 +19,7 @@ namespace {
 void look_at_lengths(const char* name, const std::int32_t* cu, std::int64_t b, std::int64_t total,
                      std::int64_t* longest, Check* check) {
   const bool unset = *longest == 0;
-  if (!gpu::host_can_use(gpu::place_of(cu))) {
+  if (!cuda::host_can_use(cuda::place_of(cu))) {
     if (unset) *longest = (total + b - 1) / b;
     return;
   }
@@ -88,8 +88,8 @@ LinearAttention problem_of(const LinearOperands& x, Pass pass, const LinearAtten
 
 }  // namespace
 
-Status no_gpu_path(const Anchor& anchor, gpu::Place place, const PlanData& plan) {
-  const bool unknown = place == gpu::Place::unknown;
+Status no_gpu_path(const Anchor& anchor, cuda::Place place, const PlanData& plan) {
+  const bool unknown = place == cuda::Place::unknown;
   std::string why = text(anchor.name, unknown ? ": CUDA's driver does not say where it lies" : " lies on a GPU",
                          ", and no GPU path takes the problem");
   bool asked = false;

@@ -11,8 +11,8 @@
 #include <utility>
 
 #include "cpu/levels.hpp"
+#include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
-#include "gpu/runtime.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/tiles.hpp"
 
@@ -30,7 +30,7 @@ class PlanCache {
     const bool named = target.cpu_level != nullptr && *target.cpu_level != '\0';
     const char* level = named ? target.cpu_level : cpu::level_from_environment();
     const bool host = target.backend == Backend::cpu || target.backend == Backend::ref;
-    const int ordinal = host ? -1 : target.device >= 0 ? target.device : gpu::current_ordinal();  // to ask starts CUDA
+    const int ordinal = host ? -1 : target.device >= 0 ? target.device : cuda::current_ordinal();  // to ask starts CUDA
     const std::string wanted = level != nullptr ? level : "";
     for (const Kept& old : kept_) {
       if (!old.plan || !(old.problem == problem) || old.pass != pass || old.level != wanted || old.named != named ||
@@ -96,10 +96,10 @@ Status run_once_on_gpu(const Plan& plan, const Operands& operands, Stream stream
   void* workspace = nullptr;
   const std::size_t bytes = plan.workspace_bytes();
   if (bytes > 0) {
-    if (Status status = gpu::allocate_on(stream, bytes, &workspace); !status) return status;
+    if (Status status = cuda::allocate_on(stream, bytes, &workspace); !status) return status;
   }
   Status status = plan.run(operands, workspace, bytes, stream);
-  if (workspace != nullptr) gpu::release_on(stream, workspace);
+  if (workspace != nullptr) cuda::release_on(stream, workspace);
   return status;
 }
 
@@ -124,7 +124,7 @@ inline Anchor anchor_of(const LinearOperands& x) {
 }
 
 /// `best` stays where the operands are: a plan of the host is no answer to operands of a GPU.
-Status no_gpu_path(const Anchor& anchor, gpu::Place place, const PlanData& plan);
+Status no_gpu_path(const Anchor& anchor, cuda::Place place, const PlanData& plan);
 
 template <class Problem>
 PlanCache<Problem>& kept_plans() {
@@ -142,15 +142,15 @@ Status run_once(const Problem& problem, Pass pass, const Operands& operands, Tar
   PlanCache<Problem>& cache = own ? *own : kept;
   const Anchor anchor = anchor_of(operands);
   const bool any = target.backend == Backend::best && !names_gpu(target);
-  const gpu::Place place = any ? gpu::place_of(anchor.data) : gpu::Place::unknown;
-  if (any && (place == gpu::Place::host || place == gpu::Place::pinned)) target.backend = Backend::cpu;
+  const cuda::Place place = any ? cuda::place_of(anchor.data) : cuda::Place::unknown;
+  if (any && (place == cuda::Place::host || place == cuda::Place::pinned)) target.backend = Backend::cpu;
   const Plan* plan = nullptr;
   if (Status status = cache.plan_for(problem, pass, target, &plan); !status) return status;
-  const gpu::OnDevice device(plan->data()->gpu.ordinal);  // its workspace is allocated there
+  const cuda::OnDevice device(plan->data()->gpu.ordinal);  // its workspace is allocated there
   if (!device.status()) return device.status();
   const Backend backend = plan->data()->backend;
   if (backend == Backend::sm80 || backend == Backend::sm90) return run_once_on_gpu(*plan, operands, stream);
-  if (any && !gpu::host_can_use(place)) return no_gpu_path(anchor, place, *plan->data());
+  if (any && !cuda::host_can_use(place)) return no_gpu_path(anchor, place, *plan->data());
   return cache.run(*plan, operands, stream);
 }
 

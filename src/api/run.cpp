@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "gpu/runtime.hpp"
+#include "cuda/runtime.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 
@@ -23,11 +23,11 @@ Status check_workspace(const PlanData& plan, const void* workspace, std::size_t 
 }
 
 Status check_device(const PlanData& plan) {
-  if (Status status = gpu::broken_context(); !status) return status;
-  if (plan.gpu.ordinal >= 0) return gpu::make_context();
-  const gpu::Device device = gpu::current_device();  // planned for an architecture by name
+  if (Status status = cuda::broken_context(); !status) return status;
+  if (plan.gpu.ordinal >= 0) return cuda::make_context();
+  const cuda::Device device = cuda::current_device();  // planned for an architecture by name
   if (device.sm == 0) return {Code::device, device.why_not};
-  if (device.sm == plan.target.sm) return gpu::make_context();
+  if (device.sm == plan.target.sm) return cuda::make_context();
   return {Code::device, text("planned for sm_", plan.target.sm, ", but ", device.name, " is sm_", device.sm)};
 }
 
@@ -42,18 +42,18 @@ Status unknown_place(const char* name, std::string_view asks) {
 
 namespace {
 
-Status misplaced(const char* name, gpu::Place place, const PlanData& plan) {
+Status misplaced(const char* name, cuda::Place place, const PlanData& plan) {
   const std::string backend = text("backend = ", falchion::name(plan.backend));
   switch (place) {
-    case gpu::Place::host:
+    case cuda::Place::host:
       return {Code::invalid, text(name, " lies in host memory, which ", plan.gpu.device,
                                   " cannot read: the operands of ", backend, " lie on the device")};
-    case gpu::Place::other_device:
+    case cuda::Place::other_device:
       if (!on_gpu(plan)) break;
       return {Code::invalid,
               text(name, " lies on another device, whose memory ", plan.gpu.device,
                    " may not use: no access was given by cudaDeviceEnablePeerAccess or cudaMemPoolSetAccess")};
-    case gpu::Place::unknown: return unknown_place(name, backend);
+    case cuda::Place::unknown: return unknown_place(name, backend);
     default: break;
   }
   return {Code::invalid, text(name, " lies on a GPU, where ", backend,
@@ -64,11 +64,11 @@ Status misplaced(const char* name, gpu::Place place, const PlanData& plan) {
 
 Status check_places(const PlanData& plan, std::span<const Pointer> pointers) {
   const bool gpu = on_gpu(plan);
-  if (plan.target.trust_pointers || (!gpu && !gpu::driver_is_loaded())) return {};
+  if (plan.target.trust_pointers || (!gpu && !cuda::driver_is_loaded())) return {};
   for (const Pointer& pointer : pointers) {
     if (pointer.data == nullptr) continue;
-    const gpu::Place place = gpu::place_of(pointer.data);
-    if (!(gpu ? gpu::device_can_use(place) : gpu::host_can_use(place))) return misplaced(pointer.name, place, plan);
+    const cuda::Place place = cuda::place_of(pointer.data);
+    if (!(gpu ? cuda::device_can_use(place) : cuda::host_can_use(place))) return misplaced(pointer.name, place, plan);
   }
   return {};
 }
@@ -105,6 +105,6 @@ Status no_row_for(DType dtype, std::int64_t d_qk, std::int64_t d_v, std::span<co
   return {Code::unsupported, text(why, ", and this build has no general row for ", dtype)};
 }
 
-Status launched(int error) { return gpu::status_of(error, "launch"); }
+Status launched(int error) { return cuda::status_of(error, "launch"); }
 
 }  // namespace falchion

@@ -3,7 +3,7 @@
 
 #include "api/run.hpp"
 #include "api/validate.hpp"
-#include "gpu/runtime.hpp"
+#include "cuda/runtime.hpp"
 #include "plan/linear_attention.hpp"
 #include "plan/text.hpp"
 #include "ref/linear_attention.hpp"
@@ -53,7 +53,7 @@ Status check_operand_places(const PlanData& plan, const LinearOperands& x, const
 }
 
 Status run_on_gpu(const PlanData& plan, const LinearOperands& x, void* workspace, std::size_t bytes, Stream stream) {
-  const gpu::OnDevice device(plan.gpu.ordinal);
+  const cuda::OnDevice device(plan.gpu.ordinal);
   if (!device.status()) return device.status();
   if (Status status = check_device(plan); !status) return status;
   if (Status status = check_workspace(plan, workspace, bytes); !status) return status;

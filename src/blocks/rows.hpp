@@ -3,8 +3,8 @@
 // So one K/V tile serves the whole group, and a decode step (s_q = 1) still fills lanes.
 #pragma once
 
+#include "args/cpu_attention_args.hpp"
 #include "blocks/level.hpp"
-#include "cpu/attention_args.hpp"
 #include "policy/mask.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {

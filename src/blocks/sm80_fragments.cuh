@@ -1,25 +1,12 @@
-// src/blocks/sm80_fragments.cuh: register fragments of mma m16n8k16 seen as matrices, and the two products of attention
-// on them.
+// src/blocks/sm80_fragments.cuh: accumulators of mma m16n8k16 as an operand of the next product, and the two products
+// of attention on them.
 #pragma once
 
-#include <cutlass/numeric_conversion.h>
-
-#include <cute/tensor.hpp>
+#include "blocks/gpu_fragments.cuh"
 
 namespace falchion::sm80 {
 
-using namespace cute;
-
-/// Accumulator C ((2 columns, 2 rows), M, N) -> (rows, columns) of this thread: ((2, M), (2, N)).
-template <class Layout_>
-__device__ __forceinline__ auto as_rows_columns(Layout_ layout) {
-  const auto l = logical_divide(layout, Shape<_2>{});  // ((2, 2), M, N)
-  return make_layout(make_layout(get<0, 1>(l), get<1>(l)), make_layout(get<0, 0>(l), get<2>(l)));
-}
-template <class Fragment>
-__device__ __forceinline__ auto rows_columns(Fragment&& fragment) {
-  return make_tensor(fragment.data(), as_rows_columns(fragment.layout()));
-}
+using namespace gpu;
 
 /// Two neighbouring accumulators C (16 x 8 each) hold just what operand A (16 x 16) of the next product wants, in the
 /// same lanes: ((2, 2), M, N) -> ((2, 2, 2), M, N / 2). P never leaves the registers.
@@ -27,17 +14,6 @@ template <class Layout_>
 __device__ __forceinline__ auto as_operand_a(Layout_ layout) {
   const auto l = logical_divide(layout, Shape<Underscore, Underscore, _2>{});  // (4, M, (2, N / 2))
   return make_layout(make_layout(get<0>(l), get<2, 0>(l)), get<1>(l), get<2, 1>(l));
-}
-
-/// f32 -> f16, bf16, two at a time, to nearest even.
-template <class From, class To>
-__device__ __forceinline__ void convert(const From& from, To&& to) {
-  using Element = typename std::remove_cvref_t<To>::value_type;
-  const auto pairs = recast<cutlass::Array<Element, 2>>(to);
-  const auto floats = recast<cutlass::Array<float, 2>>(from);
-  cutlass::NumericArrayConverter<Element, float, 2> converter;
-  CUTE_UNROLL
-  for (int i = 0; i < size(pairs); ++i) pairs(i) = converter(floats(i));
 }
 
 /// C += A B over all of their k steps. load_a, load_b (k) bring step k from shared memory into registers, one step

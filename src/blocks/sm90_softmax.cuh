@@ -1,10 +1,12 @@
-// src/blocks/sm90_softmax.cuh: the online softmax of blocks/sm80_softmax.cuh where a thread has two rows of one tile,
+// src/blocks/sm90_softmax.cuh: the online softmax of blocks/gpu_softmax.cuh where a thread has two rows of one tile,
 // and the time from a score to its probability is what the tensor cores wait for.
 #pragma once
 
-#include "blocks/sm80_softmax.cuh"
+#include "blocks/gpu_softmax.cuh"
 
 namespace falchion::sm90 {
+
+using namespace gpu;
 
 using namespace cute;
 
@@ -23,7 +25,7 @@ __device__ __forceinline__ void maxima(const Scores& S, float (&top)[2]) {
   for (int r = 0; r < 2; ++r) top[r] = fmaxf(fmaxf(chain[r][0], chain[r][1]), fmaxf(chain[r][2], chain[r][3]));
 }
 
-struct Softmax : sm80::OnlineSoftmax<2> {
+struct Softmax : OnlineSoftmax<2> {
   /// To be called once before update. kFirst: these are the first keys. true: m was raised, O is to be multiplied by
   /// shrink.
   template <bool kFirst, class Scores>
@@ -51,7 +53,7 @@ struct Softmax : sm80::OnlineSoftmax<2> {
 /// A row's m is raised when its own scores ask for it, never because of another row in the warp: so a row's bits do not
 /// depend on what stands beside it (but where scores pass 2^20, see `far`), as in a packed batch, where the last warp
 /// of a sequence also has rows of the next.
-struct SoftmaxByBits : sm80::OnlineSoftmax<2> {
+struct SoftmaxByBits : OnlineSoftmax<2> {
   float most[2];  // m + kSlack / c: what a score may be
   int careful;    // 1: some row may have no positive score, or `far`: bits do not tell
 
@@ -93,9 +95,9 @@ struct SoftmaxByBits : sm80::OnlineSoftmax<2> {
     bool now_far = false;
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) {
-      const float highest = sm80::over_quad(top[r], [](float x, float y) { return fmaxf(x, y); });
+      const float highest = over_quad(top[r], [](float x, float y) { return fmaxf(x, y); });
       const float after = highest > most[r] ? highest : m[r];
-      shrink[r] = after == m[r] ? 1.f : sm80::exp2((m[r] - after) * c);
+      shrink[r] = after == m[r] ? 1.f : exp2((m[r] - after) * c);
       m[r] = after, l[r] *= shrink[r], most[r] = after + kSlack / c;
       now_far |= fabsf(after * c) > 1048576.f && after != -FALCHION_INF;
     }

@@ -4,8 +4,8 @@
 
 #include <math.h>  // exp: the C name, so that no inline overload is shared between levels
 
+#include "args/cpu_linear_attention_args.hpp"
 #include "blocks/elements.hpp"
-#include "cpu/linear_attention_args.hpp"
 #include "cpu/linear_attention_chunk.hpp"
 #include "cpu/workers.hpp"
 

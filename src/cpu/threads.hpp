@@ -1,7 +1,7 @@
 // src/cpu/threads.hpp: the pool used when the caller lends none.
 #pragma once
 
-#include "cpu/attention_args.hpp"
+#include "args/cpu_attention_args.hpp"
 
 namespace falchion::cpu {
 

@@ -6,14 +6,14 @@
 
 #include <type_traits>
 
+#include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
-#include "gpu/runtime.hpp"
 
 namespace falchion::ladder {
 
 constexpr int divide_up(int a, int b) { return (a + b - 1) / b; }
 
-inline Status to_status(cudaError_t error) { return gpu::status_of(error, "launch"); }
+inline Status to_status(cudaError_t error) { return cuda::status_of(error, "launch"); }
 
 /// More shared memory than every kernel may have must be asked for.
 template <class... Parameters>

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "gpu/runtime.hpp"
+#include "cuda/runtime.hpp"
 #include "plan/launch.hpp"
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
@@ -33,7 +33,7 @@ std::string needs_general(const Attention& a) {
   return "";
 }
 
-std::string why_not(const Variant& listed, const PlanData& plan, const gpu::Device& device) {
+std::string why_not(const Variant& listed, const PlanData& plan, const cuda::Device& device) {
   const Attention& a = plan.problem;
   if (listed.d < std::max(a.d_qk, a.d_v))
     return text("head dims up to ", listed.d, ", the problem's are ", a.d_qk, " and ", a.d_v);
@@ -63,7 +63,7 @@ std::string why_not(const Variant& listed, const PlanData& plan, const gpu::Devi
 bool is_mla(const Attention& a) { return a.d_qk > tiles::kMlaHeadDimV && a.d_v <= tiles::kMlaHeadDimV; }
 
 /// The first row that fits. Rows of too small a head dim go without saying where a larger one is taken.
-const Variant* choose_row(Backend backend, const char* level, const gpu::Device& device, PlanData* plan) {
+const Variant* choose_row(Backend backend, const char* level, const cuda::Device& device, PlanData* plan) {
   for (const Variant& listed : listed_variants()) {
     if (listed.backend != backend || listed.dtype != plan->problem.dtype || !listed.is(kOp)) continue;
     if (level != nullptr && !same(level, listed.level)) continue;
@@ -123,7 +123,7 @@ void choose_walkers(std::int64_t slots, PlanData* plan) {
   plan->gpu.walkers = static_cast<int>(a.packed ? ctas : std::min<std::int64_t>(schedule.units, ctas));
 }
 
-Status decide(const gpu::Device& device, PlanData* plan) {
+Status decide(const cuda::Device& device, PlanData* plan) {
   const Attention& a = plan->problem;
   const gpu::AttentionFacts& row = plan->variant->facts;
   GpuPlan& gpu = plan->gpu;
@@ -175,7 +175,7 @@ GpuRow gpu_row(const PlanData& plan, const Operands& x) noexcept {
 }
 
 Status plan_attention_gpu(Backend backend, PlanData* plan) {
-  gpu::Device device;
+  cuda::Device device;
   if (Status status = device_for(kOp, plan->problem.dtype, backend, plan, &device); !status) return status;
 
   const std::string path = text(name(backend), " ", name(plan->problem.dtype));

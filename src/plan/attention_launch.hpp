@@ -1,9 +1,9 @@
 // src/plan/attention_launch.hpp: a plan and its operands -> what a kernel is handed.
 #pragma once
 
-#include "cpu/attention_args.hpp"
+#include "args/cpu_attention_args.hpp"
+#include "args/gpu_attention_args.hpp"
 #include "falchion/falchion.hpp"
-#include "gpu/attention_args.hpp"
 #include "plan/plan_data.hpp"
 
 namespace falchion {

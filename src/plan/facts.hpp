@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <string_view>
 
+#include "args/gpu_attention_args.hpp"
+#include "args/gpu_linear_attention_args.hpp"
 #include "falchion/falchion.hpp"
-#include "gpu/attention_args.hpp"
-#include "gpu/linear_attention_args.hpp"
 #include "sm80/attention_tiles.hpp"
 #include "sm80/linear_attention_tiles.hpp"
 #include "sm80/linear_attention_workspace.hpp"

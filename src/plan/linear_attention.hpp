@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cpu/linear_attention_args.hpp"
+#include "args/cpu_linear_attention_args.hpp"
+#include "args/gpu_linear_attention_args.hpp"
 #include "falchion/falchion.hpp"
-#include "gpu/linear_attention_args.hpp"
 #include "plan/plan_data.hpp"
 
 namespace falchion {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "gpu/runtime.hpp"
+#include "cuda/runtime.hpp"
 #include "plan/launch.hpp"
 #include "plan/linear_attention.hpp"
 #include "plan/paths.hpp"
@@ -27,7 +27,7 @@ std::string needs_general(const LinearAttention& a) {
 }
 
 /// aligned: are the operands?
-std::string why_not(const Variant& listed, const PlanData& plan, bool aligned, const gpu::Device& device) {
+std::string why_not(const Variant& listed, const PlanData& plan, bool aligned, const cuda::Device& device) {
   const LinearAttention& a = plan.linear->problem;
   const Pass pass = plan.pass;
   if (listed.d < std::max(a.d_qk, a.d_v))
@@ -45,7 +45,7 @@ std::string why_not(const Variant& listed, const PlanData& plan, bool aligned, c
 }
 
 /// The first row that fits. Rows of too small a head dim go without saying where a larger one is taken.
-const Variant* choose_row(Backend backend, bool aligned, const gpu::Device& device, PlanData* plan) {
+const Variant* choose_row(Backend backend, bool aligned, const cuda::Device& device, PlanData* plan) {
   const LinearAttention& problem = plan->linear->problem;
   for (const Variant& listed : listed_variants()) {
     if (listed.backend != backend || listed.dtype != problem.dtype || !listed.is(linear_attention_name(plan->pass)))
@@ -107,7 +107,7 @@ int wide_sweeps(const gpu::LinearAttentionFacts& row, const PlanData& plan) {
   return best;
 }
 
-Status decide(const gpu::Device& device, PlanData* plan) {
+Status decide(const cuda::Device& device, PlanData* plan) {
   const LinearAttention& problem = plan->linear->problem;
   const gpu::LinearAttentionFacts& row = plan->variant->linear;
   plan->gpu.device = device.name, plan->gpu.sm = device.sm, plan->gpu.sms = device.sms;
@@ -143,7 +143,7 @@ Status decide(const gpu::Device& device, PlanData* plan) {
 
 Status plan_linear_attention_gpu(Backend backend, PlanData* plan) {
   const DType dtype = plan->linear->problem.dtype;
-  gpu::Device device;
+  cuda::Device device;
   if (Status status = device_for(linear_attention_name(plan->pass), dtype, backend, plan, &device); !status)
     return status;
   const std::string path = text(name(backend), " ", name(dtype));

@@ -86,9 +86,9 @@ Status refuse(const Operation& operation, const PlanData& plan) {
 }
 
 /// What is known of an architecture.
-gpu::Device device_named(int sm) {
+cuda::Device device_named(int sm) {
   constexpr std::pair<int, int> kSms[] = {{80, 108}, {86, 84}, {89, 128}, {90, 132}, {100, 148}, {120, 170}};
-  gpu::Device device;
+  cuda::Device device;
   device.sm = sm, device.sms = 108;
   for (const auto& [known, sms] : kSms) {
     if (known <= sm) device.sms = sms;
@@ -126,7 +126,7 @@ Status choose_path(const Operation& operation, PlanData* plan) {
   return ref_will_do || target.backend == Backend::ref ? Status{} : refuse(operation, *plan);
 }
 
-Status device_for(const char* operation, DType dtype, Backend backend, PlanData* plan, gpu::Device* out) {
+Status device_for(const char* operation, DType dtype, Backend backend, PlanData* plan, cuda::Device* out) {
   const std::string path = text(name(backend), " ", name(dtype));
   const auto reject = [&](Code code, const std::string& reason) {
     plan->rejected.push_back({path, reason});
@@ -139,7 +139,7 @@ Status device_for(const char* operation, DType dtype, Backend backend, PlanData*
   if (!plan->any_build && std::none_of(rows.begin(), rows.end(), fits))
     return reject(Code::unsupported,
                   "this build has no such row (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)");
-  *out = plan->target.sm == 0 ? gpu::device_at(plan->target.device) : device_named(plan->target.sm);
+  *out = plan->target.sm == 0 ? cuda::device_at(plan->target.device) : device_named(plan->target.sm);
   if (out->sm == 0 && plan->any_build) *out = device_named(backend == Backend::sm90 ? 90 : 80);
   if (out->sm == 0) return reject(Code::device, out->why_not);
   if (out->sm < 80) return reject(Code::unsupported, text(out->name, " is sm_", out->sm, "; built: sm_80 and newer"));
@@ -151,7 +151,7 @@ const Variant* row_to_plan(const Variant& listed, const PlanData& plan) {
   return row == nullptr && plan.any_build ? &listed : row;
 }
 
-std::string why_not_there(const Variant& listed, int shared_bytes, const gpu::Device& device, const PlanData& plan) {
+std::string why_not_there(const Variant& listed, int shared_bytes, const cuda::Device& device, const PlanData& plan) {
   if (listed.backend == Backend::sm90 && device.sm / 10 != 9)
     return text(device.name, " is sm_", device.sm, ", this is machine code of sm_90a");
   if (row_to_plan(listed, plan) == nullptr) return "this build has no such row";

@@ -5,8 +5,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
-#include "gpu/runtime.hpp"
 #include "plan/plan_data.hpp"
 
 namespace falchion {
@@ -26,10 +26,10 @@ Status choose_path(const Operation& operation, PlanData* plan);
 
 /// The GPU to plan for: the one that is here, or what is known of the architecture that target.sm names. Fails where
 /// it cannot run the operation's rows, or none of them is built; that is then recorded in plan->rejected.
-Status device_for(const char* operation, DType dtype, Backend backend, PlanData* plan, gpu::Device* out);
+Status device_for(const char* operation, DType dtype, Backend backend, PlanData* plan, cuda::Device* out);
 
 /// Why the row cannot run there: it is not built, or its CTAs are too large. "" when it can.
-std::string why_not_there(const Variant& listed, int shared_bytes, const gpu::Device& device, const PlanData& plan);
+std::string why_not_there(const Variant& listed, int shared_bytes, const cuda::Device& device, const PlanData& plan);
 
 /// The row that a listed one stands for: the built one, or, planned for any build, itself.
 const Variant* row_to_plan(const Variant& listed, const PlanData& plan);

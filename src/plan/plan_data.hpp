@@ -9,11 +9,11 @@
 #include <string>
 #include <vector>
 
-#include "cpu/attention_args.hpp"
-#include "cpu/linear_attention_args.hpp"
+#include "args/cpu_attention_args.hpp"
+#include "args/cpu_linear_attention_args.hpp"
+#include "args/gpu_attention_args.hpp"
+#include "args/gpu_linear_attention_args.hpp"
 #include "falchion/falchion.hpp"
-#include "gpu/attention_args.hpp"
-#include "gpu/linear_attention_args.hpp"
 
 namespace falchion {
 

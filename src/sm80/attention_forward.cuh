@@ -4,41 +4,20 @@
 // docs/design/sm80_forward.md
 #pragma once
 
+#include "blocks/gpu_softmax.cuh"
 #include "blocks/sm80_fragments.cuh"
-#include "blocks/sm80_softmax.cuh"
+#include "gpu/attention_band.cuh"
+#include "gpu/attention_kernel.hpp"
+#include "gpu/attention_tile.cuh"
 #include "sm80/attention_forward_config.hpp"
 #include "sm80/attention_launch.cuh"
 #include "sm80/attention_load.cuh"
 #include "sm80/attention_products.cuh"
 #include "sm80/attention_store.cuh"
-#include "sm80/attention_tile.cuh"
 
 namespace falchion::sm80 {
 
-/// mask.keep: S = -inf where a row does not see a key. A band is an interval of keys in each row, [begin, end), here as
-/// seen from this thread's first column: its other columns are at constant distances.
-template <class S, class Coordinates>
-__device__ __forceinline__ void keep_band(const AttentionArgs& a, const AttentionTile& t, S& s, const Coordinates& at,
-                                          int key0) {
-  const int key = key0 + static_cast<int>(get<1>(at(0, 0)));
-  const auto seen_from_key = [&](std::int64_t bound) {  // any bound beyond the tile is as good as another
-    return static_cast<int>(min(max(bound - key, std::int64_t{-1}), std::int64_t{1} << 20));
-  };
-  CUTE_UNROLL
-  for (int r = 0; r < size<0>(s); ++r) {
-    const Range keys = t.mask.keys(t.query(t.row0 + static_cast<int>(get<0>(at(r, 0)))));
-    const int begin = seen_from_key(keys.begin), end = seen_from_key(keys.end);
-    CUTE_UNROLL
-    for (int c = 0; c < size<1>(s); ++c) {
-      if (key0 + static_cast<int>(get<1>(at(r, c))) - key >= end) s(r, c) = -FALCHION_INF;
-    }
-    if (a.left < 0) continue;
-    CUTE_UNROLL
-    for (int c = 0; c < size<1>(s); ++c) {
-      if (key0 + static_cast<int>(get<1>(at(r, c))) - key < begin) s(r, c) = -FALCHION_INF;
-    }
-  }
-}
+using namespace gpu;
 
 /// Between the two products: S -> scores, masked, with m raised where a row has outgrown it.
 template <class Config, class Scores, class Softmax, class Matrix, class Coordinates, class Output>

@@ -3,18 +3,21 @@
 // chunk ahead. A thread owns 8 rows: of S with 4 neighbouring keys, of O with D / 16 columns.
 #pragma once
 
-#include "blocks/sm80_softmax.cuh"
+#include "blocks/gpu_softmax.cuh"
+#include "gpu/attention_after.hpp"
+#include "gpu/attention_kernel.hpp"
+#include "gpu/attention_score.cuh"
+#include "gpu/attention_tile.cuh"
 #include "policy/dropout.hpp"
-#include "sm80/attention_after.hpp"
 #include "sm80/attention_forward.cuh"
 #include "sm80/attention_forward_config.hpp"
 #include "sm80/attention_forward_f32_ring.cuh"
 #include "sm80/attention_launch.cuh"
-#include "sm80/attention_score.cuh"
 #include "sm80/attention_store.cuh"
-#include "sm80/attention_tile.cuh"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 /// A warp owns 16 rows, 16 of its lanes a row. Lanes i and i ^ 1 share keys (columns), i and i ^ 2 share rows: what
 /// either pair reads with 16 bytes a lane comes in one go.

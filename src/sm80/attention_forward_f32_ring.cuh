@@ -4,9 +4,11 @@
 
 #include <cute/tensor.hpp>
 
-#include "sm80/attention_tile.cuh"
+#include "gpu/attention_tile.cuh"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 using namespace cute;
 

@@ -3,13 +3,15 @@
 // products.
 #pragma once
 
+#include "gpu/attention_after.hpp"
+#include "gpu/attention_score.cuh"
 #include "policy/dropout.hpp"
-#include "sm80/attention_after.hpp"
 #include "sm80/attention_forward.cuh"
 #include "sm80/attention_forward_f32.cuh"
-#include "sm80/attention_score.cuh"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 template <class Element>
 struct GeneralScores {

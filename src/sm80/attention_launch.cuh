@@ -2,10 +2,12 @@
 #pragma once
 
 #include "blocks/stream_order.cuh"
-#include "sm80/attention_after.hpp"
-#include "sm80/attention_tile.cuh"
+#include "gpu/attention_after.hpp"
+#include "gpu/attention_tile.cuh"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 /// A cudaError_t.
 template <class Config, class Element, class Kernel>
@@ -15,21 +17,6 @@ int launch_attention(Kernel kernel, const AttentionArgs& a, void* stream) {
   const cudaError_t error = launch_kernel(kernel, static_cast<unsigned>(blocks), Config::kThreads, Config::kSharedBytes,
                                           stream, a.early, a, Divisors(a));
   return error == cudaSuccess && a.splits > 1 ? launch_attention_combine<Element>(a, stream) : error;
-}
-
-/// The row of the table. probabilities: null, or what runs after launch.
-template <class Config>
-constexpr gpu::AttentionKernel table_row(int (*launch)(const AttentionArgs&, void* stream),
-                                         int (*probabilities)(const AttentionArgs&, void* stream) = nullptr) {
-  return {launch,
-          probabilities,
-          {.d = Config::kD,
-           .rows = Config::kRows,
-           .keys = Config::kKeys,
-           .threads = Config::kThreads,
-           .stages = Config::kStages,
-           .ctas = Config::kCtas,
-           .shared_bytes = Config::kSharedBytes}};
 }
 
 }  // namespace falchion::sm80

@@ -2,10 +2,12 @@
 #pragma once
 
 #include "blocks/sm80_copy.cuh"
+#include "gpu/attention_tile.cuh"
 #include "sm80/attention_forward_config.hpp"
-#include "sm80/attention_tile.cuh"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 /// The tiles in shared memory. n: the tile of keys; stages take turns.
 template <class Config>

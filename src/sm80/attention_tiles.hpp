@@ -2,7 +2,7 @@
 // plan reads it where the row's code is not built, the kernel's config where it is.
 #pragma once
 
-#include "gpu/attention_args.hpp"
+#include "args/gpu_attention_args.hpp"
 
 namespace falchion::sm80 {
 

@@ -2,7 +2,7 @@
 // products: rows that become f32 on arrival, weights of tokens, the way out.
 #pragma once
 
-#include "sm80/linear_attention_sweep.cuh"
+#include "sm80/linear_attention_piece.cuh"
 
 namespace falchion::sm80 {
 

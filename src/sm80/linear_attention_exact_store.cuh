@@ -3,7 +3,7 @@
 // rows.
 #pragma once
 
-#include "sm80/linear_attention_sweep.cuh"
+#include "sm80/linear_attention_piece.cuh"
 
 namespace falchion::sm80 {
 

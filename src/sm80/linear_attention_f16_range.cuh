@@ -2,7 +2,7 @@
 // two that P and S are made smaller by before they become f16. bf16 has f32's range, there they are 1.
 #pragma once
 
-#include "sm80/linear_attention_sweep.cuh"
+#include "sm80/linear_attention_piece.cuh"
 
 namespace falchion::sm80 {
 

@@ -3,15 +3,12 @@
 #pragma once
 
 #include "blocks/stream_order.cuh"
-#include "sm80/linear_attention_sweep.cuh"
+#include "gpu/linear_attention_block.cuh"
+#include "gpu/linear_attention_kernel.hpp"
+#include "sm80/linear_attention_piece.cuh"
 #include "sm80/linear_attention_workspace.hpp"
 
 namespace falchion::sm80 {
-
-struct LinearSweeps {
-  LinearSweep sweep[3];
-  int count = 1, column_tiles = 1;  // the latter of the sweep that has most
-};
 
 /// One of the slots of the workspace (linear_attention_workspace.hpp).
 struct StateSlot {
@@ -22,22 +19,6 @@ struct StateSlot {
     z = s + a.d_qk * a.d_v, faded = z + (a.d_qk > a.d_v ? a.d_qk : a.d_v);
   }
 };
-
-/// What a block of the grid works on. Blocks that share rows of q and k are neighbours, so that the L2 has them.
-struct LinearBlock {
-  int column_tile, which, h, b, segment;
-  __device__ __forceinline__ LinearBlock(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {
-    int x = static_cast<int>(blockIdx.x);
-    column_tile = x % sweeps.column_tiles, x /= sweeps.column_tiles;
-    which = x % sweeps.count, x /= sweeps.count;
-    h = x % static_cast<int>(a.h_v), x /= static_cast<int>(a.h_v);
-    b = x % static_cast<int>(a.b), segment = x / static_cast<int>(a.b);
-  }
-};
-
-__device__ __forceinline__ float* state_of(const View& x, int b, int h) {
-  return x.data == nullptr ? nullptr : static_cast<float*>(x.data) + b * x.stride[0] + h * x.stride[1];
-}
 
 /// kSums: only the states that the segments add, for all segments but the last.
 template <class Chunks, bool kSums>
@@ -183,16 +164,6 @@ int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, v
     error = launch_kernel(linear_attention_chunks<Chunks, false>, static_cast<unsigned>(each * a.segments),
                           Config::kThreads, Config::kSharedBytes, stream, false, a, sweeps);
   return error;
-}
-
-/// The row of the table. sweeps: how many CTAs stand side by side.
-template <class Config>
-constexpr gpu::LinearAttentionKernel linear_attention_row(int (*launch)(const LinearAttentionArgs&, void*),
-                                                          int sweeps) {
-  gpu::LinearAttentionFacts facts{.d = Config::kD, .chunk = Config::kChunk, .ctas = Config::kCtas};
-  facts.threads = Config::kThreads, facts.shared_bytes = Config::kSharedBytes;
-  facts.columns = Config::kColumns, facts.sweeps = sweeps;
-  return {launch, facts};
 }
 
 }  // namespace falchion::sm80

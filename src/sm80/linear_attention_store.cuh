@@ -1,7 +1,7 @@
 // src/sm80/linear_attention_store.cuh: O^T from the accumulators to rows of o.
 #pragma once
 
-#include "sm80/linear_attention_sweep.cuh"
+#include "sm80/linear_attention_piece.cuh"
 
 namespace falchion::sm80 {
 

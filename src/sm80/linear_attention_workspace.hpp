@@ -5,18 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gpu/linear_attention_args.hpp"
+#include "args/gpu_linear_attention_args.hpp"
 #include "policy/host_device.hpp"
 
 namespace falchion::sm80 {
 
 using gpu::LinearAttentionArgs;
-
-/// Tiles of 64 columns of the sweep that has most.
-inline int linear_column_tiles(const LinearAttentionArgs& a, bool backward) {
-  const std::int64_t columns = backward && a.d_qk > a.d_v ? a.d_qk : a.d_v;
-  return static_cast<int>(columns + 63) / 64;
-}
 
 /// A slot for each sweep, sequence, head and part of a segment: S (E, M), then z, then what it fades by in bits. What a
 /// segment starts from lies in the slot of its first part.

@@ -7,14 +7,15 @@
 
 #include "blocks/sm90_softmax.cuh"
 #include "blocks/sm90_tma.cuh"
-#include "sm80/attention_tile.cuh"
+#include "blocks/stream_order.cuh"
+#include "gpu/attention_tile.cuh"
 #include "sm90/attention_forward_config.hpp"
 #include "sm90/attention_schedule.hpp"
 #include "sm90/attention_store.cuh"
 
 namespace falchion::sm90 {
 
-using sm80::Divisors;
+using namespace gpu;
 
 struct TensorMaps {
   CUtensorMap q, k, v;
@@ -181,7 +182,7 @@ class Consumer {
     const Scores scores(a, t, by, coordinates());
     release_k();
     make_p<true>(scores, n);
-    sm80::convert(rS, p);
+    convert(rS, p);
     for (; skipped > 0; --skipped) {  // the others' turns go round meanwhile
       wait_v();
       release(shared.empty_v[at_v.stage]), at_v.advance();
@@ -203,22 +204,22 @@ class Consumer {
       at_k.advance(), advance_v();
       wait_v();  // not later: its branch keeps the compiler from waiting for O before the exponentials
       wait_o();
-      if (raised) sm80::scale_rows(sm80::rows_columns(as_mma_accumulator(rO)), shrink);
-      sm80::convert(rS, p);
+      if (raised) scale_rows(rows_columns(as_mma_accumulator(rO)), shrink);
+      convert(rS, p);
     }
     release(shared.empty_q[at_q.stage]), at_q.advance();
   }
 
   /// (row, column) in the tile of each of this thread's elements of S.
   __device__ __forceinline__ static auto coordinates() {
-    return sm80::rows_columns(typename Config::MmaOfRows{}
-                                  .get_thread_slice(threadIdx.x)
-                                  .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
+    return rows_columns(typename Config::MmaOfRows{}
+                            .get_thread_slice(threadIdx.x)
+                            .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
   }
   /// S -> P in place; true: O is to be scaled by shrink. kFirst: of the first keys.
   template <bool kFirst>
   __device__ __forceinline__ bool make_p(const Scores& scores, int n) {
-    auto S = sm80::rows_columns(as_mma_accumulator(rS));  // (rows, columns)
+    auto S = rows_columns(as_mma_accumulator(rS));  // (rows, columns)
     const auto cS = coordinates();
     scores.apply(S, cS, n * kKeys);
     if (static_cast<unsigned>(n - whole_begin) >= whole_count) {

@@ -9,10 +9,12 @@
 #include <cute/atom/mma_traits_sm90_gmma.hpp>
 #include <cute/tensor.hpp>
 
-#include "sm80/attention_tile.cuh"
+#include "gpu/attention_tile.cuh"
 #include "sm90/attention_tiles.hpp"
 
 namespace falchion::sm90 {
+
+using namespace gpu;
 
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
@@ -21,9 +23,9 @@ using f16 = cutlass::half_t;
 /// it looks for its next tile, so that it never holds one record of the ring while it waits for another.
 struct RowsRecord {
   int b, h, split, row0, rows;
-  sm80::Rows q;
+  Rows q;
 
-  __device__ __forceinline__ sm80::AttentionTile read(const sm80::Divisors& by) const {
+  __device__ __forceinline__ AttentionTile read(const Divisors& by) const {
     return {b, h, 0, split, q, {}, row0, rows, 0, 0, 0, 0, {}, by};
   }
 };
@@ -31,18 +33,18 @@ struct RowsRecord {
 /// AttentionTile as the scheduler leaves it in shared memory: consumers have no registers to spare for it.
 struct TileRecord : RowsRecord {
   static constexpr int kNoMore = -1;  // row0 of the record that says that there are no more tiles
-  sm80::Rows k;
+  Rows k;
   int begin, end, unmasked_begin, unmasked_end;
   BandMask mask;
 
-  __device__ __forceinline__ void write_rows(const sm80::AttentionTile& t) {
+  __device__ __forceinline__ void write_rows(const AttentionTile& t) {
     b = t.b, h = t.h, split = t.split, row0 = t.row0, rows = t.rows, q = t.q;
   }
-  __device__ __forceinline__ void write_keys(const sm80::AttentionTile& t) {
+  __device__ __forceinline__ void write_keys(const AttentionTile& t) {
     k = t.k, begin = t.begin, end = t.end, unmasked_begin = t.unmasked_begin, unmasked_end = t.unmasked_end,
     mask = t.mask;
   }
-  __device__ __forceinline__ sm80::AttentionTile read(const sm80::Divisors& by) const {
+  __device__ __forceinline__ AttentionTile read(const Divisors& by) const {
     return {b, h, 0, split, q, k, row0, rows, begin, end, unmasked_begin, unmasked_end, mask, by};
   }
 };

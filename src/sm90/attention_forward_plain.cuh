@@ -2,10 +2,12 @@
 // is folded into the exponent. Full, causal, window, GQA, lengths, splits, LSE.
 #pragma once
 
-#include "sm80/attention_forward_plain.cuh"
+#include "gpu/attention_band.cuh"
 #include "sm90/attention_launch.cuh"
 
 namespace falchion::sm90 {
+
+using namespace gpu;
 
 struct PlainScores {
   const AttentionArgs& a;
@@ -13,14 +15,14 @@ struct PlainScores {
 
   template <class Coordinates>
   __device__ __forceinline__ PlainScores(const AttentionArgs& a, const TileRecord&, const Divisors&, const Coordinates&)
-      : a(a), unit(a.scale * sm80::kLog2e) {}
+      : a(a), unit(a.scale * kLog2e) {}
   static __device__ __forceinline__ float nats(const AttentionArgs& a) { return a.scale; }  // a unit in natural ones
 
   template <class S, class Coordinates>
   __device__ __forceinline__ void apply(S&, const Coordinates&, int) const {}
   template <class S, class Coordinates>
   __device__ __forceinline__ void keep(const AttentionTile& t, S& s, const Coordinates& at, int key0) const {
-    sm80::keep_band(a, t, s, at, key0);
+    keep_band(a, t, s, at, key0);
   }
 };
 

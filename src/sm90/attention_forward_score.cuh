@@ -1,15 +1,17 @@
 // src/sm90/attention_forward_score.cuh: the row for softcap and ALiBi: every S becomes a score before its exponential.
 #pragma once
 
-#include "sm80/attention_forward_plain.cuh"
-#include "sm80/attention_score.cuh"
+#include "gpu/attention_band.cuh"
+#include "gpu/attention_score.cuh"
 #include "sm90/attention_launch.cuh"
 
 namespace falchion::sm90 {
 
+using namespace gpu;
+
 template <class Element>
 struct Scores {
-  static constexpr float unit = sm80::kLog2e;  // S is a final score
+  static constexpr float unit = kLog2e;  // S is a final score
   const AttentionArgs& a;
   float slope[2];   // of this thread's two rows
   int position[2];  // the key that each of them stands at
@@ -35,7 +37,7 @@ struct Scores {
     if (a.softcap > 0) {
       const float inverse = 1 / a.softcap;
       CUTE_UNROLL
-      for (int i = 0; i < size(s); ++i) s(i) = a.softcap * sm80::tanh_of<Element>(s(i) * inverse);
+      for (int i = 0; i < size(s); ++i) s(i) = a.softcap * tanh_of<Element>(s(i) * inverse);
     }
     if (a.alibi.data == nullptr) return;
     CUTE_UNROLL
@@ -47,7 +49,7 @@ struct Scores {
   }
   template <class S, class Coordinates>
   __device__ __forceinline__ void keep(const AttentionTile& t, S& s, const Coordinates& at, int key0) const {
-    sm80::keep_band(a, t, s, at, key0);
+    keep_band(a, t, s, at, key0);
   }
 };
 

@@ -1,10 +1,15 @@
 // src/sm90/attention_launch.cuh: the host's side of the forward kernel: tensor maps, grid, the row of the table.
 #pragma once
 
-#include "sm80/attention_launch.cuh"
+#include "blocks/stream_order.cuh"
+#include "gpu/attention_after.hpp"
+#include "gpu/attention_kernel.hpp"
+#include "gpu/attention_tile.cuh"
 #include "sm90/attention_forward.cuh"
 
 namespace falchion::sm90 {
+
+using namespace gpu;
 
 template <class Config>
 cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
@@ -38,9 +43,9 @@ int launch_attention_forward(const AttentionArgs& a, void* stream) {
 
 template <class Config, class Scores>
 constexpr gpu::AttentionKernel attention_forward_entry() {
-  return sm80::table_row<Config>([](const AttentionArgs& a, void* stream) {
+  return table_row<Config>([](const AttentionArgs& a, void* stream) {
     const int error = launch_attention_forward<Config, Scores>(a, stream);
-    return error == 0 && a.splits > 1 ? sm80::launch_attention_combine<typename Config::Element>(a, stream) : error;
+    return error == 0 && a.splits > 1 ? launch_attention_combine<typename Config::Element>(a, stream) : error;
   });
 }
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "gpu/attention_args.hpp"
+#include "args/gpu_attention_args.hpp"
 #include "policy/host_device.hpp"
 
 namespace falchion::sm90 {

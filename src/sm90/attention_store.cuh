@@ -1,14 +1,13 @@
 // src/sm90/attention_store.cuh: the end of a tile: O / l and LSE; or one part of them, when the keys are split.
 #pragma once
 
-#include "blocks/sm80_fragments.cuh"
+#include "blocks/gpu_fragments.cuh"
 #include "blocks/sm90_wgmma.cuh"
-#include "sm80/attention_store.cuh"
+#include "gpu/attention_store.cuh"
 
 namespace falchion::sm90 {
 
-using gpu::AttentionArgs;
-using sm80::AttentionTile;
+using namespace gpu;
 
 /// Straight from the registers, so that nobody waits for shared memory: a quad has 8 columns of a row in an atom, two a
 /// lane; of 4 atoms each lane gets one whole, and writes its 16 bytes.
@@ -40,26 +39,25 @@ __device__ __forceinline__ void store_o(const AttentionArgs& a, const AttentionT
 template <class Config, class Softmax, class Output>
 __device__ __forceinline__ void store_tile(const AttentionArgs& a, const AttentionTile& t, const Softmax& softmax,
                                            float nats, Output& rO) {
-  auto O = sm80::rows_columns(as_mma_accumulator(rO));  // (rows, columns) of this thread
-  const auto cO =
-      sm80::rows_columns(typename Config::MmaOfRows{}
-                             .get_thread_slice(threadIdx.x)
-                             .partition_C(make_identity_tensor(Shape<Int<Config::kRows>, Int<Config::kDv>>{})));
+  auto O = rows_columns(as_mma_accumulator(rO));  // (rows, columns) of this thread
+  const auto cO = rows_columns(typename Config::MmaOfRows{}
+                                   .get_thread_slice(threadIdx.x)
+                                   .partition_C(make_identity_tensor(Shape<Int<Config::kRows>, Int<Config::kDv>>{})));
   float normal[Softmax::kSize];
   CUTE_UNROLL
   for (int r = 0; r < Softmax::kSize; ++r) {
-    normal[r] = softmax.l[r] == 0 ? 0.f : sm80::reciprocal(softmax.l[r]);
+    normal[r] = softmax.l[r] == 0 ? 0.f : reciprocal(softmax.l[r]);
     if (a.splits == 1 && a.lse.data == nullptr) continue;
     const int row = t.row0 + static_cast<int>(get<0>(cO(r, 0)));
     if (threadIdx.x % 4 != 0 || row >= t.rows) continue;
     if (a.splits > 1)
-      sm80::store_part(a, t, row, softmax.reference(r, nats * sm80::kLog2e), softmax.l[r]);
+      store_part(a, t, row, softmax.reference(r, nats * kLog2e), softmax.l[r]);
     else
-      static_cast<float*>(a.lse.data)[sm80::statistic(a.lse, a, t, row)] = softmax.lse(r, nats);
+      static_cast<float*>(a.lse.data)[statistic(a.lse, a, t, row)] = softmax.lse(r, nats);
   }
-  sm80::normalise_rows(O, normal);
+  normalise_rows(O, normal);
   if (a.splits > 1)
-    sm80::store_partial(a, t, O, cO);
+    store_partial(a, t, O, cO);
   else
     store_o<typename Config::Element>(a, t, O, cO);
 }
@@ -69,7 +67,7 @@ template <class Config>
 __device__ __forceinline__ void store_nothing(const AttentionArgs& a, const AttentionTile& t) {
   auto rO = make_tensor<float>(Layout<Int<Config::kDv / 2>>{});
   clear(rO);
-  sm80::OnlineSoftmax<2> softmax;
+  OnlineSoftmax<2> softmax;
   softmax.reset();
   store_tile<Config>(a, t, softmax, 1.f, rO);
 }

@@ -2,14 +2,16 @@
 // asked for.
 #pragma once
 
-#include "sm80/linear_attention_backward.cuh"
+#include "gpu/linear_attention_sweep.cuh"
 #include "sm90/linear_attention_plain.cuh"
 
 namespace falchion::sm90 {
 
+using namespace gpu;
+
 template <class Element, int kD>
 constexpr gpu::LinearAttentionKernel linear_attention_backward_plain() {
-  return linear_attention_plain<Element, kD, 3, sm80::backward_sweeps>();
+  return linear_attention_plain<Element, kD, 3, backward_sweeps>();
 }
 
 }  // namespace falchion::sm90

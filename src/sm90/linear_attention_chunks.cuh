@@ -2,16 +2,15 @@
 // ref/. Here: when. The twin: sm80/linear_attention_chunks.cuh. What was measured: docs/design/linear_attention.md
 #pragma once
 
-#include "blocks/sm80_fragments.cuh"
+#include "blocks/gpu_fragments.cuh"
 #include "blocks/sm90_tma.cuh"
 #include "blocks/sm90_wgmma.cuh"
-#include "sm80/linear_attention_launch.cuh"
+#include "gpu/linear_attention_block.cuh"
 #include "sm90/linear_attention_config.hpp"
 
 namespace falchion::sm90 {
 
-using gpu::LinearAttentionArgs;
-using sm80::LinearSweep, sm80::LinearSweeps;
+using namespace gpu;
 
 struct LinearMaps {
   CUtensorMap q, k, v, o;
@@ -36,7 +35,7 @@ struct ChunkRange {
 /// What a CTA works on: columns of one head's v and o, in one segment of its tokens.
 struct LinearCta {
   const LinearAttentionArgs& a;
-  const sm80::LinearBlock block;
+  const LinearBlock block;
   const LinearSweep& sweep;
   const LinearMaps& maps;
   const std::uint64_t number;  // of the launch
@@ -214,13 +213,13 @@ class LinearStateElements {
   /// And with their places: f(m, e, element), m and e within the whole state.
   template <class F>
   __device__ __forceinline__ void for_each(F f) {
-    const auto coordinates = sm80::rows_columns(typename Config::MmaOfRows{}
-                                                    .get_thread_slice(threadIdx.x % 128)
-                                                    .partition_C(make_identity_tensor(Shape<_64, _64>{})));
+    const auto coordinates = rows_columns(typename Config::MmaOfRows{}
+                                              .get_thread_slice(threadIdx.x % 128)
+                                              .partition_C(make_identity_tensor(Shape<_64, _64>{})));
     CUTE_UNROLL
     for (int half = 0; half < kHalves; ++half) {
       auto rows = rS(_, half, 0);
-      auto S = sm80::rows_columns(as_mma_accumulator(rows));
+      auto S = rows_columns(as_mma_accumulator(rows));
       CUTE_UNROLL
       for (int i = 0; i < size(S); ++i) {
         const int e = 64 * half + static_cast<int>(get<0>(coordinates(i)));
@@ -252,7 +251,7 @@ class LinearState : public LinearStateElements<Config> {
     const auto rV = slice.partition_fragment_B(in_shared(shared.v[0], typename Config::LayoutVt{}));
     CUTE_NO_UNROLL
     for (int i = 0; i < count; ++i, at.advance()) {
-      if constexpr (!kSums) sm80::convert(rS, rounded);
+      if constexpr (!kSums) convert(rS, rounded);
       shared.full[at.stage].wait(at.parity);
       start_multiply<false>(typename Config::MmaState{}, rK(_, _, _, at.stage), rV(_, _, _, at.stage), rS);
       if constexpr (!kSums) {
@@ -321,7 +320,7 @@ class LinearOutputs {
       arrive_by_warp(shared.s_empty[slot.stage]);
       CUTE_UNROLL
       for (int j = 0; j < size(rO); ++j) rO(j) *= sweep.scale;
-      sm80::convert(rO, rounded);
+      convert(rO, rounded);
       shared.o_empty[tile.stage].wait(tile.parity ^ 1);
       stage(rounded, shared.o[tile.stage]);
       publish_to_async();
@@ -346,7 +345,7 @@ class LinearOutputs {
     start_multiply<true>(typename Config::MmaQs{}, rQ(_, _, _, stage), rS(_, _, _, slot), rO);
   }
   __device__ __forceinline__ void mask_p() {  // rounded, and 0 where a token would see a later one
-    sm80::convert(rP, rounded);
+    convert(rP, rounded);
     auto pairs = recast<std::uint32_t>(rounded);
     CUTE_UNROLL
     for (int i = 0; i < size(pairs); ++i) pairs(i) &= kept(i);

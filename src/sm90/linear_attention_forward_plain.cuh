@@ -2,14 +2,16 @@
 // asked for.
 #pragma once
 
-#include "sm80/linear_attention_forward.cuh"
+#include "gpu/linear_attention_sweep.cuh"
 #include "sm90/linear_attention_plain.cuh"
 
 namespace falchion::sm90 {
 
+using namespace gpu;
+
 template <class Element, int kD>
 constexpr gpu::LinearAttentionKernel linear_attention_forward_plain() {
-  return linear_attention_plain<Element, kD, 1, sm80::forward_sweeps>();
+  return linear_attention_plain<Element, kD, 1, forward_sweeps>();
 }
 
 }  // namespace falchion::sm90

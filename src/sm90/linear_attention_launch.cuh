@@ -3,6 +3,7 @@
 #pragma once
 
 #include "blocks/launch_number.hpp"
+#include "blocks/stream_order.cuh"
 #include "sm90/linear_attention_segments.cuh"
 
 namespace falchion::sm90 {
@@ -11,7 +12,7 @@ namespace falchion::sm90 {
 template <class Config, class State>
 __device__ __forceinline__ void start_state(const LinearCta& cta, State& state, typename Config::Shared& shared) {
   const View& x = cta.sweep.initial;
-  const float* const s0 = cta.block.segment == 0 ? sm80::state_of(x, cta.block.b, cta.block.h) : nullptr;
+  const float* const s0 = cta.block.segment == 0 ? state_of(x, cta.block.b, cta.block.h) : nullptr;
   if (s0 != nullptr) state.add(s0, x.stride[2], x.stride[3], cta.sweep.initial_scale);
   if (cta.a.segments == 1) return sums_are_made<Config>();
   LookBack<Config, State> look_back(cta, state);
@@ -34,7 +35,7 @@ __device__ __forceinline__ void make_tiles_ready(const LinearCta& cta) {
 template <class State>
 __device__ __forceinline__ void finish_state(const LinearCta& cta, State& state) {
   const View& x = cta.sweep.final;
-  float* const s1 = sm80::state_of(x, cta.block.b, cta.block.h);
+  float* const s1 = state_of(x, cta.block.b, cta.block.h);
   if (cta.block.segment + 1 < cta.a.segments || s1 == nullptr) return;
   state.for_each([&](int m, int e, float s) { s1[e * x.stride[2] + m * x.stride[3]] = s * cta.sweep.final_scale; });
 }

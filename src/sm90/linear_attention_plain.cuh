@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <type_traits>
 
+#include "gpu/linear_attention_kernel.hpp"
 #include "sm90/linear_attention_halves_roles.cuh"
 #include "sm90/linear_attention_roles.cuh"
 #include "sm90/linear_attention_wide.cuh"
@@ -36,7 +37,7 @@ template <class Element, int kD, int kSweeps, LinearSweeps (*kSweepsOf)(const Li
 constexpr gpu::LinearAttentionKernel linear_attention_plain() {
   using Roles = LinearPlainRoles<Element, kD>;
   constexpr bool kWide = std::is_same_v<Element, float> && kD == LinearWideConfig::kD;
-  gpu::LinearAttentionKernel row = sm80::linear_attention_row<typename Roles::Config>(
+  gpu::LinearAttentionKernel row = linear_attention_row<typename Roles::Config>(
       [](const LinearAttentionArgs& a, void* stream) {
         if constexpr (kWide) return launch_wide_and_others<Roles>(a, kSweepsOf(a), stream);
         return launch_linear_attention<Roles, Element>(a, kSweepsOf(a), stream);

@@ -2,7 +2,7 @@
 // it. Plain C++: the plan reads it where the row's code is not built, the kernel's config where it is.
 #pragma once
 
-#include "gpu/linear_attention_args.hpp"
+#include "args/gpu_linear_attention_args.hpp"
 
 namespace falchion::sm90 {
 

@@ -5,11 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gpu/linear_attention_columns.hpp"
 #include "policy/host_device.hpp"
-#include "sm80/linear_attention_workspace.hpp"
 #include "sm90/linear_attention_tiles.hpp"
 
 namespace falchion::sm90 {
+
+using namespace gpu;
 
 using gpu::LinearAttentionArgs;
 
@@ -37,8 +39,7 @@ struct SegmentTiles {
 template <int kD, bool kBackward>
 std::size_t linear_workspace(const LinearAttentionArgs& a) {
   if (a.segments == 1) return 0;
-  const std::int64_t columns =
-      std::int64_t{sm80::linear_column_tiles(a, kBackward)} * (kBackward ? 3 : 1) * a.h_v * a.b;
+  const std::int64_t columns = std::int64_t{linear_column_tiles(a, kBackward)} * (kBackward ? 3 : 1) * a.h_v * a.b;
   const auto tiles = static_cast<std::size_t>(SegmentTiles(a).count() * columns);
   return tiles * (kD * kLinearColumns * sizeof(float) + sizeof(std::uint64_t));
 }

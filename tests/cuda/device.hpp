@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "gpu/device_copy.hpp"
+#include "cuda/device_copy.hpp"
 #include "support/contract.hpp"
 
 namespace falchion::testing {
@@ -40,11 +40,11 @@ class OnDevice {
     x->poison_outputs();
     x->shares_tiles = true;
     status_ = Plan::make(x->problem, Pass::forward, path.target(), &plan_);
-    std::vector<gpu::Bytes> whole;
+    std::vector<cuda::Bytes> whole;
     for (const HostTensor* tensor : x->tensors()) whole.push_back({tensor->memory(), tensor->memory_bytes()});
-    if (status_) status_ = gpu::DeviceCopy::make(x->problem, x->operands(), whole, &copy_);
-    if (status_) status_ = gpu::Memory::make(plan_.workspace_bytes(), &workspace_);
-    if (status_) status_ = gpu::synchronize();
+    if (status_) status_ = cuda::DeviceCopy::make(x->problem, x->operands(), whole, &copy_);
+    if (status_) status_ = cuda::Memory::make(plan_.workspace_bytes(), &workspace_);
+    if (status_) status_ = cuda::synchronize();
   }
   const Status& status() const { return status_; }
   const Plan& plan() const { return plan_; }
@@ -58,15 +58,15 @@ class OnDevice {
   Status upload() {
     x_->poison_outputs();
     if (Status status = copy_.upload(); !status) return status;
-    return gpu::synchronize();
+    return cuda::synchronize();
   }
   Status download() { return copy_.download(); }
 
  private:
   Instance* x_;
   Plan plan_;
-  gpu::DeviceCopy copy_;
-  gpu::Memory workspace_;
+  cuda::DeviceCopy copy_;
+  cuda::Memory workspace_;
   Status status_;
 };
 

@@ -39,8 +39,8 @@ Case ordinary() { return Case{"x", 1, 100, 120, 4, 2, 64, 64}.causal(); }
 
 TEST(NoGpu, IsSaid) { expect_child_passes("NoGpu.DISABLED_ChildIsSaid", "-1"); }
 TEST(NoGpu, DISABLED_ChildIsSaid) {
-  EXPECT_EQ(gpu::current_device().sm, 0);
-  EXPECT_FALSE(gpu::current_device().why_not.empty());
+  EXPECT_EQ(cuda::current_device().sm, 0);
+  EXPECT_FALSE(cuda::current_device().why_not.empty());
   EXPECT_FALSE(build_info().empty());
   Instance x = make_instance(ordinary(), DType::bf16);
   Plan plan;
@@ -115,8 +115,8 @@ TEST(CudaErrors, AnErrorOfSomebodyElse) {
 
 TEST(CudaErrors, OutOfMemory) {
   on_every_path([](const Path& path, DType dtype) {
-    gpu::Memory memory;
-    const Status status = gpu::Memory::make(std::size_t{1} << 50, &memory);
+    cuda::Memory memory;
+    const Status status = cuda::Memory::make(std::size_t{1} << 50, &memory);
     EXPECT_EQ(status.code, Code::device);
     EXPECT_NE(status.why.find("cudaErrorMemoryAllocation"), std::string::npos) << status.why;
     EXPECT_NE(status.why.find("1125899906842624"), std::string::npos) << status.why;

@@ -15,11 +15,11 @@ class LinearOnDevice {
     Target target = path.target();
     target.segments = x->segments;
     status_ = Plan::make(x->problem, pass, target, &plan_);
-    std::vector<gpu::Bytes> whole;
+    std::vector<cuda::Bytes> whole;
     for (const HostTensor* tensor : x->tensors()) whole.push_back({tensor->memory(), tensor->memory_bytes()});
-    if (status_) status_ = gpu::CopyOf<LinearOperands>::make(x->problem, x->operands(pass), whole, &copy_);
-    if (status_) status_ = gpu::Memory::make(plan_.workspace_bytes(), &workspace_);
-    if (status_) status_ = gpu::synchronize();
+    if (status_) status_ = cuda::CopyOf<LinearOperands>::make(x->problem, x->operands(pass), whole, &copy_);
+    if (status_) status_ = cuda::Memory::make(plan_.workspace_bytes(), &workspace_);
+    if (status_) status_ = cuda::synchronize();
   }
   const Status& status() const { return status_; }
   const Plan& plan() const { return plan_; }
@@ -29,14 +29,14 @@ class LinearOnDevice {
   }
   Status upload() {
     if (Status status = copy_.upload(); !status) return status;
-    return gpu::synchronize();
+    return cuda::synchronize();
   }
   Status download() { return copy_.download(); }
 
  private:
   Plan plan_;
-  gpu::CopyOf<LinearOperands> copy_;
-  gpu::Memory workspace_;
+  cuda::CopyOf<LinearOperands> copy_;
+  cuda::Memory workspace_;
   Status status_;
 };
 

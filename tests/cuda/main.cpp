@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "gpu/runtime.hpp"
+#include "cuda/runtime.hpp"
 #include "support/paths.hpp"
 
 namespace falchion::testing {
@@ -15,7 +15,7 @@ namespace {
 class Device : public ::testing::EmptyTestEventListener {
  public:
   Device() {
-    if (const gpu::Device device = gpu::current_device(); device.sm == 0)
+    if (const cuda::Device device = cuda::current_device(); device.sm == 0)
       why_not_ = device.why_not;
     else
       why_not_ = no_path();
@@ -25,7 +25,7 @@ class Device : public ::testing::EmptyTestEventListener {
   }
   void OnTestEnd(const ::testing::TestInfo& test) override {
     if (!why_not_.empty() || test.result()->Skipped() || std::getenv("FALCHION_TEST_CHILD") != nullptr) return;
-    const Status done = gpu::synchronize();
+    const Status done = cuda::synchronize();
     const cudaError_t left = cudaGetLastError();
     if (!done || left != cudaSuccess)
       ADD_FAILURE() << "the test left a CUDA error behind: " << (done ? cudaGetErrorString(left) : done.why);

@@ -4,8 +4,8 @@
 #include <cstring>
 #include <limits>
 
+#include "cuda/runtime.hpp"
 #include "device.hpp"
-#include "gpu/runtime.hpp"
 #include "plan/plan_data.hpp"
 #include "support/environment.hpp"
 
@@ -68,7 +68,7 @@ TEST(CudaOperands, PinnedAndManagedMemoryIsTaken) {
       const auto offset =
           static_cast<const std::byte*>(x.operands().k.data) - reinterpret_cast<const std::byte*>(x.k.memory());
       operands.k.data = static_cast<std::byte*>(shared) + offset;
-      EXPECT_EQ(gpu::place_of(shared), managed ? gpu::Place::managed : gpu::Place::pinned);
+      EXPECT_EQ(cuda::place_of(shared), managed ? cuda::Place::managed : cuda::Place::pinned);
       ASSERT_OK(device.run(operands));
       ASSERT_OK(device.download());
       EXPECT_TRUE(matches(x, Reference(x)));
@@ -101,8 +101,8 @@ TEST(CudaOperands, WorkspaceTooSmall) {
     ASSERT_OK(device.status());
     const Plan& plan = device.plan();
     ASSERT_GT(plan.workspace_bytes(), 64u);
-    gpu::Memory memory;
-    ASSERT_OK(gpu::Memory::make(plan.workspace_bytes() + 64, &memory));
+    cuda::Memory memory;
+    ASSERT_OK(cuda::Memory::make(plan.workspace_bytes() + 64, &memory));
     const std::string needs = std::to_string(plan.workspace_bytes());
     EXPECT_EQ(plan.run(device.operands(), nullptr, 0).why, "workspace is null, the plan needs " + needs + " bytes");
     const Status small = plan.run(device.operands(), memory.data(), 64);
@@ -223,7 +223,7 @@ TEST(CudaOneCall, TheBestBackendIsTheGpu) {
     const bool sm90 = std::any_of(rows.begin(), rows.end(), [dtype = dtype](const Variant& v) {
       return v.backend == Backend::sm90 && v.dtype == dtype && v.gpu != nullptr;
     });
-    EXPECT_EQ(plan.data()->backend, sm90 && gpu::current_device().sm == 90 ? Backend::sm90 : Backend::sm80);
+    EXPECT_EQ(plan.data()->backend, sm90 && cuda::current_device().sm == 90 ? Backend::sm90 : Backend::sm80);
   });
 }
 
@@ -272,7 +272,7 @@ TEST(CudaOneCall, StreamsDoNotShareAWorkspace) {
       ASSERT_OK(attention(on_a.operands(), a.problem, path.target(), stream_a));
       ASSERT_OK(attention(on_b.operands(), b.problem, path.target(), stream_b));
     }
-    ASSERT_OK(gpu::synchronize());
+    ASSERT_OK(cuda::synchronize());
     ASSERT_OK(on_a.download());
     ASSERT_OK(on_b.download());
     EXPECT_TRUE(matches(a, Reference(a)));

@@ -7,13 +7,13 @@ namespace {
 
 /// (b, s, h, d) of zeros on the device.
 struct Zeros {
-  gpu::Memory memory;
+  cuda::Memory memory;
   Tensor view;
   Status make(DType dtype, Shape shape) {
     const auto bytes = static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * shape[3] * size_of(dtype));
-    if (Status status = gpu::Memory::make(bytes, &memory); !status) return status;
+    if (Status status = cuda::Memory::make(bytes, &memory); !status) return status;
     view = Tensor::dense(memory.data(), dtype, shape);
-    return gpu::fill(memory.data(), 0, bytes);
+    return cuda::fill(memory.data(), 0, bytes);
   }
   std::byte* row(std::int64_t s, std::int64_t h) const {
     return memory.data() + (s * view.stride[1] + h * view.stride[2]) * size_of(view.dtype);
@@ -23,11 +23,11 @@ struct Zeros {
   Status set(std::int64_t s, std::int64_t h, const F& value) const {
     HostTensor one(view.dtype, {1, 1, 1, view.shape[3]});
     for (std::int64_t d = 0; d < view.shape[3]; ++d) one.set(0, 0, 0, d, value(d));
-    return gpu::copy(row(s, h), one.memory(), one.memory_bytes());
+    return cuda::copy(row(s, h), one.memory(), one.memory_bytes());
   }
   Status get(std::int64_t s, std::int64_t h, HostTensor* out) const {
     *out = HostTensor(view.dtype, {1, 1, 1, view.shape[3]});
-    return gpu::copy(out->memory(), row(s, h), out->memory_bytes());
+    return cuda::copy(out->memory(), row(s, h), out->memory_bytes());
   }
 };
 
@@ -35,12 +35,12 @@ float number(std::int64_t d) { return static_cast<float>(d % 13) - 6; }  // exac
 
 Status run_plan(const Path& path, const Attention& problem, const Operands& operands) {
   Plan plan;
-  gpu::Memory workspace;
+  cuda::Memory workspace;
   if (Status status = Plan::make(problem, Pass::forward, path.target(), &plan); !status) return status;
-  if (Status status = gpu::Memory::make(plan.workspace_bytes(), &workspace); !status) return status;
+  if (Status status = cuda::Memory::make(plan.workspace_bytes(), &workspace); !status) return status;
   void* memory = workspace.size() > 0 ? workspace.data() : nullptr;
   if (Status status = plan.run(operands, memory, workspace.size()); !status) return status;
-  return gpu::synchronize();
+  return cuda::synchronize();
 }
 
 template <class F>
@@ -48,7 +48,7 @@ void on_every_roomy_path(std::size_t gibibytes, const F& f) {
   on_every_path([&](const Path& path, DType dtype) {
     if (dtype == DType::f32) return;  // the same offsets, twice the memory
     const std::size_t wanted = gibibytes << 30;
-    if (gpu::current_device().memory < wanted) GTEST_SKIP() << "needs " << gibibytes << " GiB of device memory";
+    if (cuda::current_device().memory < wanted) GTEST_SKIP() << "needs " << gibibytes << " GiB of device memory";
     f(path, dtype);
   });
 }

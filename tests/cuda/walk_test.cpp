@@ -5,8 +5,8 @@
 #include <cmath>
 #include <vector>
 
+#include "cuda/runtime.hpp"
 #include "device.hpp"
-#include "gpu/runtime.hpp"
 #include "plan/plan_data.hpp"
 #include "support/compare.hpp"
 
@@ -26,7 +26,7 @@ double difference(const HostTensor& a, const HostTensor& b) {
 
 /// Why this suite cannot run here; "" where it can.
 std::string why_not_here() {
-  const gpu::Device device = gpu::current_device();
+  const cuda::Device device = cuda::current_device();
   if (device.sm == 90) return "";
   return device.sm == 0 ? device.why_not : device.name + " is no Hopper";
 }

@@ -1,5 +1,5 @@
 // tests/fake_cuda/driver.hpp: a CUDA driver for machines that have none: a library called libcuda.so.1 that says of
-// addresses what a test has told it to. What the real one says was measured on two H200 (src/gpu/place.cpp).
+// addresses what a test has told it to. What the real one says was measured on two H200 (src/cuda/place.cpp).
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// tests/fake_cuda/runtime.hpp: CUDA's runtime as far as src/gpu/runtime_cuda.cpp and the host's part of src/blocks use
+// tests/fake_cuda/runtime.hpp: CUDA's runtime as far as src/cuda/runtime_cuda.cpp and the host's part of src/blocks use
 // it, for machines that have no GPU: what its calls return is the test's to say, and the last error is kept as the real
 // one keeps it.
 #pragma once

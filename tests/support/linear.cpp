@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "gpu/device_copy.hpp"
+#include "cuda/device_copy.hpp"
 #include "judge/linear_attention.hpp"
 #include "plan/plan_data.hpp"
 #include "ref/linear_attention.hpp"
@@ -206,9 +206,9 @@ Status run(const Target& target, Pass pass, LinearInstance* x) {
   if (Status status = Plan::make(x->problem, pass, with_segments, &plan); !status) return status;
   x->poison_outputs();
   if (Path{plan.data()->backend, ""}.on_gpu()) {
-    std::vector<gpu::Bytes> whole;
+    std::vector<cuda::Bytes> whole;
     for (const HostTensor* tensor : x->tensors()) whole.push_back({tensor->memory(), tensor->memory_bytes()});
-    return gpu::run_on_device(plan, x->problem, x->operands(pass), whole);
+    return cuda::run_on_device(plan, x->problem, x->operands(pass), whole);
   }
   const Workspace workspace(plan.workspace_bytes());
   return plan.run(x->operands(pass), workspace.data(), workspace.size());

@@ -7,7 +7,7 @@
 
 #include "api/validate.hpp"
 #include "cpu/levels.hpp"
-#include "gpu/device_copy.hpp"
+#include "cuda/device_copy.hpp"
 #include "plan/plan_data.hpp"
 
 namespace falchion::testing {
@@ -55,7 +55,7 @@ Target Path::target(int threads) const {
 
 std::string Path::why_not() const {
   if (on_gpu()) {
-    const gpu::Device device = gpu::current_device();
+    const cuda::Device device = cuda::current_device();
     const bool fits = backend == Backend::best ? device.sm == 90 : device.sm >= 80;
     return device.sm == 0 ? device.why_not : fits ? "" : text(device.name, " has architecture ", device.sm);
   }
@@ -86,9 +86,9 @@ Status run(const Target& target, Instance* x) {
   x->poison_outputs();
   x->shares_tiles = Path{plan.data()->backend, ""}.on_gpu();
   if (x->shares_tiles) {
-    std::vector<gpu::Bytes> whole;
+    std::vector<cuda::Bytes> whole;
     for (const HostTensor* tensor : x->tensors()) whole.push_back({tensor->memory(), tensor->memory_bytes()});
-    return gpu::run_on_device(plan, x->problem, x->operands(), whole);
+    return cuda::run_on_device(plan, x->problem, x->operands(), whole);
   }
   const Workspace workspace(plan.workspace_bytes());
   return plan.run(x->operands(), workspace.data(), workspace.size());
@@ -98,7 +98,7 @@ Status run_with(const Path& path, const Attention& problem, const Operands& oper
   Plan plan;
   if (Status status = Plan::make(problem, Pass::forward, path.target(), &plan); !status) return status;
   // What is to be refused may have views that reach anywhere: handed over as it is.
-  if (path.on_gpu() && validate_operands(problem, operands)) return gpu::run_on_device(plan, problem, operands);
+  if (path.on_gpu() && validate_operands(problem, operands)) return cuda::run_on_device(plan, problem, operands);
   const Workspace workspace(plan.workspace_bytes());
   return plan.run(operands, workspace.data(), workspace.size());
 }

@@ -6,8 +6,8 @@
 #include <functional>
 #include <mutex>
 
+#include "cuda/device_copy.hpp"
 #include "falchion/falchion.hpp"
-#include "gpu/device_copy.hpp"
 
 namespace falchion::tools::storm {
 
@@ -23,7 +23,7 @@ class DeviceArena {
   Status reserve(std::size_t bytes);
 
   std::mutex mutex_;
-  gpu::Memory memory_;
+  cuda::Memory memory_;
 };
 
 }  // namespace falchion::tools::storm

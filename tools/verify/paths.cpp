@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "gpu/runtime.hpp"
+#include "cuda/runtime.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "problem_options.hpp"
@@ -59,7 +59,7 @@ std::vector<Path> storm_paths(const std::string& backend, const std::string& lev
     add_cpu_levels(op, dtype, &out);
   } else if (asked != Backend::best) {
     out = {{asked, ""}};
-  } else if (const int sm = gpu::current_device().sm; sm >= 80) {
+  } else if (const int sm = cuda::current_device().sm; sm >= 80) {
     out = {best, best, sm80};
     if (sm == 90) out.push_back(sm90);
   } else {

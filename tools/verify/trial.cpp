@@ -55,13 +55,13 @@ struct Run {
     const auto timed = [&](std::byte* base, void* workspace) {
       slot->start();
       Status status = subject.run(plan, base, workspace, bytes);
-      if (on_gpu(plan) && status) status = gpu::synchronize();
+      if (on_gpu(plan) && status) status = cuda::synchronize();
       slot->stop();
       return status;
     };
     if (on_gpu(plan)) {
       Status status = device->run(image.data(), image.size(), bytes, fill, copy.data(), whole, timed);
-      if (!status && !gpu::synchronize()) give_up("the device is lost: " + status.why, command_of(problem));
+      if (!status && !cuda::synchronize()) give_up("the device is lost: " + status.why, command_of(problem));
       return status;
     }
     std::memcpy(copy.data(), image.data(), image.size());

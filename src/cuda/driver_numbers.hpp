@@ -1,8 +1,8 @@
-// src/gpu/driver_numbers.hpp: the few numbers of cuda.h that place.cpp needs in builds that have no cuda.h. They belong
-// to the driver's ABI and do not change; tests/door_gpu_test.cpp holds them against cuda.h.
+// src/cuda/driver_numbers.hpp: the few numbers of cuda.h that place.cpp needs in builds that have no cuda.h. They
+// belong to the driver's ABI and do not change; tests/door_gpu_test.cpp holds them against cuda.h.
 #pragma once
 
-namespace falchion::gpu {
+namespace falchion::cuda {
 
 using DevicePointer = unsigned long long;  // CUdeviceptr
 
@@ -10,4 +10,4 @@ constexpr int kMemoryType = 2, kDevicePointer = 3, kIsManaged = 8;         // CU
 constexpr unsigned kTypeHost = 1, kTypeDevice = 2;                         // CU_MEMORYTYPE_...
 constexpr int kNotInitialized = 3, kDeinitialized = 4, kStubLibrary = 34;  // CUDA_ERROR_...
 
-}  // namespace falchion::gpu
+}  // namespace falchion::cuda

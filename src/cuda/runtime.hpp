@@ -1,4 +1,4 @@
-// src/gpu/runtime.hpp: the little that host code asks of CUDA. runtime_cuda.cpp answers in a build with GPU rows,
+// src/cuda/runtime.hpp: the little that host code asks of CUDA. runtime_cuda.cpp answers in a build with GPU rows,
 // runtime_none.cpp ("this build has no GPU rows") in all others; the callers need not know which.
 #pragma once
 
@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <string>
 
+#include "cuda/place.hpp"
 #include "falchion/falchion.hpp"
-#include "gpu/place.hpp"
 
-namespace falchion::gpu {
+namespace falchion::cuda {
 
 /// Does this build have GPU rows?
 bool is_built() noexcept;
@@ -99,4 +99,4 @@ class Timer {
   void *start_ = nullptr, *stop_ = nullptr;
 };
 
-}  // namespace falchion::gpu
+}  // namespace falchion::cuda

@@ -1,12 +1,12 @@
-// src/cpu/linear_attention_args.hpp: what the plan hands to a CPU kernel of linear attention. Plain data, like
+// src/args/cpu_linear_attention_args.hpp: what the plan hands to a CPU kernel of linear attention. Plain data, like
 // args/attention_call.hpp.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
+#include "args/cpu_attention_args.hpp"
 #include "args/linear_attention_call.hpp"
-#include "cpu/attention_args.hpp"
 
 namespace falchion::cpu {
 

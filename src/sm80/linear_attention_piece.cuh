@@ -1,74 +1,18 @@
-// src/sm80/linear_attention_sweep.cuh: which tokens, heads and columns one CTA of linear attention works on, and how
+// src/sm80/linear_attention_piece.cuh: which tokens, heads and columns one CTA of linear attention works on, and how
 // their rows come and go. The forward pass is one sweep; the backward pass is three with the roles exchanged.
 #pragma once
 
+#include "args/gpu_linear_attention_args.hpp"
+#include "blocks/gpu_softmax.cuh"
 #include "blocks/sm80_copy.cuh"
 #include "blocks/sm80_fragments.cuh"
-#include "blocks/sm80_softmax.cuh"
-#include "gpu/linear_attention_args.hpp"
-#include "sm80/attention_tile.cuh"
+#include "gpu/attention_tile.cuh"
+#include "gpu/linear_attention_sweep.cuh"
 #include "sm80/linear_attention_config.hpp"
 
 namespace falchion::sm80 {
 
-/// A normaliser n beside a sweep: P_ts = fade (a_t b_s q_t . k_s + alpha_t beta_s), where of a and b one is 1 / n and
-/// the other 1; where a gradient passes through n, of alpha and beta one is dn and the other 1, else they are 0.
-struct LinearNormaliser {
-  enum class Of { none, q, k };
-  Of of = Of::none;
-  const float* inverse = nullptr;   // (tokens, h_v) 1 / n
-  const float* others = nullptr;    // (tokens, h_v) the part of n that is not the token's own: 1 - scale q . k / n
-  const float* dots = nullptr;      // (tiles, tokens, h_v) parts of o . do without the token's own v; null: no gradient
-  const float* own_dots = nullptr;  // (tiles, tokens, h_v) parts of v . do
-  int tiles = 0;
-  std::int64_t tokens = 0;  // that there are, of all sequences
-
-  __device__ __forceinline__ bool any() const { return of != Of::none; }
-
-  /// dn = -(o . do) / n, and do . (v - o) / n: what a token's own k counts for in its dq, and its q in its dk. Where o
-  /// is nearly v the difference itself would be lost; here both of its terms are as small as it is.
-  struct OfToken {
-    float dn, own;
-  };
-  __device__ __forceinline__ OfToken of_token(std::int64_t at, int heads) const {
-    float dot = 0, own_dot = 0;
-    for (int tile = 0; tile < tiles; ++tile) {
-      const std::int64_t part = tile * tokens * heads + at;
-      dot += dots[part], own_dot += own_dots[part];
-    }
-    const float rest = others[at];
-    return {-(dot + (1 - rest) * own_dot) * inverse[at], (rest * own_dot - dot) * inverse[at]};
-  }
-};
-
-/// o_j = scale phi(q_j)^T S_j, S_j = e^(g_j) S_(j-1) + phi(k_j) phi(v_j)^T: one use of the operator, in the letters of
-/// its own q, k, v, o. A head of the grid is head h / shared of a tensor.
-struct LinearSweep {
-  struct Rows16 {
-    View x;
-    int shared = 1;
-    bool phi = false;
-  };
-  Rows16 q, k, v, o;
-  View slope;           // o is multiplied by phi'(slope); null: it is not
-  View decay;           // as LinearAttentionCall's; null: none
-  View initial, final;  // (b, h, E, M) in this sweep's letters, f32; null: 0, not wanted
-  View initial_z, final_z;
-  int d_qk = 0, d_v = 0;
-  bool reverse = false;
-  float scale = 1, initial_scale = 1, final_scale = 1, eps = 0;
-
-  // Of the exact rows alone (linear_attention_exact.cuh).
-  int d_z = 0;               // of z
-  bool decay_moved = false;  // a token fades by what the token before it in this sweep has as its decay
-  bool partial = false;      // o is f32
-  bool others_only = false;  // a token's o is without its own v
-  LinearNormaliser normaliser;
-  View dot_with;                               // o is not written: its products with these rows are, and v's
-  float *dots = nullptr, *own_dots = nullptr;  // (column tiles, tokens, h_v)
-  View tail_with, tail_with_z;  // (b, h, E, M), what the state without the last token's own part is multiplied by,
-  float* tails = nullptr;       // element by element, and summed: (b, h_v, column tiles)
-};
+using namespace gpu;
 
 /// Where one CTA's piece lies: token t of the piece, in the order of the sweep, is row first + t * step.
 struct LinearPiece {

@@ -1,10 +1,10 @@
-// src/sm80/attention_probabilities.cu: the probabilities themselves, for small problems that want to look at them: the
+// src/gpu/attention_probabilities.cu: the probabilities themselves, for small problems that want to look at them: the
 // scores once more, the row's maximum and sum, the division. Naive: one block a row, f32 sums.
 #include "blocks/stream_order.cuh"
-#include "sm80/attention_after.hpp"
-#include "sm80/attention_score.cuh"
+#include "gpu/attention_after.hpp"
+#include "gpu/attention_score.cuh"
 
-namespace falchion::sm80 {
+namespace falchion::gpu {
 
 inline constexpr int kProbabilityThreads = 128;
 
@@ -88,4 +88,4 @@ template int launch_attention_probabilities<cutlass::half_t, 8>(const AttentionA
 template int launch_attention_probabilities<float, 8>(const AttentionArgs&, void*);
 template int launch_attention_probabilities<float, 4>(const AttentionArgs&, void*);
 
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu

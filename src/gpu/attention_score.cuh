@@ -1,12 +1,12 @@
-// src/sm80/attention_score.cuh: what happens to one dot product on its way to a score. The CPU's twin:
+// src/gpu/attention_score.cuh: what happens to one dot product on its way to a score. The CPU's twin:
 // cpu/score_mask.hpp.
 #pragma once
 
-#include "blocks/sm80_softmax.cuh"
+#include "blocks/gpu_softmax.cuh"
+#include "gpu/attention_tile.cuh"
 #include "policy/score.hpp"
-#include "sm80/attention_tile.cuh"
 
-namespace falchion::sm80 {
+namespace falchion::gpu {
 
 /// Exact to 2e-7 absolute, which is what a score needs; tanh.approx has an error of 5e-4. In f32 a score of its own
 /// size counts, so there the library's function is used, in double: this build has no other that is exact.
@@ -60,4 +60,4 @@ struct ScoreRow {
   }
 };
 
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu

@@ -1,10 +1,10 @@
-// src/gpu/place.hpp: whose memory an address is. CUDA's driver is asked, and only where the process has started it: in
+// src/cuda/place.hpp: whose memory an address is. CUDA's driver is asked, and only where the process has started it: in
 // a process that does not use CUDA every address is the host's, and asking neither loads nor starts anything.
 #pragma once
 
 #include <cstdint>
 
-namespace falchion::gpu {
+namespace falchion::cuda {
 
 enum class Place : std::uint8_t {
   host,     // ordinary memory: kernels cannot use it
@@ -33,4 +33,4 @@ void* thread_context() noexcept;
 /// Gives the thread that context back, where another was made current since.
 void restore_context(void* context) noexcept;
 
-}  // namespace falchion::gpu
+}  // namespace falchion::cuda

@@ -1,11 +1,11 @@
-// src/gpu/place.cpp: see place.hpp. The driver's own functions, not the runtime's: cudaPointerGetAttributes starts CUDA
-// where it was not running, and in a process whose context is broken it answers only with that error. Measured on two
-// H200: cuPointerGetAttributes answers rightly in a broken context, in a thread without a context and, with
+// src/cuda/place.cpp: see place.hpp. The driver's own functions, not the runtime's: cudaPointerGetAttributes starts
+// CUDA where it was not running, and in a process whose context is broken it answers only with that error. Measured on
+// two H200: cuPointerGetAttributes answers rightly in a broken context, in a thread without a context and, with
 // CUDA_ERROR_NOT_INITIALIZED, before cuInit. Its attribute DEVICE_POINTER is the address itself just where the current
 // context may use the memory: a peer's once cudaDeviceEnablePeerAccess was called, a pool's once
 // cudaMemPoolSetAccess was, mapped memory once cuMemSetAccess was. (ACCESS_FLAGS does not do: it says what the device
 // that owns the memory may do.)
-#include "gpu/place.hpp"
+#include "cuda/place.hpp"
 
 #if defined(__linux__)
   #include <dlfcn.h>
@@ -15,10 +15,10 @@
   #include <cstddef>
   #include <cstring>
 
-  #include "gpu/driver_numbers.hpp"
+  #include "cuda/driver_numbers.hpp"
 #endif
 
-namespace falchion::gpu {
+namespace falchion::cuda {
 
 #if defined(__linux__)
 
@@ -125,4 +125,4 @@ Place place_of(const void*) noexcept { return Place::host; }
 
 #endif
 
-}  // namespace falchion::gpu
+}  // namespace falchion::cuda

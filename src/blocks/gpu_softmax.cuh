@@ -1,11 +1,11 @@
-// src/blocks/sm80_softmax.cuh: softmax over a stream of key tiles on mma fragments (Milakov and Gimelshein 2018;
+// src/blocks/gpu_softmax.cuh: softmax over a stream of key tiles on mma fragments (Milakov and Gimelshein 2018;
 // FlashAttention-2, arXiv:2307.08691, section 3.1). The four lanes of a quad share a row, each has a quarter of its
 // columns. The CPU's twin: blocks/online_softmax.hpp.
 #pragma once
 
 #include <cute/tensor.hpp>
 
-namespace falchion::sm80 {
+namespace falchion::gpu {
 
 using namespace cute;
 
@@ -117,4 +117,4 @@ struct OnlineSoftmax {
   }
 };
 
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu

@@ -1,7 +1,7 @@
-// src/gpu/runtime_none.cpp: the answers of a build without GPU rows.
-#include "gpu/runtime.hpp"
+// src/cuda/runtime_none.cpp: the answers of a build without GPU rows.
+#include "cuda/runtime.hpp"
 
-namespace falchion::gpu {
+namespace falchion::cuda {
 namespace {
 
 constexpr const char* kNone = "this build has no GPU rows (built with FALCHION_CUDA off)";
@@ -35,4 +35,4 @@ Status Timer::start(Stream) { return none(); }
 Status Timer::stop(Stream) { return none(); }
 Status Timer::seconds(double*) { return none(); }
 
-}  // namespace falchion::gpu
+}  // namespace falchion::cuda

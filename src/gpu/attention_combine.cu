@@ -1,6 +1,6 @@
-// src/sm80/attention_combine.cu: parts over disjoint keys -> O and LSE: O = sum of O_i l_i 2^(m_i - m) / l, in the
+// src/gpu/attention_combine.cu: parts over disjoint keys -> O and LSE: O = sum of O_i l_i 2^(m_i - m) / l, in the
 // order of the parts, so that two runs agree to the bit.
-#include "sm80/attention_after.hpp"
+#include "gpu/attention_after.hpp"
 
 #include <cutlass/array.h>
 #include <cutlass/bfloat16.h>
@@ -8,18 +8,16 @@
 
 #include <cute/config.hpp>
 
-#include "blocks/sm80_softmax.cuh"
+#include "blocks/gpu_softmax.cuh"
 #include "blocks/stream_order.cuh"
 
-namespace falchion::sm80 {
-
-using gpu::AttentionArgs;
+namespace falchion::gpu {
 
 /// What a warp weighs the parts of a row by: lane i has those of parts i, i + 32, ... In f32 a part is relative to e^m,
 /// and its weight as exact as a float can be; else to 2^m.
 template <class Element>
 struct PartWeights {
-  static constexpr int kEach = gpu::kMaxSplits / 32;
+  static constexpr int kEach = kMaxSplits / 32;
   static constexpr bool kExact = sizeof(Element) == 4;
   float weight[kEach];  // l_i 2^(m_i - m) / l; -1 for an empty part
   float lse;            // of all
@@ -120,4 +118,4 @@ template int launch_attention_combine<cutlass::bfloat16_t>(const AttentionArgs&,
 template int launch_attention_combine<cutlass::half_t>(const AttentionArgs&, void*);
 template int launch_attention_combine<float>(const AttentionArgs&, void*);
 
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu

@@ -1,4 +1,4 @@
-// src/gpu/device_copy.hpp: operands that lie on the host, mirrored on the device: for the tests and the tools, which
+// src/cuda/device_copy.hpp: operands that lie on the host, mirrored on the device: for the tests and the tools, which
 // make their tensors on the host. Header only: the library itself never copies.
 #pragma once
 
@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
-#include "gpu/runtime.hpp"
 
-namespace falchion::gpu {
+namespace falchion::cuda {
 
 /// Device memory that frees itself, 256-byte aligned, every byte 0xFF (a NaN in f32, f16 and bf16).
 class Memory {
@@ -31,7 +31,7 @@ class Memory {
     Memory memory;
     memory.size_ = bytes;
     if (Status status = allocate(std::max<std::size_t>(bytes, 1), &memory.data_); !status) return status;
-    if (Status status = falchion::gpu::fill(memory.data_, 0xFF, bytes); !status) return status;
+    if (Status status = falchion::cuda::fill(memory.data_, 0xFF, bytes); !status) return status;
     *out = std::move(memory);
     return {};
   }
@@ -117,7 +117,7 @@ class CopyOf {
   Status upload() {
     for (const Range& range : ranges_) {
       if (range.sparse) continue;
-      if (Status status = gpu::copy(place(range), range.bytes.data, range.bytes.size); !status) return status;
+      if (Status status = cuda::copy(place(range), range.bytes.data, range.bytes.size); !status) return status;
     }
     return copy_sparse(tensors_of(&host_), true);
   }
@@ -127,7 +127,7 @@ class CopyOf {
     for (const Range& range : ranges_) {
       if (Status status = check_guards(range); !status) return status;
       if (range.sparse || !holds_output(range)) continue;
-      if (Status status = gpu::copy(range.bytes.data, place(range), range.bytes.size); !status) return status;
+      if (Status status = cuda::copy(range.bytes.data, place(range), range.bytes.size); !status) return status;
     }
     return copy_sparse(outputs_of(&host_), false);
   }
@@ -202,8 +202,8 @@ class CopyOf {
     const auto start = static_cast<std::size_t>(place(range) - range.memory.data());
     const std::size_t end = start + range.bytes.size;
     std::vector<std::byte> front(start), back(range.memory.size() - end);
-    if (Status status = gpu::copy(front.data(), range.memory.data(), front.size()); !status) return status;
-    if (Status status = gpu::copy(back.data(), range.memory.data() + end, back.size()); !status) return status;
+    if (Status status = cuda::copy(front.data(), range.memory.data(), front.size()); !status) return status;
+    if (Status status = cuda::copy(back.data(), range.memory.data() + end, back.size()); !status) return status;
     const auto touched = [](std::byte x) { return x != std::byte{0xFF}; };
     if (std::none_of(front.begin(), front.end(), touched) && std::none_of(back.begin(), back.end(), touched)) return {};
     return {Code::device, "a kernel wrote outside its tensors"};
@@ -221,8 +221,8 @@ class CopyOf {
             const std::int64_t at = (i * x->stride[0] + j * x->stride[1] + k * x->stride[2]) * bytes;
             std::byte* host = static_cast<std::byte*>(x->data) + at;
             std::byte* device = static_cast<std::byte*>(on_device_of(x->data)) + at;
-            Status status = up ? gpu::copy(device, host, static_cast<std::size_t>(x->shape[3] * bytes))
-                               : gpu::copy(host, device, static_cast<std::size_t>(x->shape[3] * bytes));
+            Status status = up ? cuda::copy(device, host, static_cast<std::size_t>(x->shape[3] * bytes))
+                               : cuda::copy(host, device, static_cast<std::size_t>(x->shape[3] * bytes));
             if (!status) return status;
           }
         }
@@ -251,4 +251,4 @@ Status run_on_device(const Plan& plan, const Problem& problem, const AnyOperands
   return copy.download();
 }
 
-}  // namespace falchion::gpu
+}  // namespace falchion::cuda

@@ -1,4 +1,4 @@
-// src/cpu/attention_args.hpp: what the plan hands to a CPU kernel. Plain data, like args/attention_call.hpp.
+// src/args/cpu_attention_args.hpp: what the plan hands to a CPU kernel. Plain data, like args/attention_call.hpp.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
-// src/gpu/linear_attention_args.hpp: what the plan hands to a GPU kernel of linear attention, and one row of the table
-// of kernels. Plain data without a CUDA type, like gpu/attention_args.hpp.
+// src/args/gpu_linear_attention_args.hpp: what the plan hands to a GPU kernel of linear attention, and one row of the
+// table of kernels. Plain data without a CUDA type, like args/gpu_attention_args.hpp.
 #pragma once
 
 #include <cstddef>

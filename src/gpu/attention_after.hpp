@@ -1,12 +1,10 @@
-// src/sm80/attention_after.hpp: what may follow an attention kernel. Compiled once each (attention_combine.cu,
+// src/gpu/attention_after.hpp: what may follow an attention kernel. Compiled once each (attention_combine.cu,
 // attention_probabilities.cu): with every row they were a tenth of the build.
 #pragma once
 
-#include "gpu/attention_args.hpp"
+#include "args/gpu_attention_args.hpp"
 
-namespace falchion::sm80 {
-
-using gpu::AttentionArgs;
+namespace falchion::gpu {
 
 /// The parts of partial_o, partial_m_l -> o and lse. Element: float, cutlass::half_t, cutlass::bfloat16_t. Enqueues; a
 /// cudaError_t.
@@ -17,4 +15,4 @@ int launch_attention_combine(const AttentionArgs& a, void* stream);
 template <class Element, int kTerms = 8>
 int launch_attention_probabilities(const AttentionArgs& a, void* stream);
 
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu

@@ -1,13 +1,13 @@
-// src/gpu/runtime_cuda.cpp: runtime.hpp on the CUDA runtime, which is linked statically: a machine with no GPU and no
+// src/cuda/runtime_cuda.cpp: runtime.hpp on the CUDA runtime, which is linked statically: a machine with no GPU and no
 // CUDA loads the library all the same and is told so by current_device().
 #include <cuda_runtime_api.h>
 
 #include <map>
 #include <mutex>
 
-#include "gpu/runtime.hpp"
+#include "cuda/runtime.hpp"
 
-namespace falchion::gpu {
+namespace falchion::cuda {
 namespace {
 
 /// What a call of ours returned. The runtime has put an error of it where cudaGetLastError finds it, and it is taken
@@ -158,4 +158,4 @@ Status Timer::seconds(double* out) {
   return status_of(error, "timer");
 }
 
-}  // namespace falchion::gpu
+}  // namespace falchion::cuda

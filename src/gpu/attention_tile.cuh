@@ -1,14 +1,12 @@
-// src/sm80/attention_tile.cuh: which rows and keys one CTA works on.
+// src/gpu/attention_tile.cuh: which rows and keys one CTA works on.
 #pragma once
 
 #include <cutlass/fast_math.h>
 
-#include "gpu/attention_args.hpp"
+#include "args/gpu_attention_args.hpp"
 #include "policy/mask.hpp"
 
-namespace falchion::sm80 {
-
-using gpu::AttentionArgs;
+namespace falchion::gpu {
 
 /// What block indices and rows are divided by, with the division prepared on the host: each costs some 5 instructions
 /// instead of 30, and a CTA of a short sequence divides as often as it loads tiles.
@@ -136,4 +134,4 @@ struct AttentionTile {
   }
 };
 
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu

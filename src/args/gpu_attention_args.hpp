@@ -1,5 +1,5 @@
-// src/gpu/attention_args.hpp: what the plan hands to a GPU kernel, by value, and one row of the table of kernels. Plain
-// data without a CUDA type: the plan is built where no CUDA is.
+// src/args/gpu_attention_args.hpp: what the plan hands to a GPU kernel, by value, and one row of the table of kernels.
+// Plain data without a CUDA type: the plan is built where no CUDA is.
 #pragma once
 
 #include <cstddef>
