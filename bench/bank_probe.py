@@ -10,12 +10,13 @@ may be slower than the banks. Exits with 1 when a counter contradicts the model.
 import argparse
 import csv
 import io
-import json
 import pathlib
 import shutil
 import subprocess
 import sys
 import tempfile
+
+import result_file
 
 # What the model says of each kernel, and how to ask it: falchion layout banks ARGUMENTS.
 # name: (wavefronts, ideal, the operation in a counter's name, arguments)
@@ -142,7 +143,7 @@ def result_of(row, launch):
                                             each.get(f"{WAVEFRONTS}_op_{operation}")),
         "conflicts_of_operation": each.get(sass.format("bank_conflicts_pipe", ""),
                                            each.get(f"{CONFLICTS}_op_{operation}")),
-        "counters": each, "banks": f"falchion layout banks {arguments}",
+        "banks": f"falchion layout banks {arguments}",
     }
     # cp.async also passes the data pipe on its way; what it does to the banks is its own counter's business.
     judged = result["wavefronts_of_operation"] if operation == "ldgsts" else measured
@@ -166,7 +167,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     here = pathlib.Path(__file__).resolve().parent
     parser.add_argument("--probe", type=pathlib.Path, default=here / "bank_probe", help="the compiled program")
-    parser.add_argument("--json", type=pathlib.Path, help="write everything that was counted there")
+    parser.add_argument("--json", type=pathlib.Path, help="write the table there")
     parser.add_argument("--ncu", default=shutil.which("ncu") or shutil.which("ncu", path="/usr/local/cuda/bin"),
                         help="Nsight Compute's command line")
     options = parser.parse_args()
@@ -178,7 +179,8 @@ def main():
     if note:
         print(note)
     if options.json:
-        options.json.write_text(json.dumps({"note": note, "probes": results}, indent=1) + "\n")
+        device = result_file.output_of("nvidia-smi", "--query-gpu=name", "--format=csv,noheader").split("\n")[0]
+        result_file.write(options.json, {**result_file.facts(device, result_file.gpu_driver()), "note": note, "probes": results})
     return 1 if any(r["agrees"] is False for r in results) else 0
 
 

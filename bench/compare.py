@@ -27,7 +27,7 @@ def parts(data):
 
 
 def medians(path):
-    """run name -> (median ms, spread in percent, flop/s or bytes/s); cell -> ratio to the fastest rival; context; all."""
+    """run name -> (median ms, spread in percent, flop/s or bytes/s); cell -> ratio to the fastest rival; all."""
     data = load(path)
     scale = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
     out, ratios = {}, {}
@@ -37,12 +37,15 @@ def medians(path):
                 ms = row["real_time"] * scale[row.get("time_unit", "ns")]
                 spread = 100 * row["spread"] if "spread" in row else 100 * row.get("stddev_ms", 0.0) / ms
                 out[row["run_name"]] = (ms, spread, row.get("flops", row.get("bytes_per_second", 0.0)))
-        for row in part.get("rows", []):
+        for row in part.get("rows", []):  # of compare_torch.py
+            for who, ms in row["ms"].items():
+                name = f"{who}/{row['section']}/{row['name']}"
+                out[name] = (ms, 100 * row["spread"][who], row["rate"][who] * 1e12)
             if row.get("ratio"):
                 ratios[f"{row['section']}/{row['name']}"] = row["ratio"]
     if not out and not data.get("tests"):
         sys.exit(f"{path}: no median in it; give the JSON of `falchion bench --json FILE`")
-    return out, ratios, data.get("context", {}), data
+    return out, ratios, data
 
 
 def compare_outcomes(before, after):
@@ -79,11 +82,11 @@ def main():
     parser.add_argument("--threshold", type=float, default=3.0, help="percent")
     parser.add_argument("--fail", action="store_true", help="exit code 1 when something got slower")
     options = parser.parse_args()
-    before, ratios_before, context_before, all_before = medians(options.before)
-    after, ratios_after, context_after, all_after = medians(options.after)
-    for label, context in (("before", context_before), ("after", context_after)):
-        print(f"{label:<7}{context.get('date', '?')}  {context.get('device', '?')}  commit {context.get('commit') or '?'}")
-    if context_before.get("device") != context_after.get("device"):
+    before, ratios_before, all_before = medians(options.before)
+    after, ratios_after, all_after = medians(options.after)
+    for label, data in (("before", all_before), ("after", all_after)):
+        print(f"{label:<7}{data.get('date', '?')}  {data.get('device', '?')}  commit {data.get('commit') or '?'}")
+    if all_before.get("device") != all_after.get("device"):
         print("NOTE: two different devices: the deltas compare machines, not code")
     failed = compare_outcomes(all_before, all_after)
     names = [n for n in before if n in after and options.match in n]

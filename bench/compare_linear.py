@@ -16,6 +16,7 @@ import statistics
 
 import torch
 
+import result_file
 from falchion_ctypes import Falchion
 
 SHAPES = ((8, 16, 2048, 64), (4, 16, 8192, 64), (1, 16, 32768, 64), (4, 16, 8192, 128), (1, 4, 8192, 64), (1, 1, 65536, 64),
@@ -115,10 +116,9 @@ def main():
             print(f"{', '.join(map(str, shape)):20} {name:9} {x['us']:8.1f} {x['roof_us']:8.1f} {x['share']:6.1%} "
                   f"{max(x['errors'], default=float('nan')):8.1e}  {other}  {x['plan']}", flush=True)
     if options.json:
-        with open(options.json, "w") as file:
-            json.dump({"device": torch.cuda.get_device_name(), "torch": torch.__version__, "copy_TBps": roof / 1e6,
-                       "dtype": options.dtype, "options": fields,
-                       "build_info": fal.build_info(), "results": results}, file, indent=1)
+        head = result_file.facts(torch.cuda.get_device_name(), result_file.gpu_driver())
+        result_file.write(options.json, {**head, "torch": torch.__version__, "copy_TBps": roof / 1e6, "dtype": options.dtype,
+                                         "options": fields, "build_info": fal.build_info(), "results": results})
 
 
 if __name__ == "__main__":

@@ -9,8 +9,6 @@ that each runs at the chip's top clock; sustained runs groups back to back, as a
 With --budget, cells that would begin too late are left out and named.
 """
 import argparse
-import datetime
-import json
 import math
 import os
 import pathlib
@@ -18,6 +16,8 @@ import random
 import statistics
 import sys
 import time
+
+import result_file
 
 RIVALS = ("flash", "cudnn", "efficient", "flex")
 
@@ -29,7 +29,8 @@ class FakeBench:
         self.options, self.random = options, random.Random(1)
 
     def context(self):
-        return {"device": "fake", "sms": 132, "driver": "none", "torch": "none", "falchion_version": "fake", "build_info": ""}
+        return {"device": "fake", "driver": "none (invented numbers)", "sms": 132, "torch": "none", "falchion_version": "fake",
+                "build_info": ""}
 
     def result(self, work, names):
         samples = {n: [self.random.uniform(0.9, 1.1) for _ in range(self.options.rounds)] for n in names}
@@ -156,18 +157,6 @@ def summary(rows):
     return out
 
 
-def benchmarks(rows):
-    """Google Benchmark's schema, as compare.py reads it."""
-    out = []
-    for row in rows:
-        for name, ms in row["ms"].items():
-            rate = "flops" if row["unit"] == "TFLOP/s" else "bytes_per_second"
-            out.append({"name": f"{name}/{row['section']}/{row['name']}_median", "run_name": f"{name}/{row['section']}/{row['name']}",
-                        "run_type": "aggregate", "aggregate_name": "median", "time_unit": "ms", "real_time": ms,
-                        "spread": row["spread"][name], rate: row["work"] / ms * 1e3, "label": row["plan"] if name == "falchion" else ""})
-    return out
-
-
 def parse():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     numbers = lambda text: tuple(int(x) for x in text.split(","))
@@ -212,12 +201,12 @@ def open_bench(options):
 
 
 def write(options, bench, rows, skipped, failed, means):
-    context = {"date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"), **bench.context(),
-               "commit": os.environ.get("FALCHION_COMMIT", ""), "rounds": options.rounds, "quick": options.quick,
-               "modes": options.modes, "dtype": options.dtype, "summary": means, "skipped": skipped, "failed": failed,
-               "ratio": "median of the fastest rival over Falchion's, same tensors, interleaved"}
-    text = json.dumps({"context": context, "rows": rows, "benchmarks": benchmarks(rows)}, indent=1)
-    pathlib.Path(options.json).write_text(text + "\n")
+    context = bench.context()
+    head = result_file.facts(context.pop("device"), context.pop("driver"))
+    context.update({"rounds": options.rounds, "quick": options.quick, "modes": options.modes, "dtype": options.dtype,
+                    "summary": means, "skipped": skipped, "failed": failed,
+                    "ratio": "median of the fastest rival over Falchion's, same tensors, interleaved"})
+    result_file.write(options.json, {**head, "context": context, "rows": rows})
 
 
 def main():

@@ -8,7 +8,6 @@ many physical cores before torch is loaded. Between the two libraries it sleeps 
 have stopped spinning. About three minutes. README.md beside this file says how to read the numbers.
 """
 import argparse
-import datetime
 import json
 import math
 import os
@@ -17,6 +16,8 @@ import statistics
 import subprocess
 import sys
 import time
+
+import result_file
 
 REST = 0.02       # seconds: libgomp's idle workers spin for up to some 15 ms
 BLOCK = 0.004     # seconds: shorter problems are repeated up to this long within one sample
@@ -233,14 +234,6 @@ def benchmarks(results):
     return out
 
 
-def commit():
-    try:
-        return subprocess.run(["git", "-C", str(pathlib.Path(__file__).parent), "rev-parse", "--short", "HEAD"],
-                              capture_output=True, text=True, check=True).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return ""
-
-
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     built = next((str(p) for p in (root / "build/release/libfalchion.so", root / "build/cpu/libfalchion.so") if p.exists()), None)
@@ -252,7 +245,6 @@ def main():
     parser.add_argument("--d", default="64,128")
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--runs", type=int, default=9, help="samples of each, taken in turn; the median counts")
-    parser.add_argument("--commit", default="", help="written into the JSON; default: git's")
     parser.add_argument("--json", help="where to write the results")
     parser.add_argument("--worker", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -284,12 +276,12 @@ def main():
         sys.exit("nothing was measured")
     means = summary(results)
     if options.json:
-        context = {"date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"), "device": cpu_name(),
-                   "num_cpus": available, "torch": contexts[0]["torch"], "falchion_version": contexts[0]["falchion"],
-                   "build_info": contexts[0]["build_info"], "commit": options.commit or commit(), "heads": options.heads,
+        head = result_file.facts(cpu_name(), result_file.cpu_driver(contexts[0]["build_info"]))
+        context = {"num_cpus": available, "torch": contexts[0]["torch"], "falchion_version": contexts[0]["falchion"],
+                   "build_info": contexts[0]["build_info"], "heads": options.heads,
                    "runs": options.runs, "geometric_means": means,
                    "ratio": "torch median / falchion median, same tensors, interleaved"}
-        pathlib.Path(options.json).write_text(json.dumps({"context": context, "benchmarks": benchmarks(results)}, indent=1) + "\n")
+        result_file.write(options.json, {**head, "context": context, "benchmarks": benchmarks(results)})
 
 
 if __name__ == "__main__":

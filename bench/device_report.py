@@ -4,13 +4,12 @@
     bench/device_report.py FOLDER device.json SECONDS
 """
 import collections
-import datetime
 import json
-import os
 import pathlib
 import re
 import sys
 
+import result_file
 
 # A storm shows little below so many problems of each operation and pass (issue 21).
 STORM_OPERATIONS, STORM_PROBLEMS = ("attention", "linear", "linear-backward"), 20000
@@ -137,17 +136,17 @@ def main():
     found, broken = tests(folder)
     left_out = folder / "left_out"
     gpu = folder / "gpu.csv"
-    result = {"context": {"date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
-                          "commit": os.environ.get("FALCHION_COMMIT", ""),
-                          "device": (gpu.read_text().split(",")[0] if gpu.exists() else ""),
-                          "gpu": gpu.read_text().strip() if gpu.exists() else "", "seconds": seconds,
+    found_gpu = gpu.read_text().strip() if gpu.exists() else ""
+    head = result_file.facts(found_gpu.split(",")[0], result_file.gpu_driver(tail(folder / "nvidia_smi.log", 200)))
+    result = {**head,
+              "context": {"gpu": found_gpu, "seconds": seconds,
                           "left_out": left_out.read_text().split() if left_out.exists() else []},
               "info": load(folder / "info.json"), "tests": found, "broken": broken, "sanitizer": sanitizer(folder),
               "codes": {n: exit_code(folder / f"{n}.log")[0] for n in ("storm", "bench", "torch")},
               "sections": {n: load(folder / f"{n}.json") for n in ("storm", "bench", "torch")},
               "logs": {n: tail(folder / f"{n}.log", 200) for n in ("storm", "bench", "torch", "nvidia_smi")}}
     result["storm_shortfalls"] = [] if result["codes"]["storm"] is None else storm_shortfalls(result["sections"]["storm"])
-    target.write_text(json.dumps(result, indent=1) + "\n")
+    result_file.write(target, result)
     show(result)
     print(f"written: {target}")
     bad = broken or any(t["outcome"] == "failed" for t in found) or any(c["outcome"] != "clean" for c in result["sanitizer"])

@@ -2,13 +2,14 @@
 """Three roofs of an NVIDIA GPU that no data sheet gives: what the L2 gives to loads that miss the L1, what memory gives
 to reads, and exponentials. Needs the driver alone: the kernels are PTX, below.
 
-    bench/roofline_probe.py            # JSON: 1e12 bytes or exponentials a second, best of 7
+    bench/roofline_probe.py            # a result file: 1e12 bytes or exponentials a second, best of 7
 
 same: every multiprocessor reads the same lines at the same time; apart: each reads others.
 """
 import ctypes as C
-import json
 import os
+
+import result_file
 
 cuda = C.CDLL("libcuda.so.1")
 
@@ -49,6 +50,8 @@ ptx = (".version 7.0\n.target sm_80\n.address_size 64\n" + reader("same", 0) + r
 device, context, module, sms = C.c_int(), C.c_void_p(), C.c_void_p(), C.c_int()
 ok(cuda.cuInit(0))
 ok(cuda.cuDeviceGet(C.byref(device), 0))
+name = C.create_string_buffer(128)
+ok(cuda.cuDeviceGetName(name, 128, device))
 ok(cuda.cuDevicePrimaryCtxRetain(C.byref(context), device))
 ok(cuda.cuCtxSetCurrent(context))
 ok(cuda.cuModuleLoadData(C.byref(module), ptx.encode()))
@@ -79,12 +82,13 @@ def seconds(name, grid, block, size, turns):
 
 
 n = sms.value
-result = {"sms": n}
-for name in ("same", "apart"):
+result = {**result_file.facts(name.value.decode(), result_file.gpu_driver()),
+          "unit": "1e12 bytes or exponentials a second", "sms": n}
+for kernel in ("same", "apart"):
     for megabytes in (8, 32):
-        result[f"l2 {name} {megabytes} MB"] = max(
-            n * per * block * 16 * LOADS * 2048 / seconds(name, n * per, block, megabytes << 20, 2048) / 1e12
+        result[f"l2 {kernel} {megabytes} MB"] = max(
+            n * per * block * 16 * LOADS * 2048 / seconds(kernel, n * per, block, megabytes << 20, 2048) / 1e12
             for block, per in ((1024, 1), (512, 2), (1024, 2)))
 result["memory read"] = 2 * n * 1024 * 16 * LOADS * 64 / seconds("memory", 2 * n, 1024, 1 << 31, 64) / 1e12
 result["exps"] = 2 * n * 1024 * EXPS * 20000 / seconds("exps", 2 * n, 1024, 1, 20000) / 1e12
-print(json.dumps(result, indent=1))
+print(result_file.text_of(result_file.rounded(result)), end="")

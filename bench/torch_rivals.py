@@ -8,6 +8,8 @@ import time
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import result_file
+
 SDPA = torch.nn.functional.scaled_dot_product_attention
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
             "efficient": SDPBackend.EFFICIENT_ATTENTION}
@@ -123,9 +125,9 @@ class Bench:
 
     def context(self):
         properties = torch.cuda.get_device_properties(0)
-        driver = subprocess.run(["nvidia-smi", "--query-gpu=driver_version,power.limit", "--format=csv,noheader"],
-                                capture_output=True, text=True).stdout.strip().split("\n")[0]
-        return {"device": properties.name, "sms": properties.multi_processor_count, "driver": driver,
+        power = result_file.output_of("nvidia-smi", "--query-gpu=power.limit", "--format=csv,noheader").split("\n")[0]
+        return {"device": properties.name, "driver": result_file.gpu_driver(), "sms": properties.multi_processor_count,
+                "power_limit": power,
                 "torch": torch.__version__, "cudnn": torch.backends.cudnn.version(), "cuda": torch.version.cuda,
                 "falchion_version": self.fal.version(), "build_info": self.fal.build_info()}
 

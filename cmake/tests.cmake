@@ -91,6 +91,7 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   if(FALCHION_PYTHON)
     falchion_script(bench.loop_cycles LABEL fast COMMAND ${FALCHION_PYTHON} ${tests}/loop_cycles_test.py)
     falchion_script(bench.device_report LABEL fast COMMAND ${FALCHION_PYTHON} ${tests}/device_report_test.py)
+    falchion_script(bench.results LABEL fast COMMAND ${FALCHION_PYTHON} ${tests}/results_test.py)
   endif()
   if(TARGET falchion_command)
     # Some ten seconds of random problems, the same ones each time, on the paths that this machine has: every level of its

@@ -13,3 +13,7 @@ target_include_directories(falchion_tools PUBLIC tools)
 add_executable(falchion_command tools/main.cpp)
 set_target_properties(falchion_command PROPERTIES OUTPUT_NAME falchion)
 target_link_libraries(falchion_command PRIVATE falchion_tools falchion_warnings falchion_openmp)
+# The commit beside the command, for the results that it writes (`git describe`; empty outside a checkout).
+add_custom_command(TARGET falchion_command POST_BUILD VERBATIM
+  COMMAND sh -c "git describe --always --dirty 2>/dev/null >$0 || true" $<TARGET_FILE_DIR:falchion_command>/commit
+  WORKING_DIRECTORY ${PROJECT_SOURCE_DIR})

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # tests/device_report_test.py: what bench/device_report.py makes of the folder that bench/device.sh leaves: its exit code
-# and what it says. A storm that was too short is a failure.
+# what it says, and the facts that it begins with. A storm that was too short is a failure.
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -27,8 +28,23 @@ def storm(counts):
     return {"seed": 1, "problems": 60000, "failed": 0, "seconds": 200.0, "groups": groups, "failures": []}
 
 
+def facts():
+    """What is wrong with the first fields of the report of a machine with a GPU."""
+    header = "| NVIDIA-SMI 580.159.04    Driver Version: 580.159.04    CUDA Version: 13.0     |"
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "gpu.csv").write_text("NVIDIA H200, 580.159.04, 1980 MHz, 3201 MHz, 700.00 W, 143771 MiB\n")
+        (folder / "nvidia_smi.log").write_text("\n".join(["Mon Nov 23", "+---+", header] + 40 * ["| a process |"]))
+        subprocess.run([sys.executable, REPORT, folder, folder / "device.json", "250"], capture_output=True,
+                       env=os.environ | {"FALCHION_COMMIT": "abc1234"})
+        result = json.loads((folder / "device.json").read_text())
+    expected = {"commit": "abc1234", "device": "NVIDIA H200", "driver": "580.159.04, CUDA 13.0"}
+    bad = [f"{field}: {result.get(field)}, not {value}" for field, value in expected.items() if result.get(field) != value]
+    return bad + ([] if result.get("date", "").startswith("20") else ["no date"])
+
+
 def main():
-    bad = []
+    bad = facts()
     for counts, storm_code, expected, says in CASES:
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)

@@ -155,6 +155,7 @@ TEST_F(Tools, SlowVerifyPassesOnTheQuickGrid) {
 }
 
 TEST_F(Tools, BenchWritesGoogleBenchmarksSchema) {
+  ASSERT_EQ(setenv("FALCHION_COMMIT", "abc1234", 1), 0);
   const Result x = run("bench --s 64 --d 32 --h 2 --dtype f32 --runs 2 --json " + file("bench.json"));
   ASSERT_EQ(x.code, 0) << x.text;
   EXPECT_TRUE(has(x.text, "FLOP/s"));
@@ -167,8 +168,12 @@ TEST_F(Tools, BenchWritesGoogleBenchmarksSchema) {
   }
   for (const char* part :
        {"\"context\"", "\"benchmarks\"", "\"run_type\": \"aggregate\"", "\"aggregate_name\": \"median\"",
-        "\"time_unit\": \"ms\"", "\"share_of_limit\"", "\"compiler\""})
+        "\"time_unit\": \"ms\"", "\"share_of_limit\"", "\"compiler\"", "\n \"commit\": \"abc1234\"",
+        "\n \"date\": \"20", "\n \"device\": \"", "\n \"driver\": \""})
     EXPECT_TRUE(has(json, part)) << part;
+  EXPECT_FALSE(has(json, "\"device\": \"\"") || has(json, "\"driver\": \"\"")) << json;
+  EXPECT_FALSE(has(json, "\"iteration\"")) << "single runs are not kept";
+  ASSERT_EQ(unsetenv("FALCHION_COMMIT"), 0);
 }
 
 /// The number behind the first "key": that follows `after`.

@@ -146,13 +146,12 @@ void print_table(const std::vector<BenchResult>& results) {
 }
 
 nlohmann::json to_json(const std::vector<BenchResult>& results, const Limits& limits) {
-  using Units = std::map<std::string, double>;
-  nlohmann::json json = benchmark_json(results, limits.cpu ? limits.cpu->units() : Units{},
-                                       limits.cpu ? limits.cpu->bytes_per_second() : 0);
-  if (!limits.gpu) return json;
+  nlohmann::json json = result_facts(limits.gpu ? limits.gpu->name : "");
+  json["benchmarks"] = benchmark_json(results);
   auto& context = json["context"];
-  context["host_cpu"] = context["device"];
-  context["device"] = limits.gpu->name;
+  context["measured_peak_flops"] = limits.cpu ? limits.cpu->units() : std::map<std::string, double>{};
+  context["measured_dram_bytes_per_second"] = limits.cpu ? limits.cpu->bytes_per_second() : 0;
+  if (!limits.gpu) return json;
   context["gpu"] = {{"sms", limits.gpu->sms},
                     {"clock_hz", limits.gpu->clock_hz},
                     {"measured_copy_bytes_per_second", limits.gpu->copy},

@@ -5,7 +5,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "machine.hpp"
 #include "plan/linear_attention.hpp"
 #include "plan/text.hpp"
 
@@ -42,12 +41,6 @@ json problem_json(const BenchResult& r) {
   return out;
 }
 
-json entry(const BenchResult& r, std::size_t family) {
-  return {{"family_index", family},        {"per_family_instance_index", 0},
-          {"run_name", benchmark_name(r)}, {"repetitions", r.time.seconds.size()},
-          {"threads", r.threads},          {"time_unit", "ms"}};
-}
-
 }  // namespace
 
 DType dtype_of(const BenchProblem& problem) {
@@ -67,50 +60,36 @@ void BenchResult::hold_against(double flops_per_second, const std::string& unit_
   limit_name = limit == 0 ? "" : by_bytes ? memory_name : unit_name;
 }
 
-json benchmark_json(const std::vector<BenchResult>& results, const std::map<std::string, double>& peaks, double dram) {
+json benchmark_json(const std::vector<BenchResult>& results) {
   json benchmarks = json::array();
-  for (std::size_t i = 0; i < results.size(); ++i) {
-    const BenchResult& r = results[i];
-    for (std::size_t k = 0; k < r.time.seconds.size(); ++k) {
-      json run = entry(r, i);
-      const double ms = r.time.seconds[k] * 1e3;
-      run.update({{"name", benchmark_name(r)},
-                  {"run_type", "iteration"},
-                  {"repetition_index", k},
-                  {"iterations", 1},
-                  {"real_time", ms},
-                  {"cpu_time", ms}});
-      benchmarks.push_back(run);
-    }
-    const std::pair<const char*, double> aggregates[] = {
-        {"mean", r.time.mean()}, {"median", r.time.median()}, {"stddev", r.time.stddev()}};
-    for (const auto& [aggregate, seconds] : aggregates) {
-      json row = entry(r, i);
-      row.update({{"name", benchmark_name(r) + "_" + aggregate},
-                  {"run_type", "aggregate"},
-                  {"aggregate_name", aggregate},
-                  {"aggregate_unit", "time"},
-                  {"iterations", r.time.seconds.size()},
-                  {"real_time", seconds * 1e3},
-                  {"cpu_time", seconds * 1e3}});
-      if (std::string(aggregate) == "median")
-        row.update({{"flops", r.flops / seconds},
-                    {"bytes_per_second", r.bytes / seconds},
-                    {"spread", r.time.spread()},
-                    {"share_of_limit", r.share()},
-                    {"limit", r.limit},
-                    {"limit_name", r.limit_name},
-                    {"label", r.describe},
-                    {"cache", r.cold ? "cold" : "warm"},
-                    {"dram_beside", r.dram_beside},
-                    {"problem", problem_json(r)}});
-      benchmarks.push_back(row);
-    }
+  for (const BenchResult& r : results) {
+    const std::string run_name = benchmark_name(r);
+    const double seconds = r.time.median();
+    benchmarks.push_back({{"name", run_name + "_median"},
+                          {"run_name", run_name},
+                          {"run_type", "aggregate"},
+                          {"aggregate_name", "median"},
+                          {"aggregate_unit", "time"},
+                          {"family_index", benchmarks.size()},
+                          {"per_family_instance_index", 0},
+                          {"repetitions", r.time.seconds.size()},
+                          {"iterations", r.time.seconds.size()},
+                          {"threads", r.threads},
+                          {"time_unit", "ms"},
+                          {"real_time", seconds * 1e3},
+                          {"cpu_time", seconds * 1e3},
+                          {"flops", r.flops / seconds},
+                          {"bytes_per_second", r.bytes / seconds},
+                          {"spread", r.time.spread()},
+                          {"share_of_limit", r.share()},
+                          {"limit", r.limit},
+                          {"limit_name", r.limit_name},
+                          {"label", r.describe},
+                          {"cache", r.cold ? "cold" : "warm"},
+                          {"dram_beside", r.dram_beside},
+                          {"problem", problem_json(r)}});
   }
-  json context = benchmark_context();
-  context["measured_peak_flops"] = peaks;
-  context["measured_dram_bytes_per_second"] = dram;
-  return {{"context", context}, {"benchmarks", benchmarks}};
+  return benchmarks;
 }
 
 }  // namespace falchion::tools

@@ -2,7 +2,6 @@
 // that the command does not need libbenchmark).
 #pragma once
 
-#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <variant>
@@ -44,9 +43,8 @@ struct BenchResult {
   double share() const { return limit > 0 ? (by_bytes ? bytes : flops) / time.median() / limit : 0; }
 };
 
-/// context and benchmarks[], each run as an iteration, then mean, median and stddev as aggregates with the counters
-/// flops, bytes_per_second and share_of_limit. peaks: flop/s a unit.
-nlohmann::json benchmark_json(const std::vector<BenchResult>& results, const std::map<std::string, double>& peaks,
-                              double dram_bytes_per_second);
+/// benchmarks[]: the median of each problem as an aggregate, with its spread and the counters flops, bytes_per_second
+/// and share_of_limit. The single runs are left out: nobody reads them, and they are nine tenths of a file.
+nlohmann::json benchmark_json(const std::vector<BenchResult>& results);
 
 }  // namespace falchion::tools

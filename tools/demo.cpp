@@ -182,12 +182,9 @@ int demo(const Options& options) {
   bool passed = true;
   for (const Row& row : rows) passed = passed && row.passed;
   if (options.as_json) {
-    fmt::print("{}\n", json{{"sample", sample},
-                            {"passed", passed},
-                            {"rows", to_json(rows, peaks)},
-                            {"svg", options.svg},
-                            {"context", benchmark_context()}}
-                           .dump(1));
+    json result = result_facts("");
+    result.update({{"sample", sample}, {"passed", passed}, {"rows", to_json(rows, peaks)}, {"svg", options.svg}});
+    fmt::print("{}\n", result.dump(1));
   } else {
     print_rows(rows, peaks);
     fmt::print("\nWho looks at whom, {} head {}: {}\n", middle, options.head, fs::absolute(options.svg).string());

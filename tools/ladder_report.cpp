@@ -82,12 +82,11 @@ void print_json(const LadderReport& report, const std::vector<LadderRow>& rows) 
     }
     list.push_back(item);
   }
-  fmt::print("{}\n", nlohmann::json{{"context", benchmark_context()},
-                                    {"device", device_name(report.side)},
-                                    {"problem", report.problem_json},
-                                    {"monotone", slower_steps(rows).empty()},
-                                    {"steps", list}}
-                         .dump(1));
+  nlohmann::json json = result_facts(report.side == Side::gpu ? device_name(report.side) : "");
+  json["problem"] = report.problem_json;
+  json["monotone"] = slower_steps(rows).empty();
+  json["steps"] = list;
+  fmt::print("{}\n", json.dump(1));
 }
 
 }  // namespace

@@ -5,10 +5,12 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 #include <sched.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <string_view>
@@ -99,22 +101,50 @@ std::vector<std::string> gpu_names() {
   return out;  // the driver stays loaded: unloading it is not safe
 }
 
-nlohmann::json benchmark_context() {
+std::string commit() {
+  const char* said = std::getenv("FALCHION_COMMIT");
+  if (said != nullptr && *said != 0) return said;
+  std::error_code none;
+  std::ifstream beside(std::filesystem::read_symlink("/proc/self/exe", none).parent_path() / "commit");
+  std::string out;
+  std::getline(beside, out);
+  return out;
+}
+
+std::string gpu_driver() {
+  void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return "";
+  const auto init = reinterpret_cast<int (*)()>(dlsym(library, "nvmlInit_v2"));
+  const auto driver = reinterpret_cast<int (*)(char*, unsigned)>(dlsym(library, "nvmlSystemGetDriverVersion"));
+  const auto cuda = reinterpret_cast<int (*)(int*)>(dlsym(library, "nvmlSystemGetCudaDriverVersion"));
+  char version[80] = {};
+  int number = 0;  // 13000 is CUDA 13.0
+  const bool known = init != nullptr && driver != nullptr && cuda != nullptr && init() == 0 &&
+                     driver(version, sizeof version) == 0 && cuda(&number) == 0;
+  return known ? fmt::format("{}, CUDA {}.{}", version, number / 1000, number % 1000 / 10) : "";
+}
+
+std::string cpu_driver() {
+  utsname system = {};
+  uname(&system);
+  return fmt::format("none (CPU), {}, {} {}", compiler(), system.sysname, system.release);
+}
+
+nlohmann::json result_facts(const std::string& gpu) {
   double load[3] = {};
   const int loads = getloadavg(load, 3);
-  return {{"date", date_now()},
-          {"host_name", host_name()},
-          {"executable", "falchion"},
-          {"num_cpus", cpu_count()},
-          {"mhz_per_cpu", clock_mhz()},
-          {"cpu_scaling_enabled", false},
-          {"caches", nlohmann::json::array()},
-          {"load_avg", std::vector<double>(load, load + (loads > 0 ? loads : 0))},
-          {"library_build_type", build_type()},
-          {"device", cpu_model()},
-          {"compiler", compiler()},
-          {"falchion_version", version()},
-          {"commit", std::getenv("FALCHION_COMMIT") ? std::getenv("FALCHION_COMMIT") : ""}};
+  const nlohmann::json context = {
+      {"host_name", host_name()},           {"host_cpu", cpu_model()},
+      {"executable", "falchion"},           {"num_cpus", cpu_count()},
+      {"mhz_per_cpu", clock_mhz()},         {"cpu_scaling_enabled", false},
+      {"caches", nlohmann::json::array()},  {"load_avg", std::vector<double>(load, load + (loads > 0 ? loads : 0))},
+      {"library_build_type", build_type()}, {"compiler", compiler()},
+      {"falchion_version", version()}};
+  return {{"commit", commit()},
+          {"date", date_now()},
+          {"device", gpu.empty() ? cpu_model() : gpu},
+          {"driver", gpu.empty() ? cpu_driver() : gpu_driver()},
+          {"context", context}};
 }
 
 }  // namespace falchion::tools

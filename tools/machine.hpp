@@ -19,7 +19,15 @@ double memory_bytes();
 /// One line a GPU, found through the driver if there is one; empty where there is none.
 std::vector<std::string> gpu_names();
 
-/// The `context` object of a Google Benchmark result, with compiler, version and commit beside its own fields.
-nlohmann::json benchmark_context();
+/// The commit that was measured: what FALCHION_COMMIT says, else what the file `commit` beside the command says, which
+/// the build writes there. Empty where nobody knows.
+std::string commit();
+std::string gpu_driver();  // "580.159.04, CUDA 13.0"; empty where there is none
+/// "none (CPU), gcc 12.2.0, Linux 6.1.0": a CPU has no driver, but its kernel and the compiler matter.
+std::string cpu_driver();
+
+/// What every result has at its top level: commit, date, device and driver; and as `context` what else Google Benchmark
+/// wants to know about a machine. gpu: the name of the GPU that was measured, empty for the CPU.
+nlohmann::json result_facts(const std::string& gpu);
 
 }  // namespace falchion::tools

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <numeric>
 #include <vector>
 
 namespace falchion::tools {
@@ -29,18 +28,8 @@ struct Samples {
   }
   double median() const { return quantile(0.5); }
   double best() const { return quantile(0); }
-  double mean() const {
-    return std::accumulate(seconds.begin(), seconds.end(), 0.0) / static_cast<double>(seconds.size());
-  }
   /// Half of the range that holds the middle half of the runs, over the median: one slow run does not move it.
   double spread() const { return (quantile(0.75) - quantile(0.25)) / 2 / median(); }
-  double stddev() const {
-    if (seconds.size() < 2) return 0;
-    const double m = mean();
-    double sum = 0;
-    for (const double s : seconds) sum += (s - m) * (s - m);
-    return std::sqrt(sum / static_cast<double>(seconds.size() - 1));
-  }
 };
 
 /// Times `runs` calls after one that warms caches, pages and threads; `before` runs untimed ahead of each.

@@ -1,0 +1,86 @@
+// tests/cuda/run_time_test.cpp: how long Plan::run keeps the host, in microseconds, for each path of the GPU: the
+// checks of the operands and the launches, no graph. The aim on the host of an H200 is 4 for a Hopper forward. What
+// fails is far above that, so that a busy machine fails nothing.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "device.hpp"
+#include "plan/plan_data.hpp"
+#include "support/linear.hpp"
+
+namespace falchion::testing {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr int kRuns = 100;     // in the queue at once: far fewer than the driver lets wait there
+constexpr int kBatches = 30;   // of which the median counts
+constexpr double kMost = 200;  // us
+
+/// The host's time for one run: kRuns are enqueued, then the device may catch up.
+template <class Run>
+void time(const std::string& what, const Run& run) {
+  std::vector<double> times;
+  for (int batch = 0; batch < kBatches; ++batch) {
+    const Clock::time_point start = Clock::now();
+    for (int i = 0; i < kRuns; ++i) ASSERT_OK(run());
+    times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count() / kRuns);
+    ASSERT_OK(gpu::synchronize());
+  }
+  std::nth_element(times.begin(), times.begin() + kBatches / 2, times.end());
+  std::printf("run_time %-58s %6.2f us\n", what.c_str(), times[kBatches / 2]);
+  EXPECT_LT(times[kBatches / 2], kMost) << what;
+}
+
+/// One problem in the device's memory, with a plan for it.
+template <class Problem, class AnyOperands>
+void time_problem(const Problem& problem, Pass pass, Backend backend, const AnyOperands& host) {
+  for (const bool trusted : {false, true}) {
+    Target target(backend);
+    target.trust_pointers = trusted;
+    Plan plan;
+    ASSERT_OK(Plan::make(problem, pass, target, &plan));
+    gpu::CopyOf<AnyOperands> copy;
+    gpu::Memory workspace;
+    ASSERT_OK(gpu::CopyOf<AnyOperands>::make(problem, host, {}, &copy));
+    ASSERT_OK(gpu::Memory::make(plan.workspace_bytes(), &workspace));
+    ASSERT_OK(gpu::synchronize());
+    void* memory = workspace.size() > 0 ? workspace.data() : nullptr;
+    time(plan.describe().substr(0, 48) + (trusted ? " trusted" : ""),
+         [&] { return plan.run(copy.operands(), memory, workspace.size()); });
+  }
+}
+
+void time_attention(Backend backend, const Case& row) {
+  if (Path{backend, ""}.why_not() != "") return;
+  const Instance x = make_instance(row, DType::bf16, 3);
+  time_problem(x.problem, Pass::forward, backend, x.operands());
+}
+
+void time_linear(Backend backend, Pass pass) {
+  if (Path{backend, ""}.why_not() != "") return;
+  const LinearInstance x = make_linear_instance(LinearCase{"x", 1, 128, 4, 4, 64, 64}, DType::bf16, 3);
+  time_problem(x.problem, pass, backend, x.operands(pass));
+}
+
+TEST(RunTime, Attention) {
+  for (const Backend backend : {Backend::sm90, Backend::sm80}) {
+    time_attention(backend, Case{"plain", 1, 128, 128, 4, 2, 128, 128});
+    time_attention(backend, Case{"causal", 1, 1024, 1024, 4, 2, 64, 64}.causal());
+    time_attention(backend, Case{"softcap", 1, 128, 128, 4, 2, 128, 128}.softcap(5));
+  }
+  time_attention(Backend::sm80, Case{"decode in parts", 1, 1, 4096, 8, 2, 128, 128});
+  time_attention(Backend::sm80, Case{"general", 1, 128, 128, 4, 2, 64, 64}.mask());
+}
+
+TEST(RunTime, LinearAttention) {
+  for (const Backend backend : {Backend::sm90, Backend::sm80}) {
+    for (const Pass pass : {Pass::forward, Pass::backward}) time_linear(backend, pass);
+  }
+}
+
+}  // namespace
+}  // namespace falchion::testing
