@@ -28,7 +28,7 @@ void time(const std::string& what, const Run& run) {
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < kRuns; ++i) ASSERT_OK(run());
     times.push_back(std::chrono::duration<double, std::micro>(Clock::now() - start).count() / kRuns);
-    ASSERT_OK(gpu::synchronize());
+    ASSERT_OK(cuda::synchronize());
   }
   std::nth_element(times.begin(), times.begin() + kBatches / 2, times.end());
   std::printf("run_time %-58s %6.2f us\n", what.c_str(), times[kBatches / 2]);
@@ -43,11 +43,11 @@ void time_problem(const Problem& problem, Pass pass, Backend backend, const AnyO
     target.trust_pointers = trusted;
     Plan plan;
     ASSERT_OK(Plan::make(problem, pass, target, &plan));
-    gpu::CopyOf<AnyOperands> copy;
-    gpu::Memory workspace;
-    ASSERT_OK(gpu::CopyOf<AnyOperands>::make(problem, host, {}, &copy));
-    ASSERT_OK(gpu::Memory::make(plan.workspace_bytes(), &workspace));
-    ASSERT_OK(gpu::synchronize());
+    cuda::CopyOf<AnyOperands> copy;
+    cuda::Memory workspace;
+    ASSERT_OK(cuda::CopyOf<AnyOperands>::make(problem, host, {}, &copy));
+    ASSERT_OK(cuda::Memory::make(plan.workspace_bytes(), &workspace));
+    ASSERT_OK(cuda::synchronize());
     void* memory = workspace.size() > 0 ? workspace.data() : nullptr;
     time(plan.describe().substr(0, 48) + (trusted ? " trusted" : ""),
          [&] { return plan.run(copy.operands(), memory, workspace.size()); });
