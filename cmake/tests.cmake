@@ -57,7 +57,7 @@ endforeach()
 # The roofline's arithmetic, readers and pictures belong to the command; its test has them without it.
 if(TARGET roofline_test)
   find_package(fmt REQUIRED)
-  target_sources(roofline_test PRIVATE tools/roofline_model.cpp tools/roofline_points.cpp tools/json_value.cpp tools/roofline_svg.cpp tools/table.cpp)
+  target_sources(roofline_test PRIVATE tools/roofline/model.cpp tools/roofline/points.cpp tools/command/json_value.cpp tools/roofline/svg.cpp tools/command/table.cpp)
   target_include_directories(roofline_test PRIVATE tools)
   target_link_libraries(roofline_test PRIVATE fmt::fmt-header-only nlohmann_json::nlohmann_json)
 endif()

@@ -3,7 +3,7 @@
 find_package(CLI11 REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)
-file(GLOB tool_sources CONFIGURE_DEPENDS tools/*.cpp tools/verify/*.cpp)
+file(GLOB tool_sources CONFIGURE_DEPENDS tools/*.cpp tools/*/*.cpp)
 list(FILTER tool_sources EXCLUDE REGEX "/tools/main\\.cpp$")
 add_library(falchion_tools STATIC ${tool_sources})
 target_link_libraries(falchion_tools PUBLIC falchion_layout falchion_io falchion_judge falchion_internal CLI11::CLI11

@@ -13,34 +13,37 @@ declare -A allowed=(
   [args]="policy"
   [blocks]="args policy"
   [ref]="policy public"
-  [kernels]="args blocks policy tiles sm80"           # cpu/X.hpp sm80/* sm90/*: compiled once a level, so not even the public header
-  [cpu]="args blocks policy public"        # cpu/*.cpp: host code
-  [gpu]="args public"
+  # Kernels are compiled once for each level or variant, so they see not even the public header.
+  [cpu_kernels]="args blocks policy"
+  [gpu]="args blocks policy"
+  [sm80]="args gpu blocks policy tiles"
+  [sm90]="args gpu blocks policy tiles"
+  [cpu]="args blocks policy public"  # cpu/*.cpp: host code
+  [cuda]="public"
   [tiles]=""
-  [ladder]="args blocks policy gpu public"
-  [plan]="args ref cpu gpu sm80 sm90 policy public variants"
-  [dispatch]="plan args ref cpu gpu sm80 sm90 policy public variants"
-  [api]="plan dispatch args ref cpu gpu sm80 sm90 policy public"
+  [ladder]="args blocks policy cuda public"
+  [plan]="args ref cpu cuda sm80 sm90 policy public variants"
+  [dispatch]="plan args ref cpu sm80 sm90 policy public variants"
+  [api]="plan dispatch args ref cpu cuda policy public"
   [io]="policy public"
   [layout]=""
   [judge]="ref policy public"
-  [tools]="api plan dispatch args ref cpu gpu ladder io judge layout policy public variants verify"
+  [tools]="api plan dispatch args ref cpu cuda ladder io judge layout policy public variants"
 )
 
 layer_of_file() {  # -> from
   case "$1" in
     src/dispatch.*|src/variant.in|src/variant_gpu.in) from=dispatch ;;
-    src/args/*|src/args/gpu_attention_args.hpp|src/args/gpu_linear_attention_args.hpp) from=args ;;
-    src/cpu/*.cpp|src/args/cpu_attention_args.hpp|src/args/cpu_linear_attention_args.hpp|src/cpu/levels.hpp|src/cpu/threads.hpp) from=cpu ;;
-    src/cpu/*|src/sm80/*|src/sm90/*) from=kernels ;;
+    src/cpu/*.cpp|src/cpu/levels.hpp|src/cpu/threads.hpp|src/cpu/thread_pool.hpp) from=cpu ;;
+    src/cpu/*) from=cpu_kernels ;;
     src/*) from=${1#src/} from=${from%%/*} ;;
     *) from=tools ;;
   esac
 }
 layer_of_include() {  # -> to
+  if [[ $from == tools && -f tools/$1 ]]; then to=tools; return; fi
   case "$1" in
     falchion/*) to=public ;;
-    args/cpu_attention_args.hpp|args/gpu_attention_args.hpp|args/cpu_linear_attention_args.hpp|args/gpu_linear_attention_args.hpp|args/*) to=args ;;
     plan/tiles.def|plan/tiles_sm90.def) to=tiles ;;
     variants.def|falchion_variants.inc) to=variants ;;
     dispatch.hpp) to=dispatch ;;

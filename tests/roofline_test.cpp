@@ -1,5 +1,5 @@
 // tests/roofline_test.cpp: the roofline's numbers against those worked out by hand, its pictures, its measured points.
-#include "roofline_model.hpp"
+#include "roofline/model.hpp"
 
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -14,8 +14,8 @@
 #include <regex>
 #include <set>
 
-#include "roofline_points.hpp"
-#include "roofline_svg.hpp"
+#include "roofline/points.hpp"
+#include "roofline/svg.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools::roofline {

@@ -4,9 +4,9 @@
 
 #include <random>
 
-#include "errors.hpp"
+#include "problem/errors.hpp"
 #include "judge/linear_attention.hpp"
-#include "levels.hpp"
+#include "problem/levels.hpp"
 
 namespace falchion::tools {
 namespace {

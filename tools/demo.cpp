@@ -5,19 +5,19 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "errors.hpp"
-#include "file_names.hpp"
-#include "files.hpp"
-#include "levels.hpp"
-#include "machine.hpp"
-#include "map.hpp"
-#include "measure.hpp"
-#include "peaks.hpp"
+#include "problem/errors.hpp"
+#include "command/file_names.hpp"
+#include "problem/files.hpp"
+#include "problem/levels.hpp"
+#include "measure/machine.hpp"
+#include "picture/map.hpp"
+#include "measure/measure.hpp"
+#include "measure/peaks.hpp"
 #include "plan/text.hpp"
-#include "table.hpp"
-#include "tensor_options.hpp"
+#include "command/table.hpp"
+#include "problem/tensor_options.hpp"
 #include "tool.hpp"
-#include "work.hpp"
+#include "problem/work.hpp"
 
 namespace falchion::tools {
 namespace {

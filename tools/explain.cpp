@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "problem_options.hpp"
+#include "problem/problem_options.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

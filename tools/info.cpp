@@ -8,10 +8,10 @@
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
 #include "cuda/runtime.hpp"
-#include "machine.hpp"
+#include "measure/machine.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "table.hpp"
+#include "command/table.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

@@ -8,7 +8,7 @@
 #include <exception>
 #include <new>
 
-#include "completion.hpp"
+#include "command/completion.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

@@ -6,16 +6,16 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "files.hpp"
-#include "levels.hpp"
-#include "measure_gpu.hpp"
-#include "peaks.hpp"
+#include "problem/files.hpp"
+#include "problem/levels.hpp"
+#include "measure/measure_gpu.hpp"
+#include "measure/peaks.hpp"
 #include "plan/text.hpp"
-#include "slices.hpp"
-#include "table.hpp"
-#include "tensor_options.hpp"
+#include "problem/slices.hpp"
+#include "command/table.hpp"
+#include "problem/tensor_options.hpp"
 #include "tool.hpp"
-#include "work.hpp"
+#include "problem/work.hpp"
 
 namespace falchion::tools {
 namespace {

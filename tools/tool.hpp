@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "command.hpp"
+#include "command/command.hpp"
 #include "falchion/falchion.hpp"
 
 namespace falchion::tools {

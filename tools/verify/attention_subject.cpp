@@ -7,7 +7,7 @@
 
 #include "contents.hpp"
 #include "draw.hpp"
-#include "instance.hpp"
+#include "problem/instance.hpp"
 #include "judge/attention.hpp"
 #include "plan/text.hpp"
 #include "subject.hpp"

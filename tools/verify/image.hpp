@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "buffer.hpp"
+#include "problem/buffer.hpp"
 #include "falchion/falchion.hpp"
 #include "problem.hpp"
 

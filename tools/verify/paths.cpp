@@ -9,7 +9,7 @@
 #include "cuda/runtime.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "problem_options.hpp"
+#include "problem/problem_options.hpp"
 
 namespace falchion::tools::storm {
 namespace {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "falchion/falchion.hpp"
-#include "levels.hpp"
+#include "problem/levels.hpp"
 #include "problem.hpp"
 
 namespace falchion::tools::storm {

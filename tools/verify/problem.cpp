@@ -9,7 +9,7 @@
 
 #include "plan/text.hpp"
 #include "problem_limits.hpp"
-#include "problem_options.hpp"
+#include "problem/problem_options.hpp"
 #include "storage.hpp"
 #include "tool.hpp"
 

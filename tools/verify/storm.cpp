@@ -17,10 +17,10 @@
 #include <tuple>
 
 #include "draw.hpp"
-#include "measure.hpp"
+#include "measure/measure.hpp"
 #include "paths.hpp"
 #include "plan/text.hpp"
-#include "table.hpp"
+#include "command/table.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools::storm {

@@ -5,7 +5,7 @@
 
 #include <cstring>
 
-#include "levels.hpp"
+#include "problem/levels.hpp"
 #include "paths.hpp"
 #include "plan/text.hpp"
 

@@ -1,0 +1,206 @@
+// tools/bench/bench.cpp: `falchion bench`: medians beside this machine's own measured limits, as a table and as Google
+// Benchmark's JSON.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "bench/cases.hpp"
+#include "bench/result.hpp"
+#include "cpu/threads.hpp"
+#include "command/file_names.hpp"
+#include "problem/files.hpp"
+#include "problem/instance.hpp"
+#include "problem/levels.hpp"
+#include "problem/linear_instance.hpp"
+#include "measure/machine.hpp"
+#include "measure/measure_gpu.hpp"
+#include "measure/peaks.hpp"
+#include "plan/linear_attention.hpp"
+#include "plan/text.hpp"
+#include "command/table.hpp"
+#include "tool.hpp"
+
+namespace falchion::tools {
+namespace {
+
+/// The levels to go through; one empty name leaves the choice to the plan.
+std::vector<std::string> level_list(const std::string& text) {
+  if (text.empty()) return {""};
+  if (text != "all") return split(text);
+  std::vector<std::string> out;
+  for (const Path& path : usable_paths(DType::bf16, false, false)) out.push_back(path.level);
+  return out;
+}
+
+/// What results are held against: of the CPU, of the GPU. Each is measured when a plan first runs there.
+struct Limits {
+  int threads;
+  std::optional<Peaks> cpu;
+  std::optional<GpuLimits> gpu;
+};
+
+template <class AnyOperands>
+void measure_on_cpu(const Prepared& prepared, const AnyOperands& x, int runs, BenchResult* result, Limits* limits) {
+  // Of all threads that there may be: a small problem for which the plan takes fewer leaves the others' share unused.
+  if (!limits->cpu) limits->cpu.emplace(limits->threads);
+  Peaks& peaks = *limits->cpu;
+  peaks.need(result->unit);
+  if (result->roof == Roof::slower && !result->unit.empty()) peaks.dram();  // ref has no roof
+  Samples dram;
+  const auto run = [&] { require(prepared.run(x)); };
+  result->time = sample(runs, run, [&] {
+    if (result->cold) dram.seconds.push_back(peaks.dram().read());  // 1 GiB through every cache
+  });
+  if (result->cold) result->dram_beside = peaks.dram().bytes() / dram.median();
+}
+
+template <class AnyOperands>
+void measure_on_gpu(const Prepared& prepared, const AnyOperands& x, int runs, BenchResult* result, Limits* limits) {
+  if (!limits->gpu) limits->gpu = GpuLimits::measure();
+  GpuRun run(prepared.plan(), x);
+  result->time = run.sample(runs, result->cold);
+  run.download();
+  result->on_gpu = true;
+  const DType dtype = dtype_of(result->problem);
+  if (result->chunk > 0 && dtype == DType::f32 && prepared.plan().data()->backend == Backend::sm90)
+    result->hold_against(limits->gpu->nominal_of_three_f16(), "nominal 3 x f16", limits->gpu->copy, "copy");
+  else if (result->chunk > 0 && dtype == DType::f32)
+    result->hold_against(limits->gpu->nominal_of_three_tf32(), "nominal 3 x TF32", limits->gpu->copy, "copy");
+  else
+    result->hold_against(limits->gpu->nominal(dtype), "nominal peak", limits->gpu->copy, "copy");
+}
+
+/// All that does not depend on the operation.
+template <class AnyOperands>
+void measure(const Prepared& prepared, const AnyOperands& x, const BenchOptions& options, BenchResult* result,
+             Limits* limits) {
+  const Plan& plan = prepared.plan();
+  result->backend = plan_backend(plan), result->level = plan_level(plan), result->threads = plan_threads(plan);
+  result->describe = plan.describe(), result->unit = limiting_unit(plan);
+  result->cold = options.cold || (result->roof == Roof::memory && !options.warm);
+  const int runs = static_cast<int>(options.runs);
+  prepared.on_gpu() ? measure_on_gpu(prepared, x, runs, result, limits)
+                    : measure_on_cpu(prepared, x, runs, result, limits);
+}
+
+/// The last token's first element of each head.
+void require_numbers(const Tensor& x, const BenchResult& result) {
+  for (std::int64_t h = 0; h < x.shape[2] && x.shape[0] > 0 && x.shape[1] > 0; ++h)
+    if (const double value = load_element(x, 0, x.shape[1] - 1, h, 0); value != value)
+      throw UsageError{"the result holds NaN: this is a bug, please report " + result.describe};
+}
+
+Layout layout_of(const BenchOptions& options) { return options.layout == "bhsd" ? Layout::bhsd : Layout::bshd; }
+
+BenchResult measure(const Attention& problem, const BenchOptions& options, const Target& target, Limits* limits) {
+  const Prepared prepared(problem, target);
+  const Instance instance = make_instance(problem, 1, layout_of(options));
+  const Outputs outputs(instance, problem.dtype, layout_of(options));
+  Operands x = instance.operands();
+  outputs.attach(&x);
+  BenchResult result;
+  result.problem = problem;
+  result.roof = is_decode(problem) ? Roof::memory : Roof::arithmetic;
+  result.flops = flop_count(problem), result.bytes = byte_count(problem);
+  measure(prepared, x, options, &result, limits);
+  require_numbers(x.o, result);
+  return result;
+}
+
+BenchResult measure(const LinearProblem& problem, const BenchOptions& options, const Target& target, Limits* limits) {
+  const Prepared prepared(problem, problem.pass, target);
+  const LinearInstance instance = make_linear_instance(problem, 1, layout_of(options));
+  BenchResult result;
+  result.problem = problem;
+  result.roof = Roof::slower;
+  result.chunk = linear_chunk(*prepared.plan().data());
+  result.flops = flop_count(problem, result.chunk), result.bytes = byte_count(problem);
+  measure(prepared, instance.operands(), options, &result, limits);
+  for (const HostTensor* output : instance.outputs()) require_numbers(output->view, result);
+  return result;
+}
+
+/// Of a result on the CPU, when all is measured.
+void hold_against_cpu(const Peaks& peaks, BenchResult* r) {
+  const double flops = peaks.flops(r->unit);
+  double dram = r->dram_beside;  // decode; warm, its bytes come from no DRAM
+  if (r->roof == Roof::slower) dram = flops > 0 ? peaks.bytes_per_second() : 0;  // ref has no roof
+  r->hold_against(flops, unit_title(r->unit), dram, "DRAM read");
+}
+
+void print_table(const std::vector<BenchResult>& results) {
+  Table table({"<problem", "<type", "<plan", "<cache", "median", "±", "rate", "bandwidth", "share", "<of"});
+  for (const BenchResult& r : results) {
+    const std::string threads = r.on_gpu ? "" : fmt::format(" t{}", r.threads);
+    const std::string plan = fmt::format("{}{}{}{}", r.backend, r.level.empty() ? "" : " ", r.level, threads);
+    table.row({problem_name(r.problem), name(dtype_of(r.problem)), plan, r.cold ? "cold" : "warm",
+               format_seconds(r.time.median()), format_percent(r.time.spread()),
+               format_rate(r.flops / r.time.median(), "FLOP/s"), format_rate(r.bytes / r.time.median(), "B/s"),
+               r.limit > 0 ? format_percent(r.share()) : "-", r.limit_name});
+  }
+  fmt::print("{}", table.text());
+}
+
+nlohmann::json to_json(const std::vector<BenchResult>& results, const Limits& limits) {
+  nlohmann::json json = result_facts(limits.gpu ? limits.gpu->name : "");
+  json["benchmarks"] = benchmark_json(results);
+  auto& context = json["context"];
+  context["measured_peak_flops"] = limits.cpu ? limits.cpu->units() : std::map<std::string, double>{};
+  context["measured_dram_bytes_per_second"] = limits.cpu ? limits.cpu->bytes_per_second() : 0;
+  if (!limits.gpu) return json;
+  context["gpu"] = {{"sms", limits.gpu->sms},
+                    {"clock_hz", limits.gpu->clock_hz},
+                    {"measured_copy_bytes_per_second", limits.gpu->copy},
+                    {"nominal_bf16_flops", limits.gpu->nominal(DType::bf16)}};
+  return json;
+}
+
+int bench(const BenchOptions& options) {
+  FileNames().writes("--json", options.json_file);
+  std::vector<BenchResult> results;
+  Limits limits{options.where.threads > 0 ? static_cast<int>(options.where.threads) : cpu::default_threads(), {}, {}};
+  const auto list = bench_problems(options);
+  const auto levels = level_list(options.where.level);
+  const bool live = isatty(STDERR_FILENO) != 0;
+  for (std::size_t i = 0; i < list.size(); ++i)
+    for (const std::string& level : levels) {
+      TargetOptions where = options.where;
+      where.level = level;
+      const Target target = where.target();
+      if (live)
+        fmt::print(stderr, "\r\033[K{}/{} {} {}", i + 1, list.size(), name(dtype_of(list[i])), problem_name(list[i]));
+      results.push_back(
+          std::visit([&](const auto& problem) { return measure(problem, options, target, &limits); }, list[i]));
+    }
+  if (live) fmt::print(stderr, "\r\033[K");
+  if (results.empty()) throw UsageError{"nothing to measure"};
+  if (limits.cpu) limits.cpu->measure_again();
+  for (BenchResult& r : results)
+    if (!r.on_gpu) hold_against_cpu(*limits.cpu, &r);
+  const nlohmann::json json = to_json(results, limits);
+  if (!options.json_file.empty()) write_text(options.json_file, json.dump(1) + "\n");
+  if (options.as_json && options.json_file.empty()) {
+    fmt::print("{}\n", json.dump(1));
+  } else {
+    if (limits.cpu)
+      fmt::print("{}, {} threads. Measured limits: {}\n", cpu_model(), limits.cpu->threads(), limits.cpu->text());
+    if (limits.gpu) fmt::print("{}\n", limits.gpu->text(dtype_of(results.front().problem)));
+    fmt::print("\n");
+    print_table(results);
+  }
+  return exit_ok;
+}
+
+}  // namespace
+
+void add_bench(Command& command) {
+  const auto options = std::make_shared<BenchOptions>();
+  options->add_to(command);
+  command.run([options](const Given&) { return bench(*options); });
+}
+
+}  // namespace falchion::tools

@@ -1,0 +1,179 @@
+// tools/bench/cases.cpp
+#include "bench/cases.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "problem/levels.hpp"
+#include "tool.hpp"
+
+namespace falchion::tools {
+namespace {
+
+/// An operation of --op: softmax attention, or linear attention in one of its passes.
+using Op = std::optional<Pass>;
+
+std::vector<Op> parse_ops(const std::vector<std::string>& names) {
+  std::vector<Op> out;
+  for (const std::string& name : names) {
+    if (name != "attention" && name != "linear" && name != "linear-backward")
+      throw UsageError{fmt::format("--op: \"{}\" is not one of attention, linear, linear-backward", name)};
+    out.push_back(name == "attention" ? Op() : name == "linear" ? Pass::forward : Pass::backward);
+  }
+  if (out.empty()) out.push_back(Op());
+  return out;
+}
+
+/// Refuses an option that none of the operations has.
+void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
+  struct Given {
+    const char* name;
+    bool given, linear;
+  };
+  const FeatureOptions& f = o.features;
+  const Given all[] = {{"--causal", f.causal_given, false},
+                       {"--window", !f.window.empty(), false},
+                       {"--align", !f.align.empty(), false},
+                       {"--softcap", f.softcap != 0, false},
+                       {"--alibi", !f.alibi.empty(), false},
+                       {"--dropout", !f.dropout.empty(), false},
+                       {"--lse", o.lse, false},
+                       {"--decay", o.linear.decay != "none", true},
+                       {"--elu", o.linear.elu, true},
+                       {"--normalise", o.linear.normalise, true}};
+  for (const Given& option : all) {
+    const auto has = [&](const Op& op) { return op.has_value() == option.linear; };
+    if (option.given && std::none_of(ops.begin(), ops.end(), has))
+      throw UsageError{fmt::format("{} says nothing here; it belongs to {}", option.name,
+                                   option.linear ? "--op linear and linear-backward" : "--op attention")};
+  }
+}
+
+/// What is measured when no size is named: prefill in each type, full and causal, and one decode step.
+std::vector<Attention> usual_attention(const std::vector<std::string>& dtypes) {
+  SizeOptions prefill, decode;
+  prefill.dtype = dtypes;
+  prefill.s = {1024, 4096};
+  prefill.d = {64, 128};
+  decode.dtype = {prefill.dtype.front()};
+  decode.h_q = {32};
+  decode.h_k = {8};
+  decode.s_q = {1};
+  decode.s_k = {8192};
+  std::vector<Attention> out;
+  for (const Attention& a : prefill.expand()) {
+    out.push_back(a);
+    out.push_back(a);
+    out.back().band = Band::causal(Align::bottom_right);
+  }
+  for (const Attention& a : decode.expand()) out.push_back(a);
+  return out;
+}
+
+/// On a GPU: 16k tokens of hidden size 2048, full and causal, and decode steps.
+std::vector<Attention> usual_gpu_attention(const std::vector<std::string>& dtypes) {
+  SizeOptions sizes;
+  sizes.dtype = dtypes;
+  std::vector<Attention> out;
+  for (const std::int64_t d : {64, 128, 256})
+    for (const std::int64_t s : {1024, 4096, 16384})
+      for (const bool causal : {false, true}) {
+        sizes.b = {16384 / s}, sizes.h = {2048 / d}, sizes.s = {s}, sizes.d = {d};
+        for (Attention a : sizes.expand()) {
+          if (causal) a.band = Band::causal(Align::bottom_right);
+          out.push_back(a);
+        }
+      }
+  SizeOptions decode;
+  decode.dtype = dtypes;
+  decode.h_q = {32}, decode.h_k = {8}, decode.s_q = {1};
+  for (const auto& [b, s_k] : {std::pair<std::int64_t, std::int64_t>{1, 8192}, {16, 8192}, {1, 131072}, {64, 1024}}) {
+    decode.b = {b}, decode.s_k = {s_k};
+    for (const Attention& a : decode.expand()) out.push_back(a);
+  }
+  return out;
+}
+
+/// Does this run on a GPU, as far as the options say?
+bool wants_gpu(const TargetOptions& where) {
+  const Backend backend = parse_backend(where.backend);
+  if (backend == Backend::best) return where.level.empty() && !usable_gpu_paths(DType::bf16).empty();
+  return backend == Backend::sm80 || backend == Backend::sm90;
+}
+
+/// Sizes of the usual problems of linear attention, as attention that is measured nowhere: those of
+/// bench/compare_linear.py on a GPU.
+std::vector<Attention> usual_linear_sizes(const std::vector<std::string>& dtypes, bool gpu) {
+  SizeOptions sizes;
+  sizes.dtype = dtypes;
+  if (!gpu) {
+    sizes.s = {1024, 4096}, sizes.d = {64, 128};
+    return sizes.expand();
+  }
+  struct {
+    std::int64_t b, h, s, d;
+  } const all[] = {{8, 16, 2048, 64}, {4, 16, 8192, 64}, {1, 16, 32768, 64}, {4, 16, 8192, 128},
+                   {1, 4, 8192, 64},  {1, 1, 65536, 64}, {2, 8, 4096, 64}};
+  std::vector<Attention> out;
+  for (const auto& x : all) {
+    sizes.b = {x.b}, sizes.h = {x.h}, sizes.s = {x.s}, sizes.d = {x.d};
+    for (const Attention& a : sizes.expand()) out.push_back(a);
+  }
+  return out;
+}
+
+Attention softmax_problem(const BenchOptions& options, Attention a) {
+  const Band band = a.band;
+  options.features.apply(&a);
+  if (!options.features.causal_given && options.features.window.empty()) a.band = band;
+  a.lse = options.lse;
+  return a;
+}
+
+}  // namespace
+
+void BenchOptions::add_to(Command& command) {
+  command.group("What is measured");
+  command.list("--op", &op, "attention (when not given), linear, linear-backward: a list goes side by side");
+  sizes.add_to(command);
+  features.add_to(command);
+  command.flag("--lse", &lse, "With the log-sum-exp as an output");
+  linear.add_to(command);
+  where.add_to(command, "Force CPU levels: one, a list, or all");
+  command.group("How it is measured");
+  command.integer("--runs", &runs, 1, 100000, "Timed runs; the median counts");
+  command.choice("--layout", &layout, {"bshd", "bhsd"}, "How the tensors lie in memory");
+  command.flag("--cold", &cold, "Flush the caches before each run (decode: always, unless --warm)");
+  command.flag("--warm", &warm, "Never flush the caches");
+  command.excludes("--cold", "--warm");
+  command.optional("--json", &json_file, &as_json, "Google Benchmark's JSON: to FILE, or instead of the table", "FILE");
+}
+
+std::vector<BenchProblem> bench_problems(const BenchOptions& options) {
+  const std::vector<Op> ops = parse_ops(options.op);
+  check_options(options, ops);
+  options.features.refuse_slopes_from_a_file();
+  std::vector<BenchProblem> out;
+  const auto add = [&](const Op& op, const Attention& sizes) {
+    op ? out.emplace_back(options.linear.problem(sizes, *op, options.features.scale))
+       : out.emplace_back(softmax_problem(options, sizes));
+  };
+  if (options.sizes.given()) {
+    for (const Attention& sizes : options.sizes.expand())
+      for (const Op& op : ops) add(op, sizes);
+    return out;
+  }
+  const bool gpu = wants_gpu(options.where);
+  std::vector<std::string> dtypes = options.sizes.dtype;
+  if (dtypes.empty() && !gpu) dtypes = {"bf16", "f16", "f32"};
+  const auto usual_linear = usual_linear_sizes(dtypes, gpu);
+  for (const Op& op : ops)
+    for (const Attention& sizes : op ? usual_linear : gpu ? usual_gpu_attention(dtypes) : usual_attention(dtypes))
+      add(op, sizes);
+  return out;
+}
+
+}  // namespace falchion::tools

@@ -1,0 +1,30 @@
+// tools/bench/cases.hpp: what `falchion bench` is asked for, and the problems that makes.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "bench/result.hpp"
+#include "problem/problem_options.hpp"
+
+namespace falchion::tools {
+
+struct BenchOptions {
+  std::vector<std::string> op;
+  SizeOptions sizes;
+  FeatureOptions features;
+  LinearOptions linear;
+  TargetOptions where;
+  std::string layout = "bshd", json_file;
+  std::int64_t runs = 9;
+  bool lse = false, cold = false, warm = false, as_json = false;
+
+  void add_to(Command& command);
+};
+
+/// Every combination of the sizes that are named, else a usual list, of each operation. Throws UsageError for what no
+/// operation asked for can have.
+std::vector<BenchProblem> bench_problems(const BenchOptions& options);
+
+}  // namespace falchion::tools

@@ -1,0 +1,50 @@
+// tools/bench/result.hpp: one measured problem, and its place in Google Benchmark's JSON schema (written by hand, so
+// that the command does not need libbenchmark).
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "falchion/falchion.hpp"
+#include "measure/measure.hpp"
+#include "problem/work.hpp"
+
+namespace falchion::tools {
+
+using BenchProblem = std::variant<Attention, LinearProblem>;
+
+DType dtype_of(const BenchProblem& problem);
+std::string problem_name(const BenchProblem& problem);
+
+/// What a problem is held against. Prefill: arithmetic; decode: memory, as long as K and V come from there; linear
+/// attention: whichever takes longer.
+enum class Roof : std::uint8_t { arithmetic, memory, slower };
+
+struct BenchResult {
+  BenchProblem problem;
+  std::string backend, level, unit, describe;
+  int threads = 1, chunk = 0;  // chunk: tokens, of linear attention
+  Roof roof = Roof::arithmetic;
+  bool cold = false, on_gpu = false;
+  Samples time;
+  double flops = 0, bytes = 0;  // of one run
+  double dram_beside = 0;       // bytes/s of the reads that flushed the caches between the runs; 0 when warm
+
+  // The roof, once hold_against() knows it: what share() is of.
+  bool by_bytes = false;
+  double limit = 0;  // flop/s, or bytes/s if by_bytes; 0: there is none
+  std::string limit_name;
+
+  /// A rate that is 0 is not known, and no roof.
+  void hold_against(double flops_per_second, const std::string& unit_name, double bytes_per_second,
+                    const std::string& memory_name);
+  double share() const { return limit > 0 ? (by_bytes ? bytes : flops) / time.median() / limit : 0; }
+};
+
+/// benchmarks[]: the median of each problem as an aggregate, with its spread and the counters flops, bytes_per_second
+/// and share_of_limit. The single runs are left out: nobody reads them, and they are nine tenths of a file.
+nlohmann::json benchmark_json(const std::vector<BenchResult>& results);
+
+}  // namespace falchion::tools

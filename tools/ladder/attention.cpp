@@ -1,0 +1,159 @@
+// tools/ladder/attention.cpp: `falchion ladder attention`.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "cuda/runtime.hpp"
+#include "ladder/problem.hpp"
+#include "problem/levels.hpp"
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+#include "tool.hpp"
+#include "problem/work.hpp"
+
+namespace falchion::tools {
+namespace {
+
+constexpr int kHopper = 90;  // cuda::Device::sm
+constexpr const char* kOperation = "attention_forward";
+
+/// GPU: 128 heads, which FlashAttention-1 needs to occupy 128 multiprocessors; S is 2.1 GB. CPU: one head, so that it
+/// shows who can share one; the naive step takes a fraction of a second.
+ladder::Problem problem_of(const LadderOptions& options, Side side) {
+  const bool gpu = side == Side::gpu;
+  if (options.reverse || options.d_v > 0) throw UsageError{"ladder: --reverse and --d-v are of ladder linear"};
+  if (options.d != 64 && options.d != 128)
+    throw UsageError{fmt::format("ladder: --d {}: attention's steps have 64 and 128", options.d)};
+  ladder::Problem p;
+  p.b = options.given(options.b, gpu ? 8 : 1), p.h = options.given(options.h, gpu ? 16 : 1);
+  p.s_q = options.given(options.s, 2048), p.s_k = options.given(options.s_k, p.s_q);
+  require_grid(p.b, p.h);
+  p.d = static_cast<int>(options.d);
+  p.causal = options.causal;
+  p.scale = 1 / std::sqrt(static_cast<float>(p.d));
+  return p;
+}
+
+void measure(const LadderProblem& problem, int runs, const std::function<void()>& run, LadderRow* row) {
+  problem.poison();
+  run();
+  const ErrorReport error = problem.check();
+  row->error = error.error, row->share = error.share(), row->wrong = error.why, row->o = to_json(error);
+  row->work = flop_count(problem.attention());
+  row->time = time_on(problem.side(), runs, run);
+}
+
+LadderRow run_step(const ladder::Step& step, const LadderProblem& problem, int runs) {
+  LadderRow row{.name = step.name, .title = step.title, .file = step.file, .why = step.why};
+  const SideMemory workspace(problem.side(), step.workspace_bytes(problem.sizes()));
+  workspace.poison();
+  const ladder::Tensors tensors = problem.tensors(workspace.data());
+  measure(
+      problem, runs, [&] { require(step.run(problem.sizes(), tensors, nullptr), step.name); }, &row);
+  return row;
+}
+
+/// The library's own kernel of one backend, as a step.
+LadderRow library_row(Backend backend) {
+  LadderRow row{
+      .name = kLibrary, .title = "The library's own kernel", .file = "src/cpu/attention_forward.hpp", .why = ""};
+  row.why =
+      "The same loops on vectors and, where the machine has them, on AMX tiles. Everything stands transposed: a "
+      "lane is a query row, so that no maximum and no sum works across lanes; exp is a polynomial; products and "
+      "softmax of neighbouring tiles run under each other. docs/design/cpu_forward.md has the numbers.";
+  if (backend == Backend::sm80) {
+    row.file = "src/sm80/attention_forward.cuh";
+    row.why =
+        "The same loops, with everything decided by the plan: tiles that fit the head dim, several head dims and "
+        "types from one source, masks, biases, packed and ragged lengths, grouped heads, splits where rows are "
+        "few. docs/design says what was measured on the way, and what failed.";
+  } else if (backend == Backend::sm90) {
+    row.file = "src/sm90/attention_forward.cuh";
+    row.why =
+        "The same turns, by blocks of threads that stay: one for each multiprocessor takes tile after tile of "
+        "query rows, and a warp of its own works out which. S of the next tile is started before O of this one "
+        "is stored; under a causal mask a long tile is paired with a short one; O is rescaled once a row instead "
+        "of once a tile of keys; at d 64 four warpgroups share the tensor cores. Tiles, stages and registers "
+        "are the plan's. docs/design/sm90_forward.md says what was measured on the way, and what failed.";
+  }
+  return row;
+}
+
+/// The library's own kernel, through its plan as any caller would.
+LadderRow run_library(const LadderProblem& problem, int runs) {
+  const bool gpu = problem.side() == Side::gpu;
+  const bool hopper =
+      gpu && cuda::current_device().sm == kHopper && library_has(kOperation, Backend::sm90, problem.dtype());
+  const Backend backend = hopper ? Backend::sm90 : gpu ? Backend::sm80 : Backend::cpu;
+  LadderRow row = library_row(backend);
+  Plan plan;
+  Target target(hopper ? Backend::best : backend);
+  target.threads = gpu ? 0 : thread_count();
+  if (const Status status = Plan::make(problem.attention(), Pass::forward, target, &plan); !status) {
+    if (library_has(kOperation, backend, problem.dtype())) row.wrong = "the plan refuses: " + status.why;
+    row.not_built = status.why;
+    return row;
+  }
+  if (gpu && !on_gpu(plan)) {  // best, and no row of the GPU takes the problem
+    row.not_built = "the plan takes a kernel of the CPU";
+    return row;
+  }
+  if (gpu) row = library_row(plan.data()->backend);
+  row.title += " (" + (gpu ? plan_backend(plan) : plan_level(plan)) + ")";
+  const SideMemory workspace(problem.side(), plan.workspace_bytes());
+  const Operands x = problem.operands();
+  measure(
+      problem, runs, [&] { require(plan.run(x, workspace.data(), workspace.size())); }, &row);
+  return row;
+}
+
+/// The steps of this side that its device runs; left_out, if asked for: those that it does not.
+std::vector<const ladder::Step*> steps_of(Side side, std::vector<const ladder::Step*>* left_out = nullptr) {
+  const int sm = side == Side::gpu ? cuda::current_device().sm : 0;
+  std::vector<const ladder::Step*> out;
+  for (const ladder::Step* step : side == Side::gpu ? ladder::gpu_steps() : ladder::cpu_steps()) {
+    if (step->runs_on(sm)) {
+      out.push_back(step);
+    } else if (left_out != nullptr) {
+      left_out->push_back(step);
+    }
+  }
+  return out;
+}
+
+/// One line: "Left out, for they run on sm_90 alone and this is sm_80: warp-roles, ..."; empty: nothing was.
+std::string what_is_left_out(Side side) {
+  std::vector<const ladder::Step*> left_out;
+  steps_of(side, &left_out);
+  std::string names;
+  for (const ladder::Step* step : left_out) names += (names.empty() ? "" : ", ") + std::string(step->name);
+  if (names.empty()) return "";
+  return fmt::format("Left out, for they run on sm_{} alone and this is sm_{}: {}", left_out.front()->only_sm,
+                     cuda::current_device().sm, names);
+}
+
+}  // namespace
+
+int climb_attention(const LadderOptions& options, Side side) {
+  const ladder::Problem sizes = problem_of(options, side);
+  const LadderProblem problem(side, sizes, static_cast<std::uint64_t>(options.seed));
+  const int runs = options.runs_on(side == Side::gpu);
+  std::vector<Rung> rungs;
+  for (const ladder::Step* step : steps_of(side))
+    rungs.push_back({step->name, [&problem, step, runs] { return run_step(*step, problem, runs); }});
+  rungs.push_back({kLibrary, [&] { return run_library(problem, runs); }});
+  const std::string left_out = what_is_left_out(side);
+  LadderReport report{.side = side,
+                      .dtype = name(problem.dtype()),
+                      .problem = problem_name(problem.attention()),
+                      .problem_json = to_json(problem.attention()),
+                      .unit = "FLOP/s",
+                      .unit_json = "flops_per_second",
+                      .error_title = "max error",
+                      .notes = {problem.what_is_checked()},
+                      .folder = "src/ladder/attention"};
+  if (!left_out.empty()) report.notes.push_back(left_out);
+  return tell(options, report, climb(options, rungs, left_out));
+}
+
+}  // namespace falchion::tools

@@ -1,0 +1,104 @@
+// tools/ladder/ladder.hpp: `falchion ladder`: what the ladders share: where a step runs, its row, how rows are told.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "problem/buffer.hpp"
+#include "falchion/falchion.hpp"
+#include "measure/measure.hpp"
+
+namespace falchion::tools {
+
+struct LadderOptions {
+  std::string kind, step;
+  std::int64_t b = 0, h = 0, s = 0, s_k = 0, d = 64, d_v = 0, runs = 0, seed = 1;
+  bool cpu = false, gpu = false, causal = false, reverse = false, as_json = false, brief = false;
+
+  /// x, or what stands for 0.
+  static int given(std::int64_t x, int otherwise) { return x > 0 ? static_cast<int>(x) : otherwise; }
+  int runs_on(bool gpu_side) const { return given(runs, gpu_side ? 15 : 5); }
+};
+
+/// The last step of every ladder.
+inline constexpr const char* kLibrary = "library";
+
+/// Where a ladder runs.
+enum class Side { cpu, gpu };
+
+/// Bytes on that side. Throws UsageError where there are not as many.
+class SideMemory {
+ public:
+  SideMemory(Side side, std::size_t bytes);
+  ~SideMemory();
+  SideMemory(const SideMemory&) = delete;
+  SideMemory& operator=(const SideMemory&) = delete;
+
+  void* data() const { return data_; }
+  std::size_t size() const { return bytes_; }
+  void put(const void* host) const;
+  void get(void* host) const;
+  void poison() const;  ///< 0xFF: a NaN in f32 and bf16
+
+ private:
+  Side side_;
+  std::size_t bytes_;
+  Buffer host_;
+  void* data_ = nullptr;
+};
+
+/// Median of runs: on the GPU by events, several launches a run where one is short.
+Samples time_on(Side side, int runs, const std::function<void()>& run);
+
+/// Threads of the CPU's steps; the library gets as many.
+int thread_count();
+std::string device_name(Side side);
+/// Whether this build has a kernel of this back end: "attention_forward".
+bool library_has(const char* operation, Backend backend, DType dtype);
+
+/// Throws UsageError where b x h is more than a grid has in y.
+void require_grid(int b, int h);
+
+/// One step, measured and checked.
+struct LadderRow {
+  std::string name, title, file, why;
+  std::string not_built{};  // why there is nothing to measure
+  Samples time{};
+  double work = 0;              // of a run, in the ladder's unit
+  double error = 0, share = 0;  // of its limit
+  std::string wrong{};          // empty: passed
+  nlohmann::json o{};           // the error, for --json
+
+  bool passed() const { return wrong.empty(); }
+};
+
+/// A step that may be asked for by its name.
+struct Rung {
+  std::string name;
+  std::function<LadderRow()> run;
+};
+/// All of them, or options.step alone. left_out: a sentence, or nothing. Throws UsageError where there is no such step.
+std::vector<LadderRow> climb(const LadderOptions& options, const std::vector<Rung>& rungs,
+                             const std::string& left_out = "");
+
+/// What is said besides the rows.
+struct LadderReport {
+  Side side;
+  std::string dtype, problem;  // "bf16", "b8 h16 s2048 d64 full"
+  nlohmann::json problem_json;
+  const char *unit, *unit_json;    // of LadderRow::work: "FLOP/s", "flops_per_second"
+  const char* error_title;         // "max error"
+  std::vector<std::string> notes;  // sentences without their full stop
+  const char* folder;              // of the steps
+};
+/// Prints the rows as the options want them; the exit code.
+int tell(const LadderOptions& options, const LadderReport& report, const std::vector<LadderRow>& rows);
+
+// The ladders.
+int climb_attention(const LadderOptions& options, Side side);
+int climb_linear(const LadderOptions& options, Side side);
+
+}  // namespace falchion::tools

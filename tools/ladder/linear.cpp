@@ -1,0 +1,141 @@
+// tools/ladder/linear.cpp: `falchion ladder linear`.
+#include <fmt/format.h>
+
+#include "ladder/linear_problem.hpp"
+#include "problem/levels.hpp"
+#include "measure/measure_gpu.hpp"
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+#include "command/table.hpp"
+#include "tool.hpp"
+
+namespace falchion::tools {
+namespace {
+
+constexpr const char* kOperation = "linear_attention_forward";
+
+/// GPU: 64 heads, where the classic choice by 40 heads is the wrong one. CPU: 8 heads of half the length.
+ladder::linear::Problem problem_of(const LadderOptions& options, Side side) {
+  const bool gpu = side == Side::gpu;
+  if (options.causal || options.s_k > 0)
+    throw UsageError{"ladder: --causal and --s-k are of ladder attention; linear attention is causal"};
+  ladder::linear::Problem p;
+  p.b = options.given(options.b, gpu ? 4 : 1), p.h = options.given(options.h, gpu ? 16 : 8);
+  p.s = options.given(options.s, gpu ? 8192 : 4096);
+  p.d_qk = static_cast<int>(options.d), p.d_v = options.given(options.d_v, p.d_qk);
+  p.reverse = options.reverse;
+  require_grid(p.b, p.h);
+  require(p.check(), "ladder");
+  return p;
+}
+
+void measure(const LinearLadderProblem& problem, DType dtype, int runs, const std::function<void()>& run,
+             LadderRow* row) {
+  problem.poison(dtype);
+  run();
+  const LinearLadderProblem::Check check = problem.check(dtype);
+  row->error = check.error, row->share = check.error / check.limit, row->wrong = check.wrong;
+  row->o = {{"rms_error", check.error},
+            {"limit", check.limit},
+            {"share_of_limit", row->share},
+            {"passed", row->passed()},
+            {"why", check.wrong}};
+  row->work = problem.bytes(dtype);
+  row->time = time_on(problem.side(), runs, run);
+}
+
+LadderRow run_step(const ladder::linear::Step& step, const LinearLadderProblem& problem, int runs) {
+  LadderRow row{.name = step.name,
+                .title = fmt::format("{}, {}", step.title, name(step.dtype)),
+                .file = step.file,
+                .why = step.why};
+  const SideMemory workspace(problem.side(), step.workspace_bytes(problem.sizes()));
+  workspace.poison();
+  const ladder::linear::Tensors tensors = problem.tensors(step.dtype, workspace.data());
+  measure(
+      problem, step.dtype, runs, [&] { require(step.run(problem.sizes(), tensors, nullptr), step.name); }, &row);
+  return row;
+}
+
+LadderRow library_row(bool gpu) {
+  LadderRow row{.name = kLibrary, .title = "The library's own kernel", .file = "", .why = ""};
+  if (gpu) {
+    row.why =
+        "The same chunks and segments, with everything decided by the plan: the next chunks on their way while this "
+        "one "
+        "is computed, all but one product transposed so that the state never leaves the registers, any head dims to "
+        "256 "
+        "and any strides, f16 as well; feature map, normaliser, decay, states and packed lengths in the same pass.";
+  } else {
+    row.file = "src/cpu/linear_attention_forward.hpp";
+    row.why =
+        "The same chunks on vectors and, where the machine has them, on AMX tiles; where heads are fewer than threads "
+        "the sequence is cut into segments, as on the GPU.";
+  }
+  return row;
+}
+
+/// The library's own kernel, through its plan as any caller would.
+LadderRow run_library(const LinearLadderProblem& problem, int runs) {
+  const bool gpu = problem.side() == Side::gpu;
+  const DType dtype = problem.library_dtype();
+  LadderRow row = library_row(gpu);
+  Plan plan;
+  Target target(gpu ? Backend::best : Backend::cpu);
+  target.threads = gpu ? 0 : thread_count();
+  if (const Status status = Plan::make(problem.attention(), Pass::forward, target, &plan); !status) {
+    if (library_has(kOperation, gpu ? Backend::sm80 : Backend::cpu, dtype))
+      row.wrong = "the plan refuses: " + status.why;
+    row.not_built = status.why;
+    return row;
+  }
+  if (gpu && !on_gpu(plan)) {
+    row.not_built = "the plan takes a kernel of the CPU";
+    return row;
+  }
+  row.title += fmt::format(" ({}), {}", gpu ? plan_backend(plan) : plan_level(plan), name(dtype));
+  if (gpu) row.file = fmt::format("src/{}/linear_attention_chunks.cuh", plan_backend(plan));
+  const SideMemory workspace(problem.side(), plan.workspace_bytes());
+  const LinearOperands x = problem.operands();
+  measure(
+      problem, dtype, runs, [&] { require(plan.run(x, workspace.data(), workspace.size())); }, &row);
+  return row;
+}
+
+std::string problem_name(const ladder::linear::Problem& p) {
+  const std::string d = p.d_v == p.d_qk ? fmt::format("d{}", p.d_qk) : fmt::format("d{}/{}", p.d_qk, p.d_v);
+  return fmt::format("b{} h{} s{} {}{}", p.b, p.h, p.s, d, p.reverse ? " reverse" : "");
+}
+
+}  // namespace
+
+int climb_linear(const LadderOptions& options, Side side) {
+  const bool gpu = side == Side::gpu;
+  const ladder::linear::Problem p = problem_of(options, side);
+  const LinearLadderProblem problem(side, p, static_cast<std::uint64_t>(options.seed));
+  const int runs = options.runs_on(gpu);
+  std::vector<Rung> rungs;
+  for (const ladder::linear::Step* step : gpu ? ladder::linear::gpu_steps() : ladder::linear::cpu_steps())
+    rungs.push_back({step->name, [&problem, step, runs] { return run_step(*step, problem, runs); }});
+  rungs.push_back({kLibrary, [&] { return run_library(problem, runs); }});
+  LadderReport report{
+      .side = side,
+      .dtype = gpu ? "f32 and bf16" : "f32",
+      .problem = problem_name(p),
+      .problem_json = {{"b", p.b}, {"h", p.h}, {"s", p.s}, {"d_qk", p.d_qk}, {"d_v", p.d_v}, {"reverse", p.reverse}},
+      .unit = "B/s",
+      .unit_json = "bytes_per_second",
+      .error_title = "RMS error",
+      .notes = {problem.what_is_checked()},
+      .folder = "src/ladder/linear"};
+  std::string rate = "Rate: q, k, v and o moved once, in the step's own type";
+  if (gpu) {
+    const double copy = GpuLimits::measure().copy;
+    rate += "; a copy reads and writes " + format_rate(copy, "B/s");
+    report.problem_json["copy_bytes_per_second"] = copy;
+  }
+  report.notes.push_back(rate);
+  return tell(options, report, climb(options, rungs));
+}
+
+}  // namespace falchion::tools

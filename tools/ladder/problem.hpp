@@ -1,0 +1,47 @@
+// tools/ladder/problem.hpp: what the steps of `falchion ladder attention` run on, and what they must give.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "problem/errors.hpp"
+#include "ladder/ladder.hpp"
+#include "ladder/attention/step.hpp"
+
+namespace falchion::tools {
+
+/// The problem with its tensors, and sampled rows of it with what they must give.
+class LadderProblem {
+ public:
+  LadderProblem(Side side, const ladder::Problem& problem, std::uint64_t seed);
+
+  const ladder::Problem& sizes() const { return problem_; }
+  Side side() const { return side_; }
+  DType dtype() const { return side_ == Side::gpu ? DType::bf16 : DType::f32; }
+  Attention attention() const;  ///< the same for the library, whose own scale is 1 / sqrt(d) too
+  Operands operands() const;    ///< likewise
+  ladder::Tensors tensors(void* workspace) const;
+
+  void poison() const { o_.poison(); }
+  /// O as it is now: every element written, the sampled rows by the tolerance rule.
+  ErrorReport check() const;
+  std::string what_is_checked() const;
+
+ private:
+  /// Row r of the sample's head number n: which row of q and o.
+  std::int64_t row_offset(std::int64_t n, std::int64_t r) const;
+  int head(std::int64_t n) const;
+  std::int64_t query(std::int64_t r) const;
+  void fill_sample();
+
+  Side side_;
+  ladder::Problem problem_;
+  HostTensor host_q_, host_k_, host_v_;
+  SideMemory q_, k_, v_, o_;
+  std::int64_t heads_, rows_;  // sampled
+  Instance sample_;            // (heads, rows, 1, d), the band as a mask
+  std::unique_ptr<Reference> reference_;
+};
+
+}  // namespace falchion::tools

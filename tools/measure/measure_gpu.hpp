@@ -1,0 +1,50 @@
+// tools/measure/measure_gpu.hpp: runs timed on the device by its own events, and the limits that they are held against.
+#pragma once
+
+#include <string>
+
+#include "cuda/device_copy.hpp"
+#include "measure/measure.hpp"
+
+namespace falchion::tools {
+
+/// A plan's operands and workspace on the device, for as long as this lives. Throws UsageError.
+template <class AnyOperands>
+class GpuRun {
+ public:
+  GpuRun(const Plan& plan, const AnyOperands& host);
+
+  /// cold: a buffer of several times the L2 is written before each run. Warm: an untimed run goes before each, so that
+  /// the host's launch is not in the time either way.
+  Samples sample(int runs, bool cold);
+  void download();  ///< the outputs, to the host's tensors
+
+ private:
+  void run();
+
+  const Plan& plan_;
+  cuda::CopyOf<AnyOperands> copy_;
+  cuda::Memory workspace_, flush_;
+};
+extern template class GpuRun<Operands>;
+extern template class GpuRun<LinearOperands>;
+
+/// What this device can do.
+struct GpuLimits {
+  std::string name;
+  double copy = 0;  // bytes read and written a second, measured
+  int sm = 0, sms = 0;
+  double clock_hz = 0;
+
+  static GpuLimits measure();
+  /// Nominal flop/s: SMs x highest clock x flop a clock of the type's unit (bf16, f16: dense tensor cores with f32
+  /// sums; f32: fused multiply-adds). 0 where the architecture is not known.
+  double nominal(DType dtype) const;
+  /// The same where linear attention makes a product of f32 of three others: Hopper's rows of f16, the rest of TF32,
+  /// half as fast.
+  double nominal_of_three_f16() const { return nominal(DType::f16) / 3; }
+  double nominal_of_three_tf32() const { return nominal(DType::f16) / 6; }
+  std::string text(DType dtype) const;
+};
+
+}  // namespace falchion::tools

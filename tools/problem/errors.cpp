@@ -1,0 +1,59 @@
+// tools/problem/errors.cpp
+#include "problem/errors.hpp"
+
+#include <nlohmann/json.hpp>
+
+#include "tool.hpp"
+
+namespace falchion::tools {
+namespace {
+
+Operands with_shape_of_o(const Instance& instance) {
+  Operands x = instance.operands();
+  const auto& q = x.q.shape;
+  x.o = Tensor::dense(nullptr, instance.problem.dtype, {q[0], q[1], q[2], instance.problem.d_v});
+  return x;
+}
+
+}  // namespace
+
+Reference::Reference(const Instance& instance)
+    : dtype_(instance.problem.dtype), judge_(instance.problem, with_shape_of_o(instance)) {}
+
+ErrorReport Reference::check_o(const Tensor& o, bool tensor_cores) const {
+  return judge_.check(judge::AttentionOutput::o, o, tensor_cores);
+}
+
+ErrorReport Reference::check_lse(const Tensor& lse) const {
+  return judge_.has(judge::AttentionOutput::lse) ? judge_.check(judge::AttentionOutput::lse, lse, false)
+                                                 : ErrorReport{};
+}
+
+HostTensor Reference::rounded_o() const { return convert(judge_.exact(judge::AttentionOutput::o), dtype_); }
+
+Verdict verify_path(const Instance& instance, const Reference& reference, const Target& target) {
+  Verdict verdict;
+  try {
+    const Prepared prepared(instance.problem, target);
+    const Outputs outputs(instance, instance.problem.dtype);
+    Operands x = instance.operands();
+    outputs.attach(&x);
+    const Status status = prepared.run(x);
+    verdict.ran = static_cast<bool>(status);
+    verdict.why = status.why;
+    if (!verdict.ran) return verdict;
+    verdict.o = reference.check_o(outputs.o.view, prepared.on_gpu());
+    verdict.lse = reference.check_lse(outputs.lse.view);
+    verdict.why = verdict.o.why.empty() ? verdict.lse.why : verdict.o.why;
+  } catch (const UsageError& refusal) { verdict.why = refusal.what; }
+  return verdict;
+}
+
+nlohmann::json to_json(const ErrorReport& report) {
+  return {{"max_abs_error", report.error},    {"naive_error", report.naive_error},
+          {"granted", report.granted},        {"limit", report.limit()},
+          {"share_of_limit", report.share()}, {"same_nan_and_inf", report.same_specials},
+          {"passed", report.passed()},        {"why", report.why}};
+}
+
+}  // namespace falchion::tools

@@ -1,0 +1,41 @@
+// tools/problem/errors.hpp: how exact a result of an instance is, by the house rule (src/judge/rule.hpp).
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "problem/instance.hpp"
+#include "judge/attention.hpp"
+
+namespace falchion::tools {
+
+using judge::ErrorReport;
+
+/// What results are held against: the definition in double, and the naive computation in the problem's own types.
+class Reference {
+ public:
+  explicit Reference(const Instance& instance);
+
+  ErrorReport check_o(const Tensor& o, bool tensor_cores = false) const;
+  ErrorReport check_lse(const Tensor& lse) const;  ///< where the problem has lse
+  double exact_seconds() const { return judge_.exact_seconds(); }
+  HostTensor rounded_o() const;  ///< the exact O in the problem's type: what the back end ref gives
+
+ private:
+  DType dtype_;
+  judge::AttentionReference judge_;
+};
+
+/// Runs one path on the instance and checks O, and LSE where the problem has it: the worse of the two by its limit.
+/// A plan that refuses is a failure whose `why` is the reason.
+struct Verdict {
+  ErrorReport o, lse;
+  bool ran = false;
+  std::string why;
+  bool passed() const { return ran && o.passed() && lse.passed(); }
+};
+Verdict verify_path(const Instance& instance, const Reference& reference, const Target& target);
+
+nlohmann::json to_json(const ErrorReport& report);
+
+}  // namespace falchion::tools

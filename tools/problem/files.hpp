@@ -1,0 +1,34 @@
+// tools/problem/files.hpp: between files and tensors. What cannot be read or written is a UsageError with file and reason.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "io/safetensors.hpp"
+#include "problem/tensors.hpp"
+
+namespace falchion::tools {
+
+io::Array read_npy_array(const std::string& path);
+io::Archive read_archive(const std::string& path);
+
+/// A list of numbers in a .npy file of one axis, of any integer or float type of 32 or 64 bits. A value that an integer
+/// or a finite float cannot hold as it is, such as a length of 2.7, is refused with its place.
+std::vector<std::int64_t> read_integers(const std::string& path);
+std::vector<float> read_floats(const std::string& path);
+
+/// The bytes of a dense tensor with its axes as they lie in memory.
+struct NamedTensor {
+  std::string name;
+  const HostTensor* tensor;
+  std::vector<std::int64_t> shape;
+};
+/// .npy takes exactly one, .safetensors any number.
+void write_tensors(const std::string& path, const std::vector<NamedTensor>& tensors);
+
+void write_text(const std::string& path, const std::string& text);
+
+bool ends_with(const std::string& text, const std::string& end);
+
+}  // namespace falchion::tools

@@ -1,0 +1,161 @@
+// tools/problem/instance.cpp
+#include "problem/instance.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "api/validate.hpp"
+#include "cuda/device_copy.hpp"
+#include "problem/levels.hpp"
+#include "plan/plan_data.hpp"
+#include "tool.hpp"
+
+namespace falchion::tools {
+namespace {
+
+/// What random and packed instances share once q, k and v are there.
+void add_features(Instance* x, std::uint64_t seed) {
+  Attention& a = x->problem;
+  if (a.alibi) x->alibi = usual_slopes(a.h_q);
+  if (a.bias) x->bias = make_random(DType::f32, {1, a.h_q, a.s_q, a.s_k}, seed + 3);
+  if (a.mask) {
+    const HostTensor numbers = make_random(DType::f32, {a.b, 1, a.s_q, a.s_k}, seed + 4);
+    x->mask = make_tensor(DType::boolean, numbers.view.shape);
+    const auto n = static_cast<std::size_t>(element_count(numbers.view.shape));
+    for (std::size_t i = 0; i < n; ++i)
+      x->mask.memory.as<std::uint8_t>()[i] = numbers.memory.as<float>()[i] > -0.6745F;  // the lowest quarter is dropped
+  }
+  const auto spread = [&](std::int64_t s) {  // 0, ..., s: an empty sequence among others
+    std::vector<std::int32_t> used;
+    for (std::int64_t b = 0; b < a.b; ++b)
+      used.push_back(static_cast<std::int32_t>(s * b / std::max<std::int64_t>(a.b - 1, 1)));
+    return used;
+  };
+  if (a.used_q) x->used_q = spread(a.s_q);
+  if (a.used_k) x->used_k = spread(a.s_k);
+  if (a.first_k) x->first_k = spread(a.s_k / 2);
+  if (a.dropout > 0) x->rng = {seed, std::uint64_t{1} << 40};
+}
+
+std::vector<std::int32_t> cumulative(const std::vector<std::int64_t>& lengths) {
+  std::vector<std::int32_t> out{0};
+  for (const std::int64_t n : lengths) out.push_back(out.back() + static_cast<std::int32_t>(n));
+  return out;
+}
+
+}  // namespace
+
+Operands Instance::operands() const {
+  Operands x;
+  x.q = q.view;
+  x.k = k.view;
+  x.v = v.view;
+  if (problem.bias) x.bias = bias.view;
+  if (problem.mask) x.mask = mask.view;
+  if (problem.alibi)
+    x.alibi =
+        Tensor::dense(const_cast<float*>(alibi.data()), DType::f32, {1, 1, static_cast<std::int64_t>(alibi.size()), 1});
+  if (problem.packed) {
+    x.cu_seqlens_q = cu_q.data();
+    x.cu_seqlens_k = cu_k.data();
+  }
+  if (problem.used_q) x.used_q = used_q.data();
+  if (problem.used_k) x.used_k = used_k.data();
+  if (problem.first_k) x.first_k = first_k.data();
+  x.rng = rng;
+  return x;
+}
+
+void Instance::require_valid() const {
+  require(validate_problem(problem, Pass::forward));
+  Operands x = operands();
+  const Outputs outputs(*this, problem.dtype);
+  outputs.attach(&x);
+  require(validate_operands(problem, x));
+  require(validate_lengths(problem, x));
+}
+
+Instance make_instance(const Attention& a, std::uint64_t seed, Layout layout) {
+  Instance x;
+  x.problem = a;
+  x.q = make_random(a.dtype, {a.b, a.s_q, a.h_q, a.d_qk}, seed, layout);
+  x.k = make_random(a.dtype, {a.b, a.s_k, a.h_k, a.d_qk}, seed + 1, layout);
+  x.v = make_random(a.dtype, {a.b, a.s_k, a.h_k, a.d_v}, seed + 2, layout);
+  add_features(&x, seed);
+  return x;
+}
+
+Instance make_packed_instance(Attention a, const std::vector<std::int64_t>& lengths_q,
+                              const std::vector<std::int64_t>& lengths_k, std::uint64_t seed) {
+  Instance x;
+  a.packed = true;
+  a.b = static_cast<std::int64_t>(lengths_q.size());
+  a.s_q = *std::max_element(lengths_q.begin(), lengths_q.end());
+  a.s_k = *std::max_element(lengths_k.begin(), lengths_k.end());
+  x.problem = a;
+  x.cu_q = cumulative(lengths_q);
+  x.cu_k = cumulative(lengths_k);
+  x.q = make_random(a.dtype, {1, x.cu_q.back(), a.h_q, a.d_qk}, seed);
+  x.k = make_random(a.dtype, {1, x.cu_k.back(), a.h_k, a.d_qk}, seed + 1);
+  x.v = make_random(a.dtype, {1, x.cu_k.back(), a.h_k, a.d_v}, seed + 2);
+  add_features(&x, seed);
+  return x;
+}
+
+std::vector<float> usual_slopes(std::int64_t heads) {
+  std::vector<float> out;
+  for (std::int64_t h = 0; h < heads; ++h)
+    out.push_back(static_cast<float>(std::exp2(-8.0 * static_cast<double>(h + 1) / static_cast<double>(heads))));
+  return out;
+}
+
+Outputs::Outputs(const Instance& x, DType o_dtype, Layout layout) {
+  const Attention& a = x.problem;
+  const Shape& q = x.q.view.shape;  // packed: (1, total_q, h, d)
+  o = make_poisoned(o_dtype, {q[0], q[1], q[2], a.d_v}, layout);
+  if (a.lse) lse = make_poisoned(DType::f32, {q[0], q[2], q[1], 1});
+  if (a.row_max) row_max = make_poisoned(DType::f32, {q[0], q[2], q[1], 1});
+  if (a.probabilities) probabilities = make_poisoned(DType::f32, {a.b, a.h_q, a.s_q, a.s_k});
+}
+
+void Outputs::attach(Operands* x) const {
+  x->o = o.view;
+  x->lse = lse.view;
+  x->row_max = row_max.view;
+  x->probabilities = probabilities.view;
+}
+
+void Outputs::clear() const {
+  for (const HostTensor* t : {&o, &lse, &row_max, &probabilities})
+    if (t->memory.size() > 0) std::memset(t->memory.data(), 0, t->memory.size());
+}
+
+Prepared::Prepared(const Attention& problem, const Target& target) {
+  require(Plan::make(problem, Pass::forward, target, &plan_), "plan");
+  take_workspace();
+}
+
+Prepared::Prepared(const LinearAttention& problem, Pass pass, const Target& target) {
+  require(Plan::make(problem, pass, target, &plan_), "plan");
+  take_workspace();
+}
+
+void Prepared::take_workspace() {
+  if (!on_gpu()) workspace_ = Buffer(plan_.workspace_bytes());
+}
+
+bool Prepared::on_gpu() const { return tools::on_gpu(plan_); }
+
+Status Prepared::run(const Operands& operands) const {
+  if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->problem, operands);
+  return plan_.run(operands, workspace_.data(), workspace_.size());
+}
+
+Status Prepared::run(const LinearOperands& operands) const {
+  if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->linear->problem, operands);
+  return plan_.run(operands, workspace_.data(), workspace_.size());
+}
+
+}  // namespace falchion::tools

@@ -1,0 +1,64 @@
+// tools/problem/instance.hpp: a problem with its tensors, random or loaded, and the outputs of one run of it.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "problem/tensors.hpp"
+
+namespace falchion::tools {
+
+struct Instance {
+  Attention problem;
+  HostTensor q, k, v, bias, mask;
+  std::vector<float> alibi;
+  std::vector<std::int32_t> cu_q, cu_k, used_q, used_k, first_k;
+  Rng rng;
+
+  /// The inputs; outputs are set by Outputs::attach.
+  Operands operands() const;
+  /// Throws UsageError with the library's reason unless problem, tensors and lengths fit together.
+  void require_valid() const;
+};
+
+/// Random normal inputs for a problem that is not packed; bias normal, a mask that drops one key in four, used lengths
+/// (where the problem has them) spread over 0..s, the usual ALiBi slopes, first keys from 0 to half of s.
+Instance make_instance(const Attention& problem, std::uint64_t seed, Layout layout = Layout::bshd);
+/// The same for packed sequences of these lengths.
+Instance make_packed_instance(Attention problem, const std::vector<std::int64_t>& lengths_q,
+                              const std::vector<std::int64_t>& lengths_k, std::uint64_t seed);
+
+/// 2^(-8 (h + 1) / heads), Press et al. 2022, section 3.
+std::vector<float> usual_slopes(std::int64_t heads);
+
+/// What one run writes, poisoned with NaN before, so that an element nobody wrote is seen.
+struct Outputs {
+  HostTensor o, lse, row_max, probabilities;
+
+  /// o_dtype: the problem's type, or f32 for a reference that is not rounded.
+  Outputs(const Instance& instance, DType o_dtype, Layout layout = Layout::bshd);
+  void attach(Operands* operands) const;
+  void clear() const;  ///< zeros instead, for files: rows past the used lengths are left as they are
+};
+
+/// A plan and its workspace, for operands of the host.
+class Prepared {
+ public:
+  /// Throws UsageError with the library's reason when there is no plan.
+  Prepared(const Attention& problem, const Target& target);
+  Prepared(const LinearAttention& problem, Pass pass, const Target& target);
+  /// A GPU's: copies there and back; to time it: measure_gpu.hpp.
+  Status run(const Operands& operands) const;
+  Status run(const LinearOperands& operands) const;
+  bool on_gpu() const;
+  const Plan& plan() const { return plan_; }
+
+ private:
+  void take_workspace();
+
+  Plan plan_;
+  Buffer workspace_;
+};
+
+}  // namespace falchion::tools

@@ -1,0 +1,110 @@
+// tools/problem/levels.cpp
+#include "problem/levels.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "cpu/levels.hpp"
+#include "cuda/runtime.hpp"
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+#include "tool.hpp"
+
+namespace falchion::tools {
+
+const char* require_level(const std::string& level) {
+  for (const auto& known : cpu::cpu_levels()) {
+    if (level != known.name) continue;
+    if (!known.usable) throw UsageError{fmt::format("level \"{}\" cannot run here: {}", level, known.why_not)};
+    return known.name;
+  }
+  throw UsageError{fmt::format("level \"{}\" does not exist; usable here: {}", level, cpu::usable_levels())};
+}
+
+std::string Path::name() const {
+  return level.empty() ? falchion::name(backend) : fmt::format("{} {}", falchion::name(backend), level);
+}
+
+Target Path::target(int threads) const {
+  Target out(backend);
+  out.threads = threads;
+  if (!level.empty()) out.cpu_level = require_level(level);
+  return out;
+}
+
+void require_here(Backend backend) {
+  if (backend != Backend::sm80 && backend != Backend::sm90) return;
+  const auto refuse = [&](const std::string& why) {
+    throw UsageError{fmt::format("--backend {}: {}", name(backend), why)};
+  };
+  const auto rows = variants();
+  if (std::none_of(rows.begin(), rows.end(), [&](const Variant& v) { return v.backend == backend; }))
+    refuse("this build has no kernel of it (FALCHION_CUDA is off, or FALCHION_VARIANTS left them out)");
+  const cuda::Device device = cuda::current_device();
+  if (device.sm == 0) refuse(device.why_not);
+  if (backend == Backend::sm90 ? device.sm / 10 != 9 : device.sm < 80)
+    refuse(fmt::format("{} is sm_{}, its kernels run on {}", device.name, device.sm,
+                       backend == Backend::sm90 ? "sm_90 alone" : "sm_80 and newer"));
+}
+
+std::vector<Path> usable_gpu_paths(DType dtype) {
+  std::vector<Path> out;
+  const int sm = cuda::current_device().sm;
+  for (const Backend backend : {Backend::sm90, Backend::sm80}) {
+    const bool fits = backend == Backend::sm90 ? sm == 90 : sm >= 80;
+    for (const Variant& v : variants()) {
+      if (!fits || v.backend != backend || v.dtype != dtype || !v.is("attention_forward")) continue;
+      out.push_back({backend, ""});
+      break;
+    }
+  }
+  return out;
+}
+
+std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated) {
+  std::vector<Path> out;
+  for (const auto& level : cpu::cpu_levels()) {
+    if (!level.usable || (!with_emulated && std::strcmp(level.name, "amx_emulated") == 0)) continue;
+    for (const Variant& v : variants()) {
+      if (v.cpu == nullptr || v.dtype != dtype || std::strcmp(v.level, level.name) != 0) continue;
+      out.push_back({Backend::cpu, level.name});
+      break;
+    }
+  }
+  if (with_ref) out.push_back({Backend::ref, ""});
+  return out;
+}
+
+std::string plan_backend(const Plan& plan) { return name(plan.data()->backend); }
+
+std::string plan_level(const Plan& plan) {
+  const Variant* variant = plan.data()->variant;
+  return variant != nullptr ? variant->level : "";
+}
+
+bool on_gpu(const Plan& plan) { return plan.data()->backend == Backend::sm80 || plan.data()->backend == Backend::sm90; }
+
+int plan_threads(const Plan& plan) { return plan.data()->threads; }
+
+std::string limiting_unit(const Plan& plan) {
+  if (on_gpu(plan)) return "";
+  const std::string level = plan_level(plan);
+  if (level == "amx_emulated") return "avx512";
+  // Linear attention leaves the tiles where its products are those of f32 (cpu/linear_attention_backward.hpp).
+  const auto& linear = plan.data()->linear;
+  const bool exact = linear && (linear->problem.dtype == DType::f32 ||
+                                (plan.data()->pass == Pass::backward && linear->problem.decay != Decay::none));
+  return level == "amx" && exact ? "avx512" : level;
+}
+
+std::string unit_title(const std::string& unit) {
+  if (unit == "amx") return "AMX bf16";
+  if (unit == "avx512") return "AVX-512 f32";
+  if (unit == "avx2") return "AVX2 f32";
+  if (unit == "neon") return "NEON f32";
+  return unit.empty() ? "" : "base f32";
+}
+
+}  // namespace falchion::tools

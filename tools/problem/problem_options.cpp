@@ -1,0 +1,222 @@
+// tools/problem/problem_options.cpp
+#include "problem/problem_options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "problem/levels.hpp"
+#include "command/numbers.hpp"
+#include "plan/text.hpp"
+#include "tool.hpp"
+
+namespace falchion::tools {
+namespace {
+
+std::int64_t parse_side(const std::string& text, const std::string& whole) {
+  if (text == "inf" || text == "-1") return Band::unbounded;
+  return parse_number<std::int64_t>(text, "--window", whole);
+}
+
+Align parse_align(const std::string& text, const std::string& option, const Attention& problem) {
+  if (text == "bottom-right") return Align::bottom_right;
+  if (text == "top-left") return Align::top_left;
+  // With equal lengths both mean the same, so that nothing is guessed. Packed or used lengths may differ from the hint.
+  if (problem.s_q == problem.s_k && !problem.packed && !problem.used_q && !problem.used_k) return Align::bottom_right;
+  throw UsageError{
+      fmt::format("{}: s_q = {} and s_k = {} can differ, so say bottom-right (the last query sees the last "
+                  "key, as FlashAttention) or top-left (query 0 sees key 0, as PyTorch's is_causal)",
+                  option, problem.s_q, problem.s_k)};
+}
+
+/// The values of a list option, or its default when it was not given.
+std::vector<std::int64_t> or_else(const std::vector<std::int64_t>& list, const std::vector<std::int64_t>& fallback) {
+  return list.empty() ? fallback : list;
+}
+
+/// Two lists that go together: element i of one with element i of the other; a list of one serves all.
+std::int64_t paired(const std::vector<std::int64_t>& list, std::size_t i, std::int64_t fallback) {
+  return list.empty() ? fallback : list[list.size() == 1 ? 0 : i];
+}
+std::size_t pair_count(const std::vector<std::int64_t>& a, const std::vector<std::int64_t>& b, const char* names) {
+  if (a.size() > 1 && b.size() > 1 && a.size() != b.size())
+    throw UsageError{fmt::format("{}: lists of {} and {} values cannot be paired", names, a.size(), b.size())};
+  return std::max({a.size(), b.size(), std::size_t{1}});
+}
+
+}  // namespace
+
+std::vector<std::string> split(const std::string& text) {
+  std::vector<std::string> parts;
+  for (std::size_t begin = 0; begin <= text.size();) {
+    const std::size_t end = std::min(text.find(',', begin), text.size());
+    parts.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  return parts;
+}
+
+DType parse_dtype(const std::string& text) {
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+    if (text == name(dtype)) return dtype;
+  throw UsageError{fmt::format("dtype \"{}\" is not one of f32, f16, bf16", text)};
+}
+
+Backend parse_backend(const std::string& text) {
+  for (const Backend backend : {Backend::best, Backend::ref, Backend::cpu, Backend::sm80, Backend::sm90})
+    if (text == name(backend)) return backend;
+  throw UsageError{fmt::format("backend \"{}\" is not one of best, ref, cpu, sm80, sm90", text)};
+}
+
+std::vector<std::int64_t> parse_integers(const std::string& text, const std::string& option) {
+  std::vector<std::int64_t> out;
+  for (const auto& part : split(text)) out.push_back(parse_number<std::int64_t>(part, option, text));
+  return out;
+}
+
+void FeatureOptions::add_to(Command& command) {
+  command.group("What is computed");
+  command.optional("--causal", &causal, &causal_given,
+                   "Each query sees no later key. bottom-right or top-left where s_q and s_k differ", "CORNER");
+  command.text("--window", &window, "Sliding window: keys from L before to R after the diagonal; inf: no bound", "L,R");
+  command.choice("--align", &align, {"bottom-right", "top-left"},
+                 "Where the diagonal of a window, or ALiBi's distance 0, lies when s_q and s_k differ");
+  command.number("--scale", &scale, "Factor on q.k; 0: 1/sqrt(d)");
+  command.number("--softcap", &softcap, "s -> softcap * tanh(s / softcap); 0: off");
+  command.text("--alibi", &alibi, "ALiBi slopes, one a query head: a .npy file, or auto (2^(-8 h / heads))",
+               "FILE|auto");
+  command.text("--dropout", &dropout, "Dropout on the probabilities, the same bits on every backend",
+               "P[,SEED[,OFFSET]]");
+}
+
+void FeatureOptions::refuse_slopes_from_a_file() const {
+  if (reads_slopes())
+    throw UsageError{fmt::format("--alibi: \"{}\" is not read here, where no tensors are; write --alibi auto", alibi)};
+}
+
+void FeatureOptions::apply(Attention* problem) const {
+  if (causal_given && !window.empty())
+    throw UsageError{"--causal and --window: give one; a causal window of 128 keys is --window 127,0"};
+  if (causal_given) {
+    if (!causal.empty() && causal != "bottom-right" && causal != "top-left")
+      throw UsageError{fmt::format("--causal \"{}\" is not bottom-right or top-left", causal)};
+    problem->band = Band::causal(parse_align(causal, "--causal", *problem));
+  }
+  if (!window.empty()) {
+    const auto sides = split(window);
+    if (sides.size() != 2) throw UsageError{fmt::format("--window \"{}\" is not L,R, as 127,0 or inf,16", window)};
+    problem->band = Band::window(parse_side(sides[0], window), parse_side(sides[1], window), Align::unset);
+    problem->band.align = parse_align(align, "--window", *problem);
+  } else if (!align.empty()) {
+    if (alibi.empty() || causal_given)
+      throw UsageError{
+          "--align: there is no --window or --alibi that it belongs to; --causal has its own: --causal top-left"};
+    problem->band.align = parse_align(align, "--align", *problem);
+  }
+  problem->score = {scale, softcap};
+  problem->alibi = !alibi.empty();
+  if (!dropout.empty()) {
+    static_cast<void>(rng());  // refused here, also where no random number is drawn
+    problem->dropout = parse_number<float>(split(dropout)[0], "--dropout", dropout);
+  }
+}
+
+Rng FeatureOptions::rng() const {
+  Rng out;
+  if (dropout.empty()) return out;
+  const auto parts = split(dropout);
+  if (parts.size() > 3) throw UsageError{fmt::format("--dropout \"{}\" is not P[,SEED[,OFFSET]]", dropout)};
+  if (parts.size() > 1) out.seed = parse_number<std::uint64_t>(parts[1], "--dropout", dropout);
+  if (parts.size() > 2) out.offset = parse_number<std::uint64_t>(parts[2], "--dropout", dropout);
+  return out;
+}
+
+void LinearOptions::add_to(Command& command) {
+  command.group("What linear attention computes");
+  command.choice("--decay", &decay, {"none", "head", "token"},
+                 "How the state fades: by a constant a head, or by one number a token and head");
+  command.flag("--elu", &elu, "q and k go through elu + 1 first");
+  command.flag("--normalise", &normalise, "Divided by the sum of the weights");
+}
+
+LinearProblem LinearOptions::problem(const Attention& sizes, Pass pass, float scale) const {
+  if (sizes.s_q != sizes.s_k)
+    throw UsageError{fmt::format("--op linear: queries and keys are the same tokens; s_q = {} is not s_k = {}",
+                                 sizes.s_q, sizes.s_k)};
+  LinearProblem a;
+  a.pass = pass;
+  a.dtype = sizes.dtype, a.b = sizes.b, a.s = sizes.s_q, a.h_qk = sizes.h_q, a.h_v = sizes.h_k;
+  a.d_qk = sizes.d_qk, a.d_v = sizes.d_v, a.scale = scale;
+  a.decay = decay == "head" ? Decay::head : decay == "token" ? Decay::token : Decay::none;
+  a.feature_map = elu ? FeatureMap::elu_plus_one : FeatureMap::identity;
+  a.normalise = normalise;
+  return a;
+}
+
+void SizeOptions::add_to(Command& command) {
+  command.group("Sizes (lists: every combination)");
+  command.list("--dtype", &dtype, "f32, f16, bf16");
+  command.list("--b", &b, "Sequences");
+  command.list("--h", &h, "Heads, of Q and of K and V");
+  command.list("--h-q", &h_q, "Query heads");
+  command.list("--h-k,--h-v", &h_k, "K and V heads, paired with --h-q (linear attention: V heads)");
+  command.list("--s", &s, "Length, of Q and of K and V");
+  command.list("--s-q", &s_q, "Queries");
+  command.list("--s-k", &s_k, "Keys, paired with --s-q");
+  command.list("--d", &d, "Head dim, of Q and K and of V");
+  command.list("--d-v", &d_v, "Head dim of V, paired with --d");
+}
+
+bool SizeOptions::given() const {
+  for (const auto* list : {&b, &h, &h_q, &h_k, &s, &s_q, &s_k, &d, &d_v})
+    if (!list->empty()) return true;
+  return false;
+}
+
+std::vector<Attention> SizeOptions::expand() const {
+  if (!h.empty() && !h_q.empty() && !h_k.empty())
+    throw UsageError{"--h: --h-q and --h-k say all that it would say; leave it out"};
+  if (!s.empty() && !s_q.empty() && !s_k.empty())
+    throw UsageError{"--s: --s-q and --s-k say all that it would say; leave it out"};
+  const auto q_heads = or_else(h_q, or_else(h, {8})), q_rows = or_else(s_q, or_else(s, {1024}));
+  const auto dims = or_else(d, {128});
+  const auto k_heads = or_else(h_k, h), k_rows = or_else(s_k, s);
+  std::vector<Attention> out;
+  for (const auto& type : dtype.empty() ? std::vector<std::string>{"bf16"} : dtype)
+    for (const std::int64_t batch : or_else(b, {1}))
+      for (std::size_t ih = 0; ih < pair_count(q_heads, k_heads, "--h-q, --h-k"); ++ih)
+        for (std::size_t id = 0; id < pair_count(dims, d_v, "--d, --d-v"); ++id)
+          for (std::size_t is = 0; is < pair_count(q_rows, k_rows, "--s-q, --s-k"); ++is) {
+            Attention a;
+            a.dtype = parse_dtype(type);
+            a.b = batch;
+            a.h_q = paired(q_heads, ih, 8);
+            a.h_k = paired(k_heads, ih, a.h_q);
+            a.s_q = paired(q_rows, is, 1024);
+            a.s_k = paired(k_rows, is, a.s_q);
+            a.d_qk = paired(dims, id, 128);
+            a.d_v = paired(d_v, id, a.d_qk);
+            out.push_back(a);
+          }
+  return out;
+}
+
+void TargetOptions::add_to(Command& command, const std::string& level_help) {
+  command.group("Where it runs");
+  command.choice("--backend", &backend, {"best", "ref", "cpu", "sm80", "sm90"}, "Back end");
+  command.text("--level", &level, level_help, "LEVEL");
+  command.integer("--threads", &threads, 0, 4096, "CPU threads; 0: all that the process may use");
+}
+
+Target TargetOptions::target() const {
+  const Backend where = parse_backend(backend);
+  const auto refuse = [&](const char* option) {
+    throw UsageError{fmt::format("{}: it is of the CPU, and --backend {} does not run there", option, backend)};
+  };
+  const bool other = where == Backend::sm80 || where == Backend::sm90;
+  if (!level.empty() && (other || where == Backend::ref)) refuse("--level");
+  if (threads > 0 && other) refuse("--threads");
+  return Path{parse_backend(backend), level}.target(static_cast<int>(threads));
+}
+
+}  // namespace falchion::tools

@@ -1,0 +1,65 @@
+// tools/problem/problem_options.hpp: the options that say what to compute and where, the same in every subcommand.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "command/command.hpp"
+#include "falchion/falchion.hpp"
+#include "problem/work.hpp"
+
+namespace falchion::tools {
+
+std::vector<std::string> split(const std::string& text);  // at commas
+DType parse_dtype(const std::string& name);
+Backend parse_backend(const std::string& name);
+/// "3,5,8" -> {3, 5, 8}; `option` is named in the error.
+std::vector<std::int64_t> parse_integers(const std::string& text, const std::string& option);
+
+/// Who sees whom, and how a score is made.
+struct FeatureOptions {
+  bool causal_given = false;
+  std::string causal, window, align, alibi, dropout;
+  float scale = 0, softcap = 0;
+
+  void add_to(Command& command);
+  bool reads_slopes() const { return !alibi.empty() && alibi != "auto"; }  // from a file
+  /// Where no tensors are read the slopes do not matter, so no file of them is.
+  void refuse_slopes_from_a_file() const;
+  /// Which random numbers --dropout asks for.
+  Rng rng() const;
+  /// Fills band, score, dropout and the alibi flag of a problem whose sizes are set.
+  void apply(Attention* problem) const;
+};
+
+/// What linear attention has and softmax attention has not.
+struct LinearOptions {
+  std::string decay = "none";
+  bool elu = false, normalise = false;
+
+  void add_to(Command& command);
+  /// The problem of these sizes, those of attention over as many keys as queries. Throws UsageError where they differ.
+  LinearProblem problem(const Attention& sizes, Pass pass, float scale) const;
+};
+
+/// Lists of sizes. Every combination is one problem.
+struct SizeOptions {
+  std::vector<std::string> dtype;
+  std::vector<std::int64_t> b, h, h_q, h_k, s, s_q, s_k, d, d_v;
+
+  void add_to(Command& command);
+  bool given() const;  ///< any length, head count or head dim was named
+  std::vector<Attention> expand() const;
+};
+
+/// Where to run. What is of the CPU alone is refused beside a back end that is none.
+struct TargetOptions {
+  std::string backend = "best", level;
+  std::int64_t threads = 0;
+
+  void add_to(Command& command, const std::string& level_help = "Force one CPU level: see falchion info");
+  Target target() const;
+};
+
+}  // namespace falchion::tools

@@ -1,0 +1,199 @@
+// tools/problem/tensor_options.cpp
+#include "problem/tensor_options.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include "problem/files.hpp"
+#include "io/array.hpp"
+#include "plan/text.hpp"
+#include "tool.hpp"
+
+namespace falchion::tools {
+namespace {
+
+const io::Array& find(const io::Archive& archive, const std::string& name, const std::string& path) {
+  if (const io::Array* array = archive.find(name)) return *array;
+  std::string names;
+  for (const io::Array& array : archive.arrays)
+    if (names.size() < 400) names += (names.empty() ? "" : ", ") + array.name;
+  throw UsageError{fmt::format("{}: there is no tensor {}; there are {}", path, name, names)};
+}
+
+/// A tensor as the engine sees it: axes (b, s, h, d) whatever lies in the file, with another type where asked.
+HostTensor make_view(io::Array array, const TensorOptions& options) {
+  if (!options.dtype.empty()) require(io::view_as(io::kind_of(parse_dtype(options.dtype)), &array), "--dtype");
+  require(io::align_to(16, &array));
+  HostTensor out;
+  require(io::to_tensor(array, &out.view));
+  if (out.view.dtype != DType::f32 && out.view.dtype != DType::f16 && out.view.dtype != DType::bf16)
+    throw UsageError{
+        fmt::format("{}: {} cannot be computed on; f32, f16 and bf16 can", array.name, name(out.view.dtype))};
+  out.owner = array.owner;
+  if (options.layout() == Layout::bhsd && array.shape.size() >= 3) {
+    std::swap(out.view.shape[1], out.view.shape[2]);
+    std::swap(out.view.stride[1], out.view.stride[2]);
+  }
+  return options.as.empty() ? std::move(out) : convert(out.view, parse_dtype(options.as));
+}
+
+/// bias or mask: (s_q, s_k), (h, s_q, s_k) or (b, h, s_q, s_k), any leading extent 1. bytes: they are a mask.
+HostTensor read_scores(const std::string& path, bool bytes) {
+  io::Array array = read_npy_array(path);
+  if (array.shape.size() < 2 || array.shape.size() > 4)
+    throw UsageError{fmt::format("{}: {} axes; bias and mask are (s_q, s_k), (h, s_q, s_k) or (b, h, s_q, s_k)", path,
+                                 array.shape.size())};
+  while (array.shape.size() < 4) array.shape.insert(array.shape.begin(), 1);
+  if (bytes && (array.kind == io::Kind::u8 || array.kind == io::Kind::i8)) array.kind = io::Kind::boolean;
+  require(io::align_to(16, &array));
+  HostTensor out;
+  require(io::to_tensor(array, &out.view));
+  out.owner = array.owner;
+  return out;
+}
+
+/// "0,5,9", or a .npy file of integers.
+std::vector<std::int32_t> read_lengths(const std::string& text, const std::string& option) {
+  std::vector<std::int32_t> out;
+  for (const std::int64_t x : ends_with(text, ".npy") ? read_integers(text) : parse_integers(text, option)) {
+    if (x < 0 || x > INT32_MAX)
+      throw UsageError{fmt::format("{}: [{}] = {} is not between 0 and {}", option, out.size(), x, INT32_MAX)};
+    out.push_back(static_cast<std::int32_t>(x));
+  }
+  return out;
+}
+
+void expect_count(const std::vector<std::int32_t>& list, std::int64_t count, const char* option) {
+  if (static_cast<std::int64_t>(list.size()) != count)
+    throw UsageError{fmt::format("{}: {} numbers, the problem needs {}", option, list.size(), count)};
+}
+
+std::int64_t longest(const std::vector<std::int32_t>& cu) {
+  std::int64_t most = 0;
+  for (std::size_t i = 1; i < cu.size(); ++i) most = std::max(most, std::int64_t{cu[i]} - cu[i - 1]);
+  return most;
+}
+
+void load_qkv(const TensorOptions& options, Instance* x) {
+  if (!options.qkv.empty()) {
+    if (!options.q.empty() || !options.k.empty() || !options.v.empty())
+      throw UsageError{"--qkv and --q, --k, --v: give one or the other"};
+    const io::Archive archive = read_archive(options.qkv);
+    const std::string prefix = options.layer.empty() ? "" : options.layer + ".";
+    x->q = make_view(find(archive, prefix + "q", options.qkv), options);
+    x->k = make_view(find(archive, prefix + "k", options.qkv), options);
+    x->v = make_view(find(archive, prefix + "v", options.qkv), options);
+    return;
+  }
+  if (options.q.empty() || options.k.empty() || options.v.empty())
+    throw UsageError{"no tensors: give --q, --k and --v (.npy), or --qkv FILE.safetensors with --layer"};
+  x->q = make_view(read_npy_array(options.q), options);
+  x->k = make_view(read_npy_array(options.k), options);
+  x->v = make_view(read_npy_array(options.v), options);
+}
+
+void load_lengths(const TensorOptions& options, Instance* x) {
+  Attention& a = x->problem;
+  a.packed = !options.cu_q.empty() || !options.cu_k.empty();
+  if (a.packed) {
+    if (options.cu_q.empty() || options.cu_k.empty()) throw UsageError{"--cu-seqlens-q and --cu-seqlens-k go together"};
+    x->cu_q = read_lengths(options.cu_q, "--cu-seqlens-q");
+    x->cu_k = read_lengths(options.cu_k, "--cu-seqlens-k");
+    if (x->cu_q.empty()) throw UsageError{"--cu-seqlens-q: an empty list"};
+    expect_count(x->cu_k, static_cast<std::int64_t>(x->cu_q.size()), "--cu-seqlens-k");
+    a.b = static_cast<std::int64_t>(x->cu_q.size()) - 1;
+    a.s_q = longest(x->cu_q);
+    a.s_k = longest(x->cu_k);
+  }
+  a.used_q = !options.used_q.empty();
+  a.used_k = !options.used_k.empty();
+  if (a.used_q) expect_count(x->used_q = read_lengths(options.used_q, "--used-q"), a.b, "--used-q");
+  if (a.used_k) expect_count(x->used_k = read_lengths(options.used_k, "--used-k"), a.b, "--used-k");
+  a.first_k = !options.first_k.empty();
+  if (a.first_k) expect_count(x->first_k = read_lengths(options.first_k, "--first-k"), a.b, "--first-k");
+}
+
+}  // namespace
+
+void TensorOptions::check(const Given& given) const {
+  if (!this->given())
+    given.refuse({"--layer", "--axes", "--dtype", "--as", "--bias", "--mask", "--cu-seqlens-q", "--cu-seqlens-k",
+                  "--used-q", "--used-k", "--first-k"},
+                 "there are no tensors that this belongs to: give --q, --k and --v, or --qkv");
+  if (qkv.empty()) given.refuse({"--layer"}, "it names tensors of --qkv, which is not given");
+}
+
+void TensorOptions::name_files(FileNames* files) const {
+  const std::pair<const char*, const std::string*> always[] = {{"--q", &q},     {"--k", &k},       {"--v", &v},
+                                                               {"--qkv", &qkv}, {"--bias", &bias}, {"--mask", &mask}};
+  for (const auto& [option, path] : always) files->reads(option, *path);
+  const std::pair<const char*, const std::string*> lists[] = {{"--cu-seqlens-q", &cu_q},
+                                                              {"--cu-seqlens-k", &cu_k},
+                                                              {"--used-q", &used_q},
+                                                              {"--used-k", &used_k},
+                                                              {"--first-k", &first_k}};
+  for (const auto& [option, path] : lists)
+    if (ends_with(*path, ".npy")) files->reads(option, *path);
+}
+
+void TensorOptions::add_to(Command& command) {
+  command.group("Tensors");
+  command.text("--q", &q, "Queries: a .npy file", "FILE");
+  command.text("--k", &k, "Keys", "FILE");
+  command.text("--v", &v, "Values", "FILE");
+  command.text("--qkv", &qkv, "All three from one .safetensors file", "FILE");
+  command.text("--layer", &layer, "With --qkv: take LAYER.q, LAYER.k, LAYER.v; else q, k, v");
+  command.choice("--axes", &axes, {"bshd", "bhsd"}, "Order of the axes in the files");
+  command.choice("--dtype", &dtype, {"f32", "f16", "bf16"}, "Read the bits as this type: bf16 for a .npy of u2");
+  command.choice("--as", &as, {"f32", "f16", "bf16"}, "Convert to this type before computing");
+  command.text("--bias", &bias, "Additive bias (b, h, s_q, s_k): a .npy file; extents of 1 are broadcast", "FILE");
+  command.text("--mask", &mask, "Boolean mask, true: may be seen; as --bias", "FILE");
+  command.group("Lengths (a list as 0,5,9 or a .npy file)");
+  command.text("--cu-seqlens-q", &cu_q, "Packed sequences: where each begins in Q, and the end", "LIST");
+  command.text("--cu-seqlens-k", &cu_k, "The same in K and V", "LIST");
+  command.text("--used-q", &used_q, "How many queries of each sequence count", "LIST");
+  command.text("--used-k", &used_k, "How many keys of each sequence count", "LIST");
+  command.text("--first-k", &first_k, "Left padding: the first key of each sequence that counts", "LIST");
+}
+
+Instance TensorOptions::load(const FeatureOptions& features) const {
+  Instance x;
+  load_qkv(*this, &x);
+  Attention& a = x.problem;
+  a.dtype = x.q.view.dtype;
+  a.b = x.q.view.shape[0];
+  a.s_q = x.q.view.shape[1];
+  a.h_q = x.q.view.shape[2];
+  a.d_qk = x.q.view.shape[3];
+  a.s_k = x.k.view.shape[1];
+  a.h_k = x.k.view.shape[2];
+  a.d_v = x.v.view.shape[3];
+  load_lengths(*this, &x);
+  features.apply(&a);
+  x.rng = features.rng();
+  if (a.alibi && features.alibi == "auto") x.alibi = usual_slopes(a.h_q);
+  if (a.alibi && features.alibi != "auto") {
+    x.alibi = read_floats(features.alibi);
+    if (static_cast<std::int64_t>(x.alibi.size()) != a.h_q)
+      throw UsageError{fmt::format("--alibi: {} slopes, there are {} query heads", x.alibi.size(), a.h_q)};
+  }
+  a.bias = !bias.empty();
+  a.mask = !mask.empty();
+  if (a.bias) x.bias = read_scores(bias, false);
+  if (a.bias && x.bias.view.dtype != DType::f32 && x.bias.view.dtype != a.dtype)
+    x.bias = convert(x.bias.view, DType::f32);
+  if (a.mask) x.mask = read_scores(mask, true);
+  return x;
+}
+
+std::vector<std::string> layers_of(const io::Archive& archive) {
+  std::vector<std::string> out;
+  for (const io::Array& array : archive.arrays)
+    if (ends_with(array.name, ".q")) out.push_back(array.name.substr(0, array.name.size() - 2));
+  return out;
+}
+
+}  // namespace falchion::tools

@@ -1,0 +1,31 @@
+// tools/problem/tensor_options.hpp: the options that name tensors in files, the same for run, verify and map.
+#pragma once
+
+#include <string>
+
+#include "command/file_names.hpp"
+#include "problem/instance.hpp"
+#include "io/safetensors.hpp"
+#include "problem/problem_options.hpp"
+
+namespace falchion::tools {
+
+struct TensorOptions {
+  std::string q, k, v, qkv, layer, axes = "bshd", dtype, as, bias, mask, cu_q, cu_k, used_q, used_k, first_k;
+
+  void add_to(Command& command);
+  bool given() const { return !qkv.empty() || !q.empty() || !k.empty() || !v.empty(); }
+  Layout layout() const { return axes == "bhsd" ? Layout::bhsd : Layout::bshd; }
+
+  /// Refuses what says something about tensors where there are none.
+  void check(const Given& given) const;
+  void name_files(FileNames* files) const;
+
+  /// Reads what is named and makes the problem that fits. Throws UsageError with the file, the tensor and the reason.
+  Instance load(const FeatureOptions& features) const;
+};
+
+/// The <layer> of each <layer>.q in a safetensors file, sorted.
+std::vector<std::string> layers_of(const io::Archive& archive);
+
+}  // namespace falchion::tools

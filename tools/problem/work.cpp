@@ -1,0 +1,129 @@
+// tools/problem/work.cpp
+#include "problem/work.hpp"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "plan/explain.hpp"
+#include "plan/text.hpp"
+#include "plan/work.hpp"
+
+namespace falchion::tools {
+namespace {
+
+/// Scores inside the band of one sequence.
+double scores(const Attention& a, std::int64_t s_q, std::int64_t s_k) {
+  const double all = static_cast<double>(s_q) * static_cast<double>(s_k);
+  if (a.band.left < 0 && a.band.right < 0) return all;
+  if (a.band.left < 0 && a.band.right == 0 && s_q == s_k) return all / 2;
+  Attention one = a;
+  one.s_q = s_q;
+  one.s_k = s_k;
+  return visible_pairs(one);
+}
+
+std::int64_t length(const std::int32_t* cu, const std::int32_t* used, std::int64_t b, std::int64_t hint) {
+  if (cu != nullptr) hint = cu[b + 1] - cu[b];
+  return used != nullptr ? std::min<std::int64_t>(hint, used[b]) : hint;
+}
+
+std::string bound(std::int64_t side) { return side < 0 ? "inf" : std::to_string(side); }
+
+/// "d64" or, where the two differ, "d64/128".
+std::string pair(const char* letter, std::int64_t x, const char* between, std::int64_t y) {
+  return x == y ? fmt::format("{}{}", letter, x) : fmt::format("{}{}{}{}", letter, x, between, y);
+}
+
+}  // namespace
+
+double flop_count(const Attention& a, const Operands* x) {
+  double sum = 0;
+  if (x == nullptr) {
+    sum = scores(a, a.s_q, a.s_k) * static_cast<double>(a.b);
+  } else {
+    for (std::int64_t b = 0; b < a.b; ++b)
+      sum += scores(a, length(x->cu_seqlens_q, x->used_q, b, a.s_q), length(x->cu_seqlens_k, x->used_k, b, a.s_k));
+  }
+  return 2.0 * static_cast<double>(a.d_qk + a.d_v) * sum * static_cast<double>(a.h_q);
+}
+
+double byte_count(const Attention& a, const Operands* x) {
+  double rows = 0, keys = 0;
+  for (std::int64_t b = 0; b < a.b; ++b) {
+    rows += static_cast<double>(x ? length(x->cu_seqlens_q, x->used_q, b, a.s_q) : a.s_q);
+    keys += static_cast<double>(x ? length(x->cu_seqlens_k, x->used_k, b, a.s_k) : a.s_k);
+  }
+  const double d = static_cast<double>(a.d_qk + a.d_v) * static_cast<double>(size_of(a.dtype));
+  return d * (rows * static_cast<double>(a.h_q) + keys * static_cast<double>(a.h_k));
+}
+
+bool is_decode(const Attention& a) { return a.h_k > 0 && a.s_q * (a.h_q / a.h_k) < 16 && a.s_k >= 16 * a.s_q; }
+
+std::string size_name(const Attention& a) {
+  return fmt::format("b{} {} {} {}", a.b, pair("h", a.h_q, "/", a.h_k), pair("s", a.s_q, "x", a.s_k),
+                     pair("d", a.d_qk, "/", a.d_v));
+}
+
+std::string feature_name(const Attention& a) {
+  std::string out;
+  const auto add = [&](const std::string& word) { out += (out.empty() ? "" : " ") + word; };
+  const bool corner = a.s_q != a.s_k && a.band.align == Align::top_left;
+  if (a.band.left < 0 && a.band.right == 0) add(corner ? "causal-tl" : "causal");
+  if (a.band.left >= 0 || a.band.right > 0)
+    add(fmt::format("window {},{}{}", bound(a.band.left), bound(a.band.right), corner ? " tl" : ""));
+  if (a.score.scale != 0) add(fmt::format("scale {:g}", a.score.scale));
+  if (a.score.softcap != 0) add(fmt::format("softcap {:g}", a.score.softcap));
+  if (a.alibi) add("alibi");
+  if (a.bias) add("bias");
+  if (a.mask) add("mask");
+  if (a.dropout != 0) add(fmt::format("dropout {:g}", a.dropout));
+  if (a.packed) add("packed");
+  if (a.used_q) add("used-q");
+  if (a.used_k) add("used-k");
+  if (a.first_k) add("first-k");
+  return out.empty() ? "full" : out;
+}
+
+std::string problem_name(const Attention& a) { return size_name(a) + " " + feature_name(a); }
+
+nlohmann::json to_json(const Attention& a) {
+  nlohmann::json out = nlohmann::json::parse(problem_facts(a).text());
+  out["features"] = feature_name(a);
+  return out;
+}
+
+double flop_count(const LinearProblem& a, int chunk) {
+  const double e = static_cast<double>(a.d_qk), m = static_cast<double>(a.d_v);
+  const double s = static_cast<double>(a.s), c = std::min<double>(chunk, s);
+  const bool forward = a.pass == Pass::forward;
+  const double scores = c * (forward ? e + m : 3 * e + 2 * m), state = (forward ? 4 : 10) * e * m;
+  return static_cast<double>(a.b) * static_cast<double>(a.h_v) * (s * scores + (s - c) * state);
+}
+
+double byte_count(const LinearProblem& a) { return linear_attention_bytes(a, a.pass); }
+
+std::string size_name(const LinearProblem& a) {
+  return fmt::format("b{} {} s{} {}", a.b, pair("h", a.h_qk, "/", a.h_v), a.s, pair("d", a.d_qk, "/", a.d_v));
+}
+
+std::string feature_name(const LinearProblem& a) {
+  std::string out = a.pass == Pass::forward ? "linear" : "linear backward";
+  if (a.scale != 0) out += fmt::format(" scale {:g}", a.scale);
+  if (a.feature_map == FeatureMap::elu_plus_one) out += " elu";
+  if (a.normalise) out += " normalised";
+  if (a.decay != Decay::none) out += fmt::format(" decay {}", name(a.decay));
+  return out;
+}
+
+std::string problem_name(const LinearProblem& a) { return size_name(a) + " " + feature_name(a); }
+
+nlohmann::json to_json(const LinearProblem& a) {
+  nlohmann::json out = nlohmann::json::parse(problem_facts(a).text());
+  out["pass"] = name(a.pass);
+  out["features"] = feature_name(a);
+  return out;
+}
+
+}  // namespace falchion::tools
