@@ -55,11 +55,12 @@ class Changed {
   Tensor view_;
 };
 
-/// Each number off by a step up or down.
+/// Each finite number off by a step up or down. An infinity stays: -Inf in a bias hides a key, and -Inf + Inf is NaN.
 class Nudged : public Changed {
  public:
   Nudged(const Tensor& from, Step step, Together together, std::uint64_t draw)
       : Changed(from, [=](double x, std::uint64_t element, std::uint64_t row) {
+          if (!std::isfinite(x)) return x;
           const std::uint64_t mine = together == Together::none ? element : together == Together::row ? row : 0;
           return x + nudge_sign(draw, mine) * (step.relative * std::abs(x) + step.absolute);
         }) {}
