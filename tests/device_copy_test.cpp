@@ -9,8 +9,8 @@
 
 #include "support/contract.hpp"
 
-// These take the place of gpu/runtime_*.cpp in this executable.
-namespace falchion::gpu {
+// These take the place of cuda/runtime_*.cpp in this executable.
+namespace falchion::cuda {
 Device current_device() { return {}; }
 std::string error_text(int) { return ""; }
 Status status_of(int, const char*) { return {}; }
@@ -40,7 +40,7 @@ Timer::~Timer() = default;
 Status Timer::start(Stream) { return {}; }
 Status Timer::stop(Stream) { return {}; }
 Status Timer::seconds(double* out) { return *out = 0, Status{}; }
-}  // namespace falchion::gpu
+}  // namespace falchion::cuda
 
 namespace falchion::testing {
 namespace {
