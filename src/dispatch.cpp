@@ -1,6 +1,5 @@
 // src/dispatch.cpp: the table of kernel instances. falchion_variants.inc (written by cmake/variants.cmake) has the rows
 // of variants.def that this build has, variants.def all of them.
-#include <cstring>
 #include <string_view>
 
 #include "plan/facts.hpp"
@@ -69,7 +68,7 @@ std::span<const Variant> listed_variants() {
 const Variant* built(const Variant& listed) {
   for (const Variant& variant : variants()) {
     if (variant.backend == listed.backend && variant.dtype == listed.dtype && variant.d == listed.d &&
-        std::strcmp(variant.op, listed.op) == 0 && std::strcmp(variant.level, listed.level) == 0) {
+        same(variant.op, listed.op) && same(variant.level, listed.level)) {
       return &variant;
     }
   }

@@ -123,7 +123,7 @@ PlanData plan_of(const Instance& x) {
   static const Variant row{
       .op = "attention_forward", .backend = Backend::sm80, .level = "general", .facts = kernel.facts, .gpu = &kernel};
   PlanData plan;
-  plan.problem = x.problem, plan.backend = Backend::sm80, plan.variant = plan.gpu.unaligned = &row;
+  plan.attention().problem = x.problem, plan.backend = Backend::sm80, plan.variant = plan.gpu.unaligned = &row;
   plan.gpu.device = "Fake GPU", plan.gpu.sm = 90, plan.gpu.sms = 132, plan.gpu.ordinal = 0;
   return plan;
 }

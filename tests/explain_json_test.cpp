@@ -16,6 +16,7 @@
 
 #include "api/validate.hpp"
 #include "plan/json.hpp"
+#include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 
@@ -129,10 +130,10 @@ std::string joined(const Parsed& lines) {
 }
 
 Status plan_for_any_build(const Attention& a, Pass pass, const Target& target, PlanData* out) {
-  return plan_attention(a, pass, target, out, true);
+  return plan_problem(a, pass, target, out, true);
 }
 Status plan_for_any_build(const LinearAttention& a, Pass pass, const Target& target, PlanData* out) {
-  return plan_linear_attention(a, pass, target, out, true);
+  return plan_problem(a, pass, target, out, true);
 }
 
 /// What is decided lies in the JSON as it lies in the plan.
@@ -146,13 +147,13 @@ void same_decision(const Parsed& json, const PlanData& plan) {
   EXPECT_EQ(json["decision"]["level"], plan.variant->level);
   EXPECT_EQ(json["decision"]["built"], built(*plan.variant) != nullptr);
   if (plan.items == 0) return;
-  if (plan.linear) {
-    EXPECT_EQ(json["segments"]["count"], plan.linear->segments);
-    EXPECT_EQ(json["segments"]["tokens"], plan.linear->segment);
+  if (plan.is<LinearPlan>()) {
+    EXPECT_EQ(json["segments"]["count"], plan.linear().segments);
+    EXPECT_EQ(json["segments"]["tokens"], plan.linear().segment);
   } else {
-    EXPECT_EQ(json["splits"], plan.splits);
-    EXPECT_EQ(json["tile"]["rows"], plan.rows);
-    EXPECT_EQ(json["tile"]["keys"], plan.keys);
+    EXPECT_EQ(json["splits"], plan.attention().splits);
+    EXPECT_EQ(json["tile"]["rows"], plan.attention().rows);
+    EXPECT_EQ(json["tile"]["keys"], plan.attention().keys);
   }
   if (!is_gpu(plan.backend)) {
     EXPECT_EQ(json["threads"]["count"], plan.threads);

@@ -177,8 +177,12 @@ void expect_segments_agree(const Path& path, DType dtype, Pass pass, const Linea
   target.segments = segments;
   Plan plan;
   ASSERT_TRUE(Plan::make(cut.problem, pass, target, &plan));
-  if (plan.data()->backend != Backend::ref) { EXPECT_EQ(plan.data()->linear->segments, segments); }  // ref does not cut
-  if (cut.problem.s == kTwoParts && plan.data()->backend == Backend::sm90) { EXPECT_EQ(plan.data()->linear->parts, 2); }
+  if (plan.data()->backend != Backend::ref) {
+    EXPECT_EQ(plan.data()->linear().segments, segments);
+  }  // ref does not cut
+  if (cut.problem.s == kTwoParts && plan.data()->backend == Backend::sm90) {
+    EXPECT_EQ(plan.data()->linear().parts, 2);
+  }
   ASSERT_TRUE(run(path.target(), pass, &uncut));
   const Status status = run(path.target(), pass, &cut);
   ASSERT_TRUE(status) << status.why;

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 
+#include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
@@ -30,7 +31,8 @@ constexpr Variant kGpuRow{.op = "linear_attention_backward",
 /// Plans as they might come out on some machine, so that the text does not depend on this one.
 PlanData made_up() {
   PlanData plan;
-  LinearPlan& linear = plan.linear.emplace();
+  ask(LinearAttention{}, Pass::forward, Target{}, &plan);
+  LinearPlan& linear = plan.linear();
   linear.problem.b = 1, linear.problem.s = 4096, linear.problem.h_qk = 1, linear.problem.h_v = 2;
   linear.problem.d_qk = linear.problem.d_v = 64, linear.problem.scale = 0.125f;
   linear.problem.decay = Decay::token, linear.problem.normalise = linear.problem.final_state = true;
@@ -43,7 +45,7 @@ PlanData made_up() {
 TEST(LinearDescribe, Golden) {
   PlanData plan = made_up();
   plan.backend = Backend::cpu, plan.variant = &kCpuRow, plan.threads = 4;
-  plan.linear->memory = {.scratch = 100000, .states = 200000}, plan.workspace = 600000;
+  plan.linear().memory = {.scratch = 100000, .states = 200000}, plan.workspace = 600000;
   EXPECT_EQ(
       describe(plan),
       "linear_attention_forward cpu avx512 bf16 d64 dv64 decay token normalised chunk 64 segments 8x512 threads 4 "
@@ -67,10 +69,11 @@ TEST(LinearDescribe, Golden) {
 
 TEST(LinearDescribe, GoldenOfAGpu) {
   PlanData plan = made_up();
+  plan.operation = &operation_of(LinearAttention{}, Pass::backward);
   plan.pass = Pass::backward, plan.backend = Backend::sm80, plan.variant = &kGpuRow;
   plan.gpu.unaligned = &kGpuRow;
   plan.gpu.device = "NVIDIA H200", plan.gpu.sms = 132, plan.workspace = 600000;
-  plan.linear->problem.reverse = true, plan.linear->problem.decay = Decay::head;
+  plan.linear().problem.reverse = true, plan.linear().problem.decay = Decay::head;
   plan.rejected = {{"sm90 bf16", "no row of variants.def yet: its kernels arrive in a later version"}};
   EXPECT_EQ(describe(plan),
             "linear_attention_backward sm80 chunk bf16 d64 dv64 decay head normalised reverse chunk 64 segments 8x512 "
@@ -127,10 +130,10 @@ class LinearSegments : public ::testing::Test {
     Plan plan;
     const Status status = Plan::make(a, Pass::forward, target, &plan);
     EXPECT_TRUE(status) << status.why;
-    EXPECT_GE(plan.data()->linear->segment * plan.data()->linear->segments, s) << "every token has a segment";
-    EXPECT_LT(plan.data()->linear->segment * (plan.data()->linear->segments - 1), std::max<std::int64_t>(s, 1))
+    EXPECT_GE(plan.data()->linear().segment * plan.data()->linear().segments, s) << "every token has a segment";
+    EXPECT_LT(plan.data()->linear().segment * (plan.data()->linear().segments - 1), std::max<std::int64_t>(s, 1))
         << "and every segment a token";
-    return *plan.data()->linear;
+    return plan.data()->linear();
   }
 };
 
@@ -159,7 +162,7 @@ class LinearGpuRows : public ::testing::Test {
     Target target(backend);
     target.sm = 90, target.segments = segments;
     PlanData plan;
-    const Status status = plan_linear_attention(a, pass, target, &plan, true);
+    const Status status = plan_problem(a, pass, target, &plan, true);
     EXPECT_TRUE(status) << status.why;
     return plan;
   }
@@ -243,7 +246,7 @@ TEST_F(LinearGpuRows, ManyHeadsOfF32GetCtasWithAllTheirColumns) {
     LinearAttention a = problem(1, heads, 8192, 128);
     a.dtype = DType::f32;
     change(&a);
-    return decide(a, 0, pass, Backend::sm90).linear->wide;
+    return decide(a, 0, pass, Backend::sm90).linear().wide;
   };
   const auto as_it_is = [](LinearAttention*) {};
   EXPECT_EQ(wide(64, Pass::forward, as_it_is), 0) << "one wave of 128 CTAs";
@@ -269,13 +272,13 @@ TEST_F(LinearGpuRows, ManyHeadsOfF32GetCtasWithAllTheirColumns) {
   LinearAttention a = problem(1, 64, 8192, 128);
   a.dtype = DType::f32;
   const PlanData plan = decide(a, 0, Pass::backward, Backend::sm90);
-  EXPECT_EQ(plan.linear->ctas, 64 * (2 + 2));
+  EXPECT_EQ(plan.linear().ctas, 64 * (2 + 2));
   EXPECT_NE(describe(plan).find(" wide 2 "), std::string::npos) << describe(plan);
   EXPECT_NE(explain(plan).find("wide        128 CTAs, 1 an SM: 1 wave, each with all 128 columns of a head\n"
                                "grid        128 CTAs, 1 an SM: 1 wave\n"),
             std::string::npos)
       << explain(plan);
-  EXPECT_EQ(decide(a, 2, Pass::backward, Backend::sm90).linear->wide, 0) << "segments were asked for";
+  EXPECT_EQ(decide(a, 2, Pass::backward, Backend::sm90).linear().wide, 0) << "segments were asked for";
 }
 
 TEST_F(LinearGpuRows, AreExplainedByABuildWithoutThem) {
@@ -318,23 +321,23 @@ TEST_F(LinearGpuRows, AreExplainedByABuildWithoutThem) {
 }
 
 TEST_F(LinearGpuRows, FewHeadsAreCutIntoSegments) {
-  EXPECT_EQ(decide(problem(8, 64, 2048, 64)).linear->segments, 1);
-  EXPECT_EQ(decide(problem(1, 1, 64, 64)).linear->segments, 1) << "one chunk";
+  EXPECT_EQ(decide(problem(8, 64, 2048, 64)).linear().segments, 1);
+  EXPECT_EQ(decide(problem(1, 1, 64, 64)).linear().segments, 1) << "one chunk";
   const PlanData few = decide(problem(1, 1, 65536, 64));
-  EXPECT_EQ(few.linear->segments, 128) << "8 chunks each, for 132 SMs";
-  EXPECT_EQ(few.linear->parts, 1) << "512 tokens";
-  EXPECT_EQ(few.linear->segment % few.variant->linear.chunk, 0);
+  EXPECT_EQ(few.linear().segments, 128) << "8 chunks each, for 132 SMs";
+  EXPECT_EQ(few.linear().parts, 1) << "512 tokens";
+  EXPECT_EQ(few.linear().segment % few.variant->linear.chunk, 0);
   EXPECT_GT(few.workspace, 0u);
-  EXPECT_EQ(decide(problem(8, 64, 2048, 64), 4).linear->segments, 4);
+  EXPECT_EQ(decide(problem(8, 64, 2048, 64), 4).linear().segments, 4);
   const PlanData half = decide(problem(4, 16, 8192, 64));
-  EXPECT_EQ(half.linear->segments, 2) << "64 heads for 132 SMs";
-  EXPECT_EQ(half.linear->parts, 4);
-  EXPECT_EQ(decide(problem(4, 16, 64 * 33 * 2, 64)).linear->parts, 1) << "33 chunks are no two parts of 1024 tokens";
-  EXPECT_EQ(decide(problem(4, 16, 64 * 32 * 2, 64)).linear->parts, 2);
+  EXPECT_EQ(half.linear().segments, 2) << "64 heads for 132 SMs";
+  EXPECT_EQ(half.linear().parts, 4);
+  EXPECT_EQ(decide(problem(4, 16, 64 * 33 * 2, 64)).linear().parts, 1) << "33 chunks are no two parts of 1024 tokens";
+  EXPECT_EQ(decide(problem(4, 16, 64 * 32 * 2, 64)).linear().parts, 2);
   const auto hopper = [&](std::int64_t b, std::int64_t h, std::int64_t s, DType dtype, int segments = 0) {
     LinearAttention a = problem(b, h, s, 64);
     a.dtype = dtype;
-    return *decide(a, segments, Pass::forward, Backend::sm90).linear;
+    return decide(a, segments, Pass::forward, Backend::sm90).linear();
   };
   EXPECT_EQ(hopper(4, 16, 8192, DType::bf16).segments, 1) << "half of the SMs are enough";
   EXPECT_EQ(hopper(4, 16, 8192, DType::f32).segments, 2);
@@ -358,7 +361,7 @@ TEST_F(LinearGpuRows, FewHeadsAreCutIntoSegments) {
       << "11 parts, 2 totals of 4, what segment 0 starts from; the number of a launch each";
   LinearAttention packed = problem(4, 2, 65536, 64);
   packed.packed = true;
-  EXPECT_EQ(decide(packed).linear->segments, 1);
+  EXPECT_EQ(decide(packed).linear().segments, 1);
 }
 
 }  // namespace

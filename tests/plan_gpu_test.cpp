@@ -103,7 +103,7 @@ TEST(GpuPlan, Prefill) {
 TEST(GpuPlan, HopperCanBeAskedForItToo) {
   EXPECT_EQ(describe(decided(problem(4, 4096, 4096, 16, 16, 128), on(90, Backend::sm80))),
             "attention_forward sm80 plain bf16 d128 dv128 band full tile 128x64x128 group 1 grid 2048 splits 1 ws 0 B");
-  EXPECT_EQ(decided(problem(4, 4096, 4096, 16, 16, 128), on(90, Backend::sm80)).gpu.walkers, 0);
+  EXPECT_EQ(decided(problem(4, 4096, 4096, 16, 16, 128), on(90, Backend::sm80)).attention().walkers, 0);
 }
 
 TEST(GpuPlan, DecodePacksHeadsAndSplitsKeys) {
@@ -134,11 +134,11 @@ TEST(GpuPlan, NoSplitsWhereAPartCouldNotAnswer) {
   for (const int sm : {80, 90}) {
     for (int which = 0; which < 3; ++which) {
       Attention a = problem(1, 1, 8192, 8, 8, 64);
-      EXPECT_GT(decided(a, on(sm)).splits, 1);
+      EXPECT_GT(decided(a, on(sm)).attention().splits, 1);
       if (which == 0) a.row_max = true;
       if (which == 1) a.probabilities = true;
       if (which == 2) a.packed = true;
-      EXPECT_EQ(decided(a, on(sm)).splits, 1);
+      EXPECT_EQ(decided(a, on(sm)).attention().splits, 1);
     }
   }
 }

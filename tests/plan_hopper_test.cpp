@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "plan/attention_gpu.hpp"
+#include "plan/attention.hpp"
 #include "support/gpu_plan.hpp"
 
 namespace falchion::testing {
@@ -164,7 +164,7 @@ TEST(HopperPlan, F32TakesTheGeneralRowOfSm80) {
 /// A box of TMA holds whole groups: those of a size that does not divide the rows of a tile are not packed.
 TEST(HopperPlan, OnlyGroupsThatDivideATileArePacked) {
   const auto group = [](std::int64_t s_q, std::int64_t h_q, std::int64_t h_k, std::int64_t d) {
-    return decided(problem(1, s_q, 4096, h_q, h_k, d), hopper()).gpu.group;
+    return decided(problem(1, s_q, 4096, h_q, h_k, d), hopper()).attention().group;
   };
   EXPECT_EQ(group(32, 32, 8, 128), 4);
   EXPECT_EQ(group(32, 8, 1, 128), 8);
@@ -172,11 +172,11 @@ TEST(HopperPlan, OnlyGroupsThatDivideATileArePacked) {
   EXPECT_EQ(group(32, 71, 1, 128), 1);
   EXPECT_EQ(group(1, 256, 1, 128), 1) << "more heads than rows";
   EXPECT_EQ(group(4096, 32, 8, 128), 1) << "it would save nothing";
-  EXPECT_EQ(decided(problem(1, 32, 4096, 24, 8, 128), on(90, Backend::sm80)).gpu.group, 3) << "no boxes there";
+  EXPECT_EQ(decided(problem(1, 32, 4096, 24, 8, 128), on(90, Backend::sm80)).attention().group, 3) << "no boxes there";
 }
 
 TEST(HopperPlan, WhoDealsTheTiles) {
-  const auto walkers = [](const Attention& a) { return decided(a, hopper()).gpu.walkers; };
+  const auto walkers = [](const Attention& a) { return decided(a, hopper()).attention().walkers; };
   const Attention full = problem(4, 4096, 4096, 16, 16, 128);
   EXPECT_EQ(walkers(full), 132) << "one an SM";
   EXPECT_EQ(walkers(problem(1, 1024, 1024, 15, 15, 128)), 120) << "no more than tiles";
@@ -192,7 +192,7 @@ TEST(HopperPlan, WhoDealsTheTiles) {
   EXPECT_EQ(walkers(x), 0) << "nobody knows how long tiles are";
   x.s_q = x.s_k = 1024, x.b = 16;
   EXPECT_EQ(walkers(x), 131) << "many short ones even out";
-  EXPECT_FALSE(decided(x, hopper()).gpu.pairs);
+  EXPECT_FALSE(decided(x, hopper()).attention().pairs);
   x.h_q = x.h_k = 2;
   EXPECT_EQ(walkers(x), 0) << "too few";
   x = causal(1024, 128), x.b = 16, x.used_k = true;
@@ -211,8 +211,8 @@ TEST(HopperPlan, WhoDealsTheTiles) {
   EXPECT_EQ(walkers(x), 0) << "each has an SM to itself";
   x.s_q = 1024;
   EXPECT_EQ(walkers(x), 132);
-  EXPECT_FALSE(decided(x, hopper()).gpu.pairs) << "no triangle";
-  EXPECT_TRUE(decided(causal(8192, 128), hopper()).gpu.pairs);
+  EXPECT_FALSE(decided(x, hopper()).attention().pairs) << "no triangle";
+  EXPECT_TRUE(decided(causal(8192, 128), hopper()).attention().pairs);
 }
 
 TEST(HopperPlan, SplitsKeys) {
@@ -220,9 +220,9 @@ TEST(HopperPlan, SplitsKeys) {
   EXPECT_EQ(
       describe(decided(a, hopper())),
       "attention_forward sm90 plain bf16 d128 dv128 band full tile 128x128x128 group 1 grid 120 splits 15 ws 7.99 MB");
-  EXPECT_EQ(decided(a, hopper()).gpu.walkers, 120) << "walked too";
+  EXPECT_EQ(decided(a, hopper()).attention().walkers, 120) << "walked too";
   a.packed = true;
-  EXPECT_EQ(decided(a, hopper()).splits, 1) << "partial results would have no place";
+  EXPECT_EQ(decided(a, hopper()).attention().splits, 1) << "partial results would have no place";
 }
 
 /// Operands that the row cannot move run on the general row of sm80.
@@ -265,7 +265,7 @@ TEST(HopperPlan, Sm90IsRefusedElsewhere) {
             "backend = sm90 with sm = 100: its kernels (wgmma, TMA) run on sm_90 alone");
   for (const int sm : {80, 100}) {  // as where the device that is here is another
     PlanData plan;
-    const Status status = plan_attention(a, Pass::forward, on(sm, Backend::sm90), &plan, true);
+    const Status status = plan_problem(a, Pass::forward, on(sm, Backend::sm90), &plan, true);
     EXPECT_EQ(status.code, Code::unsupported);
     const std::string reason = text("sm_", sm, " is sm_", sm, ", this is machine code of sm_90a");
     EXPECT_NE(status.why.find("sm90 plain bf16 d128: " + reason), std::string::npos) << status.why;

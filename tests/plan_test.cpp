@@ -5,6 +5,7 @@
 
 #include "cpu/levels.hpp"
 #include "plan/attention_launch.hpp"
+#include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
@@ -26,15 +27,15 @@ Attention problem(std::int64_t b, std::int64_t s_q, std::int64_t s_k, std::int64
 /// A plan as it might come out on some machine, so that the text does not depend on this one.
 PlanData made_up() {
   PlanData plan;
-  plan.problem = problem(2, 1024, 1024, 8, 2, 64);
-  plan.problem.score.scale = 0.125f;
-  plan.problem.band = Band::causal(Align::bottom_right);
-  plan.problem.lse = true;
+  ask(problem(2, 1024, 1024, 8, 2, 64), Pass::forward, Target{}, &plan);
+  plan.attention().problem.score.scale = 0.125f;
+  plan.attention().problem.band = Band::causal(Align::bottom_right);
+  plan.attention().problem.lse = true;
   plan.backend = Backend::cpu;
   plan.variant = &kVariant;
   plan.rejected = {{"sm90 bf16", "no row of variants.def is built for sm90"}, {"cpu amx bf16", "this CPU has no AMX"}};
-  plan.threads = 2, plan.rows = 256, plan.keys = 128, plan.items = 64;
-  plan.memory = {.packed_k = 0, .packed_v = 0, .scratch = 400000, .partials = 0};
+  plan.threads = 2, plan.attention().rows = 256, plan.attention().keys = 128, plan.items = 64;
+  plan.attention().memory = {.packed_k = 0, .packed_v = 0, .scratch = 400000, .partials = 0};
   plan.workspace = 800000;
   return plan;
 }
@@ -44,12 +45,12 @@ TEST(Describe, Golden) {
   EXPECT_EQ(describe(plan),
             "attention_forward cpu avx512 bf16 d64 dv64 band causal(bottom_right) rows 256 keys 128 threads 2 splits 1 "
             "ws 800 kB");
-  plan.problem.band = Band::window(127, 0, Align::top_left);
-  plan.decode = true, plan.splits = 4, plan.workspace = 0;
+  plan.attention().problem.band = Band::window(127, 0, Align::top_left);
+  plan.attention().decode = true, plan.attention().splits = 4, plan.workspace = 0;
   EXPECT_EQ(describe(plan),
             "attention_forward cpu avx512 bf16 d64 dv64 band window(127, 0, top_left) rows 256 keys 128 threads 2 "
             "splits 4 decode ws 0 B");
-  plan.backend = Backend::ref, plan.variant = nullptr, plan.problem.band = Band::full();
+  plan.backend = Backend::ref, plan.variant = nullptr, plan.attention().problem.band = Band::full();
   EXPECT_EQ(describe(plan), "attention_forward ref bf16 d64 dv64 band full ws 0 B");
 }
 
@@ -170,48 +171,49 @@ class Decision : public ::testing::Test {
 
 TEST_F(Decision, LongProblemsGetFullItems) {
   const PlanData plan = decide(problem(1, 4096, 4096, 8, 8, 128), 2);
-  EXPECT_EQ(plan.rows, tiles::kMaxRows);
+  EXPECT_EQ(plan.attention().rows, tiles::kMaxRows);
   EXPECT_EQ(plan.items, 8 * 16);
   EXPECT_EQ(plan.threads, 2);
-  EXPECT_EQ(plan.splits, 1);
-  EXPECT_FALSE(plan.decode);
+  EXPECT_EQ(plan.attention().splits, 1);
+  EXPECT_FALSE(plan.attention().decode);
   EXPECT_EQ(plan.variant->level, std::string("generic"));
-  EXPECT_FLOAT_EQ(plan.problem.score.scale, 0.08838835f);
+  EXPECT_FLOAT_EQ(plan.attention().problem.score.scale, 0.08838835f);
 }
 
 TEST_F(Decision, ItemsShrinkForManyThreads) {
   const PlanData plan = decide(problem(1, 2048, 2048, 4, 4, 64), 16);
-  EXPECT_EQ(plan.rows, 128);
+  EXPECT_EQ(plan.attention().rows, 128);
   EXPECT_GE(plan.items, 64);
-  EXPECT_EQ(decide(problem(1, 1024, 1024, 1, 1, 64), 16).rows, tiles::kMinRows);
+  EXPECT_EQ(decide(problem(1, 1024, 1024, 1, 1, 64), 16).attention().rows, tiles::kMinRows);
 }
 
 TEST_F(Decision, GroupsArePackedIntoRows) {
   const PlanData plan = decide(problem(1, 20, 4096, 32, 8, 64), 1);
-  EXPECT_EQ(plan.rows, 96);  // 80 rows, in tiles of 32
+  EXPECT_EQ(plan.attention().rows, 96);  // 80 rows, in tiles of 32
   EXPECT_EQ(plan.items, 8);
 }
 
 TEST_F(Decision, FewRowsAreDecode) {
-  EXPECT_TRUE(decide(problem(1, 1, 8192, 32, 8, 128), 2).decode);
-  EXPECT_TRUE(decide(problem(1, 8, 8192, 8, 8, 128), 2).decode);
-  EXPECT_FALSE(decide(problem(1, 9, 8192, 8, 8, 128), 2).decode);
+  EXPECT_TRUE(decide(problem(1, 1, 8192, 32, 8, 128), 2).attention().decode);
+  EXPECT_TRUE(decide(problem(1, 8, 8192, 8, 8, 128), 2).attention().decode);
+  EXPECT_FALSE(decide(problem(1, 9, 8192, 8, 8, 128), 2).attention().decode);
 }
 
 TEST_F(Decision, KeysAreSplitWhenThreadsWouldIdle) {
-  EXPECT_EQ(decide(problem(1, 1, 8192, 4, 1, 128), 4).splits, 4);
-  EXPECT_EQ(decide(problem(1, 1, 8192, 32, 8, 128), 2).splits, 2);  // decode: the 8 heads of a key stay together
-  EXPECT_EQ(decide(problem(1, 1, 8192, 32, 8, 128), 2).heads, 8);
-  EXPECT_EQ(decide(problem(1, 1, 512, 32, 8, 128), 2).heads, 4);    // too few keys to split: the heads are
-  EXPECT_EQ(decide(problem(8, 1, 8192, 32, 8, 128), 2).splits, 1);  // 8 items for 2 threads
-  EXPECT_EQ(decide(problem(3, 1, 8192, 24, 3, 128), 2).splits, 2);  // 3 items: the last would run alone
-  EXPECT_EQ(decide(problem(1, 1, 700, 8, 1, 128), 4).splits, 1);    // nothing to gain
+  EXPECT_EQ(decide(problem(1, 1, 8192, 4, 1, 128), 4).attention().splits, 4);
+  EXPECT_EQ(decide(problem(1, 1, 8192, 32, 8, 128), 2).attention().splits,
+            2);  // decode: the 8 heads of a key stay together
+  EXPECT_EQ(decide(problem(1, 1, 8192, 32, 8, 128), 2).attention().heads, 8);
+  EXPECT_EQ(decide(problem(1, 1, 512, 32, 8, 128), 2).attention().heads, 4);    // too few keys to split: the heads are
+  EXPECT_EQ(decide(problem(8, 1, 8192, 32, 8, 128), 2).attention().splits, 1);  // 8 items for 2 threads
+  EXPECT_EQ(decide(problem(3, 1, 8192, 24, 3, 128), 2).attention().splits, 2);  // 3 items: the last would run alone
+  EXPECT_EQ(decide(problem(1, 1, 700, 8, 1, 128), 4).attention().splits, 1);    // nothing to gain
   Attention a = problem(1, 1, 8192, 4, 1, 128);
   a.probabilities = true;
-  EXPECT_EQ(decide(a, 4).splits, 1);
+  EXPECT_EQ(decide(a, 4).attention().splits, 1);
   a = problem(1, 1, 8192, 4, 1, 128), a.band = Band::window(512, 0, Align::bottom_right);
-  EXPECT_EQ(decide(a, 4).splits, 1);
-  EXPECT_GT(decide(problem(1, 1, 8192, 4, 1, 128), 4).memory.partials, 0u);
+  EXPECT_EQ(decide(a, 4).attention().splits, 1);
+  EXPECT_GT(decide(problem(1, 1, 8192, 4, 1, 128), 4).attention().memory.partials, 0u);
 }
 
 TEST_F(Decision, SmallProblemsStayOnOneThread) { EXPECT_EQ(decide(problem(1, 16, 16, 2, 2, 32), 8).threads, 1); }

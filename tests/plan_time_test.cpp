@@ -15,6 +15,7 @@
 
 #include "falchion/falchion.h"
 #include "falchion/falchion.hpp"
+#include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 
 namespace {
@@ -119,12 +120,12 @@ TEST(PlanTime, OfABuildWithEveryRow) {
     target.sm = sm;
     time("attention with a bias, best of sm " + std::to_string(sm), [&] {
       PlanData plan;
-      EXPECT_TRUE(plan_attention(a, Pass::forward, target, &plan, true));
+      EXPECT_TRUE(plan_problem(a, Pass::forward, target, &plan, true));
       return static_cast<fal_plan*>(nullptr);
     });
     time("linear attention backward, best of sm " + std::to_string(sm), [&] {
       PlanData plan;
-      EXPECT_TRUE(plan_linear_attention(linear, Pass::backward, target, &plan, true));
+      EXPECT_TRUE(plan_problem(linear, Pass::backward, target, &plan, true));
       return static_cast<fal_plan*>(nullptr);
     });
   }

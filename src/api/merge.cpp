@@ -33,8 +33,6 @@ std::int64_t at(const Tensor& x, std::int64_t i, std::int64_t j, std::int64_t k)
   return i * x.stride[0] + j * x.stride[1] + k * x.stride[2];
 }
 
-using Shape = std::array<std::int64_t, 4>;
-
 /// A tensor of o's kind, or an lse, f32. shape: what it is to be; of: whose shape says so.
 void check_tensor(const char* name, const Tensor& x, bool output, bool is_lse, const Shape& shape, const char* of,
                   Check* check) {
@@ -56,7 +54,7 @@ void check_apart(const char* out_name, const Tensor& out, const char* name, cons
 }
 
 /// merge computes on the host.
-Status check_place(const NamedTensor& tensor) {
+Status check_place(const Operand& tensor) {
   const cuda::Place place = cuda::place_of(data_of(*tensor.x));
   if (cuda::host_can_use(place)) return {};
   if (place == cuda::Place::unknown) return unknown_place(tensor.name, "merge");
@@ -112,8 +110,10 @@ Status merge_checked(const Tensor& o_a, const Tensor& lse_a, const Tensor& o_b, 
   check_apart("o", o, "lse", lse, &check);
   check_apart("lse", lse, "o_a", o_a, &check), check_apart("lse", lse, "o_b", o_b, &check);
   if (!check.ok()) return check.take();
-  for (const NamedTensor& tensor :
-       {NamedTensor{"o_a", &o_a}, {"lse_a", &lse_a}, {"o_b", &o_b}, {"lse_b", &lse_b}, {"o", &o}, {"lse", &lse}}) {
+  const Operand tensors[] = {{.name = "o_a", .x = &o_a}, {.name = "lse_a", .x = &lse_a},
+                             {.name = "o_b", .x = &o_b}, {.name = "lse_b", .x = &lse_b},
+                             {.name = "o", .x = &o},     {.name = "lse", .x = &lse}};
+  for (const Operand& tensor : tensors) {
     if (Status status = check_place(tensor); !status) return status;
   }
   check_lse("lse_a", lse_a, &check), check_lse("lse_b", lse_b, &check);

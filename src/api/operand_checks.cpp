@@ -10,15 +10,15 @@ namespace {
 
 constexpr const char* kAxis[] = {"[0]", "[1]", "[2]", "[3]"};
 
-void check_shape(const Operand& operand, const std::array<std::int64_t, 4>& shape, Check* check) {
+void check_shape(const Operand& operand, Check* check) {
   for (std::size_t axis = 0; axis < 4; ++axis) {
     const std::int64_t extent = operand.x->shape[axis];
-    if (shape[axis] == kAnyExtent) {
+    if (operand.shape[axis] == kAnyExtent) {
       check->require(extent >= 0, operand.name, ".shape", kAxis[axis], " = ", extent, ": an extent is 0 or more");
     } else {
-      const bool fits = extent == shape[axis] || (operand.broadcast && extent == 1);
-      check->require(fits, operand.name, ".shape", kAxis[axis], " = ", extent, ", the problem's is ", shape[axis],
-                     operand.broadcast ? " (or 1)" : "");
+      const bool fits = extent == operand.shape[axis] || (operand.broadcast && extent == 1);
+      check->require(fits, operand.name, ".shape", kAxis[axis], " = ", extent, ", the problem's is ",
+                     operand.shape[axis], operand.broadcast ? " (or 1)" : "");
     }
   }
 }
@@ -62,31 +62,55 @@ bool check_memory(const Operand& operand, Check* check) {
   return check->ok();
 }
 
-void check_tensor(const Operand& operand, DType dtype, const std::array<std::int64_t, 4>& shape, Check* check) {
+namespace {
+
+void check_tensor(const Operand& operand, Check* check) {
   const Tensor& x = *operand.x;
   if (!operand.wanted) {
     check->require(x.data == nullptr, operand.name, " is given, but the problem was planned without it: set ",
                    operand.flag);
     return;
   }
-  check->require(x.dtype == dtype, operand.name, ".dtype = ", x.dtype, ", the problem's is ", dtype);
-  check_shape(operand, shape, check);
+  check->require(x.dtype == operand.dtype, operand.name, ".dtype = ", x.dtype, ", the problem's is ", operand.dtype);
+  check_shape(operand, check);
   if (check->ok()) check_memory(operand, check);
 }
 
-void check_overlaps(std::span<const Operand> tensors, std::span<const Array> arrays, Check* check) {
-  for (const Operand& out : tensors) {
-    if (!out.output || !out.wanted) continue;
-    for (const Operand& other : tensors) {
-      if (!other.wanted || &other == &out || (other.output && &other < &out)) continue;  // a pair of outputs once
-      if (out.in_place == other.x && same_view(*out.x, *other.x)) continue;
-      check->require(!overlap(*out.x, *other.x), out.name, " overlaps ", other.name);
-    }
-    for (const Array& array : arrays) {
-      const Tensor view =
-          Tensor::dense(const_cast<void*>(array.data), DType::f32, {1, 1, 1, array.data == nullptr ? 0 : array.length});
-      check->require(!overlap(*out.x, view), out.name, " overlaps ", array.name);
-    }
+void check_array(const Array& array, const char* owner, Check* check) {
+  if (!array.required && !array.wanted) return;
+  if (!array.wanted) {
+    check->require(array.data == nullptr, array.name, " is given, but the problem was planned without it: set ", owner,
+                   "::", array.flag);
+    return;
+  }
+  const bool there = array.data != nullptr || array.length == 0 || !array.required;
+  check->require(there, array.name, " is null, but the problem was planned with ", array.flag);
+  check_aligned(array.name, "", array.data, array.element, check);
+}
+
+/// An output may be an input's very view where the list says so.
+void check_overlaps(const Operand& out, const OperandList& list, Check* check) {
+  for (const Operand& other : list.tensors()) {
+    if (!other.wanted || &other == &out || (other.output && &other < &out)) continue;  // a pair of outputs once
+    if (out.in_place == other.x && same_view(*out.x, *other.x)) continue;
+    check->require(!overlap(*out.x, *other.x), out.name, " overlaps ", other.name);
+  }
+  for (const Array& array : list.arrays()) {
+    if (!array.wanted || array.data == nullptr) continue;
+    const std::int64_t words = array.length * array.element / 4;
+    const Tensor view = Tensor::dense(const_cast<void*>(array.data), DType::f32, {1, 1, 1, words});
+    check->require(!overlap(*out.x, view), out.name, " overlaps ", array.name);
+  }
+}
+
+}  // namespace
+
+void check_operands(const OperandList& list, Check* check) {
+  for (const Operand& operand : list.tensors()) check_tensor(operand, check);
+  for (const Array& array : list.arrays()) check_array(array, list.owner(), check);
+  if (!check->ok()) return;
+  for (const Operand& operand : list.tensors()) {
+    if (operand.output && operand.wanted) check_overlaps(operand, list, check);
   }
 }
 

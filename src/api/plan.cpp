@@ -8,31 +8,20 @@
 #include "api/sizes.hpp"
 #include "api/validate.hpp"
 #include "falchion/falchion.hpp"
-#include "plan/plan_data.hpp"
+#include "plan/operation.hpp"
 
 namespace falchion {
 namespace {
 
-/// What a refusal can be explained by: what was asked.
-void keep(const Attention& problem, PlanData* out) { out->problem = problem; }
-void keep(const LinearAttention& problem, PlanData* out) { out->linear.emplace().problem = problem; }
-
-Status choose(const Attention& problem, Pass pass, const Target& target, PlanData* out, bool any_build) {
-  return plan_attention(problem, pass, target, out, any_build);
-}
-Status choose(const LinearAttention& problem, Pass pass, const Target& target, PlanData* out, bool any_build) {
-  return plan_linear_attention(problem, pass, target, out, any_build);
-}
-
+/// The question is in the plan even where the answer is a refusal: explain() tells what was asked.
 template <class Problem>
 Status plan_for(const Problem& asked, Pass pass, const Target& target, PlanData* out, bool any_build = false) {
-  *out = PlanData{};
   const Problem problem = with_plain_dtypes(asked);
-  keep(problem, out);
-  out->pass = pass, out->target = target;
+  ask(problem, pass, target, out);
   if (Status status = validate_problem(problem, pass); !status) return status;
   if (Status status = validate_target(target); !status) return status;
-  return choose(problem, pass, target, out, any_build);
+  out->any_build = any_build;
+  return decide(out);
 }
 
 template <class Problem>
@@ -81,14 +70,14 @@ std::string Plan::explain(Format format) const {
 Status Plan::run(const Operands& operands, void* workspace, std::size_t workspace_bytes, Stream stream) const noexcept
     try {
   if (!data_) return {Code::invalid, "the plan is empty: Plan::make has not succeeded"};
-  if (data_->linear) return {Code::invalid, "the plan is one of linear attention: it takes LinearOperands"};
+  if (data_->is<LinearPlan>()) return {Code::invalid, "the plan is one of linear attention: it takes LinearOperands"};
   return run_attention(*data_, operands, workspace, workspace_bytes, stream);
 } catch (...) { return caught(); }
 
 Status Plan::run(const LinearOperands& operands, void* workspace, std::size_t workspace_bytes,
                  Stream stream) const noexcept try {
   if (!data_) return {Code::invalid, "the plan is empty: Plan::make has not succeeded"};
-  if (!data_->linear) return {Code::invalid, "the plan is one of attention: it takes Operands"};
+  if (!data_->is<LinearPlan>()) return {Code::invalid, "the plan is one of attention: it takes Operands"};
   return run_linear_attention(*data_, operands, workspace, workspace_bytes, stream);
 } catch (...) { return caught(); }
 

@@ -62,15 +62,21 @@ Status misplaced(const char* name, cuda::Place place, const PlanData& plan) {
 
 }  // namespace
 
-Status check_places(const PlanData& plan, std::span<const Pointer> pointers) {
+Status check_places(const PlanData& plan, const OperandList& list, const void* workspace) {
   const bool gpu = on_gpu(plan);
   if (plan.target.trust_pointers || (!gpu && !cuda::driver_is_loaded())) return {};
-  for (const Pointer& pointer : pointers) {
-    if (pointer.data == nullptr) continue;
-    const cuda::Place place = cuda::place_of(pointer.data);
-    if (!(gpu ? cuda::device_can_use(place) : cuda::host_can_use(place))) return misplaced(pointer.name, place, plan);
+  const auto check = [&](const char* name, const void* data) {
+    if (data == nullptr) return Status{};
+    const cuda::Place place = cuda::place_of(data);
+    return (gpu ? cuda::device_can_use(place) : cuda::host_can_use(place)) ? Status{} : misplaced(name, place, plan);
+  };
+  for (const Operand& operand : list.tensors()) {
+    if (Status status = check(operand.name, data_of(*operand.x)); !status) return status;
   }
-  return {};
+  for (const Array& array : list.arrays()) {
+    if (Status status = check(array.name, array.wanted ? array.data : nullptr); !status) return status;
+  }
+  return check("workspace", plan.workspace > 0 ? workspace : nullptr);
 }
 
 namespace {
@@ -95,13 +101,14 @@ std::string why_not_aligned(const char* name, const Tensor& x) {
 
 }  // namespace
 
-Status no_row_for(DType dtype, std::int64_t d_qk, std::int64_t d_v, std::span<const NamedTensor> tensors) {
+Status no_variant_for(DType dtype, std::int64_t d_qk, std::int64_t d_v, const OperandList& list) {
   const std::int64_t chunk = 16 / size_of(dtype);
   std::string why;
   if (d_qk % chunk != 0) why = text("d_qk = ", d_qk, " is no multiple of ", chunk, ", 16 bytes");
   if (why.empty() && d_v % chunk != 0) why = text("d_v = ", d_v, " is no multiple of ", chunk, ", 16 bytes");
-  for (const NamedTensor& tensor : tensors)
-    if (why.empty()) why = why_not_aligned(tensor.name, *tensor.x);
+  for (const Operand& operand : list.tensors()) {
+    if (why.empty() && operand.moved) why = why_not_aligned(operand.name, *operand.x);
+  }
   return {Code::unsupported, text(why, ", and this build has no general row for ", dtype)};
 }
 

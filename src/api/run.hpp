@@ -3,9 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <string_view>
 
+#include "api/operand_list.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/plan_data.hpp"
 
@@ -23,30 +23,22 @@ Status check_workspace(const PlanData& plan, const void* workspace, std::size_t 
 /// as far as is known?
 Status check_device(const PlanData& plan);
 
-/// What a kernel is to read or write. null: nothing.
-struct Pointer {
-  const char* name;
-  const void* data;
-};
 /// Of an empty tensor nothing is read.
 const void* data_of(const Tensor& x);
 /// The answer where CUDA's driver was asked for the place of an operand and failed: that is no fault of the operand.
 Status unknown_place(const char* name, std::string_view asks);
 /// Does each of them lie where the plan's backend can use it? In a process that uses CUDA that is asked of its driver
 /// for each pointer (some 0.2 us), for plans of the host too.
-Status check_places(const PlanData& plan, std::span<const Pointer> pointers);
+/// The workspace is asked too.
+Status check_places(const PlanData& plan, const OperandList& list, const void* workspace);
 
-struct NamedTensor {
-  const char* name;
-  const Tensor* x;
-};
-/// Why the operands need a row for unaligned ones, which this build does not have: the first tensor whose rows do not
-/// begin at multiples of 16 bytes, or that TMA cannot follow, with the number that says so.
-Status no_row_for(DType dtype, std::int64_t d_qk, std::int64_t d_v, std::span<const NamedTensor> tensors);
+/// Why the operands need a variant for unaligned ones, which this build does not have: the first tensor whose rows do
+/// not begin at multiples of 16 bytes, or that TMA cannot follow, with the number that says so.
+Status no_variant_for(DType dtype, std::int64_t d_qk, std::int64_t d_v, const OperandList& list);
 
 /// What a launch returned, as a Status.
 Status launched(int error);
 
-inline bool on_gpu(const PlanData& plan) { return plan.backend == Backend::sm80 || plan.backend == Backend::sm90; }
+inline bool on_gpu(const PlanData& plan) { return is_gpu(plan.backend); }
 
 }  // namespace falchion

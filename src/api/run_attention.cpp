@@ -4,7 +4,7 @@
 #include "api/run.hpp"
 #include "api/validate.hpp"
 #include "cuda/runtime.hpp"
-#include "plan/attention_gpu.hpp"
+#include "plan/attention.hpp"
 #include "plan/attention_launch.hpp"
 #include "plan/text.hpp"
 #include "ref/attention_forward.hpp"
@@ -21,24 +21,25 @@ Status check_total(const Attention& problem, const Operands& x) {
                               " is over b * s_k = ", problem.b * problem.s_k, ": s_k is the longest length allowed")};
 }
 
-Status launch_on_gpu(const PlanData& plan, const Operands& operands, void* workspace, Stream stream) {
+Status launch_on_gpu(const PlanData& plan, const Operands& operands, const OperandList& list, void* workspace,
+                     Stream stream) {
   const auto [row, aligned] = gpu_row(plan, operands);
   if (row == nullptr) {
-    const NamedTensor tensors[] = {{"q", &operands.q}, {"k", &operands.k}, {"v", &operands.v}, {"o", &operands.o}};
-    return no_row_for(plan.problem.dtype, plan.problem.d_qk, plan.problem.d_v, tensors);
+    const Attention& a = plan.attention().problem;
+    return no_variant_for(a.dtype, a.d_qk, a.d_v, list);
   }
   const gpu::AttentionArgs args = to_gpu_args(plan, operands, workspace, row->facts.rows, aligned);
   int error = row->gpu->launch(args, stream);
-  if (error == 0 && plan.problem.probabilities) error = row->gpu->probabilities(args, stream);
+  if (error == 0 && plan.attention().problem.probabilities) error = row->gpu->probabilities(args, stream);
   return launched(error);
 }
 
 /// Kernels count the rows of a sequence in 31 bits; lengths that lie on the device are at most the totals.
 Status check_totals(const PlanData& plan, const Operands& x) {
   constexpr std::int64_t kMost = std::int64_t{1} << 30;
-  if (!plan.problem.packed) return {};
-  if (x.q.shape[1] * plan.gpu.group > kMost) {
-    return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], " packed rows of ", plan.gpu.group,
+  if (!plan.attention().problem.packed) return {};
+  if (x.q.shape[1] * plan.attention().group > kMost) {
+    return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], " packed rows of ", plan.attention().group,
                                 " heads each are over the limit of ", kMost)};
   }
   if (x.k.shape[1] <= kMost) return {};
@@ -46,48 +47,29 @@ Status check_totals(const PlanData& plan, const Operands& x) {
 }
 
 bool nothing_to_write(const PlanData& plan, const Operands& x) {
-  return x.o.shape[0] == 0 || x.o.shape[1] == 0 || x.o.shape[2] == 0 || plan.problem.b == 0;
+  return x.o.shape[0] == 0 || x.o.shape[1] == 0 || x.o.shape[2] == 0 || plan.attention().problem.b == 0;
 }
 
-Status check_operand_places(const PlanData& plan, const Operands& x, const void* workspace) {
-  const Pointer pointers[] = {{"q", data_of(x.q)},
-                              {"k", data_of(x.k)},
-                              {"v", data_of(x.v)},
-                              {"o", data_of(x.o)},
-                              {"lse", data_of(x.lse)},
-                              {"row_max", data_of(x.row_max)},
-                              {"probabilities", data_of(x.probabilities)},
-                              {"bias", data_of(x.bias)},
-                              {"mask", data_of(x.mask)},
-                              {"alibi", data_of(x.alibi)},
-                              {"cu_seqlens_q", x.cu_seqlens_q},
-                              {"cu_seqlens_k", x.cu_seqlens_k},
-                              {"used_q", x.used_q},
-                              {"used_k", x.used_k},
-                              {"first_k", x.first_k},
-                              {"rng.at", plan.problem.dropout > 0 ? x.rng.at : nullptr},
-                              {"workspace", plan.workspace > 0 ? workspace : nullptr}};
-  return check_places(plan, pointers);
-}
-
-Status run_on_gpu(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes, Stream stream) {
+Status run_on_gpu(const PlanData& plan, const Operands& operands, const OperandList& list, void* workspace,
+                  std::size_t bytes, Stream stream) {
   const cuda::OnDevice device(plan.gpu.ordinal);
   if (!device.status()) return device.status();
   if (Status status = check_device(plan); !status) return status;
   if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
   if (nothing_to_write(plan, operands)) return {};
   if (Status status = check_totals(plan, operands); !status) return status;
-  if (Status status = check_operand_places(plan, operands, workspace); !status) return status;
-  return launch_on_gpu(plan, operands, workspace, stream);
+  if (Status status = check_places(plan, list, workspace); !status) return status;
+  return launch_on_gpu(plan, operands, list, workspace, stream);
 }
 
-Status run_on_host(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes) {
+Status run_on_host(const PlanData& plan, const Operands& operands, const OperandList& list, void* workspace,
+                   std::size_t bytes) {
   if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
   if (nothing_to_write(plan, operands)) return {};
-  if (Status status = check_operand_places(plan, operands, workspace); !status) return status;
-  if (Status status = check_total(plan.problem, operands); !status) return status;
+  if (Status status = check_places(plan, list, workspace); !status) return status;
+  if (Status status = check_total(plan.attention().problem, operands); !status) return status;
   if (plan.backend == Backend::ref) {
-    ref::attention_forward(plan.problem, operands, {});
+    ref::attention_forward(plan.attention().problem, operands, {});
   } else {
     plan.variant->cpu->run(to_args(plan, &operands, workspace));
   }
@@ -98,9 +80,11 @@ Status run_on_host(const PlanData& plan, const Operands& operands, void* workspa
 
 Status run_attention(const PlanData& plan, const Operands& operands, void* workspace, std::size_t bytes,
                      Stream stream) {
-  if (Status status = validate_operands(plan.problem, operands); !status) return status;
-  return on_gpu(plan) ? run_on_gpu(plan, operands, workspace, bytes, stream)
-                      : run_on_host(plan, operands, workspace, bytes);
+  const Attention& problem = plan.attention().problem;
+  const OperandList list = operands_of(problem, operands);
+  if (Status status = validate_operands(problem, operands, list); !status) return status;
+  return on_gpu(plan) ? run_on_gpu(plan, operands, list, workspace, bytes, stream)
+                      : run_on_host(plan, operands, list, workspace, bytes);
 }
 
 }  // namespace falchion

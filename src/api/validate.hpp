@@ -1,6 +1,7 @@
 // src/api/validate.hpp: every precondition, once. Each refusal names the argument, its value and the limit.
 #pragma once
 
+#include "api/operand_list.hpp"
 #include "falchion/falchion.hpp"
 
 namespace falchion {
@@ -17,9 +18,11 @@ Pass pass_of(const LinearOperands& operands);
 Status validate_target(const Target& target);
 
 /// Are these the tensors of that problem: the flags' operands and no others, shapes, dtypes, strides, alignment, and
-/// outputs that overlap nothing? Reads no element. Allocates nothing unless it refuses.
+/// outputs that overlap nothing? Reads no element. Allocates nothing unless it refuses. list: operands_of() of them,
+/// where the caller has it already.
+Status validate_operands(const Attention& problem, const Operands& operands, const OperandList& list);
 Status validate_operands(const Attention& problem, const Operands& operands);
-/// The same; tensors of the other pass alone (o, final_state; grad_...) are not looked at.
+Status validate_operands(const LinearAttention& problem, const LinearOperands& operands, const OperandList& list);
 Status validate_operands(const LinearAttention& problem, Pass pass, const LinearOperands& operands);
 
 }  // namespace falchion

@@ -10,8 +10,6 @@
 namespace falchion {
 namespace {
 
-using Shape = std::array<std::int64_t, 4>;
-
 void check_sizes(const LinearAttention& a, Check* check) {
   check_size("b", a.b, kMaxHeads, check), check_size("s", a.s, kMaxSequence, check);
   check_size("h_qk", a.h_qk, kMaxHeads, check), check_size("h_v", a.h_v, kMaxHeads, check);
@@ -28,40 +26,38 @@ void check_sizes(const LinearAttention& a, Check* check) {
   check->require(elements < 0x1p52, "b * h_v * s * d overflows: b = ", a.b, ", h_v = ", a.h_v, ", s = ", a.s);
 }
 
-enum class Role : std::uint8_t { input, output };
-
-/// Checks each operand as it comes and keeps it for the question of overlaps.
-struct Checked {
-  const LinearAttention& a;
-  Check* check;
-  std::array<Operand, 16> all{};
-  std::size_t count = 0;
-
-  /// q, k, v, o and their gradients: the problem's type, rows contiguous.
-  void rows(Role role, const char* name, const Tensor& x, const Shape& shape) {
-    add({.name = name, .x = &x, .output = role == Role::output, .contiguous = true}, a.dtype, shape);
-  }
-  /// What is there when the problem says so: f32. in_place: the input that this output may be.
-  void maybe(Role role, const char* name, const char* flag, const Tensor& x, bool wanted, const Shape& shape,
-             const Tensor* in_place = nullptr) {
-    add({.name = name, .flag = flag, .x = &x, .wanted = wanted, .output = role == Role::output, .in_place = in_place},
-        DType::f32, shape);
-  }
-
- private:
-  void add(const Operand& operand, DType dtype, const Shape& shape) {
-    check_tensor(operand, dtype, shape, check);
-    all[count++] = operand;
-  }
-};
-
 constexpr const char *kDecay = "LinearAttention::decay", *kInitial = "LinearAttention::initial_state",
                      *kFinal = "LinearAttention::final_state",
                      *kInitialZ = "LinearAttention::initial_state and normalise",
                      *kFinalZ = "LinearAttention::final_state and normalise";
 
-void check_all(const LinearAttention& a, Pass pass, const LinearOperands& x, Checked* list) {
-  using enum Role;
+/// The two kinds of operands that linear attention has.
+struct LinearList {
+  const LinearAttention& a;
+  OperandList list{"LinearAttention"};
+
+  /// q, k, v, o and their gradients: the problem's type, rows contiguous.
+  void rows(bool output, const char* name, const Tensor& x, const Shape& shape) {
+    list.add(
+        {.name = name, .x = &x, .dtype = a.dtype, .shape = shape, .output = output, .contiguous = true, .moved = true});
+  }
+  /// What is there when the problem says so: f32. in_place: the input that this output may be.
+  void maybe(bool output, const char* name, const char* flag, const Tensor& x, bool wanted, const Shape& shape,
+             const Tensor* in_place = nullptr) {
+    list.add({.name = name,
+              .flag = flag,
+              .x = &x,
+              .shape = shape,
+              .wanted = wanted,
+              .output = output,
+              .in_place = in_place});
+  }
+};
+
+}  // namespace
+
+OperandList operands_of(const LinearAttention& a, Pass pass, const LinearOperands& x) {
+  constexpr bool input = false, output = true;
   const std::int64_t batch = a.packed ? 1 : a.b, tokens = a.packed ? x.q.shape[1] : a.s;
   const bool decays = a.decay != Decay::none, head = a.decay == Decay::head;
   const bool initial_z = a.initial_state && a.normalise, final_z = a.final_state && a.normalise;
@@ -69,28 +65,36 @@ void check_all(const LinearAttention& a, Pass pass, const LinearOperands& x, Che
   const Shape state{a.b, a.h_v, a.d_qk, a.d_v}, z{a.b, a.h_v, a.d_qk, 1};
   const Shape decay{head ? 1 : batch, head ? 1 : tokens, a.h_v, 1};
 
-  list->rows(input, "q", x.q, {batch, a.packed ? kAnyExtent : a.s, a.h_qk, a.d_qk});
-  list->rows(input, "k", x.k, k), list->rows(input, "v", x.v, v);
-  list->maybe(input, "decay", kDecay, x.decay, decays, decay);
-  list->maybe(input, "initial_state", kInitial, x.initial_state, a.initial_state, state);
-  list->maybe(input, "initial_z", kInitialZ, x.initial_z, initial_z, z);
+  LinearList all{a};
+  all.rows(input, "q", x.q, {batch, a.packed ? kAnyExtent : a.s, a.h_qk, a.d_qk});
+  all.rows(input, "k", x.k, k);
+  all.rows(input, "v", x.v, v);
+  all.maybe(input, "decay", kDecay, x.decay, decays, decay);
+  all.maybe(input, "initial_state", kInitial, x.initial_state, a.initial_state, state);
+  all.maybe(input, "initial_z", kInitialZ, x.initial_z, initial_z, z);
   if (pass == Pass::forward) {
-    list->rows(output, "o", x.o, v);
-    list->maybe(output, "final_state", kFinal, x.final_state, a.final_state, state, &x.initial_state);
-    list->maybe(output, "final_z", kFinalZ, x.final_z, final_z, z, &x.initial_z);
-    return;
+    all.rows(output, "o", x.o, v);
+    all.maybe(output, "final_state", kFinal, x.final_state, a.final_state, state, &x.initial_state);
+    all.maybe(output, "final_z", kFinalZ, x.final_z, final_z, z, &x.initial_z);
+  } else {
+    all.rows(input, "grad_o", x.grad_o, v);
+    all.maybe(input, "grad_final_state", kFinal, x.grad_final_state, a.final_state, state);
+    all.maybe(input, "grad_final_z", kFinalZ, x.grad_final_z, final_z, z);
+    all.rows(output, "grad_q", x.grad_q, k);
+    all.rows(output, "grad_k", x.grad_k, k);
+    all.rows(output, "grad_v", x.grad_v, v);
+    all.maybe(output, "grad_decay", kDecay, x.grad_decay, decays, decay);
+    all.maybe(output, "grad_initial_state", kInitial, x.grad_initial_state, a.initial_state, state);
+    all.maybe(output, "grad_initial_z", kInitialZ, x.grad_initial_z, initial_z, z);
   }
-  list->rows(input, "grad_o", x.grad_o, v);
-  list->maybe(input, "grad_final_state", kFinal, x.grad_final_state, a.final_state, state);
-  list->maybe(input, "grad_final_z", kFinalZ, x.grad_final_z, final_z, z);
-  list->rows(output, "grad_q", x.grad_q, k), list->rows(output, "grad_k", x.grad_k, k);
-  list->rows(output, "grad_v", x.grad_v, v);
-  list->maybe(output, "grad_decay", kDecay, x.grad_decay, decays, decay);
-  list->maybe(output, "grad_initial_state", kInitial, x.grad_initial_state, a.initial_state, state);
-  list->maybe(output, "grad_initial_z", kInitialZ, x.grad_initial_z, initial_z, z);
+  all.list.add({.name = "cu_seqlens",
+                .flag = "packed",
+                .wanted = a.packed,
+                .data = x.cu_seqlens,
+                .length = a.b + 1,
+                .element = sizeof *x.cu_seqlens});
+  return all.list;
 }
-
-}  // namespace
 
 Status validate_problem(const LinearAttention& a, Pass pass) {
   Check check;
@@ -115,20 +119,19 @@ Pass pass_of(const LinearOperands& x) {
   return Pass::forward;
 }
 
-Status validate_operands(const LinearAttention& a, Pass pass, const LinearOperands& x) {
+Status validate_operands(const LinearAttention& a, const LinearOperands& x, const OperandList& list) {
   Check check;
-  Checked list{a, &check};
-  check_all(a, pass, x, &list);
-  check_array("cu_seqlens", "LinearAttention", "packed", a.packed, x.cu_seqlens, a.b + 1, &check);
+  check_operands(list, &check);
   check_rows_without_sequence("q", a.packed, a.b, x.q.shape[1], &check);
   if (a.decay == Decay::token) {
     const bool empty = a.b == 0 || a.h_v == 0;  // then the strides of a dense tensor are 0
     check.require(empty || x.decay.shape[1] <= 1 || x.decay.stride[1] != 0,
                   "decay.stride[1] = 0: a decay that is the same for every token is Decay::head");
   }
-  const Array arrays[] = {{"cu_seqlens", x.cu_seqlens, a.b + 1}};
-  if (check.ok()) check_overlaps({list.all.data(), list.count}, arrays, &check);
   return check.take();
+}
+Status validate_operands(const LinearAttention& a, Pass pass, const LinearOperands& x) {
+  return validate_operands(a, x, operands_of(a, pass, x));
 }
 
 }  // namespace falchion

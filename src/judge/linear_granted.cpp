@@ -1,6 +1,7 @@
 // src/judge/linear_granted.cpp: how far any computation of linear attention in these types may be off where its sums
 // cancel: what nudged inputs move the definition by, and what the gradient of a decay is summed from.
 #include <cmath>
+#include <limits>
 #include <memory>
 
 #include "judge/linear_attention.hpp"
@@ -25,7 +26,9 @@ double LinearReference::typical_divisor() const {
   LinearAttention a = problem_;
   a.d_v = 1, a.normalise = a.final_state = false;
   const auto& n = inputs_.q.shape;
-  std::vector<float> ones{1}, o(static_cast<std::size_t>(n[0] * n[1] * a.h_v) + 1);
+  // A row that belongs to no sequence stays NaN, and does not count.
+  std::vector<float> ones{1};
+  std::vector<float> o(static_cast<std::size_t>(n[0] * n[1] * a.h_v) + 1, std::numeric_limits<float>::quiet_NaN());
   LinearOperands x = inputs_;
   x.v = Tensor{ones.data(), DType::f32, {n[0], n[1], a.h_v, 1}, {0, 0, 0, 1}};
   x.o = Tensor::dense(o.data(), DType::f32, {n[0], n[1], a.h_v, 1});
@@ -103,10 +106,14 @@ void LinearReference::add_movement(const Outputs& moved) const {
 /// 16-bit numbers by a quarter of their unit, the mean of what rounding them once more does (a state or a weight that
 /// goes through a tensor core); f32 by four units, the roundings of a few steps; each e^g by a rounding of f32, and g
 /// by one unit; the divisor of a normalised output as the inputs, since a kernel rounds the weights of o but not those
-/// that it divides by.
+/// that it divides by. In f32 the divisor is off by more where d_v is large: its gradient is a sum of d_v products of o
+/// and grad_o, which drifts by about half the root of d_v roundings, and where o is nearly v nothing else is left.
 void LinearReference::nudge() const {
-  const double step = unit_at(problem_.dtype, 1) * (problem_.dtype == DType::f32 ? 4 : 0.25);
-  const double divisor = problem_.normalise ? typical_divisor() : 0;
+  const bool single = problem_.dtype == DType::f32;
+  const double step = unit_at(problem_.dtype, 1) * (single ? 4 : 0.25);
+  const double drift =
+      single ? std::sqrt(static_cast<double>(problem_.d_v)) / 8 : 0;  // half the root, in steps of four
+  const double divisor = problem_.normalise ? typical_divisor() * (1 + drift) : 0;
   for (std::uint64_t draw = 0; draw < kNudges; ++draw) {
     LinearOperands x = inputs_;
     LinearAttention a = problem_;

@@ -3,17 +3,16 @@
 #include <algorithm>
 #include <cmath>
 
-#include "plan/attention_gpu.hpp"
+#include "plan/attention.hpp"
 #include "plan/attention_launch.hpp"
 #include "plan/paths.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
+#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
 
 /// Rows of a work item: as many as the L2 holds, halved while threads would get too few items.
 int choose_rows(std::int64_t rows_a_head, std::int64_t heads, int threads, int tile) {
@@ -35,9 +34,20 @@ int choose_splits(const Attention& problem, std::int64_t items, int threads) {
   return fewest_parts(items, threads, most);
 }
 
-void decide_cpu(PlanData* plan) {
+}  // namespace
+
+DType attention_dtype(const PlanData& plan) { return plan.attention().problem.dtype; }
+
+void resolve_attention(PlanData* plan) {
+  Attention& problem = plan->attention().problem;
+  if (problem.score.scale == 0)
+    problem.score.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(problem.d_qk)));
+}
+
+void plan_attention_cpu(PlanData* plan) {
+  AttentionPlan& attention = plan->attention();
   const cpu::AttentionKernel& kernel = *plan->variant->cpu;
-  const Attention& problem = plan->problem;
+  const Attention& problem = attention.problem;
   const std::int64_t heads = problem.b * problem.h_k;
   // Packed lengths are known at run time only, s_q is a hint and may be 0: there is always some memory to work in.
   const std::int64_t longest_q = problem.packed ? std::max<std::int64_t>(problem.s_q, 1) : problem.s_q;
@@ -45,39 +55,30 @@ void decide_cpu(PlanData* plan) {
   const double worth = 1 + attention_flops(problem) / tiles::kFlopPerThread;
   const int threads = static_cast<int>(std::min<double>(threads_wanted(plan->target), worth));
 
-  plan->decode = rows_a_head > 0 && rows_a_head <= tiles::kDecodeRows;
-  plan->rows = plan->decode ? tiles::kDecodeRows : choose_rows(rows_a_head, heads, threads, kernel.tile_rows);
+  attention.decode = rows_a_head > 0 && rows_a_head <= tiles::kDecodeRows;
+  attention.rows = attention.decode ? tiles::kDecodeRows : choose_rows(rows_a_head, heads, threads, kernel.tile_rows);
   // A short sequence gets a short block: a packed block is padded to its full length. And blocks are what threads share
   // the packing by, so there should be one for each.
-  plan->keys = static_cast<int>(
+  attention.keys = static_cast<int>(
       std::min<std::int64_t>(kernel.tile_keys, ceil_div(std::max<std::int64_t>(problem.s_k, 1), 32) * 32));
-  while (plan->keys / 2 >= tiles::kMinKeys && problem.b * problem.h_k * ceil_div(problem.s_k, plan->keys) < threads)
-    plan->keys = plan->keys / 64 * 32;
+  while (attention.keys / 2 >= tiles::kMinKeys &&
+         problem.b * problem.h_k * ceil_div(problem.s_k, attention.keys) < threads)
+    attention.keys = attention.keys / 64 * 32;
   const auto cut = [&](std::int64_t heads_an_item) {
-    plan->heads = static_cast<int>(heads_an_item);
-    plan->items =
-        heads_an_item == 0 ? 0 : problem.b * ceil_div(problem.h_k, heads_an_item) * ceil_div(rows_a_head, plan->rows);
-    plan->splits = choose_splits(problem, plan->items, threads);
+    attention.heads = static_cast<int>(heads_an_item);
+    plan->items = heads_an_item == 0
+                      ? 0
+                      : problem.b * ceil_div(problem.h_k, heads_an_item) * ceil_div(rows_a_head, attention.rows);
+    attention.splits = choose_splits(problem, plan->items, threads);
   };
   // Decode reads K and V in the order of memory when one worker takes all heads of a key, so keys are split first,
   // heads only where there are too few keys for the threads.
-  cut(plan->decode ? std::min<std::int64_t>(problem.h_k, tiles::kDecodeHeads) : 1);
-  while (plan->heads > 1 && plan->items * plan->splits < threads) cut((plan->heads + 1) / 2);
-  plan->threads = static_cast<int>(std::clamp<std::int64_t>(plan->items * plan->splits, 1, threads));
+  cut(attention.decode ? std::min<std::int64_t>(problem.h_k, tiles::kDecodeHeads) : 1);
+  while (attention.heads > 1 && plan->items * attention.splits < threads) cut((attention.heads + 1) / 2);
+  plan->threads = static_cast<int>(std::clamp<std::int64_t>(plan->items * attention.splits, 1, threads));
   if (plan->items == 0) return;  // nothing to compute, nothing to keep
-  plan->memory = kernel.memory(to_args(*plan, nullptr, nullptr));
-  plan->workspace = workspace_layout(plan->memory, plan->threads).total;
-}
-
-}  // namespace
-
-Status plan_attention(const Attention& problem, Pass pass, const Target& target, PlanData* out, bool any_build) {
-  *out = PlanData{};
-  out->any_build = any_build;
-  out->problem = problem, out->pass = pass, out->target = target;
-  if (problem.score.scale == 0)
-    out->problem.score.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(problem.d_qk)));
-  return choose_path({"attention_forward", problem.dtype, plan_attention_gpu, decide_cpu}, out);
+  attention.memory = kernel.memory(to_args(*plan, nullptr, nullptr));
+  plan->workspace = workspace_layout(attention.memory, plan->threads).total;
 }
 
 }  // namespace falchion

@@ -1,5 +1,5 @@
 // src/plan/attention_gpu.cpp: problem + device -> row, grid, splits, workspace. Every decision about the GPU is here.
-#include "plan/attention_gpu.hpp"
+#include "plan/attention.hpp"
 
 #include <algorithm>
 #include <cstdint>
@@ -7,18 +7,15 @@
 
 #include "cuda/runtime.hpp"
 #include "plan/launch.hpp"
+#include "plan/operation.hpp"
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
+#include "policy/divide.hpp"
 #include "sm90/attention_schedule.hpp"
 
 namespace falchion {
 namespace {
-
-constexpr const char* kOp = "attention_forward";
-
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-bool same(const char* a, const char* b) { return std::strcmp(a, b) == 0; }
 
 /// What only the level general has.
 std::string needs_general(const Attention& a) {
@@ -34,7 +31,7 @@ std::string needs_general(const Attention& a) {
 }
 
 std::string why_not(const Variant& listed, const PlanData& plan, const cuda::Device& device) {
-  const Attention& a = plan.problem;
+  const Attention& a = plan.attention().problem;
   if (listed.d < std::max(a.d_qk, a.d_v))
     return text("head dims up to ", listed.d, ", the problem's are ", a.d_qk, " and ", a.d_v);
   if (!same(listed.level, "general")) {
@@ -65,10 +62,12 @@ bool is_mla(const Attention& a) { return a.d_qk > tiles::kMlaHeadDimV && a.d_v <
 /// The first row that fits. Rows of too small a head dim go without saying where a larger one is taken.
 const Variant* choose_row(Backend backend, const char* level, const cuda::Device& device, PlanData* plan) {
   for (const Variant& listed : listed_variants()) {
-    if (listed.backend != backend || listed.dtype != plan->problem.dtype || !listed.is(kOp)) continue;
+    if (listed.backend != backend || listed.dtype != plan->attention().problem.dtype ||
+        !listed.is(plan->operation->name))
+      continue;
     if (level != nullptr && !same(level, listed.level)) continue;
-    if (listed.d < std::max(plan->problem.d_qk, plan->problem.d_v)) continue;
-    if (same(listed.level, "mla") && !is_mla(plan->problem)) continue;
+    if (listed.d < std::max(plan->attention().problem.d_qk, plan->attention().problem.d_v)) continue;
+    if (same(listed.level, "mla") && !is_mla(plan->attention().problem)) continue;
     const std::string reason = why_not(listed, *plan, device);
     if (reason.empty()) return row_to_plan(listed, *plan);
     if (level != nullptr) continue;
@@ -108,45 +107,48 @@ int choose_splits(const Attention& a, const gpu::AttentionFacts& row, std::int64
 /// knows how long tiles are, their number is odd: an even one would give a CTA the same tile of each sequence, over and
 /// over.
 void choose_walkers(std::int64_t slots, PlanData* plan) {
-  const Attention& a = plan->problem;
-  const std::int64_t items = plan->items * plan->splits;
+  AttentionPlan& attention = plan->attention();
+  const Attention& a = attention.problem;
+  const std::int64_t items = plan->items * attention.splits;
   if (plan->backend != Backend::sm90 || items == 0) return;
   const bool full = a.band.left < 0 && a.band.right < 0, known = !a.packed && !a.used_k && !a.first_k;
   const bool even = known ? a.s_k <= tiles::kWalkKeys && items > slots
                           : a.s_k > 0 && a.s_k <= tiles::kWalkUnknownKeys && items > tiles::kUnknownTiles * slots;
   if (!full && !even) return;
-  plan->gpu.pairs = known && a.band.left < 0 && a.band.right >= 0 && 2 * a.s_q >= a.s_k && plan->gpu.tiles > 1;
+  attention.pairs = known && a.band.left < 0 && a.band.right >= 0 && 2 * a.s_q >= a.s_k && attention.tiles > 1;
   const auto schedule =
-      sm90::Schedule::make(static_cast<int>(items), static_cast<int>(plan->gpu.tiles), plan->gpu.pairs);
+      sm90::Schedule::make(static_cast<int>(items), static_cast<int>(attention.tiles), attention.pairs);
   const std::int64_t ctas = known || full ? slots : slots - (slots % 2 == 0 ? 1 : 0);
   // How many tiles a packed problem has is known at run time; its hints may say too little.
-  plan->gpu.walkers = static_cast<int>(a.packed ? ctas : std::min<std::int64_t>(schedule.units, ctas));
+  attention.walkers = static_cast<int>(a.packed ? ctas : std::min<std::int64_t>(schedule.units, ctas));
 }
 
-Status decide(const cuda::Device& device, PlanData* plan) {
-  const Attention& a = plan->problem;
-  const gpu::AttentionFacts& row = plan->variant->facts;
-  GpuPlan& gpu = plan->gpu;
-  gpu.device = device.name, gpu.sm = device.sm, gpu.sms = device.sms, gpu.ordinal = device.ordinal;
-  gpu.group = choose_group(plan->backend, a, row.rows);
-  const std::int64_t heads = a.h_q / gpu.group;
-  gpu.tiles = gpu_row_tiles(a, a.packed ? a.b * a.s_q : 0, gpu.group, row.rows);
-  const std::int64_t items = gpu.tiles * heads * (a.packed ? 1 : a.b);
-  const std::int64_t slots = std::int64_t{device.sms} * row.ctas;
-  plan->splits = choose_splits(a, row, items, slots);
+Status decide_grid(const cuda::Device& device, PlanData* plan) {
+  AttentionPlan& attention = plan->attention();
+  const Attention& a = attention.problem;
+  const gpu::AttentionFacts& facts = plan->variant->facts;
+  set_device(device, plan);
+  attention.group = choose_group(plan->backend, a, facts.rows);
+  const std::int64_t heads = a.h_q / attention.group;
+  attention.tiles = gpu_row_tiles(a, a.packed ? a.b * a.s_q : 0, attention.group, facts.rows);
+  const std::int64_t items = attention.tiles * heads * (a.packed ? 1 : a.b);
+  const std::int64_t slots = std::int64_t{device.sms} * facts.ctas;
+  attention.splits = choose_splits(a, facts, items, slots);
   plan->items = items;
-  plan->rows = row.rows, plan->keys = row.keys;
+  attention.rows = facts.rows;
+  attention.keys = facts.keys;
   const std::int64_t rows = a.b * a.s_q * a.h_q;
-  if (static_cast<double>(items) * plan->splits > INT32_MAX || (a.probabilities && rows > INT32_MAX)) {
+  if (static_cast<double>(items) * attention.splits > INT32_MAX || (a.probabilities && rows > INT32_MAX)) {
     return {Code::unsupported,
             text("b * h_q * s_q: ", items, " row tiles (", rows, " rows) are over the grid's limit of ", INT32_MAX)};
   }
   choose_walkers(slots, plan);
   // Not a grid that the SMs hold at once: started early it would be spread over what is free then, not evenly.
-  gpu.early = device.sm >= 90 && items * plan->splits >= 2 * slots;
-  if (plan->splits > 1) {
-    gpu.partial_m_l = static_cast<std::size_t>(ceil_div(plan->splits * rows * a.d_v, 4) * 4) * sizeof(float);
-    plan->workspace = gpu.partial_m_l + static_cast<std::size_t>(plan->splits * rows) * 2 * sizeof(float);
+  attention.early = device.sm >= 90 && items * attention.splits >= 2 * slots;
+  if (attention.splits > 1) {
+    const std::int64_t parts = attention.splits * rows;
+    attention.partial_m_l = static_cast<std::size_t>(ceil_div(parts * a.d_v, 4) * 4) * sizeof(float);
+    plan->workspace = attention.partial_m_l + static_cast<std::size_t>(parts) * 2 * sizeof(float);
   }
   return {};
 }
@@ -168,7 +170,7 @@ bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
 }  // namespace
 
 GpuRow gpu_row(const PlanData& plan, const Operands& x) noexcept {
-  const bool aligned = aligned_to_16(plan.problem, x);
+  const bool aligned = aligned_to_16(plan.attention().problem, x);
   const bool fits =
       aligned && (plan.variant->backend != Backend::sm90 || (fits_tma(x.q) && fits_tma(x.k) && fits_tma(x.v)));
   return {fits ? plan.variant : plan.gpu.unaligned, aligned};
@@ -176,9 +178,9 @@ GpuRow gpu_row(const PlanData& plan, const Operands& x) noexcept {
 
 Status plan_attention_gpu(Backend backend, PlanData* plan) {
   cuda::Device device;
-  if (Status status = device_for(kOp, plan->problem.dtype, backend, plan, &device); !status) return status;
+  if (Status status = device_for(backend, plan, &device); !status) return status;
 
-  const std::string path = text(name(backend), " ", name(plan->problem.dtype));
+  const std::string path = text(name(backend), " ", name(plan->attention().problem.dtype));
   const std::size_t before = plan->rejected.size();
   plan->variant = choose_row(backend, nullptr, device, plan);
   if (plan->variant == nullptr) {
@@ -188,7 +190,7 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
   plan->backend = backend;
   plan->gpu.unaligned =
       same(plan->variant->level, "general") ? plan->variant : choose_row(Backend::sm80, "general", device, plan);
-  Status status = decide(device, plan);
+  Status status = decide_grid(device, plan);
   if (!status) plan->rejected.push_back({text(path, " ", plan->variant->level), status.why});
   return status;
 }

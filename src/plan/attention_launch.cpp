@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/attention.hpp"
 #include "plan/launch.hpp"
 
 namespace falchion {
@@ -67,15 +68,16 @@ WorkspaceLayout workspace_layout(const cpu::Memory& memory, int threads) noexcep
 }
 
 cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void* workspace) noexcept {
+  const AttentionPlan& attention = plan.attention();
   cpu::AttentionArgs args;
-  set_problem(plan.problem, &args);
-  if (operands != nullptr) set_operands(plan.problem, *operands, &args);
+  set_problem(attention.problem, &args);
+  if (operands != nullptr) set_operands(attention.problem, *operands, &args);
 
   args.pool = pool_of(plan);
-  args.threads = plan.threads, args.rows = plan.rows, args.keys = plan.keys;
-  args.splits = plan.splits, args.heads = plan.heads, args.decode = plan.decode;
+  args.threads = plan.threads, args.rows = attention.rows, args.keys = attention.keys;
+  args.splits = attention.splits, args.heads = attention.heads, args.decode = attention.decode;
   if (workspace != nullptr) {
-    const WorkspaceLayout layout = workspace_layout(plan.memory, plan.threads);
+    const WorkspaceLayout layout = workspace_layout(attention.memory, plan.threads);
     auto* base = static_cast<std::byte*>(workspace);
     args.packed_k = base, args.packed_v = base + layout.packed_v;
     args.scratch = base + layout.scratch, args.scratch_bytes = layout.scratch_stride;
@@ -86,18 +88,19 @@ cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void*
 
 gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, void* workspace, int rows,
                                bool aligned) noexcept {
-  const Attention& problem = plan.problem;
+  const AttentionPlan& attention = plan.attention();
+  const Attention& problem = attention.problem;
   gpu::AttentionArgs args;
   set_problem(problem, &args);
   set_operands(problem, operands, &args);
   if (problem.packed) args.total_k = operands.k.shape[1];  // nothing is sized by the hint s_k
-  args.group = plan.gpu.group, args.walkers = plan.gpu.walkers, args.pairs = plan.gpu.pairs, args.splits = plan.splits,
-  args.aligned = aligned, args.early = plan.gpu.early;
+  args.group = attention.group, args.walkers = attention.walkers, args.pairs = attention.pairs,
+  args.splits = attention.splits, args.aligned = aligned, args.early = attention.early;
   args.tiles = gpu_row_tiles(problem, args.total_q, args.group, rows);
   auto* base = static_cast<std::byte*>(workspace);
-  if (plan.splits > 1) {
+  if (attention.splits > 1) {
     args.partial_o = reinterpret_cast<float*>(base);
-    args.partial_m_l = reinterpret_cast<float*>(base + plan.gpu.partial_m_l);
+    args.partial_m_l = reinterpret_cast<float*>(base + attention.partial_m_l);
   }
   return args;
 }

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "plan/linear_attention.hpp"
+#include "plan/operation.hpp"
 #include "plan/text.hpp"
 
 namespace falchion {
@@ -17,13 +17,7 @@ void note_status(const Status& status, Story* story) {
 }
 
 void note_question(const PlanData& plan, Story* story) {
-  story->note({{"op", plan.linear ? linear_attention_name(plan.pass) : text("attention_", name(plan.pass))},
-               {"pass", name(plan.pass)},
-               {"problem", plan.linear ? problem_facts(plan.linear->problem) : problem_facts(plan.problem)}});
-}
-
-void tell_problem(const PlanData& plan, Story* story) {
-  plan.linear ? tell_linear_problem(plan, story) : tell_attention_problem(plan, story);
+  story->note({{"op", plan.operation->name}, {"pass", name(plan.pass)}, {"problem", plan.operation->facts(plan)}});
 }
 
 bool is_built(const PlanData& plan) { return !plan.any_build || built(*plan.variant) != nullptr; }
@@ -43,7 +37,7 @@ void tell_absence(const PlanData& plan, const Status& made, Story* story) {
 }
 
 void tell_decision(const PlanData& plan, Story* story) {
-  const DType dtype = plan.linear ? plan.linear->problem.dtype : plan.problem.dtype;
+  const DType dtype = plan.operation->dtype(plan);
   const Variant* row = plan.variant;
   story->tell("decision",
               plan.backend == Backend::ref ? "ref: the definition in double, naive, one thread" : level_text(plan),
@@ -89,17 +83,17 @@ Json row_facts(const Variant* row) {
   return Json::object({{"backend", name(row->backend)}, {"level", row->level}, {"d", row->d}});
 }
 
-std::string describe(const PlanData& plan) { return plan.linear ? describe_linear(plan) : describe_attention(plan); }
+std::string describe(const PlanData& plan) { return plan.operation->describe(plan); }
 
 std::string explain(const PlanData& plan, Format format, const Status& made) {
   Story story;
   note_status(made, &story);
   note_question(plan, &story);
   tell_absence(plan, made, &story);
-  tell_problem(plan, &story);
+  plan.operation->tell_problem(plan, &story);
   tell_decision(plan, &story);
-  plan.linear ? tell_linear(plan, &story) : tell_attention(plan, &story);
-  const DType dtype = plan.linear ? plan.linear->problem.dtype : plan.problem.dtype;
+  plan.operation->tell_decision(plan, &story);
+  const DType dtype = plan.operation->dtype(plan);
   tell_paths(plan, text(level_text(plan), plan.backend == Backend::ref ? "" : text(" ", name(dtype))), &story);
   return story.in(format);
 }
@@ -108,7 +102,8 @@ std::string explain_refusal(const PlanData& plan, const Status& refusal, Format 
   Story story;
   note_status(refusal, &story);
   note_question(plan, &story);
-  if (refusal.code != Code::invalid) tell_problem(plan, &story);  // of an invalid one nothing can be counted
+  if (refusal.code != Code::invalid)
+    plan.operation->tell_problem(plan, &story);  // of an invalid one nothing can be counted
   story.tell("decision", text("refused (", name(refusal.code), "): ", refusal.why));
   if (!plan.rejected.empty()) tell_paths(plan, "", &story);
   return story.in(format);

@@ -18,11 +18,13 @@ Json row_facts(const Variant* row);
 // is; what was decided.
 std::string describe_attention(const PlanData& plan);
 Json problem_facts(const Attention& problem);
+Json attention_facts(const PlanData& plan);
 void tell_attention_problem(const PlanData& plan, Story* story);
 void tell_attention(const PlanData& plan, Story* story);
 
 std::string describe_linear(const PlanData& plan);
 Json problem_facts(const LinearAttention& problem);
+Json linear_facts_of(const PlanData& plan);
 void tell_linear_problem(const PlanData& plan, Story* story);
 void tell_linear(const PlanData& plan, Story* story);
 

@@ -3,6 +3,7 @@
 
 #include "plan/attention_launch.hpp"
 #include "plan/explain.hpp"
+#include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
@@ -51,28 +52,31 @@ void tell_work(const Attention& a, Story* story) {
 }
 
 std::string tiles_text(const PlanData& plan) {
-  const std::int64_t g = plan.problem.h_q / plan.problem.h_k;
-  std::string out = text(plan.rows, " rows x ", plan.keys, " keys");
+  const AttentionPlan& attention = plan.attention();
+  const std::int64_t g = attention.problem.h_q / attention.problem.h_k;
+  std::string out = text(attention.rows, " rows x ", attention.keys, " keys");
   if (g > 1) out += text("; the ", g, " query heads of a K/V head are rows of one item");
-  if (plan.decode)
+  if (attention.decode)
     return text(out, "; decode: at most ", tiles::kDecodeRows,
-                " rows a K/V head, so lanes are head dims and K, V are not packed; ", plan.heads,
-                plan.heads == 1 ? " K/V head" : " K/V heads", " an item");
-  if (plan.rows == tiles::kMaxRows) return text(out, "; as many rows as the L2 holds");
+                " rows a K/V head, so lanes are head dims and K, V are not packed; ", attention.heads,
+                attention.heads == 1 ? " K/V head" : " K/V heads", " an item");
+  if (attention.rows == tiles::kMaxRows) return text(out, "; as many rows as the L2 holds");
   return text(out, "; fewer than ", tiles::kMaxRows, " rows, for ",
-              plan.problem.s_q * g <= plan.rows ? "there are no more"
-                                                : text("at least ", tiles::kItemsPerThread, " items a thread"));
+              attention.problem.s_q * g <= attention.rows
+                  ? "there are no more"
+                  : text("at least ", tiles::kItemsPerThread, " items a thread"));
 }
 
 void tell_splits(const PlanData& plan, std::string_view what, Story* story) {
-  story->note({{"splits", plan.splits}});
-  if (plan.splits == 1) return;
-  story->tell("splits", text(plan.splits, ": ", plan.items, what,
+  const AttentionPlan& attention = plan.attention();
+  story->note({{"splits", attention.splits}});
+  if (attention.splits == 1) return;
+  story->tell("splits", text(attention.splits, ": ", plan.items, what,
                              " idle, so the keys are cut into parts, merged by maximum and sum"));
 }
 
 void tell_memory_of_cpu(const PlanData& plan, Story* story) {
-  const cpu::Memory& m = plan.memory;
+  const cpu::Memory& m = plan.attention().memory;
   std::string parts = text("scratch ", plan.threads, " x ", bytes_text(static_cast<double>(m.scratch)));
   if (m.packed_k > 0) {
     parts = text("packed K ", bytes_text(static_cast<double>(m.packed_k)), ", packed V ",
@@ -87,13 +91,15 @@ void tell_memory_of_cpu(const PlanData& plan, Story* story) {
 }
 
 void tell_cpu(const PlanData& plan, Story* story) {
+  const AttentionPlan& attention = plan.attention();
   if (plan.items == 0) return story->tell("tiles", "none: the problem is empty");
-  story->tell(
-      "tiles", tiles_text(plan),
-      {{"tile",
-        Json::object({{"rows", plan.rows}, {"keys", plan.keys}, {"decode", plan.decode}, {"heads", plan.heads}})}});
+  story->tell("tiles", tiles_text(plan),
+              {{"tile", Json::object({{"rows", attention.rows},
+                                      {"keys", attention.keys},
+                                      {"decode", attention.decode},
+                                      {"heads", attention.heads}})}});
   const bool callers_pool = plan.target.executor.parallel_for != nullptr;
-  const std::int64_t parts = plan.items * plan.splits, rounds = (parts + plan.threads - 1) / plan.threads;
+  const std::int64_t parts = plan.items * attention.splits, rounds = (parts + plan.threads - 1) / plan.threads;
   const std::int64_t busy = 100 * parts / (rounds * plan.threads);
   story->tell("threads",
               text(plan.threads, callers_pool ? " of the caller's pool" : "", "; ", parts, " items, ", rounds,
@@ -108,36 +114,39 @@ void tell_cpu(const PlanData& plan, Story* story) {
 }
 
 void tell_grid(const PlanData& plan, int ctas_an_sm, Story* story) {
+  const AttentionPlan& attention = plan.attention();
   const GpuPlan& gpu = plan.gpu;
-  const std::int64_t tiles = plan.items * plan.splits, slots = std::int64_t{gpu.sms} * ctas_an_sm;
+  const std::int64_t tiles = plan.items * attention.splits, slots = std::int64_t{gpu.sms} * ctas_an_sm;
   const std::int64_t waves = (tiles + slots - 1) / slots, busy = 100 * tiles / (waves * slots);
   story->tell("grid",
-              text(tiles, gpu.walkers > 0 ? text(" tiles, walked by ", gpu.walkers) : "", " CTAs, ", ctas_an_sm,
-                   " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ", busy, " % busy"),
+              text(tiles, attention.walkers > 0 ? text(" tiles, walked by ", attention.walkers) : "", " CTAs, ",
+                   ctas_an_sm, " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ", busy, " % busy"),
               {{"grid", Json::object({{"tiles", tiles},
-                                      {"ctas", gpu.walkers > 0 ? gpu.walkers : tiles},
+                                      {"ctas", attention.walkers > 0 ? attention.walkers : tiles},
                                       {"ctas_an_sm", ctas_an_sm},
                                       {"waves", waves},
                                       {"busy_percent", busy}})}});
 }
 
 void tell_gpu(const PlanData& plan, Story* story) {
+  const AttentionPlan& attention = plan.attention();
   const gpu::AttentionFacts& row = plan.variant->facts;
   const GpuPlan& gpu = plan.gpu;
   if (plan.items == 0) return story->tell("tiles", "none: the problem is empty");
-  const std::int64_t g = plan.problem.h_q / plan.problem.h_k;
-  story->tell("tiles",
-              text(row.rows, " rows x ", row.keys, " keys, head dims up to ", row.d, ", ", row.threads, " threads, ",
-                   row.stages, row.stages == 1 ? " stage" : " stages", " of K and V",
-                   gpu.group > 1 ? text("; the ", gpu.group, " query heads of a K/V head are rows of one tile")
-                   : g > 1       ? text("; ", g, " query heads read one K/V head, each a tile of its own")
-                                 : ""),
-              {{"tile", Json::object({{"rows", row.rows},
-                                      {"keys", row.keys},
-                                      {"d", row.d},
-                                      {"threads", row.threads},
-                                      {"stages", row.stages},
-                                      {"group", gpu.group}})}});
+  const std::int64_t g = attention.problem.h_q / attention.problem.h_k;
+  story->tell(
+      "tiles",
+      text(row.rows, " rows x ", row.keys, " keys, head dims up to ", row.d, ", ", row.threads, " threads, ",
+           row.stages, row.stages == 1 ? " stage" : " stages", " of K and V",
+           attention.group > 1 ? text("; the ", attention.group, " query heads of a K/V head are rows of one tile")
+           : g > 1             ? text("; ", g, " query heads read one K/V head, each a tile of its own")
+                               : ""),
+      {{"tile", Json::object({{"rows", row.rows},
+                              {"keys", row.keys},
+                              {"d", row.d},
+                              {"threads", row.threads},
+                              {"stages", row.stages},
+                              {"group", attention.group}})}});
   tell_grid(plan, row.ctas, story);
   tell_splits(plan, " tiles would leave SMs", story);
   story->tell("shared", text(bytes_text(static_cast<double>(row.shared_bytes)), " a CTA"),
@@ -155,19 +164,22 @@ void tell_gpu(const PlanData& plan, Story* story) {
 }  // namespace
 
 std::string describe_attention(const PlanData& plan) {
-  const Attention& a = plan.problem;
-  std::string out = text("attention_", name(plan.pass), " ", level_text(plan), " ", name(a.dtype), " d", a.d_qk, " dv",
-                         a.d_v, " band ", band_text(a.band));
+  const AttentionPlan& attention = plan.attention();
+  const Attention& a = attention.problem;
+  std::string out = text(plan.operation->name, " ", level_text(plan), " ", name(a.dtype), " d", a.d_qk, " dv", a.d_v,
+                         " band ", band_text(a.band));
   if (plan.backend == Backend::cpu) {
-    out += text(" rows ", plan.rows, " keys ", plan.keys, " threads ", plan.threads, " splits ", plan.splits,
-                plan.decode ? " decode" : "");
+    out += text(" rows ", attention.rows, " keys ", attention.keys, " threads ", plan.threads, " splits ",
+                attention.splits, attention.decode ? " decode" : "");
   }
   if (plan.variant != nullptr && is_gpu(plan.backend)) {
-    out += text(" tile ", plan.rows, "x", plan.keys, "x", plan.variant->d, " group ", plan.gpu.group, " grid ",
-                plan.items * plan.splits, " splits ", plan.splits);
+    out += text(" tile ", attention.rows, "x", attention.keys, "x", plan.variant->d, " group ", attention.group,
+                " grid ", plan.items * attention.splits, " splits ", attention.splits);
   }
   return text(out, " ws ", bytes_text(static_cast<double>(plan.workspace)));
 }
+
+Json attention_facts(const PlanData& plan) { return problem_facts(plan.attention().problem); }
 
 Json problem_facts(const Attention& a) {
   return Json::object(
@@ -198,9 +210,9 @@ Json problem_facts(const Attention& a) {
 }
 
 void tell_attention_problem(const PlanData& plan, Story* story) {
-  const Attention& a = plan.problem;
-  story->tell("problem", text("attention_", name(plan.pass), " ", name(a.dtype), ": b ", a.b, ", s_q ", a.s_q, ", s_k ",
-                              a.s_k, ", h_q ", a.h_q, ", h_k ", a.h_k, ", d_qk ", a.d_qk, ", d_v ", a.d_v));
+  const Attention& a = plan.attention().problem;
+  story->tell("problem", text(plan.operation->name, " ", name(a.dtype), ": b ", a.b, ", s_q ", a.s_q, ", s_k ", a.s_k,
+                              ", h_q ", a.h_q, ", h_k ", a.h_k, ", d_qk ", a.d_qk, ", d_v ", a.d_v));
   story->tell("band",
               text(band_text(a.band), a.band.left < 0 && a.band.right < 0 ? ""
                                       : a.band.align == Align::top_left   ? ": query 0 stands at key 0"

@@ -1,6 +1,7 @@
 // src/plan/explain_linear.cpp: a plan of linear attention, in words and facts.
 #include "plan/explain.hpp"
 #include "plan/linear_attention.hpp"
+#include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
@@ -17,20 +18,21 @@ const char* decay_text(Decay decay) {
 }  // namespace
 
 std::string describe_linear(const PlanData& plan) {
-  const LinearAttention& a = plan.linear->problem;
-  std::string out =
-      text(linear_attention_name(plan.pass), " ", level_text(plan), " ", name(a.dtype), " d", a.d_qk, " dv", a.d_v,
-           a.decay == Decay::none   ? ""
-           : a.decay == Decay::head ? " decay head"
-                                    : " decay token",
-           a.normalise ? " normalised" : "", a.reverse ? " reverse" : "");
+  const LinearAttention& a = plan.linear().problem;
+  std::string out = text(plan.operation->name, " ", level_text(plan), " ", name(a.dtype), " d", a.d_qk, " dv", a.d_v,
+                         a.decay == Decay::none   ? ""
+                         : a.decay == Decay::head ? " decay head"
+                                                  : " decay token",
+                         a.normalise ? " normalised" : "", a.reverse ? " reverse" : "");
   if (plan.variant != nullptr) {
-    out += text(" chunk ", linear_chunk(plan), " segments ", plan.linear->segments, "x", plan.linear->segment);
+    out += text(" chunk ", linear_chunk(plan), " segments ", plan.linear().segments, "x", plan.linear().segment);
     if (plan.backend == Backend::cpu) out += text(" threads ", plan.threads);
-    if (plan.linear->wide > 0) out += text(" wide ", plan.linear->wide);
+    if (plan.linear().wide > 0) out += text(" wide ", plan.linear().wide);
   }
   return text(out, " ws ", bytes(plan.workspace));
 }
+
+Json linear_facts_of(const PlanData& plan) { return problem_facts(plan.linear().problem); }
 
 Json problem_facts(const LinearAttention& a) {
   return Json::object({{"dtype", name(a.dtype)},
@@ -55,10 +57,10 @@ Json problem_facts(const LinearAttention& a) {
 }
 
 void tell_linear_problem(const PlanData& plan, Story* story) {
-  const LinearAttention& a = plan.linear->problem;
-  story->tell("problem", text(linear_attention_name(plan.pass), " ", name(a.dtype), ": b ", a.b, ", s ", a.s, ", h_qk ",
-                              a.h_qk, ", h_v ", a.h_v, ", d_qk ", a.d_qk, ", d_v ", a.d_v,
-                              a.reverse ? ", from the last token to the first" : ""));
+  const LinearAttention& a = plan.linear().problem;
+  story->tell("problem",
+              text(plan.operation->name, " ", name(a.dtype), ": b ", a.b, ", s ", a.s, ", h_qk ", a.h_qk, ", h_v ",
+                   a.h_v, ", d_qk ", a.d_qk, ", d_v ", a.d_v, a.reverse ? ", from the last token to the first" : ""));
   story->tell("terms",
               text("scale ", a.scale, ", feature map ", a.feature_map == FeatureMap::identity ? "identity" : "elu + 1",
                    ", decay: ", decay_text(a.decay), a.normalise ? text(", normalised, eps ", a.eps) : ""));
@@ -80,7 +82,7 @@ void tell_linear_problem(const PlanData& plan, Story* story) {
 namespace {
 
 void tell_segments(const PlanData& plan, Story* story) {
-  const LinearPlan& linear = *plan.linear;
+  const LinearPlan& linear = plan.linear();
   const char* idle = plan.backend == Backend::cpu ? " heads would leave threads idle" : " heads would leave SMs idle";
   const std::string why_one =
       linear.problem.packed ? "packed sequences stay whole"
@@ -95,7 +97,7 @@ void tell_segments(const PlanData& plan, Story* story) {
 }
 
 void tell_cpu(const PlanData& plan, Story* story) {
-  const cpu::LinearMemory& memory = plan.linear->memory;
+  const cpu::LinearMemory& memory = plan.linear().memory;
   const bool callers_pool = plan.target.executor.parallel_for != nullptr;
   story->note({{"tile", Json::object({{"chunk", linear_chunk(plan)}})}});
   story->tell("threads", text(plan.threads, callers_pool ? " of the caller's pool" : ""),
@@ -108,7 +110,7 @@ void tell_cpu(const PlanData& plan, Story* story) {
 
 /// The CTAs that have all columns of a head, and those that have some.
 void tell_grids(const PlanData& plan, Story* story) {
-  const LinearPlan& linear = *plan.linear;
+  const LinearPlan& linear = plan.linear();
   const gpu::LinearAttentionFacts& row = plan.variant->linear;
   const std::int64_t ctas = linear.ctas * linear.segments, wide = plan.items * linear.wide;
   const std::int64_t slots = std::int64_t{plan.gpu.sms} * row.ctas;
@@ -140,7 +142,7 @@ void tell_gpu(const PlanData& plan, Story* story) {
 }  // namespace
 
 void tell_linear(const PlanData& plan, Story* story) {
-  const LinearAttention& a = plan.linear->problem;
+  const LinearAttention& a = plan.linear().problem;
   if (plan.variant == nullptr) return story->tell("workspace", bytes(plan.workspace));
   if (plan.items == 0) return story->tell("chunks", "none: the problem is empty");
   story->tell("chunks", text(linear_chunk(plan), " tokens; the state of a head, ", a.d_qk, " x ",

@@ -11,15 +11,24 @@
 #include "plan/plan_data.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
+#include "policy/divide.hpp"
 #include "ref/linear_attention.hpp"
 
 namespace falchion {
-namespace {
+DType linear_dtype(const PlanData& plan) { return plan.linear().problem.dtype; }
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
+std::size_t linear_ref_workspace(const PlanData& plan) {
+  return ref::linear_attention_workspace(plan.linear().problem, plan.pass);
+}
 
-void decide_cpu(PlanData* plan) {
-  const LinearAttention& problem = plan->linear->problem;
+void resolve_linear(PlanData* plan) {
+  LinearAttention& problem = plan->linear().problem;
+  if (problem.scale == 0) problem.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(problem.d_qk)));
+}
+
+void plan_linear_attention_cpu(PlanData* plan) {
+  LinearPlan& linear = plan->linear();
+  const LinearAttention& problem = linear.problem;
   const cpu::LinearAttentionKernel& kernel = *plan->variant->linear_cpu;
   const double worth = 1 + linear_attention_flops(problem, plan->pass, kernel.chunk) / tiles::kFlopPerThread;
   const std::int64_t threads = static_cast<std::int64_t>(std::min<double>(threads_wanted(plan->target), worth));
@@ -31,17 +40,15 @@ void decide_cpu(PlanData* plan) {
   const bool busy = static_cast<double>(heads) >= tiles::kLinearBusy * static_cast<double>(rounds * threads);
   const std::int64_t wanted = busy || heads == 0 ? 1 : ceil_div(tiles::kItemsPerThread * threads, heads);
   cut_into_segments(wanted, tiles::kLinearChunks, kernel.chunk, plan);
-  plan->threads = static_cast<int>(std::clamp<std::int64_t>(heads * plan->linear->segments, 1, threads));
+  plan->threads = static_cast<int>(std::clamp<std::int64_t>(heads * linear.segments, 1, threads));
   if (heads == 0) return;  // nothing to compute, nothing to keep
   const cpu::LinearMemory memory = kernel.memory(to_linear_args(*plan, nullptr, nullptr));
-  plan->linear->memory = memory;
+  linear.memory = memory;
   plan->workspace = aligned(memory.states) + aligned(memory.scratch) * static_cast<std::size_t>(plan->threads);
 }
 
-}  // namespace
-
 void cut_into_segments(std::int64_t wanted, std::int64_t least, int chunk, PlanData* plan) {
-  LinearPlan& linear = *plan->linear;
+  LinearPlan& linear = plan->linear();
   const std::int64_t chunks = std::max<std::int64_t>(ceil_div(linear.problem.s, chunk), 1);
   if (plan->target.segments > 0) wanted = plan->target.segments, least = 1;
   const std::int64_t most = linear.problem.packed ? 1 : std::max<std::int64_t>(chunks / least, 1);
@@ -50,25 +57,9 @@ void cut_into_segments(std::int64_t wanted, std::int64_t least, int chunk, PlanD
   linear.segments = static_cast<int>(ceil_div(chunks, chunks_each));  // none of them is empty
 }
 
-const char* linear_attention_name(Pass pass) {
-  return pass == Pass::forward ? "linear_attention_forward" : "linear_attention_backward";
-}
-
 int linear_chunk(const PlanData& plan) {
   if (plan.variant == nullptr) return 64;
   return plan.variant->linear_cpu != nullptr ? plan.variant->linear_cpu->chunk : plan.variant->linear.chunk;
-}
-
-Status plan_linear_attention(const LinearAttention& problem, Pass pass, const Target& target, PlanData* out,
-                             bool any_build) {
-  *out = PlanData{};
-  out->any_build = any_build;
-  out->linear.emplace().problem = problem, out->pass = pass, out->target = target;
-  if (problem.scale == 0)
-    out->linear->problem.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(problem.d_qk)));
-  Status status = choose_path({linear_attention_name(pass), problem.dtype, plan_linear_attention_gpu, decide_cpu}, out);
-  if (status && out->backend == Backend::ref) out->workspace = ref::linear_attention_workspace(problem, pass);
-  return status;
 }
 
 }  // namespace falchion

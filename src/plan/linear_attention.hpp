@@ -11,8 +11,12 @@
 
 namespace falchion {
 
-/// "linear_attention_forward": the operation's name in variants.def.
-const char* linear_attention_name(Pass pass);
+// Operation's dtype, resolve, plan_cpu, plan_gpu and ref_workspace (plan/operation.hpp).
+DType linear_dtype(const PlanData& plan);
+void resolve_linear(PlanData* plan);
+void plan_linear_attention_cpu(PlanData* plan);
+Status plan_linear_attention_gpu(Backend backend, PlanData* plan);
+std::size_t linear_ref_workspace(const PlanData& plan);
 
 /// Tokens of a chunk: the kernel's; where there is none (ref, a refusal) the usual 64, to count with.
 int linear_chunk(const PlanData& plan);
@@ -20,9 +24,6 @@ int linear_chunk(const PlanData& plan);
 /// Cuts each sequence into about `wanted` segments of whole chunks, each of `least` chunks or more; Target::segments
 /// overrides both. Packed sequences stay whole: how long they are is known at run time alone.
 void cut_into_segments(std::int64_t wanted, std::int64_t least, int chunk, PlanData* plan);
-
-/// The GPU's part: takes the first row of the backend that fits and decides how it runs (Operation::gpu of paths.hpp).
-Status plan_linear_attention_gpu(Backend backend, PlanData* plan);
 
 /// The row that runs on these operands: the plan's, or the one for operands that it cannot move; null: none is built.
 struct LinearGpuRow {

@@ -7,15 +7,16 @@
 #include "cuda/runtime.hpp"
 #include "plan/launch.hpp"
 #include "plan/linear_attention.hpp"
+#include "plan/operation.hpp"
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
+#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {
 
-std::int64_t ceil_div(std::int64_t a, std::int64_t b) { return (a + b - 1) / b; }
-bool is_level(const Variant& row, const char* level) { return std::strcmp(row.level, level) == 0; }
+bool is_level(const Variant& row, const char* level) { return same(row.level, level); }
 
 /// What the level plain does not have; aligned: as far as the problem tells.
 std::string needs_general(const LinearAttention& a) {
@@ -28,7 +29,7 @@ std::string needs_general(const LinearAttention& a) {
 
 /// aligned: are the operands?
 std::string why_not(const Variant& listed, const PlanData& plan, bool aligned, const cuda::Device& device) {
-  const LinearAttention& a = plan.linear->problem;
+  const LinearAttention& a = plan.linear().problem;
   const Pass pass = plan.pass;
   if (listed.d < std::max(a.d_qk, a.d_v))
     return text("head dims up to ", listed.d, ", the problem's are ", a.d_qk, " and ", a.d_v);
@@ -46,10 +47,9 @@ std::string why_not(const Variant& listed, const PlanData& plan, bool aligned, c
 
 /// The first row that fits. Rows of too small a head dim go without saying where a larger one is taken.
 const Variant* choose_row(Backend backend, bool aligned, const cuda::Device& device, PlanData* plan) {
-  const LinearAttention& problem = plan->linear->problem;
+  const LinearAttention& problem = plan->linear().problem;
   for (const Variant& listed : listed_variants()) {
-    if (listed.backend != backend || listed.dtype != problem.dtype || !listed.is(linear_attention_name(plan->pass)))
-      continue;
+    if (listed.backend != backend || listed.dtype != problem.dtype || !listed.is(plan->operation->name)) continue;
     const std::string reason = why_not(listed, *plan, aligned, device);
     if (reason.empty()) return row_to_plan(listed, *plan);
     if (aligned)
@@ -94,9 +94,9 @@ double time_of(std::int64_t wide, std::int64_t narrow, std::int64_t sms) {
 
 /// Sweeps whose CTAs have all columns of a head: as many as end soonest, of equals the most.
 int wide_sweeps(const gpu::LinearAttentionFacts& row, const PlanData& plan) {
-  const LinearAttention& a = plan.linear->problem;
+  const LinearAttention& a = plan.linear().problem;
   if (row.wide_d == 0 || a.d_qk != row.wide_d || a.d_v != row.wide_d) return 0;
-  if (plan.linear->segments > 1 || a.initial_state || a.final_state) return 0;  // they start from 0 and keep S
+  if (plan.linear().segments > 1 || a.initial_state || a.final_state) return 0;  // they start from 0 and keep S
   const std::int64_t narrow = row.wide_d / row.columns;
   const auto time = [&](int wide) {
     return time_of(plan.items * wide, plan.items * (row.sweeps - wide) * narrow, plan.gpu.sms);
@@ -107,27 +107,26 @@ int wide_sweeps(const gpu::LinearAttentionFacts& row, const PlanData& plan) {
   return best;
 }
 
-Status decide(const cuda::Device& device, PlanData* plan) {
-  const LinearAttention& problem = plan->linear->problem;
-  const gpu::LinearAttentionFacts& row = plan->variant->linear;
-  plan->gpu.device = device.name, plan->gpu.sm = device.sm, plan->gpu.sms = device.sms;
-  plan->gpu.ordinal = device.ordinal;
+Status decide_grid(const cuda::Device& device, PlanData* plan) {
+  LinearPlan& linear = plan->linear();
+  const LinearAttention& problem = linear.problem;
+  const gpu::LinearAttentionFacts& facts = plan->variant->linear;
+  set_device(device, plan);
   const std::int64_t heads = plan->items = problem.b * problem.h_v;
-  const std::int64_t ctas = plan->linear->ctas = heads * ctas_of_segment(row, problem, plan->pass);
-  const bool light = plan->variant->backend == Backend::sm90 && problem.dtype != DType::f32;
+  const std::int64_t ctas = linear.ctas = heads * ctas_of_segment(facts, problem, plan->pass);
+  const bool hopper = plan->variant->backend == Backend::sm90, light = hopper && problem.dtype != DType::f32;
   const double busy_share = light ? tiles::kLinearBusyLight : tiles::kLinearBusy;
   const bool busy = static_cast<double>(ctas) >= busy_share * device.sms;
   // One CTA an SM, also where two would fit: each cut reads k and v once more.
   const std::int64_t wanted = busy || ctas == 0 ? 1 : std::max<std::int64_t>(device.sms / ctas, 1);
-  cut_into_segments(wanted, tiles::kLinearChunks, row.chunk, plan);
+  cut_into_segments(wanted, tiles::kLinearChunks, facts.chunk, plan);
   // Hopper's CTAs sum a part each on their way; elsewhere the parts have a launch of their own, and the device.
-  const std::int64_t room =
-      plan->variant->backend == Backend::sm90 ? ctas * plan->linear->segments : std::int64_t{device.sms} * row.ctas;
-  plan->linear->parts = parts_of(*plan->linear, row.chunk, room);
-  plan->linear->wide = wide_sweeps(row, *plan);
-  if (plan->linear->wide > 0) plan->linear->ctas -= heads * plan->linear->wide * (row.wide_d / row.columns - 1);
-  if (static_cast<double>(ctas) * plan->linear->segments * plan->linear->parts > INT32_MAX) {
-    return {Code::unsupported, text("b * h_v: ", heads, " heads of ", plan->linear->segments,
+  const std::int64_t room = hopper ? ctas * linear.segments : std::int64_t{device.sms} * facts.ctas;
+  linear.parts = parts_of(linear, facts.chunk, room);
+  linear.wide = wide_sweeps(facts, *plan);
+  if (linear.wide > 0) linear.ctas -= heads * linear.wide * (facts.wide_d / facts.columns - 1);
+  if (static_cast<double>(ctas) * linear.segments * linear.parts > INT32_MAX) {
+    return {Code::unsupported, text("b * h_v: ", heads, " heads of ", linear.segments,
                                     " segments are over the grid's limit of ", INT32_MAX, " CTAs")};
   }
   for (const Variant* variant : {plan->variant, plan->gpu.unaligned}) {
@@ -142,10 +141,9 @@ Status decide(const cuda::Device& device, PlanData* plan) {
 }  // namespace
 
 Status plan_linear_attention_gpu(Backend backend, PlanData* plan) {
-  const DType dtype = plan->linear->problem.dtype;
+  const DType dtype = plan->linear().problem.dtype;
   cuda::Device device;
-  if (Status status = device_for(linear_attention_name(plan->pass), dtype, backend, plan, &device); !status)
-    return status;
+  if (Status status = device_for(backend, plan, &device); !status) return status;
   const std::string path = text(name(backend), " ", name(dtype));
   const std::size_t before = plan->rejected.size();
   plan->variant = choose_row(backend, true, device, plan);
@@ -158,13 +156,13 @@ Status plan_linear_attention_gpu(Backend backend, PlanData* plan) {
     const Variant* row = plan->gpu.unaligned != nullptr ? nullptr : choose_row(other, false, device, plan);
     if (row != nullptr && row->linear.chunk == plan->variant->linear.chunk) plan->gpu.unaligned = row;
   }
-  Status status = decide(device, plan);
+  Status status = decide_grid(device, plan);
   if (!status) plan->rejected.push_back({text(path, " ", plan->variant->level), status.why});
   return status;
 }
 
 LinearGpuRow linear_gpu_row(const PlanData& plan, const LinearOperands& x) noexcept {
-  const LinearAttention& a = plan.linear->problem;
+  const LinearAttention& a = plan.linear().problem;
   const std::int64_t chunk = 16 / size_of(a.dtype);
   const bool forward = plan.pass == Pass::forward, hopper = plan.variant->backend == Backend::sm90;
   const Tensor* const read[] = {&x.q, &x.k, &x.v, forward ? &x.v : &x.grad_o};

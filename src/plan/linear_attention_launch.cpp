@@ -11,7 +11,7 @@ namespace {
 char kThere = 0;  // stands for an operand that there will be
 
 void set_call(const PlanData& plan, const LinearOperands* operands, LinearAttentionCall* args) {
-  const LinearAttention& a = plan.linear->problem;
+  const LinearAttention& a = plan.linear().problem;
   args->b = a.b, args->s = a.s, args->h_qk = a.h_qk, args->h_v = a.h_v, args->d_qk = a.d_qk, args->d_v = a.d_v;
   args->packed = a.packed;
   if (a.packed) args->total = a.b * a.s;
@@ -50,9 +50,9 @@ cpu::LinearAttentionArgs to_linear_args(const PlanData& plan, const LinearOperan
   if (operands != nullptr && args.packed)  // no more than the workspace holds
     args.total = std::min(args.total, args.b * args.s);
   args.pool = pool_of(plan);
-  args.threads = plan.threads, args.segments = plan.linear->segments, args.segment = plan.linear->segment;
+  args.threads = plan.threads, args.segments = plan.linear().segments, args.segment = plan.linear().segment;
   if (workspace == nullptr) return args;
-  const cpu::LinearMemory& memory = plan.linear->memory;
+  const cpu::LinearMemory& memory = plan.linear().memory;
   auto* base = static_cast<std::byte*>(workspace);
   args.states = reinterpret_cast<float*>(base);
   args.scratch = base + aligned(memory.states), args.scratch_bytes = aligned(memory.scratch);
@@ -63,9 +63,9 @@ gpu::LinearAttentionArgs to_linear_gpu_args(const PlanData& plan, const LinearOp
                                             bool aligned) noexcept {
   gpu::LinearAttentionArgs args;
   set_call(plan, operands, &args);
-  args.segments = plan.linear->segments, args.segment = plan.linear->segment, args.parts = plan.linear->parts;
+  args.segments = plan.linear().segments, args.segment = plan.linear().segment, args.parts = plan.linear().parts;
   args.states = static_cast<float*>(workspace);
-  args.aligned = aligned, args.wide = plan.linear->wide;
+  args.aligned = aligned, args.wide = plan.linear().wide;
   return args;
 }
 

@@ -6,13 +6,12 @@
 
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
+#include "plan/operation.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 
 namespace falchion {
 namespace {
-
-bool same(const char* a, const char* b) { return std::strcmp(a, b) == 0; }
 
 bool names_level(const Target& target) { return target.cpu_level != nullptr && *target.cpu_level != '\0'; }
 
@@ -40,14 +39,15 @@ Status check_level(const ForcedLevel& forced) {
 }
 
 /// The GPU paths, fastest first. ok: one was taken.
-Status choose_gpu(const Operation& operation, PlanData* plan) {
+Status choose_gpu(PlanData* plan) {
+  const Operation& operation = *plan->operation;
   const Target& target = plan->target;
   const bool hopper = target.sm == 0 || (target.sm >= 90 && target.sm < 100);  // wgmma and TMA as sm_90a has them
   Status status{Code::unsupported, "no GPU path"};
   if (target.backend == Backend::sm90 || (target.backend == Backend::best && hopper))
-    status = operation.gpu(Backend::sm90, plan);
+    status = operation.plan_gpu(Backend::sm90, plan);
   if (!status && (target.backend == Backend::sm80 || target.backend == Backend::best))
-    status = operation.gpu(Backend::sm80, plan);
+    status = operation.plan_gpu(Backend::sm80, plan);
   return status;
 }
 
@@ -63,15 +63,17 @@ std::string why_not(const Variant& listed, const ForcedLevel& forced) {
 }
 
 /// The first row that fits. A path that does not is recorded with its reason.
-const Variant* choose_cpu(const Operation& operation, const ForcedLevel& forced, PlanData* plan) {
+const Variant* choose_cpu(const ForcedLevel& forced, PlanData* plan) {
+  const Operation& operation = *plan->operation;
+  const DType dtype = operation.dtype(*plan);
   const auto fits = [&](const Variant& v) { return v.backend == Backend::cpu && v.is(operation.name); };
   const auto rows = variants();
   if (std::none_of(rows.begin(), rows.end(), fits)) {
-    plan->rejected.push_back({text("cpu ", name(operation.dtype)), "no cpu row is built"});
+    plan->rejected.push_back({text("cpu ", name(dtype)), "no cpu row is built"});
     return nullptr;
   }
   for (const Variant& listed : listed_variants()) {
-    if (!fits(listed) || listed.dtype != operation.dtype) continue;
+    if (!fits(listed) || listed.dtype != dtype) continue;
     const std::string reason = why_not(listed, forced);
     if (reason.empty()) return built(listed);
     plan->rejected.push_back({text("cpu ", listed.level, " ", name(listed.dtype)), reason});
@@ -79,8 +81,8 @@ const Variant* choose_cpu(const Operation& operation, const ForcedLevel& forced,
   return nullptr;
 }
 
-Status refuse(const Operation& operation, const PlanData& plan) {
-  std::string why = text("no path for ", operation.name, " ", name(operation.dtype));
+Status refuse(const PlanData& plan) {
+  std::string why = text("no path for ", plan.operation->name, " ", name(plan.operation->dtype(plan)));
   for (const Rejected& path : plan.rejected) why += text("; ", path.path, ": ", path.reason);
   return {Code::unsupported, std::move(why)};
 }
@@ -101,7 +103,7 @@ cuda::Device device_named(int sm) {
 
 }  // namespace
 
-Status choose_path(const Operation& operation, PlanData* plan) {
+Status choose_path(PlanData* plan) {
   const Target& target = plan->target;
   const bool any = target.backend == Backend::best && !names_gpu(target);
   const ForcedLevel forced = ForcedLevel::of(target);
@@ -109,30 +111,33 @@ Status choose_path(const Operation& operation, PlanData* plan) {
   // A level that the target names asks for the CPU; FALCHION_CPU says which level it is to be where the CPU is taken.
   const bool cpu_asked = target.backend == Backend::cpu || (any && names_level(target));
   if (!cpu_asked && target.backend != Backend::ref) {
-    Status status = choose_gpu(operation, plan);
+    Status status = choose_gpu(plan);
     if (status) return status;
     plan->variant = nullptr, plan->backend = Backend::ref;
-    if (!any) return status.code == Code::device ? status : refuse(operation, *plan);
+    if (!any) return status.code == Code::device ? status : refuse(*plan);
   }
   if (any || cpu_asked) {
     if (Status status = check_level(forced); !status) return status;
-    plan->variant = choose_cpu(operation, forced, plan);
+    plan->variant = choose_cpu(forced, plan);
     plan->backend = Backend::cpu;
     plan->target.cpu_level = nullptr;  // the caller's string need not live as long as the plan: variant->level says it
-    if (plan->variant != nullptr) return operation.cpu(plan), Status{};
+    if (plan->variant != nullptr) {
+      plan->operation->plan_cpu(plan);
+      return {};
+    }
   }
   plan->backend = Backend::ref;
   const bool ref_will_do = any && forced.name == nullptr;  // a level that was named is that level or none
-  return ref_will_do || target.backend == Backend::ref ? Status{} : refuse(operation, *plan);
+  return ref_will_do || target.backend == Backend::ref ? Status{} : refuse(*plan);
 }
 
-Status device_for(const char* operation, DType dtype, Backend backend, PlanData* plan, cuda::Device* out) {
-  const std::string path = text(name(backend), " ", name(dtype));
+Status device_for(Backend backend, PlanData* plan, cuda::Device* out) {
+  const std::string path = text(name(backend), " ", name(plan->operation->dtype(*plan)));
   const auto reject = [&](Code code, const std::string& reason) {
     plan->rejected.push_back({path, reason});
     return Status{code, text(path, ": ", reason)};
   };
-  const auto fits = [&](const Variant& v) { return v.backend == backend && v.is(operation); };
+  const auto fits = [&](const Variant& v) { return v.backend == backend && v.is(plan->operation->name); };
   const auto listed = listed_variants(), rows = variants();
   if (std::none_of(listed.begin(), listed.end(), fits))
     return reject(Code::unsupported, "no row of variants.def yet: its kernels arrive in a later version");
@@ -144,6 +149,13 @@ Status device_for(const char* operation, DType dtype, Backend backend, PlanData*
   if (out->sm == 0) return reject(Code::device, out->why_not);
   if (out->sm < 80) return reject(Code::unsupported, text(out->name, " is sm_", out->sm, "; built: sm_80 and newer"));
   return {};
+}
+
+void set_device(const cuda::Device& device, PlanData* plan) {
+  plan->gpu.device = device.name;
+  plan->gpu.sm = device.sm;
+  plan->gpu.sms = device.sms;
+  plan->gpu.ordinal = device.ordinal;
 }
 
 const Variant* row_to_plan(const Variant& listed, const PlanData& plan) {

@@ -11,22 +11,15 @@
 
 namespace falchion {
 
-/// What an operation brings along.
-struct Operation {
-  const char* name;  // as in variants.def
-  DType dtype;
-  /// Takes the first row of the backend that fits the problem and the device and decides how it runs; on failure
-  /// plan->rejected tells each reason, and the status is the one to give when this backend was asked for.
-  Status (*gpu)(Backend backend, PlanData* plan);
-  void (*cpu)(PlanData* plan);  // decides how plan->variant runs
-};
-
 /// Takes a path for the problem that lies in the plan, with its pass and target, or says why there is none.
-Status choose_path(const Operation& operation, PlanData* plan);
+Status choose_path(PlanData* plan);
 
 /// The GPU to plan for: the one that is here, or what is known of the architecture that target.sm names. Fails where
 /// it cannot run the operation's rows, or none of them is built; that is then recorded in plan->rejected.
-Status device_for(const char* operation, DType dtype, Backend backend, PlanData* plan, cuda::Device* out);
+Status device_for(Backend backend, PlanData* plan, cuda::Device* out);
+
+/// Keeps what the plan has to know of its GPU.
+void set_device(const cuda::Device& device, PlanData* plan);
 
 /// Why the row cannot run there: it is not built, or its CTAs are too large. "" when it can.
 std::string why_not_there(const Variant& listed, int shared_bytes, const cuda::Device& device, const PlanData& plan);

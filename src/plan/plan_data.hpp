@@ -4,9 +4,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
-#include <optional>
 #include <span>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "args/cpu_attention_args.hpp"
@@ -17,7 +17,10 @@
 
 namespace falchion {
 
-struct PlanData;
+struct Operation;
+
+/// Names of operations and of levels are compared by their letters.
+inline bool same(const char* a, const char* b) { return std::strcmp(a, b) == 0; }
 
 /// One kernel instance of variants.def. What it needs is known of every row, what it does only of those that are built
 /// into this library.
@@ -37,7 +40,7 @@ struct Variant {
   const cpu::LinearAttentionKernel* linear_cpu = nullptr;
   const gpu::LinearAttentionKernel* linear_gpu = nullptr;
 
-  bool is(const char* operation) const { return std::strcmp(op, operation) == 0; }
+  bool is(const char* operation) const { return same(op, operation); }
 };
 std::span<const Variant> variants();          // what this build has, in the order of variants.def
 std::span<const Variant> listed_variants();   // every row of variants.def; without kernels, but with facts
@@ -51,17 +54,27 @@ struct Rejected {
   std::string path, reason;  // "cpu amx bf16", "this CPU has no AMX"
 };
 
-/// What a plan decided for the GPU.
+/// The GPU that a plan is for.
 struct GpuPlan {
   std::string device;                  // its name
   int sm = 0, sms = 0, ordinal = -1;   // ordinal: CUDA's number of it; -1: planned without a device
-  int group = 1;                       // query heads that are rows of one tile
-  std::int64_t tiles = 0;              // row tiles of one head (group); packed: of all sequences, by the hint s_q
-  int walkers = 0;                     // CTAs that walk over the tiles; 0: one a tile
-  bool pairs = false;                  // they take a long tile with a short one
-  bool early = false;                  // it may be started before the kernel before it is done
-  std::size_t partial_m_l = 0;         // bytes into the workspace, where splits > 1
-  const Variant* unaligned = nullptr;  // the row for operands that are not 16-byte aligned; null: none is built
+  const Variant* unaligned = nullptr;  // for operands that are not 16-byte aligned; null: none is built
+};
+
+/// What a plan decided for softmax attention.
+struct AttentionPlan {
+  Attention problem;            // with scale resolved (never 0 meaning 1/sqrt(d))
+  int rows = 0, keys = 0;       // of a block (CPU) or a tile (GPU)
+  int splits = 1;               // parts that the keys are cut into
+  int heads = 1;                // CPU, decode: K/V heads of one item
+  bool decode = false;          // CPU: few rows, whose kernel has head dims as its lanes
+  cpu::Memory memory{};         // CPU
+  int group = 1;                // GPU: query heads that are rows of one tile
+  std::int64_t tiles = 0;       // GPU: row tiles of one head (group); packed: of all sequences, by the hint s_q
+  int walkers = 0;              // GPU: CTAs that walk over the tiles; 0: each tile has a CTA of its own
+  bool pairs = false;           // GPU: a walker takes a long tile together with a short one
+  bool early = false;           // GPU: the kernel may be started before the one before it is done
+  std::size_t partial_m_l = 0;  // GPU: bytes into the workspace where m and l of the parts lie, where splits > 1
 };
 
 /// What a plan decided for linear attention.
@@ -76,36 +89,29 @@ struct LinearPlan {
 };
 
 struct PlanData {
-  Attention problem;                 // with scale resolved (never 0 meaning 1/sqrt(d))
-  std::optional<LinearPlan> linear;  // a plan of linear attention; problem then says nothing
+  const Operation* operation = nullptr;  // plan/operation.hpp; null: nothing was asked yet
+  std::variant<AttentionPlan, LinearPlan> decided;
   Pass pass = Pass::forward;
   Target target;
   Backend backend = Backend::ref;
   const Variant* variant = nullptr;  // null for ref
   bool any_build = false;            // planned as if every GPU row were built: for explain() alone, it cannot run
   std::vector<Rejected> rejected;    // paths considered before the one taken, with the reason
-
-  // cpu
-  int threads = 1, rows = 0, keys = 0, splits = 1;
-  int heads = 1;           // decode: K/V heads of one item
-  std::int64_t items = 0;  // blocks of rows, over all K/V heads; splits of each
-  bool decode = false;
-  cpu::Memory memory{};
+  int threads = 1;                   // CPU
+  std::int64_t items = 0;            // attention: blocks or tiles of rows, over all heads; linear attention: heads
   GpuPlan gpu{};
   std::size_t workspace = 0;  // bytes, total
+
+  /// What was decided for the plan's own operation; a plan of another one has none of it.
+  template <class Decided>
+  bool is() const {
+    return std::holds_alternative<Decided>(decided);
+  }
+  AttentionPlan& attention() { return *std::get_if<AttentionPlan>(&decided); }
+  const AttentionPlan& attention() const { return *std::get_if<AttentionPlan>(&decided); }
+  LinearPlan& linear() { return *std::get_if<LinearPlan>(&decided); }
+  const LinearPlan& linear() const { return *std::get_if<LinearPlan>(&decided); }
 };
-
-/// Chooses for one problem that validate_problem() has passed (src/api/validate.hpp). On refusal out->rejected tells
-/// every path's reason; the rest of out is then for explain() alone. any_build: what a build with every GPU row would
-/// do, on the back end's own architecture where no GPU is here and target.sm names none.
-Status plan_attention(const Attention& problem, Pass pass, const Target& target, PlanData* out, bool any_build = false);
-
-/// The same for linear attention.
-Status plan_linear_attention(const LinearAttention& problem, Pass pass, const Target& target, PlanData* out,
-                             bool any_build = false);
-
-/// Tiles of `rows` rows that one head (group) is cut into; packed: an upper bound for total_q rows.
-std::int64_t gpu_row_tiles(const Attention& problem, std::int64_t total_q, int group, int rows);
 
 std::string describe(const PlanData& plan);
 /// The whole story. made: what Plan::make says; of a plan for any build, why it refuses.

@@ -19,7 +19,7 @@ void expect_right(const Path& path, Pass pass, const LinearCase& row, int wide) 
   ASSERT_TRUE(Plan::make(x.problem, pass, path.target(), &plan));
   const PlanData& decided = *plan.data();
   if (decided.backend == Backend::sm90 && decided.gpu.sms != 132) GTEST_SKIP() << decided.gpu.sms << " SMs";
-  EXPECT_EQ(decided.linear->wide, decided.backend == Backend::sm90 ? wide : 0);
+  EXPECT_EQ(decided.linear().wide, decided.backend == Backend::sm90 ? wide : 0);
   const Status status = run(path.target(), pass, &x);
   ASSERT_TRUE(status) << status.why;
   EXPECT_TRUE(matches(x, linear_reference(x, pass), pass));

@@ -251,7 +251,7 @@ TEST(CudaSplits, NanInVOfAPartThatWeighsNothing) {
     x.v.set(0, 5, 0, 3, std::numeric_limits<float>::quiet_NaN());
     OnDevice device(path, &x);
     ASSERT_OK(device.status());
-    EXPECT_GT(device.plan().data()->splits, 1);
+    EXPECT_GT(device.plan().data()->attention().splits, 1);
     ASSERT_OK(device.run());
     ASSERT_OK(device.download());
     EXPECT_TRUE(std::isnan(x.o.get(0, 0, 0, 3)));

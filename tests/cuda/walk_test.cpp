@@ -54,8 +54,8 @@ class Walk : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Walk, IsAsOneTileEach) {
   expect_as_sm80(GetParam(), [](const PlanData& plan) {
-    EXPECT_GT(plan.gpu.walkers, 0);
-    EXPECT_GT(plan.items, plan.gpu.walkers) << "a second tile for somebody";
+    EXPECT_GT(plan.attention().walkers, 0);
+    EXPECT_GT(plan.items, plan.attention().walkers) << "a second tile for somebody";
   });
 }
 

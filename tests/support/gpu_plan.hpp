@@ -9,6 +9,7 @@
 
 #include "api/validate.hpp"
 #include "falchion/falchion.hpp"
+#include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 
@@ -53,7 +54,7 @@ inline Status plan_on_gpu(const Attention& a, const Target& target, PlanData* ou
   if (!has_all_gpu_rows()) {
     Status status = validate_problem(a, Pass::forward);
     if (status) status = validate_target(target);
-    return status ? plan_attention(a, Pass::forward, target, out, true) : status;
+    return status ? plan_problem(a, Pass::forward, target, out, true) : status;
   }
   Plan plan;
   const Status status = Plan::make(a, Pass::forward, target, &plan);

@@ -5,7 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "plan/linear_attention.hpp"
+#include "plan/operation.hpp"
 #include "plan/text.hpp"
 
 namespace falchion::tools {
@@ -13,8 +13,8 @@ namespace {
 
 using nlohmann::json;
 
-const char* operation(const Attention&) { return "attention_forward"; }
-const char* operation(const LinearProblem& a) { return linear_attention_name(a.pass); }
+const char* operation(const Attention& a) { return operation_of(a, Pass::forward).name; }
+const char* operation(const LinearProblem& a) { return operation_of(a, a.pass).name; }
 
 std::string sizes(const Attention& a) {
   return fmt::format("b:{}/h:{}_{}/s:{}_{}/d:{}_{}", a.b, a.h_q, a.h_k, a.s_q, a.s_k, a.d_qk, a.d_v);

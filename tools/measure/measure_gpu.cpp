@@ -3,17 +3,17 @@
 
 #include <fmt/format.h>
 
+#include "command/table.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "command/table.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
 
 namespace {
 
-const Attention& problem_of(const Plan& plan, const Operands&) { return plan.data()->problem; }
-const LinearAttention& problem_of(const Plan& plan, const LinearOperands&) { return plan.data()->linear->problem; }
+const Attention& problem_of(const Plan& plan, const Operands&) { return plan.data()->attention().problem; }
+const LinearAttention& problem_of(const Plan& plan, const LinearOperands&) { return plan.data()->linear().problem; }
 
 }  // namespace
 

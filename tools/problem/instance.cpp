@@ -8,8 +8,8 @@
 
 #include "api/validate.hpp"
 #include "cuda/device_copy.hpp"
-#include "problem/levels.hpp"
 #include "plan/plan_data.hpp"
+#include "problem/levels.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -149,12 +149,12 @@ void Prepared::take_workspace() {
 bool Prepared::on_gpu() const { return tools::on_gpu(plan_); }
 
 Status Prepared::run(const Operands& operands) const {
-  if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->problem, operands);
+  if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->attention().problem, operands);
   return plan_.run(operands, workspace_.data(), workspace_.size());
 }
 
 Status Prepared::run(const LinearOperands& operands) const {
-  if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->linear->problem, operands);
+  if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->linear().problem, operands);
   return plan_.run(operands, workspace_.data(), workspace_.size());
 }
 

@@ -93,9 +93,10 @@ std::string limiting_unit(const Plan& plan) {
   const std::string level = plan_level(plan);
   if (level == "amx_emulated") return "avx512";
   // Linear attention leaves the tiles where its products are those of f32 (cpu/linear_attention_backward.hpp).
-  const auto& linear = plan.data()->linear;
-  const bool exact = linear && (linear->problem.dtype == DType::f32 ||
-                                (plan.data()->pass == Pass::backward && linear->problem.decay != Decay::none));
+  const PlanData& data = *plan.data();
+  if (!data.is<LinearPlan>()) return level;
+  const LinearAttention& problem = data.linear().problem;
+  const bool exact = problem.dtype == DType::f32 || (data.pass == Pass::backward && problem.decay != Decay::none);
   return level == "amx" && exact ? "avx512" : level;
 }
 

@@ -6,10 +6,10 @@
 
 #include <cstdio>
 
+#include "command/table.hpp"
 #include "measure/measure.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "command/table.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -47,8 +47,9 @@ Slice narrowed(const Attention& a, const Operands& x, std::int64_t b, std::int64
 /// Would both plans add up the same numbers in the same order?
 bool same_order(const Plan& whole, const Plan& part) {
   const PlanData &a = *whole.data(), &b = *part.data();
-  return a.backend == b.backend && a.variant == b.variant && a.keys == b.keys && a.splits == b.splits &&
-         a.decode == b.decode;
+  const AttentionPlan &of_a = a.attention(), &of_b = b.attention();
+  return a.backend == b.backend && a.variant == b.variant && of_a.keys == of_b.keys && of_a.splits == of_b.splits &&
+         of_a.decode == of_b.decode;
 }
 
 }  // namespace

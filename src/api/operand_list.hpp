@@ -1,0 +1,73 @@
+// src/api/operand_list.hpp: the operands of one run, by name. Each operation says once what its operands are
+// (operands_of); whether they are the problem's, whether an output overlaps anything and where they lie is then asked
+// of the list.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "api/check.hpp"
+#include "falchion/falchion.hpp"
+
+namespace falchion {
+
+using Shape = std::array<std::int64_t, 4>;
+
+inline constexpr std::int64_t kAnyExtent = -1;  // an extent that is the caller's to say
+
+/// A tensor: what the problem says of it, and what was given.
+struct Operand {
+  const char* name;
+  const char* flag = "";  // what to set when it is given and not wanted: "Attention::lse"
+  const Tensor* x;
+  DType dtype = DType::f32;
+  Shape shape{};
+  bool wanted = true;  // has the problem such an operand?
+  bool output = false;
+  bool broadcast = false;            // an extent may be 1 instead
+  bool contiguous = false;           // the last axis has stride 1
+  bool moved = false;                // kernels move its rows 16 bytes at a time where they can
+  const Tensor* in_place = nullptr;  // an output that may be the very same view as this input
+};
+
+/// An array: lengths, random numbers.
+struct Array {
+  const char* name;
+  const char* flag;      // the problem's field that asks for it: "packed"
+  bool wanted = true;    // has the problem such an array?
+  bool required = true;  // where it is wanted, may it not be null?
+  const void* data;
+  std::int64_t length;   // elements
+  std::int64_t element;  // bytes of one
+};
+
+class OperandList {
+ public:
+  /// owner: the type that has the flags, for messages: "Attention".
+  explicit OperandList(const char* owner) : owner_(owner) {}
+
+  void add(const Operand& operand) { tensors_[tensor_count_++] = operand; }
+  void add(const Array& array) { arrays_[array_count_++] = array; }
+  std::span<const Operand> tensors() const { return {tensors_.data(), tensor_count_}; }
+  std::span<const Array> arrays() const { return {arrays_.data(), array_count_}; }
+  const char* owner() const { return owner_; }
+
+ private:
+  const char* owner_;
+  std::array<Operand, 16> tensors_{};
+  std::array<Array, 8> arrays_{};
+  std::size_t tensor_count_ = 0, array_count_ = 0;
+};
+
+/// Of a tensor's shape only what the problem leaves open is taken from the operands: packed rows.
+OperandList operands_of(const Attention& problem, const Operands& x);
+/// Those of the pass; the tensors of the other one are not looked at.
+OperandList operands_of(const LinearAttention& problem, Pass pass, const LinearOperands& x);
+
+/// Is each operand there just when it is wanted, of its type and shape, aligned to its elements, with strides that will
+/// do, and does no output share a byte with another operand? Reads no element.
+void check_operands(const OperandList& list, Check* check);
+
+}  // namespace falchion

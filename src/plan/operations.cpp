@@ -1,0 +1,101 @@
+// src/plan/operations.cpp: the table of operations.
+#include "plan/operation.hpp"
+
+#include "plan/attention.hpp"
+#include "plan/explain.hpp"
+#include "plan/linear_attention.hpp"
+#include "plan/paths.hpp"
+
+namespace falchion {
+namespace {
+
+/// The backward pass of attention is not built: validate_problem() refuses it, and explain() tells of the problem all
+/// the same. It needs no planning yet.
+constexpr Operation kOperations[] = {{.name = "attention_forward",
+                                      .pass = Pass::forward,
+                                      .dtype = attention_dtype,
+                                      .resolve = resolve_attention,
+                                      .plan_gpu = plan_attention_gpu,
+                                      .plan_cpu = plan_attention_cpu,
+                                      .ref_workspace = [](const PlanData&) { return std::size_t{0}; },
+                                      .describe = describe_attention,
+                                      .facts = attention_facts,
+                                      .tell_problem = tell_attention_problem,
+                                      .tell_decision = tell_attention},
+                                     {.name = "attention_backward",
+                                      .pass = Pass::backward,
+                                      .dtype = attention_dtype,
+                                      .resolve = nullptr,
+                                      .plan_gpu = nullptr,
+                                      .plan_cpu = nullptr,
+                                      .ref_workspace = nullptr,
+                                      .describe = describe_attention,
+                                      .facts = attention_facts,
+                                      .tell_problem = tell_attention_problem,
+                                      .tell_decision = tell_attention},
+                                     {.name = "linear_attention_forward",
+                                      .pass = Pass::forward,
+                                      .dtype = linear_dtype,
+                                      .resolve = resolve_linear,
+                                      .plan_gpu = plan_linear_attention_gpu,
+                                      .plan_cpu = plan_linear_attention_cpu,
+                                      .ref_workspace = linear_ref_workspace,
+                                      .describe = describe_linear,
+                                      .facts = linear_facts_of,
+                                      .tell_problem = tell_linear_problem,
+                                      .tell_decision = tell_linear},
+                                     {.name = "linear_attention_backward",
+                                      .pass = Pass::backward,
+                                      .dtype = linear_dtype,
+                                      .resolve = resolve_linear,
+                                      .plan_gpu = plan_linear_attention_gpu,
+                                      .plan_cpu = plan_linear_attention_cpu,
+                                      .ref_workspace = linear_ref_workspace,
+                                      .describe = describe_linear,
+                                      .facts = linear_facts_of,
+                                      .tell_problem = tell_linear_problem,
+                                      .tell_decision = tell_linear}};
+
+const Operation& named(const char* name) {
+  const Operation* found = kOperations;
+  for (const Operation& operation : kOperations) {
+    if (same(operation.name, name)) found = &operation;
+  }
+  return *found;
+}
+
+template <class Decided, class Problem>
+void ask_for(const Problem& problem, Pass pass, const Target& target, PlanData* plan) {
+  *plan = PlanData{};
+  plan->operation = &operation_of(problem, pass);
+  plan->decided = Decided{.problem = problem};
+  plan->pass = pass;
+  plan->target = target;
+}
+
+}  // namespace
+
+std::span<const Operation> operations() { return kOperations; }
+
+const Operation& operation_of(const Attention&, Pass pass) {
+  return named(pass == Pass::backward ? "attention_backward" : "attention_forward");
+}
+const Operation& operation_of(const LinearAttention&, Pass pass) {
+  return named(pass == Pass::backward ? "linear_attention_backward" : "linear_attention_forward");
+}
+
+void ask(const Attention& problem, Pass pass, const Target& target, PlanData* plan) {
+  ask_for<AttentionPlan>(problem, pass, target, plan);
+}
+void ask(const LinearAttention& problem, Pass pass, const Target& target, PlanData* plan) {
+  ask_for<LinearPlan>(problem, pass, target, plan);
+}
+
+Status decide(PlanData* plan) {
+  plan->operation->resolve(plan);
+  Status status = choose_path(plan);
+  if (status && plan->backend == Backend::ref) plan->workspace = plan->operation->ref_workspace(*plan);
+  return status;
+}
+
+}  // namespace falchion
