@@ -1,6 +1,7 @@
 # Reads src/variants.def, keeps the rows that FALCHION_VARIANTS names and this compiler can build, and writes for each
 # one translation unit, and for all of them falchion_variants.inc: ROW(op, backend, level, dtype, d).
-# FALCHION_VARIANTS = templates keeps each GPU kernel template once instead, as falchion_keep_templates below says.
+# FALCHION_VARIANTS = templates keeps each GPU kernel template once instead, and native what this machine's CPU runs, as
+# falchion_keep_templates and falchion_keep_native below say.
 # Out: falchion_variant_sources (CPU), falchion_sm80_sources, falchion_sm90_sources,
 # falchion_translated_once_sources (of sm80), FALCHION_GENERATED_DIR.
 include(CheckCXXCompilerFlag)
@@ -67,6 +68,26 @@ function(falchion_keep_templates lines out)
   set(${out} "${kept}" PARENT_SCOPE)
 endfunction()
 
+# Of `lines`, the rows of variants.def that the CPU of this machine can run: its fastest level, the ones below it that
+# the others lack nothing for (generic, avx2, neon), and no GPU's. That is what `./dev demo` builds.
+function(falchion_keep_native lines out)
+  set(flags "")
+  if(EXISTS /proc/cpuinfo)
+    file(STRINGS /proc/cpuinfo flags REGEX "^(flags|Features)" LIMIT_COUNT 1)
+  endif()
+  set(levels generic)
+  foreach(level_and_flag "neon;asimd" "avx2;avx2" "avx512;avx512bw" "amx;amx_bf16")
+    list(GET level_and_flag 0 level)
+    list(GET level_and_flag 1 flag)
+    if(flags MATCHES "[ \t]${flag}([ \t]|$)")
+      list(APPEND levels ${level})
+    endif()
+  endforeach()
+  list(JOIN levels "|" any)
+  list(FILTER lines INCLUDE REGEX ", *cpu, *(${any}),")
+  set(${out} "${lines}" PARENT_SCOPE)
+endfunction()
+
 set(falchion_variant_sources "")
 set(falchion_sm80_sources "")
 set(falchion_sm90_sources "")
@@ -76,7 +97,10 @@ set(row_count 0)
 set(skipped "")
 file(STRINGS ${variants_def} lines REGEX "^VARIANT\\(")
 set(wanted "${FALCHION_VARIANTS}")
-if(wanted STREQUAL "templates")
+if(wanted STREQUAL "native")
+  falchion_keep_native("${lines}" lines)
+  set(wanted "")
+elseif(wanted STREQUAL "templates")
   falchion_keep_templates("${lines}" lines)
   set(wanted "")
 endif()
