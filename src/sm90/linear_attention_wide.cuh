@@ -217,7 +217,7 @@ class LinearWideState {
   /// Multiplies O^T by its factors, transposes it through shared memory and stores it by TMA.
   __device__ __forceinline__ void store_o(const TwoFactors* factors) {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
-    const int m = lane / 4, token = lane % 4 * 2;  // this thread's first place in 8 columns m of 8 tokens
+    const int m = lane / 4, token = lane % 4 * 2;  // this thread's m and first token within 8 x 8 of O^T
     int at = warp / 2 * (Config::kBox / 2) + token * 32 + ((warp % 2 * 4 + m / 4) ^ token) * 4 + m % 4;
     asm volatile("" : "+r"(at));  // otherwise the compiler keeps all addresses in registers
     float* const to = shared.out[group].o;
