@@ -31,8 +31,9 @@ __device__ __forceinline__ int grid_size() {
 }
 
 /// The scheduler, one warp. It works out which tiles this CTA has and writes a record of each for the producer and the
-/// consumers, up to kTiles records ahead. For each it waits until they have all given the old record back (empty_tile),
-/// writes first the rows and then the keys, and says so (full_tile). The last record says that there are no more tiles.
+/// consumers, up to kTiles records ahead. For each it waits until all of these have given the old record back
+/// (empty_tile), writes first the rows and then the keys, and says so (full_tile). The last record says that there are
+/// no more tiles.
 template <class Config>
 __device__ __forceinline__ void plan_tiles(const AttentionArgs& a, const Divisors& by, const Schedule& schedule,
                                            typename Config::Shared& shared) {
@@ -197,8 +198,8 @@ class Consumer {
     release_k();
     make_p<true>(scores, n);
     convert(rS, p);
-    for (; skipped > 0;
-         --skipped) {  // V of tiles that are passed over goes back, and turns are passed on for the others
+    // The warpgroup gives back V of the tiles that it passes over, and passes its turns on, since the others need them.
+    for (; skipped > 0; --skipped) {
       wait_v();
       release(shared.empty_v[at_v.stage]), at_v.advance();
       take_turn(), pass_turn();

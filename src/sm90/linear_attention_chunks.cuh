@@ -99,7 +99,7 @@ enum NamedBarrier {
   kOfSums,                       // the output warps wait until the warps that carry S have made the sums
   kOfTiles,                      // the warps that carry S wait until the first output warpgroup has prepared the tiles
   kOfEmptied,                    // the threads of that output warpgroup wait until all of them have emptied their share
-  kOfSplitters,                  // the splitters of a team wait for each other; two teams, so two barriers
+  kOfSplitters,                  // the splitters of a team wait for each other; one barrier for each team
   kOfOutputs = kOfSplitters + 2  // wide CTAs: the warps that store the same 64 columns of o wait for each other
 };
 /// The output warps call this before their first chunk. While sums are made they take no part in the rings, and the
@@ -251,8 +251,8 @@ class LinearStateElements {
 };
 
 /// The warpgroup that carries S from the first chunk to the last. For each chunk it waits for k and v (full) and starts
-/// S += K^T V; waits for a free slot (s_empty), puts the S of before this chunk there and says so (s_full); waits for
-/// its product, and gives k and v back (empty).
+/// S += K^T V; waits for a free slot (s_empty), puts S as it was before this chunk there and says so (s_full); waits
+/// for its product, and gives k and v back (empty).
 template <class Config>
 class LinearState : public LinearStateElements<Config> {
  public:

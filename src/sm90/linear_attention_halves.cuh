@@ -48,7 +48,7 @@ template <class Rows>
 __device__ __forceinline__ void stage_floats(const Rows& rows, float* to, TwoFactors first, TwoFactors second) {
   const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
   int at0 = row * 32 + (lane % 4 / 2 ^ row % 8) * 4 + lane % 2 * 2;
-  asm volatile("" : "+r"(at0));  // as in stage_halves: the compiler shall not keep all addresses in registers
+  asm volatile("" : "+r"(at0));  // as in stage_halves, so that not all addresses are kept in registers
   CUTE_UNROLL
   for (int j = 0; j < 8; ++j) {
     float* const at = to + j / 4 * 64 * 32 + (at0 ^ j % 4 * 8);
@@ -88,7 +88,7 @@ struct StateBound {
 /// because the tensor core would cut off the bits that do not fit under the sum so far.
 ///
 /// For each chunk it waits for k and v (full) and starts K^T V for the first 64 rows of S. Then it works out the
-/// exponent of S, waits for a free slot (s_empty), splits the S of before this chunk into that slot and says so
+/// exponent of S, waits for a free slot (s_empty), splits S as it was before this chunk into that slot and says so
 /// (s_full). Then it waits for the product, adds it to S, does the same for the other rows, and gives k and v back
 /// (empty).
 template <class Config>
@@ -143,7 +143,7 @@ class LinearHalvesState : public LinearStateElements<Config> {
  private:
   template <class Shared>
   __device__ __forceinline__ void start_product(Shared& shared, int stage, int half) {  // 64 rows (E) of K^T V
-    asm volatile("" : "+r"(stage));  // the compiler shall not keep the addresses of all stages in registers
+    asm volatile("" : "+r"(stage));  // otherwise the compiler keeps the addresses of all stages in registers
     const auto slice = typename Config::MmaState{}.get_slice(0);
     const auto k = [&](int term) {
       auto* const tile = shared.k[term][stage] + half * 64 * Config::kChunk;

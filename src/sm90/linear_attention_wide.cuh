@@ -39,8 +39,7 @@ class LinearWideScores {
       shared.known.wait(at.stage);
       const int e_k = read_by_warp(shared.exponent_k[at.stage]), e_v = read_by_warp(shared.exponent_v[at.stage]);
       const int e_before = bound.exponent(), e_s = bound.exponent_with(e_k, e_v);
-      const int e_p =
-          e_s - e_k - e_v;  // with it V^T P^T has the same exponent as S^T Q^T, so both can be summed in O^T
+      const int e_p = e_s - e_k - e_v;  // gives V^T P^T the exponent of S^T Q^T, with which it is summed
       const int e_q = shared.exponent_q[threadIdx.x % 8];
       wait_multiply<0>(rP);
       __syncwarp();

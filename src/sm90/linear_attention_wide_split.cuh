@@ -119,8 +119,9 @@ class LinearWideSplitter {
     arrive_by_warp(full);
   }
   /// k and v have one exponent for all tokens of the chunk. q has one for the eight tokens of this warp, which are
-  /// every eighth pair. For q no maximum has to cross the barrier, so that nothing in the source makes it wait for the
-  /// loads of the boxes; in the machine code it does, because REDUX stands before BAR.
+  /// every eighth pair. All splitters meet here, and nobody passes before all have read their boxes: for k and v
+  /// because each takes its maximum before it arrives. For q no maximum has to cross the barrier, so nothing in the
+  /// source guarantees this; it holds in the machine code, where REDUX stands before BAR.
   template <int kOperand>
   __device__ __forceinline__ int find_exponent() {
     constexpr int kSize = 8 * kEach;
