@@ -1,5 +1,6 @@
-// src/blocks/sm90_halves.cuh: f32 taken apart into two f16: x 2^n = high + low, low what rounding has left, which keeps
-// 23 bits of x where n brings the largest of its kind just below 2^15; their products.
+// src/blocks/sm90_halves.cuh: f32 numbers split into two f16 numbers, and products of such numbers. x 2^n = high + low,
+// where low is what rounding to high has left over. Both together keep 23 bits of x if n brings the largest number of
+// its group just below 2^15. docs/design/linear_attention.md, "f32 on Hopper: a high and a low part", describes it.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +10,14 @@
 
 namespace falchion::sm90 {
 
-/// n from -126 to 127.
+/// 2^n, for n from -126 to 127.
 __device__ __forceinline__ float power_of_two(int n) { return __int_as_float((n + 127) << 23); }
-/// In double, n from -1022 to 1023.
+/// 2^n as a double, for n from -1022 to 1023.
 __device__ __forceinline__ double wide_power_of_two(int n) { return __hiloint2double((n + 1023) << 20, 0); }
-/// scale 2^n as two factors: one may be 0 or infinite where its product with x is neither. What comes out of a tensor
-/// core here is 0 or 2^-48 to 2^50, so that beyond 2^200 nothing but 0 or Inf is left of it (or, where S has grown
-/// since, what is below 2^-39 of what it may become). of(1) is 0 below 2^-149.
+/// The factor scale 2^n, kept as two factors, because scale 2^n alone may be 0 or infinite where its product with x is
+/// neither. n is limited to -200 .. 200: what comes out of a tensor core here is 0 or between 2^-48 and 2^50, so that a
+/// factor beyond 2^200 or 2^-200 leaves only Inf or 0 of it (or, where S has grown since, something below 2^-39 of what
+/// S may become). of(1) is 0 where the factor is below 2^-149.
 struct TwoFactors {
   float first, second;
   TwoFactors() = default;
@@ -25,7 +27,7 @@ struct TwoFactors {
   }
   __device__ __forceinline__ float of(float x) const { return x * first * second; }
 };
-/// Two floats rounded to f16; x and y become what is left of them.
+/// Returns x and y rounded to f16, x in the lower 16 bits. x and y become what rounding has left over.
 __device__ __forceinline__ std::uint32_t round_half(float& x, float& y) {
   std::uint32_t pair;
   float high_x, high_y;
@@ -42,7 +44,8 @@ __device__ __forceinline__ std::uint32_t round_half(float& x, float& y) {
   return pair;
 }
 
-/// Four columns times `scale`, to each of the two; x is lost.
+/// Multiplies four columns by `scale`, splits them, and stores the high parts to `high` and the low ones to `low`. x is
+/// overwritten.
 template <class Half>
 __device__ __forceinline__ void split_four(float* x, float scale, Half* high, Half* low) {
   CUTE_UNROLL
@@ -51,19 +54,21 @@ __device__ __forceinline__ void split_four(float* x, float scale, Half* high, Ha
   for (Half* const to : {high, low}) *reinterpret_cast<uint2*>(to) = {round_half(x[0], x[1]), round_half(x[2], x[3])};
 }
 
-/// Lane 0 alone reads: it is the one that later says on a barrier that its warp has.
+/// Returns x to all lanes of a warp. Only lane 0 reads it, because lane 0 later says on a barrier that its warp has
+/// read.
 __device__ __forceinline__ int read_by_warp(const int& x) { return __shfl_sync(~0u, threadIdx.x % 32 == 0 ? x : 0, 0); }
 
-/// Bits of the largest of the finite |x| of a warp.
+/// The bits of the largest finite |x| of a warp, whose lanes have kSize numbers each.
 template <int kSize>
 __device__ __forceinline__ unsigned largest_of_warp(const float* x) {
-  float most[4] = {};  // side by side: each waits for the one before it
+  float most[4] = {};  // four chains of maxima side by side, since in a chain each maximum waits for the one before it
   CUTE_UNROLL
-  for (int i = 0; i < kSize; ++i)  // Inf becomes NaN, which fmaxf passes over
+  for (int i = 0; i < kSize; ++i)  // x * 0 + x makes Inf a NaN, and fmaxf ignores NaN
     most[i % 4] = fmaxf(most[i % 4], fabsf(fmaf(x[i], 0.f, x[i])));
   return __reduce_max_sync(~0u, __float_as_uint(fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]))));
 }
-/// And of kWarps warps. barrier: their own; `largest` must not be the one of the call before.
+/// The same for kWarps warps together, which wait for each other at a named barrier of their own. `largest`, in shared
+/// memory, must not be that of the call before, from which some warps may still read.
 template <int kSize, int kWarps>
 __device__ __forceinline__ unsigned largest_of_warps(const float* x, unsigned* largest, int barrier) {
   unsigned most = largest_of_warp<kSize>(x);
@@ -73,12 +78,13 @@ __device__ __forceinline__ unsigned largest_of_warps(const float* x, unsigned* l
   for (int i = 0; i < kWarps; ++i) most = max(most, largest[i]);
   return most;
 }
-/// n of the power of two that brings it below 2^15, at least 2^14.
+/// The n for which `largest` (the bits of a number) times 2^n is below 2^15 and at least 2^14; it is 126 at most.
 __device__ __forceinline__ int exponent_for(unsigned largest) {
   return min(14 + 127 - static_cast<int>(largest >> 23), 126);
 }
 
-/// C = A B (kClear) or C += A B; a(i), b(i): high and low. kBatchesOfHalves batches.
+/// Starts C = A B (kClear) or C += A B, where a(0) and b(0) are the high parts and a(1) and b(1) the low ones. Low
+/// times low is left out. It commits kBatchesOfHalves batches, the small products first.
 constexpr int kBatchesOfHalves = 3;
 template <bool kClear, class Mma, class A, class B, class C>
 __device__ __forceinline__ void start_multiply_halves(Mma mma, A a, B b, C& c) {
@@ -86,7 +92,8 @@ __device__ __forceinline__ void start_multiply_halves(Mma mma, A a, B b, C& c) {
   start_multiply<false>(mma, a(0), b(1), c);
   start_multiply<false>(mma, a(0), b(0), c);
 }
-/// Until here: a product that runs still reads operand A, of which the compiler knows nothing, from its registers.
+/// Keeps operand A in its registers up to this point. A running product still reads it from there, and the compiler
+/// does not know that.
 template <class Terms>
 __device__ __forceinline__ void keep_terms(Terms& terms) {
   for (auto& term : terms) warpgroup_fence_operand(term);

@@ -1,5 +1,6 @@
-// src/blocks/sm90_softmax.cuh: the online softmax of blocks/gpu_softmax.cuh where a thread has two rows of one tile,
-// and the time from a score to its probability is what the tensor cores wait for.
+// src/blocks/sm90_softmax.cuh: the online softmax of blocks/gpu_softmax.cuh for wgmma, where a thread has two rows of a
+// tile. The tensor cores wait for the time from a score to its probability, so the chains of dependent instructions are
+// kept short. docs/design/sm90_forward.md has the measurements.
 #pragma once
 
 #include "blocks/gpu_softmax.cuh"
@@ -10,7 +11,8 @@ using namespace gpu;
 
 using namespace cute;
 
-/// The maximum of each row, in four chains: one would wait for each result before the next.
+/// The maximum of each row, as four chains of maxima side by side: in a single chain each one waits for the one before
+/// it.
 template <class Scores>
 __device__ __forceinline__ void maxima(const Scores& S, float (&top)[2]) {
   constexpr int kChains = 4, kColumns = decltype(size<1>(S))::value;
@@ -26,8 +28,8 @@ __device__ __forceinline__ void maxima(const Scores& S, float (&top)[2]) {
 }
 
 struct Softmax : OnlineSoftmax<2> {
-  /// To be called once before update. kFirst: these are the first keys. true: m was raised, O is to be multiplied by
-  /// shrink.
+  /// To be called once for a tile, before update. kFirst: the tile has the first keys of its rows. Returns true if m
+  /// was raised, and then O must be multiplied by shrink.
   template <bool kFirst, class Scores>
   __device__ __forceinline__ bool start(Scores& S, float c, float (&shrink)[2]) {
     float top[2];
@@ -45,25 +47,28 @@ struct Softmax : OnlineSoftmax<2> {
   }
 };
 
-/// At d 256, where a warpgroup has nobody to take turns with, by bits: 1024 keys + 4 %, 16k full + 8 %, 16k causal
-/// + 1 % (an H200); at d 128 as fast as the above, at d 64 2 % slower.
-/// Maxima are looked for only where they are needed: in the first tile, and where a score outgrows its row's m. Whether
-/// one does is asked of the bits: a positive float is greater than another if its bits are, so the DPX instruction that
-/// takes the maximum of three integers asks two scores at once; what it makes of negative ones does not matter.
-/// A row's m is raised when its own scores ask for it, never because of another row in the warp: so a row's bits do not
-/// depend on what stands beside it (but where scores pass 2^20, see `far`), as in a packed batch, where the last warp
-/// of a sequence also has rows of the next.
+/// A softmax that takes maxima only where they are needed: in the first tile, and where a score outgrows its row's m.
+/// The bits of the scores tell whether one does. Of two positive floats the greater has the greater bits, so the DPX
+/// instruction that takes the maximum of three integers compares two scores at once. What it makes of negative scores
+/// does not matter.
+///
+/// It is used at d 256, where warpgroups do not take turns. There it makes 1024 keys 4 % faster, 16k full 8 % and 16k
+/// causal 1 % (an H200). At d 128 it is as fast as Softmax, and at d 64 it is 2 % slower.
+///
+/// m of a row is raised only because of the row's own scores, never because of another row in the warp. So the bits of
+/// a row's result do not depend on the rows beside it (except where scores pass 2^20, see `far`). This matters in a
+/// packed batch, where the last warp of a sequence also has rows of the next one.
 struct SoftmaxByBits : OnlineSoftmax<2> {
-  float most[2];  // m + kSlack / c: what a score may be
-  int careful;    // 1: some row may have no positive score, or `far`: bits do not tell
+  float most[2];  // m + kSlack / c, which a score may not exceed
+  int careful;    // 1: the bits do not tell, because `most` of some row is not positive or `far` is set
 
-  /// As Softmax's.
+  /// The same as Softmax::start.
   template <bool kFirst, class Scores>
   __device__ __forceinline__ bool start(Scores& S, float c, float (&shrink)[2]) {
     const int runs = kFirst ? 1 : careful | any_above(S);
     bool raised = false;
     CUTE_NO_UNROLL
-    for (int i = 0; i < runs; ++i) {  // once at most, as all loops of this kind: of an if ptxas makes predicates
+    for (int i = 0; i < runs; ++i) {  // it runs once at most; ptxas would turn an `if` into predicated instructions
       float top[2];
       if constexpr (kFirst) most[0] = most[1] = -FALCHION_INF;
       raised = outgrown(S, top);
@@ -75,6 +80,7 @@ struct SoftmaxByBits : OnlineSoftmax<2> {
   }
 
  private:
+  /// Do the bits of some score of the warp exceed those of `most`?
   template <class Scores>
   __device__ __forceinline__ int any_above(const Scores& S) const {
     int high[2] = {0, 0};
@@ -90,7 +96,7 @@ struct SoftmaxByBits : OnlineSoftmax<2> {
     maxima(S, top);
     return __any_sync(~0u, top[0] > most[0] || top[1] > most[1]);
   }
-  /// As OnlineSoftmax's, but row by row.
+  /// The same as OnlineSoftmax::raise, except that it raises only the rows whose own scores ask for it.
   __device__ __forceinline__ void raise(const float (&top)[2], float c, float (&shrink)[2]) {
     bool now_far = false;
     CUTE_UNROLL

@@ -1,5 +1,6 @@
-// src/blocks/sm90_tensor_map.hpp: the driver's function that describes a tensor to the bulk copy engine. It is looked
-// up and never linked: the library loads where there is no driver.
+// src/blocks/sm90_tensor_map.hpp: finds the driver's function that describes a tensor to the bulk copy engine (TMA). It
+// is looked up at run time and never linked, so that the library also loads where there is no driver. What the kernels
+// do with tensor maps is in blocks/sm90_tma.cuh and docs/design/sm90_forward.md.
 #pragma once
 
 #include <cuda.h>
@@ -11,8 +12,8 @@ namespace falchion::sm90 {
 
 using EncodeTensorMap = decltype(&cuTensorMapEncodeTiled);
 
-/// Kept once it was found. A failure is not kept: what made it fail (no memory, a context that is yet to come) may have
-/// passed at the next call.
+/// Remembers the function once it has been found. A failure is not remembered: its cause (no memory, a context that
+/// does not exist yet) may be gone at the next call.
 inline cudaError_t find_tensor_map_encoder(EncodeTensorMap* encode) {
   static std::atomic<EncodeTensorMap> found{nullptr};
   *encode = found.load(std::memory_order_relaxed);

@@ -1,4 +1,5 @@
-// src/blocks/sm90_wgmma.cuh: products of warpgroups, issued now and waited for later; their fragments.
+// src/blocks/sm90_wgmma.cuh: matrix products of a warpgroup (wgmma), which are started now and waited for later, and
+// views of the registers that they read and write. docs/design/sm90_forward.md shows where the products stand.
 #pragma once
 
 #include <cute/atom/mma_atom.hpp>
@@ -9,8 +10,8 @@ namespace falchion::sm90 {
 
 using namespace cute;
 
-/// Starts C = A B (kClear) or C += A B over all k steps, as one batch. Until it has been waited for nobody may touch C,
-/// nor A where that lies in registers.
+/// Starts C = A B (kClear) or C += A B over all steps of k, as one batch. Until the batch has been waited for, nobody
+/// may touch C, nor A if that lies in registers.
 template <bool kClear, class Mma, class A, class B, class C>
 __device__ __forceinline__ void start_multiply(Mma mma, const A& a, const B& b, C& c) {
   constexpr bool kFromRegisters = !is_base_of<GMMA::DescriptorIterator, typename Mma::FrgTypeA>::value;
@@ -27,20 +28,20 @@ __device__ __forceinline__ void start_multiply(Mma mma, const A& a, const B& b, 
   warpgroup_fence_operand(c);
   if constexpr (kFromRegisters) warpgroup_fence_operand(const_cast<A&>(a));
 }
-/// Waits until at most kBatches of those started last are still running; C is the result that is waited for.
+/// Waits until at most the last kBatches batches are still running. C is the result that this makes available.
 template <int kBatches, class C>
 __device__ __forceinline__ void wait_multiply(C& c) {
   warpgroup_wait<kBatches>();
   warpgroup_fence_operand(c);
 }
 
-/// Accumulator ((2, 2, N / 8), 1, 1) of 64 x N seen as that of mma m16n8: (4, 1, N / 8).
+/// An accumulator ((2, 2, N / 8), 1, 1) of 64 x N, viewed as one of mma m16n8: (4, 1, N / 8).
 template <class Fragment>
 __device__ __forceinline__ auto as_mma_accumulator(Fragment& fragment) {
   constexpr int kAtoms = decltype(size(fragment))::value / 4;
   return make_tensor(fragment.data(), Layout<Shape<_4, _1, Int<kAtoms>>, Stride<_1, _0, _4>>{});
 }
-/// The same registers as operand A of k steps of 16: ((2, 2, 2), 1, N / 16).
+/// The same registers, viewed as operand A of steps of 16 in k: ((2, 2, 2), 1, N / 16).
 template <class Fragment>
 __device__ __forceinline__ auto as_wgmma_operand_a(Fragment& fragment) {
   constexpr int kSteps = decltype(size(fragment))::value / 8;
@@ -48,10 +49,12 @@ __device__ __forceinline__ auto as_wgmma_operand_a(Fragment& fragment) {
                      Layout<Shape<Shape<_2, _2, _2>, _1, Int<kSteps>>, Stride<Stride<_1, _2, _4>, _0, _8>>{});
 }
 
-/// x[i] of lane q of a quad <-> x[q] of lane i: two exchanges, with the lane beside and the one after.
+/// Exchanges x[i] of lane q of a quad with x[q] of lane i, for all i and q. It takes two steps: with the lane whose
+/// number differs in bit 0, then with the one that differs in bit 1.
 __device__ __forceinline__ void transpose_quad(std::uint32_t (&x)[4]) {
   const unsigned lane = threadIdx.x % 4;
-  const auto exchange = [&](std::uint32_t& a, std::uint32_t& b, unsigned bit) {  // lanes without the bit keep a
+  // Lanes whose number lacks the bit keep a and give b; the others keep b and give a.
+  const auto exchange = [&](std::uint32_t& a, std::uint32_t& b, unsigned bit) {
     const bool upper = (lane & bit) != 0;
     const std::uint32_t other = __shfl_xor_sync(~0u, upper ? a : b, bit);
     (upper ? a : b) = other;

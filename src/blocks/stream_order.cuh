@@ -1,28 +1,32 @@
-// src/blocks/stream_order.cuh: kernels of one stream that overlap at their ends. From sm_90 on a kernel may be put on
-// the SMs that the one before it no longer needs, and set itself up there; before it touches memory it waits until that
-// one is done (programmatic dependent launch). Between two launches that is 1 to 3 us.
+// src/blocks/stream_order.cuh: kernels of one stream that overlap at their ends (programmatic dependent launch). From
+// sm_90 on the CTAs of a kernel may start on SMs that the kernel before it no longer needs, and set themselves up
+// there. Before they touch memory they wait until that kernel is done. This saves 1 to 3 us between two launches.
+// docs/design/sm90_forward.md and docs/design/linear_attention.md say where it helps and where it does not.
 #pragma once
 
 #include <cuda_runtime.h>
 
 namespace falchion {
 
-/// Called before a thread touches what an earlier kernel may still read or write, and by some thread of each CTA that
-/// works before it returns: a kernel that ends before the one before it would let the next pass both.
+/// Waits until the kernels before this one are done. A thread calls it before it touches what an earlier kernel may
+/// still read or write. Besides, some thread of each CTA that works must call it before the CTA ends: if a kernel could
+/// end earlier than the one before it, the next kernel would pass both.
 __device__ __forceinline__ void wait_for_earlier_kernels() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
-/// The next kernel may take what SMs are free once all CTAs of this one have said so.
+/// Once all CTAs of this kernel have called this or ended, CTAs of the next kernel may start where SMs have room.
 __device__ __forceinline__ void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif
 }
 
-/// early: this kernel may be started so. It must call wait_for_earlier_kernels, which code for an older GPU does not.
-/// Returns what these calls return and nothing else: the runtime's last error may be somebody else's.
+/// Launches a kernel. early: it may start before the kernel before it has ended. Such a kernel must call
+/// wait_for_earlier_kernels, and where the code that is loaded was compiled for an older GPU, in which that call does
+/// nothing, `early` is ignored. Returns only what the calls in here return, because the runtime's last error may come
+/// from somebody else.
 template <class... Parameters, class... Arguments>
 cudaError_t launch_kernel(void (*kernel)(Parameters...), unsigned blocks, int threads, int shared_bytes, void* stream,
                           bool early, const Arguments&... arguments) {

@@ -1,6 +1,8 @@
-// src/sm90/attention_forward.cuh: softmax attention, forward, with TMA, wgmma and warp roles.   What: ref/.   Here:
-// when. FlashAttention-3 (arXiv:2407.08608): one warp loads Q, K and V tiles through a ring in shared memory, each
-// consumer warpgroup owns 64 query rows. Letters: docs/notation.md. What was measured: docs/design/sm90_forward.md
+// src/sm90/attention_forward.cuh: forward softmax attention on Hopper with TMA, wgmma and warp roles, after
+// FlashAttention-3 (arXiv:2407.08608). ref/ defines the result; this file says which step runs when. A scheduler warp
+// works out the tiles, a producer thread loads Q, K and V through rings in shared memory, and each consumer warpgroup
+// owns 64 query rows. docs/design/sm90_forward.md has the schedule, who waits for whom, and the measurements;
+// docs/notation.md explains the letters.
 #pragma once
 
 #include <cutlass/arch/reg_reconfig.h>
@@ -21,14 +23,17 @@ struct TensorMaps {
   CUtensorMap q, k, v;
 };
 
-/// gridDim.x, asked for each time instead of kept in a register.
+/// gridDim.x. The asm makes the compiler read it each time instead of keeping it in a register.
 __device__ __forceinline__ int grid_size() {
   int ctas;
   asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(ctas));
   return ctas;
 }
 
-/// The scheduler, one warp: works out which tiles this CTA has, a few ahead of their use, for all others.
+/// The scheduler, one warp. It works out which tiles this CTA has and writes a record of each for the producer and the
+/// consumers, up to kTiles records ahead. For each it waits until all of these have given the old record back
+/// (empty_tile), writes first the rows and then the keys, and says so (full_tile). The last record says that there are
+/// no more tiles.
 template <class Config>
 __device__ __forceinline__ void plan_tiles(const AttentionArgs& a, const Divisors& by, const Schedule& schedule,
                                            typename Config::Shared& shared) {
@@ -42,13 +47,15 @@ __device__ __forceinline__ void plan_tiles(const AttentionArgs& a, const Divisor
     if (x == Schedule::kNone) continue;
     TileRecord& tile = shared.tile[at.stage];
     shared.empty_tile[at.stage].wait(at.parity ^ 1);
+    // Hides that `now` is the same for each tile. Otherwise the compiler computes what depends on the arguments alone
+    // once and keeps it in registers, of which this warp has few.
     const AttentionArgs* now = &a;
-    asm volatile("" : "+l"(now));  // else what follows from the arguments alone is kept in registers: here are few
+    asm volatile("" : "+l"(now));
     const AttentionTile rows = AttentionTile::rows_of<Config::kRows>(*now, by, max(x, 0));
     if (x >= 0 && rows.row0 >= rows.rows) continue;
     if (leader) {
       tile.write_rows(rows);
-      asm volatile("" ::: "memory");  // read again below
+      asm volatile("" ::: "memory");  // the rows are read back from the record instead of being kept in registers
       AttentionTile t = tile.read(by);
       t.look<Config::kRows, Config::kKeys>(*now);
       tile.write_keys(t);
@@ -59,8 +66,10 @@ __device__ __forceinline__ void plan_tiles(const AttentionArgs& a, const Divisor
   }
 }
 
-/// The producer, one thread: Q of a tile, then K and V from the last tile to the first (the last alone may be ragged).
-/// V of a tile is asked for after K of the next, for S of that one is what the consumers want first.
+/// The producer, one thread. For each record (full_tile) it loads Q of the tile and then K and V of its tiles of keys,
+/// from the last to the first, because only the last may be ragged. It waits for each stage to be free (empty_q,
+/// empty_k, empty_v) and gives the record back at last. V of a tile of keys is loaded after K of the next one, because
+/// the consumers need S of the next tile first.
 template <class Config>
 __device__ __forceinline__ void produce(const Divisors& by, const TensorMaps& maps, typename Config::Shared& shared) {
   constexpr int kKeys = Config::kKeys;
@@ -100,7 +109,7 @@ __device__ __forceinline__ void produce(const Divisors& by, const TensorMaps& ma
   }
 }
 
-/// One consumer warpgroup: 64 rows of each tile, from Q to O.
+/// One consumer warpgroup, which has 64 rows of each tile, from Q to O.
 template <class Config, class Scores>
 class Consumer {
  public:
@@ -111,9 +120,11 @@ class Consumer {
   __device__ __forceinline__ Consumer(const AttentionArgs& a, const Divisors& by, Shared& shared, int warpgroup)
       : a(a), by(by), shared(shared), warpgroup(warpgroup) {}
 
-  /// All tiles of this CTA. S of a tile's first keys is started before O of the tile before is stored.
+  /// Goes through all tiles of this CTA. For each it waits for its first S, walks over the keys, and starts the last
+  /// product P V. Then it gives the record back, waits for the record of the next tile with keys, and for its Q and K,
+  /// and starts its first S. Only then does it wait for O, give V back and store O, while that S is computed.
   __device__ __forceinline__ void run() {
-    if (warpgroup == Config::kConsumers - 1) pass_turn();  // the first warpgroup begins
+    if (warpgroup == Config::kConsumers - 1) pass_turn();  // the first turn goes to warpgroup 0
     bool more = find_tile();
     start_first_s(more);
     while (more) {
@@ -135,8 +146,9 @@ class Consumer {
   }
 
  private:
-  /// The record goes back to the scheduler before this warp waits for the next one: any number of tiles without keys
-  /// may come first, and the ring has only kTiles records. Where O is to go is all that is still asked of it.
+  /// Gives the record back to the scheduler before this warp waits for the next record. Otherwise the two could wait
+  /// for each other for ever, since any number of tiles without keys may come first and the ring has only kTiles
+  /// records. The warp keeps a copy of what it still needs, which says where O goes.
   __device__ __forceinline__ void give_back_tile() {
     __syncwarp();  // every lane has stored the tile before
     if (threadIdx.x % 32 == 0) done() = shared.tile[at_tile.stage];
@@ -144,11 +156,12 @@ class Consumer {
   }
   __device__ __forceinline__ RowsRecord& done() const { return shared.done[threadIdx.x / 32]; }
   __device__ __forceinline__ void release_tile() {
-    __syncwarp();  // every lane has read what it wants of the record
+    __syncwarp();  // every lane has read what it needs of the record
     release(shared.empty_tile[at_tile.stage]), at_tile.advance();
   }
 
-  /// The next tile that has keys; rows that see none get their 0 on the way. false: there are no more.
+  /// Waits for the record of the next tile that has keys. Tiles without keys get their zeros on the way. Returns false
+  /// if there are no more tiles.
   __device__ __forceinline__ bool find_tile() {
     for (;;) {
       shared.full_tile[at_tile.stage].wait(at_tile.parity);
@@ -163,8 +176,9 @@ class Consumer {
     }
   }
 
-  /// Tiles of keys that the tile visits, but no row of this warpgroup sees: under a band the first rows of a tile see
-  /// less than the last ones. One is kept in any case. Not where clear_v_past needs all warpgroups on the last tile.
+  /// How many of the last tiles of keys this warpgroup passes over because none of its rows sees them: under a band the
+  /// first rows of a tile see less than the last ones. It always visits at least one tile. It passes over none where
+  /// clear_v_past needs all warpgroups at the last tile.
   __device__ __forceinline__ int count_unseen(const TileRecord& t) const {
     if (Config::kConsumers == 1 || a.right < 0 || a.packed || a.used_k != nullptr) return 0;
     const int last = min(t.row0 + 64 * (warpgroup + 1), t.rows) - 1;
@@ -172,7 +186,8 @@ class Consumer {
     return min(max(t.end - (end + kKeys - 1) / kKeys, 0), t.end - t.begin - 1);
   }
 
-  /// All keys of a tile but the last product: S of its first keys has been started, P of its last is left to multiply.
+  /// Goes over the tiles of keys, from the last to the first. At the beginning S of the first of them is there. At the
+  /// end P of the last of them is there, and its product with V is left to the caller.
   __device__ __forceinline__ void walk() {
     const TileRecord& t = shared.tile[at_tile.stage];
     int n = t.end - 1 - skipped;
@@ -183,14 +198,15 @@ class Consumer {
     release_k();
     make_p<true>(scores, n);
     convert(rS, p);
-    for (; skipped > 0; --skipped) {  // the others' turns go round meanwhile
+    // The warpgroup gives back V of the tiles that it passes over, and passes its turns on, since the others need them.
+    for (; skipped > 0; --skipped) {
       wait_v();
       release(shared.empty_v[at_v.stage]), at_v.advance();
       take_turn(), pass_turn();
     }
     wait_v();
     clear_v_past(n);
-    for (--n; n >= begin; --n) {  // O += P V of tile n + 1 under the softmax of tile n
+    for (--n; n >= begin; --n) {  // O += P V of tile n + 1 runs under the softmax of tile n
       wait_k();
       take_turn();
       start_s();
@@ -199,10 +215,12 @@ class Consumer {
       wait_multiply<1>(rS);
       release(shared.empty_k[at_k.stage]);
       const bool raised = make_p<false>(scores, n);
-      // Not before: ptxas would compute the next stages between take_turn and the first product, where each instruction
-      // costs all warpgroups (d 64: 3 instructions there are 1 % of the time).
+      // The positions do not advance earlier: ptxas would compute the next stages between take_turn and the first
+      // product, where each instruction delays all warpgroups (at d 64, 3 instructions there are 1 % of the time).
       at_k.advance(), advance_v();
-      wait_v();  // not later: its branch keeps the compiler from waiting for O before the exponentials
+      // The wait for V stands here and not later: its branch keeps the compiler from moving the wait for O to before
+      // the exponentials.
+      wait_v();
       wait_o();
       if (raised) scale_rows(rows_columns(as_mma_accumulator(rO)), shrink);
       convert(rS, p);
@@ -210,20 +228,21 @@ class Consumer {
     release(shared.empty_q[at_q.stage]), at_q.advance();
   }
 
-  /// (row, column) in the tile of each of this thread's elements of S.
+  /// The coordinates (row, column) in the tile of each of this thread's elements of S.
   __device__ __forceinline__ static auto coordinates() {
     return rows_columns(typename Config::MmaOfRows{}
                             .get_thread_slice(threadIdx.x)
                             .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
   }
-  /// S -> P in place; true: O is to be scaled by shrink. kFirst: of the first keys.
+  /// Turns S into P in place. Returns true if O must be scaled by `shrink`. kFirst: these are the first keys of the
+  /// tile.
   template <bool kFirst>
   __device__ __forceinline__ bool make_p(const Scores& scores, int n) {
     auto S = rows_columns(as_mma_accumulator(rS));  // (rows, columns)
     const auto cS = coordinates();
     scores.apply(S, cS, n * kKeys);
     if (static_cast<unsigned>(n - whole_begin) >= whole_count) {
-      asm volatile("" ::: "memory");  // else the tile would be read before it is known whether anybody asks
+      asm volatile("" ::: "memory");  // keeps the compiler from reading the record before it knows that it is needed
       scores.keep(shared.tile[at_tile.stage].read(by), S, cS, n * kKeys);  // mask.keep
     }
     const bool raised = softmax.template start<kFirst>(S, scores.unit, shrink);
@@ -232,7 +251,9 @@ class Consumer {
     return raised;
   }
 
-  /// After the last tile it multiplies whatever lies there: ptxas serialises products that only some branch starts.
+  /// Starts S of the first keys of a tile, after it has passed over the tiles that the warpgroup does not see. Without
+  /// a tile (more is false) it multiplies whatever lies there: ptxas serialises all products if only some branch starts
+  /// one.
   __device__ __forceinline__ void start_first_s(bool more) {
     if (more) {
       shared.full_q[at_q.stage].wait(at_q.parity);
@@ -267,7 +288,9 @@ class Consumer {
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
 
-  // Ping-pong: while one warpgroup multiplies, the others do their softmax. They take turns in starting products.
+  // Ping-pong: the warpgroups take turns in starting products, so that one multiplies while the others do their
+  // softmax. take_turn waits until the warpgroup before has passed its turn on; pass_turn gives the turn to the next
+  // warpgroup.
   __device__ __forceinline__ void take_turn() const {
     if constexpr (Config::kPingPong) cutlass::arch::NamedBarrier::sync(256, warpgroup);
   }
@@ -276,12 +299,14 @@ class Consumer {
       cutlass::arch::NamedBarrier::arrive(256, warpgroup + 1 == Config::kConsumers ? 0 : warpgroup + 1);
   }
 
-  /// Keys past the end weigh 0, but 0 times NaN is NaN: where TMA cannot know the end, their V becomes 0 by hand.
+  /// Sets V of the keys past the end to 0 where TMA cannot know the end (packed sequences, used lengths). P of these
+  /// keys is 0, but their V may be NaN, and 0 times NaN is NaN. All consumers clear together and then wait for each
+  /// other.
   __device__ __forceinline__ void clear_v_past(int n) const {
     if (!a.packed && a.used_k == nullptr) return;
     const int keys = shared.tile[at_tile.stage].k.length - n * kKeys;
     if (keys >= kKeys) return;
-    auto* v = reinterpret_cast<uint4*>(shared.v[at_v.stage]);  // boxes of (N, kBox), chunks of 16 bytes
+    auto* v = reinterpret_cast<uint4*>(shared.v[at_v.stage]);  // boxes of (N, kBox), in chunks of 16 bytes
     for (int i = static_cast<int>(threadIdx.x); i < Config::kSizeV / 8; i += 128 * Config::kConsumers) {
       if (i / (Config::kBox / 8) % kKeys >= keys) v[i] = uint4{};
     }
@@ -299,10 +324,10 @@ class Consumer {
   RingPosition<Config::kStages> at_k, at_v;
   RingPosition<Config::kStagesQ> at_q;
   RingPosition<Config::kTiles> at_tile;
-  int stage_v = 0;  // of V of the product that runs; at_v is ahead of it from make_p on
-  int skipped = 0;
-  int whole_begin = 0;  // the first tile of keys that needs no mask, and how many there are
-  unsigned whole_count = 0;
+  int stage_v = 0;           // the stage whose V the running product reads; at_v is ahead of it from make_p on
+  int skipped = 0;           // how many tiles of keys this warpgroup passes over (count_unseen)
+  int whole_begin = 0;       // the first tile of keys that needs no mask
+  unsigned whole_count = 0;  // how many tiles of keys need none
 
   const AttentionArgs& a;
   const Divisors& by;
@@ -310,6 +335,7 @@ class Consumer {
   const int warpgroup;
 };
 
+/// The kernel. The last warpgroup has the producer thread and the scheduler warp; all others are consumers.
 template <class Config, class Scores>
 __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     attention_forward(const __grid_constant__ AttentionArgs a, const __grid_constant__ Divisors by,

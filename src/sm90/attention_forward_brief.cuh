@@ -1,4 +1,6 @@
-// src/sm90/attention_forward_brief.cuh: the row plain in shorter tiles, for grids whose long ones would leave SMs idle.
+// src/sm90/attention_forward_brief.cuh: the forward variants of kind brief on Hopper. They do the same as kind plain in
+// shorter tiles, two CTAs on an SM, for grids whose long tiles would leave SMs idle. docs/design/sm90_forward.md has
+// the measurements.
 #pragma once
 
 #include "sm90/attention_forward_plain.cuh"

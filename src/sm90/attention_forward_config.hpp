@@ -1,4 +1,5 @@
-// src/sm90/attention_forward_config.hpp: tiles, layouts, barriers and shared memory of the sm90 forward kernels.
+// src/sm90/attention_forward_config.hpp: tiles, layouts, barriers and shared memory of Hopper's forward kernels.
+// docs/design/sm90_forward.md says how the tiles were chosen and who waits for whom.
 #pragma once
 
 #include <cutlass/arch/barrier.h>
@@ -19,8 +20,9 @@ using namespace gpu;
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 
-/// Which rows of O and LSE a tile has: all that its end needs to know. Each consumer warp keeps a copy of its own while
-/// it looks for its next tile, so that it never holds one record of the ring while it waits for another.
+/// Which rows of O and LSE a tile has, which is all that the end of the tile needs to know. Each consumer warp keeps a
+/// copy of its own while it looks for its next tile, so that it never holds one record of the ring while it waits for
+/// another.
 struct RowsRecord {
   int b, h, split, row0, rows;
   Rows q;
@@ -30,7 +32,7 @@ struct RowsRecord {
   }
 };
 
-/// AttentionTile as the scheduler leaves it in shared memory: consumers have no registers to spare for it.
+/// An AttentionTile in shared memory, where the scheduler writes it: consumers have no registers to spare for it.
 struct TileRecord : RowsRecord {
   static constexpr int kNoMore = -1;  // row0 of the record that says that there are no more tiles
   Rows k;
@@ -49,27 +51,29 @@ struct TileRecord : RowsRecord {
   }
 };
 
-/// M query rows x N keys x D head dims: each consumer warpgroup owns 64 rows from Q to O; the last warpgroup loads.
+/// A tile has M query rows x N keys x D head dims. Each consumer warpgroup owns 64 of the rows, from Q to O. The last
+/// warpgroup has the scheduler warp and the producer.
 template <class Element_, int kD_, Level level>
 struct AttentionForwardConfig {
   using Element = Element_;
   static constexpr Tile kTile = attention_forward_tile(level, kD_);
-  static constexpr int kD = kD_, kDv = kTile.d_v();  // of Q and K, of V and O
+  static constexpr int kD = kD_, kDv = kTile.d_v();  // head dim of Q and K; of V and O
   static constexpr int kRows = kTile.rows, kKeys = kTile.keys, kStages = kTile.stages;
-  static constexpr int kCtas = kTile.ctas;  // that share an SM
+  static constexpr int kCtas = kTile.ctas;  // how many share an SM
   static constexpr int kConsumers = kRows / 64, kThreads = kTile.threads();
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
   static constexpr bool kPingPong = kTile.ping_pong != 0;
   static constexpr bool kMaximaByBits = level == Level::plain && kD == 256;  // blocks/sm90_softmax.cuh
   static constexpr int kEntryRegisters = std::min(65536 / kCtas / kThreads / 8 * 8, 168);
   static_assert(kConsumers * kConsumerRegisters + kProducerRegisters <= (kConsumers + 1) * kEntryRegisters);
-  // Under a band the first warpgroup passes over tiles that the last one multiplies: they have to fit into the ring.
+  // Under a band the first warpgroup passes over tiles of keys that the last one multiplies. They must fit into the
+  // ring.
   static_assert((kRows - 64 + kKeys - 1) / kKeys <= kStages || kConsumers == 1);
   static_assert(kD % 32 == 0 && kRows % 64 == 0 && kKeys % 16 == 0 && kKeys <= 256);
 
-  // A TMA box is at most 128 bytes wide where it is swizzled: 64 columns of all rows of a tile, 32 where D is no
-  // multiple of 64. 16-byte chunk c of row r lies at c ^ (r % 8) (c ^ (r / 2 % 4) in rows of 64 bytes), which is what
-  // wgmma reads without conflicts. V is read transposed, never stored so.
+  // A swizzled TMA box is at most 128 bytes wide. So it has 64 columns of all rows of a tile, or 32 columns where D is
+  // no multiple of 64. The 16-byte chunk c of row r lies at c ^ (r % 8), or at c ^ (r / 2 % 4) in rows of 64 bytes, and
+  // wgmma reads that without bank conflicts. V is read transposed, but it is never stored so.
   static constexpr int kStagesQ = kTile.stages_q();
   static constexpr int kTiles = Tile::kRecords;
   static constexpr int kBox = kD % 64 == 0 ? 64 : 32, kBoxes = kD / kBox, kBoxesV = kDv / kBox;
@@ -92,8 +96,9 @@ struct AttentionForwardConfig {
     alignas(1024) Element k[kStages][kSizeK];   // (N, D)
     alignas(1024) Element v[kStages][kSizeV];   // (N, D)
     TileRecord tile[kTiles];
-    RowsRecord done[4 * kConsumers];  // of each consumer warp: the tile whose O it has yet to store
-    // full: the bytes have come. empty: each consumer warp has read them.
+    RowsRecord done[4 * kConsumers];  // for each consumer warp, the tile whose O it has yet to store
+    // full: the bytes or the record have come. empty: each consumer warp (and the producer, for a record) has read
+    // them.
     cutlass::arch::ClusterTransactionBarrier full_q[kStagesQ], full_k[kStages], full_v[kStages];
     cutlass::arch::ClusterBarrier full_tile[kTiles], empty_tile[kTiles];
     cutlass::arch::ClusterBarrier empty_q[kStagesQ], empty_k[kStages], empty_v[kStages];
@@ -103,7 +108,7 @@ struct AttentionForwardConfig {
   static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
   static_assert(kSharedBytes <= kTile.shared_limit());
 
-  // S = Q K^T with both operands in shared memory, O += P V with P in registers; f32 accumulators.
+  // S = Q K^T has both operands in shared memory, O += P V has P in registers, and both have f32 accumulators.
   template <int kColumns>
   using ShapeOf = cute::Shape<cute::Int<kRows>, cute::Int<kColumns>, cute::Int<kD>>;
   using Warpgroups = cute::Layout<cute::Shape<cute::Int<kConsumers>, cute::_1, cute::_1>>;
@@ -113,8 +118,8 @@ struct AttentionForwardConfig {
   using MmaPv = decltype(cute::make_tiled_mma(
       cute::GMMA::rs_op_selector<Element, Element, float, ShapeOf<kDv>, cute::GMMA::Major::K, cute::GMMA::Major::MN>(),
       Warpgroups{}));
-  // An accumulator of wgmma m64nN lies in the registers of 4 warps just as one of mma m16n8 of 4 warps below each
-  // other, so all that is written for those fragments (softmax, mask, store) works on these.
+  // An accumulator of wgmma m64nN lies in the registers of its 4 warps as one of mma m16n8 would whose 4 warps have 16
+  // rows each, one below the other. So the code for such fragments (softmax, mask, store) works on these too.
   using MmaOfRows = cute::TiledMMA<cute::MMA_Atom<cute::SM80_16x8x16_F32BF16BF16F32_TN>,
                                    cute::Layout<cute::Shape<cute::Int<4 * kConsumers>, cute::_1, cute::_1>>>;
 };

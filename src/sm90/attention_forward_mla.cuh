@@ -1,5 +1,6 @@
-// src/sm90/attention_forward_mla.cuh: the plain row for d_qk up to 192 with d_v up to 128: prefill of multi-head latent
-// attention (DeepSeek-V2, arXiv:2405.04434).
+// src/sm90/attention_forward_mla.cuh: the forward variants of kind mla on Hopper. They do the same as kind plain, for
+// d_qk up to 192 with d_v up to 128, as prefill of multi-head latent attention needs it (DeepSeek-V2,
+// arXiv:2405.04434). docs/design/sm90_forward.md describes the kernel.
 #pragma once
 
 #include "sm90/attention_forward_plain.cuh"

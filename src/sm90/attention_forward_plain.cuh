@@ -1,5 +1,6 @@
-// src/sm90/attention_forward_plain.cuh: the row for what needs nothing between the two products but the band: the scale
-// is folded into the exponent. Full, causal, window, GQA, lengths, splits, LSE.
+// src/sm90/attention_forward_plain.cuh: the forward variants of kind plain on Hopper. Between the two products they
+// need nothing but the band, and the scale is folded into the exponent. They take full and causal masks, windows, GQA,
+// lengths, splits and LSE. docs/design/sm90_forward.md describes the kernel.
 #pragma once
 
 #include "gpu/attention_band.cuh"
@@ -9,14 +10,16 @@ namespace falchion::sm90 {
 
 using namespace gpu;
 
+/// What the kernel asks about scores where S needs only its scale: S itself is left as it is.
 struct PlainScores {
   const AttentionArgs& a;
-  const float unit;  // one unit of S in bits
+  const float unit;  // how much one unit of S is in the exponent of 2: scale * log2(e)
 
   template <class Coordinates>
   __device__ __forceinline__ PlainScores(const AttentionArgs& a, const TileRecord&, const Divisors&, const Coordinates&)
       : a(a), unit(a.scale * kLog2e) {}
-  static __device__ __forceinline__ float nats(const AttentionArgs& a) { return a.scale; }  // a unit in natural ones
+  /// How much one unit of S is in the exponent of e.
+  static __device__ __forceinline__ float nats(const AttentionArgs& a) { return a.scale; }
 
   template <class S, class Coordinates>
   __device__ __forceinline__ void apply(S&, const Coordinates&, int) const {}

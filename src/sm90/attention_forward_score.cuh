@@ -1,4 +1,5 @@
-// src/sm90/attention_forward_score.cuh: the row for softcap and ALiBi: every S becomes a score before its exponential.
+// src/sm90/attention_forward_score.cuh: the forward variants of kind score on Hopper, for softcap and ALiBi. Every
+// element of S becomes a score before its exponential is taken. docs/design/sm90_forward.md describes the kernel.
 #pragma once
 
 #include "gpu/attention_band.cuh"
@@ -9,12 +10,13 @@ namespace falchion::sm90 {
 
 using namespace gpu;
 
+/// What the kernel asks about scores where softcap or ALiBi changes them.
 template <class Element>
 struct Scores {
-  static constexpr float unit = kLog2e;  // S is a final score
+  static constexpr float unit = kLog2e;  // S is a final score by then, in the exponent of e
   const AttentionArgs& a;
-  float slope[2];   // of this thread's two rows
-  int position[2];  // the key that each of them stands at
+  float slope[2];   // ALiBi's slope for each of this thread's two rows
+  int position[2];  // the key at which the diagonal meets each of them
 
   template <class Coordinates>
   __device__ __forceinline__ Scores(const AttentionArgs& a, const TileRecord& tile, const Divisors& by,

@@ -1,4 +1,5 @@
-// src/sm90/attention_launch.cuh: the host's side of the forward kernel: tensor maps, grid, the row of the table.
+// src/sm90/attention_launch.cuh: the host side of Hopper's forward kernel: its tensor maps, its grid, and the entry of
+// a variant in the table of kernels. docs/design/sm90_forward.md describes the kernel.
 #pragma once
 
 #include "blocks/stream_order.cuh"
@@ -11,6 +12,8 @@ namespace falchion::sm90 {
 
 using namespace gpu;
 
+/// The tensor maps of q, k and v. Packed sequences lie in one batch entry. A box of q has the `group` heads that share
+/// a tile of rows. An empty tensor may have no address; its map gets that of o.
 template <class Config>
 cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
   using Element = typename Config::Element;
@@ -30,8 +33,10 @@ int launch_attention_forward(const AttentionArgs& a, void* stream) {
   const auto kernel = attention_forward<Config, Scores>;
   const std::int64_t tiles = a.tiles * (a.h_q / a.group) * (a.packed ? 1 : a.b) * a.splits;
   if (tiles == 0) return cudaSuccess;
-  if (tiles > INT32_MAX) return cudaErrorInvalidConfiguration;     // packed rows are counted by a hint when planned
-  if (Config::kRows % a.group != 0) return cudaErrorNotSupported;  // a TMA box holds whole groups; the plan knows
+  // The plan counts packed rows only by a hint, so their tiles may be too many here.
+  if (tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
+  // A TMA box holds whole groups of heads. The plan takes care of it.
+  if (Config::kRows % a.group != 0) return cudaErrorNotSupported;
   TensorMaps maps;
   cudaError_t error = make_tensor_maps<Config>(a, &maps);
   if (error != cudaSuccess) return error;
@@ -41,6 +46,7 @@ int launch_attention_forward(const AttentionArgs& a, void* stream) {
                        schedule);
 }
 
+/// The variant's entry in the table of kernels. Where the keys are split, a second kernel combines the parts.
 template <class Config, class Scores>
 constexpr gpu::AttentionKernel attention_forward_entry() {
   return table_row<Config>([](const AttentionArgs& a, void* stream) {

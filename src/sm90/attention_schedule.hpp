@@ -1,5 +1,5 @@
-// src/sm90/attention_schedule.hpp: in which order the CTAs work on the tiles of
-// query rows.
+// src/sm90/attention_schedule.hpp: in which order the CTAs of Hopper's forward kernel work on the tiles of query rows.
+// docs/design/sm90_forward.md has the orders that were tried.
 #pragma once
 
 #include <cstdint>
@@ -9,13 +9,13 @@
 
 namespace falchion::sm90 {
 
-/// An item is one tile of rows, item x = column * tiles + tile; a column is a
-/// head (and one part of its keys), whose CTAs run side by side and share its K
-/// and V in the L2. What is dealt out are units: items, or pairs of them. Under
-/// a causal band tile i has about i times the work of tile 1, so a pair is
-/// tiles i and tiles - 1 - i: all pairs are equally long and nobody has to hand
-/// them out at run time. Both are of one column, or, where that would leave the
-/// middle one alone, of two neighbours.
+/// An item is one tile of rows: item x = column * tiles + tile. A column is a head (or one part of its keys, where they
+/// are split), whose CTAs run side by side and share its K and V in the L2.
+///
+/// The CTAs get units, and a unit is an item or a pair of items. Under a causal band tile i has about i times the work
+/// of tile 1, so a pair consists of tiles i and tiles - 1 - i. All pairs then have the same work, and nobody has to
+/// hand them out at run time. Both tiles of a pair are of one column. Where that would leave the middle tile alone,
+/// because a column has an odd number of tiles, they are of two neighbouring columns.
 struct Schedule {
   static constexpr int kNone = -1, kNoMore = -2;
 
@@ -26,8 +26,8 @@ struct Schedule {
     if (!pairs || items == 0) return {tiles, items, items, false};
     return {tiles, items, tiles % 2 == 0 ? items / 2 : (items + 1) / 2, true};
   }
-  /// The item of a unit; of a pair the first one, then the second. kNone: this
-  /// pair has one alone.
+  /// The item of a unit; of a pair it is the first item or the second. kNone: this pair has no second item. kNoMore:
+  /// there is no such unit.
   FALCHION_HD int at(int unit, bool second) const {
     if (static_cast<unsigned>(unit) >= static_cast<unsigned>(units)) return kNoMore;
     if (!pairs) return unit;
@@ -38,8 +38,7 @@ struct Schedule {
     if (!two && second && 2 * i + 1 == tiles) return kNone;
     return first + (second ? (two ? tiles : 0) + tiles - 1 - i : i);
   }
-  /// From one item of a CTA to its next. In unsigned: past the last unit it may
-  /// wrap.
+  /// Goes from one item of a CTA to its next one. It adds as unsigned, because past the last unit the sum may overflow.
   FALCHION_HD void advance(int ctas, int* unit, bool* second) const {
     *second = pairs && !*second;
     if (!*second) *unit = static_cast<int>(static_cast<unsigned>(*unit) + static_cast<unsigned>(ctas));

@@ -1,4 +1,5 @@
-// src/sm90/attention_store.cuh: the end of a tile: O / l and LSE; or one part of them, when the keys are split.
+// src/sm90/attention_store.cuh: what a consumer warpgroup does at the end of a tile: it stores O / l and the LSE, or
+// one part of them where the keys are split. docs/design/sm90_forward.md has the measurements of other ways to do it.
 #pragma once
 
 #include "blocks/gpu_fragments.cuh"
@@ -9,8 +10,9 @@ namespace falchion::sm90 {
 
 using namespace gpu;
 
-/// Straight from the registers, so that nobody waits for shared memory: a quad has 8 columns of a row in an atom, two a
-/// lane; of 4 atoms each lane gets one whole, and writes its 16 bytes.
+/// Stores O straight from the registers, so that nobody waits for shared memory. In an atom of the accumulator a quad
+/// of lanes has 8 columns of a row, two in each lane. Of 4 such atoms the lanes exchange their columns, so that each
+/// lane has all 8 columns of one atom and writes them as 16 bytes.
 template <class Element, class Output, class Coordinates>
 __device__ __forceinline__ void store_o(const AttentionArgs& a, const AttentionTile& t, const Output& O,
                                         const Coordinates& cO) {
@@ -36,6 +38,8 @@ __device__ __forceinline__ void store_o(const AttentionArgs& a, const AttentionT
   }
 }
 
+/// Divides O by l and stores O and, where one is asked for, the LSE. Where the keys are split it stores this part of
+/// them for the kernel that combines the parts. nats: how much one unit of S is in the exponent of e.
 template <class Config, class Softmax, class Output>
 __device__ __forceinline__ void store_tile(const AttentionArgs& a, const AttentionTile& t, const Softmax& softmax,
                                            float nats, Output& rO) {
@@ -62,7 +66,7 @@ __device__ __forceinline__ void store_tile(const AttentionArgs& a, const Attenti
     store_o<typename Config::Element>(a, t, O, cO);
 }
 
-/// Rows that see no key: O = 0, LSE = -inf.
+/// Stores what rows get that see no key: O = 0 and LSE = -inf.
 template <class Config>
 __device__ __forceinline__ void store_nothing(const AttentionArgs& a, const AttentionTile& t) {
   auto rO = make_tensor<float>(Layout<Int<Config::kDv / 2>>{});

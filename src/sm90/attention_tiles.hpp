@@ -1,31 +1,35 @@
-// src/sm90/attention_tiles.hpp: the tile of each forward row of Hopper, and what the row needs for it. Plain C++: the
-// plan reads it where the row's code is not built, the kernel's config where it is.
+// src/sm90/attention_tiles.hpp: the tile of each forward variant on Hopper, and what the variant needs for it. This is
+// plain C++: the plan reads it, also where the variant's code is not built, and so does the kernel's config.
+// docs/design/sm90_forward.md says how the tiles were chosen.
 #pragma once
 
 #include "args/gpu_attention_args.hpp"
 
 namespace falchion::sm90 {
 
+/// The kinds of variants, which docs/notation.md and src/variants.def explain.
 enum class Level { brief, plain, mla, score };
 
-/// One TILE_SM90 of plan/tiles_sm90.def.
+/// One TILE_SM90 line of plan/tiles_sm90.def.
 struct Tile {
   Level level;
   int d, rows, keys, stages, ctas, consumer_registers, producer_registers, ping_pong;
 
   constexpr int d_v() const { return level == Level::mla ? 128 : d; }
-  constexpr int threads() const { return 128 * (rows / 64 + 1); }  // a consumer warpgroup has 64 rows; one loads
-  /// An SM has 228 KB, of which each CTA costs 1 more.
+  /// There is a consumer warpgroup for each 64 rows, and one more that loads.
+  constexpr int threads() const { return 128 * (rows / 64 + 1); }
+  /// The bytes of shared memory that a CTA may use. An SM has 228 KB, and each CTA takes 1 KB of it for the system.
   constexpr int shared_limit() const { return (228 << 10) / ctas - 1024; }
-  // Behind the tiles lie the records of tiles, worked out ahead of their use, and a record of rows for each consumer
-  // warp (16 rows). The config asserts their sizes.
+  // In shared memory, behind the tiles of Q, K and V, lie the records of tiles that the scheduler works out ahead, and
+  // a record of rows for each consumer warp (16 rows). The config asserts their sizes.
   static constexpr int kRecords = 3, kRecordBytes = 120, kRowsRecordBytes = 48, kBarrierBytes = 8;
-  /// With so many stages of Q. The whole is a multiple of the tiles' alignment, 1024 bytes.
+  /// The bytes of shared memory with stages_q stages of Q, a multiple of the alignment of the tiles, 1024 bytes.
   constexpr int shared_bytes(int stages_q) const {
     const int records = kRecords * kRecordBytes + rows / 16 * kRowsRecordBytes;
     const int barriers = kBarrierBytes * (2 * stages_q + 4 * stages + 2 * kRecords);
     return 2 * (stages_q * rows * d + stages * keys * (d + d_v())) + (records + barriers + 1023) / 1024 * 1024;
   }
+  /// Q has two stages where they fit.
   constexpr int stages_q() const { return shared_bytes(2) <= shared_limit() ? 2 : 1; }
 };
 

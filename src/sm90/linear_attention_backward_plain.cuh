@@ -1,5 +1,6 @@
-// src/sm90/linear_attention_backward_plain.cuh: the rows for aligned tensors that are not packed, and nothing else
-// asked for.
+// src/sm90/linear_attention_backward_plain.cuh: Hopper's variants of kind plain for the backward pass of linear
+// attention. They take aligned tensors that are not packed, and no feature (feature map, decay, normaliser). What they
+// run is in linear_attention_plain.cuh, and docs/design/linear_attention.md describes it.
 #pragma once
 
 #include "gpu/linear_attention_sweep.cuh"

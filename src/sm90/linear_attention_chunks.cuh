@@ -1,5 +1,7 @@
-// src/sm90/linear_attention_chunks.cuh: causal linear attention in chunks of 64 tokens, with TMA and wgmma.   What:
-// ref/. Here: when. The twin: sm80/linear_attention_chunks.cuh. What was measured: docs/design/linear_attention.md
+// src/sm90/linear_attention_chunks.cuh: causal linear attention on Hopper, in chunks of 64 tokens, with TMA and wgmma.
+// ref/ defines the result; this file says which step runs when. Each warpgroup does one part of a chunk, and rings of
+// mbarriers connect them (linear_attention_roles.cuh has the list). The counterpart for sm_80 is
+// sm80/linear_attention_chunks.cuh. The schedule and the measurements are in docs/design/linear_attention.md.
 #pragma once
 
 #include "blocks/gpu_fragments.cuh"
@@ -22,7 +24,7 @@ struct AllLinearMaps {
 /// Chunks in the order of the sweep: chunk i is chunk first + i * step of the sequence.
 struct ChunkRange {
   int first = 0, step = 1, count = 0;
-  /// One of all pieces, of which a segment has `parts`.
+  /// The chunks of piece number `piece`: each segment is cut into `parts` pieces, numbered in the order of the sweep.
   __device__ __forceinline__ ChunkRange(const LinearAttentionArgs& a, const LinearSweep& sweep, int parts, int piece) {
     const int all = static_cast<int>((a.s + 63) / 64), each = static_cast<int>(a.segment / 64) / parts;
     const int pieces = a.segments * parts, at = sweep.reverse ? pieces - 1 - piece : piece;
@@ -32,15 +34,15 @@ struct ChunkRange {
   __device__ __forceinline__ int row(int i) const { return (first + i * step) * 64; }
 };
 
-/// What a CTA works on: columns of one head's v and o, in one segment of its tokens.
+/// What a CTA works on: some columns of v and o of one head, in one segment of its tokens.
 struct LinearCta {
   const LinearAttentionArgs& a;
   const LinearBlock block;
   const LinearSweep& sweep;
   const LinearMaps& maps;
-  const std::uint64_t number;  // of the launch
+  const std::uint64_t number;  // tells this launch from all others (blocks/launch_number.hpp)
   const int column0;
-  const bool sums;  // for later segments, before its own chunks: the part of this number
+  const bool sums;  // whether it first sums K^T V of part number block.segment, for later segments
   const ChunkRange summed, chunks;
 
   __device__ __forceinline__ LinearCta(const LinearAttentionArgs& a, const LinearSweeps& sweeps,
@@ -62,8 +64,8 @@ __device__ __forceinline__ auto in_shared(Element* data, Layout_ layout) {
   return make_tensor(make_smem_ptr(data), layout);
 }
 
-/// The barrier turns when one lane of each warp has arrived. No branch: where paths part while products are running,
-/// ptxas waits for them.
+/// Lane 0 arrives for its warp. The arrival is predicated and not behind a branch: where paths part while products are
+/// running, ptxas makes the warp wait for these products.
 template <class Barrier>
 __device__ __forceinline__ void arrive_by_warp(Barrier& barrier, int times = 1) {
   asm volatile(
@@ -76,9 +78,10 @@ __device__ __forceinline__ void arrive_by_warp(Barrier& barrier, int times = 1) 
       : "memory");
 }
 
-/// arrive_by_warp, but not before `value` is there. An arrival alone does not wait for loads that are on their way, and
-/// what uses them may move behind it: TMA was faster, and the next rows came.
-__device__ __forceinline__ void arrive_by_warp_having(unsigned value, Barrier& barrier) {  // never 0xffffffff
+/// Like arrive_by_warp, but not before `value`, which depends on the loads, is known; `value` is never 0xffffffff. An
+/// arrival alone does not wait for loads of the same thread that are in flight, and the compiler may move the use of
+/// what they load behind it. Then TMA overwrote rows before they were read.
+__device__ __forceinline__ void arrive_by_warp_having(unsigned value, Barrier& barrier) {
   asm volatile(
       "{\n"
       ".reg .pred first;\n"
@@ -90,10 +93,18 @@ __device__ __forceinline__ void arrive_by_warp_having(unsigned value, Barrier& b
       : "memory");
 }
 
-/// Barriers of warps: of those that carry S; of these and the outputs', when sums are made and when tiles are empty; of
-/// the outputs' first, which emptied them; of each team of splitters; of each half of o.
-enum NamedBarrier { kOfState = 1, kOfSums, kOfTiles, kOfEmptied, kOfSplitters, kOfOutputs = kOfSplitters + 2 };
-/// While sums are made the outputs' warps stay away from the rings: a barrier's phases two apart look the same to them.
+/// The named barriers, on which some warps of a CTA wait for others.
+enum NamedBarrier {
+  kOfState = 1,                  // the warps that carry S wait for each other
+  kOfSums,                       // the output warps wait until the warps that carry S have made the sums
+  kOfTiles,                      // the warps that carry S wait until the first output warpgroup has prepared the tiles
+  kOfEmptied,                    // the threads of that output warpgroup wait until all of them have emptied their share
+  kOfSplitters,                  // the splitters of a team wait for each other; one barrier for each team
+  kOfOutputs = kOfSplitters + 2  // wide CTAs: the warps that store the same 64 columns of o wait for each other
+};
+/// The output warps call this before their first chunk. While sums are made they take no part in the rings, and the
+/// warps that carry S arrive in their place: a barrier tells its phases apart by parity only, so phases that are two
+/// apart look the same, and output warps that are not waiting for each of them would lose count.
 template <class Config>
 __device__ __forceinline__ void wait_for_sums() {
   sync_threads<128 * (1 + Config::kOutputs)>(kOfSums);
@@ -103,7 +114,9 @@ __device__ __forceinline__ void sums_are_made() {
   arrive_threads<128 * (1 + Config::kOutputs)>(kOfSums);
 }
 
-/// The producer, one thread. Sums do without q.
+/// The producer, which is one thread: for each chunk it waits until a stage is empty and loads k, q and v into it. For
+/// sums (kSums) it does not load q. It divides to find its heads before the loop: inside it, three divisions made the
+/// producer the slowest role (a chunk took 1170 clocks instead of 950).
 template <class Config, bool kSums>
 __device__ __forceinline__ void load_chunks(const LinearCta& cta, const ChunkRange& chunks,
                                             RingPosition<Config::kStages>& at, typename Config::Shared& shared) {
@@ -127,15 +140,16 @@ __device__ __forceinline__ void load_chunks(const LinearCta& cta, const ChunkRan
   }
 }
 
-/// The consumer of the outputs, one thread. A tile lies as boxes of 128 bytes a row.
+/// The thread that stores the outputs: it waits for each tile of O, stores it by TMA, and gives its place back once the
+/// copy has read it. A tile lies in shared memory as boxes whose rows have 128 bytes.
 template <class Config>
 __device__ __forceinline__ void store_chunks(const LinearCta& cta, typename Config::Shared& shared) {
   constexpr int kBox = 128 / sizeof(shared.o[0][0]),
-                kBehind = Config::kTiles > 1 ? 1 : 0;  // stores that may still read
+                kBehind = Config::kTiles > 1 ? 1 : 0;  // how many stores may still be reading their tiles
   const int head = cta.block.h / cta.sweep.o.shared;
   RingPosition<Config::kTiles> at, read;
-  CUTE_NO_UNROLL  // few registers
-      for (int i = 0; i < cta.chunks.count; ++i, at.advance()) {
+  CUTE_NO_UNROLL
+  for (int i = 0; i < cta.chunks.count; ++i, at.advance()) {  // not unrolled, since this warp has few registers
     shared.o_full[at.stage].wait(at.parity);
     CUTE_UNROLL
     for (int column = 0; column < Config::kColumns; column += kBox)
@@ -148,22 +162,22 @@ __device__ __forceinline__ void store_chunks(const LinearCta& cta, typename Conf
   cute::tma_store_wait<0>();
 }
 
-/// Where in a tile of 64 rows of 128 bytes, swizzled as TMA and wgmma do, this lane's row of 16 bytes of a warpgroup's
-/// 64 x 16 elements lies, columns / 16 = 0. Lane i names row i % 8 of the 8 x 8 matrix i / 8; matrices below each
-/// other, then beside each other.
+/// The address that this lane gives to stmatrix or ldmatrix for the first 16 columns of a tile. The tile has 64 rows of
+/// 128 bytes in the swizzle of TMA and wgmma, 16 rows for each warp of a warpgroup. Lane i addresses row i % 8 of
+/// matrix i / 8, all of them 8 x 8. Matrix 1 lies below matrix 0; matrices 2 and 3 lie to the right of these.
 template <class Element>
 __device__ __forceinline__ unsigned matrix_address(const Element* tile) {
   const unsigned lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
   return cast_smem_ptr_to_uint(tile) + row * 128 + (lane / 16 ^ lane % 8) * 16;
 }
-/// Columns / 16 = j of rounded accumulators.
+/// Stores columns 16 j to 16 j + 15 of rounded accumulators.
 template <class Element>
 __device__ __forceinline__ void store_matrices(const std::uint32_t (&pairs)[4], Element* to, int j) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(matrix_address(to) ^ (32 * j)),
                "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
                : "memory");
 }
-/// The way back: such columns as operand A of wgmma lies, which is as the accumulators do.
+/// Loads the same columns into the layout of operand A of wgmma, which is also that of the accumulators.
 template <class Element>
 __device__ __forceinline__ void load_matrices(const Element* from, int j, std::uint32_t* pairs) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
@@ -171,7 +185,7 @@ __device__ __forceinline__ void load_matrices(const Element* from, int j, std::u
                : "r"(matrix_address(from) ^ (32 * j))
                : "memory");
 }
-/// 64 x 64 rounded accumulators.
+/// Stores 64 x 64 rounded accumulators of a warpgroup.
 template <class Element, class Fragment>
 __device__ __forceinline__ void stage(const Fragment& rounded, Element* to) {
   const auto pairs = recast<std::uint32_t>(rounded);  // (2 rows, columns / 8) of pairs
@@ -180,7 +194,7 @@ __device__ __forceinline__ void stage(const Fragment& rounded, Element* to) {
     store_matrices({pairs(4 * j), pairs(4 * j + 1), pairs(4 * j + 2), pairs(4 * j + 3)}, to, j);
 }
 
-/// S (E, M) in the accumulators of a warpgroup: 64 columns of it, f32.
+/// S (E, M) in f32, in the accumulators of one warpgroup: the 64 columns of this CTA.
 template <class Config>
 class LinearStateElements {
  public:
@@ -190,8 +204,8 @@ class LinearStateElements {
   }
   __device__ __forceinline__ void set_zero() { clear(rS); }
 
-  /// S += scale x, (E, M) in global memory. Where S fills the tile nothing is asked before a load: behind a condition
-  /// each waits for the one before it, 4200 clocks for all instead of 1200.
+  /// S += scale x, where x (E, M) is in global memory. Where S fills the tile, no load stands behind a condition:
+  /// behind one, each load waits for the load before it, and all of them take 4200 clocks instead of 1200.
   __device__ __forceinline__ void add(const float* x, std::int64_t stride_e, std::int64_t stride_m, float scale) {
     const bool whole = column0 + Config::kColumns <= sweep.d_v && Config::kD == sweep.d_qk && stride_m == 1;
     if (!whole) return for_each([&](int m, int e, float& s) { s += x[e * stride_e + m * stride_m] * scale; });
@@ -199,7 +213,7 @@ class LinearStateElements {
     CUTE_UNROLL
     for (int half = 0; half < kHalves; ++half) {
       const float* from = x + (64 * half + row) * stride_e + column0 + threadIdx.x % 4 * 2;
-      float more[8][2][2];  // (columns / 8, 2 rows, 2 columns), as the accumulators lie
+      float more[8][2][2];  // (columns / 8, 2 rows, 2 columns), in the order of the accumulators
       CUTE_UNROLL
       for (int r = 0; r < 2; ++r, from += 8 * stride_e) CUTE_UNROLL
       for (int i = 0; i < 16; ++i) more[i / 2][r][i % 2] = __ldcg(from + i / 2 * 8 + i % 2);
@@ -208,9 +222,9 @@ class LinearStateElements {
       for (int i = 0; i < size(rows); ++i) rows(i) += (&more[0][0][0])[i] * scale;
     }
   }
-  /// This thread's elements of S, as its registers have them.
+  /// Element i of S of this thread, in the order of its registers.
   __device__ __forceinline__ float& element(int i) { return rS(i); }
-  /// And with their places: f(m, e, element), m and e within the whole state.
+  /// Calls f(m, e, element) for each element of this thread, where m and e are indices in the state of the whole head.
   template <class F>
   __device__ __forceinline__ void for_each(F f) {
     const auto coordinates = rows_columns(typename Config::MmaOfRows{}
@@ -236,13 +250,16 @@ class LinearStateElements {
   decltype(partition_fragment_C(typename Config::MmaState{}, Shape<Int<Config::kD>, Int<Config::kColumns>>{})) rS;
 };
 
-/// The warpgroup that carries S from the first chunk to the last.
+/// The warpgroup that carries S from the first chunk to the last. For each chunk it waits for k and v (full) and starts
+/// S += K^T V; waits for a free slot (s_empty), puts S as it was before this chunk there and says so (s_full); waits
+/// for its product, and gives k and v back (empty).
 template <class Config>
 class LinearState : public LinearStateElements<Config> {
  public:
   using LinearStateElements<Config>::LinearStateElements;
 
-  /// kSums: only S behind `count` chunks. Else S before each of them, rounded, for the outputs too.
+  /// kSums: only adds `count` chunks to S. Otherwise it also rounds S before each chunk and hands it to the output
+  /// warps.
   template <bool kSums, class Shared>
   __device__ __forceinline__ void run(int count, Shared& shared) {
     RingPosition<Config::kSlots> slot;
@@ -265,7 +282,7 @@ class LinearState : public LinearStateElements<Config> {
         slot.advance();
       }
       wait_multiply<0>(rS);
-      arrive_by_warp(shared.empty[at.stage], kSums ? 2 : 1);  // sums: for the outputs' warps too
+      arrive_by_warp(shared.empty[at.stage], kSums ? 2 : 1);  // during sums also in the place of an output warp
     }
   }
 
@@ -275,8 +292,9 @@ class LinearState : public LinearStateElements<Config> {
   decltype(make_tensor<typename Config::Element>(Layout<Shape<_32, Int<kHalves>>>{})) rounded;
 };
 
-/// Of P (C, C), as a warpgroup's accumulators lie: the bits that are kept of two columns in 16 bits each, all of those
-/// of tokens that see each other. chunks.step says in which direction.
+/// The causal mask of P (C, C) as bits, in the layout of a warpgroup's accumulators: 16 bits for each of two
+/// neighbouring columns, all 1 where the row's token sees the column's. It sees itself and those before it in the order
+/// of the sweep.
 using CausalBits = decltype(make_tensor<std::uint32_t>(Layout<_16>{}));
 __device__ __forceinline__ CausalBits causal_bits(const ChunkRange& chunks) {
   CausalBits kept;
@@ -290,7 +308,9 @@ __device__ __forceinline__ CausalBits causal_bits(const ChunkRange& chunks) {
   return kept;
 }
 
-/// A warpgroup that makes the outputs of every kOutputs-th chunk.
+/// A warpgroup that makes the outputs of every kOutputs-th chunk. It waits for q, k and v (full) and starts P = Q K^T;
+/// waits for S (s_full) and starts O = Q S; waits for P, masks it and starts O += P V; waits for O and gives back the
+/// stage (empty) and S (s_empty); waits for a free tile (o_empty), puts O there and says so (o_full).
 template <class Config>
 class LinearOutputs {
  public:
@@ -344,7 +364,7 @@ class LinearOutputs {
     const auto rS = slice.partition_fragment_B(in_shared(shared.s[0], typename Config::LayoutSt{}));
     start_multiply<true>(typename Config::MmaQs{}, rQ(_, _, _, stage), rS(_, _, _, slot), rO);
   }
-  __device__ __forceinline__ void mask_p() {  // rounded, and 0 where a token would see a later one
+  __device__ __forceinline__ void mask_p() {  // rounds P; 0 where a token would see a later one of the sweep
     convert(rP, rounded);
     auto pairs = recast<std::uint32_t>(rounded);
     CUTE_UNROLL
@@ -363,7 +383,7 @@ class LinearOutputs {
   RingPosition<Config::kStages> at;
   decltype(partition_fragment_C(typename Config::MmaQk{}, Shape<_64, _64>{})) rP;  // (C, C) f32
   decltype(partition_fragment_C(typename Config::MmaQs{}, Shape<_64, _64>{})) rO;  // (C, M) f32
-  decltype(make_tensor<Element>(Layout<_32>{})) rounded;                           // P, operand A as it lies
+  decltype(make_tensor<Element>(Layout<_32>{})) rounded;                           // P as operand A, then O
 };
 
 }  // namespace falchion::sm90

@@ -1,14 +1,18 @@
 // src/sm90/linear_attention_halves_config.hpp: layouts, barriers and shared memory of linear attention in f32 on
-// Hopper.
+// Hopper, where each number is split into two f16 parts. docs/design/linear_attention.md, "f32 on Hopper", describes
+// the kernel.
 #pragma once
 
 #include "sm90/linear_attention_config.hpp"
 
 namespace falchion::sm90 {
 
-/// f32 as the sum of two f16, of whose four products three are taken. Two warps load, two warpgroups take k and v
-/// apart, one carries the state, one makes the outputs, a warp stores. At d 64 the splitters take q apart too, each a
-/// tile by itself; at d 128 they have no time for it, and both share a tile, of which one could not hold its part.
+/// Each f32 number is the sum of two f16 parts, and of the four products of parts three are computed. Two warps load,
+/// two warpgroups (the splitters) split k and v, one warpgroup carries the state, one makes the outputs, and a warp
+/// stores.
+///
+/// At d 64 the splitters split q too, and each warpgroup of them has a tile of its own. At d 128 they have no time for
+/// q, and both share each tile, because the registers of one warpgroup could not hold a whole tile.
 template <int kD_>
 struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
   using Half = cutlass::half_t;
@@ -17,20 +21,21 @@ struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
   static constexpr LinearTile kTile = linear_halves_tile(kD);
   static constexpr bool kSplitQ = linear_halves_split_q(kD);
   static constexpr int kTerms = 2, kStages = kTile.stages, kSlots = kTile.slots, kTiles = kTile.tiles, kCtas = 1;
-  static constexpr int kSplitters = 2, kTeams = kSplitQ ? 2 : 1;  // warpgroups, and those that have a tile of their own
+  static constexpr int kSplitters = 2, kTeams = kSplitQ ? 2 : 1;  // splitter warpgroups; teams that share a tile
   static constexpr int kOutputs = kTile.outputs, kThreads = kTile.threads;
-  // Boxes of f32, as it comes, in two rings: of each team, or of the splitters and of the outputs, who take q apart.
+  // Boxes of f32 numbers from memory, in two rings: one for each team at d 64; at d 128 one for the splitters, and one
+  // for the output warpgroup, which splits q.
   static constexpr int kBox = 64 * 64, kBoxes = 3, kAllBoxes = linear_halves_boxes(kD),
                        kBoxesOfSecond = kAllBoxes - kBoxes;
-  // Of each thread: before they are dealt out anew, then.
+  // The registers of a thread: at the launch, and after the roles have redistributed them.
   static constexpr int kRegisters = 65536 / kThreads / 8 * 8, kRegistersOfMovers = 24, kRegistersOfState = 144,
                        kRegistersOfOutputs = kSplitQ ? 152 : 168, kRegistersOfSplitters = kSplitQ ? 80 : 72;
   static_assert(kRegistersOfState + kRegistersOfOutputs + kSplitters * kRegistersOfSplitters + kRegistersOfMovers <=
                 kThreads / 128 * kRegisters);
 
-  // One copy: each stage and each term of it is addressed by itself.
+  // Layouts of one copy, because each stage and each part of it (term) is addressed by itself.
   using LayoutK = typename Tiles::template ByRows<kChunk, kD, 1>;            // (C, E)
-  using LayoutKt = typename Tiles::template ByColumns<kChunk, 64, 1>;        // (E, C), 64 of E
+  using LayoutKt = typename Tiles::template ByColumns<kChunk, 64, 1>;        // (E, C), 64 rows of E
   using LayoutVt = typename Tiles::template ByColumns<kChunk, kColumns, 1>;  // (M, C)
   using LayoutSt = typename Tiles::template ByColumns<kD, kColumns, 1>;      // (M, E)
 
@@ -40,28 +45,30 @@ struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
   using MmaQk = Rs<kChunk, kD, Tiles::kByK>;     // P = Q K^T
   using MmaQs = Rs<kColumns, kD, Tiles::kByMN>;  // O = Q S
 
-  enum Operand { kK, kV, kQ, kOperands };  // that the splitters take apart
+  enum Operand { kK, kV, kQ, kOperands };  // what the splitters split
 
   struct Shared {
-    alignas(1024) float box[kAllBoxes][kBox];                          // of q, k and v: 64 tokens, 2 x 32 columns
-    alignas(1024) Half k[kTerms][kStages][kChunk * kD];                // (C, E); what the splitters fill
+    alignas(1024) float box[kAllBoxes][kBox];                          // q, k or v of 64 tokens, 2 x 32 columns
+    alignas(1024) Half k[kTerms][kStages][kChunk * kD];                // (C, E); the splitters fill k, v and q
     alignas(1024) Half v[kTerms][kStages][kChunk * kColumns];          // (C, M)
     alignas(1024) Half q[kTerms][kSplitQ ? kChunk * kD : 1];           // (C, E)
-    alignas(1024) Half s[kTerms][kSlots][kD * kColumns];               // (E, M), before its chunk
+    alignas(1024) Half s[kTerms][kSlots][kD * kColumns];               // (E, M), the state before a chunk
     alignas(1024) float o[kTiles][kChunk * kColumns];                  // 64 tokens, 2 x 32 columns
-    int exponent[2][kStages], s_exponent[kSlots];                      // of 2, by which k, v and S are multiplied
-    alignas(16) signed char q_exponent[kChunk / 2];                    // of every two tokens
-    alignas(16) unsigned largest[kTeams][2][4 * kSplitters / kTeams];  // of a team's warps, this time and before
-    alignas(16) unsigned s_largest[4];                                 // of each warp that carries S
+    int exponent[2][kStages], s_exponent[kSlots];                      // n of k, v and S: they are multiplied by 2^n
+    alignas(16) signed char q_exponent[kChunk / 2];                    // n of every two tokens of q
+    alignas(16) unsigned largest[kTeams][2][4 * kSplitters / kTeams];  // maxima of a team's warps; two tiles
+    alignas(16) unsigned s_largest[4];                                 // maxima of the warps that carry S
     BarrierOfBytes box_full[kAllBoxes];
     Barrier box_empty[kAllBoxes], full[kOperands][kStages], empty[kOperands][kStages];
     Barrier s_full[kSlots], s_empty[kSlots], o_full[kTiles], o_empty[kTiles];
+    /// Each barrier is told how many threads or warps arrive on it.
     CUTE_DEVICE void init() {
-      constexpr int kWarps = 4 * kSplitters / kTeams;
+      constexpr int kWarps = 4 * kSplitters / kTeams;  // of a team
       for (int i = 0; i < kAllBoxes; ++i) box_full[i].init(1), box_empty[i].init(i < kBoxes ? kWarps : 4);
+      // q is read by the output warpgroup; k and v are read by the warpgroup of the state too.
       for (int i = 0; i < kStages; ++i)
         for (int operand = 0; operand < kOperands; ++operand)
-          full[operand][i].init(kWarps), empty[operand][i].init(operand == kQ ? 4 : 4 * 2);  // outputs; and state
+          full[operand][i].init(kWarps), empty[operand][i].init(operand == kQ ? 4 : 4 * 2);
       for (int i = 0; i < kSlots; ++i) s_full[i].init(4), s_empty[i].init(4);
       for (int i = 0; i < kTiles; ++i) o_full[i].init(4), o_empty[i].init(1);
       cutlass::arch::fence_barrier_init();

@@ -1,5 +1,6 @@
-// src/sm90/linear_attention_halves_query.cuh: q of a chunk as two f16 in registers, as operand A of wgmma lies, with an
-// exponent for each of a thread's two rows (linear_attention_halves.cuh).
+// src/sm90/linear_attention_halves_query.cuh: how the output warpgroup of linear_attention_halves.cuh gets q of a chunk
+// in f32 into registers, as two f16 parts. At d 64 the splitters have split q; at d 128 they have no time for it, and
+// the output warpgroup splits it itself (docs/design/linear_attention.md, "f32 on Hopper").
 #pragma once
 
 #include <type_traits>
@@ -10,21 +11,23 @@
 
 namespace falchion::sm90 {
 
+/// The high and the low part of q in the layout of operand A of wgmma, and the exponents of this thread's two rows.
 template <class Config>
 struct LinearQueryTerms {
   decltype(make_tensor<typename Config::Half>(Layout<Int<Config::kD / 2>>{})) terms[Config::kTerms];
   int exponent[2];
 };
 
-/// The splitters have taken it apart, and every two rows have an exponent.
+/// q that the splitters have split. Every two rows have an exponent of their own.
 template <class Config>
 struct LinearSplitQuery : LinearQueryTerms<Config> {
-  /// there: is there any? If not, it does not wait.
+  /// Waits for q and loads it. there: is there another chunk? If not, it waits only for the phase before, which is
+  /// over, and loads whatever lies there.
   __device__ __forceinline__ void load(bool there, typename Config::Shared& shared) {
-    shared.full[Config::kQ][0].wait(at.parity ^ (there ? 0 : 1));  // the phase before is over
+    shared.full[Config::kQ][0].wait(at.parity ^ (there ? 0 : 1));
     at.advance();
     const auto* tile = shared.q[0];
-    asm volatile("" : "+l"(tile));  // else all addresses wait in registers
+    asm volatile("" : "+l"(tile));  // otherwise the compiler keeps all addresses in registers
     CUTE_UNROLL
     for (int term = 0; term < Config::kTerms; ++term) {
       auto pairs = recast<std::uint32_t>(this->terms[term]);
@@ -32,13 +35,14 @@ struct LinearSplitQuery : LinearQueryTerms<Config> {
       for (int j = 0; j < Config::kD / 16; ++j)
         load_matrices(tile + (term * Config::kD + j / 4 * 64) * 64, j % 4, &pairs(4 * j));
     }
-    // Of 16 rows a thread has one of the first eight and one of the others.
+    // Each int has the exponents of 8 rows, a byte for every two of them. Of the 16 rows of its warp a thread has row
+    // lane / 4 and row 8 + lane / 4, so the exponent of each is byte lane / 8 of one of the warp's two ints.
     const auto* const of_warp = reinterpret_cast<const int*>(shared.q_exponent) + threadIdx.x % 128 / 32 * 2;
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r)
       this->exponent[r] = static_cast<signed char>(read_by_warp(of_warp[r]) >> threadIdx.x % 32 / 8 * 8);
   }
-  /// Once a product has started: then all of it is in registers.
+  /// Gives q back. It may be called once a product of q has started: all of q is in registers by then.
   __device__ __forceinline__ void release(typename Config::Shared& shared) {
     const float loaded = power_of_two(this->exponent[0]) + power_of_two(this->exponent[1]);
     arrive_by_warp_having(__float_as_uint(loaded), shared.empty[Config::kQ][0]);
@@ -47,13 +51,14 @@ struct LinearSplitQuery : LinearQueryTerms<Config> {
   RingPosition<1> at;
 };
 
-/// Taken apart here; each warp's 16 rows have an exponent.
+/// q that comes in f32 and is split here. The 16 rows of a warp share one exponent.
 template <class Config>
 struct LinearWholeQuery : LinearQueryTerms<Config> {
+  /// Waits for the boxes of q (if there is another chunk, as above), reads them, gives them back and splits them.
   __device__ __forceinline__ void load(bool there, typename Config::Shared& shared) {
     constexpr int kPairs = Config::kD / 4;
     const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
-    float x[kPairs][2];  // (2 columns, row / 8, column / 8)
+    float x[kPairs][2];  // pair row / 8 + column / 8 * 2 has two columns of one of this thread's two rows
     int read[Config::kD / 64];
     CUTE_UNROLL
     for (int i = 0; i < Config::kD / 64; ++i, at.advance()) {
@@ -61,7 +66,7 @@ struct LinearWholeQuery : LinearQueryTerms<Config> {
       shared.box_full[box].wait(at.parity ^ (there ? 0 : 1));
       const float* const from = shared.box[box] + row * 32 + lane % 2 * 2;
       CUTE_UNROLL
-      for (int j = 0; j < 8; ++j) {  // eight columns each
+      for (int j = 0; j < 8; ++j) {  // columns 8 j to 8 j + 7 of the box
         const int word = j / 4 * (Config::kBox / 2) + ((j % 4 * 2 + lane % 4 / 2) ^ row % 8) * 4;
         CUTE_UNROLL
         for (int r = 0; r < 2; ++r) {
@@ -82,6 +87,7 @@ struct LinearWholeQuery : LinearQueryTerms<Config> {
       high(i) = round_half(x[i][0], x[i][1]), low(i) = round_half(x[i][0], x[i][1]);
     }
   }
+  /// There is nothing to give back: load has done so.
   __device__ __forceinline__ void release(typename Config::Shared&) {}
 
   RingPosition<Config::kBoxesOfSecond> at;

@@ -1,5 +1,6 @@
-// src/sm90/linear_attention_halves_split.cuh: how q, k and v come from memory in f32 and are taken apart into two f16
-// (linear_attention_halves.cuh).
+// src/sm90/linear_attention_halves_split.cuh: how k, v and (at d 64) q come from memory in f32 and are split into two
+// f16 parts for linear_attention_halves.cuh. One thread loads boxes by TMA for each ring, and two warpgroups split
+// them. docs/design/linear_attention.md, "f32 on Hopper", says why it is done so.
 #pragma once
 
 #include "blocks/sm90_halves.cuh"
@@ -8,8 +9,11 @@
 
 namespace falchion::sm90 {
 
-/// The producers, one thread for each ring: boxes of 64 x 64 floats, 2 x 32 columns. Two teams cannot share a ring:
-/// boxes do not arrive in the order in which they were asked for, and phases of a barrier two apart look the same.
+/// The thread that fills ring kRing of boxes. A box has 64 x 64 floats and lies as two tiles of 32 columns. At d 64
+/// each of the two teams of splitters has a ring. At d 128 ring 0 has k and v for the splitters, and ring 1 has q for
+/// the output warpgroup. Two teams cannot share a ring: boxes do not arrive in the order in which they were asked for,
+/// and a team that is ahead would mistake the phase before for its own, because phases of a barrier that are two apart
+/// look the same.
 template <class Config, int kRing>
 class BoxLoader {
  public:
@@ -20,8 +24,8 @@ class BoxLoader {
     const LinearSweep& sweep = cta.sweep;
     const int h = cta.block.h, head_q = h / sweep.q.shared, head_k = h / sweep.k.shared, head_v = h / sweep.v.shared;
     const auto load_all = [&](const ChunkRange& chunks, int count, bool with_q) {
-      CUTE_NO_UNROLL  // few registers
-          for (int i = 0; i < count; ++i) {
+      CUTE_NO_UNROLL
+      for (int i = 0; i < count; ++i) {  // not unrolled, since this warp has few registers
         load<Config::kK, Config::kD>(cta.maps.k, 0, head_k, chunks.row(i));
         load<Config::kV, Config::kColumns>(cta.maps.v, cta.column0, head_v, chunks.row(i));
         if (with_q) load<Config::kQ, Config::kD>(cta.maps.q, 0, head_q, chunks.row(i));
@@ -33,7 +37,7 @@ class BoxLoader {
  private:
   template <int kOperand, int kColumns>
   __device__ __forceinline__ void load(const CUtensorMap& map, int first, int head, int row) {
-    if constexpr (Config::kSplitQ) {  // the teams take turns
+    if constexpr (Config::kSplitQ) {  // the teams take turns: one tile for ring 0, the next for ring 1
       if ((turn ^= 1) == kRing) load_boxes<kColumns>(map, first, head, row);
     } else if constexpr ((kOperand == Config::kQ) == (kRing == 1)) {
       load_boxes<kColumns>(map, first, head, row);
@@ -59,17 +63,19 @@ class BoxLoader {
   int turn = 1;
 };
 
-/// The warpgroups that do so. A tile is loads, a maximum and stores, all of which are waited for: half a tile each
-/// takes them 1400 clocks, a tile each 2200.
+/// The warpgroups that split, called the splitters. For a tile they wait for its boxes and read them, find the largest
+/// number, give the boxes back, wait until a place for the parts is free (empty), write the parts there and say so
+/// (full). Each of these steps waits for the one before it. Where two warpgroups split half a tile each, a tile takes
+/// them 1400 clocks; where each splits a tile of its own (two teams), it takes 2200.
 template <class Config>
 class LinearSplitter {
   using Half = typename Config::Half;
   using Shared = typename Config::Shared;
   static constexpr int kTeams = Config::kTeams, kThreads = 128 * Config::kSplitters / kTeams;
-  static constexpr int kRows = kThreads / 16, kEach = 64 / kRows;  // of each kRows-th row a thread has four columns
+  static constexpr int kRows = kThreads / 16, kEach = 64 / kRows;  // a thread has four columns of every kRows-th row
 
  public:
-  /// thread: of all of them.
+  /// thread: its number among the threads of all splitters.
   __device__ __forceinline__ explicit LinearSplitter(int thread)
       : team(kTeams > 1 ? thread / kThreads : 0),
         thread(thread % kThreads),
@@ -77,6 +83,7 @@ class LinearSplitter {
         half(thread / 8 % 2),
         chunk(thread % 8) {}
 
+  /// First to_sum chunks without q, then `count` chunks.
   __device__ __forceinline__ void run(int to_sum, int count, Shared& shared) {
     RingPosition<Config::kStages> at;
     RingPosition<1> at_q;
@@ -93,7 +100,7 @@ class LinearSplitter {
   }
 
  private:
-  /// 64 rows of kColumns.
+  /// Splits a tile of operand kOperand, 64 rows of kColumns, unless it is the other team's turn.
   template <int kOperand, int kColumns, class At>
   __device__ __forceinline__ void split(Shared& shared, const At& at, Half* high, Half* low) {
     constexpr int kBoxes = kColumns / 64, kExponents = kOperand == Config::kQ ? kEach : 1;
@@ -118,7 +125,7 @@ class LinearSplitter {
     for (const int stage : read) arrive_by_warp_having(largest, shared.box_empty[team * Config::kBoxes + stage]);
     shared.empty[kOperand][at.stage].wait(at.parity ^ 1);
     store_exponents<kOperand>(exponent, at.stage, shared);
-    // Swizzled as wgmma reads: 16 bytes, 8 columns.
+    // In the swizzle that wgmma reads, whose units are 16 bytes, that is, 8 columns.
     const int to = row * 64 + ((4 * half + chunk / 2) ^ row % 8) * 8 + chunk % 2 * 4;
     CUTE_UNROLL
     for (int j = 0; j < kEach; ++j) {
@@ -134,7 +141,8 @@ class LinearSplitter {
     arrive_by_warp(shared.full[kOperand][at.stage]);
   }
 
-  /// Of k and v one for all tokens of the chunk; of q one for every two, which are a warp's. Gives the largest |x|.
+  /// k and v have one exponent for all tokens of the chunk, so all warps of the team compare their maxima. q has one
+  /// for every two tokens, and these two belong to the same warp. Returns the bits of the largest |x|.
   template <int kOperand, int kSize, int kExponents>
   __device__ __forceinline__ unsigned find_exponents(const float (&x)[kEach][kSize], int (&exponent)[kExponents],
                                                      Shared& shared) {
@@ -146,7 +154,7 @@ class LinearSplitter {
         exponent[j] = exponent_for(of_two), largest = max(largest, of_two);
       }
     } else {
-      unsigned* const of_warps = shared.largest[team][parity ^= 1];  // some warps may still read those before
+      unsigned* const of_warps = shared.largest[team][parity ^= 1];  // some warps may still read the one before
       largest = largest_of_warps<kEach * kSize, kThreads / 32>(x[0], of_warps, kOfSplitters + team);
       exponent[0] = exponent_for(largest);
     }
@@ -162,7 +170,7 @@ class LinearSplitter {
     }
   }
 
-  // 16 threads a row: of each half of a box's row, 32 columns, 8 chunks of 16 bytes.
+  // 16 threads share a row of a box: `half` says which 32 columns, `chunk` which of their 8 chunks of 16 bytes.
   const int team, thread, row, half, chunk;
   RingPosition<Config::kBoxes> box;
   int turn = 1, parity = 0;

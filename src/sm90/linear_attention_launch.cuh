@@ -1,5 +1,7 @@
-// src/sm90/linear_attention_launch.cuh: linear attention on Hopper: one kernel, in which some warps sum what later
-// segments start from before they go over their own chunks.
+// src/sm90/linear_attention_launch.cuh: the kernel of linear attention on Hopper, what its CTAs do before the first
+// chunk and after the last one, and its launch. Where sequences are cut into segments, each CTA first sums what later
+// segments start from and then goes over its own chunks, in the same launch. docs/design/linear_attention.md, "Few
+// heads on Hopper: one launch that looks back", describes it.
 #pragma once
 
 #include "blocks/launch_number.hpp"
@@ -8,7 +10,10 @@
 
 namespace falchion::sm90 {
 
-/// S before the first chunk. Where sequences are cut, first what this CTA's part adds.
+/// For the warpgroup that carries S: sets S to what it is before this CTA's first chunk. Segment 0 starts from the
+/// initial state, if there is one. Where sequences are cut into segments, the CTA keeps that start in a tile of its own
+/// and sums its part (in segment 0 on top of the initial state). From then on the output warps may use the rings. Once
+/// the tiles are empty it publishes the sum, and then adds up what the CTAs of earlier segments publish.
 template <class Config, class State>
 __device__ __forceinline__ void start_state(const LinearCta& cta, State& state, typename Config::Shared& shared) {
   const View& x = cta.sweep.initial;
@@ -26,12 +31,12 @@ __device__ __forceinline__ void start_state(const LinearCta& cta, State& state, 
   if (cta.block.segment > 0) look_back.add_earlier();
   if (cta.block.segment + 1 == cta.a.segments) look_back.tiles.forget();
 }
-/// Of the first warpgroup of the outputs, meanwhile.
+/// For the first output warpgroup, while the sums are made: empties the tiles that this CTA will publish.
 template <class Config>
 __device__ __forceinline__ void make_tiles_ready(const LinearCta& cta) {
   if (cta.a.segments > 1) ColumnTiles<Config>(cta).make_ready();
 }
-/// S behind the last one.
+/// Stores S after the last chunk of the last segment as the final state, if the caller wants it.
 template <class State>
 __device__ __forceinline__ void finish_state(const LinearCta& cta, State& state) {
   const View& x = cta.sweep.final;
@@ -40,7 +45,7 @@ __device__ __forceinline__ void finish_state(const LinearCta& cta, State& state)
   state.for_each([&](int m, int e, float s) { s1[e * x.stride[2] + m * x.stride[3]] = s * cta.sweep.final_scale; });
 }
 
-/// Roles: what each warp of a CTA does.
+/// The kernel. Roles says what each warp of a CTA does.
 template <class Roles>
 __global__ void __launch_bounds__(Roles::Config::kThreads, Roles::Config::kCtas)
     linear_attention(const __grid_constant__ LinearAttentionArgs a, const __grid_constant__ LinearSweeps sweeps,
@@ -54,7 +59,8 @@ __global__ void __launch_bounds__(Roles::Config::kThreads, Roles::Config::kCtas)
   Roles::run(cta, shared);
 }
 
-/// Boxes of 64 tokens and 128 bytes of each; where a CTA has all columns of a head, 64 of them.
+/// The tensor maps of one sweep. A box has 64 tokens and 128 bytes of each token, or 64 columns of each in wide CTAs,
+/// which have all columns of a head.
 template <class Config, class Element>
 cudaError_t make_linear_maps(const LinearAttentionArgs& a, const LinearSweep& sweep, LinearMaps* maps) {
   const auto make = [&](CUtensorMap* map, const LinearSweep::Rows16& of, int d) {
@@ -69,21 +75,25 @@ cudaError_t make_linear_maps(const LinearAttentionArgs& a, const LinearSweep& sw
   return error;
 }
 
+/// The tensor maps of all sweeps.
 template <class Config, class Element>
 cudaError_t make_linear_maps(const LinearAttentionArgs& a, const LinearSweeps& sweeps, AllLinearMaps* maps) {
   cudaError_t error = cudaSuccess;
-  for (int i = 0; a.s > 0 && a.b * a.h_v > 0 && i < sweeps.count && error == cudaSuccess; ++i)  // else nobody reads
+  // Without tokens or heads nobody reads the maps.
+  for (int i = 0; a.s > 0 && a.b * a.h_v > 0 && i < sweeps.count && error == cudaSuccess; ++i)
     error = make_linear_maps<Config, Element>(a, sweeps.sweep[i], &maps->of[i]);
   return error;
 }
 
-/// Element: of q, k, v and o in memory. early: beside the end of the kernel before, which belongs to the same call.
+/// Element is the type of q, k, v and o in memory. early: this kernel may start while the one before it, which belongs
+/// to the same call, is still ending.
 template <class Roles, class Element>
 int launch_linear_attention(const LinearAttentionArgs& a, const LinearSweeps& sweeps, void* stream,
                             bool early = false) {
   using Config = typename Roles::Config;
   const std::int64_t columns = grid_columns(a, sweeps);
-  // Each CTA sums one part at most; so none waits for one of higher index. Where there are tiles nothing older may run.
+  // Each CTA sums one part at most, so that none waits for a CTA of higher index. Where CTAs exchange tiles, no older
+  // kernel may still be running.
   if (SegmentTiles(a).parts > a.segments || (early && a.segments > 1)) return cudaErrorInvalidConfiguration;
   if (columns == 0) return cudaSuccess;
   AllLinearMaps maps{};

@@ -1,10 +1,19 @@
-// src/sm90/linear_attention_roles.cuh: which warps do what, for operands that the tensor cores take as they are.
+// src/sm90/linear_attention_roles.cuh: what each warp of a CTA does in linear attention on Hopper in bf16, whose
+// numbers the tensor cores take as they are. docs/design/linear_attention.md, "On Hopper: warpgroups with one task
+// each", describes and measures it.
 #pragma once
 
 #include "sm90/linear_attention_launch.cuh"
 
 namespace falchion::sm90 {
 
+/// For each chunk these wait for each other in this order, on rings of barriers in shared memory:
+///   the producer thread         waits until a stage is empty; loads q, k and v
+///   warpgroup 0 (LinearState)   waits for k and v, and for a free slot; hands out S, then adds K^T V to it
+///   the others (LinearOutputs)  wait for q, k and v, for S, and for a free tile; they take turns with the chunks
+///   the storing thread          waits for a tile of O; stores it
+/// Before that, where sequences are cut into segments, the producer and warpgroup 0 go through the chunks that this CTA
+/// sums, while the first output warpgroup prepares the tiles in which CTAs publish their sums.
 template <class Config_>
 struct LinearRoles {
   using Config = Config_;

@@ -1,5 +1,6 @@
-// src/sm90/linear_attention_wide_split.cuh: how q, k and v come from memory in f32 and are taken apart, where a CTA has
-// all columns of a head (linear_attention_wide.cuh).
+// src/sm90/linear_attention_wide_split.cuh: how q, k and v come from memory in f32 and are split into two f16 parts in
+// wide CTAs, which have all columns of a head (linear_attention_wide.cuh). docs/design/linear_attention.md, "Wide: all
+// 128 columns of a head in one CTA", describes it.
 #pragma once
 
 #include "blocks/sm90_halves.cuh"
@@ -8,7 +9,9 @@
 
 namespace falchion::sm90 {
 
-/// The warpgroups that do so. The first thread asks for boxes, too.
+/// The splitters, two warpgroups that split q, k and v of each chunk, in this order. Each operand comes as two boxes of
+/// 64 tokens x 64 columns, which are numbered 0 to 5 in a chunk. There are four places for boxes, and the first thread
+/// asks for boxes four ahead.
 class LinearWideSplitter {
   using Config = LinearWideConfig;
   using Half = Config::Half;
@@ -17,7 +20,7 @@ class LinearWideSplitter {
   static constexpr int kThreads = 128 * Config::kSplitters, kRows = kThreads / 16, kEach = 64 / kRows;
 
  public:
-  /// thread: of all of them.
+  /// thread: its number among the threads of all splitters.
   __device__ __forceinline__ LinearWideSplitter(const LinearCta& cta, Shared& shared, int thread)
       : maps(cta.maps),
         shared(shared),
@@ -48,12 +51,13 @@ class LinearWideSplitter {
   }
 
  private:
-  /// Where box n of a chunk lies.
+  /// Where box kN of a chunk lies. A chunk has six boxes and there are four places, so the next chunk is shifted by
+  /// two.
   template <int kN>
   __device__ __forceinline__ float* place(int parity) const {
     return shared.box[kN % Config::kPlaces ^ 2 * parity];
   }
-  /// One thread asks for a box of this chunk, from 6 on of the next.
+  /// For one thread: asks for box kN of this chunk; from 6 on these are the boxes of the next chunk.
   template <int kN>
   __device__ __forceinline__ void request(int parity) {
     constexpr int kBox = kN % (2 * Config::kOperands), kOperand = kBox / 2;
@@ -63,7 +67,7 @@ class LinearWideSplitter {
     cute::SM90_TMA_LOAD_5D::copy(&map, reinterpret_cast<std::uint64_t*>(&full), kReadByOthers, place<kN>(parity), 0,
                                  first + (kN == kBox ? 0 : step), kBox % 2 * 2, head[kOperand], batch);
   }
-  /// A box, to registers.
+  /// Waits for a box and reads it into registers.
   template <int kN>
   __device__ __forceinline__ void load(int parity, int phase) {
     constexpr int kBox = kN % (2 * Config::kOperands);
@@ -76,7 +80,7 @@ class LinearWideSplitter {
       to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
     }
   }
-  /// And from there, as two f16, to where wgmma reads.
+  /// Splits what load has read, columns 64 kHalf to 64 kHalf + 63, and stores both parts where wgmma reads them.
   template <int kHalf>
   __device__ __forceinline__ void store(float scale, Terms& terms) {
     const int to = row * 64 + ((4 * side + piece / 2) ^ row % 8) * 8 + piece % 2 * 4;  // 16 bytes, 8 columns
@@ -86,29 +90,38 @@ class LinearWideSplitter {
       split_four(x[j][kHalf], scale, terms[0] + at, terms[1] + at);
     }
   }
-  /// 64 x 128, whose first half is in registers already; in the end that of the next tile is.
+  /// Splits a tile of 64 x 128. Its first box is in registers already, and at the end the first box of the next tile
+  /// is. In between it reads the second box; finds the exponent, for which all splitters meet; asks for the boxes that
+  /// take the places of these two; waits until the place for the parts is free (empty), writes them and says so (full).
   template <int kOperand>
   __device__ __forceinline__ void split(int parity, bool more, Terms& terms, Barrier& empty, int empty_parity,
                                         Barrier& full) {
     constexpr int kBox = 2 * kOperand;
     load<kBox + 1>(parity, parity);
     const int exponent = find_exponent<kOperand>();
-    // Those that make P are told at once. They have seen the phase before: that chunk's q was given back after it.
+    // The warpgroup that makes P is told the exponents at once. It cannot miss a phase of `known`: it gives q back
+    // after it has waited for `known`, and q of this chunk was written only after that of the chunk before was given
+    // back.
     if (kOperand == Config::kV && thread == 0) shared.exponent_v[parity] = exponent, shared.known.arrive();
-    if (thread == 0 && (kBox + Config::kPlaces < 2 * Config::kOperands || more))  // all have read
+    // All splitters have read both boxes by now, since find_exponent makes them meet after their maxima.
+    if (thread == 0 && (kBox + Config::kPlaces < 2 * Config::kOperands || more))
       request<kBox + Config::kPlaces>(parity), request<kBox + 1 + Config::kPlaces>(parity);
     empty.wait(empty_parity ^ 1);
     if (kOperand == Config::kK && thread == 0) shared.exponent_k[parity] = exponent;
     if (kOperand == Config::kQ && thread % 32 == 0) shared.exponent_q[thread / 32] = exponent;
     const float scale = power_of_two(exponent);
     store<0>(scale, terms);
-    load<kBox + 2>(parity, kOperand == Config::kV && more ? parity ^ 1 : parity);  // if there is no more, anything
+    // Without a next tile this reads whatever lies there, and nobody uses it.
+    load<kBox + 2>(parity, kOperand == Config::kV && more ? parity ^ 1 : parity);
     store<1>(scale, terms);
     publish_to_async();
     __syncwarp();
     arrive_by_warp(full);
   }
-  /// Of k and v one for all tokens of the chunk; of q one for those that this warp has, every eighth pair.
+  /// k and v have one exponent for all tokens of the chunk. q has one for the eight tokens of this warp, which are
+  /// every eighth pair. All splitters meet here, and nobody passes before all have read their boxes: for k and v
+  /// because each takes its maximum before it arrives. For q no maximum has to cross the barrier, so nothing in the
+  /// source guarantees this; it holds in the machine code, where REDUX stands before BAR.
   template <int kOperand>
   __device__ __forceinline__ int find_exponent() {
     constexpr int kSize = 8 * kEach;
@@ -122,10 +135,10 @@ class LinearWideSplitter {
   const LinearMaps& maps;
   Shared& shared;
   const int batch, step;
-  // 16 threads a row: of each side of a box's row, 32 columns, 8 pieces of 16 bytes.
+  // 16 threads share a row of a box: `side` says which 32 columns, `piece` which of their 8 pieces of 16 bytes.
   const int thread, row, side, piece;
-  int head[Config::kOperands], first, turn = 0;  // first: row of the chunk
-  float x[kEach][2][4];                          // of each kRows-th row, four columns of two boxes
+  int head[Config::kOperands], first, turn = 0;  // first: the first token of the chunk
+  float x[kEach][2][4];                          // four columns of two boxes, in every kRows-th row
 };
 
 }  // namespace falchion::sm90

@@ -1,5 +1,6 @@
-// src/sm90/linear_attention_workspace.hpp: what Hopper's rows of linear attention keep in the workspace. Plain C++: the
-// plan counts its bytes where the rows' code is not built.
+// src/sm90/linear_attention_workspace.hpp: what Hopper's variants of linear attention keep in the workspace
+// (linear_attention_segments.cuh; docs/design/linear_attention.md, "Few heads on Hopper"). This is plain C++, because
+// the plan counts the bytes also where the code of the variants is not built.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +16,11 @@ using namespace gpu;
 
 using gpu::LinearAttentionArgs;
 
-/// The workspace of a grid: for each of its columns (CTAs with the same head and 64 columns, one a segment) tiles of S,
-/// then for each tile the number of the launch that has emptied it. Tiles: the sums of parts; where these are many, the
-/// totals of so many parts each that a CTA reads about twice the root of their number; what segment 0 starts from.
+/// The tiles of the workspace. A column of the grid is the CTAs with the same sweep, head and 64 columns, one for
+/// each segment. The workspace has tiles of S for each column, and behind all tiles, for each tile, the number of the
+/// launch that has emptied it. The tiles of a column are, in this order, the sums of the parts, the totals of `group`
+/// parts each, and the state that segment 0 starts from. There are totals where there are many parts: `group` is about
+/// the square root of their number, so that a CTA reads about twice that root of tiles instead of all parts before it.
 struct SegmentTiles {
   int parts, group, totals;
   FALCHION_HD explicit SegmentTiles(const LinearAttentionArgs& a)
@@ -27,7 +30,7 @@ struct SegmentTiles {
   FALCHION_HD int count() const { return start() + 1; }
 
  private:
-  /// Up to 8 each is read by itself: a total would have to be waited for, too.
+  /// Up to 8 parts are read one by one, without totals, because a CTA would have to wait for a total, too.
   static FALCHION_HD int group_of(int parts) {
     int root = 3;
     while (root * root < parts) ++root;
@@ -35,7 +38,7 @@ struct SegmentTiles {
   }
 };
 
-/// Bytes that a row for head dims up to kD wants, from sizes and segments.
+/// The bytes of workspace that a variant for head dims up to kD wants, by the sizes and segments in the arguments.
 template <int kD, bool kBackward>
 std::size_t linear_workspace(const LinearAttentionArgs& a) {
   if (a.segments == 1) return 0;
