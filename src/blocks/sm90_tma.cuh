@@ -14,6 +14,7 @@
 #include <cute/arch/copy_sm90_tma.hpp>
 
 #include "args/attention_call.hpp"
+#include "blocks/sm90_map_cache.hpp"
 #include "blocks/sm90_tensor_map.hpp"
 
 namespace falchion::sm90 {
@@ -93,17 +94,28 @@ struct TensorBox {
 template <class Element, int kRank>
 cudaError_t encode_tensor_map(CUtensorMap* map, void* data, const cuuint64_t (&shape)[kRank],
                               const cuuint64_t (&stride)[kRank - 1], const cuuint32_t (&size)[kRank]) {
-  EncodeTensorMap encode = nullptr;
-  if (const cudaError_t error = find_tensor_map_encoder(&encode); error != cudaSuccess) return error;
   constexpr auto kType = std::is_same_v<Element, float>             ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
                          : std::is_same_v<Element, cutlass::half_t> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                                     : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  MapRequest request{.data = data, .type = kType, .rank = kRank};
+  std::copy_n(shape, kRank, request.shape.begin());
+  std::copy_n(stride, kRank - 1, request.stride.begin());
+  std::copy_n(size, kRank, request.box.begin());
+  thread_local MapCache cache;
+  if (const CUtensorMap* known = cache.find(request); known != nullptr) {
+    *map = *known;
+    return cudaSuccess;
+  }
+  EncodeTensorMap encode = nullptr;
+  if (const cudaError_t error = find_tensor_map_encoder(&encode); error != cudaSuccess) return error;
   const bool whole_line = size[0] * sizeof(Element) == 128;
   const cuuint32_t step[] = {1, 1, 1, 1, 1};
   const CUresult result = encode(map, kType, kRank, data, shape, stride, size, step, CU_TENSOR_MAP_INTERLEAVE_NONE,
                                  whole_line ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B,
                                  CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-  return result == CUDA_SUCCESS ? cudaSuccess : cudaErrorInvalidValue;
+  if (result != CUDA_SUCCESS) return cudaErrorInvalidValue;
+  cache.keep(request, *map);
+  return cudaSuccess;
 }
 /// Extents and strides in bytes for a map. A map cannot have an extent of 0, so that of an empty tensor, which is never
 /// read, says 1. Strides must be multiples of 16 bytes, and where a dimension has one entry, whose stride may be

@@ -112,7 +112,7 @@ template <class Element>
 int launch_attention_combine(const AttentionArgs& a, void* stream) {
   const std::int64_t rows = a.b * a.s_q * a.h_q;
   const auto blocks = static_cast<unsigned>((rows + kCombineWarps - 1) / kCombineWarps);
-  return launch_kernel(attention_combine<Element>, blocks, 32 * kCombineWarps, 0, stream, a.early, a);
+  return launch_kernel<attention_combine<Element>>(blocks, 32 * kCombineWarps, 0, stream, a.early, a);
 }
 template int launch_attention_combine<cutlass::bfloat16_t>(const AttentionArgs&, void*);
 template int launch_attention_combine<cutlass::half_t>(const AttentionArgs&, void*);

@@ -80,8 +80,8 @@ template <class Element, int kTerms>
 int launch_attention_probabilities(const AttentionArgs& a, void* stream) {
   const std::int64_t rows = a.b * a.h_q * a.s_q;
   if (rows > INT32_MAX) return cudaErrorInvalidConfiguration;
-  return launch_kernel(attention_probabilities<Element, kTerms>, static_cast<unsigned>(rows), kProbabilityThreads, 0,
-                       stream, false, a);
+  return launch_kernel<attention_probabilities<Element, kTerms>>(static_cast<unsigned>(rows), kProbabilityThreads, 0,
+                                                                 stream, false, a);
 }
 template int launch_attention_probabilities<cutlass::bfloat16_t, 8>(const AttentionArgs&, void*);
 template int launch_attention_probabilities<cutlass::half_t, 8>(const AttentionArgs&, void*);

@@ -129,7 +129,7 @@ constexpr gpu::AttentionKernel attention_forward_entry(int (*probabilities)(cons
                                                                             void* stream) = nullptr) {
   return table_row<Config>(
       [](const AttentionArgs& a, void* stream) {
-        return launch_attention<Config, typename Config::Element>(attention_forward<Config, Scores>, a, stream);
+        return launch_attention<attention_forward<Config, Scores>, Config>(a, stream);
       },
       probabilities);
 }

@@ -23,6 +23,7 @@ using namespace gpu;
 /// either pair reads with 16 bytes a lane comes in one go.
 template <int kD_>
 struct AttentionForwardF32Config {
+  using Element = float;
   static constexpr Tile kTile = attention_forward_tile(Level::f32, kD_);
   static constexpr int kD = kD_, kRows = kTile.rows, kKeys = kTile.keys, kThreads = 32 * kTile.warps;
   static constexpr int kStages = kTile.stages, kCtas = kTile.ctas;
@@ -339,7 +340,7 @@ constexpr gpu::AttentionKernel attention_forward_f32() {
   using Config = AttentionForwardF32Config<kD>;
   return table_row<Config>(
       [](const AttentionArgs& a, void* stream) {
-        return launch_attention<Config, float>(attention_forward_exact<Config>, a, stream);
+        return launch_attention<attention_forward_exact<Config>, Config>(a, stream);
       },
       launch_attention_probabilities<float, Config::kTerms>);
 }

@@ -10,13 +10,13 @@ namespace falchion::sm80 {
 using namespace gpu;
 
 /// A cudaError_t.
-template <class Config, class Element, class Kernel>
-int launch_attention(Kernel kernel, const AttentionArgs& a, void* stream) {
+template <auto kKernel, class Config>
+int launch_attention(const AttentionArgs& a, void* stream) {
   const std::int64_t blocks = a.tiles * (a.h_q / a.group) * (a.packed ? 1 : a.b) * a.splits;
   if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;  // packed rows are counted by a hint when planned
-  const cudaError_t error = launch_kernel(kernel, static_cast<unsigned>(blocks), Config::kThreads, Config::kSharedBytes,
-                                          stream, a.early, a, Divisors(a));
-  return error == cudaSuccess && a.splits > 1 ? launch_attention_combine<Element>(a, stream) : error;
+  const cudaError_t error = launch_kernel<kKernel>(static_cast<unsigned>(blocks), Config::kThreads,
+                                                   Config::kSharedBytes, stream, a.early, a, Divisors(a));
+  return error == cudaSuccess && a.splits > 1 ? launch_attention_combine<typename Config::Element>(a, stream) : error;
 }
 
 }  // namespace falchion::sm80

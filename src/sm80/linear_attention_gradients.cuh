@@ -152,13 +152,13 @@ cudaError_t launch_linear_gradients(const gpu::LinearAttentionArgs& a, const Lin
   if (blocks > INT32_MAX || a.b * a.h_v > INT32_MAX) return cudaErrorInvalidConfiguration;
   cudaError_t error = cudaSuccess;
   if (blocks > 0)
-    error = launch_kernel(linear_attention_gather<Element>, static_cast<unsigned>(blocks), 32 * kGradientWarps, 0,
-                          stream, false, a, partials, normaliser, tokens);
+    error = launch_kernel<linear_attention_gather<Element>>(static_cast<unsigned>(blocks), 32 * kGradientWarps, 0,
+                                                            stream, false, a, partials, normaliser, tokens);
   if (error != cudaSuccess || partials.dg == nullptr || a.grad_decay.data == nullptr) return error;  // no token: null
   const std::int64_t sums = a.decay_by_head ? a.h_v : a.b * a.h_v;
   if (sums == 0) return error;
-  return launch_kernel(linear_attention_decay_gradient, static_cast<unsigned>(sums), kScanThreads, 0, stream, false, a,
-                       partials);
+  return launch_kernel<linear_attention_decay_gradient>(static_cast<unsigned>(sums), kScanThreads, 0, stream, false, a,
+                                                        partials);
 }
 
 }  // namespace falchion::sm80

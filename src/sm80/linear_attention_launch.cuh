@@ -154,15 +154,15 @@ int launch_linear_attention(LinearAttentionArgs a, const LinearSweeps& sweeps, v
   cudaError_t error = cudaSuccess;
   if (a.segments == 1) a.states = nullptr;
   if (a.segments > 1)
-    error =
-        launch_kernel(linear_attention_chunks<Chunks, true>, static_cast<unsigned>(each * (a.segments - 1) * a.parts),
-                      Config::kThreads, Config::kSharedBytes, stream, false, by_parts(a), sweeps);
+    error = launch_kernel<linear_attention_chunks<Chunks, true>>(
+        static_cast<unsigned>(each * (a.segments - 1) * a.parts), Config::kThreads, Config::kSharedBytes, stream, false,
+        by_parts(a), sweeps);
   if (error == cudaSuccess && a.segments > 1)
-    error = launch_kernel(linear_attention_starts, static_cast<unsigned>(starts), kStartThreads, 0, stream, false,
-                          by_parts(a), sweeps, a.parts);
+    error = launch_kernel<linear_attention_starts>(static_cast<unsigned>(starts), kStartThreads, 0, stream, false,
+                                                   by_parts(a), sweeps, a.parts);
   if (error == cudaSuccess)
-    error = launch_kernel(linear_attention_chunks<Chunks, false>, static_cast<unsigned>(each * a.segments),
-                          Config::kThreads, Config::kSharedBytes, stream, false, a, sweeps);
+    error = launch_kernel<linear_attention_chunks<Chunks, false>>(
+        static_cast<unsigned>(each * a.segments), Config::kThreads, Config::kSharedBytes, stream, false, a, sweeps);
   return error;
 }
 

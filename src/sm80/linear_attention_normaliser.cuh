@@ -149,11 +149,11 @@ cudaError_t launch_linear_normalisers(gpu::LinearAttentionArgs a, const LinearSw
   if (heads == 0) return cudaSuccess;
   cudaError_t error = cudaSuccess;
   if (a.segments > 1)
-    error = launch_kernel(linear_attention_normalisers<Element, true>, static_cast<unsigned>(heads * (a.segments - 1)),
-                          threads, 0, stream, false, a, sweep, slots, inverse, others);
+    error = launch_kernel<linear_attention_normalisers<Element, true>>(
+        static_cast<unsigned>(heads * (a.segments - 1)), threads, 0, stream, false, a, sweep, slots, inverse, others);
   if (error == cudaSuccess)
-    error = launch_kernel(linear_attention_normalisers<Element, false>, static_cast<unsigned>(heads * a.segments),
-                          threads, 0, stream, false, a, sweep, slots, inverse, others);
+    error = launch_kernel<linear_attention_normalisers<Element, false>>(
+        static_cast<unsigned>(heads * a.segments), threads, 0, stream, false, a, sweep, slots, inverse, others);
   return error;
 }
 

@@ -30,7 +30,6 @@ cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
 
 template <class Config, class Scores>
 int launch_attention_forward(const AttentionArgs& a, void* stream) {
-  const auto kernel = attention_forward<Config, Scores>;
   const std::int64_t tiles = a.tiles * (a.h_q / a.group) * (a.packed ? 1 : a.b) * a.splits;
   if (tiles == 0) return cudaSuccess;
   // The plan counts packed rows only by a hint, so their tiles may be too many here.
@@ -42,8 +41,8 @@ int launch_attention_forward(const AttentionArgs& a, void* stream) {
   if (error != cudaSuccess) return error;
   const Schedule schedule = Schedule::make(static_cast<int>(tiles), static_cast<int>(a.tiles), a.pairs);
   const auto blocks = static_cast<unsigned>(a.walkers > 0 ? std::min(a.walkers, schedule.units) : schedule.units);
-  return launch_kernel(kernel, blocks, Config::kThreads, Config::kSharedBytes, stream, a.early, a, Divisors(a), maps,
-                       schedule);
+  return launch_kernel<attention_forward<Config, Scores>>(blocks, Config::kThreads, Config::kSharedBytes, stream,
+                                                          a.early, a, Divisors(a), maps, schedule);
 }
 
 /// The variant's entry in the table of kernels. Where the keys are split, a second kernel combines the parts.

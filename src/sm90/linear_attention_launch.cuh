@@ -99,8 +99,8 @@ int launch_linear_attention(const LinearAttentionArgs& a, const LinearSweeps& sw
   AllLinearMaps maps{};
   const cudaError_t error = make_linear_maps<Config, Element>(a, sweeps, &maps);
   if (error != cudaSuccess) return error;
-  return launch_kernel(linear_attention<Roles>, static_cast<unsigned>(columns * a.segments), Config::kThreads,
-                       Config::kSharedBytes, stream, early, a, sweeps, maps, launch_number());
+  return launch_kernel<linear_attention<Roles>>(static_cast<unsigned>(columns * a.segments), Config::kThreads,
+                                                Config::kSharedBytes, stream, early, a, sweeps, maps, launch_number());
 }
 
 }  // namespace falchion::sm90
