@@ -17,7 +17,8 @@ using cutlass::arch::ClusterTransactionBarrier;
 using cutlass::arch::NamedBarrier;
 
 /// There are two consumers, which are warpgroups of 128 threads with 64 query rows each, and a producer. A thread
-/// starts with 168 of 65536 / 384 registers. Once the roles are known, the registers are redistributed.
+/// starts with 168 registers (65536 / 384, rounded down to a multiple of 8). Once the roles are known, the registers
+/// are redistributed.
 template <int d>
 struct HopperTile {
   static constexpr int kD = d, kM = 128, kN = 128, kStages = 2;
