@@ -1,6 +1,6 @@
-// src/args/attention_call.hpp: one call of attention as every kernel sees it. Plain data: a kernel is compiled once for
-// each CPU level and GPU, and nothing with an out-of-line inline function (std::string, std::vector) may be seen by two
-// of them.
+// src/args/attention_call.hpp: one call of attention as every kernel sees it. It is plain data, because a kernel is
+// compiled once for each CPU level and GPU. If two of these used the same out-of-line inline function (std::string and
+// std::vector have some), the linker would keep only one copy of it, which may be one that this CPU cannot run.
 #pragma once
 
 #include <cstddef>
@@ -10,31 +10,31 @@
 
 namespace falchion {
 
-/// Axes (b, s, h, d), or (b, h, s_q, s_k) for bias, mask, probabilities, (b, h, s_q, 1) for lse, row_max, (b, 1, h, 1)
-/// for alibi.
+/// A tensor with axes (b, s, h, d). Bias, mask and probabilities have axes (b, h, s_q, s_k) instead, lse and row_max
+/// have (b, h, s_q, 1), and alibi has (b, 1, h, 1).
 struct View {
-  void* data = nullptr;         // null: absent
-  std::int64_t stride[4] = {};  // elements
+  void* data = nullptr;         // null: the tensor is absent
+  std::int64_t stride[4] = {};  // in elements
 };
 
 struct AttentionCall {
   View q, k, v, o, lse, row_max, probabilities, bias, mask, alibi;
-  bool bias_f32 = false;                                                      // else the input type
+  bool bias_f32 = false;                                                      // else bias has the input type
   std::int64_t b = 0, s_q = 0, s_k = 0, h_q = 0, h_k = 0, d_qk = 0, d_v = 0;  // s: capacity of one sequence
   bool packed = false;                                                        // q, k, v, o are (1, total, h, d)
   const std::int32_t *cu_q = nullptr, *cu_k = nullptr;                        // (b + 1) when packed
-  std::int64_t total_q = 0, total_k = 0;                                      // packed: rows there are
+  std::int64_t total_q = 0, total_k = 0;                                      // packed: the number of rows
   const std::int32_t *used_q = nullptr, *used_k = nullptr;                    // (b) or null
   const std::int32_t* first_k = nullptr;                                      // (b) or null
-  std::int64_t left = -1, right = -1;                                         // band; below 0 unbounded
+  std::int64_t left = -1, right = -1;                                         // the band; below 0: unbounded
   bool top_left = false;
-  float scale = 1, softcap = 0;  // scale is final
+  float scale = 1, softcap = 0;  // the plan has filled in the default scale
   float dropout = 0;
   std::uint64_t seed = 0, offset = 0;
-  const std::uint64_t* rng_at = nullptr;  // null, or what is added to seed and offset
+  const std::uint64_t* rng_at = nullptr;  // null, or two numbers that are added to seed and offset
 };
 
-/// ALiBi's slope of one query head of one sequence; 0: none.
+/// ALiBi's slope of one query head of one sequence, or 0 without ALiBi.
 FALCHION_HD float slope_of(const AttentionCall& a, std::int64_t b, std::int64_t h) {
   return a.alibi.data == nullptr
              ? 0.F

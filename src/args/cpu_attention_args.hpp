@@ -1,4 +1,5 @@
-// src/args/cpu_attention_args.hpp: what the plan hands to a CPU kernel. Plain data, like args/attention_call.hpp.
+// src/args/cpu_attention_args.hpp: what the plan hands to a CPU kernel. It is plain data for the reason that
+// args/attention_call.hpp gives.
 #pragma once
 
 #include <cstddef>
@@ -8,31 +9,32 @@
 
 namespace falchion::cpu {
 
-/// Calls task(context, i) once for each i in [0, n).
+/// Runs work on threads: parallel_for calls task(context, i) once for each i in [0, n).
 struct Pool {
   void (*parallel_for)(void* self, int n, void (*task)(void* context, int i), void* context) = nullptr;
   void* self = nullptr;
 };
 
 struct AttentionArgs : AttentionCall {
-  // Decided by the plan.
+  // The plan decides what follows.
   Pool pool;
   int threads = 1;                                     // workers; each has its own slice of scratch
   int rows = 0;                                        // query rows of one work item, a multiple of the tile's
   int keys = 0;                                        // keys of one block, a multiple of the tile's
-  int splits = 1;                                      // parts the keys are cut into; > 1 needs partials
+  int splits = 1;                                      // parts that the keys are cut into; > 1 needs partials
   int heads = 1;                                       // decode: K/V heads of one work item
-  bool decode = false;                                 // few rows: the kernel whose lanes are head dims
-  std::byte *packed_k = nullptr, *packed_v = nullptr;  // amx: whole K and V in tile order; null: packed by block
-  std::byte* scratch = nullptr;                        // threads * scratch_bytes
+  bool decode = false;                                 // few rows: run the kernel whose lanes are head dims
+  std::byte *packed_k = nullptr, *packed_v = nullptr;  // amx: all of K and V in tile order; null: packed by block
+  std::byte* scratch = nullptr;                        // threads * scratch_bytes bytes
   std::size_t scratch_bytes = 0;
   float* partials = nullptr;  // splits > 1: O, m, l and the maximum of each part
 };
 
-/// One row of the table: the level's kernel and how much memory it wants for these args (which it only reads sizes of).
+/// How many bytes a kernel wants.
 struct Memory {
-  std::size_t packed_k = 0, packed_v = 0, scratch = 0, partials = 0;  // bytes; scratch for one worker
+  std::size_t packed_k = 0, packed_v = 0, scratch = 0, partials = 0;  // scratch is for one worker
 };
+/// One entry of the table of variants: the kernel of a level. memory() reads only sizes from its arguments.
 struct AttentionKernel {
   Memory (*memory)(const AttentionArgs&) = nullptr;
   void (*run)(const AttentionArgs&) = nullptr;

@@ -1,5 +1,5 @@
-// src/args/cpu_linear_attention_args.hpp: what the plan hands to a CPU kernel of linear attention. Plain data, like
-// args/attention_call.hpp.
+// src/args/cpu_linear_attention_args.hpp: what the plan hands to a CPU kernel of linear attention. It is plain data for
+// the reason that args/attention_call.hpp gives.
 #pragma once
 
 #include <cstddef>
@@ -11,24 +11,25 @@
 namespace falchion::cpu {
 
 struct LinearAttentionArgs : LinearAttentionCall {
-  // Decided by the plan.
+  // The plan decides what follows.
   Pool pool;
   int threads = 1;               // workers; each has its own slice of scratch
   int segments = 1;              // parts that each sequence is cut into; > 1 needs the states
-  std::int64_t segment = 0;      // tokens of one, a multiple of the chunk
-  std::byte* scratch = nullptr;  // threads * scratch_bytes, each slice 64-byte aligned
+  std::int64_t segment = 0;      // tokens of a segment, a multiple of the chunk
+  std::byte* scratch = nullptr;  // threads * scratch_bytes bytes, each slice 64-byte aligned
   std::size_t scratch_bytes = 0;
   float* states = nullptr;  // LinearMemory::states bytes, as the kernel lays them out
 };
 
-/// One row of the table: the level's kernel and how much memory it wants for these args (which it only reads sizes of).
+/// How many bytes a kernel wants.
 struct LinearMemory {
-  std::size_t scratch = 0, states = 0;  // bytes; scratch for one worker
+  std::size_t scratch = 0, states = 0;  // scratch is for one worker
 };
+/// One entry of the table of variants: the kernel of a level. memory() reads only sizes from its arguments.
 struct LinearAttentionKernel {
   LinearMemory (*memory)(const LinearAttentionArgs&) = nullptr;
   void (*run)(const LinearAttentionArgs&) = nullptr;
-  int chunk = 0;  // tokens
+  int chunk = 0;  // in tokens
 };
 
 }  // namespace falchion::cpu

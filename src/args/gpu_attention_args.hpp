@@ -1,5 +1,5 @@
-// src/args/gpu_attention_args.hpp: what the plan hands to a GPU kernel, by value, and one row of the table of kernels.
-// Plain data without a CUDA type: the plan is built where no CUDA is.
+// src/args/gpu_attention_args.hpp: what the plan hands to a GPU kernel, by value, and one entry of the table of
+// variants. It is plain data without CUDA types, because the plan is also built where there is no CUDA.
 #pragma once
 
 #include <cstddef>
@@ -9,39 +9,42 @@
 
 namespace falchion::gpu {
 
-/// Parts that the keys may be cut into: the combine kernel keeps their weights in shared memory.
+/// The most parts that the keys may be cut into: the combine kernel keeps their weights in registers, spread over a
+/// warp.
 inline constexpr int kMaxSplits = 128;
 
 struct AttentionArgs : AttentionCall {
-  // Decided by the plan. All pointers lie on the device.
-  int group = 1;               // query heads of one K/V head that are rows of one tile; 1: a tile has one head
-  int splits = 1;              // parts the keys are cut into; > 1 needs the two below
-  int walkers = 0;             // sm90: CTAs that walk over the tiles; 0: one CTA a tile
-  bool pairs = false;          // they take a long tile with a short one (sm90/attention_schedule.hpp)
-  bool aligned = true;         // rows of q, k, v, o start at multiples of 16 bytes
-  std::int64_t tiles = 0;      // row tiles of one head (of one group); packed: an upper bound of all sequences together
-  float* partial_o = nullptr;  // (splits, b, s_q, h_q, d_v) f32, normalised
-  float* partial_m_l = nullptr;  // (splits, b, s_q, h_q, 2) f32: what exponents were taken from, and their sum
+  // The plan decides what follows. All pointers lie on the device.
+  int group = 1;                 // query heads of one K/V head that are rows of one tile; 1: a tile has one head
+  int splits = 1;                // parts that the keys are cut into; > 1 needs partial_o and partial_m_l
+  int walkers = 0;               // sm90: CTAs that walk over the tiles; 0: one CTA per tile
+  bool pairs = false;            // they take a long tile with a short one (sm90/attention_schedule.hpp)
+  bool aligned = true;           // rows of q, k, v, o start at multiples of 16 bytes
+  std::int64_t tiles = 0;        // row tiles of one head or group; packed: an upper bound for all sequences together
+  float* partial_o = nullptr;    // (splits, b, s_q, h_q, d_v) f32, normalised
+  float* partial_m_l = nullptr;  // (splits, b, s_q, h_q, 2) f32: m, which exponents are relative to, and l, their sum
   bool early = false;            // programmatic dependent launch (blocks/stream_order.cuh)
 };
 
-/// What a row needs and how it cuts a problem: the plan decides by it, also for a row whose code is not built.
+/// What a variant needs and how it cuts a problem. The plan decides by these facts, even where the code of the variant
+/// is not built.
 struct AttentionFacts {
-  int d = 0;               // head dims up to this
+  int d = 0;               // the largest head dim that it takes
   int rows = 0, keys = 0;  // of a tile
   int threads = 0;         // of a CTA
   int stages = 0;          // K/V tiles in flight
-  int ctas = 0;            // meant to share an SM
+  int ctas = 0;            // CTAs that are meant to share an SM
   int shared_bytes = 0;    // of a CTA
 
   constexpr bool operator==(const AttentionFacts&) const = default;
 };
 
-/// A row that is built. launch enqueues and returns a cudaError_t (0: fine); it neither synchronises nor allocates.
+/// A variant that is built. launch enqueues and returns a cudaError_t (0 if all is well); it neither synchronises nor
+/// allocates.
 struct AttentionKernel {
   int (*launch)(const AttentionArgs&, void* stream) = nullptr;
-  int (*probabilities)(const AttentionArgs&, void* stream) = nullptr;  // once more from q and k; or null
-  AttentionFacts facts;  // of its code; variant_gpu.in asserts that the plan's are the same
+  int (*probabilities)(const AttentionArgs&, void* stream) = nullptr;  // computes them from q and k; or null
+  AttentionFacts facts;  // those of its code; variant_gpu.in asserts that the plan has the same
 };
 
 }  // namespace falchion::gpu

@@ -1,5 +1,5 @@
-// src/blocks/gpu_fragments.cuh: a thread's accumulators seen as a matrix, and rounded to 16 bits. mma.sync and wgmma
-// lay the accumulators of a warp out alike.
+// src/blocks/gpu_fragments.cuh: views the accumulators of a thread as a matrix, and rounds them to 16-bit numbers. It
+// serves both mma.sync and wgmma, which lay out the accumulators of a warp in the same way.
 #pragma once
 
 #include <cutlass/numeric_conversion.h>
@@ -10,7 +10,8 @@ namespace falchion::gpu {
 
 using namespace cute;
 
-/// Accumulator C ((2 columns, 2 rows), M, N) -> (rows, columns) of this thread: ((2, M), (2, N)).
+/// Turns the layout of an accumulator C, which is ((2 columns, 2 rows), M, N), into (rows, columns) of this thread:
+/// ((2, M), (2, N)).
 template <class Layout_>
 __device__ __forceinline__ auto as_rows_columns(Layout_ layout) {
   const auto l = logical_divide(layout, Shape<_2>{});  // ((2, 2), M, N)
@@ -21,7 +22,7 @@ __device__ __forceinline__ auto rows_columns(Fragment&& fragment) {
   return make_tensor(fragment.data(), as_rows_columns(fragment.layout()));
 }
 
-/// f32 -> f16, bf16, two at a time, to nearest even.
+/// Rounds f32 to f16 or bf16, to nearest even, two numbers at a time.
 template <class From, class To>
 __device__ __forceinline__ void convert(const From& from, To&& to) {
   using Element = typename std::remove_cvref_t<To>::value_type;

@@ -1,4 +1,4 @@
-// src/blocks/sm80_copy.cuh: tiles between global and shared memory, 16 bytes a thread.
+// src/blocks/sm80_copy.cuh: copies tiles from global to shared memory, 16 bytes per thread.
 #pragma once
 
 #include <cute/tensor.hpp>
@@ -7,7 +7,8 @@ namespace falchion::sm80 {
 
 using namespace cute;
 
-/// One 16-byte chunk by ordinary loads, for rows that are not 16-byte aligned. Columns from `left` on are 0.
+/// Copies one 16-byte chunk with ordinary loads, for rows that are not 16-byte aligned. Elements from `left` on are not
+/// read and become 0.
 template <class Element>
 __device__ __forceinline__ void copy_elements(const Element* from, Element* to, int left) {
   alignas(16) Element chunk[8];
@@ -16,7 +17,7 @@ __device__ __forceinline__ void copy_elements(const Element* from, Element* to, 
   *reinterpret_cast<uint4*>(to) = *reinterpret_cast<const uint4*>(chunk);
 }
 
-/// 16 bytes to shared memory in the background; 0 and nothing read where not inside.
+/// Starts to copy 16 bytes to shared memory. If not `inside`, it reads nothing and writes 0.
 __device__ __forceinline__ void copy_async(const void* from, void* to, bool inside) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
                :
@@ -24,9 +25,10 @@ __device__ __forceinline__ void copy_async(const void* from, void* to, bool insi
                : "memory");
 }
 
-/// Copies the rows of a tile, 0 where row >= rows or column >= columns: what lies beyond is never read. at(m, row) is
-/// where this thread's chunk of its m-th row begins; its further chunks lie one box apart. sX (rows, D) swizzled.
-/// kAligned: by cp.async, which the caller commits and waits for; columns is then a multiple of 8.
+/// Copies the rows of a tile to sX (rows, D), which is swizzled. Where row >= rows or column >= columns it reads
+/// nothing and writes 0. at(m, row) is where this thread's chunk of its m-th row begins; its further chunks of that row
+/// lie one box apart. With kAligned the copies are cp.async, which the caller commits and waits for, and columns must
+/// be a multiple of 8.
 template <bool kAligned, class GlobalCopy, class Shared, class At>
 __device__ __forceinline__ void load_rows(GlobalCopy copy, Shared&& sX, int rows, int columns, At at) {
   const auto thread = copy.get_slice(threadIdx.x);

@@ -1,5 +1,5 @@
-// src/blocks/sm80_fragments.cuh: accumulators of mma m16n8k16 as an operand of the next product, and the two products
-// of attention on them.
+// src/blocks/sm80_fragments.cuh: turns accumulators of mma m16n8k16 into an operand of the next product, and has the
+// loops of the two products of attention.
 #pragma once
 
 #include "blocks/gpu_fragments.cuh"
@@ -8,16 +8,16 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// Two neighbouring accumulators C (16 x 8 each) hold just what operand A (16 x 16) of the next product wants, in the
-/// same lanes: ((2, 2), M, N) -> ((2, 2, 2), M, N / 2). P never leaves the registers.
+/// Two neighbouring accumulators C (16 x 8 each) hold exactly the elements of operand A (16 x 16) of the next product,
+/// in the same lanes. So a layout ((2, 2), M, N) becomes ((2, 2, 2), M, N / 2), and P never leaves the registers.
 template <class Layout_>
 __device__ __forceinline__ auto as_operand_a(Layout_ layout) {
   const auto l = logical_divide(layout, Shape<Underscore, Underscore, _2>{});  // (4, M, (2, N / 2))
   return make_layout(make_layout(get<0>(l), get<2, 0>(l)), get<1>(l), get<2, 1>(l));
 }
 
-/// C += A B over all of their k steps. load_a, load_b (k) bring step k from shared memory into registers, one step
-/// ahead of its use: ldmatrix takes some 30 cycles.
+/// Computes C += A B over all k steps. load_a(k) and load_b(k) load step k from shared memory into registers. They are
+/// called one step ahead of its use, because ldmatrix takes some 30 cycles.
 template <class Mma, class C, class A, class B, class LoadA, class LoadB>
 __device__ __forceinline__ void multiply(Mma mma, C& c, const A& a, const B& b, LoadA load_a, LoadB load_b) {
   constexpr int kSteps = decltype(size<2>(a))::value;
@@ -28,8 +28,8 @@ __device__ __forceinline__ void multiply(Mma mma, C& c, const A& a, const B& b, 
   });
 }
 
-/// C += A B where A is made on the way: prepare(k, i, of) does share i of the work on step k of A, and is called
-/// between the products of step k - 1, so that it runs under them. load_b(k, i) brings 16 columns of B.
+/// Computes C += A B while A is made. prepare(k, i, of) does share i, of `of` shares, of the work for step k of A. It
+/// is called between the products of step k - 1, so that its work runs beside them. load_b(k, i) loads 16 columns of B.
 template <class Mma, class C, class A, class B, class Prepare, class LoadB>
 __device__ __forceinline__ void multiply_prepared(Mma mma, C& c, const A& a, const B& b, Prepare prepare,
                                                   LoadB load_b) {

@@ -1,5 +1,6 @@
-// src/blocks/sm80_tf32.cuh: products of f32 on the tensor cores: each operand is a sum of two TF32 numbers, and three
-// of the four products of those are taken (the fourth is 2^-20 of the first). mma.sync m16n8k8, a warp at a time.
+// src/blocks/sm80_tf32.cuh: products of f32 matrices on the tensor cores. Each operand is a sum of two TF32 numbers, a
+// high and a low part. Three of the four products of these parts are computed; the fourth is 2^-20 of the first. A warp
+// multiplies with mma.sync m16n8k8.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +11,8 @@ namespace falchion::sm80 {
 
 using namespace cute;
 
-/// Fragments of one 16 x 8 (A) or 8 x 8 (B) matrix in two parts. With g = lane / 4, t = lane % 4:
+/// The fragment of a 16 x 8 matrix A or an 8 x 8 matrix B, with the high and the low part of each element. With g =
+/// lane / 4 and t = lane % 4, a lane has these elements (row, column), and these of an accumulator C:
 ///   A: (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4)    B: (t, g), (t + 4, g)
 ///   C: (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1)
 template <int kSize>
@@ -18,7 +20,8 @@ struct Tf32 {
   std::uint32_t hi[kSize], lo[kSize];
 };
 
-/// hi is x cut off after 10 bits, lo what is left: exact. The tensor core cuts lo off in its turn, at 2^-21 of x.
+/// Splits x into two parts: hi is x cut off after 10 bits of its mantissa, and lo is what is left, which is exact. The
+/// tensor core itself then cuts bits off lo, at 2^-21 of x.
 template <class... Floats>
 __device__ __forceinline__ auto split_tf32(Floats... x) {
   Tf32<sizeof...(x)> parts;
@@ -38,7 +41,7 @@ __device__ __forceinline__ void mma_tf32(float (&c)[4], const std::uint32_t (&a)
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
-// Accumulators of kN such products.
+// Sets the accumulators of kN such products to 0.
 template <int kN>
 __device__ __forceinline__ void clear(float (&x)[kN][4]) {
   CUTE_UNROLL
@@ -47,7 +50,7 @@ __device__ __forceinline__ void clear(float (&x)[kN][4]) {
     for (int i = 0; i < 4; ++i) x[n][i] = 0;
   }
 }
-/// to += x.
+/// Adds x to `to`.
 template <int kN>
 __device__ __forceinline__ void add(const float (&x)[kN][4], float (&to)[kN][4]) {
   CUTE_UNROLL
@@ -58,8 +61,9 @@ __device__ __forceinline__ void add(const float (&x)[kN][4], float (&to)[kN][4])
 }
 __device__ __forceinline__ float2 pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
 
-/// C[n] += A B[n], n from kFrom on. kParts 1: that operand is TF32 as it is. Part by part, so that neighbours do not
-/// wait for each other; small products first.
+/// Computes C[n] += A B[n] for n from kFrom on. An operand with kParts 1 is a TF32 number as it is and has no low part.
+/// The loop over n lies inside each pair of parts, so that neighbouring instructions do not wait for each other. The
+/// small products come first.
 template <int kPartsA, int kPartsB, int kFrom = 0, int kN>
 __device__ __forceinline__ void multiply_tf32(float (&c)[kN][4], const Tf32<4>& a, const Tf32<2> (&b)[kN]) {
   if constexpr (kPartsB == 2) {

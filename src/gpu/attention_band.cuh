@@ -1,4 +1,5 @@
-// src/gpu/attention_band.cuh: who sees whom, on a thread's scores.
+// src/gpu/attention_band.cuh: applies the band to the scores of a thread, that is, masks the keys that a row does not
+// see.
 #pragma once
 
 #include <cute/tensor.hpp>
@@ -8,13 +9,14 @@
 
 namespace falchion::gpu {
 
-/// mask.keep: S = -inf where a row does not see a key. A band is an interval of keys in each row, [begin, end), here as
-/// seen from this thread's first column: its other columns are at constant distances.
+/// mask.keep: sets S to -inf where a row does not see a key. In each row the band is an interval of keys, [begin, end).
+/// Its bounds are counted from this thread's first column, because the other columns lie at constant distances from
+/// that one.
 template <class S, class Coordinates>
 __device__ __forceinline__ void keep_band(const AttentionArgs& a, const AttentionTile& t, S& s, const Coordinates& at,
                                           int key0) {
   const int key = key0 + static_cast<int>(get<1>(at(0, 0)));
-  const auto seen_from_key = [&](std::int64_t bound) {  // any bound beyond the tile is as good as another
+  const auto seen_from_key = [&](std::int64_t bound) {  // a bound beyond the tile is clamped, to fit an int
     return static_cast<int>(min(max(bound - key, std::int64_t{-1}), std::int64_t{1} << 20));
   };
   CUTE_UNROLL

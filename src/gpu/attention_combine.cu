@@ -1,5 +1,5 @@
-// src/gpu/attention_combine.cu: parts over disjoint keys -> O and LSE: O = sum of O_i l_i 2^(m_i - m) / l, in the
-// order of the parts, so that two runs agree to the bit.
+// src/gpu/attention_combine.cu: merges the partial results over disjoint keys into O and LSE: O = sum of O_i l_i 2^(m_i
+// - m) / l. The parts are added in their order, so that two runs agree to the bit.
 #include "gpu/attention_after.hpp"
 
 #include <cutlass/array.h>
@@ -13,14 +13,15 @@
 
 namespace falchion::gpu {
 
-/// What a warp weighs the parts of a row by: lane i has those of parts i, i + 32, ... In f32 a part is relative to e^m,
-/// and its weight as exact as a float can be; else to 2^m.
+/// The weights by which a warp multiplies the parts of a row. Lane i has the weights of parts i, i + 32, ... In f32 the
+/// numbers of a part are relative to e^m, and the weights are as exact as a float can be. Otherwise they are relative
+/// to 2^m.
 template <class Element>
 struct PartWeights {
   static constexpr int kEach = kMaxSplits / 32;
   static constexpr bool kExact = sizeof(Element) == 4;
   float weight[kEach];  // l_i 2^(m_i - m) / l; -1 for an empty part
-  float lse;            // of all
+  float lse;            // of all parts together
 
   __device__ __forceinline__ PartWeights(const AttentionArgs& a, std::int64_t row, std::int64_t rows) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -35,8 +36,9 @@ struct PartWeights {
     }
     for (int step = 16; step > 0; step /= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, step));
     const float reference = m == -FALCHION_INF ? 0.f : m;
+    // A NaN in one part makes l, and so the weights of all parts, NaN.
     CUTE_UNROLL
-    for (int i = 0; i < kEach; ++i) l += weight[i] = of_part[i].y * power(of_part[i].x - reference);  // NaN spreads
+    for (int i = 0; i < kEach; ++i) l += weight[i] = of_part[i].y * power(of_part[i].x - reference);
     for (int step = 16; step > 0; step /= 2) l += __shfl_xor_sync(~0u, l, step);
     CUTE_UNROLL
     for (int i = 0; i < kEach; ++i) weight[i] = of_part[i].y == 0 ? -1 : weight[i] / l;
@@ -54,8 +56,8 @@ struct PartWeights {
   }
 };
 
-/// One row of O, kWidth neighbouring columns a lane. Parts are read four at a time: one after another each would wait
-/// for the memory.
+/// Merges one row of O, with kWidth neighbouring columns per lane. Four parts are read at a time, because each would
+/// wait for the memory if they were read one after another.
 template <int kWidth, class Element>
 __device__ __forceinline__ void combine_row(const AttentionArgs& a, const PartWeights<Element>& weights,
                                             const float* from, std::int64_t part_stride, Element* o) {
@@ -63,7 +65,7 @@ __device__ __forceinline__ void combine_row(const AttentionArgs& a, const PartWe
   using Elements = cutlass::AlignedArray<Element, kWidth>;
   const int lane = static_cast<int>(threadIdx.x) % 32, d_v = static_cast<int>(a.d_v);
   for (int first = 0; first < d_v; first += 32 * kWidth) {
-    const int column = min(first + lane * kWidth, d_v - kWidth);  // all lanes take part in asking for weights
+    const int column = min(first + lane * kWidth, d_v - kWidth);  // all lanes must take part in the shuffles
     float sum[kWidth] = {};
     CUTE_UNROLL
     for (int i = 0; i < PartWeights<Element>::kEach; ++i) {
@@ -72,9 +74,9 @@ __device__ __forceinline__ void combine_row(const AttentionArgs& a, const PartWe
       for (int part = 32 * i; part < end; ++part) {
         const Floats x = *reinterpret_cast<const Floats*>(from + part * part_stride + column);
         const float weight = __shfl_sync(~0u, weights.weight[i], part % 32);
+        // Only empty parts are left out. A part whose weight is 0 beside a much larger one still passes on its NaN.
         CUTE_UNROLL
-        for (int c = 0; c < kWidth; ++c)
-          sum[c] += weight < 0 ? 0.f : weight * x[c];  // what another part dwarfs to 0 still passes on its NaN
+        for (int c = 0; c < kWidth; ++c) sum[c] += weight < 0 ? 0.f : weight * x[c];
       }
     }
     if (first + lane * kWidth >= d_v) continue;
@@ -87,8 +89,8 @@ __device__ __forceinline__ void combine_row(const AttentionArgs& a, const PartWe
 
 inline constexpr int kCombineWarps = 4;
 
-/// One warp a row (b, i, h). A CTA for each row spends its time on starting: attention of 16 heads, 1024 queries and
-/// keys, d 64, in two parts took 36 us, 15 of them more than uncut.
+/// One warp merges one row (b, i, h). With one CTA per row, most of the time went into starting CTAs: attention of 16
+/// heads, 1024 queries and keys, d 64, took 36 us in two parts, 15 us more than uncut.
 template <class Element>
 __global__ void __launch_bounds__(32 * kCombineWarps) attention_combine(const __grid_constant__ AttentionArgs a) {
   let_next_kernel_start();
@@ -96,7 +98,7 @@ __global__ void __launch_bounds__(32 * kCombineWarps) attention_combine(const __
   const std::int64_t rows = a.b * a.s_q * a.h_q, row = std::int64_t{blockIdx.x} * kCombineWarps + threadIdx.x / 32;
   if (row >= rows) return;
   const std::int64_t h = row % a.h_q, i = row / a.h_q % a.s_q, b = row / a.h_q / a.s_q;
-  if (a.used_q != nullptr && i >= a.used_q[b]) return;  // past the used length: untouched
+  if (a.used_q != nullptr && i >= a.used_q[b]) return;  // rows past the used length stay untouched
   const PartWeights<Element> weights(a, row, rows);
   if (threadIdx.x % 32 == 0 && a.lse.data != nullptr)
     static_cast<float*>(a.lse.data)[b * a.lse.stride[0] + h * a.lse.stride[1] + i * a.lse.stride[2]] = weights.lse;

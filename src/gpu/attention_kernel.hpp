@@ -1,11 +1,12 @@
-// src/gpu/attention_kernel.hpp: the table's entry of an attention kernel, from its config.
+// src/gpu/attention_kernel.hpp: makes the entry of an attention kernel in the table of variants from its config.
 #pragma once
 
 #include "args/gpu_attention_args.hpp"
 
 namespace falchion::gpu {
 
-/// The row of the table. probabilities: null, or what runs after launch.
+/// Returns the entry. `launch` launches the kernel. `probabilities` launches the kernel that computes the probabilities
+/// after it, and is null for variants that cannot.
 template <class Config>
 constexpr AttentionKernel table_row(int (*launch)(const AttentionArgs&, void* stream),
                                     int (*probabilities)(const AttentionArgs&, void* stream) = nullptr) {

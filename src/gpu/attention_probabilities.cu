@@ -1,5 +1,6 @@
-// src/gpu/attention_probabilities.cu: the probabilities themselves, for small problems that want to look at them: the
-// scores once more, the row's maximum and sum, the division. Naive: one block a row, f32 sums.
+// src/gpu/attention_probabilities.cu: computes the probabilities themselves, for small problems whose caller wants to
+// look at them. It computes the scores once more, then the maximum and the sum of each row, and divides. It is naive:
+// one block per row, and sums in f32.
 #include "blocks/stream_order.cuh"
 #include "gpu/attention_after.hpp"
 #include "gpu/attention_score.cuh"
@@ -8,11 +9,11 @@ namespace falchion::gpu {
 
 inline constexpr int kProbabilityThreads = 128;
 
-/// combine over all threads of the block. of_warps: room for one float a warp.
+/// Combines x over all threads of the block, which all get the result. of_warps has room for one float per warp.
 template <class Combine>
 __device__ __forceinline__ float reduce_block(float x, float* of_warps, Combine combine) {
   for (int lanes = 16; lanes > 0; lanes /= 2) x = combine(x, __shfl_xor_sync(~0u, x, lanes));
-  __syncthreads();  // whoever reads an earlier result is done
+  __syncthreads();  // all threads have read the result of an earlier call
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
   __syncthreads();
   x = of_warps[0];
@@ -20,8 +21,8 @@ __device__ __forceinline__ float reduce_block(float x, float* of_warps, Combine 
   return x;
 }
 
-/// The dot product of one query and one key. kTerms: how many terms are summed before they are added to the rest, as in
-/// the f32 kernels.
+/// The dot product of one query and one key. kTerms is how many terms are summed before their sum is added to the rest,
+/// as in the f32 kernels.
 template <class Element, int kTerms>
 __device__ __forceinline__ float dot_in_parts(const Element* q, const Element* k, std::int64_t d_qk) {
   float dot = 0, sum = 0;
@@ -32,8 +33,9 @@ __device__ __forceinline__ float dot_in_parts(const Element* q, const Element* k
   return dot + sum;
 }
 
-/// P (b, h_q, s_q, s_k) f32 = e^(S - m) / l, 0 where a key is not seen; rows past the used length stay untouched. Not
-/// e^(S - LSE): in f32 an LSE near 1e9 cannot tell one key from three. A thread reads back only what it wrote.
+/// Computes P (b, h_q, s_q, s_k) f32 = e^(S - m) / l, and 0 where a key is not seen. Rows past the used length stay
+/// untouched. P is not e^(S - LSE), because in f32 an LSE near 1e9 is the same number for one key and for three. A
+/// thread reads back only what it has written itself.
 template <class Element, int kTerms>
 __global__ void __launch_bounds__(kProbabilityThreads)
     attention_probabilities(const __grid_constant__ AttentionArgs a) {
@@ -53,7 +55,7 @@ __global__ void __launch_bounds__(kProbabilityThreads)
   const std::int64_t step = a.probabilities.stride[3];
   const auto sees = [&](int key) { return mask.keep(i, key) && row.add_bias_and_mask(0, key) != -FALCHION_INF; };
 
-  float m = -FALCHION_INF;  // of the scores that are no NaN; a NaN comes in with l
+  float m = -FALCHION_INF;  // over the scores that are not NaN; a NaN gets into l
   for (int j = first; j < a.s_k; j += kProbabilityThreads) {
     const int key = j - k_rows.first;
     float score = -FALCHION_INF;
@@ -71,7 +73,8 @@ __global__ void __launch_bounds__(kProbabilityThreads)
   for (int j = first; j < a.s_k; j += kProbabilityThreads) l += ::expf(p[j * step] - reference);
   l = reduce_block(l, of_warps, [](float x, float y) { return x + y; });
 
-  // l = 0: nothing is seen, or -inf alone. l = NaN: so is every key that is seen, also one that scores -inf.
+  // l is 0 where no key is seen, or only keys with a score of -inf. Where l is NaN, P of every key that is seen is NaN,
+  // even if its score is -inf.
   for (int j = first; j < a.s_k; j += kProbabilityThreads)
     p[j * step] = l != 0 && sees(j - k_rows.first) ? ::expf(p[j * step] - reference) / l : 0.f;
 }

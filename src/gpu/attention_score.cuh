@@ -1,5 +1,5 @@
-// src/gpu/attention_score.cuh: what happens to one dot product on its way to a score. The CPU's twin:
-// cpu/score_mask.hpp.
+// src/gpu/attention_score.cuh: turns a dot product into a score, with scale, softcap, ALiBi, bias and boolean mask.
+// cpu/score_mask.hpp does the same on the CPU.
 #pragma once
 
 #include "blocks/gpu_softmax.cuh"
@@ -8,26 +8,27 @@
 
 namespace falchion::gpu {
 
-/// Exact to 2e-7 absolute, which is what a score needs; tanh.approx has an error of 5e-4. In f32 a score of its own
-/// size counts, so there the library's function is used, in double: this build has no other that is exact.
+/// tanh with an absolute error of 2e-7, which is enough for the scores of 16-bit inputs; tanh.approx has an error of
+/// 5e-4. In f32 the error must be small relative to the score itself. So there the library's tanh is called in double,
+/// because this build has no other that is exact.
 template <class Element>
 __device__ __forceinline__ float tanh_of(float x) {
   if constexpr (sizeof(Element) == 4) return static_cast<float>(::tanh(static_cast<double>(x)));
   return 1 - __fdividef(2.f, 1 + exp2(2 * kLog2e * x));
 }
 
-/// One query row: everything that its scores depend on.
+/// Everything that the scores of one query row depend on.
 template <class Element>
 struct ScoreRow {
   const AttentionArgs& a;
   float slope;
-  int position;  // the key that this query stands at
+  int position;  // the key that lies on this query's diagonal
   const void* bias;
   const std::uint8_t* mask;
 
   __device__ __forceinline__ ScoreRow(const AttentionArgs& a, const AttentionTile& t, int row)
       : ScoreRow(a, t.b, t.head(row), t.query(row), static_cast<int>(t.mask.shift), t.k.first) {}
-  /// first: the column of bias and mask that the sequence's key 0 has.
+  /// first is the column of bias and mask that belongs to key 0 of the sequence.
   __device__ __forceinline__ ScoreRow(const AttentionArgs& a, int b, int h, int i, int shift, int first) : a(a) {
     slope = slope_of(a, b, h);
     position = i + shift;
@@ -36,14 +37,15 @@ struct ScoreRow {
     mask = static_cast<const std::uint8_t*>(a.mask.data) + offset(a.mask, b, h, i, first);
   }
 
-  /// score.apply: softcap(scale dot) - slope |distance|.
+  /// score.apply: returns softcap(scale dot) - slope |distance|.
   __device__ __forceinline__ float apply(float dot, int key) const {
     float s = a.scale * dot;
     if (a.softcap > 0) s = a.softcap * tanh_of<Element>(s / a.softcap);
     if (a.alibi.data != nullptr) s -= slope * fabsf(static_cast<float>(position - key));
     return s;
   }
-  /// Selects: NaN + -inf must not unmask.
+  /// Adds the bias and applies the mask. A bias of -inf is selected instead of added, because NaN + -inf is NaN, which
+  /// would unmask the key.
   __device__ __forceinline__ float add_bias_and_mask(float s, int key) const {
     if (a.bias.data != nullptr) {
       const float x = a.bias_f32 ? static_cast<const float*>(bias)[key * a.bias.stride[3]]

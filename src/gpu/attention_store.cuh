@@ -1,5 +1,5 @@
-// src/gpu/attention_store.cuh: what ends a tile on every GPU: rows of O are divided by their sums, statistics and parts
-// of split keys have their places.
+// src/gpu/attention_store.cuh: the end of a tile on every GPU. Rows of O are divided by their sums, and statistics and
+// the partial results of split keys are stored in their places.
 #pragma once
 
 #include "blocks/gpu_fragments.cuh"
@@ -7,7 +7,7 @@
 
 namespace falchion::gpu {
 
-/// O (rows, columns) *= factor, row by row.
+/// Multiplies each row of O (rows, columns) by its factor.
 template <class Output, int kRows>
 __device__ __forceinline__ void scale_rows(Output&& O, const float (&factor)[kRows]) {
   CUTE_UNROLL
@@ -16,14 +16,15 @@ __device__ __forceinline__ void scale_rows(Output&& O, const float (&factor)[kRo
     for (int c = 0; c < size<1>(O); ++c) O(r, c) *= factor[r];
   }
 }
-/// The same, and a factor of 0 gives 0 whatever O holds (an empty row, dropout of all).
+/// Does the same, but a factor of 0 gives 0 whatever O holds (an empty row, or dropout of everything).
 template <class Output, int kRows>
 __device__ __forceinline__ void normalise_rows(Output&& O, const float (&factor)[kRows]) {
   scale_rows(O, factor);
   bool none = false;
   CUTE_UNROLL
   for (int r = 0; r < kRows; ++r) none |= factor[r] == 0;
-  // A loop that runs once at most: of an if ptxas would make a select for each element, 128 a thread at d 256.
+  // This is a loop that runs at most once. ptxas would turn an `if` into a select for each element, 128 per thread at d
+  // 256.
   const int runs = __any_sync(~0u, none);
   CUTE_NO_UNROLL
   for (int i = 0; i < runs; ++i) {
@@ -35,22 +36,22 @@ __device__ __forceinline__ void normalise_rows(Output&& O, const float (&factor)
   }
 }
 
-/// An index into (b, h, s_q, 1), packed (1, h, total_q, 1).
+/// The index of a row in a statistic (b, h, s_q, 1), or (1, h, total_q, 1) where rows are packed.
 __device__ __forceinline__ std::int64_t statistic(const View& x, const AttentionArgs& a, const AttentionTile& t,
                                                   int row) {
   return t.q.batch * x.stride[0] + t.head(row) * x.stride[1] + (t.q.begin + t.query(row)) * x.stride[2];
 }
-/// A row of partial results: (splits, b, s_q, h_q).
+/// The index of a row in the partial results (splits, b, s_q, h_q).
 __device__ __forceinline__ std::int64_t partial_row(const AttentionArgs& a, const AttentionTile& t, int row) {
   return ((t.split * a.b + t.b) * a.s_q + t.query(row)) * a.h_q + t.head(row);
 }
-/// Its softmax: l was summed relative to e^m in f32, else to 2^m. Not their LSE: rounded to f32 that would cost the
-/// weight of a part 2e-7, which f32 outputs feel.
+/// Stores m and l of one part of a row, where l was summed relative to e^m in f32, and to 2^m otherwise. They are not
+/// stored as one LSE: rounded to f32, it would change the weight of a part by 2e-7, which shows in f32 outputs.
 __device__ __forceinline__ void store_part(const AttentionArgs& a, const AttentionTile& t, int row, float m, float l) {
   reinterpret_cast<float2*>(a.partial_m_l)[partial_row(a, t, row)] = {m, l};
 }
 
-/// One part of the keys: f32, straight from the registers, two neighbours at once where d_v is even.
+/// Stores O of one part of the keys in f32, directly from the registers, two neighbours at a time where d_v is even.
 template <class Output, class Coordinates>
 __device__ __forceinline__ void store_partial(const AttentionArgs& a, const AttentionTile& t, const Output& O,
                                               const Coordinates& cO) {

@@ -1,4 +1,4 @@
-// src/gpu/attention_tile.cuh: which rows and keys one CTA works on.
+// src/gpu/attention_tile.cuh: finds out which rows and keys one CTA works on.
 #pragma once
 
 #include <cutlass/fast_math.h>
@@ -8,8 +8,8 @@
 
 namespace falchion::gpu {
 
-/// What block indices and rows are divided by, with the division prepared on the host: each costs some 5 instructions
-/// instead of 30, and a CTA of a short sequence divides as often as it loads tiles.
+/// The numbers by which block indices and rows are divided. The host prepares these divisions, so that each takes some
+/// 5 instructions instead of 30. A CTA of a short sequence divides as often as it loads tiles.
 struct Divisors {
   cutlass::FastDivmod tiles, splits, heads, ratio, group;
   explicit Divisors(const AttentionArgs& a)
@@ -24,12 +24,12 @@ struct Divisors {
 struct Rows {
   std::int64_t batch, begin;
   int length;
-  int first = 0;  // rows before them that do not count, where padding is on the left
+  int first = 0;  // rows before `begin` that do not count, where padding is on the left
 
   static __device__ __forceinline__ Rows of(int b, const std::int32_t* cu, std::int64_t total, std::int64_t capacity,
                                             const std::int32_t* used) {
     Rows rows{b, 0, static_cast<int>(capacity)};
-    if (cu != nullptr) {  // whatever the lengths say, rows stay within the total
+    if (cu != nullptr) {  // rows stay within the total, whatever the lengths say
       const std::int64_t begin = min(max(std::int64_t{cu[b]}, std::int64_t{0}), total);
       const std::int64_t end = min(max(std::int64_t{cu[b + 1]}, begin), total);
       rows = {0, begin, static_cast<int>(end - begin)};
@@ -50,9 +50,10 @@ struct Rows {
   }
 };
 
-/// Rows are the query rows of a.group heads, head fastest: row r is query r / group of head h + r % group.
+/// The tile of one CTA. Its rows are the query rows of a.group heads, where the head changes fastest: row r is query r
+/// / group of head h + r % group.
 struct AttentionTile {
-  int b, h, h_kv, split;  // sequence; first query head; K/V head
+  int b, h, h_kv, split;  // sequence, first query head, K/V head, part of the keys
   Rows q, k;
   int row0, rows;                    // first row of the tile; rows of the sequence in all
   int begin, end;                    // tiles of keys to visit
@@ -63,15 +64,16 @@ struct AttentionTile {
   __device__ __forceinline__ int query(int row) const { return by.group.div(row); }
   __device__ __forceinline__ int head(int row) const { return h + row - by.group.div(row) * by.group.divisor; }
 
-  /// Block x is (sequence, head, split, row tile), row tiles fastest and the last rows first: where the band is causal
-  /// those have the most keys, and what starts last should be short. Neighbours share K and V in the L2.
+  /// Block x stands for (sequence, head, split, row tile). The row tile changes fastest, and the last rows come first:
+  /// with a causal band they have the most keys, and the blocks that start last should be short. Neighbouring blocks
+  /// share K and V in the L2.
   template <int kRows, int kKeys>
   static __device__ __forceinline__ AttentionTile of(const AttentionArgs& a, const Divisors& by, int x) {
     AttentionTile t = rows_of<kRows>(a, by, x);
     t.look<kRows, kKeys>(a);
     return t;
   }
-  /// Which rows; nothing yet about keys.
+  /// Finds the rows of the tile, and nothing yet about its keys.
   template <int kRows>
   static __device__ __forceinline__ AttentionTile rows_of(const AttentionArgs& a, const Divisors& by, int x) {
     AttentionTile t{.by = by};
@@ -87,7 +89,7 @@ struct AttentionTile {
     t.row0 = m * kRows, t.rows = t.q.length * a.group;
     return t;
   }
-  /// Which keys those see.
+  /// Finds the keys that these rows see.
   template <int kRows, int kKeys>
   __device__ __forceinline__ void look(const AttentionArgs& a) {
     k = Rows::of_k(a, b);
@@ -95,7 +97,7 @@ struct AttentionTile {
     const int last = min(row0 + kRows, rows) - 1;
     const int q0 = query(row0), q1 = query(last) + 1;
     const Range seen = mask.visible(q0, q1), all = mask.unmasked(q0, q1);
-    unmasked_begin = all.empty() ? 0 : static_cast<int>(all.begin);  // where empty, the bounds need not fit an int
+    unmasked_begin = all.empty() ? 0 : static_cast<int>(all.begin);  // an empty range's bounds need not fit an int
     unmasked_end = all.empty() ? 0 : static_cast<int>(all.end);
     begin = seen.empty() ? 0 : static_cast<int>(seen.begin) / kKeys;
     end = seen.empty() ? 0 : (static_cast<int>(seen.end) + kKeys - 1) / kKeys;
@@ -107,8 +109,9 @@ struct AttentionTile {
   }
 
  private:
-  /// Packed: tile m of all sequences together -> its sequence, and the tile within it. Past the last one: rows are out
-  /// of reach. A warp looks at 32 sequences at once.
+  /// For packed sequences: finds the sequence that has tile m of all sequences together, and returns which of its tiles
+  /// that is. Past the last tile it returns one whose rows lie beyond any sequence. A warp looks at 32 sequences at a
+  /// time.
   template <int kRows>
   static __device__ __forceinline__ int find_sequence(const AttentionArgs& a, int m, int* b) {
     const int lane = static_cast<int>(threadIdx.x) % 32, count = static_cast<int>(a.b);
@@ -125,7 +128,7 @@ struct AttentionTile {
         const int found = __ffs(static_cast<int>(past)) - 1;
         *b = base + found;
         const int before = __shfl_sync(~0u, sum - tiles, found), of_it = __shfl_sync(~0u, tiles, found);
-        return of_it - 1 - (m - before);  // its last rows first
+        return of_it - 1 - (m - before);  // the last rows of a sequence come first
       }
       m -= __shfl_sync(~0u, sum, 31);
     }

@@ -1,11 +1,12 @@
-// src/gpu/linear_attention_block.cuh: which sweep, head and segment a block of the grid works on.
+// src/gpu/linear_attention_block.cuh: finds out which sweep, head and segment a block of the grid works on.
 #pragma once
 
 #include "gpu/linear_attention_sweep.cuh"
 
 namespace falchion::gpu {
 
-/// What a block of the grid works on. Blocks that share rows of q and k are neighbours, so that the L2 has them.
+/// What a block of the grid works on. Blocks that share rows of q and k are neighbours, so that these rows are in the
+/// L2.
 struct LinearBlock {
   int column_tile, which, h, b, segment;
   __device__ __forceinline__ LinearBlock(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {
@@ -17,6 +18,7 @@ struct LinearBlock {
   }
 };
 
+/// Points to the state of sequence b and head h in x, or is null where x is absent.
 __device__ __forceinline__ float* state_of(const View& x, int b, int h) {
   return x.data == nullptr ? nullptr : static_cast<float*>(x.data) + b * x.stride[0] + h * x.stride[1];
 }

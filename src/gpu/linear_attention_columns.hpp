@@ -1,5 +1,5 @@
-// src/gpu/linear_attention_columns.hpp: how many CTAs share the columns of a head. Plain C++: the plan counts with it
-// too.
+// src/gpu/linear_attention_columns.hpp: says how many CTAs share the columns of a head. It is plain C++, because the
+// plan uses it too.
 #pragma once
 
 #include <cstdint>
@@ -8,7 +8,7 @@
 
 namespace falchion::gpu {
 
-/// Tiles of 64 columns of the sweep that has most.
+/// The number of tiles of 64 columns that the sweep with the most columns has.
 inline int linear_column_tiles(const LinearAttentionArgs& a, bool backward) {
   const std::int64_t columns = backward && a.d_qk > a.d_v ? a.d_qk : a.d_v;
   return static_cast<int>(columns + 63) / 64;

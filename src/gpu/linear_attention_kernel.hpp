@@ -1,11 +1,12 @@
-// src/gpu/linear_attention_kernel.hpp: the table's entry of a kernel of linear attention, from its config.
+// src/gpu/linear_attention_kernel.hpp: makes the entry of a linear attention kernel in the table of variants from its
+// config.
 #pragma once
 
 #include "args/gpu_linear_attention_args.hpp"
 
 namespace falchion::gpu {
 
-/// The row of the table. sweeps: how many CTAs stand side by side.
+/// Returns the entry. `sweeps` is how many sweeps run side by side in one grid.
 template <class Config>
 constexpr LinearAttentionKernel linear_attention_row(int (*launch)(const LinearAttentionArgs&, void*), int sweeps) {
   LinearAttentionFacts facts{.d = Config::kD, .chunk = Config::kChunk, .ctas = Config::kCtas};

@@ -1,5 +1,5 @@
-// src/gpu/linear_attention_sweep.cuh: linear attention as sweeps over the tokens: the forward pass is one, the backward
-// pass is three with the roles exchanged.
+// src/gpu/linear_attention_sweep.cuh: describes linear attention as sweeps over the tokens. The forward pass is one
+// sweep; the backward pass is three sweeps with the roles of the tensors exchanged.
 #pragma once
 
 #include <utility>
@@ -9,22 +9,24 @@
 
 namespace falchion::gpu {
 
-/// A normaliser n beside a sweep: P_ts = fade (a_t b_s q_t . k_s + alpha_t beta_s), where of a and b one is 1 / n and
-/// the other 1; where a gradient passes through n, of alpha and beta one is dn and the other 1, else they are 0.
+/// The normaliser n of a sweep, whose P is then P_ts = fade (a_t b_s q_t . k_s + alpha_t beta_s). Of a and b, one is 1
+/// / n and the other is 1. Where a gradient passes through n, one of alpha and beta is dn and the other is 1. Where
+/// none does, both are 0.
 struct LinearNormaliser {
   enum class Of { none, q, k };
   Of of = Of::none;
   const float* inverse = nullptr;   // (tokens, h_v) 1 / n
-  const float* others = nullptr;    // (tokens, h_v) the part of n that is not the token's own: 1 - scale q . k / n
+  const float* others = nullptr;    // (tokens, h_v) the share of n that is not the token's own: 1 - scale q . k / n
   const float* dots = nullptr;      // (tiles, tokens, h_v) parts of o . do without the token's own v; null: no gradient
   const float* own_dots = nullptr;  // (tiles, tokens, h_v) parts of v . do
   int tiles = 0;
-  std::int64_t tokens = 0;  // that there are, of all sequences
+  std::int64_t tokens = 0;  // tokens of all sequences together
 
   __device__ __forceinline__ bool any() const { return of != Of::none; }
 
-  /// dn = -(o . do) / n, and do . (v - o) / n: what a token's own k counts for in its dq, and its q in its dk. Where o
-  /// is nearly v the difference itself would be lost; here both of its terms are as small as it is.
+  /// dn is -(o . do) / n, and own is do . (v - o) / n, the weight of a token's own k in its dq and of its own q in its
+  /// dk. Where o is nearly v, the difference v - o would be lost in rounding. Here own is the difference of two terms
+  /// that are as small as itself.
   struct OfToken {
     float dn, own;
   };
@@ -39,8 +41,8 @@ struct LinearNormaliser {
   }
 };
 
-/// o_j = scale phi(q_j)^T S_j, S_j = e^(g_j) S_(j-1) + phi(k_j) phi(v_j)^T: one use of the operator, in the letters of
-/// its own q, k, v, o. A head of the grid is head h / shared of a tensor.
+/// One use of the operator o_j = scale phi(q_j)^T S_j with S_j = e^(g_j) S_(j-1) + phi(k_j) phi(v_j)^T. The letters are
+/// those of its own q, k, v and o. Head h of the grid is head h / shared of a tensor.
 struct LinearSweep {
   struct Rows16 {
     View x;
@@ -49,28 +51,32 @@ struct LinearSweep {
   };
   Rows16 q, k, v, o;
   View slope;           // o is multiplied by phi'(slope); null: it is not
-  View decay;           // as LinearAttentionCall's; null: none
-  View initial, final;  // (b, h, E, M) in this sweep's letters, f32; null: 0, not wanted
+  View decay;           // as in LinearAttentionCall; null: no decay
+  View initial, final;  // (b, h, E, M) in this sweep's letters, f32; null: initial is 0, final is not wanted
   View initial_z, final_z;
   int d_qk = 0, d_v = 0;
   bool reverse = false;
   float scale = 1, initial_scale = 1, final_scale = 1, eps = 0;
 
-  // Of the exact rows alone (linear_attention_exact.cuh).
-  int d_z = 0;               // of z
-  bool decay_moved = false;  // a token fades by what the token before it in this sweep has as its decay
-  bool partial = false;      // o is f32
-  bool others_only = false;  // a token's o is without its own v
+  // What follows is used by variants with f32 between all products alone (linear_attention_exact.cuh), except for d_z.
+  int d_z = 0;               // length of z; 0 where there is none
+  bool decay_moved = false;  // the decay of a token is that of the token before it in this sweep
+  bool partial = false;      // o is in f32, and is summed later
+  bool others_only = false;  // o of a token leaves out its own v
   LinearNormaliser normaliser;
-  View dot_with;                               // o is not written: its products with these rows are, and v's
-  float *dots = nullptr, *own_dots = nullptr;  // (column tiles, tokens, h_v)
-  View tail_with, tail_with_z;  // (b, h, E, M), what the state without the last token's own part is multiplied by,
-  float* tails = nullptr;       // element by element, and summed: (b, h_v, column tiles)
+  // If dots is set, o is not written. Instead the dot products of o with the rows of dot_with are written to dots, and
+  // those of v to own_dots, both (column tiles, tokens, h_v).
+  View dot_with;
+  float *dots = nullptr, *own_dots = nullptr;
+  // The final state, without the last token's own part, is multiplied by tail_with (b, h, E, M) and tail_with_z element
+  // by element. The sums of these products are stored in tails (b, h_v, column tiles).
+  View tail_with, tail_with_z;
+  float* tails = nullptr;
 };
 
 struct LinearSweeps {
   LinearSweep sweep[3];
-  int count = 1, column_tiles = 1;  // the latter of the sweep that has most
+  int count = 1, column_tiles = 1;  // column_tiles is that of the sweep with the most columns
 };
 
 inline LinearSweeps forward_sweeps(const LinearAttentionArgs& a) {
@@ -109,7 +115,9 @@ inline LinearSweeps backward_sweeps(const LinearAttentionArgs& a) {
   for_q.d_qk = for_k.d_qk = m, for_q.d_v = for_k.d_v = e, for_v.d_qk = e, for_v.d_v = m;
   if (a.elu) for_q.slope = a.q, for_k.slope = a.k;
   for (LinearSweep& sweep : all.sweep) sweep.scale = a.scale, sweep.reverse = a.reverse;
-  for (LinearSweep* sweep : {&for_k, &for_v}) {  // R = sum of q dO^T, from the last token on; dO has no scale yet
+  // These two carry R = sum of q dO^T, from the last token on, without the scale. So R is divided by the scale where it
+  // enters and multiplied by it where it leaves.
+  for (LinearSweep* sweep : {&for_k, &for_v}) {
     sweep->reverse = !a.reverse;
     sweep->initial_scale = 1 / a.scale, sweep->final_scale = a.scale;
   }

@@ -1,4 +1,4 @@
-// src/ladder/head.hpp: one head of a tensor (b, s, h, d) as a matrix, for the steps of every ladder.
+// src/ladder/head.hpp: one head of a tensor (b, s, h, d) seen as a matrix, which the steps of every ladder use.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace falchion::ladder {
 
-/// One head of one batch entry: X[i][x]. Its rows lie `stride` elements apart.
+/// One head of one batch entry: X[i][x] is element x of row i. Rows lie `stride` elements apart.
 template <class T>
 struct Head {
   T* data;

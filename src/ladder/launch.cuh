@@ -1,5 +1,5 @@
-// src/ladder/launch.cuh: how the GPU steps of every ladder start a kernel: enough shared memory, and an error as a
-// Status.
+// src/ladder/launch.cuh: how the GPU steps of every ladder start a kernel. It asks for enough shared memory and returns
+// errors as a Status.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -15,7 +15,7 @@ constexpr int divide_up(int a, int b) { return (a + b - 1) / b; }
 
 inline Status to_status(cudaError_t error) { return cuda::status_of(error, "launch"); }
 
-/// More shared memory than every kernel may have must be asked for.
+/// A kernel must ask for shared memory beyond the 48 KB that every kernel may have.
 template <class... Parameters>
 cudaError_t allow_shared(void (*kernel)(Parameters...), int bytes) {
   return bytes > 48 << 10 ? cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes)

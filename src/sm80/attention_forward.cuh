@@ -1,7 +1,7 @@
-// src/sm80/attention_forward.cuh: softmax attention, forward, with mma.sync.   What: ref/.   Here: when.
-// FlashAttention-2 (arXiv:2307.08691): a CTA owns M query rows and walks over the keys they see; cp.async brings the
-// next K and V tile while this one is multiplied. Letters: docs/notation.md. What was measured:
-// docs/design/sm80_forward.md
+// src/sm80/attention_forward.cuh: the kernel for softmax attention forward on mma.sync. It is FlashAttention-2
+// (arXiv:2307.08691): a CTA owns M query rows and walks over the tiles of keys that they see, and cp.async loads the
+// next K and V tile while the current one is multiplied. What is computed is defined in src/ref; this file says in
+// which order. The letters are those of docs/notation.md. What was measured is in docs/design/sm80_forward.md.
 #pragma once
 
 #include "blocks/gpu_softmax.cuh"
@@ -19,7 +19,8 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// Between the two products: S -> scores, masked, with m raised where a row has outgrown it.
+/// What happens between the two products: S becomes scores, masked scores become -inf, and m is raised in the rows
+/// whose scores have outgrown it.
 template <class Config, class Scores, class Softmax, class Matrix, class Coordinates, class Output>
 __device__ __forceinline__ void score_and_mask(const AttentionTile& t, Scores& scores, Softmax& softmax, Matrix& S,
                                                const Coordinates& cS, Output& rO, int key0) {
@@ -34,7 +35,8 @@ __device__ __forceinline__ void score_and_mask(const AttentionTile& t, Scores& s
   softmax.start_update(S, scores.unit);
 }
 
-/// P = softmax.update(S) and O += P V together: P of 16 keys is made under the products of the 16 before.
+/// Computes P = softmax.update(S) and O += P V together: P of 16 keys is made while the products of the 16 keys before
+/// them run.
 template <class Config, class Scores, class Softmax, class Fragment, class Coordinates, class Output, class V>
 __device__ __forceinline__ void update_and_multiply(typename Config::TiledMma mma, Scores& scores, Softmax& softmax,
                                                     Fragment& rS, const Coordinates& cS, Output& rO, const V& sVt,
@@ -75,8 +77,8 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   softmax.reset();
   Scores scores(a, t);
 
-  // The last tile comes first: it alone may be ragged. Its V is a group of its own: with one stage the first
-  // S need not wait for it.
+  // The last tile is loaded first, because only it can have fewer keys than a full tile. Its V is a cp.async group of
+  // its own, so that with one stage the first S need not wait for V.
   const Loader<Config, Scores> loader(a, t);
   const int last = t.end - 1;
   loader.load_q(sQ);
@@ -92,7 +94,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
 
   for (int n = last; n >= t.begin; --n) {
     cp_async_wait<kStages == 1>();
-    __syncthreads();  // K (and V) of tile n have come, and nobody reads tile n + 1 any more
+    __syncthreads();  // K of tile n is there (with two stages V too), and no thread reads tile n + 1 any more
     if constexpr (kStages == 1) {
       if (n < last) loader.load_v(n, shared.v(n));
       cp_async_fence();
@@ -101,7 +103,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     multiply_q_k<Config>(mma, rS, rQ, sQ, shared.k(n));                            // S = Q K^T
     if constexpr (kStages == 1) {
       cp_async_wait<0>();
-      __syncthreads();  // V has come, and nobody reads K any more
+      __syncthreads();  // V is there, and no thread reads K any more
     }
     if (n > t.begin) {
       loader.load_k(n - 1, shared.k(n - 1));
@@ -111,10 +113,13 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     auto S = rows_columns(rS);  // (rows, columns) of this thread
     score_and_mask<Config>(t, scores, softmax, S, cS, rO, n * kKeys);
     update_and_multiply<Config>(mma, scores, softmax, rS, cS, rO, shared.v_transposed(n), n * kKeys);  // O += P V
-    if constexpr (kStages == 1) cp_async_fence();  // an empty group: "all but the last" is then K of the next tile
+    // This commits an empty group, so that the wait for all groups but the last is a wait for K of the next tile.
+    if constexpr (kStages == 1) cp_async_fence();
   }
   cp_async_wait<0>();
-  // O goes where Q was. A warp has read its own rows of Q, but all threads have loaded them.
+  // O is staged in the shared memory that held Q. Only this warp reads these rows of Q, so after the loop it need not
+  // wait for other warps. But all threads load Q. Where there was no tile of keys, the CTA has passed no barrier since
+  // those loads, so it passes one here.
   if (t.begin >= t.end) {
     __syncthreads();
   } else {

@@ -1,6 +1,7 @@
-// src/sm80/attention_forward_f32.cuh: softmax attention, forward, for f32: the same steps with FFMA in place of mma, so
-// that every product and sum is exact f32. K and V come in chunks of equal size through a ring that cp.async fills one
-// chunk ahead. A thread owns 8 rows: of S with 4 neighbouring keys, of O with D / 16 columns.
+// src/sm80/attention_forward_f32.cuh: the kernel for softmax attention forward in f32. It takes the same steps as
+// attention_forward.cuh with FFMA instead of mma, so that every product and every sum is computed in f32. K and V
+// arrive in chunks of equal size through a ring in shared memory, which cp.async fills one chunk ahead. A thread owns 8
+// rows: 4 neighbouring keys of each row of S, and D / 16 columns of each row of O.
 #pragma once
 
 #include "blocks/gpu_softmax.cuh"
@@ -19,8 +20,8 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// A warp owns 16 rows, 16 of its lanes a row. Lanes i and i ^ 1 share keys (columns), i and i ^ 2 share rows: what
-/// either pair reads with 16 bytes a lane comes in one go.
+/// A warp owns 16 rows, and 16 of its lanes share each row. Lanes i and i ^ 1 have the same keys (columns), and lanes i
+/// and i ^ 2 have the same rows. So shared memory serves both lanes of such a pair with one read of 16 bytes.
 template <int kD_>
 struct AttentionForwardF32Config {
   using Element = float;
@@ -30,40 +31,42 @@ struct AttentionForwardF32Config {
   static constexpr int kOwnRows = 8, kOwnKeys = kKeys / 16, kOwnColumns = kD / 16;
   static_assert(kRows == 16 * kTile.warps && kKeys % 64 == 0 && kD % 64 == 0 && kStages >= 2);
 
-  // S is summed so many terms at a time, for the exponential multiplies its errors: with 8 the largest error of O is 40
-  // % of its limit, with one after another 100 % (verify's case "everything at once"). 8 would spill at D = 256.
+  // S is summed in groups of this many terms, because the exponential multiplies the errors of S. With groups of 8 the
+  // largest error of O is 40 % of its limit; with one term added after another it is 100 % (verify's case "everything
+  // at once"). At D = 256 groups of 8 would spill.
   static constexpr int kTerms = kD < 256 ? 8 : 4;
 
-  // A chunk of the ring: kDepth head dims of a K tile, or kSlice keys of a V tile.
+  // A chunk of the ring holds kDepth head dims of a K tile, or kSlice keys of a V tile.
   static constexpr int kDepth = f32_depth(kD), kChunk = kKeys * kDepth, kSlice = kChunk / kD;
   static constexpr int kSlices = kKeys / kSlice;
-  // Rows of Q and P are 16 bytes longer than their data: the two rows that a warp reads at once are in different banks.
+  // Rows of Q and P are 16 bytes longer than their data, so that the two rows that a warp reads at the same time lie in
+  // different banks.
   static constexpr int kStrideQ = kD + 4, kStrideP = kKeys + 4;
-  static constexpr int kSizeQ = kRows * kStrideQ, kSizeP = kRows * kStrideP;  // floats
+  static constexpr int kSizeQ = kRows * kStrideQ, kSizeP = kRows * kStrideP;  // in floats
   static constexpr int kSharedBytes = 4 * (kSizeQ + kSizeP + kStages * kChunk);
   static_assert(kSharedBytes <= 99 * 1024, "what a CTA of sm_86 may have");
 
-  // K (keys, kDepth): 16-byte chunk c of row r lies at c ^ (r / 4 % 8), so that lanes whose keys are 4 apart read from
-  // different banks. V (kSlice, D) lies as it came.
+  // In a chunk of K (keys, kDepth) the 16-byte piece c of row r lies at c ^ (r / 4 % 8), so that lanes whose keys are 4
+  // apart read from different banks. A chunk of V (kSlice, D) is not swizzled.
   static __device__ __forceinline__ int at_k(int row, int column) {
     return row * kDepth + (column ^ (row / 4 % 8 * 4));
   }
 };
 
-/// This thread's first row of the tile, and its first key of a tile, which is its first column of O too.
+/// This thread's first row of the query tile, and its first key of a key tile, which is also its first column of O.
 struct OwnPlace {
   int row, key;
   __device__ __forceinline__ OwnPlace() {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     row = warp * 16 + lane % 2, key = lane / 2 * 4;
   }
-  /// (row, column) of element (r, c) of S or O.
+  /// Returns (row, column) in the tile of this thread's element (r, c) of S or O.
   __device__ __forceinline__ auto operator()(int r, int c) const {
     return make_coord(row + 2 * r, key + c % 4 + c / 4 * 64);
   }
 };
 
-/// Terms k .. k + 3 of C (rows, columns) += A B, one after another.
+/// Adds the terms k to k + 3 of A B to C (rows, columns), one after another.
 template <int kStride, class C, class LoadB>
 __device__ __forceinline__ void multiply_4(C& c, const float* a, int k, LoadB load_b) {
   constexpr int kRows = decltype(size<0>(c))::value, kColumns = decltype(size<1>(c))::value;
@@ -83,9 +86,10 @@ __device__ __forceinline__ void multiply_4(C& c, const float* a, int k, LoadB lo
   }
 }
 
-/// C (rows, columns) += A B over kDepth terms. a: this thread's first row of A, the next one is 2 kStride further.
-/// load_b(k, b) brings b[i][column] = B[k + i][column]. kTerms 1: the terms are added one after another. 4, 8: so many
-/// first, then their sum: the roundings of a long sum are of its own size.
+/// Computes C (rows, columns) += A B over kDepth terms. `a` points to this thread's first row of A, and its next row
+/// lies 2 kStride floats further. load_b(k, b) loads b[i][column] = B[k + i][column]. With kTerms 1 the terms are added
+/// to C one after another. With kTerms 4 or 8 that many terms are summed first and their sum is added to C, because
+/// each addition to a long sum rounds at the size of that sum.
 template <int kTerms, int kDepth, int kStride, class C, class LoadB>
 __device__ __forceinline__ void multiply_exact(C& c, const float* a, LoadB load_b) {
 #pragma unroll 1
@@ -110,18 +114,19 @@ __device__ __forceinline__ float over_row(float x, Op op) {
   return x;
 }
 
-/// As OnlineSoftmax, but exact to the last bits: m is the true maximum so far, and s - m is taken before anything is
-/// multiplied.
+/// The same as OnlineSoftmax, but accurate to the last bits: m is always the true maximum so far, and it is subtracted
+/// from s before anything is multiplied.
 template <int kRows>
 struct ExactSoftmax {
-  float m[kRows];  // the same in all lanes of a row
+  float m[kRows];  // the maximum so far; the same in all lanes of a row
   float l[kRows];  // sum of exp(s - m) over this lane's keys
 
   __device__ __forceinline__ void reset() {
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) m[r] = -FALCHION_INF, l[r] = 0;
   }
-  /// m = the maximum so far. l is multiplied by shrink, and so must O be if the answer, which is the warp's, is true.
+  /// Sets m to the maximum so far and multiplies l by shrink. If the result is true, O must be multiplied by shrink
+  /// too. All lanes of the warp get the same result.
   template <class Scores>
   __device__ __forceinline__ bool raise(const Scores& S, float (&shrink)[kRows]) {
     bool raised = false;
@@ -129,16 +134,16 @@ struct ExactSoftmax {
     for (int r = 0; r < kRows; ++r) {
       float top = m[r];
       CUTE_UNROLL
-      for (int j = 0; j < size<1>(S); ++j) top = fmaxf(top, S(r, j));  // drops NaN, which reaches l instead
+      for (int j = 0; j < size<1>(S); ++j) top = fmaxf(top, S(r, j));  // fmaxf ignores a NaN, which reaches l instead
       top = over_row(top, [](float x, float y) { return fmaxf(x, y); });
       raised |= top > m[r];
-      // While nothing has been seen O and l are 0, and -inf - -inf must not make a NaN of them.
+      // As long as a row has seen no key, O and l are 0, and -inf - -inf must not turn them into NaN.
       shrink[r] = top == -FALCHION_INF ? 1.f : exp2((m[r] - top) * kLog2e);
       m[r] = top, l[r] *= shrink[r];
     }
     return __any_sync(~0u, raised);
   }
-  /// S -> P = exp(S - m), in place; l follows.
+  /// Replaces S by P = exp(S - m) and adds P to l.
   template <class Scores>
   __device__ __forceinline__ void update(Scores& S) {
     CUTE_UNROLL
@@ -151,14 +156,15 @@ struct ExactSoftmax {
       }
     }
   }
-  /// The row's whole sum, in all of its lanes.
+  /// Sums l over the lanes of a row, so that all of them have the whole sum.
   __device__ __forceinline__ void finish() {
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) l[r] = over_row(l[r], [](float x, float y) { return x + y; });
   }
 };
 
-/// Registers (rows, columns) -> this thread's own cells of P, 16 bytes at a time, and back.
+/// Copies S from registers (rows, columns) to this thread's own cells of P in shared memory, or back if kBack, 16 bytes
+/// at a time.
 template <class Config, bool kBack, class S>
 __device__ __forceinline__ void exchange(S& s, float* own) {
   CUTE_UNROLL
@@ -175,8 +181,9 @@ __device__ __forceinline__ void exchange(S& s, float* own) {
   }
 }
 
-/// Calls edit(row, key, cells) for 4 neighbouring keys of a row, from this thread's own cells and back to them. One
-/// copy of the code, not 8: tanh in double and Philox are long, and their registers would come on top of those of O.
+/// Calls edit(row, key, cells) for each group of 4 neighbouring keys in this thread's rows. It reads the thread's own
+/// cells of P and writes them back. The loop over rows is not unrolled, so that there is one copy of the code instead
+/// of 8: tanh in double and Philox are long, and their registers would be needed in addition to those of O.
 template <class Config, class Edit>
 __device__ __forceinline__ void for_each_own_cell(const AttentionTile& t, OwnPlace at, int key0, float* own,
                                                   Edit edit) {
@@ -194,7 +201,7 @@ __device__ __forceinline__ void for_each_own_cell(const AttentionTile& t, OwnPla
   }
 }
 
-/// score.apply and all that masks but the band.
+/// Does score.apply, and adds the bias and the boolean mask. Only the band is left to keep_band.
 template <class Config, class S>
 __device__ __forceinline__ void apply_scores(const AttentionArgs& a, const AttentionTile& t, OwnPlace at, int key0,
                                              S& s, float* own) {
@@ -215,12 +222,14 @@ __device__ __forceinline__ void apply_scores(const AttentionArgs& a, const Atten
   }
 }
 
-/// O / l, LSE, row max; or one part of them, when the keys are split.
+/// Stores O / l, the LSE and the row maximum, or one part of them where the keys are split.
 template <class Config, class Softmax, class Output>
 __device__ __forceinline__ void store_exact(const AttentionArgs& a, const AttentionTile& t, OwnPlace at,
                                             const Softmax& softmax, float kept_scale, Output& O) {
   float normal[Config::kOwnRows], m = 0, l = 0;
-  const int mine = at.key / 4;  // the row whose LSE this lane computes: a logarithm in double is long
+  // This lane computes the LSE of this one of its rows: a logarithm in double takes long, so no lane computes more than
+  // one.
+  const int mine = at.key / 4;
   CUTE_UNROLL
   for (int r = 0; r < Config::kOwnRows; ++r) {
     normal[r] = softmax.l[r] == 0 ? 0.f : __fdiv_rn(kept_scale, softmax.l[r]);
@@ -271,7 +280,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   if (t.row0 >= t.rows) return;
 
   float* const sQ = reinterpret_cast<float*>(memory);  // (M, D + 4)
-  float* const sP = sQ + Config::kSizeQ;               // (M, N + 4), then the ring
+  float* const sP = sQ + Config::kSizeQ;               // (M, N + 4); the ring follows it
   const OwnPlace at;
   const float* const own_q = sQ + at.row * Config::kStrideQ;
   float* const own_p = sP + at.row * Config::kStrideP;  // this thread's rows; its own cells begin at at.key
@@ -285,7 +294,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
 
   Ring<Config> ring(a, t, sP + Config::kSizeP);
   ring.load_q(sQ);
-  for (int i = 0; i < Config::kStages - 1; ++i) ring.load();  // Q is of the first group
+  for (int i = 0; i < Config::kStages - 1; ++i) ring.load();  // Q belongs to the first cp.async group
 
   for (int n = t.end - 1; n >= t.begin; --n) {
     clear(rS);
@@ -308,15 +317,16 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     if (softmax.raise(rS, shrink)) scale_rows(rO, shrink);
     softmax.update(rS);
     exchange<Config, false>(rS, own_p + at.key);
-    if (a.dropout > 0) {  // l has summed what is dropped
+    if (a.dropout > 0) {  // dropped elements have been added to l, and stay there
       for_each_own_cell<Config>(t, at, n * kKeys, own_p + at.key, [&](int row, int key, float(&x)[4]) {
         const Philox::Block block = dropout.words(t.b * a.h_q + t.head(row), t.query(row), key);
         CUTE_UNROLL
         for (int i = 0; i < 4; ++i) x[i] = block.word[i] < dropout.threshold ? 0.f : x[i];
       });
     }
-    __syncwarp();  // a warp's rows of P are its own
-    // O += P V, by eights as S: one key after another, O of 4000 keys has twice the error (at d 256 it would spill).
+    __syncwarp();  // a warp reads only rows of P that it has written itself
+    // O += P V is summed in groups of 8 like S. With one key added after another, O of 4000 keys has twice the error.
+    // At d 256 groups would spill, so there keys are added one after another.
     for (int i = 0; i < Config::kSlices; ++i) {
       const float* sV = ring.next() + at.key;
       multiply_exact<(Config::kD <= 128 ? Config::kTerms : 1), Config::kSlice, Config::kStrideP>(

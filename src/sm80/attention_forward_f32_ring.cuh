@@ -1,5 +1,6 @@
-// src/sm80/attention_forward_f32_ring.cuh: loads of the f32 kernel: Q once, K and V in chunks of equal size through a
-// ring in shared memory. All by cp.async, 4 bytes at a time where rows are not 16-byte aligned.
+// src/sm80/attention_forward_f32_ring.cuh: the loads of the f32 kernel. Q is loaded once; K and V are loaded in chunks
+// of equal size through a ring in shared memory. All loads are cp.async of 16 bytes, or of 4 bytes where rows are not
+// 16-byte aligned.
 #pragma once
 
 #include <cute/tensor.hpp>
@@ -12,7 +13,7 @@ using namespace gpu;
 
 using namespace cute;
 
-/// kFloats to shared memory in the background, 0 from `left` on, where nothing is read.
+/// Starts to copy kFloats floats to shared memory. From number `left` on it reads nothing and writes 0.
 template <int kFloats>
 __device__ __forceinline__ void copy_floats_async(const float* from, float* to, int left) {
   const unsigned address = cast_smem_ptr_to_uint(to);
@@ -25,8 +26,8 @@ __device__ __forceinline__ void copy_floats_async(const float* from, float* to, 
   }
 }
 
-/// A block (kRows, kColumns), 0 from `rows` and `columns` on. at(row): where a row begins; to(row, column): where it
-/// goes.
+/// Starts to load a block (kRows, kColumns), with 0 in the rows from `rows` on and in the columns from `columns` on.
+/// at(row) is where a row begins in global memory, and to(row, column) is where an element goes in shared memory.
 template <int kRows, int kColumns, int kThreads, class At, class To>
 __device__ __forceinline__ void load_block(bool aligned, int rows, int columns, At at, To to) {
   constexpr int kThreadsARow = kColumns / 4, kPass = kThreads / kThreadsARow;
@@ -46,7 +47,8 @@ __device__ __forceinline__ void load_block(bool aligned, int rows, int columns, 
   }
 }
 
-/// The chunks of K and V in the order of their use: a tile's K, its V, then the tile before it.
+/// Delivers the chunks of K and V in the order in which they are used: K of a tile, then its V, then the same of the
+/// tile before it.
 template <class Config>
 class Ring {
  public:
@@ -69,7 +71,8 @@ class Ring {
         [&](int row) { return q + t.query(t.row0 + row) * x.stride[1] + t.head(t.row0 + row) * x.stride[2]; },
         [&](int row, int column) { return sQ + row * Config::kStrideQ + column; });
   }
-  /// Starts the next load, into the chunk that nobody reads any more. Past the last one: an empty group to wait for.
+  /// Starts to load the next chunk into the place that no thread reads any more. After the last chunk it commits an
+  /// empty group, so that next() always has a group to wait for.
   __device__ __forceinline__ void load() {
     if (n >= t.begin) {
       float* to = shared + filled * Config::kChunk;
@@ -79,10 +82,10 @@ class Ring {
     }
     cp_async_fence();
   }
-  /// The next chunk, once it has come.
+  /// Waits for the next chunk and returns it.
   __device__ __forceinline__ const float* next() {
     cp_async_wait<Config::kStages - 2>();
-    __syncthreads();  // the chunk has come for all, and nobody reads the one before
+    __syncthreads();  // the chunk is there for all threads, and no thread reads the one before it any more
     load();
     const float* chunk = shared + used * Config::kChunk;
     used = used + 1 == Config::kStages ? 0 : used + 1;
@@ -110,9 +113,9 @@ class Ring {
   const AttentionTile& t;
   float* shared;
   const float *k, *v;
-  int n, step = 0;           // what is loaded next
-  int filled = 0, used = 0;  // stages
-  int depths;                // chunks of K that hold data
+  int n, step = 0;           // the tile of keys, and the chunk of it, that are loaded next
+  int filled = 0, used = 0;  // the stages that are filled and used next
+  int depths;                // number of chunks of a K tile that hold data
 };
 
 }  // namespace falchion::sm80

@@ -1,6 +1,6 @@
-// src/sm80/attention_forward_few.cuh: the plain row for at most 16 query rows a K/V head (decode, with the heads of a
-// GQA group as rows): one warp a CTA, as many CTAs as shared memory holds, so that the SM waits for memory and nothing
-// else.
+// src/sm80/attention_forward_few.cuh: the variants of kind `few`. They do what kind `plain` does, for at most 16 query
+// rows per K/V head (decode, where the heads of a GQA group are rows). A CTA has one warp, and an SM holds as many CTAs
+// as its shared memory allows, so that it waits for memory and for nothing else.
 #pragma once
 
 #include "sm80/attention_forward_plain.cuh"

@@ -1,6 +1,6 @@
-// src/sm80/attention_forward_general.cuh: the row for every feature: softcap, ALiBi, bias, boolean mask, dropout, row
-// max, probabilities, any scale, rows that are not 16-byte aligned. Scores get a pass of their own between the
-// products.
+// src/sm80/attention_forward_general.cuh: the variants of kind `general`, which have every feature: softcap, ALiBi,
+// bias, boolean mask, dropout, row maximum, probabilities, any scale, and rows that are not 16-byte aligned. Scores are
+// made in a pass of their own between the two products.
 #pragma once
 
 #include "gpu/attention_after.hpp"
@@ -16,11 +16,11 @@ using namespace gpu;
 template <class Element>
 struct GeneralScores {
   static constexpr bool kAligned = false;
-  static constexpr float unit = kLog2e, nats = 1;  // S is a final score
+  static constexpr float unit = kLog2e, nats = 1;  // apply() makes S the final score
   const AttentionArgs& a;
   const AttentionTile& t;
   DropoutMask dropout;
-  float highest[8];  // true maximum of each row so far, of this lane's columns
+  float highest[8];  // true maximum of each row so far, over this lane's columns
 
   __device__ __forceinline__ GeneralScores(const AttentionArgs& a, const AttentionTile& t)
       : a(a), t(t), dropout(dropout_of(a)) {
@@ -28,7 +28,7 @@ struct GeneralScores {
     for (float& x : highest) x = -FALCHION_INF;
   }
 
-  /// score.apply and all that masks but the band.
+  /// Does score.apply, and adds the bias and the boolean mask. Only the band is left to keep().
   template <class S, class Coordinates>
   __device__ __forceinline__ void apply(S& s, const Coordinates& at, int key0) const {
     CUTE_UNROLL
@@ -57,8 +57,8 @@ struct GeneralScores {
     for (int r = 0; r < kRows; ++r) highest[r] = fmaxf(highest[r], top[r]);
   }
 
-  /// Drops elements of P of step k (16 keys); l has summed them. A lane's two neighbouring columns are of one block of
-  /// Philox.
+  /// Drops elements of P in step k (16 keys). They have been added to l before, and stay there. The two neighbouring
+  /// columns of a lane belong to the same block of Philox.
   template <class S, class Coordinates>
   __device__ __forceinline__ void drop(S& s, const Coordinates& at, int key0, int k) const {
     if (a.dropout <= 0) return;

@@ -1,5 +1,6 @@
-// src/sm80/attention_forward_plain.cuh: the row for what needs nothing between the two products but the band: the scale
-// is folded into the exponent. Full, causal, window, GQA, lengths, splits, LSE.
+// src/sm80/attention_forward_plain.cuh: the variants of kind `plain`, for problems that need nothing but the band
+// between the two products: full attention, causal or window masks, GQA, lengths, splits and LSE. The scale is folded
+// into the exponent.
 #pragma once
 
 #include "sm80/attention_forward.cuh"
@@ -7,10 +8,10 @@
 namespace falchion::sm80 {
 
 struct PlainScores {
-  static constexpr bool kAligned = true;  // the plan sends rows that are not 16-byte aligned to the general row
+  static constexpr bool kAligned = true;  // the plan gives rows that are not 16-byte aligned to kind general
   const AttentionArgs& a;
   const AttentionTile& t;
-  const float unit, nats;  // one unit of S in bits, and in natural ones
+  const float unit, nats;  // one unit of S in bits (powers of 2) and in nats (powers of e)
 
   __device__ __forceinline__ PlainScores(const AttentionArgs& a, const AttentionTile& t)
       : a(a), t(t), unit(a.scale * kLog2e), nats(a.scale) {}

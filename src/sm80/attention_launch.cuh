@@ -1,4 +1,5 @@
-// src/sm80/attention_launch.cuh: hands the plan's grid over. It decides nothing.
+// src/sm80/attention_launch.cuh: launches a forward kernel with the grid that the plan has chosen, and after it the
+// combine kernel where the keys are split. Nothing is decided here.
 #pragma once
 
 #include "blocks/stream_order.cuh"
@@ -9,11 +10,12 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// A cudaError_t.
+/// Enqueues the launches and returns a cudaError_t.
 template <auto kKernel, class Config>
 int launch_attention(const AttentionArgs& a, void* stream) {
   const std::int64_t blocks = a.tiles * (a.h_q / a.group) * (a.packed ? 1 : a.b) * a.splits;
-  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;  // packed rows are counted by a hint when planned
+  // The plan has checked the size of the grid, but it knows the number of packed rows only from a hint.
+  if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
   const cudaError_t error = launch_kernel<kKernel>(static_cast<unsigned>(blocks), Config::kThreads,
                                                    Config::kSharedBytes, stream, a.early, a, Divisors(a));
   return error == cudaSuccess && a.splits > 1 ? launch_attention_combine<typename Config::Element>(a, stream) : error;

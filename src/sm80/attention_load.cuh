@@ -1,4 +1,4 @@
-// src/sm80/attention_load.cuh: where a CTA's tiles lie in shared memory, and how they get there.
+// src/sm80/attention_load.cuh: says where the tiles of a CTA lie in shared memory, and loads them.
 #pragma once
 
 #include "blocks/sm80_copy.cuh"
@@ -9,7 +9,7 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// The tiles in shared memory. n: the tile of keys; stages take turns.
+/// The tiles in shared memory. n is the index of a tile of keys; successive tiles use the stages in turn.
 template <class Config>
 struct SharedTiles {
   using Element = typename Config::Element;
@@ -31,8 +31,9 @@ struct SharedTiles {
   }
 };
 
-/// Loads of one CTA: Q once, K and V a tile at a time. Keys past the sequence become 0. Addresses are kept for this
-/// thread's own chunk: it has every (M / kPass)-th row, and each costs one 64-bit addition.
+/// The loads of one CTA: Q is loaded once, K and V one tile at a time. Keys past the end of the sequence become 0. Each
+/// thread keeps the address of its own 16-byte chunk. It copies every kPass-th row, and each of these rows costs one
+/// 64-bit addition.
 template <class Config, class Scores>
 class Loader {
  public:
@@ -56,7 +57,7 @@ class Loader {
            [&](int, int row) { return q + t.query(t.row0 + row) * x.stride[1] + t.head(t.row0 + row) * x.stride[2]; });
     }
   }
-  /// keys: how many of tile n there are; only the last tile may have fewer than N.
+  /// keys is how many keys of tile n there are; only the last tile may have fewer than N.
   template <class Shared>
   __device__ __forceinline__ void load_k(int n, Shared&& sK, int keys = Config::kKeys) const {
     const Element* tile = k + n * (Config::kKeys * a.k.stride[1]);
@@ -70,7 +71,7 @@ class Loader {
   __device__ __forceinline__ int keys_from(int n) const { return t.k.length - n * Config::kKeys; }
 
  private:
-  static constexpr int kPass = Config::kThreads / Config::kThreadsARow;  // rows that all threads together copy at once
+  static constexpr int kPass = Config::kThreads / Config::kThreadsARow;  // rows that all threads copy at a time
 
   __device__ __forceinline__ const Element* own_chunk(const View& x) const {
     return static_cast<const Element*>(x.data) + t.k.batch * x.stride[0] + (t.k.begin + row) * x.stride[1] +

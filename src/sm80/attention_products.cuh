@@ -1,4 +1,5 @@
-// src/sm80/attention_products.cuh: the two products of attention, from shared memory through ldmatrix to mma.sync.
+// src/sm80/attention_products.cuh: computes the two products of attention. Their operands go from shared memory through
+// ldmatrix to mma.sync.
 #pragma once
 
 #include "blocks/sm80_fragments.cuh"
@@ -6,7 +7,7 @@
 
 namespace falchion::sm80 {
 
-/// Q (M, D) into registers for good, where they have room for it.
+/// Reads Q (M, D) into registers, where it stays. Variants do so where they have enough registers.
 template <class Config, class Fragment, class Q>
 __device__ __forceinline__ void read_q(typename Config::TiledMma mma, Fragment& rQ, const Q& sQ) {
   const auto copy_q = make_tiled_copy_A(typename Config::CopyAtomQ{}, mma).get_thread_slice(threadIdx.x);
@@ -14,7 +15,7 @@ __device__ __forceinline__ void read_q(typename Config::TiledMma mma, Fragment& 
   copy(typename Config::CopyAtomQ{}, copy_q.partition_S(sQ), view);
 }
 
-/// S = Q K^T. rS (4, M, N) f32, rQ (8, M, D / 16), sQ (M, D), sK (N, D).
+/// Computes S = Q K^T. The shapes are rS (4, M, N) f32, rQ (8, M, D / 16), sQ (M, D) and sK (N, D).
 template <class Config, class Scores, class Fragment, class Q, class K>
 __device__ __forceinline__ void multiply_q_k(typename Config::TiledMma mma, Scores& rS, Fragment& rQ, const Q& sQ,
                                              const K& sK) {
@@ -34,7 +35,8 @@ __device__ __forceinline__ void multiply_q_k(typename Config::TiledMma mma, Scor
            [&](auto k) { copy(typename Config::CopyAtomK{}, tKsK(_, _, k), rK_view(_, _, k)); });
 }
 
-/// O += P V, with P made 16 keys at a time by prepare. rO (4, M, D) f32, rP (8, M, N / 16), sVt (D, N).
+/// Computes O += P V, where prepare makes P, 16 keys at a time. The shapes are rO (4, M, D) f32, rP (8, M, N / 16) and
+/// sVt (D, N).
 template <class Config, class Output, class Fragment, class V, class Prepare>
 __device__ __forceinline__ void multiply_p_v(typename Config::TiledMma mma, Output& rO, const Fragment& rP,
                                              const V& sVt, Prepare prepare) {

@@ -1,4 +1,5 @@
-// src/sm80/attention_store.cuh: the end of a tile: O / l, LSE, row max; or one part of them, when the keys are split.
+// src/sm80/attention_store.cuh: the end of a tile. It stores O / l, the LSE and the row maximum, or one part of them
+// where the keys are split.
 #pragma once
 
 #include "blocks/gpu_softmax.cuh"
@@ -10,7 +11,8 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// Registers -> shared memory -> 16 bytes a thread. Each warp handles its own rows, so no barrier of the CTA is needed.
+/// Stores O from registers through shared memory to global memory, 16 bytes per thread. Each warp handles its own rows,
+/// so no barrier of the CTA is needed.
 template <class Config, bool kAligned, class Output>
 __device__ __forceinline__ void store_o(const AttentionArgs& a, const AttentionTile& t, typename Config::TiledMma mma,
                                         const Output& rO, typename Config::Element* shared) {

@@ -1,4 +1,5 @@
-// src/sm80/linear_attention_backward_general.cuh: the row for every feature but the normaliser.
+// src/sm80/linear_attention_backward_general.cuh: the backward variants of kind `general`, which have feature maps and
+// operands that are not 16-byte aligned. Decay, the normaliser and value heads that share q and k need kind `exact`.
 #pragma once
 
 #include "sm80/linear_attention_backward.cuh"

@@ -1,7 +1,8 @@
-// src/sm80/linear_attention_chunks.cuh: causal linear attention in chunks of 64 tokens, with mma.sync.   What: ref/.
-// Here: when. Inside a chunk it is attention without softmax, P = tril(Q K^T), O = P V; what came before is in the
-// state: O += Q S, and then S += K^T V (arXiv:2006.04768, 2312.06635). P of the next chunk does not depend on S: it is
-// made under the products of this one. What was measured: docs/design/linear_attention.md
+// src/sm80/linear_attention_chunks.cuh: causal linear attention in chunks of 64 tokens, with mma.sync. What is computed
+// is defined in src/ref; this file says in which order. Inside a chunk it is attention without softmax: P = tril(Q
+// K^T), O = P V. What came before the chunk is in the state S: O += Q S, and then S += K^T V (arXiv:2006.04768,
+// 2312.06635). P of the next chunk does not depend on S, so it is made while this chunk is multiplied. What was
+// measured is in docs/design/linear_attention.md.
 #pragma once
 
 #include "sm80/linear_attention_f16_range.cuh"
@@ -9,7 +10,8 @@
 
 namespace falchion::sm80 {
 
-/// One CTA: 64 columns of v and o, all tokens of a piece. kZ: the normaliser goes along, as if v had a column of ones.
+/// The work of one CTA: 64 columns of v and o, for all tokens of a piece. With kZ it computes the normaliser too, as if
+/// v had one more column, of ones.
 template <class Config_>
 class LinearChunks {
  public:
@@ -19,7 +21,7 @@ class LinearChunks {
   using Mma = typename Config::TiledMma;
   static constexpr int kC = Config::kChunk, kE = Config::kD, kM = Config::kColumns, kStages = Config::kStages;
   static constexpr bool kZ = Config::kZ;
-  static constexpr int kAhead = kStages - 1;  // chunks that are loaded before they are asked for
+  static constexpr int kAhead = kStages - 1;  // how many chunks ahead loads are started
 
   __device__ __forceinline__ LinearChunks(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
                                           const LinearPiece& piece, Shared& shared)
@@ -36,7 +38,7 @@ class LinearChunks {
     if constexpr (kZ) clear(rZ);
   }
 
-  /// o of all tokens, and the state behind them in rS.
+  /// Computes o of all tokens, and leaves the state after the last token in rS.
   __device__ __forceinline__ void run() {
     const int chunks = piece.chunks;
     for (int c = 0; c < kAhead; ++c) load(c, true);
@@ -53,7 +55,7 @@ class LinearChunks {
         cp_async_wait<kAhead - 2>();
         arrived(c + 1, true);
       }
-      __syncthreads();  // P of chunk c is there, with three stages also all of chunk c + 1; nobody reads chunk c - 1
+      __syncthreads();  // P of chunk c is there (with 3 stages all of chunk c + 1 too); no thread reads chunk c - 1
       load(c + kAhead, true);
       scan_decay(c + 2);
       if (c > 0) o.store(c - 1);
@@ -66,7 +68,7 @@ class LinearChunks {
         __syncthreads();
       }
       if (!Config::kStoresLast) o.stage(c, rO);
-      multiply_q_k(c + 1, rP);  // behind the last chunk of whatever lies there
+      multiply_q_k(c + 1, rP);  // after the last chunk its operands are stale and its result is not used
       if (Config::kStoresLast) o.stage(c, rO);
       store_p(c + 1, rP);
     }
@@ -74,7 +76,8 @@ class LinearChunks {
     __syncthreads();
     if (chunks > 0) o.store(chunks - 1);
   }
-  /// Nothing but the state behind all tokens. -> what a state fades by on the way, in bits.
+  /// Computes only the state after the last token. Returns the factor by which a state fades over the piece, in bits
+  /// (its logarithm to base 2).
   __device__ __forceinline__ float run_state() {
     float faded = 0;
     for (int c = 0; c < kAhead; ++c) load(c, false);
@@ -92,7 +95,7 @@ class LinearChunks {
     return faded;
   }
 
-  /// This thread's elements of S^T: f(m, e, element), m and e within the whole state.
+  /// Calls f(m, e, element) for this thread's elements of S^T; m and e count within the whole state.
   template <class F>
   __device__ __forceinline__ void for_each_of_state(F f) {
     auto S = rows_columns(rS);
@@ -104,7 +107,8 @@ class LinearChunks {
       if (m < columns && e < sweep.d_qk) f(piece.column0 + m, e, S(i));
     }
   }
-  /// z (E) lies in every warp, and there in every row: f(e, element, does this lane speak for it?).
+  /// Calls f(e, element, speaks) for this thread's elements of z (E). Each warp has z in all of its 16 rows; `speaks`
+  /// is true in one lane for each e, and only in the CTA that has column 0.
   template <class F>
   __device__ __forceinline__ void for_each_of_z(F f) {
     if constexpr (kZ) {
@@ -150,8 +154,7 @@ class LinearChunks {
     v.apply_phi(c, tile_v(c));
   }
 
-  // ---- decay: warp 0 is one chunk ahead -----------------------------------------------------------------------------
-
+  // ---- decay: warp 0 computes it two chunks ahead -------------------------------------------------------------------
   __device__ __forceinline__ void start_decay() {
     if (!decay.any() || threadIdx.x >= 32) return;
     for (int c = 0; c < 2; ++c) decay.fetch(c), decay.scan(shared.sum[c], shared.grown[c], shared.left[c]);
@@ -194,7 +197,8 @@ class LinearChunks {
       CUTE_UNROLL
       for (int i = 0; i < size(P); ++i) P(i) *= down_for<Element>(sweep.scale);
     }
-    // mask.keep: a warp has 16 rows, so that of every 16 columns it keeps all, none, or those up to the diagonal.
+    // mask.keep: a warp has 16 rows. So of each 16 columns it keeps either all, or none, or those on and below the
+    // diagonal.
     const int warp = static_cast<int>(threadIdx.x) / 32;
     CUTE_UNROLL
     for (int i = 0; i < size<1>(P); ++i) {
@@ -211,7 +215,7 @@ class LinearChunks {
     copy(typename Config::CopyAtomP{}, out.retile_S(rounded), out.partition_D(sP));
   }
 
-  /// P times what lies between its two tokens.
+  /// Multiplies each element of P by the decay between its two tokens.
   template <class Matrix, class Coordinates>
   __device__ __forceinline__ void fade_p(int c, Matrix& P, const Coordinates& cP) const {
     const float* sum = shared.sum[c % 3];
@@ -236,8 +240,9 @@ class LinearChunks {
     copy(typename Config::CopyAtomT{}, copy_v.partition_S(sVt), view);
   }
 
-  /// A B with B = X^T, X (C, .) in shared memory: a(i, multiply) calls multiply(step i of operand A, accumulators).
-  /// kTriangle: X (C, C) is 0 above its diagonal: of step i only rows from 16 i on.
+  /// Computes A B with B = X^T, where X (C, .) lies in shared memory. For each step i it calls a(i, multiply), which
+  /// calls multiply(operand A of step i, accumulators). With kTriangle, X (C, C) is 0 above its diagonal, so that step
+  /// i needs only the rows from 16 i on.
   template <bool kTriangle, class X, class A>
   __device__ __forceinline__ void multiply_by_rows(const X& sX, A a) const {
     Mma mma;
@@ -263,7 +268,8 @@ class LinearChunks {
     });
   }
 
-  /// S^T in 16-bit, 16 columns (E) of it: operand A as it lies. f16 ends at 65504: there S is made smaller first.
+  /// Rounds 16 columns (E) of S^T to 16-bit numbers, which already lie as operand A wants them. f16 ends at 65504, so
+  /// `factor` makes S smaller before.
   template <class State>
   __device__ __forceinline__ auto operand_of(const State& rX, int i, float factor) const {
     auto small = make_tensor<float>(Shape<_8>{});
@@ -277,7 +283,7 @@ class LinearChunks {
   template <class Output>
   __device__ __forceinline__ void make_o(int c, Output& rO) {
     const auto sP = tile(shared.p[c % 2], typename Config::LayoutP{});
-    [[maybe_unused]] Output rN;  // the same of the column of ones
+    [[maybe_unused]] Output rN;  // the same for the column of ones
     clear(rO);
     if constexpr (kZ) clear(rN);
     float small;
@@ -307,7 +313,7 @@ class LinearChunks {
     fill(x, Element(1));
     return x;
   }
-  /// Column t of O^T times what the state has faded by since the chunk began.
+  /// Multiplies column t of O^T by `factor` and by what the state has faded by since the chunk began.
   template <class Output>
   __device__ __forceinline__ void scale_tokens(Output& rO, int c, float factor) const {
     if (!decay.any() && !std::is_same_v<Element, f16>) return;
@@ -334,7 +340,7 @@ class LinearChunks {
     [[maybe_unused]] auto rW = make_tensor<Element>(Shape<_8, _1, Int<kC / 16>>{});  // the column of ones
     if constexpr (kZ) fill(rW, Element(1));
     if (decay.any()) fade(c, rW);
-    constexpr int kTogether = Config::kStoresLast ? kE / 16 : 2;  // reads of 16 columns before their products
+    constexpr int kTogether = Config::kStoresLast ? kE / 16 : 2;  // reads of 16 columns that come before their products
     CUTE_UNROLL
     for (int i = 0; i < kC / 16; ++i) {
       CUTE_UNROLL
@@ -377,7 +383,7 @@ class LinearChunks {
   const LinearSweep& sweep;
   const LinearPiece& piece;
   Shared& shared;
-  const int columns;  // of v and o, of this CTA
+  const int columns;  // columns of v and o that this CTA has
   const LinearRows<Config> q, k, v;
   DecayOfChunk<Config::kGeneral> decay;
   LinearOutput<Config> o;

@@ -1,7 +1,8 @@
-// src/sm80/linear_attention_exact.cuh: the chunks of linear_attention_chunks.cuh with f32 from product to product, each
-// of which is up to three of TF32: for f32 (5e-6 of the definition), and for what largely cancels, as the gradient of
-// a decay does. Everything but P is transposed here too; S^T (M, E), rounded to nothing, is operand A of S^T Q^T as it
-// lies in the accumulators, if columns 2t and 2t + 1 of it are called t and t + 4.
+// src/sm80/linear_attention_exact.cuh: linear attention in chunks like linear_attention_chunks.cuh, but with f32
+// between all products, each of which consists of up to three TF32 products. It serves f32 (5e-6 away from the
+// definition), and results of large cancellation, such as the gradient of a decay. Everything but P is transposed here
+// too. S^T (M, E) is not rounded. As it lies in the accumulators it is operand A of S^T Q^T, if its columns 2t and 2t +
+// 1 are taken as columns t and t + 4.
 #pragma once
 
 #include "blocks/sm80_tf32.cuh"
@@ -10,9 +11,10 @@
 
 namespace falchion::sm80 {
 
-/// One CTA: 64 columns of v and o, all tokens of a piece. Lane (g, t) of warp w has rows 16 (w % 4) + g and + 8, of P
-/// as of S^T and O^T; two warps share them: of P each has half of the columns, of S^T half of E, of O^T half of each
-/// sum, which they exchange in the end. So a scheduler has two warps, and d 256 its state in registers.
+/// The work of one CTA: 64 columns of v and o, for all tokens of a piece. Lane (g, t) of warp w has rows 16 (w % 4) + g
+/// and 16 (w % 4) + g + 8 of P, of S^T and of O^T. Two warps share these rows: each has half of the columns of P, half
+/// of the columns (E) of S^T, and half of each sum of O^T, and in the end they exchange these sums. So a scheduler has
+/// two warps, and at d 256 the state fits into registers.
 template <class Config_>
 class LinearExactChunks {
  public:
@@ -22,7 +24,7 @@ class LinearExactChunks {
   using Weights = LinearWeights<Config::kGeneral>;
   static constexpr int kC = Config::kChunk, kE = Config::kD, kM = Config::kColumns, kStages = Config::kStages;
   static constexpr int kParts = Config::kParts, kStrideQ = Config::kStrideQ, kStrideV = Config::kStrideV;
-  static constexpr int kBlocks = kC / 8, kHalf = kBlocks / 2;  // of 8 tokens
+  static constexpr int kBlocks = kC / 8, kHalf = kBlocks / 2;  // the number of blocks of 8 tokens, and half of it
 
   __device__ __forceinline__ LinearExactChunks(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
                                                const LinearPiece& piece, Shared& shared)
@@ -39,7 +41,7 @@ class LinearExactChunks {
         v(piece, sweep.v, piece.column0, columns, a.aligned),
         weights(sweep, piece) {}
 
-  /// o of all tokens, and the state behind them in s.
+  /// Computes o of all tokens, and leaves the state after the last token in s.
   __device__ __forceinline__ void run() {
     weights.start(shared.weights);
     if constexpr (kStages > 1) load(0, true);
@@ -58,7 +60,7 @@ class LinearExactChunks {
       update_state(c);
     }
   }
-  /// Nothing but the state behind all tokens. -> what a state fades by on the way, in bits.
+  /// Computes only the state after the last token. Returns the factor by which a state fades over the piece, in bits.
   __device__ __forceinline__ float run_state() {
     float faded = 0;
     weights.start(shared.weights);
@@ -73,8 +75,8 @@ class LinearExactChunks {
     return faded;
   }
 
-  /// Elements of S^T, between sweeps: f(m, e, element), m and e within the whole state. By way of shared memory: each
-  /// use would be unrolled over all registers of S.
+  /// Calls f(m, e, element) for the elements of S^T, before or after a sweep; m and e count within the whole state. S
+  /// goes through shared memory, because f would otherwise be unrolled over all registers of S.
   template <class F>
   __device__ __forceinline__ void for_each_of_state(F f) {
     float* all = shared.q[0];  // (M, E)
@@ -95,9 +97,9 @@ class LinearExactChunks {
     }
     __syncthreads();
     move([](float* at, float& x, float& y) { x = pair(at).x, y = pair(at).y; });
-    __syncthreads();  // rows of q come here next
+    __syncthreads();  // q is loaded here next
   }
-  /// The same of z (M), which all lanes of a row have: f(m, element, is this lane to speak for it?).
+  /// Calls f(m, element, speaks) for z (M). All lanes of a row have its element; `speaks` is true in one of them.
   template <class F>
   __device__ __forceinline__ void for_each_of_z(F f) {
     if (!weights.with_z()) return;
@@ -108,7 +110,8 @@ class LinearExactChunks {
   }
   __device__ __forceinline__ float behind_last() const { return weights.behind_last(); }
 
-  /// Behind run(): the sum of the state, without the last token's own part, times what the caller has laid beside it.
+  /// Called after run(): multiplies the state, without the last token's own part, by sweep.tail_with and stores the
+  /// sum.
   __device__ __forceinline__ void tail(int b, int h) {
     if (!Config::kGeneral || sweep.tails == nullptr) return;
     const auto at = [&](const View& x) {
@@ -127,14 +130,13 @@ class LinearExactChunks {
   }
 
  private:
-  /// Row of P, of S^T, V^T and O^T that element i of an accumulator lies in, within the CTA's.
+  /// The row of the CTA's P, S^T, V^T and O^T that element i of an accumulator belongs to.
   __device__ __forceinline__ int own_row(int i) const { return 16 * (warp % 4) + g + i / 2 * 8; }
-  /// The first column of P that this thread has in accumulator n, and the first of S^T in accumulator j.
+  /// The first column of P in this thread's accumulator n, and the first column of S^T in its accumulator j.
   __device__ __forceinline__ int own_token(int n) const { return 8 * (kHalf * half + n) + 2 * t; }
   __device__ __forceinline__ int own_column(int j) const { return kE / 2 * half + 8 * j + 2 * t; }
 
   // ---- load ---------------------------------------------------------------------------------------------------------
-
   __device__ __forceinline__ void load(int c, bool with_q) {
     if (c < piece.chunks) {
       if (with_q) q.load(c, shared.q[c % kStages]);
@@ -143,7 +145,7 @@ class LinearExactChunks {
     }
     cp_async_fence();
   }
-  /// Behind it chunk c is there for all, and nobody reads chunk c - 1, its P or its weights.
+  /// Afterwards chunk c is there for all threads, and no thread reads chunk c - 1, its P or its weights.
   __device__ __forceinline__ void arrive(int c, bool with_q) {
     if constexpr (kStages == 1) {
       __syncthreads();
@@ -158,18 +160,16 @@ class LinearExactChunks {
     weights.next(c + 1, shared.weights);
   }
 
-  // ---- weights: warp 0 is one chunk ahead ---------------------------------------------------------------------------
-
+  // ---- weights: warp 0 computes them one chunk ahead ----------------------------------------------------------------
   __device__ __forceinline__ const float* weight(int c, int which) const { return shared.weights[c % 2][which]; }
 
   // ---- P = tril(Q K^T) (C, C) ---------------------------------------------------------------------------------------
-
   __device__ __forceinline__ void multiply_q_k(int c, float (&p)[kHalf][4]) const {
     const float* own_q = shared.q[c % kStages] + own_row(0) * kStrideQ + 2 * t;
     const float* own_k = shared.k[c % kStages] + (8 * kHalf * half + g) * kStrideQ + 2 * t;
     float all[kHalf][4];
     clear(p), clear(all);
-    constexpr int kTogether = 8;  // steps in one accumulator: see update_state
+    constexpr int kTogether = 8;  // steps that share an accumulator; update_state says why
 #pragma unroll(kE <= 64 ? 8 : 4)
     for (int j = 0; j < kE / 8; ++j) {
       const float2 upper = pair(own_q + 8 * j), lower = pair(own_q + 8 * kStrideQ + 8 * j);
@@ -187,7 +187,7 @@ class LinearExactChunks {
   }
   __device__ __forceinline__ void store_p(int c, float (&p)[kHalf][4]) const {
     if (weights.any()) weigh_p(c, p);
-    const int own = Config::kGeneral && sweep.others_only ? 0 : 1;  // the diagonal counts
+    const int own = Config::kGeneral && sweep.others_only ? 0 : 1;  // 1: the diagonal of P counts
     CUTE_UNROLL
     for (int n = 0; n < kHalf; ++n) {
       CUTE_UNROLL
@@ -216,7 +216,6 @@ class LinearExactChunks {
   }
 
   // ---- O^T = S^T Q^T + V^T P^T (M, C) -------------------------------------------------------------------------------
-
   __device__ __forceinline__ void read_v(int c) {
     const float* own = shared.v[c % kStages] + t * kStrideV + own_row(0);
     CUTE_UNROLL
@@ -225,7 +224,7 @@ class LinearExactChunks {
       for (int x = 0; x < 4; ++x) rV[i][x] = own[(8 * i + x / 2 * 4) * kStrideV + x % 2 * 8];
     }
   }
-  /// Of E this warp's half.
+  /// Computes S^T Q^T over this warp's half of E.
   __device__ __forceinline__ void multiply_state(int c, float (&o)[kBlocks][4]) const {
     const float* own_q = shared.q[c % kStages] + g * kStrideQ + own_column(0);
     clear(o);
@@ -259,14 +258,15 @@ class LinearExactChunks {
       }
     }
   }
-  /// Of the tokens every second block of 8, for later ones count for fewer rows of P.
+  /// Adds V^T P^T over every second block of 8 tokens: later blocks need fewer rows of P, so this divides the work
+  /// evenly.
   __device__ __forceinline__ void multiply_p(float (&o)[kBlocks][4]) const {
     const float* own_p = shared.p + g * Config::kStrideP + 8 * half + t;
     for_each(make_int_sequence<kHalf>{}, [&](auto i) {
       constexpr int kFrom = 2 * decltype(i)::value;
       Tf32<2> b[kBlocks];
       CUTE_UNROLL
-      for (int n = kFrom; n < kBlocks; ++n) {  // P is 0 before
+      for (int n = kFrom; n < kBlocks; ++n) {  // in the rows before, P is 0
         const float* x = own_p + 8 * n * Config::kStrideP + 8 * kFrom;
         b[n] = split_tf32(x[0], x[4]);
       }
@@ -276,7 +276,7 @@ class LinearExactChunks {
       multiply_tf32<kParts, 2, kFrom>(o, split_tf32(a[0], a[1], a[2], a[3]), b);
     });
   }
-  /// The sums of both warps that share rows: each gets those of the tokens that it had of P.
+  /// Adds the sums of the two warps that share rows. Each warp gets the tokens that are its columns of P.
   __device__ __forceinline__ void exchange_o(const float (&o)[kBlocks][4], float (&own)[kHalf][4]) {
     const auto at = [&](int n, int i) -> float& {
       return shared.o[(8 * n + 2 * t + i % 2) * Config::kStrideP + own_row(i)];
@@ -302,7 +302,7 @@ class LinearExactChunks {
       store_straight(c, o);
     }
   }
-  /// O^T to its rows: 8 lanes have 8 neighbouring columns of a token.
+  /// Stores O^T directly to the rows of o: 8 lanes have 8 neighbouring columns of a token.
   __device__ __forceinline__ void store_straight(int c, const float (&o)[kHalf][4]) const {
     const std::int64_t step = piece.step * sweep.o.x.stride[1];
     auto* to = piece.base<Element>(sweep.o) + piece.first * sweep.o.x.stride[1] + piece.column0;
@@ -315,7 +315,7 @@ class LinearExactChunks {
       }
     }
   }
-  /// By rows, for what is more than a store: in registers each way out would be unrolled.
+  /// Writes O^T to shared memory by rows, from where complex outputs take it, so that their code is not unrolled.
   __device__ __forceinline__ void stage_o(const float (&o)[kHalf][4]) {
     CUTE_UNROLL
     for (int n = 0; n < kHalf; ++n) {
@@ -326,8 +326,7 @@ class LinearExactChunks {
   }
 
   // ---- S^T = grown S^T + (V left)^T K (M, E) ------------------------------------------------------------------------
-
-  /// S, z and V of the chunk, weighed.
+  /// Multiplies S, z and V of the chunk by their weights, and adds the chunk to z.
   __device__ __forceinline__ void fade(int c) {
     if (!weights.any()) return;
     const float grown = exp2(weight(c, Weights::kSum)[kC - 1]);
@@ -354,8 +353,9 @@ class LinearExactChunks {
       z[r] = fmaf(z[r], grown, more[r]);
     }
   }
-  /// 32 columns (of this warp's half of E) at a time in accumulators that start from 0, then added: a tensor core cuts
-  /// off what does not fit under the sum so far, always towards 0, and S is a sum of all tokens.
+  /// Sums 32 columns (of this warp's half of E) at a time in accumulators that start from 0, and then adds them to S. S
+  /// is a sum over all tokens, and a tensor core that added to S itself would cut off, always towards 0, what is small
+  /// beside S.
   __device__ __forceinline__ void update_state(int c) {
     constexpr int kTogether = 4;
     const float* own_k = shared.k[c % kStages] + t * kStrideQ + kE / 2 * half + g;
@@ -385,14 +385,14 @@ class LinearExactChunks {
   const LinearSweep& sweep;
   const LinearPiece& piece;
   Shared& shared;
-  const int columns;           // of v and o, of this CTA
+  const int columns;           // columns of v and o that this CTA has
   const int warp, half, g, t;  // lane = 4 g + t
   const LinearExactRows<Config, kE, kStrideQ> q, k;
   const LinearExactRows<Config, kM, kStrideV> v;
   Weights weights;
-  float s[kE / 16][4] = {};  // S^T, 8 columns each, as accumulators
-  float z[2] = {};           // of rows g, g + 8
-  float rV[kBlocks][4];      // V^T, 8 tokens each, as operand A
+  float s[kE / 16][4] = {};  // S^T as accumulators of 8 columns each
+  float z[2] = {};           // z of rows g and g + 8
+  float rV[kBlocks][4];      // V^T as operand A, 8 tokens each
 };
 
 }  // namespace falchion::sm80

@@ -1,5 +1,6 @@
-// src/sm80/linear_attention_exact_launch.cuh: the launches of the exact rows: 1 / n of each token where there is a
-// normaliser, the sweeps, and behind those of the backward pass what gathers their parts.
+// src/sm80/linear_attention_exact_launch.cuh: the launches of the variants that keep f32 between all products. First
+// comes 1 / n of each token where there is a normaliser, then the sweeps, and after the sweeps of the backward pass the
+// kernels that gather their parts.
 #pragma once
 
 #include "sm80/linear_attention_backward.cuh"
@@ -10,7 +11,8 @@
 
 namespace falchion::sm80 {
 
-/// The normaliser of a sweep whose side `of` is that of q, or of k, in the forward pass.
+/// Returns the normaliser of a sweep. `of` says which side of this sweep, its q or its k, has the tokens that were q in
+/// the forward pass, because these are what n belongs to. `gradient` says whether a gradient passes through n.
 inline LinearNormaliser beside(LinearNormaliser::Of of, const LinearExactMemory& m, bool gradient) {
   if (m.inverse == nullptr) return {};
   LinearNormaliser n{.of = of, .inverse = m.inverse, .tiles = m.value_tiles, .tokens = m.tokens};
@@ -18,7 +20,7 @@ inline LinearNormaliser beside(LinearNormaliser::Of of, const LinearExactMemory&
   return n;
 }
 
-/// 1 / n, then one sweep. dots: o is not stored, but its products with do are.
+/// Computes 1 / n, then launches one sweep. If sweep.dots is set, o is not stored, but its products with do are.
 template <class Config>
 int launch_exact_forward(const LinearAttentionArgs& a, const LinearExactMemory& m, LinearSweeps sweeps, void* stream) {
   LinearSweep& sweep = sweeps.sweep[0];
@@ -35,7 +37,7 @@ int launch_exact_forward(const LinearAttentionArgs& a, const LinearExactMemory& 
   return launch_linear_attention<LinearExactChunks<Config>>(own, sweeps, stream);
 }
 
-/// The three sweeps with all that stands beside them.
+/// The three backward sweeps with everything that decay, normaliser and shared heads add to them.
 inline LinearSweeps exact_backward_sweeps(const LinearAttentionArgs& a, const LinearExactMemory& m) {
   using Of = LinearNormaliser::Of;
   LinearSweeps all = backward_sweeps(a);

@@ -1,12 +1,13 @@
-// src/sm80/linear_attention_exact_rows.cuh: what the exact rows of linear attention have of their own around the
-// products: rows that become f32 on arrival, weights of tokens, the way out.
+// src/sm80/linear_attention_exact_rows.cuh: what the kernels with f32 between all products need around these products:
+// rows that become f32 when they arrive, and the weights of tokens.
 #pragma once
 
 #include "sm80/linear_attention_piece.cuh"
 
 namespace falchion::sm80 {
 
-/// phi as the exact rows have it: of 16-bit elements it is a number of TF32, as they are themselves. NaN stays NaN.
+/// phi as the kernels with f32 between all products compute it. For 16-bit elements the result is rounded to a TF32
+/// number, so that it needs only one part, like the elements themselves. NaN stays NaN.
 template <class Element>
 __device__ __forceinline__ float phi_exact(float x) {
   const float y = phi(x);
@@ -14,7 +15,7 @@ __device__ __forceinline__ float phi_exact(float x) {
   return __uint_as_float((__float_as_uint(y) + 0x1000) & 0xFFFFE000);
 }
 
-/// The sum of x over the CTA, in thread 0.
+/// Returns the sum of x over all threads of the CTA. of_warps has room for one float per warp.
 template <int kWarps>
 __device__ __forceinline__ float sum_of_cta(float x, float* of_warps) {
   x = sum_of_warp(x);
@@ -26,7 +27,8 @@ __device__ __forceinline__ float sum_of_cta(float x, float* of_warps) {
   return x;
 }
 
-/// Rows of 64 tokens from global to shared memory, where they are f32. A thread has 8 columns of every 32nd row.
+/// Loads rows of 64 tokens from global to shared memory, where they become f32. A thread has 8 columns of every 32nd
+/// row.
 template <class Config, int kWidth, int kStride>
 class LinearExactRows {
  public:
@@ -37,8 +39,8 @@ class LinearExactRows {
       : piece(piece), step(piece.step * of.x.stride[1]), columns(columns), aligned(aligned), with_phi(of.phi) {
     from = piece.base<Element>(of) + piece.first * of.x.stride[1] + column0;
   }
-  /// Starts to load chunk c; what lies past the piece or the columns becomes 0. 16-bit elements come as they are to
-  /// the first half of where they will be.
+  /// Starts to load chunk c; what lies past the piece or past the columns becomes 0. 16-bit elements are copied as they
+  /// are, into the first half of the place that they will take as f32.
   __device__ __forceinline__ void load(int c, float* tile) const {
     const int rows = piece.tokens - c * Config::kChunk;
     const Element* chunk = from + static_cast<std::int64_t>(c * Config::kChunk) * step;
@@ -52,7 +54,7 @@ class LinearExactRows {
       if constexpr (sizeof(Element) == 4) copy_async(x + 4, at.in(tile) + 4, inside && at.column + 4 < columns);
     }
   }
-  /// f32 of what this very thread has loaded, and phi of it, before the others look at it.
+  /// Converts to f32 what this same thread has loaded, and applies phi to it, before other threads read it.
   __device__ __forceinline__ void arrived(int c, float* tile) const {
     if (sizeof(Element) == 4 && (!Config::kGeneral || !with_phi)) return;
     const int rows = piece.tokens - c * Config::kChunk;
@@ -75,7 +77,7 @@ class LinearExactRows {
   }
 
  private:
-  /// Number i of this thread's pieces of 8 columns.
+  /// The i-th group of 8 columns that this thread has.
   struct Mine {
     int row, column;
     __device__ __forceinline__ explicit Mine(int i)
@@ -85,7 +87,7 @@ class LinearExactRows {
   };
   static constexpr int kRows = Config::kChunk / (Config::kThreads / 8), kMine = kRows * kWidth / 64;
 
-  /// One by one: rows that do not start at multiples of 16 bytes.
+  /// Loads elements one by one, for rows that do not start at multiples of 16 bytes.
   __device__ __forceinline__ void load_elements(const Element* chunk, int rows, float* tile) const {
     CUTE_NO_UNROLL
     for (int i = 0; i < kMine; ++i) {
@@ -104,10 +106,11 @@ class LinearExactRows {
   bool aligned, with_phi;
 };
 
-/// What P, S and V of a chunk are multiplied by, token by token: worked out by one warp ahead of the others, in the
-/// letters of LinearNormaliser. grown: what the state before the chunk has faded by; left: what a token will. Sums of
-/// decays are kSum + kLow: it is their small differences that count. Where `tails` are asked for, the last token of a
-/// sequence does not come into the state.
+/// The weights by which P, S and V of a chunk are multiplied, token by token. One warp computes them ahead of the other
+/// warps. The letters are those of LinearNormaliser. `grown` is the factor by which the state before the chunk has
+/// faded when the token comes, and `left` is the factor by which the token fades until the end of the chunk. A sum of
+/// decays is kept in two floats, kSum + kLow, because small differences of such sums are what counts. Where `tails` are
+/// asked for, the last token of a sequence does not enter the state.
 template <bool kGeneral>
 class LinearWeights {
  public:
@@ -118,7 +121,8 @@ class LinearWeights {
   __device__ __forceinline__ bool any() const { return kGeneral && (decay.any() || n.any()); }
   __device__ __forceinline__ bool with_z() const { return kGeneral && n.dots != nullptr; }
 
-  /// Of chunk 0, before anything else; then of chunk c while the others work on the one before.
+  /// start() computes the weights of chunk 0, before anything else. next() computes those of chunk c, while the other
+  /// warps work on the chunk before it.
   template <class Memory>
   __device__ __forceinline__ void start(Memory& memory) {
     if constexpr (kGeneral) {

@@ -1,14 +1,14 @@
-// src/sm80/linear_attention_exact_store.cuh: what becomes of a chunk of o in the exact rows, from shared memory on:
-// rows of o, of a gradient with the slope of phi, of f32 parts that are summed later, or their products with other
-// rows.
+// src/sm80/linear_attention_exact_store.cuh: what happens to a chunk of o in shared memory, in the kernels with f32
+// between all products. It is stored as rows of o, as rows of a gradient (multiplied by the slope of phi), or as f32
+// parts that are summed later. Or it is not stored, but its dot products with other rows are.
 #pragma once
 
 #include "sm80/linear_attention_piece.cuh"
 
 namespace falchion::sm80 {
 
-/// Up to 64 columns of o; staged holds a chunk of them by rows. A warp has every eighth token, a lane every 32nd
-/// column.
+/// Stores up to 64 columns of o. `staged` holds a chunk of them by rows. A warp has every eighth token, and a lane
+/// every 32nd column.
 template <class Config>
 class LinearExactOutput {
  public:
@@ -31,7 +31,7 @@ class LinearExactOutput {
   }
 
  private:
-  /// The rows of chunk c in a tensor that has those of o.
+  /// The rows of chunk c in a tensor that has the same rows as o.
   template <class To>
   struct RowsBeside {
     To* from;
@@ -42,7 +42,7 @@ class LinearExactOutput {
           step(of.piece.step * x.stride[1]) {}
     __device__ __forceinline__ To& at(int token, int m) const { return from[token * step + m]; }
   };
-  /// f(token of the chunk, column, element).
+  /// Calls f(token of the chunk, column, element) for this thread's elements.
   template <class F>
   __device__ __forceinline__ void for_each(int c, F f) const {
     const int tokens = min(piece.tokens - c * kC, kC);
@@ -61,7 +61,8 @@ class LinearExactOutput {
       rows.at(token, m) = static_cast<To>(o * phi_slope(static_cast<float>(x.at(token, m))));
     });
   }
-  /// Of each token the sums of o and of v times another row, over the columns of this CTA.
+  /// Stores two dot products for each token, over the columns of this CTA: those of o and of v with a row of
+  /// sweep.dot_with.
   __device__ __forceinline__ void store_dots(int c) const {
     const std::int64_t tile = piece.column0 / Config::kColumns * sweep.normaliser.tokens * piece.heads;
     const int tokens = min(piece.tokens - c * kC, kC);
@@ -82,7 +83,7 @@ class LinearExactOutput {
   const LinearSweep& sweep;
   const LinearPiece& piece;
   const int columns, warp, lane;
-  const float* const staged;  // (C, M), kStrideP apart
+  const float* const staged;  // (C, M), with rows kStrideP floats apart
 };
 
 }  // namespace falchion::sm80

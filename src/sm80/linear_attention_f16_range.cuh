@@ -1,19 +1,21 @@
-// src/sm80/linear_attention_f16_range.cuh: f16 ends at 65504, what linear attention sums in f32 does not: the powers of
-// two that P and S are made smaller by before they become f16. bf16 has f32's range, there they are 1.
+// src/sm80/linear_attention_f16_range.cuh: keeps numbers within the range of f16, which ends at 65504, while the f32
+// sums of linear attention do not. It chooses the powers of two by which P and S are made smaller before they become
+// f16. bf16 has the range of f32, so for bf16 these factors are 1.
 #pragma once
 
 #include "sm80/linear_attention_piece.cuh"
 
 namespace falchion::sm80 {
 
-/// Of P: the power of two in the scale, for what is multiplied by that in the end may well pass 65504 before.
+/// The factor for P: the power of two in the scale, but at most 1. O is multiplied by the scale in the end, and what
+/// comes out below 65504 then may well be above it before.
 template <class Element>
 __device__ __forceinline__ float down_for(float scale) {
   if constexpr (!std::is_same_v<Element, f16>) return 1;
   return fminf(__uint_as_float(__float_as_uint(scale) & 0x7F800000), 1.f);
 }
 
-/// The largest seen(|x|) of a warp. NaN is none.
+/// Returns the largest seen(|x|) over all elements x of a warp. NaN does not count.
 template <class Seen, class... States>
 __device__ __forceinline__ float largest_of_warp(Seen seen, const States&... states) {
   float most = 0;
@@ -26,9 +28,9 @@ __device__ __forceinline__ float largest_of_warp(Seen seen, const States&... sta
   return most;
 }
 
-/// Of S, and z if it is given: what brings all that is finite in a warp's rows below 2^12. Inf stays Inf and must not
-/// count: it belongs to one column of v, and the others would become 0. It is left out where the first maximum shows
-/// it.
+/// The factor for S, and for z if it is given: the power of two that brings all finite numbers in the rows of a warp
+/// below 2^12. Inf stays Inf and must not count, because it belongs to one column of v and would make all others 0.
+/// Only where the first maximum is Inf is the maximum taken once more without Inf.
 template <class Element, class... States>
 __device__ __forceinline__ float shrink_for(const States&... states) {
   if constexpr (!std::is_same_v<Element, f16>) return 1;

@@ -1,4 +1,5 @@
-// src/sm80/linear_attention_forward.cuh: linear attention, forward: one sweep over the tokens.
+// src/sm80/linear_attention_forward.cuh: linear attention forward with 16-bit operands. It is one sweep over the
+// tokens.
 #pragma once
 
 #include "gpu/linear_attention_sweep.cuh"

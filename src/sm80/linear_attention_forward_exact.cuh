@@ -1,4 +1,5 @@
-// src/sm80/linear_attention_forward_exact.cuh: the row for every feature and type, f32 from product to product.
+// src/sm80/linear_attention_forward_exact.cuh: the forward variants of kind `exact`, which have every feature and every
+// type, and keep f32 between all products.
 #pragma once
 
 #include "sm80/linear_attention_exact_launch.cuh"

@@ -1,4 +1,5 @@
-// src/sm80/linear_attention_forward_general.cuh: the row for every feature but the normaliser.
+// src/sm80/linear_attention_forward_general.cuh: the forward variants of kind `general`, which have every feature
+// except the normaliser.
 #pragma once
 
 #include "sm80/linear_attention_forward.cuh"

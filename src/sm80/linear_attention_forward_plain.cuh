@@ -1,5 +1,6 @@
-// src/sm80/linear_attention_forward_plain.cuh: the row for aligned tensors and nothing else asked for: in the general
-// row one warp a scheduler waits for its instructions.
+// src/sm80/linear_attention_forward_plain.cuh: the forward variants of kind `plain`, for aligned tensors without
+// feature map and decay. They exist because the code of kind `general` is so long that the one warp of a scheduler
+// waits for its instructions.
 #pragma once
 
 #include "sm80/linear_attention_exact_launch.cuh"

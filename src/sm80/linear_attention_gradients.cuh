@@ -1,10 +1,11 @@
-// src/sm80/linear_attention_gradients.cuh: from what the sweeps of the exact backward rows leave in f32 to the
-// gradients that were asked for: sums over value heads that share q and k, the slope of phi, and the gradient of the
-// decay:
+// src/sm80/linear_attention_gradients.cuh: the last kernels of the backward pass of kind `exact`. They turn what the
+// sweeps leave in f32 into the gradients that were asked for: they sum over value heads that share q and k, multiply by
+// the slope of phi, and compute the gradient of the decay:
 //   dG_j = phi(q_j) . dphi(q_j) - phi(k_j) . dphi(k_j),    dg_t = sum_{j >= t} dG_j + <S_L, dS_L>
-// What a token has from itself stands on both sides: in dphi(q_j) and dphi(k_j), and what the last token puts into the
-// final state in dphi(k_L) and S_L. It is left out of both: where g = -15 all else is 3e-7 of it and would be lost.
-// Without it the last token has no k side, and S_L is S' = e^(g_L) S_(L-1).
+// What a token contributes to itself stands in dphi(q_j) and in dphi(k_j), and cancels. What the last token adds to the
+// final state stands in dphi(k_L) and in S_L, and cancels too. Both are left out on both sides, because where g = -15
+// everything else is 3e-7 of them and would be lost in rounding. Without them the last token has no k side, and S_L
+// becomes S' = e^(g_L) S_(L-1).
 #pragma once
 
 #include "blocks/stream_order.cuh"
@@ -19,7 +20,7 @@ inline constexpr int kGradientWarps = 4;
 __device__ __forceinline__ bool is_last_token(const gpu::LinearAttentionArgs& a, std::int64_t row) {
   if (!a.packed) return row == (a.reverse ? 0 : a.s - 1);
   const std::int64_t end = a.reverse ? row : row + 1;
-  std::int64_t low = 0, high = a.b;  // the first bound that is not below `end` is one of these
+  std::int64_t low = 0, high = a.b;  // the first bound that is not below `end` has an index from low to high
   while (low < high) {
     const std::int64_t middle = (low + high) / 2;
     if (a.cu_seqlens[middle] < end) {
@@ -40,7 +41,7 @@ __device__ __forceinline__ float dot_of_warp(const Element* x, const Element* y,
   return sum_of_warp(sum);
 }
 
-/// A warp has one token of one head of q and k.
+/// Each warp has one token of one head of q and k.
 template <class Element>
 __global__ void __launch_bounds__(32 * kGradientWarps)
     linear_attention_gather(const __grid_constant__ gpu::LinearAttentionArgs a,
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(32 * kGradientWarps)
   const std::int64_t index = std::int64_t{blockIdx.x} * kGradientWarps + threadIdx.x / 32;
   const std::int64_t token = index / a.h_qk, h_qk = index % a.h_qk, shared = a.h_v / a.h_qk;
   if (token >= tokens) return;
-  if (a.packed && (token < a.cu_seqlens[0] || token >= a.cu_seqlens[a.b])) return;  // of no sequence
+  if (a.packed && (token < a.cu_seqlens[0] || token >= a.cu_seqlens[a.b])) return;  // it belongs to no sequence
   const std::int64_t batch = a.packed ? 0 : token / a.s, row = a.packed ? token : token % a.s;
   const auto at = [&](const View& x, std::int64_t head) {
     return static_cast<Element*>(x.data) + batch * x.stride[0] + row * x.stride[1] + head * x.stride[2];
@@ -74,7 +75,8 @@ __global__ void __launch_bounds__(32 * kGradientWarps)
     if (lane == 0) partials.dg[token * a.h_v + h_qk * shared + i] = sum;
   }
   const bool with_own = own_parts_are_added(a);
-  float own = 0;  // of all value heads: what the token's k counts for in its dq, and its q in its dk
+  // The weight of the token's own k in its dq, and of its own q in its dk, summed over value heads.
+  float own = 0;
   CUTE_NO_UNROLL
   for (std::int64_t i = 0; with_own && i < shared; ++i) {
     const std::int64_t h = h_qk * shared + i;
@@ -90,7 +92,7 @@ __global__ void __launch_bounds__(32 * kGradientWarps)
 
 inline constexpr int kScanThreads = 256;
 
-/// The sum of x over the CTA's threads up to this one, and over all of them.
+/// The sum of x over the threads of the CTA up to this one, and over all of them.
 struct BlockScan {
   double upto, all;
 };
@@ -111,8 +113,8 @@ __device__ __forceinline__ BlockScan scan_block(double x, double* of_warps) {
   return {before + x, all};
 }
 
-/// Sums in double, from the last token of the recurrence on; of a head's decay one sum over all tokens of all
-/// sequences.
+/// Computes the gradient of the decay: sums of dG in double, from the last token of the recurrence on. For a decay that
+/// is constant per head it computes one sum over all tokens of all sequences.
 static __global__ void __launch_bounds__(kScanThreads)
     linear_attention_decay_gradient(const __grid_constant__ gpu::LinearAttentionArgs a,
                                     const __grid_constant__ LinearPartials partials) {
@@ -154,7 +156,8 @@ cudaError_t launch_linear_gradients(const gpu::LinearAttentionArgs& a, const Lin
   if (blocks > 0)
     error = launch_kernel<linear_attention_gather<Element>>(static_cast<unsigned>(blocks), 32 * kGradientWarps, 0,
                                                             stream, false, a, partials, normaliser, tokens);
-  if (error != cudaSuccess || partials.dg == nullptr || a.grad_decay.data == nullptr) return error;  // no token: null
+  if (error != cudaSuccess || partials.dg == nullptr || a.grad_decay.data == nullptr)
+    return error;  // null where there is no token
   const std::int64_t sums = a.decay_by_head ? a.h_v : a.b * a.h_v;
   if (sums == 0) return error;
   return launch_kernel<linear_attention_decay_gradient>(static_cast<unsigned>(sums), kScanThreads, 0, stream, false, a,

@@ -1,5 +1,6 @@
-// src/sm80/linear_attention_launch.cuh: linear attention on the device: the sums of the segments where a sequence is
-// cut into some, the states that they start from, then all chunks.
+// src/sm80/linear_attention_launch.cuh: launches linear attention. Where sequences are cut into segments there are
+// three launches: the sums of the segments, then the states that segments start from, then all chunks. Otherwise there
+// is only the last of them.
 #pragma once
 
 #include "blocks/stream_order.cuh"
@@ -10,7 +11,7 @@
 
 namespace falchion::sm80 {
 
-/// One of the slots of the workspace (linear_attention_workspace.hpp).
+/// One slot of the workspace (linear_attention_workspace.hpp).
 struct StateSlot {
   float *s, *z, *faded;
   __device__ __forceinline__ StateSlot(const LinearAttentionArgs& a, const LinearSweep& sweep, int which, int b, int h,
@@ -20,7 +21,7 @@ struct StateSlot {
   }
 };
 
-/// kSums: only the states that the segments add, for all segments but the last.
+/// With kSums it computes only what each segment adds to the state, for all segments but the last.
 template <class Chunks, bool kSums>
 __global__ void __launch_bounds__(Chunks::Config::kThreads, Chunks::Config::kCtas)
     linear_attention_chunks(const __grid_constant__ LinearAttentionArgs a,
@@ -68,15 +69,16 @@ __global__ void __launch_bounds__(Chunks::Config::kThreads, Chunks::Config::kCta
   if constexpr (requires { chunks.tail(block.b, block.h); }) chunks.tail(block.b, block.h);
 }
 
-/// The arguments of what works on parts as if they were segments.
+/// Returns the arguments for kernels that treat the parts of segments as segments.
 inline LinearAttentionArgs by_parts(LinearAttentionArgs a) {
   a.segments *= a.parts, a.segment /= a.parts, a.parts = 1;
   return a;
 }
 
-/// Slots hold what each part of a segment adds; those of first parts shall hold what the segment starts from. A thread
-/// has one element of one head and, where there are many, an eighth of the segments: it sums its own, then starts from
-/// what those before it have.
+/// Before this kernel, each slot holds what a part of a segment adds to the state. After it, the slot of the first part
+/// of each segment holds the state that the segment starts from. A thread has one element of one head. Where there are
+/// many segments, 2 or 8 threads divide them: each thread sums its own segments, then starts from the sum of those
+/// before them.
 inline constexpr int kStartThreads = 256;
 __host__ __device__ inline int start_groups(int segments) { return segments > 32 ? 8 : segments > 8 ? 2 : 1; }
 
@@ -101,10 +103,10 @@ static __global__ void __launch_bounds__(kStartThreads)
 
   const StateSlot first(a, sweep, which, b, h, 0);
   const std::int64_t size = state_slot_size(a);
-  const int last = a.segments - parts, each = (last + groups - 1) / groups;  // the last segment adds nothing
+  const int last = a.segments - parts, each = (last + groups - 1) / groups;  // nobody needs what the last adds
   const int begin = min(group * each, last), end = min(begin + each, last);
   float running = 0, bits = 0;
-  const auto over_segments = [&](auto f) {  // eight loads at once: a store between them would make each wait
+  const auto over_segments = [&](auto f) {  // eight loads at a time, so that none waits for a store
     for (int n = begin; n < end; n += 8) {
       float more[8], fades[8];
       CUTE_UNROLL

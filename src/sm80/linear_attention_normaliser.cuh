@@ -1,5 +1,6 @@
-// src/sm80/linear_attention_normaliser.cuh: 1 / n of all tokens, n_t = scale phi(q_t) . z_t + eps, for the exact rows:
-// a vector beside the state, one token after the other, 512 tokens a CTA whatever the segments of the sweeps are.
+// src/sm80/linear_attention_normaliser.cuh: computes 1 / n of all tokens for kind `exact`, where n_t = scale phi(q_t) .
+// z_t + eps. z is a vector beside the state. It takes one token after another, 512 tokens per CTA, whatever the
+// segments of the sweeps are.
 #pragma once
 
 #include "blocks/stream_order.cuh"
@@ -10,14 +11,15 @@ namespace falchion::sm80 {
 
 inline constexpr int kNormaliserTile = 16;
 
-/// Where the products of phi(q) with z without the token's own phi(k), and with that phi(k), are laid down until they
-/// are summed: (token, column). Two sums, for where much is forgotten the first cannot be told from n and the second.
+/// Shared memory (token, column) for the products that n is the sum of: those of phi(q) with z without the token's own
+/// phi(k), and those with this phi(k). They are summed separately. Where the decay forgets much, the first sum is so
+/// small beside the second that the difference of n and the second would not give it.
 struct NormaliserProducts {
   float (*others)[257] = nullptr;
   float (*own)[257] = nullptr;
 };
 
-/// One thread a column e of phi(q), phi(k) and z.
+/// The work of one thread, which has column e of phi(q), phi(k) and z.
 template <class Element>
 class LinearNormalisers {
  public:
@@ -35,11 +37,13 @@ class LinearNormalisers {
     const float value = static_cast<float>(x);
     return of.phi ? phi_exact<Element>(value) : value;
   }
-  /// Takes the tokens from `token` on in. products: null where z alone is wanted.
+  /// Adds kNormaliserTile tokens to z, from `token` on, and writes their products. `products` is null where only z is
+  /// wanted.
   __device__ __forceinline__ void take_in(int token, const float* fades, const NormaliserProducts& products) {
     CUTE_NO_UNROLL
     for (int i0 = 0; i0 < kNormaliserTile; i0 += 8) {
-      Element new_k[8], new_q[8];  // all loads first, none under a condition: each would wait for the one before
+      // All loads come first, and none has a condition, because otherwise each would wait for the one before it.
+      Element new_k[8], new_q[8];
       CUTE_UNROLL
       for (int i = 0; i < 8; ++i) {
         const std::int64_t at = min(token + i0 + i, piece.tokens - 1);
@@ -57,7 +61,8 @@ class LinearNormalisers {
       }
     }
   }
-  /// others: null where only 1 / n is wanted.
+  /// Sums the products and stores 1 / n of each token. `others`, which LinearNormaliser explains, is null where only 1
+  /// / n is wanted.
   __device__ __forceinline__ void store(int token, const NormaliserProducts& products, float* inverse,
                                         float* others) const {
     const int lane = e % 32, warps = static_cast<int>(blockDim.x) / 32;
@@ -83,7 +88,8 @@ class LinearNormalisers {
   float z = 0;
 };
 
-/// a.segments, a.segment are this kernel's own.
+/// Here a.segments and a.segment are the pieces of this kernel, not the segments of the sweeps. With kSums it computes
+/// only what each piece adds to z, for all pieces but the last.
 template <class Element, bool kSums>
 __global__ void __launch_bounds__(256) linear_attention_normalisers(const __grid_constant__ gpu::LinearAttentionArgs a,
                                                                     const __grid_constant__ LinearSweep sweep,

@@ -1,5 +1,6 @@
-// src/sm80/linear_attention_piece.cuh: which tokens, heads and columns one CTA of linear attention works on, and how
-// their rows come and go. The forward pass is one sweep; the backward pass is three with the roles exchanged.
+// src/sm80/linear_attention_piece.cuh: says which tokens, heads and columns one CTA of linear attention works on, loads
+// their rows, and computes their decay. The forward pass is one sweep; the backward pass is three sweeps with the roles
+// of the tensors exchanged.
 #pragma once
 
 #include "args/gpu_linear_attention_args.hpp"
@@ -14,13 +15,13 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// Where one CTA's piece lies: token t of the piece, in the order of the sweep, is row first + t * step.
+/// Where the piece of one CTA lies: token t of the piece, in the order of the sweep, is row first + t * step.
 struct LinearPiece {
   int b, h, column0;   // columns of v and o from column0 on
-  std::int64_t batch;  // entry of the tensors
+  std::int64_t batch;  // batch entry of the tensors
   std::int64_t first;  // row of token 0
   int step, tokens, chunks;
-  int before, length;     // tokens of the sequence before this piece, and in all
+  int before, length;     // tokens of the sequence before this piece, and all of them
   std::int64_t in_batch;  // rows of a batch entry
   int heads;
 
@@ -39,26 +40,26 @@ struct LinearPiece {
   }
   /// Row of token t of this piece.
   __device__ __forceinline__ std::int64_t row(int t) const { return first + t * step; }
-  /// Where token t stands in an array (tokens, h_v).
+  /// The index of token t in an array (tokens, h_v).
   __device__ __forceinline__ std::int64_t at_token(int t) const { return (batch * in_batch + row(t)) * heads + h; }
-  /// Element 0 of this head's row 0.
+  /// Points to element 0 of row 0 of this head.
   template <class Element>
   __device__ __forceinline__ Element* base(const LinearSweep::Rows16& of) const {
     return static_cast<Element*>(of.x.data) + batch * of.x.stride[0] + h / of.shared * of.x.stride[2];
   }
 };
 
-/// The sum of x over the warp, in all of its lanes.
+/// Returns the sum of x over the warp, in all of its lanes.
 __device__ __forceinline__ float sum_of_warp(float x) {
   for (int lanes = 1; lanes < 32; lanes *= 2) x += __shfl_xor_sync(~0u, x, lanes);
   return x;
 }
 
-/// elu(x) + 1, and what it grows by.
+/// phi(x) = elu(x) + 1, and its slope.
 __device__ __forceinline__ float phi(float x) { return x > 0 ? x + 1 : exp2(x * kLog2e); }
 __device__ __forceinline__ float phi_slope(float x) { return x > 0 ? 1.f : exp2(x * kLog2e); }
 
-/// 8 elements in place.
+/// Replaces each of the 8 elements of a chunk, x[i], by f(x[i], i).
 template <class Element, class F>
 __device__ __forceinline__ void for_each_of_8(uint4& chunk, F f) {
   auto* x = reinterpret_cast<Element*>(&chunk);
@@ -66,7 +67,7 @@ __device__ __forceinline__ void for_each_of_8(uint4& chunk, F f) {
   for (int i = 0; i < 8; ++i) x[i] = static_cast<Element>(f(static_cast<float>(x[i]), i));
 }
 
-/// Rows of 64 tokens between global and shared memory.
+/// Loads rows of 64 tokens from global to shared memory.
 template <class Config>
 class LinearRows {
  public:
@@ -77,7 +78,7 @@ class LinearRows {
       : piece(piece), step(piece.step * of.x.stride[1]), columns(columns), aligned(aligned), with_phi(of.phi) {
     from = piece.base<Element>(of) + piece.first * of.x.stride[1] + column0 + static_cast<int>(threadIdx.x) % 8 * 8;
   }
-  /// Starts to load chunk c; what lies past the piece or the columns becomes 0.
+  /// Starts to load chunk c; what lies past the piece or past the columns becomes 0.
   template <class Shared>
   __device__ __forceinline__ void load(int c, Shared&& sX) const {
     const int rows = piece.tokens - c * Config::kChunk;
@@ -89,7 +90,7 @@ class LinearRows {
       load_rows<false>(typename Config::GlobalCopy{}, sX, rows, columns, at);
     }
   }
-  /// x -> phi(x) of what this very thread has loaded, before the others look at it. What was filled up stays 0.
+  /// Applies phi to what this same thread has loaded, before other threads read it. What was filled with 0 stays 0.
   template <class Shared>
   __device__ __forceinline__ void apply_phi(int c, Shared&& sX) const {
     if (!Config::kGeneral || !with_phi || c * Config::kChunk >= piece.tokens) return;
@@ -113,7 +114,7 @@ class LinearRows {
   bool aligned, with_phi;
 };
 
-/// The decay of a chunk, worked out by one warp ahead of the others: lane l has tokens 2 l and 2 l + 1.
+/// The decay of a chunk, which one warp computes ahead of the others. Lane l has tokens 2 l and 2 l + 1.
 template <bool kGeneral>
 class DecayOfChunk {
  public:
@@ -125,17 +126,18 @@ class DecayOfChunk {
           piece.batch * sweep.decay.stride[0] + piece.first * sweep.decay.stride[1] + piece.h * sweep.decay.stride[2];
   }
   __device__ __forceinline__ bool any() const { return kGeneral && from != nullptr; }
-  /// g of token t in bits. e^-128 is 0 in f32 already, and -inf would make NaN of a difference.
+  /// Returns g of token t in bits. g is taken as -128 at least, because e^-128 is already 0 in f32, and -inf would turn
+  /// a difference into NaN.
   __device__ __forceinline__ float of_token(int t) const {
     const float g = from[t * step];
     return (g < -128 ? -128.f : g) * kLog2e;
   }
-  /// What the state fades by when token t comes.
+  /// Returns the factor by which the state fades when token t comes, in bits.
   __device__ __forceinline__ float bits(int t) const {
     if (!any() || t >= piece.tokens || (moved && piece.before + t == 0)) return 0;
     return of_token(t - static_cast<int>(moved));
   }
-  /// What it fades by behind the last token of the sequence, where decays are moved.
+  /// The factor by which the state fades after the last token of the sequence, where decays are moved by one token.
   __device__ __forceinline__ float behind_last() const {
     return any() && moved && piece.length > 0 ? exp2(of_token(piece.tokens - 1)) : 1.f;
   }
@@ -143,7 +145,8 @@ class DecayOfChunk {
     const int t = c * 64 + static_cast<int>(threadIdx.x) % 32 * 2;
     g[0] = bits(t), g[1] = bits(t + 1);
   }
-  /// In double: upto[i] is g_0 + ... + g_t in bits of this lane's tokens. -> that of the chunk.
+  /// Sums in double: upto[i] becomes g_0 + ... + g_t in bits, where t is token i of this lane. Returns the sum over the
+  /// chunk.
   __device__ __forceinline__ double sum_up(double (&upto)[2]) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     double sum = static_cast<double>(g[0]) + static_cast<double>(g[1]);
@@ -154,7 +157,8 @@ class DecayOfChunk {
     upto[0] = sum - static_cast<double>(g[1]), upto[1] = sum;
     return __shfl_sync(~0u, sum, 31);
   }
-  /// sum: g_0 + ... + g_t in bits; grown: 2^sum; left: 2^(sum of the tokens after t).
+  /// For each token t, sum becomes g_0 + ... + g_t in bits, grown becomes 2^sum, and left becomes 2^(the sum of g of
+  /// the tokens after t).
   __device__ __forceinline__ void scan(float* sum, float* grown, float* left) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     float upto = g[0] + g[1];

@@ -1,18 +1,18 @@
-// src/sm80/linear_attention_store.cuh: O^T from the accumulators to rows of o.
+// src/sm80/linear_attention_store.cuh: stores O^T from the accumulators to rows of o.
 #pragma once
 
 #include "sm80/linear_attention_piece.cuh"
 
 namespace falchion::sm80 {
 
-/// Transposes an 8 x 8 matrix of 16-bit elements that lies in a warp as mma's accumulators do.
+/// Transposes an 8 x 8 matrix of 16-bit elements that lies in the lanes of a warp as the accumulators of mma do.
 __device__ __forceinline__ std::uint32_t transpose_8x8(std::uint32_t x) {
   std::uint32_t y;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
   return y;
 }
 
-/// 64 columns of o of one piece.
+/// Stores 64 columns of o of one piece.
 template <class Config>
 class LinearOutput {
  public:
@@ -30,7 +30,8 @@ class LinearOutput {
         o(piece.base<Element>(sweep.o) + piece.first * sweep.o.x.stride[1] + piece.column0 + threadIdx.x % 8 * 8),
         step_o(piece.step * sweep.o.x.stride[1]) {}
 
-  /// O^T, a warp's 16 columns of o, -> (C, M) in shared memory, which all threads then write in rows.
+  /// Writes O^T, of which a warp has 16 columns of o, to shared memory as (C, M). From there all threads store it by
+  /// rows.
   template <class Output>
   __device__ __forceinline__ void stage(int c, const Output& rO) {
     auto rounded = make_tensor<Element>(rO.layout());  // ((2 t, 2 m), 1, C / 8)

@@ -1,25 +1,28 @@
-// src/sm80/linear_attention_tiles.hpp: the tile of each row of linear attention on sm80, and what the row needs for it.
-// Plain C++: the plan reads it where the row's code is not built, the kernel's config where it is.
+// src/sm80/linear_attention_tiles.hpp: the tile of each variant of linear attention on sm80, and what the variant needs
+// for it. It is plain C++, because the plan reads it even where the code of the variant is not built. The kernel's
+// config reads it too.
 #pragma once
 
 #include "args/gpu_linear_attention_args.hpp"
 
 namespace falchion::sm80 {
 
-/// plain: rows start at multiples of 16 bytes, no feature map, no decay; general: those, and decay; normalise: those,
-/// and a normaliser of up to 64 columns; exact: every feature, nothing rounded to 16 bits between two products.
+/// The kinds of variants. plain: rows start at multiples of 16 bytes, and there is neither feature map nor decay.
+/// general: rows start anywhere, and there may be a feature map and (forward) decay. normalise: the same with a
+/// normaliser, for head dims up to 64. exact: every feature, and nothing is rounded to 16 bits between two products.
 enum class LinearLevel { plain, general, normalise, exact };
 
-/// Tokens of a chunk, columns of a head's state that a CTA has.
+/// chunk is the number of tokens in a chunk, and columns is how many columns of a head's state a CTA has.
 struct LinearTile {
   int chunk, columns, warps, stages, ctas;
 };
-/// Rows of 16 bits. Shared memory of 227 KiB: 2 x 104 (d 64), 152 (128), 176 (256).
+/// The tile of variants with 16-bit operands. Of 227 KiB of shared memory they take 2 x 104 (d 64), 152 (d 128), 176 (d
+/// 256).
 constexpr LinearTile linear_tile(int d) { return {64, 64, 4, d <= 128 ? 3 : 2, d <= 64 ? 2 : 1}; }
-/// Rows with f32 between all products: 147 (d 64), 211 (128), 189 (256).
+/// The tile of variants with f32 between all products. They take 147 KiB (d 64), 211 (d 128), 189 (d 256).
 constexpr LinearTile linear_exact_tile(int d) { return {64, 64, 8, d <= 128 ? 2 : 1, 1}; }
 
-/// sweeps: 1 forward, 3 backward.
+/// sweeps is 1 in the forward pass and 3 in the backward pass.
 constexpr gpu::LinearAttentionFacts linear_facts(const LinearTile& tile, int d, int sweeps, int shared_bytes) {
   return {.d = d,
           .chunk = tile.chunk,
@@ -34,10 +37,11 @@ constexpr gpu::LinearAttentionFacts linear_attention_facts(int d, int sweeps) {
   const LinearTile tile = linear_tile(d);
   const auto [chunk, columns, warps, stages, ctas] = tile;
   const int qkv = stages * (2 * chunk * d + chunk * columns), p_and_o = 2 * (chunk * chunk + chunk * columns);
-  return linear_facts(tile, d, sweeps, 2 * (qkv + p_and_o) + 4 * 9 * chunk);  // and nine f32 a token, of the decay
+  return linear_facts(tile, d, sweeps, 2 * (qkv + p_and_o) + 4 * 9 * chunk);  // the decay takes nine f32 per token
 }
 
-/// general: with a feature map, decay or a normaliser, whose ten weights a token come twice.
+/// `general` says that the variant has feature map, decay and normaliser, which take ten weights per token instead of
+/// one. There is room for the weights of two chunks.
 constexpr gpu::LinearAttentionFacts linear_exact_facts(bool general, int d, int sweeps) {
   const LinearTile tile = linear_exact_tile(d);
   const auto [chunk, columns, warps, stages, ctas] = tile;

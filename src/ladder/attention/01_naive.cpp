@@ -1,5 +1,5 @@
-// src/ladder/attention/01_naive.cpp: attention as it is written on a blackboard: S = Q K^T, P = softmax(S), O = P V,
-// each finished before the next begins, S in memory between them. f32 on the CPU.
+// src/ladder/attention/01_naive.cpp: attention as it is written on a blackboard: S = Q K^T, P = softmax(S), O = P V.
+// Each is finished before the next begins, with S in memory between them. It is f32 on the CPU.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -1,5 +1,5 @@
-// src/ladder/attention/01_naive.cu: attention as it is written on a blackboard, three kernels: S = Q K^T, P =
-// softmax(S), O = P V. S (b, h, s_q, s_k) f32 lies in global memory between them.
+// src/ladder/attention/01_naive.cu: attention as it is written on a blackboard, in three kernels: S = Q K^T, P =
+// softmax(S), O = P V. Between them S (b, h, s_q, s_k) lies in global memory in f32.
 #include <cuda_bf16.h>
 
 #include "ladder/attention/launch.cuh"
@@ -9,7 +9,7 @@ namespace {
 
 using bf16 = __nv_bfloat16;
 
-/// One thread a score. Q (s_q, d), K (s_k, d) -> S (s_q, s_k)
+/// One thread computes one score. Q (s_q, d), K (s_k, d) -> S (s_q, s_k)
 __global__ void scores(Problem p, const bf16* q, const bf16* k, float* s) {
   const int j = blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y * blockDim.y + threadIdx.y, bh = blockIdx.z;
   if (i >= p.s_q || j >= p.s_k) return;
@@ -19,7 +19,7 @@ __global__ void scores(Problem p, const bf16* q, const bf16* k, float* s) {
   s[(std::int64_t{bh} * p.s_q + i) * p.s_k + j] = p.mask().keep(i, j) ? p.scale * dot : -INFINITY;
 }
 
-/// One warp a row. S -> P, in place
+/// One warp computes one row. S -> P, in place
 __global__ void softmax(Problem p, float* s) {
   const int i = blockIdx.x * blockDim.y + threadIdx.y, bh = blockIdx.y, lane = threadIdx.x;
   if (i >= p.s_q) return;
@@ -32,7 +32,7 @@ __global__ void softmax(Problem p, float* s) {
   for (int j = lane; j < p.s_k; j += 32) row[j] = l == 0 ? 0 : row[j] / l;
 }
 
-/// One thread an element of O. P (s_q, s_k), V (s_k, d) -> O (s_q, d)
+/// One thread computes one element of O. P (s_q, s_k), V (s_k, d) -> O (s_q, d)
 __global__ void values(Problem p, const float* s, const bf16* v, bf16* o) {
   const int x = blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y * blockDim.y + threadIdx.y, bh = blockIdx.z;
   if (i >= p.s_q || x >= p.d) return;

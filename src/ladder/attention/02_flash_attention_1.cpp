@@ -1,11 +1,12 @@
-// src/ladder/attention/02_flash_attention_1.cpp: FlashAttention-1 (arXiv:2205.14135, Algorithm 1) on the CPU. Key tiles
-// outside, query rows inside; O, l and m of all rows live in memory and are corrected once a key tile.
+// src/ladder/attention/02_flash_attention_1.cpp: FlashAttention-1 (arXiv:2205.14135, Algorithm 1) on the CPU. The outer
+// loop runs over key tiles, the inner one over query rows. O, l and m of all rows live in memory and are corrected once
+// per key tile.
 #include "ladder/attention/tile.hpp"
 
 namespace falchion::ladder::on_cpu {
 namespace {
 
-/// l and m of every row.
+/// The bytes of l and m of every row.
 std::size_t statistics_bytes(const Problem& p) {
   return 2 * sizeof(float) * static_cast<std::size_t>(p.b) * p.h * p.s_q;
 }

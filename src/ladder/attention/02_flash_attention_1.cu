@@ -1,17 +1,18 @@
 // src/ladder/attention/02_flash_attention_1.cu: FlashAttention-1 (arXiv:2205.14135, Algorithm 1), line by line. One
-// block of threads has a head; key tiles outside, query tiles inside; O, l and m of all rows live in global memory.
+// block of threads has one head. The outer loop runs over key tiles, the inner one over query tiles, and O, l and m of
+// all rows live in global memory.
 #include "ladder/attention/plain_tile.cuh"
 
 namespace falchion::ladder::on_gpu {
 namespace {
 
-/// O, l and m of every row, f32.
+/// The bytes of O, l and m of every row in f32.
 std::size_t running_bytes(const Problem& p) {
   return sizeof(float) * static_cast<std::size_t>(p.b) * p.h * p.s_q * (p.d + 2);
 }
 
-// For sm_80 ptxas aims at four blocks a multiprocessor, 64 registers, and spills for it. For sm_90 it takes 80 of its
-// own accord, and so it was measured.
+// For sm_80 ptxas aims at four blocks per multiprocessor, that is, 64 registers, and spills to get there. For sm_90 it
+// takes 80 registers of its own accord, and this is what was measured.
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 900
   #define FALCHION_LAUNCH_BOUNDS __launch_bounds__(256, 2)
 #else

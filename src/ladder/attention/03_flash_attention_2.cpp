@@ -1,5 +1,5 @@
-// src/ladder/attention/03_flash_attention_2.cpp: FlashAttention-2 (arXiv:2307.08691, Algorithm 1) on the CPU. The loops
-// change places: a worker keeps a tile of query rows with their O, l and m, and walks over the keys.
+// src/ladder/attention/03_flash_attention_2.cpp: FlashAttention-2 (arXiv:2307.08691, Algorithm 1) on the CPU. The two
+// loops change places: a worker keeps a tile of query rows with their O, l and m, and walks over the keys.
 #include "ladder/attention/tile.hpp"
 
 namespace falchion::ladder::on_cpu {

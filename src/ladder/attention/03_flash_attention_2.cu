@@ -1,5 +1,5 @@
 // src/ladder/attention/03_flash_attention_2.cu: FlashAttention-2 (arXiv:2307.08691, Algorithm 1) with plain
-// multiplications. The loops change places: a block of threads has one query tile and keeps its O, l and m in
+// multiplications. The two loops change places: a block of threads has one query tile and keeps its O, l and m in
 // registers.
 #include "ladder/attention/plain_tile.cuh"
 

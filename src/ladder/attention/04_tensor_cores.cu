@@ -1,5 +1,6 @@
-// src/ladder/attention/04_tensor_cores.cu: the same loops, the two products on tensor cores (mma.sync m16n8k16). Tiles
-// lie in shared memory as in global memory, row after row, and each thread picks its operands with ordinary loads.
+// src/ladder/attention/04_tensor_cores.cu: the loops of step 03, with both products on tensor cores (mma.sync
+// m16n8k16). Tiles lie in shared memory as they do in global memory, row after row, and each thread reads its operands
+// with ordinary loads.
 #include "ladder/attention/tensor_core.cuh"
 
 namespace falchion::ladder::on_gpu {

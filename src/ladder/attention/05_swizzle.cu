@@ -1,11 +1,12 @@
-// src/ladder/attention/05_swizzle.cu: the same kernel with swizzled tiles and ldmatrix. The 16-byte pieces of a row
-// change places by its number, so that the 8 rows that a warp reads at once lie in different banks.
+// src/ladder/attention/05_swizzle.cu: the kernel of step 04 with swizzled tiles and ldmatrix. The 16-byte pieces of a
+// row change places by the number of the row, so that the 8 rows that a warp reads at once lie in different banks.
 #include "ladder/attention/tensor_core.cuh"
 
 namespace falchion::ladder::on_gpu {
 namespace {
 
-/// 8 rows of 64 numbers, 128 bytes each; piece c of row r lies at c ^ r. A tile is as many of them as it takes.
+/// 8 rows of 64 numbers, 128 bytes each, where piece c of row r lies at c ^ r. A tile consists of as many of these as
+/// it needs.
 using Atom = decltype(composition(Swizzle<3, 3, 3>{}, Layout<Shape<_8, _64>, Stride<_64, _1>>{}));
 
 template <class Tile>
@@ -47,7 +48,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   OnlineSoftmax<decltype(size<0>(S))::value> softmax;
   clear(rO);
 
-  // ldmatrix: four 8 x 8 matrices at once, each row of one from one address; for V transposed on the way.
+  // ldmatrix reads four 8 x 8 matrices at once, each row of a matrix from one address. For V it transposes them.
   const auto copy_Q = make_tiled_copy_A(Copy_Atom<SM75_U32x4_LDSM_N, bf16>{}, mma);
   const auto copy_K = make_tiled_copy_B(Copy_Atom<SM75_U32x4_LDSM_N, bf16>{}, mma);
   const auto copy_V = make_tiled_copy_B(Copy_Atom<SM75_U16x8_LDSM_T, bf16>{}, mma);

@@ -1,5 +1,5 @@
-// src/ladder/attention/06_double_buffer.cu: the same kernel with two K/V tiles in shared memory: while the tensor cores
-// work on one, cp.async brings the next, past the registers.
+// src/ladder/attention/06_double_buffer.cu: the kernel of step 05 with two K/V tiles in shared memory. While the tensor
+// cores work on one, cp.async loads the next without passing through registers.
 #include "ladder/attention/tensor_core.cuh"
 
 namespace falchion::ladder::on_gpu {
@@ -7,7 +7,8 @@ namespace {
 
 inline constexpr int kStages = 2;
 
-/// 8 rows of 64 numbers, 128 bytes each; piece c of row r lies at c ^ r. A tile is as many of them as it takes.
+/// 8 rows of 64 numbers, 128 bytes each, where piece c of row r lies at c ^ r. A tile consists of as many of these as
+/// it needs.
 using Atom = decltype(composition(Swizzle<3, 3, 3>{}, Layout<Shape<_8, _64>, Stride<_64, _1>>{}));
 
 template <class Tile>
@@ -15,7 +16,7 @@ struct Shared {
   alignas(128) bf16 Q[Tile::kM * Tile::kD], K[kStages * Tile::kN * Tile::kD], V[kStages * Tile::kN * Tile::kD];
 };
 
-/// load: as before, but the copy runs on its own: nobody waits for it until cp_async_wait.
+/// load: as before, but the copy runs on its own, and nobody waits for it before cp_async_wait.
 template <class Tile, class Shared>
 __device__ void load_async(Shared&& tile, Head<const bf16> X, int row0, int rows) {
   CUTE_UNROLL
@@ -62,7 +63,7 @@ __global__ void __launch_bounds__(Tile::kThreads)
   OnlineSoftmax<decltype(size<0>(S))::value> softmax;
   clear(rO);
 
-  // ldmatrix: four 8 x 8 matrices at once, each row of one from one address; for V transposed on the way.
+  // ldmatrix reads four 8 x 8 matrices at once, each row of a matrix from one address. For V it transposes them.
   const auto copy_Q = make_tiled_copy_A(Copy_Atom<SM75_U32x4_LDSM_N, bf16>{}, mma);
   const auto copy_K = make_tiled_copy_B(Copy_Atom<SM75_U32x4_LDSM_N, bf16>{}, mma);
   const auto copy_V = make_tiled_copy_B(Copy_Atom<SM75_U16x8_LDSM_T, bf16>{}, mma);
@@ -81,11 +82,11 @@ __global__ void __launch_bounds__(Tile::kThreads)
     load_async<Tile>(sV(_, _, 0), gV, 0, p.s_k);
   }
   cp_async_fence();
-  cp_async_wait<1>();  // all groups but the last one: Q is here
+  cp_async_wait<1>();  // waits for all groups but the last one: Q is here
   __syncthreads();
   copy(copy_Q, thread_Q.partition_S(sQ), thread_Q.retile_D(rQ));
   for (int k0 = 0, stage = 0; k0 < end; k0 += Tile::kN, stage ^= 1) {
-    if (k0 + Tile::kN < end) {  // the next tile starts on its way
+    if (k0 + Tile::kN < end) {  // the load of the next tile starts
       load_async<Tile>(sK(_, _, stage ^ 1), gK, k0 + Tile::kN, p.s_k);
       load_async<Tile>(sV(_, _, stage ^ 1), gV, k0 + Tile::kN, p.s_k);
     }

@@ -1,5 +1,6 @@
-// src/ladder/attention/07_warp_roles.cu: the same loop on Hopper's engines: TMA copies whole tiles, wgmma multiplies
-// them from shared memory, and each warpgroup has a role: one produces tiles, two consume them. sm_90 alone.
+// src/ladder/attention/07_warp_roles.cu: the loop of step 06 on the engines of Hopper. TMA copies whole tiles, wgmma
+// multiplies them from shared memory, and each warpgroup has a role: one produces tiles, two consume them. It runs on
+// sm_90 alone.
 #include "ladder/attention/hopper.cuh"
 
 namespace falchion::ladder::on_gpu {

@@ -1,5 +1,5 @@
-// src/ladder/attention/08_ping_pong.cu: the same roles, and the two consumers take turns: while one multiplies, the
-// other does its softmax. sm_90 alone.
+// src/ladder/attention/08_ping_pong.cu: the roles of step 07, where the two consumers take turns: while one multiplies,
+// the other does its softmax. It runs on sm_90 alone.
 #include "ladder/attention/hopper.cuh"
 
 namespace falchion::ladder::on_gpu {
@@ -41,7 +41,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
         pass_turn(warpgroup);
         own.template wait_o<1>();
         own.template wait_s<0>();
-        own.keep(k0);  // from here to the end of the loop the other one multiplies
+        own.keep(k0);  // from here to the end of the loop the other consumer multiplies
         own.update();
         own.scale_rows();
         own.round();

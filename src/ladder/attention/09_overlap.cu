@@ -1,5 +1,6 @@
-// src/ladder/attention/09_overlap.cu: the same turns, and within a warpgroup S of the next tile is started before O +=
-// P V of this one, so that the softmax of the next runs under that product. sm_90 alone.
+// src/ladder/attention/09_overlap.cu: the turns of step 08. Within a warpgroup, S of the next tile is now started
+// before O += P V of this one, so that the softmax of the next tile runs while that product does. It runs on sm_90
+// alone.
 #include "ladder/attention/hopper.cuh"
 
 namespace falchion::ladder::on_gpu {
@@ -40,9 +41,12 @@ __global__ void __launch_bounds__(Tile::kThreads, 1)
         own.start_o();  // O += P V, of the tile before
         pass_turn(warpgroup);
         own.template wait_s<1>();
-        own.keep(k0);  // under O += P V, and under what the other one multiplies
+        // The mask and the softmax run while O += P V and the products of the other consumer do.
+        own.keep(k0);
         own.update();
-        own.wait_v();  // not later: its branch keeps the compiler from waiting for O before the exponentials
+        // This wait stands here and not later, because its branch keeps the compiler from waiting for O before the
+        // exponentials.
+        own.wait_v();
         own.template wait_o<0>();
         own.scale_rows();
         own.round();

@@ -1,6 +1,6 @@
 // src/ladder/attention/hopper.cuh: what steps 07 to 09 share: tiles and barriers in shared memory, the producer that
-// fills them, and the products, softmax and store of a consumer. The steps differ only in the order in which a consumer
-// does these things.
+// fills the tiles, and the products, softmax and store of a consumer. These steps differ only in the order in which a
+// consumer does these things.
 #pragma once
 
 #include <cutlass/arch/barrier.h>
@@ -16,8 +16,9 @@ using cutlass::arch::ClusterBarrier;
 using cutlass::arch::ClusterTransactionBarrier;
 using cutlass::arch::NamedBarrier;
 
-/// Two consumers, warpgroups of 128 threads with 64 query rows each, and a producer. Registers are dealt out anew once
-/// the roles are known: a thread starts with 168 of 65536 / 384.
+/// There are two consumers, which are warpgroups of 128 threads with 64 query rows each, and a producer. A thread
+/// starts with 168 registers (65536 / 384, rounded down to a multiple of 8). Once the roles are known, the registers
+/// are redistributed.
 template <int d>
 struct HopperTile {
   static constexpr int kD = d, kM = 128, kN = 128, kStages = 2;
@@ -28,8 +29,8 @@ struct HopperTile {
   using N = Int<kN>;
   using Stages = Int<kStages>;
 
-  // TMA brings boxes of 64 columns, 128 bytes, and all rows of a tile, swizzled as in step 05: piece c of row r lies at
-  // c ^ (r % 8). V is read transposed as it lies there, by a layout of its own.
+  // TMA loads boxes of 64 columns (128 bytes) and all rows of a tile. They are swizzled as in step 05: piece c of row r
+  // lies at c ^ (r % 8). V is not transposed in memory; a layout of its own reads it transposed.
   static constexpr int kBox = 64, kBoxes = kD / kBox;
   using AtomK = GMMA::Layout_K_SW128_Atom<bf16>;                            // 8 rows of a box
   using AtomT = GMMA::Layout_MN_SW128_Atom<bf16>;                           // the same, transposed
@@ -38,14 +39,16 @@ struct HopperTile {
   using LayoutVt =                                                          // (D, N, stages)
       decltype(tile_to_shape(AtomT{}, Shape<D, N, Stages>{}, cute::Step<_2, _1, _3>{}));
 
-  // wgmma: 64 x N x 16, an instruction of a warpgroup. B, and A too for S, are read where they lie in shared memory.
+  // wgmma multiplies 64 x N x 16 with one instruction of a warpgroup. It reads operand B, and for S operand A too, from
+  // where they lie in shared memory.
   using Warpgroups = Layout<Shape<Int<kConsumers>, _1, _1>>;
   using MmaQk = decltype(make_tiled_mma(
       GMMA::ss_op_selector<bf16, bf16, float, Shape<M, N, D>, GMMA::Major::K, GMMA::Major::K>(), Warpgroups{}));
   using MmaPv = decltype(make_tiled_mma(
       GMMA::rs_op_selector<bf16, bf16, float, Shape<M, D, N>, GMMA::Major::K, GMMA::Major::MN>(), Warpgroups{}));
 
-  /// Places for kStages tiles. full: the bytes have come. empty: the 4 warps of each consumer have read them.
+  /// Room for kStages tiles. `full` says that the bytes of a tile have arrived. `empty` says that the 4 warps of each
+  /// consumer have read it.
   struct Ring {
     alignas(1024) bf16 tile[kStages][kN * kD];
     ClusterTransactionBarrier full[kStages];
@@ -74,7 +77,7 @@ struct QueryTile {
   }
 };
 
-/// The barriers, made by one thread and seen by all.
+/// Initialises the barriers: one thread does it, and then all threads see them.
 template <class Tile>
 __device__ __forceinline__ void init_barriers(typename Tile::Shared& shared) {
   if (threadIdx.x == 0) {
@@ -86,8 +89,9 @@ __device__ __forceinline__ void init_barriers(typename Tile::Shared& shared) {
   __syncthreads();
 }
 
-/// load, by the producer, one thread: Q, then K and V of each tile, as far ahead as there are free stages. V is asked
-/// for after the next K, for S of the next tile is what the consumers want first. Past the end TMA writes 0.
+/// load, which one thread of the producer does: Q, then K and V of each tile, as far ahead as there are free stages. V
+/// of a tile is asked for after K of the next tile, because S of the next tile is what the consumers need first. TMA
+/// writes 0 past the end.
 template <class Tile>
 __device__ __forceinline__ void produce(const Problem& p, const TensorMaps& maps, const QueryTile<Tile>& t,
                                         typename Tile::Shared& shared) {
@@ -95,7 +99,7 @@ __device__ __forceinline__ void produce(const Problem& p, const TensorMaps& maps
   const int head = t.bh % p.h, batch = t.bh / p.h;
   typename Tile::Position at_k, at_v;
   const auto load = [&](typename Tile::Ring& ring, typename Tile::Position& at, const CUtensorMap& map, int k0) {
-    ring.empty[at.stage].wait(at.parity ^ 1);  // the first time round it does not wait
+    ring.empty[at.stage].wait(at.parity ^ 1);  // in the first round it does not wait
     sm90::load_boxes<Tile::kBoxes, Tile::kBox>(map, ring.full[at.stage], ring.tile[at.stage], sm90::kReadAgain, head,
                                                k0, batch);
     at.advance();
@@ -109,15 +113,15 @@ __device__ __forceinline__ void produce(const Problem& p, const TensorMaps& maps
   }
 }
 
-/// A fragment of wgmma, ((2, 2, N / 8), 1, 1), as (rows, columns) of this thread.
+/// A fragment of wgmma, ((2, 2, N / 8), 1, 1), seen as (rows, columns) of this thread.
 template <class Fragment>
 __device__ __forceinline__ auto wgmma_rows_and_columns(Fragment& x) {
   const auto l = x.layout();
   return make_tensor(x.data(), make_layout(get<0, 1>(l), make_layout(get<0, 0>(l), get<0, 2>(l))));
 }
 
-/// What a consumer does; the steps say in which order. start_: a product, which then runs on its own, and whose result
-/// nobody may touch before wait_. kBehind: the products started after it, which need not be done.
+/// What a consumer does; the steps say in which order. start_ starts a product, which then runs on its own; nobody may
+/// touch its result before wait_. kBehind is the number of products started after it that may still be running.
 template <class Tile>
 class Consumer {
  public:
@@ -147,7 +151,7 @@ class Consumer {
     stage_v = at_v.stage, at_v.advance();
     sm90::start_multiply<false>(mma, sm90::as_wgmma_operand_a(rP), rV(_, _, _, stage_v), rO);
   }
-  /// When S and O are there nobody reads their K and V any more.
+  /// When S or O is there, nobody reads its K or V any more, so their stage is released.
   template <int kBehind>
   __device__ __forceinline__ void wait_s() {
     sm90::wait_multiply<kBehind>(rS);
@@ -165,7 +169,7 @@ class Consumer {
       apply_mask(rS, coordinates(typename Tile::MmaQk{}, Shape<typename Tile::M, typename Tile::N>{}), p.mask(), t.q0,
                  k0);
   }
-  /// softmax.update: S -> P; shrink: what O is to be multiplied by.
+  /// softmax.update: replaces S by P. shrink is what O must be multiplied by.
   __device__ __forceinline__ void update() {
     auto S = wgmma_rows_and_columns(rS);
     CUTE_UNROLL
@@ -176,7 +180,7 @@ class Consumer {
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) scale_row(O, r, shrink[r]);
   }
-  /// P to bf16, in the order of operand A, which is the order in which S came.
+  /// Rounds P to bf16. Operand A wants it in the order in which S came.
   __device__ __forceinline__ void round() {
     CUTE_UNROLL
     for (int i = 0; i < size(rS) / 2; ++i)
@@ -190,7 +194,7 @@ class Consumer {
   }
 
  private:
-  /// (row, column) in the tile of each of this thread's elements of a result.
+  /// Returns (row, column) in the tile for each of this thread's elements of a result.
   template <class Mma, class Shape>
   __device__ __forceinline__ static auto coordinates(Mma mma, Shape shape) {
     return mma.get_slice(threadIdx.x).partition_C(make_identity_tensor(shape));
@@ -213,14 +217,15 @@ class Consumer {
   const int warpgroup;
 };
 
-/// Steps 08 and 09: the consumers take turns in starting products. sync waits for 256 threads: the 128 of this one, and
-/// the 128 of the other, which arrive when they pass the turn and do not wait.
+/// In steps 08 and 09 the consumers take turns in starting products. sync waits for 256 threads: the 128 of this
+/// consumer, and the 128 of the other, which arrive when they pass the turn, without waiting.
 __device__ __forceinline__ void take_turn(int warpgroup) { NamedBarrier::sync(256, warpgroup); }
 __device__ __forceinline__ void pass_turn(int warpgroup) { NamedBarrier::arrive(256, 1 - warpgroup); }
 
 using HopperKernel = void (*)(Problem, TensorMaps, bf16*);
 
-/// The tensor maps say where a tensor lies and how a box of it is swizzled: all that TMA has to be told beforehand.
+/// Makes the tensor maps, which tell TMA beforehand all that it needs: where a tensor lies and how a box of it is
+/// swizzled. Then launches the kernel.
 template <class Tile>
 Status launch_roles(HopperKernel kernel, const Problem& p, const Tensors& t, Stream stream) {
   if (p.s_q == 0 || p.b * p.h == 0) return {};

@@ -1,5 +1,5 @@
-// src/ladder/attention/plain_tile.cuh: what steps 02 and 03 of the GPU share: f32 tiles in shared memory, and the two
-// small matrix products on them with plain multiplications. The steps differ only in who walks over what.
+// src/ladder/attention/plain_tile.cuh: what steps 02 and 03 on the GPU share: f32 tiles in shared memory, and the two
+// small matrix products on them with plain multiplications. These steps differ only in the order of their loops.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,20 +10,20 @@ namespace falchion::ladder::on_gpu {
 
 using bf16 = __nv_bfloat16;
 
-/// 256 threads as 16 x 16. Thread (y, x) has rows y + 16 r of the tile and columns x + 16 c: 16 threads next to each
-/// other, half a warp, share a row.
+/// 256 threads, arranged as 16 x 16. Thread (y, x) has rows y + 16 r of the tile and columns x + 16 c. 16 neighbouring
+/// threads, which are half a warp, share a row.
 template <int kD>
 struct PlainTile {
   static constexpr int kM = 64, kN = 4096 / kD, kThreads = 256;
   static constexpr int kRows = kM / 16, kKeys = kN / 16, kColumns = kD / 16;  // of one thread
 
-  // A column more than needed: the elements of a column then lie in different banks.
+  // Each row has one column more than it needs, so that the elements of a column lie in different banks.
   float Q[kM][kD + 1], K[kN][kD + 1], V[kN][kD + 1], P[kM][kN + 1];
 
   static __device__ int y() { return threadIdx.x / 16; }
   static __device__ int x() { return threadIdx.x % 16; }
 
-  /// Rows [row0, row0 + n) of X, 0 past its end.
+  /// Loads rows [row0, row0 + n) of X, and 0 past its end.
   template <int n>
   static __device__ void load(float (&tile)[n][kD + 1], Head<const bf16> X, int row0, int rows) {
     for (int e = threadIdx.x; e < n * kD; e += kThreads) {
@@ -32,7 +32,7 @@ struct PlainTile {
     }
   }
 
-  /// S = scale Q K^T, and -inf where the mask says so.
+  /// Computes S = scale Q K^T, and -inf where the mask says so.
   __device__ void scores(const Problem& p, const BandMask& mask, int q0, int k0, float (&S)[kRows][kKeys]) const {
     for (auto& row : S) {
       for (float& s : row) s = 0;
@@ -57,7 +57,7 @@ struct PlainTile {
     for (int other = 8; other > 0; other /= 2) m = fmaxf(m, __shfl_xor_sync(~0u, m, other));
     return m;
   }
-  /// Row r of P = exp(S - m), into shared memory; its sum.
+  /// Writes row r of P = exp(S - m) to shared memory and returns its sum.
   __device__ float exponentials(const float (&S)[kKeys], float m, int r) {
     float l = 0;
     for (int c = 0; c < kKeys; ++c) l += P[y() + 16 * r][x() + 16 * c] = weight(S[c], m);
@@ -65,7 +65,7 @@ struct PlainTile {
     return l;
   }
 
-  /// O += P V
+  /// Computes O += P V.
   __device__ void add_values(float (&O)[kRows][kColumns]) const {
 #pragma unroll 4
     for (int j = 0; j < kN; ++j) {

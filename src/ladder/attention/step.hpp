@@ -1,5 +1,6 @@
-// src/ladder/attention/step.hpp: what a step of the ladder is. From naive to the library's kernel, one idea a file, all
-// of them runnable by `falchion ladder attention`. docs/ladder.md walks through them. Not part of the library.
+// src/ladder/attention/step.hpp: what a step of the ladder is. The ladder goes from the naive kernel to the library's,
+// one idea in each file, and `falchion ladder attention` runs every step. docs/ladder.md walks through them. It is not
+// part of the library.
 #pragma once
 
 #include <cstddef>
@@ -12,7 +13,7 @@
 
 namespace falchion::ladder {
 
-/// O = softmax(scale Q K^T) V for b batch entries of h heads, head dim 64 or 128.
+/// O = softmax(scale Q K^T) V for b batch entries of h heads. The head dim is 64 or 128.
 struct Problem {
   int b = 1, h = 1, s_q = 0, s_k = 0, d = 64;
   bool causal = false;  // bottom-right: the last query sees the last key
@@ -21,36 +22,37 @@ struct Problem {
   FALCHION_HD BandMask mask() const { return BandMask::make(s_k, std::int64_t{s_k} - s_q, -1, causal ? 0 : -1); }
 };
 
-/// q, o (b, s_q, h, d), k, v (b, s_k, h, d), dense: f32 in host memory for the CPU, bf16 in device memory for the GPU.
+/// q and o (b, s_q, h, d), k and v (b, s_k, h, d), all dense. They are f32 in host memory for the CPU, and bf16 in
+/// device memory for the GPU.
 struct Tensors {
   const void *q = nullptr, *k = nullptr, *v = nullptr;
   void *o = nullptr, *workspace = nullptr;
 };
 
-/// One idea.
+/// One step, that is, one idea.
 struct Step {
   const char* name;   // "flash1": for --step
   const char* title;  // "FlashAttention-1: tiles"
   const char* file;   // "01_naive.cu"
-  const char* why;    // what changed, and why it is faster: a paragraph
+  const char* why;    // a paragraph: what changed, and why it is faster
   std::size_t (*workspace_bytes)(const Problem&);
-  Status (*run)(const Problem&, const Tensors&, Stream);  // gpu: enqueues
-  int only_sm = 0;                                        // the one architecture that it runs on; 0: any
+  Status (*run)(const Problem&, const Tensors&, Stream);  // on the GPU it only enqueues
+  int only_sm = 0;                                        // the only architecture that it runs on; 0: any
 
   bool runs_on(int sm) const { return only_sm == 0 || only_sm == sm; }
 };
 
 std::span<const Step* const> cpu_steps();
-std::span<const Step* const> gpu_steps();  // none in a build without CUDA; ask each whether it runs_on the device
+std::span<const Step* const> gpu_steps();  // none in a build without CUDA; runs_on says whether a device can run one
 
-/// s: rows of a head of x. bh: which head, counted through the batch.
+/// Head number bh of x, counted through the batch. s is the number of rows of a head.
 template <class T>
 FALCHION_HD Head<T> head_of(const Problem& p, T* x, int s, int bh) {
   return {x + (std::int64_t{bh / p.h} * s * p.h + bh % p.h) * p.d, std::int64_t{p.h} * p.d};
 }
 
 inline std::size_t no_workspace(const Problem&) { return 0; }
-/// S of every head, f32: what the naive step writes out.
+/// The bytes of S of every head in f32, which the naive step writes to memory.
 inline std::size_t score_bytes(const Problem& p) {
   return sizeof(float) * static_cast<std::size_t>(p.b) * p.h * p.s_q * p.s_k;
 }

@@ -1,5 +1,5 @@
-// src/ladder/attention/steps.cpp: the steps in order. The last one, the library's own kernel, is run by
-// tools/ladder.cpp.
+// src/ladder/attention/steps.cpp: lists the steps in their order. tools/ladder/attention.cpp runs the last one, which
+// is the library's own kernel.
 #include "ladder/attention/step.hpp"
 
 namespace falchion::ladder {
@@ -9,7 +9,7 @@ extern const Step naive, flash_attention_1, flash_attention_2;
 }
 namespace on_gpu {
 extern const Step naive, flash_attention_1, flash_attention_2, tensor_cores, swizzle, double_buffer;
-extern const Step warp_roles, ping_pong, overlap;  // sm_90 alone
+extern const Step warp_roles, ping_pong, overlap;  // for sm_90 alone
 }  // namespace on_gpu
 
 std::span<const Step* const> cpu_steps() {

@@ -1,6 +1,6 @@
-// src/ladder/attention/tensor_core.cuh: what steps 04 to 06 share: the tile, softmax and mask on the fragments of the
-// tensor cores' result, and the store of O. The steps differ only in how tiles get into shared memory and out of it.
-// Softmax, mask and store are those of steps 07 to 09 too.
+// src/ladder/attention/tensor_core.cuh: what steps 04 to 06 share: the tile, softmax and mask on the fragments that
+// tensor cores return, and the store of O. These steps differ only in how tiles get into shared memory and out of it.
+// Steps 07 to 09 use softmax, mask and store too.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -15,8 +15,8 @@ using namespace cute;  // NOLINT: the letters of its layouts are what these file
 using cute::Tensor;    // not falchion's
 using bf16 = cute::bfloat16_t;
 
-/// Four warps. O of a tile takes 64 registers a thread whatever d is. At d 64 a warp has 32 query rows, so that each
-/// key it fetches serves two multiplications.
+/// A tile of four warps. O of a tile takes 64 registers per thread, whatever d is. At d 64 a warp has 32 query rows, so
+/// that each key that it fetches serves two multiplications.
 template <int d>
 struct TensorCoreTile {
   static constexpr int kD = d, kM = 8192 / kD, kN = 64, kThreads = 128;
@@ -26,15 +26,15 @@ struct TensorCoreTile {
   using Mma = TiledMMA<MMA_Atom<SM80_16x8x16_F32BF16BF16F32_TN>, Layout<Shape<_4, _1, _1>>, Tile<_64, _16, _16>>;
 };
 
-/// The fragment of a result, ((2, 2), M, N), as (rows, columns) of this thread.
+/// The fragment of a result, ((2, 2), M, N), seen as (rows, columns) of this thread.
 template <class Fragment>
 __device__ auto rows_and_columns(Fragment& x) {
   const auto l = logical_divide(x.layout(), Shape<_2>{});  // ((2, 2), M, N)
   return make_tensor(x.data(), make_layout(make_layout(get<0, 1>(l), get<1>(l)), make_layout(get<0, 0>(l), get<2>(l))));
 }
 
-/// P f32 ((2, 2), M, N) -> bf16 in the order of operand A, ((2, 2, 2), M, N / 2): two results side by side are one
-/// operand, in the registers where they already lie.
+/// Rounds P from f32 ((2, 2), M, N) to bf16 in the order of operand A, ((2, 2, 2), M, N / 2). Two neighbouring results
+/// are one operand, in the registers where they already lie.
 template <class Fragment>
 __device__ auto to_operand(const Fragment& x) {
   Tensor rounded = make_fragment_like<bf16>(x);
@@ -47,7 +47,7 @@ __device__ auto to_operand(const Fragment& x) {
   return out;
 }
 
-/// -inf where the mask says so. S (rows, columns) with the coordinates of each element in its tile.
+/// Sets S (rows, columns) to -inf where the mask says so. `at` has the coordinates of each element in its tile.
 template <class S, class Coordinates>
 __device__ void apply_mask(S& scores, const Coordinates& at, const BandMask& mask, int q0, int k0) {
   CUTE_UNROLL
@@ -55,14 +55,15 @@ __device__ void apply_mask(S& scores, const Coordinates& at, const BandMask& mas
     if (!mask.keep(q0 + get<0>(at(e)), k0 + get<1>(at(e)))) scores(e) = -INFINITY;
 }
 
-/// scale_rows, one of them.
+/// scale_rows, for one row.
 template <class Output>
 __device__ void scale_row(Output& O, int r, float factor) {
   CUTE_UNROLL
   for (int x = 0; x < size<1>(O); ++x) O(r, x) *= factor;
 }
 
-/// m and l of the rows of one thread; a row is spread over 4 threads. m in units of Q K^T, l of this thread's columns.
+/// m and l of the rows of one thread. A row is spread over 4 threads. m is in units of Q K^T, and l is the sum over
+/// this thread's columns.
 template <int kRows>
 struct OnlineSoftmax {
   float m[kRows], l[kRows];
@@ -79,22 +80,23 @@ struct OnlineSoftmax {
     return x + __shfl_xor_sync(~0u, x, 2);
   }
 
-  /// softmax.update. Row r of S -> P = exp(scale (S - m)), as 2^(c S - c m) with c = scale log2 e: one multiply-add and
-  /// one exponential a score. What O is to be multiplied by, for it is relative to the m before.
+  /// softmax.update: replaces row r of S by P = exp(scale (S - m)), computed as 2^(c S - c m) with c = scale log2 e,
+  /// which takes one multiply-add and one exponential per score. Returns what O must be multiplied by, because O is
+  /// relative to the m before.
   template <class Scores>
   __device__ float update_row(Scores& S, int r, float c) {
     float m_new = m[r];
     CUTE_UNROLL
     for (int n = 0; n < size<1>(S); ++n) m_new = fmaxf(m_new, S(r, n));
     m_new = max_of_four(m_new);
-    const float reference = m_new == -INFINITY ? 0 : c * m_new;  // a row that has seen nothing: not -inf - -inf
+    const float reference = m_new == -INFINITY ? 0 : c * m_new;  // 0 where no key is seen: -inf - -inf is NaN
     const float shrink = exp2f(c * m[r] - reference);
     m[r] = m_new, l[r] *= shrink;
     CUTE_UNROLL
     for (int n = 0; n < size<1>(S); ++n) l[r] += S(r, n) = exp2f(c * S(r, n) - reference);
     return shrink;
   }
-  /// softmax.update and scale_rows. O (rows, columns) follows the new m.
+  /// softmax.update and scale_rows: O (rows, columns) follows the new m.
   template <class Scores, class Output>
   __device__ void update(Scores& S, Output& O, float c) {
     CUTE_UNROLL
@@ -102,8 +104,8 @@ struct OnlineSoftmax {
   }
 };
 
-/// finish, store: O = diag(l)^-1 O, in bf16, rows below s_q only. O (rows, columns) with the coordinates of each
-/// element.
+/// finish, store: stores O = diag(l)^-1 O in bf16, only rows below s_q. `at` has the coordinates of each element of O
+/// (rows, columns).
 template <class Output, class Coordinates, class Softmax>
 __device__ void store(const Output& O, const Coordinates& at, const Softmax& softmax, Head<bf16> gO, int q0, int s_q) {
   CUTE_UNROLL
@@ -118,7 +120,8 @@ __device__ void store(const Output& O, const Coordinates& at, const Softmax& sof
   }
 }
 
-/// load: rows [row0, row0 + rows of the tile) of X into shared memory, 16 bytes a thread at a time, 0 past its end.
+/// load: copies rows [row0, row0 + rows of the tile) of X to shared memory, 16 bytes per thread at a time, and 0 past
+/// the end of X.
 template <class Tile, class Shared>
 __device__ void load(Shared&& tile, Head<const bf16> X, int row0, int rows) {
   CUTE_UNROLL

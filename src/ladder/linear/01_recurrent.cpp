@@ -1,5 +1,5 @@
-// src/ladder/linear/01_recurrent.cpp: the recurrence as it stands: S += k v^T, o = q^T S, token by token. f32 on the
-// CPU.
+// src/ladder/linear/01_recurrent.cpp: the recurrence as it is defined: S += k v^T, o = q^T S, token by token. It is f32
+// on the CPU.
 #include <algorithm>
 #include <array>
 

@@ -1,6 +1,6 @@
-// src/ladder/linear/02_low_occupancy.cu: for few heads, after fast-transformers' lmha_low_occupancy kernel: a block of
-// threads has one *column* of V, and its warps take four tokens each. Sums of k v run in a thread, then over the warps
-// through shared memory; the product with q is summed by shuffles. f32.
+// src/ladder/linear/02_low_occupancy.cu: a kernel for few heads, after fast-transformers' lmha_low_occupancy kernel. A
+// block of threads has one *column* of V, and each of its warps takes four tokens. Sums of k v are made in a thread,
+// then over the warps through shared memory. The product with q is summed by shuffles. It is f32.
 #include "ladder/linear/low_occupancy.cuh"
 
 namespace falchion::ladder::linear::on_gpu {
@@ -9,7 +9,7 @@ namespace {
 template <int kE, int kWarps>
 __global__ void __launch_bounds__(32 * kWarps)
     attend(Problem p, const float* q, const float* k, const float* v, float* o) {
-  constexpr int kRows = kE / 32;  // of the column, in a lane
+  constexpr int kRows = kE / 32;  // rows of the column that a lane has
   __shared__ float sums[kWarps][kE];
   const int column = blockIdx.x, bh = blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const Head<const float> Q = head_of(p, q, p.d_qk, bh), K = head_of(p, k, p.d_qk, bh), V = head_of(p, v, p.d_v, bh);
@@ -17,7 +17,8 @@ __global__ void __launch_bounds__(32 * kWarps)
   float S = 0;  // row threadIdx.x of the column
   for (int j0 = 0; j0 < p.s; j0 += kTokens * kWarps) {
     const int j = j0 + kTokens * warp;
-    float query[kTokens][kRows], own[kTokens][kRows], sum[kRows] = {};  // own: what the warp's tokens add, up to each
+    // own[t] is what the tokens of this warp add to the column, up to and with token t.
+    float query[kTokens][kRows], own[kTokens][kRows], sum[kRows] = {};
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
       const bool there = j + t < p.s;
@@ -53,8 +54,8 @@ struct Kernel {
   static constexpr int tokens() {
     return kTokens * kWarps;
   }
-  static constexpr double kAlone = 2000;  // fast-transformers' kernel on an H200: 1.0 us with two blocks an SM
-  static constexpr double kBytes = 19;    // Q and K of (4, 16, 8192, 64) 64 times in 3.5 ms
+  static constexpr double kAlone = 2000;  // fast-transformers' kernel on an H200: 1.0 us with two blocks per SM
+  static constexpr double kBytes = 19;    // Q and K of (4, 16, 8192, 64), read 64 times in 3.5 ms
 };
 
 }  // namespace

@@ -1,4 +1,5 @@
-// src/ladder/linear/03_dispatch.cu: no kernel of its own: step 01 or step 02, by an estimate from the device.
+// src/ladder/linear/03_dispatch.cu: has no kernel of its own. It runs step 01 or step 02, whichever an estimate for
+// this device says is faster.
 #include "ladder/linear/dispatch.cuh"
 
 namespace falchion::ladder::linear::on_gpu {

@@ -1,11 +1,11 @@
-// src/ladder/linear/04_vector_loads.cu: both kernels with loads of 16 bytes. f32.
+// src/ladder/linear/04_vector_loads.cu: the kernels of steps 01 and 02 with loads of 16 bytes. It is f32.
 #include "ladder/linear/low_occupancy.cuh"
 #include "ladder/linear/recurrent.cuh"
 
 namespace falchion::ladder::linear::on_gpu {
 namespace {
 
-/// Step 01; four numbers of q, of k or of v a thread instead of one of each.
+/// Step 01, but a thread loads four numbers of q, of k or of v instead of one of each.
 template <int kE>
 __global__ void attend_head(Problem p, const float* q, const float* k, const float* v, float* o) {
   __shared__ Token<kE> tokens[2];
@@ -26,7 +26,7 @@ __global__ void attend_head(Problem p, const float* q, const float* k, const flo
   }
 }
 
-/// Step 02; four rows of the column a lane, so that a warp is one, two or four teams.
+/// Step 02, but a lane has four rows of the column, so that a warp is one, two or four teams.
 template <int kE, int kWarps>
 __global__ void __launch_bounds__(32 * kWarps)
     attend_column(Problem p, const float* q, const float* k, const float* v, float* o) {
@@ -60,7 +60,7 @@ struct ColumnKernel {
     return Teams<kE, kWarps>::kStep;
   }
   static constexpr double kAlone = 2000;
-  static constexpr double kBytes = 34;  // Q and K of (4, 16, 8192, 64) 64 times in 1.9 ms
+  static constexpr double kBytes = 34;  // Q and K of (4, 16, 8192, 64), read 64 times in 1.9 ms
 };
 
 Status run(const Problem& p, const Tensors& t, Stream stream) {

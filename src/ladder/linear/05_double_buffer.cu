@@ -1,4 +1,5 @@
-// src/ladder/linear/05_double_buffer.cu: both kernels with the next tokens on their way while these are computed. f32.
+// src/ladder/linear/05_double_buffer.cu: the kernels of step 04, where the next tokens are on their way while these are
+// computed. It is f32.
 #include <cuda_pipeline_primitives.h>
 
 #include "ladder/linear/low_occupancy.cuh"
@@ -7,9 +8,10 @@
 namespace falchion::ladder::linear::on_gpu {
 namespace {
 
-inline constexpr int kGroup = 8;  // tokens
+inline constexpr int kGroup = 8;  // in tokens
 
-/// Step 04, by groups of tokens: cp.async brings the next group straight to shared memory, past the registers.
+/// Step 04 with groups of tokens: cp.async copies the next group directly to shared memory, without passing through
+/// registers.
 template <int kE>
 __global__ void attend_head(Problem p, const float* q, const float* k, const float* v, float* o) {
   __shared__ Token<kE> tokens[2 * kGroup];
@@ -27,7 +29,7 @@ __global__ void attend_head(Problem p, const float* q, const float* k, const flo
   start(0);
   for (int j0 = 0; j0 < p.s; j0 += kGroup) {
     start(j0 + kGroup);
-    __pipeline_wait_prior(1);  // all but the youngest: this group is here
+    __pipeline_wait_prior(1);  // waits for all groups but the youngest: this group is here
     __syncthreads();
     for (int j = j0; j < min(j0 + kGroup, p.s); ++j) {
       const float sum = column.step(tokens[j % (2 * kGroup)]);
@@ -37,7 +39,7 @@ __global__ void attend_head(Problem p, const float* q, const float* k, const flo
   }
 }
 
-/// Step 04, with the loads of the next step of the block before the products of this one.
+/// Step 04, where a block starts the loads of its next tokens before the products of these.
 template <int kE, int kWarps>
 __global__ void __launch_bounds__(32 * kWarps)
     attend_column(Problem p, const float* q, const float* k, const float* v, float* o) {
@@ -61,7 +63,7 @@ struct HeadKernel {
   static constexpr auto kernel() {
     return attend_head<kE>;
   }
-  static constexpr Pace kPace = {.alone = 660, .busy = 150};  // an H200: 334 ns a token, a block an SM
+  static constexpr Pace kPace = {.alone = 660, .busy = 150};  // an H200: 334 ns per token, one block per SM
 };
 
 struct ColumnKernel {

@@ -1,5 +1,5 @@
-// src/ladder/linear/06_chunks.cpp: 16 tokens at a time, as matrices: P = tril(Q K^T), O = P V + Q S, S += K^T V. f32 on
-// the CPU.
+// src/ladder/linear/06_chunks.cpp: takes 16 tokens at a time, as matrices: P = tril(Q K^T), O = P V + Q S, S += K^T V.
+// It is f32 on the CPU.
 #include <algorithm>
 
 #include "ladder/linear/sizes.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kC = 16;
 
-/// C += A B. A number of C is loaded and stored once for four rows of B.
+/// Computes C += A B. Each number of C is loaded and stored once for four rows of B.
 template <int rows, int inner, int columns>
 void add_product(const float (&A)[rows][inner], const float (&B)[inner][columns], float (&C)[rows][columns]) {
   constexpr int kRows = 4;
@@ -24,12 +24,12 @@ void add_product(const float (&A)[rows][inner], const float (&B)[inner][columns]
   }
 }
 
-/// A chunk and the state; d_qk and d_v filled up with zeros to one d.
+/// A chunk and the state. d_qk and d_v are filled up with zeros to the same d.
 template <int d>
 struct Chunk {
   float Q[kC][d], Kt[d][kC], V[kC][d], P[kC][kC], O[kC][d], S[d][d];
 
-  /// Tokens [row0, row0 + rows); 0 after them.
+  /// Loads tokens [row0, row0 + rows), and 0 after them.
   void load(const Problem& p, Head<const float> q, Head<const float> k, Head<const float> v, int row0, int rows) {
     for (int i = 0; i < kC; ++i) {
       const bool there = i < rows;

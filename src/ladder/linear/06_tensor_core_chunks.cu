@@ -1,5 +1,5 @@
-// src/ladder/linear/06_tensor_core_chunks.cu: 64 tokens at a time, as matrices, on tensor cores: P = tril(Q K^T), O =
-// P V + Q S, S += K^T V. A block of threads has a head. bf16, S and sums in f32.
+// src/ladder/linear/06_tensor_core_chunks.cu: takes 64 tokens at a time, as matrices, on tensor cores: P = tril(Q K^T),
+// O = P V + Q S, S += K^T V. A block of threads has one head. It is bf16, with S and all sums in f32.
 #include "ladder/linear/chunks.cuh"
 
 namespace falchion::ladder::linear::on_gpu {

@@ -1,19 +1,20 @@
-// src/ladder/linear/07_segments.cu: the sequence cut into segments, so that few heads fill the device. Three launches:
-// what each segment adds to S; S before each segment, a prefix sum; then step 06 for all segments at once. bf16.
+// src/ladder/linear/07_segments.cu: cuts the sequence into segments, so that few heads fill the device. There are three
+// launches: the first computes what each segment adds to S, the second computes S before each segment as a prefix sum,
+// and the third is step 06 for all segments at once. It is bf16.
 #include "ladder/linear/chunks.cuh"
 
 namespace falchion::ladder::linear::on_gpu {
 namespace {
 
-/// The states are f32, each in the order of a block's registers: number i of thread t at i * threads + t. Only blocks
-/// of the same shape write and read them, so any order will do, and this one is 128 bytes a warp. State n is that
-/// before segment n + 1; before segment 0 there is nothing.
+/// The states are f32, each in the order of a block's registers: number i of thread t lies at i * threads + t. Any
+/// order would do, since only blocks of the same shape write and read them, and in this one a warp moves 128 bytes at a
+/// time. State n is the one before segment n + 1; before segment 0 there is none.
 template <int d>
 __device__ float* state_of(float* states, int segments, int bh, int segment) {
   return states + (std::int64_t{bh} * (segments - 1) + segment) * (d * d);
 }
 
-/// K^T V of one segment.
+/// Computes K^T V of one segment.
 template <int d>
 __global__ void __launch_bounds__(Chunk<d>::kThreads, Chunk<d>::kBlocks)
     sum_segments(Problem p, int length, const bf16* k, const bf16* v, float* states) {
@@ -35,7 +36,7 @@ __global__ void __launch_bounds__(Chunk<d>::kThreads, Chunk<d>::kBlocks)
   for (int i = 0; i < size(S); ++i) out[i * Tile::kThreads] = S(i);
 }
 
-/// Sums of segments -> sums up to each, in place. A thread has one number of S.
+/// Turns the sum of each segment into the sum up to and with this segment, in place. A thread has one number of S.
 template <int d>
 __global__ void prefix(int segments, float* states) {
   float* state = state_of<d>(states, segments, blockIdx.y, 0) + blockIdx.x * blockDim.x + threadIdx.x;
@@ -62,11 +63,11 @@ __global__ void __launch_bounds__(Chunk<d>::kThreads, Chunk<d>::kBlocks)
 
 /// How the sequence is cut.
 struct Cut {
-  int segments = 0, length = 0;  // length: a multiple of the chunk
+  int segments = 0, length = 0;  // length is in tokens, a multiple of the chunk
 };
 
-/// As many blocks as the device holds at once, but four chunks at least to a segment: a state is as much to write, add
-/// and read as two chunks are.
+/// Cuts the sequence so that there are as many blocks as the device holds at once. A segment has at least four chunks,
+/// because a state takes as long to write, add and read as two chunks.
 template <int d>
 Cut cut(const Problem& p) {
   constexpr int kC = Chunk<d>::kC, kShared = sizeof(typename Chunk<d>::Shared);
@@ -74,7 +75,7 @@ Cut cut(const Problem& p) {
   if (allow_shared(attend<d>, kShared) != cudaSuccess || cudaGetDevice(&device) != cudaSuccess ||
       cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device) != cudaSuccess ||
       cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, attend<d>, Chunk<d>::kThreads, kShared) != cudaSuccess)
-    sms = blocks = 1;  // run() will tell why
+    sms = blocks = 1;  // run() will report the error
   const int chunks = divide_up(p.s, kC), wanted = sms * blocks / std::max(p.b * p.h, 1);
   const int length = std::max(divide_up(chunks, std::max(wanted, 1)), 4);
   return {divide_up(chunks, length), length * kC};

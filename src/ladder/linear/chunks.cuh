@@ -15,12 +15,12 @@ using namespace cute;  // NOLINT: the letters of its layouts are what these file
 using cute::Tensor;    // not falchion's
 using bf16 = cute::bfloat16_t;
 
-/// d_qk and d_v are filled up with zeros to one d. A row in shared memory has 16 bytes more than it needs, so that the
-/// rows, and the columns, that a warp reads at a time lie in different banks.
+/// A chunk, where d_qk and d_v are filled up with zeros to the same d. A row in shared memory has 16 bytes more than it
+/// needs, so that the rows, and also the columns, that a warp reads at a time lie in different banks.
 template <int d>
 struct Chunk {
   static constexpr int kD = d, kC = 64, kWarps = d / 16, kThreads = 32 * kWarps, kPad = 8;
-  static constexpr int kBlocks = 256 / d;  // of an SM; a thread then has 128 registers
+  static constexpr int kBlocks = 256 / d;  // per SM; a thread then has 128 registers
   using D = Int<kD>;
   using C = Int<kC>;
   using Row = Int<kD + kPad>;
@@ -31,7 +31,7 @@ struct Chunk {
     alignas(16) bf16 Q[kC * Row{}], K[kC * Row{}], V[kC * Row{}], P[kC * RowOfP{}], S[kD * Row{}];
   };
 
-  /// (rows, d) as it lies, and its transpose on the same memory.
+  /// A matrix (rows, d) as it lies in memory, and its transpose on the same memory.
   template <class Rows>
   static __device__ auto matrix(bf16* x, Rows) {
     return make_tensor(make_smem_ptr(x), Layout<Shape<Rows, D>, Stride<Row, _1>>{});
@@ -44,8 +44,9 @@ struct Chunk {
     return make_tensor(make_smem_ptr(x), Layout<Shape<C, C>, Stride<RowOfP, _1>>{});
   }
 
-  /// load: tokens [row0, row0 + 64) of X, rows of x_d numbers, by cp.async, 16 bytes at a time; 0 from `end` and x_d
-  /// on. There are tokens before `end`. They are there after wait_for_loads, in all threads.
+  /// load: copies tokens [row0, row0 + 64) of X, whose rows have x_d numbers, with cp.async, 16 bytes at a time. Tokens
+  /// from `end` on and numbers from x_d on become 0. At least one token is before `end`. After wait_for_loads all
+  /// threads can read them.
   static __device__ void load(bf16* to, Head<const bf16> X, int row0, int end, int x_d) {
     CUTE_NO_UNROLL
     for (int e = threadIdx.x; e < kC * kD / 8; e += kThreads) {
@@ -62,7 +63,7 @@ struct Chunk {
     __syncthreads();
   }
 
-  /// X += A B^T of A (m, k) and B (n, k) in shared memory, 16 of k at a time.
+  /// Computes X += A B^T, with A (m, k) and B (n, k) in shared memory, 16 of k at a time.
   template <class A, class B, class Fragment>
   static __device__ void multiply(const A& a, const B& b, Fragment& x) {
     Mma mma;
@@ -71,7 +72,8 @@ struct Chunk {
     Tensor sB = thread.partition_B(b);
     Tensor rA = make_tensor<bf16>(partition_shape_A(mma, make_shape(size<0>(a), _16{})));
     Tensor rB = make_tensor<bf16>(partition_shape_B(mma, make_shape(size<0>(b), _16{})));
-    // Unrolled, the operands of all steps are fetched at once, into registers that are not there.
+    // The loop is not unrolled, because the operands of all steps would then be fetched at once, and there are not
+    // enough registers for them.
     CUTE_NO_UNROLL
     for (int i = 0; i < size<2>(sA); ++i) {
       copy(sA(_, _, i), rA(_, _, 0));
@@ -80,7 +82,7 @@ struct Chunk {
     }
   }
 
-  /// Registers f32 -> shared memory bf16, pairs of columns.
+  /// Rounds registers from f32 to bf16 and writes them to shared memory, in pairs of columns.
   template <class Fragment, class Matrix>
   static __device__ void put(const Fragment& x, Matrix&& to) {
     Tensor rounded = make_fragment_like<bf16>(x);
@@ -96,13 +98,13 @@ struct Chunk {
     return S;
   }
 
-  /// S += K^T V
+  /// Computes S += K^T V.
   template <class State>
   static __device__ void add(Shared& shared, State& S) {
     multiply(transposed(shared.K, C{}), transposed(shared.V, C{}), S);
   }
 
-  /// O = tril(Q K^T) V + Q S of one chunk, tokens from row0 on; S as it was before them.
+  /// Computes O = tril(Q K^T) V + Q S of one chunk, with tokens from row0 on and S as it was before them.
   template <class State>
   static __device__ void attend(Shared& shared, const State& S, Head<bf16> gO, int row0, int end, int d_v) {
     const auto thread = Mma{}.get_slice(threadIdx.x);
@@ -129,14 +131,14 @@ struct Chunk {
     }
   }
 
-  /// Tokens [begin, end) of one head, from the state before them.
+  /// Goes over tokens [begin, end) of one head, from the state before them.
   template <class State>
   static __device__ void walk(const Problem& p, int bh, int begin, int end, const bf16* q, const bf16* k, const bf16* v,
                               bf16* o, Shared& shared, State& S) {
     const Head<const bf16> Q = head_of(p, q, p.d_qk, bh), K = head_of(p, k, p.d_qk, bh), V = head_of(p, v, p.d_v, bh);
     const Head<bf16> O = head_of(p, o, p.d_v, bh);
     for (int row0 = begin; row0 < end; row0 += kC) {
-      __syncthreads();  // nobody reads the chunk before any more
+      __syncthreads();  // no thread reads the chunk before any more
       load(shared.Q, Q, row0, end, p.d_qk);
       load(shared.K, K, row0, end, p.d_qk);
       load(shared.V, V, row0, end, p.d_v);

@@ -1,5 +1,5 @@
-// src/ladder/linear/dispatch.cuh: which of two kernels is to run: an estimate from the SM count of the device and the
-// occupancy of the kernels, for steps 03 to 05.
+// src/ladder/linear/dispatch.cuh: decides for steps 03 to 05 which of two kernels runs, by an estimate from the SM
+// count of the device and the occupancy of the kernels.
 #pragma once
 
 #include <algorithm>
@@ -10,22 +10,22 @@
 
 namespace falchion::ladder::linear::on_gpu {
 
-/// Cycles of one step of a block: alone until it is done, most of that latency; busy: those in which it keeps others
-/// in the same SM from working.
+/// The cycles that one step of a block takes. `alone` is the time until it is done, which is mostly latency. `busy` is
+/// the part of it in which it keeps other blocks on the same SM from working.
 struct Pace {
   double alone, busy;
 };
 
-/// What a kernel will take. A block does its steps one after the other; the blocks come in waves.
+/// What a kernel will take. A block does its steps one after another, and the blocks come in waves.
 struct Cost {
-  double blocks = 0, steps = 0;  // of the grid; of one block
-  double sms = 1, resident = 1;  // of the device; blocks that it holds at once
+  double blocks = 0, steps = 0;  // blocks of the grid; steps of one block
+  double sms = 1, resident = 1;  // SMs of the device; blocks that it holds at once
   double cycles(const Pace& pace) const {
     return steps * std::max(pace.alone * std::ceil(blocks / resident), pace.busy * blocks / sms);
   }
 };
 
-/// Cost::sms and resident, as the occupancy calculator says of this kernel. Errors: device.
+/// Fills in sms and resident of *cost, with what the occupancy calculator says about this kernel. Errors: device.
 template <class... Parameters>
 Status ask_device(void (*kernel)(Parameters...), int threads, Cost* cost) {
   int device = 0, sms = 0, blocks = 0;
@@ -51,6 +51,6 @@ inline Status run_cheaper(const Candidate& one, const Candidate& other, const Pr
   return (cycles_of_one <= cycles_of_other ? one : other).run(p, t, stream);
 }
 
-extern const Candidate recurrent_kernel, low_occupancy_kernel;  // of steps 01 and 02
+extern const Candidate recurrent_kernel, low_occupancy_kernel;  // the kernels of steps 01 and 02
 
 }  // namespace falchion::ladder::linear::on_gpu

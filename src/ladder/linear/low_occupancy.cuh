@@ -1,5 +1,5 @@
-// src/ladder/linear/low_occupancy.cuh: what the low-occupancy kernels of steps 02, 04 and 05 share: a block of threads
-// has one column of S, and its teams of lanes take four tokens each, all at the same time.
+// src/ladder/linear/low_occupancy.cuh: what the low-occupancy kernels of steps 02, 04 and 05 share. A block of threads
+// has one column of S. Its lanes form teams, and each team takes four tokens, all at the same time.
 #pragma once
 
 #include <algorithm>
@@ -9,10 +9,10 @@
 
 namespace falchion::ladder::linear::on_gpu {
 
-inline constexpr int kTokens = 4;  // in a row, of one team
+inline constexpr int kTokens = 4;  // successive tokens of one team
 
-/// sums[t]: what the tokens of team t add to the column -> what it is before them. Thread e has row e of it, S, in a
-/// register and walks over the teams.
+/// Turns sums[t] from what the tokens of team t add to the column into what the column is before them. Thread e has row
+/// e of the column, S, in a register, and walks over the teams.
 template <int kTeams, int kE>
 __device__ void scan(float (&sums)[kTeams][kE], float& S) {
   __syncthreads();
@@ -26,7 +26,7 @@ __device__ void scan(float (&sums)[kTeams][kE], float& S) {
   __syncthreads();
 }
 
-/// The sum over a team of neighbouring lanes, in all of them.
+/// Returns the sum over a team of neighbouring lanes, in all of them.
 template <int kLanes>
 __device__ float sum_of_team(float x) {
 #pragma unroll
@@ -34,23 +34,24 @@ __device__ float sum_of_team(float x) {
   return x;
 }
 
-/// Steps 04 and 05: rows of E in pieces of four. A team is as many lanes as a row has pieces: at E 64 a warp is two.
+/// For steps 04 and 05, where the rows E of the column are taken in pieces of four. A team has one lane for each piece,
+/// so that at E 64 a warp is two teams.
 template <int kE_, int kWarps>
 struct Teams {
   static constexpr int kE = kE_, kLanes = kE / 4, kThreads = 32 * kWarps, kTeams = kThreads / kLanes;
-  static constexpr int kStep = kTokens * kTeams;  // tokens of a block at a time
+  static constexpr int kStep = kTokens * kTeams;  // tokens that a block takes at a time
   using Sums = float[kTeams][kE];
 
   static __device__ int team() { return threadIdx.x / kLanes; }
   static __device__ int lane() { return threadIdx.x % kLanes; }
 
-  /// Four rows of q and k of the tokens of this team, and their number of V: 36 registers.
+  /// Four rows of q and k for each token of this team, and the tokens' numbers of V, in 36 registers.
   struct Loaded {
     float4 q[kTokens], k[kTokens];
     float v[kTokens];
   };
 
-  /// Tokens [j, j + kTokens) of the walk; 0 past its end and past d_qk.
+  /// Loads tokens [j, j + kTokens) of the walk, and 0 past its end and past d_qk.
   static __device__ Loaded load(const Problem& p, Head<const float> Q, Head<const float> K, Head<const float> V, int j,
                                 int column) {
     Loaded x = {};
@@ -65,17 +66,17 @@ struct Teams {
     return x;
   }
 
-  /// o of the same tokens. S: see scan.
+  /// Computes o of the same tokens. scan() says what S is.
   static __device__ void attend(const Problem& p, const Loaded& x, Sums& sums, float& S, Head<float> O, int j,
                                 int column) {
-    float4 own[kTokens], sum = {};  // what the tokens of the team add, up to each
+    float4 own[kTokens], sum = {};  // own[t]: what the team's tokens add, up to and with t
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
       const float v = x.v[t];
       sum.x += x.k[t].x * v, sum.y += x.k[t].y * v, sum.z += x.k[t].z * v, sum.w += x.k[t].w * v;
       own[t] = sum;
     }
-    float4& shared = *reinterpret_cast<float4*>(&sums[team()][4 * lane()]);  // of this thread alone, but for the scan
+    float4& shared = *reinterpret_cast<float4*>(&sums[team()][4 * lane()]);  // only scan() and this thread use it
     shared = sum;
     scan(sums, S);
     const float4 before = shared;
@@ -90,12 +91,13 @@ struct Teams {
   }
 };
 
-/// A kernel with a block a column: Kernel::kernel<E, warps>(), tokens<E, warps>() that it does in a step, and the
-/// cycles that a step takes alone, bytes of q and k that an SM gets a cycle.
+/// A kernel with one block per column. Kernel has kernel<E, warps>(), tokens<E, warps>(), which is how many tokens it
+/// takes in a step, kAlone, the cycles that a step takes alone, and kBytes, the bytes of q and k that an SM gets per
+/// cycle.
 template <class Kernel>
 struct Columns {
-  /// Calls f(integral_constant<int, E>, integral_constant<int, warps>): more warps, and so more tokens at a time, where
-  /// blocks are few. The numbers are fast-transformers'.
+  /// Calls f(integral_constant<int, E>, integral_constant<int, warps>). Where blocks are few there are more warps, and
+  /// so more tokens at a time. The numbers are those of fast-transformers.
   template <class F>
   static Status with_sizes(const Problem& p, const F& f) {
     const std::int64_t blocks = std::int64_t{p.b} * p.h * p.d_v;

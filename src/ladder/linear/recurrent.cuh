@@ -1,5 +1,5 @@
 // src/ladder/linear/recurrent.cuh: what the recurrent kernels of steps 01, 04 and 05 share: a token in shared memory,
-// and the column of S that a thread has in its registers. The steps differ only in how tokens get there.
+// and the column of S that a thread has in its registers. These steps differ only in how tokens get to shared memory.
 #pragma once
 
 #include <algorithm>
@@ -11,13 +11,13 @@ namespace falchion::ladder::linear::on_gpu {
 
 inline constexpr int kMostColumns = 128;
 
-/// q and k end in zeros, up to the size that the kernel was compiled for.
+/// A token. q and k are filled up with zeros to the size that the kernel was compiled for.
 template <int kE>
 struct Token {
   alignas(16) float q[kE], k[kE], v[kMostColumns];
 };
 
-/// All of it 0, by all threads of the block: what no load writes stays 0.
+/// Sets all of the tokens to 0, with all threads of the block. What no load writes stays 0.
 template <int kE, int kTokens>
 __device__ void clear(Token<kE> (&tokens)[kTokens]) {
   auto* numbers = reinterpret_cast<float*>(tokens);
@@ -25,7 +25,8 @@ __device__ void clear(Token<kE> (&tokens)[kTokens]) {
   __syncthreads();
 }
 
-/// A column of S in the registers of a thread. 128 numbers would be too many: two threads next to each other share it.
+/// A column of S in the registers of a thread. 128 numbers would be too many for one thread, so two neighbouring
+/// threads share such a column.
 template <int kE>
 struct Column {
   static constexpr int kShare = kE > 64 ? 2 : 1, kRows = kE / kShare;
@@ -33,17 +34,18 @@ struct Column {
 
   static __device__ int number() { return threadIdx.x / kShare; }
   static __device__ int part() { return threadIdx.x % kShare; }
-  /// Threads of a block: a column each, and as many as E, so that one number of q and k falls to each.
+  /// The number of threads of a block: one for each column (or two that share it), but at least E, so that each thread
+  /// has at most one number of q and of k to load.
   static int threads(const Problem& p) { return divide_up(std::max(kE, p.d_v * kShare), 32) * 32; }
 
-  /// S += k v^T, then o = q^T S: one number of O, in all threads of the column.
+  /// Computes S += k v^T, then o = q^T S, which is one number of O. All threads of the column return it.
   __device__ float step(const Token<kE>& token) {
     const float v = token.v[number()];
     const auto* k = reinterpret_cast<const float4*>(token.k) + part();
     const auto* q = reinterpret_cast<const float4*>(token.q) + part();
     float o = 0;
 #pragma unroll
-    for (int r = 0; r < kRows; r += 4) {  // pieces of four rows, in turn of the one and the other thread
+    for (int r = 0; r < kRows; r += 4) {  // pieces of four rows, which threads that share a column take in turns
       const float4 k4 = k[r / 4 * kShare], q4 = q[r / 4 * kShare];
       S[r] += k4.x * v, S[r + 1] += k4.y * v, S[r + 2] += k4.z * v, S[r + 3] += k4.w * v;
       o += q4.x * S[r], o += q4.y * S[r + 1], o += q4.z * S[r + 2], o += q4.w * S[r + 3];
@@ -53,12 +55,12 @@ struct Column {
   }
 };
 
-/// Steps 04 and 05: what one thread brings of every token, four numbers of q, of k or of v; the first threads of the
-/// block have something to bring.
+/// For steps 04 and 05: what one thread loads of every token, which is four numbers of q, of k or of v. Only the first
+/// threads of the block have something to load.
 template <int kE>
 struct Piece {
   Head<const float> from = {};
-  int to = -1;  // where in a Token
+  int to = -1;  // the place in a Token; -1: nothing to load
 
   __device__ Piece(const Problem& p, Head<const float> Q, Head<const float> K, Head<const float> V) {
     int i = 4 * threadIdx.x;
@@ -77,7 +79,7 @@ struct Piece {
   }
 };
 
-/// A kernel with a block a head: Kernel::kernel<E>() and its pace.
+/// A kernel with one block per head. Kernel has kernel<E>() and kPace.
 template <class Kernel>
 struct Heads {
   template <class F>

@@ -1,5 +1,5 @@
-// src/ladder/linear/sizes.hpp: head dims as constants. Loops and registers need them at compile time; what is left over
-// is filled with zeros, which add nothing to S and nothing to O.
+// src/ladder/linear/sizes.hpp: head dims as constants, because loops and registers need them at compile time. The rest
+// of a size is filled with zeros, which add nothing to S and nothing to O.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 
 namespace falchion::ladder::linear {
 
-/// Calls f(integral_constant<int, D>) with the first of the sizes, which ascend, that is at least d.
+/// Calls f(integral_constant<int, D>) with the first of the sizes that is at least d. The sizes are in ascending order.
 template <int D, int... larger, class F>
 Status with_size(int d, const F& f) {
   if constexpr (sizeof...(larger) > 0)

@@ -1,5 +1,5 @@
-// src/ladder/linear/steps.cpp: the steps in order. The last one, the library's own kernel, is run by
-// tools/ladder_linear.cpp.
+// src/ladder/linear/steps.cpp: lists the steps in their order. tools/ladder/linear.cpp runs the last one, which is the
+// library's own kernel.
 #include "ladder/linear/step.hpp"
 
 namespace falchion::ladder::linear {
@@ -8,8 +8,8 @@ namespace on_cpu {
 extern const Step recurrent, chunks;
 }
 namespace on_gpu {
-extern const Step recurrent, low_occupancy, dispatch, vector_loads, double_buffer;  // f32
-extern const Step tensor_core_chunks, segments;                                     // bf16
+extern const Step recurrent, low_occupancy, dispatch, vector_loads, double_buffer;  // in f32
+extern const Step tensor_core_chunks, segments;                                     // in bf16
 }  // namespace on_gpu
 
 std::span<const Step* const> cpu_steps() {
