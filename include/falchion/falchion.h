@@ -1,9 +1,10 @@
-/* falchion.h: the C twin of falchion.hpp: same names, same meaning, plain C99. Only this header promises a
- * stable ABI: numbers are written out, and a struct that may grow begins with its size (sizeof in the caller), so that
- * old callers keep working. Such a struct filled with zeroes but for `size` is a valid start; of a problem, dtype and
- * the sizes are still to be set. Nothing throws or exits.
+/* falchion.h: the C twin of falchion.hpp, with the same names and the same meaning in plain C99. Only this header
+ * promises a stable ABI: numbers are written out, and a struct that may grow begins with its size (sizeof in the
+ * caller), so that old callers keep working. Such a struct is ready for use when it is filled with zeroes and `size` is
+ * set; a problem still needs its dtype and its sizes. Nothing throws or exits.
  *
- * Strides are in elements, sizes in bytes, logarithms natural. What every edge case does: docs/contract.md. */
+ * Strides are in elements, sizes are in bytes, and logarithms are natural. docs/contract.md says what every edge case
+ * does. */
 #ifndef FALCHION_FALCHION_H
 #define FALCHION_FALCHION_H
 
@@ -22,7 +23,7 @@
 extern "C" {
 #endif
 
-/* What every call returns; fal_why() says it in words. */
+/* What every call returns. fal_why() says it in words. */
 typedef enum fal_status {
   FAL_OK = 0,
   FAL_INVALID = 1,
@@ -31,7 +32,8 @@ typedef enum fal_status {
   FAL_DEVICE = 4
 } fal_status;
 
-/* Values of the int32_t fields named after them. First dtype: in a problem 0 means "as q", in a tensor "not set". */
+/* The values of the int32_t fields that the comments name. The first list is for dtype, where 0 means "as q" in a
+ * problem and "not set" in a tensor. */
 enum {
   FAL_AS_Q = 0,
   FAL_F32 = 1,
@@ -50,8 +52,9 @@ enum { FAL_IDENTITY = 0, FAL_ELU_PLUS_ONE = 1 };                             /* 
 enum { FAL_DECAY_NONE = 0, FAL_DECAY_HEAD = 1, FAL_DECAY_TOKEN = 2 };        /* decay */
 enum { FAL_UNBOUNDED = -1 };                                                 /* band.left, band.right */
 
-/* A view that owns nothing. q, k, v, o: axes (b, s, h, d). bias, mask, probabilities: (b, h_q, s_q, s_k). lse, row_max:
- * (b, h_q, s_q, 1). Zeroes: absent. fal_tensor, fal_band and fal_rng lie by value inside others and never change. */
+/* A view of the caller's memory; it owns nothing. The axes of q, k, v and o are (b, s, h, d), those of bias, mask and
+ * probabilities are (b, h_q, s_q, s_k), and those of lse and row_max are (b, h_q, s_q, 1). A tensor of zeroes is
+ * absent. fal_tensor, fal_band and fal_rng lie by value inside other structs, so their layout never changes. */
 typedef struct fal_tensor {
   void* data;
   int32_t dtype;
@@ -59,42 +62,44 @@ typedef struct fal_tensor {
   int64_t shape[4], stride[4];
 } fal_tensor;
 
-/* Query i sees key j <=> -left <= j - (i + shift) <= right; shift = s_k - s_q (bottom_right) or 0 (top_left).
- * All zeroes: the full band. Causal: {FAL_UNBOUNDED, 0, FAL_BOTTOM_RIGHT}. A bounded side needs align. */
+/* Query i sees key j <=> -left <= j - (i + shift) <= right, where shift is s_k - s_q (bottom_right) or 0 (top_left).
+ * A band of zeroes is the full band. A causal one is {FAL_UNBOUNDED, 0, FAL_BOTTOM_RIGHT}. A bounded side needs align.
+ */
 typedef struct fal_band {
   int64_t left, right; /* each FAL_UNBOUNDED or >= 0 */
   int32_t align;
   int32_t reserved; /* 0 */
 } fal_band;
 
-/* Which random numbers the dropout of one run draws. at: null, or two numbers in the backend's memory that the run
- * reads and adds to seed and offset, so that one plan, or one captured graph, serves every step. */
+/* Which random numbers the dropout of one run draws. `at` is null or points to two numbers in the backend's memory. The
+ * run reads them and adds them to seed and offset, so that one plan, or one captured graph, serves every step. */
 typedef struct fal_rng {
   uint64_t seed, offset;
   const uint64_t* at;
   uint64_t reserved; /* 0 */
 } fal_rng;
 
-/* Exact softmax attention, O = softmax(S) V, S = softcap(scale q.k) + alibi + bias, then mask and band select. */
+/* Exact softmax attention, O = softmax(S) V with S = softcap(scale q.k) + alibi + bias. Then mask and band select which
+ * scores count. */
 typedef struct fal_attention {
   size_t size;                       /* sizeof(fal_attention) */
-  int32_t dtype;                     /* of q: FAL_F32, FAL_F16, FAL_BF16 */
-  int32_t dtype_k, dtype_v, dtype_o; /* built today: FAL_AS_Q */
-  int64_t b, s_q, s_k;               /* packed: b sequences; packed or used: s is the longest allowed */
+  int32_t dtype;                     /* the type of q: FAL_F32, FAL_F16 or FAL_BF16 */
+  int32_t dtype_k, dtype_v, dtype_o; /* only FAL_AS_Q is built today */
+  int64_t b, s_q, s_k;               /* packed: b sequences; packed or used: s is the longest length allowed */
   int64_t h_q, h_k;                  /* h_q / h_k query heads share each K/V head */
-  int64_t d_qk, d_v;                 /* 1 to 256, any number, independent */
+  int64_t d_qk, d_v;                 /* any numbers from 1 to 256, independent of each other */
   fal_band band;
   float scale;       /* 0 asks for 1/sqrt(d_qk) */
   float softcap;     /* 0 is off */
-  float dropout;     /* p in [0, 1] */
+  float dropout;     /* the share p in [0, 1] of probabilities that are dropped */
   uint32_t reserved; /* 0 */
-  /* Which optional operands the run will have: 0 or 1. */
+  /* Which optional operands the run will have; each is 0 or 1. */
   uint8_t packed, used_q, used_k, first_k, alibi, bias, mask, lse, row_max, probabilities;
   uint8_t reserved2[14]; /* 0 */
 } fal_attention;
 
-/* The tensors of one run. All memory lies where the backend can use it: a GPU's for its backends, the host's for ref
- * and cpu, either for pinned and managed memory. */
+/* The tensors of one run. All memory must lie where the backend can use it: a GPU's memory for its backends, the host's
+ * for ref and cpu; pinned and managed memory serve both. */
 typedef struct fal_operands {
   size_t size; /* sizeof(fal_operands) */
   fal_tensor q, k, v, o;
@@ -104,41 +109,42 @@ typedef struct fal_operands {
   const int32_t *cu_seqlens_q, *cu_seqlens_k; /* (b + 1), starts at 0, sorted, ends at the total */
   const int32_t *used_q, *used_k;             /* (b) */
   const int32_t* first_k; /* (b): left padding; keys are rows [first_k, length of k); columns of bias stay rows of k */
-  fal_rng rng;            /* with dropout */
+  fal_rng rng;            /* used with dropout */
 } fal_operands;
 
-/* Causal linear attention, token by token j: S_j = e^(g_j) S_(j-1) + phi(k_j) v_j^T, o_j = scale phi(q_j)^T S_j.
- * normalise: o_j is divided by scale phi(q_j) z_j + eps, where z_j = e^(g_j) z_(j-1) + phi(k_j). */
+/* Causal linear attention, a recurrence over tokens j: S_j = e^(g_j) S_(j-1) + phi(k_j) v_j^T and
+ * o_j = scale phi(q_j)^T S_j. With `normalise` o_j is divided by scale phi(q_j) z_j + eps, where
+ * z_j = e^(g_j) z_(j-1) + phi(k_j). */
 typedef struct fal_linear_attention {
   size_t size;                       /* sizeof(fal_linear_attention) */
-  int32_t dtype;                     /* of q: FAL_F32, FAL_F16, FAL_BF16; states and decay are f32 */
-  int32_t dtype_k, dtype_v, dtype_o; /* built today: FAL_AS_Q */
-  int64_t b, s;                      /* packed: b sequences; packed or used: s is the longest allowed */
+  int32_t dtype;                     /* the type of q: FAL_F32, FAL_F16 or FAL_BF16; states and decay are f32 */
+  int32_t dtype_k, dtype_v, dtype_o; /* only FAL_AS_Q is built today */
+  int64_t b, s;                      /* packed: b sequences, and s is the longest length allowed */
   int64_t h_qk, h_v;                 /* h_v / h_qk value heads share each head of q and k */
-  int64_t d_qk, d_v;                 /* 1 to 256, any number, independent */
+  int64_t d_qk, d_v;                 /* any numbers from 1 to 256, independent of each other */
   float scale;                       /* 0 asks for 1/sqrt(d_qk) */
-  float eps;                         /* with normalise; finite, >= 0 */
+  float eps;                         /* used with normalise; finite and >= 0 */
   int32_t feature_map;               /* FAL_IDENTITY, FAL_ELU_PLUS_ONE */
   int32_t decay;                     /* FAL_DECAY_NONE, FAL_DECAY_HEAD, FAL_DECAY_TOKEN */
-  /* 0 or 1; the last three: which optional operands the run will have. */
+  /* Each is 0 or 1. The last three say which optional operands the run will have. */
   uint8_t normalise, reverse, packed, initial_state, final_state;
   uint8_t reserved[11]; /* 0 */
 } fal_linear_attention;
 
-/* The tensors of one run; the second half only for FAL_BACKWARD. */
+/* The tensors of one run. The grad_ tensors are only for FAL_BACKWARD. */
 typedef struct fal_linear_operands {
   size_t size; /* sizeof(fal_linear_operands) */
   fal_tensor q, k, v, o;
-  fal_tensor decay;                      /* g, f32: (b, s, h_v, 1); a head's: (1, 1, h_v, 1) */
-  fal_tensor initial_state, final_state; /* (b, h_v, d_qk, d_v) f32; may be the same memory: then in place */
+  fal_tensor decay;                      /* g, f32: (b, s, h_v, 1); with FAL_DECAY_HEAD (1, 1, h_v, 1) */
+  fal_tensor initial_state, final_state; /* (b, h_v, d_qk, d_v) f32; one view for both updates it in place */
   fal_tensor initial_z, final_z;         /* (b, h_v, d_qk, 1) f32, with normalise */
   const int32_t* cu_seqlens;             /* (b + 1), starts at 0, sorted, ends at the total */
   fal_tensor grad_o, grad_final_state, grad_final_z;                                 /* inputs */
   fal_tensor grad_q, grad_k, grad_v, grad_decay, grad_initial_state, grad_initial_z; /* outputs */
 } fal_linear_operands;
 
-/* An engine's own thread pool: parallel_for calls task(context, i) once for each i in [0, n) and returns when all are
- * done. */
+/* The caller's own thread pool, for an engine that has one. parallel_for must call task(context, i) once for each i in
+ * [0, n) and return when all are done. */
 typedef struct fal_executor {
   size_t size; /* sizeof(fal_executor) */
   void (*parallel_for)(void* self, int n, void (*task)(void* context, int i), void* context);
@@ -147,23 +153,23 @@ typedef struct fal_executor {
   int32_t reserved; /* 0 */
 } fal_executor;
 
-/* What to plan for. Where a function takes one, null means: the best there is. */
+/* What to plan for. Where a function takes a target, null means the best that there is. */
 typedef struct fal_target {
   size_t size; /* sizeof(fal_target) */
   int32_t backend;
-  int32_t threads;       /* cpu: 0 = all the process may use */
-  int32_t sm;            /* gpu: plan for this architecture (80, 90) though it is not here; 0 = the one present */
-  int32_t segments;      /* linear attention: parts that each sequence is cut into; 0 = decided by threads or SMs */
-  const char* cpu_level; /* "amx", "avx512", ...: this one or none; null: the fastest */
-  const fal_executor* executor; /* null: OpenMP, or the library's own threads */
-  int32_t device;               /* gpu, with use_device: CUDA's number of it; a run makes it current, and puts the
-                                 * caller's back */
-  uint8_t use_device;           /* 1: `device` counts; 0: the one that is current when the plan is made */
+  int32_t threads;       /* cpu: how many threads; 0 means all that the process may use */
+  int32_t sm;            /* gpu: plan for this architecture (80, 90) even if it is not here; 0: the one present */
+  int32_t segments;      /* linear attention: how many parts each sequence is cut into; 0 lets the plan decide */
+  const char* cpu_level; /* cpu: plan for this instruction set ("amx", "avx512", ...) or fail; null: the fastest */
+  const fal_executor* executor; /* cpu: the pool to run on; null: OpenMP, or the library's own threads */
+  int32_t device;               /* gpu, with use_device: the device's CUDA number; a run makes it current, and
+                                 * afterwards makes the caller's device current again */
+  uint8_t use_device;           /* 1: `device` counts; 0: the device that is current when the plan is made */
   uint8_t trust_pointers;       /* 1: the caller vouches that each pointer lies where the backend can use it */
   uint8_t reserved[10];         /* 0 */
 } fal_target;
 
-/* The defaults of C++: bf16, h_q = h_k = 1, b = 0 (unset), full band. */
+/* The same defaults as in C++: bf16, h_q = h_k = 1, b = 0 (unset), full band. */
 #define FAL_ATTENTION_INIT                                                                                             \
   {                                                                                                                    \
     sizeof(fal_attention), FAL_BF16, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, {FAL_UNBOUNDED, FAL_UNBOUNDED, FAL_ALIGN_UNSET, 0}, \
@@ -175,33 +181,37 @@ FAL_API fal_attention fal_attention_init(void);
 
 /* A dense tensor whose last axis is contiguous, in the order of its axes. */
 FAL_API fal_tensor fal_tensor_dense(void* data, int32_t dtype, int64_t b, int64_t s, int64_t h, int64_t d);
-/* The same (b, s, h, d) view over memory that lies as (b, h, s, d), PyTorch's order. */
+/* A view with the same axes (b, s, h, d), over memory that lies as (b, h, s, d), which is PyTorch's order. */
 FAL_API fal_tensor fal_tensor_heads_first(void* data, int32_t dtype, int64_t b, int64_t s, int64_t h, int64_t d);
 
-/* A decided way to run one problem: choose once, run often, from any thread (two runs at once need two workspaces). */
+/* A decided way to run one problem: choose once, run often, from any thread. Two runs at the same time need two
+ * workspaces. Errors of fal_plan_make: FAL_INVALID (a bad argument), FAL_UNSUPPORTED (no kernel for it), FAL_DEVICE.
+ * Errors of fal_plan_run: FAL_INVALID (a tensor that does not fit the plan), FAL_WORKSPACE, FAL_DEVICE. */
 typedef struct fal_plan fal_plan;
 FAL_API fal_status fal_plan_make(const fal_attention* problem, int32_t pass, const fal_target* target, fal_plan** out);
 FAL_API void fal_plan_free(fal_plan* plan);              /* null is fine */
 FAL_API size_t fal_plan_workspace(const fal_plan* plan); /* bytes that fal_plan_run needs, 64-byte aligned */
 FAL_API int32_t fal_plan_backend(const fal_plan* plan);  /* the one that was taken: FAL_REF, ...; null: FAL_BEST */
-/* The decision in one line; the whole story, as many lines or as one object of JSON. Each is made when it is first
- * asked for, by any thread, and lives as long as the plan. Null where a text cannot be made (an unknown format, no
- * memory), as for every text below; fal_why() then says why. */
+/* fal_plan_describe gives the decision in one line, fal_plan_explain the whole story in many lines or in one JSON
+ * object. Each text is made when any thread first asks for it, and it lives as long as the plan. Like every text below,
+ * it is null where it cannot be made (an unknown format, no memory), and fal_why() then says why. */
 FAL_API const char* fal_plan_describe(const fal_plan* plan);
 FAL_API const char* fal_plan_explain(const fal_plan* plan, int32_t format);
 FAL_API fal_status fal_plan_run(const fal_plan* plan, const fal_operands* operands, void* workspace,
                                 size_t workspace_bytes, void* stream);
 
-/* What fal_plan_make would decide and why, also when it refuses. Lives until this thread's next call of it. */
+/* What fal_plan_make would decide and why, also when it refuses. The text lives until this thread's next call. */
 FAL_API const char* fal_explain(const fal_attention* problem, int32_t pass, const fal_target* target, int32_t format);
 
-/* One call: takes sizes and flags from the operands, plans, keeps the plan, owns the workspace. FAL_BEST stays where q
- * lies: in a GPU's or managed memory, a GPU; in the host's, pinned or not, the CPU. options (null: none) gives what
- * tensors cannot say: band, scale, softcap, dropout; for packed lengths it must give b (0 is unset, and refused). */
+/* The one-call form takes sizes and flags from the operands, makes a plan and keeps it, owns the workspace, and runs.
+ * FAL_BEST stays where q lies: on a GPU for a GPU's or managed memory, on the CPU for the host's, pinned or not.
+ * `options` (null: none) gives what tensors cannot say: band, scale, softcap and dropout. With packed lengths it must
+ * also give b (0 means unset and is refused). */
 FAL_API fal_status fal_attention_run(const fal_operands* operands, const fal_attention* options,
                                      const fal_target* target, void* stream);
 
-/* Linear attention: a plan is freed, described and explained by the functions above, and run by its own. */
+/* Linear attention has its own functions to make and to run a plan; the functions above free, describe and explain
+ * it. */
 #define FAL_LINEAR_ATTENTION_INIT                                                                           \
   {                                                                                                         \
     sizeof(fal_linear_attention), FAL_BF16, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1e-6F, 0, 0, 0, 0, 0, 0, 0, { 0 } \
@@ -213,7 +223,8 @@ FAL_API fal_status fal_linear_plan_run(const fal_plan* plan, const fal_linear_op
                                        size_t workspace_bytes, void* stream);
 FAL_API const char* fal_linear_explain(const fal_linear_attention* problem, int32_t pass, const fal_target* target,
                                        int32_t format);
-/* One call: backward where any grad_ tensor is given (memory, or a shape that is not all 0), else forward. */
+/* The one-call form. The pass is backward where any grad_ tensor is given (it has memory, or a shape that is not all
+ * 0), and forward otherwise. */
 FAL_API fal_status fal_linear_attention_run(const fal_linear_operands* operands, const fal_linear_attention* options,
                                             const fal_target* target, void* stream);
 FAL_API fal_status fal_linear_validate_lengths(const fal_linear_attention* problem,
@@ -222,11 +233,12 @@ FAL_API fal_status fal_linear_validate_lengths(const fal_linear_attention* probl
 /* Frees the workspaces that the one-call forms keep for this thread. Its next call allocates again. */
 FAL_API void fal_release_workspaces(void);
 
-/* Merges two partial results over disjoint key sets: o (b, s_q, h_q, d), lse (b, h_q, s_q, 1). Commutative. */
+/* Merges two partial results over disjoint sets of keys, each an o (b, s_q, h_q, d_v) and an lse (b, h_q, s_q, 1) in
+ * the host's memory. The merge is commutative. */
 FAL_API fal_status fal_merge(const fal_tensor* o_a, const fal_tensor* lse_a, const fal_tensor* o_b,
                              const fal_tensor* lse_b, const fal_tensor* o, const fal_tensor* lse);
 
-/* Reads the lengths and reports what kernels would only clamp. */
+/* Reads the lengths, also from a GPU's memory, and reports what kernels would only clamp. */
 FAL_API fal_status fal_validate_lengths(const fal_attention* problem, const fal_operands* operands);
 
 FAL_API const char* fal_why(void);        /* this thread's last failure in words; "" after a success */

@@ -1,9 +1,10 @@
-/// falchion.hpp: the whole public C++ API. It includes no CUDA header. What returns a Status never throws; the texts
-/// (describe, explain, build_info) are std::string and may throw std::bad_alloc.
+/// falchion.hpp: the whole public C++ API. It includes no CUDA header. A function that returns a Status never throws.
+/// The functions that return a text (describe, explain, build_info) return a std::string and may throw std::bad_alloc.
 ///
-/// Letters everywhere: b batch, s sequence, h heads, d head dim; q k v o; lse = log of the sum of exponentials.
-/// Strides are in elements, sizes in bytes, logarithms natural. A problem says what, Plan::make decides how,
-/// Plan::run only does it. What every edge case does is written in docs/contract.md.
+/// The letters are the same everywhere: b batch, s sequence, h heads, d head dim; q, k, v, o the tensors; lse the
+/// logarithm of the sum of exponentials. Strides are in elements, sizes are in bytes, and logarithms are natural.
+/// A problem says what is to be computed, Plan::make decides how, and Plan::run only does it.
+/// docs/contract.md says what every edge case does.
 #pragma once
 
 #include <array>
@@ -22,22 +23,25 @@
 
 namespace falchion {
 
-/// as_q: in a problem, the type of q; a tensor has a type of its own. e4m3, e5m2, i8 have numbers, and no kernel yet.
+/// The type of an element. as_q is for problems and means "the type of q"; a tensor always has a type of its own.
+/// e4m3, e5m2 and i8 already have their numbers, but no kernel takes them yet.
 enum class DType : std::uint8_t { as_q, f32, f16, bf16, boolean, e4m3, e5m2, i8 };
 enum class Backend : std::uint8_t { best, ref, cpu, sm80, sm90 };
 enum class Pass : std::uint8_t { forward, backward };
 enum class Code : std::uint8_t { ok, invalid, unsupported, workspace, device };
-enum class Format : std::uint8_t { text, json };  // of explain(): for people, for programs (keys: docs/explain.md)
+/// The form of an explain() text: `text` is for people, `json` is for programs (docs/explain.md lists its keys).
+enum class Format : std::uint8_t { text, json };
 
-/// What every call returns. False on failure; `why` then names the argument, its value and the limit.
+/// What every call returns. It is false on failure; `why` then names the argument, its value and the limit.
 struct [[nodiscard]] Status {
   Code code = Code::ok;
   std::string why{};
   explicit operator bool() const { return code == Code::ok; }
 };
 
-/// A view that owns nothing. q, k, v, o: axes (b, s, h, d). bias, mask, probabilities: axes (b, h_q, s_q, s_k).
-/// lse, row_max: axes (b, h_q, s_q, 1). Strides may be in any order; 0 (broadcast) and negative on inputs only.
+/// A view of the caller's memory; it owns nothing. The axes of q, k, v and o are (b, s, h, d), those of bias, mask and
+/// probabilities are (b, h_q, s_q, s_k), and those of lse and row_max are (b, h_q, s_q, 1). Strides may be in any
+/// order. Only inputs may have strides of 0 (broadcast) or below 0.
 struct Tensor {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -47,22 +51,22 @@ struct Tensor {
   static Tensor dense(void* data, DType dtype, std::array<std::int64_t, 4> shape) {
     return {data, dtype, shape, {shape[1] * shape[2] * shape[3], shape[2] * shape[3], shape[3], 1}};
   }
-  /// The same (b, s, h, d) view over memory that lies as (b, h, s, d), PyTorch's order.
+  /// A view with the same axes (b, s, h, d), over memory that lies as (b, h, s, d), which is PyTorch's order.
   static Tensor heads_first(void* data, DType dtype, std::array<std::int64_t, 4> shape) {
     return {data, dtype, shape, {shape[1] * shape[2] * shape[3], shape[3], shape[1] * shape[3], 1}};
   }
 };
 
-/// Where the diagonal of a band lies when s_q != s_k. There is no default: FlashAttention means bottom_right
-/// (the last query sees the last key), PyTorch's is_causal means top_left (query 0 sees key 0).
+/// Where the diagonal of a band lies when s_q != s_k. There is no default, because libraries differ: FlashAttention
+/// means bottom_right (the last query sees the last key), PyTorch's is_causal means top_left (query 0 sees key 0).
 enum class Align : std::uint8_t { unset, bottom_right, top_left };
 
 /// Which keys a query may see. Query i sees key j  <=>  -left <= j - (i + shift) <= right,
-/// where shift = s_k - s_q (bottom_right) or 0 (top_left), with the lengths of that sequence.
+/// where shift is s_k - s_q (bottom_right) or 0 (top_left), and s_q and s_k are the lengths of that sequence.
 struct Band {
   static constexpr std::int64_t unbounded = -1;
-  std::int64_t left = unbounded, right = unbounded;  // each unbounded or >= 0
-  Align align = Align::unset;                        // must be set when a side is bounded
+  std::int64_t left = unbounded, right = unbounded;  // each is unbounded or >= 0
+  Align align = Align::unset;                        // it must be set when a side is bounded
 
   static Band full() { return {}; }
   static Band causal(Align align) { return {unbounded, 0, align}; }
@@ -70,46 +74,50 @@ struct Band {
   bool operator==(const Band&) const = default;
 };
 
-/// How a score is made: s = softcap(scale * q.k) + alibi + bias, then the mask and the band select.
+/// How a score is made: s = softcap(scale * q.k) + alibi + bias. Then the mask and the band select which scores count.
 struct Score {
-  float scale = 0;    // 0 asks for 1/sqrt(d_qk). Any finite number, negative too
-  float softcap = 0;  // 0 is off; else s -> softcap * tanh(s / softcap); finite, > 0
+  float scale = 0;    // any finite number, also a negative one; 0 asks for 1/sqrt(d_qk)
+  float softcap = 0;  // 0 is off; a finite number > 0 replaces s by softcap * tanh(s / softcap)
   bool operator==(const Score&) const = default;
 };
 
-/// Which random numbers the dropout of one run draws: Philox4x32-10 on (seed, offset, b, h, i, j) decides alone whether
-/// element (b, h, i, j) is kept, so the bits are the same on every backend and tile. `at`: null, or two numbers in the
-/// backend's memory which the run reads and adds to seed and offset (modulo 2^64); so one plan, or one captured graph,
-/// serves every step, and layers that share the two numbers differ by their offsets.
+/// Which random numbers the dropout of one run draws. Philox4x32-10 on (seed, offset, b, h, i, j) alone decides whether
+/// element (b, h, i, j) is kept, so the same elements are dropped on every backend and with every tile. `at` is null
+/// or points to two numbers in the backend's memory. The run reads them and adds them to seed and offset (modulo 2^64).
+/// So one plan, or one captured graph, serves every step, and layers that share the two numbers differ by their
+/// offsets.
 struct Rng {
   std::uint64_t seed = 0, offset = 0;
   const std::uint64_t* at = nullptr;
 };
 
-/// Exact softmax attention, O = softmax(S) V. Head h_q/h_k = g query heads share each K/V head (GQA; MQA is h_k = 1).
+/// Exact softmax attention, O = softmax(S) V. Each K/V head is shared by g = h_q / h_k query heads (GQA; with h_k = 1
+/// it is MQA).
 struct Attention {
-  DType dtype = DType::bf16;                                                  // of q: f32, f16, bf16
-  DType dtype_k = DType::as_q, dtype_v = DType::as_q, dtype_o = DType::as_q;  // built today: as q
-  std::int64_t b = 0, s_q = 0, s_k = 0;  // packed: b sequences; packed or used: s is the longest allowed
+  DType dtype = DType::bf16;                                                  // the type of q: f32, f16 or bf16
+  DType dtype_k = DType::as_q, dtype_v = DType::as_q, dtype_o = DType::as_q;  // only as_q is built today
+  /// packed: b is the number of sequences. packed or used_*: s_q and s_k are the longest lengths that are allowed.
+  std::int64_t b = 0, s_q = 0, s_k = 0;
   std::int64_t h_q = 1, h_k = 1;
-  std::int64_t d_qk = 0, d_v = 0;  // 1 to 256, any number, independent
+  std::int64_t d_qk = 0, d_v = 0;  // any numbers from 1 to 256, independent of each other
   Band band{};
   Score score{};
-  float dropout = 0;  // p in [0, 1] of the probabilities that are dropped; lse is before it; p = 1 gives O = 0
+  float dropout = 0;  // the share p in [0, 1] of probabilities that are dropped; lse is before it; p = 1 gives O = 0
 
   // Which optional operands the run will have.
-  bool packed = false;                  // q, o are (1, total_q, h, d), k, v (1, total_k, h, d), cut by cu_seqlens_q/_k
-  bool used_q = false, used_k = false;  // used lengths, one a sequence
+  bool packed = false;  // q, o are (1, total_q, h, d) and k, v (1, total_k, h, d); cu_seqlens_q and _k cut them
+  bool used_q = false, used_k = false;  // used lengths, one for each sequence
   bool first_k = false;                 // left padding: the keys of sequence i begin at its row first_k[i]
-  bool alibi = false;  // s -= slope[b, h] * |i + shift - j|, shift as in Band (bottom_right when unset)
-  bool bias = false;   // s += bias[b, h, i, j]; f32 or dtype; -inf masks
-  bool mask = false;   // boolean, true = may be seen
-  bool lse = false, row_max = false, probabilities = false;  // outputs wanted
+  bool alibi = false;  // s -= slope[b, h] * |i + shift - j|, with the shift of Band (bottom_right when unset)
+  bool bias = false;   // s += bias[b, h, i, j], of type f32 or dtype; -inf masks the key
+  bool mask = false;   // boolean; true means that the key may be seen
+  bool lse = false, row_max = false, probabilities = false;  // the outputs that are wanted besides o
   bool operator==(const Attention&) const = default;
 };
 
-/// The tensors of one run. All memory lies where the backend can use it: a GPU's for its backends, the host's for ref
-/// and cpu, either for pinned and managed memory; each run checks it, and names the operand that does not.
+/// The tensors of one run. All memory must lie where the backend can use it: a GPU's memory for its backends, the
+/// host's for ref and cpu; pinned and managed memory serve both. Each run checks this and names the operand that breaks
+/// it.
 struct Operands {
   Tensor q, k, v;        // inputs   (b, s, h, d), last axis contiguous
   Tensor o;              // output   (b, s_q, h_q, d_v)
@@ -119,60 +127,64 @@ struct Operands {
   Tensor alibi;          // input    slopes (b or 1, 1, h_q, 1) f32; packed: b sequences
   const std::int32_t *cu_seqlens_q = nullptr, *cu_seqlens_k = nullptr;  // (b + 1), starts at 0, sorted, ends at total
   const std::int32_t *used_q = nullptr, *used_k = nullptr;              // (b); rows of o past used_q stay untouched
-  /// (b): the sequence's keys are its rows [first_k, length of k), as if those before did not exist: nothing of them is
-  /// read, and bands count from first_k on. Columns of bias, mask and probabilities stay rows of k.
+  /// (b): the keys of a sequence are its rows [first_k, length of k). The rows before first_k count as if they did not
+  /// exist: they are not read, and bands count keys from first_k on. Columns of bias, mask and probabilities remain
+  /// rows of k.
   const std::int32_t* first_k = nullptr;
   Rng rng;  // with dropout
 };
 
-/// What q and k go through first, on load: a feature map phi. elu_plus_one: x > 0 ? x + 1 : exp(x).
+/// The feature map phi, which q and k go through when they are loaded. elu_plus_one is x > 0 ? x + 1 : exp(x).
 enum class FeatureMap : std::uint8_t { identity, elu_plus_one };
-/// How the state fades: not at all; by a constant a head (retention, lightning attention); by one number a token and
-/// head (simple GLA, Mamba-2).
+/// How the state fades: not at all (none); by one constant for each head, as in retention and lightning attention
+/// (head); or by one number for each token and head, as in simple GLA and Mamba-2 (token).
 enum class Decay : std::uint8_t { none, head, token };
 
 /// Causal linear attention (Katharopoulos et al. 2020, arXiv:2006.16236), a recurrence over tokens j of a sequence:
 ///   S_j = e^(g_j) S_(j-1) + phi(k_j) v_j^T,    o_j = scale phi(q_j)^T S_j,    S_(-1) = initial_state or 0
-/// with a state S of (d_qk, d_v) for each value head. normalise: z_j = e^(g_j) z_(j-1) + phi(k_j) goes along, and
-/// o_j is divided by scale phi(q_j) z_j + eps. reverse: the same from the last token to the first.
+/// Each value head has its own state S (d_qk, d_v). With `normalise` a vector z_j = e^(g_j) z_(j-1) + phi(k_j) is kept
+/// beside S, and o_j is divided by scale phi(q_j) z_j + eps. With `reverse` the recurrence runs from the last token to
+/// the first.
 struct LinearAttention {
-  DType dtype = DType::bf16;  // of q: f32, f16, bf16. States and decay are f32
-  DType dtype_k = DType::as_q, dtype_v = DType::as_q, dtype_o = DType::as_q;  // built today: as q
-  std::int64_t b = 0, s = 0;       // packed: b sequences; packed or used: s is the longest allowed
+  DType dtype = DType::bf16;  // the type of q: f32, f16 or bf16; states and decay are always f32
+  DType dtype_k = DType::as_q, dtype_v = DType::as_q, dtype_o = DType::as_q;  // only as_q is built today
+  std::int64_t b = 0, s = 0;       // packed: b is the number of sequences, s the longest length that is allowed
   std::int64_t h_qk = 1, h_v = 1;  // h_v / h_qk value heads share each head of q and k
-  std::int64_t d_qk = 0, d_v = 0;  // 1 to 256, any number, independent
-  float scale = 0;                 // 0 asks for 1/sqrt(d_qk); fast-transformers means 1
+  std::int64_t d_qk = 0, d_v = 0;  // any numbers from 1 to 256, independent of each other
+  float scale = 0;                 // 0 asks for 1/sqrt(d_qk); the fast-transformers library uses 1
   FeatureMap feature_map = FeatureMap::identity;
   Decay decay = Decay::none;
   bool normalise = false;
-  float eps = 1e-6F;  // with normalise; finite, >= 0
+  float eps = 1e-6F;  // used with normalise; finite and >= 0
   bool reverse = false;
 
   // Which optional operands the run will have.
-  bool packed = false;  // q, k, v, o are (1, total, h, d), cut by cu_seqlens; states still have b entries
-  bool initial_state = false, final_state = false;  // and z of them, with normalise
+  bool packed = false;  // q, k, v, o are (1, total, h, d), and cu_seqlens cuts them; states still have b entries
+  bool initial_state = false, final_state = false;  // with normalise also initial_z, final_z
   bool operator==(const LinearAttention&) const = default;
 };
 
-/// The tensors of one run of LinearAttention; the second half only for Pass::backward. Where they lie: as in Operands.
+/// The tensors of one run of LinearAttention. Those after the blank line are only for Pass::backward. All memory must
+/// lie where the backend can use it, as for Operands.
 struct LinearOperands {
   Tensor q, k;                        // inputs   (b, s, h_qk, d_qk), last axis contiguous
-  Tensor v, o;                        // input, output (b, s, h_v, d_v); backward does not read o
+  Tensor v, o;                        // input, output (b, s, h_v, d_v); the backward pass does not read o
   Tensor decay;                       // input    g, natural logarithm: (b, s, h_v, 1) f32; Decay::head: (1, 1, h_v, 1)
-  Tensor initial_state, final_state;  // input, output (b, h_v, d_qk, d_v) f32; may be the same memory: then in place
-  Tensor initial_z, final_z;          // likewise (b, h_v, d_qk, 1) f32
+  Tensor initial_state, final_state;  // input, output (b, h_v, d_qk, d_v) f32; one view for both updates it in place
+  Tensor initial_z, final_z;          // input, output (b, h_v, d_qk, 1) f32; one view for both, likewise
   const std::int32_t* cu_seqlens = nullptr;  // (b + 1), starts at 0, sorted, ends at total
 
   Tensor grad_o;                              // input    (b, s, h_v, d_v)
   Tensor grad_final_state, grad_final_z;      // inputs, where the problem has final_state
-  Tensor grad_q, grad_k, grad_v;              // outputs, shapes and dtype of q, k, v
-  Tensor grad_decay;                          // output f32, shape of decay
+  Tensor grad_q, grad_k, grad_v;              // outputs, with the shapes and dtype of q, k, v
+  Tensor grad_decay;                          // output f32, with the shape of decay
   Tensor grad_initial_state, grad_initial_z;  // outputs, where the problem has initial_state
 };
 
-/// An engine's own thread pool. parallel_for must call task(context, i) once for each i in [0, n), on any threads, and
-/// return when all are done and their writes are visible to its caller. A task may wait for nothing but itself; a pool
-/// may run other work on a waiting thread. `threads` is how many may run at once.
+/// The caller's own thread pool, for an engine that has one. parallel_for must call task(context, i) once for each i in
+/// [0, n), on any threads, and return when all are done and their writes are visible to its caller. No task waits for
+/// anything but its own work, so a pool may run other work on a thread that waits. `threads` says how many tasks may
+/// run at once.
 struct Executor {
   void (*parallel_for)(void* self, int n, void (*task)(void* context, int i), void* context) = nullptr;
   void* self = nullptr;
@@ -183,18 +195,19 @@ struct Executor {
 /// What to plan for.
 struct Target {
   Backend backend = Backend::best;
-  int threads = 0;      // cpu: how many; 0 = all the process may use (OMP_NUM_THREADS counts)
-  Executor executor{};  // cpu: the pool to run on; none = OpenMP
-  int sm = 0;           // gpu: plan for this architecture (80, 90) though it is not here; 0 = the one present
-  /// cpu: this level or none ("amx", "avx512", ...); with best it asks for the CPU. null = FALCHION_CPU, which names a
-  /// level and never a backend, else the fastest.
+  int threads = 0;      // cpu: how many threads; 0 means all that the process may use (OMP_NUM_THREADS counts)
+  Executor executor{};  // cpu: the pool to run on; without one it is OpenMP, or the library's own threads
+  int sm = 0;           // gpu: plan for this architecture (80, 90) even if it is not here; 0 means the one present
+  /// cpu: plan for this instruction set ("amx", "avx512", ...) or fail; with Backend::best this also asks for the CPU.
+  /// null means the level that FALCHION_CPU names (it never names a backend), and without it the fastest level.
   const char* cpu_level = nullptr;
-  int segments = 0;  // linear attention: parts that each sequence is cut into; 0 = decided by threads or SMs
-  /// gpu: CUDA's number of it, -1: the device that is current when the plan is made. A run goes to the plan's device,
-  /// whichever is current then, with a stream of that device, and puts the caller's back.
+  int segments = 0;  // linear attention: how many parts each sequence is cut into; 0 lets the plan decide
+  /// gpu: the device's CUDA number; -1 means the device that is current when the plan is made. A run goes to the plan's
+  /// device, whichever one is current by then, and afterwards makes the caller's device current again. Its stream must
+  /// belong to the plan's device.
   int device = -1;
-  /// The caller vouches that every pointer lies where the backend can use it. Else a run asks CUDA's driver, some
-  /// 0.2 us a pointer, in processes that use CUDA.
+  /// true: the caller vouches that every pointer lies where the backend can use it. Otherwise each run asks CUDA's
+  /// driver where the process uses CUDA, which takes some 0.2 us for each pointer.
   bool trust_pointers = false;
   Target() = default;
   Target(Backend backend) : backend(backend) {}  // NOLINT(google-explicit-constructor): a Backend is a Target
@@ -202,24 +215,26 @@ struct Target {
 
 using Stream = void*;  // a cudaStream_t; null for the CPU
 
-/// A decided way to run one problem. Immutable, cheap to copy, shareable between threads: choose once, run often.
-/// Two runs at once need two workspaces.
+/// A decided way to run one problem: choose once, run often. A plan never changes, is cheap to copy, and may be used by
+/// several threads. Two runs at the same time need two workspaces.
 class FALCHION_API Plan {
  public:
-  /// Decides backend, kernel, tile, splits and workspace, or says why not and what the nearest supported thing is.
-  /// Errors: invalid (a bad argument), unsupported (no kernel for it), device.
+  /// Decides backend, kernel, tile, splits and workspace, or says why it cannot and what the nearest supported thing
+  /// is. Errors: invalid (a bad argument), unsupported (no kernel for it), device.
   static Status make(const Attention& problem, Pass pass, Target target, Plan* out) noexcept;
   static Status make(const LinearAttention& problem, Pass pass, Target target, Plan* out) noexcept;
 
   std::size_t workspace_bytes() const noexcept;
-  Backend backend() const noexcept;  ///< the one that was taken: ref, cpu, sm80, sm90; best: there is no plan
+  Backend backend() const noexcept;  ///< the one that was taken: ref, cpu, sm80 or sm90; best means an empty plan
   std::string describe() const;      ///< one line: "attention_forward cpu avx512 bf16 d128 band full tile 256x128 ..."
-  /// Tiles, memory, threads, roofline, and each rejected path with its reason: many lines, or one object of JSON.
+  /// Describes tiles, memory, threads and roofline, and each rejected path with its reason, in many lines or in one
+  /// JSON object.
   std::string explain(Format format = Format::text) const;
 
-  /// Enqueues (on the CPU: runs). No allocation, no synchronisation, safe in a CUDA graph (OpenMP itself allocates when
-  /// a thread first uses it; lend an Executor to rule that out). workspace has at least
-  /// workspace_bytes() bytes, 64-byte aligned. Errors: invalid (a tensor that is not the plan's), workspace, device.
+  /// On a GPU it enqueues the work and returns; on the CPU it does the work. It neither allocates nor synchronises and
+  /// is safe in a CUDA graph. (OpenMP itself allocates when a thread first uses it; an Executor avoids that.) The
+  /// workspace must have at least workspace_bytes() bytes and be 64-byte aligned. Errors: invalid (a tensor that does
+  /// not fit the plan), workspace, device.
   Status run(const Operands& operands, void* workspace, std::size_t workspace_bytes,
              Stream stream = nullptr) const noexcept;
   Status run(const LinearOperands& operands, void* workspace, std::size_t workspace_bytes,
@@ -237,34 +252,39 @@ FALCHION_API std::string explain(const Attention& problem, Pass pass, Target tar
 FALCHION_API std::string explain(const LinearAttention& problem, Pass pass, Target target,
                                  Format format = Format::text);
 
-/// The one-call form for people in a hurry: takes sizes and flags from the operands, plans, keeps the last eight plans
-/// and, for the CPU, one workspace for each thread until it ends (on a GPU it is allocated in the stream's order).
-/// `best` stays where q lies: in a GPU's or managed memory, a GPU; in the host's, pinned or not, the CPU. `options`
-/// gives what tensors cannot say: band, score, dropout. For packed lengths it must give b (0 is unset, and refused),
-/// and may give s_q and s_k (0: read from cu_seqlens); lengths on the host must be sorted and end at the totals.
+/// The one-call form for people in a hurry. It takes sizes and flags from the operands, makes a plan and runs it. It
+/// keeps the last eight plans and, for the CPU, one workspace for each thread until that thread ends; on a GPU the
+/// workspace is allocated in the stream's order. Backend::best stays where q lies: on a GPU for a GPU's or managed
+/// memory, on the CPU for the host's, pinned or not. `options` gives what tensors cannot say: band, score and dropout.
+/// With packed lengths it must also give b (0 means unset and is refused), and it may give s_q and s_k (0: they are
+/// read from cu_seqlens). Lengths on the host must be sorted and end at the totals.
 FALCHION_API Status attention(const Operands& operands, const Attention& options = {}, Target target = {},
                               Stream stream = nullptr) noexcept;
 
-/// The same for linear attention: backward where any grad_ tensor is given (memory, or a shape that is not all 0), else
-/// forward. `options` gives scale, feature map, normalise, eps, reverse; for packed lengths b, and s where it is known.
+/// The same for linear attention. The pass is backward where any grad_ tensor is given (it has memory, or a shape that
+/// is not all 0), and forward otherwise. `options` gives scale, feature map, normalise, eps and reverse. With packed
+/// lengths it must also give b, and it may give s.
 FALCHION_API Status linear_attention(const LinearOperands& operands, const LinearAttention& options = {},
                                      Target target = {}, Stream stream = nullptr) noexcept;
 
 /// Frees the workspaces that the one-call forms keep for this thread. Its next call allocates again.
 FALCHION_API void release_workspaces() noexcept;
 
-/// Merges two partial results over disjoint key sets: o, lse (b, h_q, s_q, 1). Commutative. Two empty states give an
-/// empty state; an lse of +inf or NaN is invalid. o may be o_a or o_b. CPU tensors; dtypes f32, f16, bf16. The weights
-/// are as exact as the f32 lse: to 5e-4 where it is near 1e4. (Parts that a plan cuts off itself are merged exactly.)
+/// Merges two partial results over disjoint sets of keys: each is an o (b, s_q, h_q, d_v) in f32, f16 or bf16 and an
+/// lse (b, h_q, s_q, 1) in f32, in the host's memory. The merge is commutative. Two empty states give an empty state;
+/// an lse of +inf or NaN is invalid. o may be o_a or o_b. The weights are as exact as the f32 lse, that is to 5e-4
+/// where it is near 1e4. (Parts of the keys that a plan itself cuts off are merged exactly.)
 FALCHION_API Status merge(const Tensor& o_a, const Tensor& lse_a, const Tensor& o_b, const Tensor& lse_b,
                           const Tensor& o, const Tensor& lse) noexcept;
 
-/// Reads the device lengths and reports what kernels would only clamp: cu_seqlens not sorted, not starting at 0, not
-/// ending at the total, longer than s_q or s_k; used lengths below 0 or past the sequence.
+/// Reads the lengths, also from a GPU's memory, and reports what kernels would only clamp: cu_seqlens that are not
+/// sorted, do not start at 0, do not end at the total, or have a sequence longer than s_q or s_k; used lengths below 0
+/// or past the sequence; a first_k outside its sequence.
 FALCHION_API Status validate_lengths(const Attention& problem, const Operands& operands) noexcept;
 FALCHION_API Status validate_lengths(const LinearAttention& problem, const LinearOperands& operands) noexcept;
 
-/// Version "0.1.0", and what this build can do here: one line each for compiler, CPU levels, GPUs, variants.
+/// version() is "0.1.0". build_info() says what this build can do on this machine, with one line each for the compiler,
+/// the CPU levels, the GPUs and the variants.
 FALCHION_API const char* version() noexcept;
 FALCHION_API std::string build_info();
 

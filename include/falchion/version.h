@@ -1,5 +1,5 @@
-/* version.h: which falchion these headers are of. The one place for the number: CMake, the packages and version() read
- * it here. fal_version() and falchion::version() tell which one is linked. */
+/* version.h: the version of these headers. This is the only place for the number: CMake, the packages and version()
+ * read it here. fal_version() and falchion::version() tell the version of the library that is linked. */
 #ifndef FALCHION_VERSION_H
 #define FALCHION_VERSION_H
 

@@ -1,6 +1,6 @@
-// src/blocks/amx_pack.hpp: matrices in the order of AMX tiles, split into bf16 parts on their way there. A tile of
-// operand A is 16 rows of 32 numbers, one of operand B 16 rows of 16 pairs. Rows of a matrix make A as they lie and,
-// turned, B of its transpose; pairs of rows make B.
+// src/blocks/amx_pack.hpp: puts matrices into the order of AMX tiles and splits them into bf16 parts on the way. A tile
+// of operand A is 16 rows of 32 numbers, and a tile of operand B is 16 rows of 16 pairs. The rows of a matrix give
+// operand A as they lie. Turned, they give operand B of the transpose. Pairs of rows give operand B of the matrix.
 #pragma once
 
 #include "blocks/amx_tiles.hpp"
@@ -9,19 +9,22 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-inline constexpr std::int64_t kDepth = 32;  // of a tile
+inline constexpr std::int64_t kDepth = 32;  // how many numbers deep a tile is
 
-/// How a tile comes about. Where the depth is tokens, both operands take those of a slice in the order 0, 16, 1, 17,
-/// ...: the halves of a slice then lie beside each other in words, and a transpose needs no shuffle (turn_halves()).
+/// How a tile is made. Where the depth is tokens, both operands take the 32 tokens of a slice in the order 0, 16, 1,
+/// 17,
+/// ... Then a 32-bit word holds one token from each half of the slice, and a transpose needs no shuffle
+/// (turn_halves()).
 enum class Order {
   kRows,        // 16 rows, 32 columns deep
   kTurnedRows,  // the same, turned: 16 columns of the transpose in pairs
-  kPairs,       // 32 rows deep: rows 2 i and 2 i + 1 side by side
-  kHalves,      // 32 rows deep: rows i and i + 16 side by side
+  kPairs,       // 32 rows deep, with rows 2 i and 2 i + 1 side by side
+  kHalves,      // 32 rows deep, with rows i and i + 16 side by side
 };
-constexpr bool down(Order order) { return order == Order::kPairs || order == Order::kHalves; }  // deep along rows
+/// Whether the depth of a tile goes along the rows of the matrix.
+constexpr bool down(Order order) { return order == Order::kPairs || order == Order::kHalves; }
 
-/// A matrix in tiles: (rows or columns / 16, parts, slices of 32 deep).
+/// A matrix in tiles. Its axes are (rows or columns / 16, parts, slices of the depth), and a slice is 32 deep.
 template <int kPartsT>
 struct Tiles {
   std::byte* data = nullptr;
@@ -32,7 +35,7 @@ struct Tiles {
   FALCHION_INLINE std::byte* slice(std::int64_t s) const { return data + s * kTileBytes; }
 };
 
-/// One tile: word[part][row].
+/// Stores one tile from word[part][row].
 template <int kPartsT>
 FALCHION_INLINE void store_tile(const __m512i (&word)[kPartsT][16], std::byte* tile, std::int64_t part_bytes) {
   for (int p = 0; p < kPartsT; ++p, tile += part_bytes) {
@@ -41,9 +44,10 @@ FALCHION_INLINE void store_tile(const __m512i (&word)[kPartsT][16], std::byte* t
   }
 }
 
-/// Where numbers come from. load<kOrder, kWhole>: 32 numbers of row i of the tile at (row, col): the first and the last
-/// 16 columns of one row, or 16 columns of two rows. kWhole: the tile lies in the matrix; else 0 past its `rows` and
-/// `cols`. Returns the words that are bad.
+/// Where numbers come from: f32 rows. load<kOrder, kWhole> loads 32 numbers of row i of the tile at (row, col): either
+/// the first and the last 16 columns of one row, or 16 columns of two rows. With kWhole the tile lies inside the
+/// matrix; otherwise it is 0 past the matrix's `rows` and `cols`. It returns a mask of the words that hold a bad
+/// number.
 template <int kPartsT>
 struct FloatSource {
   Matrix m;
@@ -65,7 +69,7 @@ struct FloatSource {
     return without_parts(x0) | without_parts(x1);
   }
 };
-/// bf16 in the caller's memory. kFinite: NaN and infinite ones are bad.
+/// The same for bf16 rows in the caller's memory. With kFinite a NaN or infinite number is bad; otherwise none is.
 template <bool kFinite>
 struct InPlaceSource {
   const std::uint16_t* data;
@@ -95,7 +99,8 @@ struct InPlaceSource {
   }
 };
 
-/// The tile of a (rows, cols) matrix at (r, c), as deep as columns. Not 0 where a number is bad.
+/// Packs the tile at (r, c) of a (rows, cols) matrix, whose depth goes along the columns. The result is not 0 if a
+/// number is bad.
 template <int kPartsT, Order kOrder, class Source>
 FALCHION_INLINE __mmask32 pack_tile(const Source& m, std::int64_t r, std::int64_t c, std::int64_t rows,
                                     std::int64_t cols, std::byte* tile, std::int64_t part_bytes) {
@@ -118,8 +123,9 @@ FALCHION_INLINE __mmask32 pack_tile(const Source& m, std::int64_t r, std::int64_
   whole ? pack(std::true_type{}) : pack(std::false_type{});
   return bad;
 }
-/// As deep as rows: the tile at (r, c) and the one beside it. Row by row: 32 columns of bf16 are one line of
-/// memory, and with rows that lie kilobytes apart those of a whole tile do not stay in L1.
+/// The same for a depth that goes along the rows: packs the tile at (r, c) and the one beside it. It goes row by row,
+/// because 32 columns of bf16 are one line of memory, and where rows lie kilobytes apart L1 does not keep the lines of
+/// a whole tile.
 template <int kPartsT, Order kOrder, class Source>
 FALCHION_INLINE __mmask32 pack_two_tiles(const Source& m, std::int64_t r, std::int64_t c, std::int64_t rows,
                                          std::int64_t cols, std::byte* tile0, std::byte* tile16,
@@ -139,7 +145,8 @@ FALCHION_INLINE __mmask32 pack_two_tiles(const Source& m, std::int64_t r, std::i
   whole ? pack(std::true_type{}) : pack(std::false_type{});
   return bad;
 }
-/// A whole (rows, cols) matrix; upcoming.long_step() once a tile or two. False where a number is bad.
+/// Packs a whole (rows, cols) matrix and calls upcoming.long_step() once for each tile or two. Returns false if a
+/// number is bad.
 template <int kPartsT, Order kOrder, class Source>
 bool pack_tiles(const Source& m, std::int64_t rows, std::int64_t cols, std::byte* out, Upcoming& upcoming) {
   const Tiles<kPartsT> tiles{out, ceil_div(down(kOrder) ? rows : cols, kDepth)};
@@ -164,8 +171,9 @@ bool pack_tiles(const Source& m, std::int64_t rows, std::int64_t cols, std::byte
   return bad == 0;
 }
 
-/// Rows of scores as operand A, in the order of halves, from the 32 columns at p on. Of the 16 rows from kFirst on in a
-/// block on the diagonal (kFirst < 0: elsewhere) row i sees columns 0 to i. Not 0 where a number is bad.
+/// Packs 16 rows of scores, 32 columns from p on, as operand A in the order kHalves. kFirst >= 0 says that the block
+/// lies on the diagonal and that these are its rows from kFirst on; row i of the block then sees columns 0 to i. kFirst
+/// < 0 is for blocks elsewhere. The result is not 0 if a number is bad.
 template <int kPartsT, int kFirst>
 FALCHION_INLINE __mmask32 pack_scores(const float* p, std::int64_t ld, std::byte* tile, std::int64_t part_bytes) {
   __m512i word[kPartsT][16];
@@ -184,9 +192,9 @@ FALCHION_INLINE __mmask32 pack_scores(const float* p, std::int64_t ld, std::byte
   return bad;
 }
 
-/// Two tiles of operand A of Y^T (32 columns of Y, 32 tokens) from two of kTurnedRows (32 columns deep, 16 tokens
-/// each): word j of one holds columns 2 i and 2 i + 1 of token j, so a row is the low or the high halves of two such
-/// words.
+/// Makes two tiles of operand A of Y^T (32 columns of Y, 32 tokens) from two tiles of order kTurnedRows (32 columns
+/// deep, 16 tokens each). There word j of row i holds columns 2 i and 2 i + 1 of token j. So a row of Y^T is made of
+/// the low or the high 16 bits of two such words, one from each tile.
 FALCHION_INLINE void turn_halves(const std::byte* first16, const std::byte* last16, std::byte* columns0,
                                  std::byte* columns16) {
   const __m512i high = _mm512_set1_epi32(static_cast<int>(0xFFFF0000));
@@ -194,7 +202,7 @@ FALCHION_INLINE void turn_halves(const std::byte* first16, const std::byte* last
   for (int i = 0; i < 16; ++i) {
     const __m512i a = _mm512_load_si512(first16 + i * 64), b = _mm512_load_si512(last16 + i * 64);
     std::byte* to = (i < 8 ? columns0 : columns16) + i % 8 * 128;
-    constexpr int kSelect = 0xCA;  // mask ? second : third
+    constexpr int kSelect = 0xCA;  // the truth table of "mask ? second : third"
     _mm512_store_si512(to, _mm512_ternarylogic_epi32(high, _mm512_slli_epi32(b, 16), a, kSelect));
     _mm512_store_si512(to + 64, _mm512_ternarylogic_epi32(high, b, _mm512_srli_epi32(a, 16), kSelect));
   }

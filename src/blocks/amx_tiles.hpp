@@ -1,7 +1,7 @@
-// src/blocks/amx_tiles.hpp: the eight AMX tile registers, 16 rows of 64 bytes each, the six instructions we use, and
-// where a product or a prefetch stands that is taken up a step at a time.
-// At the level amx_emulated the same names work on plain memory, so that the AMX kernel is tested where no AMX is.
-// Source: Intel 64 and IA-32 SDM volume 2, TILELOADD, TILESTORED, TDPBF16PS, LDTILECFG.
+// src/blocks/amx_tiles.hpp: the eight AMX tile registers, 16 rows of 64 bytes each, the six instructions that we use,
+// and the positions of a product and of a prefetch that advance one step at a time. At the level amx_emulated the same
+// names work on plain memory, so that the AMX kernels are tested on CPUs without AMX. Source: Intel 64 and IA-32 SDM
+// volume 2, TILELOADD, TILESTORED, TDPBF16PS, LDTILECFG.
 #pragma once
 
 #include "blocks/level.hpp"
@@ -12,7 +12,8 @@ inline constexpr int kTileRows = 16, kTileBytes = 1024;
 
 #ifndef FALCHION_LEVEL_AMX_EMULATED
 
-struct TileScope {  // this thread's tile registers, configured as 8 x (16 rows x 64 bytes), for as long as it lives
+/// As long as it lives, the thread's tile registers are configured as 8 x (16 rows x 64 bytes).
+struct TileScope {
   TileScope() {
     struct alignas(64) {
       std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
@@ -78,8 +79,8 @@ void tile_dot() {
 
 #endif
 
-// A 2 x 2 block: C in tiles 0 to 3, (32, 32) floats whose rows lie c_row apart; A comes through 4 and 5, B through
-// 6, 7.
+// A 2 x 2 block of tiles: C is in tiles 0 to 3 and has (32, 32) floats, whose rows lie c_row apart in memory. A goes
+// through tiles 4 and 5, B through tiles 6 and 7.
 FALCHION_INLINE void tile_zero_2x2() { tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>(); }
 FALCHION_INLINE void tile_load_2x2(const float* c, std::int64_t c_row) {
   const std::int64_t line = c_row * static_cast<std::int64_t>(sizeof(float));
@@ -91,30 +92,32 @@ FALCHION_INLINE void tile_store_2x2(float* c, std::int64_t c_row) {
   tile_store<0>(c, line), tile_store<1>(c + 16, line);
   tile_store<2>(c + 16 * c_row, line), tile_store<3>(c + 16 * c_row + 16, line);
 }
-/// C += A B, 32 deep. a_line: bytes from a line of a tile of A to the next; a_row, b_col: to the block's other tile.
+/// C += A B, 32 deep. a_line is the number of bytes from one line of a tile of A to the next; a_row and b_col are the
+/// numbers of bytes to the other tile of A and of B in the block.
 FALCHION_INLINE void tile_dot_2x2(const std::byte* a, std::int64_t a_line, std::int64_t a_row, const std::byte* b,
                                   std::int64_t b_col) {
   tile_load<6>(b), tile_load<4>(a, a_line), tile_load<7>(b + b_col), tile_load<5>(a + a_row, a_line);
   tile_dot<0, 4, 6>(), tile_dot<1, 4, 7>(), tile_dot<2, 5, 6>(), tile_dot<3, 5, 7>();
 }
 
-/// One product: groups of 2 x 2 tiles of C, each summed over products x slices. Every field is 8 bytes: the compiler
-/// once tested two neighbouring 4-byte counters with one load, which cannot be forwarded from their two stores, and
-/// waited at every step for all the tile stores before it (2.0 -> 1.1 TFLOP/s a core).
+/// The state of one product: groups of 2 x 2 tiles of C, each of which is summed over products x slices. Every field
+/// has 8 bytes. With 4-byte counters the compiler tested two neighbours with one 8-byte load, which cannot be forwarded
+/// from their two stores. So each step waited for all the tile stores before it (2.0 -> 1.1 TFLOP/s a core).
 struct TileStream {
   const std::byte *a_group = nullptr, *b_group = nullptr;
   float* c = nullptr;
-  std::int64_t part = 0, row = 0;  // bytes from one part to the next (A and B), from one row of tiles to the next (B)
+  std::int64_t part = 0,
+               row = 0;  // bytes from one part to the next (A and B) and from one row of tiles to the next (B)
   std::int64_t slices = 0, groups = 0;
-  std::int64_t a_line = 64, a_slice = kTileBytes,
-               a_row = 0;  // A: from a tile's line, a tile, a row of tiles to the next
+  // Bytes of A from one line of a tile to the next, from one tile to the next, and from one row of tiles to the next.
+  std::int64_t a_line = 64, a_slice = kTileBytes, a_row = 0;
   std::int64_t slice = 0, product = 0;
 };
 
-/// Lines on their way into L2.
+/// Fetches lines of packed K and V into L2, one pair of lines of each at a step.
 struct L2Prefetch {
   const std::byte *k = nullptr, *v = nullptr;
-  std::int64_t left = 0;  // pairs of lines
+  std::int64_t left = 0;  // how many pairs of lines are left
   FALCHION_INLINE void step() {
     if (left <= 0) return;
     _mm_prefetch(k, _MM_HINT_T1), _mm_prefetch(k + 64, _MM_HINT_T1);

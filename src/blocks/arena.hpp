@@ -1,5 +1,5 @@
-// src/blocks/arena.hpp: hands out slices of one block of memory. Over a null base it only counts, so the code that
-// sizes a workspace and the code that cuts it up are the same lines.
+// src/blocks/arena.hpp: hands out slices of one block of memory. With a null base it only counts bytes, so the same
+// lines of code compute the size of a workspace and cut it up.
 #pragma once
 
 #include "blocks/level.hpp"

@@ -1,4 +1,4 @@
-// src/blocks/elements.hpp: rows of elements of any type to f32 and back.
+// src/blocks/elements.hpp: converts rows of elements of any type to f32 and back.
 #pragma once
 
 #include <type_traits>
@@ -7,7 +7,7 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// n elements as f32. Adds NaN to a lane of *spoiled for each that is NaN or infinite, 0 for the others.
+/// Converts n elements to f32. For each one it adds to a lane of *spoiled: NaN if it is NaN or infinite, 0 otherwise.
 template <class T>
 FALCHION_INLINE void convert(const typename T::Bits* in, std::int64_t n, float* out, Floats* spoiled) {
   std::int64_t i = 0;
@@ -21,7 +21,7 @@ FALCHION_INLINE void convert(const typename T::Bits* in, std::int64_t n, float* 
     *spoiled = hn::Add(*spoiled, splat(out[i] - out[i]));
   }
 }
-/// The same for one row. Returns 0, or NaN when an element is NaN or infinite.
+/// The same for one row alone. Returns 0, or NaN if an element is NaN or infinite.
 template <class T>
 FALCHION_INLINE float convert(const typename T::Bits* in, std::int64_t n, float* out) {
   Floats spoiled = splat(0.f);
@@ -29,7 +29,7 @@ FALCHION_INLINE float convert(const typename T::Bits* in, std::int64_t n, float*
   return sum_of_lanes(spoiled);
 }
 
-/// n numbers times factor, rounded to T.
+/// Stores n numbers times factor, rounded to T.
 template <class T>
 FALCHION_INLINE void store_row(typename T::Bits* out, const float* in, float factor, std::int64_t n) {
   std::int64_t c = 0;
@@ -43,7 +43,7 @@ FALCHION_INLINE void store_row(typename T::Bits* out, const float* in, float fac
   for (; c < n; ++c) out[c] = T::from_float(in[c] * factor);
 }
 
-/// n zeros.
+/// Stores n zeros.
 template <class T>
 FALCHION_INLINE void clear_row(typename T::Bits* out, std::int64_t n) {
   for (std::int64_t c = 0; c < n; ++c) out[c] = T::from_float(0);
@@ -53,8 +53,8 @@ FALCHION_INLINE void clear_row(typename T::Bits* out, std::int64_t n) {
 template <class T>
 inline constexpr bool kStreams = FALCHION_AMX != 0 && std::is_same_v<T, bf16>;
 
-/// store_row() past the caches: no line is read before it is written. Lines are whole: out aligned to 64 bytes, n a
-/// multiple of 32. Other threads see them after streams_end().
+/// store_row() past the caches, so that no line is read before it is written. Only whole lines are written: `out` is
+/// aligned to 64 bytes and n is a multiple of 32. Other threads see the lines after streams_end().
 template <class T>
 FALCHION_INLINE void stream_row(typename T::Bits* out, const float* in, float factor, std::int64_t n) {
 #if FALCHION_AMX

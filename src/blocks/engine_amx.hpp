@@ -1,8 +1,9 @@
 // src/blocks/engine_amx.hpp: the two products of attention on AMX tiles, in steps small enough to hide under softmax.
-// S^T (keys, kM) = K Q^T: operand A is K as it lies, operand B is Q^T in pairs of dims.
-// O^T (d_v, kM) += V^T P^T: operand A is V^T, operand B is P^T in pairs of keys: two rows of S^T, interleaved.
-// A step is one k-slice of a 2 x 2 block of C tiles: 4 loads, 4 products, 64 cycles of the AMX unit, which runs beside
-// the vector units: softmax calls step() every few vectors and the core overlaps the two streams out of order.
+// For S^T (keys, kM) = K Q^T operand A is K as it lies, and operand B is Q^T in pairs of dims.
+// For O^T (d_v, kM) += V^T P^T operand A is V^T, and operand B is P^T in pairs of keys, which are two rows of S^T
+// interleaved. A step is one slice of the depth of a 2 x 2 block of C tiles: 4 loads and 4 products, which take 64
+// cycles of the AMX unit. That unit works beside the vector units, so softmax calls step() every few vectors, and the
+// core overlaps the two streams of instructions out of order.
 #pragma once
 
 #include "blocks/amx_tiles.hpp"
@@ -23,7 +24,8 @@ class AmxEngine {
   static constexpr int kPartsT = kParts<T>, kProductsT = kProducts<T>;
 
   // ---- K and V in tile order, packed once for all query rows -------------------------------------------------------
-  // K block: (keys / 16, parts, d / 32) tiles, then a flag a key. V block: (d_v / 16, parts, keys / 32) tiles, flags.
+  // A block of K is (keys / 16, parts, d / 32) tiles and then a flag for each key. A block of V is
+  // (d_v / 16, parts, keys / 32) tiles and the same flags.
   static FALCHION_INLINE std::int64_t output_rows(const AttentionArgs& a) { return round_up(a.d_v, 32); }
   static FALCHION_INLINE std::int64_t k_slices(const AttentionArgs& a) { return ceil_div(a.d_qk, 32); }
   static FALCHION_INLINE std::int64_t k_bytes(const AttentionArgs& a) {
@@ -32,7 +34,7 @@ class AmxEngine {
   static FALCHION_INLINE std::int64_t v_bytes(const AttentionArgs& a) {
     return output_rows(a) / 16 * kPartsT * (a.keys / 32) * kTileBytes + flag_bytes(a);
   }
-  static FALCHION_INLINE std::int64_t flag_bytes(const AttentionArgs& a) {  // the last 64: any?
+  static FALCHION_INLINE std::int64_t flag_bytes(const AttentionArgs& a) {  // the last 64 bytes: is any flag set?
     return round_up(a.keys, 64) + 64;
   }
   static Memory packed_memory(const AttentionArgs& a) {
@@ -47,9 +49,9 @@ class AmxEngine {
     const std::int64_t start = a.packed ? s.k_begin / a.keys + b : b * ceil_div(a.s_k, a.keys);
     return (start + block) * a.h_k + hk;
   }
-  /// Whether whole blocks of K are read where they lie: a tile load takes any stride. It saves half of the packing
-  /// (16 threads, s 1024: +15 %), and costs a little at each read (4096 query rows, d 128: -5 %). Not where rows lie
-  /// far apart: 2 KB from one to the next, 16 rows would share two of the 64 sets of L1.
+  /// Whether whole blocks of K are read where they lie, which works because a tile load takes any stride. It saves half
+  /// of the packing (16 threads, s 1024: +15 %) and costs a little at each read (4096 query rows, d 128: -5 %). Rows
+  /// must not lie far apart: at 2 KB from one to the next, 16 rows would share two of the 64 sets of L1.
   static FALCHION_INLINE bool k_in_place(const AttentionArgs& a) {
     const std::int64_t all = a.k.stride[0] | a.k.stride[1] | a.k.stride[2] | a.d_qk;
     return kPartsT == 1 && all % 32 == 0 && a.k.stride[1] > 0 && a.k.stride[1] <= kNearRows &&
@@ -87,7 +89,7 @@ class AmxEngine {
     k_first_ = a_.packed_k + index * k_bytes_;
     v_first_ = a_.packed_v + index * v_bytes_;
   }
-  void load_q(int tile) {  // (2 halves, parts, d / 32) tiles of (16 pairs of dims, 16 rows, 2)
+  void load_q(int tile) {  // makes (2 x 16 rows, parts, d / 32) tiles of (16 pairs of dims, 16 rows, 2)
     const TileRows& t = tiles_[tile];
     for (int half = 0; half < 2; ++half) {
       for (std::int64_t slice = 0; slice < slices_; ++slice) {
@@ -157,7 +159,7 @@ class AmxEngine {
       advance<false>(scores_);
     }
   }
-  /// Starts fetching into L2 share `index` of `count` of the next block's K and V, a few lines at each step: from L3
+  /// Starts to fetch share `index` of `count` of the next block's K and V into L2, a few lines at each step. From L3
   /// they would come at a third of the speed that the products need.
   void start_prefetch(const Step& step, int index, int count) {
     const bool last = (step.block + 1) * a_.keys >= tiles_[step.tile].sequence.k_len;
@@ -174,7 +176,7 @@ class AmxEngine {
     add_sum();
   }
 
-  /// P^T for the second product: rows (key, key + 1) of 16 lanes each -> 16 pairs, in each part.
+  /// Stores P^T for the second product: rows key and key + 1 of 16 lanes each become 16 pairs, in each part.
   FALCHION_INLINE void put(const Step&, float* P, int key, int v, Floats p0, Floats p1) const {
     const std::int64_t slices = a_.keys / 32;
     auto* tile = reinterpret_cast<std::byte*>(P) + (v * kPartsT * slices + key / 32) * kTileBytes + key % 32 / 2 * 64;
@@ -193,11 +195,12 @@ class AmxEngine {
     }
     return sum;
   }
-  /// Whether pack_v left this element of V out.
+  /// Whether pack_v() has left out this element of V.
   static FALCHION_INLINE bool spoiled(float x) { return kPartsT == 1 ? x - x != 0 : !has_parts(x); }
   const std::uint8_t* spoiled_values(const Step& step) const { return flags(v_block(step) + v_bytes_); }
 
-  /// Scores of rows and keys that had no sum of parts (NaN, infinite): recomputed as IEEE says, from the input itself.
+  /// Recomputes, from the inputs themselves and as IEEE says, the scores of rows and keys with a number that is not a
+  /// sum of parts (has_parts()), such as a NaN or an infinity.
   void repair_scores(const Chunk& chunk, float* S) {
     if constexpr (kPartsT == 1) return;  // nothing was left out
     const TileRows& t = tiles_[chunk.tile];
@@ -218,10 +221,11 @@ class AmxEngine {
   }
 
  private:
-  static constexpr std::int64_t kNearRows = 256, kFewReads = 2048;  // elements, query rows
+  static constexpr std::int64_t kNearRows = 256, kFewReads = 2048;  // in elements; in query rows
 
-  // One-part types sum O in the tiles. The others sum a step from 0, small products first, while their sum is small and
-  // rounds finely, and add it to O once: summed into O, each of their many small products would round like O itself.
+  // Types of one part sum O in the tiles. The others sum each step from 0, small products first, so that a small sum
+  // rounds finely, and then add it to O once. If they were summed into O, each of their many small products would round
+  // as coarsely as O itself.
   static constexpr bool kSumInTiles = kPartsT == 1;
 
   template <bool kValues>
@@ -245,7 +249,7 @@ class AmxEngine {
     s.c += 32 * kM;
     --s.groups;
   }
-  /// Adds the last group's sum to O, one group late: by then it has left the tiles.
+  /// Adds the last group's sum to O, one group later, when its stores from the tiles are done.
   FALCHION_INLINE void add_sum() {
     if (sum_of_ == nullptr) return;
     for (int i = 0; i < 32 * kM; i += kLanes) store(hn::Add(load(sum_of_ + i), load(sum_ + i)), sum_of_ + i);
@@ -286,8 +290,8 @@ class AmxEngine {
   static FALCHION_INLINE __m512i join(__m256i low, __m256i high) {
     return _mm512_inserti64x4(_mm512_castsi256_si512(low), high, 1);
   }
-  /// 32 elements as two halves; bits set where an element has no sum of parts. One-part types keep such elements: the
-  /// tile product follows IEEE there.
+  /// Loads 32 elements, the first 16 into `low` and the others into `high`. The result has a bit set for each element
+  /// that is not a sum of parts. Types of one part keep such elements, because their tile products follow IEEE.
   static FALCHION_INLINE unsigned load_pair(const Bits* p, std::int64_t n, __m256i (&low)[kPartsT],
                                             __m256i (&high)[kPartsT]) {
     if constexpr (kPartsT == 1) {
@@ -324,8 +328,8 @@ class AmxEngine {
     auto* flag = reinterpret_cast<std::uint8_t*>(out + v_bytes(a) - flag_bytes(a));
     std::memset(flag, 0, static_cast<std::size_t>(flag_bytes(a)));
     const std::int64_t slices = a.keys / 32, width = output_rows(a);
-    // 32 keys at a time go through parts[part][key][c]: rows of V often lie 2 KB apart, where 32 of them, read 32 bytes
-    // at a time, would push each other out of the L1 cache.
+    // 32 keys at a time go through parts[part][key][c], because rows of V often lie 2 KB apart: 32 such rows, read 32
+    // bytes at a time, would push each other out of the L1 cache.
     alignas(64) std::uint16_t parts[kPartsT][32][256];
     for (int slice = 0; slice < slices; ++slice) {
       for (int i = 0; i < 32; ++i) {
@@ -348,7 +352,7 @@ class AmxEngine {
       }
     }
   }
-  /// A tile of V^T: 32 keys (rows of `in`, 256 apart) of 16 dims -> 16 rows of 32 keys.
+  /// Makes a tile of V^T: 32 keys of 16 dims (rows of `in`, 256 elements apart) become 16 rows of 32 keys.
   static FALCHION_INLINE void transpose_v(const std::uint16_t* in, std::byte* tile) {
     __m512i pair[16];
     for (int r = 0; r < 16; ++r) {
@@ -359,15 +363,16 @@ class AmxEngine {
     transpose_16x16(pair);
     for (int i = 0; i < 16; ++i) _mm512_store_si512(tile + i * 64, pair[i]);
   }
-  static constexpr int kAhead = 16;  // rows fetched ahead while packing: the hardware does not follow 2 KB strides
+  /// How many rows ahead packing fetches, since the hardware does not follow strides of 2 KB.
+  static constexpr int kAhead = 16;
   static FALCHION_INLINE void prefetch_row(const Bits* row, std::int64_t n) {
     for (std::int64_t c = 0; c < n; c += 64 / static_cast<std::int64_t>(sizeof(Bits)))
       _mm_prefetch(row + c, _MM_HINT_T0);
   }
 
   const AttentionArgs& a_;
-  std::int64_t slices_, q_bytes_, k_bytes_, v_bytes_, k_stride_,
-      v_stride_;                                             // strides: from one block of a head to the next
+  // k_stride_ and v_stride_ are the bytes from one packed block of a head to its next one.
+  std::int64_t slices_, q_bytes_, k_bytes_, v_bytes_, k_stride_, v_stride_;
   const std::byte *k_first_ = nullptr, *v_first_ = nullptr;  // block 0 of the item's head
   bool k_in_place_;
   std::byte* q_;

@@ -1,6 +1,7 @@
-// src/blocks/engine_simd.hpp: the two products of attention with fused multiply-adds, any vector width, any input type.
-// S^T = K Q^T and O^T += V^T P^T both multiply a vector of kM rows by one element of K or V broadcast to all lanes, so
-// neither K nor V is ever transposed: a block of each is converted to f32 as it lies, once for all tiles of an item.
+// src/blocks/engine_simd.hpp: the two products of attention with fused multiply-adds, for any vector width and any
+// input type. S^T = K Q^T and O^T += V^T P^T both multiply a vector of kM rows by one element of K or V, broadcast to
+// all lanes. So neither K nor V is ever transposed: a block of each is converted to f32 as it lies, once for all tiles
+// of an item.
 #pragma once
 
 #include "blocks/arena.hpp"
@@ -49,9 +50,9 @@ class SimdEngine {
     }
   }
 
-  /// S (keys, kM) = K Q^T. The work is done by finish().
+  /// Starts S (keys, kM) = K Q^T. finish() does the work.
   void start_scores(const Chunk& chunk, float* S) { scores_ = chunk, S_ = S, has_scores_ = true; }
-  /// O^T (d_v, kM) += V^T P^T, the groups [first, end) of value_groups() groups of rows of O^T.
+  /// Starts O^T (d_v, kM) += V^T P^T, for groups [first, end) of the value_groups() groups of rows of O^T.
   void start_values(const Step& step, const float* P, float* O, int first, int end) {
     values_ = step, P_ = P, O_ = O, has_values_ = first < end;
   }
@@ -59,7 +60,7 @@ class SimdEngine {
   int steps() const { return 0; }
   void step() {}
   void finish() {
-    if (has_values_) values();  // before the scores: they overwrite the buffer that P lies in
+    if (has_values_) values();  // before the scores, which overwrite the buffer that P lies in
     if (has_scores_) scores();
     has_scores_ = has_values_ = false;
   }
@@ -70,9 +71,9 @@ class SimdEngine {
     store(p0, p), store(p1, p + kM);
   }
   float p_at(const Step& step, const float* P, int key, int lane) const { return P[(key - step.first) * kM + lane]; }
-  /// Whether load_v left this element of V out.
+  /// Whether load_v() has left out this element of V.
   static FALCHION_INLINE bool spoiled(float x) { return x - x != 0; }
-  /// For the block whose values were added last: a flag a key, or null when all its V is finite.
+  /// A flag for each key of the block whose values were added last, or null when all its V is finite.
   const std::uint8_t* spoiled_values(const Step&) const { return any_spoiled_ ? spoiled_ : nullptr; }
 
  private:
@@ -106,8 +107,8 @@ class SimdEngine {
       }
     }
   }
-  /// V that is not finite is left out (as 0) and added by repair_values: 0 * NaN must not reach a row that may not see
-  /// the key.
+  /// V that is not finite counts as 0 here, and the worker's add_spoiled_values() adds it, because 0 * NaN must not
+  /// reach a row that may not see the key.
   void load_v(const Step& step) {
     if (step.block == v_block_) return;
     v_block_ = step.block;

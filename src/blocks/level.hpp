@@ -1,6 +1,6 @@
-// src/blocks/level.hpp: what one CPU level is made of: its namespace, its vectors, its element types.
-// Each translation unit is compiled for one level (variant.in defines FALCHION_LEVEL and the compiler flags), so
-// everything here lives in falchion::cpu::<level> and nothing is shared between levels.
+// src/blocks/level.hpp: what defines one CPU level: its namespace, its vectors and its element types. Each translation
+// unit is compiled for one level (variant.in sets FALCHION_LEVEL and the compiler flags). So everything here lives in
+// falchion::cpu::<level>, and nothing is shared between levels.
 #pragma once
 
 #if defined(FALCHION_LEVEL_GENERIC)
@@ -56,7 +56,8 @@ FALCHION_INLINE void store(Floats x, float* p) { hn::StoreU(x, kFloats, p); }
 FALCHION_INLINE Floats splat(float x) { return hn::Set(kFloats, x); }
 FALCHION_INLINE float sum_of_lanes(Floats x) { return hn::GetLane(hn::SumOfLanes(kFloats, x)); }
 
-// Element types. load: kLanes elements as f32. to_float: one of them. kExp2Degree: see blocks/exp2.hpp.
+// Element types. load() loads kLanes elements as f32, and to_float() converts one. blocks/exp2.hpp explains
+// kExp2Degree.
 struct f32 {
   using Bits = float;
   static constexpr int kExp2Degree = 6;
@@ -74,7 +75,7 @@ struct bf16 {
     const hn::Rebind<std::uint32_t, FloatTag> word;
     return hn::BitCast(kFloats, hn::ShiftLeft<16>(hn::PromoteTo(word, hn::LoadU(half, p))));
   }
-#if FALCHION_AMX  // one instruction instead of ten; like the tile products it takes denormals for 0
+#if FALCHION_AMX  // one instruction instead of ten; like the tile products it treats denormals as 0
   static FALCHION_INLINE void store(Floats x, Bits* p) {
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), (__m256i)_mm512_cvtneps_pbh(x.raw));
   }
@@ -99,7 +100,7 @@ struct bf16 {
 struct f16 {
   using Bits = std::uint16_t;
   static constexpr int kExp2Degree = 4;
-#if HWY_TARGET == HWY_SCALAR  // Highway's own conversion there knows neither NaN nor infinities
+#if HWY_TARGET == HWY_SCALAR  // Highway's own conversion handles neither NaN nor infinities there
   static FALCHION_INLINE Floats load(const Bits* p) { return splat(f32_from_f16(*p)); }
   static FALCHION_INLINE void store(Floats x, Bits* p) { *p = f16_from_f32(hn::GetLane(x)); }
 #else

@@ -1,20 +1,21 @@
-// src/blocks/multiply_tile.hpp: the one loop of fused multiply-adds: a tile of C in registers, summed over a depth.
+// src/blocks/multiply_tile.hpp: the only loop of fused multiply-adds. It sums a tile of C, held in registers, over a
+// depth.
 #pragma once
 
 #include "blocks/level.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-// A register tile: kR rows by kU vectors. 16 of the 32 accumulators of AVX-512 or 8 of AVX2's 16 registers cover the
-// latency of two FMA units (4 cycles each) and leave room for the operands.
+// A register tile has kR rows of kU vectors. 16 of AVX-512's 32 registers, or 8 of AVX2's 16, are enough accumulators
+// to cover the latency of two FMA units (4 cycles each), and they leave registers for the operands.
 inline constexpr int kU = kVecs < 4 ? kVecs : (kLanes == 8 ? 2 : 4);
 inline constexpr int kR = kLanes == 16 ? 8 : 4;
-// How much of the depth lies between two calls of between.step(), some 100 cycles. Never with vectors of 4: there it
-// costs more registers than there are.
+// How much of the depth lies between two calls of between.step(), which is some 100 cycles. With vectors of 4 it is
+// never called, because it would take more registers than there are.
 inline constexpr int kBetween = kLanes == 16 ? 8 : 32;
 inline constexpr bool kSteps = kLanes > 4;
 
-/// For multiply_tile: nothing is to be done in between.
+/// Tells multiply_tile() that nothing is to be done in between.
 struct Nothing {
   FALCHION_INLINE void step() {}
 };

@@ -1,6 +1,6 @@
-// src/blocks/online_softmax.hpp: softmax over a stream of key blocks, one lane a query row (Milakov and Gimelshein
-// 2018; FlashAttention-2, arXiv:2307.08691, section 3.1). Scores lie as S^T (keys, kM): a row's maximum and sum run
-// down the keys, so no instruction ever works across lanes.
+// src/blocks/online_softmax.hpp: softmax over a stream of key blocks, where each lane is a query row (Milakov and
+// Gimelshein 2018; FlashAttention-2, arXiv:2307.08691, section 3.1). Scores lie as S^T (keys, kM). So a row's maximum
+// and sum run down the keys, and no instruction ever works across lanes.
 #pragma once
 
 #include "blocks/exp2.hpp"
@@ -8,13 +8,13 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// The running state of kM rows. O and l are kept relative to 2^(m c), where m need not be the true maximum: it is
-/// raised only when the scores outgrow it by kSlack bits, so O is almost never rescaled after the first block
-/// (the conditional rescale of FlashAttention-4). P may then reach 2^kSlack, harmless in floating point.
+/// The running state of kM rows. O and l are kept relative to 2^(m c), where m need not be the true maximum. It is
+/// raised only when the scores outgrow it by kSlack bits, so O is almost never rescaled after the first block (the
+/// conditional rescale of FlashAttention-4). P may then reach 2^kSlack, which does no harm in floating point.
 struct alignas(64) OnlineSoftmax {
   static constexpr float kSlack = 8;
-  float m[kM];       // reference of each row, in units of S
-  float top[kM];     // true maximum so far, in units of S
+  float m[kM];       // the maximum that each row refers to, in units of S
+  float top[kM];     // the true maximum so far, in units of S
   float l[kM];       // sum of exp2((s - m) c)
   float shrink[kM];  // set by raise: what O must be multiplied by
 
@@ -22,19 +22,20 @@ struct alignas(64) OnlineSoftmax {
     for (int i = 0; i < kM; ++i) m[i] = top[i] = -__builtin_inff(), l[i] = 0;
   }
 
-  // A block of scores S (keys, kM) takes three calls: outgrown, raise if it says so, update. c > 0 converts units of S
-  // to bits. tick(n) is called between instructions with the share of the work done, weight(keys) in all.
+  // A block of scores S (keys, kM) takes three calls: outgrown(), then raise() if outgrown() returned true, then
+  // update(). c > 0 converts units of S to bits. Between instructions tick(n) is called, where n is the share of the
+  // work that was done since the last call; all n add up to weight(keys).
 
-  /// S (keys, kM) -> P = exp2((S - m) c) by put(key, vec, p(key), p(key + 1)) for even keys; l follows.
-  /// 16-bit types fold the difference into one multiply-subtract, s c - m c, until m c grows too large for that; for
-  /// f32 the rounding of m c would show.
+  /// Makes P = exp2((S - m) c) of S (keys, kM), hands it to put(key, vec, p(key), p(key + 1)) for even keys, and adds
+  /// it to l. 16-bit types compute the difference with one multiply-subtract, s c - m c, as long as m c is not too
+  /// large for that. For f32 the rounding of m c would be visible.
   template <int kDegree, class Put, class Tick>
   FALCHION_INLINE void update(const float* S, int keys, float c, Put put, Tick tick) {
     const Floats scale = splat(c);
     Floats reference[kVecs], base[kVecs];
     bool far = false;
     for (int v = 0; v < kVecs; ++v) {
-      // A row that has seen nothing keeps m = -inf; 0 instead avoids -inf - -inf.
+      // A row that has seen nothing keeps m = -inf. Here 0 takes its place, to avoid -inf - -inf.
       const Floats m_v = load(m + v * kLanes);
       reference[v] = hn::IfThenZeroElse(hn::Eq(m_v, splat(-__builtin_inff())), m_v);
       base[v] = hn::Mul(reference[v], scale);
@@ -52,11 +53,12 @@ struct alignas(64) OnlineSoftmax {
   }
   static FALCHION_INLINE int weight(int keys) { return keys + keys / 8; }
 
-  /// Bits from which m c is no longer a safe thing to subtract: it may round by more than P can hold, or overflow
-  /// (masks of -1e30 and the like are added to scores). There s - m is taken first, which is exact where it matters.
+  /// From this many bits on it is not safe to subtract m c: its rounding error may be larger than P can hold, or it may
+  /// overflow (masks of -1e30 and the like are added to scores). There s - m is computed first, which is exact where it
+  /// matters.
   static constexpr float kFar = 1048576;
 
-  /// Folds the scores into top; whether some row has outgrown its m by more than the slack.
+  /// Updates `top` with the scores. Returns whether some row has outgrown its m by more than the slack.
   template <class Tick>
   FALCHION_INLINE bool outgrown(const float* S, int keys, float c, Tick tick) {
     Floats high[kVecs];
@@ -80,12 +82,12 @@ struct alignas(64) OnlineSoftmax {
     return any;
   }
 
-  /// m = top. l is multiplied by shrink, and all that was summed with P under the old m must be too.
+  /// Sets m = top and multiplies l by `shrink`. The caller must multiply what it has summed with the old m by the same.
   void raise(float c) {
     for (int v = 0; v < kVecs; ++v) {
       const Floats before = load(m + v * kLanes), after = hn::Max(before, load(top + v * kLanes));
       const Floats ratio = exp2<5>(hn::Mul(hn::Sub(before, after), splat(c)));
-      // Still nothing seen: O and l are 0, and -inf - -inf must not make a NaN of them.
+      // A row that still has seen nothing has O = l = 0, and -inf - -inf must not make a NaN of them.
       const Floats factor = hn::IfThenElse(hn::Eq(after, splat(-__builtin_inff())), splat(1.f), ratio);
       store(factor, shrink + v * kLanes);
       store(hn::Mul(load(l + v * kLanes), factor), l + v * kLanes);
@@ -101,7 +103,7 @@ struct alignas(64) OnlineSoftmax {
     add<kDegree>(S, keys, bits, put, [](int) {});
   }
 
-  /// put and l of update, over P = exp2(bits(S, vec)).
+  /// The part of update() that makes P = exp2(bits(S, vec)), calls put and adds to l.
   template <int kDegree, class Bits, class Put, class Tick>
   FALCHION_INLINE void add(const float* S, int keys, Bits bits, Put put, Tick tick) {
     Floats sum[kVecs];
@@ -120,7 +122,7 @@ struct alignas(64) OnlineSoftmax {
   }
 };
 
-/// O^T (rows, kM) *= shrink, lane by lane.
+/// Multiplies O^T (rows, kM) by `shrink`, lane by lane.
 FALCHION_INLINE void scale_rows(float* O, int rows, const float* shrink) {
   for (int v = 0; v < kVecs; ++v) {
     const Floats factor = load(shrink + v * kLanes);

@@ -1,4 +1,4 @@
-// src/blocks/products_amx.hpp: the products of products.hpp on AMX tiles, for bf16 (one part) and f16 (two).
+// src/blocks/products_amx.hpp: the products of products.hpp on AMX tiles, for bf16 (one part) and f16 (two parts).
 #pragma once
 
 #include "blocks/amx_pack.hpp"
@@ -11,8 +11,8 @@ class AmxProducts {
  public:
   using Scope = TileScope;
   static constexpr bool kFetches = true;
-  // One chunk ahead is late for the rows fetched last: d 64 9 % slower, d 128 2 %. (On Zen 5, half of whose L2 two
-  // chunks of all tensors fill, f32 is 3 % faster with one.)
+  // With one chunk ahead the rows that are fetched last come too late: it was 9 % slower at d 64 and 2 % at d 128. (On
+  // Zen 5, where two chunks of all tensors fill half of L2, f32 is 3 % faster with one.)
   static constexpr int kAhead = 2;
   static constexpr bool kBf16 = kParts<T> == 1;
   static FALCHION_INLINE Floats rounded(Floats x) { return kBf16 ? Floats{from_bf16(to_bf16(x.raw))} : x; }
@@ -31,18 +31,20 @@ class AmxProducts {
   Upcoming& upcoming() { return plain_.upcoming(); }
   void start() { packed_y_ = packed_w_ = {}; }
 
-  /// As SimdProducts::outputs(), a block of 32 x 32 at a time: what the tiles take and give is in L1.
+  /// The same as SimdProducts::outputs(), but one block of 32 x 32 at a time, so that the tiles' operands and results
+  /// are in L1.
   template <class Keep, class Done>
   void outputs(std::int64_t n, const Rows& x, const Rows& y, const Rows& w, const Rows& x_s, const State& s,
                const Keep& keep, const Done& done) {
-    // Numbers without parts (split_bf16.hpp) go the way of IEEE, and so do those of w that zeros may not touch.
+    // If a number is not a sum of parts (split_bf16.hpp), or w is not finite, so that the zeros of P may not touch it,
+    // the chunk is computed in f32, as IEEE says.
     const bool packed = !w.spoiled && pack_w<true>(n, w) && pack_y(n, y) && pack_s(s, x_s.width, w.width) &&
                         pack_x(n, x, x_s, s) && scores(n, x.width, keep);
     if (!packed) return plain_.outputs(n, in_f32(n, x), in_f32(n, y), in_f32(n, w), in_f32(n, x_s), s, keep, done);
     sum_outputs(n, x_s.width, w.width, s, done);
   }
 
-  /// S stays in tiles for the next outputs(), made while it is in L1.
+  /// Updates S and also packs it for the next outputs(), while it is in L1.
   void update(std::int64_t n, const Rows& y, const Rows& w, State* s) {
     if ((packed_y_ != Made{y.m.data, y.width} && !pack_y(n, y)) ||
         (packed_w_ != Made{w.m.data, w.width} && !pack_w<false>(n, w)))
@@ -58,19 +60,20 @@ class AmxProducts {
   static_assert(kChunk == 2 * kBlock);
   using Packed = Tiles<kPartsT>;
   using Source = FloatSource<kPartsT>;
-  struct Operands {  // A B, as deep as A
+  struct Operands {  // a product A B, as deep as A
     Packed a, b;
   };
-  struct Made {  // of these rows
+  struct Made {  // which rows an operand was packed from
     const float* data = nullptr;
     std::int64_t width = 0;
     bool operator==(const Made&) const = default;
   };
 
-  // What comes out of the tiles is taken up when they are at the next block.
+  // A block that comes out of the tiles is used while they compute the next one, so two buffers take turns.
   Matrix place(int turn) const { return {blocks_[turn % 2], kBlock}; }
+  /// Calls use(r, c, turn) for the block at (r, c), the turn-th one, when the next block has begun.
   template <class Use>
-  class OneBehind {  // use(r, c, turn) of the block at (r, c), the turn-th
+  class OneBehind {
    public:
     explicit OneBehind(Use use) : use_(use) {}
     int turn() const { return turn_; }
@@ -89,7 +92,7 @@ class AmxProducts {
   };
 
   // ---- the outputs -------------------------------------------------------------------------------------------------
-  /// P, into p_. False where a number is bad.
+  /// Computes P and packs it into p_. Returns false if a number is bad.
   template <class Keep>
   bool scores(std::int64_t n, std::int64_t width, const Keep& keep) {
     const Packed of_x{x_, ceil_div(width, kDepth)}, of_y{y_, of_x.slices};
@@ -135,7 +138,7 @@ class AmxProducts {
   }
 
   // ---- the state ---------------------------------------------------------------------------------------------------
-  /// S and, behind it, its tiles; false where a number is bad.
+  /// Updates S and, one block behind, packs its tiles. Returns false if a number is bad.
   template <bool kAccumulate>
   bool update_blocks(std::int64_t n, std::int64_t rows, std::int64_t cols, Matrix s) {
     const Packed of_y{y_turned_, ceil_div(n, kDepth)}, of_w{w_, of_y.slices}, of_s{s_, ceil_div(rows, kDepth)};
@@ -165,12 +168,12 @@ class AmxProducts {
     behind.end();
     return bad == 0;
   }
-  /// Into L1: until their block of S is in them the tiles stand still.
+  /// Fetches a block of S into L1, since the tiles wait until their block of S is loaded.
   static FALCHION_INLINE void fetch_block(Matrix s, std::int64_t r, std::int64_t c) {
     for (std::int64_t i = 0; i < kBlock; ++i)
       __builtin_prefetch(s.row(r + i) + c, 1, 3), __builtin_prefetch(s.row(r + i) + c + kLanes, 1, 3);
   }
-  /// Columns [first, end) of Y (n, width) as rows of operand A.
+  /// Packs columns [first, end) of Y (n, width) as rows of operand A.
   void turn_columns(std::int64_t first, std::int64_t end, std::int64_t width, Packed to) {
     const Packed of_y{y_, ceil_div(width, kDepth)};
     for (std::int64_t c = first; c < end; c += kBlock) {
@@ -186,8 +189,8 @@ class AmxProducts {
   }
 
   // ---- both --------------------------------------------------------------------------------------------------------
-  /// C (32, 32) = or += two products. Like AmxEngine: one-part types sum in the tiles, the others from 0, small
-  /// products first.
+  /// C (32, 32) = or += the sum of two products. As in AmxEngine, types of one part sum in the tiles, and the others
+  /// sum from 0, small products first.
   template <bool kAccumulate>
   void block(const Operands& first, const Operands& second, Matrix c) {
     constexpr bool kFromC = kAccumulate && kPartsT == 1;
@@ -230,7 +233,7 @@ class AmxProducts {
     x_of_s_ = same ? x_ : x_s_;
     return pack_rows<Order::kRows>(n, x, x_) && (same || pack_rows<Order::kRows>(n, x_s, x_s_));
   }
-  /// False where a number has no parts or, with kFinite, is NaN or infinite.
+  /// Returns false if a number is not a sum of parts or, with kFinite, is NaN or infinite.
   template <Order kOrder, bool kFinite = false>
   bool pack_rows(std::int64_t n, const Rows& x, std::byte* out) {
     if constexpr (kBf16) {
@@ -239,7 +242,7 @@ class AmxProducts {
     }
     return pack_tiles<kPartsT, kOrder>(Source{x.m}, n, x.width, out, upcoming());
   }
-  /// The rows themselves alone: not what Rows promises past them.
+  /// Converts only the rows themselves; the zeros that Rows promises past them are not made.
   static Rows in_f32(std::int64_t n, Rows x) {
     if (x.in_place == nullptr) return x;
     float spoiled = 0;
@@ -250,9 +253,9 @@ class AmxProducts {
 
   SimdProducts plain_;
   std::byte *x_, *x_s_, *y_, *w_, *s_, *p_[2];  // p_: 32 rows each
-  std::byte *x_of_s_ = nullptr, *y_turned_;     // what S meets, x_ or x_s_; a band of Y^T
-  Made packed_y_, packed_w_;                    // what y_ and w_ were made of
-  const float* packed_s_ = nullptr;             // and s_
+  std::byte *x_of_s_ = nullptr, *y_turned_;     // x_ or x_s_, whichever is multiplied by S; a band of Y^T
+  Made packed_y_, packed_w_;                    // what y_ and w_ were packed from
+  const float* packed_s_ = nullptr;             // what s_ was packed from
   float* blocks_[2];                            // (kBlock, kBlock)
 };
 

@@ -1,6 +1,6 @@
-// src/blocks/rows.hpp: which query a lane holds and which keys it may see.
-// The query heads of a GQA group are packed into rows: row r of K/V head hk is query r / g of head hk * g + r % g.
-// So one K/V tile serves the whole group, and a decode step (s_q = 1) still fills lanes.
+// src/blocks/rows.hpp: which query a lane holds and which keys it may see. The query heads of a GQA group are packed
+// into rows: row r of K/V head hk is query r / g of head hk * g + r % g. So one K/V tile serves the whole group, and a
+// decode step (s_q = 1) still fills lanes.
 #pragma once
 
 #include "args/cpu_attention_args.hpp"
@@ -10,11 +10,11 @@
 namespace falchion::cpu::FALCHION_LEVEL {
 
 /// One sequence of the batch: where its rows lie and how many there are. Lengths come from the caller's memory and are
-/// clamped into the tensors whatever they say.
+/// clamped into the tensors, whatever they are.
 struct Sequence {
-  std::int64_t q_batch, q_begin, q_len;  // element [q_batch][q_begin + i] of q and o is query i
-  std::int64_t k_batch, k_begin, k_len;  // keys: element [k_batch][k_begin + j] of k and v
-  std::int64_t k_first;                  // rows of k before them, where padding is on the left
+  std::int64_t q_batch, q_begin, q_len;  // query i is element [q_batch][q_begin + i] of q and o
+  std::int64_t k_batch, k_begin, k_len;  // key j is element [k_batch][k_begin + j] of k and v
+  std::int64_t k_first;                  // how many rows of k lie before key 0, where padding is on the left
 
   static FALCHION_INLINE Sequence of(const AttentionArgs& a, std::int64_t b) {
     Sequence s{b, 0, a.s_q, b, 0, a.s_k, 0};
@@ -42,12 +42,12 @@ struct Sequence {
   }
 };
 
-/// The query rows [first, first + count) of one tile, count <= kM. Lanes past count see no key.
+/// The query rows [first, first + count) of one tile, where count <= kM. Lanes past count see no key.
 struct TileRows {
   std::int64_t b, hk, g, first;
   int count;
-  Range visible, unmasked;          // keys that some row, that every row sees
-  std::int32_t begin[kM], end[kM];  // keys that lane i sees: [begin, end)
+  Range visible, unmasked;          // the keys that some row sees; those that every row sees
+  std::int32_t begin[kM], end[kM];  // lane i sees the keys [begin[i], end[i])
   Sequence sequence;
 
   static FALCHION_INLINE TileRows of(const AttentionArgs& a, const Sequence& s, std::int64_t b, std::int64_t hk,
@@ -80,8 +80,8 @@ struct TileRows {
     return static_cast<float*>(x.data) + sequence.q_batch * x.stride[0] + head(lane) * x.stride[1] +
            (sequence.q_begin + query(lane)) * x.stride[2];
   }
-  /// The element of row `lane`, the sequence's key 0, in bias, mask or probabilities (axes b, h, s_q, s_k; never
-  /// packed).
+  /// The element of row `lane` and the sequence's key 0 in bias, mask or probabilities (axes b, h, s_q, s_k; they are
+  /// never packed).
   template <class T>
   FALCHION_INLINE T* scores(const View& x, int lane) const {
     return static_cast<T*>(x.data) + b * x.stride[0] + head(lane) * x.stride[1] + query(lane) * x.stride[2] +

@@ -1,6 +1,7 @@
-// src/blocks/split_bf16.hpp: numbers as sums of bf16 parts, so that AMX, which multiplies bf16 only, serves all types.
-// bf16 is one part; f16 is exactly two (8 + 8 bits hold its 11); f32 is three (24 bits) up to the last rounding.
-// Dropping the products of two small parts leaves 2^-16 for f16 and 2^-24 for f32: below one unit of the type.
+// src/blocks/split_bf16.hpp: numbers as sums of bf16 parts, so that AMX, which multiplies only bf16, serves all types.
+// A bf16 number is one part. An f16 number is exactly two (8 + 8 bits hold its 11). An f32 number is three (24 bits),
+// up to the last rounding. The products of two small parts are left out, which costs at most 2^-16 of a product for f16
+// and 2^-24 for f32: that is below one unit of the type.
 #pragma once
 
 #include "blocks/level.hpp"
@@ -16,7 +17,7 @@ inline constexpr int kParts<f16> = 2;
 template <>
 inline constexpr int kParts<bf16> = 1;
 
-/// The products of parts (a, b) that count, smallest first.
+/// The products of parts (a, b) that count, the smallest first.
 struct Product {
   int a, b;
 };
@@ -46,11 +47,11 @@ FALCHION_INLINE void split(__m512 x, __m256i (&part)[kCount]) {
   #pragma GCC unroll 3
   for (int i = 0; i < kCount; ++i) {
     part[i] = to_bf16(x);
-    if (i + 1 < kCount) x = _mm512_sub_ps(x, from_bf16(part[i]));  // exact
+    if (i + 1 < kCount) x = _mm512_sub_ps(x, from_bf16(part[i]));  // this difference is exact
   }
 }
 
-/// Two vectors at once: word i of a part is x0[i], word 16 + i is x1[i].
+/// Splits two vectors at once: 16-bit word i of a part is that of x0[i], and word 16 + i is that of x1[i].
 template <int kCount>
 FALCHION_INLINE void split(__m512 x0, __m512 x1, __m512i (&part)[kCount]) {
   #pragma GCC unroll 3
@@ -61,7 +62,7 @@ FALCHION_INLINE void split(__m512 x0, __m512 x1, __m512i (&part)[kCount]) {
     x1 = _mm512_sub_ps(x1, from_bf16(_mm512_extracti64x4_epi64(part[i], 1)));
   }
 }
-/// Word i of the low half beside word i of the high half: two rows of operand B become pairs.
+/// Puts 16-bit word 16 + i beside word i, so that two rows of operand B become pairs.
 FALCHION_INLINE __m512i interleave(__m512i x) {
   alignas(64) static constexpr std::uint16_t kIndex[32] = {0,  16, 1,  17, 2,  18, 3,  19, 4,  20, 5,
                                                            21, 6,  22, 7,  23, 8,  24, 9,  25, 10, 26,
@@ -69,15 +70,16 @@ FALCHION_INLINE __m512i interleave(__m512i x) {
   return _mm512_permutexvar_epi16(_mm512_load_si512(kIndex), x);
 }
 
-/// Numbers that parts do not serve: NaN and infinite ones; those from 2^60 on, whose partial products may overflow
-/// where the sum does not; those below 2^-100, whose small parts AMX takes for 0 (it flushes denormals).
+/// Some numbers cannot be computed as sums of parts: NaN and infinities; numbers from 2^60 on, whose partial products
+/// may overflow where the sum does not; and numbers below 2^-100, whose small parts AMX would count as 0 (it flushes
+/// denormals).
 inline constexpr float kPartsBelow = 0x1p60f, kPartsFrom = 0x1p-100f;
 FALCHION_INLINE bool has_parts(float x) {
   const float size = __builtin_fabsf(x);
   return x == 0 || (size >= kPartsFrom && size < kPartsBelow);
 }
 
-/// The lanes for which has_parts is false.
+/// The lanes for which has_parts() is false.
 FALCHION_INLINE __mmask16 without_parts(__m512 x) {
   const __m512 size = _mm512_abs_ps(x);
   const __mmask16 small = _mm512_cmp_ps_mask(size, _mm512_set1_ps(kPartsFrom), _CMP_LT_OQ);
@@ -85,7 +87,8 @@ FALCHION_INLINE __mmask16 without_parts(__m512 x) {
                                 _mm512_mask_cmp_ps_mask(small, size, _mm512_setzero_ps(), _CMP_NEQ_UQ));
 }
 
-/// Up to 16 elements from p as parts, 0 past n. Elements without parts come out as 0 and their bits set in the result.
+/// Loads up to 16 elements from p as parts, and 0 past n. An element that is not a sum of parts becomes 0, and its bit
+/// is set in the result.
 template <class T>
 FALCHION_INLINE __mmask16 load_parts(const typename T::Bits* p, std::int64_t n, __m256i (&part)[kParts<T>]) {
   const __mmask16 lanes = first_lanes(n);

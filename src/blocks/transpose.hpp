@@ -1,4 +1,4 @@
-// src/blocks/transpose.hpp: a 16 x 16 transpose of 32-bit words, the one shuffle that every packing here is made of.
+// src/blocks/transpose.hpp: a 16 x 16 transpose of 32-bit words. All packing here is made of it.
 #pragma once
 
 #include "blocks/level.hpp"
@@ -7,7 +7,7 @@ namespace falchion::cpu::FALCHION_LEVEL {
 
 #if FALCHION_AVX512
 
-/// row[i] lane j <-> row[j] lane i: 64 shuffles.
+/// Exchanges lane j of row[i] with lane i of row[j], in 64 shuffles.
 FALCHION_INLINE void transpose_16x16(__m512i (&row)[16]) {
   __m512i t[16];
   for (int i = 0; i < 16; i += 2) {

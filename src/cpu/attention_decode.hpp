@@ -1,7 +1,7 @@
-// src/cpu/attention_decode.hpp: attention for a few query rows (decode): memory bound, so K and V are read once, as
-// they lie, and nothing is packed. Lanes are head dims here: a dot product of 32 tile rows would be mostly padding.
-// The same steps as cpu/attention_forward.hpp: load, S = Q K^T, score.apply, mask.keep, softmax.update, O += P V,
-// store.
+// src/cpu/attention_decode.hpp: attention for a few query rows (decode). It is bound by memory, so K and V are read
+// once, as they lie, and nothing is packed. The lanes of a vector are head dims here, because with so few rows a tile
+// of 32 rows would be mostly padding. The steps are those of cpu/attention_forward.hpp: load, S = Q K^T, score.apply,
+// mask.keep, softmax.update, O += P V, store.
 #pragma once
 
 #include <math.h>
@@ -16,12 +16,12 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-inline constexpr int kDecodeRows = 8;    // at most; g * s_q of the problem
-inline constexpr int kDecodeKeys = 64;   // a block: its K and V, of all heads of the item, lie in L2 beside the next
-inline constexpr int kDecodeAhead = 64;  // rows of K and V fetched ahead
+inline constexpr int kDecodeRows = 8;    // the most rows, which are g * s_q of the problem
+inline constexpr int kDecodeKeys = 64;   // keys of a block; L2 holds K and V of two blocks, for all heads of the item
+inline constexpr int kDecodeAhead = 64;  // how many rows ahead K and V are fetched
 
 #if HWY_TARGET != HWY_SCALAR
-/// The blocks of 4 lanes of x, added up, to out[0..3].
+/// Adds up the blocks of 4 lanes of x and writes the sum to out[0..3].
 template <class D>
 FALCHION_INLINE void sum_blocks(D d, hn::Vec<D> x, float* out) {
   if constexpr (hn::MaxLanes(D()) > 4) {
@@ -33,7 +33,7 @@ FALCHION_INLINE void sum_blocks(D d, hn::Vec<D> x, float* out) {
 }
 #endif
 
-/// out[r] = sum of the lanes of x[r].
+/// out[r] is the sum of the lanes of x[r].
 FALCHION_INLINE void sum_lanes_of_4(const Floats (&x)[4], float* out) {
 #if HWY_TARGET == HWY_SCALAR
   for (int r = 0; r < 4; ++r) out[r] = hn::GetLane(x[r]);
@@ -61,7 +61,8 @@ class DecodeWorker {
     dots_ = arena.take<float>(4 * kDecodeKeys);
   }
 
-  /// All heads of the item walk the keys together: where the heads of a key lie side by side, memory is read in order.
+  /// All heads of the item walk the keys together. So where the heads of a key lie side by side, memory is read in its
+  /// own order.
   void run(const WorkItem& item) {
     count_ = item.heads;
     for (int h = 0; h < count_; ++h) start(item, h);
@@ -157,8 +158,9 @@ class DecodeWorker {
     }
   }
 
-  /// Fetches a row of K and one of V into L2. Where heads lie side by side the next block is fetched in the order of
-  /// memory, which the hardware's own prefetcher follows; a head alone would step from page to page, out of its sight.
+  /// Fetches a row of K and one of V into L2. Where heads lie side by side, the next block is fetched in the order of
+  /// memory, which the hardware's own prefetcher follows too. The rows of one head alone lie too far apart for that
+  /// prefetcher, because it does not follow from page to page.
   FALCHION_INLINE void fetch_ahead(std::int64_t key0, int key) const {
     const bool side_by_side = count_ > 1 && a_.k.stride[2] < a_.k.stride[1];
     const int i = head_ * kDecodeKeys + key;
@@ -194,7 +196,8 @@ class DecodeWorker {
     }
   }
 
-  /// P = exp(S - m) in place; l and O follow a new maximum at once (there is little O here).
+  /// P = exp(S - m) in place. When the maximum rises, l and O are rescaled at once, which is cheap because O is small
+  /// here.
   void softmax(std::int64_t key0, int count) {
     for (int r = 0; r < tile_->count; ++r) {
       float *s = s_ + r * kDecodeKeys, high = m_[r];
@@ -227,8 +230,8 @@ class DecodeWorker {
     for (int key = 0; key < count; ++key) s[key] = keeps(r, key0 + key) ? s[key] * dropout_.keep_scale : 0;
   }
 
-  /// O (rows, d_v) += P V. Where every row sees every key, all rows share each load of V; elsewhere a key is added to
-  /// the rows that see it only, so that a NaN in V stays with them.
+  /// O (rows, d_v) += P V. Where every row sees every key, all rows share each load of V. Elsewhere a key is added only
+  /// to the rows that see it, so that a NaN in V reaches no other row.
   void values(std::int64_t key0, int count) {
     const TileRows& t = *tile_;
     const bool shared = key0 >= t.unmasked.begin && key0 + count <= t.unmasked.end && a_.bias.data == nullptr &&
@@ -308,7 +311,7 @@ class DecodeWorker {
   Head* heads_;
   float *q_, *o_, *s_, *dots_;  // q_, o_: (heads, kDecodeRows, width); s_ (kDecodeRows, kDecodeKeys)
   int count_ = 0;               // heads of the item
-  // the head at work
+  // What select() has set for the head that is computed now:
   int head_ = 0;
   TileRows* tile_ = nullptr;
   float *m_ = nullptr, *l_ = nullptr, *head_q_ = nullptr, *head_o_ = nullptr;

@@ -1,7 +1,8 @@
-// src/cpu/attention_forward.hpp: softmax attention, forward, on the CPU.   What: ref/.   Here: how, in order.
-// FlashAttention-2 (arXiv:2307.08691) with FlashAttention-3's overlap: K Q^T of the next chunk and V^T P^T of the last
-// step run under the softmax of this one (on AMX; the SIMD engine runs them one after the other).
-// Everything is transposed, S^T (keys, rows): lanes are query rows. Why, with numbers: docs/design/cpu_forward.md
+// src/cpu/attention_forward.hpp: softmax attention, forward, on the CPU. src/ref says what is computed; this file says
+// how, step by step. It is FlashAttention-2 (arXiv:2307.08691) with FlashAttention-3's overlap: on AMX, K Q^T of the
+// next chunk and V^T P^T of the last step are computed under the softmax of this chunk. The SIMD engine computes them
+// one after the other. Everything is transposed: scores lie as S^T (keys, rows), and the lanes of a vector are query
+// rows. docs/design/cpu_forward.md gives the reasons and the measurements.
 #pragma once
 
 #include "blocks/online_softmax.hpp"
@@ -17,7 +18,7 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// One worker: its slice of scratch, and the loop over the steps of a work item.
+/// One worker: it holds its slice of the scratch memory and loops over the steps of a work item.
 template <class T, class Engine>
 class ForwardWorker {
  public:
@@ -48,13 +49,13 @@ class ForwardWorker {
     engine_.finish();
     while (has_now) {
       const bool has_next = walk.next(&next);
-      start_values(now);                                          // O += P V of the last step, a share of it
-      if (!Engine::kOverlap) engine_.finish(), finish_values();   // there P lies where the next S will
+      start_values(now);                                          // a share of O += P V of the last step
+      if (!Engine::kOverlap) engine_.finish(), finish_values();   // the next S overwrites P there
       if (has_next) engine_.start_scores(next, s_[next.buffer]);  // S = Q K^T of the next chunk
       if (now.index == 0) engine_.start_prefetch(now, now.tile, count);
       if (!Engine::kOverlap) engine_.finish();
       score_and_mask(now, s_[now.buffer]);
-      update(now);  // P  = softmax.update(S); the products run under it
+      update(now);  // P = softmax.update(S), with steps of the products in between
       engine_.finish();
       if (now.index + 1 == now.count) {
         finish_values();
@@ -111,8 +112,9 @@ class ForwardWorker {
     softmax.template update<T::kExp2Degree>(S, keys, unit_ * kLog2e, put, tick);
   }
 
-  /// A new reference maximum for the rows of a tile. All P that was made under the old one goes into O first; the slack
-  /// of OnlineSoftmax makes this rare after a tile's first chunk, when there is nothing to rescale.
+  /// Sets a new reference maximum for the rows of a tile. Before that, all P that was made with the old one is added to
+  /// O. In a tile's first chunk there is nothing to rescale; afterwards this is rare, because OnlineSoftmax leaves some
+  /// slack.
   __attribute__((noinline)) void raise(const Chunk& chunk) {
     if (started_[chunk.tile] != 0) {
       engine_.finish();
@@ -128,7 +130,7 @@ class ForwardWorker {
     started_[chunk.tile] = 1;
   }
 
-  /// l sums what dropout has not touched; P is thinned on its way to the second product.
+  /// Dropout comes after l: l sums all probabilities, and then P loses the dropped ones before the second product.
   __attribute__((noinline)) void update_with_dropout(const Chunk& chunk, float* S, float* P) {
     const TileRows& t = tile_[chunk.tile];
     auto keep_in_place = [&](int key, int v, Floats p0, Floats p1) {
@@ -154,7 +156,7 @@ class ForwardWorker {
     }
   }
 
-  // ---- O += P V of the pending step, spread over the chunks of the one after it ------------------------------------
+  // ---- O += P V of the pending step, spread over the chunks of the step after it -----------------------------------
   FALCHION_INLINE void start_values(const Chunk& under) {
     if (!has_pending_) return;
     const int end = Engine::value_groups(a_) * (under.index + 1) / under.count;
@@ -171,7 +173,7 @@ class ForwardWorker {
     if (const std::uint8_t* bad = engine_.spoiled_values(pending_)) add_spoiled_values(pending_, bad);
     has_pending_ = false, groups_done_ = 0;
   }
-  /// Adds the elements of V that are not finite, for the rows that see them and for no other.
+  /// Adds the elements of V that are not finite, which the product took for 0, to the rows that see them and no others.
   __attribute__((noinline)) void add_spoiled_values(const Step& step, const std::uint8_t* bad) {
     const TileRows& t = tile_[step.tile];
     const std::int64_t key0 = step.block * a_.keys;
@@ -190,7 +192,7 @@ class ForwardWorker {
     }
   }
 
-  /// A second walk over the scores, now that each row's m is known.
+  /// Walks over the scores a second time, because probabilities need each row's final m.
   __attribute__((noinline)) void store_probabilities(const WorkItem& item, int count) {
     for (int i = 0; i < count; ++i) clear_probabilities(a_, tile_[i]);
     engine_.start_item(tile_);
@@ -211,16 +213,16 @@ class ForwardWorker {
   const AttentionArgs& a_;
   Engine engine_;
   bool plain_;
-  float unit_;  // one unit of S in units of the final score
+  float unit_;  // the final score is S times this
   DropoutMask dropout_;
   std::int64_t o_size_;
   float *s_[2], *p_[2], *o_, *rows_;
   OnlineSoftmax* softmax_;
   TileRows* tile_;
   std::uint8_t* started_;  // whether a tile has summed anything yet
-  Step pending_{};         // whose P waits for its product with V
+  Step pending_{};         // the step whose P waits for its product with V
   bool has_pending_ = false;
-  int groups_done_ = 0;  // of pending_
+  int groups_done_ = 0;  // how many value groups of pending_ are started
   int p_first_ = 0;      // first key of the current step whose P is not in O yet
 };
 
@@ -253,7 +255,8 @@ template <class T>
 constexpr AttentionKernel attention_forward_kernel() {
 #if FALCHION_AMX
   using Kernel = Forward<T, AmxEngine<T>>;
-  // A long step pays for moving O through the tiles, as long as its P (64 bytes a key and part) stays near L1.
+  // Each step loads and stores O once, so a long step spreads that cost over more keys, as long as its P (64 bytes for
+  // each key and part) stays near L1.
   constexpr int keys = kParts<T> == 1 ? 512 : 128;
 #else
   using Kernel = Forward<T, SimdEngine<T>>;

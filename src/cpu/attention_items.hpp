@@ -1,5 +1,5 @@
-// src/cpu/attention_items.hpp: who computes what. The work is cut into items, a block of query rows of one K/V head
-// over one part of the keys; workers take them from one counter, longest first.
+// src/cpu/attention_items.hpp: who computes what. The work is cut into items: an item is a block of query rows of one
+// K/V head against one part of the keys. Workers take items from one counter, the longest of a head first.
 #pragma once
 
 #include "blocks/arena.hpp"
@@ -11,13 +11,14 @@ namespace falchion::cpu::FALCHION_LEVEL {
 
 struct WorkItem {
   std::int64_t b, hk;
-  int heads;         // K/V heads [hk, hk + heads); 1 but for decode
-  int part;          // of a.splits
-  Range rows, keys;  // rows of the K/V head (rows.hpp); keys [begin, end), begin a multiple of a.keys
+  int heads;         // the item has K/V heads [hk, hk + heads); heads is 1 except for decode
+  int part;          // which of the a.splits parts of the keys
+  Range rows, keys;  // rows of the K/V head (rows.hpp); keys [begin, end), where begin is a multiple of a.keys
   Sequence sequence;
 };
 
-/// Cuts the whole problem into items. Lengths are read here, at run time: the sizes in the problem are only hints.
+/// Cuts the whole problem into items. Lengths are read here, at run time, since the sizes in the problem are only
+/// hints.
 class WorkList {
  public:
   explicit WorkList(const AttentionArgs& a) : a_(a), g_(a.h_q / a.h_k) {
@@ -31,9 +32,9 @@ class WorkList {
   std::int64_t items() const { return a_.b * ceil_div(a_.h_k, a_.heads) * row_blocks_ * a_.splits; }
   std::int64_t key_blocks() const { return ceil_div(longest_k_, a_.keys); }
 
-  /// Item i; false when this sequence is too short to have it. All of a head's items follow each other, while its K and
-  /// V are in the caches. Within a head the last row blocks come first: under a causal band they see the most keys, and
-  /// a long item started late would leave the other workers waiting.
+  /// Makes item i; returns false when the sequence is too short to have it. All items of a head follow each other, so
+  /// that its K and V are still in the caches. Within a head the last row blocks come first: under a causal band they
+  /// see the most keys, and if a long item started late the other workers would wait for it.
   bool item(std::int64_t i, WorkItem* out) const {
     out->part = static_cast<int>(i % a_.splits), i /= a_.splits;
     const std::int64_t block = row_blocks_ - 1 - i % row_blocks_;
@@ -53,7 +54,8 @@ class WorkList {
   std::int64_t g_, longest_q_ = 0, longest_k_ = 0, row_blocks_ = 0, split_keys_ = 0;
 };
 
-/// The chunks of one item in order: for each block of keys, for each tile that sees some of it, chunk by chunk.
+/// Gives the chunks of one item in order: for each block of keys, and for each tile that sees some of it, chunk by
+/// chunk.
 class ChunkWalk {
  public:
   ChunkWalk(const AttentionArgs& a, const TileRows* tiles, int count, Range keys, int chunk_keys)
@@ -110,7 +112,7 @@ class ChunkWalk {
   Chunk now_{};
 };
 
-/// Packs all of K and V. A task is one block of one K/V head.
+/// Packs all of K and V. One task is one block of one K/V head.
 template <class Engine>
 void pack_all(const AttentionArgs& a) {
   const std::int64_t blocks = WorkList(a).key_blocks(), tasks = a.b * a.h_k * blocks;

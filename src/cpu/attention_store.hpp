@@ -1,5 +1,5 @@
-// src/cpu/attention_store.hpp: finish and store: O = O / l, lse = m + log l, partial results of split keys and their
-// merge, probabilities.
+// src/cpu/attention_store.hpp: the steps "finish" and "store": O = O / l and lse = m + log l, the partial results of
+// split keys and their merge, and the probabilities.
 #pragma once
 
 #include <math.h>  // logf, expf: the C names, so that no inline overload is shared between levels
@@ -13,8 +13,8 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// What the softmax of one row came to: O is a sum over e^((s - m) unit), and so is l. A row that saw no key has l = 0.
-/// m and top, the true maximum, are in units of S.
+/// The result of the softmax of one row: O and l are sums over e^((s - m) unit), and top is the true maximum. m and top
+/// are in units of S. A row that saw no key has l = 0.
 struct RowResult {
   float m, l, top;
 
@@ -25,7 +25,8 @@ struct RowResult {
 };
 
 // ---- partial results: (rows, h_q, splits) records of O / l (d_v), then m, l and top, all f32 ------------------------
-/// The LSE alone would not do: in f32 one of 1e4 is off by a thousandth, and near 1e9 two parts' may differ by nothing.
+/// A record keeps m and l, because the LSE alone is not exact enough: in f32 an LSE of 1e4 is off by a thousandth, and
+/// near 1e9 the LSEs of two different parts may be the same number.
 FALCHION_INLINE std::int64_t partial_floats(const AttentionArgs& a) { return a.d_v + 3; }
 FALCHION_INLINE std::int64_t partial_rows(const AttentionArgs& a) { return a.packed ? a.total_q : a.b * a.s_q; }
 FALCHION_INLINE std::size_t partial_bytes(const AttentionArgs& a) {
@@ -41,7 +42,7 @@ FALCHION_INLINE RowResult partial_result(const AttentionArgs& a, const float* re
   return {record[a.d_v], record[a.d_v + 1], record[a.d_v + 2]};
 }
 
-/// Writes one finished row: to the outputs, or to its partial record when the keys are split.
+/// Writes one finished row to the outputs, or to its partial record when the keys are split.
 template <class T>
 FALCHION_INLINE void finish_row(const AttentionArgs& a, const TileRows& t, int lane, int part, const RowResult& r,
                                 const float* o) {
@@ -53,7 +54,7 @@ FALCHION_INLINE void finish_row(const AttentionArgs& a, const TileRows& t, int l
   }
   const float unit = score_unit(a);
   auto* out = t.row<typename T::Bits>(a.o, lane);
-  if (r.l == 0)  // what was summed may be NaN all the same: a probability of 0 times an Inf of V
+  if (r.l == 0)  // o itself may be NaN even so, since a probability of 0 times an Inf of V is NaN
     clear_row<T>(out, a.d_v);
   else
     store_row<T>(out, o, r.factor(), a.d_v);
@@ -61,7 +62,7 @@ FALCHION_INLINE void finish_row(const AttentionArgs& a, const TileRows& t, int l
   if (a.row_max.data != nullptr) *t.statistic(a.row_max, lane) = r.row_max(unit);
 }
 
-/// O^T (d_v, kM) of one tile -> rows. `rows` is room for 16 of them.
+/// Transposes O^T (d_v, kM) of one tile into rows and stores them. `rows` has room for 16 rows.
 template <class T>
 FALCHION_INLINE void store_tile(const AttentionArgs& a, const WorkItem& item, const TileRows& t,
                                 const OnlineSoftmax& softmax, const float* O, float* rows) {
@@ -75,8 +76,8 @@ FALCHION_INLINE void store_tile(const AttentionArgs& a, const WorkItem& item, co
   }
 }
 
-/// Merges the parts of one row by the weights l e^((m - max m) unit). A part that saw no key weighs nothing, whatever
-/// it holds; a part that the others dwarf to 0 still passes on its NaN.
+/// Merges the parts of one row with the weights l e^((m - max m) unit). A part that saw no key is left out, whatever it
+/// holds. A part whose weight comes to 0 beside the others is added nevertheless, so that its NaN is not lost.
 template <class T>
 void combine_row(const AttentionArgs& a, const Sequence& s, std::int64_t query, std::int64_t head, float* sum) {
   const float unit = score_unit(a);
@@ -118,7 +119,7 @@ void combine(const AttentionArgs& a) {
   });
 }
 
-// ---- probabilities (b, h_q, s_q, s_k) f32: cleared, weighed key by key, divided by their own sum --------------------
+// ---- probabilities (b, h_q, s_q, s_k) f32: cleared, then e^(s - m) key by key, then divided by their own sum --------
 FALCHION_INLINE void clear_probabilities(const AttentionArgs& a, const TileRows& t) {
   for (int i = 0; i < t.count; ++i) {
     const std::int64_t step = a.probabilities.stride[3];
@@ -126,8 +127,8 @@ FALCHION_INLINE void clear_probabilities(const AttentionArgs& a, const TileRows&
     for (std::int64_t j = 0; j < a.s_k; ++j) row[j * step] = 0;
   }
 }
-/// e^(s - m) of keys [begin, end) of lane i, whose scores lie `step` apart from `scores` on. In a row that is NaN every
-/// key that it sees is, also one that scores -inf.
+/// Writes e^(s - m) of keys [begin, end) of lane i. Their scores begin at `scores` and lie `step` apart. In a row whose
+/// result is NaN every key that it sees gets NaN, also one that scores -inf.
 template <class T>
 FALCHION_INLINE void weigh_keys(const AttentionArgs& a, const TileRows& t, int i, std::int64_t begin, std::int64_t end,
                                 const RowResult& r, const float* scores, std::int64_t step) {
@@ -145,15 +146,16 @@ FALCHION_INLINE void weigh_keys(const AttentionArgs& a, const TileRows& t, int i
     }
   }
 }
-/// Neither l nor the LSE would do as the divisor: l is a sum of what the kernel takes for e^(s - m), where 16-bit types
-/// may round m by a few thousandths, and an f32 LSE near 1e9 cannot tell one key from three.
+/// Divides by the sum of what weigh_keys() wrote. Neither l nor the LSE is a good divisor: l is the sum of the kernel's
+/// own e^(s - m), where 16-bit types may round m by a few thousandths, and an f32 LSE near 1e9 is the same number for
+/// one key and for three.
 FALCHION_INLINE void divide_by_sums(const AttentionArgs& a, const TileRows& t) {
   const std::int64_t step = a.probabilities.stride[3];
   for (int i = 0; i < t.count; ++i) {
     float* row = t.scores<float>(a.probabilities, i);
     double sum = 0;
     for (std::int64_t j = t.begin[i]; j < t.end[i]; ++j) sum += row[j * step];
-    if (!(sum > 0)) continue;  // nothing is seen, or all that is seen is NaN
+    if (!(sum > 0)) continue;  // the row sees no key, or all that it sees is NaN
     for (std::int64_t j = t.begin[i]; j < t.end[i]; ++j) row[j * step] = static_cast<float>(row[j * step] / sum);
   }
 }

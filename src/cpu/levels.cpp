@@ -1,4 +1,5 @@
-// src/cpu/levels.cpp: cpuid says what the CPU has, xgetbv what the system saves of it, arch_prctl asks for AMX tiles.
+// src/cpu/levels.cpp: cpuid says what the CPU has, xgetbv says which of its registers the operating system saves, and
+// arch_prctl asks for permission to use AMX tiles.
 #include "cpu/levels.hpp"
 
 #include <cstdint>
@@ -31,14 +32,14 @@ std::uint64_t saved_state() {
   return std::uint64_t{high} << 32 | low;
 }
 
-/// What stands between this CPU and each level; empty when nothing does.
+/// The reason why this CPU cannot run each level; empty where it can.
 struct Missing {
   std::string avx2, avx512, amx, amx_emulated;
 };
 
 bool tiles_permitted() {
   #if defined(__linux__)
-  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, once for the whole process
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM holds for the whole process
   return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
   #else
   return false;
@@ -51,7 +52,7 @@ Missing find_missing() {
   constexpr std::uint64_t kYmm = 0x6, kZmm = 0xE6, kTiles = 0x60000;
   Missing missing;
 
-  // What Highway's AVX2 target is compiled with: AVX, FMA, F16C, AVX2, BMI, BMI2, LZCNT, MOVBE.
+  // Highway's AVX2 target is compiled with AVX, FMA, F16C, AVX2, BMI, BMI2, LZCNT and MOVBE.
   const bool avx2 = bit(basic.c, 28) && bit(basic.c, 12) && bit(basic.c, 29) && bit(extended.b, 5) &&
                     bit(extended.b, 3) && bit(extended.b, 8) && bit(more.c, 5) && bit(basic.c, 22);
   if (!avx2) missing.avx2 = "this CPU has no AVX2 with FMA, F16C and BMI";
@@ -65,8 +66,8 @@ Missing find_missing() {
     missing.avx512 = "the operating system does not save zmm registers";
   }
 
-  // The AMX units are compiled for Sapphire Rapids, the emulated ones for what of it Zen 4 has as well: whatever the
-  // compiler may use on its own has to be here.
+  // The files of level amx are compiled for Sapphire Rapids, and those of amx_emulated for the extensions that Zen 4
+  // has too. The compiler may use any of these extensions by itself, so all of them are checked here.
   const bool zen4 = bit(extended.b, 21) && bit(extended.c, 1) && bit(extended.c, 6) && bit(extended.c, 8) &&
                     bit(extended.c, 11) && bit(extended.c, 12) &&
                     bit(extended.c, 14);  // IFMA, VBMI, VBMI2, GFNI, VNNI, BITALG, VPOPCNTDQ
@@ -111,7 +112,7 @@ std::vector<Level> find_levels() {
 }  // namespace
 
 const std::vector<Level>& cpu_levels() {
-  static const std::vector<Level> levels = find_levels();  // once, whatever threads ask at a time
+  static const std::vector<Level> levels = find_levels();  // made once, also when several threads ask at a time
   return levels;
 }
 

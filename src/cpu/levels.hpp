@@ -1,4 +1,4 @@
-// src/cpu/levels.hpp: which CPU levels this machine can run, asked at run time.
+// src/cpu/levels.hpp: which CPU levels this machine can run. It is asked at run time.
 #pragma once
 
 #include <string>
@@ -12,13 +12,13 @@ struct Level {
   std::string why_not;  // empty when usable
 };
 
-/// Every level there is, fastest first; amx_emulated (slow, for tests) last. Asks the CPU once.
+/// All levels, the fastest first; amx_emulated, which is slow and for tests, comes last. The CPU is asked once.
 const std::vector<Level>& cpu_levels();
 
-/// What FALCHION_CPU asks for: a level's name, or null when it is unset or empty. Read anew at each call.
+/// The level's name that FALCHION_CPU asks for, or null when it is unset or empty. It is read anew at each call.
 const char* level_from_environment();
 
-/// "avx512, avx2, generic": the levels usable here.
+/// The names of the levels that are usable here, such as "avx512, avx2, generic".
 std::string usable_levels();
 
 }  // namespace falchion::cpu

@@ -1,13 +1,16 @@
-// src/cpu/linear_attention_backward.hpp: causal linear attention, backward, on the CPU: the recurrence of
-// linear_attention_chunk.hpp three times with its roles exchanged, and no state kept but the running one.
-// With o = u / n, n = scale q.z + eps: du = do / n, dn = -(do.u) / n^2, and R the gradient of the state.
+// src/cpu/linear_attention_backward.hpp: causal linear attention, backward, on the CPU. It runs the recurrence of
+// linear_attention_chunk.hpp three times with other tensors in its roles, and keeps no state but the running one.
+// Write o = u / n with n = scale q.z + eps. Then du = do / n and dn = -(do.u) / n^2. R is the gradient of the state S,
+// and r that of z.
 //   forwards   dQ: x_t = S_t do_t,  do_t.u_t = scale q_t.x_t,  dq_t = scale (x_t / n_t + dn_t z_t)
 //   backwards  dK: R_t = e^(g_(t+1)) R_(t+1) + q_t a_t^T,  a = scale du,  dk_t = R_t v_t + r_t,  dV: dv_t = R_t^T k_t
-// r, the gradient of z, is one more row of R^T, and 1 one more element of v. With G the sum of g so far,
-//   dG_t = q_t.dq_t - k_t.dk_t (and <S, dS> + <z, dz> of the final state at the last token), dg = sum of dG from t on.
-// What a token has from itself (t to t, and the last token to the final state) stands on both sides of these
-// differences and is left out: where g = -15 all else is 3e-7 of it and would be lost. Likewise o is nearly v there and
-// a token's own part of dq and dk is do.(v - o), taken from what is left of u and n without it.
+// r is computed as one more row of R^T; for that v gets one more element, which is 1. With G, the sum of g so far,
+//   dG_t = q_t.dq_t - k_t.dk_t (at the last token also + <S, dS> + <z, dz> of the final state),
+//   dg_t = the sum of dG from token t on.
+// A token's own contribution (of t to t, and of the last token to the final state) is in both terms of these
+// differences, so it is left out: where g = -15 everything else is 3e-7 of it and would be lost in rounding. With the
+// normaliser o is nearly v there, so a token's own part of dq and dk, which has the factor do.(v - o), is computed from
+// what u and n are without the token.
 #pragma once
 
 #include <type_traits>
@@ -19,8 +22,8 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// What both sweeps of a worker hold. An item is a head of q and k with all value heads that share it: their sums into
-/// dq and dk stay in this worker, in one order.
+/// One worker, with what both of its sweeps hold. An item is a head of q and k with all value heads that share it. So
+/// one worker sums their parts of dq and dk, always in the same order.
 template <class T, class Products>
 class LinearBackwardWorker {
  public:
@@ -39,7 +42,7 @@ class LinearBackwardWorker {
     }
   }
 
-  /// dq, and what the sweep backwards needs of each token.
+  /// Computes dq, and for each token what the sweep backwards needs.
   void forwards(const LinearItem& item) {
     const Walk walk = item.forwards(a_);
     start(item, a_.initial_state, a_.initial_z);
@@ -62,7 +65,7 @@ class LinearBackwardWorker {
                          query_gradients(walk, i, first, end, h, j, x);
                        }));
         const bool last = i + n == walk.count, final = last && item.last && has_final();
-        if (final) clear(v_.m, n - 1, n);  // along_final_state wants the state without the last token's own part
+        if (final) clear(v_.m, n - 1, n);  // along_final_state() takes the state without the last token's own part
         if (!last || final) chunk_.update(n, v_, k_, &states_[j]);
       }
       store_gradients<T>(a_, a_.grad_q, walk, i, n, item.head, q_, sum_);
@@ -73,7 +76,7 @@ class LinearBackwardWorker {
     }
   }
 
-  /// dk, dv and the gradient of the state that the item starts with.
+  /// Computes dk, dv and the gradient of the state that the item starts with.
   void backwards(const LinearItem& item) {
     const Walk walk = item.backwards(a_);
     start(item, a_.grad_final_state, a_.grad_final_z);
@@ -112,7 +115,7 @@ class LinearBackwardWorker {
     for (std::int64_t j = 0; j < group_; ++j) store_initial(item, walk, item.head * group_ + j, states_[j]);
   }
 
-  /// The sum of one segment alone into its records. backwards: of the state's gradient.
+  /// Writes the sum of one segment alone to its records: of the state, or with `backwards` of its gradient.
   void sum(const LinearItem& item, bool backwards) {
     const Walk walk = backwards ? item.backwards(a_) : item.forwards(a_);
     for (std::int64_t j = 0; j < group_; ++j) {
@@ -146,8 +149,8 @@ class LinearBackwardWorker {
   float* own() const { return has_decay() ? own_ : nullptr; }
 
   // ---- the states ------------------------------------------------------------------------------------------------
-  // S^T (d_v, d_qk), and R^T with r as one more row. Only products with one more column may touch that row, so forwards
-  // z lies by itself.
+  // These are S^T (d_v, d_qk), and R^T with r as one more row. Only products with one more column may touch that row,
+  // so in the sweep forwards z is kept apart, in z_.
   void start(const LinearItem& item, const View& s, const View& z) {
     for (std::int64_t j = 0; j < group_; ++j) {
       const StateRef ref = records_.start(item, item.head * group_ + j, s, z);
@@ -163,7 +166,7 @@ class LinearBackwardWorker {
     to.transposed().store(a_.d_v, a_.d_qk, state);
     if (a_.normalise) to.store_z(a_.d_qk, state.m.row(a_.d_v));
   }
-  /// d(initial state) = e^(g_0) R_0; of an empty sequence, d(final state).
+  /// d(initial state) = e^(g_0) R_0. For an empty sequence it is d(final state).
   void store_initial(const LinearItem& item, const Walk& walk, std::int64_t h, State& state) {
     if (has_decay() && walk.count > 0 && !state.zero) {
       const float fade = static_cast<float>(::exp(decay_at(a_, walk, walk.count - 1, h)));
@@ -183,7 +186,7 @@ class LinearBackwardWorker {
     chunk_.start(has_decay(), f_, n);
     return sum;
   }
-  bool plain() const { return !a_.elu && !a_.normalise && !has_decay(); }  // products alone read what comes in
+  bool plain() const { return !a_.elu && !a_.normalise && !has_decay(); }  // only the products read the inputs
   void load_keys(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
     if (plain()) {
       load_operand<T, Products>(a_.q, walk, i, n, h, &q_);
@@ -199,7 +202,7 @@ class LinearBackwardWorker {
   void fetch(const View& x, const Walk& walk, std::int64_t i, std::int64_t h, std::int64_t width, bool to_write) {
     fetch_rows<T>(x, walk, i, kChunk, h, width, to_write, &chunk_.upcoming());
   }
-  /// What comes after value head j of the group in chunk i.
+  /// Fetches what the worker needs after value head j of the group in chunk i.
   void fetch_next(const Walk& walk, std::int64_t i, std::int64_t head, std::int64_t j) {
     if (++j == group_) {
       j = 0, i += kChunk;
@@ -208,7 +211,7 @@ class LinearBackwardWorker {
     const std::int64_t h = head * group_ + j;
     fetch(a_.v, walk, i, h, a_.d_v, false), fetch(a_.grad_o, walk, i, h, a_.d_v, false);
   }
-  /// x with what stands behind its last column: 1 beside v, dn beside do.
+  /// x with the column behind its last one, which holds 1 beside v and dn beside do.
   Rows with_column(Rows x) const {
     x.width = a_.d_v + (a_.normalise ? 1 : 0);
     return x;
@@ -217,9 +220,10 @@ class LinearBackwardWorker {
   void set_column(Rows* x, std::int64_t n, Value value) const {
     for (std::int64_t t = 0; t < n && a_.normalise; ++t) x->m.row(t)[a_.d_v] = value(t);
   }
-  /// Without a normaliser there is but one factor, and no harm in f32 in multiplying by it first: a stands for do.
+  /// Without a normaliser there is only one factor, the scale, and in f32 it may be multiplied in first. Then outer_
+  /// (a) takes the place of do_.
   bool one_factor() const { return !Products::kBf16 && !a_.normalise; }
-  /// outer = a = scale do / n, with scale dn behind it; factor = scale / n and term = scale dn.
+  /// Makes outer = a = scale do / n, with scale dn in the column behind it, factor = scale / n and term = scale dn.
   void load_outer(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
     load_rows<T, Products>(a_.grad_o, walk, i, n, h, false, &outer_);
     for (std::int64_t t = 0; t < kChunk; ++t) {
@@ -235,19 +239,20 @@ class LinearBackwardWorker {
     set_column(&outer_, n, [&](std::int64_t t) { return term_[t]; });
   }
 
-  // ---- what comes out ----------------------------------------------------------------------------------------------
-  /// What is done with whole rows of `width` columns, where products give blocks: use(first, end, rows).
+  // ---- the outputs -------------------------------------------------------------------------------------------------
+  /// Collects the blocks that products give into whole rows of `width` columns and then calls use(first, end, rows).
   template <class Use>
   auto whole_rows(std::int64_t width, Use use) const {
     return [this, width, use](std::int64_t first, std::int64_t end, std::int64_t c, std::int64_t cols, Matrix block) {
       if (cols == width) return use(first, end, block);
-      // Whole vectors, as dot() reads them: past the last column a block is 0, this memory may be anything.
+      // Whole vectors are copied, since dot() reads whole vectors: past its last column a block holds 0, while out_ may
+      // hold anything.
       const auto bytes = static_cast<std::size_t>(round_up(cols, kLanes)) * sizeof(float);
       for (std::int64_t t = first; t < end; ++t) std::memcpy(out_.row(t) + c, block.row(t - first), bytes);
       if (c + cols == width) use(first, end, Matrix{out_.row(first), out_.ld});
     };
   }
-  // Tokens [first, end) of the chunk that starts with token i, value head j of the group.
+  // dq of tokens [first, end) of the chunk that starts with token i, from value head j of the group.
   void query_gradients(const Walk& walk, std::int64_t i, std::int64_t first, std::int64_t end, std::int64_t h,
                        std::int64_t j, Matrix rows) {
     for (std::int64_t t = first; t < end; ++t) {
@@ -268,8 +273,10 @@ class LinearBackwardWorker {
       add_to_z(sum_.row(t), 1, a_.scale * inverse, x, a_.d_qk);
     }
   }
-  /// The same of token t where there is a decay: x and, until k is added, z are without the token itself, which comes
-  /// to own (do.v) k. Together with dn that is do.(v - o) k / n, of two numbers that cancel where o is nearly v.
+  /// The same for token t where there is a decay. x is without the token's own part, and so is z until k is added. That
+  /// part of dq is own k, where own = do.v comes from the scores. With a normaliser own becomes do.(v - o) / n, because
+  /// dn has a part of the token itself; where o is nearly v, do.v and do.o would cancel, so it is not computed from
+  /// them.
   void faded_query_gradient(const Walk& walk, std::int64_t i, std::int64_t t, std::int64_t h, std::int64_t j,
                             const float* x) {
     const float *q = q_.m.row(t), *k = k_.m.row(t);
@@ -299,8 +306,8 @@ class LinearBackwardWorker {
       if (!has_decay()) continue;
       const float own = a_.normalise ? *tokens_.own(walk, i + t, h) : own_[t];
       add_to_z(sum_.row(t), 1, own, q_.m.row(t), a_.d_qk);
-      const bool last =
-          item.last && i + t == 0;  // of the sequence: all that is left is what it adds to the final state
+      // k.dk of the sequence's last token is only what it adds to the final state, which is its own part.
+      const bool last = item.last && i + t == 0;
       if (!last) *tokens_.decay(walk, i + t, h) -= dot(k_.m.row(t), row, a_.d_qk);
     }
   }
@@ -312,7 +319,7 @@ class LinearBackwardWorker {
   CausalChunk<Products> chunk_;
   Rows q_, k_, v_, do_, outer_;
   float *factor_, *term_, *own_;
-  Matrix out_, sum_, z_;  // z_: a row a value head, then another: without the last token's own part
+  Matrix out_, sum_, z_;  // z_: one row for each value head, then one for each without the last token's own part
   State turned_, *states_;
   double f_[kChunk] = {};
 };
@@ -359,9 +366,9 @@ struct LinearBackward {
   }
 };
 
-/// dg sums differences over all later tokens, which cancel but for what their products were rounded by: with operands
-/// of one bf16 part (2^-9) its error grows with sqrt(s) and is a tenth of dg at s = 500. So where there is decay the
-/// products are those of f32.
+/// dg is a sum over all later tokens of differences whose terms cancel except for the rounding of their products. With
+/// operands of one bf16 part (2^-9) its error grows with sqrt(s) and is a tenth of dg at s = 500. So where there is a
+/// decay the products are those of f32.
 template <class Plain, class Exact>
 struct LinearBackwardByDecay {
   static LinearMemory memory(const LinearAttentionArgs& a) {

@@ -1,8 +1,9 @@
 // src/cpu/linear_attention_chunk.hpp: one chunk of the recurrence that linear attention and its three gradients share.
-// With a walk over tokens i, decays f_i, F_i = f_0 + ... + f_i and a state S:
+// A walk goes over tokens i with decays f_i, whose sum is F_i = f_0 + ... + f_i, and carries a state S:
 //   out_i = sum over j <= i of e^(F_i - F_j) (x_i . y_j) w_j + e^(F_i) x_i S
 //   S     = e^F S + sum over j of e^(F - F_j) y_j w_j^T
-// Forward: (x, y, w) = (q, k, v). dQ: (do, v, k). Walking backwards, dK: (v, do, q), dV: (k, q, do).
+// In the forward pass (x, y, w) = (q, k, v), for dQ it is (do, v, k), and walking backwards it is (v, do, q) for dK and
+// (k, q, do) for dV.
 #pragma once
 
 #include "blocks/exp2.hpp"
@@ -10,13 +11,14 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// 2^y for y of any size; on AMX, whose products flush small operands, 0 from 2^-80 down.
+/// 2^y for y of any size. At the level amx results below 2^-80 are 0, because its products flush small operands.
 FALCHION_INLINE Floats fade(Floats y) {
   const Floats e = exp2<6>(hn::IfThenElse(hn::Gt(y, splat(128.f)), splat(128.f), y));
   return FALCHION_AMX ? hn::IfThenZeroElse(hn::Lt(y, splat(-80.f)), e) : e;
 }
 
-/// F in bits (f log2 e), as sums of two floats: F itself may be in the thousands where only F_i - F_j, near 0, counts.
+/// F in bits (f log2 e), kept as sums of two floats, since what counts is the difference F_i - F_j, which is near 0,
+/// while F itself may be in the thousands.
 class ChunkDecay {
  public:
   explicit ChunkDecay(Arena& arena) {
@@ -57,8 +59,9 @@ FALCHION_INLINE void scale_row(const float* in, float factor, std::int64_t n, fl
   for (std::int64_t c = 0; c < n; c += kLanes) store(hn::Mul(load(in + c), splat(factor)), out + c);
 }
 
-/// For each token j of a chunk: x_i . y_j becomes factor_j x_i . y_j + term_j. In f32, before anything is rounded: the
-/// two may cancel. own: what token i scores with itself goes there and not into out_i, which then is a sum over j < i.
+/// For each token j of a chunk the score x_i . y_j becomes factor_j x_i . y_j + term_j. This is computed in f32, before
+/// anything is rounded, because the two may cancel. With `own` the score of token i with itself is written there and
+/// does not count in out_i, which then is a sum over j < i.
 struct ScoreTerms {
   const float *factor = nullptr, *term = nullptr;  // (kChunk)
   float* own = nullptr;                            // (kChunk)
@@ -67,17 +70,17 @@ struct ScoreTerms {
 template <class Products>
 class CausalChunk {
  public:
-  /// widest: the largest width of x, y and w.
+  /// `widest` is the largest width of x, y and w.
   CausalChunk(Arena& arena, std::int64_t widest) : products_(arena, widest), decay_(arena) {
     scaled_ = Matrix::take(arena, kChunk, widest);
   }
-  /// The next chunk of n rows and their decays, if any.
+  /// Starts the next chunk, with n rows and their decays, if there are any.
   void start(bool any, const double* f, std::int64_t n) { decay_.set(any, f, n), products_.start(); }
   const ChunkDecay& decay() const { return decay_; }
-  /// What to fetch during the products.
+  /// The list of what is fetched during the products.
   Upcoming& upcoming() { return products_.upcoming(); }
 
-  /// out of the n rows. x_s: x as the state wants it. done: as SimdProducts::outputs() says.
+  /// Computes `out` of the n rows. x_s is the x that is multiplied by the state. SimdProducts::outputs() explains done.
   template <class Done>
   void outputs(std::int64_t n, const Rows& x, const Rows& y, const Rows& w, const State& s, const Done& done) {
     outputs(n, x, {}, y, w, x, s, done);
@@ -90,7 +93,7 @@ class CausalChunk {
     products_.outputs(n, x, y, w, scales ? scaled(x_s, n, decay_.in()) : x_s, s, keep, done);
   }
 
-  /// The state after the n rows.
+  /// Makes s the state after the n rows.
   void update(std::int64_t n, const Rows& y, const Rows& w, State* s) {
     const Rows y_out = decay_.any() ? scaled(y, n, decay_.out()) : y;
     for (std::int64_t r = 0; r < y.width && decay_.any() && !s->zero; ++r)
@@ -102,7 +105,7 @@ class CausalChunk {
   struct Keep {
     const CausalChunk& chunk;
     const ScoreTerms& terms;
-    FALCHION_INLINE bool trivial() const { return chunk.keeps_all(terms); }  // but for the zeros
+    FALCHION_INLINE bool trivial() const { return chunk.keeps_all(terms); }  // nothing changes but the zeros
     FALCHION_INLINE void operator()(std::int64_t first, std::int64_t end, std::int64_t c, std::int64_t end_c,
                                     Matrix p) const {
       chunk.keep_causal(first, end, c, end_c, terms, p);
@@ -114,8 +117,9 @@ class CausalChunk {
   }
 
   FALCHION_INLINE bool keeps_all(const ScoreTerms& terms) const { return !decay_.any() && terms.factor == nullptr; }
-  /// Rows [first, end) and columns [from, to), whole blocks, of the scores (i, j): faded, and 0 where j > i (where
-  /// j >= i, if own is asked for), up to the next block. Selected, not multiplied: there may be anything.
+  /// Fades rows [first, end) and columns [from, to) of the scores (i, j), which are whole blocks, and sets them to 0
+  /// where j > i (with own: where j >= i), up to the next block. The zeros are selected and not made by multiplying,
+  /// because anything, also NaN, may stand there.
   void keep_causal(std::int64_t first, std::int64_t end, std::int64_t from, std::int64_t to, const ScoreTerms& terms,
                    Matrix scores) const {
     const auto lanes = hn::Iota(Int32Tag(), 0);

@@ -1,17 +1,18 @@
-// src/cpu/linear_attention_decode.hpp: one token, the recurrence as it stands: the state is read once and written once,
-// in place if that is how it lies, and nothing else costs anything.
+// src/cpu/linear_attention_decode.hpp: one token of the recurrence, computed directly. The state is read once and
+// written once, in place if both states are one view. Everything else costs next to nothing.
 #pragma once
 
 #include "cpu/linear_attention_state.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// Room for one row of each.
+/// Memory for one row of each tensor.
 struct StepRows {
   float *q, *k, *v, *o, *z;
 };
 
-/// S' = fade S + k v^T and o += q^T S' for kRows rows of S, which lie in_row and out_row apart. in, out may be null.
+/// S' = fade S + k v^T and o += q^T S' for kRows rows of S, which lie in_row and out_row apart. `in` is null where
+/// there is no state yet, and `out` is null where none is wanted.
 template <int kRows>
 FALCHION_INLINE void step_rows(const float* in, std::int64_t in_row, float* out, std::int64_t out_row, float fade,
                                const float* k, const float* q, const StepRows& x, std::int64_t n) {

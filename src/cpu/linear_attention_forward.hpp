@@ -1,7 +1,7 @@
-// src/cpu/linear_attention_forward.hpp: causal linear attention, forward, on the CPU.   What: ref/.   Here: how.
-// Chunks of tokens as in lightning attention and flash-linear-attention: inside a chunk a small causal product, across
-// chunks the state (Katharopoulos et al. 2020, arXiv:2006.16236). Why, with numbers:
-// docs/design/cpu_linear_attention.md
+// src/cpu/linear_attention_forward.hpp: causal linear attention, forward, on the CPU. src/ref says what is computed;
+// this file says how. It works in chunks of tokens, as lightning attention and flash-linear-attention do: inside a
+// chunk it makes a small causal product, and from chunk to chunk it carries the state (Katharopoulos et al. 2020,
+// arXiv:2006.16236). docs/design/cpu_linear_attention.md gives the reasons and the measurements.
 #pragma once
 
 #include <type_traits>
@@ -14,7 +14,7 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// One worker: its slice of scratch, and the sweep over the chunks of an item.
+/// One worker: it holds its slice of the scratch memory and sweeps over the chunks of an item.
 template <class T, class Products>
 class LinearForwardWorker {
  public:
@@ -51,7 +51,8 @@ class LinearForwardWorker {
     end.store_z(a_.d_qk, z_);
   }
 
-  /// The sum of one segment alone into its record; the last one's is for nobody.
+  /// Writes the sum of one segment alone to its record. The last segment's sum is not computed, since no other needs
+  /// it.
   void sum(const LinearItem& item) {
     const Records records{a_};
     const StateRef record = records.at(item.b, item.head, item.segment);
@@ -74,39 +75,41 @@ class LinearForwardWorker {
   }
 
  private:
-  /// q or k, which more than the products may read.
+  /// Loads q or k. With elu, normaliser or decay not only the products read them, so then they become f32 rows.
   void load_keys(const View& x, const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h, Rows* out) {
     if (a_.elu || a_.normalise || a_.decay.data != nullptr)
       return load_rows<T, Products>(x, walk, i, n, key_head(h), a_.elu, out);
     load_operand<T, Products>(x, walk, i, n, key_head(h), out);
   }
   std::int64_t key_head(std::int64_t h) const { return h / (a_.h_v / a_.h_qk); }
-  double load_chunk(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {  // the sum of its decays
+  /// Loads k, v and the decays of a chunk and returns the sum of the decays.
+  double load_chunk(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
     load_keys(a_.k, walk, i, n, h, &k_);
     load_operand<T, Products>(a_.v, walk, i, n, h, &v_);
     const double sum = load_decay(a_, walk, i, n, h, 0, f_);
     chunk_.start(a_.decay.data != nullptr, f_, n);
     return sum;
   }
-  /// During the products of the chunk at i: the rows of the chunk kAhead chunks on; of the first one those before too.
+  /// Fetches, during the products of the chunk at token i, the rows of the chunk that comes kAhead chunks later. During
+  /// the first chunk it also fetches the chunks between the two.
   void fetch_ahead(const View& x, const Walk& walk, std::int64_t i, std::int64_t head, std::int64_t width) {
     constexpr std::int64_t kTokens = Products::kAhead * kChunk;
     fetch_rows<T>(x, walk, i == 0 ? kChunk : i + kTokens, i == 0 ? kTokens : kChunk, head, width, false,
                   &chunk_.upcoming());
   }
-  /// What load_chunk() will want.
+  /// Fetches what load_chunk() will read.
   void fetch_chunk(const Walk& walk, std::int64_t i, std::int64_t h) {
     fetch_ahead(a_.k, walk, i, key_head(h), a_.d_qk);
     fetch_ahead(a_.v, walk, i, h, a_.d_v);
   }
-  /// And where this chunk's outputs go, and its successors' q.
+  /// Fetches also the rows that this chunk's outputs go to, and the q of later chunks.
   void fetch(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
     chunk_.upcoming().start();
     if (!streams_) fetch_rows<T>(a_.o, walk, i, n, h, a_.d_v, true, &chunk_.upcoming());
     fetch_chunk(walk, i, h);
     fetch_ahead(a_.q, walk, i, key_head(h), a_.d_qk);
   }
-  /// z after the chunk and, on the way, what its outputs are multiplied by.
+  /// Computes z after the chunk and, on the way, the factor of each output row.
   void sum_weights(std::int64_t n) {
     for (std::int64_t t = 0; t < n; ++t) {
       factor_[t] = a_.scale;
@@ -115,7 +118,7 @@ class LinearForwardWorker {
       factor_[t] /= a_.scale * dot(q_.m.row(t), z_, a_.d_qk) + a_.eps;
     }
   }
-  /// Tokens [first, end) of the chunk that starts with token i, columns from c on.
+  /// Stores tokens [first, end) of the chunk that starts with token i, from column c on.
   void store_outputs(const Walk& walk, std::int64_t i, std::int64_t h, std::int64_t first, std::int64_t end,
                      std::int64_t c, std::int64_t cols, Matrix block) {
     for (std::int64_t t = first; t < end; ++t) {
@@ -124,7 +127,8 @@ class LinearForwardWorker {
                : store_row<T>(out, block.row(t - first), factor_[t], cols);
     }
   }
-  /// What a worker stores would not stay in its L2 (2 MB where there is AMX), and is whole lines.
+  /// Whether outputs are written past the caches: they would not stay in a worker's L2 (2 MB where there is AMX), and
+  /// they are whole cache lines.
   static bool streams(const LinearAttentionArgs& a) {
     constexpr auto kBytes = static_cast<std::int64_t>(sizeof(typename T::Bits)), kLine = 64 / kBytes;  // elements
     const std::int64_t tokens = a.packed ? a.total : a.b * a.s;
@@ -138,7 +142,7 @@ class LinearForwardWorker {
   const bool streams_;
   Rows q_, k_, v_;
   State state_;
-  float *z_, *o_;  // o_: a row, for a step alone
+  float *z_, *o_;  // o_: one row, only for step_once()
   double f_[kChunk] = {};
   float factor_[kChunk] = {};
 };
@@ -168,7 +172,8 @@ struct LinearForward {
 template <class T>
 constexpr LinearAttentionKernel linear_attention_forward_kernel() {
 #if FALCHION_AMX
-  // Six products of three parts each, and their packing, cost more than fused multiply-adds.
+  // f32 has three bf16 parts, so it would take six products and their packing, which cost more than fused
+  // multiply-adds.
   using Kernel = LinearForward<T, std::conditional_t<kParts<T> == 3, SimdProducts, AmxProducts<T>>>;
 #else
   using Kernel = LinearForward<T, SimdProducts>;

@@ -1,18 +1,18 @@
-// src/cpu/linear_attention_gradient.hpp: what the sweeps of the backward pass leave each other, token by token, and the
-// gradients that need nothing else.
+// src/cpu/linear_attention_gradient.hpp: what the sweep forwards of the backward pass hands to the sweep backwards,
+// token by token, and the gradients that are computed from that alone.
 #pragma once
 
 #include "cpu/linear_attention_state.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// One float a token and value head of each: dG; with normalise 1 / n, dn and what the token's own v weighs in dq and
-/// dk. They lie behind the records.
+/// For each token and value head one float of dG and, with normalise, one each of 1 / n, dn and `own`, the factor of
+/// the token's own k in dq and of its own q in dk. These arrays lie behind the records.
 class TokenGradients {
  public:
   explicit TokenGradients(const LinearAttentionArgs& a) : a_(a) {
     float* p = a.states == nullptr ? nullptr : a.states + Records{a}.total();
-    if (p == nullptr) return;  // sizes are asked for
+    if (p == nullptr) return;  // only sizes are asked for
     const std::int64_t each = a.normalise ? a.h_v * a.b * a.s : 0;
     inverse_ = p, normaliser_ = p + each, own_ = p + 2 * each, decay_ = p + 3 * each;
   }
@@ -31,7 +31,8 @@ class TokenGradients {
   float *inverse_ = nullptr, *normaliser_ = nullptr, *own_ = nullptr, *decay_ = nullptr;
 };
 
-/// Tokens [first, first + n) of dq or dk: the gradient of phi(x) times phi'(x), which is min(phi(x), 1).
+/// Stores tokens [first, first + n) of dq or dk, which is the gradient of phi(x) times phi'(x). For elu + 1, phi'(x) is
+/// min(phi(x), 1).
 template <class T>
 void store_gradients(const LinearAttentionArgs& a, const View& out, const Walk& walk, std::int64_t first,
                      std::int64_t n, std::int64_t head, const Rows& phi, Matrix gradient) {
@@ -45,7 +46,7 @@ void store_gradients(const LinearAttentionArgs& a, const View& out, const Walk& 
   }
 }
 
-/// R (d_qk, d_v) of R^T.
+/// Makes R (d_qk, d_v) from R^T.
 inline void transpose_state(const LinearAttentionArgs& a, const State& state, State* turned) {
   turned->zero = state.zero;
   if (state.zero) return;
@@ -55,7 +56,7 @@ inline void transpose_state(const LinearAttentionArgs& a, const State& state, St
   }
 }
 
-/// <S, dS> + <z, dz> of value head h. S^T and z: the final ones without what the last token has put into them.
+/// <S, dS> + <z, dz> of value head h. S^T and z are the final ones without what the last token has added to them.
 inline float along_final_state(const LinearAttentionArgs& a, std::int64_t b, std::int64_t h, const State& state,
                                const float* z) {
   const StateRef grad = StateRef::of(a.grad_final_state, a.grad_final_z, b, h);
@@ -67,12 +68,12 @@ inline float along_final_state(const LinearAttentionArgs& a, std::int64_t b, std
   return static_cast<float>(sum);
 }
 
-/// dg = the sum of dG from a token to the last. A head's own g, whose strides are 0, gets the sum over its tokens, in
-/// one order.
+/// dg is the sum of dG from a token to the last one. The gradient of a decay by head is the sum of dg over its tokens,
+/// always in the same order.
 inline void store_decay_gradients(const LinearAttentionArgs& a) {
   const TokenGradients tokens(a);
   const View& out = a.grad_decay;
-  if (out.data == nullptr) return;  // a token's own, and there is no token
+  if (out.data == nullptr) return;  // the decay is by token, and there is no token
   for_each_worker(a, a.h_v, [&](int, Counter& next) {
     for (std::int64_t h; (h = next.take()) < a.h_v;) {
       double total = 0;

@@ -1,5 +1,5 @@
-// src/cpu/linear_attention_items.hpp: who computes what, and how rows come in and go out. An item is a part of one
-// sequence and one head; a walk is the order in which a sweep takes its tokens.
+// src/cpu/linear_attention_items.hpp: who computes what, and how rows are loaded. An item is a part of one sequence and
+// one head. A walk is the order in which a sweep takes its tokens.
 #pragma once
 
 #include <math.h>  // exp: the C name, so that no inline overload is shared between levels
@@ -11,10 +11,10 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// Tokens in the order of a sweep: token i lies in row origin + i * step of the tensors.
+/// Tokens in the order of a sweep. Token i lies in row origin + i * step of the tensors.
 struct Walk {
   std::int64_t batch, origin, step, count;
-  bool follows;  // there is a token before the first, in row origin - step
+  bool follows;  // whether there is a token before the first one; it lies in row origin - step
 
   FALCHION_INLINE std::int64_t row(std::int64_t i) const { return origin + i * step; }
   template <class T>
@@ -23,18 +23,18 @@ struct Walk {
   }
 };
 
-/// One part of one sequence. Lengths come from the caller's memory and are clamped into the tensors whatever they say.
+/// One part of one sequence. Lengths come from the caller's memory and are clamped into the tensors, whatever they are.
 struct LinearItem {
   std::int64_t b, head, segment;
-  std::int64_t batch, row, length;  // of the sequence
-  std::int64_t begin, end;          // tokens of the item, in the operator's order
+  std::int64_t batch, row, length;  // where the sequence lies, and how many tokens it has
+  std::int64_t begin, end;          // tokens of the item, counted in the order of the recurrence
   bool first, last;
 
   static LinearItem of(const LinearAttentionArgs& a, std::int64_t b, std::int64_t head, std::int64_t segment) {
     LinearItem item{b, head, segment, b, 0, a.s, 0, 0, segment == 0, false};
     if (a.packed) {
       item.batch = 0;
-      const std::int64_t total = min(a.total, a.b * a.s);  // what the states hold
+      const std::int64_t total = min(a.total, a.b * a.s);  // TokenGradients have room for b * s tokens
       item.row = min(max(a.cu_seqlens[b], 0), total);
       item.length = min(max(a.cu_seqlens[b + 1], item.row), total) - item.row;
     }
@@ -43,7 +43,7 @@ struct LinearItem {
     item.last = item.end == item.length && (item.first || item.begin < item.end);
     return item;
   }
-  /// A segment past the end of a short sequence: nothing to do.
+  /// Whether the segment lies past the end of a short sequence, so that there is nothing to do.
   bool absent() const { return !first && begin == end; }
 
   Walk forwards(const LinearAttentionArgs& a) const {
@@ -56,7 +56,7 @@ struct LinearItem {
   }
 };
 
-/// Calls Worker(a, arena).run(item) for each part of each of `heads` heads.
+/// Calls Worker(a, arena).run(item) for each segment of each sequence and each of `heads` heads.
 template <class Worker, class Scope>
 void run_linear_items(const LinearAttentionArgs& a, std::int64_t heads) {
   const std::int64_t items = a.b * heads * a.segments;
@@ -71,7 +71,8 @@ void run_linear_items(const LinearAttentionArgs& a, std::int64_t heads) {
   });
 }
 
-/// phi(x) = x > 0 ? x + 1 : e^x, rounded as the products will: what is summed beside them then cancels where it should.
+/// phi(x) = x > 0 ? x + 1 : e^x, rounded as the products will round it. So sums that are made beside the products, such
+/// as z, use the same numbers, and differences of the two cancel where they should.
 template <class Products>
 FALCHION_INLINE void elu_plus_one(float* row, std::int64_t n) {
   for (std::int64_t c = 0; c < n; c += kLanes) {
@@ -81,8 +82,8 @@ FALCHION_INLINE void elu_plus_one(float* row, std::int64_t n) {
   }
 }
 
-/// Fetches tokens [first, first + n) of a head, those there are, into L2: the hardware does not follow rows that lie
-/// kilobytes apart. All at once, where products do not fetch while they multiply.
+/// Fetches those of tokens [first, first + n) of a head that exist into L2, because the hardware does not follow rows
+/// that lie kilobytes apart. It fetches all at once and is for products that do not fetch while they multiply.
 template <class T>
 FALCHION_INLINE void prefetch_rows(const View& x, const Walk& walk, std::int64_t first, std::int64_t n,
                                    std::int64_t head, std::int64_t width) {
@@ -93,7 +94,7 @@ FALCHION_INLINE void prefetch_rows(const View& x, const Walk& walk, std::int64_t
   }
 }
 
-/// The same in the course of the products that come next.
+/// The same, but the rows are fetched little by little during the products that come next.
 template <class T>
 void fetch_rows(const View& x, const Walk& walk, std::int64_t first, std::int64_t n, std::int64_t head,
                 std::int64_t width, bool to_write, Upcoming* upcoming) {
@@ -104,7 +105,7 @@ void fetch_rows(const View& x, const Walk& walk, std::int64_t first, std::int64_
   upcoming->add(walk.at<const Bits>(x, first, head), walk.step * x.stride[1] * kBytes, n, width * kBytes, to_write);
 }
 
-/// Tokens [first, first + n) of a head, width elements each, as f32 rows, through phi if elu.
+/// Loads tokens [first, first + n) of a head, out->width elements each, as f32 rows. With `elu` they go through phi.
 template <class T, class Products>
 void load_rows(const View& x, const Walk& walk, std::int64_t first, std::int64_t n, std::int64_t head, bool elu,
                Rows* out) {
@@ -120,7 +121,7 @@ void load_rows(const View& x, const Walk& walk, std::int64_t first, std::int64_t
     std::memset(out->m.row(i), 0, static_cast<std::size_t>(out->m.padded()) * sizeof(float));
   out->spoiled = sum_of_lanes(spoiled) != 0, out->in_place = nullptr;
 }
-/// The same for rows that nothing but the products of a chunk reads.
+/// The same for rows that only the products of a chunk read. For products of bf16 they stay in the caller's memory.
 template <class T, class Products>
 void load_operand(const View& x, const Walk& walk, std::int64_t first, std::int64_t n, std::int64_t head, Rows* out) {
   if constexpr (Products::kBf16) {
@@ -130,13 +131,13 @@ void load_operand(const View& x, const Walk& walk, std::int64_t first, std::int6
   }
 }
 
-/// g of a token. What fades below any f32 fades no further, so that sums stay exact and -inf is no NaN.
+/// g of a token, but at least -1e4, where e^g is far below any f32. This keeps sums exact and makes no NaN of -inf.
 FALCHION_INLINE double decay_at(const LinearAttentionArgs& a, const Walk& walk, std::int64_t i, std::int64_t head) {
   const float g = *walk.at<const float>(a.decay, i, head);
   return g < -1e4F ? -1e4 : g;
 }
-/// The decays of n tokens of a sweep, and their sum: each token's own (late = 0), or that of the token walked before it
-/// (late = 1), which is what a gradient meets that walks backwards.
+/// Loads the decays of n tokens of a sweep and returns their sum. With late = 0 each token has its own decay. With
+/// late = 1 it has that of the token before it on the walk, as a gradient that walks backwards needs it.
 inline double load_decay(const LinearAttentionArgs& a, const Walk& walk, std::int64_t first, std::int64_t n,
                          std::int64_t head, int late, double* f) {
   double sum = 0;

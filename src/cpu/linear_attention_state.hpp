@@ -1,13 +1,14 @@
-// src/cpu/linear_attention_state.hpp: states in memory, and what segments of one sequence hand to each other. Few heads
-// leave workers idle, so a sequence is cut: every segment's own sum first, then a prefix over the segments, then the
-// sweeps, each from the state its segment starts with.
+// src/cpu/linear_attention_state.hpp: states in memory, and what the segments of one sequence hand to each other. With
+// few heads some workers would be idle, so a sequence is cut into segments. First each segment makes its own sum, then
+// a prefix over the segments is made, and then each segment is swept from the state that it starts with.
 #pragma once
 
 #include "cpu/linear_attention_items.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// A state S (d_qk, d_v) and z (d_qk) in the caller's memory or in a record. null: absent, all 0.
+/// A state S (d_qk, d_v) and z (d_qk) in the caller's memory or in a record. A null pointer means that it is absent and
+/// counts as 0.
 struct StateRef {
   float* s = nullptr;
   std::int64_t row = 0, col = 0;
@@ -45,7 +46,7 @@ struct StateRef {
       }
     }
   }
-  void load_z(std::int64_t n, float* out) const {  // the rest of the block is 0
+  void load_z(std::int64_t n, float* out) const {  // fills the rest of the block with 0
     for (std::int64_t i = 0; i < round_up(n, kBlock); ++i) out[i] = z != nullptr && i < n ? z[i * z_row] : 0;
   }
   void store_z(std::int64_t n, const float* in) const {
@@ -53,7 +54,8 @@ struct StateRef {
   }
 };
 
-/// Records (b, h_v, segments) of S, z and e^F: first a segment's own sum, after the prefix the state it starts with.
+/// Records (b, h_v, segments) of S, z and e^F. A record first holds its segment's own sum and, after the prefix, the
+/// state that the segment starts with.
 struct Records {
   const LinearAttentionArgs& a;
 
@@ -64,7 +66,7 @@ struct Records {
     return {s, a.d_v, 1, s + a.d_qk * a.d_v, 1};
   }
   float& fade(const StateRef& record) const { return record.z[a.d_qk]; }
-  /// What a sweep starts from: the record of its segment, or where there is but one the caller's tensor.
+  /// The state that a sweep starts from: the record of its segment, or the caller's tensor where there is one segment.
   StateRef start(const LinearItem& item, std::int64_t h, const View& s, const View& z) const {
     return a.segments > 1 ? at(item.b, h, item.segment) : StateRef::of(s, z, item.b, h);
   }
@@ -81,13 +83,14 @@ FALCHION_INLINE float dot(const float* x, const float* y, std::int64_t n) {
   return sum_of_lanes(sum);
 }
 
-/// Turns sums into starts, in the order of the sweep. `s` and `z`: what the whole sequence starts with.
+/// Replaces each segment's sum by the state that the segment starts with, in the order of the sweep. `s` and `z` are
+/// what the whole sequence starts with.
 inline void prefix_over_segments(const LinearAttentionArgs& a, const View& s, const View& z, bool backwards) {
   constexpr std::int64_t kRows = 16;
   const Records records{a};
   const std::int64_t parts = ceil_div(a.d_qk, kRows), tasks = a.b * a.h_v * parts;
   for_each_worker(a, tasks, [&](int, Counter& next) {
-    float carry[kRows][257];  // S and, last, z
+    float carry[kRows][257];  // a row of S, and after its d_v columns the element of z
     for (std::int64_t i; (i = next.take()) < tasks;) {
       const std::int64_t b = i / parts / a.h_v, h = i / parts % a.h_v, e0 = i % parts * kRows;
       const std::int64_t rows = min(kRows, a.d_qk - e0);

@@ -1,4 +1,4 @@
-// src/cpu/score_mask.hpp: the two steps between S = Q K^T and softmax.update: score.apply and mask.keep, on S^T of one
+// src/cpu/score_mask.hpp: score.apply and mask.keep, the two steps between S = Q K^T and softmax.update, on S^T of one
 // chunk.
 #pragma once
 
@@ -8,14 +8,15 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// Whether S needs no pass of its own: the scale is folded into the exponent and the band is all there is.
-/// A scale of 0, below 0 or far from 1 takes the pass: folded in, 0 * -inf or 8 / scale would not be finite.
+/// Whether S needs no pass of its own, because the scale can be folded into the exponent and there is nothing else but
+/// the band. A scale of 0, below 0 or far from 1 needs the pass: folded in, 0 * -inf would be NaN and 8 / scale would
+/// not be finite.
 FALCHION_INLINE bool plain_scores(const AttentionArgs& a) {
   return a.scale > 1e-30f && a.scale < 1e30f && a.softcap == 0 && a.alibi.data == nullptr && a.bias.data == nullptr &&
          a.mask.data == nullptr;
 }
 
-/// One unit of S in units of the final score. Decode scales its scores as it makes them.
+/// The factor from S to the final score. It is 1 for decode, which scales its scores when it makes them.
 FALCHION_INLINE float score_unit(const AttentionArgs& a) { return !a.decode && plain_scores(a) ? a.scale : 1.F; }
 
 /// score.apply: S = softcap(scale S) - slope |distance|.
@@ -48,7 +49,8 @@ FALCHION_INLINE float bias_of(const AttentionArgs& a, const TileRows& t, int i, 
                     : T::to_float(t.scores<const typename T::Bits>(a.bias, i)[j * a.bias.stride[3]]);
 }
 
-/// Adds the bias and the boolean mask, a lane at a time: both lie with keys contiguous, S with rows contiguous.
+/// Adds the bias and applies the boolean mask, one lane at a time, because keys are contiguous in both of them while
+/// rows are contiguous in S.
 template <class T>
 FALCHION_INLINE void add_bias_and_mask(const AttentionArgs& a, const TileRows& t, const Chunk& chunk, float* S) {
   const std::int64_t key0 = chunk.block * a.keys;
@@ -59,7 +61,7 @@ FALCHION_INLINE void add_bias_and_mask(const AttentionArgs& a, const TileRows& t
       for (int key = first; key < end; ++key) {
         const float bias = bias_of<T>(a, t, i, key0 + key);
         float& s = S[(key - chunk.begin) * kM + i];
-        s = bias == -__builtin_inff() ? bias : s + bias;  // selects: NaN + -inf must not unmask
+        s = bias == -__builtin_inff() ? bias : s + bias;  // -inf replaces s, since NaN + -inf would not mask the key
       }
     }
     if (a.mask.data != nullptr) {
@@ -87,7 +89,7 @@ FALCHION_INLINE void keep_band(const AttentionArgs& a, const TileRows& t, const 
   }
 }
 
-/// Whether lane i sees key j, everything asked. For the cold paths.
+/// Whether lane i sees key j by the band, the mask and the bias together. Only rare paths call it.
 template <class T>
 FALCHION_INLINE bool sees(const AttentionArgs& a, const TileRows& t, int i, std::int64_t j) {
   if (j < t.begin[i] || j >= t.end[i]) return false;

@@ -1,5 +1,5 @@
-// src/cpu/thread_pool.cpp: see thread_pool.hpp. One list of open jobs, one lock, one condition that idle helpers wait
-// on.
+// src/cpu/thread_pool.cpp: implements thread_pool.hpp with one list of open jobs, one lock, and one condition that idle
+// helpers wait on.
 #include "cpu/thread_pool.hpp"
 
 #include <pthread.h>
@@ -20,13 +20,14 @@
 namespace falchion::cpu {
 namespace {
 
-/// The CPUs that a thread may run on. Other systems than Linux do not say: there the set is empty, and nothing is set.
+/// The CPUs that a thread may run on. Systems other than Linux do not tell them: there the set is empty, and taking it
+/// does nothing.
 class CpuSet {
  public:
   static CpuSet of_this_thread() {
     CpuSet cpus;
 #if defined(__linux__)
-    if (sched_getaffinity(0, sizeof cpus.set_, &cpus.set_) != 0) CPU_ZERO(&cpus.set_);  // more CPUs than it can hold
+    if (sched_getaffinity(0, sizeof cpus.set_, &cpus.set_) != 0) CPU_ZERO(&cpus.set_);  // it cannot hold so many CPUs
 #endif
     return cpus;
   }
@@ -47,25 +48,26 @@ class CpuSet {
 #endif
 };
 
-/// One call of run_on_thread_pool. It lies on the caller's stack, so the caller leaves only when no helper is in it.
+/// One call of run_on_thread_pool. It lies on the caller's stack, so the caller returns only when no helper uses it.
 struct Job {
   void (*task)(void* context, int i);
   void* context;
   int n;
-  CpuSet cpus;     // the caller's
-  int wanted;      // helpers that may still join; the pool's lock guards this and the next two
-  int inside = 0;  // helpers at work in it
+  CpuSet cpus;     // the CPUs that the caller may run on
+  int wanted;      // how many helpers may still join; the pool's lock guards this and the next two
+  int inside = 0;  // how many helpers work on it now
   Job* later = nullptr;
   std::atomic<int> next{0};
-  std::condition_variable left{};  // by the last helper
+  std::condition_variable left{};  // the last helper that leaves the job notifies its caller
 
   void work() {
     for (int i = next++; i < n; i = next++) task(context, i);
   }
 };
 
-/// While it lives, threads that are started here get none of the signals that are sent to the process: its handlers are
-/// meant for threads of its own. What a thread does to itself (SIGSEGV and the like) it still gets.
+/// Threads that are started while this object lives get none of the signals that are sent to the process, since the
+/// process's handlers are meant for its own threads. Signals that a thread causes itself (SIGSEGV and the like) still
+/// reach it.
 class WithoutSignals {
  public:
   WithoutSignals() {
@@ -100,7 +102,7 @@ class ThreadPool {
     const std::lock_guard lock(mutex_);
     return static_cast<int>(threads_.size());
   }
-  /// Ends all helpers. Calls of run that come later do without.
+  /// Ends all helpers. Later calls of run() do without them.
   void close() {
     {
       const std::lock_guard lock(mutex_);
@@ -110,7 +112,7 @@ class ThreadPool {
     for (std::thread& thread : threads_) thread.join();
   }
 
-  ThreadPool* older = nullptr;  // see forget_threads
+  ThreadPool* older = nullptr;  // the next one in the list of pools that forget_threads() keeps
 
  private:
   void add(Job* job) {
@@ -125,7 +127,8 @@ class ThreadPool {
     if (*at == nullptr) return;
     *at = job->later, wanted_ -= job->wanted;
   }
-  /// As many as are wanted now beside those at work; but several callers share them once each CPU has one.
+  /// Starts as many helpers as are wanted now beside those at work. Once there is a helper for each CPU no more are
+  /// started, and several callers share them.
   void start_helpers(int of_this_job) {
     const auto idle = [this] { return static_cast<int>(threads_.size()) - at_work_; };
     if (idle() >= wanted_) return;
@@ -133,7 +136,7 @@ class ThreadPool {
     const WithoutSignals block;
     try {
       while (idle() < wanted_ && static_cast<int>(threads_.size()) < most) threads_.emplace_back([this] { help(); });
-    } catch (...) {  // no thread or no memory to be had: fewer helpers, same work
+    } catch (...) {  // without a thread or memory for one there are fewer helpers, and the work is done all the same
     }
   }
   void help() {
@@ -151,30 +154,30 @@ class ThreadPool {
       job->work();
       lock.lock();
       --at_work_;
-      if (--job->inside == 0) job->left.notify_one();  // under the lock: the job is gone once its caller knows
+      if (--job->inside == 0) job->left.notify_one();  // under the lock, since the caller may end the job at once
     }
   }
 
   std::mutex mutex_;
   std::condition_variable work_to_do_;
   std::vector<std::thread> threads_;
-  Job* jobs_ = nullptr;  // first come, first served; each wants helpers
-  int wanted_ = 0;       // by all of them
-  int at_work_ = 0;      // helpers
+  Job* jobs_ = nullptr;  // the jobs that still want helpers, the oldest first
+  int wanted_ = 0;       // how many helpers all of them want
+  int at_work_ = 0;      // how many helpers are at work
   bool closed_ = false;
 };
 
-/// Never destroyed: threads and callers may outlive any static object.
+/// The pool is never destroyed, because threads and callers may outlive any static object.
 std::atomic<ThreadPool*> the_pool{nullptr};
-ThreadPool* forgotten = nullptr;  // kept in reach, so that nobody takes it for a leak
+ThreadPool* forgotten = nullptr;  // kept reachable, so that no leak checker complains
 
-/// In a forked child, whose only thread this is: the helpers are not there, and the lock may be held by one of them.
+/// Runs in a forked child on its only thread. The helpers do not exist there, and one of them may have held the lock.
 void forget_threads() {
   ThreadPool* const pool = the_pool.exchange(nullptr);
   if (pool != nullptr) pool->older = forgotten, forgotten = pool;
 }
 
-/// Null: no memory.
+/// Returns null when there is no memory for it.
 ThreadPool* thread_pool() noexcept {
   ThreadPool* pool = the_pool.load();
   if (pool != nullptr) return pool;
@@ -186,7 +189,7 @@ ThreadPool* thread_pool() noexcept {
   return pool;
 }
 
-/// When the process ends or the library is unloaded: no thread may wait in code that is gone.
+/// Closes the pool when the process ends or the library is unloaded, so that no thread waits in code that is gone.
 struct AtTheEnd {
   AtTheEnd() = default;
   AtTheEnd(const AtTheEnd&) = delete;

@@ -1,4 +1,4 @@
-// src/cpu/threads.cpp: see threads.hpp.
+// src/cpu/threads.cpp: implements threads.hpp with OpenMP or with the library's own threads.
 #include "cpu/threads.hpp"
 
 #include <algorithm>
@@ -22,8 +22,9 @@ using Task = void (*)(void* context, int i);
 
 #if defined(FALCHION_OPENMP)
 
-/// libgomp ends the process when it cannot start a thread, and hangs in a child that was forked after its parent used
-/// it. So ask first, once for each calling thread, whether that many threads can be had; and in a child use our own.
+/// libgomp ends the process when it cannot start a thread, and it hangs in a child that was forked after its parent
+/// used it. So threads_can_start() first tries, once for each calling thread, whether that many threads can be started,
+/// and a forked child uses the library's own threads.
 std::atomic<bool> forked{false};
 
 void* wait_for(void* gate) {
@@ -40,7 +41,7 @@ bool threads_can_start(int threads) noexcept {
     if (threads > proven) started.resize(static_cast<std::size_t>(threads - 1));
   } catch (...) { return false; }
   std::size_t count = 0;
-  std::mutex gate;  // closed until all of them are there at once
+  std::mutex gate;  // keeps the threads waiting until all of them exist at the same time
   gate.lock();
   while (count < started.size() && pthread_create(&started[count], nullptr, wait_for, &gate) == 0) ++count;
   gate.unlock();

@@ -5,13 +5,15 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// A counter that workers share. (A builtin, not std::atomic: nothing inline may be shared between levels.)
+/// A counter that workers share. It uses a builtin and not std::atomic, because no inline function may be shared
+/// between levels.
 struct Counter {
   std::int64_t value = 0;
   FALCHION_INLINE std::int64_t take() { return __atomic_fetch_add(&value, 1, __ATOMIC_RELAXED); }
 };
 
-/// The one place where work leaves this thread: body(worker, counter) on at most args.threads workers of args.pool.
+/// Calls body(worker, counter) on at most args.threads workers of args.pool. This is the only place where work is given
+/// to other threads.
 template <class Args, class Body>
 void for_each_worker(const Args& a, std::int64_t items, const Body& body) {
   struct Shared {

@@ -1,5 +1,5 @@
-// src/cuda/device_copy.hpp: operands that lie on the host, mirrored on the device: for the tests and the tools, which
-// make their tensors on the host. Header only: the library itself never copies.
+// src/cuda/device_copy.hpp: copies of the host's operands on the device, for the tests and the tools, which make their
+// tensors on the host. It is a header alone, because the library itself never copies.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@
 
 namespace falchion::cuda {
 
-/// Device memory that frees itself, 256-byte aligned, every byte 0xFF (a NaN in f32, f16 and bf16).
+/// Device memory that frees itself. It is 256-byte aligned, and every byte is 0xFF (a NaN in f32, f16 and bf16).
 class Memory {
  public:
   Memory() = default;
@@ -43,13 +43,13 @@ class Memory {
   std::size_t size_ = 0;
 };
 
-/// Bytes of the host.
+/// A range of bytes in the host's memory.
 struct Bytes {
   std::byte* data = nullptr;
   std::size_t size = 0;
 };
 
-// What the operands of each operation are: all tensors, those that are outputs, and the arrays with their bytes.
+// The operands of each operation: all tensors, those that are outputs, and the arrays with their bytes.
 inline std::array<Tensor*, 10> tensors_of(Operands* x) {
   return {&x->q, &x->k, &x->v, &x->o, &x->lse, &x->row_max, &x->probabilities, &x->bias, &x->mask, &x->alibi};
 }
@@ -81,13 +81,14 @@ void for_each_array(const LinearAttention& a, LinearOperands* x, const F& f) {
   if (x->cu_seqlens != nullptr) f(&x->cu_seqlens, static_cast<std::size_t>(a.b + 1) * sizeof(std::int32_t));
 }
 
-/// Addresses keep their distance to each other within an allocation and their remainder by 256, so that alignment,
-/// strides (negative, 0) and overlaps are the host's. Around each copy lie guard bytes: download() tells when a kernel
-/// wrote there.
+/// The copies of all operands. Within an allocation addresses keep their distance to each other and their remainder by
+/// 256, so alignment, strides (negative, 0) and overlaps are the same as on the host. Guard bytes lie around each copy,
+/// and download() reports it if a kernel wrote there.
 template <class AnyOperands>
 class CopyOf {
  public:
-  /// whole: allocations to copy as a whole, gaps and padding with them, where a view alone would not tell their ends.
+  /// `whole` lists allocations that are copied as a whole, with gaps and padding, where a view alone would not tell
+  /// where they end.
   template <class Problem>
   static Status make(const Problem& problem, const AnyOperands& host, const std::vector<Bytes>& whole, CopyOf* out) {
     CopyOf copy;
@@ -113,7 +114,7 @@ class CopyOf {
 
   const AnyOperands& operands() const { return device_; }  // for Plan::run
 
-  /// Host to device: everything, outputs too, so that their poison is there as well.
+  /// Copies everything from the host to the device, outputs too, so that their poison is there as well.
   Status upload() {
     for (const Range& range : ranges_) {
       if (range.sparse) continue;
@@ -121,7 +122,7 @@ class CopyOf {
     }
     return copy_sparse(tensors_of(&host_), true);
   }
-  /// Device to host: what holds an output. Waits for the device first.
+  /// Waits for the device and then copies what holds an output to the host.
   Status download() {
     if (Status status = synchronize(); !status) return status;
     for (const Range& range : ranges_) {
@@ -146,7 +147,7 @@ class CopyOf {
     return dtype == DType::f32 ? 4 : dtype == DType::f16 || dtype == DType::bf16 ? 2 : 1;
   }
   static bool is_empty(const Tensor& x) { return std::find(x.shape.begin(), x.shape.end(), 0) != x.shape.end(); }
-  /// From the first byte of a view to its last.
+  /// The bytes from the first one of a view to its last.
   static Bytes hull(const Tensor& x) {
     if (is_empty(x)) return {static_cast<std::byte*>(x.data), 0};
     std::int64_t low = 0, high = 1;
@@ -161,7 +162,7 @@ class CopyOf {
   void add(const Bytes& bytes) {
     if (bytes.data != nullptr) ranges_.push_back({bytes, false, {}});
   }
-  /// Ranges that share bytes become one.
+  /// Makes one range of ranges that share bytes.
   void merge() {
     std::sort(ranges_.begin(), ranges_.end(),
               [](const Range& x, const Range& y) { return x.bytes.data < y.bytes.data; });
@@ -177,7 +178,7 @@ class CopyOf {
     for (Range& range : out) range.sparse = range.bytes.size > kSparse;
     ranges_ = std::move(out);
   }
-  /// Where a range begins on the device: after a guard, at the host's remainder by 256.
+  /// Where a range begins on the device: after a guard, and with the same remainder by 256 as on the host.
   static std::byte* place(const Range& range) {
     return range.memory.data() + kGuard + reinterpret_cast<std::uintptr_t>(range.bytes.data) % kGuard;
   }
@@ -208,7 +209,7 @@ class CopyOf {
     if (std::none_of(front.begin(), front.end(), touched) && std::none_of(back.begin(), back.end(), touched)) return {};
     return {Code::device, "a kernel wrote outside its tensors"};
   }
-  /// Rows of the views that lie in sparse ranges.
+  /// The rows of the views that lie in sparse ranges.
   template <class List>
   Status copy_sparse(const List& list, bool up) {
     for (const Tensor* x : list) {
@@ -237,7 +238,8 @@ class CopyOf {
 
 using DeviceCopy = CopyOf<Operands>;
 
-/// Runs a GPU plan on operands of the host: copies, runs with a workspace whose bytes are all 0xFF, waits, copies back.
+/// Runs a GPU plan on operands in the host's memory: it copies them, runs with a workspace whose bytes are all 0xFF,
+/// waits, and copies the outputs back.
 template <class Problem, class AnyOperands>
 Status run_on_device(const Plan& plan, const Problem& problem, const AnyOperands& host,
                      const std::vector<Bytes>& whole = {}, Stream stream = nullptr) {
@@ -245,7 +247,7 @@ Status run_on_device(const Plan& plan, const Problem& problem, const AnyOperands
   Memory workspace;
   if (Status status = CopyOf<AnyOperands>::make(problem, host, whole, &copy); !status) return status;
   if (Status status = Memory::make(plan.workspace_bytes(), &workspace); !status) return status;
-  if (Status status = synchronize(); !status) return status;  // the copies above are not of the caller's stream
+  if (Status status = synchronize(); !status) return status;  // the copies above are not in the caller's stream
   void* memory = workspace.size() > 0 ? workspace.data() : nullptr;
   if (Status status = plan.run(copy.operands(), memory, workspace.size(), stream); !status) return status;
   return copy.download();

@@ -1,5 +1,5 @@
 // src/cuda/driver_numbers.hpp: the few numbers of cuda.h that place.cpp needs in builds that have no cuda.h. They
-// belong to the driver's ABI and do not change; tests/door_gpu_test.cpp holds them against cuda.h.
+// belong to the driver's ABI and do not change; tests/door_gpu_test.cpp compares them with cuda.h.
 #pragma once
 
 namespace falchion::cuda {

@@ -1,10 +1,10 @@
-// src/cuda/place.cpp: see place.hpp. The driver's own functions, not the runtime's: cudaPointerGetAttributes starts
-// CUDA where it was not running, and in a process whose context is broken it answers only with that error. Measured on
-// two H200: cuPointerGetAttributes answers rightly in a broken context, in a thread without a context and, with
-// CUDA_ERROR_NOT_INITIALIZED, before cuInit. Its attribute DEVICE_POINTER is the address itself just where the current
-// context may use the memory: a peer's once cudaDeviceEnablePeerAccess was called, a pool's once
-// cudaMemPoolSetAccess was, mapped memory once cuMemSetAccess was. (ACCESS_FLAGS does not do: it says what the device
-// that owns the memory may do.)
+// src/cuda/place.cpp: implements place.hpp with the driver's own functions and not the runtime's, because
+// cudaPointerGetAttributes starts CUDA where it was not running, and in a process whose context is broken it answers
+// only with that error. This was measured on two H200: cuPointerGetAttributes answers correctly in a broken context, in
+// a thread without a context and, with CUDA_ERROR_NOT_INITIALIZED, before cuInit. Its attribute DEVICE_POINTER is the
+// address itself only where the current context may use the memory. That is so for a peer's memory once
+// cudaDeviceEnablePeerAccess was called, for a pool's once cudaMemPoolSetAccess was, and for mapped memory once
+// cuMemSetAccess was. (ACCESS_FLAGS does not help: it says what the device that owns the memory may do.)
 #include "cuda/place.hpp"
 
 #if defined(__linux__)
@@ -30,7 +30,8 @@ struct Driver {
   int (*set_context)(void* context) = nullptr;
 };
 
-/// Of the list of loaded libraries: how many were ever loaded, which each of its entries tells; and is one the driver?
+/// What a walk over the list of loaded libraries finds: how many were ever loaded, which each entry tells, and whether
+/// one of them is the driver.
 struct Loaded {
   unsigned long long count = 0;
   bool look_for_driver = false, driver = false;
@@ -41,19 +42,19 @@ int look_at(dl_phdr_info* library, std::size_t, void* context) noexcept {
   const char* slash = library->dlpi_name == nullptr ? nullptr : std::strrchr(library->dlpi_name, '/');
   const char* file = slash == nullptr ? "" : slash + 1;
   loaded->driver = std::strncmp(file, "libcuda.so", 10) == 0;
-  return loaded->driver || !loaded->look_for_driver ? 1 : 0;  // 1: enough seen
+  return loaded->driver || !loaded->look_for_driver ? 1 : 0;  // 1 ends the walk
 }
 
 Driver functions_of_driver() noexcept {
-  void* library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);  // never closed: the driver stays loaded
+  void* library = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);  // never closed, so that the driver stays loaded
   if (library == nullptr) return {};
   return {reinterpret_cast<decltype(Driver::pointer_attributes)>(dlsym(library, "cuPointerGetAttributes")),
           reinterpret_cast<decltype(Driver::current_context)>(dlsym(library, "cuCtxGetCurrent")),
           reinterpret_cast<decltype(Driver::set_context)>(dlsym(library, "cuCtxSetCurrent"))};
 }
 
-/// Has the process loaded the driver? dlopen takes 20 us to say no, and allocates: instead the list of loaded libraries
-/// is walked, and only when something was loaded since it was walked last.
+/// Whether the process has loaded the driver. dlopen takes 20 us to say no, and it allocates. So the list of loaded
+/// libraries is walked instead, and only if something was loaded since the last walk.
 bool is_loaded() noexcept {
   static std::atomic<unsigned long long> walked{0};
   Loaded loaded;
@@ -65,7 +66,7 @@ bool is_loaded() noexcept {
   return loaded.driver;
 }
 
-/// Null where there is none, or one that lacks what we ask for.
+/// The driver's functions, or null where there is no driver or it lacks one of them.
 const Driver* driver() noexcept {
   static std::atomic<bool> found{false};
   if (!found.load(std::memory_order_relaxed)) {
@@ -106,17 +107,17 @@ Place place_of(const void* pointer) noexcept {
   void* values[] = {&type, &managed, &on_device};
   const auto address = static_cast<DevicePointer>(reinterpret_cast<std::uintptr_t>(pointer));
   const int error = cuda->pointer_attributes(3, attributes, values, address);
-  // Not started, or stopped at the end of the process, or only a stub: there is no memory of CUDA's.
+  // CUDA has not been started, or has stopped at the end of the process, or is only a stub. So it has no memory.
   if (error == kNotInitialized || error == kDeinitialized || error == kStubLibrary) return Place::host;
   if (error != 0) return Place::unknown;
   if (managed != 0) return Place::managed;
   if (type == kTypeDevice) return on_device == address ? Place::here : Place::other_device;
   if (type != kTypeHost) return Place::host;  // the driver does not know it
-  // Locked, but kernels may see it at another address than the host does, or not at all.
+  // The memory is locked, but kernels may see it at another address than the host does, or not at all.
   return on_device == address || context_of(*cuda) == nullptr ? Place::pinned : Place::host;
 }
 
-#else  // no driver is looked for elsewhere: there are no GPU rows either
+#else  // other systems have no GPU variants, so no driver is looked for there
 
 bool driver_is_loaded() noexcept { return false; }
 void* thread_context() noexcept { return nullptr; }

@@ -1,4 +1,4 @@
-// src/cuda/place.hpp: whose memory an address is. CUDA's driver is asked, and only where the process has started it: in
+// src/cuda/place.hpp: whose memory an address is. CUDA's driver is asked, but only where the process has started it. In
 // a process that does not use CUDA every address is the host's, and asking neither loads nor starts anything.
 #pragma once
 
@@ -7,9 +7,9 @@
 namespace falchion::cuda {
 
 enum class Place : std::uint8_t {
-  host,     // ordinary memory: kernels cannot use it
-  pinned,   // host memory that CUDA has locked (cudaMallocHost, cudaHostRegister): both sides use it, at one address
-  managed,  // cudaMallocManaged: both sides use it
+  host,     // ordinary memory, which kernels cannot use
+  pinned,   // host memory that CUDA has locked (cudaMallocHost, cudaHostRegister); both sides use it, at one address
+  managed,  // memory of cudaMallocManaged, which both sides use
   here,     // memory of a GPU that kernels of the current device may use; the host cannot
   other_device,  // memory of a GPU that kernels of the current device may not use (nor, in a thread that has no CUDA
                  // context yet, of any device); the host cannot either
@@ -22,15 +22,17 @@ constexpr bool device_can_use(Place place) {
   return place == Place::here || place == Place::pinned || place == Place::managed;
 }
 
-/// Could an address be other than the host's? False until CUDA's driver is loaded. Costs some 20 ns, allocates nothing.
+/// Whether an address may be other than the host's. It is false until CUDA's driver is loaded. The call takes some 20
+/// ns and allocates nothing.
 bool driver_is_loaded() noexcept;
 
-/// Asked anew each time: memory is freed, and access to it is given and taken. null is the host's.
+/// Where a pointer lies. The driver is asked anew each time, because memory is freed, and access to it is given and
+/// taken back. A null pointer counts as the host's.
 Place place_of(const void* pointer) noexcept;
 
-/// This thread's CUDA context, without which no GPU's memory is within reach; null where it has none.
+/// This thread's CUDA context, or null where it has none; without one it cannot use any GPU's memory.
 void* thread_context() noexcept;
-/// Gives the thread that context back, where another was made current since.
+/// Makes that context current again, if another one has become current since.
 void restore_context(void* context) noexcept;
 
 }  // namespace falchion::cuda

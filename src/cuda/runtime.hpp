@@ -1,5 +1,5 @@
-// src/cuda/runtime.hpp: the little that host code asks of CUDA. runtime_cuda.cpp answers in a build with GPU rows,
-// runtime_none.cpp ("this build has no GPU rows") in all others; the callers need not know which.
+// src/cuda/runtime.hpp: the few things that host code asks of CUDA. runtime_cuda.cpp answers in a build with GPU
+// variants, runtime_none.cpp ("this build has no GPU rows") in all others. Callers need not know which one it is.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +11,7 @@
 
 namespace falchion::cuda {
 
-/// Does this build have GPU rows?
+/// Whether this build has GPU variants.
 bool is_built() noexcept;
 
 /// The current CUDA device, or why there is none.
@@ -29,22 +29,23 @@ Device current_device();
 /// The same of the device with that number.
 Device device_at(int ordinal);
 
-/// CUDA's own text for a cudaError_t, as "cudaErrorInvalidValue: invalid argument".
+/// CUDA's own text for a cudaError_t, such as "cudaErrorInvalidValue: invalid argument".
 std::string error_text(int error);
-/// What a call of ours returned, a cudaError_t, as a Status. The runtime also keeps it for whoever asks it for the last
-/// error of this thread: that is taken back, for it has been told. What somebody else's call left there stays.
+/// Makes a Status of the cudaError_t that one of the library's own calls returned. The runtime also keeps such an error
+/// as this thread's last one. It is cleared there, since the Status reports it. An error that somebody else's call left
+/// there stays.
 Status status_of(int error, const char* what);
-/// Has an earlier kernel broken this process's context, as far as is known yet? Asks, and takes nothing back.
+/// A failure if an earlier kernel is known to have broken this process's context. It only looks and clears no error.
 Status broken_context();
-/// Which device is current, by its number; -1 without one.
+/// The number of the current device, or -1 if there is none.
 int current_ordinal() noexcept;
 /// Gives this thread the current device's context where it has none yet.
 Status make_context();
 Status make_current(int ordinal);
 
-/// Makes a device current for as long as it lives, and then the one that was, with the context that the thread had on
-/// it: an application that makes its own contexts (cuCtxCreate) has one that is not the device's primary one, which is
-/// all that cudaSetDevice knows. -1: leaves the current device alone.
+/// Makes a device current while this object lives, and afterwards the one that was current before, with the context
+/// that the thread had on it. An application that makes its own contexts (cuCtxCreate) has one that is not the device's
+/// primary context, and cudaSetDevice knows only the primary one. -1 leaves the current device alone.
 class OnDevice {
  public:
   explicit OnDevice(int ordinal)
@@ -73,18 +74,19 @@ class OnDevice {
   Status status_{};
 };
 
-// Memory in a stream's order, for the one-call form: neither call waits for the device.
+// Memory in a stream's order, for the one-call form. Neither call waits for the device.
 Status allocate_on(Stream stream, std::size_t bytes, void** out);
 void release_on(Stream stream, void* memory) noexcept;
 
-// For tests, tools and the one-call form. They synchronise or allocate, which Plan::run never does.
+// These are for tests, tools and the one-call form. They synchronise or allocate, which Plan::run never does.
 Status allocate(std::size_t bytes, void** out);
 void release(void* memory) noexcept;
-Status copy(void* to, const void* from, std::size_t bytes);  // either may lie on either side; done when it returns
+Status copy(void* to, const void* from,
+            std::size_t bytes);  // each may lie on either side; it waits until all is copied
 Status fill(void* memory, int byte, std::size_t bytes);
 Status synchronize();
 
-/// Time between two points of a stream, in seconds, by CUDA events.
+/// Measures the time between two points of a stream, in seconds, with CUDA events.
 class Timer {
  public:
   Timer();

@@ -1,5 +1,5 @@
-// src/cuda/runtime_cuda.cpp: runtime.hpp on the CUDA runtime, which is linked statically: a machine with no GPU and no
-// CUDA loads the library all the same and is told so by current_device().
+// src/cuda/runtime_cuda.cpp: implements runtime.hpp with the CUDA runtime, which is linked statically. So a machine
+// with no GPU and no CUDA can load the library, and current_device() says that there is no device.
 #include <cuda_runtime_api.h>
 
 #include <map>
@@ -10,14 +10,14 @@
 namespace falchion::cuda {
 namespace {
 
-/// What a call of ours returned. The runtime has put an error of it where cudaGetLastError finds it, and it is taken
-/// from there; what another call left there is not ours to take.
+/// Takes the result of one of the library's own calls. The runtime has also put an error where cudaGetLastError finds
+/// it, and it is cleared there. An error that another call left there is not cleared.
 cudaError_t own(cudaError_t error) {
   if (error != cudaSuccess && cudaPeekAtLastError() == error) (void)cudaGetLastError();
   return error;
 }
 
-/// Errors after which a context answers every call with the same error until the process ends.
+/// Whether a context answers every call after this error with the same error, until the process ends.
 bool breaks_the_context(cudaError_t error) {
   switch (error) {
     case cudaErrorIllegalAddress:
@@ -49,7 +49,7 @@ Device facts_of(const cudaDeviceProp& properties, int device) {
   out.memory = properties.totalGlobalMem, out.l2 = static_cast<std::size_t>(properties.l2CacheSize);
   out.shared_per_sm = properties.sharedMemPerMultiprocessor;
   out.shared_per_block = properties.sharedMemPerBlockOptin;
-  // Clock in kHz, two transfers a cycle, width in bits.
+  // The clock is in kHz, with two transfers a cycle, and the width is in bits.
   out.memory_bytes_per_second =
       2e3 * attribute(cudaDevAttrMemoryClockRate, device) * attribute(cudaDevAttrGlobalMemoryBusWidth, device) / 8.0;
   out.clock_hz = 1e3 * attribute(cudaDevAttrClockRate, device);

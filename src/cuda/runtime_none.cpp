@@ -1,4 +1,4 @@
-// src/cuda/runtime_none.cpp: the answers of a build without GPU rows.
+// src/cuda/runtime_none.cpp: the answers of a build without GPU variants.
 #include "cuda/runtime.hpp"
 
 namespace falchion::cuda {

@@ -59,7 +59,9 @@ Kind kind_of(DType dtype) noexcept {
   for (const KindFacts& row : kFacts) {
     if (row.dtype == dtype) return row.kind;
   }
-  return dtype == DType::i8 ? Kind::i8 : dtype == DType::e5m2 ? Kind::e5m2 : Kind::f32;  // no types of the engine yet
+  return dtype == DType::i8     ? Kind::i8
+         : dtype == DType::e5m2 ? Kind::e5m2
+                                : Kind::f32;  // the engine lacks the first two
 }
 
 Status dense_bytes(const std::vector<std::int64_t>& shape, Kind kind, std::int64_t* out) noexcept {

@@ -50,8 +50,8 @@ Status write_all(int fd, std::span<const std::span<const std::byte>> pieces, con
   return {};
 }
 
-// Where a new version of `path` is put first: beside the file itself, so that the rename stays on one file system and
-// a symbolic link keeps pointing.
+// The file that `path` leads to. A new version is written beside it first, so that the rename stays on one file system
+// and a symbolic link goes on pointing to it.
 std::string resolved(const std::string& path) {
   const std::unique_ptr<char, void (*)(void*)> real(::realpath(path.c_str(), nullptr), std::free);
   return real ? real.get() : path;
@@ -73,9 +73,9 @@ Status replace(const std::string& path, mode_t mode, bool exists, std::span<cons
   return status;
 }
 
-// The descriptor of our own standard output or error, where that is a stream into this very file, else -1. /dev/stdout
-// of a command that is called with "> FILE" is such a name: to replace the file would leave the stream writing into one
-// that no name leads to.
+// The descriptor of the process's own standard output or error if that stream goes into this very file, else -1.
+// /dev/stdout of a command that is called with "> FILE" is such a name. If the file were replaced, the stream would go
+// on writing into a file that no name leads to.
 int own_stream_into(const struct stat& file) {
   for (const int stream : {STDOUT_FILENO, STDERR_FILENO}) {
     struct stat info {};

@@ -1,4 +1,4 @@
-/// file.hpp: a whole file as bytes in memory, and bytes to a whole file.
+/// file.hpp: reads a whole file as bytes in memory, and writes bytes as a whole file.
 #pragma once
 
 #include <cstddef>
@@ -12,9 +12,9 @@
 
 namespace falchion::io {
 
-/// A file's bytes, read only, for as long as this lives. A regular file is mapped: nothing is read before it is
-/// touched, and a file that somebody else truncates meanwhile raises SIGBUS on touch (replacing it, as write_file does,
-/// is safe). A pipe is read into memory, up to kMaxPipeBytes.
+/// A file's bytes, read only, for as long as this object lives. A regular file is mapped. So nothing is read before it
+/// is touched, and if somebody else truncates the file meanwhile, touching it raises SIGBUS. (Replacing it, as
+/// write_file does, is safe.) A pipe is read into memory, up to kMaxPipeBytes.
 class MappedFile {
  public:
   static constexpr std::size_t kMaxPipeBytes = std::size_t{1} << 30;
@@ -38,13 +38,13 @@ class MappedFile {
   bool mapped_ = false;
 };
 
-/// Writes `pieces` one after the other. A regular file is replaced in one step when all is written, so a reader never
+/// Writes `pieces` one after the other. A regular file is replaced in one step when all is written. So a reader never
 /// sees half a file, a failure leaves the old one, and an array mapped from `path` may be among the pieces. Anything
-/// else (a pipe, a device) is written in place, and so is the file that this process's standard output or error goes
-/// into: behind what stands there already, so flush the stream first. Errors: invalid, workspace.
+/// else (a pipe, a device) is written in place. So is the file that this process's standard output or error goes into:
+/// the bytes go behind what is there already, so the stream must be flushed first. Errors: invalid, workspace.
 Status write_file(const std::string& path, std::span<const std::span<const std::byte>> pieces) noexcept;
 
-/// At most 8 bytes as one number, the lowest first.
+/// At most 8 bytes as one number, with the lowest byte first.
 std::uint64_t little_endian(std::span<const std::byte> bytes) noexcept;
 
 }  // namespace falchion::io

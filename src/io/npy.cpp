@@ -22,7 +22,8 @@ Status kind_from(std::string_view descr, const std::string& file, Kind* out) {
   const bool ordered = !descr.empty() && std::string_view("<>|=").find(descr[0]) != std::string_view::npos;
   const std::string_view code = descr.substr(ordered ? 1 : 0);
   const char order = ordered ? descr[0] : '=';
-  // The first row with a code is the plain one: u2 is u16 before it is bf16. ml_dtypes writes V2 for bf16, V1 for fp8.
+  // The first row of the table with this code is the plain type: u2 means u16 and not bf16. ml_dtypes writes V2 for
+  // bf16 and V1 for fp8.
   const std::string_view plain = code == "V2" ? "u2" : code == "V1" ? "u1" : code;
   const auto row = std::ranges::find(kinds(), plain, [](const KindFacts& k) { return std::string_view(k.npy); });
   if (row == kinds().end()) {

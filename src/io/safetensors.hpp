@@ -1,4 +1,4 @@
-/// safetensors.hpp: named arrays in one file: 8 bytes of length, a JSON header, the data.
+/// safetensors.hpp: named arrays in one file, which has 8 bytes of length, a JSON header and the data.
 #pragma once
 
 #include <cstddef>
@@ -28,24 +28,25 @@ struct Archive {
   const Array* find(std::string_view name) const noexcept;
 };
 
-/// Maps `path` and lists its arrays; only the header is read now.
-/// Errors: invalid (no such file; a broken one: the data must be covered by the arrays in some order without holes,
-/// overlaps or a rest, each as long as its shape says; a name or field twice; the message gives value, limit and
-/// offset), unsupported (an element type not in array.hpp), workspace (out of memory).
+/// Maps `path` and lists its arrays. Only the header is read now. The arrays, in some order, must cover the data
+/// without holes, overlaps or a rest, and each must be as long as its shape says. Errors: invalid (no such file, a
+/// broken one, a name or field that comes twice; the message gives value, limit and offset), unsupported (an element
+/// type that is not in array.hpp), workspace (out of memory).
 Status read_safetensors(const std::string& path, Archive* out) noexcept;
 
-/// The same from memory. `file` names the bytes in messages; `owner` keeps them alive, or the caller does. Arrays whose
-/// bytes are not aligned to their elements are copied.
+/// The same from memory. `file` names the bytes in messages. `owner` keeps them alive; where it is null, the caller
+/// does. Arrays whose bytes are not aligned to their elements are copied.
 Status parse_safetensors(std::span<const std::byte> bytes, const std::string& file, Archive* out,
                          std::shared_ptr<const void> owner = nullptr) noexcept;
 
-/// Writes the arrays, longest elements first and then by name, so that each is aligned to its elements; the data begins
-/// on a 64-byte boundary. Errors: invalid (bytes that do not match a shape, a name twice or "__metadata__", text that
-/// is not UTF-8, a header above the limit, a file that cannot be written), workspace.
+/// Writes the arrays, those with the longest elements first and then by name, so that each is aligned to its elements.
+/// The data begins on a 64-byte boundary. Errors: invalid (bytes that do not match a shape, a name that comes twice or
+/// is
+/// "__metadata__", text that is not UTF-8, a header above the limit, a file that cannot be written), workspace.
 Status write_safetensors(const std::string& path, std::span<const Array> arrays,
                          const Metadata& metadata = {}) noexcept;
 
-/// What write_safetensors puts before the data, and the order in which the arrays' bytes follow.
+/// The header that write_safetensors puts before the data, and the order in which the arrays' bytes follow.
 Status safetensors_header(std::span<const Array> arrays, const Metadata& metadata, std::string* out,
                           std::vector<std::size_t>* order) noexcept;
 

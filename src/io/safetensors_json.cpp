@@ -1,5 +1,5 @@
-/// safetensors_json.cpp: reads the header event by event (SAX). No document is built, so deep nesting is refused at its
-/// first bracket too many, and a key that comes twice is seen, which a document would hide.
+/// safetensors_json.cpp: reads the header event by event (SAX). No document is built. So nesting that is too deep is
+/// refused at its first bracket, and a key that comes twice is noticed, which a document would hide.
 #include "io/safetensors_json.hpp"
 
 #include <iterator>
@@ -15,7 +15,7 @@ namespace {
 
 using nlohmann::json;
 
-/// Hands the text to the parser and counts what was taken, since SAX events carry no position.
+/// Hands the text to the parser and counts the characters that it takes, since SAX events carry no position.
 struct CountingIterator {
   using iterator_category = std::input_iterator_tag;
   using value_type = char;
@@ -168,7 +168,7 @@ class HeaderEvents {
 
 Status parse_safetensors_json(std::string_view text, std::size_t file_offset, const std::string& file,
                               std::vector<SafetensorsEntry>* entries, Metadata* metadata) {
-  // The format demands it; and the JSON parser would skip a byte order mark.
+  // The format demands that the header begins with '{', and the JSON parser would skip a byte order mark.
   if (text.empty() || text.front() != '{') {
     return refuse(file, "the header begins with " + in_quotes(text.substr(0, 1)) + " at offset " +
                             std::to_string(file_offset) + ", not with '{'");
@@ -183,7 +183,7 @@ bool to_json_string(const std::string& text, std::string* out) {
   try {
     *out = json(text).dump();
     return true;
-  } catch (const json::exception&) {  // what dump throws on text that is not UTF-8
+  } catch (const json::exception&) {  // dump throws it on text that is not UTF-8
     return false;
   }
 }

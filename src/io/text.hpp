@@ -1,4 +1,4 @@
-/// text.hpp: how src/io words its refusals, and how it keeps exceptions in.
+/// text.hpp: how src/io words its refusals, and how it turns exceptions into a Status.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@
 
 namespace falchion::io {
 
-/// `text` in single quotes, cut at 60 bytes, with everything but printable ASCII as \xNN: bytes of a hostile file must
-/// not reach a terminal as they are.
+/// `text` in single quotes, cut at 60 bytes. Everything but printable ASCII is written as \xNN, because bytes of a
+/// hostile file must not reach a terminal as they are.
 std::string in_quotes(std::string_view text);
 
-/// "(1, 509, 9, 64)"; "()" for a scalar.
+/// A shape as text, such as "(1, 509, 9, 64)", or "()" for a scalar.
 std::string shape_text(const std::vector<std::int64_t>& shape);
 
-/// A broken file or argument: "q.npy: <why>".
+/// The Status for a broken file or argument, with the text "q.npy: <why>".
 inline Status refuse(std::string_view file, std::string_view why) {
   return {Code::invalid, std::string(file).append(": ").append(why)};
 }
 
-/// A sound file that this reader has no type for.
+/// The Status for a sound file whose type this reader does not have.
 inline Status unsupported(std::string_view file, std::string_view why) {
   return {Code::unsupported, std::string(file).append(": ").append(why)};
 }
 
-/// Runs `body`, which returns a Status; what it throws becomes a Status.
+/// Runs `body`, which returns a Status. If it throws, that becomes a Status too.
 template <class Body>
 Status guarded(Body&& body) noexcept {
   try {

@@ -1,4 +1,4 @@
-// src/judge/attention.cpp: see attention.hpp.
+// src/judge/attention.cpp: compares results of attention with the definition and with the naive computation.
 #include "judge/attention.hpp"
 
 #include <chrono>
@@ -13,26 +13,27 @@ namespace {
 
 using Index = std::array<std::int64_t, 4>;
 
-/// Of the sums behind lse, row_max and probabilities: f32 on every path, but of 16-bit inputs their exponential need
-/// not be better than f16.
+/// The type whose unit lse, row_max and probabilities are judged by. They are f32 on every path, but with 16-bit inputs
+/// the exponentials that they sum need not be better than f16.
 DType sums_type(DType dtype) { return dtype == DType::f32 ? DType::f32 : DType::f16; }
 
-/// What a few roundings of f32 are granted.
+/// What is granted for a few roundings of f32.
 constexpr double kSingle = 0x1p-22;
 
-/// Of each product behind a score. AMX multiplies f16 as two bf16 parts and leaves out the product of the two small
-/// ones, at most 2^-18 of it; the limit is twice this.
+/// What is granted to each product of a score. AMX multiplies f16 as two bf16 parts and leaves out the product of the
+/// two small ones, which is at most 2^-18 of the whole. The limit is twice the number granted here.
 double product_step(DType dtype) { return dtype == DType::f16 ? 0x1p-19 : kSingle; }
 
-/// Of each probability in f32: 2^-22 is what a GPU's own exp2 is off by, and half as much what its argument is.
+/// What is granted to each probability in f32: a GPU's own exp2 is off by 2^-22, and its argument adds half as much.
 constexpr double kProbability = 3 * 0x1p-23;
 
-/// Of the sum of the magnitudes of P V, three roundings of f32: a sum whose terms cancel is no more exact for being
-/// small. (With two, an H200 missed the limit by 8 and by 16 % in two of 22,000 problems.)
+/// What is granted to O, as a share of the sum of the magnitudes of P V: three roundings of f32. A sum whose terms
+/// cancel does not become more exact by being small. (With two roundings an H200 missed the limit by 8 and by 16 % in
+/// two of 22,000 problems.)
 constexpr double kSum = 3 * 0x1p-24;
 
-/// e^(s - m) below this may count as 0: f16 ends at 2^-24, f32 and bf16 at 2^-126, and the weight of a part of the keys
-/// takes its share of that.
+/// A probability e^(s - m) below this may count as 0. f16 ends at 2^-24, f32 and bf16 at 2^-126; where the keys are
+/// split, the weight of a part takes its share of that range.
 double least_p(DType dtype) { return dtype == DType::f16 ? 0x1p-24 : 0x1p-100; }
 
 }  // namespace
@@ -89,7 +90,7 @@ bool masked_v_may_reach(const Attention& a, const Operands& x, const std::array<
   return false;
 }
 
-/// An Inf of V times a probability too small for the types is NaN.
+/// Whether o may be NaN here because an Inf in V meets a probability that is too small for the types and counts as 0.
 bool AttentionReference::inf_may_vanish(const Index& at) const {
   if (vanishing_.of(AttentionOutput::o).data == nullptr) {
     vanishing_ = Outputs(problem_, inputs_);
@@ -101,7 +102,7 @@ bool AttentionReference::inf_may_vanish(const Index& at) const {
   return std::isnan(ref::load(o, ref::at(o, at[0], at[1], at[2], at[3])));
 }
 
-/// May this value, which neither the definition nor the naive computation has, stand there all the same?
+/// Whether this value is allowed, although neither the definition nor the naive computation has it.
 bool AttentionReference::excused(AttentionOutput which, double value, double wanted, const Index& at,
                                  bool shares_tiles) const {
   if (which != AttentionOutput::o || !std::isnan(value)) return false;
@@ -109,7 +110,7 @@ bool AttentionReference::excused(AttentionOutput which, double value, double wan
   return std::isinf(wanted) && inf_may_vanish(at);
 }
 
-/// The largest sum of the magnitudes of P V: the definition, of V's magnitudes.
+/// The largest sum of the magnitudes of P V, which is the definition's O for |V|.
 double AttentionReference::largest_sum() const {
   Operands x = inputs_;
   const Magnitudes v(x.v);
@@ -123,9 +124,9 @@ double AttentionReference::largest_sum() const {
   return largest;
 }
 
-/// What any computation in these types is granted: 2^-22 (f16: 2^-19) in each product behind a score, 2^-22 in the
-/// scale (kernels multiply it by log2 e first), in a slope and in the bias as a whole; in each probability one unit of
-/// P's type (f32: kProbability), which a step in that key's whole row of V stands for.
+/// Moves the inputs by what any computation in these types is granted: 2^-22 (f16: 2^-19) of each product of a score;
+/// 2^-22 of the scale (kernels multiply it by log2 e first), of a slope and of the bias as a whole; and of each
+/// probability one unit of P's type (f32: kProbability), for which the whole row of V of that key is moved.
 void AttentionReference::nudge() const {
   if (nudged_) return;
   nudged_ = true;
@@ -159,7 +160,7 @@ ErrorReport AttentionReference::check(AttentionOutput which, const Tensor& got, 
   const Tensor &exact = exact_.of(which), &naive = naive_.of(which);
   ErrorReport report;
   Index worst{};
-  // An error of a logarithm is a relative one of the sum: never asked to be finer than the unit at 1.
+  // An error of a logarithm is a relative error of the sum, so the unit is never finer than that at 1.
   double largest = which == AttentionOutput::lse || which == AttentionOutput::row_max ? 1 : 0;
   for (std::int64_t i = 0; i < got.shape[0]; ++i)
     for (std::int64_t j = 0; j < got.shape[1]; ++j)

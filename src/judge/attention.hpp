@@ -1,5 +1,5 @@
-// src/judge/attention.hpp: what results of attention are held against: the definition in double, and the naive
-// computation in the problem's own types.
+// src/judge/attention.hpp: judges results of attention. They are compared with the definition in double and with the
+// naive computation in the problem's own types.
 #pragma once
 
 #include <array>
@@ -14,30 +14,32 @@ namespace falchion::judge {
 enum class AttentionOutput : std::uint8_t { o, lse, row_max, probabilities };
 inline constexpr const char* kAttentionOutputs[] = {"o", "lse", "row_max", "probabilities"};
 
-/// May NaN or Inf in V of a masked key reach this element of o on tensor cores (docs/contract.md)? Where keys can be
-/// masked at all, and that column of V holds one in the row's sequence.
+/// Whether NaN or Inf in V of a masked key may reach this element of o on tensor cores (docs/contract.md). It may where
+/// keys can be masked at all and that column of V holds such a number in the row's sequence.
 bool masked_v_may_reach(const Attention& problem, const Operands& x, const std::array<std::int64_t, 4>& at);
 
 class AttentionReference {
  public:
-  /// x: operands of the host. Their inputs stay as they are while this lives; their outputs are not looked at, but for
-  /// the shape of o. All outputs that the problem asks for are computed.
+  /// x are operands in the host's memory. Their inputs must not change while this object lives. Of their outputs only
+  /// the shape of o counts. All outputs that the problem asks for are computed.
   AttentionReference(const Attention& problem, const Operands& x);
 
   bool has(AttentionOutput which) const;
-  /// Row `row` of batch entry `batch` of q belongs to a sequence: it is written. Packed: batch is 0.
+  /// Whether row `row` of batch entry `batch` of q belongs to a sequence, so that it is written. When packed, batch is
+  /// 0.
   bool is_row(std::int64_t batch, std::int64_t row) const {
     return rows_[static_cast<std::size_t>(batch * inputs_.q.shape[1] + row)] != 0;
   }
-  /// Rows that belong to no sequence are not looked at. shares_tiles: the result is from tensor cores, where NaN in a
-  /// masked key's V may reach its column of o (docs/contract.md, "NaN or Inf in V of a masked key").
+  /// Checks one output. Rows that belong to no sequence are not looked at. shares_tiles says that the result is from
+  /// tensor cores, where NaN in a masked key's V may reach its column of o (docs/contract.md, "NaN or Inf in V of a
+  /// masked key").
   ErrorReport check(AttentionOutput which, const Tensor& got, bool shares_tiles) const;
-  /// Dense, f32.
+  /// The definition's result, dense and in f32.
   const Tensor& exact(AttentionOutput which) const { return exact_.of(which); }
   double exact_seconds() const { return exact_seconds_; }
 
  private:
-  /// What one computation writes: dense, in f32.
+  /// What one computation writes, dense and in f32.
   struct Outputs {
     std::array<std::vector<float>, 4> memory;
     std::array<Tensor, 4> views{};
@@ -57,10 +59,10 @@ class AttentionReference {
   Attention problem_;
   Operands inputs_;
   Outputs exact_, naive_;
-  mutable Outputs vanishing_;  // with probabilities that are too small left out; computed when first asked for
+  mutable Outputs vanishing_;  // the definition without probabilities that are too small; computed when first needed
   std::vector<std::uint8_t> rows_;
   double exact_seconds_ = 0;
-  mutable std::array<double, 4> moved_{};  // by nudging; computed once, when first asked for
+  mutable std::array<double, 4> moved_{};  // how far nudging moves each output; computed once, when first needed
   mutable bool nudged_ = false;
 };
 

@@ -1,4 +1,4 @@
-// src/judge/linear_attention.cpp: see linear_attention.hpp.
+// src/judge/linear_attention.cpp: compares results of linear attention with the recurrence in double.
 #include "judge/linear_attention.hpp"
 
 #include "judge/nudge.hpp"
@@ -35,7 +35,7 @@ Tensor& tensor_of(LinearOutput which, LinearOperands* x) { return x->*row_of(whi
 double linear_limit(DType dtype, Decay decay, LinearOutput which) {
   struct Limits {
     double o, state, gradient, decay;
-    double head;  // the gradient of a head's decay: a sum over all tokens of what largely cancels
+    double head;  // the gradient of a decay by head, a sum over all tokens whose terms largely cancel
   };
   const Limits x = dtype == DType::f32   ? Limits{5e-6, 5e-6, 5e-6, 2e-5, 5e-4}
                    : dtype == DType::f16 ? Limits{1e-3, 1e-3, 2e-3, 4e-3, 4e-3}
@@ -69,7 +69,7 @@ void LinearReference::take(const LinearOperands& given) {
     for_each_index(from.shape, [&](const Index& at) {
       exact_.memory[i].push_back(ref::load(from, ref::at(from, at[0], at[1], at[2], at[3])));
     });
-    exact_.memory[i].push_back(0);  // an address even where there is nothing
+    exact_.memory[i].push_back(0);  // so that there is an address even where there is no element
     exact_.views[i].data = exact_.memory[i].data();
   }
 }
@@ -117,7 +117,7 @@ bool LinearReference::by_token(LinearOutput which) const {
   }
 }
 
-/// Is token `j` one of the at most 255 of its sequence that come after `row` in the same chunk?
+/// Whether token `j` may come after `row` in the same chunk, as one of at most 255 tokens of its sequence.
 bool LinearReference::may_share_chunk(std::int64_t row, std::int64_t j) const {
   constexpr std::int64_t kLongestChunk = 256;
   const std::int64_t behind = problem_.reverse ? row - j : j - row;
@@ -128,7 +128,8 @@ bool LinearReference::may_share_chunk(std::int64_t row, std::int64_t j) const {
   return true;
 }
 
-/// NaN or Inf in v may reach its column of o in earlier tokens of the same chunk, as 0 x NaN (docs/contract.md).
+/// Whether NaN or Inf in v may reach this element. Within a chunk 0 x NaN may reach that column of o in earlier tokens
+/// (docs/contract.md).
 bool LinearReference::v_may_reach(const Index& at) const {
   for (std::int64_t j = 0; j < tokens_; ++j) {
     const bool finite = std::isfinite(ref::load(inputs_.v, ref::at(inputs_.v, at[0], j, at[2], at[3])));
@@ -137,9 +138,10 @@ bool LinearReference::v_may_reach(const Index& at) const {
   return false;
 }
 
-/// Sums of infinite terms are Inf in one order and NaN in another; NaN alone stays NaN.
+/// Whether terms may be infinite. A sum of infinite terms is Inf in one order and NaN in another, while a NaN among
+/// finite terms always gives NaN.
 bool LinearReference::has_infinities() const {
-  if (problem_.normalise) return true;  // a divisor may be 0
+  if (problem_.normalise) return true;  // because a divisor may be 0
   for (const Tensor* x :
        {&inputs_.q, &inputs_.k, &inputs_.v, &inputs_.initial_state, &inputs_.grad_o, &inputs_.grad_final_state}) {
     bool any = false;
@@ -151,7 +153,7 @@ bool LinearReference::has_infinities() const {
   return false;
 }
 
-/// May this value, which is not what the definition has, stand there all the same?
+/// Whether this value is allowed, although the definition has another one.
 bool LinearReference::excused(LinearOutput which, double value, double wanted, const Index& at, bool chunks) const {
   if (std::isinf(wanted)) return std::isnan(value);
   if (std::isnan(wanted)) return std::isinf(value) && has_infinities();

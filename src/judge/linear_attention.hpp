@@ -1,8 +1,8 @@
-// src/judge/linear_attention.hpp: what results of linear attention are held against: the recurrence in double. The rule
-// (docs/contract.md): the RMS of the error over the RMS of the exact values is at most a number for each type and
-// output, and no element is off by more than ten times that. What must be Inf or NaN must not be finite, and the other
-// way round. Where sums cancel, the limit is what the definition says that any computation may be off by
-// (linear_granted.cpp).
+// src/judge/linear_attention.hpp: judges results of linear attention by the recurrence in double. The rule is that of
+// docs/contract.md: the RMS of the error, divided by the RMS of the exact values, is at most a number for each type and
+// output, and no element is off by more than ten times that. What must be Inf or NaN must not be finite, and what must
+// be finite must not be Inf or NaN. Where sums cancel, an error also passes if any computation may be off by that much,
+// which the definition works out (linear_granted.cpp).
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@
 
 namespace falchion::judge {
 
-/// o, final_state, final_z of the forward pass; the others of the backward pass.
+/// o, final_state and final_z are outputs of the forward pass, the others of the backward pass.
 enum class LinearOutput : std::uint8_t {
   o,
   final_state,
@@ -33,34 +33,35 @@ inline constexpr std::size_t kLinearOutputs = 9;
 const char* name(LinearOutput which);
 Tensor& tensor_of(LinearOutput which, LinearOperands* x);
 
-/// RMS of the error over RMS of the exact values, at most.
+/// The limit of the RMS of the error, divided by the RMS of the exact values.
 double linear_limit(DType dtype, Decay decay, LinearOutput which);
 
-/// What one tensor's comparison found.
+/// What the comparison of one tensor found.
 struct LinearReport {
-  double error = 0;   // RMS of the error over RMS of the exact values
-  double limit = 0;   // of error
+  double error = 0;   // RMS of the error, divided by the RMS of the exact values
+  double limit = 0;   // the largest error that passes
   std::string why{};  // empty when it passed
   bool passed() const { return why.empty(); }
 };
 
-/// Is the definition to be computed, or do the outputs hold what it gives already, in f32?
+/// Whether the definition is to be computed, or the given outputs hold its result already, in f32.
 enum class Exact : std::uint8_t { wanted, given };
 
 class LinearReference {
  public:
   using Index = std::array<std::int64_t, 4>;
 
-  /// x: operands of the host. Their inputs stay as they are while this lives; of their outputs only the shapes count.
+  /// x are operands in the host's memory. Their inputs must not change while this object lives; of their outputs only
+  /// the shapes count, except with Exact::given.
   LinearReference(const LinearAttention& problem, Pass pass, const LinearOperands& x, Exact exact = Exact::wanted);
 
   bool has(LinearOutput which) const;
-  /// Token `row` belongs to a sequence: packed rows behind the last length do not.
+  /// Whether token `row` belongs to a sequence. Packed rows behind the last sequence do not.
   bool is_row(std::int64_t row) const { return row < tokens_; }
-  /// Does axis 1 of this output count tokens?
+  /// Whether axis 1 of this output counts tokens.
   bool by_token(LinearOutput which) const;
-  /// chunks: the result is of a kernel that takes tokens in chunks, where what is not finite in v may reach earlier
-  /// ones.
+  /// Checks one output. `chunks` says that the kernel takes tokens in chunks, so that numbers of v that are not finite
+  /// may reach earlier tokens.
   LinearReport check(LinearOutput which, const Tensor& got, bool chunks) const;
   const Tensor& exact(LinearOutput which) const { return exact_.views[static_cast<std::size_t>(which)]; }
 
@@ -69,7 +70,7 @@ class LinearReference {
     std::array<std::vector<float>, kLinearOutputs> memory;
     std::array<Tensor, kLinearOutputs> views{};
   };
-  /// Errors of this size are let through whatever the values are.
+  /// Errors of this size pass, whatever the values are.
   struct Granted {
     double rms = 0, largest = 0;
     void include(double of_rms, double of_largest) {
@@ -85,7 +86,7 @@ class LinearReference {
   bool has_infinities() const;
   bool excused(LinearOutput which, double value, double wanted, const Index& at, bool chunks) const;
 
-  // What any computation in these types is granted: linear_granted.cpp.
+  // linear_granted.cpp has these: they work out what any computation in these types is granted.
   double typical_divisor() const;
   struct DecaySums {
     std::vector<float> gradients;
@@ -98,7 +99,7 @@ class LinearReference {
   void nudge() const;
   Granted granted(LinearOutput which) const;
 
-  /// f(value, wanted, place in the dense tensors, index) for each element that is to be written.
+  /// Calls f(value, wanted, place in the dense tensors, index) for each element that is to be written.
   template <class F>
   void each(LinearOutput which, const Tensor& got, const F& f) const;
 
@@ -107,7 +108,7 @@ class LinearReference {
   LinearOperands inputs_;
   std::int64_t tokens_ = 0;
   Outputs exact_;
-  mutable std::array<Granted, kLinearOutputs> granted_{};  // computed once, when first asked for
+  mutable std::array<Granted, kLinearOutputs> granted_{};  // computed once, when first needed
   mutable bool nudged_ = false;
 };
 
@@ -115,7 +116,7 @@ template <class F>
 void LinearReference::each(LinearOutput which, const Tensor& got, const F& f) const {
   const Tensor& exact = this->exact(which);
   const bool tokens = by_token(which);
-  if (problem_.b == 0) return;  // not even a head's gradient of its decay
+  if (problem_.b == 0) return;  // then nothing is written, not even the gradient of a decay by head
   for (std::int64_t i = 0; i < got.shape[0]; ++i)
     for (std::int64_t j = 0; j < got.shape[1]; ++j) {
       if (tokens && !is_row(j)) continue;

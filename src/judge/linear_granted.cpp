@@ -1,5 +1,6 @@
 // src/judge/linear_granted.cpp: how far any computation of linear attention in these types may be off where its sums
-// cancel: what nudged inputs move the definition by, and what the gradient of a decay is summed from.
+// cancel. It is worked out from how far nudged inputs move the definition, and from the terms that the gradient of a
+// decay is summed from.
 #include <cmath>
 #include <limits>
 #include <memory>
@@ -11,17 +12,18 @@
 namespace falchion::judge {
 namespace {
 
-/// What phi(q) . dphi(q) may be off by, in the root of the sum of its terms' squares: 3.8e-6, while a gradient of q has
-/// a limit of 5e-6. On an H200 the worst of 300,000 problems in f32 was off by 2.1e-6, the next ones by a third of
-/// that.
+/// How far phi(q) . dphi(q) may be off, as a share of the root of the sum of the squares of its terms: 3.8e-6, where a
+/// gradient of q has a limit of 5e-6. On an H200 the worst of 300,000 problems in f32 was off by 2.1e-6, and the next
+/// ones by a third of that.
 constexpr double kSum = 0x1p-18;
 
-/// The logarithm of 2^-126, f32's smallest normal number: below it GPUs take e^g for 0.
+/// The logarithm of 2^-126, which is f32's smallest normal number. Below it e^g is 0 on GPUs.
 constexpr double kLowestDecay = -87.33654475055310899;
 
 }  // namespace
 
-/// The RMS of scale phi(q) z over all tokens: the recurrence of a v that is always 1, from z as the initial state.
+/// The RMS of scale phi(q) z over all tokens. It is the recurrence with a v that is always 1 and with z as its initial
+/// state.
 double LinearReference::typical_divisor() const {
   LinearAttention a = problem_;
   a.d_v = 1, a.normalise = a.final_state = false;
@@ -41,7 +43,7 @@ double LinearReference::typical_divisor() const {
   return std::sqrt(sum / count);
 }
 
-/// The gradient of each token's own decay, dense (rows, h_v), and what it is summed from
+/// The gradient of each token's own decay, dense (rows, h_v), and the terms that it is summed from
 /// (ref::linear_attention_backward).
 LinearReference::DecaySums LinearReference::decay_sums() const {
   LinearAttention a = problem_;
@@ -58,10 +60,10 @@ LinearReference::DecaySums LinearReference::decay_sums() const {
   return sums;
 }
 
-/// The RMS of what the gradient of the decay may be off by for what it is summed from.
-/// Kernels that take tokens in chunks do not keep the states, and have the gradient of a token's decay as a sum over
-/// all later tokens: each of them may be off by kSum of what it adds, one way or the other. A head's is the sum over
-/// all tokens, of which each may besides be off by its own limit.
+/// The RMS of how far the gradient of the decay may be off because of the terms that it is summed from. Kernels that
+/// take tokens in chunks do not keep the states, so they compute the gradient of a token's decay as a sum over all
+/// later tokens. Each of these may be off by kSum of what it adds, in either direction. The gradient of a decay by head
+/// is the sum over all tokens, and each of those may also be off by its own limit.
 double LinearReference::error_of_decay() const {
   const DecaySums sums = decay_sums();
   const bool of_head = problem_.decay == Decay::head;
@@ -103,11 +105,12 @@ void LinearReference::add_movement(const Outputs& moved) const {
   }
 }
 
-/// 16-bit numbers by a quarter of their unit, the mean of what rounding them once more does (a state or a weight that
-/// goes through a tensor core); f32 by four units, the roundings of a few steps; each e^g by a rounding of f32, and g
-/// by one unit; the divisor of a normalised output as the inputs, since a kernel rounds the weights of o but not those
-/// that it divides by. In f32 the divisor is off by more where d_v is large: its gradient is a sum of d_v products of o
-/// and grad_o, which drifts by about half the root of d_v roundings, and where o is nearly v nothing else is left.
+/// Nudges the inputs. 16-bit numbers are nudged by a quarter of their unit, which is the mean effect of rounding them
+/// once more, as for a state or a weight that goes through a tensor core. f32 numbers are nudged by four units, the
+/// roundings of a few steps. g is nudged by one unit, and each e^g by a rounding of f32. The divisor of a normalised
+/// output is nudged as the inputs are, since a kernel rounds the weights in o but not those in its divisor.
+/// In f32 the divisor is nudged further where d_v is large: its gradient is a sum of d_v products of o and grad_o, which
+/// drifts by about half the root of d_v roundings, and where o is nearly v nothing else is left.
 void LinearReference::nudge() const {
   const bool single = problem_.dtype == DType::f32;
   const double step = unit_at(problem_.dtype, 1) * (single ? 4 : 0.25);
@@ -131,9 +134,10 @@ void LinearReference::nudge() const {
   }
 }
 
-/// What has faded to less than 2^-126 of itself may be lost. Over many tokens that is so much of what would be there
-/// without a decay. An e^g below 2^-126 may be 0 by itself, and with a normaliser what it stands before can be larger
-/// than anything without a decay, where the sum that o is divided by is longer.
+/// What has faded to less than 2^-126 of itself may be lost. Where it fades over many tokens, the loss is at most
+/// 2^-126 of the largest value that there would be without a decay. But a single e^g below 2^-126 may already be 0.
+/// With a normaliser the number that it multiplies can be larger than any value without a decay, because without a
+/// decay o is divided by a longer sum. So that loss is computed by itself.
 void LinearReference::grant_what_fades() const {
   LinearOperands x = inputs_;
   const Changed lost(x.decay, [](double g, std::uint64_t, std::uint64_t) { return g < kLowestDecay ? 2 * g : g; });

@@ -1,4 +1,5 @@
-// src/judge/nudge.hpp: a tensor's numbers once more in f32, changed: each off by a step up or down, or its magnitude.
+// src/judge/nudge.hpp: a copy of a tensor in f32 whose numbers are changed: each is moved a step up or down, or
+// replaced by its magnitude.
 #pragma once
 
 #include <array>
@@ -11,10 +12,11 @@
 
 namespace falchion::judge {
 
-/// What moves the same way: nothing, the elements of a row (the last axis), or all of them, so that equals stay equal.
+/// Which elements move in the same direction: each by itself (none), the elements of a row, which is the last axis
+/// (row), or all of them, so that equal numbers stay equal (all).
 enum class Together : std::uint8_t { none, row, all };
 
-/// Relative to a number, and besides of any number's.
+/// How far a number moves: a share of the number, and the same absolute amount for any number.
 struct Step {
   double relative, absolute = 0;
 };
@@ -28,10 +30,10 @@ void for_each_index(const std::array<std::int64_t, 4>& shape, const F& f) {
         for (std::int64_t l = 0; l < shape[3]; ++l) f(std::array<std::int64_t, 4>{i, j, k, l});
 }
 
-/// One input once more, dense and in f32, its numbers changed.
+/// A copy of one input, dense and in f32, with changed numbers.
 class Changed {
  public:
-  /// change(x, nth element, nth row) is what stands for x.
+  /// change(x, nth element, nth row) returns what takes the place of x.
   template <class F>
   Changed(const Tensor& from, const F& change) {
     view_ = Tensor::dense(nullptr, DType::f32, from.shape);
@@ -55,7 +57,8 @@ class Changed {
   Tensor view_;
 };
 
-/// Each finite number off by a step up or down. An infinity stays: -Inf in a bias hides a key, and -Inf + Inf is NaN.
+/// Each finite number is moved a step up or down. An infinity stays, because -Inf in a bias hides a key, and -Inf + Inf
+/// is NaN.
 class Nudged : public Changed {
  public:
   Nudged(const Tensor& from, Step step, Together together, std::uint64_t draw)
@@ -66,7 +69,7 @@ class Nudged : public Changed {
         }) {}
 };
 
-/// Each number's magnitude.
+/// Each number is replaced by its magnitude.
 class Magnitudes : public Changed {
  public:
   explicit Magnitudes(const Tensor& from)

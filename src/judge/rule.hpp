@@ -1,10 +1,10 @@
-// src/judge/rule.hpp: the tolerance rule (docs/contract.md), said once for `falchion verify`, its storms and the tests.
-// Not in the library. First NaN and Inf must be where the definition has them, or where the naive computation has them
-// (0 times Inf is NaN where a probability is too small for f32). Then the largest error against the
-// definition in double is at most twice the naive error, plus one unit of the output type. The naive error is that of
-// the naive computation in the same types. Where that one had luck (one query, one key, few elements), it counts as
-// what the definition itself moves by when its inputs are nudged by the roundings that any computation in these types
-// is granted, or as a rounding of the magnitudes that are summed.
+// src/judge/rule.hpp: the tolerance rule (docs/contract.md), in one place for `falchion verify`, its storms and the
+// tests. It is no part of the library. First, NaN and Inf must be where the definition has them, or where the naive
+// computation has them (0 times Inf is NaN where a probability is too small for f32). Then the largest difference from
+// the definition in double may be at most twice the naive error, plus one unit of the output type. The naive error is
+// that of the naive computation in the same types. That one may be lucky (one query, one key, few elements). So it
+// never counts as less than how far the definition itself moves when its inputs are nudged by the roundings that any
+// computation in these types is granted, nor, for O, as less than a few roundings of the magnitudes that are summed.
 #pragma once
 
 #include <algorithm>
@@ -23,12 +23,12 @@ inline double unit_at(DType dtype, double magnitude) {
   const int digits = dtype == DType::f32 ? 23 : dtype == DType::f16 ? 10 : 7;
   const int lowest = dtype == DType::f16 ? -14 : -126;
   int exponent = 0;
-  std::frexp(magnitude, &exponent);  // magnitude in [2^(exponent - 1), 2^exponent)
+  std::frexp(magnitude, &exponent);  // magnitude is in [2^(exponent - 1), 2^exponent)
   return std::ldexp(1.0, std::max(magnitude > 0 ? exponent - 1 : lowest, lowest) - digits);
 }
 
-/// Numbers below this may be rounded to a multiple of it, or to 0: f16's smallest; f32's and bf16's smallest normal
-/// one, below which GPUs and AMX flush.
+/// Numbers below this may be rounded to a multiple of it, or to 0. It is f16's smallest number, and f32's and bf16's
+/// smallest normal number, below which GPUs and AMX flush to 0.
 inline double lowest_unit(DType dtype) { return dtype == DType::f16 ? 0x1p-24 : 0x1p-126; }
 
 /// The largest finite number of the type.
@@ -37,8 +37,8 @@ inline double largest_of(DType dtype) {
   return std::ldexp(1 - std::ldexp(1.0, -digits), dtype == DType::f16 ? 16 : 128);
 }
 
-/// NaN where the definition has NaN, the same Inf, a finite number where it has one; where one unit more than that is
-/// past the type, also Inf.
+/// Whether the value is NaN, Inf or finite just as the definition's is. Inf is also right where the definition is
+/// finite but one unit more would be past the largest number of the type.
 inline bool same_special(DType dtype, double value, double exact) {
   if (std::isnan(exact)) return std::isnan(value);
   if (std::isinf(exact)) return value == exact;
@@ -51,17 +51,17 @@ inline bool same_special(DType dtype, double value, double exact) {
 struct ErrorReport {
   double error = 0;        // max |x - exact|
   double naive_error = 0;  // max |naive - exact|
-  double granted = 0;      // what nudged inputs move the definition by; asked for only where the error needs it
-  double unit = 0;         // spacing of the output type at the largest exact element
+  double granted = 0;      // how far nudged inputs move the definition; computed only where the error needs it
+  double unit = 0;         // the unit of the output type at the largest exact element
   bool same_specials = true;
-  std::string why{};  // where NaN, Inf or the bound first went wrong; empty when it passed
+  std::string why{};  // where NaN, Inf or the limit was first broken; empty when it passed
 
   double limit() const { return 2 * std::max(naive_error, granted) + unit; }
   bool passed() const { return why.empty(); }
-  double share() const { return limit() > 0 ? error / limit() : error > 0 ? 1e300 : 0; }  // of the limit
+  double share() const { return limit() > 0 ? error / limit() : error > 0 ? 1e300 : 0; }  // error / limit
 };
 
-/// +1 or -1 for element i of stream `draw`: splitmix64 (Steele, Lea, Flood, OOPSLA 2014) of a counter.
+/// +1 or -1 for element i of the stream `draw`, made by splitmix64 (Steele, Lea, Flood, OOPSLA 2014) from a counter.
 inline double nudge_sign(std::uint64_t draw, std::uint64_t i) {
   std::uint64_t z = (draw * 0xD1342543DE82EF95u + i + 1) * 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;

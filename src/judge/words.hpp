@@ -8,7 +8,7 @@
 
 namespace falchion::judge {
 
-/// "o[0, 3, 1, 7]".
+/// An element's name, such as "o[0, 3, 1, 7]".
 inline std::string where(const char* name, const std::array<std::int64_t, 4>& at) {
   std::string out = std::string(name) + "[";
   for (std::size_t axis = 0; axis < 4; ++axis) out += (axis > 0 ? ", " : "") + std::to_string(at[axis]);
@@ -21,7 +21,7 @@ inline std::string number(double x) {
   return digits;
 }
 
-/// "o[0, 3, 1, 7] is nan, must be 1.5".
+/// A complaint such as "o[0, 3, 1, 7] is nan, must be 1.5".
 inline std::string mismatch(const char* name, const std::array<std::int64_t, 4>& at, double value, double wanted) {
   return where(name, at) + " is " + number(value) + ", must be " + number(wanted);
 }

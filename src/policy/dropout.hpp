@@ -1,5 +1,5 @@
 // src/policy/dropout.hpp: which probabilities are dropped. Philox4x32-10 (Salmon et al., SC 2011) on (seed, offset, b,
-// h, i, j) alone, so CPU, sm80, sm90 and any tile agree to the bit.
+// h, i, j) alone decides it, so CPU, sm80, sm90 and any tile agree to the bit.
 #pragma once
 
 #include <cstdint>
@@ -30,12 +30,13 @@ struct Philox {
   }
 };
 
-/// One block of Philox serves four neighbouring keys: counter = (j / 4, i, b * h_q + h, offset), key = seed, with
-/// the offset's high half mixed into the key so that all 64 bits of both count. Word j % 4 belongs to key j.
+/// One block of Philox serves four neighbouring keys. Its counter is (j / 4, i, b * h_q + h, offset), and its key is
+/// the seed, with the high 32 bits of the offset mixed in, so that all 64 bits of both count. Word j % 4 belongs to key
+/// j.
 struct DropoutMask {
   Philox philox;
   std::uint32_t offset_low;
-  std::uint64_t threshold;  // keep when word >= threshold: p at full 32-bit resolution, 2^32 for p = 1
+  std::uint64_t threshold;  // a key is kept when word >= threshold, which is p 2^32 and so 2^32 for p = 1
   float keep_scale;         // 1 / (1 - p), 0 for p = 1
 
   static FALCHION_HD DropoutMask make(float p, std::uint64_t seed, std::uint64_t offset) {
@@ -45,7 +46,7 @@ struct DropoutMask {
             static_cast<std::uint64_t>(static_cast<double>(p) * 4294967296.0 + 0.5),
             p < 1 ? 1 / (1 - p) : 0};
   }
-  /// The four words for keys 4 * (j / 4) .. + 3 of row (b, h, i); bh = b * h_q + h.
+  /// The four words for keys 4 * (j / 4) to 4 * (j / 4) + 3 of row (b, h, i), where bh = b * h_q + h.
   FALCHION_HD Philox::Block words(std::int64_t bh, std::int64_t i, std::int64_t j) const {
     return philox(static_cast<std::uint32_t>(j / 4), static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(bh),
                   offset_low);

@@ -1,5 +1,5 @@
-// src/policy/dtype.hpp: f16 and bf16 to f32 and back, one number at a time: round to nearest even, a NaN stays a quiet
-// NaN.
+// src/policy/dtype.hpp: converts f16 and bf16 to f32 and back, one number at a time. Numbers are rounded to nearest
+// even, and a NaN stays a quiet NaN.
 #pragma once
 
 #include <bit>
@@ -14,7 +14,7 @@ FALCHION_HD float f32_from_bf16(std::uint16_t x) { return std::bit_cast<float>(s
 FALCHION_HD std::uint16_t bf16_from_f32(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
   if ((bits & 0x7FFFFFFFu) > 0x7F800000u)
-    return static_cast<std::uint16_t>(bits >> 16 | 0x40u);  // NaN: set the quiet bit
+    return static_cast<std::uint16_t>(bits >> 16 | 0x40u);  // a NaN gets the quiet bit
   return static_cast<std::uint16_t>((bits + 0x7FFFu + (bits >> 16 & 1)) >> 16);
 }
 
@@ -25,7 +25,7 @@ FALCHION_HD float f32_from_f16(std::uint16_t x) {
     const std::uint32_t quiet = mantissa != 0 ? 0x400000u : 0;
     return std::bit_cast<float>(sign | 0x7F800000u | mantissa << 13 | quiet);
   }
-  if (exponent == 0) {  // zero, subnormal: mantissa * 2^-24, exact in f32
+  if (exponent == 0) {  // zero or subnormal: the value is mantissa * 2^-24, which is exact in f32
     const float magnitude = static_cast<float>(mantissa) * 0x1p-24f;
     return sign != 0 ? -magnitude : magnitude;
   }

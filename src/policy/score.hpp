@@ -1,4 +1,4 @@
-// src/policy/score.hpp: how a raw dot product becomes a score. apply and grad stand side by side.
+// src/policy/score.hpp: how a raw dot product becomes a score (apply), and the gradient of that (grad).
 #pragma once
 
 #include <cmath>
@@ -8,19 +8,19 @@
 
 namespace falchion {
 
-/// s = softcap(scale * dot) - slope * |distance|, where distance = i + shift - j. The bias is added by the caller,
-/// the mask comes after: a softcap after it would lift -inf to -softcap.
+/// s = softcap(scale * dot) - slope * |distance|, where distance = i + shift - j. The caller adds the bias. The mask
+/// comes after this, because a softcap after the mask would make -softcap of -inf.
 template <class T>
 struct ScoreMod {
-  T scale, softcap;  // softcap 0: off
-  T slope;           // ALiBi, of this head; 0: off
+  T scale, softcap;  // a softcap of 0 is off
+  T slope;           // the ALiBi slope of this head; 0 is off
 
   FALCHION_HD T apply(T dot, T distance) const {
     T s = scale * dot;
     if (softcap > 0) s = softcap * std::tanh(s / softcap);
     return slope == 0 ? s : s - slope * std::abs(distance);
   }
-  /// d apply / d dot.
+  /// The derivative of apply with respect to dot.
   FALCHION_HD T grad(T dot) const {
     if (!(softcap > 0)) return scale;
     const T t = std::tanh(scale * dot / softcap);

@@ -1,6 +1,6 @@
-// src/ref/attention_forward.cpp: WHAT attention is. cpu/attention_forward.hpp says how, sm90/attention_forward.cuh
-// when. Naive on purpose: two passes over the keys, and mask.keep alone, so that no bug of the tiled kernels can hide
-// here.
+// src/ref/attention_forward.cpp: the definition of attention. It says what is computed; cpu/attention_forward.hpp and
+// sm90/attention_forward.cuh say how. It is naive on purpose: it makes two passes over the keys and asks mask.keep for
+// each key, so that no bug of the tiled kernels can hide here.
 #include "ref/attention_forward.hpp"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int kMaxHeadDim = 256;
 
-/// One query row: everything that its scores depend on.
+/// One query row with everything that its scores depend on.
 template <class Real>
 struct Query {
   const Attention& a;
@@ -30,7 +30,7 @@ struct Query {
   std::int64_t i = 0;
   Real q[kMaxHeadDim] = {};
 
-  std::int64_t column(std::int64_t j) const { return k_rows.first + j; }  // of bias, mask, probabilities
+  std::int64_t column(std::int64_t j) const { return k_rows.first + j; }  // key j's in bias, mask and probabilities
   std::int64_t h_kv() const { return h / (a.h_q / a.h_k); }               // g query heads share a K/V head
 
   void load_q(std::int64_t row) {
@@ -50,7 +50,7 @@ struct Query {
     const Real s = mod.apply(dot, static_cast<Real>(i + mask.shift - j));
     return a.bias ? s + static_cast<Real>(load(x.bias, at(x.bias, b, h, i, column(j)))) : s;
   }
-  /// The factor dropout puts on key j's probability: 0 or 1 / (1 - p).
+  /// The factor that dropout multiplies key j's probability by: 0 or 1 / (1 - p).
   Real kept(std::int64_t j) const {
     if (!(a.dropout > 0)) return 1;
     return dropout.keep(b * a.h_q + h, i, j) ? static_cast<Real>(dropout.keep_scale) : 0;
@@ -70,11 +70,11 @@ void attend(const Query<Real>& query, Rounding rounding) {
     const Real s = query.score(j);
     if (!(s <= m)) m = std::isnan(m) ? m : s;
   }
-  const bool empty = m == -infinity;  // sees no key, or -inf alone: O = 0, LSE = -inf
+  const bool empty = m == -infinity;  // it sees no key, or all its scores are -inf: O = 0, LSE = -inf
 
   Real l = 0, o[kMaxHeadDim] = {};
   for (std::int64_t j = 0; j < s_k && !empty; ++j) {
-    if (!query.sees(j)) continue;  // selected out, never multiplied by zero: NaN in V of a masked key stays there
+    if (!query.sees(j)) continue;  // skipped and not multiplied by 0, so NaN in V of a masked key has no effect
     const Real p = std::exp(query.score(j) - m);
     l += p;
     const Real kept = query.kept(j);

@@ -1,7 +1,8 @@
-// src/ref/linear_attention.cpp: WHAT causal linear attention is, forward and backward. Naive on purpose: no chunks, one
-// token after the other, one column of the state after the other, since columns know nothing of each other:
+// src/ref/linear_attention.cpp: the definition of causal linear attention, forward and backward. It is naive on
+// purpose: it has no chunks and takes one token after the other. It takes one column of the state after the other,
+// since columns do not depend on each other:
 //   S_j[:, m] = e^(g_j) S_(j-1)[:, m] + phi(k_j) v_j[m],    u_j[m] = scale phi(q_j)^T S_j[:, m].
-// The normaliser's z is one more column, m = d_v, whose v is always 1.
+// The normaliser's z is computed as one more column, m = d_v, whose v is always 1.
 #include "ref/linear_attention.hpp"
 
 #include <algorithm>
@@ -18,7 +19,7 @@ constexpr int kMaxHeadDim = 256;
 /// The most tokens that one sequence can have here.
 std::int64_t capacity(const LinearAttention& a) { return a.packed ? a.b * a.s : a.s; }
 
-/// Cuts the workspace up. Over null it only counts.
+/// Cuts the workspace into slices. With a null base it only counts.
 struct Slices {
   double* base;
   std::int64_t used = 0;
@@ -28,11 +29,12 @@ struct Slices {
   }
 };
 
-/// Where everything lies; (n, d) is token by token, in the order of the recurrence.
+/// The slices of the workspace. Axis n counts tokens in the order of the recurrence. Those after the first line are
+/// only for the backward pass.
 struct Memory {
-  double *q, *k, *decay;          // (n, d_qk) phi(q), phi(k); (n) e^g
-  double *states, *z, *dz;        // backward: (n + 1, d_qk) of one column, S_(-1) first; (n) the divisor, its gradient
-  double *dq, *dk, *dg, *dgamma;  // backward: (n, d_qk) of phi(q), phi(k); (n) of g; (h_v) of a head's g
+  double *q, *k, *decay;          // phi(q), phi(k) (n, d_qk); e^g (n)
+  double *states, *z, *dz;        // one column of S_(-1), S_0, ... (n + 1, d_qk); the divisor and its gradient (n)
+  double *dq, *dk, *dg, *dgamma;  // the gradients of phi(q), phi(k) (n, d_qk), of g (n), of a decay by head (h_v)
   double* terms = nullptr;        // the caller's decay_terms
 
   static Memory make(const LinearAttention& a, Pass pass, Slices* slices) {
@@ -47,7 +49,7 @@ struct Memory {
   }
 };
 
-/// One value head of one sequence, its tokens j = 0, 1, ... in the order of the recurrence.
+/// One value head of one sequence, with its tokens j = 0, 1, ... in the order of the recurrence.
 struct Head {
   const LinearAttention& a;
   const LinearOperands& x;
@@ -73,7 +75,7 @@ struct Head {
   double phi(double t) const { return a.feature_map == FeatureMap::identity ? t : t > 0 ? t + 1 : std::exp(t); }
   double slope(double t) const { return a.feature_map == FeatureMap::identity || t > 0 ? 1 : std::exp(t); }
 
-  /// Column m of a state, or of its z. absent: 0.
+  /// Element e of column m of a state, or of z where m = d_v. It is 0 where the state is absent.
   double state(const Tensor& s, const Tensor& z, std::int64_t e, std::int64_t m, bool there) const {
     if (!there) return 0;
     return m == a.d_v ? load(z, at(z, b, h, e, 0)) : load(s, at(s, b, h, e, m));
@@ -93,7 +95,7 @@ struct Head {
   }
 };
 
-/// One column of the state as it goes over the tokens.
+/// One column of the state, which is carried over the tokens.
 struct Column {
   const Head& head;
   std::int64_t m;
@@ -103,7 +105,7 @@ struct Column {
     for (std::int64_t e = 0; e < head.a.d_qk; ++e)
       s[e] = head.state(head.x.initial_state, head.x.initial_z, e, m, head.a.initial_state);
   }
-  /// Takes token j in and returns u_j[m].
+  /// Adds token j to the state and returns u_j[m].
   double step(std::int64_t j) {
     const double decay = head.memory.decay[j], v = head.v(j, m);
     double u = 0;
@@ -117,7 +119,8 @@ struct Column {
 
 void forward(const Head& head) {
   const LinearAttention& a = head.a;
-  for (std::int64_t m = 0; m < head.columns(); ++m) {  // z last: in place, every other column has read it by then
+  // z comes last: where it is updated in place, every other column has read it by then.
+  for (std::int64_t m = 0; m < head.columns(); ++m) {
     Column column(head, m), z(head, a.normalise ? a.d_v : m);
     for (std::int64_t j = 0; j < head.tokens(); ++j) {
       const double u = column.step(j);
@@ -129,7 +132,7 @@ void forward(const Head& head) {
   }
 }
 
-/// du_j of column m, the gradient of u_j[m]: o = u / z.
+/// The gradient of u_j[m], where o = u / z.
 double gradient_of_u(const Head& head, std::int64_t j, std::int64_t m) {
   if (m == head.a.d_v) return head.memory.dz[j];
   const double gradient = head.get(head.x.grad_o, j, head.h, m);
@@ -138,8 +141,9 @@ double gradient_of_u(const Head& head, std::int64_t j, std::int64_t m) {
 
 double square(double x) { return x * x; }
 
-/// The squares of token j's terms of column m: du phi(q) e^g S_(j-1) of its q, r phi(k) v of its k, where r = dL/dS_j
-/// comes from later tokens alone; with the last token the final state takes the place of its k.
+/// The sum of the squares of token j's terms in column m. Its q has the terms du phi(q) e^g S_(j-1), and its k has the
+/// terms r phi(k) v, where r = dL/dS_j comes from later tokens alone. For the last token, the final state takes the
+/// place of its k.
 double decay_terms(const Head& head, std::int64_t j, std::int64_t m, double du, const double* r) {
   const double *before = head.memory.states + j * head.a.d_qk, decay = head.memory.decay[j], v = head.v(j, m);
   const bool last = j == head.tokens() - 1;
@@ -151,7 +155,7 @@ double decay_terms(const Head& head, std::int64_t j, std::int64_t m, double du, 
   return sum;
 }
 
-/// From the last token to the first, with r = dL/dS_j[:, m].
+/// Goes from the last token to the first, with r = dL/dS_j[:, m].
 void backward_column(const Head& head, std::int64_t m) {
   const LinearAttention& a = head.a;
   const LinearOperands& x = head.x;
@@ -179,7 +183,7 @@ void backward_column(const Head& head, std::int64_t m) {
     head.put_state(x.grad_initial_state, x.grad_initial_z, e, m, r[e]);
 }
 
-/// Adds the head's part to dq and dk, which heads share, and writes the rest.
+/// Adds the head's part to dq and dk, which the heads of a group share, and writes the other gradients.
 void backward(const Head& head) {
   const LinearAttention& a = head.a;
   const Memory& memory = head.memory;
@@ -189,7 +193,8 @@ void backward(const Head& head) {
     memory.z[j] = a.normalise ? z.step(j) + static_cast<double>(a.eps) : 1;
     memory.dz[j] = memory.dg[j] = 0;
   }
-  for (std::int64_t m = 0; m < head.columns(); ++m) {  // z last: every other column adds to its gradient
+  // z comes last, because every other column adds to its gradient.
+  for (std::int64_t m = 0; m < head.columns(); ++m) {
     Column column(head, m);
     std::copy_n(column.s, a.d_qk, memory.states);
     for (std::int64_t j = 0; j < n; ++j) {

@@ -7,20 +7,21 @@
 
 namespace falchion::ref {
 
-/// Bytes that either function below works in, 8-byte aligned.
+/// The bytes of workspace that the functions below need, 8-byte aligned.
 std::size_t linear_attention_workspace(const LinearAttention& problem, Pass pass) noexcept;
 
-/// The recurrence of falchion.hpp in double, token by token (Katharopoulos et al. 2020, arXiv:2006.16236, equations 16
-/// to 20). problem and operands are valid (src/api/validate.hpp), save that o may also be f32, for a reference that is
-/// not rounded. Lengths are clamped into bounds whatever they are, packed ones to b * s rows in all. Allocates nothing,
-/// throws nothing, runs on one thread.
+/// Computes the recurrence of falchion.hpp in double, token by token (Katharopoulos et al. 2020, arXiv:2006.16236,
+/// equations 16 to 20). problem and operands must be valid (src/api/validate.hpp), except that o may also be f32, for a
+/// reference that is not rounded. Lengths are clamped into the tensors, whatever they are, and packed ones to b * s
+/// rows in all. It allocates nothing, throws nothing and runs on one thread.
 void linear_attention_forward(const LinearAttention& problem, const LinearOperands& operands, void* workspace) noexcept;
 
-/// Its gradients, by the chain rule on the recurrence, backwards token by token, with every state kept. The gradients
-/// may be f32 as well. decay_terms: null, or (rows of q, h_v) zeros, to which is added how exact the gradient of a
-/// decay can be. Chunked kernels do not keep the states, and sum that gradient from the last token on: dg_t = sum_{j >=
-/// t} of phi(q_j) . dphi(q_j) - phi(k_j) . dphi(k_j), without what a token has from itself. Here is the sum of the
-/// squares of the products that token j adds.
+/// Computes its gradients by the chain rule on the recurrence, backwards token by token, with every state kept. The
+/// gradients may be f32 as well. decay_terms is null or points to zeros (rows of q, h_v). They tell the judge how exact
+/// the gradient of a decay can be: chunked kernels do not keep the states, and sum that gradient from the last token
+/// on,
+///   dg_t = sum over j >= t of phi(q_j) . dphi(q_j) - phi(k_j) . dphi(k_j), without a token's own contribution.
+/// To decay_terms of token j the sum of the squares of the products that it adds is added.
 void linear_attention_backward(const LinearAttention& problem, const LinearOperands& operands, void* workspace,
                                double* decay_terms = nullptr) noexcept;
 
