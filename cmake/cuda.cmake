@@ -18,7 +18,7 @@ if(FALCHION_STRICT)
   # ptxas's report of each object (registers, stack, spills) is kept beside it: tests/resources_test.sh reads them.
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/cmake/keep_ptxas_report.sh)
   if(FALCHION_CCACHE)
-    list(APPEND CMAKE_CUDA_COMPILER_LAUNCHER ${FALCHION_CCACHE})
+    list(APPEND CMAKE_CUDA_COMPILER_LAUNCHER ${falchion_ccache})
   endif()
 endif()
 

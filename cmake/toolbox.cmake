@@ -5,9 +5,15 @@ if(PROJECT_IS_TOP_LEVEL)
     set(CMAKE_BUILD_TYPE Release CACHE STRING "Build type" FORCE)  # CMake's Release is -O3 -DNDEBUG
   endif()
   find_program(FALCHION_CCACHE ccache)
+  # Paths below the source folder are hashed as relative ones, and the build folder's name not at all, so that a second
+  # clone finds what the first one has compiled. What the environment says of these goes first.
+  set(falchion_ccache ${FALCHION_CCACHE})
+  if(FALCHION_CCACHE AND NOT DEFINED ENV{CCACHE_BASEDIR})
+    set(falchion_ccache ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1 ${FALCHION_CCACHE})
+  endif()
   if(FALCHION_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-    set(CMAKE_C_COMPILER_LAUNCHER ${FALCHION_CCACHE})
-    set(CMAKE_CXX_COMPILER_LAUNCHER ${FALCHION_CCACHE})
+    set(CMAKE_C_COMPILER_LAUNCHER ${falchion_ccache})
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${falchion_ccache})
   endif()
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 endif()

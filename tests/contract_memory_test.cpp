@@ -13,6 +13,7 @@
 #include "plan/plan_data.hpp"
 #include "ref/attention_forward.hpp"
 #include "support/contract.hpp"
+#include "types/size.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Who may include whom: DESIGN's direction, checked on every #include "..." in src/ and tools/.
-#   tools, tests -> api -> plan, dispatch -> ref, cpu, sm80, sm90 -> blocks -> policy
-# args/ and the X_args.hpp of cpu/ and gpu/ ("args") are plain data, what a plan hands to a kernel:
-# plan/plan_data.hpp and blocks/ see them too. cuda/runtime.hpp ("gpu") is the little that host code asks of CUDA.
-# src/io stands aside: only the public header, used by tools, tests and examples. So does src/layout: nothing of ours.
+#   tools, tests -> api -> plan, dispatch -> ref, cpu, sm80, sm90 -> gpu -> blocks -> policy
+# src/args is plain data: what a plan hands to a kernel. src/gpu is what the kernels of all GPUs share, and src/cuda the
+# little that host code asks of CUDA. The kernels of one backend include nothing of another's. src/types has the names and
+# sizes of the public types. src/io stands aside: it includes only the public header, and tools, tests and examples use
+# it. So does src/layout, which includes nothing of ours.
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 
@@ -12,6 +13,7 @@ declare -A allowed=(
   [policy]=""
   [args]="policy"
   [blocks]="args policy"
+  [types]="public"
   [ref]="policy public"
   # Kernels are compiled once for each level or variant, so they see not even the public header.
   [cpu_kernels]="args blocks policy"
@@ -19,16 +21,16 @@ declare -A allowed=(
   [sm80]="args gpu blocks policy tiles"
   [sm90]="args gpu blocks policy tiles"
   [cpu]="args blocks policy public"  # cpu/*.cpp: host code
-  [cuda]="public"
+  [cuda]="public types"
   [tiles]=""
   [ladder]="args blocks policy cuda public"
-  [plan]="args ref cpu cuda sm80 sm90 policy public variants"
-  [dispatch]="plan args ref cpu sm80 sm90 policy public variants"
-  [api]="plan dispatch args ref cpu cuda policy public"
+  [plan]="args ref cpu cuda sm80 sm90 policy types public variants"
+  [dispatch]="plan types args ref cpu sm80 sm90 policy public variants"
+  [api]="plan types dispatch args ref cpu cuda policy public"
   [io]="policy public"
   [layout]=""
-  [judge]="ref policy public"
-  [tools]="api plan dispatch args ref cpu cuda ladder io judge layout policy public variants"
+  [judge]="ref policy types public"
+  [tools]="types api plan dispatch args ref cpu cuda ladder io judge layout policy public variants"
 )
 
 layer_of_file() {  # -> from

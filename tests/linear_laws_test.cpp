@@ -8,6 +8,7 @@
 #include "cuda/device_copy.hpp"
 #include "plan/plan_data.hpp"
 #include "support/linear.hpp"
+#include "types/size.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -8,6 +8,7 @@
 #include "api/overlap.hpp"
 #include "plan/text.hpp"
 #include "support/contract.hpp"
+#include "types/size.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -14,7 +14,7 @@ table=${FALCHION_RESOURCES:-docs/resources.txt}
 # no row's (attention_combine) has one in all.
 table_of() {
   local file name
-  find "$1/" \( -path '*generated/variants/*' -o -path '*src/sm[0-9]*/*' \) -name '*.cu.o.ptxas' | sort | while read -r file; do
+  find "$1/" \( -path '*generated/variants/*' -o -path '*src/gpu/*' \) -name '*.cu.o.ptxas' | sort | while read -r file; do
     name=${file##*/} name=${name%.cu.o.ptxas}
     [[ $file == *generated/variants/* ]] || name=${name}_$(basename "$(dirname "$file")")_-_all_-
     if [[ -e ${file%.ptxas} ]]; then sed "s/^/$name /" "$file"; fi  # a failed compilation leaves a report alone
@@ -35,7 +35,7 @@ table_of() {
       split($0, quoted, "\047")
       kernel = kernel_of(quoted[2])
       sub(/_exact$/, "", kernel)  # the f32 rows run a kernel of that name
-      match($1, /_sm[0-9]+_/)
+      match($1, /_(sm[0-9]+|gpu)_/)
       op = substr($1, 1, RSTART - 1)
       if (kernel ~ /^linear_attention(_chunks)?$/) kernel = op  # of both passes
       split(substr($1, RSTART + 1), part, "_")  # backend, level, dtype, d

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "api/overlap.hpp"
+#include "types/size.hpp"
 
 namespace falchion {
 namespace {

@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "plan/text.hpp"
+#include "types/size.hpp"
 
 namespace falchion {
 namespace {

@@ -7,6 +7,7 @@
 #include "cuda/runtime.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
+#include "types/size.hpp"
 
 namespace falchion {
 

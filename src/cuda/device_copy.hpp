@@ -12,6 +12,7 @@
 
 #include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
+#include "types/size.hpp"
 
 namespace falchion::cuda {
 

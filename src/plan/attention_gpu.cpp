@@ -13,6 +13,7 @@
 #include "plan/tiles.hpp"
 #include "policy/divide.hpp"
 #include "sm90/attention_schedule.hpp"
+#include "types/size.hpp"
 
 namespace falchion {
 namespace {

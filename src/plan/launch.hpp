@@ -10,6 +10,7 @@
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
+#include "types/size.hpp"
 
 namespace falchion {
 

@@ -12,6 +12,7 @@
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "policy/divide.hpp"
+#include "types/size.hpp"
 
 namespace falchion {
 namespace {

@@ -1,4 +1,4 @@
-// src/plan/text.hpp: names of enum values, and text out of parts: text("h_q = ", 7, " is odd").
+// src/plan/text.hpp: text out of parts: text("h_q = ", 7, " is odd").
 #pragma once
 
 #include <array>
@@ -8,88 +8,9 @@
 #include <string>
 #include <string_view>
 
-#include "falchion/falchion.hpp"
+#include "types/names.hpp"
 
 namespace falchion {
-
-constexpr const char* name(DType x) {
-  switch (x) {
-    case DType::as_q: return "as_q";
-    case DType::f32: return "f32";
-    case DType::f16: return "f16";
-    case DType::bf16: return "bf16";
-    case DType::boolean: return "boolean";
-    case DType::e4m3: return "e4m3";
-    case DType::e5m2: return "e5m2";
-    case DType::i8: return "i8";
-  }
-  return "unknown";
-}
-constexpr const char* name(Backend x) {
-  switch (x) {
-    case Backend::best: return "best";
-    case Backend::ref: return "ref";
-    case Backend::cpu: return "cpu";
-    case Backend::sm80: return "sm80";
-    case Backend::sm90: return "sm90";
-  }
-  return "unknown";
-}
-constexpr const char* name(Align x) {
-  switch (x) {
-    case Align::unset: return "unset";
-    case Align::bottom_right: return "bottom_right";
-    case Align::top_left: return "top_left";
-  }
-  return "unknown";
-}
-constexpr const char* name(Pass x) {
-  switch (x) {
-    case Pass::forward: return "forward";
-    case Pass::backward: return "backward";
-  }
-  return "unknown";
-}
-constexpr const char* name(Code x) {
-  switch (x) {
-    case Code::ok: return "ok";
-    case Code::invalid: return "invalid";
-    case Code::unsupported: return "unsupported";
-    case Code::workspace: return "workspace";
-    case Code::device: return "device";
-  }
-  return "unknown";
-}
-
-constexpr const char* name(FeatureMap x) {
-  switch (x) {
-    case FeatureMap::identity: return "identity";
-    case FeatureMap::elu_plus_one: return "elu_plus_one";
-  }
-  return "unknown";
-}
-constexpr const char* name(Decay x) {
-  switch (x) {
-    case Decay::none: return "none";
-    case Decay::head: return "head";
-    case Decay::token: return "token";
-  }
-  return "unknown";
-}
-
-constexpr std::int64_t size_of(DType x) {
-  switch (x) {
-    case DType::f32: return 4;
-    case DType::f16:
-    case DType::bf16: return 2;
-    case DType::as_q:
-    case DType::boolean:
-    case DType::e4m3:
-    case DType::e5m2:
-    case DType::i8: return 1;
-  }
-  return 1;
-}
 
 inline void append(std::string& out, std::string_view part) { out += part; }
 inline void append(std::string& out, std::integral auto part) { out += std::to_string(part); }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "plan/text.hpp"
+#include "types/size.hpp"
 
 namespace falchion {
 namespace {

@@ -1,5 +1,6 @@
 // tests/cuda/size_test.cpp: docs/contract.md, "more than 2^31 elements": tensors that large, made on the device. All is
 // zero but for a few rows, so that the answer is known without a reference.
+#include "types/size.hpp"
 #include "device.hpp"
 
 namespace falchion::testing {

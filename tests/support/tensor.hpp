@@ -12,6 +12,7 @@
 #include "plan/text.hpp"
 #include "policy/dtype.hpp"
 #include "support/random.hpp"
+#include "types/size.hpp"
 
 namespace falchion::testing {
 

@@ -9,6 +9,7 @@
 
 #include "plan/text.hpp"
 #include "ref/linear_attention.hpp"
+#include "types/size.hpp"
 
 namespace falchion::tools {
 namespace {

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "plan/text.hpp"
+#include "types/size.hpp"
 
 namespace falchion::tools {
 

@@ -11,6 +11,7 @@
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "tool.hpp"
+#include "types/size.hpp"
 
 namespace falchion::tools {
 namespace {

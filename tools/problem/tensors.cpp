@@ -8,6 +8,7 @@
 
 #include "plan/text.hpp"
 #include "policy/dtype.hpp"
+#include "types/size.hpp"
 
 namespace falchion::tools {
 namespace {

@@ -9,6 +9,7 @@
 #include "plan/explain.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
+#include "types/size.hpp"
 
 namespace falchion::tools {
 namespace {

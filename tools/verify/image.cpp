@@ -8,6 +8,7 @@
 
 #include "plan/text.hpp"
 #include "storage.hpp"
+#include "types/size.hpp"
 
 namespace falchion::tools::storm {
 namespace {

@@ -1,0 +1,24 @@
+// src/types/size.hpp: how many bytes an element of a type has.
+#pragma once
+
+#include <cstdint>
+
+#include "falchion/falchion.hpp"
+
+namespace falchion {
+
+constexpr std::int64_t size_of(DType x) {
+  switch (x) {
+    case DType::f32: return 4;
+    case DType::f16:
+    case DType::bf16: return 2;
+    case DType::as_q:
+    case DType::boolean:
+    case DType::e4m3:
+    case DType::e5m2:
+    case DType::i8: return 1;
+  }
+  return 1;
+}
+
+}  // namespace falchion
