@@ -8,14 +8,14 @@
 
 #include "api/validate.hpp"
 #include "cuda/device_copy.hpp"
-#include "problem/levels.hpp"
 #include "plan/plan_data.hpp"
+#include "problem/levels.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
 namespace {
 
-/// What random and packed instances share once q, k and v are there.
+/// Makes what random and packed instances have in common once q, k and v are made.
 void add_features(Instance* x, std::uint64_t seed) {
   Attention& a = x->problem;
   if (a.alibi) x->alibi = usual_slopes(a.h_q);

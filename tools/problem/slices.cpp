@@ -6,10 +6,10 @@
 
 #include <cstdio>
 
+#include "command/table.hpp"
 #include "measure/measure.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "command/table.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -44,7 +44,7 @@ Slice narrowed(const Attention& a, const Operands& x, std::int64_t b, std::int64
   return s;
 }
 
-/// Would both plans add up the same numbers in the same order?
+/// Whether both plans add up the same numbers in the same order.
 bool same_order(const Plan& whole, const Plan& part) {
   const PlanData &a = *whole.data(), &b = *part.data();
   return a.backend == b.backend && a.variant == b.variant && a.keys == b.keys && a.splits == b.splits &&
