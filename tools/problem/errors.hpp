@@ -4,8 +4,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "judge/attention.hpp"
 #include "problem/instance.hpp"
+#include "judge/attention.hpp"
 
 namespace falchion::tools {
 

@@ -8,8 +8,8 @@
 
 #include "api/validate.hpp"
 #include "cuda/device_copy.hpp"
-#include "plan/plan_data.hpp"
 #include "problem/levels.hpp"
+#include "plan/plan_data.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

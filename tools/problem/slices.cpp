@@ -6,10 +6,10 @@
 
 #include <cstdio>
 
-#include "command/table.hpp"
 #include "measure/measure.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
+#include "command/table.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
