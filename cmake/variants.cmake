@@ -1,5 +1,5 @@
-# Reads src/variants.def, keeps the variants that FALCHION_VARIANTS names and this compiler can build, and writes one
-# translation unit for each of them, and for all of them falchion_variants.inc: ROW(op, backend, level, dtype, d).
+# Reads src/variants.def, keeps the rows that FALCHION_VARIANTS names and this compiler can build, and writes for each
+# one translation unit, and for all of them falchion_variants.inc: ROW(op, backend, level, dtype, d).
 # FALCHION_VARIANTS = templates keeps each GPU kernel template once instead, as falchion_keep_templates below says.
 # Out: falchion_variant_sources (CPU), falchion_sm80_sources, falchion_sm90_sources,
 # falchion_translated_once_sources (of sm80), FALCHION_GENERATED_DIR.

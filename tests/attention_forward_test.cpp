@@ -1,5 +1,5 @@
-// tests/attention_forward_test.cpp: cases.def x every path of this build x every dtype, by the tolerance rule
-// (support/compare.hpp).
+// tests/attention_forward_test.cpp: each case of cases.def on every path of this build in every dtype, judged by the
+// tolerance rule (support/compare.hpp).
 #include <gtest/gtest.h>
 
 #include <map>

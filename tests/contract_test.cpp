@@ -1,6 +1,6 @@
-// tests/contract_test.cpp: one test for each row of docs/contract.md that is about numbers, on every path of this
-// machine: it plants them and asks for what the definition says. (The definition's own answers: ref_test.cpp. The rows
-// about sizes, memory and refusals: contract_memory_test.cpp.)
+// tests/contract_test.cpp: one test for each line of docs/contract.md that is about numbers, on every path of this
+// machine. It plants such numbers and expects what the definition says. (ref_test.cpp tests the definition itself, and
+// contract_memory_test.cpp the lines about sizes, memory and refusals.)
 #include <gtest/gtest.h>
 
 #include <cmath>

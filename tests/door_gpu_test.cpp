@@ -1,5 +1,5 @@
-// tests/door_gpu_test.cpp: what plans of a GPU ask of CUDA, on machines without one: src/cuda/runtime_cuda.cpp over a
-// fake runtime and a fake driver (tests/fake_cuda), and a row whose launch is a function of the test.
+// tests/door_gpu_test.cpp: what plans for a GPU ask of CUDA, tested on machines without one. src/cuda/runtime_cuda.cpp
+// is linked with a fake runtime and a fake driver (tests/fake_cuda), and a variant's launch is a function of the test.
 #include <cuda.h>
 
 #include <array>

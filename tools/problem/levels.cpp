@@ -92,7 +92,7 @@ std::string limiting_unit(const Plan& plan) {
   if (on_gpu(plan)) return "";
   const std::string level = plan_level(plan);
   if (level == "amx_emulated") return "avx512";
-  // Linear attention does not use the tiles where its products are those of f32 (cpu/linear_attention_backward.hpp).
+  // Linear attention leaves the tiles where its products are those of f32 (cpu/linear_attention_backward.hpp).
   const auto& linear = plan.data()->linear;
   const bool exact = linear && (linear->problem.dtype == DType::f32 ||
                                 (plan.data()->pass == Pass::backward && linear->problem.decay != Decay::none));
