@@ -289,7 +289,7 @@ TEST_F(GpuRuns, WithoutAGeneralRowTheOperandInTheWayIsNamed) {
 
 // ---- best -----------------------------------------------------------------------------------------------------------
 
-/// Whatever GPU is here, no row of this build fits it, and q stays where it is.
+/// Whatever GPU is here, no variant of this build fits it, and q stays where it is.
 TEST_F(GpuRuns, BestStaysOnAGpuThatNoRowFits) {
   for (const std::string forced : {"", "generic", "avx2"}) {
     const auto rows = variants();
