@@ -121,8 +121,8 @@ TEST(Contract, NegativeInfiniteScoresDoNotMakeNan) {
     planted(Case{"x", 1, s_q, 40, 1, 1, 32, 32}, plant_v_too, [](const Instance& x) { expect_empty(x, 0, 0); });
 }
 
-/// Key 37 is not to be seen by rows below 37, and row 50 alone is forbidden it by the mask; in the same tiles as
-/// others.
+/// Key 37 is not to be seen by rows below 37, and row 50 alone is forbidden it by
+/// the mask; in the same tiles as others.
 TEST(Contract, NanInMaskedK) {
   for (const float bad : {kNan, kInf}) {
     planted(

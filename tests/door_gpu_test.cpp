@@ -303,8 +303,8 @@ TEST_F(GpuRuns, BestStaysOnAGpuThatNoRowFits) {
   }
 }
 
-/// Nothing that lies on the host makes a run start CUDA: an application that forks, or that wants no context, is left
-/// alone.
+/// Nothing that lies on the host makes a run start CUDA: an application that forks,
+/// or that wants no context, is left alone.
 TEST_F(GpuDoor, ACallOnTheHostDoesNotStartCuda) {
   Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
   for (const Backend backend : {Backend::best, host_target().backend}) {

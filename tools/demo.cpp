@@ -41,8 +41,8 @@ struct Row {
   std::string why;
 };
 
-/// Finds the sample beside the sources. It looks in this folder and those above it, then from where the command was
-/// built.
+/// Finds the sample beside the sources. It looks in this folder and those above it,
+/// then from where the command was built.
 std::string find_sample(const std::string& given) {
   if (!given.empty()) return given;
   const fs::path name = "examples/smollm2/smollm2_qkv.safetensors";

@@ -22,8 +22,8 @@ struct Options {
   bool bias = false, mask = false, packed = false, lse = false, states = false, as_json = false;
 };
 
-/// The machines that --target names. For a GPU it is the architecture, and the plan takes the best path that runs
-/// there.
+/// The machines that --target names. For a GPU it is the architecture, and the
+/// plan takes the best path that runs there.
 struct Machine {
   const char* name;
   Backend backend;

@@ -31,9 +31,9 @@ Device device_at(int ordinal);
 
 /// CUDA's own text for a cudaError_t, such as "cudaErrorInvalidValue: invalid argument".
 std::string error_text(int error);
-/// Makes a Status of the cudaError_t that one of the library's own calls returned. The runtime also keeps such an error
-/// as this thread's last one. It is cleared there, since the Status reports it. An error that somebody else's call left
-/// there stays.
+/// Makes a Status of the cudaError_t that one of the library's own calls returned. The runtime also keeps such
+/// an error as this thread's last one. It is cleared there, since the Status reports it. An error that
+/// somebody else's call left there stays.
 Status status_of(int error, const char* what);
 /// A failure if an earlier kernel is known to have broken this process's context. It only looks and clears no error.
 Status broken_context();

@@ -72,8 +72,8 @@ IntTuple idx2crd(std::int64_t index, const IntTuple& shape);
 std::int64_t crd2idx(const IntTuple& coord, const IntTuple& shape);
 
 bool is_injective(const Layout& a);
-/// How many elements lie next to each other from the first on, in whatever order. A vectorised copy may take that many
-/// at once.
+/// How many elements lie next to each other from the first on, in whatever order. A
+/// vectorised copy may take that many at once.
 std::int64_t contiguous_elements(const Composed& a);
 
 }  // namespace falchion::layout

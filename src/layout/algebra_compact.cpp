@@ -66,8 +66,8 @@ Layout make_layout_right(const IntTuple& shape) {
 Layout make_ordered_layout(const IntTuple& shape, const IntTuple& order) {
   std::vector<Int> extents, places = flatten(order);
   append_extents(shape, order, &extents);
-  // Dynamic places come behind all static ones, in the order in which they are written, because CuTe cannot compare
-  // them.
+  // Dynamic places come behind all static ones, in the order in which they are
+  // written, because CuTe cannot compare them.
   std::int64_t behind = 0;
   for (const Int place : places) behind = place.is_static ? std::max(behind, place.value) : behind;
   for (Int& place : places) {

@@ -73,8 +73,8 @@ struct Partition {
 Partition partition(const TiledCopy& copy, const Composed& tensor, std::int64_t thread, bool source = true);
 /// partition_A, _B or _C of a tiled mma.
 Partition partition(const TiledMma& mma, Operand operand, const Composed& tensor, std::int64_t thread);
-/// make_fragment_like: the registers that hold a partition. Its first mode is contiguous, and the others keep their
-/// order.
+/// make_fragment_like: the registers that hold a partition. Its first mode is
+/// contiguous, and the others keep their order.
 Layout make_fragment_like(const Layout& partition);
 
 }  // namespace falchion::layout

@@ -1,5 +1,5 @@
-// src/layout/atoms_copy.cpp: the copy atoms as layouts of bits. They are ldmatrix, stmatrix, cp.async and plain loads
-// and stores.
+// src/layout/atoms_copy.cpp: the copy atoms as layouts of bits. They are ldmatrix,
+// stmatrix, cp.async and plain loads and stores.
 #include <array>
 
 #include "layout/atoms.hpp"

@@ -1,5 +1,5 @@
-// src/layout/atoms_mma.cpp: the MMA atoms. Those of a warp and of AMX are a table. Those of wgmma follow one rule for
-// all widths.
+// src/layout/atoms_mma.cpp: the MMA atoms. Those of a warp and of AMX are a table. Those
+// of wgmma follow one rule for all widths.
 #include <array>
 
 #include "layout/atoms.hpp"
@@ -100,8 +100,8 @@ constexpr std::array kWgmma{
     WgmmaTypes{"S32S8S8", "_TN", "int8, summed in int32", 8, 32, false},
 };
 
-/// The layout of an operand in shared memory. All 128 threads see the whole tile, since a wgmma takes a descriptor and
-/// no fragments.
+/// The layout of an operand in shared memory. All 128 threads see the whole tile, since a
+/// wgmma takes a descriptor and no fragments.
 std::string shared_operand(int rows, int k) {
   const std::string r = std::to_string(rows), columns = std::to_string(k);
   return "(128,(" + r + "," + columns + ")):(0,(1," + r + "))";

@@ -1,5 +1,5 @@
-// src/layout/banks.cpp: the phases in which shared memory's banks serve a warp, and the addresses of a warp's access to
-// a tile.
+// src/layout/banks.cpp: the phases in which shared memory's banks serve a warp, and the
+// addresses of a warp's access to a tile.
 #include "layout/banks.hpp"
 
 #include <algorithm>

@@ -6,8 +6,8 @@
 
 namespace falchion::layout {
 
-/// The atom of that name. If there is none, it is the first atom whose name goes on with '_' or '<' behind it, else
-/// null.
+/// The atom of that name. If there is none, it is the first atom whose name goes
+/// on with '_' or '<' behind it, else null.
 template <class Atom>
 const Atom* find_atom(std::span<const Atom> atoms, std::string_view name) {
   const Atom* first = nullptr;

@@ -23,8 +23,8 @@ struct Swizzle {
   std::int64_t operator()(std::int64_t offset) const;
 };
 
-/// Makes a swizzle of offsets in elements of this many bits from a swizzle of byte addresses. For 16 bits Sw<3,4,3>
-/// becomes Sw<3,3,3>.
+/// Makes a swizzle of offsets in elements of this many bits from a swizzle of byte addresses.
+/// For 16 bits Sw<3,4,3> becomes Sw<3,3,3>.
 Swizzle in_elements(const Swizzle& swizzle, int element_bits);
 
 /// What the parser reads and the printer writes: swizzle o offset o layout. Without a swizzle and an offset it is a

@@ -306,8 +306,8 @@ class Parser {
     return it->second;
   }
 
-  /// Puts the terms together from right to left: layouts are composed, and before them may come one offset and one
-  /// swizzle.
+  /// Puts the terms together from right to left: layouts are composed, and before
+  /// them may come one offset and one swizzle.
   static Composed compose(const std::vector<Term>& terms) {
     const Term& last = terms.back();
     if (last.kind != Term::Kind::layout && last.kind != Term::Kind::composed) {

@@ -14,9 +14,9 @@ namespace falchion::testing {
 
 using namespace cute;
 
-/// How many words the busiest bank must give in one phase; 1 is free of conflicts. There are 32 banks of 4 bytes. A
-/// warp's 16-byte accesses take four phases of 8 lanes, and those of 8 bytes take two. A word that several lanes want
-/// counts once.
+/// How many words the busiest bank must give in one phase; 1 is free of conflicts. There are 32 banks
+/// of 4 bytes. A warp's 16-byte accesses take four phases of 8 lanes, and those of 8 bytes take two. A
+/// word that several lanes want counts once.
 inline int ways(const std::vector<std::ptrdiff_t>& addresses, int width) {
   std::array<std::set<std::ptrdiff_t>, 32> words;
   for (const std::ptrdiff_t address : addresses) {

@@ -25,12 +25,12 @@ class Reference {
   judge::AttentionReference judge_;
 };
 
-/// Checks every output of x: each row of each sequence must be written and within the rule, and everything else
-/// untouched.
+/// Checks every output of x: each row of each sequence must be written and within
+/// the rule, and everything else untouched.
 ::testing::AssertionResult matches(const Instance& x, const Reference& reference);
 
-/// Checks that each element of `value` at which `expected(i, j, k, l)` is true was written, and nothing else of its
-/// memory.
+/// Checks that each element of `value` at which `expected(i, j, k, l)` is true was
+/// written, and nothing else of its memory.
 template <class Expected>
 ::testing::AssertionResult written_whole(const char* what, const HostTensor& value, const Expected& expected) {
   std::int64_t count = 0;

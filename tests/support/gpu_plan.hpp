@@ -32,8 +32,8 @@ inline Target on(int sm, Backend backend = Backend::best) {
 }
 inline Target hopper() { return on(90); }
 
-/// A build may have all variants of a backend, some (FALCHION_VARIANTS) or none, and what a plan decides depends on
-/// that.
+/// A build may have all variants of a backend, some (FALCHION_VARIANTS) or none,
+/// and what a plan decides depends on that.
 inline bool has_rows(Backend backend) {
   const auto listed = listed_variants();
   return std::all_of(listed.begin(), listed.end(), [&](const Variant& v) {

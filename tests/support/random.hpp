@@ -1,5 +1,5 @@
-// tests/support/random.hpp: normal numbers made from a counter. Element i of the stream `seed` is the same on every
-// machine.
+// tests/support/random.hpp: normal numbers made from a counter. Element i of the
+// stream `seed` is the same on every machine.
 #pragma once
 
 #include <cmath>

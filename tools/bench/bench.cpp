@@ -36,8 +36,8 @@ std::vector<std::string> level_list(const std::string& text) {
   return out;
 }
 
-/// The limits of the CPU and of the GPU, with which results are compared. Each is measured when a plan first runs
-/// there.
+/// The limits of the CPU and of the GPU, with which results are compared. Each is
+/// measured when a plan first runs there.
 struct Limits {
   int threads;
   std::optional<Peaks> cpu;
@@ -46,8 +46,8 @@ struct Limits {
 
 template <class AnyOperands>
 void measure_on_cpu(const Prepared& prepared, const AnyOperands& x, int runs, BenchResult* result, Limits* limits) {
-  // The peak is that of all threads that are allowed. Where the plan takes fewer for a small problem, the others' share
-  // is unused.
+  // The peak is that of all threads that are allowed. Where the plan takes fewer for a
+  // small problem, the others' share is unused.
   if (!limits->cpu) limits->cpu.emplace(limits->threads);
   Peaks& peaks = *limits->cpu;
   peaks.need(result->unit);

@@ -12,9 +12,9 @@
 
 namespace falchion::tools {
 
-/// The problem with its tensors in every type that a step asks for, and the right result of a sample of its heads. The
-/// tensors are random normal numbers that are exact in bf16, whatever the type is, so the exact result is the same for
-/// all types.
+/// The problem with its tensors in every type that a step asks for, and the right result of a sample of
+/// its heads. The tensors are random normal numbers that are exact in bf16, whatever the type is, so the
+/// exact result is the same for all types.
 class LinearLadderProblem {
  public:
   LinearLadderProblem(Side side, const ladder::linear::Problem& problem, std::uint64_t seed);

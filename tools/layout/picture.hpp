@@ -1,5 +1,5 @@
-// tools/layout/picture.hpp: what SVG, HTML, LaTeX and JSON draw: grids of cells, each with its offset, thread and
-// value.
+// tools/layout/picture.hpp: what SVG, HTML, LaTeX and JSON draw: grids of cells,
+// each with its offset, thread and value.
 #pragma once
 
 #include <string>
@@ -75,8 +75,8 @@ std::string json_tuple(const layout::IntTuple& tuple);  ///< (8,(2,4)) -> [8,[2,
 /// differs by at least 2.8, so they stay apart in grey print too.
 inline constexpr const char* kPastels[8] = {"#85c2ed", "#f4eb91", "#dc896e", "#8cbea7",
                                             "#dddddd", "#cd7eaa", "#f0cba6", "#b6c5da"};
-/// Which of the eight colours a cell has, or -1 for a cell of no thread. With `plain` it is the colour without the
-/// swizzle.
+/// Which of the eight colours a cell has, or -1 for a cell of no thread. With
+/// `plain` it is the colour without the swizzle.
 int pastel_of(const Picture& picture, const Cell& cell, bool plain = false);
 /// The text of a cell: one line, or two with a line feed between them.
 std::string label_of(const Picture& picture, const Cell& cell);

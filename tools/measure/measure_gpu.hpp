@@ -1,5 +1,5 @@
-// tools/measure/measure_gpu.hpp: times runs on the device with its own events, and knows the limits that they are
-// compared with.
+// tools/measure/measure_gpu.hpp: times runs on the device with its own events, and knows
+// the limits that they are compared with.
 #pragma once
 
 #include <string>

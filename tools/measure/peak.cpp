@@ -1,5 +1,5 @@
-// tools/measure/peak.cpp: every kernel here is compiled for its level by a target attribute and called only where it
-// can run.
+// tools/measure/peak.cpp: every kernel here is compiled for its level by a target
+// attribute and called only where it can run.
 #include "measure/peak.hpp"
 
 #include <algorithm>

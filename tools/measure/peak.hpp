@@ -1,5 +1,5 @@
-// tools/measure/peak.hpp: measures what this machine can do at best. Every share that the command prints is a share of
-// it.
+// tools/measure/peak.hpp: measures what this machine can do at best. Every share
+// that the command prints is a share of it.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
-// tools/measure/peaks.hpp: the limits of this machine that a run of the command has asked for, each measured once or
-// twice.
+// tools/measure/peaks.hpp: the limits of this machine that a run of the command has
+// asked for, each measured once or twice.
 #pragma once
 
 #include <map>

@@ -18,8 +18,8 @@
 namespace falchion::tools {
 namespace {
 
-/// Adds the file's name to "out of memory" (as for a device that never ends), the only error that a reader gives
-/// without it.
+/// Adds the file's name to "out of memory" (as for a device that never ends), the
+/// only error that a reader gives without it.
 void require_read(const std::string& path, const Status& status) {
   require(status, status.code == Code::workspace ? path : "");
 }

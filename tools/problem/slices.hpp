@@ -1,5 +1,5 @@
-// tools/problem/slices.hpp: a long run cut into heads, so that it can say how far it is. The results are the same to
-// the bit.
+// tools/problem/slices.hpp: a long run cut into heads, so that it can say how far it
+// is. The results are the same to the bit.
 #pragma once
 
 #include <vector>

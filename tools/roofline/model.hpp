@@ -50,8 +50,8 @@ Work attention(const Attention& a);
 /// Absorbed MLA decode. All heads share one latent of d numbers for each key, of which the first d_v are the values.
 /// h_k is not used.
 Work mla_decode(const Attention& a);
-/// Linear attention with one token for each sequence and head, where the f32 state d x d_v is read, changed and
-/// written.
+/// Linear attention with one token for each sequence and head, where the f32
+/// state d x d_v is read, changed and written.
 Work linear_recurrent(double b, double heads, double d, double d_v, int element_bytes);
 
 struct Chunked {
@@ -79,8 +79,8 @@ enum class Roof { hbm, l2, math, exp };
 constexpr int kRoofs = 4;
 std::string roof_name(const Device& device, Roof roof);
 
-/// The time at each roof, or 0 where there is none. `binds` has the slowest roof first and then those within kTie of
-/// it.
+/// The time at each roof, or 0 where there is none. `binds` has the slowest roof
+/// first and then those within kTie of it.
 struct Bound {
   std::array<double, kRoofs> seconds{};
   double least = 0;
@@ -92,8 +92,8 @@ constexpr double kTie = 0.05;
 Bound bound(const Device& device, const Work& work);
 std::string binds_text(const Device& device, const Bound& bound);  ///< "L2 = tensor cores"
 
-/// The length s_q = s_k from which fused prefill is compute bound. Infinite when unfused and d / bytes is below the
-/// ridge.
+/// The length s_q = s_k from which fused prefill is compute bound. Infinite when
+/// unfused and d / bytes is below the ridge.
 double prefill_crossover(const Device& device, Attention a);
 /// Query rows times heads a K/V head from which decode is compute bound.
 double decode_crossover(const Device& device, int element_bytes);

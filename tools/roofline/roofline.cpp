@@ -1,5 +1,5 @@
-// tools/roofline/roofline.cpp: `falchion roofline`: is attention memory bound or compute bound? Options, and what is
-// shown.
+// tools/roofline/roofline.cpp: `falchion roofline`: is attention memory bound or
+// compute bound? Options, and what is shown.
 #include <fmt/format.h>
 
 #include <algorithm>

@@ -42,8 +42,8 @@ class Contents {
 
   /// Writes the numbers into the block, where `place` lies.
   void store(std::byte* base, const Image::Place& place) const;
-  /// The view for the definition. It is f32, or boolean for masks, which only `store` can tell. Still axes have stride
-  /// 0.
+  /// The view for the definition. It is f32, or boolean for masks, which only
+  /// `store` can tell. Still axes have stride 0.
   Tensor view() const;
   bool empty() const { return x_.empty(); }
 

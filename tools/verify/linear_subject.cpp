@@ -1,5 +1,5 @@
-// tools/verify/linear_subject.cpp: makes linear attention's operands and their numbers for both passes, and judges the
-// results.
+// tools/verify/linear_subject.cpp: makes linear attention's operands and their numbers
+// for both passes, and judges the results.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -114,8 +114,8 @@ void LinearSubject::lay_out() {
   image_.allocate();
 }
 
-/// Sums of g over any 64 tokens stay below 88 (docs/contract.md). So a decay may grow a little and forget without
-/// limit.
+/// Sums of g over any 64 tokens stay below 88 (docs/contract.md). So a decay may
+/// grow a little and forget without limit.
 void LinearSubject::fill_decay(Contents* x) const {
   const std::string& kind = p_.data.decay;
   const bool head = a_.decay == Decay::head;

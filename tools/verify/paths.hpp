@@ -24,9 +24,9 @@ std::string place_of(const Plan& plan);
 /// path does what docs/contract.md calls not built yet. Everything else is promised on the CPU, in ref and for `best`.
 bool may_be_unsupported(const Problem& problem);
 
-/// Whether a run of this plan may be refused as `invalid` although all operands are right. It may only where the plan's
-/// memory is sized by the hint of the longest length and all sequences together are longer. docs/contract.md says
-/// where.
+/// Whether a run of this plan may be refused as `invalid` although all operands are right. It may
+/// only where the plan's memory is sized by the hint of the longest length and all sequences together
+/// are longer. docs/contract.md says where.
 bool may_exceed_the_hint(const Problem& problem, const Plan& plan);
 
 }  // namespace falchion::tools::storm

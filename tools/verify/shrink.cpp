@@ -1,5 +1,5 @@
-// tools/verify/shrink.cpp: makes a failing problem smaller. Each step tries one simpler problem and keeps it if it
-// still fails.
+// tools/verify/shrink.cpp: makes a failing problem smaller. Each step tries one simpler
+// problem and keeps it if it still fails.
 #include <algorithm>
 
 #include "storm.hpp"

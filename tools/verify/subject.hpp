@@ -19,9 +19,9 @@ class Subject {
 
   /// `base` is the image, or a copy of it, in memory that the plan's back end can use.
   virtual Status run(const Plan& plan, const std::byte* base, void* workspace, std::size_t bytes) const = 0;
-  /// Judges a run on a copy of the image, which was brought back to the host. Returns what is wrong with the outputs,
-  /// or nothing. It also undoes, in the copy, all that the run had to write, so the copy must then be equal to the
-  /// image.
+  /// Judges a run on a copy of the image, which was brought back to the host. Returns what is wrong
+  /// with the outputs, or nothing. It also undoes, in the copy, all that the run had to write, so
+  /// the copy must then be equal to the image.
   virtual std::string judge(std::byte* copy, bool tensor_cores) = 0;
 
   const Image& image() const { return image_; }
