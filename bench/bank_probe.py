@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""What the counters of a GPU say of shared memory's banks, beside the model of `falchion layout banks`.
+"""Shows what the counters of a GPU say about shared memory's banks, beside the model of `falchion layout banks`.
 
     bench/bank_probe.py [--probe PROGRAM] [--json FILE] [--ncu NCU]
 
-PROGRAM is bench/bank_probe.cu, compiled (its first lines say how); without the option, bank_probe beside this script.
-Needs ncu and the right to read counters. Without them the table has cycles alone, which say less: a warp scheduler
-may be slower than the banks. Exits with 1 when a counter contradicts the model.
+PROGRAM is the compiled bench/bank_probe.cu, whose first lines say how to compile it. Without the option it is bank_probe
+beside this script. The script needs ncu and the right to read counters. Without them the table has only cycles, which
+say less, because a warp scheduler may be slower than the banks. It exits with 1 when a counter contradicts the model.
 """
 import argparse
 import csv
@@ -18,7 +18,7 @@ import tempfile
 
 import result_file
 
-# What the model says of each kernel, and how to ask it: falchion layout banks ARGUMENTS.
+# What the model says about each kernel, and the ARGUMENTS of `falchion layout banks` that ask it.
 # name: (wavefronts, ideal, the operation in a counter's name, arguments)
 SQ = "'Sw<3,3,3> o _0 o ((_8,_16),(_64,_2)):((_64,_512),(_1,_8192))' --elem 16b"
 PLAIN, PADDED = "'(_128,_128):(_128,_1)' --elem 16b", "'(_128,_128):(_136,_1)' --elem 16b"
@@ -71,7 +71,7 @@ def run(command, seconds=300):
 
 
 def known_metrics(ncu):
-    """Those of WANTED that this ncu and this chip have; the two that matter, if it will not say."""
+    """The counters of WANTED that this ncu and this chip have, or the two that matter if ncu does not list them."""
     try:
         words = set(run([ncu, "--query-metrics"], 120).stdout.split())
     except (OSError, subprocess.TimeoutExpired):
@@ -124,7 +124,7 @@ def measure(ncu, probe):
     if not ncu:
         return rows, [], "no ncu here: cycles alone"
     launches, why = counters(ncu, probe, known_metrics(ncu))
-    if not launches:  # one unknown counter spoils the lot
+    if not launches:  # with one unknown counter ncu gives none of them
         launches, why = counters(ncu, probe, [WAVEFRONTS, CONFLICTS])
     return rows, launches, "" if launches else f"no counters, cycles alone: {why}"
 
@@ -145,7 +145,7 @@ def result_of(row, launch):
                                            each.get(f"{CONFLICTS}_op_{operation}")),
         "banks": f"falchion layout banks {arguments}",
     }
-    # cp.async also passes the data pipe on its way; what it does to the banks is its own counter's business.
+    # cp.async also goes through the data pipe. Its conflicts in the banks are in a counter of its own.
     judged = result["wavefronts_of_operation"] if operation == "ldgsts" else measured
     result["agrees"] = None if judged is None else abs(judged - wavefronts) < 0.02 * wavefronts + 0.01
     return result

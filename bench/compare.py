@@ -22,7 +22,7 @@ def load(path):
 
 
 def parts(data):
-    """The result files that a file is made of: device.sh's holds several."""
+    """The results in a file. That of device.sh holds several."""
     return [part for part in (data.get("sections") or {}).values() if part] if "sections" in data else [data]
 
 
@@ -49,7 +49,7 @@ def medians(path):
 
 
 def compare_outcomes(before, after):
-    """Tests and checks of device.sh that ended otherwise than before. Returns how many got worse."""
+    """Prints the tests and checks of device.sh that ended in another way than before. Returns how many got worse."""
     worse = 0
     for kind, key in (("tests", lambda t: t["name"]), ("sanitizer", lambda c: f"{c['tool']} {c['name']}")):
         old = {key(x): x["outcome"] for x in before.get(kind, [])}
@@ -62,7 +62,7 @@ def compare_outcomes(before, after):
 
 
 def compare_ratios(before, after):
-    """Ratios to the fastest rival of the same run do not care how fast the machine was that day."""
+    """Compares ratios to the fastest rival of the same run, which do not depend on how fast the machine was that day."""
     names = [n for n in before if n in after]
     if not names:
         return

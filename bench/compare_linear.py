@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
-"""Linear attention beside a copy of the same bytes, in one run: how near the memory's roof it is.
+"""Times linear attention beside a copy of the same bytes, in one run, to show how near it is to the memory's roof.
 
     bench/compare_linear.py --lib libfalchion.so --json result.json [--recorded other.json] [--rounds 7] [--shapes 1,4,8192,64]
                             [--dtype f32] [--options feature_map=1 normalise=1]
 
-Needs torch with CUDA and libfalchion.so. Median GPU time of a call; the roof counts 4 tensors forward (q, k, v read, o
-written), 7 backward, at the speed of a copy of 512 MB measured here. L2 as the call before left it. Errors are against
-the same recurrence in chunks in double, relative in the mean square. --recorded: rows {B, H, L, D, op, fwd: {ms}, bwd: {ms}}
-measured elsewhere; the fastest of each shape is shown (its L2 was cold), of those whose op begins with ft_ for f32, of the
-others for bf16. --options: fields of LinearAttention; there is no error then.
+It needs torch with CUDA and libfalchion.so. Times are the median GPU time of a call. The roof counts 4 tensors in the
+forward pass (q, k, v are read and o is written) and 7 in the backward pass, at the speed of a copy of 512 MB, which is
+measured here. The L2 is as the call before has left it. Errors are those from the same recurrence in chunks in double, as
+the RMS of the difference divided by the RMS of the result. --recorded names rows {B, H, L, D, op, fwd: {ms}, bwd: {ms}}
+that were measured elsewhere, with a cold L2. The fastest of each shape is shown: for f32 of those whose op begins with
+ft_, for bf16 of the others. --options are fields of LinearAttention; then no error is shown.
 """
 import argparse
 import json
@@ -25,7 +26,7 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 
 def group(call, times=5):
-    """ms of one call, of a few in a row; the sleep before them hides what launching costs the host."""
+    """The ms of one call, from a few in a row. The sleep before them hides the time that launching takes on the host."""
     begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
     torch.cuda._sleep(2_000_000)
     begin.record()

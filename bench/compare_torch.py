@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Falchion beside PyTorch's attention on a GPU: same tensors, interleaved, in one run.
+"""Times Falchion beside PyTorch's attention on a GPU, with the same tensors, interleaved, in one run.
 
     bench/compare_torch.py --lib libfalchion.so --json result.json [--quick] [--sections prefill,varlen,chunked,small,decode]
 
-Needs torch (2.5 or newer) with CUDA and libfalchion.so; no compiler. Modes: burst pauses before each group of calls, so
-that each runs at the chip's top clock; sustained runs groups back to back, as a training step does. TFLOP/s count
-4 b h s_q s_k d, half of that when causal. ratio: time of the fastest rival over ours, so that above 1 we are faster.
-With --budget, cells that would begin too late are left out and named.
+It needs torch (2.5 or newer) with CUDA and libfalchion.so, and no compiler. In the mode burst it pauses before each group
+of calls, so that each group runs at the chip's top clock. In the mode sustained it runs groups back to back, as a training
+step does. TFLOP/s count 4 b h s_q s_k d, and half of that when causal. ratio is the time of the fastest rival divided by
+Falchion's, so above 1 Falchion is faster. With --budget, cells that would begin too late are left out and named.
 """
 import argparse
 import math
@@ -23,7 +23,7 @@ RIVALS = ("flash", "cudnn", "efficient", "flex")
 
 
 class FakeBench:
-    """Invented numbers in place of a GPU: shows tables and JSON where there is none."""
+    """Takes the place of a GPU with invented numbers, to show the tables and the JSON where there is none."""
 
     def __init__(self, options):
         self.options, self.random = options, random.Random(1)
@@ -61,7 +61,7 @@ def geometric_mean(values):
 
 
 def random_lengths(tokens, mean, seed=7):
-    """Uniform in [1, 2 mean], cut so that they sum to tokens."""
+    """Lengths that are uniform in [1, 2 mean], cut so that their sum is tokens."""
     draw, out = random.Random(seed), []
     while sum(out) < tokens:
         out.append(min(draw.randint(1, 2 * mean), tokens - sum(out)))

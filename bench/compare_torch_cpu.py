@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""Falchion beside PyTorch's CPU scaled_dot_product_attention: same tensors, same cores, interleaved, in one run.
+"""Times Falchion beside PyTorch's scaled_dot_product_attention on the CPU: same tensors, same cores, interleaved, in one
+run.
 
     bench/compare_torch_cpu.py --lib build/release/libfalchion.so --threads 2,16 --json result.json
 
-Needs torch (2.5 or newer) and libfalchion.so; no compiler. Each thread count runs in a process of its own, pinned to that
-many physical cores before torch is loaded. Between the two libraries it sleeps until the idle workers of the other one
-have stopped spinning. About three minutes. README.md beside this file says how to read the numbers.
+It needs torch (2.5 or newer) and libfalchion.so, and no compiler. Each thread count runs in its own process, which is
+pinned to that many physical cores before torch is loaded. Between the two libraries it sleeps until the idle workers of
+the other one have stopped spinning. It takes about three minutes. README.md beside this file says how to read the numbers.
 """
 import argparse
 import json
@@ -24,7 +25,7 @@ BLOCK = 0.004     # seconds: shorter problems are repeated up to this long withi
 
 
 def physical_cores(count):
-    """`count` allowed CPUs, one a physical core, of one NUMA node where it has enough."""
+    """`count` allowed CPUs, one on each physical core, all of one NUMA node where it has enough."""
     seen, cores = set(), []
     for cpu in sorted(os.sched_getaffinity(0)):
         base = pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}")
@@ -58,7 +59,7 @@ def seconds(call, repeats):
 
 
 def interleaved(calls, runs, before=lambda: None):
-    """Medians and all samples of each call, taken in turn: a slow moment of the machine hits every one of them."""
+    """Medians and all samples of each call. The calls take turns, so that a slow moment of the machine hits all of them."""
     repeats = []
     for call in calls:
         call()
@@ -117,7 +118,7 @@ def measure(torch, fal, options, threads, dtype_name, s, d, causal):
 
 
 def measure_decode(torch, fal, options, threads, cold):
-    """One query against a long cache, K and V from DRAM: the caches are flushed by reading 1 GiB, which is timed too."""
+    """One query against a long cache, with K and V from DRAM. Reading 1 GiB flushes the caches, and that is timed too."""
     q = torch.randn(1, 32, 1, 128).bfloat16()
     k, v = (torch.randn(1, 8, 8192, 128).bfloat16() for _ in range(2))
     o = torch.full_like(q, math.nan)
@@ -148,7 +149,7 @@ def measure_decode(torch, fal, options, threads, cold):
 
 
 def worker(options):
-    """Prints one JSON line a result."""
+    """Prints one line of JSON for each result."""
     threads = options.worker
     cores = physical_cores(threads)
     os.sched_setaffinity(0, cores)
@@ -193,7 +194,7 @@ def show(result):
 
 
 def summary(results):
-    """Geometric means of torch time over ours, a line a type and thread count."""
+    """Geometric means of torch's time divided by Falchion's, with one line for each type and thread count."""
     out = []
     print("\ngeometric mean over all lengths and head dims: how many times as fast as torch\n"
           "type threads      full    causal      both")

@@ -11,7 +11,7 @@ import sys
 
 import result_file
 
-# A storm shows little below so many problems of each operation and pass (issue 21).
+# A storm with fewer problems than this of each operation and pass shows little.
 STORM_OPERATIONS, STORM_PROBLEMS = ("attention", "linear", "linear-backward"), 20000
 
 
@@ -78,7 +78,7 @@ def sanitizer(folder):
 
 
 def show_storm_groups(groups):
-    """One line for each operation and place where it ran, of all types: a group of which all was refused shows nothing."""
+    """One line for each operation and place where it ran, for all types. A group that was refused as a whole has none."""
     sums = collections.defaultdict(collections.Counter)
     for group in groups:
         sums[group["op"], group["backend"]].update({n: group[n] for n in ("passed", "refused", "failed")})
@@ -88,7 +88,7 @@ def show_storm_groups(groups):
 
 
 def storm_shortfalls(storm):
-    """What a storm left out: an operation of which fewer problems ran than there are to be. What is refused did not run."""
+    """What a storm left out: operations of which too few problems ran. A problem that was refused did not run."""
     ran = collections.Counter()
     for group in (storm or {}).get("groups", []):
         ran[group["op"]] += group["passed"] + group["failed"]

@@ -113,9 +113,9 @@ class Falchion:
         return problem
 
     def plan(self, q, k, v, o, causal=False, threads=0, level=None, backend=None, cu_seqlens=None, longest=None):
-        """A function without arguments that runs attention once; its attribute `describe` says how. backend: a name of
-        BACKENDS; None: the GPU for tensors of one, else the CPU. cu_seqlens: int32 of the sequences' starts, of q and of
-        k alike (packed), longest: of them."""
+        """Returns a function without arguments that runs attention once; its attribute `describe` says how. backend is a
+        name of BACKENDS, or None for the GPU where the tensors lie on one, else the CPU. cu_seqlens (int32) are the starts
+        of packed sequences, the same for q and k, and longest is the longest of these."""
         problem = self.problem(q, k, v, causal, (len(cu_seqlens) - 1, longest, longest) if cu_seqlens is not None else None)
         operands = Operands(size=ctypes.sizeof(Operands), q=view(q), k=view(k), v=view(v), o=view(o))
         if cu_seqlens is not None:

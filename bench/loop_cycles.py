@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""What one round of a GPU kernel's main loop costs a warp, by the stall counts that ptxas wrote into its instructions.
+"""Shows what one round of a GPU kernel's main loop costs a warp, by the stall counts that ptxas wrote into the
+instructions.
 
     bench/loop_cycles.py FILE [KERNEL] [--list] [--nvdisasm PROGRAM]
 
-FILE is a cubin (`cuobjdump -xelf all X.o` takes it out of an object), or what `nvdisasm -hex -c` printed of one.
-KERNEL: a part of the name of the kernel that is meant, where FILE has several. --list prints each instruction too.
+FILE is a cubin (`cuobjdump -xelf all X.o` takes it out of an object), or what `nvdisasm -hex -c` printed of one. KERNEL is
+a part of the kernel's name, where FILE has several. --list prints each instruction too.
 
-The main loop is the innermost one with the most tensor instructions. One round is followed through it: a branch that
-goes forward within the loop is taken, for it passes over what is rare (a mask, a maximum that rises); one that leaves
-the loop is not. A stall count is how long the warp at least waits after an instruction before its next one; what it
-waits for barriers, loads and other warps comes on top. So the sums compare two builds of a kernel; they do not tell
-its time.
+The main loop is the innermost one with the most tensor instructions. One round is followed through it. A branch that goes
+forward within the loop is taken, because it passes over what is rare (a mask, a maximum that rises). A branch that leaves
+the loop is not taken. A stall count is the least time that the warp waits after an instruction before its next one. The
+time that it waits for barriers, loads and other warps comes on top. So the sums compare two builds of a kernel, and they do
+not tell its time.
 """
 import argparse
 import collections
@@ -20,7 +21,7 @@ import shutil
 import subprocess
 import sys
 
-# The pipe or purpose of an instruction, by the beginning of its name: the first that fits.
+# The pipe or purpose of an instruction. The first entry that is the beginning of its name counts.
 KINDS = (
     ("tensor", ("HGMMA", "HMMA", "WARPGROUP")),
     ("barrier", ("BAR", "SYNCS", "DEPBAR", "WARPSYNC", "BSSY", "BSYNC")),
@@ -84,7 +85,7 @@ def read_listing(lines):
 
 
 def dominators(kernel):
-    """Of each instruction, as a set in the bits of an integer: those that every way to it leads through."""
+    """For each instruction the ones that every way to it leads through, as a set in the bits of an integer."""
     n = len(kernel.code)
     before = collections.defaultdict(list)
     for i in range(n):

@@ -1,5 +1,5 @@
-"""What every result file begins with, and how the programs of bench/ write one: commit, date, device and driver first, then
-aggregates, one row a line, so that the difference of two files can be read.
+"""How the programs of bench/ write a result file. It begins with commit, date, device and driver. Then come aggregates, with
+one row on each line, so that the difference of two files can be read.
 """
 import datetime
 import json
@@ -45,7 +45,7 @@ def facts(device, driver):
 
 
 def rounded(value):
-    """Seven digits of each measured number: no clock gives more. Whole numbers, which are counts, stay as they are."""
+    """Keeps seven digits of each measured number, since no clock gives more. Whole numbers are counts and stay as they are."""
     if isinstance(value, dict):
         return {k: rounded(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):

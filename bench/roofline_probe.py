@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Three roofs of an NVIDIA GPU that no data sheet gives: what the L2 gives to loads that miss the L1, what memory gives
-to reads, and exponentials. Needs the driver alone: the kernels are PTX, below.
+"""Measures three roofs of an NVIDIA GPU that no data sheet gives: the rate of the L2 for loads that miss the L1, the rate
+of memory for reads, and the rate of exponentials. It needs only the driver, because the kernels are PTX, below.
 
     bench/roofline_probe.py            # a result file: 1e12 bytes or exponentials a second, best of 7
 
-same: every multiprocessor reads the same lines at the same time; apart: each reads others.
+In `same` all multiprocessors read the same lines at the same time; in `apart` each one reads lines of its own.
 """
 import ctypes as C
 import os
@@ -34,7 +34,7 @@ st.global.u32 [%d1],%r7;ret;}}
 
 
 def reader(name, apart):
-    """Block b begins at b * apart; each load is 16 bytes a thread, the next one a block's width further."""
+    """Block b begins at b * apart. Each load is 16 bytes for each thread, and the next load is a block's width further."""
     loads = "".join(f"and.b32 %r5,%r5,%r0;cvt.u64.u32 %d2,%r5;add.u64 %d3,%d0,%d2;add.u32 %r5,%r5,%r6;"
                     f"ld.global.cg.v4.u32 {{%v{4 * i},%v{4 * i + 1},%v{4 * i + 2},%v{4 * i + 3}}},[%d3];\n"
                     for i in range(LOADS))

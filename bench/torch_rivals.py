@@ -54,7 +54,7 @@ class Clocks:
 
 def group_ms(call, repeats=GROUP, cold=False):
     """Milliseconds of one call, from events around a group of them. The device is kept busy until all of them are queued,
-    or short calls would show how long the host takes: by idling (cold) or by two calls more."""
+    by a sleep (cold) or by two more calls. Otherwise the time of short calls would be that of the host."""
     start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     if cold:
         torch.cuda._sleep(2_000_000)  # cycles: 1 ms
@@ -112,7 +112,7 @@ def errors(q, k, v, causal, results):
 
 
 def judge(found, unit):
-    """Falchion's error may be twice the best rival's, plus a unit of the output."""
+    """Falchion's error may be at most twice the best rival's, plus one unit of the output."""
     best = min((e for name, e in found.items() if name != "falchion"), default=math.inf)
     ok = found["falchion"] <= 2 * best + unit if math.isfinite(best) else found["falchion"] <= 8 * unit
     return "ok" if ok else f"WRONG: error {found['falchion']:.2e}, rival {best:.2e}, unit {unit:.2e}"
@@ -132,7 +132,7 @@ class Bench:
                 "falchion_version": self.fal.version(), "build_info": self.fal.build_info()}
 
     def calls(self, q, k, v, causal):
-        """name -> call, for whatever runs this problem; and their results."""
+        """name -> call, for all that can run this problem, and their results."""
         o = torch.full_like(q, math.nan)
         ours = self.fal.plan(q, k, v, o, causal=causal, backend=self.options.backend)
         calls, results, refused = {"falchion": ours}, {"falchion": o}, {}
@@ -205,7 +205,7 @@ class Bench:
         for first, n in ((0, lengths[0]), (starts[-2], lengths[-1])):
             one = [x[first:first + n].transpose(0, 1).unsqueeze(0) for x in (q, k, v, o)]
             e, u = errors(*one[:3], causal, {"falchion": one[3]})
-            error = e["falchion"]  # max() would drop a NaN: what was never written
+            error = e["falchion"]  # max() would drop a NaN, which is what an unwritten element has
             found["falchion"] = error if math.isnan(error) else max(error, found["falchion"])
             unit = max(unit, u)
             if math.isnan(error):
@@ -218,7 +218,7 @@ class Bench:
                 "flops": 4.0 * h * d * sum(n * n for n in lengths) * (0.5 if causal else 1), "b": len(lengths)}
 
     def decode(self, dtype, b, s):
-        """One query a sequence. Graphs of calls that walk over copies of K and V beyond the L2."""
+        """One query for each sequence. It runs graphs of calls that walk over copies of K and V larger than the L2."""
         h_q, h_k, d = 32, 8, 128
         kv_bytes = 2 * 2 * b * h_k * s * d
         copies = max(1, min(32, math.ceil((400 << 20) / kv_bytes)))
@@ -256,7 +256,7 @@ class Bench:
                 "clocks": clocks, "flops": 4.0 * h * s_q * s_k * d}
 
     def small(self, dtype, b, h, s, d):
-        """A graph of 64 calls: what is left of a launch when nobody waits for the host."""
+        """A graph of 64 calls. It shows what is left of a launch when nothing waits for the host."""
         repeats = 64
         q, k, v = (tensor(b, h, s, d, DTYPES[dtype]) for _ in range(3))
         calls, results, refused, describe = self.calls(q, k, v, False)

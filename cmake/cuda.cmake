@@ -1,10 +1,12 @@
-# What the GPU rows need: nvcc, the CUDA runtime (linked statically), the headers of CUTLASS.
-# FALCHION_CUDA_ARCHITECTURES: machine code for Ampere (also runs on Ada) and Hopper, and PTX for what comes after. Where
-# it has Hopper the sm90 rows are built too, for sm_90a alone: wgmma and TMA are of no other architecture.
+# What the GPU variants need: nvcc, the CUDA runtime (linked statically), the headers of CUTLASS.
+# FALCHION_CUDA_ARCHITECTURES asks for machine code for Ampere (which also runs on Ada) and Hopper, and for PTX for what
+# comes after. Where it has Hopper the sm90 variants are built too, for sm_90a alone, because no other architecture has
+# wgmma and TMA.
 set(FALCHION_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "Architectures of the sm80 rows, as CMAKE_CUDA_ARCHITECTURES")
 set(FALCHION_CUTLASS_DIR "" CACHE PATH "Where CUTLASS's include/ is; empty: look for it")
 
-# Another ptxas than the one these kernels were tuned with may spill: that is our build's failure, not our users'.
+# Another ptxas than the one that these kernels were tuned with may spill. That fails the library's own build, but not
+# the builds of its users.
 option(FALCHION_STRICT "Spills and warnings of ptxas fail the build" ${PROJECT_IS_TOP_LEVEL})
 
 find_program(FALCHION_NVCC nvcc)
@@ -15,14 +17,14 @@ set(CMAKE_CUDA_ARCHITECTURES ${FALCHION_CUDA_ARCHITECTURES})
 enable_language(CUDA)
 find_package(CUDAToolkit 12.8 REQUIRED)
 if(FALCHION_STRICT)
-  # ptxas's report of each object (registers, stack, spills) is kept beside it: tests/resources_test.sh reads them.
+  # ptxas's report of each object (registers, stack, spills) is kept beside it, and tests/resources_test.sh reads it.
   set(CMAKE_CUDA_COMPILER_LAUNCHER ${PROJECT_SOURCE_DIR}/cmake/keep_ptxas_report.sh)
   if(FALCHION_CCACHE)
     list(APPEND CMAKE_CUDA_COMPILER_LAUNCHER ${falchion_ccache})
   endif()
 endif()
 
-# CUTLASS 4.2: a folder, a CMake package, the Python package nvidia-cutlass.
+# Finds CUTLASS 4.2 in a given folder, as a CMake package, or as the Python package nvidia-cutlass.
 function(falchion_find_cutlass out)
   if(FALCHION_CUTLASS_DIR)
     if(NOT EXISTS ${FALCHION_CUTLASS_DIR}/include/cute/tensor.hpp)
@@ -54,11 +56,12 @@ endfunction()
 falchion_find_cutlass(cutlass_include)
 message(STATUS "falchion: CUDA ${CUDAToolkit_VERSION}, architectures ${FALCHION_CUDA_ARCHITECTURES}")
 
-# What every .cu of ours is compiled with. A spill or a warning of ptxas fails the build, and so does C75xx (wgmma
-# serialised, setmaxnreg ignored), by the launcher. -std by hand: CMake 3.25 does not know that nvcc has C++20
-# (cuda_std_20 is unknown to it).
-# The sm90 rows may spill what docs/resources.txt allows them and not a byte more (tests/resources_test.sh): a few words
-# of the scheduler warp, which has 32 registers and thousands of cycles a tile, or of what is done before a loop.
+# The flags of every .cu file of the library. A spill or a warning of ptxas fails the build, and so does C75xx (wgmma
+# serialised, setmaxnreg ignored), which the launcher finds. -std is given by hand, because CMake 3.25 does not know that
+# nvcc has C++20 (cuda_std_20 is unknown to it).
+# The sm90 variants may spill what docs/resources.txt allows them and not a byte more (tests/resources_test.sh). These are
+# a few words of the scheduler warp, which has 32 registers and thousands of cycles for each tile, or of what is done
+# before a loop.
 set(falchion_ptxas_flags "")
 set(falchion_spill_flags "")
 if(FALCHION_STRICT)
@@ -73,8 +76,8 @@ target_compile_options(falchion_cuda_flags INTERFACE
   $<$<AND:$<COMPILE_LANGUAGE:CUDA>,$<NOT:$<BOOL:$<TARGET_PROPERTY:FALCHION_MAY_SPILL>>>>:${falchion_spill_flags}>)
 target_link_libraries(falchion_cuda_flags INTERFACE CUDA::cudart_static)
 
-# Rows that need no instruction newer than sm_80 are translated once and assembled for each architecture: of the 29 s
-# that a row takes 20 are the translation. They are never started early (blocks/stream_order.cuh).
+# Variants that need no instruction newer than sm_80 are translated once and assembled for each architecture, because 20
+# of the 29 s that a variant takes are the translation. They are never started early (blocks/stream_order.cuh).
 set(falchion_translated_once "")
 foreach(architecture IN LISTS FALCHION_CUDA_ARCHITECTURES)
   string(REGEX REPLACE "-.*" "" number ${architecture})

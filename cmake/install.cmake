@@ -21,7 +21,7 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/falchion-config-version.c
 install(FILES ${PROJECT_BINARY_DIR}/falchion-config.cmake ${PROJECT_BINARY_DIR}/falchion-config-version.cmake
   DESTINATION ${package_dir})
 
-# pkg-config: the static library's needs go to Libs.private.
+# In the pkg-config file the libraries that a static falchion needs go to Libs.private.
 set(pc_private "-lstdc++")
 foreach(lib IN LISTS falchion_runtime_libs)
   if(lib MATCHES "^-")

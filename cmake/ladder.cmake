@@ -1,5 +1,6 @@
-# The ladder: the steps from the naive kernel to the library's own, for the command and the test alone; never in the
-# library. Its .cu files only with FALCHION_CUDA; those of Hopper for sm_90a alone, where that is among the architectures.
+# The ladder: the steps from the naive kernel to the library's own. It is only for the command and the test, and never in
+# the library. Its .cu files are built only with FALCHION_CUDA, and those for Hopper for sm_90a alone, where that is among
+# the architectures.
 file(GLOB ladder_sources CONFIGURE_DEPENDS src/ladder/*/*.cpp)
 set(ladder_sm90_sources "")
 if(FALCHION_CUDA)
@@ -22,7 +23,7 @@ endif()
 target_compile_definitions(falchion_ladder PRIVATE FALCHION_LADDER_CUDA=$<BOOL:${FALCHION_CUDA}>
   FALCHION_LADDER_SM90=$<TARGET_EXISTS:falchion_ladder_sm90>)
 target_compile_options(falchion_ladder PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-pragmas>)  # omp, in a build without
-# exp and division by one instruction each: the steps are not asked to keep the contract on NaN, Inf and denormals.
+# exp and division take one instruction each, since the steps need not keep the contract on NaN, Inf and denormals.
 target_compile_options(falchion_ladder PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--use_fast_math>)
 target_link_libraries(falchion_ladder PUBLIC falchion_internal PRIVATE falchion_warnings falchion_openmp
   $<TARGET_NAME_IF_EXISTS:falchion_cuda_flags>)

@@ -1,5 +1,5 @@
-# tests/X_test.cpp -> one executable X_test, each of its cases a CTest case. A test whose name has "Slow" in it gets the
-# label slow, one of a suite Threads the label thread (what the tsan preset runs); all others are fast.
+# Each tests/X_test.cpp makes an executable X_test, and each of its cases is a CTest case. A test with "Slow" in its name
+# gets the label slow, one of a suite Threads the label thread (which the tsan preset runs), and all others are fast.
 if(CMAKE_CROSSCOMPILING AND EXISTS /usr/src/googletest/CMakeLists.txt)
   set(BUILD_GMOCK OFF)
   set(INSTALL_GTEST OFF)
@@ -13,7 +13,7 @@ set(gpu_test_sources ${test_sources})
 list(FILTER gpu_test_sources INCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")  # cmake/tests_gpu.cmake
 list(FILTER test_sources EXCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")
 list(FILTER test_sources EXCLUDE REGEX "/door_gpu_test")  # cmake/tests_fake_cuda.cmake
-if(NOT FALCHION_TOOLS)  # they test parts of the command, or want its libraries
+if(NOT FALCHION_TOOLS)  # these test parts of the command, or need its libraries
   list(FILTER test_sources EXCLUDE REGEX "/(roofline|explain_json|verify_[a-z]+)_test")
 endif()
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cpp)
@@ -54,14 +54,14 @@ foreach(name verify_storm verify_rule)
     target_link_libraries(${name}_test PRIVATE falchion_tools)
   endif()
 endforeach()
-# The roofline's arithmetic, readers and pictures belong to the command; its test has them without it.
+# The roofline's arithmetic, readers and pictures belong to the command. The test links them without the command.
 if(TARGET roofline_test)
   find_package(fmt REQUIRED)
   target_sources(roofline_test PRIVATE tools/roofline/model.cpp tools/roofline/points.cpp tools/command/json_value.cpp tools/roofline/svg.cpp tools/command/table.cpp)
   target_include_directories(roofline_test PRIVATE tools)
   target_link_libraries(roofline_test PRIVATE fmt::fmt-header-only nlohmann_json::nlohmann_json)
 endif()
-# The JSON that the library writes is read by a parser that is none of its own.
+# The JSON that the library writes is read by another parser than its own.
 if(TARGET explain_json_test)
   find_package(nlohmann_json REQUIRED)
   target_link_libraries(explain_json_test PRIVATE nlohmann_json::nlohmann_json)
@@ -72,7 +72,7 @@ if(FALCHION_CUDA)
   include(cmake/tests_gpu.cmake)
 endif()
 
-# Shell tests: the house rules, and what the packages give to their users.
+# The shell tests check the house rules, and what the packages give to their users.
 function(falchion_script name)
   cmake_parse_arguments(PARSE_ARGV 1 script "" "LABEL" "COMMAND")
   add_test(NAME ${name} COMMAND ${script_COMMAND} COMMAND_EXPAND_LISTS)
@@ -95,7 +95,7 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   endif()
   if(TARGET falchion_command)
     # Some ten seconds of random problems, the same ones each time, on the paths that this machine has: every level of its
-    # CPU, and its GPU. A busy machine may be slow: what takes two minutes hangs.
+    # CPU, and its GPU. A busy machine may be slow, so only a run of two minutes counts as hanging.
     falchion_script(verify.storm LABEL fast
       COMMAND falchion_command verify --random 900 --seed 1 --workers 2 --patience 120)
     if(FALCHION_PYTHON)

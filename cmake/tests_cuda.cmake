@@ -1,6 +1,6 @@
 # Tests on the device: contract and case tests compiled once more for the GPU paths (tests/support/paths.hpp), and
-# tests/cuda/X_test.cpp, all as executables cuda_X_test. They run alone, without CTest, on a machine that has a GPU and
-# no compiler. Label cuda; with "Slow" in the test's name cuda-slow.
+# tests/cuda/X_test.cpp, all as executables cuda_X_test. They also run by themselves, without CTest, on a machine that has
+# a GPU and no compiler. Their label is cuda, or cuda-slow with "Slow" in the test's name.
 add_library(falchion_test_support_cuda STATIC ${support_sources})
 target_link_libraries(falchion_test_support_cuda PUBLIC falchion_judge falchion_internal GTest::gtest
   PRIVATE falchion_warnings falchion_openmp)
@@ -41,6 +41,7 @@ foreach(source IN LISTS cuda_sources)
   falchion_cuda_test(${source})
 endforeach()
 
-# All of them in one, for ./dev device-build: each executable holds every kernel, and this is what is carried.
+# One executable with all of them, for ./dev device-build. Each executable holds every kernel, so only this one is carried
+# to the GPU machine.
 falchion_cuda_executable(cuda_all_test ${cuda_sources})
 set_target_properties(cuda_all_test PROPERTIES EXCLUDE_FROM_ALL ON)

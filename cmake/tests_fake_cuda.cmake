@@ -1,5 +1,5 @@
-# Tests of what is asked of CUDA on machines that have none: tests/fake_cuda/driver.cpp is a library libcuda.so.1, which
-# door_test and door_gpu_test load as an application loads the driver.
+# Tests of what the library asks of CUDA, for machines that have none. tests/fake_cuda/driver.cpp is a library
+# libcuda.so.1, which door_test and door_gpu_test load as an application loads the driver.
 add_library(falchion_fake_cuda SHARED tests/fake_cuda/driver.cpp)
 target_include_directories(falchion_fake_cuda PRIVATE tests)
 target_link_libraries(falchion_fake_cuda PRIVATE falchion_warnings)
@@ -7,8 +7,9 @@ set_target_properties(falchion_fake_cuda PROPERTIES PREFIX "" OUTPUT_NAME libcud
   LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests/fake_cuda)
 set(fake_cuda_tests door_test)
 
-# The library's own runtime_cuda.cpp over a fake runtime, where CUDA's headers are. Only in a build without GPU rows:
-# there the library has runtime_none.cpp, whose place in the executable it takes, and no kernel that wants more of CUDA.
+# The library's own runtime_cuda.cpp with a fake runtime, where CUDA's headers are. It is only in builds without GPU
+# variants. There the library has runtime_none.cpp, which it replaces in the executable, and no kernel that needs more of
+# CUDA.
 if(NOT FALCHION_CUDA AND NOT CMAKE_CROSSCOMPILING)
   find_path(FALCHION_CUDA_HEADERS cuda_runtime_api.h HINTS ENV CUDA_PATH /usr/local/cuda/include PATH_SUFFIXES include)
   if(FALCHION_CUDA_HEADERS)

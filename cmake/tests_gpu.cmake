@@ -1,5 +1,5 @@
-# Tests of the GPU rows that need no GPU, label cuda-build: tests/smNN_X_test.cpp walk layouts and schedulers on the
-# host, by the host's compiler; resources_test.sh reads what ptxas said of each row.
+# Tests of the GPU variants that need no GPU, with the label cuda-build. tests/smNN_X_test.cpp walk layouts and schedulers
+# on the host and are compiled by the host's compiler. resources_test.sh reads what ptxas reported of each variant.
 function(falchion_gpu_test source)
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})
@@ -21,7 +21,7 @@ add_test(NAME resources.can_fail COMMAND ${resources} --can-fail ${PROJECT_SOURC
   ${CMAKE_CUDA_COMPILER} ${falchion_ptxas_flags} ${falchion_spill_flags})
 set_tests_properties(resources resources.can_fail PROPERTIES LABELS cuda-build SKIP_RETURN_CODE 77 TIMEOUT 300)
 
-# src/layout/kernels.inc, what `falchion layout explain` knows of the kernels, is what CuTe prints of them today.
+# Checks that src/layout/kernels.inc, which `falchion layout explain` reads, is what CuTe prints of the kernels today.
 add_executable(layout_kernels_gen tests/layout_kernels_gen.cpp)
 set_target_properties(layout_kernels_gen PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 target_include_directories(layout_kernels_gen PRIVATE tests)

@@ -1,5 +1,5 @@
-# The oracles of src/layout: the same questions put to ours (layout_evaluate) and to pycute, and with FALCHION_CUDA,
-# which finds CUTLASS, to CuTe itself, by the host's compiler. Those that cannot be asked are skipped.
+# The oracles of src/layout. The same questions are put to it (layout_evaluate), to pycute and, with FALCHION_CUDA, which
+# finds CUTLASS, to CuTe itself, compiled by the host's compiler. An oracle that is not there is skipped.
 set(oracle ${PROJECT_SOURCE_DIR}/tests/layout_oracle)
 add_executable(layout_evaluate ${oracle}/evaluate.cpp)
 set_target_properties(layout_evaluate PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

@@ -51,7 +51,7 @@ if(FALCHION_OPENMP)
 endif()
 list(APPEND falchion_runtime_libs ${CMAKE_THREAD_LIBS_INIT} ${CMAKE_DL_LIBS} m)
 
-# What a static falchion asks of whoever links it. A C program also needs the C++ runtime.
+# The libraries that a program needs which links a static falchion. A C program also needs the C++ runtime.
 function(falchion_link_runtime target)
   set(build_libs ${falchion_runtime_libs})
   get_target_property(type ${target} TYPE)
@@ -65,7 +65,7 @@ function(falchion_link_runtime target)
   endif()
 endfunction()
 
-# One packed form of falchion_core, known to users as falchion::<name>.
+# Makes one packed form of falchion_core, which users know as falchion::<name>.
 function(falchion_library target name)
   add_library(falchion::${name} ALIAS ${target})
   target_sources(${target} PRIVATE ${falchion_objects})

@@ -1,5 +1,5 @@
-# The falchion command: one file a subcommand, a folder where that is too little. Everything but main.cpp is a library,
-# so that tests link what they test.
+# The falchion command. A subcommand has one file, or a folder where one file is too small. Everything except main.cpp is a
+# library, so that tests link what they test.
 find_package(CLI11 REQUIRED)
 find_package(fmt REQUIRED)
 find_package(nlohmann_json REQUIRED)

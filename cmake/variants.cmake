@@ -12,7 +12,7 @@ set(variants_def ${PROJECT_SOURCE_DIR}/src/variants.def)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${variants_def} ${PROJECT_SOURCE_DIR}/src/variant.in
   ${PROJECT_SOURCE_DIR}/src/variant_gpu.in)
 
-# The flags of each CPU level. "no": this compiler or target has no such level.
+# The flags of each CPU level. "no" means that this compiler or target has no such level.
 check_cxx_source_compiles("#ifndef __x86_64__\n#error\n#endif\nint main() {}" FALCHION_X86_64)
 check_cxx_source_compiles("#ifndef __aarch64__\n#error\n#endif\nint main() {}" FALCHION_AARCH64)
 set(level_flags_generic "")
@@ -22,8 +22,8 @@ set(level_flags_avx512 no)
 set(level_flags_amx no)
 set(level_flags_amx_emulated no)
 if(FALCHION_AARCH64)
-  # With run-time dispatch (which we do ourselves) Highway marks NEON functions as needing AES, which GCC then refuses to
-  # inline into plain ARMv8 code. This macro is its way to leave dispatch out.
+  # With run-time dispatch Highway marks NEON functions as needing AES, and GCC then refuses to inline them into plain
+  # ARMv8 code. The library has its own dispatch, and this macro turns Highway's off.
   set(level_flags_neon -DTOOLCHAIN_MISS_SYS_AUXV_H=1)
   set(level_flags_generic ${level_flags_neon})
 elseif(FALCHION_X86_64)
@@ -31,7 +31,7 @@ elseif(FALCHION_X86_64)
   check_cxx_compiler_flag(-march=skylake-avx512 FALCHION_HAS_SKYLAKE_AVX512)
   check_cxx_compiler_flag(-march=sapphirerapids FALCHION_HAS_SAPPHIRERAPIDS)
   if(FALCHION_HAS_HASWELL)
-    # Highway counts AES among AVX2's needs, GCC does not count it among Haswell's: without this it falls to SSSE3.
+    # Highway's AVX2 needs AES, which GCC's Haswell does not have. Without this flag Highway would fall back to SSSE3.
     set(level_flags_avx2 -march=haswell -DHWY_DISABLE_PCLMUL_AES=1)
   endif()
   if(FALCHION_HAS_SKYLAKE_AVX512)
@@ -39,15 +39,17 @@ elseif(FALCHION_X86_64)
   endif()
   if(FALCHION_HAS_SAPPHIRERAPIDS)
     set(level_flags_amx -march=sapphirerapids -mprefer-vector-width=512)
-    # Without what Zen 4 and 5 lack, so that the AMX kernels are tested there too.
+    # Extensions that Zen 4 and 5 lack are left out, so that the AMX kernels are tested there too.
     set(level_flags_amx_emulated ${level_flags_amx} -mno-avx512fp16 -mno-avxvnni -DFALCHION_AMX_EMULATED=1)
   endif()
 endif()
-# Not -ffast-math: NaN and Inf mean what CONTRACT says. -O3 is left to the build type, so that Debug can step.
+# -ffast-math is not used, because NaN and Inf mean what docs/contract.md says. A Debug build has no -O3, so that one can
+# step through it.
 set(kernel_flags $<$<NOT:$<CONFIG:Debug>>:-O3> -fno-math-errno -fno-trapping-math -ffp-contract=fast)
 
-# Of `lines`, the rows of variants.def: the generic CPU level, and of each GPU template (an operation, back end and level,
-# in f32 or in 16 bits) the bf16 or f32 row with head dim 128, or its first row where it has none of that.
+# Of `lines`, which are those of variants.def, it keeps the generic CPU level, and of each GPU template (an operation, back
+# end and kind, in f32 or in 16 bits) the bf16 or f32 variant with head dim 128, or its first variant where it has none of
+# that.
 function(falchion_keep_templates lines out)
   set(kept "")
   foreach(line IN LISTS lines)

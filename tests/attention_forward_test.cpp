@@ -1,5 +1,5 @@
-// tests/attention_forward_test.cpp: cases.def x every path of this build x every dtype, by the tolerance rule
-// (support/compare.hpp).
+// tests/attention_forward_test.cpp: each case of cases.def on every path of this build in every dtype, judged by the
+// tolerance rule (support/compare.hpp).
 #include <gtest/gtest.h>
 
 #include <map>
@@ -27,7 +27,7 @@ Prepared& prepared(std::size_t index, DType dtype) {
   return all.emplace(std::pair(index, dtype), Prepared{std::move(x), std::move(reference)}).first->second;
 }
 
-/// Rows of a level share a test, so that ctest starts a process a level and dtype, not one a row.
+/// The cases of a level share a test, so that ctest starts one process for each level and dtype and not for each case.
 class AttentionForward : public ::testing::TestWithParam<std::tuple<Path, DType>> {};
 
 TEST_P(AttentionForward, Cases) {

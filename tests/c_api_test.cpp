@@ -1,4 +1,4 @@
-// tests/c_api_test.cpp: the C twin: what it computes, what it refuses, and that structs may grow.
+// tests/c_api_test.cpp: tests of the C twin: what it computes, what it refuses, and that its structs may grow.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -1,5 +1,5 @@
-// tests/command_files_test.cpp: files that the command cannot read or may not write, as tables: what is typed, what it
-// says on stderr; and what of an output is there after a failure.
+// tests/command_files_test.cpp: files that the command cannot read or may not write, as tables of what is typed and
+// what it says on stderr. It also tests what is left of an output after a failure.
 #include <filesystem>
 #include <fstream>
 #include <regex>

@@ -1,5 +1,5 @@
-// tests/command_test.cpp: bad command lines, as tables: what is typed, what the command says on stderr. A refusal names
-// the option, the value and the limit; nothing bad exits with 0. Files: command_files_test.cpp.
+// tests/command_test.cpp: bad command lines, as tables of what is typed and what the command says on stderr. A refusal
+// names the option, the value and the limit, and nothing bad exits with 0. command_files_test.cpp tests files.
 #include <regex>
 #include <string>
 

@@ -1,5 +1,5 @@
-// tests/contract_memory_test.cpp: one test for each row of docs/contract.md that is about sizes, memory, lengths and
-// refusals, on every path of this machine. The rows about numbers: contract_test.cpp.
+// tests/contract_memory_test.cpp: one test for each line of docs/contract.md that is about sizes, memory, lengths and
+// refusals, on every path of this machine. contract_test.cpp tests the lines about numbers.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 

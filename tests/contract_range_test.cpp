@@ -1,5 +1,5 @@
-// tests/contract_range_test.cpp: the rules of docs/contract.md at the ends of the number range, where a trick of the
-// kernels could show: masks made of large finite numbers, scores past 2^20, values that AMX takes for 0.
+// tests/contract_range_test.cpp: the rules of docs/contract.md at the ends of the number range, where shortcuts of the
+// kernels could become visible: masks made of large finite numbers, scores past 2^20, values that AMX counts as 0.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,6 +1,6 @@
-// tests/contract_test.cpp: one test for each row of docs/contract.md that is about numbers, on every path of this
-// machine: it plants them and asks for what the definition says. (The definition's own answers: ref_test.cpp. The rows
-// about sizes, memory and refusals: contract_memory_test.cpp.)
+// tests/contract_test.cpp: one test for each line of docs/contract.md that is about numbers, on every path of this
+// machine. It plants such numbers and expects what the definition says. (ref_test.cpp tests the definition itself, and
+// contract_memory_test.cpp the lines about sizes, memory and refusals.)
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -121,8 +121,8 @@ TEST(Contract, NegativeInfiniteScoresDoNotMakeNan) {
     planted(Case{"x", 1, s_q, 40, 1, 1, 32, 32}, plant_v_too, [](const Instance& x) { expect_empty(x, 0, 0); });
 }
 
-/// Key 37 is not to be seen by rows below 37, and row 50 alone is forbidden it by the mask; in the same tiles as
-/// others.
+/// Key 37 is not to be seen by rows below 37, and row 50 alone is forbidden it by
+/// the mask; in the same tiles as others.
 TEST(Contract, NanInMaskedK) {
   for (const float bad : {kNan, kInf}) {
     planted(

@@ -1,5 +1,5 @@
-// tests/device_copy_test.cpp: operands mirrored on a device that is played by the host's own memory: what
-// cuda/device_copy.hpp promises of addresses, gaps, overlaps and guards, tested where there is no GPU.
+// tests/device_copy_test.cpp: what cuda/device_copy.hpp promises about addresses, gaps, overlaps and guards, tested
+// without a GPU: the host's own memory takes the place of the device's.
 #include "cuda/device_copy.hpp"
 
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
-// tests/door_gpu_test.cpp: what plans of a GPU ask of CUDA, on machines without one: src/cuda/runtime_cuda.cpp over a
-// fake runtime and a fake driver (tests/fake_cuda), and a row whose launch is a function of the test.
+// tests/door_gpu_test.cpp: what plans for a GPU ask of CUDA, tested on machines without one. src/cuda/runtime_cuda.cpp
+// is linked with a fake runtime and a fake driver (tests/fake_cuda), and a variant's launch is a function of the test.
 #include <cuda.h>
 
 #include <array>
@@ -289,7 +289,7 @@ TEST_F(GpuRuns, WithoutAGeneralRowTheOperandInTheWayIsNamed) {
 
 // ---- best -----------------------------------------------------------------------------------------------------------
 
-/// Whatever GPU is here, no row of this build fits it, and q stays where it is.
+/// Whatever GPU is here, no variant of this build fits it, and q stays where it is.
 TEST_F(GpuRuns, BestStaysOnAGpuThatNoRowFits) {
   for (const std::string forced : {"", "generic", "avx2"}) {
     const auto rows = variants();
@@ -303,8 +303,8 @@ TEST_F(GpuRuns, BestStaysOnAGpuThatNoRowFits) {
   }
 }
 
-/// Nothing that lies on the host makes a run start CUDA: an application that forks, or that wants no context, is left
-/// alone.
+/// Nothing that lies on the host makes a run start CUDA: an application that forks,
+/// or that wants no context, is left alone.
 TEST_F(GpuDoor, ACallOnTheHostDoesNotStartCuda) {
   Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
   for (const Backend backend : {Backend::best, host_target().backend}) {

@@ -1,6 +1,6 @@
-// tests/door_test.cpp: where operands lie, in a process whose CUDA driver is a fake (tests/fake_cuda): plans of the
-// host refuse a GPU's memory by the operand's name, and the one-call form stays where q lies. docs/contract.md,
-// "operands that lie where the backend cannot use them". What reads or writes DeviceMemory dies of it.
+// tests/door_test.cpp: where operands lie, in a process whose CUDA driver is a fake (tests/fake_cuda). Plans for the
+// host refuse a GPU's memory with the operand's name, and the one-call form stays where q lies (docs/contract.md,
+// "operands in memory that the backend cannot use"). Code that reads or writes DeviceMemory crashes.
 #include <cstdlib>
 
 #include "cpu/levels.hpp"

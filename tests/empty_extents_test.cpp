@@ -1,5 +1,5 @@
-// tests/empty_extents_test.cpp: b, s and h of 0 with null pointers behind every operand that has no element: every
-// operation, pass, path and feature. What still has elements holds what the definition says.
+// tests/empty_extents_test.cpp: b, s and h of 0, with null pointers for every operand that has no element, for every
+// operation, pass, path and feature. Outputs that still have elements must hold what the definition says.
 #include <gtest/gtest.h>
 
 #include <algorithm>

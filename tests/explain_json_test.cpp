@@ -1,5 +1,5 @@
-// tests/explain_json_test.cpp: the JSON that the library writes, as another's parser reads it: strings and numbers of
-// every kind, then explain() beside the plan, the text and docs/explain.md.
+// tests/explain_json_test.cpp: the JSON that the library writes, as another parser reads it: strings and numbers of
+// every kind, and then explain(), compared with the plan, the text and docs/explain.md.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -1,5 +1,5 @@
 // tests/judge_test.cpp: what the tolerance rule of src/judge must not let through, and what a right kernel is granted
-// where its sums cancel. docs/contract.md, "The tolerance rule".
+// where its sums cancel (docs/contract.md, "The tolerance rule").
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// tests/layout_atoms_test.cpp: the atoms and what is tiled of them, against what CuTe prints.
+// tests/layout_atoms_test.cpp: the atoms and what is tiled from them, compared with what CuTe prints.
 #include <gtest/gtest.h>
 
 #include <set>

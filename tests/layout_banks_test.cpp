@@ -1,4 +1,4 @@
-// tests/layout_banks_test.cpp: the bank model: the table of bank conflicts that ncu's counters are held against.
+// tests/layout_banks_test.cpp: the bank model, by the table of bank conflicts with which ncu's counters are compared.
 #include <gtest/gtest.h>
 
 #include <string>

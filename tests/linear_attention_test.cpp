@@ -1,5 +1,5 @@
-// tests/linear_attention_test.cpp: linear_cases.def x every path of this build x every dtype, forward and backward. The
-// operator's own laws: linear_laws_test.cpp.
+// tests/linear_attention_test.cpp: each case of linear_cases.def on every path of this build in every dtype, forward
+// and backward. linear_laws_test.cpp tests the operator's own laws.
 #include <gtest/gtest.h>
 
 #include <algorithm>

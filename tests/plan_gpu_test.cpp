@@ -1,5 +1,5 @@
-// tests/plan_gpu_test.cpp: what the plan decides for a GPU, as text. No GPU is needed: target.sm names the
-// architecture. Here: Ampere's rows; Hopper's: plan_hopper_test.cpp.
+// tests/plan_gpu_test.cpp: what the plan decides for a GPU, as text. No GPU is needed, because target.sm names the
+// architecture. This file tests Ampere's variants, plan_hopper_test.cpp Hopper's.
 #include <gtest/gtest.h>
 
 #include <cstdint>

@@ -108,11 +108,11 @@ TEST(PlanTime, LinearAttention) {
   }
 }
 
-/// A build without GPU rows refuses above; what planning for them takes is the same work in every build.
+/// A build without GPU variants refuses the problem above. Planning for them is the same work in every build.
 TEST(PlanTime, OfABuildWithEveryRow) {
   Attention a;
   a.b = 4, a.s_q = a.s_k = 4096, a.h_q = 32, a.h_k = 8, a.d_qk = a.d_v = 128;
-  a.bias = true;  // no row before the general ones has it: many are looked at
+  a.bias = true;  // only the general variants take a bias, so many are looked at before
   LinearAttention linear;
   linear.b = 8, linear.s = 8192, linear.h_qk = linear.h_v = 16, linear.d_qk = linear.d_v = 64, linear.normalise = true;
   for (const int sm : {80, 90}) {

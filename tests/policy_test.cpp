@@ -1,5 +1,5 @@
-// tests/policy_test.cpp: who sees whom, exhaustively on small sizes; Philox by its published vectors; the derivative of
-// a score by differences; conversions of every 16-bit number.
+// tests/policy_test.cpp: which query sees which key, exhaustively on small sizes; Philox by its published vectors; the
+// derivative of a score by differences; the conversions of every 16-bit number.
 #include <gtest/gtest.h>
 
 #include <bit>

@@ -1,5 +1,5 @@
-// tests/ref_test.cpp: the definition against numbers worked out by hand and against identities. Everything else is held
-// against the definition, so nothing here may use it as its own judge.
+// tests/ref_test.cpp: compares the definition with numbers worked out by hand and with identities. Everything else is
+// compared with the definition, so nothing here may use it as its own judge.
 #include <gtest/gtest.h>
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// tests/refusals_test.cpp: what a plan refuses, with the text that says why, and the question whether two tensors share
-// bytes against counting them.
+// tests/refusals_test.cpp: what a plan refuses, with the text that says why. It also checks whether two tensors share
+// bytes by counting the bytes.
 #include <gtest/gtest.h>
 
 #include <functional>

@@ -1,5 +1,5 @@
-// tests/thread_pool_test.cpp: the library's own threads: kept between calls, shared by callers, nested, after a fork
-// and while the process ends.
+// tests/thread_pool_test.cpp: the library's own threads, which are kept between calls, shared by callers and nested,
+// also after a fork and while the process ends.
 #include <gtest/gtest.h>
 
 #include <sched.h>

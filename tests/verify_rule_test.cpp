@@ -1,5 +1,5 @@
-// tests/verify_rule_test.cpp: the tolerance rule of src/judge: what luck of the naive computation may not take away,
-// and that a wrong result is still found.
+// tests/verify_rule_test.cpp: the tolerance rule of src/judge where the naive computation is lucky: a right result must
+// still pass, and a wrong one must still be found.
 #include <gtest/gtest.h>
 
 #include <random>

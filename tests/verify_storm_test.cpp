@@ -326,7 +326,7 @@ TEST(VerifyStorm, ARefusedRunLeavesTheMemoryAlone) {
 TEST(VerifyStorm, AStormInWhichNothingRanIsNoSuccess) {
   StormOptions options;
   options.problems = 3, options.workers = 1, options.backend = "sm90", options.ops = {Op::attention};
-  options.types = {DType::f32};  // Hopper's own kernels have no row for it
+  options.types = {DType::f32};  // Hopper's own kernels have no variant for it
   EXPECT_THROW(run_storm(options), UsageError);
 }
 

@@ -1,4 +1,5 @@
-// tools/demo.cpp: `falchion demo`: a real model's attention on every path this machine has, in one table and a picture.
+// tools/demo.cpp: `falchion demo` runs a real model's attention on every path that this machine has, and shows one
+// table and a picture.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -40,7 +41,8 @@ struct Row {
   std::string why;
 };
 
-/// The sample beside the sources: from here, or from where the command was built, upwards.
+/// Finds the sample beside the sources. It looks in this folder and those above it,
+/// then from where the command was built.
 std::string find_sample(const std::string& given) {
   if (!given.empty()) return given;
   const fs::path name = "examples/smollm2/smollm2_qkv.safetensors";
@@ -86,7 +88,7 @@ Row run_path(const std::string& layer, const Instance& instance, const Reference
   return row;
 }
 
-/// The definition itself, timed while it made the reference.
+/// The row of the definition itself, which was timed while it made the reference.
 Row reference_row(const std::string& layer, const Instance& instance, const Reference& reference) {
   Row row;
   row.layer = layer;

@@ -1,4 +1,4 @@
-// tools/explain.cpp: `falchion explain`: what a plan would be and why, also for a machine that is not here.
+// tools/explain.cpp: `falchion explain` says what a plan would be and why, also for a machine that is not here.
 #include <fmt/format.h>
 
 #include <memory>
@@ -22,7 +22,8 @@ struct Options {
   bool bias = false, mask = false, packed = false, lse = false, states = false, as_json = false;
 };
 
-/// The machines that --target names. A GPU's is its architecture: the plan takes the best that runs there.
+/// The machines that --target names. For a GPU it is the architecture, and the
+/// plan takes the best path that runs there.
 struct Machine {
   const char* name;
   Backend backend;
@@ -43,7 +44,7 @@ Target target_of(const Options& options) {
   return target;
 }
 
-/// Refuses what the answer would not depend on.
+/// Refuses options that the answer would not depend on.
 void check_use(const Options& options, const Given& given) {
   options.features.refuse_slopes_from_a_file();
   if (options.op == "attention") {

@@ -73,7 +73,7 @@ void print_text(const json& x) {
     levels.row({level["name"], level["usable"].get<bool>() ? "yes" : "no", level["why_not"]});
   fmt::print("{}\n", levels.text());
 
-  // One line for a kernel, its types side by side.
+  // One line for each kernel, with its types side by side.
   std::map<std::string, std::vector<std::string>> types;
   std::vector<std::pair<std::string, json>> order;
   for (const auto& v : x["variants"]) {

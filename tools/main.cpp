@@ -1,4 +1,4 @@
-// tools/main.cpp: the command `falchion`: its subcommands, and how it leaves.
+// tools/main.cpp: the command `falchion`: its subcommands, and how it ends.
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
@@ -32,7 +32,7 @@ constexpr Subcommand kSubcommands[] = {
     {"roofline", "What limits attention: memory or arithmetic, from counted work and a device's rates", add_roofline},
 };
 
-/// An error shows what was typed or read: control characters in it must not reach the terminal as they are.
+/// An error shows what was typed or read, and control characters in that must not reach the terminal as they are.
 std::string printable(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -74,7 +74,7 @@ int parse_and_run(CLI::App& app, int argc, char** argv, const int& exit_code) {
   return exit_code;
 }
 
-/// What is printed lies in a buffer: whether a full disk or a closed pipe took it shows when that is emptied.
+/// Empties the buffer of what was printed. Only then it shows whether the disk is full or the pipe is closed.
 int after_flush(int code) {
   errno = 0;
   if (std::fflush(stdout) == 0 && std::ferror(stdout) == 0) return code;
@@ -104,7 +104,7 @@ int run_command_line(int argc, char** argv) {
   } catch (const UsageError& error) { complain(error.what); } catch (const std::bad_alloc&) {
     complain("this needs more memory than there is");
   } catch (const std::exception& error) {
-    if (std::ferror(stdout) == 0) complain(error.what());  // else after_flush says it
+    if (std::ferror(stdout) == 0) complain(error.what());  // otherwise after_flush reports it
   }
   return exit_usage;
 }

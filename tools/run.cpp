@@ -29,7 +29,7 @@ struct Options {
   bool progress = false, no_limit = false, as_json = false;
 };
 
-/// Flop/s that nobody would call fast: tells work of seconds from work of milliseconds before it begins.
+/// A low rate in flop/s. With it, work of seconds is told from work of milliseconds before it begins.
 double modest_rate(const Plan& plan) {
   if (plan_backend(plan) == "ref") return 3e8;
   const std::string level = plan_level(plan);
@@ -86,7 +86,7 @@ void write_outputs(const Options& options, const Outputs& outputs) {
 
 struct Report {
   std::string describe, limit_name;
-  double seconds, spread, flops, bytes, limit;  // limit in flop/s, or bytes/s for decode
+  double seconds, spread, flops, bytes, limit;  // limit is in flop/s, or in bytes/s for decode
   bool decode, on_gpu;
   double share() const { return limit > 0 ? (decode ? bytes : flops) / seconds / limit : 0; }
 };
@@ -120,7 +120,7 @@ void print_report(const Report& r, const Attention& a, const Options& options) {
     if (!path.empty()) fmt::print("wrote    {}\n", path);
 }
 
-/// Refuses, before the work and not after it, what cannot be written, or would overwrite another of the files.
+/// Refuses, before the work and not after it, an output that cannot be written or would overwrite another of the files.
 void check_files(const Options& options) {
   FileNames files;
   options.tensors.name_files(&files);

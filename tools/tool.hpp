@@ -8,11 +8,11 @@
 
 namespace falchion::tools {
 
-/// Exit codes, the same for every subcommand: scripts branch on them. exit_usage: it could not be done, because of the
-/// usage, the input, a back end that is not here or an output that cannot be written.
+/// The exit codes are the same for every subcommand, because scripts branch on them. exit_usage means that the work
+/// could not be done because of the usage, the input, a back end that is not here or an output that cannot be written.
 enum Exit : int { exit_ok = 0, exit_failed = 1, exit_usage = 2 };
 
-/// Thrown for bad usage or bad input; main prints `what` on stderr and leaves with exit_usage.
+/// Thrown for bad usage or bad input. main prints `what` on stderr and ends with exit_usage.
 struct UsageError {
   std::string what;
 };
@@ -22,7 +22,7 @@ inline void require(const Status& status, const std::string& during = "") {
   if (!status) throw UsageError{during.empty() ? status.why : during + ": " + status.why};
 }
 
-// Each file of a subcommand has one of these: it names the options and says what to run.
+// Each subcommand's file has one of these functions, which names the options and says what to run.
 void add_run(Command& command);
 void add_verify(Command& command);
 void add_bench(Command& command);

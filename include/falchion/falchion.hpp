@@ -82,10 +82,9 @@ struct Score {
 };
 
 /// Which random numbers the dropout of one run draws. Philox4x32-10 on (seed, offset, b, h, i, j) alone decides whether
-/// element (b, h, i, j) is kept, so the same elements are dropped on every backend and with every tile. `at` is null
-/// or points to two numbers in the backend's memory. The run reads them and adds them to seed and offset (modulo 2^64).
-/// So one plan, or one captured graph, serves every step, and layers that share the two numbers differ by their
-/// offsets.
+/// element (b, h, i, j) is kept, so the same elements are dropped on every backend and with every tile. `at` is null or
+/// points to two numbers in the backend's memory. The run reads them and adds them to seed and offset (modulo 2^64). So
+/// one plan, or one captured graph, serves every step, and layers that share the two numbers differ by their offsets.
 struct Rng {
   std::uint64_t seed = 0, offset = 0;
   const std::uint64_t* at = nullptr;
@@ -115,9 +114,9 @@ struct Attention {
   bool operator==(const Attention&) const = default;
 };
 
-/// The tensors of one run. All memory must lie where the backend can use it: a GPU's memory for its backends, the
-/// host's for ref and cpu; pinned and managed memory serve both. Each run checks this and names the operand that breaks
-/// it.
+/// The tensors of one run. All memory must lie where the backend can use it: a GPU's memory for
+/// its backends, the host's for ref and cpu; pinned and managed memory serve both. Each run checks
+/// this and names the operand that breaks it.
 struct Operands {
   Tensor q, k, v;        // inputs   (b, s, h, d), last axis contiguous
   Tensor o;              // output   (b, s_q, h_q, d_v)
@@ -227,8 +226,8 @@ class FALCHION_API Plan {
   std::size_t workspace_bytes() const noexcept;
   Backend backend() const noexcept;  ///< the one that was taken: ref, cpu, sm80 or sm90; best means an empty plan
   std::string describe() const;      ///< one line: "attention_forward cpu avx512 bf16 d128 band full tile 256x128 ..."
-  /// Describes tiles, memory, threads and roofline, and each rejected path with its reason, in many lines or in one
-  /// JSON object.
+  /// Describes tiles, memory, threads and roofline, and each rejected path with its
+  /// reason, in many lines or in one JSON object.
   std::string explain(Format format = Format::text) const;
 
   /// On a GPU it enqueues the work and returns; on the CPU it does the work. It neither allocates nor synchronises and

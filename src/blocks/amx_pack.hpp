@@ -44,10 +44,10 @@ FALCHION_INLINE void store_tile(const __m512i (&word)[kPartsT][16], std::byte* t
   }
 }
 
-/// Where numbers come from: f32 rows. load<kOrder, kWhole> loads 32 numbers of row i of the tile at (row, col): either
-/// the first and the last 16 columns of one row, or 16 columns of two rows. With kWhole the tile lies inside the
-/// matrix; otherwise it is 0 past the matrix's `rows` and `cols`. It returns a mask of the words that hold a bad
-/// number.
+/// Where numbers come from: f32 rows. load<kOrder, kWhole> loads 32 numbers of row i of the tile
+/// at (row, col): either the first and the last 16 columns of one row, or 16 columns of two rows.
+/// With kWhole the tile lies inside the matrix; otherwise it is 0 past the matrix's `rows` and
+/// `cols`. It returns a mask of the words that hold a bad number.
 template <int kPartsT>
 struct FloatSource {
   Matrix m;

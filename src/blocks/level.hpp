@@ -56,8 +56,8 @@ FALCHION_INLINE void store(Floats x, float* p) { hn::StoreU(x, kFloats, p); }
 FALCHION_INLINE Floats splat(float x) { return hn::Set(kFloats, x); }
 FALCHION_INLINE float sum_of_lanes(Floats x) { return hn::GetLane(hn::SumOfLanes(kFloats, x)); }
 
-// Element types. load() loads kLanes elements as f32, and to_float() converts one. blocks/exp2.hpp explains
-// kExp2Degree.
+// Element types. load() loads kLanes elements as f32, and to_float() converts
+// one. blocks/exp2.hpp explains kExp2Degree.
 struct f32 {
   using Bits = float;
   static constexpr int kExp2Degree = 6;

@@ -1,5 +1,5 @@
-// src/blocks/multiply_tile.hpp: the only loop of fused multiply-adds. It sums a tile of C, held in registers, over a
-// depth.
+// src/blocks/multiply_tile.hpp: the only loop of fused multiply-adds. It sums a tile
+// of C, held in registers, over a depth.
 #pragma once
 
 #include "blocks/level.hpp"

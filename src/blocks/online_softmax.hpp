@@ -53,9 +53,9 @@ struct alignas(64) OnlineSoftmax {
   }
   static FALCHION_INLINE int weight(int keys) { return keys + keys / 8; }
 
-  /// From this many bits on it is not safe to subtract m c: its rounding error may be larger than P can hold, or it may
-  /// overflow (masks of -1e30 and the like are added to scores). There s - m is computed first, which is exact where it
-  /// matters.
+  /// From this many bits on it is not safe to subtract m c: its rounding error may be larger than P can
+  /// hold, or it may overflow (masks of -1e30 and the like are added to scores). There s - m is computed
+  /// first, which is exact where it matters.
   static constexpr float kFar = 1048576;
 
   /// Updates `top` with the scores. Returns whether some row has outgrown its m by more than the slack.

@@ -80,8 +80,8 @@ struct TileRows {
     return static_cast<float*>(x.data) + sequence.q_batch * x.stride[0] + head(lane) * x.stride[1] +
            (sequence.q_begin + query(lane)) * x.stride[2];
   }
-  /// The element of row `lane` and the sequence's key 0 in bias, mask or probabilities (axes b, h, s_q, s_k; they are
-  /// never packed).
+  /// The element of row `lane` and the sequence's key 0 in bias, mask or probabilities (axes
+  /// b, h, s_q, s_k; they are never packed).
   template <class T>
   FALCHION_INLINE T* scores(const View& x, int lane) const {
     return static_cast<T*>(x.data) + b * x.stride[0] + head(lane) * x.stride[1] + query(lane) * x.stride[2] +

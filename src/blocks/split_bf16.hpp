@@ -70,9 +70,9 @@ FALCHION_INLINE __m512i interleave(__m512i x) {
   return _mm512_permutexvar_epi16(_mm512_load_si512(kIndex), x);
 }
 
-/// Some numbers cannot be computed as sums of parts: NaN and infinities; numbers from 2^60 on, whose partial products
-/// may overflow where the sum does not; and numbers below 2^-100, whose small parts AMX would count as 0 (it flushes
-/// denormals).
+/// Some numbers cannot be computed as sums of parts: NaN and infinities; numbers from 2^60 on, whose
+/// partial products may overflow where the sum does not; and numbers below 2^-100, whose small parts AMX
+/// would count as 0 (it flushes denormals).
 inline constexpr float kPartsBelow = 0x1p60f, kPartsFrom = 0x1p-100f;
 FALCHION_INLINE bool has_parts(float x) {
   const float size = __builtin_fabsf(x);

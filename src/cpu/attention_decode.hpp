@@ -61,8 +61,8 @@ class DecodeWorker {
     dots_ = arena.take<float>(4 * kDecodeKeys);
   }
 
-  /// All heads of the item walk the keys together. So where the heads of a key lie side by side, memory is read in its
-  /// own order.
+  /// All heads of the item walk the keys together. So where the heads of a key lie side by
+  /// side, memory is read in its own order.
   void run(const WorkItem& item) {
     count_ = item.heads;
     for (int h = 0; h < count_; ++h) start(item, h);
@@ -196,8 +196,8 @@ class DecodeWorker {
     }
   }
 
-  /// P = exp(S - m) in place. When the maximum rises, l and O are rescaled at once, which is cheap because O is small
-  /// here.
+  /// P = exp(S - m) in place. When the maximum rises, l and O are rescaled at once,
+  /// which is cheap because O is small here.
   void softmax(std::int64_t key0, int count) {
     for (int r = 0; r < tile_->count; ++r) {
       float *s = s_ + r * kDecodeKeys, high = m_[r];

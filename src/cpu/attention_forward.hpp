@@ -112,9 +112,9 @@ class ForwardWorker {
     softmax.template update<T::kExp2Degree>(S, keys, unit_ * kLog2e, put, tick);
   }
 
-  /// Sets a new reference maximum for the rows of a tile. Before that, all P that was made with the old one is added to
-  /// O. In a tile's first chunk there is nothing to rescale; afterwards this is rare, because OnlineSoftmax leaves some
-  /// slack.
+  /// Sets a new reference maximum for the rows of a tile. Before that, all P that was made with the old
+  /// one is added to O. In a tile's first chunk there is nothing to rescale; afterwards this is rare,
+  /// because OnlineSoftmax leaves some slack.
   __attribute__((noinline)) void raise(const Chunk& chunk) {
     if (started_[chunk.tile] != 0) {
       engine_.finish();

@@ -17,8 +17,8 @@ struct WorkItem {
   Sequence sequence;
 };
 
-/// Cuts the whole problem into items. Lengths are read here, at run time, since the sizes in the problem are only
-/// hints.
+/// Cuts the whole problem into items. Lengths are read here, at run time, since
+/// the sizes in the problem are only hints.
 class WorkList {
  public:
   explicit WorkList(const AttentionArgs& a) : a_(a), g_(a.h_q / a.h_k) {
@@ -54,8 +54,8 @@ class WorkList {
   std::int64_t g_, longest_q_ = 0, longest_k_ = 0, row_blocks_ = 0, split_keys_ = 0;
 };
 
-/// Gives the chunks of one item in order: for each block of keys, and for each tile that sees some of it, chunk by
-/// chunk.
+/// Gives the chunks of one item in order: for each block of keys, and for each
+/// tile that sees some of it, chunk by chunk.
 class ChunkWalk {
  public:
   ChunkWalk(const AttentionArgs& a, const TileRows* tiles, int count, Range keys, int chunk_keys)

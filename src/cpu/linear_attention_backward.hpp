@@ -245,8 +245,8 @@ class LinearBackwardWorker {
   auto whole_rows(std::int64_t width, Use use) const {
     return [this, width, use](std::int64_t first, std::int64_t end, std::int64_t c, std::int64_t cols, Matrix block) {
       if (cols == width) return use(first, end, block);
-      // Whole vectors are copied, since dot() reads whole vectors: past its last column a block holds 0, while out_ may
-      // hold anything.
+      // Whole vectors are copied, since dot() reads whole vectors: past its last column a block
+      // holds 0, while out_ may hold anything.
       const auto bytes = static_cast<std::size_t>(round_up(cols, kLanes)) * sizeof(float);
       for (std::int64_t t = first; t < end; ++t) std::memcpy(out_.row(t) + c, block.row(t - first), bytes);
       if (c + cols == width) use(first, end, Matrix{out_.row(first), out_.ld});
@@ -273,10 +273,10 @@ class LinearBackwardWorker {
       add_to_z(sum_.row(t), 1, a_.scale * inverse, x, a_.d_qk);
     }
   }
-  /// The same for token t where there is a decay. x is without the token's own part, and so is z until k is added. That
-  /// part of dq is own k, where own = do.v comes from the scores. With a normaliser own becomes do.(v - o) / n, because
-  /// dn has a part of the token itself; where o is nearly v, do.v and do.o would cancel, so it is not computed from
-  /// them.
+  /// The same for token t where there is a decay. x is without the token's own part, and so is z until k is
+  /// added. That part of dq is own k, where own = do.v comes from the scores. With a normaliser own becomes
+  /// do.(v - o) / n, because dn has a part of the token itself; where o is nearly v, do.v and do.o would
+  /// cancel, so it is not computed from them.
   void faded_query_gradient(const Walk& walk, std::int64_t i, std::int64_t t, std::int64_t h, std::int64_t j,
                             const float* x) {
     const float *q = q_.m.row(t), *k = k_.m.row(t);

@@ -51,8 +51,8 @@ class LinearForwardWorker {
     end.store_z(a_.d_qk, z_);
   }
 
-  /// Writes the sum of one segment alone to its record. The last segment's sum is not computed, since no other needs
-  /// it.
+  /// Writes the sum of one segment alone to its record. The last segment's sum is
+  /// not computed, since no other needs it.
   void sum(const LinearItem& item) {
     const Records records{a_};
     const StateRef record = records.at(item.b, item.head, item.segment);
@@ -172,8 +172,8 @@ struct LinearForward {
 template <class T>
 constexpr LinearAttentionKernel linear_attention_forward_kernel() {
 #if FALCHION_AMX
-  // f32 has three bf16 parts, so it would take six products and their packing, which cost more than fused
-  // multiply-adds.
+  // f32 has three bf16 parts, so it would take six products and their packing,
+  // which cost more than fused multiply-adds.
   using Kernel = LinearForward<T, std::conditional_t<kParts<T> == 3, SimdProducts, AmxProducts<T>>>;
 #else
   using Kernel = LinearForward<T, SimdProducts>;

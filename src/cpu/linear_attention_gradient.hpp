@@ -31,8 +31,8 @@ class TokenGradients {
   float *inverse_ = nullptr, *normaliser_ = nullptr, *own_ = nullptr, *decay_ = nullptr;
 };
 
-/// Stores tokens [first, first + n) of dq or dk, which is the gradient of phi(x) times phi'(x). For elu + 1, phi'(x) is
-/// min(phi(x), 1).
+/// Stores tokens [first, first + n) of dq or dk, which is the gradient of phi(x) times phi'(x).
+/// For elu + 1, phi'(x) is min(phi(x), 1).
 template <class T>
 void store_gradients(const LinearAttentionArgs& a, const View& out, const Walk& walk, std::int64_t first,
                      std::int64_t n, std::int64_t head, const Rows& phi, Matrix gradient) {

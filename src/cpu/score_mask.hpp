@@ -1,5 +1,5 @@
-// src/cpu/score_mask.hpp: score.apply and mask.keep, the two steps between S = Q K^T and softmax.update, on S^T of one
-// chunk.
+// src/cpu/score_mask.hpp: score.apply and mask.keep, the two steps between S = Q K^T
+// and softmax.update, on S^T of one chunk.
 #pragma once
 
 #include "blocks/exp2.hpp"

@@ -20,8 +20,8 @@
 namespace falchion::cpu {
 namespace {
 
-/// The CPUs that a thread may run on. Systems other than Linux do not tell them: there the set is empty, and taking it
-/// does nothing.
+/// The CPUs that a thread may run on. Systems other than Linux do not tell them: there the
+/// set is empty, and taking it does nothing.
 class CpuSet {
  public:
   static CpuSet of_this_thread() {
@@ -65,9 +65,9 @@ struct Job {
   }
 };
 
-/// Threads that are started while this object lives get none of the signals that are sent to the process, since the
-/// process's handlers are meant for its own threads. Signals that a thread causes itself (SIGSEGV and the like) still
-/// reach it.
+/// Threads that are started while this object lives get none of the signals that are sent to the
+/// process, since the process's handlers are meant for its own threads. Signals that a thread causes
+/// itself (SIGSEGV and the like) still reach it.
 class WithoutSignals {
  public:
   WithoutSignals() {

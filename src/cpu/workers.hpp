@@ -5,8 +5,8 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// A counter that workers share. It uses a builtin and not std::atomic, because no inline function may be shared
-/// between levels.
+/// A counter that workers share. It uses a builtin and not std::atomic, because no inline
+/// function may be shared between levels.
 struct Counter {
   std::int64_t value = 0;
   FALCHION_INLINE std::int64_t take() { return __atomic_fetch_add(&value, 1, __ATOMIC_RELAXED); }

@@ -16,24 +16,24 @@ bool is_built() noexcept;
 
 /// The current CUDA device, or why there is none.
 struct Device {
-  int sm = 0;                                                               // 10 * major + minor; 0: none
-  int ordinal = -1;                                                         // the number CUDA gives it
+  int sm = 0;                                                               // 10 * major + minor; 0: no device
+  int ordinal = -1;                                                         // the number that CUDA gives it
   int sms = 0;                                                              // streaming multiprocessors
-  std::size_t memory = 0, l2 = 0, shared_per_sm = 0, shared_per_block = 0;  // bytes; per block: with opt-in
-  double memory_bytes_per_second = 0;                                       // of the data sheet's clock and width
-  double clock_hz = 0;                                                      // of the SMs, at most
+  std::size_t memory = 0, l2 = 0, shared_per_sm = 0, shared_per_block = 0;  // in bytes; shared_per_block with opt-in
+  double memory_bytes_per_second = 0;                                       // from the memory's clock and width
+  double clock_hz = 0;                                                      // the highest clock of the SMs
   std::string name;                                                         // "NVIDIA H200"
-  std::string why_not;                                                      // when sm is 0
+  std::string why_not;                                                      // the reason, where sm is 0
 };
 Device current_device();
-/// The same of the device with that number.
+/// The same for the device with that number.
 Device device_at(int ordinal);
 
 /// CUDA's own text for a cudaError_t, such as "cudaErrorInvalidValue: invalid argument".
 std::string error_text(int error);
-/// Makes a Status of the cudaError_t that one of the library's own calls returned. The runtime also keeps such an error
-/// as this thread's last one. It is cleared there, since the Status reports it. An error that somebody else's call left
-/// there stays.
+/// Makes a Status of the cudaError_t that one of the library's own calls returned. The runtime also keeps such
+/// an error as this thread's last one. It is cleared there, since the Status reports it. An error that
+/// somebody else's call left there stays.
 Status status_of(int error, const char* what);
 /// A failure if an earlier kernel is known to have broken this process's context. It only looks and clears no error.
 Status broken_context();

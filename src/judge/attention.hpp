@@ -25,14 +25,14 @@ class AttentionReference {
   AttentionReference(const Attention& problem, const Operands& x);
 
   bool has(AttentionOutput which) const;
-  /// Whether row `row` of batch entry `batch` of q belongs to a sequence, so that it is written. When packed, batch is
-  /// 0.
+  /// Whether row `row` of batch entry `batch` of q belongs to a sequence, so that
+  /// it is written. When packed, batch is 0.
   bool is_row(std::int64_t batch, std::int64_t row) const {
     return rows_[static_cast<std::size_t>(batch * inputs_.q.shape[1] + row)] != 0;
   }
-  /// Checks one output. Rows that belong to no sequence are not looked at. shares_tiles says that the result is from
-  /// tensor cores, where NaN in a masked key's V may reach its column of o (docs/contract.md, "NaN or Inf in V of a
-  /// masked key").
+  /// Checks one output. Rows that belong to no sequence are not looked at. shares_tiles says
+  /// that the result is from tensor cores, where NaN in a masked key's V may reach its column of
+  /// o (docs/contract.md, "NaN or Inf in V of a masked key").
   ErrorReport check(AttentionOutput which, const Tensor& got, bool shares_tiles) const;
   /// The definition's result, dense and in f32.
   const Tensor& exact(AttentionOutput which) const { return exact_.of(which); }

@@ -128,8 +128,8 @@ bool LinearReference::may_share_chunk(std::int64_t row, std::int64_t j) const {
   return true;
 }
 
-/// Whether NaN or Inf in v may reach this element. Within a chunk 0 x NaN may reach that column of o in earlier tokens
-/// (docs/contract.md).
+/// Whether NaN or Inf in v may reach this element. Within a chunk 0 x NaN may reach that column of
+/// o in earlier tokens (docs/contract.md).
 bool LinearReference::v_may_reach(const Index& at) const {
   for (std::int64_t j = 0; j < tokens_; ++j) {
     const bool finite = std::isfinite(ref::load(inputs_.v, ref::at(inputs_.v, at[0], j, at[2], at[3])));

@@ -22,8 +22,8 @@ constexpr double kLowestDecay = -87.33654475055310899;
 
 }  // namespace
 
-/// The RMS of scale phi(q) z over all tokens. It is the recurrence with a v that is always 1 and with z as its initial
-/// state.
+/// The RMS of scale phi(q) z over all tokens. It is the recurrence with a v that is
+/// always 1 and with z as its initial state.
 double LinearReference::typical_divisor() const {
   LinearAttention a = problem_;
   a.d_v = 1, a.normalise = a.final_state = false;

@@ -57,8 +57,8 @@ class Changed {
   Tensor view_;
 };
 
-/// Each finite number is moved a step up or down. An infinity stays, because -Inf in a bias hides a key, and -Inf + Inf
-/// is NaN.
+/// Each finite number is moved a step up or down. An infinity stays, because -Inf in a
+/// bias hides a key, and -Inf + Inf is NaN.
 class Nudged : public Changed {
  public:
   Nudged(const Tensor& from, Step step, Together together, std::uint64_t draw)

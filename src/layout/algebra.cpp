@@ -1,4 +1,4 @@
-// src/layout/algebra.cpp: making layouts, coalescing and composing them.
+// src/layout/algebra.cpp: makes layouts, coalesces them and composes them.
 #include "layout/algebra.hpp"
 
 #include <algorithm>
@@ -19,7 +19,8 @@ void refuse_empty(const Flat& a, const Layout& layout) {
   if (a.rank() == 0) throw Error(to_string(layout) + " has no modes");
 }
 
-/// Backwards over the modes [0, at) in front of `out`, kept in reverse. Merges what is statically known to be one run.
+/// Goes backwards over the modes [0, at) and keeps the result in reverse order. It merges neighbouring modes that are
+/// statically known to be one run.
 Flat merge_modes(const Flat& old, std::size_t at, Int shape, Int stride) {
   Flat out{{shape}, {stride}};
   while (at-- > 0) {
@@ -116,7 +117,7 @@ void refuse_composition(const char* what, Int a, Int b) {
               to_string(IntTuple(b)) + " do not divide each other");
 }
 
-/// One integral mode of the right layout, walked along the left one's modes.
+/// Composes one integer mode of the right layout with the left one, whose modes it walks along.
 Layout compose_mode(const Flat& left, Int shape, Int stride) {
   if (is_static(stride, 0)) return {shape, stride};
   if (left.rank() == 1) return {shape, stride * left.stride[0]};

@@ -13,11 +13,12 @@ Layout make_layout_right(const IntTuple& shape);       ///< LayoutRight
 Layout make_layout(const std::vector<Layout>& modes);  ///< a mode from each
 Layout make_ordered_layout(const IntTuple& shape, const IntTuple& order);
 
-/// A tiler: one layout, or one per mode ("<3:3,(2,4):(1,8)>", or a shape, whose modes are then layouts of stride 1).
+/// A tiler is one layout, or one layout for each mode. The latter is written "<3:3,(2,4):(1,8)>", or as a shape, whose
+/// modes are then layouts of stride 1.
 struct Tiler {
   bool is_tuple = false;
   std::vector<Layout> modes;   // one where is_tuple is false
-  std::vector<bool> integers;  // which modes are integers: 1 is 1:0 to a division, 1:1 to a composition. Empty: none
+  std::vector<bool> integers;  // which modes are integers (1 is 1:0 in a division, 1:1 in a composition); empty: none
   bool is_integer(std::size_t i) const { return i < integers.size() && integers[i]; }
 };
 Tiler make_tiler(const IntTuple& shape);  ///< of integers, one a mode
@@ -43,22 +44,24 @@ Composed tile_to_shape(const Composed& atom, const IntTuple& shape, const IntTup
 Layout recast(const Layout& a, int from_bits, int to_bits);
 Composed recast(const Composed& a, int from_bits, int to_bits);
 
-/// coord has underscores where a mode is kept; offset_of is where the rest starts.
+/// The part of a layout that a coordinate with underscores keeps (the modes of the underscores), and the offset at
+/// which it starts.
 struct Slice {
   Layout layout;
   std::int64_t offset_of = 0;
 };
 Slice slice(const Layout& a, const IntTuple& coord);
 
-/// Of a swizzled layout: as in CuTe the swizzle goes into strides and offset_of where the modes that are kept do not
-/// hit both its bits; where a stride depends on dynamic coordinates it is dynamic.
+/// The same for a swizzled layout. As in CuTe, the swizzle goes into the strides and the offset where the kept modes do
+/// not touch both of its groups of bits. A stride that depends on dynamic coordinates is dynamic.
 struct ComposedSlice {
   Composed layout;
   std::int64_t offset_of = 0;
 };
 ComposedSlice slice(const Composed& a, const IntTuple& coord);
 
-/// What of a tensor a thread block gets (the tile at coord), and a thread (its elements of each tile of threads).
+/// The part of a tensor that a thread block gets (local_tile: the tile at coord), and the part that a thread gets
+/// (local_partition: its elements of each tile of threads).
 Slice local_tile(const Layout& a, const IntTuple& tile, const IntTuple& coord);
 Slice local_partition(const Layout& a, const Layout& threads, std::int64_t thread);
 ComposedSlice local_tile(const Composed& a, const IntTuple& tile, const IntTuple& coord);
@@ -69,8 +72,8 @@ IntTuple idx2crd(std::int64_t index, const IntTuple& shape);
 std::int64_t crd2idx(const IntTuple& coord, const IntTuple& shape);
 
 bool is_injective(const Layout& a);
-/// How many elements lie next to each other from the first on, in whatever order: what a vectorised copy may take at
-/// once.
+/// How many elements lie next to each other from the first on, in whatever order. A
+/// vectorised copy may take that many at once.
 std::int64_t contiguous_elements(const Composed& a);
 
 }  // namespace falchion::layout

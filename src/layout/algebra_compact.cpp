@@ -8,7 +8,7 @@ namespace falchion::layout {
 
 namespace {
 
-/// The strides of shape from *current on, which ends behind it. A static extent of 1 gets stride 0.
+/// The compact strides of shape, beginning with *current, which is moved past it. A static extent of 1 gets stride 0.
 IntTuple compact(const IntTuple& shape, bool right, Int* current) {
   if (shape.is_underscore()) throw Error("an underscore in a shape");
   if (shape.is_int()) {
@@ -34,7 +34,7 @@ void append_extents(const IntTuple& shape, const IntTuple& order, std::vector<In
   for (std::size_t i = 0; i < order.rank(); ++i) append_extents(shape.mode(i), order.mode(i), out);
 }
 
-/// Where each mode starts: behind all that come before it in the order.
+/// The strides of each mode. They are compact and begin with the product of all extents that come before in the order.
 IntTuple ordered(const IntTuple& shape, const IntTuple& order, const std::vector<Int>& extents,
                  const std::vector<Int>& places, std::size_t* leaf) {
   if (!order.is_tuple()) {
@@ -66,7 +66,8 @@ Layout make_layout_right(const IntTuple& shape) {
 Layout make_ordered_layout(const IntTuple& shape, const IntTuple& order) {
   std::vector<Int> extents, places = flatten(order);
   append_extents(shape, order, &extents);
-  // Dynamic places come behind all static ones, in the order they are written: CuTe cannot compare them.
+  // Dynamic places come behind all static ones, in the order in which they are
+  // written, because CuTe cannot compare them.
   std::int64_t behind = 0;
   for (const Int place : places) behind = place.is_static ? std::max(behind, place.value) : behind;
   for (Int& place : places) {

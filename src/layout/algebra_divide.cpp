@@ -1,4 +1,4 @@
-// src/layout/algebra_divide.cpp: dividing layouts by tilers, and repeating them.
+// src/layout/algebra_divide.cpp: divides layouts by tilers, and repeats them.
 #include <algorithm>
 
 #include "layout/algebra.hpp"
@@ -65,7 +65,7 @@ Layout logical(ByMode by_mode, const char* what, const Layout& a, const Tiler& t
   return make_layout(modes);
 }
 
-/// ((A,a),(B,b),c) -> ((A,B),(a,b,c)): what belongs to the tile first.
+/// ((A,a),(B,b),c) -> ((A,B),(a,b,c)), so that all that belongs to the tile comes first.
 Layout unzip(const Layout& a, const Tiler& tiler) {
   if (!tiler.is_tuple) return a;
   std::vector<Layout> tiles, rest;
@@ -79,11 +79,11 @@ Layout unzip(const Layout& a, const Tiler& tiler) {
 
 void append_modes(const Layout& a, std::vector<Layout>* out) {
   for (std::size_t i = 0; i < a.rank(); ++i) {
-    out->push_back(a.rank() == 1 ? a : a.mode(i));  // CuTe's repeat<1>(_) is no tuple: it keeps a mode of one whole
+    out->push_back(a.rank() == 1 ? a : a.mode(i));  // CuTe's repeat<1>(_) is no tuple, so it keeps all of a rank of 1
   }
 }
 
-/// The rest's modes, or both parts' modes, beside each other.
+/// Puts the modes of the rest, or of both parts, side by side.
 Layout unpack(const Layout& a, bool both) {
   std::vector<Layout> modes;
   if (both) {
@@ -95,7 +95,7 @@ Layout unpack(const Layout& a, bool both) {
   return make_layout(modes);
 }
 
-/// Repeats a block, ranks made equal: (block, tile) mode by mode, or interleaved (tile, block).
+/// Repeats a block after the ranks were made equal: (block, tile) mode by mode or, when raked, (tile, block).
 Layout ranked_product(const Layout& block, const Layout& tile, bool raked) {
   const std::size_t rank = std::max(block.rank(), tile.rank());
   const Layout both = multiply_mode(padded(block, rank), padded(tile, rank));

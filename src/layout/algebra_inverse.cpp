@@ -9,7 +9,7 @@ namespace falchion::layout {
 
 namespace {
 
-/// ceil_div of a shape: an integer takes as much from each mode as the modes before it left.
+/// ceil_div of a shape by an integer. Each mode is divided by what the modes before it have left of the integer.
 IntTuple divide_shape(const IntTuple& shape, Int* by) {
   if (shape.is_int()) {
     const Int extent = shape.leaf();
@@ -37,7 +37,8 @@ Int gap(Int stride, Int behind) {
   return out;
 }
 
-/// The positions of keys by rising key. CuTe sorts by exchanging, which is not stable: equal keys must come out alike.
+/// The positions of the keys in rising order. CuTe sorts by exchanging, which is not stable, and equal keys must come
+/// out in the same order as there.
 std::vector<std::size_t> sorted(const std::vector<Int>& keys, std::vector<std::size_t> order) {
   for (std::size_t i = 0; i < order.size(); ++i) {
     for (std::size_t j = i + 1; j < order.size(); ++j) {

@@ -1,4 +1,4 @@
-// src/layout/algebra_recast.cpp: the same bytes as elements of another size.
+// src/layout/algebra_recast.cpp: reads the same bytes as elements of another size.
 #include <cstdlib>
 #include <numeric>
 
@@ -9,7 +9,7 @@ namespace falchion::layout {
 
 namespace {
 
-/// Larger elements: the modes that are narrower than one shrink.
+/// To larger elements: modes that step by less than one of them shrink.
 Layout upcast(const Layout& a, std::int64_t n) {
   if (a.shape.is_tuple()) {
     std::vector<Layout> modes;
@@ -27,7 +27,7 @@ Layout upcast(const Layout& a, std::int64_t n) {
   return {ceil_div(a.shape.leaf(), ceil_div(Int{n}, width)), sign * ceil_div(width, Int{n})};
 }
 
-/// Smaller elements: contiguous modes grow.
+/// To smaller elements: contiguous modes grow.
 Layout downcast(const Layout& a, std::int64_t n) {
   if (a.shape.is_tuple()) {
     std::vector<Layout> modes;
@@ -81,7 +81,7 @@ Composed recast(const Composed& a, int from_bits, int to_bits) {
       throw Error("recast: " + to_string(a) + " has elements of " + std::to_string(a.element_bits) + " bits, not " +
                   std::to_string(from_bits));
     }
-    out.element_bits = to_bits;  // the swizzle works on bytes: it stays
+    out.element_bits = to_bits;  // the swizzle works on bytes, so it stays as it is
     return out;
   }
   if (a.offset.is_static && a.offset.value % by.up != 0) {

@@ -1,4 +1,5 @@
-// src/layout/algebra_slice.cpp: parts of a layout: slices, tiles, what one thread gets; indices and coordinates.
+// src/layout/algebra_slice.cpp: parts of a layout, which are slices, tiles and what one thread gets; and the conversion
+// of indices to coordinates and back.
 #include <algorithm>
 #include <cstdlib>
 
@@ -15,7 +16,7 @@ bool has_underscore(const IntTuple& coord) {
   return coord.is_underscore() || std::ranges::any_of(coord.modes(), has_underscore);
 }
 
-/// The modes of t whose coordinate is an underscore (kept), or is none.
+/// Appends the modes of t whose coordinate is an underscore (with `kept`), or those whose coordinate is not.
 void append_picked(const IntTuple& coord, const IntTuple& t, bool kept, std::vector<IntTuple>* out) {
   if (coord.is_tuple()) {
     if (!t.is_tuple() || t.rank() != coord.rank()) {
@@ -66,7 +67,7 @@ Cut cut_tile(const Layout& a, const IntTuple& tile, const IntTuple& coord) {
           std::vector<IntTuple>{underscores(divided.mode(0).rank()), with_underscores(coord, divided.mode(1).rank())}};
 }
 
-/// Where a thread stands in a layout of threads: coordinates whose offset it is.
+/// The coordinate of a thread in a layout of threads, which is the one whose offset is the thread's index.
 IntTuple hier_coord(std::int64_t index, const IntTuple& shape, const IntTuple& stride) {
   if (shape.is_int()) {
     if (is_static(shape.leaf(), 1)) return Int{0};
@@ -91,7 +92,7 @@ Cut cut_thread(const Layout& a, const Layout& threads, std::int64_t thread) {
           std::vector<IntTuple>{with_underscores(coord, divided.mode(0).rank()), underscores(divided.mode(1).rank())}};
 }
 
-/// The value of an offset, and which of its bits a program would know only at run time.
+/// The value of an offset, and which of its bits a program knows only at run time.
 struct MixedBits {
   std::int64_t value = 0, dynamic = 0;
 };
@@ -131,7 +132,7 @@ IntTuple split(const IntTuple& coord, const IntTuple& shape) {
   return out;
 }
 
-/// The bits that a swizzle reads and writes, alone, or all others: projections of offsets as layouts.
+/// A layout that keeps, of an offset, only the bits that a swizzle reads and writes, or only all others.
 Layout projection(const Swizzle& s, bool swizzled) {
   const int apart = std::abs(s.shift);
   auto power = [](int n) { return Int{std::int64_t{1} << n}; };
@@ -149,7 +150,8 @@ bool all_static(const IntTuple& t) {
   return t.is_int() ? t.leaf().is_static : std::ranges::all_of(t.modes(), all_static);
 }
 
-/// A swizzle as a layout, for offsets that start at `at` and never change a bit and its partner both.
+/// A swizzle as a layout. This is possible for offsets that start at `at` and never change both a bit and the bit that
+/// is XORed onto it.
 Layout unswizzled(const Swizzle& s, const MixedBits& at) {
   const int apart = std::abs(s.shift);
   const std::int64_t low = std::int64_t{1} << s.base, high = low << apart;

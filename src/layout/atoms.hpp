@@ -1,5 +1,5 @@
-// src/layout/atoms.hpp: which thread holds which value: the thread-value layouts of CuTe's MMA and copy atoms, by their
-// CuTe names, and tiled ones made of them.
+// src/layout/atoms.hpp: says which thread holds which value. It has the thread-value layouts of CuTe's MMA and copy
+// atoms, by their CuTe names, and makes tiled ones of them.
 #pragma once
 
 #include <span>
@@ -14,7 +14,7 @@ namespace falchion::layout {
 /// Thread-value layouts map (thread, value) to a column-major coordinate: m + M k of A, n + N k of B, m + M n of C.
 struct MmaAtom {
   std::string name;    // SM80_16x8x16_F32F16F16F32_TN; SM80_16x8x16 is short for it
-  std::string family;  // the name with xNx for the width of a wgmma, which has 32 of them; else the name
+  std::string family;  // the name; for a wgmma, which has 32 widths, it has xNx in place of the width
   std::int64_t m, n, k;
   Layout thread_id;  // which threads of a warp or warpgroup; _32:_1
   Layout a, b, c;
@@ -22,27 +22,28 @@ struct MmaAtom {
   std::string what;  // one sentence for the reader
 };
 std::span<const MmaAtom> mma_atoms();
-/// By name, or by the start of it up to a separator: the first of those. Null if there is none.
+/// Finds an atom by its name, or the first one whose name begins like this up to a separator. Null if there is none.
 const MmaAtom* find_mma_atom(std::string_view name);
 
 /// make_tiled_mma(atom, atoms, Tile<...>).
 struct TiledMma {
   const MmaAtom* atom;
   Layout thr_layout_vmnk;
-  std::int64_t m, n, k;  // the tile
-  Layout a, b, c;        // thread-value, of the tile: get_layoutA_TV() and so on
+  std::int64_t m, n, k;  // the size of the tile
+  Layout a, b, c;        // thread-value layouts of the tile, as of get_layoutA_TV() and so on
 };
-/// atoms: how many along M, N, K, as a layout "(4,1,1)"; tile: M, N, K, 0 for what the atoms make by themselves.
+/// `atoms` says how many atoms lie along M, N and K, as a layout "(4,1,1)". m, n and k are the size of the tile; 0
+/// means the size that the atoms have by themselves.
 TiledMma make_tiled_mma(const MmaAtom& atom, const Layout& atoms, std::int64_t m, std::int64_t n, std::int64_t k);
 
 struct CopyAtom {
   std::string name;  // SM75_U32x4_LDSM_N
   Layout thread_id;
-  Layout src, dst, ref;  // thread-value, in bits; a tiled copy's TV layout is said in terms of ref, which is src or dst
+  Layout src, dst, ref;  // thread-value layouts in bits; a tiled copy's TV layout refers to ref, which is src or dst
   std::string what;
 };
 std::span<const CopyAtom> copy_atoms();
-/// As find_mma_atom: SM80_CP_ASYNC_CACHEGLOBAL is short for SM80_CP_ASYNC_CACHEGLOBAL<uint128_t>.
+/// The same for copy atoms: SM80_CP_ASYNC_CACHEGLOBAL is short for SM80_CP_ASYNC_CACHEGLOBAL<uint128_t>.
 const CopyAtom* find_copy_atom(std::string_view name);
 
 /// make_tiled_copy(atom, threads, values).
@@ -55,14 +56,14 @@ struct TiledCopy {
 TiledCopy make_tiled_copy(const CopyAtom& atom, int element_bits, const Layout& threads, const Layout& values);
 
 enum class Operand { a, b, c };
-/// make_tiled_copy_A, _B or _C: a copy that leaves each thread with what the mma wants of it.
+/// make_tiled_copy_A, _B or _C: a copy after which each thread has the values that the mma needs from it.
 TiledCopy make_tiled_copy(const CopyAtom& atom, int element_bits, const TiledMma& mma, Operand operand);
 /// get_layoutS_TV and get_layoutD_TV: (thread, value) -> m + M n, of what is read and of what is written.
 Layout source_tv(const TiledCopy& copy);
 Layout destination_tv(const TiledCopy& copy);
 
-/// What one thread gets of a tensor. As in CuTe a swizzle is gone from the layout where the thread's own elements do
-/// not meet it: their strides then depend on the thread, are dynamic, and start is past the swizzle.
+/// What one thread gets of a tensor. As in CuTe, the layout has no swizzle where the swizzle does not act between the
+/// thread's own elements. Their strides then depend on the thread and are dynamic, and `start` includes the swizzle.
 struct Partition {
   Composed layout;
   std::int64_t start = 0;             // offset of the first element
@@ -72,7 +73,8 @@ struct Partition {
 Partition partition(const TiledCopy& copy, const Composed& tensor, std::int64_t thread, bool source = true);
 /// partition_A, _B or _C of a tiled mma.
 Partition partition(const TiledMma& mma, Operand operand, const Composed& tensor, std::int64_t thread);
-/// make_fragment_like: the registers that hold a partition, its first mode contiguous and the others in its order.
+/// make_fragment_like: the registers that hold a partition. Its first mode is
+/// contiguous, and the others keep their order.
 Layout make_fragment_like(const Layout& partition);
 
 }  // namespace falchion::layout

@@ -1,5 +1,5 @@
-// src/layout/atoms_copy.cpp: the copy atoms, as layouts of bits: ldmatrix, stmatrix, cp.async and plain loads and
-// stores.
+// src/layout/atoms_copy.cpp: the copy atoms as layouts of bits. They are ldmatrix,
+// stmatrix, cp.async and plain loads and stores.
 #include <array>
 
 #include "layout/atoms.hpp"
@@ -9,8 +9,8 @@
 namespace falchion::layout {
 namespace {
 
-/// ldmatrix reads `rows`: 16 bytes of shared memory a thread. It leaves `fragments`: 32 bits of each matrix a thread.
-/// stmatrix is the way back.
+/// ldmatrix reads `rows`, which are 16 bytes of shared memory for each thread. It leaves `fragments`, which are 32 bits
+/// of each matrix for each thread. stmatrix goes the other way.
 struct MatrixRow {
   const char *load, *store, *rows, *fragments, *what;
 };
@@ -31,7 +31,7 @@ constexpr std::array kMatrix{
 
 Layout read(const std::string& text) { return parse_layout(text, {}, true).layout; }
 
-/// A copy of one thread by itself: so many bits from there to here, in their order.
+/// A copy by one thread alone, which moves this many bits in their order.
 CopyAtom one_thread(const std::string& name, int bits, const std::string& what) {
   const Layout all = read("(1," + std::to_string(bits) + "):(0,1)");
   return {name + "<uint" + std::to_string(bits) + "_t>", read("1:0"), all, all, all, what};

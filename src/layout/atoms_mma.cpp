@@ -1,5 +1,5 @@
-// src/layout/atoms_mma.cpp: the MMA atoms. The warp's ones and AMX's are a table; a wgmma is one rule for all its
-// widths.
+// src/layout/atoms_mma.cpp: the MMA atoms. Those of a warp and of AMX are a table. Those
+// of wgmma follow one rule for all widths.
 #include <array>
 
 #include "layout/atoms.hpp"
@@ -17,7 +17,7 @@ struct Row {
   const char* what;
 };
 
-// What a warp's mma of 16-bit elements, 16x8, gives out: a thread has two neighbours of a row, and of the row 8 below.
+// The result of a warp's mma of 16-bit elements, 16x8: a thread has two neighbours of a row and two of the row 8 below.
 constexpr const char* kWarp = "32:1";
 constexpr const char* kC16x8 = "((4,8),(2,2)):((32,1),(16,8))";
 constexpr const char* kC8x8 = "((4,8),2):((16,1),8)";
@@ -25,13 +25,13 @@ constexpr const char* kA16x8 = kC16x8;
 constexpr const char* kA16x16 = "((4,8),(2,2,2)):((32,1),(16,8,128))";
 constexpr const char* kB8x8 = kC8x8;
 constexpr const char* kB8x16 = "((4,8),(2,2)):((16,1),(8,64))";
-// 8 bits: 4 neighbours where there were 2.
+// With 8 bits a thread has 4 neighbours where it has 2 with 16 bits.
 constexpr const char* kA16x16Bytes = "((4,8),(4,2)):((64,1),(16,8))";
 constexpr const char* kA16x32Bytes = "((4,8),(4,2,2)):((64,1),(16,8,256))";
 constexpr const char* kB8x16Bytes = "((4,8),4):((32,1),8)";
 constexpr const char* kB8x32Bytes = "((4,8),(4,2)):((32,1),(8,128))";
 
-// The first of those that share the start of a name is what the short name means.
+// A short name means the first of the atoms whose names begin with it.
 constexpr std::array kRows{
     Row{"SM80_16x8x16_F32F16F16F32_TN", 16, 8, 16, kWarp, kA16x16, kB8x16, kC16x8, 16, 16, 32,
         "f16 on a warp's tensor core, summed in f32"},
@@ -61,8 +61,8 @@ constexpr std::array kRows{
         "Turing: f16, summed in f32"},
     Row{"SM75_8x8x16_S32S8S8S32_TN", 8, 8, 16, kWarp, kB8x16Bytes, kB8x16Bytes, kC8x8, 8, 8, 32,
         "Turing: int8, summed in int32"},
-    // Not of CuTe: one thread holds whole tiles, and value v is the v-th element of the tile register's bytes. B is
-    // interleaved as VNNI wants it: what lies next to each other is 2 (4) values of k of one column.
+    // CuTe does not have these. One thread holds whole tiles, and value v is the v-th element of the tile register's
+    // bytes. B is interleaved as VNNI needs it: 2 (4) values of k of one column lie next to each other.
     Row{"AMX_TDPBF16PS", 16, 16, 32, "1:0", "(1,(32,16)):(0,(16,1))", "(1,(2,16,16)):(0,(16,1,32))",
         "(1,(16,16)):(0,(16,1))", 16, 16, 32, "bf16 tiles of a CPU core; B in pairs of k"},
     Row{"AMX_TDPFP16PS", 16, 16, 32, "1:0", "(1,(32,16)):(0,(16,1))", "(1,(2,16,16)):(0,(16,1,32))",
@@ -78,11 +78,11 @@ MmaAtom atom_of(const Row& row) {
           read(row.c), row.bits_a, row.bits_b, row.bits_c, row.what};
 }
 
-/// The element types of a wgmma: what stands in the name behind 64xNxK_ and behind SS or RS.
+/// The element types of a wgmma, as they stand in the name behind 64xNxK_ and behind SS or RS.
 struct WgmmaTypes {
   const char *name, *suffix, *what;
   int bits, bits_c;
-  bool every_width;  // int8 wants multiples of 16 above 32
+  bool every_width;  // false for int8, which needs multiples of 16 above 32
 };
 constexpr std::array kWgmma{
     WgmmaTypes{"F32BF16BF16", "", "bf16, summed in f32", 16, 32, true},
@@ -100,13 +100,15 @@ constexpr std::array kWgmma{
     WgmmaTypes{"S32S8S8", "_TN", "int8, summed in int32", 8, 32, false},
 };
 
-/// What all 128 threads see of a tile in shared memory, all of it: a wgmma takes a descriptor, not fragments.
+/// The layout of an operand in shared memory. All 128 threads see the whole tile, since a
+/// wgmma takes a descriptor and no fragments.
 std::string shared_operand(int rows, int k) {
   const std::string r = std::to_string(rows), columns = std::to_string(k);
   return "(128,(" + r + "," + columns + ")):(0,(1," + r + "))";
 }
-/// Each warp has 16 of the 64 rows; in it a thread has `pair` neighbours (two of 16 bits: one register), the row 8
-/// below, and then what comes 4 pairs further, `repeats` times. That is the warp's mma once more, four warps high.
+/// The layout of an operand in registers. Each warp has 16 of the 64 rows. In it a thread has `pair` neighbours (two of
+/// 16 bits fill one register), the same of the row 8 below, and then the same 4 pairs further on, `repeats` times. That
+/// is the layout of a warp's mma, repeated for four warps, one below the other.
 std::string registers(int pair, int repeats) {
   const std::string p = std::to_string(pair), r = std::to_string(repeats);
   return "((4,8,4),(" + p + ",2," + r + ")):((" + std::to_string(64 * pair) + ",1,16),(64,8," +

@@ -1,4 +1,5 @@
-// src/layout/banks.cpp: the phase model of shared memory's banks, and the addresses of a warp's access to a tile.
+// src/layout/banks.cpp: the phases in which shared memory's banks serve a warp, and the
+// addresses of a warp's access to a tile.
 #include "layout/banks.hpp"
 
 #include <algorithm>
@@ -15,7 +16,7 @@ struct NamedAccess {
   Access access;
   AccessShape shape;
 };
-// What a thread asks for decides how many are served at a time: a wavefront moves 128 bytes.
+// A wavefront moves 128 bytes, so the bytes that a thread asks for decide how many threads are served at a time.
 constexpr std::array kAccesses{
     NamedAccess{"lds32", Access::lds32, {32, 4, 32}},
     NamedAccess{"lds64", Access::lds64, {32, 8, 16}},
@@ -40,7 +41,7 @@ bool is_ldmatrix(Access access) {
 }
 std::string text(std::int64_t value) { return std::to_string(value); }
 
-/// The different words that each bank is asked for by threads [first, last).
+/// How many different words threads [first, last) ask each bank for.
 std::vector<int> words_of_phase(const std::vector<std::int64_t>& bytes, std::size_t first, std::size_t last,
                                 int width) {
   std::array<std::set<std::int64_t>, kBanks> words;
@@ -56,7 +57,8 @@ std::vector<int> words_of_phase(const std::vector<std::int64_t>& bytes, std::siz
 }  // namespace
 
 const Access* find_access(std::string_view name) {
-  constexpr std::string_view trans = ".trans";  // what leaves the crossbar is transposed, not what enters it
+  constexpr std::string_view trans =
+      ".trans";  // only the result is transposed, so the banks are asked for the same words
   const bool transposed = name.size() > trans.size() && name.substr(name.size() - trans.size()) == trans;
   if (transposed) name.remove_suffix(trans.size());
   for (const NamedAccess& a : kAccesses) {
@@ -119,7 +121,7 @@ std::vector<std::int64_t> tile_addresses(Access access, const Composed& tensor, 
   const auto add = [&](std::int64_t row, std::int64_t column) {
     const IntTuple at(std::vector<IntTuple>{Int{tile.row + row}, Int{tile.column + column}});
     const std::int64_t offset = tensor(at);
-    for (std::int64_t i = 1; i < a_thread; ++i) {  // one access: the elements of a thread lie next to each other
+    for (std::int64_t i = 1; i < a_thread; ++i) {  // the elements of a thread must lie next to each other in one access
       const IntTuple next(std::vector<IntTuple>{Int{tile.row + row}, Int{tile.column + column + i}});
       if (tensor(next) != offset + i)
         refuse(access, "row " + text(tile.row + row) + ": column " + text(tile.column + column + i) +

@@ -1,4 +1,4 @@
-// src/layout/checked.hpp: arithmetic of 64-bit integers that says where it overflows.
+// src/layout/checked.hpp: arithmetic of 64-bit integers that throws an Error where it would overflow.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// src/layout/find_atom.hpp: a table row by its name, or by the start of its name.
+// src/layout/find_atom.hpp: finds a row of a table by its name, or by the start of its name.
 #pragma once
 
 #include <span>
@@ -6,7 +6,8 @@
 
 namespace falchion::layout {
 
-/// The atom of that name; else the first whose name goes on with '_' or '<' behind it; else null.
+/// The atom of that name. If there is none, it is the first atom whose name goes
+/// on with '_' or '<' behind it, else null.
 template <class Atom>
 const Atom* find_atom(std::span<const Atom> atoms, std::string_view name) {
   const Atom* first = nullptr;

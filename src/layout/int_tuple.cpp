@@ -1,4 +1,4 @@
-// src/layout/int_tuple.cpp: integers with CuTe's rules of what stays static, and nested tuples of them.
+// src/layout/int_tuple.cpp: integers with CuTe's rules for what stays static, and nested tuples of them.
 #include "layout/int_tuple.hpp"
 
 #include <algorithm>
@@ -30,7 +30,7 @@ void refuse_zero(Int a, Int b, const char* op) {
 
 }  // namespace
 
-// A static 0 makes a product, a quotient or a remainder static, whatever the other operand: CuTe's shortcuts.
+// As in CuTe, a static 0 makes a product, a quotient or a remainder static, whatever the other operand is.
 Int operator+(Int a, Int b) { return {add(a.value, b.value), a.is_static && b.is_static}; }
 Int operator-(Int a, Int b) { return {subtract(a.value, b.value), a.is_static && b.is_static}; }
 

@@ -9,13 +9,13 @@
 namespace falchion::layout {
 
 struct Kernel {
-  std::string_view name;  // sm80:plain:128: backend, level, head dim
+  std::string_view name;  // such as sm80:plain:128: backend, kind, head dim
   std::int64_t rows, keys, d, d_v, threads, stages, ctas, shared_bytes;
 };
 
 struct KernelLayout {
   std::string_view kernel, name, what, print;
-  std::int64_t bytes;  // of shared memory that it alone takes; 0: a view of another's, or registers
+  std::int64_t bytes;  // the shared memory that it takes; 0 for registers and for a view of another layout's memory
 };
 
 std::span<const Kernel> kernels();
@@ -24,7 +24,7 @@ const Kernel* find_kernel(std::string_view name);  ///< null if there is none
 std::span<const KernelLayout> kernel_layouts();
 std::span<const KernelLayout> kernel_layouts(std::string_view kernel);
 
-/// Where the names sQ, sK, sVt, acc_s come from if no kernel is named.
+/// The kernel that the names sQ, sK, sVt, acc_s belong to if no kernel is named.
 inline constexpr std::string_view kDefaultKernel = "sm80:plain:128";
 
 }  // namespace falchion::layout

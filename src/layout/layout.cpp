@@ -1,4 +1,4 @@
-// src/layout/layout.cpp: what offset a layout, a swizzle, or both of them give to a coordinate.
+// src/layout/layout.cpp: the offset that a layout, a swizzle, or both of them give to a coordinate.
 #include "layout/layout.hpp"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace falchion::layout {
 
 namespace {
 
-/// The offset of a 1-D coordinate. The last mode takes what is left over, as in CuTe: beyond the size it goes on.
+/// The offset of a 1-D coordinate. The last mode takes what is left over, so as in CuTe it goes on beyond the size.
 std::int64_t offset_of(std::int64_t index, const IntTuple& shape, const IntTuple& stride) {
   if (!shape.is_tuple()) return multiply(index, stride.value());
   std::int64_t out = 0;

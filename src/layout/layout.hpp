@@ -5,7 +5,7 @@
 
 namespace falchion::layout {
 
-/// Shape and stride, congruent: coordinates -> offsets.
+/// A shape and a stride, which are congruent. A layout maps coordinates to offsets.
 struct Layout {
   IntTuple shape, stride;
 
@@ -14,7 +14,7 @@ struct Layout {
   std::int64_t size() const;                             ///< how many coordinates
   std::int64_t cosize() const;                           ///< one more than the last offset
   std::int64_t operator()(std::int64_t index) const;     ///< offset of a 1-D coordinate, colexicographic
-  std::int64_t operator()(const IntTuple& coord) const;  ///< of a coordinate that fits the shape at any depth
+  std::int64_t operator()(const IntTuple& coord) const;  ///< offset of a coordinate that fits the shape at any depth
 };
 
 /// Sw<bits,base,shift>: bits [base + shift, ...) of an offset are XORed onto bits [base, ...).
@@ -23,12 +23,13 @@ struct Swizzle {
   std::int64_t operator()(std::int64_t offset) const;
 };
 
-/// A swizzle of byte addresses as one of offsets in elements of so many bits: Sw<3,4,3> of 16 is Sw<3,3,3>.
+/// Makes a swizzle of offsets in elements of this many bits from a swizzle of byte addresses.
+/// For 16 bits Sw<3,4,3> becomes Sw<3,3,3>.
 Swizzle in_elements(const Swizzle& swizzle, int element_bits);
 
-/// What the parser reads and the printer writes: swizzle o offset o layout. Without a swizzle and offset it is a plain
-/// Layout. element_bits: of a pointer to shared memory as CuTe prints it, smem_ptr[16b](unset): the swizzle then works
-/// on byte addresses, and operator() on elements; 0: none.
+/// What the parser reads and the printer writes: swizzle o offset o layout. Without a swizzle and an offset it is a
+/// plain Layout. element_bits is not 0 where there is a pointer to shared memory, which CuTe prints as
+/// smem_ptr[16b](unset). The swizzle then works on byte addresses, and operator() on elements.
 struct Composed {
   bool has_swizzle = false;
   Swizzle swizzle;
@@ -45,7 +46,7 @@ std::string to_string(const Layout& layout);      ///< (_8,_64):(_64,_1)
 std::string to_string(const Swizzle& swizzle);    ///< Sw<3,3,3>
 std::string to_string(const Composed& composed);  ///< Sw<3,3,3> o _0 o (_8,_64):(_64,_1)
 
-/// What would be more text than this is refused before it is made.
+/// An answer with more text than this is refused before it is made.
 inline constexpr std::int64_t kMostText = std::int64_t{16} << 20;
 
 /// CuTe's print_layout of rank 2, byte for byte: the header, the column numbers, the box of offsets.

@@ -17,7 +17,7 @@ bool is_digit(char c) { return c >= '0' && c <= '9'; }
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 bool is_name(char c) { return is_letter(c) || is_digit(c) || c == '_' || c == '.'; }
 
-/// A shape without a stride remembers that: a tiler of shapes is not a layout.
+/// A layout that was parsed. It remembers if it is a shape without a stride, since a tiler of shapes is not a layout.
 struct Parsed {
   Layout layout;
   bool has_stride = false;
@@ -27,10 +27,10 @@ struct Parsed {
 struct Term {
   enum class Kind { swizzle, offset, pointer, layout, composed } kind;
   std::size_t position;
-  Composed value;  // of a swizzle, a pointer, an offset: only that field
+  Composed value;  // for a swizzle, a pointer or an offset only that field is set
 };
 
-/// An error of the algebra is about the term that begins there.
+/// Runs an operation of the algebra. If it throws an Error, the error gets the position at which the term begins.
 template <class Operation>
 auto placed(std::size_t position, Operation operation) {
   try {
@@ -192,7 +192,8 @@ class Parser {
     for (const IntTuple& mode : shape.modes()) check_extents(mode, position);
   }
 
-  /// What is computed, the strides of a shape alone or a composition, is bounded as what is read: it can be read back.
+  /// What is computed (the strides of a shape alone, or a composition) has the same bounds as what is read, so that it
+  /// can be read back.
   static void check_bounds(const Layout& a) {
     for (const Int stride : flatten(a.stride)) {
       if (stride.value <= -kMostValue || stride.value >= kMostValue) {
@@ -278,7 +279,7 @@ class Parser {
     return out;
   }
 
-  /// An integer before another term is an offset; 8:1, and the last one, are layouts.
+  /// An integer that another term follows is an offset. 8:1 and an integer in the last place are layouts.
   void integer_or_layout(Term* out) {
     const std::size_t begin = at_;
     const Int value = integer();
@@ -305,7 +306,8 @@ class Parser {
     return it->second;
   }
 
-  /// Right to left: layouts compose, an offset and a swizzle come before them, once each.
+  /// Puts the terms together from right to left: layouts are composed, and before
+  /// them may come one offset and one swizzle.
   static Composed compose(const std::vector<Term>& terms) {
     const Term& last = terms.back();
     if (last.kind != Term::Kind::layout && last.kind != Term::Kind::composed) {

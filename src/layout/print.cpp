@@ -16,14 +16,14 @@ std::string right_aligned(std::int64_t value, int width) {
   return out;
 }
 
-/// Asked before anything is written; bytes: an upper bound of what would come of it.
+/// Throws if the text would be too long, before anything is written. `bytes` is an upper bound of its length.
 void refuse_large(const Layout& layout, std::int64_t bytes) {
   if (bytes <= kMostText) return;
   throw Error(to_string(layout) + ": about " + std::to_string(bytes) + " bytes of text, more than " +
               std::to_string(kMostText));
 }
 
-/// At least as many characters as the longest offset has, a sign included.
+/// An upper bound of the number of characters of the longest offset, with its sign.
 std::int64_t widest(const Composed& a) {
   const auto below_zero = [](Int stride) { return stride.value < 0; };
   const bool negative = a.offset.value < 0 || std::ranges::any_of(flatten(a.layout.stride), below_zero);
@@ -33,12 +33,13 @@ std::int64_t widest(const Composed& a) {
   return static_cast<std::int64_t>(std::to_string(most).size()) + (negative ? 1 : 0);
 }
 
-/// A row and the rule above it: cells with " | " between them, the row's number and the ends of the box.
+/// The length of all rows with the rules above them: the cells with " | " between them, the row's number and the ends
+/// of the box.
 std::int64_t bytes_of_layout(const Composed& a, std::int64_t rows, std::int64_t columns, std::int64_t width) {
   return multiply(add(multiply(2, rows), 2), add(multiply(columns, std::max(width, widest(a)) + 3), 12));
 }
 
-/// Cells, a line feed a row, and a line between two slices.
+/// The length of all cells, with a line feed for each row and a line between two slices.
 std::int64_t bytes_of_tensor(const Composed& a) {
   const Layout& layout = a.layout;
   const std::int64_t columns = layout.rank() > 1 ? layout.mode(1).size() : 1, rows = layout.mode(0).size();
@@ -47,12 +48,12 @@ std::int64_t bytes_of_tensor(const Composed& a) {
   return add(add(cells, lines), multiply(slices, add(multiply(columns, 5), 1)));
 }
 
-/// CuTe's num_digits: it stops at 10.
+/// CuTe's num_digits, which stops at 10.
 int digits(std::int64_t value) {
   return value < 10 ? 1 : std::min<int>(10, static_cast<int>(std::to_string(value).size()));
 }
 
-/// What print_layout shows of a layout that waits for a pointer: the swizzle of elements, offset 0.
+/// What print_layout shows of a layout that has no pointer yet: its swizzle in elements, with offset 0.
 Composed without_pointer(Composed layout) {
   if (layout.element_bits == 0) return layout;
   if (layout.has_swizzle) layout.swizzle = in_elements(layout.swizzle, layout.element_bits);
@@ -73,7 +74,7 @@ void print_matrix(const Composed& a, std::int64_t base, std::string* out) {
   }
 }
 
-/// Modes 2 and 3, slice after slice, a line between them.
+/// Prints modes 2 and 3, slice after slice, with a line between them.
 void print_slices(const Composed& a, std::size_t rank, std::int64_t base, std::string* out) {
   if (rank == 2) return print_matrix(a, base, out);
   const Layout slices = a.layout.mode(rank - 1);

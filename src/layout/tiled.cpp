@@ -16,7 +16,7 @@ Tiler whole(const Layout& layout) { return {false, {layout}, {}}; }
 
 constexpr std::size_t kV = 0, kM = 1, kN = 2, kK = 3;  // the modes of thr_layout_vmnk
 
-/// What an operand is made of: which of M, N, K are its rows and columns, and the atom's layout of it.
+/// One operand: which of M, N, K are its rows and columns, and the atom's layout of it.
 struct Side {
   std::size_t rows, columns;
   std::int64_t atom_rows, atom_columns, tile_rows, tile_columns;
@@ -42,7 +42,7 @@ Layout threads_and_fragments(const TiledMma& mma, const Side& side, const Layout
   return pair(pair(values.mode(0), threads.mode(0)), pair(values.mode(1), threads.mode(1)));
 }
 
-/// thread index -> (ThrV,ThrM,ThrN,ThrK), as a layout to compose with.
+/// The layout thread index -> (ThrV,ThrM,ThrN,ThrK), which others are composed with.
 Layout thread_coordinates(const TiledMma& mma) {
   const Layout filtered = coalesce(filter_zeros(mma.thr_layout_vmnk));
   const Layout rest = complement(filtered, IntTuple(Int{filtered.cosize()}));
@@ -56,7 +56,7 @@ Layout tile_tv(const TiledMma& mma, Operand operand) {
   const Layout reference = make_layout(IntTuple(std::vector<IntTuple>{Int{side.tile_rows}, Int{side.tile_columns}}));
   const Layout thrfrg = threads_and_fragments(mma, side, reference);
   Layout threads = thrfrg.mode(0);
-  if (operand != Operand::c) {  // threads that differ in the mode that the operand does not have hold the same
+  if (operand != Operand::c) {  // threads that differ only in the mode that the operand lacks hold the same values
     const Layout& vmnk = mma.thr_layout_vmnk;
     const bool is_a = operand == Operand::a;
     const Layout broadcast{IntTuple(std::vector<IntTuple>{vmnk.mode(kM).shape, vmnk.mode(kN).shape}),
@@ -142,12 +142,12 @@ void check(const Composed& tensor, std::int64_t thread, std::int64_t threads) {
 
 IntTuple underscores(std::size_t count) { return IntTuple(std::vector<IntTuple>(count, IntTuple::underscore())); }
 
-/// The slice at coord of a tensor whose layout became `all`.
+/// The slice at coord of a tensor whose layout was changed to `all`.
 Partition part_of(const Composed& tensor, const Layout& all, const IntTuple& coord) {
   const Slice plain = slice(all, coord);
   Partition out{tensor, tensor.of_offset(plain.offset_of), plain.offset_of};
   out.layout.layout = plain.layout;
-  if (tensor.element_bits > 0) return out;  // a swizzle belongs to the pointer and stays there
+  if (tensor.element_bits > 0) return out;  // the swizzle then belongs to the pointer and stays with it
   Composed whole = tensor;
   whole.layout = all;
   const ComposedSlice part = slice(whole, coord);
@@ -198,7 +198,7 @@ Partition partition(const TiledMma& mma, Operand operand, const Composed& tensor
   check(tensor, thread, mma.thr_layout_vmnk.size());
   const Side side = side_of(mma, operand);
   const Layout all = threads_and_fragments(mma, side, tensor.layout);
-  const auto along = [&](std::size_t mode) {  // which of the threads of that mode
+  const auto along = [&](std::size_t mode) {  // the thread's coordinate in that mode
     const Layout layout = coalesce(mma.thr_layout_vmnk.mode(mode));
     std::int64_t index = 0, size = 1;
     for (std::size_t i = 0; i < layout.rank(); ++i) {

@@ -30,9 +30,9 @@ struct Philox {
   }
 };
 
-/// One block of Philox serves four neighbouring keys. Its counter is (j / 4, i, b * h_q + h, offset), and its key is
-/// the seed, with the high 32 bits of the offset mixed in, so that all 64 bits of both count. Word j % 4 belongs to key
-/// j.
+/// One block of Philox serves four neighbouring keys. Its counter is (j / 4, i, b * h_q + h,
+/// offset), and its key is the seed, with the high 32 bits of the offset mixed in, so that all 64
+/// bits of both count. Word j % 4 belongs to key j.
 struct DropoutMask {
   Philox philox;
   std::uint32_t offset_low;

@@ -16,10 +16,10 @@ std::size_t linear_attention_workspace(const LinearAttention& problem, Pass pass
 /// rows in all. It allocates nothing, throws nothing and runs on one thread.
 void linear_attention_forward(const LinearAttention& problem, const LinearOperands& operands, void* workspace) noexcept;
 
-/// Computes its gradients by the chain rule on the recurrence, backwards token by token, with every state kept. The
-/// gradients may be f32 as well. decay_terms is null or points to zeros (rows of q, h_v). They tell the judge how exact
-/// the gradient of a decay can be: chunked kernels do not keep the states, and sum that gradient from the last token
-/// on,
+/// Computes its gradients by the chain rule on the recurrence, backwards token by token, with every state
+/// kept. The gradients may be f32 as well. decay_terms is null or points to zeros (rows of q, h_v). They
+/// tell the judge how exact the gradient of a decay can be: chunked kernels do not keep the states, and
+/// sum that gradient from the last token on,
 ///   dg_t = sum over j >= t of phi(q_j) . dphi(q_j) - phi(k_j) . dphi(k_j), without a token's own contribution.
 /// To decay_terms of token j the sum of the squares of the products that it adds is added.
 void linear_attention_backward(const LinearAttention& problem, const LinearOperands& operands, void* workspace,

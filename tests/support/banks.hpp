@@ -1,5 +1,5 @@
-// tests/support/banks.hpp: which bytes of shared memory the threads of a CTA touch, as CuTe says it on the host, and
-// how often they meet in a bank.
+// tests/support/banks.hpp: works out on the host, with CuTe, which bytes of shared memory the threads of a CTA touch,
+// and how often they meet in a bank.
 #pragma once
 
 #include <algorithm>
@@ -14,8 +14,9 @@ namespace falchion::testing {
 
 using namespace cute;
 
-/// 32 banks of 4 bytes; a warp's 16-byte accesses run in four phases of 8 lanes, those of 8 bytes in two. How many
-/// words the busiest bank must give in one phase: 1 is free of conflicts. A word that several lanes want counts once.
+/// How many words the busiest bank must give in one phase; 1 is free of conflicts. There are 32 banks
+/// of 4 bytes. A warp's 16-byte accesses take four phases of 8 lanes, and those of 8 bytes take two. A
+/// word that several lanes want counts once.
 inline int ways(const std::vector<std::ptrdiff_t>& addresses, int width) {
   std::array<std::set<std::ptrdiff_t>, 32> words;
   for (const std::ptrdiff_t address : addresses) {
@@ -27,14 +28,14 @@ inline int ways(const std::vector<std::ptrdiff_t>& addresses, int width) {
   return static_cast<int>(most);
 }
 
-/// What all threads do to one tile.
+/// How all threads access one tile.
 struct Access {
-  int worst = 0;                               // ways of its worst phase
-  bool whole = true;                           // each access is of `width` contiguous bytes, aligned to that
+  int worst = 0;                               // words of the busiest bank in the worst phase
+  bool whole = true;                           // each access has `width` contiguous bytes and is aligned to them
   std::vector<std::set<std::ptrdiff_t>> warp;  // the bytes / width that each warp touches
 };
 
-/// at(thread, i): byte address of the i-th access of a thread, of `count` in all.
+/// at(thread, i) is the byte address of the i-th access of a thread, of `count` in all.
 template <class At>
 Access walk(int threads, int count, int width, At at) {
   Access access;
@@ -72,7 +73,7 @@ Access walk(int threads, int width, const Tensor& sX, ThreadTensor thread_tensor
   return access;
 }
 
-/// A tile in memory; only its addresses are used.
+/// A tile in memory, of which only the addresses are used.
 template <class Config, class Layout_>
 auto tile(Layout_ layout) {
   alignas(1024) static typename Config::Element memory[cosize_v<Layout_>];

@@ -1,5 +1,5 @@
-// tests/support/command_lines.hpp: the command `falchion` with what is typed and the files it is typed about: how it
-// exits, what it says.
+// tests/support/command_lines.hpp: runs the command `falchion` with what is typed and the files that it names, and
+// checks how it exits and what it says.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -30,7 +30,7 @@ struct CommandResult {
   std::string out, error;
 };
 
-/// The command is built beside the folder of this test.
+/// The path of the command, which is built beside the folder of this test.
 inline fs::path command() { return fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "falchion"; }
 
 inline std::string contents(const fs::path& path) {
@@ -46,7 +46,7 @@ void write_array(const fs::path& path, io::Kind kind, const std::vector<std::int
   ASSERT_TRUE(status) << status.why;
 }
 
-/// What `arguments` must say on stderr, as a regular expression; the exit code is 2.
+/// What `arguments` must print on stderr, as a regular expression. The exit code must be 2.
 struct Refusal {
   const char *arguments, *says;
 };
@@ -81,7 +81,7 @@ class CommandLines : public ::testing::Test {
     if (!folder_.empty()) fs::remove_all(folder_, ignored);
   }
 
-  /// `before` stands in front of the command, as "ulimit -f 1;". In both @ is the folder.
+  /// `before` stands in front of the command, such as "ulimit -f 1;". In both of them @ is the folder.
   CommandResult run(std::string arguments, const std::string& before = "") const {
     for (std::size_t at = 0; (at = arguments.find('@', at)) != std::string::npos;)
       arguments.replace(at, 1, folder_.string());
@@ -92,7 +92,7 @@ class CommandLines : public ::testing::Test {
     const int status = std::system(call.c_str());
     return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, redirected ? "" : contents(out), contents(error)};
   }
-  /// Each of the table, behind `prefix`.
+  /// Runs each line of the table behind `prefix`.
   void expect_refusals(std::span<const Refusal> table, const std::string& prefix = "") const {
     for (const auto& [arguments, says] : table) {
       const CommandResult x = run(prefix + arguments);

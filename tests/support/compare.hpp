@@ -1,4 +1,4 @@
-// tests/support/compare.hpp: holds a run's outputs against the definition, by the tolerance rule of src/judge.
+// tests/support/compare.hpp: compares a run's outputs with the definition, by the tolerance rule of src/judge.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@ namespace falchion::testing {
 
 using judge::unit_at;
 
-/// What a result is held against. The inputs of the instance stay as they are while this lives: a copy of an instance
-/// is another view of the same memory.
+/// What a result is compared with. The inputs of the instance must not change while this object lives, since a copy of
+/// an instance is another view of the same memory.
 class Reference {
  public:
   explicit Reference(const Instance& x);
@@ -25,10 +25,12 @@ class Reference {
   judge::AttentionReference judge_;
 };
 
-/// Checks every output of x: each row of each sequence written and within the rule, everything else untouched.
+/// Checks every output of x: each row of each sequence must be written and within
+/// the rule, and everything else untouched.
 ::testing::AssertionResult matches(const Instance& x, const Reference& reference);
 
-/// Each element of `value` at which `expected(i, j, k, l)` is true was written, and nothing else of its memory.
+/// Checks that each element of `value` at which `expected(i, j, k, l)` is true was
+/// written, and nothing else of its memory.
 template <class Expected>
 ::testing::AssertionResult written_whole(const char* what, const HostTensor& value, const Expected& expected) {
   std::int64_t count = 0;
@@ -44,8 +46,8 @@ template <class Expected>
   return why.empty() ? ::testing::AssertionSuccess() : ::testing::AssertionFailure() << why;
 }
 
-/// Is a NaN in o[b, i, h, d] allowed whatever the definition says? On a tensor-core path, where that column of V holds
-/// NaN or Inf in some key while x hides keys (Instance::shares_tiles cites the rule).
+/// Whether a NaN in o[b, i, h, d] is allowed, whatever the definition says. It is on a tensor-core path, where that
+/// column of V holds NaN or Inf in some key while x hides keys (Instance::shares_tiles cites the rule).
 bool masked_v_may_reach(const Instance& x, const Shape& index);
 
 }  // namespace falchion::testing

@@ -1,4 +1,5 @@
-// tests/support/contract.hpp: what the tests of docs/contract.md share: plant something, run every path, look.
+// tests/support/contract.hpp: what the tests of docs/contract.md share: they plant something, run every path and look
+// at the result.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -14,7 +15,7 @@ namespace falchion::testing {
 
 inline constexpr float kInf = std::numeric_limits<float>::infinity(), kNan = std::numeric_limits<float>::quiet_NaN();
 
-/// Runs the row on every path after plant(instance), holds it against the definition, then calls check(instance).
+/// Runs the case on every path after plant(instance), compares it with the definition, and then calls check(instance).
 template <class Plant, class Check>
 void planted(const Case& row, const Plant& plant, const Check& check) {
   on_every_path([&](const Path& path, DType dtype) {
@@ -45,7 +46,7 @@ inline bool row_has(const Instance& x, std::int64_t b, std::int64_t i, std::int6
   }
   return true;
 }
-/// row_has(is_finite), or on a tensor-core path as far as a NaN in V of a masked key leaves it so.
+/// row_has(is_finite). On a tensor-core path columns that a NaN in V of a masked key may reach do not count.
 inline bool row_is_clean(const Instance& x, std::int64_t b, std::int64_t i, std::int64_t h) {
   for (std::int64_t d = 0; d < x.problem.d_v; ++d) {
     if (!std::isfinite(x.o.get(b, i, h, d)) && !masked_v_may_reach(x, {b, i, h, d})) return false;

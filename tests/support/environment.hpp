@@ -1,4 +1,4 @@
-// tests/support/environment.hpp: FALCHION_CPU as a test wants it.
+// tests/support/environment.hpp: sets FALCHION_CPU for a test.
 #pragma once
 
 #include <cstdlib>
@@ -6,7 +6,7 @@
 
 namespace falchion::testing {
 
-/// Sets FALCHION_CPU for as long as it lives, then puts it back.
+/// Sets FALCHION_CPU while this object lives, and then restores it.
 class ForcedByTheEnvironment {
  public:
   explicit ForcedByTheEnvironment(const char* level) {

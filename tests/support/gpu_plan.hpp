@@ -1,4 +1,4 @@
-// tests/support/gpu_plan.hpp: problems, targets and what is decided about them, for the tests of the GPU's plans.
+// tests/support/gpu_plan.hpp: problems, targets and the plans that are made for them, for the tests of the GPU's plans.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,7 +33,8 @@ inline Target on(int sm, Backend backend = Backend::best) {
 }
 inline Target hopper() { return on(90); }
 
-/// A build may have all rows of a backend, some (FALCHION_VARIANTS) or none: what is decided depends on it.
+/// A build may have all variants of a backend, some (FALCHION_VARIANTS) or none,
+/// and what a plan decides depends on that.
 inline bool has_rows(Backend backend) {
   const auto listed = listed_variants();
   return std::all_of(listed.begin(), listed.end(), [&](const Variant& v) {
@@ -48,8 +49,8 @@ inline bool has_all_gpu_rows() { return has_rows(Backend::sm80) && has_rows(Back
 #define NEEDS_SM80_ROWS() \
   if (!has_rows(Backend::sm80)) GTEST_SKIP() << "this build has not all rows of sm80"
 
-/// What is decided for a GPU. A build that has all rows is asked as a user asks it, any other what it would decide if
-/// it had them: what rows need is known without their code.
+/// What is decided for a GPU. A build that has all variants is asked as a user asks it. Any other build is asked what
+/// it would decide if it had them, which works because the needs of a variant are known without its code.
 inline Status plan_on_gpu(const Attention& a, const Target& target, PlanData* out) {
   if (!has_all_gpu_rows()) {
     Status status = validate_problem(a, Pass::forward);
@@ -62,7 +63,7 @@ inline Status plan_on_gpu(const Attention& a, const Target& target, PlanData* ou
   return status;
 }
 
-/// The row that a problem takes, as "sm90 plain bf16 64", or why none.
+/// The variant that a problem takes, such as "sm90 plain bf16 64", or why there is none.
 inline std::string row_of(const Attention& a, const Target& target) {
   PlanData plan;
   const Status status = plan_on_gpu(a, target, &plan);
@@ -77,7 +78,7 @@ inline PlanData decided(const Attention& a, const Target& target) {
   EXPECT_TRUE(status) << status.why;
   return plan;
 }
-/// The whole story, as a build that has all rows tells it.
+/// The whole text of explain(), as a build that has all variants gives it.
 inline std::string story_of(const Attention& a, const Target& target) {
   std::string story = explain(a, Pass::forward, target);
   if (story.starts_with("not built")) story.erase(0, story.find('\n') + 1);

@@ -1,6 +1,7 @@
 // tests/support/host_warp.hpp: a warp on the host, so that tests run the very code of a kernel's scheduler without a
-// GPU. Lanes are fibers: each runs until its next shuffle or ballot, and goes on when all 32 have come to it. Include
-// before the .cuh under test: it declares, in falchion::sm80, the device functions that such code calls.
+// GPU. Lanes are fibers: each runs until its next shuffle or ballot, and goes on when all 32 have come to it. This
+// header must be included before the .cuh under test, because it declares, in falchion::sm80, the device functions that
+// such code calls.
 #pragma once
 
 #include <ucontext.h>
@@ -17,12 +18,12 @@ class HostWarp {
  public:
   static constexpr int kLanes = 32;
 
-  /// Runs program in each lane. False: some lanes ended while others waited for them, which would hang a GPU.
+  /// Runs program in each lane. Returns false if some lanes ended while others waited for them, which would hang a GPU.
   static bool run(const std::function<void()>& program) {
     HostWarp warp(program);
     return warp.run();
   }
-  /// Of a lane: hands over its value, gets those of all lanes.
+  /// A lane calls this: it hands over its own value and gets those of all lanes.
   static const std::array<int, kLanes>& exchange(int value) {
     HostWarp& warp = *current_;
     warp.given_[warp.lane_] = value;

@@ -1,4 +1,4 @@
-// tests/support/instance.hpp: a row of cases.def with memory behind it: problem, operands, outputs.
+// tests/support/instance.hpp: a case of cases.def with its memory: problem, operands and outputs.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace falchion::testing {
 
-/// One row: CASE(name, b, s_q, s_k, h_q, h_k, d_qk, d_v, .feature().feature()).
+/// One line of cases.def: CASE(name, b, s_q, s_k, h_q, h_k, d_qk, d_v, .feature().feature()).
 struct Case {
   const char* name;
   std::int64_t b, s_q, s_k, h_q, h_k, d_qk, d_v;
@@ -44,23 +44,24 @@ struct Case {
   Case used_q(std::vector<std::int32_t> x) && { return used_q_ = std::move(x), std::move(*this); }
   Case used_k(std::vector<std::int32_t> x) && { return used_k_ = std::move(x), std::move(*this); }
   Case first_k(std::vector<std::int32_t> x) && { return first_k_ = std::move(x), std::move(*this); }
-  /// Slopes of their own for each sequence.
+  /// Gives each sequence its own slopes.
   Case alibi_by_batch() && { return alibi_ = slopes_by_batch_ = true, std::move(*this); }
   Case layout(Layout x) && { return layout_ = x, std::move(*this); }
 };
 
-/// Every row of cases.def.
+/// Every case of cases.def.
 const std::vector<Case>& cases();
 
-/// Inputs are random normal; whatever lies beyond a length, between rows or past the total is NaN. Outputs are poison.
+/// Inputs are random normal numbers. Whatever lies beyond a length, between rows or past the total is NaN. Outputs are
+/// filled with poison.
 struct Instance {
   Attention problem;
   HostTensor q, k, v, o, lse, row_max, probabilities, bias, mask;
   HostTensor alibi;
   std::vector<std::int32_t> cu_q, cu_k, used_q, used_k, first_k;
   Rng rng{0x123456789ABCDEFu, 0x100000002u, nullptr};
-  /// Set by run() for tensor-core paths. docs/contract.md, "NaN or Inf in V of a masked key inside the valid length":
-  /// there 0 x NaN may reach that column of the rows that share a tile with the key.
+  /// run() sets this for tensor-core paths. There 0 x NaN may reach that column of the rows that share a tile with the
+  /// key (docs/contract.md, "NaN or Inf in V of a masked key inside the valid length").
   bool shares_tiles = false;
 
   Operands operands() const;
@@ -74,10 +75,10 @@ struct Instance {
   Rows k_rows(std::int64_t b) const;
 };
 
-/// o_dtype: of the output tensor, when it is to be wider than the problem's (for ref alone).
+/// o_dtype is the type of the output tensor, when it should be wider than the problem's (for ref alone).
 Instance make_instance(const Case& row, DType dtype, std::uint64_t seed = 1);
 
-/// The same inputs, outputs of its own: o in f32.
+/// An instance with the same inputs and its own outputs, with o in f32.
 Instance with_wide_output(const Instance& x);
 
 }  // namespace falchion::testing

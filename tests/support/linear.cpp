@@ -55,7 +55,7 @@ void make_outputs(const HostTensor& like_state, DType dtype, Layout layout, Line
   if (a.decay != Decay::none) x->grad_decay = HostTensor(DType::f32, x->decay.shape(), output_layout(layout));
 }
 
-/// NaN in every row that belongs to no sequence.
+/// Puts NaN into every row that belongs to no sequence.
 void spoil_padding(const LinearInstance& x, HostTensor* tensor) {
   tensor->for_each([&](auto b, auto s, auto h, auto d) {
     if (!x.is_row(b, s)) tensor->set(b, s, h, d, std::numeric_limits<float>::quiet_NaN());
@@ -118,7 +118,7 @@ void LinearInstance::poison_outputs() {
   for (HostTensor* x :
        {&o, &final_state, &final_z, &grad_q, &grad_k, &grad_v, &grad_decay, &grad_initial_state, &grad_initial_z})
     x->fill_poison();
-  if (!in_place) return;  // what is to become the final state is the initial one
+  if (!in_place) return;  // otherwise the final state's memory holds the initial state
   const auto copy = [](const HostTensor& from, HostTensor* to) {
     to->for_each([&](auto i, auto j, auto e, auto m) { to->set(i, j, e, m, from.get(i, j, e, m)); });
   };
@@ -168,7 +168,7 @@ LinearInstance make_linear_instance(const LinearCase& row, DType dtype, std::uin
     with_z->fill_normal(seed + stream + 1);
   };
   if (a.initial_state) states(6, &x.initial_state, &x.initial_z);
-  if (a.initial_state && a.normalise)  // a sum of what is above 0
+  if (a.initial_state && a.normalise)  // z is a sum of numbers above 0
     x.initial_z.for_each([&](auto i, auto j, auto e, auto m) {
       x.initial_z.set(i, j, e, m, 1 + std::abs(x.initial_z.get(i, j, e, m)));
     });

@@ -1,4 +1,4 @@
-// tests/support/linear.hpp: a row of linear_cases.def with memory behind it, and what its results are held against.
+// tests/support/linear.hpp: a case of linear_cases.def with its memory, and what its results are compared with.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 
 namespace falchion::testing {
 
-/// One row: CASE(name, b, s, h_qk, h_v, d_qk, d_v, .feature().feature()).
+/// One line of linear_cases.def: CASE(name, b, s, h_qk, h_v, d_qk, d_v, .feature().feature()).
 struct LinearCase {
   const char* name;
   std::int64_t b, s, h_qk, h_v, d_qk, d_v;
@@ -21,7 +21,7 @@ struct LinearCase {
   bool elu_ = false, normalise_ = false, reverse_ = false, initial_ = false, final_ = false, in_place_ = false;
   bool positive_ = false, strong_ = false;  // all q and k above 0; a decay that forgets within tokens
   bool large_ = false;                      // q k past f16's 65504, o within it
-  bool growing_ = false;  // k and v twice as large every 12 tokens, q as much smaller as o wants: for f32
+  bool growing_ = false;  // k and v double every 12 tokens, and q shrinks so that o stays in range; for f32
   Decay decay_ = Decay::none;
   std::vector<std::int32_t> lengths{};  // packed
   Layout layout_ = Layout::dense, state_layout_ = Layout::dense;
@@ -48,10 +48,10 @@ struct LinearCase {
   LinearCase spare(int x) && { return spare_ = x, std::move(*this); }
 };
 
-/// Every row of linear_cases.def.
+/// Every case of linear_cases.def.
 const std::vector<LinearCase>& linear_cases();
 
-/// Inputs are random; whatever lies between rows or past the total is NaN. Outputs are poison.
+/// Inputs are random. Whatever lies between rows or past the total is NaN. Outputs are filled with poison.
 struct LinearInstance {
   LinearAttention problem;
   HostTensor q, k, v, o, decay, initial_state, initial_z, final_state, final_z;
@@ -59,28 +59,28 @@ struct LinearInstance {
   HostTensor grad_q, grad_k, grad_v, grad_decay, grad_initial_state, grad_initial_z;
   std::vector<std::int32_t> cu;
   int segments = 0;
-  bool in_place = false;  // final_state is initial_state, forward
+  bool in_place = false;  // final_state is initial_state's memory, in the forward pass
 
   LinearOperands operands(Pass pass) const;
   std::vector<const HostTensor*> tensors() const;
   void poison_outputs();
-  /// Is this row of this batch entry one of a sequence?
+  /// Whether this row of this batch entry belongs to a sequence.
   bool is_row(std::int64_t batch, std::int64_t row) const;
 };
 
 LinearInstance make_linear_instance(const LinearCase& row, DType dtype, std::uint64_t seed = 1);
 
-/// The same inputs, outputs of its own, all f32.
+/// An instance with the same inputs and its own outputs, all in f32.
 LinearInstance with_wide_outputs(const LinearInstance& x);
 
-/// What the definition gives, unrounded.
+/// What the definition gives, without rounding.
 LinearInstance linear_reference(const LinearInstance& x, Pass pass);
 
-/// Plans, poisons the outputs, runs; on a GPU on copies of the whole allocations.
+/// Makes a plan, fills the outputs with poison and runs. On a GPU it runs on copies of the whole allocations.
 Status run(const Target& target, Pass pass, LinearInstance* x);
 
-/// No element but those of the outputs is written, and they are right by the rule of src/judge. exact: what
-/// linear_reference made of x.
+/// Checks that only elements of the outputs were written, and that they are right by the rule of src/judge. `exact` is
+/// what linear_reference made of x.
 ::testing::AssertionResult matches(const LinearInstance& x, const LinearInstance& exact, Pass pass);
 
 /// RMS(a - b) / RMS(b) over the rows of sequences (row_axis 1), or over all (0).

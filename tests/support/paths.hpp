@@ -1,6 +1,6 @@
-// tests/support/paths.hpp: every way to run a problem on this machine: ref and each CPU level; in the executables with
-// the prefix cuda_ (FALCHION_TEST_CUDA), which are the same sources compiled once more, sm80 and, on Hopper, what is
-// best there instead: sm90 where that has a row, else sm80.
+// tests/support/paths.hpp: every way to run a problem on this machine, which are ref and each CPU level. The
+// executables with the prefix cuda_ (FALCHION_TEST_CUDA) are the same sources compiled once more. There the ways are
+// sm80 and, on Hopper, the best: sm90 where that has a variant, else sm80.
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct Path {
 
   std::string name() const;
   bool on_gpu() const { return backend != Backend::ref && backend != Backend::cpu; }
-  /// Is the row built? (-DFALCHION_VARIANTS may leave out some.)
+  /// Whether the variant is built. (-DFALCHION_VARIANTS may leave out some.)
   bool has(DType dtype, const char* operation = kAttention) const;
   Target target(int threads = 3) const;  // the level's name lies in this Path
   std::string why_not() const;           // empty, or why this machine cannot run it
@@ -34,14 +34,14 @@ inline void PrintTo(const Path& path, std::ostream* out) { *out << path.name(); 
 
 inline constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 
-/// ref, then each level of this build that has rows of the operation.
+/// ref, and then each level of this build that has variants of the operation.
 std::vector<Path> built_paths(const char* operation = kAttention);
-/// Those that this machine can run.
+/// Those of them that this machine can run.
 std::vector<Path> usable_paths(const char* operation = kAttention);
-/// For what runs on operands of the host whatever else there is: the CPU, or ref where no level is built.
+/// The path for tests that always run on the host's operands: the CPU, or ref where no level is built.
 Target host_target();
 
-/// Calls f(path, dtype) for each of them and each type.
+/// Calls f(path, dtype) for each of these paths and each type.
 template <class F>
 void on_every_path(const F& f, const char* operation = kAttention) {
   for (const Path& path : usable_paths(operation)) {
@@ -53,7 +53,7 @@ void on_every_path(const F& f, const char* operation = kAttention) {
   }
 }
 
-/// Bytes on a 64-byte boundary, filled with NaN: a workspace whose content nobody may rely on.
+/// Bytes on a 64-byte boundary, filled with NaN, because nobody may rely on the content of a workspace.
 class Workspace {
  public:
   explicit Workspace(std::size_t bytes);
@@ -65,10 +65,10 @@ class Workspace {
   std::vector<unsigned char> memory_;
 };
 
-/// Plans, poisons the outputs, runs. On a GPU: on copies of the whole allocations, so that gaps, padding, alignment,
-/// strides and poison are there byte for byte.
+/// Makes a plan, fills the outputs with poison and runs. On a GPU it runs on copies of the whole allocations, so that
+/// gaps, padding, alignment, strides and poison are there byte for byte.
 Status run(const Target& target, Instance* x);
-/// The same for operands of the caller's making, which a GPU path copies as far as their views reach.
+/// The same for operands that the caller made. A GPU path copies them as far as their views reach.
 Status run_with(const Path& path, const Attention& problem, const Operands& operands);
 inline Status run(const Path& path, Instance* x) { return run(path.target(), x); }
 

@@ -1,4 +1,5 @@
-// tests/support/random.hpp: normal numbers by counter: element i of stream `seed` is the same on every machine.
+// tests/support/random.hpp: normal numbers made from a counter. Element i of the
+// stream `seed` is the same on every machine.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// tests/support/tensor.hpp: tensors that own their memory, in several layouts, with poison wherever nobody should look.
+// tests/support/tensor.hpp: tensors that own their memory, in several layouts, with poison wherever no run should read.
 #pragma once
 
 #include <array>
@@ -18,12 +18,12 @@ namespace falchion::testing {
 
 using Shape = std::array<std::int64_t, 4>;
 
-/// dense: (b, s, h, d). heads_first: (b, h, s, d). gaps: dense, with 8 spare elements after each row and 3 spare rows
-/// of heads. odd: an odd number of spare elements, and a start that is aligned to its element alone. reversed: axis 1
-/// runs backwards (a negative stride; inputs only). transposed: the last two axes change places.
+/// dense lies as (b, s, h, d), and heads_first as (b, h, s, d). gaps is dense with 8 spare elements after each row and
+/// 3 spare rows of heads. odd has an odd number of spare elements and a start that is aligned only to its element. In
+/// reversed axis 1 runs backwards (a negative stride; for inputs only). In transposed the last two axes change places.
 enum class Layout { dense, heads_first, gaps, odd, reversed, transposed };
 
-/// What an output holds before a run: signalling NaNs that no arithmetic and no conversion of ours produces.
+/// What an output holds before a run: signalling NaNs that no arithmetic and no conversion of the library produces.
 inline constexpr std::uint32_t kPoison32 = 0x7FA5A5A5u;
 inline constexpr std::uint16_t kPoisonBf16 = 0x7FA5u, kPoisonF16 = 0x7DA5u;
 
@@ -33,7 +33,7 @@ class HostTensor {
   HostTensor() = default;
   HostTensor(DType dtype, Shape shape, Layout layout = Layout::dense) { allocate(dtype, shape, layout); }
 
-  /// Memory of its own, laid out alike.
+  /// A copy in its own memory, which lies in the same way.
   HostTensor like() const { return HostTensor(view_.dtype, view_.shape, layout_); }
 
   const Tensor& view() const { return view_; }
@@ -64,7 +64,7 @@ class HostTensor {
     std::uint64_t n = 0;
     for_each([&](auto i, auto j, auto k, auto l) { set(i, j, k, l, random_normal(seed, n++)); });
   }
-  /// Every element, gaps too, becomes poison.
+  /// Makes poison of every element, also in the gaps.
   void fill_poison() {
     for (std::int64_t at = 0; at < elements_; ++at) put_poison(first() + at * size_of(view_.dtype));
   }
@@ -74,7 +74,8 @@ class HostTensor {
   /// The whole allocation: the view, its gaps and what lies behind the last row.
   std::byte* memory() const { return elements_ > 0 ? first() : nullptr; }
   std::size_t memory_bytes() const { return static_cast<std::size_t>(elements_ * size_of(view_.dtype)); }
-  /// Elements of the whole allocation that are no poison: what a run wrote, in the view or (wrongly) beside it.
+  /// The elements of the whole allocation that are not poison, which are those that a run wrote, in the view or
+  /// (wrongly) beside it.
   std::int64_t written() const {
     std::int64_t count = 0;
     for (std::int64_t at = 0; at < elements_; ++at) count += poisoned(first() + at * size_of(view_.dtype)) ? 0 : 1;

@@ -1,5 +1,5 @@
-// tools/bench/bench.cpp: `falchion bench`: medians beside this machine's own measured limits, as a table and as Google
-// Benchmark's JSON.
+// tools/bench/bench.cpp: `falchion bench` shows medians beside this machine's own measured limits, as a table and as
+// Google Benchmark's JSON.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -27,7 +27,7 @@
 namespace falchion::tools {
 namespace {
 
-/// The levels to go through; one empty name leaves the choice to the plan.
+/// The levels that are measured. A single empty name leaves the choice to the plan.
 std::vector<std::string> level_list(const std::string& text) {
   if (text.empty()) return {""};
   if (text != "all") return split(text);
@@ -36,7 +36,8 @@ std::vector<std::string> level_list(const std::string& text) {
   return out;
 }
 
-/// What results are held against: of the CPU, of the GPU. Each is measured when a plan first runs there.
+/// The limits of the CPU and of the GPU, with which results are compared. Each is
+/// measured when a plan first runs there.
 struct Limits {
   int threads;
   std::optional<Peaks> cpu;
@@ -45,7 +46,8 @@ struct Limits {
 
 template <class AnyOperands>
 void measure_on_cpu(const Prepared& prepared, const AnyOperands& x, int runs, BenchResult* result, Limits* limits) {
-  // Of all threads that there may be: a small problem for which the plan takes fewer leaves the others' share unused.
+  // The peak is that of all threads that are allowed. Where the plan takes fewer for a
+  // small problem, the others' share is unused.
   if (!limits->cpu) limits->cpu.emplace(limits->threads);
   Peaks& peaks = *limits->cpu;
   peaks.need(result->unit);
@@ -127,7 +129,7 @@ BenchResult measure(const LinearProblem& problem, const BenchOptions& options, c
 /// Of a result on the CPU, when all is measured.
 void hold_against_cpu(const Peaks& peaks, BenchResult* r) {
   const double flops = peaks.flops(r->unit);
-  double dram = r->dram_beside;  // decode; warm, its bytes come from no DRAM
+  double dram = r->dram_beside;  // for decode; in a warm run its bytes do not come from DRAM
   if (r->roof == Roof::slower) dram = flops > 0 ? peaks.bytes_per_second() : 0;  // ref has no roof
   r->hold_against(flops, unit_title(r->unit), dram, "DRAM read");
 }

@@ -27,7 +27,7 @@ std::vector<Op> parse_ops(const std::vector<std::string>& names) {
   return out;
 }
 
-/// Refuses an option that none of the operations has.
+/// Refuses an option that no requested operation has.
 void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
   struct Given {
     const char* name;
@@ -52,7 +52,7 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
   }
 }
 
-/// What is measured when no size is named: prefill in each type, full and causal, and one decode step.
+/// The problems that are measured when no size is named: prefill in each type, full and causal, and one decode step.
 std::vector<Attention> usual_attention(const std::vector<std::string>& dtypes) {
   SizeOptions prefill, decode;
   prefill.dtype = dtypes;
@@ -73,7 +73,7 @@ std::vector<Attention> usual_attention(const std::vector<std::string>& dtypes) {
   return out;
 }
 
-/// On a GPU: 16k tokens of hidden size 2048, full and causal, and decode steps.
+/// The same on a GPU: 16k tokens of hidden size 2048, full and causal, and decode steps.
 std::vector<Attention> usual_gpu_attention(const std::vector<std::string>& dtypes) {
   SizeOptions sizes;
   sizes.dtype = dtypes;
@@ -97,15 +97,15 @@ std::vector<Attention> usual_gpu_attention(const std::vector<std::string>& dtype
   return out;
 }
 
-/// Does this run on a GPU, as far as the options say?
+/// Whether this runs on a GPU, as far as the options say.
 bool wants_gpu(const TargetOptions& where) {
   const Backend backend = parse_backend(where.backend);
   if (backend == Backend::best) return where.level.empty() && !usable_gpu_paths(DType::bf16).empty();
   return backend == Backend::sm80 || backend == Backend::sm90;
 }
 
-/// Sizes of the usual problems of linear attention, as attention that is measured nowhere: those of
-/// bench/compare_linear.py on a GPU.
+/// The sizes of the usual problems of linear attention, held in an Attention that itself is not measured. On a GPU they
+/// are those of bench/compare_linear.py.
 std::vector<Attention> usual_linear_sizes(const std::vector<std::string>& dtypes, bool gpu) {
   SizeOptions sizes;
   sizes.dtype = dtypes;

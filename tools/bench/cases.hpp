@@ -1,4 +1,4 @@
-// tools/bench/cases.hpp: what `falchion bench` is asked for, and the problems that makes.
+// tools/bench/cases.hpp: what `falchion bench` is asked for, and the problems that come of it.
 #pragma once
 
 #include <cstdint>
@@ -23,8 +23,8 @@ struct BenchOptions {
   void add_to(Command& command);
 };
 
-/// Every combination of the sizes that are named, else a usual list, of each operation. Throws UsageError for what no
-/// operation asked for can have.
+/// For each operation, every combination of the sizes that are named, or a usual list if none is. Throws UsageError for
+/// options that no requested operation has.
 std::vector<BenchProblem> bench_problems(const BenchOptions& options);
 
 }  // namespace falchion::tools

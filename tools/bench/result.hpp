@@ -18,8 +18,8 @@ using BenchProblem = std::variant<Attention, LinearProblem>;
 DType dtype_of(const BenchProblem& problem);
 std::string problem_name(const BenchProblem& problem);
 
-/// What a problem is held against. Prefill: arithmetic; decode: memory, as long as K and V come from there; linear
-/// attention: whichever takes longer.
+/// The limit that a problem is compared with: for prefill it is arithmetic; for decode it is memory, as long as K and V
+/// come from there; for linear attention it is whichever takes longer.
 enum class Roof : std::uint8_t { arithmetic, memory, slower };
 
 struct BenchResult {
@@ -32,12 +32,12 @@ struct BenchResult {
   double flops = 0, bytes = 0;  // of one run
   double dram_beside = 0;       // bytes/s of the reads that flushed the caches between the runs; 0 when warm
 
-  // The roof, once hold_against() knows it: what share() is of.
+  // The roof that share() refers to, once hold_against() has set it.
   bool by_bytes = false;
   double limit = 0;  // flop/s, or bytes/s if by_bytes; 0: there is none
   std::string limit_name;
 
-  /// A rate that is 0 is not known, and no roof.
+  /// A rate of 0 means that it is not known, and then it is no roof.
   void hold_against(double flops_per_second, const std::string& unit_name, double bytes_per_second,
                     const std::string& memory_name);
   double share() const { return limit > 0 ? (by_bytes ? bytes : flops) / time.median() / limit : 0; }

@@ -12,15 +12,16 @@
 namespace falchion::tools {
 namespace {
 
-// CLI11 puts a validator's description behind the type: the type alone says it better, and completion reads it there.
+// CLI11 puts a validator's description behind the type. Here the type itself shows the allowed values, and completion
+// reads them there.
 CLI::Validator member_of(const std::vector<std::string>& allowed) {
   CLI::Validator validator = CLI::IsMember(allowed);
   return validator.description("");
 }
 std::string in_braces(const std::vector<std::string>& allowed) { return "{" + CLI::detail::join(allowed, ",") + "}"; }
 
-/// The one value of an option. An empty one is most often a variable of a script that was never set, one that looks
-/// like an option is the next one, before which the value was forgotten.
+/// The only value of an option. Two kinds of value are refused: an empty one is most often a variable of a script that
+/// was never set, and one that looks like an option is the next option, before which the value was forgotten.
 const std::string& only_value(const CLI::results_t& values, const std::string& name) {
   if (values.front().empty()) throw UsageError{name + ": the value is empty"};
   if (values.front().size() > 2 && values.front().compare(0, 2, "--") == 0)
@@ -28,7 +29,7 @@ const std::string& only_value(const CLI::results_t& values, const std::string& n
   return values.front();
 }
 
-/// "--s 1,2 3" -> 1, 2, 3, each handed to `take` with the text that it stood in.
+/// Cuts "--s 1,2 3" into 1, 2, 3 and hands each to `take` with the text that it stood in.
 template <class Take>
 void for_each_part(const CLI::results_t& values, const std::string& name, const Take& take) {
   for (const std::string& whole : values)

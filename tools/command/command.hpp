@@ -1,5 +1,5 @@
-// tools/command/command.hpp: how a subcommand names its options. CLI11 does the work behind it, in one file, since its header
-// alone takes the compiler four seconds.
+// tools/command/command.hpp: how a subcommand names its options. CLI11 does the work behind it, in one file, since its
+// header alone takes the compiler four seconds.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@ class App;
 
 namespace falchion::tools {
 
-/// Which options stand on the command line. What a subcommand would not look at it refuses: an option that is ignored
-/// is an answer to another question than the one asked.
+/// Which options are on the command line. A subcommand refuses options that it would not look at, because if an option
+/// is ignored the answer is to another question than the one that was asked.
 class Given {
  public:
   explicit Given(const CLI::App* app) : app_(app) {}
@@ -28,12 +28,12 @@ class Given {
   const CLI::App* app_;
 };
 
-/// Every option but a flag wants a value, and an empty one is refused.
+/// Every option that is not a flag needs a value, and an empty value is refused.
 class Command {
  public:
   Command(CLI::App* app, int* exit_code) : app_(app), exit_code_(exit_code) {}
 
-  /// Options named from here on stand under this heading in the help.
+  /// Options that are added after this call stand under this heading in the help.
   void group(const std::string& heading) { group_ = heading; }
 
   void flag(const std::string& name, bool* target, const std::string& help);
@@ -46,7 +46,7 @@ class Command {
                const std::string& help);
   void list(const std::string& name, std::vector<std::int64_t>* target, const std::string& help);  // 1,2,3
   void list(const std::string& name, std::vector<std::string>* target, const std::string& help);
-  /// A flag that may have a value: `given` says that it is there, `target` stays empty when it stands alone.
+  /// A flag that may have a value. `given` says whether it is there, and `target` stays empty when it has no value.
   void optional(const std::string& name, std::string* target, bool* given, const std::string& help,
                 const std::string& type);
   /// An argument without a name.
@@ -54,14 +54,14 @@ class Command {
                   const std::string& help);
   /// Any number of arguments without a name, after the others.
   void positionals(const std::string& name, std::vector<std::string>* target, const std::string& help);
-  /// An option that may come again; unlike a list's, its text is never cut at commas.
+  /// An option that may be repeated. Unlike that of a list, its text is never cut at commas.
   void repeated(const std::string& name, std::vector<std::string>* target, const std::string& help,
                 const std::string& type);
   void excludes(const std::string& a, const std::string& b);
-  /// What stands below the options in the help, line for line.
+  /// The text below the options in the help, line for line.
   void footer(const std::string& text);
 
-  /// What the subcommand does; the result is the exit code.
+  /// Sets what the subcommand runs. Its result is the exit code.
   void run(std::function<int(const Given&)> body);
 
  private:

@@ -1,4 +1,5 @@
-// tools/command/completion.cpp: `falchion completion SHELL`: from the tree of options, so that it cannot fall behind.
+// tools/command/completion.cpp: `falchion completion SHELL`. The script is made from the tree of options, so it is
+// always up to date.
 #include "command/completion.hpp"
 
 #include <fmt/format.h>
@@ -74,7 +75,7 @@ std::string bash_script(const CLI::App& root) {
       names, cases);
 }
 
-/// In a zsh spec the help stands in brackets and a colon ends a field.
+/// Escapes a text for a zsh spec, where the help stands in brackets and a colon ends a field.
 std::string zsh_text(const std::string& text) {
   std::string out;
   for (const char c : text) {

@@ -16,9 +16,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Where a path leads: through links too whose target is still to be written.
+/// Where a path leads. It follows links too, also one whose target is not written yet.
 fs::path destination(fs::path path) {
-  constexpr int kMostLinks = 40;  // as Linux: more are a circle
+  constexpr int kMostLinks = 40;  // the same as Linux; more links must be a circle
   std::error_code error;
   for (int i = 0; i < kMostLinks && fs::is_symlink(fs::symlink_status(path, error)); ++i) {
     const fs::path target = fs::read_symlink(path, error);
@@ -30,7 +30,8 @@ fs::path destination(fs::path path) {
 
 fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
 
-/// The same text for two names of one file. A file that is there is known by its number, a new one by its folder's.
+/// Gives the same text for two names of one file. An existing file is identified by its number, and a new one by its
+/// folder's number and its name.
 std::string identity_of(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0) return fmt::format("{}:{}", info.st_dev, info.st_ino);

@@ -1,5 +1,5 @@
-// tools/command/json_value.hpp: JSON of a user's file, read value by value. What is not as it should be is a UsageError that
-// names the file, the place in it and what was expected there.
+// tools/command/json_value.hpp: JSON of a user's file, read value by value. What is not as it should be is a UsageError
+// that names the file, the place in it and what was expected there.
 #pragma once
 
 #include <functional>
@@ -8,7 +8,7 @@
 
 namespace falchion::tools {
 
-/// The whole file. Bytes that are no JSON are refused with the first one that is not.
+/// The whole file. If it is not JSON, it is refused with the position of the first wrong byte.
 nlohmann::json read_json(const std::string& path);
 
 /// A value and where it stands: "points.json: rows[3].ms".

@@ -1,4 +1,5 @@
-// tools/command/numbers.hpp: text to numbers, whole or refused. An error names the option, the text and the limit.
+// tools/command/numbers.hpp: converts text to numbers. The whole text must be a number, else it is refused. An error
+// names the option, the text and the limit.
 #pragma once
 
 #include <fmt/format.h>
@@ -13,10 +14,11 @@
 
 namespace falchion::tools {
 
-/// All of `text` as a number of T. `whole` is what stood on the command line, shown where it is more than `text`.
+/// All of `text` as a number of type T. `whole` is what was on the command line, and it
+/// is shown where it has more than `text`.
 template <class T>
 T parse_number(std::string_view text, std::string_view option, std::string_view whole) {
-  const bool signed_by_plus = text.size() > 1 && text[0] == '+' && text[1] != '-';  // from_chars knows no plus
+  const bool signed_by_plus = text.size() > 1 && text[0] == '+' && text[1] != '-';  // from_chars accepts no plus
   const std::string_view digits = text.substr(signed_by_plus ? 1 : 0);
   T value{};
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);

@@ -17,8 +17,9 @@ namespace {
 constexpr int kHopper = 90;  // cuda::Device::sm
 constexpr const char* kOperation = "attention_forward";
 
-/// GPU: 128 heads, which FlashAttention-1 needs to occupy 128 multiprocessors; S is 2.1 GB. CPU: one head, so that it
-/// shows who can share one; the naive step takes a fraction of a second.
+/// On the GPU there are 128 heads, which FlashAttention-1 needs to occupy 128 multiprocessors; S is
+/// 2.1 GB. On the CPU there is one head, which shows which steps can share one between threads; the
+/// naive step takes a fraction of a second.
 ladder::Problem problem_of(const LadderOptions& options, Side side) {
   const bool gpu = side == Side::gpu;
   if (options.reverse || options.d_v > 0) throw UsageError{"ladder: --reverse and --d-v are of ladder linear"};
@@ -79,7 +80,7 @@ LadderRow library_row(Backend backend) {
   return row;
 }
 
-/// The library's own kernel, through its plan as any caller would.
+/// The library's own kernel, run through its plan as any caller would.
 LadderRow run_library(const LadderProblem& problem, int runs) {
   const bool gpu = problem.side() == Side::gpu;
   const bool hopper =
@@ -94,7 +95,7 @@ LadderRow run_library(const LadderProblem& problem, int runs) {
     row.not_built = status.why;
     return row;
   }
-  if (gpu && !on_gpu(plan)) {  // best, and no row of the GPU takes the problem
+  if (gpu && !on_gpu(plan)) {  // the backend is best, and no GPU variant takes the problem
     row.not_built = "the plan takes a kernel of the CPU";
     return row;
   }
@@ -107,7 +108,7 @@ LadderRow run_library(const LadderProblem& problem, int runs) {
   return row;
 }
 
-/// The steps of this side that its device runs; left_out, if asked for: those that it does not.
+/// The steps of this side that its device runs. left_out, if it is not null, gets those that it does not run.
 std::vector<const ladder::Step*> steps_of(Side side, std::vector<const ladder::Step*>* left_out = nullptr) {
   const int sm = side == Side::gpu ? cuda::current_device().sm : 0;
   std::vector<const ladder::Step*> out;

@@ -1,5 +1,5 @@
-// tools/ladder/ladder.cpp: `falchion ladder`: the steps from a naive kernel to the library's own, each timed beside the one
-// before, checked, and explained.
+// tools/ladder/ladder.cpp: `falchion ladder` shows the steps from a naive kernel to the library's own. Each one is
+// timed beside the one before, checked and explained.
 #include "ladder/ladder.hpp"
 
 #include <fmt/format.h>

@@ -1,4 +1,5 @@
-// tools/ladder/ladder.hpp: `falchion ladder`: what the ladders share: where a step runs, its row, how rows are told.
+// tools/ladder/ladder.hpp: what the ladders of `falchion ladder` share: where a step runs, its row of results, and how
+// the rows are printed.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,7 @@ struct LadderOptions {
   std::int64_t b = 0, h = 0, s = 0, s_k = 0, d = 64, d_v = 0, runs = 0, seed = 1;
   bool cpu = false, gpu = false, causal = false, reverse = false, as_json = false, brief = false;
 
-  /// x, or what stands for 0.
+  /// x, or the default where x is 0.
   static int given(std::int64_t x, int otherwise) { return x > 0 ? static_cast<int>(x) : otherwise; }
   int runs_on(bool gpu_side) const { return given(runs, gpu_side ? 15 : 5); }
 };
@@ -29,7 +30,7 @@ inline constexpr const char* kLibrary = "library";
 /// Where a ladder runs.
 enum class Side { cpu, gpu };
 
-/// Bytes on that side. Throws UsageError where there are not as many.
+/// Memory on that side. Throws UsageError where there is not enough.
 class SideMemory {
  public:
   SideMemory(Side side, std::size_t bytes);
@@ -50,7 +51,7 @@ class SideMemory {
   void* data_ = nullptr;
 };
 
-/// Median of runs: on the GPU by events, several launches a run where one is short.
+/// The median of runs. On the GPU they are timed by events, with several launches in each run where one is short.
 Samples time_on(Side side, int runs, const std::function<void()>& run);
 
 /// Threads of the CPU's steps; the library gets as many.
@@ -59,7 +60,7 @@ std::string device_name(Side side);
 /// Whether this build has a kernel of this back end: "attention_forward".
 bool library_has(const char* operation, Backend backend, DType dtype);
 
-/// Throws UsageError where b x h is more than a grid has in y.
+/// Throws UsageError where b x h is more than a grid can have in y.
 void require_grid(int b, int h);
 
 /// One step, measured and checked.
@@ -80,11 +81,11 @@ struct Rung {
   std::string name;
   std::function<LadderRow()> run;
 };
-/// All of them, or options.step alone. left_out: a sentence, or nothing. Throws UsageError where there is no such step.
+/// All steps, or only options.step. left_out is a sentence, or nothing. Throws UsageError where there is no such step.
 std::vector<LadderRow> climb(const LadderOptions& options, const std::vector<Rung>& rungs,
                              const std::string& left_out = "");
 
-/// What is said besides the rows.
+/// What is printed besides the rows.
 struct LadderReport {
   Side side;
   std::string dtype, problem;  // "bf16", "b8 h16 s2048 d64 full"
@@ -94,7 +95,7 @@ struct LadderReport {
   std::vector<std::string> notes;  // sentences without their full stop
   const char* folder;              // of the steps
 };
-/// Prints the rows as the options want them; the exit code.
+/// Prints the rows as the options say. Returns the exit code.
 int tell(const LadderOptions& options, const LadderReport& report, const std::vector<LadderRow>& rows);
 
 // The ladders.

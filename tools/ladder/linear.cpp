@@ -14,7 +14,8 @@ namespace {
 
 constexpr const char* kOperation = "linear_attention_forward";
 
-/// GPU: 64 heads, where the classic choice by 40 heads is the wrong one. CPU: 8 heads of half the length.
+/// On the GPU there are 64 heads, where the classic choice (by 40 heads) is the wrong one. On the CPU there are 8 heads
+/// of half the length.
 ladder::linear::Problem problem_of(const LadderOptions& options, Side side) {
   const bool gpu = side == Side::gpu;
   if (options.causal || options.s_k > 0)
@@ -75,7 +76,7 @@ LadderRow library_row(bool gpu) {
   return row;
 }
 
-/// The library's own kernel, through its plan as any caller would.
+/// The library's own kernel, run through its plan as any caller would.
 LadderRow run_library(const LinearLadderProblem& problem, int runs) {
   const bool gpu = problem.side() == Side::gpu;
   const DType dtype = problem.library_dtype();

@@ -1,4 +1,4 @@
-// tools/ladder/linear_problem.hpp: what the steps of `falchion ladder linear` run on, and what they must give.
+// tools/ladder/linear_problem.hpp: the problem that the steps of `falchion ladder linear` run, and its right result.
 #pragma once
 
 #include <cstdint>
@@ -12,8 +12,9 @@
 
 namespace falchion::tools {
 
-/// The problem with its tensors in every type that a step asks for, and sampled heads of it with what they must give.
-/// Random normal numbers, of bf16 whatever the type is: the exact result is then the same for all.
+/// The problem with its tensors in every type that a step asks for, and the right result of a sample of
+/// its heads. The tensors are random normal numbers that are exact in bf16, whatever the type is, so the
+/// exact result is the same for all types.
 class LinearLadderProblem {
  public:
   LinearLadderProblem(Side side, const ladder::linear::Problem& problem, std::uint64_t seed);

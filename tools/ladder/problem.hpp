@@ -1,4 +1,4 @@
-// tools/ladder/problem.hpp: what the steps of `falchion ladder attention` run on, and what they must give.
+// tools/ladder/problem.hpp: the problem that the steps of `falchion ladder attention` run, and its right result.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace falchion::tools {
 
-/// The problem with its tensors, and sampled rows of it with what they must give.
+/// The problem with its tensors, and the right result of a sample of its rows.
 class LadderProblem {
  public:
   LadderProblem(Side side, const ladder::Problem& problem, std::uint64_t seed);

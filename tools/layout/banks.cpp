@@ -14,7 +14,7 @@ namespace {
 
 using layout::Access, layout::AccessShape, layout::AccessTile, layout::Composed;
 
-/// One warp's access: whose bytes, and to which coordinates they belong.
+/// One warp's access: the bytes of each thread, and the coordinates that they belong to.
 struct WarpAccess {
   Access access;
   AccessShape shape;
@@ -35,7 +35,8 @@ Composed transposed(Composed a) {
   return a;
 }
 
-/// --tile, or what the access takes by itself: 16x16 of an ldmatrix.x4 of 16-bit elements, whole rows of the others.
+/// --tile, or the tile that the access has by default: 16x16 for an ldmatrix.x4 of 16-bit elements, and whole rows for
+/// the others.
 AccessTile tile_of(const LayoutRequest& request, const Composed& a, const WarpAccess& warp, bool is_ldmatrix) {
   const std::int64_t each = std::max(1, warp.shape.bytes * 8 / warp.bits);  // elements of a thread
   AccessTile tile{std::min(warp.shape.threads, 16), warp.shape.threads > 16 ? 2 * each : each};
@@ -54,7 +55,7 @@ AccessTile tile_of(const LayoutRequest& request, const Composed& a, const WarpAc
   return tile;
 }
 
-/// The elements of tile_addresses: matrices of an ldmatrix run down a column first, other accesses along a row.
+/// The elements of tile_addresses(). The matrices of an ldmatrix run down a column first, other accesses along a row.
 void walk_tile(const AccessTile& tile, bool is_ldmatrix, WarpAccess* warp) {
   const std::int64_t each = warp->shape.bytes * 8 / warp->bits;
   const std::int64_t across = tile.columns / each;

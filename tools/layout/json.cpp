@@ -8,7 +8,7 @@
 namespace falchion::tools {
 namespace {
 
-/// A row of JSON a row of cells.
+/// One row of JSON for each row of cells.
 template <class Of>
 std::string grid(const Picture& picture, Of of) {
   std::string out = "[";

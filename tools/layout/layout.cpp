@@ -1,4 +1,5 @@
-// tools/layout/layout.cpp: `falchion layout`: CuTe's layouts at the command line, in CuTe's own words and in pictures.
+// tools/layout/layout.cpp: `falchion layout` computes with CuTe's layouts at the command line, and answers in CuTe's
+// own words and in pictures.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -86,7 +87,7 @@ std::string formatted(const Answer& answer, const std::string& format, const std
                             : figure_latex(answer.figure);
 }
 
-/// Which arguments of a verb an operation works on: those that its line in the list has in capitals, EXPR or SHAPE.
+/// The arguments of a verb that an operation works on, which are EXPR and SHAPE in the verb's line of the list.
 std::vector<bool> operands(const LayoutRequest& request) {
   const auto verb = std::ranges::find(kVerbs, request.verb, &LayoutVerb::name);
   std::vector<bool> out;
@@ -96,7 +97,7 @@ std::vector<bool> operands(const LayoutRequest& request) {
   return out;
 }
 
-/// What an operation refuses is right as an expression: its error names where in the call the operands stand.
+/// Where an operation refuses operands that are right as expressions, the error names their place in the call.
 [[noreturn]] void refuse(const LayoutRequest& request, const layout::Error& error) {
   constexpr std::size_t kShown = 160;
   const std::vector<bool> is_operand = operands(request);
@@ -115,7 +116,7 @@ std::vector<bool> operands(const LayoutRequest& request) {
                                places.find(',') == places.npos ? "" : "s", places, error.what(), shown)};
 }
 
-/// Refuses an option that the verb does not look at.
+/// Refuses an option that the verb does not use.
 void check_use(const Options& options, const Given& given) {
   const std::string& verb = options.request.verb;
   constexpr std::pair<const char*, const char*> kOf[] = {{"--kind", "divide product"},

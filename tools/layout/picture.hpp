@@ -1,5 +1,5 @@
-// tools/layout/picture.hpp: what SVG, HTML, LaTeX and JSON draw: grids of cells, each with its offset, thread and
-// value.
+// tools/layout/picture.hpp: what SVG, HTML, LaTeX and JSON draw: grids of cells,
+// each with its offset, thread and value.
 #pragma once
 
 #include <string>
@@ -43,16 +43,17 @@ struct Figure {
   std::vector<Picture> pictures;
 };
 
-/// A side of a picture has at most so many cells.
+/// The most cells that a side of a picture has.
 inline constexpr std::int64_t kMostCells = 128;
 
 /// Mode 0 downwards, all others to the right; a layout of rank 1 is one row.
 Picture draw_layout(const layout::Composed& layout, int element_bits, const std::string& name = "");
-/// A thread-value layout, (thread, value) -> i + rows j. transposed: j downwards, as operand B is drawn.
+/// The picture of a thread-value layout, (thread, value) -> i + rows j. With `transposed` j goes downwards, as operand
+/// B is drawn.
 Picture draw_thread_values(const layout::Layout& tv, std::int64_t rows, std::int64_t columns, const std::string& name,
                            bool transposed = false);
 
-/// What a verb answers: text as CuTe prints it, facts for JSON, pictures where they were asked for.
+/// The answer of a verb: text as CuTe prints it, facts for JSON, and pictures where they were asked for.
 struct Answer {
   std::string text;
   std::vector<std::pair<std::string, std::string>> facts;
@@ -64,19 +65,20 @@ std::string figure_html(const Figure& figure);
 std::string figure_latex(const Figure& figure);
 std::string answer_json(const Answer& answer);
 
-/// Text for XML, and a JSON string with its quotes.
+/// Escapes a text for XML; makes a JSON string with its quotes.
 std::string xml_text(const std::string& text);
 std::string json_text(const std::string& text);
 std::string json_tuple(const layout::IntTuple& tuple);  ///< (8,(2,4)) -> [8,[2,4]]
 
-/// Eight pastels that a reader with any one kind of colour blindness can tell apart: Okabe and Ito's hues, mixed with
-/// white until each pair is at least 13 apart (CIE76) for normal, protan, deutan and tritan eyes, and their lightness
-/// differs by at least 2.8: print in grey keeps them apart too.
+/// Eight pastels that a reader with any kind of colour blindness can tell apart. They are Okabe and Ito's hues, mixed
+/// with white. Each pair is at least 13 apart (CIE76) for normal, protan, deutan and tritan eyes, and their lightness
+/// differs by at least 2.8, so they stay apart in grey print too.
 inline constexpr const char* kPastels[8] = {"#85c2ed", "#f4eb91", "#dc896e", "#8cbea7",
                                             "#dddddd", "#cd7eaa", "#f0cba6", "#b6c5da"};
-/// The colour of a cell where it has one of the eight, -1 for a cell of no thread. plain: as without the swizzle.
+/// Which of the eight colours a cell has, or -1 for a cell of no thread. With
+/// `plain` it is the colour without the swizzle.
 int pastel_of(const Picture& picture, const Cell& cell, bool plain = false);
-/// What is written into a cell: one line, or two with a line feed between them.
+/// The text of a cell: one line, or two with a line feed between them.
 std::string label_of(const Picture& picture, const Cell& cell);
 
 }  // namespace falchion::tools

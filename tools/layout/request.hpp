@@ -38,7 +38,7 @@ struct LayoutRequest {
 
 /// "16b" or "16": 1 to 128 bits.
 int parse_bits(const std::string& text);
-/// "16x16", "0,0", "64,16,16": so many integers, each from least to 2^20.
+/// Reads a text such as "16x16", "0,0" or "64,16,16": this many integers, each from least to 2^20.
 std::vector<std::int64_t> parse_numbers(const std::string& text, std::size_t count, std::int64_t least,
                                         const std::string& what);
 /// A coordinate without the underscores of static integers: (1,(0,2)).

@@ -21,7 +21,7 @@ int cell_size(const Figure& figure) {
   return kCell;
 }
 
-/// Light at the first offset, dark at the last: one hue, so that no eye loses the order.
+/// The colour of an offset: light at the first, dark at the last. It is one hue, so that every eye sees the order.
 std::string heat(std::int64_t offset, std::int64_t most) {
   const int step = static_cast<int>(std::clamp<std::int64_t>(most > 0 ? offset * 63 / most : 0, 0, 63));
   return fmt::format("#{:02x}{:02x}{:02x}", 247 - 239 * step / 63, 251 - 203 * step / 63, 255 - 148 * step / 63);
@@ -86,7 +86,7 @@ void rim(const Picture& picture, int size, std::string* out) {
                    outlines);
 }
 
-/// The corner of everything, in cells: operands may stand left of the accumulator, and above it.
+/// The corner of the whole figure, in cells, since operands may stand left of the accumulator and above it.
 struct Frame {
   std::int64_t top = 0, left = 0, bottom = 0, right = 0;
 };

@@ -32,7 +32,7 @@ Answer answer_with_slice(const LayoutRequest& request, const layout::ComposedSli
 
 const char* yes_no(bool is) { return is ? "yes" : "no"; }
 
-/// Too many offsets to compare: yes where each stride steps over all that the smaller ones reach.
+/// For layouts with too many offsets to compare: true where each stride steps over all that the smaller ones reach.
 const char* injective(const Layout& a) {
   if (a.size() <= kMostCompared) return yes_no(layout::is_injective(a));
   const std::vector<layout::Int> shape = layout::flatten(a.shape), stride = layout::flatten(a.stride);
@@ -99,7 +99,7 @@ Answer answer_info(const LayoutRequest& request) {
   return out;
 }
 
-/// Each coordinate three ways: 1-D, by top mode, natural.
+/// Prints each coordinate in three ways: 1-D, by top mode, and natural.
 Answer answer_coords(const LayoutRequest& request) {
   const IntTuple shape = request.composed(0).layout.shape;
   const std::int64_t size = layout::product(shape).value;
@@ -109,7 +109,7 @@ Answer answer_coords(const LayoutRequest& request) {
   std::vector<IntTuple> extents;
   for (std::size_t i = 0; i < shape.rank(); ++i) extents.emplace_back(layout::product(shape.mode(i)));
   const IntTuple flat = shape.is_tuple() ? IntTuple(extents) : shape;
-  // The last coordinate is the longest; a row is that, three times, and the spaces between.
+  // The last coordinate is the longest, so a row has at most three times its length and the spaces between.
   const IntTuple last[] = {IntTuple(layout::Int{size - 1}), layout::idx2crd(size - 1, flat),
                            layout::idx2crd(size - 1, shape)};
   std::size_t bytes = 5;
@@ -235,7 +235,7 @@ Answer answer_local_partition(const LayoutRequest& request) {
   return answer_with_slice(request, layout::local_partition(request.composed(0), threads, request.integer(2)));
 }
 
-/// Is 24 the same as (24)?
+/// Whether two tuples are equal when 24 counts as (24).
 Answer answer_compat(const LayoutRequest& request) {
   const IntTuple a = request.composed(0).layout.shape, b = request.composed(1).layout.shape;
   const std::string a_text = to_string(a), b_text = to_string(b);

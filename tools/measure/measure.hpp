@@ -28,11 +28,11 @@ struct Samples {
   }
   double median() const { return quantile(0.5); }
   double best() const { return quantile(0); }
-  /// Half of the range that holds the middle half of the runs, over the median: one slow run does not move it.
+  /// Half of the range that holds the middle half of the runs, divided by the median. One slow run does not change it.
   double spread() const { return (quantile(0.75) - quantile(0.25)) / 2 / median(); }
 };
 
-/// Times `runs` calls after one that warms caches, pages and threads; `before` runs untimed ahead of each.
+/// Times `runs` calls after one that warms caches, pages and threads. `before` runs ahead of each and is not timed.
 template <class Run, class Before>
 Samples sample(int runs, const Run& run, const Before& before) {
   run();

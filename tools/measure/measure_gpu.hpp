@@ -1,4 +1,5 @@
-// tools/measure/measure_gpu.hpp: runs timed on the device by its own events, and the limits that they are held against.
+// tools/measure/measure_gpu.hpp: times runs on the device with its own events, and knows
+// the limits that they are compared with.
 #pragma once
 
 #include <string>
@@ -14,8 +15,8 @@ class GpuRun {
  public:
   GpuRun(const Plan& plan, const AnyOperands& host);
 
-  /// cold: a buffer of several times the L2 is written before each run. Warm: an untimed run goes before each, so that
-  /// the host's launch is not in the time either way.
+  /// With `cold` a buffer of several times the L2 is written before each run. Otherwise an untimed run goes before
+  /// each. So in both cases the host's launch is not in the time.
   Samples sample(int runs, bool cold);
   void download();  ///< the outputs, to the host's tensors
 
@@ -37,11 +38,11 @@ struct GpuLimits {
   double clock_hz = 0;
 
   static GpuLimits measure();
-  /// Nominal flop/s: SMs x highest clock x flop a clock of the type's unit (bf16, f16: dense tensor cores with f32
-  /// sums; f32: fused multiply-adds). 0 where the architecture is not known.
+  /// Nominal flop/s: SMs x highest clock x flop per clock of the type's unit. For bf16 and f16 that is the dense tensor
+  /// cores with f32 sums, for f32 fused multiply-adds. It is 0 where the architecture is not known.
   double nominal(DType dtype) const;
-  /// The same where linear attention makes a product of f32 of three others: Hopper's rows of f16, the rest of TF32,
-  /// half as fast.
+  /// The same for linear attention, which makes a product in f32 of three others: Hopper's variants make it of f16, the
+  /// others of TF32, which is half as fast.
   double nominal_of_three_f16() const { return nominal(DType::f16) / 3; }
   double nominal_of_three_tf32() const { return nominal(DType::f16) / 6; }
   std::string text(DType dtype) const;

@@ -1,4 +1,5 @@
-// tools/measure/peak.cpp: every kernel here is compiled for its level by a target attribute and called only where it can run.
+// tools/measure/peak.cpp: every kernel here is compiled for its level by a target
+// attribute and called only where it can run.
 #include "measure/peak.hpp"
 
 #include <algorithm>
@@ -34,7 +35,7 @@ constexpr int kChains = 16;
 constexpr int kChains = 12;
 #endif
 
-/// Numbers in [0.5, 1.5) that no compiler foresees.
+/// Numbers in [0.5, 1.5) that no compiler can foresee.
 struct Seeds {
   float value[(kChains + 1) * 16];
   Seeds() {
@@ -187,9 +188,10 @@ Unit find_unit(const std::string& name) {
   return {};
 }
 
-/// Runs task(t) on the library's own `threads` workers; seconds from the first one's start to the last one's end. The
-/// workers read the clock themselves: with no core to spare, a waiting thread would wake up late and report too few.
-/// And they are the ones that the kernels run on, so after a read of all memory they are awake and each on its core.
+/// Runs task(t) on the library's own `threads` workers. Returns the seconds from the first one's start to the last
+/// one's end. The workers read the clock themselves, because without a spare core a waiting thread would wake up late
+/// and the rate would come out too low. They are the workers that the kernels run on, so after a read of all memory
+/// they are awake, each on its core.
 template <class Task>
 double timed_on(int threads, const Task& task) {
   struct Shared {
@@ -219,7 +221,8 @@ bool unit_here(const std::string& unit) { return find_unit(unit).run != nullptr;
 double measure_peak_flops(const std::string& name, int threads) {
   const Unit unit = find_unit(name);
   if (!unit.run) return 0;
-  std::int64_t n = 1 << 14;  // then as many as 20 ms take: long against starting threads, short against throttling
+  std::int64_t n =
+      1 << 14;  // then as many as 20 ms take, which is long beside starting threads and too short to throttle
   const auto run = [&] { return timed_on(threads, [&](int) { unit.run(n); }); };
   for (double t = run(); t < 20e-3; t = run()) n = static_cast<std::int64_t>(n * std::clamp(25e-3 / t, 1.5, 16.0));
   double best = 1e9;

@@ -1,4 +1,5 @@
-// tools/measure/peak.hpp: what this machine can do at best, measured here and now: the denominators of every share we print.
+// tools/measure/peak.hpp: measures what this machine can do at best. Every share
+// that the command prints is a share of it.
 #pragma once
 
 #include <cstdint>
@@ -8,15 +9,15 @@
 
 namespace falchion::tools {
 
-/// Units with a peak of their own. `amx`: bf16 tiles; the others: f32 fused multiply-add of that vector width.
-/// Levels of variants.def map onto them by name ("generic" is plain C++ at the compiler's base level).
+/// Units that have their own peak: `amx` is that of bf16 tiles, and the others are f32 fused multiply-adds of that
+/// vector width. Levels of variants.def belong to them by name ("generic" is plain C++ at the compiler's base level).
 bool unit_here(const std::string& unit);
 
-/// Flop/s of all `threads` together, best of several short runs on random data in registers and L1 (zeros would
-/// flatter AMX by some 15 %: less switching, higher clock). 0 where the unit is not here.
+/// Flop/s of all `threads` together, the best of several short runs on random data in registers and L1. (With zeros AMX
+/// would be some 15 % faster, because less switches and the clock is higher.) It is 0 where the unit is not here.
 double measure_peak_flops(const std::string& unit, int threads);
 
-/// Reads 1 GiB once with all threads: the measured DRAM limit, and a cache flush too.
+/// Reads 1 GiB once with all threads. That measures the DRAM limit, and it also flushes the caches.
 class DramReader {
  public:
   explicit DramReader(int threads);

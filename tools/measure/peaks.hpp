@@ -1,4 +1,5 @@
-// tools/measure/peaks.hpp: the limits of this machine that a run of the command has asked for, each measured once or twice.
+// tools/measure/peaks.hpp: the limits of this machine that a run of the command has
+// asked for, each measured once or twice.
 #pragma once
 
 #include <map>
@@ -15,7 +16,7 @@ class Peaks {
 
   void need(const std::string& unit);  ///< measures it unless it is known; an empty name asks for nothing
   DramReader& dram();                  ///< takes 1 GiB when first called
-  /// Everything once more; the larger number counts, since a limit is what the machine can do when nobody disturbs it.
+  /// Measures everything once more. The larger number counts, since a limit is what an undisturbed machine can do.
   void measure_again();
 
   int threads() const { return threads_; }

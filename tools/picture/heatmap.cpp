@@ -57,7 +57,8 @@ Grid downsample(const Heatmap& map) {
   return grid;
 }
 
-/// One path a colour, one stroke a run of equal cells: a tenth of the bytes of one rectangle a cell.
+/// Draws one path for each colour and one stroke for each run of equal cells. That takes a tenth of the bytes that a
+/// rectangle for each cell would.
 std::string cells(const Grid& grid) {
   std::vector<std::string> paths(kColours);
   for (std::int64_t i = 0; i < grid.rows; ++i)

@@ -12,8 +12,9 @@ struct Heatmap {
   std::string title, subtitle;
 };
 
-/// Queries downwards, keys to the right, colour by the logarithm of the probability (viridis: readable without colour
-/// vision and in grey). At most 128 cells a side: a cell shows the largest probability in it. Under 150 KB.
+/// Queries go downwards and keys to the right. The colour follows the logarithm of the probability (viridis, which is
+/// readable without colour vision and in grey). A side has at most 128 cells, and a cell shows the largest probability
+/// in it. The picture is under 150 KB.
 std::string heatmap_svg(const Heatmap& map);
 
 }  // namespace falchion::tools

@@ -1,4 +1,4 @@
-// tools/picture/map.cpp: `falchion map`: who attends to whom, as a picture.
+// tools/picture/map.cpp: `falchion map` shows as a picture which query attends to which key.
 #include "picture/map.hpp"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ struct Options {
   std::string out = "attention.svg", title;
 };
 
-/// Index i of an axis kept as an axis of one; a broadcast axis stays.
+/// Keeps only index i of an axis, which then has extent 1. A broadcast axis stays as it is.
 void keep_one(Tensor* t, int axis, std::int64_t i) {
   if (t->data == nullptr || t->shape[static_cast<std::size_t>(axis)] <= 1) return;
   const auto a = static_cast<std::size_t>(axis);

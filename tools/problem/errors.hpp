@@ -1,4 +1,4 @@
-// tools/problem/errors.hpp: how exact a result of an instance is, by the house rule (src/judge/rule.hpp).
+// tools/problem/errors.hpp: how exact a result of an instance is, by the tolerance rule (src/judge/rule.hpp).
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +11,7 @@ namespace falchion::tools {
 
 using judge::ErrorReport;
 
-/// What results are held against: the definition in double, and the naive computation in the problem's own types.
+/// What results are compared with: the definition in double, and the naive computation in the problem's own types.
 class Reference {
  public:
   explicit Reference(const Instance& instance);
@@ -26,8 +26,8 @@ class Reference {
   judge::AttentionReference judge_;
 };
 
-/// Runs one path on the instance and checks O, and LSE where the problem has it: the worse of the two by its limit.
-/// A plan that refuses is a failure whose `why` is the reason.
+/// Runs one path on the instance and checks O, and LSE where the problem has it. The result is the one of the two that
+/// is nearer to its limit. A plan that refuses is a failure whose `why` is the reason.
 struct Verdict {
   ErrorReport o, lse;
   bool ran = false;

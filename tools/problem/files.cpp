@@ -18,7 +18,8 @@
 namespace falchion::tools {
 namespace {
 
-/// Out of memory (a device that never ends) is all that a reader says without the file's name.
+/// Adds the file's name to "out of memory" (as for a device that never ends), the
+/// only error that a reader gives without it.
 void require_read(const std::string& path, const Status& status) {
   require(status, status.code == Code::workspace ? path : "");
 }
@@ -51,14 +52,14 @@ void each_number(const std::string& path, const Take& take) {
   }
 }
 
-/// Is x, a number of the file, one that T holds without loss?
+/// Whether T holds x, a number of the file, without loss.
 template <class T, class X>
 bool holds(X x) {
   if constexpr (std::is_integral_v<X>) {
     return std::in_range<T>(x);
   } else {
-    constexpr X kBound = -static_cast<X>(std::numeric_limits<T>::min());  // a power of two: exact
-    return x >= -kBound && x < kBound && x == std::trunc(x);              // so no NaN
+    constexpr X kBound = -static_cast<X>(std::numeric_limits<T>::min());  // a power of two, so it is exact
+    return x >= -kBound && x < kBound && x == std::trunc(x);              // false for NaN
   }
 }
 
@@ -80,7 +81,7 @@ io::Archive read_archive(const std::string& path) {
   return archive;
 }
 
-/// What a number that std::int64_t does not hold should have been.
+/// What a number should have been that std::int64_t does not hold.
 template <class X>
 std::string what_is_read(X x) {
   if (static_cast<long double>(x) != std::floor(static_cast<long double>(x))) return "a whole number";  // NaN too
@@ -108,7 +109,7 @@ std::vector<float> read_floats(const std::string& path) {
 }
 
 void write_tensors(const std::string& path, const std::vector<NamedTensor>& tensors) {
-  std::fflush(stdout);  // `path` may be where that goes
+  std::fflush(stdout);  // `path` may be the file that stdout goes to
   std::vector<io::Array> arrays;
   for (const NamedTensor& x : tensors) {
     const std::span<const std::byte> bytes{x.tensor->memory.data(), x.tensor->memory.size()};

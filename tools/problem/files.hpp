@@ -1,4 +1,5 @@
-// tools/problem/files.hpp: between files and tensors. What cannot be read or written is a UsageError with file and reason.
+// tools/problem/files.hpp: reads tensors from files and writes them. What cannot be read or written is a UsageError
+// with the file and the reason.
 #pragma once
 
 #include <cstdint>
@@ -13,8 +14,8 @@ namespace falchion::tools {
 io::Array read_npy_array(const std::string& path);
 io::Archive read_archive(const std::string& path);
 
-/// A list of numbers in a .npy file of one axis, of any integer or float type of 32 or 64 bits. A value that an integer
-/// or a finite float cannot hold as it is, such as a length of 2.7, is refused with its place.
+/// Reads a list of numbers from a .npy file of one axis, of any integer or float type of 32 or 64 bits. A value that
+/// the wanted integer or finite float cannot hold as it is, such as a length of 2.7, is refused with its place.
 std::vector<std::int64_t> read_integers(const std::string& path);
 std::vector<float> read_floats(const std::string& path);
 

@@ -15,7 +15,7 @@
 namespace falchion::tools {
 namespace {
 
-/// What random and packed instances share once q, k and v are there.
+/// Makes what random and packed instances have in common once q, k and v are made.
 void add_features(Instance* x, std::uint64_t seed) {
   Attention& a = x->problem;
   if (a.alibi) x->alibi = usual_slopes(a.h_q);

@@ -22,8 +22,9 @@ struct Instance {
   void require_valid() const;
 };
 
-/// Random normal inputs for a problem that is not packed; bias normal, a mask that drops one key in four, used lengths
-/// (where the problem has them) spread over 0..s, the usual ALiBi slopes, first keys from 0 to half of s.
+/// Random normal inputs for a problem that is not packed. Where the problem has them, the bias is normal too, the mask
+/// drops one key in four, used lengths are spread over 0..s, ALiBi has the usual slopes, and first keys go from 0 to
+/// half of s.
 Instance make_instance(const Attention& problem, std::uint64_t seed, Layout layout = Layout::bshd);
 /// The same for packed sequences of these lengths.
 Instance make_packed_instance(Attention problem, const std::vector<std::int64_t>& lengths_q,
@@ -32,23 +33,24 @@ Instance make_packed_instance(Attention problem, const std::vector<std::int64_t>
 /// 2^(-8 (h + 1) / heads), Press et al. 2022, section 3.
 std::vector<float> usual_slopes(std::int64_t heads);
 
-/// What one run writes, poisoned with NaN before, so that an element nobody wrote is seen.
+/// What one run writes. It is filled with NaN before the run, so that an element that was not written is noticed.
 struct Outputs {
   HostTensor o, lse, row_max, probabilities;
 
-  /// o_dtype: the problem's type, or f32 for a reference that is not rounded.
+  /// o_dtype is the problem's type, or f32 for a reference that is not rounded.
   Outputs(const Instance& instance, DType o_dtype, Layout layout = Layout::bshd);
   void attach(Operands* operands) const;
-  void clear() const;  ///< zeros instead, for files: rows past the used lengths are left as they are
+  void clear()
+      const;  ///< fills with zeros instead, for files, since a run leaves rows past the used lengths as they are
 };
 
-/// A plan and its workspace, for operands of the host.
+/// A plan and its workspace, for operands in the host's memory.
 class Prepared {
  public:
   /// Throws UsageError with the library's reason when there is no plan.
   Prepared(const Attention& problem, const Target& target);
   Prepared(const LinearAttention& problem, Pass pass, const Target& target);
-  /// A GPU's: copies there and back; to time it: measure_gpu.hpp.
+  /// A plan for a GPU copies there and back. measure_gpu.hpp is for timing it.
   Status run(const Operands& operands) const;
   Status run(const LinearOperands& operands) const;
   bool on_gpu() const;

@@ -1,4 +1,4 @@
-// tools/problem/levels.hpp: every way this machine can run a problem: each backend, and each CPU level of it.
+// tools/problem/levels.hpp: every way in which this machine can run a problem: each backend, and each level of the CPU.
 #pragma once
 
 #include <string>
@@ -15,19 +15,19 @@ const char* require_level(const std::string& level);
 /// One way to run.
 struct Path {
   Backend backend;
-  std::string level;  // empty: the plan's choice, or the backend has none
+  std::string level;  // empty where the plan chooses it, or the backend has no levels
   std::string name() const;
   Target target(int threads) const;  // may throw UsageError
 };
 
-/// Each usable CPU level that has a row for the dtype, fastest first, then ref when wanted. The emulated AMX level is
-/// slow and there for tests: included only on request.
+/// Each usable CPU level that has a variant for the dtype, the fastest first, and then ref when it is wanted. The
+/// emulated AMX level is slow and exists for tests, so it is included only on request.
 std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated);
 
 /// Throws UsageError with the reason where a back end that was asked for by name cannot run here at all.
 void require_here(Backend backend);
 
-/// The GPU back ends that have a row for the dtype and run on the device that is here; empty where there is none.
+/// The GPU back ends that have a variant for the dtype and run on the device that is here; empty if there are none.
 std::vector<Path> usable_gpu_paths(DType dtype);
 
 /// What a plan chose: "cpu" and "amx"; the level is empty for ref.
@@ -36,7 +36,8 @@ std::string plan_level(const Plan& plan);
 int plan_threads(const Plan& plan);
 bool on_gpu(const Plan& plan);
 
-/// The unit of tools/measure/peak.hpp whose measured rate limits a plan, and its name in a table; empty for ref and GPUs.
+/// The unit of tools/measure/peak.hpp whose measured rate limits a plan, and its name in a table. Both are empty for
+/// ref and GPUs.
 std::string limiting_unit(const Plan& plan);
 std::string unit_title(const std::string& unit);  // "AMX bf16", "AVX-512 f32"
 

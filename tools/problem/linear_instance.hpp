@@ -17,7 +17,8 @@ struct LinearInstance {
   std::vector<const HostTensor*> outputs() const;  ///< those of the pass that have rows of tokens
 };
 
-/// Random normal inputs. Decays as models have them: 1 - 2^(-5 - h) a head (retention), e^(-|x| / 10) a token.
+/// Random normal inputs. Decays are as models have them: 1 - 2^(-5 - h) for each
+/// head (retention), or e^(-|x| / 10) for each token.
 LinearInstance make_linear_instance(const LinearProblem& problem, std::uint64_t seed, Layout layout = Layout::bshd);
 
 }  // namespace falchion::tools

@@ -21,7 +21,7 @@ std::int64_t parse_side(const std::string& text, const std::string& whole) {
 Align parse_align(const std::string& text, const std::string& option, const Attention& problem) {
   if (text == "bottom-right") return Align::bottom_right;
   if (text == "top-left") return Align::top_left;
-  // With equal lengths both mean the same, so that nothing is guessed. Packed or used lengths may differ from the hint.
+  // With equal lengths both alignments mean the same, so nothing is guessed. Packed or used lengths may differ from s.
   if (problem.s_q == problem.s_k && !problem.packed && !problem.used_q && !problem.used_k) return Align::bottom_right;
   throw UsageError{
       fmt::format("{}: s_q = {} and s_k = {} can differ, so say bottom-right (the last query sees the last "
@@ -34,7 +34,7 @@ std::vector<std::int64_t> or_else(const std::vector<std::int64_t>& list, const s
   return list.empty() ? fallback : list;
 }
 
-/// Two lists that go together: element i of one with element i of the other; a list of one serves all.
+/// Combines two lists, element i of one with element i of the other. A list of one element serves all.
 std::int64_t paired(const std::vector<std::int64_t>& list, std::size_t i, std::int64_t fallback) {
   return list.empty() ? fallback : list[list.size() == 1 ? 0 : i];
 }
@@ -116,7 +116,7 @@ void FeatureOptions::apply(Attention* problem) const {
   problem->score = {scale, softcap};
   problem->alibi = !alibi.empty();
   if (!dropout.empty()) {
-    static_cast<void>(rng());  // refused here, also where no random number is drawn
+    static_cast<void>(rng());  // so that a bad value is refused also where no random number is drawn
     problem->dropout = parse_number<float>(split(dropout)[0], "--dropout", dropout);
   }
 }

@@ -17,7 +17,7 @@ Backend parse_backend(const std::string& name);
 /// "3,5,8" -> {3, 5, 8}; `option` is named in the error.
 std::vector<std::int64_t> parse_integers(const std::string& text, const std::string& option);
 
-/// Who sees whom, and how a score is made.
+/// Which query sees which key, and how a score is made.
 struct FeatureOptions {
   bool causal_given = false;
   std::string causal, window, align, alibi, dropout;
@@ -25,7 +25,7 @@ struct FeatureOptions {
 
   void add_to(Command& command);
   bool reads_slopes() const { return !alibi.empty() && alibi != "auto"; }  // from a file
-  /// Where no tensors are read the slopes do not matter, so no file of them is.
+  /// Where no tensors are read the slopes do not matter, so their file is not read either.
   void refuse_slopes_from_a_file() const;
   /// Which random numbers --dropout asks for.
   Rng rng() const;
@@ -33,7 +33,7 @@ struct FeatureOptions {
   void apply(Attention* problem) const;
 };
 
-/// What linear attention has and softmax attention has not.
+/// The options that only linear attention has.
 struct LinearOptions {
   std::string decay = "none";
   bool elu = false, normalise = false;
@@ -53,7 +53,7 @@ struct SizeOptions {
   std::vector<Attention> expand() const;
 };
 
-/// Where to run. What is of the CPU alone is refused beside a back end that is none.
+/// Where to run. Options that only the CPU has are refused together with another back end.
 struct TargetOptions {
   std::string backend = "best", level;
   std::int64_t threads = 0;

@@ -45,7 +45,7 @@ Slice narrowed(const Attention& a, const Operands& x, std::int64_t b, std::int64
   return s;
 }
 
-/// Would both plans add up the same numbers in the same order?
+/// Whether both plans add up the same numbers in the same order.
 bool same_order(const Plan& whole, const Plan& part) {
   const PlanData &a = *whole.data(), &b = *part.data();
   const AttentionPlan &of_a = a.attention(), &of_b = b.attention();

@@ -1,4 +1,5 @@
-// tools/problem/slices.hpp: a long run cut into heads, so that it can say how far it is. The results are the same to the bit.
+// tools/problem/slices.hpp: a long run cut into heads, so that it can say how far it
+// is. The results are the same to the bit.
 #pragma once
 
 #include <vector>
@@ -12,8 +13,9 @@ struct Slice {
   Operands operands;
 };
 
-/// One slice a sequence and K/V head (a query head where there is only one of those). Empty where slices would not be
-/// bit-equal to the whole: dropout counts heads from 0, and a plan may cut keys otherwise for less work.
+/// One slice for each sequence and K/V head, or for each query head where there is only one K/V head. It is empty where
+/// the slices would not be bit-equal to the whole: dropout counts heads from 0, and with less work a plan may cut the
+/// keys in another way.
 std::vector<Slice> slices_of(const Attention& problem, const Operands& operands, const Target& target);
 
 /// Runs the slices one after the other with a progress line on stderr.

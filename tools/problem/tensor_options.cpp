@@ -23,7 +23,8 @@ const io::Array& find(const io::Archive& archive, const std::string& name, const
   throw UsageError{fmt::format("{}: there is no tensor {}; there are {}", path, name, names)};
 }
 
-/// A tensor as the engine sees it: axes (b, s, h, d) whatever lies in the file, with another type where asked.
+/// A tensor as the engine sees it. Its axes are (b, s, h, d), however it lies in the file, and it is read as another
+/// type where the options say so.
 HostTensor make_view(io::Array array, const TensorOptions& options) {
   if (!options.dtype.empty()) require(io::view_as(io::kind_of(parse_dtype(options.dtype)), &array), "--dtype");
   require(io::align_to(16, &array));
@@ -40,7 +41,8 @@ HostTensor make_view(io::Array array, const TensorOptions& options) {
   return options.as.empty() ? std::move(out) : convert(out.view, parse_dtype(options.as));
 }
 
-/// bias or mask: (s_q, s_k), (h, s_q, s_k) or (b, h, s_q, s_k), any leading extent 1. bytes: they are a mask.
+/// A bias or a mask of (s_q, s_k), (h, s_q, s_k) or (b, h, s_q, s_k), where leading extents may be 1. `bytes` says that
+/// it is a mask.
 HostTensor read_scores(const std::string& path, bool bytes) {
   io::Array array = read_npy_array(path);
   if (array.shape.size() < 2 || array.shape.size() > 4)

@@ -17,11 +17,12 @@ struct TensorOptions {
   bool given() const { return !qkv.empty() || !q.empty() || !k.empty() || !v.empty(); }
   Layout layout() const { return axes == "bhsd" ? Layout::bhsd : Layout::bshd; }
 
-  /// Refuses what says something about tensors where there are none.
+  /// Refuses options about tensors where there are no tensors.
   void check(const Given& given) const;
   void name_files(FileNames* files) const;
 
-  /// Reads what is named and makes the problem that fits. Throws UsageError with the file, the tensor and the reason.
+  /// Reads the tensors that are named and makes the problem that fits them. Throws UsageError with the file, the tensor
+  /// and the reason.
   Instance load(const FeatureOptions& features) const;
 };
 

@@ -36,7 +36,7 @@ void store_at(void* data, DType dtype, std::int64_t at, double x) {
   }
 }
 
-/// splitmix64: one multiply chain a number, good enough for test data and the same everywhere.
+/// splitmix64: each number takes a few multiplications, is good enough for test data and is the same everywhere.
 std::uint64_t next_random(std::uint64_t& state) {
   std::uint64_t z = state += 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -65,7 +65,7 @@ HostTensor make_poisoned(DType dtype, const Shape& shape, Layout layout) {
 HostTensor make_random(DType dtype, const Shape& shape, std::uint64_t seed, Layout layout) {
   HostTensor t = make_tensor(dtype, shape, layout);
   constexpr std::int64_t most =
-      4194302;  // larger tensors repeat themselves: no power of two, so that no two rows agree
+      4194302;  // larger tensors repeat themselves; it is no power of two, so that no two rows are equal
   const std::int64_t all = element_count(shape), n = std::min(all, most);
   std::uint64_t state = seed * 0xD1B54A32D192ED03u + 1;
   for (std::int64_t i = 0; i < n; i += 2) {  // Box and Muller: two uniform numbers give two normal ones

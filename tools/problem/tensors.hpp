@@ -16,16 +16,17 @@ using Shape = std::array<std::int64_t, 4>;
 struct HostTensor {
   Buffer memory;
   Tensor view{};
-  std::shared_ptr<const void> owner;  // of the bytes when they belong to a file; memory is empty then
+  std::shared_ptr<const void> owner;  // owns the bytes when they belong to a file; memory is empty then
 };
 
 /// How the memory lies; the view's axes are (b, s, h, d) either way. bhsd is PyTorch's order.
 enum class Layout { bshd, bhsd };
 
 HostTensor make_tensor(DType dtype, const Shape& shape, Layout layout = Layout::bshd);
-/// Every element NaN (0xFF bytes: a NaN in f32, f16 and bf16), so that an element nobody wrote is seen.
+/// A tensor whose elements are all NaN (0xFF bytes are NaN in f32, f16 and bf16), so that an element that was not
+/// written is noticed.
 HostTensor make_poisoned(DType dtype, const Shape& shape, Layout layout = Layout::bshd);
-/// Normal numbers, mean 0, deviation 1. The same seed gives the same numbers, rounded to dtype.
+/// Normal numbers of mean 0 and deviation 1. The same seed gives the same numbers, rounded to dtype.
 HostTensor make_random(DType dtype, const Shape& shape, std::uint64_t seed, Layout layout = Layout::bshd);
 /// The same numbers in another type, dense.
 HostTensor convert(const Tensor& from, DType to);

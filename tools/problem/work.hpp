@@ -8,15 +8,16 @@
 
 namespace falchion::tools {
 
-/// 2 (d_qk + d_v) flop for each score that counts, b and h_q times. Every score counts without a band; half of them for
-/// a causal square, as everybody reports it; those inside the band otherwise. Operands, when given, tell packed
-/// lengths.
+/// 2 (d_qk + d_v) flop for each score that counts, times b and h_q. Without a band every score counts. In a causal
+/// square half of them count, as everybody reports it. Otherwise those inside the band count. Operands, when given,
+/// tell the packed lengths.
 double flop_count(const Attention& problem, const Operands* operands = nullptr);
 
-/// Bytes of q, k, v and o, each moved once: what no schedule can go below.
+/// The bytes of q, k, v and o, each moved once. No schedule can move fewer.
 double byte_count(const Attention& problem, const Operands* operands = nullptr);
 
-/// Fewer than 16 query rows a K/V head: bound by reading K and V, so that it is reported in GB/s.
+/// Whether there are fewer than 16 query rows for each K/V head. Then the run is bound by reading K and V, and it is
+/// reported in GB/s.
 bool is_decode(const Attention& problem);
 
 std::string size_name(const Attention& problem);     // "b1 h9/3 s509 d64"
@@ -25,15 +26,16 @@ std::string problem_name(const Attention& problem);  // both
 /// Its fields as explain() names them (docs/explain.md), and "features".
 nlohmann::json to_json(const Attention& problem);
 
-/// Linear attention, and which pass of it.
+/// A problem of linear attention, and which pass of it.
 struct LinearProblem : LinearAttention {
   Pass pass = Pass::forward;
 };
 
-/// Flop of the chunked algorithm that nothing can leave out, with E = d_qk, M = d_v and chunks of C tokens, for each
-/// token and value head: forward C (E + M) for the scores up to the diagonal, half of each chunk's square, and 4 E M
-/// for the state; backward C (3 E + 2 M) and 10 E M. The tokens of one chunk need no state: at first it is 0, and what
-/// the last chunk would add to it nobody reads. (plan/work.hpp counts whole squares, and states for all.)
+/// The flop of the chunked algorithm that no kernel can leave out, with E = d_qk, M = d_v and chunks of C tokens. For
+/// each token and value head the forward pass takes C (E + M) for the scores up to the diagonal, which are half of each
+/// chunk's square, and 4 E M for the state. The backward pass takes C (3 E + 2 M) and 10 E M. The tokens of one chunk
+/// need no state: at first it is 0, and nobody reads what the last chunk would add to it. (plan/work.hpp counts whole
+/// squares, and the state for all tokens.)
 double flop_count(const LinearProblem& problem, int chunk);
 double byte_count(const LinearProblem& problem);  // q, k, v, o, or q, k, v, dO, dQ, dK, dV, and decays, each once
 

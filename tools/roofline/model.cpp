@@ -12,9 +12,9 @@ namespace {
 
 constexpr double kTera = 1e12;
 
-// Exponentials: 16 a cycle and multiprocessor, at the clock at which the data sheet's FLOP/s hold (1.41 and 1.83 GHz).
-// L2: NVIDIA's 5120 B a cycle for A100. No data sheet has Hopper's: 14.6 TB/s is what an H200 gave to loads of 16 bytes
-// that miss the L1, each multiprocessor reading other lines of 32 MB (bench/roofline_probe.py).
+// Exponentials are 16 per cycle and multiprocessor, at the clock at which the data sheet's FLOP/s hold (1.41 and
+// 1.83 GHz). The L2 of an A100 is NVIDIA's 5120 B per cycle. No data sheet has Hopper's: an H200 gave 14.6 TB/s to
+// loads of 16 bytes that miss the L1, where each multiprocessor read other lines of 32 MB (bench/roofline_probe.py).
 Device a100(const char* key, const char* title, double hbm) {
   return {key, title, "data sheet", 312 * kTera, 312 * kTera, 19.5 * kTera, hbm, 5120 * 1.41e9, 108 * 16 * 1.41e9};
 }
@@ -67,7 +67,7 @@ Work attention(const Attention& a) {
   work.exps = scores * half;
   work.hbm = rows + keys + (a.lse ? 4 * a.b * a.h_q * a.s_q : 0);
   work.l2 = rows + keys * std::max(1.0, blocks * half);
-  if (a.unfused) {  // S out and in, P out and in, whole: what is masked is stored too
+  if (a.unfused) {  // S and P are written and read as a whole, with what is masked
     work.hbm += 4 * e * scores;
     work.l2 += 4 * e * scores;
   }
@@ -219,7 +219,7 @@ void add_decode(const Device& device, std::vector<Row>* rows) {
   mla.h_q = 128;
   mla.d = 576;
   mla.d_v = 512;
-  // K and V alone: one query's q and o are nothing beside 8192 keys.
+  // Only K and V count, since one query's q and o are nothing beside 8192 keys.
   const double kv = attention(decode).hbm - 4 * decode.h_q * decode.d;
   const Work absorbed = mla_decode(mla);
   rows->push_back(

@@ -1,5 +1,5 @@
-// tools/roofline/model.hpp: how long attention must take at least: work counted, divided by what a device can do.
-// Arithmetic alone: nothing is read, printed or measured here. docs/roofline.md derives every formula.
+// tools/roofline/model.hpp: how long attention must take at least, which is the counted work divided by what a device
+// can do. It is arithmetic alone: nothing is read, printed or measured here. docs/roofline.md derives every formula.
 #pragma once
 
 #include <array>
@@ -8,7 +8,7 @@
 
 namespace falchion::tools::roofline {
 
-/// Rates per second. A rate of 0 is one that nobody knows: that roof is left out.
+/// Rates per second. A rate of 0 is not known, and its roof is left out.
 struct Device {
   std::string key, title, source;
   double flops_16 = 0, flops_8 = 0, flops_32 = 0;  // dense products by bytes of an element; f32 without tensor cores
@@ -25,7 +25,7 @@ const std::vector<Device>& devices();
 /// Null for a name that is none of them; "a100" is a100-80.
 const Device* find_device(const std::string& key);
 
-/// What one call does. hbm: each operand moved once. l2: what the multiprocessors ask of the L2, tile by tile.
+/// What one call does. hbm counts each operand once. l2 counts what the multiprocessors ask the L2 for, tile by tile.
 struct Work {
   double flop = 0, hbm = 0, l2 = 0, exps = 0;
   int element_bytes = 2;
@@ -40,16 +40,18 @@ struct Attention {
   bool causal = false;      // half the scores, as everybody counts
   bool lse = false;         // 4 bytes a row more
   bool unfused = false;     // S and P are written and read
-  double block_rows = 128;  // query rows, of all heads that share a K/V head, that read K and V together
+  double block_rows = 128;  // how many query rows, of all heads that share a K/V head, read K and V together
 
   double group() const { return h_q / h_k; }
 };
 
 /// Softmax attention, prefill and decode alike.
 Work attention(const Attention& a);
-/// Absorbed MLA decode: all heads share one latent of d numbers a key, its first d_v are the values. h_k is not used.
+/// Absorbed MLA decode. All heads share one latent of d numbers for each key, of which the first d_v are the values.
+/// h_k is not used.
 Work mla_decode(const Attention& a);
-/// Linear attention, one token a sequence and head: the f32 state d x d_v is read, changed and written.
+/// Linear attention with one token for each sequence and head, where the f32
+/// state d x d_v is read, changed and written.
 Work linear_recurrent(double b, double heads, double d, double d_v, int element_bytes);
 
 struct Chunked {
@@ -77,7 +79,8 @@ enum class Roof { hbm, l2, math, exp };
 constexpr int kRoofs = 4;
 std::string roof_name(const Device& device, Roof roof);
 
-/// The time at each roof, 0 where there is none. `binds`: the slowest first, and those within kTie of it.
+/// The time at each roof, or 0 where there is none. `binds` has the slowest roof
+/// first and then those within kTie of it.
 struct Bound {
   std::array<double, kRoofs> seconds{};
   double least = 0;
@@ -89,8 +92,8 @@ constexpr double kTie = 0.05;
 Bound bound(const Device& device, const Work& work);
 std::string binds_text(const Device& device, const Bound& bound);  ///< "L2 = tensor cores"
 
-/// The length s_q = s_k from which fused prefill is compute bound. Infinite when unfused and d / bytes is below the
-/// ridge.
+/// The length s_q = s_k from which fused prefill is compute bound. Infinite when
+/// unfused and d / bytes is below the ridge.
 double prefill_crossover(const Device& device, Attention a);
 /// Query rows times heads a K/V head from which decode is compute bound.
 double decode_crossover(const Device& device, int element_bytes);
@@ -110,7 +113,7 @@ struct Row {
 
   std::string cell() const;  ///< "412 / 824"
 };
-/// The whole column; the rows and their order are the same for each device. mode: "" for all.
+/// The whole column. The rows and their order are the same for each device. An empty mode asks for all of them.
 std::vector<Row> column(const Device& device, const std::string& mode = "");
 
 }  // namespace falchion::tools::roofline

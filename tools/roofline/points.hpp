@@ -1,4 +1,4 @@
-// tools/roofline/points.hpp: measured points for the roofline, out of the files that the benchmarks write.
+// tools/roofline/points.hpp: measured points for the roofline, read from the files that the benchmarks write.
 #pragma once
 
 #include <string>
@@ -17,7 +17,7 @@ struct Point {
 /// no single intensity and are left out. Throws UsageError with the file's name where nothing can be read from it.
 std::vector<Point> read_points(const std::string& path);
 
-/// Those whose name or series holds every word; an empty list keeps all.
+/// The points whose name or series has every word. An empty list keeps all.
 std::vector<Point> matching(const std::vector<Point>& points, const std::vector<std::string>& words);
 
 }  // namespace falchion::tools::roofline

@@ -1,4 +1,5 @@
-// tools/roofline/roofline.cpp: `falchion roofline`: is attention memory bound or compute bound? Options, and what is shown.
+// tools/roofline/roofline.cpp: `falchion roofline`: is attention memory bound or
+// compute bound? Options, and what is shown.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -106,7 +107,7 @@ std::vector<Device> chosen_devices(const Options& options) {
   return out;
 }
 
-/// What was asked, worked out.
+/// The question, as the options ask it.
 struct Report {
   std::vector<Device> devices;
   std::string mode;  // "" where the whole table was asked for
@@ -181,7 +182,7 @@ std::string svg_of(const Report& report, const Options& options) {
                        report.cases, report.points});
 }
 
-/// Refuses what the answer would not depend on.
+/// Refuses options that the answer would not depend on.
 void check_use(const Options& options, const Given& given) {
   if (std::ranges::find(options.devices, "cpu") == options.devices.end())
     given.refuse({"--threads"}, "only --device cpu is measured");

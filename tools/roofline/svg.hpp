@@ -18,8 +18,8 @@ struct Picture {
 };
 constexpr std::size_t kMostDots = 16, kMostSeries = 12;
 
-/// Lines differ by dash and by label, markers by shape and filling: no colour is needed to read it. No two texts
-/// overlap. Throws UsageError for more dots or series than there is room for.
+/// Lines differ by dash and by label, and markers by shape and filling, so no colour is needed to read the picture. No
+/// two texts overlap. Throws UsageError for more dots or series than there is room for.
 std::string roofline_svg(const Picture& picture);
 
 }  // namespace falchion::tools::roofline

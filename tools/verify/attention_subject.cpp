@@ -1,4 +1,4 @@
-// tools/verify/attention_subject.cpp: attention's operands, their numbers, and their judge.
+// tools/verify/attention_subject.cpp: makes attention's operands and their numbers, and judges the results.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -159,7 +159,7 @@ void AttentionSubject::plant() {
   }
 }
 
-/// NaN in the rows that belong to no sequence.
+/// Puts NaN into the rows that belong to no sequence.
 void AttentionSubject::spoil(Contents* x, bool of_queries) const {
   const std::int64_t rows = of_queries ? q_rows_ : k_rows_;
   std::vector<bool> belongs(static_cast<std::size_t>(batch_ * rows));
@@ -187,7 +187,7 @@ void AttentionSubject::fill() {
   if (a_.mask) fill_mask();
   plant();
   const auto spoil_rows = [&](const char* name, Contents* x, bool of_queries) {
-    if ((p_.storage_of(name).zero & 3U) == 0) spoil(x, of_queries);  // else rows share memory
+    if ((p_.storage_of(name).zero & 3U) == 0) spoil(x, of_queries);  // otherwise rows share memory
   };
   spoil_rows("q", &q_data_, true), spoil_rows("k", &k_data_, false), spoil_rows("v", &v_data_, false);
   if (a_.alibi) fill_slopes();

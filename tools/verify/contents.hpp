@@ -1,5 +1,5 @@
-// tools/verify/contents.hpp: the numbers of an operand: dense and in f32, each already rounded to the operand's type.
-// The definition reads them from here; the kernels read them from the image, where they lie as the Storage says.
+// tools/verify/contents.hpp: the numbers of an operand, dense and in f32, each already rounded to the operand's type.
+// The definition reads them from here. The kernels read them from the image, where they lie as the Storage says.
 #pragma once
 
 #include <array>
@@ -16,13 +16,13 @@ class Contents {
  public:
   using Shape = std::array<std::int64_t, 4>;
   Contents() = default;
-  /// All 0. Along axes whose bit is in `still` the numbers are alike: their memory has stride 0.
+  /// All numbers are 0. Along an axis whose bit is in `still` they stay equal, because its memory has stride 0.
   Contents(DType dtype, const Shape& shape, unsigned still);
 
-  /// factor times a number of mean 0 and deviation 1 (the sum of four uniform ones: integers alone, the same
-  /// everywhere).
+  /// Each is factor times a number of mean 0 and deviation 1. That is a sum of four uniform integers, so it is the same
+  /// on every machine.
   void fill_normal(std::uint64_t stream, float factor);
-  /// f(i, j, k, l, x) gives the number that takes x's place. Indices along still axes are 0.
+  /// f(i, j, k, l, x) returns the number that takes x's place. Indices along still axes are 0.
   template <class F>
   void change(const F& f) {
     for (std::int64_t i = 0; i < extent_[0]; ++i)
@@ -37,12 +37,13 @@ class Contents {
   float get(std::int64_t i, std::int64_t j, std::int64_t k, std::int64_t l) const {
     return x_[static_cast<std::size_t>(index(i, j, k, l))];
   }
-  /// One element, by a random number: x.
+  /// Sets one element, which a random number chooses, to x.
   void plant(std::uint64_t random, float x);
 
-  /// Writes them where `place` lies in the block.
+  /// Writes the numbers into the block, where `place` lies.
   void store(std::byte* base, const Image::Place& place) const;
-  /// For the definition: f32 (masks: boolean, which `store` alone can tell); still axes have stride 0.
+  /// The view for the definition. It is f32, or boolean for masks, which only
+  /// `store` can tell. Still axes have stride 0.
   Tensor view() const;
   bool empty() const { return x_.empty(); }
 

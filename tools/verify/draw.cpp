@@ -7,7 +7,7 @@
 namespace falchion::tools::storm {
 namespace {
 
-/// Where tiles of some kernel end.
+/// Lengths at which tiles of some kernel end.
 constexpr std::int64_t kEdges[] = {8, 16, 32, 64, 80, 96, 112, 128, 176, 192, 256, 384, 512, 1024, 2048, 4096, 8192};
 
 }  // namespace

@@ -1,5 +1,5 @@
 // tools/verify/draw.hpp: random problems. Problem i of a seed is the same on every machine and with any number of
-// workers; only where it runs is drawn from the paths that are here.
+// workers. Only the path that it runs on is drawn from those that are here.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace falchion::tools::storm {
 
-/// splitmix64 (Steele, Lea, Flood, OOPSLA 2014) of a counter: number i of stream `seed`.
+/// Number i of the stream `seed`, made by splitmix64 (Steele, Lea, Flood, OOPSLA 2014) from a counter.
 inline std::uint64_t random_bits(std::uint64_t seed, std::uint64_t i) {
   std::uint64_t z = (seed * 0xD1342543DE82EF95u + i + 1) * 0x9E3779B97F4A7C15u;
   z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -18,7 +18,7 @@ inline std::uint64_t random_bits(std::uint64_t seed, std::uint64_t i) {
   return z ^ (z >> 31);
 }
 
-/// Numbers one after the other.
+/// Gives random numbers one after the other.
 class Dice {
  public:
   Dice(std::uint64_t seed, std::uint64_t index) : seed_(random_bits(seed, index)) {}
@@ -26,7 +26,7 @@ class Dice {
   std::uint64_t bits() { return random_bits(seed_, count_++); }
   double uniform() { return static_cast<double>(bits() >> 11) * 0x1p-53; }
   bool chance(double p) { return uniform() < p; }
-  /// least to most, both included.
+  /// A number from least to most, both included.
   std::int64_t between(std::int64_t least, std::int64_t most) {
     return most <= least ? least
                          : least + static_cast<std::int64_t>(bits() % static_cast<std::uint64_t>(most - least + 1));
@@ -46,13 +46,13 @@ class Dice {
   std::uint64_t seed_, count_ = 0;
 };
 
-// What both operations draw alike.
-std::int64_t draw_length(Dice* dice, std::int64_t most);    ///< 0, 1, around the edges of tiles, anything up to most
-std::int64_t draw_head_dim(Dice* dice, std::int64_t most);  ///< 1 to most, the common ones favoured
-std::int64_t draw_group(Dice* dice);                        ///< query heads a K/V head: 1 to 16
-/// rows: the last axis stays innermost. input: may run backwards or stand still (stride 0).
+// Both operations draw these in the same way.
+std::int64_t draw_length(Dice* dice, std::int64_t most);    ///< 0, 1, near the edges of tiles, or anything up to most
+std::int64_t draw_head_dim(Dice* dice, std::int64_t most);  ///< 1 to most; common ones are drawn more often
+std::int64_t draw_group(Dice* dice);                        ///< query heads for each K/V head, 1 to 16
+/// `rows` says that the last axis stays innermost, and `input` that axes may run backwards or have stride 0.
 Storage draw_storage(Dice* dice, bool rows, bool input);
-/// Lengths of b sequences, up to most: of ordinary ones, or of which most or all but one are empty.
+/// Lengths of b sequences, each at most `most`. They are ordinary, or most of them are empty, or all but one are.
 std::vector<std::int64_t> draw_lengths(Dice* dice, std::int64_t b, std::int64_t most);
 
 void draw_attention(Dice* dice, Problem* problem);

@@ -7,7 +7,7 @@
 namespace falchion::tools::storm {
 namespace {
 
-/// The definition's work: products of a score and of P V, over all rows and keys that there are.
+/// The definition's work: the multiplications for each score and for P V, over all rows and keys.
 double work(const Problem& p) {
   const Attention& a = p.attention;
   double pairs = 0;
@@ -23,7 +23,7 @@ double work(const Problem& p) {
   return pairs * static_cast<double>(a.h_q * (a.d_qk + a.d_v));
 }
 
-/// Elements of q, k, v, o and of what has a row for each query and a column for each key.
+/// The elements of q, k, v and o, and of the tensors with a row for each query and a column for each key.
 double elements(const Problem& p) {
   const Attention& a = p.attention;
   const auto total = [&](const auto& packed, std::int64_t s) {
@@ -41,7 +41,7 @@ void halve(std::vector<std::int64_t>* list) {
   for (std::int64_t& x : *list) x = x > 1 ? (x + 1) / 2 : x;
 }
 
-/// Takes from what is large until the definition can be computed in reasonable time.
+/// Makes large sizes smaller until the definition can be computed in reasonable time.
 void fit(Dice* dice, double budget, double most_elements, Problem* p) {
   Attention& a = p->attention;
   for (int i = 0; i < 200 && (work(*p) > budget || elements(*p) > most_elements); ++i) {
@@ -119,7 +119,7 @@ Traffic draw_traffic(Dice* dice) {
 
 void draw_used(Dice* dice, std::int64_t most, std::vector<std::int64_t>* out) {
   for (std::int64_t& n : *out)
-    if (dice->chance(0.02)) n = dice->pick<std::int64_t>({-5, most + 9, 1 << 30});  // kernels clamp them
+    if (dice->chance(0.02)) n = dice->pick<std::int64_t>({-5, most + 9, 1 << 30});  // kernels clamp such lengths
 }
 
 void draw_sizes(Dice* dice, Problem* p) {
@@ -129,7 +129,7 @@ void draw_sizes(Dice* dice, Problem* p) {
   a.h_k = dice->between(1, traffic.heads);
   a.h_q = a.h_k * draw_group(dice);
   a.s_q = draw_length(dice, traffic.s_q), a.s_k = draw_length(dice, traffic.s_k);
-  const bool narrow = traffic.heads > 8;  // many tiles, so that each is to be cheap
+  const bool narrow = traffic.heads > 8;  // there are many tiles then, so each must be cheap
   a.d_qk = draw_head_dim(dice, narrow && dice->chance(0.8) ? 64 : 256);
   a.d_v = dice->chance(0.7) ? a.d_qk : draw_head_dim(dice, narrow ? 64 : 256);
   if (dice->chance(traffic.packed)) {
@@ -150,7 +150,7 @@ void draw_sizes(Dice* dice, Problem* p) {
     }
   }
   fit(dice, traffic.budget, 4e6, p);
-  if (!a.packed || !dice->chance(0.15)) return;  // a hint of the longest length that is not it
+  if (!a.packed || !dice->chance(0.15)) return;  // below, the hint of the longest length is made wrong
   a.s_q = dice->chance(0.5) ? a.s_q / 2 : a.s_q * 2, a.s_k = dice->chance(0.5) ? a.s_k : a.s_k * 2;
 }
 
@@ -173,7 +173,7 @@ void draw_data(Dice* dice, Problem* p) {
   const double kind = dice->uniform();
   if (kind < 0.12) data.q = dice->pick({30.F, 100.F, 0.01F}), data.k = dice->pick({1.F, 30.F});
   if (kind > 0.95) data.v = dice->pick({100.F, 1e-3F});
-  // At -1e9 f32 tells scores apart that differ by 64: of others only equal ones have a right answer.
+  // At -1e9 neighbouring f32 numbers differ by 64. So only scores that are equal before have a right answer there.
   if ((data.bias == "large" && dice->chance(0.8)) || (data.bias == "mild" && dice->chance(0.4)))
     data.shape = "zero";
   else if (dice->chance(0.12))

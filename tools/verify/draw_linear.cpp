@@ -12,7 +12,7 @@ double tokens(const Problem& p) {
   return static_cast<double>(std::accumulate(p.lengths_q.begin(), p.lengths_q.end(), std::int64_t{0}) + p.spare);
 }
 
-/// The definition's work: one column of the state after the other.
+/// The definition's work, which takes one column of the state after the other.
 double work(const Problem& p) {
   const LinearAttention& a = p.linear;
   const double passes = (p.op == Op::linear_backward ? 6 : 1) * (a.normalise ? 2 : 1);
@@ -24,7 +24,7 @@ double elements(const Problem& p) {
          static_cast<double>(a.b * a.h_v * a.d_qk * a.d_v);
 }
 
-/// Takes from what is large until the definition can be computed in reasonable time.
+/// Makes large sizes smaller until the definition can be computed in reasonable time.
 void fit(Dice* dice, double budget, double most_elements, Problem* p) {
   LinearAttention& a = p->linear;
   for (int i = 0; i < 200 && (work(*p) > budget || elements(*p) > most_elements); ++i) {
@@ -72,7 +72,8 @@ void draw_features(Dice* dice, Problem* p) {
   if (dice->chance(0.3)) a.scale = dice->pick({1.F, -0.3F, 0.05F});
   if (dice->chance(0.35)) a.feature_map = FeatureMap::elu_plus_one;
   a.normalise = dice->chance(a.feature_map == FeatureMap::elu_plus_one ? 0.5 : 0.1);
-  if (a.normalise && a.feature_map == FeatureMap::identity) p->data.shape = "positive";  // else the divisor nears 0
+  // Otherwise the divisor could be near 0.
+  if (a.normalise && a.feature_map == FeatureMap::identity) p->data.shape = "positive";
   a.reverse = dice->chance(0.25);
   a.decay = dice->pick({Decay::none, Decay::none, Decay::head, Decay::token, Decay::token});
   p->data.decay =
@@ -96,7 +97,7 @@ void draw_storages(Dice* dice, Problem* p) {
   for (const char* operand : {"final_state", "final_z", "grad_decay", "grad_initial_state", "grad_initial_z"})
     give(operand, false, false);
   if (const auto decay = p->storage.find("decay"); decay != p->storage.end())
-    decay->second.zero &= ~2U;  // alike for all tokens: that is a head's decay
+    decay->second.zero &= ~2U;  // a decay that is equal for all tokens would be a decay by head
 }
 
 }  // namespace

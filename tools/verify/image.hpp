@@ -1,5 +1,5 @@
-// tools/verify/image.hpp: all memory of one problem in one block, with poison between and around its operands, so that
-// one copy carries it to a device and one comparison tells whether anything was written that may not be.
+// tools/verify/image.hpp: all memory of one problem in one block, with poison between and around its operands. So one
+// copy carries it to a device, and one comparison tells whether anything was written that may not be written.
 #pragma once
 
 #include <array>
@@ -14,12 +14,12 @@
 
 namespace falchion::tools::storm {
 
-/// A NaN in f32, f16 and bf16 (of two neighbouring bytes, and of four) that no arithmetic of ours produces.
+/// A byte that, repeated, is a NaN in f32, f16 and bf16, and one that no arithmetic of the library produces.
 inline constexpr std::uint8_t kPoison[2] = {0xA5, 0x7F};
 
 class Image {
  public:
-  /// An operand: its view without an address, and where its element (0, 0, 0, 0) lies from the block's start.
+  /// An operand: its view without an address, and the offset of its element (0, 0, 0, 0) from the block's start.
   struct Place {
     Tensor view{};
     std::size_t offset = 0;
@@ -32,21 +32,21 @@ class Image {
   };
 
   Place add(const std::string& name, DType dtype, const std::array<std::int64_t, 4>& shape, const Storage& storage);
-  /// Plain numbers: lengths, slopes. Returns where they lie.
+  /// Adds plain numbers, such as lengths and slopes. Returns where they lie.
   std::size_t add_array(const std::string& name, std::size_t bytes);
 
-  /// After the last add: the block, all poison.
+  /// Makes the block, all poison, after the last add.
   void allocate();
   std::byte* data() const { return memory_.data(); }
   std::size_t size() const { return size_; }
 
-  /// Makes an element in a copy of the block what it is here.
+  /// Gives an element in a copy of the block the value that it has here.
   void restore(std::byte* copy, const Place& place, std::int64_t i, std::int64_t j, std::int64_t k,
                std::int64_t l) const;
-  /// Is the element in the copy bit by bit what it is here?
+  /// Whether the element in the copy has the same bits as here.
   bool same(const std::byte* copy, const Place& place, std::int64_t i, std::int64_t j, std::int64_t k,
             std::int64_t l) const;
-  /// Where the copy first differs from the other block of this size, in words; empty when it nowhere does.
+  /// Says where the copy first differs from the other block of this size; empty if it differs nowhere.
   std::string difference(const std::byte* copy, const std::byte* other) const;
 
  private:
@@ -65,7 +65,7 @@ class Image {
 /// Memory on a 4096-byte boundary with a guard behind it, filled with one byte.
 class GuardedBuffer {
  public:
-  /// Room for so many bytes, at least; what it holds is lost.
+  /// Makes room for at least this many bytes. What the memory held is lost.
   void resize(std::size_t bytes);
   void fill(std::uint8_t byte);
   bool guard_is_whole() const;

@@ -1,4 +1,5 @@
-// tools/verify/linear_subject.cpp: linear attention's operands, their numbers, and their judge; both passes.
+// tools/verify/linear_subject.cpp: makes linear attention's operands and their numbers
+// for both passes, and judges the results.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -97,7 +98,7 @@ void LinearSubject::lay_out() {
   output(LinearOutput::grad_decay, DType::f32, g, backward && decays);
   output(LinearOutput::grad_initial_state, DType::f32, state, backward && a_.initial_state);
   output(LinearOutput::grad_initial_z, DType::f32, states_z, backward && a_.initial_state && z);
-  if (p_.in_place) {  // the initial state lies where the final one is to be
+  if (p_.in_place) {  // the initial state lies where the final one will be written
     const auto on = [&](const char* name, Tensor O::*tensor, LinearOutput which) {
       const Image::Place& at = outputs_[static_cast<std::size_t>(which)];
       if (at.there) inputs_.push_back({name, tensor, at, Contents(DType::f32, at.view.shape, 0)});
@@ -113,7 +114,8 @@ void LinearSubject::lay_out() {
   image_.allocate();
 }
 
-/// Sums over any 64 tokens stay below 88 (docs/contract.md): a decay may grow a little, and forget as much as it likes.
+/// Sums of g over any 64 tokens stay below 88 (docs/contract.md). So a decay may
+/// grow a little and forget without limit.
 void LinearSubject::fill_decay(Contents* x) const {
   const std::string& kind = p_.data.decay;
   const bool head = a_.decay == Decay::head;

@@ -26,7 +26,7 @@ std::int64_t sum(const std::vector<std::int64_t>& list) {
   return std::accumulate(list.begin(), list.end(), std::int64_t{0});
 }
 
-/// Is the problem one that docs/contract.md calls unsupported everywhere?
+/// Whether docs/contract.md calls the problem unsupported on every path.
 bool is_not_built_yet(const Problem& p) {
   if (p.op != Op::attention) return std::max(p.linear.d_qk, p.linear.d_v) > kMostHeadDim;
   const Attention& a = p.attention;
@@ -86,7 +86,7 @@ bool may_exceed_the_hint(const Problem& p, const Plan& plan) {
   }
   const LinearAttention& a = p.linear;
   if (!a.packed) return false;
-  // A GPU's lengths lie on the device, so that its rows are counted, those of no sequence among them.
+  // A GPU's lengths lie on the device, so all rows are counted there, also those that belong to no sequence.
   if (on_gpu(plan)) return plan.workspace_bytes() > 0 && sum(p.lengths_q) + p.spare > a.b * a.s;
   return sum(p.lengths_q) > a.b * a.s;
 }

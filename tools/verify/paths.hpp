@@ -1,4 +1,4 @@
-// tools/verify/paths.hpp: on which paths a storm runs a problem, and what a path may refuse.
+// tools/verify/paths.hpp: the paths on which a storm runs a problem, and what a path may refuse.
 #pragma once
 
 #include <string>
@@ -10,22 +10,23 @@
 
 namespace falchion::tools::storm {
 
-/// Does this build have any kernel of the path for the operation and type? `best` and ref always have one.
+/// Whether this build has any kernel of the path for the operation and type. `best` and ref always have one.
 bool has_row(const Path& path, Op op, DType dtype);
 
-/// The ways to run an operation here; empty where no kernel of the back end is for the type (f32 attention on sm90). A
-/// path that is to be drawn more often stands there more than once.
+/// The ways to run an operation here. The list is empty where the back end has no kernel for the type (f32 attention on
+/// sm90). A path that should be drawn more often is in it more than once.
 std::vector<Path> storm_paths(const std::string& backend, const std::string& level, Op op, DType dtype);
 
 /// Where a plan runs: "cpu avx2", "sm90".
 std::string place_of(const Plan& plan);
 
-/// May the plan of this problem be refused as `unsupported`? A GPU's kernels need not do everything, and no path does
-/// what docs/contract.md calls not built yet. All else is promised on the CPU, in ref and to `best`.
+/// Whether the plan of this problem may be refused as `unsupported`. A GPU's kernels need not do everything, and no
+/// path does what docs/contract.md calls not built yet. Everything else is promised on the CPU, in ref and for `best`.
 bool may_be_unsupported(const Problem& problem);
 
-/// May a run of this plan be refused as `invalid`, though all operands are right? Only where the plan's memory is
-/// sized by the hint of the longest length and all sequences together are longer: docs/contract.md says where.
+/// Whether a run of this plan may be refused as `invalid` although all operands are right. It may
+/// only where the plan's memory is sized by the hint of the longest length and all sequences together
+/// are longer. docs/contract.md says where.
 bool may_exceed_the_hint(const Problem& problem, const Plan& plan);
 
 }  // namespace falchion::tools::storm

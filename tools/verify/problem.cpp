@@ -1,4 +1,4 @@
-// tools/verify/problem.cpp: see problem.hpp. One table of fields serves printing and parsing.
+// tools/verify/problem.cpp: prints and parses problems, both with the same table of fields.
 #include "problem.hpp"
 
 #include <fmt/format.h>
@@ -183,7 +183,7 @@ void tidy(Problem* p) {
   fit(&p->lengths_q, packed, b), fit(&p->lengths_k, packed && !linear, b);
   fit(&p->used_q, !linear && a.used_q, b), fit(&p->used_k, !linear && a.used_k, b);
   fit(&p->first_k, !linear && a.first_k, b);
-  if (!packed || b == 0) p->spare = 0;  // packed rows and b = 0: b is unset then, and refused
+  if (!packed || b == 0) p->spare = 0;  // packed rows with b = 0 are refused, because b then counts as unset
   std::erase_if(p->storage, [](const auto& entry) { return entry.second == Storage{}; });
   if (linear) {
     if (!p->linear.initial_state || !p->linear.final_state || p->op == Op::linear_backward) p->in_place = false;

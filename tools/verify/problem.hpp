@@ -1,5 +1,5 @@
-// tools/verify/problem.hpp: a problem of a storm as a plain description: all that is needed to make it again, to the
-// bit, on any machine. It prints as one line of key=value and parses back; what is as by default is left out.
+// tools/verify/problem.hpp: a problem of a storm as a plain description, with all that is needed to make it again, to
+// the bit, on any machine. It prints as one line of key=value, without what has its default, and that line parses back.
 #pragma once
 
 #include <cstdint>
@@ -13,28 +13,28 @@ namespace falchion::tools::storm {
 
 enum class Op : std::uint8_t { attention, linear, linear_backward };
 
-/// How the memory of an operand lies. As text: "dense", or what is special, as "0213+pad3+start1".
+/// How the memory of an operand lies. Its text is "dense" or names what is special, such as "0213+pad3+start1".
 struct Storage {
   std::string order = "0123";  // the axes from the outermost to the innermost
   std::int64_t pad = 0;        // spare elements behind each run of the innermost axis
   std::int64_t gap = 0;        // the same behind each run of the next one
   std::int64_t start = 0;      // elements from a 256-byte boundary to the first one
-  unsigned flip = 0;           // axes (bits) that run backwards: a negative stride
-  unsigned zero = 0;           // axes that stand still: stride 0
+  unsigned flip = 0;           // a bit for each axis that runs backwards, with a negative stride
+  unsigned zero = 0;           // a bit for each axis with stride 0
   bool wild = false;           // axes of extent 1 have a stride that nobody may use
   bool operator==(const Storage&) const = default;
 };
 
-/// An operand that may be broadcast: axes (bits) of extent 1.
+/// An operand that may be broadcast, with a bit for each axis of extent 1.
 struct Broadcast {
   unsigned one = 0;
   bool operator==(const Broadcast&) const = default;
 };
 
-/// What the numbers are like.
+/// What kind of numbers the operands hold.
 struct Data {
   std::uint64_t seed = 1;
-  float q = 1, k = 1, v = 1;     // factor on normal numbers
+  float q = 1, k = 1, v = 1;     // factors of normal numbers
   std::string shape = "normal";  // of the scores: normal, zero (all alike), rising, equal (one key repeated)
   std::string bias =
       "normal";  // normal, masks (-inf here and there), rows (whole rows of -inf), mild (-1e4), large (-1e9)
@@ -54,17 +54,17 @@ struct Problem {
   int segments = 0;                // Target::segments
   Attention attention{.b = 1};     // op attention
   LinearAttention linear{.b = 1};  // the others
-  // Lengths of the sequences: packed; used, which may be out of range. In packed operands `spare` rows belong to none.
+  // Packed and used lengths of the sequences; used ones may be out of range. `spare` packed rows belong to no sequence.
   std::vector<std::int64_t> lengths_q, lengths_k, used_q, used_k, first_k;
   std::int64_t spare = 0;
-  bool slopes_by_batch = false;        // ALiBi: slopes of their own for each sequence
-  std::uint64_t seed = 0, offset = 0;  // of dropout: of Operands::rng
-  bool rng_in_memory = false;          // half of them added from memory
+  bool slopes_by_batch = false;        // whether each sequence has its own ALiBi slopes
+  std::uint64_t seed = 0, offset = 0;  // those of Operands::rng, for dropout
+  bool rng_in_memory = false;          // whether half of each is added from memory
   DType bias_dtype = DType::f32;
   Broadcast bias, mask;
-  bool in_place = false;  // the final state is the initial one
+  bool in_place = false;  // whether the final state is the initial one's memory
   Data data;
-  std::map<std::string, Storage> storage;  // by operand; absent: dense
+  std::map<std::string, Storage> storage;  // by operand; an absent one is dense
 
   bool operator==(const Problem&) const = default;
   DType dtype() const { return op == Op::attention ? attention.dtype : linear.dtype; }
@@ -76,13 +76,13 @@ const char* name(Op op);
 Op parse_op(const std::string& text);  // throws UsageError
 
 std::string to_text(const Problem& problem);
-/// Throws UsageError with the key that it does not understand.
+/// Parses a problem. Throws UsageError with the key that it does not understand.
 Problem parse_problem(const std::string& text);
-/// falchion verify --problem '...'
+/// The command that repeats the problem: falchion verify --problem '...'
 std::string command_of(const Problem& problem);
 
-/// Makes lists as long as b says, and drops what belongs to features that are off: after a size or flag was changed.
-/// What it leaves is what the text tells: it parses back to the same problem.
+/// To be called after a size or flag was changed: makes lists as long as b says, and drops what belongs to features
+/// that are off. The result is just what the text tells, so the text parses back to the same problem.
 void tidy(Problem* problem);
 
 }  // namespace falchion::tools::storm

@@ -32,7 +32,7 @@ void require_word(const char* key, const std::string& word, const Words& words) 
     throw UsageError{fmt::format("--problem: {}: \"{}\" is not one of {}", key, word, fmt::join(words, ", "))};
 }
 
-/// wanted: the list belongs to the problem, with one number a sequence.
+/// `wanted` says that the problem has this list, with one number for each sequence.
 void require_list(const char* key, const Lengths& list, bool wanted, std::int64_t b, std::int64_t least) {
   const std::int64_t count = wanted ? b : 0;
   if (static_cast<std::int64_t>(list.size()) != count)
@@ -40,7 +40,7 @@ void require_list(const char* key, const Lengths& list, bool wanted, std::int64_
   for (const std::int64_t n : list) require_between(key, n, least, kInt32);
 }
 
-/// Rows of sequences that lie one behind the other are counted in 32 bits, those of no sequence with them.
+/// Packed rows are counted in 32 bits, together with those that belong to no sequence.
 void require_total(const char* key, const Lengths& lengths, std::int64_t spare) {
   const std::int64_t total = std::accumulate(lengths.begin(), lengths.end(), spare);
   require_between(fmt::format("the sum of {} and spare", key), total, 0, kInt32);
@@ -128,7 +128,7 @@ void require_sound(const Problem& p) {
   require_between("threads", p.threads, 0, kInt32);
   require_between("segments", p.segments, 0, kInt32);
   const std::int64_t b = attention ? p.attention.b : p.linear.b;
-  require_between("spare", p.spare, 0, b == 0 ? 0 : kInt32);  // packed rows and b = 0: b is unset then, and refused
+  require_between("spare", p.spare, 0, b == 0 ? 0 : kInt32);  // packed rows with b = 0 are refused
   if (attention) {
     require_attention(p);
   } else {

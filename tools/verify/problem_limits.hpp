@@ -1,5 +1,5 @@
-// tools/verify/problem_limits.hpp: what the keys of a problem's text may say beyond being numbers and words, so that
-// whatever is typed after --problem is either a problem that can be made or is refused by name.
+// tools/verify/problem_limits.hpp: the limits of the values in a problem's text. So whatever is typed after --problem
+// is either a problem that can be made, or it is refused with the key's name.
 #pragma once
 
 #include "problem.hpp"

@@ -1,5 +1,5 @@
-// tools/verify/shrink.cpp: a failing problem, made smaller. Each step is one simpler problem; those that still fail
-// stay.
+// tools/verify/shrink.cpp: makes a failing problem smaller. Each step tries one simpler
+// problem and keeps it if it still fails.
 #include <algorithm>
 
 #include "storm.hpp"
@@ -9,7 +9,7 @@ namespace {
 
 using Steps = std::vector<Problem>;
 
-/// Keeps what `change` makes of the problem, if that is another one.
+/// Adds the problem that `change` makes to the candidates, if it is another one.
 template <class Change>
 void offer(const Problem& from, Steps* steps, const Change& change) {
   Problem next = from;
@@ -18,7 +18,7 @@ void offer(const Problem& from, Steps* steps, const Change& change) {
   if (!(next == from)) steps->push_back(std::move(next));
 }
 
-/// Towards `least`: that at once, halfway, one less.
+/// Numbers to try on the way to `least`: `least` itself, halfway there, and one less.
 template <class Get>
 void smaller(const Problem& from, Steps* steps, std::int64_t least, const Get& get) {
   const std::int64_t now = get(const_cast<Problem&>(from));
@@ -163,7 +163,7 @@ Steps steps_from(const Problem& from) {
 Problem shrink(const Problem& problem, const std::function<bool(const Problem&)>& fails,
                const std::function<bool()>& enough) {
   Problem best = problem;
-  int left = 600;  // trials; most are far cheaper than the first
+  int left = 600;  // how many trials are left; most are far cheaper than the first
   for (bool better = true; better && left > 0;) {
     better = false;
     for (const Problem& next : steps_from(best)) {

@@ -1,4 +1,4 @@
-// tools/verify/storage.hpp: what a Storage means: strides, and how many elements it takes.
+// tools/verify/storage.hpp: makes strides of a Storage, and says how many elements its memory takes.
 #pragma once
 
 #include <array>

@@ -26,9 +26,9 @@
 namespace falchion::tools::storm {
 namespace {
 
-constexpr std::size_t kShrunk = 20;  // failures that are made small and told; the others are counted
+constexpr std::size_t kShrunk = 20;  // so many failures are made smaller and reported; the others are only counted
 
-/// What went wrong, without its numbers: a smaller problem is to fail for the same reason.
+/// What went wrong, without its numbers. A smaller problem must fail for the same reason.
 std::string kind_of(const std::string& why) {
   std::string out;
   std::copy_if(why.begin(), why.end(), std::back_inserter(out), [](char c) { return std::isalpha(c) != 0; });
@@ -76,7 +76,7 @@ struct Storm {
   void watch_progress(const std::atomic<bool>& finished);
 };
 
-/// Those types that a path of the storm is for.
+/// The types that some path of the storm has kernels for.
 std::vector<DType> types_of(const StormOptions& options, Op op) {
   std::vector<DType> out;
   for (const DType dtype : options.types)
@@ -84,7 +84,8 @@ std::vector<DType> types_of(const StormOptions& options, Op op) {
   return out;
 }
 
-/// The row of the report that a problem counts in. `best` may run anywhere: what fell to the CPU says nothing of a GPU.
+/// The row of the report that a problem counts in. It names where the problem ran, since `best` may run anywhere, and a
+/// run on the CPU says nothing about a GPU.
 std::string row_of(const Problem& problem, const Outcome& outcome) {
   const std::string asked = Path{problem.backend, problem.level}.name();
   return problem.backend != Backend::best || outcome.place.empty() ? asked
@@ -145,7 +146,7 @@ void Storm::take(std::int64_t index, Bench* bench, Watchdog::Slot* slot) {
     ++done;
   } catch (const UsageError& e) {
     stop(e.what, problem);
-  } catch (const std::exception& e) {  // bad_alloc: the fault of the storm, not of what it tests
+  } catch (const std::exception& e) {  // such as bad_alloc, which is not the fault of what the storm tests
     stop(e.what(), problem);
   }
 }
@@ -252,7 +253,7 @@ int run_problems(const std::vector<std::string>& texts, double patience, bool as
     if (!as_json)
       fmt::print("{} {}\n{}{}", result, to_text(problem), outcome.plan.empty() ? "" : "  " + outcome.plan + "\n",
                  outcome.why.empty() ? "" : "  " + outcome.why + "\n");
-    std::fflush(stdout);  // else a crash of the next one takes it along
+    std::fflush(stdout);  // otherwise it would be lost if the next one crashes
   }
   if (as_json) fmt::print("{}\n", list.dump(1));
   return failed ? exit_failed : exit_ok;

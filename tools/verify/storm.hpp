@@ -1,4 +1,4 @@
-// tools/verify/storm.hpp: many random problems on many workers, what failed of them made small.
+// tools/verify/storm.hpp: runs many random problems on many workers, and makes those that fail smaller.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,11 @@ struct StormOptions {
 
 /// Runs them and prints a report; the exit code.
 int run_storm(const StormOptions& options);
-/// Runs just these and says of each what came out.
+/// Runs only these problems and says for each what came out.
 int run_problems(const std::vector<std::string>& texts, double patience, bool as_json);
 
-/// Halves what can be halved and drops features, one after the other, while `fails` still says true of it. Once
-/// `enough` says so, what is smallest by then stays.
+/// Makes a problem smaller: it halves sizes and drops features, one after the other, as long as `fails` returns true
+/// for the result. When `enough` returns true, it stops and returns the smallest problem so far.
 Problem shrink(
     const Problem& problem, const std::function<bool(const Problem&)>& fails,
     const std::function<bool()>& enough = [] { return false; });

@@ -17,10 +17,11 @@ class Subject {
   Subject(const Subject&) = delete;
   Subject& operator=(const Subject&) = delete;
 
-  /// base: the image, or a copy of it, where the plan's back end can reach it.
+  /// `base` is the image, or a copy of it, in memory that the plan's back end can use.
   virtual Status run(const Plan& plan, const std::byte* base, void* workspace, std::size_t bytes) const = 0;
-  /// After a run on a copy of the image, brought back to the host: empty, or what is wrong with the outputs. Undoes in
-  /// the copy all that the run was to write, so that the copy must then be the image again.
+  /// Judges a run on a copy of the image, which was brought back to the host. Returns what is wrong
+  /// with the outputs, or nothing. It also undoes, in the copy, all that the run had to write, so
+  /// the copy must then be equal to the image.
   virtual std::string judge(std::byte* copy, bool tensor_cores) = 0;
 
   const Image& image() const { return image_; }

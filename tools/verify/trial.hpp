@@ -1,4 +1,4 @@
-// tools/verify/trial.hpp: one problem, planned, run twice on poisoned memory and judged.
+// tools/verify/trial.hpp: plans one problem, runs it twice on poisoned memory and judges the results.
 #pragma once
 
 #include <string>
@@ -19,18 +19,18 @@ struct Outcome {
   bool failed() const { return kind == Kind::failed; }
 };
 
-/// Memory that one worker uses again and again.
+/// Memory that one worker uses for all of its problems.
 struct Bench {
   GuardedBuffer copies[2], workspace;
 };
 
-/// What two runs of a plan said, and what they left of two copies of the subject's image.
+/// What two runs of a plan returned, and the two copies of the subject's image after them.
 struct TwoRuns {
   Status status[2];
   std::byte *first = nullptr, *second = nullptr;
   bool guards_are_whole = true;  // of the workspace
 };
-/// Whether that is right. A refused run must leave the memory alone, and be refused both times.
+/// Whether that is right. A run that is refused must not touch the memory, and must be refused both times.
 Outcome conclude(const Problem& problem, const Plan& plan, const TwoRuns& runs, Subject* subject);
 
 /// device: null where no GPU is. slot: told what runs, and when.

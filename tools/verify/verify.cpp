@@ -43,7 +43,7 @@ struct Row {
   Attention problem;
   Path path;
   Verdict verdict;
-  /// Of O and LSE, the one nearer to its limit, or past it.
+  /// The report of O or of LSE, whichever is nearer to its limit or further past it.
   const ErrorReport& worse() const { return verdict.lse.share() > verdict.o.share() ? verdict.lse : verdict.o; }
 };
 
@@ -59,7 +59,8 @@ std::vector<Path> chosen_paths(const Options& options, DType dtype) {
   return {{backend, ""}};
 }
 
-/// Nobody asked for Hopper's own rows, and this is not what they do: it runs on sm80's, which are verified too.
+/// Whether a case is left out for sm90: nobody asked for Hopper's own variants, and they do not take this case. It runs
+/// on those of sm80, which are verified too.
 bool left_to_sm80(const Options& options, const Attention& problem, const Path& path) {
   if (path.backend != Backend::sm90 || parse_backend(options.where.backend) != Backend::best) return false;
   Plan plan;
@@ -156,7 +157,7 @@ void print_json(const std::vector<Row>& rows, std::size_t failures) {
   fmt::print("{}\n", nlohmann::json{{"failures", failures}, {"results", list}}.dump(1));
 }
 
-/// Refuses what the answer would not depend on.
+/// Refuses options that the answer would not depend on.
 void check_use(const Options& options, const Given& given) {
   options.tensors.check(given);
   options.where.target();  // what goes with the back end

@@ -14,7 +14,7 @@ namespace {
 
 std::int64_t now() { return std::chrono::steady_clock::now().time_since_epoch().count(); }
 
-// Static, since a signal handler reads them: each worker's, and how many there are.
+// The workers' slots and their number are static, because a signal handler reads them.
 constexpr int kSlots = 1024;
 Watchdog::Slot slots[kSlots];
 std::atomic<int> slots_in_use = 0;
@@ -35,8 +35,8 @@ struct Fatal {
 constexpr Fatal kFatal[] = {
     {SIGSEGV, "SIGSEGV"}, {SIGBUS, "SIGBUS"}, {SIGFPE, "SIGFPE"}, {SIGILL, "SIGILL"}, {SIGABRT, "SIGABRT"}};
 
-/// A stack of its own for this thread's signals: who ran out of stack has none left to tell of it. One that is there
-/// already (a sanitizer's) stays.
+/// A separate stack for this thread's signals, because a thread that ran out of stack has none left to report it. If
+/// there is one already (a sanitizer's), it stays.
 class SignalStack {
  public:
   SignalStack() {
@@ -64,7 +64,7 @@ class SignalStack {
 
 }  // namespace
 
-/// What may be said in a signal handler: nothing but write() and plain memory is safe there.
+/// Prints in a signal handler, where only write() and plain memory are safe.
 struct CrashReport {
   static void handler(int signal) {
     write_all("\nfalchion verify: the process crashed: ");

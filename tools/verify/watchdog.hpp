@@ -1,5 +1,5 @@
-// tools/verify/watchdog.hpp: who runs what, so that a kernel that hangs or crashes is told with the command that
-// repeats it. A hung GPU cannot be asked anything, so the process then ends at once.
+// tools/verify/watchdog.hpp: knows which worker runs what, so that a kernel that hangs or crashes is reported with the
+// command that repeats it. A GPU that hangs answers nothing, so the process then ends at once.
 #pragma once
 
 #include <atomic>
@@ -16,9 +16,9 @@ class Watchdog {
   /// One worker's entry.
   class Slot {
    public:
-    /// From here on this thread works on the problem; the command is told should the process crash.
+    /// From here on this thread works on the problem. If the process crashes, the command is printed.
     void work_on(const std::string& command);
-    /// The kernel runs between the two.
+    /// The kernel runs between these two calls.
     void start();
     void stop();
 
