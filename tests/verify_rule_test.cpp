@@ -4,8 +4,8 @@
 
 #include <random>
 
-#include "problem/errors.hpp"
 #include "judge/linear_attention.hpp"
+#include "problem/errors.hpp"
 #include "problem/levels.hpp"
 
 namespace falchion::tools {

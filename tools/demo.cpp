@@ -6,19 +6,19 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "problem/errors.hpp"
 #include "command/file_names.hpp"
-#include "problem/files.hpp"
-#include "problem/levels.hpp"
+#include "command/table.hpp"
 #include "measure/machine.hpp"
-#include "picture/map.hpp"
 #include "measure/measure.hpp"
 #include "measure/peaks.hpp"
+#include "picture/map.hpp"
 #include "plan/text.hpp"
-#include "command/table.hpp"
+#include "problem/errors.hpp"
+#include "problem/files.hpp"
+#include "problem/levels.hpp"
 #include "problem/tensor_options.hpp"
-#include "tool.hpp"
 #include "problem/work.hpp"
+#include "tool.hpp"
 
 namespace falchion::tools {
 namespace {

@@ -5,13 +5,13 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "command/table.hpp"
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
 #include "cuda/runtime.hpp"
 #include "measure/machine.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "command/table.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

@@ -6,16 +6,16 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "problem/files.hpp"
-#include "problem/levels.hpp"
+#include "command/table.hpp"
 #include "measure/measure_gpu.hpp"
 #include "measure/peaks.hpp"
 #include "plan/text.hpp"
+#include "problem/files.hpp"
+#include "problem/levels.hpp"
 #include "problem/slices.hpp"
-#include "command/table.hpp"
 #include "problem/tensor_options.hpp"
-#include "tool.hpp"
 #include "problem/work.hpp"
+#include "tool.hpp"
 
 namespace falchion::tools {
 namespace {

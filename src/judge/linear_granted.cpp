@@ -109,8 +109,8 @@ void LinearReference::add_movement(const Outputs& moved) const {
 /// once more, as for a state or a weight that goes through a tensor core. f32 numbers are nudged by four units, the
 /// roundings of a few steps. g is nudged by one unit, and each e^g by a rounding of f32. The divisor of a normalised
 /// output is nudged as the inputs are, since a kernel rounds the weights in o but not those in its divisor.
-/// In f32 the divisor is nudged further where d_v is large: its gradient is a sum of d_v products of o and grad_o, which
-/// drifts by about half the root of d_v roundings, and where o is nearly v nothing else is left.
+/// In f32 the divisor is nudged further where d_v is large: its gradient is a sum of d_v products of o and grad_o,
+/// which drifts by about half the root of d_v roundings, and where o is nearly v nothing else is left.
 void LinearReference::nudge() const {
   const bool single = problem_.dtype == DType::f32;
   const double step = unit_at(problem_.dtype, 1) * (single ? 4 : 0.25);

@@ -1,4 +1,5 @@
-// tools/command/table.hpp: one way to print a table: light rule under the header, numbers right aligned, two spaces between.
+// tools/command/table.hpp: one way to print a table: light rule under the header, numbers right aligned, two spaces
+// between.
 #pragma once
 
 #include <string>

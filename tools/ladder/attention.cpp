@@ -5,11 +5,11 @@
 
 #include "cuda/runtime.hpp"
 #include "ladder/problem.hpp"
-#include "problem/levels.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "tool.hpp"
+#include "problem/levels.hpp"
 #include "problem/work.hpp"
+#include "tool.hpp"
 
 namespace falchion::tools {
 namespace {

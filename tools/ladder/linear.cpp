@@ -1,12 +1,12 @@
 // tools/ladder/linear.cpp: `falchion ladder linear`.
 #include <fmt/format.h>
 
+#include "command/table.hpp"
 #include "ladder/linear_problem.hpp"
-#include "problem/levels.hpp"
 #include "measure/measure_gpu.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "command/table.hpp"
+#include "problem/levels.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

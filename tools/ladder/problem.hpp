@@ -5,9 +5,9 @@
 #include <memory>
 #include <string>
 
-#include "problem/errors.hpp"
-#include "ladder/ladder.hpp"
 #include "ladder/attention/step.hpp"
+#include "ladder/ladder.hpp"
+#include "problem/errors.hpp"
 
 namespace falchion::tools {
 

@@ -3,9 +3,9 @@
 
 #include <algorithm>
 
+#include "command/table.hpp"
 #include "ladder/ladder.hpp"
 #include "measure/machine.hpp"
-#include "command/table.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

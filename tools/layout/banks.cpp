@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "layout/request.hpp"
 #include "command/table.hpp"
+#include "layout/request.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

@@ -11,9 +11,9 @@
 #include <utility>
 
 #include "command/file_names.hpp"
-#include "problem/files.hpp"
-#include "layout/request.hpp"
 #include "command/table.hpp"
+#include "layout/request.hpp"
+#include "problem/files.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

@@ -6,8 +6,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "layout/request.hpp"
 #include "command/table.hpp"
+#include "layout/request.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

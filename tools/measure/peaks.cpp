@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "problem/levels.hpp"
 #include "command/table.hpp"
+#include "problem/levels.hpp"
 
 namespace falchion::tools {
 

@@ -5,12 +5,12 @@
 
 #include <memory>
 
-#include "problem/files.hpp"
-#include "picture/heatmap.hpp"
 #include "command/table.hpp"
+#include "picture/heatmap.hpp"
+#include "problem/files.hpp"
 #include "problem/tensor_options.hpp"
-#include "tool.hpp"
 #include "problem/work.hpp"
+#include "tool.hpp"
 
 namespace falchion::tools {
 namespace {

@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 #include <sys/mman.h>
 
-#include "measure/machine.hpp"
 #include "command/table.hpp"
+#include "measure/machine.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

@@ -4,8 +4,8 @@
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 
-#include "problem/instance.hpp"
 #include "judge/attention.hpp"
+#include "problem/instance.hpp"
 
 namespace falchion::tools {
 

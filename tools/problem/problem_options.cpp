@@ -5,9 +5,9 @@
 
 #include <algorithm>
 
-#include "problem/levels.hpp"
 #include "command/numbers.hpp"
 #include "plan/text.hpp"
+#include "problem/levels.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

@@ -7,9 +7,9 @@
 #include <cstdint>
 #include <utility>
 
-#include "problem/files.hpp"
 #include "io/array.hpp"
 #include "plan/text.hpp"
+#include "problem/files.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {

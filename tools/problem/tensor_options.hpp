@@ -4,8 +4,8 @@
 #include <string>
 
 #include "command/file_names.hpp"
-#include "problem/instance.hpp"
 #include "io/safetensors.hpp"
+#include "problem/instance.hpp"
 #include "problem/problem_options.hpp"
 
 namespace falchion::tools {

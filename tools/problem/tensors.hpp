@@ -6,8 +6,8 @@
 #include <functional>
 #include <memory>
 
-#include "problem/buffer.hpp"
 #include "falchion/falchion.hpp"
+#include "problem/buffer.hpp"
 
 namespace falchion::tools {
 

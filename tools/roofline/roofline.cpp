@@ -9,10 +9,10 @@
 #include <optional>
 
 #include "command/file_names.hpp"
-#include "problem/files.hpp"
-#include "problem/levels.hpp"
 #include "measure/machine.hpp"
 #include "measure/peaks.hpp"
+#include "problem/files.hpp"
+#include "problem/levels.hpp"
 #include "roofline/cases.hpp"
 #include "roofline/model.hpp"
 #include "roofline/points.hpp"

@@ -7,9 +7,9 @@
 
 #include "contents.hpp"
 #include "draw.hpp"
-#include "problem/instance.hpp"
 #include "judge/attention.hpp"
 #include "plan/text.hpp"
+#include "problem/instance.hpp"
 #include "subject.hpp"
 
 namespace falchion::tools::storm {

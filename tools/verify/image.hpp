@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "problem/buffer.hpp"
 #include "falchion/falchion.hpp"
 #include "problem.hpp"
+#include "problem/buffer.hpp"
 
 namespace falchion::tools::storm {
 

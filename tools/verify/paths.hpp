@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "falchion/falchion.hpp"
-#include "problem/levels.hpp"
 #include "problem.hpp"
+#include "problem/levels.hpp"
 
 namespace falchion::tools::storm {
 

@@ -8,8 +8,8 @@
 #include <sstream>
 
 #include "plan/text.hpp"
-#include "problem_limits.hpp"
 #include "problem/problem_options.hpp"
+#include "problem_limits.hpp"
 #include "storage.hpp"
 #include "tool.hpp"
 

@@ -16,11 +16,11 @@
 #include <thread>
 #include <tuple>
 
+#include "command/table.hpp"
 #include "draw.hpp"
 #include "measure/measure.hpp"
 #include "paths.hpp"
 #include "plan/text.hpp"
-#include "command/table.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools::storm {

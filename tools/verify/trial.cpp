@@ -5,9 +5,9 @@
 
 #include <cstring>
 
-#include "problem/levels.hpp"
 #include "paths.hpp"
 #include "plan/text.hpp"
+#include "problem/levels.hpp"
 
 namespace falchion::tools::storm {
 namespace {

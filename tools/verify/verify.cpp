@@ -7,16 +7,16 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
-#include "problem/errors.hpp"
-#include "problem/levels.hpp"
+#include "command/table.hpp"
 #include "measure/measure.hpp"
 #include "plan/text.hpp"
-#include "command/table.hpp"
+#include "problem/errors.hpp"
+#include "problem/levels.hpp"
 #include "problem/tensor_options.hpp"
-#include "tool.hpp"
-#include "verify/storm.hpp"
-#include "verify/cases.hpp"
 #include "problem/work.hpp"
+#include "tool.hpp"
+#include "verify/cases.hpp"
+#include "verify/storm.hpp"
 
 namespace falchion::tools {
 namespace {
