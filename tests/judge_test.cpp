@@ -196,5 +196,21 @@ TEST(Judge, AnInfinityIsNotNudged) {
   }
 }
 
+/// Query 0 stands 1990 keys before the first one, so its scores are around -1990 and are rounded by 6e-5. The naive
+/// computation is exact here, because slope times distance is a whole number. Ten times the rounding is an error.
+TEST(Judge, AScoreWithAlibiIsRoundedAtItsOwnSize) {
+  Instance x = make_instance(Case{"x", 1, 2000, 10, 1, 1, 8, 8}.alibi(), DType::f32);
+  x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, 0); });
+  x.alibi.set(0, 0, 0, 0, 1);
+  ASSERT_TRUE(run(Target(Backend::ref), &x));
+  const Reference reference(x);
+  EXPECT_TRUE(matches(x, reference));
+  const float right = x.o.get(0, 0, 0, 0);
+  x.o.set(0, 0, 0, 0, right + 2e-5F);
+  EXPECT_TRUE(matches(x, reference));
+  x.o.set(0, 0, 0, 0, right + 1e-3F);
+  EXPECT_FALSE(matches(x, reference));
+}
+
 }  // namespace
 }  // namespace falchion::testing
