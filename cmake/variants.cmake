@@ -70,8 +70,8 @@ function(falchion_keep_templates lines out)
   set(${out} "${kept}" PARENT_SCOPE)
 endfunction()
 
-# Of `lines`, the rows of variants.def that the CPU of this machine can run: its fastest level, the ones below it that
-# the others lack nothing for (generic, avx2, neon), and no GPU's. That is what `./dev demo` builds.
+# Of `lines`, the rows of variants.def that the CPU of this machine can run: those of generic and of
+# each level whose flag /proc/cpuinfo has, and no GPU's. That is what `./dev demo` builds.
 function(falchion_keep_native lines out)
   set(flags "")
   if(EXISTS /proc/cpuinfo)

@@ -212,5 +212,16 @@ TEST(Judge, AScoreWithAlibiIsRoundedAtItsOwnSize) {
   EXPECT_FALSE(matches(x, reference));
 }
 
+/// One token alone, normalised: o is v but for eps, and the gradient of q, which is eps of itself, is lost in f32. Rows
+/// that belong to no sequence have no divisor and must not make the typical one smaller.
+TEST(Judge, RowsOfNoSequenceDoNotCountInTheTypicalDivisor) {
+  LinearResults r(LinearCase{"x", 1, 1, 1, 1, 8, 8}.normalise().packed({1}).spare(26), Pass::backward);
+  r.x.q.for_each([&](auto b, auto s, auto h, auto d) { r.x.q.set(b, s, h, d, 1); });
+  r.x.k.for_each([&](auto b, auto s, auto h, auto d) { r.x.k.set(b, s, h, d, 1); });
+  r.compute();
+  multiply(&r.x.grad_q, 0);
+  EXPECT_TRUE(r.right(LinearOutput::grad_q, &LinearInstance::grad_q));
+}
+
 }  // namespace
 }  // namespace falchion::testing

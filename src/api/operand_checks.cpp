@@ -109,6 +109,9 @@ void check_overlaps(const Operand& out, const OperandList& list, Check* check) {
 void check_operands(const OperandList& list, Check* check) {
   for (const Operand& operand : list.tensors()) check_tensor(operand, check);
   for (const Array& array : list.arrays()) check_array(array, list.owner(), check);
+}
+
+void check_overlaps(const OperandList& list, Check* check) {
   if (!check->ok()) return;
   for (const Operand& operand : list.tensors()) {
     if (operand.output && operand.wanted) check_overlaps(operand, list, check);

@@ -56,7 +56,7 @@ class OperandList {
 
  private:
   const char* owner_;
-  std::array<Operand, 16> tensors_{};
+  std::array<Operand, 24> tensors_{};
   std::array<Array, 8> arrays_{};
   std::size_t tensor_count_ = 0, array_count_ = 0;
 };
@@ -67,7 +67,9 @@ OperandList operands_of(const Attention& problem, const Operands& x);
 OperandList operands_of(const LinearAttention& problem, Pass pass, const LinearOperands& x);
 
 /// Is each operand there just when it is wanted, of its type and shape, aligned to its elements, with strides that will
-/// do, and does no output share a byte with another operand? Reads no element.
+/// do? Reads no element.
 void check_operands(const OperandList& list, Check* check);
+/// Does no output share a byte with another operand? Asked only of operands that check_operands() has passed.
+void check_overlaps(const OperandList& list, Check* check);
 
 }  // namespace falchion

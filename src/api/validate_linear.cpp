@@ -128,6 +128,7 @@ Status validate_operands(const LinearAttention& a, const LinearOperands& x, cons
     check.require(empty || x.decay.shape[1] <= 1 || x.decay.stride[1] != 0,
                   "decay.stride[1] = 0: a decay that is the same for every token is Decay::head");
   }
+  check_overlaps(list, &check);
   return check.take();
 }
 Status validate_operands(const LinearAttention& a, Pass pass, const LinearOperands& x) {

@@ -93,6 +93,7 @@ Status validate_operands(const Attention& a, const Operands& x, const OperandLis
   check_operands(list, &check);
   check_rows_without_sequence("q", a.packed, a.b, x.q.shape[1], &check);
   check_rows_without_sequence("k", a.packed, a.b, x.k.shape[1], &check);
+  check_overlaps(list, &check);
   return check.take();
 }
 Status validate_operands(const Attention& a, const Operands& x) { return validate_operands(a, x, operands_of(a, x)); }

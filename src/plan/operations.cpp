@@ -5,6 +5,7 @@
 #include "plan/explain.hpp"
 #include "plan/linear_attention.hpp"
 #include "plan/paths.hpp"
+#include "plan/text.hpp"
 
 namespace falchion {
 namespace {
@@ -92,6 +93,7 @@ void ask(const LinearAttention& problem, Pass pass, const Target& target, PlanDa
 }
 
 Status decide(PlanData* plan) {
+  if (plan->operation->resolve == nullptr) return {Code::unsupported, text(plan->operation->name, " is not built yet")};
   plan->operation->resolve(plan);
   Status status = choose_path(plan);
   if (status && plan->backend == Backend::ref) plan->workspace = plan->operation->ref_workspace(*plan);

@@ -9,6 +9,7 @@
 #include "plan/operation.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
+#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {
@@ -181,7 +182,7 @@ int fewest_parts(std::int64_t items, std::int64_t slots, std::int64_t most, std:
   int best = 1;
   double best_busy = 0;
   for (int parts = 1; parts <= most && best_busy < tiles::kBalance; ++parts) {
-    const std::int64_t all = items * parts, rounds = (all + slots - 1) / slots;
+    const std::int64_t all = items * parts, rounds = ceil_div(all, slots);
     if (rounds > waves && parts > 1) break;
     const double busy = static_cast<double>(all) / static_cast<double>(rounds * slots);
     if (busy > best_busy) best = parts, best_busy = busy;
