@@ -8,6 +8,7 @@
 #include <tuple>
 #include <vector>
 
+#include "plan/attention.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "support/host_warp.hpp"
@@ -265,13 +266,13 @@ TEST(Sm80Tiles, AMissingTileIsFound) {
   EXPECT_EQ((check<4, 4>(a)), "query 8 of sequence 0 comes 0 times");
 }
 TEST(HostWarp, LanesThatPartAreFound) {
-  EXPECT_TRUE(HostWarp::run([] { EXPECT_EQ(sm80::__ballot_sync(~0u, sm80::threadIdx.x % 2 == 0), 0x55555555u); }));
+  EXPECT_TRUE(HostWarp::run([] { EXPECT_EQ(gpu::__ballot_sync(~0u, gpu::threadIdx.x % 2 == 0), 0x55555555u); }));
   EXPECT_TRUE(HostWarp::run([] {
-    EXPECT_EQ(sm80::__shfl_up_sync(~0u, sm80::threadIdx.x, 4),
-              sm80::threadIdx.x < 4 ? +sm80::threadIdx.x : sm80::threadIdx.x - 4);
+    EXPECT_EQ(gpu::__shfl_up_sync(~0u, gpu::threadIdx.x, 4),
+              gpu::threadIdx.x < 4 ? +gpu::threadIdx.x : gpu::threadIdx.x - 4);
   }));
   EXPECT_FALSE(HostWarp::run([] {
-    if (sm80::threadIdx.x < 7) sm80::__shfl_sync(~0u, 1, 0);
+    if (gpu::threadIdx.x < 7) gpu::__shfl_sync(~0u, 1, 0);
   }));
 }
 

@@ -1,6 +1,6 @@
 // tests/support/host_warp.hpp: a warp on the host, so that tests run the very code of a kernel's scheduler without a
 // GPU. Lanes are fibers: each runs until its next shuffle or ballot, and goes on when all 32 have come to it. This
-// header must be included before the .cuh under test, because it declares, in falchion::sm80, the device functions that
+// header must be included before the .cuh under test, because it declares, in falchion::gpu, the device functions that
 // such code calls.
 #pragma once
 
@@ -75,7 +75,7 @@ class HostWarp {
 
 }  // namespace falchion::testing
 
-namespace falchion::sm80 {
+namespace falchion::gpu {
 
 using std::max;
 using std::min;
@@ -102,4 +102,4 @@ inline unsigned __ballot_sync(unsigned, bool value) {
 }
 inline int __ffs(int x) { return __builtin_ffs(x); }
 
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu
