@@ -25,7 +25,6 @@ if(FALCHION_CUDA AND FALCHION_PYTHON)
   set_target_properties(layout_cute PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests CXX_STANDARD 17)
   target_include_directories(layout_cute SYSTEM PRIVATE ${cutlass_include} ${CUDAToolkit_INCLUDE_DIRS}
     ${CUDAToolkit_INCLUDE_DIRS}/cccl)
-  target_compile_definitions(layout_cute PRIVATE CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED)
   target_compile_options(layout_cute PRIVATE -O0 -w)  # a thousand templates, run once
   add_executable(layout_atoms_cute ${oracle}/atoms_cute.cpp)
   add_executable(layout_random_cute ${oracle}/random_cute.cpp)

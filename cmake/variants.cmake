@@ -140,6 +140,11 @@ foreach(line IN LISTS lines)
     else()
       list(APPEND falchion_${backend}_sources ${source})
     endif()
+    # Tiles of 80 keys: CuTe has products of that width only behind this switch, and the 9 MB of declarations that come
+    # with it take nvcc 20 to 30 s in each unit that sets it.
+    if(key MATCHES "^attention_forward sm90 (plain|score) [a-z0-9]+ 192$")
+      set_source_files_properties(${source} PROPERTIES COMPILE_DEFINITIONS CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED)
+    endif()
   else()
     list(APPEND skipped ${backend})
     continue()

@@ -192,7 +192,7 @@ TEST(Contract, PartsOfTheKeysMergeAtAnyHeight) {  // an f32 LSE near 1e9 cannot 
     for (const std::int64_t s_q : {1, 40}) {
       SCOPED_TRACE(::testing::Message() << "bias " << bias << ", " << s_q << " queries");
       planted(
-          Case{"x", 1, s_q, 1100, 4, 1, 128, 128}.bias(Case::Bias::f32).row_max(),
+          Case{"x", 1, s_q, 1100, 4, 1, 16, 16}.bias(Case::Bias::f32).row_max(),
           [&](Instance& x) {
             plant_equal_scores(&x, 0, 0);
             x.v.for_each([&](auto b, auto j, auto h, auto d) { x.v.set(b, j, h, d, j >= 640 ? 1 : 0); });

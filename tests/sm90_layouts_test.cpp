@@ -9,7 +9,7 @@
 #include <type_traits>
 #include <vector>
 
-#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // as CMakeLists.txt has it for the sm90 rows
+#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // products of 80 keys, at head dim 192
 #include <cute/tensor.hpp>                     // CuTe's headers want this one first
 
 #include "support/host_warp.hpp"  // what the config's headers call on a device
