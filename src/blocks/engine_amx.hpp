@@ -60,7 +60,8 @@ class AmxEngine {
   /// Packs one block of one K/V head.
   static void pack(const AttentionArgs& a, const Sequence& s, std::int64_t b, std::int64_t hk, std::int64_t block) {
     TileRows rows{};
-    rows.sequence = s, rows.hk = hk;
+    rows.sequence = s;
+    rows.hk = hk;
     const std::int64_t index = block_index(a, s, b, hk, block), key0 = block * a.keys;
     if (!k_in_place(a) || key0 + a.keys > s.k_len) pack_k(a, rows, key0, a.packed_k + index * k_bytes(a));
     pack_v(a, rows, key0, a.packed_v + index * v_bytes(a));
@@ -119,7 +120,8 @@ class AmxEngine {
   void start_scores(const Chunk& chunk, float* S) {
     const std::int64_t row = kPartsT * slices_ * kTileBytes;
     const bool here = lies_whole(chunk.block);
-    const std::int64_t line = here ? key_bytes() : 64, a_row = here ? 16 * line : row;
+    const std::int64_t line = here ? key_bytes() : 64;
+    const std::int64_t a_row = here ? 16 * line : row;
     scores_ = {k_block(chunk) + chunk.begin / 16 * a_row,
                q_ + chunk.tile * q_bytes_,
                S,
@@ -134,7 +136,8 @@ class AmxEngine {
   }
   void start_values(const Step& step, const float* P, float* O, int first, int end) {
     if (first >= end) return;
-    const std::int64_t slices = a_.keys / 32, row = kPartsT * slices * kTileBytes;
+    const std::int64_t slices = a_.keys / 32;
+    const std::int64_t row = kPartsT * slices * kTileBytes;
     const std::int64_t start = step.first / 32 * kTileBytes;
     values_ = {v_block(step) + start + first * 2 * row,
                reinterpret_cast<const std::byte*>(P) + start,
@@ -208,7 +211,8 @@ class AmxEngine {
     bool any = bad_k != nullptr;
     for (int lane = 0; lane < t.count; ++lane) any |= bad_q[lane] != 0;
     if (!any) return;
-    const std::int64_t key0 = chunk.block * a_.keys, keys = min(chunk.stop, t.sequence.k_len - key0);
+    const std::int64_t key0 = chunk.block * a_.keys;
+    const std::int64_t keys = min(chunk.stop, t.sequence.k_len - key0);
     for (int key = chunk.begin; key < keys; ++key) {
       for (int lane = 0; lane < t.count; ++lane) {
         if (bad_q[lane] == 0 && (bad_k == nullptr || bad_k[key] == 0)) continue;
@@ -242,7 +246,8 @@ class AmxEngine {
     float* c = s.c;
     if constexpr (kValues && !kSumInTiles) {
       add_sum();
-      c = sum_, sum_of_ = s.c;
+      c = sum_;
+      sum_of_ = s.c;
     }
     tile_store_2x2(c, kM);
     s.a_group += 2 * s.a_row;

@@ -78,7 +78,8 @@ struct OnlineSoftmax {
       const float after = fmaxf(m[r], over_quad(top[r], [](float x, float y) { return fmaxf(x, y); }));
       // As long as a row has seen no key, O and l are 0, and -inf - -inf must not turn them into NaN.
       shrink[r] = after == -FALCHION_INF ? 1.f : exp2((m[r] - after) * c);
-      m[r] = after, l[r] *= shrink[r];
+      m[r] = after;
+      l[r] *= shrink[r];
       now_far |= fabsf(after * c) > 1048576.f && after != -FALCHION_INF;
     }
     far = __any_sync(~0u, now_far);

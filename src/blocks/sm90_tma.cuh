@@ -29,7 +29,10 @@ struct RingPosition {
   RingPosition() = default;
   __device__ __forceinline__ explicit RingPosition(int turns) : stage(turns % kStages), parity(turns / kStages % 2) {}
   __device__ __forceinline__ void advance() {
-    if (++stage == kStages) stage = 0, parity ^= 1;
+    if (++stage == kStages) {
+      stage = 0;
+      parity ^= 1;
+    }
   }
 };
 

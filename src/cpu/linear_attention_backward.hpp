@@ -64,7 +64,8 @@ class LinearBackwardWorker {
                        whole_rows(a_.d_qk, [&](std::int64_t first, std::int64_t end, Matrix x) {
                          query_gradients(walk, i, first, end, h, j, x);
                        }));
-        const bool last = i + n == walk.count, final = last && item.last && has_final();
+        const bool last = i + n == walk.count;
+        const bool final = last && item.last && has_final();
         if (final) clear(v_.m, n - 1, n);  // along_final_state() takes the state without the last token's own part
         if (!last || final) chunk_.update(n, v_, k_, &states_[j]);
       }
@@ -205,11 +206,14 @@ class LinearBackwardWorker {
   /// Fetches what the worker needs after value head j of the group in chunk i.
   void fetch_next(const Walk& walk, std::int64_t i, std::int64_t head, std::int64_t j) {
     if (++j == group_) {
-      j = 0, i += kChunk;
-      fetch(a_.q, walk, i, head, a_.d_qk, false), fetch(a_.k, walk, i, head, a_.d_qk, false);
+      j = 0;
+      i += kChunk;
+      fetch(a_.q, walk, i, head, a_.d_qk, false);
+      fetch(a_.k, walk, i, head, a_.d_qk, false);
     }
     const std::int64_t h = head * group_ + j;
-    fetch(a_.v, walk, i, h, a_.d_v, false), fetch(a_.grad_o, walk, i, h, a_.d_v, false);
+    fetch(a_.v, walk, i, h, a_.d_v, false);
+    fetch(a_.grad_o, walk, i, h, a_.d_v, false);
   }
   /// x with the column behind its last one, which holds 1 beside v and dn beside do.
   Rows with_column(Rows x) const {
@@ -267,7 +271,8 @@ class LinearBackwardWorker {
         const float* q = q_.m.row(t);
         inverse = 1 / (a_.scale * dot(q, z, a_.d_qk) + a_.eps);
         const float dn = -a_.scale * dot(q, x, a_.d_qk) * inverse * inverse;
-        *tokens_.inverse(walk, i + t, h) = inverse, *tokens_.normaliser(walk, i + t, h) = dn;
+        *tokens_.inverse(walk, i + t, h) = inverse;
+        *tokens_.normaliser(walk, i + t, h) = dn;
         add_to_z(sum_.row(t), 1, a_.scale * dn, z, a_.d_qk);
       }
       add_to_z(sum_.row(t), 1, a_.scale * inverse, x, a_.d_qk);
@@ -280,7 +285,11 @@ class LinearBackwardWorker {
   void faded_query_gradient(const Walk& walk, std::int64_t i, std::int64_t t, std::int64_t h, std::int64_t j,
                             const float* x) {
     const float *q = q_.m.row(t), *k = k_.m.row(t);
-    float *z = z_.row(j), *dq = sum_.row(t), along = a_.scale * dot(q, x, a_.d_qk), inverse = 1, own = own_[t];
+    float* z = z_.row(j);
+    float* dq = sum_.row(t);
+    float along = a_.scale * dot(q, x, a_.d_qk);
+    float inverse = 1;
+    float own = own_[t];
     if (a_.normalise) {
       scale_row(z, chunk_.decay().each(t), a_.d_qk, z);
       if (i + t + 1 == walk.count) scale_row(z, 1, a_.d_qk, z_.row(group_ + j));
@@ -288,7 +297,8 @@ class LinearBackwardWorker {
       inverse = 1 / (qz + qk + a_.eps);
       const float dn = -(along + qk * own) * inverse * inverse;
       own = ((qz + a_.eps) * own - along) * inverse * inverse;
-      *tokens_.inverse(walk, i + t, h) = inverse, *tokens_.normaliser(walk, i + t, h) = dn;
+      *tokens_.inverse(walk, i + t, h) = inverse;
+      *tokens_.normaliser(walk, i + t, h) = dn;
       *tokens_.own(walk, i + t, h) = a_.scale * own;
       along = along * inverse + dn * qz;
       add_to_z(dq, 1, a_.scale * dn, z, a_.d_qk);

@@ -22,7 +22,8 @@ class Memory {
   Memory() = default;
   Memory(Memory&& from) noexcept : data_(std::exchange(from.data_, nullptr)), size_(std::exchange(from.size_, 0)) {}
   Memory& operator=(Memory&& from) noexcept {
-    std::swap(data_, from.data_), std::swap(size_, from.size_);
+    std::swap(data_, from.data_);
+    std::swap(size_, from.size_);
     return *this;
   }
   ~Memory() {

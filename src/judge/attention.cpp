@@ -54,7 +54,10 @@ AttentionReference::Outputs::Outputs(const Attention& a, const Operands& x) {
 }
 
 void AttentionReference::Outputs::attach(Operands* x) const {
-  x->o = views[0], x->lse = views[1], x->row_max = views[2], x->probabilities = views[3];
+  x->o = views[0];
+  x->lse = views[1];
+  x->row_max = views[2];
+  x->probabilities = views[3];
 }
 
 AttentionReference::AttentionReference(const Attention& problem, const Operands& x)
@@ -180,7 +183,10 @@ void AttentionReference::nudge() const {
         v(x.v, {p_unit}, Together::row, 20 + draw);
     const Nudged bias(x.bias, {kSingle}, Together::all, 30 + draw);
     const Nudged slopes(x.alibi, {kSingle}, Together::none, 40 + draw);
-    x.k = k.view(), x.v = v.view(), x.bias = bias.view(), x.alibi = slopes.view();
+    x.k = k.view();
+    x.v = v.view();
+    x.bias = bias.view();
+    x.alibi = slopes.view();
     std::optional<RoundedScores> scores;
     if (a.dtype == DType::f32 && a.alibi && !a.packed) {
       x.bias = scores.emplace(a, x, 50 + draw).view();
@@ -223,7 +229,10 @@ ErrorReport AttentionReference::check(AttentionOutput which, const Tensor& got, 
           }
           if (!std::isfinite(wanted) || !std::isfinite(value)) continue;
           largest = std::max(largest, std::abs(wanted));
-          if (std::abs(value - wanted) > report.error) report.error = std::abs(value - wanted), worst = {i, j, k, l};
+          if (std::abs(value - wanted) > report.error) {
+            report.error = std::abs(value - wanted);
+            worst = {i, j, k, l};
+          }
           const double difference = std::abs(by_naive - wanted);
           if (std::isfinite(difference)) report.naive_error = std::max(report.naive_error, difference);
         }

@@ -37,7 +37,9 @@ struct AttentionForwardF32Config {
   static constexpr int kTerms = kD < 256 ? 8 : 4;
 
   // A chunk of the ring holds kDepth head dims of a K tile, or kSlice keys of a V tile.
-  static constexpr int kDepth = f32_depth(kD), kChunk = kKeys * kDepth, kSlice = kChunk / kD;
+  static constexpr int kDepth = f32_depth(kD);
+  static constexpr int kChunk = kKeys * kDepth;
+  static constexpr int kSlice = kChunk / kD;
   static constexpr int kSlices = kKeys / kSlice;
   // Rows of Q and P are 16 bytes longer than their data, so that the two rows that a warp reads at the same time lie in
   // different banks.
@@ -58,7 +60,8 @@ struct OwnPlace {
   int row, key;
   __device__ __forceinline__ OwnPlace() {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
-    row = warp * 16 + lane % 2, key = lane / 2 * 4;
+    row = warp * 16 + lane % 2;
+    key = lane / 2 * 4;
   }
   /// Returns (row, column) in the tile of this thread's element (r, c) of S or O.
   __device__ __forceinline__ auto operator()(int r, int c) const {
@@ -139,7 +142,8 @@ struct ExactSoftmax {
       raised |= top > m[r];
       // As long as a row has seen no key, O and l are 0, and -inf - -inf must not turn them into NaN.
       shrink[r] = top == -FALCHION_INF ? 1.f : exp2((m[r] - top) * kLog2e);
-      m[r] = top, l[r] *= shrink[r];
+      m[r] = top;
+      l[r] *= shrink[r];
     }
     return __any_sync(~0u, raised);
   }
@@ -173,7 +177,10 @@ __device__ __forceinline__ void exchange(S& s, float* own) {
     for (int c = 0; c < Config::kOwnKeys; c += 4) {
       float4& cells = *reinterpret_cast<float4*>(own + r * 2 * Config::kStrideP + c / 4 * 64);
       if constexpr (kBack) {
-        s(r, c) = cells.x, s(r, c + 1) = cells.y, s(r, c + 2) = cells.z, s(r, c + 3) = cells.w;
+        s(r, c) = cells.x;
+        s(r, c + 1) = cells.y;
+        s(r, c + 2) = cells.z;
+        s(r, c + 3) = cells.w;
       } else {
         cells = make_float4(s(r, c), s(r, c + 1), s(r, c + 2), s(r, c + 3));
       }
@@ -233,7 +240,10 @@ __device__ __forceinline__ void store_exact(const AttentionArgs& a, const Attent
   CUTE_UNROLL
   for (int r = 0; r < Config::kOwnRows; ++r) {
     normal[r] = softmax.l[r] == 0 ? 0.f : __fdiv_rn(kept_scale, softmax.l[r]);
-    if (r == mine) m = softmax.m[r], l = softmax.l[r];
+    if (r == mine) {
+      m = softmax.m[r];
+      l = softmax.l[r];
+    }
   }
   const int own = t.row0 + at.row + 2 * mine;
   if (mine < Config::kOwnRows && own < t.rows) {
@@ -255,7 +265,8 @@ __device__ __forceinline__ void store_exact(const AttentionArgs& a, const Attent
                                : o + t.query(row) * a.o.stride[1] + t.head(row) * a.o.stride[2];
     CUTE_UNROLL
     for (int c = 0; c < Config::kOwnColumns; c += 4) {
-      const int column = static_cast<int>(get<1>(at(r, c))), left = static_cast<int>(a.d_v) - column;
+      const int column = static_cast<int>(get<1>(at(r, c)));
+      const int left = static_cast<int>(a.d_v) - column;
       float* to = line + column;
       if (left >= 4 && reinterpret_cast<std::uintptr_t>(to) % 16 == 0) {
         *reinterpret_cast<float4*>(to) = make_float4(O(r, c), O(r, c + 1), O(r, c + 2), O(r, c + 3));
@@ -306,7 +317,10 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
             CUTE_UNROLL
             for (int j = 0; j < Config::kOwnKeys; ++j) {
               const float4 x = *reinterpret_cast<const float4*>(from + (j % 4 + j / 4 * 64) * Config::kDepth);
-              b[0][j] = x.x, b[1][j] = x.y, b[2][j] = x.z, b[3][j] = x.w;
+              b[0][j] = x.x;
+              b[1][j] = x.y;
+              b[2][j] = x.z;
+              b[3][j] = x.w;
             }
           });
     }

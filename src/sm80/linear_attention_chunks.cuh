@@ -157,7 +157,10 @@ class LinearChunks {
   // ---- decay: warp 0 computes it two chunks ahead -------------------------------------------------------------------
   __device__ __forceinline__ void start_decay() {
     if (!decay.any() || threadIdx.x >= 32) return;
-    for (int c = 0; c < 2; ++c) decay.fetch(c), decay.scan(shared.sum[c], shared.grown[c], shared.left[c]);
+    for (int c = 0; c < 2; ++c) {
+      decay.fetch(c);
+      decay.scan(shared.sum[c], shared.grown[c], shared.left[c]);
+    }
     decay.fetch(2);
   }
   __device__ __forceinline__ void scan_decay(int c) {

@@ -24,7 +24,8 @@ class LinearExactChunks {
   using Weights = LinearWeights<Config::kGeneral>;
   static constexpr int kC = Config::kChunk, kE = Config::kD, kM = Config::kColumns, kStages = Config::kStages;
   static constexpr int kParts = Config::kParts, kStrideQ = Config::kStrideQ, kStrideV = Config::kStrideV;
-  static constexpr int kBlocks = kC / 8, kHalf = kBlocks / 2;  // the number of blocks of 8 tokens, and half of it
+  static constexpr int kBlocks = kC / 8;  // the number of blocks of 8 tokens
+  static constexpr int kHalf = kBlocks / 2;
 
   __device__ __forceinline__ LinearExactChunks(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
                                                const LinearPiece& piece, Shared& shared)
@@ -96,7 +97,10 @@ class LinearExactChunks {
       if (m < columns && e < sweep.d_qk) f(piece.column0 + m, e, all[m * kStrideQ + e]);
     }
     __syncthreads();
-    move([](float* at, float& x, float& y) { x = pair(at).x, y = pair(at).y; });
+    move([](float* at, float& x, float& y) {
+      x = pair(at).x;
+      y = pair(at).y;
+    });
     __syncthreads();  // q is loaded here next
   }
   /// Calls f(m, element, speaks) for z (M). All lanes of a row have its element; `speaks` is true in one of them.
@@ -168,7 +172,8 @@ class LinearExactChunks {
     const float* own_q = shared.q[c % kStages] + own_row(0) * kStrideQ + 2 * t;
     const float* own_k = shared.k[c % kStages] + (8 * kHalf * half + g) * kStrideQ + 2 * t;
     float all[kHalf][4];
-    clear(p), clear(all);
+    clear(p);
+    clear(all);
     constexpr int kTogether = 8;  // steps that share an accumulator; update_state says why
 #pragma unroll(kE <= 64 ? 8 : 4)
     for (int j = 0; j < kE / 8; ++j) {
@@ -180,7 +185,10 @@ class LinearExactChunks {
         const float2 x = pair(own_k + 8 * n * kStrideQ + 8 * j);
         b[n] = split_tf32(x.x, x.y);
       }
-      if (j % kTogether == 0 && j > 0) add(p, all), clear(p);
+      if (j % kTogether == 0 && j > 0) {
+        add(p, all);
+        clear(p);
+      }
       multiply_tf32<kParts, kParts>(p, a, b);
     }
     if constexpr (kE / 8 > kTogether) add(all, p);
@@ -192,7 +200,9 @@ class LinearExactChunks {
     for (int n = 0; n < kHalf; ++n) {
       CUTE_UNROLL
       for (int i = 0; i < 4; i += 2) {
-        const int row = own_row(i), column = own_token(n), end = row + own;
+        const int row = own_row(i);
+        const int column = own_token(n);
+        const int end = row + own;
         const float2 kept = {column < end ? p[n][i] : 0.f, column + 1 < end ? p[n][i + 1] : 0.f};
         *reinterpret_cast<float2*>(shared.p + row * Config::kStrideP + column) = kept;
       }

@@ -157,7 +157,8 @@ class Consumer {
   __device__ __forceinline__ RowsRecord& done() const { return shared.done[threadIdx.x / 32]; }
   __device__ __forceinline__ void release_tile() {
     __syncwarp();  // every lane has read what it needs of the record
-    release(shared.empty_tile[at_tile.stage]), at_tile.advance();
+    release(shared.empty_tile[at_tile.stage]);
+    at_tile.advance();
   }
 
   /// Waits for the record of the next tile that has keys. Tiles without keys get their zeros on the way. Returns false
@@ -201,8 +202,10 @@ class Consumer {
     // The warpgroup gives back V of the tiles that it passes over, and passes its turns on, since the others need them.
     for (; skipped > 0; --skipped) {
       wait_v();
-      release(shared.empty_v[at_v.stage]), at_v.advance();
-      take_turn(), pass_turn();
+      release(shared.empty_v[at_v.stage]);
+      at_v.advance();
+      take_turn();
+      pass_turn();
     }
     wait_v();
     clear_v_past(n);
@@ -217,7 +220,8 @@ class Consumer {
       const bool raised = make_p<false>(scores, n);
       // The positions do not advance earlier: ptxas would compute the next stages between take_turn and the first
       // product, where each instruction delays all warpgroups (at d 64, 3 instructions there are 1 % of the time).
-      at_k.advance(), advance_v();
+      at_k.advance();
+      advance_v();
       // The wait for V stands here and not later: its branch keeps the compiler from moving the wait for O to before
       // the exponentials.
       wait_v();
@@ -225,7 +229,8 @@ class Consumer {
       if (raised) scale_rows(rows_columns(as_mma_accumulator(rO)), shrink);
       convert(rS, p);
     }
-    release(shared.empty_q[at_q.stage]), at_q.advance();
+    release(shared.empty_q[at_q.stage]);
+    at_q.advance();
   }
 
   /// The coordinates (row, column) in the tile of each of this thread's elements of S.
@@ -258,7 +263,10 @@ class Consumer {
     if (more) {
       shared.full_q[at_q.stage].wait(at_q.parity);
       wait_k();
-      for (int i = 0; i < skipped; ++i) release_k(), wait_k();
+      for (int i = 0; i < skipped; ++i) {
+        release_k();
+        wait_k();
+      }
     }
     start_s();
   }
@@ -275,14 +283,20 @@ class Consumer {
     const auto rV = MmaPv{}.get_slice(warpgroup * 128).partition_fragment_B(sVt);           // (1, 1, N / 16, stages)
     start_multiply<false>(MmaPv{}, as_wgmma_operand_a(p), rV(_, _, _, at_v.stage), rO);
   }
-  __device__ __forceinline__ void advance_v() { stage_v = at_v.stage, at_v.advance(); }
+  __device__ __forceinline__ void advance_v() {
+    stage_v = at_v.stage;
+    at_v.advance();
+  }
   __device__ __forceinline__ void wait_o() {
     wait_multiply<0>(rO);
     release(shared.empty_v[stage_v]);
   }
   __device__ __forceinline__ void wait_k() { shared.full_k[at_k.stage].wait(at_k.parity); }
   __device__ __forceinline__ void wait_v() { shared.full_v[at_v.stage].wait(at_v.parity); }
-  __device__ __forceinline__ void release_k() { release(shared.empty_k[at_k.stage]), at_k.advance(); }
+  __device__ __forceinline__ void release_k() {
+    release(shared.empty_k[at_k.stage]);
+    at_k.advance();
+  }
   template <class Barrier>
   __device__ __forceinline__ static void release(Barrier& empty) {
     if (threadIdx.x % 32 == 0) empty.arrive();
@@ -345,12 +359,19 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   auto& shared = *reinterpret_cast<typename Config::Shared*>(memory);
   const int warpgroup = cutlass::canonical_warp_group_idx();
   if (threadIdx.x == 0) {
-    for (int i = 0; i < Config::kStagesQ; ++i) shared.full_q[i].init(1), shared.empty_q[i].init(4 * Config::kConsumers);
-    for (int i = 0; i < Config::kTiles; ++i)
-      shared.full_tile[i].init(1), shared.empty_tile[i].init(4 * Config::kConsumers + 1);
+    for (int i = 0; i < Config::kStagesQ; ++i) {
+      shared.full_q[i].init(1);
+      shared.empty_q[i].init(4 * Config::kConsumers);
+    }
+    for (int i = 0; i < Config::kTiles; ++i) {
+      shared.full_tile[i].init(1);
+      shared.empty_tile[i].init(4 * Config::kConsumers + 1);
+    }
     for (int i = 0; i < Config::kStages; ++i) {
-      shared.full_k[i].init(1), shared.empty_k[i].init(4 * Config::kConsumers);
-      shared.full_v[i].init(1), shared.empty_v[i].init(4 * Config::kConsumers);
+      shared.full_k[i].init(1);
+      shared.empty_k[i].init(4 * Config::kConsumers);
+      shared.full_v[i].init(1);
+      shared.empty_v[i].init(4 * Config::kConsumers);
     }
     cutlass::arch::fence_barrier_init();
   }

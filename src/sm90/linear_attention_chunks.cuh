@@ -27,9 +27,13 @@ struct ChunkRange {
   /// The chunks of piece number `piece`: each segment is cut into `parts` pieces, numbered in the order of the sweep.
   __device__ __forceinline__ ChunkRange(const LinearAttentionArgs& a, const LinearSweep& sweep, int parts, int piece) {
     const int all = static_cast<int>((a.s + 63) / 64), each = static_cast<int>(a.segment / 64) / parts;
-    const int pieces = a.segments * parts, at = sweep.reverse ? pieces - 1 - piece : piece;
-    const int begin = min(at * each, all), end = at + 1 == pieces ? all : min(begin + each, all);
-    step = sweep.reverse ? -1 : 1, first = sweep.reverse ? end - 1 : begin, count = end - begin;
+    const int pieces = a.segments * parts;
+    const int at = sweep.reverse ? pieces - 1 - piece : piece;
+    const int begin = min(at * each, all);
+    const int end = at + 1 == pieces ? all : min(begin + each, all);
+    step = sweep.reverse ? -1 : 1;
+    first = sweep.reverse ? end - 1 : begin;
+    count = end - begin;
   }
   __device__ __forceinline__ int row(int i) const { return (first + i * step) * 64; }
 };
@@ -122,7 +126,10 @@ __device__ __forceinline__ void load_chunks(const LinearCta& cta, const ChunkRan
                                             RingPosition<Config::kStages>& at, typename Config::Shared& shared) {
   constexpr int kBoxes = Config::kD / 64, kBox = 64 * 64;
   const LinearSweep& sweep = cta.sweep;
-  const int h = cta.block.h, head_q = h / sweep.q.shared, head_k = h / sweep.k.shared, head_v = h / sweep.v.shared;
+  const int h = cta.block.h;
+  const int head_q = h / sweep.q.shared;
+  const int head_k = h / sweep.k.shared;
+  const int head_v = h / sweep.v.shared;
   for (int i = 0; i < chunks.count; ++i, at.advance()) {
     shared.empty[at.stage].wait(at.parity ^ 1);
     auto& full = shared.full[at.stage];
@@ -157,7 +164,10 @@ __device__ __forceinline__ void store_chunks(const LinearCta& cta, typename Conf
                                     head, cta.chunks.row(i), cta.block.b);
     cute::tma_store_arrive();
     cute::tma_store_wait<kBehind>();
-    if (i >= kBehind) shared.o_empty[read.stage].arrive(), read.advance();
+    if (i >= kBehind) {
+      shared.o_empty[read.stage].arrive();
+      read.advance();
+    }
   }
   cute::tma_store_wait<0>();
 }
@@ -167,7 +177,8 @@ __device__ __forceinline__ void store_chunks(const LinearCta& cta, typename Conf
 /// matrix i / 8, all of them 8 x 8. Matrix 1 lies below matrix 0; matrices 2 and 3 lie to the right of these.
 template <class Element>
 __device__ __forceinline__ unsigned matrix_address(const Element* tile) {
-  const unsigned lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
+  const unsigned lane = threadIdx.x % 32;
+  const unsigned row = threadIdx.x % 128 / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
   return cast_smem_ptr_to_uint(tile) + row * 128 + (lane / 16 ^ lane % 8) * 16;
 }
 /// Stores columns 16 j to 16 j + 15 of rounded accumulators.
@@ -323,7 +334,11 @@ class LinearOutputs {
   __device__ __forceinline__ void run(int group) {
     RingPosition<Config::kSlots> slot;
     RingPosition<Config::kTiles> tile;
-    const auto advance = [&] { at.advance(), slot.advance(), tile.advance(); };
+    const auto advance = [&] {
+      at.advance();
+      slot.advance();
+      tile.advance();
+    };
     for (int i = 0; i < group; ++i) advance();
     wait_for_sums<Config>();
     CUTE_NO_UNROLL
