@@ -52,7 +52,10 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void reset() {
     far = 0;
     CUTE_UNROLL
-    for (int r = 0; r < kRows; ++r) m[r] = -FALCHION_INF, l[r] = 0;
+    for (int r = 0; r < kRows; ++r) {
+      m[r] = -FALCHION_INF;
+      l[r] = 0;
+    }
   }
 
   /// Is a score of S (rows, columns) more than kSlack bits above the m of its row? All lanes of the warp get the same

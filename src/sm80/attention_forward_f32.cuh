@@ -126,7 +126,10 @@ struct ExactSoftmax {
 
   __device__ __forceinline__ void reset() {
     CUTE_UNROLL
-    for (int r = 0; r < kRows; ++r) m[r] = -FALCHION_INF, l[r] = 0;
+    for (int r = 0; r < kRows; ++r) {
+      m[r] = -FALCHION_INF;
+      l[r] = 0;
+    }
   }
   /// Sets m to the maximum so far and multiplies l by shrink. If the result is true, O must be multiplied by shrink
   /// too. All lanes of the warp get the same result.

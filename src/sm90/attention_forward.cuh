@@ -104,7 +104,10 @@ __device__ __forceinline__ void produce(const Divisors& by, const TensorMaps& ma
     int n = tile.end - tile.begin, row = static_cast<int>(tile.k.begin) + (tile.end - 1) * kKeys;
     load_k(row);
     CUTE_NO_UNROLL
-    for (; --n > 0; row -= kKeys) load_k(row - kKeys), load_v(row);
+    for (; --n > 0; row -= kKeys) {
+      load_k(row - kKeys);
+      load_v(row);
+    }
     load_v(row);
   }
 }
@@ -252,7 +255,10 @@ class Consumer {
     }
     const bool raised = softmax.template start<kFirst>(S, scores.unit, shrink);
     CUTE_UNROLL
-    for (int c = 0; c < size<1>(S); ++c) softmax.update(S, 0, c, scores.unit), softmax.update(S, 1, c, scores.unit);
+    for (int c = 0; c < size<1>(S); ++c) {
+      softmax.update(S, 0, c, scores.unit);
+      softmax.update(S, 1, c, scores.unit);
+    }
     return raised;
   }
 
