@@ -11,6 +11,7 @@
 #pragma once
 
 #include "sm90/linear_attention_halves_query.cuh"
+#include "sm90/linear_attention_state.cuh"
 
 namespace falchion::sm90 {
 

@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "blocks/sm90_halves.cuh"
-#include "sm90/linear_attention_chunks.cuh"
+#include "sm90/linear_attention_fragments.cuh"
 #include "sm90/linear_attention_halves_config.hpp"
 
 namespace falchion::sm90 {

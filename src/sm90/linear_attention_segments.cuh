@@ -12,7 +12,7 @@
 #include <cuda/atomic>
 
 #include "blocks/sm90_messages.cuh"
-#include "sm90/linear_attention_chunks.cuh"
+#include "sm90/linear_attention_cta.cuh"
 #include "sm90/linear_attention_workspace.hpp"
 
 namespace falchion::sm90 {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "blocks/sm90_halves.cuh"
-#include "sm90/linear_attention_chunks.cuh"
+#include "sm90/linear_attention_cta.cuh"
 #include "sm90/linear_attention_wide_config.hpp"
 
 namespace falchion::sm90 {
