@@ -23,7 +23,8 @@ DType sums_type(DType dtype) { return dtype == DType::f32 ? DType::f32 : DType::
 constexpr double kSingle = 0x1p-22;
 
 /// What is granted to each product of a score. AMX multiplies f16 as two bf16 parts and leaves out the product of the
-/// two small ones, which is at most 2^-18 of the whole. The limit is twice the number granted here.
+/// two small ones. That is at most 2^-16 of the whole, but of either sign, and 2^-18.5 in the root mean square; a score
+/// sums many of them. The limit is twice the number granted here.
 double product_step(DType dtype) { return dtype == DType::f16 ? 0x1p-19 : kSingle; }
 
 /// What is granted to each probability in f32: a GPU's own exp2 is off by 2^-22, and its argument adds half as much.

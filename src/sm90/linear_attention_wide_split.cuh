@@ -136,15 +136,18 @@ class LinearWideSplitter {
     arrive_by_warp(full);
   }
   /// k and v have one exponent for all tokens of the chunk. q has one for the eight tokens of this warp, which are
-  /// every eighth pair. All splitters meet here, and nobody passes before all have read their boxes: for k and v
-  /// because each takes its maximum before it arrives. For q no maximum has to cross the barrier, so nothing in the
-  /// source guarantees this; it holds in the machine code, where REDUX stands before BAR.
+  /// every eighth pair. All splitters meet here, and nobody may pass before all have read their boxes, because TMA
+  /// writes the next boxes there. A barrier alone does not wait for loads that are in flight, but a maximum over what
+  /// they load does. For k and v each maximum has to cross the barrier, so it comes before. For q nothing crosses the
+  /// barrier: the empty asm makes the compiler have the exponent before it goes on, and ptxas leaves the maximum, in
+  /// which all lanes of a warp take part (REDUX), on its side of a barrier (BAR).
   template <int kOperand>
   __device__ __forceinline__ int find_exponent() {
     constexpr int kSize = 8 * kEach;
     if constexpr (kOperand != Config::kQ)
       return exponent_for(largest_of_warps<kSize, kThreads / 32>(x[0][0], shared.largest[turn ^= 1], kOfSplitters));
-    const int exponent = exponent_for(largest_of_warp<kSize>(x[0][0]));
+    int exponent = exponent_for(largest_of_warp<kSize>(x[0][0]));
+    asm volatile("" : "+r"(exponent)::"memory");
     sync_threads<kThreads>(kOfSplitters);
     return exponent;
   }
