@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The house rules that a machine can check. Formatting and clang-tidy: ./dev lint.
 set -uo pipefail
+comma_rule=$(cd "$(dirname "$0")" && pwd)/lint_comma.awk
 cd "${1:-$(dirname "$0")/..}"
 max_file=400 max_function=80
 bad=0
@@ -33,6 +34,32 @@ find_bad "dead code" '^ *#if +0\b|^ *// *(if|for|while|return)\b.*[;{]$' $all
 find_bad "ends the process of whoever loaded us" \
   '(^|[^_[:alnum:]."])(std::)?(exit|_Exit|quick_exit|abort|terminate|__builtin_trap|HWY_ABORT|HWY_ASSERT|assert) *\(' $library
 find_bad "prints" '(std::)?(cout|cerr)\b|(^|[^_[:alnum:]])f?printf *\(' $library
+
+# One statement a line. The rule is tried first: each of these lines is a find, and each of those that follow is none.
+tried=$(awk -f "$comma_rule" <(cat <<'END'
+a = 1, b = f(x, y);
+if (more) f(x), ++y;
+CUTE_UNROLL for (int i = 0, j = 1; i < n; ++i) m[i] = 0, l[i] = {};
+void start() { x_ = x, y_ = y; }
+call(a, [&] { at.advance(), slot.advance(); });
+return *out = nullptr, none();
+END
+) | wc -l)
+((tried == 6)) || complain "lint_comma.awk finds $tried of 6 statements chained by comma"
+tried=$(awk -f "$comma_rule" <(cat <<'END'
+int a = 1, b = f(x, y);
+const std::array<int, 2> a{1, 2}, b;
+float *x = f(), *y = nullptr;
+for (int i = 0; i < n; ++i, at.advance()) (f(x), ...);
+launch<Config, true>(x, [&](int, int) { return g<1, 2>(y); });
+template <class A, class B> void f(A, B);
+enum class Kind { one, two = 2, three };
+END
+))
+[[ -z $tried ]] || complain "lint_comma.awk finds what is no chain:"$'\n'"$tried"
+out=$(grep -vE '^(src/(api|plan|dispatch)|tools|tests|bench|examples)' <<<"$all" | xargs awk -f "$comma_rule")
+[[ -z $out ]] || complain "a statement chained by comma, but one statement stands on a line:"$'\n'"$out"
+
 for file in $all; do
   head -1 "$file" | grep -q '^\(///\?\|/\*\)' || complain "$file: the first line says what the file is"
   case $file in *.hpp|*.cuh) grep -q '^#pragma once' "$file" || complain "$file: no #pragma once" ;; esac

@@ -1,8 +1,8 @@
 // tests/sm90_rings_test.cpp: no warp of a Hopper CTA waits for what only it can give back. A model of who waits for
-// whom in src/sm90/attention_forward.cuh (docs/design/sm90_forward.md, "Who waits for whom"): the scheduler, the
-// producer and the consumers are coroutines that wait and arrive in the kernel's order, on the real Schedule and with
-// the real number of stages. A step is taken by any of them that can, in a random order, until all have ended or nobody
-// can go on. The model also checks that whoever reads a stage finds there what he expects.
+// whom in src/sm90/attention_forward.cuh and attention_load.cuh (docs/design/sm90_forward.md, "Who waits for whom"):
+// the scheduler, the producer and the consumers are coroutines that wait and arrive in the kernel's order, on the real
+// Schedule and with the real number of stages. A step is taken by any of them that can, in a random order, until all
+// have ended or nobody can go on. The model also checks that whoever reads a stage finds there what he expects.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -26,7 +26,7 @@ std::string name(const Launch& x) {
   return text(x.columns, " columns of ", x.tiles, " tiles", x.pairs ? " in pairs" : "", ", ", x.ctas, " CTAs");
 }
 
-/// The items of one CTA, as plan_tiles of src/sm90/attention_forward.cuh asks for them. A few steps more: what has
+/// The items of one CTA, as plan_tiles of src/sm90/attention_load.cuh asks for them. A few steps more: what has
 /// ended stays so.
 template <class S>
 std::string walk(const S& schedule, const Launch& launch, int cta, std::vector<int>* items) {

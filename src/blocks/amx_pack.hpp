@@ -54,12 +54,15 @@ struct FloatSource {
   template <Order kOrder, bool kWhole>
   FALCHION_INLINE __mmask32 load(std::int64_t row, std::int64_t col, int i, std::int64_t rows, std::int64_t cols,
                                  __m512i (&part)[kPartsT]) const {
-    constexpr int kDown = kOrder == Order::kPairs ? 1 : kOrder == Order::kHalves ? 16 : 0, kAcross = kDown ? 0 : 16;
+    constexpr int kDown = kOrder == Order::kPairs ? 1 : kOrder == Order::kHalves ? 16 : 0;
+    constexpr int kAcross = kDown ? 0 : 16;
     row += kOrder == Order::kPairs ? 2 * i : i;
-    const float *x = m.row(row) + col, *y = x + kDown * m.ld + kAcross;
+    const float* x = m.row(row) + col;
+    const float* y = x + kDown * m.ld + kAcross;
     __m512 x0, x1;
     if constexpr (kWhole) {
-      x0 = _mm512_loadu_ps(x), x1 = _mm512_loadu_ps(y);
+      x0 = _mm512_loadu_ps(x);
+      x1 = _mm512_loadu_ps(y);
     } else {
       x0 = _mm512_maskz_loadu_ps(row < rows ? first_lanes(cols - col) : __mmask16{0}, x);
       x1 = _mm512_maskz_loadu_ps(row + kDown < rows ? first_lanes(cols - col - kAcross) : __mmask16{0}, y);
@@ -77,9 +80,11 @@ struct InPlaceSource {
   template <Order kOrder, bool kWhole>
   FALCHION_INLINE __mmask32 load(std::int64_t row, std::int64_t col, int i, std::int64_t rows, std::int64_t cols,
                                  __m512i (&part)[1]) const {
-    constexpr int kDown = kOrder == Order::kPairs ? 1 : kOrder == Order::kHalves ? 16 : 0, kAcross = kDown ? 0 : 16;
+    constexpr int kDown = kOrder == Order::kPairs ? 1 : kOrder == Order::kHalves ? 16 : 0;
+    constexpr int kAcross = kDown ? 0 : 16;
     row += kOrder == Order::kPairs ? 2 * i : i;
-    const std::uint16_t *x = data + row * ld + col, *y = x + kDown * ld + kAcross;
+    const std::uint16_t* x = data + row * ld + col;
+    const std::uint16_t* y = x + kDown * ld + kAcross;
     if constexpr (kWhole && !down(kOrder)) {
       part[0] = _mm512_loadu_si512(x);
     } else {

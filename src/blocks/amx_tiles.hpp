@@ -16,7 +16,9 @@ inline constexpr int kTileRows = 16, kTileBytes = 1024;
 struct TileScope {
   TileScope() {
     struct alignas(64) {
-      std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+      std::uint8_t palette = 1;
+      std::uint8_t start_row = 0;
+      std::uint8_t reserved[14] = {};
       std::uint16_t bytes_per_row[16] = {64, 64, 64, 64, 64, 64, 64, 64};
       std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
     } config;
@@ -81,23 +83,38 @@ void tile_dot() {
 
 // A 2 x 2 block of tiles: C is in tiles 0 to 3 and has (32, 32) floats, whose rows lie c_row apart in memory. A goes
 // through tiles 4 and 5, B through tiles 6 and 7.
-FALCHION_INLINE void tile_zero_2x2() { tile_zero<0>(), tile_zero<1>(), tile_zero<2>(), tile_zero<3>(); }
+FALCHION_INLINE void tile_zero_2x2() {
+  tile_zero<0>();
+  tile_zero<1>();
+  tile_zero<2>();
+  tile_zero<3>();
+}
 FALCHION_INLINE void tile_load_2x2(const float* c, std::int64_t c_row) {
   const std::int64_t line = c_row * static_cast<std::int64_t>(sizeof(float));
-  tile_load<0>(c, line), tile_load<1>(c + 16, line);
-  tile_load<2>(c + 16 * c_row, line), tile_load<3>(c + 16 * c_row + 16, line);
+  tile_load<0>(c, line);
+  tile_load<1>(c + 16, line);
+  tile_load<2>(c + 16 * c_row, line);
+  tile_load<3>(c + 16 * c_row + 16, line);
 }
 FALCHION_INLINE void tile_store_2x2(float* c, std::int64_t c_row) {
   const std::int64_t line = c_row * static_cast<std::int64_t>(sizeof(float));
-  tile_store<0>(c, line), tile_store<1>(c + 16, line);
-  tile_store<2>(c + 16 * c_row, line), tile_store<3>(c + 16 * c_row + 16, line);
+  tile_store<0>(c, line);
+  tile_store<1>(c + 16, line);
+  tile_store<2>(c + 16 * c_row, line);
+  tile_store<3>(c + 16 * c_row + 16, line);
 }
 /// C += A B, 32 deep. a_line is the number of bytes from one line of a tile of A to the next; a_row and b_col are the
 /// numbers of bytes to the other tile of A and of B in the block.
 FALCHION_INLINE void tile_dot_2x2(const std::byte* a, std::int64_t a_line, std::int64_t a_row, const std::byte* b,
                                   std::int64_t b_col) {
-  tile_load<6>(b), tile_load<4>(a, a_line), tile_load<7>(b + b_col), tile_load<5>(a + a_row, a_line);
-  tile_dot<0, 4, 6>(), tile_dot<1, 4, 7>(), tile_dot<2, 5, 6>(), tile_dot<3, 5, 7>();
+  tile_load<6>(b);
+  tile_load<4>(a, a_line);
+  tile_load<7>(b + b_col);
+  tile_load<5>(a + a_row, a_line);
+  tile_dot<0, 4, 6>();
+  tile_dot<1, 4, 7>();
+  tile_dot<2, 5, 6>();
+  tile_dot<3, 5, 7>();
 }
 
 /// The state of one product: groups of 2 x 2 tiles of C, each of which is summed over products x slices. Every field
@@ -120,9 +137,13 @@ struct L2Prefetch {
   std::int64_t left = 0;  // how many pairs of lines are left
   FALCHION_INLINE void step() {
     if (left <= 0) return;
-    _mm_prefetch(k, _MM_HINT_T1), _mm_prefetch(k + 64, _MM_HINT_T1);
-    _mm_prefetch(v, _MM_HINT_T1), _mm_prefetch(v + 64, _MM_HINT_T1);
-    k += 128, v += 128, --left;
+    _mm_prefetch(k, _MM_HINT_T1);
+    _mm_prefetch(k + 64, _MM_HINT_T1);
+    _mm_prefetch(v, _MM_HINT_T1);
+    _mm_prefetch(v + 64, _MM_HINT_T1);
+    k += 128;
+    v += 128;
+    --left;
   }
 };
 

@@ -51,10 +51,17 @@ class SimdEngine {
   }
 
   /// Starts S (keys, kM) = K Q^T. finish() does the work.
-  void start_scores(const Chunk& chunk, float* S) { scores_ = chunk, S_ = S, has_scores_ = true; }
+  void start_scores(const Chunk& chunk, float* S) {
+    scores_ = chunk;
+    S_ = S;
+    has_scores_ = true;
+  }
   /// Starts O^T (d_v, kM) += V^T P^T, for groups [first, end) of the value_groups() groups of rows of O^T.
   void start_values(const Step& step, const float* P, float* O, int first, int end) {
-    values_ = step, P_ = P, O_ = O, has_values_ = first < end;
+    values_ = step;
+    P_ = P;
+    O_ = O;
+    has_values_ = first < end;
   }
   void start_prefetch(const Step&, int, int) {}
   int steps() const { return 0; }
@@ -68,7 +75,8 @@ class SimdEngine {
 
   FALCHION_INLINE void put(const Step& step, float* P, int key, int v, Floats p0, Floats p1) const {
     float* p = P + (key - step.first) * kM + v * kLanes;
-    store(p0, p), store(p1, p + kM);
+    store(p0, p);
+    store(p1, p + kM);
   }
   float p_at(const Step& step, const float* P, int key, int lane) const { return P[(key - step.first) * kM + lane]; }
   /// Whether load_v() has left out this element of V.

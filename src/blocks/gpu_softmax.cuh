@@ -52,7 +52,10 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void reset() {
     far = 0;
     CUTE_UNROLL
-    for (int r = 0; r < kRows; ++r) m[r] = -FALCHION_INF, l[r] = 0;
+    for (int r = 0; r < kRows; ++r) {
+      m[r] = -FALCHION_INF;
+      l[r] = 0;
+    }
   }
 
   /// Is a score of S (rows, columns) more than kSlack bits above the m of its row? All lanes of the warp get the same
@@ -78,7 +81,8 @@ struct OnlineSoftmax {
       const float after = fmaxf(m[r], over_quad(top[r], [](float x, float y) { return fmaxf(x, y); }));
       // As long as a row has seen no key, O and l are 0, and -inf - -inf must not turn them into NaN.
       shrink[r] = after == -FALCHION_INF ? 1.f : exp2((m[r] - after) * c);
-      m[r] = after, l[r] *= shrink[r];
+      m[r] = after;
+      l[r] *= shrink[r];
       now_far |= fabsf(after * c) > 1048576.f && after != -FALCHION_INF;
     }
     far = __any_sync(~0u, now_far);

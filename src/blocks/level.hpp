@@ -86,7 +86,8 @@ struct bf16 {
   static FALCHION_INLINE void store(Floats x, Bits* p) {
     const hn::Rebind<std::uint16_t, FloatTag> half;
     const hn::Rebind<std::uint32_t, FloatTag> word;
-    const auto bits = hn::BitCast(word, x), odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(word, 1));
+    const auto bits = hn::BitCast(word, x);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(word, 1));
     const auto rounded = hn::Add(hn::Add(bits, hn::Set(word, 0x7FFF)), odd),
                quiet = hn::Or(bits, hn::Set(word, 0x400000));
     const auto chosen = hn::IfThenElse(hn::RebindMask(word, hn::Eq(x, x)), rounded, quiet);

@@ -19,7 +19,10 @@ struct alignas(64) OnlineSoftmax {
   float shrink[kM];  // set by raise: what O must be multiplied by
 
   FALCHION_INLINE void reset() {
-    for (int i = 0; i < kM; ++i) m[i] = top[i] = -__builtin_inff(), l[i] = 0;
+    for (int i = 0; i < kM; ++i) {
+      m[i] = top[i] = -__builtin_inff();
+      l[i] = 0;
+    }
   }
 
   // A block of scores S (keys, kM) takes three calls: outgrown(), then raise() if outgrown() returned true, then
@@ -85,7 +88,8 @@ struct alignas(64) OnlineSoftmax {
   /// Sets m = top and multiplies l by `shrink`. The caller must multiply what it has summed with the old m by the same.
   void raise(float c) {
     for (int v = 0; v < kVecs; ++v) {
-      const Floats before = load(m + v * kLanes), after = hn::Max(before, load(top + v * kLanes));
+      const Floats before = load(m + v * kLanes);
+      const Floats after = hn::Max(before, load(top + v * kLanes));
       const Floats ratio = exp2<5>(hn::Mul(hn::Sub(before, after), splat(c)));
       // A row that still has seen nothing has O = l = 0, and -inf - -inf must not make a NaN of them.
       const Floats factor = hn::IfThenElse(hn::Eq(after, splat(-__builtin_inff())), splat(1.f), ratio);

@@ -23,7 +23,8 @@ class AmxProducts {
       return arena.take<std::byte>(rows * depth / (16 * kDepth) * kPartsT * kTileBytes);
     };
     for (std::byte** p : {&x_, &x_s_, &y_, &w_}) *p = take(wide, kChunk);
-    s_ = take(wide, wide), y_turned_ = take(kBand, kChunk);
+    s_ = take(wide, wide);
+    y_turned_ = take(kBand, kChunk);
     for (std::byte*& p : p_) p = take(kBlock, kChunk);
     for (float*& block : blocks_) block = arena.take<float>(kBlock * kBlock);
   }
@@ -51,7 +52,8 @@ class AmxProducts {
       return plain_.update(n, in_f32(n, y), in_f32(n, w), s);
     s->packed =
         s->zero ? update_blocks<false>(n, y.width, w.width, s->m) : update_blocks<true>(n, y.width, w.width, s->m);
-    s->zero = false, packed_s_ = s->m.data;
+    s->zero = false;
+    packed_s_ = s->m.data;
   }
 
  private:
@@ -79,7 +81,9 @@ class AmxProducts {
     int turn() const { return turn_; }
     void begun(std::int64_t r, std::int64_t c) {
       end();
-      r_ = r, c_ = c, ++turn_;
+      r_ = r;
+      c_ = c;
+      ++turn_;
     }
     void end() {
       if (turn_ > 0) use_(r_, c_, turn_ - 1);
@@ -95,7 +99,8 @@ class AmxProducts {
   /// Computes P and packs it into p_. Returns false if a number is bad.
   template <class Keep>
   bool scores(std::int64_t n, std::int64_t width, const Keep& keep) {
-    const Packed of_x{x_, ceil_div(width, kDepth)}, of_y{y_, of_x.slices};
+    const Packed of_x{x_, ceil_div(width, kDepth)};
+    const Packed of_y{y_, of_x.slices};
     __mmask32 bad = 0;
     OneBehind behind([&](std::int64_t r, std::int64_t c, int turn) {
       if (!keep.trivial()) keep(r, min(n, r + kBlock), c, c + kBlock, place(turn));
@@ -122,7 +127,9 @@ class AmxProducts {
 
   template <class Done>
   void sum_outputs(std::int64_t n, std::int64_t depth, std::int64_t width, const State& s, const Done& done) {
-    const Packed of_x{x_of_s_, ceil_div(depth, kDepth)}, of_s{s_, of_x.slices}, of_w{w_, ceil_div(n, kDepth)};
+    const Packed of_x{x_of_s_, ceil_div(depth, kDepth)};
+    const Packed of_s{s_, of_x.slices};
+    const Packed of_w{w_, ceil_div(n, kDepth)};
     OneBehind behind([&](std::int64_t r, std::int64_t c, int turn) {
       done(r, min(n, r + kBlock), c, min(width - c, kBlock), place(turn));
     });
@@ -141,7 +148,9 @@ class AmxProducts {
   /// Updates S and, one block behind, packs its tiles. Returns false if a number is bad.
   template <bool kAccumulate>
   bool update_blocks(std::int64_t n, std::int64_t rows, std::int64_t cols, Matrix s) {
-    const Packed of_y{y_turned_, ceil_div(n, kDepth)}, of_w{w_, of_y.slices}, of_s{s_, ceil_div(rows, kDepth)};
+    const Packed of_y{y_turned_, ceil_div(n, kDepth)};
+    const Packed of_w{w_, of_y.slices};
+    const Packed of_s{s_, ceil_div(rows, kDepth)};
     __mmask32 bad = 0;
     OneBehind behind([&](std::int64_t r, std::int64_t c, int) {
       std::byte *columns0 = of_s.from(c).slice(r / kDepth), *columns16 = of_s.from(c + 16).slice(r / kDepth);
@@ -170,8 +179,10 @@ class AmxProducts {
   }
   /// Fetches a block of S into L1, since the tiles wait until their block of S is loaded.
   static FALCHION_INLINE void fetch_block(Matrix s, std::int64_t r, std::int64_t c) {
-    for (std::int64_t i = 0; i < kBlock; ++i)
-      __builtin_prefetch(s.row(r + i) + c, 1, 3), __builtin_prefetch(s.row(r + i) + c + kLanes, 1, 3);
+    for (std::int64_t i = 0; i < kBlock; ++i) {
+      __builtin_prefetch(s.row(r + i) + c, 1, 3);
+      __builtin_prefetch(s.row(r + i) + c + kLanes, 1, 3);
+    }
   }
   /// Packs columns [first, end) of Y (n, width) as rows of operand A.
   void turn_columns(std::int64_t first, std::int64_t end, std::int64_t width, Packed to) {
@@ -195,7 +206,10 @@ class AmxProducts {
   void block(const Operands& first, const Operands& second, Matrix c) {
     constexpr bool kFromC = kAccumulate && kPartsT == 1;
     kFromC ? tile_load_2x2(c.data, c.ld) : tile_zero_2x2();
-    for (int i = 0; i < kProducts<T>; ++i) sum(first, kProduct<T>[i]), sum(second, kProduct<T>[i]);
+    for (int i = 0; i < kProducts<T>; ++i) {
+      sum(first, kProduct<T>[i]);
+      sum(second, kProduct<T>[i]);
+    }
     if (!kAccumulate || kFromC) return tile_store_2x2(c.data, c.ld);
     tile_store_2x2(blocks_[0], kBlock);
     for (int i = 0; i < kBlock; ++i) {
@@ -247,7 +261,8 @@ class AmxProducts {
     if (x.in_place == nullptr) return x;
     float spoiled = 0;
     for (std::int64_t i = 0; i < n; ++i) spoiled += convert<bf16>(x.in_place + i * x.in_place_row, x.width, x.m.row(i));
-    x.spoiled = spoiled != 0, x.in_place = nullptr;
+    x.spoiled = spoiled != 0;
+    x.in_place = nullptr;
     return x;
   }
 

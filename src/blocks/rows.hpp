@@ -32,7 +32,8 @@ struct Sequence {
     if (a.used_k != nullptr) s.k_len = min(s.k_len, max(a.used_k[b], 0));
     if (a.first_k != nullptr) {
       s.k_first = min(s.k_len, max(a.first_k[b], 0));
-      s.k_begin += s.k_first, s.k_len -= s.k_first;
+      s.k_begin += s.k_first;
+      s.k_len -= s.k_first;
     }
     return s;
   }
@@ -53,7 +54,11 @@ struct TileRows {
   static FALCHION_INLINE TileRows of(const AttentionArgs& a, const Sequence& s, std::int64_t b, std::int64_t hk,
                                      std::int64_t first, std::int64_t rows) {
     TileRows t;
-    t.b = b, t.hk = hk, t.g = a.h_q / a.h_k, t.first = first, t.sequence = s;
+    t.b = b;
+    t.hk = hk;
+    t.g = a.h_q / a.h_k;
+    t.first = first;
+    t.sequence = s;
     t.count = static_cast<int>(max(0, min(kM, rows - first)));
     const BandMask mask = s.mask(a);
     const std::int64_t q0 = first / t.g, q1 = (first + t.count - 1) / t.g + 1;

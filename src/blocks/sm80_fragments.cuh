@@ -21,9 +21,13 @@ __device__ __forceinline__ auto as_operand_a(Layout_ layout) {
 template <class Mma, class C, class A, class B, class LoadA, class LoadB>
 __device__ __forceinline__ void multiply(Mma mma, C& c, const A& a, const B& b, LoadA load_a, LoadB load_b) {
   constexpr int kSteps = decltype(size<2>(a))::value;
-  load_a(_0{}), load_b(_0{});
+  load_a(_0{});
+  load_b(_0{});
   for_each(make_int_sequence<kSteps>{}, [&](auto k) {
-    if constexpr (decltype(k)::value + 1 < kSteps) load_a(k + _1{}), load_b(k + _1{});
+    if constexpr (decltype(k)::value + 1 < kSteps) {
+      load_a(k + _1{});
+      load_b(k + _1{});
+    }
     gemm(mma, a(_, _, k), b(_, _, k), c);
   });
 }

@@ -23,7 +23,8 @@ struct TwoFactors {
   TwoFactors() = default;
   __device__ __forceinline__ explicit TwoFactors(int n, float scale = 1) {
     n = min(max(n, -200), 200);
-    first = power_of_two(n / 2) * scale, second = power_of_two(n - n / 2);
+    first = power_of_two(n / 2) * scale;
+    second = power_of_two(n - n / 2);
   }
   __device__ __forceinline__ float of(float x) const { return x * first * second; }
 };
@@ -40,7 +41,8 @@ __device__ __forceinline__ std::uint32_t round_half(float& x, float& y) {
       "}\n"
       : "=f"(high_x), "=f"(high_y)
       : "r"(pair));
-  x -= high_x, y -= high_y;
+  x -= high_x;
+  y -= high_y;
   return pair;
 }
 

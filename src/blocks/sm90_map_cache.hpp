@@ -4,23 +4,14 @@
 #pragma once
 
 #include <cuda.h>
+#include <driver_types.h>
 
 #include <array>
 #include <cstddef>
-#include <cstdint>
+
+#include "blocks/sm90_map_request.hpp"
 
 namespace falchion::sm90 {
-
-/// What a map is made from. Unused entries are 0.
-struct MapRequest {
-  const void* data = nullptr;
-  int type = 0, rank = 0;
-  std::array<std::uint64_t, 5> shape{};   // elements, the innermost axis first
-  std::array<std::uint64_t, 4> stride{};  // bytes, of all axes but the innermost
-  std::array<std::uint32_t, 5> box{};     // elements
-
-  bool operator==(const MapRequest&) const = default;
-};
 
 /// Eight maps, of which the oldest goes first: a forward launch makes three, a backward one of linear attention more.
 class MapCache {
@@ -44,5 +35,30 @@ class MapCache {
   std::array<Entry, 8> entries_{};
   std::size_t next_ = 0;
 };
+
+using EncodeTensorMap = decltype(&cuTensorMapEncodeTiled);
+
+/// Writes the map that `request` asks for: one that is kept, or a new one, which is then kept. find_encoder finds the
+/// driver's function, which only a new map needs.
+template <class FindEncoder>
+cudaError_t write_tensor_map(const MapRequest& request, const FindEncoder& find_encoder, MapCache* cache,
+                             CUtensorMap* map) {
+  if (const CUtensorMap* known = cache->find(request); known != nullptr) {
+    *map = *known;
+    return cudaSuccess;
+  }
+  EncodeTensorMap encode = nullptr;
+  if (const cudaError_t error = find_encoder(&encode); error != cudaSuccess) return error;
+  const bool whole_line = static_cast<int>(request.box[0]) * element_bytes(request.type) == 128;
+  const cuuint32_t step[] = {1, 1, 1, 1, 1};
+  const CUresult result =
+      encode(map, request.type, static_cast<cuuint32_t>(request.rank), request.data, request.shape.data(),
+             request.stride.data(), request.box.data(), step, CU_TENSOR_MAP_INTERLEAVE_NONE,
+             whole_line ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_64B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  if (result != CUDA_SUCCESS) return cudaErrorInvalidValue;
+  cache->keep(request, *map);
+  return cudaSuccess;
+}
 
 }  // namespace falchion::sm90

@@ -104,7 +104,9 @@ struct SoftmaxByBits : OnlineSoftmax<2> {
       const float highest = over_quad(top[r], [](float x, float y) { return fmaxf(x, y); });
       const float after = highest > most[r] ? highest : m[r];
       shrink[r] = after == m[r] ? 1.f : exp2((m[r] - after) * c);
-      m[r] = after, l[r] *= shrink[r], most[r] = after + kSlack / c;
+      m[r] = after;
+      l[r] *= shrink[r];
+      most[r] = after + kSlack / c;
       now_far |= fabsf(after * c) > 1048576.f && after != -FALCHION_INF;
     }
     far = __any_sync(~0u, now_far);

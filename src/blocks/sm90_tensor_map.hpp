@@ -8,9 +8,9 @@
 
 #include <atomic>
 
-namespace falchion::sm90 {
+#include "blocks/sm90_map_cache.hpp"
 
-using EncodeTensorMap = decltype(&cuTensorMapEncodeTiled);
+namespace falchion::sm90 {
 
 /// Remembers the function once it has been found. A failure is not remembered: its cause (no memory, a context that
 /// does not exist yet) may be gone at the next call.

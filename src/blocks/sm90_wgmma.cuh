@@ -59,8 +59,10 @@ __device__ __forceinline__ void transpose_quad(std::uint32_t (&x)[4]) {
     const std::uint32_t other = __shfl_xor_sync(~0u, upper ? a : b, bit);
     (upper ? a : b) = other;
   };
-  exchange(x[0], x[1], 1), exchange(x[2], x[3], 1);
-  exchange(x[0], x[2], 2), exchange(x[1], x[3], 2);
+  exchange(x[0], x[1], 1);
+  exchange(x[2], x[3], 1);
+  exchange(x[0], x[2], 2);
+  exchange(x[1], x[3], 2);
 }
 
 }  // namespace falchion::sm90

@@ -1,7 +1,8 @@
 // src/blocks/split_bf16.hpp: numbers as sums of bf16 parts, so that AMX, which multiplies only bf16, serves all types.
 // A bf16 number is one part. An f16 number is exactly two (8 + 8 bits hold its 11). An f32 number is three (24 bits),
-// up to the last rounding. The products of two small parts are left out, which costs at most 2^-16 of a product for f16
-// and 2^-24 for f32: that is below one unit of the type.
+// up to the last rounding. The products of two small parts are left out. A part has 8 bits, so what is left of a number
+// after its first part is at most 2^-8 of it (of 1 + 2^-8, for example), and after its second part 2^-17. So at most
+// 2^-16 of a product is left out for f16, and 2^-24 for f32.
 #pragma once
 
 #include "blocks/level.hpp"

@@ -13,7 +13,13 @@ class Upcoming {
  public:
   /// To be called before each chunk. It forgets the rows that are left and expects as many steps until the next start()
   /// as there were since the last one. The rows that are added now are spread evenly over these steps.
-  void start() { expected_ = steps_, steps_ = 0, lists_ = next_ = 0, rows_ = 0, due_ = 0; }
+  void start() {
+    expected_ = steps_;
+    steps_ = 0;
+    lists_ = next_ = 0;
+    rows_ = 0;
+    due_ = 0;
+  }
 
   /// Adds `count` rows of `bytes` bytes. `step` is the distance in bytes from one row to the next. to_write: the rows
   /// will be written. The list holds kMost such calls; rows beyond that are not prefetched.

@@ -93,7 +93,10 @@ class DecodeWorker {
   };
 
   void select(int h) {
-    head_ = h, tile_ = &heads_[h].tile, m_ = heads_[h].m, l_ = heads_[h].l;
+    head_ = h;
+    tile_ = &heads_[h].tile;
+    m_ = heads_[h].m;
+    l_ = heads_[h].l;
     head_q_ = q_ + h * kDecodeRows * width_qk_;
     head_o_ = o_ + h * kDecodeRows * width_v_;
   }
@@ -104,7 +107,8 @@ class DecodeWorker {
     std::memset(head_o_, 0, static_cast<std::size_t>(kDecodeRows * width_v_) * sizeof(float));
     for (int r = 0; r < tile_->count; ++r) {
       convert<T>(tile_->template row<const Bits>(a_.q, r), a_.d_qk, head_q_ + r * width_qk_);
-      m_[r] = -__builtin_inff(), l_[r] = 0;
+      m_[r] = -__builtin_inff();
+      l_[r] = 0;
     }
   }
 

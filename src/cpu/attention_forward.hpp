@@ -49,8 +49,11 @@ class ForwardWorker {
     engine_.finish();
     while (has_now) {
       const bool has_next = walk.next(&next);
-      start_values(now);                                          // a share of O += P V of the last step
-      if (!Engine::kOverlap) engine_.finish(), finish_values();   // the next S overwrites P there
+      start_values(now);        // a share of O += P V of the last step
+      if (!Engine::kOverlap) {  // the next S overwrites P there
+        engine_.finish();
+        finish_values();
+      }
       if (has_next) engine_.start_scores(next, s_[next.buffer]);  // S = Q K^T of the next chunk
       if (now.index == 0) engine_.start_prefetch(now, now.tile, count);
       if (!Engine::kOverlap) engine_.finish();
@@ -59,9 +62,12 @@ class ForwardWorker {
       engine_.finish();
       if (now.index + 1 == now.count) {
         finish_values();
-        pending_ = now, pending_.first = p_first_, has_pending_ = true;
+        pending_ = now;
+        pending_.first = p_first_;
+        has_pending_ = true;
       }
-      now = next, has_now = has_next;
+      now = next;
+      has_now = has_next;
     }
     finish_values();
     for (int i = 0; i < count; ++i) store_tile<T>(a_, item, tile_[i], softmax_[i], output(i), rows_);
@@ -98,7 +104,9 @@ class ForwardWorker {
   FALCHION_INLINE void update(const Chunk& chunk) {
     float *S = s_[chunk.buffer], *P = p_[chunk.parity];
     OnlineSoftmax& softmax = softmax_[chunk.tile];
-    const int keys = chunk.keys(), total = OnlineSoftmax::weight(keys), steps = engine_.steps();
+    const int keys = chunk.keys();
+    const int total = OnlineSoftmax::weight(keys);
+    const int steps = engine_.steps();
     int owed = 0;
     auto tick = [&](int share) {
       if constexpr (Engine::kOverlap) {
@@ -120,8 +128,10 @@ class ForwardWorker {
       engine_.finish();
       finish_values();
       Step summed = chunk;
-      summed.first = p_first_, summed.end = p_first_ = chunk.begin;
-      pending_ = summed, has_pending_ = summed.first < summed.end;
+      summed.first = p_first_;
+      summed.end = p_first_ = chunk.begin;
+      pending_ = summed;
+      has_pending_ = summed.first < summed.end;
       finish_values();
     }
     softmax_[chunk.tile].raise(unit_ * kLog2e);
@@ -171,7 +181,8 @@ class ForwardWorker {
       engine_.finish();
     }
     if (const std::uint8_t* bad = engine_.spoiled_values(pending_)) add_spoiled_values(pending_, bad);
-    has_pending_ = false, groups_done_ = 0;
+    has_pending_ = false;
+    groups_done_ = 0;
   }
   /// Adds the elements of V that are not finite, which the product took for 0, to the rows that see them and no others.
   __attribute__((noinline)) void add_spoiled_values(const Step& step, const std::uint8_t* bad) {
@@ -203,7 +214,8 @@ class ForwardWorker {
       score_and_mask(chunk, s_[0]);
       const TileRows& t = tile_[chunk.tile];
       const OnlineSoftmax& softmax = softmax_[chunk.tile];
-      const std::int64_t key0 = chunk.block * a_.keys, end = min(key0 + chunk.stop, t.sequence.k_len);
+      const std::int64_t key0 = chunk.block * a_.keys;
+      const std::int64_t end = min(key0 + chunk.stop, t.sequence.k_len);
       for (int i = 0; i < t.count; ++i)
         weigh_keys<T>(a_, t, i, key0 + chunk.begin, end, {softmax.m[i], softmax.l[i], softmax.top[i]}, s_[0] + i, kM);
     }

@@ -24,7 +24,8 @@ class WorkList {
   explicit WorkList(const AttentionArgs& a) : a_(a), g_(a.h_q / a.h_k) {
     for (std::int64_t b = 0; b < a.b; ++b) {
       const Sequence s = Sequence::of(a, b);
-      longest_q_ = max(longest_q_, s.q_len), longest_k_ = max(longest_k_, s.k_len);
+      longest_q_ = max(longest_q_, s.q_len);
+      longest_k_ = max(longest_k_, s.k_len);
     }
     row_blocks_ = ceil_div(longest_q_ * g_, a.rows);
     split_keys_ = round_up(ceil_div(longest_k_, a.splits), a.keys);
@@ -36,11 +37,13 @@ class WorkList {
   /// that its K and V are still in the caches. Within a head the last row blocks come first: under a causal band they
   /// see the most keys, and if a long item started late the other workers would wait for it.
   bool item(std::int64_t i, WorkItem* out) const {
-    out->part = static_cast<int>(i % a_.splits), i /= a_.splits;
+    out->part = static_cast<int>(i % a_.splits);
+    i /= a_.splits;
     const std::int64_t block = row_blocks_ - 1 - i % row_blocks_;
     i /= row_blocks_;
     const std::int64_t groups = ceil_div(a_.h_k, a_.heads);
-    out->hk = i % groups * a_.heads, out->b = i / groups;
+    out->hk = i % groups * a_.heads;
+    out->b = i / groups;
     out->heads = static_cast<int>(min(a_.heads, a_.h_k - out->hk));
     out->sequence = Sequence::of(a_, out->b);
     const std::int64_t rows = out->sequence.q_len * g_;
@@ -96,10 +99,14 @@ class ChunkWalk {
     const std::int64_t first = max(0, max(t.visible.begin, keys_.begin) - key0) / 32 * 32;
     const std::int64_t end = min(a_.keys, round_up(min(t.visible.end, keys_.end) - key0, 32));
     if (first >= end) return false;
-    now_.tile = tile, now_.block = block_, now_.parity ^= 1;
-    now_.first = static_cast<int>(first), now_.end = static_cast<int>(end);
+    now_.tile = tile;
+    now_.block = block_;
+    now_.parity ^= 1;
+    now_.first = static_cast<int>(first);
+    now_.end = static_cast<int>(end);
     now_.masked = t.count < kM || key0 + first < t.unmasked.begin || key0 + end > t.unmasked.end;
-    now_.begin = now_.first, now_.index = 0;
+    now_.begin = now_.first;
+    now_.index = 0;
     now_.count = static_cast<int>(ceil_div(end - first, chunk_keys_));
     return true;
   }
@@ -115,7 +122,8 @@ class ChunkWalk {
 /// Packs all of K and V. One task is one block of one K/V head.
 template <class Engine>
 void pack_all(const AttentionArgs& a) {
-  const std::int64_t blocks = WorkList(a).key_blocks(), tasks = a.b * a.h_k * blocks;
+  const std::int64_t blocks = WorkList(a).key_blocks();
+  const std::int64_t tasks = a.b * a.h_k * blocks;
   for_each_worker(a, tasks, [&](int, Counter& next) {
     for (std::int64_t i; (i = next.take()) < tasks;) {
       const std::int64_t block = i % blocks, hk = i / blocks % a.h_k, b = i / blocks / a.h_k;

@@ -49,7 +49,9 @@ FALCHION_INLINE void finish_row(const AttentionArgs& a, const TileRows& t, int l
   if (a.splits > 1) {
     float* record = partial(a, t.sequence, t.query(lane), t.head(lane), part);
     store_row<f32>(record, o, r.factor(), a.d_v);
-    record[a.d_v] = r.m, record[a.d_v + 1] = r.l, record[a.d_v + 2] = r.top;
+    record[a.d_v] = r.m;
+    record[a.d_v + 1] = r.l;
+    record[a.d_v + 2] = r.top;
     return;
   }
   const float unit = score_unit(a);
@@ -104,7 +106,8 @@ void combine_row(const AttentionArgs& a, const Sequence& s, std::int64_t query, 
     if (x.data == nullptr) return;
     static_cast<float*>(x.data)[s.q_batch * x.stride[0] + head * x.stride[1] + row * x.stride[2]] = value;
   };
-  statistic(a.lse, all.lse(unit)), statistic(a.row_max, all.row_max(unit));
+  statistic(a.lse, all.lse(unit));
+  statistic(a.row_max, all.row_max(unit));
 }
 
 template <class T>

@@ -15,32 +15,20 @@
 
 #include <type_traits>
 
-#include "cpu/linear_attention_gradient.hpp"
+#include "cpu/linear_attention_backward_rows.hpp"
 #if FALCHION_AMX
   #include "blocks/products_amx.hpp"
 #endif
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// One worker, with what both of its sweeps hold. An item is a head of q and k with all value heads that share it. So
-/// one worker sums their parts of dq and dk, always in the same order.
+/// One worker, with both of its sweeps.
 template <class T, class Products>
-class LinearBackwardWorker {
+class LinearBackwardWorker : public LinearBackwardRows<T, Products> {
+  using Base = LinearBackwardRows<T, Products>;
+
  public:
-  LinearBackwardWorker(const LinearAttentionArgs& a, Arena& arena)
-      : a_(a), group_(a.h_v / a.h_qk), records_{a}, tokens_(a), chunk_(arena, max(a.d_qk, a.d_v + 1)) {
-    for (Rows* x : {&q_, &k_}) *x = {Matrix::take(arena, kChunk, a.d_qk), a.d_qk};
-    for (Rows* x : {&v_, &do_, &outer_}) *x = {Matrix::take(arena, kChunk, a.d_v + 1), a.d_v};
-    for (float** x : {&factor_, &term_, &own_}) *x = arena.take<float>(kChunk);
-    for (Matrix* x : {&out_, &sum_}) *x = Matrix::take(arena, kChunk, max(a.d_qk, a.d_v));
-    turned_.m = Matrix::take(arena, a.d_qk, a.d_v);
-    z_ = Matrix::take(arena, 2 * group_, a.d_qk);
-    states_ = arena.take<State>(group_);
-    for (std::int64_t j = 0; j < group_; ++j) {
-      const Matrix m = Matrix::take(arena, a.d_v + 1, a.d_qk);
-      if (states_ != nullptr) states_[j] = {m};
-    }
-  }
+  using Base::Base;
 
   /// Computes dq, and for each token what the sweep backwards needs.
   void forwards(const LinearItem& item) {
@@ -64,7 +52,8 @@ class LinearBackwardWorker {
                        whole_rows(a_.d_qk, [&](std::int64_t first, std::int64_t end, Matrix x) {
                          query_gradients(walk, i, first, end, h, j, x);
                        }));
-        const bool last = i + n == walk.count, final = last && item.last && has_final();
+        const bool last = i + n == walk.count;
+        const bool final = last && item.last && has_final();
         if (final) clear(v_.m, n - 1, n);  // along_final_state() takes the state without the last token's own part
         if (!last || final) chunk_.update(n, v_, k_, &states_[j]);
       }
@@ -144,114 +133,7 @@ class LinearBackwardWorker {
   }
 
  private:
-  bool has_decay() const { return a_.decay.data != nullptr; }
-  bool has_final() const { return has_decay() && a_.grad_final_state.data != nullptr; }
-  float* own() const { return has_decay() ? own_ : nullptr; }
-
-  // ---- the states ------------------------------------------------------------------------------------------------
-  // These are S^T (d_v, d_qk), and R^T with r as one more row. Only products with one more column may touch that row,
-  // so in the sweep forwards z is kept apart, in z_.
-  void start(const LinearItem& item, const View& s, const View& z) {
-    for (std::int64_t j = 0; j < group_; ++j) {
-      const StateRef ref = records_.start(item, item.head * group_ + j, s, z);
-      ref.transposed().load(a_.d_v, a_.d_qk, &states_[j]);
-      ref.load_z(a_.d_qk, states_[j].m.row(a_.d_v));
-    }
-  }
-  void clear_state(State* state) const {
-    StateRef{}.load(a_.d_v, a_.d_qk, state);
-    StateRef{}.load_z(a_.d_qk, state->m.row(a_.d_v));
-  }
-  void store_state(const State& state, const StateRef& to) const {
-    to.transposed().store(a_.d_v, a_.d_qk, state);
-    if (a_.normalise) to.store_z(a_.d_qk, state.m.row(a_.d_v));
-  }
-  /// d(initial state) = e^(g_0) R_0. For an empty sequence it is d(final state).
-  void store_initial(const LinearItem& item, const Walk& walk, std::int64_t h, State& state) {
-    if (has_decay() && walk.count > 0 && !state.zero) {
-      const float fade = static_cast<float>(::exp(decay_at(a_, walk, walk.count - 1, h)));
-      for (std::int64_t r = 0; r <= a_.d_v; ++r) {
-        for (std::int64_t c = 0; c < a_.d_qk; ++c) state.m.row(r)[c] *= fade;
-      }
-    }
-    store_state(state, StateRef::of(a_.grad_initial_state, a_.grad_initial_z, item.b, h));
-  }
-
-  // ---- the rows of a chunk -----------------------------------------------------------------------------------------
-  void clear(Matrix m, std::int64_t first, std::int64_t end) const {
-    for (std::int64_t t = first; t < end; ++t) std::memset(m.row(t), 0, static_cast<std::size_t>(m.ld) * sizeof(float));
-  }
-  double start_chunk(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h, int late) {
-    const double sum = load_decay(a_, walk, i, n, h, late, f_);
-    chunk_.start(has_decay(), f_, n);
-    return sum;
-  }
-  bool plain() const { return !a_.elu && !a_.normalise && !has_decay(); }  // only the products read the inputs
-  void load_keys(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
-    if (plain()) {
-      load_operand<T, Products>(a_.q, walk, i, n, h, &q_);
-      load_operand<T, Products>(a_.k, walk, i, n, h, &k_);
-    } else {
-      load_rows<T, Products>(a_.q, walk, i, n, h, a_.elu, &q_);
-      load_rows<T, Products>(a_.k, walk, i, n, h, a_.elu, &k_);
-    }
-  }
-  void load_values(const View& x, const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h, Rows* out) {
-    plain() ? load_operand<T, Products>(x, walk, i, n, h, out) : load_rows<T, Products>(x, walk, i, n, h, false, out);
-  }
-  void fetch(const View& x, const Walk& walk, std::int64_t i, std::int64_t h, std::int64_t width, bool to_write) {
-    fetch_rows<T>(x, walk, i, kChunk, h, width, to_write, &chunk_.upcoming());
-  }
-  /// Fetches what the worker needs after value head j of the group in chunk i.
-  void fetch_next(const Walk& walk, std::int64_t i, std::int64_t head, std::int64_t j) {
-    if (++j == group_) {
-      j = 0, i += kChunk;
-      fetch(a_.q, walk, i, head, a_.d_qk, false), fetch(a_.k, walk, i, head, a_.d_qk, false);
-    }
-    const std::int64_t h = head * group_ + j;
-    fetch(a_.v, walk, i, h, a_.d_v, false), fetch(a_.grad_o, walk, i, h, a_.d_v, false);
-  }
-  /// x with the column behind its last one, which holds 1 beside v and dn beside do.
-  Rows with_column(Rows x) const {
-    x.width = a_.d_v + (a_.normalise ? 1 : 0);
-    return x;
-  }
-  template <class Value>
-  void set_column(Rows* x, std::int64_t n, Value value) const {
-    for (std::int64_t t = 0; t < n && a_.normalise; ++t) x->m.row(t)[a_.d_v] = value(t);
-  }
-  /// Without a normaliser there is only one factor, the scale, and in f32 it may be multiplied in first. Then outer_
-  /// (a) takes the place of do_.
-  bool one_factor() const { return !Products::kBf16 && !a_.normalise; }
-  /// Makes outer = a = scale do / n, with scale dn in the column behind it, factor = scale / n and term = scale dn.
-  void load_outer(const Walk& walk, std::int64_t i, std::int64_t n, std::int64_t h) {
-    load_rows<T, Products>(a_.grad_o, walk, i, n, h, false, &outer_);
-    for (std::int64_t t = 0; t < kChunk; ++t) {
-      const bool divided = a_.normalise && t < n;
-      factor_[t] = a_.scale * (divided ? *tokens_.inverse(walk, i + t, h) : 1);
-      term_[t] = divided ? a_.scale * *tokens_.normaliser(walk, i + t, h) : 0;
-    }
-    for (std::int64_t t = 0; t < n; ++t) {
-      float* row = outer_.m.row(t);
-      for (std::int64_t c = 0; c < a_.d_v; c += kLanes) store(hn::Mul(load(row + c), splat(factor_[t])), row + c);
-      outer_.spoiled |= factor_[t] - factor_[t] != 0;
-    }
-    set_column(&outer_, n, [&](std::int64_t t) { return term_[t]; });
-  }
-
   // ---- the outputs -------------------------------------------------------------------------------------------------
-  /// Collects the blocks that products give into whole rows of `width` columns and then calls use(first, end, rows).
-  template <class Use>
-  auto whole_rows(std::int64_t width, Use use) const {
-    return [this, width, use](std::int64_t first, std::int64_t end, std::int64_t c, std::int64_t cols, Matrix block) {
-      if (cols == width) return use(first, end, block);
-      // Whole vectors are copied, since dot() reads whole vectors: past its last column a block
-      // holds 0, while out_ may hold anything.
-      const auto bytes = static_cast<std::size_t>(round_up(cols, kLanes)) * sizeof(float);
-      for (std::int64_t t = first; t < end; ++t) std::memcpy(out_.row(t) + c, block.row(t - first), bytes);
-      if (c + cols == width) use(first, end, Matrix{out_.row(first), out_.ld});
-    };
-  }
   // dq of tokens [first, end) of the chunk that starts with token i, from value head j of the group.
   void query_gradients(const Walk& walk, std::int64_t i, std::int64_t first, std::int64_t end, std::int64_t h,
                        std::int64_t j, Matrix rows) {
@@ -267,7 +149,8 @@ class LinearBackwardWorker {
         const float* q = q_.m.row(t);
         inverse = 1 / (a_.scale * dot(q, z, a_.d_qk) + a_.eps);
         const float dn = -a_.scale * dot(q, x, a_.d_qk) * inverse * inverse;
-        *tokens_.inverse(walk, i + t, h) = inverse, *tokens_.normaliser(walk, i + t, h) = dn;
+        *tokens_.inverse(walk, i + t, h) = inverse;
+        *tokens_.normaliser(walk, i + t, h) = dn;
         add_to_z(sum_.row(t), 1, a_.scale * dn, z, a_.d_qk);
       }
       add_to_z(sum_.row(t), 1, a_.scale * inverse, x, a_.d_qk);
@@ -280,7 +163,11 @@ class LinearBackwardWorker {
   void faded_query_gradient(const Walk& walk, std::int64_t i, std::int64_t t, std::int64_t h, std::int64_t j,
                             const float* x) {
     const float *q = q_.m.row(t), *k = k_.m.row(t);
-    float *z = z_.row(j), *dq = sum_.row(t), along = a_.scale * dot(q, x, a_.d_qk), inverse = 1, own = own_[t];
+    float* z = z_.row(j);
+    float* dq = sum_.row(t);
+    float along = a_.scale * dot(q, x, a_.d_qk);
+    float inverse = 1;
+    float own = own_[t];
     if (a_.normalise) {
       scale_row(z, chunk_.decay().each(t), a_.d_qk, z);
       if (i + t + 1 == walk.count) scale_row(z, 1, a_.d_qk, z_.row(group_ + j));
@@ -288,7 +175,8 @@ class LinearBackwardWorker {
       inverse = 1 / (qz + qk + a_.eps);
       const float dn = -(along + qk * own) * inverse * inverse;
       own = ((qz + a_.eps) * own - along) * inverse * inverse;
-      *tokens_.inverse(walk, i + t, h) = inverse, *tokens_.normaliser(walk, i + t, h) = dn;
+      *tokens_.inverse(walk, i + t, h) = inverse;
+      *tokens_.normaliser(walk, i + t, h) = dn;
       *tokens_.own(walk, i + t, h) = a_.scale * own;
       along = along * inverse + dn * qz;
       add_to_z(dq, 1, a_.scale * dn, z, a_.d_qk);
@@ -312,16 +200,13 @@ class LinearBackwardWorker {
     }
   }
 
-  const LinearAttentionArgs& a_;
-  std::int64_t group_;
-  Records records_;
-  TokenGradients tokens_;
-  CausalChunk<Products> chunk_;
-  Rows q_, k_, v_, do_, outer_;
-  float *factor_, *term_, *own_;
-  Matrix out_, sum_, z_;  // z_: one row for each value head, then one for each without the last token's own part
-  State turned_, *states_;
-  double f_[kChunk] = {};
+  using Base::a_, Base::group_, Base::records_, Base::tokens_, Base::chunk_, Base::states_, Base::turned_;
+  using Base::clear, Base::start_chunk, Base::load_keys, Base::load_values, Base::load_outer;
+  using Base::fetch, Base::fetch_next, Base::with_column, Base::set_column, Base::whole_rows;
+  using Base::has_decay, Base::has_final, Base::one_factor, Base::own;
+  using Base::q_, Base::k_, Base::v_, Base::do_, Base::outer_, Base::factor_, Base::term_, Base::own_;
+  using Base::start, Base::clear_state, Base::store_state, Base::store_initial;
+  using Base::sum_, Base::z_;
 };
 
 template <class T, class Products>

@@ -30,8 +30,10 @@ class ChunkDecay {
     double sum = 0;
     for (std::int64_t i = 0; i < kChunk; ++i) {
       const double bits = i < n ? f[i] * 1.4426950408889634 : 0;
-      each_[i] = static_cast<float>(bits), sum += bits;
-      high_[i] = static_cast<float>(sum), low_[i] = static_cast<float>(sum - high_[i]);
+      each_[i] = static_cast<float>(bits);
+      sum += bits;
+      high_[i] = static_cast<float>(sum);
+      low_[i] = static_cast<float>(sum - high_[i]);
     }
     for (std::int64_t i = 0; i < kChunk; i += kLanes) {
       store(fade(load(each_ + i)), each_ + i);
@@ -75,7 +77,10 @@ class CausalChunk {
     scaled_ = Matrix::take(arena, kChunk, widest);
   }
   /// Starts the next chunk, with n rows and their decays, if there are any.
-  void start(bool any, const double* f, std::int64_t n) { decay_.set(any, f, n), products_.start(); }
+  void start(bool any, const double* f, std::int64_t n) {
+    decay_.set(any, f, n);
+    products_.start();
+  }
   const ChunkDecay& decay() const { return decay_; }
   /// The list of what is fetched during the products.
   Upcoming& upcoming() { return products_.upcoming(); }

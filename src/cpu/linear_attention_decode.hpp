@@ -50,7 +50,10 @@ void step_once(const LinearAttentionArgs& a, const Walk& walk, std::int64_t h, c
   convert<T>(walk.at<const Bits>(a.q, 0, h_qk), a.d_qk, x.q);
   convert<T>(walk.at<const Bits>(a.k, 0, h_qk), a.d_qk, x.k);
   convert<T>(walk.at<const Bits>(a.v, 0, h), a.d_v, x.v);
-  if (a.elu) elu_plus_one<SimdProducts>(x.q, a.d_qk), elu_plus_one<SimdProducts>(x.k, a.d_qk);
+  if (a.elu) {
+    elu_plus_one<SimdProducts>(x.q, a.d_qk);
+    elu_plus_one<SimdProducts>(x.k, a.d_qk);
+  }
   double f = 0;
   load_decay(a, walk, 0, 1, h, 0, &f);
   const float fade = static_cast<float>(::exp(f));
@@ -67,7 +70,10 @@ void step_once(const LinearAttentionArgs& a, const Walk& walk, std::int64_t h, c
   if (a.normalise) {
     start.load_z(a.d_qk, x.z);
     float sum = 0;
-    for (std::int64_t i = 0; i < a.d_qk; ++i) x.z[i] = fade * x.z[i] + x.k[i], sum += x.q[i] * x.z[i];
+    for (std::int64_t i = 0; i < a.d_qk; ++i) {
+      x.z[i] = fade * x.z[i] + x.k[i];
+      sum += x.q[i] * x.z[i];
+    }
     end.store_z(a.d_qk, x.z);
     factor /= a.scale * sum + a.eps;
   }

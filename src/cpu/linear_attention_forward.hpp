@@ -130,7 +130,8 @@ class LinearForwardWorker {
   /// Whether outputs are written past the caches: they would not stay in a worker's L2 (2 MB where there is AMX), and
   /// they are whole cache lines.
   static bool streams(const LinearAttentionArgs& a) {
-    constexpr auto kBytes = static_cast<std::int64_t>(sizeof(typename T::Bits)), kLine = 64 / kBytes;  // elements
+    constexpr auto kBytes = static_cast<std::int64_t>(sizeof(typename T::Bits));
+    constexpr auto kLine = 64 / kBytes;  // elements of a cache line
     const std::int64_t tokens = a.packed ? a.total : a.b * a.s;
     const bool lines = a.d_v % kLine == 0 && a.o.stride[0] % kLine == 0 && a.o.stride[1] % kLine == 0 &&
                        a.o.stride[2] % kLine == 0 && reinterpret_cast<std::uintptr_t>(a.o.data) % 64 == 0;

@@ -14,7 +14,10 @@ class TokenGradients {
     float* p = a.states == nullptr ? nullptr : a.states + Records{a}.total();
     if (p == nullptr) return;  // only sizes are asked for
     const std::int64_t each = a.normalise ? a.h_v * a.b * a.s : 0;
-    inverse_ = p, normaliser_ = p + each, own_ = p + 2 * each, decay_ = p + 3 * each;
+    inverse_ = p;
+    normaliser_ = p + each;
+    own_ = p + 2 * each;
+    decay_ = p + 3 * each;
   }
   static std::int64_t floats(const LinearAttentionArgs& a) { return a.h_v * a.b * a.s * (a.normalise ? 4 : 1); }
 
@@ -37,7 +40,8 @@ template <class T>
 void store_gradients(const LinearAttentionArgs& a, const View& out, const Walk& walk, std::int64_t first,
                      std::int64_t n, std::int64_t head, const Rows& phi, Matrix gradient) {
   for (std::int64_t i = 0; i < n; ++i) {
-    float *row = gradient.row(i), *slope = phi.m.row(i);
+    float* row = gradient.row(i);
+    float* slope = phi.m.row(i);
     for (std::int64_t c = 0; c < phi.width && a.elu; c += kLanes) {
       const Floats x = load(slope + c);
       store(hn::Mul(load(row + c), hn::IfThenElse(hn::Gt(x, splat(1.f)), splat(1.f), x)), row + c);
@@ -83,7 +87,8 @@ inline void store_decay_gradients(const LinearAttentionArgs& a) {
         const Walk walk = item.forwards(a);
         double sum = 0;
         for (std::int64_t i = walk.count - 1; i >= 0; --i) {
-          sum += *tokens.decay(walk, i, h), total += sum;
+          sum += *tokens.decay(walk, i, h);
+          total += sum;
           if (!a.decay_by_head) *walk.at<float>(out, i, h) = static_cast<float>(sum);
         }
       }

@@ -119,13 +119,15 @@ void load_rows(const View& x, const Walk& walk, std::int64_t first, std::int64_t
   }
   for (std::int64_t i = n; i < round_up(n, 16); ++i)
     std::memset(out->m.row(i), 0, static_cast<std::size_t>(out->m.padded()) * sizeof(float));
-  out->spoiled = sum_of_lanes(spoiled) != 0, out->in_place = nullptr;
+  out->spoiled = sum_of_lanes(spoiled) != 0;
+  out->in_place = nullptr;
 }
 /// The same for rows that only the products of a chunk read. For products of bf16 they stay in the caller's memory.
 template <class T, class Products>
 void load_operand(const View& x, const Walk& walk, std::int64_t first, std::int64_t n, std::int64_t head, Rows* out) {
   if constexpr (Products::kBf16) {
-    out->in_place = walk.at<const typename T::Bits>(x, first, head), out->in_place_row = walk.step * x.stride[1];
+    out->in_place = walk.at<const typename T::Bits>(x, first, head);
+    out->in_place_row = walk.step * x.stride[1];
   } else {
     load_rows<T, Products>(x, walk, first, n, head, false, out);
   }

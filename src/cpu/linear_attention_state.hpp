@@ -25,7 +25,8 @@ struct StateRef {
   FALCHION_INLINE float& at(std::int64_t r, std::int64_t c) const { return s[r * row + c * col]; }
 
   void load(std::int64_t rows, std::int64_t cols, State* out) const {
-    out->zero = s == nullptr, out->packed = false;
+    out->zero = s == nullptr;
+    out->packed = false;
     for (std::int64_t r = 0; r < rows && s != nullptr; ++r) {
       float* to = out->m.row(r);
       if (col == 1) {
@@ -88,7 +89,8 @@ FALCHION_INLINE float dot(const float* x, const float* y, std::int64_t n) {
 inline void prefix_over_segments(const LinearAttentionArgs& a, const View& s, const View& z, bool backwards) {
   constexpr std::int64_t kRows = 16;
   const Records records{a};
-  const std::int64_t parts = ceil_div(a.d_qk, kRows), tasks = a.b * a.h_v * parts;
+  const std::int64_t parts = ceil_div(a.d_qk, kRows);
+  const std::int64_t tasks = a.b * a.h_v * parts;
   for_each_worker(a, tasks, [&](int, Counter& next) {
     float carry[kRows][257];  // a row of S, and after its d_v columns the element of z
     for (std::int64_t i; (i = next.take()) < tasks;) {
@@ -111,7 +113,8 @@ inline void prefix_over_segments(const LinearAttentionArgs& a, const View& s, co
           for (std::int64_t c = 0; c <= a.d_v; ++c) {
             float& x = exchange(record, r, c);
             const float sum = x;
-            x = carry[r][c], carry[r][c] = fade * carry[r][c] + sum;
+            x = carry[r][c];
+            carry[r][c] = fade * carry[r][c] + sum;
           }
         }
       }

@@ -118,14 +118,16 @@ class ThreadPool {
   void add(Job* job) {
     Job** end = &jobs_;
     while (*end != nullptr) end = &(*end)->later;
-    *end = job, wanted_ += job->wanted;
+    *end = job;
+    wanted_ += job->wanted;
     start_helpers(job->wanted);
   }
   void remove(Job* job) {
     Job** at = &jobs_;
     while (*at != nullptr && *at != job) at = &(*at)->later;
     if (*at == nullptr) return;
-    *at = job->later, wanted_ -= job->wanted;
+    *at = job->later;
+    wanted_ -= job->wanted;
   }
   /// Starts as many helpers as are wanted now beside those at work. Once there is a helper for each CPU no more are
   /// started, and several callers share them.
@@ -146,11 +148,15 @@ class ThreadPool {
       work_to_do_.wait(lock, [this] { return jobs_ != nullptr || closed_; });
       if (jobs_ == nullptr) return;
       Job* const job = jobs_;
-      ++at_work_, ++job->inside;
+      ++at_work_;
+      ++job->inside;
       --wanted_;
       if (--job->wanted == 0) remove(job);
       lock.unlock();
-      if (!(cpus == job->cpus)) cpus = job->cpus, cpus.take_for_this_thread();
+      if (!(cpus == job->cpus)) {
+        cpus = job->cpus;
+        cpus.take_for_this_thread();
+      }
       job->work();
       lock.lock();
       --at_work_;
@@ -174,7 +180,10 @@ ThreadPool* forgotten = nullptr;  // kept reachable, so that no leak checker com
 /// Runs in a forked child on its only thread. The helpers do not exist there, and one of them may have held the lock.
 void forget_threads() {
   ThreadPool* const pool = the_pool.exchange(nullptr);
-  if (pool != nullptr) pool->older = forgotten, forgotten = pool;
+  if (pool != nullptr) {
+    pool->older = forgotten;
+    forgotten = pool;
+  }
 }
 
 /// Returns null when there is no memory for it.

@@ -22,7 +22,8 @@ class Memory {
   Memory() = default;
   Memory(Memory&& from) noexcept : data_(std::exchange(from.data_, nullptr)), size_(std::exchange(from.size_, 0)) {}
   Memory& operator=(Memory&& from) noexcept {
-    std::swap(data_, from.data_), std::swap(size_, from.size_);
+    std::swap(data_, from.data_);
+    std::swap(size_, from.size_);
     return *this;
   }
   ~Memory() {
@@ -144,9 +145,6 @@ class CopyOf {
     Memory memory{};
   };
 
-  static std::int64_t size_of(DType dtype) {
-    return dtype == DType::f32 ? 4 : dtype == DType::f16 || dtype == DType::bf16 ? 2 : 1;
-  }
   static bool is_empty(const Tensor& x) { return std::find(x.shape.begin(), x.shape.end(), 0) != x.shape.end(); }
   /// The bytes from the first one of a view to its last.
   static Bytes hull(const Tensor& x) {

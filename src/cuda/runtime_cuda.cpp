@@ -44,9 +44,11 @@ int attribute(cudaDeviceAttr which, int device) {
 
 Device facts_of(const cudaDeviceProp& properties, int device) {
   Device out;
-  out.sm = 10 * properties.major + properties.minor, out.ordinal = device;
+  out.sm = 10 * properties.major + properties.minor;
+  out.ordinal = device;
   out.sms = properties.multiProcessorCount;
-  out.memory = properties.totalGlobalMem, out.l2 = static_cast<std::size_t>(properties.l2CacheSize);
+  out.memory = properties.totalGlobalMem;
+  out.l2 = static_cast<std::size_t>(properties.l2CacheSize);
   out.shared_per_sm = properties.sharedMemPerMultiprocessor;
   out.shared_per_block = properties.sharedMemPerBlockOptin;
   // The clock is in kHz, with two transfers a cycle, and the width is in bits.

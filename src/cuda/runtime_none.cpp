@@ -22,9 +22,15 @@ int current_ordinal() noexcept { return -1; }
 Device device_at(int) { return current_device(); }
 Status make_context() { return none(); }
 Status make_current(int) { return none(); }
-Status allocate_on(Stream, std::size_t, void** out) { return *out = nullptr, none(); }
+Status allocate_on(Stream, std::size_t, void** out) {
+  *out = nullptr;
+  return none();
+}
 void release_on(Stream, void*) noexcept {}
-Status allocate(std::size_t, void** out) { return *out = nullptr, none(); }
+Status allocate(std::size_t, void** out) {
+  *out = nullptr;
+  return none();
+}
 void release(void*) noexcept {}
 Status copy(void*, const void*, std::size_t) { return none(); }
 Status fill(void*, int, std::size_t) { return none(); }

@@ -28,7 +28,10 @@ __device__ __forceinline__ float dot_in_parts(const Element* q, const Element* k
   float dot = 0, sum = 0;
   for (int d = 0; d < d_qk; ++d) {
     sum = fmaf(static_cast<float>(q[d]), static_cast<float>(k[d]), sum);
-    if (d % kTerms == kTerms - 1) dot += sum, sum = 0;
+    if (d % kTerms == kTerms - 1) {
+      dot += sum;
+      sum = 0;
+    }
   }
   return dot + sum;
 }

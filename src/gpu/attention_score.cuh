@@ -4,7 +4,6 @@
 
 #include "blocks/gpu_softmax.cuh"
 #include "gpu/attention_tile.cuh"
-#include "policy/score.hpp"
 
 namespace falchion::gpu {
 

@@ -44,7 +44,8 @@ struct Rows {
     Rows rows = of(b, a.cu_k, a.total_k, a.s_k, a.used_k);
     if (a.first_k != nullptr) {
       rows.first = min(max(a.first_k[b], 0), rows.length);
-      rows.begin += rows.first, rows.length -= rows.first;
+      rows.begin += rows.first;
+      rows.length -= rows.first;
     }
     return rows;
   }
@@ -86,7 +87,8 @@ struct AttentionTile {
     t.h_kv = by.ratio.div(t.h);
     if (a.cu_q != nullptr) m = find_sequence<kRows>(a, m, &t.b);
     t.q = Rows::of_q(a, t.b);
-    t.row0 = m * kRows, t.rows = t.q.length * a.group;
+    t.row0 = m * kRows;
+    t.rows = t.q.length * a.group;
     return t;
   }
   /// Finds the keys that these rows see.

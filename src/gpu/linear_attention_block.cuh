@@ -11,10 +11,14 @@ struct LinearBlock {
   int column_tile, which, h, b, segment;
   __device__ __forceinline__ LinearBlock(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {
     int x = static_cast<int>(blockIdx.x);
-    column_tile = x % sweeps.column_tiles, x /= sweeps.column_tiles;
-    which = x % sweeps.count, x /= sweeps.count;
-    h = x % static_cast<int>(a.h_v), x /= static_cast<int>(a.h_v);
-    b = x % static_cast<int>(a.b), segment = x / static_cast<int>(a.b);
+    column_tile = x % sweeps.column_tiles;
+    x /= sweeps.column_tiles;
+    which = x % sweeps.count;
+    x /= sweeps.count;
+    h = x % static_cast<int>(a.h_v);
+    x /= static_cast<int>(a.h_v);
+    b = x % static_cast<int>(a.b);
+    segment = x / static_cast<int>(a.b);
   }
 };
 

@@ -10,8 +10,10 @@ namespace falchion::gpu {
 template <class Config>
 constexpr LinearAttentionKernel linear_attention_row(int (*launch)(const LinearAttentionArgs&, void*), int sweeps) {
   LinearAttentionFacts facts{.d = Config::kD, .chunk = Config::kChunk, .ctas = Config::kCtas};
-  facts.threads = Config::kThreads, facts.shared_bytes = Config::kSharedBytes;
-  facts.columns = Config::kColumns, facts.sweeps = sweeps;
+  facts.threads = Config::kThreads;
+  facts.shared_bytes = Config::kSharedBytes;
+  facts.columns = Config::kColumns;
+  facts.sweeps = sweeps;
   return {launch, facts};
 }
 

@@ -34,7 +34,8 @@ struct LinearNormaliser {
     float dot = 0, own_dot = 0;
     for (int tile = 0; tile < tiles; ++tile) {
       const std::int64_t part = tile * tokens * heads + at;
-      dot += dots[part], own_dot += own_dots[part];
+      dot += dots[part];
+      own_dot += own_dots[part];
     }
     const float rest = others[at];
     return {-(dot + (1 - rest) * own_dot) * inverse[at], (rest * own_dot - dot) * inverse[at]};
@@ -83,13 +84,21 @@ inline LinearSweeps forward_sweeps(const LinearAttentionArgs& a) {
   LinearSweeps all;
   LinearSweep& sweep = all.sweep[0];
   const int shared = static_cast<int>(a.h_v / a.h_qk);
-  sweep.q = {a.q, shared, a.elu}, sweep.k = {a.k, shared, a.elu}, sweep.v = {a.v}, sweep.o = {a.o};
+  sweep.q = {a.q, shared, a.elu};
+  sweep.k = {a.k, shared, a.elu};
+  sweep.v = {a.v};
+  sweep.o = {a.o};
   sweep.decay = a.decay;
-  sweep.initial = a.initial_state, sweep.final = a.final_state;
-  sweep.initial_z = a.initial_z, sweep.final_z = a.final_z;
-  sweep.d_qk = static_cast<int>(a.d_qk), sweep.d_v = static_cast<int>(a.d_v);
+  sweep.initial = a.initial_state;
+  sweep.final = a.final_state;
+  sweep.initial_z = a.initial_z;
+  sweep.final_z = a.final_z;
+  sweep.d_qk = static_cast<int>(a.d_qk);
+  sweep.d_v = static_cast<int>(a.d_v);
   sweep.d_z = a.normalise ? sweep.d_qk : 0;
-  sweep.reverse = a.reverse, sweep.scale = a.scale, sweep.eps = a.eps;
+  sweep.reverse = a.reverse;
+  sweep.scale = a.scale;
+  sweep.eps = a.eps;
   all.column_tiles = linear_column_tiles(a, false);
   return all;
 }
@@ -104,22 +113,43 @@ inline LinearSweeps backward_sweeps(const LinearAttentionArgs& a) {
   const Rows16 q{a.q, 1, a.elu}, k{a.k, 1, a.elu}, v{a.v}, grad_o{a.grad_o};
   const int e = static_cast<int>(a.d_qk), m = static_cast<int>(a.d_v);
   LinearSweeps all;
-  all.count = 3, all.column_tiles = linear_column_tiles(a, true);
+  all.count = 3;
+  all.column_tiles = linear_column_tiles(a, true);
   auto& [for_q, for_k, for_v] = all.sweep;
-  for_q.q = grad_o, for_q.k = v, for_q.v = k, for_q.o = {a.grad_q};
+  for_q.q = grad_o;
+  for_q.k = v;
+  for_q.v = k;
+  for_q.o = {a.grad_q};
   for_q.initial = swapped(a.initial_state);
-  for_k.q = v, for_k.k = grad_o, for_k.v = q, for_k.o = {a.grad_k};
+  for_k.q = v;
+  for_k.k = grad_o;
+  for_k.v = q;
+  for_k.o = {a.grad_k};
   for_k.initial = swapped(a.grad_final_state);
-  for_v.q = k, for_v.k = q, for_v.v = grad_o, for_v.o = {a.grad_v};
-  for_v.initial = a.grad_final_state, for_v.final = a.grad_initial_state;
-  for_q.d_qk = for_k.d_qk = m, for_q.d_v = for_k.d_v = e, for_v.d_qk = e, for_v.d_v = m;
-  if (a.elu) for_q.slope = a.q, for_k.slope = a.k;
-  for (LinearSweep& sweep : all.sweep) sweep.scale = a.scale, sweep.reverse = a.reverse;
+  for_v.q = k;
+  for_v.k = q;
+  for_v.v = grad_o;
+  for_v.o = {a.grad_v};
+  for_v.initial = a.grad_final_state;
+  for_v.final = a.grad_initial_state;
+  for_q.d_qk = for_k.d_qk = m;
+  for_q.d_v = for_k.d_v = e;
+  for_v.d_qk = e;
+  for_v.d_v = m;
+  if (a.elu) {
+    for_q.slope = a.q;
+    for_k.slope = a.k;
+  }
+  for (LinearSweep& sweep : all.sweep) {
+    sweep.scale = a.scale;
+    sweep.reverse = a.reverse;
+  }
   // These two carry R = sum of q dO^T, from the last token on, without the scale. So R is divided by the scale where it
   // enters and multiplied by it where it leaves.
   for (LinearSweep* sweep : {&for_k, &for_v}) {
     sweep->reverse = !a.reverse;
-    sweep->initial_scale = 1 / a.scale, sweep->final_scale = a.scale;
+    sweep->initial_scale = 1 / a.scale;
+    sweep->final_scale = a.scale;
   }
   return all;
 }

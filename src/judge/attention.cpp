@@ -23,7 +23,8 @@ DType sums_type(DType dtype) { return dtype == DType::f32 ? DType::f32 : DType::
 constexpr double kSingle = 0x1p-22;
 
 /// What is granted to each product of a score. AMX multiplies f16 as two bf16 parts and leaves out the product of the
-/// two small ones, which is at most 2^-18 of the whole. The limit is twice the number granted here.
+/// two small ones. That is at most 2^-16 of the whole, but of either sign, and 2^-18.5 in the root mean square; a score
+/// sums many of them. The limit is twice the number granted here.
 double product_step(DType dtype) { return dtype == DType::f16 ? 0x1p-19 : kSingle; }
 
 /// What is granted to each probability in f32: a GPU's own exp2 is off by 2^-22, and its argument adds half as much.
@@ -54,7 +55,10 @@ AttentionReference::Outputs::Outputs(const Attention& a, const Operands& x) {
 }
 
 void AttentionReference::Outputs::attach(Operands* x) const {
-  x->o = views[0], x->lse = views[1], x->row_max = views[2], x->probabilities = views[3];
+  x->o = views[0];
+  x->lse = views[1];
+  x->row_max = views[2];
+  x->probabilities = views[3];
 }
 
 AttentionReference::AttentionReference(const Attention& problem, const Operands& x)
@@ -180,7 +184,10 @@ void AttentionReference::nudge() const {
         v(x.v, {p_unit}, Together::row, 20 + draw);
     const Nudged bias(x.bias, {kSingle}, Together::all, 30 + draw);
     const Nudged slopes(x.alibi, {kSingle}, Together::none, 40 + draw);
-    x.k = k.view(), x.v = v.view(), x.bias = bias.view(), x.alibi = slopes.view();
+    x.k = k.view();
+    x.v = v.view();
+    x.bias = bias.view();
+    x.alibi = slopes.view();
     std::optional<RoundedScores> scores;
     if (a.dtype == DType::f32 && a.alibi && !a.packed) {
       x.bias = scores.emplace(a, x, 50 + draw).view();
@@ -223,7 +230,10 @@ ErrorReport AttentionReference::check(AttentionOutput which, const Tensor& got, 
           }
           if (!std::isfinite(wanted) || !std::isfinite(value)) continue;
           largest = std::max(largest, std::abs(wanted));
-          if (std::abs(value - wanted) > report.error) report.error = std::abs(value - wanted), worst = {i, j, k, l};
+          if (std::abs(value - wanted) > report.error) {
+            report.error = std::abs(value - wanted);
+            worst = {i, j, k, l};
+          }
           const double difference = std::abs(by_naive - wanted);
           if (std::isfinite(difference)) report.naive_error = std::max(report.naive_error, difference);
         }

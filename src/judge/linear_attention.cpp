@@ -170,7 +170,9 @@ LinearReport LinearReference::check(LinearOutput which, const Tensor& got, bool 
     if (report.why.empty() && !same_special(got.dtype, value, wanted) && !excused(which, value, wanted, at, chunks))
       report.why = mismatch(name(which), at, value, wanted);
     if (!std::isfinite(wanted) || !std::isfinite(value)) return;
-    sum += wanted * wanted, error += error_of(value, wanted) * error_of(value, wanted), ++count;
+    sum += wanted * wanted;
+    error += error_of(value, wanted) * error_of(value, wanted);
+    ++count;
   });
   if (!report.why.empty() || count == 0) return report;
   const double rms = std::sqrt(sum / count), error_rms = std::sqrt(error / count);

@@ -74,7 +74,8 @@ class LinearReference {
   struct Granted {
     double rms = 0, largest = 0;
     void include(double of_rms, double of_largest) {
-      rms = std::max(rms, of_rms), largest = std::max(largest, of_largest);
+      rms = std::max(rms, of_rms);
+      largest = std::max(largest, of_largest);
     }
   };
 

@@ -26,7 +26,8 @@ constexpr double kLowestDecay = -87.33654475055310899;
 /// always 1 and with z as its initial state.
 double LinearReference::typical_divisor() const {
   LinearAttention a = problem_;
-  a.d_v = 1, a.normalise = a.final_state = false;
+  a.d_v = 1;
+  a.normalise = a.final_state = false;
   const auto& n = inputs_.q.shape;
   // A row that belongs to no sequence stays NaN, and does not count.
   std::vector<float> ones{1};
@@ -39,7 +40,10 @@ double LinearReference::typical_divisor() const {
   ref::linear_attention_forward(a, x, memory.data());
   double sum = 0, count = 0;
   for (const float z : o)
-    if (std::isfinite(z)) sum += static_cast<double>(z) * z, ++count;
+    if (std::isfinite(z)) {
+      sum += static_cast<double>(z) * z;
+      ++count;
+    }
   return std::sqrt(sum / count);
 }
 
@@ -98,7 +102,8 @@ void LinearReference::add_movement(const Outputs& moved) const {
     each(which, exact(which), [&](double, double wanted, std::int64_t at, const auto&) {
       const double by = std::abs(static_cast<double>(moved.memory[i][static_cast<std::size_t>(at)]) - wanted);
       if (!std::isfinite(by)) return;
-      sum += by * by, ++count;
+      sum += by * by;
+      ++count;
       largest = std::max(largest, by);
     });
     if (count > 0) granted_[i].include(2 * std::sqrt(sum / count), 2 * largest);

@@ -28,7 +28,8 @@ Status launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, int shared_b
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return {};
   cudaError_t error = allow_shared(kernel, shared_bytes);
   cudaLaunchConfig_t launch{};
-  launch.gridDim = grid, launch.blockDim = block;
+  launch.gridDim = grid;
+  launch.blockDim = block;
   launch.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
   launch.stream = static_cast<cudaStream_t>(stream);
   if (error == cudaSuccess) error = cudaLaunchKernelEx(&launch, kernel, arguments...);

@@ -24,7 +24,9 @@ void refuse_empty(const Flat& a, const Layout& layout) {
 Flat merge_modes(const Flat& old, std::size_t at, Int shape, Int stride) {
   Flat out{{shape}, {stride}};
   while (at-- > 0) {
-    const Int extent = old.shape[at], step = old.stride[at], run = extent * step;
+    const Int extent = old.shape[at];
+    const Int step = old.stride[at];
+    const Int run = extent * step;
     Int &front = out.shape.back(), &front_step = out.stride.back();
     if (is_static(extent, 1)) continue;
     if (out.rank() == 1 && is_static(front, 1)) {

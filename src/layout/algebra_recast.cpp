@@ -16,7 +16,8 @@ Layout upcast(const Layout& a, std::int64_t n) {
     for (std::size_t i = 0; i < a.rank(); ++i) modes.push_back(upcast(a.mode(i), n));
     return make_layout(modes);
   }
-  const Int stride = a.stride.leaf(), width{std::abs(stride.value), true};
+  const Int stride = a.stride.leaf();
+  const Int width{std::abs(stride.value), true};
   if (is_static(stride, 0)) return a;
   if (!stride.is_static) return {a.shape, stride / Int{n}};
   if (width.value % n != 0 && n % width.value != 0) {

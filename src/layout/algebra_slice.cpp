@@ -154,7 +154,8 @@ bool all_static(const IntTuple& t) {
 /// is XORed onto it.
 Layout unswizzled(const Swizzle& s, const MixedBits& at) {
   const int apart = std::abs(s.shift);
-  const std::int64_t low = std::int64_t{1} << s.base, high = low << apart;
+  const std::int64_t low = std::int64_t{1} << s.base;
+  const std::int64_t high = low << apart;
   Flat out;
   out.append(Int{low}, Int{1});
   auto strides = [&](std::int64_t bit, std::int64_t partner, bool written) {

@@ -1,21 +1,13 @@
 // src/layout/parse.cpp: a recursive-descent parser of layouts as CuTe prints them.
 #include "layout/parse.hpp"
 
-#include <cctype>
-#include <optional>
 #include <utility>
+
+#include "layout/parse_reader.hpp"
 
 namespace falchion::layout {
 
 namespace {
-
-constexpr std::size_t kMostCharacters = 4096;
-constexpr std::size_t kMostDepth = 32;
-constexpr std::int64_t kMostValue = std::int64_t{1} << 40;
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
-bool is_name(char c) { return is_letter(c) || is_digit(c) || c == '_' || c == '.'; }
 
 /// A layout that was parsed. It remembers if it is a shape without a stride, since a tiler of shapes is not a layout.
 struct Parsed {
@@ -40,17 +32,9 @@ auto placed(std::size_t position, Operation operation) {
   }
 }
 
-class Parser {
+class Parser : ParseReader {
  public:
-  Parser(std::string_view text, const Names& names, bool as_static)
-      : text_(text), names_(names), as_static_(as_static) {
-    if (text.size() > kMostCharacters) {
-      fail("the expression has " + std::to_string(text.size()) + " characters; at most " +
-               std::to_string(kMostCharacters) + " are read",
-           kMostCharacters);
-    }
-    skip();
-  }
+  Parser(std::string_view text, const Names& names, bool as_static) : ParseReader(text, as_static), names_(names) {}
 
   Composed expression() {
     std::vector<Term> terms{term()};
@@ -96,80 +80,6 @@ class Parser {
   }
 
  private:
-  [[noreturn]] static void fail(const std::string& what, std::size_t position) {
-    throw Error(what, static_cast<std::int64_t>(position));
-  }
-
-  char peek() const { return at_ < text_.size() ? text_[at_] : '\0'; }
-  char peek(std::size_t ahead) const { return at_ + ahead < text_.size() ? text_[at_ + ahead] : '\0'; }
-  void skip() {
-    while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\t' || text_[at_] == '\n')) ++at_;
-  }
-  bool accept(char c) {
-    if (peek() != c || at_ == text_.size()) return false;
-    ++at_;
-    skip();
-    return true;
-  }
-  bool accept(std::string_view word) {
-    if (!text_.substr(at_).starts_with(word)) return false;
-    at_ += word.size();
-    skip();
-    return true;
-  }
-  std::string found() const {
-    if (at_ >= text_.size()) return "the end";
-    const char c = text_[at_];
-    return c >= ' ' && c < '\x7f' ? std::string("'") + c + "'" : "a byte that is not text";
-  }
-  void expect(char c, const std::string& where) {
-    if (!accept(c)) fail(std::string("expected '") + c + "' " + where + ", found " + found(), at_);
-  }
-  void end() {
-    if (at_ != text_.size()) fail("expected the end, found " + found(), at_);
-  }
-  bool at_separator() const { return peek() == 'o' && !is_name(peek(1)); }
-
-  std::int64_t digits() {
-    const std::size_t begin = at_;
-    const bool negative = peek() == '-';
-    if (negative) ++at_;
-    if (!is_digit(peek())) fail("expected a number, found " + found(), at_);
-    std::int64_t value = 0;
-    for (; is_digit(peek()); ++at_) {
-      value = 10 * value + (peek() - '0');
-      if (value >= kMostValue) fail("an integer of 2^40 or more", begin);
-    }
-    skip();
-    return negative ? -value : value;
-  }
-
-  bool at_integer() const {
-    const std::size_t sign = peek() == '_' ? 1 : 0;
-    const std::size_t first = peek(sign) == '-' ? sign + 1 : sign;
-    return is_digit(peek(first)) || text_.substr(at_).starts_with("Int<");
-  }
-
-  /// 8, _8, _8{}, Int<8>, Int<8>{}
-  Int integer() {
-    Int out{0, as_static_};
-    if (accept("Int<")) {
-      out = {digits(), true};
-      expect('>', "after Int<" + std::to_string(out.value));
-    } else {
-      if (peek() == '_') {
-        ++at_;
-        out.is_static = true;
-      }
-      out.value = digits();
-    }
-    if (out.is_static && peek() == '{' && peek(1) == '}') {
-      at_ += 2;
-      skip();
-    }
-    return out;
-  }
-
   IntTuple tuple(bool underscores, std::size_t level) {
     if (level > kMostDepth) fail("tuples nested deeper than " + std::to_string(kMostDepth), at_);
     if (at_integer()) return integer();
@@ -341,10 +251,7 @@ class Parser {
     *has_offset = left.has_swizzle || left.element_bits > 0 || left.offset.value != 0;
   }
 
-  std::string_view text_;
   const Names& names_;
-  bool as_static_;
-  std::size_t at_ = 0;
 };
 
 }  // namespace

@@ -43,7 +43,8 @@ std::int64_t bytes_of_layout(const Composed& a, std::int64_t rows, std::int64_t 
 std::int64_t bytes_of_tensor(const Composed& a) {
   const Layout& layout = a.layout;
   const std::int64_t columns = layout.rank() > 1 ? layout.mode(1).size() : 1, rows = layout.mode(0).size();
-  const std::int64_t lines = layout.size() / columns, slices = lines / rows;
+  const std::int64_t lines = layout.size() / columns;
+  const std::int64_t slices = lines / rows;
   const std::int64_t cells = multiply(layout.size(), std::max<std::int64_t>(5, widest(a)));
   return add(add(cells, lines), multiply(slices, add(multiply(columns, 5), 1)));
 }

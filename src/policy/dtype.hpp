@@ -33,7 +33,8 @@ FALCHION_HD float f32_from_f16(std::uint16_t x) {
 }
 
 FALCHION_HD std::uint16_t f16_from_f32(float x) {
-  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x), magnitude = bits & 0x7FFFFFFFu;
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFu;
   const std::uint32_t sign = bits >> 16 & 0x8000u;
   if (magnitude > 0x7F800000u) return static_cast<std::uint16_t>(sign | 0x7E00u | (magnitude >> 13 & 0x3FFu));
   if (magnitude >= 0x477FF000u) return static_cast<std::uint16_t>(sign | 0x7C00u);  // 65520 and up round to Inf

@@ -56,7 +56,8 @@ inline Rows rows_of(std::int64_t b, const std::int32_t* cu, const std::int32_t* 
   if (used != nullptr) rows.length = std::clamp<std::int64_t>(used[b], 0, rows.length);
   if (first != nullptr) {
     rows.first = std::clamp<std::int64_t>(first[b], 0, rows.length);
-    rows.begin += rows.first, rows.length -= rows.first;
+    rows.begin += rows.first;
+    rows.length -= rows.first;
   }
   return rows;
 }

@@ -40,11 +40,16 @@ struct Memory {
   static Memory make(const LinearAttention& a, Pass pass, Slices* slices) {
     const std::int64_t n = capacity(a), backward = pass == Pass::backward ? 1 : 0;
     Memory m{};
-    m.q = slices->take(n * a.d_qk), m.k = slices->take(n * a.d_qk), m.decay = slices->take(n);
+    m.q = slices->take(n * a.d_qk);
+    m.k = slices->take(n * a.d_qk);
+    m.decay = slices->take(n);
     m.states = slices->take(backward * (n + 1) * a.d_qk);
-    m.z = slices->take(backward * n), m.dz = slices->take(backward * n);
-    m.dq = slices->take(backward * n * a.d_qk), m.dk = slices->take(backward * n * a.d_qk);
-    m.dg = slices->take(backward * n), m.dgamma = slices->take(backward * a.h_v);
+    m.z = slices->take(backward * n);
+    m.dz = slices->take(backward * n);
+    m.dq = slices->take(backward * n * a.d_qk);
+    m.dk = slices->take(backward * n * a.d_qk);
+    m.dg = slices->take(backward * n);
+    m.dgamma = slices->take(backward * a.h_v);
     return m;
   }
 };
@@ -145,7 +150,9 @@ double square(double x) { return x * x; }
 /// terms r phi(k) v, where r = dL/dS_j comes from later tokens alone. For the last token, the final state takes the
 /// place of its k.
 double decay_terms(const Head& head, std::int64_t j, std::int64_t m, double du, const double* r) {
-  const double *before = head.memory.states + j * head.a.d_qk, decay = head.memory.decay[j], v = head.v(j, m);
+  const double* before = head.memory.states + j * head.a.d_qk;
+  const double decay = head.memory.decay[j];
+  const double v = head.v(j, m);
   const bool last = j == head.tokens() - 1;
   double sum = 0;
   for (std::int64_t e = 0; e < head.a.d_qk; ++e) {
@@ -163,8 +170,11 @@ void backward_column(const Head& head, std::int64_t m) {
   double r[kMaxHeadDim] = {};
   for (std::int64_t e = 0; e < a.d_qk; ++e) r[e] = head.state(x.grad_final_state, x.grad_final_z, e, m, a.final_state);
   for (std::int64_t j = head.tokens() - 1; j >= 0; --j) {
-    const double *before = memory.states + j * a.d_qk, *after = before + a.d_qk;
-    const double du = head.scale * gradient_of_u(head, j, m), v = head.v(j, m), decay = memory.decay[j];
+    const double* before = memory.states + j * a.d_qk;
+    const double* after = before + a.d_qk;
+    const double du = head.scale * gradient_of_u(head, j, m);
+    const double v = head.v(j, m);
+    const double decay = memory.decay[j];
     double dv = 0, dg = 0;
     if (memory.terms != nullptr)
       memory.terms[(head.rows.batch * x.q.shape[1] + head.row(j)) * a.h_v + head.h] += decay_terms(head, j, m, du, r);
@@ -247,7 +257,10 @@ void linear_attention_backward(const LinearAttention& a, const LinearOperands& x
   std::fill_n(memory.dgamma, a.h_v, 0.0);
   for_each_head(a, x, memory, [&](const Head& head) {
     const std::int64_t n = head.tokens() * a.d_qk;
-    if (head.h % shared == 0) std::fill_n(memory.dq, n, 0.0), std::fill_n(memory.dk, n, 0.0);
+    if (head.h % shared == 0) {
+      std::fill_n(memory.dq, n, 0.0);
+      std::fill_n(memory.dk, n, 0.0);
+    }
     backward(head);
     for (std::int64_t i = 0; head.h % shared == shared - 1 && i < n; ++i) {
       const std::int64_t j = i / a.d_qk, e = i % a.d_qk;

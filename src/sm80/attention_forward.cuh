@@ -44,7 +44,8 @@ __device__ __forceinline__ void update_and_multiply(typename Config::TiledMma mm
   auto S = rows_columns(rS);
   auto rP = make_tensor<typename Config::Element>(as_operand_a(rS.layout()));  // (8, M, N / 16)
   multiply_p_v<Config>(mma, rO, rP, sVt, [&](auto k, auto share, auto shares) {
-    constexpr int kElements = Softmax::kSize * 4, kEach = (kElements + shares - 1) / shares;
+    constexpr int kElements = Softmax::kSize * 4;
+    constexpr int kEach = (kElements + shares - 1) / shares;
     CUTE_UNROLL
     for (int e = share * kEach; e < (share + 1) * kEach && e < kElements; ++e)
       softmax.update(S, e / 4, k * 4 + e % 4, scores.unit);

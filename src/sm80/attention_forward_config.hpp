@@ -21,7 +21,8 @@ struct AttentionForwardConfig {
   using Element = Element_;
   static constexpr Tile kTile = attention_forward_tile(level, kD_);
   static constexpr int kD = kD_, kRows = kTile.rows, kKeys = kTile.keys;
-  static constexpr int kWarps = kTile.warps, kThreads = 32 * kWarps;
+  static constexpr int kWarps = kTile.warps;
+  static constexpr int kThreads = 32 * kWarps;
   static constexpr int kStages = kTile.stages, kCtas = kTile.ctas;
   static constexpr bool kQInRegisters = kTile.q_in_registers != 0;
   static_assert(kD % 32 == 0 && kRows % (16 * kWarps) == 0 && kKeys % 16 == 0 && (kStages == 1 || kStages == 2));

@@ -30,7 +30,8 @@ __device__ __forceinline__ void copy_floats_async(const float* from, float* to, 
 /// at(row) is where a row begins in global memory, and to(row, column) is where an element goes in shared memory.
 template <int kRows, int kColumns, int kThreads, class At, class To>
 __device__ __forceinline__ void load_block(bool aligned, int rows, int columns, At at, To to) {
-  constexpr int kThreadsARow = kColumns / 4, kPass = kThreads / kThreadsARow;
+  constexpr int kThreadsARow = kColumns / 4;
+  constexpr int kPass = kThreads / kThreadsARow;
   static_assert(kThreads % kThreadsARow == 0 && kRows % kPass == 0);
   const int column = static_cast<int>(threadIdx.x) % kThreadsARow * 4;
   CUTE_UNROLL
@@ -78,7 +79,10 @@ class Ring {
       float* to = shared + filled * Config::kChunk;
       step < depths ? load_k(to, step * Config::kDepth) : load_v(to, (step - depths) * Config::kSlice);
       filled = filled + 1 == Config::kStages ? 0 : filled + 1;
-      if (++step == depths + Config::kSlices) step = 0, --n;
+      if (++step == depths + Config::kSlices) {
+        step = 0;
+        --n;
+      }
     }
     cp_async_fence();
   }

@@ -42,7 +42,8 @@ class Loader {
   __device__ __forceinline__ Loader(const AttentionArgs& a, const AttentionTile& t) : a(a), t(t) {
     row = static_cast<int>(threadIdx.x) / Config::kThreadsARow;
     column = static_cast<int>(threadIdx.x) % Config::kThreadsARow * 8;
-    k = own_chunk(a.k), v = own_chunk(a.v);
+    k = own_chunk(a.k);
+    v = own_chunk(a.v);
   }
   template <class Shared>
   __device__ __forceinline__ void load_q(Shared&& sQ) const {

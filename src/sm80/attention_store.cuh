@@ -29,7 +29,9 @@ __device__ __forceinline__ void store_o(const AttentionArgs& a, const AttentionT
   CUTE_UNROLL
   for (int i = 0; i < Config::kSizeQ / Config::kThreads / 8; ++i) {
     const auto chunk = Config::chunk_of_o(warp, i * 32 + lane);
-    const int in_tile = get<0>(chunk), column = get<1>(chunk), row = t.row0 + in_tile;
+    const int in_tile = get<0>(chunk);
+    const int column = get<1>(chunk);
+    const int row = t.row0 + in_tile;
     const int left = static_cast<int>(a.d_v) - column;
     if (row >= t.rows || left <= 0) continue;
     Element* to = o + t.query(row) * a.o.stride[1] + t.head(row) * a.o.stride[2] + column;

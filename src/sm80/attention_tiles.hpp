@@ -33,7 +33,8 @@ constexpr int f32_depth(int d) { return d < 256 ? 64 : 32; }
 constexpr gpu::AttentionFacts attention_forward_facts(Level level, int d) {
   const Tile tile = attention_forward_tile(level, d);
   gpu::AttentionFacts facts{.d = d, .rows = tile.rows, .keys = tile.keys, .threads = 32 * tile.warps};
-  facts.stages = tile.stages, facts.ctas = tile.ctas;
+  facts.stages = tile.stages;
+  facts.ctas = tile.ctas;
   facts.shared_bytes = level != Level::f32
                            ? 2 * (tile.rows * d + 2 * tile.stages * tile.keys * d)  // Q, and K and V of each stage
                            : 4 * (tile.rows * (d + 4) + tile.rows * (tile.keys + 4) +

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "sm80/linear_attention_f16_range.cuh"
+#include "sm80/linear_attention_state.cuh"
 #include "sm80/linear_attention_store.cuh"
 
 namespace falchion::sm80 {
@@ -13,30 +14,18 @@ namespace falchion::sm80 {
 /// The work of one CTA: 64 columns of v and o, for all tokens of a piece. With kZ it computes the normaliser too, as if
 /// v had one more column, of ones.
 template <class Config_>
-class LinearChunks {
+class LinearChunks : public LinearChunkState<Config_> {
+  using State = LinearChunkState<Config_>;
+
  public:
   using Config = Config_;
-  using Element = typename Config::Element;
-  using Shared = typename Config::Shared;
-  using Mma = typename Config::TiledMma;
-  static constexpr int kC = Config::kChunk, kE = Config::kD, kM = Config::kColumns, kStages = Config::kStages;
-  static constexpr bool kZ = Config::kZ;
+  using State::kC, State::kE, State::kM, State::kStages, State::kZ;
+  using typename State::Element, typename State::Mma, typename State::Shared;
   static constexpr int kAhead = kStages - 1;  // how many chunks ahead loads are started
 
   __device__ __forceinline__ LinearChunks(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
                                           const LinearPiece& piece, Shared& shared)
-      : sweep(sweep),
-        piece(piece),
-        shared(shared),
-        columns(min(sweep.d_v - piece.column0, kM)),
-        q(piece, sweep.q, 0, sweep.d_qk, a.aligned),
-        k(piece, sweep.k, 0, sweep.d_qk, a.aligned),
-        v(piece, sweep.v, piece.column0, columns, a.aligned),
-        decay(sweep, piece),
-        o(sweep, piece, shared, columns, a.aligned) {
-    clear(rS);
-    if constexpr (kZ) clear(rZ);
-  }
+      : State(a, sweep, piece, shared), o(sweep, piece, shared, columns, a.aligned) {}
 
   /// Computes o of all tokens, and leaves the state after the last token in rS.
   __device__ __forceinline__ void run() {
@@ -95,77 +84,9 @@ class LinearChunks {
     return faded;
   }
 
-  /// Calls f(m, e, element) for this thread's elements of S^T; m and e count within the whole state.
-  template <class F>
-  __device__ __forceinline__ void for_each_of_state(F f) {
-    auto S = rows_columns(rS);
-    const auto cS =
-        rows_columns(Mma{}.get_thread_slice(threadIdx.x).partition_C(make_identity_tensor(Shape<Int<kM>, Int<kE>>{})));
-    CUTE_UNROLL
-    for (int i = 0; i < size(S); ++i) {
-      const int m = static_cast<int>(get<0>(cS(i))), e = static_cast<int>(get<1>(cS(i)));
-      if (m < columns && e < sweep.d_qk) f(piece.column0 + m, e, S(i));
-    }
-  }
-  /// Calls f(e, element, speaks) for this thread's elements of z (E). Each warp has z in all of its 16 rows; `speaks`
-  /// is true in one lane for each e, and only in the CTA that has column 0.
-  template <class F>
-  __device__ __forceinline__ void for_each_of_z(F f) {
-    if constexpr (kZ) {
-      auto Z = rows_columns(rZ);
-      const auto cZ = rows_columns(
-          Mma{}.get_thread_slice(threadIdx.x).partition_C(make_identity_tensor(Shape<Int<kM>, Int<kE>>{})));
-      CUTE_UNROLL
-      for (int i = 0; i < size(Z); ++i) {
-        const int e = static_cast<int>(get<1>(cZ(i)));
-        if (e < sweep.d_qk) f(e, Z(i), static_cast<int>(get<0>(cZ(i))) == 0 && piece.column0 == 0);
-      }
-    }
-  }
   static __device__ __forceinline__ float behind_last() { return 1; }
 
  private:
-  // ---- load ---------------------------------------------------------------------------------------------------------
-  template <class Layout_>
-  __device__ __forceinline__ auto tile(Element* data, Layout_ layout) const {
-    return make_tensor(make_smem_ptr(data), layout);
-  }
-  __device__ __forceinline__ auto tile_q(int c) const {
-    return tile(shared.q[c % kStages], typename Config::LayoutQ{});
-  }
-  __device__ __forceinline__ auto tile_k(int c) const {
-    return tile(shared.k[c % kStages], typename Config::LayoutQ{});
-  }
-  __device__ __forceinline__ auto tile_v(int c) const {
-    return tile(shared.v[c % kStages], typename Config::LayoutV{});
-  }
-
-  __device__ __forceinline__ void load(int c, bool with_q) {
-    if (c < piece.chunks) {
-      if (with_q) q.load(c, tile_q(c));
-      k.load(c, tile_k(c));
-      v.load(c, tile_v(c));
-    }
-    cp_async_fence();
-  }
-  __device__ __forceinline__ void arrived(int c, bool with_q) {
-    if (with_q) q.apply_phi(c, tile_q(c));
-    k.apply_phi(c, tile_k(c));
-    v.apply_phi(c, tile_v(c));
-  }
-
-  // ---- decay: warp 0 computes it two chunks ahead -------------------------------------------------------------------
-  __device__ __forceinline__ void start_decay() {
-    if (!decay.any() || threadIdx.x >= 32) return;
-    for (int c = 0; c < 2; ++c) decay.fetch(c), decay.scan(shared.sum[c], shared.grown[c], shared.left[c]);
-    decay.fetch(2);
-  }
-  __device__ __forceinline__ void scan_decay(int c) {
-    if (!decay.any() || threadIdx.x >= 32 || c >= piece.chunks) return;
-    decay.scan(shared.sum[c % 3], shared.grown[c % 3], shared.left[c % 3]);
-    decay.fetch(c + 1);
-  }
-
   // ---- P = tril(Q K^T) (C, C) ---------------------------------------------------------------------------------------
 
   template <class Scores>
@@ -233,13 +154,6 @@ class LinearChunks {
 
   // ---- O^T = S^T Q^T + V^T P^T (M, C) -------------------------------------------------------------------------------
 
-  __device__ __forceinline__ void read_v(int c) {
-    const auto sVt = tile(shared.v[c % kStages], typename Config::LayoutVt{});  // (M, C)
-    const auto copy_v = make_tiled_copy_A(typename Config::CopyAtomT{}, Mma{}).get_thread_slice(threadIdx.x);
-    auto view = copy_v.retile_D(rV);
-    copy(typename Config::CopyAtomT{}, copy_v.partition_S(sVt), view);
-  }
-
   /// Computes A B with B = X^T, where X (C, .) lies in shared memory. For each step i it calls a(i, multiply), which
   /// calls multiply(operand A of step i, accumulators). With kTriangle, X (C, C) is 0 above its diagonal, so that step
   /// i needs only the rows from 16 i on.
@@ -268,18 +182,6 @@ class LinearChunks {
     });
   }
 
-  /// Rounds 16 columns (E) of S^T to 16-bit numbers, which already lie as operand A wants them. f16 ends at 65504, so
-  /// `factor` makes S smaller before.
-  template <class State>
-  __device__ __forceinline__ auto operand_of(const State& rX, int i, float factor) const {
-    auto small = make_tensor<float>(Shape<_8>{});
-    const auto x = make_tensor(rX.data(), as_operand_a(rX.layout()));  // (8, 1, E / 16)
-    CUTE_UNROLL
-    for (int j = 0; j < 8; ++j) small(j) = x(j, 0, i) * factor;
-    auto rA = make_tensor<Element>(Shape<_8, _1>{});
-    convert(small, rA);
-    return rA;
-  }
   template <class Output>
   __device__ __forceinline__ void make_o(int c, Output& rO) {
     const auto sP = tile(shared.p[c % 2], typename Config::LayoutP{});
@@ -328,68 +230,10 @@ class LinearChunks {
     }
   }
 
-  // ---- S^T = 2^sum S^T + (V 2^left)^T K (M, E) ----------------------------------------------------------------------
-
-  __device__ __forceinline__ void update_state(int c) {
-    const auto sKt = tile(shared.k[c % kStages], typename Config::LayoutKt{});  // (E, C)
-    Mma mma;
-    const auto copy_k = make_tiled_copy_B(typename Config::CopyAtomT{}, mma).get_thread_slice(threadIdx.x);
-    auto rK = mma.get_thread_slice(threadIdx.x).partition_fragment_B(sKt);  // (4, E / 8, C / 16)
-    auto view = copy_k.retile_D(rK);
-    const auto tKsK = copy_k.partition_S(sKt);
-    [[maybe_unused]] auto rW = make_tensor<Element>(Shape<_8, _1, Int<kC / 16>>{});  // the column of ones
-    if constexpr (kZ) fill(rW, Element(1));
-    if (decay.any()) fade(c, rW);
-    constexpr int kTogether = Config::kStoresLast ? kE / 16 : 2;  // reads of 16 columns that come before their products
-    CUTE_UNROLL
-    for (int i = 0; i < kC / 16; ++i) {
-      CUTE_UNROLL
-      for (int n0 = 0; n0 < kE / 16; n0 += kTogether) {
-        CUTE_UNROLL
-        for (int n = n0; n < n0 + kTogether; ++n) copy(typename Config::CopyAtomT{}, tKsK(_, n, i), view(_, n, i));
-        CUTE_UNROLL
-        for (int n = 2 * n0; n < 2 * (n0 + kTogether); ++n) {
-          auto s = rS(_, _0{}, n);
-          mma.call(rV(_, _0{}, i), rK(_, n, i), s);
-          if constexpr (kZ) {
-            auto z = rZ(_, _0{}, n);
-            mma.call(rW(_, _0{}, i), rK(_, n, i), z);
-          }
-        }
-      }
-    }
-  }
-  template <class Weights>
-  __device__ __forceinline__ void fade(int c, [[maybe_unused]] Weights& rW) {
-    const float* left = shared.left[c % 3];
-    const float grown = shared.grown[c % 3][kC - 1];
-    CUTE_UNROLL
-    for (int i = 0; i < size(rS); ++i) rS(i) *= grown;
-    if constexpr (kZ) {
-      CUTE_UNROLL
-      for (int i = 0; i < size(rZ); ++i) rZ(i) *= grown;
-    }
-    const auto cV = Mma{}
-                        .get_thread_slice(threadIdx.x)
-                        .partition_A(make_identity_tensor(Shape<Int<kM>, Int<kC>>{}));  // (8, 1, C / 16)
-    CUTE_UNROLL
-    for (int i = 0; i < size(rV); ++i) {
-      const float weight = left[get<1>(cV(i))];
-      rV(i) = static_cast<Element>(static_cast<float>(rV(i)) * weight);
-      if constexpr (kZ) rW(i) = static_cast<Element>(weight);
-    }
-  }
-
-  const LinearSweep& sweep;
-  const LinearPiece& piece;
-  Shared& shared;
-  const int columns;  // columns of v and o that this CTA has
-  const LinearRows<Config> q, k, v;
-  DecayOfChunk<Config::kGeneral> decay;
+  using State::load, State::arrived, State::start_decay, State::scan_decay, State::read_v, State::update_state;
+  using State::sweep, State::piece, State::shared, State::columns, State::decay, State::rV, State::rS, State::rZ;
+  using State::tile, State::tile_q, State::tile_k, State::operand_of;
   LinearOutput<Config> o;
-  decltype(partition_fragment_C(Mma{}, Shape<Int<kM>, Int<kE>>{})) rS;  // (4, 1, E / 8) f32
-  decltype(make_tensor<float>(Shape<Shape<_2, _2>, _1, Int<kZ ? kE / 8 : 1>>{})) rZ;
-  decltype(make_tensor<Element>(Shape<Shape<_2, _2, _2>, _1, Int<kC / 16>>{})) rV;  // V^T as operand A
 };
 
 }  // namespace falchion::sm80

@@ -21,7 +21,8 @@ struct LinearAttentionConfig {
   static constexpr bool kZ = level == LinearLevel::normalise, kGeneral = level != LinearLevel::plain;
   static constexpr LinearTile kTile = linear_tile(kD_);
   static constexpr int kD = kD_, kChunk = kTile.chunk, kColumns = kTile.columns;
-  static constexpr int kWarps = kTile.warps, kThreads = 32 * kWarps;
+  static constexpr int kWarps = kTile.warps;
+  static constexpr int kThreads = 32 * kWarps;
   static constexpr int kStages = kTile.stages, kCtas = kTile.ctas;
   // All stores of a chunk come after all of its products. ptxas moves no read over a store, so products would wait for
   // the stores before them. This gives 67 % of a copy's speed instead of 63 % (8 x 16 heads, 2048 tokens, d 64). It is
@@ -74,7 +75,8 @@ struct LinearExactConfig {
   static constexpr int kParts = sizeof(Element) == 4 ? 2 : 1;  // one TF32 number holds an f16 or bf16 number exactly
   static constexpr LinearTile kTile = linear_exact_tile(kD_);
   static constexpr int kD = kD_, kChunk = kTile.chunk, kColumns = kTile.columns;
-  static constexpr int kWarps = kTile.warps, kThreads = 32 * kWarps;
+  static constexpr int kWarps = kTile.warps;
+  static constexpr int kThreads = 32 * kWarps;
   static constexpr int kStages = kTile.stages, kCtas = kTile.ctas;
   static constexpr int kStrideQ = kD + 8, kStrideV = kColumns + 8, kStrideP = kChunk + 4;
 

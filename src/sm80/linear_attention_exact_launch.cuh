@@ -16,7 +16,11 @@ namespace falchion::sm80 {
 inline LinearNormaliser beside(LinearNormaliser::Of of, const LinearExactMemory& m, bool gradient) {
   if (m.inverse == nullptr) return {};
   LinearNormaliser n{.of = of, .inverse = m.inverse, .tiles = m.value_tiles, .tokens = m.tokens};
-  if (gradient) n.others = m.others, n.dots = m.dots, n.own_dots = m.own_dots;
+  if (gradient) {
+    n.others = m.others;
+    n.dots = m.dots;
+    n.own_dots = m.own_dots;
+  }
   return n;
 }
 
@@ -31,7 +35,8 @@ int launch_exact_forward(const LinearAttentionArgs& a, const LinearExactMemory& 
     if (error != cudaSuccess) return error;
   }
   sweep.normaliser = beside(LinearNormaliser::Of::q, m, false);
-  sweep.initial_z = sweep.final_z = View{}, sweep.d_z = 0;
+  sweep.initial_z = sweep.final_z = View{};
+  sweep.d_z = 0;
   LinearAttentionArgs own = a;
   own.states = m.states;
   return launch_linear_attention<LinearExactChunks<Config>>(own, sweeps, stream);
@@ -44,23 +49,30 @@ inline LinearSweeps exact_backward_sweeps(const LinearAttentionArgs& a, const Li
   auto& [for_q, for_k, for_v] = all.sweep;
   const int shared = static_cast<int>(a.h_v / a.h_qk), e = static_cast<int>(a.d_qk);
   for_q.v.shared = for_k.v.shared = for_v.q.shared = for_v.k.shared = shared;
-  for (LinearSweep& sweep : all.sweep) sweep.decay = a.decay, sweep.decay_moved = &sweep != &for_q;
-  for_q.normaliser = beside(Of::q, m, true), for_k.normaliser = beside(Of::k, m, true);
+  for (LinearSweep& sweep : all.sweep) {
+    sweep.decay = a.decay;
+    sweep.decay_moved = &sweep != &for_q;
+  }
+  for_q.normaliser = beside(Of::q, m, true);
+  for_k.normaliser = beside(Of::k, m, true);
   for_v.normaliser = beside(Of::k, m, false);
   if (a.normalise) {
     for_q.d_z = for_k.d_z = e;
     for_q.initial_z = a.initial_z;
-    for_k.initial_z = a.grad_final_z, for_k.final_z = a.grad_initial_z;
+    for_k.initial_z = a.grad_final_z;
+    for_k.final_z = a.grad_initial_z;
   }
   if (m.partials.tails != nullptr) {
     for_q.tails = m.partials.tails;
-    for_q.tail_with = swapped(a.grad_final_state), for_q.tail_with_z = a.grad_final_z;
+    for_q.tail_with = swapped(a.grad_final_state);
+    for_q.tail_with_z = a.grad_final_z;
   }
   for_q.others_only = for_k.others_only = own_parts_are_added(a);
   if (m.partials.q == nullptr) return all;
   const std::int64_t row = a.h_v * a.d_qk;
   for (LinearSweep* sweep : {&for_q, &for_k}) {
-    sweep->partial = true, sweep->slope = View{};
+    sweep->partial = true;
+    sweep->slope = View{};
     sweep->o = {{sweep == &for_q ? m.partials.q : m.partials.k, {a.packed ? 0 : a.s * row, row, a.d_qk, 1}}};
   }
   return all;
@@ -74,7 +86,10 @@ int launch_exact_backward(const LinearAttentionArgs& a, void* stream) {
   if (Config::kGeneral && a.normalise) {
     LinearSweeps forward = forward_sweeps(a);
     LinearSweep& sweep = forward.sweep[0];
-    sweep.dot_with = a.grad_o, sweep.dots = m.dots, sweep.own_dots = m.own_dots, sweep.others_only = true;
+    sweep.dot_with = a.grad_o;
+    sweep.dots = m.dots;
+    sweep.own_dots = m.own_dots;
+    sweep.others_only = true;
     sweep.final = sweep.final_z = View{};
     if (const int error = launch_exact_forward<Config>(a, m, forward, stream); error != cudaSuccess) return error;
   }

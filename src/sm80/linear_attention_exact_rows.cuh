@@ -85,7 +85,8 @@ class LinearExactRows {
           column(static_cast<int>(threadIdx.x) % 8 * 8 + i / kRows * 64) {}
     __device__ __forceinline__ float* in(float* tile) const { return tile + row * kStride + column; }
   };
-  static constexpr int kRows = Config::kChunk / (Config::kThreads / 8), kMine = kRows * kWidth / 64;
+  static constexpr int kRows = Config::kChunk / (Config::kThreads / 8);
+  static constexpr int kMine = kRows * kWidth / 64;
 
   /// Loads elements one by one, for rows that do not start at multiples of 16 bytes.
   __device__ __forceinline__ void load_elements(const Element* chunk, int rows, float* tile) const {
@@ -127,14 +128,17 @@ class LinearWeights {
   __device__ __forceinline__ void start(Memory& memory) {
     if constexpr (kGeneral) {
       if (!any() || threadIdx.x >= 32) return;
-      fetch(0), store(0, memory[0]), fetch(1);
+      fetch(0);
+      store(0, memory[0]);
+      fetch(1);
     }
   }
   template <class Memory>
   __device__ __forceinline__ void next(int c, Memory& memory) {
     if constexpr (kGeneral) {
       if (!any() || threadIdx.x >= 32) return;
-      store(c, memory[c % 2]), fetch(c + 1);
+      store(c, memory[c % 2]);
+      fetch(c + 1);
     }
   }
   __device__ __forceinline__ float behind_last() const { return decay.behind_last(); }
@@ -145,7 +149,8 @@ class LinearWeights {
     CUTE_UNROLL
     for (int i = 0; i < 2; ++i) {
       const int t = c * 64 + static_cast<int>(threadIdx.x) % 32 * 2 + i;
-      inverse[i] = 1, dn[i] = 0;
+      inverse[i] = 1;
+      dn[i] = 0;
       if (!n.any() || t >= piece.tokens) continue;
       const std::int64_t at = piece.at_token(t);
       inverse[i] = n.inverse[at];
@@ -166,9 +171,14 @@ class LinearWeights {
       const float alpha = of_q ? dn[i] : 1, beta = of_k ? dn[i] : 1;
       w[kSum][t] = static_cast<float>(sums[i]);
       w[kLow][t] = static_cast<float>(sums[i] - static_cast<double>(w[kSum][t]));
-      w[kA][t] = a, w[kB][t] = b, w[kAlpha][t] = alpha, w[kBeta][t] = beta;
-      w[kGrownA][t] = grown * a, w[kLeftB][t] = left * b;
-      w[kGrownAlpha][t] = grown * alpha, w[kLeftBeta][t] = left * beta;
+      w[kA][t] = a;
+      w[kB][t] = b;
+      w[kAlpha][t] = alpha;
+      w[kBeta][t] = beta;
+      w[kGrownA][t] = grown * a;
+      w[kLeftB][t] = left * b;
+      w[kGrownAlpha][t] = grown * alpha;
+      w[kLeftBeta][t] = left * beta;
     }
   }
   DecayOfChunk<kGeneral> decay;

@@ -74,9 +74,13 @@ class LinearExactOutput {
         sum = fmaf(staged[token * Config::kStrideP + m], x, sum);
         own = fmaf(static_cast<float>(v.at(token, m)), x, own);
       }
-      sum = sum_of_warp(sum), own = sum_of_warp(own);
+      sum = sum_of_warp(sum);
+      own = sum_of_warp(own);
       const std::int64_t at = tile + piece.at_token(c * kC + token);
-      if (lane == 0) sweep.dots[at] = sum, sweep.own_dots[at] = own;
+      if (lane == 0) {
+        sweep.dots[at] = sum;
+        sweep.own_dots[at] = own;
+      }
     }
   }
 

@@ -49,7 +49,9 @@ __global__ void __launch_bounds__(32 * kGradientWarps)
                             const __grid_constant__ LinearNormaliser normaliser, std::int64_t tokens) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const std::int64_t index = std::int64_t{blockIdx.x} * kGradientWarps + threadIdx.x / 32;
-  const std::int64_t token = index / a.h_qk, h_qk = index % a.h_qk, shared = a.h_v / a.h_qk;
+  const std::int64_t token = index / a.h_qk;
+  const std::int64_t h_qk = index % a.h_qk;
+  const std::int64_t shared = a.h_v / a.h_qk;
   if (token >= tokens) return;
   if (a.packed && (token < a.cu_seqlens[0] || token >= a.cu_seqlens[a.b])) return;  // it belongs to no sequence
   const std::int64_t batch = a.packed ? 0 : token / a.s, row = a.packed ? token : token % a.s;
@@ -85,8 +87,12 @@ __global__ void __launch_bounds__(32 * kGradientWarps)
   }
   for (std::int64_t e = lane; e < a.d_qk; e += 32) {
     float sum_q = with_own ? own * mapped(k[e]) : 0, sum_k = with_own ? own * mapped(q[e]) : 0;
-    for (std::int64_t i = 0; i < shared; ++i) sum_q += part_q[i * a.d_qk + e], sum_k += part_k[i * a.d_qk + e];
-    grad_q[e] = static_cast<Element>(sum_q * slope(q[e])), grad_k[e] = static_cast<Element>(sum_k * slope(k[e]));
+    for (std::int64_t i = 0; i < shared; ++i) {
+      sum_q += part_q[i * a.d_qk + e];
+      sum_k += part_k[i * a.d_qk + e];
+    }
+    grad_q[e] = static_cast<Element>(sum_q * slope(q[e]));
+    grad_k[e] = static_cast<Element>(sum_k * slope(k[e]));
   }
 }
 

@@ -17,7 +17,8 @@ struct StateSlot {
   __device__ __forceinline__ StateSlot(const LinearAttentionArgs& a, const LinearSweep& sweep, int which, int b, int h,
                                        int segment) {
     s = a.states + (((which * a.b + b) * a.h_v + h) * a.segments + segment) * a.parts * state_slot_size(a);
-    z = s + a.d_qk * a.d_v, faded = z + (a.d_qk > a.d_v ? a.d_qk : a.d_v);
+    z = s + a.d_qk * a.d_v;
+    faded = z + (a.d_qk > a.d_v ? a.d_qk : a.d_v);
   }
 };
 
@@ -71,7 +72,9 @@ __global__ void __launch_bounds__(Chunks::Config::kThreads, Chunks::Config::kCta
 
 /// Returns the arguments for kernels that treat the parts of segments as segments.
 inline LinearAttentionArgs by_parts(LinearAttentionArgs a) {
-  a.segments *= a.parts, a.segment /= a.parts, a.parts = 1;
+  a.segments *= a.parts;
+  a.segment /= a.parts;
+  a.parts = 1;
   return a;
 }
 
@@ -88,23 +91,29 @@ static __global__ void __launch_bounds__(kStartThreads)
   __shared__ float sum[kStartThreads], faded[8];
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  const int groups = start_groups(a.segments), each_cta = kStartThreads / groups;
+  const int groups = start_groups(a.segments);
+  const int each_cta = kStartThreads / groups;
   const int elements = static_cast<int>(a.d_qk * a.d_v + (a.d_qk > a.d_v ? a.d_qk : a.d_v));
-  const int tiles = (elements + each_cta - 1) / each_cta, lane = static_cast<int>(threadIdx.x) % each_cta,
-            group = static_cast<int>(threadIdx.x) / each_cta;
+  const int tiles = (elements + each_cta - 1) / each_cta;
+  const int lane = static_cast<int>(threadIdx.x) % each_cta;
+  const int group = static_cast<int>(threadIdx.x) / each_cta;
   int x = static_cast<int>(blockIdx.x);
   const int element = x % tiles * each_cta + lane;
   x /= tiles;
-  const int which = x % sweeps.count, head = x / sweeps.count, h = head % static_cast<int>(a.h_v),
-            b = head / static_cast<int>(a.h_v);
+  const int which = x % sweeps.count;
+  const int head = x / sweeps.count;
+  const int h = head % static_cast<int>(a.h_v);
+  const int b = head / static_cast<int>(a.h_v);
   const LinearSweep& sweep = sweeps.sweep[which];
   const int of_s = sweep.d_qk * sweep.d_v;
   const bool inside = element < of_s + sweep.d_z;
 
   const StateSlot first(a, sweep, which, b, h, 0);
   const std::int64_t size = state_slot_size(a);
-  const int last = a.segments - parts, each = (last + groups - 1) / groups;  // nobody needs what the last adds
-  const int begin = min(group * each, last), end = min(begin + each, last);
+  const int last = a.segments - parts;  // nobody needs what the last adds
+  const int each = (last + groups - 1) / groups;
+  const int begin = min(group * each, last);
+  const int end = min(begin + each, last);
   float running = 0, bits = 0;
   const auto over_segments = [&](auto f) {  // eight loads at a time, so that none waits for a store
     for (int n = begin; n < end; n += 8) {
@@ -119,7 +128,8 @@ static __global__ void __launch_bounds__(kStartThreads)
       for (int i = 0; i < 8; ++i) {
         if (n + i >= end) break;
         f(n + i);
-        running = running * exp2(fades[i]) + more[i], bits += fades[i];
+        running = running * exp2(fades[i]) + more[i];
+        bits += fades[i];
       }
     }
   };

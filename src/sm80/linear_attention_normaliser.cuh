@@ -31,7 +31,8 @@ class LinearNormalisers {
     const int column = min(e, sweep.d_qk - 1);
     q = piece.base<const Element>(sweep.q) + piece.first * sweep.q.x.stride[1] + column;
     k = piece.base<const Element>(sweep.k) + piece.first * sweep.k.x.stride[1] + column;
-    step_q = piece.step * sweep.q.x.stride[1], step_k = piece.step * sweep.k.x.stride[1];
+    step_q = piece.step * sweep.q.x.stride[1];
+    step_k = piece.step * sweep.k.x.stride[1];
   }
   static __device__ __forceinline__ float mapped(Element x, const Rows16& of) {
     const float value = static_cast<float>(x);
@@ -57,7 +58,8 @@ class LinearNormalisers {
         z = fmaf(z, fades[i0 + i], more);
         if (products.own == nullptr) continue;
         const float weight = there ? mapped(new_q[i], sweep.q) : 0.f;
-        products.others[i0 + i][e] = there ? weight * before : 0.f, products.own[i0 + i][e] = weight * more;
+        products.others[i0 + i][e] = there ? weight * before : 0.f;
+        products.own[i0 + i][e] = weight * more;
       }
     }
   }
@@ -68,9 +70,12 @@ class LinearNormalisers {
     const int lane = e % 32, warps = static_cast<int>(blockDim.x) / 32;
     for (int i = e / 32; i < kNormaliserTile && token + i < piece.tokens; i += warps) {
       float rest = 0, own = 0;
-      for (int column = lane; column < sweep.d_qk; column += 32)
-        rest += products.others[i][column], own += products.own[i][column];
-      rest = fmaf(sum_of_warp(rest), sweep.scale, sweep.eps), own = sum_of_warp(own);
+      for (int column = lane; column < sweep.d_qk; column += 32) {
+        rest += products.others[i][column];
+        own += products.own[i][column];
+      }
+      rest = fmaf(sum_of_warp(rest), sweep.scale, sweep.eps);
+      own = sum_of_warp(own);
       if (lane != 0) continue;
       const float x = __fdividef(1, fmaf(own, sweep.scale, rest));
       inverse[piece.at_token(token + i)] = x;
@@ -125,7 +130,8 @@ __global__ void __launch_bounds__(256) linear_attention_normalisers(const __grid
   for (int token = 0; token < piece.tokens; token += kNormaliserTile) {
     if (e < kNormaliserTile) {
       const float bits = decay.bits(token + e);
-      fades[e] = exp2(bits), faded += bits;
+      fades[e] = exp2(bits);
+      faded += bits;
     }
     __syncthreads();
     column.take_in(token, fades, products);
@@ -148,7 +154,8 @@ __global__ void __launch_bounds__(256) linear_attention_normalisers(const __grid
 template <class Element>
 cudaError_t launch_linear_normalisers(gpu::LinearAttentionArgs a, const LinearSweep& sweep, float* slots,
                                       float* inverse, float* others, void* stream) {
-  a.segments = normaliser_pieces(a), a.segment = kNormaliserTokens;
+  a.segments = normaliser_pieces(a);
+  a.segment = kNormaliserTokens;
   const std::int64_t heads = a.b * a.h_v;
   const int threads = static_cast<int>((a.d_qk + 63) / 64 * 64);
   if (heads * a.segments > INT32_MAX) return cudaErrorInvalidConfiguration;

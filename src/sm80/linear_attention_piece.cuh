@@ -33,8 +33,10 @@ struct LinearPiece {
     batch = rows.batch;
     const std::int64_t end =
         segment + 1 == a.segments ? rows.length : std::min<std::int64_t>(start + a.segment, rows.length);
-    tokens = static_cast<int>(end - start), chunks = (tokens + 63) / 64;
-    before = static_cast<int>(start), length = rows.length;
+    tokens = static_cast<int>(end - start);
+    chunks = (tokens + 63) / 64;
+    before = static_cast<int>(start);
+    length = rows.length;
     step = sweep.reverse ? -1 : 1;
     first = rows.begin + (sweep.reverse ? rows.length - 1 - start : start);
   }
@@ -99,7 +101,9 @@ class LinearRows {
     const auto tXcX = thread.partition_S(make_identity_tensor(make_shape(size<0>(sX), size<1>(sX))));  // (row, column)
     CUTE_NO_UNROLL
     for (int i = 0; i < size<1>(tXsX) * size<2>(tXsX); ++i) {
-      const int m = i % size<1>(tXsX), k = i / size<1>(tXsX), column = get<1>(tXcX(0, m, k));
+      const int m = i % size<1>(tXsX);
+      const int k = i / size<1>(tXsX);
+      const int column = get<1>(tXcX(0, m, k));
       if (c * Config::kChunk + static_cast<int>(get<0>(tXcX(0, m, k))) >= piece.tokens) continue;
       auto& chunk = *reinterpret_cast<uint4*>(&tXsX(0, m, k));
       for_each_of_8<Element>(chunk, [&](float x, int j) { return column + j < columns ? phi(x) : 0.f; });
@@ -143,7 +147,8 @@ class DecayOfChunk {
   }
   __device__ __forceinline__ void fetch(int c) {
     const int t = c * 64 + static_cast<int>(threadIdx.x) % 32 * 2;
-    g[0] = bits(t), g[1] = bits(t + 1);
+    g[0] = bits(t);
+    g[1] = bits(t + 1);
   }
   /// Sums in double: upto[i] becomes g_0 + ... + g_t in bits, where t is token i of this lane. Returns the sum over the
   /// chunk.
@@ -154,7 +159,8 @@ class DecayOfChunk {
       const double before = __shfl_up_sync(~0u, sum, distance);
       if (lane >= distance) sum += before;
     }
-    upto[0] = sum - static_cast<double>(g[1]), upto[1] = sum;
+    upto[0] = sum - static_cast<double>(g[1]);
+    upto[1] = sum;
     return __shfl_sync(~0u, sum, 31);
   }
   /// For each token t, sum becomes g_0 + ... + g_t in bits, grown becomes 2^sum, and left becomes 2^(the sum of g of

@@ -52,7 +52,8 @@ class LinearOutput {
   }
   __device__ __forceinline__ void store(int c) const {
     const auto sO = make_tensor(make_smem_ptr(shared.o[c % 2]), typename Config::LayoutV{});
-    const int column = static_cast<int>(threadIdx.x) % 8 * 8, left = columns - column;
+    const int column = static_cast<int>(threadIdx.x) % 8 * 8;
+    const int left = columns - column;
     if (left <= 0) return;
     CUTE_UNROLL
     for (int i = 0; i < kC / (Config::kThreads / 8); ++i) {

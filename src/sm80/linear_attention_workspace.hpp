@@ -65,7 +65,8 @@ struct LinearExactMemory {
       return at;
     };
     m.tokens = a.packed ? a.total : a.b * a.s;
-    m.value_tiles = static_cast<int>(a.d_v + 63) / 64, m.partials.tiles = static_cast<int>(a.d_qk + 63) / 64;
+    m.value_tiles = static_cast<int>(a.d_v + 63) / 64;
+    m.partials.tiles = static_cast<int>(a.d_qk + 63) / 64;
     const std::int64_t each = m.tokens * a.h_v, heads = a.b * a.h_v;
     const bool decay = a.decay.data != nullptr;
     m.states = take(a.segments > 1, state_floats(a, backward ? 3 : 1));
@@ -75,7 +76,8 @@ struct LinearExactMemory {
     m.dots = take(backward && a.normalise, m.value_tiles * each);
     m.own_dots = take(backward && a.normalise, m.value_tiles * each);
     const bool parts = backward && (own_parts_are_added(a) || a.h_v != a.h_qk);
-    m.partials.q = take(parts, each * a.d_qk), m.partials.k = take(parts, each * a.d_qk);
+    m.partials.q = take(parts, each * a.d_qk);
+    m.partials.k = take(parts, each * a.d_qk);
     m.partials.dg = take(backward && decay, each);
     m.partials.tails = take(backward && decay && a.grad_final_state.data != nullptr, heads * m.partials.tiles);
     return m;

@@ -8,106 +8,13 @@
 #include <cutlass/arch/reg_reconfig.h>
 
 #include "blocks/sm90_softmax.cuh"
-#include "blocks/sm90_tma.cuh"
 #include "blocks/stream_order.cuh"
-#include "gpu/attention_tile.cuh"
-#include "sm90/attention_forward_config.hpp"
-#include "sm90/attention_schedule.hpp"
+#include "sm90/attention_load.cuh"
 #include "sm90/attention_store.cuh"
 
 namespace falchion::sm90 {
 
 using namespace gpu;
-
-struct TensorMaps {
-  CUtensorMap q, k, v;
-};
-
-/// gridDim.x. The asm makes the compiler read it each time instead of keeping it in a register.
-__device__ __forceinline__ int grid_size() {
-  int ctas;
-  asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(ctas));
-  return ctas;
-}
-
-/// The scheduler, one warp. It works out which tiles this CTA has and writes a record of each for the producer and the
-/// consumers, up to kTiles records ahead. For each it waits until all of these have given the old record back
-/// (empty_tile), writes first the rows and then the keys, and says so (full_tile). The last record says that there are
-/// no more tiles.
-template <class Config>
-__device__ __forceinline__ void plan_tiles(const AttentionArgs& a, const Divisors& by, const Schedule& schedule,
-                                           typename Config::Shared& shared) {
-  RingPosition<Config::kTiles> at;
-  const bool leader = threadIdx.x % 32 == 0;
-  bool second = false;
-  CUTE_NO_UNROLL
-  for (int unit = static_cast<int>(blockIdx.x), x = 0; x != Schedule::kNoMore;) {
-    x = schedule.at(unit, second);
-    schedule.advance(grid_size(), &unit, &second);
-    if (x == Schedule::kNone) continue;
-    TileRecord& tile = shared.tile[at.stage];
-    shared.empty_tile[at.stage].wait(at.parity ^ 1);
-    // Hides that `now` is the same for each tile. Otherwise the compiler computes what depends on the arguments alone
-    // once and keeps it in registers, of which this warp has few.
-    const AttentionArgs* now = &a;
-    asm volatile("" : "+l"(now));
-    const AttentionTile rows = AttentionTile::rows_of<Config::kRows>(*now, by, max(x, 0));
-    if (x >= 0 && rows.row0 >= rows.rows) continue;
-    if (leader) {
-      tile.write_rows(rows);
-      asm volatile("" ::: "memory");  // the rows are read back from the record instead of being kept in registers
-      AttentionTile t = tile.read(by);
-      t.look<Config::kRows, Config::kKeys>(*now);
-      tile.write_keys(t);
-      if (x < 0) tile.row0 = TileRecord::kNoMore;
-      shared.full_tile[at.stage].arrive();
-    }
-    at.advance();
-  }
-}
-
-/// The producer, one thread. For each record (full_tile) it loads Q of the tile and then K and V of its tiles of keys,
-/// from the last to the first, because only the last may be ragged. It waits for each stage to be free (empty_q,
-/// empty_k, empty_v) and gives the record back at last. V of a tile of keys is loaded after K of the next one, because
-/// the consumers need S of the next tile first.
-template <class Config>
-__device__ __forceinline__ void produce(const Divisors& by, const TensorMaps& maps, typename Config::Shared& shared) {
-  constexpr int kKeys = Config::kKeys;
-  RingPosition<Config::kStages> at_k, at_v;
-  RingPosition<Config::kStagesQ> at_q;
-  RingPosition<Config::kTiles> at_tile;
-  for (;; shared.empty_tile[at_tile.stage].arrive(), at_tile.advance()) {
-    shared.full_tile[at_tile.stage].wait(at_tile.parity);
-    const TileRecord& tile = shared.tile[at_tile.stage];
-    if (tile.row0 < 0) break;
-    if (tile.begin >= tile.end) continue;
-    const auto load_q = [&](int row) {
-      shared.empty_q[at_q.stage].wait(at_q.parity ^ 1);
-      load_boxes<Config::kBoxes, Config::kBox>(maps.q, shared.full_q[at_q.stage], shared.q[at_q.stage], kReadOnce,
-                                               tile.h, row, static_cast<int>(tile.q.batch));
-      at_q.advance();
-    };
-    const int head = by.ratio.div(tile.h), batch = static_cast<int>(tile.k.batch);
-    const auto load_k = [&](int row) {
-      shared.empty_k[at_k.stage].wait(at_k.parity ^ 1);
-      load_boxes<Config::kBoxes, Config::kBox>(maps.k, shared.full_k[at_k.stage], shared.k[at_k.stage], kReadAgain,
-                                               head, row, batch);
-      at_k.advance();
-    };
-    const auto load_v = [&](int row) {
-      shared.empty_v[at_v.stage].wait(at_v.parity ^ 1);
-      load_boxes<Config::kBoxesV, Config::kBox>(maps.v, shared.full_v[at_v.stage], shared.v[at_v.stage], kReadAgain,
-                                                head, row, batch);
-      at_v.advance();
-    };
-    load_q(static_cast<int>(tile.q.begin) + by.group.div(tile.row0));
-    int n = tile.end - tile.begin, row = static_cast<int>(tile.k.begin) + (tile.end - 1) * kKeys;
-    load_k(row);
-    CUTE_NO_UNROLL
-    for (; --n > 0; row -= kKeys) load_k(row - kKeys), load_v(row);
-    load_v(row);
-  }
-}
 
 /// One consumer warpgroup, which has 64 rows of each tile, from Q to O.
 template <class Config, class Scores>
@@ -157,7 +64,8 @@ class Consumer {
   __device__ __forceinline__ RowsRecord& done() const { return shared.done[threadIdx.x / 32]; }
   __device__ __forceinline__ void release_tile() {
     __syncwarp();  // every lane has read what it needs of the record
-    release(shared.empty_tile[at_tile.stage]), at_tile.advance();
+    release(shared.empty_tile[at_tile.stage]);
+    at_tile.advance();
   }
 
   /// Waits for the record of the next tile that has keys. Tiles without keys get their zeros on the way. Returns false
@@ -201,8 +109,10 @@ class Consumer {
     // The warpgroup gives back V of the tiles that it passes over, and passes its turns on, since the others need them.
     for (; skipped > 0; --skipped) {
       wait_v();
-      release(shared.empty_v[at_v.stage]), at_v.advance();
-      take_turn(), pass_turn();
+      release(shared.empty_v[at_v.stage]);
+      at_v.advance();
+      take_turn();
+      pass_turn();
     }
     wait_v();
     clear_v_past(n);
@@ -217,7 +127,8 @@ class Consumer {
       const bool raised = make_p<false>(scores, n);
       // The positions do not advance earlier: ptxas would compute the next stages between take_turn and the first
       // product, where each instruction delays all warpgroups (at d 64, 3 instructions there are 1 % of the time).
-      at_k.advance(), advance_v();
+      at_k.advance();
+      advance_v();
       // The wait for V stands here and not later: its branch keeps the compiler from moving the wait for O to before
       // the exponentials.
       wait_v();
@@ -225,7 +136,8 @@ class Consumer {
       if (raised) scale_rows(rows_columns(as_mma_accumulator(rO)), shrink);
       convert(rS, p);
     }
-    release(shared.empty_q[at_q.stage]), at_q.advance();
+    release(shared.empty_q[at_q.stage]);
+    at_q.advance();
   }
 
   /// The coordinates (row, column) in the tile of each of this thread's elements of S.
@@ -247,7 +159,10 @@ class Consumer {
     }
     const bool raised = softmax.template start<kFirst>(S, scores.unit, shrink);
     CUTE_UNROLL
-    for (int c = 0; c < size<1>(S); ++c) softmax.update(S, 0, c, scores.unit), softmax.update(S, 1, c, scores.unit);
+    for (int c = 0; c < size<1>(S); ++c) {
+      softmax.update(S, 0, c, scores.unit);
+      softmax.update(S, 1, c, scores.unit);
+    }
     return raised;
   }
 
@@ -258,7 +173,10 @@ class Consumer {
     if (more) {
       shared.full_q[at_q.stage].wait(at_q.parity);
       wait_k();
-      for (int i = 0; i < skipped; ++i) release_k(), wait_k();
+      for (int i = 0; i < skipped; ++i) {
+        release_k();
+        wait_k();
+      }
     }
     start_s();
   }
@@ -275,14 +193,20 @@ class Consumer {
     const auto rV = MmaPv{}.get_slice(warpgroup * 128).partition_fragment_B(sVt);           // (1, 1, N / 16, stages)
     start_multiply<false>(MmaPv{}, as_wgmma_operand_a(p), rV(_, _, _, at_v.stage), rO);
   }
-  __device__ __forceinline__ void advance_v() { stage_v = at_v.stage, at_v.advance(); }
+  __device__ __forceinline__ void advance_v() {
+    stage_v = at_v.stage;
+    at_v.advance();
+  }
   __device__ __forceinline__ void wait_o() {
     wait_multiply<0>(rO);
     release(shared.empty_v[stage_v]);
   }
   __device__ __forceinline__ void wait_k() { shared.full_k[at_k.stage].wait(at_k.parity); }
   __device__ __forceinline__ void wait_v() { shared.full_v[at_v.stage].wait(at_v.parity); }
-  __device__ __forceinline__ void release_k() { release(shared.empty_k[at_k.stage]), at_k.advance(); }
+  __device__ __forceinline__ void release_k() {
+    release(shared.empty_k[at_k.stage]);
+    at_k.advance();
+  }
   template <class Barrier>
   __device__ __forceinline__ static void release(Barrier& empty) {
     if (threadIdx.x % 32 == 0) empty.arrive();
@@ -345,12 +269,19 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   auto& shared = *reinterpret_cast<typename Config::Shared*>(memory);
   const int warpgroup = cutlass::canonical_warp_group_idx();
   if (threadIdx.x == 0) {
-    for (int i = 0; i < Config::kStagesQ; ++i) shared.full_q[i].init(1), shared.empty_q[i].init(4 * Config::kConsumers);
-    for (int i = 0; i < Config::kTiles; ++i)
-      shared.full_tile[i].init(1), shared.empty_tile[i].init(4 * Config::kConsumers + 1);
+    for (int i = 0; i < Config::kStagesQ; ++i) {
+      shared.full_q[i].init(1);
+      shared.empty_q[i].init(4 * Config::kConsumers);
+    }
+    for (int i = 0; i < Config::kTiles; ++i) {
+      shared.full_tile[i].init(1);
+      shared.empty_tile[i].init(4 * Config::kConsumers + 1);
+    }
     for (int i = 0; i < Config::kStages; ++i) {
-      shared.full_k[i].init(1), shared.empty_k[i].init(4 * Config::kConsumers);
-      shared.full_v[i].init(1), shared.empty_v[i].init(4 * Config::kConsumers);
+      shared.full_k[i].init(1);
+      shared.empty_k[i].init(4 * Config::kConsumers);
+      shared.full_v[i].init(1);
+      shared.empty_v[i].init(4 * Config::kConsumers);
     }
     cutlass::arch::fence_barrier_init();
   }

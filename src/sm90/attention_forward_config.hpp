@@ -40,10 +40,19 @@ struct TileRecord : RowsRecord {
   BandMask mask;
 
   __device__ __forceinline__ void write_rows(const AttentionTile& t) {
-    b = t.b, h = t.h, split = t.split, row0 = t.row0, rows = t.rows, q = t.q;
+    b = t.b;
+    h = t.h;
+    split = t.split;
+    row0 = t.row0;
+    rows = t.rows;
+    q = t.q;
   }
   __device__ __forceinline__ void write_keys(const AttentionTile& t) {
-    k = t.k, begin = t.begin, end = t.end, unmasked_begin = t.unmasked_begin, unmasked_end = t.unmasked_end,
+    k = t.k;
+    begin = t.begin;
+    end = t.end;
+    unmasked_begin = t.unmasked_begin;
+    unmasked_end = t.unmasked_end;
     mask = t.mask;
   }
   __device__ __forceinline__ AttentionTile read(const Divisors& by) const {
@@ -76,7 +85,9 @@ struct AttentionForwardConfig {
   // wgmma reads that without bank conflicts. V is read transposed, but it is never stored so.
   static constexpr int kStagesQ = kTile.stages_q();
   static constexpr int kTiles = Tile::kRecords;
-  static constexpr int kBox = kD % 64 == 0 ? 64 : 32, kBoxes = kD / kBox, kBoxesV = kDv / kBox;
+  static constexpr int kBox = kD % 64 == 0 ? 64 : 32;
+  static constexpr int kBoxes = kD / kBox;
+  static constexpr int kBoxesV = kDv / kBox;
   using AtomK =
       std::conditional_t<kBox == 64, cute::GMMA::Layout_K_SW128_Atom<Element>, cute::GMMA::Layout_K_SW64_Atom<Element>>;
   using AtomMN = std::conditional_t<kBox == 64, cute::GMMA::Layout_MN_SW128_Atom<Element>,

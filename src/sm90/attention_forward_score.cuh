@@ -24,7 +24,8 @@ struct Scores {
       : a(a) {
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) {
-      const int row = min(tile.row0 + static_cast<int>(get<0>(at(r, 0))), tile.rows - 1), query = by.group.div(row);
+      const int row = min(tile.row0 + static_cast<int>(get<0>(at(r, 0))), tile.rows - 1);
+      const int query = by.group.div(row);
       slope[r] = slope_of(a, tile.b, tile.h + row - query * by.group.divisor);
       position[r] = query + static_cast<int>(tile.mask.shift);
     }

@@ -17,7 +17,9 @@ using namespace gpu;
 template <class Config>
 cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
   using Element = typename Config::Element;
-  const std::int64_t b = a.packed ? 1 : a.b, s_q = a.packed ? a.total_q : a.s_q, s_k = a.packed ? a.total_k : a.s_k;
+  const std::int64_t b = a.packed ? 1 : a.b;
+  const std::int64_t s_q = a.packed ? a.total_q : a.s_q;
+  const std::int64_t s_k = a.packed ? a.total_k : a.s_k;
   const TensorBox q{b, s_q, a.h_q, a.d_qk, Config::kBox, a.group, Config::kRows / a.group},
       k{b, s_k, a.h_k, a.d_qk, Config::kBox, 1, Config::kKeys};
   TensorBox v = k;

@@ -33,7 +33,9 @@ struct Schedule {
     if (!pairs) return unit;
     const bool even = tiles % 2 == 0;
     const int in_column = even ? tiles / 2 : tiles, width = even ? tiles : 2 * tiles;
-    const int column = unit / in_column, i = unit - column * in_column, first = column * width;
+    const int column = unit / in_column;
+    const int i = unit - column * in_column;
+    const int first = column * width;
     const bool two = !even && first + tiles < items;
     if (!two && second && 2 * i + 1 == tiles) return kNone;
     return first + (second ? (two ? tiles : 0) + tiles - 1 - i : i);

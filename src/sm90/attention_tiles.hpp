@@ -22,7 +22,10 @@ struct Tile {
   constexpr int shared_limit() const { return (228 << 10) / ctas - 1024; }
   // In shared memory, behind the tiles of Q, K and V, lie the records of tiles that the scheduler works out ahead, and
   // a record of rows for each consumer warp (16 rows). The config asserts their sizes.
-  static constexpr int kRecords = 3, kRecordBytes = 120, kRowsRecordBytes = 48, kBarrierBytes = 8;
+  static constexpr int kRecords = 3;
+  static constexpr int kRecordBytes = 120;
+  static constexpr int kRowsRecordBytes = 48;
+  static constexpr int kBarrierBytes = 8;
   /// The bytes of shared memory with stages_q stages of Q, a multiple of the alignment of the tiles, 1024 bytes.
   constexpr int shared_bytes(int stages_q) const {
     const int records = kRecords * kRecordBytes + rows / 16 * kRowsRecordBytes;

@@ -79,9 +79,18 @@ struct LinearAttentionConfig : LinearTiles<Element_, kD_> {
     /// Each barrier is told how many arrive: the loading or storing thread, or the four warps of a warpgroup.
     CUTE_DEVICE void init() {
       // A stage is read by the warpgroup of the state and by the output warpgroup whose turn it is, 8 warps together.
-      for (int i = 0; i < kStages; ++i) full[i].init(1), empty[i].init(8);
-      for (int i = 0; i < kSlots; ++i) s_full[i].init(4), s_empty[i].init(4);
-      for (int i = 0; i < kTiles; ++i) o_full[i].init(4), o_empty[i].init(1);
+      for (int i = 0; i < kStages; ++i) {
+        full[i].init(1);
+        empty[i].init(8);
+      }
+      for (int i = 0; i < kSlots; ++i) {
+        s_full[i].init(4);
+        s_empty[i].init(4);
+      }
+      for (int i = 0; i < kTiles; ++i) {
+        o_full[i].init(4);
+        o_empty[i].init(1);
+      }
       cutlass::arch::fence_barrier_init();
     }
   };

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "sm90/linear_attention_halves_query.cuh"
+#include "sm90/linear_attention_state.cuh"
 
 namespace falchion::sm90 {
 
@@ -46,7 +47,8 @@ __device__ __forceinline__ void stage_halves(const Rows& rows, float scale, Half
 /// by `first` in the first of a thread's two rows and by `second` in the other.
 template <class Rows>
 __device__ __forceinline__ void stage_floats(const Rows& rows, float* to, TwoFactors first, TwoFactors second) {
-  const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
   int at0 = row * 32 + (lane % 4 / 2 ^ row % 8) * 4 + lane % 2 * 2;
   asm volatile("" : "+r"(at0));  // as in stage_halves, so that not all addresses are kept in registers
   CUTE_UNROLL
@@ -180,7 +182,10 @@ class LinearHalvesOutputs {
     RingPosition<Config::kTiles> tile;
     if (count > 0) q.load(true, shared);
     wait_for_sums<Config>();
-    if (count > 0) start_p(true), wait_multiply<0>(rP);
+    if (count > 0) {
+      start_p(true);
+      wait_multiply<0>(rP);
+    }
     CUTE_NO_UNROLL
     for (int i = 0; i < count; ++i, slot.advance(), tile.advance()) {
       const bool more = i + 1 < count;

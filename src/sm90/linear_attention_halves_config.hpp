@@ -20,16 +20,25 @@ struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
   using Tiles::kD, Tiles::kChunk, Tiles::kColumns;
   static constexpr LinearTile kTile = linear_halves_tile(kD);
   static constexpr bool kSplitQ = linear_halves_split_q(kD);
-  static constexpr int kTerms = 2, kStages = kTile.stages, kSlots = kTile.slots, kTiles = kTile.tiles, kCtas = 1;
+  static constexpr int kTerms = 2;
+  static constexpr int kStages = kTile.stages;
+  static constexpr int kSlots = kTile.slots;
+  static constexpr int kTiles = kTile.tiles;
+  static constexpr int kCtas = 1;
   static constexpr int kSplitters = 2, kTeams = kSplitQ ? 2 : 1;  // splitter warpgroups; teams that share a tile
   static constexpr int kOutputs = kTile.outputs, kThreads = kTile.threads;
   // Boxes of f32 numbers from memory, in two rings: one for each team at d 64; at d 128 one for the splitters, and one
   // for the output warpgroup, which splits q.
-  static constexpr int kBox = 64 * 64, kBoxes = 3, kAllBoxes = linear_halves_boxes(kD),
-                       kBoxesOfSecond = kAllBoxes - kBoxes;
+  static constexpr int kBox = 64 * 64;
+  static constexpr int kBoxes = 3;
+  static constexpr int kAllBoxes = linear_halves_boxes(kD);
+  static constexpr int kBoxesOfSecond = kAllBoxes - kBoxes;
   // The registers of a thread: at the launch, and after the roles have redistributed them.
-  static constexpr int kRegisters = 65536 / kThreads / 8 * 8, kRegistersOfMovers = 24, kRegistersOfState = 144,
-                       kRegistersOfOutputs = kSplitQ ? 152 : 168, kRegistersOfSplitters = kSplitQ ? 80 : 72;
+  static constexpr int kRegisters = 65536 / kThreads / 8 * 8;
+  static constexpr int kRegistersOfMovers = 24;
+  static constexpr int kRegistersOfState = 144;
+  static constexpr int kRegistersOfOutputs = kSplitQ ? 152 : 168;
+  static constexpr int kRegistersOfSplitters = kSplitQ ? 80 : 72;
   static_assert(kRegistersOfState + kRegistersOfOutputs + kSplitters * kRegistersOfSplitters + kRegistersOfMovers <=
                 kThreads / 128 * kRegisters);
 
@@ -64,13 +73,24 @@ struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
     /// Each barrier is told how many threads or warps arrive on it.
     CUTE_DEVICE void init() {
       constexpr int kWarps = 4 * kSplitters / kTeams;  // of a team
-      for (int i = 0; i < kAllBoxes; ++i) box_full[i].init(1), box_empty[i].init(i < kBoxes ? kWarps : 4);
+      for (int i = 0; i < kAllBoxes; ++i) {
+        box_full[i].init(1);
+        box_empty[i].init(i < kBoxes ? kWarps : 4);
+      }
       // q is read by the output warpgroup; k and v are read by the warpgroup of the state too.
       for (int i = 0; i < kStages; ++i)
-        for (int operand = 0; operand < kOperands; ++operand)
-          full[operand][i].init(kWarps), empty[operand][i].init(operand == kQ ? 4 : 4 * 2);
-      for (int i = 0; i < kSlots; ++i) s_full[i].init(4), s_empty[i].init(4);
-      for (int i = 0; i < kTiles; ++i) o_full[i].init(4), o_empty[i].init(1);
+        for (int operand = 0; operand < kOperands; ++operand) {
+          full[operand][i].init(kWarps);
+          empty[operand][i].init(operand == kQ ? 4 : 4 * 2);
+        }
+      for (int i = 0; i < kSlots; ++i) {
+        s_full[i].init(4);
+        s_empty[i].init(4);
+      }
+      for (int i = 0; i < kTiles; ++i) {
+        o_full[i].init(4);
+        o_empty[i].init(1);
+      }
       cutlass::arch::fence_barrier_init();
     }
   };

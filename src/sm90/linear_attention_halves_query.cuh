@@ -6,7 +6,7 @@
 #include <type_traits>
 
 #include "blocks/sm90_halves.cuh"
-#include "sm90/linear_attention_chunks.cuh"
+#include "sm90/linear_attention_fragments.cuh"
 #include "sm90/linear_attention_halves_config.hpp"
 
 namespace falchion::sm90 {
@@ -57,7 +57,8 @@ struct LinearWholeQuery : LinearQueryTerms<Config> {
   /// Waits for the boxes of q (if there is another chunk, as above), reads them, gives them back and splits them.
   __device__ __forceinline__ void load(bool there, typename Config::Shared& shared) {
     constexpr int kPairs = Config::kD / 4;
-    const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
     float x[kPairs][2];  // pair row / 8 + column / 8 * 2 has two columns of one of this thread's two rows
     int read[Config::kD / 64];
     CUTE_UNROLL
@@ -71,7 +72,8 @@ struct LinearWholeQuery : LinearQueryTerms<Config> {
         CUTE_UNROLL
         for (int r = 0; r < 2; ++r) {
           const float2 two = *reinterpret_cast<const float2*>(from + word + r * 8 * 32);
-          x[16 * i + 2 * j + r][0] = two.x, x[16 * i + 2 * j + r][1] = two.y;
+          x[16 * i + 2 * j + r][0] = two.x;
+          x[16 * i + 2 * j + r][1] = two.y;
         }
       }
     }
@@ -83,8 +85,10 @@ struct LinearWholeQuery : LinearQueryTerms<Config> {
     auto high = recast<std::uint32_t>(this->terms[0]), low = recast<std::uint32_t>(this->terms[1]);
     CUTE_UNROLL
     for (int i = 0; i < kPairs; ++i) {
-      x[i][0] *= scale, x[i][1] *= scale;
-      high(i) = round_half(x[i][0], x[i][1]), low(i) = round_half(x[i][0], x[i][1]);
+      x[i][0] *= scale;
+      x[i][1] *= scale;
+      high(i) = round_half(x[i][0], x[i][1]);
+      low(i) = round_half(x[i][0], x[i][1]);
     }
   }
   /// There is nothing to give back: load has done so.

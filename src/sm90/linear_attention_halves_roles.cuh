@@ -8,6 +8,7 @@
 #include "sm90/linear_attention_halves.cuh"
 #include "sm90/linear_attention_halves_split.cuh"
 #include "sm90/linear_attention_launch.cuh"
+#include "sm90/linear_attention_store.cuh"
 
 namespace falchion::sm90 {
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "blocks/sm90_halves.cuh"
-#include "sm90/linear_attention_chunks.cuh"
+#include "sm90/linear_attention_cta.cuh"
 #include "sm90/linear_attention_halves_config.hpp"
 
 namespace falchion::sm90 {
@@ -22,7 +22,10 @@ class BoxLoader {
 
   __device__ __forceinline__ void run() {
     const LinearSweep& sweep = cta.sweep;
-    const int h = cta.block.h, head_q = h / sweep.q.shared, head_k = h / sweep.k.shared, head_v = h / sweep.v.shared;
+    const int h = cta.block.h;
+    const int head_q = h / sweep.q.shared;
+    const int head_k = h / sweep.k.shared;
+    const int head_v = h / sweep.v.shared;
     const auto load_all = [&](const ChunkRange& chunks, int count, bool with_q) {
       CUTE_NO_UNROLL
       for (int i = 0; i < count; ++i) {  // not unrolled, since this warp has few registers
@@ -31,7 +34,8 @@ class BoxLoader {
         if (with_q) load<Config::kQ, Config::kD>(cta.maps.q, 0, head_q, chunks.row(i));
       }
     };
-    load_all(cta.summed, cta.to_sum(), false), load_all(cta.chunks, cta.chunks.count, true);
+    load_all(cta.summed, cta.to_sum(), false);
+    load_all(cta.chunks, cta.chunks.count, true);
   }
 
  private:
@@ -71,8 +75,10 @@ template <class Config>
 class LinearSplitter {
   using Half = typename Config::Half;
   using Shared = typename Config::Shared;
-  static constexpr int kTeams = Config::kTeams, kThreads = 128 * Config::kSplitters / kTeams;
-  static constexpr int kRows = kThreads / 16, kEach = 64 / kRows;  // a thread has four columns of every kRows-th row
+  static constexpr int kTeams = Config::kTeams;
+  static constexpr int kThreads = 128 * Config::kSplitters / kTeams;
+  static constexpr int kRows = kThreads / 16;
+  static constexpr int kEach = 64 / kRows;  // a thread has four columns of every kRows-th row
 
  public:
   /// thread: its number among the threads of all splitters.
@@ -117,7 +123,10 @@ class LinearSplitter {
       for (int j = 0; j < kEach; ++j) {
         const float4 four = *reinterpret_cast<const float4*>(from + j * kRows * 32);
         float* const to = x[j] + 4 * i;
-        to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+        to[0] = four.x;
+        to[1] = four.y;
+        to[2] = four.z;
+        to[3] = four.w;
       }
     }
     const unsigned largest = find_exponents<kOperand, 4 * kBoxes>(x, exponent, shared);
@@ -151,7 +160,8 @@ class LinearSplitter {
       CUTE_UNROLL
       for (int j = 0; j < kEach; ++j) {
         const unsigned of_two = largest_of_warp<kSize>(x[j]);
-        exponent[j] = exponent_for(of_two), largest = max(largest, of_two);
+        exponent[j] = exponent_for(of_two);
+        largest = max(largest, of_two);
       }
     } else {
       unsigned* const of_warps = shared.largest[team][parity ^= 1];  // some warps may still read the one before

@@ -23,7 +23,8 @@ template <class Roles>
 int launch_wide_and_others(const LinearAttentionArgs& a, const LinearSweeps& sweeps, void* stream) {
   LinearSweeps wide, others = sweeps;
   if (a.wide > sweeps.count || (a.wide > 0 && a.segments > 1)) return cudaErrorInvalidConfiguration;
-  wide.count = a.wide, others.count = sweeps.count - a.wide;
+  wide.count = a.wide;
+  others.count = sweeps.count - a.wide;
   std::copy_n(sweeps.sweep + others.count, wide.count, wide.sweep);
   for (const LinearSweep& sweep : wide.sweep)
     if (sweep.initial.data != nullptr || sweep.final.data != nullptr) return cudaErrorInvalidConfiguration;

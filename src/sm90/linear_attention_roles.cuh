@@ -3,7 +3,9 @@
 // each", describes and measures it.
 #pragma once
 
+#include "sm90/linear_attention_chunks.cuh"
 #include "sm90/linear_attention_launch.cuh"
+#include "sm90/linear_attention_store.cuh"
 
 namespace falchion::sm90 {
 

@@ -12,7 +12,7 @@
 #include <cuda/atomic>
 
 #include "blocks/sm90_messages.cuh"
-#include "sm90/linear_attention_chunks.cuh"
+#include "sm90/linear_attention_cta.cuh"
 #include "sm90/linear_attention_workspace.hpp"
 
 namespace falchion::sm90 {
@@ -31,7 +31,8 @@ class ColumnTiles : public SegmentTiles {
   const int columns, column;
 
  public:
-  static constexpr int kTile = Config::kD * Config::kColumns, kMessages = kTile / 512;  // floats; messages a thread
+  static constexpr int kTile = Config::kD * Config::kColumns;  // floats of a tile of the state
+  static constexpr int kMessages = kTile / 512;                // messages of a thread
   const int first;  // the first part of this CTA's segment; S starts from the sum of all parts before it
   // The CTA reads the `alone` parts right before `first` one by one, and `before` totals for all parts before those.
   // Where `first` is a multiple of the parts in a total, the CTA itself makes the total of the parts that it has read
@@ -124,7 +125,9 @@ class LookBack {
 
  private:
   using Tiles = ColumnTiles<Config>;
-  static constexpr int kFours = 8, kHalves = Tiles::kMessages / kFours, kAtOnce = kHalves == 1 ? 2 : 1;
+  static constexpr int kFours = 8;
+  static constexpr int kHalves = Tiles::kMessages / kFours;
+  static constexpr int kAtOnce = kHalves == 1 ? 2 : 1;
 
   /// S += `count` tiles from tile `first` on. It keeps loads of 16 KB in flight, at d 64 of twice that, and repeats
   /// them until all messages are there.
@@ -141,8 +144,10 @@ class LookBack {
           CUTE_UNROLL
           for (int i = 0; i < kFours; ++i) {
             const int at = (half * kFours + i) * 4;
-            state.element(at) += more[j][i].x, state.element(at + 1) += more[j][i].y;
-            state.element(at + 2) += more[j][i].z, state.element(at + 3) += more[j][i].w;
+            state.element(at) += more[j][i].x;
+            state.element(at + 1) += more[j][i].y;
+            state.element(at + 2) += more[j][i].z;
+            state.element(at + 3) += more[j][i].w;
           }
         }
       }

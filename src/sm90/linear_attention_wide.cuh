@@ -24,7 +24,8 @@ class LinearWideScores {
  public:
   __device__ __forceinline__ LinearWideScores(const LinearCta& cta, Shared& shared)
       : count(cta.chunks.count), scale(cta.sweep.scale), shared(shared), flip(cta.chunks.step > 0 ? 0 : ~0u) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
+    const int lane = static_cast<int>(threadIdx.x) % 32;
+    const int row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
     bits = 16 * (row - lane % 4 * 2 + (cta.chunks.step > 0 ? 1 : 0));
   }
 
@@ -47,7 +48,8 @@ class LinearWideScores {
       arrive_by_warp(shared.k_empty[at.stage]);
       shared.p_empty.wait(at.stage ^ 1);
       if (threadIdx.x % 128 < 8) {
-        shared.exponent_change[at.stage] = e_s - e_before, shared.exponent_added[at.stage] = e_p;
+        shared.exponent_change[at.stage] = e_s - e_before;
+        shared.exponent_added[at.stage] = e_p;
         shared.factor_o[at.stage][threadIdx.x % 8] = TwoFactors(-e_q - e_s, scale);
       }
       stage_halves(rP, power_of_two(max(e_p, -126)), shared.out[1].p[0], shared.out[1].p[1], [this](int i) {
@@ -174,12 +176,16 @@ class LinearWideState {
     CUTE_UNROLL
     for (int k = 0; k < Config::kD / 16; ++k) {
       auto& s = S[k % 2];
-      if (k >= 2) warpgroup_wait<kBatchesOfHalves>(), keep_terms(s);
+      if (k >= 2) {
+        warpgroup_wait<kBatchesOfHalves>();
+        keep_terms(s);
+      }
       auto high = recast<std::uint32_t>(s[0]), low = recast<std::uint32_t>(s[1]);
       CUTE_UNROLL
       for (int i = 0; i < size(high); ++i) {
         float x = rS(8 * k + 2 * i), y = rS(8 * k + 2 * i + 1);
-        high(i) = round_half(x, y), low(i) = round_half(x, y);
+        high(i) = round_half(x, y);
+        low(i) = round_half(x, y);
       }
       if (k == 0) shared.q_full.wait(parity);
       const auto a = [&](int term) { return as_wgmma_operand_a(s[term]); };

@@ -16,10 +16,16 @@ namespace falchion::sm90 {
 struct LinearWideConfig : LinearTiles<cutlass::half_t, kLinearWideD, kLinearWideD> {
   using Half = cutlass::half_t;
   using Tiles = LinearTiles<Half, kLinearWideD, kLinearWideD>;
-  static constexpr int kTerms = 2, kCtas = 1, kStates = 2, kSplitters = 2, kThreads = 128 * (kStates + 1 + kSplitters);
+  static constexpr int kTerms = 2;
+  static constexpr int kCtas = 1;
+  static constexpr int kStates = 2;
+  static constexpr int kSplitters = 2;
+  static constexpr int kThreads = 128 * (kStates + 1 + kSplitters);
   // The registers of a thread: at the launch, and after the roles have redistributed them.
-  static constexpr int kRegisters = 65536 / kThreads / 8 * 8, kRegistersOfState = 144, kRegistersOfScores = 64,
-                       kRegistersOfSplitters = 64;
+  static constexpr int kRegisters = 65536 / kThreads / 8 * 8;
+  static constexpr int kRegistersOfState = 144;
+  static constexpr int kRegistersOfScores = 64;
+  static constexpr int kRegistersOfSplitters = 64;
   static_assert(kStates * kRegistersOfState + kRegistersOfScores + kSplitters * kRegistersOfSplitters <=
                 kThreads / 128 * kRegisters);
 
@@ -65,7 +71,11 @@ struct LinearWideConfig : LinearTiles<cutlass::half_t, kLinearWideD, kLinearWide
       for (auto& barrier : box_full) barrier.init(1);
       for (auto* full : {&q_full, &k_full[0], &k_full[1], &v_full}) full->init(kWarpsOfSplitters);
       for (auto* empty : {&q_empty, &k_empty[0], &k_empty[1]}) empty->init(kWarpsOfState + 4);
-      v_empty.init(kWarpsOfState), p_full.init(4), p_empty.init(1), p_read.init(kWarpsOfState), known.init(1);
+      v_empty.init(kWarpsOfState);
+      p_full.init(4);
+      p_empty.init(1);
+      p_read.init(kWarpsOfState);
+      known.init(1);
       cutlass::arch::fence_barrier_init();
     }
   };

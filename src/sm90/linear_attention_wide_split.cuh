@@ -4,7 +4,7 @@
 #pragma once
 
 #include "blocks/sm90_halves.cuh"
-#include "sm90/linear_attention_chunks.cuh"
+#include "sm90/linear_attention_cta.cuh"
 #include "sm90/linear_attention_wide_config.hpp"
 
 namespace falchion::sm90 {
@@ -17,7 +17,9 @@ class LinearWideSplitter {
   using Half = Config::Half;
   using Shared = Config::Shared;
   using Terms = Half[Config::kTerms][64 * 128];
-  static constexpr int kThreads = 128 * Config::kSplitters, kRows = kThreads / 16, kEach = 64 / kRows;
+  static constexpr int kThreads = 128 * Config::kSplitters;
+  static constexpr int kRows = kThreads / 16;
+  static constexpr int kEach = 64 / kRows;
 
  public:
   /// thread: its number among the threads of all splitters.
@@ -31,13 +33,19 @@ class LinearWideSplitter {
         side(thread / 8 % 2),
         piece(thread % 8),
         first(cta.chunks.row(0)) {
-    head[Config::kK] = cta.block.h / cta.sweep.k.shared, head[Config::kV] = cta.block.h / cta.sweep.v.shared;
+    head[Config::kK] = cta.block.h / cta.sweep.k.shared;
+    head[Config::kV] = cta.block.h / cta.sweep.v.shared;
     head[Config::kQ] = cta.block.h / cta.sweep.q.shared;
   }
 
   __device__ __forceinline__ void run(int count) {
     if (count == 0) return;
-    if (thread == 0) request<0>(0), request<1>(0), request<2>(0), request<3>(0);
+    if (thread == 0) {
+      request<0>(0);
+      request<1>(0);
+      request<2>(0);
+      request<3>(0);
+    }
     load<0>(0, 0);
     RingPosition<Config::kStagesOfK> at;
     CUTE_NO_UNROLL
@@ -60,7 +68,8 @@ class LinearWideSplitter {
   /// For one thread: asks for box kN of this chunk; from 6 on these are the boxes of the next chunk.
   template <int kN>
   __device__ __forceinline__ void request(int parity) {
-    constexpr int kBox = kN % (2 * Config::kOperands), kOperand = kBox / 2;
+    constexpr int kBox = kN % (2 * Config::kOperands);
+    constexpr int kOperand = kBox / 2;
     const CUtensorMap& map = kOperand == Config::kK ? maps.k : kOperand == Config::kV ? maps.v : maps.q;
     auto& full = shared.box_full[kBox];
     full.arrive_and_expect_tx(sizeof(shared.box[0]));
@@ -77,7 +86,10 @@ class LinearWideSplitter {
     for (int j = 0; j < kEach; ++j) {
       const float4 four = *reinterpret_cast<const float4*>(from + j * kRows * 32);
       float* const to = x[j][kBox % 2];
-      to[0] = four.x, to[1] = four.y, to[2] = four.z, to[3] = four.w;
+      to[0] = four.x;
+      to[1] = four.y;
+      to[2] = four.z;
+      to[3] = four.w;
     }
   }
   /// Splits what load has read, columns 64 kHalf to 64 kHalf + 63, and stores both parts where wgmma reads them.
@@ -102,10 +114,15 @@ class LinearWideSplitter {
     // The warpgroup that makes P is told the exponents at once. It cannot miss a phase of `known`: it gives q back
     // after it has waited for `known`, and q of this chunk was written only after that of the chunk before was given
     // back.
-    if (kOperand == Config::kV && thread == 0) shared.exponent_v[parity] = exponent, shared.known.arrive();
+    if (kOperand == Config::kV && thread == 0) {
+      shared.exponent_v[parity] = exponent;
+      shared.known.arrive();
+    }
     // All splitters have read both boxes by now, since find_exponent makes them meet after their maxima.
-    if (thread == 0 && (kBox + Config::kPlaces < 2 * Config::kOperands || more))
-      request<kBox + Config::kPlaces>(parity), request<kBox + 1 + Config::kPlaces>(parity);
+    if (thread == 0 && (kBox + Config::kPlaces < 2 * Config::kOperands || more)) {
+      request<kBox + Config::kPlaces>(parity);
+      request<kBox + 1 + Config::kPlaces>(parity);
+    }
     empty.wait(empty_parity ^ 1);
     if (kOperand == Config::kK && thread == 0) shared.exponent_k[parity] = exponent;
     if (kOperand == Config::kQ && thread % 32 == 0) shared.exponent_q[thread / 32] = exponent;
@@ -119,15 +136,18 @@ class LinearWideSplitter {
     arrive_by_warp(full);
   }
   /// k and v have one exponent for all tokens of the chunk. q has one for the eight tokens of this warp, which are
-  /// every eighth pair. All splitters meet here, and nobody passes before all have read their boxes: for k and v
-  /// because each takes its maximum before it arrives. For q no maximum has to cross the barrier, so nothing in the
-  /// source guarantees this; it holds in the machine code, where REDUX stands before BAR.
+  /// every eighth pair. All splitters meet here, and nobody may pass before all have read their boxes, because TMA
+  /// writes the next boxes there. A barrier alone does not wait for loads that are in flight, but a maximum over what
+  /// they load does. For k and v each maximum has to cross the barrier, so it comes before. For q nothing crosses the
+  /// barrier: the empty asm makes the compiler have the exponent before it goes on, and ptxas leaves the maximum, in
+  /// which all lanes of a warp take part (REDUX), on its side of a barrier (BAR).
   template <int kOperand>
   __device__ __forceinline__ int find_exponent() {
     constexpr int kSize = 8 * kEach;
     if constexpr (kOperand != Config::kQ)
       return exponent_for(largest_of_warps<kSize, kThreads / 32>(x[0][0], shared.largest[turn ^= 1], kOfSplitters));
-    const int exponent = exponent_for(largest_of_warp<kSize>(x[0][0]));
+    int exponent = exponent_for(largest_of_warp<kSize>(x[0][0]));
+    asm volatile("" : "+r"(exponent)::"memory");
     sync_threads<kThreads>(kOfSplitters);
     return exponent;
   }

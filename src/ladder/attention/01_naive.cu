@@ -11,7 +11,9 @@ using bf16 = __nv_bfloat16;
 
 /// One thread computes one score. Q (s_q, d), K (s_k, d) -> S (s_q, s_k)
 __global__ void scores(Problem p, const bf16* q, const bf16* k, float* s) {
-  const int j = blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y * blockDim.y + threadIdx.y, bh = blockIdx.z;
+  const int j = blockIdx.x * blockDim.x + threadIdx.x;
+  const int i = blockIdx.y * blockDim.y + threadIdx.y;
+  const int bh = blockIdx.z;
   if (i >= p.s_q || j >= p.s_k) return;
   const Head<const bf16> Q = head_of(p, q, p.s_q, bh), K = head_of(p, k, p.s_k, bh);
   float dot = 0;
@@ -21,7 +23,9 @@ __global__ void scores(Problem p, const bf16* q, const bf16* k, float* s) {
 
 /// One warp computes one row. S -> P, in place
 __global__ void softmax(Problem p, float* s) {
-  const int i = blockIdx.x * blockDim.y + threadIdx.y, bh = blockIdx.y, lane = threadIdx.x;
+  const int i = blockIdx.x * blockDim.y + threadIdx.y;
+  const int bh = blockIdx.y;
+  const int lane = threadIdx.x;
   if (i >= p.s_q) return;
   float* row = s + (std::int64_t{bh} * p.s_q + i) * p.s_k;
   float m = -INFINITY, l = 0;
@@ -34,7 +38,9 @@ __global__ void softmax(Problem p, float* s) {
 
 /// One thread computes one element of O. P (s_q, s_k), V (s_k, d) -> O (s_q, d)
 __global__ void values(Problem p, const float* s, const bf16* v, bf16* o) {
-  const int x = blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y * blockDim.y + threadIdx.y, bh = blockIdx.z;
+  const int x = blockIdx.x * blockDim.x + threadIdx.x;
+  const int i = blockIdx.y * blockDim.y + threadIdx.y;
+  const int bh = blockIdx.z;
   if (i >= p.s_q || x >= p.d) return;
   const float* row = s + (std::int64_t{bh} * p.s_q + i) * p.s_k;
   const Head<const bf16> V = head_of(p, v, p.s_k, bh);

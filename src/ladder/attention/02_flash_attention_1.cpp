@@ -23,10 +23,14 @@ void attend(const Problem& p, const Tensors& t, int bh) {
   KeyTile<kD> tile;
   float S[kN], PV[kD];
 
-  for (int i = 0; i < p.s_q; ++i) std::fill_n(O[i], kD, 0.f), l[i] = 0, m[i] = -kInfinity;  // line 2
-  for (int k0 = 0; k0 < p.s_k; k0 += kN) {                                                  // line 5
-    tile.load(p, K, V, k0);                                                                 // line 6
-    for (int i = 0; i < p.s_q; ++i) {                                                       // line 7
+  for (int i = 0; i < p.s_q; ++i) {  // line 2
+    std::fill_n(O[i], kD, 0.f);
+    l[i] = 0;
+    m[i] = -kInfinity;
+  }
+  for (int k0 = 0; k0 < p.s_k; k0 += kN) {  // line 5
+    tile.load(p, K, V, k0);                 // line 6
+    for (int i = 0; i < p.s_q; ++i) {       // line 7
       if (mask.keys(i).end <= k0) continue;
       scores(p, Q[i], tile, mask, i, k0, S);  // line 9: S = Q K^T, mask.keep
 
@@ -40,7 +44,8 @@ void attend(const Problem& p, const Tensors& t, int bh) {
       add_values(S, tile, PV);
       for (int x = 0; x < kD; ++x)  // line 12: O = diag(l_new)^-1 (diag(l) e^(m - m_new) O + e^(m_tile - m_new) P V)
         O[i][x] = l_new == 0 ? 0 : (before * O[i][x] + now * PV[x]) / l_new;
-      l[i] = l_new, m[i] = m_new;  // line 13
+      l[i] = l_new;  // line 13
+      m[i] = m_new;
     }
   }
 }

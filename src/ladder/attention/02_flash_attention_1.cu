@@ -28,11 +28,15 @@ __global__ void FALCHION_LAUNCH_BOUNDS attend(Problem p, const bf16* q, const bf
   const int bh = blockIdx.x;
   const Head<const bf16> gQ = head_of(p, q, p.s_q, bh), gK = head_of(p, k, p.s_k, bh), gV = head_of(p, v, p.s_k, bh);
   float* O = running + std::int64_t{bh} * p.s_q * (kD + 2);  // (s_q, d) f32, global
-  float *l = O + std::int64_t{p.s_q} * kD, *m = l + p.s_q;   // (s_q) f32, global
+  float* l = O + std::int64_t{p.s_q} * kD;                   // (s_q) f32, global
+  float* m = l + p.s_q;                                      // (s_q) f32, global
   const BandMask mask = p.mask();
 
   for (int e = threadIdx.x; e < p.s_q * kD; e += Tile::kThreads) O[e] = 0;  // line 2
-  for (int i = threadIdx.x; i < p.s_q; i += Tile::kThreads) l[i] = 0, m[i] = -INFINITY;
+  for (int i = threadIdx.x; i < p.s_q; i += Tile::kThreads) {
+    l[i] = 0;
+    m[i] = -INFINITY;
+  }
 
   for (int k0 = 0; k0 < p.s_k; k0 += Tile::kN) {  // line 5
     __syncthreads();
@@ -49,17 +53,22 @@ __global__ void FALCHION_LAUNCH_BOUNDS attend(Problem p, const bf16* q, const bf
       float before[Tile::kRows], now[Tile::kRows], l_new[Tile::kRows];
       for (int r = 0; r < Tile::kRows; ++r) {  // softmax.update
         const int i = min(q0 + Tile::y() + 16 * r, p.s_q - 1);
-        const float m_tile = Tile::row_max(S[r]), l_tile = tile.exponentials(S[r], m_tile, r);  // line 10
-        const float m_new = fmaxf(m[i], m_tile);                                                // line 11
-        before[r] = weight(m[i], m_new) * l[i], now[r] = weight(m_tile, m_new);
+        const float m_tile = Tile::row_max(S[r]);
+        const float l_tile = tile.exponentials(S[r], m_tile, r);  // line 10
+        const float m_new = fmaxf(m[i], m_tile);                  // line 11
+        before[r] = weight(m[i], m_new) * l[i];
+        now[r] = weight(m_tile, m_new);
         l_new[r] = before[r] + now[r] * l_tile;
         __syncwarp();
-        if (Tile::x() == 0 && q0 + Tile::y() + 16 * r < p.s_q) l[i] = l_new[r], m[i] = m_new;  // line 13
+        if (Tile::x() == 0 && q0 + Tile::y() + 16 * r < p.s_q) {  // line 13
+          l[i] = l_new[r];
+          m[i] = m_new;
+        }
       }
       __syncthreads();
       tile.add_values(PV);
-      for (int r = 0; r < Tile::kRows;
-           ++r) {  // line 12: O = diag(l_new)^-1 (diag(l) e^(m - m_new) O + e^(m_tile - m_new) P V)
+      // line 12: O = diag(l_new)^-1 (diag(l) e^(m - m_new) O + e^(m_tile - m_new) P V)
+      for (int r = 0; r < Tile::kRows; ++r) {
         const int i = q0 + Tile::y() + 16 * r;
         for (int c = 0; c < Tile::kColumns && i < p.s_q; ++c) {
           float& value = O[std::int64_t{i} * kD + Tile::x() + 16 * c];

@@ -12,7 +12,8 @@ void attend(const Problem& p, const Tensors& t, int bh, int q0) {
   const Head<const float> V = head_of(p, static_cast<const float*>(t.v), p.s_k, bh);
   const Head<float> Output = head_of(p, static_cast<float*>(t.o), p.s_q, bh);
   const BandMask mask = p.mask();
-  const int rows = std::min(kM, p.s_q - q0), end = static_cast<int>(mask.visible(q0, q0 + rows).end);
+  const int rows = std::min(kM, p.s_q - q0);
+  const int end = static_cast<int>(mask.visible(q0, q0 + rows).end);
   KeyTile<kD> tile;
   float O[kM][kD] = {}, l[kM] = {}, m[kM], S[kN];
   std::fill_n(m, kM, -kInfinity);

@@ -28,7 +28,8 @@ __global__ void __launch_bounds__(256) attend(Problem p, const bf16* q, const bf
     tile.scores(p, mask, q0, k0, S);  // S = Q K^T, mask.keep
 
     for (int r = 0; r < Tile::kRows; ++r) {  // softmax.update
-      const float m_new = fmaxf(m[r], Tile::row_max(S[r])), shrink = weight(m[r], m_new);
+      const float m_new = fmaxf(m[r], Tile::row_max(S[r]));
+      const float shrink = weight(m[r], m_new);
       l[r] = shrink * l[r] + tile.exponentials(S[r], m_new, r);
       m[r] = m_new;
       for (float& x : O[r]) x *= shrink;  // scale_rows

@@ -27,7 +27,8 @@ __global__ void __launch_bounds__(Tile::kThreads)
   const int q0 = blockIdx.x * Tile::kM, bh = blockIdx.y;
   const Head<const bf16> gQ = head_of(p, q, p.s_q, bh), gK = head_of(p, k, p.s_k, bh), gV = head_of(p, v, p.s_k, bh);
   const BandMask mask = p.mask();
-  const int q1 = min(q0 + Tile::kM, p.s_q), end = static_cast<int>(mask.visible(q0, q1).end);
+  const int q1 = min(q0 + Tile::kM, p.s_q);
+  const int end = static_cast<int>(mask.visible(q0, q1).end);
   const int unmasked_end = static_cast<int>(mask.unmasked(q0, q1).end);
 
   typename Tile::Mma mma;

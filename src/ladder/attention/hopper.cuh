@@ -22,7 +22,8 @@ using cutlass::arch::NamedBarrier;
 template <int d>
 struct HopperTile {
   static constexpr int kD = d, kM = 128, kN = 128, kStages = 2;
-  static constexpr int kConsumers = 2, kThreads = 128 * (kConsumers + 1);
+  static constexpr int kConsumers = 2;
+  static constexpr int kThreads = 128 * (kConsumers + 1);
   static constexpr int kConsumerRegisters = 240, kProducerRegisters = 24;
   using D = Int<kD>;
   using M = Int<kM>;
@@ -31,7 +32,8 @@ struct HopperTile {
 
   // TMA loads boxes of 64 columns (128 bytes) and all rows of a tile. They are swizzled as in step 05: piece c of row r
   // lies at c ^ (r % 8). V is not transposed in memory; a layout of its own reads it transposed.
-  static constexpr int kBox = 64, kBoxes = kD / kBox;
+  static constexpr int kBox = 64;
+  static constexpr int kBoxes = kD / kBox;
   using AtomK = GMMA::Layout_K_SW128_Atom<bf16>;                            // 8 rows of a box
   using AtomT = GMMA::Layout_MN_SW128_Atom<bf16>;                           // the same, transposed
   using LayoutQ = decltype(tile_to_shape(AtomK{}, Shape<M, D>{}));          // (M, D)
@@ -83,7 +85,10 @@ __device__ __forceinline__ void init_barriers(typename Tile::Shared& shared) {
   if (threadIdx.x == 0) {
     shared.full_Q.init(1);
     for (auto* ring : {&shared.K, &shared.V})
-      for (int i = 0; i < Tile::kStages; ++i) ring->full[i].init(1), ring->empty[i].init(4 * Tile::kConsumers);
+      for (int i = 0; i < Tile::kStages; ++i) {
+        ring->full[i].init(1);
+        ring->empty[i].init(4 * Tile::kConsumers);
+      }
     cutlass::arch::fence_barrier_init();
   }
   __syncthreads();
@@ -148,14 +153,16 @@ class Consumer {
     const auto sVt = make_tensor(make_smem_ptr(shared.V.tile[0]), typename Tile::LayoutVt{});  // (D, N, stages)
     const auto mma = typename Tile::MmaPv{};
     const auto rV = mma.get_slice(warpgroup * 128).partition_fragment_B(sVt);  // (1, 1, N / 16, stages) descriptors
-    stage_v = at_v.stage, at_v.advance();
+    stage_v = at_v.stage;
+    at_v.advance();
     sm90::start_multiply<false>(mma, sm90::as_wgmma_operand_a(rP), rV(_, _, _, stage_v), rO);
   }
   /// When S or O is there, nobody reads its K or V any more, so their stage is released.
   template <int kBehind>
   __device__ __forceinline__ void wait_s() {
     sm90::wait_multiply<kBehind>(rS);
-    release(shared.K.empty[at_k.stage]), at_k.advance();
+    release(shared.K.empty[at_k.stage]);
+    at_k.advance();
   }
   template <int kBehind>
   __device__ __forceinline__ void wait_o() {

@@ -19,7 +19,10 @@ using bf16 = cute::bfloat16_t;
 /// that each key that it fetches serves two multiplications.
 template <int d>
 struct TensorCoreTile {
-  static constexpr int kD = d, kM = 8192 / kD, kN = 64, kThreads = 128;
+  static constexpr int kD = d;
+  static constexpr int kM = 8192 / kD;
+  static constexpr int kN = 64;
+  static constexpr int kThreads = 128;
   using D = Int<kD>;
   using M = Int<kM>;
   using N = Int<kN>;
@@ -69,7 +72,10 @@ struct OnlineSoftmax {
   float m[kRows], l[kRows];
 
   __device__ OnlineSoftmax() {
-    for (int r = 0; r < kRows; ++r) m[r] = -INFINITY, l[r] = 0;
+    for (int r = 0; r < kRows; ++r) {
+      m[r] = -INFINITY;
+      l[r] = 0;
+    }
   }
   static __device__ float max_of_four(float x) {
     x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
@@ -91,7 +97,8 @@ struct OnlineSoftmax {
     m_new = max_of_four(m_new);
     const float reference = m_new == -INFINITY ? 0 : c * m_new;  // 0 where no key is seen: -inf - -inf is NaN
     const float shrink = exp2f(c * m[r] - reference);
-    m[r] = m_new, l[r] *= shrink;
+    m[r] = m_new;
+    l[r] *= shrink;
     CUTE_UNROLL
     for (int n = 0; n < size<1>(S); ++n) l[r] += S(r, n) = exp2f(c * S(r, n) - reference);
     return shrink;
@@ -110,7 +117,8 @@ template <class Output, class Coordinates, class Softmax>
 __device__ void store(const Output& O, const Coordinates& at, const Softmax& softmax, Head<bf16> gO, int q0, int s_q) {
   CUTE_UNROLL
   for (int r = 0; r < size<0>(O); ++r) {
-    const float l = Softmax::sum_of_four(softmax.l[r]), inverse = l == 0 ? 0 : 1 / l;
+    const float l = Softmax::sum_of_four(softmax.l[r]);
+    const float inverse = l == 0 ? 0 : 1 / l;
     const int i = q0 + get<0>(at(r, 0));
     if (i >= s_q) continue;
     CUTE_UNROLL

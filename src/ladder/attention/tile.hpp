@@ -60,8 +60,14 @@ void add_values(const float* P, const KeyTile<kD>& tile, float* O) {
 /// Calls f(integral_constant<int, d>), because loops of a length that is known at compile time leave no remainder.
 template <class F>
 Status with_head_dim(const Problem& p, const F& f) {
-  if (p.d == 64) return f(std::integral_constant<int, 64>{}), Status{};
-  if (p.d == 128) return f(std::integral_constant<int, 128>{}), Status{};
+  if (p.d == 64) {
+    f(std::integral_constant<int, 64>{});
+    return {};
+  }
+  if (p.d == 128) {
+    f(std::integral_constant<int, 128>{});
+    return {};
+  }
   return {Code::unsupported, "the ladder has head dims 64 and 128, not " + std::to_string(p.d)};
 }
 

@@ -18,12 +18,18 @@ __global__ void attend(Problem p, const float* q, const float* k, const float* v
   const Head<float> O = head_of(p, o, p.d_v, bh);
   const auto fetch = [&](int j) {
     Fetched x;
-    if (i < p.d_qk) x.q = Q[j][i], x.k = K[j][i];
+    if (i < p.d_qk) {
+      x.q = Q[j][i];
+      x.k = K[j][i];
+    }
     if (i < p.d_v) x.v = V[j][i];
     return x;
   };
   const auto put = [&](const Fetched& x, Token<kE>& token) {
-    if (i < p.d_qk) token.q[i] = x.q, token.k[i] = x.k;
+    if (i < p.d_qk) {
+      token.q[i] = x.q;
+      token.k[i] = x.k;
+    }
     if (i < p.d_v) token.v[i] = x.v;
   };
 

@@ -33,7 +33,10 @@ struct Chunk {
   void load(const Problem& p, Head<const float> q, Head<const float> k, Head<const float> v, int row0, int rows) {
     for (int i = 0; i < kC; ++i) {
       const bool there = i < rows;
-      for (int e = 0; e < p.d_qk; ++e) Q[i][e] = there ? q[row0 + i][e] : 0, Kt[e][i] = there ? k[row0 + i][e] : 0;
+      for (int e = 0; e < p.d_qk; ++e) {
+        Q[i][e] = there ? q[row0 + i][e] : 0;
+        Kt[e][i] = there ? k[row0 + i][e] : 0;
+      }
       for (int m = 0; m < p.d_v; ++m) V[i][m] = there ? v[row0 + i][m] : 0;
     }
   }

@@ -21,7 +21,10 @@ __global__ void __launch_bounds__(Chunk<d>::kThreads, Chunk<d>::kBlocks)
   using Tile = Chunk<d>;
   extern __shared__ char memory[];
   auto& shared = *reinterpret_cast<typename Tile::Shared*>(memory);
-  const int segment = blockIdx.x, bh = blockIdx.y, begin = segment * length, end = min(begin + length, p.s);
+  const int segment = blockIdx.x;
+  const int bh = blockIdx.y;
+  const int begin = segment * length;
+  const int end = min(begin + length, p.s);
   const Head<const bf16> K = head_of(p, k, p.d_qk, bh), V = head_of(p, v, p.d_v, bh);
   auto S = Tile::zero_state();
   for (int row0 = begin; row0 < end; row0 += Tile::kC) {
@@ -51,7 +54,9 @@ __global__ void __launch_bounds__(Chunk<d>::kThreads, Chunk<d>::kBlocks)
     attend(Problem p, int length, const bf16* q, const bf16* k, const bf16* v, bf16* o, float* states) {
   using Tile = Chunk<d>;
   extern __shared__ char memory[];
-  const int segment = blockIdx.x, bh = blockIdx.y, begin = segment * length;
+  const int segment = blockIdx.x;
+  const int bh = blockIdx.y;
+  const int begin = segment * length;
   auto S = Tile::zero_state();
   if (segment > 0) {
     const float* in = state_of<d>(states, gridDim.x, bh, segment - 1) + threadIdx.x;

@@ -19,7 +19,11 @@ using bf16 = cute::bfloat16_t;
 /// needs, so that the rows, and also the columns, that a warp reads at a time lie in different banks.
 template <int d>
 struct Chunk {
-  static constexpr int kD = d, kC = 64, kWarps = d / 16, kThreads = 32 * kWarps, kPad = 8;
+  static constexpr int kD = d;
+  static constexpr int kC = 64;
+  static constexpr int kWarps = d / 16;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kPad = 8;
   static constexpr int kBlocks = 256 / d;  // per SM; a thread then has 128 registers
   using D = Int<kD>;
   using C = Int<kC>;

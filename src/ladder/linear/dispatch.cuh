@@ -32,7 +32,8 @@ Status ask_device(void (*kernel)(Parameters...), int threads, Cost* cost) {
   cudaError_t error = cudaGetDevice(&device);
   if (error == cudaSuccess) error = cudaDeviceGetAttribute(&sms, cudaDevAttrMultiProcessorCount, device);
   if (error == cudaSuccess) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&blocks, kernel, threads, 0);
-  cost->sms = std::max(1, sms), cost->resident = std::max(1, sms * blocks);
+  cost->sms = std::max(1, sms);
+  cost->resident = std::max(1, sms * blocks);
   return to_status(error);
 }
 

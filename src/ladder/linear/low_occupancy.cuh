@@ -38,7 +38,10 @@ __device__ float sum_of_team(float x) {
 /// so that at E 64 a warp is two teams.
 template <int kE_, int kWarps>
 struct Teams {
-  static constexpr int kE = kE_, kLanes = kE / 4, kThreads = 32 * kWarps, kTeams = kThreads / kLanes;
+  static constexpr int kE = kE_;
+  static constexpr int kLanes = kE / 4;
+  static constexpr int kThreads = 32 * kWarps;
+  static constexpr int kTeams = kThreads / kLanes;
   static constexpr int kStep = kTokens * kTeams;  // tokens that a block takes at a time
   using Sums = float[kTeams][kE];
 
@@ -73,7 +76,10 @@ struct Teams {
 #pragma unroll
     for (int t = 0; t < kTokens; ++t) {
       const float v = x.v[t];
-      sum.x += x.k[t].x * v, sum.y += x.k[t].y * v, sum.z += x.k[t].z * v, sum.w += x.k[t].w * v;
+      sum.x += x.k[t].x * v;
+      sum.y += x.k[t].y * v;
+      sum.z += x.k[t].z * v;
+      sum.w += x.k[t].w * v;
       own[t] = sum;
     }
     float4& shared = *reinterpret_cast<float4*>(&sums[team()][4 * lane()]);  // only scan() and this thread use it
@@ -109,7 +115,9 @@ struct Columns {
   }
   static Status cycles(const Problem& p, double* out) {
     return with_sizes(p, [&](auto e, auto warps) {
-      constexpr int kE = e.value, kWarps = warps.value, kStep = Kernel::template tokens<kE, kWarps>();
+      constexpr int kE = e.value;
+      constexpr int kWarps = warps.value;
+      constexpr int kStep = Kernel::template tokens<kE, kWarps>();
       Cost cost = {.blocks = double(p.b) * p.h * p.d_v, .steps = double(divide_up(p.s, kStep))};
       Status status = ask_device(Kernel::template kernel<kE, kWarps>(), 32 * kWarps, &cost);
       *out = cost.cycles({.alone = Kernel::kAlone, .busy = kStep * kE * 2 * sizeof(float) / Kernel::kBytes});

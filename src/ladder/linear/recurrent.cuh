@@ -29,7 +29,8 @@ __device__ void clear(Token<kE> (&tokens)[kTokens]) {
 /// threads share such a column.
 template <int kE>
 struct Column {
-  static constexpr int kShare = kE > 64 ? 2 : 1, kRows = kE / kShare;
+  static constexpr int kShare = kE > 64 ? 2 : 1;
+  static constexpr int kRows = kE / kShare;
   float S[kRows] = {};
 
   static __device__ int number() { return threadIdx.x / kShare; }
@@ -47,8 +48,14 @@ struct Column {
 #pragma unroll
     for (int r = 0; r < kRows; r += 4) {  // pieces of four rows, which threads that share a column take in turns
       const float4 k4 = k[r / 4 * kShare], q4 = q[r / 4 * kShare];
-      S[r] += k4.x * v, S[r + 1] += k4.y * v, S[r + 2] += k4.z * v, S[r + 3] += k4.w * v;
-      o += q4.x * S[r], o += q4.y * S[r + 1], o += q4.z * S[r + 2], o += q4.w * S[r + 3];
+      S[r] += k4.x * v;
+      S[r + 1] += k4.y * v;
+      S[r + 2] += k4.z * v;
+      S[r + 3] += k4.w * v;
+      o += q4.x * S[r];
+      o += q4.y * S[r + 1];
+      o += q4.z * S[r + 2];
+      o += q4.w * S[r + 3];
     }
     if (kShare == 2) o += __shfl_xor_sync(~0u, o, 1);
     return o;
@@ -65,11 +72,14 @@ struct Piece {
   __device__ Piece(const Problem& p, Head<const float> Q, Head<const float> K, Head<const float> V) {
     int i = 4 * threadIdx.x;
     if (i < p.d_qk) {
-      from = {Q.data + i, Q.stride}, to = i;
+      from = {Q.data + i, Q.stride};
+      to = i;
     } else if ((i -= p.d_qk) < p.d_qk) {
-      from = {K.data + i, K.stride}, to = kE + i;
+      from = {K.data + i, K.stride};
+      to = kE + i;
     } else if ((i -= p.d_qk) < p.d_v) {
-      from = {V.data + i, V.stride}, to = 2 * kE + i;
+      from = {V.data + i, V.stride};
+      to = 2 * kE + i;
     }
   }
   __device__ bool any() const { return to >= 0; }
