@@ -7,24 +7,32 @@
 #include <driver_types.h>
 
 #include <array>
+#include <bit>
 #include <cstddef>
+#include <cstdint>
 
 #include "blocks/sm90_map_request.hpp"
 
 namespace falchion::sm90 {
 
-/// Eight maps, of which the oldest goes first: a forward launch makes three, a backward one of linear attention more.
+/// Some hundred maps, 32 KB: a forward launch needs three, so those of 30 layers fit. Each map has one place, which its
+/// numbers say, and a new map takes the place of the one that was there: a look-up compares with one map alone.
 class MapCache {
  public:
+  static constexpr std::size_t kPlaces = 128;  // a power of two
+
   const CUtensorMap* find(const MapRequest& request) const {
-    for (const Entry& entry : entries_) {
-      if (entry.request == request) return &entry.map;
-    }
-    return nullptr;
+    const Entry& entry = entries_[place_of(request)];
+    return entry.request == request ? &entry.map : nullptr;
   }
-  void keep(const MapRequest& request, const CUtensorMap& map) {
-    entries_[next_] = {request, map};
-    next_ = (next_ + 1) % entries_.size();
+  void keep(const MapRequest& request, const CUtensorMap& map) { entries_[place_of(request)] = {request, map}; }
+
+  /// Multiplying by 2^64 / the golden ratio spreads addresses that lie at equal distances over all places.
+  static std::size_t place_of(const MapRequest& request) {
+    constexpr int kBits = std::bit_width(kPlaces) - 1;
+    std::uint64_t sum = reinterpret_cast<std::uintptr_t>(request.data) / 16;
+    for (const cuuint64_t extent : request.shape) sum = 31 * sum + extent;
+    return static_cast<std::size_t>(sum * 0x9E3779B97F4A7C15u >> (64 - kBits));
   }
 
  private:
@@ -32,8 +40,7 @@ class MapCache {
     MapRequest request;  // rank 0: empty, and equal to no request
     CUtensorMap map;
   };
-  std::array<Entry, 8> entries_{};
-  std::size_t next_ = 0;
+  std::array<Entry, kPlaces> entries_{};
 };
 
 using EncodeTensorMap = decltype(&cuTensorMapEncodeTiled);

@@ -84,9 +84,8 @@ inline constexpr auto kReadAgain = static_cast<std::uint64_t>(cute::TMA::CacheHi
 /// pass of linear attention took 104 us instead of 86.
 inline constexpr auto kReadByOthers = static_cast<std::uint64_t>(cute::TMA::CacheHintSm90::EVICT_NORMAL);
 
-/// Writes a map, or takes it from those that this thread has kept for this type and rank.
-template <class Element, int kRank>
-cudaError_t write_kept_map(CUtensorMap* map, const MapRequest& request) {
+/// Writes a map, or takes it from those that this thread has kept.
+inline cudaError_t write_kept_map(CUtensorMap* map, const MapRequest& request) {
   thread_local MapCache cache;
   return write_tensor_map(request, find_tensor_map_encoder, &cache, map);
 }
@@ -96,11 +95,11 @@ inline constexpr auto kMapType = std::is_same_v<Element, float>             ? CU
                                                                             : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 template <class Element>
 cudaError_t make_tensor_map(CUtensorMap* map, const View& x, const TensorBox& box, void* never_null) {
-  return write_kept_map<Element, 4>(map, tensor_request(kMapType<Element>, x, box, never_null));
+  return write_kept_map(map, tensor_request(kMapType<Element>, x, box, never_null));
 }
 template <class Element>
 cudaError_t make_lines_map(CUtensorMap* map, const View& x, const TensorBox& box) {
-  return write_kept_map<Element, 5>(map, lines_request(kMapType<Element>, x, box));
+  return write_kept_map(map, lines_request(kMapType<Element>, x, box));
 }
 
 }  // namespace falchion::sm90

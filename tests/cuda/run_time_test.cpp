@@ -54,6 +54,24 @@ void time_problem(const Problem& problem, Pass pass, Backend backend, const AnyO
   }
 }
 
+/// As a model runs: one plan, and each of kLayers layers has operands of its own, so that more tensor maps are asked
+/// for than one layer needs.
+void time_layers(const Case& row) {
+  constexpr std::size_t kLayers = 24;
+  if (Path{Backend::sm90, ""}.why_not() != "") return;
+  const Instance x = make_instance(row, DType::bf16, 3);
+  Plan plan;
+  ASSERT_OK(Plan::make(x.problem, Pass::forward, Target(Backend::sm90), &plan));
+  std::vector<cuda::DeviceCopy> layers(kLayers);
+  for (cuda::DeviceCopy& layer : layers) ASSERT_OK(cuda::DeviceCopy::make(x.problem, x.operands(), {}, &layer));
+  ASSERT_OK(cuda::synchronize());
+  std::size_t next = 0;
+  time("24 layers of " + plan.describe().substr(0, 40), [&] {
+    next = (next + 1) % kLayers;
+    return plan.run(layers[next].operands(), nullptr, 0);
+  });
+}
+
 void time_attention(Backend backend, const Case& row) {
   if (Path{backend, ""}.why_not() != "") return;
   const Instance x = make_instance(row, DType::bf16, 3);
@@ -72,6 +90,7 @@ TEST(RunTime, Attention) {
     time_attention(backend, Case{"causal", 1, 1024, 1024, 4, 2, 64, 64}.causal());
     time_attention(backend, Case{"softcap", 1, 128, 128, 4, 2, 128, 128}.softcap(5));
   }
+  time_layers(Case{"plain", 1, 128, 128, 4, 2, 128, 128});
   time_attention(Backend::sm80, Case{"decode in parts", 1, 1, 4096, 8, 2, 128, 128});
   time_attention(Backend::sm80, Case{"general", 1, 128, 128, 4, 2, 64, 64}.mask());
 }
