@@ -56,10 +56,9 @@ foreach(name verify_storm verify_rule)
 endforeach()
 # The roofline's arithmetic, readers and pictures belong to the command. The test links them without the command.
 if(TARGET roofline_test)
-  find_package(fmt REQUIRED)
   target_sources(roofline_test PRIVATE tools/roofline/model.cpp tools/roofline/points.cpp tools/command/json_value.cpp tools/roofline/svg.cpp tools/command/table.cpp)
   target_include_directories(roofline_test PRIVATE tools)
-  target_link_libraries(roofline_test PRIVATE fmt::fmt-header-only nlohmann_json::nlohmann_json)
+  target_link_libraries(roofline_test PRIVATE ${falchion_fmt} nlohmann_json::nlohmann_json)
 endif()
 # The JSON that the library writes is read by another parser than its own.
 if(TARGET explain_json_test)

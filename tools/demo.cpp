@@ -1,6 +1,6 @@
 // tools/demo.cpp: `falchion demo` runs a real model's attention on every path that this machine has, and shows one
 // table and a picture.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <filesystem>
 #include <memory>

@@ -1,5 +1,5 @@
 // tools/explain.cpp: `falchion explain` says what a plan would be and why, also for a machine that is not here.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 #include <nlohmann/json.hpp>

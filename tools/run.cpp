@@ -1,5 +1,5 @@
 // tools/run.cpp: `falchion run`: attention on tensors from files.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <memory>

@@ -1,6 +1,6 @@
 // tools/bench/bench.cpp: `falchion bench` shows medians beside this machine's own measured limits, as a table and as
 // Google Benchmark's JSON.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <map>

@@ -1,7 +1,7 @@
 // tools/bench/cases.cpp
 #include "bench/cases.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <optional>

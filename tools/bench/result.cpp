@@ -1,7 +1,7 @@
 // tools/bench/result.cpp
 #include "bench/result.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <nlohmann/json.hpp>
 

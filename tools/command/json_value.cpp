@@ -1,7 +1,7 @@
 // tools/command/json_value.cpp
 #include "command/json_value.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 #include <string_view>

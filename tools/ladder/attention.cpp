@@ -1,5 +1,5 @@
 // tools/ladder/attention.cpp: `falchion ladder attention`.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 

@@ -1,5 +1,5 @@
 // tools/ladder/linear.cpp: `falchion ladder linear`.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "command/table.hpp"
 #include "ladder/linear_problem.hpp"

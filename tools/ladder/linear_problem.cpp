@@ -1,7 +1,7 @@
 // tools/ladder/linear_problem.cpp
 #include "ladder/linear_problem.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>

@@ -1,7 +1,7 @@
 // tools/ladder/problem.cpp
 #include "ladder/problem.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

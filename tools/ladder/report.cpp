@@ -1,5 +1,5 @@
 // tools/ladder/report.cpp: the rows of a ladder as a table with its paragraphs, or as JSON.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // tools/layout/atoms.cpp: `falchion layout mma` and `copy`: which thread has which value, in print and in pictures.
 #include "layout/atoms.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

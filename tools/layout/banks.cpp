@@ -1,7 +1,7 @@
 // tools/layout/banks.cpp: `falchion layout banks` and `swizzle`: where elements lie, and what a warp's access costs.
 #include "layout/banks.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

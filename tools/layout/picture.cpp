@@ -1,7 +1,7 @@
 // tools/layout/picture.cpp: layouts and thread-value layouts -> grids of cells.
 #include "layout/picture.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

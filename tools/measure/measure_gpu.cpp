@@ -1,7 +1,7 @@
 // tools/measure/measure_gpu.cpp
 #include "measure/measure_gpu.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "command/table.hpp"
 #include "plan/plan_data.hpp"

@@ -1,7 +1,7 @@
 // tools/picture/heatmap.cpp
 #include "picture/heatmap.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

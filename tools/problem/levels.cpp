@@ -1,7 +1,7 @@
 // tools/problem/levels.cpp
 #include "problem/levels.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 // tools/problem/problem_options.cpp
 #include "problem/problem_options.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // tools/problem/work.cpp
 #include "problem/work.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,7 +1,7 @@
 // tools/roofline/cases.cpp
 #include "roofline/cases.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

@@ -1,7 +1,7 @@
 // tools/roofline/points.cpp
 #include "roofline/points.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

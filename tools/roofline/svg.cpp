@@ -1,7 +1,7 @@
 // tools/roofline/svg.cpp
 #include "roofline/svg.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

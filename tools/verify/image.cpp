@@ -1,7 +1,7 @@
 // tools/verify/image.cpp: see image.hpp.
 #include "image.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>

@@ -1,7 +1,7 @@
 // tools/verify/paths.cpp: see paths.hpp.
 #include "paths.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <numeric>

@@ -1,7 +1,7 @@
 // tools/verify/problem.cpp: prints and parses problems, both with the same table of fields.
 #include "problem.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

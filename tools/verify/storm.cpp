@@ -1,7 +1,7 @@
 // tools/verify/storm.cpp: see storm.hpp.
 #include "storm.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>

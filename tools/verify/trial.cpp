@@ -1,7 +1,7 @@
 // tools/verify/trial.cpp: see trial.hpp.
 #include "trial.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 

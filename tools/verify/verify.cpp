@@ -1,5 +1,5 @@
 // tools/verify/verify.cpp: `falchion verify`: every way this machine can run, against the definition in double.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <limits>

@@ -1,7 +1,7 @@
 // tools/verify/watchdog.cpp: see watchdog.hpp.
 #include "watchdog.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <csignal>
