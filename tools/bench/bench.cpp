@@ -78,11 +78,14 @@ void measure_on_gpu(const Prepared& prepared, const AnyOperands& x, int runs, Be
 
 /// All that does not depend on the operation.
 template <class AnyOperands>
-void measure(const Prepared& prepared, const AnyOperands& x, const BenchOptions& options, BenchResult* result,
-             Limits* limits) {
+void measure_runs(const Prepared& prepared, const AnyOperands& x, const BenchOptions& options, BenchResult* result,
+                  Limits* limits) {
   const Plan& plan = prepared.plan();
-  result->backend = plan_backend(plan), result->level = plan_level(plan), result->threads = plan_threads(plan);
-  result->describe = plan.describe(), result->unit = limiting_unit(plan);
+  result->backend = plan_backend(plan);
+  result->level = plan_level(plan);
+  result->threads = plan_threads(plan);
+  result->describe = plan.describe();
+  result->unit = limiting_unit(plan);
   result->cold = options.cold || (result->roof == Roof::memory && !options.warm);
   const int runs = static_cast<int>(options.runs);
   prepared.on_gpu() ? measure_on_gpu(prepared, x, runs, result, limits)
@@ -98,32 +101,30 @@ void require_numbers(const Tensor& x, const BenchResult& result) {
 
 Layout layout_of(const BenchOptions& options) { return options.layout == "bhsd" ? Layout::bhsd : Layout::bshd; }
 
-BenchResult measure(const Attention& problem, const BenchOptions& options, const Target& target, Limits* limits) {
+void measure(const Attention& problem, const BenchOptions& options, const Target& target, BenchResult* result,
+             Limits* limits) {
   const Prepared prepared(problem, target);
   const Instance instance = make_instance(problem, 1, layout_of(options));
   const Outputs outputs(instance, problem.dtype, layout_of(options));
   Operands x = instance.operands();
   outputs.attach(&x);
-  BenchResult result;
-  result.problem = problem;
-  result.roof = is_decode(problem) ? Roof::memory : Roof::arithmetic;
-  result.flops = flop_count(problem), result.bytes = byte_count(problem);
-  measure(prepared, x, options, &result, limits);
-  require_numbers(x.o, result);
-  return result;
+  result->roof = is_decode(problem) ? Roof::memory : Roof::arithmetic;
+  result->flops = flop_count(problem);
+  result->bytes = byte_count(problem);
+  measure_runs(prepared, x, options, result, limits);
+  require_numbers(x.o, *result);
 }
 
-BenchResult measure(const LinearProblem& problem, const BenchOptions& options, const Target& target, Limits* limits) {
+void measure(const LinearProblem& problem, const BenchOptions& options, const Target& target, BenchResult* result,
+             Limits* limits) {
   const Prepared prepared(problem, problem.pass, target);
   const LinearInstance instance = make_linear_instance(problem, 1, layout_of(options));
-  BenchResult result;
-  result.problem = problem;
-  result.roof = Roof::slower;
-  result.chunk = linear_chunk(*prepared.plan().data());
-  result.flops = flop_count(problem, result.chunk), result.bytes = byte_count(problem);
-  measure(prepared, instance.operands(), options, &result, limits);
-  for (const HostTensor* output : instance.outputs()) require_numbers(output->view, result);
-  return result;
+  result->roof = Roof::slower;
+  result->chunk = linear_chunk(*prepared.plan().data());
+  result->flops = flop_count(problem, result->chunk);
+  result->bytes = byte_count(problem);
+  measure_runs(prepared, instance.operands(), options, result, limits);
+  for (const HostTensor* output : instance.outputs()) require_numbers(output->view, *result);
 }
 
 /// Of a result on the CPU, when all is measured.
@@ -175,8 +176,9 @@ int bench(const BenchOptions& options) {
       const Target target = where.target();
       if (live)
         fmt::print(stderr, "\r\033[K{}/{} {} {}", i + 1, list.size(), name(dtype_of(list[i])), problem_name(list[i]));
-      results.push_back(
-          std::visit([&](const auto& problem) { return measure(problem, options, target, &limits); }, list[i]));
+      BenchResult& result = results.emplace_back();
+      result.problem = list[i];
+      std::visit([&](const auto& problem) { measure(problem, options, target, &result, &limits); }, list[i].problem);
     }
   if (live) fmt::print(stderr, "\r\033[K");
   if (results.empty()) throw UsageError{"nothing to measure"};

@@ -5,16 +5,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "plan/operation.hpp"
 #include "plan/text.hpp"
 
 namespace falchion::tools {
 namespace {
 
 using nlohmann::json;
-
-const char* operation(const Attention& a) { return operation_of(a, Pass::forward).name; }
-const char* operation(const LinearProblem& a) { return operation_of(a, a.pass).name; }
 
 std::string sizes(const Attention& a) {
   return fmt::format("b:{}/h:{}_{}/s:{}_{}/d:{}_{}", a.b, a.h_q, a.h_k, a.s_q, a.s_k, a.d_qk, a.d_v);
@@ -29,14 +25,15 @@ std::string benchmark_name(const BenchResult& r) {
         std::string features = feature_name(a);
         for (char& c : features)
           if (c == ' ') c = '_';
-        return fmt::format("{}/{}/{}/{}/{}/{}/threads:{}{}", operation(a), r.backend, r.level.empty() ? "any" : r.level,
-                           name(a.dtype), sizes(a), features, r.threads, r.cold ? "/cold" : "");
+        return fmt::format("{}/{}/{}/{}/{}/{}/threads:{}{}", entry_of(r.problem.op).operation, r.backend,
+                           r.level.empty() ? "any" : r.level, name(a.dtype), sizes(a), features, r.threads,
+                           r.cold ? "/cold" : "");
       },
-      r.problem);
+      r.problem.problem);
 }
 
 json problem_json(const BenchResult& r) {
-  json out = std::visit([](const auto& a) { return to_json(a); }, r.problem);
+  json out = std::visit([](const auto& a) { return to_json(a); }, r.problem.problem);
   if (r.chunk > 0) out["chunk"] = r.chunk;
   return out;
 }
@@ -44,11 +41,11 @@ json problem_json(const BenchResult& r) {
 }  // namespace
 
 DType dtype_of(const BenchProblem& problem) {
-  return std::visit([](const auto& a) { return a.dtype; }, problem);
+  return std::visit([](const auto& a) { return a.dtype; }, problem.problem);
 }
 
 std::string problem_name(const BenchProblem& problem) {
-  return std::visit([](const auto& a) { return problem_name(a); }, problem);
+  return std::visit([](const auto& a) { return problem_name(a); }, problem.problem);
 }
 
 void BenchResult::hold_against(double flops_per_second, const std::string& unit_name, double bytes_per_second,

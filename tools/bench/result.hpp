@@ -9,11 +9,15 @@
 
 #include "falchion/falchion.hpp"
 #include "measure/measure.hpp"
+#include "problem/operation.hpp"
 #include "problem/work.hpp"
 
 namespace falchion::tools {
 
-using BenchProblem = std::variant<Attention, LinearProblem>;
+struct BenchProblem {
+  Op op = Op::attention;
+  std::variant<Attention, LinearProblem> problem;
+};
 
 DType dtype_of(const BenchProblem& problem);
 std::string problem_name(const BenchProblem& problem);

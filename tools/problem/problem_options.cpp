@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "command/numbers.hpp"
+#include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "problem/levels.hpp"
 #include "tool.hpp"
@@ -213,10 +214,10 @@ Target TargetOptions::target() const {
   const auto refuse = [&](const char* option) {
     throw UsageError{fmt::format("{}: it is of the CPU, and --backend {} does not run there", option, backend)};
   };
-  const bool other = where == Backend::sm80 || where == Backend::sm90;
-  if (!level.empty() && (other || where == Backend::ref)) refuse("--level");
-  if (threads > 0 && other) refuse("--threads");
-  return Path{parse_backend(backend), level}.target(static_cast<int>(threads));
+  const bool gpu = is_gpu(where);
+  if (!level.empty() && (gpu || where == Backend::ref)) refuse("--level");
+  if (threads > 0 && gpu) refuse("--threads");
+  return Path{where, level}.target(static_cast<int>(threads));
 }
 
 }  // namespace falchion::tools

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <numeric>
 #include <sstream>
 
+#include "kind.hpp"
 #include "plan/text.hpp"
 #include "problem/problem_options.hpp"
 #include "problem_limits.hpp"
@@ -103,19 +105,13 @@ void linear_fields(Any& p, const F& f) {
 template <class Any, class F>
 void for_each_field(Any& p, const F& f) {
   f("backend", p.backend), f("level", p.level), f("threads", p.threads), f("lent", p.lent);
-  if (p.op == Op::attention) {
-    attention_fields(p, f);
-  } else {
-    linear_fields(p, f);
+  switch (p.kind()) {
+    case Kind::attention: attention_fields(p, f); break;
+    case Kind::linear: linear_fields(p, f); break;
   }
   f("spare", p.spare);
   f("data", p.data.seed), f("amount_q", p.data.q), f("amount_k", p.data.k), f("amount_v", p.data.v);
   f("scores", p.data.shape), f("plant", p.data.plant);
-}
-
-template <class T>
-void fit(std::vector<T>* list, bool wanted, std::int64_t b) {
-  list->resize(wanted ? static_cast<std::size_t>(b) : 0);
 }
 
 }  // namespace
@@ -126,12 +122,9 @@ const Storage& Problem::storage_of(const std::string& operand) const {
   return found == storage.end() ? dense : found->second;
 }
 
-const char* name(Op op) { return op == Op::attention ? "attention" : op == Op::linear ? "linear" : "linear-backward"; }
-Op parse_op(const std::string& text) {
-  for (const Op op : {Op::attention, Op::linear, Op::linear_backward})
-    if (text == name(op)) return op;
-  throw UsageError{fmt::format("operation \"{}\" is not one of attention, linear, linear-backward", text)};
-}
+std::int64_t sum(const Lengths& list) { return std::accumulate(list.begin(), list.end(), std::int64_t{0}); }
+
+void resize(Lengths* list, bool wanted, std::int64_t b) { list->resize(wanted ? static_cast<std::size_t>(b) : 0); }
 
 std::string to_text(const Problem& problem) {
   Problem plain;
@@ -176,25 +169,9 @@ std::string command_of(const Problem& problem) {
 }
 
 void tidy(Problem* p) {
-  Attention& a = p->attention;
-  const bool linear = p->op != Op::attention;
-  const std::int64_t b = linear ? p->linear.b : a.b;
-  const bool packed = linear ? p->linear.packed : a.packed;
-  fit(&p->lengths_q, packed, b), fit(&p->lengths_k, packed && !linear, b);
-  fit(&p->used_q, !linear && a.used_q, b), fit(&p->used_k, !linear && a.used_k, b);
-  fit(&p->first_k, !linear && a.first_k, b);
-  if (!packed || b == 0) p->spare = 0;  // packed rows with b = 0 are refused, because b then counts as unset
+  if (!p->packed() || p->b() == 0) p->spare = 0;  // packed rows with b = 0 are refused: b then counts as unset
   std::erase_if(p->storage, [](const auto& entry) { return entry.second == Storage{}; });
-  if (linear) {
-    if (!p->linear.initial_state || !p->linear.final_state || p->op == Op::linear_backward) p->in_place = false;
-    return;
-  }
-  if (a.packed) a.bias = a.mask = a.probabilities = false;
-  if (!a.bias) p->bias_dtype = DType::f32, p->bias = {}, p->data.bias = Data{}.bias;
-  if (!a.mask) p->mask = {}, p->data.mask = Data{}.mask;
-  if (a.band.left == Band::unbounded && a.band.right == Band::unbounded && !a.alibi) a.band.align = Align::unset;
-  if (a.dropout == 0) p->seed = p->offset = 0, p->rng_in_memory = false;
-  if (!a.alibi) p->slopes_by_batch = false;
+  storm_kind(*p).tidy(p);
 }
 
 }  // namespace falchion::tools::storm

@@ -187,8 +187,7 @@ storm::StormOptions Options::storm_options() const {
   out.problems = random > 0 ? random : std::numeric_limits<std::int64_t>::max() / 2;
   out.seconds = static_cast<double>(seconds), out.seed = static_cast<std::uint64_t>(seed);
   out.backend = where.backend, out.level = where.level;
-  for (const auto& op : ops.empty() ? std::vector<std::string>{"attention", "linear", "linear-backward"} : ops)
-    out.ops.push_back(storm::parse_op(op));
+  for (const auto& op : ops.empty() ? operation_names() : ops) out.ops.push_back(parse_op(op));
   for (const auto& dtype : dtypes.empty() ? std::vector<std::string>{"f32", "f16", "bf16"} : dtypes)
     out.types.push_back(parse_dtype(dtype));
   out.workers = static_cast<int>(workers), out.patience = static_cast<double>(patience), out.as_json = as_json;
@@ -244,7 +243,7 @@ void add_verify(Command& command) {
   command.group("Storms of random problems");
   command.integer("--random", &options->random, 0, std::int64_t{1} << 40, "So many random problems instead");
   command.integer("--seconds", &options->seconds, 0, 1 << 20, "For so long at most; 0: until all are done");
-  command.list("--op", &options->ops, "Only these: attention, linear, linear-backward");
+  command.list("--op", &options->ops, "Only these: " + operation_list());
   command.integer("--workers", &options->workers, 0, 1000, "Threads that draw and judge; 0: one a CPU");
   command.integer("--patience", &options->patience, 1, 3600, "Seconds after which a run counts as hung");
   command.repeated("--problem", &options->problems, "Just this problem, as a storm has told it", "TEXT");
