@@ -49,17 +49,11 @@ foreach(source IN LISTS test_sources)
 endforeach()
 include(cmake/tests_fake_cuda.cmake)
 # Tests of parts of the command.
-foreach(name verify_storm verify_rule verify_operations)
+foreach(name verify_storm verify_rule verify_operations roofline)
   if(TARGET ${name}_test)
     target_link_libraries(${name}_test PRIVATE falchion_tools)
   endif()
 endforeach()
-# The roofline's arithmetic, readers and pictures belong to the command. The test links them without the command.
-if(TARGET roofline_test)
-  target_sources(roofline_test PRIVATE tools/roofline/model.cpp tools/roofline/points.cpp tools/command/json_value.cpp tools/roofline/svg.cpp tools/command/table.cpp)
-  target_include_directories(roofline_test PRIVATE tools)
-  target_link_libraries(roofline_test PRIVATE ${falchion_fmt} nlohmann_json::nlohmann_json)
-endif()
 # The JSON that the library writes is read by another parser than its own.
 if(TARGET explain_json_test)
   find_package(nlohmann_json REQUIRED)

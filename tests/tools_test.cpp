@@ -241,6 +241,14 @@ TEST_F(Tools, MapDrawsAPictureOfModestSize) {
   EXPECT_EQ(run("map " + layer_ + " --head 99 --out " + file("map.svg")).code, 2);
 }
 
+/// XML has no control characters, and no program would show a picture with one in it.
+TEST_F(Tools, ATitleWithControlCharactersIsStillXml) {
+  const Result map = run("map " + layer_ + " --title \"$(printf 'a\\001b')\" --out " + file("map.svg"));
+  ASSERT_EQ(map.code, 0) << map.text;
+  EXPECT_TRUE(has(contents(file("map.svg")), "ab"));
+  EXPECT_FALSE(has(contents(file("map.svg")), "\001"));
+}
+
 TEST_F(Tools, SlowDemoPassesAndLeavesAPicture) {
   const Result x = run("demo " + sample_ + " --runs 1 --svg " + file("demo.svg"));
   EXPECT_EQ(x.code, 0) << x.text;

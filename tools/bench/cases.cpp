@@ -75,7 +75,10 @@ std::vector<Attention> usual_gpu_attention(const std::vector<std::string>& dtype
   for (const std::int64_t d : {64, 128, 256})
     for (const std::int64_t s : {1024, 4096, 16384})
       for (const bool causal : {false, true}) {
-        sizes.b = {16384 / s}, sizes.h = {2048 / d}, sizes.s = {s}, sizes.d = {d};
+        sizes.b = {16384 / s};
+        sizes.h = {2048 / d};
+        sizes.s = {s};
+        sizes.d = {d};
         for (Attention a : sizes.expand()) {
           if (causal) a.band = Band::causal(Align::bottom_right);
           out.push_back(a);
@@ -83,9 +86,12 @@ std::vector<Attention> usual_gpu_attention(const std::vector<std::string>& dtype
       }
   SizeOptions decode;
   decode.dtype = dtypes;
-  decode.h_q = {32}, decode.h_k = {8}, decode.s_q = {1};
+  decode.h_q = {32};
+  decode.h_k = {8};
+  decode.s_q = {1};
   for (const auto& [b, s_k] : {std::pair<std::int64_t, std::int64_t>{1, 8192}, {16, 8192}, {1, 131072}, {64, 1024}}) {
-    decode.b = {b}, decode.s_k = {s_k};
+    decode.b = {b};
+    decode.s_k = {s_k};
     for (const Attention& a : decode.expand()) out.push_back(a);
   }
   return out;
@@ -108,7 +114,8 @@ std::vector<Attention> usual_linear_sizes(const std::vector<std::string>& dtypes
   SizeOptions sizes;
   sizes.dtype = dtypes;
   if (!gpu) {
-    sizes.s = {1024, 4096}, sizes.d = {64, 128};
+    sizes.s = {1024, 4096};
+    sizes.d = {64, 128};
     return sizes.expand();
   }
   struct {
@@ -117,7 +124,10 @@ std::vector<Attention> usual_linear_sizes(const std::vector<std::string>& dtypes
                    {1, 4, 8192, 64},  {1, 1, 65536, 64}, {2, 8, 4096, 64}};
   std::vector<Attention> out;
   for (const auto& x : all) {
-    sizes.b = {x.b}, sizes.h = {x.h}, sizes.s = {x.s}, sizes.d = {x.d};
+    sizes.b = {x.b};
+    sizes.h = {x.h};
+    sizes.s = {x.s};
+    sizes.d = {x.d};
     for (const Attention& a : sizes.expand()) out.push_back(a);
   }
   return out;

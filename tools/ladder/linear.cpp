@@ -21,9 +21,11 @@ ladder::linear::Problem problem_of(const LadderOptions& options, Side side) {
   if (options.causal || options.s_k > 0)
     throw UsageError{"ladder: --causal and --s-k are of ladder attention; linear attention is causal"};
   ladder::linear::Problem p;
-  p.b = options.given(options.b, gpu ? 4 : 1), p.h = options.given(options.h, gpu ? 16 : 8);
+  p.b = options.given(options.b, gpu ? 4 : 1);
+  p.h = options.given(options.h, gpu ? 16 : 8);
   p.s = options.given(options.s, gpu ? 8192 : 4096);
-  p.d_qk = static_cast<int>(options.d), p.d_v = options.given(options.d_v, p.d_qk);
+  p.d_qk = static_cast<int>(options.d);
+  p.d_v = options.given(options.d_v, p.d_qk);
   p.reverse = options.reverse;
   require_grid(p.b, p.h);
   require(p.check(), "ladder");
@@ -35,7 +37,9 @@ void measure(const LinearLadderProblem& problem, DType dtype, int runs, const st
   problem.poison(dtype);
   run();
   const LinearLadderProblem::Check check = problem.check(dtype);
-  row->error = check.error, row->share = check.error / check.limit, row->wrong = check.wrong;
+  row->error = check.error;
+  row->share = check.error / check.limit;
+  row->wrong = check.wrong;
   row->o = {{"rms_error", check.error},
             {"limit", check.limit},
             {"share_of_limit", row->share},

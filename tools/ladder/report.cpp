@@ -76,7 +76,9 @@ void print_json(const LadderReport& report, const std::vector<LadderRow>& rows) 
   for (const LadderRow& row : rows) {
     nlohmann::json item = {{"step", row.name}, {"title", row.title}, {"file", row.file}, {"not_built", row.not_built}};
     if (row.not_built.empty()) {
-      item["seconds"] = row.time.median(), item["spread"] = row.time.spread(), item["runs"] = row.time.seconds.size();
+      item["seconds"] = row.time.median();
+      item["spread"] = row.time.spread();
+      item["runs"] = row.time.seconds.size();
       item[report.unit_json] = row.work / row.time.median();
       item["o"] = row.o;
     }

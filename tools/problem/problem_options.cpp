@@ -146,8 +146,14 @@ LinearProblem LinearOptions::problem(const Attention& sizes, Pass pass, float sc
                                  sizes.s_q, sizes.s_k)};
   LinearProblem a;
   a.pass = pass;
-  a.dtype = sizes.dtype, a.b = sizes.b, a.s = sizes.s_q, a.h_qk = sizes.h_q, a.h_v = sizes.h_k;
-  a.d_qk = sizes.d_qk, a.d_v = sizes.d_v, a.scale = scale;
+  a.dtype = sizes.dtype;
+  a.b = sizes.b;
+  a.s = sizes.s_q;
+  a.h_qk = sizes.h_q;
+  a.h_v = sizes.h_k;
+  a.d_qk = sizes.d_qk;
+  a.d_v = sizes.d_v;
+  a.scale = scale;
   a.decay = decay == "head" ? Decay::head : decay == "token" ? Decay::token : Decay::none;
   a.feature_map = elu ? FeatureMap::elu_plus_one : FeatureMap::identity;
   a.normalise = normalise;

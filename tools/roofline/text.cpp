@@ -27,7 +27,10 @@ std::string attainable_text(const Work& work, const Bound& bound) { return digit
 std::string range(const std::vector<Device>& devices, const std::function<double(const Device&)>& value,
                   const char* format = "{:.0f}") {
   double low = HUGE_VAL, high = -HUGE_VAL;
-  for (const Device& device : devices) low = std::min(low, value(device)), high = std::max(high, value(device));
+  for (const Device& device : devices) {
+    low = std::min(low, value(device));
+    high = std::max(high, value(device));
+  }
   const std::string a = fmt::format(fmt::runtime(format), low), b = fmt::format(fmt::runtime(format), high);
   return a == b ? a : a + " to " + b;
 }
@@ -75,7 +78,11 @@ std::string prefill_answer(const std::vector<Device>& all, int e) {
 
 std::string decode_answer(const std::vector<Device>& all, int e) {
   Attention mla;
-  mla.s_q = 1, mla.h_q = 128, mla.d = 576, mla.d_v = 512, mla.element_bytes = e;
+  mla.s_q = 1;
+  mla.h_q = 128;
+  mla.d = 576;
+  mla.d_v = 512;
+  mla.element_bytes = e;
   const double intensity = mla_decode(mla).intensity();
   std::string compute, memory;
   for (const Device& x : all) {

@@ -30,11 +30,13 @@ void fit(Dice* dice, double budget, double most_elements, Problem* p) {
     const std::int64_t choice = dice->between(0, 9);
     if (choice < 3 && a.h_qk > 1) {
       const std::int64_t group = a.h_v / a.h_qk;
-      a.h_qk = (a.h_qk + 1) / 2, a.h_v = group * a.h_qk;
+      a.h_qk = (a.h_qk + 1) / 2;
+      a.h_v = group * a.h_qk;
     } else if (choice == 3 && a.h_v > a.h_qk) {
       a.h_v = a.h_qk * ((a.h_v / a.h_qk + 1) / 2);
     } else if (choice < 6 && a.b > 1) {
-      a.b = (a.b + 1) / 2, tidy(p);
+      a.b = (a.b + 1) / 2;
+      tidy(p);
     } else if (choice < 7) {
       (a.d_qk > a.d_v ? a.d_qk : a.d_v) = (std::max(a.d_qk, a.d_v) + 1) / 2;
     } else {
@@ -77,9 +79,13 @@ void draw_features(Dice* dice, Problem* p) {
   a.decay = dice->pick({Decay::none, Decay::none, Decay::head, Decay::token, Decay::token});
   p->data.decay =
       a.decay == Decay::none ? Data{}.decay : dice->pick<const char*>({"weak", "weak", "mixed", "strong", "forget"});
-  a.initial_state = dice->chance(0.4), a.final_state = dice->chance(0.4);
+  a.initial_state = dice->chance(0.4);
+  a.final_state = dice->chance(0.4);
   p->in_place = dice->chance(0.3);
-  if (dice->chance(0.1)) p->data.q = dice->pick({0.1F, 8.F}), p->data.k = dice->pick({0.1F, 4.F});
+  if (dice->chance(0.1)) {
+    p->data.q = dice->pick({0.1F, 8.F});
+    p->data.k = dice->pick({0.1F, 4.F});
+  }
   if (p->pass() == Pass::forward && dice->chance(0.03))  // backward, the contract says nothing of them
     p->data.plant.emplace_back(dice->pick<const char*>({"nan_q", "nan_k", "nan_v", "inf_q", "inf_v"}));
 }

@@ -76,42 +76,89 @@ void read(const std::string& text, std::vector<T>* list) {
 template <class Any, class F>
 void attention_fields(Any& p, const F& f) {
   auto& a = p.attention;
-  f("dtype", a.dtype), f("b", a.b), f("s_q", a.s_q), f("s_k", a.s_k), f("h_q", a.h_q), f("h_k", a.h_k);
-  f("d_qk", a.d_qk), f("d_v", a.d_v);
-  f("left", a.band.left), f("right", a.band.right), f("align", a.band.align);
-  f("scale", a.score.scale), f("softcap", a.score.softcap);
-  f("dropout", a.dropout), f("dropout_seed", p.seed), f("dropout_offset", p.offset), f("rng_at", p.rng_in_memory);
-  f("alibi", a.alibi), f("alibi_by_batch", p.slopes_by_batch), f("bias", a.bias), f("bias_dtype", p.bias_dtype),
-      f("bias_ones", p.bias);
-  f("bias_data", p.data.bias), f("mask", a.mask), f("mask_ones", p.mask), f("mask_data", p.data.mask);
-  f("lse", a.lse), f("row_max", a.row_max), f("probabilities", a.probabilities);
-  f("packed", a.packed), f("lengths_q", p.lengths_q), f("lengths_k", p.lengths_k);
-  f("uses_q", a.used_q), f("used_q", p.used_q), f("uses_k", a.used_k), f("used_k", p.used_k);
-  f("uses_first", a.first_k), f("first_k", p.first_k);
+  f("dtype", a.dtype);
+  f("b", a.b);
+  f("s_q", a.s_q);
+  f("s_k", a.s_k);
+  f("h_q", a.h_q);
+  f("h_k", a.h_k);
+  f("d_qk", a.d_qk);
+  f("d_v", a.d_v);
+  f("left", a.band.left);
+  f("right", a.band.right);
+  f("align", a.band.align);
+  f("scale", a.score.scale);
+  f("softcap", a.score.softcap);
+  f("dropout", a.dropout);
+  f("dropout_seed", p.seed);
+  f("dropout_offset", p.offset);
+  f("rng_at", p.rng_in_memory);
+  f("alibi", a.alibi);
+  f("alibi_by_batch", p.slopes_by_batch);
+  f("bias", a.bias);
+  f("bias_dtype", p.bias_dtype);
+  f("bias_ones", p.bias);
+  f("bias_data", p.data.bias);
+  f("mask", a.mask);
+  f("mask_ones", p.mask);
+  f("mask_data", p.data.mask);
+  f("lse", a.lse);
+  f("row_max", a.row_max);
+  f("probabilities", a.probabilities);
+  f("packed", a.packed);
+  f("lengths_q", p.lengths_q);
+  f("lengths_k", p.lengths_k);
+  f("uses_q", a.used_q);
+  f("used_q", p.used_q);
+  f("uses_k", a.used_k);
+  f("used_k", p.used_k);
+  f("uses_first", a.first_k);
+  f("first_k", p.first_k);
 }
 
 template <class Any, class F>
 void linear_fields(Any& p, const F& f) {
   auto& a = p.linear;
-  f("dtype", a.dtype), f("b", a.b), f("s", a.s), f("h_qk", a.h_qk), f("h_v", a.h_v);
-  f("d_qk", a.d_qk), f("d_v", a.d_v), f("scale", a.scale), f("feature_map", a.feature_map);
-  f("decay", a.decay), f("decay_data", p.data.decay), f("normalise", a.normalise), f("eps", a.eps);
-  f("reverse", a.reverse), f("packed", a.packed), f("lengths", p.lengths_q);
-  f("initial_state", a.initial_state), f("final_state", a.final_state), f("in_place", p.in_place);
+  f("dtype", a.dtype);
+  f("b", a.b);
+  f("s", a.s);
+  f("h_qk", a.h_qk);
+  f("h_v", a.h_v);
+  f("d_qk", a.d_qk);
+  f("d_v", a.d_v);
+  f("scale", a.scale);
+  f("feature_map", a.feature_map);
+  f("decay", a.decay);
+  f("decay_data", p.data.decay);
+  f("normalise", a.normalise);
+  f("eps", a.eps);
+  f("reverse", a.reverse);
+  f("packed", a.packed);
+  f("lengths", p.lengths_q);
+  f("initial_state", a.initial_state);
+  f("final_state", a.final_state);
+  f("in_place", p.in_place);
   f("segments", p.segments);
 }
 
 /// f(key, field) for each field that the operation has; `any` is a Problem, const or not.
 template <class Any, class F>
 void for_each_field(Any& p, const F& f) {
-  f("backend", p.backend), f("level", p.level), f("threads", p.threads), f("lent", p.lent);
+  f("backend", p.backend);
+  f("level", p.level);
+  f("threads", p.threads);
+  f("lent", p.lent);
   switch (p.kind()) {
     case Kind::attention: attention_fields(p, f); break;
     case Kind::linear: linear_fields(p, f); break;
   }
   f("spare", p.spare);
-  f("data", p.data.seed), f("amount_q", p.data.q), f("amount_k", p.data.k), f("amount_v", p.data.v);
-  f("scores", p.data.shape), f("plant", p.data.plant);
+  f("data", p.data.seed);
+  f("amount_q", p.data.q);
+  f("amount_k", p.data.k);
+  f("amount_v", p.data.v);
+  f("scores", p.data.shape);
+  f("plant", p.data.plant);
 }
 
 }  // namespace

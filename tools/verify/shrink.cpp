@@ -19,7 +19,8 @@ void drop_sequences(const Problem& from, Steps* steps) {
     });
   };
   if (b < 2) return;
-  cut(b / 2, b), cut(0, b / 2);
+  cut(b / 2, b);
+  cut(0, b / 2);
   for (std::int64_t i = 0; i < std::min<std::int64_t>(b, 16); ++i) cut(i, i + 1);
 }
 
@@ -42,9 +43,13 @@ void simpler_memory(const Problem& from, Steps* steps) {
   for (const auto& [operand, storage] : from.storage) {
     offer(from, steps, [&](Problem& p) { p.storage.erase(operand); });
     const auto part = [&](const auto& change) { offer(from, steps, [&](Problem& p) { change(p.storage[operand]); }); };
-    part([](Storage& x) { x.order = Storage{}.order; }), part([](Storage& x) { x.pad = 0; });
-    part([](Storage& x) { x.gap = 0; }), part([](Storage& x) { x.start = 0; }), part([](Storage& x) { x.flip = 0; });
-    part([](Storage& x) { x.zero = 0; }), part([](Storage& x) { x.wild = false; });
+    part([](Storage& x) { x.order = Storage{}.order; });
+    part([](Storage& x) { x.pad = 0; });
+    part([](Storage& x) { x.gap = 0; });
+    part([](Storage& x) { x.start = 0; });
+    part([](Storage& x) { x.flip = 0; });
+    part([](Storage& x) { x.zero = 0; });
+    part([](Storage& x) { x.wild = false; });
   }
 }
 
@@ -82,7 +87,8 @@ Problem shrink(const Problem& problem, const std::function<bool(const Problem&)>
     for (const Problem& next : steps_from(best)) {
       if (--left < 0 || enough()) return best;
       if (!fails(next)) continue;
-      best = next, better = true;
+      best = next;
+      better = true;
       break;
     }
   }

@@ -14,7 +14,10 @@ void simplify_attention(const Problem& from, Steps* steps) {
   if (from.attention.packed && from.attention.b > 0)
     offer(from, steps, [](Problem& p) {
       for (auto* side : {&p.lengths_q, &p.lengths_k}) side->resize(1);
-      p.attention.packed = false, p.attention.b = 1, p.attention.s_q = p.lengths_q[0], p.attention.s_k = p.lengths_k[0];
+      p.attention.packed = false;
+      p.attention.b = 1;
+      p.attention.s_q = p.lengths_q[0];
+      p.attention.s_k = p.lengths_k[0];
     });
   offer(from, steps, [](Problem& p) { p.attention.dropout = 0; });
   offer(from, steps, [](Problem& p) { p.rng_in_memory = false; });
@@ -31,7 +34,11 @@ void simplify_attention(const Problem& from, Steps* steps) {
   if (from.attention.h_k > 0) {
     const std::int64_t group = from.attention.h_q / from.attention.h_k;
     for (const std::int64_t heads : {std::int64_t{1}, from.attention.h_k / 2})
-      if (heads > 0) offer(from, steps, [&](Problem& p) { p.attention.h_k = heads, p.attention.h_q = heads * group; });
+      if (heads > 0)
+        offer(from, steps, [&](Problem& p) {
+          p.attention.h_k = heads;
+          p.attention.h_q = heads * group;
+        });
     for (const std::int64_t g : {std::int64_t{1}, group / 2, group - 1})
       if (g > 0) offer(from, steps, [&](Problem& p) { p.attention.h_q = p.attention.h_k * g; });
   }

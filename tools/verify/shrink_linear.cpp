@@ -10,7 +10,9 @@ void simplify_linear(const Problem& from, Steps* steps) {
   if (from.linear.packed && from.linear.b > 0)
     offer(from, steps, [](Problem& p) {
       p.lengths_q.resize(1);
-      p.linear.packed = false, p.linear.b = 1, p.linear.s = p.lengths_q[0];
+      p.linear.packed = false;
+      p.linear.b = 1;
+      p.linear.s = p.lengths_q[0];
     });
   offer(from, steps, [](Problem& p) { p.linear.decay = Decay::none; });
   offer(from, steps, [](Problem& p) { p.linear.feature_map = FeatureMap::identity; });
@@ -21,7 +23,11 @@ void simplify_linear(const Problem& from, Steps* steps) {
   if (from.linear.h_qk > 0) {
     const std::int64_t group = from.linear.h_v / from.linear.h_qk;
     for (const std::int64_t heads : {std::int64_t{1}, from.linear.h_qk / 2})
-      if (heads > 0) offer(from, steps, [&](Problem& p) { p.linear.h_qk = heads, p.linear.h_v = heads * group; });
+      if (heads > 0)
+        offer(from, steps, [&](Problem& p) {
+          p.linear.h_qk = heads;
+          p.linear.h_v = heads * group;
+        });
     if (group > 2) offer(from, steps, [&](Problem& p) { p.linear.h_v = p.linear.h_qk * (group / 2); });
   }
   smaller(from, steps, 0, [](Problem& p) -> std::int64_t& { return p.linear.s; });

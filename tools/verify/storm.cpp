@@ -102,7 +102,8 @@ Problem Storm::draw(std::int64_t index) const {
   Problem problem = draw_problem(options.seed, i, op, types_of(options, op));
   const std::vector<Path> paths = storm_paths(options.backend, options.level, op, problem.dtype());
   const Path& path = paths[random_bits(options.seed ^ 0x5A5A, i) % paths.size()];
-  problem.backend = path.backend, problem.level = path.level;
+  problem.backend = path.backend;
+  problem.level = path.level;
   return problem;
 }
 

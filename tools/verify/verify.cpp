@@ -185,12 +185,16 @@ void check_use(const Options& options, const Given& given) {
 storm::StormOptions Options::storm_options() const {
   storm::StormOptions out;
   out.problems = random > 0 ? random : std::numeric_limits<std::int64_t>::max() / 2;
-  out.seconds = static_cast<double>(seconds), out.seed = static_cast<std::uint64_t>(seed);
-  out.backend = where.backend, out.level = where.level;
+  out.seconds = static_cast<double>(seconds);
+  out.seed = static_cast<std::uint64_t>(seed);
+  out.backend = where.backend;
+  out.level = where.level;
   for (const auto& op : ops.empty() ? operation_names() : ops) out.ops.push_back(parse_op(op));
   for (const auto& dtype : dtypes.empty() ? std::vector<std::string>{"f32", "f16", "bf16"} : dtypes)
     out.types.push_back(parse_dtype(dtype));
-  out.workers = static_cast<int>(workers), out.patience = static_cast<double>(patience), out.as_json = as_json;
+  out.workers = static_cast<int>(workers);
+  out.patience = static_cast<double>(patience);
+  out.as_json = as_json;
   return out;
 }
 
