@@ -14,7 +14,7 @@ list(FILTER gpu_test_sources INCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")  # cmake/
 list(FILTER test_sources EXCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")
 list(FILTER test_sources EXCLUDE REGEX "/door_gpu_test")  # cmake/tests_fake_cuda.cmake
 if(NOT FALCHION_TOOLS)  # these test parts of the command, or need its libraries
-  list(FILTER test_sources EXCLUDE REGEX "/(roofline|explain_json|verify_[a-z]+)_test")
+  list(FILTER test_sources EXCLUDE REGEX "/(roofline|explain_json|print_json|verify_[a-z]+)_test")
 endif()
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cpp)
 if(support_sources)
@@ -49,7 +49,7 @@ foreach(source IN LISTS test_sources)
 endforeach()
 include(cmake/tests_fake_cuda.cmake)
 # Tests of parts of the command.
-foreach(name verify_storm verify_rule verify_operations roofline)
+foreach(name verify_storm verify_rule verify_operations roofline print_json)
   if(TARGET ${name}_test)
     target_link_libraries(${name}_test PRIVATE falchion_tools)
   endif()

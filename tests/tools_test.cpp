@@ -200,8 +200,9 @@ TEST_F(Tools, BenchHoldsLinearAttentionAgainstTheSlowerOfBothRoofs) {
     const std::string row = std::string("\"linear_attention_") + pass + "/cpu/";
     const std::size_t at = json.find("_median\"", json.find(row));
     ASSERT_NE(json.find(row), std::string::npos) << pass;
-    // Keys are sorted: those of this row stand around its name.
-    const std::string text = json.substr(json.rfind('{', at), json.find("\"threads\"", at) - json.rfind('{', at));
+    // All of the row: from the brace before its name to the one that closes it, which stands two spaces in.
+    const std::size_t from = json.rfind("\n  {", at);
+    const std::string text = json.substr(from, json.find("\n  }", at) - from);
     const double flops = number_behind(text, "", "flops"), bytes = number_behind(text, "", "bytes_per_second");
     EXPECT_NEAR(flops / bytes, flop_a_byte, 1e-9) << pass;
     EXPECT_EQ(number_behind(text, "", "chunk"), 64);

@@ -2,10 +2,10 @@
 #include <fmt/core.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "command/print_json.hpp"
 #include "problem/operation.hpp"
 #include "problem/problem_options.hpp"
 #include "tool.hpp"
@@ -90,16 +90,16 @@ std::string story_of(const Options& options, Attention problem, const Target& ta
 
 int explain_all(const Options& options) {
   const Target target = target_of(options);
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  std::string all;
   for (const Attention& problem : options.sizes.expand()) {
     const std::string story = story_of(options, problem, target, options.as_json ? Format::json : Format::text);
     if (options.as_json) {
-      all.push_back(nlohmann::ordered_json::parse(story));
+      all += (all.empty() ? "" : ",") + story;
     } else {
       fmt::print("{}", story);
     }
   }
-  if (options.as_json) fmt::print("{}\n", all.dump(2));
+  if (options.as_json) fmt::print("{}\n", pretty("[" + all + "]", 2));
   return exit_ok;
 }
 

@@ -5,12 +5,12 @@
 
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "bench/cases.hpp"
 #include "bench/result.hpp"
 #include "command/file_names.hpp"
+#include "command/print_json.hpp"
 #include "command/table.hpp"
 #include "cpu/threads.hpp"
 #include "measure/machine.hpp"
@@ -148,18 +148,23 @@ void print_table(const std::vector<BenchResult>& results) {
   fmt::print("{}", table.text());
 }
 
-nlohmann::json to_json(const std::vector<BenchResult>& results, const Limits& limits) {
-  nlohmann::json json = result_facts(limits.gpu ? limits.gpu->name : "");
-  json["benchmarks"] = benchmark_json(results);
-  auto& context = json["context"];
-  context["measured_peak_flops"] = limits.cpu ? limits.cpu->units() : std::map<std::string, double>{};
-  context["measured_dram_bytes_per_second"] = limits.cpu ? limits.cpu->bytes_per_second() : 0;
-  if (!limits.gpu) return json;
-  context["gpu"] = {{"sms", limits.gpu->sms},
-                    {"clock_hz", limits.gpu->clock_hz},
-                    {"measured_copy_bytes_per_second", limits.gpu->copy},
-                    {"nominal_bf16_flops", limits.gpu->nominal(DType::bf16)}};
-  return json;
+Json peaks_json(const Limits& limits) {
+  std::vector<Json::Member> out;
+  const std::map<std::string, double> units = limits.cpu ? limits.cpu->units() : std::map<std::string, double>{};
+  for (const auto& [unit, flops] : units) out.emplace_back(unit, flops);
+  return Json::object(out);
+}
+
+Json to_json(const std::vector<BenchResult>& results, const Limits& limits) {
+  std::vector<Json::Member> measured = {
+      {"measured_peak_flops", peaks_json(limits)},
+      {"measured_dram_bytes_per_second", limits.cpu ? limits.cpu->bytes_per_second() : 0}};
+  if (limits.gpu)
+    measured.emplace_back("gpu", Json::object({{"sms", limits.gpu->sms},
+                                               {"clock_hz", limits.gpu->clock_hz},
+                                               {"measured_copy_bytes_per_second", limits.gpu->copy},
+                                               {"nominal_bf16_flops", limits.gpu->nominal(DType::bf16)}}));
+  return result_facts(limits.gpu ? limits.gpu->name : "", measured).with("benchmarks", benchmark_json(results));
 }
 
 int bench(const BenchOptions& options) {
@@ -185,10 +190,10 @@ int bench(const BenchOptions& options) {
   if (limits.cpu) limits.cpu->measure_again();
   for (BenchResult& r : results)
     if (!r.on_gpu) hold_against_cpu(*limits.cpu, &r);
-  const nlohmann::json json = to_json(results, limits);
-  if (!options.json_file.empty()) write_text(options.json_file, json.dump(1) + "\n");
+  const std::string json = pretty(to_json(results, limits).text()) + "\n";
+  if (!options.json_file.empty()) write_text(options.json_file, json);
   if (options.as_json && options.json_file.empty()) {
-    fmt::print("{}\n", json.dump(1));
+    fmt::print("{}", json);
   } else {
     if (limits.cpu)
       fmt::print("{}, {} threads. Measured limits: {}\n", cpu_model(), limits.cpu->threads(), limits.cpu->text());

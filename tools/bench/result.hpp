@@ -2,7 +2,6 @@
 // that the command does not need libbenchmark).
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <variant>
 #include <vector>
@@ -49,6 +48,6 @@ struct BenchResult {
 
 /// benchmarks[]: the median of each problem as an aggregate, with its spread and the counters flops, bytes_per_second
 /// and share_of_limit. The single runs are left out: nobody reads them, and they are nine tenths of a file.
-nlohmann::json benchmark_json(const std::vector<BenchResult>& results);
+Json benchmark_json(const std::vector<BenchResult>& results);
 
 }  // namespace falchion::tools

@@ -40,11 +40,11 @@ void measure(const LinearLadderProblem& problem, DType dtype, int runs, const st
   row->error = check.error;
   row->share = check.error / check.limit;
   row->wrong = check.wrong;
-  row->o = {{"rms_error", check.error},
-            {"limit", check.limit},
-            {"share_of_limit", row->share},
-            {"passed", row->passed()},
-            {"why", check.wrong}};
+  row->o = Json::object({{"rms_error", check.error},
+                         {"limit", check.limit},
+                         {"share_of_limit", row->share},
+                         {"passed", row->passed()},
+                         {"why", check.wrong}});
   row->work = problem.bytes(dtype);
   row->time = time_on(problem.side(), runs, run);
 }
@@ -127,7 +127,8 @@ int climb_linear(const LadderOptions& options, Side side) {
       .side = side,
       .dtype = gpu ? "f32 and bf16" : "f32",
       .problem = problem_name(p),
-      .problem_json = {{"b", p.b}, {"h", p.h}, {"s", p.s}, {"d_qk", p.d_qk}, {"d_v", p.d_v}, {"reverse", p.reverse}},
+      .problem_json =
+          Json::object({{"b", p.b}, {"h", p.h}, {"s", p.s}, {"d_qk", p.d_qk}, {"d_v", p.d_v}, {"reverse", p.reverse}}),
       .unit = "B/s",
       .unit_json = "bytes_per_second",
       .error_title = "RMS error",
@@ -137,7 +138,7 @@ int climb_linear(const LadderOptions& options, Side side) {
   if (gpu) {
     const double copy = GpuLimits::measure().copy;
     rate += "; a copy reads and writes " + format_rate(copy, "B/s");
-    report.problem_json["copy_bytes_per_second"] = copy;
+    report.problem_json = report.problem_json.with("copy_bytes_per_second", copy);
   }
   report.notes.push_back(rate);
   return tell(options, report, climb(options, rungs));

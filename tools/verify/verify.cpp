@@ -5,8 +5,8 @@
 #include <limits>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "command/print_json.hpp"
 #include "command/table.hpp"
 #include "measure/measure.hpp"
 #include "plan/text.hpp"
@@ -143,18 +143,18 @@ void print_summary(const std::vector<Row>& rows) {
   fmt::print("{}", table.text());
 }
 
-void print_json(const std::vector<Row>& rows, std::size_t failures) {
-  nlohmann::json list = nlohmann::json::array();
+void print_rows_as_json(const std::vector<Row>& rows, std::size_t failures) {
+  std::vector<Json> list;
   for (const Row& row : rows)
-    list.push_back({{"case", row.name},
-                    {"problem", to_json(row.problem)},
-                    {"backend", name(row.path.backend)},
-                    {"level", row.path.level},
-                    {"passed", row.verdict.passed()},
-                    {"why", row.verdict.why},
-                    {"o", to_json(row.verdict.o)},
-                    {"lse", to_json(row.verdict.lse)}});
-  fmt::print("{}\n", nlohmann::json{{"failures", failures}, {"results", list}}.dump(1));
+    list.push_back(Json::object({{"case", row.name},
+                                 {"problem", to_json(row.problem)},
+                                 {"backend", name(row.path.backend)},
+                                 {"level", row.path.level},
+                                 {"passed", row.verdict.passed()},
+                                 {"why", row.verdict.why},
+                                 {"o", to_json(row.verdict.o)},
+                                 {"lse", to_json(row.verdict.lse)}}));
+  print_json(Json::object({{"failures", failures}, {"results", Json::array(list)}}));
 }
 
 /// Refuses options that the answer would not depend on.
@@ -215,7 +215,7 @@ int verify(const Options& options) {
   std::size_t failures = 0;
   for (const Row& row : rows) failures += !row.verdict.passed();
   if (options.as_json) {
-    print_json(rows, failures);
+    print_rows_as_json(rows, failures);
     return failures ? exit_failed : exit_ok;
   }
   if (options.all || options.tensors.given()) {
