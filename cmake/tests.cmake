@@ -14,7 +14,7 @@ list(FILTER gpu_test_sources INCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")  # cmake/
 list(FILTER test_sources EXCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")
 list(FILTER test_sources EXCLUDE REGEX "/door_gpu_test")  # cmake/tests_fake_cuda.cmake
 if(NOT FALCHION_TOOLS)  # these test parts of the command, or need its libraries
-  list(FILTER test_sources EXCLUDE REGEX "/(roofline|explain_json|verify_[a-z]+)_test")
+  list(FILTER test_sources EXCLUDE REGEX "/(roofline|explain_json|print_json|verify_[a-z]+)_test")
 endif()
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cpp)
 if(support_sources)
@@ -49,18 +49,11 @@ foreach(source IN LISTS test_sources)
 endforeach()
 include(cmake/tests_fake_cuda.cmake)
 # Tests of parts of the command.
-foreach(name verify_storm verify_rule)
+foreach(name verify_storm verify_rule verify_operations roofline print_json)
   if(TARGET ${name}_test)
     target_link_libraries(${name}_test PRIVATE falchion_tools)
   endif()
 endforeach()
-# The roofline's arithmetic, readers and pictures belong to the command. The test links them without the command.
-if(TARGET roofline_test)
-  find_package(fmt REQUIRED)
-  target_sources(roofline_test PRIVATE tools/roofline/model.cpp tools/roofline/points.cpp tools/command/json_value.cpp tools/roofline/svg.cpp tools/command/table.cpp)
-  target_include_directories(roofline_test PRIVATE tools)
-  target_link_libraries(roofline_test PRIVATE fmt::fmt-header-only nlohmann_json::nlohmann_json)
-endif()
 # The JSON that the library writes is read by another parser than its own.
 if(TARGET explain_json_test)
   find_package(nlohmann_json REQUIRED)

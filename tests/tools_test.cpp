@@ -200,8 +200,9 @@ TEST_F(Tools, BenchHoldsLinearAttentionAgainstTheSlowerOfBothRoofs) {
     const std::string row = std::string("\"linear_attention_") + pass + "/cpu/";
     const std::size_t at = json.find("_median\"", json.find(row));
     ASSERT_NE(json.find(row), std::string::npos) << pass;
-    // Keys are sorted: those of this row stand around its name.
-    const std::string text = json.substr(json.rfind('{', at), json.find("\"threads\"", at) - json.rfind('{', at));
+    // All of the row: from the brace before its name to the one that closes it, which stands two spaces in.
+    const std::size_t from = json.rfind("\n  {", at);
+    const std::string text = json.substr(from, json.find("\n  }", at) - from);
     const double flops = number_behind(text, "", "flops"), bytes = number_behind(text, "", "bytes_per_second");
     EXPECT_NEAR(flops / bytes, flop_a_byte, 1e-9) << pass;
     EXPECT_EQ(number_behind(text, "", "chunk"), 64);
@@ -239,6 +240,14 @@ TEST_F(Tools, MapDrawsAPictureOfModestSize) {
   EXPECT_TRUE(has(svg, "</svg>"));
   EXPECT_LT(svg.size(), 150'000u);
   EXPECT_EQ(run("map " + layer_ + " --head 99 --out " + file("map.svg")).code, 2);
+}
+
+/// XML has no control characters, and no program would show a picture with one in it.
+TEST_F(Tools, ATitleWithControlCharactersIsStillXml) {
+  const Result map = run("map " + layer_ + " --title \"$(printf 'a\\001b')\" --out " + file("map.svg"));
+  ASSERT_EQ(map.code, 0) << map.text;
+  EXPECT_TRUE(has(contents(file("map.svg")), "ab"));
+  EXPECT_FALSE(has(contents(file("map.svg")), "\001"));
 }
 
 TEST_F(Tools, SlowDemoPassesAndLeavesAPicture) {

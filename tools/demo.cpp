@@ -1,12 +1,12 @@
 // tools/demo.cpp: `falchion demo` runs a real model's attention on every path that this machine has, and shows one
 // table and a picture.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 
 #include "command/file_names.hpp"
+#include "command/print_json.hpp"
 #include "command/table.hpp"
 #include "measure/machine.hpp"
 #include "measure/measure.hpp"
@@ -24,7 +24,6 @@ namespace falchion::tools {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
 
 struct Options {
   std::string sample, svg = "smollm2_attention.svg";
@@ -132,18 +131,18 @@ void print_rows(const std::vector<Row>& rows, const Peaks& peaks) {
       peaks.text());
 }
 
-json to_json(const std::vector<Row>& rows, const Peaks& peaks) {
-  json list = json::array();
+Json to_json(const std::vector<Row>& rows, const Peaks& peaks) {
+  std::vector<Json> list;
   for (const Row& r : rows)
-    list.push_back({{"layer", r.layer},
-                    {"ran", r.ran},
-                    {"seconds", r.seconds},
-                    {"flops", r.seconds > 0 ? r.flops / r.seconds : 0},
-                    {"limit_flops", peaks.flops(r.unit)},
-                    {"passed", r.passed},
-                    {"why", r.why},
-                    {"o", tools::to_json(r.error)}});
-  return list;
+    list.push_back(Json::object({{"layer", r.layer},
+                                 {"ran", r.ran},
+                                 {"seconds", r.seconds},
+                                 {"flops", r.seconds > 0 ? r.flops / r.seconds : 0},
+                                 {"limit_flops", peaks.flops(r.unit)},
+                                 {"passed", r.passed},
+                                 {"why", r.why},
+                                 {"o", tools::to_json(r.error)}}));
+  return Json::array(list);
 }
 
 int demo(const Options& options) {
@@ -184,9 +183,11 @@ int demo(const Options& options) {
   bool passed = true;
   for (const Row& row : rows) passed = passed && row.passed;
   if (options.as_json) {
-    json result = result_facts("");
-    result.update({{"sample", sample}, {"passed", passed}, {"rows", to_json(rows, peaks)}, {"svg", options.svg}});
-    fmt::print("{}\n", result.dump(1));
+    print_json(result_facts("")
+                   .with("sample", sample)
+                   .with("passed", passed)
+                   .with("rows", to_json(rows, peaks))
+                   .with("svg", options.svg));
   } else {
     print_rows(rows, peaks);
     fmt::print("\nWho looks at whom, {} head {}: {}\n", middle, options.head, fs::absolute(options.svg).string());

@@ -1,11 +1,12 @@
 // tools/explain.cpp: `falchion explain` says what a plan would be and why, also for a machine that is not here.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "command/print_json.hpp"
+#include "problem/operation.hpp"
 #include "problem/problem_options.hpp"
 #include "tool.hpp"
 
@@ -13,7 +14,7 @@ namespace falchion::tools {
 namespace {
 
 struct Options {
-  std::string op = "attention";
+  std::string op = name(Op::attention);
   SizeOptions sizes;
   FeatureOptions features;
   LinearOptions linear;
@@ -47,12 +48,12 @@ Target target_of(const Options& options) {
 /// Refuses options that the answer would not depend on.
 void check_use(const Options& options, const Given& given) {
   options.features.refuse_slopes_from_a_file();
-  if (options.op == "attention") {
-    given.refuse({"--decay", "--elu", "--normalise", "--states"}, "it belongs to --op linear and linear-backward");
-  } else {
+  const Kind kind = kind_of(parse_op(options.op));
+  if (kind != Kind::linear)
+    given.refuse({"--decay", "--elu", "--normalise", "--states"}, "it belongs to --op " + operation_list(Kind::linear));
+  if (kind != Kind::attention)
     given.refuse({"--causal", "--window", "--align", "--softcap", "--alibi", "--dropout", "--bias", "--mask", "--lse"},
-                 "it belongs to --op attention");
-  }
+                 "it belongs to --op " + operation_list(Kind::attention));
   const bool gpu = options.target.rfind("sm", 0) == 0;
   if (gpu)
     given.refuse({"--level", "--threads"}, fmt::format("it is of the CPU, and --target {} is a GPU", options.target));
@@ -72,32 +73,33 @@ std::string story_of(const Problem& problem, Pass pass, const Target& target, Fo
 }
 
 std::string story_of(const Options& options, Attention problem, const Target& target, Format format) {
+  const Op op = parse_op(options.op);
   problem.packed = options.packed;
-  if (options.op != "attention") {
-    const Pass pass = options.op == "linear" ? Pass::forward : Pass::backward;
-    LinearProblem linear = options.linear.problem(problem, pass, options.features.scale);
-    linear.packed = options.packed, linear.initial_state = linear.final_state = options.states;
-    return story_of<LinearAttention>(linear, pass, target, format);
+  if (kind_of(op) == Kind::linear) {
+    LinearProblem linear = options.linear.problem(problem, pass_of(op), options.features.scale);
+    linear.packed = options.packed;
+    linear.initial_state = linear.final_state = options.states;
+    return story_of<LinearAttention>(linear, pass_of(op), target, format);
   }
   options.features.apply(&problem);
   problem.bias = options.bias;
   problem.mask = options.mask;
   problem.lse = options.lse;
-  return story_of(problem, Pass::forward, target, format);
+  return story_of(problem, pass_of(op), target, format);
 }
 
 int explain_all(const Options& options) {
   const Target target = target_of(options);
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  std::string all;
   for (const Attention& problem : options.sizes.expand()) {
     const std::string story = story_of(options, problem, target, options.as_json ? Format::json : Format::text);
     if (options.as_json) {
-      all.push_back(nlohmann::ordered_json::parse(story));
+      all += (all.empty() ? "" : ",") + story;
     } else {
       fmt::print("{}", story);
     }
   }
-  if (options.as_json) fmt::print("{}\n", all.dump(2));
+  if (options.as_json) fmt::print("{}\n", pretty("[" + all + "]", 2));
   return exit_ok;
 }
 
@@ -106,7 +108,7 @@ int explain_all(const Options& options) {
 void add_explain(Command& command) {
   const auto options = std::make_shared<Options>();
   command.flag("--json", &options->as_json, "A list of JSON objects, whose keys docs/explain.md explains");
-  command.choice("--op", &options->op, {"attention", "linear", "linear-backward"}, "What is planned");
+  command.choice("--op", &options->op, operation_names(), "What is planned");
   options->sizes.add_to(command);
   options->features.add_to(command);
   command.flag("--bias", &options->bias, "With an additive bias");

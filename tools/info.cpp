@@ -1,10 +1,10 @@
 // tools/info.cpp: `falchion info`: what this machine and this build can do.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "command/print_json.hpp"
 #include "command/table.hpp"
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
@@ -17,77 +17,74 @@
 namespace falchion::tools {
 namespace {
 
-using nlohmann::json;
-
 /// The current device as the library sees it, or why it sees none.
-json gpu_facts() {
-  const cuda::Device device = cuda::current_device();
-  if (device.sm == 0) return {{"why_not", device.why_not}};
-  return {{"name", device.name},
-          {"sm", device.sm},
-          {"sms", device.sms},
-          {"clock_hz", device.clock_hz},
-          {"memory_bytes", device.memory},
-          {"l2_bytes", device.l2},
-          {"shared_bytes_per_block", device.shared_per_block}};
+Json gpu_json(const cuda::Device& gpu) {
+  if (gpu.sm == 0) return Json::object({{"why_not", gpu.why_not}});
+  return Json::object({{"name", gpu.name},
+                       {"sm", gpu.sm},
+                       {"sms", gpu.sms},
+                       {"clock_hz", gpu.clock_hz},
+                       {"memory_bytes", gpu.memory},
+                       {"l2_bytes", gpu.l2},
+                       {"shared_bytes_per_block", gpu.shared_per_block}});
 }
 
-std::string gpu_text(const json& gpu) {
-  if (gpu.contains("why_not")) return gpu["why_not"].get<std::string>();
-  return fmt::format("{} (sm_{}), {} SMs at up to {:.2f} GHz, {} of memory, {} of L2", gpu["name"].get<std::string>(),
-                     gpu["sm"].get<int>(), gpu["sms"].get<int>(), gpu["clock_hz"].get<double>() / 1e9,
-                     format_bytes(gpu["memory_bytes"].get<double>()), format_bytes(gpu["l2_bytes"].get<double>()));
+std::string gpu_text(const cuda::Device& gpu) {
+  if (gpu.sm == 0) return gpu.why_not;
+  return fmt::format("{} (sm_{}), {} SMs at up to {:.2f} GHz, {} of memory, {} of L2", gpu.name, gpu.sm, gpu.sms,
+                     static_cast<double>(gpu.clock_hz) / 1e9, format_bytes(static_cast<double>(gpu.memory)),
+                     format_bytes(static_cast<double>(gpu.l2)));
 }
 
-json facts() {
-  json levels = json::array(), rows = json::array();
+Json facts() {
+  std::vector<Json> levels, gpus, built;
   for (const auto& level : cpu::cpu_levels())
-    levels.push_back({{"name", level.name}, {"usable", level.usable}, {"why_not", level.why_not}});
+    levels.push_back(Json::object({{"name", level.name}, {"usable", level.usable}, {"why_not", level.why_not}}));
+  for (const std::string& gpu : gpu_names()) gpus.emplace_back(gpu);
   for (const Variant& v : variants())
-    rows.push_back(
-        {{"operation", v.op}, {"backend", name(v.backend)}, {"level", v.level}, {"dtype", name(v.dtype)}, {"d", v.d}});
-  return {{"version", version()},
-          {"compiler", compiler()},
-          {"build", build_type()},
-          {"cpu", cpu_model()},
-          {"threads", cpu::default_threads()},
-          {"memory_bytes", memory_bytes()},
-          {"levels", levels},
-          {"gpus", gpu_names()},
-          {"gpu", gpu_facts()},
-          {"variants", rows}};
+    built.push_back(Json::object(
+        {{"operation", v.op}, {"backend", name(v.backend)}, {"level", v.level}, {"dtype", name(v.dtype)}, {"d", v.d}}));
+  return Json::object({{"version", version()},
+                       {"compiler", compiler()},
+                       {"build", build_type()},
+                       {"cpu", cpu_model()},
+                       {"threads", cpu::default_threads()},
+                       {"memory_bytes", memory_bytes()},
+                       {"levels", Json::array(levels)},
+                       {"gpus", Json::array(gpus)},
+                       {"gpu", gpu_json(cuda::current_device())},
+                       {"variants", Json::array(built)}});
 }
 
-void print_text(const json& x) {
-  fmt::print("falchion {}   {}, {}\n\n", x["version"].get<std::string>(), x["compiler"].get<std::string>(),
-             x["build"].get<std::string>());
-  fmt::print("CPU      {}, {} threads, {} of memory\n", x["cpu"].get<std::string>(), x["threads"].get<int>(),
-             format_bytes(x["memory_bytes"].get<double>()));
-  std::string gpus;
-  for (const auto& gpu : x["gpus"]) gpus += (gpus.empty() ? "" : ", ") + gpu.get<std::string>();
-  fmt::print("GPUs     {}\n", gpus.empty() ? "none (no driver or no device)" : gpus);
-  fmt::print("in use   {}\n\n", gpu_text(x["gpu"]));
-
-  Table levels({"<CPU level", "<runs here", "<why not"});
-  for (const auto& level : x["levels"])
-    levels.row({level["name"], level["usable"].get<bool>() ? "yes" : "no", level["why_not"]});
-  fmt::print("{}\n", levels.text());
-
-  // One line for each kernel, with its types side by side.
-  std::map<std::string, std::vector<std::string>> types;
-  std::vector<std::pair<std::string, json>> order;
-  for (const auto& v : x["variants"]) {
-    const std::string key = v["operation"].get<std::string>() + v["backend"].get<std::string>() +
-                            v["level"].get<std::string>() + v["d"].dump();
-    if (types[key].empty()) order.emplace_back(key, v);
-    types[key].push_back(v["dtype"]);
+/// One line for each kernel, with its types side by side.
+std::string built_text() {
+  std::map<std::string, std::string> types;
+  std::vector<std::pair<std::string, const Variant*>> order;
+  for (const Variant& v : variants()) {
+    const std::string key = fmt::format("{} {} {} {}", v.op, name(v.backend), v.level, v.d);
+    std::string& list = types[key];
+    if (list.empty()) order.emplace_back(key, &v);
+    list += (list.empty() ? "" : " ") + std::string(name(v.dtype));
   }
   Table built({"<built kernel", "<backend", "<level", "<types", "<head dim"});
   for (const auto& [key, v] : order)
-    built.row({v["operation"], v["backend"], v["level"], fmt::format("{}", fmt::join(types[key], " ")),
-               v["d"] == 0 ? "1 to 256" : fmt::format("up to {}", v["d"].get<int>())});
+    built.row({v->op, name(v->backend), v->level, types[key], v->d == 0 ? "1 to 256" : fmt::format("up to {}", v->d)});
   built.row({"attention_forward", "ref", "", "f32 f16 bf16", "1 to 256"});
-  fmt::print("{}", built.text());
+  return built.text();
+}
+
+void print_text() {
+  fmt::print("falchion {}   {}, {}\n\n", version(), compiler(), build_type());
+  fmt::print("CPU      {}, {} threads, {} of memory\n", cpu_model(), cpu::default_threads(),
+             format_bytes(memory_bytes()));
+  std::string gpus;
+  for (const std::string& gpu : gpu_names()) gpus += (gpus.empty() ? "" : ", ") + gpu;
+  fmt::print("GPUs     {}\n", gpus.empty() ? "none (no driver or no device)" : gpus);
+  fmt::print("in use   {}\n\n", gpu_text(cuda::current_device()));
+
+  Table levels({"<CPU level", "<runs here", "<why not"});
+  for (const auto& level : cpu::cpu_levels()) levels.row({level.name, level.usable ? "yes" : "no", level.why_not});
+  fmt::print("{}\n{}", levels.text(), built_text());
 }
 
 }  // namespace
@@ -97,9 +94,9 @@ void add_info(Command& command) {
   command.flag("--json", as_json.get(), "Machine-readable output");
   command.run([as_json](const Given&) {
     if (*as_json) {
-      fmt::print("{}\n", facts().dump(2));
+      print_json(facts(), 2);
     } else {
-      print_text(facts());
+      print_text();
     }
     return exit_ok;
   });

@@ -1,5 +1,5 @@
 // tools/main.cpp: the command `falchion`: its subcommands, and how it ends.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <cerrno>

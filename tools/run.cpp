@@ -1,11 +1,11 @@
 // tools/run.cpp: `falchion run`: attention on tensors from files.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <utility>
 
+#include "command/print_json.hpp"
 #include "command/table.hpp"
 #include "measure/measure_gpu.hpp"
 #include "measure/peaks.hpp"
@@ -93,18 +93,17 @@ struct Report {
 
 void print_report(const Report& r, const Attention& a, const Options& options) {
   if (options.as_json) {
-    fmt::print("{}\n", nlohmann::json{{"problem", to_json(a)},
-                                      {"plan", r.describe},
-                                      {"seconds", r.seconds},
-                                      {"repeat", options.repeat},
-                                      {"spread", r.spread},
-                                      {"flops", r.flops / r.seconds},
-                                      {"bytes_per_second", r.bytes / r.seconds},
-                                      {"limit", r.limit},
-                                      {"limit_name", r.limit_name},
-                                      {"share_of_limit", r.share()},
-                                      {"out", options.out}}
-                           .dump(1));
+    print_json(Json::object({{"problem", to_json(a)},
+                             {"plan", r.describe},
+                             {"seconds", r.seconds},
+                             {"repeat", options.repeat},
+                             {"spread", r.spread},
+                             {"flops", r.flops / r.seconds},
+                             {"bytes_per_second", r.bytes / r.seconds},
+                             {"limit", r.limit},
+                             {"limit_name", r.limit_name},
+                             {"share_of_limit", r.share()},
+                             {"out", options.out}}));
     return;
   }
   fmt::print("problem  {} {}\nplan     {}\n", name(a.dtype), problem_name(a), r.describe);

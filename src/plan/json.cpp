@@ -83,4 +83,15 @@ Json Json::object(std::span<const Member> members) {
   return out;
 }
 
+Json Json::with(std::string_view key, const Json& value) const {
+  Json out = *this;
+  out.text_.pop_back();
+  if (out.text_.size() > 1) out.text_ += ',';
+  out.text_ += Json(key).text_;
+  out.text_ += ':';
+  out.text_ += value.text_;
+  out.text_ += '}';
+  return out;
+}
+
 }  // namespace falchion

@@ -38,6 +38,9 @@ class Json {
     return object(std::span(members.begin(), members.end()));
   }
 
+  /// An object with one member more, at its end.
+  Json with(std::string_view key, const Json& value) const;
+
   const std::string& text() const { return text_; }
 
  private:

@@ -1,16 +1,16 @@
 // tools/bench/bench.cpp: `falchion bench` shows medians beside this machine's own measured limits, as a table and as
 // Google Benchmark's JSON.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "bench/cases.hpp"
 #include "bench/result.hpp"
 #include "command/file_names.hpp"
+#include "command/print_json.hpp"
 #include "command/table.hpp"
 #include "cpu/threads.hpp"
 #include "measure/machine.hpp"
@@ -78,11 +78,14 @@ void measure_on_gpu(const Prepared& prepared, const AnyOperands& x, int runs, Be
 
 /// All that does not depend on the operation.
 template <class AnyOperands>
-void measure(const Prepared& prepared, const AnyOperands& x, const BenchOptions& options, BenchResult* result,
-             Limits* limits) {
+void measure_runs(const Prepared& prepared, const AnyOperands& x, const BenchOptions& options, BenchResult* result,
+                  Limits* limits) {
   const Plan& plan = prepared.plan();
-  result->backend = plan_backend(plan), result->level = plan_level(plan), result->threads = plan_threads(plan);
-  result->describe = plan.describe(), result->unit = limiting_unit(plan);
+  result->backend = plan_backend(plan);
+  result->level = plan_level(plan);
+  result->threads = plan_threads(plan);
+  result->describe = plan.describe();
+  result->unit = limiting_unit(plan);
   result->cold = options.cold || (result->roof == Roof::memory && !options.warm);
   const int runs = static_cast<int>(options.runs);
   prepared.on_gpu() ? measure_on_gpu(prepared, x, runs, result, limits)
@@ -98,32 +101,30 @@ void require_numbers(const Tensor& x, const BenchResult& result) {
 
 Layout layout_of(const BenchOptions& options) { return options.layout == "bhsd" ? Layout::bhsd : Layout::bshd; }
 
-BenchResult measure(const Attention& problem, const BenchOptions& options, const Target& target, Limits* limits) {
+void measure(const Attention& problem, const BenchOptions& options, const Target& target, BenchResult* result,
+             Limits* limits) {
   const Prepared prepared(problem, target);
   const Instance instance = make_instance(problem, 1, layout_of(options));
   const Outputs outputs(instance, problem.dtype, layout_of(options));
   Operands x = instance.operands();
   outputs.attach(&x);
-  BenchResult result;
-  result.problem = problem;
-  result.roof = is_decode(problem) ? Roof::memory : Roof::arithmetic;
-  result.flops = flop_count(problem), result.bytes = byte_count(problem);
-  measure(prepared, x, options, &result, limits);
-  require_numbers(x.o, result);
-  return result;
+  result->roof = is_decode(problem) ? Roof::memory : Roof::arithmetic;
+  result->flops = flop_count(problem);
+  result->bytes = byte_count(problem);
+  measure_runs(prepared, x, options, result, limits);
+  require_numbers(x.o, *result);
 }
 
-BenchResult measure(const LinearProblem& problem, const BenchOptions& options, const Target& target, Limits* limits) {
+void measure(const LinearProblem& problem, const BenchOptions& options, const Target& target, BenchResult* result,
+             Limits* limits) {
   const Prepared prepared(problem, problem.pass, target);
   const LinearInstance instance = make_linear_instance(problem, 1, layout_of(options));
-  BenchResult result;
-  result.problem = problem;
-  result.roof = Roof::slower;
-  result.chunk = linear_chunk(*prepared.plan().data());
-  result.flops = flop_count(problem, result.chunk), result.bytes = byte_count(problem);
-  measure(prepared, instance.operands(), options, &result, limits);
-  for (const HostTensor* output : instance.outputs()) require_numbers(output->view, result);
-  return result;
+  result->roof = Roof::slower;
+  result->chunk = linear_chunk(*prepared.plan().data());
+  result->flops = flop_count(problem, result->chunk);
+  result->bytes = byte_count(problem);
+  measure_runs(prepared, instance.operands(), options, result, limits);
+  for (const HostTensor* output : instance.outputs()) require_numbers(output->view, *result);
 }
 
 /// Of a result on the CPU, when all is measured.
@@ -147,18 +148,23 @@ void print_table(const std::vector<BenchResult>& results) {
   fmt::print("{}", table.text());
 }
 
-nlohmann::json to_json(const std::vector<BenchResult>& results, const Limits& limits) {
-  nlohmann::json json = result_facts(limits.gpu ? limits.gpu->name : "");
-  json["benchmarks"] = benchmark_json(results);
-  auto& context = json["context"];
-  context["measured_peak_flops"] = limits.cpu ? limits.cpu->units() : std::map<std::string, double>{};
-  context["measured_dram_bytes_per_second"] = limits.cpu ? limits.cpu->bytes_per_second() : 0;
-  if (!limits.gpu) return json;
-  context["gpu"] = {{"sms", limits.gpu->sms},
-                    {"clock_hz", limits.gpu->clock_hz},
-                    {"measured_copy_bytes_per_second", limits.gpu->copy},
-                    {"nominal_bf16_flops", limits.gpu->nominal(DType::bf16)}};
-  return json;
+Json peaks_json(const Limits& limits) {
+  std::vector<Json::Member> out;
+  const std::map<std::string, double> units = limits.cpu ? limits.cpu->units() : std::map<std::string, double>{};
+  for (const auto& [unit, flops] : units) out.emplace_back(unit, flops);
+  return Json::object(out);
+}
+
+Json to_json(const std::vector<BenchResult>& results, const Limits& limits) {
+  std::vector<Json::Member> measured = {
+      {"measured_peak_flops", peaks_json(limits)},
+      {"measured_dram_bytes_per_second", limits.cpu ? limits.cpu->bytes_per_second() : 0}};
+  if (limits.gpu)
+    measured.emplace_back("gpu", Json::object({{"sms", limits.gpu->sms},
+                                               {"clock_hz", limits.gpu->clock_hz},
+                                               {"measured_copy_bytes_per_second", limits.gpu->copy},
+                                               {"nominal_bf16_flops", limits.gpu->nominal(DType::bf16)}}));
+  return result_facts(limits.gpu ? limits.gpu->name : "", measured).with("benchmarks", benchmark_json(results));
 }
 
 int bench(const BenchOptions& options) {
@@ -175,18 +181,19 @@ int bench(const BenchOptions& options) {
       const Target target = where.target();
       if (live)
         fmt::print(stderr, "\r\033[K{}/{} {} {}", i + 1, list.size(), name(dtype_of(list[i])), problem_name(list[i]));
-      results.push_back(
-          std::visit([&](const auto& problem) { return measure(problem, options, target, &limits); }, list[i]));
+      BenchResult& result = results.emplace_back();
+      result.problem = list[i];
+      std::visit([&](const auto& problem) { measure(problem, options, target, &result, &limits); }, list[i].problem);
     }
   if (live) fmt::print(stderr, "\r\033[K");
   if (results.empty()) throw UsageError{"nothing to measure"};
   if (limits.cpu) limits.cpu->measure_again();
   for (BenchResult& r : results)
     if (!r.on_gpu) hold_against_cpu(*limits.cpu, &r);
-  const nlohmann::json json = to_json(results, limits);
-  if (!options.json_file.empty()) write_text(options.json_file, json.dump(1) + "\n");
+  const std::string json = pretty(to_json(results, limits).text()) + "\n";
+  if (!options.json_file.empty()) write_text(options.json_file, json);
   if (options.as_json && options.json_file.empty()) {
-    fmt::print("{}\n", json.dump(1));
+    fmt::print("{}", json);
   } else {
     if (limits.cpu)
       fmt::print("{}, {} threads. Measured limits: {}\n", cpu_model(), limits.cpu->threads(), limits.cpu->text());

@@ -1,29 +1,22 @@
 // tools/bench/cases.cpp
 #include "bench/cases.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
+#include "plan/plan_data.hpp"
 #include "problem/levels.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
 namespace {
 
-/// An operation of --op: softmax attention, or linear attention in one of its passes.
-using Op = std::optional<Pass>;
-
 std::vector<Op> parse_ops(const std::vector<std::string>& names) {
   std::vector<Op> out;
-  for (const std::string& name : names) {
-    if (name != "attention" && name != "linear" && name != "linear-backward")
-      throw UsageError{fmt::format("--op: \"{}\" is not one of attention, linear, linear-backward", name)};
-    out.push_back(name == "attention" ? Op() : name == "linear" ? Pass::forward : Pass::backward);
-  }
-  if (out.empty()) out.push_back(Op());
+  for (const std::string& name : names) out.push_back(parse_op(name));
+  if (out.empty()) out.push_back(Op::attention);
   return out;
 }
 
@@ -31,29 +24,30 @@ std::vector<Op> parse_ops(const std::vector<std::string>& names) {
 void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
   struct Given {
     const char* name;
-    bool given, linear;
+    bool given;
+    Kind kind;
   };
   const FeatureOptions& f = o.features;
-  const Given all[] = {{"--causal", f.causal_given, false},
-                       {"--window", !f.window.empty(), false},
-                       {"--align", !f.align.empty(), false},
-                       {"--softcap", f.softcap != 0, false},
-                       {"--alibi", !f.alibi.empty(), false},
-                       {"--dropout", !f.dropout.empty(), false},
-                       {"--lse", o.lse, false},
-                       {"--decay", o.linear.decay != "none", true},
-                       {"--elu", o.linear.elu, true},
-                       {"--normalise", o.linear.normalise, true}};
+  const Given all[] = {{"--causal", f.causal_given, Kind::attention},
+                       {"--window", !f.window.empty(), Kind::attention},
+                       {"--align", !f.align.empty(), Kind::attention},
+                       {"--softcap", f.softcap != 0, Kind::attention},
+                       {"--alibi", !f.alibi.empty(), Kind::attention},
+                       {"--dropout", !f.dropout.empty(), Kind::attention},
+                       {"--lse", o.lse, Kind::attention},
+                       {"--decay", o.linear.decay != "none", Kind::linear},
+                       {"--elu", o.linear.elu, Kind::linear},
+                       {"--normalise", o.linear.normalise, Kind::linear}};
   for (const Given& option : all) {
-    const auto has = [&](const Op& op) { return op.has_value() == option.linear; };
+    const auto has = [&](Op op) { return kind_of(op) == option.kind; };
     if (option.given && std::none_of(ops.begin(), ops.end(), has))
-      throw UsageError{fmt::format("{} says nothing here; it belongs to {}", option.name,
-                                   option.linear ? "--op linear and linear-backward" : "--op attention")};
+      throw UsageError{
+          fmt::format("{} says nothing here; it belongs to --op {}", option.name, operation_list(option.kind))};
   }
 }
 
-/// The problems that are measured when no size is named: prefill in each type, full and causal, and one decode step.
-std::vector<Attention> usual_attention(const std::vector<std::string>& dtypes) {
+/// On the CPU: prefill in each type, full and causal, and one decode step.
+std::vector<Attention> usual_cpu_attention(const std::vector<std::string>& dtypes) {
   SizeOptions prefill, decode;
   prefill.dtype = dtypes;
   prefill.s = {1024, 4096};
@@ -73,7 +67,7 @@ std::vector<Attention> usual_attention(const std::vector<std::string>& dtypes) {
   return out;
 }
 
-/// The same on a GPU: 16k tokens of hidden size 2048, full and causal, and decode steps.
+/// On a GPU: 16k tokens of hidden size 2048, full and causal, and decode steps.
 std::vector<Attention> usual_gpu_attention(const std::vector<std::string>& dtypes) {
   SizeOptions sizes;
   sizes.dtype = dtypes;
@@ -81,7 +75,10 @@ std::vector<Attention> usual_gpu_attention(const std::vector<std::string>& dtype
   for (const std::int64_t d : {64, 128, 256})
     for (const std::int64_t s : {1024, 4096, 16384})
       for (const bool causal : {false, true}) {
-        sizes.b = {16384 / s}, sizes.h = {2048 / d}, sizes.s = {s}, sizes.d = {d};
+        sizes.b = {16384 / s};
+        sizes.h = {2048 / d};
+        sizes.s = {s};
+        sizes.d = {d};
         for (Attention a : sizes.expand()) {
           if (causal) a.band = Band::causal(Align::bottom_right);
           out.push_back(a);
@@ -89,19 +86,26 @@ std::vector<Attention> usual_gpu_attention(const std::vector<std::string>& dtype
       }
   SizeOptions decode;
   decode.dtype = dtypes;
-  decode.h_q = {32}, decode.h_k = {8}, decode.s_q = {1};
+  decode.h_q = {32};
+  decode.h_k = {8};
+  decode.s_q = {1};
   for (const auto& [b, s_k] : {std::pair<std::int64_t, std::int64_t>{1, 8192}, {16, 8192}, {1, 131072}, {64, 1024}}) {
-    decode.b = {b}, decode.s_k = {s_k};
+    decode.b = {b};
+    decode.s_k = {s_k};
     for (const Attention& a : decode.expand()) out.push_back(a);
   }
   return out;
+}
+
+std::vector<Attention> usual_attention(const std::vector<std::string>& dtypes, bool gpu) {
+  return gpu ? usual_gpu_attention(dtypes) : usual_cpu_attention(dtypes);
 }
 
 /// Whether this runs on a GPU, as far as the options say.
 bool wants_gpu(const TargetOptions& where) {
   const Backend backend = parse_backend(where.backend);
   if (backend == Backend::best) return where.level.empty() && !usable_gpu_paths(DType::bf16).empty();
-  return backend == Backend::sm80 || backend == Backend::sm90;
+  return is_gpu(backend);
 }
 
 /// The sizes of the usual problems of linear attention, held in an Attention that itself is not measured. On a GPU they
@@ -110,7 +114,8 @@ std::vector<Attention> usual_linear_sizes(const std::vector<std::string>& dtypes
   SizeOptions sizes;
   sizes.dtype = dtypes;
   if (!gpu) {
-    sizes.s = {1024, 4096}, sizes.d = {64, 128};
+    sizes.s = {1024, 4096};
+    sizes.d = {64, 128};
     return sizes.expand();
   }
   struct {
@@ -119,25 +124,49 @@ std::vector<Attention> usual_linear_sizes(const std::vector<std::string>& dtypes
                    {1, 4, 8192, 64},  {1, 1, 65536, 64}, {2, 8, 4096, 64}};
   std::vector<Attention> out;
   for (const auto& x : all) {
-    sizes.b = {x.b}, sizes.h = {x.h}, sizes.s = {x.s}, sizes.d = {x.d};
+    sizes.b = {x.b};
+    sizes.h = {x.h};
+    sizes.s = {x.s};
+    sizes.d = {x.d};
     for (const Attention& a : sizes.expand()) out.push_back(a);
   }
   return out;
 }
 
-Attention softmax_problem(const BenchOptions& options, Attention a) {
-  const Band band = a.band;
+BenchProblem attention_problem(const BenchOptions& options, Op op, const Attention& sizes) {
+  Attention a = sizes;
   options.features.apply(&a);
-  if (!options.features.causal_given && options.features.window.empty()) a.band = band;
+  if (!options.features.causal_given && options.features.window.empty()) a.band = sizes.band;
   a.lse = options.lse;
-  return a;
+  return {op, a};
+}
+
+BenchProblem linear_problem(const BenchOptions& options, Op op, const Attention& sizes) {
+  return {op, options.linear.problem(sizes, pass_of(op), options.features.scale)};
+}
+
+/// What the benchmark knows of a kind of problem.
+struct BenchKind {
+  /// The sizes that are measured when none is named.
+  std::vector<Attention> (*usual)(const std::vector<std::string>& dtypes, bool gpu);
+  BenchProblem (*problem)(const BenchOptions& options, Op op, const Attention& sizes);
+};
+constexpr BenchKind kAttention = {usual_attention, attention_problem};
+constexpr BenchKind kLinear = {usual_linear_sizes, linear_problem};
+
+const BenchKind& bench_kind(Op op) {
+  switch (kind_of(op)) {
+    case Kind::attention: return kAttention;
+    case Kind::linear: break;
+  }
+  return kLinear;
 }
 
 }  // namespace
 
 void BenchOptions::add_to(Command& command) {
   command.group("What is measured");
-  command.list("--op", &op, "attention (when not given), linear, linear-backward: a list goes side by side");
+  command.list("--op", &op, operation_list() + ": a list goes side by side (attention when not given)");
   sizes.add_to(command);
   features.add_to(command);
   command.flag("--lse", &lse, "With the log-sum-exp as an output");
@@ -157,22 +186,17 @@ std::vector<BenchProblem> bench_problems(const BenchOptions& options) {
   check_options(options, ops);
   options.features.refuse_slopes_from_a_file();
   std::vector<BenchProblem> out;
-  const auto add = [&](const Op& op, const Attention& sizes) {
-    op ? out.emplace_back(options.linear.problem(sizes, *op, options.features.scale))
-       : out.emplace_back(softmax_problem(options, sizes));
-  };
   if (options.sizes.given()) {
     for (const Attention& sizes : options.sizes.expand())
-      for (const Op& op : ops) add(op, sizes);
+      for (const Op op : ops) out.push_back(bench_kind(op).problem(options, op, sizes));
     return out;
   }
   const bool gpu = wants_gpu(options.where);
   std::vector<std::string> dtypes = options.sizes.dtype;
   if (dtypes.empty() && !gpu) dtypes = {"bf16", "f16", "f32"};
-  const auto usual_linear = usual_linear_sizes(dtypes, gpu);
-  for (const Op& op : ops)
-    for (const Attention& sizes : op ? usual_linear : gpu ? usual_gpu_attention(dtypes) : usual_attention(dtypes))
-      add(op, sizes);
+  for (const Op op : ops)
+    for (const Attention& sizes : bench_kind(op).usual(dtypes, gpu))
+      out.push_back(bench_kind(op).problem(options, op, sizes));
   return out;
 }
 

@@ -1,20 +1,12 @@
 // tools/bench/result.cpp
 #include "bench/result.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
-#include <nlohmann/json.hpp>
-
-#include "plan/operation.hpp"
 #include "plan/text.hpp"
 
 namespace falchion::tools {
 namespace {
-
-using nlohmann::json;
-
-const char* operation(const Attention& a) { return operation_of(a, Pass::forward).name; }
-const char* operation(const LinearProblem& a) { return operation_of(a, a.pass).name; }
 
 std::string sizes(const Attention& a) {
   return fmt::format("b:{}/h:{}_{}/s:{}_{}/d:{}_{}", a.b, a.h_q, a.h_k, a.s_q, a.s_k, a.d_qk, a.d_v);
@@ -29,26 +21,26 @@ std::string benchmark_name(const BenchResult& r) {
         std::string features = feature_name(a);
         for (char& c : features)
           if (c == ' ') c = '_';
-        return fmt::format("{}/{}/{}/{}/{}/{}/threads:{}{}", operation(a), r.backend, r.level.empty() ? "any" : r.level,
-                           name(a.dtype), sizes(a), features, r.threads, r.cold ? "/cold" : "");
+        return fmt::format("{}/{}/{}/{}/{}/{}/threads:{}{}", entry_of(r.problem.op).operation, r.backend,
+                           r.level.empty() ? "any" : r.level, name(a.dtype), sizes(a), features, r.threads,
+                           r.cold ? "/cold" : "");
       },
-      r.problem);
+      r.problem.problem);
 }
 
-json problem_json(const BenchResult& r) {
-  json out = std::visit([](const auto& a) { return to_json(a); }, r.problem);
-  if (r.chunk > 0) out["chunk"] = r.chunk;
-  return out;
+Json problem_json(const BenchResult& r) {
+  const Json out = std::visit([](const auto& a) { return to_json(a); }, r.problem.problem);
+  return r.chunk > 0 ? out.with("chunk", r.chunk) : out;
 }
 
 }  // namespace
 
 DType dtype_of(const BenchProblem& problem) {
-  return std::visit([](const auto& a) { return a.dtype; }, problem);
+  return std::visit([](const auto& a) { return a.dtype; }, problem.problem);
 }
 
 std::string problem_name(const BenchProblem& problem) {
-  return std::visit([](const auto& a) { return problem_name(a); }, problem);
+  return std::visit([](const auto& a) { return problem_name(a); }, problem.problem);
 }
 
 void BenchResult::hold_against(double flops_per_second, const std::string& unit_name, double bytes_per_second,
@@ -60,36 +52,36 @@ void BenchResult::hold_against(double flops_per_second, const std::string& unit_
   limit_name = limit == 0 ? "" : by_bytes ? memory_name : unit_name;
 }
 
-json benchmark_json(const std::vector<BenchResult>& results) {
-  json benchmarks = json::array();
+Json benchmark_json(const std::vector<BenchResult>& results) {
+  std::vector<Json> benchmarks;
   for (const BenchResult& r : results) {
     const std::string run_name = benchmark_name(r);
     const double seconds = r.time.median();
-    benchmarks.push_back({{"name", run_name + "_median"},
-                          {"run_name", run_name},
-                          {"run_type", "aggregate"},
-                          {"aggregate_name", "median"},
-                          {"aggregate_unit", "time"},
-                          {"family_index", benchmarks.size()},
-                          {"per_family_instance_index", 0},
-                          {"repetitions", r.time.seconds.size()},
-                          {"iterations", r.time.seconds.size()},
-                          {"threads", r.threads},
-                          {"time_unit", "ms"},
-                          {"real_time", seconds * 1e3},
-                          {"cpu_time", seconds * 1e3},
-                          {"flops", r.flops / seconds},
-                          {"bytes_per_second", r.bytes / seconds},
-                          {"spread", r.time.spread()},
-                          {"share_of_limit", r.share()},
-                          {"limit", r.limit},
-                          {"limit_name", r.limit_name},
-                          {"label", r.describe},
-                          {"cache", r.cold ? "cold" : "warm"},
-                          {"dram_beside", r.dram_beside},
-                          {"problem", problem_json(r)}});
+    benchmarks.push_back(Json::object({{"name", run_name + "_median"},
+                                       {"run_name", run_name},
+                                       {"run_type", "aggregate"},
+                                       {"aggregate_name", "median"},
+                                       {"aggregate_unit", "time"},
+                                       {"family_index", benchmarks.size()},
+                                       {"per_family_instance_index", 0},
+                                       {"repetitions", r.time.seconds.size()},
+                                       {"iterations", r.time.seconds.size()},
+                                       {"threads", r.threads},
+                                       {"time_unit", "ms"},
+                                       {"real_time", seconds * 1e3},
+                                       {"cpu_time", seconds * 1e3},
+                                       {"flops", r.flops / seconds},
+                                       {"bytes_per_second", r.bytes / seconds},
+                                       {"spread", r.time.spread()},
+                                       {"share_of_limit", r.share()},
+                                       {"limit", r.limit},
+                                       {"limit_name", r.limit_name},
+                                       {"label", r.describe},
+                                       {"cache", r.cold ? "cold" : "warm"},
+                                       {"dram_beside", r.dram_beside},
+                                       {"problem", problem_json(r)}}));
   }
-  return benchmarks;
+  return Json::array(benchmarks);
 }
 
 }  // namespace falchion::tools

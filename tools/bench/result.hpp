@@ -2,18 +2,21 @@
 // that the command does not need libbenchmark).
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "falchion/falchion.hpp"
 #include "measure/measure.hpp"
+#include "problem/operation.hpp"
 #include "problem/work.hpp"
 
 namespace falchion::tools {
 
-using BenchProblem = std::variant<Attention, LinearProblem>;
+struct BenchProblem {
+  Op op = Op::attention;
+  std::variant<Attention, LinearProblem> problem;
+};
 
 DType dtype_of(const BenchProblem& problem);
 std::string problem_name(const BenchProblem& problem);
@@ -45,6 +48,6 @@ struct BenchResult {
 
 /// benchmarks[]: the median of each problem as an aggregate, with its spread and the counters flops, bytes_per_second
 /// and share_of_limit. The single runs are left out: nobody reads them, and they are nine tenths of a file.
-nlohmann::json benchmark_json(const std::vector<BenchResult>& results);
+Json benchmark_json(const std::vector<BenchResult>& results);
 
 }  // namespace falchion::tools

@@ -1,7 +1,7 @@
 // tools/command/command.cpp
 #include "command/command.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 

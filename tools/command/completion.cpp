@@ -2,7 +2,7 @@
 // always up to date.
 #include "command/completion.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
 #include <vector>

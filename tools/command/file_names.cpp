@@ -1,7 +1,7 @@
 // tools/command/file_names.cpp
 #include "command/file_names.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/stat.h>
 #include <unistd.h>
 

@@ -1,9 +1,10 @@
 // tools/command/json_value.cpp
 #include "command/json_value.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "io/file.hpp"
@@ -13,19 +14,23 @@ namespace falchion::tools {
 
 using nlohmann::json;
 
-json read_json(const std::string& path) {
+JsonFile::JsonFile(const std::string& path) : path_(path) {
   std::shared_ptr<const io::MappedFile> file;
   if (const Status status = io::MappedFile::open(path, &file); !status)
     throw UsageError{status.code == Code::workspace ? path + ": " + status.why : status.why};
   const std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
   try {
-    return json::parse(text);
+    json_ = std::make_shared<const json>(json::parse(text));
   } catch (const json::parse_error& error) {
     throw UsageError{fmt::format("{}: is no JSON: at byte {} of {}", path, error.byte, text.size())};
   } catch (const json::exception&) {  // a number beyond a double
     throw UsageError{fmt::format("{}: is no JSON that can be read: a number in it is out of range", path)};
   }
 }
+
+JsonValue JsonFile::whole() const { return {path_, "", *json_}; }
+
+bool JsonValue::has(const char* key) const { return value_.is_object() && value_.contains(key); }
 
 void JsonValue::refuse(const char* expected) const {
   constexpr std::size_t kShown = 40;

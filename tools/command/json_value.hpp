@@ -3,20 +3,16 @@
 #pragma once
 
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 namespace falchion::tools {
 
-/// The whole file. If it is not JSON, it is refused with the position of the first wrong byte.
-nlohmann::json read_json(const std::string& path);
-
 /// A value and where it stands: "points.json: rows[3].ms".
 class JsonValue {
  public:
-  JsonValue(const std::string& file, const nlohmann::json& value) : file_(file), value_(value) {}
-
-  bool has(const char* key) const { return value_.is_object() && value_.contains(key); }
+  bool has(const char* key) const;
   JsonValue at(const std::string& key) const;  // of an object
   std::string text() const;
   double number() const;
@@ -25,6 +21,7 @@ class JsonValue {
   void each_member(const std::function<void(const std::string& key, const JsonValue&)>& visit) const;
 
  private:
+  friend class JsonFile;
   JsonValue(const std::string& file, std::string place, const nlohmann::json& value)
       : file_(file), place_(std::move(place)), value_(value) {}
   [[noreturn]] void refuse(const char* expected) const;
@@ -32,6 +29,17 @@ class JsonValue {
   const std::string& file_;
   std::string place_;  // "" for the whole
   const nlohmann::json& value_;
+};
+
+/// A whole file, which its values refer to. If it is not JSON, it is refused with the position of the first wrong byte.
+class JsonFile {
+ public:
+  explicit JsonFile(const std::string& path);
+  JsonValue whole() const;
+
+ private:
+  std::string path_;
+  std::shared_ptr<const nlohmann::json> json_;
 };
 
 }  // namespace falchion::tools

@@ -2,7 +2,7 @@
 // names the option, the text and the limit.
 #pragma once
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <charconv>
 #include <limits>

@@ -1,7 +1,7 @@
 // tools/command/table.cpp
 #include "command/table.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

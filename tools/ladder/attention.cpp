@@ -1,5 +1,5 @@
 // tools/ladder/attention.cpp: `falchion ladder attention`.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 
@@ -26,8 +26,10 @@ ladder::Problem problem_of(const LadderOptions& options, Side side) {
   if (options.d != 64 && options.d != 128)
     throw UsageError{fmt::format("ladder: --d {}: attention's steps have 64 and 128", options.d)};
   ladder::Problem p;
-  p.b = options.given(options.b, gpu ? 8 : 1), p.h = options.given(options.h, gpu ? 16 : 1);
-  p.s_q = options.given(options.s, 2048), p.s_k = options.given(options.s_k, p.s_q);
+  p.b = options.given(options.b, gpu ? 8 : 1);
+  p.h = options.given(options.h, gpu ? 16 : 1);
+  p.s_q = options.given(options.s, 2048);
+  p.s_k = options.given(options.s_k, p.s_q);
   require_grid(p.b, p.h);
   p.d = static_cast<int>(options.d);
   p.causal = options.causal;
@@ -39,7 +41,10 @@ void measure(const LadderProblem& problem, int runs, const std::function<void()>
   problem.poison();
   run();
   const ErrorReport error = problem.check();
-  row->error = error.error, row->share = error.share(), row->wrong = error.why, row->o = to_json(error);
+  row->error = error.error;
+  row->share = error.share();
+  row->wrong = error.why;
+  row->o = to_json(error);
   row->work = flop_count(problem.attention());
   row->time = time_on(problem.side(), runs, run);
 }

@@ -2,7 +2,7 @@
 // timed beside the one before, checked and explained.
 #include "ladder/ladder.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 #if FALCHION_OPENMP
   #include <omp.h>

@@ -4,12 +4,12 @@
 
 #include <cstdint>
 #include <functional>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "falchion/falchion.hpp"
 #include "measure/measure.hpp"
+#include "plan/json.hpp"
 #include "problem/buffer.hpp"
 
 namespace falchion::tools {
@@ -71,7 +71,7 @@ struct LadderRow {
   double work = 0;              // of a run, in the ladder's unit
   double error = 0, share = 0;  // of its limit
   std::string wrong{};          // empty: passed
-  nlohmann::json o{};           // the error, for --json
+  Json o = nullptr;             // the error, for --json
 
   bool passed() const { return wrong.empty(); }
 };
@@ -89,7 +89,7 @@ std::vector<LadderRow> climb(const LadderOptions& options, const std::vector<Run
 struct LadderReport {
   Side side;
   std::string dtype, problem;  // "bf16", "b8 h16 s2048 d64 full"
-  nlohmann::json problem_json;
+  Json problem_json;
   const char *unit, *unit_json;    // of LadderRow::work: "FLOP/s", "flops_per_second"
   const char* error_title;         // "max error"
   std::vector<std::string> notes;  // sentences without their full stop

@@ -1,5 +1,5 @@
 // tools/ladder/linear.cpp: `falchion ladder linear`.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "command/table.hpp"
 #include "ladder/linear_problem.hpp"
@@ -21,9 +21,11 @@ ladder::linear::Problem problem_of(const LadderOptions& options, Side side) {
   if (options.causal || options.s_k > 0)
     throw UsageError{"ladder: --causal and --s-k are of ladder attention; linear attention is causal"};
   ladder::linear::Problem p;
-  p.b = options.given(options.b, gpu ? 4 : 1), p.h = options.given(options.h, gpu ? 16 : 8);
+  p.b = options.given(options.b, gpu ? 4 : 1);
+  p.h = options.given(options.h, gpu ? 16 : 8);
   p.s = options.given(options.s, gpu ? 8192 : 4096);
-  p.d_qk = static_cast<int>(options.d), p.d_v = options.given(options.d_v, p.d_qk);
+  p.d_qk = static_cast<int>(options.d);
+  p.d_v = options.given(options.d_v, p.d_qk);
   p.reverse = options.reverse;
   require_grid(p.b, p.h);
   require(p.check(), "ladder");
@@ -35,12 +37,14 @@ void measure(const LinearLadderProblem& problem, DType dtype, int runs, const st
   problem.poison(dtype);
   run();
   const LinearLadderProblem::Check check = problem.check(dtype);
-  row->error = check.error, row->share = check.error / check.limit, row->wrong = check.wrong;
-  row->o = {{"rms_error", check.error},
-            {"limit", check.limit},
-            {"share_of_limit", row->share},
-            {"passed", row->passed()},
-            {"why", check.wrong}};
+  row->error = check.error;
+  row->share = check.error / check.limit;
+  row->wrong = check.wrong;
+  row->o = Json::object({{"rms_error", check.error},
+                         {"limit", check.limit},
+                         {"share_of_limit", row->share},
+                         {"passed", row->passed()},
+                         {"why", check.wrong}});
   row->work = problem.bytes(dtype);
   row->time = time_on(problem.side(), runs, run);
 }
@@ -123,7 +127,8 @@ int climb_linear(const LadderOptions& options, Side side) {
       .side = side,
       .dtype = gpu ? "f32 and bf16" : "f32",
       .problem = problem_name(p),
-      .problem_json = {{"b", p.b}, {"h", p.h}, {"s", p.s}, {"d_qk", p.d_qk}, {"d_v", p.d_v}, {"reverse", p.reverse}},
+      .problem_json =
+          Json::object({{"b", p.b}, {"h", p.h}, {"s", p.s}, {"d_qk", p.d_qk}, {"d_v", p.d_v}, {"reverse", p.reverse}}),
       .unit = "B/s",
       .unit_json = "bytes_per_second",
       .error_title = "RMS error",
@@ -133,7 +138,7 @@ int climb_linear(const LadderOptions& options, Side side) {
   if (gpu) {
     const double copy = GpuLimits::measure().copy;
     rate += "; a copy reads and writes " + format_rate(copy, "B/s");
-    report.problem_json["copy_bytes_per_second"] = copy;
+    report.problem_json = report.problem_json.with("copy_bytes_per_second", copy);
   }
   report.notes.push_back(rate);
   return tell(options, report, climb(options, rungs));

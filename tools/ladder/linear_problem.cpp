@@ -1,7 +1,7 @@
 // tools/ladder/linear_problem.cpp
 #include "ladder/linear_problem.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <bit>
@@ -43,10 +43,14 @@ LinearLadderProblem::LinearLadderProblem(Side side, const ladder::linear::Proble
   const HostTensor q = make_random(DType::bf16, qk_shape(), seed), k = make_random(DType::bf16, qk_shape(), seed + 1),
                    v = make_random(DType::bf16, v_shape(), seed + 2);
   const std::vector<float> wide_q = widened(q), wide_k = widened(k), wide_v = widened(v);
-  f32_.q.put(wide_q.data()), f32_.k.put(wide_k.data()), f32_.v.put(wide_v.data());
+  f32_.q.put(wide_q.data());
+  f32_.k.put(wide_k.data());
+  f32_.v.put(wide_v.data());
   if (side == Side::gpu) {
     bf16_ = std::make_unique<Memory>(side, bytes_of(qk_shape(), DType::bf16), bytes_of(v_shape(), DType::bf16));
-    bf16_->q.put(q.memory.data()), bf16_->k.put(k.memory.data()), bf16_->v.put(v.memory.data());
+    bf16_->q.put(q.memory.data());
+    bf16_->k.put(k.memory.data());
+    bf16_->v.put(v.memory.data());
   }
   make_exact(wide_q, wide_k, wide_v);
 }
@@ -60,7 +64,9 @@ void LinearLadderProblem::make_exact(const std::vector<float>& q, const std::vec
                                      const std::vector<float>& v) {
   exact_ = make_tensor(DType::f32, {heads_, problem_.s, 1, problem_.d_v});
   LinearAttention a = attention();
-  a.dtype = DType::f32, a.b = 1, a.h_qk = a.h_v = 1;
+  a.dtype = DType::f32;
+  a.b = 1;
+  a.h_qk = a.h_v = 1;
   const Buffer workspace(ref::linear_attention_workspace(a, Pass::forward));
   const auto view = [&](const float* data, std::int64_t d, int bh) {  // one head, where it lies
     const std::int64_t first = (std::int64_t{bh / problem_.h} * problem_.s * problem_.h + bh % problem_.h) * d;
@@ -70,7 +76,8 @@ void LinearLadderProblem::make_exact(const std::vector<float>& q, const std::vec
   };
   for (std::int64_t n = 0; n < heads_; ++n) {
     LinearOperands x;
-    x.q = view(q.data(), problem_.d_qk, head(n)), x.k = view(k.data(), problem_.d_qk, head(n));
+    x.q = view(q.data(), problem_.d_qk, head(n));
+    x.k = view(k.data(), problem_.d_qk, head(n));
     x.v = view(v.data(), problem_.d_v, head(n));
     x.o = Tensor::dense(exact_.memory.as<float>() + n * problem_.s * problem_.d_v, DType::f32,
                         {1, problem_.s, 1, problem_.d_v});
@@ -86,8 +93,13 @@ ladder::linear::Tensors LinearLadderProblem::tensors(DType dtype, void* workspac
 LinearAttention LinearLadderProblem::attention() const {
   LinearAttention a;
   a.dtype = library_dtype();
-  a.b = problem_.b, a.s = problem_.s, a.h_qk = a.h_v = problem_.h, a.d_qk = problem_.d_qk, a.d_v = problem_.d_v;
-  a.scale = 1, a.reverse = problem_.reverse;
+  a.b = problem_.b;
+  a.s = problem_.s;
+  a.h_qk = a.h_v = problem_.h;
+  a.d_qk = problem_.d_qk;
+  a.d_v = problem_.d_v;
+  a.scale = 1;
+  a.reverse = problem_.reverse;
   return a;
 }
 
@@ -95,8 +107,10 @@ LinearOperands LinearLadderProblem::operands() const {
   const DType dtype = library_dtype();
   const Memory& m = memory(dtype);
   LinearOperands x;
-  x.q = Tensor::dense(m.q.data(), dtype, qk_shape()), x.k = Tensor::dense(m.k.data(), dtype, qk_shape());
-  x.v = Tensor::dense(m.v.data(), dtype, v_shape()), x.o = Tensor::dense(m.o.data(), dtype, v_shape());
+  x.q = Tensor::dense(m.q.data(), dtype, qk_shape());
+  x.k = Tensor::dense(m.k.data(), dtype, qk_shape());
+  x.v = Tensor::dense(m.v.data(), dtype, v_shape());
+  x.o = Tensor::dense(m.o.data(), dtype, v_shape());
   return x;
 }
 
@@ -119,7 +133,8 @@ LinearLadderProblem::Check LinearLadderProblem::check(DType dtype) const {
         for (std::int64_t m = 0; m < problem_.d_v; ++m) {
           const double wanted = load_element(exact_.view, n, j, 0, m);
           const double off = load_element(o.view, head(n) / problem_.h, j, head(n) % problem_.h, m) - wanted;
-          error += off * off, sum += wanted * wanted;
+          error += off * off;
+          sum += wanted * wanted;
         }
       }
       const double ratio = std::sqrt(error / sum);

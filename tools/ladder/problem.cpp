@@ -1,7 +1,7 @@
 // tools/ladder/problem.cpp
 #include "ladder/problem.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
@@ -36,7 +36,9 @@ LadderProblem::LadderProblem(Side side, const ladder::Problem& problem, std::uin
       o_(side, host_q_.memory.size()),
       heads_(std::min<std::int64_t>(4, std::int64_t{problem.b} * problem.h)),
       rows_(std::clamp<std::int64_t>(kSampledScores / (heads_ * std::max(problem.s_k, 1)), 1, problem.s_q)) {
-  q_.put(host_q_.memory.data()), k_.put(host_k_.memory.data()), v_.put(host_v_.memory.data());
+  q_.put(host_q_.memory.data());
+  k_.put(host_k_.memory.data());
+  v_.put(host_v_.memory.data());
   fill_sample();
   reference_ = std::make_unique<Reference>(sample_);
 }
@@ -57,8 +59,13 @@ void LadderProblem::fill_sample() {
     return x.memory.data() + element * size_of(dtype());
   };
   Attention& a = sample_.problem;
-  a.dtype = dtype(), a.b = heads_, a.s_q = rows_, a.s_k = p.s_k, a.d_qk = a.d_v = p.d;
-  a.score.scale = p.scale, a.mask = true;  // the band as a mask: the rows are not neighbours
+  a.dtype = dtype();
+  a.b = heads_;
+  a.s_q = rows_;
+  a.s_k = p.s_k;
+  a.d_qk = a.d_v = p.d;
+  a.score.scale = p.scale;
+  a.mask = true;  // The band is given as a mask, since the rows of the sample are no neighbours.
   sample_.q = make_tensor(dtype(), {heads_, rows_, 1, p.d});
   sample_.k = make_tensor(dtype(), {heads_, p.s_k, 1, p.d});
   sample_.v = make_tensor(dtype(), {heads_, p.s_k, 1, p.d});
@@ -79,7 +86,10 @@ void LadderProblem::fill_sample() {
 Attention LadderProblem::attention() const {
   Attention a;
   a.dtype = dtype();
-  a.b = problem_.b, a.s_q = problem_.s_q, a.s_k = problem_.s_k, a.h_q = a.h_k = problem_.h;
+  a.b = problem_.b;
+  a.s_q = problem_.s_q;
+  a.s_k = problem_.s_k;
+  a.h_q = a.h_k = problem_.h;
   a.d_qk = a.d_v = problem_.d;
   a.band = problem_.causal ? Band::causal(Align::bottom_right) : Band::full();
   return a;
@@ -87,9 +97,9 @@ Attention LadderProblem::attention() const {
 
 Operands LadderProblem::operands() const {
   Operands x;
-  x.q = Tensor::dense(q_.data(), dtype(), q_shape(problem_)),
+  x.q = Tensor::dense(q_.data(), dtype(), q_shape(problem_));
   x.o = Tensor::dense(o_.data(), dtype(), q_shape(problem_));
-  x.k = Tensor::dense(k_.data(), dtype(), k_shape(problem_)),
+  x.k = Tensor::dense(k_.data(), dtype(), k_shape(problem_));
   x.v = Tensor::dense(v_.data(), dtype(), k_shape(problem_));
   return x;
 }

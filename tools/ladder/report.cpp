@@ -1,8 +1,9 @@
 // tools/ladder/report.cpp: the rows of a ladder as a table with its paragraphs, or as JSON.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
+#include "command/print_json.hpp"
 #include "command/table.hpp"
 #include "ladder/ladder.hpp"
 #include "measure/machine.hpp"
@@ -71,29 +72,31 @@ void print_text(const LadderOptions& options, const LadderReport& report, const 
   fmt::print("\nThe walk through them, with pictures: docs/ladder.md. The files: {}.\n", report.folder);
 }
 
-void print_json(const LadderReport& report, const std::vector<LadderRow>& rows) {
-  nlohmann::json list = nlohmann::json::array();
-  for (const LadderRow& row : rows) {
-    nlohmann::json item = {{"step", row.name}, {"title", row.title}, {"file", row.file}, {"not_built", row.not_built}};
-    if (row.not_built.empty()) {
-      item["seconds"] = row.time.median(), item["spread"] = row.time.spread(), item["runs"] = row.time.seconds.size();
-      item[report.unit_json] = row.work / row.time.median();
-      item["o"] = row.o;
-    }
-    list.push_back(item);
-  }
-  nlohmann::json json = result_facts(report.side == Side::gpu ? device_name(report.side) : "");
-  json["problem"] = report.problem_json;
-  json["monotone"] = slower_steps(rows).empty();
-  json["steps"] = list;
-  fmt::print("{}\n", json.dump(1));
+Json to_json(const LadderReport& report, const LadderRow& row) {
+  const Json out =
+      Json::object({{"step", row.name}, {"title", row.title}, {"file", row.file}, {"not_built", row.not_built}});
+  if (!row.not_built.empty()) return out;
+  return out.with("seconds", row.time.median())
+      .with("spread", row.time.spread())
+      .with("runs", row.time.seconds.size())
+      .with(report.unit_json, row.work / row.time.median())
+      .with("o", row.o);
+}
+
+Json to_json(const LadderReport& report, const std::vector<LadderRow>& rows) {
+  std::vector<Json> steps;
+  for (const LadderRow& row : rows) steps.push_back(to_json(report, row));
+  return result_facts(report.side == Side::gpu ? device_name(report.side) : "")
+      .with("problem", report.problem_json)
+      .with("monotone", slower_steps(rows).empty())
+      .with("steps", Json::array(steps));
 }
 
 }  // namespace
 
 int tell(const LadderOptions& options, const LadderReport& report, const std::vector<LadderRow>& rows) {
   if (options.as_json) {
-    print_json(report, rows);
+    print_json(to_json(report, rows));
   } else {
     print_text(options, report, rows);
   }

@@ -1,11 +1,12 @@
 // tools/layout/atoms.cpp: `falchion layout mma` and `copy`: which thread has which value, in print and in pictures.
 #include "layout/atoms.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
 #include "layout/request.hpp"
+#include "policy/divide.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -62,7 +63,7 @@ void add_facts(Answer* answer) {
 Picture draw_bits(const Layout& bits, int element_bits, const std::string& name) {
   const Layout elements = layout::recast(bits, 1, element_bits);
   const std::int64_t size = elements.cosize(), columns = std::min<std::int64_t>(size, 128 / element_bits);
-  return draw_thread_values(elements, columns, (size + columns - 1) / columns, name, true);
+  return draw_thread_values(elements, columns, ceil_div(size, columns), name, true);
 }
 
 void beside(Picture second, std::vector<Picture>* pictures) {

@@ -1,7 +1,7 @@
 // tools/layout/banks.cpp: `falchion layout banks` and `swizzle`: where elements lie, and what a warp's access costs.
 #include "layout/banks.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -46,11 +46,13 @@ AccessTile tile_of(const LayoutRequest& request, const Composed& a, const WarpAc
   }
   if (!request.tile.empty()) {
     const auto sides = parse_numbers(request.tile, 2, 1, "--tile");
-    tile.rows = sides[0], tile.columns = sides[1];
+    tile.rows = sides[0];
+    tile.columns = sides[1];
   }
   if (!request.at.empty()) {
     const auto corner = parse_numbers(request.at, 2, 0, "--at");
-    tile.row = corner[0], tile.column = corner[1];
+    tile.row = corner[0];
+    tile.column = corner[1];
   }
   return tile;
 }
@@ -123,7 +125,8 @@ WarpAccess warp_access(const LayoutRequest& request, const Composed& a) {
   walk_tile(tile, is_ldmatrix, &warp);
   if (trans) {
     for (auto& element : warp.elements) std::swap(element.row, element.column);
-    std::swap(tile.rows, tile.columns), std::swap(tile.row, tile.column);
+    std::swap(tile.rows, tile.columns);
+    std::swap(tile.row, tile.column);
   }
   warp.where = fmt::format("{} x {} at ({},{})", tile.rows, tile.columns, tile.row, tile.column);
   return warp;
@@ -136,7 +139,8 @@ Picture draw_banks(const Composed& a, const WarpAccess& warp, const layout::Wave
   for (const auto& element : warp.elements) {
     Cell& cell = picture.cells[static_cast<std::size_t>(element.row * picture.shown_columns + element.column)];
     if (cell.thread >= 0) continue;
-    cell.thread = element.thread, cell.value = element.value;
+    cell.thread = element.thread;
+    cell.value = element.value;
     const auto phase = static_cast<std::size_t>(element.thread / warp.shape.threads_a_phase);
     cell.conflict = count.words_a_bank[phase][static_cast<std::size_t>(picture.bank(cell.offset))] > 1;
   }

@@ -1,9 +1,10 @@
 // tools/layout/html.cpp: a figure as one self-contained page: the SVG, its cells' data, and the script that answers.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <iterator>
 
 #include "layout/picture.hpp"
+#include "picture/xml.hpp"
 
 namespace falchion::tools {
 namespace {
@@ -110,10 +111,10 @@ document.addEventListener('keydown', event => { if (event.key === 'Escape') isol
 
 template <class Of>
 void list(const Picture& picture, const char* name, Of of, std::string* out) {
-  fmt::format_to(std::back_inserter(*out), ",{}:[", name);
+  *out += fmt::format(",{}:[", name);
   bool first = true;
   for (const Cell& cell : picture.cells) {
-    fmt::format_to(std::back_inserter(*out), "{}{}", first ? "" : ",", of(cell));
+    *out += fmt::format("{}{}", first ? "" : ",", of(cell));
     first = false;
   }
   *out += ']';

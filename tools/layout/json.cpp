@@ -1,5 +1,5 @@
 // tools/layout/json.cpp: an answer as JSON: facts, and each picture's shape, stride and cells.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <iterator>
 
@@ -16,7 +16,7 @@ std::string grid(const Picture& picture, Of of) {
   for (std::int64_t i = 0; i < picture.shown_rows; ++i) {
     out += i == 0 ? "\n      [" : ",\n      [";
     for (std::int64_t j = 0; j < picture.shown_columns; ++j, ++at)
-      fmt::format_to(std::back_inserter(out), "{}{}", j == 0 ? "" : ",", of(picture.cells[at]));
+      out += fmt::format("{}{}", j == 0 ? "" : ",", of(picture.cells[at]));
     out += "]";
   }
   return out + "]";

@@ -2,7 +2,7 @@
 // memory added up.
 #include "layout/kernels.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 

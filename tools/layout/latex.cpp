@@ -1,5 +1,5 @@
 // tools/layout/latex.cpp: a figure as TikZ, line for line as CuTe's print_latex writes it.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <iterator>
 
@@ -29,23 +29,22 @@ std::string label(const Picture& picture, const Cell& cell) {
 }
 
 void draw(const Picture& picture, std::string* out) {
-  auto to = std::back_inserter(*out);
   std::size_t at = 0;
   for (std::int64_t i = 0; i < picture.shown_rows; ++i)
     for (std::int64_t j = 0; j < picture.shown_columns; ++j, ++at) {
       const Cell& cell = picture.cells[at];
       if (picture.kind == Picture::Kind::thread_values && cell.thread < 0) continue;
-      fmt::format_to(to, "\\node[fill={}] at ({},{}) {{{}}};\n", colour_of(picture, cell), picture.top + i,
-                     picture.left + j, label(picture, cell));
+      *out += fmt::format("\\node[fill={}] at ({},{}) {{{}}};\n", colour_of(picture, cell), picture.top + i,
+                          picture.left + j, label(picture, cell));
     }
-  fmt::format_to(to, "\\draw[color=black,thick,shift={{(-0.5,-0.5)}}] ({},{}) grid ({},{});\n\n", picture.top,
-                 picture.left, picture.top + picture.shown_rows, picture.left + picture.shown_columns);
+  *out += fmt::format("\\draw[color=black,thick,shift={{(-0.5,-0.5)}}] ({},{}) grid ({},{});\n\n", picture.top,
+                      picture.left, picture.top + picture.shown_rows, picture.left + picture.shown_columns);
   for (std::int64_t i = 0; i < picture.shown_rows; ++i)
-    fmt::format_to(to, "\\node at ({},{}) {{\\Large{{\\texttt{{{}}}}}}};\n", picture.top + i, picture.left - 1,
-                   i * picture.row_step);
+    *out += fmt::format("\\node at ({},{}) {{\\Large{{\\texttt{{{}}}}}}};\n", picture.top + i, picture.left - 1,
+                        i * picture.row_step);
   for (std::int64_t j = 0; j < picture.shown_columns; ++j)
-    fmt::format_to(to, "\\node at ({},{}) {{\\Large{{\\texttt{{{}}}}}}};\n", picture.top - 1, picture.left + j,
-                   j * picture.column_step);
+    *out += fmt::format("\\node at ({},{}) {{\\Large{{\\texttt{{{}}}}}}};\n", picture.top - 1, picture.left + j,
+                        j * picture.column_step);
 }
 
 }  // namespace

@@ -1,6 +1,6 @@
 // tools/layout/layout.cpp: `falchion layout` computes with CuTe's layouts at the command line, and answers in CuTe's
 // own words and in pictures.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cctype>

@@ -1,9 +1,11 @@
 // tools/layout/picture.cpp: layouts and thread-value layouts -> grids of cells.
 #include "layout/picture.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
+
+#include "policy/divide.hpp"
 
 namespace falchion::tools {
 namespace {
@@ -12,11 +14,12 @@ constexpr std::int64_t kMostElements = std::int64_t{1} << 22;
 
 /// Rows and columns, and how many elements a cell stands for so that no side has more than kMostCells.
 void set_grid(Picture* picture, std::int64_t rows, std::int64_t columns) {
-  const auto up = [](std::int64_t a, std::int64_t b) { return (a + b - 1) / b; };
-  picture->rows = rows, picture->columns = columns;
-  picture->row_step = std::max<std::int64_t>(1, up(rows, kMostCells));
-  picture->column_step = std::max<std::int64_t>(1, up(columns, kMostCells));
-  picture->shown_rows = up(rows, picture->row_step), picture->shown_columns = up(columns, picture->column_step);
+  picture->rows = rows;
+  picture->columns = columns;
+  picture->row_step = std::max<std::int64_t>(1, ceil_div(rows, kMostCells));
+  picture->column_step = std::max<std::int64_t>(1, ceil_div(columns, kMostCells));
+  picture->shown_rows = ceil_div(rows, picture->row_step);
+  picture->shown_columns = ceil_div(columns, picture->column_step);
   picture->cells.assign(static_cast<std::size_t>(picture->shown_rows * picture->shown_columns), Cell{});
 }
 
@@ -26,7 +29,8 @@ Picture draw_layout(const layout::Composed& layout, int element_bits, const std:
   Picture picture;
   picture.name = name;
   picture.expression = to_string(layout);
-  picture.shape = layout.layout.shape, picture.stride = layout.layout.stride;
+  picture.shape = layout.layout.shape;
+  picture.stride = layout.layout.stride;
   picture.element_bits = layout.element_bits > 0 ? layout.element_bits : element_bits;
   picture.swizzled = layout.has_swizzle && layout.swizzle.bits > 0;
   const std::int64_t size = layout.layout.size();
@@ -56,7 +60,8 @@ Picture draw_thread_values(const layout::Layout& tv, std::int64_t rows, std::int
   picture.kind = Picture::Kind::thread_values;
   picture.name = name;
   picture.expression = to_string(tv);
-  picture.shape = tv.shape, picture.stride = tv.stride;
+  picture.shape = tv.shape;
+  picture.stride = tv.stride;
   if (tv.rank() != 2)
     throw layout::Error(
         fmt::format("{} has rank {}; a thread-value layout has two modes", picture.expression, tv.rank()));
@@ -76,7 +81,8 @@ Picture draw_thread_values(const layout::Layout& tv, std::int64_t rows, std::int
           picture
               .cells[static_cast<std::size_t>(i / picture.row_step * picture.shown_columns + j / picture.column_step)];
       if (cell.thread >= 0) continue;  // several threads may hold one element: the first is shown, as CuTe does
-      cell.thread = static_cast<int>(thread), cell.value = static_cast<int>(value);
+      cell.thread = static_cast<int>(thread);
+      cell.value = static_cast<int>(value);
       cell.offset = cell.plain = at;
     }
   return picture;
@@ -94,13 +100,6 @@ std::string label_of(const Picture& picture, const Cell& cell) {
     return cell.thread < 0 ? "" : "T" + number(cell.thread) + "\nV" + number(cell.value);
   const std::string bank = number(picture.bank(cell.offset));
   return cell.thread < 0 ? bank : "T" + number(cell.thread) + "\n" + bank;
-}
-
-std::string xml_text(const std::string& text) {
-  std::string out;
-  for (const char c : text)
-    out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&quot;" : std::string(1, c);
-  return out;
 }
 
 std::string json_text(const std::string& text) {

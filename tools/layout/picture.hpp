@@ -65,8 +65,7 @@ std::string figure_html(const Figure& figure);
 std::string figure_latex(const Figure& figure);
 std::string answer_json(const Answer& answer);
 
-/// Escapes a text for XML; makes a JSON string with its quotes.
-std::string xml_text(const std::string& text);
+/// A JSON string with its quotes.
 std::string json_text(const std::string& text);
 std::string json_tuple(const layout::IntTuple& tuple);  ///< (8,(2,4)) -> [8,[2,4]]
 

@@ -1,7 +1,7 @@
 // tools/layout/request.cpp: arguments of `falchion layout` -> layouts, tuples, numbers; an error shows the place.
 #include "layout/request.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cctype>
 #include <charconv>

@@ -1,10 +1,11 @@
 // tools/layout/svg.cpp: a figure of layouts as SVG.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <iterator>
 
 #include "layout/picture.hpp"
+#include "picture/xml.hpp"
 
 namespace falchion::tools {
 namespace {
@@ -39,8 +40,8 @@ void rects(const Picture& picture, int size, std::string* out) {
       const std::string fill = by_offset    ? heat(picture.cells[at].offset, most)
                                : pastel < 0 ? kUnused
                                             : kPastels[pastel];
-      fmt::format_to(std::back_inserter(*out), "<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"{}/>\n",
-                     j * size, i * size, size, size, fill, asleep ? " fill-opacity=\".3\"" : "");
+      *out += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"{}\"{}/>\n", j * size, i * size,
+                          size, size, fill, asleep ? " fill-opacity=\".3\"" : "");
     }
 }
 
@@ -52,38 +53,35 @@ void labels(const Picture& picture, std::string* out) {
       const std::int64_t x = j * kCell + kCell / 2, y = i * kCell + kCell / 2;
       const std::size_t feed = label.find('\n');
       if (feed == std::string::npos)
-        fmt::format_to(std::back_inserter(*out), "<text x=\"{}\" y=\"{}\">{}</text>\n", x, y + 4, label);
+        *out += fmt::format("<text x=\"{}\" y=\"{}\">{}</text>\n", x, y + 4, label);
       else
-        fmt::format_to(std::back_inserter(*out),
-                       "<text x=\"{0}\" y=\"{1}\">{2}<tspan x=\"{0}\" dy=\"13\">{3}</tspan></text>\n", x, y - 3,
-                       label.substr(0, feed), label.substr(feed + 1));
+        *out += fmt::format("<text x=\"{0}\" y=\"{1}\">{2}<tspan x=\"{0}\" dy=\"13\">{3}</tspan></text>\n", x, y - 3,
+                            label.substr(0, feed), label.substr(feed + 1));
     }
 }
 
 /// The numbers of rows and columns, and the outlines of conflicting cells above everything.
 void rim(const Picture& picture, int size, std::string* out) {
-  auto to = std::back_inserter(*out);
   const std::int64_t width = picture.shown_columns * size, height = picture.shown_rows * size;
   if (size == kCell) {
     *out += "<g fill=\"#666\">\n";
     for (std::int64_t i = 0; i < picture.shown_rows; ++i)
-      fmt::format_to(to, "<text x=\"-12\" y=\"{}\">{}</text>\n", i * size + size / 2 + 4, i);
+      *out += fmt::format("<text x=\"-12\" y=\"{}\">{}</text>\n", i * size + size / 2 + 4, i);
     for (std::int64_t j = 0; j < picture.shown_columns; ++j)
-      fmt::format_to(to, "<text x=\"{}\" y=\"-6\">{}</text>\n", j * size + size / 2, j);
+      *out += fmt::format("<text x=\"{}\" y=\"-6\">{}</text>\n", j * size + size / 2, j);
     *out += "</g>\n";
   }
-  fmt::format_to(to, "<rect width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"{}\"/>\n", width, height, kInk);
+  *out += fmt::format("<rect width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"{}\"/>\n", width, height, kInk);
   std::string outlines;
   for (std::size_t at = 0; at < picture.cells.size(); ++at)
     if (picture.cells[at].conflict) {
       const auto columns = static_cast<std::size_t>(picture.shown_columns);
-      fmt::format_to(std::back_inserter(outlines), "M{} {}h{}v{}h-{}z",
-                     at % columns * static_cast<std::size_t>(size) + 2,
-                     at / columns * static_cast<std::size_t>(size) + 2, size - 4, size - 4, size - 4);
+      outlines += fmt::format("M{} {}h{}v{}h-{}z", at % columns * static_cast<std::size_t>(size) + 2,
+                              at / columns * static_cast<std::size_t>(size) + 2, size - 4, size - 4, size - 4);
     }
   if (!outlines.empty())
-    fmt::format_to(to, "<path class=\"conflicts\" d=\"{}\" fill=\"none\" stroke=\"#a00000\" stroke-width=\"3\"/>\n",
-                   outlines);
+    *out += fmt::format("<path class=\"conflicts\" d=\"{}\" fill=\"none\" stroke=\"#a00000\" stroke-width=\"3\"/>\n",
+                        outlines);
 }
 
 /// The corner of the whole figure, in cells, since operands may stand left of the accumulator and above it.
@@ -93,7 +91,8 @@ struct Frame {
 Frame frame_of(const Figure& figure) {
   Frame frame;
   for (const Picture& picture : figure.pictures) {
-    frame.top = std::min(frame.top, picture.top), frame.left = std::min(frame.left, picture.left);
+    frame.top = std::min(frame.top, picture.top);
+    frame.left = std::min(frame.left, picture.left);
     frame.bottom = std::max(frame.bottom, picture.top + picture.shown_rows);
     frame.right = std::max(frame.right, picture.left + picture.shown_columns);
   }
@@ -101,14 +100,13 @@ Frame frame_of(const Figure& figure) {
 }
 
 void draw(const Picture& picture, int size, const Frame& frame, std::string* out) {
-  fmt::format_to(std::back_inserter(*out), "<g class=\"picture\" transform=\"translate({},{})\">\n",
-                 kMargin + (picture.left - frame.left) * size, kTop + kMargin + (picture.top - frame.top) * size);
+  *out += fmt::format("<g class=\"picture\" transform=\"translate({},{})\">\n",
+                      kMargin + (picture.left - frame.left) * size, kTop + kMargin + (picture.top - frame.top) * size);
   if (!picture.name.empty())
-    fmt::format_to(std::back_inserter(*out),
-                   "<text y=\"-{}\" font-size=\"15\" font-weight=\"600\" text-anchor=\"start\">{}</text>\n",
-                   size == kCell ? 20 : 6, xml_text(picture.name));
-  fmt::format_to(std::back_inserter(*out), "<g class=\"cells\"{}>\n",
-                 size == kCell ? " stroke=\"#fff\"" : " shape-rendering=\"crispEdges\"");
+    *out += fmt::format("<text y=\"-{}\" font-size=\"15\" font-weight=\"600\" text-anchor=\"start\">{}</text>\n",
+                        size == kCell ? 20 : 6, xml_text(picture.name));
+  *out +=
+      fmt::format("<g class=\"cells\"{}>\n", size == kCell ? " stroke=\"#fff\"" : " shape-rendering=\"crispEdges\"");
   rects(picture, size, out);
   *out += "</g>\n";
   if (size == kCell) {
@@ -127,10 +125,10 @@ std::string figure_svg(const Figure& figure) {
   const Frame frame = frame_of(figure);
   std::int64_t width = (frame.right - frame.left) * size, height = (frame.bottom - frame.top) * size;
   const auto text_width = static_cast<std::int64_t>(std::max(figure.title.size() * 10, figure.subtitle.size() * 7));
-  width = std::max(width, text_width) + 2 * kMargin, height += kTop + 2 * kMargin;
+  width = std::max(width, text_width) + 2 * kMargin;
+  height += kTop + 2 * kMargin;
   std::string out;
-  fmt::format_to(
-      std::back_inserter(out),
+  out += fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0} {1}\" width=\"{0}\" height=\"{1}\" "
       "font-family=\"system-ui,sans-serif\" font-size=\"11\" fill=\"{2}\" text-anchor=\"middle\" role=\"img\">\n"
       "<title>{3}</title>\n<rect width=\"{0}\" height=\"{1}\" fill=\"#fff\"/>\n"

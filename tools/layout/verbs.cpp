@@ -1,5 +1,5 @@
 // tools/layout/verbs.cpp: the verbs of `falchion layout` that are CuTe's algebra.
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <array>

@@ -12,7 +12,6 @@
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "cpu/threads.hpp"
@@ -130,21 +129,22 @@ std::string cpu_driver() {
   return fmt::format("none (CPU), {}, {} {}", compiler(), system.sysname, system.release);
 }
 
-nlohmann::json result_facts(const std::string& gpu) {
+Json result_facts(const std::string& gpu, const std::vector<Json::Member>& measured) {
   double load[3] = {};
   const int loads = getloadavg(load, 3);
-  const nlohmann::json context = {
-      {"host_name", host_name()},           {"host_cpu", cpu_model()},
-      {"executable", "falchion"},           {"num_cpus", cpu_count()},
-      {"mhz_per_cpu", clock_mhz()},         {"cpu_scaling_enabled", false},
-      {"caches", nlohmann::json::array()},  {"load_avg", std::vector<double>(load, load + (loads > 0 ? loads : 0))},
-      {"library_build_type", build_type()}, {"compiler", compiler()},
-      {"falchion_version", version()}};
-  return {{"commit", commit()},
-          {"date", date_now()},
-          {"device", gpu.empty() ? cpu_model() : gpu},
-          {"driver", gpu.empty() ? cpu_driver() : gpu_driver()},
-          {"context", context}};
+  const std::vector<Json> loads_known(load, load + (loads > 0 ? loads : 0));
+  std::vector<Json::Member> context = {{"host_name", host_name()},           {"host_cpu", cpu_model()},
+                                       {"executable", "falchion"},           {"num_cpus", cpu_count()},
+                                       {"mhz_per_cpu", clock_mhz()},         {"cpu_scaling_enabled", false},
+                                       {"caches", Json::array({})},          {"load_avg", Json::array(loads_known)},
+                                       {"library_build_type", build_type()}, {"compiler", compiler()},
+                                       {"falchion_version", version()}};
+  context.insert(context.end(), measured.begin(), measured.end());
+  return Json::object({{"commit", commit()},
+                       {"date", date_now()},
+                       {"device", gpu.empty() ? cpu_model() : gpu},
+                       {"driver", gpu.empty() ? cpu_driver() : gpu_driver()},
+                       {"context", Json::object(context)}});
 }
 
 }  // namespace falchion::tools

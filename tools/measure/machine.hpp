@@ -1,9 +1,10 @@
 // tools/measure/machine.hpp: the facts about this machine without which a result is worthless.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
+
+#include "plan/json.hpp"
 
 namespace falchion::tools {
 
@@ -28,6 +29,7 @@ std::string cpu_driver();
 
 /// What every result has at its top level: commit, date, device and driver, and as `context` what Google Benchmark also
 /// says about a machine. `gpu` is the name of the GPU that was measured; it is empty for the CPU.
-nlohmann::json result_facts(const std::string& gpu);
+/// `measured` are further members of the context.
+Json result_facts(const std::string& gpu, const std::vector<Json::Member>& measured = {});
 
 }  // namespace falchion::tools

@@ -1,7 +1,7 @@
 // tools/measure/measure_gpu.cpp
 #include "measure/measure_gpu.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include "command/table.hpp"
 #include "plan/plan_data.hpp"
@@ -66,11 +66,14 @@ GpuLimits GpuLimits::measure() {
   GpuLimits out{device.name, 0, device.sm, device.sms, device.clock_hz};
   const std::size_t bytes = std::max<std::size_t>(16 * device.l2, std::size_t{256} << 20);
   cuda::Memory from, to;
-  require(cuda::Memory::make(bytes, &from)), require(cuda::Memory::make(bytes, &to));
+  require(cuda::Memory::make(bytes, &from));
+  require(cuda::Memory::make(bytes, &to));
   cuda::Timer timer;
   for (int i = 0; i < 8; ++i) {
     double seconds = 0;
-    require(timer.start()), require(cuda::copy(to.data(), from.data(), bytes)), require(timer.stop());
+    require(timer.start());
+    require(cuda::copy(to.data(), from.data(), bytes));
+    require(timer.stop());
     require(timer.seconds(&seconds));
     if (i > 0 && seconds > 0) out.copy = std::max(out.copy, 2.0 * static_cast<double>(bytes) / seconds);
   }

@@ -1,11 +1,13 @@
 // tools/picture/heatmap.cpp
 #include "picture/heatmap.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
 #include <vector>
+
+#include "picture/xml.hpp"
 
 namespace falchion::tools {
 namespace {
@@ -125,12 +127,6 @@ std::string scale_bar() {
   return out + label(x + 25, kTop + height + 31, "start", "not seen");
 }
 
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : std::string(1, c);
-  return out;
-}
-
 }  // namespace
 
 std::string heatmap_svg(const Heatmap& map) {
@@ -148,7 +144,7 @@ std::string heatmap_svg(const Heatmap& map) {
              "<text x=\"{3}\" y=\"30\" font-size=\"18\" font-weight=\"600\">{2}</text>\n"
              "<text x=\"{3}\" y=\"52\" fill=\"#555\">{4}</text>\n"
              "<rect x=\"{3}\" y=\"{5}\" width=\"{6}\" height=\"{6}\" fill=\"{7}\"/>\n",
-             width, height, escaped(map.title), kLeft, escaped(subtitle), kTop, kPlot, kUnseen) +
+             width, height, xml_text(map.title), kLeft, xml_text(subtitle), kTop, kPlot, kUnseen) +
          cells(grid) + axes(map) + scale_bar() + "</svg>\n";
 }
 

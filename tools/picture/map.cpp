@@ -1,7 +1,7 @@
 // tools/picture/map.cpp: `falchion map` shows as a picture which query attends to which key.
 #include "picture/map.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <memory>
 

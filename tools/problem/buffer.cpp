@@ -1,7 +1,7 @@
 // tools/problem/buffer.cpp
 #include "problem/buffer.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <sys/mman.h>
 
 #include "command/table.hpp"

@@ -1,8 +1,6 @@
 // tools/problem/errors.cpp
 #include "problem/errors.hpp"
 
-#include <nlohmann/json.hpp>
-
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -49,11 +47,15 @@ Verdict verify_path(const Instance& instance, const Reference& reference, const 
   return verdict;
 }
 
-nlohmann::json to_json(const ErrorReport& report) {
-  return {{"max_abs_error", report.error},    {"naive_error", report.naive_error},
-          {"granted", report.granted},        {"limit", report.limit()},
-          {"share_of_limit", report.share()}, {"same_nan_and_inf", report.same_specials},
-          {"passed", report.passed()},        {"why", report.why}};
+Json to_json(const ErrorReport& report) {
+  return Json::object({{"max_abs_error", report.error},
+                       {"naive_error", report.naive_error},
+                       {"granted", report.granted},
+                       {"limit", report.limit()},
+                       {"share_of_limit", report.share()},
+                       {"same_nan_and_inf", report.same_specials},
+                       {"passed", report.passed()},
+                       {"why", report.why}});
 }
 
 }  // namespace falchion::tools

@@ -1,10 +1,10 @@
 // tools/problem/errors.hpp: how exact a result of an instance is, by the tolerance rule (src/judge/rule.hpp).
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "judge/attention.hpp"
+#include "plan/json.hpp"
 #include "problem/instance.hpp"
 
 namespace falchion::tools {
@@ -36,6 +36,6 @@ struct Verdict {
 };
 Verdict verify_path(const Instance& instance, const Reference& reference, const Target& target);
 
-nlohmann::json to_json(const ErrorReport& report);
+Json to_json(const ErrorReport& report);
 
 }  // namespace falchion::tools

@@ -1,7 +1,7 @@
 // tools/problem/files.cpp
 #include "problem/files.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cmath>
 #include <cstdio>

@@ -1,10 +1,9 @@
 // tools/problem/levels.cpp
 #include "problem/levels.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
-#include <cstring>
 
 #include "cpu/levels.hpp"
 #include "cuda/runtime.hpp"
@@ -35,7 +34,7 @@ Target Path::target(int threads) const {
 }
 
 void require_here(Backend backend) {
-  if (backend != Backend::sm80 && backend != Backend::sm90) return;
+  if (!is_gpu(backend)) return;
   const auto refuse = [&](const std::string& why) {
     throw UsageError{fmt::format("--backend {}: {}", name(backend), why)};
   };
@@ -66,9 +65,9 @@ std::vector<Path> usable_gpu_paths(DType dtype) {
 std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated) {
   std::vector<Path> out;
   for (const auto& level : cpu::cpu_levels()) {
-    if (!level.usable || (!with_emulated && std::strcmp(level.name, "amx_emulated") == 0)) continue;
+    if (!level.usable || (!with_emulated && same(level.name, "amx_emulated"))) continue;
     for (const Variant& v : variants()) {
-      if (v.cpu == nullptr || v.dtype != dtype || std::strcmp(v.level, level.name) != 0) continue;
+      if (v.cpu == nullptr || v.dtype != dtype || !same(v.level, level.name)) continue;
       out.push_back({Backend::cpu, level.name});
       break;
     }
@@ -84,7 +83,7 @@ std::string plan_level(const Plan& plan) {
   return variant != nullptr ? variant->level : "";
 }
 
-bool on_gpu(const Plan& plan) { return plan.data()->backend == Backend::sm80 || plan.data()->backend == Backend::sm90; }
+bool on_gpu(const Plan& plan) { return is_gpu(plan.data()->backend); }
 
 int plan_threads(const Plan& plan) { return plan.data()->threads; }
 

@@ -19,9 +19,16 @@ HostTensor make_decay(const LinearProblem& a, std::uint64_t seed) {
 
 LinearOperands LinearInstance::operands() const {
   LinearOperands x;
-  x.q = q.view, x.k = k.view, x.v = v.view, x.o = o.view, x.decay = decay.view;
-  x.grad_o = grad_o.view, x.grad_decay = grad_decay.view;
-  x.grad_q = grad_q.view, x.grad_k = grad_k.view, x.grad_v = grad_v.view;
+  x.q = q.view;
+  x.k = k.view;
+  x.v = v.view;
+  x.o = o.view;
+  x.decay = decay.view;
+  x.grad_o = grad_o.view;
+  x.grad_decay = grad_decay.view;
+  x.grad_q = grad_q.view;
+  x.grad_k = grad_k.view;
+  x.grad_v = grad_v.view;
   return x;
 }
 
@@ -35,7 +42,8 @@ std::vector<const HostTensor*> LinearInstance::outputs() const {
 LinearInstance make_linear_instance(const LinearProblem& a, std::uint64_t seed, Layout layout) {
   const Shape qk{a.b, a.s, a.h_qk, a.d_qk}, vo{a.b, a.s, a.h_v, a.d_v};
   LinearInstance x;
-  x.q = make_random(a.dtype, qk, seed, layout), x.k = make_random(a.dtype, qk, seed + 1, layout);
+  x.q = make_random(a.dtype, qk, seed, layout);
+  x.k = make_random(a.dtype, qk, seed + 1, layout);
   x.v = make_random(a.dtype, vo, seed + 2, layout);
   if (a.decay != Decay::none) x.decay = make_decay(a, seed + 3);
   if (a.pass == Pass::forward) {
@@ -43,7 +51,8 @@ LinearInstance make_linear_instance(const LinearProblem& a, std::uint64_t seed, 
     return x;
   }
   x.grad_o = make_random(a.dtype, vo, seed + 4, layout);
-  x.grad_q = make_poisoned(a.dtype, qk, layout), x.grad_k = make_poisoned(a.dtype, qk, layout);
+  x.grad_q = make_poisoned(a.dtype, qk, layout);
+  x.grad_k = make_poisoned(a.dtype, qk, layout);
   x.grad_v = make_poisoned(a.dtype, vo, layout);
   if (a.decay != Decay::none) x.grad_decay = make_poisoned(DType::f32, x.decay.view.shape);
   return x;

@@ -1,11 +1,12 @@
 // tools/problem/problem_options.cpp
 #include "problem/problem_options.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
 #include "command/numbers.hpp"
+#include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "problem/levels.hpp"
 #include "tool.hpp"
@@ -145,8 +146,14 @@ LinearProblem LinearOptions::problem(const Attention& sizes, Pass pass, float sc
                                  sizes.s_q, sizes.s_k)};
   LinearProblem a;
   a.pass = pass;
-  a.dtype = sizes.dtype, a.b = sizes.b, a.s = sizes.s_q, a.h_qk = sizes.h_q, a.h_v = sizes.h_k;
-  a.d_qk = sizes.d_qk, a.d_v = sizes.d_v, a.scale = scale;
+  a.dtype = sizes.dtype;
+  a.b = sizes.b;
+  a.s = sizes.s_q;
+  a.h_qk = sizes.h_q;
+  a.h_v = sizes.h_k;
+  a.d_qk = sizes.d_qk;
+  a.d_v = sizes.d_v;
+  a.scale = scale;
   a.decay = decay == "head" ? Decay::head : decay == "token" ? Decay::token : Decay::none;
   a.feature_map = elu ? FeatureMap::elu_plus_one : FeatureMap::identity;
   a.normalise = normalise;
@@ -213,10 +220,10 @@ Target TargetOptions::target() const {
   const auto refuse = [&](const char* option) {
     throw UsageError{fmt::format("{}: it is of the CPU, and --backend {} does not run there", option, backend)};
   };
-  const bool other = where == Backend::sm80 || where == Backend::sm90;
-  if (!level.empty() && (other || where == Backend::ref)) refuse("--level");
-  if (threads > 0 && other) refuse("--threads");
-  return Path{parse_backend(backend), level}.target(static_cast<int>(threads));
+  const bool gpu = is_gpu(where);
+  if (!level.empty() && (gpu || where == Backend::ref)) refuse("--level");
+  if (threads > 0 && gpu) refuse("--threads");
+  return Path{where, level}.target(static_cast<int>(threads));
 }
 
 }  // namespace falchion::tools

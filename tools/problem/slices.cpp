@@ -1,7 +1,7 @@
 // tools/problem/slices.cpp
 #include "problem/slices.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <cstdio>

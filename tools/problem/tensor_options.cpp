@@ -1,7 +1,7 @@
 // tools/problem/tensor_options.cpp
 #include "problem/tensor_options.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstdint>

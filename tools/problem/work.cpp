@@ -1,10 +1,9 @@
 // tools/problem/work.cpp
 #include "problem/work.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "plan/explain.hpp"
 #include "plan/text.hpp"
@@ -89,11 +88,7 @@ std::string feature_name(const Attention& a) {
 
 std::string problem_name(const Attention& a) { return size_name(a) + " " + feature_name(a); }
 
-nlohmann::json to_json(const Attention& a) {
-  nlohmann::json out = nlohmann::json::parse(problem_facts(a).text());
-  out["features"] = feature_name(a);
-  return out;
-}
+Json to_json(const Attention& a) { return problem_facts(a).with("features", feature_name(a)); }
 
 double flop_count(const LinearProblem& a, int chunk) {
   const double e = static_cast<double>(a.d_qk), m = static_cast<double>(a.d_v);
@@ -120,11 +115,8 @@ std::string feature_name(const LinearProblem& a) {
 
 std::string problem_name(const LinearProblem& a) { return size_name(a) + " " + feature_name(a); }
 
-nlohmann::json to_json(const LinearProblem& a) {
-  nlohmann::json out = nlohmann::json::parse(problem_facts(a).text());
-  out["pass"] = name(a.pass);
-  out["features"] = feature_name(a);
-  return out;
+Json to_json(const LinearProblem& a) {
+  return problem_facts(a).with("pass", name(a.pass)).with("features", feature_name(a));
 }
 
 }  // namespace falchion::tools

@@ -1,10 +1,10 @@
 // tools/problem/work.hpp: how much work a problem is, and what it is called in a table.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 
 #include "falchion/falchion.hpp"
+#include "plan/json.hpp"
 
 namespace falchion::tools {
 
@@ -24,7 +24,7 @@ std::string size_name(const Attention& problem);     // "b1 h9/3 s509 d64"
 std::string feature_name(const Attention& problem);  // "causal softcap 30", "full"
 std::string problem_name(const Attention& problem);  // both
 /// Its fields as explain() names them (docs/explain.md), and "features".
-nlohmann::json to_json(const Attention& problem);
+Json to_json(const Attention& problem);
 
 /// A problem of linear attention, and which pass of it.
 struct LinearProblem : LinearAttention {
@@ -42,6 +42,6 @@ double byte_count(const LinearProblem& problem);  // q, k, v, o, or q, k, v, dO,
 std::string size_name(const LinearProblem& problem);     // "b1 h4/8 s4096 d64": heads of q and k, of v
 std::string feature_name(const LinearProblem& problem);  // "linear", "linear backward elu decay head"
 std::string problem_name(const LinearProblem& problem);  // both
-nlohmann::json to_json(const LinearProblem& problem);
+Json to_json(const LinearProblem& problem);
 
 }  // namespace falchion::tools

@@ -1,7 +1,7 @@
 // tools/roofline/cases.cpp
 #include "roofline/cases.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 
@@ -130,9 +130,13 @@ void each_attention(const ShapeOptions& o, const Attention& base, bool decode, c
               for (const auto rows : or_else(o.s_q, {decode ? 1 : s}))
                 for (const auto keys : or_else(o.s_k, {s})) {
                   Attention a = base;
-                  a.b = static_cast<double>(batch), a.h_q = static_cast<double>(heads);
-                  a.h_k = static_cast<double>(kv), a.d = static_cast<double>(d), a.d_v = static_cast<double>(d_v);
-                  a.s_q = static_cast<double>(rows), a.s_k = static_cast<double>(keys);
+                  a.b = static_cast<double>(batch);
+                  a.h_q = static_cast<double>(heads);
+                  a.h_k = static_cast<double>(kv);
+                  a.d = static_cast<double>(d);
+                  a.d_v = static_cast<double>(d_v);
+                  a.s_q = static_cast<double>(rows);
+                  a.s_k = static_cast<double>(keys);
                   if (!o.mla && heads % kv != 0)
                     throw UsageError{fmt::format("--h-q {} is not a multiple of --h-k {}", heads, kv)};
                   if (o.causal && rows != keys)
@@ -146,7 +150,10 @@ void each_attention(const ShapeOptions& o, const Attention& base, bool decode, c
 void add_usual_prefill(const Attention& base, std::vector<Case>* out) {
   const auto add = [&](double s, double d, bool causal, bool unfused) {
     Attention a = base;
-    a.s_q = a.s_k = s, a.d = a.d_v = d, a.causal = causal, a.unfused = unfused;
+    a.s_q = a.s_k = s;
+    a.d = a.d_v = d;
+    a.causal = causal;
+    a.unfused = unfused;
     out->push_back(prefill_case(a));
   };
   for (const double s : {512.0, 4096.0, 16384.0}) add(s, 128, false, false);
@@ -159,8 +166,13 @@ void add_usual_prefill(const Attention& base, std::vector<Case>* out) {
 void add_usual_decode(const Attention& base, std::vector<Case>* out) {
   const auto add = [&](double h_q, double h_k, double s_q, bool mla) {
     Attention a = base;
-    a.h_q = h_q, a.h_k = h_k, a.s_q = s_q;
-    if (mla) a.d = 576, a.d_v = 512;
+    a.h_q = h_q;
+    a.h_k = h_k;
+    a.s_q = s_q;
+    if (mla) {
+      a.d = 576;
+      a.d_v = 512;
+    }
     out->push_back(decode_case(a, mla));
   };
   add(8, 8, 1, false);
@@ -193,7 +205,9 @@ void add_linear(const ShapeOptions& o, std::vector<Case>* out) {
 void add_gemms(const ShapeOptions& o, std::vector<Case>* out) {
   const auto add = [&](std::int64_t m, std::int64_t n, std::int64_t k) {
     Gemm g;
-    g.m = static_cast<double>(m), g.n = static_cast<double>(n), g.k = static_cast<double>(k);
+    g.m = static_cast<double>(m);
+    g.n = static_cast<double>(n);
+    g.k = static_cast<double>(k);
     g.element_bytes = o.element_bytes();
     out->push_back(gemm_case(g));
   };
@@ -221,8 +235,15 @@ std::vector<Case> ShapeOptions::cases(const std::string& mode) const {
   base.block_rows = static_cast<double>(block_rows);
   base.causal = causal;
   base.lse = lse;
-  if (mode == "decode") base.s_q = 1, base.s_k = 8192;
-  if (mla) base.h_q = base.h_k = 128, base.d = 576, base.d_v = 512;
+  if (mode == "decode") {
+    base.s_q = 1;
+    base.s_k = 8192;
+  }
+  if (mla) {
+    base.h_q = base.h_k = 128;
+    base.d = 576;
+    base.d_v = 512;
+  }
   if (mode == "linear") {
     add_linear(*this, &out);
   } else if (mode == "gemm") {

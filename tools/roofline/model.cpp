@@ -1,7 +1,7 @@
 // tools/roofline/model.cpp
 #include "roofline/model.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>

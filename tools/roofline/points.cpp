@@ -1,7 +1,7 @@
 // tools/roofline/points.cpp
 #include "roofline/points.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
@@ -109,8 +109,8 @@ void read_benchmarks(const std::string& path, const JsonValue& benchmarks, std::
 }
 
 std::vector<Point> read_all(const std::string& path) {
-  const nlohmann::json data = read_json(path);
-  const JsonValue whole(path, data);
+  const JsonFile file(path);
+  const JsonValue whole = file.whole();
   std::vector<Point> points;
   if (whole.has("rows")) {
     read_rows(path, whole.at("rows"), &points);

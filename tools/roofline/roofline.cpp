@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "command/file_names.hpp"
+#include "command/print_json.hpp"
 #include "measure/machine.hpp"
 #include "measure/peaks.hpp"
 #include "problem/files.hpp"
@@ -155,21 +155,19 @@ std::string text_of(const Report& report, const Options& options) {
 
 std::string json_of(const Report& report, const Options& options) {
   const int bytes = options.shapes.element_bytes();
-  nlohmann::json json = {{"mode", report.mode.empty() ? "all" : report.mode},
-                         {"dtype", options.shapes.dtype},
-                         {"devices", nlohmann::json::array()},
-                         {"shapes", nlohmann::json::array()},
-                         {"points", nlohmann::json::array()},
-                         {"answer", answer_text(report.devices, report.mode, bytes)}};
+  std::vector<Json> devices, shapes, points;
   for (const Device& device : report.devices) {
-    json["devices"].push_back(device_json(device, report.mode, bytes));
-    for (const Case& one : report.cases) json["shapes"].push_back(case_json(device, one));
-    for (const Point& p : report.points) {
-      json["points"].push_back(point_json(device, p));
-      json["points"].back()["device"] = device.key;
-    }
+    devices.push_back(device_json(device, report.mode, bytes));
+    for (const Case& one : report.cases) shapes.push_back(case_json(device, one));
+    for (const Point& p : report.points) points.push_back(point_json(device, p).with("device", device.key));
   }
-  return json.dump(1) + "\n";
+  const Json json = Json::object({{"mode", report.mode.empty() ? "all" : report.mode},
+                                  {"dtype", options.shapes.dtype},
+                                  {"devices", Json::array(devices)},
+                                  {"shapes", Json::array(shapes)},
+                                  {"points", Json::array(points)},
+                                  {"answer", answer_text(report.devices, report.mode, bytes)}});
+  return pretty(json.text()) + "\n";
 }
 
 std::string svg_of(const Report& report, const Options& options) {

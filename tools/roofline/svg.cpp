@@ -1,80 +1,20 @@
-// tools/roofline/svg.cpp
+// tools/roofline/svg.cpp: the dots and markers of the picture, the panel beside it, and the whole.
 #include "roofline/svg.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <set>
 
-#include "command/table.hpp"
+#include "picture/xml.hpp"
+#include "roofline/plot.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools::roofline {
 namespace {
 
-constexpr double kLeft = 72, kTop = 76, kWidth = 600, kHeight = 430, kPanel = kLeft + kWidth + 26, kRight = 300;
-constexpr double kFont = 12, kLetter = 0.58;  // of the font's height: a generous mean of system-ui
 constexpr const char* kColours[] = {"#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#7a5c00"};
-
-struct Box {
-  double x0, y0, x1, y1;
-  bool meets(const Box& o) const { return x0 < o.x1 && o.x0 < x1 && y0 < o.y1 && o.y0 < y1; }
-};
-
-std::string escaped(const std::string& text) {
-  std::string out;
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20) continue;  // XML has no control characters
-    out += c == '&' ? "&amp;" : c == '<' ? "&lt;" : c == '>' ? "&gt;" : c == '"' ? "&quot;" : std::string(1, c);
-  }
-  return out;
-}
-
-/// Three digits of TFLOP/s, and never an exponent.
-std::string tera(double flops) {
-  const double x = flops * 1e-12;
-  return fmt::format("{:.{}f}", x, x >= 99.95 ? 0 : x >= 9.995 ? 1 : x >= 0.9995 ? 2 : 4);
-}
-
-/// Where things are, and which places are taken.
-class Plot {
- public:
-  Plot(double x0, double x1, double y0, double y1) : x0_(x0), x1_(x1), y0_(y0), y1_(y1) {}
-
-  double x(double intensity) const { return kLeft + kWidth * std::log(intensity / x0_) / std::log(x1_ / x0_); }
-  double y(double flops) const { return kTop + kHeight - kHeight * std::log(flops / y0_) / std::log(y1_ / y0_); }
-  double x_low() const { return x0_; }
-  double x_high() const { return x1_; }
-  double y_low() const { return y0_; }
-  double y_high() const { return y1_; }
-
-  void take(const Box& box) { taken_.push_back(box); }
-  bool is_free(const Box& box) const {
-    return box.x0 >= kLeft + 2 && box.x1 <= kLeft + kWidth - 2 && box.y0 >= kTop + 2 && box.y1 <= kTop + kHeight - 2 &&
-           std::none_of(taken_.begin(), taken_.end(), [&](const Box& other) { return box.meets(other); });
-  }
-  static Box text_box(double px, double py, const std::string& text, const std::string& anchor) {
-    const double w = kFont * kLetter * static_cast<double>(display_width(text));
-    const double left = anchor == "end" ? px - w : anchor == "middle" ? px - w / 2 : px;
-    return {left, py - kFont * 0.85, left + w, py + kFont * 0.3};
-  }
-
- private:
-  double x0_, x1_, y0_, y1_;
-  std::vector<Box> taken_;
-};
-
-std::string label(double px, double py, const std::string& text, const std::string& anchor = "start",
-                  const std::string& more = "") {
-  return fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"{}\"{}>{}</text>\n", px, py, anchor, more,
-                     escaped(text));
-}
-
-std::string line(double ax, double ay, double bx, double by, const std::string& style) {
-  return fmt::format("<path d=\"M{:.1f} {:.1f}L{:.1f} {:.1f}\" fill=\"none\" {}/>\n", ax, ay, bx, by, style);
-}
 
 /// A marker of a measured series: six shapes, full or hollow.
 std::string marker(std::size_t series, double px, double py) {
@@ -117,123 +57,6 @@ std::vector<std::string> series_of(const Picture& picture) {
   for (const Point& p : picture.points) names.insert(p.series);
   std::vector<std::string> out(names.begin(), names.end());
   std::stable_sort(out.begin(), out.end(), natural_less);
-  return out;
-}
-
-Plot make_plot(const Picture& picture) {
-  const Device& device = picture.device;
-  const double ridge = device.ridge(picture.element_bytes), top = device.flops(picture.element_bytes);
-  double x0 = ridge / 16, x1 = ridge * 8, y0 = x0 * device.hbm, y1 = top;
-  const auto see = [&](double intensity, double flops) {
-    x0 = std::min(x0, intensity / 1.5), x1 = std::max(x1, intensity * 1.5);
-    y0 = std::min(y0, flops / 1.5), y1 = std::max(y1, flops);
-  };
-  for (const Case& one : picture.cases) {
-    see(one.work.intensity(), one.work.flop / bound(device, one.work).least);
-    if (device.l2 > 0) x0 = std::min(x0, one.work.l2_intensity() / 1.5);
-    if (one.work.exps > 0) y1 = std::max(y1, std::min(4 * top, device.exps * one.work.flop / one.work.exps));
-  }
-  for (const Point& p : picture.points) see(p.intensity, p.flops);
-  return {x0, x1, std::max(y0, y1 * 1e-6), y1 * 2};
-}
-
-std::string axes(const Plot& plot, const Device& device) {
-  std::string grid, out;
-  int step = 1;
-  while (std::log2(plot.x_high() / plot.x_low()) / step > 10) ++step;
-  for (int i = static_cast<int>(std::ceil(std::log2(plot.x_low()))); std::exp2(i) < plot.x_high(); ++i) {
-    if (i % step != 0) continue;
-    const double px = plot.x(std::exp2(i));
-    grid += fmt::format("M{:.1f} {}v{}", px, kTop, kHeight);
-    out += label(px, kTop + kHeight + 18, fmt::format("{:g}", std::exp2(i)), "middle");
-  }
-  const bool few = std::log10(plot.y_high() / plot.y_low()) < 4;
-  for (int i = static_cast<int>(std::floor(std::log10(plot.y_low()))); std::pow(10.0, i) < plot.y_high(); ++i)
-    for (const double digit : {1.0, 2.0, 5.0}) {
-      const double value = digit * std::pow(10.0, i);
-      if (value < plot.y_low() || value > plot.y_high() || (digit > 1 && !few)) continue;
-      grid += fmt::format("M{} {:.1f}h{}", kLeft, plot.y(value), kWidth);
-      out += label(kLeft - 7, plot.y(value) + 4, fmt::format("{:g}", value * 1e-12), "end");
-    }
-  return fmt::format("<path d=\"{}\" stroke=\"#e2e2e2\" fill=\"none\"/>\n", grid) +
-         fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"none\" stroke=\"#444\"/>\n", kLeft,
-                     kTop, kWidth, kHeight) +
-         out +
-         label(kLeft + kWidth / 2, kTop + kHeight + 40, "FLOP/B: work for each byte of " + device.memory_name,
-               "middle") +
-         label(0, 0, "TFLOP/s", "middle",
-               fmt::format(" transform=\"translate(20,{}) rotate(-90)\"", kTop + kHeight / 2));
-}
-
-/// A horizontal roof: from the slope of memory to the right edge.
-struct Flat {
-  double flops;
-  std::string name;
-  bool dotted;
-};
-constexpr const char* kSolid = "stroke=\"#222\" stroke-width=\"2.2\"";
-constexpr const char* kDotted = "stroke=\"#e69f00\" stroke-width=\"2.2\" stroke-dasharray=\"2 5\"";
-
-std::vector<Flat> flats(const Picture& picture) {
-  const Device& device = picture.device;
-  const double top = device.flops(picture.element_bytes);
-  std::vector<Flat> out = {{top, fmt::format("{} {} TFLOP/s", device.math_name, tera(top)), false}};
-  std::map<int, double> exps;  // by flop an exponential, 2 (d + d_v)
-  if (device.exps > 0)
-    for (const Case& one : picture.cases)
-      if (one.work.exps > 0)
-        exps[static_cast<int>(std::lround(one.work.flop / one.work.exps))] = one.work.flop / one.work.exps;
-  for (const auto& [key, flop] : exps)
-    if (flop * device.exps <= 4 * top)
-      out.push_back(
-          {flop * device.exps, fmt::format("exp units, d {:g}: {}", flop / 4, tera(flop * device.exps)), true});
-  std::sort(out.begin(), out.end(), [](const Flat& a, const Flat& b) { return a.flops > b.flops; });
-  return out;
-}
-
-std::string flat_roofs(const Picture& picture, Plot* plot) {
-  std::string lines, dotted, labels;
-  const auto draw = [&](const Flat& flat) {
-    const double y = plot->y(flat.flops), x = plot->x(std::max(plot->x_low(), flat.flops / picture.device.hbm));
-    (flat.dotted ? dotted : lines) += line(x, y, kLeft + kWidth, y, flat.dotted ? kDotted : kSolid);
-  };
-  const std::vector<Flat> all = flats(picture);
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    const double py = plot->y(all[i].flops);
-    draw(all[i]);
-    // Roofs so close that their labels would touch share one.
-    std::string text = all[i].name;
-    while (i + 1 < all.size() && plot->y(all[i + 1].flops) - py < 17) {
-      draw(all[++i]);
-      text = all[i].dotted ? fmt::format("{} = {}", text, all[i].name) : fmt::format("{} = {}", all[i].name, text);
-    }
-    labels += label(kLeft + kWidth - 6, py - 6, text, "end");
-    plot->take(Plot::text_box(kLeft + kWidth - 6, py - 6, text, "end"));
-  }
-  return lines + dotted + labels;
-}
-
-/// A slope: bandwidth times intensity, up to where it meets the products' roof. The label stands below or above.
-std::string slope(const Picture& picture, double rate, const std::string& name, bool below, const std::string& style,
-                  Plot* plot) {
-  const double top = picture.device.flops(picture.element_bytes);
-  const double from = std::max(plot->x_low(), plot->y_low() / rate), to = std::min(top / rate, plot->x_high());
-  if (from >= to) return "";
-  std::string out = line(plot->x(from), plot->y(from * rate), plot->x(to), plot->y(to * rate), style);
-  for (double t = 0.9; t > 0.05; t -= 0.05) {
-    const double at = from * std::pow(to / from, t);
-    const double px = plot->x(at) + (below ? 9 : -9), py = plot->y(at * rate) + (below ? 12 : -5);
-    const std::string anchor = below ? "start" : "end";
-    const Box box = Plot::text_box(px, py, name, anchor);
-    if (!plot->is_free(box)) continue;
-    plot->take(box);
-    out += label(px, py, name, anchor);
-    break;
-  }
-  for (double t = 0; t < 1; t += 0.01) {  // no number of a dot shall stand on the line
-    const double at = from * std::pow(to / from, t), px = plot->x(at), py = plot->y(at * rate);
-    plot->take({px - 2, py - 2, px + 2, py + 2});
-  }
   return out;
 }
 
@@ -325,8 +148,10 @@ std::string panel(const Picture& picture, const std::vector<std::string>& series
   }
   y += 6;
   if (!series.empty()) heading("Measured");
-  for (std::size_t i = 0; i < series.size(); ++i, y += 19)
+  for (std::size_t i = 0; i < series.size(); ++i) {
     out += marker(i, kPanel + 8, y - 4) + label(kPanel + 22, y, series[i]);
+    y += 19;
+  }
   *height = y;
   return out;
 }
@@ -366,9 +191,9 @@ std::string roofline_svg(const Picture& picture) {
              "<rect width=\"{0}\" height=\"{1:.0f}\" fill=\"#fff\"/>\n"
              "<text x=\"{4}\" y=\"30\" font-size=\"18\" font-weight=\"600\">{3}</text>\n"
              "<text x=\"{4}\" y=\"52\" fill=\"#555\">{5}</text>\n",
-             width, height, kFont, escaped(picture.title), kLeft,
-             escaped(fmt::format("Left of {:.0f} FLOP/B memory is the limit, right of it the {}.",
-                                 device.ridge(picture.element_bytes), device.math_name))) +
+             width, height, kFont, xml_text(picture.title), kLeft,
+             xml_text(fmt::format("Left of {:.0f} FLOP/B memory is the limit, right of it the {}.",
+                                  device.ridge(picture.element_bytes), device.math_name))) +
          body + "</svg>\n";
 }
 

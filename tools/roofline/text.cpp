@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <nlohmann/json.hpp>
 
 #include "command/table.hpp"
 
@@ -27,7 +26,10 @@ std::string attainable_text(const Work& work, const Bound& bound) { return digit
 std::string range(const std::vector<Device>& devices, const std::function<double(const Device&)>& value,
                   const char* format = "{:.0f}") {
   double low = HUGE_VAL, high = -HUGE_VAL;
-  for (const Device& device : devices) low = std::min(low, value(device)), high = std::max(high, value(device));
+  for (const Device& device : devices) {
+    low = std::min(low, value(device));
+    high = std::max(high, value(device));
+  }
   const std::string a = fmt::format(fmt::runtime(format), low), b = fmt::format(fmt::runtime(format), high);
   return a == b ? a : a + " to " + b;
 }
@@ -75,7 +77,11 @@ std::string prefill_answer(const std::vector<Device>& all, int e) {
 
 std::string decode_answer(const std::vector<Device>& all, int e) {
   Attention mla;
-  mla.s_q = 1, mla.h_q = 128, mla.d = 576, mla.d_v = 512, mla.element_bytes = e;
+  mla.s_q = 1;
+  mla.h_q = 128;
+  mla.d = 576;
+  mla.d_v = 512;
+  mla.element_bytes = e;
   const double intensity = mla_decode(mla).intensity();
   std::string compute, memory;
   for (const Device& x : all) {
@@ -108,8 +114,6 @@ std::string gemm_answer(const std::vector<Device>& all, int e) {
                      range(all, [&](const Device& x) { return gemm_crossover(x, e); }),
                      range(all, [&](const Device& x) { return decode_crossover(x, e); }));
 }
-
-nlohmann::json finite(double x) { return std::isfinite(x) ? nlohmann::json(x) : nlohmann::json(nullptr); }
 
 }  // namespace
 
@@ -177,64 +181,67 @@ double ceiling(const Device& device, double intensity, int element_bytes) {
   return std::min(intensity * device.hbm, device.flops(element_bytes));
 }
 
-nlohmann::json device_json(const Device& device, const std::string& mode, int element_bytes) {
-  nlohmann::json rows = nlohmann::json::object();
-  for (const Row& row : column(device, mode)) {
-    nlohmann::json& entry = rows[row.key] = {{"label", row.label}, {"unit", row.unit}, {"text", row.cell()}};
-    for (const double value : row.values) entry["values"].push_back(finite(value));
+Json device_json(const Device& device, const std::string& mode, int element_bytes) {
+  const std::vector<Row> rows = column(device, mode);
+  std::vector<Json::Member> table;
+  for (const Row& row : rows) {
+    const Json entry = Json::object({{"label", row.label}, {"unit", row.unit}, {"text", row.cell()}});
+    const std::vector<Json> values(row.values.begin(), row.values.end());
+    table.emplace_back(row.key, values.empty() ? entry : entry.with("values", Json::array(values)));
   }
   const auto length = [&](double group, bool causal) {
-    return finite(prefill_crossover(device, with(group, causal, element_bytes)));
+    return prefill_crossover(device, with(group, causal, element_bytes));
   };
   Attention unfused = with(1, false, element_bytes);
   unfused.unfused = true;
-  return {{"device", device.key},
-          {"title", device.title},
-          {"source", device.source},
-          {"flops_per_second", device.flops(element_bytes)},
-          {"memory_bytes_per_second", device.hbm},
-          {"l2_bytes_per_second", device.l2},
-          {"exps_per_second", device.exps},
-          {"ridge_flop_per_byte", device.ridge(element_bytes)},
-          {"table_bf16", rows},
-          {"compute_bound_above",
-           {{"prefill_s_mha", length(1, false)},
-            {"prefill_s_mha_causal", length(1, true)},
-            {"prefill_s_gqa8", length(8, false)},
-            {"prefill_s_gqa8_causal", length(8, true)},
-            {"prefill_s_unfused_d128", finite(prefill_crossover(device, unfused))},
-            {"decode_rows_per_kv_head", decode_crossover(device, element_bytes)},
-            {"linear_chunk_d128", chunk_crossover(device, 128, false, element_bytes)},
-            {"linear_chunk_d128_spilled", chunk_crossover(device, 128, true, element_bytes)},
-            {"gemm_n", gemm_crossover(device, element_bytes)}}}};
+  const Json above = Json::object({{"prefill_s_mha", length(1, false)},
+                                   {"prefill_s_mha_causal", length(1, true)},
+                                   {"prefill_s_gqa8", length(8, false)},
+                                   {"prefill_s_gqa8_causal", length(8, true)},
+                                   {"prefill_s_unfused_d128", prefill_crossover(device, unfused)},
+                                   {"decode_rows_per_kv_head", decode_crossover(device, element_bytes)},
+                                   {"linear_chunk_d128", chunk_crossover(device, 128, false, element_bytes)},
+                                   {"linear_chunk_d128_spilled", chunk_crossover(device, 128, true, element_bytes)},
+                                   {"gemm_n", gemm_crossover(device, element_bytes)}});
+  return Json::object({{"device", device.key},
+                       {"title", device.title},
+                       {"source", device.source},
+                       {"flops_per_second", device.flops(element_bytes)},
+                       {"memory_bytes_per_second", device.hbm},
+                       {"l2_bytes_per_second", device.l2},
+                       {"exps_per_second", device.exps},
+                       {"ridge_flop_per_byte", device.ridge(element_bytes)},
+                       {"table_bf16", Json::object(table)},
+                       {"compute_bound_above", above}});
 }
 
-nlohmann::json case_json(const Device& device, const Case& one) {
+Json case_json(const Device& device, const Case& one) {
   const Bound times = bound(device, one.work);
-  nlohmann::json seconds = nlohmann::json::object(), binds = nlohmann::json::array();
   const char* names[kRoofs] = {"memory", "l2", "products", "exponentials"};
-  for (int i = 0; i < kRoofs; ++i)
-    if (times.seconds[static_cast<std::size_t>(i)] > 0) seconds[names[i]] = times.seconds[static_cast<std::size_t>(i)];
-  for (const Roof roof : times.binds) binds.push_back(names[static_cast<std::size_t>(roof)]);
-  return {{"device", device.key},
-          {"shape", one.name},
-          {"flop", one.work.flop},
-          {"bytes", one.work.hbm},
-          {"l2_bytes", one.work.l2},
-          {"exponentials", one.work.exps},
-          {"flop_per_byte", one.work.intensity()},
-          {"seconds", seconds},
-          {"seconds_at_least", times.least},
-          {"flops_per_second_at_most", one.work.flop / times.least},
-          {"bound_by", binds}};
+  std::vector<Json::Member> seconds;
+  for (std::size_t i = 0; i < kRoofs; ++i)
+    if (times.seconds[i] > 0) seconds.emplace_back(names[i], times.seconds[i]);
+  std::vector<Json> binds;
+  for (const Roof roof : times.binds) binds.emplace_back(names[static_cast<std::size_t>(roof)]);
+  return Json::object({{"device", device.key},
+                       {"shape", one.name},
+                       {"flop", one.work.flop},
+                       {"bytes", one.work.hbm},
+                       {"l2_bytes", one.work.l2},
+                       {"exponentials", one.work.exps},
+                       {"flop_per_byte", one.work.intensity()},
+                       {"seconds", Json::object(seconds)},
+                       {"seconds_at_least", times.least},
+                       {"flops_per_second_at_most", one.work.flop / times.least},
+                       {"bound_by", Json::array(binds)}});
 }
 
-nlohmann::json point_json(const Device& device, const Point& p) {
-  return {{"name", p.name},
-          {"series", p.series},
-          {"flop_per_byte", p.intensity},
-          {"flops_per_second", p.flops},
-          {"share_of_roof", p.flops / ceiling(device, p.intensity, p.element_bytes)}};
+Json point_json(const Device& device, const Point& p) {
+  return Json::object({{"name", p.name},
+                       {"series", p.series},
+                       {"flop_per_byte", p.intensity},
+                       {"flops_per_second", p.flops},
+                       {"share_of_roof", p.flops / ceiling(device, p.intensity, p.element_bytes)}});
 }
 
 }  // namespace falchion::tools::roofline

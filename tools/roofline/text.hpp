@@ -1,10 +1,10 @@
 // tools/roofline/text.hpp: what `falchion roofline` says: tables, crossovers, the answer in words, and JSON.
 #pragma once
 
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
+#include "plan/json.hpp"
 #include "roofline/model.hpp"
 #include "roofline/points.hpp"
 
@@ -23,8 +23,8 @@ std::string answer_text(const std::vector<Device>& devices, const std::string& m
 double ceiling(const Device& device, double intensity, int element_bytes);
 
 /// Numbers of the table and the crossovers in full; seconds, bytes, FLOP. Infinite is null.
-nlohmann::json device_json(const Device& device, const std::string& mode, int element_bytes);
-nlohmann::json case_json(const Device& device, const Case& one);
-nlohmann::json point_json(const Device& device, const Point& point);
+Json device_json(const Device& device, const std::string& mode, int element_bytes);
+Json case_json(const Device& device, const Case& one);
+Json point_json(const Device& device, const Point& point);
 
 }  // namespace falchion::tools::roofline

@@ -93,7 +93,10 @@ void AttentionSubject::lay_out() {
   mask_place_ = place("mask", DType::boolean, ones(scores, p_.mask), a_.mask);
   alibi_place_ = place("alibi", DType::f32, {p_.slopes_by_batch ? a_.b : 1, 1, a_.h_q, 1}, a_.alibi);
   if (p_.rng_in_memory) rng_at_ = image_.add_array("rng.at", 2 * sizeof(std::uint64_t));
-  if (a_.packed) cu_q_.data = cumulative(p_.lengths_q), cu_k_.data = cumulative(p_.lengths_k);
+  if (a_.packed) {
+    cu_q_.data = cumulative(p_.lengths_q);
+    cu_k_.data = cumulative(p_.lengths_k);
+  }
   if (a_.used_q) used_q_.data = as_int32(p_.used_q);
   if (a_.used_k) used_k_.data = as_int32(p_.used_k);
   if (a_.first_k) first_k_.data = as_int32(p_.first_k);
@@ -110,8 +113,11 @@ void AttentionSubject::fill_scores() {
   const auto contents = [&](const char* name, const Image::Place& place) {
     return Contents(place.view.dtype, place.view.shape, p_.storage_of(name).zero);
   };
-  q_data_ = contents("q", q_), k_data_ = contents("k", k_), v_data_ = contents("v", v_);
-  q_data_.fill_normal(stream(1), p_.data.q), k_data_.fill_normal(stream(2), p_.data.k);
+  q_data_ = contents("q", q_);
+  k_data_ = contents("k", k_);
+  v_data_ = contents("v", v_);
+  q_data_.fill_normal(stream(1), p_.data.q);
+  k_data_.fill_normal(stream(2), p_.data.k);
   v_data_.fill_normal(stream(3), p_.data.v);
   const auto sign = [&](std::int64_t d) { return (stream(100 + static_cast<std::uint64_t>(d)) & 1) != 0 ? 1.F : -1.F; };
   if (p_.data.shape == "zero") q_data_.change([](auto, auto, auto, auto, float) { return 0.F; });
@@ -189,7 +195,9 @@ void AttentionSubject::fill() {
   const auto spoil_rows = [&](const char* name, Contents* x, bool of_queries) {
     if ((p_.storage_of(name).zero & 3U) == 0) spoil(x, of_queries);  // otherwise rows share memory
   };
-  spoil_rows("q", &q_data_, true), spoil_rows("k", &k_data_, false), spoil_rows("v", &v_data_, false);
+  spoil_rows("q", &q_data_, true);
+  spoil_rows("k", &k_data_, false);
+  spoil_rows("v", &v_data_, false);
   if (a_.alibi) fill_slopes();
 }
 
@@ -207,7 +215,9 @@ void AttentionSubject::fill_slopes() {
 }
 
 void AttentionSubject::write() {
-  q_data_.store(image_.data(), q_), k_data_.store(image_.data(), k_), v_data_.store(image_.data(), v_);
+  q_data_.store(image_.data(), q_);
+  k_data_.store(image_.data(), k_);
+  v_data_.store(image_.data(), v_);
   if (a_.bias) bias_data_.store(image_.data(), bias_place_);
   if (a_.mask) mask_data_.store(image_.data(), mask_place_);
   if (a_.alibi) alibi_data_.store(image_.data(), alibi_place_);
@@ -219,12 +229,21 @@ void AttentionSubject::write() {
 
 Operands AttentionSubject::operands(const std::byte* base) const {
   Operands x;
-  x.q = q_.on(base), x.k = k_.on(base), x.v = v_.on(base);
-  x.o = outputs_[0].on(base), x.lse = outputs_[1].on(base), x.row_max = outputs_[2].on(base);
-  x.probabilities = outputs_[3].on(base), x.bias = bias_place_.on(base), x.mask = mask_place_.on(base);
+  x.q = q_.on(base);
+  x.k = k_.on(base);
+  x.v = v_.on(base);
+  x.o = outputs_[0].on(base);
+  x.lse = outputs_[1].on(base);
+  x.row_max = outputs_[2].on(base);
+  x.probabilities = outputs_[3].on(base);
+  x.bias = bias_place_.on(base);
+  x.mask = mask_place_.on(base);
   const auto lengths = [&](const Array& array) { return reinterpret_cast<const std::int32_t*>(base + array.offset); };
   x.alibi = alibi_place_.on(base);
-  if (a_.packed) x.cu_seqlens_q = lengths(cu_q_), x.cu_seqlens_k = lengths(cu_k_);
+  if (a_.packed) {
+    x.cu_seqlens_q = lengths(cu_q_);
+    x.cu_seqlens_k = lengths(cu_k_);
+  }
   if (a_.used_q) x.used_q = lengths(used_q_);
   if (a_.used_k) x.used_k = lengths(used_k_);
   if (a_.first_k) x.first_k = lengths(first_k_);
@@ -236,7 +255,9 @@ Operands AttentionSubject::operands(const std::byte* base) const {
 /// The same numbers for the definition: dense, in f32.
 Operands AttentionSubject::reference_operands() const {
   Operands x = operands(image_.data());
-  x.q = q_data_.view(), x.k = k_data_.view(), x.v = v_data_.view();
+  x.q = q_data_.view();
+  x.k = k_data_.view();
+  x.v = v_data_.view();
   if (a_.bias) x.bias = bias_data_.view();
   if (a_.alibi) x.alibi = alibi_data_.view();
   return x;

@@ -65,7 +65,10 @@ void add_corners(std::vector<VerifyCase>* out) {
   }));
   out->push_back(make_case("NaN in masked keys", {1, 2, 2, 48, 48, 64, 64}, [=](VerifyCase& c) {
     c.problem.band = Band::causal(kBottomRight);
-    c.plant = [=](Instance* x) { fill_row(x->k.view, 40, nan), fill_row(x->v.view, 41, nan); };
+    c.plant = [=](Instance* x) {
+      fill_row(x->k.view, 40, nan);
+      fill_row(x->v.view, 41, nan);
+    };
   }));
   out->push_back(make_case("NaN in a query", {1, 2, 2, 48, 48, 64, 64}, [=](VerifyCase& c) {
     c.plant = [=](Instance* x) { store_element(x->q.view, 0, 7, 1, 3, nan); };

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "kind.hpp"
+
 namespace falchion::tools::storm {
 namespace {
 
@@ -82,14 +84,11 @@ Problem draw_problem(std::uint64_t seed, std::uint64_t index, Op op, const std::
   Problem out;
   out.op = op;
   out.data.seed = dice.bits() % 1000000;
-  (op == Op::attention ? out.attention.dtype : out.linear.dtype) = dice.pick(types);
+  const DType dtype = dice.pick(types);
+  out.change([&](auto& a) { a.dtype = dtype; });
   out.threads = static_cast<int>(dice.pick({1, 1, 2, 3, 4}));
   out.lent = dice.chance(0.7);
-  if (op == Op::attention) {
-    draw_attention(&dice, &out);
-  } else {
-    draw_linear_attention(&dice, &out);
-  }
+  storm_kind(out).draw(&dice, &out);
   tidy(&out);
   return out;
 }

@@ -48,15 +48,22 @@ void fit(Dice* dice, double budget, double most_elements, Problem* p) {
     const std::int64_t choice = dice->between(0, 9);
     if (choice < 2 && a.h_k > 1) {
       const std::int64_t group = a.h_q / a.h_k;
-      halve(&a.h_k), a.h_q = group * a.h_k;
+      halve(&a.h_k);
+      a.h_q = group * a.h_k;
     } else if (choice == 2 && a.h_q > a.h_k) {
       a.h_q = a.h_k * ((a.h_q / a.h_k + 1) / 2);
     } else if (choice < 5 && a.b > 1) {
-      halve(&a.b), tidy(p);
+      halve(&a.b);
+      tidy(p);
     } else if (choice < 8 && a.s_q > 1 && (a.s_q > 16 || a.s_k <= 16)) {
-      halve(&a.s_q), halve(&p->lengths_q), halve(&p->used_q);
+      halve(&a.s_q);
+      halve(&p->lengths_q);
+      halve(&p->used_q);
     } else if (a.s_k > 1) {
-      halve(&a.s_k), halve(&p->lengths_k), halve(&p->used_k), halve(&p->first_k);
+      halve(&a.s_k);
+      halve(&p->lengths_k);
+      halve(&p->used_k);
+      halve(&p->first_k);
     }
   }
 }
@@ -97,7 +104,8 @@ void draw_scores(Dice* dice, bool plain, Problem* p) {
   }
   if (dice->chance(0.25)) {
     a.dropout = dice->pick({0.1F, 0.1F, 0.3F, 1.F, 1e-4F, 0.9F});
-    p->seed = dice->bits(), p->offset = dice->chance(0.5) ? 0 : dice->bits() >> 20;
+    p->seed = dice->bits();
+    p->offset = dice->chance(0.5) ? 0 : dice->bits() >> 20;
     p->rng_in_memory = dice->chance(0.5);
   }
 }
@@ -128,21 +136,36 @@ void draw_sizes(Dice* dice, Problem* p) {
   a.b = traffic.b;
   a.h_k = dice->between(1, traffic.heads);
   a.h_q = a.h_k * draw_group(dice);
-  a.s_q = draw_length(dice, traffic.s_q), a.s_k = draw_length(dice, traffic.s_k);
+  a.s_q = draw_length(dice, traffic.s_q);
+  a.s_k = draw_length(dice, traffic.s_k);
   const bool narrow = traffic.heads > 8;  // there are many tiles then, so each must be cheap
   a.d_qk = draw_head_dim(dice, narrow && dice->chance(0.8) ? 64 : 256);
   a.d_v = dice->chance(0.7) ? a.d_qk : draw_head_dim(dice, narrow ? 64 : 256);
   if (dice->chance(traffic.packed)) {
     a.packed = true;
-    p->lengths_q = draw_lengths(dice, a.b, a.s_q), p->lengths_k = draw_lengths(dice, a.b, a.s_k);
-    if (dice->chance(0.25)) p->lengths_k = p->lengths_q, a.s_k = a.s_q;
+    p->lengths_q = draw_lengths(dice, a.b, a.s_q);
+    p->lengths_k = draw_lengths(dice, a.b, a.s_k);
+    if (dice->chance(0.25)) {
+      p->lengths_k = p->lengths_q;
+      a.s_k = a.s_q;
+    }
     if (dice->chance(0.2)) p->spare = dice->between(1, 40);
   }
-  if (dice->chance(traffic.used)) a.used_k = true, p->used_k = draw_lengths(dice, a.b, a.s_k);
-  if (dice->chance(traffic.used / 2)) a.used_q = true, p->used_q = draw_lengths(dice, a.b, a.s_q);
-  if (dice->chance(traffic.used / 2)) a.first_k = true, p->first_k = draw_lengths(dice, a.b, (a.s_k + 1) / 2);
+  if (dice->chance(traffic.used)) {
+    a.used_k = true;
+    p->used_k = draw_lengths(dice, a.b, a.s_k);
+  }
+  if (dice->chance(traffic.used / 2)) {
+    a.used_q = true;
+    p->used_q = draw_lengths(dice, a.b, a.s_q);
+  }
+  if (dice->chance(traffic.used / 2)) {
+    a.first_k = true;
+    p->first_k = draw_lengths(dice, a.b, (a.s_k + 1) / 2);
+  }
   draw_used(dice, a.s_k, &p->first_k);
-  draw_used(dice, a.s_k, &p->used_k), draw_used(dice, a.s_q, &p->used_q);
+  draw_used(dice, a.s_k, &p->used_k);
+  draw_used(dice, a.s_q, &p->used_q);
   if (dice->chance(0.01)) {
     switch (dice->between(0, 1)) {
       case 0: a.b = 0; break;
@@ -151,7 +174,8 @@ void draw_sizes(Dice* dice, Problem* p) {
   }
   fit(dice, traffic.budget, 4e6, p);
   if (!a.packed || !dice->chance(0.15)) return;  // below, the hint of the longest length is made wrong
-  a.s_q = dice->chance(0.5) ? a.s_q / 2 : a.s_q * 2, a.s_k = dice->chance(0.5) ? a.s_k : a.s_k * 2;
+  a.s_q = dice->chance(0.5) ? a.s_q / 2 : a.s_q * 2;
+  a.s_k = dice->chance(0.5) ? a.s_k : a.s_k * 2;
 }
 
 void draw_storages(Dice* dice, Problem* p) {
@@ -171,7 +195,10 @@ void draw_storages(Dice* dice, Problem* p) {
 void draw_data(Dice* dice, Problem* p) {
   Data& data = p->data;
   const double kind = dice->uniform();
-  if (kind < 0.12) data.q = dice->pick({30.F, 100.F, 0.01F}), data.k = dice->pick({1.F, 30.F});
+  if (kind < 0.12) {
+    data.q = dice->pick({30.F, 100.F, 0.01F});
+    data.k = dice->pick({1.F, 30.F});
+  }
   if (kind > 0.95) data.v = dice->pick({100.F, 1e-3F});
   // At -1e9 neighbouring f32 numbers differ by 64. So only scores that are equal before have a right answer there.
   if ((data.bias == "large" && dice->chance(0.8)) || (data.bias == "mild" && dice->chance(0.4)))
@@ -190,7 +217,10 @@ void draw_attention(Dice* dice, Problem* p) {
   Attention& a = p->attention;
   const bool plain = dice->chance(0.55);  // what Hopper's own kernels do too
   a.lse = dice->chance(0.6);
-  if (!plain) a.row_max = dice->chance(0.2), a.probabilities = dice->chance(0.15);
+  if (!plain) {
+    a.row_max = dice->chance(0.2);
+    a.probabilities = dice->chance(0.15);
+  }
   draw_band(dice, &a);
   draw_scores(dice, plain, p);
   draw_sizes(dice, p);

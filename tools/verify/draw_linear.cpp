@@ -1,6 +1,5 @@
 // tools/verify/draw_linear.cpp: random problems of linear attention, both passes.
 #include <algorithm>
-#include <numeric>
 
 #include "draw.hpp"
 
@@ -9,13 +8,13 @@ namespace {
 
 double tokens(const Problem& p) {
   if (!p.linear.packed) return static_cast<double>(p.linear.b * p.linear.s);
-  return static_cast<double>(std::accumulate(p.lengths_q.begin(), p.lengths_q.end(), std::int64_t{0}) + p.spare);
+  return static_cast<double>(sum(p.lengths_q) + p.spare);
 }
 
 /// The definition's work, which takes one column of the state after the other.
 double work(const Problem& p) {
   const LinearAttention& a = p.linear;
-  const double passes = (p.op == Op::linear_backward ? 6 : 1) * (a.normalise ? 2 : 1);
+  const double passes = (p.pass() == Pass::backward ? 6 : 1) * (a.normalise ? 2 : 1);
   return passes * tokens(p) * static_cast<double>(a.h_v * a.d_qk * a.d_v);
 }
 double elements(const Problem& p) {
@@ -31,11 +30,13 @@ void fit(Dice* dice, double budget, double most_elements, Problem* p) {
     const std::int64_t choice = dice->between(0, 9);
     if (choice < 3 && a.h_qk > 1) {
       const std::int64_t group = a.h_v / a.h_qk;
-      a.h_qk = (a.h_qk + 1) / 2, a.h_v = group * a.h_qk;
+      a.h_qk = (a.h_qk + 1) / 2;
+      a.h_v = group * a.h_qk;
     } else if (choice == 3 && a.h_v > a.h_qk) {
       a.h_v = a.h_qk * ((a.h_v / a.h_qk + 1) / 2);
     } else if (choice < 6 && a.b > 1) {
-      a.b = (a.b + 1) / 2, tidy(p);
+      a.b = (a.b + 1) / 2;
+      tidy(p);
     } else if (choice < 7) {
       (a.d_qk > a.d_v ? a.d_qk : a.d_v) = (std::max(a.d_qk, a.d_v) + 1) / 2;
     } else {
@@ -78,10 +79,14 @@ void draw_features(Dice* dice, Problem* p) {
   a.decay = dice->pick({Decay::none, Decay::none, Decay::head, Decay::token, Decay::token});
   p->data.decay =
       a.decay == Decay::none ? Data{}.decay : dice->pick<const char*>({"weak", "weak", "mixed", "strong", "forget"});
-  a.initial_state = dice->chance(0.4), a.final_state = dice->chance(0.4);
+  a.initial_state = dice->chance(0.4);
+  a.final_state = dice->chance(0.4);
   p->in_place = dice->chance(0.3);
-  if (dice->chance(0.1)) p->data.q = dice->pick({0.1F, 8.F}), p->data.k = dice->pick({0.1F, 4.F});
-  if (p->op == Op::linear && dice->chance(0.03))  // backward, the contract says nothing of them
+  if (dice->chance(0.1)) {
+    p->data.q = dice->pick({0.1F, 8.F});
+    p->data.k = dice->pick({0.1F, 4.F});
+  }
+  if (p->pass() == Pass::forward && dice->chance(0.03))  // backward, the contract says nothing of them
     p->data.plant.emplace_back(dice->pick<const char*>({"nan_q", "nan_k", "nan_v", "inf_q", "inf_v"}));
 }
 

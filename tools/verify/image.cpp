@@ -1,7 +1,7 @@
 // tools/verify/image.cpp: see image.hpp.
 #include "image.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <cstring>
@@ -41,7 +41,8 @@ Image::Place Image::add(const std::string& name, DType dtype, const std::array<s
   Place out;
   out.view = {nullptr, dtype, shape, strides.stride};
   out.offset = begin + static_cast<std::size_t>(strides.first) * bytes;
-  out.there = true, out.empty = strides.count == 0;
+  out.there = true;
+  out.empty = strides.count == 0;
   if (out.empty) out.view.stride = {};  // as if the caller had nothing to tell of it
   return out;
 }

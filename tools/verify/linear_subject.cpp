@@ -24,7 +24,10 @@ class LinearSubject : public Subject {
   explicit LinearSubject(const Problem& problem) : p_(problem), a_(problem.linear) {
     lay_out();
     for (Input& input : inputs_)
-      if (input.place.there) fill(&input), input.data.store(image_.data(), input.place);
+      if (input.place.there) {
+        fill(&input);
+        input.data.store(image_.data(), input.place);
+      }
     if (!cu_.empty()) std::memcpy(image_.data() + cu_at_, cu_.data(), cu_.size() * sizeof(std::int32_t));
   }
 
@@ -81,7 +84,9 @@ void LinearSubject::lay_out() {
     if (wanted) outputs_[static_cast<std::size_t>(which)] = place(name(which), dtype, shape);
   };
   const bool backward = !forward();
-  input("q", &O::q, a_.dtype, qk, true), input("k", &O::k, a_.dtype, qk, true), input("v", &O::v, a_.dtype, vo, true);
+  input("q", &O::q, a_.dtype, qk, true);
+  input("k", &O::k, a_.dtype, qk, true);
+  input("v", &O::v, a_.dtype, vo, true);
   input("decay", &O::decay, DType::f32, g, decays);
   if (!p_.in_place) {
     input("initial_state", &O::initial_state, DType::f32, state, a_.initial_state);
@@ -93,7 +98,8 @@ void LinearSubject::lay_out() {
   output(LinearOutput::o, a_.dtype, vo, forward());
   output(LinearOutput::final_state, DType::f32, state, forward() && a_.final_state);
   output(LinearOutput::final_z, DType::f32, states_z, forward() && a_.final_state && z);
-  output(LinearOutput::grad_q, a_.dtype, qk, backward), output(LinearOutput::grad_k, a_.dtype, qk, backward);
+  output(LinearOutput::grad_q, a_.dtype, qk, backward);
+  output(LinearOutput::grad_k, a_.dtype, qk, backward);
   output(LinearOutput::grad_v, a_.dtype, vo, backward);
   output(LinearOutput::grad_decay, DType::f32, g, backward && decays);
   output(LinearOutput::grad_initial_state, DType::f32, state, backward && a_.initial_state);

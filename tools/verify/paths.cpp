@@ -1,12 +1,12 @@
 // tools/verify/paths.cpp: see paths.hpp.
 #include "paths.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "cuda/runtime.hpp"
+#include "kind.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "problem/problem_options.hpp"
@@ -16,21 +16,10 @@ namespace {
 
 constexpr std::int64_t kMostHeadDim = 256;
 
-const char* operation_of(Op op) {
-  return op == Op::attention ? "attention_forward"
-         : op == Op::linear  ? "linear_attention_forward"
-                             : "linear_attention_backward";
-}
-
-std::int64_t sum(const std::vector<std::int64_t>& list) {
-  return std::accumulate(list.begin(), list.end(), std::int64_t{0});
-}
-
 /// Whether docs/contract.md calls the problem unsupported on every path.
 bool is_not_built_yet(const Problem& p) {
-  if (p.op != Op::attention) return std::max(p.linear.d_qk, p.linear.d_v) > kMostHeadDim;
-  const Attention& a = p.attention;
-  return std::max(a.d_qk, a.d_v) > kMostHeadDim || (a.packed && (a.bias || a.mask || a.probabilities));
+  const std::int64_t d = p.ask([](const auto& a) { return std::max(a.d_qk, a.d_v); });
+  return d > kMostHeadDim || storm_kind(p).is_not_built_yet(p);
 }
 
 void add_cpu_levels(Op op, DType dtype, std::vector<Path>* out) {
@@ -45,7 +34,7 @@ bool has_row(const Path& path, Op op, DType dtype) {
   const auto rows = variants();
   return std::any_of(rows.begin(), rows.end(), [&](const Variant& v) {
     const bool level = path.level.empty() || path.level == v.level;
-    return v.backend == path.backend && level && v.is(operation_of(op)) && v.dtype == dtype;
+    return v.backend == path.backend && level && v.is(entry_of(op).operation) && v.dtype == dtype;
   });
 }
 
@@ -79,16 +68,6 @@ bool may_be_unsupported(const Problem& p) {
   return is_gpu(p.backend) || is_not_built_yet(p) || !has_row({p.backend, p.level}, p.op, p.dtype());
 }
 
-bool may_exceed_the_hint(const Problem& p, const Plan& plan) {
-  if (p.op == Op::attention) {
-    const Attention& a = p.attention;
-    return !on_gpu(plan) && a.packed && sum(p.lengths_k) > a.b * a.s_k;
-  }
-  const LinearAttention& a = p.linear;
-  if (!a.packed) return false;
-  // A GPU's lengths lie on the device, so all rows are counted there, also those that belong to no sequence.
-  if (on_gpu(plan)) return plan.workspace_bytes() > 0 && sum(p.lengths_q) + p.spare > a.b * a.s;
-  return sum(p.lengths_q) > a.b * a.s;
-}
+bool may_exceed_the_hint(const Problem& p, const Plan& plan) { return storm_kind(p).may_exceed_the_hint(p, plan); }
 
 }  // namespace falchion::tools::storm

@@ -1,12 +1,14 @@
 // tools/verify/problem.cpp: prints and parses problems, both with the same table of fields.
 #include "problem.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
+#include <numeric>
 #include <sstream>
 
+#include "kind.hpp"
 #include "plan/text.hpp"
 #include "problem/problem_options.hpp"
 #include "problem_limits.hpp"
@@ -74,48 +76,89 @@ void read(const std::string& text, std::vector<T>* list) {
 template <class Any, class F>
 void attention_fields(Any& p, const F& f) {
   auto& a = p.attention;
-  f("dtype", a.dtype), f("b", a.b), f("s_q", a.s_q), f("s_k", a.s_k), f("h_q", a.h_q), f("h_k", a.h_k);
-  f("d_qk", a.d_qk), f("d_v", a.d_v);
-  f("left", a.band.left), f("right", a.band.right), f("align", a.band.align);
-  f("scale", a.score.scale), f("softcap", a.score.softcap);
-  f("dropout", a.dropout), f("dropout_seed", p.seed), f("dropout_offset", p.offset), f("rng_at", p.rng_in_memory);
-  f("alibi", a.alibi), f("alibi_by_batch", p.slopes_by_batch), f("bias", a.bias), f("bias_dtype", p.bias_dtype),
-      f("bias_ones", p.bias);
-  f("bias_data", p.data.bias), f("mask", a.mask), f("mask_ones", p.mask), f("mask_data", p.data.mask);
-  f("lse", a.lse), f("row_max", a.row_max), f("probabilities", a.probabilities);
-  f("packed", a.packed), f("lengths_q", p.lengths_q), f("lengths_k", p.lengths_k);
-  f("uses_q", a.used_q), f("used_q", p.used_q), f("uses_k", a.used_k), f("used_k", p.used_k);
-  f("uses_first", a.first_k), f("first_k", p.first_k);
+  f("dtype", a.dtype);
+  f("b", a.b);
+  f("s_q", a.s_q);
+  f("s_k", a.s_k);
+  f("h_q", a.h_q);
+  f("h_k", a.h_k);
+  f("d_qk", a.d_qk);
+  f("d_v", a.d_v);
+  f("left", a.band.left);
+  f("right", a.band.right);
+  f("align", a.band.align);
+  f("scale", a.score.scale);
+  f("softcap", a.score.softcap);
+  f("dropout", a.dropout);
+  f("dropout_seed", p.seed);
+  f("dropout_offset", p.offset);
+  f("rng_at", p.rng_in_memory);
+  f("alibi", a.alibi);
+  f("alibi_by_batch", p.slopes_by_batch);
+  f("bias", a.bias);
+  f("bias_dtype", p.bias_dtype);
+  f("bias_ones", p.bias);
+  f("bias_data", p.data.bias);
+  f("mask", a.mask);
+  f("mask_ones", p.mask);
+  f("mask_data", p.data.mask);
+  f("lse", a.lse);
+  f("row_max", a.row_max);
+  f("probabilities", a.probabilities);
+  f("packed", a.packed);
+  f("lengths_q", p.lengths_q);
+  f("lengths_k", p.lengths_k);
+  f("uses_q", a.used_q);
+  f("used_q", p.used_q);
+  f("uses_k", a.used_k);
+  f("used_k", p.used_k);
+  f("uses_first", a.first_k);
+  f("first_k", p.first_k);
 }
 
 template <class Any, class F>
 void linear_fields(Any& p, const F& f) {
   auto& a = p.linear;
-  f("dtype", a.dtype), f("b", a.b), f("s", a.s), f("h_qk", a.h_qk), f("h_v", a.h_v);
-  f("d_qk", a.d_qk), f("d_v", a.d_v), f("scale", a.scale), f("feature_map", a.feature_map);
-  f("decay", a.decay), f("decay_data", p.data.decay), f("normalise", a.normalise), f("eps", a.eps);
-  f("reverse", a.reverse), f("packed", a.packed), f("lengths", p.lengths_q);
-  f("initial_state", a.initial_state), f("final_state", a.final_state), f("in_place", p.in_place);
+  f("dtype", a.dtype);
+  f("b", a.b);
+  f("s", a.s);
+  f("h_qk", a.h_qk);
+  f("h_v", a.h_v);
+  f("d_qk", a.d_qk);
+  f("d_v", a.d_v);
+  f("scale", a.scale);
+  f("feature_map", a.feature_map);
+  f("decay", a.decay);
+  f("decay_data", p.data.decay);
+  f("normalise", a.normalise);
+  f("eps", a.eps);
+  f("reverse", a.reverse);
+  f("packed", a.packed);
+  f("lengths", p.lengths_q);
+  f("initial_state", a.initial_state);
+  f("final_state", a.final_state);
+  f("in_place", p.in_place);
   f("segments", p.segments);
 }
 
 /// f(key, field) for each field that the operation has; `any` is a Problem, const or not.
 template <class Any, class F>
 void for_each_field(Any& p, const F& f) {
-  f("backend", p.backend), f("level", p.level), f("threads", p.threads), f("lent", p.lent);
-  if (p.op == Op::attention) {
-    attention_fields(p, f);
-  } else {
-    linear_fields(p, f);
+  f("backend", p.backend);
+  f("level", p.level);
+  f("threads", p.threads);
+  f("lent", p.lent);
+  switch (p.kind()) {
+    case Kind::attention: attention_fields(p, f); break;
+    case Kind::linear: linear_fields(p, f); break;
   }
   f("spare", p.spare);
-  f("data", p.data.seed), f("amount_q", p.data.q), f("amount_k", p.data.k), f("amount_v", p.data.v);
-  f("scores", p.data.shape), f("plant", p.data.plant);
-}
-
-template <class T>
-void fit(std::vector<T>* list, bool wanted, std::int64_t b) {
-  list->resize(wanted ? static_cast<std::size_t>(b) : 0);
+  f("data", p.data.seed);
+  f("amount_q", p.data.q);
+  f("amount_k", p.data.k);
+  f("amount_v", p.data.v);
+  f("scores", p.data.shape);
+  f("plant", p.data.plant);
 }
 
 }  // namespace
@@ -126,12 +169,9 @@ const Storage& Problem::storage_of(const std::string& operand) const {
   return found == storage.end() ? dense : found->second;
 }
 
-const char* name(Op op) { return op == Op::attention ? "attention" : op == Op::linear ? "linear" : "linear-backward"; }
-Op parse_op(const std::string& text) {
-  for (const Op op : {Op::attention, Op::linear, Op::linear_backward})
-    if (text == name(op)) return op;
-  throw UsageError{fmt::format("operation \"{}\" is not one of attention, linear, linear-backward", text)};
-}
+std::int64_t sum(const Lengths& list) { return std::accumulate(list.begin(), list.end(), std::int64_t{0}); }
+
+void resize(Lengths* list, bool wanted, std::int64_t b) { list->resize(wanted ? static_cast<std::size_t>(b) : 0); }
 
 std::string to_text(const Problem& problem) {
   Problem plain;
@@ -176,25 +216,9 @@ std::string command_of(const Problem& problem) {
 }
 
 void tidy(Problem* p) {
-  Attention& a = p->attention;
-  const bool linear = p->op != Op::attention;
-  const std::int64_t b = linear ? p->linear.b : a.b;
-  const bool packed = linear ? p->linear.packed : a.packed;
-  fit(&p->lengths_q, packed, b), fit(&p->lengths_k, packed && !linear, b);
-  fit(&p->used_q, !linear && a.used_q, b), fit(&p->used_k, !linear && a.used_k, b);
-  fit(&p->first_k, !linear && a.first_k, b);
-  if (!packed || b == 0) p->spare = 0;  // packed rows with b = 0 are refused, because b then counts as unset
+  if (!p->packed() || p->b() == 0) p->spare = 0;  // packed rows with b = 0 are refused: b then counts as unset
   std::erase_if(p->storage, [](const auto& entry) { return entry.second == Storage{}; });
-  if (linear) {
-    if (!p->linear.initial_state || !p->linear.final_state || p->op == Op::linear_backward) p->in_place = false;
-    return;
-  }
-  if (a.packed) a.bias = a.mask = a.probabilities = false;
-  if (!a.bias) p->bias_dtype = DType::f32, p->bias = {}, p->data.bias = Data{}.bias;
-  if (!a.mask) p->mask = {}, p->data.mask = Data{}.mask;
-  if (a.band.left == Band::unbounded && a.band.right == Band::unbounded && !a.alibi) a.band.align = Align::unset;
-  if (a.dropout == 0) p->seed = p->offset = 0, p->rng_in_memory = false;
-  if (!a.alibi) p->slopes_by_batch = false;
+  storm_kind(*p).tidy(p);
 }
 
 }  // namespace falchion::tools::storm

@@ -8,10 +8,9 @@
 #include <vector>
 
 #include "falchion/falchion.hpp"
+#include "problem/operation.hpp"
 
 namespace falchion::tools::storm {
-
-enum class Op : std::uint8_t { attention, linear, linear_backward };
 
 /// How the memory of an operand lies. Its text is "dense" or names what is special, such as "0213+pad3+start1".
 struct Storage {
@@ -44,6 +43,12 @@ struct Data {
   bool operator==(const Data&) const = default;
 };
 
+/// One number for each sequence.
+using Lengths = std::vector<std::int64_t>;
+std::int64_t sum(const Lengths& list);
+/// Makes the list as long as b says where it is wanted, and empty where it is not.
+void resize(Lengths* list, bool wanted, std::int64_t b);
+
 struct Problem {
   Op op = Op::attention;
   // Where it runs.
@@ -52,10 +57,10 @@ struct Problem {
   int threads = 1;                 // of the CPU
   bool lent = false;               // on a lent executor, which runs the tasks in another order each time
   int segments = 0;                // Target::segments
-  Attention attention{.b = 1};     // op attention
-  LinearAttention linear{.b = 1};  // the others
+  Attention attention{.b = 1};     // of the operations of this kind
+  LinearAttention linear{.b = 1};  // likewise
   // Packed and used lengths of the sequences; used ones may be out of range. `spare` packed rows belong to no sequence.
-  std::vector<std::int64_t> lengths_q, lengths_k, used_q, used_k, first_k;
+  Lengths lengths_q, lengths_k, used_q, used_k, first_k;
   std::int64_t spare = 0;
   bool slopes_by_batch = false;        // whether each sequence has its own ALiBi slopes
   std::uint64_t seed = 0, offset = 0;  // those of Operands::rng, for dropout
@@ -67,13 +72,28 @@ struct Problem {
   std::map<std::string, Storage> storage;  // by operand; an absent one is dense
 
   bool operator==(const Problem&) const = default;
-  DType dtype() const { return op == Op::attention ? attention.dtype : linear.dtype; }
-  Pass pass() const { return op == Op::linear_backward ? Pass::backward : Pass::forward; }
+  Kind kind() const { return kind_of(op); }
+  Pass pass() const { return pass_of(op); }
+  /// f(the description that the operation takes).
+  template <class F>
+  auto ask(const F& f) const {
+    return kind() == Kind::attention ? f(attention) : f(linear);
+  }
+  template <class F>
+  void change(const F& f) {
+    kind() == Kind::attention ? f(attention) : f(linear);
+  }
+  DType dtype() const {
+    return ask([](const auto& a) { return a.dtype; });
+  }
+  std::int64_t b() const {
+    return ask([](const auto& a) { return a.b; });
+  }
+  bool packed() const {
+    return ask([](const auto& a) { return a.packed; });
+  }
   const Storage& storage_of(const std::string& operand) const;
 };
-
-const char* name(Op op);
-Op parse_op(const std::string& text);  // throws UsageError
 
 std::string to_text(const Problem& problem);
 /// Parses a problem. Throws UsageError with the key that it does not understand.

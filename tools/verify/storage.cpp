@@ -1,7 +1,7 @@
 // tools/verify/storage.cpp: see storage.hpp.
 #include "storage.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>

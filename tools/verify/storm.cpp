@@ -1,7 +1,7 @@
 // tools/verify/storm.cpp: see storm.hpp.
 #include "storm.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,10 +12,10 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 #include <tuple>
 
+#include "command/print_json.hpp"
 #include "command/table.hpp"
 #include "draw.hpp"
 #include "measure/measure.hpp"
@@ -102,7 +102,8 @@ Problem Storm::draw(std::int64_t index) const {
   Problem problem = draw_problem(options.seed, i, op, types_of(options, op));
   const std::vector<Path> paths = storm_paths(options.backend, options.level, op, problem.dtype());
   const Path& path = paths[random_bits(options.seed ^ 0x5A5A, i) % paths.size()];
-  problem.backend = path.backend, problem.level = path.level;
+  problem.backend = path.backend;
+  problem.level = path.level;
   return problem;
 }
 
@@ -187,27 +188,27 @@ void print_table(const Storm& storm) {
       storm.failed > static_cast<std::int64_t>(kShrunk) ? fmt::format(" (the first {} are shown)", kShrunk) : "");
 }
 
-void print_json(const Storm& storm) {
-  nlohmann::json groups = nlohmann::json::array(), failures = nlohmann::json::array();
+void print_report(const Storm& storm) {
+  std::vector<Json> groups, failures;
   for (const auto& [key, group] : storm.groups) {
     const auto& [op, path, dtype] = key;
-    groups.push_back({{"op", name(op)},
-                      {"backend", path},
-                      {"dtype", dtype},
-                      {"passed", group.passed},
-                      {"refused", group.refused},
-                      {"failed", group.failed},
-                      {"result", group.result()}});
+    groups.push_back(Json::object({{"op", name(op)},
+                                   {"backend", path},
+                                   {"dtype", dtype},
+                                   {"passed", group.passed},
+                                   {"refused", group.refused},
+                                   {"failed", group.failed},
+                                   {"result", group.result()}}));
   }
   for (const Failure& failure : storm.failures)
-    failures.push_back({{"command", command_of(failure.problem)}, {"why", failure.why}, {"drawn", failure.drawn}});
-  fmt::print("{}\n", nlohmann::json{{"seed", storm.options.seed},
-                                    {"problems", storm.done.load()},
-                                    {"failed", storm.failed.load()},
-                                    {"seconds", seconds_since(storm.start)},
-                                    {"groups", groups},
-                                    {"failures", failures}}
-                         .dump(1));
+    failures.push_back(
+        Json::object({{"command", command_of(failure.problem)}, {"why", failure.why}, {"drawn", failure.drawn}}));
+  print_json(Json::object({{"seed", storm.options.seed},
+                           {"problems", storm.done.load()},
+                           {"failed", storm.failed.load()},
+                           {"seconds", seconds_since(storm.start)},
+                           {"groups", Json::array(groups)},
+                           {"failures", Json::array(failures)}}));
 }
 
 }  // namespace
@@ -227,7 +228,7 @@ int run_storm(const StormOptions& options) {
   finished = true;
   progress.join();
   if (options.as_json) {
-    print_json(storm);
+    print_report(storm);
   } else {
     print_table(storm);
   }
@@ -242,20 +243,21 @@ int run_problems(const std::vector<std::string>& texts, double patience, bool as
   DeviceArena device;
   Bench bench;
   Watchdog::Slot* slot = watchdog.add_slot();
-  nlohmann::json list = nlohmann::json::array();
+  std::vector<Json> list;
   bool failed = false;
   for (const std::string& given : texts) {
     const Problem problem = parse_problem(given);
     const Outcome outcome = attempt(problem, &bench, &device, slot);
     failed = failed || outcome.failed();
     const char* result = outcome.failed() ? "FAIL" : outcome.kind == Outcome::Kind::refused ? "refused" : "ok";
-    list.push_back({{"problem", to_text(problem)}, {"plan", outcome.plan}, {"result", result}, {"why", outcome.why}});
+    list.push_back(Json::object(
+        {{"problem", to_text(problem)}, {"plan", outcome.plan}, {"result", result}, {"why", outcome.why}}));
     if (!as_json)
       fmt::print("{} {}\n{}{}", result, to_text(problem), outcome.plan.empty() ? "" : "  " + outcome.plan + "\n",
                  outcome.why.empty() ? "" : "  " + outcome.why + "\n");
     std::fflush(stdout);  // otherwise it would be lost if the next one crashes
   }
-  if (as_json) fmt::print("{}\n", list.dump(1));
+  if (as_json) print_json(Json::array(list));
   return failed ? exit_failed : exit_ok;
 }
 

@@ -33,8 +33,7 @@ class Subject {
 
 std::unique_ptr<Subject> make_attention_subject(const Problem& problem);
 std::unique_ptr<Subject> make_linear_subject(const Problem& problem);
-inline std::unique_ptr<Subject> make_subject(const Problem& problem) {
-  return problem.op == Op::attention ? make_attention_subject(problem) : make_linear_subject(problem);
-}
+/// That of the problem's kind.
+std::unique_ptr<Subject> make_subject(const Problem& problem);
 
 }  // namespace falchion::tools::storm

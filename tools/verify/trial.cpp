@@ -1,7 +1,7 @@
 // tools/verify/trial.cpp: see trial.hpp.
 #include "trial.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 
 #include <cstring>
 
@@ -33,8 +33,7 @@ Target target_of(const Problem& p, LentExecutor* executor) {
 }
 
 Status make_plan(const Problem& p, const Target& target, Plan* plan) {
-  return p.op == Op::attention ? Plan::make(p.attention, Pass::forward, target, plan)
-                               : Plan::make(p.linear, p.pass(), target, plan);
+  return p.ask([&](const auto& a) { return Plan::make(a, p.pass(), target, plan); });
 }
 
 struct Run {

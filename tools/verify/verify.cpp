@@ -1,12 +1,12 @@
 // tools/verify/verify.cpp: `falchion verify`: every way this machine can run, against the definition in double.
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <limits>
 #include <map>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "command/print_json.hpp"
 #include "command/table.hpp"
 #include "measure/measure.hpp"
 #include "plan/text.hpp"
@@ -143,18 +143,18 @@ void print_summary(const std::vector<Row>& rows) {
   fmt::print("{}", table.text());
 }
 
-void print_json(const std::vector<Row>& rows, std::size_t failures) {
-  nlohmann::json list = nlohmann::json::array();
+void print_rows_as_json(const std::vector<Row>& rows, std::size_t failures) {
+  std::vector<Json> list;
   for (const Row& row : rows)
-    list.push_back({{"case", row.name},
-                    {"problem", to_json(row.problem)},
-                    {"backend", name(row.path.backend)},
-                    {"level", row.path.level},
-                    {"passed", row.verdict.passed()},
-                    {"why", row.verdict.why},
-                    {"o", to_json(row.verdict.o)},
-                    {"lse", to_json(row.verdict.lse)}});
-  fmt::print("{}\n", nlohmann::json{{"failures", failures}, {"results", list}}.dump(1));
+    list.push_back(Json::object({{"case", row.name},
+                                 {"problem", to_json(row.problem)},
+                                 {"backend", name(row.path.backend)},
+                                 {"level", row.path.level},
+                                 {"passed", row.verdict.passed()},
+                                 {"why", row.verdict.why},
+                                 {"o", to_json(row.verdict.o)},
+                                 {"lse", to_json(row.verdict.lse)}}));
+  print_json(Json::object({{"failures", failures}, {"results", Json::array(list)}}));
 }
 
 /// Refuses options that the answer would not depend on.
@@ -185,13 +185,16 @@ void check_use(const Options& options, const Given& given) {
 storm::StormOptions Options::storm_options() const {
   storm::StormOptions out;
   out.problems = random > 0 ? random : std::numeric_limits<std::int64_t>::max() / 2;
-  out.seconds = static_cast<double>(seconds), out.seed = static_cast<std::uint64_t>(seed);
-  out.backend = where.backend, out.level = where.level;
-  for (const auto& op : ops.empty() ? std::vector<std::string>{"attention", "linear", "linear-backward"} : ops)
-    out.ops.push_back(storm::parse_op(op));
+  out.seconds = static_cast<double>(seconds);
+  out.seed = static_cast<std::uint64_t>(seed);
+  out.backend = where.backend;
+  out.level = where.level;
+  for (const auto& op : ops.empty() ? operation_names() : ops) out.ops.push_back(parse_op(op));
   for (const auto& dtype : dtypes.empty() ? std::vector<std::string>{"f32", "f16", "bf16"} : dtypes)
     out.types.push_back(parse_dtype(dtype));
-  out.workers = static_cast<int>(workers), out.patience = static_cast<double>(patience), out.as_json = as_json;
+  out.workers = static_cast<int>(workers);
+  out.patience = static_cast<double>(patience);
+  out.as_json = as_json;
   return out;
 }
 
@@ -212,7 +215,7 @@ int verify(const Options& options) {
   std::size_t failures = 0;
   for (const Row& row : rows) failures += !row.verdict.passed();
   if (options.as_json) {
-    print_json(rows, failures);
+    print_rows_as_json(rows, failures);
     return failures ? exit_failed : exit_ok;
   }
   if (options.all || options.tensors.given()) {
@@ -244,7 +247,7 @@ void add_verify(Command& command) {
   command.group("Storms of random problems");
   command.integer("--random", &options->random, 0, std::int64_t{1} << 40, "So many random problems instead");
   command.integer("--seconds", &options->seconds, 0, 1 << 20, "For so long at most; 0: until all are done");
-  command.list("--op", &options->ops, "Only these: attention, linear, linear-backward");
+  command.list("--op", &options->ops, "Only these: " + operation_list());
   command.integer("--workers", &options->workers, 0, 1000, "Threads that draw and judge; 0: one a CPU");
   command.integer("--patience", &options->patience, 1, 3600, "Seconds after which a run counts as hung");
   command.repeated("--problem", &options->problems, "Just this problem, as a storm has told it", "TEXT");

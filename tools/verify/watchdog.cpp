@@ -1,7 +1,7 @@
 // tools/verify/watchdog.cpp: see watchdog.hpp.
 #include "watchdog.hpp"
 
-#include <fmt/format.h>
+#include <fmt/core.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -24,7 +24,8 @@ void write_all(const char* text) {
   for (std::size_t left = std::strlen(text); left > 0;) {
     const ssize_t n = write(STDERR_FILENO, text, left);
     if (n <= 0) return;
-    text += n, left -= static_cast<std::size_t>(n);
+    text += n;
+    left -= static_cast<std::size_t>(n);
   }
 }
 

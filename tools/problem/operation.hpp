@@ -1,0 +1,41 @@
+// tools/problem/operation.hpp: the operations of the command. Whoever adds an operation adds its entry to
+// operation.cpp, and --op of bench, explain and verify has it.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "falchion/falchion.hpp"
+
+namespace falchion::tools {
+
+/// A storm draws its numbers from a stream that this value picks, so a new operation goes to the end.
+enum class Op : std::uint8_t { attention, linear, linear_backward };
+
+/// Which of the library's descriptions of a problem an operation takes: Attention or LinearAttention.
+enum class Kind : std::uint8_t { attention, linear };
+
+struct CommandOperation {
+  Op op;
+  const char* name;       // of --op, and of op= in the text of a storm's problem: "linear-backward"
+  const char* operation;  // as the library and variants.def name it: "linear_attention_backward"
+  Kind kind;
+  Pass pass;
+};
+
+/// In the order of Op.
+std::span<const CommandOperation> command_operations();
+const CommandOperation& entry_of(Op op);
+
+inline const char* name(Op op) { return entry_of(op).name; }
+inline Kind kind_of(Op op) { return entry_of(op).kind; }
+inline Pass pass_of(Op op) { return entry_of(op).pass; }
+Op parse_op(const std::string& text);  // throws UsageError
+
+std::vector<std::string> operation_names();
+std::string operation_list();           // "attention, linear, linear-backward"
+std::string operation_list(Kind kind);  // those of one kind: "linear and linear-backward"
+
+}  // namespace falchion::tools

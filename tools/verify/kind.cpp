@@ -1,0 +1,16 @@
+// tools/verify/kind.cpp: which kind of problem a storm has before it.
+#include "kind.hpp"
+
+namespace falchion::tools::storm {
+
+const StormKind& storm_kind(const Problem& problem) {
+  switch (problem.kind()) {
+    case Kind::attention: return kAttentionKind;
+    case Kind::linear: break;
+  }
+  return kLinearKind;
+}
+
+std::unique_ptr<Subject> make_subject(const Problem& problem) { return storm_kind(problem).make_subject(problem); }
+
+}  // namespace falchion::tools::storm
