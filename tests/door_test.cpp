@@ -196,7 +196,7 @@ TEST_F(Door, MergeAndValidateLengthsRefuseToo) {
   operands.used_k = memory.data<const std::int32_t>();
   const Status status = validate_lengths(x.problem, operands);
   EXPECT_EQ(status.code, Code::invalid);
-  EXPECT_EQ(status.why, "used_k lies on a GPU, and this build has no GPU rows, so that nothing can copy it");
+  EXPECT_EQ(status.why, "used_k lies on a GPU, and this build has no GPU variants, so that nothing can copy it");
 }
 
 /// The driver's failure is no fault of the operands: the same code and words wherever it is asked.
@@ -275,7 +275,7 @@ TEST_F(Door, BestNeverLeavesTheDeviceThatQIsOn) {
   move_to(memory.data(), &operands);
   if (host_target().backend == Backend::cpu) {
     const Path path = usable_paths().back();
-    if (!path.has(DType::f32)) GTEST_SKIP() << "the last level has no f32 row";
+    if (!path.has(DType::f32)) GTEST_SKIP() << "the last level has no f32 variant";
     Target named;
     named.cpu_level = path.level.c_str();
     EXPECT_EQ(attention(operands, {}, named).why,

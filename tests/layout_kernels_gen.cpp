@@ -1,6 +1,6 @@
 // tests/layout_kernels_gen.cpp: prints src/layout/kernels.inc: CuTe's own print of every shared-memory layout, MMA and
 // copy of the GPU kernels, taken from the config headers that the kernels compile. The test layout_kernels compares.
-#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // as CMakeLists.txt has it for the sm90 rows
+#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // as CMakeLists.txt has it for the sm90 variants
 #include <cute/tensor.hpp>                     // CuTe's headers want this one first
 
 #include <cstdio>

@@ -23,14 +23,14 @@ Status check_total(const Attention& problem, const Operands& x) {
 
 Status launch_on_gpu(const PlanData& plan, const Operands& operands, const OperandList& list, void* workspace,
                      Stream stream) {
-  const auto [row, aligned] = gpu_row(plan, operands);
-  if (row == nullptr) {
+  const auto [variant, aligned] = gpu_variant(plan, operands);
+  if (variant == nullptr) {
     const Attention& a = plan.attention().problem;
     return no_variant_for(a.dtype, a.d_qk, a.d_v, list);
   }
-  const gpu::AttentionArgs args = to_gpu_args(plan, operands, workspace, row->facts.rows, aligned);
-  int error = row->gpu->launch(args, stream);
-  if (error == 0 && plan.attention().problem.probabilities) error = row->gpu->probabilities(args, stream);
+  const gpu::AttentionArgs args = to_gpu_args(plan, operands, workspace, variant->facts.rows, aligned);
+  int error = variant->gpu->launch(args, stream);
+  if (error == 0 && plan.attention().problem.probabilities) error = variant->gpu->probabilities(args, stream);
   return launched(error);
 }
 

@@ -35,12 +35,12 @@ Status run_on_gpu(const PlanData& plan, const LinearOperands& x, const OperandLi
   if (plan.items == 0) return {};
   if (Status status = check_rows(plan, x); !status) return status;
   if (Status status = check_places(plan, list, workspace); !status) return status;
-  const auto [row, aligned] = linear_gpu_row(plan, x);
-  if (row == nullptr) {
+  const auto [variant, aligned] = gpu_variant(plan, x);
+  if (variant == nullptr) {
     const LinearAttention& a = plan.linear().problem;
     return no_variant_for(a.dtype, a.d_qk, a.d_v, list);
   }
-  return launched(row->linear_gpu->launch(to_linear_gpu_args(plan, &x, workspace, aligned), stream));
+  return launched(variant->linear_gpu->launch(to_linear_gpu_args(plan, &x, workspace, aligned), stream));
 }
 
 /// The lengths lie on the host here.

@@ -1,4 +1,5 @@
-// src/plan/attention_gpu.cpp: problem + device -> row, grid, splits, workspace. Every decision about the GPU is here.
+// src/plan/attention_gpu.cpp: problem + device -> variant, grid, splits, workspace. Every decision about the GPU is
+// here.
 #include "plan/attention.hpp"
 
 #include <algorithm>
@@ -37,10 +38,10 @@ std::string why_not(const Variant& listed, const PlanData& plan, const cuda::Dev
     return text("head dims up to ", listed.d, ", the problem's are ", a.d_qk, " and ", a.d_v);
   if (!same(listed.level, "general")) {
     const std::string feature = needs_general(a);
-    if (!feature.empty()) return text(feature, " needs a general row of sm80");
+    if (!feature.empty()) return text(feature, " needs a general variant of sm80");
     const char* score = a.score.softcap > 0 ? "softcap" : a.alibi ? "alibi" : nullptr;
     if (score != nullptr && !same(listed.level, "score"))
-      return text(score, " needs a score row of sm90 or a general one");
+      return text(score, " needs a score variant of sm90 or a general one");
   }
   // A packed problem says by its hint s_q how long its sequences are; 0 says nothing.
   const std::int64_t rows = a.packed && a.s_q == 0 ? tiles::kFewRows + 1 : a.h_k == 0 ? 0 : a.s_q * (a.h_q / a.h_k);
@@ -57,11 +58,11 @@ std::string why_not(const Variant& listed, const PlanData& plan, const cuda::Dev
   return why_not_there(listed, listed.facts.shared_bytes, device, plan);
 }
 
-/// Head dims as of multi-head latent attention, 192 and 128; up to 128 both, the plain row of 128 is faster.
+/// Head dims as of multi-head latent attention, 192 and 128; up to 128 both, the plain variant of 128 is faster.
 bool is_mla(const Attention& a) { return a.d_qk > tiles::kMlaHeadDimV && a.d_v <= tiles::kMlaHeadDimV; }
 
-/// The first row that fits. Rows of too small a head dim go without saying where a larger one is taken.
-const Variant* choose_row(Backend backend, const char* level, const cuda::Device& device, PlanData* plan) {
+/// The first variant that fits. Those of too small a head dim go without saying where a larger one is taken.
+const Variant* choose_variant(Backend backend, const char* level, const cuda::Device& device, PlanData* plan) {
   for (const Variant& listed : listed_variants()) {
     if (listed.backend != backend || listed.dtype != plan->attention().problem.dtype ||
         !listed.is(plan->operation->name))
@@ -70,7 +71,7 @@ const Variant* choose_row(Backend backend, const char* level, const cuda::Device
     if (listed.d < std::max(plan->attention().problem.d_qk, plan->attention().problem.d_v)) continue;
     if (same(listed.level, "mla") && !is_mla(plan->attention().problem)) continue;
     const std::string reason = why_not(listed, *plan, device);
-    if (reason.empty()) return row_to_plan(listed, *plan);
+    if (reason.empty()) return variant_to_plan(listed, *plan);
     if (level != nullptr) continue;
     const std::string path = text(name(backend), " ", listed.level, " ", name(listed.dtype), " d");
     const bool again = !plan->rejected.empty() && plan->rejected.back().path.starts_with(path) &&
@@ -91,12 +92,12 @@ int choose_group(Backend backend, const Attention& a, int rows) {
 
 /// Parts of the keys: the fewest that keep the device busy. A row's maximum and its probabilities need all keys at
 /// once; packed rows are known too late for their partial results to have a place.
-int choose_splits(const Attention& a, const gpu::AttentionFacts& row, std::int64_t items, std::int64_t slots) {
+int choose_splits(const Attention& a, const gpu::AttentionFacts& facts, std::int64_t items, std::int64_t slots) {
   if (a.packed || a.row_max || a.probabilities || items == 0) return 1;
   const bool bounded = a.band.left >= 0 && a.band.right >= 0 && a.band.left < a.s_k && a.band.right < a.s_k;
   const std::int64_t seen = bounded ? std::min(a.s_k, a.band.left + a.band.right + a.s_q) : a.s_k;
   const bool few = a.s_q * (a.h_q / a.h_k) <= tiles::kFewRows;
-  const std::int64_t least = few ? std::int64_t{tiles::kKeyTilesPerSplit} * row.keys
+  const std::int64_t least = few ? std::int64_t{tiles::kKeyTilesPerSplit} * facts.keys
                                  : std::clamp(a.s_q, tiles::kKeysPerSplit, tiles::kKeysPerSplitOfMany);
   const std::int64_t most = std::clamp<std::int64_t>(seen / least, 1, gpu::kMaxSplits);
   return fewest_parts(items, slots, most, tiles::kSplitWaves);
@@ -170,7 +171,7 @@ bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
 
 }  // namespace
 
-GpuRow gpu_row(const PlanData& plan, const Operands& x) noexcept {
+GpuChoice gpu_variant(const PlanData& plan, const Operands& x) noexcept {
   const bool aligned = aligned_to_16(plan.attention().problem, x);
   const bool fits =
       aligned && (plan.variant->backend != Backend::sm90 || (fits_tma(x.q) && fits_tma(x.k) && fits_tma(x.v)));
@@ -183,14 +184,14 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
 
   const std::string path = text(name(backend), " ", name(plan->attention().problem.dtype));
   const std::size_t before = plan->rejected.size();
-  plan->variant = choose_row(backend, nullptr, device, plan);
+  plan->variant = choose_variant(backend, nullptr, device, plan);
   if (plan->variant == nullptr) {
-    if (plan->rejected.size() == before) plan->rejected.push_back({path, "no row of this type"});
-    return {Code::unsupported, text("no ", path, " row fits: ", plan->rejected.back().reason)};
+    if (plan->rejected.size() == before) plan->rejected.push_back({path, "no variant of this type"});
+    return {Code::unsupported, text("no ", path, " variant fits: ", plan->rejected.back().reason)};
   }
   plan->backend = backend;
   plan->gpu.unaligned =
-      same(plan->variant->level, "general") ? plan->variant : choose_row(Backend::sm80, "general", device, plan);
+      same(plan->variant->level, "general") ? plan->variant : choose_variant(Backend::sm80, "general", device, plan);
   Status status = decide_grid(device, plan);
   if (!status) plan->rejected.push_back({text(path, " ", plan->variant->level), status.why});
   return status;

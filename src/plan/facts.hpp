@@ -1,5 +1,5 @@
-// src/plan/facts.hpp: what each GPU row of variants.def needs, known without its code: the same tiles that its config
-// reads. src/variant_gpu.in asserts of each row that is built that its code has these facts.
+// src/plan/facts.hpp: what each GPU variant of variants.def needs, known without its code: the same tiles that its
+// config reads. src/variant_gpu.in asserts of each variant that is built that its code has these facts.
 #pragma once
 
 #include <cstddef>
@@ -54,7 +54,7 @@ constexpr gpu::LinearAttentionFacts linear_attention_backward_facts(Backend back
   return linear_facts(backend, level, dtype, d, 3);
 }
 
-/// How a row of linear attention counts the bytes that it wants of the workspace.
+/// How a variant of linear attention counts the bytes that it wants of the workspace.
 using LinearWorkspace = std::size_t (*)(const gpu::LinearAttentionArgs&);
 template <bool kBackward>
 constexpr LinearWorkspace linear_workspace_of(Backend backend, std::string_view level, DType dtype, int d) {

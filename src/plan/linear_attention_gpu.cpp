@@ -1,5 +1,5 @@
-// src/plan/linear_attention_gpu.cpp: linear attention + device -> row, segments, workspace. Every decision about the
-// GPU is here.
+// src/plan/linear_attention_gpu.cpp: linear attention + device -> variant, segments, workspace. Every decision about
+// the GPU is here.
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace falchion {
 namespace {
 
-bool is_level(const Variant& row, const char* level) { return same(row.level, level); }
+bool is_level(const Variant& variant, const char* level) { return same(variant.level, level); }
 
 /// What the level plain does not have; aligned: as far as the problem tells.
 std::string needs_general(const LinearAttention& a) {
@@ -35,24 +35,25 @@ std::string why_not(const Variant& listed, const PlanData& plan, bool aligned, c
   if (listed.d < std::max(a.d_qk, a.d_v))
     return text("head dims up to ", listed.d, ", the problem's are ", a.d_qk, " and ", a.d_v);
   const bool exact = is_level(listed, "exact");
-  if (a.normalise && !exact && !is_level(listed, "normalise")) return "the normaliser needs a row normalise or exact";
-  if (pass == Pass::backward && a.decay != Decay::none && !exact) return "the gradient of decay needs a row exact";
+  if (a.normalise && !exact && !is_level(listed, "normalise"))
+    return "the normaliser needs a normalise or exact variant";
+  if (pass == Pass::backward && a.decay != Decay::none && !exact) return "the gradient of decay needs an exact variant";
   if (pass == Pass::backward && a.h_v != a.h_qk && !exact)
-    return text("gradients summed over h_v / h_qk = ", a.h_v / a.h_qk, " heads need a row exact");
+    return text("gradients summed over h_v / h_qk = ", a.h_v / a.h_qk, " heads need an exact variant");
   if (listed.backend == Backend::sm90 && a.packed)
-    return "packed sequences need a row of sm80: a chunk of Hopper's would reach into the next one";
+    return "packed sequences need a variant of sm80: a chunk of Hopper's would reach into the next one";
   const std::string feature = !aligned ? "operands that are not 16-byte aligned" : needs_general(a);
-  if (is_level(listed, "plain") && !feature.empty()) return text(feature, " needs a row general or exact");
+  if (is_level(listed, "plain") && !feature.empty()) return text(feature, " needs a general or exact variant");
   return why_not_there(listed, listed.linear.shared_bytes, device, plan);
 }
 
-/// The first row that fits. Rows of too small a head dim go without saying where a larger one is taken.
-const Variant* choose_row(Backend backend, bool aligned, const cuda::Device& device, PlanData* plan) {
+/// The first variant that fits. Those of too small a head dim go without saying where a larger one is taken.
+const Variant* choose_variant(Backend backend, bool aligned, const cuda::Device& device, PlanData* plan) {
   const LinearAttention& problem = plan->linear().problem;
   for (const Variant& listed : listed_variants()) {
     if (listed.backend != backend || listed.dtype != problem.dtype || !listed.is(plan->operation->name)) continue;
     const std::string reason = why_not(listed, *plan, aligned, device);
-    if (reason.empty()) return row_to_plan(listed, *plan);
+    if (reason.empty()) return variant_to_plan(listed, *plan);
     if (aligned)
       plan->rejected.push_back(
           {text(name(backend), " ", listed.level, " ", name(listed.dtype), " d", listed.d), reason});
@@ -61,9 +62,9 @@ const Variant* choose_row(Backend backend, bool aligned, const cuda::Device& dev
 }
 
 /// CTAs that each segment of a head has.
-std::int64_t ctas_of_segment(const gpu::LinearAttentionFacts& row, const LinearAttention& a, Pass pass) {
+std::int64_t ctas_of_segment(const gpu::LinearAttentionFacts& facts, const LinearAttention& a, Pass pass) {
   const std::int64_t columns = pass == Pass::forward ? a.d_v : std::max(a.d_qk, a.d_v);
-  return (row.columns > 0 ? ceil_div(columns, row.columns) : 1) * row.sweeps;
+  return (facts.columns > 0 ? ceil_div(columns, facts.columns) : 1) * facts.sweeps;
 }
 
 /// Whole chunks each, and no more than `room` for all segments but the last.
@@ -94,16 +95,16 @@ double time_of(std::int64_t wide, std::int64_t narrow, std::int64_t sms) {
 }
 
 /// Sweeps whose CTAs have all columns of a head: as many as end soonest, of equals the most.
-int wide_sweeps(const gpu::LinearAttentionFacts& row, const PlanData& plan) {
+int wide_sweeps(const gpu::LinearAttentionFacts& facts, const PlanData& plan) {
   const LinearAttention& a = plan.linear().problem;
-  if (row.wide_d == 0 || a.d_qk != row.wide_d || a.d_v != row.wide_d) return 0;
+  if (facts.wide_d == 0 || a.d_qk != facts.wide_d || a.d_v != facts.wide_d) return 0;
   if (plan.linear().segments > 1 || a.initial_state || a.final_state) return 0;  // they start from 0 and keep S
-  const std::int64_t narrow = row.wide_d / row.columns;
+  const std::int64_t narrow = facts.wide_d / facts.columns;
   const auto time = [&](int wide) {
-    return time_of(plan.items * wide, plan.items * (row.sweeps - wide) * narrow, plan.gpu.sms);
+    return time_of(plan.items * wide, plan.items * (facts.sweeps - wide) * narrow, plan.gpu.sms);
   };
   int best = 0;
-  for (int wide = 1; wide <= row.sweeps; ++wide)
+  for (int wide = 1; wide <= facts.sweeps; ++wide)
     if (time(wide) < time(best) || (best > 0 && time(wide) == time(best))) best = wide;
   return best;
 }
@@ -147,22 +148,24 @@ Status plan_linear_attention_gpu(Backend backend, PlanData* plan) {
   if (Status status = device_for(backend, plan, &device); !status) return status;
   const std::string path = text(name(backend), " ", name(dtype));
   const std::size_t before = plan->rejected.size();
-  plan->variant = choose_row(backend, true, device, plan);
+  plan->variant = choose_variant(backend, true, device, plan);
   if (plan->variant == nullptr) {
-    if (plan->rejected.size() == before) plan->rejected.push_back({path, "no row of this type"});
-    return {Code::unsupported, text("no ", path, " row fits: ", plan->rejected.back().reason)};
+    if (plan->rejected.size() == before) plan->rejected.push_back({path, "no variant of this type"});
+    return {Code::unsupported, text("no ", path, " variant fits: ", plan->rejected.back().reason)};
   }
   plan->backend = backend, plan->gpu.unaligned = nullptr, plan->workspace = 0;
   for (const Backend other : {backend, Backend::sm80}) {  // its segments are to be whole chunks too
-    const Variant* row = plan->gpu.unaligned != nullptr ? nullptr : choose_row(other, false, device, plan);
-    if (row != nullptr && row->linear.chunk == plan->variant->linear.chunk) plan->gpu.unaligned = row;
+    const Variant* other_variant =
+        plan->gpu.unaligned != nullptr ? nullptr : choose_variant(other, false, device, plan);
+    if (other_variant != nullptr && other_variant->linear.chunk == plan->variant->linear.chunk)
+      plan->gpu.unaligned = other_variant;
   }
   Status status = decide_grid(device, plan);
   if (!status) plan->rejected.push_back({text(path, " ", plan->variant->level), status.why});
   return status;
 }
 
-LinearGpuRow linear_gpu_row(const PlanData& plan, const LinearOperands& x) noexcept {
+GpuChoice gpu_variant(const PlanData& plan, const LinearOperands& x) noexcept {
   const LinearAttention& a = plan.linear().problem;
   const std::int64_t chunk = 16 / size_of(a.dtype);
   const bool forward = plan.pass == Pass::forward, hopper = plan.variant->backend == Backend::sm90;

@@ -60,17 +60,17 @@ std::string why_not(const Variant& listed, const ForcedLevel& forced) {
   for (const cpu::Level& level : cpu::cpu_levels()) {
     if (same(level.name, listed.level) && !level.usable) return level.why_not;
   }
-  return built(listed) == nullptr ? "this build has no such row" : "";
+  return built(listed) == nullptr ? "this build has no such variant" : "";
 }
 
-/// The first row that fits. A path that does not is recorded with its reason.
+/// The first variant that fits. A path that does not is recorded with its reason.
 const Variant* choose_cpu(const ForcedLevel& forced, PlanData* plan) {
   const Operation& operation = *plan->operation;
   const DType dtype = operation.dtype(*plan);
   const auto fits = [&](const Variant& v) { return v.backend == Backend::cpu && v.is(operation.name); };
-  const auto rows = variants();
-  if (std::none_of(rows.begin(), rows.end(), fits)) {
-    plan->rejected.push_back({text("cpu ", name(dtype)), "no cpu row is built"});
+  const auto all = variants();
+  if (std::none_of(all.begin(), all.end(), fits)) {
+    plan->rejected.push_back({text("cpu ", name(dtype)), "no cpu variant is built"});
     return nullptr;
   }
   for (const Variant& listed : listed_variants()) {
@@ -139,12 +139,12 @@ Status device_for(Backend backend, PlanData* plan, cuda::Device* out) {
     return Status{code, text(path, ": ", reason)};
   };
   const auto fits = [&](const Variant& v) { return v.backend == backend && v.is(plan->operation->name); };
-  const auto listed = listed_variants(), rows = variants();
+  const auto listed = listed_variants(), all = variants();
   if (std::none_of(listed.begin(), listed.end(), fits))
-    return reject(Code::unsupported, "no row of variants.def yet: its kernels arrive in a later version");
-  if (!plan->any_build && std::none_of(rows.begin(), rows.end(), fits))
+    return reject(Code::unsupported, "variants.def has no such variant yet: its kernels arrive in a later version");
+  if (!plan->any_build && std::none_of(all.begin(), all.end(), fits))
     return reject(Code::unsupported,
-                  "this build has no such row (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)");
+                  "this build has no such variant (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)");
   *out = plan->target.sm == 0 ? cuda::device_at(plan->target.device) : device_named(plan->target.sm);
   if (out->sm == 0 && plan->any_build) *out = device_named(backend == Backend::sm90 ? 90 : 80);
   if (out->sm == 0) return reject(Code::device, out->why_not);
@@ -159,15 +159,15 @@ void set_device(const cuda::Device& device, PlanData* plan) {
   plan->gpu.ordinal = device.ordinal;
 }
 
-const Variant* row_to_plan(const Variant& listed, const PlanData& plan) {
-  const Variant* row = built(listed);
-  return row == nullptr && plan.any_build ? &listed : row;
+const Variant* variant_to_plan(const Variant& listed, const PlanData& plan) {
+  const Variant* variant = built(listed);
+  return variant == nullptr && plan.any_build ? &listed : variant;
 }
 
 std::string why_not_there(const Variant& listed, int shared_bytes, const cuda::Device& device, const PlanData& plan) {
   if (listed.backend == Backend::sm90 && device.sm / 10 != 9)
     return text(device.name, " is sm_", device.sm, ", this is machine code of sm_90a");
-  if (row_to_plan(listed, plan) == nullptr) return "this build has no such row";
+  if (variant_to_plan(listed, plan) == nullptr) return "this build has no such variant";
   if (static_cast<std::size_t>(shared_bytes) <= device.shared_per_block) return "";
   return text("a CTA needs ", shared_bytes, " bytes of shared memory, ", device.name, " gives ",
               device.shared_per_block);
