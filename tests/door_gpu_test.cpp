@@ -120,8 +120,11 @@ PlanData plan_of(const Instance& x) {
     out.facts = {.rows = 64, .keys = 64, .threads = 128, .ctas = 1};
     return out;
   }();
-  static const Variant variant{
-      .op = "attention_forward", .backend = Backend::sm80, .level = "general", .facts = kernel.facts, .gpu = &kernel};
+  static const Variant variant{.op = "attention_forward",
+                               .backend = Backend::sm80,
+                               .level = "general",
+                               .facts = kernel.facts,
+                               .kernel = &kernel};
   PlanData plan;
   plan.attention().problem = x.problem, plan.backend = Backend::sm80, plan.variant = plan.gpu.unaligned = &variant;
   plan.gpu.device = "Fake GPU", plan.gpu.sm = 90, plan.gpu.sms = 132, plan.gpu.ordinal = 0;

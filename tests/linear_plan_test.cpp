@@ -20,13 +20,14 @@ constexpr Variant kCpuVariant{.op = "linear_attention_forward",
                               .backend = Backend::cpu,
                               .level = "avx512",
                               .dtype = DType::bf16,
-                              .linear_cpu = &kCpu};
-constexpr Variant kGpuVariant{.op = "linear_attention_backward",
-                              .backend = Backend::sm80,
-                              .level = "chunk",
-                              .dtype = DType::bf16,
-                              .d = 64,
-                              .linear = {.d = 64, .chunk = 64, .ctas = 2, .threads = 128, .shared_bytes = 98304}};
+                              .kernel = &kCpu};
+constexpr Variant kGpuVariant{
+    .op = "linear_attention_backward",
+    .backend = Backend::sm80,
+    .level = "chunk",
+    .dtype = DType::bf16,
+    .d = 64,
+    .facts = gpu::LinearVariantFacts{{.d = 64, .chunk = 64, .ctas = 2, .threads = 128, .shared_bytes = 98304}}};
 
 /// Plans as they might come out on some machine, so that the text does not depend on this one.
 PlanData made_up() {
@@ -283,7 +284,8 @@ TEST_F(LinearGpuVariants, ManyHeadsOfF32GetCtasWithAllTheirColumns) {
 
 TEST_F(LinearGpuVariants, AreExplainedByABuildWithoutThem) {
   const auto all = variants();
-  if (std::any_of(all.begin(), all.end(), [](const Variant& v) { return v.linear_gpu != nullptr; }))
+  if (std::any_of(all.begin(), all.end(),
+                  [](const Variant& v) { return v.kernel_as<gpu::LinearAttentionKernel>() != nullptr; }))
     GTEST_SKIP() << "this build has some";
   LinearAttention a = problem(1, 2, 8192, 64);
   a.normalise = a.final_state = true;
@@ -308,17 +310,30 @@ TEST_F(LinearGpuVariants, AreExplainedByABuildWithoutThem) {
       "shared      151 kB a CTA, 256 threads\n"
       "workspace   10.9 MB\n"
       "paths\n"
-      "  sm90 plain bf16 d64     the normaliser needs a normalise or exact variant\n"
-      "  sm90 plain bf16 d128    the normaliser needs a normalise or exact variant\n"
-      "  sm80 plain bf16 d64     the normaliser needs a normalise or exact variant\n"
-      "  sm80 plain bf16 d128    the normaliser needs a normalise or exact variant\n"
-      "  sm80 general bf16 d64   the normaliser needs a normalise or exact variant\n"
-      "  sm80 general bf16 d128  the normaliser needs a normalise or exact variant\n"
-      "  sm80 general bf16 d256  the normaliser needs a normalise or exact variant\n"
-      "  sm80 exact bf16         would be taken\n");
+      "  sm90 plain bf16 d64    the normaliser needs a normalise or exact variant\n"
+      "  sm80 plain bf16 d64    the normaliser needs a normalise or exact variant\n"
+      "  sm80 general bf16 d64  the normaliser needs a normalise or exact variant\n"
+      "  sm80 exact bf16        would be taken\n");
   EXPECT_TRUE(explain(a, Pass::forward, Backend::sm80)
                   .starts_with("not built   this build lacks the variant sm80 normalise "
                                "bf16 d64 (FALCHION_CUDA is off"));
+}
+
+/// Where every variant of a back end is too small, the largest of them says so. Elsewhere it goes without saying.
+TEST_F(LinearGpuVariants, TooLargeAHeadDimIsNamed) {
+  const auto refusal = [](std::int64_t d, Backend backend) {
+    Target target(backend);
+    target.sm = 90;
+    PlanData plan;
+    EXPECT_EQ(plan_problem(problem(1, 2, 1024, d), Pass::forward, target, &plan, true).code,
+              backend == Backend::sm90 ? Code::unsupported : Code::ok);
+    return plan.rejected;
+  };
+  const std::vector<Rejected> of_sm90 = refusal(256, Backend::sm90);
+  ASSERT_EQ(of_sm90.size(), 1U);
+  EXPECT_EQ(of_sm90[0].path, "sm90 plain bf16 d128");
+  EXPECT_EQ(of_sm90[0].reason, "head dims up to 128, the problem's largest is 256");
+  EXPECT_TRUE(refusal(128, Backend::sm80).empty()) << "that d 64 is too small goes without saying";
 }
 
 TEST_F(LinearGpuVariants, FewHeadsAreCutIntoSegments) {
@@ -327,7 +342,7 @@ TEST_F(LinearGpuVariants, FewHeadsAreCutIntoSegments) {
   const PlanData few = decide(problem(1, 1, 65536, 64));
   EXPECT_EQ(few.linear().segments, 128) << "8 chunks each, for 132 SMs";
   EXPECT_EQ(few.linear().parts, 1) << "512 tokens";
-  EXPECT_EQ(few.linear().segment % few.variant->linear.chunk, 0);
+  EXPECT_EQ(few.linear().segment % few.variant->facts_as<gpu::LinearVariantFacts>().chunk, 0);
   EXPECT_GT(few.workspace, 0u);
   EXPECT_EQ(decide(problem(8, 64, 2048, 64), 4).linear().segments, 4);
   const PlanData half = decide(problem(4, 16, 8192, 64));

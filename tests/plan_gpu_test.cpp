@@ -68,20 +68,28 @@ TEST(GpuPlan, WhatRowsNeed) {
       if (variant.backend != backend || variant.level != std::string(level) || variant.dtype != dtype || variant.d != d)
         continue;
       if (!variant.is("attention_forward")) continue;
-      EXPECT_EQ(variant.facts.shared_bytes, shared_bytes) << name(backend) << " " << level << " d" << d;
+      EXPECT_EQ(variant.facts_as<gpu::AttentionFacts>().shared_bytes, shared_bytes)
+          << name(backend) << " " << level << " d" << d;
       seen = true;
     }
     EXPECT_TRUE(seen) << name(backend) << " " << level << " d" << d;
   }
   for (const Variant& variant : listed_variants()) {
     if (!is_gpu(variant.backend)) continue;
-    const bool softmax = variant.is("attention_forward");
-    EXPECT_EQ(softmax ? variant.facts.d : variant.linear.d, variant.d) << variant.op << " " << variant.level;
-    EXPECT_GT(softmax ? variant.facts.rows : variant.linear.chunk, 0)
-        << variant.op << " " << variant.level << " d" << variant.d;
-    EXPECT_LE(softmax ? variant.facts.shared_bytes : variant.linear.shared_bytes, 227 << 10)
-        << variant.op << " d" << variant.d;
-    EXPECT_EQ(softmax, variant.linear_workspace == nullptr) << variant.op;
+    SCOPED_TRACE(text(variant.op, " ", variant.level, " d", variant.d));
+    const auto look = [&](const auto& facts) {
+      EXPECT_EQ(facts.d, variant.d);
+      EXPECT_GT(facts.shared_bytes, 0);
+      EXPECT_LE(facts.shared_bytes, 227 << 10);
+    };
+    if (variant.is("attention_forward")) {
+      look(variant.facts_as<gpu::AttentionFacts>());
+      EXPECT_GT(variant.facts_as<gpu::AttentionFacts>().rows, 0);
+    } else {
+      look(variant.facts_as<gpu::LinearVariantFacts>());
+      EXPECT_GT(variant.facts_as<gpu::LinearVariantFacts>().chunk, 0);
+      EXPECT_NE(variant.facts_as<gpu::LinearVariantFacts>().workspace, nullptr);
+    }
   }
 }
 

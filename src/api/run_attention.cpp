@@ -28,9 +28,11 @@ Status launch_on_gpu(const PlanData& plan, const Operands& operands, const Opera
     const Attention& a = plan.attention().problem;
     return no_variant_for(a.dtype, a.d_qk, a.d_v, list);
   }
-  const gpu::AttentionArgs args = to_gpu_args(plan, operands, workspace, variant->facts.rows, aligned);
-  int error = variant->gpu->launch(args, stream);
-  if (error == 0 && plan.attention().problem.probabilities) error = variant->gpu->probabilities(args, stream);
+  const gpu::AttentionArgs args =
+      to_gpu_args(plan, operands, workspace, variant->facts_as<gpu::AttentionFacts>().rows, aligned);
+  const gpu::AttentionKernel& kernel = *variant->kernel_as<gpu::AttentionKernel>();
+  int error = kernel.launch(args, stream);
+  if (error == 0 && plan.attention().problem.probabilities) error = kernel.probabilities(args, stream);
   return launched(error);
 }
 
@@ -71,7 +73,7 @@ Status run_on_host(const PlanData& plan, const Operands& operands, const Operand
   if (plan.backend == Backend::ref) {
     ref::attention_forward(plan.attention().problem, operands, {});
   } else {
-    plan.variant->cpu->run(to_args(plan, &operands, workspace));
+    plan.variant->kernel_as<cpu::AttentionKernel>()->run(to_args(plan, &operands, workspace));
   }
   return {};
 }

@@ -130,7 +130,7 @@ void tell_grid(const PlanData& plan, int ctas_an_sm, Story* story) {
 
 void tell_gpu(const PlanData& plan, Story* story) {
   const AttentionPlan& attention = plan.attention();
-  const gpu::AttentionFacts& facts = plan.variant->facts;
+  const gpu::AttentionFacts& facts = plan.variant->facts_as<gpu::AttentionFacts>();
   const GpuPlan& gpu = plan.gpu;
   if (plan.items == 0) return story->tell("tiles", "none: the problem is empty");
   const std::int64_t g = attention.problem.h_q / attention.problem.h_k;

@@ -111,7 +111,7 @@ void tell_cpu(const PlanData& plan, Story* story) {
 /// The CTAs that have all columns of a head, and those that have some.
 void tell_grids(const PlanData& plan, Story* story) {
   const LinearPlan& linear = plan.linear();
-  const gpu::LinearAttentionFacts& facts = plan.variant->linear;
+  const gpu::LinearAttentionFacts& facts = plan.variant->facts_as<gpu::LinearVariantFacts>();
   const std::int64_t ctas = linear.ctas * linear.segments, wide = plan.items * linear.wide;
   const std::int64_t slots = std::int64_t{plan.gpu.sms} * facts.ctas;
   const auto tell = [&](const char* heading, std::int64_t of, const std::string& what) {
@@ -127,7 +127,7 @@ void tell_grids(const PlanData& plan, Story* story) {
 }
 
 void tell_gpu(const PlanData& plan, Story* story) {
-  const gpu::LinearAttentionFacts& facts = plan.variant->linear;
+  const gpu::LinearAttentionFacts& facts = plan.variant->facts_as<gpu::LinearVariantFacts>();
   story->note({{"tile", Json::object({{"chunk", facts.chunk}, {"d", facts.d}, {"threads", facts.threads}})}});
   tell_grids(plan, story);
   story->tell("workspace", bytes(plan.workspace));

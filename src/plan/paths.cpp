@@ -39,16 +39,26 @@ Status check_level(const ForcedLevel& forced) {
           text(forced.where, " = ", forced.name, ": there is no such CPU level; usable here: ", cpu::usable_levels())};
 }
 
+/// Plans for one GPU back end. Where a variant was taken whose grid the problem does not fit, that is recorded too.
+Status try_gpu(Backend backend, PlanData* plan) {
+  plan->variant = nullptr;
+  Status status = plan->operation->plan_gpu(backend, plan);
+  if (!status && plan->variant != nullptr) {
+    plan->rejected.push_back(
+        {text(name(backend), " ", name(plan->variant->dtype), " ", plan->variant->level), status.why});
+  }
+  return status;
+}
+
 /// The GPU paths, fastest first. ok: one was taken.
 Status choose_gpu(PlanData* plan) {
-  const Operation& operation = *plan->operation;
   const Target& target = plan->target;
   const bool hopper = target.sm == 0 || (target.sm >= 90 && target.sm < 100);  // wgmma and TMA as sm_90a has them
   Status status{Code::unsupported, "no GPU path"};
   if (target.backend == Backend::sm90 || (target.backend == Backend::best && hopper))
-    status = operation.plan_gpu(Backend::sm90, plan);
+    status = try_gpu(Backend::sm90, plan);
   if (!status && (target.backend == Backend::sm80 || target.backend == Backend::best))
-    status = operation.plan_gpu(Backend::sm80, plan);
+    status = try_gpu(Backend::sm80, plan);
   return status;
 }
 
@@ -157,20 +167,6 @@ void set_device(const cuda::Device& device, PlanData* plan) {
   plan->gpu.sm = device.sm;
   plan->gpu.sms = device.sms;
   plan->gpu.ordinal = device.ordinal;
-}
-
-const Variant* variant_to_plan(const Variant& listed, const PlanData& plan) {
-  const Variant* variant = built(listed);
-  return variant == nullptr && plan.any_build ? &listed : variant;
-}
-
-std::string why_not_there(const Variant& listed, int shared_bytes, const cuda::Device& device, const PlanData& plan) {
-  if (listed.backend == Backend::sm90 && device.sm / 10 != 9)
-    return text(device.name, " is sm_", device.sm, ", this is machine code of sm_90a");
-  if (variant_to_plan(listed, plan) == nullptr) return "this build has no such variant";
-  if (static_cast<std::size_t>(shared_bytes) <= device.shared_per_block) return "";
-  return text("a CTA needs ", shared_bytes, " bytes of shared memory, ", device.name, " gives ",
-              device.shared_per_block);
 }
 
 int threads_wanted(const Target& target) {

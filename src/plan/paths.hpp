@@ -21,12 +21,6 @@ Status device_for(Backend backend, PlanData* plan, cuda::Device* out);
 /// Keeps what the plan has to know of its GPU.
 void set_device(const cuda::Device& device, PlanData* plan);
 
-/// Why the variant cannot run there: it is not built, or its CTAs are too large. "" when it can.
-std::string why_not_there(const Variant& listed, int shared_bytes, const cuda::Device& device, const PlanData& plan);
-
-/// The variant that a listed one stands for: the built one, or, planned for any build, itself.
-const Variant* variant_to_plan(const Variant& listed, const PlanData& plan);
-
 /// How many threads the caller asked for; 0: as many as the process may use.
 int threads_wanted(const Target& target);
 

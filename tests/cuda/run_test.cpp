@@ -221,7 +221,7 @@ TEST(CudaOneCall, TheBestBackendIsTheGpu) {
     ASSERT_OK(Plan::make(x.problem, Pass::forward, Backend::best, &plan));
     const auto all = variants();
     const bool sm90 = std::any_of(all.begin(), all.end(), [dtype = dtype](const Variant& v) {
-      return v.backend == Backend::sm90 && v.dtype == dtype && v.gpu != nullptr;
+      return v.backend == Backend::sm90 && v.dtype == dtype && v.kernel_as<gpu::AttentionKernel>() != nullptr;
     });
     EXPECT_EQ(plan.data()->backend, sm90 && cuda::current_device().sm == 90 ? Backend::sm90 : Backend::sm80);
   });

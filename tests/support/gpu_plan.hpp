@@ -43,7 +43,8 @@ inline bool has_variants(Backend backend) {
 }
 inline bool has_any_gpu_variant() {
   const auto all = variants();
-  return std::any_of(all.begin(), all.end(), [](const Variant& v) { return v.gpu != nullptr; });
+  return std::any_of(all.begin(), all.end(),
+                     [](const Variant& v) { return v.kernel_as<gpu::AttentionKernel>() != nullptr; });
 }
 inline bool has_all_gpu_variants() { return has_variants(Backend::sm80) && has_variants(Backend::sm90); }
 #define NEEDS_SM80_VARIANTS() \

@@ -70,7 +70,8 @@ std::vector<Path> usable_paths(const char* operation) { return paths(true, opera
 
 Target host_target() {
   const auto all = variants();
-  const bool built = std::any_of(all.begin(), all.end(), [](const Variant& v) { return v.cpu != nullptr; });
+  const bool built = std::any_of(all.begin(), all.end(),
+                                 [](const Variant& v) { return v.kernel_as<cpu::AttentionKernel>() != nullptr; });
   return built ? Backend::cpu : Backend::ref;
 }
 

@@ -68,7 +68,8 @@ std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated) {
   for (const auto& level : cpu::cpu_levels()) {
     if (!level.usable || (!with_emulated && std::strcmp(level.name, "amx_emulated") == 0)) continue;
     for (const Variant& v : variants()) {
-      if (v.cpu == nullptr || v.dtype != dtype || std::strcmp(v.level, level.name) != 0) continue;
+      if (v.kernel_as<cpu::AttentionKernel>() == nullptr || v.dtype != dtype || std::strcmp(v.level, level.name) != 0)
+        continue;
       out.push_back({Backend::cpu, level.name});
       break;
     }
