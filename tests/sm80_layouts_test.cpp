@@ -1,5 +1,5 @@
-// tests/sm80_layouts_test.cpp: the shared memory of every tile of plan/tiles.def, walked through CuTe on the host as
-// the sm80 kernels walk it: no bank is asked for two words at once, no byte is two elements, nothing is too large.
+// tests/sm80_layouts_test.cpp: the shared memory of every sm80 tile of plan/tiles.def, walked through CuTe on the host
+// as the sm80 kernels walk it: no bank is asked for two words at once, no byte is two elements, nothing is too large.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -43,7 +43,7 @@ void for_each_variant(F f) {
 #define TILE_sm80_general(d) \
   call(VariantConfig<bf16, d, sm80::Level::general>{}), call(VariantConfig<f16, d, sm80::Level::general>{});
 #define TILE_sm80_f32(d)  // lays its tiles out by itself, without CuTe
-#define TILE(op, backend, level, d, ...) TILE_##backend##_##level(d)
+#define TILE_attention_forward_sm80(kind, d, ...) TILE_sm80_##kind(d)
 #include "plan/tiles.def"
 }
 

@@ -1,4 +1,4 @@
-// tests/sm90_layouts_test.cpp: the shared memory of every tile of plan/tiles_sm90.def, on the host: TMA writes each
+// tests/sm90_layouts_test.cpp: the shared memory of every sm90 tile of plan/tiles.def, on the host: TMA writes each
 // element where wgmma looks for it, wgmma meets no bank conflicts, shared memory and registers suffice.
 #include <gtest/gtest.h>
 
@@ -35,10 +35,10 @@ void for_each_variant(F f) {
     SCOPED_TRACE(variant.name(level));
     f(variant);
   };
-#define TILE_SM90(op, level, d, ...)                          \
-  call(VariantConfig<bf16, d, sm90::Level::level>{}, #level); \
-  call(VariantConfig<f16, d, sm90::Level::level>{}, #level);
-#include "plan/tiles_sm90.def"
+#define TILE_attention_forward_sm90(kind, d, ...)           \
+  call(VariantConfig<bf16, d, sm90::Level::kind>{}, #kind); \
+  call(VariantConfig<f16, d, sm90::Level::kind>{}, #kind);
+#include "plan/tiles.def"
 }
 
 // ---- TMA, by CUDA's documentation and nothing of ours ---------------------------------------------------------------
