@@ -212,7 +212,7 @@ TEST_F(Door, WhereTheDriverFailsTheCodeIsDevice) {
     EXPECT_EQ(status.why,
               std::string(name) + ": CUDA's driver does not say where it lies, which " + asks + " has to know");
   };
-  expect_unknown(merge(o(0), l(0), o(1), l(1), o(2), l(2)), "o_a", "merge");
+  expect_unknown(merge(o(0), l(0), o(1), l(1), o(2), l(2)), "o", "merge");
   expect_unknown(validate_lengths(x.problem, x.operands()), "used_k", "validate_lengths");
   expect_unknown(validate_lengths(linear.problem, linear.operands(Pass::forward)), "cu_seqlens", "validate_lengths");
 }

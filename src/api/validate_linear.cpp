@@ -50,7 +50,7 @@ struct LinearList {
               .shape = shape,
               .wanted = wanted,
               .output = output,
-              .in_place = in_place});
+              .in_place = {in_place}});
   }
 };
 
