@@ -60,7 +60,6 @@ Status validate_problem(const Attention& a, Pass pass) {
   check_score(a, &check);
   check.require(!(a.packed && a.probabilities),
                 "probabilities with packed lengths: they are for small unpacked problems");
-  check.supported(pass == Pass::forward, "pass = backward is not built yet; built: forward");
   check.supported(!(a.packed && (a.bias || a.mask)), a.bias ? "bias" : "mask",
                   " with packed lengths is not built; nearest: unpacked (b, s, h, d) with used_q and used_k");
   return check.take();

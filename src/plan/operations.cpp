@@ -10,8 +10,8 @@
 namespace falchion {
 namespace {
 
-/// The backward pass of attention is not built: validate_problem() refuses it, and explain() tells of the problem all
-/// the same. It needs no planning yet.
+/// The backward pass of attention is not built: decide() refuses what has no planning functions, and explain() tells of
+/// the problem all the same.
 constexpr Operation kOperations[] = {{.name = "attention_forward",
                                       .pass = Pass::forward,
                                       .dtype = attention_dtype,
@@ -93,7 +93,9 @@ void ask(const LinearAttention& problem, Pass pass, const Target& target, PlanDa
 }
 
 Status decide(PlanData* plan) {
-  if (plan->operation->resolve == nullptr) return {Code::unsupported, text(plan->operation->name, " is not built yet")};
+  if (plan->operation->resolve == nullptr) {
+    return {Code::unsupported, text("pass = ", name(plan->pass), ": ", plan->operation->name, " is not built yet")};
+  }
   plan->operation->resolve(plan);
   Status status = choose_path(plan);
   if (status && plan->backend == Backend::ref) plan->workspace = plan->operation->ref_workspace(*plan);
