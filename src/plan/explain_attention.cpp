@@ -8,6 +8,7 @@
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
+#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {
@@ -34,8 +35,11 @@ std::string with_text(const Attention& a) {
   const auto also = [&with](bool there, const char* what) {
     if (there) with += text(with.empty() ? "" : ", ", what);
   };
-  also(a.used_q, "used_q"), also(a.used_k, "used_k"), also(a.first_k, "first_k"), also(a.lse, "lse"),
-      also(a.row_max, "row_max");
+  also(a.used_q, "used_q");
+  also(a.used_k, "used_k");
+  also(a.first_k, "first_k");
+  also(a.lse, "lse");
+  also(a.row_max, "row_max");
   also(a.probabilities, "probabilities");
   return with;
 }
@@ -99,7 +103,7 @@ void tell_cpu(const PlanData& plan, Story* story) {
                                       {"decode", attention.decode},
                                       {"heads", attention.heads}})}});
   const bool callers_pool = plan.target.executor.parallel_for != nullptr;
-  const std::int64_t parts = plan.items * attention.splits, rounds = (parts + plan.threads - 1) / plan.threads;
+  const std::int64_t parts = plan.items * attention.splits, rounds = ceil_div(parts, plan.threads);
   const std::int64_t busy = 100 * parts / (rounds * plan.threads);
   story->tell("threads",
               text(plan.threads, callers_pool ? " of the caller's pool" : "", "; ", parts, " items, ", rounds,
@@ -117,7 +121,7 @@ void tell_grid(const PlanData& plan, int ctas_an_sm, Story* story) {
   const AttentionPlan& attention = plan.attention();
   const GpuPlan& gpu = plan.gpu;
   const std::int64_t tiles = plan.items * attention.splits, slots = std::int64_t{gpu.sms} * ctas_an_sm;
-  const std::int64_t waves = (tiles + slots - 1) / slots, busy = 100 * tiles / (waves * slots);
+  const std::int64_t waves = ceil_div(tiles, slots), busy = 100 * tiles / (waves * slots);
   story->tell("grid",
               text(tiles, attention.walkers > 0 ? text(" tiles, walked by ", attention.walkers) : "", " CTAs, ",
                    ctas_an_sm, " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ", busy, " % busy"),

@@ -5,6 +5,7 @@
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
+#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {
@@ -115,7 +116,7 @@ void tell_grids(const PlanData& plan, Story* story) {
   const std::int64_t ctas = linear.ctas * linear.segments, wide = plan.items * linear.wide;
   const std::int64_t slots = std::int64_t{plan.gpu.sms} * facts.ctas;
   const auto tell = [&](const char* heading, std::int64_t of, const std::string& what) {
-    const std::int64_t waves = (of + slots - 1) / slots;
+    const std::int64_t waves = ceil_div(of, slots);
     story->tell(heading, text(of, " CTAs, ", facts.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves", what),
                 {{heading, Json::object({{"ctas", of}, {"ctas_an_sm", facts.ctas}, {"waves", waves}})}});
   };

@@ -50,7 +50,10 @@ void plan_linear_attention_cpu(PlanData* plan) {
 void cut_into_segments(std::int64_t wanted, std::int64_t least, int chunk, PlanData* plan) {
   LinearPlan& linear = plan->linear();
   const std::int64_t chunks = std::max<std::int64_t>(ceil_div(linear.problem.s, chunk), 1);
-  if (plan->target.segments > 0) wanted = plan->target.segments, least = 1;
+  if (plan->target.segments > 0) {
+    wanted = plan->target.segments;
+    least = 1;
+  }
   const std::int64_t most = linear.problem.packed ? 1 : std::max<std::int64_t>(chunks / least, 1);
   const std::int64_t chunks_each = ceil_div(chunks, std::clamp<std::int64_t>(wanted, 1, most));
   linear.segment = chunks_each * chunk;

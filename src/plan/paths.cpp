@@ -102,7 +102,8 @@ Status refuse(const PlanData& plan) {
 cuda::Device device_named(int sm) {
   constexpr std::pair<int, int> kSms[] = {{80, 108}, {86, 84}, {89, 128}, {90, 132}, {100, 148}, {120, 170}};
   cuda::Device device;
-  device.sm = sm, device.sms = 108;
+  device.sm = sm;
+  device.sms = 108;
   for (const auto& [known, sms] : kSms) {
     if (known <= sm) device.sms = sms;
   }
@@ -124,7 +125,8 @@ Status choose_path(PlanData* plan) {
   if (!cpu_asked && target.backend != Backend::ref) {
     Status status = choose_gpu(plan);
     if (status) return status;
-    plan->variant = nullptr, plan->backend = Backend::ref;
+    plan->variant = nullptr;
+    plan->backend = Backend::ref;
     if (!any) return status.code == Code::device ? status : refuse(*plan);
   }
   if (any || cpu_asked) {
@@ -181,7 +183,10 @@ int fewest_parts(std::int64_t items, std::int64_t slots, std::int64_t most, std:
     const std::int64_t all = items * parts, rounds = ceil_div(all, slots);
     if (rounds > waves && parts > 1) break;
     const double busy = static_cast<double>(all) / static_cast<double>(rounds * slots);
-    if (busy > best_busy) best = parts, best_busy = busy;
+    if (busy > best_busy) {
+      best = parts;
+      best_busy = busy;
+    }
   }
   return best;
 }
