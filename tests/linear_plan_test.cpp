@@ -230,6 +230,7 @@ TEST_F(LinearGpuVariants, HopperTakesPlainBf16AndF32AndSm80TheRest) {
     const PlanData plan = decide(problem(2, 8, 1024, 64), 0, pass, Backend::best);
     ASSERT_NE(plan.gpu.unaligned, nullptr) << "what TMA cannot move has another variant";
     EXPECT_EQ(plan.gpu.unaligned->backend, Backend::sm80);
+    EXPECT_NE(explain(plan).find("or whose rows overlap, run on the variant general d64\n"), std::string::npos);
     for (const auto change :
          {+[](LinearAttention* x) { x->packed = true; }, +[](LinearAttention* x) { x->d_qk = 60; },
           +[](LinearAttention* x) { x->dtype = DType::f16; }, +[](LinearAttention* x) { x->decay = Decay::head; },

@@ -38,5 +38,9 @@ extern const Runner<LinearOperands> kRunLinearAttentionBackward;
 /// The entry of an operation, or null where it takes other operands or is not built.
 template <class Operands_>
 const Runner<Operands_>* runner_of(const Operation& operation);
+template <>
+const Runner<Operands>* runner_of(const Operation& operation);
+template <>
+const Runner<LinearOperands>* runner_of(const Operation& operation);
 
 }  // namespace falchion

@@ -78,9 +78,17 @@ std::string level_text(const PlanData& plan) {
   return plan.variant == nullptr ? name(plan.backend) : text(name(plan.backend), " ", plan.variant->level);
 }
 
-Json variant_facts(const Variant* variant) {
-  if (variant == nullptr) return nullptr;
-  return Json::object({{"backend", name(variant->backend)}, {"level", variant->level}, {"d", variant->d}});
+void tell_unaligned(const PlanData& plan, Story* story) {
+  const Variant* variant = plan.gpu.unaligned;
+  if (variant == nullptr) {
+    return story->tell("unaligned", "refused: this build has no general variant", {{"unaligned", nullptr}});
+  }
+  story->note({{"unaligned",
+                Json::object({{"backend", name(variant->backend)}, {"level", variant->level}, {"d", variant->d}})}});
+  if (variant == plan.variant) return;
+  const char* or_else = plan.backend == Backend::sm90 ? ", or whose rows overlap," : "";
+  story->tell("unaligned", text("operands that are not 16-byte aligned", or_else, " run on the variant ",
+                                variant->level, " d", variant->d));
 }
 
 std::string describe(const PlanData& plan) { return plan.operation->describe(plan); }

@@ -135,7 +135,6 @@ void tell_grid(const PlanData& plan, int ctas_an_sm, Story* story) {
 void tell_gpu(const PlanData& plan, Story* story) {
   const AttentionPlan& attention = plan.attention();
   const gpu::AttentionFacts& facts = plan.variant->facts_as<gpu::AttentionFacts>();
-  const GpuPlan& gpu = plan.gpu;
   if (plan.items == 0) return story->tell("tiles", "none: the problem is empty");
   const std::int64_t g = attention.problem.h_q / attention.problem.h_k;
   story->tell(
@@ -156,13 +155,7 @@ void tell_gpu(const PlanData& plan, Story* story) {
   story->tell("shared", text(bytes_text(static_cast<double>(facts.shared_bytes)), " a CTA"),
               {{"shared_bytes", facts.shared_bytes}});
   story->tell("workspace", bytes_text(static_cast<double>(plan.workspace)));
-  story->note({{"unaligned", variant_facts(gpu.unaligned)}});
-  if (gpu.unaligned == plan.variant) return;
-  story->tell("unaligned", gpu.unaligned == nullptr
-                               ? "refused: this build has no general variant"
-                               : text("operands that are not 16-byte aligned",
-                                      plan.backend == Backend::sm90 ? ", or whose rows overlap," : "",
-                                      " run on the variant ", gpu.unaligned->level, " d", gpu.unaligned->d));
+  tell_unaligned(plan, story);
 }
 
 }  // namespace

@@ -132,12 +132,7 @@ void tell_gpu(const PlanData& plan, Story* story) {
   story->note({{"tile", Json::object({{"chunk", facts.chunk}, {"d", facts.d}, {"threads", facts.threads}})}});
   tell_grids(plan, story);
   story->tell("workspace", bytes(plan.workspace));
-  story->note({{"unaligned", variant_facts(plan.gpu.unaligned)}});
-  if (plan.gpu.unaligned == plan.variant) return;
-  story->tell("unaligned", plan.gpu.unaligned == nullptr
-                               ? "refused: this build has no general variant"
-                               : text("operands that are not 16-byte aligned run on the variant ",
-                                      plan.gpu.unaligned->level, " d", plan.gpu.unaligned->d));
+  tell_unaligned(plan, story);
 }
 
 }  // namespace
@@ -149,7 +144,11 @@ void tell_linear(const PlanData& plan, Story* story) {
   story->tell("chunks", text(linear_chunk(plan), " tokens; the state of a head, ", a.d_qk, " x ",
                              a.d_v + (a.normalise ? 1 : 0), " f32, goes along"));
   tell_segments(plan, story);
-  plan.backend == Backend::cpu ? tell_cpu(plan, story) : tell_gpu(plan, story);
+  if (plan.backend == Backend::cpu) {
+    tell_cpu(plan, story);
+  } else {
+    tell_gpu(plan, story);
+  }
 }
 
 }  // namespace falchion
