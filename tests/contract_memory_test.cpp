@@ -229,14 +229,15 @@ TEST(Contract, MoreThan2To31Elements) {
 
 TEST(Contract, GpuWithoutAKernel) {
   const auto has = [](Backend backend) {
-    const auto rows = variants();
-    return std::any_of(rows.begin(), rows.end(),
-                       [&](const Variant& v) { return v.backend == backend && v.gpu != nullptr; });
+    const auto all = variants();
+    return std::any_of(all.begin(), all.end(), [&](const Variant& v) {
+      return v.backend == backend && v.kernel_as<gpu::AttentionKernel>() != nullptr;
+    });
   };
   const Status hopper = make(small_problem(), Backend::sm90);
   const int sm = cuda::current_device().sm;
   EXPECT_EQ(hopper.code, has(Backend::sm90) && sm == 0 ? Code::device : Code::unsupported);
-  const char* reason = !has(Backend::sm90) ? "sm90 bf16: this build has no such row"
+  const char* reason = !has(Backend::sm90) ? "sm90 bf16: this build has no such variant"
                        : sm == 0           ? "no usable GPU"
                        : sm == 90          ? "for more than 16 rows a K/V head, here are "
                                            : "this is machine code of sm_90a";
@@ -290,7 +291,7 @@ TEST(Contract, OnePlanGivesTheSameBitsEachTime) {
 TEST(Contract, NotOfferedYet) {  // sinks and page tables have no field to ask for them by
   Attention a = small_problem();
   EXPECT_EQ(make(a, {}, Pass::backward).code, Code::unsupported);
-  EXPECT_EQ(make(a, {}, Pass::backward).why, "pass = backward is not built yet; built: forward");
+  EXPECT_EQ(make(a, {}, Pass::backward).why, "pass = backward: attention_backward is not built yet");
   a.dtype = DType::e4m3;
   EXPECT_EQ(make(a).code, Code::unsupported);
   EXPECT_EQ(make(a).why, "dtype = e4m3 is not built yet; nearest: f16, bf16");

@@ -13,6 +13,7 @@
 #include "cuda/runtime.hpp"
 #include "fake_cuda/load.hpp"
 #include "fake_cuda/runtime.hpp"
+#include "plan/operation.hpp"
 #include "plan/text.hpp"
 #include "support/contract.hpp"
 #include "support/environment.hpp"
@@ -120,10 +121,14 @@ PlanData plan_of(const Instance& x) {
     out.facts = {.rows = 64, .keys = 64, .threads = 128, .ctas = 1};
     return out;
   }();
-  static const Variant row{
-      .op = "attention_forward", .backend = Backend::sm80, .level = "general", .facts = kernel.facts, .gpu = &kernel};
+  static const Variant variant{.op = "attention_forward",
+                               .backend = Backend::sm80,
+                               .level = "general",
+                               .facts = kernel.facts,
+                               .kernel = &kernel};
   PlanData plan;
-  plan.attention().problem = x.problem, plan.backend = Backend::sm80, plan.variant = plan.gpu.unaligned = &row;
+  ask(x.problem, Pass::forward, Target{}, &plan);
+  plan.backend = Backend::sm80, plan.variant = plan.gpu.unaligned = &variant;
   plan.gpu.device = "Fake GPU", plan.gpu.sm = 90, plan.gpu.sms = 132, plan.gpu.ordinal = 0;
   return plan;
 }
@@ -138,12 +143,12 @@ class GpuRuns : public GpuDoor {
     for (Tensor* tensor : {&operands.q, &operands.k, &operands.v, &operands.o, &operands.lse})
       tensor->data = place, place += 1 << 20;
   }
-  Status run() { return run_attention(plan_of(x), operands, nullptr, 0, nullptr); }
+  Status run() { return falchion::run(plan_of(x), operands, {}, nullptr); }
   /// The status, with k elsewhere.
   std::string why_with_k_at(void* data) {
     Operands moved = operands;
     moved.k.data = data;
-    return run_attention(plan_of(x), moved, nullptr, 0, nullptr).why;
+    return falchion::run(plan_of(x), moved, {}, nullptr).why;
   }
 
   Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::bf16);
@@ -206,15 +211,15 @@ TEST_F(GpuRuns, ARunGoesToItsDeviceAndComesBack) {
   PlanData plan = plan_of(x);
   plan.gpu.ordinal = 2;
   cuda.current = 1;
-  EXPECT_EQ(run_attention(plan, operands, nullptr, 0, nullptr).why, "");
+  EXPECT_EQ(falchion::run(plan, operands, {}, nullptr).why, "");
   EXPECT_EQ(launched_on, 2);
   EXPECT_EQ(cuda.current, 1);
   launch_returns = cudaErrorInvalidConfiguration;
-  EXPECT_EQ(run_attention(plan, operands, nullptr, 0, nullptr).code, Code::device);
+  EXPECT_EQ(falchion::run(plan, operands, {}, nullptr).code, Code::device);
   EXPECT_EQ(cuda.current, 1);
   cuda.next = cudaErrorInvalidDevice;  // of cudaGetDevice: then it is not known where to come back to
   launches = 0;
-  const Status status = run_attention(plan, operands, nullptr, 0, nullptr);
+  const Status status = falchion::run(plan, operands, {}, nullptr);
   EXPECT_EQ(status.code, Code::device);
   EXPECT_EQ(status.why, "CUDA does not say which device is current, so none is left for another");
   EXPECT_EQ(launches, 0);
@@ -228,12 +233,12 @@ TEST_F(GpuRuns, ARunGivesTheCallersOwnContextBack) {
   driver.set_context(&made_by_the_application);
   PlanData plan = plan_of(x);
   plan.gpu.ordinal = 2;
-  EXPECT_EQ(run_attention(plan, operands, nullptr, 0, nullptr).why, "");
+  EXPECT_EQ(falchion::run(plan, operands, {}, nullptr).why, "");
   EXPECT_EQ(launched_on, 2);
   EXPECT_EQ(cuda.current, 1);
   EXPECT_EQ(cuda::thread_context(), &made_by_the_application);
   plan.gpu.ordinal = 1;  // it is this context's device: the kernel belongs in it
-  EXPECT_EQ(run_attention(plan, operands, nullptr, 0, nullptr).why, "");
+  EXPECT_EQ(falchion::run(plan, operands, {}, nullptr).why, "");
   EXPECT_EQ(cuda::thread_context(), &made_by_the_application);
 }
 
@@ -267,33 +272,36 @@ TEST_F(GpuRuns, TrustedPointersAreNotAskedFor) {
   Operands moved = operands;
   moved.k.data = host.data();
   PlanData plan = plan_of(x);
-  EXPECT_EQ(run_attention(plan, moved, nullptr, 0, nullptr).code, Code::invalid);
+  EXPECT_EQ(falchion::run(plan, moved, {}, nullptr).code, Code::invalid);
   plan.target.trust_pointers = true;
   driver.fail_with(999);
-  EXPECT_EQ(run_attention(plan, moved, nullptr, 0, nullptr).why, "");
+  EXPECT_EQ(falchion::run(plan, moved, {}, nullptr).why, "");
   EXPECT_EQ(launches, 1);
 }
 
-TEST_F(GpuRuns, WithoutAGeneralRowTheOperandInTheWayIsNamed) {
+TEST_F(GpuRuns, WithoutAGeneralVariantTheOperandInTheWayIsNamed) {
   PlanData plan = plan_of(x);
   plan.gpu.unaligned = nullptr;
   Operands crooked = operands;
   crooked.v.stride[1] = 35;
-  EXPECT_EQ(run_attention(plan, crooked, nullptr, 0, nullptr).why,
-            "v.stride[1] = 35 (70 bytes) is no multiple of 16 bytes, and this build has no general row for bf16");
+  EXPECT_EQ(falchion::run(plan, crooked, {}, nullptr).why,
+            "v.stride[1] = 35 (70 bytes) is no multiple of 16 bytes, and this build has no general variant for bf16");
   crooked = operands, crooked.k.data = static_cast<std::byte*>(crooked.k.data) + 2;
-  EXPECT_EQ(run_attention(plan, crooked, nullptr, 0, nullptr).why,
+  EXPECT_EQ(falchion::run(plan, crooked, {}, nullptr).why,
             text("k.data = ", crooked.k.data,
-                 " is 2 past a multiple of 16 bytes, and this build has no general row for bf16"));
+                 " is 2 past a multiple of 16 bytes, and this build has no general variant for bf16"));
+  crooked = operands, plan.attention().problem.d_qk = crooked.q.shape[3] = crooked.k.shape[3] = 28;
+  EXPECT_EQ(falchion::run(plan, crooked, {}, nullptr).why,
+            "q.shape[3] = 28 is no multiple of 8, 16 bytes, and this build has no general variant for bf16");
 }
 
 // ---- best -----------------------------------------------------------------------------------------------------------
 
 /// Whatever GPU is here, no variant of this build fits it, and q stays where it is.
-TEST_F(GpuRuns, BestStaysOnAGpuThatNoRowFits) {
+TEST_F(GpuRuns, BestStaysOnAGpuThatNoVariantFits) {
   for (const std::string forced : {"", "generic", "avx2"}) {
-    const auto rows = variants();
-    const bool built = std::any_of(rows.begin(), rows.end(), [&](const Variant& row) { return row.level == forced; });
+    const auto all = variants();
+    const bool built = std::any_of(all.begin(), all.end(), [&](const Variant& v) { return v.level == forced; });
     if (!forced.empty() && !built) continue;  // then no path of any kind takes the problem, and that is what is said
     const ForcedByTheEnvironment environment(forced.c_str());
     const Status status = attention(operands);

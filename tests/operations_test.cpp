@@ -5,6 +5,7 @@
 #include <set>
 #include <string>
 
+#include "api/runner.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 
@@ -28,6 +29,14 @@ TEST(Operations, AnEntryHasAllOfAPart) {
   }
 }
 
+/// What can be planned can be run, with one kind of operands.
+TEST(Operations, WhatIsBuiltHasARunner) {
+  for (const Operation& x : operations()) {
+    const int runners = (runner_of<Operands>(x) != nullptr) + (runner_of<LinearOperands>(x) != nullptr);
+    EXPECT_EQ(runners, x.resolve != nullptr ? 1 : 0) << x.name;
+  }
+}
+
 TEST(Operations, AProblemAndAPassNameOne) {
   EXPECT_STREQ(operation_of(Attention{}, Pass::forward).name, "attention_forward");
   EXPECT_STREQ(operation_of(Attention{}, Pass::backward).name, "attention_backward");
@@ -39,7 +48,7 @@ TEST(Operations, WhatIsNotBuiltIsRefused) {
   PlanData plan;
   const Status status = plan_problem(Attention{}, Pass::backward, Target{}, &plan);
   EXPECT_EQ(status.code, Code::unsupported);
-  EXPECT_EQ(status.why, "attention_backward is not built yet");
+  EXPECT_EQ(status.why, "pass = backward: attention_backward is not built yet");
 }
 
 }  // namespace

@@ -109,7 +109,7 @@ TEST(PlanTime, LinearAttention) {
 }
 
 /// A build without GPU variants refuses the problem above. Planning for them is the same work in every build.
-TEST(PlanTime, OfABuildWithEveryRow) {
+TEST(PlanTime, OfABuildWithEveryVariant) {
   Attention a;
   a.b = 4, a.s_q = a.s_k = 4096, a.h_q = 32, a.h_k = 8, a.d_qk = a.d_v = 128;
   a.bias = true;  // only the general variants take a bias, so many are looked at before

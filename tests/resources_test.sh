@@ -1,17 +1,17 @@
 #!/usr/bin/env bash
-# usage: resources_test.sh BUILD             what ptxas reported of each GPU row against docs/resources.txt
+# usage: resources_test.sh BUILD             what ptxas reported of each GPU variant against docs/resources.txt
 #        resources_test.sh --update BUILD    writes that table
 #        resources_test.sh --can-fail LAUNCHER NVCC FLAGS...   spills, C75xx and a table that does not fit are found
-# Fails where a row spills more, uses more of the stack or has more registers than the table says, or where the two do
-# not have the same rows. Reports: cmake/keep_ptxas_report.sh. A spill of an sm80 row fails the build already; those of
-# sm90 rows, and what only grows, the table catches.
+# Fails where a variant spills more, uses more of the stack or has more registers than the table says, or where the two do
+# not have the same rows. Reports: cmake/keep_ptxas_report.sh. A spill of an sm80 variant fails the build already; those of
+# sm90 variants, and what only grows, the table catches.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 table=${FALCHION_RESOURCES:-docs/resources.txt}
 
 # Reports of a build -> kernel backend level dtype d architecture registers stack spilled (bytes), one a line. A kernel
-# that comes with several rows (linear_attention_starts) has one line for its type, with the most of each; one that is
-# no row's (attention_combine) has one in all.
+# that comes with several variants (linear_attention_starts) has one line for its type, with the most of each; one that is
+# no variant's (attention_combine) has one in all.
 table_of() {
   local file name
   find "$1/" \( -path '*generated/variants/*' -o -path '*src/gpu/*' \) -name '*.cu.o.ptxas' | sort | while read -r file; do
@@ -34,7 +34,7 @@ table_of() {
     /Compiling entry function/ {
       split($0, quoted, "\047")
       kernel = kernel_of(quoted[2])
-      sub(/_exact$/, "", kernel)  # the f32 rows run a kernel of that name
+      sub(/_exact$/, "", kernel)  # the f32 variants run a kernel of that name
       match($1, /_(sm[0-9]+|gpu)_/)
       op = substr($1, 1, RSTART - 1)
       if (kernel ~ /^linear_attention(_chunks)?$/) kernel = op  # of both passes
@@ -60,7 +60,7 @@ compiler_of() {  # nvcc of a build, as 13.0
 }
 
 update() {
-  { echo "# docs/resources.txt: what each GPU row takes. Written by tests/resources_test.sh --update BUILD, which CI compares with"
+  { echo "# docs/resources.txt: what each GPU variant takes. Written by tests/resources_test.sh --update BUILD, which CI compares with"
     echo "# its own build: more registers, stack or spilled bytes than here fail."
     echo "# nvcc $(compiler_of "$1")"
     { echo "kernel backend level dtype d architecture registers stack spilled"; table_of "$1"; } | aligned
@@ -68,14 +68,14 @@ update() {
   echo "$table: $(grep -c '_sm\|sm_' "$table") rows"
 }
 
-# Each row of variants.def that this build has left a report; each row of the table is of a row of variants.def.
-check_rows() {
+# Each variant that this build has left a report; each row of the table is of a variant of variants.def.
+check_variants() {
   local op backend level dtype d bad=0 built
   built=$(table_of "$1" | cut -d' ' -f1-5)
   while IFS=' ' read -r op backend level dtype d; do
     grep -qx "$op $backend $level $dtype $d" <<<"$built" ||
-      { echo "$op $backend $level $dtype $d: a row of this build, but there is no object with a report of ptxas"; bad=1; }
-  done < <(sed -nE 's/^ROW\(([a-z0-9_]+), (sm[0-9]+), ([a-z0-9_]+), ([a-z0-9]+), ([0-9]+)\)/\1 \2 \3 \4 \5/p' "$1/generated/falchion_variants.inc")
+      { echo "$op $backend $level $dtype $d: a variant of this build, but there is no object with a report of ptxas"; bad=1; }
+  done < <(sed -nE 's/^VARIANT\(([a-z0-9_]+), (sm[0-9]+), ([a-z0-9_]+), ([a-z0-9]+), ([0-9]+)\)/\1 \2 \3 \4 \5/p' "$1/generated/falchion_variants.inc")
   while IFS=' ' read -r op backend level dtype d _; do
     [[ $level == - ]] || grep -qE "^VARIANT\($op, *$backend, *$level, *$dtype, *$d\)" src/variants.def ||
       { echo "$op $backend $level $dtype $d: in $table, but not in src/variants.def"; bad=1; }
@@ -86,9 +86,9 @@ check_rows() {
 check() {
   local bad=0 compiler
   compiler=$(compiler_of "$1")
-  [[ -n $(table_of "$1") ]] || { echo "no GPU row is built in $1"; exit 77; }
+  [[ -n $(table_of "$1") ]] || { echo "no GPU variant is built in $1"; exit 77; }
   [[ -e $table ]] || { echo "there is no $table: tests/resources_test.sh --update $1"; return 1; }
-  check_rows "$1" || bad=1
+  check_variants "$1" || bad=1
   # Another nvcc gives other registers: then only the stack and the spills are compared.
   local same=1
   grep -qx "# nvcc $compiler" "$table" || { same=0; echo "$table is of another nvcc than $compiler: registers are not compared"; }
@@ -142,12 +142,12 @@ CODE
   expect "Registers are spilled" compile spills "$@"
   expect "C7508" compile ignored "$@"
 
-  # A build of one row with 100 registers, against tables that fit and that do not.
+  # A build of one variant with 100 registers, against tables that fit and that do not.
   local row="attention_forward sm80 plain bf16 64" object build=$folder/build
   object=$build/CMakeFiles/core.dir/generated/variants/attention_forward_sm80_plain_bf16_64.cu.o
   mkdir -p "${object%/*}" "$build/generated" "$build/CMakeFiles/3"
   echo 'set(CMAKE_CUDA_COMPILER_VERSION "13.0.88")' >"$build/CMakeFiles/3/CMakeCUDACompiler.cmake"
-  echo 'ROW(attention_forward, sm80, plain, bf16, 64)' >"$build/generated/falchion_variants.inc"
+  echo 'VARIANT(attention_forward, sm80, plain, bf16, 64)' >"$build/generated/falchion_variants.inc"
   touch "$object"
   cat >"$object.ptxas" <<'REPORT'
 ptxas info    : Compiling entry function '_ZN8falchion4sm8017attention_forwardINS0_6ConfigEEEvi' for 'sm_90'

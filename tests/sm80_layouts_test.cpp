@@ -1,5 +1,5 @@
-// tests/sm80_layouts_test.cpp: the shared memory of every tile of plan/tiles.def, walked through CuTe on the host as
-// the sm80 kernels walk it: no bank is asked for two words at once, no byte is two elements, nothing is too large.
+// tests/sm80_layouts_test.cpp: the shared memory of every sm80 tile of plan/tiles.def, walked through CuTe on the host
+// as the sm80 kernels walk it: no bank is asked for two words at once, no byte is two elements, nothing is too large.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -21,7 +21,7 @@ using namespace cute;
 using sm80::bf16, sm80::f16;
 
 template <class Element_, int kD_, sm80::Level kLevel_>
-struct Row : sm80::AttentionForwardConfig<Element_, kD_, kLevel_> {
+struct VariantConfig : sm80::AttentionForwardConfig<Element_, kD_, kLevel_> {
   static std::string name() {
     return std::string(kLevel_ == sm80::Level::plain ? "plain "
                        : kLevel_ == sm80::Level::few ? "few "
@@ -29,19 +29,21 @@ struct Row : sm80::AttentionForwardConfig<Element_, kD_, kLevel_> {
            (std::is_same_v<Element_, bf16> ? "bf16 " : "f16 ") + std::to_string(kD_);
   }
 };
-/// f(Row<...>{}) for every tile in bf16, and in f16 for one kind: layouts know of a type only how wide it is, and each
-/// tile takes the compiler some 2 s.
+/// f(VariantConfig<...>{}) for every tile in bf16, and in f16 for one kind: layouts know of a type only how wide it is,
+/// and each tile takes the compiler some 2 s.
 template <class F>
-void for_each_row(F f) {
-  const auto call = [&](auto row) {
-    SCOPED_TRACE(row.name());
-    f(row);
+void for_each_variant(F f) {
+  const auto call = [&](auto variant) {
+    SCOPED_TRACE(variant.name());
+    f(variant);
   };
-#define TILE_sm80_plain(d) call(Row<bf16, d, sm80::Level::plain>{});
-#define TILE_sm80_few(d) call(Row<bf16, d, sm80::Level::few>{}), call(Row<f16, d, sm80::Level::few>{});
-#define TILE_sm80_general(d) call(Row<bf16, d, sm80::Level::general>{});
+#define TILE_sm80_plain(d) call(VariantConfig<bf16, d, sm80::Level::plain>{});
+#define TILE_sm80_few(d)                            \
+  call(VariantConfig<bf16, d, sm80::Level::few>{}); \
+  call(VariantConfig<f16, d, sm80::Level::few>{});
+#define TILE_sm80_general(d) call(VariantConfig<bf16, d, sm80::Level::general>{});
 #define TILE_sm80_f32(d)  // lays its tiles out by itself, without CuTe
-#define TILE(op, backend, level, d, ...) TILE_##backend##_##level(d)
+#define TILE_attention_forward_sm80(kind, d, ...) TILE_sm80_##kind(d)
 #include "plan/tiles.def"
 }
 
@@ -115,8 +117,8 @@ bool is_bijection(Layout_ layout, int count) {
 // ---- The tests ------------------------------------------------------------------------------------------------------
 
 TEST(Sm80Layouts, NoBankConflicts) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     const auto free = [](const char* what, const Access& access) {
       EXPECT_EQ(access.worst, 1) << what << ": ways of its worst phase";
       EXPECT_TRUE(access.whole) << what << ": accesses are aligned and contiguous";
@@ -134,8 +136,8 @@ TEST(Sm80Layouts, NoBankConflicts) {
 
 /// The test can fail: rows one after the other conflict in every ldmatrix.
 TEST(Sm80Layouts, WithoutASwizzleThereAreConflicts) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     constexpr int kWays = Config::kD % 64 == 0 ? 8 : 4;  // rows of 64 or 192 bytes: each second one lies in other banks
     EXPECT_EQ(ldmatrix_q<Config>(RowMajor<Config::kRows, Config::kD>{}).worst, kWays);
     EXPECT_EQ(ldmatrix_k<Config>(RowMajor<Config::kKeys, Config::kD>{}).worst, kWays);
@@ -153,8 +155,8 @@ TEST(Sm80Layouts, Banks) {
 }
 
 TEST(Sm80Layouts, EveryElementHasItsPlace) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     EXPECT_TRUE(is_bijection(typename Config::LayoutQ{}, Config::kSizeQ));
     EXPECT_TRUE(is_bijection(typename Config::LayoutK{}, Config::kSizeK));
     EXPECT_TRUE(is_bijection(typename Config::LayoutV{}, Config::kSizeK));
@@ -167,8 +169,8 @@ TEST(Sm80Layouts, EveryElementHasItsPlace) {
 }
 
 TEST(Sm80Layouts, EveryChunkIsLoadedAndRead) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     EXPECT_TRUE(covers(all_of(load<Config>(typename Config::LayoutQ{})), Config::kSizeQ / 8));
     EXPECT_TRUE(covers(all_of(load<Config>(typename Config::LayoutK{})), Config::kSizeK / 8));
     const Access q = ldmatrix_q<Config>(typename Config::LayoutQ{}),
@@ -194,8 +196,8 @@ TEST(Sm80Layouts, EveryChunkIsLoadedAndRead) {
 }
 
 TEST(Sm80Layouts, SharedMemory) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     constexpr int kBytes = sizeof(typename Config::Element), kTiles = 2 * Config::kStages;
     EXPECT_GE(Config::kSharedBytes, (Config::kSizeQ + kTiles * Config::kSizeK) * kBytes);
     EXPECT_EQ(Config::kSizeQ * kBytes % 128, 0) << "K begins at the first bank";

@@ -1,4 +1,4 @@
-// tests/sm90_layouts_test.cpp: the shared memory of every tile of plan/tiles_sm90.def, on the host: TMA writes each
+// tests/sm90_layouts_test.cpp: the shared memory of every sm90 tile of plan/tiles.def, on the host: TMA writes each
 // element where wgmma looks for it, wgmma meets no bank conflicts, shared memory and registers suffice.
 #include <gtest/gtest.h>
 
@@ -23,22 +23,22 @@ using namespace cute;
 using sm90::bf16, sm90::f16;
 
 template <class Element_, int kD_, sm90::Level kLevel>
-struct Row : sm90::AttentionForwardConfig<Element_, kD_, kLevel> {
+struct VariantConfig : sm90::AttentionForwardConfig<Element_, kD_, kLevel> {
   static std::string name(const char* level) {
     return std::string(level) + (std::is_same_v<Element_, bf16> ? " bf16 " : " f16 ") + std::to_string(kD_);
   }
 };
-/// f(Row<...>{}) for every tile, in both types.
+/// f(VariantConfig<...>{}) for every tile, in both types.
 template <class F>
-void for_each_row(F f) {
-  const auto call = [&](auto row, const char* level) {
-    SCOPED_TRACE(row.name(level));
-    f(row);
+void for_each_variant(F f) {
+  const auto call = [&](auto variant, const char* level) {
+    SCOPED_TRACE(variant.name(level));
+    f(variant);
   };
-#define TILE_SM90(op, level, d, ...)                \
-  call(Row<bf16, d, sm90::Level::level>{}, #level); \
-  call(Row<f16, d, sm90::Level::level>{}, #level);
-#include "plan/tiles_sm90.def"
+#define TILE_attention_forward_sm90(kind, d, ...)           \
+  call(VariantConfig<bf16, d, sm90::Level::kind>{}, #kind); \
+  call(VariantConfig<f16, d, sm90::Level::kind>{}, #kind);
+#include "plan/tiles.def"
 }
 
 // ---- TMA, by CUDA's documentation and nothing of ours ---------------------------------------------------------------
@@ -130,8 +130,8 @@ void for_each_operand(F f) {
 // ---- The tests ------------------------------------------------------------------------------------------------------
 
 TEST(Sm90Layouts, TmaWritesWhereWgmmaReads) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     for_each_operand<Config>([](const char* what, int rows, int columns, int stages, auto place) {
       EXPECT_EQ(differs_from_tma(Config::kBox, rows, columns, stages, place), "") << what;
       EXPECT_TRUE(is_bijection(rows, columns, stages, place)) << what;
@@ -140,8 +140,8 @@ TEST(Sm90Layouts, TmaWritesWhereWgmmaReads) {
 }
 
 TEST(Sm90Layouts, NoBankConflicts) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     for_each_operand<Config>([](const char* what, int rows, int columns, int, auto place) {
       EXPECT_EQ(ways(rows, columns, place), 1) << what;
     });
@@ -151,8 +151,8 @@ TEST(Sm90Layouts, NoBankConflicts) {
 /// The tests can fail. Rows one after the other, unswizzled, are not what TMA writes, and all of a core matrix lies in
 /// the same 4 banks, or half of it where a row has 64 bytes or 192.
 TEST(Sm90Layouts, WithoutASwizzleThereAreConflicts) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     for_each_operand<Config>([](const char* what, int rows, int columns, int stages, auto) {
       constexpr int kWays = Config::kBox == 64 ? 8 : 4;
       const auto boxes = [=](int r, int c, int) {
@@ -181,8 +181,8 @@ TEST(Sm90Layouts, AnotherSwizzleIsFound) {
 
 /// Keys past the end: the kernel clears chunk i of a stage of V when this says that its key is one of them.
 TEST(Sm90Layouts, EachChunkOfVIsOfOneKey) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     const auto place = place_of_v<Config>();
     for (int key = 0; key < Config::kKeys; ++key)
       for (int column = 0; column < Config::kDv; ++column) {
@@ -195,8 +195,8 @@ TEST(Sm90Layouts, EachChunkOfVIsOfOneKey) {
 /// A product of wgmma leaves element i of a thread where mma m16n8 of as many warps below each other leaves it (the
 /// kernel's softmax, mask and store count on that), and wants element i of P as operand A just there too.
 TEST(Sm90Layouts, FragmentsAreThoseOfMma) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     constexpr int kM = Config::kRows, kOwn = Config::kKeys / 2, kOwnO = Config::kDv / 2;
     const auto cS = make_identity_tensor(Shape<Int<kM>, Int<Config::kKeys>>{});
     const auto cO = make_identity_tensor(Shape<Int<kM>, Int<Config::kDv>>{});
@@ -219,8 +219,8 @@ TEST(Sm90Layouts, FragmentsAreThoseOfMma) {
 
 /// The swizzle is one of address bits: it is that of rows only where a box begins a pattern of 8 rows.
 TEST(Sm90Layouts, BoxesAreAligned) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     using Shared = typename Config::Shared;
     constexpr std::size_t kBytes = sizeof(typename Config::Element);
     constexpr std::size_t kPattern = 8 * Config::kBox * kBytes;
@@ -245,8 +245,8 @@ TEST(Sm90Layouts, BoxesAreAligned) {
 }
 
 TEST(Sm90Layouts, SharedMemory) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     constexpr int kBytes = sizeof(typename Config::Element);
     EXPECT_GE(Config::kSharedBytes,
               (Config::kStagesQ * Config::kSizeQ + Config::kStages * (Config::kSizeK + Config::kSizeV)) * kBytes);
@@ -257,8 +257,8 @@ TEST(Sm90Layouts, SharedMemory) {
 
 /// setmaxnreg only hands round what the CTA was started with: asking for more waits for ever.
 TEST(Sm90Layouts, Registers) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     constexpr int kAll = 128 * (Config::kConsumers * Config::kConsumerRegisters + Config::kProducerRegisters);
     EXPECT_EQ(Config::kThreads, 128 * (Config::kConsumers + 1));
     EXPECT_EQ(Config::kRows, 64 * Config::kConsumers);

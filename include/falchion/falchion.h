@@ -170,13 +170,19 @@ typedef struct fal_target {
 } fal_target;
 
 /* The same defaults as in C++: bf16, h_q = h_k = 1, b = 0 (unset), full band. */
-#define FAL_ATTENTION_INIT                                                                                             \
-  {                                                                                                                    \
-    sizeof(fal_attention), FAL_BF16, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, {FAL_UNBOUNDED, FAL_UNBOUNDED, FAL_ALIGN_UNSET, 0}, \
-        0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, {                                                                    \
-      0                                                                                                                \
-    }                                                                                                                  \
+/* clang-format off */
+#define FAL_ATTENTION_INIT                                                                        \
+  {                                                                                               \
+    sizeof(fal_attention),                                                                        \
+    FAL_BF16, 0, 0, 0,                                    /* the types */                         \
+    0, 0, 0,                                              /* b, s_q, s_k */                       \
+    1, 1, 0, 0,                                           /* h_q, h_k, d_qk, d_v */               \
+    {FAL_UNBOUNDED, FAL_UNBOUNDED, FAL_ALIGN_UNSET, 0},   /* band */                              \
+    0, 0, 0, 0,                                           /* scale, softcap, dropout, reserved */ \
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                         /* packed ... probabilities */          \
+    {0}                                                   /* reserved2 */                         \
   }
+/* clang-format on */
 FAL_API fal_attention fal_attention_init(void);
 
 /* A dense tensor whose last axis is contiguous, in the order of its axes. */
@@ -212,10 +218,19 @@ FAL_API fal_status fal_attention_run(const fal_operands* operands, const fal_att
 
 /* Linear attention has its own functions to make and to run a plan; the functions above free, describe and explain
  * it. */
-#define FAL_LINEAR_ATTENTION_INIT                                                                           \
-  {                                                                                                         \
-    sizeof(fal_linear_attention), FAL_BF16, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1e-6F, 0, 0, 0, 0, 0, 0, 0, { 0 } \
+/* clang-format off */
+#define FAL_LINEAR_ATTENTION_INIT                       \
+  {                                                     \
+    sizeof(fal_linear_attention),                       \
+    FAL_BF16, 0, 0, 0,  /* the types */                 \
+    0, 0,               /* b, s */                      \
+    1, 1, 0, 0,         /* h_qk, h_v, d_qk, d_v */      \
+    0, 1e-6F,           /* scale, eps */                \
+    0, 0,               /* feature_map, decay */        \
+    0, 0, 0, 0, 0,      /* normalise ... final_state */ \
+    {0}                 /* reserved */                  \
   }
+/* clang-format on */
 FAL_API fal_linear_attention fal_linear_attention_init(void);
 FAL_API fal_status fal_linear_plan_make(const fal_linear_attention* problem, int32_t pass, const fal_target* target,
                                         fal_plan** out);

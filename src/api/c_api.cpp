@@ -17,15 +17,27 @@ Attention to_problem(const fal_attention* from, Check* check) {
   out.dtype_k = to_enum(x.dtype_k, DType::i8, check, "dtype_k");
   out.dtype_v = to_enum(x.dtype_v, DType::i8, check, "dtype_v");
   out.dtype_o = to_enum(x.dtype_o, DType::i8, check, "dtype_o");
-  out.b = x.b, out.s_q = x.s_q, out.s_k = x.s_k, out.h_q = x.h_q, out.h_k = x.h_k, out.d_qk = x.d_qk, out.d_v = x.d_v;
+  out.b = x.b;
+  out.s_q = x.s_q;
+  out.s_k = x.s_k;
+  out.h_q = x.h_q;
+  out.h_k = x.h_k;
+  out.d_qk = x.d_qk;
+  out.d_v = x.d_v;
   const bool full = x.band.left == 0 && x.band.right == 0 && x.band.align == FAL_ALIGN_UNSET;
   if (!full) out.band = {x.band.left, x.band.right, to_enum(x.band.align, Align::top_left, check, "band.align")};
   out.score = {x.scale, x.softcap};
   out.dropout = x.dropout;
-  out.packed = x.packed != 0, out.used_q = x.used_q != 0, out.used_k = x.used_k != 0;
+  out.packed = x.packed != 0;
+  out.used_q = x.used_q != 0;
+  out.used_k = x.used_k != 0;
   out.first_k = x.first_k != 0;
-  out.alibi = x.alibi != 0, out.bias = x.bias != 0, out.mask = x.mask != 0;
-  out.lse = x.lse != 0, out.row_max = x.row_max != 0, out.probabilities = x.probabilities != 0;
+  out.alibi = x.alibi != 0;
+  out.bias = x.bias != 0;
+  out.mask = x.mask != 0;
+  out.lse = x.lse != 0;
+  out.row_max = x.row_max != 0;
+  out.probabilities = x.probabilities != 0;
   check_reserved(x.reserved, check, "attention.reserved");
   check_reserved(x.band.reserved, check, "attention.band.reserved");
   for (std::size_t i = 0; i < std::size(x.reserved2); ++i)
@@ -38,13 +50,21 @@ Operands to_operands(const fal_operands* from, Check* check) {
   if (!copy("operands", from, &x, check)) return {};
   Operands out;
   const auto tensor = [check](const char* name, const fal_tensor& t) { return to_tensor(name, t, check); };
-  out.q = tensor("q", x.q), out.k = tensor("k", x.k), out.v = tensor("v", x.v), out.o = tensor("o", x.o);
-  out.lse = tensor("lse", x.lse), out.row_max = tensor("row_max", x.row_max);
+  out.q = tensor("q", x.q);
+  out.k = tensor("k", x.k);
+  out.v = tensor("v", x.v);
+  out.o = tensor("o", x.o);
+  out.lse = tensor("lse", x.lse);
+  out.row_max = tensor("row_max", x.row_max);
   out.probabilities = tensor("probabilities", x.probabilities);
-  out.bias = tensor("bias", x.bias), out.mask = tensor("mask", x.mask);
+  out.bias = tensor("bias", x.bias);
+  out.mask = tensor("mask", x.mask);
   out.alibi = tensor("alibi", x.alibi);
-  out.cu_seqlens_q = x.cu_seqlens_q, out.cu_seqlens_k = x.cu_seqlens_k;
-  out.used_q = x.used_q, out.used_k = x.used_k, out.first_k = x.first_k;
+  out.cu_seqlens_q = x.cu_seqlens_q;
+  out.cu_seqlens_k = x.cu_seqlens_k;
+  out.used_q = x.used_q;
+  out.used_k = x.used_k;
+  out.first_k = x.first_k;
   out.rng = {x.rng.seed, x.rng.offset, x.rng.at};
   check_reserved(static_cast<std::int64_t>(x.rng.reserved), check, "operands.rng.reserved");
   return out;
@@ -52,7 +72,8 @@ Operands to_operands(const fal_operands* from, Check* check) {
 
 fal_tensor to_c(const Tensor& x) {
   fal_tensor out{};
-  out.data = x.data, out.dtype = static_cast<std::int32_t>(x.dtype);
+  out.data = x.data;
+  out.dtype = static_cast<std::int32_t>(x.dtype);
   std::copy(x.shape.begin(), x.shape.end(), out.shape);
   std::copy(x.stride.begin(), x.stride.end(), out.stride);
   return out;

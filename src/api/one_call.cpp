@@ -9,6 +9,7 @@
 #include "api/lengths.hpp"
 #include "api/sizes.hpp"
 #include "api/validate.hpp"
+#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {
@@ -20,7 +21,7 @@ void look_at_lengths(const char* name, const std::int32_t* cu, std::int64_t b, s
                      std::int64_t* longest, Check* check) {
   const bool unset = *longest == 0;
   if (!cuda::host_can_use(cuda::place_of(cu))) {
-    if (unset) *longest = (total + b - 1) / b;
+    if (unset) *longest = ceil_div(total, b);
     return;
   }
   check_cu_seqlens(name, cu, b, total, check);
@@ -55,27 +56,47 @@ Status complete_packed(const LinearOperands& x, Pass pass, LinearAttention* a) {
 /// What the tensors say goes before what the options say.
 Attention problem_of(const Operands& x, const Attention& options) {
   Attention a = options;
-  a.dtype = x.q.dtype, a.dtype_k = x.k.dtype, a.dtype_v = x.v.dtype, a.dtype_o = x.o.dtype;
+  a.dtype = x.q.dtype;
+  a.dtype_k = x.k.dtype;
+  a.dtype_v = x.v.dtype;
+  a.dtype_o = x.o.dtype;
   a.packed = x.cu_seqlens_q != nullptr || x.cu_seqlens_k != nullptr;
-  if (!a.packed) a.b = x.q.shape[0], a.s_q = x.q.shape[1], a.s_k = x.k.shape[1];
-  a.h_q = x.q.shape[2], a.h_k = x.k.shape[2];
-  a.d_qk = x.q.shape[3], a.d_v = x.v.shape[3];
-  a.used_q = x.used_q != nullptr, a.used_k = x.used_k != nullptr;
+  if (!a.packed) {
+    a.b = x.q.shape[0];
+    a.s_q = x.q.shape[1];
+    a.s_k = x.k.shape[1];
+  }
+  a.h_q = x.q.shape[2];
+  a.h_k = x.k.shape[2];
+  a.d_qk = x.q.shape[3];
+  a.d_v = x.v.shape[3];
+  a.used_q = x.used_q != nullptr;
+  a.used_k = x.used_k != nullptr;
   a.first_k = x.first_k != nullptr;
-  a.alibi = x.alibi.data != nullptr, a.bias = x.bias.data != nullptr, a.mask = x.mask.data != nullptr;
-  a.lse = x.lse.data != nullptr, a.row_max = x.row_max.data != nullptr,
+  a.alibi = x.alibi.data != nullptr;
+  a.bias = x.bias.data != nullptr;
+  a.mask = x.mask.data != nullptr;
+  a.lse = x.lse.data != nullptr;
+  a.row_max = x.row_max.data != nullptr;
   a.probabilities = x.probabilities.data != nullptr;
   return with_plain_dtypes(a);
 }
 
 LinearAttention problem_of(const LinearOperands& x, Pass pass, const LinearAttention& options) {
   LinearAttention a = options;
-  a.dtype = x.q.dtype, a.dtype_k = x.k.dtype, a.dtype_v = x.v.dtype;
+  a.dtype = x.q.dtype;
+  a.dtype_k = x.k.dtype;
+  a.dtype_v = x.v.dtype;
   a.dtype_o = (pass == Pass::forward ? x.o : x.grad_o).dtype;
   a.packed = x.cu_seqlens != nullptr;
-  if (!a.packed) a.b = x.q.shape[0], a.s = x.q.shape[1];
-  a.h_qk = x.q.shape[2], a.h_v = x.v.shape[2];
-  a.d_qk = x.q.shape[3], a.d_v = x.v.shape[3];
+  if (!a.packed) {
+    a.b = x.q.shape[0];
+    a.s = x.q.shape[1];
+  }
+  a.h_qk = x.q.shape[2];
+  a.h_v = x.v.shape[2];
+  a.d_qk = x.q.shape[3];
+  a.d_v = x.v.shape[3];
   if (x.decay.data == nullptr) a.decay = Decay::none;
   if (x.decay.data != nullptr && a.decay == Decay::none) {  // (1, 1, h_v, 1): a head's; one token alone is the same
     const bool head = x.decay.shape[0] == 1 && x.decay.shape[1] == 1;
@@ -95,7 +116,8 @@ Status no_gpu_path(const Anchor& anchor, cuda::Place place, const PlanData& plan
   bool asked = false;
   for (const Rejected& path : plan.rejected) {
     if (path.path.starts_with("cpu")) continue;
-    why += text("; ", path.path, ": ", path.reason), asked = true;
+    why += text("; ", path.path, ": ", path.reason);
+    asked = true;
   }
   if (!asked) why += "; Target::cpu_level is set, which asks for the CPU";
   return {unknown ? Code::device : Code::unsupported, std::move(why)};

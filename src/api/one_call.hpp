@@ -62,7 +62,10 @@ class PlanCache {
   bool busy() const { return busy_; }
   /// Gives the workspace's memory back; the plans stay. Not while a run uses it.
   void release_workspace() {
-    if (!busy_) workspace_.reset(), bytes_ = 0;
+    if (!busy_) {
+      workspace_.reset();
+      bytes_ = 0;
+    }
   }
 
  private:
@@ -78,7 +81,8 @@ class PlanCache {
 
   void reserve(std::size_t wanted) {
     if (wanted <= bytes_) return;
-    workspace_.reset(), bytes_ = 0;
+    workspace_.reset();
+    bytes_ = 0;
     workspace_.reset(static_cast<std::byte*>(::operator new (wanted, std::align_val_t{tiles::kAlign})));
     bytes_ = wanted;
   }
@@ -148,8 +152,7 @@ Status run_once(const Problem& problem, Pass pass, const Operands& operands, Tar
   if (Status status = cache.plan_for(problem, pass, target, &plan); !status) return status;
   const cuda::OnDevice device(plan->data()->gpu.ordinal);  // its workspace is allocated there
   if (!device.status()) return device.status();
-  const Backend backend = plan->data()->backend;
-  if (backend == Backend::sm80 || backend == Backend::sm90) return run_once_on_gpu(*plan, operands, stream);
+  if (is_gpu(plan->data()->backend)) return run_once_on_gpu(*plan, operands, stream);
   if (any && !cuda::host_can_use(place)) return no_gpu_path(anchor, place, *plan->data());
   return cache.run(*plan, operands, stream);
 }

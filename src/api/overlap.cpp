@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "plan/text.hpp"
+#include "policy/divide.hpp"
 #include "types/size.hpp"
 
 namespace falchion {
@@ -48,7 +49,7 @@ struct Search {
     if (--budget < 0) return true;
     const Term& term = terms[static_cast<std::size_t>(first)];
     const std::int64_t after = rest - term.reach();
-    const std::int64_t from = low <= after ? 0 : (low - after + term.stride - 1) / term.stride;
+    const std::int64_t from = low <= after ? 0 : ceil_div(low - after, term.stride);
     const std::int64_t to = std::min(term.last, high / term.stride);
     for (std::int64_t i = from; i <= to; ++i) {
       if (found(first + 1, after, low - i * term.stride, high - i * term.stride)) return true;

@@ -70,16 +70,13 @@ std::string Plan::explain(Format format) const {
 Status Plan::run(const Operands& operands, void* workspace, std::size_t workspace_bytes, Stream stream) const noexcept
     try {
   if (!data_) return {Code::invalid, "the plan is empty: Plan::make has not succeeded"};
-  if (!data_->is<AttentionPlan>())
-    return {Code::invalid, "the plan is one of linear attention: it takes LinearOperands"};
-  return run_attention(*data_, operands, workspace, workspace_bytes, stream);
+  return falchion::run(*data_, operands, {workspace, workspace_bytes}, stream);
 } catch (...) { return caught(); }
 
 Status Plan::run(const LinearOperands& operands, void* workspace, std::size_t workspace_bytes,
                  Stream stream) const noexcept try {
   if (!data_) return {Code::invalid, "the plan is empty: Plan::make has not succeeded"};
-  if (!data_->is<LinearPlan>()) return {Code::invalid, "the plan is one of attention: it takes Operands"};
-  return run_linear_attention(*data_, operands, workspace, workspace_bytes, stream);
+  return falchion::run(*data_, operands, {workspace, workspace_bytes}, stream);
 } catch (...) { return caught(); }
 
 std::string explain(const Attention& problem, Pass pass, Target target, Format format) {

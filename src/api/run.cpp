@@ -1,36 +1,17 @@
-// src/api/run.cpp: what every run checks, whatever the operation.
+// src/api/run.cpp: what every run checks, and in which order, whatever the operation; and the table of runners.
 #include "api/run.hpp"
 
 #include <cstdint>
 #include <string>
 
+#include "api/runner.hpp"
 #include "cuda/runtime.hpp"
+#include "plan/operation.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "types/size.hpp"
 
 namespace falchion {
-
-Status check_workspace(const PlanData& plan, const void* workspace, std::size_t bytes) {
-  if (plan.workspace == 0) return {};
-  if (workspace == nullptr)
-    return {Code::workspace, text("workspace is null, the plan needs ", plan.workspace, " bytes")};
-  if (bytes < plan.workspace)
-    return {Code::workspace, text("workspace has ", bytes, " bytes, the plan needs ", plan.workspace)};
-  const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(workspace) % tiles::kAlign;
-  if (past == 0) return {};
-  return {Code::workspace, text("workspace = ", workspace, " is ", past, " past a multiple of ", tiles::kAlign,
-                                ": it is aligned to ", tiles::kAlign, " bytes")};
-}
-
-Status check_device(const PlanData& plan) {
-  if (Status status = cuda::broken_context(); !status) return status;
-  if (plan.gpu.ordinal >= 0) return cuda::make_context();
-  const cuda::Device device = cuda::current_device();  // planned for an architecture by name
-  if (device.sm == 0) return {Code::device, device.why_not};
-  if (device.sm == plan.target.sm) return cuda::make_context();
-  return {Code::device, text("planned for sm_", plan.target.sm, ", but ", device.name, " is sm_", device.sm)};
-}
 
 const void* data_of(const Tensor& x) {
   const auto& n = x.shape;
@@ -43,6 +24,30 @@ Status unknown_place(const char* name, std::string_view asks) {
 
 namespace {
 
+/// Is it there, large enough, aligned?
+Status check_workspace(const PlanData& plan, const Workspace& workspace) {
+  if (plan.workspace == 0) return {};
+  if (workspace.data == nullptr)
+    return {Code::workspace, text("workspace is null, the plan needs ", plan.workspace, " bytes")};
+  if (workspace.bytes < plan.workspace)
+    return {Code::workspace, text("workspace has ", workspace.bytes, " bytes, the plan needs ", plan.workspace)};
+  const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(workspace.data) % tiles::kAlign;
+  if (past == 0) return {};
+  return {Code::workspace, text("workspace = ", workspace.data, " is ", past, " past a multiple of ", tiles::kAlign,
+                                ": it is aligned to ", tiles::kAlign, " bytes")};
+}
+
+/// Is the current device, which the run has made current, one that was planned for, and has nothing broken its context
+/// as far as is known?
+Status check_device(const PlanData& plan) {
+  if (Status status = cuda::broken_context(); !status) return status;
+  if (plan.gpu.ordinal >= 0) return cuda::make_context();
+  const cuda::Device device = cuda::current_device();  // planned for an architecture by name
+  if (device.sm == 0) return {Code::device, device.why_not};
+  if (device.sm == plan.target.sm) return cuda::make_context();
+  return {Code::device, text("planned for sm_", plan.target.sm, ", but ", device.name, " is sm_", device.sm)};
+}
+
 Status misplaced(const char* name, cuda::Place place, const PlanData& plan) {
   const std::string backend = text("backend = ", falchion::name(plan.backend));
   switch (place) {
@@ -50,7 +55,7 @@ Status misplaced(const char* name, cuda::Place place, const PlanData& plan) {
       return {Code::invalid, text(name, " lies in host memory, which ", plan.gpu.device,
                                   " cannot read: the operands of ", backend, " lie on the device")};
     case cuda::Place::other_device:
-      if (!on_gpu(plan)) break;
+      if (!is_gpu(plan.backend)) break;
       return {Code::invalid,
               text(name, " lies on another device, whose memory ", plan.gpu.device,
                    " may not use: no access was given by cudaDeviceEnablePeerAccess or cudaMemPoolSetAccess")};
@@ -61,10 +66,10 @@ Status misplaced(const char* name, cuda::Place place, const PlanData& plan) {
                               " cannot read it: plan for that GPU, or copy the operands to host memory")};
 }
 
-}  // namespace
-
-Status check_places(const PlanData& plan, const OperandList& list, const void* workspace) {
-  const bool gpu = on_gpu(plan);
+/// Does each of them lie where the plan's backend can use it? In a process that uses CUDA that is asked of its driver
+/// for each pointer (some 0.2 us), for plans of the host too. The workspace is asked too.
+Status check_places(const PlanData& plan, const OperandList& list, const Workspace& workspace) {
+  const bool gpu = is_gpu(plan.backend);
   if (plan.target.trust_pointers || (!gpu && !cuda::driver_is_loaded())) return {};
   const auto check = [&](const char* name, const void* data) {
     if (data == nullptr) return Status{};
@@ -77,13 +82,14 @@ Status check_places(const PlanData& plan, const OperandList& list, const void* w
   for (const Array& array : list.arrays()) {
     if (Status status = check(array.name, array.wanted ? array.data : nullptr); !status) return status;
   }
-  return check("workspace", plan.workspace > 0 ? workspace : nullptr);
+  return check("workspace", plan.workspace > 0 ? workspace.data : nullptr);
 }
-
-namespace {
 
 /// "" where its rows begin at multiples of 16 bytes and TMA can follow its strides.
 std::string why_not_aligned(const char* name, const Tensor& x) {
+  const std::int64_t chunk = 16 / size_of(x.dtype);
+  if (x.shape[3] % chunk != 0)
+    return text(name, ".shape[3] = ", x.shape[3], " is no multiple of ", chunk, ", 16 bytes");
   const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(x.data) % 16;
   if (past != 0) return text(name, ".data = ", x.data, " is ", past, " past a multiple of 16 bytes");
   for (std::size_t axis = 0; axis < 3; ++axis) {
@@ -100,19 +106,84 @@ std::string why_not_aligned(const char* name, const Tensor& x) {
   return "";
 }
 
-}  // namespace
-
-Status no_variant_for(DType dtype, std::int64_t d_qk, std::int64_t d_v, const OperandList& list) {
-  const std::int64_t chunk = 16 / size_of(dtype);
+/// Why the operands need a variant for unaligned ones, which this build does not have: the first tensor whose rows do
+/// not begin at multiples of 16 bytes, or that TMA cannot follow, with the number that says so.
+Status no_variant_for(const PlanData& plan, const OperandList& list) {
   std::string why;
-  if (d_qk % chunk != 0) why = text("d_qk = ", d_qk, " is no multiple of ", chunk, ", 16 bytes");
-  if (why.empty() && d_v % chunk != 0) why = text("d_v = ", d_v, " is no multiple of ", chunk, ", 16 bytes");
   for (const Operand& operand : list.tensors()) {
     if (why.empty() && operand.moved) why = why_not_aligned(operand.name, *operand.x);
   }
-  return {Code::unsupported, text(why, ", and this build has no general row for ", dtype)};
+  const DType dtype = plan.operation->dtype(plan);
+  return {Code::unsupported, text(why, ", and this build has no general variant for ", dtype)};
 }
 
-Status launched(int error) { return cuda::status_of(error, "launch"); }
+template <class Operands_>
+Status run_on_gpu(const Runner<Operands_>& runner, const PlanData& plan, const Operands_& x, const OperandList& list,
+                  const Workspace& workspace, Stream stream) {
+  const cuda::OnDevice device(plan.gpu.ordinal);
+  if (!device.status()) return device.status();
+  if (Status status = check_device(plan); !status) return status;
+  if (Status status = check_workspace(plan, workspace); !status) return status;
+  if (runner.nothing_to_do(plan, x)) return {};
+  if (Status status = runner.check_totals(plan, x); !status) return status;
+  if (Status status = check_places(plan, list, workspace); !status) return status;
+  const GpuChoice choice = runner.choose(plan, x);
+  if (choice.variant == nullptr) return no_variant_for(plan, list);
+  return cuda::status_of(runner.launch(plan, choice, x, workspace.data, stream), "launch");
+}
+
+template <class Operands_>
+Status run_on_host(const Runner<Operands_>& runner, const PlanData& plan, const Operands_& x, const OperandList& list,
+                   const Workspace& workspace) {
+  if (Status status = check_workspace(plan, workspace); !status) return status;
+  if (runner.nothing_to_do(plan, x)) return {};
+  if (Status status = check_places(plan, list, workspace); !status) return status;
+  if (Status status = runner.check_lengths(plan, x); !status) return status;
+  const auto run = plan.backend == Backend::cpu ? runner.run_on_cpu : runner.run_on_ref;
+  run(plan, x, workspace.data);
+  return {};
+}
+
+template <class Operands_>
+Status run_with(const PlanData& plan, const Operands_& x, const Workspace& workspace, Stream stream) {
+  const Runner<Operands_>* runner = runner_of<Operands_>(*plan.operation);
+  if (runner == nullptr) {
+    const bool linear = plan.is<LinearPlan>();
+    return {Code::invalid, text("the plan is one of ", linear ? "linear attention" : "attention", ": it takes ",
+                                linear ? "LinearOperands" : "Operands")};
+  }
+  const OperandList list = runner->operands(plan, x);
+  if (Status status = runner->validate(plan, x, list); !status) return status;
+  return is_gpu(plan.backend) ? run_on_gpu(*runner, plan, x, list, workspace, stream)
+                              : run_on_host(*runner, plan, x, list, workspace);
+}
+
+template <class Operands_, std::size_t n>
+const Runner<Operands_>* find(const Runner<Operands_>* const (&all)[n], const Operation& operation) {
+  for (const Runner<Operands_>* runner : all) {
+    if (same(runner->operation, operation.name)) return runner;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+template <>
+const Runner<Operands>* runner_of(const Operation& operation) {
+  static constexpr const Runner<Operands>* kAll[] = {&kRunAttentionForward};
+  return find(kAll, operation);
+}
+template <>
+const Runner<LinearOperands>* runner_of(const Operation& operation) {
+  static constexpr const Runner<LinearOperands>* kAll[] = {&kRunLinearAttentionForward, &kRunLinearAttentionBackward};
+  return find(kAll, operation);
+}
+
+Status run(const PlanData& plan, const Operands& x, const Workspace& workspace, Stream stream) {
+  return run_with(plan, x, workspace, stream);
+}
+Status run(const PlanData& plan, const LinearOperands& x, const Workspace& workspace, Stream stream) {
+  return run_with(plan, x, workspace, stream);
+}
 
 }  // namespace falchion

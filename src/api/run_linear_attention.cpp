@@ -1,9 +1,9 @@
 // src/api/run_linear_attention.cpp: operands of linear attention -> the kernel that the plan chose.
 #include <cstdint>
 
-#include "api/run.hpp"
+#include "api/runner.hpp"
+#include "api/sizes.hpp"
 #include "api/validate.hpp"
-#include "cuda/runtime.hpp"
 #include "plan/linear_attention.hpp"
 #include "plan/text.hpp"
 #include "ref/linear_attention.hpp"
@@ -15,66 +15,74 @@ namespace {
 // could not hold them, and tokens are never dropped.
 constexpr const char* kTooLong = ": s is the longest length allowed";
 
+OperandList operands(const PlanData& plan, const LinearOperands& x) {
+  return operands_of(plan.linear().problem, plan.pass, x);
+}
+
+Status validate(const PlanData& plan, const LinearOperands& x, const OperandList& list) {
+  return validate_operands(plan.linear().problem, x, list);
+}
+
+/// Without tokens there is still a final state to write.
+bool nothing_to_do(const PlanData& plan, const LinearOperands&) {
+  return plan.linear().problem.b == 0 || plan.linear().problem.h_v == 0;
+}
+
 /// Kernels count the rows of a sequence in 31 bits; lengths that lie on the device are at most the rows.
-Status check_rows(const PlanData& plan, const LinearOperands& x) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 30;
-  if (!plan.linear().problem.packed) return {};
-  if (x.q.shape[1] > kMost)
-    return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], " packed rows are over the limit of ", kMost)};
+Status check_totals(const PlanData& plan, const LinearOperands& x) {
   const LinearAttention& a = plan.linear().problem;
+  if (!a.packed) return {};
+  if (x.q.shape[1] > kMaxSequence) {
+    return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], " packed rows are over the limit of ", kMaxSequence)};
+  }
   if (plan.workspace == 0 || x.q.shape[1] <= a.b * a.s) return {};
   return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], " is over b * s = ", a.b * a.s, kTooLong)};
 }
 
-Status run_on_gpu(const PlanData& plan, const LinearOperands& x, const OperandList& list, void* workspace,
-                  std::size_t bytes, Stream stream) {
-  const cuda::OnDevice device(plan.gpu.ordinal);
-  if (!device.status()) return device.status();
-  if (Status status = check_device(plan); !status) return status;
-  if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
-  if (plan.items == 0) return {};
-  if (Status status = check_rows(plan, x); !status) return status;
-  if (Status status = check_places(plan, list, workspace); !status) return status;
-  const auto [row, aligned] = linear_gpu_row(plan, x);
-  if (row == nullptr) {
-    const LinearAttention& a = plan.linear().problem;
-    return no_variant_for(a.dtype, a.d_qk, a.d_v, list);
-  }
-  return launched(row->linear_gpu->launch(to_linear_gpu_args(plan, &x, workspace, aligned), stream));
-}
-
-/// The lengths lie on the host here.
-Status check_total(const LinearAttention& a, const LinearOperands& x) {
+Status check_lengths(const PlanData& plan, const LinearOperands& x) {
+  const LinearAttention& a = plan.linear().problem;
   if (!a.packed || x.cu_seqlens[a.b] <= a.b * a.s) return {};
   return {Code::invalid, text("cu_seqlens[", a.b, "] = ", x.cu_seqlens[a.b], " is over b * s = ", a.b * a.s, kTooLong)};
 }
 
-Status run_on_host(const PlanData& plan, const LinearOperands& x, const OperandList& list, void* workspace,
-                   std::size_t bytes) {
-  const LinearAttention& a = plan.linear().problem;
-  if (Status status = check_workspace(plan, workspace, bytes); !status) return status;
-  if (a.b == 0 || a.h_v == 0) return {};
-  if (Status status = check_places(plan, list, workspace); !status) return status;
-  if (Status status = check_total(a, x); !status) return status;
-  if (plan.backend == Backend::cpu) {
-    plan.variant->linear_cpu->run(to_linear_args(plan, &x, workspace));
-  } else if (plan.pass == Pass::forward) {
-    ref::linear_attention_forward(a, x, workspace);
-  } else {
-    ref::linear_attention_backward(a, x, workspace);
-  }
-  return {};
+GpuChoice choose(const PlanData& plan, const LinearOperands& x) { return gpu_variant(plan, x); }
+
+int launch(const PlanData& plan, const GpuChoice& choice, const LinearOperands& x, void* workspace, Stream stream) {
+  const gpu::LinearAttentionKernel& kernel = *choice.variant->kernel_as<gpu::LinearAttentionKernel>();
+  return kernel.launch(to_linear_gpu_args(plan, &x, workspace, choice.aligned), stream);
+}
+
+void run_on_cpu(const PlanData& plan, const LinearOperands& x, void* workspace) {
+  plan.variant->kernel_as<cpu::LinearAttentionKernel>()->run(to_linear_args(plan, &x, workspace));
+}
+
+void run_forward_on_ref(const PlanData& plan, const LinearOperands& x, void* workspace) {
+  ref::linear_attention_forward(plan.linear().problem, x, workspace);
+}
+
+void run_backward_on_ref(const PlanData& plan, const LinearOperands& x, void* workspace) {
+  ref::linear_attention_backward(plan.linear().problem, x, workspace);
+}
+
+constexpr Runner<LinearOperands> runner(const char* operation,
+                                        void (*run_on_ref)(const PlanData&, const LinearOperands&, void*)) {
+  return {.operation = operation,
+          .operands = operands,
+          .validate = validate,
+          .nothing_to_do = nothing_to_do,
+          .check_totals = check_totals,
+          .check_lengths = check_lengths,
+          .choose = choose,
+          .launch = launch,
+          .run_on_cpu = run_on_cpu,
+          .run_on_ref = run_on_ref};
 }
 
 }  // namespace
 
-Status run_linear_attention(const PlanData& plan, const LinearOperands& x, void* workspace, std::size_t bytes,
-                            Stream stream) {
-  const LinearAttention& a = plan.linear().problem;
-  const OperandList list = operands_of(a, plan.pass, x);
-  if (Status status = validate_operands(a, x, list); !status) return status;
-  return on_gpu(plan) ? run_on_gpu(plan, x, list, workspace, bytes, stream)
-                      : run_on_host(plan, x, list, workspace, bytes);
-}
+constinit const Runner<LinearOperands> kRunLinearAttentionForward =
+    runner("linear_attention_forward", run_forward_on_ref);
+constinit const Runner<LinearOperands> kRunLinearAttentionBackward =
+    runner("linear_attention_backward", run_backward_on_ref);
 
 }  // namespace falchion

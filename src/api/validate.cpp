@@ -11,11 +11,14 @@ namespace {
 
 void check_sizes(const Attention& a, Check* check) {
   check_size("b", a.b, kMaxHeads, check);
-  check_size("s_q", a.s_q, kMaxSequence, check), check_size("s_k", a.s_k, kMaxSequence, check);
-  check_size("h_q", a.h_q, kMaxHeads, check), check_size("h_k", a.h_k, kMaxHeads, check);
+  check_size("s_q", a.s_q, kMaxSequence, check);
+  check_size("s_k", a.s_k, kMaxSequence, check);
+  check_size("h_q", a.h_q, kMaxHeads, check);
+  check_size("h_k", a.h_k, kMaxHeads, check);
   check->require(a.h_k > 0 || a.h_q == 0, "h_k = 0 with h_q = ", a.h_q, ": query heads need a K/V head");
   check->require(a.h_k <= 0 || a.h_q % a.h_k == 0, "h_q = ", a.h_q, " is not a multiple of h_k = ", a.h_k);
-  check_head_dim("d_qk", a.d_qk, check), check_head_dim("d_v", a.d_v, check);
+  check_head_dim("d_qk", a.d_qk, check);
+  check_head_dim("d_v", a.d_v, check);
   if (!check->ok()) return;
   const auto real = [](std::int64_t x) {
     return static_cast<double>(x);
@@ -60,7 +63,6 @@ Status validate_problem(const Attention& a, Pass pass) {
   check_score(a, &check);
   check.require(!(a.packed && a.probabilities),
                 "probabilities with packed lengths: they are for small unpacked problems");
-  check.supported(pass == Pass::forward, "pass = backward is not built yet; built: forward");
   check.supported(!(a.packed && (a.bias || a.mask)), a.bias ? "bias" : "mask",
                   " with packed lengths is not built; nearest: unpacked (b, s, h, d) with used_q and used_k");
   return check.take();

@@ -11,9 +11,12 @@ namespace falchion {
 namespace {
 
 void check_sizes(const LinearAttention& a, Check* check) {
-  check_size("b", a.b, kMaxHeads, check), check_size("s", a.s, kMaxSequence, check);
-  check_size("h_qk", a.h_qk, kMaxHeads, check), check_size("h_v", a.h_v, kMaxHeads, check);
-  check_head_dim("d_qk", a.d_qk, check), check_head_dim("d_v", a.d_v, check);
+  check_size("b", a.b, kMaxHeads, check);
+  check_size("s", a.s, kMaxSequence, check);
+  check_size("h_qk", a.h_qk, kMaxHeads, check);
+  check_size("h_v", a.h_v, kMaxHeads, check);
+  check_head_dim("d_qk", a.d_qk, check);
+  check_head_dim("d_v", a.d_v, check);
   check->require((a.h_qk == 0) == (a.h_v == 0), "h_qk = ", a.h_qk, " with h_v = ", a.h_v, ": both are 0, or neither");
   check->require(a.h_qk <= 0 || a.h_v % a.h_qk == 0, "h_v = ", a.h_v, " is not a multiple of h_qk = ", a.h_qk);
   if (!check->ok()) return;
@@ -50,7 +53,7 @@ struct LinearList {
               .shape = shape,
               .wanted = wanted,
               .output = output,
-              .in_place = in_place});
+              .in_place = {in_place}});
   }
 };
 

@@ -24,7 +24,10 @@ View slopes_of(const Tensor& x) {
 }
 
 void set_operands(const Attention& problem, const Operands& x, AttentionCall* args) {
-  args->q = view_of(x.q), args->k = view_of(x.k), args->v = view_of(x.v), args->o = view_of(x.o);
+  args->q = view_of(x.q);
+  args->k = view_of(x.k);
+  args->v = view_of(x.v);
+  args->o = view_of(x.o);
   if (problem.lse) args->lse = view_of(x.lse);
   if (problem.row_max) args->row_max = view_of(x.row_max);
   if (problem.probabilities) args->probabilities = view_of(x.probabilities);
@@ -33,25 +36,37 @@ void set_operands(const Attention& problem, const Operands& x, AttentionCall* ar
   args->bias_f32 = x.bias.dtype == DType::f32;
   if (problem.alibi) args->alibi = slopes_of(x.alibi);
   if (problem.packed) {
-    args->cu_q = x.cu_seqlens_q, args->cu_k = x.cu_seqlens_k;
-    args->total_q = x.q.shape[1],
+    args->cu_q = x.cu_seqlens_q;
+    args->cu_k = x.cu_seqlens_k;
+    args->total_q = x.q.shape[1];
     args->total_k = std::min(x.k.shape[1], args->total_k);  // no more than the workspace holds
   }
   args->used_q = problem.used_q ? x.used_q : nullptr;
   args->used_k = problem.used_k ? x.used_k : nullptr;
   args->first_k = problem.first_k ? x.first_k : nullptr;
-  args->seed = x.rng.seed, args->offset = x.rng.offset;
+  args->seed = x.rng.seed;
+  args->offset = x.rng.offset;
   args->rng_at = problem.dropout > 0 ? x.rng.at : nullptr;
 }
 
 void set_problem(const Attention& problem, AttentionCall* args) {
-  args->b = problem.b, args->s_q = problem.s_q, args->s_k = problem.s_k;
-  args->h_q = problem.h_q, args->h_k = problem.h_k, args->d_qk = problem.d_qk, args->d_v = problem.d_v;
+  args->b = problem.b;
+  args->s_q = problem.s_q;
+  args->s_k = problem.s_k;
+  args->h_q = problem.h_q;
+  args->h_k = problem.h_k;
+  args->d_qk = problem.d_qk;
+  args->d_v = problem.d_v;
   args->packed = problem.packed;
-  if (problem.packed) args->total_q = problem.b * problem.s_q, args->total_k = problem.b * problem.s_k;
-  args->left = problem.band.left, args->right = problem.band.right;
+  if (problem.packed) {
+    args->total_q = problem.b * problem.s_q;
+    args->total_k = problem.b * problem.s_k;
+  }
+  args->left = problem.band.left;
+  args->right = problem.band.right;
   args->top_left = problem.band.align == Align::top_left;
-  args->scale = problem.score.scale, args->softcap = problem.score.softcap;
+  args->scale = problem.score.scale;
+  args->softcap = problem.score.softcap;
   args->dropout = problem.dropout;
 }
 
@@ -74,13 +89,19 @@ cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void*
   if (operands != nullptr) set_operands(attention.problem, *operands, &args);
 
   args.pool = pool_of(plan);
-  args.threads = plan.threads, args.rows = attention.rows, args.keys = attention.keys;
-  args.splits = attention.splits, args.heads = attention.heads, args.decode = attention.decode;
+  args.threads = plan.threads;
+  args.rows = attention.rows;
+  args.keys = attention.keys;
+  args.splits = attention.splits;
+  args.heads = attention.heads;
+  args.decode = attention.decode;
   if (workspace != nullptr) {
     const WorkspaceLayout layout = workspace_layout(attention.memory, plan.threads);
     auto* base = static_cast<std::byte*>(workspace);
-    args.packed_k = base, args.packed_v = base + layout.packed_v;
-    args.scratch = base + layout.scratch, args.scratch_bytes = layout.scratch_stride;
+    args.packed_k = base;
+    args.packed_v = base + layout.packed_v;
+    args.scratch = base + layout.scratch;
+    args.scratch_bytes = layout.scratch_stride;
     args.partials = reinterpret_cast<float*>(base + layout.partials);
   }
   return args;
@@ -94,8 +115,12 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
   set_problem(problem, &args);
   set_operands(problem, operands, &args);
   if (problem.packed) args.total_k = operands.k.shape[1];  // nothing is sized by the hint s_k
-  args.group = attention.group, args.walkers = attention.walkers, args.pairs = attention.pairs,
-  args.splits = attention.splits, args.aligned = aligned, args.early = attention.early;
+  args.group = attention.group;
+  args.walkers = attention.walkers;
+  args.pairs = attention.pairs;
+  args.splits = attention.splits;
+  args.aligned = aligned;
+  args.early = attention.early;
   args.tiles = gpu_row_tiles(problem, args.total_q, args.group, rows);
   auto* base = static_cast<std::byte*>(workspace);
   if (attention.splits > 1) {

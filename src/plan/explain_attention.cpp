@@ -8,6 +8,7 @@
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
+#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {
@@ -34,8 +35,11 @@ std::string with_text(const Attention& a) {
   const auto also = [&with](bool there, const char* what) {
     if (there) with += text(with.empty() ? "" : ", ", what);
   };
-  also(a.used_q, "used_q"), also(a.used_k, "used_k"), also(a.first_k, "first_k"), also(a.lse, "lse"),
-      also(a.row_max, "row_max");
+  also(a.used_q, "used_q");
+  also(a.used_k, "used_k");
+  also(a.first_k, "first_k");
+  also(a.lse, "lse");
+  also(a.row_max, "row_max");
   also(a.probabilities, "probabilities");
   return with;
 }
@@ -99,7 +103,7 @@ void tell_cpu(const PlanData& plan, Story* story) {
                                       {"decode", attention.decode},
                                       {"heads", attention.heads}})}});
   const bool callers_pool = plan.target.executor.parallel_for != nullptr;
-  const std::int64_t parts = plan.items * attention.splits, rounds = (parts + plan.threads - 1) / plan.threads;
+  const std::int64_t parts = plan.items * attention.splits, rounds = ceil_div(parts, plan.threads);
   const std::int64_t busy = 100 * parts / (rounds * plan.threads);
   story->tell("threads",
               text(plan.threads, callers_pool ? " of the caller's pool" : "", "; ", parts, " items, ", rounds,
@@ -117,7 +121,7 @@ void tell_grid(const PlanData& plan, int ctas_an_sm, Story* story) {
   const AttentionPlan& attention = plan.attention();
   const GpuPlan& gpu = plan.gpu;
   const std::int64_t tiles = plan.items * attention.splits, slots = std::int64_t{gpu.sms} * ctas_an_sm;
-  const std::int64_t waves = (tiles + slots - 1) / slots, busy = 100 * tiles / (waves * slots);
+  const std::int64_t waves = ceil_div(tiles, slots), busy = 100 * tiles / (waves * slots);
   story->tell("grid",
               text(tiles, attention.walkers > 0 ? text(" tiles, walked by ", attention.walkers) : "", " CTAs, ",
                    ctas_an_sm, " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ", busy, " % busy"),
@@ -130,35 +134,28 @@ void tell_grid(const PlanData& plan, int ctas_an_sm, Story* story) {
 
 void tell_gpu(const PlanData& plan, Story* story) {
   const AttentionPlan& attention = plan.attention();
-  const gpu::AttentionFacts& row = plan.variant->facts;
-  const GpuPlan& gpu = plan.gpu;
+  const gpu::AttentionFacts& facts = plan.variant->facts_as<gpu::AttentionFacts>();
   if (plan.items == 0) return story->tell("tiles", "none: the problem is empty");
   const std::int64_t g = attention.problem.h_q / attention.problem.h_k;
   story->tell(
       "tiles",
-      text(row.rows, " rows x ", row.keys, " keys, head dims up to ", row.d, ", ", row.threads, " threads, ",
-           row.stages, row.stages == 1 ? " stage" : " stages", " of K and V",
+      text(facts.rows, " rows x ", facts.keys, " keys, head dims up to ", facts.d, ", ", facts.threads, " threads, ",
+           facts.stages, facts.stages == 1 ? " stage" : " stages", " of K and V",
            attention.group > 1 ? text("; the ", attention.group, " query heads of a K/V head are rows of one tile")
            : g > 1             ? text("; ", g, " query heads read one K/V head, each a tile of its own")
                                : ""),
-      {{"tile", Json::object({{"rows", row.rows},
-                              {"keys", row.keys},
-                              {"d", row.d},
-                              {"threads", row.threads},
-                              {"stages", row.stages},
+      {{"tile", Json::object({{"rows", facts.rows},
+                              {"keys", facts.keys},
+                              {"d", facts.d},
+                              {"threads", facts.threads},
+                              {"stages", facts.stages},
                               {"group", attention.group}})}});
-  tell_grid(plan, row.ctas, story);
+  tell_grid(plan, facts.ctas, story);
   tell_splits(plan, " tiles would leave SMs", story);
-  story->tell("shared", text(bytes_text(static_cast<double>(row.shared_bytes)), " a CTA"),
-              {{"shared_bytes", row.shared_bytes}});
+  story->tell("shared", text(bytes_text(static_cast<double>(facts.shared_bytes)), " a CTA"),
+              {{"shared_bytes", facts.shared_bytes}});
   story->tell("workspace", bytes_text(static_cast<double>(plan.workspace)));
-  story->note({{"unaligned", row_facts(gpu.unaligned)}});
-  if (gpu.unaligned == plan.variant) return;
-  story->tell("unaligned", gpu.unaligned == nullptr
-                               ? "refused: this build has no general row"
-                               : text("operands that are not 16-byte aligned",
-                                      plan.backend == Backend::sm90 ? ", or whose rows overlap," : "",
-                                      " run on the row ", gpu.unaligned->level, " d", gpu.unaligned->d));
+  tell_unaligned(plan, story);
 }
 
 }  // namespace

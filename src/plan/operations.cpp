@@ -10,9 +10,7 @@
 namespace falchion {
 namespace {
 
-/// The backward pass of attention is not built: validate_problem() refuses it, and explain() tells of the problem all
-/// the same. It needs no planning yet.
-constexpr Operation kOperations[] = {{.name = "attention_forward",
+constexpr Operation kAttentionForward{.name = "attention_forward",
                                       .pass = Pass::forward,
                                       .dtype = attention_dtype,
                                       .resolve = resolve_attention,
@@ -22,40 +20,40 @@ constexpr Operation kOperations[] = {{.name = "attention_forward",
                                       .describe = describe_attention,
                                       .facts = attention_facts,
                                       .tell_problem = tell_attention_problem,
-                                      .tell_decision = tell_attention},
-                                     {.name = "attention_backward",
-                                      .pass = Pass::backward,
-                                      .dtype = attention_dtype,
-                                      .resolve = nullptr,
-                                      .plan_gpu = nullptr,
-                                      .plan_cpu = nullptr,
-                                      .ref_workspace = nullptr,
-                                      .describe = describe_attention,
-                                      .facts = attention_facts,
-                                      .tell_problem = tell_attention_problem,
-                                      .tell_decision = tell_attention},
-                                     {.name = "linear_attention_forward",
-                                      .pass = Pass::forward,
-                                      .dtype = linear_dtype,
-                                      .resolve = resolve_linear,
-                                      .plan_gpu = plan_linear_attention_gpu,
-                                      .plan_cpu = plan_linear_attention_cpu,
-                                      .ref_workspace = linear_ref_workspace,
-                                      .describe = describe_linear,
-                                      .facts = linear_facts_of,
-                                      .tell_problem = tell_linear_problem,
-                                      .tell_decision = tell_linear},
-                                     {.name = "linear_attention_backward",
-                                      .pass = Pass::backward,
-                                      .dtype = linear_dtype,
-                                      .resolve = resolve_linear,
-                                      .plan_gpu = plan_linear_attention_gpu,
-                                      .plan_cpu = plan_linear_attention_cpu,
-                                      .ref_workspace = linear_ref_workspace,
-                                      .describe = describe_linear,
-                                      .facts = linear_facts_of,
-                                      .tell_problem = tell_linear_problem,
-                                      .tell_decision = tell_linear}};
+                                      .tell_decision = tell_attention};
+
+/// This pass is not built: decide() refuses what has no planning functions, and explain() tells of the problem all the
+/// same.
+constexpr Operation kAttentionBackward{.name = "attention_backward",
+                                       .pass = Pass::backward,
+                                       .dtype = attention_dtype,
+                                       .resolve = nullptr,
+                                       .plan_gpu = nullptr,
+                                       .plan_cpu = nullptr,
+                                       .ref_workspace = nullptr,
+                                       .describe = describe_attention,
+                                       .facts = attention_facts,
+                                       .tell_problem = tell_attention_problem,
+                                       .tell_decision = tell_attention};
+
+/// Both passes of linear attention are planned and told of by the same functions, which ask the plan for its pass.
+constexpr Operation linear_attention(const char* name, Pass pass) {
+  return {.name = name,
+          .pass = pass,
+          .dtype = linear_dtype,
+          .resolve = resolve_linear,
+          .plan_gpu = plan_linear_attention_gpu,
+          .plan_cpu = plan_linear_attention_cpu,
+          .ref_workspace = linear_ref_workspace,
+          .describe = describe_linear,
+          .facts = linear_facts_of,
+          .tell_problem = tell_linear_problem,
+          .tell_decision = tell_linear};
+}
+
+constexpr Operation kOperations[] = {kAttentionForward, kAttentionBackward,
+                                     linear_attention("linear_attention_forward", Pass::forward),
+                                     linear_attention("linear_attention_backward", Pass::backward)};
 
 const Operation& named(const char* name) {
   const Operation* found = kOperations;
@@ -93,7 +91,9 @@ void ask(const LinearAttention& problem, Pass pass, const Target& target, PlanDa
 }
 
 Status decide(PlanData* plan) {
-  if (plan->operation->resolve == nullptr) return {Code::unsupported, text(plan->operation->name, " is not built yet")};
+  if (plan->operation->resolve == nullptr) {
+    return {Code::unsupported, text("pass = ", name(plan->pass), ": ", plan->operation->name, " is not built yet")};
+  }
   plan->operation->resolve(plan);
   Status status = choose_path(plan);
   if (status && plan->backend == Backend::ref) plan->workspace = plan->operation->ref_workspace(*plan);

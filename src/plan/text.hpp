@@ -22,8 +22,11 @@ inline void append(std::string& out, std::floating_point auto part) {
 
 /// "bf16"; of a number that is no DType the number.
 inline void append(std::string& out, DType x) {
-  if (x <= DType::i8) return static_cast<void>(out += name(x));
-  out += std::to_string(static_cast<int>(x));
+  if (x <= DType::i8) {
+    out += name(x);
+  } else {
+    out += std::to_string(static_cast<int>(x));
+  }
 }
 template <class T>
 concept Address = std::same_as<T, void*> || std::same_as<T, const void*>;  // no text: a const char* would convert
@@ -31,11 +34,15 @@ concept Address = std::same_as<T, void*> || std::same_as<T, const void*>;  // no
 inline void append(std::string& out, Address auto address) {
   char digits[16];
   const auto end = std::to_chars(digits, digits + sizeof digits, reinterpret_cast<std::uintptr_t>(address), 16).ptr;
-  (out += "0x").append(digits, end);
+  out += "0x";
+  out.append(digits, end);
 }
 /// "(2, 8, 4, 64)": a shape, strides.
 inline void append(std::string& out, const std::array<std::int64_t, 4>& x) {
-  for (std::size_t i = 0; i < 4; ++i) (out += i == 0 ? "(" : ", ") += std::to_string(x[i]);
+  for (std::size_t i = 0; i < 4; ++i) {
+    out += i == 0 ? "(" : ", ";
+    out += std::to_string(x[i]);
+  }
   out += ")";
 }
 

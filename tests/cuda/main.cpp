@@ -1,5 +1,5 @@
 // tests/cuda/main.cpp: main() of every executable with the prefix cuda_. Each test is skipped, with the reason, where
-// there is no device or no row for it; after each test the device must be free of errors.
+// there is no device or no variant for it; after each test the device must be free of errors.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ class Device : public ::testing::EmptyTestEventListener {
  private:
   /// Why no operation has a path here; "" when one has.
   static std::string no_path() {
-    std::string why = "this build has no GPU row";
+    std::string why = "this build has no GPU variant";
     for (const char* operation : {kAttention, kLinearForward, kLinearBackward}) {
       if (!usable_paths(operation).empty()) return "";
       if (!built_paths(operation).empty()) why = built_paths(operation).front().why_not();

@@ -85,7 +85,7 @@ TEST(CudaOperands, DevicePointersAreRefusedByPlansOfTheHost) {
     ASSERT_OK(device.status());
     for (const Backend backend : {Backend::ref, host_target().backend}) {
       Plan plan;
-      if (!Plan::make(x.problem, Pass::forward, backend, &plan)) continue;  // this build has no row of the type
+      if (!Plan::make(x.problem, Pass::forward, backend, &plan)) continue;  // this build has no variant of the type
       const Workspace workspace(plan.workspace_bytes());
       const Status status = plan.run(device.operands(), workspace.data(), workspace.size());
       EXPECT_EQ(status.why.rfind("q lies on a GPU, where backend = ", 0), 0u) << status.why;
@@ -219,9 +219,9 @@ TEST(CudaOneCall, TheBestBackendIsTheGpu) {
     Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 64, 64}, dtype);
     Plan plan;
     ASSERT_OK(Plan::make(x.problem, Pass::forward, Backend::best, &plan));
-    const auto rows = variants();
-    const bool sm90 = std::any_of(rows.begin(), rows.end(), [dtype = dtype](const Variant& v) {
-      return v.backend == Backend::sm90 && v.dtype == dtype && v.gpu != nullptr;
+    const auto all = variants();
+    const bool sm90 = std::any_of(all.begin(), all.end(), [dtype = dtype](const Variant& v) {
+      return v.backend == Backend::sm90 && v.dtype == dtype && v.kernel_as<gpu::AttentionKernel>() != nullptr;
     });
     EXPECT_EQ(plan.data()->backend, sm90 && cuda::current_device().sm == 90 ? Backend::sm90 : Backend::sm80);
   });
