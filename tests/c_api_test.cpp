@@ -1,4 +1,4 @@
-// tests/c_api_test.cpp: tests of the C twin: what it computes, what it refuses, and that its structs may grow.
+// tests/c_api_test.cpp: tests of the C API: what it computes, what it refuses, and that its structs may grow.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ fal_attention small() {
   a.dtype = FAL_F32, a.b = 1, a.s_q = a.s_k = 4, a.h_q = a.h_k = 1, a.d_qk = a.d_v = 8;
   return a;
 }
-/// The operands of these tests lie on the host.
+/// Returns the target for these tests, whose operands lie on the host.
 fal_target host() {
   fal_target target = {};
   target.size = sizeof target, target.backend = static_cast<int32_t>(host_target().backend);
@@ -115,7 +115,8 @@ TEST(CApi, TextsOfAPlan) {
   EXPECT_EQ(fal_build_info(), build_info());
 }
 
-/// Each format is made once, is the text that C++ gives, and stays where it is while the other is asked for.
+/// Each format is made only once and is the text that C++ gives. It stays at its address while the other format is
+/// asked for.
 TEST(CApi, ExplainInBothFormats) {
   const fal_attention problem = small();
   const fal_target target = host();
@@ -155,7 +156,7 @@ TEST(CApi, AnUnknownFormatIsNull) {
   }
 }
 
-/// A refusal's reason outlives the texts that are asked for to understand it.
+/// The reason of a refusal is still there after the texts that a user asks for to understand it.
 TEST(CApi, TextsLeaveTheReasonOfTheLastFailure) {
   fal_attention problem = small();
   problem.dtype = 256;
@@ -190,7 +191,7 @@ TEST(CApi, ZeroesButForTheSizeAreAValidStart) {
   a.size = sizeof a;
   EXPECT_EQ(make(&a), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "dtype = as_q (0): the type of q is unset; it is f32, f16 or bf16");
-  a.dtype = FAL_BF16, a.d_qk = a.d_v = 8;  // b = 0: legal and empty
+  a.dtype = FAL_BF16, a.d_qk = a.d_v = 8;  // With b = 0 the problem is legal and empty.
   EXPECT_EQ(make(&a), FAL_OK) << fal_why();
   a = small();
   EXPECT_EQ(make(&a), FAL_OK) << "a band of zeroes is the full one: " << fal_why();
@@ -215,7 +216,7 @@ TEST(CApi, StructsMayGrow) {
     std::uint64_t added[4];
   } newer = {small(), {}};
   newer.known.size = sizeof newer;
-  EXPECT_EQ(make(&newer.known), FAL_OK) << fal_why();  // a newer caller who uses nothing new
+  EXPECT_EQ(make(&newer.known), FAL_OK) << fal_why();  // A newer caller who uses nothing new is served.
   newer.added[3] = 1;
   EXPECT_EQ(make(&newer.known), FAL_INVALID);
   EXPECT_EQ(fal_why(), text("attention: made for a newer falchion than ", version(), ", and uses what it added"));
@@ -231,7 +232,7 @@ TEST(CApi, StructsMayGrow) {
 
 TEST(CApi, Refusals) {
   fal_attention a = small();
-  a.dtype = 256;  // would be f32 as a byte
+  a.dtype = 256;  // The lowest byte of 256 is 0, which is f32.
   EXPECT_EQ(make(&a), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "dtype = 256: it is 0 to 7");
   a = small(), a.band.align = -1;
@@ -262,10 +263,10 @@ TEST(CApi, Refusals) {
   EXPECT_STREQ(fal_why(), "target.reserved[9] = 1: a reserved field is 0");
 }
 
-/// Each operand has a type of its own; what is not built is refused by the name of its field.
+/// Each operand has a type of its own. A type that is not built is refused by the name of its field.
 TEST(CApi, TypesOfOperands) {
   fal_attention a = small();
-  a.dtype_k = a.dtype_v = a.dtype_o = FAL_F32;  // as q, said aloud
+  a.dtype_k = a.dtype_v = a.dtype_o = FAL_F32;  // These are the type of q, given explicitly.
   EXPECT_EQ(make(&a), FAL_OK) << fal_why();
   a = small(), a.dtype_o = FAL_BF16;
   EXPECT_EQ(make(&a), FAL_UNSUPPORTED);
@@ -289,7 +290,7 @@ TEST(CApi, TypesOfOperands) {
                "dtype_k = f16 with dtype = bf16: operands of different types are not built yet; nearest: as_q");
 }
 
-/// One plan serves all steps: what is dropped is the run's to say, by value or by memory.
+/// One plan serves all steps, because each run says which elements are dropped, by value or by an address in memory.
 TEST(CApi, OnePlanDropsOtherElementsInEachRun) {
   Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 16, 16}.dropout(0.5f), DType::f32);
   const fal_attention problem = to_c(x.problem);

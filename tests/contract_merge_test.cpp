@@ -36,7 +36,7 @@ TEST(Contract, MergeOfPartialResults) {
   });
 }
 
-/// An axis of one element has no stride, so what stands there makes no other view of the same memory.
+/// The stride of an axis with one element means nothing, so two views that differ in it alone are the same memory.
 TEST(Contract, MergeIntoAnInputWhoseAxesOfOneElementSayOtherStrides) {
   HostTensor o_a(DType::f32, {1, 2, 1, 4}), o_b(DType::f32, {1, 2, 1, 4});
   HostTensor lse_a(DType::f32, {1, 1, 2, 1}), lse_b(DType::f32, {1, 1, 2, 1});
@@ -61,9 +61,9 @@ TEST(Contract, MergeOfEmptyAndBrokenStates) {
   EXPECT_EQ(o.get(0, 0, 0, 2), 3);
   EXPECT_EQ(lse.get(0, 0, 0, 0), 0.5f);
   ASSERT_TRUE(merged());
-  EXPECT_EQ(o.get(0, 0, 0, 2), 3);  // an empty state adds nothing, whatever its O holds
+  EXPECT_EQ(o.get(0, 0, 0, 2), 3);  // An empty state adds nothing, whatever its O holds.
   EXPECT_EQ(lse.get(0, 0, 0, 0), 0.5f);
-  EXPECT_EQ(o.get(0, 1, 0, 2), 0);  // two empty states
+  EXPECT_EQ(o.get(0, 1, 0, 2), 0);  // Here both states are empty.
   EXPECT_EQ(lse.get(0, 0, 1, 0), -kInf);
   for (const float bad : {kInf, kNan}) {
     lse_a.set(0, 0, 1, 0, bad);
@@ -73,8 +73,8 @@ TEST(Contract, MergeOfEmptyAndBrokenStates) {
   }
 }
 
-/// The weights are those of the LSEs, which are f32. Two states over 3 and 1 keys that all score `score`: near 1e9 the
-/// LSEs are equal, and so are the weights.
+/// The weights of a merge come from the LSEs, which are f32. Here two states cover 3 keys and 1 key that all score
+/// `score`. Near 1e9 their LSEs are equal in f32, and so are the weights.
 TEST(Contract, MergeIsAsExactAsTheLse) {
   const struct {
     float score;
