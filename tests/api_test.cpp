@@ -82,9 +82,8 @@ TEST(OneCall, MayBeCalledFromItsOwnExecutor) {
   Instance x = make_instance(Case{"x", 1, 1, 8192, 4, 1, 64, 64}, DType::f32);
   Instance y = make_instance(Case{"y", 2, 400, 500, 4, 2, 80, 80}, DType::f32, 3);
   x.poison_outputs(), y.poison_outputs();
-  ASSERT_TRUE(
-      // From this call on the thread's workspace is large enough for both.
-      attention(y.operands(), {}, host_target()));
+  // From this call on the thread's workspace is large enough for both.
+  ASSERT_TRUE(attention(y.operands(), {}, host_target()));
   y.poison_outputs();
   NestingPool pool{&y};
   Target target = host_target();

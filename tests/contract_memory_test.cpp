@@ -45,16 +45,15 @@ TEST(Contract, StridesOfInputs) {
     planted(Case{"x", 2, 40, 50, 2, 1, 40, 40}.layout(layout).causal(), nothing, agreed);
     planted(Case{"x", 2, 1, 50, 2, 1, 40, 40}.layout(layout).causal(), nothing, agreed);
   }
-  on_every_path(
-      // With a stride of 0 every key has the same row of K and V, and every batch entry has the same Q.
-      [](const Path& path, DType dtype) {
-        Instance x = make_instance(Case{"x", 2, 40, 50, 2, 1, 40, 40}, dtype);
-        Operands operands = x.operands();
-        operands.k.stride[1] = operands.v.stride[1] = operands.q.stride[0] = 0;
-        const Status status = run_with(path, x.problem, operands);
-        ASSERT_TRUE(status) << status.why;
-        for (std::int64_t d = 0; d < 40; ++d) EXPECT_NEAR(x.o.get(1, 7, 1, d), x.v.get(1, 0, 0, d), 0.02);
-      });
+  // With a stride of 0 every key has the same row of K and V, and every batch entry has the same Q.
+  on_every_path([](const Path& path, DType dtype) {
+    Instance x = make_instance(Case{"x", 2, 40, 50, 2, 1, 40, 40}, dtype);
+    Operands operands = x.operands();
+    operands.k.stride[1] = operands.v.stride[1] = operands.q.stride[0] = 0;
+    const Status status = run_with(path, x.problem, operands);
+    ASSERT_TRUE(status) << status.why;
+    for (std::int64_t d = 0; d < 40; ++d) EXPECT_NEAR(x.o.get(1, 7, 1, d), x.v.get(1, 0, 0, d), 0.02);
+  });
 }
 
 TEST(Contract, StridesThatAreRefused) {

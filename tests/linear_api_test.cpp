@@ -1,4 +1,5 @@
-// tests/linear_api_test.cpp: linear attention's refusals with their texts, its one-call form, its C twin.
+// tests/linear_api_test.cpp: tests of linear attention's refusals with their texts, of its one-call form and of its C
+// API.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -186,7 +187,7 @@ TEST(LinearRefusals, WorkspaceAndPackedLengths) {
             "cu_seqlens[3] = 40 is over b * s = 30: s is the longest length allowed");
 }
 
-/// Lengths that mean nothing leave every byte but those of the outputs alone.
+/// Lengths that make no sense may change the outputs, but no other byte.
 TEST(LinearContract, BrokenLengthsStayInBounds) {
   for (const char* operation : {kLinearForward, kLinearBackward}) {
     const Pass pass = operation == kLinearForward ? Pass::forward : Pass::backward;
@@ -316,7 +317,7 @@ TEST(LinearCApi, RefusalsAndOneCall) {
   EXPECT_NE(
       std::string(fal_linear_explain(&problem, FAL_BACKWARD, &target, FAL_TEXT)).find("linear_attention_backward f32"),
       std::string::npos);
-  target.size = 40;  // a caller of before the break of the ABI
+  target.size = 40;  // A caller that was built before the ABI changed has this size.
   EXPECT_EQ(fal_linear_attention_run(&operands, nullptr, &target, nullptr), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "target.size = 40: it is sizeof(fal_target), 56 here");
 }

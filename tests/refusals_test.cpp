@@ -1,5 +1,5 @@
-// tests/refusals_test.cpp: what a plan refuses, with the text that says why. It also checks whether two tensors share
-// bytes by counting the bytes.
+// tests/refusals_test.cpp: tests what a plan refuses, with the text that says why. It also checks by counting bytes
+// whether two tensors share any.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -144,7 +144,7 @@ TEST(Refusals, WantedOperandsThatAreMissing) {
   EXPECT_EQ(why([](Operands& y) { y.bias.shape = {1, 1, 1, 9}; }), "");
 }
 
-/// Where no number is drawn, nobody looks at where the random numbers come from.
+/// Where no random number is drawn, it does not matter where the random numbers would come from.
 TEST(Refusals, RandomNumbersInMemory) {
   alignas(16) std::uint64_t numbers[3] = {};
   const auto* crooked = reinterpret_cast<const std::uint64_t*>(reinterpret_cast<const char*>(numbers) + 4);
