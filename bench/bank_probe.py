@@ -124,7 +124,7 @@ def measure(ncu, probe):
     if not ncu:
         return rows, [], "no ncu here: cycles alone"
     launches, why = counters(ncu, probe, known_metrics(ncu))
-    if not launches:  # with one unknown counter ncu gives none of them
+    if not launches:  # With one unknown counter ncu gives none of them.
         launches, why = counters(ncu, probe, [WAVEFRONTS, CONFLICTS])
     return rows, launches, "" if launches else f"no counters, cycles alone: {why}"
 

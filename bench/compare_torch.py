@@ -87,11 +87,11 @@ def grid(options):
                 for causal in (False, True):
                     what = "causal" if causal else "full"
                     yield section, f"{options.dtype}/d:128/{label}/{what}", (options.dtype, lengths, 128, causal)
-        elif section == "chunked":  # a chunk of a prompt against all keys before it
+        elif section == "chunked":  # A chunk of a prompt sees all keys before it.
             for mode in options.modes:
                 for h in (8,) if quick else (8, 16, 64):
                     yield section, f"{mode}/{options.dtype}/d:128/h:{h}/s_q:512/s_k:65536", (options.dtype, 512, 65536, h, 128, mode)
-        elif section == "small":  # in a CUDA graph
+        elif section == "small":  # These cells run in a CUDA graph.
             for b, h, s, d in ((1, 12, 128, 64), (1, 16, 512, 64), (8, 12, 197, 64)):
                 yield section, f"{options.dtype}/b:{b}/h:{h}/s:{s}/d:{d}", (options.dtype, b, h, s, d)
         elif section == "decode":
@@ -226,7 +226,7 @@ def main():
             print(f"\n{section:<44}{''.join(f'{n:>16}' for n in names)}   ratio   MHz", flush=True)
         try:
             row = row_of(section, name, getattr(bench, section)(*arguments))
-        except Exception as error:  # one broken cell does not end the run
+        except Exception as error:  # One broken cell does not end the run.
             failed.append({"cell": f"{section}/{name}", "why": str(error).strip()[:400]})
             print(f"{name:<44}failed: {str(error).strip()[:160]}", flush=True)
             continue

@@ -20,8 +20,8 @@ import time
 
 import result_file
 
-REST = 0.02       # seconds: libgomp's idle workers spin for up to some 15 ms
-BLOCK = 0.004     # seconds: shorter problems are repeated up to this long within one sample
+REST = 0.02  # This is in seconds. libgomp's idle workers spin for up to some 15 ms.
+BLOCK = 0.004  # This is in seconds. A shorter problem is repeated for this long within one sample.
 
 
 def physical_cores(count):
@@ -70,7 +70,7 @@ def interleaved(calls, runs, before=lambda: None):
             before()
             time.sleep(REST)
             if many > 1:
-                call()  # wakes the pool
+                call()  # This call wakes the pool.
             out.append(seconds(call, many))
     return samples
 
@@ -126,7 +126,7 @@ def measure_decode(torch, fal, options, threads, cold):
     theirs = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
     ours()
     errors = check(torch, q, k, v, False, o, theirs())
-    big = torch.ones(1 << 28) if cold else None  # 1 GiB of f32
+    big = torch.ones(1 << 28) if cold else None  # The buffer has 1 GiB of f32.
     reads = []
 
     def flush():

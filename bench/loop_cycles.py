@@ -33,7 +33,7 @@ KINDS = (
     ("uniform", ("U", "R2UR", "S2UR")),
     ("ALU", ("",)),
 )
-# Where a stretch of the loop begins.
+# A stretch of the loop begins at one of these.
 MARKS = ("BAR", "SYNCS", "WARPGROUP.DEPBAR", "HGMMA", "HMMA")
 
 

@@ -14,9 +14,9 @@ SDPA = torch.nn.functional.scaled_dot_product_attention
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
             "efficient": SDPBackend.EFFICIENT_ATTENTION}
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
-GROUP = 4          # calls between two events
-BURST_PAUSE = 0.12  # seconds before each group: the clock is back at its top
-LOAD = 0.25        # seconds of load before the sustained groups
+GROUP = 4  # So many calls lie between two events.
+BURST_PAUSE = 0.12  # In seconds, before each group, so that the clock is back at its top.
+LOAD = 0.25  # This is the load before the sustained groups, in seconds.
 
 
 class Clocks:
@@ -57,7 +57,7 @@ def group_ms(call, repeats=GROUP, cold=False):
     by a sleep (cold) or by two more calls. Otherwise the time of short calls would be that of the host."""
     start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     if cold:
-        torch.cuda._sleep(2_000_000)  # cycles: 1 ms
+        torch.cuda._sleep(2_000_000)  # The number counts cycles, which make about 1 ms.
     else:
         call(), call()
     start.record()
@@ -154,7 +154,7 @@ class Bench:
             try:
                 calls["flex"] = flex(q, k, v, causal)
                 results["flex"] = calls["flex"]()
-            except Exception as error:  # whatever a compiler throws
+            except Exception as error:  # A compiler may throw anything.
                 refused["flex"] = str(error).strip().split("\n")[0][:200]
                 calls.pop("flex", None)
         ours()
@@ -205,7 +205,7 @@ class Bench:
         for first, n in ((0, lengths[0]), (starts[-2], lengths[-1])):
             one = [x[first:first + n].transpose(0, 1).unsqueeze(0) for x in (q, k, v, o)]
             e, u = errors(*one[:3], causal, {"falchion": one[3]})
-            error = e["falchion"]  # max() would drop a NaN, which is what an unwritten element has
+            error = e["falchion"]  # max() would drop a NaN, which is what an element that was never written holds.
             found["falchion"] = error if math.isnan(error) else max(error, found["falchion"])
             unit = max(unit, u)
             if math.isnan(error):
@@ -277,7 +277,7 @@ COMPILED = {}
 def flex(q, k, v, causal):
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     if "flex" not in COMPILED:
-        torch._dynamo.config.recompile_limit = 1000  # each cell of the grid is a shape of its own
+        torch._dynamo.config.recompile_limit = 1000  # Each cell of the grid is a shape of its own.
         COMPILED["flex"] = torch.compile(flex_attention, dynamic=False)
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, q.shape[2], k.shape[2], device="cuda") if causal else None
     gqa = q.shape[1] != k.shape[1]

@@ -10,10 +10,10 @@ endif()
 include(GoogleTest)
 file(GLOB test_sources CONFIGURE_DEPENDS tests/*_test.cpp)
 set(gpu_test_sources ${test_sources})
-list(FILTER gpu_test_sources INCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")  # cmake/tests_gpu.cmake
+list(FILTER gpu_test_sources INCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")  # They belong to cmake/tests_gpu.cmake.
 list(FILTER test_sources EXCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")
-list(FILTER test_sources EXCLUDE REGEX "/door_gpu_test")  # cmake/tests_fake_cuda.cmake
-if(NOT FALCHION_TOOLS)  # these test parts of the command, or need its libraries
+list(FILTER test_sources EXCLUDE REGEX "/door_gpu_test")  # It belongs to cmake/tests_fake_cuda.cmake.
+if(NOT FALCHION_TOOLS)  # These tests test parts of the command or need its libraries.
   list(FILTER test_sources EXCLUDE REGEX "/(roofline|explain_json|verify_[a-z]+)_test")
 endif()
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cpp)

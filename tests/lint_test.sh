@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The house rules that a machine can check. Formatting and clang-tidy: ./dev lint.
+# Checks the house rules that a machine can check. `./dev lint` checks formatting and runs clang-tidy.
 set -uo pipefail
 cd "${1:-$(dirname "$0")/..}"
 max_file=400 max_function=80
@@ -11,7 +11,8 @@ sources() { find include src tools tests examples bench -type f \
 for file in $(sources); do
   lines=$(wc -l <"$file")
   ((lines <= max_file)) || complain "$file: $lines lines, at most $max_file"
-  # A function: a line that ends in "{" after a ")", at column 0 or 2, up to the "}" at the same column.
+  # A function begins with a line that ends in "{" after a ")", at column 0 or 2, and ends with the "}" at the same
+  # column.
   out=$(awk -v max=$max_function -v file="$file" '
     match($0, /^ */) { indent = RLENGTH }
     !start && (indent == 0 || indent == 2) && /\)[^;=]*\{ *(\/\/.*)?$/ && !/^ *(namespace|struct|class|enum|if|for|while|switch|TEST)/ { start = NR; at = indent; name = $0 }
@@ -21,7 +22,7 @@ for file in $(sources); do
 done
 
 all=$(sources)
-find_bad() {  # what pattern files...
+find_bad() {  # Its arguments are what is found, a pattern and files.
   local what=$1 pattern=$2 out
   shift 2
   out=$(grep -nE "$pattern" "$@" /dev/null | head -20)

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-# tests/results_test.py: bench/results stays small and each file in it can be trusted: it says which commit was measured, when,
-# on which device and with which driver, its name begins with that date and commit, it holds no single runs, and some document
-# cites it by its name, as no document cites one that is gone. Then copies are spoilt, to see that each fault is found, and a
-# program of bench/ writes a new one.
+# tests/results_test.py: checks that bench/results stays small and that each file in it can be trusted. A file must say
+# which commit was measured, when, on which device and with which driver, and its name must begin with that date and
+# commit. It must hold no single runs. Some document must cite it by its name, and no document may cite one that is
+# gone. Then copies are spoilt to see that each fault is found, and a program of bench/ writes a new file.
 import itertools
 import json
 import os

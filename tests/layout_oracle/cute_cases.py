@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# cute_cases.py: the cases of cases.txt as a program that asks CuTe: cute_cases.py cases.txt cases.cpp
+# cute_cases.py cases.txt cases.cpp: turns the cases of cases.txt into a program that asks CuTe.
 import re
 import sys
 
@@ -187,7 +187,7 @@ def main():
             arg = arg[:2] + ["".join(f", {order}" for order in arg[2:])]
         if name == "recast":
             arg += words[1:]
-        if not kinds:  # atoms: the name, then what follows it
+        if not kinds:  # In this case the first word names an atom, and its arguments follow.
             arg = [op(words[0])] + words[1:]
             if name == "tiled_mma":
                 sizes = re.findall(r"\d+", words[2])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# make_cases.py: random questions to a layout algebra, the same ones for the same seed: make_cases.py COUNT [SEED]
+# make_cases.py COUNT [SEED]: prints random questions to a layout algebra. The same seed gives the same questions.
 import random
 import sys
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-# pycute_test.py EVALUATE [FOLDER]: 10,000 random layouts, and what operations make of them, equal pycute's, offset by
-# offset. FOLDER: where pycute may be, besides Python's own path. 77 (skipped) where it is not.
+# pycute_test.py EVALUATE [FOLDER]: checks that 10,000 random layouts, and what operations make of them, equal pycute's,
+# offset by offset. FOLDER is a place where pycute may be, besides Python's own path. It exits with 77 (skipped) where
+# pycute is not found.
 import ast
 import random
 import subprocess
@@ -81,7 +82,7 @@ def undone(a, inverse):
     return [a(inverse(a(i))) for i in range(a.size())]
 
 
-# (operation, arguments behind the layout, what pycute says)
+# Each question has an operation, its arguments behind the layout, and a function that asks pycute.
 def questions(a):
     b, small = inside(a), random_layout(1)
     target = random.choice([24, 64, 96, 210])
@@ -92,7 +93,7 @@ def questions(a):
         ("logical_divide", [layout_text(b)], lambda: pycute.logical_divide(a, b)),
         ("logical_product", [layout_text(small)], lambda: pycute.logical_product(a, small)),
     ]
-    if len(set(offsets(a))) == a.size():  # of others pycute makes other inverses than CuTe
+    if len(set(offsets(a))) == a.size():  # Of other layouts pycute and CuTe have different inverses.
         out.append(("right_inverse", [], lambda: pycute.right_inverse(a)))
         out.append(("left_inverse", [], lambda: pycute.left_inverse(a)))
     return out
@@ -112,7 +113,7 @@ def main():
             answer = ask()
             if name != "left_inverse":
                 expected.append(offsets(answer))
-            else:  # pycute's is wrong where its complement overlaps: that counts as refused
+            else:  # pycute's answer is wrong where its complement overlaps, so it counts as refused
                 expected.append(offsets(a) if undone(a, answer) == offsets(a) else None)
         except (AssertionError, ZeroDivisionError, IndexError):
             expected.append(None)

@@ -1,4 +1,4 @@
-// tests/support/instance.cpp
+// tests/support/instance.cpp: implements instance.hpp.
 #include "support/instance.hpp"
 
 #include <algorithm>
