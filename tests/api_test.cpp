@@ -98,7 +98,7 @@ TEST(OneCall, Refuses) {
   Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
   Operands operands = x.operands();
   operands.v.shape[1] = 49;
-  EXPECT_EQ(attention(operands).why, "v.shape[1] = 49, the problem's is 50");
+  EXPECT_EQ(attention(operands).why, "v.shape[1] = 49, but the problem's is 50");
   EXPECT_EQ(attention(x.operands(), {}, Backend::sm90).code, Code::unsupported);
 }
 

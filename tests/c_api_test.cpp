@@ -143,7 +143,7 @@ TEST(CApi, AnUnknownFormatIsNull) {
   fal_plan* plan = nullptr;
   for (const std::int32_t format : {-1, 2, 256}) {
     ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, nullptr, &plan), FAL_OK);
-    const std::string why = text("format = ", format, ": it is 0 to 1");
+    const std::string why = text("format = ", format, ": it must be 0 to 1");
     EXPECT_EQ(fal_plan_explain(plan, format), nullptr);
     EXPECT_EQ(fal_why(), why);
     fal_plan_free(plan);
@@ -162,7 +162,7 @@ TEST(CApi, TextsLeaveTheReasonOfTheLastFailure) {
   problem.dtype = 256;
   ASSERT_EQ(make(&problem), FAL_INVALID);
   ASSERT_NE(fal_explain(&problem, FAL_FORWARD, nullptr, FAL_JSON), nullptr);
-  EXPECT_STREQ(fal_why(), "dtype = 256: it is 0 to 7");
+  EXPECT_STREQ(fal_why(), "dtype = 256: it must be 0 to 7");
 }
 
 TEST(Threads, AskForTheTextsOfOnePlan) {
@@ -223,7 +223,7 @@ TEST(CApi, StructsMayGrow) {
   fal_attention a = small();
   a.size = sizeof a - 1;
   EXPECT_EQ(make(&a), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "attention.size = 143: it is sizeof(fal_attention), 144 here");
+  EXPECT_STREQ(fal_why(), "attention.size = 143: it must be sizeof(fal_attention), 144 here");
   a.size = 0;
   EXPECT_EQ(make(&a), FAL_INVALID);
   a.size = std::numeric_limits<std::size_t>::max();
@@ -234,13 +234,13 @@ TEST(CApi, Refusals) {
   fal_attention a = small();
   a.dtype = 256;  // The lowest byte of 256 is 0, which is f32.
   EXPECT_EQ(make(&a), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "dtype = 256: it is 0 to 7");
+  EXPECT_STREQ(fal_why(), "dtype = 256: it must be 0 to 7");
   a = small(), a.band.align = -1;
   EXPECT_EQ(make(&a), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "band.align = -1: it is 0 to 2");
+  EXPECT_STREQ(fal_why(), "band.align = -1: it must be 0 to 2");
   a = small(), a.reserved2[13] = 1;
   EXPECT_EQ(make(&a), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "attention.reserved2[13] = 1: a reserved field is 0");
+  EXPECT_STREQ(fal_why(), "attention.reserved2[13] = 1: a reserved field must be 0");
   a = small();
   EXPECT_EQ(make(&a, nullptr, 7), FAL_INVALID);
   EXPECT_EQ(make(&a, nullptr, FAL_BACKWARD), FAL_UNSUPPORTED);
@@ -248,19 +248,19 @@ TEST(CApi, Refusals) {
   fal_target target = {};
   target.size = sizeof target, target.backend = 12;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "backend = 12: it is 0 to 4");
+  EXPECT_STREQ(fal_why(), "backend = 12: it must be 0 to 4");
   target = host(), target.device = 1;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "device = 1 with use_device = 0: set use_device");
   target.use_device = 1, target.device = -2, target.backend = FAL_SM90;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "device = -2: it is CUDA's number of a device");
+  EXPECT_STREQ(fal_why(), "device = -2: it must be CUDA's number of a device");
   target.device = 0, target.backend = FAL_CPU;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "device = 0 with backend = cpu: device is for GPU backends");
   target = host(), target.reserved[9] = 1;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "target.reserved[9] = 1: a reserved field is 0");
+  EXPECT_STREQ(fal_why(), "target.reserved[9] = 1: a reserved field must be 0");
 }
 
 /// Each operand has a type of its own. A type that is not built is refused by the name of its field.
@@ -318,7 +318,7 @@ TEST(CApi, OnePlanDropsOtherElementsInEachRun) {
   fal_operands operands = to_c(x.operands());
   operands.rng.reserved = 1;
   EXPECT_EQ(fal_plan_run(plan, &operands, workspace.data(), workspace.size(), nullptr), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "operands.rng.reserved = 1: a reserved field is 0");
+  EXPECT_STREQ(fal_why(), "operands.rng.reserved = 1: a reserved field must be 0");
   fal_plan_free(plan);
 }
 
@@ -378,7 +378,7 @@ TEST(CApi, MergeAndLengths) {
   const fal_attention problem = to_c(x.problem);
   const fal_operands operands = to_c(x.operands());
   EXPECT_EQ(fal_validate_lengths(&problem, &operands), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "used_k[1] = 6: it is in [0, 5]");
+  EXPECT_STREQ(fal_why(), "used_k[1] = 6: it must be in [0, 5]");
 }
 
 }  // namespace

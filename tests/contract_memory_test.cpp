@@ -66,10 +66,11 @@ TEST(Contract, StridesThatAreRefused) {
       EXPECT_EQ(status.code, Code::invalid);
       return status.why;
     };
-    EXPECT_EQ(why([](Operands& y) { y.o.stride[1] = 0; }), "o.stride[1] = 0: strides of an output are above 0");
-    EXPECT_EQ(why([](Operands& y) { y.lse.stride[2] = -1; }), "lse.stride[2] = -1: strides of an output are above 0");
+    EXPECT_EQ(why([](Operands& y) { y.o.stride[1] = 0; }), "o.stride[1] = 0: strides of an output must be above 0");
+    EXPECT_EQ(why([](Operands& y) { y.lse.stride[2] = -1; }),
+              "lse.stride[2] = -1: strides of an output must be above 0");
     EXPECT_EQ(why([](Operands& y) { y.o.stride[2] = 4; }),
-              "o.stride = (64, 16, 4, 1) with o.shape = (2, 4, 2, 8): two elements of an output share no memory");
+              "o.stride = (64, 16, 4, 1) with o.shape = (2, 4, 2, 8): two elements of an output must not share memory");
     EXPECT_EQ(why([](Operands& y) { y.q.stride[3] = 2; }),
               "q.stride[3] = 2: the last axis must be contiguous (stride 1)");
   });
@@ -84,7 +85,7 @@ TEST(Contract, Alignment) {
     const Status status = run_with(path, x.problem, operands);
     EXPECT_EQ(status.code, Code::invalid);
     EXPECT_EQ(status.why, text("k.data = ", operands.k.data, " is 1 past a multiple of ", size_of(dtype),
-                               ": it is aligned to its elements"));
+                               ": it must be aligned to its elements"));
   });
 }
 
@@ -120,15 +121,15 @@ TEST(Contract, BrokenLengthsAreReported) {
   x.cu_q = {0, 40, 43, 51}, x.cu_k = {0, 50, 70, 82};  // The totals count the 3 spare rows.
   EXPECT_EQ(why(), "");
   x.cu_q = {1, 40, 43, 51};
-  EXPECT_EQ(why(), "cu_seqlens_q[0] = 1: it starts at 0");
+  EXPECT_EQ(why(), "cu_seqlens_q[0] = 1: it must start at 0");
   x.cu_q = {0, 40, 30, 51};
-  EXPECT_EQ(why(), "cu_seqlens_q[2] = 30 is below cu_seqlens_q[1] = 40: it is sorted");
+  EXPECT_EQ(why(), "cu_seqlens_q[2] = 30 is below cu_seqlens_q[1] = 40: it must be sorted");
   x.cu_q = {0, 40, 43, 50};
-  EXPECT_EQ(why(), "cu_seqlens_q[3] = 50: it ends at the total, 51");
+  EXPECT_EQ(why(), "cu_seqlens_q[3] = 50: it must end at the total, 51");
   x.cu_q = {0, 41, 43, 51};
   EXPECT_EQ(why(), "cu_seqlens_q: sequence 0 has 41 rows, over s_q = 40");
   Instance used = make_instance(Case{"x", 2, 4, 5, 1, 1, 16, 16}.used_k({5, 6}), DType::f32);
-  EXPECT_EQ(validate_lengths(used.problem, used.operands()).why, "used_k[1] = 6: it is in [0, 5]");
+  EXPECT_EQ(validate_lengths(used.problem, used.operands()).why, "used_k[1] = 6: it must be in [0, 5]");
 }
 
 /// Whatever the lengths say, no run reads or writes outside the tensors. The sanitizer presets and the poison would
@@ -160,9 +161,10 @@ TEST(Contract, FirstKeys) {
     return validate_lengths(x.problem, x.operands()).why;
   };
   EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({5, 0})), "");
-  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({5, 6})), "first_k[1] = 6: it is in [0, 5]");
-  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({-1, 0})), "first_k[0] = -1: it is in [0, 5]");
-  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({4, 0}).used_k({3, 5})), "first_k[0] = 4: it is in [0, 3]");
+  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({5, 6})), "first_k[1] = 6: it must be in [0, 5]");
+  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({-1, 0})), "first_k[0] = -1: it must be in [0, 5]");
+  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({4, 0}).used_k({3, 5})),
+            "first_k[0] = 4: it must be in [0, 3]");
 }
 
 TEST(Contract, MaxLengthHintTooSmall) {
@@ -266,12 +268,12 @@ TEST(Contract, WorkspaceTooSmall) {
     ASSERT_TRUE(Plan::make(x.problem, Pass::forward, path.target(), &plan));
     const Workspace workspace(plan.workspace_bytes() + 64);
     const std::string needs = std::to_string(plan.workspace_bytes());
-    EXPECT_EQ(plan.run(x.operands(), nullptr, 0).why, "workspace is null, the plan needs " + needs + " bytes");
+    EXPECT_EQ(plan.run(x.operands(), nullptr, 0).why, "workspace is null, but the plan needs " + needs + " bytes");
     const Status small = plan.run(x.operands(), workspace.data(), 64);
     EXPECT_EQ(small.code, Code::workspace);
-    EXPECT_EQ(small.why, "workspace has 64 bytes, the plan needs " + needs);
+    EXPECT_EQ(small.why, "workspace has 64 bytes, but the plan needs " + needs);
     const Status crooked = plan.run(x.operands(), static_cast<std::byte*>(workspace.data()) + 8, workspace.size() - 8);
-    EXPECT_NE(crooked.why.find(" is 8 past a multiple of 64: it is aligned to 64 bytes"), std::string::npos)
+    EXPECT_NE(crooked.why.find(" is 8 past a multiple of 64: it must be aligned to 64 bytes"), std::string::npos)
         << crooked.why;
   });
 }

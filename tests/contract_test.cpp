@@ -243,9 +243,9 @@ TEST(Contract, WindowBounds) {
           agreed);
   Attention a = small_problem();
   a.band = Band::window(-2, 0, Align::bottom_right);
-  EXPECT_EQ(make(a).why, "band.left = -2: it is 0 or more, or unbounded (-1)");
+  EXPECT_EQ(make(a).why, "band.left = -2: it must be 0 or more, or unbounded (-1)");
   a.band = Band::window(0, -7, Align::bottom_right);
-  EXPECT_EQ(make(a).why, "band.right = -7: it is 0 or more, or unbounded (-1)");
+  EXPECT_EQ(make(a).why, "band.right = -7: it must be 0 or more, or unbounded (-1)");
 }
 
 // ---- scores ---------------------------------------------------------------------------------------------------------

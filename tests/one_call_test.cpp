@@ -88,7 +88,7 @@ TEST(OneCallPacked, BIsCheckedBeforeLengthsAreRead) {
   }
   PackedAttention a;
   a.options.b = -1;
-  EXPECT_EQ(a.run().why, "b = -1: a size is 0 or more");
+  EXPECT_EQ(a.run().why, "b = -1: a size must be 0 or more");
   PackedLinear l;
   l.options.b = 1 << 30;
   EXPECT_EQ(l.run().why, "b * h_v = 1073741824 * 2 is over the limit of 2147483647");
@@ -97,21 +97,21 @@ TEST(OneCallPacked, BIsCheckedBeforeLengthsAreRead) {
 TEST(OneCallPacked, LengthsOnTheHostAreChecked) {
   PackedAttention a;
   a.options.b = 1;
-  EXPECT_EQ(a.run().why, "cu_seqlens_q[1] = 20: it ends at the total, 27");
+  EXPECT_EQ(a.run().why, "cu_seqlens_q[1] = 20: it must end at the total, 27");
   a.options.b = 3, a.options.s_q = a.options.s_k = 20;  // With hints the answers are the same.
   a.x.cu_k = {0, 11, 14, 30};
-  EXPECT_EQ(a.run().why, "cu_seqlens_k[3] = 30: it ends at the total, 34");
+  EXPECT_EQ(a.run().why, "cu_seqlens_k[3] = 30: it must end at the total, 34");
   a.x.cu_k = {0, 11, 99, 34};
   EXPECT_EQ(a.run().why, "cu_seqlens_k[2] = 99 is over the total, 34");
   a.x.cu_k = {0, 11, 10, 34};
-  EXPECT_EQ(a.run().why, "cu_seqlens_k[2] = 10 is below cu_seqlens_k[1] = 11: it is sorted");
+  EXPECT_EQ(a.run().why, "cu_seqlens_k[2] = 10 is below cu_seqlens_k[1] = 11: it must be sorted");
   a.x.cu_k = {1, 11, 14, 34};
-  EXPECT_EQ(a.run().why, "cu_seqlens_k[0] = 1: it starts at 0");
+  EXPECT_EQ(a.run().why, "cu_seqlens_k[0] = 1: it must start at 0");
   a.operands.cu_seqlens_k = nullptr;
   EXPECT_EQ(a.run().why, "cu_seqlens_k is null, but the problem was planned with packed");
   PackedLinear l;
   l.options.b = 2;
-  EXPECT_EQ(l.run().why, "cu_seqlens[2] = 20: it ends at the total, 27");
+  EXPECT_EQ(l.run().why, "cu_seqlens[2] = 20: it must end at the total, 27");
 }
 
 /// A plan has no other way to know the number of sequences, so with b = 0 it takes the problem for one without rows.
@@ -165,14 +165,14 @@ TEST(OneCallPass, GradientsWithoutMemoryMeanBackwardToo) {
   EXPECT_EQ(linear_attention(operands, {}, host_target()).why, "");
   EXPECT_EQ(validate_lengths(x.problem, operands).why, "");
   operands.grad_v.shape[3] = 7;
-  EXPECT_EQ(linear_attention(operands, {}, host_target()).why, "grad_v.shape[3] = 7, the problem's is 24");
+  EXPECT_EQ(linear_attention(operands, {}, host_target()).why, "grad_v.shape[3] = 7, but the problem's is 24");
 }
 
 TEST(OneCallPass, AnyGradientMeansBackward) {
   const LinearInstance x = make_linear_instance(LinearCase{"x", 2, 9, 1, 2, 16, 24}, DType::f32);
   LinearOperands operands = x.operands(Pass::backward);
   operands.grad_o = {};
-  EXPECT_EQ(linear_attention(operands, {}, host_target()).why, "grad_o.shape[0] = 0, the problem's is 2");
+  EXPECT_EQ(linear_attention(operands, {}, host_target()).why, "grad_o.shape[0] = 0, but the problem's is 2");
 }
 
 // ---- workspaces -----------------------------------------------------------------------------------------------------

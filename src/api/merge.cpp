@@ -38,9 +38,9 @@ void check_tensor(const char* name, const Tensor& x, bool output, bool is_lse, c
                   Check* check) {
   const bool half = x.dtype == DType::f16 || x.dtype == DType::bf16;
   check->require(x.dtype == DType::f32 || (half && !is_lse), name, ".dtype = ", x.dtype,
-                 is_lse ? ": it is f32" : ": it is f32, f16 or bf16");
+                 is_lse ? ": it must be f32" : ": it must be f32, f16 or bf16");
   for (const std::int64_t extent : x.shape)
-    check->require(extent >= 0, name, ".shape = ", x.shape, ": an extent is 0 or more");
+    check->require(extent >= 0, name, ".shape = ", x.shape, ": an extent must be 0 or more");
   check->require(x.shape == shape, name, ".shape = ", x.shape, ", ", of, " is ", shape);
   if (check->ok()) check_memory({.name = name, .x = &x, .output = output}, check);
 }
@@ -97,7 +97,7 @@ Status merge_checked(const Tensor& o_a, const Tensor& lse_a, const Tensor& o_b, 
   Check check;
   const Shape rows{o.shape[0], o.shape[2], o.shape[1], 1};  // o is (b, s, h, d), lse (b, h, s, 1)
   check_tensor("o", o, true, false, o.shape, "o", &check);
-  check.require(o.shape[3] >= 1, "o.shape[3] = ", o.shape[3], ": a head dim is 1 or more");
+  check.require(o.shape[3] >= 1, "o.shape[3] = ", o.shape[3], ": a head dim must be 1 or more");
   check_tensor("lse", lse, true, true, rows, "(b, h, s_q, 1) of o", &check);
   check_tensor("o_a", o_a, false, false, o.shape, "o", &check);
   check_tensor("lse_a", lse_a, false, true, rows, "(b, h, s_q, 1) of o", &check);

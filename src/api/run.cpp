@@ -14,13 +14,13 @@ namespace falchion {
 Status check_workspace(const PlanData& plan, const void* workspace, std::size_t bytes) {
   if (plan.workspace == 0) return {};
   if (workspace == nullptr)
-    return {Code::workspace, text("workspace is null, the plan needs ", plan.workspace, " bytes")};
+    return {Code::workspace, text("workspace is null, but the plan needs ", plan.workspace, " bytes")};
   if (bytes < plan.workspace)
-    return {Code::workspace, text("workspace has ", bytes, " bytes, the plan needs ", plan.workspace)};
+    return {Code::workspace, text("workspace has ", bytes, " bytes, but the plan needs ", plan.workspace)};
   const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(workspace) % tiles::kAlign;
   if (past == 0) return {};
   return {Code::workspace, text("workspace = ", workspace, " is ", past, " past a multiple of ", tiles::kAlign,
-                                ": it is aligned to ", tiles::kAlign, " bytes")};
+                                ": it must be aligned to ", tiles::kAlign, " bytes")};
 }
 
 Status check_device(const PlanData& plan) {

@@ -105,12 +105,12 @@ TEST(CudaOperands, WorkspaceTooSmall) {
     cuda::Memory memory;
     ASSERT_OK(cuda::Memory::make(plan.workspace_bytes() + 64, &memory));
     const std::string needs = std::to_string(plan.workspace_bytes());
-    EXPECT_EQ(plan.run(device.operands(), nullptr, 0).why, "workspace is null, the plan needs " + needs + " bytes");
+    EXPECT_EQ(plan.run(device.operands(), nullptr, 0).why, "workspace is null, but the plan needs " + needs + " bytes");
     const Status small = plan.run(device.operands(), memory.data(), 64);
     EXPECT_EQ(small.code, Code::workspace);
-    EXPECT_EQ(small.why, "workspace has 64 bytes, the plan needs " + needs);
+    EXPECT_EQ(small.why, "workspace has 64 bytes, but the plan needs " + needs);
     const Status crooked = plan.run(device.operands(), memory.data() + 8, memory.size() - 8);
-    EXPECT_NE(crooked.why.find(" is 8 past a multiple of 64: it is aligned to 64 bytes"), std::string::npos)
+    EXPECT_NE(crooked.why.find(" is 8 past a multiple of 64: it must be aligned to 64 bytes"), std::string::npos)
         << crooked.why;
     const Workspace host(plan.workspace_bytes());
     const Status on_host = plan.run(device.operands(), host.data(), host.size());
@@ -131,11 +131,11 @@ TEST(CudaOperands, LengthsOfTheDeviceAreValidated) {
     x.cu_q = {0, 40, 43, 51}, x.cu_k = {0, 50, 70, 82};
     EXPECT_EQ(why(), "");
     x.cu_q = {0, 40, 30, 51};
-    EXPECT_EQ(why(), "cu_seqlens_q[2] = 30 is below cu_seqlens_q[1] = 40: it is sorted");
+    EXPECT_EQ(why(), "cu_seqlens_q[2] = 30 is below cu_seqlens_q[1] = 40: it must be sorted");
     Instance used = make_instance(Case{"x", 2, 4, 5, 1, 1, 16, 16}.used_k({5, 6}), dtype);
     const OnDevice other(path, &used);
     ASSERT_OK(other.status());
-    EXPECT_EQ(validate_lengths(used.problem, other.operands()).why, "used_k[1] = 6: it is in [0, 5]");
+    EXPECT_EQ(validate_lengths(used.problem, other.operands()).why, "used_k[1] = 6: it must be in [0, 5]");
   });
 }
 
