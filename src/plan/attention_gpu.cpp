@@ -144,7 +144,9 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
             text("b * h_q * s_q: ", items, " row tiles (", rows, " rows) are over the grid's limit of ", INT32_MAX)};
   }
   choose_walkers(slots, plan);
-  // Not a grid that the SMs hold at once: started early it would be spread over what is free then, not evenly.
+  // The kernel may start before the one ahead of it has ended, but only if its grid is at least twice what the SMs hold
+  // at once. The CTAs of a smaller grid would all be placed on those SMs that happen to be free at that moment, and not
+  // evenly on all.
   attention.early = device.sm >= 90 && items * attention.splits >= 2 * slots;
   if (attention.splits > 1) {
     const std::int64_t parts = attention.splits * rows;
