@@ -26,7 +26,8 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 
 def group(call, times=5):
-    """The ms of one call, from a few in a row. The sleep before them hides the time that launching takes on the host."""
+    """Returns the ms of one call, from a few in a row. The sleep before them hides the time that launching takes on the
+    host."""
     begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
     torch.cuda._sleep(2_000_000)
     begin.record()
@@ -45,7 +46,7 @@ def copy_speed():
 
 
 def reference(q, k, v, scale, chunk=256):
-    """(b, h, s, d), differentiable, in double where s allows it."""
+    """Computes (b, h, s, d) in a form that can be differentiated, in double where s allows it."""
     s, outputs, state = q.shape[2], [], torch.zeros(*q.shape[:2], q.shape[3], v.shape[3], dtype=q.dtype, device=q.device)
     for at in range(0, s, chunk):
         a, b, c = (x[:, :, at:at + chunk] for x in (q, k, v))

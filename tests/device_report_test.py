@@ -30,7 +30,7 @@ def storm(counts):
 
 
 def facts():
-    """What is wrong with the first fields of the report of a machine with a GPU."""
+    """Returns what is wrong with the first fields of the report of a machine with a GPU."""
     header = "| NVIDIA-SMI 580.159.04    Driver Version: 580.159.04    CUDA Version: 13.0     |"
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

@@ -19,7 +19,7 @@ FIELDS = ("commit", "date", "device", "driver")
 
 
 def cited_names(text):
-    """The file names in a text; a-{b,c}.json stands for two, as in a shell."""
+    """Returns the file names in a text. a-{b,c}.json stands for two, as in a shell."""
     names = set()
     for pattern in re.findall(r"[\w{},.-]+\.json", text):
         parts = [part[1:-1].split(",") if part.startswith("{") else [part] for part in re.split(r"(\{[^{}]*\})", pattern)]
@@ -63,7 +63,7 @@ def faults_in(folder, text):
 
 
 def spoilt(folder, text):
-    """(what is wrong, the fault that should be found, what was found) for copies with one fault each."""
+    """Yields (what is wrong, the fault that should be found, what was found) for copies with one fault each."""
     def change(**fields):
         result = json.loads(original) | fields
         return json.dumps({name: value for name, value in result.items() if value is not None})
@@ -89,7 +89,8 @@ def spoilt(folder, text):
 
 
 def faults_of_a_new_one(folder):
-    """A program of bench/ writes a file that has the fields and that compare.py reads, with each median of it."""
+    """Lets a program of bench/ write a file, which must have the fields, and which compare.py must read with each
+    median."""
     file = folder / "new.json"
     done = subprocess.run([sys.executable, ROOT / "bench" / "compare_torch.py", "--fake", "--quick", "--json", file],
                           capture_output=True, text=True, env=os.environ | {"FALCHION_COMMIT": "abc1234"})

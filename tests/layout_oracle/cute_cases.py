@@ -60,7 +60,7 @@ template <class L> void iota_tensor(L const& a) {
 
 
 class Reader:
-    """The grammar of src/layout/parse.cpp, as much of it as the cases need; gives C++."""
+    """Reads as much of the grammar of src/layout/parse.cpp as the cases need, and gives C++."""
 
     def __init__(self, text):
         self.words = re.findall(r"Sw<-?\d+,-?\d+,-?\d+>|smem_ptr\[\d+b\]\(unset\)|_?-?\d+|[_(),:<>oR]", text)
@@ -134,7 +134,7 @@ def arguments(words, kinds):
 
 
 def op(name):
-    """CuTe's type of an atom: wgmma's are named MMA_ in a namespace, and take the majors of A and B."""
+    """Returns CuTe's type of an atom. Those of wgmma are named MMA_ in a namespace, and take the majors of A and B."""
     if not name.startswith("SM90_64"):
         return name
     majors = "" if name.endswith("_TN") else "GMMA::Major::K, GMMA::Major::K"

@@ -40,7 +40,8 @@ def fill(tuple_, values):
 
 
 def stride(tuple_, gaps):
-    """Compact in a random order, with gaps and zeros here and there: most operations accept such layouts."""
+    """Draws strides that are compact in a random order, with gaps and zeros here and there. Most operations accept such
+    layouts."""
     extents = flat(tuple_)
     order = list(range(len(extents)))
     if random.random() < 0.6:

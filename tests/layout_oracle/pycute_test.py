@@ -25,7 +25,7 @@ def random_shape(depth):
 
 
 def random_stride(shape):
-    """Compact in a random order; some gaps, zeros, and strides that are none of it."""
+    """Draws a layout that is compact in a random order, with some gaps, some zeros and some unrelated strides."""
     extents = pycute.flatten(shape)
     order = list(range(len(extents)))
     random.shuffle(order)
@@ -57,7 +57,7 @@ def layout_text(layout):
 
 
 def offsets(layout):
-    """The function that a layout is, from its modes alone: neither pycute's evaluation nor ours."""
+    """Evaluates a layout from its modes alone, without pycute's evaluation and without ours."""
     out = [0]
     for extent, stride in zip(pycute.flatten(layout.shape), pycute.flatten(layout.stride)):
         out = [offset + i * stride for i in range(extent) for offset in out]
@@ -70,7 +70,8 @@ def read(printed):
 
 
 def inside(a):
-    """A layout whose offsets are coordinates of a: beyond them CuTe goes on with the last mode, extent 1 or not."""
+    """Returns a layout whose offsets are coordinates of a. Beyond these CuTe goes on with the last mode, even if its
+    extent is 1."""
     while True:
         b = random_layout(1)
         if pycute.cosize(b) <= a.size():
@@ -78,7 +79,7 @@ def inside(a):
 
 
 def undone(a, inverse):
-    """Of a left inverse the two promise no more than this: on the offsets of a it leads back to them."""
+    """All that both promise of a left inverse is that on the offsets of a it leads back to them."""
     return [a(inverse(a(i))) for i in range(a.size())]
 
 
