@@ -46,7 +46,7 @@ def copy_speed():
 
 
 def reference(q, k, v, scale, chunk=256):
-    """Computes (b, h, s, d) in a form that can be differentiated, in double where s allows it."""
+    """Computes o from tensors (b, h, s, d) in chunks, by operations that torch can differentiate."""
     s, outputs, state = q.shape[2], [], torch.zeros(*q.shape[:2], q.shape[3], v.shape[3], dtype=q.dtype, device=q.device)
     for at in range(0, s, chunk):
         a, b, c = (x[:, :, at:at + chunk] for x in (q, k, v))
