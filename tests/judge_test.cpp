@@ -214,8 +214,8 @@ TEST(Judge, AScoreWithAlibiIsRoundedAtItsOwnSize) {
   EXPECT_FALSE(matches(x, reference));
 }
 
-/// With one token and the normaliser, o is v up to eps. The gradient of q is itself eps of that, so f32 loses it. Rows
-/// that belong to no sequence have no divisor and must not make the typical divisor smaller.
+/// With one token and the normaliser, o is v up to eps. The gradient of q is then only a share of eps of its terms, so
+/// it is lost in f32. Rows that belong to no sequence have no divisor and must not make the typical divisor smaller.
 TEST(Judge, RowsOfNoSequenceDoNotCountInTheTypicalDivisor) {
   LinearResults r(LinearCase{"x", 1, 1, 1, 1, 8, 8}.normalise().packed({1}).spare(26), Pass::backward);
   r.x.q.for_each([&](auto b, auto s, auto h, auto d) { r.x.q.set(b, s, h, d, 1); });

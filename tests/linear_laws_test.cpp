@@ -281,8 +281,8 @@ TEST(LinearLaws, WhereOutputsLieChangesNoBit) {
       kLinearForward);
 }
 
-/// The small bf16 parts into which AMX and f16 split this state would be denormal. Only a scale of 1e36 makes the state
-/// visible in o. So the product must be done in IEEE arithmetic instead.
+/// On AMX in f16 the small bf16 parts of this state would be denormal, and only a scale of 1e36 makes the state visible
+/// in o. So this product must be done in IEEE arithmetic instead.
 TEST(LinearLaws, ATinyInitialState) {
   on_every_path(
       [](const Path& path, DType dtype) {

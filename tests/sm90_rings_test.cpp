@@ -358,8 +358,8 @@ TEST(Sm90Rings, EveryLaunchEnds) {
   EXPECT_EQ(check<Mla192>(GiveBack::before_it_looks, kLaunches), "");
 }
 
-/// Two tiles without keys follow one with keys. The CTA hung because the scheduler wanted the third record, which only
-/// the consumer could give back, while the consumer waited for the next tile.
+/// Two tiles without keys follow one with keys. In the old order the consumer then waited for the next record, which
+/// the scheduler could write only after the consumer had given its own record back.
 TEST(Sm90Rings, TheOrderOfBeforeHangs) {
   const ModelTile full{.keys = 2}, empty{};
   const auto before = [](std::vector<ModelTile> list) {

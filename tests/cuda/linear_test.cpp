@@ -102,7 +102,8 @@ TEST(CudaLinear, HostPointersAndSmallWorkspacesAreRefusedByName) {
       kLinearForward);
 }
 
-/// Without tokens q, k, v and o need no memory at all. The states are copied to the final state all the same.
+/// Without tokens q, k, v and o need no memory at all. The initial state still becomes the final state, and likewise in
+/// the backward pass.
 TEST(CudaLinear, NoTokensNoMemory) {
   on_every_path(
       [](const Path& path, DType dtype) {
