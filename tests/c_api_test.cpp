@@ -190,7 +190,7 @@ TEST(CApi, ZeroesButForTheSizeAreAValidStart) {
   fal_attention a = {};
   a.size = sizeof a;
   EXPECT_EQ(make(&a), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "dtype = as_q (0): the type of q is unset; it is f32, f16 or bf16");
+  EXPECT_STREQ(fal_why(), "dtype = as_q (0): the type of q is unset; it must be f32, f16 or bf16");
   a.dtype = FAL_BF16, a.d_qk = a.d_v = 8;  // With b = 0 the problem is legal and empty.
   EXPECT_EQ(make(&a), FAL_OK) << fal_why();
   a = small();

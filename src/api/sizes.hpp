@@ -40,7 +40,7 @@ inline void check_own_dtype(const char* name, DType dtype, DType of_q, Check* ch
 template <class Problem>
 void check_dtypes(const Problem& a, Check* check) {
   check->require(a.dtype <= DType::i8, "dtype = ", static_cast<int>(a.dtype), " is no DType");
-  check->require(a.dtype != DType::as_q, "dtype = as_q (0): the type of q is unset; it is f32, f16 or bf16");
+  check->require(a.dtype != DType::as_q, "dtype = as_q (0): the type of q is unset; it must be f32, f16 or bf16");
   check->require(a.dtype != DType::boolean, "dtype = boolean: q, k, v are f32, f16 or bf16");
   if (!check->ok()) return;
   check_own_dtype("dtype_k", a.dtype_k, a.dtype, check);
