@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # tests/docs_test.py: checks that what documents, comments and scripts name is there: files and folders, the targets of
-# links, tests by their name ("Suite.Name"), and in documents also the words in backticks that look like names of code.
-# CHANGELOG.md may speak of what is gone. Then texts with one fault each are checked, to see that each fault is found.
+# links, tests by their name ("Suite.Name"), what is cited from a document (docs/x.md, "its words"), and in documents also
+# the words in backticks that look like names of code. CHANGELOG.md may speak of what is gone. Then texts with one fault
+# each are checked, to see that each fault is found.
 import fnmatch
 import os
 import pathlib
@@ -91,10 +92,33 @@ def without_code_blocks(text):
     return re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL)
 
 
-def faults_of_links(file, line):
-    for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", re.sub(r"`[^`]+`", "", line)):
-        if "://" not in target and not (ROOT / file).parent.joinpath(target).exists():
+def anchors_of(text):
+    """The names by which the headings of a document are linked to."""
+    headings = re.findall(r"^#+ (.*)$", without_code_blocks(text), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def faults_of_links(file, line, text):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)\s]*))?\)", re.sub(r"`[^`]+`", "", line)):
+        there = (ROOT / file).parent / target if target else None
+        if "://" in target or not (target or anchor):
+            continue
+        if there and not there.exists():
             yield f"the link {target} leads nowhere"
+        elif anchor and anchor not in anchors_of(there.read_text() if there else text):
+            yield f"the link {target}#{anchor} leads to no heading"
+
+
+def faults_of_citations(tree, file, text):
+    """Of citations like docs/x.md, "its words", which may go over several lines. The words may stand anywhere there."""
+    lines = prose_of(file, text)
+    prose = " ".join(re.sub(r"^\s*/?\s*", "", line) for _, line in lines)
+    for name, words in re.findall(r'([\w/.-]+\.md)\)?, "([^"]{4,}?)\.?"', prose):
+        cited = [f for f in tree.files if ("/" + f).endswith("/" + re.sub(r"^(\.\.?/)+", "", name))]
+        if cited and not any(words.lower() in " ".join(tree.text(f).split()).lower() for f in cited):
+            start = words.split()[0]
+            number = next((n for n, line in lines if start in line), 1)
+            yield number, f"{name} does not say {words!r}"
 
 
 def faults_of_words(tree, line):
@@ -132,7 +156,8 @@ def faults_in(tree, file, text):
         found += [(number, fault) for fault in faults_of_tests(tree, line)]
     if file.endswith(".md"):
         for number, line in prose_of(file, without_code_blocks(text)):
-            found += [(number, fault) for fault in (*faults_of_links(file, line), *faults_of_words(tree, line))]
+            found += [(number, fault) for fault in (*faults_of_links(file, line, text), *faults_of_words(tree, line))]
+    found += faults_of_citations(tree, file, text)
     if file == "docs/contract.md":
         for number, line in prose_of(file, text):
             found += [(number, fault) for fault in faults_of_contract(tree, line)]
@@ -157,13 +182,17 @@ EXAMPLES = (
     ("docs/x.md", "see src/nowhere/ for it", "there is no src/nowhere/"),
     ("docs/x.md", "src/plan/{work,nothing}.cpp", "there is no src/plan/nothing.cpp"),
     ("docs/x.md", "in [map](map.md) and [that](mop.svg)", "the link mop.svg leads nowhere"),
+    ("docs/x.md", "in [map](map.md#nothing)", "the link map.md#nothing leads to no heading"),
     ("docs/x.md", "the function `plan_a_journey()`", "nothing is named plan_a_journey"),
     ("docs/x.md", "checked by Contract.NothingOfTheKind", "there is no test Contract.NothingOfTheKind"),
+    ("src/x.cpp", '// as docs/contract.md, "head dims",\n', ""),
+    ("src/x.cpp", '// as docs/contract.md, "nothing\n// of the kind"', "docs/contract.md does not say 'nothing of the kind'"),
     ("docs/contract.md", "| a | b | NothingOfTheKind |", "there is no test NothingOfTheKind"),
     ("src/x.cpp", "int x;  // as in blocks/nothing.hpp", "there is no blocks/nothing.hpp"),
     ("bench/x.sh", "run 'Contract.NothingOfTheKind'", "there is no test Contract.NothingOfTheKind"),
     ("src/x.cpp", '#include "blocks/nothing.hpp"', ""),
-    ("docs/x.md", "src/plan/work.{cpp,hpp}, tests/X_test.cpp, `Contract.HeadDims` in [map](map.md#the-one)", ""),
+    ("docs/x.md", "src/plan/work.{cpp,hpp}, tests/X_test.cpp, `Contract.HeadDims`", ""),
+    ("docs/x.md", "# A heading\nin [map](map.md#the-one-place-for-each-change) and [here](#a-heading)", ""),
 )
 
 

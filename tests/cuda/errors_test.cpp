@@ -1,6 +1,7 @@
-// tests/cuda/errors_test.cpp: docs/contract.md, "GPU without a kernel, no GPU, wrong device, sticky CUDA error before
-// the call": each of these gives a Status with the reason, and the process lives. A test that breaks the context runs
-// in a child process, which is this executable again with one of the tests named DISABLED_.
+// tests/cuda/errors_test.cpp: what docs/contract.md says of a GPU without a kernel, of a machine without a GPU or with
+// another one, of a broken context and of errors that somebody else left in the CUDA runtime: each of these gives a
+// Status with the reason, and the process lives. A test that breaks the context runs in a child process, which is this
+// executable again with one of the tests named DISABLED_.
 #include <sys/wait.h>
 #include <unistd.h>
 
