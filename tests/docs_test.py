@@ -57,7 +57,7 @@ class Tree:
 
 
 def alternatives(path):
-    """a/{b,c}.hpp stands for two paths, as in a shell."""
+    """Returns the paths that a/{b,c}.hpp stands for, as in a shell."""
     match = re.match(r"(.*?)\{([^{}]*)\}(.*)", path)
     if not match:
         return [path]
@@ -65,7 +65,7 @@ def alternatives(path):
 
 
 def named_paths(text):
-    """The paths in a text. A bare name must end as code does, since other bare names may be results of a user."""
+    """Returns the paths in a text. A bare name must end as code does, since other bare names may be results of a user."""
     text = re.sub(r"\w+://\S+", "", text)
     found = re.findall(rf"(?<![\w./<-])(?:[\w*{{}},.-]+/)*[\w*{{}},-]+\.(?:{CODE})\b", text)
     found += [path.rstrip(".,-") for path in re.findall(rf"(?<![\w/.-])(?:{FOLDERS})/[\w*{{}},./-]+", text)]
@@ -73,12 +73,12 @@ def named_paths(text):
 
 
 def is_placeholder(path):
-    """Whether it stands for other names: X_test.cpp, DIR/bench/device.sh."""
+    """Whether a path stands for other names, such as X_test.cpp and DIR/bench/device.sh."""
     return re.search(r"(^|[/_]|smN)[A-Z]+([/_.]|$)", path) is not None
 
 
 def prose_of(file, text):
-    """(line number, text) of what is prose: all of a document, and the comments of code."""
+    """Returns (line number, text) of what is prose, which is all of a document, and the comments of code."""
     lines = enumerate(text.split("\n"), 1)
     if file.endswith(".md"):
         return list(lines)
@@ -88,12 +88,12 @@ def prose_of(file, text):
 
 
 def without_code_blocks(text):
-    """The text with empty lines in place of what stands between ``` and ```."""
+    """Returns the text with empty lines in place of what stands between ``` and ```."""
     return re.sub(r"^```.*?^```", lambda block: "\n" * block[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL)
 
 
 def anchors_of(text):
-    """The names by which the headings of a document are linked to."""
+    """Returns the names by which links lead to the headings of a document."""
     headings = re.findall(r"^#+ (.*)$", without_code_blocks(text), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
@@ -110,7 +110,7 @@ def faults_of_links(file, line, text):
 
 
 def faults_of_citations(tree, file, text):
-    """Of citations like docs/x.md, "its words", which may go over several lines. The words may stand anywhere there."""
+    """Checks citations like docs/x.md, "its words". They may go over several lines, and the words may stand anywhere there."""
     lines = prose_of(file, text)
     prose = " ".join(re.sub(r"^\s*/?\s*", "", line) for _, line in lines)
     for name, words in re.findall(r'([\w/.-]+\.md)\)?, "([^"]{4,}?)\.?"', prose):
@@ -130,7 +130,7 @@ def faults_of_words(tree, line):
 
 
 def faults_of_contract(tree, line):
-    """Of the last column of docs/contract.md's tables, whose names of tests may stand without their suite."""
+    """Checks the last column of docs/contract.md's tables, where names of tests may stand without their suite."""
     if not line.startswith("| ") or line.count(" | ") < 2:
         return
     names = {name for test in tree.tests for name in test}
