@@ -2,7 +2,7 @@
 # FALCHION_CUDA_ARCHITECTURES asks for machine code for Ampere (which also runs on Ada) and Hopper, and for PTX for what
 # comes after. Where it has Hopper the sm90 variants are built too, for sm_90a alone, because no other architecture has
 # wgmma and TMA.
-set(FALCHION_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "Architectures of the sm80 rows, as CMAKE_CUDA_ARCHITECTURES")
+set(FALCHION_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "Architectures of the sm80 variants, as CMAKE_CUDA_ARCHITECTURES")
 set(FALCHION_CUTLASS_DIR "" CACHE PATH "Where CUTLASS's include/ is; empty: look for it")
 
 # Another ptxas than the one that these kernels were tuned with may spill. That fails the library's own build, but not

@@ -1,5 +1,5 @@
-# Reads src/variants.def, keeps the rows that FALCHION_VARIANTS names and this compiler can build, and writes for each
-# one translation unit, and for all of them falchion_variants.inc: ROW(op, backend, level, dtype, d).
+# Reads src/variants.def, keeps the variants that FALCHION_VARIANTS names and this compiler can build, and writes for each
+# one translation unit, and for all of them falchion_variants.inc: VARIANT(op, backend, level, dtype, d).
 # FALCHION_VARIANTS = templates keeps each GPU kernel template once instead, and native what this machine's CPU runs, as
 # falchion_keep_templates and falchion_keep_native below say.
 # Out: falchion_variant_sources (CPU), falchion_sm80_sources, falchion_sm90_sources,
@@ -57,20 +57,20 @@ function(falchion_keep_templates lines out)
       list(APPEND kept "${line}")
     elseif(line MATCHES "^VARIANT\\((.*, sm[0-9]+, [a-z0-9_]+), (bf16|f32), ([0-9]+)\\)")
       string(MAKE_C_IDENTIFIER "${CMAKE_MATCH_1} ${CMAKE_MATCH_2}" template)
-      if(NOT DEFINED row_of_${template} OR CMAKE_MATCH_3 EQUAL 128)
-        set(row_of_${template} "${line}")
+      if(NOT DEFINED kept_of_${template} OR CMAKE_MATCH_3 EQUAL 128)
+        set(kept_of_${template} "${line}")
         list(APPEND templates ${template})
       endif()
     endif()
   endforeach()
   list(REMOVE_DUPLICATES templates)
   foreach(template IN LISTS templates)
-    list(APPEND kept "${row_of_${template}}")
+    list(APPEND kept "${kept_of_${template}}")
   endforeach()
   set(${out} "${kept}" PARENT_SCOPE)
 endfunction()
 
-# Of `lines`, the rows of variants.def that the CPU of this machine can run: those of generic and of
+# Of `lines`, the variants that the CPU of this machine can run: those of generic and of
 # each level whose flag /proc/cpuinfo has, and no GPU's. That is what `./dev demo` builds.
 function(falchion_keep_native lines out)
   set(flags "")
@@ -94,8 +94,8 @@ set(falchion_variant_sources "")
 set(falchion_sm80_sources "")
 set(falchion_sm90_sources "")
 set(falchion_translated_once_sources "")
-set(rows "")
-set(row_count 0)
+set(variants "")
+set(variant_count 0)
 set(skipped "")
 file(STRINGS ${variants_def} lines REGEX "^VARIANT\\(")
 set(wanted "${FALCHION_VARIANTS}")
@@ -144,12 +144,12 @@ foreach(line IN LISTS lines)
     list(APPEND skipped ${backend})
     continue()
   endif()
-  string(APPEND rows "ROW(${op}, ${backend}, ${level}, ${dtype}, ${d})\n")
-  math(EXPR row_count "${row_count} + 1")
+  string(APPEND variants "VARIANT(${op}, ${backend}, ${level}, ${dtype}, ${d})\n")
+  math(EXPR variant_count "${variant_count} + 1")
 endforeach()
 
 file(CONFIGURE OUTPUT ${FALCHION_GENERATED_DIR}/falchion_variants.inc @ONLY CONTENT
-  "// Written by cmake/variants.cmake: the rows of variants.def that this build has.\n@rows@")
+  "// Written by cmake/variants.cmake: the variants of variants.def that this build has.\n@variants@")
 list(REMOVE_DUPLICATES skipped)
 list(JOIN skipped " " skipped)
-message(STATUS "falchion: ${row_count} variants to build (not for this target: ${skipped})")
+message(STATUS "falchion: ${variant_count} variants to build (not for this target: ${skipped})")

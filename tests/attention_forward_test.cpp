@@ -33,7 +33,7 @@ class AttentionForward : public ::testing::TestWithParam<std::tuple<Path, DType>
 TEST_P(AttentionForward, Cases) {
   const auto& [path, dtype] = GetParam();
   if (const std::string why_not = path.why_not(); !why_not.empty()) GTEST_SKIP() << path.name() << ": " << why_not;
-  if (!path.has(dtype)) GTEST_SKIP() << path.name() << " " << name(dtype) << ": this build has no such row";
+  if (!path.has(dtype)) GTEST_SKIP() << path.name() << " " << name(dtype) << ": this build has no such variant";
   for (std::size_t i = 0; i < cases().size(); ++i) {
     SCOPED_TRACE(cases()[i].name);
     Prepared& x = prepared(i, dtype);

@@ -1,6 +1,7 @@
 // tests/contract_merge_test.cpp: the rules of docs/contract.md about partial results (O, LSE) and their merge.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 
 #include "support/contract.hpp"
@@ -100,6 +101,46 @@ TEST(Contract, MergeOfStatesWithoutElements) {
       EXPECT_TRUE(status) << status.why;
       x.stride = lse.stride = {};
     }
+  }
+}
+
+/// merge asks of its tensors what a run asks of its operands, in the same words: the axis, its extent and the limit.
+TEST(Contract, MergeNamesTheTensorThatDoesNotFit) {
+  struct Tensors {
+    std::array<float, 64> memory[6]{};
+    Tensor o_a, lse_a, o_b, lse_b, o, lse;
+  };
+  const struct {
+    void (*spoil)(Tensors& t);
+    const char* why;
+  } all[] = {
+      {[](Tensors& t) { t.o_a.shape[1] = 4; }, "o_a.shape[1] = 4, with this o it is 3"},
+      {[](Tensors& t) { t.lse_b.shape[2] = 2; }, "lse_b.shape[2] = 2, with this o it is 3"},
+      {[](Tensors& t) { t.lse.shape[3] = 2; }, "lse.shape[3] = 2, with this o it is 1"},
+      {[](Tensors& t) { t.lse.dtype = DType::bf16; }, "lse.dtype = bf16, with this o it is f32"},
+      {[](Tensors& t) { t.o_b.dtype = DType::i8; }, "o_b.dtype = i8: it must be f32, f16 or bf16"},
+      {[](Tensors& t) { t.o.shape[2] = -1; }, "o.shape[2] = -1: an extent must be 0 or more"},
+      {[](Tensors& t) { t.o.shape[3] = t.o_a.shape[3] = t.o_b.shape[3] = 0; },
+       "o.shape[3] = 0: a head dim must be 1 or more"},
+      {[](Tensors& t) { t.o.stride[0] = 0, t.o.shape[0] = t.o_a.shape[0] = t.o_b.shape[0] = 2; },
+       "o.stride[0] = 0: strides of an output must be above 0"},
+      {[](Tensors& t) { t.o_a.data = nullptr; }, "o_a.data is null"},
+      {[](Tensors& t) { t.o.data = &t.memory[0][1]; }, "o overlaps o_a"},
+      {[](Tensors& t) { t.lse.data = t.o.data; }, "o overlaps lse"},
+      {[](Tensors& t) { t.o.data = t.memory[0].data(); }, ""},
+      {[](Tensors& t) { t.lse.data = t.memory[3].data(); }, ""},
+  };
+  for (const auto& [spoil, why] : all) {
+    Tensors t;
+    const Shape states{1, 3, 2, 4}, rows{1, 2, 3, 1};
+    t.o_a = Tensor::dense(t.memory[0].data(), DType::f32, states);
+    t.lse_a = Tensor::dense(t.memory[1].data(), DType::f32, rows);
+    t.o_b = Tensor::dense(t.memory[2].data(), DType::f32, states);
+    t.lse_b = Tensor::dense(t.memory[3].data(), DType::f32, rows);
+    t.o = Tensor::dense(t.memory[4].data(), DType::f32, states);
+    t.lse = Tensor::dense(t.memory[5].data(), DType::f32, rows);
+    spoil(t);
+    EXPECT_EQ(merge(t.o_a, t.lse_a, t.o_b, t.lse_b, t.o, t.lse).why, why);
   }
 }
 

@@ -122,10 +122,13 @@ PlanData plan_of(const Instance& x) {
     out.facts = {.rows = 64, .keys = 64, .threads = 128, .ctas = 1};
     return out;
   }();
-  static const Variant row{
-      .op = "attention_forward", .backend = Backend::sm80, .level = "general", .facts = kernel.facts, .gpu = &kernel};
+  static const Variant variant{.op = "attention_forward",
+                               .backend = Backend::sm80,
+                               .level = "general",
+                               .facts = kernel.facts,
+                               .kernel = &kernel};
   PlanData plan;
-  plan.attention().problem = x.problem, plan.backend = Backend::sm80, plan.variant = plan.gpu.unaligned = &row;
+  plan.attention().problem = x.problem, plan.backend = Backend::sm80, plan.variant = plan.gpu.unaligned = &variant;
   plan.gpu.device = "Fake GPU", plan.gpu.sm = 90, plan.gpu.sms = 132, plan.gpu.ordinal = 0;
   return plan;
 }
@@ -280,17 +283,17 @@ TEST_F(GpuRuns, TrustedPointersAreNotAskedFor) {
   EXPECT_EQ(launches, 1);
 }
 
-TEST_F(GpuRuns, WithoutAGeneralRowTheOperandInTheWayIsNamed) {
+TEST_F(GpuRuns, WithoutAGeneralVariantTheOperandInTheWayIsNamed) {
   PlanData plan = plan_of(x);
   plan.gpu.unaligned = nullptr;
   Operands crooked = operands;
   crooked.v.stride[1] = 35;
   EXPECT_EQ(run_attention(plan, crooked, nullptr, 0, nullptr).why,
-            "v.stride[1] = 35 (70 bytes) is no multiple of 16 bytes, and this build has no general row for bf16");
+            "v.stride[1] = 35 (70 bytes) is no multiple of 16 bytes, and this build has no general variant for bf16");
   crooked = operands, crooked.k.data = static_cast<std::byte*>(crooked.k.data) + 2;
   EXPECT_EQ(run_attention(plan, crooked, nullptr, 0, nullptr).why,
             text("k.data = ", crooked.k.data,
-                 " is 2 past a multiple of 16 bytes, and this build has no general row for bf16"));
+                 " is 2 past a multiple of 16 bytes, and this build has no general variant for bf16"));
 }
 
 // ---- best -----------------------------------------------------------------------------------------------------------
@@ -298,8 +301,8 @@ TEST_F(GpuRuns, WithoutAGeneralRowTheOperandInTheWayIsNamed) {
 /// No variant of this build fits any GPU here, and a call must not leave the device that q lies on.
 TEST_F(GpuRuns, BestStaysOnAGpuThatNoRowFits) {
   for (const std::string forced : {"", "generic", "avx2"}) {
-    const auto rows = variants();
-    const bool built = std::any_of(rows.begin(), rows.end(), [&](const Variant& row) { return row.level == forced; });
+    const auto all = variants();
+    const bool built = std::any_of(all.begin(), all.end(), [&](const Variant& v) { return v.level == forced; });
     // In this case no path of any kind takes the problem, and the message says that.
     if (!forced.empty() && !built) continue;
     const ForcedByTheEnvironment environment(forced.c_str());

@@ -198,7 +198,7 @@ TEST_F(Door, MergeAndValidateLengthsRefuseToo) {
   operands.used_k = memory.data<const std::int32_t>();
   const Status status = validate_lengths(x.problem, operands);
   EXPECT_EQ(status.code, Code::invalid);
-  EXPECT_EQ(status.why, "used_k lies on a GPU, and this build has no GPU rows, so that nothing can copy it");
+  EXPECT_EQ(status.why, "used_k lies on a GPU, and this build has no GPU variants, so that nothing can copy it");
 }
 
 /// A failure of the driver is no fault of the operands. It gives the same code and words wherever the driver is asked.
@@ -214,7 +214,7 @@ TEST_F(Door, WhereTheDriverFailsTheCodeIsDevice) {
     EXPECT_EQ(status.why,
               std::string(name) + ": CUDA's driver does not say where it lies, which " + asks + " has to know");
   };
-  expect_unknown(merge(o(0), l(0), o(1), l(1), o(2), l(2)), "o_a", "merge");
+  expect_unknown(merge(o(0), l(0), o(1), l(1), o(2), l(2)), "o", "merge");
   expect_unknown(validate_lengths(x.problem, x.operands()), "used_k", "validate_lengths");
   expect_unknown(validate_lengths(linear.problem, linear.operands(Pass::forward)), "cu_seqlens", "validate_lengths");
 }
@@ -277,7 +277,7 @@ TEST_F(Door, BestNeverLeavesTheDeviceThatQIsOn) {
   move_to(memory.data(), &operands);
   if (host_target().backend == Backend::cpu) {
     const Path path = usable_paths().back();
-    if (!path.has(DType::f32)) GTEST_SKIP() << "the last level has no f32 row";
+    if (!path.has(DType::f32)) GTEST_SKIP() << "the last level has no f32 variant";
     Target named;
     named.cpu_level = path.level.c_str();
     EXPECT_EQ(attention(operands, {}, named).why,

@@ -46,7 +46,7 @@ layer_of_include() {  # This sets `to`.
   if [[ $from == tools && -f tools/$1 ]]; then to=tools; return; fi
   case "$1" in
     falchion/*) to=public ;;
-    plan/tiles.def|plan/tiles_sm90.def) to=tiles ;;
+    plan/tiles.def|plan/tile_of.hpp) to=tiles ;;
     variants.def|falchion_variants.inc) to=variants ;;
     dispatch.hpp) to=dispatch ;;
     */*) to=${1%%/*} ;;

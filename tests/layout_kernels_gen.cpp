@@ -111,11 +111,10 @@ int main() {
 #define TILE_sm80_few(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Level::few>>("few");
 #define TILE_sm80_general(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Level::general>>("general");
 #define TILE_sm80_f32(d)  // This kernel lays its tiles out by itself, without CuTe.
-#define TILE(op, backend, level, d, ...) TILE_##backend##_##level(d)
+#define TILE_attention_forward_sm80(kind, d, ...) TILE_sm80_##kind(d)
+#define TILE_attention_forward_sm90(kind, d, ...) \
+  sm90_kernel<sm90::AttentionForwardConfig<sm90::bf16, d, sm90::Level::kind>>(#kind);
 #include "plan/tiles.def"
-#define TILE_SM90(op, level, d, ...) \
-  sm90_kernel<sm90::AttentionForwardConfig<sm90::bf16, d, sm90::Level::level>>(#level);
-#include "plan/tiles_sm90.def"
   std::printf("#undef KERNEL\n#undef ITEM\n");
   return 0;
 }

@@ -28,7 +28,8 @@ Prepared& prepared(std::size_t index, DType dtype, Pass pass) {
 void run_cases(const Path& path, DType dtype, Pass pass) {
   const char* operation = pass == Pass::forward ? kLinearForward : kLinearBackward;
   if (const std::string why_not = path.why_not(); !why_not.empty()) GTEST_SKIP() << path.name() << ": " << why_not;
-  if (!path.has(dtype, operation)) GTEST_SKIP() << path.name() << " " << name(dtype) << ": this build has no such row";
+  if (!path.has(dtype, operation))
+    GTEST_SKIP() << path.name() << " " << name(dtype) << ": this build has no such variant";
   for (std::size_t i = 0; i < linear_cases().size(); ++i) {
     SCOPED_TRACE(linear_cases()[i].name);
     Prepared& x = prepared(i, dtype, pass);

@@ -16,17 +16,18 @@ namespace falchion::testing {
 namespace {
 
 constexpr cpu::LinearAttentionKernel kCpu{nullptr, nullptr, 64};
-constexpr Variant kCpuRow{.op = "linear_attention_forward",
-                          .backend = Backend::cpu,
-                          .level = "avx512",
-                          .dtype = DType::bf16,
-                          .linear_cpu = &kCpu};
-constexpr Variant kGpuRow{.op = "linear_attention_backward",
-                          .backend = Backend::sm80,
-                          .level = "chunk",
-                          .dtype = DType::bf16,
-                          .d = 64,
-                          .linear = {.d = 64, .chunk = 64, .ctas = 2, .threads = 128, .shared_bytes = 98304}};
+constexpr Variant kCpuVariant{.op = "linear_attention_forward",
+                              .backend = Backend::cpu,
+                              .level = "avx512",
+                              .dtype = DType::bf16,
+                              .kernel = &kCpu};
+constexpr Variant kGpuVariant{
+    .op = "linear_attention_backward",
+    .backend = Backend::sm80,
+    .level = "chunk",
+    .dtype = DType::bf16,
+    .d = 64,
+    .facts = gpu::LinearVariantFacts{{.d = 64, .chunk = 64, .ctas = 2, .threads = 128, .shared_bytes = 98304}}};
 
 /// Returns a plan as some machine might make it, so that the text does not depend on this machine.
 PlanData made_up() {
@@ -44,7 +45,7 @@ PlanData made_up() {
 
 TEST(LinearDescribe, Golden) {
   PlanData plan = made_up();
-  plan.backend = Backend::cpu, plan.variant = &kCpuRow, plan.threads = 4;
+  plan.backend = Backend::cpu, plan.variant = &kCpuVariant, plan.threads = 4;
   plan.linear().memory = {.scratch = 100000, .states = 200000}, plan.workspace = 600000;
   EXPECT_EQ(
       describe(plan),
@@ -70,11 +71,11 @@ TEST(LinearDescribe, Golden) {
 TEST(LinearDescribe, GoldenOfAGpu) {
   PlanData plan = made_up();
   plan.operation = &operation_of(LinearAttention{}, Pass::backward);
-  plan.pass = Pass::backward, plan.backend = Backend::sm80, plan.variant = &kGpuRow;
-  plan.gpu.unaligned = &kGpuRow;
+  plan.pass = Pass::backward, plan.backend = Backend::sm80, plan.variant = &kGpuVariant;
+  plan.gpu.unaligned = &kGpuVariant;
   plan.gpu.device = "NVIDIA H200", plan.gpu.sms = 132, plan.workspace = 600000;
   plan.linear().problem.reverse = true, plan.linear().problem.decay = Decay::head;
-  plan.rejected = {{"sm90 bf16", "no row of variants.def yet: its kernels arrive in a later version"}};
+  plan.rejected = {{"sm90 bf16", "variants.def has no such variant yet: its kernels arrive in a later version"}};
   EXPECT_EQ(describe(plan),
             "linear_attention_backward sm80 chunk bf16 d64 dv64 decay head normalised reverse chunk 64 segments 8x512 "
             "ws 600 kB");
@@ -93,7 +94,7 @@ TEST(LinearDescribe, GoldenOfAGpu) {
             "shared      98.3 kB a CTA, 128 threads\n"
             "workspace   600 kB\n"
             "paths\n"
-            "  sm90 bf16        no row of variants.def yet: its kernels arrive in a later version\n"
+            "  sm90 bf16        variants.def has no such variant yet: its kernels arrive in a later version\n"
             "  sm80 chunk bf16  taken\n");
 }
 
@@ -119,7 +120,7 @@ class LinearSegments : public ::testing::Test {
  protected:
   void SetUp() override {
     if (!Path{Backend::cpu, "generic"}.has(DType::bf16, kLinearForward))
-      GTEST_SKIP() << "the row linear_attention_forward cpu generic bf16 is not built";
+      GTEST_SKIP() << "the variant linear_attention_forward cpu generic bf16 is not built";
   }
   static LinearPlan decide(std::int64_t b, std::int64_t h, std::int64_t s, int threads, int segments = 0,
                            bool packed = false) {
@@ -148,9 +149,9 @@ TEST_F(LinearSegments, AsManyAsKeepThreadsBusy) {
   EXPECT_EQ(decide(1, 0, 4096, 4).segments, 1);
 }
 
-// ---- rows of the GPU, whatever this build has -----------------------------------------------------------------------
+// ---- variants of the GPU, whatever this build has -------------------------------------------------------------------
 
-class LinearGpuRows : public ::testing::Test {
+class LinearGpuVariants : public ::testing::Test {
  protected:
   static LinearAttention problem(std::int64_t b, std::int64_t h, std::int64_t s, std::int64_t d) {
     LinearAttention a;
@@ -172,7 +173,7 @@ class LinearGpuRows : public ::testing::Test {
   }
 };
 
-TEST_F(LinearGpuRows, FeaturesTakeTheirLevel) {
+TEST_F(LinearGpuVariants, FeaturesTakeTheirLevel) {
   LinearAttention a = problem(2, 8, 1024, 64);
   EXPECT_EQ(level(a), "plain");
   a.initial_state = a.final_state = a.reverse = true;
@@ -187,7 +188,7 @@ TEST_F(LinearGpuRows, FeaturesTakeTheirLevel) {
   EXPECT_EQ(decide(problem(2, 8, 1024, 64)).gpu.unaligned->level, std::string("general"));
 }
 
-TEST_F(LinearGpuRows, WhatTheFastRowsDoNotTakeGoesToTheExactOnes) {
+TEST_F(LinearGpuVariants, WhatTheFastVariantsDoNotTakeGoesToTheExactOnes) {
   LinearAttention a = problem(2, 8, 1024, 64);
   a.dtype = DType::f32;
   EXPECT_EQ(level(a), "plain");
@@ -210,7 +211,7 @@ TEST_F(LinearGpuRows, WhatTheFastRowsDoNotTakeGoesToTheExactOnes) {
   }
 }
 
-TEST_F(LinearGpuRows, HopperTakesPlainBf16AndF32AndSm80TheRest) {
+TEST_F(LinearGpuVariants, HopperTakesPlainBf16AndF32AndSm80TheRest) {
   const auto backend = [](const LinearAttention& a, Pass pass) {
     const PlanData plan = decide(a, 0, pass, Backend::best);
     return plan.variant != nullptr ? plan.variant->backend : Backend::ref;
@@ -227,7 +228,7 @@ TEST_F(LinearGpuRows, HopperTakesPlainBf16AndF32AndSm80TheRest) {
     a.d_v = 128, a.initial_state = a.final_state = true;
     EXPECT_EQ(backend(a, pass), Backend::sm90);
     const PlanData plan = decide(problem(2, 8, 1024, 64), 0, pass, Backend::best);
-    ASSERT_NE(plan.gpu.unaligned, nullptr) << "what TMA cannot move has another row";
+    ASSERT_NE(plan.gpu.unaligned, nullptr) << "what TMA cannot move has another variant";
     EXPECT_EQ(plan.gpu.unaligned->backend, Backend::sm80);
     for (const auto change :
          {+[](LinearAttention* x) { x->packed = true; }, +[](LinearAttention* x) { x->d_qk = 60; },
@@ -242,7 +243,7 @@ TEST_F(LinearGpuRows, HopperTakesPlainBf16AndF32AndSm80TheRest) {
 
 /// The sizes are chosen for the 132 SMs of an H200. A CTA with all columns of a head takes 1.4 times as long as each of
 /// two CTAs with half of them.
-TEST_F(LinearGpuRows, ManyHeadsOfF32GetCtasWithAllTheirColumns) {
+TEST_F(LinearGpuVariants, ManyHeadsOfF32GetCtasWithAllTheirColumns) {
   const auto wide = [](std::int64_t heads, Pass pass, auto change) {
     LinearAttention a = problem(1, heads, 8192, 128);
     a.dtype = DType::f32;
@@ -282,9 +283,10 @@ TEST_F(LinearGpuRows, ManyHeadsOfF32GetCtasWithAllTheirColumns) {
   EXPECT_EQ(decide(a, 2, Pass::backward, Backend::sm90).linear().wide, 0) << "segments were asked for";
 }
 
-TEST_F(LinearGpuRows, AreExplainedByABuildWithoutThem) {
-  const auto rows = variants();
-  if (std::any_of(rows.begin(), rows.end(), [](const Variant& v) { return v.linear_gpu != nullptr; }))
+TEST_F(LinearGpuVariants, AreExplainedByABuildWithoutThem) {
+  const auto all = variants();
+  if (std::any_of(all.begin(), all.end(),
+                  [](const Variant& v) { return v.kernel_as<gpu::LinearAttentionKernel>() != nullptr; }))
     GTEST_SKIP() << "this build has some";
   LinearAttention a = problem(1, 2, 8192, 64);
   a.normalise = a.final_state = true;
@@ -292,42 +294,56 @@ TEST_F(LinearGpuRows, AreExplainedByABuildWithoutThem) {
   target.sm = 90;
   Plan plan;
   EXPECT_EQ(Plan::make(a, Pass::backward, target, &plan).code, Code::unsupported);
-  EXPECT_EQ(explain(a, Pass::backward, target),
-            "not built   this build lacks the row sm80 exact bf16 d64 (FALCHION_CUDA is off, or FALCHION_VARIANTS left "
-            "it out), so Plan::make refuses; here is what a build that has it would do\n"
-            "problem     linear_attention_backward bf16: b 1, s 8192, h_qk 2, h_v 2, d_qk 64, d_v 64\n"
-            "terms       scale 0.125, feature map identity, decay: none, normalised, eps 1e-06\n"
-            "with        final state\n"
-            "work        1.34 Gflop in chunks of 64; 14.7 MB if each tensor moves once: 91 flop/B\n"
-            "decision    sm80 exact\n"
-            "device      sm_90: 132 SMs\n"
-            "chunks      64 tokens; the state of a head, 64 x 65 f32, goes along\n"
-            "segments    22 of 384 tokens: 2 heads would leave SMs idle, so each segment's state is computed first and "
-            "added up\n"
-            "grid        132 CTAs, 1 an SM: 1 wave\n"
-            "shared      151 kB a CTA, 256 threads\n"
-            "workspace   10.9 MB\n"
-            "paths\n"
-            "  sm90 plain bf16 d64     the normaliser needs a row normalise or exact\n"
-            "  sm90 plain bf16 d128    the normaliser needs a row normalise or exact\n"
-            "  sm80 plain bf16 d64     the normaliser needs a row normalise or exact\n"
-            "  sm80 plain bf16 d128    the normaliser needs a row normalise or exact\n"
-            "  sm80 general bf16 d64   the normaliser needs a row normalise or exact\n"
-            "  sm80 general bf16 d128  the normaliser needs a row normalise or exact\n"
-            "  sm80 general bf16 d256  the normaliser needs a row normalise or exact\n"
-            "  sm80 exact bf16         would be taken\n");
+  EXPECT_EQ(
+      explain(a, Pass::backward, target),
+      "not built   this build lacks the variant sm80 exact bf16 d64 (FALCHION_CUDA is off, or FALCHION_VARIANTS left "
+      "it out), so Plan::make refuses; here is what a build that has it would do\n"
+      "problem     linear_attention_backward bf16: b 1, s 8192, h_qk 2, h_v 2, d_qk 64, d_v 64\n"
+      "terms       scale 0.125, feature map identity, decay: none, normalised, eps 1e-06\n"
+      "with        final state\n"
+      "work        1.34 Gflop in chunks of 64; 14.7 MB if each tensor moves once: 91 flop/B\n"
+      "decision    sm80 exact\n"
+      "device      sm_90: 132 SMs\n"
+      "chunks      64 tokens; the state of a head, 64 x 65 f32, goes along\n"
+      "segments    22 of 384 tokens: 2 heads would leave SMs idle, so each segment's state is computed first and "
+      "added up\n"
+      "grid        132 CTAs, 1 an SM: 1 wave\n"
+      "shared      151 kB a CTA, 256 threads\n"
+      "workspace   10.9 MB\n"
+      "paths\n"
+      "  sm90 plain bf16 d64    the normaliser needs a normalise or exact variant\n"
+      "  sm80 plain bf16 d64    the normaliser needs a normalise or exact variant\n"
+      "  sm80 general bf16 d64  the normaliser needs a normalise or exact variant\n"
+      "  sm80 exact bf16        would be taken\n");
   EXPECT_TRUE(explain(a, Pass::forward, Backend::sm80)
-                  .starts_with("not built   this build lacks the row sm80 normalise "
+                  .starts_with("not built   this build lacks the variant sm80 normalise "
                                "bf16 d64 (FALCHION_CUDA is off"));
 }
 
-TEST_F(LinearGpuRows, FewHeadsAreCutIntoSegments) {
+/// Where every variant of a back end is too small, the largest of them says so. Elsewhere it goes without saying.
+TEST_F(LinearGpuVariants, TooLargeAHeadDimIsNamed) {
+  const auto refusal = [](std::int64_t d, Backend backend) {
+    Target target(backend);
+    target.sm = 90;
+    PlanData plan;
+    EXPECT_EQ(plan_problem(problem(1, 2, 1024, d), Pass::forward, target, &plan, true).code,
+              backend == Backend::sm90 ? Code::unsupported : Code::ok);
+    return plan.rejected;
+  };
+  const std::vector<Rejected> of_sm90 = refusal(256, Backend::sm90);
+  ASSERT_EQ(of_sm90.size(), 1U);
+  EXPECT_EQ(of_sm90[0].path, "sm90 plain bf16 d128");
+  EXPECT_EQ(of_sm90[0].reason, "head dims up to 128, the problem's largest is 256");
+  EXPECT_TRUE(refusal(128, Backend::sm80).empty()) << "that d 64 is too small goes without saying";
+}
+
+TEST_F(LinearGpuVariants, FewHeadsAreCutIntoSegments) {
   EXPECT_EQ(decide(problem(8, 64, 2048, 64)).linear().segments, 1);
   EXPECT_EQ(decide(problem(1, 1, 64, 64)).linear().segments, 1) << "one chunk";
   const PlanData few = decide(problem(1, 1, 65536, 64));
   EXPECT_EQ(few.linear().segments, 128) << "8 chunks each, for 132 SMs";
   EXPECT_EQ(few.linear().parts, 1) << "512 tokens";
-  EXPECT_EQ(few.linear().segment % few.variant->linear.chunk, 0);
+  EXPECT_EQ(few.linear().segment % few.variant->facts_as<gpu::LinearVariantFacts>().chunk, 0);
   EXPECT_GT(few.workspace, 0u);
   EXPECT_EQ(decide(problem(8, 64, 2048, 64), 4).linear().segments, 4);
   const PlanData half = decide(problem(4, 16, 8192, 64));

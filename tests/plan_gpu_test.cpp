@@ -12,8 +12,8 @@ namespace {
 
 /// Plan::make says what is missing, and explain() says what would run if it were not missing.
 TEST(GpuPlan, WithoutRowsItIsRefusedAndExplained) {
-  if (has_any_gpu_row()) GTEST_SKIP() << "this build has GPU rows";
-  const char* missing = "this build has no such row (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)";
+  if (has_any_gpu_variant()) GTEST_SKIP() << "this build has GPU variants";
+  const char* missing = "this build has no such variant (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)";
   Plan plan;
   const Status status = Plan::make(problem(4, 4096, 4096, 16, 16, 128), Pass::forward, hopper(), &plan);
   EXPECT_EQ(status.code, Code::unsupported);
@@ -21,7 +21,7 @@ TEST(GpuPlan, WithoutRowsItIsRefusedAndExplained) {
   // The text between these two parts is checked in HopperPlan.Prefill.
   const std::string story = explain(problem(4, 4096, 4096, 16, 16, 128), Pass::forward, hopper());
   EXPECT_TRUE(story.starts_with(
-      "not built   this build lacks the row sm90 plain bf16 d128 (FALCHION_CUDA is off, or FALCHION_VARIANTS "
+      "not built   this build lacks the variant sm90 plain bf16 d128 (FALCHION_CUDA is off, or FALCHION_VARIANTS "
       "left it out), so Plan::make refuses; here is what a build that has it would do\n"
       "problem     attention_forward bf16: b 4"))
       << story;
@@ -30,22 +30,22 @@ TEST(GpuPlan, WithoutRowsItIsRefusedAndExplained) {
 
 /// Where neither a GPU nor an architecture is given, a back end is explained on the architecture that it is made for.
 TEST(GpuPlan, ABackEndIsExplainedOnItsOwnArchitecture) {
-  if (has_any_gpu_row()) GTEST_SKIP() << "this build has GPU rows";
+  if (has_any_gpu_variant()) GTEST_SKIP() << "this build has GPU variants";
   const Attention a = problem(4, 4096, 4096, 16, 16, 128);
   EXPECT_EQ(explain(a, Pass::forward, Backend::sm90), explain(a, Pass::forward, on(90, Backend::sm90)));
   EXPECT_EQ(explain(a, Pass::forward, Backend::sm80), explain(a, Pass::forward, on(80, Backend::sm80)));
 }
 
 /// A problem that no build can run is refused for that reason, and not because this build lacks variants.
-TEST(GpuPlan, RefusalsAreThoseOfABuildWithEveryRow) {
+TEST(GpuPlan, RefusalsAreThoseOfABuildWithEveryVariant) {
   Attention a = problem(1, 64, 64, 8, 8, 128);
   a.bias = true;
   const std::string story = explain(a, Pass::forward, on(90, Backend::sm90));
   EXPECT_NE(story.find("decision    refused (unsupported): no path for attention_forward bf16; sm90 plain bf16 d128: "
-                       "bias needs a general row of sm80"),
+                       "bias needs a general variant of sm80"),
             std::string::npos)
       << story;
-  EXPECT_EQ(story.find("no such row"), std::string::npos) << story;
+  EXPECT_EQ(story.find("no such variant"), std::string::npos) << story;
 }
 
 /// The numbers are bytes, as in the code. variant_gpu.in asserts the same for each variant that is built.
@@ -64,21 +64,32 @@ TEST(GpuPlan, WhatRowsNeed) {
   };
   for (const auto& [backend, level, dtype, d, shared_bytes] : expected) {
     bool seen = false;
-    for (const Variant& row : listed_variants()) {
-      if (row.backend != backend || row.level != std::string(level) || row.dtype != dtype || row.d != d) continue;
-      if (!row.is("attention_forward")) continue;
-      EXPECT_EQ(row.facts.shared_bytes, shared_bytes) << name(backend) << " " << level << " d" << d;
+    for (const Variant& variant : listed_variants()) {
+      if (variant.backend != backend || variant.level != std::string(level) || variant.dtype != dtype || variant.d != d)
+        continue;
+      if (!variant.is("attention_forward")) continue;
+      EXPECT_EQ(variant.facts_as<gpu::AttentionFacts>().shared_bytes, shared_bytes)
+          << name(backend) << " " << level << " d" << d;
       seen = true;
     }
     EXPECT_TRUE(seen) << name(backend) << " " << level << " d" << d;
   }
-  for (const Variant& row : listed_variants()) {
-    if (!is_gpu(row.backend)) continue;
-    const bool softmax = row.is("attention_forward");
-    EXPECT_EQ(softmax ? row.facts.d : row.linear.d, row.d) << row.op << " " << row.level;
-    EXPECT_GT(softmax ? row.facts.rows : row.linear.chunk, 0) << row.op << " " << row.level << " d" << row.d;
-    EXPECT_LE(softmax ? row.facts.shared_bytes : row.linear.shared_bytes, 227 << 10) << row.op << " d" << row.d;
-    EXPECT_EQ(softmax, row.linear_workspace == nullptr) << row.op;
+  for (const Variant& variant : listed_variants()) {
+    if (!is_gpu(variant.backend)) continue;
+    SCOPED_TRACE(text(variant.op, " ", variant.level, " d", variant.d));
+    const auto look = [&](const auto& facts) {
+      EXPECT_EQ(facts.d, variant.d);
+      EXPECT_GT(facts.shared_bytes, 0);
+      EXPECT_LE(facts.shared_bytes, 227 << 10);
+    };
+    if (variant.is("attention_forward")) {
+      look(variant.facts_as<gpu::AttentionFacts>());
+      EXPECT_GT(variant.facts_as<gpu::AttentionFacts>().rows, 0);
+    } else {
+      look(variant.facts_as<gpu::LinearVariantFacts>());
+      EXPECT_GT(variant.facts_as<gpu::LinearVariantFacts>().chunk, 0);
+      EXPECT_NE(variant.facts_as<gpu::LinearVariantFacts>().workspace, nullptr);
+    }
   }
 }
 
@@ -94,7 +105,7 @@ TEST(GpuPlan, Prefill) {
             "grid        2048 CTAs, 2 an SM: 10 waves, 94 % busy\n"
             "shared      65.5 kB a CTA\n"
             "workspace   0 B\n"
-            "unaligned   operands that are not 16-byte aligned run on the row general d128\n"
+            "unaligned   operands that are not 16-byte aligned run on the variant general d128\n"
             "paths\n"
             "  sm80 few bf16 d128  for at most 16 rows a K/V head, here are 4096\n"
             "  sm80 plain bf16     taken\n");
@@ -116,7 +127,7 @@ TEST(GpuPlan, DecodePacksHeadsAndSplitsKeys) {
   EXPECT_EQ(plan.workspace, 64u * 32 * (128 + 2) * 4);
 }
 
-TEST(GpuPlan, FeaturesTakeTheGeneralRow) {
+TEST(GpuPlan, FeaturesTakeTheGeneralVariant) {
   Attention a = problem(4, 1000, 1000, 16, 16, 100);
   a.score.softcap = 30;
   for (const Target& target : {on(80), on(90, Backend::sm80)}) {
@@ -125,7 +136,7 @@ TEST(GpuPlan, FeaturesTakeTheGeneralRow) {
   }
   a.d_qk = a.d_v = 128;
   const std::string story = story_of(a, on(80));
-  EXPECT_NE(story.find("  sm80 plain bf16 d128  softcap needs a score row of sm90 or a general one\n"),
+  EXPECT_NE(story.find("  sm80 plain bf16 d128  softcap needs a score variant of sm90 or a general one\n"),
             std::string::npos)
       << story;
 }
@@ -153,7 +164,7 @@ TEST(GpuPlan, AGridOverTheLimitIsRefused) {
 }
 
 TEST(GpuPlan, RunningAPlanForAnotherMachineIsAStatus) {
-  NEEDS_SM80_ROWS();
+  NEEDS_SM80_VARIANTS();
   Plan plan;
   ASSERT_TRUE(Plan::make(problem(1, 1, 1, 1, 1, 8), Pass::forward, on(80), &plan));
   std::uint16_t x[8] = {};

@@ -16,36 +16,37 @@ namespace {
 // ---- Which variant --------------------------------------------------------------------------------------------------
 
 TEST(HopperPlan, Prefill) {
-  EXPECT_EQ(story_of(problem(4, 4096, 4096, 16, 16, 128), hopper()),
-            "problem     attention_forward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 128, d_v 128\n"
-            "band        full\n"
-            "score       scale 0.0883883\n"
-            "work        550 Gflop, 100 % of s_q x s_k seen; 268 MB if each tensor moves once: 2.05 kflop/B\n"
-            "decision    sm90 plain\n"
-            "device      sm_90: 132 SMs\n"
-            "tiles       128 rows x 128 keys, head dims up to 128, 384 threads, 2 stages of K and V\n"
-            "grid        2048 tiles, walked by 132 CTAs, 1 an SM: 16 waves, 96 % busy\n"
-            "shared      198 kB a CTA\n"
-            "workspace   0 B\n"
-            "unaligned   operands that are not 16-byte aligned, or whose rows overlap, run on the row general d128\n"
-            "paths\n"
-            "  sm90 plain bf16  taken\n");
+  EXPECT_EQ(
+      story_of(problem(4, 4096, 4096, 16, 16, 128), hopper()),
+      "problem     attention_forward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 128, d_v 128\n"
+      "band        full\n"
+      "score       scale 0.0883883\n"
+      "work        550 Gflop, 100 % of s_q x s_k seen; 268 MB if each tensor moves once: 2.05 kflop/B\n"
+      "decision    sm90 plain\n"
+      "device      sm_90: 132 SMs\n"
+      "tiles       128 rows x 128 keys, head dims up to 128, 384 threads, 2 stages of K and V\n"
+      "grid        2048 tiles, walked by 132 CTAs, 1 an SM: 16 waves, 96 % busy\n"
+      "shared      198 kB a CTA\n"
+      "workspace   0 B\n"
+      "unaligned   operands that are not 16-byte aligned, or whose rows overlap, run on the variant general d128\n"
+      "paths\n"
+      "  sm90 plain bf16  taken\n");
 }
 
-TEST(HopperPlan, PlainRowsByHeadDim) {
+TEST(HopperPlan, PlainVariantsByHeadDim) {
   const std::pair<int, const char*> expected[] = {{8, "64"},    {64, "64"},   {72, "96"},   {96, "96"},   {104, "128"},
                                                   {128, "128"}, {136, "192"}, {192, "192"}, {200, "256"}, {256, "256"}};
-  for (const auto& [d, row] : expected) {
+  for (const auto& [d, most] : expected) {
     Attention a = problem(4, 4096, 4096, 16, 16, d);
-    EXPECT_EQ(row_of(a, hopper()), text("sm90 plain bf16 ", row)) << d;
+    EXPECT_EQ(variant_of(a, hopper()), text("sm90 plain bf16 ", most)) << d;
     a.dtype = DType::f16;
-    EXPECT_EQ(row_of(a, hopper()), text("sm90 plain f16 ", row)) << d;
+    EXPECT_EQ(variant_of(a, hopper()), text("sm90 plain f16 ", most)) << d;
     a.score.softcap = 30;
-    EXPECT_EQ(row_of(a, hopper()), text("sm90 score f16 ", row)) << d;
+    EXPECT_EQ(variant_of(a, hopper()), text("sm90 score f16 ", most)) << d;
   }
   Attention wide_v = problem(4, 4096, 4096, 16, 16, 64);
   wide_v.d_v = 128;
-  EXPECT_EQ(row_of(wide_v, hopper()), "sm90 plain bf16 128");
+  EXPECT_EQ(variant_of(wide_v, hopper()), "sm90 plain bf16 128");
 }
 
 TEST(HopperPlan, PlainHasBandsLengthsAndLse) {
@@ -53,48 +54,48 @@ TEST(HopperPlan, PlainHasBandsLengthsAndLse) {
   all[0].band = {-1, 0, Align::bottom_right}, all[1].band = {-1, 0, Align::top_left};
   all[2].band = {100, 50, Align::bottom_right}, all[3].packed = true, all[4].used_q = all[4].used_k = true;
   all[5].lse = true;
-  for (const Attention& a : all) EXPECT_EQ(row_of(a, hopper()), "sm90 plain bf16 128");
+  for (const Attention& a : all) EXPECT_EQ(variant_of(a, hopper()), "sm90 plain bf16 128");
   Attention unknown = problem(4, 0, 0, 16, 4, 128);  // These are packed lengths without a hint.
   unknown.packed = true;
-  EXPECT_EQ(row_of(unknown, hopper()), "sm90 plain bf16 128");
+  EXPECT_EQ(variant_of(unknown, hopper()), "sm90 plain bf16 128");
 }
 
 TEST(HopperPlan, LatentAttentionHasARow) {
-  const auto row = [](std::int64_t d_qk, std::int64_t d_v) {
+  const auto taken = [](std::int64_t d_qk, std::int64_t d_v) {
     Attention a = problem(4, 4096, 4096, 16, 16, d_qk);
     a.d_v = d_v;
-    return row_of(a, hopper());
+    return variant_of(a, hopper());
   };
-  EXPECT_EQ(row(192, 128), "sm90 mla bf16 192");
-  EXPECT_EQ(row(136, 64), "sm90 mla bf16 192");
-  EXPECT_EQ(row(192, 136), "sm90 plain bf16 192");
-  EXPECT_EQ(row(128, 64), "sm90 plain bf16 128");
-  EXPECT_EQ(row(200, 128), "sm90 plain bf16 256");
+  EXPECT_EQ(taken(192, 128), "sm90 mla bf16 192");
+  EXPECT_EQ(taken(136, 64), "sm90 mla bf16 192");
+  EXPECT_EQ(taken(192, 136), "sm90 plain bf16 192");
+  EXPECT_EQ(taken(128, 64), "sm90 plain bf16 128");
+  EXPECT_EQ(taken(200, 128), "sm90 plain bf16 256");
 }
 
 TEST(HopperPlan, ScoresTakeTheScoreRow) {
   Attention a = problem(4, 1000, 1000, 16, 16, 128);
   a.score.softcap = 30;
-  EXPECT_EQ(row_of(a, hopper()), "sm90 score bf16 128");
+  EXPECT_EQ(variant_of(a, hopper()), "sm90 score bf16 128");
   const std::string story = story_of(a, hopper());
-  EXPECT_NE(story.find("  sm90 plain bf16 d128  softcap needs a score row of sm90 or a general one\n"
+  EXPECT_NE(story.find("  sm90 plain bf16 d128  softcap needs a score variant of sm90 or a general one\n"
                        "  sm90 score bf16       taken\n"),
             std::string::npos)
       << story;
   a.alibi = true;
-  EXPECT_EQ(row_of(a, hopper()), "sm90 score bf16 128");
+  EXPECT_EQ(variant_of(a, hopper()), "sm90 score bf16 128");
   a.score.softcap = 0;
-  EXPECT_EQ(row_of(a, hopper()), "sm90 score bf16 128");
+  EXPECT_EQ(variant_of(a, hopper()), "sm90 score bf16 128");
 }
 
 TEST(HopperPlan, FewRowsTakeTheFewRowsOfSm80) {
-  EXPECT_EQ(row_of(problem(1, 1, 8192, 32, 8, 128), hopper()), "sm80 few bf16 128");
-  EXPECT_EQ(row_of(problem(1, 4, 8192, 32, 8, 64), hopper()), "sm80 few bf16 64") << "16 rows a K/V head";
-  EXPECT_EQ(row_of(problem(1, 5, 8192, 32, 8, 64), hopper()), "sm90 brief bf16 64") << "20 rows a K/V head";
-  EXPECT_EQ(row_of(problem(1, 16, 8192, 8, 8, 192), hopper()), "sm80 few bf16 256");
+  EXPECT_EQ(variant_of(problem(1, 1, 8192, 32, 8, 128), hopper()), "sm80 few bf16 128");
+  EXPECT_EQ(variant_of(problem(1, 4, 8192, 32, 8, 64), hopper()), "sm80 few bf16 64") << "16 rows a K/V head";
+  EXPECT_EQ(variant_of(problem(1, 5, 8192, 32, 8, 64), hopper()), "sm90 brief bf16 64") << "20 rows a K/V head";
+  EXPECT_EQ(variant_of(problem(1, 16, 8192, 8, 8, 192), hopper()), "sm80 few bf16 256");
   Attention capped = problem(1, 1, 8192, 32, 8, 128);
   capped.score.softcap = 30;
-  EXPECT_EQ(row_of(capped, hopper()), "sm80 general bf16 128") << "few has no softcap";
+  EXPECT_EQ(variant_of(capped, hopper()), "sm80 general bf16 128") << "few has no softcap";
   const std::string story = story_of(problem(1, 1, 8192, 32, 8, 128), hopper());
   EXPECT_NE(story.find("  sm90 plain bf16 d128  for more than 16 rows a K/V head, here are 4\n"
                        "  sm90 score bf16 d128  for more than 16 rows a K/V head, here are 4\n"
@@ -104,16 +105,16 @@ TEST(HopperPlan, FewRowsTakeTheFewRowsOfSm80) {
 }
 
 TEST(HopperPlan, SmallGridsTakeTheBriefRow) {
-  EXPECT_EQ(row_of(problem(1, 512, 512, 16, 16, 64), hopper()), "sm90 brief bf16 64");
-  EXPECT_EQ(row_of(problem(1, 512, 512, 33, 33, 64), hopper()), "sm90 brief bf16 64") << "66 tiles of 256 rows";
-  EXPECT_EQ(row_of(problem(1, 512, 512, 34, 34, 64), hopper()), "sm90 plain bf16 64");
-  EXPECT_EQ(row_of(problem(8, 197, 197, 12, 12, 64), hopper()), "sm90 plain bf16 64") << "96";
-  EXPECT_EQ(row_of(problem(1, 512, 512, 16, 16, 72), hopper()), "sm90 plain bf16 96") << "whose tiles are short";
+  EXPECT_EQ(variant_of(problem(1, 512, 512, 16, 16, 64), hopper()), "sm90 brief bf16 64");
+  EXPECT_EQ(variant_of(problem(1, 512, 512, 33, 33, 64), hopper()), "sm90 brief bf16 64") << "66 tiles of 256 rows";
+  EXPECT_EQ(variant_of(problem(1, 512, 512, 34, 34, 64), hopper()), "sm90 plain bf16 64");
+  EXPECT_EQ(variant_of(problem(8, 197, 197, 12, 12, 64), hopper()), "sm90 plain bf16 64") << "96";
+  EXPECT_EQ(variant_of(problem(1, 512, 512, 16, 16, 72), hopper()), "sm90 plain bf16 96") << "whose tiles are short";
   Attention a = problem(1, 512, 512, 16, 16, 64);
   a.score.softcap = 30;
-  EXPECT_EQ(row_of(a, hopper()), "sm90 score bf16 64");
+  EXPECT_EQ(variant_of(a, hopper()), "sm90 score bf16 64");
   a = problem(8, 0, 0, 16, 16, 64), a.packed = true;
-  EXPECT_EQ(row_of(a, hopper()), "sm90 plain bf16 64") << "nobody knows how many";
+  EXPECT_EQ(variant_of(a, hopper()), "sm90 plain bf16 64") << "nobody knows how many";
   const std::string large = story_of(problem(4, 4096, 4096, 32, 32, 64), hopper());
   EXPECT_NE(large.find("  sm90 brief bf16 d64  for at most 66 tiles of 256 rows, here are 2048\n"
                        "  sm90 plain bf16      taken\n"),
@@ -127,7 +128,7 @@ TEST(HopperPlan, SmallGridsTakeTheBriefRow) {
       << small;
 }
 
-TEST(HopperPlan, FeaturesTakeTheGeneralRowOfSm80) {
+TEST(HopperPlan, FeaturesTakeTheGeneralVariantOfSm80) {
   const struct {
     const char* reason;
     void (*set)(Attention*);
@@ -142,22 +143,22 @@ TEST(HopperPlan, FeaturesTakeTheGeneralRowOfSm80) {
   for (const auto& [reason, set] : features) {
     Attention a = problem(4, 1024, 1024, 16, 16, 128);
     set(&a);
-    EXPECT_EQ(row_of(a, hopper()), "sm80 general bf16 128") << reason;
+    EXPECT_EQ(variant_of(a, hopper()), "sm80 general bf16 128") << reason;
     const std::string story = story_of(a, hopper());
     for (const char* path : {"sm90 plain bf16 d128", "sm90 score bf16 d128", "sm80 plain bf16 d128"})
-      EXPECT_NE(story.find(text("  ", path, "  ", reason, " needs a general row of sm80\n")), std::string::npos)
+      EXPECT_NE(story.find(text("  ", path, "  ", reason, " needs a general variant of sm80\n")), std::string::npos)
           << story;
     a.score.softcap = 30;
-    EXPECT_EQ(row_of(a, hopper()), "sm80 general bf16 128") << reason << " with a softcap";
+    EXPECT_EQ(variant_of(a, hopper()), "sm80 general bf16 128") << reason << " with a softcap";
   }
 }
 
-TEST(HopperPlan, F32TakesTheGeneralRowOfSm80) {
+TEST(HopperPlan, F32TakesTheGeneralVariantOfSm80) {
   Attention a = problem(4, 1024, 1024, 16, 16, 128);
   a.dtype = DType::f32;
-  EXPECT_EQ(row_of(a, hopper()), "sm80 general f32 128");
+  EXPECT_EQ(variant_of(a, hopper()), "sm80 general f32 128");
   const std::string story = story_of(a, hopper());
-  EXPECT_NE(story.find("  sm90 f32          no row of this type\n"), std::string::npos) << story;
+  EXPECT_NE(story.find("  sm90 f32          no variant of this type\n"), std::string::npos) << story;
 }
 
 // ---- How the variant runs -------------------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ TEST(HopperPlan, WhoDealsTheTiles) {
   x = full, x.used_q = true;
   EXPECT_EQ(walkers(x), 132);
   x = full, x.bias = true;
-  EXPECT_EQ(walkers(x), 0) << "rows of sm80 have no walkers";
+  EXPECT_EQ(walkers(x), 0) << "variants of sm80 have no walkers";
   x = causal(1024, 128), x.b = 1, x.h_q = x.h_k = 25;  // These are 25 x 8 tiles.
   EXPECT_EQ(walkers(x), 100) << "no more than pairs of tiles";
   x.h_q = x.h_k = 20, x.s_q = x.s_k = 1100;  // These are 20 x 9 tiles.
@@ -234,36 +235,36 @@ TEST(HopperPlan, OperandsThatTmaCannotMove) {
   const PlanData of_sm80 = decided(problem(2, 64, 64, 4, 4, 128), on(80));
   Operands good;
   good.q = good.k = good.v = good.o = Tensor::dense(data, DType::bf16, {2, 64, 4, 128});
-  const auto row = [](const PlanData& plan, const Operands& x) {
-    const auto [variant, aligned] = gpu_row(plan, x);
+  const auto taken = [](const PlanData& plan, const Operands& x) {
+    const auto [variant, aligned] = gpu_variant(plan, x);
     return text(name(variant->backend), " ", variant->level, aligned ? "" : " unaligned");
   };
-  EXPECT_EQ(row(of_sm90, good), "sm90 plain");
-  EXPECT_EQ(row(of_sm80, good), "sm80 plain");
+  EXPECT_EQ(taken(of_sm90, good), "sm90 plain");
+  EXPECT_EQ(taken(of_sm80, good), "sm80 plain");
   Operands x = good;
   x.v.data = data + 1;
-  EXPECT_EQ(row(of_sm90, x), "sm80 general unaligned");
+  EXPECT_EQ(taken(of_sm90, x), "sm80 general unaligned");
   x = good, x.k.stride[2] = 132;
-  EXPECT_EQ(row(of_sm90, x), "sm80 general unaligned");
+  EXPECT_EQ(taken(of_sm90, x), "sm80 general unaligned");
   x = good, x.k.stride[2] = 0;  // All heads share one.
-  EXPECT_EQ(row(of_sm90, x), "sm80 general") << "a tensor map has no stride 0";
-  EXPECT_EQ(row(of_sm80, x), "sm80 plain");
+  EXPECT_EQ(taken(of_sm90, x), "sm80 general") << "a tensor map has no stride 0";
+  EXPECT_EQ(taken(of_sm80, x), "sm80 plain");
   x = good, x.k.stride[1] = 64;  // The rows overlap.
-  EXPECT_EQ(row(of_sm90, x), "sm80 general");
+  EXPECT_EQ(taken(of_sm90, x), "sm80 general");
   x = good, x.q.stride[1] = -512;
-  EXPECT_EQ(row(of_sm90, x), "sm80 general");
+  EXPECT_EQ(taken(of_sm90, x), "sm80 general");
   x = good, x.k.stride[0] = std::int64_t{1} << 39;
-  EXPECT_EQ(row(of_sm90, x), "sm80 general") << "strides below 2^40 bytes";
+  EXPECT_EQ(taken(of_sm90, x), "sm80 general") << "strides below 2^40 bytes";
   x = good, x.o.stride[1] = -512;
-  EXPECT_EQ(row(of_sm90, x), "sm90 plain") << "O is not written by TMA";
+  EXPECT_EQ(taken(of_sm90, x), "sm90 plain") << "O is not written by TMA";
 }
 
 TEST(HopperPlan, Sm90IsRefusedElsewhere) {
   const Attention a = problem(4, 4096, 4096, 16, 16, 128);
-  EXPECT_EQ(row_of(a, on(90, Backend::sm90)), "sm90 plain bf16 128");
-  EXPECT_EQ(row_of(a, on(80, Backend::sm90)),
+  EXPECT_EQ(variant_of(a, on(90, Backend::sm90)), "sm90 plain bf16 128");
+  EXPECT_EQ(variant_of(a, on(80, Backend::sm90)),
             "backend = sm90 with sm = 80: its kernels (wgmma, TMA) run on sm_90 alone");
-  EXPECT_EQ(row_of(a, on(100, Backend::sm90)),
+  EXPECT_EQ(variant_of(a, on(100, Backend::sm90)),
             "backend = sm90 with sm = 100: its kernels (wgmma, TMA) run on sm_90 alone");
   // The answer is the same where another device is here.
   for (const int sm : {80, 100}) {
@@ -273,16 +274,17 @@ TEST(HopperPlan, Sm90IsRefusedElsewhere) {
     const std::string reason = text("sm_", sm, " is sm_", sm, ", this is machine code of sm_90a");
     EXPECT_NE(status.why.find("sm90 plain bf16 d128: " + reason), std::string::npos) << status.why;
   }
-  for (const int sm : {80, 86, 89, 100, 120}) EXPECT_EQ(row_of(a, on(sm)), "sm80 plain bf16 128") << sm;
+  for (const int sm : {80, 86, 89, 100, 120}) EXPECT_EQ(variant_of(a, on(sm)), "sm80 plain bf16 128") << sm;
 }
 
 TEST(HopperPlan, Sm90IsRefusedWhatItHasNot) {
   Attention a = problem(4, 1024, 1024, 16, 16, 128);
   a.bias = true;
-  EXPECT_EQ(row_of(a, on(90, Backend::sm90)),
-            "no path for attention_forward bf16; sm90 plain bf16 d128: bias needs a general row of sm80; sm90 score "
-            "bf16 d128: bias needs a general row of sm80");
-  EXPECT_EQ(row_of(problem(1, 1, 8192, 32, 8, 128), on(90, Backend::sm90)),
+  EXPECT_EQ(
+      variant_of(a, on(90, Backend::sm90)),
+      "no path for attention_forward bf16; sm90 plain bf16 d128: bias needs a general variant of sm80; sm90 score "
+      "bf16 d128: bias needs a general variant of sm80");
+  EXPECT_EQ(variant_of(problem(1, 1, 8192, 32, 8, 128), on(90, Backend::sm90)),
             "no path for attention_forward bf16; sm90 plain bf16 d128: for more than 16 rows a K/V head, here are 4"
             "; sm90 score bf16 d128: for more than 16 rows a K/V head, here are 4");
 }

@@ -34,7 +34,8 @@ PlanData made_up() {
   plan.attention().problem.lse = true;
   plan.backend = Backend::cpu;
   plan.variant = &kVariant;
-  plan.rejected = {{"sm90 bf16", "no row of variants.def is built for sm90"}, {"cpu amx bf16", "this CPU has no AMX"}};
+  plan.rejected = {{"sm90 bf16", "no variant of variants.def is built for sm90"},
+                   {"cpu amx bf16", "this CPU has no AMX"}};
   plan.threads = 2, plan.attention().rows = 256, plan.attention().keys = 128, plan.items = 64;
   plan.attention().memory = {.packed_k = 0, .packed_v = 0, .scratch = 400000, .partials = 0};
   plan.workspace = 800000;
@@ -68,7 +69,7 @@ TEST(Explain, Golden) {
             "threads     2; 64 items, 32 a thread at most: 100 % busy\n"
             "workspace   800 kB: scratch 2 x 400 kB\n"
             "paths\n"
-            "  sm90 bf16        no row of variants.def is built for sm90\n"
+            "  sm90 bf16        no variant of variants.def is built for sm90\n"
             "  cpu amx bf16     this CPU has no AMX\n"
             "  cpu avx512 bf16  taken\n");
 }
@@ -92,7 +93,7 @@ TEST(Explain, GoldenJson) {
           R"("workspace_bytes":800000,"tile":{"rows":256,"keys":128,"decode":false,"heads":1},)"
           R"("threads":{"count":2,"callers_pool":false,"items":64,"items_a_thread":32,"busy_percent":100},"splits":1,)"
           R"("memory":{"packed_k":0,"packed_v":0,"scratch_a_thread":400000,"partials":0},)"
-          R"("rejected":[{"path":"sm90 bf16","reason":"no row of variants.def is built for sm90"},)"
+          R"("rejected":[{"path":"sm90 bf16","reason":"no variant of variants.def is built for sm90"},)"
           R"({"path":"cpu amx bf16","reason":"this CPU has no AMX"}])");
   EXPECT_TRUE(json.ends_with(R"("  cpu avx512 bf16  taken"]})")) << json;
 }
@@ -149,7 +150,8 @@ TEST(Workspace, PartsAreAlignedAndDoNotOverlap) {
 
 bool generic_is_built() {
   for (const Variant& variant : variants()) {
-    if (variant.cpu != nullptr && variant.dtype == DType::bf16 && variant.level == std::string("generic")) return true;
+    if (variant.kernel_as<cpu::AttentionKernel>() == nullptr || variant.dtype != DType::bf16) continue;
+    if (variant.level == std::string("generic")) return true;
   }
   return false;
 }
@@ -157,7 +159,7 @@ bool generic_is_built() {
 class Decision : public ::testing::Test {
  protected:
   void SetUp() override {
-    if (!generic_is_built()) GTEST_SKIP() << "the row cpu generic bf16 is not built";
+    if (!generic_is_built()) GTEST_SKIP() << "the variant cpu generic bf16 is not built";
   }
   static PlanData decide(const Attention& a, int threads) {
     Target target(Backend::cpu);
@@ -239,7 +241,7 @@ TEST_F(Decision, TheFastestUsableLevelIsTaken) {
   Plan plan;
   ASSERT_TRUE(Plan::make(problem(1, 64, 64, 1, 1, 64), Pass::forward, {}, &plan));
   for (const Variant& variant : variants()) {
-    if (variant.dtype != DType::bf16 || variant.cpu == nullptr) continue;
+    if (variant.dtype != DType::bf16 || variant.kernel_as<cpu::AttentionKernel>() == nullptr) continue;
     for (const cpu::Level& level : cpu::cpu_levels()) {
       if (!level.usable || std::string(level.name) != variant.level) continue;
       EXPECT_EQ(plan.data()->variant, &variant);

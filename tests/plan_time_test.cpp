@@ -113,7 +113,7 @@ TEST(PlanTime, LinearAttention) {
 
 /// A build without GPU variants refuses the problem above. This test counts all variants as built, so it measures the
 /// same work in every build.
-TEST(PlanTime, OfABuildWithEveryRow) {
+TEST(PlanTime, OfABuildWithEveryVariant) {
   Attention a;
   a.b = 4, a.s_q = a.s_k = 4096, a.h_q = 32, a.h_k = 8, a.d_qk = a.d_v = 128;
   // Only the general variants take a bias, so many others are looked at before them.

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: resources_test.sh BUILD             what ptxas reported of each GPU row against docs/resources.txt
+# usage: resources_test.sh BUILD             what ptxas reported of each GPU variant against docs/resources.txt
 #        resources_test.sh --update BUILD    writes that table
 #        resources_test.sh --can-fail LAUNCHER NVCC FLAGS...   spills, C75xx and a table that does not fit are found
 # Fails where a variant spills more, uses more of the stack or has more registers than the table says, or where build
@@ -61,7 +61,7 @@ compiler_of() {  # This prints the version of a build's nvcc, such as 13.0.
 }
 
 update() {
-  { echo "# docs/resources.txt: what each GPU row takes. Written by tests/resources_test.sh --update BUILD, which CI compares with"
+  { echo "# docs/resources.txt: what each GPU variant takes. Written by tests/resources_test.sh --update BUILD, which CI compares with"
     echo "# its own build: more registers, stack or spilled bytes than here fail."
     echo "# nvcc $(compiler_of "$1")"
     { echo "kernel backend level dtype d architecture registers stack spilled"; table_of "$1"; } | aligned
@@ -71,13 +71,13 @@ update() {
 
 # Each variant of variants.def that this build has must have left a report, and each line of the table must belong to a
 # variant of variants.def.
-check_rows() {
+check_variants() {
   local op backend level dtype d bad=0 built
   built=$(table_of "$1" | cut -d' ' -f1-5)
   while IFS=' ' read -r op backend level dtype d; do
     grep -qx "$op $backend $level $dtype $d" <<<"$built" ||
-      { echo "$op $backend $level $dtype $d: a row of this build, but there is no object with a report of ptxas"; bad=1; }
-  done < <(sed -nE 's/^ROW\(([a-z0-9_]+), (sm[0-9]+), ([a-z0-9_]+), ([a-z0-9]+), ([0-9]+)\)/\1 \2 \3 \4 \5/p' "$1/generated/falchion_variants.inc")
+      { echo "$op $backend $level $dtype $d: a variant of this build, but there is no object with a report of ptxas"; bad=1; }
+  done < <(sed -nE 's/^VARIANT\(([a-z0-9_]+), (sm[0-9]+), ([a-z0-9_]+), ([a-z0-9]+), ([0-9]+)\)/\1 \2 \3 \4 \5/p' "$1/generated/falchion_variants.inc")
   while IFS=' ' read -r op backend level dtype d _; do
     [[ $level == - ]] || grep -qE "^VARIANT\($op, *$backend, *$level, *$dtype, *$d\)" src/variants.def ||
       { echo "$op $backend $level $dtype $d: in $table, but not in src/variants.def"; bad=1; }
@@ -88,9 +88,9 @@ check_rows() {
 check() {
   local bad=0 compiler
   compiler=$(compiler_of "$1")
-  [[ -n $(table_of "$1") ]] || { echo "no GPU row is built in $1"; exit 77; }
+  [[ -n $(table_of "$1") ]] || { echo "no GPU variant is built in $1"; exit 77; }
   [[ -e $table ]] || { echo "there is no $table: tests/resources_test.sh --update $1"; return 1; }
-  check_rows "$1" || bad=1
+  check_variants "$1" || bad=1
   # Another nvcc uses other registers. Then only the stack and the spills are compared.
   local same=1
   grep -qx "# nvcc $compiler" "$table" || { same=0; echo "$table is of another nvcc than $compiler: registers are not compared"; }
@@ -149,7 +149,7 @@ CODE
   object=$build/CMakeFiles/core.dir/generated/variants/attention_forward_sm80_plain_bf16_64.cu.o
   mkdir -p "${object%/*}" "$build/generated" "$build/CMakeFiles/3"
   echo 'set(CMAKE_CUDA_COMPILER_VERSION "13.0.88")' >"$build/CMakeFiles/3/CMakeCUDACompiler.cmake"
-  echo 'ROW(attention_forward, sm80, plain, bf16, 64)' >"$build/generated/falchion_variants.inc"
+  echo 'VARIANT(attention_forward, sm80, plain, bf16, 64)' >"$build/generated/falchion_variants.inc"
   touch "$object"
   cat >"$object.ptxas" <<'REPORT'
 ptxas info    : Compiling entry function '_ZN8falchion4sm8017attention_forwardINS0_6ConfigEEEvi' for 'sm_90'

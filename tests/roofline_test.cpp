@@ -29,7 +29,7 @@ const Device& device(const std::string& key) { return *find_device(key); }
 std::string cell(const Device& device, const std::string& key) {
   for (const Row& row : column(device))
     if (row.key == key) return row.cell();
-  return "no such row";
+  return "no such variant";
 }
 
 TEST(Roofline, TheTableOfTheSpecificationToItsLastDigit) {

@@ -1,6 +1,6 @@
-// tests/sm80_layouts_test.cpp: walks through the shared memory of every tile of plan/tiles.def with CuTe on the host,
-// as the sm80 kernels do. No bank may be asked for two words at once, no byte may belong to two elements, and nothing
-// may be too large.
+// tests/sm80_layouts_test.cpp: walks through the shared memory of every sm80 tile of plan/tiles.def with CuTe on the
+// host, as the sm80 kernels do. No bank may be asked for two words at once, no byte may belong to two elements, and
+// nothing may be too large.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -22,7 +22,7 @@ using namespace cute;
 using sm80::bf16, sm80::f16;
 
 template <class Element_, int kD_, sm80::Level kLevel_>
-struct Row : sm80::AttentionForwardConfig<Element_, kD_, kLevel_> {
+struct VariantConfig : sm80::AttentionForwardConfig<Element_, kD_, kLevel_> {
   static std::string name() {
     return std::string(kLevel_ == sm80::Level::plain ? "plain "
                        : kLevel_ == sm80::Level::few ? "few "
@@ -30,18 +30,21 @@ struct Row : sm80::AttentionForwardConfig<Element_, kD_, kLevel_> {
            (std::is_same_v<Element_, bf16> ? "bf16 " : "f16 ") + std::to_string(kD_);
   }
 };
-/// Calls f(Row<...>{}) for every tile, in both types.
+/// Calls f(VariantConfig<...>{}) for every tile, in both types.
 template <class F>
-void for_each_row(F f) {
-  const auto call = [&](auto row) {
-    SCOPED_TRACE(row.name());
-    f(row);
+void for_each_variant(F f) {
+  const auto call = [&](auto variant) {
+    SCOPED_TRACE(variant.name());
+    f(variant);
   };
-#define TILE_sm80_plain(d) call(Row<bf16, d, sm80::Level::plain>{}), call(Row<f16, d, sm80::Level::plain>{});
-#define TILE_sm80_few(d) call(Row<bf16, d, sm80::Level::few>{}), call(Row<f16, d, sm80::Level::few>{});
-#define TILE_sm80_general(d) call(Row<bf16, d, sm80::Level::general>{}), call(Row<f16, d, sm80::Level::general>{});
+#define TILE_sm80_plain(d) \
+  call(VariantConfig<bf16, d, sm80::Level::plain>{}), call(VariantConfig<f16, d, sm80::Level::plain>{});
+#define TILE_sm80_few(d) \
+  call(VariantConfig<bf16, d, sm80::Level::few>{}), call(VariantConfig<f16, d, sm80::Level::few>{});
+#define TILE_sm80_general(d) \
+  call(VariantConfig<bf16, d, sm80::Level::general>{}), call(VariantConfig<f16, d, sm80::Level::general>{});
 #define TILE_sm80_f32(d)  // This kernel lays its tiles out by itself, without CuTe.
-#define TILE(op, backend, level, d, ...) TILE_##backend##_##level(d)
+#define TILE_attention_forward_sm80(kind, d, ...) TILE_sm80_##kind(d)
 #include "plan/tiles.def"
 }
 
@@ -115,8 +118,8 @@ bool is_bijection(Layout_ layout, int count) {
 // ---- The tests ------------------------------------------------------------------------------------------------------
 
 TEST(Sm80Layouts, NoBankConflicts) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     const auto free = [](const char* what, const Access& access) {
       EXPECT_EQ(access.worst, 1) << what << ": ways of its worst phase";
       EXPECT_TRUE(access.whole) << what << ": accesses are aligned and contiguous";
@@ -134,8 +137,8 @@ TEST(Sm80Layouts, NoBankConflicts) {
 
 /// This shows that the test can fail. In row-major order every ldmatrix has conflicts.
 TEST(Sm80Layouts, WithoutASwizzleThereAreConflicts) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     // Where rows have 64 or 192 bytes, each second one lies in other banks.
     constexpr int kWays = Config::kD % 64 == 0 ? 8 : 4;
     EXPECT_EQ(ldmatrix_q<Config>(RowMajor<Config::kRows, Config::kD>{}).worst, kWays);
@@ -154,8 +157,8 @@ TEST(Sm80Layouts, Banks) {
 }
 
 TEST(Sm80Layouts, EveryElementHasItsPlace) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     EXPECT_TRUE(is_bijection(typename Config::LayoutQ{}, Config::kSizeQ));
     EXPECT_TRUE(is_bijection(typename Config::LayoutK{}, Config::kSizeK));
     EXPECT_TRUE(is_bijection(typename Config::LayoutV{}, Config::kSizeK));
@@ -168,8 +171,8 @@ TEST(Sm80Layouts, EveryElementHasItsPlace) {
 }
 
 TEST(Sm80Layouts, EveryChunkIsLoadedAndRead) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     EXPECT_TRUE(covers(all_of(load<Config>(typename Config::LayoutQ{})), Config::kSizeQ / 8));
     EXPECT_TRUE(covers(all_of(load<Config>(typename Config::LayoutK{})), Config::kSizeK / 8));
     const Access q = ldmatrix_q<Config>(typename Config::LayoutQ{}),
@@ -195,8 +198,8 @@ TEST(Sm80Layouts, EveryChunkIsLoadedAndRead) {
 }
 
 TEST(Sm80Layouts, SharedMemory) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     constexpr int kBytes = sizeof(typename Config::Element), kTiles = 2 * Config::kStages;
     EXPECT_GE(Config::kSharedBytes, (Config::kSizeQ + kTiles * Config::kSizeK) * kBytes);
     EXPECT_EQ(Config::kSizeQ * kBytes % 128, 0) << "K begins at the first bank";

@@ -1,4 +1,4 @@
-// tests/sm90_layouts_test.cpp: walks on the host through the shared memory of every tile of plan/tiles_sm90.def. TMA
+// tests/sm90_layouts_test.cpp: walks on the host through the shared memory of every sm90 tile of plan/tiles.def. TMA
 // must write each element where wgmma looks for it, wgmma must meet no bank conflicts, and shared memory and registers
 // must suffice.
 #include <gtest/gtest.h>
@@ -24,22 +24,22 @@ using namespace cute;
 using sm90::bf16, sm90::f16;
 
 template <class Element_, int kD_, sm90::Level kLevel>
-struct Row : sm90::AttentionForwardConfig<Element_, kD_, kLevel> {
+struct VariantConfig : sm90::AttentionForwardConfig<Element_, kD_, kLevel> {
   static std::string name(const char* level) {
     return std::string(level) + (std::is_same_v<Element_, bf16> ? " bf16 " : " f16 ") + std::to_string(kD_);
   }
 };
-/// Calls f(Row<...>{}) for every tile, in both types.
+/// Calls f(VariantConfig<...>{}) for every tile, in both types.
 template <class F>
-void for_each_row(F f) {
-  const auto call = [&](auto row, const char* level) {
-    SCOPED_TRACE(row.name(level));
-    f(row);
+void for_each_variant(F f) {
+  const auto call = [&](auto variant, const char* level) {
+    SCOPED_TRACE(variant.name(level));
+    f(variant);
   };
-#define TILE_SM90(op, level, d, ...)                \
-  call(Row<bf16, d, sm90::Level::level>{}, #level); \
-  call(Row<f16, d, sm90::Level::level>{}, #level);
-#include "plan/tiles_sm90.def"
+#define TILE_attention_forward_sm90(kind, d, ...)           \
+  call(VariantConfig<bf16, d, sm90::Level::kind>{}, #kind); \
+  call(VariantConfig<f16, d, sm90::Level::kind>{}, #kind);
+#include "plan/tiles.def"
 }
 
 // ---- TMA, written from CUDA's documentation and without code of ours ------------------------------------------------
@@ -135,8 +135,8 @@ void for_each_operand(F f) {
 // ---- The tests ------------------------------------------------------------------------------------------------------
 
 TEST(Sm90Layouts, TmaWritesWhereWgmmaReads) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     for_each_operand<Config>([](const char* what, int rows, int columns, int stages, auto place) {
       EXPECT_EQ(differs_from_tma(Config::kBox, rows, columns, stages, place), "") << what;
       EXPECT_TRUE(is_bijection(rows, columns, stages, place)) << what;
@@ -145,8 +145,8 @@ TEST(Sm90Layouts, TmaWritesWhereWgmmaReads) {
 }
 
 TEST(Sm90Layouts, NoBankConflicts) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     for_each_operand<Config>([](const char* what, int rows, int columns, int, auto place) {
       EXPECT_EQ(ways(rows, columns, place), 1) << what;
     });
@@ -156,8 +156,8 @@ TEST(Sm90Layouts, NoBankConflicts) {
 /// This shows that the tests can fail. TMA does not write rows one after the other without a swizzle. In that order all
 /// rows of a core matrix lie in the same 4 banks, or half of them where a row has 64 or 192 bytes.
 TEST(Sm90Layouts, WithoutASwizzleThereAreConflicts) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     for_each_operand<Config>([](const char* what, int rows, int columns, int stages, auto) {
       constexpr int kWays = Config::kBox == 64 ? 8 : 4;
       const auto boxes = [=](int r, int c, int) {
@@ -187,8 +187,8 @@ TEST(Sm90Layouts, AnotherSwizzleIsFound) {
 /// For keys past the end, the kernel clears chunk i of a stage of V when this function says that chunk i belongs to one
 /// of them.
 TEST(Sm90Layouts, EachChunkOfVIsOfOneKey) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     const auto place = place_of_v<Config>();
     for (int key = 0; key < Config::kKeys; ++key)
       for (int column = 0; column < Config::kDv; ++column) {
@@ -202,8 +202,8 @@ TEST(Sm90Layouts, EachChunkOfVIsOfOneKey) {
 /// The kernel's softmax, mask and store rely on that. wgmma also wants element i of P, as operand A, in that same
 /// place.
 TEST(Sm90Layouts, FragmentsAreThoseOfMma) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     constexpr int kM = Config::kRows, kOwn = Config::kKeys / 2, kOwnO = Config::kDv / 2;
     const auto cS = make_identity_tensor(Shape<Int<kM>, Int<Config::kKeys>>{});
     const auto cO = make_identity_tensor(Shape<Int<kM>, Int<Config::kDv>>{});
@@ -226,8 +226,8 @@ TEST(Sm90Layouts, FragmentsAreThoseOfMma) {
 
 /// The hardware swizzles address bits. That is a swizzle of rows only where a box begins at a pattern of 8 rows.
 TEST(Sm90Layouts, BoxesAreAligned) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     using Shared = typename Config::Shared;
     constexpr std::size_t kBytes = sizeof(typename Config::Element);
     constexpr std::size_t kPattern = 8 * Config::kBox * kBytes;
@@ -252,8 +252,8 @@ TEST(Sm90Layouts, BoxesAreAligned) {
 }
 
 TEST(Sm90Layouts, SharedMemory) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     constexpr int kBytes = sizeof(typename Config::Element);
     EXPECT_GE(Config::kSharedBytes,
               (Config::kStagesQ * Config::kSizeQ + Config::kStages * (Config::kSizeK + Config::kSizeV)) * kBytes);
@@ -265,8 +265,8 @@ TEST(Sm90Layouts, SharedMemory) {
 /// setmaxnreg only redistributes the registers that the CTA was started with. A CTA that asked for more would wait
 /// forever.
 TEST(Sm90Layouts, Registers) {
-  for_each_row([](auto row) {
-    using Config = decltype(row);
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
     constexpr int kAll = 128 * (Config::kConsumers * Config::kConsumerRegisters + Config::kProducerRegisters);
     EXPECT_EQ(Config::kThreads, 128 * (Config::kConsumers + 1));
     EXPECT_EQ(Config::kRows, 64 * Config::kConsumers);

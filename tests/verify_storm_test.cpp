@@ -272,11 +272,12 @@ TEST(VerifyStorm, APathWithoutAKernelIsNotDrawn) {
   for (const Op op : kOps) {
     for (const DType dtype : kTypes) {
       for (const Backend backend : {Backend::sm80, Backend::sm90})
-        EXPECT_EQ(storm_paths(name(backend), "", op, dtype).size(), has_row({backend, ""}, op, dtype) ? 1U : 0U);
-      for (const Path& path : storm_paths("best", "", op, dtype)) EXPECT_TRUE(has_row(path, op, dtype)) << path.name();
+        EXPECT_EQ(storm_paths(name(backend), "", op, dtype).size(), has_variant({backend, ""}, op, dtype) ? 1U : 0U);
+      for (const Path& path : storm_paths("best", "", op, dtype))
+        EXPECT_TRUE(has_variant(path, op, dtype)) << path.name();
     }
   }
-  EXPECT_FALSE(has_row({Backend::sm90, ""}, Op::attention, DType::f32));
+  EXPECT_FALSE(has_variant({Backend::sm90, ""}, Op::attention, DType::f32));
 }
 
 TEST(VerifyStorm, NoPathOfTheCpuMayRefuseWhatTheContractPromises) {

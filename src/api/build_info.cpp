@@ -1,5 +1,4 @@
 // src/api/build_info.cpp: what this build is and what it can do here.
-#include <cstring>
 #include <string>
 
 #include "cpu/levels.hpp"
@@ -37,10 +36,10 @@ std::string build_info() {
   out += device.sm == 0 ? text("\ngpus       none: ", device.why_not, "\n")
                         : text("\ngpus       ", device.name, " (sm_", device.sm, "), ", device.sms, " SMs, ",
                                device.memory >> 30, " GiB\n");
-  out += text("variants   ", variants().size(), " of ", listed_variants().size(), " rows");
+  out += text("variants   ", variants().size(), " of ", listed_variants().size());
   const Variant* last = nullptr;  // one list of types for each level and head dim
   for (const Variant& variant : variants()) {
-    if (last == nullptr || last->d != variant.d || std::strcmp(last->level, variant.level) != 0) {
+    if (last == nullptr || last->d != variant.d || !same(last->level, variant.level)) {
       out += text("; ", variant.op, " ", name(variant.backend), " ", variant.level);
       out += variant.d > 0 ? text(" d", variant.d, ":") : std::string(":");
     }

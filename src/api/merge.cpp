@@ -1,14 +1,11 @@
 // src/api/merge.cpp: two partial results over disjoint keys -> one. The formula is FlashDecoding's:
 // lse = log(e^lse_a + e^lse_b), o = e^(lse_a - lse) o_a + e^(lse_b - lse) o_b.
-#include <array>
 #include <cmath>
 #include <cstdint>
 #include <limits>
-#include <utility>
 
 #include "api/check.hpp"
-#include "api/operand_checks.hpp"
-#include "api/overlap.hpp"
+#include "api/operand_list.hpp"
 #include "api/run.hpp"
 #include "cuda/place.hpp"
 #include "falchion/falchion.hpp"
@@ -33,32 +30,51 @@ std::int64_t at(const Tensor& x, std::int64_t i, std::int64_t j, std::int64_t k)
   return i * x.stride[0] + j * x.stride[1] + k * x.stride[2];
 }
 
-/// A tensor of o's kind, or an lse, f32. shape: what it is to be; of: whose shape says so.
-void check_tensor(const char* name, const Tensor& x, bool output, bool is_lse, const Shape& shape, const char* of,
-                  Check* check) {
-  const bool half = x.dtype == DType::f16 || x.dtype == DType::bf16;
-  check->require(x.dtype == DType::f32 || (half && !is_lse), name, ".dtype = ", x.dtype,
-                 is_lse ? ": it must be f32" : ": it must be f32, f16 or bf16");
-  for (const std::int64_t extent : x.shape)
-    check->require(extent >= 0, name, ".shape = ", x.shape, ": an extent must be 0 or more");
-  check->require(x.shape == shape, name, ".shape = ", x.shape, ", ", of, " is ", shape);
-  if (check->ok()) check_memory({.name = name, .x = &x, .output = output}, check);
+/// Two states over disjoint keys, and the one that they make.
+struct Merge {
+  const Tensor &o_a, &lse_a, &o_b, &lse_b;
+  const Tensor &o, &lse;
+};
+
+/// o says which shapes the others have: it is (b, s, h, d), an lse (b, h, s, 1). Each row is read before it is written,
+/// so an output may be an input.
+OperandList operands_of(const Merge& m) {
+  const Shape any{kAnyExtent, kAnyExtent, kAnyExtent, kAnyExtent};
+  const Shape states = m.o.shape;
+  const Shape rows{states[0], states[2], states[1], 1};
+  OperandList list("merge", "with this o it is");
+  const auto state = [&](const char* name, const Tensor& x, const Shape& shape) {
+    return Operand{.name = name, .x = &x, .dtype = x.dtype, .shape = shape};  // each has a type of its own
+  };
+  Operand o = state("o", m.o, any);
+  o.output = true;
+  o.in_place = {&m.o_a, &m.o_b};
+  list.add(o);
+  list.add({.name = "lse", .x = &m.lse, .shape = rows, .output = true, .in_place = {&m.lse_a, &m.lse_b}});
+  list.add(state("o_a", m.o_a, states));
+  list.add({.name = "lse_a", .x = &m.lse_a, .shape = rows});
+  list.add(state("o_b", m.o_b, states));
+  list.add({.name = "lse_b", .x = &m.lse_b, .shape = rows});
+  return list;
 }
 
-/// Each row is read before it is written, so an output may be an input; but not overlap it otherwise.
-void check_overlap(const char* out_name, const Tensor& out, const char* name, const Tensor& x, Check* check) {
-  check->require(same_view(out, x) || !overlap(out, x), out_name, " overlaps ", name, " without being it");
-}
-void check_apart(const char* out_name, const Tensor& out, const char* name, const Tensor& x, Check* check) {
-  check->require(!overlap(out, x), out_name, " overlaps ", name);
+void check_types(const OperandList& list, Check* check) {
+  for (const Operand& operand : list.tensors()) {
+    const DType dtype = operand.dtype;
+    check->require(dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16, operand.name, ".dtype = ", dtype,
+                   ": it must be f32, f16 or bf16");
+  }
 }
 
 /// merge computes on the host.
-Status check_place(const Operand& tensor) {
-  const cuda::Place place = cuda::place_of(data_of(*tensor.x));
-  if (cuda::host_can_use(place)) return {};
-  if (place == cuda::Place::unknown) return unknown_place(tensor.name, "merge");
-  return {Code::invalid, text(tensor.name, " lies on a GPU: merge takes tensors in host memory")};
+Status check_places(const OperandList& list) {
+  for (const Operand& operand : list.tensors()) {
+    const cuda::Place place = cuda::place_of(data_of(*operand.x));
+    if (cuda::host_can_use(place)) continue;
+    if (place == cuda::Place::unknown) return unknown_place(operand.name, "merge");
+    return {Code::invalid, text(operand.name, " lies on a GPU: merge takes tensors in host memory")};
+  }
+  return {};
 }
 
 void check_lse(const char* name, const Tensor& lse, Check* check) {
@@ -73,64 +89,56 @@ void check_lse(const char* name, const Tensor& lse, Check* check) {
   }
 }
 
-void merge_row(const Tensor& o_a, const Tensor& lse_a, const Tensor& o_b, const Tensor& lse_b, const Tensor& o,
-               const Tensor& lse, std::int64_t b, std::int64_t h, std::int64_t i) {
-  const double a_lse = load(lse_a, at(lse_a, b, h, i)), b_lse = load(lse_b, at(lse_b, b, h, i));
-  // The larger one's weight is exactly 1 whichever side it stands on: merging is commutative to the bit.
-  const bool swap = b_lse > a_lse;
-  const Tensor &x = swap ? o_b : o_a, &y = swap ? o_a : o_b;
-  const double high = swap ? b_lse : a_lse, low = swap ? a_lse : b_lse;
-  const bool empty = high == -std::numeric_limits<double>::infinity();
-  const double weight = empty ? 0 : std::exp(low - high), sum = 1 + weight;
-  const std::int64_t from_x = at(x, b, i, h), from_y = at(y, b, i, h), to = at(o, b, i, h);
-  for (std::int64_t d = 0; d < o.shape[3]; ++d) {
-    double value = empty ? 0 : load(x, from_x + d * x.stride[3]);
-    if (weight > 0)
-      value += weight * load(y, from_y + d * y.stride[3]);  // an empty state weighs nothing, whatever it holds
-    store(o, to + d * o.stride[3], value / sum);
-  }
-  store(lse, at(lse, b, h, i), empty ? high : high + std::log(sum));
+Status validate(const Merge& m) {
+  const OperandList list = operands_of(m);
+  Check check;
+  check_types(list, &check);
+  check_operands(list, &check);
+  check.require(m.o.shape[3] >= 1, "o.shape[3] = ", m.o.shape[3], ": a head dim must be 1 or more");
+  check_overlaps(list, &check);
+  if (!check.ok()) return check.take();
+  if (Status status = check_places(list); !status) return status;
+  check_lse("lse_a", m.lse_a, &check);
+  check_lse("lse_b", m.lse_b, &check);
+  return check.take();
 }
 
-Status merge_checked(const Tensor& o_a, const Tensor& lse_a, const Tensor& o_b, const Tensor& lse_b, const Tensor& o,
-                     const Tensor& lse) {
-  Check check;
-  const Shape rows{o.shape[0], o.shape[2], o.shape[1], 1};  // o is (b, s, h, d), lse (b, h, s, 1)
-  check_tensor("o", o, true, false, o.shape, "o", &check);
-  check.require(o.shape[3] >= 1, "o.shape[3] = ", o.shape[3], ": a head dim must be 1 or more");
-  check_tensor("lse", lse, true, true, rows, "(b, h, s_q, 1) of o", &check);
-  check_tensor("o_a", o_a, false, false, o.shape, "o", &check);
-  check_tensor("lse_a", lse_a, false, true, rows, "(b, h, s_q, 1) of o", &check);
-  check_tensor("o_b", o_b, false, false, o.shape, "o", &check);
-  check_tensor("lse_b", lse_b, false, true, rows, "(b, h, s_q, 1) of o", &check);
-  if (!check.ok()) return check.take();
-  check_overlap("o", o, "o_a", o_a, &check), check_overlap("o", o, "o_b", o_b, &check);
-  check_overlap("lse", lse, "lse_a", lse_a, &check), check_overlap("lse", lse, "lse_b", lse_b, &check);
-  check_apart("o", o, "lse_a", lse_a, &check), check_apart("o", o, "lse_b", lse_b, &check);
-  check_apart("o", o, "lse", lse, &check);
-  check_apart("lse", lse, "o_a", o_a, &check), check_apart("lse", lse, "o_b", o_b, &check);
-  if (!check.ok()) return check.take();
-  const Operand tensors[] = {{.name = "o_a", .x = &o_a}, {.name = "lse_a", .x = &lse_a},
-                             {.name = "o_b", .x = &o_b}, {.name = "lse_b", .x = &lse_b},
-                             {.name = "o", .x = &o},     {.name = "lse", .x = &lse}};
-  for (const Operand& tensor : tensors) {
-    if (Status status = check_place(tensor); !status) return status;
+void merge_row(const Merge& m, std::int64_t b, std::int64_t h, std::int64_t i) {
+  const double lse_a = load(m.lse_a, at(m.lse_a, b, h, i));
+  const double lse_b = load(m.lse_b, at(m.lse_b, b, h, i));
+  // The larger one's weight is exactly 1 whichever side it stands on: merging is commutative to the bit.
+  const bool swap = lse_b > lse_a;
+  const Tensor& x = swap ? m.o_b : m.o_a;
+  const Tensor& y = swap ? m.o_a : m.o_b;
+  const double high = swap ? lse_b : lse_a;
+  const double low = swap ? lse_a : lse_b;
+  const bool empty = high == -std::numeric_limits<double>::infinity();
+  const double weight = empty ? 0 : std::exp(low - high);
+  const double sum = 1 + weight;
+  const std::int64_t from_x = at(x, b, i, h);
+  const std::int64_t from_y = at(y, b, i, h);
+  const std::int64_t to = at(m.o, b, i, h);
+  for (std::int64_t d = 0; d < m.o.shape[3]; ++d) {
+    double value = empty ? 0 : load(x, from_x + d * x.stride[3]);
+    // An empty state weighs nothing, whatever it holds.
+    if (weight > 0) value += weight * load(y, from_y + d * y.stride[3]);
+    store(m.o, to + d * m.o.stride[3], value / sum);
   }
-  check_lse("lse_a", lse_a, &check), check_lse("lse_b", lse_b, &check);
-  if (!check.ok()) return check.take();
-  for (std::int64_t b = 0; b < o.shape[0]; ++b) {
-    for (std::int64_t h = 0; h < o.shape[2]; ++h) {
-      for (std::int64_t i = 0; i < o.shape[1]; ++i) merge_row(o_a, lse_a, o_b, lse_b, o, lse, b, h, i);
-    }
-  }
-  return {};
+  store(m.lse, at(m.lse, b, h, i), empty ? high : high + std::log(sum));
 }
 
 }  // namespace
 
 Status merge(const Tensor& o_a, const Tensor& lse_a, const Tensor& o_b, const Tensor& lse_b, const Tensor& o,
              const Tensor& lse) noexcept try {
-  return merge_checked(o_a, lse_a, o_b, lse_b, o, lse);
+  const Merge m{o_a, lse_a, o_b, lse_b, o, lse};
+  if (Status status = validate(m); !status) return status;
+  for (std::int64_t b = 0; b < o.shape[0]; ++b) {
+    for (std::int64_t h = 0; h < o.shape[2]; ++h) {
+      for (std::int64_t i = 0; i < o.shape[1]; ++i) merge_row(m, b, h, i);
+    }
+  }
+  return {};
 } catch (...) { return caught(); }
 
 }  // namespace falchion

@@ -1,6 +1,7 @@
 // src/api/operand_checks.cpp: see operand_checks.hpp.
 #include "api/operand_checks.hpp"
 
+#include <algorithm>
 #include <cstdint>
 
 #include "api/overlap.hpp"
@@ -11,15 +12,15 @@ namespace {
 
 constexpr const char* kAxis[] = {"[0]", "[1]", "[2]", "[3]"};
 
-void check_shape(const Operand& operand, Check* check) {
+void check_shape(const Operand& operand, const char* expected, Check* check) {
   for (std::size_t axis = 0; axis < 4; ++axis) {
     const std::int64_t extent = operand.x->shape[axis];
     if (operand.shape[axis] == kAnyExtent) {
       check->require(extent >= 0, operand.name, ".shape", kAxis[axis], " = ", extent, ": an extent must be 0 or more");
     } else {
       const bool fits = extent == operand.shape[axis] || (operand.broadcast && extent == 1);
-      check->require(fits, operand.name, ".shape", kAxis[axis], " = ", extent, ", but the problem's is ",
-                     operand.shape[axis], operand.broadcast ? " (or 1)" : "");
+      check->require(fits, operand.name, ".shape", kAxis[axis], " = ", extent, ", ", expected, " ", operand.shape[axis],
+                     operand.broadcast ? " (or 1)" : "");
     }
   }
 }
@@ -54,27 +55,26 @@ void check_aligned(const char* name, const char* field, const void* data, std::i
                  ": it must be aligned to its elements");
 }
 
-bool check_memory(const Operand& operand, Check* check) {
+namespace {
+
+/// What its type and shape do not say: memory there (unless it is empty), aligned, strides that will do.
+void check_memory(const Operand& operand, Check* check) {
   const Tensor& x = *operand.x;
-  if (x.shape[0] == 0 || x.shape[1] == 0 || x.shape[2] == 0 || x.shape[3] == 0) return check->ok();
+  if (x.shape[0] == 0 || x.shape[1] == 0 || x.shape[2] == 0 || x.shape[3] == 0) return;
   check->require(x.data != nullptr, operand.name, ".data is null");
   check_aligned(operand.name, ".data", x.data, size_of(x.dtype), check);
   check_strides(operand, check);
-  return check->ok();
 }
 
-namespace {
-
-void check_tensor(const Operand& operand, Check* check) {
+void check_tensor(const Operand& operand, const char* expected, Check* check) {
   const Tensor& x = *operand.x;
   if (!operand.wanted) {
     check->require(x.data == nullptr, operand.name, " is given, but the problem was planned without it: set ",
                    operand.flag);
     return;
   }
-  check->require(x.dtype == operand.dtype, operand.name, ".dtype = ", x.dtype, ", but the problem's is ",
-                 operand.dtype);
-  check_shape(operand, check);
+  check->require(x.dtype == operand.dtype, operand.name, ".dtype = ", x.dtype, ", ", expected, " ", operand.dtype);
+  check_shape(operand, expected, check);
   if (check->ok()) check_memory(operand, check);
 }
 
@@ -94,7 +94,8 @@ void check_array(const Array& array, const char* owner, Check* check) {
 void check_overlaps(const Operand& out, const OperandList& list, Check* check) {
   for (const Operand& other : list.tensors()) {
     if (!other.wanted || &other == &out || (other.output && &other < &out)) continue;  // a pair of outputs once
-    if (out.in_place == other.x && same_view(*out.x, *other.x)) continue;
+    const bool may_be = std::find(out.in_place.begin(), out.in_place.end(), other.x) != out.in_place.end();
+    if (may_be && same_view(*out.x, *other.x)) continue;
     check->require(!overlap(*out.x, *other.x), out.name, " overlaps ", other.name);
   }
   for (const Array& array : list.arrays()) {
@@ -108,7 +109,7 @@ void check_overlaps(const Operand& out, const OperandList& list, Check* check) {
 }  // namespace
 
 void check_operands(const OperandList& list, Check* check) {
-  for (const Operand& operand : list.tensors()) check_tensor(operand, check);
+  for (const Operand& operand : list.tensors()) check_tensor(operand, list.expected(), check);
   for (const Array& array : list.arrays()) check_array(array, list.owner(), check);
 }
 

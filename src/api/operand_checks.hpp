@@ -12,9 +12,6 @@ namespace falchion {
 /// name and field: "q", ".data"; an array has no field.
 void check_aligned(const char* name, const char* field, const void* data, std::int64_t bytes, Check* check);
 
-/// What its type and shape do not say: memory there (unless it is empty), aligned, strides that will do.
-bool check_memory(const Operand& operand, Check* check);
-
 /// Packed with b = 0, as it is when b was forgotten: then there are no rows either.
 inline void check_rows_without_sequence(const char* name, bool packed, std::int64_t b, std::int64_t rows,
                                         Check* check) {

@@ -26,10 +26,10 @@ struct Operand {
   Shape shape{};
   bool wanted = true;  // has the problem such an operand?
   bool output = false;
-  bool broadcast = false;            // an extent may be 1 instead
-  bool contiguous = false;           // the last axis has stride 1
-  bool moved = false;                // kernels move its rows 16 bytes at a time where they can
-  const Tensor* in_place = nullptr;  // an output that may be the very same view as this input
+  bool broadcast = false;                   // an extent may be 1 instead
+  bool contiguous = false;                  // the last axis has stride 1
+  bool moved = false;                       // kernels move its rows 16 bytes at a time where they can
+  std::array<const Tensor*, 2> in_place{};  // inputs whose very view this output may be
 };
 
 /// An array: lengths, random numbers.
@@ -45,20 +45,24 @@ struct Array {
 
 class OperandList {
  public:
-  /// owner: the type that has the flags, for messages: "Attention".
-  explicit OperandList(const char* owner) : owner_(owner) {}
+  /// For messages. owner: the type that has the flags, "Attention". expected: "o.shape[1] = 5, but the problem's is 4".
+  explicit OperandList(const char* owner, const char* expected = "but the problem's is")
+      : owner_(owner), expected_(expected) {}
 
   void add(const Operand& operand) { tensors_[tensor_count_++] = operand; }
   void add(const Array& array) { arrays_[array_count_++] = array; }
   std::span<const Operand> tensors() const { return {tensors_.data(), tensor_count_}; }
   std::span<const Array> arrays() const { return {arrays_.data(), array_count_}; }
   const char* owner() const { return owner_; }
+  const char* expected() const { return expected_; }
 
  private:
   const char* owner_;
+  const char* expected_;
   std::array<Operand, 24> tensors_{};
   std::array<Array, 8> arrays_{};
-  std::size_t tensor_count_ = 0, array_count_ = 0;
+  std::size_t tensor_count_ = 0;
+  std::size_t array_count_ = 0;
 };
 
 /// Of a tensor's shape only what the problem leaves open is taken from the operands: packed rows.

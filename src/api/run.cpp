@@ -110,7 +110,7 @@ Status no_variant_for(DType dtype, std::int64_t d_qk, std::int64_t d_v, const Op
   for (const Operand& operand : list.tensors()) {
     if (why.empty() && operand.moved) why = why_not_aligned(operand.name, *operand.x);
   }
-  return {Code::unsupported, text(why, ", and this build has no general row for ", dtype)};
+  return {Code::unsupported, text(why, ", and this build has no general variant for ", dtype)};
 }
 
 Status launched(int error) { return cuda::status_of(error, "launch"); }

@@ -23,14 +23,16 @@ Status check_total(const Attention& problem, const Operands& x) {
 
 Status launch_on_gpu(const PlanData& plan, const Operands& operands, const OperandList& list, void* workspace,
                      Stream stream) {
-  const auto [row, aligned] = gpu_row(plan, operands);
-  if (row == nullptr) {
+  const auto [variant, aligned] = gpu_variant(plan, operands);
+  if (variant == nullptr) {
     const Attention& a = plan.attention().problem;
     return no_variant_for(a.dtype, a.d_qk, a.d_v, list);
   }
-  const gpu::AttentionArgs args = to_gpu_args(plan, operands, workspace, row->facts.rows, aligned);
-  int error = row->gpu->launch(args, stream);
-  if (error == 0 && plan.attention().problem.probabilities) error = row->gpu->probabilities(args, stream);
+  const gpu::AttentionArgs args =
+      to_gpu_args(plan, operands, workspace, variant->facts_as<gpu::AttentionFacts>().rows, aligned);
+  const gpu::AttentionKernel& kernel = *variant->kernel_as<gpu::AttentionKernel>();
+  int error = kernel.launch(args, stream);
+  if (error == 0 && plan.attention().problem.probabilities) error = kernel.probabilities(args, stream);
   return launched(error);
 }
 
@@ -71,7 +73,7 @@ Status run_on_host(const PlanData& plan, const Operands& operands, const Operand
   if (plan.backend == Backend::ref) {
     ref::attention_forward(plan.attention().problem, operands, {});
   } else {
-    plan.variant->cpu->run(to_args(plan, &operands, workspace));
+    plan.variant->kernel_as<cpu::AttentionKernel>()->run(to_args(plan, &operands, workspace));
   }
   return {};
 }

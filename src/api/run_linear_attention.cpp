@@ -35,12 +35,13 @@ Status run_on_gpu(const PlanData& plan, const LinearOperands& x, const OperandLi
   if (plan.items == 0) return {};
   if (Status status = check_rows(plan, x); !status) return status;
   if (Status status = check_places(plan, list, workspace); !status) return status;
-  const auto [row, aligned] = linear_gpu_row(plan, x);
-  if (row == nullptr) {
+  const auto [variant, aligned] = gpu_variant(plan, x);
+  if (variant == nullptr) {
     const LinearAttention& a = plan.linear().problem;
     return no_variant_for(a.dtype, a.d_qk, a.d_v, list);
   }
-  return launched(row->linear_gpu->launch(to_linear_gpu_args(plan, &x, workspace, aligned), stream));
+  const gpu::LinearAttentionKernel& kernel = *variant->kernel_as<gpu::LinearAttentionKernel>();
+  return launched(kernel.launch(to_linear_gpu_args(plan, &x, workspace, aligned), stream));
 }
 
 /// The lengths lie on the host here.
@@ -57,7 +58,7 @@ Status run_on_host(const PlanData& plan, const LinearOperands& x, const OperandL
   if (Status status = check_places(plan, list, workspace); !status) return status;
   if (Status status = check_total(a, x); !status) return status;
   if (plan.backend == Backend::cpu) {
-    plan.variant->linear_cpu->run(to_linear_args(plan, &x, workspace));
+    plan.variant->kernel_as<cpu::LinearAttentionKernel>()->run(to_linear_args(plan, &x, workspace));
   } else if (plan.pass == Pass::forward) {
     ref::linear_attention_forward(a, x, workspace);
   } else {

@@ -51,7 +51,7 @@ struct LinearList {
               .shape = shape,
               .wanted = wanted,
               .output = output,
-              .in_place = in_place});
+              .in_place = {in_place}});
   }
 };
 

@@ -33,6 +33,11 @@ struct LinearAttentionFacts {
   constexpr bool operator==(const LinearAttentionFacts&) const = default;
 };
 
+/// The same with how the variant counts the bytes that it wants of the workspace.
+struct LinearVariantFacts : LinearAttentionFacts {
+  std::size_t (*workspace)(const LinearAttentionArgs&) = nullptr;
+};
+
 /// A variant that is built. launch enqueues and returns a cudaError_t (0 if all is well); it neither synchronises nor
 /// allocates.
 struct LinearAttentionKernel {

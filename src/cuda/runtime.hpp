@@ -1,5 +1,5 @@
 // src/cuda/runtime.hpp: the few things that host code asks of CUDA. runtime_cuda.cpp answers in a build with GPU
-// variants, runtime_none.cpp ("this build has no GPU rows") in all others. Callers need not know which one it is.
+// variants, runtime_none.cpp ("this build has no GPU variants") in all others. Callers need not know which one it is.
 #pragma once
 
 #include <cstddef>

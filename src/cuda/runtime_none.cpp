@@ -4,7 +4,7 @@
 namespace falchion::cuda {
 namespace {
 
-constexpr const char* kNone = "this build has no GPU rows (built with FALCHION_CUDA off)";
+constexpr const char* kNone = "this build has no GPU variants (built with FALCHION_CUDA off)";
 Status none() { return {Code::device, kNone}; }
 
 }  // namespace

@@ -8,8 +8,8 @@ namespace falchion::gpu {
 /// Returns the entry. `launch` launches the kernel. `probabilities` launches the kernel that computes the probabilities
 /// after it, and is null for variants that cannot.
 template <class Config>
-constexpr AttentionKernel table_row(int (*launch)(const AttentionArgs&, void* stream),
-                                    int (*probabilities)(const AttentionArgs&, void* stream) = nullptr) {
+constexpr AttentionKernel attention_kernel_of(int (*launch)(const AttentionArgs&, void* stream),
+                                              int (*probabilities)(const AttentionArgs&, void* stream) = nullptr) {
   return {launch,
           probabilities,
           {.d = Config::kD,

@@ -46,7 +46,7 @@ void resolve_attention(PlanData* plan) {
 
 void plan_attention_cpu(PlanData* plan) {
   AttentionPlan& attention = plan->attention();
-  const cpu::AttentionKernel& kernel = *plan->variant->cpu;
+  const cpu::AttentionKernel& kernel = *plan->variant->kernel_as<cpu::AttentionKernel>();
   const Attention& problem = attention.problem;
   const std::int64_t heads = problem.b * problem.h_k;
   // Packed lengths are known at run time only, s_q is a hint and may be 0: there is always some memory to work in.

@@ -14,11 +14,7 @@ Status plan_attention_gpu(Backend backend, PlanData* plan);
 /// Tiles of `rows` rows that one head (group) is cut into; packed: an upper bound for total_q rows.
 std::int64_t gpu_row_tiles(const Attention& problem, std::int64_t total_q, int group, int rows);
 
-/// The row that runs on these operands: the plan's, or the one for operands that it cannot move; null: none is built.
-struct GpuRow {
-  const Variant* variant;
-  bool aligned;  // q, k, v and o can be moved 16 bytes at a time
-};
-GpuRow gpu_row(const PlanData& plan, const Operands& operands) noexcept;
+/// Which variant runs on these operands.
+GpuChoice gpu_variant(const PlanData& plan, const Operands& operands) noexcept;
 
 }  // namespace falchion

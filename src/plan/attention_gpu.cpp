@@ -1,11 +1,12 @@
-// src/plan/attention_gpu.cpp: problem + device -> row, grid, splits, workspace. Every decision about the GPU is here.
+// src/plan/attention_gpu.cpp: problem + device -> variant, grid, splits, workspace. Every decision about the GPU is
+// here.
 #include "plan/attention.hpp"
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "cuda/runtime.hpp"
+#include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
 #include "plan/operation.hpp"
 #include "plan/paths.hpp"
@@ -18,7 +19,7 @@
 namespace falchion {
 namespace {
 
-/// What only the level general has.
+/// What only the kind general has.
 std::string needs_general(const Attention& a) {
   if (a.bias) return "bias";
   if (a.mask) return "mask";
@@ -31,54 +32,39 @@ std::string needs_general(const Attention& a) {
   return "";
 }
 
-std::string why_not(const Variant& listed, const PlanData& plan, const cuda::Device& device) {
-  const Attention& a = plan.attention().problem;
-  if (listed.d < std::max(a.d_qk, a.d_v))
-    return text("head dims up to ", listed.d, ", the problem's are ", a.d_qk, " and ", a.d_v);
+/// Query rows for each K/V head. A packed problem says by its hint s_q how long its sequences are; 0 says nothing, and
+/// then they count as many.
+std::int64_t rows_a_head(const Attention& a) {
+  if (a.packed && a.s_q == 0) return tiles::kFewRows + 1;
+  return a.h_k == 0 ? 0 : a.s_q * (a.h_q / a.h_k);
+}
+
+/// Short tiles are for grids that tiles of kBriefRows would leave half empty.
+std::string why_not_brief(const Attention& a, const cuda::Device& device) {
+  if (a.packed && a.s_q == 0) return "packed lengths without a hint";
+  const std::int64_t items = ceil_div(rows_a_head(a), tiles::kBriefRows) * a.h_k * a.b;
+  if (items <= device.sms / 2) return "";
+  return text("for at most ", device.sms / 2, " tiles of ", tiles::kBriefRows, " rows, here are ", items);
+}
+
+std::string why_not(const Variant& listed, const Attention& a, const cuda::Device& device) {
   if (!same(listed.level, "general")) {
     const std::string feature = needs_general(a);
-    if (!feature.empty()) return text(feature, " needs a general row of sm80");
+    if (!feature.empty()) return text(feature, " needs a general variant of sm80");
     const char* score = a.score.softcap > 0 ? "softcap" : a.alibi ? "alibi" : nullptr;
     if (score != nullptr && !same(listed.level, "score"))
-      return text(score, " needs a score row of sm90 or a general one");
+      return text(score, " needs a score variant of sm90 or a general one");
   }
-  // A packed problem says by its hint s_q how long its sequences are; 0 says nothing.
-  const std::int64_t rows = a.packed && a.s_q == 0 ? tiles::kFewRows + 1 : a.h_k == 0 ? 0 : a.s_q * (a.h_q / a.h_k);
+  const std::int64_t rows = rows_a_head(a);
   if (same(listed.level, "few") && rows > tiles::kFewRows)
     return text("for at most ", tiles::kFewRows, " rows a K/V head, here are ", rows);
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
     return text("for more than ", tiles::kFewRows, " rows a K/V head, here are ", rows);
-  if (same(listed.level, "brief")) {
-    const std::int64_t items = ceil_div(rows, tiles::kBriefRows) * a.h_k * a.b;
-    if (a.packed && a.s_q == 0) return "packed lengths without a hint";
-    if (items > device.sms / 2)
-      return text("for at most ", device.sms / 2, " tiles of ", tiles::kBriefRows, " rows, here are ", items);
-  }
-  return why_not_there(listed, listed.facts.shared_bytes, device, plan);
+  return same(listed.level, "brief") ? why_not_brief(a, device) : "";
 }
 
-/// Head dims as of multi-head latent attention, 192 and 128; up to 128 both, the plain row of 128 is faster.
+/// Head dims as of multi-head latent attention, 192 and 128; up to 128 both, the plain variant of 128 is faster.
 bool is_mla(const Attention& a) { return a.d_qk > tiles::kMlaHeadDimV && a.d_v <= tiles::kMlaHeadDimV; }
-
-/// The first row that fits. Rows of too small a head dim go without saying where a larger one is taken.
-const Variant* choose_row(Backend backend, const char* level, const cuda::Device& device, PlanData* plan) {
-  for (const Variant& listed : listed_variants()) {
-    if (listed.backend != backend || listed.dtype != plan->attention().problem.dtype ||
-        !listed.is(plan->operation->name))
-      continue;
-    if (level != nullptr && !same(level, listed.level)) continue;
-    if (listed.d < std::max(plan->attention().problem.d_qk, plan->attention().problem.d_v)) continue;
-    if (same(listed.level, "mla") && !is_mla(plan->attention().problem)) continue;
-    const std::string reason = why_not(listed, *plan, device);
-    if (reason.empty()) return row_to_plan(listed, *plan);
-    if (level != nullptr) continue;
-    const std::string path = text(name(backend), " ", listed.level, " ", name(listed.dtype), " d");
-    const bool again = !plan->rejected.empty() && plan->rejected.back().path.starts_with(path) &&
-                       plan->rejected.back().reason == reason;  // of a larger head dim
-    if (!again) plan->rejected.push_back({text(path, listed.d), reason});
-  }
-  return nullptr;
-}
 
 /// Few rows: the query heads of a K/V head share a tile, where that saves a tenth of the tiles. A box of TMA holds
 /// whole groups.
@@ -91,12 +77,12 @@ int choose_group(Backend backend, const Attention& a, int rows) {
 
 /// Parts of the keys: the fewest that keep the device busy. A row's maximum and its probabilities need all keys at
 /// once; packed rows are known too late for their partial results to have a place.
-int choose_splits(const Attention& a, const gpu::AttentionFacts& row, std::int64_t items, std::int64_t slots) {
+int choose_splits(const Attention& a, const gpu::AttentionFacts& facts, std::int64_t items, std::int64_t slots) {
   if (a.packed || a.row_max || a.probabilities || items == 0) return 1;
   const bool bounded = a.band.left >= 0 && a.band.right >= 0 && a.band.left < a.s_k && a.band.right < a.s_k;
   const std::int64_t seen = bounded ? std::min(a.s_k, a.band.left + a.band.right + a.s_q) : a.s_k;
   const bool few = a.s_q * (a.h_q / a.h_k) <= tiles::kFewRows;
-  const std::int64_t least = few ? std::int64_t{tiles::kKeyTilesPerSplit} * row.keys
+  const std::int64_t least = few ? std::int64_t{tiles::kKeyTilesPerSplit} * facts.keys
                                  : std::clamp(a.s_q, tiles::kKeysPerSplit, tiles::kKeysPerSplitOfMany);
   const std::int64_t most = std::clamp<std::int64_t>(seen / least, 1, gpu::kMaxSplits);
   return fewest_parts(items, slots, most, tiles::kSplitWaves);
@@ -127,7 +113,7 @@ void choose_walkers(std::int64_t slots, PlanData* plan) {
 Status decide_grid(const cuda::Device& device, PlanData* plan) {
   AttentionPlan& attention = plan->attention();
   const Attention& a = attention.problem;
-  const gpu::AttentionFacts& facts = plan->variant->facts;
+  const gpu::AttentionFacts& facts = plan->variant->facts_as<gpu::AttentionFacts>();
   set_device(device, plan);
   attention.group = choose_group(plan->backend, a, facts.rows);
   const std::int64_t heads = a.h_q / attention.group;
@@ -156,14 +142,6 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   return {};
 }
 
-}  // namespace
-
-std::int64_t gpu_row_tiles(const Attention& a, std::int64_t total_q, int group, int rows) {
-  return a.packed ? ceil_div(total_q * group, rows) + a.b : ceil_div(a.s_q * group, rows);
-}
-
-namespace {
-
 bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
   const std::int64_t chunk = 16 / size_of(a.dtype);
   return a.d_qk % chunk == 0 && a.d_v % chunk == 0 && rows_aligned(x.q) && rows_aligned(x.k) && rows_aligned(x.v) &&
@@ -172,30 +150,33 @@ bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
 
 }  // namespace
 
-GpuRow gpu_row(const PlanData& plan, const Operands& x) noexcept {
+GpuChoice gpu_variant(const PlanData& plan, const Operands& x) noexcept {
   const bool aligned = aligned_to_16(plan.attention().problem, x);
   const bool fits =
       aligned && (plan.variant->backend != Backend::sm90 || (fits_tma(x.q) && fits_tma(x.k) && fits_tma(x.v)));
   return {fits ? plan.variant : plan.gpu.unaligned, aligned};
 }
 
+std::int64_t gpu_row_tiles(const Attention& a, std::int64_t total_q, int group, int rows) {
+  return a.packed ? ceil_div(total_q * group, rows) + a.b : ceil_div(a.s_q * group, rows);
+}
+
 Status plan_attention_gpu(Backend backend, PlanData* plan) {
   cuda::Device device;
   if (Status status = device_for(backend, plan, &device); !status) return status;
 
-  const std::string path = text(name(backend), " ", name(plan->attention().problem.dtype));
-  const std::size_t before = plan->rejected.size();
-  plan->variant = choose_row(backend, nullptr, device, plan);
-  if (plan->variant == nullptr) {
-    if (plan->rejected.size() == before) plan->rejected.push_back({path, "no row of this type"});
-    return {Code::unsupported, text("no ", path, " row fits: ", plan->rejected.back().reason)};
-  }
-  plan->backend = backend;
-  plan->gpu.unaligned =
-      same(plan->variant->level, "general") ? plan->variant : choose_row(Backend::sm80, "general", device, plan);
-  Status status = decide_grid(device, plan);
-  if (!status) plan->rejected.push_back({text(path, " ", plan->variant->level), status.why});
-  return status;
+  const Attention& a = plan->attention().problem;
+  const GpuWish wish{.d = std::max(a.d_qk, a.d_v),
+                     .concerns = [&](const Variant& listed) { return !same(listed.level, "mla") || is_mla(a); },
+                     .why_not = [&](const Variant& listed) { return why_not(listed, a, device); }};
+  if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
+
+  GpuWish for_unaligned = wish;
+  for_unaligned.concerns = [](const Variant& listed) { return same(listed.level, "general"); };
+  plan->gpu.unaligned = same(plan->variant->level, "general")
+                            ? plan->variant
+                            : other_gpu_variant(Backend::sm80, device, for_unaligned, *plan);
+  return decide_grid(device, plan);
 }
 
 }  // namespace falchion

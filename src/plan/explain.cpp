@@ -22,14 +22,14 @@ void note_question(const PlanData& plan, Story* story) {
 
 bool is_built(const PlanData& plan) { return !plan.any_build || built(*plan.variant) != nullptr; }
 
-/// Of a plan for any build: that this one has not the row, or that no GPU is here. Nothing where it could run.
+/// Of a plan for any build: that this one has not the variant, or that no GPU is here. Nothing where it could run.
 void tell_absence(const PlanData& plan, const Status& made, Story* story) {
   if (!plan.any_build) return;
-  const Variant& row = *plan.variant;
-  const std::string what = text(name(row.backend), " ", row.level, " ", name(row.dtype), " d", row.d);
+  const Variant& variant = *plan.variant;
+  const std::string what = text(name(variant.backend), " ", variant.level, " ", name(variant.dtype), " d", variant.d);
   if (!is_built(plan)) {
     story->tell("not built",
-                text("this build lacks the row ", what, " (FALCHION_CUDA is off, or FALCHION_VARIANTS left ",
+                text("this build lacks the variant ", what, " (FALCHION_CUDA is off, or FALCHION_VARIANTS left ",
                      "it out), so Plan::make refuses; here is what a build that has it would do"));
   } else {
     story->tell("not here", text("Plan::make refuses (", made.why, "); here is what it would do on ", plan.gpu.device));
@@ -38,18 +38,18 @@ void tell_absence(const PlanData& plan, const Status& made, Story* story) {
 
 void tell_decision(const PlanData& plan, Story* story) {
   const DType dtype = plan.operation->dtype(plan);
-  const Variant* row = plan.variant;
+  const Variant* variant = plan.variant;
   story->tell("decision",
               plan.backend == Backend::ref ? "ref: the definition in double, naive, one thread" : level_text(plan),
               {{"describe", describe(plan)},
                {"decision", Json::object({{"backend", name(plan.backend)},
-                                          {"level", row != nullptr ? Json(row->level) : nullptr},
+                                          {"level", variant != nullptr ? Json(variant->level) : nullptr},
                                           {"dtype", name(dtype)},
-                                          {"d", row != nullptr && row->d > 0 ? Json(row->d) : nullptr},
+                                          {"d", variant != nullptr && variant->d > 0 ? Json(variant->d) : nullptr},
                                           {"built", is_built(plan)},
                                           {"here", !is_gpu(plan.backend) || plan.gpu.ordinal >= 0}})},
                {"workspace_bytes", plan.workspace}});
-  if (row != nullptr && is_gpu(plan.backend)) {
+  if (variant != nullptr && is_gpu(plan.backend)) {
     story->tell("device", text(plan.gpu.device, ": ", plan.gpu.sms, " SMs"),
                 {{"device", Json::object({{"name", plan.gpu.device}, {"sm", plan.gpu.sm}, {"sms", plan.gpu.sms}})}});
   }
@@ -59,16 +59,16 @@ void tell_decision(const PlanData& plan, Story* story) {
 void tell_paths(const PlanData& plan, const std::string& taken, Story* story) {
   std::size_t width = taken.size();
   for (const Rejected& path : plan.rejected) width = std::max(width, path.path.size());
-  const auto row = [&](const std::string& path, std::string_view reason) {
+  const auto line = [&](const std::string& path, std::string_view reason) {
     story->line(text("  ", path, std::string(width - path.size() + 2, ' '), reason));
   };
   std::vector<Json> rejected;
   story->line("paths");
   for (const Rejected& path : plan.rejected) {
-    row(path.path, path.reason);
+    line(path.path, path.reason);
     rejected.push_back(Json::object({{"path", path.path}, {"reason", path.reason}}));
   }
-  if (!taken.empty()) row(taken, plan.any_build ? "would be taken" : "taken");
+  if (!taken.empty()) line(taken, plan.any_build ? "would be taken" : "taken");
   story->note({{"rejected", Json::array(rejected)}});
 }
 
@@ -78,9 +78,9 @@ std::string level_text(const PlanData& plan) {
   return plan.variant == nullptr ? name(plan.backend) : text(name(plan.backend), " ", plan.variant->level);
 }
 
-Json row_facts(const Variant* row) {
-  if (row == nullptr) return nullptr;
-  return Json::object({{"backend", name(row->backend)}, {"level", row->level}, {"d", row->d}});
+Json variant_facts(const Variant* variant) {
+  if (variant == nullptr) return nullptr;
+  return Json::object({{"backend", name(variant->backend)}, {"level", variant->level}, {"d", variant->d}});
 }
 
 std::string describe(const PlanData& plan) { return plan.operation->describe(plan); }

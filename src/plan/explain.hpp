@@ -11,8 +11,8 @@ namespace falchion {
 
 /// "cpu avx512"
 std::string level_text(const PlanData& plan);
-/// A GPU row among others of the plan's operation and type; null: none.
-Json row_facts(const Variant* row);
+/// A GPU variant among others of the plan's operation and type; null: none.
+Json variant_facts(const Variant* variant);
 
 // For each operation: describe(); the fields of its problem under their own names; what is asked, with the work that it
 // is; what was decided.

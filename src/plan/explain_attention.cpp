@@ -130,35 +130,35 @@ void tell_grid(const PlanData& plan, int ctas_an_sm, Story* story) {
 
 void tell_gpu(const PlanData& plan, Story* story) {
   const AttentionPlan& attention = plan.attention();
-  const gpu::AttentionFacts& row = plan.variant->facts;
+  const gpu::AttentionFacts& facts = plan.variant->facts_as<gpu::AttentionFacts>();
   const GpuPlan& gpu = plan.gpu;
   if (plan.items == 0) return story->tell("tiles", "none: the problem is empty");
   const std::int64_t g = attention.problem.h_q / attention.problem.h_k;
   story->tell(
       "tiles",
-      text(row.rows, " rows x ", row.keys, " keys, head dims up to ", row.d, ", ", row.threads, " threads, ",
-           row.stages, row.stages == 1 ? " stage" : " stages", " of K and V",
+      text(facts.rows, " rows x ", facts.keys, " keys, head dims up to ", facts.d, ", ", facts.threads, " threads, ",
+           facts.stages, facts.stages == 1 ? " stage" : " stages", " of K and V",
            attention.group > 1 ? text("; the ", attention.group, " query heads of a K/V head are rows of one tile")
            : g > 1             ? text("; ", g, " query heads read one K/V head, each a tile of its own")
                                : ""),
-      {{"tile", Json::object({{"rows", row.rows},
-                              {"keys", row.keys},
-                              {"d", row.d},
-                              {"threads", row.threads},
-                              {"stages", row.stages},
+      {{"tile", Json::object({{"rows", facts.rows},
+                              {"keys", facts.keys},
+                              {"d", facts.d},
+                              {"threads", facts.threads},
+                              {"stages", facts.stages},
                               {"group", attention.group}})}});
-  tell_grid(plan, row.ctas, story);
+  tell_grid(plan, facts.ctas, story);
   tell_splits(plan, " tiles would leave SMs", story);
-  story->tell("shared", text(bytes_text(static_cast<double>(row.shared_bytes)), " a CTA"),
-              {{"shared_bytes", row.shared_bytes}});
+  story->tell("shared", text(bytes_text(static_cast<double>(facts.shared_bytes)), " a CTA"),
+              {{"shared_bytes", facts.shared_bytes}});
   story->tell("workspace", bytes_text(static_cast<double>(plan.workspace)));
-  story->note({{"unaligned", row_facts(gpu.unaligned)}});
+  story->note({{"unaligned", variant_facts(gpu.unaligned)}});
   if (gpu.unaligned == plan.variant) return;
   story->tell("unaligned", gpu.unaligned == nullptr
-                               ? "refused: this build has no general row"
+                               ? "refused: this build has no general variant"
                                : text("operands that are not 16-byte aligned",
                                       plan.backend == Backend::sm90 ? ", or whose rows overlap," : "",
-                                      " run on the row ", gpu.unaligned->level, " d", gpu.unaligned->d));
+                                      " run on the variant ", gpu.unaligned->level, " d", gpu.unaligned->d));
 }
 
 }  // namespace

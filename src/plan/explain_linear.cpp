@@ -111,31 +111,31 @@ void tell_cpu(const PlanData& plan, Story* story) {
 /// The CTAs that have all columns of a head, and those that have some.
 void tell_grids(const PlanData& plan, Story* story) {
   const LinearPlan& linear = plan.linear();
-  const gpu::LinearAttentionFacts& row = plan.variant->linear;
+  const gpu::LinearAttentionFacts& facts = plan.variant->facts_as<gpu::LinearVariantFacts>();
   const std::int64_t ctas = linear.ctas * linear.segments, wide = plan.items * linear.wide;
-  const std::int64_t slots = std::int64_t{plan.gpu.sms} * row.ctas;
+  const std::int64_t slots = std::int64_t{plan.gpu.sms} * facts.ctas;
   const auto tell = [&](const char* heading, std::int64_t of, const std::string& what) {
     const std::int64_t waves = (of + slots - 1) / slots;
-    story->tell(heading, text(of, " CTAs, ", row.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves", what),
-                {{heading, Json::object({{"ctas", of}, {"ctas_an_sm", row.ctas}, {"waves", waves}})}});
+    story->tell(heading, text(of, " CTAs, ", facts.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves", what),
+                {{heading, Json::object({{"ctas", of}, {"ctas_an_sm", facts.ctas}, {"waves", waves}})}});
   };
   if (wide > 0) tell("wide", wide, text(", each with all ", linear.problem.d_v, " columns of a head"));
   if (wide == ctas && ctas > 0) return;
   tell("grid", ctas - wide, "");
-  story->tell("shared", text(bytes_text(row.shared_bytes), " a CTA, ", row.threads, " threads"),
-              {{"shared_bytes", row.shared_bytes}});
+  story->tell("shared", text(bytes_text(facts.shared_bytes), " a CTA, ", facts.threads, " threads"),
+              {{"shared_bytes", facts.shared_bytes}});
 }
 
 void tell_gpu(const PlanData& plan, Story* story) {
-  const gpu::LinearAttentionFacts& row = plan.variant->linear;
-  story->note({{"tile", Json::object({{"chunk", row.chunk}, {"d", row.d}, {"threads", row.threads}})}});
+  const gpu::LinearAttentionFacts& facts = plan.variant->facts_as<gpu::LinearVariantFacts>();
+  story->note({{"tile", Json::object({{"chunk", facts.chunk}, {"d", facts.d}, {"threads", facts.threads}})}});
   tell_grids(plan, story);
   story->tell("workspace", bytes(plan.workspace));
-  story->note({{"unaligned", row_facts(plan.gpu.unaligned)}});
+  story->note({{"unaligned", variant_facts(plan.gpu.unaligned)}});
   if (plan.gpu.unaligned == plan.variant) return;
   story->tell("unaligned", plan.gpu.unaligned == nullptr
-                               ? "refused: this build has no general row"
-                               : text("operands that are not 16-byte aligned run on the row ",
+                               ? "refused: this build has no general variant"
+                               : text("operands that are not 16-byte aligned run on the variant ",
                                       plan.gpu.unaligned->level, " d", plan.gpu.unaligned->d));
 }
 

@@ -1,10 +1,12 @@
-// src/plan/facts.hpp: what each GPU row of variants.def needs, known without its code: the same tiles that its config
-// reads. src/variant_gpu.in asserts of each row that is built that its code has these facts.
+// src/plan/facts.hpp: what the variants of each operation have, known without their code: the types of their kernels,
+// and what each GPU variant needs, from the same tiles that its config reads. src/variant_gpu.in asserts of each
+// variant that is built that its code has these facts.
 #pragma once
 
-#include <cstddef>
 #include <string_view>
 
+#include "args/cpu_attention_args.hpp"
+#include "args/cpu_linear_attention_args.hpp"
 #include "args/gpu_attention_args.hpp"
 #include "args/gpu_linear_attention_args.hpp"
 #include "falchion/falchion.hpp"
@@ -15,52 +17,68 @@
 #include "sm90/linear_attention_tiles.hpp"
 #include "sm90/linear_attention_workspace.hpp"
 
-namespace falchion {
+// One struct for each operation, under its name in variants.def.
+namespace falchion::variants_of {
 
-constexpr gpu::AttentionFacts attention_forward_facts(Backend backend, std::string_view level, DType dtype, int d) {
-  if (backend == Backend::sm90) {
-    using sm90::Level;
-    return sm90::attention_forward_facts(level == "brief"   ? Level::brief
-                                         : level == "mla"   ? Level::mla
-                                         : level == "score" ? Level::score
-                                                            : Level::plain,
-                                         d);
+struct attention_forward {
+  using CpuKernel = cpu::AttentionKernel;
+  using GpuKernel = gpu::AttentionKernel;
+
+  static constexpr gpu::AttentionFacts facts(Backend backend, std::string_view level, DType dtype, int d) {
+    return backend == Backend::sm90 ? sm90::attention_forward_facts(sm90_level(level), d)
+                                    : sm80::attention_forward_facts(sm80_level(level, dtype), d);
   }
-  using sm80::Level;
-  return sm80::attention_forward_facts(dtype == DType::f32  ? Level::f32
-                                       : level == "few"     ? Level::few
-                                       : level == "general" ? Level::general
-                                                            : Level::plain,
-                                       d);
-}
 
-/// Nothing is rounded to 16 bits between two products: the level exact, and f32 on sm80.
-constexpr bool is_exact(std::string_view level, DType dtype) { return level == "exact" || dtype == DType::f32; }
+ private:
+  static constexpr sm90::Level sm90_level(std::string_view level) {
+    if (level == "brief") return sm90::Level::brief;
+    if (level == "mla") return sm90::Level::mla;
+    if (level == "score") return sm90::Level::score;
+    return sm90::Level::plain;
+  }
+  static constexpr sm80::Level sm80_level(std::string_view level, DType dtype) {
+    if (dtype == DType::f32) return sm80::Level::f32;
+    if (level == "few") return sm80::Level::few;
+    if (level == "general") return sm80::Level::general;
+    return sm80::Level::plain;
+  }
+};
 
-/// sweeps: 1 forward, 3 backward.
-constexpr gpu::LinearAttentionFacts linear_facts(Backend backend, std::string_view level, DType dtype, int d,
-                                                 int sweeps) {
-  if (backend == Backend::sm90)
-    return dtype == DType::f32 ? sm90::linear_halves_facts(d, sweeps) : sm90::linear_attention_facts(d, sweeps);
-  if (is_exact(level, dtype)) return sm80::linear_exact_facts(level != "plain", d, sweeps);
-  return sm80::linear_attention_facts(d, sweeps);
-}
-constexpr gpu::LinearAttentionFacts linear_attention_forward_facts(Backend backend, std::string_view level, DType dtype,
-                                                                   int d) {
-  return linear_facts(backend, level, dtype, d, 1);
-}
-constexpr gpu::LinearAttentionFacts linear_attention_backward_facts(Backend backend, std::string_view level,
-                                                                    DType dtype, int d) {
-  return linear_facts(backend, level, dtype, d, 3);
-}
+template <Pass pass>
+struct linear_attention {
+  using CpuKernel = cpu::LinearAttentionKernel;
+  using GpuKernel = gpu::LinearAttentionKernel;
 
-/// How a row of linear attention counts the bytes that it wants of the workspace.
-using LinearWorkspace = std::size_t (*)(const gpu::LinearAttentionArgs&);
-template <bool kBackward>
-constexpr LinearWorkspace linear_workspace_of(Backend backend, std::string_view level, DType dtype, int d) {
-  if (backend == Backend::sm90)
-    return d <= 64 ? sm90::linear_workspace<64, kBackward> : sm90::linear_workspace<128, kBackward>;
-  return is_exact(level, dtype) ? sm80::linear_exact_workspace<kBackward> : sm80::linear_workspace<kBackward>;
-}
+  static constexpr gpu::LinearVariantFacts facts(Backend backend, std::string_view level, DType dtype, int d) {
+    return {needs(backend, level, dtype, d), workspace(backend, level, dtype, d)};
+  }
 
-}  // namespace falchion
+ private:
+  static constexpr bool kBackward = pass == Pass::backward;
+
+  /// Nothing is rounded to 16 bits between two products: the kind exact, and f32 on sm80.
+  static constexpr bool is_exact(std::string_view level, DType dtype) {
+    return level == "exact" || dtype == DType::f32;
+  }
+
+  static constexpr gpu::LinearAttentionFacts needs(Backend backend, std::string_view level, DType dtype, int d) {
+    constexpr int kSweeps = kBackward ? 3 : 1;
+    if (backend == Backend::sm90) {
+      return dtype == DType::f32 ? sm90::linear_halves_facts(d, kSweeps) : sm90::linear_attention_facts(d, kSweeps);
+    }
+    if (is_exact(level, dtype)) return sm80::linear_exact_facts(level != "plain", d, kSweeps);
+    return sm80::linear_attention_facts(d, kSweeps);
+  }
+
+  static constexpr auto workspace(Backend backend, std::string_view level, DType dtype, int d)
+      -> decltype(gpu::LinearVariantFacts::workspace) {
+    if (backend == Backend::sm90) {
+      return d <= 64 ? sm90::linear_workspace<64, kBackward> : sm90::linear_workspace<128, kBackward>;
+    }
+    return is_exact(level, dtype) ? sm80::linear_exact_workspace<kBackward> : sm80::linear_workspace<kBackward>;
+  }
+};
+struct linear_attention_forward : linear_attention<Pass::forward> {};
+struct linear_attention_backward : linear_attention<Pass::backward> {};
+
+}  // namespace falchion::variants_of

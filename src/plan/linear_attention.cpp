@@ -29,7 +29,7 @@ void resolve_linear(PlanData* plan) {
 void plan_linear_attention_cpu(PlanData* plan) {
   LinearPlan& linear = plan->linear();
   const LinearAttention& problem = linear.problem;
-  const cpu::LinearAttentionKernel& kernel = *plan->variant->linear_cpu;
+  const cpu::LinearAttentionKernel& kernel = *plan->variant->kernel_as<cpu::LinearAttentionKernel>();
   const double worth = 1 + linear_attention_flops(problem, plan->pass, kernel.chunk) / tiles::kFlopPerThread;
   const std::int64_t threads = static_cast<std::int64_t>(std::min<double>(threads_wanted(plan->target), worth));
   // Backward a worker has all value heads of a head of q and k, for it sums their dq and dk.
@@ -59,7 +59,8 @@ void cut_into_segments(std::int64_t wanted, std::int64_t least, int chunk, PlanD
 
 int linear_chunk(const PlanData& plan) {
   if (plan.variant == nullptr) return 64;
-  return plan.variant->linear_cpu != nullptr ? plan.variant->linear_cpu->chunk : plan.variant->linear.chunk;
+  if (is_gpu(plan.variant->backend)) return plan.variant->facts_as<gpu::LinearVariantFacts>().chunk;
+  return plan.variant->kernel_as<cpu::LinearAttentionKernel>()->chunk;
 }
 
 }  // namespace falchion

@@ -25,12 +25,8 @@ int linear_chunk(const PlanData& plan);
 /// overrides both. Packed sequences stay whole: how long they are is known at run time alone.
 void cut_into_segments(std::int64_t wanted, std::int64_t least, int chunk, PlanData* plan);
 
-/// The row that runs on these operands: the plan's, or the one for operands that it cannot move; null: none is built.
-struct LinearGpuRow {
-  const Variant* variant;
-  bool aligned;  // rows of q, k, v, o and their gradients can be moved 16 bytes at a time
-};
-LinearGpuRow linear_gpu_row(const PlanData& plan, const LinearOperands& operands) noexcept;
+/// Which variant runs on these operands.
+GpuChoice gpu_variant(const PlanData& plan, const LinearOperands& operands) noexcept;
 
 // operands null: for memory() and workspace() of a kernel, before there are any: a packed total is then its upper bound
 // b * s, and the data of an operand that there will be is some address. workspace null: no place for anything yet.

@@ -1,10 +1,12 @@
-// src/plan/linear_attention_gpu.cpp: linear attention + device -> row, segments, workspace. Every decision about the
-// GPU is here.
+// src/plan/linear_attention_gpu.cpp: linear attention + device -> variant, segments, workspace. Every decision about
+// the GPU is here.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdint>
 
 #include "cuda/runtime.hpp"
+#include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
 #include "plan/linear_attention.hpp"
 #include "plan/operation.hpp"
@@ -17,9 +19,7 @@
 namespace falchion {
 namespace {
 
-bool is_level(const Variant& row, const char* level) { return same(row.level, level); }
-
-/// What the level plain does not have; aligned: as far as the problem tells.
+/// What the kind plain does not have; aligned: as far as the problem tells.
 std::string needs_general(const LinearAttention& a) {
   if (a.feature_map != FeatureMap::identity) return "a feature map";
   if (a.decay != Decay::none) return "decay";
@@ -29,41 +29,24 @@ std::string needs_general(const LinearAttention& a) {
 }
 
 /// aligned: are the operands?
-std::string why_not(const Variant& listed, const PlanData& plan, bool aligned, const cuda::Device& device) {
-  const LinearAttention& a = plan.linear().problem;
-  const Pass pass = plan.pass;
-  if (listed.d < std::max(a.d_qk, a.d_v))
-    return text("head dims up to ", listed.d, ", the problem's are ", a.d_qk, " and ", a.d_v);
-  const bool exact = is_level(listed, "exact");
-  if (a.normalise && !exact && !is_level(listed, "normalise")) return "the normaliser needs a row normalise or exact";
-  if (pass == Pass::backward && a.decay != Decay::none && !exact) return "the gradient of decay needs a row exact";
+std::string why_not(const Variant& listed, const LinearAttention& a, Pass pass, bool aligned) {
+  const bool exact = same(listed.level, "exact");
+  if (a.normalise && !exact && !same(listed.level, "normalise"))
+    return "the normaliser needs a normalise or exact variant";
+  if (pass == Pass::backward && a.decay != Decay::none && !exact) return "the gradient of decay needs an exact variant";
   if (pass == Pass::backward && a.h_v != a.h_qk && !exact)
-    return text("gradients summed over h_v / h_qk = ", a.h_v / a.h_qk, " heads need a row exact");
+    return text("gradients summed over h_v / h_qk = ", a.h_v / a.h_qk, " heads need an exact variant");
   if (listed.backend == Backend::sm90 && a.packed)
-    return "packed sequences need a row of sm80: a chunk of Hopper's would reach into the next one";
+    return "packed sequences need a variant of sm80: a chunk of Hopper's would reach into the next one";
+  if (!same(listed.level, "plain")) return "";
   const std::string feature = !aligned ? "operands that are not 16-byte aligned" : needs_general(a);
-  if (is_level(listed, "plain") && !feature.empty()) return text(feature, " needs a row general or exact");
-  return why_not_there(listed, listed.linear.shared_bytes, device, plan);
-}
-
-/// The first row that fits. Rows of too small a head dim go without saying where a larger one is taken.
-const Variant* choose_row(Backend backend, bool aligned, const cuda::Device& device, PlanData* plan) {
-  const LinearAttention& problem = plan->linear().problem;
-  for (const Variant& listed : listed_variants()) {
-    if (listed.backend != backend || listed.dtype != problem.dtype || !listed.is(plan->operation->name)) continue;
-    const std::string reason = why_not(listed, *plan, aligned, device);
-    if (reason.empty()) return row_to_plan(listed, *plan);
-    if (aligned)
-      plan->rejected.push_back(
-          {text(name(backend), " ", listed.level, " ", name(listed.dtype), " d", listed.d), reason});
-  }
-  return nullptr;
+  return feature.empty() ? "" : text(feature, " needs a general or exact variant");
 }
 
 /// CTAs that each segment of a head has.
-std::int64_t ctas_of_segment(const gpu::LinearAttentionFacts& row, const LinearAttention& a, Pass pass) {
+std::int64_t ctas_of_segment(const gpu::LinearAttentionFacts& facts, const LinearAttention& a, Pass pass) {
   const std::int64_t columns = pass == Pass::forward ? a.d_v : std::max(a.d_qk, a.d_v);
-  return (row.columns > 0 ? ceil_div(columns, row.columns) : 1) * row.sweeps;
+  return (facts.columns > 0 ? ceil_div(columns, facts.columns) : 1) * facts.sweeps;
 }
 
 /// Whole chunks each, and no more than `room` for all segments but the last.
@@ -94,16 +77,16 @@ double time_of(std::int64_t wide, std::int64_t narrow, std::int64_t sms) {
 }
 
 /// Sweeps whose CTAs have all columns of a head: as many as end soonest, of equals the most.
-int wide_sweeps(const gpu::LinearAttentionFacts& row, const PlanData& plan) {
+int wide_sweeps(const gpu::LinearAttentionFacts& facts, const PlanData& plan) {
   const LinearAttention& a = plan.linear().problem;
-  if (row.wide_d == 0 || a.d_qk != row.wide_d || a.d_v != row.wide_d) return 0;
+  if (facts.wide_d == 0 || a.d_qk != facts.wide_d || a.d_v != facts.wide_d) return 0;
   if (plan.linear().segments > 1 || a.initial_state || a.final_state) return 0;  // they start from 0 and keep S
-  const std::int64_t narrow = row.wide_d / row.columns;
+  const std::int64_t narrow = facts.wide_d / facts.columns;
   const auto time = [&](int wide) {
-    return time_of(plan.items * wide, plan.items * (row.sweeps - wide) * narrow, plan.gpu.sms);
+    return time_of(plan.items * wide, plan.items * (facts.sweeps - wide) * narrow, plan.gpu.sms);
   };
   int best = 0;
-  for (int wide = 1; wide <= row.sweeps; ++wide)
+  for (int wide = 1; wide <= facts.sweeps; ++wide)
     if (time(wide) < time(best) || (best > 0 && time(wide) == time(best))) best = wide;
   return best;
 }
@@ -111,7 +94,7 @@ int wide_sweeps(const gpu::LinearAttentionFacts& row, const PlanData& plan) {
 Status decide_grid(const cuda::Device& device, PlanData* plan) {
   LinearPlan& linear = plan->linear();
   const LinearAttention& problem = linear.problem;
-  const gpu::LinearAttentionFacts& facts = plan->variant->linear;
+  const gpu::LinearAttentionFacts& facts = plan->variant->facts_as<gpu::LinearVariantFacts>();
   set_device(device, plan);
   const std::int64_t heads = plan->items = problem.b * problem.h_v;
   const std::int64_t ctas = linear.ctas = heads * ctas_of_segment(facts, problem, plan->pass);
@@ -130,47 +113,63 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
     return {Code::unsupported, text("b * h_v: ", heads, " heads of ", linear.segments,
                                     " segments are over the grid's limit of ", INT32_MAX, " CTAs")};
   }
+  plan->workspace = 0;
   for (const Variant* variant : {plan->variant, plan->gpu.unaligned}) {
     if (variant == nullptr || heads == 0) continue;
     const bool aligned = variant == plan->variant;
-    const std::size_t bytes = variant->linear_workspace(to_linear_gpu_args(*plan, nullptr, nullptr, aligned));
-    plan->workspace = std::max(plan->workspace, bytes);
+    const auto bytes = variant->facts_as<gpu::LinearVariantFacts>().workspace;
+    plan->workspace = std::max(plan->workspace, bytes(to_linear_gpu_args(*plan, nullptr, nullptr, aligned)));
   }
   return {};
+}
+
+/// For operands that the plan's variant cannot move. It keeps the plan's segments, which are to be whole chunks of it
+/// too.
+const Variant* unaligned_variant(Backend backend, const cuda::Device& device, const GpuWish& wish,
+                                 const PlanData& plan) {
+  const int chunk = plan.variant->facts_as<gpu::LinearVariantFacts>().chunk;
+  for (const Backend other : {backend, Backend::sm80}) {
+    const Variant* variant = other_gpu_variant(other, device, wish, plan);
+    if (variant != nullptr && variant->facts_as<gpu::LinearVariantFacts>().chunk == chunk) return variant;
+  }
+  return nullptr;
+}
+
+/// The tensors whose rows the kernels of a pass move 16 bytes at a time where they can; null at the end.
+std::array<const Tensor*, 8> moved_tensors(Pass pass, const LinearOperands& x) {
+  if (pass == Pass::forward) return {&x.q, &x.k, &x.v, &x.o};
+  return {&x.q, &x.k, &x.v, &x.grad_o, &x.grad_q, &x.grad_k, &x.grad_v};
 }
 
 }  // namespace
 
 Status plan_linear_attention_gpu(Backend backend, PlanData* plan) {
-  const DType dtype = plan->linear().problem.dtype;
   cuda::Device device;
   if (Status status = device_for(backend, plan, &device); !status) return status;
-  const std::string path = text(name(backend), " ", name(dtype));
-  const std::size_t before = plan->rejected.size();
-  plan->variant = choose_row(backend, true, device, plan);
-  if (plan->variant == nullptr) {
-    if (plan->rejected.size() == before) plan->rejected.push_back({path, "no row of this type"});
-    return {Code::unsupported, text("no ", path, " row fits: ", plan->rejected.back().reason)};
-  }
-  plan->backend = backend, plan->gpu.unaligned = nullptr, plan->workspace = 0;
-  for (const Backend other : {backend, Backend::sm80}) {  // its segments are to be whole chunks too
-    const Variant* row = plan->gpu.unaligned != nullptr ? nullptr : choose_row(other, false, device, plan);
-    if (row != nullptr && row->linear.chunk == plan->variant->linear.chunk) plan->gpu.unaligned = row;
-  }
-  Status status = decide_grid(device, plan);
-  if (!status) plan->rejected.push_back({text(path, " ", plan->variant->level), status.why});
-  return status;
+
+  const LinearAttention& a = plan->linear().problem;
+  const auto wish = [&](bool aligned) {
+    return GpuWish{
+        .d = std::max(a.d_qk, a.d_v),
+        .concerns = [](const Variant&) { return true; },
+        .why_not = [&a, plan, aligned](const Variant& listed) { return why_not(listed, a, plan->pass, aligned); }};
+  };
+  if (Status status = take_gpu_variant(backend, device, wish(true), plan); !status) return status;
+  plan->gpu.unaligned = unaligned_variant(backend, device, wish(false), *plan);
+  return decide_grid(device, plan);
 }
 
-LinearGpuRow linear_gpu_row(const PlanData& plan, const LinearOperands& x) noexcept {
+GpuChoice gpu_variant(const PlanData& plan, const LinearOperands& x) noexcept {
   const LinearAttention& a = plan.linear().problem;
   const std::int64_t chunk = 16 / size_of(a.dtype);
-  const bool forward = plan.pass == Pass::forward, hopper = plan.variant->backend == Backend::sm90;
-  const Tensor* const read[] = {&x.q, &x.k, &x.v, forward ? &x.v : &x.grad_o};
-  const Tensor* const written[] = {forward ? &x.o : &x.grad_q, forward ? &x.o : &x.grad_k, forward ? &x.o : &x.grad_v};
-  bool aligned = a.d_qk % chunk == 0 && a.d_v % chunk == 0, fits = true;
-  for (const Tensor* t : read) aligned = aligned && rows_aligned(*t), fits = fits && (!hopper || fits_tma(*t));
-  for (const Tensor* t : written) aligned = aligned && rows_aligned(*t), fits = fits && (!hopper || fits_tma(*t));
+  const bool hopper = plan.variant->backend == Backend::sm90;
+  bool aligned = a.d_qk % chunk == 0 && a.d_v % chunk == 0;
+  bool fits = true;
+  for (const Tensor* tensor : moved_tensors(plan.pass, x)) {
+    if (tensor == nullptr) break;
+    aligned = aligned && rows_aligned(*tensor);
+    fits = fits && (!hopper || fits_tma(*tensor));
+  }
   return {aligned && fits ? plan.variant : plan.gpu.unaligned, aligned};
 }
 

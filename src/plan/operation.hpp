@@ -21,8 +21,8 @@ struct Operation {
 
   // Planning (paths.hpp says in which order paths are tried).
   void (*resolve)(PlanData* plan);  // puts values in the place of "choose for me": the scale
-  /// Takes the first variant of the backend that fits the problem and the device, and decides how it runs. On failure
-  /// plan->rejected tells each reason, and the status is the one to give when this backend was asked for.
+  /// Takes the first variant of the backend that fits the problem and the device, and decides how it runs. Where none
+  /// fits plan->rejected tells each reason; the status is the one to give when this backend was asked for.
   Status (*plan_gpu)(Backend backend, PlanData* plan);
   void (*plan_cpu)(PlanData* plan);                    // decides how plan->variant runs
   std::size_t (*ref_workspace)(const PlanData& plan);  // bytes

@@ -39,16 +39,26 @@ Status check_level(const ForcedLevel& forced) {
           text(forced.where, " = ", forced.name, ": there is no such CPU level; usable here: ", cpu::usable_levels())};
 }
 
+/// Plans for one GPU back end. Where a variant was taken whose grid the problem does not fit, that is recorded too.
+Status try_gpu(Backend backend, PlanData* plan) {
+  plan->variant = nullptr;
+  Status status = plan->operation->plan_gpu(backend, plan);
+  if (!status && plan->variant != nullptr) {
+    plan->rejected.push_back(
+        {text(name(backend), " ", name(plan->variant->dtype), " ", plan->variant->level), status.why});
+  }
+  return status;
+}
+
 /// The GPU paths, fastest first. ok: one was taken.
 Status choose_gpu(PlanData* plan) {
-  const Operation& operation = *plan->operation;
   const Target& target = plan->target;
   const bool hopper = target.sm == 0 || (target.sm >= 90 && target.sm < 100);  // wgmma and TMA as sm_90a has them
   Status status{Code::unsupported, "no GPU path"};
   if (target.backend == Backend::sm90 || (target.backend == Backend::best && hopper))
-    status = operation.plan_gpu(Backend::sm90, plan);
+    status = try_gpu(Backend::sm90, plan);
   if (!status && (target.backend == Backend::sm80 || target.backend == Backend::best))
-    status = operation.plan_gpu(Backend::sm80, plan);
+    status = try_gpu(Backend::sm80, plan);
   return status;
 }
 
@@ -60,17 +70,17 @@ std::string why_not(const Variant& listed, const ForcedLevel& forced) {
   for (const cpu::Level& level : cpu::cpu_levels()) {
     if (same(level.name, listed.level) && !level.usable) return level.why_not;
   }
-  return built(listed) == nullptr ? "this build has no such row" : "";
+  return built(listed) == nullptr ? "this build has no such variant" : "";
 }
 
-/// The first row that fits. A path that does not is recorded with its reason.
+/// The first variant that fits. A path that does not is recorded with its reason.
 const Variant* choose_cpu(const ForcedLevel& forced, PlanData* plan) {
   const Operation& operation = *plan->operation;
   const DType dtype = operation.dtype(*plan);
   const auto fits = [&](const Variant& v) { return v.backend == Backend::cpu && v.is(operation.name); };
-  const auto rows = variants();
-  if (std::none_of(rows.begin(), rows.end(), fits)) {
-    plan->rejected.push_back({text("cpu ", name(dtype)), "no cpu row is built"});
+  const auto all = variants();
+  if (std::none_of(all.begin(), all.end(), fits)) {
+    plan->rejected.push_back({text("cpu ", name(dtype)), "no cpu variant is built"});
     return nullptr;
   }
   for (const Variant& listed : listed_variants()) {
@@ -139,12 +149,12 @@ Status device_for(Backend backend, PlanData* plan, cuda::Device* out) {
     return Status{code, text(path, ": ", reason)};
   };
   const auto fits = [&](const Variant& v) { return v.backend == backend && v.is(plan->operation->name); };
-  const auto listed = listed_variants(), rows = variants();
+  const auto listed = listed_variants(), all = variants();
   if (std::none_of(listed.begin(), listed.end(), fits))
-    return reject(Code::unsupported, "no row of variants.def yet: its kernels arrive in a later version");
-  if (!plan->any_build && std::none_of(rows.begin(), rows.end(), fits))
+    return reject(Code::unsupported, "variants.def has no such variant yet: its kernels arrive in a later version");
+  if (!plan->any_build && std::none_of(all.begin(), all.end(), fits))
     return reject(Code::unsupported,
-                  "this build has no such row (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)");
+                  "this build has no such variant (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)");
   *out = plan->target.sm == 0 ? cuda::device_at(plan->target.device) : device_named(plan->target.sm);
   if (out->sm == 0 && plan->any_build) *out = device_named(backend == Backend::sm90 ? 90 : 80);
   if (out->sm == 0) return reject(Code::device, out->why_not);
@@ -157,20 +167,6 @@ void set_device(const cuda::Device& device, PlanData* plan) {
   plan->gpu.sm = device.sm;
   plan->gpu.sms = device.sms;
   plan->gpu.ordinal = device.ordinal;
-}
-
-const Variant* row_to_plan(const Variant& listed, const PlanData& plan) {
-  const Variant* row = built(listed);
-  return row == nullptr && plan.any_build ? &listed : row;
-}
-
-std::string why_not_there(const Variant& listed, int shared_bytes, const cuda::Device& device, const PlanData& plan) {
-  if (listed.backend == Backend::sm90 && device.sm / 10 != 9)
-    return text(device.name, " is sm_", device.sm, ", this is machine code of sm_90a");
-  if (row_to_plan(listed, plan) == nullptr) return "this build has no such row";
-  if (static_cast<std::size_t>(shared_bytes) <= device.shared_per_block) return "";
-  return text("a CTA needs ", shared_bytes, " bytes of shared memory, ", device.name, " gives ",
-              device.shared_per_block);
 }
 
 int threads_wanted(const Target& target) {

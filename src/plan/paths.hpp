@@ -1,5 +1,5 @@
-// src/plan/paths.hpp: which path a problem takes: the order in which backends and rows are tried, and why one is not
-// taken. The same for every operation; how the row that is taken runs is the operation's own to decide.
+// src/plan/paths.hpp: which path a problem takes: the order in which backends and variants are tried, and why one is
+// not taken. The same for every operation; how the variant that is taken runs is the operation's own to decide.
 #pragma once
 
 #include <cstdint>
@@ -15,17 +15,11 @@ namespace falchion {
 Status choose_path(PlanData* plan);
 
 /// The GPU to plan for: the one that is here, or what is known of the architecture that target.sm names. Fails where
-/// it cannot run the operation's rows, or none of them is built; that is then recorded in plan->rejected.
+/// it cannot run the operation's variants, or none of them is built; that is then recorded in plan->rejected.
 Status device_for(Backend backend, PlanData* plan, cuda::Device* out);
 
 /// Keeps what the plan has to know of its GPU.
 void set_device(const cuda::Device& device, PlanData* plan);
-
-/// Why the row cannot run there: it is not built, or its CTAs are too large. "" when it can.
-std::string why_not_there(const Variant& listed, int shared_bytes, const cuda::Device& device, const PlanData& plan);
-
-/// The row that a listed one stands for: the built one, or, planned for any build, itself.
-const Variant* row_to_plan(const Variant& listed, const PlanData& plan);
 
 /// How many threads the caller asked for; 0: as many as the process may use.
 int threads_wanted(const Target& target);

@@ -3,9 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -20,31 +20,40 @@ namespace falchion {
 struct Operation;
 
 /// Names of operations and of levels are compared by their letters.
-inline bool same(const char* a, const char* b) { return std::strcmp(a, b) == 0; }
+constexpr bool same(std::string_view a, std::string_view b) { return a == b; }
 
-/// One kernel instance of variants.def. What it needs is known of every row, what it does only of those that are built
-/// into this library.
+// What the variants of all operations have. An operation whose kernels take other arguments adds its types here.
+using Facts = std::variant<std::monostate, gpu::AttentionFacts, gpu::LinearVariantFacts>;
+using Kernel = std::variant<std::monostate, const cpu::AttentionKernel*, const gpu::AttentionKernel*,
+                            const cpu::LinearAttentionKernel*, const gpu::LinearAttentionKernel*>;
+
+/// One kernel instance of variants.def. What it needs is known of each, what it does only of those that are built into
+/// this library.
 struct Variant {
   const char* op = "";  // "attention_forward", "linear_attention_forward", ...
   Backend backend = Backend::ref;
   const char* level = "";  // cpu: "amx", "avx512", ...; gpu: "few", "brief", "plain", "mla", "score", "general", ...
   DType dtype = DType::f32;
-  int d = 0;  // gpu: head dims up to this; cpu: 0, any
-  // GPU: of attention, of linear attention (plan/facts.hpp).
-  gpu::AttentionFacts facts{};
-  gpu::LinearAttentionFacts linear{};
-  std::size_t (*linear_workspace)(const gpu::LinearAttentionArgs&) = nullptr;
-  // The kernel: one of these, as operation and backend say; none of a row that is not built.
-  const cpu::AttentionKernel* cpu = nullptr;
-  const gpu::AttentionKernel* gpu = nullptr;
-  const cpu::LinearAttentionKernel* linear_cpu = nullptr;
-  const gpu::LinearAttentionKernel* linear_gpu = nullptr;
+  int d = 0;        // gpu: head dims up to this; cpu: 0, any
+  Facts facts{};    // of a GPU variant
+  Kernel kernel{};  // of a variant that is built
 
   bool is(const char* operation) const { return same(op, operation); }
+  /// The facts of a GPU variant of an operation that has such facts.
+  template <class F>
+  const F& facts_as() const {
+    return *std::get_if<F>(&facts);
+  }
+  /// The kernel, or null where the variant is not built or has another kind of kernel.
+  template <class K>
+  const K* kernel_as() const {
+    const K* const* held = std::get_if<const K*>(&kernel);
+    return held != nullptr ? *held : nullptr;
+  }
 };
 std::span<const Variant> variants();          // what this build has, in the order of variants.def
-std::span<const Variant> listed_variants();   // every row of variants.def; without kernels, but with facts
-const Variant* built(const Variant& listed);  // the row of variants() that a listed one became, or null
+std::span<const Variant> listed_variants();   // all of variants.def; without kernels, but with facts
+const Variant* built(const Variant& listed);  // that of variants() which a listed one became, or null
 
 constexpr bool is_gpu(Backend backend) { return backend == Backend::sm80 || backend == Backend::sm90; }
 /// Does the target name a GPU, or an architecture? Then `best` is the best on that one.
@@ -59,6 +68,12 @@ struct GpuPlan {
   std::string device;                  // its name
   int sm = 0, sms = 0, ordinal = -1;   // ordinal: CUDA's number of it; -1: planned without a device
   const Variant* unaligned = nullptr;  // for operands that are not 16-byte aligned; null: none is built
+};
+
+/// What runs on the operands of one run.
+struct GpuChoice {
+  const Variant* variant;  // the plan's, or the one for operands that this one cannot move; null: none is built
+  bool aligned;            // the rows of what the kernel moves 16 bytes at a time begin at multiples of 16 bytes
 };
 
 /// What a plan decided for softmax attention.
@@ -95,7 +110,7 @@ struct PlanData {
   Target target;
   Backend backend = Backend::ref;
   const Variant* variant = nullptr;  // null for ref
-  bool any_build = false;            // planned as if every GPU row were built: for explain() alone, it cannot run
+  bool any_build = false;            // planned as if every GPU variant were built: for explain() alone, it cannot run
   std::vector<Rejected> rejected;    // paths considered before the one taken, with the reason
   int threads = 1;                   // CPU
   std::int64_t items = 0;            // attention: blocks or tiles of rows, over all heads; linear attention: heads

@@ -132,7 +132,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
 template <class Config, class Scores>
 constexpr gpu::AttentionKernel attention_forward_entry(int (*probabilities)(const AttentionArgs&,
                                                                             void* stream) = nullptr) {
-  return table_row<Config>(
+  return attention_kernel_of<Config>(
       [](const AttentionArgs& a, void* stream) {
         return launch_attention<attention_forward<Config, Scores>, Config>(a, stream);
       },

@@ -348,7 +348,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
 template <int kD>
 constexpr gpu::AttentionKernel attention_forward_f32() {
   using Config = AttentionForwardF32Config<kD>;
-  return table_row<Config>(
+  return attention_kernel_of<Config>(
       [](const AttentionArgs& a, void* stream) {
         return launch_attention<attention_forward_exact<Config>, Config>(a, stream);
       },

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "args/gpu_attention_args.hpp"
+#include "plan/tile_of.hpp"
 
 namespace falchion::sm80 {
 
@@ -11,20 +12,21 @@ enum class Level { plain, few, general, f32 };
 
 /// One line of plan/tiles.def.
 struct Tile {
-  Level level;
-  int d, rows, keys, warps, stages, q_in_registers, ctas;
+  Level kind = Level::plain;
+  int d = 0;
+  int rows = 0, keys = 0;
+  int warps = 0;   // of a CTA; each has as many rows
+  int stages = 0;  // K/V tiles in flight
+  int ctas = 0;    // CTAs that share an SM
+  bool q_in_registers = false;
 };
 
-constexpr Tile attention_forward_tile(Level level, int d) {
+constexpr Tile attention_forward_tile(Level kind, int d) {
   constexpr Tile kTiles[] = {
-#define TILE(op, backend, level, d, rows, keys, warps, stages, q_in_registers, ctas) \
-  {Level::level, d, rows, keys, warps, stages, q_in_registers, ctas},
+#define TILE_attention_forward_sm80(tile_kind, head_dim, ...) {.kind = Level::tile_kind, .d = head_dim, __VA_ARGS__},
 #include "plan/tiles.def"
   };
-  for (const Tile& tile : kTiles) {
-    if (tile.level == level && tile.d == d) return tile;
-  }
-  return {};
+  return tile_of(kTiles, kind, d);
 }
 
 /// For kind f32: the number of head dims of K in a chunk of the ring (attention_forward_f32.cuh).

@@ -15,7 +15,7 @@ namespace falchion::sm80 {
 template <class Element, int kD, LinearLevel level>
 constexpr gpu::LinearAttentionKernel linear_attention_backward() {
   using Config = LinearAttentionConfig<Element, kD, level>;
-  return linear_attention_row<Config>(
+  return linear_attention_kernel_of<Config>(
       [](const LinearAttentionArgs& a, void* stream) {
         return launch_linear_attention<LinearChunks<Config>>(a, backward_sweeps(a), stream);
       },

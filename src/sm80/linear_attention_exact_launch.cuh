@@ -88,8 +88,8 @@ int launch_exact_backward(const LinearAttentionArgs& a, void* stream) {
 }
 
 template <class Config, bool kBackward>
-constexpr gpu::LinearAttentionKernel linear_attention_exact_row() {
-  return linear_attention_row<Config>(
+constexpr gpu::LinearAttentionKernel linear_attention_exact_kernel_of() {
+  return linear_attention_kernel_of<Config>(
       [](const LinearAttentionArgs& a, void* stream) -> int {
         if constexpr (kBackward) return launch_exact_backward<Config>(a, stream);
         return launch_exact_forward<Config>(a, LinearExactMemory::make(a, false), forward_sweeps(a), stream);

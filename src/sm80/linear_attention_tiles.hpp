@@ -4,6 +4,7 @@
 #pragma once
 
 #include "args/gpu_linear_attention_args.hpp"
+#include "plan/tile_of.hpp"
 
 namespace falchion::sm80 {
 
@@ -12,15 +13,28 @@ namespace falchion::sm80 {
 /// normaliser, for head dims up to 64. exact: every feature, and nothing is rounded to 16 bits between two products.
 enum class LinearLevel { plain, general, normalise, exact };
 
-/// chunk is the number of tokens in a chunk, and columns is how many columns of a head's state a CTA has.
+/// One line of plan/tiles.def.
 struct LinearTile {
-  int chunk, columns, warps, stages, ctas;
+  Products kind = Products::bits16;
+  int d = 0;
+  int chunk = 0;    // in tokens
+  int columns = 0;  // of a head's state that a CTA has
+  int warps = 0;    // of a CTA
+  int stages = 0;   // chunks in flight
+  int ctas = 0;     // CTAs that share an SM
 };
-/// The tile of variants with 16-bit operands. Of 227 KiB of shared memory they take 2 x 104 (d 64), 152 (d 128), 176 (d
-/// 256).
-constexpr LinearTile linear_tile(int d) { return {64, 64, 4, d <= 128 ? 3 : 2, d <= 64 ? 2 : 1}; }
-/// The tile of variants with f32 between all products. They take 147 KiB (d 64), 211 (d 128), 189 (d 256).
-constexpr LinearTile linear_exact_tile(int d) { return {64, 64, 8, d <= 128 ? 2 : 1, 1}; }
+
+constexpr LinearTile linear_tile_of(Products kind, int d) {
+  constexpr LinearTile kTiles[] = {
+#define TILE_linear_attention_sm80(tile_kind, head_dim, ...) {.kind = Products::tile_kind, .d = head_dim, __VA_ARGS__},
+#include "plan/tiles.def"
+  };
+  return tile_of(kTiles, kind, d);
+}
+/// The tile of variants with 16-bit operands.
+constexpr LinearTile linear_tile(int d) { return linear_tile_of(Products::bits16, d); }
+/// The tile of variants with f32 between all products.
+constexpr LinearTile linear_exact_tile(int d) { return linear_tile_of(Products::bits32, d); }
 
 /// sweeps is 1 in the forward pass and 3 in the backward pass.
 constexpr gpu::LinearAttentionFacts linear_facts(const LinearTile& tile, int d, int sweeps, int shared_bytes) {
@@ -35,8 +49,8 @@ constexpr gpu::LinearAttentionFacts linear_facts(const LinearTile& tile, int d, 
 
 constexpr gpu::LinearAttentionFacts linear_attention_facts(int d, int sweeps) {
   const LinearTile tile = linear_tile(d);
-  const auto [chunk, columns, warps, stages, ctas] = tile;
-  const int qkv = stages * (2 * chunk * d + chunk * columns), p_and_o = 2 * (chunk * chunk + chunk * columns);
+  const int chunk = tile.chunk, columns = tile.columns;
+  const int qkv = tile.stages * (2 * chunk * d + chunk * columns), p_and_o = 2 * (chunk * chunk + chunk * columns);
   return linear_facts(tile, d, sweeps, 2 * (qkv + p_and_o) + 4 * 9 * chunk);  // the decay takes nine f32 per token
 }
 
@@ -44,8 +58,8 @@ constexpr gpu::LinearAttentionFacts linear_attention_facts(int d, int sweeps) {
 /// one. There is room for the weights of two chunks.
 constexpr gpu::LinearAttentionFacts linear_exact_facts(bool general, int d, int sweeps) {
   const LinearTile tile = linear_exact_tile(d);
-  const auto [chunk, columns, warps, stages, ctas] = tile;
-  const int qkv = stages * (2 * chunk * (d + 8) + chunk * (columns + 8)), p_and_o = 2 * chunk * (chunk + 4);
+  const int chunk = tile.chunk, columns = tile.columns;
+  const int qkv = tile.stages * (2 * chunk * (d + 8) + chunk * (columns + 8)), p_and_o = 2 * chunk * (chunk + 4);
   return linear_facts(tile, d, sweeps, 4 * (qkv + p_and_o + 2 * (general ? 10 : 1) * chunk));
 }
 

@@ -62,7 +62,7 @@ struct AttentionForwardConfig {
   static constexpr int kCtas = kTile.ctas;  // how many share an SM
   static constexpr int kConsumers = kRows / 64, kThreads = kTile.threads();
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
-  static constexpr bool kPingPong = kTile.ping_pong != 0;
+  static constexpr bool kPingPong = kTile.ping_pong;
   static constexpr bool kMaximaByBits = level == Level::plain && kD == 256;  // blocks/sm90_softmax.cuh
   static constexpr int kEntryRegisters = std::min(65536 / kCtas / kThreads / 8 * 8, 168);
   static_assert(kConsumers * kConsumerRegisters + kProducerRegisters <= (kConsumers + 1) * kEntryRegisters);

@@ -48,7 +48,7 @@ int launch_attention_forward(const AttentionArgs& a, void* stream) {
 /// The variant's entry in the table of kernels. Where the keys are split, a second kernel combines the parts.
 template <class Config, class Scores>
 constexpr gpu::AttentionKernel attention_forward_entry() {
-  return table_row<Config>([](const AttentionArgs& a, void* stream) {
+  return attention_kernel_of<Config>([](const AttentionArgs& a, void* stream) {
     const int error = launch_attention_forward<Config, Scores>(a, stream);
     return error == 0 && a.splits > 1 ? launch_attention_combine<typename Config::Element>(a, stream) : error;
   });

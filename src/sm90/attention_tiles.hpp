@@ -4,18 +4,24 @@
 #pragma once
 
 #include "args/gpu_attention_args.hpp"
+#include "plan/tile_of.hpp"
 
 namespace falchion::sm90 {
 
 /// The kinds of variants, which docs/notation.md and src/variants.def explain.
 enum class Level { brief, plain, mla, score };
 
-/// One TILE_SM90 line of plan/tiles_sm90.def.
+/// One line of plan/tiles.def.
 struct Tile {
-  Level level;
-  int d, rows, keys, stages, ctas, consumer_registers, producer_registers, ping_pong;
+  Level kind = Level::plain;
+  int d = 0;
+  int rows = 0, keys = 0;                              // there are 64 rows for each consumer warpgroup
+  int stages = 0;                                      // K/V tiles in flight
+  int ctas = 0;                                        // CTAs that share an SM
+  int consumer_registers = 0, producer_registers = 0;  // of a thread
+  bool ping_pong = false;                              // the consumers take turns
 
-  constexpr int d_v() const { return level == Level::mla ? 128 : d; }
+  constexpr int d_v() const { return kind == Level::mla ? 128 : d; }
   /// There is a consumer warpgroup for each 64 rows, and one more that loads.
   constexpr int threads() const { return 128 * (rows / 64 + 1); }
   /// The bytes of shared memory that a CTA may use. An SM has 228 KB, and each CTA takes 1 KB of it for the system.
@@ -33,16 +39,12 @@ struct Tile {
   constexpr int stages_q() const { return shared_bytes(2) <= shared_limit() ? 2 : 1; }
 };
 
-constexpr Tile attention_forward_tile(Level level, int d) {
+constexpr Tile attention_forward_tile(Level kind, int d) {
   constexpr Tile kTiles[] = {
-#define TILE_SM90(op, level, d, rows, keys, stages, ctas, consumer_registers, producer_registers, ping_pong) \
-  {Level::level, d, rows, keys, stages, ctas, consumer_registers, producer_registers, ping_pong},
-#include "plan/tiles_sm90.def"
+#define TILE_attention_forward_sm90(tile_kind, head_dim, ...) {.kind = Level::tile_kind, .d = head_dim, __VA_ARGS__},
+#include "plan/tiles.def"
   };
-  for (const Tile& tile : kTiles) {
-    if (tile.level == level && tile.d == d) return tile;
-  }
-  return {};
+  return tile_of(kTiles, kind, d);
 }
 
 constexpr gpu::AttentionFacts attention_forward_facts(Level level, int d) {

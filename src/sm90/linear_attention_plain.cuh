@@ -39,14 +39,14 @@ template <class Element, int kD, int kSweeps, LinearSweeps (*kSweepsOf)(const Li
 constexpr gpu::LinearAttentionKernel linear_attention_plain() {
   using Roles = LinearPlainRoles<Element, kD>;
   constexpr bool kWide = std::is_same_v<Element, float> && kD == LinearWideConfig::kD;
-  gpu::LinearAttentionKernel row = linear_attention_row<typename Roles::Config>(
+  gpu::LinearAttentionKernel kernel = linear_attention_kernel_of<typename Roles::Config>(
       [](const LinearAttentionArgs& a, void* stream) {
         if constexpr (kWide) return launch_wide_and_others<Roles>(a, kSweepsOf(a), stream);
         return launch_linear_attention<Roles, Element>(a, kSweepsOf(a), stream);
       },
       kSweeps);
-  if (kWide) row.facts.wide_d = kD;
-  return row;
+  if (kWide) kernel.facts.wide_d = kD;
+  return kernel;
 }
 
 }  // namespace falchion::sm90

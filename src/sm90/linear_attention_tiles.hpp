@@ -4,26 +4,35 @@
 #pragma once
 
 #include "args/gpu_linear_attention_args.hpp"
+#include "plan/tile_of.hpp"
 
 namespace falchion::sm90 {
 
 inline constexpr int kLinearChunk = 64, kLinearColumns = 64;  // tokens in a chunk; columns of a head's state in a CTA
 inline constexpr int kLinearWideD = 128;  // in f32, the d_qk = d_v at which a CTA may have all columns of a head
 
-/// `outputs` is the number of warpgroups that make the outputs. Shared memory has room for `stages` chunks of q, k and
-/// v, for `slots` copies of the state and for `tiles` tiles of the outputs.
+/// One line of plan/tiles.def.
 struct LinearTile {
-  int outputs, stages, slots, tiles, threads;
+  Products kind = Products::bits16;
+  int d = 0;
+  int outputs = 0;  // warpgroups that make the outputs
+  int stages = 0;   // chunks of q, k and v in shared memory
+  int slots = 0;    // copies of the state there
+  int tiles = 0;    // tiles of the outputs there
+  int threads = 0;  // of a CTA
 };
-/// bf16: beside the output warpgroups a CTA has one warpgroup that carries the state, a warp that loads and one that
-/// stores.
-constexpr LinearTile linear_tile(int d) {
-  constexpr int kOutputs = 2;
-  return {kOutputs, d <= 64 ? 4 : 3, d <= 64 ? 3 : 2, 2 * kOutputs, 64 + 128 * (1 + kOutputs)};
+
+constexpr LinearTile linear_tile_of(Products kind, int d) {
+  constexpr LinearTile kTiles[] = {
+#define TILE_linear_attention_sm90(tile_kind, head_dim, ...) {.kind = Products::tile_kind, .d = head_dim, __VA_ARGS__},
+#include "plan/tiles.def"
+  };
+  return tile_of(kTiles, kind, d);
 }
-/// f32 as two f16 parts: beside the output warpgroup a CTA has one that carries the state, two splitters, and one whose
-/// warps load and store.
-constexpr LinearTile linear_halves_tile(int d) { return {1, 2, d <= 64 ? 2 : 1, 1, 128 * (1 + 1 + 2 + 1)}; }
+/// The tile of variants in bf16.
+constexpr LinearTile linear_tile(int d) { return linear_tile_of(Products::bits16, d); }
+/// The tile of variants in f32, which is split into two f16 parts.
+constexpr LinearTile linear_halves_tile(int d) { return linear_tile_of(Products::bits32, d); }
 /// Do the splitters split q too? Otherwise the output warpgroup does it.
 constexpr bool linear_halves_split_q(int d) { return d <= 64; }
 /// How many boxes of f32 numbers from memory there are, in both rings together.

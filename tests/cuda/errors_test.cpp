@@ -33,7 +33,7 @@ void expect_child_passes(const char* test, const char* visible) {
   EXPECT_EQ(WEXITSTATUS(state), 0) << "its output is above";
 }
 
-bool row_is_built() { return !built_paths().empty(); }
+bool variant_is_built() { return !built_paths().empty(); }
 
 Case ordinary() { return Case{"x", 1, 100, 120, 4, 2, 64, 64}.causal(); }
 
@@ -48,7 +48,7 @@ TEST(NoGpu, DISABLED_ChildIsSaid) {
   Plan plan;
   const Status here = Plan::make(x.problem, Pass::forward, Backend::sm80, &plan);
   EXPECT_FALSE(here);
-  if (row_is_built()) { EXPECT_EQ(here.code, Code::device) << here.why; }
+  if (variant_is_built()) { EXPECT_EQ(here.code, Code::device) << here.why; }
   // Backend::best falls back to the CPU.
   ASSERT_OK(run(Target{}, &x));
   EXPECT_TRUE(matches(x, Reference(x)));
@@ -57,7 +57,7 @@ TEST(NoGpu, DISABLED_ChildIsSaid) {
 /// A plan for an architecture that this machine lacks can be made and read, but not run.
 TEST(NoGpu, PlansForAnother) { expect_child_passes("NoGpu.DISABLED_ChildPlansForAnother", "-1"); }
 TEST(NoGpu, DISABLED_ChildPlansForAnother) {
-  if (!row_is_built()) GTEST_SKIP() << "this build has no GPU row";
+  if (!variant_is_built()) GTEST_SKIP() << "this build has no GPU variant";
   const Instance x = make_instance(ordinary(), DType::bf16);
   for (const int sm : {80, 90}) {
     Target target(Backend::sm80);

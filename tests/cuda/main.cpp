@@ -34,7 +34,7 @@ class Device : public ::testing::EmptyTestEventListener {
  private:
   /// Why no operation has a path on this machine, or "" when one has.
   static std::string no_path() {
-    std::string why = "this build has no GPU row";
+    std::string why = "this build has no GPU variant";
     for (const char* operation : {kAttention, kLinearForward, kLinearBackward}) {
       if (!usable_paths(operation).empty()) return "";
       if (!built_paths(operation).empty()) why = built_paths(operation).front().why_not();

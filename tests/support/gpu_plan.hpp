@@ -35,24 +35,25 @@ inline Target hopper() { return on(90); }
 
 /// A build may have all variants of a backend, some (FALCHION_VARIANTS) or none,
 /// and what a plan decides depends on that.
-inline bool has_rows(Backend backend) {
+inline bool has_variants(Backend backend) {
   const auto listed = listed_variants();
   return std::all_of(listed.begin(), listed.end(), [&](const Variant& v) {
     return v.backend != backend || !v.is("attention_forward") || built(v) != nullptr;
   });
 }
-inline bool has_any_gpu_row() {
-  const auto rows = variants();
-  return std::any_of(rows.begin(), rows.end(), [](const Variant& v) { return v.gpu != nullptr; });
+inline bool has_any_gpu_variant() {
+  const auto all = variants();
+  return std::any_of(all.begin(), all.end(),
+                     [](const Variant& v) { return v.kernel_as<gpu::AttentionKernel>() != nullptr; });
 }
-inline bool has_all_gpu_rows() { return has_rows(Backend::sm80) && has_rows(Backend::sm90); }
-#define NEEDS_SM80_ROWS() \
-  if (!has_rows(Backend::sm80)) GTEST_SKIP() << "this build has not all rows of sm80"
+inline bool has_all_gpu_variants() { return has_variants(Backend::sm80) && has_variants(Backend::sm90); }
+#define NEEDS_SM80_VARIANTS() \
+  if (!has_variants(Backend::sm80)) GTEST_SKIP() << "this build has not all variants of sm80"
 
 /// What is decided for a GPU. A build that has all variants is asked as a user asks it. Any other build is asked what
 /// it would decide if it had them, which works because the needs of a variant are known without its code.
 inline Status plan_on_gpu(const Attention& a, const Target& target, PlanData* out) {
-  if (!has_all_gpu_rows()) {
+  if (!has_all_gpu_variants()) {
     Status status = validate_problem(a, Pass::forward);
     if (status) status = validate_target(target);
     return status ? plan_problem(a, Pass::forward, target, out, true) : status;
@@ -64,12 +65,12 @@ inline Status plan_on_gpu(const Attention& a, const Target& target, PlanData* ou
 }
 
 /// The variant that a problem takes, such as "sm90 plain bf16 64", or why there is none.
-inline std::string row_of(const Attention& a, const Target& target) {
+inline std::string variant_of(const Attention& a, const Target& target) {
   PlanData plan;
   const Status status = plan_on_gpu(a, target, &plan);
   if (!status) return status.why;
-  const Variant* row = plan.variant;
-  return row == nullptr ? "ref" : text(name(row->backend), " ", row->level, " ", name(row->dtype), " ", row->d);
+  const Variant* v = plan.variant;
+  return v == nullptr ? "ref" : text(name(v->backend), " ", v->level, " ", name(v->dtype), " ", v->d);
 }
 /// Everything decided about a problem that must have a plan.
 inline PlanData decided(const Attention& a, const Target& target) {

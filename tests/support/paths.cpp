@@ -40,8 +40,8 @@ std::string Path::name() const { return backend == Backend::cpu ? level : falchi
 
 bool Path::has(DType dtype, const char* operation) const {
   if (backend == Backend::ref) return true;
-  const auto rows = variants();
-  return std::any_of(rows.begin(), rows.end(), [&](const Variant& v) {
+  const auto all = variants();
+  return std::any_of(all.begin(), all.end(), [&](const Variant& v) {
     const bool fits = backend == Backend::best ? v.backend != Backend::cpu : v.backend == backend;
     return fits && v.is(operation) && v.dtype == dtype && (backend != Backend::cpu || level == v.level);
   });
@@ -70,8 +70,9 @@ std::vector<Path> built_paths(const char* operation) { return paths(false, opera
 std::vector<Path> usable_paths(const char* operation) { return paths(true, operation); }
 
 Target host_target() {
-  const auto rows = variants();
-  const bool built = std::any_of(rows.begin(), rows.end(), [](const Variant& v) { return v.cpu != nullptr; });
+  const auto all = variants();
+  const bool built = std::any_of(all.begin(), all.end(),
+                                 [](const Variant& v) { return v.kernel_as<cpu::AttentionKernel>() != nullptr; });
   return built ? Backend::cpu : Backend::ref;
 }
 

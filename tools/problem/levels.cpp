@@ -39,8 +39,8 @@ void require_here(Backend backend) {
   const auto refuse = [&](const std::string& why) {
     throw UsageError{fmt::format("--backend {}: {}", name(backend), why)};
   };
-  const auto rows = variants();
-  if (std::none_of(rows.begin(), rows.end(), [&](const Variant& v) { return v.backend == backend; }))
+  const auto all = variants();
+  if (std::none_of(all.begin(), all.end(), [&](const Variant& v) { return v.backend == backend; }))
     refuse("this build has no kernel of it (FALCHION_CUDA is off, or FALCHION_VARIANTS left them out)");
   const cuda::Device device = cuda::current_device();
   if (device.sm == 0) refuse(device.why_not);
@@ -68,7 +68,8 @@ std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated) {
   for (const auto& level : cpu::cpu_levels()) {
     if (!level.usable || (!with_emulated && std::strcmp(level.name, "amx_emulated") == 0)) continue;
     for (const Variant& v : variants()) {
-      if (v.cpu == nullptr || v.dtype != dtype || std::strcmp(v.level, level.name) != 0) continue;
+      if (v.kernel_as<cpu::AttentionKernel>() == nullptr || v.dtype != dtype || std::strcmp(v.level, level.name) != 0)
+        continue;
       out.push_back({Backend::cpu, level.name});
       break;
     }

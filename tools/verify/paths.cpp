@@ -35,15 +35,15 @@ bool is_not_built_yet(const Problem& p) {
 
 void add_cpu_levels(Op op, DType dtype, std::vector<Path>* out) {
   for (const Path& path : usable_paths(dtype, false, true))
-    if (has_row(path, op, dtype)) out->push_back(path);
+    if (has_variant(path, op, dtype)) out->push_back(path);
 }
 
 }  // namespace
 
-bool has_row(const Path& path, Op op, DType dtype) {
+bool has_variant(const Path& path, Op op, DType dtype) {
   if (path.backend == Backend::best || path.backend == Backend::ref) return true;
-  const auto rows = variants();
-  return std::any_of(rows.begin(), rows.end(), [&](const Variant& v) {
+  const auto all = variants();
+  return std::any_of(all.begin(), all.end(), [&](const Variant& v) {
     const bool level = path.level.empty() || path.level == v.level;
     return v.backend == path.backend && level && v.is(operation_of(op)) && v.dtype == dtype;
   });
@@ -66,7 +66,7 @@ std::vector<Path> storm_paths(const std::string& backend, const std::string& lev
     out = {best, ref};
     add_cpu_levels(op, dtype, &out);
   }
-  std::erase_if(out, [&](const Path& path) { return !has_row(path, op, dtype); });
+  std::erase_if(out, [&](const Path& path) { return !has_variant(path, op, dtype); });
   return out;
 }
 
@@ -76,7 +76,7 @@ std::string place_of(const Plan& plan) {
 }
 
 bool may_be_unsupported(const Problem& p) {
-  return is_gpu(p.backend) || is_not_built_yet(p) || !has_row({p.backend, p.level}, p.op, p.dtype());
+  return is_gpu(p.backend) || is_not_built_yet(p) || !has_variant({p.backend, p.level}, p.op, p.dtype());
 }
 
 bool may_exceed_the_hint(const Problem& p, const Plan& plan) {

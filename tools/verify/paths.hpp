@@ -11,7 +11,7 @@
 namespace falchion::tools::storm {
 
 /// Whether this build has any kernel of the path for the operation and type. `best` and ref always have one.
-bool has_row(const Path& path, Op op, DType dtype);
+bool has_variant(const Path& path, Op op, DType dtype);
 
 /// The ways to run an operation here. The list is empty where the back end has no kernel for the type (f32 attention on
 /// sm90). A path that should be drawn more often is in it more than once.

@@ -215,7 +215,7 @@ void print_json(const Storm& storm) {
 int run_storm(const StormOptions& options) {
   for (const Op op : options.ops)
     if (types_of(options, op).empty())
-      throw UsageError{fmt::format("this build has no row of {} {} for {} in the types asked for", options.backend,
+      throw UsageError{fmt::format("this build has no variant of {} {} for {} in the types asked for", options.backend,
                                    options.level, name(op))};
   Storm storm(options);
   std::atomic<bool> finished = false;

@@ -1,0 +1,93 @@
+// src/plan/gpu_variants.cpp: see gpu_variants.hpp.
+#include "plan/gpu_variants.hpp"
+
+#include <cstddef>
+#include <type_traits>
+#include <variant>
+
+#include "plan/operation.hpp"
+#include "plan/text.hpp"
+
+namespace falchion {
+namespace {
+
+int shared_bytes_of(const Variant& variant) {
+  return std::visit(
+      [](const auto& facts) {
+        if constexpr (std::is_same_v<decltype(facts), const std::monostate&>)
+          return 0;
+        else
+          return facts.shared_bytes;
+      },
+      variant.facts);
+}
+
+/// The variant that a listed one stands for: the built one, or, planned for any build, itself.
+const Variant* variant_to_plan(const Variant& listed, const PlanData& plan) {
+  const Variant* variant = built(listed);
+  return variant == nullptr && plan.any_build ? &listed : variant;
+}
+
+/// Why the variant cannot run there: it is not built, or its CTAs are too large. "" when it can.
+std::string why_not_there(const Variant& listed, const cuda::Device& device, const PlanData& plan) {
+  if (listed.backend == Backend::sm90 && device.sm / 10 != 9)
+    return text(device.name, " is sm_", device.sm, ", this is machine code of sm_90a");
+  if (variant_to_plan(listed, plan) == nullptr) return "this build has no such variant";
+  const int shared_bytes = shared_bytes_of(listed);
+  if (static_cast<std::size_t>(shared_bytes) <= device.shared_per_block) return "";
+  return text("a CTA needs ", shared_bytes, " bytes of shared memory, ", device.name, " gives ",
+              device.shared_per_block);
+}
+
+/// A variant that differs from the one before in nothing but a larger head dim has its reason already.
+void reject(const Variant& listed, const std::string& reason, std::vector<Rejected>* rejected) {
+  const std::string path = text(name(listed.backend), " ", listed.level, " ", name(listed.dtype), " d");
+  const bool again = !rejected->empty() && rejected->back().path.starts_with(path) && rejected->back().reason == reason;
+  if (!again) rejected->push_back({text(path, listed.d), reason});
+}
+
+/// rejected: where the reasons go. Variants of too small a head dim go without saying, unless there are no others.
+const Variant* first_that_fits(Backend backend, const cuda::Device& device, const GpuWish& wish, const PlanData& plan,
+                               std::vector<Rejected>* rejected) {
+  const DType dtype = plan.operation->dtype(plan);
+  const Variant* too_small = nullptr;
+  bool any_large_enough = false;
+  for (const Variant& listed : listed_variants()) {
+    if (listed.backend != backend || listed.dtype != dtype || !listed.is(plan.operation->name)) continue;
+    if (!wish.concerns(listed)) continue;
+    if (listed.d < wish.d) {
+      too_small = &listed;
+      continue;
+    }
+    any_large_enough = true;
+    std::string reason = wish.why_not(listed);
+    if (reason.empty()) reason = why_not_there(listed, device, plan);
+    if (reason.empty()) return variant_to_plan(listed, plan);
+    reject(listed, reason, rejected);
+  }
+  if (too_small != nullptr && !any_large_enough)
+    reject(*too_small, text("head dims up to ", too_small->d, ", the problem's largest is ", wish.d), rejected);
+  return nullptr;
+}
+
+}  // namespace
+
+Status take_gpu_variant(Backend backend, const cuda::Device& device, const GpuWish& wish, PlanData* plan) {
+  const std::string path = text(name(backend), " ", name(plan->operation->dtype(*plan)));
+  const std::size_t before = plan->rejected.size();
+  plan->variant = first_that_fits(backend, device, wish, *plan, &plan->rejected);
+  if (plan->variant != nullptr) {
+    plan->backend = backend;
+    return {};
+  }
+  if (plan->rejected.size() == before) plan->rejected.push_back({path, "no variant of this type"});
+  return {Code::unsupported, text("no ", path, " variant fits: ", plan->rejected.back().reason)};
+}
+
+const Variant* other_gpu_variant(Backend backend, const cuda::Device& device, const GpuWish& wish,
+                                 const PlanData& plan) {
+  std::vector<Rejected> unsaid;
+  return first_that_fits(backend, device, wish, plan, &unsaid);
+}
+
+}  // namespace falchion

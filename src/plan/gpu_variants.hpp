@@ -1,0 +1,31 @@
+// src/plan/gpu_variants.hpp: which variant of a GPU runs a problem. The walk over the variants is the same for every
+// operation, and which of them fits is the operation's own to say.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "cuda/runtime.hpp"
+#include "falchion/falchion.hpp"
+#include "plan/plan_data.hpp"
+
+namespace falchion {
+
+/// What an operation asks of a variant.
+struct GpuWish {
+  std::int64_t d;                                      // the problem's largest head dim
+  std::function<bool(const Variant&)> concerns;        // false: the variant is passed over without a word
+  std::function<std::string(const Variant&)> why_not;  // what the variant lacks for the problem; "" when nothing
+};
+
+/// Takes the first variant of the backend that fits the problem and the device, as plan->variant. On failure
+/// plan->rejected tells each reason, and the status is the one to give when this backend was asked for.
+Status take_gpu_variant(Backend backend, const cuda::Device& device, const GpuWish& wish, PlanData* plan);
+
+/// The first variant that fits, or null, without a word in plan->rejected: for operands that the plan's own variant
+/// cannot move.
+const Variant* other_gpu_variant(Backend backend, const cuda::Device& device, const GpuWish& wish,
+                                 const PlanData& plan);
+
+}  // namespace falchion
