@@ -1,5 +1,5 @@
-// tests/sm90_maps_test.cpp: tests on the host the tensor maps that a thread keeps between launches. A map that differs
-// in any number counts as another one, and the oldest one is dropped first.
+// tests/sm90_maps_test.cpp: the tensor maps that a thread keeps between launches, on the host: one that differs in any
+// number is another one, and the oldest goes first.
 #include <gtest/gtest.h>
 
 #include <cstring>
