@@ -16,7 +16,7 @@ template <unsigned kStride>
 struct RowMajor {
   static __device__ unsigned offset(unsigned row, unsigned column) { return row * kStride + column; }
 };
-/// Sw<kBits,kBase,kShift> o a panel of rows of kStride.
+/// Returns the offset under Sw<kBits,kBase,kShift> o (a panel of rows of kStride).
 template <int kBits, int kBase, int kShift, unsigned kStride>
 struct Swizzled {
   static __device__ unsigned offset(unsigned row, unsigned column) {
@@ -24,7 +24,8 @@ struct Swizzled {
     return linear ^ ((linear >> kShift) & (((1u << kBits) - 1) << kBase));
   }
 };
-/// FlashAttention-2's sQ: Sw<3,3,3> o ((_8,_16),(_64,_2)):((_64,_512),(_1,_8192)), two pages of 64 columns.
+/// Returns the offset in FlashAttention-2's sQ: Sw<3,3,3> o ((_8,_16),(_64,_2)):((_64,_512),(_1,_8192)), which has two
+/// pages of 64 columns.
 struct TwoPages {
   static __device__ unsigned offset(unsigned row, unsigned column) {
     return Swizzled<3, 3, 3, 64>::offset(row, column % 64) + column / 64 * 8192;
@@ -33,7 +34,7 @@ struct TwoPages {
 
 // ---- What a warp does: the lane's byte address, and the instruction -------------------------------------------------
 
-/// The matrices run down kRows rows first, then along the columns.
+/// The matrices follow one another down kRows rows first, and then along the columns.
 template <class Place, unsigned kRows>
 struct LdmatrixX4 {
   static __device__ unsigned address(unsigned lane) { return 2 * Place::offset(lane % kRows, lane / kRows * 8); }
@@ -47,7 +48,7 @@ struct LdmatrixX4 {
   }
 };
 
-/// 16 bytes a lane, kThreadsARow lanes beside each other.
+/// A lane takes 16 bytes, and kThreadsARow lanes lie beside each other in a row.
 template <class Place, unsigned kThreadsARow>
 struct Rows16 {
   static __device__ unsigned address(unsigned lane) {
@@ -61,7 +62,7 @@ struct StoreV4 : Rows16<Place, kThreadsARow> {
     return value;
   }
 };
-/// From a matrix of 128 columns in global memory, as a tile of Q is read.
+/// This copies from a matrix of 128 columns in global memory, as a tile of Q is read.
 template <class Place, unsigned kThreadsARow>
 struct CpAsync16 : Rows16<Place, kThreadsARow> {
   static __device__ unsigned run(unsigned address, const void* matrix, unsigned) {
@@ -72,7 +73,8 @@ struct CpAsync16 : Rows16<Place, kThreadsARow> {
   }
 };
 
-/// The accumulator of an mma, as 16-bit pairs: row lane / 4, columns 2 (lane % 4) and the next.
+/// This is the accumulator of an mma, as pairs of 16 bits. A lane has row lane / 4, and columns 2 (lane % 4) and the
+/// next.
 template <class Place>
 struct StoreAccumulator {
   static __device__ unsigned address(unsigned lane) { return 2 * Place::offset(lane / 4, lane % 4 * 2); }
@@ -82,7 +84,7 @@ struct StoreAccumulator {
   }
 };
 
-/// A column of a 32x32 matrix of f32.
+/// This reads a column of a 32x32 matrix of f32.
 template <class Place>
 struct LoadColumn {
   static __device__ unsigned address(unsigned lane) { return 4 * Place::offset(lane, 0); }
@@ -93,7 +95,7 @@ struct LoadColumn {
   }
 };
 
-/// 8 and 16 bytes a lane, one lane behind the other.
+/// A lane takes 8 or 16 bytes, one lane behind the other.
 struct LoadV2Line {
   static __device__ unsigned address(unsigned lane) { return 8 * lane; }
   static __device__ unsigned run(unsigned address, const void*, unsigned) {
@@ -113,7 +115,8 @@ struct LoadV4Line {
     return a ^ b ^ c ^ d;
   }
 };
-/// Lanes 2i and 2i + 1 want the same banks. Four wavefronts could serve the warp, were its phases not of neighbours.
+/// Lanes 2i and 2i + 1 want the same banks. Four wavefronts could serve the warp if its phases did not consist of
+/// neighbours.
 struct LoadV4Pairs : LoadV4Line {
   static __device__ unsigned address(unsigned lane) {
     return 16 * (lane / 2 % 8) + 128 * (lane % 2) + 256 * (lane / 16);
@@ -122,7 +125,7 @@ struct LoadV4Pairs : LoadV4Line {
 
 // ---- The kernel, and the list of them -------------------------------------------------------------------------------
 
-/// step is 0, which the compiler does not know: it can neither hoist an access out of the loop nor drop one.
+/// step is 0, but the compiler does not know that. So it can neither hoist an access out of the loop nor drop one.
 template <class Access>
 __global__ void probe(const void* matrix, unsigned step, unsigned* sink, long long* cycles) {
   __shared__ __align__(1024) unsigned char shared[kSharedBytes];

@@ -71,7 +71,8 @@ def run(command, seconds=300):
 
 
 def known_metrics(ncu):
-    """The counters of WANTED that this ncu and this chip have, or the two that matter if ncu does not list them."""
+    """Returns the counters of WANTED that this ncu and this chip have, or the two that matter if ncu does not list
+    them."""
     try:
         words = set(run([ncu, "--query-metrics"], 120).stdout.split())
     except (OSError, subprocess.TimeoutExpired):
@@ -80,7 +81,7 @@ def known_metrics(ncu):
 
 
 def parse_ncu(text):
-    """[{metric: value}] by launch, from ncu --csv."""
+    """Returns [{metric: value}] with an entry for each launch, from ncu --csv."""
     lines = text.splitlines()
     start = next((i for i, line in enumerate(lines) if line.startswith('"ID"')), None)
     if start is None:
@@ -96,7 +97,7 @@ def parse_ncu(text):
 
 
 def counters(ncu, probe, metrics):
-    """(counters by launch, why there are none)"""
+    """Returns (counters by launch, or why there are none)."""
     with tempfile.TemporaryDirectory() as folder:
         log = pathlib.Path(folder) / "ncu.csv"
         command = [ncu, "--clock-control", "none", "--csv", "--log-file", str(log), "--metrics",
@@ -114,7 +115,7 @@ def counters(ncu, probe, metrics):
 
 
 def measure(ncu, probe):
-    """(rows, counters by launch, a note)"""
+    """Returns (rows, counters by launch, a note)."""
     plain = run([str(probe)])
     if plain.returncode != 0:
         sys.exit(f"bank_probe.py: {probe} ended with {plain.returncode}: {plain.stderr.strip()}")
@@ -124,7 +125,7 @@ def measure(ncu, probe):
     if not ncu:
         return rows, [], "no ncu here: cycles alone"
     launches, why = counters(ncu, probe, known_metrics(ncu))
-    if not launches:  # with one unknown counter ncu gives none of them
+    if not launches:  # With one unknown counter ncu gives none of them.
         launches, why = counters(ncu, probe, [WAVEFRONTS, CONFLICTS])
     return rows, launches, "" if launches else f"no counters, cycles alone: {why}"
 

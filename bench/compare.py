@@ -22,12 +22,13 @@ def load(path):
 
 
 def parts(data):
-    """The results in a file. That of device.sh holds several."""
+    """Returns the results in a file. A file of device.sh holds several."""
     return [part for part in (data.get("sections") or {}).values() if part] if "sections" in data else [data]
 
 
 def medians(path):
-    """run name -> (median ms, spread in percent, flop/s or bytes/s); cell -> ratio to the fastest rival; all."""
+    """Returns run name -> (median ms, spread in percent, flop/s or bytes/s), cell -> ratio to the fastest rival, and
+    all results."""
     data = load(path)
     scale = {"s": 1e3, "ms": 1.0, "us": 1e-3, "ns": 1e-6}
     out, ratios = {}, {}
@@ -37,7 +38,7 @@ def medians(path):
                 ms = row["real_time"] * scale[row.get("time_unit", "ns")]
                 spread = 100 * row["spread"] if "spread" in row else 100 * row.get("stddev_ms", 0.0) / ms
                 out[row["run_name"]] = (ms, spread, row.get("flops", row.get("bytes_per_second", 0.0)))
-        for row in part.get("rows", []):  # of compare_torch.py
+        for row in part.get("rows", []):  # These are the rows of compare_torch.py.
             for who, ms in row["ms"].items():
                 name = f"{who}/{row['section']}/{row['name']}"
                 out[name] = (ms, 100 * row["spread"][who], row["rate"][who] * 1e12)
@@ -62,7 +63,8 @@ def compare_outcomes(before, after):
 
 
 def compare_ratios(before, after):
-    """Compares ratios to the fastest rival of the same run, which do not depend on how fast the machine was that day."""
+    """Compares ratios to the fastest rival of the same run, which do not depend on how fast the machine was that
+    day."""
     names = [n for n in before if n in after]
     if not names:
         return

@@ -26,7 +26,8 @@ DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}
 
 
 def group(call, times=5):
-    """The ms of one call, from a few in a row. The sleep before them hides the time that launching takes on the host."""
+    """Returns the ms of one call, from a few in a row. The sleep before them hides the time that launching takes on the
+    host."""
     begin, end = torch.cuda.Event(True), torch.cuda.Event(True)
     torch.cuda._sleep(2_000_000)
     begin.record()
@@ -40,11 +41,12 @@ def group(call, times=5):
 def copy_speed():
     source = torch.empty(1 << 29, dtype=torch.uint8, device="cuda")
     target = torch.empty_like(source)
-    return 2 * source.numel() / min(group(lambda: target.copy_(source)) for _ in range(3)) / 1e3  # bytes a microsecond
+    # This is in bytes per microsecond.
+    return 2 * source.numel() / min(group(lambda: target.copy_(source)) for _ in range(3)) / 1e3
 
 
 def reference(q, k, v, scale, chunk=256):
-    """(b, h, s, d), differentiable, in double where s allows it."""
+    """Computes o from tensors (b, h, s, d) in chunks, by operations that torch can differentiate."""
     s, outputs, state = q.shape[2], [], torch.zeros(*q.shape[:2], q.shape[3], v.shape[3], dtype=q.dtype, device=q.device)
     for at in range(0, s, chunk):
         a, b, c = (x[:, :, at:at + chunk] for x in (q, k, v))

@@ -61,7 +61,7 @@ def geometric_mean(values):
 
 
 def random_lengths(tokens, mean, seed=7):
-    """Lengths that are uniform in [1, 2 mean], cut so that their sum is tokens."""
+    """Draws lengths that are uniform in [1, 2 mean], and cuts them so that their sum is tokens."""
     draw, out = random.Random(seed), []
     while sum(out) < tokens:
         out.append(min(draw.randint(1, 2 * mean), tokens - sum(out)))
@@ -69,7 +69,7 @@ def random_lengths(tokens, mean, seed=7):
 
 
 def grid(options):
-    """(section, name, arguments) of each cell, the most telling ones first within a section."""
+    """Yields (section, name, arguments) of each cell. Within a section the most telling cells come first."""
     quick = options.quick
     for section in options.sections:
         if section == "prefill":
@@ -87,11 +87,11 @@ def grid(options):
                 for causal in (False, True):
                     what = "causal" if causal else "full"
                     yield section, f"{options.dtype}/d:128/{label}/{what}", (options.dtype, lengths, 128, causal)
-        elif section == "chunked":  # a chunk of a prompt against all keys before it
+        elif section == "chunked":  # A chunk of a prompt sees all keys before it.
             for mode in options.modes:
                 for h in (8,) if quick else (8, 16, 64):
                     yield section, f"{mode}/{options.dtype}/d:128/h:{h}/s_q:512/s_k:65536", (options.dtype, 512, 65536, h, 128, mode)
-        elif section == "small":  # in a CUDA graph
+        elif section == "small":  # These cells run in a CUDA graph.
             for b, h, s, d in ((1, 12, 128, 64), (1, 16, 512, 64), (8, 12, 197, 64)):
                 yield section, f"{options.dtype}/b:{b}/h:{h}/s:{s}/d:{d}", (options.dtype, b, h, s, d)
         elif section == "decode":
@@ -103,7 +103,7 @@ def grid(options):
 
 
 def row_of(section, name, result):
-    """Medians, rates and the ratio to the fastest rival."""
+    """Returns medians, rates and the ratio to the fastest rival."""
     ms = {n: statistics.median(x) for n, x in result["samples"].items()}
     spread = {n: (max(x) - min(x)) / 2 / statistics.median(x) for n, x in result["samples"].items()}
     rivals = {n: t for n, t in ms.items() if n != "falchion"}
@@ -117,7 +117,7 @@ def row_of(section, name, result):
 
 
 def show(row, columns):
-    """One line of the table. Decode: microseconds and TB/s; small: microseconds."""
+    """Prints one line of the table. Decode is given in microseconds and TB/s, and small problems in microseconds."""
     decode = row["section"] in ("decode", "small")
     cells = []
     for name in columns:
@@ -133,7 +133,7 @@ def show(row, columns):
 
 
 def summary(rows):
-    """Geometric means and lowest cells by section and, for prefill, by mode and kind."""
+    """Prints geometric means and lowest cells by section and, for prefill, by mode and kind."""
     groups = {}
     for row in rows:
         if not row["ratio"]:
@@ -226,7 +226,7 @@ def main():
             print(f"\n{section:<44}{''.join(f'{n:>16}' for n in names)}   ratio   MHz", flush=True)
         try:
             row = row_of(section, name, getattr(bench, section)(*arguments))
-        except Exception as error:  # one broken cell does not end the run
+        except Exception as error:  # One broken cell does not end the run.
             failed.append({"cell": f"{section}/{name}", "why": str(error).strip()[:400]})
             print(f"{name:<44}failed: {str(error).strip()[:160]}", flush=True)
             continue

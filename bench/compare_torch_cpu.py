@@ -20,12 +20,13 @@ import time
 
 import result_file
 
-REST = 0.02       # seconds: libgomp's idle workers spin for up to some 15 ms
-BLOCK = 0.004     # seconds: shorter problems are repeated up to this long within one sample
+REST = 0.02  # This is in seconds. libgomp's idle workers spin for up to some 15 ms.
+BLOCK = 0.004  # This is in seconds. A shorter problem is repeated for this long within one sample.
 
 
 def physical_cores(count):
-    """`count` allowed CPUs, one on each physical core, all of one NUMA node where it has enough."""
+    """Returns `count` CPUs that this process may use, one on each physical core, and all of one NUMA node where it has
+    enough."""
     seen, cores = set(), []
     for cpu in sorted(os.sched_getaffinity(0)):
         base = pathlib.Path(f"/sys/devices/system/cpu/cpu{cpu}")
@@ -59,7 +60,8 @@ def seconds(call, repeats):
 
 
 def interleaved(calls, runs, before=lambda: None):
-    """Medians and all samples of each call. The calls take turns, so that a slow moment of the machine hits all of them."""
+    """Returns the medians and all samples of each call. The calls take turns, so that a slow moment of the machine hits
+    all of them."""
     repeats = []
     for call in calls:
         call()
@@ -70,13 +72,13 @@ def interleaved(calls, runs, before=lambda: None):
             before()
             time.sleep(REST)
             if many > 1:
-                call()  # wakes the pool
+                call()  # This call wakes the pool.
             out.append(seconds(call, many))
     return samples
 
 
 def reference(torch, q, k, v, causal, head, rows):
-    """float64 rows of one head."""
+    """Returns rows of one head in float64."""
     g = q.shape[1] // k.shape[1]
     s = q[0, head, rows].double() @ k[0, head // g].double().T / math.sqrt(q.shape[3])
     if causal:
@@ -85,8 +87,8 @@ def reference(torch, q, k, v, causal, head, rows):
 
 
 def check(torch, q, k, v, causal, ours, theirs):
-    """Errors of both on a slice. Ours may be twice theirs, plus one unit of the type at the size of O, plus one unit of f32 at
-    the size of V: O is a small mean of values of that size, and sums in f32 round like them."""
+    """Returns the errors of both on a slice. Ours may be twice theirs, plus one unit of the type at the size of O, plus
+    one unit of f32 at the size of V: O is a small mean of values of that size, and sums in f32 round like them."""
     rows = torch.linspace(0, q.shape[2] - 1, min(q.shape[2], 24)).long()
     error = [0.0, 0.0]
     largest = 0.0
@@ -118,7 +120,8 @@ def measure(torch, fal, options, threads, dtype_name, s, d, causal):
 
 
 def measure_decode(torch, fal, options, threads, cold):
-    """One query against a long cache, with K and V from DRAM. Reading 1 GiB flushes the caches, and that is timed too."""
+    """Times one query against a long cache, with K and V from DRAM. Reading 1 GiB flushes the caches, and that is timed
+    too."""
     q = torch.randn(1, 32, 1, 128).bfloat16()
     k, v = (torch.randn(1, 8, 8192, 128).bfloat16() for _ in range(2))
     o = torch.full_like(q, math.nan)
@@ -126,7 +129,7 @@ def measure_decode(torch, fal, options, threads, cold):
     theirs = lambda: torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
     ours()
     errors = check(torch, q, k, v, False, o, theirs())
-    big = torch.ones(1 << 28) if cold else None  # 1 GiB of f32
+    big = torch.ones(1 << 28) if cold else None  # The buffer has 1 GiB of f32.
     reads = []
 
     def flush():
@@ -194,7 +197,7 @@ def show(result):
 
 
 def summary(results):
-    """Geometric means of torch's time divided by Falchion's, with one line for each type and thread count."""
+    """Prints geometric means of torch's time divided by Falchion's, with one line for each type and thread count."""
     out = []
     print("\ngeometric mean over all lengths and head dims: how many times as fast as torch\n"
           "type threads      full    causal      both")
@@ -212,7 +215,7 @@ def summary(results):
 
 
 def benchmarks(results):
-    """The medians in Google Benchmark's schema, so that compare.py reads them."""
+    """Returns the medians in Google Benchmark's schema, so that compare.py can read them."""
     out = []
     for r in results:
         mode = ("causal" if r["causal"] else "full") if r["kind"] == "prefill" else f"decode_{'cold' if r['cold'] else 'warm'}"

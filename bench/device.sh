@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Everything worth knowing of a GPU machine in one call, with no compiler there: tests, compute-sanitizer, benchmarks.
+# Tests and measures a GPU machine in one call, without a compiler there: tests, compute-sanitizer, a storm, benchmarks.
 #   bench/device.sh --bin FOLDER --out FOLDER [--sections info,tests,slow,sanitizer,storm,bench,torch]
 #                   [--limit 480] [--filter GTEST_FILTER] [--torch "ARGUMENTS OF compare_torch.py"] [--bench "ARGUMENTS OF falchion bench"]
 # FOLDER is what ./dev device-build writes. Results: OUT/device.json, and a short table at the end. Each section has its own
@@ -32,7 +32,8 @@ shards=$(( $(nproc) > 12 ? 12 : $(nproc) ))
 
 wanted() { [[ ",$sections," == *",$1,"* ]]; }
 left() { echo $((limit - SECONDS - 5)); }
-# section NAME SECONDS: true when it is wanted and there is time; sets `seconds` to what it may take.
+# section NAME SECONDS: succeeds when the section is wanted and there is time for it. It sets `seconds` to the time that
+# the section may take.
 section() {
   wanted "$1" || return 1
   seconds=$2
@@ -40,7 +41,8 @@ section() {
   if ((seconds < 5)); then echo "$1: no time left"; echo "$1" >>"$work/left_out"; return 1; fi
   echo "== $1 (at most $seconds s, $SECONDS s so far)"
 }
-# limited SECONDS LOG COMMAND...: its output goes to LOG, its exit code and time to LOG.rc.
+# limited SECONDS LOG COMMAND...: runs the command with a time limit. Its output goes to LOG, and its exit code and time
+# go to LOG.rc.
 limited() {
   local time=$1 log=$2 start rc
   shift 2
@@ -52,8 +54,8 @@ limited() {
   return $rc
 }
 
-# Tests: in shards side by side, since the reference in double is what takes the time. Those of streams look at the clock
-# and run alone.
+# The tests run in shards side by side, because most of the time goes into the reference in double. The tests of streams
+# look at the clock, so they run alone.
 run_shards() {
   local program=$1 name i
   name=$(basename "$program")
@@ -63,7 +65,7 @@ run_shards() {
   done
   wait
 }
-# sanitize TOOL NAME FILTER: one process of compute-sanitizer in the background.
+# sanitize TOOL NAME FILTER: starts one process of compute-sanitizer in the background.
 sanitize() {
   limited "$seconds" "$work/sanitizer.$1.$2.log" "$sanitizer" --tool "$1" --error-exitcode 86 --print-limit 5 \
     "$test_program" "--gtest_filter=$3" &
@@ -111,9 +113,10 @@ if section sanitizer 110; then
     echo sanitizer >>"$work/left_out"
   fi
 fi
-# 20,000 random problems of each operation and pass on the GPU, and a tenth more, since what a path refuses does not count.
-# Where fewer than 20,000 of one ran, for want of time too, device_report.py says so and the exit code is 1. The environment
-# variable STORM_SEED sets the seed, 1 by default; another one draws other problems.
+# The storm tries 20,000 random problems of each operation and pass on the GPU, and a tenth more, because a problem that
+# a path refuses does not count. Where fewer than 20,000 of one operation ran, for example for want of time,
+# device_report.py says so and the exit code is 1. The environment variable STORM_SEED sets the seed, which is 1 by
+# default. Another seed draws other problems.
 if section storm 240; then
   limited "$seconds" "$work/storm.log" sh -c '"$0" verify --random 66000 --seconds "$1" --seed "$2" --json >"$3"' \
     "$bin/falchion" "$((seconds > 30 ? seconds - 20 : seconds))" "${STORM_SEED:-1}" "$work/storm.json"

@@ -23,7 +23,7 @@ def load(path):
 
 
 def exit_code(log):
-    """(code, seconds) of a command that device.sh ran, (None, 0) when it did not."""
+    """Returns (code, seconds) of a command that device.sh ran, or (None, 0) when it did not run it."""
     try:
         code, end, start = pathlib.Path(f"{log}.rc").read_text().split()
         return int(code), float(end) - float(start)
@@ -39,7 +39,8 @@ def tail(log, lines=25):
 
 
 def tests(folder):
-    """Each test with its outcome; a program that did not end counts as a failure, with the end of its output."""
+    """Returns each test with its outcome. A program that did not end counts as a failure, with the end of its
+    output."""
     out, broken = [], []
     for log in sorted(folder.glob("tests.*.log")):
         code, seconds = exit_code(log)
@@ -78,7 +79,8 @@ def sanitizer(folder):
 
 
 def show_storm_groups(groups):
-    """One line for each operation and place where it ran, for all types. A group that was refused as a whole has none."""
+    """Prints one line for each operation and place where it ran, for all types. A group that was refused as a whole has
+    none."""
     sums = collections.defaultdict(collections.Counter)
     for group in groups:
         sums[group["op"], group["backend"]].update({n: group[n] for n in ("passed", "refused", "failed")})
@@ -88,7 +90,8 @@ def show_storm_groups(groups):
 
 
 def storm_shortfalls(storm):
-    """What a storm left out: operations of which too few problems ran. A problem that was refused did not run."""
+    """Returns what a storm left out: operations of which too few problems ran. A problem that was refused did not
+    run."""
     ran = collections.Counter()
     for group in (storm or {}).get("groups", []):
         ran[group["op"]] += group["passed"] + group["failed"]

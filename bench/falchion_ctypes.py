@@ -66,7 +66,8 @@ class Target(Structure):
 
 
 def view(x):
-    """A torch tensor (b, h, s, d), or (total, h, d) when packed, as the engine's (b, s, h, d) view of the same memory."""
+    """Returns a torch tensor (b, h, s, d), or (total, h, d) when packed, as the engine's (b, s, h, d) view of the same
+    memory."""
     dtype = {"torch.float32": F32, "torch.float16": F16, "torch.bfloat16": BF16}[str(x.dtype)]
     if x.dim() == 3:
         x = x.transpose(0, 1).unsqueeze(0)
@@ -99,7 +100,7 @@ class Falchion:
         return self.lib.fal_build_info().decode()
 
     def problem(self, q, k, v, causal, packed):
-        """packed: None, or (number of sequences, longest of q, longest of k)."""
+        """packed is None, or (number of sequences, longest of q, longest of k)."""
         problem = self.lib.fal_attention_init()
         problem.dtype = view(q).dtype
         problem.h_q, problem.h_k, problem.d_qk, problem.d_v = q.shape[1], k.shape[1], q.shape[-1], v.shape[-1]
@@ -113,9 +114,9 @@ class Falchion:
         return problem
 
     def plan(self, q, k, v, o, causal=False, threads=0, level=None, backend=None, cu_seqlens=None, longest=None):
-        """Returns a function without arguments that runs attention once; its attribute `describe` says how. backend is a
-        name of BACKENDS, or None for the GPU where the tensors lie on one, else the CPU. cu_seqlens (int32) are the starts
-        of packed sequences, the same for q and k, and longest is the longest of these."""
+        """Returns a function without arguments that runs attention once; its attribute `describe` says how. backend is
+        a name of BACKENDS, or None for the GPU where the tensors lie on one, else the CPU. cu_seqlens (int32) are the
+        starts of packed sequences, the same for q and k, and longest is the longest of these."""
         problem = self.problem(q, k, v, causal, (len(cu_seqlens) - 1, longest, longest) if cu_seqlens is not None else None)
         operands = Operands(size=ctypes.sizeof(Operands), q=view(q), k=view(k), v=view(v), o=view(o))
         if cu_seqlens is not None:
@@ -127,8 +128,8 @@ class Falchion:
         return self.runner(plan, self.lib.fal_plan_run, operands, (q, k, v, o, cu_seqlens))
 
     def linear_plan(self, q, k, v, o=None, grads=None, threads=0, backend=None, segments=0, **options):
-        """The same for linear attention. grads: (grad_o, grad_q, grad_k, grad_v) for the backward pass. options: fields of
-        LinearAttention, as scale, feature_map."""
+        """The same for linear attention. grads is (grad_o, grad_q, grad_k, grad_v) for the backward pass. options are
+        fields of LinearAttention, such as scale and feature_map."""
         problem = self.lib.fal_linear_attention_init()
         problem.dtype = view(q).dtype
         (problem.b, problem.h_qk, problem.s, problem.d_qk), (problem.h_v, problem.d_v) = q.shape, v.shape[1::2]

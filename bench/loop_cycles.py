@@ -33,7 +33,7 @@ KINDS = (
     ("uniform", ("U", "R2UR", "S2UR")),
     ("ALU", ("",)),
 )
-# Where a stretch of the loop begins.
+# A stretch of the loop begins at one of these.
 MARKS = ("BAR", "SYNCS", "WARPGROUP.DEPBAR", "HGMMA", "HMMA")
 
 
@@ -51,7 +51,7 @@ class Instruction:
 
 
 class Kernel:
-    """The instructions of one kernel and the label each may have."""
+    """The instructions of one kernel, and the label that each may have."""
 
     def __init__(self, name):
         self.name, self.code, self.labels = name, [], {}
@@ -66,7 +66,8 @@ class Kernel:
 
 
 def read_listing(lines):
-    """The kernels of a listing of nvdisasm: an instruction is two lines, whose second one ends in its upper 64 bits."""
+    """Returns the kernels of a listing of nvdisasm. An instruction takes two lines there, and the second one ends in
+    its upper 64 bits."""
     kernels, labels = [], []
     for line in lines:
         if section := re.match(r"\s*\.section\s+\.text\.([^\s,\"]+)", line):
@@ -85,7 +86,7 @@ def read_listing(lines):
 
 
 def dominators(kernel):
-    """For each instruction the ones that every way to it leads through, as a set in the bits of an integer."""
+    """Returns for each instruction the ones that every way to it leads through, as a set in the bits of an integer."""
     n = len(kernel.code)
     before = collections.defaultdict(list)
     for i in range(n):
@@ -106,7 +107,7 @@ def dominators(kernel):
 
 
 def main_loop(kernel):
-    """(first, last) of the innermost loop with the most tensor instructions, None where there is none."""
+    """Returns (first, last) of the innermost loop with the most tensor instructions, or None where there is none."""
     over = dominators(kernel)
     loops = [(head, tail) for tail in range(len(kernel.code)) for head in kernel.successors(tail)
              if head <= tail and over[tail] >> head & 1]
@@ -118,7 +119,7 @@ def main_loop(kernel):
 
 
 def one_round(kernel, head, tail):
-    """The instructions of a round, in the order in which they run."""
+    """Returns the instructions of a round, in the order in which they run."""
     path, i = [], head
     while i <= tail:
         one = kernel.code[i]
@@ -133,7 +134,7 @@ def kind_of(one):
 
 
 def stretches(path):
-    """The round in pieces, each from one of MARKS to the next; products one after another are one piece."""
+    """Cuts the round into pieces, each from one of MARKS to the next. Products one after another are one piece."""
     pieces = [("start of the round", [])]
     for one in path:
         mark = next((mark for mark in MARKS if one.name.startswith(mark)), None)

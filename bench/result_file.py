@@ -20,21 +20,23 @@ def output_of(*command):
 
 
 def commit():
-    """What FALCHION_COMMIT says; else the file that ./dev device-build writes beside bench/; else what git says of this tree."""
+    """Returns what FALCHION_COMMIT says, else the file that ./dev device-build writes beside bench/, else what git
+    says."""
     carried = HERE.parent / "commit"
     return (os.environ.get("FALCHION_COMMIT") or (carried.read_text().strip() if carried.is_file() else "")
             or output_of("git", "-C", str(HERE), "describe", "--always", "--dirty"))
 
 
 def gpu_driver(said=None):
-    """"580.159.04, CUDA 13.0": the driver and the newest CUDA that it runs, from what nvidia-smi says."""
+    """Returns the driver and the newest CUDA that it runs, as "580.159.04, CUDA 13.0", from what nvidia-smi says."""
     said = output_of("nvidia-smi") if said is None else said
     versions = [re.search(name + r" Version: *([\d.]+)", said) for name in ("Driver", "CUDA(?: UMD)?")]
     return ", CUDA ".join(v.group(1) for v in versions) if all(versions) else ""
 
 
 def cpu_driver(build_info):
-    """A CPU has none: which compiler and kernel it was instead. build_info is what the library says of itself."""
+    """A CPU has no driver, so this returns the compiler and the kernel. build_info is what the library says of
+    itself."""
     compiler = re.search(r"^compiler +(.+)$", build_info, re.MULTILINE)
     return f"none (CPU), compiler {compiler.group(1) if compiler else 'unknown'}, {platform.system()} {platform.release()}"
 
@@ -45,7 +47,8 @@ def facts(device, driver):
 
 
 def rounded(value):
-    """Keeps seven digits of each measured number, since no clock gives more. Whole numbers are counts and stay as they are."""
+    """Keeps seven digits of each measured number, since no clock gives more. Whole numbers are counts and stay as they
+    are."""
     if isinstance(value, dict):
         return {k: rounded(v) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
@@ -54,7 +57,8 @@ def rounded(value):
 
 
 def text_of(result):
-    """JSON with a line for each row of a list and for each member of an object; what lies deeper stays on its line."""
+    """Returns JSON with a line for each row of a list and for each member of an object. What lies deeper stays on its
+    line."""
     def shown(value):
         if value and isinstance(value, dict):
             return "{\n  " + ",\n  ".join(f"{json.dumps(k)}: {json.dumps(v)}" for k, v in value.items()) + "\n }"

@@ -18,7 +18,7 @@ def ok(code):
     assert code == 0, f"CUDA error {code}"
 
 
-LOADS, EXPS = 8, 32  # a thread, a turn of the loop
+LOADS, EXPS = 8, 32  # These are counts for each thread in one turn of the loop.
 
 
 def entry(name, body):

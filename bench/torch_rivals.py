@@ -14,13 +14,13 @@ SDPA = torch.nn.functional.scaled_dot_product_attention
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
             "efficient": SDPBackend.EFFICIENT_ATTENTION}
 DTYPES = {"bf16": torch.bfloat16, "f16": torch.float16}
-GROUP = 4          # calls between two events
-BURST_PAUSE = 0.12  # seconds before each group: the clock is back at its top
-LOAD = 0.25        # seconds of load before the sustained groups
+GROUP = 4  # So many calls lie between two events.
+BURST_PAUSE = 0.12  # In seconds, before each group, so that the clock is back at its top.
+LOAD = 0.25  # This is the load before the sustained groups, in seconds.
 
 
 class Clocks:
-    """SM clock, memory clock, power and temperature, read in the background."""
+    """Reads SM clock, memory clock, power and temperature in the background."""
 
     def __init__(self):
         self.samples, self.process = [], None
@@ -40,7 +40,7 @@ class Clocks:
                 pass
 
     def since(self, start):
-        """Medians since then, or nothing when no sample fell in."""
+        """Returns the medians since then, or nothing when there was no sample."""
         inside = [values for at, values in list(self.samples) if at >= start]
         if not inside:
             return {}
@@ -53,11 +53,12 @@ class Clocks:
 
 
 def group_ms(call, repeats=GROUP, cold=False):
-    """Milliseconds of one call, from events around a group of them. The device is kept busy until all of them are queued,
-    by a sleep (cold) or by two more calls. Otherwise the time of short calls would be that of the host."""
+    """Returns the milliseconds of one call, from events around a group of them. The device is kept busy until all of
+    them are queued, by a sleep (cold) or by two more calls. Otherwise the time of short calls would be that of the
+    host."""
     start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     if cold:
-        torch.cuda._sleep(2_000_000)  # cycles: 1 ms
+        torch.cuda._sleep(2_000_000)  # The number counts cycles, which make about 1 ms.
     else:
         call(), call()
     start.record()
@@ -69,7 +70,7 @@ def group_ms(call, repeats=GROUP, cold=False):
 
 
 def in_graph(call, repeats):
-    """The calls as one CUDA graph, so that the host's overhead is not what is timed."""
+    """Captures the calls as one CUDA graph, so that the host's overhead is not what is timed."""
     call()
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
@@ -83,12 +84,12 @@ def in_graph(call, repeats):
 
 
 def tensor(b, h, s, d, dtype):
-    """(b, h, s, d) that lies as (b, s, h, d) in memory."""
+    """Returns a tensor (b, h, s, d) that lies as (b, s, h, d) in memory."""
     return torch.randn(b, s, h, d, dtype=torch.float32, device="cuda").to(dtype).transpose(1, 2)
 
 
 def reference(q, k, v, causal, b, head, rows):
-    """float64 rows of one head."""
+    """Returns rows of one head in float64."""
     group = q.shape[1] // k.shape[1]
     s = q[b, head, rows].double() @ k[b, head // group].double().T / math.sqrt(q.shape[3])
     if causal:
@@ -98,7 +99,7 @@ def reference(q, k, v, causal, b, head, rows):
 
 
 def errors(q, k, v, causal, results):
-    """name -> largest error on a sample of rows of the first and the last head."""
+    """Returns name -> largest error on a sample of rows of the first and the last head."""
     rows = torch.linspace(0, q.shape[2] - 1, min(q.shape[2], 48), device=q.device).long()
     out = dict.fromkeys(results, 0.0)
     largest = 0.0
@@ -132,7 +133,7 @@ class Bench:
                 "falchion_version": self.fal.version(), "build_info": self.fal.build_info()}
 
     def calls(self, q, k, v, causal):
-        """name -> call, for all that can run this problem, and their results."""
+        """Returns name -> call, for all that can run this problem, and their results."""
         o = torch.full_like(q, math.nan)
         ours = self.fal.plan(q, k, v, o, causal=causal, backend=self.options.backend)
         calls, results, refused = {"falchion": ours}, {"falchion": o}, {}
@@ -154,7 +155,7 @@ class Bench:
             try:
                 calls["flex"] = flex(q, k, v, causal)
                 results["flex"] = calls["flex"]()
-            except Exception as error:  # whatever a compiler throws
+            except Exception as error:  # A compiler may throw anything.
                 refused["flex"] = str(error).strip().split("\n")[0][:200]
                 calls.pop("flex", None)
         ours()
@@ -162,7 +163,7 @@ class Bench:
         return calls, results, refused, ours.describe
 
     def interleaved(self, calls, mode, rounds, repeats=GROUP):
-        """name -> samples in ms. The order turns with each round."""
+        """Returns name -> samples in ms. The order changes with each round."""
         for call in calls.values():
             group_ms(call, repeats)
         samples = {name: [] for name in calls}
@@ -179,7 +180,7 @@ class Bench:
         return samples, self.clocks.since(start)
 
     def prefill(self, dtype, s, d, causal, mode):
-        """16k tokens, hidden 2048."""
+        """Times problems of 16k tokens with hidden size 2048."""
         b, h = max(1, self.options.tokens // s), 2048 // d
         q, k, v = (tensor(b, h, s, d, DTYPES[dtype]) for _ in range(3))
         calls, results, refused, describe = self.calls(q, k, v, causal)
@@ -190,7 +191,7 @@ class Bench:
                 "clocks": clocks, "flops": 4.0 * b * h * s * s * d * (0.5 if causal else 1), "b": b, "h_q": h, "h_k": h}
 
     def varlen(self, dtype, lengths, d, causal):
-        """Packed sequences, beside one dense batch where they are all alike."""
+        """Times packed sequences, beside one dense batch where they all have the same length."""
         h, total = 2048 // d, sum(lengths)
         starts = [0]
         for n in lengths:
@@ -205,7 +206,7 @@ class Bench:
         for first, n in ((0, lengths[0]), (starts[-2], lengths[-1])):
             one = [x[first:first + n].transpose(0, 1).unsqueeze(0) for x in (q, k, v, o)]
             e, u = errors(*one[:3], causal, {"falchion": one[3]})
-            error = e["falchion"]  # max() would drop a NaN, which is what an unwritten element has
+            error = e["falchion"]  # max() would drop a NaN, which is what an element that was never written holds.
             found["falchion"] = error if math.isnan(error) else max(error, found["falchion"])
             unit = max(unit, u)
             if math.isnan(error):
@@ -218,7 +219,8 @@ class Bench:
                 "flops": 4.0 * h * d * sum(n * n for n in lengths) * (0.5 if causal else 1), "b": len(lengths)}
 
     def decode(self, dtype, b, s):
-        """One query for each sequence. It runs graphs of calls that walk over copies of K and V larger than the L2."""
+        """Times one query for each sequence. It runs graphs of calls that walk over copies of K and V larger than the
+        L2."""
         h_q, h_k, d = 32, 8, 128
         kv_bytes = 2 * 2 * b * h_k * s * d
         copies = max(1, min(32, math.ceil((400 << 20) / kv_bytes)))
@@ -246,7 +248,7 @@ class Bench:
                 "clocks": clocks, "bytes": float(kv_bytes + 4 * b * h_q * d), "copies": copies, "h_q": h_q, "h_k": h_k}
 
     def chunked(self, dtype, s_q, s_k, h, d, mode):
-        """One sequence, no band: few query rows against many keys."""
+        """Times one sequence without a band: few query rows against many keys."""
         q = tensor(1, h, s_q, d, DTYPES[dtype])
         k, v = (tensor(1, h, s_k, d, DTYPES[dtype]) for _ in range(2))
         calls, results, refused, describe = self.calls(q, k, v, False)
@@ -256,7 +258,7 @@ class Bench:
                 "clocks": clocks, "flops": 4.0 * h * s_q * s_k * d}
 
     def small(self, dtype, b, h, s, d):
-        """A graph of 64 calls. It shows what is left of a launch when nothing waits for the host."""
+        """Times a graph of 64 calls. It shows what is left of a launch when nothing waits for the host."""
         repeats = 64
         q, k, v = (tensor(b, h, s, d, DTYPES[dtype]) for _ in range(3))
         calls, results, refused, describe = self.calls(q, k, v, False)
@@ -277,7 +279,7 @@ COMPILED = {}
 def flex(q, k, v, causal):
     from torch.nn.attention.flex_attention import create_block_mask, flex_attention
     if "flex" not in COMPILED:
-        torch._dynamo.config.recompile_limit = 1000  # each cell of the grid is a shape of its own
+        torch._dynamo.config.recompile_limit = 1000  # Each cell of the grid is a shape of its own.
         COMPILED["flex"] = torch.compile(flex_attention, dynamic=False)
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, q.shape[2], k.shape[2], device="cuda") if causal else None
     gqa = q.shape[1] != k.shape[1]

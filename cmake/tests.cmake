@@ -10,10 +10,10 @@ endif()
 include(GoogleTest)
 file(GLOB test_sources CONFIGURE_DEPENDS tests/*_test.cpp)
 set(gpu_test_sources ${test_sources})
-list(FILTER gpu_test_sources INCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")  # cmake/tests_gpu.cmake
+list(FILTER gpu_test_sources INCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")  # They belong to cmake/tests_gpu.cmake.
 list(FILTER test_sources EXCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")
-list(FILTER test_sources EXCLUDE REGEX "/door_gpu_test")  # cmake/tests_fake_cuda.cmake
-if(NOT FALCHION_TOOLS)  # these test parts of the command, or need its libraries
+list(FILTER test_sources EXCLUDE REGEX "/door_gpu_test")  # It belongs to cmake/tests_fake_cuda.cmake.
+if(NOT FALCHION_TOOLS)  # These tests test parts of the command or need its libraries.
   list(FILTER test_sources EXCLUDE REGEX "/(roofline|explain_json|print_json|verify_[a-z]+)_test")
 endif()
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cpp)
@@ -82,6 +82,7 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   falchion_script(house.lint LABEL fast COMMAND ${tests}/lint_test.sh)
   falchion_script(house.headers LABEL fast COMMAND ${tests}/headers_test.sh ${CMAKE_CXX_COMPILER} ${CMAKE_C_COMPILER})
   if(FALCHION_PYTHON)
+    falchion_script(house.docs LABEL fast COMMAND ${FALCHION_PYTHON} ${tests}/docs_test.py)
     falchion_script(bench.loop_cycles LABEL fast COMMAND ${FALCHION_PYTHON} ${tests}/loop_cycles_test.py)
     falchion_script(bench.device_report LABEL fast COMMAND ${FALCHION_PYTHON} ${tests}/device_report_test.py)
     falchion_script(bench.results LABEL fast COMMAND ${FALCHION_PYTHON} ${tests}/results_test.py)

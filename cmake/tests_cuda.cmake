@@ -10,7 +10,7 @@ target_compile_definitions(falchion_test_support_cuda PUBLIC FALCHION_TEST_CUDA=
 add_library(falchion_test_kernels STATIC tests/cuda/kernels.cu)
 target_link_libraries(falchion_test_kernels PRIVATE falchion_cuda_flags)
 
-# falchion_cuda_executable(name sources...)
+# falchion_cuda_executable(name sources...) makes one such executable.
 function(falchion_cuda_executable name)
   add_executable(${name} ${ARGN} tests/cuda/main.cpp)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)

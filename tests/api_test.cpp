@@ -1,5 +1,5 @@
-// tests/api_test.cpp: the one-call form, the executor hook, threads, and that a run allocates nothing. What is refused
-// is in tests/refusals_test.cpp.
+// tests/api_test.cpp: tests of the one-call form, of the executor hook and of threads, and a check that a run allocates
+// nothing. tests/refusals_test.cpp tests what is refused.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -15,7 +15,8 @@
 namespace {
 std::atomic<std::int64_t> allocations{0};
 }
-// noinline: inlined, GCC sees free() meet operator new and warns.
+// These two functions must not be inlined. Where GCC inlines them it sees memory of operator new go to free() and
+// warns.
 __attribute__((noinline)) void* operator new(std::size_t bytes) {
   ++allocations;
   if (void* memory = std::malloc(bytes > 0 ? bytes : 1)) return memory;
@@ -29,7 +30,8 @@ namespace {
 
 // ---- the one-call form ----------------------------------------------------------------------------------------------
 
-/// The operands without the rows that belong to no sequence, which the one-call form refuses on the host.
+/// Returns the operands without the rows that belong to no sequence, because the one-call form refuses such rows on the
+/// host.
 Operands whole_sequences(const Instance& x) {
   Operands out = x.operands();
   if (!x.problem.packed) return out;
@@ -65,8 +67,8 @@ TEST(OneCall, KeepsItsPlan) {
   EXPECT_EQ(allocations - before, 0);
 }
 
-/// A pool that runs other work of its own while a caller waits, as work-stealing pools do: here, another attention,
-/// between the parts of split keys and their merge.
+/// A pool that runs other work of its own while a caller waits, as work-stealing pools do. Here the other work is
+/// another attention, which runs between the parts of split keys and their merge.
 struct NestingPool {
   Instance* other;
   int calls = 0;
@@ -80,8 +82,8 @@ TEST(OneCall, MayBeCalledFromItsOwnExecutor) {
   Instance x = make_instance(Case{"x", 1, 1, 8192, 4, 1, 64, 64}, DType::f32);
   Instance y = make_instance(Case{"y", 2, 400, 500, 4, 2, 80, 80}, DType::f32, 3);
   x.poison_outputs(), y.poison_outputs();
-  ASSERT_TRUE(
-      attention(y.operands(), {}, host_target()));  // from now on the thread's workspace is large enough for both
+  // From this call on the thread's workspace is large enough for both.
+  ASSERT_TRUE(attention(y.operands(), {}, host_target()));
   y.poison_outputs();
   NestingPool pool{&y};
   Target target = host_target();
@@ -96,13 +98,13 @@ TEST(OneCall, Refuses) {
   Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
   Operands operands = x.operands();
   operands.v.shape[1] = 49;
-  EXPECT_EQ(attention(operands).why, "v.shape[1] = 49, the problem's is 50");
+  EXPECT_EQ(attention(operands).why, "v.shape[1] = 49, but the problem's is 50");
   EXPECT_EQ(attention(x.operands(), {}, Backend::sm90).code, Code::unsupported);
 }
 
 // ---- run ------------------------------------------------------------------------------------------------------------
 
-/// A pool that works on the calling thread, and counts.
+/// A pool that works on the calling thread and counts its calls and tasks.
 struct SerialPool {
   int calls = 0, tasks = 0;
   static void parallel_for(void* self, int n, void (*task)(void* context, int i), void* context) {

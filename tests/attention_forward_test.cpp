@@ -1,5 +1,5 @@
-// tests/attention_forward_test.cpp: each case of cases.def on every path of this build in every dtype, judged by the
-// tolerance rule (support/compare.hpp).
+// tests/attention_forward_test.cpp: runs each case of cases.def on every path of this build in every dtype and judges
+// the results by the tolerance rule (support/compare.hpp).
 #include <gtest/gtest.h>
 
 #include <map>
@@ -13,7 +13,7 @@
 namespace falchion::testing {
 namespace {
 
-/// The inputs and what they must give: computed once for all paths.
+/// The inputs and the results that they must give. They are computed once and serve all paths.
 struct Prepared {
   Instance instance;
   Reference reference;
@@ -43,7 +43,7 @@ TEST_P(AttentionForward, Cases) {
   }
 }
 
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(AttentionForward);  // a build without rows
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(AttentionForward);  // A build may have no variants.
 INSTANTIATE_TEST_SUITE_P(Levels, AttentionForward,
                          ::testing::Combine(::testing::ValuesIn(built_paths()), ::testing::ValuesIn(kTypes)),
                          [](const auto& info) {

@@ -1,4 +1,4 @@
-// tests/c_api_test.cpp: tests of the C twin: what it computes, what it refuses, and that its structs may grow.
+// tests/c_api_test.cpp: tests of the C API: what it computes, what it refuses, and that its structs may grow.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ fal_attention small() {
   a.dtype = FAL_F32, a.b = 1, a.s_q = a.s_k = 4, a.h_q = a.h_k = 1, a.d_qk = a.d_v = 8;
   return a;
 }
-/// The operands of these tests lie on the host.
+/// Returns the target for these tests, whose operands lie on the host.
 fal_target host() {
   fal_target target = {};
   target.size = sizeof target, target.backend = static_cast<int32_t>(host_target().backend);
@@ -115,7 +115,8 @@ TEST(CApi, TextsOfAPlan) {
   EXPECT_EQ(fal_build_info(), build_info());
 }
 
-/// Each format is made once, is the text that C++ gives, and stays where it is while the other is asked for.
+/// Each format is made only once and is the text that C++ gives. It stays at its address while the other format is
+/// asked for.
 TEST(CApi, ExplainInBothFormats) {
   const fal_attention problem = small();
   const fal_target target = host();
@@ -142,7 +143,7 @@ TEST(CApi, AnUnknownFormatIsNull) {
   fal_plan* plan = nullptr;
   for (const std::int32_t format : {-1, 2, 256}) {
     ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, nullptr, &plan), FAL_OK);
-    const std::string why = text("format = ", format, ": it is 0 to 1");
+    const std::string why = text("format = ", format, ": it must be 0 to 1");
     EXPECT_EQ(fal_plan_explain(plan, format), nullptr);
     EXPECT_EQ(fal_why(), why);
     fal_plan_free(plan);
@@ -155,13 +156,13 @@ TEST(CApi, AnUnknownFormatIsNull) {
   }
 }
 
-/// A refusal's reason outlives the texts that are asked for to understand it.
+/// The reason of a refusal is still there after the texts that a user asks for to understand it.
 TEST(CApi, TextsLeaveTheReasonOfTheLastFailure) {
   fal_attention problem = small();
   problem.dtype = 256;
   ASSERT_EQ(make(&problem), FAL_INVALID);
   ASSERT_NE(fal_explain(&problem, FAL_FORWARD, nullptr, FAL_JSON), nullptr);
-  EXPECT_STREQ(fal_why(), "dtype = 256: it is 0 to 7");
+  EXPECT_STREQ(fal_why(), "dtype = 256: it must be 0 to 7");
 }
 
 TEST(Threads, AskForTheTextsOfOnePlan) {
@@ -189,8 +190,8 @@ TEST(CApi, ZeroesButForTheSizeAreAValidStart) {
   fal_attention a = {};
   a.size = sizeof a;
   EXPECT_EQ(make(&a), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "dtype = as_q (0): the type of q is unset; it is f32, f16 or bf16");
-  a.dtype = FAL_BF16, a.d_qk = a.d_v = 8;  // b = 0: legal and empty
+  EXPECT_STREQ(fal_why(), "dtype = as_q (0): the type of q is unset; it must be f32, f16 or bf16");
+  a.dtype = FAL_BF16, a.d_qk = a.d_v = 8;  // With b = 0 the problem is legal and empty.
   EXPECT_EQ(make(&a), FAL_OK) << fal_why();
   a = small();
   EXPECT_EQ(make(&a), FAL_OK) << "a band of zeroes is the full one: " << fal_why();
@@ -215,14 +216,14 @@ TEST(CApi, StructsMayGrow) {
     std::uint64_t added[4];
   } newer = {small(), {}};
   newer.known.size = sizeof newer;
-  EXPECT_EQ(make(&newer.known), FAL_OK) << fal_why();  // a newer caller who uses nothing new
+  EXPECT_EQ(make(&newer.known), FAL_OK) << fal_why();  // A newer caller who uses nothing new is served.
   newer.added[3] = 1;
   EXPECT_EQ(make(&newer.known), FAL_INVALID);
   EXPECT_EQ(fal_why(), text("attention: made for a newer falchion than ", version(), ", and uses what it added"));
   fal_attention a = small();
   a.size = sizeof a - 1;
   EXPECT_EQ(make(&a), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "attention.size = 143: it is sizeof(fal_attention), 144 here");
+  EXPECT_STREQ(fal_why(), "attention.size = 143: it must be sizeof(fal_attention), 144 here");
   a.size = 0;
   EXPECT_EQ(make(&a), FAL_INVALID);
   a.size = std::numeric_limits<std::size_t>::max();
@@ -231,15 +232,15 @@ TEST(CApi, StructsMayGrow) {
 
 TEST(CApi, Refusals) {
   fal_attention a = small();
-  a.dtype = 256;  // would be f32 as a byte
+  a.dtype = 256;  // The lowest byte of 256 is 0, which is f32.
   EXPECT_EQ(make(&a), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "dtype = 256: it is 0 to 7");
+  EXPECT_STREQ(fal_why(), "dtype = 256: it must be 0 to 7");
   a = small(), a.band.align = -1;
   EXPECT_EQ(make(&a), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "band.align = -1: it is 0 to 2");
+  EXPECT_STREQ(fal_why(), "band.align = -1: it must be 0 to 2");
   a = small(), a.reserved2[13] = 1;
   EXPECT_EQ(make(&a), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "attention.reserved2[13] = 1: a reserved field is 0");
+  EXPECT_STREQ(fal_why(), "attention.reserved2[13] = 1: a reserved field must be 0");
   a = small();
   EXPECT_EQ(make(&a, nullptr, 7), FAL_INVALID);
   EXPECT_EQ(make(&a, nullptr, FAL_BACKWARD), FAL_UNSUPPORTED);
@@ -247,25 +248,25 @@ TEST(CApi, Refusals) {
   fal_target target = {};
   target.size = sizeof target, target.backend = 12;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "backend = 12: it is 0 to 4");
+  EXPECT_STREQ(fal_why(), "backend = 12: it must be 0 to 4");
   target = host(), target.device = 1;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "device = 1 with use_device = 0: set use_device");
   target.use_device = 1, target.device = -2, target.backend = FAL_SM90;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "device = -2: it is CUDA's number of a device");
+  EXPECT_STREQ(fal_why(), "device = -2: it must be CUDA's number of a device");
   target.device = 0, target.backend = FAL_CPU;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "device = 0 with backend = cpu: device is for GPU backends");
   target = host(), target.reserved[9] = 1;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "target.reserved[9] = 1: a reserved field is 0");
+  EXPECT_STREQ(fal_why(), "target.reserved[9] = 1: a reserved field must be 0");
 }
 
-/// Each operand has a type of its own; what is not built is refused by the name of its field.
+/// Each operand has a type of its own. A type that is not built is refused by the name of its field.
 TEST(CApi, TypesOfOperands) {
   fal_attention a = small();
-  a.dtype_k = a.dtype_v = a.dtype_o = FAL_F32;  // as q, said aloud
+  a.dtype_k = a.dtype_v = a.dtype_o = FAL_F32;  // These are the type of q, given explicitly.
   EXPECT_EQ(make(&a), FAL_OK) << fal_why();
   a = small(), a.dtype_o = FAL_BF16;
   EXPECT_EQ(make(&a), FAL_UNSUPPORTED);
@@ -289,7 +290,7 @@ TEST(CApi, TypesOfOperands) {
                "dtype_k = f16 with dtype = bf16: operands of different types are not built yet; nearest: as_q");
 }
 
-/// One plan serves all steps: what is dropped is the run's to say, by value or by memory.
+/// One plan serves all steps, because each run says which elements are dropped, by value or by an address in memory.
 TEST(CApi, OnePlanDropsOtherElementsInEachRun) {
   Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 16, 16}.dropout(0.5f), DType::f32);
   const fal_attention problem = to_c(x.problem);
@@ -317,7 +318,7 @@ TEST(CApi, OnePlanDropsOtherElementsInEachRun) {
   fal_operands operands = to_c(x.operands());
   operands.rng.reserved = 1;
   EXPECT_EQ(fal_plan_run(plan, &operands, workspace.data(), workspace.size(), nullptr), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "operands.rng.reserved = 1: a reserved field is 0");
+  EXPECT_STREQ(fal_why(), "operands.rng.reserved = 1: a reserved field must be 0");
   fal_plan_free(plan);
 }
 
@@ -377,7 +378,7 @@ TEST(CApi, MergeAndLengths) {
   const fal_attention problem = to_c(x.problem);
   const fal_operands operands = to_c(x.operands());
   EXPECT_EQ(fal_validate_lengths(&problem, &operands), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "used_k[1] = 6: it is in [0, 5]");
+  EXPECT_STREQ(fal_why(), "used_k[1] = 6: it must be in [0, 5]");
 }
 
 }  // namespace

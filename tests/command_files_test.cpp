@@ -1,5 +1,5 @@
-// tests/command_files_test.cpp: files that the command cannot read or may not write, as tables of what is typed and
-// what it says on stderr. It also tests what is left of an output after a failure.
+// tests/command_files_test.cpp: tables of command lines that name files which the command cannot read or may not write,
+// with what it says on stderr. It also tests what is left of an output after a failure.
 #include <filesystem>
 #include <fstream>
 #include <regex>
@@ -97,7 +97,7 @@ TEST_F(CommandLines, AFullDiskIsAnError) {
   EXPECT_NE(closed.error.find("standard output cannot be written"), std::string::npos) << closed.error;
 }
 
-/// A limit of 1 KiB a file stands for a full disk.
+/// A limit of 1 KiB for each file takes the place of a full disk.
 TEST_F(CommandLines, AHalfWrittenFileIsNotLeftBehind) {
   const std::string call = "map " + tensors_ + "--out map.svg";
   const CommandResult x = run(call + " >/dev/null", "ulimit -f 1; trap '' XFSZ;");
@@ -110,7 +110,8 @@ TEST_F(CommandLines, AHalfWrittenFileIsNotLeftBehind) {
   EXPECT_EQ(contents(folder_ / "map.svg"), "old");
 }
 
-/// Pipes and devices are written in place, and standard output keeps what is printed behind the file.
+/// The command writes into pipes and devices in place. What it prints on standard output comes after the file that it
+/// writes there.
 TEST_F(CommandLines, OutputsToStandardOutput) {
   ASSERT_EQ(run("layout print 8 -o /dev/stdout >printed").code, 0);
   EXPECT_EQ(contents(folder_ / "printed"), "_8:_1\n/dev/stdout (6 B)\n");

@@ -1,5 +1,5 @@
-// tests/command_test.cpp: bad command lines, as tables of what is typed and what the command says on stderr. A refusal
-// names the option, the value and the limit, and nothing bad exits with 0. command_files_test.cpp tests files.
+// tests/command_test.cpp: tables of bad command lines with what the command says on stderr. A refusal names the option,
+// the value and the limit, and no bad line exits with 0. command_files_test.cpp tests files.
 #include <regex>
 #include <string>
 
@@ -36,7 +36,7 @@ TEST_F(CommandLines, LengthsAreNeverCutToFit) {
   EXPECT_EQ(contents(folder_ / "six_o.npy"), contents(folder_ / "list_o.npy"));
 }
 
-/// ALiBi counts its distance from the diagonal that --align names: s_q is 8 here, s_k too, of which 6 are used.
+/// ALiBi counts its distance from the diagonal that --align names. Here s_q and s_k are 8, and 6 of the keys are used.
 TEST_F(CommandLines, AlignBelongsToAlibiToo) {
   for (const char* corner : {"top-left", "bottom-right"})
     ASSERT_EQ(
@@ -149,7 +149,7 @@ TEST_F(CommandLines, ABackEndThatIsNotHereIsSaidOnce) {
   }
 }
 
-/// README: no GPU is needed to ask. Nor is a build that has its kernels.
+/// The README says that `explain` needs no GPU. It does not need a build with GPU kernels either.
 TEST_F(CommandLines, ExplainAnswersForEveryTarget) {
   const struct {
     const char *arguments, *says;
@@ -186,7 +186,8 @@ TEST_F(CommandLines, ExplainAnswersForEveryTarget) {
   expect_refusals(refusals);
 }
 
-/// The system promises more memory than there is, and kills whoever writes to it.
+/// The system promises more memory than there is and kills the process that writes to it. So the command has to refuse
+/// first.
 TEST_F(CommandLines, WhatDoesNotFitIntoMemoryIsSaid) {
   const Refusal table[] = {
       {"bench --h 100 --s 1073741824 --d 256 --backend ref --runs 1",
@@ -196,7 +197,7 @@ TEST_F(CommandLines, WhatDoesNotFitIntoMemoryIsSaid) {
   expect_refusals(table);
 }
 
-/// What is typed comes back in the message, but not as commands to the terminal.
+/// A message repeats what was typed, but without the characters that a terminal would obey.
 TEST_F(CommandLines, ErrorsHaveNoControlCharacters) {
   for (const char* arguments : {"explain --s \x1b[31m", "explain \x1b[31m", "\x1b[31m", "explain --op '\x1b[31m'",
                                 "run --q '\x1b[31m' --k k.npy --v v.npy", "layout print '\x1b[31m'"}) {

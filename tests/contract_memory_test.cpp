@@ -1,5 +1,5 @@
-// tests/contract_memory_test.cpp: one test for each line of docs/contract.md that is about sizes, memory, lengths and
-// refusals, on every path of this machine. contract_test.cpp tests the lines about numbers.
+// tests/contract_memory_test.cpp: one test for each line of docs/contract.md about sizes, memory, lengths and refusals,
+// on every path of this machine. contract_test.cpp tests the lines about numbers.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
@@ -45,15 +45,15 @@ TEST(Contract, StridesOfInputs) {
     planted(Case{"x", 2, 40, 50, 2, 1, 40, 40}.layout(layout).causal(), nothing, agreed);
     planted(Case{"x", 2, 1, 50, 2, 1, 40, 40}.layout(layout).causal(), nothing, agreed);
   }
-  on_every_path(
-      [](const Path& path, DType dtype) {  // stride 0: one row of K and V for every key, one batch of Q for all
-        Instance x = make_instance(Case{"x", 2, 40, 50, 2, 1, 40, 40}, dtype);
-        Operands operands = x.operands();
-        operands.k.stride[1] = operands.v.stride[1] = operands.q.stride[0] = 0;
-        const Status status = run_with(path, x.problem, operands);
-        ASSERT_TRUE(status) << status.why;
-        for (std::int64_t d = 0; d < 40; ++d) EXPECT_NEAR(x.o.get(1, 7, 1, d), x.v.get(1, 0, 0, d), 0.02);
-      });
+  // With a stride of 0 every key has the same row of K and V, and every batch entry has the same Q.
+  on_every_path([](const Path& path, DType dtype) {
+    Instance x = make_instance(Case{"x", 2, 40, 50, 2, 1, 40, 40}, dtype);
+    Operands operands = x.operands();
+    operands.k.stride[1] = operands.v.stride[1] = operands.q.stride[0] = 0;
+    const Status status = run_with(path, x.problem, operands);
+    ASSERT_TRUE(status) << status.why;
+    for (std::int64_t d = 0; d < 40; ++d) EXPECT_NEAR(x.o.get(1, 7, 1, d), x.v.get(1, 0, 0, d), 0.02);
+  });
 }
 
 TEST(Contract, StridesThatAreRefused) {
@@ -66,10 +66,11 @@ TEST(Contract, StridesThatAreRefused) {
       EXPECT_EQ(status.code, Code::invalid);
       return status.why;
     };
-    EXPECT_EQ(why([](Operands& y) { y.o.stride[1] = 0; }), "o.stride[1] = 0: strides of an output are above 0");
-    EXPECT_EQ(why([](Operands& y) { y.lse.stride[2] = -1; }), "lse.stride[2] = -1: strides of an output are above 0");
+    EXPECT_EQ(why([](Operands& y) { y.o.stride[1] = 0; }), "o.stride[1] = 0: strides of an output must be above 0");
+    EXPECT_EQ(why([](Operands& y) { y.lse.stride[2] = -1; }),
+              "lse.stride[2] = -1: strides of an output must be above 0");
     EXPECT_EQ(why([](Operands& y) { y.o.stride[2] = 4; }),
-              "o.stride = (64, 16, 4, 1) with o.shape = (2, 4, 2, 8): two elements of an output share no memory");
+              "o.stride = (64, 16, 4, 1) with o.shape = (2, 4, 2, 8): two elements of an output must not share memory");
     EXPECT_EQ(why([](Operands& y) { y.q.stride[3] = 2; }),
               "q.stride[3] = 2: the last axis must be contiguous (stride 1)");
   });
@@ -84,7 +85,7 @@ TEST(Contract, Alignment) {
     const Status status = run_with(path, x.problem, operands);
     EXPECT_EQ(status.code, Code::invalid);
     EXPECT_EQ(status.why, text("k.data = ", operands.k.data, " is 1 past a multiple of ", size_of(dtype),
-                               ": it is aligned to its elements"));
+                               ": it must be aligned to its elements"));
   });
 }
 
@@ -100,7 +101,7 @@ TEST(Contract, OverlappingOutputs) {
     Operands on_lse = x.operands();
     on_lse.o.data = on_lse.lse.data;
     EXPECT_EQ(run_with(path, x.problem, on_lse).why, "o overlaps lse");
-    // Slices of one buffer lie between each other without sharing a byte: (b, s, 2, h, d), q is 0 and o is 1.
+    // Two slices of one buffer (b, s, 2, h, d), where q is slice 0 and o is slice 1, interleave without sharing a byte.
     HostTensor both(dtype, {1, 4, 4, 8});
     both.fill_normal(3);
     Operands slices = x.operands();
@@ -117,21 +118,22 @@ TEST(Contract, OverlappingOutputs) {
 TEST(Contract, BrokenLengthsAreReported) {
   Instance x = make_instance(Case{"x", 3, 40, 50, 1, 1, 16, 16}.packed({40, 3, 5}, {50, 20, 9}), DType::f32);
   const auto why = [&] { return validate_lengths(x.problem, x.operands()).why; };
-  x.cu_q = {0, 40, 43, 51}, x.cu_k = {0, 50, 70, 82};  // the totals count the 3 spare rows
+  x.cu_q = {0, 40, 43, 51}, x.cu_k = {0, 50, 70, 82};  // The totals count the 3 spare rows.
   EXPECT_EQ(why(), "");
   x.cu_q = {1, 40, 43, 51};
-  EXPECT_EQ(why(), "cu_seqlens_q[0] = 1: it starts at 0");
+  EXPECT_EQ(why(), "cu_seqlens_q[0] = 1: it must start at 0");
   x.cu_q = {0, 40, 30, 51};
-  EXPECT_EQ(why(), "cu_seqlens_q[2] = 30 is below cu_seqlens_q[1] = 40: it is sorted");
+  EXPECT_EQ(why(), "cu_seqlens_q[2] = 30 is below cu_seqlens_q[1] = 40: it must be sorted");
   x.cu_q = {0, 40, 43, 50};
-  EXPECT_EQ(why(), "cu_seqlens_q[3] = 50: it ends at the total, 51");
+  EXPECT_EQ(why(), "cu_seqlens_q[3] = 50: it must end at the total, 51");
   x.cu_q = {0, 41, 43, 51};
   EXPECT_EQ(why(), "cu_seqlens_q: sequence 0 has 41 rows, over s_q = 40");
   Instance used = make_instance(Case{"x", 2, 4, 5, 1, 1, 16, 16}.used_k({5, 6}), DType::f32);
-  EXPECT_EQ(validate_lengths(used.problem, used.operands()).why, "used_k[1] = 6: it is in [0, 5]");
+  EXPECT_EQ(validate_lengths(used.problem, used.operands()).why, "used_k[1] = 6: it must be in [0, 5]");
 }
 
-/// Whatever the lengths say, nothing outside the tensors is touched: the sanitizer presets and the poison see to it.
+/// Whatever the lengths say, no run reads or writes outside the tensors. The sanitizer presets and the poison would
+/// show it.
 TEST(Contract, BrokenLengthsStayInBounds) {
   constexpr std::int32_t huge = std::numeric_limits<std::int32_t>::max(),
                          low = std::numeric_limits<std::int32_t>::min();
@@ -149,7 +151,7 @@ TEST(Contract, BrokenLengthsStayInBounds) {
   });
 }
 
-/// Padding on the left holds NaN in these tests, and is never read into a result.
+/// The padding on the left holds NaN in these tests, so a result would show that it was read.
 TEST(Contract, FirstKeys) {
   planted(Case{"x", 4, 50, 140, 2, 1, 32, 32}.first_k({0, 33, 140, 200}).causal().row_max(), nothing, agreed);
   planted(Case{"x", 2, 1, 1300, 4, 2, 64, 64}.first_k({1299, 700}), nothing, agreed);
@@ -159,19 +161,21 @@ TEST(Contract, FirstKeys) {
     return validate_lengths(x.problem, x.operands()).why;
   };
   EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({5, 0})), "");
-  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({5, 6})), "first_k[1] = 6: it is in [0, 5]");
-  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({-1, 0})), "first_k[0] = -1: it is in [0, 5]");
-  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({4, 0}).used_k({3, 5})), "first_k[0] = 4: it is in [0, 3]");
+  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({5, 6})), "first_k[1] = 6: it must be in [0, 5]");
+  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({-1, 0})), "first_k[0] = -1: it must be in [0, 5]");
+  EXPECT_EQ(why(Case{"x", 2, 4, 5, 1, 1, 16, 16}.first_k({4, 0}).used_k({3, 5})),
+            "first_k[0] = 4: it must be in [0, 3]");
 }
 
 TEST(Contract, MaxLengthHintTooSmall) {
   planted(Case{"x", 3, 40, 70, 2, 1, 32, 32}.packed({100, 3, 5}, {150, 20, 9}).causal(), nothing, agreed);
   planted(Case{"x", 3, 1, 70, 2, 1, 32, 32}.packed({20, 3, 5}, {150, 20, 9}).causal(), nothing,
-          agreed);                                   // planned as decode
-  on_every_path([](const Path& path, DType dtype) {  // more keys than b * s_k: refused, never dropped
+          agreed);  // This one is planned as decode.
+  // Where there are more keys than b * s_k the run is refused. No key is ever dropped.
+  on_every_path([](const Path& path, DType dtype) {
     Instance x = make_instance(Case{"x", 2, 40, 20, 2, 1, 32, 32}.packed({40, 3}, {50, 20}), dtype);
     const Status status = run(path, &x);
-    if (path.on_gpu()) {  // no room is planned for keys: it runs
+    if (path.on_gpu()) {  // A GPU's plan reserves no room for keys, so it runs.
       ASSERT_TRUE(status) << status.why;
       EXPECT_TRUE(matches(x, Reference(x)));
       return;
@@ -181,19 +185,21 @@ TEST(Contract, MaxLengthHintTooSmall) {
   });
 }
 
-TEST(Contract, RowsPastTheUsedLengthsStayUntouched) {  // matches() counts what was written
+// matches() counts which elements were written.
+TEST(Contract, RowsPastTheUsedLengthsStayUntouched) {
   planted(Case{"x", 3, 50, 60, 2, 1, 32, 32}.used_q({50, 13, 0}).row_max(), nothing, [](const Instance& x) {
     EXPECT_TRUE(x.o.is_poison(1, 13, 0, 0) && x.o.is_poison(2, 0, 1, 31) && x.lse.is_poison(1, 1, 49, 0));
     EXPECT_FALSE(x.o.is_poison(1, 12, 1, 31));
   });
 }
 
-/// Is there memory on the device for a copy of that many bytes? (The host maps them sparse.)
+/// Whether the device has memory for a copy of that many bytes. (The host maps its memory sparsely, so there it costs
+/// nothing.)
 bool has_room(const Path& path, std::size_t bytes) {
   return !path.on_gpu() || cuda::current_device().memory > bytes + (std::size_t{4} << 30);
 }
 
-/// K and V rows lie 2^28 elements apart in a sparse mapping: row 39 begins past 2^33.
+/// The rows of K and V lie 2^28 elements apart in a sparse mapping, so that row 39 begins past element 2^33.
 TEST(Contract, MoreThan2To31Elements) {
   constexpr std::int64_t step = std::int64_t{1} << 28, rows = 40;
   on_every_path([&](const Path& path, DType dtype) {
@@ -203,7 +209,7 @@ TEST(Contract, MoreThan2To31Elements) {
     void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (memory == MAP_FAILED) GTEST_SKIP() << "this system maps no " << bytes << " sparse bytes";
     Operands operands = x.operands();
-    const auto spread = [&](Tensor* view, std::int64_t slot) {  // the same rows, far apart
+    const auto spread = [&](Tensor* view, std::int64_t slot) {  // These are the same rows, far apart.
       std::byte* to = static_cast<std::byte*>(memory) + slot * 64 * size_of(dtype);
       for (std::int64_t s = 0; s < rows; ++s) {
         const std::size_t row = 64 * static_cast<std::size_t>(size_of(dtype));
@@ -257,18 +263,18 @@ TEST(Contract, GpuWithoutAKernel) {
 
 TEST(Contract, WorkspaceTooSmall) {
   on_every_path([](const Path& path, DType dtype) {
-    if (path.backend != Backend::cpu) return;  // ref needs none; a GPU's: cuda/run_test.cpp
+    if (path.backend != Backend::cpu) return;  // ref needs no workspace. A GPU's is tested in cuda/run_test.cpp.
     Instance x = make_instance(Case{"x", 1, 40, 50, 1, 1, 32, 32}, dtype);
     Plan plan;
     ASSERT_TRUE(Plan::make(x.problem, Pass::forward, path.target(), &plan));
     const Workspace workspace(plan.workspace_bytes() + 64);
     const std::string needs = std::to_string(plan.workspace_bytes());
-    EXPECT_EQ(plan.run(x.operands(), nullptr, 0).why, "workspace is null, the plan needs " + needs + " bytes");
+    EXPECT_EQ(plan.run(x.operands(), nullptr, 0).why, "workspace is null, but the plan needs " + needs + " bytes");
     const Status small = plan.run(x.operands(), workspace.data(), 64);
     EXPECT_EQ(small.code, Code::workspace);
-    EXPECT_EQ(small.why, "workspace has 64 bytes, the plan needs " + needs);
+    EXPECT_EQ(small.why, "workspace has 64 bytes, but the plan needs " + needs);
     const Status crooked = plan.run(x.operands(), static_cast<std::byte*>(workspace.data()) + 8, workspace.size() - 8);
-    EXPECT_NE(crooked.why.find(" is 8 past a multiple of 64: it is aligned to 64 bytes"), std::string::npos)
+    EXPECT_NE(crooked.why.find(" is 8 past a multiple of 64: it must be aligned to 64 bytes"), std::string::npos)
         << crooked.why;
   });
 }
@@ -288,7 +294,8 @@ TEST(Contract, OnePlanGivesTheSameBitsEachTime) {
   });
 }
 
-TEST(Contract, NotOfferedYet) {  // sinks and page tables have no field to ask for them by
+// Sinks and page tables have no field to ask for them by.
+TEST(Contract, NotOfferedYet) {
   Attention a = small_problem();
   EXPECT_EQ(make(a, {}, Pass::backward).code, Code::unsupported);
   EXPECT_EQ(make(a, {}, Pass::backward).why, "pass = backward: attention_backward is not built yet");
@@ -300,7 +307,7 @@ TEST(Contract, NotOfferedYet) {  // sinks and page tables have no field to ask f
   EXPECT_EQ(make(a).code, Code::unsupported);
 }
 
-/// The kernels round P before P V, ref does not, and ref with Rounding::p does as they do.
+/// The kernels round P before they multiply it by V, and ref does not. With Rounding::p ref rounds as they do.
 TEST(Contract, PIsRoundedBeforePV) {
   Instance x = make_instance(Case{"x", 1, 40, 70, 1, 1, 32, 32}, DType::bf16);
   Instance exact = with_wide_output(x), rounded = with_wide_output(x);

@@ -37,7 +37,7 @@ TEST(Contract, MergeOfPartialResults) {
   });
 }
 
-/// An axis of one element has no stride, so what stands there makes no other view of the same memory.
+/// The stride of an axis with one element means nothing, so two views that differ in it alone are the same memory.
 TEST(Contract, MergeIntoAnInputWhoseAxesOfOneElementSayOtherStrides) {
   HostTensor o_a(DType::f32, {1, 2, 1, 4}), o_b(DType::f32, {1, 2, 1, 4});
   HostTensor lse_a(DType::f32, {1, 1, 2, 1}), lse_b(DType::f32, {1, 1, 2, 1});
@@ -62,9 +62,9 @@ TEST(Contract, MergeOfEmptyAndBrokenStates) {
   EXPECT_EQ(o.get(0, 0, 0, 2), 3);
   EXPECT_EQ(lse.get(0, 0, 0, 0), 0.5f);
   ASSERT_TRUE(merged());
-  EXPECT_EQ(o.get(0, 0, 0, 2), 3);  // an empty state adds nothing, whatever its O holds
+  EXPECT_EQ(o.get(0, 0, 0, 2), 3);  // An empty state adds nothing, whatever its O holds.
   EXPECT_EQ(lse.get(0, 0, 0, 0), 0.5f);
-  EXPECT_EQ(o.get(0, 1, 0, 2), 0);  // two empty states
+  EXPECT_EQ(o.get(0, 1, 0, 2), 0);  // Here both states are empty.
   EXPECT_EQ(lse.get(0, 0, 1, 0), -kInf);
   for (const float bad : {kInf, kNan}) {
     lse_a.set(0, 0, 1, 0, bad);
@@ -74,8 +74,8 @@ TEST(Contract, MergeOfEmptyAndBrokenStates) {
   }
 }
 
-/// The weights are those of the LSEs, which are f32. Two states over 3 and 1 keys that all score `score`: near 1e9 the
-/// LSEs are equal, and so are the weights.
+/// The weights of a merge come from the LSEs, which are f32. Here two states cover 3 keys and 1 key that all score
+/// `score`. Near 1e9 their LSEs are equal in f32, and so are the weights.
 TEST(Contract, MergeIsAsExactAsTheLse) {
   const struct {
     float score;
@@ -118,12 +118,12 @@ TEST(Contract, MergeNamesTheTensorThatDoesNotFit) {
       {[](Tensors& t) { t.lse_b.shape[2] = 2; }, "lse_b.shape[2] = 2, with this o it is 3"},
       {[](Tensors& t) { t.lse.shape[3] = 2; }, "lse.shape[3] = 2, with this o it is 1"},
       {[](Tensors& t) { t.lse.dtype = DType::bf16; }, "lse.dtype = bf16, with this o it is f32"},
-      {[](Tensors& t) { t.o_b.dtype = DType::i8; }, "o_b.dtype = i8: it is f32, f16 or bf16"},
-      {[](Tensors& t) { t.o.shape[2] = -1; }, "o.shape[2] = -1: an extent is 0 or more"},
+      {[](Tensors& t) { t.o_b.dtype = DType::i8; }, "o_b.dtype = i8: it must be f32, f16 or bf16"},
+      {[](Tensors& t) { t.o.shape[2] = -1; }, "o.shape[2] = -1: an extent must be 0 or more"},
       {[](Tensors& t) { t.o.shape[3] = t.o_a.shape[3] = t.o_b.shape[3] = 0; },
-       "o.shape[3] = 0: a head dim is 1 or more"},
+       "o.shape[3] = 0: a head dim must be 1 or more"},
       {[](Tensors& t) { t.o.stride[0] = 0, t.o.shape[0] = t.o_a.shape[0] = t.o_b.shape[0] = 2; },
-       "o.stride[0] = 0: strides of an output are above 0"},
+       "o.stride[0] = 0: strides of an output must be above 0"},
       {[](Tensors& t) { t.o_a.data = nullptr; }, "o_a.data is null"},
       {[](Tensors& t) { t.o.data = &t.memory[0][1]; }, "o overlaps o_a"},
       {[](Tensors& t) { t.lse.data = t.o.data; }, "o overlaps lse"},

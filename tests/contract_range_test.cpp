@@ -1,5 +1,6 @@
-// tests/contract_range_test.cpp: the rules of docs/contract.md at the ends of the number range, where shortcuts of the
-// kernels could become visible: masks made of large finite numbers, scores past 2^20, values that AMX counts as 0.
+// tests/contract_range_test.cpp: the rules of docs/contract.md at the ends of the number range, where the shortcuts of
+// the kernels could become visible: masks made of large finite numbers, scores past 2^20, and values so small that AMX
+// counts them as 0.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -10,7 +11,8 @@
 namespace falchion::testing {
 namespace {
 
-/// Left padding and a causal mask as engines write them: a large negative number where a key is not meant to be seen.
+/// Plants left padding and a causal mask as inference engines write them: a large negative number for each key that is
+/// not meant to be seen.
 void pad_with(Instance* x, float value, std::int64_t padding) {
   x->bias.for_each([&](auto b, auto h, auto i, auto j) { x->bias.set(b, h, i, j, j < padding || j > i ? value : 0); });
 }
@@ -34,7 +36,8 @@ TEST(Contract, FiniteMasksInABias) {
   }
 }
 
-TEST(Contract, LargeFiniteScores) {  // one key wins by far, in the first chunk or later
+// One key wins by far, in the first chunk of keys or in a later one.
+TEST(Contract, LargeFiniteScores) {
   for (const std::int64_t winner : {0, 7, 70, 199}) {
     for (const float size : {1e3f, 1e5f, 1e9f, 1.2e19f}) {
       SCOPED_TRACE(::testing::Message() << winner << " of size " << size);
@@ -44,7 +47,7 @@ TEST(Contract, LargeFiniteScores) {  // one key wins by far, in the first chunk 
         x.k.set(0, winner, 0, 0, 1.5f * size);
       };
       on_every_path([&](const Path& path, DType dtype) {
-        if (dtype == DType::f16 && size > 6e4f) return;  // past its range
+        if (dtype == DType::f16 && size > 6e4f) return;  // The value is past f16's range.
         Instance x = make_instance(Case{"x", 1, 40, 200, 1, 1, 16, 16}.scale(1), dtype);
         plant(x);
         ASSERT_TRUE(run(path, &x));
@@ -55,8 +58,9 @@ TEST(Contract, LargeFiniteScores) {  // one key wins by far, in the first chunk 
   }
 }
 
-/// Every tile of keys outgrows the one before, so O is rescaled each time: the CPU walks up, the GPU down. From 1e4 on
-/// a score is beyond 2^20, where the kernels subtract before they scale.
+/// Every tile of keys has larger scores than the one before, so O is rescaled each time. The scores rise in both
+/// directions, because the CPU walks up the keys and the GPU walks down. From 1e4 on a score is beyond 2^20, where the
+/// kernels subtract before they scale.
 TEST(Contract, ScoresThatKeepRising) {
   for (const bool up : {true, false}) {
     for (const float size : {1.f, 300.f, 6e4f}) {
@@ -74,8 +78,8 @@ TEST(Contract, ScoresThatKeepRising) {
   }
 }
 
-/// Two keys with the same score, far above all others and in tiles of their own: half the weight each, however high the
-/// score is. Whoever raises its maximum by a rounded step gives one of them more.
+/// Two keys have the same score, far above all others, and lie in different tiles. Each must get half the weight,
+/// however high the score is. A kernel that raised its maximum by a rounded step would give one of them more.
 TEST(Contract, EqualScoresFarApartShareTheWeight) {
   for (const int power : {17, 22, 25, 29}) {
     SCOPED_TRACE(::testing::Message() << "1.5 * 2^" << power);
@@ -98,7 +102,7 @@ TEST(Contract, EqualScoresFarApartShareTheWeight) {
 
 TEST(Contract, OneKeyHasProbabilityOne) {
   planted(Case{"x", 1, 40, 1, 2, 1, 32, 32}.probabilities().row_max(), nothing, [](const Instance& x) {
-    // The LSE of one score is that score, to the error of exp2, which is chosen by the type (blocks/exp2.hpp).
+    // The LSE of one score is that score, up to the error of exp2, which depends on the type (blocks/exp2.hpp).
     const double error = x.problem.dtype == DType::f32 ? 1e-6 : x.problem.dtype == DType::f16 ? 1e-5 : 1e-4;
     for (std::int64_t i = 0; i < 40; ++i) {
       EXPECT_EQ(x.probabilities.get(0, 0, i, 0), 1);
@@ -107,7 +111,8 @@ TEST(Contract, OneKeyHasProbabilityOne) {
   });
 }
 
-TEST(Contract, RangeOfF32) {  // also where its bf16 parts would overflow or be flushed
+// The range of f32 includes numbers whose bf16 parts would overflow or be flushed to 0.
+TEST(Contract, RangeOfF32) {
   on_every_path([](const Path& path, DType dtype) {
     if (dtype != DType::f32) return;
     Instance x = make_instance(Case{"x", 1, 40, 90, 1, 1, 1, 8}.scale(1), dtype);
@@ -128,14 +133,14 @@ TEST(Contract, RangeOfF32) {  // also where its bf16 parts would overflow or be 
   }
 }
 
-/// 256 s_k times the largest V is what f32 must hold: P may reach 2^8, and O is divided at the end alone.
+/// f32 must hold 256 s_k times the largest V, because P may reach 2^8 and O is divided only at the end.
 TEST(Contract, LargeFiniteValues) {
   for (const std::int64_t s_q : {1, 40}) {
     on_every_path([&](const Path& path, DType dtype) {
       Instance x = make_instance(Case{"x", 1, s_q, 600, 1, 1, 16, 16}.scale(1), dtype);
       const float size = dtype == DType::f16 ? 6e4f : 2e33f;  // 256 * 600 * 2e33 = 3.1e38
       x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, d == 0 ? 1 : 0); });
-      // Scores that rise by less than the kernels' slack, so that P does become large.
+      // The scores rise by less than the kernels' slack before they rescale, so that P does become large.
       x.k.for_each([&](auto b, auto s, auto h, auto d) { x.k.set(b, s, h, d, d == 0 && s >= 64 ? 5.25f : 0); });
       x.v.for_each([&](auto b, auto s, auto h, auto d) { x.v.set(b, s, h, d, s % 2 == 0 ? size : size / 2); });
       ASSERT_TRUE(run(path, &x));
@@ -154,7 +159,7 @@ TEST(Contract, InfUnderAVanishingProbability) {
       ASSERT_TRUE(run(path, &x));
       const Reference exact(x);
       for (std::int64_t i = 0; i < s_q; ++i) {
-        EXPECT_EQ(exact.exact_o(0, i, 0, 3), kInf);  // in double e^-200 is not 0
+        EXPECT_EQ(exact.exact_o(0, i, 0, 3), kInf);  // In double e^-200 is not 0.
         EXPECT_TRUE(x.o.get(0, i, 0, 3) == kInf || std::isnan(x.o.get(0, i, 0, 3)));
         EXPECT_NEAR(x.o.get(0, i, 0, 4), exact.exact_o(0, i, 0, 4), 0.01);
       }
@@ -181,13 +186,14 @@ TEST(Contract, ProbabilitiesOfUnseenKeysAreZero) {
   }
 }
 
-/// Every key scores `score`, so each has the same weight, however high or low that is.
+/// Plants inputs for which every key scores `score`. Then each has the same weight, however high or low the score is.
 void plant_equal_scores(Instance* x, float q, float k) {
   x->q.for_each([&](auto b, auto s, auto h, auto d) { x->q.set(b, s, h, d, d == 0 ? q : 0); });
   x->k.for_each([&](auto b, auto s, auto h, auto d) { x->k.set(b, s, h, d, d == 0 ? k : 0); });
 }
 
-TEST(Contract, PartsOfTheKeysMergeAtAnyHeight) {  // an f32 LSE near 1e9 cannot tell 640 keys from 460
+// An f32 LSE near 1e9 cannot tell 640 keys from 460.
+TEST(Contract, PartsOfTheKeysMergeAtAnyHeight) {
   for (const float bias : {-1e4f, -1e9f, -1e30f, 3e7f}) {
     for (const std::int64_t s_q : {1, 40}) {
       SCOPED_TRACE(::testing::Message() << "bias " << bias << ", " << s_q << " queries");
@@ -217,7 +223,8 @@ TEST(Contract, ProbabilitiesOfLargeScores) {
   }
 }
 
-TEST(Contract, ProbabilitiesOfANanRow) {  // NaN at each key that it sees, also one that scores -inf; 0 elsewhere
+// Such a row has NaN at each key that it sees, even one that scores -inf, and 0 elsewhere.
+TEST(Contract, ProbabilitiesOfANanRow) {
   for (const std::int64_t s_q : {4, 64}) {
     for (const float spoiled : {kNan, kInf}) {
       SCOPED_TRACE(::testing::Message() << s_q << " queries, a score of " << spoiled);
@@ -228,7 +235,7 @@ TEST(Contract, ProbabilitiesOfANanRow) {  // NaN at each key that it sees, also 
       };
       planted(Case{"x", 1, s_q, 64, 1, 1, 16, 16}.causal(Align::top_left).probabilities(), plant,
               [](const Instance& x) {
-                EXPECT_EQ(x.probabilities.get(0, 0, 1, 1), 0);  // the row before knows nothing of it
+                EXPECT_EQ(x.probabilities.get(0, 0, 1, 1), 0);  // The row before is not affected.
                 for (std::int64_t j = 0; j < 4; ++j) EXPECT_TRUE(std::isnan(x.probabilities.get(0, 0, 3, j))) << j;
                 EXPECT_EQ(x.probabilities.get(0, 0, 3, 4), 0);
               });

@@ -1,5 +1,5 @@
-// tests/contract_test.cpp: one test for each line of docs/contract.md that is about numbers, on every path of this
-// machine. It plants such numbers and expects what the definition says. (ref_test.cpp tests the definition itself, and
+// tests/contract_test.cpp: one test for each line of docs/contract.md about numbers, on every path of this machine.
+// Each test plants such numbers and expects what the definition says. (ref_test.cpp tests the definition itself, and
 // contract_memory_test.cpp the lines about sizes, memory and refusals.)
 #include <gtest/gtest.h>
 
@@ -80,11 +80,11 @@ TEST(Contract, NanInOwnDataOfADecodeStep) {
 
 TEST(Contract, InfInVisibleData) {
   const auto plant = [](Instance& x) {
-    x.k.set(0, 3, 0, 1, kInf);  // +inf or -inf scores, by the sign of q
+    x.k.set(0, 3, 0, 1, kInf);  // The scores are +inf or -inf, by the sign of q.
     x.k.set(0, 60, 0, 2, -kInf);
-    x.v.set(0, 30, 0, 5, kInf);  // a column of O
+    x.v.set(0, 30, 0, 5, kInf);  // This makes a column of O infinite.
     x.v.set(0, 31, 0, 6, -kInf);
-    x.v.set(0, 32, 0, 6, kInf);  // inf - inf
+    x.v.set(0, 32, 0, 6, kInf);  // This makes inf - inf.
   };
   planted(Case{"x", 1, 50, 90, 2, 1, 40, 40}, plant, agreed);
   planted(Case{"x", 1, 90, 90, 2, 1, 40, 40}.causal(), plant, agreed);
@@ -93,7 +93,8 @@ TEST(Contract, InfInVisibleData) {
 }
 
 TEST(Contract, NegativeInfiniteScoresDoNotMakeNan) {
-  const auto plant = [](Instance& x) {  // all of q above 0, so that K = -inf gives a score of -inf
+  // All of q is above 0, so that K = -inf gives a score of -inf.
+  const auto plant = [](Instance& x) {
     x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, std::abs(x.q.get(b, s, h, d)) + 0.1f); });
     for (std::int64_t j = 0; j < x.problem.s_k; ++j) {
       if (j % 7 != 3) set_row(&x.k, 0, j, 0, -kInf);
@@ -112,7 +113,8 @@ TEST(Contract, NegativeInfiniteScoresDoNotMakeNan) {
     x.k.for_each([&](auto b, auto s, auto h, auto d) { x.k.set(b, s, h, d, -kInf); });
   };
   planted(Case{"x", 1, 40, 40, 1, 1, 32, 32}, plant_all, [](const Instance& x) { expect_empty(x, 0, 7); });
-  // What such a row has summed may be NaN: a probability of 0 times a NaN of V. It is left out, not multiplied by 0.
+  // The sum that such a row has collected may be NaN, because a probability of 0 was multiplied by a NaN of V. The
+  // kernel must leave that sum out and not multiply it by 0.
   const auto plant_v_too = [&](Instance& x) {
     plant_all(x);
     x.v.for_each([&](auto b, auto s, auto h, auto d) { x.v.set(b, s, h, d, d % 2 == 0 ? kNan : kInf); });
@@ -121,8 +123,8 @@ TEST(Contract, NegativeInfiniteScoresDoNotMakeNan) {
     planted(Case{"x", 1, s_q, 40, 1, 1, 32, 32}, plant_v_too, [](const Instance& x) { expect_empty(x, 0, 0); });
 }
 
-/// Key 37 is not to be seen by rows below 37, and row 50 alone is forbidden it by
-/// the mask; in the same tiles as others.
+/// The rows below 37 must not see key 37, and the mask forbids it to row 50 alone. Other rows that see it share their
+/// tiles.
 TEST(Contract, NanInMaskedK) {
   for (const float bad : {kNan, kInf}) {
     planted(
@@ -173,7 +175,7 @@ TEST(Contract, NanInMaskedV) {
   }
 }
 
-/// make_instance fills whatever lies past a length, between rows and after the total with NaN.
+/// make_instance fills with NaN whatever lies past a length, between rows or after the total.
 TEST(Contract, NanBeyondLengths) {
   const auto check = [](const Instance& x) {
     for (std::int64_t b = 0; b < x.problem.b; ++b) {
@@ -210,15 +212,17 @@ TEST(Contract, NegativeInfinityInABiasMasks) {
 TEST(Contract, MoreQueriesThanKeysCausal) {
   planted(Case{"x", 1, 70, 30, 1, 1, 32, 32}.causal(), nothing, [](const Instance& x) {
     for (std::int64_t i = 0; i < 40; ++i) expect_empty(x, 0, i);
-    EXPECT_FLOAT_EQ(x.o.get(0, 40, 0, 5), x.v.get(0, 0, 0, 5));  // the first that sees a key sees one
+    EXPECT_FLOAT_EQ(x.o.get(0, 40, 0, 5), x.v.get(0, 0, 0, 5));  // The first row that sees a key sees only one.
   });
 }
 
 TEST(Contract, OneCausalQuery) {
   planted(Case{"x", 1, 1, 90, 2, 2, 32, 32}.causal(Align::top_left), nothing, [](const Instance& x) {
-    for (std::int64_t d = 0; d < 32; ++d) EXPECT_FLOAT_EQ(x.o.get(0, 0, 1, d), x.v.get(0, 0, 1, d));  // key 0 alone
+    // This row sees key 0 alone.
+    for (std::int64_t d = 0; d < 32; ++d) EXPECT_FLOAT_EQ(x.o.get(0, 0, 1, d), x.v.get(0, 0, 1, d));
   });
-  on_every_path([](const Path& path, DType dtype) {  // bottom-right: all keys
+  // Aligned to the bottom right, the row sees all keys.
+  on_every_path([](const Path& path, DType dtype) {
     Instance causal = make_instance(Case{"x", 1, 1, 90, 2, 2, 32, 32}.causal(), dtype);
     Instance full = make_instance(Case{"x", 1, 1, 90, 2, 2, 32, 32}, dtype);
     ASSERT_TRUE(run(path, &causal) && run(path, &full));
@@ -239,16 +243,16 @@ TEST(Contract, WindowBounds) {
           agreed);
   Attention a = small_problem();
   a.band = Band::window(-2, 0, Align::bottom_right);
-  EXPECT_EQ(make(a).why, "band.left = -2: it is 0 or more, or unbounded (-1)");
+  EXPECT_EQ(make(a).why, "band.left = -2: it must be 0 or more, or unbounded (-1)");
   a.band = Band::window(0, -7, Align::bottom_right);
-  EXPECT_EQ(make(a).why, "band.right = -7: it is 0 or more, or unbounded (-1)");
+  EXPECT_EQ(make(a).why, "band.right = -7: it must be 0 or more, or unbounded (-1)");
 }
 
 // ---- scores ---------------------------------------------------------------------------------------------------------
 
 TEST(Contract, SoftmaxScale) {
   planted(Case{"x", 1, 40, 70, 2, 2, 64, 64}.scale(-0.2f), nothing, agreed);
-  on_every_path([](const Path& path, DType dtype) {  // 0 is 1/sqrt(d_qk)
+  on_every_path([](const Path& path, DType dtype) {  // A scale of 0 means 1/sqrt(d_qk).
     Instance asked = make_instance(Case{"x", 1, 9, 70, 2, 2, 64, 64}, dtype);
     Instance given = make_instance(Case{"x", 1, 9, 70, 2, 2, 64, 64}.scale(0.125f), dtype);
     ASSERT_TRUE(run(path, &asked) && run(path, &given));
@@ -263,7 +267,7 @@ TEST(Contract, SoftmaxScale) {
 
 TEST(Contract, Softcap) {
   planted(Case{"x", 1, 80, 70, 2, 1, 64, 64}.softcap(1.5f).causal().row_max(), nothing, [](const Instance& x) {
-    expect_empty(x, 0, 3);  // a cap after the mask would have lifted -inf to -1.5
+    expect_empty(x, 0, 3);  // A cap that is applied after the mask would have lifted -inf to -1.5.
   });
   Attention a = small_problem();
   for (const float bad : {kNan, kInf, -1.f}) {
@@ -272,7 +276,8 @@ TEST(Contract, Softcap) {
   }
 }
 
-/// With V the identity, O is the thinned matrix of probabilities itself: its zeros are the mask.
+/// When V is the identity, O is the thinned matrix of probabilities itself, and its zeros show which elements were
+/// dropped.
 TEST(Contract, DropoutBitsAreTheSameEverywhere) {
   planted(
       Case{"x", 2, 40, 200, 4, 2, 32, 200}.dropout(0.4f),

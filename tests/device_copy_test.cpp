@@ -1,5 +1,5 @@
-// tests/device_copy_test.cpp: what cuda/device_copy.hpp promises about addresses, gaps, overlaps and guards, tested
-// without a GPU: the host's own memory takes the place of the device's.
+// tests/device_copy_test.cpp: tests what cuda/device_copy.hpp promises about addresses, gaps, overlaps and guards. No
+// GPU is needed, because the host's own memory takes the place of the device's.
 #include "cuda/device_copy.hpp"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 
 #include "support/contract.hpp"
 
-// These take the place of cuda/runtime_*.cpp in this executable.
+// In this executable these functions take the place of cuda/runtime_*.cpp.
 namespace falchion::cuda {
 Device current_device() { return {}; }
 std::string error_text(int) { return ""; }
@@ -86,7 +86,8 @@ TEST(DeviceCopy, AddressesKeepTheirRemainderAndDistance) {
 }
 
 TEST(DeviceCopy, WhatIsWrittenBesideATensorIsTold) {
-  for (const std::ptrdiff_t at : {-1, 0}) {  // before the first byte; behind the last
+  // One byte is just before the memory, and the other is just behind it.
+  for (const std::ptrdiff_t at : {-1, 0}) {
     Instance x = make_instance(Case{"x", 1, 5, 6, 1, 1, 16, 16}, DType::f32);
     cuda::DeviceCopy copy;
     ASSERT_TRUE(cuda::DeviceCopy::make(x.problem, x.operands(), {}, &copy));

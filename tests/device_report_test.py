@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-# tests/device_report_test.py: what bench/device_report.py makes of the folder that bench/device.sh leaves: its exit code
-# what it says, and the facts that it begins with. A storm that was too short is a failure.
+# tests/device_report_test.py: tests what bench/device_report.py makes of the folder that bench/device.sh leaves: its
+# exit code, what it says, and the facts that its report begins with. A storm that was too short must be a failure.
 import json
 import os
 import pathlib
@@ -10,14 +10,15 @@ import tempfile
 
 REPORT = pathlib.Path(__file__).parent.parent / "bench" / "device_report.py"
 ENOUGH = {"attention": (19999, 5, 1), "linear": (20000, 0, 0), "linear-backward": (20100, 7, 0)}
-# What ran of each operation (passed, refused, failed), the exit code of the storm, that of the report, what it says.
+# Each case has what ran of each operation (passed, refused, failed), the exit code of the storm, the exit code of the
+# report, and what the report says.
 CASES = (
     (ENOUGH, 0, 0, ""),
     (ENOUGH, 1, 1, ""),
     (ENOUGH | {"linear": (19999, 500, 0)}, 0, 1, "FAILED linear: 19999 problems ran, 20000 are to run"),
     ({name: n for name, n in ENOUGH.items() if name != "linear-backward"}, 0, 1, "FAILED linear-backward: 0 problems ran"),
     (None, 124, 1, "did not end well"),
-    (None, None, 0, ""),  # no storm was asked for
+    (None, None, 0, ""),  # No storm was asked for.
 )
 
 
@@ -29,7 +30,7 @@ def storm(counts):
 
 
 def facts():
-    """What is wrong with the first fields of the report of a machine with a GPU."""
+    """Returns what is wrong with the first fields of the report of a machine with a GPU."""
     header = "| NVIDIA-SMI 580.159.04    Driver Version: 580.159.04    CUDA Version: 13.0     |"
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)

@@ -1,5 +1,6 @@
-// tests/door_gpu_test.cpp: what plans for a GPU ask of CUDA, tested on machines without one. src/cuda/runtime_cuda.cpp
-// is linked with a fake runtime and a fake driver (tests/fake_cuda), and a variant's launch is a function of the test.
+// tests/door_gpu_test.cpp: tests on machines without a GPU what plans for a GPU ask of CUDA. src/cuda/runtime_cuda.cpp
+// is linked with a fake runtime and a fake driver (tests/fake_cuda), and a function of the test takes the place of a
+// variant's launch.
 #include <cuda.h>
 
 #include <array>
@@ -40,7 +41,7 @@ class GpuDoor : public ::testing::Test {
 // ---- whose error it is ----------------------------------------------------------------------------------------------
 
 TEST_F(GpuDoor, AnErrorOfSomebodyElseStaysTheirs) {
-  cuda.last = cudaErrorInvalidDevice;  // as cudaSetDevice(12345) leaves it
+  cuda.last = cudaErrorInvalidDevice;  // cudaSetDevice(12345) leaves the last error like this.
   EXPECT_TRUE(cuda::broken_context());
   EXPECT_EQ(cuda::current_ordinal(), 0);
   EXPECT_TRUE(cuda::make_context());
@@ -79,9 +80,9 @@ TEST_F(GpuDoor, ABrokenContextIsToldAndNotTakenAway) {
   EXPECT_EQ(cuda.last, cudaErrorIllegalAddress);
 }
 
-/// One failure, of which the next call knows nothing any more, made every later launch on Hopper fail.
+/// The look-up once kept its result after a failure too. One failure then made every later launch on Hopper fail.
 TEST_F(GpuDoor, ALookUpOfTheDriversFunctionThatFailedIsMadeAgain) {
-  int function = 0;  // stands for the driver's; it is not called
+  int function = 0;  // Its address takes the place of the driver's function, which is never called.
   sm90::EncodeTensorMap encode = nullptr;
   cuda.next = cudaErrorMemoryAllocation;
   EXPECT_EQ(sm90::find_tensor_map_encoder(&encode), cudaErrorMemoryAllocation);
@@ -95,7 +96,8 @@ TEST_F(GpuDoor, ALookUpOfTheDriversFunctionThatFailedIsMadeAgain) {
   EXPECT_EQ(reinterpret_cast<void*>(encode), &function);
 }
 
-/// Where memory lies is known in a broken context too: the CPU goes on, and a GPU's memory is no host's.
+/// Where memory lies is known in a broken context too. So the CPU goes on, and a GPU's memory is not taken for the
+/// host's.
 TEST_F(GpuDoor, ABrokenContextDoesNotMakeAllMemoryTheHosts) {
   const DeviceMemory memory;
   cuda.last = cudaErrorIllegalAddress, cuda.sticky = true;
@@ -110,7 +112,7 @@ TEST_F(GpuDoor, ABrokenContextDoesNotMakeAllMemoryTheHosts) {
 
 int launches = 0, launch_returns = cudaSuccess, launched_on = -1;
 
-/// A plan for the fake GPU whose kernel does nothing.
+/// Makes a plan for the fake GPU, with a kernel that does nothing.
 PlanData plan_of(const Instance& x) {
   static const gpu::AttentionKernel kernel = [] {
     gpu::AttentionKernel out{};
@@ -144,7 +146,7 @@ class GpuRuns : public GpuDoor {
       tensor->data = place, place += 1 << 20;
   }
   Status run() { return falchion::run(plan_of(x), operands, {}, nullptr); }
-  /// The status, with k elsewhere.
+  /// Returns the reason of the status of a run whose k lies at `data`.
   std::string why_with_k_at(void* data) {
     Operands moved = operands;
     moved.k.data = data;
@@ -159,7 +161,7 @@ class GpuRuns : public GpuDoor {
 TEST_F(GpuRuns, ALaunchesErrorIsWhatTheLaunchReturned) {
   EXPECT_EQ(run().why, "");
   EXPECT_EQ(launches, 1);
-  cuda.last = cudaErrorInvalidDevice;  // somebody else's
+  cuda.last = cudaErrorInvalidDevice;  // This error is somebody else's.
   EXPECT_EQ(run().why, "") << "a valid run";
   EXPECT_EQ(launches, 2);
   EXPECT_EQ(cuda.last, cudaErrorInvalidDevice) << "and still theirs";
@@ -205,7 +207,8 @@ TEST_F(GpuRuns, AThreadWithoutAContextGetsOne) {
   EXPECT_GT(cuda.starts, before + 1) << "cudaGetDevice, then cudaSetDevice";
 }
 
-/// A run makes the device that was planned for current, and puts the caller's back, also when it fails.
+/// A run makes the device that it was planned for current. Afterwards the caller's device is current again, also when
+/// the run fails.
 TEST_F(GpuRuns, ARunGoesToItsDeviceAndComesBack) {
   cuda.devices = 3;
   PlanData plan = plan_of(x);
@@ -217,7 +220,8 @@ TEST_F(GpuRuns, ARunGoesToItsDeviceAndComesBack) {
   launch_returns = cudaErrorInvalidConfiguration;
   EXPECT_EQ(falchion::run(plan, operands, {}, nullptr).code, Code::device);
   EXPECT_EQ(cuda.current, 1);
-  cuda.next = cudaErrorInvalidDevice;  // of cudaGetDevice: then it is not known where to come back to
+  // cudaGetDevice will return this. Then it is not known which device to come back to.
+  cuda.next = cudaErrorInvalidDevice;
   launches = 0;
   const Status status = falchion::run(plan, operands, {}, nullptr);
   EXPECT_EQ(status.code, Code::device);
@@ -225,7 +229,8 @@ TEST_F(GpuRuns, ARunGoesToItsDeviceAndComesBack) {
   EXPECT_EQ(launches, 0);
 }
 
-/// A context that the application made itself is no device's primary one, which is all that cudaSetDevice gives.
+/// cudaSetDevice can only make a device's primary context current. A context that the application made itself is none
+/// of these, so it has to be restored in another way.
 TEST_F(GpuRuns, ARunGivesTheCallersOwnContextBack) {
   int made_by_the_application = 0;
   cuda.devices = 3, cuda.current = 1;
@@ -237,7 +242,7 @@ TEST_F(GpuRuns, ARunGivesTheCallersOwnContextBack) {
   EXPECT_EQ(launched_on, 2);
   EXPECT_EQ(cuda.current, 1);
   EXPECT_EQ(cuda::thread_context(), &made_by_the_application);
-  plan.gpu.ordinal = 1;  // it is this context's device: the kernel belongs in it
+  plan.gpu.ordinal = 1;  // The context belongs to this device, so the kernel must run in it.
   EXPECT_EQ(falchion::run(plan, operands, {}, nullptr).why, "");
   EXPECT_EQ(cuda::thread_context(), &made_by_the_application);
 }
@@ -248,7 +253,7 @@ TEST_F(GpuRuns, ADeviceThatIsNotThere) {
   EXPECT_EQ(cuda::device_at(5).why_not, "there is no CUDA device 5, this process sees 1");
 }
 
-/// The device that the target names is the one that is planned for, whichever is current.
+/// The plan is made for the device that the target names, whichever device is current.
 TEST_F(GpuRuns, TheTargetNamesTheDevice) {
   cuda.devices = 3;
   Target target(Backend::sm80);
@@ -262,11 +267,12 @@ TEST_F(GpuRuns, TheTargetNamesTheDevice) {
   EXPECT_EQ(cuda.current, 0);
   target.backend = Backend::cpu;
   EXPECT_EQ(attention(operands, {}, target).why, "device = 1 with backend = cpu: device is for GPU backends");
-  target = Backend::best, target.device = 1;  // `best` on a device that was named is a GPU's, never the CPU's
+  // When a device is named, `best` means a GPU and never the CPU.
+  target = Backend::best, target.device = 1;
   EXPECT_EQ(attention(operands, {}, target).code, Code::unsupported);
 }
 
-/// Whoever vouches for the pointers pays for no question.
+/// A caller who vouches for the pointers does not pay for questions to the driver.
 TEST_F(GpuRuns, TrustedPointersAreNotAskedFor) {
   std::vector<std::byte> host(1 << 16);
   Operands moved = operands;
@@ -297,12 +303,13 @@ TEST_F(GpuRuns, WithoutAGeneralVariantTheOperandInTheWayIsNamed) {
 
 // ---- best -----------------------------------------------------------------------------------------------------------
 
-/// Whatever GPU is here, no variant of this build fits it, and q stays where it is.
+/// No variant of this build fits any GPU here, and a call must not leave the device that q lies on.
 TEST_F(GpuRuns, BestStaysOnAGpuThatNoVariantFits) {
   for (const std::string forced : {"", "generic", "avx2"}) {
     const auto all = variants();
     const bool built = std::any_of(all.begin(), all.end(), [&](const Variant& v) { return v.level == forced; });
-    if (!forced.empty() && !built) continue;  // then no path of any kind takes the problem, and that is what is said
+    // In this case no path of any kind takes the problem, and the message says that.
+    if (!forced.empty() && !built) continue;
     const ForcedByTheEnvironment environment(forced.c_str());
     const Status status = attention(operands);
     EXPECT_EQ(status.code, Code::unsupported) << forced;
@@ -311,8 +318,7 @@ TEST_F(GpuRuns, BestStaysOnAGpuThatNoVariantFits) {
   }
 }
 
-/// Nothing that lies on the host makes a run start CUDA: an application that forks,
-/// or that wants no context, is left alone.
+/// A call whose operands lie on the host must not start CUDA, because the application may fork or may want no context.
 TEST_F(GpuDoor, ACallOnTheHostDoesNotStartCuda) {
   Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
   for (const Backend backend : {Backend::best, host_target().backend}) {

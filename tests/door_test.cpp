@@ -1,6 +1,6 @@
-// tests/door_test.cpp: where operands lie, in a process whose CUDA driver is a fake (tests/fake_cuda). Plans for the
-// host refuse a GPU's memory with the operand's name, and the one-call form stays where q lies (docs/contract.md,
-// "operands in memory that the backend cannot use"). Code that reads or writes DeviceMemory crashes.
+// tests/door_test.cpp: tests where operands lie, in a process whose CUDA driver is a fake one (tests/fake_cuda). Plans
+// for the host refuse a GPU's memory by the operand's name, and the one-call form stays where q lies (docs/contract.md,
+// "operands in memory that the backend cannot use"). Code that reads or writes a DeviceMemory crashes.
 #include <cstdlib>
 
 #include "cpu/levels.hpp"
@@ -31,7 +31,7 @@ TEST_F(Door, PlacesAreWhatTheDriverSays) {
   const DeviceMemory here, peer(false);
   char ordinary = 0, pinned = 0, elsewhere = 0, managed = 0;
   cuda.add(&pinned, 1, FakeKind::pinned, true);
-  cuda.add(&elsewhere, 1, FakeKind::pinned, false);  // kernels see it at another address, or not at all
+  cuda.add(&elsewhere, 1, FakeKind::pinned, false);  // Kernels see this memory at another address, or not at all.
   cuda.add(&managed, 1, FakeKind::managed, true);
   EXPECT_EQ(cuda::place_of(&ordinary), cuda::Place::host);
   EXPECT_EQ(cuda::place_of(nullptr), cuda::Place::host);
@@ -60,7 +60,9 @@ TEST_F(Door, WhatTheDriverDoesNotSayIsUnknownAndNotTheHosts) {
     cuda.fail_with(error);
     EXPECT_EQ(cuda::place_of(memory.data()), cuda::Place::unknown) << error;
   }
-  for (const int not_started : {3, 4, 34}) {  // no cuInit, over, a stub: then no memory is CUDA's
+  // These codes mean that cuInit was not called, that the process is ending, and that the driver is a stub. In each
+  // case no memory can be CUDA's.
+  for (const int not_started : {3, 4, 34}) {
     cuda.fail_with(not_started);
     char ordinary = 0;
     EXPECT_EQ(cuda::place_of(&ordinary), cuda::Place::host) << not_started;
@@ -199,7 +201,7 @@ TEST_F(Door, MergeAndValidateLengthsRefuseToo) {
   EXPECT_EQ(status.why, "used_k lies on a GPU, and this build has no GPU variants, so that nothing can copy it");
 }
 
-/// The driver's failure is no fault of the operands: the same code and words wherever it is asked.
+/// A failure of the driver is no fault of the operands. It gives the same code and words wherever the driver is asked.
 TEST_F(Door, WhereTheDriverFailsTheCodeIsDevice) {
   float numbers[3][8] = {}, lse[3] = {};
   const auto o = [&](int i) { return Tensor::dense(numbers[i], DType::f32, {1, 1, 1, 8}); };
@@ -250,7 +252,7 @@ void move_to(void* memory, Operands* x) {
   x->lse = {};
 }
 
-/// No GPU of this machine takes the problem: the answer is a Status, also where FALCHION_CPU names a level.
+/// When no GPU of this machine takes the problem, the answer is a Status, also where FALCHION_CPU names a level.
 TEST_F(Door, BestNeverLeavesTheDeviceThatQIsOn) {
   Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
   for (const bool in_reach : {true, false}) {
@@ -299,7 +301,7 @@ TEST_F(Door, BestOfLinearAttentionStaysWhereTheStateIs) {
 }
 
 TEST_F(Door, BestTakesPinnedMemoryForTheHosts) {
-  for (const FakeKind kind : {FakeKind::pinned, FakeKind::managed}) {  // managed: no GPU takes it here
+  for (const FakeKind kind : {FakeKind::pinned, FakeKind::managed}) {  // No GPU takes managed memory in this test.
     Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
     x.poison_outputs();
     for (const HostTensor* tensor : x.tensors()) cuda.add(tensor->memory(), tensor->memory_bytes(), kind, true);
@@ -309,7 +311,7 @@ TEST_F(Door, BestTakesPinnedMemoryForTheHosts) {
   }
 }
 
-/// Lengths of a GPU are not read on the way to a plan of the host.
+/// A plan for the host must not read lengths that lie on a GPU.
 TEST_F(Door, LengthsOnAGpuAreNotReadByTheHost) {
   const DeviceMemory memory;
   Instance x = make_instance(Case{"x", 2, 40, 90, 4, 2, 16, 16}.packed({40, 7}, {90, 3}), DType::f32);

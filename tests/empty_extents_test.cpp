@@ -1,5 +1,5 @@
-// tests/empty_extents_test.cpp: b, s and h of 0, with null pointers for every operand that has no element, for every
-// operation, pass, path and feature. Outputs that still have elements must hold what the definition says.
+// tests/empty_extents_test.cpp: tests b, s and h of 0, with null pointers for every operand that has no element, for
+// every operation, pass, path and feature. Outputs that still have elements must hold what the definition says.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,11 +17,12 @@ bool is_empty(const Tensor& x) {
   return std::any_of(x.shape.begin(), x.shape.end(), [](std::int64_t extent) { return extent == 0; });
 }
 
-/// Which of the operands without an element lose their memory: a null pointer, strides of 0.
+/// Which of the operands without an element lose their memory. They then have a null pointer and strides of 0.
 enum class Drop { all, inputs, outputs };
 constexpr Drop kDrops[] = {Drop::all, Drop::inputs, Drop::outputs};
 
-/// rows_of_nobody: packed tensors of the tests have three rows behind the last sequence. Without them there is nothing.
+/// The packed tensors of the tests have `rows_of_nobody` rows behind the last sequence. Without these rows such a
+/// tensor has no element when all lengths are 0.
 template <class AnyOperands>
 void drop_empty(Drop drop, std::int64_t rows_of_nobody, AnyOperands* x) {
   const auto outputs = cuda::outputs_of(x);

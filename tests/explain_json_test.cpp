@@ -1,5 +1,5 @@
-// tests/explain_json_test.cpp: the JSON that the library writes, as another parser reads it: strings and numbers of
-// every kind, and then explain(), compared with the plan, the text and docs/explain.md.
+// tests/explain_json_test.cpp: reads the JSON that the library writes with another parser: first strings and numbers of
+// every kind, and then explain(), which is compared with the plan, the text and docs/explain.md.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -25,7 +25,7 @@ namespace {
 
 using Parsed = nlohmann::json;
 
-/// Refuses what is no JSON, and a key that is there twice, of which a parser would keep one.
+/// Refuses what is no JSON. It also refuses a key that appears twice, because a parser would keep only one of the two.
 Parsed parse(const std::string& text) {
   std::vector<std::set<std::string>> open;
   bool twice = false;
@@ -65,7 +65,8 @@ TEST(Json, Strings) {
   for (const auto& [bytes, read] : broken) EXPECT_EQ(parse(Json(bytes).text()).get<std::string>(), read);
 }
 
-/// What another's writer leaves of the same bytes: it replaces as well, though fewer characters at a time.
+/// Removes the replacement characters from a string. Another writer replaces invalid bytes too, but fewer at a time, so
+/// only what remains can be compared.
 std::string without_replacements(std::string x) {
   for (std::size_t at = 0; (at = x.find("\ufffd", at)) != std::string::npos;) x.erase(at, 3);
   return x;
@@ -110,7 +111,7 @@ TEST(Json, ArraysAndObjects) {
 
 // explain() ----------------------------------------------------------------------------------------------------------
 
-/// Each key that is there, as "decision.level"; of a list of objects "rejected.path".
+/// Collects each key that is there, as "decision.level", or "rejected.path" for a list of objects.
 void collect(const Parsed& value, const std::string& under, std::set<std::string>* keys) {
   if (value.is_array()) {
     for (const Parsed& element : value) collect(element, under, keys);
@@ -136,7 +137,7 @@ Status plan_for_any_build(const LinearAttention& a, Pass pass, const Target& tar
   return plan_problem(a, pass, target, out, true);
 }
 
-/// What is decided lies in the JSON as it lies in the plan.
+/// Checks that the JSON says of the decision what the plan says.
 void same_decision(const Parsed& json, const PlanData& plan) {
   EXPECT_EQ(json["decision"]["backend"], name(plan.backend));
   EXPECT_EQ(json["workspace_bytes"], plan.workspace);
@@ -226,7 +227,7 @@ std::vector<LinearAttention> linear_problems() {
   return out;
 }
 
-/// Beside Plan::make, the plan's data and the text; and docs/explain.md names each key that there is.
+/// Compares the JSON with Plan::make, with the plan's data and with the text. docs/explain.md must name each key.
 TEST(ExplainJson, SaysWhatThePlanAndTheTextSay) {
   std::set<std::string> keys;
   for (const Target& target : targets()) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: exports_test.sh LIBRARY.so    It shows falchion:: and fal_ names only.
+# usage: exports_test.sh LIBRARY.so. Checks that the library exports only names of falchion:: and of fal_.
 set -euo pipefail
 nm -D "$1" >/dev/null
 other=$(nm -D --defined-only "$1" | awk '{print $3}' | c++filt |

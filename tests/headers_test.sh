@@ -15,7 +15,7 @@ for header in include/falchion/*; do
   esac
   echo "$name compiles alone"
 done
-# The C structs' first sizes are checked on 32 bits too, where the compiler knows of such a target.
+# The first sizes of the C structs are checked on 32 bits too, if the compiler has such a target.
 for target in -m32 -mx32; do
   if echo | $cxx -x c++ $target -ffreestanding -fsyntax-only - 2>/dev/null; then
     echo '#include "api/c_sizes.hpp"' |

@@ -1,4 +1,4 @@
-/// io_npy_test.cpp: .npy: round trips, what other writers write, and every refusal by its words.
+/// io_npy_test.cpp: tests of .npy files: round trips, files of other writers, and every refusal with its words.
 #include "io/npy.hpp"
 
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 namespace falchion::io {
 namespace {
 
-/// What NumPy writes as the header of npy bytes `dict`, version 1 with no padding.
+/// Returns the header of version 1 that NumPy writes for `dict`, without padding, followed by data_bytes bytes.
 std::string npy(const std::string& dict, std::size_t data_bytes = 0) {
   std::string out("\x93NUMPY\x01\x00", 8);
   out += static_cast<char>(dict.size() & 255);

@@ -1,4 +1,5 @@
-/// io_safetensors_test.cpp: safetensors: round trips, what other writers write, every refusal by its words, the sample.
+/// io_safetensors_test.cpp: tests of safetensors files: round trips, files of other writers, every refusal with its
+/// words, and the sample of examples/smollm2.
 #include "io/safetensors.hpp"
 
 #include <gtest/gtest.h>
@@ -248,7 +249,7 @@ TEST(Safetensors, ReadsTheSampleOfARealModel) {
       EXPECT_LT(rms, 5) << array->name;
     }
   }
-  // The script that wrote it and the writer here agree on order, padding and metadata.
+  // The script that wrote the sample and the writer here agree on order, padding and metadata.
   const Folder folder;
   ASSERT_TRUE(write_safetensors(folder.file("again"), sample.arrays, sample.metadata));
   std::shared_ptr<const MappedFile> ours, theirs;

@@ -1,4 +1,4 @@
-/// io_support.hpp: what the tests of src/io share: a folder, random arrays, and rows of broken bytes.
+/// io_support.hpp: what the tests of src/io share: a folder, random arrays, and tables of broken files.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ using Shape = std::vector<std::int64_t>;
 
 inline std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
-/// A folder that goes with the test.
+/// A folder that is deleted at the end of the test.
 class Folder {
  public:
   Folder() {

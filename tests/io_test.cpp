@@ -1,4 +1,4 @@
-/// io_test.cpp: arrays and whole files. The formats: io_npy_test.cpp, io_safetensors_test.cpp.
+/// io_test.cpp: tests of arrays and of whole files. io_npy_test.cpp and io_safetensors_test.cpp test the formats.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
@@ -124,7 +124,8 @@ TEST(File, WritingOverAMappedFileKeepsTheOldBytes) {
   EXPECT_TRUE(std::filesystem::is_symlink(folder.file("link.npy")));
   ASSERT_TRUE(read_npy(path, &mapped));
   expect_same(mapped, second);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);  // no temporary file is left
+  // No temporary file is left.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 2);
 }
 
 TEST(File, ReadsAndWritesPipes) {

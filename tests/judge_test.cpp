@@ -1,5 +1,5 @@
-// tests/judge_test.cpp: what the tolerance rule of src/judge must not let through, and what a right kernel is granted
-// where its sums cancel (docs/contract.md, "The tolerance rule").
+// tests/judge_test.cpp: which faults the tolerance rule of src/judge must not let through, and what it grants a right
+// kernel where its sums cancel (docs/contract.md, "The tolerance rule").
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -17,7 +17,7 @@ namespace {
 using judge::AttentionOutput;
 using judge::LinearOutput;
 
-/// The definition's own results of a row, to be spoilt.
+/// The definition's own results for a case. The tests then spoil them.
 struct LinearResults {
   LinearInstance x;
   Pass pass;
@@ -54,8 +54,8 @@ TEST(Judge, WhatF16CannotHoldIsNoError) {
   EXPECT_TRUE(r.right(LinearOutput::o, &LinearInstance::o));
 }
 
-/// A NaN of v is in its column of o from its token on; on chunked kernels it may be in tokens before it, of its own
-/// sequence, at most 255 away.
+/// A NaN of v may be in its column of o from its token on. With kernels that work in chunks it may also be in tokens
+/// before its own, of the same sequence and at most 255 away.
 TEST(Judge, ANanOfVReachesTokensOfItsChunkAlone) {
   LinearResults r(LinearCase{"x", 2, 400, 1, 1, 8, 8}.packed({20, 380}).spare(0), Pass::forward);
   constexpr std::int64_t kAt = 310;
@@ -94,7 +94,7 @@ TEST(Judge, InfinitiesOfLinearAttentionMayBeNan) {
   EXPECT_FALSE(r.right(LinearOutput::o, &LinearInstance::o));
 }
 
-/// Only where its probability is too small for the types.
+/// A NaN is allowed only where the probability is too small for the types.
 TEST(Judge, AnInfOfVIsNanUnderAVanishingProbabilityAlone) {
   for (const DType dtype : kTypes) {
     for (const float score : {-3.f, -200.f}) {
@@ -114,8 +114,9 @@ TEST(Judge, AnInfOfVIsNanUnderAVanishingProbabilityAlone) {
   }
 }
 
-/// 512 equal weights on v of +-1: o is next to nothing, its sum is not. In f32 four roundings of that sum pass, a
-/// dozen do not. (On an H200 a right kernel was off by three, where the naive sum had luck.)
+/// 512 equal weights on a v of +-1 give an o of almost nothing, though the magnitudes sum to much more. In f32 four
+/// roundings of that sum pass, and a dozen do not. (On an H200 a right kernel was off by three, while the naive sum was
+/// lucky.)
 TEST(Judge, ASumThatCancelsIsGrantedARoundingOfItsMagnitudes) {
   Instance x = make_instance(Case{"x", 1, 1, 512, 1, 1, 8, 8}, DType::f32);
   x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, 0); });
@@ -130,7 +131,7 @@ TEST(Judge, ASumThatCancelsIsGrantedARoundingOfItsMagnitudes) {
   EXPECT_FALSE(matches(x, reference));
 }
 
-/// Adds noise to a tensor, so large next to its RMS.
+/// Adds noise of this size relative to the RMS of the tensor.
 void add_noise(double size, HostTensor* x) {
   double sum = 0, count = 0;
   x->for_each([&](auto i, auto j, auto k, auto l) { sum += std::pow(x->get(i, j, k, l), 2), ++count; });
@@ -142,7 +143,7 @@ void add_noise(double size, HostTensor* x) {
 }
 
 /// A token's decay gradient is a sum over all later tokens. Right kernels on an H200 were off by 3e-5 in such a
-/// problem; ten times that is a fault.
+/// problem. Ten times that is a fault.
 TEST(Judge, TheGradientOfADecayIsGrantedWhatItIsSummedFrom) {
   for (const double size : {3e-5, 6e-4}) {
     LinearResults r(LinearCase{"x", 1, 256, 3, 3, 32, 16}.scale(0.05f).states().decay(Decay::token), Pass::backward);
@@ -156,7 +157,8 @@ TEST(Judge, TheGradientOfADecayIsGrantedWhatItIsSummedFrom) {
   }
 }
 
-/// Each e^g is rounded to f32: over the 250 tokens that a state remembers that is 5e-6 where nothing else is off.
+/// Each e^g is rounded to f32. Over the 250 tokens that a state remembers this makes 5e-6, in a problem where nothing
+/// else is off.
 TEST(Judge, AStateIsGrantedTheRoundingOfEachDecay) {
   for (const double factor : {1.0, 10.0}) {
     LinearResults r(LinearCase{"x", 1, 300, 1, 1, 16, 16}.elu().normalise().final().decay(Decay::head), Pass::forward);
@@ -167,8 +169,8 @@ TEST(Judge, AStateIsGrantedTheRoundingOfEachDecay) {
   }
 }
 
-/// e^-90 is below f32's smallest normal number, and a GPU takes it for 0; e^-80 is not. Here it stands before ten
-/// thousand, because the last token's own weight, by which o is divided, is so small. (On an H200 two of 80,000
+/// e^-90 is below f32's smallest normal number, and a GPU takes it for 0. e^-80 is not. Here that factor is multiplied
+/// by ten thousand, because the last token's own weight, by which o is divided, is so small. (On an H200 two of 80,000
 /// problems had a gradient of 1e-37 where a right kernel has 0.)
 TEST(Judge, WhatAnEToTheDecayBelowNormalNumbersStandsBeforeMayBeLost) {
   for (const float decay : {-90.f, -80.f}) {
@@ -182,8 +184,8 @@ TEST(Judge, WhatAnEToTheDecayBelowNormalNumbersStandsBeforeMayBeLost) {
   }
 }
 
-/// -Inf in a bias hides a key. Were it nudged to NaN, its row would be granted nothing: right results of an H200 failed
-/// so, where two scores of 170 that were nearly equal stood beside a hidden key.
+/// A -Inf in a bias hides a key. If the judge nudged it to NaN, it would grant that row nothing. Right results of an
+/// H200 failed for this reason, where two scores of 170 that were nearly equal stood beside a hidden key.
 TEST(Judge, AnInfinityIsNotNudged) {
   float numbers[] = {1, -kInf, kInf, 0};
   const Tensor x = Tensor::dense(numbers, DType::f32, {1, 1, 1, 4});
@@ -197,7 +199,7 @@ TEST(Judge, AnInfinityIsNotNudged) {
 }
 
 /// Query 0 stands 1990 keys before the first one, so its scores are around -1990 and are rounded by 6e-5. The naive
-/// computation is exact here, because slope times distance is a whole number. Ten times the rounding is an error.
+/// computation is exact here, because slope times distance is a whole number. Ten times that rounding is an error.
 TEST(Judge, AScoreWithAlibiIsRoundedAtItsOwnSize) {
   Instance x = make_instance(Case{"x", 1, 2000, 10, 1, 1, 8, 8}.alibi(), DType::f32);
   x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, 0); });
@@ -212,8 +214,8 @@ TEST(Judge, AScoreWithAlibiIsRoundedAtItsOwnSize) {
   EXPECT_FALSE(matches(x, reference));
 }
 
-/// One token alone, normalised: o is v but for eps, and the gradient of q, which is eps of itself, is lost in f32. Rows
-/// that belong to no sequence have no divisor and must not make the typical one smaller.
+/// With one token and the normaliser, o is v up to eps. The gradient of q is then only a share of eps of its terms, so
+/// it is lost in f32. Rows that belong to no sequence have no divisor and must not make the typical divisor smaller.
 TEST(Judge, RowsOfNoSequenceDoNotCountInTheTypicalDivisor) {
   LinearResults r(LinearCase{"x", 1, 1, 1, 1, 8, 8}.normalise().packed({1}).spare(26), Pass::backward);
   r.x.q.for_each([&](auto b, auto s, auto h, auto d) { r.x.q.set(b, s, h, d, 1); });

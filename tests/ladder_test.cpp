@@ -1,4 +1,4 @@
-// tests/ladder_test.cpp: every step of the ladders against the definition, on lengths that no tile divides.
+// tests/ladder_test.cpp: compares every step of the ladders with the definition, on lengths that no tile divides.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -20,12 +20,13 @@ namespace {
 struct Size {
   int b, s_q, s_k, h, d;
 };
-// Corners first: no key, one of each, more queries than keys (causal: rows that see nothing), around a tile, ragged.
+// The corner cases come first: no key, one query and one key, and more queries than keys (with a causal band these have
+// rows that see nothing). Then come lengths around a tile, and ragged ones.
 constexpr Size kSizes[] = {{1, 5, 0, 1, 64},      {1, 1, 1, 1, 128},   {2, 200, 77, 1, 64}, {1, 130, 30, 1, 128},
                            {2, 64, 64, 2, 64},    {1, 65, 63, 3, 128}, {1, 63, 129, 2, 64}, {1, 1, 300, 2, 64},
                            {1, 130, 257, 2, 128}, {1, 140, 301, 1, 64}};
 
-/// Memory of the side that a step runs on: the tensors themselves, or copies on the device.
+/// Memory on the side that a step runs on. On the CPU these are the tensors themselves, and on a GPU they are copies.
 class OnDevice {
  public:
   explicit OnDevice(std::size_t bytes) { EXPECT_TRUE(cuda::allocate(std::max<std::size_t>(bytes, 16), &data_)); }
@@ -96,8 +97,9 @@ TEST(Ladder, GpuStepsGiveTheDefinition) {
   check_steps(steps, DType::bf16, run_on_gpu);
 }
 
-// Corners first: no token, one, a chunk and one less and one more, several segments, head dims that differ and fill no
-// tile. Columns of V in all decide the warps of the low-occupancy kernel: fewer than 160, than 320, more.
+// The corner cases come first: no token, one token, a chunk and one token less or more. Then come several segments, and
+// head dims that differ and fill no tile. The number of columns of V in all heads decides how many warps the
+// low-occupancy kernel has: fewer than 160, fewer than 320, or more.
 const LinearCase kLinearSizes[] = {
     {"none", 1, 0, 2, 2, 64, 64},    {"one", 2, 1, 2, 2, 64, 64},     {"one_wide", 1, 1, 1, 1, 128, 128},
     {"below", 2, 63, 3, 3, 64, 64},  {"chunk", 1, 64, 3, 3, 64, 64},  {"above", 1, 65, 1, 1, 128, 64},
@@ -187,7 +189,7 @@ TEST(Ladder, EveryStepSaysWhatAndWhy) {
   check_texts(ladder::linear::cpu_steps()), check_texts(ladder::linear::gpu_steps());
 }
 
-/// What `falchion ladder ...` prints with --json, the command being built beside this test.
+/// Checks what `falchion ladder ...` prints with --json. The command is built beside this test.
 void check_command(const std::string& arguments, std::size_t steps) {
   const auto command = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "falchion";
   if (!std::filesystem::exists(command)) GTEST_SKIP() << "the command is not built here: " << command;
@@ -196,7 +198,7 @@ void check_command(const std::string& arguments, std::size_t steps) {
   const nlohmann::json result = nlohmann::json::parse(pipe, nullptr, false);
   EXPECT_EQ(pclose(pipe), 0);
   ASSERT_FALSE(result.is_discarded());
-  ASSERT_EQ(result["steps"].size(), steps + 1);  // and the library
+  ASSERT_EQ(result["steps"].size(), steps + 1);  // The list also has the library's own kernel.
   for (const auto& step : result["steps"]) {
     if (step["not_built"] == "") { EXPECT_TRUE(step["o"]["passed"].get<bool>()) << step["step"]; }
   }

@@ -20,7 +20,7 @@ declare -A allowed=(
   [gpu]="args blocks policy"
   [sm80]="args gpu blocks policy tiles"
   [sm90]="args gpu blocks policy tiles"
-  [cpu]="args blocks policy public"  # cpu/*.cpp: host code
+  [cpu]="args blocks policy public"  # cpu/*.cpp is code for the host
   [cuda]="public types"
   [tiles]=""
   [ladder]="args blocks policy cuda public"
@@ -33,7 +33,7 @@ declare -A allowed=(
   [tools]="types api plan dispatch args ref cpu cuda ladder io judge layout policy public variants"
 )
 
-layer_of_file() {  # -> from
+layer_of_file() {  # This sets `from`.
   case "$1" in
     src/dispatch.*|src/variant.in|src/variant_gpu.in) from=dispatch ;;
     src/cpu/*.cpp|src/cpu/levels.hpp|src/cpu/threads.hpp|src/cpu/thread_pool.hpp) from=cpu ;;
@@ -42,7 +42,7 @@ layer_of_file() {  # -> from
     *) from=tools ;;
   esac
 }
-layer_of_include() {  # -> to
+layer_of_include() {  # This sets `to`.
   if [[ $from == tools && -f tools/$1 ]]; then to=tools; return; fi
   case "$1" in
     falchion/*) to=public ;;
@@ -50,7 +50,7 @@ layer_of_include() {  # -> to
     variants.def|falchion_variants.inc) to=variants ;;
     dispatch.hpp) to=dispatch ;;
     */*) to=${1%%/*} ;;
-    *) to=same ;;  # a file beside it
+    *) to=same ;;  # This is a file in the same folder.
   esac
 }
 

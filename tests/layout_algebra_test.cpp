@@ -1,5 +1,6 @@
-// tests/layout_algebra_test.cpp: src/layout's algebra against CuTe's documentation and CuTe's own prints. The suites
-// Vector01 to Vector16, here and in the other tests of layouts, are what tutorials on CuTe print and draw.
+// tests/layout_algebra_test.cpp: compares the algebra of src/layout with CuTe's documentation and with what CuTe itself
+// prints. The suites Vector01 to Vector16, here and in the other tests of layouts, check what tutorials on CuTe print
+// and draw.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -92,7 +93,7 @@ TEST(Vector04, FollowsItsStrides) {
   const std::vector<std::pair<std::string, std::vector<Offsets>>> grids{
       {"(4,2):(1,4)", {{0, 4}, {1, 5}, {2, 6}, {3, 7}}},
       {"(4,2):(2,1)", {{0, 1}, {2, 3}, {4, 5}, {6, 7}}},
-      {"(2,4):(12,1)", {{0, 1, 2, 3}, {12, 13, 14, 15}}}};  // s2xd4_a
+      {"(2,4):(12,1)", {{0, 1, 2, 3}, {12, 13, 14, 15}}}};  // CuTe's documentation calls this layout s2xd4_a.
   for (const auto& [text, rows] : grids) {
     for (std::size_t m = 0; m < rows.size(); ++m) {
       EXPECT_EQ(row(parse_layout(text), static_cast<std::int64_t>(m), 1), rows[m]) << text;
@@ -131,13 +132,14 @@ TEST(Vector06, PartitionOfSgemm) {
   const Slice c = local_partition(of("(_128,_128):(_1,5120)"), of("(_16,_16):(_1,_16)"), 37);
   EXPECT_EQ(to_string(c.layout.shape), "(_8,_8)");
   EXPECT_EQ(c.offset_of, 5 + 2 * 5120);
-  // As it is drawn: C (8,8), A and B (8,4), 4 x 4 threads; a row of threads for A, a column for B.
+  // These are the partitions as the tutorial draws them: C is (8,8), A and B are (8,4), there are 4 x 4 threads, and a
+  // row of threads shares A while a column shares B.
   EXPECT_EQ(to_string(local_partition(of("(_8,_4):(_1,_8)"), of("(_4):(_1)"), 0).layout.shape), "(_2,_4)");
   EXPECT_EQ(to_string(local_partition(of("(_8,_8):(_1,_8)"), of("(_4,_4):(_1,_4)"), 0).layout.shape), "(_2,_2)");
 }
 
-// The pictures of the same tutorial that are layouts. (The one of the software pipeline is of time; the roofline's plot
-// is roofline_test's.)
+// The following tests check those pictures of the same tutorial that show layouts. (One picture shows the software
+// pipeline over time. The roofline plot is checked in roofline_test.)
 TEST(Vector07, BlocksOfCAndStepsOfK) {
   const Layout c = divide(DivideKind::zipped, of("(5120,5120):(_1,5120)"), parse_tiler("(_128,_128)"));
   EXPECT_EQ(to_string(c), "((_128,_128),(40,40)):((_1,5120),(_128,655360))");
@@ -146,7 +148,7 @@ TEST(Vector07, BlocksOfCAndStepsOfK) {
   EXPECT_EQ(to_string(divide(DivideKind::logical, of("4096:1"), parse_tiler("_8"))), "(_8,512):(1,8)");
 }
 
-/// Block i of 4 x 4 blocks stands at m + 4 n: the order is a layout too.
+/// Block i of 4 x 4 blocks stands at m + 4 n. So the order of the blocks is a layout too.
 TEST(Vector07, OrdersOfTheBlocks) {
   using Places = std::vector<std::pair<std::int64_t, std::int64_t>>;
   const auto first_six = [](const std::string& text) {
@@ -256,7 +258,7 @@ TEST(Vector15, ProductEqualsTheDocumentation) {
   EXPECT_EQ(to_string(product(ProductKind::raked, block, tiler)), "((_3,_2),(_4,_5)):((_10,_5),(_30,_1))");
 }
 
-/// Tiles of 128 x 128, 32 x 128, 32 x 128 elements of two bytes; a thread moves 16 bytes.
+/// The tiles are 128 x 128, 32 x 128 and 32 x 128 elements of two bytes. A thread moves 16 bytes.
 TEST(Vector13, SizesOfTheTiles) {
   const Composed atom = parse_layout("Sw<3,3,3> o _0 o (_8,_64):(_64,_1)");
   const auto bytes = [&](const std::string& shape) {
@@ -270,19 +272,20 @@ TEST(Vector13, SizesOfTheTiles) {
   EXPECT_EQ(threads_a_row, 8);
 }
 
-/// What the first product leaves in registers, seen as the second one's A, and by rows and columns.
+/// The first product's accumulator, which stays in registers, is read as the second product's operand A, and as a
+/// matrix of rows and columns.
 TEST(Vector13, ReshapesOfTheAccumulator) {
   const Layout acc = of("((_2,_2),_2,_4):((_1,_2),_4,_8)");
   const Layout pairs = divide(DivideKind::logical, acc.mode(2), parse_tiler("_2"));
   const Layout as_a = make_layout({make_layout({acc.mode(0), pairs.mode(0)}), acc.mode(1), pairs.mode(1)});
   EXPECT_EQ(to_string(as_a), "(((_2,_2),_2),_2,_2):(((_1,_2),_8),_4,_16)");
-  EXPECT_EQ(as_a.mode(0).size(), 8);  // (4,2)
+  EXPECT_EQ(as_a.mode(0).size(), 8);  // The mode is (4,2).
   const Layout rows = make_layout({acc.mode(0).mode(1), acc.mode(1)}),
                columns = make_layout({acc.mode(0).mode(0), acc.mode(2)});
   EXPECT_EQ(to_string(make_layout({rows, columns})), "((_2,_2),(_2,_4)):((_2,_4),(_1,_8))");
 }
 
-/// CuTe has the atoms of wgmma's shared memory in bits, and recasts them to the element.
+/// CuTe defines the atoms of wgmma's shared memory in bits and recasts them to the element.
 TEST(Vector14, TilesOfHopper) {
   struct Tile {
     const char* bits;

@@ -1,4 +1,4 @@
-// tests/layout_atoms_test.cpp: the atoms and what is tiled from them, compared with what CuTe prints.
+// tests/layout_atoms_test.cpp: compares the atoms, and what is tiled from them, with what CuTe prints.
 #include <gtest/gtest.h>
 
 #include <set>
@@ -26,7 +26,7 @@ const CopyAtom& copy(std::string_view name) {
   if (!atom) throw Error("no atom " + std::string(name));
   return *atom;
 }
-/// The TiledMma of FlashAttention-2's forward kernel: 4 warps down the rows of Q.
+/// The TiledMma of FlashAttention-2's forward kernel, whose 4 warps lie one below the other along the rows of Q.
 TiledMma flash_mma() { return make_tiled_mma(mma("SM80_16x8x16_F32F16F16F32_TN"), threads("(4,1,1)"), 64, 16, 16); }
 
 // ---- Atoms ----------------------------------------------------------------------------------------------------------
@@ -101,11 +101,12 @@ TEST(Vector14, Wgmma) {
   EXPECT_NE(find_mma_atom("SM90_64x48x32_S32S8S8_SS_TN"), nullptr);
 }
 
-/// Every element of an operand belongs to a thread, and to one only, but where a wgmma reads shared memory.
+/// Every element of an operand belongs to exactly one thread. The exception is an operand that a wgmma reads from
+/// shared memory.
 TEST(LayoutAtoms, EveryAtomCoversItsTileOnce) {
   std::set<std::string> names;
   const auto covers = [](const Layout& tv, std::int64_t size) {
-    // The threads of a wgmma all see the whole of what lies in shared memory.
+    // All threads of a wgmma see the whole of an operand in shared memory.
     const bool shared = tv.mode(0).cosize() == 1 && tv.mode(1).size() == size;
     const Layout once = shared ? tv.mode(1) : tv;
     std::set<std::int64_t> seen;
@@ -123,7 +124,8 @@ TEST(LayoutAtoms, EveryAtomCoversItsTileOnce) {
 }
 
 TEST(LayoutAtoms, TilesOfAmx) {
-  // B in VNNI pairs: (n,k) lies at (_16,(_2,_16)):(_2,(_1,_32)); value v of the atom is what lies at v.
+  // B is stored in VNNI pairs: element (n,k) lies at (_16,(_2,_16)):(_2,(_1,_32)). Value v of the atom is the element
+  // that lies at offset v.
   const MmaAtom& amx = mma("AMX_TDPBF16PS");
   const Layout b = threads("(16,(2,16)):(2,(1,32))"), a = threads("(16,32):(32,1)"), c = threads("(16,16):(16,1)");
   for (std::int64_t i = 0; i < 16 * 32; ++i) {
@@ -192,7 +194,7 @@ TEST(Vector11, TiledCopy) {
   EXPECT_EQ(smem.start, 88);
 }
 
-// gQ as the tutorial prints it, (128,128):(_1,128): a column-major Q.
+// gQ is (128,128):(_1,128), as the tutorial prints it, which is a column-major Q.
 TEST(Vector11, ThreadTenOfTheTiledCopy) {
   const TiledCopy tiled =
       make_tiled_copy(copy("SM80_CP_ASYNC_CACHEGLOBAL<uint128_t>"), 16, threads("(16,8):(8,1)"), threads("(1,8)"));
@@ -206,7 +208,7 @@ TEST(Vector11, ThreadTenOfTheTiledCopy) {
   EXPECT_EQ(gmem.start + step.offset_of, 10241);
 }
 
-/// Registers and views of FlashAttention-2's forward kernel, blocks of 128 x 32, d 128.
+/// The registers and views of FlashAttention-2's forward kernel with blocks of 128 x 32 and head dim 128.
 TEST(Vector12, WhatAThreadHolds) {
   const TiledMma tiled = flash_mma();
   const auto fragment = [&](Operand operand, const Composed& a) {
@@ -215,28 +217,31 @@ TEST(Vector12, WhatAThreadHolds) {
   const auto accumulator = [&](const std::string& shape) {
     return to_string(make_layout(partition(tiled, Operand::c, tensor(shape), 0).layout.layout.shape));
   };
-  const Composed s_vt = composition(tensor(kSK), threads("(128,32):(32,1)"));  // the same bytes as (d, key)
+  // These are the same bytes, seen as (d, key).
+  const Composed s_vt = composition(tensor(kSK), threads("(128,32):(32,1)"));
   const TiledCopy q = make_tiled_copy(copy("SM75_U32x4_LDSM_N"), 16, tiled, Operand::a);
-  EXPECT_EQ(fragment(Operand::a, tensor(kSQ)), "((_2,_2,_2),_2,((_2,_2),_2)):((_1,_2,_4),_8,((_32,_64),_16))");  // tSrQ
-  EXPECT_EQ(fragment(Operand::b, tensor(kSK)), "((_2,_2),_4,((_2,_2),_2)):((_1,_2),_4,((_32,_64),_16))");        // tSrK
-  EXPECT_EQ(to_string(s_vt), "Sw<3,3,3> o _0 o ((_64,_2),_32):((_1,_2048),_64)");                                // sVt
-  EXPECT_EQ(to_string(s_vt.layout), "((_64,_2),_32):((_1,_2048),_64)");  // and without the swizzle
+  // This is tSrQ.
+  EXPECT_EQ(fragment(Operand::a, tensor(kSQ)), "((_2,_2,_2),_2,((_2,_2),_2)):((_1,_2,_4),_8,((_32,_64),_16))");
+  // This is tSrK.
+  EXPECT_EQ(fragment(Operand::b, tensor(kSK)), "((_2,_2),_4,((_2,_2),_2)):((_1,_2),_4,((_32,_64),_16))");
+  EXPECT_EQ(to_string(s_vt), "Sw<3,3,3> o _0 o ((_64,_2),_32):((_1,_2048),_64)");  // This is sVt.
+  EXPECT_EQ(to_string(s_vt.layout), "((_64,_2),_32):((_1,_2048),_64)");            // This is sVt without the swizzle.
   EXPECT_EQ(fragment(Operand::b, tensor(to_string(s_vt.layout))),
-            "((_2,_2),(_8,_2),_2):((_1,_2),(_4,_64),_32)");                   // tOrVt
-  EXPECT_EQ(accumulator("(_128,_32)"), "((_2,_2),_2,_4):((_1,_2),_4,_8)");    // acc_s
-  EXPECT_EQ(accumulator("(_128,_128)"), "((_2,_2),_2,_16):((_1,_2),_4,_8)");  // acc_o
+            "((_2,_2),(_8,_2),_2):((_1,_2),(_4,_64),_32)");                   // This is tOrVt.
+  EXPECT_EQ(accumulator("(_128,_32)"), "((_2,_2),_2,_4):((_1,_2),_4,_8)");    // This is acc_s.
+  EXPECT_EQ(accumulator("(_128,_128)"), "((_2,_2),_2,_16):((_1,_2),_4,_8)");  // This is acc_o.
   EXPECT_EQ(to_string(partition(q, tensor(kSQ), 0).layout),
-            "((_8,_1),_2,((_2,_2),_2)):((_1,_0),_4096,((16,32),_8192))");  // tSsQ
+            "((_8,_1),_2,((_2,_2),_2)):((_1,_0),_4096,((16,32),_8192))");  // This is tSsQ.
 }
 
 TEST(Vector12, LdmatrixOfAnotherThread) {
   const TiledCopy q = make_tiled_copy(copy("SM75_U32x4_LDSM_N"), 16, flash_mma(), Operand::a);
-  // Thread 7 reads row 7: all bits of Y are set, so both of the columns' strides go back.
+  // Thread 7 reads row 7, in which all bits of Y are set. So both strides of the columns are negative.
   EXPECT_EQ(to_string(partition(q, tensor(kSQ), 7).layout),
             "((_8,_1),_2,((_2,_2),_2)):((_1,_0),_4096,((-16,-32),_8192))");
 }
 
-/// Whatever became of the swizzle, a partition is at the offsets that the tensor itself gives.
+/// A partition may have no swizzle left, but its offsets are still those that the tensor itself gives.
 TEST(LayoutAtoms, PartitionsAreWhereTheTensorIs) {
   const Composed q = tensor(kSQ);
   const TiledCopy load =

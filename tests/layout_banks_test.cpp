@@ -1,4 +1,5 @@
-// tests/layout_banks_test.cpp: the bank model, by the table of bank conflicts with which ncu's counters are compared.
+// tests/layout_banks_test.cpp: tests the model of the banks on a table of bank conflicts. bench/bank_probe.py compares
+// the same table with ncu's counters.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -67,7 +68,7 @@ TEST(Vector16, WavefrontsOfEveryAccess) {
   }
 }
 
-// The first bank of each group of 8 columns of 2-byte elements, row by row of Sw<3,3,3> o (8,64):(64,1).
+// These are the first banks of each group of 8 columns of 2-byte elements, one row of Sw<3,3,3> o (8,64):(64,1) a line.
 TEST(Vector09, TheBanksOfTheSwizzledPanel) {
   const std::vector<std::vector<int>> first = {{0, 4, 8, 12, 16, 20, 24, 28}, {4, 0, 12, 8, 20, 16, 28, 24},
                                                {8, 12, 0, 4, 24, 28, 16, 20}, {12, 8, 4, 0, 28, 24, 20, 16},
@@ -77,7 +78,7 @@ TEST(Vector09, TheBanksOfTheSwizzledPanel) {
   const Composed plain = parse_layout("(_8,_64):(_64,_1)");
   for (std::int64_t row = 0; row < 8; ++row) {
     for (std::int64_t group = 0; group < 8; ++group) {
-      // One thread that asks for 4 bytes there touches that bank alone.
+      // One thread asks for 4 bytes there and touches that bank alone.
       const AccessTile tile{1, 2, row, group * 8};
       const auto banks = [&](const Composed& layout) {
         const auto bytes = tile_addresses(Access::lds32, layout, 16, tile);
@@ -97,14 +98,14 @@ TEST(Vector09, TheBanksOfTheSwizzledPanel) {
 
 TEST(LayoutBanks, ThreadsThatWantTheSameWordShareIt) {
   EXPECT_EQ(count_wavefronts(Access::lds32, std::vector<std::int64_t>(32, 400)).wavefronts, 1);
-  std::vector<std::int64_t> halves;  // two words of one bank
+  std::vector<std::int64_t> halves;  // Half of the lanes want one word of a bank, and half want another.
   for (int t = 0; t < 32; ++t) halves.push_back(t % 2 * 128);
   EXPECT_EQ(count_wavefronts(Access::sts32, halves).wavefronts, 2);
   EXPECT_EQ(count_wavefronts(Access::lds32, halves).words_a_bank[0][0], 2);
   EXPECT_EQ(count_wavefronts(Access::lds32, halves).words_a_bank[0][1], 0);
 }
 
-// The same banks in different phases are no conflict: what a model without phases calls "4 ways".
+// Accesses to the same banks in different phases do not conflict. A model without phases would call these "4 ways".
 TEST(LayoutBanks, PhasesAreServedOneAfterTheOther) {
   std::vector<std::int64_t> bytes;
   for (int t = 0; t < 32; ++t) bytes.push_back(t % 8 * 16 + t / 8 * 128);
@@ -134,15 +135,15 @@ TEST(LayoutBanks, Names) {
 TEST(LayoutBanks, RefusesWhatNoWarpCanDo) {
   EXPECT_THROW(count_wavefronts(Access::lds32, {}), Error);
   EXPECT_THROW(count_wavefronts(Access::lds32, std::vector<std::int64_t>(33, 0)), Error);
-  EXPECT_THROW(count_wavefronts(Access::lds128, {8}), Error);  // not a multiple of 16
+  EXPECT_THROW(count_wavefronts(Access::lds128, {8}), Error);  // This is not a multiple of 16.
   EXPECT_THROW(count_wavefronts(Access::lds32, {-4}), Error);
   EXPECT_THROW(count_wavefronts(Access::ldmatrix_x4, std::vector<std::int64_t>(8, 0)), Error);
   const Composed tile = parse_layout("(16,64):(64,1)"), columns = parse_layout("(64,16):(1,64)");
-  EXPECT_THROW(tile_addresses(Access::ldmatrix_x4, tile, 16, {8, 8}), Error);          // not four matrices
-  EXPECT_THROW(tile_addresses(Access::ldmatrix_x4, tile, 16, {16, 16, 8, 0}), Error);  // leaves the layout
-  EXPECT_THROW(tile_addresses(Access::lds32, tile, 16, {1, 3}), Error);                // half a thread
-  EXPECT_THROW(tile_addresses(Access::lds32, tile, 4, {1, 8}), Error);                 // half bytes
-  EXPECT_THROW(tile_addresses(Access::lds128, tile, 16, {8, 64}), Error);              // 64 threads
+  EXPECT_THROW(tile_addresses(Access::ldmatrix_x4, tile, 16, {8, 8}), Error);          // These are not four matrices.
+  EXPECT_THROW(tile_addresses(Access::ldmatrix_x4, tile, 16, {16, 16, 8, 0}), Error);  // This leaves the layout.
+  EXPECT_THROW(tile_addresses(Access::lds32, tile, 16, {1, 3}), Error);                // This would be half a thread.
+  EXPECT_THROW(tile_addresses(Access::lds32, tile, 4, {1, 8}), Error);                 // This would be half bytes.
+  EXPECT_THROW(tile_addresses(Access::lds128, tile, 16, {8, 64}), Error);              // This would take 64 threads.
   EXPECT_THROW(tile_addresses(Access::lds32, tile, 16, {0, 2}), Error);
   EXPECT_THROW(tile_addresses(Access::lds32, tile, 16, {std::int64_t{1} << 60, 2}), Error);
   try {

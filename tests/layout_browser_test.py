@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-# tests/layout_browser_test.py: the pages of `falchion layout --format html` in headless Chromium: what a reader sees who
-# hovers, clicks and toggles. Usage: layout_browser_test.py FALCHION. Leaves with 77 where there is no Chromium.
+# tests/layout_browser_test.py: tests the pages of `falchion layout --format html` in headless Chromium: what a reader
+# sees who hovers, clicks and toggles. Usage: layout_browser_test.py FALCHION. It exits with 77 where there is no
+# Chromium.
 import html
 import json
 import os
@@ -10,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 
-# Injected behind the page's own script: acts as a reader does, and leaves what the panel then says in the document.
+# This script is injected behind the page's own one. It acts as a reader does, and leaves in the document what the panel
+# then says.
 DRIVER = """<pre id="seen"></pre><script>
 const seen = [], tell = what => seen.push(what);
 const rect = (picture, i) => document.querySelectorAll('g.picture')[picture].querySelectorAll('g.cells rect')[i];
@@ -32,7 +34,8 @@ def cell(coordinate, offset, bank, thread="-", value="-"):
 
 
 SWIZZLED = "Sw<3,3,3> o _0 o (_8,_64):(_64,_1)"
-# Arguments, what the reader does, what must be seen. Offsets and banks: the swizzle written out, by hand.
+# Each case has the arguments, what the reader does, and what must be seen. The offsets and banks were worked out by
+# hand from the swizzle.
 CASES = [
     ([ "table", SWIZZLED ],
      "hover(0, 0); hover(0, 64); hover(0, 2 * 64 + 16); label(0, 64); toggle(); hover(0, 64); label(0, 64); toggle(); hover(0, 64); shown('toggle')",
@@ -40,8 +43,8 @@ CASES = [
     ([ "table", "(4,(2,4)):(2,(1,8))" ],
      "hover(0, 0); hover(0, 1); hover(0, 8 + 5); shown('toggle')",
      [cell("(0,(0,0))", 0, 0), cell("(0,(1,0))", 1, 0), cell("(1,(1,2))", 19, 9), False]),
-    # T4 V0 of A is (1,0), T31 V7 is (15,15); of C, T31 V3 is (15,7). 8 of the 256 + 128 + 128 cells of A, B, C are T5's
-    # in A, 4 in B, 4 in C.
+    # T4 V0 of A is (1,0) and T31 V7 of A is (15,15). T31 V3 of C is (15,7). Of the 256 + 128 + 128 cells of A, B and C,
+    # T5 has 8 in A, 4 in B and 4 in C.
     ([ "mma", "SM80_16x8x16" ],
      "hover(1, 16); hover(1, 255); hover(2, 55); hover(0, 127); click(1, 16 + 2); click(1, 16 + 2)",
      [cell("A (1,0)", 1, "-", 4, 0), cell("A (15,15)", 255, "-", 31, 7), cell("B (7,6)", 55, "-", 31, 0), cell("C (15,7)", 127, "-", 31, 3),

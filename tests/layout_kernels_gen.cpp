@@ -1,12 +1,13 @@
-// tests/layout_kernels_gen.cpp: prints src/layout/kernels.inc: CuTe's own print of every shared-memory layout, MMA and
-// copy of the GPU kernels, taken from the config headers that the kernels compile. The test layout_kernels compares.
-#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // products of 80 keys, at head dim 192
-#include <cute/tensor.hpp>                     // CuTe's headers want this one first
+// tests/layout_kernels_gen.cpp: prints src/layout/kernels.inc, which holds CuTe's own print of every shared-memory
+// layout, MMA and copy of the GPU kernels. They are taken from the config headers that the kernels compile. The test
+// layout_kernels compares its output with the file.
+#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // The tiles of head dim 192 need it: they have 80 keys.
+#include <cute/tensor.hpp>                     // CuTe's headers need this one first.
 
 #include <cstdio>
 #include <string>
 
-#include "support/host_warp.hpp"  // what the sm90 config's headers call on a device
+#include "support/host_warp.hpp"  // It has the functions that the sm90 config's headers call on a device.
 
 #include "sm80/attention_forward_config.hpp"
 #include "sm90/attention_forward_config.hpp"
@@ -15,7 +16,8 @@ namespace {
 
 using namespace cute;
 
-/// CuTe's print(x) as a string: it writes to stdout alone, so stdout is a memory stream for that while.
+/// Returns CuTe's print(x) as a string. That function writes to stdout alone, so stdout is a memory stream in the
+/// meantime.
 template <class T>
 std::string printed(const T& x) {
   char* text = nullptr;
@@ -37,7 +39,7 @@ struct Writer {
   void item(const char* name, const char* what, const T& x, long bytes = 0) const {
     std::printf("ITEM(\"%s\", \"%s\", \"%s\", \"%s\", %ld)\n", kernel.c_str(), name, what, printed(x).c_str(), bytes);
   }
-  /// The thread-value layouts of a tile of an MMA, and how its warps lie.
+  /// Prints the thread-value layouts of a tile of an MMA, and how its warps lie.
   template <class Mma>
   void mma(const char* a, const char* b, const char* c, const char* what, const Mma& mma) const {
     item(what, "threads of the MMA: lane, M, N, K", mma.get_thr_layout_vmnk());
@@ -108,7 +110,7 @@ int main() {
 #define TILE_sm80_plain(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Level::plain>>("plain");
 #define TILE_sm80_few(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Level::few>>("few");
 #define TILE_sm80_general(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Level::general>>("general");
-#define TILE_sm80_f32(d)  // lays its tiles out by itself, without CuTe
+#define TILE_sm80_f32(d)  // This kernel lays its tiles out by itself, without CuTe.
 #define TILE_attention_forward_sm80(kind, d, ...) TILE_sm80_##kind(d)
 #define TILE_attention_forward_sm90(kind, d, ...) \
   sm90_kernel<sm90::AttentionForwardConfig<sm90::bf16, d, sm90::Level::kind>>(#kind);

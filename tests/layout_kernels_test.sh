@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/layout_kernels_test.sh: is src/layout/kernels.inc what CuTe prints of the kernels' layouts today?
-# Usage: layout_kernels_test.sh GENERATOR [--update]. GENERATOR: tests/layout_kernels_gen.cpp, built.
+# tests/layout_kernels_test.sh: checks that src/layout/kernels.inc is what CuTe prints of the kernels' layouts today.
+# Usage: layout_kernels_test.sh GENERATOR [--update]. GENERATOR is the program built from tests/layout_kernels_gen.cpp.
 set -euo pipefail
 generator=$1
 cd "$(dirname "$0")/.."

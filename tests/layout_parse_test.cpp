@@ -1,4 +1,4 @@
-// tests/layout_parse_test.cpp: what CuTe prints is read back, and what is wrong is named with its place.
+// tests/layout_parse_test.cpp: what CuTe prints can be read back, and a mistake is reported with its place.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -12,7 +12,7 @@ namespace {
 
 std::string again(const std::string& text) { return to_string(parse_layout(text)); }
 
-/// Where an expression is refused, or -2.
+/// Returns where an expression is refused, or -2 if it is not.
 std::int64_t refused_at(const std::string& text) {
   try {
     parse_layout(text);
@@ -106,8 +106,8 @@ TEST(LayoutParse, BoundsWhatItReads) {
   EXPECT_EQ(refused_at(std::string(40, '(') + "1" + std::string(40, ')')), 33);
   EXPECT_EQ(refused_at(std::string("8:1\0", 4)), 3);
   EXPECT_EQ(refused_at("\xff"), 0);
-  EXPECT_EQ(refused_at("(1048576,1048576,2)"), 0);  // its last stride is 2^40
-  std::string ones = "(1";                          // dynamic: a composition keeps each with each
+  EXPECT_EQ(refused_at("(1048576,1048576,2)"), 0);  // Its last stride would be 2^40.
+  std::string ones = "(1";  // These extents are dynamic, so a composition would combine each with each.
   for (int i = 0; i < 64; ++i) ones += ",1";
   EXPECT_EQ(why(ones + ") o " + ones + ")"), "composition: the result has more than 4096 modes");
 }

@@ -1,5 +1,5 @@
-// tests/layout_tool_test.cpp: `falchion layout` as its users meet it: the vectors to the character, pictures that
-// are well formed, bad input that is refused with its place.
+// tests/layout_tool_test.cpp: tests `falchion layout` as its users meet it: the vectors to the character, pictures that
+// are well formed, and bad input that is refused with its place.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -25,7 +25,7 @@ struct Result {
   std::string out, error;
 };
 
-/// The command is built beside the folder of this test.
+/// Returns the path of the command, which is built beside the folder of this test.
 fs::path command() { return fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "falchion"; }
 
 std::string read_all(const std::string& shell, int* status) {
@@ -126,11 +126,13 @@ TEST_F(LayoutTool, CoordinatesOfAShape) {
   for (const char* row :
        {"  0  (0,0)  (0,(0,0))\n", "  5  (2,1)  (2,(1,0))\n", "  9  (0,3)  (0,(1,1))\n", " 17  (2,5)  (2,(1,2))\n"})
     EXPECT_TRUE(has(table, row)) << row << table;
-  EXPECT_EQ(count(table, "\n"), 20u);                                                   // 18 rows, header, rule
-  EXPECT_TRUE(has(answer("idx '(1,2)' 'Sw<3,3,3> o 0 o (8,64):(64,1)'").out, "74\n"));  // V8: (1,0..7) -> 72..79
+  EXPECT_EQ(count(table, "\n"), 20u);  // These are 18 rows, the header and the rule.
+  // This is Vector08, in which (1,0..7) maps to 72..79.
+  EXPECT_TRUE(has(answer("idx '(1,2)' 'Sw<3,3,3> o 0 o (8,64):(64,1)'").out, "74\n"));
   EXPECT_TRUE(has(answer("crd 7 '(3,(2,3))'").out, "(1,(0,1))"));
   EXPECT_TRUE(has(answer("compat 24 '(24)'").out, "not compatible"));
-  EXPECT_TRUE(has(answer("info '(4096,4096):(4096,1)'").out, "injective             yes\n"));  // too many to compare
+  // The layout has too many elements to compare them all.
+  EXPECT_TRUE(has(answer("info '(4096,4096):(4096,1)'").out, "injective             yes\n"));
   EXPECT_TRUE(has(answer("info '(4096,4096):(4095,1)'").out, "injective             unknown\n"));
   EXPECT_TRUE(has(answer("info '(4,4):(3,1)'").out, "injective             no\n"));
 }
@@ -148,7 +150,7 @@ TEST_F(LayoutTool, AtomsAndTiles) {
   EXPECT_TRUE(has(copy, "  Tiler_MN:       (_16,_64)\n  TiledLayout_TV: ((_8,_16),_8):((_128,_1),_16)\n")) << copy;
   EXPECT_TRUE(has(answer("copy SM80_CP_ASYNC_CACHEGLOBAL --thr '(16,8):(8,1)' --val '(1,8)' --thread 10 --on sQ").out,
                   "((_8,_1),_8,_2):((_1,_0),_1024,_8192) at 88, 80 before the swizzle"));
-  // Strides that are known only when a kernel runs: no collision is known either, and CuTe makes a plain layout.
+  // These strides are known only when a kernel runs. So no collision is known either, and CuTe makes a plain layout.
   EXPECT_TRUE(has(answer("copy UniversalCopy --dynamic --thr '(_8,_8):(_8,_1)' --val '(_1,_8)' --elem 16b --thread 10 "
                          "--on 'Sw<3,3,3> o _0 o (8,64):(64,1)'")
                       .out,
@@ -178,7 +180,8 @@ TEST_F(LayoutTool, BanksCountWavefronts) {
   EXPECT_EQ(wavefronts("'Sw<5,0,5> o 0 o (32,32):(32,1)' --elem 32b --access lds32 --tile 32x1"), 1);
 }
 
-/// src/layout/kernels.inc: CuTe's prints are read back to the character, and nothing is larger than what holds it.
+/// Checks src/layout/kernels.inc: CuTe's prints are read back to the character, and no part is larger than what holds
+/// it.
 TEST_F(LayoutTool, KernelsAreReadBack) {
   ASSERT_GT(layout::kernels().size(), 20u);
   for (const layout::Kernel& kernel : layout::kernels()) {
@@ -249,7 +252,8 @@ TEST_F(LayoutTool, BadInputIsRefusedWithItsPlace) {
   EXPECT_TRUE(has(answer("print '(4,8):(8'").error, "\n  (4,8):(8\n          ^\n"));
 }
 
-/// Each expression can be read, but not together: the operands' places in the call.
+/// Each of these expressions can be read, but the operation refuses them together. Then the message names where the
+/// operands stand in the call.
 TEST_F(LayoutTool, AnOperationThatRefusesNamesWhereItsOperandsStand) {
   const std::pair<const char*, const char*> cases[] = {
       {"complement 4:-1 24",
@@ -259,7 +263,8 @@ TEST_F(LayoutTool, AnOperationThatRefusesNamesWhereItsOperandsStand) {
       {"compose '(6,2):(8,2)' 2:9", "at characters 8, 20: composition: the stride divisibility"},
       {"idx '(1,1,1)' '(4,4)'", "at characters 4, 12: coordinate (_1,_1,_1) does not fit"},
       {"swizzle 'Sw<3,3,3>' '(4096,4096)'", "at character 18: "},
-      {"mma SM80_16x8x16 --atoms 64,1,1", "layout mma: "},  // an option: no operand stands in the call
+      // The cause is an option, so no operand of the call is named.
+      {"mma SM80_16x8x16 --atoms 64,1,1", "layout mma: "},
   };
   for (const auto& [arguments, why] : cases) {
     const Result x = answer(arguments);
@@ -273,7 +278,8 @@ TEST_F(LayoutTool, AnOperationThatRefusesNamesWhereItsOperandsStand) {
   EXPECT_EQ(count(error, "\n"), 1u) << "a long call is not repeated";
 }
 
-/// Every element that is opened is closed, in order, and no text has a bare '<' or '&'.
+/// Says where a picture is not well formed. Every element that is opened must be closed, in order, and no text may have
+/// a bare '<' or '&'.
 std::string not_well_formed(const std::string& xml) {
   std::vector<std::string> open;
   for (std::size_t at = 0; (at = xml.find('<', at)) != std::string::npos;) {
@@ -332,7 +338,8 @@ TEST_F(LayoutTool, LatexIsCutesAndJsonHasTheOffsets) {
   EXPECT_TRUE(has(json, "[0,1,4,5],\n      [2,3,6,7]]")) << json;
 }
 
-/// Of the command's processor, in milliseconds: it waits for nothing, so a quiet machine's clock says the same.
+/// Returns the time that the command spent on the processor, in milliseconds. The command waits for nothing, so on a
+/// quiet machine a clock would say the same.
 double spent_by_children() {
   rusage usage{};
   getrusage(RUSAGE_CHILDREN, &usage);

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# usage: levels_test.sh OBJECT...    the objects of the variants' translation units, from a Release build.
+# usage: levels_test.sh OBJECT... The objects are those of the variants' translation units, from a Release build.
 # An inline function that is compiled out of line in a file with AVX-512 flags is a weak symbol: the linker keeps one
 # copy of it for the whole program, and a machine without AVX-512 may be handed that one. So nothing weak may live
 # outside the namespaces that belong to one level: falchion::cpu::<level> and hwy::N_<target>. Nor may a variant run

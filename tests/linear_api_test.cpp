@@ -1,4 +1,5 @@
-// tests/linear_api_test.cpp: linear attention's refusals with their texts, its one-call form, its C twin.
+// tests/linear_api_test.cpp: tests of linear attention's refusals with their texts, of its one-call form and of its C
+// API.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -25,13 +26,13 @@ TEST(LinearRefusals, Problems) {
     std::function<void(LinearAttention&)> change;
     const char* why;
   } all[] = {
-      {[](auto& a) { a.b = -1; }, "b = -1: a size is 0 or more"},
-      {[](auto& a) { a.s = -3; }, "s = -3: a size is 0 or more"},
+      {[](auto& a) { a.b = -1; }, "b = -1: a size must be 0 or more"},
+      {[](auto& a) { a.s = -3; }, "s = -3: a size must be 0 or more"},
       {[](auto& a) { a.s = std::int64_t{1} << 31; }, "s = 2147483648 is over the limit of 1073741824"},
       {[](auto& a) { a.h_qk = 3; }, "h_v = 4 is not a multiple of h_qk = 3"},
-      {[](auto& a) { a.h_qk = 0; }, "h_qk = 0 with h_v = 4: both are 0, or neither"},
-      {[](auto& a) { a.h_v = 0; }, "h_qk = 2 with h_v = 0: both are 0, or neither"},
-      {[](auto& a) { a.d_qk = 0; }, "d_qk = 0: a head dim is 1 to 256"},
+      {[](auto& a) { a.h_qk = 0; }, "h_qk = 0 with h_v = 4: both must be 0, or neither"},
+      {[](auto& a) { a.h_v = 0; }, "h_qk = 2 with h_v = 0: both must be 0, or neither"},
+      {[](auto& a) { a.d_qk = 0; }, "d_qk = 0: a head dim must be 1 to 256"},
       {[](auto& a) { a.d_v = 300; }, "d_v = 300 is over the limit of 256"},
       {[](auto& a) { a.b = a.h_v = 1 << 30; }, "b * h_v = 1073741824 * 1073741824 is over the limit of 2147483647"},
       {[](auto& a) { a.b = 1 << 20, a.s = 1 << 30; },
@@ -39,10 +40,10 @@ TEST(LinearRefusals, Problems) {
       {[](auto& a) { a.dtype = static_cast<DType>(77); }, "dtype = 77 is no DType"},
       {[](auto& a) { a.dtype = DType::boolean; }, "dtype = boolean: q, k, v are f32, f16 or bf16"},
       {[](auto& a) { a.dtype = DType::e4m3; }, "dtype = e4m3 is not built yet; nearest: f16, bf16"},
-      {[](auto& a) { a.scale = kNan; }, "scale = nan: it is a finite number, 0 for 1/sqrt(d_qk)"},
-      {[](auto& a) { a.scale = kInf; }, "scale = inf: it is a finite number, 0 for 1/sqrt(d_qk)"},
-      {[](auto& a) { a.eps = -1; }, "eps = -1: it is finite, 0 or more"},
-      {[](auto& a) { a.eps = kInf; }, "eps = inf: it is finite, 0 or more"},
+      {[](auto& a) { a.scale = kNan; }, "scale = nan: it must be a finite number, where 0 stands for 1/sqrt(d_qk)"},
+      {[](auto& a) { a.scale = kInf; }, "scale = inf: it must be a finite number, where 0 stands for 1/sqrt(d_qk)"},
+      {[](auto& a) { a.eps = -1; }, "eps = -1: it must be finite and 0 or more"},
+      {[](auto& a) { a.eps = kInf; }, "eps = inf: it must be finite and 0 or more"},
       {[](auto& a) { a.decay = static_cast<Decay>(7); }, "decay = 7 is no Decay"},
       {[](auto& a) { a.feature_map = static_cast<FeatureMap>(9); }, "feature_map = 9 is no FeatureMap"},
   };
@@ -60,7 +61,8 @@ TEST(LinearRefusals, Problems) {
   EXPECT_EQ(Plan::make(small().problem, Pass::forward, {}, nullptr).why, "out is null");
   Target target;
   target.segments = -2;
-  EXPECT_EQ(Plan::make(small().problem, Pass::forward, target, &plan).why, "segments = -2: it is 0 (decided) or more");
+  EXPECT_EQ(Plan::make(small().problem, Pass::forward, target, &plan).why,
+            "segments = -2: it must be 0 (the plan decides) or more");
 }
 
 struct BadOperands {
@@ -86,31 +88,31 @@ void expect_refused(Pass pass, std::span<const BadOperands> all) {
 TEST(LinearRefusals, OperandsForward) {
   static const std::int32_t lengths[3] = {0, 1, 2};
   const BadOperands all[] = {
-      {[](auto& x) { x.q.shape[1] = 7; }, "q.shape[1] = 7, the problem's is 8"},
-      {[](auto& x) { x.v.shape[3] = 16; }, "v.shape[3] = 16, the problem's is 24"},
-      {[](auto& x) { x.v.shape[2] = 2; }, "v.shape[2] = 2, the problem's is 4"},
-      {[](auto& x) { x.k.dtype = DType::f16; }, "k.dtype = f16, the problem's is bf16"},
+      {[](auto& x) { x.q.shape[1] = 7; }, "q.shape[1] = 7, but the problem's is 8"},
+      {[](auto& x) { x.v.shape[3] = 16; }, "v.shape[3] = 16, but the problem's is 24"},
+      {[](auto& x) { x.v.shape[2] = 2; }, "v.shape[2] = 2, but the problem's is 4"},
+      {[](auto& x) { x.k.dtype = DType::f16; }, "k.dtype = f16, but the problem's is bf16"},
       {[](auto& x) { x.o.data = nullptr; }, "o.data is null"},
       {[](auto& x) { x.decay.data = nullptr; }, "decay.data is null"},
-      {[](auto& x) { x.decay.shape[1] = 1; }, "decay.shape[1] = 1, the problem's is 8"},
+      {[](auto& x) { x.decay.shape[1] = 1; }, "decay.shape[1] = 1, but the problem's is 8"},
       {[](auto& x) { x.decay.stride[1] = 0; },
        "decay.stride[1] = 0: a decay that is the same for every token is Decay::head"},
-      {[](auto& x) { x.decay.dtype = DType::bf16; }, "decay.dtype = bf16, the problem's is f32"},
-      {[](auto& x) { x.initial_state.dtype = DType::bf16; }, "initial_state.dtype = bf16, the problem's is f32"},
+      {[](auto& x) { x.decay.dtype = DType::bf16; }, "decay.dtype = bf16, but the problem's is f32"},
+      {[](auto& x) { x.initial_state.dtype = DType::bf16; }, "initial_state.dtype = bf16, but the problem's is f32"},
       {[](auto& x) { x.initial_z.data = nullptr; }, "initial_z.data is null"},
-      {[](auto& x) { x.final_state.shape[2] = 24; }, "final_state.shape[2] = 24, the problem's is 16"},
-      {[](auto& x) { x.final_state.stride[2] = 0; }, "final_state.stride[2] = 0: strides of an output are above 0"},
-      {[](auto& x) { x.final_z = {}; }, "final_z.shape[0] = 0, the problem's is 2"},
+      {[](auto& x) { x.final_state.shape[2] = 24; }, "final_state.shape[2] = 24, but the problem's is 16"},
+      {[](auto& x) { x.final_state.stride[2] = 0; }, "final_state.stride[2] = 0: strides of an output must be above 0"},
+      {[](auto& x) { x.final_z = {}; }, "final_z.shape[0] = 0, but the problem's is 2"},
       {[](auto& x) { x.cu_seqlens = lengths; },
        "cu_seqlens is given, but the problem was planned without it: set LinearAttention::packed"},
       {[](auto& x) { x.v.stride[3] = 3; }, "v.stride[3] = 3: the last axis must be contiguous (stride 1)"},
-      {[](auto& x) { x.o.stride[1] = -1; }, "o.stride[1] = -1: strides of an output are above 0"},
+      {[](auto& x) { x.o.stride[1] = -1; }, "o.stride[1] = -1: strides of an output must be above 0"},
       {[](auto& x) { x.o.stride[1] = 1; },
-       "o.stride = (768, 1, 24, 1) with o.shape = (2, 8, 4, 24): two elements of an output share no memory"},
+       "o.stride = (768, 1, 24, 1) with o.shape = (2, 8, 4, 24): two elements of an output must not share memory"},
       {[](auto& x) { x.k.stride[0] = std::numeric_limits<std::int64_t>::min(); },
-       "k.stride[0] = -9223372036854775808 with k.shape[0] = 2: a tensor reaches less than 2^60 bytes"},
+       "k.stride[0] = -9223372036854775808 with k.shape[0] = 2: a tensor must reach less than 2^60 bytes"},
       {[](auto& x) { x.q.data = static_cast<std::byte*>(x.q.data) + 1; },
-       "q.data = 0x... is 1 past a multiple of 2: it is aligned to its elements"},
+       "q.data = 0x... is 1 past a multiple of 2: it must be aligned to its elements"},
       {[](auto& x) { x.o = x.v; }, "o overlaps v"},
       {[](auto& x) { x.final_state.data = static_cast<float*>(x.initial_state.data) + 1; },
        "final_state overlaps initial_state"},
@@ -123,15 +125,15 @@ TEST(LinearRefusals, OperandsForward) {
 
 TEST(LinearRefusals, OperandsBackward) {
   const BadOperands all[] = {
-      {[](auto& x) { x.grad_o.shape[3] = 16; }, "grad_o.shape[3] = 16, the problem's is 24"},
-      {[](auto& x) { x.grad_q.dtype = DType::f32; }, "grad_q.dtype = f32, the problem's is bf16"},
+      {[](auto& x) { x.grad_o.shape[3] = 16; }, "grad_o.shape[3] = 16, but the problem's is 24"},
+      {[](auto& x) { x.grad_q.dtype = DType::f32; }, "grad_q.dtype = f32, but the problem's is bf16"},
       {[](auto& x) { x.grad_k.data = nullptr; }, "grad_k.data is null"},
       {[](auto& x) { x.grad_v = x.v; }, "grad_v overlaps v"},
-      {[](auto& x) { x.grad_decay.dtype = DType::bf16; }, "grad_decay.dtype = bf16, the problem's is f32"},
+      {[](auto& x) { x.grad_decay.dtype = DType::bf16; }, "grad_decay.dtype = bf16, but the problem's is f32"},
       {[](auto& x) { x.grad_decay = x.decay; }, "grad_decay overlaps decay"},
       {[](auto& x) { x.grad_final_state.data = nullptr; }, "grad_final_state.data is null"},
       {[](auto& x) { x.grad_initial_state = x.grad_final_state; }, "grad_initial_state overlaps grad_final_state"},
-      {[](auto& x) { x.grad_initial_z = {}; }, "grad_initial_z.shape[0] = 0, the problem's is 2"},
+      {[](auto& x) { x.grad_initial_z = {}; }, "grad_initial_z.shape[0] = 0, but the problem's is 2"},
       {[](auto& x) { x.grad_k = x.grad_q; }, "grad_q overlaps grad_k"},
   };
   expect_refused(Pass::backward, all);
@@ -175,18 +177,19 @@ TEST(LinearRefusals, WorkspaceAndPackedLengths) {
   const Workspace workspace(plan.workspace_bytes());
   const std::string needs = std::to_string(plan.workspace_bytes());
   const LinearOperands operands = x.operands(Pass::forward);
-  EXPECT_EQ(plan.run(operands, nullptr, 0).why, "workspace is null, the plan needs " + needs + " bytes");
-  EXPECT_EQ(plan.run(operands, workspace.data(), 64).why, "workspace has 64 bytes, the plan needs " + needs);
+  EXPECT_EQ(plan.run(operands, nullptr, 0).why, "workspace is null, but the plan needs " + needs + " bytes");
+  EXPECT_EQ(plan.run(operands, workspace.data(), 64).why, "workspace has 64 bytes, but the plan needs " + needs);
   EXPECT_TRUE(plan.run(operands, workspace.data(), workspace.size()));
-  EXPECT_EQ(validate_lengths(x.problem, operands).why, "cu_seqlens[3] = 18: it ends at the total, 21");
+  EXPECT_EQ(validate_lengths(x.problem, operands).why, "cu_seqlens[3] = 18: it must end at the total, 21");
   x.cu = {0, 10, 7, 18};
-  EXPECT_EQ(validate_lengths(x.problem, operands).why, "cu_seqlens[2] = 7 is below cu_seqlens[1] = 10: it is sorted");
+  EXPECT_EQ(validate_lengths(x.problem, operands).why,
+            "cu_seqlens[2] = 7 is below cu_seqlens[1] = 10: it must be sorted");
   x.cu = {0, 10, 13, 40};
   EXPECT_EQ(plan.run(operands, workspace.data(), workspace.size()).why,
             "cu_seqlens[3] = 40 is over b * s = 30: s is the longest length allowed");
 }
 
-/// Lengths that mean nothing leave every byte but those of the outputs alone.
+/// Lengths that make no sense may change the outputs, but no other byte.
 TEST(LinearContract, BrokenLengthsStayInBounds) {
   for (const char* operation : {kLinearForward, kLinearBackward}) {
     const Pass pass = operation == kLinearForward ? Pass::forward : Pass::backward;
@@ -229,7 +232,7 @@ TEST(LinearOneCall, PackedAndDecayByToken) {
   options.b = 3;
   x.poison_outputs();
   LinearOperands operands = x.operands(Pass::forward);
-  EXPECT_EQ(linear_attention(operands, options, host_target()).why, "cu_seqlens[3] = 27: it ends at the total, 30");
+  EXPECT_EQ(linear_attention(operands, options, host_target()).why, "cu_seqlens[3] = 27: it must end at the total, 30");
   for (Tensor* tensor : {&operands.q, &operands.k, &operands.v, &operands.o, &operands.decay}) tensor->shape[1] = 27;
   const Status status = linear_attention(operands, options, host_target());
   ASSERT_TRUE(status) << status.why;
@@ -304,21 +307,21 @@ TEST(LinearCApi, RefusalsAndOneCall) {
   EXPECT_STREQ(fal_why(), "plan is null");
   problem.decay = 5;
   EXPECT_EQ(fal_linear_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "decay = 5: it is 0 to 2");
+  EXPECT_STREQ(fal_why(), "decay = 5: it must be 0 to 2");
   problem = to_c(x.problem), problem.reserved[1] = 1;
   EXPECT_EQ(fal_linear_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "linear_attention.reserved[1] = 1: a reserved field is 0");
+  EXPECT_STREQ(fal_why(), "linear_attention.reserved[1] = 1: a reserved field must be 0");
   problem = to_c(x.problem), problem.size = 80;
   EXPECT_EQ(fal_linear_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "linear_attention.size = 80: it is sizeof(fal_linear_attention), 104 here");
+  EXPECT_STREQ(fal_why(), "linear_attention.size = 80: it must be sizeof(fal_linear_attention), 104 here");
   EXPECT_EQ(plan, nullptr);
   problem = to_c(x.problem);
   EXPECT_NE(
       std::string(fal_linear_explain(&problem, FAL_BACKWARD, &target, FAL_TEXT)).find("linear_attention_backward f32"),
       std::string::npos);
-  target.size = 40;  // a caller of before the break of the ABI
+  target.size = 40;  // A caller that was built before the ABI changed has this size.
   EXPECT_EQ(fal_linear_attention_run(&operands, nullptr, &target, nullptr), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "target.size = 40: it is sizeof(fal_target), 56 here");
+  EXPECT_STREQ(fal_why(), "target.size = 40: it must be sizeof(fal_target), 56 here");
 }
 
 }  // namespace

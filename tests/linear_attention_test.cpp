@@ -1,5 +1,5 @@
-// tests/linear_attention_test.cpp: each case of linear_cases.def on every path of this build in every dtype, forward
-// and backward. linear_laws_test.cpp tests the operator's own laws.
+// tests/linear_attention_test.cpp: runs each case of linear_cases.def on every path of this build in every dtype,
+// forward and backward. linear_laws_test.cpp tests the operator's own laws.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace falchion::testing {
 namespace {
 
-/// The inputs and what they must give: computed once for all paths.
+/// The inputs and the results that they must give. They are computed once and serve all paths.
 struct Prepared {
   LinearInstance instance, exact;
 };
@@ -48,7 +48,7 @@ TEST_P(LinearBackward, Cases) { run_cases(std::get<0>(GetParam()), std::get<1>(G
 const auto path_and_type = [](const auto& info) {
   return text(std::get<0>(info.param).name(), "_", name(std::get<1>(info.param)));
 };
-GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LinearForward);  // a build without rows
+GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LinearForward);  // A build may have no variants.
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LinearBackward);
 INSTANTIATE_TEST_SUITE_P(Levels, LinearForward,
                          ::testing::Combine(::testing::ValuesIn(built_paths(kLinearForward)),

@@ -1,4 +1,4 @@
-// tests/linear_contract_test.cpp: what NaN, numbers of any size and states out of the ordinary do in linear attention.
+// tests/linear_contract_test.cpp: what NaN, numbers of any size and unusual states do in linear attention.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -9,8 +9,8 @@
 namespace falchion::testing {
 namespace {
 
-constexpr std::int64_t kChunk = 256;  // no kernel's is longer
-/// So many that Hopper's CTAs in f32 have all columns of one each (cuda/linear_wide_test.cpp).
+constexpr std::int64_t kChunk = 256;  // No kernel has a longer chunk.
+/// There are so many heads that in f32 each of Hopper's CTAs takes all columns of a head (cuda/linear_wide_test.cpp).
 const LinearCase kManyHeads{"x", 2, 700, 36, 36, 128, 128};
 
 bool clean(const HostTensor& x, std::int64_t b, std::int64_t row, std::int64_t h) {
@@ -20,8 +20,9 @@ bool clean(const HostTensor& x, std::int64_t b, std::int64_t row, std::int64_t h
   return true;
 }
 
-/// A NaN in k reaches its token and every later one of its head, a NaN in q its own alone. One in v, besides, may reach
-/// that column of the tokens before it in its chunk.
+/// A NaN in k reaches its own token and every later one of its head. A NaN in q reaches its own token alone. A NaN in v
+/// reaches the same tokens as one in k, but only in its column, and there it may also reach the earlier tokens of its
+/// chunk.
 void expect_nan_goes_forward(const Path& path, DType dtype, const LinearCase& row) {
   constexpr std::int64_t kAt = 600;
   const float nan = std::numeric_limits<float>::quiet_NaN();
@@ -56,7 +57,7 @@ TEST(LinearContract, NanGoesForward) {
       kLinearForward);
 }
 
-/// More rows than b * s: all of them, or a refusal, never some.
+/// There are more rows than b * s. A run may compute all of them or refuse, but it must not compute only some.
 TEST(LinearContract, MoreTokensThanTheHint) {
   on_every_path(
       [](const Path& path, DType dtype) {
@@ -72,7 +73,7 @@ TEST(LinearContract, MoreTokensThanTheHint) {
       kLinearForward);
 }
 
-/// A state past f16's 65504 stays a number: what o needs of it is in range.
+/// A state past f16's 65504 must stay finite, because what o needs of it is in range.
 TEST(LinearContract, StatesPastTheRangeOfF16) {
   on_every_path(
       [](const Path& path, DType dtype) {
@@ -99,8 +100,9 @@ void expect_error_below(double limit, const LinearInstance& x, const LinearInsta
   EXPECT_LT(rms_ratio(x, x.grad_initial_state, exact.grad_initial_state, false), limit);
 }
 
-/// f32 has no size of its own: where all of q, k or v are scaled, so is o. Some rows are made of products in fewer
-/// bits, with exponents for each chunk, which differ here.
+/// In f32 the result does not depend on the size of the numbers: where all of q, k or v are scaled, o is scaled too.
+/// Some variants use products in fewer bits with an exponent for each chunk. Here these exponents differ from chunk to
+/// chunk.
 TEST(LinearContract, AnySizeOfF32) {
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     on_every_path(
@@ -121,26 +123,29 @@ TEST(LinearContract, AnySizeOfF32) {
             if (size.of == &many && !path.on_gpu()) continue;
             LinearInstance x = make_linear_instance(*size.of, dtype, 17);
             x.segments = size.segments;
-            const auto multiply = [](HostTensor* tensor, float by, float of_chunk) {  // and by a power of that
+            // of_chunk raised to a power that differs from chunk to chunk is a further factor.
+            const auto multiply = [](HostTensor* tensor, float by, float of_chunk) {
               tensor->for_each([&](auto i, auto j, auto h, auto e) {
                 tensor->set(i, j, h, e,
                             tensor->get(i, j, h, e) * by * std::pow(of_chunk, static_cast<float>(j / 64 % 3)));
               });
             };
-            multiply(&x.q, size.q, 1), multiply(&x.k, size.k, 128.f), multiply(&x.v, size.v, 1 / 64.f);  // and S grows
+            // These factors let the state grow, too.
+            multiply(&x.q, size.q, 1), multiply(&x.k, size.k, 128.f), multiply(&x.v, size.v, 1 / 64.f);
             multiply(&x.initial_state, size.k * size.v, 1), multiply(&x.grad_final_state, size.q, 1);
             const Status status = run(path.target(), pass, &x);
             ASSERT_TRUE(status) << status.why;
             const LinearInstance exact = linear_reference(x, pass);
             EXPECT_TRUE(matches(x, exact, pass)) << size.q << " " << size.k << " " << size.v;
-            expect_error_below(5e-6, x, exact, pass);  // of small outputs, too: what matches allows has a floor of 1e-6
+            // This checks small outputs too, for which matches() is too generous, because it has a floor of 1e-6.
+            expect_error_below(5e-6, x, exact, pass);
           }
         },
         pass == Pass::forward ? kLinearForward : kLinearBackward);
   }
 }
 
-/// RMS of the error of o over that of o, in the rows for which `counts` is true.
+/// Returns the RMS of the error of o divided by the RMS of o, over the rows for which `counts` is true.
 template <class Counts>
 double error_of_rows(const LinearInstance& x, const LinearInstance& exact, Counts counts) {
   double error = 0, all = 0;
@@ -152,12 +157,13 @@ double error_of_rows(const LinearInstance& x, const LinearInstance& exact, Count
   return std::sqrt(error / all);
 }
 
-/// A token 10,000 times as large as the others, or infinite, takes nothing from what others have that do not see it.
+/// A token that is 10,000 times as large as the others, or infinite, takes no accuracy from the rows that do not see
+/// it.
 TEST(LinearContract, ALargeTokenLeavesTheOnesBeforeItAlone) {
   const auto expect_alone = [](const Path& path, DType dtype, const LinearCase& row, const char* where, float size) {
     LinearInstance x = make_linear_instance(row, dtype, 18);
     const LinearInstance exact = linear_reference(x, Pass::forward);
-    constexpr std::int64_t kLarge = 300;  // in a chunk with others before and behind it
+    constexpr std::int64_t kLarge = 300;  // This token lies in a chunk with other tokens before and behind it.
     HostTensor& large = *where == 'q' ? x.q : *where == 'k' ? x.k : x.v;
     large.for_each([&](auto b, auto s, auto h, auto e) {
       if (s == kLarge) large.set(b, s, h, e, size * (e % 2 == 0 ? 1.f : -1.f));
@@ -182,7 +188,7 @@ TEST(LinearContract, ALargeTokenLeavesTheOnesBeforeItAlone) {
       kLinearForward);
 }
 
-/// g = -90 each few tokens forgets what was before, without a trace of overflow: e^(+90) never comes up.
+/// A decay of g = -90 every few tokens forgets what was before. Nothing may overflow, because e^(+90) is never needed.
 TEST(LinearContract, ADecayThatForgets) {
   on_every_path(
       [](const Path& path, DType dtype) {
@@ -198,8 +204,8 @@ TEST(LinearContract, ADecayThatForgets) {
       kLinearForward);
 }
 
-/// Where almost all is forgotten from one token to the next, the gradient of g is a small number of its own: 3e-7 of
-/// what q dq and k dk are at g = -15. Sums of their differences may not lose it.
+/// Where almost all is forgotten from one token to the next, the gradient of g is a small number of its own. At g = -15
+/// it is 3e-7 of q dq and of k dk. A kernel that sums differences of these two may not lose it.
 TEST(LinearContract, TheGradientOfAStrongDecay) {
   const LinearCase rows[] = {
       LinearCase{"plain", 1, 150, 2, 2, 32, 48}.decay(Decay::token),
@@ -231,15 +237,15 @@ TEST(LinearContract, TheGradientOfAStrongDecay) {
 double largest_difference(const HostTensor& a, const HostTensor& b) {
   double most = 0;
   a.for_each([&](auto i, auto j, auto k, auto l) {
-    if (std::isnan(b.get(i, j, k, l))) return;  // a row of no sequence
+    if (std::isnan(b.get(i, j, k, l))) return;  // This row belongs to no sequence.
     const double difference = std::abs(static_cast<double>(a.get(i, j, k, l)) - b.get(i, j, k, l));
-    most = difference <= most ? most : difference;  // a NaN counts
+    most = difference <= most ? most : difference;  // A NaN counts as a difference.
   });
   return most;
 }
 
-/// A gradient that is small next to what the token has from itself, in problems of a few tokens, judged as it is: with
-/// the normaliser o is v but for eps where there is one token, and no decay is needed for that.
+/// In problems of a few tokens a gradient can be small next to the part that the token contributes itself. It is judged
+/// at its own size. With one token and the normaliser, o is v up to eps, so this happens even without a decay.
 TEST(LinearContract, TheGradientOfFewTokens) {
   const LinearCase rows[] = {
       LinearCase{"one", 1, 1, 1, 1, 3, 6}.final().decay(Decay::token),
@@ -257,9 +263,11 @@ TEST(LinearContract, TheGradientOfFewTokens) {
           const Status status = run(path.target(), Pass::backward, &x);
           ASSERT_TRUE(status) << status.why;
           const LinearInstance exact = linear_reference(x, Pass::backward);
-          const bool exactly = row.decay_ != Decay::none || path.on_gpu();  // docs/contract.md
-          if (row.normalise_ &&
-              !exactly) {  // nothing but the roundings of o, which is v: some 1e-4 where AMX rounds to bf16
+          // docs/contract.md says which paths are exact here.
+          const bool exactly = row.decay_ != Decay::none || path.on_gpu();
+          // The rounding of o, which is v, is all that is left of this gradient. That is some 1e-4 where AMX rounds to
+          // bf16.
+          if (row.normalise_ && !exactly) {
             EXPECT_LT(largest_difference(x.grad_k, exact.grad_k), 1e-3);
             EXPECT_LT(largest_difference(x.grad_q, exact.grad_q), 1e-3);
             continue;
@@ -278,11 +286,12 @@ TEST(LinearContract, TheGradientOfFewTokens) {
       kLinearBackward);
 }
 
-/// An Inf in v reaches its own column alone, also where that column has become part of the state.
+/// An Inf in v reaches its own column alone, also after that column has become part of the state.
 TEST(LinearContract, AnInfInVStaysInItsColumn) {
   on_every_path(
       [](const Path& path, DType dtype) {
-        if (path.on_gpu() && dtype == DType::f32) return;  // docs/contract.md, f32 on Hopper: an o that overflows
+        // docs/contract.md says why: on Hopper in f32 an o may overflow.
+        if (path.on_gpu() && dtype == DType::f32) return;
         for (const std::int64_t d_v : {2, 64}) {
           LinearInstance x = make_linear_instance(LinearCase{"x", 1, 200, 1, 1, 16, d_v}.elu(), dtype, 21);
           const LinearInstance exact = linear_reference(x, Pass::forward);
@@ -301,12 +310,12 @@ TEST(LinearContract, AnInfInVStaysInItsColumn) {
       kLinearForward);
 }
 
-/// What belongs to the other pass may be anything, also on top of this pass's operands.
+/// The operands of the other pass may hold anything, and may even overlap this pass's operands.
 TEST(LinearContract, OneStructServesBothPasses) {
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     on_every_path(
         [&](const Path& path, DType dtype) {
-          if (path.on_gpu()) return;  // operands are copied there as far as they reach
+          if (path.on_gpu()) return;  // Operands are copied to the device as far as their views reach.
           LinearInstance x = make_linear_instance(
               LinearCase{"x", 1, 70, 1, 2, 16, 24}.states().decay(Decay::token).elu().normalise(), dtype);
           LinearOperands both = x.operands(pass);

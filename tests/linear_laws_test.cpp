@@ -1,5 +1,5 @@
 // tests/linear_laws_test.cpp: laws of linear attention that need no second implementation: the definition's gradients
-// by finite differences, a sequence in two halves, segments on and off, equal bits.
+// agree with finite differences, a sequence in two calls is the whole, segments change nothing, and bits repeat.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -16,8 +16,9 @@ namespace {
 // ---- the other definition
 // --------------------------------------------------------------------------------------------
 
-/// o_j without a state: the sum over tokens i up to j of e^(g_(i+1) + ... + g_j) phi(q_j).phi(k_i) v_i, and the initial
-/// state's part, over the same sum with 1 for v_i.
+/// Computes o_j without a running state. It is the sum over the tokens i up to j of e^(g_(i+1) + ... + g_j)
+/// phi(q_j).phi(k_i) v_i, plus the part of the initial state. With the normaliser it is divided by the same sum with 1
+/// in place of v_i.
 double attended(const LinearInstance& x, std::int64_t b, std::int64_t h, std::int64_t j, std::int64_t m) {
   const LinearAttention& a = x.problem;
   const std::int64_t h_qk = h / (a.h_v / a.h_qk);
@@ -59,7 +60,7 @@ TEST(LinearDefinition, IsCausalAttentionWithoutASoftmax) {
 
 // ---- gradients ------------------------------------------------------------------------------------------------------
 
-/// The sum of all outputs, each times its gradient.
+/// Returns the sum of all outputs, each multiplied by its gradient.
 double loss(const LinearInstance& x) {
   const LinearInstance exact = linear_reference(x, Pass::forward);
   double sum = 0;
@@ -73,8 +74,8 @@ double loss(const LinearInstance& x) {
   return sum;
 }
 
-/// Central differences against the gradient, at some of the elements. The loss is a sum in double of numbers in f32, so
-/// its rounding, divided by the step, is the error to expect.
+/// Compares central differences with the gradient at some of the elements. The loss is a sum in double of numbers in
+/// f32, so the error to expect is their rounding divided by the step.
 void expect_gradient(const char* what, LinearInstance* x, HostTensor* input, const HostTensor& gradient, bool rows) {
   constexpr float kStep = 0x1p-6f;
   SCOPED_TRACE(what);
@@ -123,10 +124,10 @@ TEST(LinearGradients, AgreeWithFiniteDifferences) {
 
 // ---- splitting ------------------------------------------------------------------------------------------------------
 
-/// Two ways to the same numbers: a 16-bit output may round the other way here and there.
+/// The two ways round at different places, so a 16-bit output may here and there be rounded in the other direction.
 double same_within(DType dtype) { return dtype == DType::f32 ? 1e-5 : 3e-4; }
 
-/// Rows [begin, begin + count) of a tensor, as a view.
+/// Returns a view of the rows [begin, begin + count) of a tensor.
 Tensor rows_of(const HostTensor& x, std::int64_t begin, std::int64_t count) {
   Tensor view = x.view();
   view.data = static_cast<std::byte*>(view.data) + begin * view.stride[1] * size_of(view.dtype);
@@ -134,7 +135,7 @@ Tensor rows_of(const HostTensor& x, std::int64_t begin, std::int64_t count) {
   return view;
 }
 
-/// A sequence in two calls, the state carried in place, is the sequence in one.
+/// Running a sequence in two calls, with the state carried in place, gives what one call gives.
 TEST(LinearLaws, TwoHalvesAreTheWhole) {
   constexpr std::int64_t kFirst = 256;
   on_every_path(
@@ -167,9 +168,10 @@ TEST(LinearLaws, TwoHalvesAreTheWhole) {
       kLinearForward);
 }
 
-constexpr std::int64_t kTwoParts = 4096;  // tokens of two segments that are summed in parts
+constexpr std::int64_t kTwoParts = 4096;  // So many tokens make two segments whose sums are done in parts.
 
-/// A sequence cut into segments gives what the uncut one gives. (16-bit copies of a state round at other places.)
+/// A sequence that is cut into segments gives what the uncut one gives. (The 16-bit copies of a state are rounded at
+/// other places.)
 void expect_segments_agree(const Path& path, DType dtype, Pass pass, const LinearCase& row, int segments) {
   SCOPED_TRACE(segments);
   LinearInstance uncut = make_linear_instance(row, dtype, 12), cut = make_linear_instance(row, dtype, 12);
@@ -180,7 +182,7 @@ void expect_segments_agree(const Path& path, DType dtype, Pass pass, const Linea
   ASSERT_TRUE(Plan::make(cut.problem, pass, target, &plan));
   if (plan.data()->backend != Backend::ref) {
     EXPECT_EQ(plan.data()->linear().segments, segments);
-  }  // ref does not cut
+  }  // ref does not cut sequences into segments.
   if (cut.problem.s == kTwoParts && plan.data()->backend == Backend::sm90) {
     EXPECT_EQ(plan.data()->linear().parts, 2);
   }
@@ -207,7 +209,8 @@ void segments_on_and_off(Pass pass, const char* operation) {
         const LinearCase plain = LinearCase{"x", 1, 1500, 2, 2, 64, 128}.states();
         expect_segments_agree(path, dtype, pass, all, 4);
         if (!path.on_gpu()) return;
-        // Other rows. From 9 parts on they are added up in groups; two segments of 2048 tokens are summed in parts.
+        // These run on other variants. From 9 parts on the parts are added in groups, and two segments of 2048 tokens
+        // are summed in parts.
         for (const int segments : {4, 12, 24}) expect_segments_agree(path, dtype, pass, plain, segments);
         expect_segments_agree(path, dtype, pass, LinearCase{"x", 1, 1500, 1, 1, 64, 64}.states(), 12);
         expect_segments_agree(path, dtype, pass, LinearCase{"x", 1, kTwoParts, 1, 1, 64, 64}.states(), 2);
@@ -219,7 +222,7 @@ void segments_on_and_off(Pass pass, const char* operation) {
 TEST(LinearLaws, SegmentsOnAndOffForward) { segments_on_and_off(Pass::forward, kLinearForward); }
 TEST(LinearLaws, SegmentsOnAndOffBackward) { segments_on_and_off(Pass::backward, kLinearBackward); }
 
-/// The same plan gives the same bits each time.
+/// Runs of one plan give the same bits each time.
 void expect_equal_bits(const Path& path, DType dtype, Pass pass, const LinearCase& row) {
   LinearInstance first = make_linear_instance(row, dtype, 13), again = make_linear_instance(row, dtype, 13);
   if (row.initial_) first.segments = again.segments = 3;
@@ -247,7 +250,8 @@ void equal_bits(Pass pass, const char* operation) {
 TEST(LinearLaws, OnePlanGivesTheSameBitsForward) { equal_bits(Pass::forward, kLinearForward); }
 TEST(LinearLaws, OnePlanGivesTheSameBitsBackward) { equal_bits(Pass::backward, kLinearBackward); }
 
-/// More than 2 MB a worker that begin on a cache line may go past the caches (AMX): the same numbers.
+/// With AMX, an output of more than 2 MB for each worker that begins on a cache line may be written past the caches.
+/// The numbers must be the same.
 TEST(LinearLaws, WhereOutputsLieChangesNoBit) {
   const LinearCase rows[] = {{"x", 1, 8205, 4, 4, 32, 32},
                              LinearCase{"packed", 2, 3000, 4, 4, 32, 96}.packed({2999, 1}),
@@ -277,12 +281,12 @@ TEST(LinearLaws, WhereOutputsLieChangesNoBit) {
       kLinearForward);
 }
 
-/// A state whose small bf16 parts (AMX, f16) would be denormal, of which nothing is seen but by a scale as large: it
-/// goes the way of IEEE.
+/// On AMX in f16 the small bf16 parts of this state would be denormal, and only a scale of 1e36 makes the state visible
+/// in o. So this product must be done in IEEE arithmetic instead.
 TEST(LinearLaws, ATinyInitialState) {
   on_every_path(
       [](const Path& path, DType dtype) {
-        if (path.on_gpu()) return;  // 16-bit copies of a state are smaller still
+        if (path.on_gpu()) return;  // 16-bit copies of a state hold even less of it.
         LinearInstance x =
             make_linear_instance(LinearCase{"x", 1, 100, 1, 2, 64, 64}.initial().scale(1e36F), dtype, 15);
         x.k.for_each([&](auto b, auto s, auto h, auto e) { x.k.set(b, s, h, e, 0); });

@@ -1,5 +1,5 @@
-// tests/linear_plan_test.cpp: what a plan of linear attention decides, and golden text of describe() and explain(). No
-// test here computes, and none needs a GPU.
+// tests/linear_plan_test.cpp: tests what a plan of linear attention decides, and compares describe() and explain() with
+// golden text. No test here computes anything or needs a GPU.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ constexpr Variant kGpuVariant{
     .d = 64,
     .facts = gpu::LinearVariantFacts{{.d = 64, .chunk = 64, .ctas = 2, .threads = 128, .shared_bytes = 98304}}};
 
-/// Plans as they might come out on some machine, so that the text does not depend on this one.
+/// Returns a plan as some machine might make it, so that the text does not depend on this machine.
 PlanData made_up() {
   PlanData plan;
   ask(LinearAttention{}, Pass::forward, Target{}, &plan);
@@ -104,7 +104,7 @@ TEST(LinearExplain, Refusals) {
   EXPECT_EQ(explain(a, Pass::forward, {}), "decision    refused (invalid): h_v = 4 is not a multiple of h_qk = 3\n");
 }
 
-/// Flops and bytes of b 8, h 16, s 8192, bf16.
+/// Checks the flops and bytes of b 8, h 16 and s 8192 in bf16.
 TEST(LinearWork, FlopsAndBytes) {
   LinearAttention a;
   a.b = 8, a.s = 8192, a.h_qk = a.h_v = 16, a.d_qk = a.d_v = 64;
@@ -242,7 +242,8 @@ TEST_F(LinearGpuVariants, HopperTakesPlainBf16AndF32AndSm80TheRest) {
   }
 }
 
-/// An H200's 132 SMs: a CTA with all columns of a head takes 1.4 times as long as each of two with half.
+/// The sizes are chosen for the 132 SMs of an H200. A CTA with all columns of a head takes 1.4 times as long as each of
+/// two CTAs with half of them.
 TEST_F(LinearGpuVariants, ManyHeadsOfF32GetCtasWithAllTheirColumns) {
   const auto wide = [](std::int64_t heads, Pass pass, auto change) {
     LinearAttention a = problem(1, heads, 8192, 128);

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-# tests/loop_cycles_test.py: bench/loop_cycles.py on a short listing whose numbers can be counted by hand. The listing has
-# a loop over tiles around one over keys, a slow path behind the end of the kernel, and rare work that a round passes over.
+# tests/loop_cycles_test.py: runs bench/loop_cycles.py on a short listing whose numbers can be counted by hand. The
+# listing has a loop over tiles around one over keys, a slow path behind the end of the kernel, and rare work that a
+# round passes over.
 import pathlib
 import re
 import subprocess
@@ -8,7 +9,8 @@ import sys
 
 HERE = pathlib.Path(__file__).parent
 TOOL, LISTING = HERE.parent / "bench" / "loop_cycles.py", HERE / "loop_cycles_listing.txt"
-ROUND = 14  # of the 16 instructions between .L_x_keys and its branch back: the two FSEL of the mask are passed over
+# The loop has 16 instructions between .L_x_keys and its branch back. The two FSEL of the mask are passed over.
+ROUND = 14
 CYCLES = 61
 KINDS = {"tensor": (3, 4), "barrier": (2, 8), "branch, vote": (3, 22), "MUFU": (1, 8), "conversion": (1, 2),
          "FMA": (1, 4), "uniform": (2, 9), "ALU": (1, 4)}

@@ -1,5 +1,5 @@
-// tests/one_call_test.cpp: the one-call forms: what packed lengths need, which pass is meant, their workspaces; what a
-// plan says of itself; what an executor's exception says.
+// tests/one_call_test.cpp: tests of the one-call forms: what packed lengths need, which pass is meant, and their
+// workspaces. Further tests check what a plan says of itself and what becomes of an executor's exception.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -14,8 +14,9 @@
 #include "support/linear.hpp"
 
 namespace {
-std::atomic<std::int64_t> aligned_and_live{0};  // allocations as the workspaces' are
-}
+// Counts the allocations that are aligned as those of the workspaces are.
+std::atomic<std::int64_t> aligned_and_live{0};
+}  // namespace
 void* operator new(std::size_t bytes, std::align_val_t align) {
   const auto boundary = static_cast<std::size_t>(align);
   void* out = std::aligned_alloc(boundary, (bytes + boundary - 1) / boundary * boundary);
@@ -33,7 +34,7 @@ namespace {
 
 // ---- packed lengths -------------------------------------------------------------------------------------------------
 
-/// Three sequences, and nobody's rows behind them hidden.
+/// Three sequences. The tensors have no rows beyond them that belong to no sequence.
 struct PackedAttention {
   Instance x = make_instance(Case{"x", 3, 20, 20, 2, 1, 16, 16}.packed({20, 0, 7}, {11, 3, 20}), DType::f32);
   Operands operands = x.operands();
@@ -87,7 +88,7 @@ TEST(OneCallPacked, BIsCheckedBeforeLengthsAreRead) {
   }
   PackedAttention a;
   a.options.b = -1;
-  EXPECT_EQ(a.run().why, "b = -1: a size is 0 or more");
+  EXPECT_EQ(a.run().why, "b = -1: a size must be 0 or more");
   PackedLinear l;
   l.options.b = 1 << 30;
   EXPECT_EQ(l.run().why, "b * h_v = 1073741824 * 2 is over the limit of 2147483647");
@@ -96,24 +97,24 @@ TEST(OneCallPacked, BIsCheckedBeforeLengthsAreRead) {
 TEST(OneCallPacked, LengthsOnTheHostAreChecked) {
   PackedAttention a;
   a.options.b = 1;
-  EXPECT_EQ(a.run().why, "cu_seqlens_q[1] = 20: it ends at the total, 27");
-  a.options.b = 3, a.options.s_q = a.options.s_k = 20;  // with hints too
+  EXPECT_EQ(a.run().why, "cu_seqlens_q[1] = 20: it must end at the total, 27");
+  a.options.b = 3, a.options.s_q = a.options.s_k = 20;  // With hints the answers are the same.
   a.x.cu_k = {0, 11, 14, 30};
-  EXPECT_EQ(a.run().why, "cu_seqlens_k[3] = 30: it ends at the total, 34");
+  EXPECT_EQ(a.run().why, "cu_seqlens_k[3] = 30: it must end at the total, 34");
   a.x.cu_k = {0, 11, 99, 34};
   EXPECT_EQ(a.run().why, "cu_seqlens_k[2] = 99 is over the total, 34");
   a.x.cu_k = {0, 11, 10, 34};
-  EXPECT_EQ(a.run().why, "cu_seqlens_k[2] = 10 is below cu_seqlens_k[1] = 11: it is sorted");
+  EXPECT_EQ(a.run().why, "cu_seqlens_k[2] = 10 is below cu_seqlens_k[1] = 11: it must be sorted");
   a.x.cu_k = {1, 11, 14, 34};
-  EXPECT_EQ(a.run().why, "cu_seqlens_k[0] = 1: it starts at 0");
+  EXPECT_EQ(a.run().why, "cu_seqlens_k[0] = 1: it must start at 0");
   a.operands.cu_seqlens_k = nullptr;
   EXPECT_EQ(a.run().why, "cu_seqlens_k is null, but the problem was planned with packed");
   PackedLinear l;
   l.options.b = 2;
-  EXPECT_EQ(l.run().why, "cu_seqlens[2] = 20: it ends at the total, 27");
+  EXPECT_EQ(l.run().why, "cu_seqlens[2] = 20: it must end at the total, 27");
 }
 
-/// The plan has no other way to know: b = 0 is a problem without rows.
+/// A plan has no other way to know the number of sequences, so with b = 0 it takes the problem for one without rows.
 TEST(OneCallPacked, APlanWithoutBTakesNoRows) {
   PackedAttention a;
   Attention problem = a.x.problem;
@@ -153,25 +154,25 @@ TEST(OneCallPacked, TheSameInC) {
 
 // ---- which pass -----------------------------------------------------------------------------------------------------
 
-/// Empty tensors of a framework have a shape and no memory.
+/// The empty tensors of a framework have a shape and no memory.
 TEST(OneCallPass, GradientsWithoutMemoryMeanBackwardToo) {
   const LinearInstance x = make_linear_instance(LinearCase{"x", 0, 9, 1, 2, 16, 24}, DType::f32);
   LinearOperands operands = x.operands(Pass::backward);
-  operands.o = {};  // which backward does not look at
+  operands.o = {};  // Backward does not look at o.
   for (Tensor* tensor :
        {&operands.q, &operands.k, &operands.v, &operands.grad_o, &operands.grad_q, &operands.grad_k, &operands.grad_v})
     tensor->data = nullptr;
   EXPECT_EQ(linear_attention(operands, {}, host_target()).why, "");
   EXPECT_EQ(validate_lengths(x.problem, operands).why, "");
   operands.grad_v.shape[3] = 7;
-  EXPECT_EQ(linear_attention(operands, {}, host_target()).why, "grad_v.shape[3] = 7, the problem's is 24");
+  EXPECT_EQ(linear_attention(operands, {}, host_target()).why, "grad_v.shape[3] = 7, but the problem's is 24");
 }
 
 TEST(OneCallPass, AnyGradientMeansBackward) {
   const LinearInstance x = make_linear_instance(LinearCase{"x", 2, 9, 1, 2, 16, 24}, DType::f32);
   LinearOperands operands = x.operands(Pass::backward);
   operands.grad_o = {};
-  EXPECT_EQ(linear_attention(operands, {}, host_target()).why, "grad_o.shape[0] = 0, the problem's is 2");
+  EXPECT_EQ(linear_attention(operands, {}, host_target()).why, "grad_o.shape[0] = 0, but the problem's is 2");
 }
 
 // ---- workspaces -----------------------------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ TEST(OneCallWorkspace, IsKeptForTheThreadAndReleased) {
   EXPECT_EQ(aligned_and_live, before);
 }
 
-/// A pool may call it while a run is under way on this thread: what the run uses stays.
+/// A pool may make another call while a run is under way on this thread. The workspace that this run uses must stay.
 TEST(OneCallWorkspace, OfARunUnderWayStays) {
   if (host_target().backend != Backend::cpu) GTEST_SKIP() << "ref has no executor";
   Target target = host_target();

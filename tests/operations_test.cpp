@@ -1,5 +1,6 @@
-// tests/operations_test.cpp: the table of operations (src/plan/operations.cpp) is whole: each operation of variants.def
-// has its entry, an entry has all that explain() asks of it, and one that is not built is refused.
+// tests/operations_test.cpp: checks that the table of operations (src/plan/operations.cpp) is complete. Each operation
+// of variants.def must have an entry, and an entry must have all that explain() asks of it. An operation that is not
+// built must be refused.
 #include <gtest/gtest.h>
 
 #include <set>

@@ -1,5 +1,5 @@
-// tests/plan_gpu_test.cpp: what the plan decides for a GPU, as text. No GPU is needed, because target.sm names the
-// architecture. This file tests Ampere's variants, plan_hopper_test.cpp Hopper's.
+// tests/plan_gpu_test.cpp: checks as text what the plan decides for a GPU. No GPU is needed, because target.sm names
+// the architecture. This file tests Ampere's variants, and plan_hopper_test.cpp tests Hopper's.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace falchion::testing {
 namespace {
 
-/// Plan::make says what is missing, explain() what would run if it were not.
+/// Plan::make says what is missing, and explain() says what would run if it were not missing.
 TEST(GpuPlan, WithoutRowsItIsRefusedAndExplained) {
   if (has_any_gpu_variant()) GTEST_SKIP() << "this build has GPU variants";
   const char* missing = "this build has no such variant (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)";
@@ -18,7 +18,7 @@ TEST(GpuPlan, WithoutRowsItIsRefusedAndExplained) {
   const Status status = Plan::make(problem(4, 4096, 4096, 16, 16, 128), Pass::forward, hopper(), &plan);
   EXPECT_EQ(status.code, Code::unsupported);
   EXPECT_EQ(status.why, text("no path for attention_forward bf16; sm90 bf16: ", missing, "; sm80 bf16: ", missing));
-  // What stands between these is in HopperPlan.Prefill.
+  // The text between these two parts is checked in HopperPlan.Prefill.
   const std::string story = explain(problem(4, 4096, 4096, 16, 16, 128), Pass::forward, hopper());
   EXPECT_TRUE(story.starts_with(
       "not built   this build lacks the variant sm90 plain bf16 d128 (FALCHION_CUDA is off, or FALCHION_VARIANTS "
@@ -28,7 +28,7 @@ TEST(GpuPlan, WithoutRowsItIsRefusedAndExplained) {
   EXPECT_TRUE(story.ends_with("paths\n  sm90 plain bf16  would be taken\n")) << story;
 }
 
-/// No GPU and no architecture: the one that the back end is made for.
+/// Where neither a GPU nor an architecture is given, a back end is explained on the architecture that it is made for.
 TEST(GpuPlan, ABackEndIsExplainedOnItsOwnArchitecture) {
   if (has_any_gpu_variant()) GTEST_SKIP() << "this build has GPU variants";
   const Attention a = problem(4, 4096, 4096, 16, 16, 128);
@@ -36,7 +36,7 @@ TEST(GpuPlan, ABackEndIsExplainedOnItsOwnArchitecture) {
   EXPECT_EQ(explain(a, Pass::forward, Backend::sm80), explain(a, Pass::forward, on(80, Backend::sm80)));
 }
 
-/// What no build could do is refused for that, not for what this build has not.
+/// A problem that no build can run is refused for that reason, and not because this build lacks variants.
 TEST(GpuPlan, RefusalsAreThoseOfABuildWithEveryVariant) {
   Attention a = problem(1, 64, 64, 8, 8, 128);
   a.bias = true;
@@ -48,7 +48,7 @@ TEST(GpuPlan, RefusalsAreThoseOfABuildWithEveryVariant) {
   EXPECT_EQ(story.find("no such variant"), std::string::npos) << story;
 }
 
-/// In bytes, as the code has them: variant_gpu.in asserts the same of each variant that is built.
+/// The numbers are bytes, as in the code. variant_gpu.in asserts the same for each variant that is built.
 TEST(GpuPlan, WhatRowsNeed) {
   const struct {
     Backend backend;

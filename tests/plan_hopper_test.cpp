@@ -1,4 +1,5 @@
-// tests/plan_hopper_test.cpp: what the plan decides for Hopper, as text. No GPU is needed: target.sm names it.
+// tests/plan_hopper_test.cpp: checks as text what the plan decides for Hopper. No GPU is needed, because target.sm
+// names the architecture.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -54,7 +55,7 @@ TEST(HopperPlan, PlainHasBandsLengthsAndLse) {
   all[2].band = {100, 50, Align::bottom_right}, all[3].packed = true, all[4].used_q = all[4].used_k = true;
   all[5].lse = true;
   for (const Attention& a : all) EXPECT_EQ(variant_of(a, hopper()), "sm90 plain bf16 128");
-  Attention unknown = problem(4, 0, 0, 16, 4, 128);  // packed lengths without a hint
+  Attention unknown = problem(4, 0, 0, 16, 4, 128);  // These are packed lengths without a hint.
   unknown.packed = true;
   EXPECT_EQ(variant_of(unknown, hopper()), "sm90 plain bf16 128");
 }
@@ -160,9 +161,9 @@ TEST(HopperPlan, F32TakesTheGeneralVariantOfSm80) {
   EXPECT_NE(story.find("  sm90 f32          no variant of this type\n"), std::string::npos) << story;
 }
 
-// ---- How ------------------------------------------------------------------------------------------------------------
+// ---- How the variant runs -------------------------------------------------------------------------------------------
 
-/// A box of TMA holds whole groups: those of a size that does not divide the rows of a tile are not packed.
+/// A box of TMA holds whole groups of heads. So groups whose size does not divide the rows of a tile are not packed.
 TEST(HopperPlan, OnlyGroupsThatDivideATileArePacked) {
   const auto group = [](std::int64_t s_q, std::int64_t h_q, std::int64_t h_k, std::int64_t d) {
     return decided(problem(1, s_q, 4096, h_q, h_k, d), hopper()).attention().group;
@@ -202,13 +203,14 @@ TEST(HopperPlan, WhoDealsTheTiles) {
   EXPECT_EQ(walkers(x), 132);
   x = full, x.bias = true;
   EXPECT_EQ(walkers(x), 0) << "variants of sm80 have no walkers";
-  x = causal(1024, 128), x.b = 1, x.h_q = x.h_k = 25;  // 25 x 8 tiles
+  x = causal(1024, 128), x.b = 1, x.h_q = x.h_k = 25;  // These are 25 x 8 tiles.
   EXPECT_EQ(walkers(x), 100) << "no more than pairs of tiles";
-  x.h_q = x.h_k = 20, x.s_q = x.s_k = 1100;  // 20 x 9
+  x.h_q = x.h_k = 20, x.s_q = x.s_k = 1100;  // These are 20 x 9 tiles.
   EXPECT_EQ(walkers(x), 90) << "pairs across two heads";
   x = full, x.b = 0;
   EXPECT_EQ(walkers(x), 0);
-  x = causal(8192, 128), x.b = 4, x.h_q = x.h_k = 32, x.s_q = 128;  // 128 tiles, each as long as any
+  // These are 128 tiles, all of the same length.
+  x = causal(8192, 128), x.b = 4, x.h_q = x.h_k = 32, x.s_q = 128;
   EXPECT_EQ(walkers(x), 0) << "each has an SM to itself";
   x.s_q = 1024;
   EXPECT_EQ(walkers(x), 132);
@@ -226,7 +228,7 @@ TEST(HopperPlan, SplitsKeys) {
   EXPECT_EQ(decided(a, hopper()).attention().splits, 1) << "partial results would have no place";
 }
 
-/// Operands that the variant cannot move run on the general variant of sm80.
+/// Operands that TMA cannot move run on the general variant of sm80.
 TEST(HopperPlan, OperandsThatTmaCannotMove) {
   alignas(16) static std::uint16_t data[64];
   const PlanData of_sm90 = decided(problem(2, 64, 64, 4, 4, 128), hopper());
@@ -244,10 +246,10 @@ TEST(HopperPlan, OperandsThatTmaCannotMove) {
   EXPECT_EQ(taken(of_sm90, x), "sm80 general unaligned");
   x = good, x.k.stride[2] = 132;
   EXPECT_EQ(taken(of_sm90, x), "sm80 general unaligned");
-  x = good, x.k.stride[2] = 0;  // one head for all
+  x = good, x.k.stride[2] = 0;  // All heads share one.
   EXPECT_EQ(taken(of_sm90, x), "sm80 general") << "a tensor map has no stride 0";
   EXPECT_EQ(taken(of_sm80, x), "sm80 plain");
-  x = good, x.k.stride[1] = 64;  // rows that overlap
+  x = good, x.k.stride[1] = 64;  // The rows overlap.
   EXPECT_EQ(taken(of_sm90, x), "sm80 general");
   x = good, x.q.stride[1] = -512;
   EXPECT_EQ(taken(of_sm90, x), "sm80 general");
@@ -264,7 +266,8 @@ TEST(HopperPlan, Sm90IsRefusedElsewhere) {
             "backend = sm90 with sm = 80: its kernels (wgmma, TMA) run on sm_90 alone");
   EXPECT_EQ(variant_of(a, on(100, Backend::sm90)),
             "backend = sm90 with sm = 100: its kernels (wgmma, TMA) run on sm_90 alone");
-  for (const int sm : {80, 100}) {  // as where the device that is here is another
+  // The answer is the same where another device is here.
+  for (const int sm : {80, 100}) {
     PlanData plan;
     const Status status = plan_problem(a, Pass::forward, on(sm, Backend::sm90), &plan, true);
     EXPECT_EQ(status.code, Code::unsupported);

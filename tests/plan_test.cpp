@@ -1,4 +1,5 @@
-// tests/plan_test.cpp: what the plan decides, and golden text of describe() and explain(). No test here computes.
+// tests/plan_test.cpp: tests what the plan decides, and compares describe() and explain() with golden text. No test
+// here computes anything.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -24,7 +25,7 @@ Attention problem(std::int64_t b, std::int64_t s_q, std::int64_t s_k, std::int64
   return a;
 }
 
-/// A plan as it might come out on some machine, so that the text does not depend on this one.
+/// Returns a plan as some machine might make it, so that the text does not depend on this machine.
 PlanData made_up() {
   PlanData plan;
   ask(problem(2, 1024, 1024, 8, 2, 64), Pass::forward, Target{}, &plan);
@@ -191,7 +192,7 @@ TEST_F(Decision, ItemsShrinkForManyThreads) {
 
 TEST_F(Decision, GroupsArePackedIntoRows) {
   const PlanData plan = decide(problem(1, 20, 4096, 32, 8, 64), 1);
-  EXPECT_EQ(plan.attention().rows, 96);  // 80 rows, in tiles of 32
+  EXPECT_EQ(plan.attention().rows, 96);  // These are 80 rows in tiles of 32.
   EXPECT_EQ(plan.items, 8);
 }
 
@@ -204,12 +205,14 @@ TEST_F(Decision, FewRowsAreDecode) {
 TEST_F(Decision, KeysAreSplitWhenThreadsWouldIdle) {
   EXPECT_EQ(decide(problem(1, 1, 8192, 4, 1, 128), 4).attention().splits, 4);
   EXPECT_EQ(decide(problem(1, 1, 8192, 32, 8, 128), 2).attention().splits,
-            2);  // decode: the 8 heads of a key stay together
+            2);  // This is decode, in which the 8 heads of a key stay together.
   EXPECT_EQ(decide(problem(1, 1, 8192, 32, 8, 128), 2).attention().heads, 8);
-  EXPECT_EQ(decide(problem(1, 1, 512, 32, 8, 128), 2).attention().heads, 4);    // too few keys to split: the heads are
-  EXPECT_EQ(decide(problem(8, 1, 8192, 32, 8, 128), 2).attention().splits, 1);  // 8 items for 2 threads
-  EXPECT_EQ(decide(problem(3, 1, 8192, 24, 3, 128), 2).attention().splits, 2);  // 3 items: the last would run alone
-  EXPECT_EQ(decide(problem(1, 1, 700, 8, 1, 128), 4).attention().splits, 1);    // nothing to gain
+  // There are too few keys to split them, so the heads are split.
+  EXPECT_EQ(decide(problem(1, 1, 512, 32, 8, 128), 2).attention().heads, 4);
+  EXPECT_EQ(decide(problem(8, 1, 8192, 32, 8, 128), 2).attention().splits, 1);  // These are 8 items for 2 threads.
+  // Of 3 items the last one would run alone.
+  EXPECT_EQ(decide(problem(3, 1, 8192, 24, 3, 128), 2).attention().splits, 2);
+  EXPECT_EQ(decide(problem(1, 1, 700, 8, 1, 128), 4).attention().splits, 1);  // Here a split gains nothing.
   Attention a = problem(1, 1, 8192, 4, 1, 128);
   a.probabilities = true;
   EXPECT_EQ(decide(a, 4).attention().splits, 1);
@@ -279,7 +282,8 @@ TEST(ForcedLevel, ByTheEnvironment) {
     ASSERT_TRUE(Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, {}, &plan));
     EXPECT_NE(plan.describe().find("cpu generic"), std::string::npos) << plan.describe();
   }
-  // It names a level of the CPU and never a backend: the GPU was considered first, as without it.
+  // FALCHION_CPU names a level of the CPU and never a backend. So the GPU was considered first, as it is without the
+  // variable.
   const std::string story = explain(problem(1, 4, 4, 1, 1, 8), Pass::forward, {});
   EXPECT_NE(story.find("sm80 bf16"), std::string::npos) << story;
 }

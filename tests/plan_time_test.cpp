@@ -1,5 +1,6 @@
-// tests/plan_time_test.cpp: how long fal_plan_make takes, in microseconds, for each operation, pass and kind of target.
-// The aim is 10. What fails is 20 times that, so that a busy machine or a sanitizer fails nothing.
+// tests/plan_time_test.cpp: measures how long fal_plan_make takes, in microseconds, for each operation, pass and kind
+// of target. The aim is 10 us. The limit at which this test fails is 20 times that, so that a busy machine or a
+// sanitizer fails nothing.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -22,7 +23,8 @@ namespace {
 std::atomic<std::size_t> allocations{0};
 }
 
-// noinline: inlined, GCC sees free() meet operator new and warns.
+// These two functions must not be inlined. Where GCC inlines them it sees memory of operator new go to free() and
+// warns.
 __attribute__((noinline)) void* operator new(std::size_t size) {
   ++allocations;
   if (void* memory = std::malloc(size > 0 ? size : 1)) return memory;
@@ -59,7 +61,8 @@ fal_attention prefill() {
   return a;
 }
 
-/// The median of a thousand calls, after as many to warm up. The plan that a call returns, if any, is freed untimed.
+/// Returns the median of a thousand calls, after another thousand to warm up. The plan that a call may return is freed
+/// outside of the measured time.
 template <class Make>
 void time(const std::string& what, const Make& make) {
   std::vector<double> times(1000);
@@ -108,11 +111,13 @@ TEST(PlanTime, LinearAttention) {
   }
 }
 
-/// A build without GPU variants refuses the problem above. Planning for them is the same work in every build.
+/// A build without GPU variants refuses the problem above. This test counts all variants as built, so it measures the
+/// same work in every build.
 TEST(PlanTime, OfABuildWithEveryVariant) {
   Attention a;
   a.b = 4, a.s_q = a.s_k = 4096, a.h_q = 32, a.h_k = 8, a.d_qk = a.d_v = 128;
-  a.bias = true;  // only the general variants take a bias, so many are looked at before
+  // Only the general variants take a bias, so many others are looked at before them.
+  a.bias = true;
   LinearAttention linear;
   linear.b = 8, linear.s = 8192, linear.h_qk = linear.h_v = 16, linear.d_qk = linear.d_v = 64, linear.normalise = true;
   for (const int sm : {80, 90}) {
@@ -131,7 +136,7 @@ TEST(PlanTime, OfABuildWithEveryVariant) {
   }
 }
 
-/// Only what is asked for is made, and only once.
+/// A text is only made when it is asked for, and only once.
 TEST(PlanTime, TextsAreMadeWhenAskedFor) {
   const fal_attention a = prefill();
   fal_plan* plan = nullptr;

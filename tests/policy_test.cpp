@@ -1,5 +1,5 @@
-// tests/policy_test.cpp: which query sees which key, exhaustively on small sizes; Philox by its published vectors; the
-// derivative of a score by differences; the conversions of every 16-bit number.
+// tests/policy_test.cpp: tests which query sees which key, exhaustively on small sizes, Philox by its published
+// vectors, the derivative of a score by differences, and the conversions of every 16-bit number.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -18,7 +18,7 @@ namespace {
 
 bool in(const Range& range, std::int64_t k) { return range.begin <= k && k < range.end; }
 
-/// Calls f(mask, s_q) for every band on every pair of small sizes, both alignments.
+/// Calls f(mask, s_q) for every band on every pair of small sizes, with both alignments.
 template <class F>
 void for_each_band(const F& f) {
   for (std::int64_t s_q = 1; s_q <= 6; ++s_q)
@@ -30,7 +30,8 @@ void for_each_band(const F& f) {
 
 TEST(BandMask, KeepIsTheBand) {
   for (const bool bottom_right : {true, false}) {
-    const BandMask mask = BandMask::make(7, bottom_right ? 2 : 0, 2, 1);  // s_q 5, s_k 7
+    // Here s_q is 5 and s_k is 7.
+    const BandMask mask = BandMask::make(7, bottom_right ? 2 : 0, 2, 1);
     for (std::int64_t q = 0; q < 5; ++q)
       for (std::int64_t k = -2; k < 10; ++k) {
         const std::int64_t x = k - (q + (bottom_right ? 2 : 0));
@@ -79,7 +80,8 @@ TEST(BandMask, UnmaskedIsWhatEveryQuerySees) {
   });
 }
 
-TEST(Philox, PublishedVectors) {  // Random123's kat_vectors, philox4x32 10
+// These are Random123's kat_vectors for philox4x32 with 10 rounds.
+TEST(Philox, PublishedVectors) {
   const auto expect = [](const Philox::Block& block, std::uint32_t a, std::uint32_t b, std::uint32_t c,
                          std::uint32_t d) {
     const std::uint32_t want[] = {a, b, c, d};
@@ -140,7 +142,8 @@ TEST(ScoreMod, GradIsTheDerivative) {
         }
 }
 
-TEST(ScoreMod, InOrder) {  // softcap(scale * dot) - slope * |distance|
+// The order is softcap(scale * dot) - slope * |distance|.
+TEST(ScoreMod, InOrder) {
   EXPECT_DOUBLE_EQ((ScoreMod<double>{0.5, 0, 0}.apply(6, 4)), 3);
   EXPECT_DOUBLE_EQ((ScoreMod<double>{0.5, 2, 0}.apply(6, 4)), 2 * std::tanh(1.5));
   EXPECT_DOUBLE_EQ((ScoreMod<double>{0.5, 2, 0.25}.apply(6, -4)), 2 * std::tanh(1.5) - 1);
@@ -172,7 +175,7 @@ TEST(DType, F16Values) {
   EXPECT_EQ(f32_from_f16(0xFC00), -INFINITY);
 }
 
-/// From f32 one must come to the nearer neighbour, to the even one from the middle.
+/// An f32 must be rounded to the nearer neighbour, and to the even one if it lies in the middle.
 template <class From, class To>
 void check_rounding(From from_f32, To to_f32, std::uint16_t largest) {
   for (std::uint16_t low = 0; low < largest; ++low) {

@@ -1,5 +1,5 @@
-// tests/ref_test.cpp: compares the definition with numbers worked out by hand and with identities. Everything else is
-// compared with the definition, so nothing here may use it as its own judge.
+// tests/ref_test.cpp: compares the definition with numbers worked out by hand and with identities. All other tests
+// compare with the definition, so nothing here may use it as its own judge.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
-/// One query of dim 1 with q = 1, so that key j's dot product is k[j] itself; v[j] of dim 1.
+/// A problem with one query of dim 1 and q = 1, so that key j's dot product is k[j] itself. v[j] has dim 1 too.
 struct Row {
   Instance x;
   Row(const std::vector<float>& k, const std::vector<float>& v, Case row) {
@@ -86,7 +86,7 @@ TEST(Ref, SoftcapComesBeforeBiasAndMask) {
 }
 
 TEST(Ref, AlibiCountsFromTheDiagonal) {
-  Row bottom({0, 0, 0}, {1, 2, 3}, plain().alibi());  // the only query stands at the last key
+  Row bottom({0, 0, 0}, {1, 2, 3}, plain().alibi());  // The only query stands at the last key.
   bottom.x.alibi.set(0, 0, 0, 0, kLog3);
   bottom.run();
   EXPECT_FLOAT_EQ(bottom.p(2) / bottom.p(1), 3);
@@ -99,7 +99,8 @@ TEST(Ref, AlibiCountsFromTheDiagonal) {
 
 TEST(Ref, KeysBeforeTheFirstDoNotExist) {
   Row row({NAN, 9, 0, kLog3}, {NAN, 9, 0, 4}, plain().first_k({2}).bias(Case::Bias::f32));
-  for (std::int64_t j = 0; j < 4; ++j) row.x.bias.set(0, 0, 0, j, j == 3 ? kLog3 : 0);  // columns are rows of k
+  // The columns of the bias are rows of k.
+  for (std::int64_t j = 0; j < 4; ++j) row.x.bias.set(0, 0, 0, j, j == 3 ? kLog3 : 0);
   row.run();
   EXPECT_FLOAT_EQ(row.o(), 3.6f);
   EXPECT_FLOAT_EQ(row.lse(), std::log(10.f));
@@ -107,10 +108,12 @@ TEST(Ref, KeysBeforeTheFirstDoNotExist) {
   EXPECT_EQ(row.p(1), 0);
   EXPECT_FLOAT_EQ(row.p(2), 0.1f);
   EXPECT_FLOAT_EQ(row.p(3), 0.9f);
-  Row top({0, 5, 7}, {1, 2, 3}, plain().first_k({1}).causal(Align::top_left));  // query 0 stands at key first_k
+  // The query stands at key first_k.
+  Row top({0, 5, 7}, {1, 2, 3}, plain().first_k({1}).causal(Align::top_left));
   top.run();
   EXPECT_EQ(top.o(), 2);
-  Row alibi({9, 0, 0}, {9, 2, 3}, plain().first_k({1}).alibi());  // distances are between rows, as ever
+  // Distances are counted between rows, as always.
+  Row alibi({9, 0, 0}, {9, 2, 3}, plain().first_k({1}).alibi());
   alibi.x.alibi.set(0, 0, 0, 0, kLog3);
   alibi.run();
   EXPECT_FLOAT_EQ(alibi.p(2) / alibi.p(1), 3);
@@ -120,7 +123,8 @@ TEST(Ref, KeysBeforeTheFirstDoNotExist) {
 }
 
 TEST(Ref, MaskAndBand) {
-  Row row({0, 0, 0, 0}, {1, 2, 4, 8}, plain().mask().window(1, 1, Align::top_left));  // the band: keys 0 and 1
+  // The band leaves keys 0 and 1.
+  Row row({0, 0, 0, 0}, {1, 2, 4, 8}, plain().mask().window(1, 1, Align::top_left));
   for (std::int64_t j = 0; j < 4; ++j) row.x.mask.set(0, 0, 0, j, j == 1 ? 1 : 0);
   row.run();
   EXPECT_EQ(row.o(), 2);
@@ -158,7 +162,7 @@ TEST(Ref, NanAndInf) {
   masked.run();
   EXPECT_EQ(masked.o(), 3);
   EXPECT_EQ(masked.lse(), 1);
-  Row outside({NAN, 1}, {NAN, 3}, plain().window(0, 0));  // the band
+  Row outside({NAN, 1}, {NAN, 3}, plain().window(0, 0));  // The band hides key 0.
   outside.run();
   EXPECT_EQ(outside.o(), 3);
 }
@@ -178,7 +182,8 @@ TEST(Ref, DropoutThinsProbabilitiesAndKeepsLse) {
 TEST(Ref, RoundsPAndO) {
   Row row({0, -kLog3}, {0, 1}, plain());
   row.run({.p = DType::bf16});
-  EXPECT_FLOAT_EQ(row.o(), 0.333984375f / (1 + 1 / 3.f));  // 1/3 in bf16, divided by the unrounded sum
+  // The probability is 1/3 rounded to bf16, and it is divided by the unrounded sum.
+  EXPECT_FLOAT_EQ(row.o(), 0.333984375f / (1 + 1 / 3.f));
   row.run({.o = DType::bf16});
   EXPECT_EQ(row.o(), 0.25f);
   Row third({0, 0, 0}, {1, 0, 0}, plain());
@@ -186,7 +191,8 @@ TEST(Ref, RoundsPAndO) {
   EXPECT_EQ(third.o(), 0.333251953125f);
 }
 
-TEST(Ref, GroupedHeads) {  // query heads 0, 1 -> K/V head 0; 2, 3 -> 1
+// Query heads 0 and 1 use head 0 of K and V, and query heads 2 and 3 use head 1.
+TEST(Ref, GroupedHeads) {
   Instance x = make_instance(Case{"x", 1, 2, 3, 4, 2, 8, 8}, DType::f32);
   for (std::int64_t s = 0; s < 3; ++s)
     for (std::int64_t h = 0; h < 2; ++h)
@@ -195,7 +201,8 @@ TEST(Ref, GroupedHeads) {  // query heads 0, 1 -> K/V head 0; 2, 3 -> 1
   for (std::int64_t h = 0; h < 4; ++h) EXPECT_FLOAT_EQ(x.o.get(0, 1, h, 5), h < 2 ? 1 : 2);
 }
 
-TEST(Ref, CausalIsPrefixAttention) {  // row i of a causal square = the only row of a problem that ends there
+// Row i of a causal square is the only row of a problem that ends there.
+TEST(Ref, CausalIsPrefixAttention) {
   Instance whole = make_instance(Case{"x", 1, 6, 6, 1, 1, 8, 8}.causal(), DType::f32);
   ref::attention_forward(whole.problem, whole.operands(), {});
   for (std::int64_t i = 0; i < 6; ++i) {

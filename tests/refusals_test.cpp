@@ -1,5 +1,5 @@
-// tests/refusals_test.cpp: what a plan refuses, with the text that says why. It also checks whether two tensors share
-// bytes by counting the bytes.
+// tests/refusals_test.cpp: tests what a plan refuses, with the text that says why. It also checks by counting bytes
+// whether two tensors share any.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -23,11 +23,11 @@ struct BadProblem {
 };
 TEST(Refusals, Problems) {
   const BadProblem all[] = {
-      {[](Attention& a) { a.b = -1; }, "b = -1: a size is 0 or more"},
-      {[](Attention& a) { a.s_k = -3; }, "s_k = -3: a size is 0 or more"},
+      {[](Attention& a) { a.b = -1; }, "b = -1: a size must be 0 or more"},
+      {[](Attention& a) { a.s_k = -3; }, "s_k = -3: a size must be 0 or more"},
       {[](Attention& a) { a.s_q = std::int64_t{1} << 31; }, "s_q = 2147483648 is over the limit of 1073741824"},
       {[](Attention& a) { a.h_k = 3; }, "h_q = 4 is not a multiple of h_k = 3"},
-      {[](Attention& a) { a.d_v = 0; }, "d_v = 0: a head dim is 1 to 256"},
+      {[](Attention& a) { a.d_v = 0; }, "d_v = 0: a head dim must be 1 to 256"},
       {[](Attention& a) { a.d_v = 300; }, "d_v = 300 is over the limit of 256"},
       {[](Attention& a) { a.b = 1 << 30, a.h_q = 1 << 30; },
        "b * h_q = 1073741824 * 1073741824 is over the limit of 2147483647"},
@@ -35,11 +35,12 @@ TEST(Refusals, Problems) {
        "b * h * s * d overflows: b = 1048576, h_q = 4, s_q = 1073741824, s_k = 9"},
       {[](Attention& a) { a.dtype = static_cast<DType>(77); }, "dtype = 77 is no DType"},
       {[](Attention& a) { a.dtype = DType::boolean; }, "dtype = boolean: q, k, v are f32, f16 or bf16"},
-      {[](Attention& a) { a.band = {.left = -9}; }, "band.left = -9: it is 0 or more, or unbounded (-1)"},
+      {[](Attention& a) { a.band = {.left = -9}; }, "band.left = -9: it must be 0 or more, or unbounded (-1)"},
       {[](Attention& a) { a.band.align = static_cast<Align>(9); }, "band.align = 9 is no Align"},
-      {[](Attention& a) { a.score.scale = kNan; }, "score.scale = nan: it is a finite number, 0 for 1/sqrt(d_qk)"},
-      {[](Attention& a) { a.score.softcap = -2; }, "score.softcap = -2: it is finite and above 0, or 0 for none"},
-      {[](Attention& a) { a.dropout = 1.5f; }, "dropout = 1.5: it is in [0, 1]"},
+      {[](Attention& a) { a.score.scale = kNan; },
+       "score.scale = nan: it must be a finite number, where 0 stands for 1/sqrt(d_qk)"},
+      {[](Attention& a) { a.score.softcap = -2; }, "score.softcap = -2: it must be finite and above 0, or 0 for none"},
+      {[](Attention& a) { a.dropout = 1.5f; }, "dropout = 1.5: it must be in [0, 1]"},
       {[](Attention& a) { a.packed = a.probabilities = true; },
        "probabilities with packed lengths: they are for small unpacked problems"},
       {[](Attention& a) { a.packed = a.mask = true; },
@@ -64,7 +65,7 @@ TEST(Refusals, Targets) {
     Plan plan;
     return Plan::make(small().problem, Pass::forward, target, &plan).why;
   };
-  EXPECT_EQ(why([](Target& t) { t.threads = -1; }), "threads = -1: it is 0 (all there are) or more");
+  EXPECT_EQ(why([](Target& t) { t.threads = -1; }), "threads = -1: it must be 0 (all there are) or more");
   EXPECT_EQ(why([](Target& t) { t.backend = static_cast<Backend>(9); }), "backend = 9 is no Backend");
   EXPECT_EQ(why([](Target& t) { t.backend = Backend::cpu, t.sm = 90; }),
             "sm = 90 with backend = cpu: sm is for GPU backends");
@@ -74,7 +75,7 @@ TEST(Refusals, Targets) {
               t.executor.parallel_for = [](void*, int, void (*)(void*, int), void*) {};
               t.executor.threads = 0;
             }),
-            "executor.threads = 0: it is 1 or more");
+            "executor.threads = 0: it must be 1 or more");
 }
 
 struct BadOperands {
@@ -85,11 +86,11 @@ TEST(Refusals, Operands) {
   static const std::int32_t lengths[3] = {0, 1, 2};
   static float slopes[4] = {};
   const BadOperands all[] = {
-      {[](Operands& x) { x.q.shape[1] = 7; }, "q.shape[1] = 7, the problem's is 8"},
-      {[](Operands& x) { x.v.shape[3] = 16; }, "v.shape[3] = 16, the problem's is 24"},
-      {[](Operands& x) { x.k.dtype = DType::f16; }, "k.dtype = f16, the problem's is bf16"},
+      {[](Operands& x) { x.q.shape[1] = 7; }, "q.shape[1] = 7, but the problem's is 8"},
+      {[](Operands& x) { x.v.shape[3] = 16; }, "v.shape[3] = 16, but the problem's is 24"},
+      {[](Operands& x) { x.k.dtype = DType::f16; }, "k.dtype = f16, but the problem's is bf16"},
       {[](Operands& x) { x.o.data = nullptr; }, "o.data is null"},
-      {[](Operands& x) { x.lse.dtype = DType::f16; }, "lse.dtype = f16, the problem's is f32"},
+      {[](Operands& x) { x.lse.dtype = DType::f16; }, "lse.dtype = f16, but the problem's is f32"},
       {[](Operands& x) { x.row_max.data = nullptr; }, "row_max.data is null"},
       {[](Operands& x) { x.bias = x.q; }, "bias is given, but the problem was planned without it: set Attention::bias"},
       {[](Operands& x) {
@@ -104,9 +105,9 @@ TEST(Refusals, Operands) {
        "first_k is given, but the problem was planned without it: set Attention::first_k"},
       {[](Operands& x) { x.v.stride[3] = 3; }, "v.stride[3] = 3: the last axis must be contiguous (stride 1)"},
       {[](Operands& x) { x.k.stride[0] = std::numeric_limits<std::int64_t>::min(); },
-       "k.stride[0] = -9223372036854775808 with k.shape[0] = 2: a tensor reaches less than 2^60 bytes"},
+       "k.stride[0] = -9223372036854775808 with k.shape[0] = 2: a tensor must reach less than 2^60 bytes"},
       {[](Operands& x) { x.o.stride[0] = std::numeric_limits<std::int64_t>::max() / 2; },
-       "o.stride[0] = 4611686018427387903 with o.shape[0] = 2: a tensor reaches less than 2^60 bytes"},
+       "o.stride[0] = 4611686018427387903 with o.shape[0] = 2: a tensor must reach less than 2^60 bytes"},
       {[](Operands& x) { x.row_max = x.lse; }, "lse overlaps row_max"},
   };
   const Instance x = small();
@@ -135,16 +136,16 @@ TEST(Refusals, WantedOperandsThatAreMissing) {
   };
   EXPECT_EQ(why([](Operands& y) { y.used_k = nullptr; }), "used_k is null, but the problem was planned with used_k");
   EXPECT_EQ(why([](Operands& y) { y.alibi.data = nullptr; }), "alibi.data is null");
-  EXPECT_EQ(why([](Operands& y) { y.alibi.shape[0] = 3; }), "alibi.shape[0] = 3, the problem's is 2");
-  EXPECT_EQ(why([](Operands& y) { y.alibi.shape[2] = 3; }), "alibi.shape[2] = 3, the problem's is 4");
-  EXPECT_EQ(why([](Operands& y) { y.alibi.dtype = DType::bf16; }), "alibi.dtype = bf16, the problem's is f32");
+  EXPECT_EQ(why([](Operands& y) { y.alibi.shape[0] = 3; }), "alibi.shape[0] = 3, but the problem's is 2");
+  EXPECT_EQ(why([](Operands& y) { y.alibi.shape[2] = 3; }), "alibi.shape[2] = 3, but the problem's is 4");
+  EXPECT_EQ(why([](Operands& y) { y.alibi.dtype = DType::bf16; }), "alibi.dtype = bf16, but the problem's is f32");
   EXPECT_EQ(why([](Operands& y) { y.mask.data = nullptr; }), "mask.data is null");
-  EXPECT_EQ(why([](Operands& y) { y.mask.dtype = DType::f32; }), "mask.dtype = f32, the problem's is boolean");
-  EXPECT_EQ(why([](Operands& y) { y.bias.shape[1] = 2; }), "bias.shape[1] = 2, the problem's is 4 (or 1)");
+  EXPECT_EQ(why([](Operands& y) { y.mask.dtype = DType::f32; }), "mask.dtype = f32, but the problem's is boolean");
+  EXPECT_EQ(why([](Operands& y) { y.bias.shape[1] = 2; }), "bias.shape[1] = 2, but the problem's is 4 (or 1)");
   EXPECT_EQ(why([](Operands& y) { y.bias.shape = {1, 1, 1, 9}; }), "");
 }
 
-/// Where no number is drawn, nobody looks at where the random numbers come from.
+/// Where no random number is drawn, it does not matter where the random numbers would come from.
 TEST(Refusals, RandomNumbersInMemory) {
   alignas(16) std::uint64_t numbers[3] = {};
   const auto* crooked = reinterpret_cast<const std::uint64_t*>(reinterpret_cast<const char*>(numbers) + 4);
@@ -156,7 +157,7 @@ TEST(Refusals, RandomNumbersInMemory) {
     operands.rng.at = crooked;
     EXPECT_EQ(plan.run(operands, nullptr, 0).why,
               p > 0 ? text("rng.at = ", static_cast<const void*>(crooked),
-                           " is 4 past a multiple of 8: it is aligned to its elements")
+                           " is 4 past a multiple of 8: it must be aligned to its elements")
                     : "");
     operands.rng.at = static_cast<const std::uint64_t*>(operands.o.data);
     EXPECT_EQ(plan.run(operands, nullptr, 0).why, p > 0 ? "o overlaps rng.at" : "");

@@ -2,22 +2,23 @@
 # usage: resources_test.sh BUILD             what ptxas reported of each GPU variant against docs/resources.txt
 #        resources_test.sh --update BUILD    writes that table
 #        resources_test.sh --can-fail LAUNCHER NVCC FLAGS...   spills, C75xx and a table that does not fit are found
-# Fails where a variant spills more, uses more of the stack or has more registers than the table says, or where the two do
-# not have the same rows. Reports: cmake/keep_ptxas_report.sh. A spill of an sm80 variant fails the build already; those of
-# sm90 variants, and what only grows, the table catches.
+# Fails where a variant spills more, uses more of the stack or has more registers than the table says, or where build
+# and table do not have the same variants. The reports come from cmake/keep_ptxas_report.sh. A spill of an sm80 variant
+# fails the build already. The table finds spills of sm90 variants and everything that only grows.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 table=${FALCHION_RESOURCES:-docs/resources.txt}
 
-# Reports of a build -> kernel backend level dtype d architecture registers stack spilled (bytes), one a line. A kernel
-# that comes with several variants (linear_attention_starts) has one line for its type, with the most of each; one that is
-# no variant's (attention_combine) has one in all.
+# Turns the reports of a build into lines "kernel backend level dtype d architecture registers stack spilled", with
+# spills in bytes. A kernel that comes with several variants (linear_attention_starts) has one line for its type, with
+# the largest number of each kind. A kernel that belongs to no variant (attention_combine) has one line in all.
 table_of() {
   local file name
   find "$1/" \( -path '*generated/variants/*' -o -path '*src/gpu/*' \) -name '*.cu.o.ptxas' | sort | while read -r file; do
     name=${file##*/} name=${name%.cu.o.ptxas}
     [[ $file == *generated/variants/* ]] || name=${name}_$(basename "$(dirname "$file")")_-_all_-
-    if [[ -e ${file%.ptxas} ]]; then sed "s/^/$name /" "$file"; fi  # a failed compilation leaves a report alone
+    # a failed compilation leaves a report without an object
+    if [[ -e ${file%.ptxas} ]]; then sed "s/^/$name /" "$file"; fi
   done | awk '
     # _ZN8falchion4sm8017attention_forwardI... -> attention_forward
     function kernel_of(mangled,    rest, name) {
@@ -37,7 +38,7 @@ table_of() {
       sub(/_exact$/, "", kernel)  # the f32 variants run a kernel of that name
       match($1, /_(sm[0-9]+|gpu)_/)
       op = substr($1, 1, RSTART - 1)
-      if (kernel ~ /^linear_attention(_chunks)?$/) kernel = op  # of both passes
+      if (kernel ~ /^linear_attention(_chunks)?$/) kernel = op  # this kernel serves both passes
       split(substr($1, RSTART + 1), part, "_")  # backend, level, dtype, d
       key = kernel == op ? part[2] " " part[3] " " part[4] : "- " part[3] " -"
       key = kernel " " part[1] " " key " " quoted[4]
@@ -47,7 +48,7 @@ table_of() {
     END { for (key in registers) print key, registers[key], stack[key], spilled[key] }' | sort -V
 }
 
-# Columns below each other. Not by `column`, which a GPU machine may lack.
+# Aligns the columns. The program `column` is not used, because a GPU machine may lack it.
 aligned() {
   awk '{ for (i = 1; i <= NF; ++i) { field[NR, i] = $i; if (length($i) > width[i]) width[i] = length($i) }; fields[NR] = NF }
     END { for (row = 1; row <= NR; ++row) {
@@ -55,7 +56,7 @@ aligned() {
             print field[row, fields[row]] } }'
 }
 
-compiler_of() {  # nvcc of a build, as 13.0
+compiler_of() {  # This prints the version of a build's nvcc, such as 13.0.
   sed -nE 's/^set\(CMAKE_CUDA_COMPILER_VERSION "([0-9]+\.[0-9]+).*/\1/p' "$1"/CMakeFiles/*/CMakeCUDACompiler.cmake
 }
 
@@ -68,7 +69,8 @@ update() {
   echo "$table: $(grep -c '_sm\|sm_' "$table") rows"
 }
 
-# Each variant that this build has left a report; each row of the table is of a variant of variants.def.
+# Each variant of variants.def that this build has must have left a report, and each line of the table must belong to a
+# variant of variants.def.
 check_variants() {
   local op backend level dtype d bad=0 built
   built=$(table_of "$1" | cut -d' ' -f1-5)
@@ -89,7 +91,7 @@ check() {
   [[ -n $(table_of "$1") ]] || { echo "no GPU variant is built in $1"; exit 77; }
   [[ -e $table ]] || { echo "there is no $table: tests/resources_test.sh --update $1"; return 1; }
   check_variants "$1" || bad=1
-  # Another nvcc gives other registers: then only the stack and the spills are compared.
+  # Another nvcc uses other registers. Then only the stack and the spills are compared.
   local same=1
   grep -qx "# nvcc $compiler" "$table" || { same=0; echo "$table is of another nvcc than $compiler: registers are not compared"; }
   if grep -rhE '\(C75[0-9]+\)' "$1" --include='*.ptxas'; then bad=1; fi
@@ -108,7 +110,7 @@ check() {
 }
 
 # ---- Can it fail? ----------------------------------------------------------------------------------------------------
-expect() {  # says, command...: fails, and its output has the words
+expect() {  # Its arguments are the words and a command. The command must fail, and its output must have the words.
   local words=$1 out
   shift
   if out=$("$@" 2>&1); then echo "passes, but should not ($words): $*"; exit 1; fi
@@ -142,7 +144,7 @@ CODE
   expect "Registers are spilled" compile spills "$@"
   expect "C7508" compile ignored "$@"
 
-  # A build of one variant with 100 registers, against tables that fit and that do not.
+  # This fakes a build of one variant with 100 registers and compares it with tables that fit and that do not.
   local row="attention_forward sm80 plain bf16 64" object build=$folder/build
   object=$build/CMakeFiles/core.dir/generated/variants/attention_forward_sm80_plain_bf16_64.cu.o
   mkdir -p "${object%/*}" "$build/generated" "$build/CMakeFiles/3"

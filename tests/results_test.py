@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-# tests/results_test.py: bench/results stays small and each file in it can be trusted: it says which commit was measured, when,
-# on which device and with which driver, its name begins with that date and commit, it holds no single runs, and some document
-# cites it by its name, as no document cites one that is gone. Then copies are spoilt, to see that each fault is found, and a
-# program of bench/ writes a new one.
+# tests/results_test.py: checks that bench/results stays small and that each file in it can be trusted. A file must say
+# which commit was measured, when, on which device and with which driver, and its name must begin with that date and
+# commit. It must hold no single runs. Some document must cite it by its name, and no document may cite one that is
+# gone. Then copies are spoilt to see that each fault is found, and a program of bench/ writes a new file.
 import itertools
 import json
 import os
@@ -19,7 +19,7 @@ FIELDS = ("commit", "date", "device", "driver")
 
 
 def cited_names(text):
-    """The file names in a text; a-{b,c}.json stands for two, as in a shell."""
+    """Returns the file names in a text. a-{b,c}.json stands for two, as in a shell."""
     names = set()
     for pattern in re.findall(r"[\w{},.-]+\.json", text):
         parts = [part[1:-1].split(",") if part.startswith("{") else [part] for part in re.split(r"(\{[^{}]*\})", pattern)]
@@ -63,7 +63,7 @@ def faults_in(folder, text):
 
 
 def spoilt(folder, text):
-    """(what is wrong, the fault that should be found, what was found) for copies with one fault each."""
+    """Yields (what is wrong, the fault that should be found, what was found) for copies with one fault each."""
     def change(**fields):
         result = json.loads(original) | fields
         return json.dumps({name: value for name, value in result.items() if value is not None})
@@ -89,7 +89,8 @@ def spoilt(folder, text):
 
 
 def faults_of_a_new_one(folder):
-    """A program of bench/ writes a file that has the fields and that compare.py reads, with each median of it."""
+    """Lets a program of bench/ write a file, which must have the fields, and which compare.py must read with each
+    median."""
     file = folder / "new.json"
     done = subprocess.run([sys.executable, ROOT / "bench" / "compare_torch.py", "--fake", "--quick", "--json", file],
                           capture_output=True, text=True, env=os.environ | {"FALCHION_COMMIT": "abc1234"})

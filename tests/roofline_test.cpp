@@ -1,4 +1,5 @@
-// tests/roofline_test.cpp: the roofline's numbers against those worked out by hand, its pictures, its measured points.
+// tests/roofline_test.cpp: checks the roofline's numbers against those worked out by hand, its pictures, and its
+// measured points.
 #include "roofline/model.hpp"
 
 #include <gtest/gtest.h>
@@ -61,9 +62,9 @@ Attention square(double s, double group, double d, bool causal = false) {
 }
 
 TEST(Roofline, IntensitiesOfAttentionAreThoseOfTheFormulas) {
-  EXPECT_DOUBLE_EQ(attention(square(4096, 1, 128)).intensity(), 2048);          // s / 2
-  EXPECT_DOUBLE_EQ(attention(square(4096, 1, 64, true)).intensity(), 1024);     // causal: half of that
-  EXPECT_DOUBLE_EQ(attention(square(4096, 8, 128)).intensity(), 4096 / 1.125);  // s / (1 + 1 / g)
+  EXPECT_DOUBLE_EQ(attention(square(4096, 1, 128)).intensity(), 2048);          // This is s / 2.
+  EXPECT_DOUBLE_EQ(attention(square(4096, 1, 64, true)).intensity(), 1024);     // A causal band halves it.
+  EXPECT_DOUBLE_EQ(attention(square(4096, 8, 128)).intensity(), 4096 / 1.125);  // This is s / (1 + 1 / g).
   for (const double d : {64.0, 128.0}) {
     Attention a = square(1 << 20, 1, d);
     a.unfused = true;
@@ -75,13 +76,14 @@ TEST(Roofline, IntensitiesOfAttentionAreThoseOfTheFormulas) {
   EXPECT_DOUBLE_EQ(attention(lse).hbm - attention(square(4096, 1, 128)).hbm, 4.0 * 32 * 4096);
   Attention decode = square(131072, 8, 128);
   decode.s_q = 1;
-  EXPECT_NEAR(attention(decode).intensity(), 8, 0.01);  // g, bf16
+  EXPECT_NEAR(attention(decode).intensity(), 8, 0.01);  // This is g in bf16.
   decode.element_bytes = 1;
-  EXPECT_NEAR(attention(decode).intensity(), 16, 0.02);  // 2 g, fp8
+  EXPECT_NEAR(attention(decode).intensity(), 16, 0.02);  // This is 2 g in fp8.
   Attention mla;
   mla.h_q = 128, mla.s_q = 1, mla.s_k = 8192, mla.d = 576, mla.d_v = 512;
   EXPECT_NEAR(mla_decode(mla).intensity(), 128.0 * 1088 / 576, 1e-9);
-  // Each block of 128 rows reads K and V again: near 128 FLOP/B at the L2, 64 with blocks of 64.
+  // Each block of 128 rows reads K and V again. So the intensity at the L2 is near 128 FLOP/B, and near 64 with blocks
+  // of 64.
   Attention blocks = square(1 << 16, 1, 128);
   EXPECT_NEAR(attention(blocks).l2_intensity(), 128, 0.5);
   blocks.block_rows = 64;
@@ -89,14 +91,15 @@ TEST(Roofline, IntensitiesOfAttentionAreThoseOfTheFormulas) {
 }
 
 TEST(Roofline, LinearAttentionAndProducts) {
-  EXPECT_DOUBLE_EQ(linear_recurrent(1, 32, 128, 128, 2).hbm, 4194304);  // 4.2 MB a token; 64 KiB of state a head
+  // A token moves 4.2 MB, and each head has 64 KiB of state.
+  EXPECT_DOUBLE_EQ(linear_recurrent(1, 32, 128, 128, 2).hbm, 4194304);
   EXPECT_DOUBLE_EQ(linear_recurrent(3, 5, 64, 128, 2).intensity(), 0.5);
   const auto chunked = [](double chunk, bool spill) {
     Chunked c;
     c.chunk = chunk, c.spill = spill;
     return linear_chunked(c).intensity();
   };
-  EXPECT_DOUBLE_EQ(chunked(64, false), 96);  // (d + C) / 2
+  EXPECT_DOUBLE_EQ(chunked(64, false), 96);  // This is (d + C) / 2.
   EXPECT_DOUBLE_EQ(chunked(64, true), 32);
   EXPECT_DOUBLE_EQ(chunked(128, true), 64);
   EXPECT_DOUBLE_EQ(chunked(256, true), 128);
@@ -125,7 +128,8 @@ TEST(Roofline, AtEachCrossoverTheIntensityIsTheRidge) {
       g.element_bytes = bytes, g.m = g.n = g.k = gemm_crossover(x, bytes);
       EXPECT_NEAR(gemm(g).intensity() / ridge, 1, 1e-9) << x.key;
     }
-  Device slow = device("h200");  // a ridge below d / bytes: even unfused attention is compute bound in the end
+  // The ridge lies below d / bytes, so even unfused attention is compute bound in the end.
+  Device slow = device("h200");
   slow.flops_16 = 20 * slow.hbm;
   Attention a = square(1, 1, 128);
   a.unfused = true;
@@ -149,7 +153,7 @@ TEST(Roofline, TheRoofThatBinds) {
   EXPECT_EQ(binds(h200, attention(small)), "L2");
   EXPECT_EQ(binds(h200, linear_recurrent(1, 32, 128, 128, 2)), "HBM");
   Device unknown = h200;
-  unknown.l2 = unknown.exps = 0;  // roofs that nobody knows bind nothing
+  unknown.l2 = unknown.exps = 0;  // An unknown roof limits nothing.
   EXPECT_EQ(binds(unknown, attention(small)), "tensor cores");
 }
 
@@ -157,7 +161,7 @@ const std::string kResults = std::string(FALCHION_SOURCE_DIR) + "/bench/results/
 
 TEST(RooflinePoints, OfACheckedInRunAreRead) {
   const auto all = read_points(kResults + "h200/2026-11-21-90d4871-prefill.json");
-  EXPECT_EQ(all.size(), 216u);  // 72 cells of three
+  EXPECT_EQ(all.size(), 216u);  // These are 72 cells with three points each.
   const auto one = matching(all, {"falchion", "burst", "d:128/s:4096/full"});
   ASSERT_EQ(one.size(), 1u);
   EXPECT_EQ(one[0].series, "falchion d 128 full, burst");
@@ -169,8 +173,8 @@ TEST(RooflinePoints, OfACheckedInRunAreRead) {
   const auto decode =
       matching(read_points(kResults + "h200/2026-11-21-00ef490-torch.json"), {"falchion", "b:64/s_k:32768"});
   ASSERT_EQ(decode.size(), 1u);
-  EXPECT_NEAR(decode[0].intensity, 4, 0.01);                           // 32 query heads on 8
-  EXPECT_NEAR(decode[0].flops / decode[0].intensity, 4.5738e12, 1e9);  // its 4.57 TB/s
+  EXPECT_NEAR(decode[0].intensity, 4, 0.01);  // There are 32 query heads on 8 heads of K and V.
+  EXPECT_NEAR(decode[0].flops / decode[0].intensity, 4.5738e12, 1e9);  // This is 4.57 TB/s, as in the file.
 
   const auto bench = read_points(kResults + "h200-host/2026-11-21-39ff524-cpu_t2_full.json");
   ASSERT_FALSE(bench.empty());
@@ -204,7 +208,7 @@ TEST(RooflinePoints, WhatCannotBeReadIsRefusedByName) {
   EXPECT_THROW(read_points("/nowhere/points.json"), UsageError);
 }
 
-/// Every element is closed, in order; attributes hold no raw < or &.
+/// Whether every element is closed, in order, and no attribute holds a raw < or &.
 bool well_formed(const std::string& svg) {
   std::vector<std::string> open;
   const std::regex tag(R"(<(/?)([a-z]+)((?: [a-zA-Z:-]+="[^"<]*")*)(/?)>)");
@@ -228,12 +232,12 @@ struct Text {
   double x0, y0, x1, y1;
   std::string words;
 };
-/// Where the texts stand, taking 0.55 of the font's height for a letter.
+/// Returns where the texts stand. A letter counts as 0.55 of the font's height wide.
 std::vector<Text> texts_of(const std::string& svg) {
   std::vector<Text> out;
   const std::regex text(R"re(<text x="([-0-9.]+)" y="([-0-9.]+)"(?: text-anchor="(\w+)")?([^>]*)>([^<]*)</text>)re");
   for (std::sregex_iterator it(svg.begin(), svg.end(), text), end; it != end; ++it) {
-    if ((*it)[4].str().find("rotate") != std::string::npos) continue;  // the name of the y axis
+    if ((*it)[4].str().find("rotate") != std::string::npos) continue;  // This text is the name of the y axis.
     const double size = (*it)[4].str().find("18") != std::string::npos ? 18 : 12;
     const double x = std::stod((*it)[1]), y = std::stod((*it)[2]),
                  w = size * 0.55 * static_cast<double>((*it)[5].length());
@@ -272,7 +276,7 @@ TEST(RooflineSvg, IsWellFormedAndNoTwoTextsOverlap) {
 
 TEST(RooflineSvg, EachSeriesHasAMarkerOfItsOwnWithoutColour) {
   const std::string svg = roofline_svg(prefill_picture());
-  std::set<std::string> markers;  // shape, and full or hollow
+  std::set<std::string> markers;  // Each marker has a shape and is full or hollow.
   const std::regex marker(R"re(<path transform="[^"]*" d="([^"]*)" fill="([^"]*)")re");
   for (std::sregex_iterator it(svg.begin(), svg.end(), marker), end; it != end; ++it)
     markers.insert((*it)[1].str() + ((*it)[2] == "#fff" ? " hollow" : " full"));
@@ -291,7 +295,7 @@ TEST(RooflineSvg, WhatDoesNotFitIsRefused) {
 
 struct Result {
   bool built = false;
-  int code = -1;  // of a command that a signal ended
+  int code = -1;  // -1 means that a signal ended the command.
   std::string text;
 };
 Result run(const std::string& arguments) {
@@ -343,7 +347,8 @@ TEST(RooflineCommand, BadInputExitsWithTwoAndSaysWhy) {
       {"--tflops 3", "both --tflops and --tbps"},
       {"--tflops -3 --tbps 1", "--tflops: -3"},
       {"--tflops nan --tbps 1", "--tflops: nan"},
-      {"--tflops -3.4028235e38 --tbps 1", "--tflops: -3.4028235e+38 is not a rate above 0"},  // the lowest float
+      // This is the lowest float.
+      {"--tflops -3.4028235e38 --tbps 1", "--tflops: -3.4028235e+38 is not a rate above 0"},
       {"--tflops 0 --tbps 1", "--tflops: 0 is not a rate above 0"},
       {"--device h200 --tbps 0", "--tbps: 0 is not"},
       {"--device h200 --l2-tbps 0", "--l2-tbps: 0 is not"},

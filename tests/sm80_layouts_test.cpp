@@ -1,5 +1,6 @@
-// tests/sm80_layouts_test.cpp: the shared memory of every sm80 tile of plan/tiles.def, walked through CuTe on the host
-// as the sm80 kernels walk it: no bank is asked for two words at once, no byte is two elements, nothing is too large.
+// tests/sm80_layouts_test.cpp: walks through the shared memory of every sm80 tile of plan/tiles.def with CuTe on the
+// host, as the sm80 kernels do. No bank may be asked for two words at once, no byte may belong to two elements, and
+// nothing may be too large.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -9,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include <cute/tensor.hpp>  // CuTe's headers want this one first
+#include <cute/tensor.hpp>  // CuTe's headers need this one first.
 
 #include "sm80/attention_forward_config.hpp"
 #include "support/banks.hpp"
@@ -29,8 +30,8 @@ struct VariantConfig : sm80::AttentionForwardConfig<Element_, kD_, kLevel_> {
            (std::is_same_v<Element_, bf16> ? "bf16 " : "f16 ") + std::to_string(kD_);
   }
 };
-/// f(VariantConfig<...>{}) for every tile in bf16, and in f16 for one kind: layouts know of a type only how wide it is,
-/// and each tile takes the compiler some 2 s.
+/// Calls f(VariantConfig<...>{}) for every tile in bf16, and for one kind in f16 too. The layouts know of a type only
+/// how wide it is, and each tile takes the compiler some 2 s.
 template <class F>
 void for_each_variant(F f) {
   const auto call = [&](auto variant) {
@@ -42,7 +43,7 @@ void for_each_variant(F f) {
   call(VariantConfig<bf16, d, sm80::Level::few>{}); \
   call(VariantConfig<f16, d, sm80::Level::few>{});
 #define TILE_sm80_general(d) call(VariantConfig<bf16, d, sm80::Level::general>{});
-#define TILE_sm80_f32(d)  // lays its tiles out by itself, without CuTe
+#define TILE_sm80_f32(d)  // This kernel lays its tiles out by itself, without CuTe.
 #define TILE_attention_forward_sm80(kind, d, ...) TILE_sm80_##kind(d)
 #include "plan/tiles.def"
 }
@@ -68,7 +69,7 @@ Access ldmatrix_v(Layout_ transposed) {
   const auto copy = make_tiled_copy_B(typename Config::CopyAtomV{}, typename Config::TiledMma{});
   return walk(Config::kThreads, 16, sVt, [&](int thread) { return copy.get_thread_slice(thread).partition_S(sVt); });
 }
-/// cp.async, or ordinary stores of 16 bytes: Q, K, V.
+/// Q, K and V are written by cp.async or by ordinary stores of 16 bytes.
 template <class Config, class Layout_>
 Access load(Layout_ layout) {
   const auto sX = tile<Config>(layout);
@@ -82,7 +83,7 @@ Access store_fragments(Layout_ layout) {
   return walk(Config::kThreads, 4, sO, [&](int thread) { return copy.get_thread_slice(thread).partition_D(sO); });
 }
 
-/// O on its way to global memory.
+/// O is read again on its way to global memory.
 template <class Config, class Layout_>
 Access read_o(Layout_ layout) {
   return walk(Config::kThreads, Config::kSizeQ / Config::kThreads / 8, 16, [&](int thread, int i) {
@@ -90,7 +91,7 @@ Access read_o(Layout_ layout) {
   });
 }
 
-/// (rows, columns) x 16 bits, one row after the other: how not to do it.
+/// A matrix (rows, columns) of 16-bit elements in plain row-major order, which a kernel must not use.
 template <int kRows, int kColumns>
 using RowMajor = Layout<Shape<Int<kRows>, Int<kColumns>>, Stride<Int<kColumns>, _1>>;
 
@@ -134,11 +135,12 @@ TEST(Sm80Layouts, NoBankConflicts) {
   });
 }
 
-/// The test can fail: rows one after the other conflict in every ldmatrix.
+/// This shows that the test can fail. In row-major order every ldmatrix has conflicts.
 TEST(Sm80Layouts, WithoutASwizzleThereAreConflicts) {
   for_each_variant([](auto variant) {
     using Config = decltype(variant);
-    constexpr int kWays = Config::kD % 64 == 0 ? 8 : 4;  // rows of 64 or 192 bytes: each second one lies in other banks
+    // Where rows have 64 or 192 bytes, each second one lies in other banks.
+    constexpr int kWays = Config::kD % 64 == 0 ? 8 : 4;
     EXPECT_EQ(ldmatrix_q<Config>(RowMajor<Config::kRows, Config::kD>{}).worst, kWays);
     EXPECT_EQ(ldmatrix_k<Config>(RowMajor<Config::kKeys, Config::kD>{}).worst, kWays);
     const auto transposed = Layout<Shape<Int<Config::kD>, Int<Config::kKeys>>, Stride<_1, Int<Config::kD>>>{};
@@ -182,7 +184,7 @@ TEST(Sm80Layouts, EveryChunkIsLoadedAndRead) {
           << "warp " << warp;
       EXPECT_TRUE(covers(ldmatrix_v<Config>(typename Config::LayoutVt{}).warp[at], Config::kSizeK / 8))
           << "warp " << warp;
-      // O takes the place of Q with no barrier of the CTA: a warp may write only what it alone has read.
+      // O takes the place of Q without a barrier of the whole CTA. So a warp may write only where it alone has read.
       std::set<std::ptrdiff_t> written;
       for (const std::ptrdiff_t pair : o.warp[at]) written.insert(pair / 4);
       EXPECT_EQ(written, q.warp[at]) << "warp " << warp;

@@ -1,10 +1,10 @@
-// tests/sm80_linear_test.cpp: the shared memory of linear attention on sm80, walked through CuTe on the host as the
-// kernels walk it.
+// tests/sm80_linear_test.cpp: walks through the shared memory of linear attention on sm80 with CuTe on the host, as the
+// kernels do.
 #include <gtest/gtest.h>
 
 #include <string>
 
-#include <cute/tensor.hpp>  // CuTe's headers want this one first
+#include <cute/tensor.hpp>  // CuTe's headers need this one first.
 
 #include "sm80/linear_attention_config.hpp"
 #include "support/banks.hpp"
@@ -51,12 +51,14 @@ TEST(Sm80Linear, NoBankConflicts) {
     const auto sP = tile<Config>(typename Config::LayoutP{});
     const auto p = make_tiled_copy_C(typename Config::CopyAtomP{}, typename Config::TiledMma{});
     free("P", walk(Config::kThreads, 4, sP, [&](int thread) { return p.get_thread_slice(thread).partition_D(sP); }));
-    free("O", walk(Config::kThreads, 16, 4, [](int thread, int i) {  // stage_o
+    // This is stage_o of the kernel.
+    free("O", walk(Config::kThreads, 16, 4, [](int thread, int i) {
            const int warp = thread / 32, lane = thread % 32;
            const int t = 8 * (i / 2) + lane / 4, m = 16 * warp + 8 * (i % 2) + lane % 4 * 2;
            return typename Config::LayoutV{}(t, m) * std::ptrdiff_t{2};
          }));
-    free("rows of O", walk(Config::kThreads, 4, 16, [](int thread, int i) {  // store_o
+    // This is store_o of the kernel.
+    free("rows of O", walk(Config::kThreads, 4, 16, [](int thread, int i) {
            return typename Config::LayoutV{}(16 * i + thread / 8, thread % 8 * 8) * std::ptrdiff_t{2};
          }));
   });
@@ -78,7 +80,7 @@ TEST(Sm80Linear, SharedMemory) {
   });
 }
 
-/// The exact rows: 4 or 8 bytes a lane, lanes as in LinearExactChunks.
+/// Checks the exact variants, in which a lane accesses 4 or 8 bytes. The lanes lie as in LinearExactChunks.
 template <class Config>
 void expect_no_conflicts_of_exact() {
   const auto free = [](const char* what, int bytes, auto element) {

@@ -1,5 +1,6 @@
-// tests/sm80_tiles_test.cpp: the scheduler of the sm80 kernels (src/gpu/attention_tile.cuh), on the host: every query
-// row belongs to just one tile, every tile of keys that a row sees is visited by just one split, and none in vain.
+// tests/sm80_tiles_test.cpp: runs the scheduler of the sm80 kernels (src/gpu/attention_tile.cuh) on the host. Every
+// query row must belong to exactly one tile. Every tile of keys that a row sees must be visited by exactly one split,
+// and no other tile may be visited.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 #include "plan/text.hpp"
 #include "support/host_warp.hpp"
 
-#include "gpu/attention_tile.cuh"  // after the host's warp
+#include "gpu/attention_tile.cuh"  // This comes after the warp of the host.
 
 namespace falchion::testing {
 namespace {
@@ -21,13 +22,13 @@ namespace {
 using gpu::AttentionArgs;
 using gpu::AttentionTile, gpu::Divisors;
 
-/// THE definition, from the arguments alone.
+/// Whether query q sees key k, from the arguments alone. This is the definition that the tiles are compared with.
 bool sees(const AttentionArgs& a, std::int64_t s_q, std::int64_t s_k, std::int64_t q, std::int64_t k) {
   const std::int64_t x = k - q - (a.top_left ? 0 : s_k - s_q);
   return 0 <= k && k < s_k && (a.left < 0 || x >= -a.left) && (a.right < 0 || x <= a.right);
 }
 
-/// One sequence as the lengths give it.
+/// One sequence as the lengths define it.
 struct Sequence {
   std::int64_t batch = 0, begin_q = 0, begin_k = 0, s_q = 0, s_k = 0;
 };
@@ -45,7 +46,7 @@ std::vector<Sequence> sequences_of(const AttentionArgs& a) {
   return out;
 }
 
-/// As the plan has it.
+/// Sets the tiles as the plan does.
 template <int kRows>
 void set_tiles(AttentionArgs* a) {
   Attention problem;
@@ -56,7 +57,8 @@ int blocks_of(const AttentionArgs& a) {
   return static_cast<int>(a.tiles * (a.h_q / a.group) * (a.packed ? 1 : a.b) * a.splits);
 }
 
-/// The tile of block x, by one lane; packed by a warp, whose lanes must agree.
+/// Finds the tile of block x. Dense tiles are found by one lane. Packed ones are found by a warp, whose lanes must
+/// agree.
 template <int kRows, int kKeys>
 AttentionTile tile_of(const AttentionArgs& a, const Divisors& by, int x) {
   if (!a.packed) return AttentionTile::of<kRows, kKeys>(a, by, x);
@@ -69,7 +71,8 @@ AttentionTile tile_of(const AttentionArgs& a, const Divisors& by, int x) {
   return tiles[0];
 }
 
-/// What is wrong with the keys of a tile of queries [q0, q1]; "" if nothing. Counts its visits.
+/// Says what is wrong with the keys of a tile of queries [q0, q1], or "" if nothing is. It also counts the visits of
+/// each tile of keys.
 template <int kKeys>
 std::string check_keys(const AttentionArgs& a, const Sequence& s, const AttentionTile& t, std::int64_t q0,
                        std::int64_t q1, std::vector<int>* visits) {
@@ -85,28 +88,30 @@ std::string check_keys(const AttentionArgs& a, const Sequence& s, const Attentio
         all = all && seen, any = any || seen;
       }
     }
-    const bool untested = n * kKeys >= t.unmasked_begin && (n + 1) * kKeys <= t.unmasked_end;  // as the kernel asks
+    // The kernel asks this to skip the test of the band.
+    const bool untested = n * kKeys >= t.unmasked_begin && (n + 1) * kKeys <= t.unmasked_end;
     if (untested != all) return text("tile ", n, untested ? " is not masked" : " is masked in vain");
     if (!any && n >= t.begin && n < t.end) return text("tile ", n, " is visited in vain");
-    if (any) (*visits)[static_cast<std::size_t>(n)] += 1 << 20;  // to be visited, by some split
+    if (any) (*visits)[static_cast<std::size_t>(n)] += 1 << 20;  // Some split must visit this tile.
   }
   return "";
 }
 
-/// Runs every block of a launch; "" or the first thing that is wrong.
+/// Runs every block of a launch, and returns "" or the first thing that is wrong.
 template <int kRows, int kKeys>
 std::string check(const AttentionArgs& a) {
   const Divisors by(a);
   const std::vector<Sequence> sequences = sequences_of(a);
   const auto capacity = static_cast<std::size_t>(a.packed ? a.total_q : a.s_q);
-  std::vector<int> rows(static_cast<std::size_t>(a.b * a.h_q * a.splits) * capacity);  // (b, h, split, query)
+  // These are counted for each (b, h, split, query).
+  std::vector<int> rows(static_cast<std::size_t>(a.b * a.h_q * a.splits) * capacity);
   const auto key_tiles = static_cast<std::size_t>(((a.packed ? a.total_k : a.s_k) + kKeys - 1) / kKeys);
   const auto row_tiles = static_cast<std::size_t>(capacity) * a.group / kRows + 1;
-  std::vector<std::vector<int>> visits(static_cast<std::size_t>(a.b * a.h_q) *
-                                       row_tiles);  // (b, h, row tile): of each tile of keys
+  // For each (b, h, row tile) this holds a count for each tile of keys.
+  std::vector<std::vector<int>> visits(static_cast<std::size_t>(a.b * a.h_q) * row_tiles);
   for (int x = 0; x < blocks_of(a); ++x) {
     const AttentionTile t = tile_of<kRows, kKeys>(a, by, x);
-    if (t.row0 >= t.rows) continue;  // one too many: it ends at once
+    if (t.row0 >= t.rows) continue;  // This block is beyond the last tile and ends at once.
     const std::string where = text("block ", x, ": ");
     if (t.b < 0 || t.b >= a.b || t.split < 0 || t.split >= a.splits) return text(where, "no such sequence or split");
     const Sequence& s = sequences[static_cast<std::size_t>(t.b)];
@@ -128,7 +133,8 @@ std::string check(const AttentionArgs& a) {
     if (!bad.empty()) return where + bad;
   }
   for (const auto& of_tile : visits) {
-    for (int count : of_tile) {  // seen: found so by every split, visited by one
+    // Every split must have found that the tile is seen, and one split must have visited it.
+    for (int count : of_tile) {
       if (count != 0 && count != (a.splits << 20) + 1)
         return text("a tile of keys is visited ", count % (1 << 20), " times");
     }
@@ -152,7 +158,7 @@ std::string name(const AttentionArgs& a) {
               " right ", a.right, a.top_left ? " top_left" : "", " splits ", a.splits);
 }
 
-/// Every band on every small size.
+/// Tries every band on every small size.
 template <int kRows, int kKeys>
 void every_band(std::int64_t h_q, std::int64_t h_k, int group) {
   for (std::int64_t s_q = 1; s_q <= 9; ++s_q)
@@ -195,7 +201,7 @@ TEST(Sm80Tiles, UsedLengthsOfABatch) {
     }
 }
 
-/// Packed sequences with these lengths; those of the keys go the other way round.
+/// Packed sequences with these lengths. The lengths of the keys are the same ones in reverse order.
 struct Packed {
   std::vector<std::int32_t> cu_q{0}, cu_k{0}, used_q, used_k;
   AttentionArgs args;
@@ -215,11 +221,11 @@ struct Packed {
 TEST(Sm80Tiles, Packed) {
   std::mt19937 random(1);
   std::vector<std::vector<int>> lists = {{0}, {1}, {0, 0, 5, 0}, {16, 32, 16}, {100, 1, 0, 17, 15, 16}};
-  for (const std::size_t count : {32u, 33u, 70u}) {  // a warp looks at 32 at once
+  for (const std::size_t count : {32u, 33u, 70u}) {  // A warp looks at 32 sequences at once.
     auto& list = lists.emplace_back(count);
     for (int& length : list) length = random() % 3 == 0 ? 0 : static_cast<int>(random() % 40);
-    lists.emplace_back(count, 0).back() = 33;   // only the last has any rows
-    lists.emplace_back(count, 0).front() = 33;  // only the first
+    lists.emplace_back(count, 0).back() = 33;   // Only the last sequence has any rows.
+    lists.emplace_back(count, 0).front() = 33;  // Only the first one has any.
   }
   for (const auto& list : lists)
     for (const int group : {1, 2})
@@ -233,7 +239,8 @@ TEST(Sm80Tiles, Packed) {
       }
 }
 
-/// Lengths lie on the device and nobody can check them: whatever they say, no row outside the operands is touched.
+/// Lengths lie on the device, where nobody can check them. Whatever they say, no row outside the operands may be
+/// touched.
 TEST(Sm80Tiles, LengthsThatLieStayInside) {
   std::mt19937 random(2);
   for (int round = 0; round < 50; ++round) {
@@ -257,7 +264,7 @@ TEST(Sm80Tiles, LengthsThatLieStayInside) {
   }
 }
 
-/// The check itself can fail: too few tiles, and a split that looks at another's keys.
+/// This shows that the check can fail: there are too few tiles, or a split looks at the keys of another.
 TEST(Sm80Tiles, AMissingTileIsFound) {
   AttentionArgs a = dense(1, 10, 10, 1, 1, 1);
   set_tiles<4>(&a);

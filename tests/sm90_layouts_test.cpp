@@ -1,5 +1,6 @@
-// tests/sm90_layouts_test.cpp: the shared memory of every sm90 tile of plan/tiles.def, on the host: TMA writes each
-// element where wgmma looks for it, wgmma meets no bank conflicts, shared memory and registers suffice.
+// tests/sm90_layouts_test.cpp: walks on the host through the shared memory of every sm90 tile of plan/tiles.def. TMA
+// must write each element where wgmma looks for it, wgmma must meet no bank conflicts, and shared memory and registers
+// must suffice.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,10 +10,10 @@
 #include <type_traits>
 #include <vector>
 
-#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // products of 80 keys, at head dim 192
-#include <cute/tensor.hpp>                     // CuTe's headers want this one first
+#define CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED  // The tiles of head dim 192 need it: they have 80 keys.
+#include <cute/tensor.hpp>                     // CuTe's headers need this one first.
 
-#include "support/host_warp.hpp"  // what the config's headers call on a device
+#include "support/host_warp.hpp"  // It has the functions that the config's headers call on a device.
 
 #include "sm90/attention_forward_config.hpp"
 
@@ -28,7 +29,7 @@ struct VariantConfig : sm90::AttentionForwardConfig<Element_, kD_, kLevel> {
     return std::string(level) + (std::is_same_v<Element_, bf16> ? " bf16 " : " f16 ") + std::to_string(kD_);
   }
 };
-/// f(VariantConfig<...>{}) for every tile, in both types.
+/// Calls f(VariantConfig<...>{}) for every tile, in both types.
 template <class F>
 void for_each_variant(F f) {
   const auto call = [&](auto variant, const char* level) {
@@ -41,17 +42,20 @@ void for_each_variant(F f) {
 #include "plan/tiles.def"
 }
 
-// ---- TMA, by CUDA's documentation and nothing of ours ---------------------------------------------------------------
+// ---- TMA, written from CUDA's documentation and without code of ours ------------------------------------------------
 
-/// Where an element of a tile of so many rows comes to lie, counted in elements: boxes of box_columns columns one after
-/// another, the rows of a box contiguous, the chunks of 16 bytes of a row swizzled.
+/// Returns where TMA puts an element of a tile of so many rows, counted in elements. The tile consists of boxes of
+/// box_columns columns, one after another. The rows of a box are contiguous, and the 16-byte chunks of a row are
+/// swizzled.
 int tma_place(int box_columns, int rows, int row, int column) {
   const int box = column / box_columns, chunk = column % box_columns / 8;
-  const int at = box_columns == 64 ? chunk ^ row % 8 : chunk ^ row / 2 % 4;  // rows of 128 and of 64 bytes
+  // The first case has rows of 128 bytes, and the second has rows of 64 bytes.
+  const int at = box_columns == 64 ? chunk ^ row % 8 : chunk ^ row / 2 % 4;
   return (box * rows + row) * box_columns + at * 8 + column % 8;
 }
 
-/// The first element of stages x rows x columns that place(row, column, stage) has elsewhere; "" if none.
+/// Returns the first element of stages x rows x columns for which place(row, column, stage) is not where TMA puts it,
+/// or "".
 template <class Place>
 std::string differs_from_tma(int box_columns, int rows, int columns, int stages, Place place) {
   for (int stage = 0; stage < stages; ++stage)
@@ -66,8 +70,9 @@ std::string differs_from_tma(int box_columns, int rows, int columns, int stages,
   return "";
 }
 
-/// wgmma reads core matrices: 16 bytes of each of 8 neighbouring rows, whichever of the two directions it takes for K.
-/// How many of the 8 lie in the same 4 banks, at worst (1: no conflict); 9 where 16 bytes are not in one piece.
+/// wgmma reads core matrices, which are 16 bytes of each of 8 neighbouring rows, whichever of the two directions it
+/// takes for K. Returns how many of the 8 lie in the same 4 banks in the worst case, where 1 means no conflict, and 9
+/// where the 16 bytes are not in one piece.
 template <class Place>
 int ways(int rows, int columns, Place place) {
   int worst = 0;
@@ -85,7 +90,7 @@ int ways(int rows, int columns, Place place) {
   return worst;
 }
 
-/// Every element of rows x columns x stages has a place of its own, and none is beyond the last.
+/// Whether every element of rows x columns x stages has a place of its own, and none lies beyond the last place.
 template <class Place>
 bool is_bijection(int rows, int columns, int stages, Place place) {
   std::vector<bool> taken(static_cast<std::size_t>(rows) * static_cast<std::size_t>(columns * stages));
@@ -99,13 +104,13 @@ bool is_bijection(int rows, int columns, int stages, Place place) {
   return true;
 }
 
-/// A CTA's shared memory; only its addresses are used.
+/// Returns a CTA's shared memory, of which only the addresses are used.
 template <class Config>
 typename Config::Shared& shared_memory() {
   alignas(1024) static std::byte memory[sizeof(typename Config::Shared)];
   return *reinterpret_cast<typename Config::Shared*>(memory);
 }
-/// place(i, j, stage): how many elements behind the first one the kernel's tensor has its element.
+/// Returns place(i, j, stage), which says how many elements behind the first one the kernel's tensor has its element.
 template <class Element, class Layout_>
 auto place_in(Element* first, Layout_ layout) {
   return [first, x = make_tensor(make_smem_ptr(first), layout)](int i, int j, int stage) {
@@ -118,7 +123,7 @@ auto place_of_v() {
   return [transposed](int key, int column, int stage) { return transposed(column, key, stage); };
 }
 
-/// f(what, rows, columns, stages, place) for Q, K and V.
+/// Calls f(what, rows, columns, stages, place) for Q, K and V.
 template <class Config, class F>
 void for_each_operand(F f) {
   auto& shared = shared_memory<Config>();
@@ -148,8 +153,8 @@ TEST(Sm90Layouts, NoBankConflicts) {
   });
 }
 
-/// The tests can fail. Rows one after the other, unswizzled, are not what TMA writes, and all of a core matrix lies in
-/// the same 4 banks, or half of it where a row has 64 bytes or 192.
+/// This shows that the tests can fail. TMA does not write rows one after the other without a swizzle. In that order all
+/// rows of a core matrix lie in the same 4 banks, or half of them where a row has 64 or 192 bytes.
 TEST(Sm90Layouts, WithoutASwizzleThereAreConflicts) {
   for_each_variant([](auto variant) {
     using Config = decltype(variant);
@@ -167,7 +172,7 @@ TEST(Sm90Layouts, WithoutASwizzleThereAreConflicts) {
     });
   });
 }
-/// Nor does another swizzle than that of the box go unnoticed.
+/// A swizzle other than that of the box is found too.
 TEST(Sm90Layouts, AnotherSwizzleIsFound) {
   alignas(1024) static bf16 memory[64 * 128];
   const auto place = [](auto atom) { return place_in(memory, tile_to_shape(atom, Shape<_64, _128, _1>{})); };
@@ -179,7 +184,8 @@ TEST(Sm90Layouts, AnotherSwizzleIsFound) {
   EXPECT_EQ(differs_from_tma(32, 64, 128, 1, rows_of_128_bytes), "row 0 column 32 stage 0: 32, TMA 2048");
 }
 
-/// Keys past the end: the kernel clears chunk i of a stage of V when this says that its key is one of them.
+/// For keys past the end, the kernel clears chunk i of a stage of V when this function says that chunk i belongs to one
+/// of them.
 TEST(Sm90Layouts, EachChunkOfVIsOfOneKey) {
   for_each_variant([](auto variant) {
     using Config = decltype(variant);
@@ -192,8 +198,9 @@ TEST(Sm90Layouts, EachChunkOfVIsOfOneKey) {
   });
 }
 
-/// A product of wgmma leaves element i of a thread where mma m16n8 of as many warps below each other leaves it (the
-/// kernel's softmax, mask and store count on that), and wants element i of P as operand A just there too.
+/// A product of wgmma leaves element i of a thread where mma m16n8, with as many warps one below the other, leaves it.
+/// The kernel's softmax, mask and store rely on that. wgmma also wants element i of P, as operand A, in that same
+/// place.
 TEST(Sm90Layouts, FragmentsAreThoseOfMma) {
   for_each_variant([](auto variant) {
     using Config = decltype(variant);
@@ -217,7 +224,7 @@ TEST(Sm90Layouts, FragmentsAreThoseOfMma) {
   });
 }
 
-/// The swizzle is one of address bits: it is that of rows only where a box begins a pattern of 8 rows.
+/// The hardware swizzles address bits. That is a swizzle of rows only where a box begins at a pattern of 8 rows.
 TEST(Sm90Layouts, BoxesAreAligned) {
   for_each_variant([](auto variant) {
     using Config = decltype(variant);
@@ -255,7 +262,8 @@ TEST(Sm90Layouts, SharedMemory) {
   });
 }
 
-/// setmaxnreg only hands round what the CTA was started with: asking for more waits for ever.
+/// setmaxnreg only redistributes the registers that the CTA was started with. A CTA that asked for more would wait
+/// forever.
 TEST(Sm90Layouts, Registers) {
   for_each_variant([](auto variant) {
     using Config = decltype(variant);

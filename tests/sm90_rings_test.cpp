@@ -1,8 +1,9 @@
-// tests/sm90_rings_test.cpp: no warp of a Hopper CTA waits for what only it can give back. A model of who waits for
-// whom in src/sm90/attention_forward.cuh and attention_load.cuh (docs/design/sm90_forward.md, "Who waits for whom"):
-// the scheduler, the producer and the consumers are coroutines that wait and arrive in the kernel's order, on the real
-// Schedule and with the real number of stages. A step is taken by any of them that can, in a random order, until all
-// have ended or nobody can go on. The model also checks that whoever reads a stage finds there what he expects.
+// tests/sm90_rings_test.cpp: shows that no warp of a Hopper CTA waits for something that only it can give back. It is a
+// model of who waits for whom in src/sm90/attention_forward.cuh and attention_load.cuh (docs/design/sm90_forward.md,
+// "Who waits for whom"). The scheduler, the producer and the consumers are coroutines that wait and arrive in the
+// kernel's order, on the real Schedule and with the real number of stages. In each step a random one of those that can
+// go on does so, until all have ended or none can go on. The model also checks that whoever reads a stage finds there
+// what it expects.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -28,7 +29,7 @@ using sm90::AttentionForwardConfig, sm90::Level, sm90::Schedule;
 
 // ---- Barriers and roles ---------------------------------------------------------------------------------------------
 
-/// An mbarrier: `expected` arrivals complete a phase; wait(parity) ends once the phase of that parity is complete.
+/// An mbarrier. `expected` arrivals complete a phase, and wait(parity) ends when the phase of that parity is complete.
 struct Barrier {
   int expected = 1, arrived = 0, phases = 0;
   void arrive() {
@@ -36,14 +37,14 @@ struct Barrier {
   }
 };
 
-/// What a role waits for: a phase of a barrier, told by its parity as the hardware does.
+/// What a role waits for: a phase of a barrier, which is identified by its parity, as in the hardware.
 struct Wait {
   const Barrier* barrier = nullptr;
   int parity = 0;
   bool over() const { return barrier == nullptr || barrier->phases % 2 != parity; }
 };
 
-/// A role that runs until it has to wait.
+/// A role of the CTA, which runs until it has to wait.
 class Role {
  public:
   struct promise_type {
@@ -74,7 +75,7 @@ class Role {
   std::coroutine_handle<promise_type> handle;
 };
 
-/// A ring's place, as RingPosition of src/blocks/sm90_tma.cuh.
+/// A position in a ring, like RingPosition of src/blocks/sm90_tma.cuh.
 struct At {
   int stages, stage = 0, parity = 0;
   void advance() {
@@ -84,16 +85,17 @@ struct At {
 
 // ---- The model of one CTA -------------------------------------------------------------------------------------------
 
-/// One tile of rows: how many tiles of keys it visits (0: its rows see none), and how many of them each consumer passes
-/// over because none of its rows sees them. clear: the last tile is ragged, so the consumers meet to clear V.
+/// One tile of rows. keys is the number of tiles of keys that it visits, which is 0 if its rows see none. skipped says
+/// how many of them each consumer passes over because none of its rows sees them. If clear is true the last tile of
+/// keys is ragged, so the consumers have to meet to clear V.
 struct ModelTile {
   int keys = 0;
   std::array<int, 4> skipped{};
   bool clear = false;
 };
 
-/// When a consumer gives the record of a tile back. The kernel used to do it after the tile's O was stored, and looked
-/// for the next tile in between.
+/// When a consumer gives the record of a tile back. The kernel used to do so after it had stored the tile's O. It
+/// looked for the next tile before that, while it still held the record.
 enum class GiveBack { before_it_looks, after_it_stores };
 
 struct Sizes {
@@ -119,7 +121,7 @@ class Cta {
     in_tile.resize(full_tile.size()), in_q.resize(full_q.size()), in_k.resize(full_k.size()), in_v = in_k;
   }
 
-  /// "" if all roles end; else who waits, or what somebody found in the wrong place.
+  /// Returns "" if all roles end. Otherwise it says who waits, or what a role found in the wrong place.
   std::string run(std::uint64_t seed) {
     std::vector<Role> roles;
     roles.push_back(schedule()), roles.push_back(produce());
@@ -150,7 +152,7 @@ class Cta {
   static Wait is_empty(std::vector<Barrier>& ring, const At& position) {
     return {&at(ring, position), position.parity ^ 1};
   }
-  /// A named barrier: arrives, and waits for all others.
+  /// Arrives at a named barrier and waits for all others.
   static Wait joins(Barrier& barrier) {
     const int phases = barrier.phases;
     barrier.arrive();
@@ -158,7 +160,7 @@ class Cta {
   }
   const ModelTile& tile(int index) const { return list[static_cast<std::size_t>(index)]; }
   int end() const { return static_cast<int>(list.size()); }
-  /// What a stage holds: which tile of keys of which tile of rows, counted from the last keys on.
+  /// What a stage holds: the number of a tile of rows and of one of its tiles of keys, counted from the last keys on.
   static int content(int tile, int key) { return tile * 1000 + key; }
 
   Role schedule() {
@@ -181,7 +183,7 @@ class Cta {
       if (keys == 0) continue;
       co_await is_empty(empty_q, q);
       at(in_q, q) = i, at(full_q, q).arrive(), q.advance();
-      for (int n = 0; n <= keys; ++n) {  // K of tile n, then V of the one before it
+      for (int n = 0; n <= keys; ++n) {  // K of tile n is followed by V of the tile before it.
         if (n < keys) {
           co_await is_empty(empty_k, k);
           at(in_k, k) = content(i, n), at(full_k, k).arrive(), k.advance();
@@ -195,34 +197,35 @@ class Cta {
     co_return "";
   }
 
-  /// Consumer::run of the kernel, with find_tile, start_first_s, walk and store_tile in their places.
+  /// This is Consumer::run of the kernel. Comments name the parts that are find_tile, start_first_s, walk and
+  /// store_tile there.
   Role consume(int w) {
     At now{size.tiles}, k{size.stages}, v{size.stages}, q{size.stages_q};
-    int wrong = 0;  // stages that held something else
+    int wrong = 0;  // Counts the stages that held something else.
     const auto wants = [&wrong](int found, int expected) { wrong += found != expected; };
     const auto own = static_cast<std::size_t>(w), next = static_cast<std::size_t>((w + 1) % size.consumers);
     const bool turns = size.ping_pong;
     if (turns && w == size.consumers - 1) turn[next].arrive();
 
     int i = -1, stage_v = 0;
-    bool holds = false;  // the record of tile i, while it looks for the next one
+    bool holds = false;  // Whether the consumer holds the record of tile i while it looks for the next tile.
     At held = now;
     for (bool first = true;; first = false) {
       const int before = i;
-      if (!first) {  // the end of walk(): the last O += P V has been started
+      if (!first) {  // At the end of walk() the last O += P V has been started.
         held = now, now.advance();
         holds = give_back == GiveBack::after_it_stores;
         if (!holds) at(empty_tile, held).arrive();
       }
-      for (;; at(empty_tile, now).arrive(), now.advance()) {  // find_tile
+      for (;; at(empty_tile, now).arrive(), now.advance()) {  // This loop is find_tile.
         co_await is_full(full_tile, now);
         i = at(in_tile, now);
         if (i == end() || tile(i).keys > 0) break;
-        ++stored;  // rows that see nothing
+        ++stored;  // These rows see nothing.
       }
       const bool more = i < end();
       const int skipped = more ? tile(i).skipped[own] : 0;
-      if (more) {  // start_first_s
+      if (more) {  // This is start_first_s.
         co_await is_full(full_q, q);
         wants(at(in_q, q), i);
         co_await is_full(full_k, k);
@@ -233,7 +236,7 @@ class Cta {
         }
         wants(at(in_k, k), content(i, skipped));
       }
-      if (!first) {  // O of the tile before is stored
+      if (!first) {  // This is store_tile: O of the tile before is stored.
         empty_v[static_cast<std::size_t>(stage_v)].arrive();
         ++stored;
         if (holds) at(empty_tile, held).arrive();
@@ -241,7 +244,8 @@ class Cta {
       if (!more) break;
       if (before >= i) co_return text("tile ", i, " after tile ", before);
 
-      at(empty_k, k).arrive(), k.advance();  // walk: S of the first tile of keys is there
+      // From here on this is walk(). S of the first tile of keys is complete.
+      at(empty_k, k).arrive(), k.advance();
       for (int n = 0; n < skipped; ++n) {
         co_await is_full(full_v, v);
         at(empty_v, v).arrive(), v.advance();
@@ -256,15 +260,15 @@ class Cta {
         wants(at(in_k, k), content(i, n));
         if (turns) co_await joins(turn[own]);
         wants(at(in_v, v), content(i, n - 1));
-        stage_v = v.stage, v.advance();  // start_o
+        stage_v = v.stage, v.advance();  // This is start_o.
         if (turns) turn[next].arrive();
         at(empty_k, k).arrive(), k.advance();
         co_await is_full(full_v, v);
-        empty_v[static_cast<std::size_t>(stage_v)].arrive();  // wait_o
+        empty_v[static_cast<std::size_t>(stage_v)].arrive();  // This is wait_o.
       }
       at(empty_q, q).arrive(), q.advance();
       wants(at(in_v, v), content(i, tile(i).keys - 1));
-      stage_v = v.stage, v.advance();  // start_o of the last tile of keys
+      stage_v = v.stage, v.advance();  // This is start_o of the last tile of keys.
     }
     co_return wrong == 0 ? "" : text("consumer ", w, " found ", wrong, " stages with something else");
   }
@@ -285,16 +289,17 @@ ModelTile draw_tile(const Sizes& size, int most_skipped, std::uint64_t seed, dou
   if (random_uniform(seed, 0) < empty) return out;
   out.keys = 1 + static_cast<int>(random_bits(seed, 1) % 7);
   out.clear = random_bits(seed, 2) % 2 == 0;
-  if (out.clear) return out;  // then nobody passes over a tile: all have to meet on the last one
+  if (out.clear) return out;  // Then no consumer passes over a tile, because all have to meet on the last one.
   int least = 0;
-  for (int w = size.consumers - 2; w >= 0; --w) {  // later warpgroups see more
+  for (int w = size.consumers - 2; w >= 0; --w) {  // Later warpgroups see more keys.
     least += static_cast<int>(random_bits(seed, static_cast<std::uint64_t>(3 + w)) % 2);
     out.skipped[static_cast<std::size_t>(w)] = std::min({least, out.keys - 1, most_skipped});
   }
   return out;
 }
 
-/// The tiles of each CTA of a launch, as the real Schedule deals them out; some of a column, or all of it, are empty.
+/// Draws the tiles of each CTA of a launch, as the real Schedule deals them out. Some or all tiles of a column are
+/// empty.
 std::vector<std::vector<ModelTile>> draw_launch(const Sizes& size, int most_skipped, std::uint64_t seed) {
   const int columns = 1 + static_cast<int>(random_bits(seed, 0) % 6),
             tiles = 1 + static_cast<int>(random_bits(seed, 1) % 9);
@@ -321,7 +326,7 @@ constexpr int most_skipped() {
   return (Config::kRows - 64 + Config::kKeys - 1) / Config::kKeys;
 }
 
-/// "" or the first launch that does not end.
+/// Returns "" or the first launch that does not end.
 template <class Config>
 std::string check(GiveBack give_back, int launches) {
   constexpr Sizes size = sizes_of<Config>();
@@ -354,7 +359,8 @@ TEST(Sm90Rings, EveryLaunchEnds) {
   EXPECT_EQ(check<Mla192>(GiveBack::before_it_looks, kLaunches), "");
 }
 
-/// Two tiles without keys after one with keys: the third record was wanted by whoever was to give it back.
+/// Two tiles without keys follow one with keys. In the old order the consumer then waited for the next record, which
+/// the scheduler could write only after the consumer had given its own record back.
 TEST(Sm90Rings, TheOrderOfBeforeHangs) {
   const ModelTile full{.keys = 2}, empty{};
   const auto before = [](std::vector<ModelTile> list) {
@@ -369,8 +375,8 @@ TEST(Sm90Rings, TheOrderOfBeforeHangs) {
   EXPECT_NE(check<Brief64>(GiveBack::after_it_stores, kLaunches), "");
 }
 
-/// A consumer that passes over more tiles of keys than the ring has stages would wait for itself, too: the config
-/// forbids it (static_assert in attention_forward_config.hpp).
+/// A consumer that passes over more tiles of keys than the ring has stages would wait for itself. The config forbids
+/// that (static_assert in attention_forward_config.hpp).
 TEST(Sm90Rings, MoreSkippedThanStagesHangs) {
   const Sizes size = sizes_of<Plain128>();
   const ModelTile tile{.keys = 8, .skipped = {5, 0}};

@@ -1,5 +1,6 @@
-// tests/sm90_schedule_test.cpp: the order in which Hopper's CTAs work on the tiles (src/sm90/attention_schedule.hpp):
-// each tile once, and under a causal band nobody has much more to do than the others.
+// tests/sm90_schedule_test.cpp: tests the order in which Hopper's CTAs work on the tiles
+// (src/sm90/attention_schedule.hpp). Each tile must be worked on once, and under a causal band no CTA may have much
+// more to do than the others.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -26,8 +27,8 @@ std::string name(const Launch& x) {
   return text(x.columns, " columns of ", x.tiles, " tiles", x.pairs ? " in pairs" : "", ", ", x.ctas, " CTAs");
 }
 
-/// The items of one CTA, as plan_tiles of src/sm90/attention_load.cuh asks for them. A few steps more: what has
-/// ended stays so.
+/// Collects the items of one CTA in the way in which plan_tiles of src/sm90/attention_load.cuh asks for them. It asks a
+/// few times more, because a schedule that has ended must stay so.
 template <class S>
 std::string walk(const S& schedule, const Launch& launch, int cta, std::vector<int>* items) {
   int unit = cta;
@@ -50,14 +51,14 @@ std::string walk(const S& schedule, const Launch& launch, int cta, std::vector<i
   return "";
 }
 
-/// Causal work: tile i of a column has i + 1 tiles of keys.
+/// Returns the work under a causal band, where tile i of a column has i + 1 tiles of keys.
 std::int64_t triangle_work(const std::vector<int>& items, int tiles) {
   std::int64_t work = 0;
   for (const int x : items) work += x % tiles + 1;
   return work;
 }
 
-/// Walks every CTA; "" or the first thing that is wrong.
+/// Walks every CTA, and returns "" or the first thing that is wrong.
 template <class S>
 std::string check(const Launch& launch) {
   const S schedule{S::make(launch.items(), launch.tiles, launch.pairs)};
@@ -74,14 +75,15 @@ std::string check(const Launch& launch) {
     if (times[x] != 1) return text("item ", x, " comes ", times[x], " times");
   }
   if (!launch.pairs || launch.items() == 0) return "";
-  // Each unit is a pair, but for the middle tile of the last column, which may be alone.
+  // Each unit is a pair. Only the middle tile of the last column may be alone.
   const std::int64_t pair = launch.tiles + 1, rounds = (schedule.units + launch.ctas - 1) / launch.ctas;
   if (most > pair * rounds) return text("one CTA has work ", most, ", more than ", rounds, " pairs");
   if (most - least > pair) return text("one CTA has work ", most, ", another ", least);
   return "";
 }
 
-/// Every small launch, and some of real sizes: CTAs as the plan and the launcher have them, and others.
+/// Calls f for every small launch and for some of real sizes, with as many CTAs as the plan and the launcher have, and
+/// with other numbers.
 template <class F>
 void for_each_launch(F f) {
   for (const bool pairs : {false, true}) {
@@ -98,7 +100,7 @@ TEST(Sm90Schedule, EachItemOnceAndFairly) {
   for_each_launch([&](const Launch& launch) { ASSERT_EQ(check<Schedule>(launch), "") << name(launch); });
 }
 
-/// Which items a unit has: the words of the comment, on the smallest examples.
+/// Checks which items a unit has, as the comment in attention_schedule.hpp says, on the smallest examples.
 TEST(Sm90Schedule, Pairs) {
   const auto all = [](const Schedule& s) {
     std::string out;
@@ -118,26 +120,27 @@ TEST(Sm90Schedule, Pairs) {
 struct Broken : Schedule {
   static Broken make(int items, int tiles, bool pairs) { return {Schedule::make(items, tiles, pairs)}; }
 };
-/// The middle tile of a column is the second of its pair too.
+/// This schedule takes the middle tile of a column as the second one of its pair too.
 struct TwiceTheMiddle : Broken {
   int at(int unit, bool second) const {
     const int x = Schedule::at(unit, second);
     return x == kNone ? Schedule::at(unit, false) : x;
   }
 };
-/// Forgets the second of each pair.
+/// This schedule forgets the second tile of each pair.
 struct HalfAPair : Broken {
   void advance(int ctas, int* unit, bool*) const { *unit += ctas; }
 };
-/// Neighbours in place of first and last: each once, but the last CTA has the longest.
+/// This schedule pairs neighbours and not the first tile with the last one. Each tile comes once, but the last CTA has
+/// the longest ones.
 struct Neighbours : Broken {
   int at(int unit, bool second) const { return unit >= units ? kNoMore : 2 * unit + (second ? 1 : 0); }
 };
-/// One more unit than there are.
+/// This schedule has one unit too many.
 struct OneTooMany : Broken {
   int at(int unit, bool second) const { return unit == units ? unit : Schedule::at(unit, second); }
 };
-/// Starts again after the end.
+/// This schedule starts again after the end.
 struct Endless : Broken {
   int at(int unit, bool second) const { return unit == units + 3 ? 0 : Schedule::at(unit, second); }
 };

@@ -1,5 +1,5 @@
-// tests/thread_pool_test.cpp: the library's own threads, which are kept between calls, shared by callers and nested,
-// also after a fork and while the process ends.
+// tests/thread_pool_test.cpp: tests the library's own threads, which are kept between calls, shared by callers and
+// nested, also after a fork and while the process ends.
 #include <gtest/gtest.h>
 
 #include <sched.h>
@@ -30,7 +30,7 @@ bool each_once(int threads, int n) {
   return true;
 }
 
-/// Its destructor may run before the pool is closed or behind that.
+/// Its destructor may run before or after the pool is closed.
 struct WorksWhileTheProcessEnds {
   ~WorksWhileTheProcessEnds() {
     if (!each_once(4, 100)) std::_Exit(3);
@@ -45,7 +45,8 @@ TEST(Threads, ThePoolKeepsItsThreads) {
   EXPECT_EQ(cpu::thread_pool_helpers(), helpers);
 }
 
-/// Tasks that wait for each other: all of them must be running at once, so each call gets the helpers it asks for.
+/// These tasks wait for each other, so all of them must be running at once. That shows that each call gets the helpers
+/// that it asks for.
 TEST(Threads, ThePoolGivesTheThreadsAskedFor) {
   for (int again = 0; again < 3; ++again) {
     std::atomic<int> arrived{0};
@@ -90,7 +91,8 @@ cpu_set_t cpus_of_this_thread() {
   return cpus;
 }
 
-/// How many of four tasks that all run at once are on another set of CPUs than their caller, who gets that set first.
+/// Returns how many of four tasks, which all run at once, are on another set of CPUs than their caller. The caller gets
+/// that set first.
 int tasks_elsewhere(const cpu_set_t& cpus) {
   struct Seen {
     cpu_set_t cpus;
@@ -126,7 +128,7 @@ TEST(Threads, HelpersRunWhereTheirCallerMayRun) {
 }
 
 #if defined(__SANITIZE_THREAD__)
-constexpr bool kThreadsAfterFork = false;  // tsan refuses to start any
+constexpr bool kThreadsAfterFork = false;  // tsan refuses to start threads after a fork.
 #else
 constexpr bool kThreadsAfterFork = true;
 #endif
@@ -134,7 +136,8 @@ constexpr bool kThreadsAfterFork = true;
 TEST(Threads, AForkedChildStartsItsOwn) {
   if (!kThreadsAfterFork) GTEST_SKIP() << "this sanitizer allows no thread in the child of a process with threads";
   ASSERT_TRUE(each_once(4, 100));
-  // So that the lock may be held while the process forks. It ends with the test, also where an ASSERT ends that.
+  // This thread keeps the pool busy, so that its lock may be held while the process forks. The jthread ends with the
+  // test, even where an ASSERT ends the test.
   const std::jthread busy([](const std::stop_token& stop) {
     while (!stop.stop_requested()) static_cast<void>(each_once(4, 10));
   });

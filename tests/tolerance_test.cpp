@@ -1,5 +1,5 @@
-// tests/tolerance_test.cpp: the tolerance rule itself, sentence by sentence of docs/contract.md: what it lets through
-// and what it does not.
+// tests/tolerance_test.cpp: tests the tolerance rule itself, sentence by sentence of docs/contract.md: what it lets
+// through and what it does not.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -11,14 +11,15 @@
 namespace falchion::testing {
 namespace {
 
-/// A right result of ref in this type, with row max and probabilities.
+/// Returns a right result of ref in this type, with row max and probabilities.
 Instance right_result(DType dtype) {
   Instance x = make_instance(Case{"x", 1, 5, 9, 1, 1, 8, 8}.row_max().probabilities(), dtype);
   EXPECT_TRUE(run(Target(Backend::ref), &x));
   return x;
 }
 
-/// How far, in units, an element of this output may be from a right one before it is no longer let through, and how far
+/// Returns how far, in units, an element of this output may be from a right one before it is no longer let through, and
+/// how far the rule says that is.
 /// the rule says.
 void expect_limit(judge::AttentionOutput which, HostTensor Instance::*output, DType dtype, DType unit_of,
                   double least) {
@@ -38,7 +39,7 @@ void expect_limit(judge::AttentionOutput which, HostTensor Instance::*output, DT
     rule = 2 * std::max(report.naive_error, report.granted) / unit + 1;
     fits = static_cast<bool>(matches(x, reference));
   }
-  EXPECT_NEAR(found, rule, 1);  // the element is rounded itself
+  EXPECT_NEAR(found, rule, 1);  // The element is rounded itself.
 }
 
 TEST(ToleranceRule, TheUnitOfEachOutput) {
@@ -53,7 +54,8 @@ TEST(ToleranceRule, TheUnitOfEachOutput) {
 }
 
 TEST(ToleranceRule, InfinityNextToTheLargestNumber) {
-  for (const float size : {65504.f, 60000.f}) {  // f16 ends at 65504; 65472 is one unit below
+  // f16 ends at 65504, and 65472 is one unit below.
+  for (const float size : {65504.f, 60000.f}) {
     SCOPED_TRACE(size);
     Instance x = make_instance(Case{"x", 1, 2, 1, 1, 1, 8, 8}, DType::f16);
     x.v.for_each([&](auto b, auto s, auto h, auto d) { x.v.set(b, s, h, d, size); });
@@ -69,7 +71,7 @@ TEST(ToleranceRule, InfinityNextToTheLargestNumber) {
   }
 }
 
-/// Rounding to 16 bits takes more from an element that stands out than ten times the allowed part of the RMS.
+/// Rounding an element that stands out to 16 bits costs more than ten times the allowed part of the RMS.
 TEST(LinearContract, TheToleranceOfAnElementThatStandsOut) {
   LinearInstance x = make_linear_instance(LinearCase{"x", 1, 3000, 1, 1, 8, 8}, DType::bf16, 21);
   x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, s == 2999 ? 1 : 1e-4f); });

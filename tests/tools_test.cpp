@@ -1,4 +1,5 @@
-// tests/tools_test.cpp: the command `falchion` as its users meet it: what it prints, what it writes, how it exits.
+// tests/tools_test.cpp: tests the command `falchion` as its users meet it: what it prints, what it writes, and how it
+// exits.
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,10 +19,10 @@ namespace fs = std::filesystem;
 
 struct Result {
   int code = -1;
-  std::string text;  // stdout and stderr
+  std::string text;  // The text is what came on stdout and stderr.
 };
 
-/// The command is built beside the folder of this test.
+/// Returns the path of the command, which is built beside the folder of this test.
 fs::path command() { return fs::read_symlink("/proc/self/exe").parent_path().parent_path() / "falchion"; }
 
 Result run(const std::string& arguments) {
@@ -176,7 +177,7 @@ TEST_F(Tools, BenchWritesGoogleBenchmarksSchema) {
   ASSERT_EQ(unsetenv("FALCHION_COMMIT"), 0);
 }
 
-/// The number behind the first "key": that follows `after`.
+/// Returns the number behind the first "key": that follows `after`.
 double number_behind(const std::string& json, const std::string& after, const std::string& key) {
   const std::size_t from = json.find(after), at = json.find("\"" + key + "\": ", from);
   return from == std::string::npos || at == std::string::npos ? -1 : std::atof(json.c_str() + at + key.size() + 4);
@@ -192,8 +193,9 @@ TEST_F(Tools, BenchHoldsLinearAttentionAgainstTheSlowerOfBothRoofs) {
   const std::string json = contents(file("bench.json"));
   const double dram = number_behind(json, "\"context\"", "measured_dram_bytes_per_second");
   EXPECT_GT(dram, 0);
-  // By hand, a token and head of d 64 in f32 and chunks of 64: C (E + M), and 4 E M for the three chunks of four that
-  // meet a state, on 4 tensors; backward C (3 E + 2 M) and 10 E M on 7.
+  // These are worked out by hand for one token and head with d 64 in f32 and chunks of 64. Forward does C (E + M)
+  // operations, and 4 E M for the three chunks of four that meet a state, on 4 tensors. Backward does C (3 E + 2 M) and
+  // 10 E M on 7 tensors.
   const std::pair<const char*, double> passes[] = {{"forward", (64. * 128 + 0.75 * 4 * 64 * 64) / (4 * 256)},
                                                    {"backward", (64. * 320 + 0.75 * 10 * 64 * 64) / (7 * 256)}};
   for (const auto& [pass, flop_a_byte] : passes) {

@@ -1,5 +1,5 @@
-// tests/verify_rule_test.cpp: the tolerance rule of src/judge where the naive computation is lucky: a right result must
-// still pass, and a wrong one must still be found.
+// tests/verify_rule_test.cpp: tests the tolerance rule of src/judge where the naive computation happens to be nearly
+// exact. A right result must still pass, and a wrong one must still be found.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -11,7 +11,7 @@
 namespace falchion::tools {
 namespace {
 
-/// One query on a few keys: few numbers, so that the naive sum is now and then nearly exact.
+/// Returns a problem of one query on a few keys. It has so few numbers that the naive sum is now and then nearly exact.
 Instance small_problem(DType dtype, std::uint64_t seed) {
   Attention a{.b = 1};
   a.dtype = dtype;
@@ -38,7 +38,8 @@ TEST(VerifyRule, CorrectOneTokenProblemsPassHoweverLuckyTheNaiveSumWas) {
   EXPECT_GT(needed, 0) << "the rule without what is granted would do";
 }
 
-/// One key left out of many, a weight of another key's: an error as faults make them is far beyond what is granted.
+/// One key of many is left out, or has the weight of another key. Errors of that kind, which faults make, are far
+/// beyond what is granted.
 TEST(VerifyRule, AWrongResultIsFound) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     Attention a{.b = 1};
@@ -59,7 +60,8 @@ TEST(VerifyRule, AWrongResultIsFound) {
   }
 }
 
-/// Scores that are all -1e9: what is granted leaves equals equal, so that a weight that is 1 % off is found there too.
+/// All scores are -1e9. What is granted must leave equal weights equal, so that a weight that is 1 % off is found there
+/// too.
 TEST(VerifyRule, EqualScoresFarDownAreHeldToTheUsualLimit) {
   Attention a{.b = 1};
   a.dtype = DType::f32;
@@ -85,7 +87,7 @@ TEST(VerifyRule, NanAndInfAreWhereTheyMustBe) {
   EXPECT_FALSE(same_special(DType::f32, nan, 1));
   EXPECT_FALSE(same_special(DType::f32, inf, -inf));
   EXPECT_FALSE(same_special(DType::f16, inf, 60000));
-  EXPECT_TRUE(same_special(DType::f16, inf, 65500));  // one unit more, and it is past f16
+  EXPECT_TRUE(same_special(DType::f16, inf, 65500));  // One unit more would be past f16's range.
   EXPECT_FALSE(same_special(DType::f16, -inf, 65500));
 }
 

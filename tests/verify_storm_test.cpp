@@ -1,4 +1,4 @@
-// tests/verify_storm_test.cpp: the storms of `falchion verify --random`: drawing, text, memory, shrinking, the
+// tests/verify_storm_test.cpp: tests the storms of `falchion verify --random`: drawing, text, memory, shrinking, the
 // watchdog, and that faults are found.
 #include <gtest/gtest.h>
 
@@ -43,11 +43,11 @@ TEST(VerifyStorm, AnUnknownKeyOrValueIsRefused) {
   for (const char* bad :
        {"op=attention s_q", "op=attention s_p=3", "op=attention s_q=many", "op=gemm", "op=attention layout_q=sideways",
         "op=linear s_q=3", "op=attention align=left",
-        // Lists: one number a sequence, where the problem has them at all.
+        // These lists do not have one number for each sequence, or the problem has no such list.
         "op=attention b=2 packed=1 lengths_q=1,2", "op=attention b=2 packed=1 lengths_q=1,2 lengths_k=1",
         "op=attention lengths_q=1 lengths_k=1", "op=attention b=2 uses_k=1 used_k=4", "op=attention used_k=4",
         "op=linear b=2 packed=1 lengths=1", "op=linear lengths=1",
-        // Numbers that are too small or too large.
+        // These numbers are too small or too large.
         "op=attention s_q=-1", "op=attention b=-1", "op=linear s=-1", "op=attention h_q=4294967297",
         "op=attention uses_k=1 used_k=4294967297", "op=linear packed=1 lengths=-1",
         "op=linear packed=1 lengths=4294967297", "op=linear packed=1 lengths=1 spare=-1",
@@ -55,17 +55,17 @@ TEST(VerifyStorm, AnUnknownKeyOrValueIsRefused) {
         "op=attention threads=-1", "op=linear segments=-1", "op=attention bias=1 bias_ones=16",
         "op=attention layout_q=pad-1", "op=attention layout_q=flip16",
         "op=attention s_q=2147483647 h_q=2147483647 h_k=1",
-        // Words that nothing knows.
+        // These words are unknown.
         "op=attention scores=tall", "op=linear scores=rising", "op=attention bias=1 bias_data=tiny",
         "op=attention mask=1 mask_data=half", "op=linear decay=head decay_data=slow", "op=attention plant=n",
         "op=linear plant=n", "op=linear plant=nan_o", "op=linear plant=neg_q", "op=attention layout_decay=pad1",
         "op=linear layout_lse=pad1", "op=linear layout_x=pad1",
-        // A key given twice.
+        // These give a key twice.
         "op=attention s_q=1 s_q=2", "op=attention op=linear"})
     EXPECT_THROW(parse_problem(bad), UsageError) << bad;
 }
 
-/// What a storm promises to draw is drawn.
+/// Checks that a storm draws all that it promises to draw.
 TEST(VerifyStorm, TheWholeSpaceIsDrawn) {
   std::set<std::string> seen;
   for (std::uint64_t i = 0; i < 3000; ++i) {
@@ -99,8 +99,9 @@ TEST(VerifyStorm, StridesAreWhatTheTextSays) {
   EXPECT_EQ(strides_of({}, {2, 0, 4, 8}).count, 0);
 }
 
-/// The bytes of what a run writes, but for the highest byte of each element: a change of a low one may be within the
-/// limit. An element of O is two bytes, one of the LSE four; neighbours of O lie behind one another.
+/// Marks the bytes that a run writes, except for the highest byte of each element, because a change of a low byte may
+/// be within the limit. An element of O has two bytes and one of the LSE four. Neighbours of O lie one behind the
+/// other.
 std::vector<bool> low_bytes_of_outputs(const Subject& subject, const Plan& plan, std::size_t elements_of_o) {
   const Image& image = subject.image();
   std::vector<std::uint64_t> aligned(image.size() / 8);
@@ -120,7 +121,7 @@ std::vector<bool> low_bytes_of_outputs(const Subject& subject, const Plan& plan,
   return low;
 }
 
-/// Every byte that is not to be written is watched, and so is the high byte of every output: the judge finds a change
+/// Every byte that a run must not write is watched, and so is the high byte of every output. The judge finds a change
 /// of any one of them.
 TEST(VerifyStorm, AStrayWriteAnywhereIsFound) {
   const Problem problem = parse_problem(
@@ -144,7 +145,7 @@ TEST(VerifyStorm, AStrayWriteAnywhereIsFound) {
     missed += found ? 0 : 1;
   }
   EXPECT_EQ(std::count(low.begin(), low.end(), true), 8 * 4 * 1 + 8 * 3);
-  EXPECT_LT(missed, std::size_t{8} * 4 + 8 * 3);  // most of the low bytes are judged too
+  EXPECT_LT(missed, std::size_t{8} * 4 + 8 * 3);  // Most of the low bytes are judged too.
 }
 
 TEST(VerifyStorm, AnElementThatIsNotWrittenIsFound) {
@@ -153,7 +154,7 @@ TEST(VerifyStorm, AnElementThatIsNotWrittenIsFound) {
   EXPECT_EQ(subject->judge(copy.data(), false), "o[0, 0, 0, 0] was not written");
 }
 
-/// The plan of another problem, whose scale is 1 % larger, on the memory of this one.
+/// The plan is that of another problem, whose scale is 1 % larger. It runs on the memory of this problem.
 TEST(VerifyStorm, AWrongResultIsFound) {
   const Problem right = parse_problem("op=linear backend=ref dtype=f32 s=9 d_qk=4 d_v=4 scale=1 decay=token data=5");
   const auto subject = make_subject(right);
@@ -184,7 +185,7 @@ TEST(VerifyStorm, FailuresAreMadeSmall) {
   EXPECT_LT(trials, 600);
 }
 
-/// A problem is all in its text: made of it, it has the same bits.
+/// A problem is completely described by its text. Made again from that text, it has the same bits.
 TEST(VerifyStorm, AProblemIsMadeTheSameTwice) {
   for (const Op op : kOps) {
     for (std::uint64_t i = 0; i < 60; ++i) {
@@ -202,13 +203,13 @@ StormOptions options_of(std::int64_t problems) {
   options.ops = {Op::attention}, options.types = {DType::f32};
   return options;
 }
-/// The groups of a storm's report by back end.
+/// Returns the groups of a storm's report by back end.
 std::map<std::string, nlohmann::json> groups_of(const StormOptions& options) {
   ::testing::internal::CaptureStdout();
   std::map<std::string, nlohmann::json> out;
   try {
     run_storm(options);
-  } catch (const UsageError&) {  // nothing ran
+  } catch (const UsageError&) {  // Nothing ran.
   }
   const auto report = nlohmann::json::parse(::testing::internal::GetCapturedStdout());
   for (const auto& group : report["groups"]) out[group["backend"]] = group;
@@ -225,7 +226,7 @@ TEST(VerifyStorm, AGroupOfWhichAllWasRefusedIsNotOk) {
   EXPECT_EQ(groups.at("best")["result"], "ok");
 }
 
-/// What `best` ran on the CPU is no result of a GPU.
+/// A result that `best` computed on the CPU does not count for a GPU.
 TEST(VerifyStorm, ResultsAreGroupedByWhereTheyRan) {
   StormOptions options = options_of(60);
   options.attempt = [](const Problem& p, Bench*, DeviceArena*, Watchdog::Slot*) {
@@ -243,15 +244,15 @@ TEST(VerifyStorm, MakingSmallEndsWithTheStorm) {
   int trials = 0;
   options.attempt = [&trials](const Problem&, Bench*, DeviceArena*, Watchdog::Slot*) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
-    return trials++ == 0 ? Outcome{Outcome::Kind::failed, "wrong"}
-                         : Outcome{};  // so each way to make it small is tried
+    // Any other problem passes, so each way to make it smaller is tried.
+    return trials++ == 0 ? Outcome{Outcome::Kind::failed, "wrong"} : Outcome{};
   };
   const auto start = std::chrono::steady_clock::now();
   groups_of(options);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
 }
 
-/// Too little memory for a problem is the storm's own trouble, not a crash of the library.
+/// Too little memory for a problem is the storm's own failure and not a crash of the library.
 TEST(VerifyStorm, AnExceptionEndsTheStormInWords) {
   StormOptions options = options_of(9);
   options.attempt = [](const Problem&, Bench*, DeviceArena*, Watchdog::Slot*) -> Outcome { throw std::bad_alloc(); };
@@ -266,7 +267,7 @@ TEST(VerifyStorm, AnExceptionEndsTheStormInWords) {
   ::testing::internal::GetCapturedStdout();
 }
 
-/// Types that no kernel of the path is for are left out of the draw; of the others all are promised on the CPU.
+/// Types that no kernel of the path is for are not drawn. On the CPU all other types are promised.
 TEST(VerifyStorm, APathWithoutAKernelIsNotDrawn) {
   for (const Op op : kOps) {
     for (const DType dtype : kTypes) {
@@ -306,7 +307,7 @@ TEST(VerifyStorm, ARunMayExceedTheHintOnlyWhereTheContractSaysSo) {
   }
 }
 
-/// A refusal is right only where it is allowed, both times, and with the memory as it was.
+/// A refusal is right only where it is allowed, if it comes both times, and if the memory is as it was.
 TEST(VerifyStorm, ARefusedRunLeavesTheMemoryAlone) {
   const Problem p = parse_problem("op=linear backend=ref b=2 d_qk=4 d_v=4 packed=1 s=4 lengths=7,2");
   Plan plan;
@@ -327,7 +328,7 @@ TEST(VerifyStorm, ARefusedRunLeavesTheMemoryAlone) {
 TEST(VerifyStorm, AStormInWhichNothingRanIsNoSuccess) {
   StormOptions options;
   options.problems = 3, options.workers = 1, options.backend = "sm90", options.ops = {Op::attention};
-  options.types = {DType::f32};  // Hopper's own kernels have no variant for it
+  options.types = {DType::f32};  // Hopper's own kernels have no variant for this type.
   EXPECT_THROW(run_storm(options), UsageError);
 }
 
@@ -357,7 +358,8 @@ TEST(VerifyStormDeathTest, ACrashIsTold) {
                 std::string(name) + "\nFAIL falchion verify --problem 'op=linear s=1'");
 }
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they report an overflow of the stack themselves
+// These sanitizers report an overflow of the stack themselves.
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 int fall(volatile int* depth) {
   volatile char frame[4096];
   frame[0] = static_cast<char>(++*depth);

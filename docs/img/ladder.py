@@ -45,7 +45,7 @@ class Picture:
 
 
 def traffic():
-    """Step 01 against step 02: what crosses to and from memory."""
+    """Draws step 01 against step 02: what crosses to and from memory."""
     p = Picture(760, 270, "Naive attention writes S to memory three times over; a tiled kernel never does")
     p.text(20, 28, "01 naive: S (2.1 GB) goes through memory between three kernels", 15)
     p.rect(20, 100, 720, 34, PALE)
@@ -68,7 +68,7 @@ def traffic():
 
 
 def loops():
-    """Step 02 against step 03: the order in which the tiles of S are visited."""
+    """Draws step 02 against step 03: the order in which the tiles of S are visited."""
     p = Picture(760, 350, "FlashAttention-1 walks down the columns of S, FlashAttention-2 along its rows")
     n, cell = 6, 36
     colours = [BLUE, ORANGE, GREEN, SKY, RED, YELLOW]
@@ -97,7 +97,7 @@ def loops():
 
 
 def banks():
-    """Step 04 against step 05: where the 16-byte pieces of eight rows lie in the 32 banks."""
+    """Draws step 04 against step 05: where the 16-byte pieces of eight rows lie in the 32 banks."""
     p = Picture(760, 366, "Row after row, one column of eight rows lies in one set of banks; swizzled, in eight")
     cell = 36
     for left, title, swizzled in ((50, "04: row after row", False), (430, "05: piece c of row r lies at c xor r", True)):
@@ -119,7 +119,7 @@ def banks():
 
 
 def pipeline():
-    """Step 05 against step 06: who waits for whom."""
+    """Draws step 05 against step 06: who waits for whom."""
     p = Picture(760, 280, "With one tile loads and products alternate; with two they run side by side")
     unit = 62
 
@@ -147,7 +147,8 @@ def pipeline():
 
 
 def turns():
-    """Steps 07, 08 and 09: what the two consumers do, and when the tensor cores rest. One product alone takes 0.8."""
+    """Draws steps 07, 08 and 09: what the two consumers do, and when the tensor cores rest. One product alone takes
+    0.8."""
     p = Picture(760, 430, "Side by side, in turns, and with the softmax under a running product")
     unit, left = 57, 130
 
@@ -186,7 +187,7 @@ def turns():
 
 
 def times(result):
-    """Bars of the measured times, on a logarithmic scale."""
+    """Draws bars of the measured times, on a logarithmic scale."""
     steps = [s for s in result["steps"] if not s["not_built"]]
     p = Picture(760, 80 + 34 * len(steps), f"Time of each step on {result['device']}")
     problem = result["problem"]

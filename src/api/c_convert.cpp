@@ -37,7 +37,7 @@ Target to_target(const fal_target* from, Check* check) {
   out.cpu_level = x.cpu_level;
   out.segments = x.segments;
   check->require(x.use_device != 0 || x.device == 0, "device = ", x.device, " with use_device = 0: set use_device");
-  check->require(x.use_device == 0 || x.device >= 0, "device = ", x.device, ": it is CUDA's number of a device");
+  check->require(x.use_device == 0 || x.device >= 0, "device = ", x.device, ": it must be CUDA's number of a device");
   if (x.use_device != 0) out.device = x.device;
   out.trust_pointers = x.trust_pointers != 0;
   for (std::size_t i = 0; i < std::size(x.reserved); ++i)

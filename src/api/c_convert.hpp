@@ -68,7 +68,7 @@ bool copy(const char* name, const T* from, T* to, Check* check) {
   to->size = sizeof(T);
   if (!check->require(from != nullptr, name, " is null")) return false;
   const std::size_t size = from->size;
-  if (!check->require(size >= kFirstSize<T> && size <= 65536, name, ".size = ", size, ": it is sizeof(fal_", name,
+  if (!check->require(size >= kFirstSize<T> && size <= 65536, name, ".size = ", size, ": it must be sizeof(fal_", name,
                       "), ", sizeof(T), " here")) {
     return false;
   }
@@ -85,14 +85,14 @@ bool copy(const char* name, const T* from, T* to, Check* check) {
 template <class Enum, class... Name>
 Enum to_enum(std::int32_t value, Enum last, Check* check, const Name&... name) {
   const bool known = value >= 0 && value <= static_cast<std::int32_t>(last);
-  check->require(known, name..., " = ", value, ": it is 0 to ", static_cast<std::int32_t>(last));
+  check->require(known, name..., " = ", value, ": it must be 0 to ", static_cast<std::int32_t>(last));
   return known ? static_cast<Enum>(value) : static_cast<Enum>(255);
 }
 
 /// A field without a meaning yet, which may get one: its name in parts, as above.
 template <class... Name>
 void check_reserved(std::int64_t value, Check* check, const Name&... name) {
-  check->require(value == 0, name..., " = ", value, ": a reserved field is 0");
+  check->require(value == 0, name..., " = ", value, ": a reserved field must be 0");
 }
 
 /// name: the operand's, "q".

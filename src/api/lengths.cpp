@@ -14,14 +14,14 @@
 namespace falchion {
 
 void check_cu_seqlens(const char* name, const std::int32_t* cu, std::int64_t b, std::int64_t total, Check* check) {
-  check->require(cu[0] == 0, name, "[0] = ", cu[0], ": it starts at 0");
+  check->require(cu[0] == 0, name, "[0] = ", cu[0], ": it must start at 0");
   for (std::int64_t i = 0; i < b && check->ok(); ++i) {
     check->require(cu[i] <= cu[i + 1], name, "[", i + 1, "] = ", cu[i + 1], " is below ", name, "[", i, "] = ", cu[i],
-                   ": it is sorted");
+                   ": it must be sorted");
     // Said at once and not at the end: where b is larger than the array has entries, what follows is not its own.
     check->require(cu[i + 1] <= total, name, "[", i + 1, "] = ", cu[i + 1], " is over the total, ", total);
   }
-  if (check->ok()) check->require(cu[b] == total, name, "[", b, "] = ", cu[b], ": it ends at the total, ", total);
+  if (check->ok()) check->require(cu[b] == total, name, "[", b, "] = ", cu[b], ": it must end at the total, ", total);
 }
 
 std::int64_t longest_sequence(const std::int32_t* cu, std::int64_t b) {
@@ -48,7 +48,7 @@ void check_used(const char* name, const std::int32_t* values, const std::int32_t
   for (std::int64_t i = 0; i < b && check->ok(); ++i) {
     std::int64_t limit = cu != nullptr ? std::int64_t{cu[i + 1]} - cu[i] : capacity;
     if (used != nullptr) limit = std::min<std::int64_t>(limit, used[i]);
-    check->require(values[i] >= 0 && values[i] <= limit, name, "[", i, "] = ", values[i], ": it is in [0, ", limit,
+    check->require(values[i] >= 0 && values[i] <= limit, name, "[", i, "] = ", values[i], ": it must be in [0, ", limit,
                    "]");
   }
 }

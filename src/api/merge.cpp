@@ -62,7 +62,7 @@ void check_types(const OperandList& list, Check* check) {
   for (const Operand& operand : list.tensors()) {
     const DType dtype = operand.dtype;
     check->require(dtype == DType::f32 || dtype == DType::f16 || dtype == DType::bf16, operand.name, ".dtype = ", dtype,
-                   ": it is f32, f16 or bf16");
+                   ": it must be f32, f16 or bf16");
   }
 }
 
@@ -94,7 +94,7 @@ Status validate(const Merge& m) {
   Check check;
   check_types(list, &check);
   check_operands(list, &check);
-  check.require(m.o.shape[3] >= 1, "o.shape[3] = ", m.o.shape[3], ": a head dim is 1 or more");
+  check.require(m.o.shape[3] >= 1, "o.shape[3] = ", m.o.shape[3], ": a head dim must be 1 or more");
   check_overlaps(list, &check);
   if (!check.ok()) return check.take();
   if (Status status = check_places(list); !status) return status;

@@ -16,7 +16,7 @@ void check_shape(const Operand& operand, const char* expected, Check* check) {
   for (std::size_t axis = 0; axis < 4; ++axis) {
     const std::int64_t extent = operand.x->shape[axis];
     if (operand.shape[axis] == kAnyExtent) {
-      check->require(extent >= 0, operand.name, ".shape", kAxis[axis], " = ", extent, ": an extent is 0 or more");
+      check->require(extent >= 0, operand.name, ".shape", kAxis[axis], " = ", extent, ": an extent must be 0 or more");
     } else {
       const bool fits = extent == operand.shape[axis] || (operand.broadcast && extent == 1);
       check->require(fits, operand.name, ".shape", kAxis[axis], " = ", extent, ", ", expected, " ", operand.shape[axis],
@@ -30,7 +30,7 @@ void check_strides(const Operand& operand, Check* check) {
   if (!fits_address_space(x)) {
     const std::size_t axis = longest_axis(x);
     check->require(false, operand.name, ".stride", kAxis[axis], " = ", x.stride[axis], " with ", operand.name, ".shape",
-                   kAxis[axis], " = ", x.shape[axis], ": a tensor reaches less than 2^60 bytes");
+                   kAxis[axis], " = ", x.shape[axis], ": a tensor must reach less than 2^60 bytes");
     return;
   }
   check->require(!operand.contiguous || x.stride[3] == 1 || x.shape[3] <= 1, operand.name, ".stride[3] = ", x.stride[3],
@@ -39,12 +39,12 @@ void check_strides(const Operand& operand, Check* check) {
   bool positive = true;
   for (std::size_t axis = 0; axis < 4; ++axis) {
     positive = check->require(x.shape[axis] <= 1 || x.stride[axis] > 0, operand.name, ".stride", kAxis[axis], " = ",
-                              x.stride[axis], ": strides of an output are above 0") &&
+                              x.stride[axis], ": strides of an output must be above 0") &&
                positive;
   }
   if (!positive) return;
   check->require(!aliases_itself(x), operand.name, ".stride = ", x.stride, " with ", operand.name, ".shape = ", x.shape,
-                 ": two elements of an output share no memory");
+                 ": two elements of an output must not share memory");
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ void check_strides(const Operand& operand, Check* check) {
 void check_aligned(const char* name, const char* field, const void* data, std::int64_t bytes, Check* check) {
   const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(data) % static_cast<std::uintptr_t>(bytes);
   check->require(past == 0, name, field, " = ", data, " is ", past, " past a multiple of ", bytes,
-                 ": it is aligned to its elements");
+                 ": it must be aligned to its elements");
 }
 
 namespace {

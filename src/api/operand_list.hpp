@@ -45,8 +45,8 @@ struct Array {
 
 class OperandList {
  public:
-  /// For messages. owner: the type that has the flags, "Attention". expected: "o.shape[1] = 5, the problem's is 4".
-  explicit OperandList(const char* owner, const char* expected = "the problem's is")
+  /// For messages. owner: the type that has the flags, "Attention". expected: "o.shape[1] = 5, but the problem's is 4".
+  explicit OperandList(const char* owner, const char* expected = "but the problem's is")
       : owner_(owner), expected_(expected) {}
 
   void add(const Operand& operand) { tensors_[tensor_count_++] = operand; }

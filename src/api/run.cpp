@@ -28,13 +28,13 @@ namespace {
 Status check_workspace(const PlanData& plan, const Workspace& workspace) {
   if (plan.workspace == 0) return {};
   if (workspace.data == nullptr)
-    return {Code::workspace, text("workspace is null, the plan needs ", plan.workspace, " bytes")};
+    return {Code::workspace, text("workspace is null, but the plan needs ", plan.workspace, " bytes")};
   if (workspace.bytes < plan.workspace)
-    return {Code::workspace, text("workspace has ", workspace.bytes, " bytes, the plan needs ", plan.workspace)};
+    return {Code::workspace, text("workspace has ", workspace.bytes, " bytes, but the plan needs ", plan.workspace)};
   const std::uintptr_t past = reinterpret_cast<std::uintptr_t>(workspace.data) % tiles::kAlign;
   if (past == 0) return {};
   return {Code::workspace, text("workspace = ", workspace.data, " is ", past, " past a multiple of ", tiles::kAlign,
-                                ": it is aligned to ", tiles::kAlign, " bytes")};
+                                ": it must be aligned to ", tiles::kAlign, " bytes")};
 }
 
 /// Is the current device, which the run has made current, one that was planned for, and has nothing broken its context

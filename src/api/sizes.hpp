@@ -15,12 +15,12 @@ inline constexpr std::int64_t kMaxSequence = std::int64_t{1} << 30;
 inline constexpr std::int64_t kMaxHeads = std::numeric_limits<std::int32_t>::max();
 
 inline void check_size(const char* name, std::int64_t value, std::int64_t limit, Check* check) {
-  check->require(value >= 0, name, " = ", value, ": a size is 0 or more");
+  check->require(value >= 0, name, " = ", value, ": a size must be 0 or more");
   check->require(value <= limit, name, " = ", value, " is over the limit of ", limit);
 }
 
 inline void check_head_dim(const char* name, std::int64_t value, Check* check) {
-  check->require(value >= 1, name, " = ", value, ": a head dim is 1 to ", kMaxHeadDim);
+  check->require(value >= 1, name, " = ", value, ": a head dim must be 1 to ", kMaxHeadDim);
   check->supported(value <= kMaxHeadDim, name, " = ", value, " is over the limit of ", kMaxHeadDim);
 }
 
@@ -40,7 +40,7 @@ inline void check_own_dtype(const char* name, DType dtype, DType of_q, Check* ch
 template <class Problem>
 void check_dtypes(const Problem& a, Check* check) {
   check->require(a.dtype <= DType::i8, "dtype = ", static_cast<int>(a.dtype), " is no DType");
-  check->require(a.dtype != DType::as_q, "dtype = as_q (0): the type of q is unset; it is f32, f16 or bf16");
+  check->require(a.dtype != DType::as_q, "dtype = as_q (0): the type of q is unset; it must be f32, f16 or bf16");
   check->require(a.dtype != DType::boolean, "dtype = boolean: q, k, v are f32, f16 or bf16");
   if (!check->ok()) return;
   check_own_dtype("dtype_k", a.dtype_k, a.dtype, check);

@@ -33,9 +33,9 @@ void check_sizes(const Attention& a, Check* check) {
 
 void check_band(const Band& band, Check* check) {
   check->require(band.left >= 0 || band.left == Band::unbounded, "band.left = ", band.left,
-                 ": it is 0 or more, or unbounded (-1)");
+                 ": it must be 0 or more, or unbounded (-1)");
   check->require(band.right >= 0 || band.right == Band::unbounded, "band.right = ", band.right,
-                 ": it is 0 or more, or unbounded (-1)");
+                 ": it must be 0 or more, or unbounded (-1)");
   check->require(band.align <= Align::top_left, "band.align = ", static_cast<int>(band.align), " is no Align");
   const bool bounded = band.left != Band::unbounded || band.right != Band::unbounded;
   check->require(
@@ -46,10 +46,10 @@ void check_band(const Band& band, Check* check) {
 
 void check_score(const Attention& a, Check* check) {
   check->require(std::isfinite(a.score.scale), "score.scale = ", a.score.scale,
-                 ": it is a finite number, 0 for 1/sqrt(d_qk)");
+                 ": it must be a finite number, where 0 stands for 1/sqrt(d_qk)");
   check->require(std::isfinite(a.score.softcap) && a.score.softcap >= 0, "score.softcap = ", a.score.softcap,
-                 ": it is finite and above 0, or 0 for none");
-  check->require(a.dropout >= 0 && a.dropout <= 1, "dropout = ", a.dropout, ": it is in [0, 1]");
+                 ": it must be finite and above 0, or 0 for none");
+  check->require(a.dropout >= 0 && a.dropout <= 1, "dropout = ", a.dropout, ": it must be in [0, 1]");
 }
 
 }  // namespace
@@ -71,18 +71,19 @@ Status validate_problem(const Attention& a, Pass pass) {
 Status validate_target(const Target& target) {
   Check check;
   check.require(target.backend <= Backend::sm90, "backend = ", static_cast<int>(target.backend), " is no Backend");
-  check.require(target.threads >= 0, "threads = ", target.threads, ": it is 0 (all there are) or more");
+  check.require(target.threads >= 0, "threads = ", target.threads, ": it must be 0 (all there are) or more");
   if (target.executor.parallel_for != nullptr) {
-    check.require(target.executor.threads >= 1, "executor.threads = ", target.executor.threads, ": it is 1 or more");
+    check.require(target.executor.threads >= 1, "executor.threads = ", target.executor.threads,
+                  ": it must be 1 or more");
   }
-  check.require(target.segments >= 0, "segments = ", target.segments, ": it is 0 (decided) or more");
-  check.require(target.device >= -1, "device = ", target.device, ": it is CUDA's number of a device, or -1");
+  check.require(target.segments >= 0, "segments = ", target.segments, ": it must be 0 (the plan decides) or more");
+  check.require(target.device >= -1, "device = ", target.device, ": it must be CUDA's number of a device, or -1");
   check.require(target.device < 0 || target.sm == 0, "device = ", target.device, " with sm = ", target.sm,
                 ": a plan is for a device that is here or for an architecture");
   check.require(target.device < 0 || (target.backend != Backend::cpu && target.backend != Backend::ref),
                 "device = ", target.device, " with backend = ", name(target.backend), ": device is for GPU backends");
   check.require(target.sm >= 0, "sm = ", target.sm,
-                ": it is 0 (the GPU that is here) or an architecture such as 80, 90");
+                ": it must be 0 (the GPU that is here) or an architecture such as 80, 90");
   check.supported(target.sm == 0 || target.sm >= 80, "sm = ", target.sm, ": GPUs from sm_80 on; nearest: 80");
   check.require(target.backend != Backend::sm90 || target.sm == 0 || (target.sm >= 90 && target.sm < 100),
                 "backend = sm90 with sm = ", target.sm, ": its kernels (wgmma, TMA) run on sm_90 alone");

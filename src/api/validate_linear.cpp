@@ -17,7 +17,8 @@ void check_sizes(const LinearAttention& a, Check* check) {
   check_size("h_v", a.h_v, kMaxHeads, check);
   check_head_dim("d_qk", a.d_qk, check);
   check_head_dim("d_v", a.d_v, check);
-  check->require((a.h_qk == 0) == (a.h_v == 0), "h_qk = ", a.h_qk, " with h_v = ", a.h_v, ": both are 0, or neither");
+  check->require((a.h_qk == 0) == (a.h_v == 0), "h_qk = ", a.h_qk, " with h_v = ", a.h_v,
+                 ": both must be 0, or neither");
   check->require(a.h_qk <= 0 || a.h_v % a.h_qk == 0, "h_v = ", a.h_v, " is not a multiple of h_qk = ", a.h_qk);
   if (!check->ok()) return;
   const auto real = [](std::int64_t x) { return static_cast<double>(x); };
@@ -104,11 +105,12 @@ Status validate_problem(const LinearAttention& a, Pass pass) {
   check_pass(pass, &check);
   check_dtypes(a, &check);
   check_sizes(a, &check);
-  check.require(std::isfinite(a.scale), "scale = ", a.scale, ": it is a finite number, 0 for 1/sqrt(d_qk)");
+  check.require(std::isfinite(a.scale), "scale = ", a.scale,
+                ": it must be a finite number, where 0 stands for 1/sqrt(d_qk)");
   check.require(a.feature_map <= FeatureMap::elu_plus_one, "feature_map = ", static_cast<int>(a.feature_map),
                 " is no FeatureMap");
   check.require(a.decay <= Decay::token, "decay = ", static_cast<int>(a.decay), " is no Decay");
-  check.require(std::isfinite(a.eps) && a.eps >= 0, "eps = ", a.eps, ": it is finite, 0 or more");
+  check.require(std::isfinite(a.eps) && a.eps >= 0, "eps = ", a.eps, ": it must be finite and 0 or more");
   return check.take();
 }
 

@@ -114,7 +114,8 @@ void choose_walkers(std::int64_t slots, PlanData* plan) {
 /// and the device has less of a gap between two launches. Where two CTAs share an SM, a grid that the SMs hold at once
 /// would be spread over those that are free then, two on one and none on another, so such a grid waits.
 bool may_start_early(const cuda::Device& device, const PlanData& plan, std::int64_t slots) {
-  const bool spreads_by_itself = plan.backend == Backend::sm90 && plan.variant->facts.ctas == 1;
+  const bool spreads_by_itself =
+      plan.backend == Backend::sm90 && plan.variant->facts_as<gpu::AttentionFacts>().ctas == 1;
   return device.sm >= 90 && (spreads_by_itself || plan.items * plan.attention().splits >= 2 * slots);
 }
 

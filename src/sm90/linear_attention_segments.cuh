@@ -74,9 +74,10 @@ class ColumnTiles : public SegmentTiles {
   }
   /// For the warpgroup that carries S, before it publishes or reads any tile.
   __device__ __forceinline__ void wait_until_ready() const { sync_threads<256>(kOfTiles); }
-  /// For the last segment, once it has read all tiles: removes the numbers, because a graph that runs again has the
-  /// same number. Nobody waits for a number any more then: each CTA has done so before it published its tile, and the
-  /// last segment has read every part, be it through a total.
+  /// The last segment calls this after it has read all tiles. It sets the numbers to 0, because a CUDA graph that runs
+  /// again has the same number, and its CTAs would believe that the tiles are empty already. No CTA waits for a number
+  /// any more at that time: each one has done so before it published its tile, and the last segment has read every
+  /// tile, directly or in a total.
   __device__ __forceinline__ void forget() const {
     for (int i = static_cast<int>(threadIdx.x) % 128; i < start(); i += 128)
       emptied(i).store(0, cuda::memory_order_relaxed);

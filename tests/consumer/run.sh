@@ -10,13 +10,13 @@ work=$build/consumer/$mode
 rm -rf "$work"
 mkdir -p "$work"
 
-# The README's examples: its ```cpp and ```c blocks.
+# These are the examples of the README, its ```cpp and ```c blocks.
 for language in cpp c; do
   awk -v fence="\`\`\`$language" '$0 == fence {on = 1; next} /^```$/ {on = 0} on' "$source/README.md" >"$work/readme.$language"
   [[ -s $work/readme.$language ]] || { echo "README.md has no $language example"; exit 1; }
 done
 
-consume() {  # name, cmake arguments...
+consume() {  # Its arguments are a name and the arguments of cmake.
   local dir=$work/$1
   shift
   cmake -S "$here" -B "$dir" -G "$generator" -DCMAKE_BUILD_TYPE=Release -DREADME_DIR="$work" "$@" >"$dir.log" 2>&1 &&
@@ -25,13 +25,15 @@ consume() {  # name, cmake arguments...
 }
 
 case $mode in
-  add_subdirectory)  # the whole library as part of the user's project: one row is enough
+  # The whole library is built as part of the user's project, for which one variant is enough.
+  add_subdirectory)
     consume both -DUSER_LANGUAGE="C;CXX" -DFALCHION_SOURCE="$source" -DFALCHION_SHARED=ON \
       -DFALCHION_VARIANTS='cpu generic bf16' -DCMAKE_CXX_COMPILER_LAUNCHER="$(command -v ccache || true)"
     [[ ! -e $work/both/falchion/falchion ]] || { echo "a subproject must build no tools"; exit 1; } ;;
   find_package)
     cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"
-    mv "$work/prefix" "$work/moved prefix"  # a package may be moved, also to a folder with a space
+    # A package may be moved, also to a folder with a space in its name.
+    mv "$work/prefix" "$work/moved prefix"
     for language in C CXX; do consume $language -DUSER_LANGUAGE=$language -DCMAKE_PREFIX_PATH="$work/moved prefix"; done ;;
   pkg_config)
     cmake --install "$build" --prefix "$work/prefix" >"$work/install.log"

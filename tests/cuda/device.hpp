@@ -1,4 +1,4 @@
-// tests/cuda/device.hpp: what the tests of the device share: a stream, and an instance that stays on the device.
+// tests/cuda/device.hpp: what the tests on the device share: a stream, and an instance that stays on the device.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -20,20 +20,20 @@ namespace falchion::testing {
     ASSERT_TRUE(asserted) << asserted.why;      \
   } while (false)
 
-/// A stream that does not wait for the default one.
+/// A stream that does not wait for the default stream.
 class OwnStream {
  public:
   OwnStream() { EXPECT_EQ(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking), cudaSuccess); }
   ~OwnStream() { cudaStreamDestroy(stream_); }
   OwnStream(const OwnStream&) = delete;
   OwnStream& operator=(const OwnStream&) = delete;
-  operator cudaStream_t() const { return stream_; }  // NOLINT(google-explicit-constructor): it is one
+  operator cudaStream_t() const { return stream_; }  // NOLINT(google-explicit-constructor): it is a stream
 
  private:
   cudaStream_t stream_ = nullptr;
 };
 
-/// A plan with its operands and workspace on the device.
+/// A plan whose operands and workspace lie on the device.
 class OnDevice {
  public:
   explicit OnDevice(const Path& path, Instance* x) : x_(x) {
@@ -54,7 +54,7 @@ class OnDevice {
     void* memory = workspace_.size() > 0 ? workspace_.data() : nullptr;
     return plan_.run(operands, memory, workspace_.size(), stream);
   }
-  /// The host's tensors as they are now, outputs poisoned.
+  /// Copies the host's tensors as they are now to the device, with the outputs poisoned.
   Status upload() {
     x_->poison_outputs();
     if (Status status = copy_.upload(); !status) return status;
@@ -70,7 +70,7 @@ class OnDevice {
   Status status_;
 };
 
-/// Every byte of o and of the other outputs.
+/// Returns every byte of o and of the other outputs, so that two runs can be compared bit for bit.
 inline std::string output_bytes(const Instance& x) {
   std::string out;
   for (const HostTensor* tensor : {&x.o, &x.lse, &x.row_max, &x.probabilities})

@@ -1,6 +1,7 @@
-// tests/cuda/errors_test.cpp: docs/contract.md, "GPU without a kernel, no GPU, wrong device, sticky CUDA error before
-// the call": a Status with the reason, and the process lives. What breaks a context runs in a child process: this
-// executable once more, with one of the tests named DISABLED_.
+// tests/cuda/errors_test.cpp: what docs/contract.md says of a GPU without a kernel, of a machine without a GPU or with
+// another one, of a broken context and of errors that somebody else left in the CUDA runtime: each of these gives a
+// Status with the reason, and the process lives. A test that breaks the context runs in a child process, which is this
+// executable again with one of the tests named DISABLED_.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,11 +14,12 @@
 namespace falchion::testing {
 namespace {
 
-/// Runs one test of this executable in a process of its own. visible: its CUDA_VISIBLE_DEVICES, null: as here.
+/// Runs one test of this executable in a child process. visible is the CUDA_VISIBLE_DEVICES of the child. If it is
+/// null, the child inherits ours.
 void expect_child_passes(const char* test, const char* visible) {
   const pid_t child = fork();
   ASSERT_GE(child, 0);
-  if (child == 0) {  // only what is safe after fork: the environment, exec
+  if (child == 0) {  // After fork only the environment and exec are safe.
     setenv("FALCHION_TEST_CHILD", "1", 1);
     unsetenv("GTEST_TOTAL_SHARDS"), unsetenv("GTEST_SHARD_INDEX");
     if (visible != nullptr) setenv("CUDA_VISIBLE_DEVICES", visible, 1);
@@ -47,12 +49,12 @@ TEST(NoGpu, DISABLED_ChildIsSaid) {
   const Status here = Plan::make(x.problem, Pass::forward, Backend::sm80, &plan);
   EXPECT_FALSE(here);
   if (variant_is_built()) { EXPECT_EQ(here.code, Code::device) << here.why; }
-  // Backend::best falls back.
+  // Backend::best falls back to the CPU.
   ASSERT_OK(run(Target{}, &x));
   EXPECT_TRUE(matches(x, Reference(x)));
 }
 
-/// A plan for an architecture that is not here can be made and read, not run.
+/// A plan for an architecture that this machine lacks can be made and read, but not run.
 TEST(NoGpu, PlansForAnother) { expect_child_passes("NoGpu.DISABLED_ChildPlansForAnother", "-1"); }
 TEST(NoGpu, DISABLED_ChildPlansForAnother) {
   if (!variant_is_built()) GTEST_SKIP() << "this build has no GPU variant";
@@ -79,7 +81,7 @@ TEST(CudaErrors, DISABLED_ChildSticky) {
   const Path path = usable_paths().front();
   const DType dtype = path.has(DType::bf16) ? DType::bf16 : path.has(DType::f16) ? DType::f16 : DType::f32;
   Instance x = make_instance(ordinary(), dtype);
-  // Left alone: what was freed in a broken context only fails once more.
+  // It is never deleted, because freeing memory in a broken context would only fail again.
   auto* device = new OnDevice(path, &x);
   ASSERT_OK(device->status());
   ASSERT_OK(device->run());
@@ -89,18 +91,19 @@ TEST(CudaErrors, DISABLED_ChildSticky) {
     EXPECT_EQ(status.code, Code::device);
     EXPECT_NE(status.why.find("cudaError"), std::string::npos) << status.why;
   }
-  Plan plan;  // and a new plan: made or refused, but told
+  Plan plan;  // A new plan may be made or refused, but the answer is a Status.
   const Status made = Plan::make(x.problem, Pass::forward, path.target(), &plan);
   if (!made) { EXPECT_FALSE(made.why.empty()); }
-  Instance y = make_instance(ordinary(), DType::f32);  // the CPU does not mind
+  Instance y = make_instance(ordinary(), DType::f32);  // The CPU is not affected.
   EXPECT_TRUE(run(host_target(), &y));
   EXPECT_TRUE(matches(y, Reference(y)));
-  std::_Exit(HasFailure() ? 1 : 0);  // no destructor of a library meets the broken context
+  // The process ends here, so that no destructor of a library meets the broken context.
+  std::_Exit(HasFailure() ? 1 : 0);
 }
 
-/// An error that is not sticky, left by somebody else, does not fail a valid run, neither the first one, which prepares
-/// its kernels, nor a later one. (It may be gone after the first: cudaFuncSetAttribute sets the last error back to
-/// none.)
+/// An error that is not sticky and that somebody else left does not fail a valid run. This holds for the first run,
+/// which prepares its kernels, and for later ones. (The error may be gone after the first run, because
+/// cudaFuncSetAttribute resets the last error.)
 TEST(CudaErrors, AnErrorOfSomebodyElse) {
   on_every_path([](const Path& path, DType dtype) {
     Instance x = make_instance(ordinary(), dtype);

@@ -1,4 +1,4 @@
-// tests/cuda/kernels.cu: two kernels that the tests need beside ours: one that waits, one that breaks the context.
+// tests/cuda/kernels.cu: two kernels that only the tests need: one waits, and one breaks the context.
 #include "kernels.hpp"
 
 namespace falchion::testing {

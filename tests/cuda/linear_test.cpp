@@ -1,5 +1,5 @@
 // tests/cuda/linear_test.cpp: what docs/contract.md says of linear attention on a device: capture in a graph, pointers
-// of the host, workspace, tensors without memory.
+// of the host, the workspace, and tensors without memory.
 #include "support/linear.hpp"
 #include "device.hpp"
 #include "plan/plan_data.hpp"
@@ -7,7 +7,7 @@
 namespace falchion::testing {
 namespace {
 
-/// A plan of linear attention with its operands and workspace on the device.
+/// A plan of linear attention whose operands and workspace lie on the device.
 class LinearOnDevice {
  public:
   LinearOnDevice(const Path& path, Pass pass, LinearInstance* x) {
@@ -42,7 +42,7 @@ class LinearOnDevice {
 
 bool on_gpu(const Plan& plan) { return plan.data()->backend == Backend::sm80 || plan.data()->backend == Backend::sm90; }
 
-/// Up to three launches where the sequence is cut, none of which may allocate or wait.
+/// A sequence that is cut into segments takes up to three launches, none of which may allocate or wait.
 TEST(CudaLinear, AGraphIsReplayedOnNewInputs) {
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     on_every_path(
@@ -102,7 +102,8 @@ TEST(CudaLinear, HostPointersAndSmallWorkspacesAreRefusedByName) {
       kLinearForward);
 }
 
-/// Without tokens q, k, v and o may have no memory at all; the states go from place to place all the same.
+/// Without tokens q, k, v and o need no memory at all. The initial state still becomes the final state, and likewise in
+/// the backward pass.
 TEST(CudaLinear, NoTokensNoMemory) {
   on_every_path(
       [](const Path& path, DType dtype) {
@@ -116,7 +117,7 @@ TEST(CudaLinear, NoTokensNoMemory) {
         ASSERT_OK(device.download());
         EXPECT_TRUE(matches(x, linear_reference(x, Pass::forward), Pass::forward));
         ASSERT_OK(device.upload());
-        ASSERT_OK(linear_attention(empty, x.problem));  // the one-call form finds the device without q
+        ASSERT_OK(linear_attention(empty, x.problem));  // The one-call form finds the device without q.
         ASSERT_OK(device.download());
         EXPECT_TRUE(matches(x, linear_reference(x, Pass::forward), Pass::forward));
       },

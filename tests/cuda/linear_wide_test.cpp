@@ -1,5 +1,5 @@
-// tests/cuda/linear_wide_test.cpp: linear attention of so many heads that some CTAs of Hopper's rows in f32 have all
-// 128 columns of one. The sizes are for an H200's 132 SMs.
+// tests/cuda/linear_wide_test.cpp: linear attention with so many heads that in f32 some CTAs of Hopper's variants take
+// all 128 columns of a head. The sizes are chosen for the 132 SMs of an H200.
 #include <gtest/gtest.h>
 
 #include <utility>
@@ -11,7 +11,7 @@
 namespace falchion::testing {
 namespace {
 
-/// wide: the sweeps that such CTAs are for.
+/// wide is the number of sweeps that such CTAs must have in the plan.
 void expect_right(const Path& path, Pass pass, const LinearCase& row, int wide) {
   SCOPED_TRACE(row.name);
   LinearInstance x = make_linear_instance(row, DType::f32, 19);
@@ -25,7 +25,7 @@ void expect_right(const Path& path, Pass pass, const LinearCase& row, int wide) 
   EXPECT_TRUE(matches(x, linear_reference(x, pass), pass));
 }
 
-/// In f32, each with the sweeps that such CTAs are for.
+/// Checks each case in f32, together with the number of sweeps that such CTAs must have.
 void expect_right(Pass pass, const char* operation, const std::vector<std::pair<LinearCase, int>>& rows) {
   on_every_path(
       [&](const Path& path, DType dtype) {
@@ -50,7 +50,7 @@ TEST(LinearWide, ForwardIsTheDefinition) {
                 {LinearCase{"heads that share", 4, 200, 6, 18, 128, 128}, 1},
                 {LinearCase{layouts}.layout(Layout::gaps), 1},
                 {LinearCase{layouts}.layout(Layout::heads_first), 1},
-                {LinearCase{layouts}.layout(Layout::odd), 1},  // for another row
+                {LinearCase{layouts}.layout(Layout::odd), 1},  // This layout goes to another variant.
                 {LinearCase{"two waves", 1, 70, 199, 199, 128, 128}, 1},
                 {LinearCase{"nothing", 70, 0, 1, 1, 128, 128}, 1}});
 }

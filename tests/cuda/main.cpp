@@ -1,5 +1,5 @@
-// tests/cuda/main.cpp: main() of every executable with the prefix cuda_. Each test is skipped, with the reason, where
-// there is no device or no variant for it; after each test the device must be free of errors.
+// tests/cuda/main.cpp: main() of every executable with the prefix cuda_. Where there is no device, or no variant for
+// it, each test is skipped with the reason. After each test the device must be free of errors.
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +32,7 @@ class Device : public ::testing::EmptyTestEventListener {
   }
 
  private:
-  /// Why no operation has a path here; "" when one has.
+  /// Why no operation has a path on this machine, or "" when one has.
   static std::string no_path() {
     std::string why = "this build has no GPU variant";
     for (const char* operation : {kAttention, kLinearForward, kLinearBackward}) {

@@ -1,4 +1,5 @@
-// tests/cuda/run_test.cpp: runs on the device: refusals, workspace, lengths, packed beside dense, equal bits, one call.
+// tests/cuda/run_test.cpp: tests of runs on the device: refusals, the workspace, lengths, packed and dense sequences
+// that must give equal bits, and the one-call form.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,7 +13,7 @@
 namespace falchion::testing {
 namespace {
 
-/// The host's pointer in one operand after the other.
+/// Puts a pointer of the host into one operand after the other. Each must be refused by name.
 TEST(CudaOperands, HostPointersAreRefusedByName) {
   on_every_path([](const Path& path, DType dtype) {
     Instance x = make_instance(Case{"x", 2, 40, 90, 4, 2, 64, 64}
@@ -53,7 +54,7 @@ TEST(CudaOperands, HostPointersAreRefusedByName) {
   });
 }
 
-/// Memory that both sides may use: kernels read it where it lies.
+/// Both sides may use such memory, and kernels read it where it lies.
 TEST(CudaOperands, PinnedAndManagedMemoryIsTaken) {
   on_every_path([](const Path& path, DType dtype) {
     Instance x = make_instance(Case{"x", 2, 40, 90, 4, 2, 64, 64}, dtype);
@@ -77,7 +78,7 @@ TEST(CudaOperands, PinnedAndManagedMemoryIsTaken) {
   });
 }
 
-/// The other way round: a plan of the host is handed memory of the device.
+/// The opposite of the test above: a plan for the host gets memory of the device.
 TEST(CudaOperands, DevicePointersAreRefusedByPlansOfTheHost) {
   on_every_path([](const Path& path, DType dtype) {
     Instance x = make_instance(Case{"x", 2, 40, 90, 4, 2, 64, 64}, dtype);
@@ -85,7 +86,7 @@ TEST(CudaOperands, DevicePointersAreRefusedByPlansOfTheHost) {
     ASSERT_OK(device.status());
     for (const Backend backend : {Backend::ref, host_target().backend}) {
       Plan plan;
-      if (!Plan::make(x.problem, Pass::forward, backend, &plan)) continue;  // this build has no variant of the type
+      if (!Plan::make(x.problem, Pass::forward, backend, &plan)) continue;  // This build has no variant of the type.
       const Workspace workspace(plan.workspace_bytes());
       const Status status = plan.run(device.operands(), workspace.data(), workspace.size());
       EXPECT_EQ(status.why.rfind("q lies on a GPU, where backend = ", 0), 0u) << status.why;
@@ -93,7 +94,7 @@ TEST(CudaOperands, DevicePointersAreRefusedByPlansOfTheHost) {
   });
 }
 
-/// A plan that needs a workspace: few rows, many keys.
+/// This plan needs a workspace, because few rows see many keys.
 TEST(CudaOperands, WorkspaceTooSmall) {
   on_every_path([](const Path& path, DType dtype) {
     Instance x = make_instance(Case{"x", 1, 1, 20000, 4, 1, 64, 64}, dtype);
@@ -104,12 +105,12 @@ TEST(CudaOperands, WorkspaceTooSmall) {
     cuda::Memory memory;
     ASSERT_OK(cuda::Memory::make(plan.workspace_bytes() + 64, &memory));
     const std::string needs = std::to_string(plan.workspace_bytes());
-    EXPECT_EQ(plan.run(device.operands(), nullptr, 0).why, "workspace is null, the plan needs " + needs + " bytes");
+    EXPECT_EQ(plan.run(device.operands(), nullptr, 0).why, "workspace is null, but the plan needs " + needs + " bytes");
     const Status small = plan.run(device.operands(), memory.data(), 64);
     EXPECT_EQ(small.code, Code::workspace);
-    EXPECT_EQ(small.why, "workspace has 64 bytes, the plan needs " + needs);
+    EXPECT_EQ(small.why, "workspace has 64 bytes, but the plan needs " + needs);
     const Status crooked = plan.run(device.operands(), memory.data() + 8, memory.size() - 8);
-    EXPECT_NE(crooked.why.find(" is 8 past a multiple of 64: it is aligned to 64 bytes"), std::string::npos)
+    EXPECT_NE(crooked.why.find(" is 8 past a multiple of 64: it must be aligned to 64 bytes"), std::string::npos)
         << crooked.why;
     const Workspace host(plan.workspace_bytes());
     const Status on_host = plan.run(device.operands(), host.data(), host.size());
@@ -130,22 +131,22 @@ TEST(CudaOperands, LengthsOfTheDeviceAreValidated) {
     x.cu_q = {0, 40, 43, 51}, x.cu_k = {0, 50, 70, 82};
     EXPECT_EQ(why(), "");
     x.cu_q = {0, 40, 30, 51};
-    EXPECT_EQ(why(), "cu_seqlens_q[2] = 30 is below cu_seqlens_q[1] = 40: it is sorted");
+    EXPECT_EQ(why(), "cu_seqlens_q[2] = 30 is below cu_seqlens_q[1] = 40: it must be sorted");
     Instance used = make_instance(Case{"x", 2, 4, 5, 1, 1, 16, 16}.used_k({5, 6}), dtype);
     const OnDevice other(path, &used);
     ASSERT_OK(other.status());
-    EXPECT_EQ(validate_lengths(used.problem, other.operands()).why, "used_k[1] = 6: it is in [0, 5]");
+    EXPECT_EQ(validate_lengths(used.problem, other.operands()).why, "used_k[1] = 6: it must be in [0, 5]");
   });
 }
 
-/// The lengths are the device's own and may change between two runs of one plan.
+/// The lengths lie in the device's memory and may change between two runs of one plan.
 TEST(CudaOperands, LengthsAreReadAtEachRun) {
   on_every_path([](const Path& path, DType dtype) {
     Instance x = make_instance(Case{"x", 3, 60, 90, 2, 1, 64, 64}.used_q({60, 5, 0}).used_k({90, 40, 7}), dtype);
     OnDevice device(path, &x);
     ASSERT_OK(device.status());
     for (const std::vector<std::int32_t>& used : {std::vector<std::int32_t>{60, 5, 0}, {-7, 1 << 30, 33}, {0, 0, 0}}) {
-      x.used_q = used;  // the same vector: its memory is the one that is copied
+      x.used_q = used;  // The vector stays the same one, because its memory is what is copied.
       ASSERT_OK(device.upload());
       ASSERT_OK(device.run());
       ASSERT_OK(device.download());
@@ -154,7 +155,8 @@ TEST(CudaOperands, LengthsAreReadAtEachRun) {
   });
 }
 
-/// The same sequences as a batch and packed give the same bits: 250 keys are too few for the dense plan to split them.
+/// The same sequences as a batch and packed give the same bits. 250 keys are too few for the dense plan to split them,
+/// so both sum in the same order.
 TEST(CudaBits, PackedAndDenseAgree) {
   on_every_path([](const Path& path, DType dtype) {
     for (const bool causal : {false, true}) {
@@ -227,7 +229,7 @@ TEST(CudaOneCall, TheBestBackendIsTheGpu) {
   });
 }
 
-/// FALCHION_CPU names a level of the CPU, and q lies on the device.
+/// FALCHION_CPU names a level of the CPU while q lies on the device. The call must stay on the device.
 TEST(CudaOneCall, StaysOnTheDeviceWhateverTheEnvironmentSays) {
   on_every_path([](const Path&, DType dtype) {
     Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 64, 64}, dtype);
@@ -240,13 +242,14 @@ TEST(CudaOneCall, StaysOnTheDeviceWhateverTheEnvironmentSays) {
   });
 }
 
-/// What one part of the keys dwarfs still counts where it is not finite: the split plan answers as the unsplit one.
+/// A part of the keys whose weight is negligible still counts where its values are not finite. The split plan must
+/// answer as the unsplit one does.
 TEST(CudaSplits, NanInVOfAPartThatWeighsNothing) {
   on_every_path([](const Path& path, DType dtype) {
     Instance x = make_instance(Case{"x", 1, 1, 8192, 1, 1, 64, 64}, dtype);
     for (std::int64_t d = 0; d < 64; ++d) {
       x.q.set(0, 0, 0, d, 4);
-      x.k.set(0, 8000, 0, d, 8);  // a score of 256: all others weigh 2^-300
+      x.k.set(0, 8000, 0, d, 8);  // This key has a score of 256, so all others weigh 2^-300.
     }
     x.v.set(0, 5, 0, 3, std::numeric_limits<float>::quiet_NaN());
     OnDevice device(path, &x);
@@ -259,7 +262,7 @@ TEST(CudaSplits, NanInVOfAPartThatWeighsNothing) {
   });
 }
 
-/// One thread, two streams, the one-call form with a workspace each.
+/// One thread uses two streams. Each call of the one-call form needs a workspace of its own.
 TEST(CudaOneCall, StreamsDoNotShareAWorkspace) {
   on_every_path([](const Path& path, DType dtype) {
     Instance a = make_instance(Case{"a", 1, 1, 8192, 8, 2, 64, 64}, dtype, 1);

@@ -1,6 +1,6 @@
-// tests/cuda/run_time_test.cpp: how long Plan::run keeps the host, in microseconds, for each path of the GPU: the
-// checks of the operands and the launches, no graph. The aim on the host of an H200 is 4 for a Hopper forward. What
-// fails is far above that, so that a busy machine fails nothing.
+// tests/cuda/run_time_test.cpp: how long Plan::run keeps the host, in microseconds, for each path of the GPU. That is
+// the time for checking the operands and for the launches, without a graph. The aim on the host of an H200 is 4 us for
+// a Hopper forward. The limit at which this test fails is far above that, so that a busy machine fails nothing.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -16,11 +16,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int kRuns = 100;     // in the queue at once: far fewer than the driver lets wait there
-constexpr int kBatches = 30;   // of which the median counts
+constexpr int kRuns = 100;     // So many runs wait in the queue at once. The driver allows far more.
+constexpr int kBatches = 30;   // The median of these batches counts.
 constexpr double kMost = 200;  // us
 
-/// The host's time for one run: kRuns are enqueued, then the device may catch up.
+/// Measures the host's time for one run. kRuns runs are enqueued, and then the device may catch up.
 template <class Run>
 void time(const std::string& what, const Run& run) {
   std::vector<double> times;
@@ -35,7 +35,7 @@ void time(const std::string& what, const Run& run) {
   EXPECT_LT(times[kBatches / 2], kMost) << what;
 }
 
-/// One problem in the device's memory, with a plan for it.
+/// Measures one problem whose operands lie in the device's memory.
 template <class Problem, class AnyOperands>
 void time_problem(const Problem& problem, Pass pass, Backend backend, const AnyOperands& host) {
   for (const bool trusted : {false, true}) {

@@ -1,12 +1,12 @@
-// tests/cuda/size_test.cpp: docs/contract.md, "more than 2^31 elements": tensors that large, made on the device. All is
-// zero but for a few rows, so that the answer is known without a reference.
+// tests/cuda/size_test.cpp: docs/contract.md, "more than 2^31 elements": tensors of that size are made on the device.
+// All elements but a few rows are zero, so that the answer is known without a reference.
 #include "types/size.hpp"
 #include "device.hpp"
 
 namespace falchion::testing {
 namespace {
 
-/// (b, s, h, d) of zeros on the device.
+/// A tensor (b, s, h, d) of zeros on the device.
 struct Zeros {
   cuda::Memory memory;
   Tensor view;
@@ -19,7 +19,7 @@ struct Zeros {
   std::byte* row(std::int64_t s, std::int64_t h) const {
     return memory.data() + (s * view.stride[1] + h * view.stride[2]) * size_of(view.dtype);
   }
-  /// Every element of one row is value(d).
+  /// Sets element d of one row to value(d), for all d.
   template <class F>
   Status set(std::int64_t s, std::int64_t h, const F& value) const {
     HostTensor one(view.dtype, {1, 1, 1, view.shape[3]});
@@ -32,7 +32,7 @@ struct Zeros {
   }
 };
 
-float number(std::int64_t d) { return static_cast<float>(d % 13) - 6; }  // exact in every type
+float number(std::int64_t d) { return static_cast<float>(d % 13) - 6; }  // These numbers are exact in every type.
 
 Status run_plan(const Path& path, const Attention& problem, const Operands& operands) {
   Plan plan;
@@ -47,14 +47,14 @@ Status run_plan(const Path& path, const Attention& problem, const Operands& oper
 template <class F>
 void on_every_roomy_path(std::size_t gibibytes, const F& f) {
   on_every_path([&](const Path& path, DType dtype) {
-    if (dtype == DType::f32) return;  // the same offsets, twice the memory
+    if (dtype == DType::f32) return;  // f32 has the same offsets and needs twice the memory.
     const std::size_t wanted = gibibytes << 30;
     if (cuda::current_device().memory < wanted) GTEST_SKIP() << "needs " << gibibytes << " GiB of device memory";
     f(path, dtype);
   });
 }
 
-/// K and V of 2^31 + elements in (1, s, h, 128): one key wins by far, wherever it lies.
+/// K and V are (1, s, h, 128) and have more than 2^31 elements. One key wins by far, wherever it lies.
 void expect_winner(const Path& path, DType dtype, std::int64_t s_q, std::int64_t s_k, std::int64_t heads) {
   Zeros q, k, v, o;
   ASSERT_OK(q.make(dtype, {1, s_q, heads, 128}));
@@ -69,11 +69,12 @@ void expect_winner(const Path& path, DType dtype, std::int64_t s_q, std::int64_t
   operands.q = q.view, operands.k = k.view, operands.v = v.view, operands.o = o.view;
   const std::int64_t head = heads - 1;
   for (std::int64_t i = 0; i < s_q; ++i) ASSERT_OK(q.set(i, head, [](std::int64_t) { return 1.F; }));
-  // Element offsets 2^30, 2^31 and the last row.
+  // These keys begin near the element offsets 2^30 and 2^31, and in the last row.
   for (const std::int64_t j :
        {(std::int64_t{1} << 30) / (heads * 128) + 1, (std::int64_t{1} << 31) / (heads * 128), s_k - 1}) {
     SCOPED_TRACE(::testing::Message() << "key " << j << " of " << s_k);
-    ASSERT_OK(k.set(j, head, [](std::int64_t) { return 1.F; }));  // a score of 128, e^128 to one
+    // This gives a score of 128, so the key's weight is e^128 times that of any other.
+    ASSERT_OK(k.set(j, head, [](std::int64_t) { return 1.F; }));
     ASSERT_OK(v.set(j, head, number));
     ASSERT_OK(run_plan(path, problem, operands));
     HostTensor row;
@@ -91,12 +92,13 @@ void expect_winner(const Path& path, DType dtype, std::int64_t s_q, std::int64_t
 
 TEST(CudaSlow, MoreThan2To31ElementsOfKAndV) {
   on_every_roomy_path(24, [](const Path& path, DType dtype) {
-    expect_winner(path, dtype, 1, (std::int64_t{1} << 24) + 77, 1);     // one long cache
-    expect_winner(path, dtype, 130, (std::int64_t{1} << 19) + 33, 33);  // prefill, many heads
+    expect_winner(path, dtype, 1, (std::int64_t{1} << 24) + 77, 1);     // This is one long cache.
+    expect_winner(path, dtype, 130, (std::int64_t{1} << 19) + 33, 33);  // This is a prefill with many heads.
   });
 }
 
-TEST(CudaSlow, MoreThan2To31ElementsOfQAndO) {  // one key: O is its V in every row
+// With one key, O is its V in every row.
+TEST(CudaSlow, MoreThan2To31ElementsOfQAndO) {
   on_every_roomy_path(24, [](const Path& path, DType dtype) {
     constexpr std::int64_t rows = (std::int64_t{1} << 19) + 33, heads = 33;
     Zeros q, k, v, o;

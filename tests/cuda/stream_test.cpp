@@ -1,5 +1,5 @@
-// tests/cuda/stream_test.cpp: docs/contract.md, "streams and capture": a run only enqueues, on the caller's stream,
-// and a CUDA graph of it gives the result of whatever the tensors hold when it is launched.
+// tests/cuda/stream_test.cpp: docs/contract.md, "streams and capture": a run only enqueues work, and does so on the
+// caller's stream. A CUDA graph of a run computes with whatever the tensors hold when the graph is launched.
 #include <chrono>
 #include <cstdint>
 #include <set>
@@ -11,7 +11,8 @@
 namespace falchion::testing {
 namespace {
 
-/// One of each kind: prefill, a band, split keys, packed and used lengths, everything at once.
+/// Returns one problem of each kind: a prefill, a band, split keys, packed lengths, used lengths, and all of these at
+/// once.
 std::vector<Case> kinds() {
   std::vector<Case> out;
   out.push_back(Case{"prefill", 2, 200, 300, 4, 2, 64, 64}.causal());
@@ -35,7 +36,7 @@ void on_every_kind(const F& f) {
   });
 }
 
-/// A capture in the mode "global" forbids every call that allocates or waits, in this thread and all others.
+/// A capture in the mode "global" forbids every call that allocates or waits, in this thread and in all others.
 TEST(CudaStreams, AGraphIsReplayedOnNewInputs) {
   on_every_kind([](Instance& x, OnDevice& device) {
     const OwnStream stream;
@@ -60,7 +61,7 @@ TEST(CudaStreams, AGraphIsReplayedOnNewInputs) {
   });
 }
 
-/// The seed and the offset of dropout may lie in memory: a graph then drops other elements each time it is launched,
+/// The seed and the offset of dropout may lie in memory. Then a graph drops other elements each time it is launched,
 /// though nothing else of it changes.
 TEST(CudaStreams, AGraphDropsOtherElementsInEachReplay) {
   on_every_path([](const Path& path, DType dtype) {
@@ -96,7 +97,7 @@ TEST(CudaStreams, AGraphDropsOtherElementsInEachReplay) {
 TEST(CudaStreams, ARunOnlyEnqueues) {
   on_every_kind([](Instance& x, OnDevice& device) {
     const OwnStream stream;
-    ASSERT_OK(device.run(stream));  // loads what is loaded once
+    ASSERT_OK(device.run(stream));  // The first run loads the kernels.
     ASSERT_CUDA(cudaStreamSynchronize(stream));
     ASSERT_OK(device.upload());
     constexpr double seconds = 0.2;
@@ -112,7 +113,8 @@ TEST(CudaStreams, ARunOnlyEnqueues) {
   });
 }
 
-TEST(CudaStreams, ARunStaysOnItsStream) {  // work on another stream, the default one too, is not waited for
+// A run does not wait for work on another stream, not even on the default one.
+TEST(CudaStreams, ARunStaysOnItsStream) {
   on_every_kind([](Instance& x, OnDevice& device) {
     const OwnStream stream, other;
     ASSERT_OK(device.run(stream));

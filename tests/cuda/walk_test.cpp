@@ -1,6 +1,6 @@
-// tests/cuda/walk_test.cpp: Hopper's CTAs that walk over many tiles, beside sm80, where each CTA has one: the tests
-// against the reference are too small for a second tile. What is carried from tile to tile shows here, and whether a
-// CTA gets past tiles without keys.
+// tests/cuda/walk_test.cpp: compares Hopper's CTAs, each of which may work on many tiles of rows, with sm80, where each
+// CTA has one tile. The tests against the reference are too small for a second tile. This one finds errors in what is
+// carried from tile to tile, and CTAs that hang at tiles without keys.
 #include <algorithm>
 #include <cmath>
 #include <vector>
@@ -13,7 +13,7 @@
 namespace falchion::testing {
 namespace {
 
-/// The largest difference over what both have written; NaN where only one has a number.
+/// Returns the largest difference over the elements that both have written, or NaN where only one has a number.
 double difference(const HostTensor& a, const HostTensor& b) {
   double most = 0;
   a.for_each([&](auto i, auto j, auto k, auto l) {
@@ -24,14 +24,15 @@ double difference(const HostTensor& a, const HostTensor& b) {
   return most;
 }
 
-/// Why this suite cannot run here; "" where it can.
+/// Why this suite cannot run on this machine, or "" where it can.
 std::string why_not_here() {
   const cuda::Device device = cuda::current_device();
   if (device.sm == 90) return "";
   return device.sm == 0 ? device.why_not : device.name + " is no Hopper";
 }
 
-/// Runs the row on both paths, in both types, and compares what they write. see: what else is to be true of the plan.
+/// Runs the case on both paths in both types and compares what they write. `see` checks what else must be true of the
+/// plan.
 template <class See>
 void expect_as_sm80(const Case& row, const See& see) {
   if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
@@ -45,7 +46,7 @@ void expect_as_sm80(const Case& row, const See& see) {
       ASSERT_OK(path->download());
     }
     see(*hopper.plan().data());
-    EXPECT_LE(difference(x.o, y.o), 4 * unit_at(dtype, 1));  // |O| is below 4, mostly below 1
+    EXPECT_LE(difference(x.o, y.o), 4 * unit_at(dtype, 1));  // |O| is below 4, and mostly below 1.
     EXPECT_LE(difference(x.lse, y.lse), 1e-3);
   }
 }
@@ -59,21 +60,22 @@ TEST_P(Walk, IsAsOneTileEach) {
   });
 }
 
-/// A CTA that meets tiles without keys after one with keys: this hung before a consumer gave its record back first.
+/// In these cases a CTA meets tiles without keys after one with keys. Such a launch hung until a consumer gave its
+/// record back before it looked for the next tile.
 class Ragged : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Ragged, EndsAndIsAsOneTileEach) {
   expect_as_sm80(GetParam(), [](const PlanData&) {});
 }
 
-/// 40 sequences of 1 to 2 x 64 rows; keys likewise.
+/// Returns the lengths of 40 sequences, each from 1 to 128 rows, which is two tiles.
 std::vector<std::int32_t> lengths(int seed) {
   std::vector<std::int32_t> out;
   for (int i = 0; i < 40; ++i) out.push_back(1 + (i * 37 + seed * 53) % 128);
   return out;
 }
 
-/// `count` lengths of which one in `every` is `full` and the others are 0.
+/// Returns `count` lengths, of which one in `every` is `full` and the others are 0.
 std::vector<std::int32_t> mostly_empty(int count, int every, std::int32_t full) {
   std::vector<std::int32_t> out(static_cast<std::size_t>(count), 0);
   for (std::size_t i = 0; i < out.size(); i += static_cast<std::size_t>(every)) out[i] = full;
@@ -82,7 +84,7 @@ std::vector<std::int32_t> mostly_empty(int count, int every, std::int32_t full) 
 std::vector<std::int32_t> all_of(int count, std::int32_t length) {
   return std::vector<std::int32_t>(static_cast<std::size_t>(count), length);
 }
-/// 40 sequences of 1 to 300.
+/// Returns the lengths of 40 sequences, each from 1 to 300.
 std::vector<std::int32_t> long_lengths(int seed) {
   std::vector<std::int32_t> out;
   for (int i = 0; i < 40; ++i) out.push_back(1 + (i * 389 + seed * 211) % 300);

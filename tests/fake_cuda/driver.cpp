@@ -1,4 +1,5 @@
-// tests/fake_cuda/driver.cpp: see driver.hpp. It becomes libcuda.so.1; nothing of it needs the C++ runtime.
+// tests/fake_cuda/driver.cpp: the fake driver that driver.hpp describes. It becomes libcuda.so.1 and needs no C++
+// runtime.
 #include "fake_cuda/driver.hpp"
 
 #include <cstdint>
@@ -15,7 +16,7 @@ struct Range {
 constexpr int kMost = 64;
 Range ranges[kMost];
 int range_count = 0, answer = 0;
-void* context = ranges;  // any address does
+void* context = ranges;  // Any address would do.
 
 void set(void* to, unsigned value) { *static_cast<unsigned*>(to) = value; }
 
@@ -37,7 +38,8 @@ __attribute__((visibility("default"))) int cuPointerGetAttributes(unsigned count
             found != nullptr && found->in_reach && context != nullptr ? pointer : 0;
         break;
       case 8: set(values[i], found != nullptr && found->kind == FakeKind::managed ? 1 : 0); break;
-      default: return 1;  // CUDA_ERROR_INVALID_VALUE: a question that the test does not know
+      // This is CUDA_ERROR_INVALID_VALUE, because the test does not know this question.
+      default: return 1;
     }
   }
   return 0;

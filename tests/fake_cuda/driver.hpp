@@ -1,5 +1,5 @@
-// tests/fake_cuda/driver.hpp: a CUDA driver for machines that have none: a library called libcuda.so.1 that says of
-// addresses what a test has told it to. What the real one says was measured on two H200 (src/cuda/place.cpp).
+// tests/fake_cuda/driver.hpp: a CUDA driver for machines that have none. It is a library called libcuda.so.1 that says
+// of each address what a test told it to say. The real driver's answers were measured on two H200 (src/cuda/place.cpp).
 #pragma once
 
 #include <cstddef>
@@ -8,16 +8,18 @@ namespace falchion::testing {
 
 enum class FakeKind : int { pinned = 1, device = 2, managed = 3 };
 
-/// What the library has beside the driver's own functions; found by dlsym.
+/// The functions that the library has beside those of the driver. They are found by dlsym.
 struct FakeDriver {
-  /// Says whose memory an address is. in_reach: may the current context use it?
+  /// Tells the library whose memory an address is. in_reach says whether the current context may use that memory.
   void (*add)(const void* begin, std::size_t bytes, FakeKind kind, bool in_reach) = nullptr;
-  void (*forget)() = nullptr;              // all of that, the error too; the thread then has a context
-  void (*fail_with)(int error) = nullptr;  // what each question is answered with; 0: as told
+  // Forgets all addresses and the error. Afterwards the thread has a context.
+  void (*forget)() = nullptr;
+  // Sets what each question is answered with. With 0 the answers are again those that the test gave.
+  void (*fail_with)(int error) = nullptr;
   void (*has_context)(bool yes) = nullptr;
-  int (*set_context)(void* context) = nullptr;  // the driver's own
+  int (*set_context)(void* context) = nullptr;  // This is the driver's own function.
 
-  /// Loads the library, as an application that uses CUDA does.
+  /// Loads the library in the way in which an application that uses CUDA loads it.
   static const FakeDriver& loaded();
 };
 

@@ -1,4 +1,4 @@
-// tests/fake_cuda/load.hpp: loads the fake driver, and memory of a GPU that it knows of.
+// tests/fake_cuda/load.hpp: loads the fake driver, and makes memory that it takes for a GPU's.
 #pragma once
 
 #include <dlfcn.h>
@@ -25,7 +25,7 @@ inline const FakeDriver& FakeDriver::loaded() {
   return driver;
 }
 
-/// A GPU's memory: addresses that the host dies of when it reads or writes them.
+/// Memory of a GPU: the process crashes when the host reads or writes these addresses.
 class DeviceMemory {
  public:
   explicit DeviceMemory(bool in_reach = true)

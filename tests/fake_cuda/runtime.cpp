@@ -1,4 +1,4 @@
-// tests/fake_cuda/runtime.cpp: see runtime.hpp.
+// tests/fake_cuda/runtime.cpp: the fake runtime that runtime.hpp describes.
 #include "fake_cuda/runtime.hpp"
 
 #include <cstdlib>
@@ -52,7 +52,8 @@ cudaError_t CUDARTAPI cudaGetDeviceCount(int* count) {
 cudaError_t CUDARTAPI cudaGetDevice(int* device) {
   ++fake_runtime().starts;
   *device = fake_runtime().current;
-  return fake_runtime().sticky ? cudaSuccess : answer();  // it asks no context
+  // This function asks no context, so it succeeds in a broken one too.
+  return fake_runtime().sticky ? cudaSuccess : answer();
 }
 cudaError_t CUDARTAPI cudaSetDevice(int device) {
   ++fake_runtime().starts;

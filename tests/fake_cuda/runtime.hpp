@@ -1,6 +1,6 @@
-// tests/fake_cuda/runtime.hpp: CUDA's runtime as far as src/cuda/runtime_cuda.cpp and the host's part of src/blocks use
-// it, for machines that have no GPU: what its calls return is the test's to say, and the last error is kept as the real
-// one keeps it.
+// tests/fake_cuda/runtime.hpp: as much of CUDA's runtime as src/cuda/runtime_cuda.cpp and the host's part of src/blocks
+// use, for machines that have no GPU. The test says what its calls return. The last error is kept as the real runtime
+// keeps it.
 #pragma once
 
 #include <cuda_runtime_api.h>
@@ -9,13 +9,16 @@ namespace falchion::testing {
 
 struct FakeRuntime {
   int devices = 1, current = 0, major = 9, minor = 0;
-  cudaError_t next = cudaSuccess;  // what the next call returns, once; success: as all is well
-  cudaError_t last = cudaSuccess;  // what cudaGetLastError returns, and takes away unless it is sticky
-  bool sticky = false;             // the context is broken: every call returns `last`
-  void* entry_point = nullptr;     // the function that the driver gives out; null: it has none of that name
-  int (*set_context)(void* context) = nullptr;  // the driver's: cudaSetDevice makes the device's own one current
-  int primary[4] = {};                          // their addresses stand for the devices' own contexts
-  int starts = 0;                               // calls that start CUDA or make a context
+  // What the next call returns, once. With cudaSuccess calls behave normally.
+  cudaError_t next = cudaSuccess;
+  // What cudaGetLastError returns. That call clears it unless it is sticky.
+  cudaError_t last = cudaSuccess;
+  bool sticky = false;          // If this is true the context is broken, and every call returns `last`.
+  void* entry_point = nullptr;  // The function that the driver gives out, or null where it has none of that name.
+  // The driver's function, with which cudaSetDevice makes the device's own context current.
+  int (*set_context)(void* context) = nullptr;
+  int primary[4] = {};  // The addresses of these stand for the devices' own contexts.
+  int starts = 0;       // How many calls started CUDA or made a context.
 };
 FakeRuntime& fake_runtime();
 

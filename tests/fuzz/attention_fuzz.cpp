@@ -1,5 +1,6 @@
-/// attention_fuzz.cpp: any numbers in the structs of the C API of attention: planned, explained, run, by a plan and by
-/// the one call. Pointers are null or as good as their views claim. Nothing may crash or read or write beyond a view.
+/// attention_fuzz.cpp: puts any numbers into the structs of the C API of attention. The problem is planned, explained
+/// and run, by a plan and by the one call. A pointer is null, or there is as much memory behind it as its view claims.
+/// Nothing may crash, or read or write beyond a view.
 #include "c_api_fuzz.hpp"
 
 namespace falchion::fuzz {
@@ -9,7 +10,7 @@ struct Problem {
   Roomy<fal_attention> attention;
   Roomy<fal_operands> operands;
   Memory memory;
-  bool placed = true;  // every view has the memory that it claims
+  bool placed = true;  // Whether every view has the memory that it claims.
 };
 
 void make_problem(Input* in, fal_attention* a) {
@@ -50,8 +51,8 @@ void make_operands(Input* in, Problem* p) {
   for (fal_tensor* t :
        {&x->q, &x->k, &x->v, &x->o, &x->lse, &x->row_max, &x->probabilities, &x->bias, &x->mask, &x->alibi})
     p->placed = p->memory.place(in, t) && p->placed;
-  // Arrays are as long as the problem says, or the tensors, which is what the one call goes by; of a problem that is
-  // refused for its size they are never read.
+  // The arrays are as long as the problem says or as the tensors say, whichever is longer, because the one call goes by
+  // the tensors. The arrays of a problem that is refused for its size are never read.
   const auto count = [](std::int64_t n) { return n > INT32_MAX || n < 0 ? 1 : n; };
   const std::int64_t b = packed ? count(a.b) : std::max(count(a.b), count(x->q.shape[0]));
   if (packed) {
@@ -99,7 +100,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const bool small = can_run && is_small({a.b, a.h_q, a.s_q, a.s_k, std::max(a.d_qk, a.d_v)});
   if (made && small) run_plan(&p, plan);
   fal_plan_free(plan);
-  if (small || (can_run && !made)) {  // what is no problem must be refused here too
+  // A problem that no plan is made for must be refused here too.
+  if (small || (can_run && !made)) {
     is_ok(fal_attention_run(p.operands.get(), p.attention.get(), target.get(), nullptr));
     is_ok(fal_validate_lengths(p.attention.get(), p.operands.get()));
     is_ok(fal_merge(&x.o, &x.lse, &x.v, &x.row_max, &x.q, &x.lse));

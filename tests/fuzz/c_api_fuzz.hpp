@@ -1,5 +1,5 @@
-/// c_api_fuzz.hpp: what the fuzzers of the C API share: numbers out of bytes, structs with any bytes in them, and
-/// memory that is exactly as large as a view claims, so that the address sanitizer sees every step beyond it.
+/// c_api_fuzz.hpp: what the fuzzers of the C API share: they make numbers from bytes, structs with any bytes in them,
+/// and memory that is exactly as large as a view claims, so that the address sanitizer sees every step beyond it.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace falchion::fuzz {
 
 using io::require;
 
-/// The input, from the first byte to the last; zeros behind it.
+/// Reads the input from the first byte to the last. Behind its end there are zeros.
 class Input {
  public:
   Input(const std::uint8_t* data, std::size_t size) : data_(data), left_(size) {}
@@ -33,7 +33,7 @@ class Input {
     for (int i = 0; i < 8; ++i) x = x << 8 | byte();
     return x;
   }
-  /// Mostly small, sometimes where arithmetic ends.
+  /// Returns a number that is mostly small, and sometimes one at which arithmetic overflows.
   std::int64_t number() {
     constexpr std::int64_t ends[] = {INT64_MIN,
                                      INT64_MAX,
@@ -73,7 +73,7 @@ class Roomy {
   Roomy() : memory_(1, Block{}) { *get() = T{}; }
   T* get() { return &memory_.front().value; }
   T* operator->() { return get(); }
-  /// A few bytes of [begin, end) become any.
+  /// Replaces a few bytes of [begin, end) by any others.
   void scramble(Input* in, std::size_t begin, std::size_t end) {
     auto* bytes = reinterpret_cast<unsigned char*>(get());
     for (std::int64_t n = in->below(4); n > 0; --n) {
@@ -90,22 +90,22 @@ class Roomy {
   std::vector<Block> memory_;
 };
 
-/// Memory of all operands of one input.
+/// The memory of all operands of one input.
 class Memory {
  public:
-  /// The numbers of a view are small ones, so that what may be read may also be computed. False: it claims more than we
-  /// have.
+  /// Gives a view its memory. The numbers there are small, so that a problem whose operands may be read may also be
+  /// computed. Returns false if the view claims more memory than there is.
   bool place(Input* in, fal_tensor* x) {
     x->data = nullptr;
     __int128 low = 0, high = 1;
     for (int axis = 0; axis < 4; ++axis) {
-      if (x->shape[axis] <= 0) return true;  // nothing of it may be read: null will do
+      if (x->shape[axis] <= 0) return true;  // Nothing of it may be read, so null will do.
       const __int128 last = static_cast<__int128>(x->shape[axis] - 1) * x->stride[axis];
       (last < 0 ? low : high) += last;
       if (high - low > 1 << 16) return false;
     }
     const int bytes = x->dtype == FAL_F32 ? 4 : x->dtype == FAL_F16 || x->dtype == FAL_BF16 ? 2 : 1;
-    const int skew = in->byte() > 250 ? 1 : 0;  // not aligned to its element
+    const int skew = in->byte() > 250 ? 1 : 0;  // A skew of 1 means that the tensor is not aligned to its element.
     const auto size = static_cast<std::size_t>(high - low) * static_cast<std::size_t>(bytes);
     auto* memory = take(size + static_cast<std::size_t>(skew));
     for (std::size_t i = 0; i < size; ++i)
@@ -113,7 +113,7 @@ class Memory {
     x->data = memory + skew + static_cast<std::ptrdiff_t>(-low) * bytes;
     return true;
   }
-  /// count lengths: sorted sums of small numbers, or any numbers.
+  /// Makes `count` lengths: sorted sums of small numbers, or any numbers.
   const std::int32_t* lengths(Input* in, std::int64_t count, bool sums) {
     if (count <= 0 || count > 1000) return nullptr;
     auto* out = reinterpret_cast<std::int32_t*>(take(static_cast<std::size_t>(count) * 4));
@@ -125,13 +125,13 @@ class Memory {
     }
     return out;
   }
-  /// A seed and an offset.
+  /// Makes a seed and an offset.
   const std::uint64_t* rng(Input* in) {
     auto* out = reinterpret_cast<std::uint64_t*>(take(2 * sizeof(std::uint64_t)));
     out[0] = in->word(), out[1] = in->word();
     return out;
   }
-  /// 64-byte aligned; null for 0.
+  /// Returns memory that is 64-byte aligned, or null for 0 bytes.
   void* workspace(std::size_t bytes) {
     if (bytes == 0) return nullptr;
     workspace_.reset(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
@@ -150,7 +150,7 @@ class Memory {
   std::unique_ptr<void, Free> workspace_;
 };
 
-/// Dense (b, s, h, d), then a few of its fields become any number.
+/// Makes a dense tensor (b, s, h, d) and then sets a few of its fields to any number.
 inline fal_tensor tensor(Input* in, std::int32_t dtype, std::int64_t b, std::int64_t s, std::int64_t h,
                          std::int64_t d) {
   fal_tensor out{};
@@ -159,7 +159,7 @@ inline fal_tensor tensor(Input* in, std::int32_t dtype, std::int64_t b, std::int
   std::uint64_t stride = 1;
   for (int axis = 3; axis >= 0; --axis) {
     out.shape[axis] = shape[axis], out.stride[axis] = static_cast<std::int64_t>(stride);
-    stride *= static_cast<std::uint64_t>(shape[axis]);  // wraps: any number will do
+    stride *= static_cast<std::uint64_t>(shape[axis]);  // This may wrap around, because any number will do.
   }
   const std::uint8_t change = in->byte();
   if (change >= 200 && change < 228) out.shape[change % 4] = in->number();
@@ -169,12 +169,12 @@ inline fal_tensor tensor(Input* in, std::int32_t dtype, std::int64_t b, std::int
   return out;
 }
 
-/// An executor that works alone.
+/// An executor that works on the calling thread alone.
 inline void parallel_for(void*, int n, void (*task)(void* context, int i), void* context) {
   for (int i = 0; i < n; ++i) task(context, i);
 }
 
-/// What to plan for, with any bytes in it but for its pointers.
+/// A target with any bytes in it except for its pointers.
 class AnyTarget {
  public:
   explicit AnyTarget(Input* in) {
@@ -193,7 +193,7 @@ class AnyTarget {
     null_ = in->below(8) == 7;
   }
   const fal_target* get() { return null_ ? nullptr : target_.get(); }
-  /// Few enough threads to start them all.
+  /// Whether the target asks for so few threads that all of them can be started.
   bool is_modest() { return null_ || (target_->threads <= 8 && executor_->threads <= 8); }
 
  private:
@@ -202,7 +202,7 @@ class AnyTarget {
   bool null_ = false;
 };
 
-/// A status is one of the enum's, and a failure says why in printable words.
+/// Checks that a status is one of the enum's, and that a failure says why in printable words.
 inline bool is_ok(fal_status status) {
   require(status >= FAL_OK && status <= FAL_DEVICE);
   const char* why = fal_why();
@@ -211,7 +211,7 @@ inline bool is_ok(fal_status status) {
   return status == FAL_OK;
 }
 
-/// No more work than a fraction of a second.
+/// Whether the problem takes at most a fraction of a second.
 inline bool is_small(std::initializer_list<std::int64_t> sizes) {
   double product = 1;
   for (const std::int64_t n : sizes) product *= static_cast<double>(std::max<std::int64_t>(n, 1));

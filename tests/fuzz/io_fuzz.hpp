@@ -1,4 +1,4 @@
-/// io_fuzz.hpp: what the fuzzers of src/io demand of every array and every refusal.
+/// io_fuzz.hpp: what the fuzzers of src/io require of every array and of every refusal.
 #pragma once
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 
 namespace falchion::io {
 
-/// A broken demand is a crash, which the fuzzer reports with its input.
+/// An unmet requirement is a crash, which the fuzzer reports with its input.
 inline void require(bool demand) {
   if (!demand) __builtin_trap();
 }
 
-/// True if `status` is ok. A refusal must name the file and stay short and printable.
+/// Returns true if `status` is ok. A refusal must name the file, be short and be printable.
 inline bool must_explain(const Status& status) {
   if (status) return true;
   require(status.why.starts_with("fuzz: ") && status.why.size() < 4096);

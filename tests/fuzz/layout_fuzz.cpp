@@ -1,5 +1,6 @@
-// tests/fuzz/layout_fuzz.cpp: any bytes as a layout, a tiler or a coordinate. What is read must print to what reads
-// back as itself, every operation on it must end soon in a result or an Error, and no Error may be without words.
+// tests/fuzz/layout_fuzz.cpp: reads any bytes as a layout, a tiler or a coordinate. Whatever can be read must print as
+// text that is read back as the same. Every operation on it must soon end in a result or an Error, and every Error must
+// have a text.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -11,12 +12,13 @@ namespace {
 
 using namespace falchion::layout;
 
-/// A broken demand is a crash, which the fuzzer reports with its input.
+/// An unmet requirement is a crash, which the fuzzer reports with its input.
 void require(bool demand) {
   if (!demand) __builtin_trap();
 }
 
-/// An Error is an answer. Of what is read it points into the text, always; of an operation it may have no place.
+/// Both functions return whether there was an answer other than an Error. An Error of the parser must name a place in
+/// the text. An Error of an operation has no place.
 template <class F>
 bool answers(F&& operation) {
   try {
@@ -40,8 +42,8 @@ bool reads(std::string_view text, F&& parse) {
   }
 }
 
-/// A result is a layout: congruent, with coordinates, and printed and read back the same where the parser's bounds
-/// allow it.
+/// Checks that a result is a layout. It must be congruent and have coordinates. Where the parser's bounds allow it, it
+/// must also be the same after it was printed and read back.
 void check(const Layout& a) {
   require(congruent(a.shape, a.stride));
   for (const Int extent : flatten(a.shape)) require(extent.value >= 1);
@@ -86,7 +88,7 @@ void evaluate(const Composed& a, const IntTuple& coord) {
 
 }  // namespace
 
-/// layout [| tiler [| coordinate]]
+/// The input is a layout, which may be followed by "|" and a tiler, and then by "|" and a coordinate.
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   const std::size_t bar = text.find('|'), second = bar == text.npos ? bar : text.find('|', bar + 1);

@@ -1,5 +1,6 @@
-/// linear_attention_fuzz.cpp: any numbers in the structs of the C API of linear attention, forward and backward:
-/// planned, explained, run, by a plan and by the one call. Nothing may crash or read or write beyond a view.
+/// linear_attention_fuzz.cpp: puts any numbers into the structs of the C API of linear attention, forward and backward.
+/// The problem is planned, explained and run, by a plan and by the one call. Nothing may crash, or read or write beyond
+/// a view.
 #include "c_api_fuzz.hpp"
 
 namespace falchion::fuzz {
@@ -9,7 +10,7 @@ struct Problem {
   Roomy<fal_linear_attention> attention;
   Roomy<fal_linear_operands> operands;
   Memory memory;
-  bool placed = true;  // every view has the memory that it claims
+  bool placed = true;  // Whether every view has the memory that it claims.
 };
 
 void make_problem(Input* in, fal_linear_attention* a) {
@@ -73,7 +74,7 @@ void make_operands(Input* in, bool backward, Problem* p) {
                        &x->grad_initial_state,
                        &x->grad_initial_z};
   for (fal_tensor* t : all) p->placed = p->memory.place(in, t) && p->placed;
-  const std::int64_t b = a.b > INT32_MAX || a.b < 0 ? 1 : a.b;  // one that is refused for its size is never read
+  const std::int64_t b = a.b > INT32_MAX || a.b < 0 ? 1 : a.b;  // A problem that is refused for its size is never read.
   if (a.packed != 0) x->cu_seqlens = p->memory.lengths(in, b + 1, true);
 }
 
@@ -104,7 +105,8 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
     is_ok(fal_linear_plan_run(plan, p.operands.get(), p.memory.workspace(bytes), bytes, nullptr));
   }
   fal_plan_free(plan);
-  if (small || (can_run && !made)) {  // what is no problem must be refused here too
+  // A problem that no plan is made for must be refused here too.
+  if (small || (can_run && !made)) {
     is_ok(fal_linear_attention_run(p.operands.get(), p.attention.get(), target.get(), nullptr));
     is_ok(fal_linear_validate_lengths(p.attention.get(), p.operands.get()));
   }

@@ -1,4 +1,5 @@
-/// npy_fuzz.cpp: any bytes as a .npy file. What is read must be in bounds, and must come back the same when written.
+/// npy_fuzz.cpp: reads any bytes as a .npy file. What is read must be in bounds, and must be the same after it was
+/// written and read back.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,5 +1,5 @@
-/// safetensors_fuzz.cpp: any bytes as a safetensors file. What is read must be in bounds, and must come back the same
-/// when written.
+/// safetensors_fuzz.cpp: reads any bytes as a safetensors file. What is read must be in bounds, and must be the same
+/// after it was written and read back.
 #include <cstddef>
 #include <cstdint>
 #include <string>

@@ -1,7 +1,7 @@
-// tests/layout_oracle/atoms_cute.cpp: what CuTe prints of its atoms, of what is tiled of them and of every thread's
-// part; line for line the output of atoms_ours.cpp. Plain host code: g++ -std=c++17 with the headers of CUTLASS and
-// CUDA.
-#include <cute/tensor.hpp>  // CuTe's headers want this one first
+// tests/layout_oracle/atoms_cute.cpp: prints what CuTe says of its atoms, of what is tiled from them and of every
+// thread's part. Its output must equal that of atoms_ours.cpp line for line. It is plain host code, for g++ -std=c++17
+// with the headers of CUTLASS and CUDA.
+#include <cute/tensor.hpp>  // CuTe's headers need this one first.
 
 #include <cute/atom/copy_atom.hpp>
 #include <cute/atom/copy_traits_sm75.hpp>

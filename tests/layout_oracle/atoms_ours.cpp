@@ -1,5 +1,5 @@
-// tests/layout_oracle/atoms_ours.cpp: the atoms of src/layout, what is tiled of them and every thread's part; line for
-// line the output of atoms_cute.cpp, which asks CuTe.
+// tests/layout_oracle/atoms_ours.cpp: prints what src/layout says of its atoms, of what is tiled from them and of every
+// thread's part. Its output must equal that of atoms_cute.cpp, which asks CuTe, line for line.
 #include <cstdio>
 #include <string>
 

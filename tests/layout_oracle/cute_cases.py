@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# cute_cases.py: the cases of cases.txt as a program that asks CuTe: cute_cases.py cases.txt cases.cpp
+# cute_cases.py cases.txt cases.cpp: turns the cases of cases.txt into a program that asks CuTe.
 import re
 import sys
 
@@ -60,7 +60,7 @@ template <class L> void iota_tensor(L const& a) {
 
 
 class Reader:
-    """The grammar of src/layout/parse.cpp, as much of it as the cases need; gives C++."""
+    """Reads as much of the grammar of src/layout/parse.cpp as the cases need, and gives C++."""
 
     def __init__(self, text):
         self.words = re.findall(r"Sw<-?\d+,-?\d+,-?\d+>|smem_ptr\[\d+b\]\(unset\)|_?-?\d+|[_(),:<>oR]", text)
@@ -134,7 +134,7 @@ def arguments(words, kinds):
 
 
 def op(name):
-    """CuTe's type of an atom: wgmma's are named MMA_ in a namespace, and take the majors of A and B."""
+    """Returns CuTe's type of an atom. Those of wgmma are named MMA_ in a namespace, and take the majors of A and B."""
     if not name.startswith("SM90_64"):
         return name
     majors = "" if name.endswith("_TN") else "GMMA::Major::K, GMMA::Major::K"
@@ -187,7 +187,7 @@ def main():
             arg = arg[:2] + ["".join(f", {order}" for order in arg[2:])]
         if name == "recast":
             arg += words[1:]
-        if not kinds:  # atoms: the name, then what follows it
+        if not kinds:  # In this case the first word names an atom, and its arguments follow.
             arg = [op(words[0])] + words[1:]
             if name == "tiled_mma":
                 sizes = re.findall(r"\d+", words[2])

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# cute_test.sh CUTE RANDOM EVALUATE: what CuTe printed for each case of cases.txt, and for ten thousand random layouts,
-# is what src/layout prints, byte for byte.
+# cute_test.sh CUTE RANDOM EVALUATE: checks that src/layout prints, byte for byte, what CuTe prints for each case of
+# cases.txt and for ten thousand random layouts.
 set -euo pipefail
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# agree WHAT LEAST WHICH PROGRAM EVALUATE: at least so many different lines begin with WHICH.
+# agree WHAT LEAST WHICH PROGRAM EVALUATE: compares the answers, and demands at least LEAST different lines that begin
+# with WHICH.
 agree() {
   "$4" | sed 's/(0x[0-9a-f]*)/(0x...)/' >"$work/cute"
   grep '^# ' "$work/cute" | "$5" >"$work/ours"

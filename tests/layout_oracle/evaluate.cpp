@@ -1,5 +1,5 @@
-// tests/layout_oracle/evaluate.cpp: the layout algebra as a filter, for the oracles: a line "# operation TAB argument
-// ..." comes back with the result behind it.
+// tests/layout_oracle/evaluate.cpp: the layout algebra as a filter, for the oracles. It reads lines "# operation TAB
+// argument ..." and prints each with the result behind it.
 #include <functional>
 #include <iostream>
 #include <map>
@@ -29,7 +29,7 @@ std::string values(const Composed& a) {
   return out;
 }
 
-/// Size, cosize, rank, depth.
+/// Returns the size, cosize, rank and depth.
 std::string facts(const Layout& a) {
   std::string out;
   for (const auto fact :
@@ -39,7 +39,7 @@ std::string facts(const Layout& a) {
   return out;
 }
 
-/// What a slice keeps, and where it starts.
+/// Returns the layout that a slice keeps, and where the slice starts.
 template <class Slice>
 std::string placed(const Slice& slice) {
   return to_string(slice.layout) + " @ " + std::to_string(slice.offset_of);
@@ -61,7 +61,7 @@ std::string mma_atom(const Words& w) {
   return to_string(atom.a) + " " + to_string(atom.b) + " " + to_string(atom.c);
 }
 
-/// NAME, atoms along M, N, K, tile.
+/// The words are NAME, the atoms along M, N and K, and the tile.
 std::string tiled_mma(const Words& w) {
   const IntTuple tile = tuple(w, 2);
   const TiledMma tiled = make_tiled_mma(mma(w), make_layout(tuple(w, 1)), tile.mode(0).value(), tile.mode(1).value(),
@@ -75,7 +75,7 @@ std::string copy_atom(const Words& w) {
   return to_string(atom.src) + " " + to_string(atom.dst) + " " + to_string(atom.ref);
 }
 
-/// NAME, bits, threads, values, and for a partition the tensor and the thread.
+/// The words are NAME, bits, threads, values, and for a partition also the tensor and the thread.
 TiledCopy tiled(const Words& w) {
   return make_tiled_copy(copy(w), static_cast<int>(number(w, 1)), layout(w, 2), layout(w, 3));
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-# make_cases.py: random questions to a layout algebra, the same ones for the same seed: make_cases.py COUNT [SEED]
+# make_cases.py COUNT [SEED]: prints random questions to a layout algebra. The same seed gives the same questions.
 import random
 import sys
 
@@ -40,7 +40,8 @@ def fill(tuple_, values):
 
 
 def stride(tuple_, gaps):
-    """Compact in a random order, with gaps and zeros here and there: most operations accept such layouts."""
+    """Draws strides that are compact in a random order, with gaps and zeros here and there. Most operations accept such
+    layouts."""
     extents = flat(tuple_)
     order = list(range(len(extents)))
     if random.random() < 0.6:

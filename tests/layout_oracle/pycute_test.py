@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-# pycute_test.py EVALUATE [FOLDER]: 10,000 random layouts, and what operations make of them, equal pycute's, offset by
-# offset. FOLDER: where pycute may be, besides Python's own path. 77 (skipped) where it is not.
+# pycute_test.py EVALUATE [FOLDER]: checks that 10,000 random layouts, and what operations make of them, equal pycute's,
+# offset by offset. FOLDER is a place where pycute may be, besides Python's own path. It exits with 77 (skipped) where
+# pycute is not found.
 import ast
 import random
 import subprocess
@@ -24,7 +25,7 @@ def random_shape(depth):
 
 
 def random_stride(shape):
-    """Compact in a random order; some gaps, zeros, and strides that are none of it."""
+    """Draws a layout that is compact in a random order, with some gaps, some zeros and some unrelated strides."""
     extents = pycute.flatten(shape)
     order = list(range(len(extents)))
     random.shuffle(order)
@@ -56,7 +57,7 @@ def layout_text(layout):
 
 
 def offsets(layout):
-    """The function that a layout is, from its modes alone: neither pycute's evaluation nor ours."""
+    """Evaluates a layout from its modes alone, without pycute's evaluation and without ours."""
     out = [0]
     for extent, stride in zip(pycute.flatten(layout.shape), pycute.flatten(layout.stride)):
         out = [offset + i * stride for i in range(extent) for offset in out]
@@ -69,7 +70,8 @@ def read(printed):
 
 
 def inside(a):
-    """A layout whose offsets are coordinates of a: beyond them CuTe goes on with the last mode, extent 1 or not."""
+    """Returns a layout whose offsets are coordinates of a. Beyond these CuTe goes on with the last mode, even if its
+    extent is 1."""
     while True:
         b = random_layout(1)
         if pycute.cosize(b) <= a.size():
@@ -77,11 +79,11 @@ def inside(a):
 
 
 def undone(a, inverse):
-    """Of a left inverse the two promise no more than this: on the offsets of a it leads back to them."""
+    """All that both promise of a left inverse is that on the offsets of a it leads back to them."""
     return [a(inverse(a(i))) for i in range(a.size())]
 
 
-# (operation, arguments behind the layout, what pycute says)
+# Each question has an operation, its arguments behind the layout, and a function that asks pycute.
 def questions(a):
     b, small = inside(a), random_layout(1)
     target = random.choice([24, 64, 96, 210])
@@ -92,7 +94,7 @@ def questions(a):
         ("logical_divide", [layout_text(b)], lambda: pycute.logical_divide(a, b)),
         ("logical_product", [layout_text(small)], lambda: pycute.logical_product(a, small)),
     ]
-    if len(set(offsets(a))) == a.size():  # of others pycute makes other inverses than CuTe
+    if len(set(offsets(a))) == a.size():  # Of other layouts pycute and CuTe have different inverses.
         out.append(("right_inverse", [], lambda: pycute.right_inverse(a)))
         out.append(("left_inverse", [], lambda: pycute.left_inverse(a)))
     return out
@@ -112,7 +114,7 @@ def main():
             answer = ask()
             if name != "left_inverse":
                 expected.append(offsets(answer))
-            else:  # pycute's is wrong where its complement overlaps: that counts as refused
+            else:  # pycute's answer is wrong where its complement overlaps, so it counts as refused
                 expected.append(offsets(a) if undone(a, answer) == offsets(a) else None)
         except (AssertionError, ZeroDivisionError, IndexError):
             expected.append(None)

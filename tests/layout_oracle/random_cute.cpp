@@ -1,6 +1,7 @@
-// tests/layout_oracle/random_cute.cpp: random layouts put to CuTe itself. A static layout is a type, and ten thousand
-// types take hours to compile: so nestings are types here, a `D` in them is an integer drawn when this runs. The lines
-// are those of cases.txt with CuTe's answer behind each; a compiler gives the same ones every time.
+// tests/layout_oracle/random_cute.cpp: asks CuTe itself about random layouts. A static layout is a type, and ten
+// thousand types would take hours to compile. So only the nestings are types here, and each `D` in them is an integer
+// that is drawn when the program runs. The lines are those of cases.txt with CuTe's answer behind each. One compiler
+// gives the same lines every time.
 #include <cstdio>
 #include <cute/tensor.hpp>
 #include <random>
@@ -13,7 +14,8 @@ namespace {
 
 using D = int;
 
-std::mt19937 bits(20251121);  // its numbers are the same on every machine; what std::distribution makes of them is not
+// The numbers of this generator are the same on every machine. What a std:: distribution makes of them is not.
+std::mt19937 bits(20251121);
 int below(int n) { return static_cast<int>(bits() % static_cast<unsigned>(n)); }
 bool chance(int percent) { return below(100) < percent; }
 
@@ -27,7 +29,8 @@ void each_leaf(T&& tree, F const& f) {
   }
 }
 
-/// Compact in a random order, with gaps; now and then 0, a step back, or a step that has to do with nothing.
+/// Draws strides that are compact in a random order, with gaps. Now and then a stride is 0, is negative, or is
+/// unrelated to the others.
 std::vector<int> draw_strides(std::vector<int> const& extents) {
   std::vector<int> strides(extents.size(), 0), left;
   for (std::size_t i = 0; i < extents.size(); ++i) left.push_back(static_cast<int>(i));
@@ -73,7 +76,8 @@ auto draw(Shape shape, Stride stride) {
   return make_layout(shape, stride);
 }
 
-/// Complements are only of layouts that go forwards; a static stride of 0 they filter out.
+/// Whether all strides are positive, because only such layouts have a complement. A static stride is allowed to be 0,
+/// because complement() filters it out.
 template <class L>
 bool goes_forwards(L const& a) {
   bool all = true;
@@ -88,7 +92,7 @@ template <class T>
 void show(T const& value) {
   print(value);
 }
-/// A tiler <A,B> is a tuple of layouts to CuTe, which prints no brackets of that kind.
+/// To CuTe a tiler <A,B> is a tuple of layouts, and CuTe does not print the angle brackets.
 template <class A, class B>
 struct Tile2 {
   A a;
@@ -185,7 +189,8 @@ void ask_compositions(L const& a) {
   }
 }
 
-/// What needs a complement of the layout itself, which CuTe has of dynamic strides only where there is one.
+/// These operations need a complement of the layout itself. If its strides are dynamic, CuTe has one only where the
+/// layout has one mode.
 template <class L>
 void ask_complements(L const& a) {
   if constexpr (rank_v<decltype(coalesce(a))> == 1 || kHasStaticStrides<L>) {
@@ -221,7 +226,7 @@ void ask_parts(L const& a) {
   }
 }
 
-/// `count` layouts of a nesting: the offsets of each, and what some operations make of it.
+/// Asks about `count` layouts of one nesting: the offsets of each, and what some operations make of it.
 template <class Shape, class Stride>
 void nesting(int count) {
   for (int i = 0; i < count; ++i) {
@@ -255,7 +260,7 @@ int main() {
   nesting<Of<Of<Of<D, D>, D>, D>, Of<Of<Of<D, D>, D>, D>>(1500);
   nesting<Of<Of<D>, Of<D, Of<D, D>>>, Of<Of<D>, Of<D, Of<D, D>>>>(1500);
   nesting<Of<D, Of<D, Of<D, Of<D>>>>, Of<D, Of<D, Of<D, Of<D>>>>>(1500);
-  // Some integers known when this is compiled: what of a result stays static is then the question.
+  // In these some integers are known at compile time. They test which integers of a result stay static.
   nesting<Of<D, D>, Of<D, _1>>(700);
   nesting<Of<D, D>, Of<_1, _64>>(200);
   nesting<Of<D, D, D>, Of<_16, _1, _256>>(500);

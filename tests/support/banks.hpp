@@ -30,9 +30,9 @@ inline int ways(const std::vector<std::ptrdiff_t>& addresses, int width) {
 
 /// How all threads access one tile.
 struct Access {
-  int worst = 0;                               // words of the busiest bank in the worst phase
-  bool whole = true;                           // each access has `width` contiguous bytes and is aligned to them
-  std::vector<std::set<std::ptrdiff_t>> warp;  // the bytes / width that each warp touches
+  int worst = 0;      // The number of words of the busiest bank in the worst phase.
+  bool whole = true;  // Whether each access has `width` contiguous bytes and is aligned to them.
+  std::vector<std::set<std::ptrdiff_t>> warp;  // The addresses that each warp touches, divided by `width`.
 };
 
 /// at(thread, i) is the byte address of the i-th access of a thread, of `count` in all.

@@ -1,4 +1,4 @@
-// tests/support/compare.cpp
+// tests/support/compare.cpp: implements compare.hpp.
 #include "support/compare.hpp"
 
 #include "plan/text.hpp"

@@ -13,7 +13,7 @@ class ForcedByTheEnvironment {
     if (const char* before = std::getenv("FALCHION_CPU")) kept_ = before;
     setenv("FALCHION_CPU", level, 1);
   }
-  ~ForcedByTheEnvironment() { setenv("FALCHION_CPU", kept_.c_str(), 1); }  // empty counts as unset
+  ~ForcedByTheEnvironment() { setenv("FALCHION_CPU", kept_.c_str(), 1); }  // An empty variable counts as unset.
   ForcedByTheEnvironment(const ForcedByTheEnvironment&) = delete;
   ForcedByTheEnvironment& operator=(const ForcedByTheEnvironment&) = delete;
 

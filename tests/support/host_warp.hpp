@@ -45,7 +45,7 @@ class HostWarp {
     }
     std::size_t before = 0;
     bool together = true;
-    while (ended_ == before && together) {  // one round: every lane up to its next exchange
+    while (ended_ == before && together) {  // In a round every lane runs up to its next exchange.
       for (lane_ = 0; lane_ < kLanes; ++lane_) swapcontext(&scheduler_, &fiber_[lane_]);
       all_ = given_;
       together = ended_ == 0 || ended_ == kLanes;

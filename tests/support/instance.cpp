@@ -1,4 +1,4 @@
-// tests/support/instance.cpp
+// tests/support/instance.cpp: implements instance.hpp.
 #include "support/instance.hpp"
 
 #include <algorithm>
@@ -29,7 +29,7 @@ Attention problem_of(const Case& row, DType dtype) {
 
 void make_inputs(const Case& row, std::uint64_t seed, Instance* x) {
   const Attention& a = x->problem;
-  const std::int64_t spare = a.packed ? 3 : 0;  // rows past the last sequence, which belong to none
+  const std::int64_t spare = a.packed ? 3 : 0;  // These rows lie past the last sequence and belong to none.
   const Shape q = a.packed ? Shape{1, x->cu_q.back() + spare, a.h_q, a.d_qk} : Shape{a.b, a.s_q, a.h_q, a.d_qk};
   const Shape k = a.packed ? Shape{1, x->cu_k.back() + spare, a.h_k, a.d_qk} : Shape{a.b, a.s_k, a.h_k, a.d_qk};
   x->q = HostTensor(a.dtype, q, row.layout_), x->k = HostTensor(a.dtype, k, row.layout_);

@@ -20,7 +20,8 @@ struct Case {
   float dropout_ = 0;
   bool alibi_ = false, mask_ = false, lse_ = true, row_max_ = false, probabilities_ = false;
   enum class Bias { none, f32, same, broadcast } bias_ = Bias::none;
-  std::vector<std::int32_t> lengths_q{}, lengths_k{}, used_q_{}, used_k_{}, first_k_{};  // lengths: packed
+  // lengths are those of packed sequences.
+  std::vector<std::int32_t> lengths_q{}, lengths_k{}, used_q_{}, used_k_{}, first_k_{};
   bool slopes_by_batch_ = false;
   Layout layout_ = Layout::dense;
 

@@ -1,4 +1,4 @@
-// tests/support/linear.cpp
+// tests/support/linear.cpp: implements linear.hpp.
 #include "support/linear.hpp"
 
 #include <algorithm>
@@ -118,7 +118,7 @@ void LinearInstance::poison_outputs() {
   for (HostTensor* x :
        {&o, &final_state, &final_z, &grad_q, &grad_k, &grad_v, &grad_decay, &grad_initial_state, &grad_initial_z})
     x->fill_poison();
-  if (!in_place) return;  // otherwise the final state's memory holds the initial state
+  if (!in_place) return;  // Otherwise the memory of the final state must hold the initial state.
   const auto copy = [](const HostTensor& from, HostTensor* to) {
     to->for_each([&](auto i, auto j, auto e, auto m) { to->set(i, j, e, m, from.get(i, j, e, m)); });
   };
@@ -149,7 +149,7 @@ LinearInstance make_linear_instance(const LinearCase& row, DType dtype, std::uin
         [&](auto i, auto j, auto h, auto d) { tensor->set(i, j, h, d, factor * tensor->get(i, j, h, d)); });
   };
   if (row.large_) times(24, &x.q), times(24, &x.k), times(0.1F, &x.v), times(0.1F, &x.grad_o);
-  const auto grow = [](float per_token, HostTensor* tensor) {  // 2^per_token
+  const auto grow = [](float per_token, HostTensor* tensor) {  // Multiplies by 2^per_token for each token.
     tensor->for_each([&](auto i, auto j, auto h, auto d) {
       tensor->set(i, j, h, d, std::exp2(static_cast<float>(j) * per_token) * tensor->get(i, j, h, d));
     });
@@ -168,7 +168,8 @@ LinearInstance make_linear_instance(const LinearCase& row, DType dtype, std::uin
     with_z->fill_normal(seed + stream + 1);
   };
   if (a.initial_state) states(6, &x.initial_state, &x.initial_z);
-  if (a.initial_state && a.normalise)  // z is a sum of numbers above 0
+  // z is a sum of numbers above 0.
+  if (a.initial_state && a.normalise)
     x.initial_z.for_each([&](auto i, auto j, auto e, auto m) {
       x.initial_z.set(i, j, e, m, 1 + std::abs(x.initial_z.get(i, j, e, m)));
     });
@@ -218,7 +219,7 @@ AssertionResult matches(const LinearInstance& x, const LinearInstance& exact, Pa
   using judge::LinearOutput;
   using L = LinearInstance;
   static constexpr HostTensor L::*kOutputs[judge::kLinearOutputs] = {
-      // in the order of LinearOutput
+      // These are in the order of LinearOutput.
       &L::o,          &L::final_state,        &L::final_z,       &L::grad_q, &L::grad_k, &L::grad_v,
       &L::grad_decay, &L::grad_initial_state, &L::grad_initial_z};
   const judge::LinearReference reference(exact.problem, pass, exact.operands(pass), judge::Exact::given);
@@ -230,7 +231,7 @@ AssertionResult matches(const LinearInstance& x, const LinearInstance& exact, Pa
     const auto is_written = [&](auto, std::int64_t j, auto, auto) {
       return x.problem.b > 0 && (!tokens || reference.is_row(j));
     };
-    const bool was_there = x.in_place && !tokens;  // the initial state
+    const bool was_there = x.in_place && !tokens;  // The initial state was in this memory.
     const AssertionResult whole = was_there ? AssertionSuccess() : written_whole(judge::name(which), value, is_written);
     if (!whole) return whole;
     const judge::LinearReport report = reference.check(which, value.view(), false);

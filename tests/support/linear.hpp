@@ -19,14 +19,16 @@ struct LinearCase {
   std::int64_t b, s, h_qk, h_v, d_qk, d_v;
   float scale_ = 0;
   bool elu_ = false, normalise_ = false, reverse_ = false, initial_ = false, final_ = false, in_place_ = false;
-  bool positive_ = false, strong_ = false;  // all q and k above 0; a decay that forgets within tokens
-  bool large_ = false;                      // q k past f16's 65504, o within it
-  bool growing_ = false;  // k and v double every 12 tokens, and q shrinks so that o stays in range; for f32
+  // In the positive case all q and k are above 0, and a strong decay forgets within a few tokens.
+  bool positive_ = false, strong_ = false;
+  bool large_ = false;  // Products q k are past f16's 65504, and o is within it.
+  // k and v double every 12 tokens, and q shrinks so that o stays in range. Such cases are for f32.
+  bool growing_ = false;
   Decay decay_ = Decay::none;
-  std::vector<std::int32_t> lengths{};  // packed
+  std::vector<std::int32_t> lengths{};  // The lengths of packed sequences.
   Layout layout_ = Layout::dense, state_layout_ = Layout::dense;
   int segments_ = 0;
-  int spare_ = 3;  // packed: rows behind the last sequence
+  int spare_ = 3;  // So many rows lie behind the last packed sequence.
 
   LinearCase scale(float x) && { return scale_ = x, std::move(*this); }
   LinearCase elu() && { return elu_ = true, std::move(*this); }
@@ -59,7 +61,7 @@ struct LinearInstance {
   HostTensor grad_q, grad_k, grad_v, grad_decay, grad_initial_state, grad_initial_z;
   std::vector<std::int32_t> cu;
   int segments = 0;
-  bool in_place = false;  // final_state is initial_state's memory, in the forward pass
+  bool in_place = false;  // In the forward pass final_state has the memory of initial_state.
 
   LinearOperands operands(Pass pass) const;
   std::vector<const HostTensor*> tensors() const;
@@ -83,7 +85,7 @@ Status run(const Target& target, Pass pass, LinearInstance* x);
 /// what linear_reference made of x.
 ::testing::AssertionResult matches(const LinearInstance& x, const LinearInstance& exact, Pass pass);
 
-/// RMS(a - b) / RMS(b) over the rows of sequences (row_axis 1), or over all (0).
+/// Returns RMS(a - b) / RMS(b), over the rows of sequences with row_axis 1, or over all rows with row_axis 0.
 double rms_ratio(const LinearInstance& x, const HostTensor& a, const HostTensor& b, bool rows);
 
 }  // namespace falchion::testing

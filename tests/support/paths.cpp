@@ -1,4 +1,4 @@
-// tests/support/paths.cpp
+// tests/support/paths.cpp: implements paths.hpp.
 #include "support/paths.hpp"
 
 #include <algorithm>
@@ -14,7 +14,8 @@ namespace falchion::testing {
 
 namespace {
 
-/// usable: on this machine.
+/// Returns the paths of this build for the operation. If usable is true it leaves out those that this machine cannot
+/// run.
 std::vector<Path> paths(bool usable, const char* operation) {
   std::vector<Path> out;
 #if defined(FALCHION_TEST_CUDA)

@@ -21,14 +21,14 @@ inline constexpr const char *kAttention = "attention_forward", *kLinearForward =
 
 struct Path {
   Backend backend = Backend::ref;
-  std::string level;  // of the CPU
+  std::string level;  // This names a level of the CPU.
 
   std::string name() const;
   bool on_gpu() const { return backend != Backend::ref && backend != Backend::cpu; }
   /// Whether the variant is built. (-DFALCHION_VARIANTS may leave out some.)
   bool has(DType dtype, const char* operation = kAttention) const;
-  Target target(int threads = 3) const;  // the level's name lies in this Path
-  std::string why_not() const;           // empty, or why this machine cannot run it
+  Target target(int threads = 3) const;  // The level's name lies in this Path.
+  std::string why_not() const;           // Returns why this machine cannot run the path, or an empty string.
 };
 inline void PrintTo(const Path& path, std::ostream* out) { *out << path.name(); }
 

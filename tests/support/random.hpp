@@ -14,10 +14,10 @@ inline std::uint64_t random_bits(std::uint64_t seed, std::uint64_t i) {
   z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
   return z ^ (z >> 31);
 }
-inline double random_uniform(std::uint64_t seed, std::uint64_t i) {  // (0, 1)
+inline double random_uniform(std::uint64_t seed, std::uint64_t i) {  // The number lies in (0, 1).
   return (static_cast<double>(random_bits(seed, i) >> 11) + 0.5) * 0x1p-53;
 }
-inline float random_normal(std::uint64_t seed, std::uint64_t i) {  // Box-Muller
+inline float random_normal(std::uint64_t seed, std::uint64_t i) {  // This is Box and Muller's method.
   const double radius = std::sqrt(-2 * std::log(random_uniform(seed, 2 * i)));
   return static_cast<float>(radius * std::cos(6.283185307179586 * random_uniform(seed, 2 * i + 1)));
 }

@@ -97,8 +97,8 @@ class HostTensor {
     const auto base = reinterpret_cast<std::uintptr_t>(memory_->data());
     start_ = static_cast<std::int64_t>((64 - base % 64) % 64) + (layout == Layout::odd ? size_of(dtype) : 0);
     view_.data = first();
-    if (dtype != DType::boolean) fill_poison();  // the gaps of an input are NaN
-    if (layout == Layout::reversed) {            // key s - 1 lies first: a negative stride
+    if (dtype != DType::boolean) fill_poison();  // The gaps of an input are NaN.
+    if (layout == Layout::reversed) {            // Key s - 1 lies first, so the stride is negative.
       view_.data = first() + (n[1] - 1) * view_.stride[1] * size_of(dtype);
       view_.stride[1] = -view_.stride[1];
     }

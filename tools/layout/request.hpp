@@ -54,7 +54,7 @@ struct LayoutVerb {
   Answer (*answer)(const LayoutRequest& request);
 };
 
-// layout_verbs.cpp: the algebra.
+// These answers are in verbs.cpp, the verbs of the algebra.
 Answer answer_print(const LayoutRequest&);
 Answer answer_table(const LayoutRequest&);
 Answer answer_info(const LayoutRequest&);
@@ -73,7 +73,7 @@ Answer answer_slice(const LayoutRequest&);
 Answer answer_local_tile(const LayoutRequest&);
 Answer answer_local_partition(const LayoutRequest&);
 Answer answer_compat(const LayoutRequest&);
-// layout_atoms.cpp, layout_banks.cpp, layout_kernels.cpp
+// These answers are in atoms.cpp, banks.cpp and kernels.cpp.
 Answer answer_mma(const LayoutRequest&);
 Answer answer_copy(const LayoutRequest&);
 Answer answer_swizzle(const LayoutRequest&);

@@ -65,10 +65,10 @@ const Step naive = {
     "naive",
     "Three loops, S in memory",
     "01_naive.cpp",
-    "The definition: every score, then the softmax of every row, then the weighted sum of V. S is s_q x s_k "
-    "numbers a head, written once, walked three times by the softmax and read once more. Each score is one sum "
-    "that adds element after element: the next addition waits four cycles for the last, the compiler may not "
-    "reorder it, and the other lanes of the vector unit stay empty.",
+    "This step is the definition: it computes every score, then the softmax of every row, and then the weighted sum of "
+    "V. S has s_q x s_k numbers for each head. It is written once, walked three times by the softmax, and read once "
+    "more. Each score is one sum that adds element after element, so each addition waits four cycles for the one "
+    "before. The compiler may not reorder the sum, so the other lanes of the vector unit stay empty.",
     score_bytes,
     run};
 

@@ -70,11 +70,11 @@ const Step naive = {
     "naive",
     "Three kernels, S in memory",
     "01_naive.cu",
-    "The definition, a thread for every score and every element of O. S is s_q x s_k numbers a head: 2.1 GB for "
-    "128 heads of 2048, written, read and written by the softmax, read again: 8.6 GB, where Q, K, V and O "
-    "together are 0.13 GB. Worse still, each multiplication fetches both its numbers through the load units, "
-    "and the 16 keys that a warp looks at each lie in a cache line of their own: 18 lines for 32 "
-    "multiplications.",
+    "This step is the definition, with a thread for every score and for every element of O. S has s_q x s_k numbers "
+    "for each head, which is 2.1 GB for 128 heads of 2048. It is written, then read and written by the softmax, and "
+    "then read again. That is 8.6 GB, while Q, K, V and O together have 0.13 GB. It gets worse: each multiplication "
+    "fetches both its numbers through the load units, and the 16 keys that a warp looks at lie in a cache line each. "
+    "So 32 multiplications take 18 lines.",
     score_bytes,
     run};
 

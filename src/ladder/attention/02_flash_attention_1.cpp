@@ -64,11 +64,11 @@ const Step flash_attention_1 = {
     "flash1",
     "FlashAttention-1: tiles, no S",
     "02_flash_attention_1.cpp",
-    "S is never stored: 64 scores of one row live in 256 bytes, and the softmax is corrected tile by tile. A "
-    "key tile is small enough to rearrange: it is copied once, K transposed, and serves every row from the "
-    "caches next to the core. Now the inner loop of Q K^T runs over keys, 64 independent sums instead of one, "
-    "and fills the vector unit. That, not the memory saved, is the gain here: a core computes so slowly that "
-    "even the naive S streams along.",
+    "S is never stored: the 64 scores of one row take 256 bytes, and the softmax is corrected tile by tile. A key tile "
+    "is small enough to be rearranged. It is copied once, with K transposed, and then serves every row from the caches "
+    "next to the core. Now the inner loop of Q K^T runs over keys. It has 64 independent sums instead of one, and "
+    "fills the vector unit. That is the gain here, and not the memory saved, because a core computes so slowly that "
+    "memory keeps up with it even in the naive step.",
     statistics_bytes,
     run};
 

@@ -98,12 +98,12 @@ const Step flash_attention_1 = {
     "flash1",
     "FlashAttention-1: tiles, no S",
     "02_flash_attention_1.cu",
-    "S is never stored: a 64 x 64 tile of it lives in registers and shared memory, and the softmax is corrected "
-    "tile by tile. Each number fetched from global memory now serves 64 multiplications, and each one fetched "
-    "from shared memory 4. What is left to global memory is O, l and m, read and written once a key tile: 32 "
-    "tiles x 67 MB x 2 = 4.3 GB at s 2048, d 64, part of which the L2 keeps. One block of threads has a whole "
-    "head, so 128 heads occupy 128 multiprocessors, each with 8 of the 64 warps it could hold, and they wait "
-    "together at every barrier.",
+    "S is never stored: a 64 x 64 tile of it is kept in registers and shared memory, and the softmax is corrected tile "
+    "by tile. Each number fetched from global memory now serves 64 multiplications, and each one fetched from shared "
+    "memory serves 4. O, l and m still go through global memory. They are read and written once for each key tile: 32 "
+    "tiles x 67 MB x 2 = 4.3 GB at s 2048, d 64, of which the L2 keeps a part. One block of threads has a whole head. "
+    "So 128 heads occupy 128 multiprocessors, each with 8 of the 64 warps that it could hold, and these wait together "
+    "at every barrier.",
     running_bytes,
     run};
 

@@ -52,11 +52,11 @@ const Step flash_attention_2 = {
     "flash2",
     "FlashAttention-2: queries outside",
     "03_flash_attention_2.cpp",
-    "The loops change places. A worker keeps 256 query rows with their O, l and m until they are done; O "
-    "stays unnormalised until the end, and a row whose maximum did not rise is not rescaled at all, where "
-    "FlashAttention-1 multiplied, added and divided all of O once a key tile. That saves a few percent, about "
-    "what it costs to copy each key tile once for every 256 rows. The gain shows where there are more cores "
-    "than heads: every tile of rows is a piece of work of its own, so that one head can occupy all of them.",
+    "The two loops change places. A worker keeps 256 query rows with their O, l and m until they are done. O stays "
+    "unnormalised until the end, and a row whose maximum did not rise is not rescaled at all. FlashAttention-1 "
+    "multiplied, added and divided all of O once for each key tile. That saves a few percent, which is about what it "
+    "costs to copy each key tile once for every 256 rows. The gain shows where there are more cores than heads: every "
+    "tile of rows is a piece of work of its own, so one head can occupy all cores.",
     no_workspace,
     run};
 

@@ -62,11 +62,11 @@ const Step flash_attention_2 = {
     "flash2",
     "FlashAttention-2: queries outside",
     "03_flash_attention_2.cu",
-    "The loops change places. A block of threads keeps one query tile with its O, l and m in registers until it "
-    "is done: O goes to memory once, unnormalised until then, instead of once a key tile. And there are s_q / "
-    "64 times as many blocks, 4096 instead of 128, so that three share a multiprocessor: while one waits for a "
-    "load or a barrier, the others compute. What remains is arithmetic: at the data sheet's 67 TFLOP/s of plain "
-    "f32 these products alone would take 2 ms.",
+    "The two loops change places. A block of threads keeps one query tile with its O, l and m in registers until it is "
+    "done. So O stays unnormalised and goes to memory once, instead of once for each key tile. There are also s_q / 64 "
+    "times as many blocks, 4096 instead of 128, and three of them share a multiprocessor: while one waits for a load "
+    "or a barrier, the others compute. What remains is arithmetic. At the data sheet's 67 TFLOP/s of plain f32 these "
+    "products alone would take 2 ms.",
     no_workspace,
     run};
 

@@ -86,12 +86,12 @@ const Step tensor_cores = {
     "tensor-cores",
     "Both products on tensor cores",
     "04_tensor_cores.cu",
-    "One instruction of a warp, mma.sync m16n8k16, multiplies 16 x 16 by 16 x 8: 2048 multiply-adds instead of "
-    "32. S stays in registers in the very order in which P is wanted as an operand, so P no longer passes "
-    "through shared memory, and inputs stay bf16 there. The bottleneck is now shared memory: rows are 128 "
-    "bytes, all 32 banks, so the 8 rows that a warp reads at once collide in the same 4 banks, and V, wanted "
-    "transposed, is picked 2 bytes at a time: 512 bytes of operands take 32 cycles, of K (4 loads of 8 cycles) "
-    "as of V (8 loads of 4).",
+    "One instruction of a warp, mma.sync m16n8k16, multiplies 16 x 16 by 16 x 8, which is 2048 multiply-adds instead "
+    "of 32. S stays in registers in the very order in which P is wanted as an operand. So P no longer passes through "
+    "shared memory, and the inputs stay bf16 there. Now shared memory is the bottleneck. A row has 128 bytes and "
+    "covers all 32 banks, so the 8 rows that a warp reads at once collide in the same 4 banks. V is wanted transposed "
+    "and is picked 2 bytes at a time. So 512 bytes of operands take 32 cycles, both of K (4 loads of 8 cycles) and of "
+    "V (8 loads of 4).",
     no_workspace,
     run};
 

@@ -102,10 +102,10 @@ const Step swizzle = {
     "swizzle",
     "Swizzled tiles, ldmatrix",
     "05_swizzle.cu",
-    "The eight 16-byte pieces of a row change places by the row's number (piece c of row r lies at c ^ r), so "
-    "eight rows of the same column lie in eight different sets of banks. One ldmatrix then brings four 8 x 8 "
-    "matrices, 512 bytes, in 4 cycles without a conflict, where step 04 needed 32; its transposing form reads V "
-    "as it lies, so that the transposition of V is a view of the layout and costs nothing.",
+    "The eight 16-byte pieces of a row change places by the row's number: piece c of row r lies at place c ^ r. So the "
+    "pieces of one column lie in eight different sets of banks in eight rows. One ldmatrix then brings four 8 x 8 "
+    "matrices, 512 bytes, in 4 cycles without a conflict, where step 04 needed 32. Its transposing form reads V as it "
+    "lies. So the transposition of V is a view of the layout and costs nothing.",
     no_workspace,
     run};
 

@@ -128,10 +128,10 @@ const Step double_buffer = {
     "double-buffer",
     "cp.async, two tiles in flight",
     "06_double_buffer.cu",
-    "In step 05 all threads of a block wait while a tile comes from memory, and then nothing is on its way "
-    "while they compute; only the other block on the multiprocessor fills the gap. Now shared memory holds two "
-    "K/V tiles: cp.async copies the next one straight into it, without passing through registers and without "
-    "anybody waiting, while the tensor cores work on this one. The barrier waits for what was started a whole "
+    "In step 05 all threads of a block wait while a tile comes from memory, and while they compute, no tile is on its "
+    "way. Only the other block on the multiprocessor fills the gap. Now shared memory has room for two K/V tiles. "
+    "While the tensor cores work on one of them, cp.async copies the next one straight into the other. The copy does "
+    "not pass through registers, and no thread waits for it. The barrier waits for a copy that was started a whole "
     "tile ago.",
     no_workspace,
     run};

@@ -53,14 +53,14 @@ const Step warp_roles = {
     "warp-roles",
     "TMA, wgmma, a role for each warp",
     "07_warp_roles.cu",
-    "An SM of Hopper has engines for what the threads of step 06 did by hand, and each needs the others. TMA: "
-    "one thread names a box, and the engine brings 64 columns of 128 rows, swizzled, with zeros past the end. "
-    "wgmma: an instruction of 128 threads multiplies 64 x 128 x 16 with operands that stay in shared memory: "
-    "no ldmatrix, and 64 rows share each fetch of K and V, where a warp had 16 or 32. It runs on its own until "
-    "somebody waits for it. Each stage of the ring has two mbarriers, full and empty, so nobody stops at a "
-    "barrier of the whole block. The producer can do with 24 registers, so that a consumer thread gets 240. "
-    "Within a consumer S, softmax and O still follow one another: the tensor cores are busy during its softmax "
-    "only if the other consumer happens to multiply then.",
+    "An SM of Hopper has engines for what the threads of step 06 did by hand, and each engine needs the others. With "
+    "TMA one thread names a box, and the engine brings 64 columns of 128 rows, swizzled, with zeros past the end. With "
+    "wgmma an instruction of 128 threads multiplies 64 x 128 x 16, with operands that stay in shared memory. So there "
+    "is no ldmatrix, and 64 rows share each fetch of K and V, where a warp had 16 or 32. A wgmma runs on its own until "
+    "somebody waits for it. Each stage of the ring has two mbarriers, full and empty, so nobody stops at a barrier of "
+    "the whole block. The producer needs only 24 registers, so that each thread of a consumer gets 240. Within a "
+    "consumer S, softmax and O still follow one another. The tensor cores are busy during its softmax only if the "
+    "other consumer happens to multiply at that time.",
     no_workspace,
     run,
     90};

@@ -68,13 +68,13 @@ const Step ping_pong = {
     "ping-pong",
     "Two consumers take turns",
     "08_ping_pong.cu",
-    "The two consumers of step 07 begin together and then want the same unit at the same time: both multiply, "
-    "each at half the speed, then both compute exponentials while the tensor cores rest. Now the products of a "
-    "consumer stand together, O += P V of one tile and S of the next, and may only be started in turns: two "
-    "named barriers, of which each consumer waits at its own and arrives at the other's. While one has the "
-    "tensor cores the other does its softmax. Of a tile at d 128 the products take 1024 cycles and the "
-    "exponentials at least 512, so they now fit under the other's products; at d 64 it is 512 and 512, and "
-    "with maxima, sums and conversions the softmax is the longer one.",
+    "The two consumers of step 07 begin together, and then both want the same unit at the same time. Both multiply, "
+    "each at half the speed, and then both compute exponentials while the tensor cores rest. Now the products of a "
+    "consumer stand together, O += P V of one tile and S of the next, and they may only be started in turns. The turns "
+    "are two named barriers: each consumer waits at its own and arrives at the other's. While one consumer has the "
+    "tensor cores, the other does its softmax. For a tile at d 128 the products take 1024 cycles and the exponentials "
+    "at least 512, so the exponentials now fit under the other consumer's products. At d 64 both take 512, and with "
+    "maxima, sums and conversions the softmax is the longer one.",
     no_workspace,
     run,
     90};

@@ -72,12 +72,12 @@ const Step overlap = {
     "overlap",
     "Softmax under the running product",
     "09_overlap.cu",
-    "Within a consumer the softmax waits for S alone, yet in step 08 it also waits for O += P V, which was "
-    "started before S. Changing the two round costs nothing: S of the next tile first, then O += P V of this "
-    "one, and wait until at most one product is still running. Then there is S, and its exponentials are "
-    "computed under this O += P V as well as under the products of the other consumer. Only what touches O has "
-    "to wait for it: scale_rows comes after the softmax instead of within it, and P is converted once the old "
-    "P has been read.",
+    "Within a consumer the softmax needs only S. Yet in step 08 it also waits for O += P V, which was started before "
+    "S. It costs nothing to change the order of the two: S of the next tile is started first and O += P V of this one "
+    "second, and the consumer waits until at most one product is still running. Then S is there, and its exponentials "
+    "are computed under this O += P V as well as under the products of the other consumer. Only what touches O has to "
+    "wait for it. So scale_rows comes after the softmax instead of within it, and P is converted once the old P has "
+    "been read.",
     no_workspace,
     run,
     90};

@@ -41,10 +41,10 @@ const Step recurrent = {
     "recurrent",
     "Token by token",
     "01_recurrent.cpp",
-    "The definition: S += k v^T, o = q^T S, once a token. Nothing is computed twice, and each tensor is read or "
-    "written "
-    "once. But for each token all of S passes through the core, a load and a store for every two multiply-adds: 16 KB "
-    "at d 64, which the first-level cache holds, 64 KB at d 128, which it does not.",
+    "This step is the definition: S += k v^T and o = q^T S, once for each token. Nothing is computed twice, and each "
+    "tensor is read or written once. But for each token all of S passes through the core, with a load and a store for "
+    "every two multiply-adds. At d 64 S has 16 KB, which the first-level cache holds. At d 128 it has 64 KB, which "
+    "that cache does not hold.",
     DType::f32,
     no_workspace,
     run};

@@ -64,14 +64,14 @@ const Candidate recurrent_kernel = {Heads<Kernel>::cycles, Heads<Kernel>::run};
 extern const Step recurrent;
 const Step recurrent = {
     "recurrent",
-    "A block a head, token by token",
+    "One block for each head, token by token",
     "01_recurrent.cu",
-    "The definition: S += k v^T, o = q^T S, once a token. S never leaves the registers, a column of it to a thread, "
-    "and each of the four tensors is moved once, the least there is. But a block does one token after the other: the "
-    "next one is fetched while this one is computed, all threads wait for each other, and the sum of a column adds 64 "
-    "products one behind the other, 4 cycles each. That is half a microsecond a token whatever the machine. 768 bytes "
-    "are on their way a multiprocessor, where 23 KB would keep the memory busy; and a multiprocessor without a head "
-    "does nothing.",
+    "This step is the definition: S += k v^T and o = q^T S, once for each token. S never leaves the registers, where "
+    "each thread has a column of it, and each of the four tensors is moved once, which is the least there is. But a "
+    "block computes one token after the other. The next token is fetched while this one is computed, all threads wait "
+    "for each other, and the sum of a column adds 64 products one after another, with 4 cycles each. That is half a "
+    "microsecond for a token on any machine. Each multiprocessor has 768 bytes on their way, where 23 KB would keep "
+    "the memory busy, and a multiprocessor without a head does nothing.",
     DType::f32,
     no_workspace,
     Heads<Kernel>::run};

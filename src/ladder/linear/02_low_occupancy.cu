@@ -65,13 +65,14 @@ const Candidate low_occupancy_kernel = {Columns<Kernel>::cycles, Columns<Kernel>
 extern const Step low_occupancy;
 const Step low_occupancy = {
     "low-occupancy",
-    "A block a column, 4 tokens a warp",
+    "One block for each column, 4 tokens for each warp",
     "02_low_occupancy.cu",
-    "One head now gives 64 blocks instead of one, and a block does 16 to 64 tokens at a time: a warp has four, lanes "
-    "have the rows of the column, and what earlier warps add reaches the later ones as a prefix sum through shared "
-    "memory. Where heads are few, that is 5 to 15 times as fast. The price: every column reads Q and K anew, 64 or "
-    "128 times in all, from the L2 at best, and touches V and O 4 bytes at a time where 32 are moved; with many heads "
-    "it is the slower one. And each round begins with a load that everybody waits for.",
+    "One head now gives 64 blocks instead of one, and a block computes 16 to 64 tokens at a time. A warp has four "
+    "tokens, and its lanes have the rows of the column. What earlier warps add reaches the later ones as a prefix sum "
+    "through shared memory. Where there are few heads, this is 5 to 15 times as fast. The price is that every column "
+    "reads Q and K again, 64 or 128 times in all and at best from the L2, and that it uses 4 bytes of V and O where 32 "
+    "are moved. So with many heads this kernel is the slower one. And each round begins with a load that all threads "
+    "wait for.",
     DType::f32,
     no_workspace,
     Columns<Kernel>::run};

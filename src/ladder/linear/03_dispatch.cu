@@ -14,13 +14,14 @@ Status run(const Problem& p, const Tensors& t, Stream stream) {
 extern const Step dispatch;
 const Step dispatch = {
     "dispatch",
-    "One or the other, by SMs and occupancy",
+    "The faster of the two, by SMs and occupancy",
     "03_dispatch.cu",
-    "fast-transformers takes the second kernel below 40 heads, which was right for one GPU of its day. Here both say "
-    "what they will take: serial steps times cycles a step, and those grow once more blocks are resident than the "
-    "multiprocessors serve at their own pace. How many fit is asked of the device: its SM count times "
-    "cudaOccupancyMaxActiveBlocksPerMultiprocessor. On 132 multiprocessors and at d 64 the two meet near 90 heads, "
-    "at d 128 near 22. Neither becomes faster by it; one only gets the better of the two.",
+    "fast-transformers takes the second kernel below 40 heads, which was right for one GPU of its day. Here each "
+    "kernel estimates what it will take: the number of serial steps times the cycles of a step. The cycles grow when "
+    "more blocks are resident than the multiprocessors can serve at full speed. How many blocks fit is asked of the "
+    "device: its SM count times cudaOccupancyMaxActiveBlocksPerMultiprocessor. On 132 multiprocessors the two kernels "
+    "take the same time near 90 heads at d 64, and near 22 at d 128. Neither kernel becomes faster, but one always "
+    "gets the better of the two.",
     DType::f32,
     no_workspace,
     run};

@@ -75,11 +75,11 @@ const Step vector_loads = {
     "vector-loads",
     "Loads of 16 bytes",
     "04_vector_loads.cu",
-    "A lane takes four rows of q and k with one load where it took one row with each: a quarter of the instructions, "
-    "the same bytes. At d 64 half a warp now suffices for a token, so that a warp has eight tokens instead of four, "
-    "a step of a block is twice as long, and its one wait for memory serves twice as many tokens; the product with q "
-    "takes four shuffles instead of five. In the recurrent kernel 48 threads fetch a token that took 64 threads three "
-    "loads each. V stays as it was: a column has no four numbers next to each other.",
+    "One load now brings a lane four rows of q or k, where it brought one. That is a quarter of the instructions for "
+    "the same bytes. At d 64 half a warp now suffices for a token, so a warp has eight tokens instead of four. A step "
+    "of a block is then twice as long, and its one wait for memory serves twice as many tokens. The product with q "
+    "takes four shuffles instead of five. In the recurrent kernel 48 threads fetch a token, for which 64 threads "
+    "needed three loads each. V is loaded as before, because a column has no four numbers next to each other.",
     DType::f32,
     no_workspace,
     run};

@@ -89,14 +89,14 @@ Status run(const Problem& p, const Tensors& t, Stream stream) {
 extern const Step double_buffer;
 const Step double_buffer = {
     "double-buffer",
-    "The next tokens while these are computed",
+    "The next tokens are loaded while these are computed",
     "05_double_buffer.cu",
-    "Until here every step of a block of the second kernel began with a wait for memory. Now its next tokens are "
-    "loaded into registers before the products of these begin, 36 more a thread. The recurrent kernel did fetch one "
-    "token ahead, but a token is computed in a fraction of the time that memory takes: now it is eight tokens ahead, "
-    "copied by cp.async past the registers, and the threads wait for each other twice in eight tokens instead of "
-    "eight times. What is left is what no load can mend: one sum after the other on plain multipliers, and Q and K "
-    "read once a column.",
+    "Until here every step of a block of the second kernel began with a wait for memory. Now the block loads its next "
+    "tokens into registers, 36 more for each thread, before the products of these tokens begin. The recurrent kernel "
+    "did fetch one token ahead, but a token is computed in a fraction of the time that memory takes. Now it fetches "
+    "eight tokens ahead with cp.async, which does not pass through registers, and the threads wait for each other "
+    "twice in eight tokens instead of eight times. No load can improve what is left: the sums are made one after "
+    "another on plain multipliers, and Q and K are read once for each column.",
     DType::f32,
     no_workspace,
     run};

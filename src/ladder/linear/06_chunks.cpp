@@ -82,15 +82,12 @@ extern const Step chunks;
 const Step chunks = {"chunks",
                      "Chunks of 16 tokens",
                      "06_chunks.cpp",
-                     "The algorithm of the tensor-core step. In a product of matrices the loops can be arranged: a "
-                     "number of the result is "
-                     "loaded and stored once for four multiply-adds, where the recurrence loads and stores one of S "
-                     "and one of o for two. "
-                     "With vectors of four that hardly pays at d 64, for the triangle costs arithmetic, the more the "
-                     "longer the chunk is: "
-                     "hence 16 tokens, not 64. At d 128, where S outgrows the first-level cache, it does. What it is "
-                     "for comes next: wide "
-                     "vectors and AMX tiles, which want matrices.",
+                     "This is the algorithm of the tensor-core step. In a product of matrices the loops can be "
+                     "rearranged: a number of the result is loaded and stored once for four multiply-adds, where the "
+                     "recurrence loads and stores one number of S and one of o for two. With vectors of four numbers "
+                     "that hardly pays at d 64, because the triangle costs arithmetic, and more of it the longer the "
+                     "chunk is. So a chunk has 16 tokens here and not 64. At d 128, where S outgrows the first-level "
+                     "cache, it does pay. The step prepares for wide vectors and AMX tiles, which want matrices.",
                      DType::f32,
                      no_workspace,
                      run};

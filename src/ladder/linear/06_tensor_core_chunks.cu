@@ -31,10 +31,10 @@ const Step tensor_core_chunks = {
     "06_tensor_core_chunks.cu",
     "Within 64 tokens linear attention is attention with a mask, and what all tokens before them add is one product "
     "with S: O = tril(Q K^T) V + Q S, then S += K^T V. That is more arithmetic than the recurrence, 2 C (E + M) + 4 E "
-    "M flop a token, but it is made of matrices: one instruction of a warp does 2048 multiply-adds, and the serial "
-    "chain has a link for every 64 tokens instead of every one. Numbers are bf16 where they are operands, S and all "
-    "sums f32. Half the bytes come with bf16. Each chunk still begins with a wait for its loads, and 64 heads still "
-    "leave half of the multiprocessors idle.",
+    "M flop for a token. But it consists of matrix products, of which one instruction of a warp does 2048 "
+    "multiply-adds, and the serial chain has one link for every 64 tokens. Operands are bf16, which halves the bytes, "
+    "and S and all sums are f32. Each chunk still begins with a wait for its loads, and 64 heads still leave half of "
+    "the multiprocessors idle.",
     DType::bf16,
     no_workspace,
     run};

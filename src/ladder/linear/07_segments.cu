@@ -134,12 +134,12 @@ const Step segments = {
     "segments",
     "Segments, so that few heads fill the device",
     "07_segments.cu",
-    "S before a token is a sum, and a sum can be cut: each segment's K^T V at the same time, a prefix sum over the "
-    "segments, then all segments at the same time from the state before them. One head becomes as many blocks as the "
-    "device holds: its SM count times the occupancy of the kernel, which is what the number 40 of the classic kernels "
-    "was after. K and V are read twice, from the L2 where they fit, and the chain of chunks is as long as a segment. "
-    "Several blocks on a multiprocessor also hide each other's waits. Three launches take a few microseconds of their "
-    "own, so that short sequences stay in one piece.",
+    "S before a token is a sum, and a sum can be cut into parts. First K^T V of all segments is computed at the same "
+    "time, then a prefix sum over the segments, and then all segments at the same time, each from the state before it. "
+    "One head becomes as many blocks as the device holds: its SM count times the occupancy of the kernel. (The number "
+    "40 of the classic kernels stood for the same idea.) K and V are read twice, from the L2 where they fit, and the "
+    "chain of chunks is only as long as a segment. Several blocks on a multiprocessor also hide each other's waits. "
+    "Three launches take a few microseconds of their own, so short sequences stay in one piece.",
     DType::bf16,
     workspace_bytes,
     run};

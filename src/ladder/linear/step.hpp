@@ -38,7 +38,7 @@ struct Tensors {
 /// One step, that is, one idea.
 struct Step {
   const char* name;   // "recurrent": for --step
-  const char* title;  // "A block a head, token by token"
+  const char* title;  // "One block for each head, token by token"
   const char* file;   // "01_recurrent.cu"
   const char* why;    // a paragraph: what changed, and why it is faster
   DType dtype;        // f32, like the classic kernels, or bf16
