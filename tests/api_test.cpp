@@ -49,7 +49,9 @@ TEST(OneCall, TakesSizesFromTheTensors) {
     Instance x = make_instance(row, DType::f32);
     x.poison_outputs();
     Attention options;
-    options.b = x.problem.b, options.band = x.problem.band, options.score = x.problem.score,
+    options.b = x.problem.b;
+    options.band = x.problem.band;
+    options.score = x.problem.score;
     options.dropout = x.problem.dropout;
     const Status status = attention(whole_sequences(x), options, host_target());
     ASSERT_TRUE(status) << status.why;
@@ -81,7 +83,8 @@ struct NestingPool {
 TEST(OneCall, MayBeCalledFromItsOwnExecutor) {
   Instance x = make_instance(Case{"x", 1, 1, 8192, 4, 1, 64, 64}, DType::f32);
   Instance y = make_instance(Case{"y", 2, 400, 500, 4, 2, 80, 80}, DType::f32, 3);
-  x.poison_outputs(), y.poison_outputs();
+  x.poison_outputs();
+  y.poison_outputs();
   // From this call on the thread's workspace is large enough for both.
   ASSERT_TRUE(attention(y.operands(), {}, host_target()));
   y.poison_outputs();
@@ -109,7 +112,8 @@ struct SerialPool {
   int calls = 0, tasks = 0;
   static void parallel_for(void* self, int n, void (*task)(void* context, int i), void* context) {
     auto& pool = *static_cast<SerialPool*>(self);
-    ++pool.calls, pool.tasks += n;
+    ++pool.calls;
+    pool.tasks += n;
     for (int i = n - 1; i >= 0; --i) task(context, i);
   }
 };
@@ -148,7 +152,8 @@ TEST(LinearContract, ARunAllocatesNothing) {
                 LinearCase{"x", 1, 400, 1, 2, 64, 64}.states().decay(Decay::token).elu().normalise(), dtype);
             SerialPool pool;
             Target target = path.target(0);
-            target.executor = {SerialPool::parallel_for, &pool, 4}, target.segments = segments;
+            target.executor = {SerialPool::parallel_for, &pool, 4};
+            target.segments = segments;
             Plan plan;
             ASSERT_TRUE(Plan::make(x.problem, pass, target, &plan));
             const Workspace workspace(plan.workspace_bytes());

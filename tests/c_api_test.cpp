@@ -11,62 +11,11 @@
 #include <vector>
 
 #include "falchion/falchion.h"
+#include "support/c_api.hpp"
 #include "support/contract.hpp"
 
 namespace falchion::testing {
 namespace {
-
-fal_tensor to_c(const Tensor& x) {
-  fal_tensor out = {};
-  out.data = x.data, out.dtype = static_cast<std::int32_t>(x.dtype);
-  for (std::size_t axis = 0; axis < 4; ++axis) out.shape[axis] = x.shape[axis], out.stride[axis] = x.stride[axis];
-  return out;
-}
-fal_operands to_c(const Operands& x) {
-  fal_operands out = {};
-  out.size = sizeof out;
-  out.q = to_c(x.q), out.k = to_c(x.k), out.v = to_c(x.v), out.o = to_c(x.o), out.lse = to_c(x.lse),
-  out.row_max = to_c(x.row_max);
-  out.probabilities = to_c(x.probabilities), out.bias = to_c(x.bias), out.mask = to_c(x.mask),
-  out.alibi = to_c(x.alibi);
-  out.cu_seqlens_q = x.cu_seqlens_q, out.cu_seqlens_k = x.cu_seqlens_k, out.used_q = x.used_q, out.used_k = x.used_k;
-  out.first_k = x.first_k;
-  out.rng = {x.rng.seed, x.rng.offset, x.rng.at, 0};
-  return out;
-}
-fal_attention to_c(const Attention& x) {
-  fal_attention out = {};
-  out.size = sizeof out;
-  out.dtype = static_cast<std::int32_t>(x.dtype);
-  out.b = x.b, out.s_q = x.s_q, out.s_k = x.s_k, out.h_q = x.h_q, out.h_k = x.h_k, out.d_qk = x.d_qk, out.d_v = x.d_v;
-  out.band = {x.band.left, x.band.right, static_cast<std::int32_t>(x.band.align), 0};
-  out.scale = x.score.scale, out.softcap = x.score.softcap;
-  out.dropout = x.dropout;
-  out.packed = x.packed, out.used_q = x.used_q, out.used_k = x.used_k, out.first_k = x.first_k, out.alibi = x.alibi,
-  out.bias = x.bias;
-  out.mask = x.mask, out.lse = x.lse, out.row_max = x.row_max, out.probabilities = x.probabilities;
-  return out;
-}
-
-fal_attention small() {
-  fal_attention a = {};
-  a.size = sizeof a;
-  a.dtype = FAL_F32, a.b = 1, a.s_q = a.s_k = 4, a.h_q = a.h_k = 1, a.d_qk = a.d_v = 8;
-  return a;
-}
-/// Returns the target for these tests, whose operands lie on the host.
-fal_target host() {
-  fal_target target = {};
-  target.size = sizeof target, target.backend = static_cast<int32_t>(host_target().backend);
-  return target;
-}
-fal_status make(const fal_attention* problem, const fal_target* target = nullptr, int32_t pass = FAL_FORWARD) {
-  fal_plan* plan = nullptr;
-  const fal_status status = fal_plan_make(problem, pass, target, &plan);
-  EXPECT_EQ(plan != nullptr, status == FAL_OK);
-  fal_plan_free(plan);
-  return status;
-}
 
 TEST(CApi, EveryFeatureComesAcross) {
   for (const Case& row : cases()) {
@@ -99,99 +48,13 @@ TEST(CApi, OneCall) {
   EXPECT_EQ(fal_attention_run(&operands, nullptr, &target, nullptr), FAL_OK) << "no options: full";
 }
 
-TEST(CApi, TextsOfAPlan) {
-  const fal_attention problem = small();
-  fal_target target = {};
-  target.size = sizeof target, target.backend = FAL_REF;
-  fal_plan* plan = nullptr;
-  ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_OK);
-  EXPECT_STREQ(fal_plan_describe(plan), "attention_forward ref f32 d8 dv8 band full ws 0 B");
-  EXPECT_NE(std::strstr(fal_plan_explain(plan, FAL_TEXT), "decision    ref"), nullptr);
-  fal_plan_free(plan);
-  target.backend = FAL_BEST, target.sm = 90;
-  const char* story = fal_explain(&problem, FAL_FORWARD, &target, FAL_TEXT);
-  EXPECT_NE(std::strstr(story, "sm90 f32"), nullptr) << story;
-  EXPECT_STREQ(fal_version(), version());
-  EXPECT_EQ(fal_build_info(), build_info());
-}
-
-/// Each format is made only once and is the text that C++ gives. It stays at its address while the other format is
-/// asked for.
-TEST(CApi, ExplainInBothFormats) {
-  const fal_attention problem = small();
-  const fal_target target = host();
-  fal_plan* plan = nullptr;
-  ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_OK);
-  const char* const text = fal_plan_explain(plan, FAL_TEXT);
-  const char* const json = fal_plan_explain(plan, FAL_JSON);
-  EXPECT_EQ(std::strncmp(text, "problem ", 8), 0) << text;
-  EXPECT_EQ(std::strncmp(json, "{\"falchion\":", 12), 0) << json;
-  EXPECT_EQ(fal_plan_explain(plan, FAL_TEXT), text);
-  EXPECT_EQ(fal_plan_explain(plan, FAL_JSON), json);
-  EXPECT_EQ(fal_plan_describe(plan), fal_plan_describe(plan));
-  EXPECT_STREQ(fal_explain(&problem, FAL_FORWARD, &target, FAL_JSON), json);
-  EXPECT_STREQ(fal_explain(&problem, FAL_FORWARD, &target, FAL_TEXT), text);
-  fal_plan_free(plan);
-  EXPECT_STREQ(fal_plan_explain(nullptr, FAL_TEXT), "no plan");
-  EXPECT_EQ(std::string(fal_plan_explain(nullptr, FAL_JSON)), Plan().explain(Format::json));
-  EXPECT_NE(std::strstr(fal_explain(nullptr, 0, nullptr, FAL_JSON), R"("why":"attention is null")"), nullptr);
-}
-
-TEST(CApi, AnUnknownFormatIsNull) {
-  const fal_attention problem = small();
-  const fal_linear_attention linear = FAL_LINEAR_ATTENTION_INIT;
-  fal_plan* plan = nullptr;
-  for (const std::int32_t format : {-1, 2, 256}) {
-    ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, nullptr, &plan), FAL_OK);
-    const std::string why = text("format = ", format, ": it must be 0 to 1");
-    EXPECT_EQ(fal_plan_explain(plan, format), nullptr);
-    EXPECT_EQ(fal_why(), why);
-    fal_plan_free(plan);
-    ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, nullptr, &plan), FAL_OK) << "forgets why";
-    EXPECT_EQ(fal_explain(&problem, FAL_FORWARD, nullptr, format), nullptr);
-    EXPECT_EQ(fal_why(), why);
-    EXPECT_EQ(fal_linear_explain(&linear, FAL_FORWARD, nullptr, format), nullptr);
-    EXPECT_EQ(fal_plan_explain(nullptr, format), nullptr);
-    fal_plan_free(plan);
-  }
-}
-
-/// The reason of a refusal is still there after the texts that a user asks for to understand it.
-TEST(CApi, TextsLeaveTheReasonOfTheLastFailure) {
-  fal_attention problem = small();
-  problem.dtype = 256;
-  ASSERT_EQ(make(&problem), FAL_INVALID);
-  ASSERT_NE(fal_explain(&problem, FAL_FORWARD, nullptr, FAL_JSON), nullptr);
-  EXPECT_STREQ(fal_why(), "dtype = 256: it must be 0 to 7");
-}
-
-TEST(Threads, AskForTheTextsOfOnePlan) {
-  const fal_attention problem = small();
-  for (int round = 0; round < 50; ++round) {
-    fal_plan* plan = nullptr;
-    ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, nullptr, &plan), FAL_OK);
-    std::array<std::array<const char*, 3>, 8> seen{};
-    std::vector<std::thread> threads;
-    for (auto& texts : seen) {
-      threads.emplace_back([plan, &texts] {
-        texts = {fal_plan_describe(plan), fal_plan_explain(plan, FAL_TEXT), fal_plan_explain(plan, FAL_JSON)};
-      });
-    }
-    for (std::thread& thread : threads) thread.join();
-    for (const auto& texts : seen) {
-      ASSERT_EQ(texts, seen[0]) << "made twice";
-      ASSERT_STREQ(texts[2], fal_explain(&problem, FAL_FORWARD, nullptr, FAL_JSON));
-    }
-    fal_plan_free(plan);
-  }
-}
-
 TEST(CApi, ZeroesButForTheSizeAreAValidStart) {
   fal_attention a = {};
   a.size = sizeof a;
   EXPECT_EQ(make(&a), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "dtype = as_q (0): the type of q is unset; it must be f32, f16 or bf16");
-  a.dtype = FAL_BF16, a.d_qk = a.d_v = 8;  // With b = 0 the problem is legal and empty.
+  a.dtype = FAL_BF16;
+  a.d_qk = a.d_v = 8;  // With b = 0 the problem is legal and empty.
   EXPECT_EQ(make(&a), FAL_OK) << fal_why();
   a = small();
   EXPECT_EQ(make(&a), FAL_OK) << "a band of zeroes is the full one: " << fal_why();
@@ -235,10 +98,12 @@ TEST(CApi, Refusals) {
   a.dtype = 256;  // The lowest byte of 256 is 0, which is f32.
   EXPECT_EQ(make(&a), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "dtype = 256: it must be 0 to 7");
-  a = small(), a.band.align = -1;
+  a = small();
+  a.band.align = -1;
   EXPECT_EQ(make(&a), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "band.align = -1: it must be 0 to 2");
-  a = small(), a.reserved2[13] = 1;
+  a = small();
+  a.reserved2[13] = 1;
   EXPECT_EQ(make(&a), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "attention.reserved2[13] = 1: a reserved field must be 0");
   a = small();
@@ -246,19 +111,25 @@ TEST(CApi, Refusals) {
   EXPECT_EQ(make(&a, nullptr, FAL_BACKWARD), FAL_UNSUPPORTED);
   EXPECT_STREQ(fal_why(), "pass = backward: attention_backward is not built yet");
   fal_target target = {};
-  target.size = sizeof target, target.backend = 12;
+  target.size = sizeof target;
+  target.backend = 12;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "backend = 12: it must be 0 to 4");
-  target = host(), target.device = 1;
+  target = host();
+  target.device = 1;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "device = 1 with use_device = 0: set use_device");
-  target.use_device = 1, target.device = -2, target.backend = FAL_SM90;
+  target.use_device = 1;
+  target.device = -2;
+  target.backend = FAL_SM90;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "device = -2: it must be CUDA's number of a device");
-  target.device = 0, target.backend = FAL_CPU;
+  target.device = 0;
+  target.backend = FAL_CPU;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "device = 0 with backend = cpu: device is for GPU backends");
-  target = host(), target.reserved[9] = 1;
+  target = host();
+  target.reserved[9] = 1;
   EXPECT_EQ(make(&a, &target), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "target.reserved[9] = 1: a reserved field must be 0");
 }
@@ -268,22 +139,27 @@ TEST(CApi, TypesOfOperands) {
   fal_attention a = small();
   a.dtype_k = a.dtype_v = a.dtype_o = FAL_F32;  // These are the type of q, given explicitly.
   EXPECT_EQ(make(&a), FAL_OK) << fal_why();
-  a = small(), a.dtype_o = FAL_BF16;
+  a = small();
+  a.dtype_o = FAL_BF16;
   EXPECT_EQ(make(&a), FAL_UNSUPPORTED);
   EXPECT_STREQ(fal_why(),
                "dtype_o = bf16 with dtype = f32: operands of different types are not built yet; nearest: as_q");
-  a = small(), a.dtype_v = FAL_E4M3;
+  a = small();
+  a.dtype_v = FAL_E4M3;
   EXPECT_EQ(make(&a), FAL_UNSUPPORTED);
   EXPECT_STREQ(fal_why(),
                "dtype_v = e4m3 with dtype = f32: operands of different types are not built yet; nearest: as_q");
-  a = small(), a.dtype_k = FAL_BOOL;
+  a = small();
+  a.dtype_k = FAL_BOOL;
   EXPECT_EQ(make(&a), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "dtype_k = boolean: q, k, v, o are numbers");
-  a = small(), a.dtype = FAL_I8;
+  a = small();
+  a.dtype = FAL_I8;
   EXPECT_EQ(make(&a), FAL_UNSUPPORTED);
   EXPECT_STREQ(fal_why(), "dtype = i8 is not built yet; nearest: f16, bf16");
   fal_linear_attention linear = FAL_LINEAR_ATTENTION_INIT;
-  linear.d_qk = linear.d_v = 8, linear.dtype_k = FAL_F16;
+  linear.d_qk = linear.d_v = 8;
+  linear.dtype_k = FAL_F16;
   fal_plan* plan = nullptr;
   EXPECT_EQ(fal_linear_plan_make(&linear, FAL_FORWARD, nullptr, &plan), FAL_UNSUPPORTED);
   EXPECT_STREQ(fal_why(),
@@ -342,7 +218,8 @@ TEST(CApi, Nulls) {
 TEST(CApi, Executor) {
   static int tasks = 0;
   fal_executor executor = {};
-  executor.size = sizeof executor, executor.threads = 3;
+  executor.size = sizeof executor;
+  executor.threads = 3;
   executor.parallel_for = [](void*, int n, void (*task)(void*, int), void* context) {
     tasks += n;
     for (int i = 0; i < n; ++i) task(context, i);

@@ -105,8 +105,10 @@ TEST(Contract, OverlappingOutputs) {
     HostTensor both(dtype, {1, 4, 4, 8});
     both.fill_normal(3);
     Operands slices = x.operands();
-    slices.q = both.view(), slices.q.shape[2] = 2;
-    slices.o = slices.q, slices.o.data = static_cast<std::byte*>(slices.q.data) + 2 * 8 * size_of(dtype);
+    slices.q = both.view();
+    slices.q.shape[2] = 2;
+    slices.o = slices.q;
+    slices.o.data = static_cast<std::byte*>(slices.q.data) + 2 * 8 * size_of(dtype);
     EXPECT_TRUE(run_with(path, x.problem, slices)) << run_with(path, x.problem, slices).why;
     slices.o.data = static_cast<std::byte*>(slices.q.data) + (2 * 8 - 1) * size_of(dtype);
     EXPECT_EQ(run_with(path, x.problem, slices).why, "o overlaps q");
@@ -118,7 +120,8 @@ TEST(Contract, OverlappingOutputs) {
 TEST(Contract, BrokenLengthsAreReported) {
   Instance x = make_instance(Case{"x", 3, 40, 50, 1, 1, 16, 16}.packed({40, 3, 5}, {50, 20, 9}), DType::f32);
   const auto why = [&] { return validate_lengths(x.problem, x.operands()).why; };
-  x.cu_q = {0, 40, 43, 51}, x.cu_k = {0, 50, 70, 82};  // The totals count the 3 spare rows.
+  x.cu_q = {0, 40, 43, 51};
+  x.cu_k = {0, 50, 70, 82};  // The totals count the 3 spare rows.
   EXPECT_EQ(why(), "");
   x.cu_q = {1, 40, 43, 51};
   EXPECT_EQ(why(), "cu_seqlens_q[0] = 1: it must start at 0");
@@ -141,7 +144,8 @@ TEST(Contract, BrokenLengthsStayInBounds) {
     for (const std::vector<std::int32_t>& cu :
          {std::vector<std::int32_t>{0, 90, 20, 60}, {-5, 3, -7, 40}, {low, huge, low, 70}, {60, 50, 40, 30}}) {
       Instance x = make_instance(Case{"x", 3, 40, 50, 2, 1, 16, 16}.packed({40, 3, 5}, {50, 20, 9}).causal(), dtype);
-      x.cu_q = cu, x.cu_k = cu;
+      x.cu_q = cu;
+      x.cu_k = cu;
       const Status status = run(path, &x);
       EXPECT_TRUE(status) << status.why;
     }
@@ -216,9 +220,13 @@ TEST(Contract, MoreThan2To31Elements) {
         std::memcpy(to + s * step * size_of(dtype),
                     static_cast<std::byte*>(view->data) + static_cast<std::size_t>(s) * row, row);
       }
-      view->data = to, view->stride[1] = step;
+      view->data = to;
+      view->stride[1] = step;
     };
-    spread(&operands.q, 0), spread(&operands.k, 1), spread(&operands.v, 2), spread(&operands.o, 3);
+    spread(&operands.q, 0);
+    spread(&operands.k, 1);
+    spread(&operands.v, 2);
+    spread(&operands.o, 3);
     const Status status = run_with(path, x.problem, operands);
     for (std::int64_t s = 0; s < rows; ++s) {
       std::memcpy(static_cast<std::byte*>(x.o.view().data) + s * 64 * size_of(dtype),

@@ -18,8 +18,8 @@ TEST(Contract, MergeOfPartialResults) {
     for (int p = 0; p < 2; ++p) {
       part[p].q = whole.q;
       part[p].k.for_each([&](auto b, auto s, auto h, auto d) {
-        part[p].k.set(b, s, h, d, whole.k.get(b, s + p * 40, h, d)),
-            part[p].v.set(b, s, h, d, whole.v.get(b, s + p * 40, h, d));
+        part[p].k.set(b, s, h, d, whole.k.get(b, s + p * 40, h, d));
+        part[p].v.set(b, s, h, d, whole.v.get(b, s + p * 40, h, d));
       });
       ASSERT_TRUE(run(path, &part[p]));
     }
@@ -42,11 +42,15 @@ TEST(Contract, MergeIntoAnInputWhoseAxesOfOneElementSayOtherStrides) {
   HostTensor o_a(DType::f32, {1, 2, 1, 4}), o_b(DType::f32, {1, 2, 1, 4});
   HostTensor lse_a(DType::f32, {1, 1, 2, 1}), lse_b(DType::f32, {1, 1, 2, 1});
   for (std::int64_t i = 0; i < 2; ++i) {
-    set_row(&o_a, 0, i, 0, 3), set_row(&o_b, 0, i, 0, 5);
-    lse_a.set(0, 0, i, 0, 0), lse_b.set(0, 0, i, 0, 0);
+    set_row(&o_a, 0, i, 0, 3);
+    set_row(&o_b, 0, i, 0, 5);
+    lse_a.set(0, 0, i, 0, 0);
+    lse_b.set(0, 0, i, 0, 0);
   }
   Tensor o = o_a.view(), lse = lse_a.view();
-  o.stride[0] = 1000, o.stride[2] = 7, lse.stride[0] = 77;
+  o.stride[0] = 1000;
+  o.stride[2] = 7;
+  lse.stride[0] = 77;
   EXPECT_EQ(merge(o_a.view(), lse_a.view(), o_b.view(), lse_b.view(), o, lse).why, "");
   EXPECT_EQ(o_a.get(0, 1, 0, 3), 4);
 }
@@ -55,9 +59,13 @@ TEST(Contract, MergeOfEmptyAndBrokenStates) {
   HostTensor o_a(DType::f32, {1, 2, 1, 4}), o_b(DType::f32, {1, 2, 1, 4}), o(DType::f32, {1, 2, 1, 4});
   HostTensor lse_a(DType::f32, {1, 1, 2, 1}), lse_b(DType::f32, {1, 1, 2, 1}), lse(DType::f32, {1, 1, 2, 1});
   const auto merged = [&] { return merge(o_a.view(), lse_a.view(), o_b.view(), lse_b.view(), o.view(), lse.view()); };
-  for (std::int64_t i = 0; i < 2; ++i)
-    set_row(&o_a, 0, i, 0, 3), set_row(&o_b, 0, i, 0, kNan), lse_b.set(0, 0, i, 0, -kInf);
-  lse_a.set(0, 0, 0, 0, 0.5f), lse_a.set(0, 0, 1, 0, -kInf);
+  for (std::int64_t i = 0; i < 2; ++i) {
+    set_row(&o_a, 0, i, 0, 3);
+    set_row(&o_b, 0, i, 0, kNan);
+    lse_b.set(0, 0, i, 0, -kInf);
+  }
+  lse_a.set(0, 0, 0, 0, 0.5f);
+  lse_a.set(0, 0, 1, 0, -kInf);
   ASSERT_TRUE(merge(o_b.view(), lse_b.view(), o_a.view(), lse_a.view(), o.view(), lse.view()));
   EXPECT_EQ(o.get(0, 0, 0, 2), 3);
   EXPECT_EQ(lse.get(0, 0, 0, 0), 0.5f);
@@ -85,8 +93,10 @@ TEST(Contract, MergeIsAsExactAsTheLse) {
     SCOPED_TRACE(score);
     HostTensor o_a(DType::f32, {1, 1, 1, 4}), o_b(DType::f32, {1, 1, 1, 4}), o(DType::f32, {1, 1, 1, 4});
     HostTensor lse_a(DType::f32, {1, 1, 1, 1}), lse_b(DType::f32, {1, 1, 1, 1}), lse(DType::f32, {1, 1, 1, 1});
-    set_row(&o_a, 0, 0, 0, 1), set_row(&o_b, 0, 0, 0, 0);
-    lse_a.set(0, 0, 0, 0, static_cast<float>(score + std::log(3.0))), lse_b.set(0, 0, 0, 0, score);
+    set_row(&o_a, 0, 0, 0, 1);
+    set_row(&o_b, 0, 0, 0, 0);
+    lse_a.set(0, 0, 0, 0, static_cast<float>(score + std::log(3.0)));
+    lse_b.set(0, 0, 0, 0, score);
     ASSERT_TRUE(merge(o_a.view(), lse_a.view(), o_b.view(), lse_b.view(), o.view(), lse.view()));
     EXPECT_NEAR(o.get(0, 0, 0, 0), 0.75, error);
   }
@@ -122,7 +132,10 @@ TEST(Contract, MergeNamesTheTensorThatDoesNotFit) {
       {[](Tensors& t) { t.o.shape[2] = -1; }, "o.shape[2] = -1: an extent must be 0 or more"},
       {[](Tensors& t) { t.o.shape[3] = t.o_a.shape[3] = t.o_b.shape[3] = 0; },
        "o.shape[3] = 0: a head dim must be 1 or more"},
-      {[](Tensors& t) { t.o.stride[0] = 0, t.o.shape[0] = t.o_a.shape[0] = t.o_b.shape[0] = 2; },
+      {[](Tensors& t) {
+         t.o.stride[0] = 0;
+         t.o.shape[0] = t.o_a.shape[0] = t.o_b.shape[0] = 2;
+       },
        "o.stride[0] = 0: strides of an output must be above 0"},
       {[](Tensors& t) { t.o_a.data = nullptr; }, "o_a.data is null"},
       {[](Tensors& t) { t.o.data = &t.memory[0][1]; }, "o overlaps o_a"},

@@ -28,16 +28,24 @@ TEST(Contract, RowThatSeesNoKey) {
 
 TEST(Contract, NoKeysAtAll) {
   planted(Case{"x", 2, 5, 0, 2, 1, 16, 16}.row_max(), nothing, [](const Instance& x) {
-    for (std::int64_t i = 0; i < 5; ++i) expect_empty(x, 0, i), expect_empty(x, 1, i);
+    for (std::int64_t i = 0; i < 5; ++i) {
+      expect_empty(x, 0, i);
+      expect_empty(x, 1, i);
+    }
   });
   planted(Case{"x", 3, 5, 40, 2, 1, 16, 16}.row_max().used_k({7, 0, 40}), nothing, [](const Instance& x) {
     for (std::int64_t i = 0; i < 5; ++i) expect_empty(x, 1, i);
   });
   planted(Case{"x", 2, 50, 40, 2, 1, 16, 16}.row_max().used_k({0, 0}), nothing, [](const Instance& x) {
-    for (std::int64_t i = 0; i < 50; ++i) expect_empty(x, 0, i), expect_empty(x, 1, i);
+    for (std::int64_t i = 0; i < 50; ++i) {
+      expect_empty(x, 0, i);
+      expect_empty(x, 1, i);
+    }
   });
-  planted(Case{"x", 2, 6, 4, 2, 1, 16, 16}.row_max().packed({5, 2}, {4, 0}), nothing,
-          [](const Instance& x) { expect_empty(x, 0, 5), expect_empty(x, 0, 6); });
+  planted(Case{"x", 2, 6, 4, 2, 1, 16, 16}.row_max().packed({5, 2}, {4, 0}), nothing, [](const Instance& x) {
+    expect_empty(x, 0, 5);
+    expect_empty(x, 0, 6);
+  });
 }
 
 TEST(Contract, EmptyProblemsAreLegal) {

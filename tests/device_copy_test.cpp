@@ -39,7 +39,10 @@ Timer::Timer() = default;
 Timer::~Timer() = default;
 Status Timer::start(Stream) { return {}; }
 Status Timer::stop(Stream) { return {}; }
-Status Timer::seconds(double* out) { return *out = 0, Status{}; }
+Status Timer::seconds(double* out) {
+  *out = 0;
+  return {};
+}
 }  // namespace falchion::cuda
 
 namespace falchion::testing {
@@ -71,8 +74,10 @@ TEST(DeviceCopy, AddressesKeepTheirRemainderAndDistance) {
   Instance x = make_instance(Case{"x", 2, 5, 6, 2, 1, 16, 16}.layout(Layout::odd), DType::bf16);
   HostTensor both(DType::bf16, {2, 5, 4, 16});
   Operands host = x.operands();
-  host.q = both.view(), host.q.shape[2] = 2;
-  host.o = host.q, host.o.data = static_cast<std::byte*>(host.q.data) + 2 * 16 * 2;
+  host.q = both.view();
+  host.q.shape[2] = 2;
+  host.o = host.q;
+  host.o.data = static_cast<std::byte*>(host.q.data) + 2 * 16 * 2;
   cuda::DeviceCopy copy;
   ASSERT_TRUE(cuda::DeviceCopy::make(x.problem, host, {}, &copy));
   const auto remainder = [](const void* at) { return reinterpret_cast<std::uintptr_t>(at) % 256; };

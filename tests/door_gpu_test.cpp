@@ -32,8 +32,14 @@ static_assert(cuda::kNotInitialized == CUDA_ERROR_NOT_INITIALIZED && cuda::kDein
 
 class GpuDoor : public ::testing::Test {
  protected:
-  void SetUp() override { cuda = {}, driver.forget(); }
-  void TearDown() override { cuda = {}, driver.forget(); }
+  void SetUp() override {
+    cuda = {};
+    driver.forget();
+  }
+  void TearDown() override {
+    cuda = {};
+    driver.forget();
+  }
   FakeRuntime& cuda = fake_runtime();
   const FakeDriver& driver = FakeDriver::loaded();
 };
@@ -70,7 +76,8 @@ TEST_F(GpuDoor, OurOwnErrorIsToldAndTakenBack) {
 }
 
 TEST_F(GpuDoor, ABrokenContextIsToldAndNotTakenAway) {
-  cuda.last = cudaErrorIllegalAddress, cuda.sticky = true;
+  cuda.last = cudaErrorIllegalAddress;
+  cuda.sticky = true;
   EXPECT_EQ(cuda::broken_context().why,
             "an earlier kernel has broken this process's CUDA context: "
             "cudaErrorIllegalAddress: as the test says");
@@ -100,7 +107,8 @@ TEST_F(GpuDoor, ALookUpOfTheDriversFunctionThatFailedIsMadeAgain) {
 /// host's.
 TEST_F(GpuDoor, ABrokenContextDoesNotMakeAllMemoryTheHosts) {
   const DeviceMemory memory;
-  cuda.last = cudaErrorIllegalAddress, cuda.sticky = true;
+  cuda.last = cudaErrorIllegalAddress;
+  cuda.sticky = true;
   EXPECT_EQ(cuda::place_of(memory.data()), cuda::Place::here);
   Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
   x.poison_outputs();
@@ -118,7 +126,8 @@ PlanData plan_of(const Instance& x) {
     gpu::AttentionKernel out{};
     out.launch = [](const gpu::AttentionArgs&, void*) {
       launched_on = fake_runtime().current;
-      return ++launches, launch_returns;
+      ++launches;
+      return launch_returns;
     };
     out.facts = {.rows = 64, .keys = 64, .threads = 128, .ctas = 1};
     return out;
@@ -130,8 +139,12 @@ PlanData plan_of(const Instance& x) {
                                .kernel = &kernel};
   PlanData plan;
   ask(x.problem, Pass::forward, Target{}, &plan);
-  plan.backend = Backend::sm80, plan.variant = plan.gpu.unaligned = &variant;
-  plan.gpu.device = "Fake GPU", plan.gpu.sm = 90, plan.gpu.sms = 132, plan.gpu.ordinal = 0;
+  plan.backend = Backend::sm80;
+  plan.variant = plan.gpu.unaligned = &variant;
+  plan.gpu.device = "Fake GPU";
+  plan.gpu.sm = 90;
+  plan.gpu.sms = 132;
+  plan.gpu.ordinal = 0;
   return plan;
 }
 
@@ -139,11 +152,14 @@ class GpuRuns : public GpuDoor {
  protected:
   void SetUp() override {
     GpuDoor::SetUp();
-    launches = 0, launch_returns = cudaSuccess;
+    launches = 0;
+    launch_returns = cudaSuccess;
     std::byte* place = memory.data<std::byte>();
     driver.add(place, std::size_t{1} << 24, FakeKind::device, true);
-    for (Tensor* tensor : {&operands.q, &operands.k, &operands.v, &operands.o, &operands.lse})
-      tensor->data = place, place += 1 << 20;
+    for (Tensor* tensor : {&operands.q, &operands.k, &operands.v, &operands.o, &operands.lse}) {
+      tensor->data = place;
+      place += 1 << 20;
+    }
   }
   Status run() { return falchion::run(plan_of(x), operands, {}, nullptr); }
   /// Returns the reason of the status of a run whose k lies at `data`.
@@ -165,13 +181,15 @@ TEST_F(GpuRuns, ALaunchesErrorIsWhatTheLaunchReturned) {
   EXPECT_EQ(run().why, "") << "a valid run";
   EXPECT_EQ(launches, 2);
   EXPECT_EQ(cuda.last, cudaErrorInvalidDevice) << "and still theirs";
-  launch_returns = cudaErrorInvalidConfiguration, cuda.last = cudaErrorInvalidConfiguration;
+  launch_returns = cudaErrorInvalidConfiguration;
+  cuda.last = cudaErrorInvalidConfiguration;
   EXPECT_EQ(run().code, Code::device);
   EXPECT_EQ(cuda.last, cudaSuccess) << "ours was told, and is not left behind";
 }
 
 TEST_F(GpuRuns, ABrokenContextIsSaidBeforeTheLaunch) {
-  cuda.last = cudaErrorIllegalAddress, cuda.sticky = true;
+  cuda.last = cudaErrorIllegalAddress;
+  cuda.sticky = true;
   EXPECT_EQ(run().code, Code::device);
   EXPECT_NE(run().why.find("cudaErrorIllegalAddress"), std::string::npos);
   EXPECT_EQ(launches, 0);
@@ -233,7 +251,8 @@ TEST_F(GpuRuns, ARunGoesToItsDeviceAndComesBack) {
 /// of these, so it has to be restored in another way.
 TEST_F(GpuRuns, ARunGivesTheCallersOwnContextBack) {
   int made_by_the_application = 0;
-  cuda.devices = 3, cuda.current = 1;
+  cuda.devices = 3;
+  cuda.current = 1;
   cuda.set_context = driver.set_context;
   driver.set_context(&made_by_the_application);
   PlanData plan = plan_of(x);
@@ -268,7 +287,8 @@ TEST_F(GpuRuns, TheTargetNamesTheDevice) {
   target.backend = Backend::cpu;
   EXPECT_EQ(attention(operands, {}, target).why, "device = 1 with backend = cpu: device is for GPU backends");
   // When a device is named, `best` means a GPU and never the CPU.
-  target = Backend::best, target.device = 1;
+  target = Backend::best;
+  target.device = 1;
   EXPECT_EQ(attention(operands, {}, target).code, Code::unsupported);
 }
 
@@ -292,11 +312,13 @@ TEST_F(GpuRuns, WithoutAGeneralVariantTheOperandInTheWayIsNamed) {
   crooked.v.stride[1] = 35;
   EXPECT_EQ(falchion::run(plan, crooked, {}, nullptr).why,
             "v.stride[1] = 35 (70 bytes) is no multiple of 16 bytes, and this build has no general variant for bf16");
-  crooked = operands, crooked.k.data = static_cast<std::byte*>(crooked.k.data) + 2;
+  crooked = operands;
+  crooked.k.data = static_cast<std::byte*>(crooked.k.data) + 2;
   EXPECT_EQ(falchion::run(plan, crooked, {}, nullptr).why,
             text("k.data = ", crooked.k.data,
                  " is 2 past a multiple of 16 bytes, and this build has no general variant for bf16"));
-  crooked = operands, plan.attention().problem.d_qk = crooked.q.shape[3] = crooked.k.shape[3] = 28;
+  crooked = operands;
+  plan.attention().problem.d_qk = crooked.q.shape[3] = crooked.k.shape[3] = 28;
   EXPECT_EQ(falchion::run(plan, crooked, {}, nullptr).why,
             "q.shape[3] = 28 is no multiple of 8, 16 bytes, and this build has no general variant for bf16");
 }

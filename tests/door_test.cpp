@@ -108,17 +108,23 @@ TEST_F(Door, PlansOfTheHostRefuseEachOperandByName) {
                                          .probabilities(),
                                      dtype);
     const Instance packed = make_instance(Case{"x", 2, 40, 90, 4, 2, 16, 16}.packed({40, 7}, {90, 3}), dtype);
-    refuse(path, x, "q", &Operands::q), refuse(path, x, "k", &Operands::k), refuse(path, x, "v", &Operands::v);
-    refuse(path, x, "o", &Operands::o), refuse(path, x, "lse", &Operands::lse);
-    refuse(path, x, "row_max", &Operands::row_max), refuse(path, x, "probabilities", &Operands::probabilities);
-    refuse(path, x, "bias", &Operands::bias), refuse(path, x, "mask", &Operands::mask);
+    refuse(path, x, "q", &Operands::q);
+    refuse(path, x, "k", &Operands::k);
+    refuse(path, x, "v", &Operands::v);
+    refuse(path, x, "o", &Operands::o);
+    refuse(path, x, "lse", &Operands::lse);
+    refuse(path, x, "row_max", &Operands::row_max);
+    refuse(path, x, "probabilities", &Operands::probabilities);
+    refuse(path, x, "bias", &Operands::bias);
+    refuse(path, x, "mask", &Operands::mask);
     refuse(path, x, "alibi", &Operands::alibi);
     refuse_array(path, x, "first_k", &Operands::first_k);
     const Instance dropped = make_instance(Case{"x", 2, 40, 90, 4, 2, 16, 16}.dropout(0.5F), dtype);
     Operands operands = dropped.operands();
     operands.rng.at = memory.data<const std::uint64_t>();
     expect_named(path, dropped.problem, Pass::forward, operands, "rng.at");
-    refuse_array(path, x, "used_q", &Operands::used_q), refuse_array(path, x, "used_k", &Operands::used_k);
+    refuse_array(path, x, "used_q", &Operands::used_q);
+    refuse_array(path, x, "used_k", &Operands::used_k);
     refuse_array(path, packed, "cu_seqlens_q", &Operands::cu_seqlens_q);
     refuse_array(path, packed, "cu_seqlens_k", &Operands::cu_seqlens_k);
   });
@@ -296,7 +302,8 @@ TEST_F(Door, BestOfLinearAttentionStaysWhereTheStateIs) {
   LinearInstance empty = make_linear_instance(LinearCase{"x", 2, 0, 1, 2, 16, 16}.states(), DType::f32);
   LinearOperands none = empty.operands(Pass::forward);
   none.q.data = none.k.data = none.v.data = none.o.data = nullptr;
-  none.initial_state.data = memory.data(), none.final_state.data = memory.data<std::byte>() + (1 << 20);
+  none.initial_state.data = memory.data();
+  none.final_state.data = memory.data<std::byte>() + (1 << 20);
   EXPECT_EQ(linear_attention(none).why.rfind("initial_state lies on a GPU", 0), 0u);
 }
 

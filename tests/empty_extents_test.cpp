@@ -31,7 +31,10 @@ void drop_empty(Drop drop, std::int64_t rows_of_nobody, AnyOperands* x) {
     if (rows_of_nobody > 0 && tensor->shape[0] == 1 && tensor->shape[2] == rows_of_nobody) tensor->shape[2] = 0;
     const bool output = std::find(outputs.begin(), outputs.end(), tensor) != outputs.end();
     const bool wanted = drop == Drop::all || output == (drop == Drop::outputs);
-    if (wanted && is_empty(*tensor)) tensor->data = nullptr, tensor->stride = {};
+    if (wanted && is_empty(*tensor)) {
+      tensor->data = nullptr;
+      tensor->stride = {};
+    }
   }
 }
 

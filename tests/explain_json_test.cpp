@@ -202,28 +202,43 @@ std::vector<Target> targets() {
 
 std::vector<Attention> problems() {
   Attention a;
-  a.b = 2, a.s_q = a.s_k = 3000, a.h_q = 8, a.h_k = 2, a.d_qk = a.d_v = 64, a.lse = true;
+  a.b = 2;
+  a.s_q = a.s_k = 3000;
+  a.h_q = 8;
+  a.h_k = 2;
+  a.d_qk = a.d_v = 64;
+  a.lse = true;
   std::vector<Attention> out(8, a);
   out[1].s_q = 1;
   out[2].b = 0;
   out[3].packed = true;
-  out[4].bias = out[4].mask = true, out[4].score = {0.3F, 20}, out[4].dropout = 0.1F;
+  out[4].bias = out[4].mask = true;
+  out[4].score = {0.3F, 20};
+  out[4].dropout = 0.1F;
   out[4].alibi = out[4].first_k = true;
   out[5].h_q = 7;
   out[6].score.scale = std::numeric_limits<float>::quiet_NaN();
-  out[7].dtype = DType::e4m3, out[7].d_v = 300;
+  out[7].dtype = DType::e4m3;
+  out[7].d_v = 300;
   return out;
 }
 
 std::vector<LinearAttention> linear_problems() {
   LinearAttention a;
-  a.b = 1, a.s = 9000, a.h_qk = a.h_v = 2, a.d_qk = a.d_v = 64;
+  a.b = 1;
+  a.s = 9000;
+  a.h_qk = a.h_v = 2;
+  a.d_qk = a.d_v = 64;
   std::vector<LinearAttention> out(6, a);
-  out[1].normalise = out[1].initial_state = out[1].final_state = true, out[1].decay = Decay::token;
+  out[1].normalise = out[1].initial_state = out[1].final_state = true;
+  out[1].decay = Decay::token;
   out[2].b = 0;
-  out[3].packed = out[3].reverse = true, out[3].feature_map = FeatureMap::elu_plus_one;
+  out[3].packed = out[3].reverse = true;
+  out[3].feature_map = FeatureMap::elu_plus_one;
   out[4].eps = std::numeric_limits<float>::infinity();
-  out[5].dtype = DType::f32, out[5].h_qk = out[5].h_v = 64, out[5].d_qk = out[5].d_v = 128;
+  out[5].dtype = DType::f32;
+  out[5].h_qk = out[5].h_v = 64;
+  out[5].d_qk = out[5].d_v = 128;
   return out;
 }
 

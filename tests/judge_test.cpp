@@ -134,7 +134,10 @@ TEST(Judge, ASumThatCancelsIsGrantedARoundingOfItsMagnitudes) {
 /// Adds noise of this size relative to the RMS of the tensor.
 void add_noise(double size, HostTensor* x) {
   double sum = 0, count = 0;
-  x->for_each([&](auto i, auto j, auto k, auto l) { sum += std::pow(x->get(i, j, k, l), 2), ++count; });
+  x->for_each([&](auto i, auto j, auto k, auto l) {
+    sum += std::pow(x->get(i, j, k, l), 2);
+    ++count;
+  });
   const double by = size * std::sqrt(sum / count);
   std::uint64_t n = 0;
   x->for_each([&](auto i, auto j, auto k, auto l) {

@@ -185,8 +185,10 @@ void check_texts(const Steps& steps) {
 }
 
 TEST(Ladder, EveryStepSaysWhatAndWhy) {
-  check_texts(ladder::cpu_steps()), check_texts(ladder::gpu_steps());
-  check_texts(ladder::linear::cpu_steps()), check_texts(ladder::linear::gpu_steps());
+  check_texts(ladder::cpu_steps());
+  check_texts(ladder::gpu_steps());
+  check_texts(ladder::linear::cpu_steps());
+  check_texts(ladder::linear::gpu_steps());
 }
 
 /// Checks what `falchion ladder ...` prints with --json. The command is built beside this test.

@@ -35,7 +35,10 @@ TEST(LinearRefusals, Problems) {
       {[](auto& a) { a.d_qk = 0; }, "d_qk = 0: a head dim must be 1 to 256"},
       {[](auto& a) { a.d_v = 300; }, "d_v = 300 is over the limit of 256"},
       {[](auto& a) { a.b = a.h_v = 1 << 30; }, "b * h_v = 1073741824 * 1073741824 is over the limit of 2147483647"},
-      {[](auto& a) { a.b = 1 << 20, a.s = 1 << 30; },
+      {[](auto& a) {
+         a.b = 1 << 20;
+         a.s = 1 << 30;
+       },
        "b * h_v * s * d overflows: b = 1048576, h_v = 4, s = 1073741824"},
       {[](auto& a) { a.dtype = static_cast<DType>(77); }, "dtype = 77 is no DType"},
       {[](auto& a) { a.dtype = DType::boolean; }, "dtype = boolean: q, k, v are f32, f16 or bf16"},
@@ -116,7 +119,10 @@ TEST(LinearRefusals, OperandsForward) {
       {[](auto& x) { x.o = x.v; }, "o overlaps v"},
       {[](auto& x) { x.final_state.data = static_cast<float*>(x.initial_state.data) + 1; },
        "final_state overlaps initial_state"},
-      {[](auto& x) { x.final_state = x.initial_state, std::swap(x.final_state.stride[0], x.final_state.stride[1]); },
+      {[](auto& x) {
+         x.final_state = x.initial_state;
+         std::swap(x.final_state.stride[0], x.final_state.stride[1]);
+       },
        "final_state overlaps initial_state"},
       {[](auto& x) { x.final_z.data = x.initial_state.data; }, "final_z overlaps initial_state"},
   };
@@ -214,7 +220,8 @@ TEST(LinearOneCall, ForwardAndBackward) {
   LinearInstance x = make_linear_instance(
       LinearCase{"x", 2, 70, 2, 4, 16, 24}.states().decay(Decay::head).normalise().elu(), DType::f32);
   LinearAttention options;
-  options.normalise = true, options.feature_map = FeatureMap::elu_plus_one;
+  options.normalise = true;
+  options.feature_map = FeatureMap::elu_plus_one;
   for (const Pass pass : {Pass::forward, Pass::backward}) {
     for (int again = 0; again < 2; ++again) {
       x.poison_outputs();
@@ -243,36 +250,63 @@ TEST(LinearOneCall, PackedAndDecayByToken) {
 
 fal_tensor to_c(const Tensor& x) {
   fal_tensor out = {};
-  out.data = x.data, out.dtype = static_cast<std::int32_t>(x.dtype);
-  for (std::size_t axis = 0; axis < 4; ++axis) out.shape[axis] = x.shape[axis], out.stride[axis] = x.stride[axis];
+  out.data = x.data;
+  out.dtype = static_cast<std::int32_t>(x.dtype);
+  for (std::size_t axis = 0; axis < 4; ++axis) {
+    out.shape[axis] = x.shape[axis];
+    out.stride[axis] = x.stride[axis];
+  }
   return out;
 }
 fal_linear_operands to_c(const LinearOperands& x) {
   fal_linear_operands out = {};
   out.size = sizeof out;
-  out.q = to_c(x.q), out.k = to_c(x.k), out.v = to_c(x.v), out.o = to_c(x.o), out.decay = to_c(x.decay);
-  out.initial_state = to_c(x.initial_state), out.final_state = to_c(x.final_state);
-  out.initial_z = to_c(x.initial_z), out.final_z = to_c(x.final_z), out.cu_seqlens = x.cu_seqlens;
-  out.grad_o = to_c(x.grad_o), out.grad_final_state = to_c(x.grad_final_state);
-  out.grad_final_z = to_c(x.grad_final_z), out.grad_q = to_c(x.grad_q), out.grad_k = to_c(x.grad_k);
-  out.grad_v = to_c(x.grad_v), out.grad_decay = to_c(x.grad_decay);
-  out.grad_initial_state = to_c(x.grad_initial_state), out.grad_initial_z = to_c(x.grad_initial_z);
+  out.q = to_c(x.q);
+  out.k = to_c(x.k);
+  out.v = to_c(x.v);
+  out.o = to_c(x.o);
+  out.decay = to_c(x.decay);
+  out.initial_state = to_c(x.initial_state);
+  out.final_state = to_c(x.final_state);
+  out.initial_z = to_c(x.initial_z);
+  out.final_z = to_c(x.final_z);
+  out.cu_seqlens = x.cu_seqlens;
+  out.grad_o = to_c(x.grad_o);
+  out.grad_final_state = to_c(x.grad_final_state);
+  out.grad_final_z = to_c(x.grad_final_z);
+  out.grad_q = to_c(x.grad_q);
+  out.grad_k = to_c(x.grad_k);
+  out.grad_v = to_c(x.grad_v);
+  out.grad_decay = to_c(x.grad_decay);
+  out.grad_initial_state = to_c(x.grad_initial_state);
+  out.grad_initial_z = to_c(x.grad_initial_z);
   return out;
 }
 fal_linear_attention to_c(const LinearAttention& x) {
   fal_linear_attention out = fal_linear_attention_init();
   out.dtype = static_cast<std::int32_t>(x.dtype);
-  out.b = x.b, out.s = x.s, out.h_qk = x.h_qk, out.h_v = x.h_v, out.d_qk = x.d_qk, out.d_v = x.d_v;
-  out.scale = x.scale, out.eps = x.eps;
-  out.feature_map = static_cast<std::int32_t>(x.feature_map), out.decay = static_cast<std::int32_t>(x.decay);
-  out.normalise = x.normalise, out.reverse = x.reverse, out.packed = x.packed;
-  out.initial_state = x.initial_state, out.final_state = x.final_state;
+  out.b = x.b;
+  out.s = x.s;
+  out.h_qk = x.h_qk;
+  out.h_v = x.h_v;
+  out.d_qk = x.d_qk;
+  out.d_v = x.d_v;
+  out.scale = x.scale;
+  out.eps = x.eps;
+  out.feature_map = static_cast<std::int32_t>(x.feature_map);
+  out.decay = static_cast<std::int32_t>(x.decay);
+  out.normalise = x.normalise;
+  out.reverse = x.reverse;
+  out.packed = x.packed;
+  out.initial_state = x.initial_state;
+  out.final_state = x.final_state;
   return out;
 }
 
 TEST(LinearCApi, EveryFeatureComesAcross) {
   fal_target target = {};
-  target.size = sizeof target, target.backend = FAL_REF;
+  target.size = sizeof target;
+  target.backend = FAL_REF;
   for (const LinearCase& each : linear_cases()) {
     if (each.s > 130) continue;
     SCOPED_TRACE(each.name);
@@ -296,7 +330,8 @@ TEST(LinearCApi, RefusalsAndOneCall) {
   fal_linear_attention problem = to_c(x.problem);
   fal_linear_operands operands = to_c(x.operands(Pass::forward));
   fal_target target = {};
-  target.size = sizeof target, target.backend = FAL_REF;
+  target.size = sizeof target;
+  target.backend = FAL_REF;
   EXPECT_EQ(fal_linear_attention_run(&operands, nullptr, &target, nullptr), FAL_OK) << fal_why();
   EXPECT_TRUE(matches(x, linear_reference(x, Pass::forward), Pass::forward));
   EXPECT_EQ(fal_linear_attention_run(nullptr, nullptr, &target, nullptr), FAL_INVALID);
@@ -308,10 +343,12 @@ TEST(LinearCApi, RefusalsAndOneCall) {
   problem.decay = 5;
   EXPECT_EQ(fal_linear_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "decay = 5: it must be 0 to 2");
-  problem = to_c(x.problem), problem.reserved[1] = 1;
+  problem = to_c(x.problem);
+  problem.reserved[1] = 1;
   EXPECT_EQ(fal_linear_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "linear_attention.reserved[1] = 1: a reserved field must be 0");
-  problem = to_c(x.problem), problem.size = 80;
+  problem = to_c(x.problem);
+  problem.size = 80;
   EXPECT_EQ(fal_linear_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "linear_attention.size = 80: it must be sizeof(fal_linear_attention), 104 here");
   EXPECT_EQ(plan, nullptr);

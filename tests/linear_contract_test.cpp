@@ -131,8 +131,11 @@ TEST(LinearContract, AnySizeOfF32) {
               });
             };
             // These factors let the state grow, too.
-            multiply(&x.q, size.q, 1), multiply(&x.k, size.k, 128.f), multiply(&x.v, size.v, 1 / 64.f);
-            multiply(&x.initial_state, size.k * size.v, 1), multiply(&x.grad_final_state, size.q, 1);
+            multiply(&x.q, size.q, 1);
+            multiply(&x.k, size.k, 128.f);
+            multiply(&x.v, size.v, 1 / 64.f);
+            multiply(&x.initial_state, size.k * size.v, 1);
+            multiply(&x.grad_final_state, size.q, 1);
             const Status status = run(path.target(), pass, &x);
             ASSERT_TRUE(status) << status.why;
             const LinearInstance exact = linear_reference(x, pass);
@@ -152,7 +155,8 @@ double error_of_rows(const LinearInstance& x, const LinearInstance& exact, Count
   exact.o.for_each([&](auto b, auto s, auto h, auto m) {
     if (!counts(s)) return;
     const double wanted = exact.o.get(b, s, h, m);
-    error += std::pow(x.o.get(b, s, h, m) - wanted, 2), all += wanted * wanted;
+    error += std::pow(x.o.get(b, s, h, m) - wanted, 2);
+    all += wanted * wanted;
   });
   return std::sqrt(error / all);
 }
@@ -302,7 +306,8 @@ TEST(LinearContract, AnInfInVStaysInItsColumn) {
           exact.o.for_each([&](auto b, auto s, auto h, auto m) {
             if (m == 1) return;
             const double wanted = exact.o.get(b, s, h, m);
-            error += std::pow(x.o.get(b, s, h, m) - wanted, 2), all += wanted * wanted;
+            error += std::pow(x.o.get(b, s, h, m) - wanted, 2);
+            all += wanted * wanted;
           });
           EXPECT_LT(std::sqrt(error / all), dtype == DType::f32 ? 5e-6 : dtype == DType::f16 ? 1e-3 : 5e-3);
         }
@@ -321,9 +326,15 @@ TEST(LinearContract, OneStructServesBothPasses) {
           LinearOperands both = x.operands(pass);
           Tensor broken = Tensor::dense(reinterpret_cast<void*>(1), DType::e4m3, {-5, 1, 1, 1});
           broken.stride = {0, -1, 7, std::numeric_limits<std::int64_t>::min()};
-          if (pass == Pass::backward) both.o = broken, both.final_state = both.q, both.final_z = broken;
+          if (pass == Pass::backward) {
+            both.o = broken;
+            both.final_state = both.q;
+            both.final_z = broken;
+          }
           if (pass == Pass::forward) {
-            both.grad_o = both.grad_q = both.grad_k = broken, both.grad_v = both.o, both.grad_decay = broken;
+            both.grad_o = both.grad_q = both.grad_k = broken;
+            both.grad_v = both.o;
+            both.grad_decay = broken;
             both.grad_final_state = both.grad_final_z = both.grad_initial_state = both.grad_initial_z = broken;
           }
           Plan plan;

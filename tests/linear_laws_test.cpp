@@ -29,7 +29,8 @@ double attended(const LinearInstance& x, std::int64_t b, std::int64_t h, std::in
     double dot = 0;
     for (std::int64_t e = 0; e < a.d_qk; ++e)
       dot += phi(x.q.get(b, row(j), h_qk, e)) * phi(x.k.get(b, row(i), h_qk, e));
-    u += std::exp(faded) * dot * x.v.get(b, row(i), h, m), z += std::exp(faded) * dot;
+    u += std::exp(faded) * dot * x.v.get(b, row(i), h, m);
+    z += std::exp(faded) * dot;
     if (a.decay != Decay::none)
       faded += a.decay == Decay::head ? x.decay.get(0, 0, h, 0) : x.decay.get(b, row(i), h, 0);
   }
@@ -70,7 +71,8 @@ double loss(const LinearInstance& x) {
     });
   };
   add(exact.o, x.grad_o, true);
-  add(exact.final_state, x.grad_final_state, false), add(exact.final_z, x.grad_final_z, false);
+  add(exact.final_state, x.grad_final_state, false);
+  add(exact.final_z, x.grad_final_z, false);
   return sum;
 }
 
@@ -90,7 +92,8 @@ void expect_gradient(const char* what, LinearInstance* x, HostTensor* input, con
     const double below = loss(*x);
     input->set(i, j, k, l, before);
     const double want = (above - below) / (2 * static_cast<double>(kStep)), got = gradient.get(i, j, k, l);
-    error += (got - want) * (got - want), sum += want * want;
+    error += (got - want) * (got - want);
+    sum += want * want;
   });
   ASSERT_GT(sum, 0);
   EXPECT_LT(std::sqrt(error / sum), 1e-3);
@@ -113,7 +116,8 @@ TEST(LinearGradients, AgreeWithFiniteDifferences) {
     SCOPED_TRACE(row.name);
     LinearInstance x = make_linear_instance(row, DType::f32, 5);
     const LinearInstance g = linear_reference(x, Pass::backward);
-    expect_gradient("q", &x, &x.q, g.grad_q, true), expect_gradient("k", &x, &x.k, g.grad_k, true);
+    expect_gradient("q", &x, &x.q, g.grad_q, true);
+    expect_gradient("k", &x, &x.k, g.grad_k, true);
     expect_gradient("v", &x, &x.v, g.grad_v, true);
     if (x.problem.decay != none) expect_gradient("decay", &x, &x.decay, g.grad_decay, x.problem.decay == token);
     if (!x.problem.initial_state) continue;
@@ -151,8 +155,10 @@ TEST(LinearLaws, TwoHalvesAreTheWhole) {
           LinearAttention part = halves.problem;
           part.s = begin == 0 ? kFirst : part.s - kFirst;
           LinearOperands x = halves.operands(Pass::forward);
-          x.q = rows_of(halves.q, begin, part.s), x.k = rows_of(halves.k, begin, part.s);
-          x.v = rows_of(halves.v, begin, part.s), x.o = rows_of(halves.o, begin, part.s);
+          x.q = rows_of(halves.q, begin, part.s);
+          x.k = rows_of(halves.k, begin, part.s);
+          x.v = rows_of(halves.v, begin, part.s);
+          x.o = rows_of(halves.o, begin, part.s);
           x.decay = rows_of(halves.decay, begin, part.s);
           Plan plan;
           ASSERT_TRUE(Plan::make(part, Pass::forward, path.target(), &plan));
@@ -175,7 +181,8 @@ constexpr std::int64_t kTwoParts = 4096;  // So many tokens make two segments wh
 void expect_segments_agree(const Path& path, DType dtype, Pass pass, const LinearCase& row, int segments) {
   SCOPED_TRACE(segments);
   LinearInstance uncut = make_linear_instance(row, dtype, 12), cut = make_linear_instance(row, dtype, 12);
-  uncut.segments = 1, cut.segments = segments;
+  uncut.segments = 1;
+  cut.segments = segments;
   Target target = path.target();
   target.segments = segments;
   Plan plan;
@@ -272,7 +279,8 @@ TEST(LinearLaws, WhereOutputsLieChangesNoBit) {
           std::int64_t differ = 0, numbers = 0;
           lines.o.for_each([&](auto b, auto s, auto h, auto m) {
             const float x = lines.o.get(b, s, h, m), y = odd.o.get(b, s, h, m);
-            differ += x != y && !(std::isnan(x) && std::isnan(y)), numbers += x != 0 && !std::isnan(x);
+            differ += x != y && !(std::isnan(x) && std::isnan(y));
+            numbers += x != 0 && !std::isnan(x);
           });
           EXPECT_EQ(differ, 0);
           EXPECT_GT(numbers, 1'000'000);

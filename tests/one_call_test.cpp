@@ -98,7 +98,8 @@ TEST(OneCallPacked, LengthsOnTheHostAreChecked) {
   PackedAttention a;
   a.options.b = 1;
   EXPECT_EQ(a.run().why, "cu_seqlens_q[1] = 20: it must end at the total, 27");
-  a.options.b = 3, a.options.s_q = a.options.s_k = 20;  // With hints the answers are the same.
+  a.options.b = 3;
+  a.options.s_q = a.options.s_k = 20;  // With hints the answers are the same.
   a.x.cu_k = {0, 11, 14, 30};
   EXPECT_EQ(a.run().why, "cu_seqlens_k[3] = 30: it must end at the total, 34");
   a.x.cu_k = {0, 11, 99, 34};
@@ -130,15 +131,23 @@ TEST(OneCallPacked, TheSameInC) {
   fal_attention options = FAL_ATTENTION_INIT;
   const auto to_c = [](const Tensor& x) {
     fal_tensor out = {};
-    out.data = x.data, out.dtype = static_cast<std::int32_t>(x.dtype);
-    for (std::size_t i = 0; i < 4; ++i) out.shape[i] = x.shape[i], out.stride[i] = x.stride[i];
+    out.data = x.data;
+    out.dtype = static_cast<std::int32_t>(x.dtype);
+    for (std::size_t i = 0; i < 4; ++i) {
+      out.shape[i] = x.shape[i];
+      out.stride[i] = x.stride[i];
+    }
     return out;
   };
   fal_operands operands = {};
   operands.size = sizeof operands;
-  operands.q = to_c(a.operands.q), operands.k = to_c(a.operands.k), operands.v = to_c(a.operands.v);
-  operands.o = to_c(a.operands.o), operands.lse = to_c(a.operands.lse);
-  operands.cu_seqlens_q = a.operands.cu_seqlens_q, operands.cu_seqlens_k = a.operands.cu_seqlens_k;
+  operands.q = to_c(a.operands.q);
+  operands.k = to_c(a.operands.k);
+  operands.v = to_c(a.operands.v);
+  operands.o = to_c(a.operands.o);
+  operands.lse = to_c(a.operands.lse);
+  operands.cu_seqlens_q = a.operands.cu_seqlens_q;
+  operands.cu_seqlens_k = a.operands.cu_seqlens_k;
   for (const fal_attention* each : {&options, static_cast<fal_attention*>(nullptr)}) {
     EXPECT_EQ(fal_attention_run(&operands, each, nullptr, nullptr), FAL_INVALID);
     EXPECT_EQ(std::string(fal_why()).rfind("b = 0, which is unset", 0), 0u) << fal_why();
@@ -184,7 +193,8 @@ TEST(OneCallWorkspace, IsKeptForTheThreadAndReleased) {
   Instance a = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
   LinearInstance l = make_linear_instance(LinearCase{"x", 2, 70, 1, 2, 16, 16}, DType::f32);
   const auto both = [&] {
-    a.poison_outputs(), l.poison_outputs();
+    a.poison_outputs();
+    l.poison_outputs();
     EXPECT_TRUE(attention(a.operands(), {}, host_target()));
     EXPECT_TRUE(linear_attention(l.operands(Pass::forward), {}, host_target()));
   };
@@ -207,7 +217,8 @@ TEST(OneCallWorkspace, OfARunUnderWayStays) {
   if (host_target().backend != Backend::cpu) GTEST_SKIP() << "ref has no executor";
   Target target = host_target();
   int calls = 0;
-  target.executor.threads = 3, target.executor.self = &calls;
+  target.executor.threads = 3;
+  target.executor.self = &calls;
   target.executor.parallel_for = [](void* self, int n, void (*task)(void* context, int i), void* context) {
     ++*static_cast<int*>(self);
     release_workspaces();
@@ -234,7 +245,8 @@ TEST(Plans, SayTheirBackend) {
   fal_attention problem = FAL_ATTENTION_INIT;
   problem.d_qk = problem.d_v = 8;
   fal_target target = {};
-  target.size = sizeof target, target.backend = FAL_REF;
+  target.size = sizeof target;
+  target.backend = FAL_REF;
   fal_plan* plan = nullptr;
   ASSERT_EQ(fal_plan_make(&problem, FAL_FORWARD, &target, &plan), FAL_OK) << fal_why();
   EXPECT_EQ(fal_plan_backend(plan), FAL_REF);

@@ -51,8 +51,11 @@ TEST(HopperPlan, PlainVariantsByHeadDim) {
 
 TEST(HopperPlan, PlainHasBandsLengthsAndLse) {
   std::vector<Attention> all(6, problem(4, 4096, 4096, 16, 4, 128));
-  all[0].band = {-1, 0, Align::bottom_right}, all[1].band = {-1, 0, Align::top_left};
-  all[2].band = {100, 50, Align::bottom_right}, all[3].packed = true, all[4].used_q = all[4].used_k = true;
+  all[0].band = {-1, 0, Align::bottom_right};
+  all[1].band = {-1, 0, Align::top_left};
+  all[2].band = {100, 50, Align::bottom_right};
+  all[3].packed = true;
+  all[4].used_q = all[4].used_k = true;
   all[5].lse = true;
   for (const Attention& a : all) EXPECT_EQ(variant_of(a, hopper()), "sm90 plain bf16 128");
   Attention unknown = problem(4, 0, 0, 16, 4, 128);  // These are packed lengths without a hint.
@@ -113,7 +116,8 @@ TEST(HopperPlan, SmallGridsTakeTheBriefRow) {
   Attention a = problem(1, 512, 512, 16, 16, 64);
   a.score.softcap = 30;
   EXPECT_EQ(variant_of(a, hopper()), "sm90 score bf16 64");
-  a = problem(8, 0, 0, 16, 16, 64), a.packed = true;
+  a = problem(8, 0, 0, 16, 16, 64);
+  a.packed = true;
   EXPECT_EQ(variant_of(a, hopper()), "sm90 plain bf16 64") << "nobody knows how many";
   const std::string large = story_of(problem(4, 4096, 4096, 32, 32, 64), hopper());
   EXPECT_NE(large.find("  sm90 brief bf16 d64  for at most 66 tiles of 256 rows, here are 2048\n"
@@ -190,27 +194,41 @@ TEST(HopperPlan, WhoDealsTheTiles) {
   EXPECT_EQ(walkers(x), 132);
   x.s_q = 0;
   EXPECT_EQ(walkers(x), 132) << "a hint of nothing";
-  x = full, x.packed = true, x.band = causal(1, 1).band;
+  x = full;
+  x.packed = true;
+  x.band = causal(1, 1).band;
   EXPECT_EQ(walkers(x), 0) << "nobody knows how long tiles are";
-  x.s_q = x.s_k = 1024, x.b = 16;
+  x.s_q = x.s_k = 1024;
+  x.b = 16;
   EXPECT_EQ(walkers(x), 131) << "many short ones even out";
   EXPECT_FALSE(decided(x, hopper()).attention().pairs);
   x.h_q = x.h_k = 2;
   EXPECT_EQ(walkers(x), 0) << "too few";
-  x = causal(1024, 128), x.b = 16, x.used_k = true;
+  x = causal(1024, 128);
+  x.b = 16;
+  x.used_k = true;
   EXPECT_EQ(walkers(x), 131) << "nor are used lengths known";
-  x = full, x.used_q = true;
+  x = full;
+  x.used_q = true;
   EXPECT_EQ(walkers(x), 132);
-  x = full, x.bias = true;
+  x = full;
+  x.bias = true;
   EXPECT_EQ(walkers(x), 0) << "variants of sm80 have no walkers";
-  x = causal(1024, 128), x.b = 1, x.h_q = x.h_k = 25;  // These are 25 x 8 tiles.
+  x = causal(1024, 128);
+  x.b = 1;
+  x.h_q = x.h_k = 25;  // These are 25 x 8 tiles.
   EXPECT_EQ(walkers(x), 100) << "no more than pairs of tiles";
-  x.h_q = x.h_k = 20, x.s_q = x.s_k = 1100;  // These are 20 x 9 tiles.
+  x.h_q = x.h_k = 20;
+  x.s_q = x.s_k = 1100;  // These are 20 x 9 tiles.
   EXPECT_EQ(walkers(x), 90) << "pairs across two heads";
-  x = full, x.b = 0;
+  x = full;
+  x.b = 0;
   EXPECT_EQ(walkers(x), 0);
   // These are 128 tiles, all of the same length.
-  x = causal(8192, 128), x.b = 4, x.h_q = x.h_k = 32, x.s_q = 128;
+  x = causal(8192, 128);
+  x.b = 4;
+  x.h_q = x.h_k = 32;
+  x.s_q = 128;
   EXPECT_EQ(walkers(x), 0) << "each has an SM to itself";
   x.s_q = 1024;
   EXPECT_EQ(walkers(x), 132);
@@ -244,18 +262,24 @@ TEST(HopperPlan, OperandsThatTmaCannotMove) {
   Operands x = good;
   x.v.data = data + 1;
   EXPECT_EQ(taken(of_sm90, x), "sm80 general unaligned");
-  x = good, x.k.stride[2] = 132;
+  x = good;
+  x.k.stride[2] = 132;
   EXPECT_EQ(taken(of_sm90, x), "sm80 general unaligned");
-  x = good, x.k.stride[2] = 0;  // All heads share one.
+  x = good;
+  x.k.stride[2] = 0;  // All heads share one.
   EXPECT_EQ(taken(of_sm90, x), "sm80 general") << "a tensor map has no stride 0";
   EXPECT_EQ(taken(of_sm80, x), "sm80 plain");
-  x = good, x.k.stride[1] = 64;  // The rows overlap.
+  x = good;
+  x.k.stride[1] = 64;  // The rows overlap.
   EXPECT_EQ(taken(of_sm90, x), "sm80 general");
-  x = good, x.q.stride[1] = -512;
+  x = good;
+  x.q.stride[1] = -512;
   EXPECT_EQ(taken(of_sm90, x), "sm80 general");
-  x = good, x.k.stride[0] = std::int64_t{1} << 39;
+  x = good;
+  x.k.stride[0] = std::int64_t{1} << 39;
   EXPECT_EQ(taken(of_sm90, x), "sm80 general") << "strides below 2^40 bytes";
-  x = good, x.o.stride[1] = -512;
+  x = good;
+  x.o.stride[1] = -512;
   EXPECT_EQ(taken(of_sm90, x), "sm90 plain") << "O is not written by TMA";
 }
 

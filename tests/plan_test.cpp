@@ -21,7 +21,12 @@ constexpr Variant kVariant{"attention_forward", Backend::cpu, "avx512", DType::b
 Attention problem(std::int64_t b, std::int64_t s_q, std::int64_t s_k, std::int64_t h_q, std::int64_t h_k,
                   std::int64_t d) {
   Attention a;
-  a.b = b, a.s_q = s_q, a.s_k = s_k, a.h_q = h_q, a.h_k = h_k, a.d_qk = a.d_v = d;
+  a.b = b;
+  a.s_q = s_q;
+  a.s_k = s_k;
+  a.h_q = h_q;
+  a.h_k = h_k;
+  a.d_qk = a.d_v = d;
   return a;
 }
 
@@ -36,7 +41,10 @@ PlanData made_up() {
   plan.variant = &kVariant;
   plan.rejected = {{"sm90 bf16", "no variant of variants.def is built for sm90"},
                    {"cpu amx bf16", "this CPU has no AMX"}};
-  plan.threads = 2, plan.attention().rows = 256, plan.attention().keys = 128, plan.items = 64;
+  plan.threads = 2;
+  plan.attention().rows = 256;
+  plan.attention().keys = 128;
+  plan.items = 64;
   plan.attention().memory = {.packed_k = 0, .packed_v = 0, .scratch = 400000, .partials = 0};
   plan.workspace = 800000;
   return plan;
@@ -48,11 +56,15 @@ TEST(Describe, Golden) {
             "attention_forward cpu avx512 bf16 d64 dv64 band causal(bottom_right) rows 256 keys 128 threads 2 splits 1 "
             "ws 800 kB");
   plan.attention().problem.band = Band::window(127, 0, Align::top_left);
-  plan.attention().decode = true, plan.attention().splits = 4, plan.workspace = 0;
+  plan.attention().decode = true;
+  plan.attention().splits = 4;
+  plan.workspace = 0;
   EXPECT_EQ(describe(plan),
             "attention_forward cpu avx512 bf16 d64 dv64 band window(127, 0, top_left) rows 256 keys 128 threads 2 "
             "splits 4 decode ws 0 B");
-  plan.backend = Backend::ref, plan.variant = nullptr, plan.attention().problem.band = Band::full();
+  plan.backend = Backend::ref;
+  plan.variant = nullptr;
+  plan.attention().problem.band = Band::full();
   EXPECT_EQ(describe(plan), "attention_forward ref bf16 d64 dv64 band full ws 0 B");
 }
 
@@ -216,7 +228,8 @@ TEST_F(Decision, KeysAreSplitWhenThreadsWouldIdle) {
   Attention a = problem(1, 1, 8192, 4, 1, 128);
   a.probabilities = true;
   EXPECT_EQ(decide(a, 4).attention().splits, 1);
-  a = problem(1, 1, 8192, 4, 1, 128), a.band = Band::window(512, 0, Align::bottom_right);
+  a = problem(1, 1, 8192, 4, 1, 128);
+  a.band = Band::window(512, 0, Align::bottom_right);
   EXPECT_EQ(decide(a, 4).attention().splits, 1);
   EXPECT_GT(decide(problem(1, 1, 8192, 4, 1, 128), 4).attention().memory.partials, 0u);
 }

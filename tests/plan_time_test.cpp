@@ -44,7 +44,9 @@ struct Place {
 
   fal_target target() const {
     fal_target out{};
-    out.size = sizeof out, out.backend = backend, out.sm = sm;
+    out.size = sizeof out;
+    out.backend = backend;
+    out.sm = sm;
     return out;
   }
 };
@@ -56,7 +58,11 @@ constexpr Place kPlaces[] = {{"best", FAL_BEST, 0},
 
 fal_attention prefill() {
   fal_attention a = FAL_ATTENTION_INIT;
-  a.b = 4, a.s_q = a.s_k = 4096, a.h_q = 32, a.h_k = 8, a.d_qk = a.d_v = 128;
+  a.b = 4;
+  a.s_q = a.s_k = 4096;
+  a.h_q = 32;
+  a.h_k = 8;
+  a.d_qk = a.d_v = 128;
   a.band = {FAL_UNBOUNDED, 0, FAL_BOTTOM_RIGHT, 0};
   return a;
 }
@@ -100,7 +106,11 @@ TEST(PlanTime, LinearAttention) {
     for (const std::int32_t pass : {FAL_FORWARD, FAL_BACKWARD}) {
       const fal_target target = place.target();
       fal_linear_attention a = FAL_LINEAR_ATTENTION_INIT;
-      a.b = 8, a.s = 8192, a.h_qk = a.h_v = 16, a.d_qk = a.d_v = 64, a.normalise = 1;
+      a.b = 8;
+      a.s = 8192;
+      a.h_qk = a.h_v = 16;
+      a.d_qk = a.d_v = 64;
+      a.normalise = 1;
       const auto make = [&] {
         fal_plan* plan = nullptr;
         fal_linear_plan_make(&a, pass, &target, &plan);
@@ -115,11 +125,19 @@ TEST(PlanTime, LinearAttention) {
 /// same work in every build.
 TEST(PlanTime, OfABuildWithEveryVariant) {
   Attention a;
-  a.b = 4, a.s_q = a.s_k = 4096, a.h_q = 32, a.h_k = 8, a.d_qk = a.d_v = 128;
+  a.b = 4;
+  a.s_q = a.s_k = 4096;
+  a.h_q = 32;
+  a.h_k = 8;
+  a.d_qk = a.d_v = 128;
   // Only the general variants take a bias, so many others are looked at before them.
   a.bias = true;
   LinearAttention linear;
-  linear.b = 8, linear.s = 8192, linear.h_qk = linear.h_v = 16, linear.d_qk = linear.d_v = 64, linear.normalise = true;
+  linear.b = 8;
+  linear.s = 8192;
+  linear.h_qk = linear.h_v = 16;
+  linear.d_qk = linear.d_v = 64;
+  linear.normalise = true;
   for (const int sm : {80, 90}) {
     Target target = Backend::best;
     target.sm = sm;

@@ -203,7 +203,8 @@ TEST(RandomNormal, IsNormal) {
   constexpr int n = 100000;
   for (std::uint64_t i = 0; i < n; ++i) {
     const double x = random_normal(5, i);
-    sum += x, squares += x * x;
+    sum += x;
+    squares += x * x;
   }
   EXPECT_NEAR(sum / n, 0, 0.02);
   EXPECT_NEAR(squares / n, 1, 0.03);

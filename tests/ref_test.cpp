@@ -59,8 +59,13 @@ TEST(Ref, TwoKeysByHand) {
 
 TEST(Ref, ScaleZeroIsOneOverRootD) {
   Instance x = make_instance(Case{"x", 1, 1, 2, 1, 1, 4, 1}, DType::f32);
-  for (std::int64_t d = 0; d < 4; ++d) x.q.set(0, 0, 0, d, 1), x.k.set(0, 0, 0, d, 0), x.k.set(0, 1, 0, d, kLog3 / 2);
-  x.v.set(0, 0, 0, 0, 0), x.v.set(0, 1, 0, 0, 4);
+  for (std::int64_t d = 0; d < 4; ++d) {
+    x.q.set(0, 0, 0, d, 1);
+    x.k.set(0, 0, 0, d, 0);
+    x.k.set(0, 1, 0, d, kLog3 / 2);
+  }
+  x.v.set(0, 0, 0, 0, 0);
+  x.v.set(0, 1, 0, 0, 4);
   ref::attention_forward(x.problem, x.operands(), {});
   EXPECT_FLOAT_EQ(x.o.get(0, 0, 0, 0), 3);  // 4 * log(3) / 2 / sqrt(4) = log(3)
 }
@@ -79,7 +84,8 @@ TEST(Ref, Softcap) {
 
 TEST(Ref, SoftcapComesBeforeBiasAndMask) {
   Row row({100, 100}, {1, 2}, plain().softcap(1).bias(Case::Bias::f32));
-  row.x.bias.set(0, 0, 0, 0, 5), row.x.bias.set(0, 0, 0, 1, -kInf);
+  row.x.bias.set(0, 0, 0, 0, 5);
+  row.x.bias.set(0, 0, 0, 1, -kInf);
   row.run();
   EXPECT_FLOAT_EQ(row.row_max(), 6);
   EXPECT_FLOAT_EQ(row.o(), 1);
@@ -209,8 +215,10 @@ TEST(Ref, CausalIsPrefixAttention) {
     Instance one = make_instance(Case{"x", 1, 1, i + 1, 1, 1, 8, 8}, DType::f32);
     for (std::int64_t d = 0; d < 8; ++d) {
       one.q.set(0, 0, 0, d, whole.q.get(0, i, 0, d));
-      for (std::int64_t j = 0; j <= i; ++j)
-        one.k.set(0, j, 0, d, whole.k.get(0, j, 0, d)), one.v.set(0, j, 0, d, whole.v.get(0, j, 0, d));
+      for (std::int64_t j = 0; j <= i; ++j) {
+        one.k.set(0, j, 0, d, whole.k.get(0, j, 0, d));
+        one.v.set(0, j, 0, d, whole.v.get(0, j, 0, d));
+      }
     }
     ref::attention_forward(one.problem, one.operands(), {});
     for (std::int64_t d = 0; d < 8; ++d) EXPECT_EQ(one.o.get(0, 0, 0, d), whole.o.get(0, i, 0, d));

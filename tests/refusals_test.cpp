@@ -29,9 +29,15 @@ TEST(Refusals, Problems) {
       {[](Attention& a) { a.h_k = 3; }, "h_q = 4 is not a multiple of h_k = 3"},
       {[](Attention& a) { a.d_v = 0; }, "d_v = 0: a head dim must be 1 to 256"},
       {[](Attention& a) { a.d_v = 300; }, "d_v = 300 is over the limit of 256"},
-      {[](Attention& a) { a.b = 1 << 30, a.h_q = 1 << 30; },
+      {[](Attention& a) {
+         a.b = 1 << 30;
+         a.h_q = 1 << 30;
+       },
        "b * h_q = 1073741824 * 1073741824 is over the limit of 2147483647"},
-      {[](Attention& a) { a.b = 1 << 20, a.s_q = 1 << 30; },
+      {[](Attention& a) {
+         a.b = 1 << 20;
+         a.s_q = 1 << 30;
+       },
        "b * h * s * d overflows: b = 1048576, h_q = 4, s_q = 1073741824, s_k = 9"},
       {[](Attention& a) { a.dtype = static_cast<DType>(77); }, "dtype = 77 is no DType"},
       {[](Attention& a) { a.dtype = DType::boolean; }, "dtype = boolean: q, k, v are f32, f16 or bf16"},
@@ -67,9 +73,15 @@ TEST(Refusals, Targets) {
   };
   EXPECT_EQ(why([](Target& t) { t.threads = -1; }), "threads = -1: it must be 0 (all there are) or more");
   EXPECT_EQ(why([](Target& t) { t.backend = static_cast<Backend>(9); }), "backend = 9 is no Backend");
-  EXPECT_EQ(why([](Target& t) { t.backend = Backend::cpu, t.sm = 90; }),
+  EXPECT_EQ(why([](Target& t) {
+              t.backend = Backend::cpu;
+              t.sm = 90;
+            }),
             "sm = 90 with backend = cpu: sm is for GPU backends");
-  EXPECT_EQ(why([](Target& t) { t.backend = Backend::sm90, t.sm = 80; }),
+  EXPECT_EQ(why([](Target& t) {
+              t.backend = Backend::sm90;
+              t.sm = 80;
+            }),
             "backend = sm90 with sm = 80: its kernels (wgmma, TMA) run on sm_90 alone");
   EXPECT_EQ(why([](Target& t) {
               t.executor.parallel_for = [](void*, int, void (*)(void*, int), void*) {};

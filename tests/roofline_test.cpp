@@ -57,7 +57,10 @@ TEST(Roofline, TheTableOfTheSpecificationToItsLastDigit) {
 
 Attention square(double s, double group, double d, bool causal = false) {
   Attention a;
-  a.h_k = a.h_q / group, a.s_q = a.s_k = s, a.d = a.d_v = d, a.causal = causal;
+  a.h_k = a.h_q / group;
+  a.s_q = a.s_k = s;
+  a.d = a.d_v = d;
+  a.causal = causal;
   return a;
 }
 
@@ -80,7 +83,11 @@ TEST(Roofline, IntensitiesOfAttentionAreThoseOfTheFormulas) {
   decode.element_bytes = 1;
   EXPECT_NEAR(attention(decode).intensity(), 16, 0.02);  // This is 2 g in fp8.
   Attention mla;
-  mla.h_q = 128, mla.s_q = 1, mla.s_k = 8192, mla.d = 576, mla.d_v = 512;
+  mla.h_q = 128;
+  mla.s_q = 1;
+  mla.s_k = 8192;
+  mla.d = 576;
+  mla.d_v = 512;
   EXPECT_NEAR(mla_decode(mla).intensity(), 128.0 * 1088 / 576, 1e-9);
   // Each block of 128 rows reads K and V again. So the intensity at the L2 is near 128 FLOP/B, and near 64 with blocks
   // of 64.
@@ -96,7 +103,8 @@ TEST(Roofline, LinearAttentionAndProducts) {
   EXPECT_DOUBLE_EQ(linear_recurrent(3, 5, 64, 128, 2).intensity(), 0.5);
   const auto chunked = [](double chunk, bool spill) {
     Chunked c;
-    c.chunk = chunk, c.spill = spill;
+    c.chunk = chunk;
+    c.spill = spill;
     return linear_chunked(c).intensity();
   };
   EXPECT_DOUBLE_EQ(chunked(64, false), 96);  // This is (d + C) / 2.
@@ -114,18 +122,24 @@ TEST(Roofline, AtEachCrossoverTheIntensityIsTheRidge) {
     for (const int bytes : {1, 2}) {
       const double ridge = x.ridge(bytes);
       Attention a = square(1, 4, 96, true);
-      a.element_bytes = bytes, a.lse = true, a.d_v = 128;
+      a.element_bytes = bytes;
+      a.lse = true;
+      a.d_v = 128;
       a.s_q = a.s_k = prefill_crossover(x, a);
       EXPECT_NEAR(attention(a).intensity() / ridge, 1, 1e-9) << x.key;
-      a.unfused = true, a.causal = false;
+      a.unfused = true;
+      a.causal = false;
       EXPECT_TRUE(std::isinf(prefill_crossover(x, a))) << x.key;
       for (const bool spill : {false, true}) {
         Chunked c;
-        c.element_bytes = bytes, c.spill = spill, c.chunk = chunk_crossover(x, c.d, spill, bytes);
+        c.element_bytes = bytes;
+        c.spill = spill;
+        c.chunk = chunk_crossover(x, c.d, spill, bytes);
         EXPECT_NEAR(linear_chunked(c).intensity() / ridge, 1, 1e-9) << x.key;
       }
       Gemm g;
-      g.element_bytes = bytes, g.m = g.n = g.k = gemm_crossover(x, bytes);
+      g.element_bytes = bytes;
+      g.m = g.n = g.k = gemm_crossover(x, bytes);
       EXPECT_NEAR(gemm(g).intensity() / ridge, 1, 1e-9) << x.key;
     }
   // The ridge lies below d / bytes, so even unfused attention is compute bound in the end.

@@ -40,7 +40,8 @@ std::vector<Sequence> sequences_of(const AttentionArgs& a) {
   for (std::size_t b = 0; b < static_cast<std::size_t>(a.b); ++b) {
     Sequence x{static_cast<std::int64_t>(b), 0, 0, a.s_q, a.s_k};
     if (a.packed) x = {0, a.cu_q[b], a.cu_k[b], a.cu_q[b + 1] - a.cu_q[b], a.cu_k[b + 1] - a.cu_k[b]};
-    x.s_q = used(a.used_q, b, x.s_q), x.s_k = used(a.used_k, b, x.s_k);
+    x.s_q = used(a.used_q, b, x.s_q);
+    x.s_k = used(a.used_k, b, x.s_k);
     out.push_back(x);
   }
   return out;
@@ -50,7 +51,9 @@ std::vector<Sequence> sequences_of(const AttentionArgs& a) {
 template <int kRows>
 void set_tiles(AttentionArgs* a) {
   Attention problem;
-  problem.b = a->b, problem.s_q = a->s_q, problem.packed = a->packed;
+  problem.b = a->b;
+  problem.s_q = a->s_q;
+  problem.packed = a->packed;
   a->tiles = gpu_row_tiles(problem, a->total_q, a->group, kRows);
 }
 int blocks_of(const AttentionArgs& a) {
@@ -85,7 +88,8 @@ std::string check_keys(const AttentionArgs& a, const Sequence& s, const Attentio
       for (std::int64_t k = n * kKeys; k < (n + 1) * kKeys; ++k) {
         const bool seen = sees(a, s.s_q, s.s_k, q, k);
         if (seen != t.mask.keep(q, k)) return text("the mask errs at ", q, " ", k);
-        all = all && seen, any = any || seen;
+        all = all && seen;
+        any = any || seen;
       }
     }
     // The kernel asks this to skip the test of the band.
@@ -150,7 +154,12 @@ std::string check(const AttentionArgs& a) {
 
 AttentionArgs dense(std::int64_t b, std::int64_t s_q, std::int64_t s_k, std::int64_t h_q, std::int64_t h_k, int group) {
   AttentionArgs a;
-  a.b = b, a.s_q = s_q, a.s_k = s_k, a.h_q = h_q, a.h_k = h_k, a.group = group;
+  a.b = b;
+  a.s_q = s_q;
+  a.s_k = s_k;
+  a.h_q = h_q;
+  a.h_k = h_k;
+  a.group = group;
   return a;
 }
 std::string name(const AttentionArgs& a) {
@@ -168,7 +177,10 @@ void every_band(std::int64_t h_q, std::int64_t h_k, int group) {
           for (const bool top_left : {false, true})
             for (const int splits : {1, 2, 3, 7}) {
               AttentionArgs a = dense(1, s_q, s_k, h_q, h_k, group);
-              a.left = left, a.right = right, a.top_left = top_left, a.splits = splits;
+              a.left = left;
+              a.right = right;
+              a.top_left = top_left;
+              a.splits = splits;
               set_tiles<kRows>(&a);
               ASSERT_EQ((check<kRows, kKeys>(a)), "") << name(a);
             }
@@ -184,7 +196,9 @@ TEST(Sm80Tiles, Dense) {
           for (const int splits : {1, 2, 5, 16})
             for (const std::int64_t right : {-1, 0}) {
               AttentionArgs a = dense(b, s_q, s_k, h_q, h_k, group);
-              a.right = right, a.left = s_k % 2 == 0 ? -1 : 70, a.splits = splits;
+              a.right = right;
+              a.left = s_k % 2 == 0 ? -1 : 70;
+              a.splits = splits;
               set_tiles<64>(&a);
               ASSERT_EQ((check<64, 64>(a)), "") << name(a);
             }
@@ -195,7 +209,10 @@ TEST(Sm80Tiles, UsedLengthsOfABatch) {
   for (const int group : {1, 2})
     for (const int splits : {1, 3}) {
       AttentionArgs a = dense(5, 70, 130, 4, 2, group);
-      a.used_q = used_q, a.used_k = used_k, a.right = 0, a.splits = splits;
+      a.used_q = used_q;
+      a.used_k = used_k;
+      a.right = 0;
+      a.splits = splits;
       set_tiles<16>(&a);
       EXPECT_EQ((check<16, 32>(a)), "") << name(a);
     }
@@ -209,12 +226,16 @@ struct Packed {
     for (std::size_t i = 0; i < lengths.size(); ++i) {
       cu_q.push_back(cu_q.back() + lengths[i]);
       cu_k.push_back(cu_k.back() + lengths[lengths.size() - 1 - i]);
-      used_q.push_back(lengths[i] - static_cast<int>(i % 3)), used_k.push_back(static_cast<int>(i * 7 % 40));
+      used_q.push_back(lengths[i] - static_cast<int>(i % 3));
+      used_k.push_back(static_cast<int>(i * 7 % 40));
     }
     const int most = lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
     args = dense(static_cast<std::int64_t>(lengths.size()), most, most, h_q, h_k, group);
-    args.packed = true, args.cu_q = cu_q.data(), args.cu_k = cu_k.data();
-    args.total_q = cu_q.back(), args.total_k = cu_k.back();
+    args.packed = true;
+    args.cu_q = cu_q.data();
+    args.cu_k = cu_k.data();
+    args.total_q = cu_q.back();
+    args.total_k = cu_k.back();
   }
 };
 
@@ -232,8 +253,13 @@ TEST(Sm80Tiles, Packed) {
       for (const int splits : {1, 3}) {
         Packed packed(list, 4, 2, group);
         AttentionArgs& a = packed.args;
-        a.splits = splits, a.right = 0, a.left = splits == 3 ? 20 : -1;
-        if (splits == 3) a.used_q = packed.used_q.data(), a.used_k = packed.used_k.data();
+        a.splits = splits;
+        a.right = 0;
+        a.left = splits == 3 ? 20 : -1;
+        if (splits == 3) {
+          a.used_q = packed.used_q.data();
+          a.used_k = packed.used_k.data();
+        }
         set_tiles<16>(&a);
         ASSERT_EQ((check<16, 8>(a)), "") << list.size() << " sequences: " << name(a);
       }
@@ -250,7 +276,11 @@ TEST(Sm80Tiles, LengthsThatLieStayInside) {
         value =
             random() % 8 == 0 ? static_cast<std::int32_t>(random()) : static_cast<std::int32_t>(random() % 400) - 50;
     AttentionArgs a = dense(39, 300, 300, 2, 1, 2);
-    a.packed = true, a.cu_q = cu_q.data(), a.cu_k = cu_k.data(), a.total_q = 300, a.total_k = 200,
+    a.packed = true;
+    a.cu_q = cu_q.data();
+    a.cu_k = cu_k.data();
+    a.total_q = 300;
+    a.total_k = 200;
     a.used_k = used.data();
     set_tiles<16>(&a);
     const Divisors by(a);

@@ -8,9 +8,7 @@
 
 #include <algorithm>
 #include <array>
-#include <coroutine>
 #include <cstddef>
-#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -18,6 +16,7 @@
 #include "plan/text.hpp"
 #include "support/host_warp.hpp"
 #include "support/random.hpp"
+#include "support/roles.hpp"
 
 #include "sm90/attention_forward_config.hpp"
 #include "sm90/attention_schedule.hpp"
@@ -26,62 +25,6 @@ namespace falchion::testing {
 namespace {
 
 using sm90::AttentionForwardConfig, sm90::Level, sm90::Schedule;
-
-// ---- Barriers and roles ---------------------------------------------------------------------------------------------
-
-/// An mbarrier. `expected` arrivals complete a phase, and wait(parity) ends when the phase of that parity is complete.
-struct Barrier {
-  int expected = 1, arrived = 0, phases = 0;
-  void arrive() {
-    if (++arrived == expected) arrived = 0, ++phases;
-  }
-};
-
-/// What a role waits for: a phase of a barrier, which is identified by its parity, as in the hardware.
-struct Wait {
-  const Barrier* barrier = nullptr;
-  int parity = 0;
-  bool over() const { return barrier == nullptr || barrier->phases % 2 != parity; }
-};
-
-/// A role of the CTA, which runs until it has to wait.
-class Role {
- public:
-  struct promise_type {
-    Wait wait{};
-    std::string failure{};
-    Role get_return_object() { return Role(std::coroutine_handle<promise_type>::from_promise(*this)); }
-    std::suspend_always initial_suspend() { return {}; }
-    std::suspend_always final_suspend() noexcept { return {}; }
-    void return_value(std::string why) { failure = std::move(why); }
-    void unhandled_exception() { std::terminate(); }
-    std::suspend_always await_transform(Wait next) {
-      wait = next;
-      return {};
-    }
-  };
-  explicit Role(std::coroutine_handle<promise_type> handle) : handle(handle) {}
-  Role(Role&& other) noexcept : handle(std::exchange(other.handle, {})) {}
-  Role(const Role&) = delete;
-  ~Role() {
-    if (handle) handle.destroy();
-  }
-  bool done() const { return handle.done(); }
-  bool can_go_on() const { return !done() && handle.promise().wait.over(); }
-  void go_on() const { handle.resume(); }
-  const std::string& failure() const { return handle.promise().failure; }
-
- private:
-  std::coroutine_handle<promise_type> handle;
-};
-
-/// A position in a ring, like RingPosition of src/blocks/sm90_tma.cuh.
-struct At {
-  int stages, stage = 0, parity = 0;
-  void advance() {
-    if (++stage == stages) stage = 0, parity ^= 1;
-  }
-};
 
 // ---- The model of one CTA -------------------------------------------------------------------------------------------
 
@@ -114,17 +57,25 @@ class Cta {
     const auto ring = [](int stages, int expected) {
       return std::vector<Barrier>(static_cast<std::size_t>(stages), {expected});
     };
-    full_tile = ring(size.tiles, 1), empty_tile = ring(size.tiles, size.consumers + 1);
-    full_q = ring(size.stages_q, 1), empty_q = ring(size.stages_q, size.consumers);
-    full_k = full_v = ring(size.stages, 1), empty_k = empty_v = ring(size.stages, size.consumers);
-    turn = ring(size.consumers, 2), meeting = {size.consumers};
-    in_tile.resize(full_tile.size()), in_q.resize(full_q.size()), in_k.resize(full_k.size()), in_v = in_k;
+    full_tile = ring(size.tiles, 1);
+    empty_tile = ring(size.tiles, size.consumers + 1);
+    full_q = ring(size.stages_q, 1);
+    empty_q = ring(size.stages_q, size.consumers);
+    full_k = full_v = ring(size.stages, 1);
+    empty_k = empty_v = ring(size.stages, size.consumers);
+    turn = ring(size.consumers, 2);
+    meeting = {size.consumers};
+    in_tile.resize(full_tile.size());
+    in_q.resize(full_q.size());
+    in_k.resize(full_k.size());
+    in_v = in_k;
   }
 
   /// Returns "" if all roles end. Otherwise it says who waits, or what a role found in the wrong place.
   std::string run(std::uint64_t seed) {
     std::vector<Role> roles;
-    roles.push_back(schedule()), roles.push_back(produce());
+    roles.push_back(schedule());
+    roles.push_back(produce());
     for (int w = 0; w < size.consumers; ++w) roles.push_back(consume(w));
     for (std::uint64_t step = 0;; ++step) {
       std::vector<const Role*> ready;
@@ -168,7 +119,8 @@ class Cta {
     for (int i = 0; i <= end(); ++i) {
       co_await is_empty(empty_tile, now);
       at(in_tile, now) = i;
-      at(full_tile, now).arrive(), now.advance();
+      at(full_tile, now).arrive();
+      now.advance();
     }
     co_return "";
   }
@@ -182,15 +134,21 @@ class Cta {
       const int keys = tile(i).keys;
       if (keys == 0) continue;
       co_await is_empty(empty_q, q);
-      at(in_q, q) = i, at(full_q, q).arrive(), q.advance();
+      at(in_q, q) = i;
+      at(full_q, q).arrive();
+      q.advance();
       for (int n = 0; n <= keys; ++n) {  // K of tile n is followed by V of the tile before it.
         if (n < keys) {
           co_await is_empty(empty_k, k);
-          at(in_k, k) = content(i, n), at(full_k, k).arrive(), k.advance();
+          at(in_k, k) = content(i, n);
+          at(full_k, k).arrive();
+          k.advance();
         }
         if (n > 0) {
           co_await is_empty(empty_v, v);
-          at(in_v, v) = content(i, n - 1), at(full_v, v).arrive(), v.advance();
+          at(in_v, v) = content(i, n - 1);
+          at(full_v, v).arrive();
+          v.advance();
         }
       }
     }
@@ -199,6 +157,11 @@ class Cta {
 
   /// This is Consumer::run of the kernel. Comments name the parts that are find_tile, start_first_s, walk and
   /// store_tile there.
+  /// Arrives at the barrier of the stage at `x`, and goes on to the next stage.
+  static void give(std::vector<Barrier>& barriers, At* x) {
+    at(barriers, *x).arrive();
+    x->advance();
+  }
   Role consume(int w) {
     At now{size.tiles}, k{size.stages}, v{size.stages}, q{size.stages_q};
     int wrong = 0;  // Counts the stages that held something else.
@@ -213,7 +176,8 @@ class Cta {
     for (bool first = true;; first = false) {
       const int before = i;
       if (!first) {  // At the end of walk() the last O += P V has been started.
-        held = now, now.advance();
+        held = now;
+        now.advance();
         holds = give_back == GiveBack::after_it_stores;
         if (!holds) at(empty_tile, held).arrive();
       }
@@ -231,7 +195,7 @@ class Cta {
         co_await is_full(full_k, k);
         for (int n = 0; n < skipped; ++n) {
           wants(at(in_k, k), content(i, n));
-          at(empty_k, k).arrive(), k.advance();
+          give(empty_k, &k);
           co_await is_full(full_k, k);
         }
         wants(at(in_k, k), content(i, skipped));
@@ -245,10 +209,10 @@ class Cta {
       if (before >= i) co_return text("tile ", i, " after tile ", before);
 
       // From here on this is walk(). S of the first tile of keys is complete.
-      at(empty_k, k).arrive(), k.advance();
+      give(empty_k, &k);
       for (int n = 0; n < skipped; ++n) {
         co_await is_full(full_v, v);
-        at(empty_v, v).arrive(), v.advance();
+        give(empty_v, &v);
         if (!turns) continue;
         co_await joins(turn[own]);
         turn[next].arrive();
@@ -260,15 +224,17 @@ class Cta {
         wants(at(in_k, k), content(i, n));
         if (turns) co_await joins(turn[own]);
         wants(at(in_v, v), content(i, n - 1));
-        stage_v = v.stage, v.advance();  // This is start_o.
+        stage_v = v.stage;
+        v.advance();  // This is start_o.
         if (turns) turn[next].arrive();
-        at(empty_k, k).arrive(), k.advance();
+        give(empty_k, &k);
         co_await is_full(full_v, v);
         empty_v[static_cast<std::size_t>(stage_v)].arrive();  // This is wait_o.
       }
-      at(empty_q, q).arrive(), q.advance();
+      give(empty_q, &q);
       wants(at(in_v, v), content(i, tile(i).keys - 1));
-      stage_v = v.stage, v.advance();  // This is start_o of the last tile of keys.
+      stage_v = v.stage;
+      v.advance();  // This is start_o of the last tile of keys.
     }
     co_return wrong == 0 ? "" : text("consumer ", w, " found ", wrong, " stages with something else");
   }

@@ -69,7 +69,8 @@ std::string check(const Launch& launch) {
     if (const std::string bad = walk(schedule, launch, cta, &items); !bad.empty()) return bad;
     for (const int x : items) ++times[static_cast<std::size_t>(x)];
     const std::int64_t work = triangle_work(items, launch.tiles);
-    most = std::max(most, work), least = std::min(least, work);
+    most = std::max(most, work);
+    least = std::min(least, work);
   }
   for (std::size_t x = 0; x < times.size(); ++x) {
     if (times[x] != 1) return text("item ", x, " comes ", times[x], " times");

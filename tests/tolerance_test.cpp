@@ -81,7 +81,8 @@ TEST(LinearContract, TheToleranceOfAnElementThatStandsOut) {
   double sum = 0, largest_error = 0;
   exact.o.for_each([&](auto b, auto s, auto h, auto d) {
     const double want = exact.o.get(b, s, h, d);
-    sum += want * want, largest_error = std::max(largest_error, std::abs(x.o.get(b, s, h, d) - want));
+    sum += want * want;
+    largest_error = std::max(largest_error, std::abs(x.o.get(b, s, h, d) - want));
   });
   EXPECT_GT(largest_error, 10 * 5e-3 * std::sqrt(sum / (3000 * 8)));
 }

@@ -15,8 +15,10 @@ namespace {
 Instance small_problem(DType dtype, std::uint64_t seed) {
   Attention a{.b = 1};
   a.dtype = dtype;
-  a.s_q = 1, a.s_k = 1 + static_cast<std::int64_t>(seed % 7);
-  a.d_qk = 1 + static_cast<std::int64_t>(seed % 5), a.d_v = 1;
+  a.s_q = 1;
+  a.s_k = 1 + static_cast<std::int64_t>(seed % 7);
+  a.d_qk = 1 + static_cast<std::int64_t>(seed % 5);
+  a.d_v = 1;
   a.lse = true;
   return make_instance(a, seed);
 }
@@ -44,7 +46,10 @@ TEST(VerifyRule, AWrongResultIsFound) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
     Attention a{.b = 1};
     a.dtype = dtype;
-    a.s_q = 20, a.s_k = 100, a.d_qk = a.d_v = 32, a.lse = true;
+    a.s_q = 20;
+    a.s_k = 100;
+    a.d_qk = a.d_v = 32;
+    a.lse = true;
     const Instance x = make_instance(a, 1);
     const Reference reference(x);
     Attention fewer = a;
@@ -65,7 +70,10 @@ TEST(VerifyRule, AWrongResultIsFound) {
 TEST(VerifyRule, EqualScoresFarDownAreHeldToTheUsualLimit) {
   Attention a{.b = 1};
   a.dtype = DType::f32;
-  a.s_q = 1, a.s_k = 50, a.d_qk = a.d_v = 8, a.bias = true;
+  a.s_q = 1;
+  a.s_k = 50;
+  a.d_qk = a.d_v = 8;
+  a.bias = true;
   Instance x = make_instance(a, 1);
   for (std::int64_t d = 0; d < 8; ++d) store_element(x.q.view, 0, 0, 0, d, 0);
   for (std::int64_t j = 0; j < 50; ++j) store_element(x.bias.view, 0, 0, 0, j, -1e9);

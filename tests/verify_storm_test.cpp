@@ -1,16 +1,14 @@
-// tests/verify_storm_test.cpp: tests the storms of `falchion verify --random`: drawing, text, memory, shrinking, the
-// watchdog, and that faults are found.
+// tests/verify_storm_test.cpp: tests the storms of `falchion verify --random`: drawing, text, memory, shrinking, and
+// that faults are found. tests/verify_watchdog_test.cpp tests what ends a storm from outside.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <cstring>
 #include <map>
 #include <new>
 #include <nlohmann/json.hpp>
 #include <set>
-#include <thread>
 
 #include "plan/text.hpp"
 #include "tool.hpp"
@@ -74,16 +72,29 @@ TEST(VerifyStorm, TheWholeSpaceIsDrawn) {
     const auto note = [&](bool is, const std::string& what) {
       if (is) seen.insert(what);
     };
-    note(a.s_q == 0, "no queries"), note(a.s_k == 0, "no keys"), note(a.b == 0, "no batch");
-    note(a.h_k > 0 && a.h_q / a.h_k == 16, "groups of 16"), note(a.h_k > 0 && a.h_q / a.h_k == 5, "groups of 5");
-    note(a.d_qk == 256, "d 256"), note(a.d_qk != a.d_v, "d_v apart"), note(a.s_q > 8 * a.s_k, "many queries");
-    note(a.s_k > 1000 * a.s_q, "many keys"), note(a.packed && a.used_k, "packed and used");
-    note(a.band.align == Align::top_left && a.band.right == 0, "causal, top left"), note(a.alibi, "alibi");
-    note(a.score.scale < 0, "negative scale"), note(a.score.softcap > 0, "softcap"), note(a.mask, "mask");
-    note(a.dropout == 1, "everything dropped"), note(a.probabilities, "probabilities");
-    note(a.bias && p.bias.one != 0, "bias of extent 1"), note(p.storage_of("bias").zero != 0, "bias of stride 0");
-    note(a.bias && p.data.bias == "large", "bias of -1e9"), note(p.storage_of("k").flip != 0, "keys backwards");
-    note(p.storage_of("q").start % 2 == 1, "unaligned q"), note(p.storage_of("v").wild, "a stride nobody may use");
+    note(a.s_q == 0, "no queries");
+    note(a.s_k == 0, "no keys");
+    note(a.b == 0, "no batch");
+    note(a.h_k > 0 && a.h_q / a.h_k == 16, "groups of 16");
+    note(a.h_k > 0 && a.h_q / a.h_k == 5, "groups of 5");
+    note(a.d_qk == 256, "d 256");
+    note(a.d_qk != a.d_v, "d_v apart");
+    note(a.s_q > 8 * a.s_k, "many queries");
+    note(a.s_k > 1000 * a.s_q, "many keys");
+    note(a.packed && a.used_k, "packed and used");
+    note(a.band.align == Align::top_left && a.band.right == 0, "causal, top left");
+    note(a.alibi, "alibi");
+    note(a.score.scale < 0, "negative scale");
+    note(a.score.softcap > 0, "softcap");
+    note(a.mask, "mask");
+    note(a.dropout == 1, "everything dropped");
+    note(a.probabilities, "probabilities");
+    note(a.bias && p.bias.one != 0, "bias of extent 1");
+    note(p.storage_of("bias").zero != 0, "bias of stride 0");
+    note(a.bias && p.data.bias == "large", "bias of -1e9");
+    note(p.storage_of("k").flip != 0, "keys backwards");
+    note(p.storage_of("q").start % 2 == 1, "unaligned q");
+    note(p.storage_of("v").wild, "a stride nobody may use");
     const auto empty = static_cast<std::size_t>(std::count(p.used_k.begin(), p.used_k.end(), 0));
     note(p.used_k.size() > 8 && 4 * empty > 2 * p.used_k.size(), "mostly empty sequences");
     note(!p.used_k.empty() && empty == p.used_k.size(), "all sequences empty");
@@ -164,7 +175,8 @@ TEST(VerifyStorm, AWrongResultIsFound) {
     Plan plan;
     ASSERT_TRUE(Plan::make(problem, Pass::forward, Target(Backend::ref), &plan));
     GuardedBuffer copy, workspace;
-    copy.resize(subject->image().size()), workspace.resize(plan.workspace_bytes());
+    copy.resize(subject->image().size());
+    workspace.resize(plan.workspace_bytes());
     std::memcpy(copy.data(), subject->image().data(), copy.size());
     ASSERT_TRUE(subject->run(plan, copy.data(), workspace.data(), workspace.size()));
     EXPECT_EQ(subject->judge(copy.data(), false).empty(), scale == 1) << scale;
@@ -199,8 +211,11 @@ TEST(VerifyStorm, AProblemIsMadeTheSameTwice) {
 
 StormOptions options_of(std::int64_t problems) {
   StormOptions options;
-  options.problems = problems, options.workers = 1, options.as_json = true;
-  options.ops = {Op::attention}, options.types = {DType::f32};
+  options.problems = problems;
+  options.workers = 1;
+  options.as_json = true;
+  options.ops = {Op::attention};
+  options.types = {DType::f32};
   return options;
 }
 /// Returns the groups of a storm's report by back end.
@@ -240,7 +255,8 @@ TEST(VerifyStorm, ResultsAreGroupedByWhereTheyRan) {
 
 TEST(VerifyStorm, MakingSmallEndsWithTheStorm) {
   StormOptions options = options_of(1000);
-  options.seconds = 0.2, options.grace = 0.2;
+  options.seconds = 0.2;
+  options.grace = 0.2;
   int trials = 0;
   options.attempt = [&trials](const Problem&, Bench*, DeviceArena*, Watchdog::Slot*) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
@@ -327,56 +343,13 @@ TEST(VerifyStorm, ARefusedRunLeavesTheMemoryAlone) {
 
 TEST(VerifyStorm, AStormInWhichNothingRanIsNoSuccess) {
   StormOptions options;
-  options.problems = 3, options.workers = 1, options.backend = "sm90", options.ops = {Op::attention};
+  options.problems = 3;
+  options.workers = 1;
+  options.backend = "sm90";
+  options.ops = {Op::attention};
   options.types = {DType::f32};  // Hopper's own kernels have no variant for this type.
   EXPECT_THROW(run_storm(options), UsageError);
 }
-
-TEST(VerifyStormDeathTest, ARunThatDoesNotEndIsTold) {
-  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
-  const auto hang = [] {
-    Watchdog watchdog(0.3);
-    Watchdog::Slot* slot = watchdog.add_slot();
-    slot->work_on("falchion verify --problem 'op=attention s_q=1'");
-    slot->start();
-    std::this_thread::sleep_for(std::chrono::seconds(30));
-  };
-  EXPECT_EXIT(hang(), ::testing::ExitedWithCode(exit_failed),
-              "did not end within 0.3 s\nFAIL falchion verify --problem 'op=attention s_q=1'");
-}
-
-TEST(VerifyStormDeathTest, ACrashIsTold) {
-  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
-  const auto crash = [](int number) {
-    Watchdog watchdog(60);
-    watchdog.add_slot()->work_on("falchion verify --problem 'op=linear s=1'");
-    std::raise(number);
-  };
-  const std::pair<int, const char*> table[] = {{SIGSEGV, "SIGSEGV"}, {SIGABRT, "SIGABRT"}, {SIGILL, "SIGILL"}};
-  for (const auto& [number, name] : table)
-    EXPECT_EXIT(crash(number), ::testing::ExitedWithCode(exit_failed),
-                std::string(name) + "\nFAIL falchion verify --problem 'op=linear s=1'");
-}
-
-// These sanitizers report an overflow of the stack themselves.
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-int fall(volatile int* depth) {
-  volatile char frame[4096];
-  frame[0] = static_cast<char>(++*depth);
-  return fall(depth) + frame[0];
-}
-TEST(VerifyStormDeathTest, AStackThatOverflowsIsTold) {
-  ::testing::GTEST_FLAG(death_test_style) = "threadsafe";
-  const auto overflow = [] {
-    Watchdog watchdog(60);
-    watchdog.add_slot()->work_on("falchion verify --problem 'op=linear s=2'");
-    volatile int depth = 0;
-    fall(&depth);
-  };
-  EXPECT_EXIT(overflow(), ::testing::ExitedWithCode(exit_failed),
-              "SIGSEGV\nFAIL falchion verify --problem 'op=linear s=2'");
-}
-#endif
 
 }  // namespace
 }  // namespace falchion::tools::storm

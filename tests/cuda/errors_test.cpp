@@ -21,7 +21,8 @@ void expect_child_passes(const char* test, const char* visible) {
   ASSERT_GE(child, 0);
   if (child == 0) {  // After fork only the environment and exec are safe.
     setenv("FALCHION_TEST_CHILD", "1", 1);
-    unsetenv("GTEST_TOTAL_SHARDS"), unsetenv("GTEST_SHARD_INDEX");
+    unsetenv("GTEST_TOTAL_SHARDS");
+    unsetenv("GTEST_SHARD_INDEX");
     if (visible != nullptr) setenv("CUDA_VISIBLE_DEVICES", visible, 1);
     const std::string filter = std::string("--gtest_filter=") + test;
     execl("/proc/self/exe", "child", filter.c_str(), "--gtest_also_run_disabled_tests", "--gtest_fail_fast", nullptr);

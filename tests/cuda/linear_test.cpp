@@ -65,7 +65,9 @@ TEST(CudaLinear, AGraphIsReplayedOnNewInputs) {
             cudaGraphExec_t replay = nullptr;
             ASSERT_CUDA(cudaGraphInstantiate(&replay, graph, 0));
             for (const std::uint64_t seed : {21, 31}) {
-              x.q.fill_normal(seed), x.k.fill_normal(seed + 1), x.v.fill_normal(seed + 2);
+              x.q.fill_normal(seed);
+              x.k.fill_normal(seed + 1);
+              x.v.fill_normal(seed + 2);
               x.poison_outputs();
               ASSERT_OK(device.upload());
               ASSERT_CUDA(cudaGraphLaunch(replay, stream));

@@ -128,7 +128,8 @@ TEST(CudaOperands, LengthsOfTheDeviceAreValidated) {
       const Status uploaded = device.upload();
       return uploaded ? validate_lengths(x.problem, device.operands()).why : uploaded.why;
     };
-    x.cu_q = {0, 40, 43, 51}, x.cu_k = {0, 50, 70, 82};
+    x.cu_q = {0, 40, 43, 51};
+    x.cu_k = {0, 50, 70, 82};
     EXPECT_EQ(why(), "");
     x.cu_q = {0, 40, 30, 51};
     EXPECT_EQ(why(), "cu_seqlens_q[2] = 30 is below cu_seqlens_q[1] = 40: it must be sorted");
@@ -162,12 +163,17 @@ TEST(CudaBits, PackedAndDenseAgree) {
     for (const bool causal : {false, true}) {
       Case dense_row{"dense", 3, 250, 250, 4, 2, 64, 64};
       Case packed_row = Case{"packed", 3, 250, 250, 4, 2, 64, 64}.packed({250, 250, 250}, {250, 250, 250});
-      if (causal) dense_row = std::move(dense_row).causal(), packed_row = std::move(packed_row).causal();
+      if (causal) {
+        dense_row = std::move(dense_row).causal();
+        packed_row = std::move(packed_row).causal();
+      }
       Instance dense = make_instance(dense_row, dtype), packed = make_instance(packed_row, dtype);
       const auto fill = [](const HostTensor& from, HostTensor* to) {
         from.for_each([&](auto b, auto s, auto h, auto d) { to->set(0, b * 250 + s, h, d, from.get(b, s, h, d)); });
       };
-      fill(dense.q, &packed.q), fill(dense.k, &packed.k), fill(dense.v, &packed.v);
+      fill(dense.q, &packed.q);
+      fill(dense.k, &packed.k);
+      fill(dense.v, &packed.v);
       ASSERT_OK(run(path, &dense));
       ASSERT_OK(run(path, &packed));
       EXPECT_TRUE(matches(packed, Reference(packed)));
@@ -207,7 +213,9 @@ TEST(CudaOneCall, TakesSizesFromTheTensors) {
       OnDevice device(path, &x);
       ASSERT_OK(device.status());
       Attention options;
-      options.b = x.problem.b, options.band = x.problem.band, options.score = x.problem.score;
+      options.b = x.problem.b;
+      options.band = x.problem.band;
+      options.score = x.problem.score;
       options.dropout = x.problem.dropout;
       ASSERT_OK(attention(device.operands(), options, path.target()));
       ASSERT_OK(device.download());

@@ -63,10 +63,17 @@ void expect_winner(const Path& path, DType dtype, std::int64_t s_q, std::int64_t
   ASSERT_OK(o.make(dtype, {1, s_q, heads, 128}));
   ASSERT_GT(s_k * heads * 128, std::int64_t{1} << 31);
   Attention problem;
-  problem.dtype = dtype, problem.s_q = s_q, problem.s_k = s_k, problem.h_q = problem.h_k = heads;
-  problem.d_qk = problem.d_v = 128, problem.score.scale = 1;
+  problem.dtype = dtype;
+  problem.s_q = s_q;
+  problem.s_k = s_k;
+  problem.h_q = problem.h_k = heads;
+  problem.d_qk = problem.d_v = 128;
+  problem.score.scale = 1;
   Operands operands;
-  operands.q = q.view, operands.k = k.view, operands.v = v.view, operands.o = o.view;
+  operands.q = q.view;
+  operands.k = k.view;
+  operands.v = v.view;
+  operands.o = o.view;
   const std::int64_t head = heads - 1;
   for (std::int64_t i = 0; i < s_q; ++i) ASSERT_OK(q.set(i, head, [](std::int64_t) { return 1.F; }));
   // These keys begin near the element offsets 2^30 and 2^31, and in the last row.
@@ -108,10 +115,16 @@ TEST(CudaSlow, MoreThan2To31ElementsOfQAndO) {
     ASSERT_OK(o.make(dtype, {1, rows, heads, 128}));
     for (std::int64_t h = 0; h < heads; ++h) ASSERT_OK(v.set(0, h, [h](std::int64_t d) { return number(d + h); }));
     Attention problem;
-    problem.dtype = dtype, problem.s_q = rows, problem.s_k = 1, problem.h_q = problem.h_k = heads;
+    problem.dtype = dtype;
+    problem.s_q = rows;
+    problem.s_k = 1;
+    problem.h_q = problem.h_k = heads;
     problem.d_qk = problem.d_v = 128;
     Operands operands;
-    operands.q = q.view, operands.k = k.view, operands.v = v.view, operands.o = o.view;
+    operands.q = q.view;
+    operands.k = k.view;
+    operands.v = v.view;
+    operands.o = o.view;
     ASSERT_OK(run_plan(path, problem, operands));
     HostTensor row;
     for (std::int64_t i = 0; i < rows; i += i + 1000 < rows ? 997 : 1) {

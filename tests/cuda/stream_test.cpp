@@ -48,7 +48,9 @@ TEST(CudaStreams, AGraphIsReplayedOnNewInputs) {
     cudaGraphExec_t replay = nullptr;
     ASSERT_CUDA(cudaGraphInstantiate(&replay, graph, 0));
     for (const std::uint64_t seed : {21, 22}) {
-      x.q.fill_normal(seed), x.k.fill_normal(seed + 2), x.v.fill_normal(seed + 4);
+      x.q.fill_normal(seed);
+      x.k.fill_normal(seed + 2);
+      x.v.fill_normal(seed + 4);
       if (!x.used_k.empty()) std::swap(x.used_k[0], x.used_k[2]);
       ASSERT_OK(device.upload());
       ASSERT_CUDA(cudaGraphLaunch(replay, stream));
@@ -80,7 +82,8 @@ TEST(CudaStreams, AGraphDropsOtherElementsInEachReplay) {
     ASSERT_CUDA(cudaGraphInstantiate(&replay, graph, 0));
     std::set<std::string> outputs;
     for (const std::uint64_t step : {1, 2, 3}) {
-      numbers[0] = step / 3, numbers[1] = step;
+      numbers[0] = step / 3;
+      numbers[1] = step;
       ASSERT_OK(device.upload());
       ASSERT_CUDA(cudaGraphLaunch(replay, stream));
       ASSERT_CUDA(cudaStreamSynchronize(stream));

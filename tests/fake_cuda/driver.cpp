@@ -59,7 +59,11 @@ __attribute__((visibility("default"))) void fake_add(const void* begin, std::siz
   const auto address = reinterpret_cast<std::uintptr_t>(begin);
   if (range_count < kMost) ranges[range_count++] = {address, address + bytes, kind, in_reach};
 }
-__attribute__((visibility("default"))) void fake_forget() { range_count = 0, answer = 0, context = ranges; }
+__attribute__((visibility("default"))) void fake_forget() {
+  range_count = 0;
+  answer = 0;
+  context = ranges;
+}
 __attribute__((visibility("default"))) void fake_fail_with(int error) { answer = error; }
 __attribute__((visibility("default"))) void fake_has_context(bool yes) { context = yes ? ranges : nullptr; }
 

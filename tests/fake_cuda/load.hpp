@@ -17,8 +17,10 @@ inline const FakeDriver& FakeDriver::loaded() {
       *to = reinterpret_cast<std::remove_pointer_t<decltype(to)>>(library == nullptr ? nullptr : dlsym(library, name));
     };
     FakeDriver out;
-    symbol(&out.add, "fake_add"), symbol(&out.forget, "fake_forget");
-    symbol(&out.fail_with, "fake_fail_with"), symbol(&out.has_context, "fake_has_context");
+    symbol(&out.add, "fake_add");
+    symbol(&out.forget, "fake_forget");
+    symbol(&out.fail_with, "fake_fail_with");
+    symbol(&out.has_context, "fake_has_context");
     symbol(&out.set_context, "cuCtxSetCurrent");
     return out;
   }();

@@ -65,8 +65,10 @@ cudaError_t CUDARTAPI cudaSetDevice(int device) {
 }
 cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
   std::memset(properties, 0, sizeof *properties);
-  properties->major = fake_runtime().major, properties->minor = fake_runtime().minor;
-  properties->multiProcessorCount = 132, properties->sharedMemPerBlockOptin = 227 << 10;
+  properties->major = fake_runtime().major;
+  properties->minor = fake_runtime().minor;
+  properties->multiProcessorCount = 132;
+  properties->sharedMemPerBlockOptin = 227 << 10;
   std::strcpy(properties->name, device == 0 ? "Fake GPU" : "Another fake GPU");
   return answer();
 }

@@ -16,9 +16,13 @@ struct Problem {
 void make_problem(Input* in, fal_attention* a) {
   *a = fal_attention_init();
   a->dtype = static_cast<std::int32_t>(in->below(3));
-  a->b = in->below(4), a->s_q = in->below(24), a->s_k = in->below(40);
-  a->h_k = in->below(3), a->h_q = a->h_k * (1 + in->below(3));
-  a->d_qk = 1 + in->below(20), a->d_v = 1 + in->below(20);
+  a->b = in->below(4);
+  a->s_q = in->below(24);
+  a->s_k = in->below(40);
+  a->h_k = in->below(3);
+  a->h_q = a->h_k * (1 + in->below(3));
+  a->d_qk = 1 + in->below(20);
+  a->d_v = 1 + in->below(20);
   const std::uint8_t band = in->byte();
   if ((band & 1) != 0) a->band.left = in->number();
   if ((band & 2) != 0) a->band.right = in->number();
@@ -28,9 +32,15 @@ void make_problem(Input* in, fal_attention* a) {
   if ((score & 2) != 0) a->softcap = in->real();
   if ((score & 4) != 0) a->dropout = in->real();
   const std::uint8_t flags = in->byte();
-  a->packed = (flags & 1) != 0 && in->flag(), a->used_q = (flags & 2) != 0, a->used_k = (flags & 4) != 0;
-  a->alibi = (flags & 8) != 0, a->bias = (flags & 16) != 0, a->mask = (flags & 32) != 0;
-  a->lse = (flags & 64) != 0, a->row_max = (flags & 128) != 0, a->probabilities = in->below(4) == 3;
+  a->packed = (flags & 1) != 0 && in->flag();
+  a->used_q = (flags & 2) != 0;
+  a->used_k = (flags & 4) != 0;
+  a->alibi = (flags & 8) != 0;
+  a->bias = (flags & 16) != 0;
+  a->mask = (flags & 32) != 0;
+  a->lse = (flags & 64) != 0;
+  a->row_max = (flags & 128) != 0;
+  a->probabilities = in->below(4) == 3;
   a->first_k = in->below(4) == 3;
 }
 
@@ -40,8 +50,10 @@ void make_operands(Input* in, Problem* p) {
   x->size = sizeof *x;
   const bool packed = a.packed != 0;
   const std::int64_t batch = packed ? 1 : a.b, q = packed ? in->below(40) : a.s_q, k = packed ? in->below(60) : a.s_k;
-  x->q = tensor(in, a.dtype, batch, q, a.h_q, a.d_qk), x->k = tensor(in, a.dtype, batch, k, a.h_k, a.d_qk);
-  x->v = tensor(in, a.dtype, batch, k, a.h_k, a.d_v), x->o = tensor(in, a.dtype, batch, q, a.h_q, a.d_v);
+  x->q = tensor(in, a.dtype, batch, q, a.h_q, a.d_qk);
+  x->k = tensor(in, a.dtype, batch, k, a.h_k, a.d_qk);
+  x->v = tensor(in, a.dtype, batch, k, a.h_k, a.d_v);
+  x->o = tensor(in, a.dtype, batch, q, a.h_q, a.d_v);
   if (a.lse != 0) x->lse = tensor(in, FAL_F32, batch, a.h_q, q, 1);
   if (a.row_max != 0) x->row_max = tensor(in, FAL_F32, batch, a.h_q, q, 1);
   if (a.probabilities != 0) x->probabilities = tensor(in, FAL_F32, a.b, a.h_q, a.s_q, a.s_k);
@@ -56,12 +68,14 @@ void make_operands(Input* in, Problem* p) {
   const auto count = [](std::int64_t n) { return n > INT32_MAX || n < 0 ? 1 : n; };
   const std::int64_t b = packed ? count(a.b) : std::max(count(a.b), count(x->q.shape[0]));
   if (packed) {
-    x->cu_seqlens_q = p->memory.lengths(in, b + 1, true), x->cu_seqlens_k = p->memory.lengths(in, b + 1, true);
+    x->cu_seqlens_q = p->memory.lengths(in, b + 1, true);
+    x->cu_seqlens_k = p->memory.lengths(in, b + 1, true);
   }
   if (a.used_q != 0) x->used_q = p->memory.lengths(in, b, false);
   if (a.used_k != 0) x->used_k = p->memory.lengths(in, b, false);
   if (a.first_k != 0) x->first_k = p->memory.lengths(in, b, false);
-  x->rng.seed = in->word(), x->rng.offset = in->word();
+  x->rng.seed = in->word();
+  x->rng.offset = in->word();
   if (in->flag()) x->rng.at = p->memory.rng(in);
 }
 

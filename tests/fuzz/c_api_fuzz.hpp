@@ -128,7 +128,8 @@ class Memory {
   /// Makes a seed and an offset.
   const std::uint64_t* rng(Input* in) {
     auto* out = reinterpret_cast<std::uint64_t*>(take(2 * sizeof(std::uint64_t)));
-    out[0] = in->word(), out[1] = in->word();
+    out[0] = in->word();
+    out[1] = in->word();
     return out;
   }
   /// Returns memory that is 64-byte aligned, or null for 0 bytes.
@@ -158,7 +159,8 @@ inline fal_tensor tensor(Input* in, std::int32_t dtype, std::int64_t b, std::int
   const std::int64_t shape[4] = {b, s, h, d};
   std::uint64_t stride = 1;
   for (int axis = 3; axis >= 0; --axis) {
-    out.shape[axis] = shape[axis], out.stride[axis] = static_cast<std::int64_t>(stride);
+    out.shape[axis] = shape[axis];
+    out.stride[axis] = static_cast<std::int64_t>(stride);
     stride *= static_cast<std::uint64_t>(shape[axis]);  // This may wrap around, because any number will do.
   }
   const std::uint8_t change = in->byte();
@@ -181,12 +183,13 @@ class AnyTarget {
     target_->size = sizeof(fal_target);
     const std::uint8_t kind = in->byte();
     target_->backend = kind % 8 < 5 ? (kind % 2 == 0 ? FAL_CPU : FAL_REF) : kind % 8 == 5 ? FAL_BEST : kind % 8 - 3;
-    target_->threads = static_cast<std::int32_t>(in->below(4)),
+    target_->threads = static_cast<std::int32_t>(in->below(4));
     target_->segments = static_cast<std::int32_t>(in->below(5));
     if (in->below(4) == 3) target_.scramble(in, 0, sizeof(fal_target));
     const char* levels[] = {nullptr, nullptr, "generic", "avx2", "", "no such level"};
     target_->cpu_level = levels[in->below(6)];
-    executor_->size = sizeof(fal_executor), executor_->threads = 2;
+    executor_->size = sizeof(fal_executor);
+    executor_->threads = 2;
     if (in->below(4) == 3) executor_.scramble(in, 0, sizeof(fal_executor));
     executor_->parallel_for = in->below(4) == 3 ? nullptr : parallel_for;
     target_->executor = in->flag() ? executor_.get() : nullptr;

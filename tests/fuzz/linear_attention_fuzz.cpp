@@ -16,13 +16,21 @@ struct Problem {
 void make_problem(Input* in, fal_linear_attention* a) {
   *a = fal_linear_attention_init();
   a->dtype = static_cast<std::int32_t>(in->below(3));
-  a->b = in->below(4), a->s = in->below(80), a->h_qk = in->below(3), a->h_v = a->h_qk * (1 + in->below(3));
-  a->d_qk = 1 + in->below(20), a->d_v = 1 + in->below(20);
+  a->b = in->below(4);
+  a->s = in->below(80);
+  a->h_qk = in->below(3);
+  a->h_v = a->h_qk * (1 + in->below(3));
+  a->d_qk = 1 + in->below(20);
+  a->d_v = 1 + in->below(20);
   const std::uint8_t flags = in->byte();
   if ((flags & 1) != 0) a->scale = in->real();
-  a->feature_map = (flags & 2) != 0 ? 1 : 0, a->decay = static_cast<std::int32_t>(in->below(3));
-  a->normalise = (flags & 4) != 0, a->reverse = (flags & 8) != 0, a->packed = (flags & 16) != 0 && in->flag();
-  a->initial_state = (flags & 32) != 0, a->final_state = (flags & 64) != 0;
+  a->feature_map = (flags & 2) != 0 ? 1 : 0;
+  a->decay = static_cast<std::int32_t>(in->below(3));
+  a->normalise = (flags & 4) != 0;
+  a->reverse = (flags & 8) != 0;
+  a->packed = (flags & 16) != 0 && in->flag();
+  a->initial_state = (flags & 32) != 0;
+  a->final_state = (flags & 64) != 0;
   if ((flags & 128) != 0) a->eps = in->real();
 }
 
@@ -39,7 +47,9 @@ void make_operands(Input* in, bool backward, Problem* p) {
   const auto decay = [&] {
     return a.decay == FAL_DECAY_HEAD ? tensor(in, FAL_F32, 1, 1, a.h_v, 1) : tensor(in, FAL_F32, batch, s, a.h_v, 1);
   };
-  x->q = qk(), x->k = qk(), x->v = vo();
+  x->q = qk();
+  x->k = qk();
+  x->v = vo();
   if (a.decay != FAL_DECAY_NONE) x->decay = decay();
   if (a.initial_state != 0) x->initial_state = state();
   if (a.initial_state != 0 && z) x->initial_z = of_z();
@@ -48,7 +58,10 @@ void make_operands(Input* in, bool backward, Problem* p) {
     if (a.final_state != 0) x->final_state = state();
     if (a.final_state != 0 && z) x->final_z = of_z();
   } else {
-    x->grad_o = vo(), x->grad_q = qk(), x->grad_k = qk(), x->grad_v = vo();
+    x->grad_o = vo();
+    x->grad_q = qk();
+    x->grad_k = qk();
+    x->grad_v = vo();
     if (a.final_state != 0) x->grad_final_state = state();
     if (a.final_state != 0 && z) x->grad_final_z = of_z();
     if (a.decay != FAL_DECAY_NONE) x->grad_decay = decay();

@@ -89,8 +89,13 @@ void tiled() {
   const auto k = make_tiled_copy_B(ldsm, flash);
   const auto v = make_tiled_copy_B(Copy_Atom<SM75_U16x8_LDSM_T, half_t>{}, flash);
   const auto o = make_tiled_copy_C(Copy_Atom<SM90_U32x4_STSM_N, half_t>{}, flash);
-  tiled_copy("rows", rows), tiled_copy("wide", wide), tiled_copy("warp", warp);
-  tiled_copy("q", q), tiled_copy("k", k), tiled_copy("v", v), tiled_copy("o", o);
+  tiled_copy("rows", rows);
+  tiled_copy("wide", wide);
+  tiled_copy("warp", warp);
+  tiled_copy("q", q);
+  tiled_copy("k", k);
+  tiled_copy("v", v);
+  tiled_copy("o", o);
   tiled_copy("q of square", make_tiled_copy_A(ldsm, square));
 
   using Atom = decltype(composition(Swizzle<3, 3, 3>{}, Layout<Shape<_8, _64>, Stride<_64, _1>>{}));
@@ -101,12 +106,19 @@ void tiled() {
   const auto sVt = make_tensor(smem, composition(layout_k, make_layout(Shape<_128, _32>{}, GenRowMajor{})));
   const auto gQ = make_tensor(&memory[0], make_layout(make_shape(128, 128), make_stride(256, _1{})));
   sources("rows gQ", rows, gQ);
-  destinations("rows sQ", rows, sQ), destinations("wide sQ", wide, sQ), destinations("warp sQ", warp, sQ);
-  sources("q sQ", q, sQ), sources("k sK", k, sK), sources("v sVt", v, sVt), destinations("o sQ", o, sQ);
+  destinations("rows sQ", rows, sQ);
+  destinations("wide sQ", wide, sQ);
+  destinations("warp sQ", warp, sQ);
+  sources("q sQ", q, sQ);
+  sources("k sK", k, sK);
+  sources("v sVt", v, sVt);
+  destinations("o sQ", o, sQ);
   for (int i = 0; i < 128; ++i) {
     const auto thread = flash.get_slice(i);
-    part("A", i, thread.partition_A(sQ), sQ), line("registers", thread.partition_fragment_A(sQ).layout());
-    part("B", i, thread.partition_B(sK), sK), line("registers", thread.partition_fragment_B(sK).layout());
+    part("A", i, thread.partition_A(sQ), sQ);
+    line("registers", thread.partition_fragment_A(sQ).layout());
+    part("B", i, thread.partition_B(sK), sK);
+    line("registers", thread.partition_fragment_B(sK).layout());
     part("C", i, thread.partition_C(gQ), gQ);
   }
 }

@@ -83,8 +83,13 @@ void tiled() {
   const TiledCopy k = make_tiled_copy(ldsm, 16, flash, Operand::b);
   const TiledCopy v = make_tiled_copy(copy("SM75_U16x8_LDSM_T"), 16, flash, Operand::b);
   const TiledCopy o = make_tiled_copy(copy("SM90_U32x4_STSM_N"), 16, flash, Operand::c);
-  tiled_copy("rows", rows), tiled_copy("wide", wide), tiled_copy("warp", warp);
-  tiled_copy("q", q), tiled_copy("k", k), tiled_copy("v", v), tiled_copy("o", o);
+  tiled_copy("rows", rows);
+  tiled_copy("wide", wide);
+  tiled_copy("warp", warp);
+  tiled_copy("q", q);
+  tiled_copy("k", k);
+  tiled_copy("v", v);
+  tiled_copy("o", o);
   tiled_copy("q of square", make_tiled_copy(ldsm, 16, square, Operand::a));
 
   const Composed sQ = parse_layout("Sw<3,3,3> o _0 o ((_8,_16),(_64,_2)):((_64,_512),(_1,_8192))");
@@ -92,12 +97,19 @@ void tiled() {
   const Composed sVt = parse_layout("Sw<3,3,3> o _0 o ((_64,_2),_32):((_1,_2048),_64)");
   const Composed gQ = parse_layout("(128,128):(256,_1)");
   parts("rows gQ", rows, gQ, true);
-  parts("rows sQ", rows, sQ, false), parts("wide sQ", wide, sQ, false), parts("warp sQ", warp, sQ, false);
-  parts("q sQ", q, sQ, true), parts("k sK", k, sK, true), parts("v sVt", v, sVt, true), parts("o sQ", o, sQ, false);
+  parts("rows sQ", rows, sQ, false);
+  parts("wide sQ", wide, sQ, false);
+  parts("warp sQ", warp, sQ, false);
+  parts("q sQ", q, sQ, true);
+  parts("k sK", k, sK, true);
+  parts("v sVt", v, sVt, true);
+  parts("o sQ", o, sQ, false);
   for (std::int64_t i = 0; i < 128; ++i) {
     const Partition a = partition(flash, Operand::a, sQ, i), b = partition(flash, Operand::b, sK, i);
-    part("A", i, a), line("registers", make_fragment_like(a.layout.layout));
-    part("B", i, b), line("registers", make_fragment_like(b.layout.layout));
+    part("A", i, a);
+    line("registers", make_fragment_like(a.layout.layout));
+    part("B", i, b);
+    line("registers", make_fragment_like(b.layout.layout));
     part("C", i, partition(flash, Operand::c, gQ, i));
   }
 }

@@ -59,7 +59,8 @@ auto draw(Shape shape, Stride stride) {
   std::vector<int> extents;
   int product = 0;
   do {
-    extents.clear(), product = 1;
+    extents.clear();
+    product = 1;
     each_leaf(shape, [&](auto& extent) {
       if constexpr (std::is_same_v<std::remove_reference_t<decltype(extent)>, D>)
         extent = rank_v<Shape> == 1 && depth_v<Shape> < 2 ? 1 + below(kMostOffsets) : 1 + below(8);
@@ -100,7 +101,11 @@ struct Tile2 {
 };
 template <class A, class B>
 void show(Tile2<A, B> const& tile) {
-  printf("<"), print(tile.a), printf(","), print(tile.b), printf(">");
+  printf("<");
+  print(tile.a);
+  printf(",");
+  print(tile.b);
+  printf(">");
 }
 
 template <class... Arguments>
@@ -111,7 +116,8 @@ void ask(char const* operation, Arguments const&... arguments) {
 }
 template <class T>
 void answer(T const& value) {
-  print(value), printf("\n");
+  print(value);
+  printf("\n");
 }
 template <class L>
 void answer_values(L const& a) {
@@ -120,38 +126,55 @@ void answer_values(L const& a) {
 }
 template <class L, class O>
 void answer_placed(L const& a, O const& offset) {
-  print(a), printf(" @ %d\n", int(offset));
+  print(a);
+  printf(" @ %d\n", int(offset));
 }
 
 // ---- Questions ------------------------------------------------------------------------------------------------------
 
 template <class L>
 void ask_facts(L const& a) {
-  ask("facts", a), printf("%d %d %d %d \n", int(size(a)), int(cosize(a)), int(rank(a)), int(depth(a)));
-  ask("values", a), answer_values(a);
+  ask("facts", a);
+  printf("%d %d %d %d \n", int(size(a)), int(cosize(a)), int(rank(a)), int(depth(a)));
+  ask("values", a);
+  answer_values(a);
 }
 
 template <class L>
 void ask_alone(L const& a) {
-  ask("coalesce", a), answer(coalesce(a));
-  ask("flatten", a), answer(flatten(a));
-  ask("filter_zeros", a), answer(filter_zeros(a));
-  ask("right_inverse", a), answer(right_inverse(a));
-  if constexpr (kHasModes<L>) ask("coalesce_by_mode", a), answer(coalesce(a, repeat<rank_v<L>>(Int<1>{})));
-  if constexpr (kHasStaticStrides<L>) ask("left_inverse", a), answer(left_inverse(a));
-  ask("recast", a, "8", "16"), answer(recast_layout<uint8_t, uint16_t>(a));
+  ask("coalesce", a);
+  answer(coalesce(a));
+  ask("flatten", a);
+  answer(flatten(a));
+  ask("filter_zeros", a);
+  answer(filter_zeros(a));
+  ask("right_inverse", a);
+  answer(right_inverse(a));
+  if constexpr (kHasModes<L>) {
+    ask("coalesce_by_mode", a);
+    answer(coalesce(a, repeat<rank_v<L>>(Int<1>{})));
+  }
+  if constexpr (kHasStaticStrides<L>) {
+    ask("left_inverse", a);
+    answer(left_inverse(a));
+  }
+  ask("recast", a, "8", "16");
+  answer(recast_layout<uint8_t, uint16_t>(a));
 }
 
 template <class L>
 void ask_coordinates(L const& a) {
   int const index = below(int(size(a)));
   auto const coord = idx2crd(index, a.shape());
-  ask("idx2crd", index, a.shape()), answer(coord);
-  ask("crd2idx", coord, a.shape()), answer(crd2idx(coord, a.shape()));
+  ask("idx2crd", index, a.shape());
+  answer(coord);
+  ask("crd2idx", coord, a.shape());
+  answer(crd2idx(coord, a.shape()));
   if constexpr (kHasModes<L>) {
     auto const last = append<rank_v<L>>(make_coord(_), below(int(size<1>(a))));
     auto const [kept, offset] = slice_and_offset(last, a);
-    ask("slice", a, last), answer_placed(kept, offset);
+    ask("slice", a, last);
+    answer_placed(kept, offset);
   }
 }
 
@@ -160,10 +183,12 @@ void ask_swizzled(L const& a) {
   int const offset = 8 * below(8);
   if (chance(50)) {
     auto const b = make_composed_layout(Swizzle<2, 1, 3>{}, offset, a);
-    ask("values", b), answer_values(b);
+    ask("values", b);
+    answer_values(b);
   } else {
     auto const b = make_composed_layout(Swizzle<3, 0, -3>{}, Int<0>{}, a);
-    ask("values", b), answer_values(b);
+    ask("values", b);
+    answer_values(b);
   }
 }
 
@@ -171,20 +196,28 @@ template <class L>
 void ask_compositions(L const& a) {
   auto const one = make_layout(1 + below(16), 1 + below(16));
   auto const two = make_layout(make_shape(1 + below(8), 1 + below(8)), make_stride(1 + below(8), 1 + below(32)));
-  ask("composition", a, one), answer(composition(a, one));
-  ask("composition", a, two), answer(composition(a, two));
-  ask("composition", two, a.shape()), answer(composition(two, make_layout(a.shape())));
-  ask("logical_divide", a, one), answer(logical_divide(a, one));
+  ask("composition", a, one);
+  answer(composition(a, one));
+  ask("composition", a, two);
+  answer(composition(a, two));
+  ask("composition", two, a.shape());
+  answer(composition(two, make_layout(a.shape())));
+  ask("logical_divide", a, one);
+  answer(logical_divide(a, one));
   if constexpr (kHasModes<L>) {
     auto const by_mode = make_tile(one, make_layout(1 + below(4), Int<1>{}));
     Tile2<decltype(one), decltype(get<1>(by_mode))> const shown{one, get<1>(by_mode)};
-    ask("composition_tiler", a, shown), answer(composition(a, by_mode));
+    ask("composition_tiler", a, shown);
+    answer(composition(a, by_mode));
     auto const tile = make_shape(1 + below(6), 1 + below(6));
-    ask("zipped_divide", a, tile), answer(zipped_divide(a, tile));
+    ask("zipped_divide", a, tile);
+    answer(zipped_divide(a, tile));
     if (chance(50)) {
-      ask("tiled_divide", a, shown), answer(tiled_divide(a, by_mode));
+      ask("tiled_divide", a, shown);
+      answer(tiled_divide(a, by_mode));
     } else {
-      ask("flat_divide", a, tile), answer(flat_divide(a, tile));
+      ask("flat_divide", a, tile);
+      answer(flat_divide(a, tile));
     }
   }
 }
@@ -197,16 +230,22 @@ void ask_complements(L const& a) {
     if (!goes_forwards(a)) return;
     int const target = 1 + below(600);
     auto const tile = make_layout(1 + below(6), 1 + below(4));
-    ask("complement", a, target), answer(complement(a, target));
+    ask("complement", a, target);
+    answer(complement(a, target));
     auto const targets = make_shape(1 + below(40), 1 + below(40));
-    ask("complement", a, targets), answer(complement(a, targets));
-    ask("logical_product", a, tile), answer(logical_product(a, tile));
+    ask("complement", a, targets);
+    answer(complement(a, targets));
+    ask("logical_product", a, tile);
+    answer(logical_product(a, tile));
     if constexpr (kIsMatrix<L>) {
       auto const tiles = make_layout(make_shape(1 + below(4), 1 + below(4)));
-      ask("blocked_product", a, tiles), answer(blocked_product(a, tiles));
-      ask("raked_product", a, tiles), answer(raked_product(a, tiles));
+      ask("blocked_product", a, tiles);
+      answer(blocked_product(a, tiles));
+      ask("raked_product", a, tiles);
+      answer(raked_product(a, tiles));
       auto const shape = make_shape(1 + below(64), 1 + below(64));
-      ask("tile_to_shape", a, shape), answer(tile_to_shape(a, shape));
+      ask("tile_to_shape", a, shape);
+      answer(tile_to_shape(a, shape));
     }
   }
 }
@@ -218,11 +257,13 @@ void ask_parts(L const& a) {
     auto const tile = make_shape(1 + below(4), 1 + below(4));
     auto const coord = make_coord(below(3), _);
     auto const part = local_tile(tensor, tile, coord);
-    ask("local_tile", a, tile, coord), answer_placed(part.layout(), *part.data());
+    ask("local_tile", a, tile, coord);
+    answer_placed(part.layout(), *part.data());
     auto const threads = make_layout(make_shape(1 + below(4), 1 + below(4)));
     int const thread = below(int(size(threads)));
     auto const mine = local_partition(tensor, threads, thread);
-    ask("local_partition", a, threads, thread), answer_placed(mine.layout(), *mine.data());
+    ask("local_partition", a, threads, thread);
+    answer_placed(mine.layout(), *mine.data());
   }
 }
 

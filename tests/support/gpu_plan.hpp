@@ -18,7 +18,12 @@ namespace falchion::testing {
 inline Attention problem(std::int64_t b, std::int64_t s_q, std::int64_t s_k, std::int64_t h_q, std::int64_t h_k,
                          std::int64_t d) {
   Attention a;
-  a.b = b, a.s_q = s_q, a.s_k = s_k, a.h_q = h_q, a.h_k = h_k, a.d_qk = a.d_v = d;
+  a.b = b;
+  a.s_q = s_q;
+  a.s_k = s_k;
+  a.h_q = h_q;
+  a.h_k = h_k;
+  a.d_qk = a.d_v = d;
   return a;
 }
 inline Attention causal(std::int64_t s, std::int64_t d) {

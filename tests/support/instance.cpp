@@ -17,13 +17,26 @@ std::vector<std::int32_t> cumulative(const std::vector<std::int32_t>& lengths) {
 Attention problem_of(const Case& row, DType dtype) {
   Attention a;
   a.dtype = dtype;
-  a.b = row.b, a.s_q = row.s_q, a.s_k = row.s_k, a.h_q = row.h_q, a.h_k = row.h_k, a.d_qk = row.d_qk, a.d_v = row.d_v;
-  a.band = row.band_, a.score = row.score_, a.dropout = row.dropout_;
+  a.b = row.b;
+  a.s_q = row.s_q;
+  a.s_k = row.s_k;
+  a.h_q = row.h_q;
+  a.h_k = row.h_k;
+  a.d_qk = row.d_qk;
+  a.d_v = row.d_v;
+  a.band = row.band_;
+  a.score = row.score_;
+  a.dropout = row.dropout_;
   a.packed = !row.lengths_q.empty();
-  a.used_q = !row.used_q_.empty(), a.used_k = !row.used_k_.empty();
+  a.used_q = !row.used_q_.empty();
+  a.used_k = !row.used_k_.empty();
   a.first_k = !row.first_k_.empty();
-  a.alibi = row.alibi_, a.bias = row.bias_ != Case::Bias::none, a.mask = row.mask_;
-  a.lse = row.lse_, a.row_max = row.row_max_, a.probabilities = row.probabilities_;
+  a.alibi = row.alibi_;
+  a.bias = row.bias_ != Case::Bias::none;
+  a.mask = row.mask_;
+  a.lse = row.lse_;
+  a.row_max = row.row_max_;
+  a.probabilities = row.probabilities_;
   return a;
 }
 
@@ -32,9 +45,12 @@ void make_inputs(const Case& row, std::uint64_t seed, Instance* x) {
   const std::int64_t spare = a.packed ? 3 : 0;  // These rows lie past the last sequence and belong to none.
   const Shape q = a.packed ? Shape{1, x->cu_q.back() + spare, a.h_q, a.d_qk} : Shape{a.b, a.s_q, a.h_q, a.d_qk};
   const Shape k = a.packed ? Shape{1, x->cu_k.back() + spare, a.h_k, a.d_qk} : Shape{a.b, a.s_k, a.h_k, a.d_qk};
-  x->q = HostTensor(a.dtype, q, row.layout_), x->k = HostTensor(a.dtype, k, row.layout_);
+  x->q = HostTensor(a.dtype, q, row.layout_);
+  x->k = HostTensor(a.dtype, k, row.layout_);
   x->v = HostTensor(a.dtype, {k[0], k[1], k[2], a.d_v}, row.layout_);
-  x->q.fill_normal(seed), x->k.fill_normal(seed + 1), x->v.fill_normal(seed + 2);
+  x->q.fill_normal(seed);
+  x->k.fill_normal(seed + 1);
+  x->v.fill_normal(seed + 2);
   if (row.alibi_) {
     x->alibi = HostTensor(DType::f32, {row.slopes_by_batch_ ? a.b : 1, 1, a.h_q, 1});
     x->alibi.for_each([&](auto b, auto, auto h, auto) {
@@ -78,7 +94,8 @@ Instance::Rows rows_of(std::int64_t b, const std::vector<std::int32_t>& cu, cons
   if (!cu.empty()) rows = {0, cu[i], cu[i + 1] - cu[i]};
   if (!used.empty()) rows.length = std::clamp<std::int64_t>(used[i], 0, rows.length);
   const std::int64_t skipped = first.empty() ? 0 : std::clamp<std::int64_t>(first[i], 0, rows.length);
-  rows.begin += skipped, rows.length -= skipped;
+  rows.begin += skipped;
+  rows.length -= skipped;
   return rows;
 }
 
@@ -110,11 +127,20 @@ Instance::Rows Instance::k_rows(std::int64_t b) const { return rows_of(b, cu_k, 
 
 Operands Instance::operands() const {
   Operands x;
-  x.q = q.view(), x.k = k.view(), x.v = v.view(), x.o = o.view();
-  x.lse = lse.view(), x.row_max = row_max.view(), x.probabilities = probabilities.view();
-  x.bias = bias.view(), x.mask = mask.view();
+  x.q = q.view();
+  x.k = k.view();
+  x.v = v.view();
+  x.o = o.view();
+  x.lse = lse.view();
+  x.row_max = row_max.view();
+  x.probabilities = probabilities.view();
+  x.bias = bias.view();
+  x.mask = mask.view();
   if (problem.alibi) x.alibi = alibi.view();
-  if (problem.packed) x.cu_seqlens_q = cu_q.data(), x.cu_seqlens_k = cu_k.data();
+  if (problem.packed) {
+    x.cu_seqlens_q = cu_q.data();
+    x.cu_seqlens_k = cu_k.data();
+  }
   if (problem.used_q) x.used_q = used_q.data();
   if (problem.used_k) x.used_k = used_k.data();
   if (problem.first_k) x.first_k = first_k.data();
@@ -133,12 +159,22 @@ void Instance::poison_outputs() {
 Instance make_instance(const Case& row, DType dtype, std::uint64_t seed) {
   Instance x;
   x.problem = problem_of(row, dtype);
-  if (x.problem.packed) x.cu_q = cumulative(row.lengths_q), x.cu_k = cumulative(row.lengths_k);
-  x.used_q = row.used_q_, x.used_k = row.used_k_, x.first_k = row.first_k_;
+  if (x.problem.packed) {
+    x.cu_q = cumulative(row.lengths_q);
+    x.cu_k = cumulative(row.lengths_k);
+  }
+  x.used_q = row.used_q_;
+  x.used_k = row.used_k_;
+  x.first_k = row.first_k_;
   make_inputs(row, seed, &x);
   std::vector<Instance::Rows> q, k;
-  for (std::int64_t b = 0; b < x.problem.b; ++b) q.push_back(x.q_rows(b)), k.push_back(x.k_rows(b));
-  spoil_padding(&x.q, q), spoil_padding(&x.k, k), spoil_padding(&x.v, k);
+  for (std::int64_t b = 0; b < x.problem.b; ++b) {
+    q.push_back(x.q_rows(b));
+    k.push_back(x.k_rows(b));
+  }
+  spoil_padding(&x.q, q);
+  spoil_padding(&x.k, k);
+  spoil_padding(&x.v, k);
   make_outputs(dtype, row.layout_, &x);
   return x;
 }
@@ -146,9 +182,18 @@ Instance make_instance(const Case& row, DType dtype, std::uint64_t seed) {
 Instance with_wide_output(const Instance& from) {
   Instance x;
   x.problem = from.problem;
-  x.q = from.q, x.k = from.k, x.v = from.v, x.bias = from.bias, x.mask = from.mask;
-  x.alibi = from.alibi, x.cu_q = from.cu_q, x.cu_k = from.cu_k, x.used_q = from.used_q, x.used_k = from.used_k;
-  x.first_k = from.first_k, x.rng = from.rng;
+  x.q = from.q;
+  x.k = from.k;
+  x.v = from.v;
+  x.bias = from.bias;
+  x.mask = from.mask;
+  x.alibi = from.alibi;
+  x.cu_q = from.cu_q;
+  x.cu_k = from.cu_k;
+  x.used_q = from.used_q;
+  x.used_k = from.used_k;
+  x.first_k = from.first_k;
+  x.rng = from.rng;
   make_outputs(DType::f32, Layout::dense, &x);
   return x;
 }

@@ -25,29 +25,80 @@ struct Case {
   bool slopes_by_batch_ = false;
   Layout layout_ = Layout::dense;
 
-  Case band(Band x) && { return band_ = x, std::move(*this); }
-  Case causal(Align align = Align::bottom_right) && { return band_ = Band::causal(align), std::move(*this); }
+  Case band(Band x) && {
+    band_ = x;
+    return std::move(*this);
+  }
+  Case causal(Align align = Align::bottom_right) && {
+    band_ = Band::causal(align);
+    return std::move(*this);
+  }
   Case window(std::int64_t left, std::int64_t right, Align align = Align::bottom_right) && {
-    return band_ = Band::window(left, right, align), std::move(*this);
+    band_ = Band::window(left, right, align);
+    return std::move(*this);
   }
-  Case scale(float x) && { return score_.scale = x, std::move(*this); }
-  Case softcap(float x) && { return score_.softcap = x, std::move(*this); }
-  Case dropout(float p) && { return dropout_ = p, std::move(*this); }
-  Case alibi() && { return alibi_ = true, std::move(*this); }
-  Case bias(Bias kind) && { return bias_ = kind, std::move(*this); }
-  Case mask() && { return mask_ = true, std::move(*this); }
-  Case no_lse() && { return lse_ = false, std::move(*this); }
-  Case row_max() && { return row_max_ = true, std::move(*this); }
-  Case probabilities() && { return probabilities_ = true, std::move(*this); }
+  Case scale(float x) && {
+    score_.scale = x;
+    return std::move(*this);
+  }
+  Case softcap(float x) && {
+    score_.softcap = x;
+    return std::move(*this);
+  }
+  Case dropout(float p) && {
+    dropout_ = p;
+    return std::move(*this);
+  }
+  Case alibi() && {
+    alibi_ = true;
+    return std::move(*this);
+  }
+  Case bias(Bias kind) && {
+    bias_ = kind;
+    return std::move(*this);
+  }
+  Case mask() && {
+    mask_ = true;
+    return std::move(*this);
+  }
+  Case no_lse() && {
+    lse_ = false;
+    return std::move(*this);
+  }
+  Case row_max() && {
+    row_max_ = true;
+    return std::move(*this);
+  }
+  Case probabilities() && {
+    probabilities_ = true;
+    return std::move(*this);
+  }
   Case packed(std::vector<std::int32_t> q, std::vector<std::int32_t> k) && {
-    return lengths_q = std::move(q), lengths_k = std::move(k), std::move(*this);
+    lengths_q = std::move(q);
+    lengths_k = std::move(k);
+    return std::move(*this);
   }
-  Case used_q(std::vector<std::int32_t> x) && { return used_q_ = std::move(x), std::move(*this); }
-  Case used_k(std::vector<std::int32_t> x) && { return used_k_ = std::move(x), std::move(*this); }
-  Case first_k(std::vector<std::int32_t> x) && { return first_k_ = std::move(x), std::move(*this); }
+  Case used_q(std::vector<std::int32_t> x) && {
+    used_q_ = std::move(x);
+    return std::move(*this);
+  }
+  Case used_k(std::vector<std::int32_t> x) && {
+    used_k_ = std::move(x);
+    return std::move(*this);
+  }
+  Case first_k(std::vector<std::int32_t> x) && {
+    first_k_ = std::move(x);
+    return std::move(*this);
+  }
   /// Gives each sequence its own slopes.
-  Case alibi_by_batch() && { return alibi_ = slopes_by_batch_ = true, std::move(*this); }
-  Case layout(Layout x) && { return layout_ = x, std::move(*this); }
+  Case alibi_by_batch() && {
+    alibi_ = slopes_by_batch_ = true;
+    return std::move(*this);
+  }
+  Case layout(Layout x) && {
+    layout_ = x;
+    return std::move(*this);
+  }
 };
 
 /// Every case of cases.def.

@@ -21,11 +21,20 @@ using ::testing::AssertionSuccess;
 LinearAttention problem_of(const LinearCase& row, DType dtype) {
   LinearAttention a;
   a.dtype = dtype;
-  a.b = row.b, a.s = row.s, a.h_qk = row.h_qk, a.h_v = row.h_v, a.d_qk = row.d_qk, a.d_v = row.d_v;
-  a.scale = row.scale_, a.decay = row.decay_, a.normalise = row.normalise_, a.reverse = row.reverse_;
+  a.b = row.b;
+  a.s = row.s;
+  a.h_qk = row.h_qk;
+  a.h_v = row.h_v;
+  a.d_qk = row.d_qk;
+  a.d_v = row.d_v;
+  a.scale = row.scale_;
+  a.decay = row.decay_;
+  a.normalise = row.normalise_;
+  a.reverse = row.reverse_;
   a.feature_map = row.elu_ ? FeatureMap::elu_plus_one : FeatureMap::identity;
   a.packed = !row.lengths.empty();
-  a.initial_state = row.initial_, a.final_state = row.final_;
+  a.initial_state = row.initial_;
+  a.final_state = row.final_;
   return a;
 }
 
@@ -47,9 +56,11 @@ void make_outputs(const HostTensor& like_state, DType dtype, Layout layout, Line
   const Shape q = x->q.shape(), v = x->v.shape(), z{a.b, a.h_v, a.d_qk, 1};
   const auto state_like = [&](bool there) { return there ? like_state.like() : HostTensor(); };
   x->o = HostTensor(dtype, v, output_layout(layout));
-  x->grad_q = HostTensor(dtype, q, output_layout(layout)), x->grad_k = HostTensor(dtype, q, output_layout(layout));
+  x->grad_q = HostTensor(dtype, q, output_layout(layout));
+  x->grad_k = HostTensor(dtype, q, output_layout(layout));
   x->grad_v = HostTensor(dtype, v, output_layout(layout));
-  x->final_state = state_like(a.final_state), x->grad_initial_state = state_like(a.initial_state);
+  x->final_state = state_like(a.final_state);
+  x->grad_initial_state = state_like(a.initial_state);
   if (a.normalise && a.final_state) x->final_z = HostTensor(DType::f32, z, Layout::gaps);
   if (a.normalise && a.initial_state) x->grad_initial_z = HostTensor(DType::f32, z);
   if (a.decay != Decay::none) x->grad_decay = HostTensor(DType::f32, x->decay.shape(), output_layout(layout));
@@ -79,17 +90,32 @@ bool LinearInstance::is_row(std::int64_t, std::int64_t row) const { return !prob
 
 LinearOperands LinearInstance::operands(Pass pass) const {
   LinearOperands x;
-  x.q = q.view(), x.k = k.view(), x.v = v.view(), x.decay = decay.view();
-  x.initial_state = initial_state.view(), x.initial_z = initial_z.view();
+  x.q = q.view();
+  x.k = k.view();
+  x.v = v.view();
+  x.decay = decay.view();
+  x.initial_state = initial_state.view();
+  x.initial_z = initial_z.view();
   if (problem.packed) x.cu_seqlens = cu.data();
   if (pass == Pass::forward) {
-    x.o = o.view(), x.final_state = final_state.view(), x.final_z = final_z.view();
-    if (in_place) x.initial_state = x.final_state, x.initial_z = x.final_z;
+    x.o = o.view();
+    x.final_state = final_state.view();
+    x.final_z = final_z.view();
+    if (in_place) {
+      x.initial_state = x.final_state;
+      x.initial_z = x.final_z;
+    }
     return x;
   }
-  x.grad_o = grad_o.view(), x.grad_final_state = grad_final_state.view(), x.grad_final_z = grad_final_z.view();
-  x.grad_q = grad_q.view(), x.grad_k = grad_k.view(), x.grad_v = grad_v.view(), x.grad_decay = grad_decay.view();
-  x.grad_initial_state = grad_initial_state.view(), x.grad_initial_z = grad_initial_z.view();
+  x.grad_o = grad_o.view();
+  x.grad_final_state = grad_final_state.view();
+  x.grad_final_z = grad_final_z.view();
+  x.grad_q = grad_q.view();
+  x.grad_k = grad_k.view();
+  x.grad_v = grad_v.view();
+  x.grad_decay = grad_decay.view();
+  x.grad_initial_state = grad_initial_state.view();
+  x.grad_initial_z = grad_initial_z.view();
   return x;
 }
 
@@ -122,13 +148,15 @@ void LinearInstance::poison_outputs() {
   const auto copy = [](const HostTensor& from, HostTensor* to) {
     to->for_each([&](auto i, auto j, auto e, auto m) { to->set(i, j, e, m, from.get(i, j, e, m)); });
   };
-  copy(initial_state, &final_state), copy(initial_z, &final_z);
+  copy(initial_state, &final_state);
+  copy(initial_z, &final_z);
 }
 
 LinearInstance make_linear_instance(const LinearCase& row, DType dtype, std::uint64_t seed) {
   LinearInstance x;
   const LinearAttention& a = x.problem = problem_of(row, dtype);
-  x.segments = row.segments_, x.in_place = row.in_place_;
+  x.segments = row.segments_;
+  x.in_place = row.in_place_;
   if (a.packed) x.cu.push_back(0);
   for (const std::int32_t n : row.lengths) x.cu.push_back(x.cu.back() + n);
   const std::int64_t batch = a.packed ? 1 : a.b, tokens = a.packed ? x.cu.back() + row.spare_ : a.s;
@@ -137,7 +165,9 @@ LinearInstance make_linear_instance(const LinearCase& row, DType dtype, std::uin
     *tensor = HostTensor(dtype, {batch, tokens, h, d}, row.layout_);
     tensor->fill_normal(seed + stream);
   };
-  rows(a.h_qk, a.d_qk, 1, &x.q), rows(a.h_qk, a.d_qk, 2, &x.k), rows(a.h_v, a.d_v, 3, &x.v);
+  rows(a.h_qk, a.d_qk, 1, &x.q);
+  rows(a.h_qk, a.d_qk, 2, &x.k);
+  rows(a.h_v, a.d_v, 3, &x.v);
   rows(a.h_v, a.d_v, 4, &x.grad_o);
   for (HostTensor* tensor : {&x.q, &x.k}) {
     if (row.positive_)
@@ -148,13 +178,22 @@ LinearInstance make_linear_instance(const LinearCase& row, DType dtype, std::uin
     tensor->for_each(
         [&](auto i, auto j, auto h, auto d) { tensor->set(i, j, h, d, factor * tensor->get(i, j, h, d)); });
   };
-  if (row.large_) times(24, &x.q), times(24, &x.k), times(0.1F, &x.v), times(0.1F, &x.grad_o);
+  if (row.large_) {
+    times(24, &x.q);
+    times(24, &x.k);
+    times(0.1F, &x.v);
+    times(0.1F, &x.grad_o);
+  }
   const auto grow = [](float per_token, HostTensor* tensor) {  // Multiplies by 2^per_token for each token.
     tensor->for_each([&](auto i, auto j, auto h, auto d) {
       tensor->set(i, j, h, d, std::exp2(static_cast<float>(j) * per_token) * tensor->get(i, j, h, d));
     });
   };
-  if (row.growing_) grow(1 / 12.F, &x.k), grow(1 / 12.F, &x.v), grow(-1 / 6.F, &x.q);
+  if (row.growing_) {
+    grow(1 / 12.F, &x.k);
+    grow(1 / 12.F, &x.v);
+    grow(-1 / 6.F, &x.q);
+  }
   const bool head = a.decay == Decay::head;
   if (a.decay != Decay::none) {
     x.decay = HostTensor(DType::f32, {head ? 1 : batch, head ? 1 : tokens, a.h_v, 1}, output_layout(row.layout_));
@@ -245,7 +284,8 @@ double rms_ratio(const LinearInstance& x, const HostTensor& a, const HostTensor&
   a.for_each([&](auto i, auto j, auto k, auto l) {
     if (rows && !x.is_row(i, j)) return;
     const double difference = static_cast<double>(a.get(i, j, k, l)) - b.get(i, j, k, l), want = b.get(i, j, k, l);
-    error += difference * difference, sum += want * want;
+    error += difference * difference;
+    sum += want * want;
   });
   return sum > 0 ? std::sqrt(error / sum) : std::sqrt(error);
 }

@@ -30,24 +30,78 @@ struct LinearCase {
   int segments_ = 0;
   int spare_ = 3;  // So many rows lie behind the last packed sequence.
 
-  LinearCase scale(float x) && { return scale_ = x, std::move(*this); }
-  LinearCase elu() && { return elu_ = true, std::move(*this); }
-  LinearCase normalise() && { return normalise_ = true, std::move(*this); }
-  LinearCase reverse() && { return reverse_ = true, std::move(*this); }
-  LinearCase initial() && { return initial_ = true, std::move(*this); }
-  LinearCase final() && { return final_ = true, std::move(*this); }
-  LinearCase states() && { return initial_ = final_ = true, std::move(*this); }
-  LinearCase in_place() && { return initial_ = final_ = in_place_ = true, std::move(*this); }
-  LinearCase positive() && { return positive_ = true, std::move(*this); }
-  LinearCase large() && { return positive_ = large_ = true, std::move(*this); }
-  LinearCase growing() && { return growing_ = true, std::move(*this); }
-  LinearCase strong() && { return strong_ = true, std::move(*this); }
-  LinearCase decay(Decay x) && { return decay_ = x, std::move(*this); }
-  LinearCase packed(std::vector<std::int32_t> x) && { return lengths = std::move(x), std::move(*this); }
-  LinearCase layout(Layout x) && { return layout_ = x, std::move(*this); }
-  LinearCase state_layout(Layout x) && { return state_layout_ = x, std::move(*this); }
-  LinearCase segments(int x) && { return segments_ = x, std::move(*this); }
-  LinearCase spare(int x) && { return spare_ = x, std::move(*this); }
+  LinearCase scale(float x) && {
+    scale_ = x;
+    return std::move(*this);
+  }
+  LinearCase elu() && {
+    elu_ = true;
+    return std::move(*this);
+  }
+  LinearCase normalise() && {
+    normalise_ = true;
+    return std::move(*this);
+  }
+  LinearCase reverse() && {
+    reverse_ = true;
+    return std::move(*this);
+  }
+  LinearCase initial() && {
+    initial_ = true;
+    return std::move(*this);
+  }
+  LinearCase final() && {
+    final_ = true;
+    return std::move(*this);
+  }
+  LinearCase states() && {
+    initial_ = final_ = true;
+    return std::move(*this);
+  }
+  LinearCase in_place() && {
+    initial_ = final_ = in_place_ = true;
+    return std::move(*this);
+  }
+  LinearCase positive() && {
+    positive_ = true;
+    return std::move(*this);
+  }
+  LinearCase large() && {
+    positive_ = large_ = true;
+    return std::move(*this);
+  }
+  LinearCase growing() && {
+    growing_ = true;
+    return std::move(*this);
+  }
+  LinearCase strong() && {
+    strong_ = true;
+    return std::move(*this);
+  }
+  LinearCase decay(Decay x) && {
+    decay_ = x;
+    return std::move(*this);
+  }
+  LinearCase packed(std::vector<std::int32_t> x) && {
+    lengths = std::move(x);
+    return std::move(*this);
+  }
+  LinearCase layout(Layout x) && {
+    layout_ = x;
+    return std::move(*this);
+  }
+  LinearCase state_layout(Layout x) && {
+    state_layout_ = x;
+    return std::move(*this);
+  }
+  LinearCase segments(int x) && {
+    segments_ = x;
+    return std::move(*this);
+  }
+  LinearCase spare(int x) && {
+    spare_ = x;
+    return std::move(*this);
+  }
 };
 
 /// Every case of linear_cases.def.

@@ -86,7 +86,10 @@ class HostTensor {
   void allocate(DType dtype, Shape n, Layout layout) {
     layout_ = layout;
     view_ = layout == Layout::heads_first ? Tensor::heads_first(nullptr, dtype, n) : Tensor::dense(nullptr, dtype, n);
-    if (layout == Layout::transposed) view_.stride[2] = 1, view_.stride[3] = n[2];
+    if (layout == Layout::transposed) {
+      view_.stride[2] = 1;
+      view_.stride[3] = n[2];
+    }
     const std::int64_t spare = layout == Layout::gaps ? 8 : layout == Layout::odd ? 3 : 0;
     if (spare > 0) view_.stride = {(n[2] * (n[3] + spare) + 3) * n[1], n[2] * (n[3] + spare) + 3, n[3] + spare, 1};
     elements_ = 1 + spare;
