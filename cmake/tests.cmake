@@ -49,7 +49,7 @@ foreach(source IN LISTS test_sources)
 endforeach()
 include(cmake/tests_fake_cuda.cmake)
 # Tests of parts of the command.
-foreach(name verify_storm verify_rule verify_operations roofline print_json)
+foreach(name verify_storm verify_watchdog verify_rule verify_operations roofline print_json)
   if(TARGET ${name}_test)
     target_link_libraries(${name}_test PRIVATE falchion_tools)
   endif()
