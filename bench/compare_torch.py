@@ -92,7 +92,7 @@ def grid(options):
                 for h in (8,) if quick else (8, 16, 64):
                     yield section, f"{mode}/{options.dtype}/d:128/h:{h}/s_q:512/s_k:65536", (options.dtype, 512, 65536, h, 128, mode)
         elif section == "small":  # These cells run in a CUDA graph.
-            for b, h, s, d in ((1, 12, 128, 64), (1, 16, 512, 64), (8, 12, 197, 64)):
+            for b, h, s, d in ((1, 12, 128, 64), (1, 16, 512, 64), (8, 12, 197, 64), (1, 16, 512, 128), (1, 8, 2048, 128)):
                 yield section, f"{options.dtype}/b:{b}/h:{h}/s:{s}/d:{d}", (options.dtype, b, h, s, d)
         elif section == "decode":
             for b in (1, 16) if quick else (1, 4, 16, 64):
