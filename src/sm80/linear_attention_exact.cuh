@@ -173,7 +173,7 @@ class LinearExactChunks : public LinearExactState<Config_> {
   /// Stores O^T directly to the rows of o: 8 lanes have 8 neighbouring columns of a token.
   __device__ __forceinline__ void store_straight(int c, const float (&o)[kHalf][4]) const {
     const std::int64_t step = piece.step * sweep.o.x.stride[1];
-    auto* to = piece.base<Element>(sweep.o) + piece.first * sweep.o.x.stride[1] + piece.column0;
+    auto* to = piece.template base<Element>(sweep.o) + piece.first * sweep.o.x.stride[1] + piece.column0;
     CUTE_UNROLL
     for (int n = 0; n < kHalf; ++n) {
       CUTE_UNROLL
