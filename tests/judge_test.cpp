@@ -217,6 +217,23 @@ TEST(Judge, AScoreWithAlibiIsRoundedAtItsOwnSize) {
   EXPECT_FALSE(matches(x, reference));
 }
 
+/// Both scores are near -1e4, where numbers lie 1e-3 apart. The naive computation is exact here, because the dot
+/// product is 0. A kernel may be off by one such step between the two scores, but not by ten.
+TEST(Judge, AScoreWithABiasIsRoundedAtItsOwnSize) {
+  Instance x = make_instance(Case{"x", 1, 2, 2, 1, 1, 8, 8}.bias(Case::Bias::f32), DType::f32);
+  x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, 0); });
+  x.v.for_each([&](auto b, auto s, auto h, auto d) { x.v.set(b, s, h, d, s == 0 ? 1 : 0); });
+  x.bias.for_each([&](auto b, auto h, auto i, auto j) { x.bias.set(b, h, i, j, -1e4F); });
+  ASSERT_TRUE(run(Target(Backend::ref), &x));
+  const Reference reference(x);
+  EXPECT_TRUE(matches(x, reference));
+  const float step = std::nextafter(1e4F, 2e4F) - 1e4F;
+  x.o.set(0, 0, 0, 0, 0.5F + step / 4);
+  EXPECT_TRUE(matches(x, reference));
+  x.o.set(0, 0, 0, 0, 0.5F + 10 * step / 4);
+  EXPECT_FALSE(matches(x, reference));
+}
+
 /// With one token and the normaliser, o is v up to eps. The gradient of q is then only a share of eps of its terms, so
 /// it is lost in f32. Rows that belong to no sequence have no divisor and must not make the typical divisor smaller.
 TEST(Judge, RowsOfNoSequenceDoNotCountInTheTypicalDivisor) {

@@ -24,8 +24,13 @@ constexpr double kSingle = 0x1p-22;
 
 /// What is granted to each product of a score. AMX multiplies f16 as two bf16 parts and leaves out the product of the
 /// two small ones. That is at most 2^-16 of the whole, but of either sign, and 2^-18.5 in the root mean square; a score
-/// sums many of them. The limit is twice the number granted here.
-double product_step(DType dtype) { return dtype == DType::f16 ? 0x1p-19 : kSingle; }
+/// sums many of them. The limit is twice the number granted here. In f32 each addition rounds at the size of the sum,
+/// which grows with the root of the number of products, so above 64 of them more is granted. (Of 34,000 problems in f32
+/// one with 256 products was beyond the limit by 12 % on an H200, where the naive computation happened to be good.)
+double product_step(const Attention& a) {
+  if (a.dtype == DType::f16) return 0x1p-19;
+  return a.dtype == DType::f32 ? kSingle * std::sqrt(std::max(1.0, static_cast<double>(a.d_qk) / 64)) : kSingle;
+}
 
 /// What is granted to each probability in f32: a GPU's own exp2 is off by 2^-22, and its argument adds half as much.
 constexpr double kProbability = 3 * 0x1p-23;
@@ -132,10 +137,13 @@ double AttentionReference::largest_sum() const {
 
 namespace {
 
-/// In f32 with ALiBi a score is as large as slope times distance, and it is rounded at that size, each score by itself.
-/// This is the problem's bias, or one of zeros, with such a rounding of each score added. The distance is counted as if
-/// both ends of the sequences could stand at each other, which is at most what it is. (On an H200 one right result of
-/// 100,000 was beyond the limit by 14 % without this: dropout of 0.9 made ten times a probability of it.)
+/// In f32 a score with ALiBi or a bias is as large as slope times distance or as the bias, and it is rounded at that
+/// size, each score by itself. This is the problem's bias, or one of zeros, with such a rounding of each score added.
+/// The distance is counted as if both ends of the sequences could stand at each other, which is at most what it is. A
+/// bias beyond 2^16 (-1e9 that hides a key) leaves nothing of the dot product, which the naive computation shows too.
+/// (On an H200 two right results of 200,000 were beyond the limit without this. With ALiBi it was 14 %, because dropout
+/// of 0.9 made ten times a probability of it. With a bias of -1e4 it was 27 times the limit: the dot product stood in
+/// the middle between two numbers of that size, and two equal ones were rounded apart, because one bias was odd.)
 class RoundedScores {
  public:
   RoundedScores(const Attention& a, const Operands& x, std::uint64_t draw)
@@ -144,9 +152,11 @@ class RoundedScores {
     const double apart = std::abs(static_cast<double>(a.s_k - a.s_q));
     for_each_index(bias_.shape, [&](const Index& at) {
       const auto [b, h, i, j] = at;
-      const double slope = ref::load(x.alibi, ref::at(x.alibi, x.alibi.shape[0] == 1 ? 0 : b, 0, h, 0));
-      const double off = 0x1p-24 * std::abs(slope) * (std::abs(static_cast<double>(i - j)) + apart);
+      const bool sloped = a.alibi && !a.packed;
+      const double slope = sloped ? ref::load(x.alibi, ref::at(x.alibi, x.alibi.shape[0] == 1 ? 0 : b, 0, h, 0)) : 0;
       const double bias = a.bias ? ref::load(x.bias, in(x.bias, at)) : 0;
+      const double size = std::abs(slope) * (std::abs(static_cast<double>(i - j)) + apart);
+      const double off = 0x1p-24 * (size + (std::abs(bias) < 0x1p16 ? std::abs(bias) : 0));
       memory_.push_back(static_cast<float>(bias + nudge_sign(draw, element++) * (std::isfinite(off) ? off : 0)));
     });
     memory_.push_back(0);  // an address even where there is nothing
@@ -180,7 +190,7 @@ void AttentionReference::nudge() const {
     if (a.score.scale == 0) a.score.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(a.d_qk)));
     a.score.scale *= static_cast<float>(1 + kSingle * nudge_sign(draw, 1000));
     Operands x = inputs_;
-    const Nudged k(x.k, {product_step(problem_.dtype)}, Together::none, 10 + draw),
+    const Nudged k(x.k, {product_step(problem_)}, Together::none, 10 + draw),
         v(x.v, {p_unit}, Together::row, 20 + draw);
     const Nudged bias(x.bias, {kSingle}, Together::all, 30 + draw);
     const Nudged slopes(x.alibi, {kSingle}, Together::none, 40 + draw);
@@ -189,7 +199,7 @@ void AttentionReference::nudge() const {
     x.bias = bias.view();
     x.alibi = slopes.view();
     std::optional<RoundedScores> scores;
-    if (a.dtype == DType::f32 && a.alibi && !a.packed) {
+    if (a.dtype == DType::f32 && (a.bias || (a.alibi && !a.packed))) {
       x.bias = scores.emplace(a, x, 50 + draw).view();
       a.bias = true;
     }
