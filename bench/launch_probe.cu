@@ -39,10 +39,6 @@ template <int kBytes>
 __global__ void kernel(const __grid_constant__ Block<kBytes> block, unsigned* out) {
   if (out != nullptr && block.bytes[threadIdx.x % kBytes] == 1) *out = 1;
 }
-__global__ void kernel_of_four(const __grid_constant__ Block<256> a, const __grid_constant__ Block<64> b,
-                               const __grid_constant__ Block<384> c, const __grid_constant__ Block<64> d, unsigned* out) {
-  if (out != nullptr && a.bytes[0] + b.bytes[0] + c.bytes[0] + d.bytes[0] == 1) *out = 1;
-}
 
 cudaLaunchConfig_t config(int threads, int shared, cudaLaunchAttribute* attribute) {
   cudaLaunchConfig_t launch{};
@@ -90,12 +86,9 @@ void time_shapes() {
   early.id = cudaLaunchAttributeProgrammaticStreamSerialization;
   early.val.programmaticStreamSerializationAllowed = 1;
   const cudaLaunchConfig_t plain = config(384, kShared, nullptr), with = config(384, kShared, &early);
-  time("768 bytes, 384 threads, 200 KiB of shared memory", [&] { cudaLaunchKernelEx(&plain, kernel<768>, block, out); });
+  time("768 bytes, 384 threads, 200 KiB of shared memory",
+       [&] { cudaLaunchKernelEx(&plain, kernel<768>, block, out); });
   time("the same, with programmatic serialization", [&] { cudaLaunchKernelEx(&with, kernel<768>, block, out); });
-  static Block<256> a{};
-  static Block<64> b{};
-  static Block<384> c{};
-  time("768 bytes in four arguments", [&] { cudaLaunchKernelEx(&plain, kernel_of_four, a, b, c, b, out); });
   cudaStream_t stream = nullptr;
   cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking);
   cudaLaunchConfig_t other = plain;

@@ -24,9 +24,13 @@ namespace {
 template <class Operation>
 constexpr Variant variant_of(const char* op, Backend backend, const char* level, DType dtype, int d,
                              Kernel kernel = {}) {
-  Variant variant{.op = op, .backend = backend, .level = level, .dtype = dtype, .d = d, .kernel = kernel};
-  if (is_gpu(backend)) variant.facts = Operation::facts(backend, level, dtype, d);
-  return variant;
+  return {.op = op,
+          .backend = backend,
+          .level = level,
+          .dtype = dtype,
+          .d = d,
+          .facts = is_gpu(backend) ? Facts(Operation::facts(backend, level, dtype, d)) : Facts(),
+          .kernel = kernel};
 }
 
 }  // namespace

@@ -50,8 +50,8 @@ struct Writer {
 };
 
 template <class Config>
-void sm80_kernel(const char* level) {
-  const Writer w{std::string("sm80:") + level + ":" + std::to_string(Config::kD)};
+void sm80_kernel(const char* kind) {
+  const Writer w{std::string("sm80:") + kind + ":" + std::to_string(Config::kD)};
   constexpr long kQ = 2L * Config::kSizeQ, kK = 2L * Config::kSizeK;
   std::printf("KERNEL(\"%s\", %d, %d, %d, %d, %d, %d, %d, %d)\n", w.kernel.c_str(), Config::kRows, Config::kKeys,
               Config::kD, Config::kD, Config::kThreads, Config::kStages, Config::kCtas, Config::kSharedBytes);
@@ -77,8 +77,8 @@ void sm80_kernel(const char* level) {
 }
 
 template <class Config>
-void sm90_kernel(const char* level) {
-  const Writer w{std::string("sm90:") + level + ":" + std::to_string(Config::kD)};
+void sm90_kernel(const char* kind) {
+  const Writer w{std::string("sm90:") + kind + ":" + std::to_string(Config::kD)};
   std::printf("KERNEL(\"%s\", %d, %d, %d, %d, %d, %d, %d, %d)\n", w.kernel.c_str(), Config::kRows, Config::kKeys,
               Config::kD, Config::kDv, Config::kThreads, Config::kStages, Config::kCtas, Config::kSharedBytes);
   w.item("sQ", "Q in shared memory, (M, D, stages)", typename Config::LayoutQ{},
@@ -107,13 +107,13 @@ int main() {
       "// KERNEL(name, rows, keys, head dim, head dim of V, threads, stages of K and V, CTAs an SM, shared bytes)\n"
       "// ITEM(kernel, name, what, print, bytes of shared memory that it alone takes)\n"
       "// clang-format off\n");
-#define TILE_sm80_plain(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Level::plain>>("plain");
-#define TILE_sm80_few(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Level::few>>("few");
-#define TILE_sm80_general(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Level::general>>("general");
+#define TILE_sm80_plain(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Kind::plain>>("plain");
+#define TILE_sm80_few(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Kind::few>>("few");
+#define TILE_sm80_general(d) sm80_kernel<sm80::AttentionForwardConfig<sm80::bf16, d, sm80::Kind::general>>("general");
 #define TILE_sm80_f32(d)  // This kernel lays its tiles out by itself, without CuTe.
 #define TILE_attention_forward_sm80(kind, d, ...) TILE_sm80_##kind(d)
 #define TILE_attention_forward_sm90(kind, d, ...) \
-  sm90_kernel<sm90::AttentionForwardConfig<sm90::bf16, d, sm90::Level::kind>>(#kind);
+  sm90_kernel<sm90::AttentionForwardConfig<sm90::bf16, d, sm90::Kind::kind>>(#kind);
 #include "plan/tiles.def"
   std::printf("#undef KERNEL\n#undef ITEM\n");
   return 0;

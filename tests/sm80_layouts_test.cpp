@@ -21,12 +21,12 @@ namespace {
 using namespace cute;
 using sm80::bf16, sm80::f16;
 
-template <class Element_, int kD_, sm80::Level kLevel_>
-struct VariantConfig : sm80::AttentionForwardConfig<Element_, kD_, kLevel_> {
+template <class Element_, int kD_, sm80::Kind kKind_>
+struct VariantConfig : sm80::AttentionForwardConfig<Element_, kD_, kKind_> {
   static std::string name() {
-    return std::string(kLevel_ == sm80::Level::plain ? "plain "
-                       : kLevel_ == sm80::Level::few ? "few "
-                                                     : "general ") +
+    return std::string(kKind_ == sm80::Kind::plain ? "plain "
+                       : kKind_ == sm80::Kind::few ? "few "
+                                                   : "general ") +
            (std::is_same_v<Element_, bf16> ? "bf16 " : "f16 ") + std::to_string(kD_);
   }
 };
@@ -38,11 +38,11 @@ void for_each_variant(F f) {
     SCOPED_TRACE(variant.name());
     f(variant);
   };
-#define TILE_sm80_plain(d) call(VariantConfig<bf16, d, sm80::Level::plain>{});
-#define TILE_sm80_few(d)                            \
-  call(VariantConfig<bf16, d, sm80::Level::few>{}); \
-  call(VariantConfig<f16, d, sm80::Level::few>{});
-#define TILE_sm80_general(d) call(VariantConfig<bf16, d, sm80::Level::general>{});
+#define TILE_sm80_plain(d) call(VariantConfig<bf16, d, sm80::Kind::plain>{});
+#define TILE_sm80_few(d)                           \
+  call(VariantConfig<bf16, d, sm80::Kind::few>{}); \
+  call(VariantConfig<f16, d, sm80::Kind::few>{});
+#define TILE_sm80_general(d) call(VariantConfig<bf16, d, sm80::Kind::general>{});
 #define TILE_sm80_f32(d)  // This kernel lays its tiles out by itself, without CuTe.
 #define TILE_attention_forward_sm80(kind, d, ...) TILE_sm80_##kind(d)
 #include "plan/tiles.def"

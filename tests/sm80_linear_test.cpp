@@ -12,7 +12,7 @@
 namespace falchion::testing {
 namespace {
 
-using sm80::bf16, sm80::f16, sm80::LinearLevel;
+using sm80::bf16, sm80::f16, sm80::LinearKind;
 
 template <class F>
 void for_each_row(F f) {
@@ -20,10 +20,10 @@ void for_each_row(F f) {
     SCOPED_TRACE("d " + std::to_string(config.kD));
     f(config);
   };
-  call(sm80::LinearAttentionConfig<bf16, 64, LinearLevel::plain>{});
-  call(sm80::LinearAttentionConfig<f16, 64, LinearLevel::normalise>{});
-  call(sm80::LinearAttentionConfig<bf16, 128, LinearLevel::plain>{});
-  call(sm80::LinearAttentionConfig<bf16, 256, LinearLevel::general>{});
+  call(sm80::LinearAttentionConfig<bf16, 64, LinearKind::plain>{});
+  call(sm80::LinearAttentionConfig<f16, 64, LinearKind::normalise>{});
+  call(sm80::LinearAttentionConfig<bf16, 128, LinearKind::plain>{});
+  call(sm80::LinearAttentionConfig<bf16, 256, LinearKind::general>{});
 }
 
 template <class Config, class Copy, class Layout_>
@@ -65,7 +65,7 @@ TEST(Sm80Linear, NoBankConflicts) {
 }
 
 TEST(Sm80Linear, WithoutASwizzleThereAreConflicts) {
-  using Config = sm80::LinearAttentionConfig<bf16, 64, LinearLevel::plain>;
+  using Config = sm80::LinearAttentionConfig<bf16, 64, LinearKind::plain>;
   const auto b = make_tiled_copy_B(typename Config::CopyAtom{}, typename Config::TiledMma{});
   EXPECT_EQ(read<Config>(b, Layout<Shape<_64, _64>, Stride<_64, _1>>{}).worst, 8);
 }
@@ -96,9 +96,9 @@ void expect_no_conflicts_of_exact() {
   free("P^T", 4, [](int g, int t) { return g * kP + t; });
 }
 TEST(Sm80Linear, NoBankConflictsInTheExactRows) {
-  expect_no_conflicts_of_exact<sm80::LinearExactConfig<float, 64, LinearLevel::exact>>();
-  expect_no_conflicts_of_exact<sm80::LinearExactConfig<float, 128, LinearLevel::exact>>();
-  expect_no_conflicts_of_exact<sm80::LinearExactConfig<bf16, 256, LinearLevel::exact>>();
+  expect_no_conflicts_of_exact<sm80::LinearExactConfig<float, 64, LinearKind::exact>>();
+  expect_no_conflicts_of_exact<sm80::LinearExactConfig<float, 128, LinearKind::exact>>();
+  expect_no_conflicts_of_exact<sm80::LinearExactConfig<bf16, 256, LinearKind::exact>>();
 }
 
 }  // namespace

@@ -23,22 +23,22 @@ namespace {
 using namespace cute;
 using sm90::bf16, sm90::f16;
 
-template <class Element_, int kD_, sm90::Level kLevel>
-struct VariantConfig : sm90::AttentionForwardConfig<Element_, kD_, kLevel> {
-  static std::string name(const char* level) {
-    return std::string(level) + (std::is_same_v<Element_, bf16> ? " bf16 " : " f16 ") + std::to_string(kD_);
+template <class Element_, int kD_, sm90::Kind kKind>
+struct VariantConfig : sm90::AttentionForwardConfig<Element_, kD_, kKind> {
+  static std::string name(const char* kind) {
+    return std::string(kind) + (std::is_same_v<Element_, bf16> ? " bf16 " : " f16 ") + std::to_string(kD_);
   }
 };
 /// Calls f(VariantConfig<...>{}) for every tile, in both types.
 template <class F>
 void for_each_variant(F f) {
-  const auto call = [&](auto variant, const char* level) {
-    SCOPED_TRACE(variant.name(level));
+  const auto call = [&](auto variant, const char* kind) {
+    SCOPED_TRACE(variant.name(kind));
     f(variant);
   };
-#define TILE_attention_forward_sm90(kind, d, ...)           \
-  call(VariantConfig<bf16, d, sm90::Level::kind>{}, #kind); \
-  call(VariantConfig<f16, d, sm90::Level::kind>{}, #kind);
+#define TILE_attention_forward_sm90(kind, d, ...)          \
+  call(VariantConfig<bf16, d, sm90::Kind::kind>{}, #kind); \
+  call(VariantConfig<f16, d, sm90::Kind::kind>{}, #kind);
 #include "plan/tiles.def"
 }
 

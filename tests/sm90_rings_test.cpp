@@ -24,7 +24,7 @@
 namespace falchion::testing {
 namespace {
 
-using sm90::AttentionForwardConfig, sm90::Level, sm90::Schedule;
+using sm90::AttentionForwardConfig, sm90::Kind, sm90::Schedule;
 
 // ---- The model of one CTA -------------------------------------------------------------------------------------------
 
@@ -307,12 +307,12 @@ std::string check(GiveBack give_back, int launches) {
 }
 
 using bf16 = sm90::bf16;
-using Brief64 = AttentionForwardConfig<bf16, 64, Level::brief>;
-using Plain64 = AttentionForwardConfig<bf16, 64, Level::plain>;
-using Plain128 = AttentionForwardConfig<bf16, 128, Level::plain>;
-using Plain192 = AttentionForwardConfig<bf16, 192, Level::plain>;
-using Plain256 = AttentionForwardConfig<bf16, 256, Level::plain>;
-using Mla192 = AttentionForwardConfig<bf16, 192, Level::mla>;
+using Brief64 = AttentionForwardConfig<bf16, 64, Kind::brief>;
+using Plain64 = AttentionForwardConfig<bf16, 64, Kind::plain>;
+using Plain128 = AttentionForwardConfig<bf16, 128, Kind::plain>;
+using Plain192 = AttentionForwardConfig<bf16, 192, Kind::plain>;
+using Plain256 = AttentionForwardConfig<bf16, 256, Kind::plain>;
+using Mla192 = AttentionForwardConfig<bf16, 192, Kind::mla>;
 
 constexpr int kLaunches = 1500;
 

@@ -24,23 +24,23 @@ struct attention_forward {
   using CpuKernel = cpu::AttentionKernel;
   using GpuKernel = gpu::AttentionKernel;
 
-  static constexpr gpu::AttentionFacts facts(Backend backend, std::string_view level, DType dtype, int d) {
-    return backend == Backend::sm90 ? sm90::attention_forward_facts(sm90_level(level), d)
-                                    : sm80::attention_forward_facts(sm80_level(level, dtype), d);
+  static constexpr gpu::AttentionFacts facts(Backend backend, std::string_view kind, DType dtype, int d) {
+    return backend == Backend::sm90 ? sm90::attention_forward_facts(sm90_kind(kind), d)
+                                    : sm80::attention_forward_facts(sm80_kind(kind, dtype), d);
   }
 
  private:
-  static constexpr sm90::Level sm90_level(std::string_view level) {
-    if (level == "brief") return sm90::Level::brief;
-    if (level == "mla") return sm90::Level::mla;
-    if (level == "score") return sm90::Level::score;
-    return sm90::Level::plain;
+  static constexpr sm90::Kind sm90_kind(std::string_view kind) {
+    if (kind == "brief") return sm90::Kind::brief;
+    if (kind == "mla") return sm90::Kind::mla;
+    if (kind == "score") return sm90::Kind::score;
+    return sm90::Kind::plain;
   }
-  static constexpr sm80::Level sm80_level(std::string_view level, DType dtype) {
-    if (dtype == DType::f32) return sm80::Level::f32;
-    if (level == "few") return sm80::Level::few;
-    if (level == "general") return sm80::Level::general;
-    return sm80::Level::plain;
+  static constexpr sm80::Kind sm80_kind(std::string_view kind, DType dtype) {
+    if (dtype == DType::f32) return sm80::Kind::f32;
+    if (kind == "few") return sm80::Kind::few;
+    if (kind == "general") return sm80::Kind::general;
+    return sm80::Kind::plain;
   }
 };
 
@@ -49,33 +49,31 @@ struct linear_attention {
   using CpuKernel = cpu::LinearAttentionKernel;
   using GpuKernel = gpu::LinearAttentionKernel;
 
-  static constexpr gpu::LinearVariantFacts facts(Backend backend, std::string_view level, DType dtype, int d) {
-    return {needs(backend, level, dtype, d), workspace(backend, level, dtype, d)};
+  static constexpr gpu::LinearVariantFacts facts(Backend backend, std::string_view kind, DType dtype, int d) {
+    return {needs(backend, kind, dtype, d), workspace(backend, kind, dtype, d)};
   }
 
  private:
   static constexpr bool kBackward = pass == Pass::backward;
 
   /// Nothing is rounded to 16 bits between two products: the kind exact, and f32 on sm80.
-  static constexpr bool is_exact(std::string_view level, DType dtype) {
-    return level == "exact" || dtype == DType::f32;
-  }
+  static constexpr bool is_exact(std::string_view kind, DType dtype) { return kind == "exact" || dtype == DType::f32; }
 
-  static constexpr gpu::LinearAttentionFacts needs(Backend backend, std::string_view level, DType dtype, int d) {
+  static constexpr gpu::LinearAttentionFacts needs(Backend backend, std::string_view kind, DType dtype, int d) {
     constexpr int kSweeps = kBackward ? 3 : 1;
     if (backend == Backend::sm90) {
       return dtype == DType::f32 ? sm90::linear_halves_facts(d, kSweeps) : sm90::linear_attention_facts(d, kSweeps);
     }
-    if (is_exact(level, dtype)) return sm80::linear_exact_facts(level != "plain", d, kSweeps);
+    if (is_exact(kind, dtype)) return sm80::linear_exact_facts(kind != "plain", d, kSweeps);
     return sm80::linear_attention_facts(d, kSweeps);
   }
 
-  static constexpr auto workspace(Backend backend, std::string_view level, DType dtype, int d)
+  static constexpr auto workspace(Backend backend, std::string_view kind, DType dtype, int d)
       -> decltype(gpu::LinearVariantFacts::workspace) {
     if (backend == Backend::sm90) {
       return d <= 64 ? sm90::linear_workspace<64, kBackward> : sm90::linear_workspace<128, kBackward>;
     }
-    return is_exact(level, dtype) ? sm80::linear_exact_workspace<kBackward> : sm80::linear_workspace<kBackward>;
+    return is_exact(kind, dtype) ? sm80::linear_exact_workspace<kBackward> : sm80::linear_workspace<kBackward>;
   }
 };
 struct linear_attention_forward : linear_attention<Pass::forward> {};

@@ -17,7 +17,7 @@ using namespace cute;
 template <int kD_>
 struct AttentionForwardF32Config {
   using Element = float;
-  static constexpr Tile kTile = attention_forward_tile(Level::f32, kD_);
+  static constexpr Tile kTile = attention_forward_tile(Kind::f32, kD_);
   static constexpr int kD = kD_, kRows = kTile.rows, kKeys = kTile.keys, kThreads = 32 * kTile.warps;
   static constexpr int kStages = kTile.stages, kCtas = kTile.ctas;
   static constexpr int kOwnRows = 8, kOwnKeys = kKeys / 16, kOwnColumns = kD / 16;

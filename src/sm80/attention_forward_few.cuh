@@ -9,7 +9,7 @@ namespace falchion::sm80 {
 
 template <class Element, int kD>
 constexpr gpu::AttentionKernel attention_forward_few() {
-  return attention_forward_entry<AttentionForwardConfig<Element, kD, Level::few>, PlainScores>();
+  return attention_forward_entry<AttentionForwardConfig<Element, kD, Kind::few>, PlainScores>();
 }
 
 }  // namespace falchion::sm80

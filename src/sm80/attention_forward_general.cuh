@@ -97,7 +97,7 @@ constexpr gpu::AttentionKernel attention_forward_general() {
   if constexpr (std::is_same_v<Element, f32>) {
     return attention_forward_f32<kD>();
   } else {
-    return attention_forward_entry<AttentionForwardConfig<Element, kD, Level::general>, GeneralScores<Element>>(
+    return attention_forward_entry<AttentionForwardConfig<Element, kD, Kind::general>, GeneralScores<Element>>(
         launch_attention_probabilities<Element>);
   }
 }

@@ -33,7 +33,7 @@ struct PlainScores {
 
 template <class Element, int kD>
 constexpr gpu::AttentionKernel attention_forward_plain() {
-  return attention_forward_entry<AttentionForwardConfig<Element, kD, Level::plain>, PlainScores>();
+  return attention_forward_entry<AttentionForwardConfig<Element, kD, Kind::plain>, PlainScores>();
 }
 
 }  // namespace falchion::sm80

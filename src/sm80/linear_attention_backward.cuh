@@ -12,9 +12,9 @@
 
 namespace falchion::sm80 {
 
-template <class Element, int kD, LinearLevel level>
+template <class Element, int kD, LinearKind kind>
 constexpr gpu::LinearAttentionKernel linear_attention_backward() {
-  using Config = LinearAttentionConfig<Element, kD, level>;
+  using Config = LinearAttentionConfig<Element, kD, kind>;
   return linear_attention_kernel_of<Config>(
       [](const LinearAttentionArgs& a, void* stream) {
         return launch_linear_attention<LinearChunks<Config>>(a, backward_sweeps(a), stream);

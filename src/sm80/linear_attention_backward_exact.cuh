@@ -8,7 +8,7 @@ namespace falchion::sm80 {
 
 template <class Element, int kD>
 constexpr gpu::LinearAttentionKernel linear_attention_backward_exact() {
-  return linear_attention_exact_kernel_of<LinearExactConfig<Element, kD, LinearLevel::exact>, true>();
+  return linear_attention_exact_kernel_of<LinearExactConfig<Element, kD, LinearKind::exact>, true>();
 }
 
 }  // namespace falchion::sm80

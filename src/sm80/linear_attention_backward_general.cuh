@@ -8,7 +8,7 @@ namespace falchion::sm80 {
 
 template <class Element, int kD>
 constexpr gpu::LinearAttentionKernel linear_attention_backward_general() {
-  return linear_attention_backward<Element, kD, LinearLevel::general>();
+  return linear_attention_backward<Element, kD, LinearKind::general>();
 }
 
 }  // namespace falchion::sm80

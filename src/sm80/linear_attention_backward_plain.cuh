@@ -10,9 +10,9 @@ namespace falchion::sm80 {
 template <class Element, int kD>
 constexpr gpu::LinearAttentionKernel linear_attention_backward_plain() {
   if constexpr (sizeof(Element) == 4) {
-    return linear_attention_exact_kernel_of<LinearExactConfig<Element, kD, LinearLevel::plain>, true>();
+    return linear_attention_exact_kernel_of<LinearExactConfig<Element, kD, LinearKind::plain>, true>();
   } else {
-    return linear_attention_backward<Element, kD, LinearLevel::plain>();
+    return linear_attention_backward<Element, kD, LinearKind::plain>();
   }
 }
 

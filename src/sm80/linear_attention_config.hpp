@@ -15,10 +15,10 @@ namespace falchion::sm80 {
 /// and k, and M that of v and o. A CTA has 64 of the M columns, and each of its 4 warps has 16 of these. All products
 /// except Q K^T are transposed. So the state S^T (M, E) stays in the accumulators of its warp, where it already has the
 /// layout of operand A of S^T Q^T.
-template <class Element_, int kD_, LinearLevel level>
+template <class Element_, int kD_, LinearKind kind>
 struct LinearAttentionConfig {
   using Element = Element_;
-  static constexpr bool kZ = level == LinearLevel::normalise, kGeneral = level != LinearLevel::plain;
+  static constexpr bool kZ = kind == LinearKind::normalise, kGeneral = kind != LinearKind::plain;
   static constexpr LinearTile kTile = linear_tile(kD_);
   static constexpr int kD = kD_, kChunk = kTile.chunk, kColumns = kTile.columns;
   static constexpr int kWarps = kTile.warps;
@@ -68,10 +68,10 @@ struct LinearAttentionConfig {
 /// (blocks/sm80_tf32.cuh). It serves f32, and results of large cancellation. Rows of q, k and v lie in shared memory as
 /// f32. Their stride is a multiple of 32 floats plus 8, so that a warp finds 32 different banks both when lane l reads
 /// pair l % 4 of row l / 4 and when it reads column l / 4 of row l % 4.
-template <class Element_, int kD_, LinearLevel level>
+template <class Element_, int kD_, LinearKind kind>
 struct LinearExactConfig {
   using Element = Element_;
-  static constexpr bool kGeneral = level != LinearLevel::plain;
+  static constexpr bool kGeneral = kind != LinearKind::plain;
   static constexpr int kParts = sizeof(Element) == 4 ? 2 : 1;  // one TF32 number holds an f16 or bf16 number exactly
   static constexpr LinearTile kTile = linear_exact_tile(kD_);
   static constexpr int kD = kD_, kChunk = kTile.chunk, kColumns = kTile.columns;

@@ -8,7 +8,7 @@ namespace falchion::sm80 {
 
 template <class Element, int kD>
 constexpr gpu::LinearAttentionKernel linear_attention_forward_general() {
-  return linear_attention_forward<Element, kD, LinearLevel::general>();
+  return linear_attention_forward<Element, kD, LinearKind::general>();
 }
 
 }  // namespace falchion::sm80

@@ -8,7 +8,7 @@ namespace falchion::sm80 {
 
 template <class Element, int kD>
 constexpr gpu::LinearAttentionKernel linear_attention_forward_normalise() {
-  return linear_attention_forward<Element, kD, LinearLevel::normalise>();
+  return linear_attention_forward<Element, kD, LinearKind::normalise>();
 }
 
 }  // namespace falchion::sm80

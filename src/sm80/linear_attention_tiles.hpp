@@ -11,7 +11,7 @@ namespace falchion::sm80 {
 /// The kinds of variants. plain: rows start at multiples of 16 bytes, and there is neither feature map nor decay.
 /// general: rows start anywhere, and there may be a feature map and (forward) decay. normalise: the same with a
 /// normaliser, for head dims up to 64. exact: every feature, and nothing is rounded to 16 bits between two products.
-enum class LinearLevel { plain, general, normalise, exact };
+enum class LinearKind { plain, general, normalise, exact };
 
 /// One line of plan/tiles.def.
 struct LinearTile {

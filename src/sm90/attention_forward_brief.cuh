@@ -9,7 +9,7 @@ namespace falchion::sm90 {
 
 template <class Element, int kD>
 constexpr gpu::AttentionKernel attention_forward_brief() {
-  return attention_forward_entry<AttentionForwardConfig<Element, kD, Level::brief>, PlainScores>();
+  return attention_forward_entry<AttentionForwardConfig<Element, kD, Kind::brief>, PlainScores>();
 }
 
 }  // namespace falchion::sm90

@@ -62,17 +62,17 @@ struct TileRecord : RowsRecord {
 
 /// A tile has M query rows x N keys x D head dims. Each consumer warpgroup owns 64 of the rows, from Q to O. The last
 /// warpgroup has the scheduler warp and the producer.
-template <class Element_, int kD_, Level level>
+template <class Element_, int kD_, Kind kind>
 struct AttentionForwardConfig {
   using Element = Element_;
-  static constexpr Tile kTile = attention_forward_tile(level, kD_);
+  static constexpr Tile kTile = attention_forward_tile(kind, kD_);
   static constexpr int kD = kD_, kDv = kTile.d_v();  // head dim of Q and K; of V and O
   static constexpr int kRows = kTile.rows, kKeys = kTile.keys, kStages = kTile.stages;
   static constexpr int kCtas = kTile.ctas;  // how many share an SM
   static constexpr int kConsumers = kRows / 64, kThreads = kTile.threads();
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
   static constexpr bool kPingPong = kTile.ping_pong;
-  static constexpr bool kMaximaByBits = level == Level::plain && kD == 256;  // blocks/sm90_softmax.cuh
+  static constexpr bool kMaximaByBits = kind == Kind::plain && kD == 256;  // blocks/sm90_softmax.cuh
   static constexpr int kEntryRegisters = std::min(65536 / kCtas / kThreads / 8 * 8, 168);
   static_assert(kConsumers * kConsumerRegisters + kProducerRegisters <= (kConsumers + 1) * kEntryRegisters);
   // Under a band the first warpgroup passes over tiles of keys that the last one multiplies. They must fit into the

@@ -9,7 +9,7 @@ namespace falchion::sm90 {
 
 template <class Element, int kD>
 constexpr gpu::AttentionKernel attention_forward_mla() {
-  return attention_forward_entry<AttentionForwardConfig<Element, kD, Level::mla>, PlainScores>();
+  return attention_forward_entry<AttentionForwardConfig<Element, kD, Kind::mla>, PlainScores>();
 }
 
 }  // namespace falchion::sm90

@@ -58,7 +58,7 @@ struct Scores {
 
 template <class Element, int kD>
 constexpr gpu::AttentionKernel attention_forward_score() {
-  return attention_forward_entry<AttentionForwardConfig<Element, kD, Level::score>, Scores<Element>>();
+  return attention_forward_entry<AttentionForwardConfig<Element, kD, Kind::score>, Scores<Element>>();
 }
 
 }  // namespace falchion::sm90

@@ -9,11 +9,11 @@
 namespace falchion::sm90 {
 
 /// The kinds of variants, which docs/notation.md and src/variants.def explain.
-enum class Level { brief, plain, mla, score };
+enum class Kind { brief, plain, mla, score };
 
 /// One line of plan/tiles.def.
 struct Tile {
-  Level kind = Level::plain;
+  Kind kind = Kind::plain;
   int d = 0;
   int rows = 0, keys = 0;                              // there are 64 rows for each consumer warpgroup
   int stages = 0;                                      // K/V tiles in flight
@@ -21,7 +21,7 @@ struct Tile {
   int consumer_registers = 0, producer_registers = 0;  // of a thread
   bool ping_pong = false;                              // the consumers take turns
 
-  constexpr int d_v() const { return kind == Level::mla ? 128 : d; }
+  constexpr int d_v() const { return kind == Kind::mla ? 128 : d; }
   /// There is a consumer warpgroup for each 64 rows, and one more that loads.
   constexpr int threads() const { return 128 * (rows / 64 + 1); }
   /// The bytes of shared memory that a CTA may use. An SM has 228 KB, and each CTA takes 1 KB of it for the system.
@@ -42,16 +42,16 @@ struct Tile {
   constexpr int stages_q() const { return shared_bytes(2) <= shared_limit() ? 2 : 1; }
 };
 
-constexpr Tile attention_forward_tile(Level kind, int d) {
+constexpr Tile attention_forward_tile(Kind kind, int d) {
   constexpr Tile kTiles[] = {
-#define TILE_attention_forward_sm90(tile_kind, head_dim, ...) {.kind = Level::tile_kind, .d = head_dim, __VA_ARGS__},
+#define TILE_attention_forward_sm90(tile_kind, head_dim, ...) {.kind = Kind::tile_kind, .d = head_dim, __VA_ARGS__},
 #include "plan/tiles.def"
   };
   return tile_of(kTiles, kind, d);
 }
 
-constexpr gpu::AttentionFacts attention_forward_facts(Level level, int d) {
-  const Tile tile = attention_forward_tile(level, d);
+constexpr gpu::AttentionFacts attention_forward_facts(Kind kind, int d) {
+  const Tile tile = attention_forward_tile(kind, d);
   return {.d = d,
           .rows = tile.rows,
           .keys = tile.keys,
