@@ -9,7 +9,9 @@ include(CheckCXXSourceCompiles)
 
 set(FALCHION_GENERATED_DIR ${PROJECT_BINARY_DIR}/generated)
 set(variants_def ${PROJECT_SOURCE_DIR}/src/variants.def)
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${variants_def} ${PROJECT_SOURCE_DIR}/src/variant.in
+file(STRINGS ${PROJECT_SOURCE_DIR}/src/plan/tiles.def tiles_of_80_keys REGEX "^TILE\\(.*\\.keys = 80,")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${variants_def} ${PROJECT_SOURCE_DIR}/src/plan/tiles.def
+  ${PROJECT_SOURCE_DIR}/src/variant.in
   ${PROJECT_SOURCE_DIR}/src/variant_gpu.in)
 
 # The flags of each CPU level. "no" means that this compiler or target has no such level.
@@ -49,11 +51,11 @@ set(kernel_flags $<$<NOT:$<CONFIG:Debug>>:-O3> -fno-math-errno -fno-trapping-mat
 
 # Of `lines`, which are those of variants.def, it keeps the generic CPU level, and of each GPU template (an operation, back
 # end and kind, in f32 or in 16 bits) the bf16 or f32 variant with head dim 128, or its first variant where it has none of
-# that.
+# that. Besides it keeps one variant with tiles of 80 keys, which is compiled in another way (below).
 function(falchion_keep_templates lines out)
   set(kept "")
   foreach(line IN LISTS lines)
-    if(line MATCHES "cpu, generic,")
+    if(line MATCHES "cpu, generic,|attention_forward, sm90, plain, bf16, 192")
       list(APPEND kept "${line}")
     elseif(line MATCHES "^VARIANT\\((.*, sm[0-9]+, [a-z0-9_]+), (bf16|f32), ([0-9]+)\\)")
       string(MAKE_C_IDENTIFIER "${CMAKE_MATCH_1} ${CMAKE_MATCH_2}" template)
@@ -70,8 +72,8 @@ function(falchion_keep_templates lines out)
   set(${out} "${kept}" PARENT_SCOPE)
 endfunction()
 
-# Of `lines`, the variants that the CPU of this machine can run: those of generic and of
-# each level whose flag /proc/cpuinfo has, and no GPU's. That is what `./dev demo` builds.
+# Of `lines`, the variants that the CPU of this machine can run: those of generic and of each level whose flag
+# /proc/cpuinfo has, and no GPU's. That is what `./dev demo` builds.
 function(falchion_keep_native lines out)
   set(flags "")
   if(EXISTS /proc/cpuinfo)
@@ -142,7 +144,7 @@ foreach(line IN LISTS lines)
     endif()
     # Tiles of 80 keys: CuTe has products of that width only behind this switch, and the 9 MB of declarations that come
     # with it take nvcc 20 to 30 s in each unit that sets it.
-    if(key MATCHES "^attention_forward sm90 (plain|score) [a-z0-9]+ 192$")
+    if(tiles_of_80_keys MATCHES "TILE\\(${op}, ${backend}, ${level}, ${d},")
       set_source_files_properties(${source} PROPERTIES COMPILE_DEFINITIONS CUTE_SM90_EXTENDED_MMA_SHAPES_ENABLED)
     endif()
   else()

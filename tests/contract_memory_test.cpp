@@ -306,7 +306,7 @@ TEST(Contract, OnePlanGivesTheSameBitsEachTime) {
 TEST(Contract, NotOfferedYet) {
   Attention a = small_problem();
   EXPECT_EQ(make(a, {}, Pass::backward).code, Code::unsupported);
-  EXPECT_EQ(make(a, {}, Pass::backward).why, "pass = backward: attention_backward is not built yet");
+  EXPECT_EQ(make(a, {}, Pass::backward).why, "pass = backward: attention_backward is not built yet; built: forward");
   a.dtype = DType::e4m3;
   EXPECT_EQ(make(a).code, Code::unsupported);
   EXPECT_EQ(make(a).why, "dtype = e4m3 is not built yet; nearest: f16, bf16");

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <vector>
 
+#include "plan/plan_data.hpp"
 #include "support/contract.hpp"
 
 namespace falchion::testing {
@@ -192,19 +193,41 @@ void plant_equal_scores(Instance* x, float q, float k) {
   x->k.for_each([&](auto b, auto s, auto h, auto d) { x->k.set(b, s, h, d, d == 0 ? k : 0); });
 }
 
-// An f32 LSE near 1e9 cannot tell 640 keys from 460.
+/// Sizes at which the plan cuts the keys: on the CPU one query only from d 128 on, and on a GPU only without row_max.
+struct CutKeys {
+  std::int64_t s_q, d;
+  bool row_max;
+
+  Case row() const {
+    Case out = Case{"x", 1, s_q, 1100, 4, 1, d, d}.bias(Case::Bias::f32);
+    return row_max ? std::move(out).row_max() : out;
+  }
+  bool are_cut(const Path& path) const {
+    return path.backend == Backend::cpu ? s_q < 40 : path.backend != Backend::ref && !row_max;
+  }
+};
+
+/// An f32 LSE near 1e9 cannot tell 640 keys from 460.
 TEST(Contract, PartsOfTheKeysMergeAtAnyHeight) {
-  for (const float bias : {-1e4f, -1e9f, -1e30f, 3e7f}) {
-    for (const std::int64_t s_q : {1, 40}) {
-      SCOPED_TRACE(::testing::Message() << "bias " << bias << ", " << s_q << " queries");
+  for (const CutKeys& keys : {CutKeys{1, 128, true}, CutKeys{10, 16, true}, CutKeys{40, 16, false}}) {
+    on_every_path([&](const Path& path, DType dtype) {  // Without a cut this test would test nothing.
+      Target target = path.target();
+      target.threads = 3;
+      Plan plan;
+      ASSERT_TRUE(Plan::make(make_instance(keys.row(), dtype, 7).problem, Pass::forward, target, &plan));
+      if (!keys.are_cut(path)) return;
+      EXPECT_GT(plan.data()->attention().splits, 1) << path.name() << " " << keys.s_q;
+    });
+    for (const float bias : {-1e4f, -1e9f, -1e30f, 3e7f}) {
+      SCOPED_TRACE(::testing::Message() << "bias " << bias << ", " << keys.s_q << " queries");
       planted(
-          Case{"x", 1, s_q, 1100, 4, 1, 16, 16}.bias(Case::Bias::f32).row_max(),
+          keys.row(),
           [&](Instance& x) {
             plant_equal_scores(&x, 0, 0);
             x.v.for_each([&](auto b, auto j, auto h, auto d) { x.v.set(b, j, h, d, j >= 640 ? 1 : 0); });
             x.bias.for_each([&](auto b, auto h, auto i, auto j) { x.bias.set(b, h, i, j, bias); });
           },
-          [](const Instance& x) { EXPECT_NEAR(x.o.get(0, 0, 3, 7), 460. / 1100, 2e-3); });
+          [&](const Instance& x) { EXPECT_NEAR(x.o.get(0, keys.s_q - 1, 3, 7), 460. / 1100, 2e-3); });
     }
   }
 }

@@ -217,6 +217,26 @@ TEST(Judge, AScoreWithAlibiIsRoundedAtItsOwnSize) {
   EXPECT_FALSE(matches(x, reference));
 }
 
+/// q.k is 256 products of 20 for either key, so the scores are 320, and each addition rounds at up to that size. The
+/// naive computation rounds both sums in the same way and is exact. One sum may be off by 1.5 units of 2^-22 of its
+/// products more than the other, which a grant without the root of the length would not allow, but not by ten times
+/// that.
+TEST(Judge, AScoreOfManyProductsIsGrantedWhatItsSumRounds) {
+  Instance x = make_instance(Case{"x", 1, 1, 2, 1, 1, 256, 8}, DType::f32);
+  x.q.for_each([&](auto b, auto s, auto h, auto d) { x.q.set(b, s, h, d, 4); });
+  x.k.for_each([&](auto b, auto s, auto h, auto d) { x.k.set(b, s, h, d, 5); });
+  x.v.for_each([&](auto b, auto s, auto h, auto d) { x.v.set(b, s, h, d, s == 0 ? 1 : 0); });
+  ASSERT_TRUE(run(Target(Backend::ref), &x));
+  const Reference reference(x);
+  EXPECT_TRUE(matches(x, reference));
+  const auto off_by = [&](double of_score) { x.o.set(0, 0, 0, 0, static_cast<float>(0.5 + of_score / 4)); };
+  const double granted = 20. / 16 * std::sqrt(2. * 256) * 0x1p-22;  // of the difference of two scores, in the mean
+  off_by(3 * granted);
+  EXPECT_TRUE(matches(x, reference));
+  off_by(40 * granted);
+  EXPECT_FALSE(matches(x, reference));
+}
+
 /// Both scores are near -1e4, where numbers lie 1e-3 apart. The naive computation is exact here, because the dot
 /// product is 0. A kernel may be off by one such step between the two scores, but not by ten.
 TEST(Judge, AScoreWithABiasIsRoundedAtItsOwnSize) {

@@ -2,12 +2,13 @@
 #
 # It collects lines until one ends a statement or opens a block, replaces what stands in brackets by "@" from the inside
 # out, and then looks for a comma that is left in something that is no declaration. So the commas of a for-header, of
-# arguments, of a template and of a fold "(f(x), ...)" are no finds. What it cannot see: a comma operator in parentheses.
+# arguments, of a template and of a fold "(f(x), ...)" are no finds. What it cannot see: a
+# comma in parentheses, in the body of a macro, and behind "<<", "throw", "delete", "co_await" or an attribute.
 
 # Takes away the words that stand before a statement: a macro such as CUTE_UNROLL, "if (...)", "else", "case 1:".
 function statement_alone(piece) {
   sub(/^[ \t]+/, "", piece)
-  while (sub(/^([A-Z][A-Z0-9_]+ |(else +)?(if( constexpr)?|for|while|switch) *@|else |do |case [^:]*: |default: )[ \t]*/, "", piece)) { }
+  while (sub(/^([A-Z][A-Z0-9_]+ |(else +)?(if( constexpr)?|for|while|switch) *@|else |do |case ([^:]|::)*: |default: )[ \t]*/, "", piece)) { }
   return piece
 }
 

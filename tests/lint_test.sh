@@ -44,9 +44,10 @@ CUTE_UNROLL for (int i = 0, j = 1; i < n; ++i) m[i] = 0, l[i] = {};
 void start() { x_ = x, y_ = y; }
 call(a, [&] { at.advance(), slot.advance(); });
 return *out = nullptr, none();
+case Kind::b: a = 1, b = 2;
 END
 ) | wc -l)
-((tried == 6)) || complain "lint_comma.awk finds $tried of 6 statements chained by comma"
+((tried == 7)) || complain "lint_comma.awk finds $tried of 7 statements chained by comma"
 tried=$(awk -f "$comma_rule" <(cat <<'END'
 int a = 1, b = f(x, y);
 const std::array<int, 2> a{1, 2}, b;

@@ -49,7 +49,7 @@ TEST(Operations, WhatIsNotBuiltIsRefused) {
   PlanData plan;
   const Status status = plan_problem(Attention{}, Pass::backward, Target{}, &plan);
   EXPECT_EQ(status.code, Code::unsupported);
-  EXPECT_EQ(status.why, "pass = backward: attention_backward is not built yet");
+  EXPECT_EQ(status.why, "pass = backward: attention_backward is not built yet; built: forward");
 }
 
 }  // namespace

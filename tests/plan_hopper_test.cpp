@@ -236,6 +236,18 @@ TEST(HopperPlan, WhoDealsTheTiles) {
   EXPECT_TRUE(decided(causal(8192, 128), hopper()).attention().pairs);
 }
 
+/// A grid of two waves always starts early, a smaller one only where a CTA has its SM for itself.
+TEST(HopperPlan, WhatMayStartEarly) {
+  const auto early = [](const Attention& a, const Target& target) { return decided(a, target).attention().early; };
+  EXPECT_TRUE(early(problem(1, 128, 128, 4, 4, 128), hopper())) << "sm90 plain, one CTA an SM";
+  EXPECT_TRUE(early(problem(4, 4096, 4096, 16, 16, 128), hopper()));
+  EXPECT_FALSE(early(problem(1, 512, 512, 16, 16, 64), hopper())) << "sm90 brief, two CTAs an SM";
+  const Target sm80_code = on(90, Backend::sm80);
+  EXPECT_FALSE(early(problem(1, 128, 128, 4, 4, 128), sm80_code)) << "sm80 plain, several CTAs an SM";
+  EXPECT_TRUE(early(problem(4, 4096, 4096, 16, 16, 128), sm80_code));
+  EXPECT_FALSE(early(problem(4, 4096, 4096, 16, 16, 128), on(80))) << "Ampere cannot";
+}
+
 TEST(HopperPlan, SplitsKeys) {
   Attention a = problem(1, 128, 8192, 8, 8, 128);
   EXPECT_EQ(

@@ -34,9 +34,11 @@ struct VariantConfig : sm80::AttentionForwardConfig<Element_, kD_, kKind_> {
 /// how wide it is, and each tile takes the compiler some 2 s.
 template <class F>
 void for_each_variant(F f) {
+  int count = 0;
   const auto call = [&](auto variant) {
     SCOPED_TRACE(variant.name());
     f(variant);
+    ++count;
   };
 #define TILE_sm80_plain(d) call(VariantConfig<bf16, d, sm80::Kind::plain>{});
 #define TILE_sm80_few(d)                           \
@@ -46,6 +48,7 @@ void for_each_variant(F f) {
 #define TILE_sm80_f32(d)  // This kernel lays its tiles out by itself, without CuTe.
 #define TILE_attention_forward_sm80(kind, d, ...) TILE_sm80_##kind(d)
 #include "plan/tiles.def"
+  EXPECT_GE(count, 18);  // all tiles of the three kinds, and few in f16 too
 }
 
 // ---- What the kernel does, of src/sm80/attention_forward.cuh and attention_store.cuh

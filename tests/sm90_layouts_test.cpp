@@ -32,14 +32,17 @@ struct VariantConfig : sm90::AttentionForwardConfig<Element_, kD_, kKind> {
 /// Calls f(VariantConfig<...>{}) for every tile, in both types.
 template <class F>
 void for_each_variant(F f) {
+  int count = 0;
   const auto call = [&](auto variant, const char* kind) {
     SCOPED_TRACE(variant.name(kind));
     f(variant);
+    ++count;
   };
 #define TILE_attention_forward_sm90(kind, d, ...)          \
   call(VariantConfig<bf16, d, sm90::Kind::kind>{}, #kind); \
   call(VariantConfig<f16, d, sm90::Kind::kind>{}, #kind);
 #include "plan/tiles.def"
+  EXPECT_GE(count, 24);  // twelve tiles, in two types
 }
 
 // ---- TMA, written from CUDA's documentation and without code of ours ------------------------------------------------

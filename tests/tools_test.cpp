@@ -83,7 +83,7 @@ TEST_F(Tools, BadUsageAndBadInputExitWithTwoAndSayWhy) {
       {"explain --s 8 --window 5", "L,R"},
       {"explain --h-q 6 --h-k 4", "6"},
       {"bench --s 8 --level warp9", "warp9"},
-      {"bench --op linaer --s 8", "\"linaer\" is not one of attention, linear, linear-backward"},
+      {"bench --op linaer --s 8", "--op: \"linaer\" is not one of attention, linear, linear-backward"},
       {"bench --op linear --s 8 --causal", "--causal says nothing here; it belongs to --op attention"},
       {"bench --op linear-backward --s 8 --lse", "--lse says nothing here"},
       {"bench --s 8 --decay head", "--decay says nothing here; it belongs to --op linear"},

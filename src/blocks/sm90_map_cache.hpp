@@ -7,7 +7,6 @@
 #include <driver_types.h>
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 
@@ -15,32 +14,39 @@
 
 namespace falchion::sm90 {
 
-/// Some hundred maps, 32 KB: a forward launch needs three, so those of 30 layers fit. Each map has one place, which its
-/// numbers say, and a new map takes the place of the one that was there: a look-up compares with one map alone.
+/// 128 maps, 33 KB: a forward launch needs three, so those of 40 layers fit. The oldest map goes first. A look-up
+/// compares a list of keys, one word for each map, and the numbers themselves only where the key is the same.
 class MapCache {
  public:
-  static constexpr std::size_t kPlaces = 128;  // a power of two
+  static constexpr std::size_t kPlaces = 128;
 
   const CUtensorMap* find(const MapRequest& request) const {
-    const Entry& entry = entries_[place_of(request)];
-    return entry.request == request ? &entry.map : nullptr;
+    const std::uint64_t key = key_of(request);
+    for (std::size_t i = 0; i < kPlaces; ++i) {
+      if (keys_[i] == key && entries_[i].request == request) return &entries_[i].map;
+    }
+    return nullptr;
   }
-  void keep(const MapRequest& request, const CUtensorMap& map) { entries_[place_of(request)] = {request, map}; }
-
-  /// Multiplying by 2^64 / the golden ratio spreads addresses that lie at equal distances over all places.
-  static std::size_t place_of(const MapRequest& request) {
-    constexpr int kBits = std::bit_width(kPlaces) - 1;
-    std::uint64_t sum = reinterpret_cast<std::uintptr_t>(request.data) / 16;
-    for (const cuuint64_t extent : request.shape) sum = 31 * sum + extent;
-    return static_cast<std::size_t>(sum * 0x9E3779B97F4A7C15u >> (64 - kBits));
+  void keep(const MapRequest& request, const CUtensorMap& map) {
+    entries_[next_] = {request, map};
+    keys_[next_] = key_of(request);
+    next_ = (next_ + 1) % kPlaces;
   }
 
  private:
+  static std::uint64_t key_of(const MapRequest& request) {
+    std::uint64_t sum = reinterpret_cast<std::uintptr_t>(request.data);
+    for (const cuuint64_t extent : request.shape) sum = 31 * sum + extent;
+    return sum;
+  }
+
   struct Entry {
     MapRequest request;  // rank 0: empty, and equal to no request
     CUtensorMap map;
   };
+  std::array<std::uint64_t, kPlaces> keys_{};
   std::array<Entry, kPlaces> entries_{};
+  std::size_t next_ = 0;
 };
 
 using EncodeTensorMap = decltype(&cuTensorMapEncodeTiled);

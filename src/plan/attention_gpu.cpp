@@ -110,13 +110,12 @@ void choose_walkers(std::int64_t slots, PlanData* plan) {
   attention.walkers = static_cast<int>(a.packed ? ctas : std::min<std::int64_t>(schedule.units, ctas));
 }
 
-/// May CTAs start while the kernel before this one in the stream still runs? It costs the host half a microsecond less,
-/// and the device has less of a gap between two launches. Where two CTAs share an SM, a grid that the SMs hold at once
-/// would be spread over those that are free then, two on one and none on another, so such a grid waits.
+/// May CTAs start while the kernel before this one in the stream still runs? It costs the host half a microsecond less.
+/// But where several CTAs share an SM, a grid that the SMs hold at once would crowd on the SMs that are free first, two
+/// on one and none on another. Such a grid waits.
 bool may_start_early(const cuda::Device& device, const PlanData& plan, std::int64_t slots) {
-  const bool spreads_by_itself =
-      plan.backend == Backend::sm90 && plan.variant->facts_as<gpu::AttentionFacts>().ctas == 1;
-  return device.sm >= 90 && (spreads_by_itself || plan.items * plan.attention().splits >= 2 * slots);
+  const bool alone = plan.variant->facts_as<gpu::AttentionFacts>().ctas == 1;  // a CTA has its SM for itself
+  return device.sm >= 90 && (alone || plan.items * plan.attention().splits >= 2 * slots);
 }
 
 Status decide_grid(const cuda::Device& device, PlanData* plan) {

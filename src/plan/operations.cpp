@@ -92,7 +92,8 @@ void ask(const LinearAttention& problem, Pass pass, const Target& target, PlanDa
 
 Status decide(PlanData* plan) {
   if (plan->operation->resolve == nullptr) {
-    return {Code::unsupported, text("pass = ", name(plan->pass), ": ", plan->operation->name, " is not built yet")};
+    return {Code::unsupported,
+            text("pass = ", name(plan->pass), ": ", plan->operation->name, " is not built yet; built: forward")};
   }
   plan->operation->resolve(plan);
   Status status = choose_path(plan);

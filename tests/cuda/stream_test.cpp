@@ -18,6 +18,7 @@ std::vector<Case> kinds() {
   out.push_back(Case{"prefill", 2, 200, 300, 4, 2, 64, 64}.causal());
   out.push_back(Case{"general", 2, 100, 150, 4, 2, 40, 24}.window(50, 3).softcap(5).alibi().mask().row_max());
   out.push_back(Case{"decode", 1, 1, 6000, 8, 2, 128, 128});
+  out.push_back(Case{"prefill in parts", 1, 200, 6000, 2, 2, 128, 128});
   out.push_back(Case{"packed", 3, 150, 200, 4, 2, 64, 64}.packed({150, 3, 40}, {200, 100, 0}).causal());
   out.push_back(Case{"used", 3, 20, 700, 4, 2, 64, 64}.used_k({700, 3, 0}));
   return out;

@@ -26,10 +26,10 @@ std::span<const CommandOperation> command_operations() { return kOperations; }
 
 const CommandOperation& entry_of(Op op) { return kOperations[static_cast<std::size_t>(op)]; }
 
-Op parse_op(const std::string& text) {
+Op parse_op(const std::string& text, const char* option) {
   for (const CommandOperation& entry : kOperations)
     if (text == entry.name) return entry.op;
-  throw UsageError{fmt::format("operation \"{}\" is not one of {}", text, operation_list())};
+  throw UsageError{fmt::format("{}: \"{}\" is not one of {}", option, text, operation_list())};
 }
 
 std::vector<std::string> operation_names() {

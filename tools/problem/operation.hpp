@@ -32,7 +32,8 @@ const CommandOperation& entry_of(Op op);
 inline const char* name(Op op) { return entry_of(op).name; }
 inline Kind kind_of(Op op) { return entry_of(op).kind; }
 inline Pass pass_of(Op op) { return entry_of(op).pass; }
-Op parse_op(const std::string& text);  // throws UsageError
+/// Throws UsageError, which names the option that the text was given to.
+Op parse_op(const std::string& text, const char* option = "--op");
 
 std::vector<std::string> operation_names();
 std::string operation_list();           // "attention, linear, linear-backward"

@@ -199,7 +199,7 @@ Problem parse_problem(const std::string& text) {
       throw UsageError{fmt::format("--problem: {} is given twice", key)};
   }
   Problem out;
-  if (const auto op = given.extract("op")) out.op = parse_op(op.mapped());
+  if (const auto op = given.extract("op")) out.op = parse_op(op.mapped(), "op");
   for_each_field(out, [&](const char* key, auto& value) {
     if (const auto found = given.extract(key)) read(found.mapped(), &value);
   });
