@@ -20,8 +20,8 @@ import time
 
 import result_file
 
-REST = 0.02  # This is in seconds. libgomp's idle workers spin for up to some 15 ms.
-BLOCK = 0.004  # This is in seconds. A shorter problem is repeated for this long within one sample.
+REST = 0.02  # seconds; libgomp's idle workers spin for up to some 15 ms
+BLOCK = 0.004  # seconds; a shorter problem is repeated for this long within one sample
 
 
 def physical_cores(count):

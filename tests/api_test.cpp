@@ -30,8 +30,8 @@ namespace {
 
 // ---- the one-call form ----------------------------------------------------------------------------------------------
 
-/// Returns the operands without the rows that belong to no sequence, because the one-call form refuses such rows on the
-/// host.
+/// Returns the operands without the rows that belong to no sequence, because on the host the one-call form
+/// refuses them.
 Operands whole_sequences(const Instance& x) {
   Operands out = x.operands();
   if (!x.problem.packed) return out;

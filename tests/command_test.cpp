@@ -180,8 +180,8 @@ TEST_F(CommandLines, ExplainAnswersForEveryTarget) {
       {"explain --s 8 --target sm90 --threads 2", "--threads: it is of the CPU, and --target sm90 is a GPU"},
       {"explain --s 8 --target sm80 --backend sm90", "sm90"},
       {"explain --s 8 --target sm75", "sm75 not in"},
-      {"explain --s 8 --decay head", "--decay: it belongs to --op linear"},
-      {"explain --s 8 --op linear --causal", "--causal: it belongs to --op attention"},
+      {"explain --s 8 --decay head", "--decay: it has no effect here; it is an option of --op linear"},
+      {"explain --s 8 --op linear --causal", "--causal: it has no effect here; it is an option of --op attention"},
       {"explain --s-q 8 --s-k 9 --op linear", "s_q = 8 is not s_k = 9"}};
   expect_refusals(refusals);
 }

@@ -253,7 +253,7 @@ TEST(Contract, GpuWithoutAKernel) {
   EXPECT_EQ(hopper.code, has(Backend::sm90) && sm == 0 ? Code::device : Code::unsupported);
   const char* reason = !has(Backend::sm90) ? "sm90 bf16: this build has no such variant"
                        : sm == 0           ? "no usable GPU"
-                       : sm == 90          ? "for more than 16 rows a K/V head, here are "
+                       : sm == 90          ? "it is for more than 16 rows for each K/V head, but here are "
                                            : "this is machine code of sm_90a";
   EXPECT_NE(hopper.why.find(reason), std::string::npos) << hopper.why;
   const bool built = has(Backend::sm80);
@@ -302,7 +302,7 @@ TEST(Contract, OnePlanGivesTheSameBitsEachTime) {
   });
 }
 
-// Sinks and page tables have no field to ask for them by.
+// The API has no field for sinks or page tables, so what is tested here is all else that is not offered yet.
 TEST(Contract, NotOfferedYet) {
   Attention a = small_problem();
   EXPECT_EQ(make(a, {}, Pass::backward).code, Code::unsupported);

@@ -204,7 +204,7 @@ TEST_F(Door, MergeAndValidateLengthsRefuseToo) {
   operands.used_k = memory.data<const std::int32_t>();
   const Status status = validate_lengths(x.problem, operands);
   EXPECT_EQ(status.code, Code::invalid);
-  EXPECT_EQ(status.why, "used_k lies on a GPU, and this build has no GPU variants, so that nothing can copy it");
+  EXPECT_EQ(status.why, "used_k lies on a GPU, and this build has no GPU variants, so nothing can copy it");
 }
 
 /// A failure of the driver is no fault of the operands. It gives the same code and words wherever the driver is asked.

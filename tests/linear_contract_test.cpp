@@ -248,8 +248,9 @@ double largest_difference(const HostTensor& a, const HostTensor& b) {
   return most;
 }
 
-/// In problems of a few tokens a gradient can be small next to the part that the token contributes itself. It is judged
-/// at its own size. With one token and the normaliser, o is v up to eps, so this happens even without a decay.
+/// In problems of a few tokens a gradient can be small next to the part that the token contributes itself. It is
+/// then judged at its own size, not at that of the part. With one token and the normaliser, o is v up to eps, so this
+/// happens even without a decay.
 TEST(LinearContract, TheGradientOfFewTokens) {
   const LinearCase rows[] = {
       LinearCase{"one", 1, 1, 1, 1, 3, 6}.final().decay(Decay::token),

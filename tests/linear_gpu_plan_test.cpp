@@ -205,7 +205,7 @@ TEST_F(LinearGpuVariants, TooLargeAHeadDimIsNamed) {
   const std::vector<Rejected> of_sm90 = refusal(256, Backend::sm90);
   ASSERT_EQ(of_sm90.size(), 1U);
   EXPECT_EQ(of_sm90[0].path, "sm90 plain bf16 d128");
-  EXPECT_EQ(of_sm90[0].reason, "head dims up to 128, the problem's largest is 256");
+  EXPECT_EQ(of_sm90[0].reason, "it takes head dims up to 128, but the problem's largest is 256");
   EXPECT_TRUE(refusal(128, Backend::sm80).empty()) << "that d 64 is too small goes without saying";
 }
 

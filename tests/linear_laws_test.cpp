@@ -174,7 +174,8 @@ TEST(LinearLaws, TwoHalvesAreTheWhole) {
       kLinearForward);
 }
 
-constexpr std::int64_t kTwoParts = 4096;  // So many tokens make two segments whose sums are done in parts.
+// With this many tokens and two segments, each segment is summed in two parts.
+constexpr std::int64_t kTwoParts = 4096;
 
 /// A sequence that is cut into segments gives what the uncut one gives. (The 16-bit copies of a state are rounded at
 /// other places.)

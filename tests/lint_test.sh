@@ -23,7 +23,8 @@ for file in $(sources); do
 done
 
 all=$(sources)
-find_bad() {  # Its arguments are what is found, a pattern and files.
+# find_bad WHAT PATTERN FILES... complains with WHAT if a file has the pattern.
+find_bad() {
   local what=$1 pattern=$2 out
   shift 2
   out=$(grep -nE "$pattern" "$@" /dev/null | head -20)
@@ -60,7 +61,7 @@ END
 ))
 [[ -z $tried ]] || complain "lint_comma.awk finds what is no chain:"$'\n'"$tried"
 out=$(xargs awk -f "$comma_rule" <<<"$all")
-[[ -z $out ]] || complain "a statement chained by comma, but one statement stands on a line:"$'\n'"$out"
+[[ -z $out ]] || complain "statements are chained by a comma; write each on a line of its own:"$'\n'"$out"
 
 for file in $all; do
   head -1 "$file" | grep -q '^\(///\?\|/\*\)' || complain "$file: the first line says what the file is"

@@ -11,7 +11,7 @@ namespace falchion::testing {
 namespace {
 
 /// Plan::make says what is missing, and explain() says what would run if it were not missing.
-TEST(GpuPlan, WithoutRowsItIsRefusedAndExplained) {
+TEST(GpuPlan, WithoutVariantsItIsRefusedAndExplained) {
   if (has_any_gpu_variant()) GTEST_SKIP() << "this build has GPU variants";
   const char* missing = "this build has no such variant (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)";
   Plan plan;
@@ -49,7 +49,7 @@ TEST(GpuPlan, RefusalsAreThoseOfABuildWithEveryVariant) {
 }
 
 /// The numbers are bytes, as in the code. variant_gpu.in asserts the same for each variant that is built.
-TEST(GpuPlan, WhatRowsNeed) {
+TEST(GpuPlan, WhatVariantsNeed) {
   const struct {
     Backend backend;
     const char* level;
@@ -107,7 +107,7 @@ TEST(GpuPlan, Prefill) {
             "workspace   0 B\n"
             "unaligned   operands that are not 16-byte aligned run on the variant general d128\n"
             "paths\n"
-            "  sm80 few bf16 d128  for at most 16 rows a K/V head, here are 4096\n"
+            "  sm80 few bf16 d128  it is for at most 16 rows for each K/V head, but here are 4096\n"
             "  sm80 plain bf16     taken\n");
 }
 

@@ -63,7 +63,7 @@ TEST(HopperPlan, PlainHasBandsLengthsAndLse) {
   EXPECT_EQ(variant_of(unknown, hopper()), "sm90 plain bf16 128");
 }
 
-TEST(HopperPlan, LatentAttentionHasARow) {
+TEST(HopperPlan, LatentAttentionHasAVariant) {
   const auto taken = [](std::int64_t d_qk, std::int64_t d_v) {
     Attention a = problem(4, 4096, 4096, 16, 16, d_qk);
     a.d_v = d_v;
@@ -76,7 +76,7 @@ TEST(HopperPlan, LatentAttentionHasARow) {
   EXPECT_EQ(taken(200, 128), "sm90 plain bf16 256");
 }
 
-TEST(HopperPlan, ScoresTakeTheScoreRow) {
+TEST(HopperPlan, ScoresTakeTheScoreVariant) {
   Attention a = problem(4, 1000, 1000, 16, 16, 128);
   a.score.softcap = 30;
   EXPECT_EQ(variant_of(a, hopper()), "sm90 score bf16 128");
@@ -91,7 +91,7 @@ TEST(HopperPlan, ScoresTakeTheScoreRow) {
   EXPECT_EQ(variant_of(a, hopper()), "sm90 score bf16 128");
 }
 
-TEST(HopperPlan, FewRowsTakeTheFewRowsOfSm80) {
+TEST(HopperPlan, FewRowsTakeTheVariantFewOfSm80) {
   EXPECT_EQ(variant_of(problem(1, 1, 8192, 32, 8, 128), hopper()), "sm80 few bf16 128");
   EXPECT_EQ(variant_of(problem(1, 4, 8192, 32, 8, 64), hopper()), "sm80 few bf16 64") << "16 rows a K/V head";
   EXPECT_EQ(variant_of(problem(1, 5, 8192, 32, 8, 64), hopper()), "sm90 brief bf16 64") << "20 rows a K/V head";
@@ -100,14 +100,14 @@ TEST(HopperPlan, FewRowsTakeTheFewRowsOfSm80) {
   capped.score.softcap = 30;
   EXPECT_EQ(variant_of(capped, hopper()), "sm80 general bf16 128") << "few has no softcap";
   const std::string story = story_of(problem(1, 1, 8192, 32, 8, 128), hopper());
-  EXPECT_NE(story.find("  sm90 plain bf16 d128  for more than 16 rows a K/V head, here are 4\n"
-                       "  sm90 score bf16 d128  for more than 16 rows a K/V head, here are 4\n"
+  EXPECT_NE(story.find("  sm90 plain bf16 d128  it is for more than 16 rows for each K/V head, but here are 4\n"
+                       "  sm90 score bf16 d128  it is for more than 16 rows for each K/V head, but here are 4\n"
                        "  sm80 few bf16         taken\n"),
             std::string::npos)
       << story;
 }
 
-TEST(HopperPlan, SmallGridsTakeTheBriefRow) {
+TEST(HopperPlan, SmallGridsTakeTheBriefVariant) {
   EXPECT_EQ(variant_of(problem(1, 512, 512, 16, 16, 64), hopper()), "sm90 brief bf16 64");
   EXPECT_EQ(variant_of(problem(1, 512, 512, 33, 33, 64), hopper()), "sm90 brief bf16 64") << "66 tiles of 256 rows";
   EXPECT_EQ(variant_of(problem(1, 512, 512, 34, 34, 64), hopper()), "sm90 plain bf16 64");
@@ -120,7 +120,7 @@ TEST(HopperPlan, SmallGridsTakeTheBriefRow) {
   a.packed = true;
   EXPECT_EQ(variant_of(a, hopper()), "sm90 plain bf16 64") << "nobody knows how many";
   const std::string large = story_of(problem(4, 4096, 4096, 32, 32, 64), hopper());
-  EXPECT_NE(large.find("  sm90 brief bf16 d64  for at most 66 tiles of 256 rows, here are 2048\n"
+  EXPECT_NE(large.find("  sm90 brief bf16 d64  it is for at most 66 tiles of 256 rows, but here are 2048\n"
                        "  sm90 plain bf16      taken\n"),
             std::string::npos)
       << large;
@@ -321,8 +321,8 @@ TEST(HopperPlan, Sm90IsRefusedWhatItHasNot) {
       "no path for attention_forward bf16; sm90 plain bf16 d128: bias needs a general variant of sm80; sm90 score "
       "bf16 d128: bias needs a general variant of sm80");
   EXPECT_EQ(variant_of(problem(1, 1, 8192, 32, 8, 128), on(90, Backend::sm90)),
-            "no path for attention_forward bf16; sm90 plain bf16 d128: for more than 16 rows a K/V head, here are 4"
-            "; sm90 score bf16 d128: for more than 16 rows a K/V head, here are 4");
+            "no path for attention_forward bf16; sm90 plain bf16 d128: it is for more than 16 rows for each K/V head, "
+            "but here are 4; sm90 score bf16 d128: it is for more than 16 rows for each K/V head, but here are 4");
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ Attention problem(std::int64_t b, std::int64_t s_q, std::int64_t s_k, std::int64
   return a;
 }
 
-/// Returns a plan as some machine might make it, so that the text does not depend on this machine.
+/// Returns a plan with fixed numbers, so that the text does not depend on this machine.
 PlanData made_up() {
   PlanData plan;
   ask(problem(2, 1024, 1024, 8, 2, 64), Pass::forward, Target{}, &plan);

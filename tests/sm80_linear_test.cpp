@@ -95,7 +95,7 @@ void expect_no_conflicts_of_exact() {
   free("V^T", 4, [](int g, int t) { return t * kV + g; });
   free("P^T", 4, [](int g, int t) { return g * kP + t; });
 }
-TEST(Sm80Linear, NoBankConflictsInTheExactRows) {
+TEST(Sm80Linear, NoBankConflictsInTheExactVariants) {
   expect_no_conflicts_of_exact<sm80::LinearExactConfig<float, 64, LinearKind::exact>>();
   expect_no_conflicts_of_exact<sm80::LinearExactConfig<float, 128, LinearKind::exact>>();
   expect_no_conflicts_of_exact<sm80::LinearExactConfig<bf16, 256, LinearKind::exact>>();

@@ -155,13 +155,14 @@ class Cta {
     co_return "";
   }
 
-  /// This is Consumer::run of the kernel. Comments name the parts that are find_tile, start_first_s, walk and
-  /// store_tile there.
   /// Arrives at the barrier of the stage at `x`, and goes on to the next stage.
   static void give(std::vector<Barrier>& barriers, At* x) {
     at(barriers, *x).arrive();
     x->advance();
   }
+
+  /// This is Consumer::run of the kernel. Comments name the parts that are find_tile, start_first_s, walk and
+  /// store_tile there.
   Role consume(int w) {
     At now{size.tiles}, k{size.stages}, v{size.stages}, q{size.stages_q};
     int wrong = 0;  // Counts the stages that held something else.

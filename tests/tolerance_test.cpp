@@ -20,7 +20,6 @@ Instance right_result(DType dtype) {
 
 /// Returns how far, in units, an element of this output may be from a right one before it is no longer let through, and
 /// how far the rule says that is.
-/// the rule says.
 void expect_limit(judge::AttentionOutput which, HostTensor Instance::*output, DType dtype, DType unit_of,
                   double least) {
   const Reference reference(right_result(dtype));

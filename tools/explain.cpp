@@ -50,10 +50,11 @@ void check_use(const Options& options, const Given& given) {
   options.features.refuse_slopes_from_a_file();
   const Kind kind = kind_of(parse_op(options.op));
   if (kind != Kind::linear)
-    given.refuse({"--decay", "--elu", "--normalise", "--states"}, "it belongs to --op " + operation_list(Kind::linear));
+    given.refuse({"--decay", "--elu", "--normalise", "--states"},
+                 "it has no effect here; it is an option of --op " + operation_list(Kind::linear));
   if (kind != Kind::attention)
     given.refuse({"--causal", "--window", "--align", "--softcap", "--alibi", "--dropout", "--bias", "--mask", "--lse"},
-                 "it belongs to --op " + operation_list(Kind::attention));
+                 "it has no effect here; it is an option of --op " + operation_list(Kind::attention));
   const bool gpu = options.target.rfind("sm", 0) == 0;
   if (gpu)
     given.refuse({"--level", "--threads"}, fmt::format("it is of the CPU, and --target {} is a GPU", options.target));

@@ -62,8 +62,7 @@ class HostLengths {
     if (cuda::host_can_use(place)) return {};
     if (place == cuda::Place::unknown) return unknown_place(name, "validate_lengths");
     if (!cuda::is_built())
-      return {Code::invalid,
-              text(name, " lies on a GPU, and this build has no GPU variants, so that nothing can copy it")};
+      return {Code::invalid, text(name, " lies on a GPU, and this build has no GPU variants, so nothing can copy it")};
     copy_.resize(static_cast<std::size_t>(count));
     data_ = copy_.data();
     Status copied = cuda::copy(copy_.data(), data, copy_.size() * sizeof(std::int32_t));

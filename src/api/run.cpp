@@ -149,7 +149,7 @@ Status run_with(const PlanData& plan, const Operands_& x, const Workspace& works
   const Runner<Operands_>* runner = runner_of<Operands_>(*plan.operation);
   if (runner == nullptr) {
     const bool linear = plan.is<LinearPlan>();
-    return {Code::invalid, text("the plan is one of ", linear ? "linear attention" : "attention", ": it takes ",
+    return {Code::invalid, text("the plan is for ", linear ? "linear attention" : "attention", ", so it takes ",
                                 linear ? "LinearOperands" : "Operands")};
   }
   const OperandList list = runner->operands(plan, x);

@@ -26,11 +26,11 @@ bool nothing_to_do(const PlanData& plan, const Operands& x) {
 Status check_totals(const PlanData& plan, const Operands& x) {
   if (!plan.attention().problem.packed) return {};
   if (x.q.shape[1] * plan.attention().group > kMaxSequence) {
-    return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], " packed rows of ", plan.attention().group,
+    return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], ": the packed rows of ", plan.attention().group,
                                 " heads each are over the limit of ", kMaxSequence)};
   }
   if (x.k.shape[1] <= kMaxSequence) return {};
-  return {Code::invalid, text("k.shape[1] = ", x.k.shape[1], " packed rows are over the limit of ", kMaxSequence)};
+  return {Code::invalid, text("k.shape[1] = ", x.k.shape[1], ": the packed rows are over the limit of ", kMaxSequence)};
 }
 
 /// The workspace holds b * s_k packed keys. Single sequences may be longer than s_k, all of them together may not: the

@@ -33,7 +33,8 @@ Status check_totals(const PlanData& plan, const LinearOperands& x) {
   const LinearAttention& a = plan.linear().problem;
   if (!a.packed) return {};
   if (x.q.shape[1] > kMaxSequence) {
-    return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], " packed rows are over the limit of ", kMaxSequence)};
+    return {Code::invalid,
+            text("q.shape[1] = ", x.q.shape[1], ": the packed rows are over the limit of ", kMaxSequence)};
   }
   if (plan.workspace == 0 || x.q.shape[1] <= a.b * a.s) return {};
   return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], " is over b * s = ", a.b * a.s, kTooLong)};

@@ -77,7 +77,8 @@ Status validate_target(const Target& target) {
                   ": it must be 1 or more");
   }
   check.require(target.segments >= 0, "segments = ", target.segments, ": it must be 0 (the plan decides) or more");
-  check.require(target.device >= -1, "device = ", target.device, ": it must be CUDA's number of a device, or -1");
+  check.require(target.device >= -1, "device = ", target.device,
+                ": it must be CUDA's number of a device, or -1 (no device is named)");
   check.require(target.device < 0 || target.sm == 0, "device = ", target.device, " with sm = ", target.sm,
                 ": a plan is for a device that is here or for an architecture");
   check.require(target.device < 0 || (target.backend != Backend::cpu && target.backend != Backend::ref),

@@ -44,7 +44,7 @@ std::string why_not_brief(const Attention& a, const cuda::Device& device) {
   if (a.packed && a.s_q == 0) return "packed lengths without a hint";
   const std::int64_t items = ceil_div(rows_a_head(a), tiles::kBriefRows) * a.h_k * a.b;
   if (items <= device.sms / 2) return "";
-  return text("for at most ", device.sms / 2, " tiles of ", tiles::kBriefRows, " rows, here are ", items);
+  return text("it is for at most ", device.sms / 2, " tiles of ", tiles::kBriefRows, " rows, but here are ", items);
 }
 
 std::string why_not(const Variant& listed, const Attention& a, const cuda::Device& device) {
@@ -57,9 +57,9 @@ std::string why_not(const Variant& listed, const Attention& a, const cuda::Devic
   }
   const std::int64_t rows = rows_a_head(a);
   if (same(listed.level, "few") && rows > tiles::kFewRows)
-    return text("for at most ", tiles::kFewRows, " rows a K/V head, here are ", rows);
+    return text("it is for at most ", tiles::kFewRows, " rows for each K/V head, but here are ", rows);
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
-    return text("for more than ", tiles::kFewRows, " rows a K/V head, here are ", rows);
+    return text("it is for more than ", tiles::kFewRows, " rows for each K/V head, but here are ", rows);
   return same(listed.level, "brief") ? why_not_brief(a, device) : "";
 }
 

@@ -71,11 +71,12 @@ std::string tiles_text(const PlanData& plan) {
                   : text("at least ", tiles::kItemsPerThread, " items a thread"));
 }
 
-void tell_splits(const PlanData& plan, std::string_view what, Story* story) {
+/// item, idle: "item" and "threads", of which too few items leave some idle.
+void tell_splits(const PlanData& plan, std::string_view item, std::string_view idle, Story* story) {
   const AttentionPlan& attention = plan.attention();
   story->note({{"splits", attention.splits}});
   if (attention.splits == 1) return;
-  story->tell("splits", text(attention.splits, ": ", plan.items, what,
+  story->tell("splits", text(attention.splits, ": ", count_text(plan.items, item), " would leave ", idle,
                              " idle, so the keys are cut into parts, merged by maximum and sum"));
 }
 
@@ -106,14 +107,14 @@ void tell_cpu(const PlanData& plan, Story* story) {
   const std::int64_t parts = plan.items * attention.splits, rounds = ceil_div(parts, plan.threads);
   const std::int64_t busy = 100 * parts / (rounds * plan.threads);
   story->tell("threads",
-              text(plan.threads, callers_pool ? " of the caller's pool" : "", "; ", parts, " items, ", rounds,
-                   " a thread at most: ", busy, " % busy"),
+              text(plan.threads, callers_pool ? " of the caller's pool" : "", "; ", count_text(parts, "item"), ", ",
+                   rounds, " a thread at most: ", busy, " % busy"),
               {{"threads", Json::object({{"count", plan.threads},
                                          {"callers_pool", callers_pool},
                                          {"items", parts},
                                          {"items_a_thread", rounds},
                                          {"busy_percent", busy}})}});
-  tell_splits(plan, " items would leave threads", story);
+  tell_splits(plan, "item", "threads", story);
   tell_memory_of_cpu(plan, story);
 }
 
@@ -151,7 +152,7 @@ void tell_gpu(const PlanData& plan, Story* story) {
                               {"stages", facts.stages},
                               {"group", attention.group}})}});
   tell_grid(plan, facts.ctas, story);
-  tell_splits(plan, " tiles would leave SMs", story);
+  tell_splits(plan, "tile", "SMs", story);
   story->tell("shared", text(bytes_text(static_cast<double>(facts.shared_bytes)), " a CTA"),
               {{"shared_bytes", facts.shared_bytes}});
   story->tell("workspace", bytes_text(static_cast<double>(plan.workspace)));

@@ -84,14 +84,16 @@ namespace {
 
 void tell_segments(const PlanData& plan, Story* story) {
   const LinearPlan& linear = plan.linear();
-  const char* idle = plan.backend == Backend::cpu ? " heads would leave threads idle" : " heads would leave SMs idle";
-  const std::string why_one =
-      linear.problem.packed ? "packed sequences stay whole"
-                            : text(plan.items, " heads ", plan.target.segments > 0 ? "as asked for" : "are enough");
+  const char* idle = plan.backend == Backend::cpu ? " would leave threads idle" : " would leave SMs idle";
+  const std::string heads = count_text(plan.items, "head");
+  const std::string why_one = linear.problem.packed ? "packed sequences stay whole"
+                                                    : text(heads, plan.target.segments > 0 ? " as asked for"
+                                                                  : plan.items == 1        ? " is enough"
+                                                                                           : " are enough");
   story->tell(
       "segments",
       linear.segments == 1 ? text("1: ", why_one)
-                           : text(linear.segments, " of ", linear.segment, " tokens: ", plan.items, idle,
+                           : text(linear.segments, " of ", linear.segment, " tokens: ", heads, idle,
                                   ", so each segment's state is computed first",
                                   linear.parts > 1 ? text(" in ", linear.parts, " parts") : "", " and added up"),
       {{"segments", Json::object({{"count", linear.segments}, {"tokens", linear.segment}, {"parts", linear.parts}})}});

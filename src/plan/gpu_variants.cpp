@@ -35,7 +35,7 @@ std::string why_not_there(const Variant& listed, const cuda::Device& device, con
   if (variant_to_plan(listed, plan) == nullptr) return "this build has no such variant";
   const int shared_bytes = shared_bytes_of(listed);
   if (static_cast<std::size_t>(shared_bytes) <= device.shared_per_block) return "";
-  return text("a CTA needs ", shared_bytes, " bytes of shared memory, ", device.name, " gives ",
+  return text("a CTA needs ", shared_bytes, " bytes of shared memory, but ", device.name, " gives only ",
               device.shared_per_block);
 }
 
@@ -66,7 +66,8 @@ const Variant* first_that_fits(Backend backend, const cuda::Device& device, cons
     reject(listed, reason, rejected);
   }
   if (too_small != nullptr && !any_large_enough)
-    reject(*too_small, text("head dims up to ", too_small->d, ", the problem's largest is ", wish.d), rejected);
+    reject(*too_small, text("it takes head dims up to ", too_small->d, ", but the problem's largest is ", wish.d),
+           rejected);
   return nullptr;
 }
 

@@ -36,7 +36,8 @@ inline bool rows_aligned(const Tensor& x) {
   return aligned;
 }
 
-/// What a tensor map can say beyond that: strides of a row of elements at least, below 2^40 bytes; extents below 2^32.
+/// What a tensor map can say beyond that: strides of a row of elements at least, below 2^40 bytes; extents up to
+/// 2^31 - 1.
 inline bool fits_tma(const Tensor& x) {
   const std::int64_t most = (std::int64_t{1} << 40) / size_of(x.dtype) - 1;
   bool fits = true;

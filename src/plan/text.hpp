@@ -53,6 +53,11 @@ std::string text(const Parts&... parts) {
   return out;
 }
 
+/// "1 item", "2 items": a number of things, whose plural ends in s.
+inline std::string count_text(std::int64_t count, std::string_view thing) {
+  return text(count, " ", thing, count == 1 ? "" : "s");
+}
+
 /// 33638400 -> "33.6 MB"; decimal units, three digits.
 std::string bytes_text(double bytes);
 /// 4294967296 -> "4.29 G" + unit.

@@ -15,7 +15,7 @@ struct Tile {
   Kind kind = Kind::plain;
   int d = 0;
   int rows = 0, keys = 0;
-  int warps = 0;   // of a CTA; each has as many rows
+  int warps = 0;   // of a CTA, which share its rows equally
   int stages = 0;  // K/V tiles in flight
   int ctas = 0;    // CTAs that share an SM
   bool q_in_registers = false;

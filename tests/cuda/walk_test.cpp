@@ -60,8 +60,8 @@ TEST_P(Walk, IsAsOneTileEach) {
   });
 }
 
-/// In these cases a CTA meets tiles without keys after one with keys. Such a launch hung until a consumer gave its
-/// record back before it looked for the next tile.
+/// In these cases a CTA meets tiles without keys after one with keys. Such launches used to hang. The cure was that a
+/// consumer gives its record back before it looks for the next tile.
 class Ragged : public ::testing::TestWithParam<Case> {};
 
 TEST_P(Ragged, EndsAndIsAsOneTileEach) {

@@ -42,11 +42,12 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
     const auto has = [&](Op op) { return kind_of(op) == option.kind; };
     if (option.given && std::none_of(ops.begin(), ops.end(), has))
       throw UsageError{
-          fmt::format("{} says nothing here; it belongs to --op {}", option.name, operation_list(option.kind))};
+          fmt::format("{} has no effect here; it is an option of --op {}", option.name, operation_list(option.kind))};
   }
 }
 
-/// On the CPU: prefill in each type, full and causal, and one decode step.
+/// The problems that are measured on the CPU when no size is named: prefill in each type, full and causal, and one
+/// decode step.
 std::vector<Attention> usual_cpu_attention(const std::vector<std::string>& dtypes) {
   SizeOptions prefill, decode;
   prefill.dtype = dtypes;
@@ -166,7 +167,7 @@ const BenchKind& bench_kind(Op op) {
 
 void BenchOptions::add_to(Command& command) {
   command.group("What is measured");
-  command.list("--op", &op, operation_list() + ": a list goes side by side (attention when not given)");
+  command.list("--op", &op, "What is measured, side by side: " + operation_list() + " (attention when not given)");
   sizes.add_to(command);
   features.add_to(command);
   command.flag("--lse", &lse, "With the log-sum-exp as an output");

@@ -31,7 +31,8 @@ class JsonValue {
   const nlohmann::json& value_;
 };
 
-/// A whole file, which its values refer to. If it is not JSON, it is refused with the position of the first wrong byte.
+/// A JSON file that was read as a whole. Its values point into it, so it must outlive them. If it is not JSON, it is
+/// refused with the position of the first wrong byte.
 class JsonFile {
  public:
   explicit JsonFile(const std::string& path);

@@ -6,7 +6,7 @@
 namespace falchion::tools {
 namespace {
 
-/// How many characters the string has that the text begins with, both quotes included.
+/// Returns the length of the string at the beginning of the text, with both quotes.
 std::size_t string_length(std::string_view text) {
   std::size_t at = 1;
   while (text[at] != '"') at += text[at] == '\\' ? 2 : 1;

@@ -1,5 +1,5 @@
-// tools/command/print_json.hpp: how the command prints JSON. The library's own writer (plan/json.hpp) makes it, since a
-// parser that only writes takes the compiler two seconds in each file.
+// tools/command/print_json.hpp: how the command prints JSON. The library's own writer (plan/json.hpp) makes it, because
+// including nlohmann's header would take the compiler two seconds more in each file.
 #pragma once
 
 #include <string>
@@ -10,9 +10,10 @@
 
 namespace falchion::tools {
 
-/// Valid JSON with one member or element a line, each `indent` spaces further in than what it is in.
+/// Lays out valid JSON with each member and element on a line of its own, indented by `indent` spaces more than what
+/// contains it.
 std::string pretty(std::string_view json, int indent = 1);
-/// The same of a value, on stdout.
+/// Prints a value on stdout in that form.
 void print_json(const Json& json, int indent = 1);
 
 }  // namespace falchion::tools

@@ -5,7 +5,8 @@
 
 namespace falchion::tools {
 
-/// The text as it stands between tags or in an attribute. Control characters are dropped, because XML has none.
+/// Returns the text as it must be written between tags or in an attribute. Control characters are dropped, because XML
+/// has none.
 std::string xml_text(const std::string& text);
 
 }  // namespace falchion::tools

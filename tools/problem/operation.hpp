@@ -11,7 +11,8 @@
 
 namespace falchion::tools {
 
-/// A storm draws its numbers from a stream that this value picks, so a new operation goes to the end.
+/// A storm's random numbers depend on this value. So a new operation goes to the end, and old seeds keep their
+/// problems.
 enum class Op : std::uint8_t { attention, linear, linear_backward };
 
 /// Which of the library's descriptions of a problem an operation takes: Attention or LinearAttention.
@@ -25,7 +26,7 @@ struct CommandOperation {
   Pass pass;
 };
 
-/// In the order of Op.
+/// The entries stand in the order of Op, because entry_of() indexes them.
 std::span<const CommandOperation> command_operations();
 const CommandOperation& entry_of(Op op);
 

@@ -11,14 +11,15 @@
 namespace falchion::tools::roofline {
 
 inline constexpr double kLeft = 72, kTop = 76, kWidth = 600, kHeight = 430, kPanel = kLeft + kWidth + 26, kRight = 300;
-inline constexpr double kFont = 12, kLetter = 0.58;  // of the font's height: a generous mean of system-ui
+/// kLetter is a letter's width as a share of the font's height, a little above the mean of system-ui.
+inline constexpr double kFont = 12, kLetter = 0.58;
 
 struct Box {
   double x0, y0, x1, y1;
   bool meets(const Box& o) const { return x0 < o.x1 && o.x0 < x1 && y0 < o.y1 && o.y0 < y1; }
 };
 
-/// Where things are, and which places are taken.
+/// Maps numbers to points of the picture, and remembers which places are taken.
 class Plot {
  public:
   Plot(double x0, double x1, double y0, double y1) : x0_(x0), x1_(x1), y0_(y0), y1_(y1) {}
@@ -39,7 +40,7 @@ class Plot {
   std::vector<Box> taken_;
 };
 
-/// A plot that shows the roofs, the dots and the points of the picture.
+/// Makes a plot whose axes reach far enough for all roofs, dots and points.
 Plot make_plot(const Picture& picture);
 
 /// Three digits of TFLOP/s, and never an exponent.

@@ -23,7 +23,7 @@ std::vector<Flat> flats(const Picture& picture) {
   const Device& device = picture.device;
   const double top = device.flops(picture.element_bytes);
   std::vector<Flat> out = {{top, fmt::format("{} {} TFLOP/s", device.math_name, tera(top)), false}};
-  std::map<int, double> exps;  // by flop an exponential, 2 (d + d_v)
+  std::map<int, double> exps;  // The key is flop for each exponential, 2 (d + d_v).
   if (device.exps > 0)
     for (const Case& one : picture.cases)
       if (one.work.exps > 0)
@@ -104,7 +104,7 @@ std::string slope(const Picture& picture, double rate, const std::string& name, 
     out += label(px, py, name, anchor);
     break;
   }
-  for (double t = 0; t < 1; t += 0.01) {  // no number of a dot shall stand on the line
+  for (double t = 0; t < 1; t += 0.01) {  // Keeps the numbers of the dots off this line.
     const double at = from * std::pow(to / from, t), px = plot->x(at), py = plot->y(at * rate);
     plot->take({px - 2, py - 2, px + 2, py + 2});
   }

@@ -1,4 +1,5 @@
-// tools/verify/attention_kind.cpp: what a storm knows of softmax attention.
+// tools/verify/attention_kind.cpp: the storms' entry for softmax attention: its limits, its words, and which refusals
+// are allowed.
 #include <algorithm>
 #include <limits>
 #include <string_view>
@@ -12,7 +13,7 @@
 namespace falchion::tools::storm {
 namespace {
 
-// The words that a key may have.
+// The values that a key of a problem's text may have.
 constexpr std::string_view kOperands[] = {"q",    "k",    "v",    "o", "lse", "row_max", "probabilities",
                                           "bias", "mask", "alibi"};
 constexpr std::string_view kScores[] = {"normal", "zero", "rising", "equal"};
@@ -53,7 +54,8 @@ void require_attention(const Problem& p) {
   for (const auto& [key, size] : sizes) require_between(key, size, 0, kInt32);
   require_list("lengths_q", p.lengths_q, a.packed, a.b, 0);
   require_list("lengths_k", p.lengths_k, a.packed, a.b, 0);
-  constexpr std::int64_t any = std::numeric_limits<std::int32_t>::min();  // kernels clamp the lengths in use
+  // Any value is allowed, because kernels clamp the lengths in use.
+  constexpr std::int64_t any = std::numeric_limits<std::int32_t>::min();
   require_list("used_q", p.used_q, a.used_q, a.b, any);
   require_list("used_k", p.used_k, a.used_k, a.b, any);
   require_list("first_k", p.first_k, a.first_k, a.b, any);

@@ -86,7 +86,8 @@ void draw_features(Dice* dice, Problem* p) {
     p->data.q = dice->pick({0.1F, 8.F});
     p->data.k = dice->pick({0.1F, 4.F});
   }
-  if (p->pass() == Pass::forward && dice->chance(0.03))  // backward, the contract says nothing of them
+  // Only forward, because the contract says nothing of NaN and Inf in the backward pass.
+  if (p->pass() == Pass::forward && dice->chance(0.03))
     p->data.plant.emplace_back(dice->pick<const char*>({"nan_q", "nan_k", "nan_v", "inf_q", "inf_v"}));
 }
 

@@ -1,4 +1,4 @@
-// tools/verify/kind.cpp: which kind of problem a storm has before it.
+// tools/verify/kind.cpp: finds the entry (StormKind) for a problem's kind.
 #include "kind.hpp"
 
 namespace falchion::tools::storm {

@@ -1,4 +1,5 @@
-// tools/verify/linear_kind.cpp: what a storm knows of linear attention, in both passes.
+// tools/verify/linear_kind.cpp: the storms' entry for linear attention, in both passes: its limits, its words, and
+// which refusals are allowed.
 #include <algorithm>
 #include <string_view>
 #include <utility>
@@ -11,7 +12,7 @@
 namespace falchion::tools::storm {
 namespace {
 
-// The words that a key may have.
+// The values that a key of a problem's text may have.
 constexpr std::string_view kOperands[] = {"q",
                                           "k",
                                           "v",

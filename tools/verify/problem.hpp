@@ -57,8 +57,8 @@ struct Problem {
   int threads = 1;                 // of the CPU
   bool lent = false;               // on a lent executor, which runs the tasks in another order each time
   int segments = 0;                // Target::segments
-  Attention attention{.b = 1};     // of the operations of this kind
-  LinearAttention linear{.b = 1};  // likewise
+  Attention attention{.b = 1};     // used by operations of Kind::attention
+  LinearAttention linear{.b = 1};  // used by operations of Kind::linear
   // Packed and used lengths of the sequences; used ones may be out of range. `spare` packed rows belong to no sequence.
   Lengths lengths_q, lengths_k, used_q, used_k, first_k;
   std::int64_t spare = 0;
@@ -74,7 +74,7 @@ struct Problem {
   bool operator==(const Problem&) const = default;
   Kind kind() const { return kind_of(op); }
   Pass pass() const { return pass_of(op); }
-  /// f(the description that the operation takes).
+  /// Calls f with the description that the operation takes, `attention` or `linear`.
   template <class F>
   auto ask(const F& f) const {
     return kind() == Kind::attention ? f(attention) : f(linear);

@@ -33,7 +33,7 @@ class Subject {
 
 std::unique_ptr<Subject> make_attention_subject(const Problem& problem);
 std::unique_ptr<Subject> make_linear_subject(const Problem& problem);
-/// That of the problem's kind.
+/// Makes the subject by the function of the problem's kind.
 std::unique_ptr<Subject> make_subject(const Problem& problem);
 
 }  // namespace falchion::tools::storm
