@@ -170,9 +170,11 @@ TEST(LinearRefusals, ThePlanOfAnother) {
   LinearInstance x = small();
   Plan plan, attention;
   ASSERT_TRUE(Plan::make(x.problem, Pass::forward, Backend::ref, &plan));
-  EXPECT_EQ(plan.run(Operands{}, nullptr, 0).why, "the plan is for linear attention, so it takes LinearOperands");
+  EXPECT_EQ(plan.run(Operands{}, nullptr, 0).why,
+            "the plan is one of linear_attention_forward, so it takes LinearOperands");
   ASSERT_TRUE(Plan::make(Attention{.dtype = DType::f32, .d_qk = 8, .d_v = 8}, Pass::forward, Backend::ref, &attention));
-  EXPECT_EQ(attention.run(LinearOperands{}, nullptr, 0).why, "the plan is for attention, so it takes Operands");
+  EXPECT_EQ(attention.run(LinearOperands{}, nullptr, 0).why,
+            "the plan is one of attention_forward, so it takes Operands");
   EXPECT_EQ(Plan().run(LinearOperands{}, nullptr, 0).why, "the plan is empty: Plan::make has not succeeded");
 }
 

@@ -60,7 +60,7 @@ namespace {
 /// What its type and shape do not say: memory there (unless it is empty), aligned, strides that will do.
 void check_memory(const Operand& operand, Check* check) {
   const Tensor& x = *operand.x;
-  if (x.shape[0] == 0 || x.shape[1] == 0 || x.shape[2] == 0 || x.shape[3] == 0) return;
+  if (is_empty(x)) return;
   check->require(x.data != nullptr, operand.name, ".data is null");
   check_aligned(operand.name, ".data", x.data, size_of(x.dtype), check);
   check_strides(operand, check);

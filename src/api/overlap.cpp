@@ -58,8 +58,6 @@ struct Search {
   }
 };
 
-bool empty(const Tensor& x) { return std::find(x.shape.begin(), x.shape.end(), 0) != x.shape.end(); }
-
 /// The stride in bytes; an axis of one element has none, whatever it says.
 std::int64_t stride_of(const Tensor& x, std::size_t axis) {
   return x.shape[axis] > 1 ? x.stride[axis] * size_of(x.dtype) : 0;
@@ -100,7 +98,7 @@ std::size_t longest_axis(const Tensor& x) {
 }
 
 bool overlap(const Tensor& a, const Tensor& b) {
-  if (empty(a) || empty(b)) return false;
+  if (is_empty(a) || is_empty(b)) return false;
   const std::int64_t size_a = size_of(a.dtype), size_b = size_of(b.dtype);
   const std::int64_t distance = static_cast<std::int64_t>(begin_of(b) - begin_of(a));
   if (distance >= bytes_of(a) || distance <= -bytes_of(b)) return false;
@@ -121,7 +119,7 @@ bool same_view(const Tensor& a, const Tensor& b) {
 }
 
 bool aliases_itself(const Tensor& x) {
-  if (empty(x)) return false;
+  if (is_empty(x)) return false;
   // Two elements that meet differ by +-steps along the axes. Let `axis` be the first that differs, by at least +1.
   for (std::size_t axis = 0; axis < 4; ++axis) {
     if (x.shape[axis] < 2) continue;

@@ -13,10 +13,7 @@
 
 namespace falchion {
 
-const void* data_of(const Tensor& x) {
-  const auto& n = x.shape;
-  return n[0] == 0 || n[1] == 0 || n[2] == 0 || n[3] == 0 ? nullptr : x.data;
-}
+const void* data_of(const Tensor& x) { return is_empty(x) ? nullptr : x.data; }
 
 Status unknown_place(const char* name, std::string_view asks) {
   return {Code::device, text(name, ": CUDA's driver does not say where it lies, which ", asks, " has to know")};
@@ -85,8 +82,8 @@ Status check_places(const PlanData& plan, const OperandList& list, const Workspa
   return check("workspace", plan.workspace > 0 ? workspace.data : nullptr);
 }
 
-/// "" where its rows begin at multiples of 16 bytes and TMA can follow its strides.
-std::string why_not_aligned(const char* name, const Tensor& x) {
+/// "" where its rows begin at multiples of 16 bytes and, where the kernel loads with TMA, TMA can follow its strides.
+std::string why_not_aligned(const char* name, const Tensor& x, bool with_tma) {
   const std::int64_t chunk = 16 / size_of(x.dtype);
   if (x.shape[3] % chunk != 0)
     return text(name, ".shape[3] = ", x.shape[3], " is no multiple of ", chunk, ", 16 bytes");
@@ -94,12 +91,12 @@ std::string why_not_aligned(const char* name, const Tensor& x) {
   if (past != 0) return text(name, ".data = ", x.data, " is ", past, " past a multiple of 16 bytes");
   for (std::size_t axis = 0; axis < 3; ++axis) {
     if (x.shape[axis] <= 1) continue;
-    if (x.shape[axis] > INT32_MAX)
+    if (with_tma && x.shape[axis] > INT32_MAX)
       return text(name, ".shape[", axis, "] = ", x.shape[axis], " is over TMA's limit of ", INT32_MAX);
     const std::int64_t bytes = x.stride[axis] * size_of(x.dtype);
     const std::string stride = text(name, ".stride[", axis, "] = ", x.stride[axis], " (", bytes, " bytes) ");
     if (bytes % 16 != 0) return stride + "is no multiple of 16 bytes";
-    if (x.stride[axis] < x.shape[3] || bytes >= std::int64_t{1} << 40)
+    if (with_tma && (x.stride[axis] < x.shape[3] || bytes >= std::int64_t{1} << 40))
       return stride +
              text("is one that TMA cannot follow: below the head dim, ", x.shape[3], ", or 2^40 bytes or more");
   }
@@ -111,7 +108,7 @@ std::string why_not_aligned(const char* name, const Tensor& x) {
 Status no_variant_for(const PlanData& plan, const OperandList& list) {
   std::string why;
   for (const Operand& operand : list.tensors()) {
-    if (why.empty() && operand.moved) why = why_not_aligned(operand.name, *operand.x);
+    if (why.empty() && operand.moved) why = why_not_aligned(operand.name, *operand.x, plan.backend == Backend::sm90);
   }
   const DType dtype = plan.operation->dtype(plan);
   return {Code::unsupported, text(why, ", and this build has no general variant for ", dtype)};
@@ -148,9 +145,8 @@ template <class Operands_>
 Status run_with(const PlanData& plan, const Operands_& x, const Workspace& workspace, Stream stream) {
   const Runner<Operands_>* runner = runner_of<Operands_>(*plan.operation);
   if (runner == nullptr) {
-    const bool linear = plan.is<LinearPlan>();
-    return {Code::invalid, text("the plan is for ", linear ? "linear attention" : "attention", ", so it takes ",
-                                linear ? "LinearOperands" : "Operands")};
+    return {Code::invalid,
+            text("the plan is one of ", plan.operation->name, ", so it takes ", plan.operation->operands)};
   }
   const OperandList list = runner->operands(plan, x);
   if (Status status = runner->validate(plan, x, list); !status) return status;

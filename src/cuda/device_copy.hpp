@@ -145,7 +145,6 @@ class CopyOf {
     Memory memory{};
   };
 
-  static bool is_empty(const Tensor& x) { return std::find(x.shape.begin(), x.shape.end(), 0) != x.shape.end(); }
   /// The bytes from the first one of a view to its last.
   static Bytes hull(const Tensor& x) {
     if (is_empty(x)) return {static_cast<std::byte*>(x.data), 0};

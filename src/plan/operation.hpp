@@ -17,6 +17,7 @@ namespace falchion {
 struct Operation {
   const char* name;  // "attention_forward", as in variants.def
   Pass pass;
+  const char* operands;  // the struct that Plan::run takes for it, for messages: "Operands"
   DType (*dtype)(const PlanData& plan);
 
   // Planning (paths.hpp says in which order paths are tried). All are null in an operation that is not built.

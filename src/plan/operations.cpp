@@ -12,6 +12,7 @@ namespace {
 
 constexpr Operation kAttentionForward{.name = "attention_forward",
                                       .pass = Pass::forward,
+                                      .operands = "Operands",
                                       .dtype = attention_dtype,
                                       .resolve = resolve_attention,
                                       .plan_gpu = plan_attention_gpu,
@@ -26,6 +27,7 @@ constexpr Operation kAttentionForward{.name = "attention_forward",
 /// same.
 constexpr Operation kAttentionBackward{.name = "attention_backward",
                                        .pass = Pass::backward,
+                                       .operands = "Operands",
                                        .dtype = attention_dtype,
                                        .resolve = nullptr,
                                        .plan_gpu = nullptr,
@@ -40,6 +42,7 @@ constexpr Operation kAttentionBackward{.name = "attention_backward",
 constexpr Operation linear_attention(const char* name, Pass pass) {
   return {.name = name,
           .pass = pass,
+          .operands = "LinearOperands",
           .dtype = linear_dtype,
           .resolve = resolve_linear,
           .plan_gpu = plan_linear_attention_gpu,

@@ -1,4 +1,4 @@
-// src/types/size.hpp: how many bytes an element of a type has.
+// src/types/size.hpp: how many bytes an element of a type has, and whether a tensor has any element.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,10 @@ constexpr std::int64_t size_of(DType x) {
     case DType::i8: return 1;
   }
   return 1;
+}
+
+constexpr bool is_empty(const Tensor& x) {
+  return x.shape[0] == 0 || x.shape[1] == 0 || x.shape[2] == 0 || x.shape[3] == 0;
 }
 
 }  // namespace falchion
