@@ -9,13 +9,10 @@
 #include "support/compare.hpp"
 #include "support/linear.hpp"
 #include "support/paths.hpp"
+#include "types/size.hpp"
 
 namespace falchion::testing {
 namespace {
-
-bool is_empty(const Tensor& x) {
-  return std::any_of(x.shape.begin(), x.shape.end(), [](std::int64_t extent) { return extent == 0; });
-}
 
 /// Which of the operands without an element lose their memory. They then have a null pointer and strides of 0.
 enum class Drop { all, inputs, outputs };
