@@ -105,8 +105,8 @@ enum NamedBarrier {
   kOfOutputs = kOfSplitters + 2  // wide CTAs: the warps that store the same 64 columns of o wait for each other
 };
 /// The output warps call this before their first chunk. While sums are made they take no part in the rings, and the
-/// warps that carry S arrive in their place. A barrier tells its phases apart by parity only. So an output warp that did
-/// not wait for every single phase would take one for the next but one, and lose count.
+/// warps that carry S arrive in their place. A barrier tells its phases apart by parity only. So an output warp that
+/// did not wait for every single phase would take one for the next but one, and lose count.
 template <class Config>
 __device__ __forceinline__ void wait_for_sums() {
   sync_threads<128 * (1 + Config::kOutputs)>(kOfSums);
