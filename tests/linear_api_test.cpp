@@ -10,6 +10,7 @@
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "support/linear.hpp"
+#include "support/to_c.hpp"
 
 namespace falchion::testing {
 namespace {
@@ -249,61 +250,6 @@ TEST(LinearOneCall, PackedAndDecayByToken) {
 }
 
 // ---- C --------------------------------------------------------------------------------------------------------------
-
-fal_tensor to_c(const Tensor& x) {
-  fal_tensor out = {};
-  out.data = x.data;
-  out.dtype = static_cast<std::int32_t>(x.dtype);
-  for (std::size_t axis = 0; axis < 4; ++axis) {
-    out.shape[axis] = x.shape[axis];
-    out.stride[axis] = x.stride[axis];
-  }
-  return out;
-}
-fal_linear_operands to_c(const LinearOperands& x) {
-  fal_linear_operands out = {};
-  out.size = sizeof out;
-  out.q = to_c(x.q);
-  out.k = to_c(x.k);
-  out.v = to_c(x.v);
-  out.o = to_c(x.o);
-  out.decay = to_c(x.decay);
-  out.initial_state = to_c(x.initial_state);
-  out.final_state = to_c(x.final_state);
-  out.initial_z = to_c(x.initial_z);
-  out.final_z = to_c(x.final_z);
-  out.cu_seqlens = x.cu_seqlens;
-  out.grad_o = to_c(x.grad_o);
-  out.grad_final_state = to_c(x.grad_final_state);
-  out.grad_final_z = to_c(x.grad_final_z);
-  out.grad_q = to_c(x.grad_q);
-  out.grad_k = to_c(x.grad_k);
-  out.grad_v = to_c(x.grad_v);
-  out.grad_decay = to_c(x.grad_decay);
-  out.grad_initial_state = to_c(x.grad_initial_state);
-  out.grad_initial_z = to_c(x.grad_initial_z);
-  return out;
-}
-fal_linear_attention to_c(const LinearAttention& x) {
-  fal_linear_attention out = fal_linear_attention_init();
-  out.dtype = static_cast<std::int32_t>(x.dtype);
-  out.b = x.b;
-  out.s = x.s;
-  out.h_qk = x.h_qk;
-  out.h_v = x.h_v;
-  out.d_qk = x.d_qk;
-  out.d_v = x.d_v;
-  out.scale = x.scale;
-  out.eps = x.eps;
-  out.feature_map = static_cast<std::int32_t>(x.feature_map);
-  out.decay = static_cast<std::int32_t>(x.decay);
-  out.normalise = x.normalise;
-  out.reverse = x.reverse;
-  out.packed = x.packed;
-  out.initial_state = x.initial_state;
-  out.final_state = x.final_state;
-  return out;
-}
 
 TEST(LinearCApi, EveryFeatureComesAcross) {
   fal_target target = {};

@@ -15,7 +15,7 @@ namespace {
 using sm80::bf16, sm80::f16, sm80::LinearKind;
 
 template <class F>
-void for_each_row(F f) {
+void for_each_config(F f) {
   const auto call = [&](auto config) {
     SCOPED_TRACE("d " + std::to_string(config.kD));
     f(config);
@@ -33,7 +33,7 @@ Access read(Copy copy, Layout_ layout) {
 }
 
 TEST(Sm80Linear, NoBankConflicts) {
-  for_each_row([](auto config) {
+  for_each_config([](auto config) {
     using Config = decltype(config);
     const auto free = [](const char* what, const Access& access) {
       EXPECT_EQ(access.worst, 1) << what << ": ways of its worst phase";
@@ -71,10 +71,10 @@ TEST(Sm80Linear, WithoutASwizzleThereAreConflicts) {
 }
 
 TEST(Sm80Linear, SharedMemory) {
-  for_each_row([](auto config) {
+  for_each_config([](auto config) {
     using Config = decltype(config);
     EXPECT_LE(Config::kCtas * (Config::kSharedBytes + 1024), 228 << 10) << "what an SM of sm_90 has for its CTAs";
-    if (Config::kD <= 128) EXPECT_LE(Config::kSharedBytes, 163 << 10) << "what one CTA may have on sm_80";
+    if (Config::kD <= 128) { EXPECT_LE(Config::kSharedBytes, 163 << 10) << "what one CTA may have on sm_80"; }
     EXPECT_EQ(offsetof(typename Config::Shared, k) % 128, 0u) << "each tile begins at the first bank";
     EXPECT_EQ(offsetof(typename Config::Shared, p) % 128, 0u);
   });

@@ -98,7 +98,8 @@ class Timer {
   Status seconds(double* out);  // waits for stop
 
  private:
-  void *start_ = nullptr, *stop_ = nullptr;
+  // A build without GPU variants has a Timer that measures nothing and uses neither.
+  [[maybe_unused]] void *start_ = nullptr, *stop_ = nullptr;
 };
 
 }  // namespace falchion::cuda

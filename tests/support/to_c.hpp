@@ -1,0 +1,116 @@
+// tests/support/to_c.hpp: problems and operands as the structs of the C API, for its tests.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "falchion/falchion.h"
+#include "falchion/falchion.hpp"
+
+namespace falchion::testing {
+
+inline fal_tensor to_c(const Tensor& x) {
+  fal_tensor out = {};
+  out.data = x.data;
+  out.dtype = static_cast<std::int32_t>(x.dtype);
+  for (std::size_t axis = 0; axis < 4; ++axis) {
+    out.shape[axis] = x.shape[axis];
+    out.stride[axis] = x.stride[axis];
+  }
+  return out;
+}
+inline fal_operands to_c(const Operands& x) {
+  fal_operands out = {};
+  out.size = sizeof out;
+  out.q = to_c(x.q);
+  out.k = to_c(x.k);
+  out.v = to_c(x.v);
+  out.o = to_c(x.o);
+  out.lse = to_c(x.lse);
+  out.row_max = to_c(x.row_max);
+  out.probabilities = to_c(x.probabilities);
+  out.bias = to_c(x.bias);
+  out.mask = to_c(x.mask);
+  out.alibi = to_c(x.alibi);
+  out.cu_seqlens_q = x.cu_seqlens_q;
+  out.cu_seqlens_k = x.cu_seqlens_k;
+  out.used_q = x.used_q;
+  out.used_k = x.used_k;
+  out.first_k = x.first_k;
+  out.rng = {x.rng.seed, x.rng.offset, x.rng.at, 0};
+  return out;
+}
+inline fal_attention to_c(const Attention& x) {
+  fal_attention out = {};
+  out.size = sizeof out;
+  out.dtype = static_cast<std::int32_t>(x.dtype);
+  out.b = x.b;
+  out.s_q = x.s_q;
+  out.s_k = x.s_k;
+  out.h_q = x.h_q;
+  out.h_k = x.h_k;
+  out.d_qk = x.d_qk;
+  out.d_v = x.d_v;
+  out.band = {x.band.left, x.band.right, static_cast<std::int32_t>(x.band.align), 0};
+  out.scale = x.score.scale;
+  out.softcap = x.score.softcap;
+  out.dropout = x.dropout;
+  out.packed = x.packed;
+  out.used_q = x.used_q;
+  out.used_k = x.used_k;
+  out.first_k = x.first_k;
+  out.alibi = x.alibi;
+  out.bias = x.bias;
+  out.mask = x.mask;
+  out.lse = x.lse;
+  out.row_max = x.row_max;
+  out.probabilities = x.probabilities;
+  return out;
+}
+
+inline fal_linear_operands to_c(const LinearOperands& x) {
+  fal_linear_operands out = {};
+  out.size = sizeof out;
+  out.q = to_c(x.q);
+  out.k = to_c(x.k);
+  out.v = to_c(x.v);
+  out.o = to_c(x.o);
+  out.decay = to_c(x.decay);
+  out.initial_state = to_c(x.initial_state);
+  out.final_state = to_c(x.final_state);
+  out.initial_z = to_c(x.initial_z);
+  out.final_z = to_c(x.final_z);
+  out.cu_seqlens = x.cu_seqlens;
+  out.grad_o = to_c(x.grad_o);
+  out.grad_final_state = to_c(x.grad_final_state);
+  out.grad_final_z = to_c(x.grad_final_z);
+  out.grad_q = to_c(x.grad_q);
+  out.grad_k = to_c(x.grad_k);
+  out.grad_v = to_c(x.grad_v);
+  out.grad_decay = to_c(x.grad_decay);
+  out.grad_initial_state = to_c(x.grad_initial_state);
+  out.grad_initial_z = to_c(x.grad_initial_z);
+  return out;
+}
+inline fal_linear_attention to_c(const LinearAttention& x) {
+  fal_linear_attention out = fal_linear_attention_init();
+  out.dtype = static_cast<std::int32_t>(x.dtype);
+  out.b = x.b;
+  out.s = x.s;
+  out.h_qk = x.h_qk;
+  out.h_v = x.h_v;
+  out.d_qk = x.d_qk;
+  out.d_v = x.d_v;
+  out.scale = x.scale;
+  out.eps = x.eps;
+  out.feature_map = static_cast<std::int32_t>(x.feature_map);
+  out.decay = static_cast<std::int32_t>(x.decay);
+  out.normalise = x.normalise;
+  out.reverse = x.reverse;
+  out.packed = x.packed;
+  out.initial_state = x.initial_state;
+  out.final_state = x.final_state;
+  return out;
+}
+
+}  // namespace falchion::testing
