@@ -13,12 +13,16 @@ namespace falchion::gpu {
 /// warp.
 inline constexpr int kMaxSplits = 128;
 
+/// The bytes that AttentionArgs::counter points to (blocks/tile_counter.cuh).
+inline constexpr std::size_t kTileCounterBytes = 16;
+
 struct AttentionArgs : AttentionCall {
   // The plan decides what follows. All pointers lie on the device.
   int group = 1;                 // query heads of one K/V head that are rows of one tile; 1: a tile has one head
   int splits = 1;                // parts that the keys are cut into; > 1 needs partial_o and partial_m_l
   int walkers = 0;               // sm90: CTAs that walk over the tiles; 0: one CTA per tile
-  bool pairs = false;            // they take a long tile with a short one (sm90/attention_schedule.hpp)
+  void* counter = nullptr;       // sm90: from which they draw their tiles (blocks/tile_counter.cuh); null: in turn
+  std::int64_t section = 0;      // sm90: columns of a section of tiles (sm90/attention_schedule.hpp); 0: no sections
   bool aligned = true;           // rows of q, k, v, o start at multiples of 16 bytes
   std::int64_t tiles = 0;        // row tiles of one head or group; packed: an upper bound for all sequences together
   float* partial_o = nullptr;    // (splits, b, s_q, h_q, d_v) f32, normalised

@@ -1,6 +1,6 @@
 // src/blocks/sm90_softmax.cuh: the online softmax of blocks/gpu_softmax.cuh for wgmma, where a thread has two rows of a
-// tile. The tensor cores wait for the time from a score to its probability, so the chains of dependent instructions are
-// kept short. docs/design/sm90_forward.md has the measurements.
+// tile. It takes no maxima as long as the scores stay where they are. docs/design/sm90_forward.md, "Why no maxima", has
+// the measurements.
 #pragma once
 
 #include "blocks/gpu_softmax.cuh"
@@ -11,105 +11,116 @@ using namespace gpu;
 
 using namespace cute;
 
-/// The maximum of each row, as four chains of maxima side by side: in a single chain each one waits for the one before
-/// it.
-template <class Scores>
-__device__ __forceinline__ void maxima(const Scores& S, float (&top)[2]) {
-  constexpr int kChains = 4, kColumns = decltype(size<1>(S))::value;
-  static_assert(kColumns % kChains == 0);
-  float chain[2][kChains];
-  CUTE_UNROLL
-  for (int j = 0; j < kColumns; ++j) {
-    CUTE_UNROLL
-    for (int r = 0; r < 2; ++r) chain[r][j % kChains] = j < kChains ? S(r, j) : fmaxf(chain[r][j % kChains], S(r, j));
-  }
-  CUTE_UNROLL
-  for (int r = 0; r < 2; ++r) top[r] = fmaxf(fmaxf(chain[r][0], chain[r][1]), fmaxf(chain[r][2], chain[r][3]));
-}
+/// The row of element i of a thread's part of S: two neighbouring columns of its first row, two of its second one, and
+/// so on.
+constexpr int row_of(int i) { return i / 2 % 2; }
 
-struct Softmax : OnlineSoftmax<2> {
-  /// To be called once for a tile, before update. kFirst: the tile has the first keys of its rows. Returns true if m
-  /// was raised, and then O must be multiplied by shrink.
-  template <bool kFirst, class Scores>
-  __device__ __forceinline__ bool start(Scores& S, float c, float (&shrink)[2]) {
-    float top[2];
-    const bool raised = outgrown(S, c, top);
-    if (raised) raise(top, c, shrink);
-    start_update(S, c);
-    return raised;
-  }
+/// The sums of the probabilities of one tile, over this thread's columns of each of its two rows. Each has two chains
+/// of additions side by side.
+struct TileSums {
+  float chain[2][2] = {};
 
- private:
-  template <class Scores>
-  __device__ __forceinline__ bool outgrown(const Scores& S, float c, float (&top)[2]) const {
-    maxima(S, top);
-    return __any_sync(~0u, top[0] > m[0] + kSlack / c || top[1] > m[1] + kSlack / c);
-  }
+  __device__ __forceinline__ void add(int i, float p) { chain[row_of(i)][i % 2] += p; }
+  __device__ __forceinline__ float of(int row) const { return chain[row][0] + chain[row][1]; }
 };
 
-/// A softmax that takes maxima only where they are needed: in the first tile, and where a score outgrows its row's m.
-/// The bits of the scores tell whether one does. Of two positive floats the greater has the greater bits, so the DPX
-/// instruction that takes the maximum of three integers compares two scores at once. What it makes of negative scores
-/// does not matter.
-///
-/// It is used at d 256, where warpgroups do not take turns. There it makes 1024 keys 4 % faster, 16k full 8 % and 16k
-/// causal 1 % (an H200). At d 128 it is as fast as Softmax, and at d 64 it is 2 % slower.
+/// The state of the two rows. While the tensor cores multiply, every other instruction takes 1.3 to 2.5 times as long,
+/// so what counts is how few there are. Therefore m is left alone at first: all P of a tile are computed with the old
+/// m and summed. Only if such a sum is above 2^kSlack may a P be too large, and then the maxima are taken, m is raised,
+/// and P is computed once more from S, which is still there. Before the first keys this does not work, and
+/// start_tile() takes the maxima.
 ///
 /// m of a row is raised only because of the row's own scores, never because of another row in the warp. So the bits of
 /// a row's result do not depend on the rows beside it (except where scores pass 2^20, see `far`). This matters in a
 /// packed batch, where the last warp of a sequence also has rows of the next one.
-struct SoftmaxByBits : OnlineSoftmax<2> {
-  float most[2];  // m + kSlack / c, which a score may not exceed
-  int careful;    // 1: the bits do not tell, because `most` of some row is not positive or `far` is set
+struct Softmax : OnlineSoftmax<2> {
+  static constexpr float kMost = 256;  // 2^kSlack
+  float limit;                         // no sum may be above it: kMost, or -1 if `far` is set, since no P is right then
 
-  /// The same as Softmax::start.
-  template <bool kFirst, class Scores>
-  __device__ __forceinline__ bool start(Scores& S, float c, float (&shrink)[2]) {
-    const int runs = kFirst ? 1 : careful | any_above(S);
-    bool raised = false;
-    CUTE_NO_UNROLL
-    for (int i = 0; i < runs; ++i) {  // it runs once at most; ptxas would turn an `if` into predicated instructions
-      float top[2];
-      if constexpr (kFirst) most[0] = most[1] = -FALCHION_INF;
-      raised = outgrown(S, top);
-      if (raised) raise(top, c, shrink);
-      start_update(S, c);
-      careful = far | __any_sync(~0u, !(most[0] > 0 && most[1] > 0));
-    }
-    return raised;
+  /// P = exp2((s - m) c) of element i of S. It is added to the sums of the tile. This takes one FFMA, one ex2 and one
+  /// FADD.
+  __device__ __forceinline__ float update(float s, int i, float c, TileSums& sums) const {
+    const float p = exp2(fmaf(s, c, -base[row_of(i)]));
+    sums.add(i, p);
+    return p;
   }
-
- private:
-  /// Do the bits of some score of the warp exceed those of `most`?
-  template <class Scores>
-  __device__ __forceinline__ int any_above(const Scores& S) const {
-    int high[2] = {0, 0};
+  /// Is some sum above the limit? All lanes of the warp get the same answer. If so, raise() is to be called and all P
+  /// of the tile are to be computed once more. A NaN is not above the limit, because no other m would help its row.
+  __device__ __forceinline__ bool outgrown(const TileSums& sums) const {
+    return __any_sync(~0u, sums.of(0) > limit || sums.of(1) > limit);
+  }
+  /// Adds the sums of a tile, whose P are right.
+  __device__ __forceinline__ void add(const TileSums& sums) {
     CUTE_UNROLL
-    for (int j = 0; j < size<1>(S); j += 2) {
-      CUTE_UNROLL
-      for (int r = 0; r < 2; ++r) high[r] = __vimax3_s32(high[r], __float_as_int(S(r, j)), __float_as_int(S(r, j + 1)));
-    }
-    return __any_sync(~0u, high[0] > __float_as_int(most[0]) || high[1] > __float_as_int(most[1]));
+    for (int r = 0; r < 2; ++r) l[r] += sums.of(r);
   }
+
+  /// Sets m to the maxima of the first keys.
   template <class Scores>
-  __device__ __forceinline__ bool outgrown(const Scores& S, float (&top)[2]) const {
+  __device__ __forceinline__ void start_tile(Scores&& S, float c) {
+    reset();
+    float top[2];
     maxima(S, top);
-    return __any_sync(~0u, top[0] > most[0] || top[1] > most[1]);
+    CUTE_UNROLL
+    for (int r = 0; r < 2; ++r) m[r] = top[r];
+    set_base(S, c);
   }
-  /// The same as OnlineSoftmax::raise, except that it raises only the rows whose own scores ask for it.
-  __device__ __forceinline__ void raise(const float (&top)[2], float c, float (&shrink)[2]) {
-    bool now_far = false;
+  /// Raises m of the rows whose sum is above the limit to the maximum so far. O must be multiplied by shrink, as l is.
+  template <class Scores>
+  __device__ __forceinline__ void raise(Scores&& S, const TileSums& sums, float c, float (&shrink)[2]) {
+    float top[2];
+    maxima(S, top);
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) {
-      const float highest = over_quad(top[r], [](float x, float y) { return fmaxf(x, y); });
-      const float after = highest > most[r] ? highest : m[r];
+      const float sum = over_quad(sums.of(r), [](float x, float y) { return fmaxf(x, y); });
+      const float after = sum > limit ? fmaxf(m[r], top[r]) : m[r];
+      // As long as a row has seen no key, O and l are 0, and -inf - -inf must not turn them into NaN.
       shrink[r] = after == m[r] ? 1.f : exp2((m[r] - after) * c);
       m[r] = after;
       l[r] *= shrink[r];
-      most[r] = after + kSlack / c;
-      now_far |= fabsf(after * c) > 1048576.f && after != -FALCHION_INF;
+    }
+    set_base(S, c);
+  }
+
+ private:
+  /// The maximum of each row. A single chain of maxima would wait for one after the other, so there are four.
+  template <class Scores>
+  __device__ __forceinline__ static void maxima(const Scores& S, float (&top)[2]) {
+    constexpr int kChains = 4, kColumns = decltype(size<1>(S))::value;
+    static_assert(kColumns % kChains == 0);
+    const auto larger = [](float x, float y) { return fmaxf(x, y); };  // ignores a NaN, which reaches l instead
+    CUTE_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      float chain[kChains];
+      CUTE_UNROLL
+      for (int j = 0; j < kColumns; ++j)
+        chain[j % kChains] = j < kChains ? S(r, j) : larger(chain[j % kChains], S(r, j));
+      top[r] = over_quad(larger(larger(chain[0], chain[1]), larger(chain[2], chain[3])), larger);
+    }
+  }
+  /// Sets what follows from m. A row that has seen no key gets a base that makes its first P infinite, so that its m is
+  /// raised. If `far` is set (by masks of -1e30 and the like), m is subtracted from S before anything is multiplied,
+  /// which is exact where it matters.
+  template <class Scores>
+  __device__ __forceinline__ void set_base(Scores& S, float c) {
+    bool now_far = false;
+    CUTE_UNROLL
+    for (int r = 0; r < 2; ++r) {
+      base[r] = m[r] == -FALCHION_INF ? -3.4e38f : m[r] * c;
+      now_far |= fabsf(m[r] * c) > 1048576.f && m[r] != -FALCHION_INF;
     }
     far = __any_sync(~0u, now_far);
+    limit = far ? -1.f : kMost;
+    // This is a loop, although it runs at most once: ptxas would turn an `if` into predicated instructions.
+    CUTE_NO_UNROLL
+    for (int i = 0; i < far; ++i) {
+      CUTE_UNROLL
+      for (int r = 0; r < 2; ++r) {
+        base[r] = 0;
+        CUTE_UNROLL
+        for (int j = 0; j < size<1>(S); ++j) S(r, j) -= m[r] == -FALCHION_INF ? 0.f : m[r];
+      }
+    }
   }
 };
 

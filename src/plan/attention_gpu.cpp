@@ -13,7 +13,6 @@
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "policy/divide.hpp"
-#include "sm90/attention_schedule.hpp"
 #include "types/size.hpp"
 
 namespace falchion {
@@ -88,26 +87,19 @@ int choose_splits(const Attention& a, const gpu::AttentionFacts& facts, std::int
   return fewest_parts(items, slots, most, tiles::kSplitWaves);
 }
 
-/// Hopper: CTAs that walk over the tiles, so that the loads of one run under the end of the one before; 0: one CTA a
-/// tile, handed out by the hardware: for long bands, and where there are too few tiles to even out their lengths.
-/// pairs: under a triangle, where the lengths of tiles differ by far more than two are worth. Where only the device
-/// knows how long tiles are, their number is odd: an even one would give a CTA the same tile of each sequence, over and
-/// over.
+/// Hopper: CTAs that walk over the tiles, so that the loads of one run under the end of the one before. There are as
+/// many as fit on the device. Tiles of the same length are dealt in turn. Where their lengths differ, because of a band
+/// or because only the device knows the lengths, they are drawn from a counter in the workspace.
 void choose_walkers(std::int64_t slots, PlanData* plan) {
   AttentionPlan& attention = plan->attention();
   const Attention& a = attention.problem;
   const std::int64_t items = plan->items * attention.splits;
   if (plan->backend != Backend::sm90 || items == 0) return;
-  const bool full = a.band.left < 0 && a.band.right < 0, known = !a.packed && !a.used_k && !a.first_k;
-  const bool even = known ? a.s_k <= tiles::kWalkKeys && items > slots
-                          : a.s_k > 0 && a.s_k <= tiles::kWalkUnknownKeys && items > tiles::kUnknownTiles * slots;
-  if (!full && !even) return;
-  attention.pairs = known && a.band.left < 0 && a.band.right >= 0 && 2 * a.s_q >= a.s_k && attention.tiles > 1;
-  const auto schedule =
-      sm90::Schedule::make(static_cast<int>(items), static_cast<int>(attention.tiles), attention.pairs);
-  const std::int64_t ctas = known || full ? slots : slots - (slots % 2 == 0 ? 1 : 0);
+  const bool same_length = a.band.left < 0 && a.band.right < 0 && !a.packed && !a.used_k && !a.first_k;
   // How many tiles a packed problem has is known at run time; its hints may say too little.
-  attention.walkers = static_cast<int>(a.packed ? ctas : std::min<std::int64_t>(schedule.units, ctas));
+  attention.walkers = static_cast<int>(a.packed ? slots : std::min(items, slots));
+  attention.counted = !same_length && attention.splits == 1 && (a.packed || items > slots);
+  if (attention.counted) plan->workspace = gpu::kTileCounterBytes;
 }
 
 /// May CTAs start while the kernel before this one in the stream still runs? It costs the host half a microsecond less.
@@ -164,6 +156,12 @@ GpuChoice gpu_variant(const PlanData& plan, const Operands& x) noexcept {
 
 std::int64_t gpu_row_tiles(const Attention& a, std::int64_t total_q, int group, int rows) {
   return a.packed ? ceil_div(total_q * group, rows) + a.b : ceil_div(a.s_q * group, rows);
+}
+
+std::int64_t gpu_section(const Attention& a, std::int64_t total_k, int group) {
+  const std::int64_t keys = a.packed ? total_k : a.s_k, bytes = keys * (a.d_qk + a.d_v) * size_of(a.dtype);
+  const std::int64_t heads_k = std::max<std::int64_t>(1, tiles::kSectionBytes / std::max<std::int64_t>(1, bytes));
+  return heads_k * (a.h_q / a.h_k / group);
 }
 
 Status plan_attention_gpu(Backend backend, PlanData* plan) {

@@ -117,12 +117,15 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
   if (problem.packed) args.total_k = operands.k.shape[1];  // nothing is sized by the hint s_k
   args.group = attention.group;
   args.walkers = attention.walkers;
-  args.pairs = attention.pairs;
   args.splits = attention.splits;
   args.aligned = aligned;
   args.early = attention.early;
   args.tiles = gpu_row_tiles(problem, args.total_q, args.group, rows);
   auto* base = static_cast<std::byte*>(workspace);
+  if (attention.counted) {
+    args.counter = base;
+    args.section = gpu_section(problem, args.total_k, args.group);
+  }
   if (attention.splits > 1) {
     args.partial_o = reinterpret_cast<float*>(base);
     args.partial_m_l = reinterpret_cast<float*>(base + attention.partial_m_l);

@@ -123,11 +123,15 @@ void tell_grid(const PlanData& plan, int ctas_an_sm, Story* story) {
   const GpuPlan& gpu = plan.gpu;
   const std::int64_t tiles = plan.items * attention.splits, slots = std::int64_t{gpu.sms} * ctas_an_sm;
   const std::int64_t waves = ceil_div(tiles, slots), busy = 100 * tiles / (waves * slots);
+  const std::string walkers = attention.walkers == 0 ? std::string()
+                              : attention.counted    ? text(" tiles, drawn from a counter by ", attention.walkers)
+                                                     : text(" tiles, dealt to ", attention.walkers);
   story->tell("grid",
-              text(tiles, attention.walkers > 0 ? text(" tiles, walked by ", attention.walkers) : "", " CTAs, ",
-                   ctas_an_sm, " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ", busy, " % busy"),
+              text(tiles, walkers, " CTAs, ", ctas_an_sm, " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ",
+                   busy, " % busy"),
               {{"grid", Json::object({{"tiles", tiles},
                                       {"ctas", attention.walkers > 0 ? attention.walkers : tiles},
+                                      {"from_a_counter", attention.counted},
                                       {"ctas_an_sm", ctas_an_sm},
                                       {"waves", waves},
                                       {"busy_percent", busy}})}});

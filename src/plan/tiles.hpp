@@ -52,14 +52,9 @@ inline constexpr std::int64_t kBriefRows = 256;
 // sm90: the largest d_v that kind mla takes.
 inline constexpr int kMlaHeadDimV = 128;
 
-// sm90: up to this many keys the plan hands out the tiles of a band to CTAs. With more keys the hardware does it better
-// (H200, d 128, causal, TFLOP/s: with 8k keys 701 handed out by us and 667 by the hardware, with 16k keys 724 and 728).
-inline constexpr std::int64_t kWalkKeys = 8192;
-// The same limit for packed and for used lengths (TFLOP/s by us and by the hardware, packed, d 128, causal: 32 x 512
-// keys 319 and 207, 16 x 1k 431 and 336, lengths of 1k on average 364 and 339, 4 x 4k 451 and 573), and how many tiles
-// per CTA there must be at least.
-inline constexpr std::int64_t kWalkUnknownKeys = 2048;
-inline constexpr std::int64_t kUnknownTiles = 4;
+// sm90: K and V of so many bytes are worked on side by side where tiles are drawn from a counter. The L2 of an H200 has
+// 50 MB, and Q and O pass through it too.
+inline constexpr std::int64_t kSectionBytes = 16 << 20;
 
 // Linear attention: sequences are cut into segments where the heads alone keep less than this share of the threads or
 // SMs busy. kLinearBusyLight is for Hopper's variants with 16-bit operands, which put little load on an SM and come

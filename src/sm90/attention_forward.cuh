@@ -25,7 +25,12 @@ class Consumer {
   static constexpr int kRows = Config::kRows, kKeys = Config::kKeys;
 
   __device__ __forceinline__ Consumer(const AttentionArgs& a, const Divisors& by, Shared& shared, int warpgroup)
-      : a(a), by(by), shared(shared), warpgroup(warpgroup) {}
+      : a(a),
+        by(by),
+        shared(shared),
+        warpgroup(warpgroup),
+        turns(Config::kTurns == Turns::always ||
+              (Config::kTurns == Turns::without_a_band && a.left < 0 && a.right < 0)) {}
 
   /// Goes through all tiles of this CTA. For each it waits for its first S, walks over the keys, and starts the last
   /// product P V. Then it gives the record back, waits for the record of the next tile with keys, and for its Q and K,
@@ -35,7 +40,6 @@ class Consumer {
     bool more = find_tile();
     start_first_s(more);
     while (more) {
-      softmax.reset();
       clear(rO);
       wait_multiply<0>(rS);
       walk();
@@ -104,8 +108,7 @@ class Consumer {
     whole_count = static_cast<unsigned>(max(t.unmasked_end / kKeys - whole_begin, 0));
     const Scores scores(a, t, by, coordinates());
     release_k();
-    make_p<true>(scores, n);
-    convert(rS, p);
+    make_first_p(scores, n);
     // The warpgroup gives back V of the tiles that it passes over, and passes its turns on, since the others need them.
     for (; skipped > 0; --skipped) {
       wait_v();
@@ -124,17 +127,12 @@ class Consumer {
       pass_turn();
       wait_multiply<1>(rS);
       release(shared.empty_k[at_k.stage]);
-      const bool raised = make_p<false>(scores, n);
+      make_scores(scores, n);
       // The positions do not advance earlier: ptxas would compute the next stages between take_turn and the first
       // product, where each instruction delays all warpgroups (at d 64, 3 instructions there are 1 % of the time).
       at_k.advance();
       advance_v();
-      // The wait for V stands here and not later: its branch keeps the compiler from moving the wait for O to before
-      // the exponentials.
-      wait_v();
-      wait_o();
-      if (raised) scale_rows(rows_columns(as_mma_accumulator(rO)), shrink);
-      convert(rS, p);
+      make_p(scores);
     }
     release(shared.empty_q[at_q.stage]);
     at_q.advance();
@@ -146,24 +144,58 @@ class Consumer {
                             .get_thread_slice(threadIdx.x)
                             .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
   }
-  /// Turns S into P in place. Returns true if O must be scaled by `shrink`. kFirst: these are the first keys of the
-  /// tile.
-  template <bool kFirst>
-  __device__ __forceinline__ bool make_p(const Scores& scores, int n) {
+  /// Turns the dot products in S into scores. Keys that a row does not see get -inf.
+  __device__ __forceinline__ void make_scores(const Scores& scores, int n) {
     auto S = rows_columns(as_mma_accumulator(rS));  // (rows, columns)
     const auto cS = coordinates();
     scores.apply(S, cS, n * kKeys);
-    if (static_cast<unsigned>(n - whole_begin) >= whole_count) {
-      asm volatile("" ::: "memory");  // keeps the compiler from reading the record before it knows that it is needed
-      scores.keep(shared.tile[at_tile.stage].read(by), S, cS, n * kKeys);  // mask.keep
-    }
-    const bool raised = softmax.template start<kFirst>(S, scores.unit, shrink);
+    if (static_cast<unsigned>(n - whole_begin) < whole_count) return;
+    asm volatile("" ::: "memory");  // keeps the compiler from reading the record before it knows that it is needed
+    scores.keep(shared.tile[at_tile.stage].read(by), S, cS, n * kKeys);  // mask.keep
+  }
+  /// P of the first keys of a tile, with which the softmax starts anew.
+  __device__ __forceinline__ void make_first_p(const Scores& scores, int n) {
+    make_scores(scores, n);
+    softmax.start_tile(rows_columns(as_mma_accumulator(rS)), scores.unit);
+    TileSums sums;
+    make_pairs(0, scores, sums);
+    softmax.add(sums);
+  }
+  /// P of the next keys from their scores. The first kEarly exponentials are taken while O += P V still runs, whose P
+  /// must stay in its registers until then. The wait for V between them and the wait for O is for the V of these keys.
+  /// It stands there because its branch keeps ptxas from moving the wait for O up to the first exponential.
+  __device__ __forceinline__ void make_p(const Scores& scores) {
+    constexpr int kEarly = Config::kEarly;
+    TileSums sums;
+    float early[kEarly + 1];
     CUTE_UNROLL
-    for (int c = 0; c < size<1>(S); ++c) {
-      softmax.update(S, 0, c, scores.unit);
-      softmax.update(S, 1, c, scores.unit);
+    for (int i = 0; i < kEarly; ++i) early[i] = softmax.update(rS(i), i, scores.unit, sums);
+    if constexpr (kEarly > 0) wait_v();
+    wait_o();
+    CUTE_UNROLL
+    for (int i = 0; i < kEarly; i += 2) put_pair(i, early[i], early[i + 1]);
+    make_pairs(kEarly, scores, sums);
+    if (softmax.outgrown(sums)) {
+      float shrink[2];
+      softmax.raise(rows_columns(as_mma_accumulator(rS)), sums, scores.unit, shrink);
+      scale_rows(rows_columns(as_mma_accumulator(rO)), shrink);
+      sums = {};
+      make_pairs(0, scores, sums);
     }
-    return raised;
+    softmax.add(sums);
+    if constexpr (kEarly == 0) wait_v();
+  }
+  /// P of the elements of S from number `from` on, two at a time.
+  __device__ __forceinline__ void make_pairs(int from, const Scores& scores, TileSums& sums) {
+    CUTE_UNROLL
+    for (int i = from; i < size(rS); i += 2) {
+      const float x = softmax.update(rS(i), i, scores.unit, sums);
+      put_pair(i, x, softmax.update(rS(i + 1), i + 1, scores.unit, sums));
+    }
+  }
+  /// Rounds P of elements i and i + 1 to 16 bits.
+  __device__ __forceinline__ void put_pair(int i, float x, float y) {
+    recast<cutlass::Array<Element, 2>>(p)(i / 2) = cutlass::NumericArrayConverter<Element, float, 2>::convert({x, y});
   }
 
   /// Starts S of the first keys of a tile, after it has passed over the tiles that the warpgroup does not see. Without
@@ -212,15 +244,14 @@ class Consumer {
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
 
-  // Ping-pong: the warpgroups take turns in starting products, so that one multiplies while the others do their
-  // softmax. take_turn waits until the warpgroup before has passed its turn on; pass_turn gives the turn to the next
-  // warpgroup.
+  // Ping-pong (where `turns` is true): the warpgroups take turns in starting products, so that one multiplies while the
+  // others do their softmax. take_turn waits until the warpgroup before has passed its turn on; pass_turn gives the
+  // turn to the next warpgroup.
   __device__ __forceinline__ void take_turn() const {
-    if constexpr (Config::kPingPong) cutlass::arch::NamedBarrier::sync(256, warpgroup);
+    if (turns) cutlass::arch::NamedBarrier::sync(256, warpgroup);
   }
   __device__ __forceinline__ void pass_turn() const {
-    if constexpr (Config::kPingPong)
-      cutlass::arch::NamedBarrier::arrive(256, warpgroup + 1 == Config::kConsumers ? 0 : warpgroup + 1);
+    if (turns) cutlass::arch::NamedBarrier::arrive(256, warpgroup + 1 == Config::kConsumers ? 0 : warpgroup + 1);
   }
 
   /// Sets V of the keys past the end to 0 where TMA cannot know the end (packed sequences, used lengths). P of these
@@ -243,8 +274,7 @@ class Consumer {
   decltype(partition_fragment_C(MmaQk{}, Shape<Int<kRows>, Int<kKeys>>{})) rS;        // (64, N) f32
   decltype(partition_fragment_C(MmaPv{}, Shape<Int<kRows>, Int<Config::kDv>>{})) rO;  // (64, D) f32
   decltype(make_tensor<Element>(Layout<Int<kKeys / 2>>{})) p;                         // P (64, N) 16-bit
-  std::conditional_t<Config::kMaximaByBits, SoftmaxByBits, Softmax> softmax;
-  float shrink[2];
+  Softmax softmax;
   RingPosition<Config::kStages> at_k, at_v;
   RingPosition<Config::kStagesQ> at_q;
   RingPosition<Config::kTiles> at_tile;
@@ -257,13 +287,15 @@ class Consumer {
   const Divisors& by;
   Shared& shared;
   const int warpgroup;
+  const bool turns;  // the warpgroups take turns
 };
 
 /// The kernel. The last warpgroup has the producer thread and the scheduler warp; all others are consumers.
 template <class Config, class Scores>
 __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     attention_forward(const __grid_constant__ AttentionArgs a, const __grid_constant__ Divisors by,
-                      const __grid_constant__ TensorMaps maps, const __grid_constant__ Schedule schedule) {
+                      const __grid_constant__ TensorMaps maps, const __grid_constant__ Schedule schedule,
+                      std::uint64_t launch) {
   extern __shared__ __align__(1024) unsigned char memory[];
   let_next_kernel_start();
   auto& shared = *reinterpret_cast<typename Config::Shared*>(memory);
@@ -273,6 +305,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
       shared.full_q[i].init(1);
       shared.empty_q[i].init(4 * Config::kConsumers);
     }
+    shared.wanted.init(1);
     for (int i = 0; i < Config::kTiles; ++i) {
       shared.full_tile[i].init(1);
       shared.empty_tile[i].init(4 * Config::kConsumers + 1);
@@ -291,7 +324,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     cutlass::arch::warpgroup_reg_dealloc<Config::kProducerRegisters>();
     const unsigned thread = threadIdx.x - 128 * Config::kConsumers;
     if (thread == 0) produce<Config>(by, maps, shared);
-    if (thread / 32 == 1) plan_tiles<Config>(a, by, schedule, shared);
+    if (thread / 32 == 1) plan_tiles<Config>(a, by, schedule, launch, shared);
   } else {
     cutlass::arch::warpgroup_reg_alloc<Config::kConsumerRegisters>();
     Consumer<Config, Scores>(a, by, shared, warpgroup).run();

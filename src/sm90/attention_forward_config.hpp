@@ -71,8 +71,8 @@ struct AttentionForwardConfig {
   static constexpr int kCtas = kTile.ctas;  // how many share an SM
   static constexpr int kConsumers = kRows / 64, kThreads = kTile.threads();
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
-  static constexpr bool kPingPong = kTile.ping_pong;
-  static constexpr bool kMaximaByBits = kind == Kind::plain && kD == 256;  // blocks/sm90_softmax.cuh
+  static constexpr Turns kTurns = kTile.turns;
+  static constexpr int kEarly = kTile.early;
   static constexpr int kEntryRegisters = std::min(65536 / kCtas / kThreads / 8 * 8, 168);
   static_assert(kConsumers * kConsumerRegisters + kProducerRegisters <= (kConsumers + 1) * kEntryRegisters);
   // Under a band the first warpgroup passes over tiles of keys that the last one multiplies. They must fit into the
@@ -112,6 +112,7 @@ struct AttentionForwardConfig {
     // them.
     cutlass::arch::ClusterTransactionBarrier full_q[kStagesQ], full_k[kStages], full_v[kStages];
     cutlass::arch::ClusterBarrier full_tile[kTiles], empty_tile[kTiles];
+    cutlass::arch::ClusterBarrier wanted;  // the producer wants the next record
     cutlass::arch::ClusterBarrier empty_q[kStagesQ], empty_k[kStages], empty_v[kStages];
   };
   static_assert(sizeof(TileRecord) == Tile::kRecordBytes && sizeof(RowsRecord) == Tile::kRowsRecordBytes);

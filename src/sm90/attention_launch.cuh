@@ -2,6 +2,7 @@
 // a variant in the table of kernels. docs/design/sm90_forward.md describes the kernel.
 #pragma once
 
+#include "blocks/launch_number.hpp"
 #include "blocks/stream_order.cuh"
 #include "gpu/attention_after.hpp"
 #include "gpu/attention_kernel.hpp"
@@ -41,10 +42,10 @@ int launch_attention_forward(const AttentionArgs& a, void* stream) {
   TensorMaps maps;
   cudaError_t error = make_tensor_maps<Config>(a, &maps);
   if (error != cudaSuccess) return error;
-  const Schedule schedule = Schedule::make(static_cast<int>(tiles), static_cast<int>(a.tiles), a.pairs);
-  const auto blocks = static_cast<unsigned>(a.walkers > 0 ? std::min(a.walkers, schedule.units) : schedule.units);
+  const Schedule schedule = Schedule::make(static_cast<int>(tiles), static_cast<int>(a.tiles), a.section);
+  const auto blocks = static_cast<unsigned>(a.walkers > 0 ? std::min(a.walkers, schedule.items) : schedule.items);
   return launch_kernel<attention_forward<Config, Scores>>(blocks, Config::kThreads, Config::kSharedBytes, stream,
-                                                          a.early, a, Divisors(a), maps, schedule);
+                                                          a.early, a, Divisors(a), maps, schedule, launch_number());
 }
 
 /// The variant's entry in the table of kernels. Where the keys are split, a second kernel combines the parts.

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "blocks/sm90_tma.cuh"
+#include "blocks/tile_counter.cuh"
 #include "gpu/attention_tile.cuh"
 #include "sm90/attention_forward_config.hpp"
 #include "sm90/attention_schedule.hpp"
@@ -23,49 +24,82 @@ __device__ __forceinline__ int grid_size() {
   return ctas;
 }
 
+static_assert(sizeof(TileCounter) == gpu::kTileCounterBytes);
+
+/// The places of this CTA's tiles in the order of the schedule. The first one is its own number. After that each CTA
+/// draws from a counter, where there is one, and otherwise takes every gridDim.x-th place.
+class Places {
+ public:
+  __device__ __forceinline__ Places(const AttentionArgs& a, const Schedule& schedule, std::uint64_t launch)
+      : counted_(a.counter != nullptr),
+        draw_(static_cast<TileCounter*>(a.counter), launch, static_cast<std::uint32_t>(schedule.items)) {
+    if (counted_ && threadIdx.x % 32 == 0) draw_.open();
+  }
+  /// To be called by a whole warp. The sum is unsigned, because past the last place it may exceed an int.
+  __device__ __forceinline__ std::uint32_t next() {
+    const auto ctas = static_cast<std::uint32_t>(grid_size());
+    if (counted_ && place_ != kNothingYet) {
+      std::uint32_t drawn = 0;
+      if (threadIdx.x % 32 == 0) drawn = draw_.draw();
+      return place_ = ctas + __shfl_sync(~0u, drawn, 0);
+    }
+    return place_ = place_ == kNothingYet ? blockIdx.x : place_ + ctas;
+  }
+
+ private:
+  static constexpr std::uint32_t kNothingYet = ~0u;
+  std::uint32_t place_ = kNothingYet;
+  bool counted_;
+  TileDraw draw_;
+};
+
 /// The scheduler, one warp. It works out which tiles this CTA has and writes a record of each for the producer and the
-/// consumers, up to kTiles records ahead. For each it waits until all of these have given the old record back
-/// (empty_tile), writes first the rows and then the keys, and says so (full_tile). The last record says that there are
-/// no more tiles.
+/// consumers. It writes first the rows and then the keys, and says so (full_tile). The last record says that there are
+/// no more tiles. Before it looks for the next tile it waits until the producer wants one: a CTA that drew its tiles
+/// earlier would keep a long one waiting while others have nothing left to do.
 template <class Config>
 __device__ __forceinline__ void plan_tiles(const AttentionArgs& a, const Divisors& by, const Schedule& schedule,
-                                           typename Config::Shared& shared) {
+                                           std::uint64_t launch, typename Config::Shared& shared) {
   RingPosition<Config::kTiles> at;
+  Places places(a, schedule, launch);
   const bool leader = threadIdx.x % 32 == 0;
-  bool second = false;
+  unsigned wanted = 0;
   CUTE_NO_UNROLL
-  for (int unit = static_cast<int>(blockIdx.x), x = 0; x != Schedule::kNoMore;) {
-    x = schedule.at(unit, second);
-    schedule.advance(grid_size(), &unit, &second);
-    if (x == Schedule::kNone) continue;
-    TileRecord& tile = shared.tile[at.stage];
-    shared.empty_tile[at.stage].wait(at.parity ^ 1);
+  for (bool more = true; more;) {
+    const std::uint32_t place = places.next();
+    more = place < static_cast<std::uint32_t>(schedule.items);
     // Hides that `now` is the same for each tile. Otherwise the compiler computes what depends on the arguments alone
     // once and keeps it in registers, of which this warp has few.
     const AttentionArgs* now = &a;
     asm volatile("" : "+l"(now));
-    const AttentionTile rows = AttentionTile::rows_of<Config::kRows>(*now, by, max(x, 0));
-    if (x >= 0 && rows.row0 >= rows.rows) continue;
+    const int item = more ? schedule.at(static_cast<int>(place)) : 0;
+    const AttentionTile rows = AttentionTile::rows_of<Config::kRows>(*now, by, item);
+    if (more && rows.row0 >= rows.rows) continue;
+    TileRecord& tile = shared.tile[at.stage];
+    shared.empty_tile[at.stage].wait(at.parity ^ 1);
     if (leader) {
       tile.write_rows(rows);
       asm volatile("" ::: "memory");  // the rows are read back from the record instead of being kept in registers
       AttentionTile t = tile.read(by);
       t.look<Config::kRows, Config::kKeys>(*now);
       tile.write_keys(t);
-      if (x < 0) tile.row0 = TileRecord::kNoMore;
+      if (!more) tile.row0 = TileRecord::kNoMore;
       shared.full_tile[at.stage].arrive();
     }
     at.advance();
+    if (more) shared.wanted.wait(wanted);
+    wanted ^= 1;
   }
 }
 
 /// The producer, one thread. For each record (full_tile) it loads Q of the tile and then K and V of its tiles of keys,
 /// from the last to the first, because only the last may be ragged. It waits for each stage to be free (empty_q,
-/// empty_k, empty_v) and gives the record back at last. V of a tile of keys is loaded after K of the next one, because
-/// the consumers need S of the next tile first.
+/// empty_k, empty_v) and gives the record back at last. When only kNear tiles of keys are left to load, it wants the
+/// next record, which takes the scheduler some 2 us. V of a tile of keys is loaded after K of the next one, because the
+/// consumers need S of the next tile first.
 template <class Config>
 __device__ __forceinline__ void produce(const Divisors& by, const TensorMaps& maps, typename Config::Shared& shared) {
-  constexpr int kKeys = Config::kKeys;
+  constexpr int kKeys = Config::kKeys, kNear = 4;
   RingPosition<Config::kStages> at_k, at_v;
   RingPosition<Config::kStagesQ> at_q;
   RingPosition<Config::kTiles> at_tile;
@@ -73,7 +107,9 @@ __device__ __forceinline__ void produce(const Divisors& by, const TensorMaps& ma
     shared.full_tile[at_tile.stage].wait(at_tile.parity);
     const TileRecord& tile = shared.tile[at_tile.stage];
     if (tile.row0 < 0) break;
-    if (tile.begin >= tile.end) continue;
+    int n = tile.end - tile.begin;
+    if (n <= kNear) shared.wanted.arrive();
+    if (n <= 0) continue;
     const auto load_q = [&](int row) {
       shared.empty_q[at_q.stage].wait(at_q.parity ^ 1);
       load_boxes<Config::kBoxes, Config::kBox>(maps.q, shared.full_q[at_q.stage], shared.q[at_q.stage], kReadOnce,
@@ -94,10 +130,11 @@ __device__ __forceinline__ void produce(const Divisors& by, const TensorMaps& ma
       at_v.advance();
     };
     load_q(static_cast<int>(tile.q.begin) + by.group.div(tile.row0));
-    int n = tile.end - tile.begin, row = static_cast<int>(tile.k.begin) + (tile.end - 1) * kKeys;
+    int row = static_cast<int>(tile.k.begin) + (tile.end - 1) * kKeys;
     load_k(row);
     CUTE_NO_UNROLL
     for (; --n > 0; row -= kKeys) {
+      if (n == kNear) shared.wanted.arrive();
       load_k(row - kKeys);
       load_v(row);
     }

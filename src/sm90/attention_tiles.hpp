@@ -11,6 +11,9 @@ namespace falchion::sm90 {
 /// The kinds of variants, which docs/notation.md and src/variants.def explain.
 enum class Kind { brief, plain, mla, score };
 
+/// When the consumer warpgroups of a CTA take turns in starting their products.
+enum class Turns { never, without_a_band, always };
+
 /// One line of plan/tiles.def.
 struct Tile {
   Kind kind = Kind::plain;
@@ -19,7 +22,8 @@ struct Tile {
   int stages = 0;                                      // K/V tiles in flight
   int ctas = 0;                                        // CTAs that share an SM
   int consumer_registers = 0, producer_registers = 0;  // of a thread
-  bool ping_pong = false;                              // the consumers take turns
+  Turns turns = Turns::never;
+  int early = 0;  // how many of a thread's exponentials run before the wait for O, while its product is still running
 
   constexpr int d_v() const { return kind == Kind::mla ? 128 : d; }
   /// There is a consumer warpgroup for each 64 rows, and one more that loads.
@@ -28,14 +32,14 @@ struct Tile {
   constexpr int shared_limit() const { return (228 << 10) / ctas - 1024; }
   // In shared memory, behind the tiles of Q, K and V, lie the records of tiles that the scheduler works out ahead, and
   // a record of rows for each consumer warp (16 rows). The config asserts their sizes.
-  static constexpr int kRecords = 3;
+  static constexpr int kRecords = 2;
   static constexpr int kRecordBytes = 120;
   static constexpr int kRowsRecordBytes = 48;
   static constexpr int kBarrierBytes = 8;
   /// The bytes of shared memory with stages_q stages of Q, a multiple of the alignment of the tiles, 1024 bytes.
   constexpr int shared_bytes(int stages_q) const {
     const int records = kRecords * kRecordBytes + rows / 16 * kRowsRecordBytes;
-    const int barriers = kBarrierBytes * (2 * stages_q + 4 * stages + 2 * kRecords);
+    const int barriers = kBarrierBytes * (2 * stages_q + 4 * stages + 2 * kRecords + 1);
     return 2 * (stages_q * rows * d + stages * keys * (d + d_v())) + (records + barriers + 1023) / 1024 * 1024;
   }
   /// Q has two stages where they fit.
