@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times Falchion beside PyTorch's attention on a GPU, with the same tensors, interleaved, in one run.
 
-    bench/compare_torch.py --lib libfalchion.so --json result.json [--quick] [--sections prefill,varlen,chunked,small,decode]
+    bench/compare_torch.py --lib libfalchion.so --json result.json [--quick] [--sections prefill,gqa,varlen,chunked,small,decode]
 
 It needs torch (2.5 or newer) with CUDA and libfalchion.so, and no compiler. In the mode burst it pauses before each group
 of calls, so that each group runs at the chip's top clock. In the mode sustained it runs groups back to back, as a training
@@ -19,7 +19,7 @@ import time
 
 import result_file
 
-RIVALS = ("flash", "cudnn", "efficient", "flex")
+RIVALS = ("flash", "cudnn", "efficient", "flex", "fa4")
 
 
 class FakeBench:
@@ -38,6 +38,9 @@ class FakeBench:
                 "clocks": {"sm_mhz": 1980.0}, **work}
 
     def prefill(self, dtype, s, d, causal, mode):
+        return self.result({"flops": 1e11}, ["falchion", *self.options.rivals])
+
+    def gqa(self, dtype, b, s, h, h_k, d, causal, mode):
         return self.result({"flops": 1e11}, ["falchion", *self.options.rivals])
 
     def varlen(self, dtype, lengths, d, causal):
@@ -79,6 +82,11 @@ def grid(options):
                         for causal in (False, True):
                             what = "causal" if causal else "full"
                             yield section, f"{mode}/{options.dtype}/d:{d}/s:{s}/{what}", (options.dtype, s, d, causal, mode)
+        elif section == "gqa":
+            for mode in options.modes:
+                for b, s, h, h_k in ((4, 4096, 32, 8),) if quick else ((4, 4096, 32, 8), (1, 16384, 64, 8), (16, 1024, 32, 8)):
+                    name = f"{mode}/{options.dtype}/d:128/b:{b}/s:{s}/h:{h}/h_k:{h_k}/causal"
+                    yield section, name, (options.dtype, b, s, h, h_k, 128, True, mode)
         elif section == "varlen":
             tokens = options.tokens
             shapes = [(f"{tokens // s}x{s}", [s] * (tokens // s)) for s in ((1024,) if quick else (512, 1024, 4096, 16384)) if s <= tokens]
@@ -139,9 +147,12 @@ def summary(rows):
         if not row["ratio"]:
             continue
         key = row["section"]
+        if key == "gqa":
+            key = f"{key} {row['name'].split('/')[0]}"
         if key == "prefill":
             mode, kind = row["name"].split("/")[0], row["name"].rsplit("/", 1)[1]
-            groups.setdefault(f"{key} {mode} {kind}", []).append(row)
+            d = row["name"].split("/")[2].replace(":", " ")
+            groups.setdefault(f"{key} {mode} {d} {kind}", []).append(row)
             key = f"{key} {mode}"
         groups.setdefault(key, []).append(row)
     out = {}
@@ -164,7 +175,7 @@ def parse():
     parser.add_argument("--lib", help="libfalchion.so")
     parser.add_argument("--json", help="where to write the results")
     parser.add_argument("--quick", action="store_true", help="a smaller grid")
-    parser.add_argument("--sections", type=words, default=("prefill", "varlen", "chunked", "small", "decode"))
+    parser.add_argument("--sections", type=words, default=("prefill", "gqa", "varlen", "chunked", "small", "decode"))
     parser.add_argument("--backend", choices=("best", "sm80", "sm90"), default="best", help="of Falchion")
     parser.add_argument("--modes", type=words, default=("burst", "sustained"))
     parser.add_argument("--rivals", type=words, default=("flash", "cudnn", "efficient"), help=f"of {', '.join(RIVALS)}")

@@ -139,7 +139,7 @@ class Bench:
         calls, results, refused = {"falchion": ours}, {"falchion": o}, {}
         gqa = q.shape[1] != k.shape[1]
         for name in self.options.rivals:
-            if name == "flex":
+            if name in COMPILED_RIVALS:
                 continue
 
             def call(backend=BACKENDS[name]):
@@ -151,13 +151,15 @@ class Bench:
                 calls[name] = call
             except RuntimeError as error:
                 refused[name] = str(error).strip().split("\n")[0][:200]
-        if "flex" in self.options.rivals:
+        for name, prepare in COMPILED_RIVALS.items():
+            if name not in self.options.rivals:
+                continue
             try:
-                calls["flex"] = flex(q, k, v, causal)
-                results["flex"] = calls["flex"]()
+                calls[name] = prepare(q, k, v, causal)
+                results[name] = calls[name]()
             except Exception as error:  # A compiler may throw anything.
-                refused["flex"] = str(error).strip().split("\n")[0][:200]
-                calls.pop("flex", None)
+                refused[name] = str(error).strip().split("\n")[0][:200]
+                calls.pop(name, None)
         ours()
         torch.cuda.synchronize()
         return calls, results, refused, ours.describe
@@ -182,13 +184,18 @@ class Bench:
     def prefill(self, dtype, s, d, causal, mode):
         """Times problems of 16k tokens with hidden size 2048."""
         b, h = max(1, self.options.tokens // s), 2048 // d
-        q, k, v = (tensor(b, h, s, d, DTYPES[dtype]) for _ in range(3))
+        return self.gqa(dtype, b, s, h, h, d, causal, mode)
+
+    def gqa(self, dtype, b, s, h, h_k, d, causal, mode):
+        """Times one problem with h heads of q and h_k of k and v."""
+        q = tensor(b, h, s, d, DTYPES[dtype])
+        k, v = (tensor(b, h_k, s, d, DTYPES[dtype]) for _ in range(2))
         calls, results, refused, describe = self.calls(q, k, v, causal)
         found, unit = errors(q, k, v, causal, results)
         del results
         samples, clocks = self.interleaved(calls, mode, self.options.rounds)
         return {"samples": samples, "errors": found, "check": judge(found, unit), "refused": refused, "plan": describe,
-                "clocks": clocks, "flops": 4.0 * b * h * s * s * d * (0.5 if causal else 1), "b": b, "h_q": h, "h_k": h}
+                "clocks": clocks, "flops": 4.0 * b * h * s * s * d * (0.5 if causal else 1), "b": b, "h_q": h, "h_k": h_k}
 
     def varlen(self, dtype, lengths, d, causal):
         """Times packed sequences, beside one dense batch where they all have the same length."""
@@ -284,3 +291,18 @@ def flex(q, k, v, causal):
     mask = create_block_mask(lambda b, h, i, j: i >= j, None, None, q.shape[2], k.shape[2], device="cuda") if causal else None
     gqa = q.shape[1] != k.shape[1]
     return lambda: COMPILED["flex"](q, k, v, block_mask=mask, enable_gqa=gqa)
+
+
+def flash_attention_4(q, k, v, causal):
+    """FlashAttention-4 of PyPI (flash-attn-4), whose kernels for Hopper are compiled when they are first called. It
+    takes (b, s, h, d)."""
+    from flash_attn.cute import flash_attn_func
+    operands = [x.transpose(1, 2) for x in (q, k, v)]
+
+    def call():
+        o = flash_attn_func(*operands, causal=causal)
+        return (o[0] if isinstance(o, tuple) else o).transpose(1, 2)
+    return call
+
+
+COMPILED_RIVALS = {"flex": flex, "fa4": flash_attention_4}
