@@ -123,6 +123,7 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
   args.early = attention.early;
   args.tiles = gpu_row_tiles(problem, args.total_q, args.group, rows);
   auto* base = static_cast<std::byte*>(workspace);
+  args.halves = base + attention.halves;
   if (attention.splits > 1) {
     args.partial_o = reinterpret_cast<float*>(base);
     args.partial_m_l = reinterpret_cast<float*>(base + attention.partial_m_l);

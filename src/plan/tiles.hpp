@@ -52,6 +52,12 @@ inline constexpr std::int64_t kBriefRows = 256;
 // sm90: the largest d_v that kind mla takes.
 inline constexpr int kMlaHeadDimV = 128;
 
+// sm90, f32: kind halves first reads q, k and v and writes as many bytes (and the next kernel reads those instead).
+// That pays where there is enough to compute: kHalvesFlops in all, since two launches take some 5 us longer than one,
+// and kHalvesFlopsPerByte for each byte of q, k and v. Both follow from 32 TFLOP/s of sm80's f32, an estimate of 120
+// TFLOP/s of kind halves, and 4 TB/s of the memory: a flop saves 1 / 32 - 1 / 120 ps, and a byte costs 2 / 4 ps.
+inline constexpr double kHalvesFlops = 2e8, kHalvesFlopsPerByte = 22;
+
 // sm90: up to this many keys the plan hands out the tiles of a band to CTAs. With more keys the hardware does it better
 // (H200, d 128, causal, TFLOP/s: with 8k keys 701 handed out by us and 667 by the hardware, with 16k keys 724 and 728).
 inline constexpr std::int64_t kWalkKeys = 8192;

@@ -9,7 +9,7 @@
 namespace falchion::sm90 {
 
 /// The kinds of variants, which docs/notation.md and src/variants.def explain.
-enum class Kind { brief, plain, mla, score };
+enum class Kind { brief, plain, mla, score, halves };
 
 /// One line of plan/tiles.def.
 struct Tile {
@@ -22,6 +22,11 @@ struct Tile {
   bool ping_pong = false;                              // the consumers take turns
 
   constexpr int d_v() const { return kind == Kind::mla ? 128 : d; }
+  /// How many 16-bit numbers stand for one number of Q, K and V. Kind halves splits an f32 number into two.
+  constexpr int parts() const { return kind == Kind::halves ? 2 : 1; }
+  /// The columns of O that one product P V makes. Kind halves adds each product to O in f32, so a thread holds both. At
+  /// d 256 O alone takes half of its registers.
+  constexpr int columns() const { return kind == Kind::halves && d > 128 ? 64 : d_v(); }
   /// There is a consumer warpgroup for each 64 rows, and one more that loads.
   constexpr int threads() const { return 128 * (rows / 64 + 1); }
   /// The bytes of shared memory that a CTA may use. An SM has 228 KB, and each CTA takes 1 KB of it for the system.
@@ -36,7 +41,8 @@ struct Tile {
   constexpr int shared_bytes(int stages_q) const {
     const int records = kRecords * kRecordBytes + rows / 16 * kRowsRecordBytes;
     const int barriers = kBarrierBytes * (2 * stages_q + 4 * stages + 2 * kRecords);
-    return 2 * (stages_q * rows * d + stages * keys * (d + d_v())) + (records + barriers + 1023) / 1024 * 1024;
+    const int numbers = stages_q * rows * d + stages * keys * (d + d_v());
+    return 2 * parts() * numbers + (records + barriers + 1023) / 1024 * 1024;
   }
   /// Q has two stages where they fit.
   constexpr int stages_q() const { return shared_bytes(2) <= shared_limit() ? 2 : 1; }
