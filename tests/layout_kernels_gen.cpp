@@ -81,11 +81,15 @@ void sm90_kernel(const char* kind) {
   const Writer w{std::string("sm90:") + kind + ":" + std::to_string(Config::kD)};
   std::printf("KERNEL(\"%s\", %d, %d, %d, %d, %d, %d, %d, %d)\n", w.kernel.c_str(), Config::kRows, Config::kKeys,
               Config::kD, Config::kDv, Config::kThreads, Config::kStages, Config::kCtas, Config::kSharedBytes);
-  w.item("sQ", "Q in shared memory, (M, D, stages)", typename Config::LayoutQ{},
-         2L * Config::kStagesQ * Config::kSizeQ);
-  w.item("sK", "K, (N, D, stages)", typename Config::LayoutK{}, 2L * Config::kStages * Config::kSizeK);
-  w.item("sVt", "V transposed, a view of V, (D, N, stages)", typename Config::LayoutVt{},
-         2L * Config::kStages * Config::kSizeV);
+  const bool parts = Config::kParts == 2;  // then D in shared memory is that of the high parts and of the low ones
+  w.item("sQ", parts ? "Q in shared memory, both parts, (M, 2 D, stages)" : "Q in shared memory, (M, D, stages)",
+         typename Config::LayoutQ{}, 2L * Config::kStagesQ * Config::kSizeQ);
+  w.item("sK", parts ? "K, both parts, (N, 2 D, stages)" : "K, (N, D, stages)", typename Config::LayoutK{},
+         2L * Config::kStages * Config::kSizeK);
+  w.item(
+      "sVt",
+      parts ? "V transposed, a view of V, both parts, (2 D, N, stages)" : "V transposed, a view of V, (D, N, stages)",
+      typename Config::LayoutVt{}, 2L * Config::kStages * Config::kSizeV);
   typename Config::MmaQk qk;
   typename Config::MmaPv pv;
   w.mma("qk.A", "qk.B", "qk.C", "qk", qk);

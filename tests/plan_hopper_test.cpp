@@ -157,14 +157,6 @@ TEST(HopperPlan, FeaturesTakeTheGeneralVariantOfSm80) {
   }
 }
 
-TEST(HopperPlan, F32TakesTheGeneralVariantOfSm80) {
-  Attention a = problem(4, 1024, 1024, 16, 16, 128);
-  a.dtype = DType::f32;
-  EXPECT_EQ(variant_of(a, hopper()), "sm80 general f32 128");
-  const std::string story = story_of(a, hopper());
-  EXPECT_NE(story.find("  sm90 f32          no variant of this type\n"), std::string::npos) << story;
-}
-
 // ---- How the variant runs -------------------------------------------------------------------------------------------
 
 /// A box of TMA holds whole groups of heads. So groups whose size does not divide the rows of a tile are not packed.

@@ -42,7 +42,7 @@ void for_each_variant(F f) {
   call(VariantConfig<bf16, d, sm90::Kind::kind>{}, #kind); \
   call(VariantConfig<f16, d, sm90::Kind::kind>{}, #kind);
 #include "plan/tiles.def"
-  EXPECT_GE(count, 24);  // twelve tiles, in two types
+  EXPECT_GE(count, 30);  // fifteen tiles, in two types
 }
 
 // ---- TMA, written from CUDA's documentation and without code of ours ------------------------------------------------
@@ -130,9 +130,9 @@ auto place_of_v() {
 template <class Config, class F>
 void for_each_operand(F f) {
   auto& shared = shared_memory<Config>();
-  f("Q", Config::kRows, Config::kD, Config::kStagesQ, place_in(shared.q[0], typename Config::LayoutQ{}));
-  f("K", Config::kKeys, Config::kD, Config::kStages, place_in(shared.k[0], typename Config::LayoutK{}));
-  f("V", Config::kKeys, Config::kDv, Config::kStages, place_of_v<Config>());
+  f("Q", Config::kRows, Config::kWidth, Config::kStagesQ, place_in(shared.q[0], typename Config::LayoutQ{}));
+  f("K", Config::kKeys, Config::kWidth, Config::kStages, place_in(shared.k[0], typename Config::LayoutK{}));
+  f("V", Config::kKeys, Config::kWidthV, Config::kStages, place_of_v<Config>());
 }
 
 // ---- The tests ------------------------------------------------------------------------------------------------------
@@ -187,6 +187,45 @@ TEST(Sm90Layouts, AnotherSwizzleIsFound) {
   EXPECT_EQ(differs_from_tma(32, 64, 128, 1, rows_of_128_bytes), "row 0 column 32 stage 0: 32, TMA 2048");
 }
 
+/// Kind halves takes each part of Q and K as a tile of its own, and of each part of V the columns of one product. These
+/// tiles must lie where the layout of all parts has them.
+TEST(Sm90Layouts, PartsAreTilesOfTheirOwn) {
+  int count = 0;
+  for_each_variant([&](auto variant) {
+    using Config = decltype(variant);
+    if constexpr (Config::kParts == 2) {
+      auto& shared = shared_memory<Config>();
+      const auto compare = [](const char* what, int rows, int columns, int first, const auto& all, const auto& part) {
+        for (int row = 0; row < rows; ++row)
+          for (int column = 0; column < columns; ++column)
+            ASSERT_EQ(all(row, first + column, 0), part(row, column)) << what << " row " << row << " column " << column;
+      };
+      const auto at = [](auto* base, int offset, auto layout) {
+        return [base, x = make_tensor(make_smem_ptr(base + offset), layout)](int i, int j) {
+          return static_cast<int>(&x(i, j) - base);
+        };
+      };
+      const auto q = place_in(shared.q[0], typename Config::LayoutQ{});
+      const auto k = place_in(shared.k[0], typename Config::LayoutK{});
+      for (int part = 0; part < 2; ++part) {
+        const int first = part * Config::kD;
+        compare("Q", Config::kRows, Config::kD, first, q,
+                at(shared.q[0], part * (Config::kSizeQ / 2), typename Config::PartOfQ{}));
+        compare("K", Config::kKeys, Config::kD, first, k,
+                at(shared.k[0], part * (Config::kSizeK / 2), typename Config::PartOfK{}));
+        for (int column = 0; column < Config::kDv; column += Config::kColumns) {
+          const int offset = part * (Config::kSizeV / 2) + column * Config::kKeys;
+          const auto transposed = at(shared.v[0], offset, typename Config::ColumnsOfVt{});
+          compare("V", Config::kKeys, Config::kColumns, part * Config::kDv + column, place_of_v<Config>(),
+                  [&](int key, int c) { return transposed(c, key); });
+        }
+      }
+      ++count;
+    }
+  });
+  EXPECT_EQ(count, 6) << "three head dims, in two types";
+}
+
 /// For keys past the end, the kernel clears chunk i of a stage of V when this function says that chunk i belongs to one
 /// of them.
 TEST(Sm90Layouts, EachChunkOfVIsOfOneKey) {
@@ -194,7 +233,7 @@ TEST(Sm90Layouts, EachChunkOfVIsOfOneKey) {
     using Config = decltype(variant);
     const auto place = place_of_v<Config>();
     for (int key = 0; key < Config::kKeys; ++key)
-      for (int column = 0; column < Config::kDv; ++column) {
+      for (int column = 0; column < Config::kWidthV; ++column) {
         const int chunk = place(key, column, 0) / 8;
         ASSERT_EQ(chunk / (Config::kBox / 8) % Config::kKeys, key) << "column " << column;
       }
@@ -247,8 +286,10 @@ TEST(Sm90Layouts, BoxesAreAligned) {
     EXPECT_EQ(Config::kRows * Config::kBox * kBytes % kPattern, 0u) << "further boxes of Q";
     EXPECT_EQ(Config::kKeys * Config::kBox * kBytes % kPattern, 0u) << "further boxes of K and V";
     EXPECT_EQ(offset(shared.full_q) % 8, 0) << "barriers";
-    EXPECT_EQ(Config::kBoxes * Config::kBox, Config::kD);
-    EXPECT_EQ(Config::kBoxesV * Config::kBox, Config::kDv);
+    EXPECT_EQ(Config::kBoxes * Config::kBox, Config::kWidth);
+    EXPECT_EQ(Config::kBoxesV * Config::kBox, Config::kWidthV);
+    EXPECT_EQ(Config::kWidth, Config::kParts * Config::kD);
+    EXPECT_EQ(Config::kWidthV, Config::kParts * Config::kDv);
     EXPECT_LE(Config::kBox * kBytes, 128u) << "the widest swizzle";
     EXPECT_LE(std::max(Config::kRows, Config::kKeys), 256) << "rows of a box";
   });

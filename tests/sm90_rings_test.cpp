@@ -44,10 +44,12 @@ enum class GiveBack { before_it_looks, after_it_stores };
 struct Sizes {
   int consumers, tiles, stages_q, stages;
   bool ping_pong;
+  bool next_k_first;  // K of the next tile of keys comes before V of this one; else the steps follow one another
 };
 template <class Config>
 constexpr Sizes sizes_of() {
-  return {Config::kConsumers, Config::kTiles, Config::kStagesQ, Config::kStages, Config::kPingPong};
+  return {Config::kConsumers, Config::kTiles,    Config::kStagesQ,
+          Config::kStages,    Config::kPingPong, Config::kNextKFirst};
 }
 
 class Cta {
@@ -76,7 +78,7 @@ class Cta {
     std::vector<Role> roles;
     roles.push_back(schedule());
     roles.push_back(produce());
-    for (int w = 0; w < size.consumers; ++w) roles.push_back(consume(w));
+    for (int w = 0; w < size.consumers; ++w) roles.push_back(size.next_k_first ? consume(w) : consume_in_order(w));
     for (std::uint64_t step = 0;; ++step) {
       std::vector<const Role*> ready;
       for (const Role& role : roles) {
@@ -137,16 +139,17 @@ class Cta {
       at(in_q, q) = i;
       at(full_q, q).arrive();
       q.advance();
-      for (int n = 0; n <= keys; ++n) {  // K of tile n is followed by V of the tile before it.
+      const int ahead = size.next_k_first ? 1 : 0;
+      for (int n = 0; n < keys + ahead; ++n) {  // K of tile n is followed by V of the tile before it, or by its own V.
         if (n < keys) {
           co_await is_empty(empty_k, k);
           at(in_k, k) = content(i, n);
           at(full_k, k).arrive();
           k.advance();
         }
-        if (n > 0) {
+        if (n >= ahead) {
           co_await is_empty(empty_v, v);
-          at(in_v, v) = content(i, n - 1);
+          at(in_v, v) = content(i, n - ahead);
           at(full_v, v).arrive();
           v.advance();
         }
@@ -240,6 +243,31 @@ class Cta {
     co_return wrong == 0 ? "" : text("consumer ", w, " found ", wrong, " stages with something else");
   }
 
+  /// This is HalvesConsumer::run. It gives the record of a tile back when it has stored the tile.
+  Role consume_in_order(int w) {
+    At now{size.tiles}, k{size.stages}, v{size.stages}, q{size.stages_q};
+    int wrong = 0;  // Counts the stages that held something else.
+    for (;; at(empty_tile, now).arrive(), now.advance()) {
+      co_await is_full(full_tile, now);
+      const int i = at(in_tile, now);
+      if (i == end()) break;
+      ++stored;
+      if (tile(i).keys == 0) continue;
+      for (int n = 0; n < tile(i).keys; ++n) {
+        if (n == tile(i).skipped[static_cast<std::size_t>(w)]) co_await is_full(full_q, q);
+        co_await is_full(full_k, k);
+        wrong += at(in_k, k) != content(i, n);
+        give(empty_k, &k);
+        co_await is_full(full_v, v);
+        wrong += at(in_v, v) != content(i, n);
+        give(empty_v, &v);
+      }
+      wrong += at(in_q, q) != i;
+      give(empty_q, &q);
+    }
+    co_return wrong == 0 ? "" : text("consumer ", w, " found ", wrong, " stages with something else");
+  }
+
   const Sizes size;
   const std::vector<ModelTile> list;
   const GiveBack give_back;
@@ -314,6 +342,9 @@ using Plain128 = AttentionForwardConfig<bf16, 128, Kind::plain>;
 using Plain192 = AttentionForwardConfig<bf16, 192, Kind::plain>;
 using Plain256 = AttentionForwardConfig<bf16, 256, Kind::plain>;
 using Mla192 = AttentionForwardConfig<bf16, 192, Kind::mla>;
+using Halves64 = AttentionForwardConfig<sm90::f16, 64, Kind::halves>;
+using Halves128 = AttentionForwardConfig<sm90::f16, 128, Kind::halves>;
+using Halves256 = AttentionForwardConfig<sm90::f16, 256, Kind::halves>;
 
 constexpr int kLaunches = 1500;
 
@@ -324,6 +355,18 @@ TEST(Sm90Rings, EveryLaunchEnds) {
   EXPECT_EQ(check<Plain192>(GiveBack::before_it_looks, kLaunches), "");
   EXPECT_EQ(check<Plain256>(GiveBack::before_it_looks, kLaunches), "");
   EXPECT_EQ(check<Mla192>(GiveBack::before_it_looks, kLaunches), "");
+  EXPECT_EQ(check<Halves64>(GiveBack::after_it_stores, kLaunches), "");
+  EXPECT_EQ(check<Halves128>(GiveBack::after_it_stores, kLaunches), "");
+  EXPECT_EQ(check<Halves256>(GiveBack::after_it_stores, kLaunches), "");
+}
+
+/// Consumers whose steps follow one another may pass over more tiles of keys than the ring has stages, and find any
+/// number of tiles without keys after that.
+TEST(Sm90Rings, MoreSkippedThanStagesEndsInOrder) {
+  const Sizes size = sizes_of<Halves256>();
+  EXPECT_EQ(size.stages, 1);
+  const ModelTile tile{.keys = 8, .skipped = {5, 0}}, empty{};
+  EXPECT_EQ(Cta(size, {tile, empty, empty, empty, empty, tile}, GiveBack::after_it_stores).run(1), "");
 }
 
 /// Two tiles without keys follow one with keys. In the old order the consumer then waited for the next record, which

@@ -22,6 +22,16 @@ bool nothing_to_do(const PlanData& plan, const Operands& x) {
   return x.o.shape[0] == 0 || x.o.shape[1] == 0 || x.o.shape[2] == 0 || plan.attention().problem.b == 0;
 }
 
+/// Why packed rows find no place in the workspace, of a build without the variant that needs none for them.
+Status why_too_many_rows(const PlanData& plan, const Operands& x) {
+  const Attention& a = plan.attention().problem;
+  const bool of_q = x.q.shape[1] > a.b * a.s_q;
+  return {Code::unsupported,
+          text(of_q ? "q" : "k", ".shape[1] = ", of_q ? x.q.shape[1] : x.k.shape[1], ": more packed rows than b * s_",
+               of_q ? "q = " : "k = ", of_q ? a.b * a.s_q : a.b * a.s_k, ", and this build has no general variant for ",
+               a.dtype)};
+}
+
 /// Kernels count the rows of a sequence in 31 bits; lengths that lie on the device are at most the totals.
 Status check_totals(const PlanData& plan, const Operands& x) {
   if (!plan.attention().problem.packed) return {};
@@ -29,8 +39,12 @@ Status check_totals(const PlanData& plan, const Operands& x) {
     return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], ": the packed rows of ", plan.attention().group,
                                 " heads each are over the limit of ", kMaxSequence)};
   }
-  if (x.k.shape[1] <= kMaxSequence) return {};
-  return {Code::invalid, text("k.shape[1] = ", x.k.shape[1], ": the packed rows are over the limit of ", kMaxSequence)};
+  if (x.k.shape[1] > kMaxSequence) {
+    return {Code::invalid,
+            text("k.shape[1] = ", x.k.shape[1], ": the packed rows are over the limit of ", kMaxSequence)};
+  }
+  const bool too_many = plan.gpu.more_rows == nullptr && plan.gpu.unaligned == plan.variant;
+  return too_many && gpu_variant(plan, x).variant == nullptr ? why_too_many_rows(plan, x) : Status{};
 }
 
 /// The workspace holds b * s_k packed keys. Single sequences may be longer than s_k, all of them together may not: the

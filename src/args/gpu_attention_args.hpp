@@ -27,6 +27,7 @@ struct AttentionArgs : AttentionCall {
   std::int64_t tiles = 0;        // row tiles of one head or group; packed: an upper bound for all sequences together
   float* partial_o = nullptr;    // (splits, b, s_q, h_q, d_v) f32, normalised
   float* partial_m_l = nullptr;  // (splits, b, s_q, h_q, 2) f32: m, which exponents are relative to, and l, their sum
+  void* halves = nullptr;        // sm90, kind halves: its part of the workspace (sm90/attention_halves_workspace.hpp)
   bool early = false;            // programmatic dependent launch (blocks/stream_order.cuh)
 };
 

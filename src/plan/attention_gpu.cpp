@@ -12,21 +12,27 @@
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
+#include "plan/work.hpp"
 #include "policy/divide.hpp"
+#include "sm90/attention_halves_workspace.hpp"
 #include "types/size.hpp"
 
 namespace falchion {
 namespace {
 
-/// What only the kind general has.
-std::string needs_general(const Attention& a) {
+/// f32 in two f16 parts, which a kernel of its own writes to the workspace. So the operands may lie anyhow.
+bool is_halves(const Variant& listed) { return same(listed.level, "halves"); }
+
+/// What only the kind general has. any_head_dim: the variant takes head dims that are no multiple of 16 bytes.
+std::string needs_general(const Attention& a, bool any_head_dim) {
   if (a.bias) return "bias";
   if (a.mask) return "mask";
   if (a.dropout > 0) return "dropout";
   if (a.row_max) return "row_max";
   if (a.probabilities) return "probabilities";
   const std::int64_t chunk = 16 / size_of(a.dtype);
-  if (a.d_qk % chunk != 0 || a.d_v % chunk != 0) return text("a head dim that is no multiple of ", chunk);
+  if (!any_head_dim && (a.d_qk % chunk != 0 || a.d_v % chunk != 0))
+    return text("a head dim that is no multiple of ", chunk);
   if (!(a.score.scale > 1e-30f && a.score.scale < 1e30f)) return text("scale = ", a.score.scale);
   return "";
 }
@@ -46,11 +52,32 @@ std::string why_not_brief(const Attention& a, const cuda::Device& device) {
   return text("it is for at most ", device.sms / 2, " tiles of ", tiles::kBriefRows, " rows, but here are ", items);
 }
 
-std::string why_not(const Variant& listed, const Attention& a, const cuda::Device& device) {
+/// The bytes of q, k and v.
+double input_bytes(const Attention& a) {
+  const double d_qk = static_cast<double>(a.d_qk), d_v = static_cast<double>(a.d_v);
+  const double rows_q = static_cast<double>(a.s_q) * static_cast<double>(a.h_q);
+  const double rows_k = static_cast<double>(a.s_k) * static_cast<double>(a.h_k);
+  return static_cast<double>(size_of(a.dtype) * a.b) * (rows_q * d_qk + rows_k * (d_qk + d_v));
+}
+
+/// Kind halves writes q, k and v once more before it begins, so there must be enough to compute. What it writes has its
+/// place in the workspace, so the plan must know how many rows there may be.
+std::string why_not_halves(const Attention& a, bool named) {
+  if (a.packed && (a.s_q == 0 || a.s_k == 0)) return "packed lengths without a hint";
+  const double flops = attention_flops(a);
+  const double least = tiles::kHalvesFlops + tiles::kHalvesFlopsPerByte * input_bytes(a);
+  if (named || flops >= least) return "";
+  return text("it is for at least ", scaled_text(least, "flop"), " on such operands, but here are ",
+              scaled_text(flops, "flop"));
+}
+
+/// named: the caller asks for this back end, so that nothing is refused only for being slower than another one.
+std::string why_not(const Variant& listed, const Attention& a, const cuda::Device& device, bool named) {
   if (!same(listed.level, "general")) {
-    const std::string feature = needs_general(a);
+    const std::string feature = needs_general(a, is_halves(listed));
     if (!feature.empty()) return text(feature, " needs a general variant of sm80");
     const char* score = a.score.softcap > 0 ? "softcap" : a.alibi ? "alibi" : nullptr;
+    if (score != nullptr && is_halves(listed)) return text(score, " needs a general variant of sm80");
     if (score != nullptr && !same(listed.level, "score"))
       return text(score, " needs a score variant of sm90 or a general one");
   }
@@ -59,6 +86,7 @@ std::string why_not(const Variant& listed, const Attention& a, const cuda::Devic
     return text("it is for at most ", tiles::kFewRows, " rows for each K/V head, but here are ", rows);
   if (listed.backend == Backend::sm90 && rows <= tiles::kFewRows)
     return text("it is for more than ", tiles::kFewRows, " rows for each K/V head, but here are ", rows);
+  if (is_halves(listed)) return why_not_halves(a, named);
   return same(listed.level, "brief") ? why_not_brief(a, device) : "";
 }
 
@@ -136,7 +164,17 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
     attention.partial_m_l = static_cast<std::size_t>(ceil_div(parts * a.d_v, 4) * 4) * sizeof(float);
     plan->workspace = attention.partial_m_l + static_cast<std::size_t>(parts) * 2 * sizeof(float);
   }
+  if (is_halves(*plan->variant)) {
+    attention.halves = aligned(plan->workspace);
+    const sm90::HalvesRows of_halves{rows, a.b * a.s_k * a.h_k};
+    plan->workspace = attention.halves + sm90::HalvesLayout::of(of_halves, facts.d).bytes;
+  }
   return {};
+}
+
+/// Do the rows of a run fit into the workspace? The hints of a packed problem may say too little.
+bool halves_fit(const Attention& a, const Operands& x) noexcept {
+  return !a.packed || (x.q.shape[1] <= a.b * a.s_q && x.k.shape[1] <= a.b * a.s_k);
 }
 
 bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
@@ -149,6 +187,10 @@ bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
 
 GpuChoice gpu_variant(const PlanData& plan, const Operands& x) noexcept {
   const bool aligned = aligned_to_16(plan.attention().problem, x);
+  if (is_halves(*plan.variant)) {
+    const bool fits = halves_fit(plan.attention().problem, x);
+    return {fits ? plan.variant : plan.gpu.more_rows, aligned};
+  }
   const bool fits =
       aligned && (plan.variant->backend != Backend::sm90 || (fits_tma(x.q) && fits_tma(x.k) && fits_tma(x.v)));
   return {fits ? plan.variant : plan.gpu.unaligned, aligned};
@@ -169,16 +211,19 @@ Status plan_attention_gpu(Backend backend, PlanData* plan) {
   if (Status status = device_for(backend, plan, &device); !status) return status;
 
   const Attention& a = plan->attention().problem;
+  const bool named = plan->target.backend == backend;
   const GpuWish wish{.d = std::max(a.d_qk, a.d_v),
                      .concerns = [&](const Variant& listed) { return !same(listed.level, "mla") || is_mla(a); },
-                     .why_not = [&](const Variant& listed) { return why_not(listed, a, device); }};
+                     .why_not = [&](const Variant& listed) { return why_not(listed, a, device, named); }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
 
   GpuWish for_unaligned = wish;
   for_unaligned.concerns = [](const Variant& listed) { return same(listed.level, "general"); };
-  plan->gpu.unaligned = same(plan->variant->level, "general")
-                            ? plan->variant
-                            : other_gpu_variant(Backend::sm80, device, for_unaligned, *plan);
+  const Variant* general = same(plan->variant->level, "general")
+                               ? plan->variant
+                               : other_gpu_variant(Backend::sm80, device, for_unaligned, *plan);
+  plan->gpu.unaligned = is_halves(*plan->variant) ? plan->variant : general;
+  if (is_halves(*plan->variant) && a.packed) plan->gpu.more_rows = general;
   return decide_grid(device, plan);
 }
 

@@ -126,6 +126,7 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
     args.counter = base;
     args.section = gpu_section(problem, args.total_k, args.group);
   }
+  args.halves = base + attention.halves;
   if (attention.splits > 1) {
     args.partial_o = reinterpret_cast<float*>(base);
     args.partial_m_l = reinterpret_cast<float*>(base + attention.partial_m_l);

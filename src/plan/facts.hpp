@@ -34,6 +34,7 @@ struct attention_forward {
     if (kind == "brief") return sm90::Kind::brief;
     if (kind == "mla") return sm90::Kind::mla;
     if (kind == "score") return sm90::Kind::score;
+    if (kind == "halves") return sm90::Kind::halves;
     return sm90::Kind::plain;
   }
   static constexpr sm80::Kind sm80_kind(std::string_view kind, DType dtype) {

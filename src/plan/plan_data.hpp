@@ -68,6 +68,7 @@ struct GpuPlan {
   std::string device;                  // its name
   int sm = 0, sms = 0, ordinal = -1;   // ordinal: CUDA's number of it; -1: planned without a device
   const Variant* unaligned = nullptr;  // for operands that are not 16-byte aligned; null: none is built
+  const Variant* more_rows = nullptr;  // for more packed rows than the workspace holds, where it holds rows; the same
 };
 
 /// What runs on the operands of one run.
@@ -90,6 +91,7 @@ struct AttentionPlan {
   bool counted = false;         // GPU: they draw their tiles from a counter in the workspace, the longest first
   bool early = false;           // GPU: the kernel may be started before the one before it is done
   std::size_t partial_m_l = 0;  // GPU: bytes into the workspace where m and l of the parts lie, where splits > 1
+  std::size_t halves = 0;  // GPU: bytes into it where kind halves has its parts (sm90/attention_halves_workspace.hpp)
 };
 
 /// What a plan decided for linear attention.

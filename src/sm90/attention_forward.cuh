@@ -93,9 +93,7 @@ class Consumer {
   /// clear_v_past needs all warpgroups at the last tile.
   __device__ __forceinline__ int count_unseen(const TileRecord& t) const {
     if (Config::kConsumers == 1 || a.right < 0 || a.packed || a.used_k != nullptr) return 0;
-    const int last = min(t.row0 + 64 * (warpgroup + 1), t.rows) - 1;
-    const int end = static_cast<int>(max(t.mask.visible(0, by.group.div(last) + 1).end, std::int64_t{0}));
-    return min(max(t.end - (end + kKeys - 1) / kKeys, 0), t.end - t.begin - 1);
+    return t.unseen<kKeys>(by, 64 * (warpgroup + 1));
   }
 
   /// Goes over the tiles of keys, from the last to the first. At the beginning S of the first of them is there. At the
@@ -290,8 +288,9 @@ class Consumer {
   const bool turns;  // the warpgroups take turns
 };
 
-/// The kernel. The last warpgroup has the producer thread and the scheduler warp; all others are consumers.
-template <class Config, class Scores>
+/// The kernel. The last warpgroup has the producer thread and the scheduler warp; all others are consumers. Consumer_
+/// is what they do: the Consumer above, or that of attention_forward_halves.cuh.
+template <class Config, class Consumer_>
 __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     attention_forward(const __grid_constant__ AttentionArgs a, const __grid_constant__ Divisors by,
                       const __grid_constant__ TensorMaps maps, const __grid_constant__ Schedule schedule,
@@ -327,7 +326,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     if (thread / 32 == 1) plan_tiles<Config>(a, by, schedule, launch, shared);
   } else {
     cutlass::arch::warpgroup_reg_alloc<Config::kConsumerRegisters>();
-    Consumer<Config, Scores>(a, by, shared, warpgroup).run();
+    Consumer_(a, by, shared, warpgroup).run();
   }
 }
 

@@ -14,7 +14,8 @@ namespace falchion::sm90 {
 using namespace gpu;
 
 /// The tensor maps of q, k and v. Packed sequences lie in one batch entry. A box of q has the `group` heads that share
-/// a tile of rows. An empty tensor may have no address; its map gets that of o.
+/// a tile of rows. An empty tensor may have no address; its map gets that of o. `a` says what is loaded: for kind
+/// halves these are not the operands of the problem.
 template <class Config>
 cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
   using Element = typename Config::Element;
@@ -31,8 +32,9 @@ cudaError_t make_tensor_maps(const AttentionArgs& a, TensorMaps* maps) {
   return error;
 }
 
-template <class Config, class Scores>
-int launch_attention_forward(const AttentionArgs& a, void* stream) {
+/// loaded: q, k and v as make_tensor_maps wants them.
+template <class Config, class Consumer>
+int launch_attention_forward(const AttentionArgs& a, const AttentionArgs& loaded, void* stream) {
   const std::int64_t tiles = a.tiles * (a.h_q / a.group) * (a.packed ? 1 : a.b) * a.splits;
   if (tiles == 0) return cudaSuccess;
   // The plan counts packed rows only by a hint, so their tiles may be too many here.
@@ -40,19 +42,19 @@ int launch_attention_forward(const AttentionArgs& a, void* stream) {
   // A TMA box holds whole groups of heads. The plan takes care of it.
   if (Config::kRows % a.group != 0) return cudaErrorNotSupported;
   TensorMaps maps;
-  cudaError_t error = make_tensor_maps<Config>(a, &maps);
+  cudaError_t error = make_tensor_maps<Config>(loaded, &maps);
   if (error != cudaSuccess) return error;
   const Schedule schedule = Schedule::make(static_cast<int>(tiles), static_cast<int>(a.tiles), a.section);
   const auto blocks = static_cast<unsigned>(a.walkers > 0 ? std::min(a.walkers, schedule.items) : schedule.items);
-  return launch_kernel<attention_forward<Config, Scores>>(blocks, Config::kThreads, Config::kSharedBytes, stream,
-                                                          a.early, a, Divisors(a), maps, schedule, launch_number());
+  return launch_kernel<attention_forward<Config, Consumer>>(blocks, Config::kThreads, Config::kSharedBytes, stream,
+                                                            a.early, a, Divisors(a), maps, schedule, launch_number());
 }
 
 /// The variant's entry in the table of kernels. Where the keys are split, a second kernel combines the parts.
 template <class Config, class Scores>
 constexpr gpu::AttentionKernel attention_forward_entry() {
   return attention_kernel_of<Config>([](const AttentionArgs& a, void* stream) {
-    const int error = launch_attention_forward<Config, Scores>(a, stream);
+    const int error = launch_attention_forward<Config, Consumer<Config, Scores>>(a, a, stream);
     return error == 0 && a.splits > 1 ? launch_attention_combine<typename Config::Element>(a, stream) : error;
   });
 }

@@ -95,8 +95,8 @@ __device__ __forceinline__ void plan_tiles(const AttentionArgs& a, const Divisor
 /// The producer, one thread. For each record (full_tile) it loads Q of the tile and then K and V of its tiles of keys,
 /// from the last to the first, because only the last may be ragged. It waits for each stage to be free (empty_q,
 /// empty_k, empty_v) and gives the record back at last. When only kNear tiles of keys are left to load, it wants the
-/// next record, which takes the scheduler some 2 us. V of a tile of keys is loaded after K of the next one, because the
-/// consumers need S of the next tile first.
+/// next record, which takes the scheduler some 2 us. V of a tile of keys is loaded after K of the next one where the
+/// consumers need S of the next tile first (kNextKFirst).
 template <class Config>
 __device__ __forceinline__ void produce(const Divisors& by, const TensorMaps& maps, typename Config::Shared& shared) {
   constexpr int kKeys = Config::kKeys, kNear = 4;
@@ -135,8 +135,9 @@ __device__ __forceinline__ void produce(const Divisors& by, const TensorMaps& ma
     CUTE_NO_UNROLL
     for (; --n > 0; row -= kKeys) {
       if (n == kNear) shared.wanted.arrive();
+      if constexpr (!Config::kNextKFirst) load_v(row);
       load_k(row - kKeys);
-      load_v(row);
+      if constexpr (Config::kNextKFirst) load_v(row);
     }
     load_v(row);
   }

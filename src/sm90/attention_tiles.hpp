@@ -9,7 +9,7 @@
 namespace falchion::sm90 {
 
 /// The kinds of variants, which docs/notation.md and src/variants.def explain.
-enum class Kind { brief, plain, mla, score };
+enum class Kind { brief, plain, mla, score, halves };
 
 /// When the consumer warpgroups of a CTA take turns in starting their products.
 enum class Turns { never, without_a_band, always };
@@ -26,6 +26,11 @@ struct Tile {
   int early = 0;  // how many of a thread's exponentials run before the wait for O, while its product is still running
 
   constexpr int d_v() const { return kind == Kind::mla ? 128 : d; }
+  /// How many 16-bit numbers stand for one number of Q, K and V. Kind halves splits an f32 number into two.
+  constexpr int parts() const { return kind == Kind::halves ? 2 : 1; }
+  /// The columns of O that one product P V makes. Kind halves adds each product to O in f32, so a thread holds both. At
+  /// d 256 O alone takes half of its registers.
+  constexpr int columns() const { return kind == Kind::halves && d > 128 ? 64 : d_v(); }
   /// There is a consumer warpgroup for each 64 rows, and one more that loads.
   constexpr int threads() const { return 128 * (rows / 64 + 1); }
   /// The bytes of shared memory that a CTA may use. An SM has 228 KB, and each CTA takes 1 KB of it for the system.
@@ -40,7 +45,8 @@ struct Tile {
   constexpr int shared_bytes(int stages_q) const {
     const int records = kRecords * kRecordBytes + rows / 16 * kRowsRecordBytes;
     const int barriers = kBarrierBytes * (2 * stages_q + 4 * stages + 2 * kRecords + 1);
-    return 2 * (stages_q * rows * d + stages * keys * (d + d_v())) + (records + barriers + 1023) / 1024 * 1024;
+    const int numbers = stages_q * rows * d + stages * keys * (d + d_v());
+    return 2 * parts() * numbers + (records + barriers + 1023) / 1024 * 1024;
   }
   /// Q has two stages where they fit.
   constexpr int stages_q() const { return shared_bytes(2) <= shared_limit() ? 2 : 1; }

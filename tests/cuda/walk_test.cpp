@@ -31,13 +31,14 @@ std::string why_not_here() {
   return device.sm == 0 ? device.why_not : device.name + " is no Hopper";
 }
 
-/// Runs the case on both paths in both types and compares what they write. `see` checks what else must be true of the
+/// Runs the case on both paths in all types and compares what they write. `see` checks what else must be true of the
 /// plan.
 template <class See>
 void expect_as_sm80(const Case& row, const See& see) {
   if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
-  for (const DType dtype : {DType::bf16, DType::f16}) {
+  for (const DType dtype : kTypes) {
     SCOPED_TRACE(name(dtype));
+    if (dtype == DType::f32 && (row.score_.softcap > 0 || row.alibi_)) continue;  // sm90 has no such variant in f32
     Instance x = make_instance(row, dtype), y = make_instance(row, dtype);
     OnDevice hopper(Path{Backend::sm90, ""}, &x), ampere(Path{Backend::sm80, ""}, &y);
     for (OnDevice* path : {&hopper, &ampere}) {
@@ -46,7 +47,8 @@ void expect_as_sm80(const Case& row, const See& see) {
       ASSERT_OK(path->download());
     }
     see(*hopper.plan().data());
-    EXPECT_LE(difference(x.o, y.o), 4 * unit_at(dtype, 1));  // |O| is below 4, and mostly below 1.
+    // |O| is below 4, and mostly below 1. In f32 the error of either path is some units.
+    EXPECT_LE(difference(x.o, y.o), (dtype == DType::f32 ? 16 : 4) * unit_at(dtype, 1));
     EXPECT_LE(difference(x.lse, y.lse), 1e-3);
   }
 }

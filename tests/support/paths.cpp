@@ -57,7 +57,7 @@ Target Path::target(int threads) const {
 std::string Path::why_not() const {
   if (on_gpu()) {
     const cuda::Device device = cuda::current_device();
-    const bool fits = backend == Backend::best ? device.sm == 90 : device.sm >= 80;
+    const bool fits = backend == Backend::sm80 ? device.sm >= 80 : device.sm == 90;
     return device.sm == 0 ? device.why_not : fits ? "" : text(device.name, " has architecture ", device.sm);
   }
   for (const cpu::Level& known : cpu::cpu_levels()) {
@@ -68,6 +68,15 @@ std::string Path::why_not() const {
 
 std::vector<Path> built_paths(const char* operation) { return paths(false, operation); }
 std::vector<Path> usable_paths(const char* operation) { return paths(true, operation); }
+
+std::vector<Path> named_hopper(const char* operation) {
+#if defined(FALCHION_TEST_CUDA)
+  const Path hopper{Backend::sm90, ""};
+  if (hopper.has(DType::f32, operation)) return {hopper};
+#endif
+  (void)operation;
+  return {};
+}
 
 Target host_target() {
   const auto all = variants();

@@ -38,6 +38,9 @@ inline constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
 std::vector<Path> built_paths(const char* operation = kAttention);
 /// Those of them that this machine can run.
 std::vector<Path> usable_paths(const char* operation = kAttention);
+/// The cuda_ executables: sm90 asked for by its name, for f32. The path `best` leaves small problems in f32 to sm80. On
+/// this path a problem may be unsupported. Other executables have no such path.
+std::vector<Path> named_hopper(const char* operation = kAttention);
 /// The path for tests that always run on the host's operands: the CPU, or ref where no level is built.
 Target host_target();
 
@@ -50,6 +53,17 @@ void on_every_path(const F& f, const char* operation = kAttention) {
       SCOPED_TRACE(path.name() + " " + name(dtype));
       f(path, dtype);
     }
+  }
+}
+
+/// The same, and then f(path, f32) for named_hopper() where this machine is one.
+template <class F>
+void on_every_path_and_named_hopper(const F& f, const char* operation = kAttention) {
+  on_every_path(f, operation);
+  for (const Path& path : named_hopper(operation)) {
+    if (!path.why_not().empty()) continue;
+    SCOPED_TRACE("sm90 f32, asked for by name");
+    f(path, DType::f32);
   }
 }
 
