@@ -15,6 +15,25 @@ using namespace cute;
 /// so on.
 constexpr int row_of(int i) { return i / 2 % 2; }
 
+/// The maximum of each row over this thread's columns. A single chain of maxima would wait for one after the other, so
+/// there are four. A NaN is ignored; it reaches l instead.
+template <class Scores>
+__device__ __forceinline__ void maxima(const Scores& S, float (&top)[2]) {
+  constexpr int kChains = 4, kColumns = decltype(size<1>(S))::value;
+  static_assert(kColumns % kChains == 0);
+  CUTE_UNROLL
+  for (int r = 0; r < 2; ++r) {
+    float chain[kChains];
+    CUTE_UNROLL
+    for (int j = 0; j < kColumns; ++j) chain[j % kChains] = j < kChains ? S(r, j) : fmaxf(chain[j % kChains], S(r, j));
+    top[r] = fmaxf(fmaxf(chain[0], chain[1]), fmaxf(chain[2], chain[3]));
+  }
+}
+/// The largest x of the four lanes that share a row.
+__device__ __forceinline__ float largest_of_row(float x) {
+  return over_quad(x, [](float y, float z) { return fmaxf(y, z); });
+}
+
 /// The sums of the probabilities of one tile, over this thread's columns of each of its two rows. Each has two chains
 /// of additions side by side.
 struct TileSums {
@@ -62,7 +81,7 @@ struct Softmax : OnlineSoftmax<2> {
     float top[2];
     maxima(S, top);
     CUTE_UNROLL
-    for (int r = 0; r < 2; ++r) m[r] = top[r];
+    for (int r = 0; r < 2; ++r) m[r] = largest_of_row(top[r]);
     set_base(S, c);
   }
   /// Raises m of the rows whose sum is above the limit to the maximum so far. O must be multiplied by shrink, as l is.
@@ -72,8 +91,7 @@ struct Softmax : OnlineSoftmax<2> {
     maxima(S, top);
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) {
-      const float sum = over_quad(sums.of(r), [](float x, float y) { return fmaxf(x, y); });
-      const float after = sum > limit ? fmaxf(m[r], top[r]) : m[r];
+      const float after = largest_of_row(sums.of(r)) > limit ? fmaxf(m[r], largest_of_row(top[r])) : m[r];
       // As long as a row has seen no key, O and l are 0, and -inf - -inf must not turn them into NaN.
       shrink[r] = after == m[r] ? 1.f : exp2((m[r] - after) * c);
       m[r] = after;
@@ -83,21 +101,6 @@ struct Softmax : OnlineSoftmax<2> {
   }
 
  private:
-  /// The maximum of each row. A single chain of maxima would wait for one after the other, so there are four.
-  template <class Scores>
-  __device__ __forceinline__ static void maxima(const Scores& S, float (&top)[2]) {
-    constexpr int kChains = 4, kColumns = decltype(size<1>(S))::value;
-    static_assert(kColumns % kChains == 0);
-    const auto larger = [](float x, float y) { return fmaxf(x, y); };  // ignores a NaN, which reaches l instead
-    CUTE_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      float chain[kChains];
-      CUTE_UNROLL
-      for (int j = 0; j < kColumns; ++j)
-        chain[j % kChains] = j < kChains ? S(r, j) : larger(chain[j % kChains], S(r, j));
-      top[r] = over_quad(larger(larger(chain[0], chain[1]), larger(chain[2], chain[3])), larger);
-    }
-  }
   /// Sets what follows from m. A row that has seen no key gets a base that makes its first P infinite, so that its m is
   /// raised. If `far` is set (by masks of -1e30 and the like), m is subtracted from S before anything is multiplied,
   /// which is exact where it matters.

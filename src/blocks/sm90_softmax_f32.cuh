@@ -24,11 +24,11 @@ struct SoftmaxF32 {
   template <class Scores>
   __device__ __forceinline__ bool raise(const Scores& S, float c, float (&shrink)[kSize]) {
     float top[kSize];
-    maxima(S, top);  // ignores a NaN, which reaches l instead
+    maxima(S, top);
     bool raised = false;
     CUTE_UNROLL
     for (int r = 0; r < kSize; ++r) {
-      const float after = fmaxf(m[r], over_quad(top[r], [](float x, float y) { return fmaxf(x, y); }));
+      const float after = fmaxf(m[r], largest_of_row(top[r]));
       raised |= after > m[r];
       // As long as a row has seen no key, O and l are 0, and -inf - -inf must not turn them into NaN.
       shrink[r] = after == -FALCHION_INF ? 1.f : exp2((m[r] - after) * c);
