@@ -91,7 +91,9 @@ struct Softmax : OnlineSoftmax<2> {
     maxima(S, top);
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) {
-      const float after = largest_of_row(sums.of(r)) > limit ? fmaxf(m[r], largest_of_row(top[r])) : m[r];
+      // Both take part in exchanges of the whole warp, so neither may stand behind a condition.
+      const float sum = largest_of_row(sums.of(r)), highest = largest_of_row(top[r]);
+      const float after = sum > limit ? fmaxf(m[r], highest) : m[r];
       // As long as a row has seen no key, O and l are 0, and -inf - -inf must not turn them into NaN.
       shrink[r] = after == m[r] ? 1.f : exp2((m[r] - after) * c);
       m[r] = after;
