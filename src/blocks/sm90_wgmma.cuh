@@ -10,9 +10,9 @@ namespace falchion::sm90 {
 
 using namespace cute;
 
-/// Starts C = A B (kClear) or C += A B over all steps of k, as one batch. Until the batch has been waited for, nobody
-/// may touch C, nor A if that lies in registers.
-template <bool kClear, class Mma, class A, class B, class C>
+/// Starts C = A B (kClear) or C += A B as one batch, over all steps of k or over kSteps of them from kFrom on. Until
+/// the batch has been waited for, nobody may touch C, nor A if that lies in registers.
+template <bool kClear, int kFrom = 0, int kSteps = -1, class Mma, class A, class B, class C>
 __device__ __forceinline__ void start_multiply(Mma mma, const A& a, const B& b, C& c) {
   constexpr bool kFromRegisters = !is_base_of<GMMA::DescriptorIterator, typename Mma::FrgTypeA>::value;
   if constexpr (kFromRegisters) warpgroup_fence_operand(const_cast<A&>(a));
@@ -20,7 +20,7 @@ __device__ __forceinline__ void start_multiply(Mma mma, const A& a, const B& b, 
   warpgroup_arrive();
   mma.accumulate_ = kClear ? GMMA::ScaleOut::Zero : GMMA::ScaleOut::One;
   CUTE_UNROLL
-  for (int k = 0; k < size<2>(a); ++k) {
+  for (int k = kFrom; k < (kSteps < 0 ? size<2>(a) : kFrom + kSteps); ++k) {
     gemm(mma, a(_, _, k), b(_, _, k), c);
     mma.accumulate_ = GMMA::ScaleOut::One;
   }

@@ -25,7 +25,8 @@ class HalvesConsumer {
   using Half = typename Config::Element;
   using Shared = typename Config::Shared;
   static constexpr int kRows = Config::kRows, kKeys = Config::kKeys, kColumns = Config::kColumns;
-  static constexpr int kOwnKeys = kKeys / 4;  // of each of a thread's two rows of S
+  static constexpr int kOwnKeys = kKeys / 4;         // of each of a thread's two rows of S
+  static constexpr bool kTwoSums = Config::kD > 64;  // of S, see start_s
 
   __device__ __forceinline__ HalvesConsumer(const AttentionArgs& a, const Divisors& by, Shared& shared, int warpgroup)
       : a(a), by(by), shared(shared), warpgroup(warpgroup) {}
@@ -67,7 +68,7 @@ class HalvesConsumer {
     for (; n >= tile.begin; --n) {
       wait_k();
       start_s();
-      wait_multiply<0>(rS);
+      wait_s();
       release_k();
       finish_s(tile, key_factors, n * kKeys);
       load_key_factors(tile, key_factors, n * kKeys, &KeyFactors::v, v_factor);
@@ -112,7 +113,8 @@ class HalvesConsumer {
     for (int i = 0; i < kOwnKeys; ++i) out[i] = factors[min(key0 + FragmentPlace::key(i), last)].*of;
   }
 
-  /// Starts S = Q K^T, of the parts.
+  /// Starts S = Q K^T, of the parts. The tensor cores round towards zero at the size of the sum so far. So a long sum
+  /// of large scores would come out too small, and from d 128 on the second half of the columns is summed by itself.
   __device__ __forceinline__ void start_s() {
     const auto slice = MmaQk{}.get_slice(warpgroup * 128);
     const auto part_of_q = [&](int part) {
@@ -123,7 +125,22 @@ class HalvesConsumer {
       Half* const at = shared.k[at_k.stage] + part * (Config::kSizeK / 2);
       return slice.partition_fragment_B(make_tensor(make_smem_ptr(at), typename Config::PartOfK{}));
     };
-    start_multiply_halves<true>(MmaQk{}, part_of_q, part_of_k, rS);
+    if constexpr (!kTwoSums) {
+      start_multiply_halves<true>(MmaQk{}, part_of_q, part_of_k, rS);
+    } else {
+      constexpr int kHalf = Config::kD / 16 / 2;
+      start_multiply<true>(MmaQk{}, part_of_q(1), part_of_k(0), rS);
+      start_multiply<false>(MmaQk{}, part_of_q(0), part_of_k(1), rS);
+      start_multiply<false, 0, kHalf>(MmaQk{}, part_of_q(0), part_of_k(0), rS);
+      start_multiply<true, kHalf, kHalf>(MmaQk{}, part_of_q(0), part_of_k(0), rS2);
+    }
+  }
+  __device__ __forceinline__ void wait_s() {
+    wait_multiply<0>(rS);
+    if constexpr (!kTwoSums) return;
+    wait_multiply<0>(rS2);
+    CUTE_UNROLL
+    for (int i = 0; i < size(rS); ++i) rS(i) += rS2(i);
   }
   /// Multiplies S by the factors of its rows and keys, and sets it to -inf where a row does not see a key.
   __device__ __forceinline__ void finish_s(const TileRecord& tile, const KeyFactors* factors, int key0) {
@@ -240,10 +257,10 @@ class HalvesConsumer {
 
   using MmaQk = typename Config::MmaQk;
   using MmaPv = typename Config::MmaPv;
-  decltype(partition_fragment_C(MmaQk{}, Shape<Int<kRows>, Int<kKeys>>{})) rS;      // (64, N) f32
-  decltype(partition_fragment_C(MmaPv{}, Shape<Int<kRows>, Int<kColumns>>{})) rPv;  // (64, C) f32, one product P V
-  decltype(make_tensor<float>(Layout<Int<Config::kDv / 2>>{})) rO;                  // (64, D) f32
-  decltype(make_tensor<Half>(Layout<Int<kKeys / 2>>{})) p[2];                       // P (64, N), high and low part
+  decltype(partition_fragment_C(MmaQk{}, Shape<Int<kRows>, Int<kKeys>>{})) rS, rS2;  // (64, N) f32, see start_s
+  decltype(partition_fragment_C(MmaPv{}, Shape<Int<kRows>, Int<kColumns>>{})) rPv;   // (64, C) f32, one product P V
+  decltype(make_tensor<float>(Layout<Int<Config::kDv / 2>>{})) rO;                   // (64, D) f32
+  decltype(make_tensor<Half>(Layout<Int<kKeys / 2>>{})) p[2];                        // P (64, N), high and low part
   SoftmaxF32 softmax;
   float row_factor[2], unscale[2];               // what undoes the scale of Q; of P and V
   float k_factor[kOwnKeys], v_factor[kOwnKeys];  // of this thread's keys
