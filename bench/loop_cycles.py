@@ -2,10 +2,13 @@
 """Shows what one round of a GPU kernel's main loop costs a warp, by the stall counts that ptxas wrote into the
 instructions.
 
-    bench/loop_cycles.py FILE [KERNEL] [--list] [--nvdisasm PROGRAM]
+    bench/loop_cycles.py FILE [KERNEL] [--list | --brief]
 
-FILE is a cubin (`cuobjdump -xelf all X.o` takes it out of an object), or what `nvdisasm -hex -c` printed of one. KERNEL is
-a part of the kernel's name, where FILE has several. --list prints each instruction too.
+FILE is an object, a cubin, or what `nvdisasm -hex -c` printed of one. KERNEL is a part of the kernel's name, where FILE has
+several. --list prints each instruction too, and --brief a single line for each kernel: its name, the instructions of a
+round and their cycles. Objects need cuobjdump and cubins nvdisasm. Both come with the CUDA toolkit, and pip has them as
+nvidia-cuda-cuobjdump and nvidia-cuda-nvdisasm. They are looked for on the PATH, in /usr/local/cuda/bin and in build/venv.
+Without them the exit code is 77.
 
 The main loop is the innermost one with the most tensor instructions. One round is followed through it. A branch that goes
 forward within the loop is taken, because it passes over what is rare (a mask, a maximum that rises). A branch that leaves
@@ -20,6 +23,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 
 # The pipe or purpose of an instruction. The first entry that is the beginning of its name counts.
 KINDS = (
@@ -144,6 +148,12 @@ def stretches(path):
     return [piece for piece in pieces if piece[1]]
 
 
+def brief(kernel):
+    loop = main_loop(kernel)
+    path = one_round(kernel, *loop) if loop else []
+    return f"{kernel.name} {len(path)} {sum(one.stall for one in path)}"
+
+
 def report(kernel, list_all):
     loop = main_loop(kernel)
     if loop is None:
@@ -165,24 +175,49 @@ def report(kernel, list_all):
     return "\n".join(lines)
 
 
+def program(name):
+    """Returns where a program of the CUDA toolkit is."""
+    here = pathlib.Path(__file__).resolve().parent.parent
+    from_pip = sorted(here.glob(f"build/venv/lib/python3*/site-packages/nvidia/*/bin/{name}"))
+    found = shutil.which(name) or shutil.which(name, path="/usr/local/cuda/bin") or next(map(str, from_pip), None)
+    if not found:
+        print(f"loop_cycles.py: there is no {name}", file=sys.stderr)
+        sys.exit(77)
+    return found
+
+
+def listings(path):
+    """Yields the listing of each cubin in a file."""
+    content = path.read_bytes()
+    if not content.startswith(b"\x7fELF"):
+        yield content.decode(errors="replace")
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        cubins = [path.resolve()]
+        if int.from_bytes(content[18:20], "little") != 190:  # the ELF machine of CUDA
+            subprocess.run([program("cuobjdump"), "-xelf", "all", path.resolve()], check=True, cwd=folder, capture_output=True)
+            cubins = sorted(pathlib.Path(folder).glob("*.cubin"))
+        for cubin in cubins:
+            run = subprocess.run([program("nvdisasm"), "-hex", "-c", cubin], check=True, capture_output=True)
+            yield run.stdout.decode(errors="replace")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("file", type=pathlib.Path)
     parser.add_argument("kernel", nargs="?", default="")
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--nvdisasm", default=shutil.which("nvdisasm") or "nvdisasm")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--list", action="store_true")
+    how.add_argument("--brief", action="store_true")
     options = parser.parse_args()
     try:
-        content = options.file.read_bytes()
-        if content.startswith(b"\x7fELF"):
-            content = subprocess.run([options.nvdisasm, "-hex", "-c", options.file], check=True, capture_output=True).stdout
+        texts = list(listings(options.file))
     except (OSError, subprocess.CalledProcessError) as error:
         sys.exit(f"loop_cycles.py: {error}")
-    kernels = [kernel for kernel in read_listing(content.decode(errors="replace").splitlines())
-               if options.kernel in kernel.name]
+    kernels = [kernel for text in texts for kernel in read_listing(text.splitlines()) if options.kernel in kernel.name]
     if not kernels:
         sys.exit(f"loop_cycles.py: {options.file} has no kernel '{options.kernel}'")
-    print("\n\n".join(report(kernel, options.list) for kernel in kernels))
+    print("\n".join(map(brief, kernels)) if options.brief else "\n\n".join(report(kernel, options.list) for kernel in kernels))
 
 
 if __name__ == "__main__":

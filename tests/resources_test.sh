@@ -2,24 +2,40 @@
 # usage: resources_test.sh BUILD             what ptxas reported of each GPU variant against docs/resources.txt
 #        resources_test.sh --update BUILD    writes that table
 #        resources_test.sh --can-fail LAUNCHER NVCC FLAGS...   spills, C75xx and a table that does not fit are found
-# Fails where a variant spills more, uses more of the stack or has more registers than the table says, or where build
-# and table do not have the same variants. The reports come from cmake/keep_ptxas_report.sh. A spill of an sm80 variant
-# fails the build already. The table finds spills of sm90 variants and everything that only grows.
+# Fails where a variant spills more, uses more of the stack, has more registers or a longer loop than the table says, or
+# where build and table do not have the same variants. The reports come from cmake/keep_ptxas_report.sh. A spill of an sm80
+# variant fails the build already. The table finds spills of sm90 variants and everything that only grows. A loop's length
+# is what bench/loop_cycles.py reads from the machine code of Hopper's forward kernels, and "-" stands for all others.
+# Where the programs are missing that print machine code, loops are not compared.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 table=${FALCHION_RESOURCES:-docs/resources.txt}
 
-# Turns the reports of a build into lines "kernel backend level dtype d architecture registers stack spilled", with
-# spills in bytes. A kernel that comes with several variants (linear_attention_starts) has one line for its type, with
+# Prints "object cycles" for each object whose loop is looked at.
+loops_of() {
+  find "$1/" -path '*generated/variants/attention_forward_sm90_*.cu.o' | while read -r object; do
+    local line
+    line=$(${FALCHION_LOOP_CYCLES:-python3 bench/loop_cycles.py} --brief "$object" attention_forward 2>/dev/null) || continue
+    awk -v object="$(basename "$object" .cu.o)" '{ if ($3 > most) most = $3 } END { print object, most }' <<<"$line"
+  done
+}
+
+# Turns the reports of a build into lines "kernel backend level dtype d architecture registers stack spilled loop", with
+# spills in bytes and the loop in cycles of stall counts. A kernel that comes with several variants (linear_attention_starts) has one line for its type, with
 # the largest number of each kind. A kernel that belongs to no variant (attention_combine) has one line in all.
 table_of() {
-  local file name
+  local file name loops
+  loops=$(loops_of "$1")
   find "$1/" \( -path '*generated/variants/*' -o -path '*src/gpu/*' \) -name '*.cu.o.ptxas' | sort | while read -r file; do
     name=${file##*/} name=${name%.cu.o.ptxas}
     [[ $file == *generated/variants/* ]] || name=${name}_$(basename "$(dirname "$file")")_-_all_-
     # a failed compilation leaves a report without an object
     if [[ -e ${file%.ptxas} ]]; then sed "s/^/$name /" "$file"; fi
-  done | awk '
+  done | awk -v loops="$loops" '
+    BEGIN {
+      count = split(loops, word, /[ \n]+/)
+      for (i = 1; i < count; i += 2) cycles[word[i]] = word[i + 1]
+    }
     # _ZN8falchion4sm8017attention_forwardI... -> attention_forward
     function kernel_of(mangled,    rest, name) {
       rest = mangled
@@ -42,10 +58,11 @@ table_of() {
       split(substr($1, RSTART + 1), part, "_")  # backend, level, dtype, d
       key = kernel == op ? part[2] " " part[3] " " part[4] : "- " part[3] " -"
       key = kernel " " part[1] " " key " " quoted[4]
+      loop[key] = kernel == op && $1 in cycles ? cycles[$1] : "-"
     }
     /bytes stack frame/ { most(stack, key, $2); most(spilled, key, $6 > $10 ? $6 : $10) }
     match($0, /Used [0-9]+ registers/) { most(registers, key, substr($0, RSTART + 5)) }
-    END { for (key in registers) print key, registers[key], stack[key], spilled[key] }' | sort -V
+    END { for (key in registers) print key, registers[key], stack[key], spilled[key], loop[key] }' | sort -V
 }
 
 # Aligns the columns. The program `column` is not used, because a GPU machine may lack it.
@@ -62,9 +79,9 @@ compiler_of() {  # This prints the version of a build's nvcc, such as 13.0.
 
 update() {
   { echo "# docs/resources.txt: what each GPU variant takes. Written by tests/resources_test.sh --update BUILD, which CI compares with"
-    echo "# its own build: more registers, stack or spilled bytes than here fail."
+    echo "# its own build: more registers, stack, spilled bytes or cycles of a loop than here fail."
     echo "# nvcc $(compiler_of "$1")"
-    { echo "kernel backend level dtype d architecture registers stack spilled"; table_of "$1"; } | aligned
+    { echo "kernel backend level dtype d architecture registers stack spilled loop"; table_of "$1"; } | aligned
   } >"$table"
   echo "$table: $(grep -c '_sm\|sm_' "$table") rows"
 }
@@ -96,7 +113,7 @@ check() {
   grep -qx "# nvcc $compiler" "$table" || { same=0; echo "$table is of another nvcc than $compiler: registers are not compared"; }
   if grep -rhE '\(C75[0-9]+\)' "$1" --include='*.ptxas'; then bad=1; fi
   table_of "$1" | awk -v table="$table" -v same=$same '
-    BEGIN { while ((getline line < table) > 0) if (split(line, f, " +") == 9) { key = f[1] " " f[2] " " f[3] " " f[4] " " f[5] " " f[6]; registers[key] = f[7]; stack[key] = f[8]; spilled[key] = f[9] } }
+    BEGIN { while ((getline line < table) > 0) if (split(line, f, " +") == 10) { key = f[1] " " f[2] " " f[3] " " f[4] " " f[5] " " f[6]; registers[key] = f[7]; stack[key] = f[8]; spilled[key] = f[9]; loop[key] = f[10] } }
     function complain(text) { print key ": " text; bad = 1 }
     { key = $1 " " $2 " " $3 " " $4 " " $5 " " $6; ++rows }
     !(key in registers) { complain("built, but not in " table); next }
@@ -104,7 +121,9 @@ check() {
     same && $7 < registers[key] { print key ": " $7 " registers, in the table " registers[key] " (worth an --update)" }
     $8 > stack[key] { complain($8 " bytes of stack, not " stack[key]) }
     $9 > spilled[key] { complain($9 " bytes spilled, not " spilled[key]) }
-    END { print rows " kernels compared with " table; exit bad }' || bad=1
+    $10 != "-" { ++loops }
+    same && $10 != "-" && loop[key] != "-" && $10 > loop[key] + 0 { complain("a loop of " $10 " cycles, not " loop[key]) }
+    END { print rows " kernels compared with " table ", " loops + 0 " of them by their loops"; exit bad }' || bad=1
   ((bad == 0)) || echo "If this is meant: tests/resources_test.sh --update $1"
   return $bad
 }
@@ -159,13 +178,32 @@ ptxas info    : Used 100 registers, used 1 barriers
 REPORT
   export FALCHION_RESOURCES=$folder/table
   against() { printf '# nvcc 13.0\n%s\n' "$1" >"$folder/table"; $here "$build"; }
-  against "$row sm_90 100 16 12" >/dev/null
+  against "$row sm_90 100 16 12 -" >/dev/null
   echo "a table that fits passes"
-  expect "100 registers, not 99" against "$row sm_90 99 16 12"
-  expect "16 bytes of stack, not 0" against "$row sm_90 100 0 12"
-  expect "12 bytes spilled, not 0" against "$row sm_90 100 16 0"
-  expect "built, but not in" against "$row sm_80 100 16 12"
-  expect "not in src/variants.def" against "$row sm_90 100 16 12"$'\n'"attention_forward sm80 plain bf16 63 sm_90 1 0 0"
+  expect "100 registers, not 99" against "$row sm_90 99 16 12 -"
+  expect "16 bytes of stack, not 0" against "$row sm_90 100 0 12 -"
+  expect "12 bytes spilled, not 0" against "$row sm_90 100 16 0 -"
+  expect "built, but not in" against "$row sm_80 100 16 12 -"
+  expect "not in src/variants.def" against "$row sm_90 100 16 12 -"$'\n'"attention_forward sm80 plain bf16 63 sm_90 1 0 0 -"
+  # The same variant of sm90, whose loop has 120 cycles.
+  local hopper=$build/CMakeFiles/core.dir/generated/variants/attention_forward_sm90_plain_bf16_64.cu.o
+  echo 'VARIANT(attention_forward, sm90, plain, bf16, 64)' >>"$build/generated/falchion_variants.inc"
+  touch "$hopper"
+  sed 's/4sm80/4sm90/; s/sm_90/sm_90a/' "$object.ptxas" >"$hopper.ptxas"
+  printf '#!/bin/sh\necho kernel 40 120\n' >"$folder/cycles"
+  chmod +x "$folder/cycles"
+  export FALCHION_LOOP_CYCLES=$folder/cycles
+  local both="$row sm_90 100 16 12 -"$'\n'"${row/sm80/sm90} sm_90a 100 16 12"
+  against "$both 120" >/dev/null
+  against "$both 121" >/dev/null
+
+  expect "a loop of 120 cycles, not 119" against "$both 119"
+  expect "1 of them by their loops" against "$both 119"
+  printf '#!/bin/sh\nexit 77\n' >"$folder/cycles"
+  against "$both 119" >/dev/null
+  echo "without the programs that print machine code no loop is compared"
+  rm "$hopper" "$hopper.ptxas"
+  echo 'VARIANT(attention_forward, sm80, plain, bf16, 64)' >"$build/generated/falchion_variants.inc"
   mkdir "$folder/bin"
   printf '#!/bin/sh\nexit 127\n' >"$folder/bin/column"
   chmod +x "$folder/bin/column"
