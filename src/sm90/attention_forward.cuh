@@ -161,7 +161,8 @@ class Consumer {
   }
   /// P of the next keys from their scores. The first kEarly exponentials are taken while O += P V still runs, whose P
   /// must stay in its registers until then. The wait for V between them and the wait for O is for the V of these keys.
-  /// It stands there because its branch keeps ptxas from moving the wait for O up to the first exponential.
+  /// It stands there because its branch keeps ptxas from moving the wait for O up to the first exponential. Where
+  /// kEarly is 0, it comes last.
   __device__ __forceinline__ void make_p(const Scores& scores) {
     constexpr int kEarly = Config::kEarly;
     TileSums sums;
