@@ -251,6 +251,8 @@ TEST(HopperPlan, SplitKeysAreDealtInTurn) {
   EXPECT_EQ(plan.attention().splits, 15);
   EXPECT_FALSE(plan.attention().counted);
   EXPECT_EQ(dealt(a), text("120 in turn, ", 15 * 128 * 8 * (128 + 2) * 4, " B"));
+  a.h_q = a.h_k = 86;
+  EXPECT_EQ(dealt(a), text("132 in turn, ", 3 * 128 * 86 * (128 + 2) * 4, " B")) << "258 tiles";
 }
 
 TEST(HopperPlan, ASectionIsWhatFitsIntoTheL2) {
