@@ -32,7 +32,7 @@ constexpr Sizes sizes_of(bool turns = Config::kTurns != Turns::never) {
 ModelTile draw_tile(const Sizes& size, int most_skipped, std::uint64_t seed, double empty) {
   ModelTile out;
   if (random_uniform(seed, 0) < empty) return out;
-  out.keys = 1 + static_cast<int>(random_bits(seed, 1) % 7);
+  out.keys = 1 + static_cast<int>(random_bits(seed, 1) % 11);
   out.clear = random_bits(seed, 2) % 2 == 0;
   if (out.clear) return out;  // Then no consumer passes over a tile, because all have to meet on the last one.
   int least = 0;
