@@ -47,6 +47,8 @@ endfunction()
 foreach(source IN LISTS test_sources)
   falchion_test(${source})
 endforeach()
+# It runs device code on the host, with a header <cuda/atomic> of its own.
+target_include_directories(tile_counter_test BEFORE PRIVATE tests/fake_cuda/atomic)
 include(cmake/tests_fake_cuda.cmake)
 # Tests of parts of the command.
 foreach(name verify_storm verify_watchdog verify_rule verify_operations roofline print_json)

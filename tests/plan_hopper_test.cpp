@@ -25,7 +25,7 @@ TEST(HopperPlan, Prefill) {
       "decision    sm90 plain\n"
       "device      sm_90: 132 SMs\n"
       "tiles       128 rows x 128 keys, head dims up to 128, 384 threads, 2 stages of K and V\n"
-      "grid        2048 tiles, walked by 132 CTAs, 1 an SM: 16 waves, 96 % busy\n"
+      "grid        2048 tiles, dealt to 132 CTAs, 1 an SM: 16 waves, 96 % busy\n"
       "shared      198 kB a CTA\n"
       "workspace   0 B\n"
       "unaligned   operands that are not 16-byte aligned, or whose rows overlap, run on the variant general d128\n"
@@ -173,59 +173,119 @@ TEST(HopperPlan, OnlyGroupsThatDivideATileArePacked) {
   EXPECT_EQ(decided(problem(1, 32, 4096, 24, 8, 128), on(90, Backend::sm80)).attention().group, 3) << "no boxes there";
 }
 
-TEST(HopperPlan, WhoDealsTheTiles) {
-  const auto walkers = [](const Attention& a) { return decided(a, hopper()).attention().walkers; };
-  const Attention full = problem(4, 4096, 4096, 16, 16, 128);
-  EXPECT_EQ(walkers(full), 132) << "one an SM";
-  EXPECT_EQ(walkers(problem(1, 1024, 1024, 15, 15, 128)), 120) << "no more than tiles";
-  EXPECT_EQ(walkers(causal(8192, 128)), 132);
-  EXPECT_EQ(walkers(causal(8193, 128)), 0) << "long bands: the hardware";
-  EXPECT_EQ(walkers(problem(4, 16384, 16384, 16, 16, 128)), 132) << "without a band, however long";
-  Attention x = full;
-  x.packed = true;
-  EXPECT_EQ(walkers(x), 132);
-  x.s_q = 0;
-  EXPECT_EQ(walkers(x), 132) << "a hint of nothing";
-  x = full;
-  x.packed = true;
-  x.band = causal(1, 1).band;
-  EXPECT_EQ(walkers(x), 0) << "nobody knows how long tiles are";
-  x.s_q = x.s_k = 1024;
-  x.b = 16;
-  EXPECT_EQ(walkers(x), 131) << "many short ones even out";
-  EXPECT_FALSE(decided(x, hopper()).attention().pairs);
-  x.h_q = x.h_k = 2;
-  EXPECT_EQ(walkers(x), 0) << "too few";
-  x = causal(1024, 128);
-  x.b = 16;
-  x.used_k = true;
-  EXPECT_EQ(walkers(x), 131) << "nor are used lengths known";
-  x = full;
-  x.used_q = true;
-  EXPECT_EQ(walkers(x), 132);
-  x = full;
+/// Who deals the tiles to how many CTAs, and the workspace that it takes.
+std::string dealt(const Attention& a) {
+  const PlanData plan = decided(a, hopper());
+  if (plan.attention().walkers == 0) return text("a CTA each, ", plan.workspace, " B");
+  return text(plan.attention().walkers, plan.attention().counted ? " draw, " : " in turn, ", plan.workspace, " B");
+}
+
+TEST(HopperPlan, TilesOfTheSameLengthAreDealtInTurn) {
+  EXPECT_EQ(dealt(problem(4, 4096, 4096, 16, 16, 128)), "132 in turn, 0 B") << "one an SM";
+  EXPECT_EQ(dealt(problem(1, 1024, 1024, 15, 15, 128)), "120 in turn, 0 B") << "no more than tiles";
+  EXPECT_EQ(dealt(problem(4, 16384, 16384, 16, 16, 128)), "132 in turn, 0 B") << "however long";
+  EXPECT_EQ(dealt(problem(1, 512, 512, 16, 16, 64)), "128 in turn, 0 B") << "sm90 brief";
+  EXPECT_EQ(dealt(problem(0, 4096, 4096, 16, 16, 128)), "a CTA each, 0 B") << "nothing to do";
+  Attention x = problem(4, 4096, 4096, 16, 16, 128);
   x.bias = true;
-  EXPECT_EQ(walkers(x), 0) << "variants of sm80 have no walkers";
-  x = causal(1024, 128);
+  EXPECT_EQ(dealt(x), "a CTA each, 0 B") << "variants of sm80";
+}
+
+TEST(HopperPlan, TilesOfOtherLengthsAreDrawnFromACounter) {
+  EXPECT_EQ(dealt(causal(128, 128)), "64 in turn, 0 B") << "one tile for each CTA";
+  EXPECT_EQ(dealt(causal(8192, 128)), "132 draw, 16 B");
+  EXPECT_EQ(dealt(causal(65536, 128)), "132 draw, 16 B") << "however long";
+  Attention x = causal(4096, 128);
+  x.band = {100, 50, Align::bottom_right};
+  EXPECT_EQ(dealt(x), "132 draw, 16 B") << "a window";
+  x.band = {100, -1, Align::top_left};
+  EXPECT_EQ(dealt(x), "132 draw, 16 B") << "bounded on the left alone";
+  x = causal(4096, 128);
+  x.h_k = 4;
+  EXPECT_EQ(dealt(x), "132 draw, 16 B") << "GQA";
+  x.score.softcap = 30;
+  EXPECT_EQ(dealt(x), "132 draw, 16 B") << "sm90 score";
+  x = problem(4, 4096, 4096, 16, 16, 128);
+  x.used_k = true;
+  EXPECT_EQ(dealt(x), "132 draw, 16 B") << "only the device knows the lengths";
+  x.used_k = false;
+  x.first_k = true;
+  EXPECT_EQ(dealt(x), "132 draw, 16 B");
+  // As many tiles as CTAs, and one more. With one tile for each CTA nothing is left to draw.
+  x = causal(1408, 128);  // 11 tiles
   x.b = 1;
-  x.h_q = x.h_k = 25;  // These are 25 x 8 tiles.
-  EXPECT_EQ(walkers(x), 100) << "no more than pairs of tiles";
-  x.h_q = x.h_k = 20;
-  x.s_q = x.s_k = 1100;  // These are 20 x 9 tiles.
-  EXPECT_EQ(walkers(x), 90) << "pairs across two heads";
-  x = full;
-  x.b = 0;
-  EXPECT_EQ(walkers(x), 0);
-  // These are 128 tiles, all of the same length.
-  x = causal(8192, 128);
-  x.b = 4;
-  x.h_q = x.h_k = 32;
-  x.s_q = 128;
-  EXPECT_EQ(walkers(x), 0) << "each has an SM to itself";
-  x.s_q = 1024;
-  EXPECT_EQ(walkers(x), 132);
-  EXPECT_FALSE(decided(x, hopper()).attention().pairs) << "no triangle";
-  EXPECT_TRUE(decided(causal(8192, 128), hopper()).attention().pairs);
+  x.h_q = x.h_k = 12;
+  EXPECT_EQ(dealt(x), "132 in turn, 0 B");
+  x.s_q = x.s_k = 1409;
+  EXPECT_EQ(dealt(x), "132 draw, 16 B");
+}
+
+/// How many tiles packed sequences have is known when a run begins, so its hints say neither how many CTAs there are
+/// nor whether they draw.
+TEST(HopperPlan, PackedSequencesAreDrawnFromACounter) {
+  Attention x = problem(4, 4096, 4096, 16, 16, 128);
+  x.packed = true;
+  EXPECT_EQ(dealt(x), "132 draw, 16 B");
+  x.s_q = x.s_k = 0;
+  EXPECT_EQ(dealt(x), "132 draw, 16 B") << "a hint of nothing";
+  x.s_q = x.s_k = 100;
+  x.b = 1;
+  EXPECT_EQ(dealt(x), "132 draw, 16 B") << "a hint of 32 tiles";
+  x.band = causal(1, 1).band;
+  EXPECT_EQ(dealt(x), "132 draw, 16 B");
+}
+
+/// The parts of split keys have a workspace of their own, and no counter.
+TEST(HopperPlan, SplitKeysAreDealtInTurn) {
+  Attention a = problem(1, 128, 8192, 8, 8, 128);
+  a.band = causal(1, 1).band;
+  const PlanData plan = decided(a, hopper());
+  EXPECT_EQ(plan.attention().splits, 15);
+  EXPECT_FALSE(plan.attention().counted);
+  EXPECT_EQ(dealt(a), text("120 in turn, ", 15 * 128 * 8 * (128 + 2) * 4, " B"));
+  a.h_q = a.h_k = 86;
+  EXPECT_EQ(dealt(a), text("132 in turn, ", 3 * 128 * 86 * (128 + 2) * 4, " B")) << "258 tiles";
+}
+
+TEST(HopperPlan, ASectionIsWhatFitsIntoTheL2) {
+  const auto section = [](const Attention& a, std::int64_t total_k = 0) {
+    return gpu_section(a, total_k, decided(a, hopper()).attention().group);
+  };
+  EXPECT_EQ(section(causal(4096, 128)), 8) << "K and V of a head have 2 MB";
+  EXPECT_EQ(section(causal(4096, 64)), 16);
+  EXPECT_EQ(section(causal(4097, 128)), 7) << "8 heads would pass 16 MB";
+  EXPECT_EQ(section(causal(32768, 128)), 1);
+  EXPECT_EQ(section(causal(1 << 20, 256)), 1) << "one head at least";
+  Attention x = causal(4096, 192);
+  x.d_v = 128;
+  EXPECT_EQ(section(x), 6) << "2.5 MB";
+  // Query heads that share K and V are of the same section.
+  x = causal(4096, 128);
+  x.h_k = 4;
+  EXPECT_EQ(section(x), 8 * 4);
+  x.s_q = x.s_k = 1 << 20;
+  EXPECT_EQ(section(x), 4) << "those of one K/V head at least";
+  x = causal(4096, 128);
+  x.h_k = 4;
+  x.s_q = 32;
+  EXPECT_EQ(decided(x, hopper()).attention().group, 4);
+  EXPECT_EQ(section(x), 8) << "they are rows of the same tiles";
+  // Each column of packed sequences has all of them, and a hint says nothing about their keys.
+  x = causal(100, 128);
+  x.packed = true;
+  EXPECT_EQ(section(x, 4096), 8);
+  EXPECT_EQ(section(x, 32768), 1);
+  EXPECT_GE(section(x, 0), 16) << "no keys at all";
+}
+
+TEST(HopperPlan, ExplainTellsOfTheCounter) {
+  const std::string story = story_of(causal(4096, 128), hopper());
+  EXPECT_NE(story.find("\ngrid        2048 tiles, drawn from a counter by 132 CTAs, 1 an SM: 16 waves, 96 % busy\n"),
+            std::string::npos)
+      << story;
+  EXPECT_NE(story.find("\nworkspace   16 B\n"), std::string::npos) << story;
+  const std::string each = story_of(problem(4, 4096, 4096, 16, 16, 128), on(90, Backend::sm80));
+  EXPECT_NE(each.find("\ngrid        2048 CTAs, "), std::string::npos) << each;
 }
 
 /// A grid of two waves always starts early, a smaller one only where a CTA has its SM for itself.
@@ -245,7 +305,6 @@ TEST(HopperPlan, SplitsKeys) {
   EXPECT_EQ(
       describe(decided(a, hopper())),
       "attention_forward sm90 plain bf16 d128 dv128 band full tile 128x128x128 group 1 grid 120 splits 15 ws 7.99 MB");
-  EXPECT_EQ(decided(a, hopper()).attention().walkers, 120) << "walked too";
   a.packed = true;
   EXPECT_EQ(decided(a, hopper()).attention().splits, 1) << "partial results would have no place";
 }

@@ -123,7 +123,8 @@ void choose_walkers(std::int64_t slots, PlanData* plan) {
   const Attention& a = attention.problem;
   const std::int64_t items = plan->items * attention.splits;
   if (plan->backend != Backend::sm90 || items == 0) return;
-  const bool same_length = a.band.left < 0 && a.band.right < 0 && !a.packed && !a.used_k && !a.first_k;
+  const bool known = !a.packed && !a.used_q && !a.used_k && !a.first_k;
+  const bool same_length = known && a.band.left < 0 && a.band.right < 0;
   // How many tiles a packed problem has is known at run time; its hints may say too little.
   attention.walkers = static_cast<int>(a.packed ? slots : std::min(items, slots));
   attention.counted = !same_length && attention.splits == 1 && (a.packed || items > slots);

@@ -4,12 +4,15 @@
 #include <cuda_runtime_api.h>
 #include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <string>
 #include <vector>
 
 #include "cuda/device_copy.hpp"
 #include "support/contract.hpp"
+#include "support/random.hpp"
 
 namespace falchion::testing {
 
@@ -53,6 +56,13 @@ class OnDevice {
   Status run(const Operands& operands, Stream stream = nullptr) const {
     void* memory = workspace_.size() > 0 ? workspace_.data() : nullptr;
     return plan_.run(operands, memory, workspace_.size(), stream);
+  }
+  /// Writes random bytes over the whole workspace.
+  Status spoil_workspace(std::uint64_t seed) {
+    std::vector<std::uint64_t> bytes((workspace_.size() + 7) / 8);
+    for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = random_bits(seed, i);
+    const cudaError_t error = cudaMemcpy(workspace_.data(), bytes.data(), workspace_.size(), cudaMemcpyHostToDevice);
+    return error == cudaSuccess ? Status{} : Status{Code::device, cudaGetErrorString(error)};
   }
   /// Copies the host's tensors as they are now to the device, with the outputs poisoned.
   Status upload() {

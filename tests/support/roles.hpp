@@ -1,5 +1,5 @@
 // tests/support/roles.hpp: warps that wait for each other, as coroutines: barriers, what a role waits for, the role,
-// and its position in a ring. tests/sm90_rings_test.cpp makes a model of a Hopper CTA from them.
+// and its position in a ring. support/hopper_cta.hpp makes a model of a Hopper CTA from them.
 #pragma once
 
 #include <coroutine>
