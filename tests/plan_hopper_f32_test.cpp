@@ -30,7 +30,7 @@ TEST(HopperF32Plan, F32IsSplitIntoHalves) {
             "decision    sm90 halves\n"
             "device      sm_90: 132 SMs\n"
             "tiles       128 rows x 64 keys, head dims up to 128, 384 threads, 2 stages of K and V\n"
-            "grid        512 tiles, walked by 132 CTAs, 1 an SM: 4 waves, 96 % busy\n"
+            "grid        512 tiles, dealt to 132 CTAs, 1 an SM: 4 waves, 96 % busy\n"
             "shared      198 kB a CTA\n"
             "workspace   101 MB: q, k and v as two f16 parts\n"
             "paths\n"

@@ -3,25 +3,28 @@
 #        resources_test.sh --update BUILD    writes that table
 #        resources_test.sh --can-fail LAUNCHER NVCC FLAGS...   spills, C75xx and a table that does not fit are found
 # Fails where a variant spills more, uses more of the stack, has more registers or a longer loop than the table says, or
-# where build and table do not have the same variants. The reports come from cmake/keep_ptxas_report.sh. A spill of an sm80
-# variant fails the build already. The table finds spills of sm90 variants and everything that only grows. A loop's length
-# is what bench/loop_cycles.py reads from the machine code of Hopper's forward kernels, and "-" stands for all others.
-# Where the programs are missing that print machine code, loops are not compared.
+# where build and table do not have the same variants. The reports come from cmake/keep_ptxas_report.sh. A spill of an
+# sm80 variant fails the build already. The table finds spills of sm90 variants and everything that only grows. A loop's
+# length is what bench/loop_cycles.py reads from the machine code of Hopper's forward kernels, and "-" stands for all
+# others. Where the programs are missing that print machine code, loops are not compared.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 table=${FALCHION_RESOURCES:-docs/resources.txt}
 
-# Prints "object cycles" for each object whose loop is looked at.
+# Prints "object cycles" for each object whose loop is looked at, or nothing at all where the programs are missing (77).
+# An object without a loop gets 0, which no table has.
 loops_of() {
   find "$1/" -path '*generated/variants/attention_forward_sm90_*.cu.o' | while read -r object; do
-    local line
-    line=$(${FALCHION_LOOP_CYCLES:-python3 bench/loop_cycles.py} --brief "$object" attention_forward 2>/dev/null) || continue
-    awk -v object="$(basename "$object" .cu.o)" '{ if ($3 > most) most = $3 } END { print object, most }' <<<"$line"
+    local lines status=0
+    lines=$(${FALCHION_LOOP_CYCLES:-python3 bench/loop_cycles.py} --brief "$object" attention_forward 2>&1) || status=$?
+    ((status == 77)) && return
+    ((status == 0)) || { echo "$lines" >&2; lines=; }
+    awk -v object="$(basename "$object" .cu.o)" '$3 > most { most = $3 } END { print object, most + 0 }' <<<"$lines"
   done
 }
 
-# Turns the reports of a build into lines "kernel backend level dtype d architecture registers stack spilled loop", with
-# spills in bytes and the loop in cycles of stall counts. A kernel that comes with several variants (linear_attention_starts) has one line for its type, with
+# Turns the reports of a build into lines "kernel backend level dtype d architecture registers stack spilled loop".
+# Spills are in bytes and the loop in cycles of stall counts. A kernel that comes with several variants (linear_attention_starts) has one line for its type, with
 # the largest number of each kind. A kernel that belongs to no variant (attention_combine) has one line in all.
 table_of() {
   local file name loops
@@ -90,7 +93,7 @@ update() {
 # variant of variants.def.
 check_variants() {
   local op backend level dtype d bad=0 built
-  built=$(table_of "$1" | cut -d' ' -f1-5)
+  built=$(cut -d' ' -f1-5 <<<"$2")
   while IFS=' ' read -r op backend level dtype d; do
     grep -qx "$op $backend $level $dtype $d" <<<"$built" ||
       { echo "$op $backend $level $dtype $d: a variant of this build, but there is no object with a report of ptxas"; bad=1; }
@@ -103,16 +106,17 @@ check_variants() {
 }
 
 check() {
-  local bad=0 compiler
+  local bad=0 compiler built
   compiler=$(compiler_of "$1")
-  [[ -n $(table_of "$1") ]] || { echo "no GPU variant is built in $1"; exit 77; }
+  built=$(table_of "$1")
+  [[ -n $built ]] || { echo "no GPU variant is built in $1"; exit 77; }
   [[ -e $table ]] || { echo "there is no $table: tests/resources_test.sh --update $1"; return 1; }
-  check_variants "$1" || bad=1
+  check_variants "$1" "$built" || bad=1
   # Another nvcc uses other registers. Then only the stack and the spills are compared.
   local same=1
   grep -qx "# nvcc $compiler" "$table" || { same=0; echo "$table is of another nvcc than $compiler: registers are not compared"; }
   if grep -rhE '\(C75[0-9]+\)' "$1" --include='*.ptxas'; then bad=1; fi
-  table_of "$1" | awk -v table="$table" -v same=$same '
+  awk -v table="$table" -v same=$same '
     BEGIN { while ((getline line < table) > 0) if (split(line, f, " +") == 10) { key = f[1] " " f[2] " " f[3] " " f[4] " " f[5] " " f[6]; registers[key] = f[7]; stack[key] = f[8]; spilled[key] = f[9]; loop[key] = f[10] } }
     function complain(text) { print key ": " text; bad = 1 }
     { key = $1 " " $2 " " $3 " " $4 " " $5 " " $6; ++rows }
@@ -122,8 +126,8 @@ check() {
     $8 > stack[key] { complain($8 " bytes of stack, not " stack[key]) }
     $9 > spilled[key] { complain($9 " bytes spilled, not " spilled[key]) }
     $10 != "-" { ++loops }
-    same && $10 != "-" && loop[key] != "-" && $10 > loop[key] + 0 { complain("a loop of " $10 " cycles, not " loop[key]) }
-    END { print rows " kernels compared with " table ", " loops + 0 " of them by their loops"; exit bad }' || bad=1
+    same && $10 != "-" && ($10 > loop[key] + 0 || $10 == 0) { complain("a loop of " $10 " cycles, not " loop[key]) }
+    END { print rows " kernels compared with " table ", " loops + 0 " of them by their loops"; exit bad }' <<<"$built" || bad=1
   ((bad == 0)) || echo "If this is meant: tests/resources_test.sh --update $1"
   return $bad
 }
@@ -196,9 +200,13 @@ REPORT
   local both="$row sm_90 100 16 12 -"$'\n'"${row/sm80/sm90} sm_90a 100 16 12"
   against "$both 120" >/dev/null
   against "$both 121" >/dev/null
-
   expect "a loop of 120 cycles, not 119" against "$both 119"
   expect "1 of them by their loops" against "$both 119"
+  expect "a loop of 120 cycles, not -" against "$both -"
+  printf '#!/bin/sh\necho kernel 0 0\n' >"$folder/cycles"
+  expect "a loop of 0 cycles" against "$both 119"
+  printf '#!/bin/sh\nexit 1\n' >"$folder/cycles"
+  expect "a loop of 0 cycles" against "$both 119"
   printf '#!/bin/sh\nexit 77\n' >"$folder/cycles"
   against "$both 119" >/dev/null
   echo "without the programs that print machine code no loop is compared"

@@ -233,7 +233,7 @@ class FALCHION_API Plan {
   /// On a GPU it enqueues the work and returns; on the CPU it does the work. It neither allocates nor synchronises and
   /// is safe in a CUDA graph. (OpenMP itself allocates when a thread first uses it; an Executor avoids that.) The
   /// workspace must have at least workspace_bytes() bytes and be 64-byte aligned. Errors: invalid (a tensor that does
-  /// not fit the plan), workspace, device.
+  /// not fit the plan), unsupported (operands that need a variant which is not built), workspace, device.
   Status run(const Operands& operands, void* workspace, std::size_t workspace_bytes,
              Stream stream = nullptr) const noexcept;
   Status run(const LinearOperands& operands, void* workspace, std::size_t workspace_bytes,

@@ -53,8 +53,9 @@ struct TileSums {
 /// a row's result do not depend on the rows beside it (except where scores pass 2^20, see `far`). This matters in a
 /// packed batch, where the last warp of a sequence also has rows of the next one.
 struct Softmax : OnlineSoftmax<2> {
-  static constexpr float kMost = 256;  // 2^kSlack
-  float limit;                         // no sum may be above it: kMost, or -1 if `far` is set, since no P is right then
+  static constexpr float kMost = 256;
+  static_assert(kMost == 1 << static_cast<int>(kSlack));
+  float limit;  // no sum may be above it: kMost, or -1 if `far` is set, since no P is right then
 
   /// P = exp2((s - m) c) of element i of S. It is added to the sums of the tile. This takes one FFMA, one ex2 and one
   /// FADD.

@@ -58,8 +58,9 @@ inline constexpr std::int64_t kSectionBytes = 16 << 20;
 
 // sm90, f32: kind halves first reads q, k and v and writes as many bytes (and the next kernel reads those instead).
 // That pays where there is enough to compute: kHalvesFlops in all, since two launches take some 5 us longer than one,
-// and kHalvesFlopsPerByte for each byte of q, k and v. Both follow from 32 TFLOP/s of sm80's f32, an estimate of 120
-// TFLOP/s of kind halves, and 4 TB/s of the memory: a flop saves 1 / 32 - 1 / 120 ps, and a byte costs 2 / 4 ps.
+// and kHalvesFlopsPerByte for each byte of q, k and v. Both follow from 32 TFLOP/s of sm80's f32, 120 TFLOP/s of kind
+// halves (measured with 4096 keys on an H200: 119 to 172), and 4 TB/s of the memory: a flop saves 1 / 32 - 1 / 120 ps,
+// and a byte costs 2 / 4 ps.
 inline constexpr double kHalvesFlops = 2e8, kHalvesFlopsPerByte = 22;
 
 // Linear attention: sequences are cut into segments where the heads alone keep less than this share of the threads or

@@ -1,6 +1,7 @@
-// src/sm90/attention_halves_infinite.cuh: what comes of numbers that no f16 part can hold. Rows of q and k with an Inf,
-// and rows of v with an Inf or NaN, are marked (attention_halves_split.cuh). Where a tile has one, a warp computes what
-// such numbers make of S and O from the operands themselves. That is slow, and it happens to almost nobody.
+// src/sm90/attention_halves_infinite.cuh: what comes of numbers that no f16 part can hold. Rows of q and k with an Inf
+// or a number from 2^64 on, and rows of v with an Inf or NaN, are marked (attention_halves_split.cuh). Where a tile has
+// one, a warp computes what such numbers make of S and O from the operands themselves. That is slow, and it happens to
+// almost nobody.
 #pragma once
 
 #include <algorithm>

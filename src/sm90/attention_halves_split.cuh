@@ -26,6 +26,10 @@ __device__ __forceinline__ float without_mark(float factor) { return __uint_as_f
 
 enum class Operand { q, k, v };
 
+/// Rows of q and k with a number from 2^64 on are marked too. Two of their factors together may pass the range of f32
+/// where the product of the rows does not, so their scores are computed from the operands themselves.
+inline constexpr int kLeastExponent = 14 - 64;
+
 /// One warp splits one row of kD numbers; each lane has groups of kWidth neighbouring ones. Numbers that are not finite
 /// do not count for the maximum. An Inf is left out, and so is a NaN of v, because 0 times such a number would be NaN
 /// in rows that do not see it. The kernel after this one computes what comes of them. A NaN of q or k stays: it makes
@@ -121,7 +125,8 @@ __global__ void __launch_bounds__(32 * kSplitWarps)
       RowSplitter<kD> numbers(place.in(a.q, h), static_cast<int>(a.d_qk), a.aligned);
       const int n = numbers.template split<Operand::q>(to + (std::int64_t{row} * h_q + h) * 2 * kD, &left_out);
       if (leader)
-        factors[(std::int64_t{place.b} * h_q + h) * s_q + place.s] = mark_incomplete(power_of_two(-n), left_out);
+        factors[(std::int64_t{place.b} * h_q + h) * s_q + place.s] =
+            mark_incomplete(power_of_two(-n), left_out || n < kLeastExponent);
     }
     return;
   }
@@ -136,7 +141,7 @@ __global__ void __launch_bounds__(32 * kSplitWarps)
     if (of_k) {
       RowSplitter<kD> numbers(place.in(a.k, h), static_cast<int>(a.d_qk), a.aligned);
       const int n = numbers.template split<Operand::k>(reinterpret_cast<Half*>(memory + at.k) + line, &left_out);
-      if (leader) factor.k = mark_incomplete(power_of_two(-n), left_out);
+      if (leader) factor.k = mark_incomplete(power_of_two(-n), left_out || n < kLeastExponent);
     } else {
       RowSplitter<kD> numbers(place.in(a.v, h), static_cast<int>(a.d_v), a.aligned);
       const int n = numbers.template split<Operand::v>(reinterpret_cast<Half*>(memory + at.v) + line, &left_out);

@@ -99,7 +99,7 @@ __device__ __forceinline__ void plan_tiles(const AttentionArgs& a, const Divisor
 /// consumers need S of the next tile first (kNextKFirst).
 template <class Config>
 __device__ __forceinline__ void produce(const Divisors& by, const TensorMaps& maps, typename Config::Shared& shared) {
-  constexpr int kKeys = Config::kKeys, kNear = 4;
+  constexpr int kKeys = Config::kKeys, kNear = Tile::kNear;
   RingPosition<Config::kStages> at_k, at_v;
   RingPosition<Config::kStagesQ> at_q;
   RingPosition<Config::kTiles> at_tile;

@@ -38,6 +38,8 @@ struct Tile {
   // In shared memory, behind the tiles of Q, K and V, lie the records of tiles that the scheduler works out ahead, and
   // a record of rows for each consumer warp (16 rows). The config asserts their sizes.
   static constexpr int kRecords = 2;
+  /// When so many tiles of keys are left to load, the producer wants the next record.
+  static constexpr int kNear = 4;
   static constexpr int kRecordBytes = 120;
   static constexpr int kRowsRecordBytes = 48;
   static constexpr int kBarrierBytes = 8;

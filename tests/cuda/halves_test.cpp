@@ -61,6 +61,22 @@ TEST(Halves, RowsOfAnySize) {
   }
 }
 
+/// The factors of two huge rows together pass the range of f32, while their product does not: its large numbers meet
+/// zeros, or numbers near 1.
+TEST(Halves, HugeRowsWhoseProductIsSmall) {
+  if (const std::string why = why_not_here(); !why.empty()) GTEST_SKIP() << why;
+  for (const int d : {64, 128, 256}) {
+    SCOPED_TRACE(::testing::Message() << "d " << d);
+    Instance x = make_instance(Case{"x", 1, 150, 200, 2, 2, d, d}, DType::f32);
+    const double huge = std::ldexp(1, 80);
+    for (int c = 0; c < d; ++c) {
+      for (const std::int64_t i : {3, 70}) x.q.set(0, i, 0, c, c == 0 ? huge : c == 1 && i == 70 ? 1 : 0);
+      for (const std::int64_t j : {8, 120}) x.k.set(0, j, 0, c, c == 1 ? huge : 0);
+    }
+    expect_right(&x);
+  }
+}
+
 /// No part can hold an infinity. What comes of it is computed from the operands, also in a band, a group of heads and
 /// split keys, and by whichever warp has the row.
 TEST(Halves, InfinitiesInEveryOperand) {

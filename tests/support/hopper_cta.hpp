@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "plan/text.hpp"
+#include "sm90/attention_tiles.hpp"
 #include "support/random.hpp"
 #include "support/roles.hpp"
 
@@ -132,7 +133,7 @@ class Cta {
 
   /// Whether the producer wants the next record when `left` tiles of keys are left to load, of `keys` in all.
   bool wants_next(int left, int keys) const {
-    constexpr int kNear = 4;
+    constexpr int kNear = sm90::Tile::kNear;
     const bool near = left == kNear || (left == keys && keys < kNear);
     switch (order.wants) {
       case Wants::near_the_end: return near;
