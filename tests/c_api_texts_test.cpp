@@ -30,7 +30,7 @@ TEST(CApi, TextsOfAPlan) {
   target.backend = FAL_BEST;
   target.sm = 90;
   const char* story = fal_explain(&problem, FAL_FORWARD, &target, FAL_TEXT);
-  EXPECT_NE(std::strstr(story, "sm90 f32"), nullptr) << story;
+  EXPECT_NE(std::strstr(story, "sm90 halves f32"), nullptr) << story;
   EXPECT_STREQ(fal_version(), version());
   EXPECT_EQ(fal_build_info(), build_info());
 }
