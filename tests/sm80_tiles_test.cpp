@@ -1,6 +1,6 @@
 // tests/sm80_tiles_test.cpp: runs the scheduler of the sm80 kernels (src/gpu/attention_tile.cuh) on the host. Every
-// query row must belong to exactly one tile. Every tile of keys that a row sees must be visited by exactly one split,
-// and no other tile may be visited.
+// query row must belong to exactly one tile, and the last rows of a sequence must come first. Every tile of keys that a
+// row sees must be visited by exactly one split, and no other tile may be visited.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -113,11 +113,17 @@ std::string check(const AttentionArgs& a) {
   const auto row_tiles = static_cast<std::size_t>(capacity) * a.group / kRows + 1;
   // For each (b, h, row tile) this holds a count for each tile of keys.
   std::vector<std::vector<int>> visits(static_cast<std::size_t>(a.b * a.h_q) * row_tiles);
+  std::tuple<int, int, int> before{-1, -1, -1};  // the sequence, head and split of the block before, and its row0
+  int row0_before = 0;
   for (int x = 0; x < blocks_of(a); ++x) {
     const AttentionTile t = tile_of<kRows, kKeys>(a, by, x);
     if (t.row0 >= t.rows) continue;  // This block is beyond the last tile and ends at once.
     const std::string where = text("block ", x, ": ");
     if (t.b < 0 || t.b >= a.b || t.split < 0 || t.split >= a.splits) return text(where, "no such sequence or split");
+    const std::tuple now{t.b, t.h, t.split};
+    if (now == before && t.row0 >= row0_before) return text(where, "row ", t.row0, " comes after row ", row0_before);
+    before = now;
+    row0_before = t.row0;
     const Sequence& s = sequences[static_cast<std::size_t>(t.b)];
     if (t.q.batch != s.batch || t.k.batch != s.batch || t.q.length != s.s_q || t.k.length != s.s_k)
       return text(where, "another sequence");

@@ -43,7 +43,9 @@ std::string check(const Launch& launch) {
       continue;
     }
     // Columns that are neighbours make a section, and each section is worked off before the next one begins.
-    const int section = x / launch.tiles / launch.section, tile = x % launch.tiles;
+    // The last one also takes the columns that would be left after it.
+    const int sections = std::max((launch.columns + launch.section - 1) / launch.section - 1, 1);
+    const int section = std::min(x / launch.tiles / launch.section, sections - 1), tile = x % launch.tiles;
     if (section == section_before && tile < tile_before)
       return text("place ", place, ": tile ", tile, " after tile ", tile_before, " of the same section");
     if (section < section_before) return text("place ", place, ": section ", section, " after ", section_before);
@@ -75,12 +77,20 @@ TEST(Sm90Schedule, EachItemOnceAndTheFirstTilesOfASectionFirst) {
   }
 }
 
-/// Shows the order on the smallest example: three columns of two tiles in sections of two columns.
-TEST(Sm90Schedule, TheLastSectionIsNarrower) {
-  const Schedule schedule = Schedule::make(6, 2, 2);
-  std::string all;
-  for (int place = 0; place < 6; ++place) all += text(place > 0 ? " " : "", schedule.at(place));
-  EXPECT_EQ(all, "0 2 1 3 4 5");
+/// Shows the order on small examples: columns of two tiles in sections of two columns, where the last section has from
+/// three to four of them, or all if there are fewer.
+TEST(Sm90Schedule, TheLastSectionIsWider) {
+  const auto order = [](int columns) {
+    const Schedule schedule = Schedule::make(2 * columns, 2, 2);
+    std::string all;
+    for (int place = 0; place < 2 * columns; ++place) all += text(place > 0 ? " " : "", schedule.at(place));
+    return all;
+  };
+  EXPECT_EQ(order(1), "0 1");
+  EXPECT_EQ(order(3), "0 2 4 1 3 5");
+  EXPECT_EQ(order(4), "0 2 4 6 1 3 5 7");
+  EXPECT_EQ(order(5), "0 2 1 3 4 6 8 5 7 9");
+  EXPECT_EQ(order(6), "0 2 1 3 4 6 8 10 5 7 9 11");
 }
 
 /// The plan says how many heads fit into the L2, which may be far more than there are, and more than an int can hold.
@@ -139,14 +149,14 @@ std::vector<Launch> sixteen_thousand_tokens() {
 
 /// With a counter no CTA is idle before the last place is taken. So the last CTA ends later than the average by one
 /// tile at most, and at the end of a section tiles have 1 to 3 tiles of keys, where a CTA has 39 (512 keys) to 1001
-/// (16k) in all. The figures are 0.5, 1.7, 1.6, 0.0, 0.2 and 0.2 %, for 512 to 16k keys. In turn they are 24 to 30 %: a
+/// (16k) in all. The figures are 0.6, 0.3, 0.9, 0.4, 0.2 and 0.2 %, for 512 to 16k keys. In turn they are 19 to 29 %: a
 /// section has 256 tiles, nearly two for each CTA, so that a CTA gets nearly the same two of every section. Without
 /// sections, where tiles are drawn in the order of their numbers, they are 0.9 to 7.4 %, because the last column begins
 /// with its longest tile too.
 TEST(Sm90Schedule, UnderACausalBandTheLastCtaEndsSoonAfterTheAverage) {
   for (const Launch& launch : sixteen_thousand_tokens()) {
-    EXPECT_LE(lateness<Schedule>(launch, Deal::from_a_counter), 0.02) << name(launch);
-    EXPECT_GE(lateness<Schedule>(launch, Deal::in_turn), 0.2) << name(launch);
+    EXPECT_LE(lateness<Schedule>(launch, Deal::from_a_counter), 0.01) << name(launch);
+    EXPECT_GE(lateness<Schedule>(launch, Deal::in_turn), 0.15) << name(launch);
   }
 }
 
@@ -156,7 +166,7 @@ struct Broken : Schedule {
   static Broken make(int items, int tiles, std::int64_t section) { return {Schedule::make(items, tiles, section)}; }
 };
 /// This schedule takes the last section for as wide as the others.
-struct WideLastSection : Broken {
+struct NarrowLastSection : Broken {
   int at(int place) const {
     const int first = place / (section * tiles) * section, within = place - first * tiles;
     return (first + within % section) * tiles + within / section;
@@ -192,11 +202,11 @@ struct AlwaysSections : Broken {
 TEST(Sm90Schedule, ABrokenScheduleIsFound) {
   const Launch even{4, 3, 2}, uneven{5, 3, 2}, nine{9, 2, 3}, plain{4, 3, 0};
   for (const Launch& launch : {even, uneven, nine, plain}) EXPECT_EQ(check<Broken>(launch), "");
-  EXPECT_EQ(check<WideLastSection>(even), "");
-  EXPECT_EQ(check<WideLastSection>(uneven), "place 13: there is no item 15");
-  EXPECT_EQ(check<ShortestFirst>(even), "place 2: tile 1 after tile 2 of the same section");
+  EXPECT_EQ(check<NarrowLastSection>({2, 3, 2}), "");
+  EXPECT_EQ(check<NarrowLastSection>(even), "place 6: tile 0 after tile 2 of the same section");
+  EXPECT_EQ(check<ShortestFirst>(even), "place 4: tile 1 after tile 2 of the same section");
   EXPECT_EQ(check<ColumnByColumn>(even), "place 3: tile 0 after tile 2 of the same section");
-  EXPECT_EQ(check<EveryThirdColumn>(nine), "place 3: section 0 after 2");
+  EXPECT_EQ(check<EveryThirdColumn>(nine), "place 3: section 0 after 1");
   EXPECT_EQ(check<OneTwice>(plain), "place 0: item 1 without sections");
   EXPECT_EQ(check<OneTwice>(even), "item 0 comes 0 times");
   EXPECT_EQ(check<AlwaysSections>(plain), "place 1: item 3 without sections");

@@ -37,25 +37,47 @@ __device__ __forceinline__ float over_quad(float x, Op op) {
   return op(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-/// The softmax state of the kRows rows of a thread. O and l are relative to 2^(m c). m need not be the true maximum: it
-/// is raised only when a score is more than kSlack bits above it, so that O is rescaled about once per row
-/// (FlashAttention-4 does the same). P may then reach 2^kSlack, which costs no precision in floating point.
+/// What each kind of online softmax knows of the kRows rows of a thread. O and l are relative to 2^(m c), where c is
+/// how much one unit of S is in the exponent of 2.
 template <int kRows>
-struct OnlineSoftmax {
+struct SoftmaxRows {
   static constexpr int kSize = kRows;
-  static constexpr float kSlack = 8;
-  float m[kRows];     // the reference, in units of S; the same in all four lanes
-  float l[kRows];     // sum of exp2((s - m) c) over this lane's columns
-  float base[kRows];  // m c
-  int far;            // 1: some |m c| is so large that s c - m c would lose digits
+  float m[kRows];  // the reference, in units of S; the same in all four lanes
+  float l[kRows];  // sum of exp2((s - m) c) over this lane's columns
 
   __device__ __forceinline__ void reset() {
-    far = 0;
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) {
       m[r] = -FALCHION_INF;
       l[r] = 0;
     }
+  }
+  /// Sums l over the four lanes of a row, so that all of them have the whole sum.
+  __device__ __forceinline__ void finish() {
+    CUTE_UNROLL
+    for (int r = 0; r < kRows; ++r) l[r] = over_quad(l[r], [](float x, float y) { return x + y; });
+  }
+  /// O and l are relative to 2 to this power. It is -inf where no key was seen.
+  __device__ __forceinline__ float reference(int r, float c) const { return m[r] == -FALCHION_INF ? m[r] : m[r] * c; }
+  /// The natural logarithm of the sum of exponentials, or -inf where no key was seen. nats is one unit of S in nats.
+  __device__ __forceinline__ float lse(int r, float nats) const {
+    return m[r] == -FALCHION_INF && l[r] == 0 ? -FALCHION_INF : fmaf(m[r], nats, log2(l[r]) * kLn2);
+  }
+};
+
+/// The online softmax of mma.sync's kernels. m need not be the true maximum: it is raised only when a score is more
+/// than kSlack bits above it, so that O is rescaled about once per row (FlashAttention-4 does the same). P may then
+/// reach 2^kSlack, which costs no precision in floating point.
+template <int kRows>
+struct OnlineSoftmax : SoftmaxRows<kRows> {
+  using SoftmaxRows<kRows>::m, SoftmaxRows<kRows>::l;
+  static constexpr float kSlack = 8;
+  float base[kRows];  // m c
+  int far;            // 1: some |m c| is so large that s c - m c would lose digits
+
+  __device__ __forceinline__ void reset() {
+    SoftmaxRows<kRows>::reset();
+    far = 0;
   }
 
   /// Is a score of S (rows, columns) more than kSlack bits above the m of its row? All lanes of the warp get the same
@@ -111,18 +133,6 @@ struct OnlineSoftmax {
   __device__ __forceinline__ void update(Scores& S, int r, int j, float c) {
     S(r, j) = exp2(fmaf(S(r, j), c, -base[r]));
     l[r] += S(r, j);
-  }
-
-  /// Sums l over the four lanes of a row, so that all of them have the whole sum.
-  __device__ __forceinline__ void finish() {
-    CUTE_UNROLL
-    for (int r = 0; r < kRows; ++r) l[r] = over_quad(l[r], [](float x, float y) { return x + y; });
-  }
-  /// O and l are relative to 2 to this power. It is -inf where no key was seen.
-  __device__ __forceinline__ float reference(int r, float c) const { return m[r] == -FALCHION_INF ? m[r] : m[r] * c; }
-  /// The natural logarithm of the sum of exponentials, or -inf where no key was seen. nats is one unit of S in nats.
-  __device__ __forceinline__ float lse(int r, float nats) const {
-    return m[r] == -FALCHION_INF && l[r] == 0 ? -FALCHION_INF : fmaf(m[r], nats, log2(l[r]) * kLn2);
   }
 };
 

@@ -45,17 +45,18 @@ struct TileSums {
 
 /// The state of the two rows. While the tensor cores multiply, every other instruction takes 1.3 to 2.5 times as long,
 /// so what counts is how few there are. Therefore m is left alone at first: all P of a tile are computed with the old
-/// m and summed. Only if such a sum is above 2^kSlack may a P be too large, and then the maxima are taken, m is raised,
+/// m and summed. Only if such a sum is above kMost may a P be too large, and then the maxima are taken, m is raised,
 /// and P is computed once more from S, which is still there. Before the first keys this does not work, and
 /// start_tile() takes the maxima.
 ///
 /// m of a row is raised only because of the row's own scores, never because of another row in the warp. So the bits of
 /// a row's result do not depend on the rows beside it (except where scores pass 2^20, see `far`). This matters in a
 /// packed batch, where the last warp of a sequence also has rows of the next one.
-struct Softmax : OnlineSoftmax<2> {
-  static constexpr float kMost = 256;
-  static_assert(kMost == 1 << static_cast<int>(kSlack));
-  float limit;  // no sum may be above it: kMost, or -1 if `far` is set, since no P is right then
+struct Softmax : SoftmaxRows<2> {
+  static constexpr float kMost = 256;  // as OnlineSoftmax lets P become
+  float base[2];                       // m c
+  int far;                             // 1: some |m c| is so large that s c - m c would lose digits
+  float limit;                         // no sum may be above it: kMost, or -1 if `far` is set, since no P is right then
 
   /// P = exp2((s - m) c) of element i of S. It is added to the sums of the tile. This takes one FFMA, one ex2 and one
   /// FADD.

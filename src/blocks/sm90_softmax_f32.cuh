@@ -7,18 +7,7 @@
 
 namespace falchion::sm90 {
 
-struct SoftmaxF32 {
-  static constexpr int kSize = 2;
-  float m[kSize];  // the maximum so far, in units of S; the same in all four lanes
-  float l[kSize];  // sum of exp2((s - m) c) over this lane's columns
-
-  __device__ __forceinline__ void reset() {
-    CUTE_UNROLL
-    for (int r = 0; r < kSize; ++r) {
-      m[r] = -FALCHION_INF;
-      l[r] = 0;
-    }
-  }
+struct SoftmaxF32 : SoftmaxRows<2> {
   /// Sets m to the maximum so far and multiplies l by shrink. If the result is true, O must be multiplied by shrink
   /// too. All lanes of the warp get the same result. c: how much one unit of S is in the exponent of 2.
   template <class Scores>
@@ -52,11 +41,6 @@ struct SoftmaxF32 {
       }
       l[r] += sum;
     }
-  }
-  /// Sums l over the four lanes of a row, so that all of them have the whole sum.
-  __device__ __forceinline__ void finish() {
-    CUTE_UNROLL
-    for (int r = 0; r < kSize; ++r) l[r] = over_quad(l[r], [](float x, float y) { return x + y; });
   }
 };
 

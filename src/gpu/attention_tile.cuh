@@ -129,8 +129,7 @@ struct AttentionTile {
       if (past != 0) {
         const int found = __ffs(static_cast<int>(past)) - 1;
         *b = base + found;
-        const int before = __shfl_sync(~0u, sum - tiles, found), of_it = __shfl_sync(~0u, tiles, found);
-        return of_it - 1 - (m - before);  // the last rows of a sequence come first
+        return m - __shfl_sync(~0u, sum - tiles, found);
       }
       m -= __shfl_sync(~0u, sum, 31);
     }

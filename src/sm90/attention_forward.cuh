@@ -110,6 +110,7 @@ class Consumer {
     // The warpgroup gives back V of the tiles that it passes over, and passes its turns on, since the others need them.
     for (; skipped > 0; --skipped) {
       wait_v();
+      __syncwarp();  // every lane has seen that V came; nothing else makes them wait for each other here
       release(shared.empty_v[at_v.stage]);
       at_v.advance();
       take_turn();
@@ -205,6 +206,7 @@ class Consumer {
       shared.full_q[at_q.stage].wait(at_q.parity);
       wait_k();
       for (int i = 0; i < skipped; ++i) {
+        __syncwarp();  // every lane has seen that K came
         release_k();
         wait_k();
       }

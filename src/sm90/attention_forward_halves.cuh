@@ -58,8 +58,9 @@ class HalvesConsumer {
     CUTE_NO_UNROLL
     for (int unseen = tile.unseen<kKeys>(by, 64 * (warpgroup + 1)); unseen > 0; --unseen, --n) {
       wait_k();
-      release_k();
       wait_v();
+      __syncwarp();  // every lane has seen that both came; nothing else makes them wait for each other here
+      release_k();
       release_v();
     }
     shared.full_q[at_q.stage].wait(at_q.parity);

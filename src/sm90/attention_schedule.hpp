@@ -2,6 +2,7 @@
 // docs/design/sm90_forward.md has the orders that were tried.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include "policy/host_device.hpp"
@@ -14,23 +15,31 @@ namespace falchion::sm90 {
 /// Items are worked on in order of their places. Without sections the place of an item is its own number. With
 /// sections, which are columns side by side, all first tiles of a section come before all its second tiles, and so on.
 /// So the longest tiles of a section come first and the shortest come last, and at the end of the grid every CTA has
-/// something short to do. A section is as large as its K and V fit into the L2 together.
+/// something short to do. A section is as large as its K and V fit into the L2 together. The last section also takes
+/// the columns that would be left after it, and is up to twice as wide as the others: with more tiles to choose from
+/// the CTAs end closer together.
 struct Schedule {
   int tiles = 1;    // of a column
   int items = 0;    // in all
-  int section = 0;  // columns of a section; 0: no sections
+  int section = 0;  // columns of each section but the last one; 0: no sections
+  int last = 0;     // the first column of the last section
+  int rest = 0;     // columns of the last section
 
   static Schedule make(int items, int tiles, std::int64_t section) {
-    const std::int64_t columns = items / tiles;
-    return {tiles, items, static_cast<int>(section < columns ? section : columns)};
+    const int columns = items / tiles, width = static_cast<int>(std::min<std::int64_t>(section, columns));
+    const int last = width == 0 ? 0 : std::max((columns - 1) / width - 1, 0) * width;
+    return {tiles, items, width, last, columns - last};
   }
-  /// The item at a place, which is below `items`. The last section may have fewer columns than the others.
+  /// The item at a place, which is below `items`.
   FALCHION_HD int at(int place) const {
     if (section == 0) return place;
-    const int column0 = place / (section * tiles) * section, within = place - column0 * tiles;
-    const int columns = items / tiles - column0, width = columns < section ? columns : section;
-    const int tile = within / width;
-    return (column0 + within - tile * width) * tiles + tile;
+    int column = place / (section * tiles) * section, width = section;
+    if (column >= last) {
+      column = last;
+      width = rest;
+    }
+    const int within = place - column * tiles, tile = within / width;
+    return (column + within - tile * width) * tiles + tile;
   }
 };
 

@@ -71,7 +71,7 @@ template <class Config>
 __device__ __forceinline__ void store_nothing(const AttentionArgs& a, const AttentionTile& t) {
   auto rO = make_tensor<float>(Layout<Int<Config::kDv / 2>>{});
   clear(rO);
-  OnlineSoftmax<2> softmax;
+  SoftmaxRows<2> softmax;
   softmax.reset();
   store_tile<Config>(a, t, softmax, 1.f, rO);
 }

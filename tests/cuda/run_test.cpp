@@ -229,10 +229,12 @@ TEST(CudaOneCall, TheBestBackendIsTheGpu) {
     Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 64, 64}, dtype);
     Plan plan;
     ASSERT_OK(Plan::make(x.problem, Pass::forward, Backend::best, &plan));
+    // In f32 so small a problem runs sooner on sm80's kernel.
     const auto all = variants();
-    const bool sm90 = std::any_of(all.begin(), all.end(), [dtype = dtype](const Variant& v) {
-      return v.backend == Backend::sm90 && v.dtype == dtype && v.kernel_as<gpu::AttentionKernel>() != nullptr;
-    });
+    const bool sm90 =
+        dtype != DType::f32 && std::any_of(all.begin(), all.end(), [dtype = dtype](const Variant& v) {
+          return v.backend == Backend::sm90 && v.dtype == dtype && v.kernel_as<gpu::AttentionKernel>() != nullptr;
+        });
     EXPECT_EQ(plan.data()->backend, sm90 && cuda::current_device().sm == 90 ? Backend::sm90 : Backend::sm80);
   });
 }

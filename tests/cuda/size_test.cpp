@@ -64,6 +64,7 @@ void expect_winner(const Path& path, DType dtype, std::int64_t s_q, std::int64_t
   ASSERT_GT(s_k * heads * 128, std::int64_t{1} << 31);
   Attention problem;
   problem.dtype = dtype;
+  problem.b = 1;
   problem.s_q = s_q;
   problem.s_k = s_k;
   problem.h_q = problem.h_k = heads;
@@ -116,6 +117,7 @@ TEST(CudaSlow, MoreThan2To31ElementsOfQAndO) {
     for (std::int64_t h = 0; h < heads; ++h) ASSERT_OK(v.set(0, h, [h](std::int64_t d) { return number(d + h); }));
     Attention problem;
     problem.dtype = dtype;
+    problem.b = 1;
     problem.s_q = rows;
     problem.s_k = 1;
     problem.h_q = problem.h_k = heads;

@@ -1,7 +1,8 @@
 // tests/support/host_grid.hpp: the CTAs of a launch on the host, one thread of each, so that a test runs the very code
 // with which CTAs talk to each other through global memory. CTAs are fibers: each runs until its next atomic access,
 // and then a random one goes on. As on a GPU, a relaxed store may reach the others later than stores that follow it,
-// but never later than a release.
+// but never later than a release. A load never comes before an earlier one of its CTA, so a missing acquire is not
+// found here.
 #pragma once
 
 #include <ucontext.h>
