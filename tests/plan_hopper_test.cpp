@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plan/attention.hpp"
+#include "plan/tiles.hpp"
 #include "support/gpu_plan.hpp"
 
 namespace falchion::testing {
@@ -249,7 +250,7 @@ TEST(HopperPlan, SplitKeysAreDealtInTurn) {
 
 TEST(HopperPlan, ASectionIsWhatFitsIntoTheL2) {
   const auto section = [](const Attention& a, std::int64_t total_k = 0) {
-    return gpu_section(a, total_k, decided(a, hopper()).attention().group);
+    return gpu_section(a, total_k, decided(a, hopper()).attention().group, tiles::kSectionBytes);
   };
   EXPECT_EQ(section(causal(4096, 128)), 8) << "K and V of a head have 2 MB";
   EXPECT_EQ(section(causal(4096, 64)), 16);

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <map>
 #include <random>
 #include <string>
 #include <tuple>
@@ -101,9 +102,14 @@ std::string check_keys(const AttentionArgs& a, const Sequence& s, const Attentio
   return "";
 }
 
+/// The block that stands at each place.
+using Order = int (*)(int place, int blocks);
+int in_order(int place, int) { return place; }
+int backwards(int place, int blocks) { return blocks - 1 - place; }
+
 /// Runs every block of a launch, and returns "" or the first thing that is wrong.
 template <int kRows, int kKeys>
-std::string check(const AttentionArgs& a) {
+std::string check(const AttentionArgs& a, Order order = in_order) {
   const Divisors by(a);
   const std::vector<Sequence> sequences = sequences_of(a);
   const auto capacity = static_cast<std::size_t>(a.packed ? a.total_q : a.s_q);
@@ -113,17 +119,15 @@ std::string check(const AttentionArgs& a) {
   const auto row_tiles = static_cast<std::size_t>(capacity) * a.group / kRows + 1;
   // For each (b, h, row tile) this holds a count for each tile of keys.
   std::vector<std::vector<int>> visits(static_cast<std::size_t>(a.b * a.h_q) * row_tiles);
-  std::tuple<int, int, int> before{-1, -1, -1};  // the sequence, head and split of the block before, and its row0
-  int row0_before = 0;
+  std::map<std::tuple<int, int, int>, int> row0_before;  // of each sequence, head and split
   for (int x = 0; x < blocks_of(a); ++x) {
-    const AttentionTile t = tile_of<kRows, kKeys>(a, by, x);
+    const AttentionTile t = tile_of<kRows, kKeys>(a, by, order(x, blocks_of(a)));
     if (t.row0 >= t.rows) continue;  // This block is beyond the last tile and ends at once.
     const std::string where = text("block ", x, ": ");
     if (t.b < 0 || t.b >= a.b || t.split < 0 || t.split >= a.splits) return text(where, "no such sequence or split");
-    const std::tuple now{t.b, t.h, t.split};
-    if (now == before && t.row0 >= row0_before) return text(where, "row ", t.row0, " comes after row ", row0_before);
-    before = now;
-    row0_before = t.row0;
+    const auto [before, first] = row0_before.try_emplace({t.b, t.h, t.split}, t.row0);
+    if (!first && t.row0 >= before->second) return text(where, "row ", t.row0, " comes after row ", before->second);
+    before->second = t.row0;
     const Sequence& s = sequences[static_cast<std::size_t>(t.b)];
     if (t.q.batch != s.batch || t.k.batch != s.batch || t.q.length != s.s_q || t.k.length != s.s_k)
       return text(where, "another sequence");
@@ -300,13 +304,18 @@ TEST(Sm80Tiles, LengthsThatLieStayInside) {
   }
 }
 
-/// This shows that the check can fail: there are too few tiles, or a split looks at the keys of another.
+/// These show that the check can fail: there are too few tiles, or the first rows come first.
 TEST(Sm80Tiles, AMissingTileIsFound) {
   AttentionArgs a = dense(1, 10, 10, 1, 1, 1);
   set_tiles<4>(&a);
   EXPECT_EQ((check<4, 4>(a)), "");
   --a.tiles;
   EXPECT_EQ((check<4, 4>(a)), "query 8 of sequence 0 comes 0 times");
+}
+TEST(Sm80Tiles, FirstRowsThatComeFirstAreFound) {
+  AttentionArgs a = dense(1, 10, 10, 1, 1, 1);
+  set_tiles<4>(&a);
+  EXPECT_EQ((check<4, 4>(a, backwards)), "block 1: row 4 comes after row 0");
 }
 TEST(HostWarp, LanesThatPartAreFound) {
   EXPECT_TRUE(HostWarp::run([] { EXPECT_EQ(gpu::__ballot_sync(~0u, gpu::threadIdx.x % 2 == 0), 0x55555555u); }));

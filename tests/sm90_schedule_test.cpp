@@ -22,16 +22,25 @@ using sm90::Schedule;
 
 struct Launch {
   int columns, tiles, section;
+  int most = 2 * section;  // columns of the last section
   int items() const { return columns * tiles; }
+  Schedule::Width width() const { return {section, most}; }
+  /// The number of the last section, the first that may have all the columns that are left.
+  int last_section() const {
+    int n = 0;
+    while (columns - n * section > most) ++n;
+    return n;
+  }
 };
 std::string name(const Launch& x) {
-  return text(x.columns, " columns of ", x.tiles, " tiles, ", x.section, " columns a section");
+  return text(x.columns, " columns of ", x.tiles, " tiles, ", x.section, " columns a section, ", x.most,
+              " in the last");
 }
 
 /// Asks for the item at every place, and returns "" or the first thing that is wrong.
 template <class S>
 std::string check(const Launch& launch) {
-  const S schedule{S::make(launch.items(), launch.tiles, launch.section)};
+  const S schedule{S::make(launch.items(), launch.tiles, launch.width())};
   std::vector<int> times(static_cast<std::size_t>(launch.items()));
   int section_before = -1, tile_before = 0;
   for (int place = 0; place < launch.items(); ++place) {
@@ -43,9 +52,7 @@ std::string check(const Launch& launch) {
       continue;
     }
     // Columns that are neighbours make a section, and each section is worked off before the next one begins.
-    // The last one also takes the columns that would be left after it.
-    const int sections = std::max((launch.columns + launch.section - 1) / launch.section - 1, 1);
-    const int section = std::min(x / launch.tiles / launch.section, sections - 1), tile = x % launch.tiles;
+    const int section = std::min(x / launch.tiles / launch.section, launch.last_section()), tile = x % launch.tiles;
     if (section == section_before && tile < tile_before)
       return text("place ", place, ": tile ", tile, " after tile ", tile_before, " of the same section");
     if (section < section_before) return text("place ", place, ": section ", section, " after ", section_before);
@@ -62,26 +69,30 @@ TEST(Sm90Schedule, EachItemOnceAndTheFirstTilesOfASectionFirst) {
   for (int columns = 0; columns <= 12; ++columns) {
     for (int tiles = 1; tiles <= 9; ++tiles) {
       for (int section = 0; section <= 15; ++section) {
-        const Launch launch{columns, tiles, section};
-        ASSERT_EQ(check<Schedule>(launch), "") << name(launch);
+        for (const int most : {section, section + 1, 2 * section, 3 * section}) {
+          const Launch launch{columns, tiles, section, most};
+          ASSERT_EQ(check<Schedule>(launch), "") << name(launch);
+        }
       }
     }
   }
   for (const int columns : {15, 16, 33, 64, 128, 512}) {
     for (const int tiles : {1, 2, 3, 11, 16, 43, 64, 127}) {
       for (const int section : {1, 2, 4, 7, 16, 64, 511, 1000}) {
-        const Launch launch{columns, tiles, section};
-        ASSERT_EQ(check<Schedule>(launch), "") << name(launch);
+        for (const int most : {section, section + 1, 2 * section, 3 * section}) {
+          const Launch launch{columns, tiles, section, most};
+          ASSERT_EQ(check<Schedule>(launch), "") << name(launch);
+        }
       }
     }
   }
 }
 
-/// Shows the order on small examples: columns of two tiles in sections of two columns, where the last section has from
-/// three to four of them, or all if there are fewer.
+/// Shows the order on small examples: columns of two tiles in sections of two columns, where the last section has three
+/// or four of them, or all if there are fewer.
 TEST(Sm90Schedule, TheLastSectionIsWider) {
   const auto order = [](int columns) {
-    const Schedule schedule = Schedule::make(2 * columns, 2, 2);
+    const Schedule schedule = Schedule::make(2 * columns, 2, {2, 4});
     std::string all;
     for (int place = 0; place < 2 * columns; ++place) all += text(place > 0 ? " " : "", schedule.at(place));
     return all;
@@ -95,20 +106,26 @@ TEST(Sm90Schedule, TheLastSectionIsWider) {
 
 /// The plan says how many heads fit into the L2, which may be far more than there are, and more than an int can hold.
 TEST(Sm90Schedule, ASectionHasAtMostAllColumns) {
-  EXPECT_EQ(Schedule::make(12, 4, 2).section, 2);
-  EXPECT_EQ(Schedule::make(12, 4, 3).section, 3);
-  EXPECT_EQ(Schedule::make(12, 4, 4).section, 3);
-  EXPECT_EQ(Schedule::make(12, 4, (std::int64_t{1} << 32) + 1).section, 3);
-  EXPECT_EQ(Schedule::make(12, 4, 0).section, 0);
+  constexpr std::int64_t kHuge = (std::int64_t{1} << 32) + 1;
+  EXPECT_EQ(Schedule::make(12, 4, {2, 4}).section, 2);
+  EXPECT_EQ(Schedule::make(12, 4, {3, 6}).section, 3);
+  EXPECT_EQ(Schedule::make(12, 4, {4, 8}).section, 3);
+  EXPECT_EQ(Schedule::make(12, 4, {kHuge, 2 * kHuge}).section, 3);
+  EXPECT_EQ(Schedule::make(12, 4, {}).section, 0);
 }
 
 /// The largest grid that the plan allows has INT32_MAX items. No product of the computation may pass that.
 TEST(Sm90Schedule, TheLastPlacesOfTheLargestGrid) {
   constexpr int kColumns = 65536, kTiles = 32767;
   for (const int section : {1, 3, 1000, 65535, 65536}) {
-    const Schedule schedule = Schedule::make(kColumns * kTiles, kTiles, section);
+    const Schedule schedule = Schedule::make(kColumns * kTiles, kTiles, {section, 2 * section});
     EXPECT_EQ(schedule.at(0), 0) << section;
     EXPECT_EQ(schedule.at(kColumns * kTiles - 1), kColumns * kTiles - 1) << section;
+    if (schedule.last == 0) continue;
+    const int border = schedule.last * kTiles;  // the first place of the last section
+    EXPECT_EQ(schedule.at(border - 1), border - 1) << section;
+    EXPECT_EQ(schedule.at(border), border) << section;
+    EXPECT_EQ(schedule.at(border + 1), border + kTiles) << section;
   }
 }
 
@@ -123,7 +140,7 @@ constexpr int kCtas = 132;  // of an H100 or H200
 /// tiles of keys, and its work is that number. At the beginning CTA i has place i, in both ways.
 template <class S>
 double lateness(const Launch& launch, Deal deal) {
-  const S schedule{S::make(launch.items(), launch.tiles, launch.section)};
+  const S schedule{S::make(launch.items(), launch.tiles, launch.width())};
   std::int64_t work = 0, last = 0;
   std::vector<std::int64_t> ends(kCtas, 0);
   std::priority_queue<std::int64_t, std::vector<std::int64_t>, std::greater<>> free_at(ends.begin(), ends.end());
@@ -163,9 +180,9 @@ TEST(Sm90Schedule, UnderACausalBandTheLastCtaEndsSoonAfterTheAverage) {
 // ---- The checks can fail --------------------------------------------------------------------------------------------
 
 struct Broken : Schedule {
-  static Broken make(int items, int tiles, std::int64_t section) { return {Schedule::make(items, tiles, section)}; }
+  static Broken make(int items, int tiles, const Width& width) { return {Schedule::make(items, tiles, width)}; }
 };
-/// This schedule takes the last section for as wide as the others.
+/// This schedule leaves the last section as narrow as the others.
 struct NarrowLastSection : Broken {
   int at(int place) const {
     const int first = place / (section * tiles) * section, within = place - first * tiles;
@@ -183,7 +200,7 @@ struct ShortestFirst : Broken {
 struct ColumnByColumn : Broken {
   int at(int place) const { return place; }
 };
-/// The columns of its sections are not neighbours: section i has the columns i, i + 3, i + 6, ...
+/// The columns of its sections are not neighbours.
 struct EveryThirdColumn : Broken {
   int at(int place) const {
     const int x = Schedule::at(place), column = x / tiles;
@@ -196,7 +213,11 @@ struct OneTwice : Broken {
 };
 /// This schedule has sections where none are asked for.
 struct AlwaysSections : Broken {
-  static AlwaysSections make(int items, int tiles, std::int64_t) { return {Broken::make(items, tiles, 2)}; }
+  static AlwaysSections make(int items, int tiles, const Width&) { return {Broken::make(items, tiles, {2, 4})}; }
+};
+/// The last item of this schedule is one too large.
+struct PastTheEnd : Broken {
+  int at(int place) const { return Schedule::at(place) + (place + 1 == items ? 1 : 0); }
 };
 
 TEST(Sm90Schedule, ABrokenScheduleIsFound) {
@@ -210,6 +231,7 @@ TEST(Sm90Schedule, ABrokenScheduleIsFound) {
   EXPECT_EQ(check<OneTwice>(plain), "place 0: item 1 without sections");
   EXPECT_EQ(check<OneTwice>(even), "item 0 comes 0 times");
   EXPECT_EQ(check<AlwaysSections>(plain), "place 1: item 3 without sections");
+  EXPECT_EQ(check<PastTheEnd>(even), "place 11: there is no item 12");
 }
 
 TEST(Sm90Schedule, AScheduleWhoseEndIsLateIsFound) {

@@ -37,8 +37,8 @@ __device__ __forceinline__ float over_quad(float x, Op op) {
   return op(x, __shfl_xor_sync(~0u, x, 2));
 }
 
-/// What each kind of online softmax knows of the kRows rows of a thread. O and l are relative to 2^(m c), where c is
-/// how much one unit of S is in the exponent of 2.
+/// What OnlineSoftmax, sm90's Softmax and its SoftmaxF32 keep of the kRows rows of a thread. O and l are relative to
+/// 2^(m c), where c is how much one unit of S is in the exponent of 2.
 template <int kRows>
 struct SoftmaxRows {
   static constexpr int kSize = kRows;
@@ -60,6 +60,7 @@ struct SoftmaxRows {
   /// O and l are relative to 2 to this power. It is -inf where no key was seen.
   __device__ __forceinline__ float reference(int r, float c) const { return m[r] == -FALCHION_INF ? m[r] : m[r] * c; }
   /// The natural logarithm of the sum of exponentials, or -inf where no key was seen. nats is one unit of S in nats.
+  /// It is exact enough for 16-bit operands; f32 ones compute theirs in double.
   __device__ __forceinline__ float lse(int r, float nats) const {
     return m[r] == -FALCHION_INF && l[r] == 0 ? -FALCHION_INF : fmaf(m[r], nats, log2(l[r]) * kLn2);
   }

@@ -53,10 +53,11 @@ struct TileSums {
 /// a row's result do not depend on the rows beside it (except where scores pass 2^20, see `far`). This matters in a
 /// packed batch, where the last warp of a sequence also has rows of the next one.
 struct Softmax : SoftmaxRows<2> {
-  static constexpr float kMost = 256;  // as OnlineSoftmax lets P become
-  float base[2];                       // m c
-  int far;                             // 1: some |m c| is so large that s c - m c would lose digits
-  float limit;                         // no sum may be above it: kMost, or -1 if `far` is set, since no P is right then
+  static constexpr float kMost = 256;  // 2^8, the largest P that OnlineSoftmax allows too
+  static_assert(kMost == 1 << static_cast<int>(OnlineSoftmax<2>::kSlack));
+  float base[2];  // m c
+  int far;        // 1: some |m c| is so large that s c - m c would lose digits
+  float limit;    // no sum may be above it: kMost, or -1 if `far` is set, since no P is right then
 
   /// P = exp2((s - m) c) of element i of S. It is added to the sums of the tile. This takes one FFMA, one ex2 and one
   /// FADD.

@@ -22,8 +22,9 @@ class TileDraw {
   __device__ __forceinline__ TileDraw(TileCounter* counter, std::uint64_t launch, std::uint32_t draws)
       : counter_(counter), launch_(launch), draws_(draws) {}
   /// To be called before the first draw. CTA 0 sets the counter to 0 and says for which launch. All others wait for
-  /// that in draw(), so CTA 0 must run. All GPUs start the CTAs of a grid in the order of their numbers, though CUDA
-  /// does not promise it.
+  /// that in draw(), so CTA 0 must get an SM without another CTA of this launch having to end first. It does: a grid
+  /// has no more CTAs than fit on the device at once, and the GPUs that we know start CTAs in the order of their
+  /// numbers. CUDA promises neither.
   __device__ __forceinline__ void open() const {
     if (blockIdx.x != 0) return;
     next().store(0, cuda::memory_order_relaxed);

@@ -112,8 +112,9 @@ struct AttentionTile {
 
  private:
   /// For packed sequences: finds the sequence that has tile m of all sequences together, and returns which of its tiles
-  /// that is. Past the last tile it returns one whose rows lie beyond any sequence. A warp looks at 32 sequences at a
-  /// time.
+  /// that is, counted from its first rows on. (rows_of has already turned m round: the blocks past the last tile come
+  /// first, then the last sequence from its last rows on, and so on.) Past the last tile it returns one whose rows lie
+  /// beyond any sequence. A warp looks at 32 sequences at a time.
   template <int kRows>
   static __device__ __forceinline__ int find_sequence(const AttentionArgs& a, int m, int* b) {
     const int lane = static_cast<int>(threadIdx.x) % 32, count = static_cast<int>(a.b);

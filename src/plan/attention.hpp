@@ -14,9 +14,9 @@ Status plan_attention_gpu(Backend backend, PlanData* plan);
 /// Tiles of `rows` rows that one head (group) is cut into; packed: an upper bound for total_q rows.
 std::int64_t gpu_row_tiles(const Attention& problem, std::int64_t total_q, int group, int rows);
 
-/// Query heads (groups) that are worked on side by side where tiles are drawn from a counter: those whose K and V fit
-/// into the L2 together. total_k: the keys of all packed sequences.
-std::int64_t gpu_section(const Attention& problem, std::int64_t total_k, int group);
+/// Query heads (groups) that are worked on side by side where tiles are drawn from a counter: those whose K and V have
+/// at most so many bytes together, and at least those of one K/V head. total_k: the keys of all packed sequences.
+std::int64_t gpu_section(const Attention& problem, std::int64_t total_k, int group, std::int64_t most_bytes);
 
 /// Which variant runs on these operands.
 GpuChoice gpu_variant(const PlanData& plan, const Operands& operands) noexcept;

@@ -201,9 +201,9 @@ std::int64_t gpu_row_tiles(const Attention& a, std::int64_t total_q, int group, 
   return a.packed ? ceil_div(total_q * group, rows) + a.b : ceil_div(a.s_q * group, rows);
 }
 
-std::int64_t gpu_section(const Attention& a, std::int64_t total_k, int group) {
+std::int64_t gpu_section(const Attention& a, std::int64_t total_k, int group, std::int64_t most_bytes) {
   const std::int64_t keys = a.packed ? total_k : a.s_k, bytes = keys * (a.d_qk + a.d_v) * size_of(a.dtype);
-  const std::int64_t heads_k = std::max<std::int64_t>(1, tiles::kSectionBytes / std::max<std::int64_t>(1, bytes));
+  const std::int64_t heads_k = std::max<std::int64_t>(1, most_bytes / std::max<std::int64_t>(1, bytes));
   return heads_k * (a.h_q / a.h_k / group);
 }
 

@@ -5,6 +5,7 @@
 
 #include "plan/attention.hpp"
 #include "plan/launch.hpp"
+#include "plan/tiles.hpp"
 
 namespace falchion {
 namespace {
@@ -124,7 +125,8 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
   auto* base = static_cast<std::byte*>(workspace);
   if (attention.counted) {
     args.counter = base;
-    args.section = gpu_section(problem, args.total_k, args.group);
+    args.section = gpu_section(problem, args.total_k, args.group, tiles::kSectionBytes);
+    args.last_section = gpu_section(problem, args.total_k, args.group, tiles::kLastSectionBytes);
   }
   args.halves = base + attention.halves;
   if (attention.splits > 1) {

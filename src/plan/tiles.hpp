@@ -54,7 +54,8 @@ inline constexpr int kMlaHeadDimV = 128;
 
 // sm90: K and V of so many bytes are worked on side by side where tiles are drawn from a counter. The L2 of an H200 has
 // 50 MB, and Q and O pass through it too.
-inline constexpr std::int64_t kSectionBytes = 16 << 20;
+// The last section may have kLastSectionBytes, since there the CTAs have to end together.
+inline constexpr std::int64_t kSectionBytes = 16 << 20, kLastSectionBytes = 32 << 20;
 
 // sm90, f32: kind halves first reads q, k and v and writes as many bytes (and the next kernel reads those instead).
 // That pays where there is enough to compute: kHalvesFlops in all, since two launches take some 5 us longer than one,

@@ -44,7 +44,8 @@ int launch_attention_forward(const AttentionArgs& a, const AttentionArgs& loaded
   TensorMaps maps;
   cudaError_t error = make_tensor_maps<Config>(loaded, &maps);
   if (error != cudaSuccess) return error;
-  const Schedule schedule = Schedule::make(static_cast<int>(tiles), static_cast<int>(a.tiles), a.section);
+  const Schedule schedule =
+      Schedule::make(static_cast<int>(tiles), static_cast<int>(a.tiles), {a.section, a.last_section});
   const auto blocks = static_cast<unsigned>(a.walkers > 0 ? std::min(a.walkers, schedule.items) : schedule.items);
   return launch_kernel<attention_forward<Config, Consumer>>(blocks, Config::kThreads, Config::kSharedBytes, stream,
                                                             a.early, a, Divisors(a), maps, schedule, launch_number());

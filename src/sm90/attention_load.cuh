@@ -77,6 +77,7 @@ __device__ __forceinline__ void plan_tiles(const AttentionArgs& a, const Divisor
     if (more && rows.row0 >= rows.rows) continue;
     TileRecord& tile = shared.tile[at.stage];
     shared.empty_tile[at.stage].wait(at.parity ^ 1);
+    __syncwarp();  // every lane has seen that the record is free
     if (leader) {
       tile.write_rows(rows);
       asm volatile("" ::: "memory");  // the rows are read back from the record instead of being kept in registers
@@ -88,6 +89,7 @@ __device__ __forceinline__ void plan_tiles(const AttentionArgs& a, const Divisor
     }
     at.advance();
     if (more) shared.wanted.wait(wanted);
+    __syncwarp();  // no lane may fall two rounds behind, where it would wait for the other parity
     wanted ^= 1;
   }
 }

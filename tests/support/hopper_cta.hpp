@@ -281,13 +281,15 @@ class Cta {
       if (i == end()) break;
       ++stored;
       if (tile(i).keys == 0) continue;
+      const int skipped = tile(i).skipped[static_cast<std::size_t>(w)];
       for (int n = 0; n < tile(i).keys; ++n) {
-        if (n == tile(i).skipped[static_cast<std::size_t>(w)]) co_await is_full(full_q, q);
+        if (n == skipped) co_await is_full(full_q, q);
         co_await is_full(full_k, k);
         wrong += at(in_k, k) != content(i, n);
-        give(empty_k, &k);
+        if (n >= skipped) give(empty_k, &k);  // K of a tile that is passed over is held until V has come.
         co_await is_full(full_v, v);
         wrong += at(in_v, v) != content(i, n);
+        if (n < skipped) give(empty_k, &k);
         give(empty_v, &v);
       }
       wrong += at(in_q, q) != i;
