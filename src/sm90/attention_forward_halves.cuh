@@ -25,8 +25,8 @@ class HalvesConsumer {
   using Half = typename Config::Element;
   using Shared = typename Config::Shared;
   static constexpr int kRows = Config::kRows, kKeys = Config::kKeys, kColumns = Config::kColumns;
-  static constexpr int kOwnKeys = kKeys / 4;         // of each of a thread's two rows of S
-  static constexpr bool kTwoSums = Config::kD > 64;  // of S, see start_s
+  static constexpr int kOwnKeys = kKeys / 4;                  // of each of a thread's two rows of S
+  static constexpr int kSums = std::max(Config::kD / 64, 1);  // whose sum is S, see start_s
 
   __device__ __forceinline__ HalvesConsumer(const AttentionArgs& a, const Divisors& by, Shared& shared, int warpgroup)
       : a(a), by(by), shared(shared), warpgroup(warpgroup) {}
@@ -115,7 +115,7 @@ class HalvesConsumer {
   }
 
   /// Starts S = Q K^T, of the parts. The tensor cores round towards zero at the size of the sum so far. So a long sum
-  /// of large scores would come out too small, and from d 128 on the second half of the columns is summed by itself.
+  /// of large scores would come out too small, and each 64 columns are summed by themselves.
   __device__ __forceinline__ void start_s() {
     const auto slice = MmaQk{}.get_slice(warpgroup * 128);
     const auto part_of_q = [&](int part) {
@@ -126,22 +126,25 @@ class HalvesConsumer {
       Half* const at = shared.k[at_k.stage] + part * (Config::kSizeK / 2);
       return slice.partition_fragment_B(make_tensor(make_smem_ptr(at), typename Config::PartOfK{}));
     };
-    if constexpr (!kTwoSums) {
+    if constexpr (kSums == 1) {
       start_multiply_halves<true>(MmaQk{}, part_of_q, part_of_k, rS);
     } else {
-      constexpr int kHalf = Config::kD / 16 / 2;
+      constexpr int kSteps = Config::kD / 16 / kSums;
       start_multiply<true>(MmaQk{}, part_of_q(1), part_of_k(0), rS);
       start_multiply<false>(MmaQk{}, part_of_q(0), part_of_k(1), rS);
-      start_multiply<false, 0, kHalf>(MmaQk{}, part_of_q(0), part_of_k(0), rS);
-      start_multiply<true, kHalf, kHalf>(MmaQk{}, part_of_q(0), part_of_k(0), rS2);
+      start_multiply<false, 0, kSteps>(MmaQk{}, part_of_q(0), part_of_k(0), rS);
+      for_each(make_int_sequence<kSums - 1>{}, [&](auto i) {
+        start_multiply<true, (i + 1) * kSteps, kSteps>(MmaQk{}, part_of_q(0), part_of_k(0), rest_of_s[i]);
+      });
     }
   }
   __device__ __forceinline__ void wait_s() {
     wait_multiply<0>(rS);
-    if constexpr (!kTwoSums) return;
-    wait_multiply<0>(rS2);
-    CUTE_UNROLL
-    for (int i = 0; i < size(rS); ++i) rS(i) += rS2(i);
+    for_each(make_int_sequence<kSums - 1>{}, [&](auto n) {
+      wait_multiply<0>(rest_of_s[n]);
+      CUTE_UNROLL
+      for (int i = 0; i < size(rS); ++i) rS(i) += rest_of_s[n](i);
+    });
   }
   /// Multiplies S by the factors of its rows and keys, and sets it to -inf where a row does not see a key.
   __device__ __forceinline__ void finish_s(const TileRecord& tile, const KeyFactors* factors, int key0) {
@@ -258,10 +261,11 @@ class HalvesConsumer {
 
   using MmaQk = typename Config::MmaQk;
   using MmaPv = typename Config::MmaPv;
-  decltype(partition_fragment_C(MmaQk{}, Shape<Int<kRows>, Int<kKeys>>{})) rS, rS2;  // (64, N) f32, see start_s
-  decltype(partition_fragment_C(MmaPv{}, Shape<Int<kRows>, Int<kColumns>>{})) rPv;   // (64, C) f32, one product P V
-  decltype(make_tensor<float>(Layout<Int<Config::kDv / 2>>{})) rO;                   // (64, D) f32
-  decltype(make_tensor<Half>(Layout<Int<kKeys / 2>>{})) p[2];                        // P (64, N), high and low part
+  decltype(partition_fragment_C(MmaQk{}, Shape<Int<kRows>, Int<kKeys>>{})) rS;      // (64, N) f32
+  decltype(rS) rest_of_s[std::max(kSums - 1, 1)];                                   // see start_s
+  decltype(partition_fragment_C(MmaPv{}, Shape<Int<kRows>, Int<kColumns>>{})) rPv;  // (64, C) f32, one product P V
+  decltype(make_tensor<float>(Layout<Int<Config::kDv / 2>>{})) rO;                  // (64, D) f32
+  decltype(make_tensor<Half>(Layout<Int<kKeys / 2>>{})) p[2];                       // P (64, N), high and low part
   SoftmaxF32 softmax;
   float row_factor[2], unscale[2];               // what undoes the scale of Q; of P and V
   float k_factor[kOwnKeys], v_factor[kOwnKeys];  // of this thread's keys
