@@ -163,7 +163,7 @@ void same_decision(const Parsed& json, const PlanData& plan) {
   EXPECT_EQ(json["device"]["name"], plan.gpu.device);
   EXPECT_EQ(json["device"]["sms"], plan.gpu.sms);
   EXPECT_EQ(json["decision"]["d"], plan.variant->d);
-  if (plan.is<AttentionPlan>()) EXPECT_EQ(json["grid"]["from_a_counter"], plan.attention().counted);
+  if (plan.is<AttentionPlan>()) { EXPECT_EQ(json["grid"]["from_a_counter"], plan.attention().counted); }
   EXPECT_EQ(json["unaligned"].is_null(), plan.gpu.unaligned == nullptr);
 }
 

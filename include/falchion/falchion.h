@@ -50,6 +50,7 @@ enum { FAL_TEXT = 0, FAL_JSON = 1 };                                         /* 
 enum { FAL_ALIGN_UNSET = 0, FAL_BOTTOM_RIGHT = 1, FAL_TOP_LEFT = 2 };        /* band.align */
 enum { FAL_IDENTITY = 0, FAL_ELU_PLUS_ONE = 1 };                             /* feature_map */
 enum { FAL_DECAY_NONE = 0, FAL_DECAY_HEAD = 1, FAL_DECAY_TOKEN = 2 };        /* decay */
+enum { FAL_GRADS_ROUNDED = 0, FAL_GRADS_F32 = 1, FAL_GRADS_ACCUMULATE = 2 }; /* grads */
 enum { FAL_UNBOUNDED = -1 };                                                 /* band.left, band.right */
 
 /* A view of the caller's memory; it owns nothing. The axes of q, k, v and o are (b, s, h, d), those of bias, mask and
@@ -95,7 +96,10 @@ typedef struct fal_attention {
   uint32_t reserved; /* 0 */
   /* Which optional operands the run will have; each is 0 or 1. */
   uint8_t packed, used_q, used_k, first_k, alibi, bias, mask, lse, row_max, probabilities;
-  uint8_t reserved2[14]; /* 0 */
+  /* Only for FAL_BACKWARD; falchion.hpp says more. any_order: faster, but the bits differ from run to run. grads:
+   * FAL_GRADS_ROUNDED, ... frozen: 1 no grad_q, 2 no grad_k and grad_v, 3 none of the three. */
+  uint8_t any_order, grads, zero_unused, grad_lse, grad_bias, grad_alibi, frozen;
+  uint8_t reserved2[7]; /* 0 */
 } fal_attention;
 
 /* The tensors of one run. All memory must lie where the backend can use it: a GPU's memory for its backends, the host's
@@ -110,6 +114,9 @@ typedef struct fal_operands {
   const int32_t *used_q, *used_k;             /* (b) */
   const int32_t* first_k; /* (b): left padding; keys are rows [first_k, length of k); columns of bias stay rows of k */
   fal_rng rng;            /* used with dropout */
+  /* Only for FAL_BACKWARD, in which o and lse are inputs. */
+  fal_tensor grad_o, grad_lse;                              /* inputs */
+  fal_tensor grad_q, grad_k, grad_v, grad_bias, grad_alibi; /* outputs */
 } fal_operands;
 
 /* Causal linear attention, a recurrence over tokens j: S_j = e^(g_j) S_(j-1) + phi(k_j) v_j^T and
@@ -180,6 +187,7 @@ typedef struct fal_target {
     {FAL_UNBOUNDED, FAL_UNBOUNDED, FAL_ALIGN_UNSET, 0},   /* band */                              \
     0, 0, 0, 0,                                           /* scale, softcap, dropout, reserved */ \
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                         /* packed ... probabilities */          \
+    0, 0, 0, 0, 0, 0, 0,                                  /* any_order ... frozen */              \
     {0}                                                   /* reserved2 */                         \
   }
 /* clang-format on */

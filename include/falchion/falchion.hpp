@@ -90,6 +90,9 @@ struct Rng {
   const std::uint64_t* at = nullptr;
 };
 
+/// What the backward pass writes gradients as: rounded to the type of q; in f32; or in f32, added to what is there.
+enum class Grads : std::uint8_t { rounded, f32, accumulate };
+
 /// Exact softmax attention, O = softmax(S) V. Each K/V head is shared by g = h_q / h_k query heads (GQA; with h_k = 1
 /// it is MQA).
 struct Attention {
@@ -111,12 +114,23 @@ struct Attention {
   bool bias = false;   // s += bias[b, h, i, j], of type f32 or dtype; -inf masks the key
   bool mask = false;   // boolean; true means that the key may be seen
   bool lse = false, row_max = false, probabilities = false;  // the outputs that are wanted besides o
+
+  // Only for Pass::backward, which needs o and lse as inputs and pays no heed to the line above.
+  bool any_order = false;        // sums of grad_q may be made in any order: faster, but the bits differ from run to run
+  Grads grads = Grads::rounded;  // of grad_q, grad_k and grad_v
+  bool zero_unused = false;      // rows of grad_q, grad_k, grad_v that belong to no used length get 0, not left alone
+  bool grad_lse = false;         // there is a gradient of the lse, as an input
+  bool grad_bias = false, grad_alibi = false;  // the gradients that are wanted besides those of q, k and v
+  std::uint8_t frozen = 0;                     // what is not wanted: 1 grad_q, 2 grad_k and grad_v, 3 all three
   bool operator==(const Attention&) const = default;
 };
 
 /// The tensors of one run. All memory must lie where the backend can use it: a GPU's memory for
 /// its backends, the host's for ref and cpu; pinned and managed memory serve both. Each run checks
 /// this and names the operand that breaks it.
+///
+/// Those after the blank line are only for Pass::backward, in which o and lse are inputs too: what the forward pass
+/// wrote or, where the keys were computed in parts, the merged ones. They are never computed anew.
 struct Operands {
   Tensor q, k, v;        // inputs   (b, s, h, d), last axis contiguous
   Tensor o;              // output   (b, s_q, h_q, d_v)
@@ -131,6 +145,12 @@ struct Operands {
   /// rows of k.
   const std::int32_t* first_k = nullptr;
   Rng rng;  // with dropout
+
+  Tensor grad_o;                  // input    (b, s_q, h_q, d_v), any strides, 0 too
+  Tensor grad_lse;                // input    (b, h_q, s_q, 1) f32; packed: (1, h_q, total_q, 1)
+  Tensor grad_q, grad_k, grad_v;  // outputs  with the shapes of q, k, v and the type that Attention::grads says
+  Tensor grad_bias;               // output   (b, h_q, s_q, s_k) f32; an axis of extent 1 is summed over
+  Tensor grad_alibi;              // output   (b or 1, 1, h_q, 1) f32, summed over b where its extent is 1
 };
 
 /// The feature map phi, which q and k go through when they are loaded. elu_plus_one is x > 0 ? x + 1 : exp(x).
@@ -256,7 +276,9 @@ FALCHION_API std::string explain(const LinearAttention& problem, Pass pass, Targ
 /// workspace is allocated in the stream's order. Backend::best stays where q lies: on a GPU for a GPU's or managed
 /// memory, on the CPU for the host's, pinned or not. `options` gives what tensors cannot say: band, score and dropout.
 /// With packed lengths it must also give b (0 means unset and is refused), and it may give s_q and s_k (0: they are
-/// read from cu_seqlens). Lengths on the host must be sorted and end at the totals.
+/// read from cu_seqlens). Lengths on the host must be sorted and end at the totals. The pass is backward where grad_o
+/// is given (it has memory, or a shape that is not all 0), and forward otherwise. Backward the gradients that have
+/// memory are computed, and `options` also says any_order, grads and zero_unused.
 FALCHION_API Status attention(const Operands& operands, const Attention& options = {}, Target target = {},
                               Stream stream = nullptr) noexcept;
 

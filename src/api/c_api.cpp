@@ -38,6 +38,13 @@ Attention to_problem(const fal_attention* from, Check* check) {
   out.lse = x.lse != 0;
   out.row_max = x.row_max != 0;
   out.probabilities = x.probabilities != 0;
+  out.any_order = x.any_order != 0;
+  out.grads = to_enum(x.grads, Grads::accumulate, check, "grads");
+  out.zero_unused = x.zero_unused != 0;
+  out.grad_lse = x.grad_lse != 0;
+  out.grad_bias = x.grad_bias != 0;
+  out.grad_alibi = x.grad_alibi != 0;
+  out.frozen = x.frozen;
   check_reserved(x.reserved, check, "attention.reserved");
   check_reserved(x.band.reserved, check, "attention.band.reserved");
   for (std::size_t i = 0; i < std::size(x.reserved2); ++i)
@@ -66,6 +73,13 @@ Operands to_operands(const fal_operands* from, Check* check) {
   out.used_k = x.used_k;
   out.first_k = x.first_k;
   out.rng = {x.rng.seed, x.rng.offset, x.rng.at};
+  out.grad_o = tensor("grad_o", x.grad_o);
+  out.grad_lse = tensor("grad_lse", x.grad_lse);
+  out.grad_q = tensor("grad_q", x.grad_q);
+  out.grad_k = tensor("grad_k", x.grad_k);
+  out.grad_v = tensor("grad_v", x.grad_v);
+  out.grad_bias = tensor("grad_bias", x.grad_bias);
+  out.grad_alibi = tensor("grad_alibi", x.grad_alibi);
   check_reserved(static_cast<std::int64_t>(x.rng.reserved), check, "operands.rng.reserved");
   return out;
 }

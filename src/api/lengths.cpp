@@ -79,8 +79,9 @@ class HostLengths {
 }  // namespace
 
 Status validate_lengths(const Attention& a, const Operands& x) noexcept try {
-  if (Status status = validate_problem(a, Pass::forward); !status) return status;
-  if (Status status = validate_operands(a, x); !status) return status;
+  const Pass pass = pass_of(x);
+  if (Status status = validate_problem(a, pass); !status) return status;
+  if (Status status = validate_operands(a, pass, x); !status) return status;
   HostLengths cu_q, cu_k, used_q, used_k, first_k;
   if (Status status = cu_q.read("cu_seqlens_q", a.packed ? x.cu_seqlens_q : nullptr, a.b + 1); !status) return status;
   if (Status status = cu_k.read("cu_seqlens_k", a.packed ? x.cu_seqlens_k : nullptr, a.b + 1); !status) return status;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "api/check.hpp"
+#include "api/operand_checks.hpp"
 #include "api/lengths.hpp"
 #include "api/sizes.hpp"
 #include "api/validate.hpp"
@@ -35,11 +36,11 @@ bool has_b(const char* lengths, std::int64_t b, Check* check) {
 }
 
 /// What can only be said once b is known to be one, and the arrays to be there.
-Status complete_packed(const Operands& x, Attention* a) {
+Status complete_packed(const Operands& x, Pass pass, Attention* a) {
   Check check;
   if (!has_b("cu_seqlens_q", a->b, &check)) return check.take();
-  if (Status status = validate_problem(*a, Pass::forward); !status) return status;
-  if (Status status = validate_operands(*a, x); !status) return status;
+  if (Status status = validate_problem(*a, pass); !status) return status;
+  if (Status status = validate_operands(*a, pass, x); !status) return status;
   look_at_lengths("cu_seqlens_q", x.cu_seqlens_q, a->b, x.q.shape[1], &a->s_q, &check);
   look_at_lengths("cu_seqlens_k", x.cu_seqlens_k, a->b, x.k.shape[1], &a->s_k, &check);
   return check.take();
@@ -79,6 +80,11 @@ Attention problem_of(const Operands& x, const Attention& options) {
   a.lse = x.lse.data != nullptr;
   a.row_max = x.row_max.data != nullptr;
   a.probabilities = x.probabilities.data != nullptr;
+  a.grad_lse = x.grad_lse.data != nullptr;
+  a.grad_bias = x.grad_bias.data != nullptr;
+  a.grad_alibi = x.grad_alibi.data != nullptr;
+  if (!is_any_given({&x.grad_q})) a.frozen |= 1;
+  if (!is_any_given({&x.grad_k, &x.grad_v})) a.frozen |= 2;
   return with_plain_dtypes(a);
 }
 
@@ -124,11 +130,12 @@ Status no_gpu_path(const Anchor& anchor, cuda::Place place, const PlanData& plan
 }
 
 Status attention(const Operands& operands, const Attention& options, Target target, Stream stream) noexcept try {
+  const Pass pass = pass_of(operands);
   Attention a = problem_of(operands, options);
   if (a.packed) {
-    if (Status status = complete_packed(operands, &a); !status) return status;
+    if (Status status = complete_packed(operands, pass, &a); !status) return status;
   }
-  return run_once(a, Pass::forward, operands, target, stream);
+  return run_once(a, pass, operands, target, stream);
 } catch (...) { return caught(); }
 
 Status linear_attention(const LinearOperands& operands, const LinearAttention& options, Target target,

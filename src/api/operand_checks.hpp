@@ -2,7 +2,9 @@
 // its strides.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 
 #include "api/operand_list.hpp"
 #include "falchion/falchion.hpp"
@@ -17,6 +19,12 @@ inline void check_rows_without_sequence(const char* name, bool packed, std::int6
                                         Check* check) {
   check->require(!packed || b != 0 || rows == 0, name, ".shape[1] = ", rows,
                  " with b = 0: b is the number of packed sequences, and was not set");
+}
+
+/// Is any of them given, by its memory or, since an empty tensor may have none, by its shape?
+inline bool is_any_given(std::initializer_list<const Tensor*> tensors) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const Tensor* x) { return x->data != nullptr || x->shape != Shape{}; });
 }
 
 }  // namespace falchion

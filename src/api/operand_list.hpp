@@ -65,9 +65,9 @@ class OperandList {
   std::size_t array_count_ = 0;
 };
 
-/// Of a tensor's shape only what the problem leaves open is taken from the operands: packed rows.
-OperandList operands_of(const Attention& problem, const Operands& x);
-/// Those of the pass; the tensors of the other one are not looked at.
+/// Those of the pass; the tensors of the other one are not looked at. Of a tensor's shape only what the problem leaves
+/// open is taken from the operands: packed rows.
+OperandList operands_of(const Attention& problem, Pass pass, const Operands& x);
 OperandList operands_of(const LinearAttention& problem, Pass pass, const LinearOperands& x);
 
 /// Is each operand there just when it is wanted, of its type and shape, aligned to its elements, with strides that will

@@ -166,7 +166,7 @@ const Runner<Operands_>* find(const Runner<Operands_>* const (&all)[n], const Op
 
 template <>
 const Runner<Operands>* runner_of(const Operation& operation) {
-  static constexpr const Runner<Operands>* kAll[] = {&kRunAttentionForward};
+  static constexpr const Runner<Operands>* kAll[] = {&kRunAttentionForward, &kRunAttentionBackward};
   return find(kAll, operation);
 }
 template <>

@@ -12,7 +12,9 @@
 namespace falchion {
 namespace {
 
-OperandList operands(const PlanData& plan, const Operands& x) { return operands_of(plan.attention().problem, x); }
+OperandList operands(const PlanData& plan, const Operands& x) {
+  return operands_of(plan.attention().problem, Pass::forward, x);
+}
 
 Status validate(const PlanData& plan, const Operands& x, const OperandList& list) {
   return validate_operands(plan.attention().problem, x, list);

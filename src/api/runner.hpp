@@ -32,6 +32,7 @@ struct Runner {
 };
 
 extern const Runner<Operands> kRunAttentionForward;
+extern const Runner<Operands> kRunAttentionBackward;
 extern const Runner<LinearOperands> kRunLinearAttentionForward;
 extern const Runner<LinearOperands> kRunLinearAttentionBackward;
 

@@ -52,6 +52,16 @@ void check_score(const Attention& a, Check* check) {
   check->require(a.dropout >= 0 && a.dropout <= 1, "dropout = ", a.dropout, ": it must be in [0, 1]");
 }
 
+void check_backward(const Attention& a, Check* check) {
+  check->require(a.grads <= Grads::accumulate, "grads = ", static_cast<int>(a.grads), " is no Grads");
+  check->require(a.frozen <= 3, "frozen = ", static_cast<int>(a.frozen),
+                 ": it must be 0 (nothing), 1 (no grad_q), 2 (no grad_k and grad_v) or 3");
+  check->require(!(a.zero_unused && a.grads == Grads::accumulate),
+                 "zero_unused with grads = accumulate: gradients are added to what is there, so nothing is set to 0");
+  check->require(!a.grad_bias || a.bias, "grad_bias without bias: there is no bias to have a gradient");
+  check->require(!a.grad_alibi || a.alibi, "grad_alibi without alibi: there are no slopes to have a gradient");
+}
+
 }  // namespace
 
 Status validate_problem(const Attention& a, Pass pass) {
@@ -61,7 +71,8 @@ Status validate_problem(const Attention& a, Pass pass) {
   check_sizes(a, &check);
   check_band(a.band, &check);
   check_score(a, &check);
-  check.require(!(a.packed && a.probabilities),
+  if (pass == Pass::backward) check_backward(a, &check);
+  check.require(pass == Pass::backward || !(a.packed && a.probabilities),
                 "probabilities with packed lengths: they are for small unpacked problems");
   check.supported(!(a.packed && (a.bias || a.mask)), a.bias ? "bias" : "mask",
                   " with packed lengths is not built; nearest: unpacked (b, s, h, d) with used_q and used_k");

@@ -12,6 +12,7 @@ Status validate_problem(const LinearAttention& problem, Pass pass);
 
 /// Which pass the operands are for: backward where any of the gradients is given, by its memory or, since an empty
 /// tensor may have none, by its shape.
+Pass pass_of(const Operands& operands);
 Pass pass_of(const LinearOperands& operands);
 
 /// Backend, thread count, executor, architecture.
@@ -21,7 +22,7 @@ Status validate_target(const Target& target);
 /// outputs that overlap nothing? Reads no element. Allocates nothing unless it refuses. list: operands_of() of them,
 /// where the caller has it already.
 Status validate_operands(const Attention& problem, const Operands& operands, const OperandList& list);
-Status validate_operands(const Attention& problem, const Operands& operands);
+Status validate_operands(const Attention& problem, Pass pass, const Operands& operands);
 Status validate_operands(const LinearAttention& problem, const LinearOperands& operands, const OperandList& list);
 Status validate_operands(const LinearAttention& problem, Pass pass, const LinearOperands& operands);
 

@@ -115,13 +115,10 @@ Status validate_problem(const LinearAttention& a, Pass pass) {
 }
 
 Pass pass_of(const LinearOperands& x) {
-  const Tensor* const gradients[] = {&x.grad_o, &x.grad_final_state, &x.grad_final_z,       &x.grad_q,        &x.grad_k,
-                                     &x.grad_v, &x.grad_decay,       &x.grad_initial_state, &x.grad_initial_z};
-  const Shape none{};
-  for (const Tensor* gradient : gradients) {
-    if (gradient->data != nullptr || gradient->shape != none) return Pass::backward;
-  }
-  return Pass::forward;
+  return is_any_given({&x.grad_o, &x.grad_final_state, &x.grad_final_z, &x.grad_q, &x.grad_k, &x.grad_v, &x.grad_decay,
+                       &x.grad_initial_state, &x.grad_initial_z})
+             ? Pass::backward
+             : Pass::forward;
 }
 
 Status validate_operands(const LinearAttention& a, const LinearOperands& x, const OperandList& list) {

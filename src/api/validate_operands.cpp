@@ -7,85 +7,147 @@
 
 namespace falchion {
 
-OperandList operands_of(const Attention& a, const Operands& x) {
-  const std::int64_t batch = a.packed ? 1 : a.b;
-  const std::int64_t q_rows = a.packed ? x.q.shape[1] : a.s_q, k_rows = a.packed ? x.k.shape[1] : a.s_k;
-  const Shape scores{a.b, a.h_q, a.s_q, a.s_k}, statistics{batch, a.h_q, q_rows, 1};
-  OperandList list("Attention");
-  list.add({.name = "q",
-            .x = &x.q,
-            .dtype = a.dtype,
-            .shape = {batch, a.packed ? kAnyExtent : a.s_q, a.h_q, a.d_qk},
-            .contiguous = true,
-            .moved = true});
-  list.add({.name = "k",
-            .x = &x.k,
-            .dtype = a.dtype,
-            .shape = {batch, a.packed ? kAnyExtent : a.s_k, a.h_k, a.d_qk},
-            .contiguous = true,
-            .moved = true});
-  list.add({.name = "v",
-            .x = &x.v,
-            .dtype = a.dtype,
-            .shape = {batch, k_rows, a.h_k, a.d_v},
-            .contiguous = true,
-            .moved = true});
-  list.add({.name = "o",
-            .x = &x.o,
-            .dtype = a.dtype,
-            .shape = {batch, q_rows, a.h_q, a.d_v},
-            .output = true,
-            .contiguous = true,
-            .moved = true});
-  list.add(
-      {.name = "lse", .flag = "Attention::lse", .x = &x.lse, .shape = statistics, .wanted = a.lse, .output = true});
-  list.add({.name = "row_max",
-            .flag = "Attention::row_max",
-            .x = &x.row_max,
-            .shape = statistics,
-            .wanted = a.row_max,
-            .output = true});
-  list.add({.name = "probabilities",
-            .flag = "Attention::probabilities",
-            .x = &x.probabilities,
-            .shape = scores,
-            .wanted = a.probabilities,
-            .output = true});
-  list.add({.name = "bias",
-            .flag = "Attention::bias",
-            .x = &x.bias,
-            .dtype = x.bias.dtype == DType::f32 ? DType::f32 : a.dtype,
-            .shape = scores,
-            .wanted = a.bias,
-            .broadcast = true});
-  list.add({.name = "mask",
-            .flag = "Attention::mask",
-            .x = &x.mask,
-            .dtype = DType::boolean,
-            .shape = scores,
-            .wanted = a.mask,
-            .broadcast = true});
-  list.add({.name = "alibi",
-            .flag = "Attention::alibi",
-            .x = &x.alibi,
-            .shape = {x.alibi.shape[0] == 1 ? 1 : a.b, 1, a.h_q, 1},
-            .wanted = a.alibi});
-  const auto lengths = [&](const char* name, const char* flag, bool wanted, const std::int32_t* data, std::int64_t n) {
-    list.add({.name = name, .flag = flag, .wanted = wanted, .data = data, .length = n, .element = sizeof *data});
-  };
-  lengths("cu_seqlens_q", "packed", a.packed, x.cu_seqlens_q, a.b + 1);
-  lengths("cu_seqlens_k", "packed", a.packed, x.cu_seqlens_k, a.b + 1);
-  lengths("used_q", "used_q", a.used_q, x.used_q, a.b);
-  lengths("used_k", "used_k", a.used_k, x.used_k, a.b);
-  lengths("first_k", "first_k", a.first_k, x.first_k, a.b);
-  list.add({.name = "rng.at",
-            .flag = "dropout",
-            .wanted = a.dropout > 0,
-            .required = false,
-            .data = x.rng.at,
-            .length = 2,
-            .element = sizeof *x.rng.at});
-  return list;
+namespace {
+
+/// Adds the operands of attention, whose shapes follow from the problem.
+class Lister {
+ public:
+  Lister(const Attention& a, const Operands& x)
+      : a_(a),
+        x_(x),
+        q_{a.packed ? 1 : a.b, a.packed ? x.q.shape[1] : a.s_q, a.h_q, a.d_qk},
+        k_{q_[0], a.packed ? x.k.shape[1] : a.s_k, a.h_k, a.d_qk},
+        v_{q_[0], k_[1], a.h_k, a.d_v},
+        o_{q_[0], q_[1], a.h_q, a.d_v},
+        statistics_{q_[0], a.h_q, q_[1], 1} {}
+
+  void add_inputs() {
+    Shape q = q_, k = k_;
+    if (a_.packed) q[1] = k[1] = kAnyExtent;
+    add_rows("q", x_.q, q);
+    add_rows("k", x_.k, k);
+    add_rows("v", x_.v, v_);
+  }
+  void add_outputs() {
+    Operand o = rows("o", x_.o, o_);
+    o.output = true;
+    list_.add(o);
+    add_statistic("lse", "Attention::lse", x_.lse, a_.lse);
+    add_statistic("row_max", "Attention::row_max", x_.row_max, a_.row_max);
+    list_.add({.name = "probabilities",
+               .flag = "Attention::probabilities",
+               .x = &x_.probabilities,
+               .shape = scores(),
+               .wanted = a_.probabilities,
+               .output = true});
+  }
+  void add_score_operands() {
+    list_.add({.name = "bias",
+               .flag = "Attention::bias",
+               .x = &x_.bias,
+               .dtype = x_.bias.dtype == DType::f32 ? DType::f32 : a_.dtype,
+               .shape = scores(),
+               .wanted = a_.bias,
+               .broadcast = true});
+    list_.add({.name = "mask",
+               .flag = "Attention::mask",
+               .x = &x_.mask,
+               .dtype = DType::boolean,
+               .shape = scores(),
+               .wanted = a_.mask,
+               .broadcast = true});
+    list_.add(
+        {.name = "alibi", .flag = "Attention::alibi", .x = &x_.alibi, .shape = slopes(x_.alibi), .wanted = a_.alibi});
+  }
+  /// What the backward pass has beside q, k, v and what makes scores. o and lse are inputs there.
+  void add_gradients() {
+    add_rows("o", x_.o, o_);
+    list_.add({.name = "lse", .x = &x_.lse, .shape = statistics_});
+    list_.add({.name = "grad_o", .x = &x_.grad_o, .dtype = a_.dtype, .shape = o_, .moved = true});
+    list_.add({.name = "grad_lse",
+               .flag = "Attention::grad_lse",
+               .x = &x_.grad_lse,
+               .shape = statistics_,
+               .wanted = a_.grad_lse});
+    const bool no_q = (a_.frozen & 1) != 0, no_kv = (a_.frozen & 2) != 0;
+    add_gradient("grad_q", "Attention::frozen without bit 1", x_.grad_q, q_, !no_q);
+    add_gradient("grad_k", "Attention::frozen without bit 2", x_.grad_k, k_, !no_kv);
+    add_gradient("grad_v", "Attention::frozen without bit 2", x_.grad_v, v_, !no_kv);
+    list_.add({.name = "grad_bias",
+               .flag = "Attention::grad_bias",
+               .x = &x_.grad_bias,
+               .shape = scores(),
+               .wanted = a_.grad_bias,
+               .output = true,
+               .broadcast = true});
+    list_.add({.name = "grad_alibi",
+               .flag = "Attention::grad_alibi",
+               .x = &x_.grad_alibi,
+               .shape = slopes(x_.grad_alibi),
+               .wanted = a_.grad_alibi,
+               .output = true});
+  }
+  void add_arrays() {
+    add_lengths("cu_seqlens_q", "packed", a_.packed, x_.cu_seqlens_q, a_.b + 1);
+    add_lengths("cu_seqlens_k", "packed", a_.packed, x_.cu_seqlens_k, a_.b + 1);
+    add_lengths("used_q", "used_q", a_.used_q, x_.used_q, a_.b);
+    add_lengths("used_k", "used_k", a_.used_k, x_.used_k, a_.b);
+    add_lengths("first_k", "first_k", a_.first_k, x_.first_k, a_.b);
+    list_.add({.name = "rng.at",
+               .flag = "dropout",
+               .wanted = a_.dropout > 0,
+               .required = false,
+               .data = x_.rng.at,
+               .length = 2,
+               .element = sizeof *x_.rng.at});
+  }
+  OperandList take() const { return list_; }
+
+ private:
+  Shape scores() const { return {a_.b, a_.h_q, a_.s_q, a_.s_k}; }
+  Shape slopes(const Tensor& x) const { return {x.shape[0] == 1 ? 1 : a_.b, 1, a_.h_q, 1}; }
+  /// A tensor of the problem's type whose rows kernels read and write.
+  Operand rows(const char* name, const Tensor& x, const Shape& shape) const {
+    return {.name = name, .x = &x, .dtype = a_.dtype, .shape = shape, .contiguous = true, .moved = true};
+  }
+  void add_rows(const char* name, const Tensor& x, const Shape& shape) { list_.add(rows(name, x, shape)); }
+  void add_statistic(const char* name, const char* flag, const Tensor& x, bool wanted) {
+    list_.add({.name = name, .flag = flag, .x = &x, .shape = statistics_, .wanted = wanted, .output = true});
+  }
+  void add_gradient(const char* name, const char* flag, const Tensor& x, const Shape& shape, bool wanted) {
+    Operand gradient = rows(name, x, shape);
+    gradient.flag = flag;
+    gradient.dtype = a_.grads == Grads::rounded ? a_.dtype : DType::f32;
+    gradient.wanted = wanted;
+    gradient.output = true;
+    list_.add(gradient);
+  }
+  void add_lengths(const char* name, const char* flag, bool wanted, const std::int32_t* data, std::int64_t n) {
+    list_.add({.name = name, .flag = flag, .wanted = wanted, .data = data, .length = n, .element = sizeof *data});
+  }
+
+  const Attention& a_;
+  const Operands& x_;
+  const Shape q_, k_, v_, o_, statistics_;
+  OperandList list_{"Attention"};
+};
+
+}  // namespace
+
+OperandList operands_of(const Attention& a, Pass pass, const Operands& x) {
+  Lister all(a, x);
+  all.add_inputs();
+  if (pass == Pass::forward) all.add_outputs();
+  all.add_score_operands();
+  if (pass == Pass::backward) all.add_gradients();
+  all.add_arrays();
+  return all.take();
+}
+
+Pass pass_of(const Operands& x) {
+  return is_any_given({&x.grad_o, &x.grad_lse, &x.grad_q, &x.grad_k, &x.grad_v, &x.grad_bias, &x.grad_alibi})
+             ? Pass::backward
+             : Pass::forward;
 }
 
 Status validate_operands(const Attention& a, const Operands& x, const OperandList& list) {
@@ -96,6 +158,8 @@ Status validate_operands(const Attention& a, const Operands& x, const OperandLis
   check_overlaps(list, &check);
   return check.take();
 }
-Status validate_operands(const Attention& a, const Operands& x) { return validate_operands(a, x, operands_of(a, x)); }
+Status validate_operands(const Attention& a, Pass pass, const Operands& x) {
+  return validate_operands(a, x, operands_of(a, pass, x));
+}
 
 }  // namespace falchion

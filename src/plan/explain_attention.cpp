@@ -44,9 +44,29 @@ std::string with_text(const Attention& a) {
   return with;
 }
 
-void tell_work(const Attention& a, Story* story) {
+/// The lengths, and what the backward pass is asked for beside the gradients of q, k and v.
+std::string backward_text(const Attention& a) {
+  Attention lengths = a;
+  lengths.lse = lengths.row_max = lengths.probabilities = false;
+  std::string with = with_text(lengths);
+  const auto also = [&with](bool there, std::string_view what) {
+    if (there) with += text(with.empty() ? "" : ", ", what);
+  };
+  also(a.any_order, "sums in any order");
+  also(a.grads != Grads::rounded, text("gradients ", name(a.grads)));
+  also(a.zero_unused, "zero_unused");
+  also(a.grad_lse, "grad_lse");
+  also(a.grad_bias, "grad_bias");
+  also(a.grad_alibi, "grad_alibi");
+  also((a.frozen & 1) != 0, "no grad_q");
+  also((a.frozen & 2) != 0, "no grad_k and grad_v");
+  return with;
+}
+
+void tell_work(const Attention& a, Pass pass, Story* story) {
   const double pairs = visible_pairs(a), all = static_cast<double>(a.s_q) * static_cast<double>(a.s_k);
-  const double flops = attention_flops(a), bytes = attention_bytes(a);
+  const double flops = pass == Pass::forward ? attention_flops(a) : attention_backward_flops(a);
+  const double bytes = pass == Pass::forward ? attention_bytes(a) : attention_backward_bytes(a);
   const double seen = all > 0 ? pairs / all : 1, intensity = bytes > 0 ? flops / bytes : 0;
   story->tell(
       "work",
@@ -218,7 +238,14 @@ Json problem_facts(const Attention& a) {
        {"mask", a.mask},
        {"lse", a.lse},
        {"row_max", a.row_max},
-       {"probabilities", a.probabilities}});
+       {"probabilities", a.probabilities},
+       {"any_order", a.any_order},
+       {"grads", name(a.grads)},
+       {"zero_unused", a.zero_unused},
+       {"grad_lse", a.grad_lse},
+       {"grad_bias", a.grad_bias},
+       {"grad_alibi", a.grad_alibi},
+       {"frozen", static_cast<int>(a.frozen)}});
 }
 
 void tell_attention_problem(const PlanData& plan, Story* story) {
@@ -230,9 +257,9 @@ void tell_attention_problem(const PlanData& plan, Story* story) {
                                       : a.band.align == Align::top_left   ? ": query 0 stands at key 0"
                                                                           : ": the last query stands at the last key"));
   story->tell("score", score_text(a));
-  const std::string with = with_text(a);
+  const std::string with = plan.pass == Pass::forward ? with_text(a) : backward_text(a);
   if (!with.empty()) story->tell("with", with);
-  tell_work(a, story);
+  tell_work(a, plan.pass, story);
 }
 
 void tell_attention(const PlanData& plan, Story* story) {

@@ -20,12 +20,12 @@ struct Operation {
   const char* operands;  // the struct that Plan::run takes for it, for messages: "Operands"
   DType (*dtype)(const PlanData& plan);
 
-  // Planning (paths.hpp says in which order paths are tried). All are null in an operation that is not built.
+  // Planning (paths.hpp says in which order paths are tried).
   void (*resolve)(PlanData* plan);  // puts values in the place of "choose for me": the scale
   /// Takes the first variant of the backend that fits the problem and the device, and decides how it runs. Where none
   /// fits plan->rejected tells each reason; the status is the one to give when this backend was asked for.
   Status (*plan_gpu)(Backend backend, PlanData* plan);
-  void (*plan_cpu)(PlanData* plan);                    // decides how plan->variant runs
+  void (*plan_cpu)(PlanData* plan);                    // decides how plan->variant runs; null where no CPU has one
   std::size_t (*ref_workspace)(const PlanData& plan);  // bytes
 
   // describe() and explain().

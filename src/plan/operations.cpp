@@ -23,16 +23,15 @@ constexpr Operation kAttentionForward{.name = "attention_forward",
                                       .tell_problem = tell_attention_problem,
                                       .tell_decision = tell_attention};
 
-/// This pass is not built: decide() refuses what has no planning functions, and explain() tells of the problem all the
-/// same.
+/// Only the definition, ref, is built for this pass so far: no GPU back end and no CPU level lists a variant of it.
 constexpr Operation kAttentionBackward{.name = "attention_backward",
                                        .pass = Pass::backward,
                                        .operands = "Operands",
                                        .dtype = attention_dtype,
-                                       .resolve = nullptr,
-                                       .plan_gpu = nullptr,
+                                       .resolve = resolve_attention,
+                                       .plan_gpu = plan_attention_backward_gpu,
                                        .plan_cpu = nullptr,
-                                       .ref_workspace = nullptr,
+                                       .ref_workspace = [](const PlanData&) { return std::size_t{0}; },
                                        .describe = describe_attention,
                                        .facts = attention_facts,
                                        .tell_problem = tell_attention_problem,
@@ -94,10 +93,6 @@ void ask(const LinearAttention& problem, Pass pass, const Target& target, PlanDa
 }
 
 Status decide(PlanData* plan) {
-  if (plan->operation->resolve == nullptr) {
-    return {Code::unsupported,
-            text("pass = ", name(plan->pass), ": ", plan->operation->name, " is not built yet; built: forward")};
-  }
   plan->operation->resolve(plan);
   Status status = choose_path(plan);
   if (status && plan->backend == Backend::ref) plan->workspace = plan->operation->ref_workspace(*plan);

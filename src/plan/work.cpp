@@ -50,6 +50,29 @@ double attention_bytes(const Attention& a) {
   return bytes;
 }
 
+double attention_backward_flops(const Attention& a) {
+  const double qk = static_cast<double>(a.d_qk), v = static_cast<double>(a.d_v);
+  const double scores = qk + v, of_q = (a.frozen & 1) != 0 ? 0 : qk, of_kv = (a.frozen & 2) != 0 ? 0 : qk + v;
+  return 2 * (scores + of_q + of_kv) * static_cast<double>(a.b) * static_cast<double>(a.h_q) * visible_pairs(a);
+}
+
+double attention_backward_bytes(const Attention& a) {
+  Attention inputs = a;
+  inputs.lse = true;
+  inputs.row_max = a.grad_lse;  // as long as lse
+  inputs.probabilities = false;
+  const double q_rows = static_cast<double>(a.b) * static_cast<double>(a.s_q) * static_cast<double>(a.h_q);
+  const double k_rows = static_cast<double>(a.b) * static_cast<double>(a.s_k) * static_cast<double>(a.h_k);
+  const double qk = static_cast<double>(a.d_qk), v = static_cast<double>(a.d_v);
+  const double element = static_cast<double>(size_of(a.dtype));
+  const double gradient = a.grads == Grads::rounded ? element : a.grads == Grads::f32 ? 4 : 8;
+  double bytes = attention_bytes(inputs) + q_rows * v * element;
+  if ((a.frozen & 1) == 0) bytes += q_rows * qk * gradient;
+  if ((a.frozen & 2) == 0) bytes += k_rows * (qk + v) * gradient;
+  if (a.grad_bias) bytes += q_rows * static_cast<double>(a.s_k) * 4;
+  return bytes;
+}
+
 double linear_attention_flops(const LinearAttention& a, Pass pass, int chunk) {
   const double e = static_cast<double>(a.d_qk), m = static_cast<double>(a.d_v), c = std::min<double>(chunk, a.s);
   const double tokens = static_cast<double>(a.b) * static_cast<double>(a.s) * static_cast<double>(a.h_v);

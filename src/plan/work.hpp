@@ -9,8 +9,13 @@ namespace falchion {
 double visible_pairs(const Attention& problem);
 /// 2 (d_qk + d_v) flop for each visible pair of each query head.
 double attention_flops(const Attention& problem);
+/// 2 (3 d_qk + 2 d_v) flop for each of them: S, the gradient of P, and those of q, k and v. What is frozen costs
+/// nothing.
+double attention_backward_flops(const Attention& problem);
 /// q, k, v, o and the other operands that are there, each moved once.
 double attention_bytes(const Attention& problem);
+/// The same with o, lse and grad_o as inputs, and the gradients.
+double attention_backward_bytes(const Attention& problem);
 
 /// Flop of the chunked algorithm with dense chunks of `chunk` tokens, E = d_qk, M = d_v, for each token and value head:
 /// forward 2 chunk (E + M) + 4 E M, backward 2 chunk (3 E + 2 M) + 10 E M.

@@ -7,55 +7,10 @@
 #include <cmath>
 #include <limits>
 
-#include "policy/dropout.hpp"
-#include "policy/mask.hpp"
-#include "policy/score.hpp"
-#include "ref/elements.hpp"
+#include "ref/query.hpp"
 
 namespace falchion::ref {
 namespace {
-
-constexpr int kMaxHeadDim = 256;
-
-/// One query row with everything that its scores depend on.
-template <class Real>
-struct Query {
-  const Attention& a;
-  const Operands& x;
-  ScoreMod<Real> mod;
-  BandMask mask;
-  DropoutMask dropout;
-  std::int64_t b, h;
-  Rows q_rows, k_rows;
-  std::int64_t i = 0;
-  Real q[kMaxHeadDim] = {};
-
-  std::int64_t column(std::int64_t j) const { return k_rows.first + j; }  // key j's in bias, mask and probabilities
-  std::int64_t h_kv() const { return h / (a.h_q / a.h_k); }               // g query heads share a K/V head
-
-  void load_q(std::int64_t row) {
-    i = row;
-    const std::int64_t offset = at(x.q, q_rows.batch, q_rows.begin + i, h, 0);
-    for (std::int64_t d = 0; d < a.d_qk; ++d) q[d] = load(x.q, offset + at(x.q, 3, d));
-  }
-  bool sees(std::int64_t j) const {
-    if (!mask.keep(i, j)) return false;
-    if (a.mask && static_cast<const unsigned char*>(x.mask.data)[at(x.mask, b, h, i, column(j))] == 0) return false;
-    return !a.bias || load(x.bias, at(x.bias, b, h, i, column(j))) != -std::numeric_limits<float>::infinity();
-  }
-  Real score(std::int64_t j) const {
-    const std::int64_t offset = at(x.k, k_rows.batch, k_rows.begin + j, h_kv(), 0);
-    Real dot = 0;
-    for (std::int64_t d = 0; d < a.d_qk; ++d) dot += q[d] * static_cast<Real>(load(x.k, offset + at(x.k, 3, d)));
-    const Real s = mod.apply(dot, static_cast<Real>(i + mask.shift - j));
-    return a.bias ? s + static_cast<Real>(load(x.bias, at(x.bias, b, h, i, column(j)))) : s;
-  }
-  /// The factor that dropout multiplies key j's probability by: 0 or 1 / (1 - p).
-  Real kept(std::int64_t j) const {
-    if (!(a.dropout > 0)) return 1;
-    return dropout.keep(b * a.h_q + h, i, j) ? static_cast<Real>(dropout.keep_scale) : 0;
-  }
-};
 
 template <class Real>
 void attend(const Query<Real>& query, Rounding rounding) {
@@ -98,35 +53,12 @@ void attend(const Query<Real>& query, Rounding rounding) {
   }
 }
 
-float slope_of(const Tensor& slopes, std::int64_t b, std::int64_t h) {
-  return static_cast<float>(load(slopes, at(slopes, slopes.shape[0] == 1 ? 0 : b, 0, h, 0)));
-}
-
-DropoutMask dropout_of(const Attention& a, const Rng& rng) {
-  const bool elsewhere = a.dropout > 0 && rng.at != nullptr;
-  return DropoutMask::make(a.dropout, rng.seed + (elsewhere ? rng.at[0] : 0), rng.offset + (elsewhere ? rng.at[1] : 0));
-}
-
 template <class Real>
 void attention_forward(const Attention& a, const Operands& x, Rounding rounding) {
-  const float scale =
-      a.score.scale != 0 ? a.score.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(a.d_qk)));
-  const DropoutMask dropout = dropout_of(a, x.rng);
   for (std::int64_t b = 0; b < a.b; ++b) {
-    const Rows q_rows = rows_of(b, x.cu_seqlens_q, x.used_q, x.q.shape[1]);
-    const Rows k_rows = rows_of(b, x.cu_seqlens_k, x.used_k, x.k.shape[1], x.first_k);
-    const std::int64_t shift = a.band.align == Align::top_left ? 0 : k_rows.length - q_rows.length;
     for (std::int64_t h = 0; h < a.h_q; ++h) {
-      Query<Real> query{.a = a,
-                        .x = x,
-                        .mod = {scale, a.score.softcap, a.alibi ? slope_of(x.alibi, b, h) : 0},
-                        .mask = BandMask::make(k_rows.length, shift, a.band.left, a.band.right),
-                        .dropout = dropout,
-                        .b = b,
-                        .h = h,
-                        .q_rows = q_rows,
-                        .k_rows = k_rows};
-      for (std::int64_t i = 0; i < q_rows.length; ++i) {
+      Query<Real> query = Query<Real>::of(a, x, b, h);
+      for (std::int64_t i = 0; i < query.q_rows.length; ++i) {
         query.load_q(i);
         attend(query, rounding);
       }

@@ -8,8 +8,9 @@ namespace falchion::ref {
 /// What is rounded, as a fast kernel would round it. The default rounds only O, when it is stored into its tensor.
 struct Rounding {
   DType p = DType::f32;  // exp(s - m), unnormalised, is rounded to this before P V (the sum l is not); f32: not rounded
-  DType o = DType::f32;  // O is rounded to this, where the tensor that it goes to is wider
-  double least_p = 0;    // exp(s - m) below this counts as 0 in P V
+  DType ds = DType::f32;  // backward: the gradient of scale q.k is rounded to this before its products with q and k
+  DType o = DType::f32;   // O, or the gradients, are rounded to this, where the tensor that they go to is wider
+  double least_p = 0;     // exp(s - m) below this counts as 0 in P V
   bool single_precision = false;  // all arithmetic is f32: the naive computation that others are compared with
 };
 

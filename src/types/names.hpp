@@ -43,6 +43,14 @@ constexpr const char* name(Pass x) {
   }
   return "unknown";
 }
+constexpr const char* name(Grads x) {
+  switch (x) {
+    case Grads::rounded: return "rounded";
+    case Grads::f32: return "f32";
+    case Grads::accumulate: return "accumulate";
+  }
+  return "unknown";
+}
 constexpr const char* name(Code x) {
   switch (x) {
     case Code::ok: return "ok";

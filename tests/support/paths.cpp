@@ -109,7 +109,8 @@ Status run_with(const Path& path, const Attention& problem, const Operands& oper
   Plan plan;
   if (Status status = Plan::make(problem, Pass::forward, path.target(), &plan); !status) return status;
   // Operands that must be refused may have views that reach anywhere, so they are handed over as they are.
-  if (path.on_gpu() && validate_operands(problem, operands)) return cuda::run_on_device(plan, problem, operands);
+  if (path.on_gpu() && validate_operands(problem, Pass::forward, operands))
+    return cuda::run_on_device(plan, problem, operands);
   const Workspace workspace(plan.workspace_bytes());
   return plan.run(operands, workspace.data(), workspace.size());
 }

@@ -38,6 +38,13 @@ inline fal_operands to_c(const Operands& x) {
   out.used_k = x.used_k;
   out.first_k = x.first_k;
   out.rng = {x.rng.seed, x.rng.offset, x.rng.at, 0};
+  out.grad_o = to_c(x.grad_o);
+  out.grad_lse = to_c(x.grad_lse);
+  out.grad_q = to_c(x.grad_q);
+  out.grad_k = to_c(x.grad_k);
+  out.grad_v = to_c(x.grad_v);
+  out.grad_bias = to_c(x.grad_bias);
+  out.grad_alibi = to_c(x.grad_alibi);
   return out;
 }
 inline fal_attention to_c(const Attention& x) {
@@ -65,6 +72,13 @@ inline fal_attention to_c(const Attention& x) {
   out.lse = x.lse;
   out.row_max = x.row_max;
   out.probabilities = x.probabilities;
+  out.any_order = x.any_order;
+  out.grads = static_cast<std::uint8_t>(x.grads);
+  out.zero_unused = x.zero_unused;
+  out.grad_lse = x.grad_lse;
+  out.grad_bias = x.grad_bias;
+  out.grad_alibi = x.grad_alibi;
+  out.frozen = x.frozen;
   return out;
 }
 

@@ -73,7 +73,7 @@ void Instance::require_valid() const {
   Operands x = operands();
   const Outputs outputs(*this, problem.dtype);
   outputs.attach(&x);
-  require(validate_operands(problem, x));
+  require(validate_operands(problem, Pass::forward, x));
   require(validate_lengths(problem, x));
 }
 

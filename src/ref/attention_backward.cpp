@@ -1,0 +1,217 @@
+// src/ref/attention_backward.cpp: the definition of the gradients of attention. It is naive on purpose: each output is
+// computed by itself, and every probability is computed anew for each of them.
+#include "ref/attention_backward.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "ref/query.hpp"
+
+namespace falchion::ref {
+namespace {
+
+/// What one pair of a query and a key adds to the gradients.
+template <class Real>
+struct Pair {
+  Real p = 0;   // r P, rounded: what grad_v has of grad_o
+  Real g = 0;   // the gradient of the score
+  Real ds = 0;  // the gradient of scale q . k, rounded: what grad_q has of k, and grad_k of q
+};
+
+/// One query row of the backward pass.
+template <class Real>
+struct GradientRow : Query<Real> {
+  using Query<Real>::a, Query<Real>::x, Query<Real>::b, Query<Real>::h, Query<Real>::i, Query<Real>::q_rows,
+      Query<Real>::k_rows;
+  Rounding rounding;
+  Real grad_o[kMaxHeadDim] = {};
+  Real lse = 0, d = 0;  // d is grad_o . o - grad_lse
+
+  GradientRow(const Attention& problem, const Operands& operands, Rounding how, std::int64_t batch, std::int64_t head)
+      : Query<Real>(Query<Real>::of(problem, operands, batch, head)), rounding(how) {}
+
+  void load(std::int64_t row) {
+    this->load_q(row);
+    const std::int64_t at_row = q_rows.begin + row;
+    const std::int64_t from_grad = at(x.grad_o, q_rows.batch, at_row, h, 0),
+                       from_o = at(x.o, q_rows.batch, at_row, h, 0);
+    d = a.grad_lse ? -static_cast<Real>(load_at(x.grad_lse, q_rows.batch, h, at_row)) : 0;
+    for (std::int64_t e = 0; e < a.d_v; ++e) {
+      grad_o[e] = ref::load(x.grad_o, from_grad + at(x.grad_o, 3, e));
+      d += grad_o[e] * static_cast<Real>(ref::load(x.o, from_o + at(x.o, 3, e)));
+    }
+    lse = load_at(x.lse, q_rows.batch, h, at_row);
+  }
+  /// sums += factor k_j
+  void add_key(std::int64_t j, Real factor, Real* sums) const {
+    const std::int64_t offset = at(x.k, k_rows.batch, k_rows.begin + j, this->h_kv(), 0);
+    for (std::int64_t e = 0; e < a.d_qk; ++e)
+      sums[e] += factor * static_cast<Real>(ref::load(x.k, offset + at(x.k, 3, e)));
+  }
+  bool counts() const { return lse != -std::numeric_limits<Real>::infinity(); }
+  /// Does the row see the key, so that the pair has gradients at all?
+  bool has(std::int64_t j) const { return counts() && this->sees(j); }
+
+  Pair<Real> pair(std::int64_t j) const {
+    const Real dot = this->dot(j), p = std::exp(this->score(j, dot) - lse), kept = this->kept(j);
+    const Real grad_p = kept == 0 ? 0 : kept * grad_o_times_v(j);  // whatever V of a dropped key holds
+    const Real g = p * (grad_p - d), slope = this->mod.grad(dot) / this->mod.scale;
+    return {.p = static_cast<Real>(round_as(rounding.p, p)) * kept,
+            .g = g,
+            .ds = static_cast<Real>(round_as(rounding.ds, g * slope))};
+  }
+
+ private:
+  static float load_at(const Tensor& statistic, std::int64_t batch, std::int64_t head, std::int64_t row) {
+    return ref::load(statistic, at(statistic, batch, head, row, 0));
+  }
+  Real grad_o_times_v(std::int64_t j) const {
+    const std::int64_t offset = at(x.v, k_rows.batch, k_rows.begin + j, this->h_kv(), 0);
+    Real sum = 0;
+    for (std::int64_t e = 0; e < a.d_v; ++e)
+      sum += grad_o[e] * static_cast<Real>(ref::load(x.v, offset + at(x.v, 3, e)));
+    return sum;
+  }
+};
+
+template <class Real>
+class Gradients {
+ public:
+  Gradients(const Attention& a, const Operands& x, Rounding rounding) : a(a), x(x), rounding(rounding) {}
+
+  void run() const {
+    const bool want_q = (a.frozen & 1) == 0, want_kv = (a.frozen & 2) == 0;
+    if (a.zero_unused && want_q) clear(x.grad_q);
+    if (a.zero_unused && want_kv) clear(x.grad_k);
+    if (a.zero_unused && want_kv) clear(x.grad_v);
+    for (std::int64_t b = 0; b < a.b; ++b) {
+      for (std::int64_t h = 0; want_q && h < a.h_q; ++h) find_grad_q(b, h);
+      for (std::int64_t h = 0; want_kv && h < a.h_k; ++h) find_grad_kv(b, h);
+    }
+    if (a.grad_bias) find_grad_bias();
+    if (a.grad_alibi) find_grad_alibi();
+  }
+
+ private:
+  GradientRow<Real> row_of(std::int64_t b, std::int64_t h) const { return {a, x, rounding, b, h}; }
+
+  void find_grad_q(std::int64_t b, std::int64_t h) const {
+    GradientRow<Real> row = row_of(b, h);
+    for (std::int64_t i = 0; i < row.q_rows.length; ++i) {
+      row.load(i);
+      Real sums[kMaxHeadDim] = {};
+      for (std::int64_t j = 0; j < row.k_rows.length; ++j) {
+        if (row.has(j)) row.add_key(j, row.pair(j).ds * row.mod.scale, sums);
+      }
+      put(x.grad_q, at(x.grad_q, row.q_rows.batch, row.q_rows.begin + i, h, 0), a.d_qk, sums);
+    }
+  }
+
+  /// grad_k and grad_v of one K/V head, summed over the query heads that share it.
+  void find_grad_kv(std::int64_t b, std::int64_t h_kv) const {
+    const std::int64_t group = a.h_q / a.h_k;
+    const Rows keys = keys_of(x, b);
+    for (std::int64_t j = 0; j < keys.length; ++j) {
+      Real of_k[kMaxHeadDim] = {}, of_v[kMaxHeadDim] = {};
+      for (std::int64_t h = h_kv * group; h < (h_kv + 1) * group; ++h) add_row_sums(b, h, j, of_k, of_v);
+      put(x.grad_k, at(x.grad_k, keys.batch, keys.begin + j, h_kv, 0), a.d_qk, of_k);
+      put(x.grad_v, at(x.grad_v, keys.batch, keys.begin + j, h_kv, 0), a.d_v, of_v);
+    }
+  }
+  void add_row_sums(std::int64_t b, std::int64_t h, std::int64_t j, Real* of_k, Real* of_v) const {
+    GradientRow<Real> row = row_of(b, h);
+    for (std::int64_t i = 0; i < row.q_rows.length; ++i) {
+      row.load(i);
+      if (!row.has(j)) continue;
+      const Pair<Real> pair = row.pair(j);
+      const bool dropped = row.kept(j) == 0;
+      for (std::int64_t e = 0; e < a.d_qk; ++e) of_k[e] += pair.ds * row.mod.scale * row.q[e];
+      for (std::int64_t e = 0; !dropped && e < a.d_v; ++e) of_v[e] += pair.p * row.grad_o[e];
+    }
+  }
+
+  /// Each element of grad_bias is the sum over those axes on which it has one element for all.
+  void find_grad_bias() const {
+    const Tensor& to = x.grad_bias;
+    for (std::int64_t b = 0; b < to.shape[0]; ++b)
+      for (std::int64_t h = 0; h < to.shape[1]; ++h)
+        for (std::int64_t i = 0; i < to.shape[2]; ++i)
+          for (std::int64_t j = 0; j < to.shape[3]; ++j) put_one(to, at(to, b, h, i, j), sum_of_bias({b, h, i, j}));
+  }
+  Real sum_of_bias(const std::array<std::int64_t, 4>& index) const {
+    const auto first = [&](int axis) {
+      return x.grad_bias.shape[axis] == 1 ? 0 : index[static_cast<std::size_t>(axis)];
+    };
+    const auto past = [&](int axis, std::int64_t all) { return x.grad_bias.shape[axis] == 1 ? all : first(axis) + 1; };
+    Real sum = 0;
+    for (std::int64_t b = first(0); b < past(0, a.b); ++b) {
+      for (std::int64_t h = first(1); h < past(1, a.h_q); ++h) {
+        GradientRow<Real> row = row_of(b, h);
+        for (std::int64_t i = first(2); i < std::min(past(2, a.s_q), row.q_rows.length); ++i) {
+          row.load(i);
+          for (std::int64_t column = first(3); column < past(3, a.s_k); ++column) {
+            const std::int64_t j = column - row.k_rows.first;
+            if (j >= 0 && j < row.k_rows.length && row.has(j)) sum += row.pair(j).g;
+          }
+        }
+      }
+    }
+    return sum;
+  }
+
+  void find_grad_alibi() const {
+    const Tensor& to = x.grad_alibi;
+    for (std::int64_t entry = 0; entry < to.shape[0]; ++entry) {
+      for (std::int64_t h = 0; h < a.h_q; ++h) {
+        Real sum = 0;
+        const std::int64_t past = to.shape[0] == 1 ? a.b : entry + 1;
+        for (std::int64_t b = entry; b < past; ++b) sum += sum_of_slope(b, h);
+        put_one(to, at(to, entry, 0, h, 0), sum);
+      }
+    }
+  }
+  Real sum_of_slope(std::int64_t b, std::int64_t h) const {
+    GradientRow<Real> row = row_of(b, h);
+    Real sum = 0;
+    for (std::int64_t i = 0; i < row.q_rows.length; ++i) {
+      row.load(i);
+      for (std::int64_t j = 0; j < row.k_rows.length; ++j) {
+        if (row.has(j)) sum -= row.pair(j).g * std::abs(row.distance(j));
+      }
+    }
+    return sum;
+  }
+
+  void put(const Tensor& to, std::int64_t offset, std::int64_t d, const Real* sums) const {
+    for (std::int64_t e = 0; e < d; ++e) put_one(to, offset + at(to, 3, e), sums[e]);
+  }
+  void put_one(const Tensor& to, std::int64_t offset, Real value) const {
+    const double before = a.grads == Grads::accumulate ? load(to, offset) : 0;
+    store(to, offset, round_as(rounding.o, before + static_cast<double>(value)));
+  }
+  static void clear(const Tensor& to) {
+    for (std::int64_t b = 0; b < to.shape[0]; ++b)
+      for (std::int64_t s = 0; s < to.shape[1]; ++s)
+        for (std::int64_t h = 0; h < to.shape[2]; ++h)
+          for (std::int64_t e = 0; e < to.shape[3]; ++e) store(to, at(to, b, s, h, e), 0);
+  }
+
+  const Attention& a;
+  const Operands& x;
+  const Rounding rounding;
+};
+
+}  // namespace
+
+void attention_backward(const Attention& problem, const Operands& operands, Rounding rounding) noexcept {
+  if (rounding.single_precision) {
+    Gradients<float>(problem, operands, rounding).run();
+  } else {
+    Gradients<double>(problem, operands, rounding).run();
+  }
+}
+
+}  // namespace falchion::ref

@@ -1,0 +1,356 @@
+// tests/backward_contract_test.cpp: tests each edge case that docs/contract.md names for the backward pass of
+// attention, and what Plan::make and Plan::run refuse there.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <string>
+
+#include "policy/dropout.hpp"
+#include "support/gradients.hpp"
+#include "support/to_c.hpp"
+
+namespace falchion::testing {
+namespace {
+
+using Bias = Case::Bias;
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
+
+Case small(const char* name) { return Case{name, 2, 4, 5, 4, 2, 8, 8}; }
+
+void expect_all(const HostTensor& x, float value, const char* name) {
+  x.for_each([&](auto i, auto j, auto k, auto l) { ASSERT_EQ(x.get(i, j, k, l), value) << name; });
+}
+
+// ---- The edge contract ----------------------------------------------------------------------------------------------
+
+/// Rows 0 and 1 of 4 see none of 2 keys. Whatever their o and what comes from above hold, they add nothing.
+TEST(BackwardContract, ARowThatSeesNoKey) {
+  const Case row = Case{"empty_rows", 1, 4, 2, 2, 1, 8, 8}.causal().bias(Bias::f32).alibi();
+  const Wanted wanted{.grad_lse = true, .grad_bias = {1, 2, 4, 2}, .grad_alibi = {1, 1, 2, 1}};
+  Gradients clean(row, DType::f32, wanted), spoilt(row, DType::f32, wanted);
+  for (std::int64_t h = 0; h < 2; ++h) {
+    for (std::int64_t i = 0; i < 2; ++i) {
+      ASSERT_EQ(clean.x.lse.get(0, h, i, 0), -kInf);
+      spoilt.grad_lse.set(0, h, i, 0, kNan);
+      for (std::int64_t d = 0; d < 8; ++d) {
+        spoilt.grad_o.set(0, i, h, d, d % 2 == 0 ? kNan : kInf);
+        spoilt.x.o.set(0, i, h, d, kNan);
+      }
+    }
+  }
+  clean.run();
+  spoilt.run();
+  for_each_gradient(clean, spoilt, [](const char* name, const HostTensor& x, const HostTensor& y) {
+    x.for_each([&](auto i, auto j, auto k, auto l) { ASSERT_EQ(x.get(i, j, k, l), y.get(i, j, k, l)) << name; });
+  });
+  for (std::int64_t d = 0; d < 8; ++d) EXPECT_EQ(spoilt.grad_q.get(0, 1, 0, d), 0);
+  EXPECT_EQ(spoilt.grad_bias.get(0, 0, 1, 0), 0);
+  EXPECT_EQ(clean.grad_alibi.get(0, 0, 1, 0), spoilt.grad_alibi.get(0, 0, 1, 0));
+}
+
+/// An lse of -inf says that the row has seen nothing, also where the band lets it see keys: its o is that of no key.
+TEST(BackwardContract, ARowWhoseLseIsMinusInfinity) {
+  Gradients nothing(small("nothing"), DType::f32, {}), spoilt(small("spoilt"), DType::f32, {});
+  for (std::int64_t h = 0; h < 4; ++h) {
+    spoilt.x.lse.set(1, h, 2, 0, -kInf);
+    for (std::int64_t d = 0; d < 8; ++d) {
+      nothing.grad_o.set(1, 2, h, d, 0);  // what adds nothing either
+      spoilt.x.o.set(1, 2, h, d, kNan);
+    }
+  }
+  nothing.run();
+  spoilt.run();
+  for_each_gradient(nothing, spoilt, [](const char* name, const HostTensor& x, const HostTensor& y) {
+    x.for_each([&](auto i, auto j, auto k, auto l) { ASSERT_EQ(x.get(i, j, k, l), y.get(i, j, k, l)) << name; });
+  });
+}
+
+TEST(BackwardContract, NoKeysAndNoQueries) {
+  Gradients no_keys(Case{"no_keys", 2, 3, 0, 2, 1, 8, 8}.alibi(), DType::bf16, {.grad_alibi = {1, 1, 2, 1}});
+  no_keys.run();
+  expect_all(no_keys.grad_q, 0, "grad_q");
+  expect_all(no_keys.grad_alibi, 0, "grad_alibi");
+  Gradients no_queries(Case{"no_queries", 2, 0, 3, 2, 1, 8, 8}.alibi(), DType::bf16, {.grad_alibi = {1, 1, 2, 1}});
+  no_queries.run();
+  expect_all(no_queries.grad_k, 0, "grad_k");
+  expect_all(no_queries.grad_v, 0, "grad_v");
+  expect_all(no_queries.grad_alibi, 0, "grad_alibi");
+  Gradients no_heads(Case{"no_heads", 2, 3, 4, 0, 2, 8, 8}.alibi(), DType::bf16, {.grad_alibi = {1, 1, 0, 1}});
+  no_heads.run();
+  expect_all(no_heads.grad_k, 0, "grad_k");
+  Gradients no_batch(Case{"no_batch", 0, 3, 4, 2, 1, 8, 8}, DType::bf16, {});
+  no_batch.run();
+}
+
+/// Keys 4 and 5 of a causal problem with 4 queries (top left) are seen by no query.
+TEST(BackwardContract, KeysThatNobodySees) {
+  Gradients all(Case{"keys", 1, 4, 6, 2, 1, 8, 8}.causal(Align::top_left), DType::f32, {});
+  all.run();
+  for (std::int64_t j = 4; j < 6; ++j) {
+    for (std::int64_t d = 0; d < 8; ++d) {
+      EXPECT_EQ(all.grad_k.get(0, j, 0, d), 0);
+      EXPECT_EQ(all.grad_v.get(0, j, 0, d), 0);
+    }
+  }
+}
+
+/// A NaN in what row 2 alone has reaches its own grad_q, and the gradients of the keys that it sees.
+TEST(BackwardContract, NanOfARow) {
+  for (const char* where : {"q", "grad_o", "grad_lse", "lse"}) {
+    Gradients all(Case{"nan", 1, 4, 4, 1, 1, 8, 8}.causal(), DType::f32, {.grad_lse = true});
+    const std::string at = where;
+    if (at == "q") all.x.q.set(0, 2, 0, 3, kNan);
+    if (at == "grad_o") all.grad_o.set(0, 2, 0, 3, kNan);
+    if (at == "grad_lse") all.grad_lse.set(0, 0, 2, 0, kNan);
+    if (at == "lse") all.x.lse.set(0, 0, 2, 0, kNan);
+    all.run();
+    const auto is_nan = [](const HostTensor& x, std::int64_t row) {
+      bool any = false;
+      for (std::int64_t d = 0; d < 8; ++d) any |= std::isnan(x.get(0, row, 0, d));
+      return any;
+    };
+    for (std::int64_t i = 0; i < 4; ++i) EXPECT_EQ(is_nan(all.grad_q, i), i == 2) << where << ", row " << i;
+    for (std::int64_t j = 0; j < 4; ++j) EXPECT_EQ(is_nan(all.grad_k, j), j <= 2) << where << ", key " << j;
+    EXPECT_FALSE(is_nan(all.grad_v, 3)) << where;
+  }
+}
+
+/// The same in a pair that does not see each other has no effect, nor in what lies past a length.
+TEST(BackwardContract, NanThatNobodySees) {
+  const auto make = [](bool spoil) {
+    Gradients all(Case{"unseen", 1, 4, 4, 1, 1, 8, 8}.causal(Align::top_left), DType::f32, {});
+    for (std::int64_t i = 0; i < 4; ++i) {
+      for (std::int64_t d = 0; d < 8; ++d) all.grad_o.set(0, i, 0, d, i < 3 ? all.grad_o.get(0, i, 0, d) : 0.f);
+    }
+    for (std::int64_t d = 0; spoil && d < 8; ++d) {
+      all.x.k.set(0, 3, 0, d, kNan);
+      all.x.v.set(0, 3, 0, d, kInf);
+    }
+    all.run();
+    return all;
+  };
+  const Gradients clean = make(false), spoilt = make(true);
+  for (std::int64_t i = 0; i < 3; ++i) {
+    for (std::int64_t d = 0; d < 8; ++d) {
+      EXPECT_EQ(clean.grad_q.get(0, i, 0, d), spoilt.grad_q.get(0, i, 0, d)) << i;
+      EXPECT_FALSE(std::isnan(spoilt.grad_q.get(0, i, 0, d)));
+    }
+  }
+}
+
+/// With p = 1 nothing of o is left, and the gradient of the lse goes on by itself.
+TEST(BackwardContract, DropoutOfEverything) {
+  Gradients with_lse(small("lse").dropout(1), DType::f32, {.grad_lse = true});
+  with_lse.run();
+  expect_all(with_lse.grad_v, 0, "grad_v");
+  float largest = 0;
+  with_lse.grad_q.for_each(
+      [&](auto i, auto j, auto k, auto l) { largest = std::max(largest, std::abs(with_lse.grad_q.get(i, j, k, l))); });
+  EXPECT_GT(largest, 0.01f);
+  Gradients without(small("none").dropout(1), DType::f32, {});
+  without.run();
+  expect_all(without.grad_q, 0, "grad_q");
+  expect_all(without.grad_k, 0, "grad_k");
+}
+
+/// A dropped key has no part in grad_v, whatever grad_o holds, and its V none in grad_q.
+TEST(BackwardContract, NanInVOfADroppedKey) {
+  Gradients all(Case{"dropped", 1, 1, 8, 1, 1, 8, 8}.dropout(0.5f), DType::f32, {});
+  const DropoutMask dropout = DropoutMask::make(0.5f, all.x.rng.seed, all.x.rng.offset);
+  int dropped = 0;
+  for (std::int64_t j = 0; j < 8; ++j) {
+    if (dropout.keep(0, 0, j)) continue;
+    ++dropped;
+    for (std::int64_t d = 0; d < 8; ++d) all.x.v.set(0, j, 0, d, kNan);
+  }
+  ASSERT_GT(dropped, 0);
+  all.run();
+  all.grad_q.for_each([&](auto i, auto j, auto k, auto l) { ASSERT_FALSE(std::isnan(all.grad_q.get(i, j, k, l))); });
+  for (std::int64_t j = 0; j < 8; ++j) {
+    if (!dropout.keep(0, 0, j)) { EXPECT_EQ(all.grad_v.get(0, j, 0, 0), 0); }
+  }
+}
+
+TEST(BackwardContract, NanInGradOfADroppedKey) {
+  Gradients all(Case{"dropped", 1, 1, 8, 1, 1, 8, 8}.dropout(0.5f), DType::f32, {});
+  const DropoutMask dropout = DropoutMask::make(0.5f, all.x.rng.seed, all.x.rng.offset);
+  all.grad_o.set(0, 0, 0, 3, kNan);
+  all.run();
+  for (std::int64_t j = 0; j < 8; ++j) {
+    EXPECT_EQ(std::isnan(all.grad_v.get(0, j, 0, 3)), dropout.keep(0, 0, j)) << j;
+    EXPECT_EQ(all.grad_v.get(0, j, 0, 2) == 0, !dropout.keep(0, 0, j)) << j;
+  }
+}
+
+/// Where the softcap is saturated the score no longer depends on q and k.
+TEST(BackwardContract, ASaturatedSoftcap) {
+  Gradients all(small("cap").softcap(1e-3f).scale(100), DType::f32, {});
+  all.run();
+  expect_all(all.grad_q, 0, "grad_q");
+  expect_all(all.grad_k, 0, "grad_k");
+}
+
+TEST(BackwardContract, UnusedRowsAreLeftAloneOrZeroed) {
+  const auto row = [] { return small("unused").used_q({2, 4}).used_k({5, 1}); };
+  for (const bool zero : {false, true}) {
+    Gradients all(row(), DType::bf16, {.zero_unused = zero});
+    all.run();
+    const auto check = [&](const char* name, const HostTensor& x, const auto& is_row) {
+      x.for_each([&](auto b, auto s, auto h, auto d) {
+        if (is_row(b, s)) {
+          ASSERT_FALSE(x.is_poison(b, s, h, d)) << name;
+        } else if (zero) {
+          ASSERT_EQ(x.get(b, s, h, d), 0) << name;
+        } else {
+          ASSERT_TRUE(x.is_poison(b, s, h, d)) << name;
+        }
+      });
+    };
+    check("grad_q", all.grad_q, [&](auto b, auto s) { return all.is_row(b, s); });
+    check("grad_k", all.grad_k, [&](auto b, auto s) { return all.is_key(b, s); });
+    check("grad_v", all.grad_v, [&](auto b, auto s) { return all.is_key(b, s); });
+  }
+}
+
+/// The gradient of a plain sum of o is one number for all elements.
+TEST(BackwardContract, AGradientFromAboveWithoutStrides) {
+  Gradients all(small("sum"), DType::f32, {}), same(small("sum"), DType::f32, {});
+  all.grad_o.for_each([&](auto i, auto j, auto k, auto l) { all.grad_o.set(i, j, k, l, 1); });
+  all.run();
+  float one = 1;
+  Operands operands = same.operands();
+  operands.grad_o.data = &one;
+  operands.grad_o.stride = {0, 0, 0, 0};
+  Plan plan;
+  ASSERT_TRUE(Plan::make(same.x.problem, Pass::backward, Backend::ref, &plan));
+  const Status status = plan.run(operands, nullptr, 0);
+  ASSERT_TRUE(status) << status.why;
+  for_each_gradient(all, same, [](const char* name, const HostTensor& x, const HostTensor& y) {
+    x.for_each([&](auto i, auto j, auto k, auto l) { ASSERT_EQ(x.get(i, j, k, l), y.get(i, j, k, l)) << name; });
+  });
+}
+
+/// One struct serves both passes: each looks at its own tensors alone.
+TEST(BackwardContract, OneStructServesBothPasses) {
+  Gradients all(small("both").causal(), DType::bf16, {});
+  Plan plan;
+  ASSERT_TRUE(Plan::make(all.x.problem, Pass::forward, Backend::ref, &plan));
+  const Status status = plan.run(all.operands(), nullptr, 0);
+  EXPECT_TRUE(status) << status.why;
+  EXPECT_TRUE(all.grad_q.is_poison(0, 0, 0, 0));
+}
+
+// ---- One call, C, refusals ------------------------------------------------------------------------------------------
+
+TEST(BackwardOneCall, TheGradientsThatAreGivenAreComputed) {
+  Gradients planned(small("planned"), DType::f32, {}), called(small("called"), DType::f32, {});
+  planned.run();
+  Operands operands = called.operands();
+  operands.grad_k = operands.grad_v = {};
+  Status status = attention(operands, {}, Backend::ref);
+  ASSERT_TRUE(status) << status.why;
+  EXPECT_EQ(called.grad_q.get(1, 2, 3, 4), planned.grad_q.get(1, 2, 3, 4));
+  EXPECT_TRUE(called.grad_k.is_poison(0, 0, 0, 0));
+  operands = called.operands();
+  operands.grad_v = {};
+  status = attention(operands, {}, Backend::ref);
+  EXPECT_EQ(status.why, "grad_v.shape[0] = 0, but the problem's is 2") << "grad_k and grad_v come together";
+  operands = called.operands();
+  operands.grad_o = {};
+  EXPECT_FALSE(attention(operands, {}, Backend::ref)) << "gradients without grad_o";
+}
+
+TEST(BackwardC, TheSameAsInCpp) {
+  const Wanted wanted{.grad_lse = true, .grad_bias = {1, 4, 1, 5}, .grad_alibi = {1, 1, 4, 1}};
+  const auto row = [] { return small("c").bias(Bias::f32).alibi().causal(); };
+  Gradients cpp(row(), DType::bf16, wanted), c(row(), DType::bf16, wanted);
+  cpp.run();
+  const fal_attention problem = to_c(c.x.problem);
+  const fal_operands operands = to_c(c.operands());
+  fal_target target = {};
+  target.size = sizeof target;
+  target.backend = FAL_REF;
+  fal_plan* plan = nullptr;
+  ASSERT_EQ(fal_plan_make(&problem, FAL_BACKWARD, &target, &plan), FAL_OK) << fal_why();
+  EXPECT_EQ(fal_plan_run(plan, &operands, nullptr, 0, nullptr), FAL_OK) << fal_why();
+  fal_plan_free(plan);
+  const auto expect_same = [](const char* name, const HostTensor& x, const HostTensor& y) {
+    x.for_each([&](auto i, auto j, auto k, auto l) { ASSERT_EQ(x.get(i, j, k, l), y.get(i, j, k, l)) << name; });
+  };
+  for_each_gradient(cpp, c, expect_same);
+  expect_same("grad_bias", cpp.grad_bias, c.grad_bias);
+  expect_same("grad_alibi", cpp.grad_alibi, c.grad_alibi);
+}
+
+Status make(const Attention& a) {
+  Plan plan;
+  return Plan::make(a, Pass::backward, Backend::ref, &plan);
+}
+
+TEST(BackwardRefusals, ProblemsThatMeanNothing) {
+  const Attention good = make_instance(small("good"), DType::bf16).problem;
+  ASSERT_TRUE(make(good));
+  Attention a = good;
+  a.frozen = 4;
+  EXPECT_EQ(make(a).why, "frozen = 4: it must be 0 (nothing), 1 (no grad_q), 2 (no grad_k and grad_v) or 3");
+  a = good;
+  a.grads = static_cast<Grads>(3);
+  EXPECT_EQ(make(a).why, "grads = 3 is no Grads");
+  a = good;
+  a.grads = Grads::accumulate;
+  a.zero_unused = true;
+  EXPECT_EQ(make(a).why,
+            "zero_unused with grads = accumulate: gradients are added to what is there, so nothing is set to 0");
+  a = good;
+  a.grad_bias = true;
+  EXPECT_EQ(make(a).why, "grad_bias without bias: there is no bias to have a gradient");
+  a = good;
+  a.grad_alibi = true;
+  EXPECT_EQ(make(a).why, "grad_alibi without alibi: there are no slopes to have a gradient");
+}
+
+TEST(BackwardRefusals, OperandsThatDoNotFit) {
+  const auto why = [](const Wanted& wanted, const std::function<void(Operands*)>& change) {
+    const Gradients all(small("operands"), DType::bf16, wanted);
+    Operands operands = all.operands();
+    change(&operands);
+    Plan plan;
+    EXPECT_TRUE(Plan::make(all.x.problem, Pass::backward, Backend::ref, &plan));
+    const Status status = plan.run(operands, nullptr, 0);
+    EXPECT_EQ(status.code, Code::invalid);
+    return status.why;
+  };
+  EXPECT_EQ(why({}, [](Operands* x) { x->lse = {}; }), "lse.shape[0] = 0, but the problem's is 2");
+  EXPECT_EQ(why({}, [](Operands* x) { x->grad_o.data = nullptr; }), "grad_o.data is null");
+  EXPECT_EQ(why({}, [](Operands* x) { x->grad_q.shape[1] = 3; }), "grad_q.shape[1] = 3, but the problem's is 4");
+  EXPECT_EQ(why({.grads = Grads::f32}, [](Operands* x) { x->grad_k.dtype = DType::bf16; }),
+            "grad_k.dtype = bf16, but the problem's is f32");
+  EXPECT_EQ(why({}, [](Operands* x) { x->grad_lse = x->lse; }),
+            "grad_lse is given, but the problem was planned without it: set Attention::grad_lse");
+  EXPECT_EQ(why({.frozen = 1}, [](Operands* x) { x->grad_q = x->q; }),
+            "grad_q is given, but the problem was planned without it: set Attention::frozen without bit 1");
+  EXPECT_EQ(why({}, [](Operands* x) { x->grad_q.data = x->q.data; }), "grad_q overlaps q");
+  EXPECT_EQ(why({}, [](Operands* x) { x->grad_v.data = x->grad_k.data; }), "grad_k overlaps grad_v");
+  EXPECT_EQ(why({}, [](Operands* x) { x->grad_v.stride[1] = 0; }),
+            "grad_v.stride[1] = 0: strides of an output must be above 0");
+}
+
+/// No kernel has the pass yet: the definition computes it where nobody asks for another backend.
+TEST(BackwardRefusals, BackendsWithoutThePass) {
+  const Attention a = make_instance(small("backends"), DType::bf16).problem;
+  Plan plan;
+  EXPECT_TRUE(Plan::make(a, Pass::backward, Backend::best, &plan));
+  EXPECT_EQ(plan.backend(), Backend::ref);
+  for (const Backend backend : {Backend::cpu, Backend::sm80, Backend::sm90}) {
+    const Status status = Plan::make(a, Pass::backward, backend, &plan);
+    EXPECT_EQ(status.code, Code::unsupported);
+    EXPECT_NE(status.why.find("no path for attention_backward bf16"), std::string::npos) << status.why;
+  }
+}
+
+}  // namespace
+}  // namespace falchion::testing
