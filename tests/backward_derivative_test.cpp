@@ -138,6 +138,8 @@ std::vector<Feature> features() {
       {small("mask").mask(), {}},
       {small("dropout").dropout(0.4f), {.grad_lse = true}},
       {small("used_lengths").used_q({3, 0}).used_k({2, 5}), {}},
+      {small("used_lengths_bias").used_q({3, 0}).used_k({2, 5}).bias(Bias::f32).alibi(),
+       {.grad_bias = {2, 4, 4, 5}, .grad_alibi = {2, 1, 4, 1}}},
       {small("left_padding").first_k({1, 4}).causal(), {.grad_lse = true}},
       {small("left_padding_bias").first_k({2, 0}).bias(Bias::f32), {.grad_bias = {2, 4, 4, 5}}},
       {small("packed").packed({3, 0, 2}, {2, 1, 4}).causal(), {.grad_lse = true}},
@@ -166,6 +168,8 @@ TEST_P(Backward, IsTheDerivative) {
   expect_written("grad_q", all.grad_q, [&](auto b, auto s) { return all.is_row(b, s); });
   expect_written("grad_k", all.grad_k, [&](auto b, auto s) { return all.is_key(b, s); });
   expect_written("grad_v", all.grad_v, [&](auto b, auto s) { return all.is_key(b, s); });
+  expect_written("grad_bias", all.grad_bias, [](auto, auto) { return true; });
+  expect_written("grad_alibi", all.grad_alibi, [](auto, auto) { return true; });
 }
 INSTANTIATE_TEST_SUITE_P(Ref, Backward, ::testing::ValuesIn(features()),
                          [](const auto& info) { return std::string(info.param.row.name); });

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <tuple>
 #include <utility>
 
 #include "support/gradients.hpp"
@@ -14,6 +15,17 @@ using Bias = Case::Bias;
 
 Case small(const char* name) { return Case{name, 2, 4, 5, 4, 2, 8, 8}; }
 
+void fill(HostTensor* x, float value) {
+  x->for_each([&](auto i, auto j, auto k, auto l) { x->set(i, j, k, l, value); });
+}
+/// Copies as many rows as `to` has.
+void copy_rows(const HostTensor& from, std::int64_t begin, HostTensor* to) {
+  to->for_each([&](auto b, auto s, auto h, auto d) { to->set(b, s, h, d, from.get(0, begin + s, h, d)); });
+}
+void expect_near(const char* name, const HostTensor& x, const HostTensor& y, double tolerance) {
+  x.for_each(
+      [&](auto i, auto j, auto k, auto l) { ASSERT_NEAR(x.get(i, j, k, l), y.get(i, j, k, l), tolerance) << name; });
+}
 void multiply(HostTensor* x, float factor) {
   x->for_each([&](auto i, auto j, auto k, auto l) { x->set(i, j, k, l, factor * x->get(i, j, k, l)); });
 }
@@ -60,68 +72,134 @@ TEST(BackwardLaws, ProductsWithTheOperandsAgree) {
 /// Keys in two parts, with the o and lse of all of them: the gradients of q add, and those of the keys are the same.
 /// This is a step of ring attention.
 TEST(BackwardLaws, PartsOfTheKeysUnderTheMergedLse) {
-  const Case row = small("whole");
-  Gradients whole(row, DType::f32, {.grad_lse = true});
+  Gradients whole(small("whole"), DType::f32, {.grad_lse = true});
+  Gradients parts(small("parts"), DType::f32, {.grad_lse = true, .grads = Grads::accumulate});
   whole.run();
-  const auto part = [&](std::int64_t from, std::int64_t length) {
-    Operands all = whole.operands();
-    for (Tensor* t : {&all.k, &all.v, &all.grad_k, &all.grad_v}) {
-      const bool is_k = t == &all.k || t == &all.grad_k;
-      const HostTensor& own = t == &all.k ? whole.x.k : t == &all.v ? whole.x.v : is_k ? whole.grad_k : whole.grad_v;
-      t->data = static_cast<float*>(t->data) + own.offset(0, from, 0, 0);
-      t->shape[1] = length;
-    }
-    return all;
-  };
-  Attention problem = whole.x.problem;
-  HostTensor sums = whole.grad_q.like(), k_before = whole.grad_k.like();
-  k_before.for_each([&](auto i, auto j, auto k, auto l) { k_before.set(i, j, k, l, whole.grad_k.get(i, j, k, l)); });
-  sums.for_each([&](auto i, auto j, auto k, auto l) { sums.set(i, j, k, l, 0); });
-  problem.grads = Grads::accumulate;
-  whole.grad_k.for_each([&](auto i, auto j, auto k, auto l) { whole.grad_k.set(i, j, k, l, 0); });
+  for (HostTensor* x : {&parts.grad_q, &parts.grad_k, &parts.grad_v}) fill(x, 0);
+  Attention problem = parts.x.problem;
   for (const auto& [from, length] : {std::pair{0, 2}, {2, 3}}) {
-    Operands all = part(from, length);
-    all.grad_q = sums.view();
-    problem.s_k = length;
+    Operands x = parts.operands();
+    for (Tensor* keys : {&x.k, &x.v, &x.grad_k, &x.grad_v}) {
+      keys->data = static_cast<float*>(keys->data) + from * keys->stride[1];
+      keys->shape[1] = problem.s_k = length;
+    }
     Plan plan;
     ASSERT_TRUE(Plan::make(problem, Pass::backward, Backend::ref, &plan));
-    const Status status = plan.run(all, nullptr, 0);
+    const Status status = plan.run(x, nullptr, 0);
     ASSERT_TRUE(status) << status.why;
   }
-  sums.for_each(
-      [&](auto i, auto j, auto k, auto l) { ASSERT_NEAR(sums.get(i, j, k, l), whole.grad_q.get(i, j, k, l), 1e-6); });
-  k_before.for_each([&](auto i, auto j, auto k, auto l) {
-    ASSERT_EQ(k_before.get(i, j, k, l), whole.grad_k.get(i, j, k, l)) << "the merged lse gives the same probabilities";
+  expect_near("grad_q", whole.grad_q, parts.grad_q, 1e-6);
+  expect_same("grad_k", whole.grad_k, parts.grad_k);
+  expect_same("grad_v", whole.grad_v, parts.grad_v);
+}
+
+/// What is added to all keys of a head moves all scores of a row alike, which a softmax does not see. And the weights
+/// of a row sum to 1.
+TEST(BackwardLaws, GradientsOfAllKeysTogether) {
+  Gradients all(small("sums").window(3, 1), DType::f32, {});
+  all.run();
+  for (std::int64_t b = 0; b < 2; ++b) {
+    for (std::int64_t h = 0; h < 2; ++h) {
+      for (std::int64_t d = 0; d < 8; ++d) {
+        double of_k = 0, of_v = 0, of_o = 0;
+        for (std::int64_t j = 0; j < 5; ++j) {
+          of_k += all.grad_k.get(b, j, h, d);
+          of_v += all.grad_v.get(b, j, h, d);
+        }
+        for (std::int64_t i = 0; i < 4; ++i)
+          of_o += all.grad_o.get(b, i, 2 * h, d) + all.grad_o.get(b, i, 2 * h + 1, d);
+        ASSERT_NEAR(of_v, of_o, 1e-5);
+        ASSERT_NEAR(of_k, 0, 1e-5);
+      }
+    }
+  }
+}
+
+/// Query heads that share a K/V head are as heads of their own with the same keys, whose gradients are added.
+TEST(BackwardLaws, SharedHeadsAreRepeatedHeads) {
+  Gradients shared(small("shared").causal(), DType::f32, {});
+  Case row = small("repeated").causal();
+  row.h_k = 4;
+  Gradients repeated(row, DType::f32, {});
+  for (const auto& [from, to] : {std::pair{&shared.x.k, &repeated.x.k}, {&shared.x.v, &repeated.x.v}})
+    to->for_each([&](auto b, auto s, auto h, auto d) { to->set(b, s, h, d, from->get(b, s, h / 2, d)); });
+  repeated.run_forward();
+  shared.run();
+  repeated.run();
+  expect_same("grad_q", shared.grad_q, repeated.grad_q);
+  shared.grad_k.for_each([&](auto b, auto s, auto h, auto d) {
+    ASSERT_NEAR(shared.grad_k.get(b, s, h, d),
+                repeated.grad_k.get(b, s, 2 * h, d) + repeated.grad_k.get(b, s, 2 * h + 1, d), 1e-6);
+    ASSERT_NEAR(shared.grad_v.get(b, s, h, d),
+                repeated.grad_v.get(b, s, 2 * h, d) + repeated.grad_v.get(b, s, 2 * h + 1, d), 1e-6);
   });
+}
+
+/// A band hides what a mask of the same keys hides.
+TEST(BackwardLaws, ABandIsAMask) {
+  Gradients band(small("band").window(1, 1), DType::f32, {.grad_lse = true});
+  Gradients mask(small("mask").mask(), DType::f32, {.grad_lse = true});
+  mask.x.mask.for_each([&](auto b, auto h, auto i, auto j) {
+    const std::int64_t x = j - i - 1;  // bottom right: query 3 of 4 stands at key 4 of 5
+    mask.x.mask.set(b, h, i, j, -1 <= x && x <= 1 ? 1 : 0);
+  });
+  mask.run_forward();
+  band.run();
+  mask.run();
+  for_each_gradient(band, mask, expect_same);
+}
+
+/// Sequences of a packed batch have the gradients of separate calls, bit for bit.
+TEST(BackwardLaws, PackedSequencesAreSeparateCalls) {
+  Case row = small("packed").packed({3, 4}, {5, 2}).causal();
+  Gradients packed(row, DType::bf16, {});
+  packed.run();
+  for (std::int64_t b = 0; b < 2; ++b) {
+    const Instance::Rows q = packed.x.q_rows(b), k = packed.x.k_rows(b);
+    Gradients one(Case{"one", 1, q.length, k.length, 4, 2, 8, 8}.causal(), DType::bf16, {});
+    copy_rows(packed.x.q, q.begin, &one.x.q);
+    copy_rows(packed.x.k, k.begin, &one.x.k);
+    copy_rows(packed.x.v, k.begin, &one.x.v);
+    copy_rows(packed.grad_o, q.begin, &one.grad_o);
+    one.run_forward();
+    one.run();
+    for (const auto& [from, begin, own] : {std::tuple{&packed.grad_q, q.begin, &one.grad_q},
+                                           {&packed.grad_k, k.begin, &one.grad_k},
+                                           {&packed.grad_v, k.begin, &one.grad_v}}) {
+      HostTensor part = own->like();
+      copy_rows(*from, begin, &part);
+      expect_same("a gradient", part, *own);
+    }
+  }
 }
 
 TEST(BackwardLaws, WhatIsFrozenDoesNotChangeTheRest) {
   Gradients full(small("full"), DType::bf16, {}), no_q(small("no_q"), DType::bf16, {.frozen = 1});
   Gradients no_kv(small("no_kv"), DType::bf16, {.frozen = 2});
   for (Gradients* x : {&full, &no_q, &no_kv}) x->run();
-  const auto expect_same = [](const char* name, const HostTensor& x, const HostTensor& y) {
-    x.for_each([&](auto i, auto j, auto k, auto l) { ASSERT_EQ(x.get(i, j, k, l), y.get(i, j, k, l)) << name; });
-  };
   expect_same("grad_q", full.grad_q, no_kv.grad_q);
   expect_same("grad_k", full.grad_k, no_q.grad_k);
   expect_same("grad_v", full.grad_v, no_q.grad_v);
 }
 
 TEST(BackwardLaws, GradientsAreRoundedOrF32OrAdded) {
-  const Case row = small("grads").causal();
-  Gradients rounded(row, DType::bf16, {}), wide(row, DType::bf16, {.grads = Grads::f32});
-  Gradients added(row, DType::bf16, {.grads = Grads::accumulate});
-  for (HostTensor* x : {&added.grad_q, &added.grad_k, &added.grad_v})
-    x->for_each([&](auto i, auto j, auto k, auto l) { x->set(i, j, k, l, 3); });
+  const auto make = [](Grads grads) {
+    return Gradients(small("grads").causal().bias(Bias::f32).alibi(), DType::bf16,
+                     {.grad_bias = {1, 4, 4, 5}, .grad_alibi = {1, 1, 4, 1}, .grads = grads});
+  };
+  Gradients rounded = make(Grads::rounded), wide = make(Grads::f32), added = make(Grads::accumulate);
+  for (HostTensor* x : {&added.grad_q, &added.grad_k, &added.grad_v, &added.grad_bias, &added.grad_alibi}) fill(x, 3);
   for (Gradients* x : {&rounded, &wide, &added}) x->run();
   for_each_gradient(rounded, wide, [](const char* name, const HostTensor& x, const HostTensor& y) {
     x.for_each([&](auto i, auto j, auto k, auto l) {
-      ASSERT_EQ(x.get(i, j, k, l), f32_from_bf16(bf16_from_f32(y.get(i, j, k, l)))) << name;
+      const float value = y.get(i, j, k, l);
+      const bool is_f32 = x.view().dtype == DType::f32;
+      ASSERT_EQ(x.get(i, j, k, l), is_f32 ? value : f32_from_bf16(bf16_from_f32(value))) << name;
     });
   });
-  for_each_gradient(wide, added, [](const char* name, const HostTensor& x, const HostTensor& y) {
-    x.for_each(
-        [&](auto i, auto j, auto k, auto l) { ASSERT_NEAR(x.get(i, j, k, l) + 3, y.get(i, j, k, l), 1e-6) << name; });
+  for_each_gradient(wide, added, [](const char* name, HostTensor x, const HostTensor& y) {
+    x.for_each([&](auto i, auto j, auto k, auto l) { x.set(i, j, k, l, x.get(i, j, k, l) + 3); });
+    expect_near(name, x, y, 2e-6);
   });
 }
 

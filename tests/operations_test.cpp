@@ -1,6 +1,6 @@
 // tests/operations_test.cpp: checks that the table of operations (src/plan/operations.cpp) is complete. Each operation
-// of variants.def must have an entry, an entry must have all that explain() asks of it, and what its variants need to be
-// planned and run.
+// of variants.def must have an entry, an entry must have all that explain() asks of it, and what its variants need to
+// be planned and run.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -86,6 +86,34 @@ TEST(Explain, Golden) {
             "  cpu avx512 bf16  taken\n");
 }
 
+/// The backward pass has work of its own: 2 (3 d_qk + 2 d_v) flop for each pair, less where something is frozen.
+TEST(Explain, TheBackwardPass) {
+  Attention a;
+  a.b = 1;
+  a.s_q = a.s_k = 100;
+  a.h_q = a.h_k = 2;
+  a.d_qk = 64;
+  a.d_v = 32;
+  a.grads = Grads::accumulate;
+  a.grad_lse = true;
+  const auto flops = [&](int frozen) {
+    a.frozen = static_cast<std::uint8_t>(frozen);
+    return attention_backward_flops(a);
+  };
+  constexpr double kPairs = 2 * 100 * 100;
+  EXPECT_EQ(flops(0), 2 * (3 * 64 + 2 * 32) * kPairs);
+  EXPECT_EQ(flops(1), 2 * (2 * 64 + 2 * 32) * kPairs);
+  EXPECT_EQ(flops(2), 2 * (2 * 64 + 32) * kPairs);
+  EXPECT_EQ(flops(3), 2 * (64 + 32) * kPairs);
+  // q and k, v and o, grad_o; lse and grad_lse; what is not frozen is read and written in f32.
+  EXPECT_EQ(attention_backward_bytes(a), 200 * (2 * 64 + 3 * 32) * 2 + 200 * 2 * 4);
+  a.frozen = 1;
+  EXPECT_EQ(attention_backward_bytes(a), 200 * (2 * 64 + 3 * 32) * 2 + 200 * 2 * 4 + 200 * (64 + 32) * 8);
+  const std::string told = explain(a, Pass::backward, Backend::ref);
+  EXPECT_NE(told.find("gradients added to what is there, grad_lse, no grad_q"), std::string::npos) << told;
+  EXPECT_NE(told.find("attention_backward bf16"), std::string::npos) << told;
+}
+
 TEST(Explain, GoldenJson) {
   const std::string json = explain(made_up(), Format::json), version = falchion::version();
   const std::string lines = json.substr(0, json.find(R"(,"text":[")"));

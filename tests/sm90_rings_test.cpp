@@ -53,7 +53,8 @@ std::vector<std::vector<ModelTile>> draw_launch(const Sizes& size, int most_skip
   const std::uint64_t ctas = 1 + random_bits(seed, 2) % 5;
   constexpr double kEmpty[] = {0, 0.1, 0.5, 0.75, 0.9, 1};
   const double empty = kEmpty[random_bits(seed, 3) % 6];
-  const Schedule schedule = Schedule::make(columns * tiles, tiles, static_cast<std::int64_t>(random_bits(seed, 4) % 4));
+  const auto section = static_cast<std::int64_t>(random_bits(seed, 4) % 4);
+  const Schedule schedule = Schedule::make(columns * tiles, tiles, {section, 2 * section});
   std::vector<std::vector<ModelTile>> lists(static_cast<std::size_t>(ctas));
   for (int place = 0; place < schedule.items; ++place) {
     const auto number = static_cast<std::uint64_t>(place);

@@ -115,8 +115,11 @@ typedef struct fal_operands {
   const int32_t* first_k; /* (b): left padding; keys are rows [first_k, length of k); columns of bias stay rows of k */
   fal_rng rng;            /* used with dropout */
   /* Only for FAL_BACKWARD, in which o and lse are inputs. */
-  fal_tensor grad_o, grad_lse;                              /* inputs */
-  fal_tensor grad_q, grad_k, grad_v, grad_bias, grad_alibi; /* outputs */
+  fal_tensor grad_o;                 /* input: as o, any strides, 0 too */
+  fal_tensor grad_lse;               /* input: as lse, f32 */
+  fal_tensor grad_q, grad_k, grad_v; /* outputs: as q, k, v; f32 unless grads is FAL_GRADS_ROUNDED */
+  fal_tensor grad_bias;              /* output: (b, h_q, s_q, s_k) f32; an axis of extent 1 is summed over */
+  fal_tensor grad_alibi;             /* output: (b or 1, 1, h_q, 1) f32 */
 } fal_operands;
 
 /* Causal linear attention, a recurrence over tokens j: S_j = e^(g_j) S_(j-1) + phi(k_j) v_j^T and
@@ -220,7 +223,9 @@ FAL_API const char* fal_explain(const fal_attention* problem, int32_t pass, cons
 /* The one-call form takes sizes and flags from the operands, makes a plan and keeps it, owns the workspace, and runs.
  * FAL_BEST stays where q lies: on a GPU for a GPU's or managed memory, on the CPU for the host's, pinned or not.
  * `options` (null: none) gives what tensors cannot say: band, scale, softcap and dropout. With packed lengths it must
- * also give b (0 means unset and is refused). */
+ * also give b (0 means unset and is refused). The pass is backward where any grad_ tensor is given (it has memory, or a
+ * shape that is not all 0), and forward otherwise; backward what is not given of grad_q, or of grad_k and grad_v, is
+ * frozen. */
 FAL_API fal_status fal_attention_run(const fal_operands* operands, const fal_attention* options,
                                      const fal_target* target, void* stream);
 

@@ -115,9 +115,10 @@ struct Attention {
   bool mask = false;   // boolean; true means that the key may be seen
   bool lse = false, row_max = false, probabilities = false;  // the outputs that are wanted besides o
 
-  // Only for Pass::backward, which needs o and lse as inputs and pays no heed to the line above.
+  // Only for Pass::backward, which always has o and lse as inputs and does not look at lse, row_max, probabilities
+  // above.
   bool any_order = false;        // sums of grad_q may be made in any order: faster, but the bits differ from run to run
-  Grads grads = Grads::rounded;  // of grad_q, grad_k and grad_v
+  Grads grads = Grads::rounded;  // of grad_q, grad_k and grad_v; accumulate also adds to grad_bias and grad_alibi
   bool zero_unused = false;      // rows of grad_q, grad_k, grad_v that belong to no used length get 0, not left alone
   bool grad_lse = false;         // there is a gradient of the lse, as an input
   bool grad_bias = false, grad_alibi = false;  // the gradients that are wanted besides those of q, k and v
@@ -146,7 +147,7 @@ struct Operands {
   const std::int32_t* first_k = nullptr;
   Rng rng;  // with dropout
 
-  Tensor grad_o;                  // input    (b, s_q, h_q, d_v), any strides, 0 too
+  Tensor grad_o;                  // input    (b, s_q, h_q, d_v) of the type of q; any strides, 0 too
   Tensor grad_lse;                // input    (b, h_q, s_q, 1) f32; packed: (1, h_q, total_q, 1)
   Tensor grad_q, grad_k, grad_v;  // outputs  with the shapes of q, k, v and the type that Attention::grads says
   Tensor grad_bias;               // output   (b, h_q, s_q, s_k) f32; an axis of extent 1 is summed over
@@ -276,9 +277,11 @@ FALCHION_API std::string explain(const LinearAttention& problem, Pass pass, Targ
 /// workspace is allocated in the stream's order. Backend::best stays where q lies: on a GPU for a GPU's or managed
 /// memory, on the CPU for the host's, pinned or not. `options` gives what tensors cannot say: band, score and dropout.
 /// With packed lengths it must also give b (0 means unset and is refused), and it may give s_q and s_k (0: they are
-/// read from cu_seqlens). Lengths on the host must be sorted and end at the totals. The pass is backward where grad_o
-/// is given (it has memory, or a shape that is not all 0), and forward otherwise. Backward the gradients that have
-/// memory are computed, and `options` also says any_order, grads and zero_unused.
+/// read from cu_seqlens). Lengths on the host must be sorted and end at the totals.
+///
+/// The pass is backward where any grad_ tensor is given (it has memory, or a shape that is not all 0), and forward
+/// otherwise. Backward those of grad_q, and of grad_k and grad_v together, that are not given are frozen, besides what
+/// options.frozen says, and `options` also gives any_order, grads and zero_unused.
 FALCHION_API Status attention(const Operands& operands, const Attention& options = {}, Target target = {},
                               Stream stream = nullptr) noexcept;
 
@@ -301,6 +304,7 @@ FALCHION_API Status merge(const Tensor& o_a, const Tensor& lse_a, const Tensor& 
 /// Reads the lengths, also from a GPU's memory, and reports what kernels would only clamp: cu_seqlens that are not
 /// sorted, do not start at 0, do not end at the total, or have a sequence longer than s_q or s_k; used lengths below 0
 /// or past the sequence; a first_k outside its sequence.
+/// The operands are checked as those of the pass that the one-call form would take them for.
 FALCHION_API Status validate_lengths(const Attention& problem, const Operands& operands) noexcept;
 FALCHION_API Status validate_lengths(const LinearAttention& problem, const LinearOperands& operands) noexcept;
 

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "api/check.hpp"
-#include "api/operand_checks.hpp"
 #include "api/lengths.hpp"
+#include "api/operand_checks.hpp"
 #include "api/sizes.hpp"
 #include "api/validate.hpp"
 #include "policy/divide.hpp"
@@ -55,7 +55,7 @@ Status complete_packed(const LinearOperands& x, Pass pass, LinearAttention* a) {
 }
 
 /// What the tensors say goes before what the options say.
-Attention problem_of(const Operands& x, const Attention& options) {
+Attention problem_of(const Operands& x, Pass pass, const Attention& options) {
   Attention a = options;
   a.dtype = x.q.dtype;
   a.dtype_k = x.k.dtype;
@@ -77,12 +77,19 @@ Attention problem_of(const Operands& x, const Attention& options) {
   a.alibi = x.alibi.data != nullptr;
   a.bias = x.bias.data != nullptr;
   a.mask = x.mask.data != nullptr;
-  a.lse = x.lse.data != nullptr;
-  a.row_max = x.row_max.data != nullptr;
-  a.probabilities = x.probabilities.data != nullptr;
+  const bool backward = pass == Pass::backward;  // each pass has its own flags, and those of the other one are unset
+  a.lse = !backward && x.lse.data != nullptr;
+  a.row_max = !backward && x.row_max.data != nullptr;
+  a.probabilities = !backward && x.probabilities.data != nullptr;
   a.grad_lse = x.grad_lse.data != nullptr;
   a.grad_bias = x.grad_bias.data != nullptr;
   a.grad_alibi = x.grad_alibi.data != nullptr;
+  if (!backward) {
+    a.any_order = a.zero_unused = false;
+    a.grads = Grads::rounded;
+    a.frozen = 0;
+    return with_plain_dtypes(a);
+  }
   if (!is_any_given({&x.grad_q})) a.frozen |= 1;
   if (!is_any_given({&x.grad_k, &x.grad_v})) a.frozen |= 2;
   return with_plain_dtypes(a);
@@ -131,7 +138,7 @@ Status no_gpu_path(const Anchor& anchor, cuda::Place place, const PlanData& plan
 
 Status attention(const Operands& operands, const Attention& options, Target target, Stream stream) noexcept try {
   const Pass pass = pass_of(operands);
-  Attention a = problem_of(operands, options);
+  Attention a = problem_of(operands, pass, options);
   if (a.packed) {
     if (Status status = complete_packed(operands, pass, &a); !status) return status;
   }

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <memory>
 #include <new>
 #include <string>
@@ -13,6 +14,7 @@
 #include "cpu/levels.hpp"
 #include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
+#include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/tiles.hpp"
 
@@ -107,24 +109,28 @@ Status run_once_on_gpu(const Plan& plan, const Operands& operands, Stream stream
   return status;
 }
 
-/// The operand that says where a problem lies: q. Without tokens q may have no memory, but states, z and the gradient
-/// of a head's decay still go from place to place.
+/// The operand that says where a problem lies: q. Without tokens q may have no memory, but gradients of k and v are
+/// written all the same, and states, z and the gradient of a head's decay still go from place to place.
 struct Anchor {
   const char* name;
   const void* data;
 };
-inline Anchor anchor_of(const Operands& x) { return {"q", x.q.data}; }
-inline Anchor anchor_of(const LinearOperands& x) {
-  const std::pair<const char*, const Tensor*> all[] = {{"q", &x.q},
-                                                       {"initial_state", &x.initial_state},
-                                                       {"final_state", &x.final_state},
-                                                       {"grad_final_state", &x.grad_final_state},
-                                                       {"grad_initial_state", &x.grad_initial_state},
-                                                       {"decay", &x.decay}};
+inline Anchor first_with_memory(std::initializer_list<std::pair<const char*, const Tensor*>> all) {
   for (const auto& [name, tensor] : all) {
     if (tensor->data != nullptr) return {name, tensor->data};
   }
   return {"q", nullptr};
+}
+inline Anchor anchor_of(const Operands& x) {
+  return first_with_memory({{"q", &x.q}, {"k", &x.k}, {"grad_k", &x.grad_k}, {"grad_v", &x.grad_v}});
+}
+inline Anchor anchor_of(const LinearOperands& x) {
+  return first_with_memory({{"q", &x.q},
+                            {"initial_state", &x.initial_state},
+                            {"final_state", &x.final_state},
+                            {"grad_final_state", &x.grad_final_state},
+                            {"grad_initial_state", &x.grad_initial_state},
+                            {"decay", &x.decay}});
 }
 
 /// `best` stays where the operands are: a plan of the host is no answer to operands of a GPU.
@@ -147,7 +153,10 @@ Status run_once(const Problem& problem, Pass pass, const Operands& operands, Tar
   const Anchor anchor = anchor_of(operands);
   const bool any = target.backend == Backend::best && !names_gpu(target);
   const cuda::Place place = any ? cuda::place_of(anchor.data) : cuda::Place::unknown;
-  if (any && (place == cuda::Place::host || place == cuda::Place::pinned)) target.backend = Backend::cpu;
+  if (any && (place == cuda::Place::host || place == cuda::Place::pinned)) {
+    const bool has_kernel = is_listed_for(Backend::cpu, operation_of(problem, pass));
+    target.backend = has_kernel ? Backend::cpu : Backend::ref;
+  }
   const Plan* plan = nullptr;
   if (Status status = cache.plan_for(problem, pass, target, &plan); !status) return status;
   const cuda::OnDevice device(plan->data()->gpu.ordinal);  // its workspace is allocated there

@@ -10,15 +10,16 @@
 #include "ref/attention_forward.hpp"
 
 namespace falchion {
-namespace {
 
-OperandList operands(const PlanData& plan, const Operands& x) {
-  return operands_of(plan.attention().problem, Pass::forward, x);
+OperandList attention_operands(const PlanData& plan, const Operands& x) {
+  return operands_of(plan.attention().problem, plan.pass, x);
 }
 
-Status validate(const PlanData& plan, const Operands& x, const OperandList& list) {
+Status validate_attention(const PlanData& plan, const Operands& x, const OperandList& list) {
   return validate_operands(plan.attention().problem, x, list);
 }
+
+namespace {
 
 bool nothing_to_do(const PlanData& plan, const Operands& x) {
   return x.o.shape[0] == 0 || x.o.shape[1] == 0 || x.o.shape[2] == 0 || plan.attention().problem.b == 0;
@@ -80,8 +81,8 @@ void run_on_ref(const PlanData& plan, const Operands& x, void*) {
 }  // namespace
 
 constinit const Runner<Operands> kRunAttentionForward{.operation = "attention_forward",
-                                                      .operands = operands,
-                                                      .validate = validate,
+                                                      .operands = attention_operands,
+                                                      .validate = validate_attention,
                                                       .nothing_to_do = nothing_to_do,
                                                       .check_totals = check_totals,
                                                       .check_lengths = check_lengths,

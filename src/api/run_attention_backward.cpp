@@ -1,25 +1,14 @@
 // src/api/run_attention_backward.cpp: operands of attention and gradients -> the kernel that the plan chose.
 #include "api/runner.hpp"
-#include "api/validate.hpp"
 #include "plan/plan_data.hpp"
 #include "ref/attention_backward.hpp"
 
 namespace falchion {
 namespace {
 
-OperandList operands(const PlanData& plan, const Operands& x) {
-  return operands_of(plan.attention().problem, plan.pass, x);
-}
-
-Status validate(const PlanData& plan, const Operands& x, const OperandList& list) {
-  return validate_operands(plan.attention().problem, x, list);
-}
-
-/// A problem without queries still has gradients of k and v to write, which are 0.
-bool nothing_to_do(const PlanData& plan, const Operands&) {
-  const Attention& a = plan.attention().problem;
-  return a.b == 0 || (a.h_q == 0 && a.h_k == 0);
-}
+/// Whatever is empty, there may be gradients of something else to write, which are 0: of k and v without queries, of a
+/// bias or slopes that all of an empty batch share.
+bool nothing_to_do(const PlanData&, const Operands&) { return false; }
 
 Status check_lengths(const PlanData&, const Operands&) { return {}; }
 
@@ -31,8 +20,8 @@ void run_on_ref(const PlanData& plan, const Operands& x, void*) {
 
 /// Only the definition is built so far.
 constinit const Runner<Operands> kRunAttentionBackward{.operation = "attention_backward",
-                                                       .operands = operands,
-                                                       .validate = validate,
+                                                       .operands = attention_operands,
+                                                       .validate = validate_attention,
                                                        .nothing_to_do = nothing_to_do,
                                                        .check_totals = nullptr,
                                                        .check_lengths = check_lengths,

@@ -31,6 +31,10 @@ struct Runner {
   void (*run_on_ref)(const PlanData& plan, const Operands_& x, void* workspace);
 };
 
+/// Those of the plan's pass, which both runners of attention ask.
+OperandList attention_operands(const PlanData& plan, const Operands& x);
+Status validate_attention(const PlanData& plan, const Operands& x, const OperandList& list);
+
 extern const Runner<Operands> kRunAttentionForward;
 extern const Runner<Operands> kRunAttentionBackward;
 extern const Runner<LinearOperands> kRunLinearAttentionForward;

@@ -53,7 +53,6 @@ void check_score(const Attention& a, Check* check) {
 }
 
 void check_backward(const Attention& a, Check* check) {
-  check->require(a.grads <= Grads::accumulate, "grads = ", static_cast<int>(a.grads), " is no Grads");
   check->require(a.frozen <= 3, "frozen = ", static_cast<int>(a.frozen),
                  ": it must be 0 (nothing), 1 (no grad_q), 2 (no grad_k and grad_v) or 3");
   check->require(!(a.zero_unused && a.grads == Grads::accumulate),
@@ -71,6 +70,7 @@ Status validate_problem(const Attention& a, Pass pass) {
   check_sizes(a, &check);
   check_band(a.band, &check);
   check_score(a, &check);
+  check.require(a.grads <= Grads::accumulate, "grads = ", static_cast<int>(a.grads), " is no Grads");
   if (pass == Pass::backward) check_backward(a, &check);
   check.require(pass == Pass::backward || !(a.packed && a.probabilities),
                 "probabilities with packed lengths: they are for small unpacked problems");

@@ -9,11 +9,12 @@ namespace falchion {
 
 namespace {
 
-/// Adds the operands of attention, whose shapes follow from the problem.
-class Lister {
+/// Adds the operands of attention to a list. Their shapes follow from the problem.
+class AttentionLister {
  public:
-  Lister(const Attention& a, const Operands& x)
-      : a_(a),
+  AttentionLister(const Attention& a, const Operands& x, OperandList* list)
+      : list_(*list),
+        a_(a),
         x_(x),
         q_{a.packed ? 1 : a.b, a.packed ? x.q.shape[1] : a.s_q, a.h_q, a.d_qk},
         k_{q_[0], a.packed ? x.k.shape[1] : a.s_k, a.h_k, a.d_qk},
@@ -70,9 +71,9 @@ class Lister {
                .shape = statistics_,
                .wanted = a_.grad_lse});
     const bool no_q = (a_.frozen & 1) != 0, no_kv = (a_.frozen & 2) != 0;
-    add_gradient("grad_q", "Attention::frozen without bit 1", x_.grad_q, q_, !no_q);
-    add_gradient("grad_k", "Attention::frozen without bit 2", x_.grad_k, k_, !no_kv);
-    add_gradient("grad_v", "Attention::frozen without bit 2", x_.grad_v, v_, !no_kv);
+    add_gradient("grad_q", "Attention::frozen to 0 or 2", x_.grad_q, q_, !no_q);
+    add_gradient("grad_k", "Attention::frozen to 0 or 1", x_.grad_k, k_, !no_kv);
+    add_gradient("grad_v", "Attention::frozen to 0 or 1", x_.grad_v, v_, !no_kv);
     list_.add({.name = "grad_bias",
                .flag = "Attention::grad_bias",
                .x = &x_.grad_bias,
@@ -101,7 +102,6 @@ class Lister {
                .length = 2,
                .element = sizeof *x_.rng.at});
   }
-  OperandList take() const { return list_; }
 
  private:
   Shape scores() const { return {a_.b, a_.h_q, a_.s_q, a_.s_k}; }
@@ -126,22 +126,23 @@ class Lister {
     list_.add({.name = name, .flag = flag, .wanted = wanted, .data = data, .length = n, .element = sizeof *data});
   }
 
+  OperandList& list_;
   const Attention& a_;
   const Operands& x_;
   const Shape q_, k_, v_, o_, statistics_;
-  OperandList list_{"Attention"};
 };
 
 }  // namespace
 
 OperandList operands_of(const Attention& a, Pass pass, const Operands& x) {
-  Lister all(a, x);
+  OperandList list("Attention");
+  AttentionLister all(a, x, &list);
   all.add_inputs();
   if (pass == Pass::forward) all.add_outputs();
   all.add_score_operands();
   if (pass == Pass::backward) all.add_gradients();
   all.add_arrays();
-  return all.take();
+  return list;
 }
 
 Pass pass_of(const Operands& x) {

@@ -30,7 +30,8 @@ std::string score_text(const Attention& a) {
   return out;
 }
 
-std::string with_text(const Attention& a) {
+/// The lengths, and what the pass has besides q, k, v and o.
+std::string with_text(const Attention& a, Pass pass) {
   std::string with = a.packed ? "packed lengths" : "";
   const auto also = [&with](bool there, const char* what) {
     if (there) with += text(with.empty() ? "" : ", ", what);
@@ -38,22 +39,15 @@ std::string with_text(const Attention& a) {
   also(a.used_q, "used_q");
   also(a.used_k, "used_k");
   also(a.first_k, "first_k");
-  also(a.lse, "lse");
-  also(a.row_max, "row_max");
-  also(a.probabilities, "probabilities");
-  return with;
-}
-
-/// The lengths, and what the backward pass is asked for beside the gradients of q, k and v.
-std::string backward_text(const Attention& a) {
-  Attention lengths = a;
-  lengths.lse = lengths.row_max = lengths.probabilities = false;
-  std::string with = with_text(lengths);
-  const auto also = [&with](bool there, std::string_view what) {
-    if (there) with += text(with.empty() ? "" : ", ", what);
-  };
+  if (pass == Pass::forward) {
+    also(a.lse, "lse");
+    also(a.row_max, "row_max");
+    also(a.probabilities, "probabilities");
+    return with;
+  }
   also(a.any_order, "sums in any order");
-  also(a.grads != Grads::rounded, text("gradients ", name(a.grads)));
+  also(a.grads == Grads::f32, "gradients in f32");
+  also(a.grads == Grads::accumulate, "gradients added to what is there");
   also(a.zero_unused, "zero_unused");
   also(a.grad_lse, "grad_lse");
   also(a.grad_bias, "grad_bias");
@@ -257,7 +251,7 @@ void tell_attention_problem(const PlanData& plan, Story* story) {
                                       : a.band.align == Align::top_left   ? ": query 0 stands at key 0"
                                                                           : ": the last query stands at the last key"));
   story->tell("score", score_text(a));
-  const std::string with = plan.pass == Pass::forward ? with_text(a) : backward_text(a);
+  const std::string with = with_text(a, plan.pass);
   if (!with.empty()) story->tell("with", with);
   tell_work(a, plan.pass, story);
 }

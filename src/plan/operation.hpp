@@ -42,6 +42,9 @@ std::span<const Operation> operations();
 const Operation& operation_of(const Attention& problem, Pass pass);
 const Operation& operation_of(const LinearAttention& problem, Pass pass);
 
+/// Does variants.def list the operation for this backend?
+bool is_listed_for(Backend backend, const Operation& operation);
+
 /// Puts the question into an empty plan: the operation, the problem, the target.
 void ask(const Attention& problem, Pass pass, const Target& target, PlanData* plan);
 void ask(const LinearAttention& problem, Pass pass, const Target& target, PlanData* plan);

@@ -1,6 +1,8 @@
 // src/plan/operations.cpp: the table of operations.
 #include "plan/operation.hpp"
 
+#include <algorithm>
+
 #include "plan/attention.hpp"
 #include "plan/explain.hpp"
 #include "plan/linear_attention.hpp"
@@ -83,6 +85,12 @@ const Operation& operation_of(const Attention&, Pass pass) {
 }
 const Operation& operation_of(const LinearAttention&, Pass pass) {
   return named(pass == Pass::backward ? "linear_attention_backward" : "linear_attention_forward");
+}
+
+bool is_listed_for(Backend backend, const Operation& operation) {
+  const auto all = listed_variants();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const Variant& v) { return v.backend == backend && v.is(operation.name); });
 }
 
 void ask(const Attention& problem, Pass pass, const Target& target, PlanData* plan) {

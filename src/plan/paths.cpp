@@ -14,6 +14,8 @@
 namespace falchion {
 namespace {
 
+constexpr const char* kNotListed = "variants.def has no such variant yet: its kernels arrive in a later version";
+
 bool names_level(const Target& target) { return target.cpu_level != nullptr && *target.cpu_level != '\0'; }
 
 /// The CPU level that is asked for by name, and where it was asked; name is null when any will do.
@@ -80,7 +82,8 @@ const Variant* choose_cpu(const ForcedLevel& forced, PlanData* plan) {
   const auto fits = [&](const Variant& v) { return v.backend == Backend::cpu && v.is(operation.name); };
   const auto all = variants();
   if (std::none_of(all.begin(), all.end(), fits)) {
-    plan->rejected.push_back({text("cpu ", name(dtype)), "no cpu variant is built"});
+    const bool listed = is_listed_for(Backend::cpu, operation);
+    plan->rejected.push_back({text("cpu ", name(dtype)), listed ? "no cpu variant is built" : kNotListed});
     return nullptr;
   }
   for (const Variant& listed : listed_variants()) {
@@ -95,6 +98,9 @@ const Variant* choose_cpu(const ForcedLevel& forced, PlanData* plan) {
 Status refuse(const PlanData& plan) {
   std::string why = text("no path for ", plan.operation->name, " ", name(plan.operation->dtype(plan)));
   for (const Rejected& path : plan.rejected) why += text("; ", path.path, ": ", path.reason);
+  const auto all = listed_variants();
+  if (std::none_of(all.begin(), all.end(), [&](const Variant& v) { return v.is(plan.operation->name); }))
+    why += "; nearest: backend = ref, the definition";
   return {Code::unsupported, std::move(why)};
 }
 
@@ -152,8 +158,7 @@ Status device_for(Backend backend, PlanData* plan, cuda::Device* out) {
   };
   const auto fits = [&](const Variant& v) { return v.backend == backend && v.is(plan->operation->name); };
   const auto listed = listed_variants(), all = variants();
-  if (std::none_of(listed.begin(), listed.end(), fits))
-    return reject(Code::unsupported, "variants.def has no such variant yet: its kernels arrive in a later version");
+  if (std::none_of(listed.begin(), listed.end(), fits)) return reject(Code::unsupported, kNotListed);
   if (!plan->any_build && std::none_of(all.begin(), all.end(), fits))
     return reject(Code::unsupported,
                   "this build has no such variant (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)");

@@ -14,7 +14,7 @@ double attention_flops(const Attention& problem);
 double attention_backward_flops(const Attention& problem);
 /// q, k, v, o and the other operands that are there, each moved once.
 double attention_bytes(const Attention& problem);
-/// The same with o, lse and grad_o as inputs, and the gradients.
+/// The same with o, lse and grad_o as inputs, and the gradients; that of a bias counts as if nothing were broadcast.
 double attention_backward_bytes(const Attention& problem);
 
 /// Flop of the chunked algorithm with dense chunks of `chunk` tokens, E = d_qk, M = d_v, for each token and value head:

@@ -49,7 +49,7 @@ struct GradientRow : Query<Real> {
   void add_key(std::int64_t j, Real factor, Real* sums) const {
     const std::int64_t offset = at(x.k, k_rows.batch, k_rows.begin + j, this->h_kv(), 0);
     for (std::int64_t e = 0; e < a.d_qk; ++e)
-      sums[e] += factor * static_cast<Real>(ref::load(x.k, offset + at(x.k, 3, e)));
+      sums[e] += term(factor * static_cast<Real>(ref::load(x.k, offset + at(x.k, 3, e))));
   }
   bool counts() const { return lse != -std::numeric_limits<Real>::infinity(); }
   /// Does the row see the key, so that the pair has gradients at all?
@@ -59,12 +59,20 @@ struct GradientRow : Query<Real> {
     const Real dot = this->dot(j), p = std::exp(this->score(j, dot) - lse), kept = this->kept(j);
     const Real grad_p = kept == 0 ? 0 : kept * grad_o_times_v(j);  // whatever V of a dropped key holds
     const Real g = p * (grad_p - d), slope = this->mod.grad(dot) / this->mod.scale;
-    return {.p = static_cast<Real>(round_as(rounding.p, p)) * kept,
+    return {.p = static_cast<Real>(round_as(rounding.p, p)) * kept * moved(0, j),
             .g = g,
-            .ds = static_cast<Real>(round_as(rounding.ds, g * slope))};
+            .ds = static_cast<Real>(round_as(rounding.ds, g * slope)) * moved(1, j)};
   }
+  /// A term of a sum, as the sum has it.
+  Real term(Real x) const { return rounding.magnitudes ? std::abs(x) : x; }
 
  private:
+  /// 1, or what moves one of two numbers of a pair a step up or down.
+  Real moved(std::uint64_t which, std::int64_t j) const {
+    if (rounding.step == 0) return 1;
+    const bool up = DropoutMask::make(0.5F, rounding.draw, which).keep(b * a.h_q + h, i, j);
+    return static_cast<Real>(up ? 1 + rounding.step : 1 - rounding.step);
+  }
   static float load_at(const Tensor& statistic, std::int64_t batch, std::int64_t head, std::int64_t row) {
     return ref::load(statistic, at(statistic, batch, head, row, 0));
   }
@@ -128,8 +136,8 @@ class Gradients {
       if (!row.has(j)) continue;
       const Pair<Real> pair = row.pair(j);
       const bool dropped = row.kept(j) == 0;
-      for (std::int64_t e = 0; e < a.d_qk; ++e) of_k[e] += pair.ds * row.mod.scale * row.q[e];
-      for (std::int64_t e = 0; !dropped && e < a.d_v; ++e) of_v[e] += pair.p * row.grad_o[e];
+      for (std::int64_t e = 0; e < a.d_qk; ++e) of_k[e] += row.term(pair.ds * row.mod.scale * row.q[e]);
+      for (std::int64_t e = 0; !dropped && e < a.d_v; ++e) of_v[e] += row.term(pair.p * row.grad_o[e]);
     }
   }
 
@@ -154,7 +162,7 @@ class Gradients {
           row.load(i);
           for (std::int64_t column = first(3); column < past(3, a.s_k); ++column) {
             const std::int64_t j = column - row.k_rows.first;
-            if (j >= 0 && j < row.k_rows.length && row.has(j)) sum += row.pair(j).g;
+            if (j >= 0 && j < row.k_rows.length && row.has(j)) sum += row.term(row.pair(j).g);
           }
         }
       }
@@ -179,7 +187,7 @@ class Gradients {
     for (std::int64_t i = 0; i < row.q_rows.length; ++i) {
       row.load(i);
       for (std::int64_t j = 0; j < row.k_rows.length; ++j) {
-        if (row.has(j)) sum -= row.pair(j).g * std::abs(row.distance(j));
+        if (row.has(j)) sum -= row.term(row.pair(j).g * std::abs(row.distance(j)));
       }
     }
     return sum;

@@ -17,7 +17,8 @@ namespace falchion::ref {
 ///
 /// problem and operands must be valid (src/api/validate.hpp), except that gradients may also be f32, for a reference
 /// that is not rounded. Rounding::p is for P in grad_v, Rounding::ds for f' G in grad_q and grad_k, Rounding::o for the
-/// gradients. Lengths are clamped into the tensors. It allocates nothing, throws nothing and runs on one thread.
+/// gradients; step, draw and magnitudes tell a judge how exact a result can be. Lengths are clamped into the tensors.
+/// It allocates nothing, throws nothing and runs on one thread.
 void attention_backward(const Attention& problem, const Operands& operands, Rounding rounding) noexcept;
 
 }  // namespace falchion::ref

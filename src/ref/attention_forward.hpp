@@ -1,6 +1,8 @@
 // src/ref/attention_forward.hpp: the definition of attention. A reader of the library should start here.
 #pragma once
 
+#include <cstdint>
+
 #include "falchion/falchion.hpp"
 
 namespace falchion::ref {
@@ -8,10 +10,15 @@ namespace falchion::ref {
 /// What is rounded, as a fast kernel would round it. The default rounds only O, when it is stored into its tensor.
 struct Rounding {
   DType p = DType::f32;  // exp(s - m), unnormalised, is rounded to this before P V (the sum l is not); f32: not rounded
-  DType ds = DType::f32;  // backward: the gradient of scale q.k is rounded to this before its products with q and k
-  DType o = DType::f32;   // O, or the gradients, are rounded to this, where the tensor that they go to is wider
-  double least_p = 0;     // exp(s - m) below this counts as 0 in P V
+  DType o = DType::f32;  // O, or the gradients, are rounded to this, where the tensor that they go to is wider
+  double least_p = 0;    // exp(s - m) below this counts as 0 in P V
   bool single_precision = false;  // all arithmetic is f32: the naive computation that others are compared with
+
+  // These are for the backward pass alone.
+  DType ds = DType::f32;    // the gradient of scale q.k is rounded to this before its products with q and k
+  double step = 0;          // each P and each gradient of scale q.k is moved by this share of itself, up or down
+  std::uint64_t draw = 0;   // which of them go up
+  bool magnitudes = false;  // each term of a sum counts with its magnitude
 };
 
 /// Computes O = softmax(S) V in double in the plainest way: for each query it finds the largest score and then makes

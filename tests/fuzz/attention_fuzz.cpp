@@ -10,7 +10,8 @@ struct Problem {
   Roomy<fal_attention> attention;
   Roomy<fal_operands> operands;
   Memory memory;
-  bool placed = true;  // Whether every view has the memory that it claims.
+  bool placed = true;     // Whether every view has the memory that it claims.
+  bool backward = false;  // Whether it is meant for the backward pass.
 };
 
 void make_problem(Input* in, fal_attention* a) {
@@ -44,6 +45,31 @@ void make_problem(Input* in, fal_attention* a) {
   a->first_k = in->below(4) == 3;
 }
 
+/// What the backward pass is asked for, and its tensors.
+void make_gradients(Input* in, fal_attention* a, fal_operands* x) {
+  const std::uint8_t flags = in->byte();
+  a->grads = static_cast<std::uint8_t>(in->below(3));
+  a->frozen = static_cast<std::uint8_t>(flags & 3);
+  a->any_order = (flags & 4) != 0;
+  a->zero_unused = (flags & 8) != 0;
+  a->grad_lse = (flags & 16) != 0;
+  a->grad_bias = (flags & 32) != 0 && a->bias != 0;
+  a->grad_alibi = (flags & 64) != 0 && a->alibi != 0;
+  const std::int32_t dtype = a->grads == FAL_GRADS_ROUNDED ? a->dtype : FAL_F32;
+  const auto like = [in](std::int32_t type, const fal_tensor& t) {
+    return tensor(in, type, t.shape[0], t.shape[1], t.shape[2], t.shape[3]);
+  };
+  x->lse = tensor(in, FAL_F32, x->o.shape[0], x->o.shape[2], x->o.shape[1], 1);
+  x->grad_o = like(a->dtype, x->o);
+  if (a->grad_lse != 0) x->grad_lse = like(FAL_F32, x->lse);
+  if ((a->frozen & 1) == 0) x->grad_q = like(dtype, x->q);
+  if ((a->frozen & 2) == 0) x->grad_k = like(dtype, x->k);
+  if ((a->frozen & 2) == 0) x->grad_v = like(dtype, x->v);
+  if (a->grad_bias != 0)
+    x->grad_bias = tensor(in, FAL_F32, in->flag() ? 1 : a->b, a->h_q, in->flag() ? 1 : a->s_q, a->s_k);
+  if (a->grad_alibi != 0) x->grad_alibi = tensor(in, FAL_F32, in->flag() ? 1 : a->b, 1, a->h_q, 1);
+}
+
 void make_operands(Input* in, Problem* p) {
   const fal_attention a = *p->attention.get();
   fal_operands* x = p->operands.get();
@@ -60,8 +86,11 @@ void make_operands(Input* in, Problem* p) {
   if (a.bias != 0) x->bias = tensor(in, in->flag() ? FAL_F32 : a.dtype, in->flag() ? 1 : a.b, a.h_q, a.s_q, a.s_k);
   if (a.mask != 0) x->mask = tensor(in, FAL_BOOL, a.b, in->flag() ? 1 : a.h_q, a.s_q, a.s_k);
   if (a.alibi != 0) x->alibi = tensor(in, FAL_F32, in->flag() ? 1 : a.b, 1, a.h_q, 1);
+  p->backward = in->below(8) == 7;
+  if (p->backward) make_gradients(in, p->attention.get(), x);
   for (fal_tensor* t :
-       {&x->q, &x->k, &x->v, &x->o, &x->lse, &x->row_max, &x->probabilities, &x->bias, &x->mask, &x->alibi})
+       {&x->q, &x->k, &x->v, &x->o, &x->lse, &x->row_max, &x->probabilities, &x->bias, &x->mask, &x->alibi, &x->grad_o,
+        &x->grad_lse, &x->grad_q, &x->grad_k, &x->grad_v, &x->grad_bias, &x->grad_alibi})
     p->placed = p->memory.place(in, t) && p->placed;
   // The arrays are as long as the problem says or as the tensors say, whichever is longer, because the one call goes by
   // the tensors. The arrays of a problem that is refused for its size are never read.
@@ -102,11 +131,11 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   if (in.below(3) == 2) p.attention.scramble(&in, 0, sizeof(fal_attention));
   make_operands(&in, &p);
   const fal_attention a = *p.attention.get();
-  const std::int32_t pass = in.below(8) == 7 ? 1 : 0;
+  const std::int32_t pass = p.backward != (in.below(16) == 15) ? FAL_BACKWARD : FAL_FORWARD;
   require(fal_explain(p.attention.get(), pass, target.get(), FAL_TEXT)[0] != 0);
   require(fal_explain(p.attention.get(), pass, target.get(), FAL_JSON)[0] == '{');
   fal_plan* plan = nullptr;
-  const bool made = is_ok(fal_plan_make(p.attention.get(), in.below(16) == 15 ? 1 : 0, target.get(), &plan));
+  const bool made = is_ok(fal_plan_make(p.attention.get(), pass, target.get(), &plan));
   require(made == (plan != nullptr));
   const fal_operands& x = *p.operands.get();
   const bool can_run = target.is_modest() && p.placed &&

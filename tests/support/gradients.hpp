@@ -67,6 +67,8 @@ struct Gradients {
     return all;
   }
   void run() { run(Pass::backward, operands()); }
+  /// For a test that has changed an input.
+  void run_forward() { run(Pass::forward, x.operands()); }
 
   bool is_row(std::int64_t batch, std::int64_t row) const { return is_in(&Instance::q_rows, batch, row); }
   bool is_key(std::int64_t batch, std::int64_t row) const { return is_in(&Instance::k_rows, batch, row); }
@@ -94,12 +96,20 @@ struct Gradients {
   }
 };
 
-/// Calls f(name, gradient of x, gradient of y) for the gradients of q, k and v.
+/// Calls f(name, gradient of x, gradient of y) for each gradient that both have.
 inline void for_each_gradient(const Gradients& x, const Gradients& y,
                               const std::function<void(const char*, const HostTensor&, const HostTensor&)>& f) {
-  f("grad_q", x.grad_q, y.grad_q);
-  f("grad_k", x.grad_k, y.grad_k);
-  f("grad_v", x.grad_v, y.grad_v);
+  const auto visit = [&](const char* name, const HostTensor& a, const HostTensor& b) {
+    if (a.view().data != nullptr && b.view().data != nullptr) f(name, a, b);
+  };
+  visit("grad_q", x.grad_q, y.grad_q);
+  visit("grad_k", x.grad_k, y.grad_k);
+  visit("grad_v", x.grad_v, y.grad_v);
+  visit("grad_bias", x.grad_bias, y.grad_bias);
+  visit("grad_alibi", x.grad_alibi, y.grad_alibi);
+}
+inline void expect_same(const char* name, const HostTensor& x, const HostTensor& y) {
+  x.for_each([&](auto i, auto j, auto k, auto l) { ASSERT_EQ(x.get(i, j, k, l), y.get(i, j, k, l)) << name; });
 }
 
 }  // namespace falchion::testing

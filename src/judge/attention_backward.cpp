@@ -1,0 +1,193 @@
+// src/judge/attention_backward.cpp: compares gradients of attention with the definition and with the naive computation.
+#include "judge/attention_backward.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "judge/nudge.hpp"
+#include "judge/words.hpp"
+#include "ref/elements.hpp"
+
+namespace falchion::judge {
+namespace {
+
+using Index = std::array<std::int64_t, 4>;
+
+/// What is granted for a few roundings of f32.
+constexpr double kSingle = 0x1p-22;
+
+/// What is granted to each product of a sum of d of them: in f32 each addition rounds at the size of the sum so far,
+/// which grows with the root of their number. In f16 AMX leaves out 2^-18.5 of each.
+double product_step(DType dtype, std::int64_t d) {
+  if (dtype == DType::f16) return 0x1p-19;
+  return kSingle * std::sqrt(std::max(1.0, static_cast<double>(d) / 64));
+}
+
+/// What is granted to each P and to each gradient of a score, which have the operands' type on tensor cores. In f32 a
+/// GPU's own exp2 is off by 2^-22, and its argument adds half as much.
+double rounding_step(DType dtype) { return dtype == DType::f32 ? 3 * 0x1p-23 : unit_at(dtype, 1) / 2; }
+
+/// What is granted to a gradient, as a share of the sum of the magnitudes of its terms: a few roundings of f32.
+constexpr double kSum = 3 * 0x1p-24;
+
+Tensor* gradient_of(Operands* x, std::size_t which) {
+  Tensor* const all[kGradients] = {&x->grad_q, &x->grad_k, &x->grad_v, &x->grad_bias, &x->grad_alibi};
+  return all[which];
+}
+
+std::vector<std::uint8_t> rows_of_sequences(const Attention& a, const Tensor& of, const std::int32_t* cu,
+                                            const std::int32_t* used, const std::int32_t* first) {
+  std::vector<std::uint8_t> out(static_cast<std::size_t>(of.shape[0] * of.shape[1]));
+  for (std::int64_t b = 0; b < a.b; ++b) {
+    const ref::Rows rows = ref::rows_of(b, cu, used, of.shape[1], first);
+    std::fill_n(out.begin() + rows.batch * of.shape[1] + rows.begin, rows.length, std::uint8_t{1});
+  }
+  return out;
+}
+
+}  // namespace
+
+GradientReference::Outputs::Outputs(const Attention& a, const Operands& x) {
+  const bool no_q = (a.frozen & 1) != 0, no_kv = (a.frozen & 2) != 0;
+  const Index shapes[kGradients] = {x.q.shape, x.k.shape, x.v.shape, x.grad_bias.shape, x.grad_alibi.shape};
+  const bool wanted[kGradients] = {!no_q, !no_kv, !no_kv, a.grad_bias, a.grad_alibi};
+  for (std::size_t i = 0; i < kGradients; ++i) {
+    if (!wanted[i]) continue;
+    const Index& n = shapes[i];
+    memory[i].assign(static_cast<std::size_t>(n[0] * n[1] * n[2] * n[3]) + 1, std::numeric_limits<float>::quiet_NaN());
+    views[i] = Tensor::dense(memory[i].data(), DType::f32, n);
+  }
+}
+
+void GradientReference::Outputs::attach(Operands* x) const {
+  for (std::size_t i = 0; i < kGradients; ++i) *gradient_of(x, i) = views[i];
+}
+
+GradientReference::GradientReference(const Attention& problem, const Operands& x)
+    : problem_(problem),
+      inputs_(x),
+      rows_(rows_of_sequences(problem, x.q, x.cu_seqlens_q, x.used_q, nullptr)),
+      keys_(rows_of_sequences(problem, x.k, x.cu_seqlens_k, x.used_k, x.first_k)) {
+  if (problem.grads == Grads::accumulate) {
+    before_ = Outputs(problem, x);
+    for (std::size_t i = 0; i < kGradients; ++i) {
+      const Tensor& from = *gradient_of(&inputs_, i);
+      if (before_.views[i].data == nullptr || from.data == nullptr) continue;
+      std::size_t n = 0;
+      for_each_index(from.shape, [&](const Index& at) {
+        before_.memory[i][n++] = ref::load(from, ref::at(from, at[0], at[1], at[2], at[3]));
+      });
+    }
+  }
+  exact_ = compute(problem_, inputs_, {});
+  const DType out = problem.grads == Grads::rounded ? problem.dtype : DType::f32;
+  naive_ = compute(problem_, inputs_, {.p = problem.dtype, .o = out, .single_precision = true, .ds = problem.dtype});
+}
+
+GradientReference::Outputs GradientReference::compute(const Attention& problem, Operands x,
+                                                      const ref::Rounding& rounding) const {
+  Outputs out(problem, inputs_);
+  for (std::size_t i = 0; i < kGradients; ++i) {
+    if (!before_.memory[i].empty())
+      std::copy(before_.memory[i].begin(), before_.memory[i].end(), out.memory[i].begin());
+  }
+  out.attach(&x);
+  ref::attention_backward(problem, x, rounding);
+  return out;
+}
+
+bool GradientReference::has(Gradient which) const { return exact_.of(which).data != nullptr; }
+
+bool GradientReference::is_row(Gradient which, std::int64_t batch, std::int64_t row) const {
+  if (which == Gradient::bias || which == Gradient::alibi) return true;
+  const bool of_q = which == Gradient::q;
+  const std::int64_t capacity = (of_q ? inputs_.q : inputs_.k).shape[1];
+  return (of_q ? rows_ : keys_)[static_cast<std::size_t>(batch * capacity + row)] != 0;
+}
+
+/// The type whose unit a gradient is judged by. Those in f32 of a 16-bit problem are sums of terms that have 16 bits,
+/// so they need not be better than f16.
+DType GradientReference::type_of(Gradient which) const {
+  if (problem_.dtype == DType::f32) return DType::f32;
+  const bool rounded = problem_.grads == Grads::rounded && which != Gradient::bias && which != Gradient::alibi;
+  return rounded ? problem_.dtype : DType::f16;
+}
+
+/// Moves the inputs by what any computation in these types is granted: the products of a score (k) and of the gradient
+/// of a probability (v), o and lse by a few roundings of f32, the scale, each slope and the bias as a whole; and each P
+/// and each gradient of a score by one unit of the operands' type.
+void GradientReference::nudge() const {
+  if (nudged_) return;
+  nudged_ = true;
+  for (std::uint64_t draw = 0; draw < kNudges; ++draw) {
+    Attention a = problem_;
+    if (a.score.scale == 0) a.score.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(a.d_qk)));
+    a.score.scale *= static_cast<float>(1 + kSingle * nudge_sign(draw, 1000));
+    Operands x = inputs_;
+    const Nudged k(x.k, {product_step(a.dtype, a.d_qk)}, Together::none, 10 + draw);
+    const Nudged v(x.v, {product_step(a.dtype, a.d_v)}, Together::none, 20 + draw);
+    const Nudged o(x.o, {kSingle}, Together::none, 30 + draw),
+        lse(x.lse, {kSingle, kSingle}, Together::none, 40 + draw);
+    const Nudged bias(x.bias, {kSingle}, Together::all, 50 + draw),
+        slopes(x.alibi, {kSingle}, Together::none, 60 + draw);
+    x.k = k.view();
+    x.v = v.view();
+    x.o = o.view();
+    x.lse = lse.view();
+    x.bias = bias.view();
+    x.alibi = slopes.view();
+    const Outputs moved = compute(a, x, {.step = rounding_step(a.dtype), .draw = draw});
+    for (std::size_t i = 0; i < kGradients; ++i) {
+      for (std::size_t n = 0; n < moved.memory[i].size(); ++n) {
+        const double by = std::abs(static_cast<double>(moved.memory[i][n]) - exact_.memory[i][n]);
+        if (std::isfinite(by)) moved_[i] = std::max(moved_[i], by);
+      }
+    }
+  }
+  Attention added = problem_;
+  if (added.grads == Grads::accumulate) added.grads = Grads::f32;
+  const Outputs sums = compute(added, inputs_, {.magnitudes = true});
+  for (std::size_t i = 0; i < kGradients; ++i) {
+    for (const float sum : sums.memory[i])
+      if (std::isfinite(sum)) moved_[i] = std::max(moved_[i], kSum * std::abs(double{sum}));
+  }
+}
+
+ErrorReport GradientReference::check(Gradient which, const Tensor& got) const {
+  const char* name = kGradientNames[static_cast<std::size_t>(which)];
+  const Tensor &exact = exact_.of(which), &naive = naive_.of(which);
+  ErrorReport report;
+  Index worst{};
+  double largest = 0;
+  for_each_index(got.shape, [&](const Index& at) {
+    if (!is_row(which, at[0], at[1])) return;
+    const std::int64_t element = ref::at(exact, at[0], at[1], at[2], at[3]);
+    const double value = ref::load(got, ref::at(got, at[0], at[1], at[2], at[3])), wanted = ref::load(exact, element);
+    const double by_naive = ref::load(naive, element);
+    if (!same_special(got.dtype, value, wanted) && !same_special(got.dtype, value, by_naive)) {
+      if (report.same_specials) report.why = mismatch(name, at, value, wanted);
+      report.same_specials = false;
+      return;
+    }
+    if (!std::isfinite(wanted) || !std::isfinite(value)) return;
+    largest = std::max(largest, std::abs(wanted));
+    if (std::abs(value - wanted) > report.error) {
+      report.error = std::abs(value - wanted);
+      worst = at;
+    }
+    const double difference = std::abs(by_naive - wanted);
+    if (std::isfinite(difference)) report.naive_error = std::max(report.naive_error, difference);
+  });
+  report.unit = unit_at(type_of(which), largest);
+  if (!report.same_specials || report.error <= report.limit()) return report;
+  nudge();
+  report.granted = moved_[static_cast<std::size_t>(which)];
+  if (!(report.error <= report.limit()))
+    report.why = where(name, worst) + " is off by " + number(report.error) + ", the limit is " +
+                 number(report.limit()) + " (naive " + number(report.naive_error) + ", granted " +
+                 number(report.granted) + ")";
+  return report;
+}
+
+}  // namespace falchion::judge

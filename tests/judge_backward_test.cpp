@@ -1,0 +1,100 @@
+// tests/judge_backward_test.cpp: which gradients of attention the tolerance rule of src/judge lets through and which it
+// must not (docs/contract.md, "The tolerance rule").
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdint>
+#include <limits>
+
+#include "judge/attention_backward.hpp"
+#include "support/gradients.hpp"
+#include "support/random.hpp"
+
+namespace falchion::testing {
+namespace {
+
+using judge::Gradient, judge::GradientReference;
+using Bias = Case::Bias;
+
+constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16};
+Wanted everything() { return {.grad_lse = true, .grad_bias = {1, 4, 20, 30}, .grad_alibi = {1, 1, 4, 1}}; }
+Case large(const char* name) { return Case{name, 2, 20, 30, 4, 2, 24, 16}.causal().softcap(4).alibi().bias(Bias::f32); }
+
+/// A computation as a kernel might do it, instead of the definition: in f32, with 16-bit P and 16-bit gradients of
+/// scores.
+void run_as_a_kernel(Gradients* all) {
+  const DType dtype = all->x.problem.dtype;
+  ref::attention_backward(all->x.problem, all->operands(), {.p = dtype, .single_precision = true, .ds = dtype});
+}
+
+HostTensor* tensor_of(Gradients* all, Gradient which) {
+  HostTensor* const of[] = {&all->grad_q, &all->grad_k, &all->grad_v, &all->grad_bias, &all->grad_alibi};
+  return of[static_cast<std::size_t>(which)];
+}
+constexpr Gradient kAll[] = {Gradient::q, Gradient::k, Gradient::v, Gradient::bias, Gradient::alibi};
+
+/// The definition's own results pass, and so do those of a computation with the roundings of a kernel. An error of a
+/// tenth in each element does not pass, nor does one element that is off by a twentieth of the largest.
+TEST(JudgeBackward, RoundingsPassAndFaultsDoNot) {
+  for (const DType dtype : kTypes) {
+    Gradients all(large("x"), dtype, everything());
+    const GradientReference judge(all.x.problem, all.operands());
+    for (const bool as_a_kernel : {false, true}) {
+      if (as_a_kernel) {
+        run_as_a_kernel(&all);
+      } else {
+        all.run();
+      }
+      for (const Gradient which : kAll) {
+        HostTensor& x = *tensor_of(&all, which);
+        SCOPED_TRACE(text(name(dtype), " ", judge::kGradientNames[static_cast<std::size_t>(which)]));
+        const auto check = [&] { return judge.check(which, x.view()); };
+        EXPECT_TRUE(check().passed()) << check().why;
+        float largest = 0;
+        x.for_each([&](auto i, auto j, auto k, auto l) { largest = std::max(largest, std::abs(x.get(i, j, k, l))); });
+        const float before = x.get(0, 0, 1, 0);
+        x.set(0, 0, 1, 0, before + largest / 20);
+        EXPECT_FALSE(check().passed()) << "one element is off by a twentieth of " << largest;
+        x.set(0, 0, 1, 0, before);
+        x.for_each([&](auto i, auto j, auto k, auto l) { x.set(i, j, k, l, 1.1F * x.get(i, j, k, l)); });
+        EXPECT_FALSE(check().passed()) << "each is a tenth too large";
+        x.for_each([&](auto i, auto j, auto k, auto l) { x.set(i, j, k, l, x.get(i, j, k, l) / 1.1F); });
+        x.set(0, 0, 1, 0, std::numeric_limits<float>::quiet_NaN());
+        EXPECT_FALSE(check().passed()) << "a NaN";
+        x.set(0, 0, 1, 0, before);
+      }
+    }
+  }
+}
+
+/// What is added is added to what is there.
+TEST(JudgeBackward, GradientsThatAreAdded) {
+  Gradients all(large("x"), DType::bf16, {.grads = Grads::accumulate});
+  for (HostTensor* x : {&all.grad_q, &all.grad_k, &all.grad_v})
+    x->for_each([&](auto i, auto j, auto k, auto l) { x->set(i, j, k, l, 3); });
+  const GradientReference judge(all.x.problem, all.operands());
+  all.run();
+  for (const Gradient which : {Gradient::q, Gradient::k, Gradient::v})
+    EXPECT_TRUE(judge.check(which, tensor_of(&all, which)->view()).passed());
+  EXPECT_FALSE(judge.has(Gradient::bias));
+  all.grad_q.for_each(
+      [&](auto i, auto j, auto k, auto l) { all.grad_q.set(i, j, k, l, all.grad_q.get(i, j, k, l) - 3); });
+  EXPECT_FALSE(judge.check(Gradient::q, all.grad_q.view()).passed());
+}
+
+/// Rows of no sequence are not looked at, and all others are.
+TEST(JudgeBackward, RowsOfNoSequence) {
+  Gradients all(Case{"x", 2, 6, 7, 2, 1, 8, 8}.used_q({4, 6}).used_k({7, 2}), DType::f32, {});
+  const GradientReference judge(all.x.problem, all.operands());
+  all.run();
+  EXPECT_TRUE(judge.is_row(Gradient::q, 0, 3));
+  EXPECT_FALSE(judge.is_row(Gradient::q, 0, 4));
+  EXPECT_FALSE(judge.is_row(Gradient::v, 1, 2));
+  EXPECT_TRUE(judge.check(Gradient::q, all.grad_q.view()).passed()) << "rows 4 and 5 hold poison, which is NaN";
+  EXPECT_TRUE(judge.check(Gradient::v, all.grad_v.view()).passed());
+  all.grad_v.set(1, 1, 0, 0, std::numeric_limits<float>::quiet_NaN());
+  EXPECT_FALSE(judge.check(Gradient::v, all.grad_v.view()).passed());
+}
+
+}  // namespace
+}  // namespace falchion::testing
