@@ -137,7 +137,7 @@ std::vector<Feature> features() {
       {small("bias_broadcast").bias(Bias::broadcast), {.grad_lse = true, .grad_bias = {1, 1, 1, 5}}},
       {small("mask").mask(), {}},
       {small("dropout").dropout(0.4f), {.grad_lse = true}},
-      {small("used_lengths").used_q({3, 0}).used_k({2, 5}), {}},
+      {small("used_lengths").used_q({3, 0}).used_k({2, 5}), {.grad_lse = true}},
       {small("used_lengths_bias").used_q({3, 0}).used_k({2, 5}).bias(Bias::f32).alibi(),
        {.grad_bias = {2, 4, 4, 5}, .grad_alibi = {2, 1, 4, 1}}},
       {small("left_padding").first_k({1, 4}).causal(), {.grad_lse = true}},

@@ -15,9 +15,6 @@ using Bias = Case::Bias;
 
 Case small(const char* name) { return Case{name, 2, 4, 5, 4, 2, 8, 8}; }
 
-void fill(HostTensor* x, float value) {
-  x->for_each([&](auto i, auto j, auto k, auto l) { x->set(i, j, k, l, value); });
-}
 /// Copies as many rows as `to` has.
 void copy_rows(const HostTensor& from, std::int64_t begin, HostTensor* to) {
   to->for_each([&](auto b, auto s, auto h, auto d) { to->set(b, s, h, d, from.get(0, begin + s, h, d)); });

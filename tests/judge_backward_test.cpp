@@ -67,6 +67,47 @@ TEST(JudgeBackward, RoundingsPassAndFaultsDoNot) {
   }
 }
 
+/// With one query and one key P is 1 and the naive computation makes no error at all. What is granted then lets a few
+/// roundings pass, and the limit is where the report says.
+TEST(JudgeBackward, TheLimitIsWhereTheReportSays) {
+  for (const Case& row : {Case{"one", 1, 1, 1, 1, 1, 8, 8}, Case{"many", 1, 50, 60, 1, 1, 32, 32}}) {
+    Gradients all(row, DType::f32, {});
+    all.run();
+    const GradientReference judge(all.x.problem, all.operands());
+    const float right = all.grad_v.get(0, 0, 0, 0);
+    const auto at = [&](double off) {
+      all.grad_v.set(0, 0, 0, 0, static_cast<float>(right + off));
+      return judge.check(Gradient::v, all.grad_v.view());
+    };
+    const judge::ErrorReport far = at(1);
+    EXPECT_GT(far.granted, far.naive_error);
+    EXPECT_LT(far.limit(), 2e-5);
+    EXPECT_TRUE(at(0.8 * far.limit()).passed());
+    EXPECT_FALSE(at(1.3 * far.limit()).passed());
+  }
+}
+
+/// A gradient that is missing is missed, however large the number is that it should have been added to.
+TEST(JudgeBackward, AnAdditionThatIsMissing) {
+  Gradients all(large("x"), DType::bf16, {.grads = Grads::accumulate});
+  fill(&all.grad_q, 1000);
+  fill(&all.grad_k, 1000);
+  fill(&all.grad_v, 1000);
+  const GradientReference judge(all.x.problem, all.operands());
+  EXPECT_FALSE(judge.check(Gradient::q, all.grad_q.view()).passed());
+  all.run();
+  EXPECT_TRUE(judge.check(Gradient::q, all.grad_q.view()).passed());
+}
+
+TEST(JudgeBackward, UnusedRowsThatMustBeZero) {
+  Gradients all(Case{"x", 2, 6, 7, 2, 1, 8, 8}.used_q({4, 6}), DType::f32, {.zero_unused = true});
+  const GradientReference judge(all.x.problem, all.operands());
+  all.run();
+  EXPECT_TRUE(judge.check(Gradient::q, all.grad_q.view()).passed());
+  all.grad_q.set(0, 5, 0, 0, 1);
+  EXPECT_FALSE(judge.check(Gradient::q, all.grad_q.view()).passed());
+}
+
 /// What is added is added to what is there.
 TEST(JudgeBackward, GradientsThatAreAdded) {
   Gradients all(large("x"), DType::bf16, {.grads = Grads::accumulate});

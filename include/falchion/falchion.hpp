@@ -149,7 +149,7 @@ struct Operands {
 
   Tensor grad_o;                  // input    (b, s_q, h_q, d_v) of the type of q; any strides, 0 too
   Tensor grad_lse;                // input    (b, h_q, s_q, 1) f32; packed: (1, h_q, total_q, 1)
-  Tensor grad_q, grad_k, grad_v;  // outputs  with the shapes of q, k, v and the type that Attention::grads says
+  Tensor grad_q, grad_k, grad_v;  // outputs  as q, k, v, last axis contiguous, of the type that Attention::grads says
   Tensor grad_bias;               // output   (b, h_q, s_q, s_k) f32; an axis of extent 1 is summed over
   Tensor grad_alibi;              // output   (b or 1, 1, h_q, 1) f32, summed over b where its extent is 1
 };
@@ -280,8 +280,10 @@ FALCHION_API std::string explain(const LinearAttention& problem, Pass pass, Targ
 /// read from cu_seqlens). Lengths on the host must be sorted and end at the totals.
 ///
 /// The pass is backward where any grad_ tensor is given (it has memory, or a shape that is not all 0), and forward
-/// otherwise. Backward those of grad_q, and of grad_k and grad_v together, that are not given are frozen, besides what
-/// options.frozen says, and `options` also gives any_order, grads and zero_unused.
+/// otherwise. In the backward pass grad_q is frozen where it is not given. grad_k and grad_v are frozen where neither
+/// is given; to give only one of them is invalid. `options` also gives any_order, grads, zero_unused and frozen. In
+/// host memory the pass runs on ref as long as no CPU level has a kernel of it. Errors: those of Plan::make and
+/// Plan::run.
 FALCHION_API Status attention(const Operands& operands, const Attention& options = {}, Target target = {},
                               Stream stream = nullptr) noexcept;
 
@@ -304,7 +306,7 @@ FALCHION_API Status merge(const Tensor& o_a, const Tensor& lse_a, const Tensor& 
 /// Reads the lengths, also from a GPU's memory, and reports what kernels would only clamp: cu_seqlens that are not
 /// sorted, do not start at 0, do not end at the total, or have a sequence longer than s_q or s_k; used lengths below 0
 /// or past the sequence; a first_k outside its sequence.
-/// The operands are checked as those of the pass that the one-call form would take them for.
+/// The operands are checked as those of the pass that the one-call form would take them for. Errors: invalid, device.
 FALCHION_API Status validate_lengths(const Attention& problem, const Operands& operands) noexcept;
 FALCHION_API Status validate_lengths(const LinearAttention& problem, const LinearOperands& operands) noexcept;
 

@@ -81,11 +81,11 @@ Attention problem_of(const Operands& x, Pass pass, const Attention& options) {
   a.lse = !backward && x.lse.data != nullptr;
   a.row_max = !backward && x.row_max.data != nullptr;
   a.probabilities = !backward && x.probabilities.data != nullptr;
-  a.grad_lse = x.grad_lse.data != nullptr;
-  a.grad_bias = x.grad_bias.data != nullptr;
-  a.grad_alibi = x.grad_alibi.data != nullptr;
+  a.grad_lse = is_any_given({&x.grad_lse});
+  a.grad_bias = is_any_given({&x.grad_bias});
+  a.grad_alibi = is_any_given({&x.grad_alibi});
   if (!backward) {
-    a.any_order = a.zero_unused = false;
+    a.any_order = a.zero_unused = a.grad_lse = a.grad_bias = a.grad_alibi = false;
     a.grads = Grads::rounded;
     a.frozen = 0;
     return with_plain_dtypes(a);

@@ -109,8 +109,8 @@ Status run_once_on_gpu(const Plan& plan, const Operands& operands, Stream stream
   return status;
 }
 
-/// The operand that says where a problem lies: q. Without tokens q may have no memory, but gradients of k and v are
-/// written all the same, and states, z and the gradient of a head's decay still go from place to place.
+/// The operand that says where a problem lies: q. Without tokens q may have no memory, but gradients of other inputs
+/// are written all the same, and states, z and the gradient of a head's decay still go from place to place.
 struct Anchor {
   const char* name;
   const void* data;
@@ -122,7 +122,11 @@ inline Anchor first_with_memory(std::initializer_list<std::pair<const char*, con
   return {"q", nullptr};
 }
 inline Anchor anchor_of(const Operands& x) {
-  return first_with_memory({{"q", &x.q}, {"k", &x.k}, {"grad_k", &x.grad_k}, {"grad_v", &x.grad_v}});
+  return first_with_memory({{"q", &x.q},
+                            {"grad_k", &x.grad_k},
+                            {"grad_v", &x.grad_v},
+                            {"grad_bias", &x.grad_bias},
+                            {"grad_alibi", &x.grad_alibi}});
 }
 inline Anchor anchor_of(const LinearOperands& x) {
   return first_with_memory({{"q", &x.q},
@@ -154,8 +158,9 @@ Status run_once(const Problem& problem, Pass pass, const Operands& operands, Tar
   const bool any = target.backend == Backend::best && !names_gpu(target);
   const cuda::Place place = any ? cuda::place_of(anchor.data) : cuda::Place::unknown;
   if (any && (place == cuda::Place::host || place == cuda::Place::pinned)) {
+    const bool names_level = target.cpu_level != nullptr && *target.cpu_level != '\0';
     const bool has_kernel = is_listed_for(Backend::cpu, operation_of(problem, pass));
-    target.backend = has_kernel ? Backend::cpu : Backend::ref;
+    target.backend = has_kernel || names_level ? Backend::cpu : Backend::ref;
   }
   const Plan* plan = nullptr;
   if (Status status = cache.plan_for(problem, pass, target, &plan); !status) return status;

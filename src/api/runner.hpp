@@ -31,7 +31,7 @@ struct Runner {
   void (*run_on_ref)(const PlanData& plan, const Operands_& x, void* workspace);
 };
 
-/// Those of the plan's pass, which both runners of attention ask.
+/// The operands of attention in the plan's pass, and whether they fit. Both runners of attention use these functions.
 OperandList attention_operands(const PlanData& plan, const Operands& x);
 Status validate_attention(const PlanData& plan, const Operands& x, const OperandList& list);
 

@@ -89,7 +89,7 @@ GradientReference::Outputs GradientReference::compute(const Attention& problem, 
                                                       const ref::Rounding& rounding) const {
   Outputs out(problem, inputs_);
   for (std::size_t i = 0; i < kGradients; ++i) {
-    if (!before_.memory[i].empty())
+    if (problem.grads == Grads::accumulate && !before_.memory[i].empty())
       std::copy(before_.memory[i].begin(), before_.memory[i].end(), out.memory[i].begin());
   }
   out.attach(&x);
@@ -101,13 +101,14 @@ bool GradientReference::has(Gradient which) const { return exact_.of(which).data
 
 bool GradientReference::is_row(Gradient which, std::int64_t batch, std::int64_t row) const {
   if (which == Gradient::bias || which == Gradient::alibi) return true;
+  if (problem_.zero_unused) return true;
   const bool of_q = which == Gradient::q;
   const std::int64_t capacity = (of_q ? inputs_.q : inputs_.k).shape[1];
   return (of_q ? rows_ : keys_)[static_cast<std::size_t>(batch * capacity + row)] != 0;
 }
 
-/// The type whose unit a gradient is judged by. Those in f32 of a 16-bit problem are sums of terms that have 16 bits,
-/// so they need not be better than f16.
+/// The type whose unit a gradient, or what is added to one, is judged by. Those in f32 of a 16-bit problem are sums of
+/// terms that have 16 bits, so they need not be better than f16.
 DType GradientReference::type_of(Gradient which) const {
   if (problem_.dtype == DType::f32) return DType::f32;
   const bool rounded = problem_.grads == Grads::rounded && which != Gradient::bias && which != Gradient::alibi;
@@ -116,7 +117,7 @@ DType GradientReference::type_of(Gradient which) const {
 
 /// Moves the inputs by what any computation in these types is granted: the products of a score (k) and of the gradient
 /// of a probability (v), o and lse by a few roundings of f32, the scale, each slope and the bias as a whole; and each P
-/// and each gradient of a score by one unit of the operands' type.
+/// and each dS by half a unit of the operands' type (f32: 1.5 * 2^-22).
 void GradientReference::nudge() const {
   if (nudged_) return;
   nudged_ = true;
@@ -159,7 +160,7 @@ ErrorReport GradientReference::check(Gradient which, const Tensor& got) const {
   const Tensor &exact = exact_.of(which), &naive = naive_.of(which);
   ErrorReport report;
   Index worst{};
-  double largest = 0;
+  double largest = 0, largest_change = 0;  // they differ where the gradient is added to what was there
   for_each_index(got.shape, [&](const Index& at) {
     if (!is_row(which, at[0], at[1])) return;
     const std::int64_t element = ref::at(exact, at[0], at[1], at[2], at[3]);
@@ -172,6 +173,9 @@ ErrorReport GradientReference::check(Gradient which, const Tensor& got) const {
     }
     if (!std::isfinite(wanted) || !std::isfinite(value)) return;
     largest = std::max(largest, std::abs(wanted));
+    const Tensor& before = before_.of(which);
+    const double was = before.data != nullptr ? ref::load(before, element) : 0;
+    if (std::isfinite(was)) largest_change = std::max(largest_change, std::abs(wanted - was));
     if (std::abs(value - wanted) > report.error) {
       report.error = std::abs(value - wanted);
       worst = at;
@@ -179,7 +183,8 @@ ErrorReport GradientReference::check(Gradient which, const Tensor& got) const {
     const double difference = std::abs(by_naive - wanted);
     if (std::isfinite(difference)) report.naive_error = std::max(report.naive_error, difference);
   });
-  report.unit = unit_at(type_of(which), largest);
+  report.unit = unit_at(type_of(which), largest_change);
+  if (problem_.grads == Grads::accumulate) report.unit += unit_at(DType::f32, largest);  // the sum is rounded too
   if (!report.same_specials || report.error <= report.limit()) return report;
   nudge();
   report.granted = moved_[static_cast<std::size_t>(which)];

@@ -27,7 +27,8 @@ class GradientReference {
   /// Whether a row of grad_q, or one of grad_k and grad_v, belongs to a sequence, so that it is written. When packed,
   /// batch is 0. Each element of the other gradients is written.
   bool is_row(Gradient which, std::int64_t batch, std::int64_t row) const;
-  /// Checks one gradient. Rows that belong to no sequence are not looked at.
+  /// Checks one gradient. Rows that belong to no sequence are not looked at, unless they must be 0 (zero_unused). NaN
+  /// and Inf must be where the definition has them: what docs/contract.md excuses on a GPU is not known here yet.
   ErrorReport check(Gradient which, const Tensor& got) const;
   /// The definition's result, dense and in f32.
   const Tensor& exact(Gradient which) const { return exact_.of(which); }

@@ -194,11 +194,11 @@ class Gradients {
   }
 
   void put(const Tensor& to, std::int64_t offset, std::int64_t d, const Real* sums) const {
-    for (std::int64_t e = 0; e < d; ++e) put_one(to, offset + at(to, 3, e), sums[e]);
+    for (std::int64_t e = 0; e < d; ++e) put_one(to, offset + at(to, 3, e), sums[e], rounding.o);
   }
-  void put_one(const Tensor& to, std::int64_t offset, Real value) const {
+  void put_one(const Tensor& to, std::int64_t offset, Real value, DType rounded_to = DType::f32) const {
     const double before = a.grads == Grads::accumulate ? load(to, offset) : 0;
-    store(to, offset, round_as(rounding.o, before + static_cast<double>(value)));
+    store(to, offset, round_as(rounded_to, before + static_cast<double>(value)));
   }
   static void clear(const Tensor& to) {
     for (std::int64_t b = 0; b < to.shape[0]; ++b)

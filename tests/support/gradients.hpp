@@ -45,6 +45,9 @@ struct Gradients {
     if (a.grad_lse) {
       grad_lse = HostTensor(DType::f32, {o[0], o[2], o[1], 1});
       grad_lse.fill_normal(seed + 11);
+      grad_lse.for_each([&](auto b, auto h, auto i, auto) {
+        if (!is_row(b, i)) grad_lse.set(b, h, i, 0, std::numeric_limits<float>::quiet_NaN());
+      });
     }
     const DType out = wanted.grads == Grads::rounded ? dtype : DType::f32;
     const Layout layout = row.layout_ == Layout::reversed ? Layout::dense : row.layout_;
@@ -107,6 +110,9 @@ inline void for_each_gradient(const Gradients& x, const Gradients& y,
   visit("grad_v", x.grad_v, y.grad_v);
   visit("grad_bias", x.grad_bias, y.grad_bias);
   visit("grad_alibi", x.grad_alibi, y.grad_alibi);
+}
+inline void fill(HostTensor* x, float value) {
+  x->for_each([&](auto i, auto j, auto k, auto l) { x->set(i, j, k, l, value); });
 }
 inline void expect_same(const char* name, const HostTensor& x, const HostTensor& y) {
   x.for_each([&](auto i, auto j, auto k, auto l) { ASSERT_EQ(x.get(i, j, k, l), y.get(i, j, k, l)) << name; });

@@ -1,0 +1,84 @@
+// tests/backward_refusals_test.cpp: tests what Plan::make and Plan::run refuse in the backward pass of attention.
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "support/gradients.hpp"
+
+namespace falchion::testing {
+namespace {
+
+Case small(const char* name) { return Case{name, 2, 4, 5, 4, 2, 8, 8}; }
+
+Status make(const Attention& a) {
+  Plan plan;
+  return Plan::make(a, Pass::backward, Backend::ref, &plan);
+}
+
+TEST(BackwardRefusals, ProblemsThatMeanNothing) {
+  const Attention good = make_instance(small("good"), DType::bf16).problem;
+  ASSERT_TRUE(make(good));
+  Attention a = good;
+  a.frozen = 4;
+  EXPECT_EQ(make(a).why, "frozen = 4: it must be 0 (nothing), 1 (no grad_q), 2 (no grad_k and grad_v) or 3");
+  a = good;
+  a.grads = static_cast<Grads>(3);
+  EXPECT_EQ(make(a).why, "grads = 3 is no Grads");
+  a = good;
+  a.grads = Grads::accumulate;
+  a.zero_unused = true;
+  EXPECT_EQ(make(a).why,
+            "zero_unused with grads = accumulate: gradients are added to what is there, so nothing is set to 0");
+  a = good;
+  a.grad_bias = true;
+  EXPECT_EQ(make(a).why, "grad_bias without bias: there is no bias to have a gradient");
+  a = good;
+  a.grad_alibi = true;
+  EXPECT_EQ(make(a).why, "grad_alibi without alibi: there are no slopes to have a gradient");
+}
+
+TEST(BackwardRefusals, OperandsThatDoNotFit) {
+  const auto why = [](const Wanted& wanted, const std::function<void(Operands*)>& change) {
+    const Gradients all(small("operands"), DType::bf16, wanted);
+    Operands operands = all.operands();
+    change(&operands);
+    Plan plan;
+    EXPECT_TRUE(Plan::make(all.x.problem, Pass::backward, Backend::ref, &plan));
+    const Status status = plan.run(operands, nullptr, 0);
+    EXPECT_EQ(status.code, Code::invalid);
+    return status.why;
+  };
+  EXPECT_EQ(why({}, [](Operands* x) { x->lse = {}; }), "lse.shape[0] = 0, but the problem's is 2");
+  EXPECT_EQ(why({}, [](Operands* x) { x->grad_o.data = nullptr; }), "grad_o.data is null");
+  EXPECT_EQ(why({}, [](Operands* x) { x->grad_q.shape[1] = 3; }), "grad_q.shape[1] = 3, but the problem's is 4");
+  EXPECT_EQ(why({.grads = Grads::f32}, [](Operands* x) { x->grad_k.dtype = DType::bf16; }),
+            "grad_k.dtype = bf16, but the problem's is f32");
+  EXPECT_EQ(why({}, [](Operands* x) { x->grad_lse = x->lse; }),
+            "grad_lse is given, but the problem was planned without it: set Attention::grad_lse");
+  EXPECT_EQ(why({.frozen = 1}, [](Operands* x) { x->grad_q = x->q; }),
+            "grad_q is given, but the problem was planned without it: set Attention::frozen to 0 or 2");
+  EXPECT_EQ(why({}, [](Operands* x) { x->grad_q.data = x->q.data; }), "grad_q overlaps q");
+  EXPECT_EQ(why({}, [](Operands* x) { x->grad_v.data = x->grad_k.data; }), "grad_k overlaps grad_v");
+  EXPECT_EQ(why({}, [](Operands* x) { x->grad_v.stride[1] = 0; }),
+            "grad_v.stride[1] = 0: strides of an output must be above 0");
+}
+
+/// No kernel has the pass yet: the definition computes it where nobody asks for another backend.
+TEST(BackwardRefusals, BackendsWithoutThePass) {
+  const Attention a = make_instance(small("backends"), DType::bf16).problem;
+  Plan plan;
+  EXPECT_TRUE(Plan::make(a, Pass::backward, Backend::best, &plan));
+  EXPECT_EQ(plan.backend(), Backend::ref);
+  for (const Backend backend : {Backend::cpu, Backend::sm80, Backend::sm90}) {
+    const Status status = Plan::make(a, Pass::backward, backend, &plan);
+    EXPECT_EQ(status.code, Code::unsupported);
+    const std::string why = "variants.def has no such variant yet: its kernels arrive in a later version";
+    const std::string path = text(name(backend), " bf16: ", why);
+    EXPECT_EQ(status.why,
+              text("no path for attention_backward bf16; ", path, "; nearest: backend = ref, the definition"));
+  }
+}
+
+}  // namespace
+}  // namespace falchion::testing
