@@ -5,10 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "judge/nudge.hpp"
-#include "judge/words.hpp"
+#include "judge/compare.hpp"
 #include "ref/attention_forward.hpp"
-#include "ref/elements.hpp"
 
 namespace falchion::judge {
 namespace {
@@ -18,27 +16,6 @@ using Index = std::array<std::int64_t, 4>;
 /// The type whose unit lse, row_max and probabilities are judged by. They are f32 on every path, but with 16-bit inputs
 /// the exponentials that they sum need not be better than f16.
 DType sums_type(DType dtype) { return dtype == DType::f32 ? DType::f32 : DType::f16; }
-
-/// What is granted for a few roundings of f32.
-constexpr double kSingle = 0x1p-22;
-
-/// What is granted to each product of a score. AMX multiplies f16 as two bf16 parts and leaves out the product of the
-/// two small ones. That is at most 2^-16 of the whole, but of either sign, and 2^-18.5 in the root mean square; a score
-/// sums many of them. The limit is twice the number granted here. In f32 each addition rounds at the size of the sum,
-/// which grows with the root of the number of products, so above 64 of them more is granted. (Of 34,000 problems in f32
-/// one with 256 products was beyond the limit by 12 % on an H200, where the naive computation happened to be good.)
-double product_step(const Attention& a) {
-  if (a.dtype == DType::f16) return 0x1p-19;
-  return a.dtype == DType::f32 ? kSingle * std::sqrt(std::max(1.0, static_cast<double>(a.d_qk) / 64)) : kSingle;
-}
-
-/// What is granted to each probability in f32: a GPU's own exp2 is off by 2^-22, and its argument adds half as much.
-constexpr double kProbability = 3 * 0x1p-23;
-
-/// What is granted to O, as a share of the sum of the magnitudes of P V: three roundings of f32. A sum whose terms
-/// cancel does not become more exact by being small. (With two roundings an H200 missed the limit by 8 and by 16 % in
-/// two of 22,000 problems.)
-constexpr double kSum = 3 * 0x1p-24;
 
 /// A probability e^(s - m) below this may count as 0. f16 ends at 2^-24, f32 and bf16 at 2^-126; where the keys are
 /// split, the weight of a part takes its share of that range.
@@ -190,7 +167,7 @@ void AttentionReference::nudge() const {
     if (a.score.scale == 0) a.score.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(a.d_qk)));
     a.score.scale *= static_cast<float>(1 + kSingle * nudge_sign(draw, 1000));
     Operands x = inputs_;
-    const Nudged k(x.k, {product_step(problem_)}, Together::none, 10 + draw),
+    const Nudged k(x.k, {product_step(problem_.dtype, problem_.d_qk)}, Together::none, 10 + draw),
         v(x.v, {p_unit}, Together::row, 20 + draw);
     const Nudged bias(x.bias, {kSingle}, Together::all, 30 + draw);
     const Nudged slopes(x.alibi, {kSingle}, Together::none, 40 + draw);
@@ -218,45 +195,21 @@ void AttentionReference::nudge() const {
 
 ErrorReport AttentionReference::check(AttentionOutput which, const Tensor& got, bool shares_tiles) const {
   const DType type = which == AttentionOutput::o ? problem_.dtype : sums_type(problem_.dtype);
-  const char* name = kAttentionOutputs[static_cast<std::size_t>(which)];
   const Tensor &exact = exact_.of(which), &naive = naive_.of(which);
-  ErrorReport report;
-  Index worst{};
   // An error of a logarithm is a relative error of the sum, so the unit is never finer than that at 1.
   double largest = which == AttentionOutput::lse || which == AttentionOutput::row_max ? 1 : 0;
-  for (std::int64_t i = 0; i < got.shape[0]; ++i)
-    for (std::int64_t j = 0; j < got.shape[1]; ++j)
-      for (std::int64_t k = 0; k < got.shape[2]; ++k) {
-        if (!counts(which, i, j, k)) continue;
-        for (std::int64_t l = 0; l < got.shape[3]; ++l) {
-          const std::int64_t at = ref::at(exact, i, j, k, l);
-          const double value = ref::load(got, ref::at(got, i, j, k, l)), wanted = ref::load(exact, at);
-          const double by_naive = ref::load(naive, at);
-          if (!same_special(got.dtype, value, wanted) && !same_special(got.dtype, value, by_naive)) {
-            if (excused(which, value, wanted, {i, j, k, l}, shares_tiles)) continue;
-            if (report.same_specials) report.why = mismatch(name, {i, j, k, l}, value, wanted);
-            report.same_specials = false;
-            continue;
-          }
-          if (!std::isfinite(wanted) || !std::isfinite(value)) continue;
-          largest = std::max(largest, std::abs(wanted));
-          if (std::abs(value - wanted) > report.error) {
-            report.error = std::abs(value - wanted);
-            worst = {i, j, k, l};
-          }
-          const double difference = std::abs(by_naive - wanted);
-          if (std::isfinite(difference)) report.naive_error = std::max(report.naive_error, difference);
-        }
-      }
+  Comparison comparison(kAttentionOutputs[static_cast<std::size_t>(which)]);
+  comparison.run(
+      exact, naive, got, [&](const Index& at) { return counts(which, at[0], at[1], at[2]); },
+      [&](const Index& at, double value, double wanted) { return excused(which, value, wanted, at, shares_tiles); },
+      [&](const Index&, double wanted) { largest = std::max(largest, std::abs(wanted)); });
+  ErrorReport& report = comparison.report;
   report.unit = unit_at(type, largest);
-  if (!report.same_specials || report.error <= report.limit()) return report;
+  if (comparison.decided()) return report;
   nudge();
   report.granted = moved_[static_cast<std::size_t>(which)];
   if (which == AttentionOutput::probabilities) report.granted = std::max(report.granted, kSingle * largest);
-  if (!(report.error <= report.limit()))
-    report.why = where(name, worst) + " is off by " + number(report.error) + ", the limit is " +
-                 number(report.limit()) + " (naive " + number(report.naive_error) + ", granted " +
-                 number(report.granted) + ")";
+  comparison.conclude();
   return report;
 }
 

@@ -5,8 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "judge/nudge.hpp"
-#include "judge/words.hpp"
+#include "judge/compare.hpp"
 #include "ref/elements.hpp"
 
 namespace falchion::judge {
@@ -14,22 +13,9 @@ namespace {
 
 using Index = std::array<std::int64_t, 4>;
 
-/// What is granted for a few roundings of f32.
-constexpr double kSingle = 0x1p-22;
-
-/// What is granted to each product of a sum of d of them: in f32 each addition rounds at the size of the sum so far,
-/// which grows with the root of their number. In f16 AMX leaves out 2^-18.5 of each.
-double product_step(DType dtype, std::int64_t d) {
-  if (dtype == DType::f16) return 0x1p-19;
-  return kSingle * std::sqrt(std::max(1.0, static_cast<double>(d) / 64));
-}
-
 /// What is granted to each P and to each gradient of a score, which have the operands' type on tensor cores. In f32 a
 /// GPU's own exp2 is off by 2^-22, and its argument adds half as much.
-double rounding_step(DType dtype) { return dtype == DType::f32 ? 3 * 0x1p-23 : unit_at(dtype, 1) / 2; }
-
-/// What is granted to a gradient, as a share of the sum of the magnitudes of its terms: a few roundings of f32.
-constexpr double kSum = 3 * 0x1p-24;
+double rounding_step(DType dtype) { return dtype == DType::f32 ? kProbability : unit_at(dtype, 1) / 2; }
 
 Tensor* gradient_of(Operands* x, std::size_t which) {
   Tensor* const all[kGradients] = {&x->grad_q, &x->grad_k, &x->grad_v, &x->grad_bias, &x->grad_alibi};
@@ -156,42 +142,24 @@ void GradientReference::nudge() const {
 }
 
 ErrorReport GradientReference::check(Gradient which, const Tensor& got) const {
-  const char* name = kGradientNames[static_cast<std::size_t>(which)];
-  const Tensor &exact = exact_.of(which), &naive = naive_.of(which);
-  ErrorReport report;
-  Index worst{};
+  const Tensor &exact = exact_.of(which), &before = before_.of(which);
   double largest = 0, largest_change = 0;  // they differ where the gradient is added to what was there
-  for_each_index(got.shape, [&](const Index& at) {
-    if (!is_row(which, at[0], at[1])) return;
-    const std::int64_t element = ref::at(exact, at[0], at[1], at[2], at[3]);
-    const double value = ref::load(got, ref::at(got, at[0], at[1], at[2], at[3])), wanted = ref::load(exact, element);
-    const double by_naive = ref::load(naive, element);
-    if (!same_special(got.dtype, value, wanted) && !same_special(got.dtype, value, by_naive)) {
-      if (report.same_specials) report.why = mismatch(name, at, value, wanted);
-      report.same_specials = false;
-      return;
-    }
-    if (!std::isfinite(wanted) || !std::isfinite(value)) return;
-    largest = std::max(largest, std::abs(wanted));
-    const Tensor& before = before_.of(which);
-    const double was = before.data != nullptr ? ref::load(before, element) : 0;
-    if (std::isfinite(was)) largest_change = std::max(largest_change, std::abs(wanted - was));
-    if (std::abs(value - wanted) > report.error) {
-      report.error = std::abs(value - wanted);
-      worst = at;
-    }
-    const double difference = std::abs(by_naive - wanted);
-    if (std::isfinite(difference)) report.naive_error = std::max(report.naive_error, difference);
-  });
+  Comparison comparison(kGradientNames[static_cast<std::size_t>(which)]);
+  comparison.run(
+      exact, naive_.of(which), got, [&](const Index& at) { return is_row(which, at[0], at[1]); },
+      [](const Index&, double, double) { return false; },
+      [&](const Index& at, double wanted) {
+        const double was = before.data != nullptr ? ref::load(before, ref::at(before, at[0], at[1], at[2], at[3])) : 0;
+        largest = std::max(largest, std::abs(wanted));
+        if (std::isfinite(was)) largest_change = std::max(largest_change, std::abs(wanted - was));
+      });
+  ErrorReport& report = comparison.report;
   report.unit = unit_at(type_of(which), largest_change);
   if (problem_.grads == Grads::accumulate) report.unit += unit_at(DType::f32, largest);  // the sum is rounded too
-  if (!report.same_specials || report.error <= report.limit()) return report;
+  if (comparison.decided()) return report;
   nudge();
   report.granted = moved_[static_cast<std::size_t>(which)];
-  if (!(report.error <= report.limit()))
-    report.why = where(name, worst) + " is off by " + number(report.error) + ", the limit is " +
-                 number(report.limit()) + " (naive " + number(report.naive_error) + ", granted " +
-                 number(report.granted) + ")";
+  comparison.conclude();
   return report;
 }
 

@@ -1,0 +1,91 @@
+// src/judge/compare.hpp: what the judges of softmax attention share: what is granted for the roundings of f32, and the
+// walk over the elements of a result beside those of the definition and of the naive computation.
+#pragma once
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#include "falchion/falchion.hpp"
+#include "judge/nudge.hpp"
+#include "judge/rule.hpp"
+#include "judge/words.hpp"
+#include "ref/elements.hpp"
+
+namespace falchion::judge {
+
+/// What is granted for a few roundings of f32.
+inline constexpr double kSingle = 0x1p-22;
+
+/// What is granted to each of d products that are summed. AMX multiplies f16 as two bf16 parts and leaves out the
+/// product of the two small ones. That is at most 2^-16 of the whole, but of either sign, and 2^-18.5 in the root mean
+/// square; a sum has many of them. The limit is twice the number granted here. In f32 each addition rounds at the size
+/// of the sum, which grows with the root of the number of products, so above 64 of them more is granted. (Of 34,000
+/// problems in f32 one with 256 products was beyond the limit by 12 % on an H200, where the naive computation happened
+/// to be good.)
+inline double product_step(DType dtype, std::int64_t d) {
+  if (dtype == DType::f16) return 0x1p-19;
+  return dtype == DType::f32 ? kSingle * std::sqrt(std::max(1.0, static_cast<double>(d) / 64)) : kSingle;
+}
+
+/// What is granted to each probability in f32: a GPU's own exp2 is off by 2^-22, and its argument adds half as much.
+inline constexpr double kProbability = 3 * 0x1p-23;
+
+/// What is granted to a sum, as a share of the sum of the magnitudes of its terms: three roundings of f32. A sum whose
+/// terms cancel does not become more exact by being small. (With two roundings an H200 missed the limit by 8 and by 16
+/// % in two of 22,000 problems.)
+inline constexpr double kSum = 3 * 0x1p-24;
+
+/// The elements of one result, compared with the definition's and with the naive ones. Inf and NaN that are not where
+/// they should be are reported at once; whether the largest error is within the limit is asked at the end.
+class Comparison {
+ public:
+  explicit Comparison(const char* name) : name_(name) {}
+
+  /// counts(index): is the element looked at? excused(index, value, wanted): is this value allowed, although neither
+  /// the definition nor the naive computation has it? seen(index, wanted): called for each pair of finite numbers.
+  template <class Counts, class Excused, class Seen>
+  void run(const Tensor& exact, const Tensor& naive, const Tensor& got, const Counts& counts, const Excused& excused,
+           const Seen& seen) {
+    for_each_index(got.shape, [&](const std::array<std::int64_t, 4>& at) {
+      if (!counts(at)) return;
+      const double value = element(got, at), wanted = element(exact, at), by_naive = element(naive, at);
+      if (!same_special(got.dtype, value, wanted) && !same_special(got.dtype, value, by_naive)) {
+        if (excused(at, value, wanted)) return;
+        if (report.same_specials) report.why = mismatch(name_, at, value, wanted);
+        report.same_specials = false;
+        return;
+      }
+      if (!std::isfinite(wanted) || !std::isfinite(value)) return;
+      seen(at, wanted);
+      if (std::abs(value - wanted) > report.error) {
+        report.error = std::abs(value - wanted);
+        worst_ = at;
+      }
+      const double difference = std::abs(by_naive - wanted);
+      if (std::isfinite(difference)) report.naive_error = std::max(report.naive_error, difference);
+    });
+  }
+  /// Is nothing more to be asked: is it refused already, or within the limit without a grant?
+  bool decided() const { return !report.same_specials || report.error <= report.limit(); }
+  /// Says why, where the error is beyond the limit with what is granted.
+  void conclude() {
+    if (report.error <= report.limit()) return;
+    report.why = where(name_, worst_) + " is off by " + number(report.error) + ", the limit is " +
+                 number(report.limit()) + " (naive " + number(report.naive_error) + ", granted " +
+                 number(report.granted) + ")";
+  }
+
+  ErrorReport report;
+
+ private:
+  static double element(const Tensor& x, const std::array<std::int64_t, 4>& at) {
+    return ref::load(x, ref::at(x, at[0], at[1], at[2], at[3]));
+  }
+
+  const char* name_;
+  std::array<std::int64_t, 4> worst_{};
+};
+
+}  // namespace falchion::judge
