@@ -42,6 +42,8 @@ def medians(path):
             for who, ms in row["ms"].items():
                 name = f"{who}/{row['section']}/{row['name']}"
                 out[name] = (ms, 100 * row["spread"][who], row["rate"][who] * 1e12)
+            for who, ms in row.get("both_ms", {}).items():  # Both passes together have 1.4 times the backward flop.
+                out[f"{who}/{row['section']}+forward/{row['name']}"] = (ms, 0.0, 1.4 * row["work"] / ms * 1e3)
             if row.get("ratio"):
                 ratios[f"{row['section']}/{row['name']}"] = row["ratio"]
     if not out and not data.get("tests"):

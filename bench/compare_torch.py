@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
 """Times Falchion beside PyTorch's attention on a GPU, with the same tensors, interleaved, in one run.
 
-    bench/compare_torch.py --lib libfalchion.so --json result.json [--quick] [--sections prefill,gqa,varlen,chunked,small,decode]
+    bench/compare_torch.py --lib libfalchion.so --json result.json [--quick] [--sections prefill,gqa,varlen,chunked,small,decode,backward]
 
 It needs torch (2.5 or newer) with CUDA and libfalchion.so, and no compiler. In the mode burst it pauses before each group
 of calls, so that each group runs at the chip's top clock. In the mode sustained it runs groups back to back, as a training
 step does. TFLOP/s count 4 b h s_q s_k d, and half of that when causal. ratio is the time of the fastest rival divided by
-Falchion's, so above 1 Falchion is faster. With --budget, cells that would begin too late are left out and named.
+Falchion's, so above 1 Falchion is faster. The section backward runs only when it is named, and counts 2.5 times the flop.
+There falchion gives the same bits each time, and any_order need not, as the rivals' defaults do not. both is the time of
+forward and backward together, with its own ratio. With --budget, cells that would begin too late are left out and named.
 """
 import argparse
 import math
@@ -20,6 +22,10 @@ import time
 import result_file
 
 RIVALS = ("flash", "cudnn", "efficient", "flex", "fa4")
+OTHER_NAMES = {"fa2": "flash"}  # PyTorch's back end flash is FlashAttention-2.
+OURS = ("falchion", "any_order")
+SECTIONS = ("prefill", "gqa", "varlen", "chunked", "small", "decode", "backward")
+MEANS = ("ratio_any_order", "both_ratio")  # Of the section backward, besides the ratio that each section has.
 
 
 class FakeBench:
@@ -55,6 +61,11 @@ class FakeBench:
     def small(self, dtype, b, h, s, d):
         return self.result({"flops": 1e9}, ["falchion", *self.options.rivals])
 
+    def backward(self, dtype, s, d, causal, mode):
+        names = [*OURS, *self.options.rivals]
+        both = {n: [self.random.uniform(1.3, 1.5) for _ in range(self.options.rounds)] for n in names}
+        return {**self.result({"flops": 2.5e11}, names), "both": both, "plan_any_order": "fake"}
+
     def stop(self):
         pass
 
@@ -75,7 +86,7 @@ def grid(options):
     """Yields (section, name, arguments) of each cell. Within a section the most telling cells come first."""
     quick = options.quick
     for section in options.sections:
-        if section == "prefill":
+        if section in ("prefill", "backward"):
             for mode in options.modes:
                 for d in options.d or ((128,) if quick else (128, 64, 256)):
                     for s in options.s or ((1024, 4096, 16384) if quick else (4096, 16384, 1024, 8192, 2048, 512)):
@@ -112,16 +123,24 @@ def grid(options):
 
 def row_of(section, name, result):
     """Returns medians, rates and the ratio to the fastest rival."""
-    ms = {n: statistics.median(x) for n, x in result["samples"].items()}
+    medians = lambda samples: {n: statistics.median(x) for n, x in samples.items()}
+    ms = medians(result["samples"])
     spread = {n: (max(x) - min(x)) / 2 / statistics.median(x) for n, x in result["samples"].items()}
-    rivals = {n: t for n, t in ms.items() if n != "falchion"}
+    rivals = {n: t for n, t in ms.items() if n not in OURS}
     work, unit, scale = (result["flops"], "TFLOP/s", 1e9) if "flops" in result else (result["bytes"], "TB/s", 1e9)
     fastest = min(rivals, key=rivals.get) if rivals else None
-    return {"section": section, "name": name, "ms": ms, "spread": spread, "rate": {n: work / t / scale for n, t in ms.items()},
+    row = {"section": section, "name": name, "ms": ms, "spread": spread, "rate": {n: work / t / scale for n, t in ms.items()},
             "unit": unit, "fastest_rival": fastest, "ratio": rivals[fastest] / ms["falchion"] if fastest else None,
             "ratios": {n: t / ms["falchion"] for n, t in rivals.items()}, "errors": result["errors"],
             "check": result["check"], "refused": result.get("refused", {}), "plan": result["plan"],
             "clocks": result["clocks"], "work": work}
+    if "both" in result:
+        both = medians(result["both"])
+        of_rivals = [t for n, t in both.items() if n not in OURS]
+        row.update({"ratio_any_order": rivals[fastest] / ms["any_order"] if fastest else None, "both_ms": both,
+                    "both_ratio": min(of_rivals) / both["falchion"] if of_rivals else None,
+                    "plan_any_order": result["plan_any_order"]})
+    return row
 
 
 def show(row, columns):
@@ -137,6 +156,9 @@ def show(row, columns):
             cells.append(f"{row['ms'][name]:>8.3f}ms{row['rate'][name]:>6.0f}")
     ratio = f"{row['ratio']:6.3f}x" if row["ratio"] else "      -"
     clock = f"{row['clocks'].get('sm_mhz', 0):>6.0f}"
+    if "both_ms" in row:
+        both = f"{row['both_ratio']:6.3f}x" if row["both_ratio"] else "      -"
+        cells.append(f"{row['both_ms']['falchion']:>8.3f}ms {both}")
     print(f"{row['name']:<44}{''.join(cells)}  {ratio}{clock}  {row['check'] if row['check'] != 'ok' else ''}".rstrip(), flush=True)
 
 
@@ -149,7 +171,7 @@ def summary(rows):
         key = row["section"]
         if key == "gqa":
             key = f"{key} {row['name'].split('/')[0]}"
-        if key == "prefill":
+        if key in ("prefill", "backward"):
             mode, kind = row["name"].split("/")[0], row["name"].rsplit("/", 1)[1]
             d = row["name"].split("/")[2].replace(":", " ")
             groups.setdefault(f"{key} {mode} {d} {kind}", []).append(row)
@@ -161,24 +183,30 @@ def summary(rows):
         lowest = min(groups[key], key=lambda r: r["ratio"])
         out[key] = {"cells": len(groups[key]), "geometric_mean": geometric_mean([r["ratio"] for r in groups[key]]),
                     "lowest": lowest["ratio"], "lowest_cell": lowest["name"]}
+        for extra in MEANS:
+            if values := [r[extra] for r in groups[key] if r.get(extra)]:
+                out[key][extra] = geometric_mean(values)
         for name in sorted({n for r in groups[key] for n in r["ratios"]}):
             out[key][f"over_{name}"] = geometric_mean([r["ratios"][name] for r in groups[key] if name in r["ratios"]])
+        means = {n.removeprefix("over_"): v for n, v in out[key].items() if n in MEANS or n.startswith("over_")}
         print(f"{key:<30}{len(groups[key]):>6}{out[key]['geometric_mean']:>10.3f}{lowest['ratio']:>8.3f}   {lowest['name']}"
-              f"   ({', '.join(f'{n[5:]} {v:.3f}' for n, v in out[key].items() if n.startswith('over_'))})")
+              f"   ({', '.join(f'{n} {v:.3f}' for n, v in means.items())})")
     return out
 
 
-def parse():
+def parse(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     numbers = lambda text: tuple(int(x) for x in text.split(","))
     words = lambda text: tuple(text.split(","))
     parser.add_argument("--lib", help="libfalchion.so")
     parser.add_argument("--json", help="where to write the results")
     parser.add_argument("--quick", action="store_true", help="a smaller grid")
-    parser.add_argument("--sections", type=words, default=("prefill", "gqa", "varlen", "chunked", "small", "decode"))
+    parser.add_argument("--sections", type=words, default=SECTIONS[:-1],
+                        help=f"of {', '.join(SECTIONS)}; without it all but backward")
     parser.add_argument("--backend", choices=("best", "sm80", "sm90"), default="best", help="of Falchion")
     parser.add_argument("--modes", type=words, default=("burst", "sustained"))
-    parser.add_argument("--rivals", type=words, default=("flash", "cudnn", "efficient"), help=f"of {', '.join(RIVALS)}")
+    parser.add_argument("--rivals", type=words, default=("flash", "cudnn", "efficient"),
+                        help=f"of {', '.join(RIVALS)}; fa2 is another name of flash")
     parser.add_argument("--flex", action="store_true", help="FlexAttention too; it is compiled first, which takes a while")
     parser.add_argument("--dtype", choices=("bf16", "f16"), default="bf16")
     parser.add_argument("--d", type=numbers, help="head dims; heads are 2048 / d")
@@ -188,12 +216,16 @@ def parse():
     parser.add_argument("--pause-decode", action="store_true", help="decode in bursts too")
     parser.add_argument("--budget", type=float, default=math.inf, help="seconds; later cells are left out")
     parser.add_argument("--fake", action="store_true", help="invented numbers, to see tables and JSON without a GPU")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
+    options.rivals = tuple(OTHER_NAMES.get(name, name) for name in options.rivals)
     if options.flex:
         options.rivals += ("flex",)
     unknown = set(options.rivals) - set(RIVALS)
     if unknown:
         parser.error(f"no such rival: {', '.join(sorted(unknown))}; there are {', '.join(RIVALS)}")
+    unknown = set(options.sections) - set(SECTIONS)
+    if unknown:
+        parser.error(f"no such section: {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
     if not options.fake and not (options.lib and os.path.exists(options.lib)):
         parser.error(f"no libfalchion.so at {options.lib}; build it (./dev device-build) and give --lib")
     return options
@@ -233,8 +265,9 @@ def main():
             continue
         if section != section_now:
             section_now = section
-            names = ("falchion", "dense") if section == "varlen" else columns
-            print(f"\n{section:<44}{''.join(f'{n:>16}' for n in names)}   ratio   MHz", flush=True)
+            names = {"varlen": ("falchion", "dense"), "backward": (*OURS, *options.rivals)}.get(section, columns)
+            last = f"{'both':>10}{'ratio':>8}" if section == "backward" else ""
+            print(f"\n{section:<44}{''.join(f'{n:>16}' for n in names)}{last}   ratio   MHz", flush=True)
         try:
             row = row_of(section, name, getattr(bench, section)(*arguments))
         except Exception as error:  # One broken cell does not end the run.

@@ -29,8 +29,9 @@ class Attention(Structure):
     _fields_ = ([("size", c_size_t)] + [(n, c_int32) for n in ("dtype", "dtype_k", "dtype_v", "dtype_o")]
                 + [(n, c_int64) for n in ("b", "s_q", "s_k", "h_q", "h_k", "d_qk", "d_v")]
                 + [("band", Band), ("scale", c_float), ("softcap", c_float), ("dropout", c_float), ("reserved", c_uint32)]
-                + [(n, c_uint8) for n in ("packed", "used_q", "used_k", "first_k", "alibi", "bias", "mask", "lse", "row_max", "probabilities")]
-                + [("reserved2", c_uint8 * 14)])
+                + [(n, c_uint8) for n in ("packed", "used_q", "used_k", "first_k", "alibi", "bias", "mask", "lse", "row_max", "probabilities",
+                                       "any_order", "grads", "zero_unused", "grad_lse", "grad_bias", "grad_alibi", "frozen")]
+                + [("reserved2", c_uint8 * 7)])
 
 
 class Rng(Structure):
@@ -40,7 +41,8 @@ class Rng(Structure):
 class Operands(Structure):
     _fields_ = ([("size", c_size_t)]
                 + [(n, Tensor) for n in ("q", "k", "v", "o", "lse", "row_max", "probabilities", "bias", "mask", "alibi")]
-                + [(n, c_void_p) for n in ("cu_seqlens_q", "cu_seqlens_k", "used_q", "used_k", "first_k")] + [("rng", Rng)])
+                + [(n, c_void_p) for n in ("cu_seqlens_q", "cu_seqlens_k", "used_q", "used_k", "first_k")] + [("rng", Rng)]
+                + [(n, Tensor) for n in ("grad_o", "grad_lse", "grad_q", "grad_k", "grad_v", "grad_bias", "grad_alibi")])
 
 
 class LinearAttention(Structure):
@@ -73,6 +75,12 @@ def view(x):
         x = x.transpose(0, 1).unsqueeze(0)
     (b, h, s, d), (sb, sh, ss, sd) = x.shape, x.stride()
     return Tensor(x.data_ptr(), dtype, 0, (c_int64 * 4)(b, s, h, d), (c_int64 * 4)(sb, ss, sh, sd))
+
+
+def rows_view(x):
+    """Returns a torch tensor (b, h, s) in f32, such as an lse, as the engine's (b, h, s, 1) view of the same memory."""
+    (b, h, s), (sb, sh, ss) = x.shape, x.stride()
+    return Tensor(x.data_ptr(), F32, 0, (c_int64 * 4)(b, h, s, 1), (c_int64 * 4)(sb, sh, ss, 1))
 
 
 class Falchion:
@@ -113,19 +121,38 @@ class Falchion:
             problem.band = Band(UNBOUNDED, 0, BOTTOM_RIGHT, 0)
         return problem
 
-    def plan(self, q, k, v, o, causal=False, threads=0, level=None, backend=None, cu_seqlens=None, longest=None):
+    def plan(self, q, k, v, o, causal=False, threads=0, level=None, backend=None, cu_seqlens=None, longest=None,
+             lse=None):
         """Returns a function without arguments that runs attention once; its attribute `describe` says how. backend is
         a name of BACKENDS, or None for the GPU where the tensors lie on one, else the CPU. cu_seqlens (int32) are the
-        starts of packed sequences, the same for q and k, and longest is the longest of these."""
+        starts of packed sequences, the same for q and k, and longest is the longest of these. lse (b, h, s) in f32 is
+        written too where it is given."""
         problem = self.problem(q, k, v, causal, (len(cu_seqlens) - 1, longest, longest) if cu_seqlens is not None else None)
         operands = Operands(size=ctypes.sizeof(Operands), q=view(q), k=view(k), v=view(v), o=view(o))
         if cu_seqlens is not None:
             operands.cu_seqlens_q = operands.cu_seqlens_k = cu_seqlens.data_ptr()
+        if lse is not None:
+            problem.lse, operands.lse = 1, rows_view(lse)
         backend = BACKENDS[backend or ("best" if q.is_cuda else "cpu")]
         target = Target(size=ctypes.sizeof(Target), backend=backend, threads=threads, cpu_level=level.encode() if level else None)
         plan = c_void_p()
         self.check(self.lib.fal_plan_make(byref(problem), 0, byref(target), byref(plan)))
-        return self.runner(plan, self.lib.fal_plan_run, operands, (q, k, v, o, cu_seqlens))
+        return self.runner(plan, self.lib.fal_plan_run, operands, (q, k, v, o, cu_seqlens, lse))
+
+    def backward_plan(self, q, k, v, o, lse, grad_o, grads, causal=False, threads=0, backend=None, **options):
+        """The same for the backward pass. o and lse are those of the forward pass; grads is (grad_q, grad_k, grad_v).
+        options are fields of Attention, such as any_order."""
+        problem = self.problem(q, k, v, causal, None)
+        for name, value in options.items():
+            setattr(problem, name, value)
+        operands = Operands(size=ctypes.sizeof(Operands), q=view(q), k=view(k), v=view(v), o=view(o), lse=rows_view(lse),
+                            grad_o=view(grad_o))
+        operands.grad_q, operands.grad_k, operands.grad_v = map(view, grads)
+        backend = BACKENDS[backend or ("best" if q.is_cuda else "cpu")]
+        target = Target(size=ctypes.sizeof(Target), backend=backend, threads=threads)
+        plan = c_void_p()
+        self.check(self.lib.fal_plan_make(byref(problem), 1, byref(target), byref(plan)))
+        return self.runner(plan, self.lib.fal_plan_run, operands, (q, k, v, o, lse, grad_o, grads))
 
     def linear_plan(self, q, k, v, o=None, grads=None, threads=0, backend=None, segments=0, **options):
         """The same for linear attention. grads is (grad_o, grad_q, grad_k, grad_v) for the backward pass. options are

@@ -9,6 +9,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import result_file
+import torch_backward
 
 SDPA = torch.nn.functional.scaled_dot_product_attention
 BACKENDS = {"flash": SDPBackend.FLASH_ATTENTION, "cudnn": SDPBackend.CUDNN_ATTENTION,
@@ -253,6 +254,12 @@ class Bench:
         samples = {name: [ms / (copies * repeats) for ms in list_] for name, list_ in samples.items()}
         return {"samples": samples, "errors": found, "check": judge(found, unit), "refused": refused, "plan": each[0][3],
                 "clocks": clocks, "bytes": float(kv_bytes + 4 * b * h_q * d), "copies": copies, "h_q": h_q, "h_k": h_k}
+
+    def backward(self, dtype, s, d, causal, mode):
+        """Times the backward pass of a prefill, and both passes together."""
+        b, h = self.options.tokens // s, 2048 // d
+        q, k, v, grad_o = (tensor(b, h, s, d, DTYPES[dtype]) for _ in range(4))
+        return {**torch_backward.cell(self, q, k, v, grad_o, causal, mode, judge), "b": b, "h_q": h}
 
     def chunked(self, dtype, s_q, s_k, h, d, mode):
         """Times one sequence without a band: few query rows against many keys."""

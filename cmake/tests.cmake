@@ -12,9 +12,9 @@ file(GLOB test_sources CONFIGURE_DEPENDS tests/*_test.cpp)
 set(gpu_test_sources ${test_sources})
 list(FILTER gpu_test_sources INCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")  # They belong to cmake/tests_gpu.cmake.
 list(FILTER test_sources EXCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")
-list(FILTER test_sources EXCLUDE REGEX "/door_gpu_test")  # It belongs to cmake/tests_fake_cuda.cmake.
+list(FILTER test_sources EXCLUDE REGEX "/door_gpu_")  # They belong to cmake/tests_fake_cuda.cmake.
 if(NOT FALCHION_TOOLS)  # These tests test parts of the command or need its libraries.
-  list(FILTER test_sources EXCLUDE REGEX "/(roofline|explain_json|print_json|verify_[a-z]+)_test")
+  list(FILTER test_sources EXCLUDE REGEX "/(roofline|roofline_backward|explain_json|print_json|verify_[a-z]+)_test")
 endif()
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cpp)
 if(support_sources)
@@ -51,7 +51,8 @@ endforeach()
 target_include_directories(tile_counter_test BEFORE PRIVATE tests/fake_cuda/atomic)
 include(cmake/tests_fake_cuda.cmake)
 # Tests of parts of the command.
-foreach(name verify_storm verify_watchdog verify_rule verify_operations roofline print_json)
+foreach(name verify_storm verify_backward verify_watchdog verify_rule verify_operations roofline roofline_backward
+    print_json)
   if(TARGET ${name}_test)
     target_link_libraries(${name}_test PRIVATE falchion_tools)
   endif()

@@ -1,5 +1,5 @@
 # Tests of what the library asks of CUDA, for machines that have none. tests/fake_cuda/driver.cpp is a library
-# libcuda.so.1, which door_test and door_gpu_test load as an application loads the driver.
+# libcuda.so.1, which door_test and the door_gpu tests load as an application loads the driver.
 add_library(falchion_fake_cuda SHARED tests/fake_cuda/driver.cpp)
 target_include_directories(falchion_fake_cuda PRIVATE tests)
 target_link_libraries(falchion_fake_cuda PRIVATE falchion_warnings)
@@ -13,10 +13,12 @@ set(fake_cuda_tests door_test)
 if(NOT FALCHION_CUDA AND NOT CMAKE_CROSSCOMPILING)
   find_path(FALCHION_CUDA_HEADERS cuda_runtime_api.h HINTS ENV CUDA_PATH /usr/local/cuda/include PATH_SUFFIXES include)
   if(FALCHION_CUDA_HEADERS)
-    falchion_test(tests/door_gpu_test.cpp)
-    target_sources(door_gpu_test PRIVATE src/cuda/runtime_cuda.cpp tests/fake_cuda/runtime.cpp)
-    target_include_directories(door_gpu_test SYSTEM PRIVATE ${FALCHION_CUDA_HEADERS})
-    list(APPEND fake_cuda_tests door_gpu_test)
+    foreach(test door_gpu_test door_gpu_backward_test)
+      falchion_test(tests/${test}.cpp)
+      target_sources(${test} PRIVATE src/cuda/runtime_cuda.cpp tests/fake_cuda/runtime.cpp)
+      target_include_directories(${test} SYSTEM PRIVATE ${FALCHION_CUDA_HEADERS})
+      list(APPEND fake_cuda_tests ${test})
+    endforeach()
   endif()
 endif()
 

@@ -4,6 +4,8 @@
 #include <functional>
 #include <string>
 
+#include "plan/operation.hpp"
+#include "plan/plan_data.hpp"
 #include "support/gradients.hpp"
 
 namespace falchion::testing {
@@ -64,19 +66,30 @@ TEST(BackwardRefusals, OperandsThatDoNotFit) {
             "grad_v.stride[1] = 0: strides of an output must be above 0");
 }
 
-/// No kernel has the pass yet: the definition computes it where nobody asks for another backend.
+/// A build without variants for a GPU says so of each of them, and `best` takes the CPU or the definition.
 TEST(BackwardRefusals, BackendsWithoutThePass) {
   const Attention a = make_instance(small("backends"), DType::bf16).problem;
   Plan plan;
   EXPECT_TRUE(Plan::make(a, Pass::backward, Backend::best, &plan));
-  EXPECT_EQ(plan.backend(), Backend::ref);
-  for (const Backend backend : {Backend::cpu, Backend::sm80, Backend::sm90}) {
+  for (const Backend backend : {Backend::sm80, Backend::sm90}) {
+    if (Path{backend, ""}.has(DType::bf16, kAttentionBackward)) continue;
     const Status status = Plan::make(a, Pass::backward, backend, &plan);
     EXPECT_EQ(status.code, Code::unsupported);
-    const std::string why = "variants.def has no such variant yet: its kernels arrive in a later version";
-    const std::string path = text(name(backend), " bf16: ", why);
-    EXPECT_EQ(status.why,
-              text("no path for attention_backward bf16; ", path, "; nearest: backend = ref, the definition"));
+    EXPECT_EQ(status.why, text("no path for attention_backward bf16; ", name(backend), " bf16: this build has no such ",
+                               "variant (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)"));
+  }
+}
+
+/// The workspace of a GPU has a place for b * s_q packed rows, so the plan must know s_q.
+TEST(BackwardRefusals, PackedLengthsWithoutAHintOnAGpu) {
+  Attention a = make_instance(small("hint"), DType::bf16).problem;
+  a.packed = true;
+  a.s_q = 0;
+  for (const Backend backend : {Backend::sm80, Backend::sm90}) {
+    PlanData plan;
+    const Status status = plan_problem(a, Pass::backward, Target(backend), &plan, true);
+    EXPECT_EQ(status.code, Code::unsupported);
+    EXPECT_NE(status.why.find("packed lengths without a hint"), std::string::npos) << status.why;
   }
 }
 

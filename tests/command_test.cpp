@@ -36,6 +36,23 @@ TEST_F(CommandLines, LengthsAreNeverCutToFit) {
   EXPECT_EQ(contents(folder_ / "six_o.npy"), contents(folder_ / "list_o.npy"));
 }
 
+/// What the backward pass needs of its files, and what it may not do with them.
+TEST_F(CommandLines, GradientsOfFiles) {
+  const Refusal table[] = {
+      {"--grad-q x.npy", "--grad-o: the gradient of O is missing"},
+      {"--grad-o q.npy", "no gradient is asked for: give --grad-q"},
+      {"--grad-o q.npy --o q.npy --grad-q x.npy", "--o and --lse go together"},
+      {"--grad-o q.npy --o q.npy --lse q.npy --grad-q x.npy", "q.npy: it must be f32 with the axes \\(b, h, s\\)"},
+      {"--grad-o square.npy --grad-q x.npy", "grad_o.shape\\[1\\] = 1, but the problem's is 8"},
+      {"--grad-o q.npy --grad-q q.npy", "--q q.npy and --grad-q q.npy are one file"},
+      {"--grad-o q.npy --out x.npy", "--out: x.npy: several gradients go into one .safetensors file"},
+      {"--grad-o q.npy --grad-bias x.npy", "grad_bias without bias"},
+      {"--grad-o q.npy --grad-q x.txt", "--grad-q: x.txt: outputs are written to .npy or .safetensors"},
+  };
+  expect_refusals(table, "run --no-limit --op attention-backward " + tensors_);
+  EXPECT_FALSE(fs::exists(folder_ / "x.npy"));
+}
+
 /// ALiBi counts its distance from the diagonal that --align names. Here s_q and s_k are 8, and 6 of the keys are used.
 TEST_F(CommandLines, AlignBelongsToAlibiToo) {
   for (const char* corner : {"top-left", "bottom-right"})
@@ -112,6 +129,14 @@ TEST_F(CommandLines, WhatWouldBeIgnoredIsRefused) {
       {"bench --s 8 --backend sm80 --threads 2", "--threads: it is of the CPU, and --backend sm80 does not"},
       {"bench --s 8 --backend sm80 --level all", "--level: it is of the CPU"},
       {"verify --backend sm80 --level generic", "--level: it is of the CPU"},
+      {"bench --s 8 --any-order", "--any-order has no effect here; it is an option of --op attention-backward"},
+      {"bench --s 8 --op attention-backward --lse", "--lse has no effect here; it is an option of --op attention"},
+      {"run --q q.npy --k k.npy --v v.npy --grad-o q.npy", "--grad-o: it has no effect here"},
+      {"run --q q.npy --k k.npy --v v.npy --op attention-backward --row-max x.npy", "--row-max: it has no effect here"},
+      {"roofline --op attention-backward --mode decode",
+       "--mode: --op attention-backward is a kind of work of its own"},
+      {"roofline --op attention-backward --lse", "--lse says nothing in --mode backward"},
+      {"verify --op linear", "--op: there are no tables of problems of linear; --random draws some"},
       {"verify --softcap 3", "--softcap: the problems of the grid have features of their own"},
       {"verify --axes bhsd", "--axes: there are no tensors that this belongs to"},
       {"verify --used-k 3", "--used-k: there are no tensors"},
@@ -167,6 +192,8 @@ TEST_F(CommandLines, ExplainAnswersForEveryTarget) {
                {"--s 4096 --op linear-backward --d 64 --target sm90 --dtype f32", "decision    sm90 plain\n"},
                {"--s 4096 --op linear --decay token --d 64 --target sm80", "decision    sm80 general\n"},
                {"--s 4096 --op linear-backward --decay head --states --target sm90", "decision    sm80 exact\n"},
+               {"--s 4096 --op attention-backward --causal --any-order --target ref", "sums in any order"},
+               {"--s 64 --op attention-backward --grads f32 --frozen kv --target ref", "decision    ref: "},
                {"--s 4096 --target ref", "decision    ref: "}};
   for (const auto& [arguments, says] : table) {
     const CommandResult x = run(std::string("explain ") + arguments);
@@ -182,6 +209,10 @@ TEST_F(CommandLines, ExplainAnswersForEveryTarget) {
       {"explain --s 8 --target sm75", "sm75 not in"},
       {"explain --s 8 --decay head", "--decay: it has no effect here; it is an option of --op linear"},
       {"explain --s 8 --op linear --causal", "--causal: it has no effect here; it is an option of --op attention"},
+      {"explain --s 8 --op attention-backward --lse",
+       "--lse: it has no effect here; it is an option of --op attention"},
+      {"explain --s 8 --grads f32", "--grads: it has no effect here; it is an option of --op attention-backward"},
+      {"explain --s 8 --op attention-backward --grad-bias", "grad_bias without bias"},
       {"explain --s-q 8 --s-k 9 --op linear", "s_q = 8 is not s_k = 9"}};
   expect_refusals(refusals);
 }

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "support/contract.hpp"
+#include "support/gradients.hpp"
 
 // In this executable these functions take the place of cuda/runtime_*.cpp.
 namespace falchion::cuda {
@@ -68,6 +69,47 @@ TEST(DeviceCopy, EveryCaseRunsOnTheMirror) {
       EXPECT_TRUE(matches(x, Reference(x)));
     }
   }
+}
+
+/// The backward pass has more tensors, and o and lse are inputs there, which come back as they were.
+TEST(DeviceCopy, EveryCaseOfTheBackwardPassRunsOnTheMirror) {
+  for (Case row : cases()) {
+    if (row.s_q * row.s_k > 12000) continue;
+    SCOPED_TRACE(row.name);
+    row.lse_ = true;
+    for (const bool all : {false, true}) {
+      const Shape slopes = {row.slopes_by_batch_ ? row.b : 1, 1, row.h_q, 1};
+      const Wanted wanted{.grad_lse = all,
+                          .grad_bias = row.bias_ == Case::Bias::f32 ? Shape{1, row.h_q, 1, row.s_k} : Shape{},
+                          .grad_alibi = row.alibi_ ? slopes : Shape{},
+                          .zero_unused = all};
+      Gradients here(row, DType::bf16, wanted), there(row, DType::bf16, wanted);
+      const std::vector<std::byte> o(there.x.o.memory(), there.x.o.memory() + there.x.o.memory_bytes());
+      here.run();
+      Plan plan;
+      ASSERT_TRUE(Plan::make(there.x.problem, Pass::backward, Backend::ref, &plan));
+      const Status status = cuda::run_on_device(plan, there.x.problem, there.operands(), there.whole());
+      ASSERT_TRUE(status) << status.why;
+      const auto same_bytes = [](const char* name, const HostTensor& x, const HostTensor& y) {
+        if (x.memory_bytes() == 0) return;  // It may have no address then, and memcmp wants one.
+        EXPECT_EQ(std::memcmp(x.memory(), y.memory(), x.memory_bytes()), 0) << name;
+      };
+      for_each_gradient(here, there, same_bytes);
+      if (!o.empty()) { EXPECT_EQ(std::memcmp(o.data(), there.x.o.memory(), o.size()), 0); }
+    }
+  }
+}
+
+/// A tensor without elements may have the address of another one.
+TEST(DeviceCopy, AnEmptyTensorTakesNobodysPlace) {
+  Instance x = make_instance(Case{"x", 1, 5, 6, 1, 1, 16, 16}, DType::f32);
+  Operands host = x.operands();
+  host.q = Tensor::dense(host.o.data, DType::f32, {0, 5, 1, 16});
+  cuda::DeviceCopy copy;
+  ASSERT_TRUE(cuda::DeviceCopy::make(x.problem, host, {}, &copy));
+  std::memset(copy.operands().o.data, 0x11, x.o.memory_bytes() - 64);
+  ASSERT_TRUE(copy.download());
+  EXPECT_EQ(*x.o.memory(), std::byte{0x11});
 }
 
 TEST(DeviceCopy, AddressesKeepTheirRemainderAndDistance) {

@@ -123,6 +123,86 @@ TEST(JudgeBackward, GradientsThatAreAdded) {
   EXPECT_FALSE(judge.check(Gradient::q, all.grad_q.view()).passed());
 }
 
+/// Sets one element of a gradient to NaN and asks the judge, as if the result came from tensor cores or not.
+bool may_be_nan(const GradientReference& judge, Gradients* all, Gradient which, const Shape& at, bool shares_tiles) {
+  HostTensor& x = *tensor_of(all, which);
+  const float before = x.get(at[0], at[1], at[2], at[3]);
+  x.set(at[0], at[1], at[2], at[3], std::numeric_limits<float>::quiet_NaN());
+  const bool passed = judge.check(which, x.view(), shares_tiles).passed();
+  x.set(at[0], at[1], at[2], at[3], before);
+  return passed;
+}
+
+/// The causal band hides key 5 from the queries before it. NaN in its column 3 of k may reach that column of their
+/// grad_q on tensor cores, and nothing else; the same holds for q in grad_k and grad_o in grad_v, of keys that the
+/// query does not see. On ref and on the CPU none of this may be.
+TEST(JudgeBackward, ANanThatNobodySeesReachesItsColumnOnTensorCoresAlone) {
+  constexpr float nan = std::numeric_limits<float>::quiet_NaN();
+  const struct {
+    HostTensor Instance::*planted;  // none: grad_o
+    Shape place;
+    Gradient reaches;
+    Shape unseen, seen, other_column, other_head;
+  } table[] = {
+      {&Instance::k, {0, 5, 0, 3}, Gradient::q, {0, 4, 1, 3}, {0, 6, 1, 3}, {0, 4, 1, 2}, {0, 4, 2, 3}},
+      {&Instance::q, {0, 2, 1, 3}, Gradient::k, {0, 4, 0, 3}, {0, 1, 0, 3}, {0, 4, 0, 2}, {0, 4, 1, 3}},
+      {nullptr, {0, 2, 1, 3}, Gradient::v, {0, 4, 0, 3}, {0, 1, 0, 3}, {0, 4, 0, 2}, {0, 4, 1, 3}},
+  };
+  for (const auto& row : table) {
+    Gradients all(Case{"x", 2, 8, 8, 4, 2, 8, 8}.causal(), DType::bf16, {});
+    HostTensor& planted = row.planted != nullptr ? all.x.*row.planted : all.grad_o;
+    planted.set(row.place[0], row.place[1], row.place[2], row.place[3], nan);
+    const GradientReference judge(all.x.problem, all.operands());
+    all.run();
+    const auto may = [&](const Shape& at, bool tiles) { return may_be_nan(judge, &all, row.reaches, at, tiles); };
+    SCOPED_TRACE(judge::kGradientNames[static_cast<std::size_t>(row.reaches)]);
+    EXPECT_TRUE(judge.check(row.reaches, tensor_of(&all, row.reaches)->view()).passed());
+    EXPECT_TRUE(may(row.unseen, true));
+    EXPECT_FALSE(may(row.unseen, false));
+    EXPECT_FALSE(may(row.other_column, true));
+    EXPECT_FALSE(may(row.other_head, true));
+    Shape other_sequence = row.unseen;
+    other_sequence[0] = 1;
+    EXPECT_FALSE(may(other_sequence, true));
+    HostTensor& x = *tensor_of(&all, row.reaches);
+    EXPECT_TRUE(std::isnan(x.get(row.seen[0], row.seen[1], row.seen[2], row.seen[3]))) << "a pair that sees each other";
+    x.set(row.seen[0], row.seen[1], row.seen[2], row.seen[3], 0);
+    EXPECT_FALSE(judge.check(row.reaches, x.view(), true).passed()) << "there it must be NaN";
+  }
+}
+
+/// A row whose lse is -inf sees no key, whatever it holds: on tensor cores NaN in its grad_o may reach that column of
+/// grad_v, but never grad_bias.
+TEST(JudgeBackward, ARowWithoutAnLseSeesNoKey) {
+  Gradients all(Case{"x", 1, 6, 7, 2, 2, 8, 8}.bias(Bias::f32), DType::bf16, {.grad_bias = {1, 2, 6, 7}});
+  all.x.lse.set(0, 1, 3, 0, -std::numeric_limits<float>::infinity());
+  all.grad_o.set(0, 3, 1, 5, std::numeric_limits<float>::quiet_NaN());
+  const GradientReference judge(all.x.problem, all.operands());
+  all.run();
+  EXPECT_TRUE(may_be_nan(judge, &all, Gradient::v, {0, 2, 1, 5}, true));
+  EXPECT_FALSE(may_be_nan(judge, &all, Gradient::v, {0, 2, 1, 4}, true));
+  EXPECT_FALSE(may_be_nan(judge, &all, Gradient::v, {0, 2, 0, 5}, true));
+  EXPECT_FALSE(may_be_nan(judge, &all, Gradient::bias, {0, 1, 3, 2}, true));
+}
+
+/// An Inf in V of a key whose probability is too small for the types: what is Inf in the definition may be NaN. Where
+/// the probability is larger it may not.
+TEST(JudgeBackward, AnInfIsNanUnderAVanishingProbabilityAlone) {
+  for (const float low : {-30.F, -100.F}) {  // P is 2^-43 and 2^-144
+    Gradients all(Case{"x", 1, 1, 2, 1, 1, 4, 4}.bias(Bias::f32), DType::f32, {.grad_bias = {1, 1, 1, 2}});
+    all.x.bias.set(0, 0, 0, 0, 0);
+    all.x.bias.set(0, 0, 0, 1, low);
+    all.run_forward();
+    all.x.v.set(0, 1, 0, 0, std::numeric_limits<float>::infinity());
+    all.grad_o.set(0, 0, 0, 0, 1);
+    const GradientReference judge(all.x.problem, all.operands());
+    all.run();
+    EXPECT_TRUE(std::isinf(all.grad_bias.get(0, 0, 0, 1)));
+    EXPECT_EQ(may_be_nan(judge, &all, Gradient::bias, {0, 0, 0, 1}, false), low < -70);
+    EXPECT_FALSE(may_be_nan(judge, &all, Gradient::bias, {0, 0, 0, 0}, false));
+  }
+}
+
 /// Rows of no sequence are not looked at, and all others are.
 TEST(JudgeBackward, RowsOfNoSequence) {
   Gradients all(Case{"x", 2, 6, 7, 2, 1, 8, 8}.used_q({4, 6}).used_k({7, 2}), DType::f32, {});

@@ -85,6 +85,11 @@ TEST(GpuPlan, WhatVariantsNeed) {
     if (variant.is("attention_forward")) {
       look(variant.facts_as<gpu::AttentionFacts>());
       EXPECT_GT(variant.facts_as<gpu::AttentionFacts>().rows, 0);
+    } else if (variant.is("attention_backward")) {
+      look(variant.facts_as<gpu::BackwardVariantFacts>());
+      EXPECT_GT(variant.facts_as<gpu::BackwardVariantFacts>().rows, 0);
+      EXPECT_GT(variant.facts_as<gpu::BackwardVariantFacts>().keys, 0);
+      EXPECT_NE(variant.facts_as<gpu::BackwardVariantFacts>().workspace, nullptr);
     } else {
       look(variant.facts_as<gpu::LinearVariantFacts>());
       EXPECT_GT(variant.facts_as<gpu::LinearVariantFacts>().chunk, 0);

@@ -88,18 +88,40 @@ def spoilt(folder, text):
     yield "a file that is not there", "is cited and not there", faults_in(folder, text + f" {uncited.name}")
 
 
+def faults_of_backward(row):
+    """A row of the backward pass compares both of our calls with each rival, alone and together with the forward pass.
+    Our own call any_order is no rival, and fa2 is PyTorch's flash."""
+    rivals = ("cudnn", "flash", "fa4")
+    fastest = lambda times: min(times[name] for name in rivals)
+    expected = {"ratio": fastest(row["ms"]) / row["ms"]["falchion"],
+                "ratio_any_order": fastest(row["ms"]) / row["ms"]["any_order"],
+                "both_ratio": fastest(row["both_ms"]) / row["both_ms"]["falchion"]}
+    faults = [f"{row['name']}: {name} is {row[name]} and not {x}" for name, x in expected.items()
+              if abs(row[name] / x - 1) > 1e-5]
+    if set(row["ratios"]) != set(rivals):
+        faults.append(f"{row['name']}: ratios to {', '.join(row['ratios'])}")
+    return faults
+
+
 def faults_of_a_new_one(folder):
     """Lets a program of bench/ write a file, which must have the fields, and which compare.py must read with each
     median."""
     file = folder / "new.json"
-    done = subprocess.run([sys.executable, ROOT / "bench" / "compare_torch.py", "--fake", "--quick", "--json", file],
+    sections = "prefill,gqa,varlen,chunked,small,decode,backward"
+    done = subprocess.run([sys.executable, ROOT / "bench" / "compare_torch.py", "--fake", "--quick", "--json", file,
+                           "--sections", sections, "--rivals", "cudnn,fa2,fa4"],
                           capture_output=True, text=True, env=os.environ | {"FALCHION_COMMIT": "abc1234"})
     if done.returncode:
         return [f"compare_torch.py --fake: {done.stdout}{done.stderr}"]
     result = json.loads(file.read_text())
-    medians = sum(len(row["ms"]) for row in result["rows"])
+    medians = sum(len(row["ms"]) + len(row.get("both_ms", {})) for row in result["rows"])
     read = subprocess.run([sys.executable, ROOT / "bench" / "compare.py", file, file], capture_output=True, text=True).stdout
     faults = [f"compare_torch.py writes no {field}" for field in FIELDS if not result.get(field)]
+    backward = [row for row in result["rows"] if row["section"] == "backward"]
+    for row in backward:
+        faults += faults_of_backward(row)
+    if not backward or not result["context"]["summary"]["backward burst"].keys() >= {"ratio_any_order", "both_ratio"}:
+        faults.append("compare_torch.py writes no means of the backward pass")
     return faults + ([] if f"\n{medians} in common" in read else [f"compare.py does not read {medians} medians:\n{read}"])
 
 

@@ -83,7 +83,8 @@ TEST_F(Tools, BadUsageAndBadInputExitWithTwoAndSayWhy) {
       {"explain --s 8 --window 5", "L,R"},
       {"explain --h-q 6 --h-k 4", "6"},
       {"bench --s 8 --level warp9", "warp9"},
-      {"bench --op linaer --s 8", "--op: \"linaer\" is not one of attention, linear, linear-backward"},
+      {"bench --op linaer --s 8",
+       "--op: \"linaer\" is not one of attention, linear, linear-backward, attention-backward"},
       {"bench --op linear --s 8 --causal", "--causal has no effect here; it is an option of --op attention"},
       {"bench --op linear-backward --s 8 --lse", "--lse has no effect here"},
       {"bench --s 8 --decay head", "--decay has no effect here; it is an option of --op linear"},
@@ -139,6 +140,51 @@ TEST_F(Tools, RunFeedsItsOwnOutputsBack) {
           "--dropout 0.1,7 --used-k 400 --align bottom-right --out " + file("all.safetensors"));
   EXPECT_EQ(x.code, 0) << x.text;
   EXPECT_TRUE(has(contents(file("all.safetensors")), "\"lse\""));
+}
+
+/// The gradients are the same whether o and lse are given or made by a forward pass, and whether they go into one file
+/// or several.
+TEST_F(Tools, RunWritesGradients) {
+  const std::string f32 = layer_ + " bottom-right --as f32 --used-k 70 --used-q 60 --no-limit ";
+  const Result forward = run("run " + f32 + "--out " + file("o.npy") + " --lse " + file("lse.npy"));
+  ASSERT_EQ(forward.code, 0) << forward.text;
+  const std::string backward = "run --op attention-backward " + f32 + "--grad-o " + file("o.npy");
+  const Result given = run(backward + " --o " + file("o.npy") + " --lse " + file("lse.npy") + " --grad-q " +
+                           file("q.npy") + " --grad-k " + file("k.npy") + " --grad-v " + file("v.npy"));
+  ASSERT_EQ(given.code, 0) << given.text;
+  EXPECT_TRUE(has(given.text, "attention_backward") && has(given.text, "causal used-q used-k backward")) << given.text;
+  const Result made = run(backward + " --grad-q " + file("q2.npy"));
+  ASSERT_EQ(made.code, 0) << made.text;
+  EXPECT_TRUE(has(made.text, "frozen-kv")) << made.text;
+  EXPECT_EQ(contents(file("q.npy")), contents(file("q2.npy")));
+  const Result whole = run(backward + " --json --out " + file("all.safetensors"));
+  ASSERT_EQ(whole.code, 0) << whole.text;
+  EXPECT_TRUE(has(whole.text, "\"pass\": \"backward\"")) << whole.text;
+  const std::string archive = contents(file("all.safetensors"));
+  for (const char* name : {"q", "k", "v"}) {
+    EXPECT_TRUE(has(archive, std::string("\"grad_") + name + "\"")) << name;
+    const std::string alone = contents(file(std::string(name) + ".npy"));
+    EXPECT_TRUE(has(archive, alone.substr(alone.size() - std::size_t{4} * 509 * 64))) << name;
+  }
+}
+
+TEST_F(Tools, VerifyKnowsTheBackwardPass) {
+  const Result cases = run("verify --op attention,attention-backward --match key --all --types bf16 --backend ref");
+  EXPECT_EQ(cases.code, 0) << cases.text;
+  EXPECT_TRUE(has(cases.text, "b2 h3 s17x1 d64 backward")) << cases.text;
+  const Result json = run("verify --op attention-backward --json --types f32 --match slopes --backend ref");
+  EXPECT_EQ(json.code, 0) << json.text;
+  for (const char* part :
+       {"\"grad_bias\": {", "\"grad_alibi\": {", "\"failures\": 0", "\"op\": \"attention-backward\""})
+    EXPECT_TRUE(has(json.text, part)) << part << "\n" << json.text;
+  const Result storm = run("verify --op attention-backward --random 20 --seed 3 --workers 1");
+  EXPECT_EQ(storm.code, 0) << storm.text;
+  EXPECT_TRUE(has(storm.text, "20 problems")) << storm.text;
+  const Result all = run("verify --random 12 --seed 3 --workers 1 --backend cpu");
+  EXPECT_EQ(all.code, 0) << "what the CPU has no kernel of is left out where no operation is named\n" << all.text;
+  const Result one = run("verify --problem 'op=attention-backward dtype=f16 s_q=5 s_k=7 d_qk=8 d_v=3 any_order=1'");
+  EXPECT_EQ(one.code, 0) << one.text;
+  EXPECT_TRUE(has(one.text, "ok op=attention-backward")) << one.text;
 }
 
 TEST_F(Tools, VerifyPassesOnCasesAndOnGivenTensors) {
@@ -216,6 +262,26 @@ TEST_F(Tools, BenchHoldsLinearAttentionAgainstTheSlowerOfBothRoofs) {
   const Result points = run("roofline --device h200 --json --points " + file("bench.json") + " --match linear");
   ASSERT_EQ(points.code, 0) << points.text;
   EXPECT_TRUE(has(points.text, "falchion f32 d 64 linear backward")) << points.text;
+}
+
+TEST_F(Tools, BenchCountsTheBackwardPass) {
+  const std::string sizes = "--b 2 --s 48 --d 16 --d-v 8 --h-q 4 --h-k 2 --dtype f32 --runs 1 --causal --backend ref ";
+  const Result x =
+      run("bench --op attention,attention-backward " + sizes + "--any-order --grads f32 --json " + file("bench.json"));
+  ASSERT_EQ(x.code, 0) << x.text;
+  EXPECT_TRUE(has(x.text, "b2 h4/2 s48 d16/8 causal backward any-order grads-f32")) << x.text;
+  const std::string json = contents(file("bench.json")), row = "\"attention_backward/ref/any/f32/";
+  ASSERT_TRUE(has(json, row)) << json;
+  const double ms = number_behind(json, row, "real_time");
+  // Half of the scores; 2 (3 d_qk + 2 d_v) flop for each.
+  EXPECT_NEAR(number_behind(json, row, "flops") * ms * 1e-3, 2. * (3 * 16 + 2 * 8) * 2 * 4 * 48 * 48 / 2, 1);
+  // q, o, grad_o and grad_q of 2 x 48 x 4 rows, k, v and their gradients of half as many, and lse.
+  EXPECT_NEAR(number_behind(json, row, "bytes_per_second") * ms * 1e-3, 384 * 4. * (32 + 16 + 24 + 1), 1);
+  for (const char* more : {"--grads accumulate", "--frozen kv --grad-lse", "--frozen q --dropout 0.1",
+                           "--zero-unused --softcap 5 --alibi auto --grad-alibi --layout bhsd"}) {
+    const Result with = run("bench --op attention-backward " + sizes + more);
+    EXPECT_EQ(with.code, 0) << more << "\n" << with.text;
+  }
 }
 
 TEST_F(Tools, BenchMeasuresEveryFeatureOfLinearAttention) {

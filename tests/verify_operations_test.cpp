@@ -12,20 +12,44 @@
 #include "tool.hpp"
 #include "verify/draw.hpp"
 #include "verify/kind.hpp"
+#include "verify/paths.hpp"
 
 namespace falchion::tools {
 namespace {
 
-/// An operation that only ref has needs no entry: there is nothing to compare with the definition.
-TEST(CommandOperations, EachThatTheLibraryHasAVariantOfIsInTheTable) {
-  const auto all = listed_variants();
-  for (const Operation& built : operations()) {
-    if (std::none_of(all.begin(), all.end(), [&](const Variant& v) { return v.is(built.name); })) continue;
-    const auto entries = command_operations();
-    const auto is_it = [&](const CommandOperation& entry) {
-      return std::strcmp(entry.operation, built.name) == 0 && entry.pass == built.pass;
-    };
-    EXPECT_EQ(std::count_if(entries.begin(), entries.end(), is_it), 1) << built.name;
+/// Each operation of the library has its entry, also one that only ref has, and each entry names an operation: its own,
+/// of its own pass.
+TEST(CommandOperations, AreThoseOfTheLibrary) {
+  const auto entries = command_operations();
+  const auto built = operations();
+  const auto fit = [](const CommandOperation& entry, const Operation& operation) {
+    return std::strcmp(entry.operation, operation.name) == 0 && entry.pass == operation.pass;
+  };
+  for (const Operation& operation : built) {
+    const auto is_it = [&](const CommandOperation& entry) { return fit(entry, operation); };
+    EXPECT_EQ(std::count_if(entries.begin(), entries.end(), is_it), 1) << operation.name;
+  }
+  for (const CommandOperation& entry : entries) {
+    const auto is_it = [&](const Operation& operation) { return fit(entry, operation); };
+    EXPECT_EQ(std::count_if(built.begin(), built.end(), is_it), 1) << entry.name;
+  }
+}
+
+/// Whatever variants are listed, a storm of any operation has a path for each type: ref and `best` are always there,
+/// and a back end or level is one exactly where it lists a variant of the operation for the type.
+TEST(CommandOperations, AStormHasAPathOfEachThatIsBuilt) {
+  const auto all = variants();
+  for (const CommandOperation& entry : command_operations()) {
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16}) {
+      EXPECT_EQ(storm::storm_paths("ref", "", entry.op, dtype).size(), 1U) << entry.name;
+      EXPECT_FALSE(storm::storm_paths("best", "", entry.op, dtype).empty()) << entry.name;
+      for (const Backend backend : {Backend::cpu, Backend::sm80, Backend::sm90}) {
+        const bool listed = std::any_of(all.begin(), all.end(), [&](const Variant& v) {
+          return v.backend == backend && v.is(entry.operation) && v.dtype == dtype;
+        });
+        EXPECT_EQ(storm::has_variant({backend, ""}, entry.op, dtype), listed) << entry.name;
+      }
+    }
   }
 }
 
@@ -40,9 +64,10 @@ TEST(CommandOperations, StandInTheOrderOfTheirValuesAndAreFoundByName) {
     parse_op("linaer");
     ADD_FAILURE() << "it was accepted";
   } catch (const UsageError& error) {
-    EXPECT_EQ(error.what, "--op: \"linaer\" is not one of attention, linear, linear-backward");
+    EXPECT_EQ(error.what, "--op: \"linaer\" is not one of attention, linear, linear-backward, attention-backward");
   }
   EXPECT_EQ(operation_list(Kind::linear), "linear and linear-backward");
+  EXPECT_EQ(operation_list(Kind::attention), "attention and attention-backward");
 }
 
 TEST(CommandOperations, AStormPlansWhatItsEntryNames) {

@@ -32,7 +32,7 @@ TEST(VerifyRule, CorrectOneTokenProblemsPassHoweverLuckyTheNaiveSumWas) {
         const Reference reference(x);
         const Verdict verdict = verify_path(x, reference, path.target(1));
         ASSERT_TRUE(verdict.passed()) << path.name() << " seed " << seed << ": " << verdict.why;
-        for (const ErrorReport& report : {verdict.o, verdict.lse})
+        for (const auto& [output, report] : verdict.outputs)
           needed += report.error > 2 * report.naive_error + report.unit ? 1 : 0;
       }
     }

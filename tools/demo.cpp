@@ -73,9 +73,9 @@ Row run_path(const std::string& layer, const Instance& instance, const Reference
   const Target target = path.target(static_cast<int>(options.threads));
   const Verdict verdict = verify_path(instance, reference, target);
   row.passed = verdict.passed();
-  row.error = verdict.o;
   row.why = verdict.why;
   if (!verdict.ran) return row;
+  row.error = verdict.outputs.front().report;
   const Prepared prepared(instance.problem, target);
   const Outputs outputs(instance, instance.problem.dtype);
   Operands x = instance.operands();

@@ -17,6 +17,7 @@ struct Options {
   std::string op = name(Op::attention);
   SizeOptions sizes;
   FeatureOptions features;
+  BackwardOptions backward;
   LinearOptions linear;
   TargetOptions where;
   std::string target;
@@ -55,6 +56,10 @@ void check_use(const Options& options, const Given& given) {
   if (kind != Kind::attention)
     given.refuse({"--causal", "--window", "--align", "--softcap", "--alibi", "--dropout", "--bias", "--mask", "--lse"},
                  "it has no effect here; it is an option of --op " + operation_list(Kind::attention));
+  const std::string no_effect = "it has no effect here; it is an option of --op ";
+  if (parse_op(options.op) == Op::attention_backward) given.refuse({"--lse"}, no_effect + name(Op::attention));
+  if (parse_op(options.op) != Op::attention_backward)
+    given.refuse(BackwardOptions::kNames, no_effect + name(Op::attention_backward));
   const bool gpu = options.target.rfind("sm", 0) == 0;
   if (gpu)
     given.refuse({"--level", "--threads"}, fmt::format("it is of the CPU, and --target {} is a GPU", options.target));
@@ -86,6 +91,7 @@ std::string story_of(const Options& options, Attention problem, const Target& ta
   problem.bias = options.bias;
   problem.mask = options.mask;
   problem.lse = options.lse;
+  if (pass_of(op) == Pass::backward) options.backward.apply(&problem);
   return story_of(problem, pass_of(op), target, format);
 }
 
@@ -116,6 +122,7 @@ void add_explain(Command& command) {
   command.flag("--mask", &options->mask, "With a boolean mask");
   command.flag("--packed", &options->packed, "With packed variable lengths");
   command.flag("--lse", &options->lse, "With the log-sum-exp as an output");
+  options->backward.add_to(command);
   options->linear.add_to(command);
   command.flag("--states", &options->states, "With states in and out");
   options->where.add_to(command);

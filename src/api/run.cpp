@@ -82,8 +82,11 @@ Status check_places(const PlanData& plan, const OperandList& list, const Workspa
   return check("workspace", plan.workspace > 0 ? workspace.data : nullptr);
 }
 
-/// "" where its rows begin at multiples of 16 bytes and, where the kernel loads with TMA, TMA can follow its strides.
+/// "" where its rows begin at multiples of 16 bytes and have no gaps between their elements and, where the kernel loads
+/// with TMA, TMA can follow its strides.
 std::string why_not_aligned(const char* name, const Tensor& x, bool with_tma) {
+  if (x.shape[3] > 1 && x.stride[3] != 1)  // grad_o may have any
+    return text(name, ".stride[3] = ", x.stride[3], ": the last axis is not contiguous");
   const std::int64_t chunk = 16 / size_of(x.dtype);
   if (x.shape[3] % chunk != 0)
     return text(name, ".shape[3] = ", x.shape[3], " is no multiple of ", chunk, ", 16 bytes");

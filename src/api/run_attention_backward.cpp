@@ -1,6 +1,12 @@
 // src/api/run_attention_backward.cpp: operands of attention and gradients -> the kernel that the plan chose.
+#include <cstdint>
+
 #include "api/runner.hpp"
+#include "api/sizes.hpp"
+#include "plan/attention_backward.hpp"
+#include "plan/attention_backward_launch.hpp"
 #include "plan/plan_data.hpp"
+#include "plan/text.hpp"
 #include "ref/attention_backward.hpp"
 
 namespace falchion {
@@ -10,7 +16,42 @@ namespace {
 /// bias or slopes that all of an empty batch share.
 bool nothing_to_do(const PlanData&, const Operands&) { return false; }
 
-Status check_lengths(const PlanData&, const Operands&) { return {}; }
+/// The workspace holds b * s_q packed rows of queries. Single sequences may be longer than s_q, all of them together
+/// may not. The definition has no workspace.
+Status check_lengths(const PlanData& plan, const Operands& x) {
+  const Attention& a = plan.attention().problem;
+  const bool fits = !a.packed || a.b == 0 || x.cu_seqlens_q[a.b] <= a.b * a.s_q;
+  if (fits || plan.backend == Backend::ref) return {};
+  return {Code::invalid, text("cu_seqlens_q[", a.b, "] = ", x.cu_seqlens_q[a.b], " is over b * s_q = ", a.b * a.s_q,
+                              ": s_q is the longest length allowed")};
+}
+
+void run_on_cpu(const PlanData& plan, const Operands& x, void* workspace) {
+  plan.variant->kernel_as<cpu::AttentionBackwardKernel>()->run(to_backward_args(plan, &x, workspace));
+}
+
+/// Packed rows that a kernel can count, and no more queries than the workspace has statistics for.
+Status check_totals(const PlanData& plan, const Operands& x) {
+  const Attention& a = plan.attention().problem;
+  if (!a.packed) return {};
+  const auto too_many = [](const char* name, std::int64_t rows) {
+    return Status{Code::invalid,
+                  text(name, ".shape[1] = ", rows, ": the packed rows are over the limit of ", kMaxSequence)};
+  };
+  if (x.q.shape[1] > kMaxSequence) return too_many("q", x.q.shape[1]);
+  if (x.k.shape[1] > kMaxSequence) return too_many("k", x.k.shape[1]);
+  if (x.q.shape[1] <= a.b * a.s_q) return {};
+  return {Code::invalid, text("q.shape[1] = ", x.q.shape[1], ": the packed rows are over b * s_q = ", a.b * a.s_q,
+                              ": the workspace has no place for more")};
+}
+
+GpuChoice choose(const PlanData& plan, const Operands& x) { return gpu_backward_variant(plan, x); }
+
+int launch(const PlanData& plan, const GpuChoice& choice, const Operands& x, void* workspace, Stream stream) {
+  const gpu::AttentionBackwardFacts& facts = choice.variant->facts_as<gpu::BackwardVariantFacts>();
+  return choice.variant->kernel_as<gpu::AttentionBackwardKernel>()->launch(
+      to_gpu_backward_args(plan, &x, workspace, facts, choice.aligned), stream);
+}
 
 void run_on_ref(const PlanData& plan, const Operands& x, void*) {
   ref::attention_backward(plan.attention().problem, x, {});
@@ -18,16 +59,15 @@ void run_on_ref(const PlanData& plan, const Operands& x, void*) {
 
 }  // namespace
 
-/// Only the definition is built so far.
 constinit const Runner<Operands> kRunAttentionBackward{.operation = "attention_backward",
                                                        .operands = attention_operands,
                                                        .validate = validate_attention,
                                                        .nothing_to_do = nothing_to_do,
-                                                       .check_totals = nullptr,
+                                                       .check_totals = check_totals,
                                                        .check_lengths = check_lengths,
-                                                       .choose = nullptr,
-                                                       .launch = nullptr,
-                                                       .run_on_cpu = nullptr,
+                                                       .choose = choose,
+                                                       .launch = launch,
+                                                       .run_on_cpu = run_on_cpu,
                                                        .run_on_ref = run_on_ref};
 
 }  // namespace falchion

@@ -28,6 +28,17 @@ FALCHION_INLINE float convert(const typename T::Bits* in, std::int64_t n, float*
   convert<T>(in, n, out, &spoiled);
   return sum_of_lanes(spoiled);
 }
+/// The same for elements that lie `stride` apart.
+template <class T>
+FALCHION_INLINE float convert_row(const typename T::Bits* in, std::int64_t stride, std::int64_t n, float* out) {
+  if (stride == 1) return convert<T>(in, n, out);
+  float spoiled = 0;
+  for (std::int64_t i = 0; i < n; ++i) {
+    out[i] = T::to_float(in[i * stride]);
+    spoiled += out[i] - out[i];
+  }
+  return spoiled;
+}
 
 /// Stores n numbers times factor, rounded to T.
 template <class T>

@@ -2,6 +2,7 @@
 // how large a packed block is, where it lies, and how it is filled. AmxEngine reads the blocks.
 #pragma once
 
+#include "args/cpu_attention_args.hpp"
 #include "blocks/amx_tiles.hpp"
 #include "blocks/rows.hpp"
 #include "blocks/split_bf16.hpp"

@@ -4,6 +4,7 @@
 // of an item.
 #pragma once
 
+#include "args/cpu_attention_args.hpp"
 #include "blocks/arena.hpp"
 #include "blocks/elements.hpp"
 #include "blocks/multiply_tile.hpp"

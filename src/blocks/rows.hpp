@@ -3,7 +3,7 @@
 // decode step (s_q = 1) still fills lanes.
 #pragma once
 
-#include "args/cpu_attention_args.hpp"
+#include "args/attention_call.hpp"
 #include "blocks/level.hpp"
 #include "policy/mask.hpp"
 
@@ -16,7 +16,7 @@ struct Sequence {
   std::int64_t k_batch, k_begin, k_len;  // key j is element [k_batch][k_begin + j] of k and v
   std::int64_t k_first;                  // how many rows of k lie before key 0, where padding is on the left
 
-  static FALCHION_INLINE Sequence of(const AttentionArgs& a, std::int64_t b) {
+  static FALCHION_INLINE Sequence of(const AttentionCall& a, std::int64_t b) {
     Sequence s{b, 0, a.s_q, b, 0, a.s_k, 0};
     if (a.packed && a.cu_q != nullptr) {
       s.q_batch = 0;
@@ -37,8 +37,8 @@ struct Sequence {
     }
     return s;
   }
-  FALCHION_INLINE std::int64_t shift(const AttentionArgs& a) const { return a.top_left ? 0 : k_len - q_len; }
-  FALCHION_INLINE BandMask mask(const AttentionArgs& a) const {
+  FALCHION_INLINE std::int64_t shift(const AttentionCall& a) const { return a.top_left ? 0 : k_len - q_len; }
+  FALCHION_INLINE BandMask mask(const AttentionCall& a) const {
     return BandMask::make(k_len, shift(a), a.left, a.right);
   }
 };
@@ -51,7 +51,7 @@ struct TileRows {
   std::int32_t begin[kM], end[kM];  // lane i sees the keys [begin[i], end[i])
   Sequence sequence;
 
-  static FALCHION_INLINE TileRows of(const AttentionArgs& a, const Sequence& s, std::int64_t b, std::int64_t hk,
+  static FALCHION_INLINE TileRows of(const AttentionCall& a, const Sequence& s, std::int64_t b, std::int64_t hk,
                                      std::int64_t first, std::int64_t rows) {
     TileRows t;
     t.b = b;

@@ -28,6 +28,13 @@ __device__ __forceinline__ void start_multiply(Mma mma, const A& a, const B& b, 
   warpgroup_fence_operand(c);
   if constexpr (kFromRegisters) warpgroup_fence_operand(const_cast<A&>(a));
 }
+/// Says that whatever the fragment holds is not needed any more. A product that starts anew would otherwise keep it
+/// alive up to its start, because warpgroup_fence_operand both reads and writes.
+template <class C>
+__device__ __forceinline__ void forget(C& c) {
+  CUTE_UNROLL
+  for (int i = 0; i < size(c); ++i) asm volatile("" : "=f"(c(i))::"memory");
+}
 /// Waits until at most the last kBatches batches are still running. C is the result that this makes available.
 template <int kBatches, class C>
 __device__ __forceinline__ void wait_multiply(C& c) {

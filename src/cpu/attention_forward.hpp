@@ -94,11 +94,12 @@ class ForwardWorker {
   FALCHION_INLINE void score_and_mask(const Chunk& chunk, float* S) {
     const TileRows& t = tile_[chunk.tile];
     engine_.repair_scores(chunk, S);
+    const KeySpan keys{chunk.block * a_.keys, chunk.begin, chunk.stop};
     if (!plain_) {
-      apply_score(a_, t, chunk, S);
-      if (a_.bias.data != nullptr || a_.mask.data != nullptr) add_bias_and_mask<T>(a_, t, chunk, S);
+      apply_score(a_, t, keys, S);
+      if (a_.bias.data != nullptr || a_.mask.data != nullptr) add_bias_and_mask<T>(a_, t, keys, S);
     }
-    if (chunk.masked) keep_band(a_, t, chunk, S);
+    if (chunk.masked) keep_band(t, keys, S);
   }
 
   FALCHION_INLINE void update(const Chunk& chunk) {

@@ -2,6 +2,7 @@
 // K/V head against one part of the keys. Workers take items from one counter, the longest of a head first.
 #pragma once
 
+#include "args/cpu_attention_args.hpp"
 #include "blocks/arena.hpp"
 #include "blocks/rows.hpp"
 #include "blocks/step.hpp"

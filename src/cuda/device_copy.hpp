@@ -52,10 +52,16 @@ struct Bytes {
 };
 
 // The operands of each operation: all tensors, those that are outputs, and the arrays with their bytes.
-inline std::array<Tensor*, 10> tensors_of(Operands* x) {
-  return {&x->q, &x->k, &x->v, &x->o, &x->lse, &x->row_max, &x->probabilities, &x->bias, &x->mask, &x->alibi};
+inline std::array<Tensor*, 17> tensors_of(Operands* x) {
+  return {&x->q,      &x->k,         &x->v,         &x->o,      &x->lse,      &x->row_max, &x->probabilities,
+          &x->bias,   &x->mask,      &x->alibi,     &x->grad_o, &x->grad_lse, &x->grad_q,  &x->grad_k,
+          &x->grad_v, &x->grad_bias, &x->grad_alibi};
 }
-inline std::array<Tensor*, 4> outputs_of(Operands* x) { return {&x->o, &x->lse, &x->row_max, &x->probabilities}; }
+/// Those of both passes. In the backward pass o and lse are inputs, which come back as they were.
+inline std::array<Tensor*, 9> outputs_of(Operands* x) {
+  return {&x->o,      &x->lse,    &x->row_max,   &x->probabilities, &x->grad_q,
+          &x->grad_k, &x->grad_v, &x->grad_bias, &x->grad_alibi};
+}
 template <class F>
 void for_each_array(const Attention& a, Operands* x, const F& f) {
   const auto b = static_cast<std::size_t>(a.b);
@@ -160,10 +166,12 @@ class CopyOf {
   void add(const Bytes& bytes) {
     if (bytes.data != nullptr) ranges_.push_back({bytes, false, {}});
   }
-  /// Makes one range of ranges that share bytes.
+  /// Makes one range of ranges that share bytes. Of those that begin at one address the longest comes first, so that an
+  /// empty tensor there does not get a range of its own, in which range_of() would find the others.
   void merge() {
-    std::sort(ranges_.begin(), ranges_.end(),
-              [](const Range& x, const Range& y) { return x.bytes.data < y.bytes.data; });
+    std::sort(ranges_.begin(), ranges_.end(), [](const Range& x, const Range& y) {
+      return x.bytes.data != y.bytes.data ? x.bytes.data < y.bytes.data : x.bytes.size > y.bytes.size;
+    });
     std::vector<Range> out;
     for (Range& range : ranges_) {
       if (!out.empty() && range.bytes.data < out.back().bytes.data + out.back().bytes.size) {

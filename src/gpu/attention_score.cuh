@@ -19,7 +19,7 @@ __device__ __forceinline__ float tanh_of(float x) {
 /// Everything that the scores of one query row depend on.
 template <class Element>
 struct ScoreRow {
-  const AttentionArgs& a;
+  const AttentionCall& a;
   float slope;
   int position;  // the key that lies on this query's diagonal
   const void* bias;
@@ -28,7 +28,7 @@ struct ScoreRow {
   __device__ __forceinline__ ScoreRow(const AttentionArgs& a, const AttentionTile& t, int row)
       : ScoreRow(a, t.b, t.head(row), t.query(row), static_cast<int>(t.mask.shift), t.k.first) {}
   /// first is the column of bias and mask that belongs to key 0 of the sequence.
-  __device__ __forceinline__ ScoreRow(const AttentionArgs& a, int b, int h, int i, int shift, int first) : a(a) {
+  __device__ __forceinline__ ScoreRow(const AttentionCall& a, int b, int h, int i, int shift, int first) : a(a) {
     slope = slope_of(a, b, h);
     position = i + shift;
     const std::int64_t size = a.bias_f32 ? 4 : sizeof(Element);
@@ -40,22 +40,47 @@ struct ScoreRow {
   __device__ __forceinline__ float apply(float dot, int key) const {
     float s = a.scale * dot;
     if (a.softcap > 0) s = a.softcap * tanh_of<Element>(s / a.softcap);
-    if (a.alibi.data != nullptr) s -= slope * fabsf(static_cast<float>(position - key));
-    return s;
+    return add_alibi(s, key);
   }
+  /// The same. derivative is that of the softcap.
+  __device__ __forceinline__ float apply(float dot, int key, float* derivative) const {
+    const float s = a.scale * dot;
+    *derivative = 1;
+    if (!(a.softcap > 0)) return add_alibi(s, key);
+    const float t = tanh_of<Element>(s / a.softcap);
+    *derivative = 1 - t * t;
+    return add_alibi(a.softcap * t, key);
+  }
+  __device__ __forceinline__ float distance(int key) const { return fabsf(static_cast<float>(position - key)); }
   /// Adds the bias and applies the mask. A bias of -inf is selected instead of added, because NaN + -inf is NaN, which
   /// would unmask the key.
   __device__ __forceinline__ float add_bias_and_mask(float s, int key) const {
     if (a.bias.data != nullptr) {
-      const float x = a.bias_f32 ? static_cast<const float*>(bias)[key * a.bias.stride[3]]
-                                 : static_cast<float>(static_cast<const Element*>(bias)[key * a.bias.stride[3]]);
+      const float x = bias_of(key);
       s = x == -FALCHION_INF ? x : s + x;
     }
-    if (a.mask.data != nullptr && mask[key * a.mask.stride[3]] == 0) s = -FALCHION_INF;
-    return s;
+    return is_masked(key) ? -FALCHION_INF : s;
+  }
+  /// Adds the bias.
+  __device__ __forceinline__ float add_bias(float s, int key) const {
+    return a.bias.data != nullptr ? s + bias_of(key) : s;
+  }
+  /// Do mask and bias let the row see the key? A score of -inf alone does not say so, because that may be the product.
+  __device__ __forceinline__ bool sees(int key) const {
+    return !is_masked(key) && !(a.bias.data != nullptr && bias_of(key) == -FALCHION_INF);
   }
 
  private:
+  __device__ __forceinline__ float bias_of(int key) const {
+    return a.bias_f32 ? static_cast<const float*>(bias)[key * a.bias.stride[3]]
+                      : static_cast<float>(static_cast<const Element*>(bias)[key * a.bias.stride[3]]);
+  }
+  __device__ __forceinline__ bool is_masked(int key) const {
+    return a.mask.data != nullptr && mask[key * a.mask.stride[3]] == 0;
+  }
+  __device__ __forceinline__ float add_alibi(float s, int key) const {
+    return a.alibi.data != nullptr ? s - slope * distance(key) : s;
+  }
   static __device__ __forceinline__ std::int64_t offset(const View& x, int b, int h, int i, int first) {
     return b * x.stride[0] + h * x.stride[1] + i * x.stride[2] + first * x.stride[3];
   }

@@ -37,10 +37,10 @@ struct Rows {
     if (used != nullptr) rows.length = min(max(used[b], 0), rows.length);
     return rows;
   }
-  static __device__ __forceinline__ Rows of_q(const AttentionArgs& a, int b) {
+  static __device__ __forceinline__ Rows of_q(const AttentionCall& a, int b) {
     return of(b, a.cu_q, a.total_q, a.s_q, a.used_q);
   }
-  static __device__ __forceinline__ Rows of_k(const AttentionArgs& a, int b) {
+  static __device__ __forceinline__ Rows of_k(const AttentionCall& a, int b) {
     Rows rows = of(b, a.cu_k, a.total_k, a.s_k, a.used_k);
     if (a.first_k != nullptr) {
       rows.first = min(max(a.first_k[b], 0), rows.length);
@@ -50,6 +50,32 @@ struct Rows {
     return rows;
   }
 };
+
+/// For packed sequences: finds the sequence that has tile m of all sequences together, and returns which of its tiles
+/// that is, counted from its first rows on. length_of(b) is the number of rows of sequence b. Past the last tile it
+/// returns one whose rows lie beyond any sequence. A warp looks at 32 sequences at a time.
+template <int kRows, class LengthOf>
+__device__ __forceinline__ int find_sequence(std::int64_t sequences, int m, LengthOf length_of, int* b) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, count = static_cast<int>(sequences);
+  for (int base = 0; base < count; base += 32) {
+    const int mine = base + lane;
+    int sum = mine < count ? (length_of(mine) + kRows - 1) / kRows : 0;
+    const int tiles = sum;
+    for (int step = 1; step < 32; step *= 2) {
+      const int other = __shfl_up_sync(~0u, sum, step);
+      sum += lane >= step ? other : 0;
+    }
+    const unsigned past = __ballot_sync(~0u, sum > m);
+    if (past != 0) {
+      const int found = __ffs(static_cast<int>(past)) - 1;
+      *b = base + found;
+      return m - __shfl_sync(~0u, sum - tiles, found);
+    }
+    m -= __shfl_sync(~0u, sum, 31);
+  }
+  *b = 0;
+  return (1 << 30) / kRows;
+}
 
 /// The tile of one CTA. Its rows are the query rows of a.group heads, where the head changes fastest: row r is query r
 /// / group of head h + r % group.
@@ -85,7 +111,10 @@ struct AttentionTile {
     m = by.tiles.divisor - 1 - m;
     t.h = h * by.group.divisor;
     t.h_kv = by.ratio.div(t.h);
-    if (a.cu_q != nullptr) m = find_sequence<kRows>(a, m, &t.b);
+    // m has been turned round: the blocks past the last tile come first, then the last sequence from its last rows on.
+    if (a.cu_q != nullptr)
+      m = find_sequence<kRows>(
+          a.b, m, [&](int b) { return Rows::of_q(a, b).length * a.group; }, &t.b);
     t.q = Rows::of_q(a, t.b);
     t.row0 = m * kRows;
     t.rows = t.q.length * a.group;
@@ -108,34 +137,6 @@ struct AttentionTile {
       begin = min(begin + split * share, end);
       end = min(begin + share, end);
     }
-  }
-
- private:
-  /// For packed sequences: finds the sequence that has tile m of all sequences together, and returns which of its tiles
-  /// that is, counted from its first rows on. (rows_of has already turned m round: the blocks past the last tile come
-  /// first, then the last sequence from its last rows on, and so on.) Past the last tile it returns one whose rows lie
-  /// beyond any sequence. A warp looks at 32 sequences at a time.
-  template <int kRows>
-  static __device__ __forceinline__ int find_sequence(const AttentionArgs& a, int m, int* b) {
-    const int lane = static_cast<int>(threadIdx.x) % 32, count = static_cast<int>(a.b);
-    for (int base = 0; base < count; base += 32) {
-      const int mine = base + lane;
-      int sum = mine < count ? (Rows::of_q(a, mine).length * a.group + kRows - 1) / kRows : 0;
-      const int tiles = sum;
-      for (int step = 1; step < 32; step *= 2) {
-        const int other = __shfl_up_sync(~0u, sum, step);
-        sum += lane >= step ? other : 0;
-      }
-      const unsigned past = __ballot_sync(~0u, sum > m);
-      if (past != 0) {
-        const int found = __ffs(static_cast<int>(past)) - 1;
-        *b = base + found;
-        return m - __shfl_sync(~0u, sum - tiles, found);
-      }
-      m -= __shfl_sync(~0u, sum, 31);
-    }
-    *b = 0;
-    return (1 << 30) / kRows;
   }
 };
 

@@ -10,7 +10,6 @@ DType attention_dtype(const PlanData& plan);
 void resolve_attention(PlanData* plan);
 void plan_attention_cpu(PlanData* plan);
 Status plan_attention_gpu(Backend backend, PlanData* plan);
-Status plan_attention_backward_gpu(Backend backend, PlanData* plan);
 
 /// Tiles of `rows` rows that one head (group) is cut into; packed: an upper bound for total_q rows.
 std::int64_t gpu_row_tiles(const Attention& problem, std::int64_t total_q, int group, int rows);

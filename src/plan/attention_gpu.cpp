@@ -207,12 +207,6 @@ std::int64_t gpu_section(const Attention& a, std::int64_t total_k, int group, st
   return heads_k * (a.h_q / a.h_k / group);
 }
 
-/// No GPU has a variant of the backward pass yet, which device_for() says.
-Status plan_attention_backward_gpu(Backend backend, PlanData* plan) {
-  cuda::Device device;
-  return device_for(backend, plan, &device);
-}
-
 Status plan_attention_gpu(Backend backend, PlanData* plan) {
   cuda::Device device;
   if (Status status = device_for(backend, plan, &device); !status) return status;

@@ -73,6 +73,11 @@ void set_problem(const Attention& problem, AttentionCall* args) {
 
 }  // namespace
 
+void set_call(const Attention& problem, const Operands* operands, AttentionCall* call) noexcept {
+  set_problem(problem, call);
+  if (operands != nullptr) set_operands(problem, *operands, call);
+}
+
 WorkspaceLayout workspace_layout(const cpu::Memory& memory, int threads) noexcept {
   WorkspaceLayout layout{};
   layout.packed_v = aligned(memory.packed_k);
@@ -86,8 +91,7 @@ WorkspaceLayout workspace_layout(const cpu::Memory& memory, int threads) noexcep
 cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void* workspace) noexcept {
   const AttentionPlan& attention = plan.attention();
   cpu::AttentionArgs args;
-  set_problem(attention.problem, &args);
-  if (operands != nullptr) set_operands(attention.problem, *operands, &args);
+  set_call(attention.problem, operands, &args);
 
   args.pool = pool_of(plan);
   args.threads = plan.threads;
@@ -113,8 +117,7 @@ gpu::AttentionArgs to_gpu_args(const PlanData& plan, const Operands& operands, v
   const AttentionPlan& attention = plan.attention();
   const Attention& problem = attention.problem;
   gpu::AttentionArgs args;
-  set_problem(problem, &args);
-  set_operands(problem, operands, &args);
+  set_call(problem, &operands, &args);
   if (problem.packed) args.total_k = operands.k.shape[1];  // nothing is sized by the hint s_k
   args.group = attention.group;
   args.walkers = attention.walkers;

@@ -8,6 +8,9 @@
 
 namespace falchion {
 
+/// What a call of either pass has of the problem, and of the operands where they are not null.
+void set_call(const Attention& problem, const Operands* operands, AttentionCall* call) noexcept;
+
 /// operands null: sizes only, for AttentionKernel::memory (packed totals are then their upper bounds b * s).
 /// workspace null: no place for anything yet. Allocates nothing.
 cpu::AttentionArgs to_args(const PlanData& plan, const Operands* operands, void* workspace) noexcept;

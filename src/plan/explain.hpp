@@ -21,6 +21,7 @@ Json problem_facts(const Attention& problem);
 Json attention_facts(const PlanData& plan);
 void tell_attention_problem(const PlanData& plan, Story* story);
 void tell_attention(const PlanData& plan, Story* story);
+void tell_attention_backward(const PlanData& plan, Story* story);
 
 std::string describe_linear(const PlanData& plan);
 Json problem_facts(const LinearAttention& problem);

@@ -195,8 +195,9 @@ std::string describe_attention(const PlanData& plan) {
   std::string out = text(plan.operation->name, " ", level_text(plan), " ", name(a.dtype), " d", a.d_qk, " dv", a.d_v,
                          " band ", band_text(a.band));
   if (plan.backend == Backend::cpu) {
-    out += text(" rows ", attention.rows, " keys ", attention.keys, " threads ", plan.threads, " splits ",
-                attention.splits, attention.decode ? " decode" : "");
+    out += text(" rows ", attention.rows, " keys ", attention.keys, " threads ", plan.threads);
+    out += plan.pass == Pass::forward ? text(" splits ", attention.splits, attention.decode ? " decode" : "")
+                                      : text(" parts ", attention.backward.parts);
   }
   if (plan.variant != nullptr && is_gpu(plan.backend)) {
     out += text(" tile ", attention.rows, "x", attention.keys, "x", plan.variant->d, " group ", attention.group,

@@ -6,13 +6,18 @@
 #include <string_view>
 
 #include "args/cpu_attention_args.hpp"
+#include "args/cpu_attention_backward_args.hpp"
 #include "args/cpu_linear_attention_args.hpp"
 #include "args/gpu_attention_args.hpp"
+#include "args/gpu_attention_backward_args.hpp"
 #include "args/gpu_linear_attention_args.hpp"
 #include "falchion/falchion.hpp"
+#include "gpu/attention_backward_workspace.hpp"
+#include "sm80/attention_backward_tiles.hpp"
 #include "sm80/attention_tiles.hpp"
 #include "sm80/linear_attention_tiles.hpp"
 #include "sm80/linear_attention_workspace.hpp"
+#include "sm90/attention_backward_tiles.hpp"
 #include "sm90/attention_tiles.hpp"
 #include "sm90/linear_attention_tiles.hpp"
 #include "sm90/linear_attention_workspace.hpp"
@@ -42,6 +47,29 @@ struct attention_forward {
     if (kind == "few") return sm80::Kind::few;
     if (kind == "general") return sm80::Kind::general;
     return sm80::Kind::plain;
+  }
+};
+
+struct attention_backward {
+  using CpuKernel = cpu::AttentionBackwardKernel;
+  using GpuKernel = gpu::AttentionBackwardKernel;
+
+  static constexpr gpu::BackwardVariantFacts facts(Backend backend, std::string_view, DType dtype, int d) {
+    if (backend == Backend::sm90) {
+      return {sm90::attention_backward_facts(d), d <= 64 ? with_sums<64> : d <= 128 ? with_sums<128> : with_sums<256>};
+    }
+    return {sm80::attention_backward_facts(dtype == DType::f32 ? Products::bits32 : Products::bits16, d), of_slopes};
+  }
+
+ private:
+  static std::size_t of_slopes(const gpu::AttentionBackwardArgs& a) {
+    const gpu::BackwardLayout layout = gpu::BackwardLayout::of(a);
+    return layout.statistics_bytes(a) + layout.slope_sums_bytes(a);
+  }
+  template <int d>
+  static std::size_t with_sums(const gpu::AttentionBackwardArgs& a) {
+    const gpu::BackwardLayout layout = gpu::BackwardLayout::of(a);
+    return layout.statistics_bytes(a) + layout.grad_q_sums_bytes(a, d) + layout.turns_bytes(a);
   }
 };
 

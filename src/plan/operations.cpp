@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "plan/attention.hpp"
+#include "plan/attention_backward.hpp"
 #include "plan/explain.hpp"
 #include "plan/linear_attention.hpp"
 #include "plan/paths.hpp"
@@ -25,19 +26,18 @@ constexpr Operation kAttentionForward{.name = "attention_forward",
                                       .tell_problem = tell_attention_problem,
                                       .tell_decision = tell_attention};
 
-/// Only the definition, ref, is built for this pass so far: no GPU back end and no CPU level lists a variant of it.
 constexpr Operation kAttentionBackward{.name = "attention_backward",
                                        .pass = Pass::backward,
                                        .operands = "Operands",
                                        .dtype = attention_dtype,
                                        .resolve = resolve_attention,
                                        .plan_gpu = plan_attention_backward_gpu,
-                                       .plan_cpu = nullptr,
+                                       .plan_cpu = plan_attention_backward_cpu,
                                        .ref_workspace = [](const PlanData&) { return std::size_t{0}; },
                                        .describe = describe_attention,
                                        .facts = attention_facts,
                                        .tell_problem = tell_attention_problem,
-                                       .tell_decision = tell_attention};
+                                       .tell_decision = tell_attention_backward};
 
 /// Both passes of linear attention are planned and told of by the same functions, which ask the plan for its pass.
 constexpr Operation linear_attention(const char* name, Pass pass) {

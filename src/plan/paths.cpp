@@ -98,9 +98,11 @@ const Variant* choose_cpu(const ForcedLevel& forced, PlanData* plan) {
 Status refuse(const PlanData& plan) {
   std::string why = text("no path for ", plan.operation->name, " ", name(plan.operation->dtype(plan)));
   for (const Rejected& path : plan.rejected) why += text("; ", path.path, ": ", path.reason);
-  const auto all = listed_variants();
-  if (std::none_of(all.begin(), all.end(), [&](const Variant& v) { return v.is(plan.operation->name); }))
-    why += "; nearest: backend = ref, the definition";
+  const Operation& operation = *plan.operation;
+  if (!is_listed_for(Backend::sm80, operation) && !is_listed_for(Backend::sm90, operation)) {
+    const bool cpu_has_it = is_listed_for(Backend::cpu, operation) && is_gpu(plan.target.backend);
+    why += cpu_has_it ? "; nearest: backend = cpu" : "; nearest: backend = ref, the definition";
+  }
   return {Code::unsupported, std::move(why)};
 }
 

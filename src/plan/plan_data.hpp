@@ -10,8 +10,10 @@
 #include <vector>
 
 #include "args/cpu_attention_args.hpp"
+#include "args/cpu_attention_backward_args.hpp"
 #include "args/cpu_linear_attention_args.hpp"
 #include "args/gpu_attention_args.hpp"
+#include "args/gpu_attention_backward_args.hpp"
 #include "args/gpu_linear_attention_args.hpp"
 #include "falchion/falchion.hpp"
 
@@ -23,8 +25,9 @@ struct Operation;
 constexpr bool same(std::string_view a, std::string_view b) { return a == b; }
 
 // What the variants of all operations have. An operation whose kernels take other arguments adds its types here.
-using Facts = std::variant<std::monostate, gpu::AttentionFacts, gpu::LinearVariantFacts>;
+using Facts = std::variant<std::monostate, gpu::AttentionFacts, gpu::BackwardVariantFacts, gpu::LinearVariantFacts>;
 using Kernel = std::variant<std::monostate, const cpu::AttentionKernel*, const gpu::AttentionKernel*,
+                            const cpu::AttentionBackwardKernel*, const gpu::AttentionBackwardKernel*,
                             const cpu::LinearAttentionKernel*, const gpu::LinearAttentionKernel*>;
 
 /// One kernel instance of variants.def. What it needs is known of each, what it does only of those that are built into
@@ -77,6 +80,12 @@ struct GpuChoice {
   bool aligned;            // the rows of what the kernel moves 16 bytes at a time begin at multiples of 16 bytes
 };
 
+/// What a plan decided for the backward pass of softmax attention, beside the block or tile.
+struct AttentionBackwardPlan {
+  int parts = 1;                 // CPU: parts that the keys of a head are cut into
+  cpu::BackwardMemory memory{};  // CPU
+};
+
 /// What a plan decided for softmax attention.
 struct AttentionPlan {
   Attention problem;            // with scale resolved (never 0 meaning 1/sqrt(d))
@@ -92,6 +101,7 @@ struct AttentionPlan {
   bool early = false;           // GPU: the kernel may be started before the one before it is done
   std::size_t partial_m_l = 0;  // GPU: bytes into the workspace where m and l of the parts lie, where splits > 1
   std::size_t halves = 0;  // GPU: bytes into it where kind halves has its parts (sm90/attention_halves_workspace.hpp)
+  AttentionBackwardPlan backward{};
 };
 
 /// What a plan decided for linear attention.

@@ -64,6 +64,12 @@ inline constexpr std::int64_t kSectionBytes = 16 << 20, kLastSectionBytes = 32 <
 // and a byte costs 2 / 4 ps.
 inline constexpr double kHalvesFlops = 2e8, kHalvesFlopsPerByte = 22;
 
+// CPU, backward pass: up to this d_qk + d_v a block has as many keys as the kernel says, above it fewer. On AVX-512 K,
+// V and the sums of their gradients then take 512 KB of the L2 (256 keys at d 128). Blocks of fewer keys than
+// kBackwardKeys load the queries too often to be worth it, even where threads have nothing else to do.
+inline constexpr std::int64_t kBackwardWidth = 256;
+inline constexpr int kBackwardKeys = 64;
+
 // Linear attention: sequences are cut into segments where the heads alone keep less than this share of the threads or
 // SMs busy. kLinearBusyLight is for Hopper's variants with 16-bit operands, which put little load on an SM and come
 // close to the memory's roof on half of the SMs (H200, 64 heads of 8192 tokens, d 64: 77 us uncut, 95 us in two

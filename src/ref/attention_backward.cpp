@@ -56,12 +56,14 @@ struct GradientRow : Query<Real> {
   bool has(std::int64_t j) const { return counts() && this->sees(j); }
 
   Pair<Real> pair(std::int64_t j) const {
-    const Real dot = this->dot(j), p = std::exp(this->score(j, dot) - lse), kept = this->kept(j);
+    const Real dot = this->dot(j), exact = std::exp(this->score(j, dot) - lse), kept = this->kept(j);
+    const Real p = exact < static_cast<Real>(rounding.least_p) ? 0 : exact;
     const Real grad_p = kept == 0 ? 0 : kept * grad_o_times_v(j);  // whatever V of a dropped key holds
-    const Real g = p * (grad_p - d), slope = this->mod.grad(dot) / this->mod.scale;
-    return {.p = static_cast<Real>(round_as(rounding.p, p)) * kept * moved(0, j),
-            .g = g,
-            .ds = static_cast<Real>(round_as(rounding.ds, g * slope)) * moved(1, j)};
+    const Real rounded = static_cast<Real>(round_as(rounding.p, p)), slope = this->mod.grad(dot) / this->mod.scale;
+    const Real of_ds = (rounding.p_in_ds ? rounded : p) * (grad_p - d);
+    return {.p = rounded * kept * moved(0, j),
+            .g = p * (grad_p - d),
+            .ds = static_cast<Real>(round_as(rounding.ds, of_ds * slope)) * moved(1, j)};
   }
   /// A term of a sum, as the sum has it.
   Real term(Real x) const { return rounding.magnitudes ? std::abs(x) : x; }
@@ -118,26 +120,39 @@ class Gradients {
     }
   }
 
+  /// The sums of a few keys, so that a query row is loaded once for all of them.
+  struct KeySums {
+    static constexpr std::int64_t kKeys = 16;
+    Real of_k[kKeys][kMaxHeadDim] = {}, of_v[kKeys][kMaxHeadDim] = {};
+  };
+
   /// grad_k and grad_v of one K/V head, summed over the query heads that share it.
   void find_grad_kv(std::int64_t b, std::int64_t h_kv) const {
     const std::int64_t group = a.h_q / a.h_k;
     const Rows keys = keys_of(x, b);
-    for (std::int64_t j = 0; j < keys.length; ++j) {
-      Real of_k[kMaxHeadDim] = {}, of_v[kMaxHeadDim] = {};
-      for (std::int64_t h = h_kv * group; h < (h_kv + 1) * group; ++h) add_row_sums(b, h, j, of_k, of_v);
-      put(x.grad_k, at(x.grad_k, keys.batch, keys.begin + j, h_kv, 0), a.d_qk, of_k);
-      put(x.grad_v, at(x.grad_v, keys.batch, keys.begin + j, h_kv, 0), a.d_v, of_v);
+    for (std::int64_t first = 0; first < keys.length; first += KeySums::kKeys) {
+      const std::int64_t past = std::min(first + KeySums::kKeys, keys.length);
+      KeySums sums;
+      for (std::int64_t h = h_kv * group; h < (h_kv + 1) * group; ++h) add_row_sums(b, h, first, past, &sums);
+      for (std::int64_t j = first; j < past; ++j) {
+        put(x.grad_k, at(x.grad_k, keys.batch, keys.begin + j, h_kv, 0), a.d_qk, sums.of_k[j - first]);
+        put(x.grad_v, at(x.grad_v, keys.batch, keys.begin + j, h_kv, 0), a.d_v, sums.of_v[j - first]);
+      }
     }
   }
-  void add_row_sums(std::int64_t b, std::int64_t h, std::int64_t j, Real* of_k, Real* of_v) const {
+  void add_row_sums(std::int64_t b, std::int64_t h, std::int64_t first, std::int64_t past, KeySums* sums) const {
     GradientRow<Real> row = row_of(b, h);
     for (std::int64_t i = 0; i < row.q_rows.length; ++i) {
       row.load(i);
-      if (!row.has(j)) continue;
-      const Pair<Real> pair = row.pair(j);
-      const bool dropped = row.kept(j) == 0;
-      for (std::int64_t e = 0; e < a.d_qk; ++e) of_k[e] += row.term(pair.ds * row.mod.scale * row.q[e]);
-      for (std::int64_t e = 0; !dropped && e < a.d_v; ++e) of_v[e] += row.term(pair.p * row.grad_o[e]);
+      for (std::int64_t j = first; j < past; ++j) {
+        if (!row.has(j)) continue;
+        const Pair<Real> pair = row.pair(j);
+        Real *of_k = sums->of_k[j - first], *of_v = sums->of_v[j - first];
+        const Real of_q = pair.ds * row.mod.scale;
+        for (std::int64_t e = 0; e < a.d_qk; ++e) of_k[e] += row.term(of_q * row.q[e]);
+        if (row.kept(j) == 0) continue;
+        for (std::int64_t e = 0; e < a.d_v; ++e) of_v[e] += row.term(pair.p * row.grad_o[e]);
+      }
     }
   }
 

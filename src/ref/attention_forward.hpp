@@ -11,11 +11,12 @@ namespace falchion::ref {
 struct Rounding {
   DType p = DType::f32;  // exp(s - m), unnormalised, is rounded to this before P V (the sum l is not); f32: not rounded
   DType o = DType::f32;  // O, or the gradients, are rounded to this, where the tensor that they go to is wider
-  double least_p = 0;    // exp(s - m) below this counts as 0 in P V
+  double least_p = 0;    // exp(s - m) below this counts as 0 in P V; in the backward pass exp(s - lse), everywhere
   bool single_precision = false;  // all arithmetic is f32: the naive computation that others are compared with
 
   // These are for the backward pass alone.
   DType ds = DType::f32;    // the gradient of scale q.k is rounded to this before its products with q and k
+  bool p_in_ds = false;     // that gradient is made of the rounded P, by a kernel that keeps no other
   double step = 0;          // each P and each gradient of scale q.k is moved by this share of itself, up or down
   std::uint64_t draw = 0;   // which of them go up
   bool magnitudes = false;  // each term of a sum counts with its magnitude

@@ -2,37 +2,15 @@
 // another one, of a broken context and of errors that somebody else left in the CUDA runtime: each of these gives a
 // Status with the reason, and the process lives. A test that breaks the context runs in a child process, which is this
 // executable again with one of the tests named DISABLED_.
-#include <sys/wait.h>
-#include <unistd.h>
-
 #include <cstdlib>
 
+#include "child.hpp"
 #include "device.hpp"
 #include "kernels.hpp"
 #include "plan/plan_data.hpp"
 
 namespace falchion::testing {
 namespace {
-
-/// Runs one test of this executable in a child process. visible is the CUDA_VISIBLE_DEVICES of the child. If it is
-/// null, the child inherits ours.
-void expect_child_passes(const char* test, const char* visible) {
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {  // After fork only the environment and exec are safe.
-    setenv("FALCHION_TEST_CHILD", "1", 1);
-    unsetenv("GTEST_TOTAL_SHARDS");
-    unsetenv("GTEST_SHARD_INDEX");
-    if (visible != nullptr) setenv("CUDA_VISIBLE_DEVICES", visible, 1);
-    const std::string filter = std::string("--gtest_filter=") + test;
-    execl("/proc/self/exe", "child", filter.c_str(), "--gtest_also_run_disabled_tests", "--gtest_fail_fast", nullptr);
-    _exit(127);
-  }
-  int state = 0;
-  ASSERT_EQ(waitpid(child, &state, 0), child);
-  EXPECT_TRUE(WIFEXITED(state)) << "killed by signal " << WTERMSIG(state);
-  EXPECT_EQ(WEXITSTATUS(state), 0) << "its output is above";
-}
 
 bool variant_is_built() { return !built_paths().empty(); }
 
@@ -74,8 +52,7 @@ TEST(NoGpu, DISABLED_ChildPlansForAnother) {
   }
 }
 
-// ---- a context that is broken
-// ----------------------------------------------------------------------------------------
+// ---- a context that is broken ---------------------------------------------------------------------------------------
 
 TEST(CudaErrors, AStickyErrorBeforeTheCall) { expect_child_passes("CudaErrors.DISABLED_ChildSticky", nullptr); }
 TEST(CudaErrors, DISABLED_ChildSticky) {

@@ -35,7 +35,7 @@ class Device : public ::testing::EmptyTestEventListener {
   /// Why no operation has a path on this machine, or "" when one has.
   static std::string no_path() {
     std::string why = "this build has no GPU variant";
-    for (const char* operation : {kAttention, kLinearForward, kLinearBackward}) {
+    for (const char* operation : {kAttention, kAttentionBackward, kLinearForward, kLinearBackward}) {
       if (!usable_paths(operation).empty()) return "";
       if (!built_paths(operation).empty()) why = built_paths(operation).front().why_not();
     }

@@ -1,38 +1,10 @@
 // tests/cuda/size_test.cpp: docs/contract.md, "more than 2^31 elements": tensors of that size are made on the device.
 // All elements but a few rows are zero, so that the answer is known without a reference.
-#include "types/size.hpp"
 #include "device.hpp"
+#include "zeros.hpp"
 
 namespace falchion::testing {
 namespace {
-
-/// A tensor (b, s, h, d) of zeros on the device.
-struct Zeros {
-  cuda::Memory memory;
-  Tensor view;
-  Status make(DType dtype, Shape shape) {
-    const auto bytes = static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * shape[3] * size_of(dtype));
-    if (Status status = cuda::Memory::make(bytes, &memory); !status) return status;
-    view = Tensor::dense(memory.data(), dtype, shape);
-    return cuda::fill(memory.data(), 0, bytes);
-  }
-  std::byte* row(std::int64_t s, std::int64_t h) const {
-    return memory.data() + (s * view.stride[1] + h * view.stride[2]) * size_of(view.dtype);
-  }
-  /// Sets element d of one row to value(d), for all d.
-  template <class F>
-  Status set(std::int64_t s, std::int64_t h, const F& value) const {
-    HostTensor one(view.dtype, {1, 1, 1, view.shape[3]});
-    for (std::int64_t d = 0; d < view.shape[3]; ++d) one.set(0, 0, 0, d, value(d));
-    return cuda::copy(row(s, h), one.memory(), one.memory_bytes());
-  }
-  Status get(std::int64_t s, std::int64_t h, HostTensor* out) const {
-    *out = HostTensor(view.dtype, {1, 1, 1, view.shape[3]});
-    return cuda::copy(out->memory(), row(s, h), out->memory_bytes());
-  }
-};
-
-float number(std::int64_t d) { return static_cast<float>(d % 13) - 6; }  // These numbers are exact in every type.
 
 Status run_plan(const Path& path, const Attention& problem, const Operands& operands) {
   Plan plan;
@@ -42,16 +14,6 @@ Status run_plan(const Path& path, const Attention& problem, const Operands& oper
   void* memory = workspace.size() > 0 ? workspace.data() : nullptr;
   if (Status status = plan.run(operands, memory, workspace.size()); !status) return status;
   return cuda::synchronize();
-}
-
-template <class F>
-void on_every_roomy_path(std::size_t gibibytes, const F& f) {
-  on_every_path([&](const Path& path, DType dtype) {
-    if (dtype == DType::f32) return;  // f32 has the same offsets and needs twice the memory.
-    const std::size_t wanted = gibibytes << 30;
-    if (cuda::current_device().memory < wanted) GTEST_SKIP() << "needs " << gibibytes << " GiB of device memory";
-    f(path, dtype);
-  });
 }
 
 /// K and V are (1, s, h, 128) and have more than 2^31 elements. One key wins by far, wherever it lies.

@@ -40,53 +40,55 @@ inline Target hopper() { return on(90); }
 
 /// A build may have all variants of a backend, some (FALCHION_VARIANTS) or none,
 /// and what a plan decides depends on that.
-inline bool has_variants(Backend backend) {
+inline bool has_variants(Backend backend, const char* operation = "attention_forward") {
   const auto listed = listed_variants();
-  return std::all_of(listed.begin(), listed.end(), [&](const Variant& v) {
-    return v.backend != backend || !v.is("attention_forward") || built(v) != nullptr;
-  });
+  return std::all_of(listed.begin(), listed.end(),
+                     [&](const Variant& v) { return v.backend != backend || !v.is(operation) || built(v) != nullptr; });
 }
 inline bool has_any_gpu_variant() {
   const auto all = variants();
   return std::any_of(all.begin(), all.end(),
                      [](const Variant& v) { return v.kernel_as<gpu::AttentionKernel>() != nullptr; });
 }
-inline bool has_all_gpu_variants() { return has_variants(Backend::sm80) && has_variants(Backend::sm90); }
+inline bool has_all_gpu_variants(Pass pass) {
+  const char* operation = pass == Pass::forward ? "attention_forward" : "attention_backward";
+  return has_variants(Backend::sm80, operation) && has_variants(Backend::sm90, operation);
+}
 #define NEEDS_SM80_VARIANTS() \
   if (!has_variants(Backend::sm80)) GTEST_SKIP() << "this build has not all variants of sm80"
 
 /// What is decided for a GPU. A build that has all variants is asked as a user asks it. Any other build is asked what
 /// it would decide if it had them, which works because the needs of a variant are known without its code.
-inline Status plan_on_gpu(const Attention& a, const Target& target, PlanData* out) {
-  if (!has_all_gpu_variants()) {
-    Status status = validate_problem(a, Pass::forward);
+inline Status plan_on_gpu(const Attention& a, const Target& target, PlanData* out, Pass pass = Pass::forward) {
+  if (!has_all_gpu_variants(pass)) {
+    Status status = validate_problem(a, pass);
     if (status) status = validate_target(target);
-    return status ? plan_problem(a, Pass::forward, target, out, true) : status;
+    return status ? plan_problem(a, pass, target, out, true) : status;
   }
   Plan plan;
-  const Status status = Plan::make(a, Pass::forward, target, &plan);
+  const Status status = Plan::make(a, pass, target, &plan);
   if (status) *out = *plan.data();
   return status;
 }
 
 /// The variant that a problem takes, such as "sm90 plain bf16 64", or why there is none.
-inline std::string variant_of(const Attention& a, const Target& target) {
+inline std::string variant_of(const Attention& a, const Target& target, Pass pass = Pass::forward) {
   PlanData plan;
-  const Status status = plan_on_gpu(a, target, &plan);
+  const Status status = plan_on_gpu(a, target, &plan, pass);
   if (!status) return status.why;
   const Variant* v = plan.variant;
   return v == nullptr ? "ref" : text(name(v->backend), " ", v->level, " ", name(v->dtype), " ", v->d);
 }
 /// Everything decided about a problem that must have a plan.
-inline PlanData decided(const Attention& a, const Target& target) {
+inline PlanData decided(const Attention& a, const Target& target, Pass pass = Pass::forward) {
   PlanData plan;
-  const Status status = plan_on_gpu(a, target, &plan);
+  const Status status = plan_on_gpu(a, target, &plan, pass);
   EXPECT_TRUE(status) << status.why;
   return plan;
 }
 /// The whole text of explain(), as a build that has all variants gives it.
-inline std::string story_of(const Attention& a, const Target& target) {
-  std::string story = explain(a, Pass::forward, target);
+inline std::string story_of(const Attention& a, const Target& target, Pass pass = Pass::forward) {
+  std::string story = explain(a, pass, target);
   if (story.starts_with("not built")) story.erase(0, story.find('\n') + 1);
   const std::string would = "would be taken\n";
   if (story.ends_with(would)) story.replace(story.size() - would.size(), would.size(), "taken\n");

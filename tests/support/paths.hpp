@@ -16,7 +16,8 @@
 
 namespace falchion::testing {
 
-inline constexpr const char *kAttention = "attention_forward", *kLinearForward = "linear_attention_forward",
+inline constexpr const char *kAttention = "attention_forward", *kAttentionBackward = "attention_backward",
+                            *kLinearForward = "linear_attention_forward",
                             *kLinearBackward = "linear_attention_backward";
 
 struct Path {

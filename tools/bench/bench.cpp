@@ -18,6 +18,7 @@
 #include "measure/peaks.hpp"
 #include "plan/linear_attention.hpp"
 #include "plan/text.hpp"
+#include "problem/backward.hpp"
 #include "problem/files.hpp"
 #include "problem/instance.hpp"
 #include "problem/levels.hpp"
@@ -113,6 +114,24 @@ void measure(const Attention& problem, const BenchOptions& options, const Target
   result->bytes = byte_count(problem);
   measure_runs(prepared, x, options, result, limits);
   require_numbers(x.o, *result);
+}
+
+/// o and lse come from an untimed forward pass, so that the gradients are those of real attention.
+void measure(const BackwardProblem& problem, const BenchOptions& options, const Target& target, BenchResult* result,
+             Limits* limits) {
+  const Prepared prepared(problem, Pass::backward, target);
+  const Instance instance = make_instance(problem, 1, layout_of(options));
+  const BackwardInputs inputs = make_backward_inputs(instance, 1, layout_of(options));
+  const GradientOutputs outputs(instance, layout_of(options));
+  Operands x = instance.operands();
+  inputs.attach(&x);
+  outputs.attach(&x);
+  result->roof = Roof::arithmetic;
+  result->flops = flop_count(problem);
+  result->bytes = byte_count(problem);
+  measure_runs(prepared, x, options, result, limits);
+  for (const Tensor* gradient : {&x.grad_q, &x.grad_k, &x.grad_v})
+    if (gradient->data != nullptr) require_numbers(*gradient, *result);
 }
 
 void measure(const LinearProblem& problem, const BenchOptions& options, const Target& target, BenchResult* result,

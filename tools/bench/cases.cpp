@@ -25,51 +25,54 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
   struct Given {
     const char* name;
     bool given;
-    Kind kind;
+    const std::vector<Op>& of;
   };
+  const std::vector<Op> attention = operations_of(Kind::attention), linear = operations_of(Kind::linear);
+  const std::vector<Op> forward = {Op::attention}, backward = {Op::attention_backward};
   const FeatureOptions& f = o.features;
-  const Given all[] = {{"--causal", f.causal_given, Kind::attention},
-                       {"--window", !f.window.empty(), Kind::attention},
-                       {"--align", !f.align.empty(), Kind::attention},
-                       {"--softcap", f.softcap != 0, Kind::attention},
-                       {"--alibi", !f.alibi.empty(), Kind::attention},
-                       {"--dropout", !f.dropout.empty(), Kind::attention},
-                       {"--lse", o.lse, Kind::attention},
-                       {"--decay", o.linear.decay != "none", Kind::linear},
-                       {"--elu", o.linear.elu, Kind::linear},
-                       {"--normalise", o.linear.normalise, Kind::linear}};
+  const BackwardOptions &b = o.backward, none;
+  const Given all[] = {{"--causal", f.causal_given, attention},
+                       {"--window", !f.window.empty(), attention},
+                       {"--align", !f.align.empty(), attention},
+                       {"--softcap", f.softcap != 0, attention},
+                       {"--alibi", !f.alibi.empty(), attention},
+                       {"--dropout", !f.dropout.empty(), attention},
+                       {"--lse", o.lse, forward},
+                       {"--any-order", b.any_order, backward},
+                       {"--grads", b.grads != none.grads, backward},
+                       {"--frozen", b.frozen != none.frozen, backward},
+                       {"--zero-unused", b.zero_unused, backward},
+                       {"--grad-lse", b.grad_lse, backward},
+                       {"--grad-bias", b.grad_bias, backward},
+                       {"--grad-alibi", b.grad_alibi, backward},
+                       {"--decay", o.linear.decay != "none", linear},
+                       {"--elu", o.linear.elu, linear},
+                       {"--normalise", o.linear.normalise, linear}};
   for (const Given& option : all) {
-    const auto has = [&](Op op) { return kind_of(op) == option.kind; };
+    const auto has = [&](Op op) { return std::find(option.of.begin(), option.of.end(), op) != option.of.end(); };
     if (option.given && std::none_of(ops.begin(), ops.end(), has))
       throw UsageError{
-          fmt::format("{} has no effect here; it is an option of --op {}", option.name, operation_list(option.kind))};
+          fmt::format("{} has no effect here; it is an option of --op {}", option.name, operation_list(option.of))};
   }
 }
 
-/// The problems that are measured on the CPU when no size is named: prefill in each type, full and causal, and one
-/// decode step.
-std::vector<Attention> usual_cpu_attention(const std::vector<std::string>& dtypes) {
-  SizeOptions prefill, decode;
+/// What is measured on the CPU when no size is named: prefill in each type, full and causal.
+std::vector<Attention> usual_cpu_prefill(const std::vector<std::string>& dtypes) {
+  SizeOptions prefill;
   prefill.dtype = dtypes;
   prefill.s = {1024, 4096};
   prefill.d = {64, 128};
-  decode.dtype = {prefill.dtype.front()};
-  decode.h_q = {32};
-  decode.h_k = {8};
-  decode.s_q = {1};
-  decode.s_k = {8192};
   std::vector<Attention> out;
   for (const Attention& a : prefill.expand()) {
     out.push_back(a);
     out.push_back(a);
     out.back().band = Band::causal(Align::bottom_right);
   }
-  for (const Attention& a : decode.expand()) out.push_back(a);
   return out;
 }
 
-/// On a GPU: 16k tokens of hidden size 2048, full and causal, and decode steps.
-std::vector<Attention> usual_gpu_attention(const std::vector<std::string>& dtypes) {
+/// On a GPU: 16k tokens of hidden size 2048, full and causal.
+std::vector<Attention> usual_gpu_prefill(const std::vector<std::string>& dtypes) {
   SizeOptions sizes;
   sizes.dtype = dtypes;
   std::vector<Attention> out;
@@ -85,12 +88,24 @@ std::vector<Attention> usual_gpu_attention(const std::vector<std::string>& dtype
           out.push_back(a);
         }
       }
+  return out;
+}
+
+std::vector<Attention> usual_prefill(const std::vector<std::string>& dtypes, bool gpu) {
+  return gpu ? usual_gpu_prefill(dtypes) : usual_cpu_prefill(dtypes);
+}
+
+/// Decode steps: on the CPU one in the first type, on a GPU four.
+std::vector<Attention> usual_decode(const std::vector<std::string>& dtypes, bool gpu) {
+  using Sizes = std::vector<std::pair<std::int64_t, std::int64_t>>;
   SizeOptions decode;
   decode.dtype = dtypes;
+  if (!gpu && dtypes.size() > 1) decode.dtype = {dtypes.front()};
   decode.h_q = {32};
   decode.h_k = {8};
   decode.s_q = {1};
-  for (const auto& [b, s_k] : {std::pair<std::int64_t, std::int64_t>{1, 8192}, {16, 8192}, {1, 131072}, {64, 1024}}) {
+  std::vector<Attention> out;
+  for (const auto& [b, s_k] : gpu ? Sizes{{1, 8192}, {16, 8192}, {1, 131072}, {64, 1024}} : Sizes{{1, 8192}}) {
     decode.b = {b};
     decode.s_k = {s_k};
     for (const Attention& a : decode.expand()) out.push_back(a);
@@ -99,7 +114,9 @@ std::vector<Attention> usual_gpu_attention(const std::vector<std::string>& dtype
 }
 
 std::vector<Attention> usual_attention(const std::vector<std::string>& dtypes, bool gpu) {
-  return gpu ? usual_gpu_attention(dtypes) : usual_cpu_attention(dtypes);
+  std::vector<Attention> out = usual_prefill(dtypes, gpu);
+  for (const Attention& a : usual_decode(dtypes, gpu)) out.push_back(a);
+  return out;
 }
 
 /// Whether this runs on a GPU, as far as the options say.
@@ -134,11 +151,23 @@ std::vector<Attention> usual_linear_sizes(const std::vector<std::string>& dtypes
   return out;
 }
 
-BenchProblem attention_problem(const BenchOptions& options, Op op, const Attention& sizes) {
+/// The sizes with the features that were asked for.
+Attention with_features(const BenchOptions& options, const Attention& sizes) {
   Attention a = sizes;
   options.features.apply(&a);
   if (!options.features.causal_given && options.features.window.empty()) a.band = sizes.band;
+  return a;
+}
+
+BenchProblem attention_problem(const BenchOptions& options, Op op, const Attention& sizes) {
+  Attention a = with_features(options, sizes);
   a.lse = options.lse;
+  return {op, a};
+}
+
+BenchProblem backward_problem(const BenchOptions& options, Op op, const Attention& sizes) {
+  BackwardProblem a{with_features(options, sizes)};
+  options.backward.apply(&a);
   return {op, a};
 }
 
@@ -146,18 +175,19 @@ BenchProblem linear_problem(const BenchOptions& options, Op op, const Attention&
   return {op, options.linear.problem(sizes, pass_of(op), options.features.scale)};
 }
 
-/// What the benchmark knows of a kind of problem.
+/// What the benchmark knows of a kind of problem. The passes of softmax attention are two kinds here.
 struct BenchKind {
   /// The sizes that are measured when none is named.
   std::vector<Attention> (*usual)(const std::vector<std::string>& dtypes, bool gpu);
   BenchProblem (*problem)(const BenchOptions& options, Op op, const Attention& sizes);
 };
 constexpr BenchKind kAttention = {usual_attention, attention_problem};
+constexpr BenchKind kBackward = {usual_prefill, backward_problem};
 constexpr BenchKind kLinear = {usual_linear_sizes, linear_problem};
 
 const BenchKind& bench_kind(Op op) {
   switch (kind_of(op)) {
-    case Kind::attention: return kAttention;
+    case Kind::attention: return pass_of(op) == Pass::forward ? kAttention : kBackward;
     case Kind::linear: break;
   }
   return kLinear;
@@ -171,6 +201,7 @@ void BenchOptions::add_to(Command& command) {
   sizes.add_to(command);
   features.add_to(command);
   command.flag("--lse", &lse, "With the log-sum-exp as an output");
+  backward.add_to(command);
   linear.add_to(command);
   where.add_to(command, "Force CPU levels: one, a list, or all");
   command.group("How it is measured");

@@ -14,6 +14,7 @@ struct BenchOptions {
   std::vector<std::string> op;
   SizeOptions sizes;
   FeatureOptions features;
+  BackwardOptions backward;
   LinearOptions linear;
   TargetOptions where;
   std::string layout = "bshd", json_file;

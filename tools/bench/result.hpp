@@ -15,7 +15,7 @@ namespace falchion::tools {
 
 struct BenchProblem {
   Op op = Op::attention;
-  std::variant<Attention, LinearProblem> problem;
+  std::variant<Attention, BackwardProblem, LinearProblem> problem;
 };
 
 DType dtype_of(const BenchProblem& problem);

@@ -29,6 +29,18 @@ ErrorReport Reference::check_lse(const Tensor& lse) const {
 
 HostTensor Reference::rounded_o() const { return convert(judge_.exact(judge::AttentionOutput::o), dtype_); }
 
+void Verdict::add(const char* name, const ErrorReport& report) {
+  outputs.push_back({name, report});
+  if (why.empty()) why = report.why;
+}
+
+ErrorReport Verdict::worst() const {
+  ErrorReport out;
+  for (const Output& output : outputs)
+    if (output.report.share() > out.share()) out = output.report;
+  return out;
+}
+
 Verdict verify_path(const Instance& instance, const Reference& reference, const Target& target) {
   Verdict verdict;
   try {
@@ -40,9 +52,8 @@ Verdict verify_path(const Instance& instance, const Reference& reference, const 
     verdict.ran = static_cast<bool>(status);
     verdict.why = status.why;
     if (!verdict.ran) return verdict;
-    verdict.o = reference.check_o(outputs.o.view, prepared.on_gpu());
-    verdict.lse = reference.check_lse(outputs.lse.view);
-    verdict.why = verdict.o.why.empty() ? verdict.lse.why : verdict.o.why;
+    verdict.add("o", reference.check_o(outputs.o.view, prepared.on_gpu()));
+    verdict.add("lse", reference.check_lse(outputs.lse.view));
   } catch (const UsageError& refusal) { verdict.why = refusal.what; }
   return verdict;
 }

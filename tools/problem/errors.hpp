@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "judge/attention.hpp"
 #include "plan/json.hpp"
@@ -26,14 +27,23 @@ class Reference {
   judge::AttentionReference judge_;
 };
 
-/// Runs one path on the instance and checks O, and LSE where the problem has it. The result is the one of the two that
-/// is nearer to its limit. A plan that refuses is a failure whose `why` is the reason.
+/// What came of one path. A plan that refuses is a failure whose `why` is the reason.
 struct Verdict {
-  ErrorReport o, lse;
+  struct Output {
+    const char* name;
+    ErrorReport report;
+  };
+  std::vector<Output> outputs;  // those that were checked
   bool ran = false;
-  std::string why;
-  bool passed() const { return ran && o.passed() && lse.passed(); }
+  std::string why;  // of the refusal, or of the first output that is wrong
+
+  void add(const char* name, const ErrorReport& report);
+  bool passed() const { return ran && why.empty(); }
+  /// The report of the output that is nearest to its limit or furthest past it.
+  ErrorReport worst() const;
 };
+
+/// Runs one path on the instance and checks O, and LSE where the problem has it.
 Verdict verify_path(const Instance& instance, const Reference& reference, const Target& target);
 
 Json to_json(const ErrorReport& report);

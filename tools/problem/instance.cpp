@@ -132,8 +132,8 @@ void Outputs::clear() const {
     if (t->memory.size() > 0) std::memset(t->memory.data(), 0, t->memory.size());
 }
 
-Prepared::Prepared(const Attention& problem, const Target& target) {
-  require(Plan::make(problem, Pass::forward, target, &plan_), "plan");
+Prepared::Prepared(const Attention& problem, Pass pass, const Target& target) {
+  require(Plan::make(problem, pass, target, &plan_), "plan");
   take_workspace();
 }
 

@@ -48,7 +48,8 @@ struct Outputs {
 class Prepared {
  public:
   /// Throws UsageError with the library's reason when there is no plan.
-  Prepared(const Attention& problem, const Target& target);
+  Prepared(const Attention& problem, const Target& target) : Prepared(problem, Pass::forward, target) {}
+  Prepared(const Attention& problem, Pass pass, const Target& target);
   Prepared(const LinearAttention& problem, Pass pass, const Target& target);
   /// A plan for a GPU copies there and back. measure_gpu.hpp is for timing it.
   Status run(const Operands& operands) const;

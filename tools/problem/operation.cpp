@@ -12,6 +12,7 @@ constexpr CommandOperation kOperations[] = {
     {Op::attention, "attention", "attention_forward", Kind::attention, Pass::forward},
     {Op::linear, "linear", "linear_attention_forward", Kind::linear, Pass::forward},
     {Op::linear_backward, "linear-backward", "linear_attention_backward", Kind::linear, Pass::backward},
+    {Op::attention_backward, "attention-backward", "attention_backward", Kind::attention, Pass::backward},
 };
 
 std::string joined(const std::vector<std::string>& names, const char* between) {
@@ -40,10 +41,16 @@ std::vector<std::string> operation_names() {
 
 std::string operation_list() { return joined(operation_names(), ", "); }
 
-std::string operation_list(Kind kind) {
-  std::vector<std::string> names;
+std::vector<Op> operations_of(Kind kind) {
+  std::vector<Op> out;
   for (const CommandOperation& entry : kOperations)
-    if (entry.kind == kind) names.emplace_back(entry.name);
+    if (entry.kind == kind) out.push_back(entry.op);
+  return out;
+}
+
+std::string operation_list(const std::vector<Op>& ops) {
+  std::vector<std::string> names;
+  for (const Op op : ops) names.emplace_back(name(op));
   return joined(names, " and ");
 }
 

@@ -1,5 +1,5 @@
 // tools/problem/operation.hpp: the operations of the command. Whoever adds an operation adds its entry to
-// operation.cpp, and --op of bench, explain and verify has it.
+// operation.cpp, and --op of run, bench, explain and verify has it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace falchion::tools {
 
 /// A storm's random numbers depend on this value. So a new operation goes to the end, and old seeds keep their
 /// problems.
-enum class Op : std::uint8_t { attention, linear, linear_backward };
+enum class Op : std::uint8_t { attention, linear, linear_backward, attention_backward };
 
 /// Which of the library's descriptions of a problem an operation takes: Attention or LinearAttention.
 enum class Kind : std::uint8_t { attention, linear };
@@ -37,7 +37,9 @@ inline Pass pass_of(Op op) { return entry_of(op).pass; }
 Op parse_op(const std::string& text, const char* option = "--op");
 
 std::vector<std::string> operation_names();
-std::string operation_list();           // "attention, linear, linear-backward"
-std::string operation_list(Kind kind);  // those of one kind: "linear and linear-backward"
+std::string operation_list();  // "attention, linear, linear-backward, attention-backward"
+std::vector<Op> operations_of(Kind kind);
+std::string operation_list(const std::vector<Op>& ops);  // "linear and linear-backward"
+inline std::string operation_list(Kind kind) { return operation_list(operations_of(kind)); }
 
 }  // namespace falchion::tools

@@ -132,6 +132,28 @@ Rng FeatureOptions::rng() const {
   return out;
 }
 
+void BackwardOptions::add_to(Command& command) {
+  command.group("What the backward pass of attention computes");
+  command.flag("--any-order", &any_order, "Sums of grad_q in any order: the bits differ from run to run");
+  command.choice("--grads", &grads, {"rounded", "f32", "accumulate"},
+                 "Gradients in the type of q, in f32, or in f32 and added to what is there");
+  command.choice("--frozen", &frozen, {"none", "q", "kv", "all"}, "Which gradients are not wanted");
+  command.flag("--zero-unused", &zero_unused, "Rows that belong to no used length get 0");
+  command.flag("--grad-lse", &grad_lse, "With a gradient of the log-sum-exp as an input");
+  command.flag("--grad-bias", &grad_bias, "With the gradient of the bias");
+  command.flag("--grad-alibi", &grad_alibi, "With the gradient of the ALiBi slopes");
+}
+
+void BackwardOptions::apply(Attention* problem) const {
+  problem->any_order = any_order;
+  problem->grads = grads == "f32" ? Grads::f32 : grads == "accumulate" ? Grads::accumulate : Grads::rounded;
+  problem->frozen = frozen == "q" ? 1 : frozen == "kv" ? 2 : frozen == "all" ? 3 : 0;
+  problem->zero_unused = zero_unused;
+  problem->grad_lse = grad_lse;
+  problem->grad_bias = grad_bias;
+  problem->grad_alibi = grad_alibi;
+}
+
 void LinearOptions::add_to(Command& command) {
   command.group("What linear attention computes");
   command.choice("--decay", &decay, {"none", "head", "token"},

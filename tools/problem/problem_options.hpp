@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 #include <vector>
 
@@ -31,6 +32,21 @@ struct FeatureOptions {
   Rng rng() const;
   /// Fills band, score, dropout and the alibi flag of a problem whose sizes are set.
   void apply(Attention* problem) const;
+};
+
+/// The options that only attention's backward pass has.
+struct BackwardOptions {
+  bool any_order = false, zero_unused = false, grad_lse = false, grad_bias = false, grad_alibi = false;
+  std::string grads = "rounded", frozen = "none";
+
+  void add_to(Command& command);
+  bool given() const { return *this != BackwardOptions{}; }
+  /// Those of `Attention` that belong to this pass.
+  void apply(Attention* problem) const;
+  bool operator==(const BackwardOptions&) const = default;
+
+  static constexpr std::initializer_list<const char*> kNames = {
+      "--any-order", "--grads", "--frozen", "--zero-unused", "--grad-lse", "--grad-bias", "--grad-alibi"};
 };
 
 /// The options that only linear attention has.

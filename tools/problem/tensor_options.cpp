@@ -191,6 +191,20 @@ Instance TensorOptions::load(const FeatureOptions& features) const {
   return x;
 }
 
+HostTensor TensorOptions::read(const std::string& path) const { return make_view(read_npy_array(path), *this); }
+
+HostTensor read_row_numbers(const std::string& path) {
+  io::Array array = read_npy_array(path);
+  if (array.shape.size() != 3 || array.kind != io::Kind::f32)
+    throw UsageError{fmt::format("{}: it must be f32 with the axes (b, h, s)", path)};
+  array.shape.push_back(1);
+  require(io::align_to(16, &array));
+  HostTensor out;
+  require(io::to_tensor(array, &out.view));
+  out.owner = array.owner;
+  return out;
+}
+
 std::vector<std::string> layers_of(const io::Archive& archive) {
   std::vector<std::string> out;
   for (const io::Array& array : archive.arrays)

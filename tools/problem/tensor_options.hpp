@@ -24,7 +24,12 @@ struct TensorOptions {
   /// Reads the tensors that are named and makes the problem that fits them. Throws UsageError with the file, the tensor
   /// and the reason.
   Instance load(const FeatureOptions& features) const;
+  /// Another tensor (b, s, h, d) from a .npy file, read as q, k and v are.
+  HostTensor read(const std::string& path) const;
 };
+
+/// A number for each row, such as the LSE: a .npy file (b, h, s) of f32, as (b, h, s, 1).
+HostTensor read_row_numbers(const std::string& path);
 
 /// The <layer> of each <layer>.q in a safetensors file, sorted.
 std::vector<std::string> layers_of(const io::Archive& archive);

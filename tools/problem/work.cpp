@@ -36,9 +36,8 @@ std::string pair(const char* letter, std::int64_t x, const char* between, std::i
   return x == y ? fmt::format("{}{}", letter, x) : fmt::format("{}{}{}{}", letter, x, between, y);
 }
 
-}  // namespace
-
-double flop_count(const Attention& a, const Operands* x) {
+/// The same of all sequences and query heads.
+double all_scores(const Attention& a, const Operands* x) {
   double sum = 0;
   if (x == nullptr) {
     sum = scores(a, a.s_q, a.s_k) * static_cast<double>(a.b);
@@ -46,17 +45,48 @@ double flop_count(const Attention& a, const Operands* x) {
     for (std::int64_t b = 0; b < a.b; ++b)
       sum += scores(a, length(x->cu_seqlens_q, x->used_q, b, a.s_q), length(x->cu_seqlens_k, x->used_k, b, a.s_k));
   }
-  return 2.0 * static_cast<double>(a.d_qk + a.d_v) * sum * static_cast<double>(a.h_q);
+  return sum * static_cast<double>(a.h_q);
+}
+
+/// The rows of q and of k, over all sequences and heads.
+struct RowCounts {
+  double q = 0, k = 0;
+  RowCounts(const Attention& a, const Operands* x) {
+    for (std::int64_t b = 0; b < a.b; ++b) {
+      q += static_cast<double>(x ? length(x->cu_seqlens_q, x->used_q, b, a.s_q) : a.s_q);
+      k += static_cast<double>(x ? length(x->cu_seqlens_k, x->used_k, b, a.s_k) : a.s_k);
+    }
+    q *= static_cast<double>(a.h_q);
+    k *= static_cast<double>(a.h_k);
+  }
+};
+
+}  // namespace
+
+double flop_count(const Attention& a, const Operands* x) {
+  return 2.0 * static_cast<double>(a.d_qk + a.d_v) * all_scores(a, x);
 }
 
 double byte_count(const Attention& a, const Operands* x) {
-  double rows = 0, keys = 0;
-  for (std::int64_t b = 0; b < a.b; ++b) {
-    rows += static_cast<double>(x ? length(x->cu_seqlens_q, x->used_q, b, a.s_q) : a.s_q);
-    keys += static_cast<double>(x ? length(x->cu_seqlens_k, x->used_k, b, a.s_k) : a.s_k);
-  }
-  const double d = static_cast<double>(a.d_qk + a.d_v) * static_cast<double>(size_of(a.dtype));
-  return d * (rows * static_cast<double>(a.h_q) + keys * static_cast<double>(a.h_k));
+  const RowCounts rows(a, x);
+  return static_cast<double>(a.d_qk + a.d_v) * static_cast<double>(size_of(a.dtype)) * (rows.q + rows.k);
+}
+
+double flop_count(const BackwardProblem& a, const Operands* x) {
+  const bool no_q = (a.frozen & 1) != 0, no_kv = (a.frozen & 2) != 0;
+  const std::int64_t products = a.d_qk + a.d_v + (no_q ? 0 : a.d_qk) + (no_kv ? 0 : a.d_qk + a.d_v);
+  return 2.0 * static_cast<double>(products) * all_scores(a, x);
+}
+
+double byte_count(const BackwardProblem& a, const Operands* x) {
+  const RowCounts rows(a, x);
+  const double qk = static_cast<double>(a.d_qk), v = static_cast<double>(a.d_v);
+  const double element = static_cast<double>(size_of(a.dtype));
+  const double gradient = a.grads == Grads::rounded ? element : a.grads == Grads::f32 ? 4 : 8;  // 8: read and written
+  double bytes = element * (rows.q * (qk + 2 * v) + rows.k * (qk + v)) + 4 * rows.q;
+  if ((a.frozen & 1) == 0) bytes += gradient * rows.q * qk;
+  if ((a.frozen & 2) == 0) bytes += gradient * rows.k * (qk + v);
+  return bytes;
 }
 
 bool is_decode(const Attention& a) { return a.h_k > 0 && a.s_q * (a.h_q / a.h_k) < 16 && a.s_k >= 16 * a.s_q; }
@@ -89,6 +119,25 @@ std::string feature_name(const Attention& a) {
 std::string problem_name(const Attention& a) { return size_name(a) + " " + feature_name(a); }
 
 Json to_json(const Attention& a) { return problem_facts(a).with("features", feature_name(a)); }
+
+std::string feature_name(const BackwardProblem& a) {
+  const std::string scores = feature_name(static_cast<const Attention&>(a));
+  std::string out = scores == "full" ? "backward" : scores + " backward";
+  if (a.any_order) out += " any-order";
+  if (a.grads != Grads::rounded) out += a.grads == Grads::f32 ? " grads-f32" : " grads-accumulate";
+  if (a.frozen != 0) out += a.frozen == 1 ? " frozen-q" : a.frozen == 2 ? " frozen-kv" : " frozen-all";
+  if (a.zero_unused) out += " zero-unused";
+  if (a.grad_lse) out += " grad-lse";
+  if (a.grad_bias) out += " grad-bias";
+  if (a.grad_alibi) out += " grad-alibi";
+  return out;
+}
+
+std::string problem_name(const BackwardProblem& a) { return size_name(a) + " " + feature_name(a); }
+
+Json to_json(const BackwardProblem& a) {
+  return problem_facts(a).with("pass", name(Pass::backward)).with("features", feature_name(a));
+}
 
 double flop_count(const LinearProblem& a, int chunk) {
   const double e = static_cast<double>(a.d_qk), m = static_cast<double>(a.d_v);

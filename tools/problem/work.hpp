@@ -26,6 +26,19 @@ std::string problem_name(const Attention& problem);  // both
 /// Its fields as explain() names them (docs/explain.md), and "features".
 Json to_json(const Attention& problem);
 
+/// A problem of attention's backward pass.
+struct BackwardProblem : Attention {};
+
+/// 2 (3 d_qk + 2 d_v) flop for each score that counts: those of S, of the gradient of P, and of grad_q, grad_k and
+/// grad_v. With d_qk = d_v that is 2.5 times forward's. What is frozen costs nothing.
+double flop_count(const BackwardProblem& problem, const Operands* operands = nullptr);
+/// The bytes of q, k, v, o and grad_o, and of the gradients that are wanted, each moved once; and of lse.
+double byte_count(const BackwardProblem& problem, const Operands* operands = nullptr);
+
+std::string feature_name(const BackwardProblem& problem);  // "backward", "causal backward any-order"
+std::string problem_name(const BackwardProblem& problem);
+Json to_json(const BackwardProblem& problem);
+
 /// A problem of linear attention, and which pass of it.
 struct LinearProblem : LinearAttention {
   Pass pass = Pass::forward;

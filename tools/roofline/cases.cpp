@@ -28,6 +28,10 @@ Case prefill_case(const Attention& a) {
           attention(a)};
 }
 
+Case backward_case(const Attention& a) {
+  return {fmt::format("{} {} backward", size_text(a), a.causal ? "causal" : "full"), attention_backward(a)};
+}
+
 Case decode_case(const Attention& a, bool mla) {
   if (!mla) return {size_text(a), attention(a)};
   return {fmt::format("MLA b{} h{} s{}x{} d{}/{}", a.b, a.h_q, a.s_q, a.s_k, a.d, a.d_v), mla_decode(a)};
@@ -68,7 +72,8 @@ void ShapeOptions::add_to(Command& command) {
   command.flag("--lse", &lse, "The log-sum-exp is written too, 4 bytes a row");
   command.flag("--mla", &mla, "decode: absorbed MLA, one latent for all heads");
   command.flag("--spill", &spill, "linear: the f32 state goes to memory and back each chunk");
-  command.integer("--br", &block_rows, 1, 1 << 20, "Query rows that read K and V together (what the L2 sees)");
+  command.integer("--br", &block_rows, 1, 1 << 20,
+                  "Query rows that read K and V together, backward keys that read Q and dO (what the L2 sees)");
 }
 
 bool ShapeOptions::given() const {
@@ -88,14 +93,14 @@ void check(const ShapeOptions& o, const std::string& mode) {
     const List* list;
     const char* modes;
   };
-  const Named lists[] = {{"--b", &o.b, "prefill decode linear"},
-                         {"--h-q", &o.h_q, "prefill decode linear"},
-                         {"--h-k", &o.h_k, "prefill decode"},
-                         {"--s", &o.s, "prefill decode linear"},
-                         {"--s-q", &o.s_q, "prefill decode"},
-                         {"--s-k", &o.s_k, "prefill decode"},
-                         {"--d", &o.d, "prefill decode linear"},
-                         {"--d-v", &o.d_v, "prefill decode linear"},
+  const Named lists[] = {{"--b", &o.b, "prefill backward decode linear"},
+                         {"--h-q", &o.h_q, "prefill backward decode linear"},
+                         {"--h-k", &o.h_k, "prefill backward decode"},
+                         {"--s", &o.s, "prefill backward decode linear"},
+                         {"--s-q", &o.s_q, "prefill backward decode"},
+                         {"--s-k", &o.s_k, "prefill backward decode"},
+                         {"--d", &o.d, "prefill backward decode linear"},
+                         {"--d-v", &o.d_v, "prefill backward decode linear"},
                          {"--chunk", &o.chunk, "linear"},
                          {"--m", &o.m, "gemm"},
                          {"--n", &o.n, "gemm"},
@@ -110,7 +115,7 @@ void check(const ShapeOptions& o, const std::string& mode) {
       if (value < 1 || value > kLargest)
         throw UsageError{fmt::format("{}: {} is not between 1 and {}", named.name, value, kLargest)};
   }
-  if (o.causal) belongs("--causal", "prefill");
+  if (o.causal) belongs("--causal", "prefill backward");
   if (o.lse) belongs("--lse", "prefill decode");
   if (o.mla) belongs("--mla", "decode");
   if (o.spill) belongs("--spill", "linear");
@@ -161,6 +166,20 @@ void add_usual_prefill(const Attention& base, std::vector<Case>* out) {
   add(4096, 64, false, false);
   add(4096, 128, false, true);
   add(4096, 64, false, true);
+}
+
+void add_usual_backward(const Attention& base, std::vector<Case>* out) {
+  const auto add = [&](double s, double d, bool causal) {
+    Attention a = base;
+    a.s_q = a.s_k = s;
+    a.d = a.d_v = d;
+    a.causal = causal;
+    out->push_back(backward_case(a));
+  };
+  for (const double s : {512.0, 4096.0, 16384.0}) add(s, 128, false);
+  add(4096, 128, true);
+  add(4096, 64, false);
+  add(4096, 256, false);
 }
 
 void add_usual_decode(const Attention& base, std::vector<Case>* out) {
@@ -249,7 +268,9 @@ std::vector<Case> ShapeOptions::cases(const std::string& mode) const {
   } else if (mode == "gemm") {
     add_gemms(*this, &out);
   } else if (!given()) {
-    (mode == "prefill" ? add_usual_prefill : add_usual_decode)(base, &out);
+    (mode == "prefill" ? add_usual_prefill : mode == "backward" ? add_usual_backward : add_usual_decode)(base, &out);
+  } else if (mode == "backward") {
+    each_attention(*this, base, false, [&](const Attention& a) { out.push_back(backward_case(a)); });
   } else if (mode == "decode") {
     each_attention(*this, base, true, [&](const Attention& a) { out.push_back(decode_case(a, mla)); });
   } else {

@@ -74,6 +74,19 @@ Work attention(const Attention& a) {
   return work;
 }
 
+Work attention_backward(const Attention& a) {
+  const double e = a.element_bytes, half = a.causal ? 0.5 : 1, scores = a.b * a.h_q * a.s_q * a.s_k;
+  const double q_rows = a.b * a.h_q * a.s_q, k_rows = a.b * a.h_k * a.s_k, d = a.d + a.d_v;
+  const double blocks = std::max(1.0, std::ceil(a.s_k / a.block_rows) * half);
+  Work work;
+  work.element_bytes = a.element_bytes;
+  work.flop = 2 * (3 * a.d + 2 * a.d_v) * scores * half;
+  work.exps = scores * half;
+  work.hbm = 2 * (q_rows + k_rows) * d * e + 4 * q_rows;
+  work.l2 = 2 * k_rows * d * e + q_rows * blocks * (d * e + 4 * a.d);
+  return work;
+}
+
 Work mla_decode(const Attention& a) {
   const double e = a.element_bytes, scores = a.b * a.h_q * a.s_q * a.s_k, keys = a.b * a.s_k * a.d * e;
   Work work;
@@ -146,6 +159,12 @@ double prefill_crossover(const Device& device, Attention a) {
   const double f = attention(a).flop, t = a.unfused ? 4 * a.element_bytes * a.b * a.h_q : 0;
   const double c = attention(a).hbm - t, ridge = device.ridge(a.element_bytes);
   return f > ridge * t ? ridge * c / (f - ridge * t) : std::numeric_limits<double>::infinity();
+}
+
+double backward_crossover(const Device& device, Attention a) {
+  a.s_q = a.s_k = 1;
+  const Work one = attention_backward(a);  // the flop grow with s^2, the bytes with s
+  return device.ridge(a.element_bytes) * one.hbm / one.flop;
 }
 
 double decode_crossover(const Device& device, int element_bytes) {

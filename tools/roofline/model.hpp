@@ -47,6 +47,10 @@ struct Attention {
 
 /// Softmax attention, prefill and decode alike.
 Work attention(const Attention& a);
+/// The backward pass of softmax attention. q, k, v, o and the gradient of o come in, the gradients of q, k and v go
+/// out, and so many exponentials are made as forward. block_rows is how many keys read Q and the gradient of O
+/// together; each such block adds its part of the gradient of q in f32.
+Work attention_backward(const Attention& a);
 /// Absorbed MLA decode. All heads share one latent of d numbers for each key, of which the first d_v are the values.
 /// h_k is not used.
 Work mla_decode(const Attention& a);
@@ -95,6 +99,8 @@ std::string binds_text(const Device& device, const Bound& bound);  ///< "L2 = te
 /// The length s_q = s_k from which fused prefill is compute bound. Infinite when
 /// unfused and d / bytes is below the ridge.
 double prefill_crossover(const Device& device, Attention a);
+/// The same of the backward pass.
+double backward_crossover(const Device& device, Attention a);
 /// Query rows times heads a K/V head from which decode is compute bound.
 double decode_crossover(const Device& device, int element_bytes);
 /// The chunk from which linear attention is compute bound.

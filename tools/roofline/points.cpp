@@ -73,7 +73,7 @@ std::string series_of(const std::string& section, const Name& name, const Attent
   std::string out = fmt::format("d {:.0f} {}", a.d, a.causal ? "causal" : "full");
   for (const char* mode : {"burst", "sustained"})
     if (name.has(mode)) out += fmt::format(", {}", mode);
-  return section == "small" ? "small " + out : out;
+  return section == "small" || section == "backward" ? section + " " + out : out;
 }
 
 void read_rows(const std::string& path, const JsonValue& rows, std::vector<Point>* points) {
@@ -82,7 +82,7 @@ void read_rows(const std::string& path, const JsonValue& rows, std::vector<Point
     if (section == "varlen") return;
     const Name name(text);
     const Attention a = problem_of(section, name);
-    const Work work = attention(a);
+    const Work work = section == "backward" ? attention_backward(a) : attention(a);
     row.at("ms").each_member([&](const std::string& who, const JsonValue& ms) {
       // A rate in FLOP/s is taken as it stands: prefill's names leave out the batch.
       const bool rate = row.text_or("unit", "") == "TFLOP/s";

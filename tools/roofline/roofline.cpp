@@ -13,6 +13,7 @@
 #include "measure/peaks.hpp"
 #include "problem/files.hpp"
 #include "problem/levels.hpp"
+#include "problem/operation.hpp"
 #include "roofline/cases.hpp"
 #include "roofline/model.hpp"
 #include "roofline/points.hpp"
@@ -27,7 +28,7 @@ using namespace roofline;
 
 struct Options {
   std::vector<std::string> devices, points, match;
-  std::string mode, format = "text", out, title;
+  std::string op = name(Op::attention), mode, format = "text", out, title;
   std::optional<float> tflops, tbps, l2_tbps, texps;
   std::int64_t threads = 0;
   bool as_json = false;
@@ -117,7 +118,7 @@ struct Report {
 
 Report work_out(const Options& options) {
   Report report;
-  report.mode = options.mode;
+  report.mode = parse_op(options.op) == Op::attention_backward ? "backward" : options.mode;
   const bool svg = options.format == "svg";
   if (report.mode.empty() && (options.shapes.given() || svg || !options.points.empty())) report.mode = "prefill";
   if (!report.mode.empty()) report.cases = options.shapes.cases(report.mode);
@@ -172,9 +173,10 @@ std::string json_of(const Report& report, const Options& options) {
 
 std::string svg_of(const Report& report, const Options& options) {
   const Device& device = report.devices.front();
-  const char* titles[] = {"Attention, prefill", "Attention, decode", "Linear attention", "Matrix products"};
-  const std::string modes[] = {"prefill", "decode", "linear", "gemm"};
-  const auto at = static_cast<std::size_t>(std::find(modes, modes + 4, report.mode) - modes);
+  const char* titles[] = {"Attention, prefill", "Attention, backward", "Attention, decode", "Linear attention",
+                          "Matrix products"};
+  const std::string modes[] = {"prefill", "backward", "decode", "linear", "gemm"};
+  const auto at = static_cast<std::size_t>(std::find(modes, modes + 5, report.mode) - modes);
   const std::string title = fmt::format("{}: roofs of {}, {}", titles[at], device.title, options.shapes.dtype);
   return roofline_svg({device, options.shapes.element_bytes(), options.title.empty() ? title : options.title,
                        report.cases, report.points});
@@ -184,6 +186,8 @@ std::string svg_of(const Report& report, const Options& options) {
 void check_use(const Options& options, const Given& given) {
   if (std::ranges::find(options.devices, "cpu") == options.devices.end())
     given.refuse({"--threads"}, "only --device cpu is measured");
+  if (parse_op(options.op) == Op::attention_backward)
+    given.refuse({"--mode"}, "--op attention-backward is a kind of work of its own; give one of them");
   if (options.points.empty()) given.refuse({"--match"}, "there are no --points that it could choose from");
   if (options.as_json) given.refuse({"--format"}, "--json is --format json; give one of them");
   if (options.as_json || options.format != "svg") given.refuse({"--title"}, "only a picture, --format svg, has one");
@@ -219,6 +223,8 @@ void add_roofline(Command& command) {
   command.number("--texps", &options->texps, "Exponentials, 1e12 a second");
   command.integer("--threads", &options->threads, 0, 4096, "cpu: threads; 0: all that the process may use");
   command.group("What is asked");
+  command.choice("--op", &options->op, {name(Op::attention), name(Op::attention_backward)},
+                 "attention-backward: its backward pass, in place of --mode");
   command.choice("--mode", &options->mode, {"prefill", "decode", "linear", "gemm"},
                  "One kind of work; none: the whole table");
   options->shapes.add_to(command);

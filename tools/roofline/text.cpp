@@ -75,6 +75,16 @@ std::string prefill_answer(const std::vector<Device>& all, int e) {
   return out;
 }
 
+std::string backward_answer(const std::vector<Device>& all, int e) {
+  const auto lengths = [&](double group, bool causal) {
+    return range(all, [&](const Device& x) { return backward_crossover(x, with(group, causal, e)); });
+  };
+  return fmt::format(
+      "  backward pass      compute bound above s {} (causal {}); with 8 query heads a K/V head above s {} (causal "
+      "{}).\n",
+      lengths(1, false), lengths(1, true), lengths(8, false), lengths(8, true));
+}
+
 std::string decode_answer(const std::vector<Device>& all, int e) {
   Attention mla;
   mla.s_q = 1;
@@ -171,6 +181,7 @@ std::string answer_text(const std::vector<Device>& devices, const std::string& m
       fmt::format("{} memory bound or compute bound? On {}:\n", mode == "gemm" ? "Is a product" : "Is attention",
                   devices.size() == 1 ? devices.front().title : "these devices");
   if (mode.empty() || mode == "prefill") out += prefill_answer(devices, element_bytes);
+  if (mode == "backward") out += backward_answer(devices, element_bytes);
   if (mode.empty() || mode == "decode") out += decode_answer(devices, element_bytes);
   if (mode.empty() || mode == "linear") out += linear_answer(devices, element_bytes);
   if (mode.empty() || mode == "gemm") out += gemm_answer(devices, element_bytes);

@@ -1,5 +1,7 @@
-// tools/verify/attention_kind.cpp: the storms' entry for softmax attention: its limits, its words, and which refusals
-// are allowed.
+// tools/verify/attention_kind.cpp: the storms' entry for softmax attention's forward pass, and the limits that both
+// passes have.
+#include "attention_kind.hpp"
+
 #include <algorithm>
 #include <limits>
 #include <string_view>
@@ -21,6 +23,13 @@ constexpr std::string_view kPlants[] = {"nan_q", "nan_k", "nan_v", "inf_q", "inf
                                         "inf_v", "neg_q", "neg_k", "neg_v"};
 constexpr std::string_view kBiasData[] = {"normal", "masks", "rows", "mild", "large"};
 constexpr std::string_view kMaskData[] = {"quarter", "rows", "all", "none"};
+
+bool may_exceed_the_hint(const Problem& p, const Plan& plan) {
+  const Attention& a = p.attention;
+  return !on_gpu(plan) && a.packed && sum(p.lengths_k) > a.b * a.s_k;
+}
+
+}  // namespace
 
 void tidy_attention(Problem* p) {
   Attention& a = p->attention;
@@ -73,17 +82,10 @@ void require_attention(const Problem& p) {
   require_word("mask_data", p.data.mask, kMaskData);
 }
 
-bool is_not_built_yet(const Problem& p) {
+bool attention_is_not_built_yet(const Problem& p) {
   const Attention& a = p.attention;
   return a.packed && (a.bias || a.mask || a.probabilities);
 }
-
-bool may_exceed_the_hint(const Problem& p, const Plan& plan) {
-  const Attention& a = p.attention;
-  return !on_gpu(plan) && a.packed && sum(p.lengths_k) > a.b * a.s_k;
-}
-
-}  // namespace
 
 constinit const StormKind kAttentionKind = {
     .draw = draw_attention,
@@ -94,7 +96,7 @@ constinit const StormKind kAttentionKind = {
     .scores = kScores,
     .plants = kPlants,
     .simplify = simplify_attention,
-    .is_not_built_yet = is_not_built_yet,
+    .is_not_built_yet = attention_is_not_built_yet,
     .may_exceed_the_hint = may_exceed_the_hint,
 };
 

@@ -1,271 +1,59 @@
-// tools/verify/attention_subject.cpp: makes attention's operands and their numbers, and judges the results.
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <numeric>
-
-#include "contents.hpp"
-#include "draw.hpp"
+// tools/verify/attention_subject.cpp: a problem of attention's forward pass: its outputs, and how they are judged.
+#include "attention_inputs.hpp"
 #include "judge/attention.hpp"
 #include "plan/text.hpp"
-#include "problem/instance.hpp"
 #include "subject.hpp"
 
 namespace falchion::tools::storm {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
-
-std::vector<std::int32_t> as_int32(const std::vector<std::int64_t>& list) { return {list.begin(), list.end()}; }
-std::vector<std::int32_t> cumulative(const std::vector<std::int64_t>& lengths) {
-  std::vector<std::int32_t> out{0};
-  for (const std::int64_t n : lengths) out.push_back(out.back() + static_cast<std::int32_t>(n));
-  return out;
-}
-std::int64_t sum(const std::vector<std::int64_t>& list) {
-  return std::accumulate(list.begin(), list.end(), std::int64_t{0});
-}
+using falchion::judge::AttentionOutput;
 
 class AttentionSubject : public Subject {
  public:
-  explicit AttentionSubject(const Problem& problem) : p_(problem), a_(problem.attention) {
-    lay_out();
-    fill();
-    write();
+  explicit AttentionSubject(const Problem& problem) : p_(problem), a_(problem.attention), inputs_(problem) {
+    inputs_.lay_out(&image_);
+    const Contents::Shape rows{inputs_.batch(), a_.h_q, inputs_.q_rows(), 1};
+    const auto place = [&](const char* name, DType dtype, const Contents::Shape& shape, bool wanted = true) {
+      return wanted ? image_.add(name, dtype, shape, p_.storage_of(name)) : Image::Place{};
+    };
+    outputs_[0] = place("o", a_.dtype, {inputs_.batch(), inputs_.q_rows(), a_.h_q, a_.d_v});
+    outputs_[1] = place("lse", DType::f32, rows, a_.lse);
+    outputs_[2] = place("row_max", DType::f32, rows, a_.row_max);
+    outputs_[3] = place("probabilities", DType::f32, inputs_.scores({}), a_.probabilities);
+    image_.allocate();
+    inputs_.fill();
+    inputs_.write(image_.data());
   }
 
   Status run(const Plan& plan, const std::byte* base, void* workspace, std::size_t bytes) const override {
-    return plan.run(operands(base), workspace, bytes);
+    Operands x = inputs_.operands(base);
+    attach_outputs(base, &x);
+    return plan.run(x, workspace, bytes);
   }
   std::string judge(std::byte* copy, bool tensor_cores) override;
 
  private:
-  struct Array {
-    std::size_t offset = 0;
-    std::vector<std::int32_t> data;
-  };
-
-  void lay_out();
-  void fill();
-  void fill_scores();
-  void fill_bias();
-  void fill_mask();
-  void fill_slopes();
-  void plant();
-  void spoil(Contents* x, bool of_queries) const;
-  void write();
-  Operands operands(const std::byte* base) const;
-  Operands reference_operands() const;
-  Image::Place place(const char* name, DType dtype, const Contents::Shape& shape, bool wanted = true) {
-    return wanted ? image_.add(name, dtype, shape, p_.storage_of(name)) : Image::Place{};
+  void attach_outputs(const std::byte* base, Operands* x) const {
+    x->o = outputs_[0].on(base);
+    x->lse = outputs_[1].on(base);
+    x->row_max = outputs_[2].on(base);
+    x->probabilities = outputs_[3].on(base);
   }
-  std::uint64_t stream(std::uint64_t n) const { return random_bits(p_.data.seed, n); }
 
   const Problem p_;
   const Attention a_;
-  std::int64_t q_rows_ = 0, k_rows_ = 0, batch_ = 0;
-  Image::Place q_, k_, v_, bias_place_, mask_place_, alibi_place_, outputs_[4];
-  std::size_t rng_at_ = 0;
-  Array cu_q_, cu_k_, used_q_, used_k_, first_k_;
-  Contents q_data_, k_data_, v_data_, bias_data_, mask_data_, alibi_data_;
+  AttentionInputs inputs_;
+  Image::Place outputs_[4];
   std::unique_ptr<falchion::judge::AttentionReference> reference_;
 };
 
-void AttentionSubject::lay_out() {
-  batch_ = a_.packed ? 1 : a_.b;
-  q_rows_ = a_.packed ? sum(p_.lengths_q) + p_.spare : a_.s_q;
-  k_rows_ = a_.packed ? sum(p_.lengths_k) + p_.spare : a_.s_k;
-  const auto ones = [](Contents::Shape shape, const Broadcast& broadcast) {
-    for (std::size_t axis = 0; axis < 4; ++axis)
-      if ((broadcast.one >> axis & 1U) != 0) shape[axis] = 1;
-    return shape;
-  };
-  const Contents::Shape scores{a_.b, a_.h_q, a_.s_q, a_.s_k}, rows{batch_, a_.h_q, q_rows_, 1};
-  q_ = place("q", a_.dtype, {batch_, q_rows_, a_.h_q, a_.d_qk});
-  k_ = place("k", a_.dtype, {batch_, k_rows_, a_.h_k, a_.d_qk});
-  v_ = place("v", a_.dtype, {batch_, k_rows_, a_.h_k, a_.d_v});
-  outputs_[0] = place("o", a_.dtype, {batch_, q_rows_, a_.h_q, a_.d_v});
-  outputs_[1] = place("lse", DType::f32, rows, a_.lse);
-  outputs_[2] = place("row_max", DType::f32, rows, a_.row_max);
-  outputs_[3] = place("probabilities", DType::f32, scores, a_.probabilities);
-  bias_place_ = place("bias", p_.bias_dtype == DType::f32 ? DType::f32 : a_.dtype, ones(scores, p_.bias), a_.bias);
-  mask_place_ = place("mask", DType::boolean, ones(scores, p_.mask), a_.mask);
-  alibi_place_ = place("alibi", DType::f32, {p_.slopes_by_batch ? a_.b : 1, 1, a_.h_q, 1}, a_.alibi);
-  if (p_.rng_in_memory) rng_at_ = image_.add_array("rng.at", 2 * sizeof(std::uint64_t));
-  if (a_.packed) {
-    cu_q_.data = cumulative(p_.lengths_q);
-    cu_k_.data = cumulative(p_.lengths_k);
-  }
-  if (a_.used_q) used_q_.data = as_int32(p_.used_q);
-  if (a_.used_k) used_k_.data = as_int32(p_.used_k);
-  if (a_.first_k) first_k_.data = as_int32(p_.first_k);
-  const std::pair<const char*, Array*> arrays[] = {{"cu_seqlens_q", &cu_q_},
-                                                   {"cu_seqlens_k", &cu_k_},
-                                                   {"used_q", &used_q_},
-                                                   {"used_k", &used_k_},
-                                                   {"first_k", &first_k_}};
-  for (const auto& [name, array] : arrays) array->offset = image_.add_array(name, array->data.size() * 4);
-  image_.allocate();
-}
-
-void AttentionSubject::fill_scores() {
-  const auto contents = [&](const char* name, const Image::Place& place) {
-    return Contents(place.view.dtype, place.view.shape, p_.storage_of(name).zero);
-  };
-  q_data_ = contents("q", q_);
-  k_data_ = contents("k", k_);
-  v_data_ = contents("v", v_);
-  q_data_.fill_normal(stream(1), p_.data.q);
-  k_data_.fill_normal(stream(2), p_.data.k);
-  v_data_.fill_normal(stream(3), p_.data.v);
-  const auto sign = [&](std::int64_t d) { return (stream(100 + static_cast<std::uint64_t>(d)) & 1) != 0 ? 1.F : -1.F; };
-  if (p_.data.shape == "zero") q_data_.change([](auto, auto, auto, auto, float) { return 0.F; });
-  if (p_.data.shape == "equal")
-    k_data_.change([&](auto i, auto, auto h, auto d, float) { return k_data_.get(i, 0, h, d); });
-  if (p_.data.shape == "rising") {
-    q_data_.change([&](auto, auto, auto, auto d, float x) { return sign(d) * std::abs(x); });
-    const float step = 4 * p_.data.k / static_cast<float>(std::max<std::int64_t>(k_rows_, 1));
-    k_data_.change([&](auto, auto j, auto, auto d, float) { return sign(d) * step * static_cast<float>(j); });
-  }
-}
-
-void AttentionSubject::fill_bias() {
-  bias_data_ = Contents(bias_place_.view.dtype, bias_place_.view.shape, p_.storage_of("bias").zero);
-  bias_data_.fill_normal(stream(4), 1);
-  const std::string& kind = p_.data.bias;
-  if (kind == "normal") return;
-  bias_data_.change([&](auto b, auto h, auto i, auto j, float x) {
-    const auto row = static_cast<std::uint64_t>((b * 131 + h) * 4099 + i);
-    const std::uint64_t of_row = random_bits(stream(5), row), own = random_bits(of_row, static_cast<std::uint64_t>(j));
-    if (kind == "masks") return own % 8 == 0 ? -kInf : x;
-    if (kind == "rows") return of_row % 4 == 0 ? -kInf : x;
-    const float low = kind == "mild" ? -1e4F : -1e9F;
-    return of_row % 2 == 0 || own % 2 == 0 ? x + low : x;
-  });
-}
-
-void AttentionSubject::fill_mask() {
-  mask_data_ = Contents(DType::boolean, mask_place_.view.shape, p_.storage_of("mask").zero);
-  const std::string& kind = p_.data.mask;
-  mask_data_.change([&](auto b, auto h, auto i, auto j, float) {
-    const auto row = static_cast<std::uint64_t>((b * 131 + h) * 4099 + i);
-    const std::uint64_t of_row = random_bits(stream(6), row), own = random_bits(of_row, static_cast<std::uint64_t>(j));
-    if (kind == "all" || kind == "none") return kind == "all" ? 1.F : 0.F;
-    if (kind == "rows" && of_row % 4 == 0) return 0.F;
-    return own % 4 == 0 ? 0.F : 1.F;
-  });
-}
-
-void AttentionSubject::plant() {
-  for (const std::string& kind : p_.data.plant) {
-    Contents* to = kind.ends_with("_q") ? &q_data_ : kind.ends_with("_k") ? &k_data_ : &v_data_;
-    const float x = kind.starts_with("nan") ? kNan : kind.starts_with("inf") ? kInf : -kInf;
-    to->plant(random_bits(stream(7), kind.size() * 256 + static_cast<unsigned char>(kind.back())), x);
-  }
-}
-
-/// Puts NaN into the rows that belong to no sequence.
-void AttentionSubject::spoil(Contents* x, bool of_queries) const {
-  const std::int64_t rows = of_queries ? q_rows_ : k_rows_;
-  std::vector<bool> belongs(static_cast<std::size_t>(batch_ * rows));
-  const auto& lengths = of_queries ? p_.lengths_q : p_.lengths_k;
-  const auto& used = of_queries ? p_.used_q : p_.used_k;
-  std::int64_t begin = 0;
-  for (std::int64_t b = 0; b < a_.b; ++b) {
-    const auto at = static_cast<std::size_t>(b);
-    const std::int64_t capacity = a_.packed ? lengths[at] : rows;
-    const std::int64_t length = used.empty() ? capacity : std::clamp<std::int64_t>(used[at], 0, capacity);
-    const bool padded = !of_queries && !p_.first_k.empty();
-    const std::int64_t first = padded ? std::clamp<std::int64_t>(p_.first_k[at], 0, length) : 0;
-    std::fill_n(belongs.begin() + (a_.packed ? begin : b * rows) + first, length - first, true);
-    begin += capacity;
-  }
-  if (std::find(belongs.begin(), belongs.end(), false) == belongs.end()) return;
-  x->change([&](auto i, auto j, auto, auto, float value) {
-    return belongs[static_cast<std::size_t>(i * rows + j)] ? value : kNan;
-  });
-}
-
-void AttentionSubject::fill() {
-  fill_scores();
-  if (a_.bias) fill_bias();
-  if (a_.mask) fill_mask();
-  plant();
-  const auto spoil_rows = [&](const char* name, Contents* x, bool of_queries) {
-    if ((p_.storage_of(name).zero & 3U) == 0) spoil(x, of_queries);  // otherwise rows share memory
-  };
-  spoil_rows("q", &q_data_, true);
-  spoil_rows("k", &k_data_, false);
-  spoil_rows("v", &v_data_, false);
-  if (a_.alibi) fill_slopes();
-}
-
-/// The usual slopes, or any numbers, some of them 0 or negative.
-void AttentionSubject::fill_slopes() {
-  alibi_data_ = Contents(DType::f32, alibi_place_.view.shape, p_.storage_of("alibi").zero);
-  const std::vector<float> usual = usual_slopes(a_.h_q);
-  const bool any = stream(8) % 4 == 0;
-  alibi_data_.change([&](auto b, auto, auto h, auto, float) {
-    if (!any) return usual[static_cast<std::size_t>(h)] * static_cast<float>(b + 1);
-    return static_cast<float>(static_cast<int>(random_bits(stream(9), static_cast<std::uint64_t>(b * 4099 + h)) % 17) -
-                              8) /
-           16;
-  });
-}
-
-void AttentionSubject::write() {
-  q_data_.store(image_.data(), q_);
-  k_data_.store(image_.data(), k_);
-  v_data_.store(image_.data(), v_);
-  if (a_.bias) bias_data_.store(image_.data(), bias_place_);
-  if (a_.mask) mask_data_.store(image_.data(), mask_place_);
-  if (a_.alibi) alibi_data_.store(image_.data(), alibi_place_);
-  const std::uint64_t rng[2] = {stream(10), stream(11)};
-  if (p_.rng_in_memory) std::memcpy(image_.data() + rng_at_, rng, sizeof rng);
-  for (const Array* array : {&cu_q_, &cu_k_, &used_q_, &used_k_, &first_k_})
-    if (!array->data.empty()) std::memcpy(image_.data() + array->offset, array->data.data(), array->data.size() * 4);
-}
-
-Operands AttentionSubject::operands(const std::byte* base) const {
-  Operands x;
-  x.q = q_.on(base);
-  x.k = k_.on(base);
-  x.v = v_.on(base);
-  x.o = outputs_[0].on(base);
-  x.lse = outputs_[1].on(base);
-  x.row_max = outputs_[2].on(base);
-  x.probabilities = outputs_[3].on(base);
-  x.bias = bias_place_.on(base);
-  x.mask = mask_place_.on(base);
-  const auto lengths = [&](const Array& array) { return reinterpret_cast<const std::int32_t*>(base + array.offset); };
-  x.alibi = alibi_place_.on(base);
-  if (a_.packed) {
-    x.cu_seqlens_q = lengths(cu_q_);
-    x.cu_seqlens_k = lengths(cu_k_);
-  }
-  if (a_.used_q) x.used_q = lengths(used_q_);
-  if (a_.used_k) x.used_k = lengths(used_k_);
-  if (a_.first_k) x.first_k = lengths(first_k_);
-  x.rng = {p_.seed, p_.offset, nullptr};
-  if (p_.rng_in_memory) x.rng.at = reinterpret_cast<const std::uint64_t*>(base + rng_at_);
-  return x;
-}
-
-/// The same numbers for the definition: dense, in f32.
-Operands AttentionSubject::reference_operands() const {
-  Operands x = operands(image_.data());
-  x.q = q_data_.view();
-  x.k = k_data_.view();
-  x.v = v_data_.view();
-  if (a_.bias) x.bias = bias_data_.view();
-  if (a_.alibi) x.alibi = alibi_data_.view();
-  return x;
-}
-
 std::string AttentionSubject::judge(std::byte* copy, bool tensor_cores) {
-  using falchion::judge::AttentionOutput;
-  if (!reference_) reference_ = std::make_unique<falchion::judge::AttentionReference>(a_, reference_operands());
+  if (!reference_) {
+    Operands x = inputs_.reference_operands(image_.data());
+    attach_outputs(image_.data(), &x);
+    reference_ = std::make_unique<falchion::judge::AttentionReference>(a_, x);
+  }
   std::string why;
   for (std::size_t n = 0; n < 4; ++n) {
     const auto which = static_cast<AttentionOutput>(n);

@@ -125,6 +125,21 @@ void add_shapes(std::vector<VerifyCase>* out) {
                            [](VerifyCase& c) { c.problem.band = Band::causal(kBottomRight); }));
 }
 
+constexpr Feature kBackwardFeatures[] = {
+    {"a gradient of lse", [](Attention* a) { a->grad_lse = true; }},
+    {"gradients of bias and slopes", [](Attention* a) { a->alibi = a->bias = a->grad_alibi = a->grad_bias = true; }},
+    {"gradients in f32", [](Attention* a) { a->grads = Grads::f32; }},
+    {"gradients that are added", [](Attention* a) { a->grads = Grads::accumulate; }},
+    {"sums in any order", [](Attention* a) { a->any_order = true; }},
+    {"grad_q alone", [](Attention* a) { a->frozen = 2; }},
+    {"grad_k and grad_v alone", [](Attention* a) { a->frozen = 1; }},
+    {"zeros in unused rows",
+     [](Attention* a) {
+       a->b = 3;
+       a->used_q = a->used_k = a->zero_unused = true;
+     }},
+};
+
 }  // namespace
 
 Instance VerifyCase::make(DType dtype, std::uint64_t seed) const {
@@ -151,6 +166,15 @@ std::vector<VerifyCase> verify_cases(bool full) {
     out.push_back(make_case("long", {1, 2, 1, 1000, 1500, 64, 64}));
     out.push_back(make_case("long, causal", {1, 1, 1, 1500, 1500, 128, 128},
                             [](VerifyCase& c) { c.problem.band = Band::causal(kBottomRight); }));
+  }
+  return out;
+}
+
+std::vector<VerifyCase> verify_backward_cases(bool full) {
+  std::vector<VerifyCase> out = verify_cases(full);
+  for (const Feature& feature : kBackwardFeatures) {
+    out.push_back(make_case(feature.name, {1, 4, 2, 75, 110, 64, 40}));
+    feature.apply(&out.back().problem);
   }
   return out;
 }

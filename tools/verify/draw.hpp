@@ -56,6 +56,7 @@ Storage draw_storage(Dice* dice, bool rows, bool input);
 std::vector<std::int64_t> draw_lengths(Dice* dice, std::int64_t b, std::int64_t most);
 
 void draw_attention(Dice* dice, Problem* problem);
+void draw_attention_backward(Dice* dice, Problem* problem);
 void draw_linear_attention(Dice* dice, Problem* problem);
 
 /// types: of those. The path is left to the caller.

@@ -172,7 +172,10 @@ void draw_sizes(Dice* dice, Problem* p) {
       default: a.h_q = a.h_k = 0; break;
     }
   }
-  fit(dice, traffic.budget, 4e6, p);
+  // The backward pass has products of five kinds instead of two, and its judge computes each pair of a query and a key
+  // once for each gradient. With a quarter of the work a trial takes as long as one of the forward pass, some 10 ms.
+  const double share = p->pass() == Pass::backward ? 0.25 : 1;
+  fit(dice, share * traffic.budget, share * 4e6, p);
   if (!a.packed || !dice->chance(0.15)) return;  // below, the hint of the longest length is made wrong
   a.s_q = dice->chance(0.5) ? a.s_q / 2 : a.s_q * 2;
   a.s_k = dice->chance(0.5) ? a.s_k : a.s_k * 2;

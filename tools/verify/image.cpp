@@ -67,10 +67,15 @@ bool Image::same(const std::byte* copy, const Place& place, std::int64_t i, std:
   return std::memcmp(copy + at, data() + at, static_cast<std::size_t>(size_of(place.view.dtype))) == 0;
 }
 
-std::string Image::difference(const std::byte* copy, const std::byte* other) const {
-  if (std::memcmp(copy, other, size_) == 0) return "";
-  const auto at = static_cast<std::size_t>(std::mismatch(copy, copy + size_, other).first - copy);
+std::string Image::difference(const std::byte* copy, const std::byte* other, const std::string& except) const {
+  const auto first_from = [&](std::size_t begin) {
+    if (std::memcmp(copy + begin, other + begin, size_ - begin) == 0) return size_;
+    return static_cast<std::size_t>(std::mismatch(copy + begin, copy + size_, other + begin).first - copy);
+  };
+  std::size_t at = first_from(0);
   for (const Region& region : regions_) {
+    if (region.name == except && at >= region.begin && at < region.end) at = first_from(region.end);
+    if (at == size_) return "";
     if (at < region.begin) return fmt::format("{} bytes before {}", region.begin - at, region.name);
     if (at < region.end) return fmt::format("byte {} of {}", at - region.begin, region.name);
   }

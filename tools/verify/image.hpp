@@ -46,8 +46,9 @@ class Image {
   /// Whether the element in the copy has the same bits as here.
   bool same(const std::byte* copy, const Place& place, std::int64_t i, std::int64_t j, std::int64_t k,
             std::int64_t l) const;
-  /// Says where the copy first differs from the other block of this size; empty if it differs nowhere.
-  std::string difference(const std::byte* copy, const std::byte* other) const;
+  /// Says where the copy first differs from the other block of this size; empty if it differs nowhere. The memory of
+  /// the operand `except` is not looked at.
+  std::string difference(const std::byte* copy, const std::byte* other, const std::string& except = "") const;
 
  private:
   struct Region {

@@ -5,7 +5,7 @@ namespace falchion::tools::storm {
 
 const StormKind& storm_kind(const Problem& problem) {
   switch (problem.kind()) {
-    case Kind::attention: return kAttentionKind;
+    case Kind::attention: return problem.pass() == Pass::forward ? kAttentionKind : kAttentionBackwardKind;
     case Kind::linear: break;
   }
   return kLinearKind;

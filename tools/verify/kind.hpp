@@ -1,5 +1,5 @@
 // tools/verify/kind.hpp: what a storm knows of one kind of problem. A new kind adds its file X_kind.cpp and its line in
-// kind.cpp.
+// kind.cpp. The passes of softmax attention are two kinds here, because their operands differ.
 #pragma once
 
 #include <memory>
@@ -33,7 +33,7 @@ struct StormKind {
   bool (*may_exceed_the_hint)(const Problem& problem, const Plan& plan);  // as in paths.hpp
 };
 
-extern const StormKind kAttentionKind, kLinearKind;
+extern const StormKind kAttentionKind, kAttentionBackwardKind, kLinearKind;
 
 const StormKind& storm_kind(const Problem& problem);
 

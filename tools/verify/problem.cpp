@@ -28,6 +28,7 @@ std::string write(DType x) { return name(x); }
 std::string write(Backend x) { return name(x); }
 std::string write(Align x) { return name(x); }
 std::string write(FeatureMap x) { return x == FeatureMap::identity ? "identity" : "elu"; }
+std::string write(Grads x) { return x == Grads::rounded ? "rounded" : x == Grads::f32 ? "f32" : "accumulate"; }
 std::string write(Decay x) { return x == Decay::none ? "none" : x == Decay::head ? "head" : "token"; }
 std::string write(const Broadcast& x) { return std::to_string(x.one); }
 template <class T>
@@ -64,6 +65,9 @@ void read(const std::string& text, FeatureMap* x) {
   *x = parse_one_of(text, {FeatureMap::identity, FeatureMap::elu_plus_one});
 }
 void read(const std::string& text, Decay* x) { *x = parse_one_of(text, {Decay::none, Decay::head, Decay::token}); }
+void read(const std::string& text, Grads* x) {
+  *x = parse_one_of(text, {Grads::rounded, Grads::f32, Grads::accumulate});
+}
 void read(const std::string& text, Broadcast* x) { read(text, &x->one); }
 template <class T>
 void read(const std::string& text, std::vector<T>* list) {
@@ -73,6 +77,23 @@ void read(const std::string& text, std::vector<T>* list) {
 }
 
 // --- The fields ----------------------------------------------------------------------------------------------------
+/// Those that attention has in its backward pass alone.
+template <class Any, class F>
+void backward_fields(Any& p, const F& f) {
+  auto& a = p.attention;
+  f("any_order", a.any_order);
+  f("grads", a.grads);
+  f("zero_unused", a.zero_unused);
+  f("frozen", a.frozen);
+  f("grad_lse", a.grad_lse);
+  f("grad_bias", a.grad_bias);
+  f("grad_bias_ones", p.grad_bias);
+  f("grad_alibi", a.grad_alibi);
+  f("grad_alibi_by_batch", p.grad_alibi_by_batch);
+  f("amount_grad", p.data.grad);
+  f("state", p.data.state);
+}
+
 template <class Any, class F>
 void attention_fields(Any& p, const F& f) {
   auto& a = p.attention;
@@ -102,9 +123,13 @@ void attention_fields(Any& p, const F& f) {
   f("mask", a.mask);
   f("mask_ones", p.mask);
   f("mask_data", p.data.mask);
-  f("lse", a.lse);
-  f("row_max", a.row_max);
-  f("probabilities", a.probabilities);
+  if (p.pass() == Pass::forward) {
+    f("lse", a.lse);
+    f("row_max", a.row_max);
+    f("probabilities", a.probabilities);
+  } else {
+    backward_fields(p, f);
+  }
   f("packed", a.packed);
   f("lengths_q", p.lengths_q);
   f("lengths_k", p.lengths_k);

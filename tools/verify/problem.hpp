@@ -40,6 +40,11 @@ struct Data {
   std::string mask = "quarter";      // quarter (is hidden), rows (whole ones too), all, none
   std::string decay = "weak";        // weak, mixed, strong, forget
   std::vector<std::string> plant{};  // nan_q, nan_k, nan_v, inf_q, inf_k, inf_v, neg_q, ...: one element each
+  // Only of attention's backward pass: the factor of grad_o and grad_lse, and where o and lse come from: own (the
+  // forward pass of this problem), merged (these keys and others that are not here), any (the lse is moved, o is
+  // random), gone (own, but some rows have an lse of -inf and NaN in o, grad_o and grad_lse).
+  float grad = 1;
+  std::string state = "own";
   bool operator==(const Data&) const = default;
 };
 
@@ -67,7 +72,9 @@ struct Problem {
   bool rng_in_memory = false;          // whether half of each is added from memory
   DType bias_dtype = DType::f32;
   Broadcast bias, mask;
-  bool in_place = false;  // whether the final state is the initial one's memory
+  Broadcast grad_bias;               // over which axes the gradient of the bias is summed
+  bool grad_alibi_by_batch = false;  // whether each sequence has its own gradient of the slopes
+  bool in_place = false;             // whether the final state is the initial one's memory
   Data data;
   std::map<std::string, Storage> storage;  // by operand; an absent one is dense
 

@@ -76,14 +76,6 @@ struct Storm {
   void watch_progress(const std::atomic<bool>& finished);
 };
 
-/// The types that some path of the storm has kernels for.
-std::vector<DType> types_of(const StormOptions& options, Op op) {
-  std::vector<DType> out;
-  for (const DType dtype : options.types)
-    if (!storm_paths(options.backend, options.level, op, dtype).empty()) out.push_back(dtype);
-  return out;
-}
-
 /// The row of the report that a problem counts in. It names where the problem ran, since `best` may run anywhere, and a
 /// run on the CPU says nothing about a GPU.
 std::string row_of(const Problem& problem, const Outcome& outcome) {
@@ -213,7 +205,17 @@ void print_report(const Storm& storm) {
 
 }  // namespace
 
+std::vector<DType> types_of(const StormOptions& options, Op op) {
+  std::vector<DType> out;
+  for (const DType dtype : options.types)
+    if (!storm_paths(options.backend, options.level, op, dtype).empty()) out.push_back(dtype);
+  return out;
+}
+
 int run_storm(const StormOptions& options) {
+  if (options.ops.empty())
+    throw UsageError{
+        fmt::format("this build has no variant of {} {} in the types asked for", options.backend, options.level)};
   for (const Op op : options.ops)
     if (types_of(options, op).empty())
       throw UsageError{fmt::format("this build has no variant of {} {} for {} in the types asked for", options.backend,

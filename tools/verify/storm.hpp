@@ -26,6 +26,9 @@ struct StormOptions {
   bool as_json = false;
 };
 
+/// Those of the types asked for that some path of the storm has kernels for.
+std::vector<DType> types_of(const StormOptions& options, Op op);
+
 /// Runs them and prints a report; the exit code.
 int run_storm(const StormOptions& options);
 /// Runs only these problems and says for each what came out.

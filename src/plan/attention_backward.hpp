@@ -1,0 +1,15 @@
+// src/plan/attention_backward.hpp: planning the backward pass of softmax attention, as its entry of plan/operation.hpp
+// asks for it.
+#pragma once
+
+#include "plan/plan_data.hpp"
+
+namespace falchion {
+
+void plan_attention_backward_cpu(PlanData* plan);
+Status plan_attention_backward_gpu(Backend backend, PlanData* plan);
+
+/// Which variant runs on these operands.
+GpuChoice gpu_backward_variant(const PlanData& plan, const Operands& operands) noexcept;
+
+}  // namespace falchion

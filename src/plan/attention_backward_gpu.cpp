@@ -1,0 +1,91 @@
+// src/plan/attention_backward_gpu.cpp: problem + device -> variant, grid and workspace of the backward pass on a GPU.
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "cuda/runtime.hpp"
+#include "plan/attention_backward.hpp"
+#include "plan/attention_backward_launch.hpp"
+#include "plan/gpu_variants.hpp"
+#include "plan/launch.hpp"
+#include "plan/paths.hpp"
+#include "plan/text.hpp"
+#include "types/size.hpp"
+
+namespace falchion {
+namespace {
+
+/// What only the kind general has.
+std::string needs_general(const Attention& a) {
+  if (a.bias) return "bias";
+  if (a.mask) return "mask";
+  if (a.alibi) return "alibi";
+  if (a.dropout > 0) return "dropout";
+  if (a.score.softcap > 0) return "softcap";
+  const std::int64_t chunk = 16 / size_of(a.dtype);
+  if (a.d_qk % chunk != 0 || a.d_v % chunk != 0) return text("a head dim that is no multiple of ", chunk);
+  if (!(a.score.scale > 1e-30f && a.score.scale < 1e30f)) return text("scale = ", a.score.scale);
+  return "";
+}
+
+std::string why_not(const Variant& listed, const Attention& a) {
+  // The statistics of the rows have their place in the workspace, so the plan must know how many there may be.
+  if (a.packed && a.s_q == 0) return "packed lengths without a hint";
+  if (same(listed.level, "general")) return "";
+  const std::string feature = needs_general(a);
+  return feature.empty() ? "" : text(feature, " needs a general variant of sm80");
+}
+
+Status decide_grid(const cuda::Device& device, PlanData* plan) {
+  AttentionPlan& attention = plan->attention();
+  const Attention& a = attention.problem;
+  const gpu::BackwardVariantFacts& facts = plan->variant->facts_as<gpu::BackwardVariantFacts>();
+  set_device(device, plan);
+  attention.rows = facts.rows;
+  attention.keys = facts.keys;
+  attention.early = device.sm >= 90;
+  const gpu::AttentionBackwardArgs args = to_gpu_backward_args(*plan, nullptr, nullptr, facts, true);
+  attention.tiles = args.row_tiles;
+  const std::int64_t sequences = a.packed ? 1 : a.b;
+  const std::int64_t of_rows = args.row_tiles * a.h_q * sequences, of_keys = args.key_tiles * a.h_k * sequences;
+  plan->items = plan->backend == Backend::sm90 ? of_keys : of_rows;  // tiles that a CTA owns
+  plan->workspace = facts.workspace(args);
+  if (std::max(of_rows, of_keys) <= INT32_MAX / 4) return {};
+  return {Code::unsupported, text("b * h_q * s_q: ", of_rows, " tiles of rows and ", of_keys,
+                                  " of keys are over the grid's limit of ", INT32_MAX / 4)};
+}
+
+/// q, k, v, o and grad_o are read 16 bytes at a time.
+bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
+  const std::int64_t chunk = 16 / size_of(a.dtype);
+  return a.d_qk % chunk == 0 && a.d_v % chunk == 0 && rows_aligned(x.q) && rows_aligned(x.k) && rows_aligned(x.v) &&
+         rows_aligned(x.o) && rows_aligned(x.grad_o);
+}
+
+}  // namespace
+
+GpuChoice gpu_backward_variant(const PlanData& plan, const Operands& x) noexcept {
+  const bool aligned = aligned_to_16(plan.attention().problem, x);
+  bool fits = aligned && (x.grad_o.shape[3] == 1 || x.grad_o.stride[3] == 1);
+  if (plan.variant->backend == Backend::sm90)
+    fits = fits && fits_tma(x.q) && fits_tma(x.k) && fits_tma(x.v) && fits_tma(x.grad_o);
+  return {fits ? plan.variant : plan.gpu.unaligned, aligned};
+}
+
+Status plan_attention_backward_gpu(Backend backend, PlanData* plan) {
+  cuda::Device device;
+  if (Status status = device_for(backend, plan, &device); !status) return status;
+  const Attention& a = plan->attention().problem;
+  const GpuWish wish{.d = std::max(a.d_qk, a.d_v),
+                     .concerns = [](const Variant&) { return true; },
+                     .why_not = [&](const Variant& listed) { return why_not(listed, a); }};
+  if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
+  GpuWish for_unaligned = wish;
+  for_unaligned.concerns = [](const Variant& listed) { return same(listed.level, "general"); };
+  plan->gpu.unaligned = same(plan->variant->level, "general")
+                            ? plan->variant
+                            : other_gpu_variant(Backend::sm80, device, for_unaligned, *plan);
+  return decide_grid(device, plan);
+}
+
+}  // namespace falchion

@@ -1,0 +1,82 @@
+// src/plan/explain_attention_backward.cpp: what a plan of attention's backward pass decided, in words and facts.
+#include <string>
+
+#include "plan/explain.hpp"
+#include "plan/operation.hpp"
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+#include "policy/divide.hpp"
+
+namespace falchion {
+namespace {
+
+void tell_cpu(const PlanData& plan, Story* story) {
+  const AttentionPlan& attention = plan.attention();
+  const int parts = attention.backward.parts;
+  story->tell(
+      "tiles",
+      text("blocks of ", attention.keys, " keys; all queries pass each block in tiles of ", attention.rows, " rows"),
+      {{"tile", Json::object({{"rows", attention.rows}, {"keys", attention.keys}})}});
+  const bool callers_pool = plan.target.executor.parallel_for != nullptr;
+  const std::int64_t items = plan.items * parts, rounds = ceil_div(items, plan.threads);
+  const std::int64_t busy = items == 0 ? 0 : 100 * items / (rounds * plan.threads);
+  story->tell("threads",
+              text(plan.threads, callers_pool ? " of the caller's pool" : "", "; ", count_text(items, "item"), ", ",
+                   rounds, " a thread at most: ", busy, " % busy"),
+              {{"threads", Json::object({{"count", plan.threads},
+                                         {"callers_pool", callers_pool},
+                                         {"items", items},
+                                         {"items_a_thread", rounds},
+                                         {"busy_percent", busy}})}});
+  story->note({{"parts", parts}});
+  if (parts > 1) {
+    story->tell("parts",
+                text(parts, ": ", count_text(plan.items, "item"), " would leave threads idle, so the keys are ",
+                     "cut into parts, each with its own sum of grad_q; the sums are added in order"));
+  }
+  const cpu::BackwardMemory& m = attention.backward.memory;
+  story->tell("workspace",
+              text(bytes_text(static_cast<double>(plan.workspace)), ": scratch ", plan.threads, " x ",
+                   bytes_text(static_cast<double>(m.scratch)), ", shared ", bytes_text(static_cast<double>(m.shared))),
+              {{"memory", Json::object({{"scratch_a_thread", m.scratch}, {"shared", m.shared}})}});
+}
+
+/// On Hopper one kernel owns tiles of keys and adds to the sums of grad_q. On Ampere two kernels own tiles of keys and
+/// of rows.
+void tell_gpu(const PlanData& plan, Story* story) {
+  const gpu::BackwardVariantFacts& facts = plan.variant->facts_as<gpu::BackwardVariantFacts>();
+  const bool hopper = plan.backend == Backend::sm90;
+  if (plan.items == 0) return story->tell("tiles", hopper ? "none: there are no keys" : "none: there are no queries");
+  const std::string tiles = hopper ? text(facts.keys, " keys, which ", facts.rows, " rows at a time pass")
+                                   : text(facts.keys, " keys, for grad_k and grad_v, and ", facts.rows,
+                                          " rows, for grad_q, each in a kernel of its own");
+  story->tell(
+      "tiles", text(tiles, "; head dims up to ", facts.d, ", ", facts.threads, " threads"),
+      {{"tile",
+        Json::object({{"rows", facts.rows}, {"keys", facts.keys}, {"d", facts.d}, {"threads", facts.threads}})}});
+  const std::int64_t slots = std::int64_t{plan.gpu.sms} * facts.ctas, waves = ceil_div(plan.items, slots);
+  const std::int64_t busy = 100 * plan.items / (waves * slots);
+  story->tell("grid",
+              text(plan.items, hopper ? " CTAs, " : " CTAs for grad_q, ", facts.ctas, " an SM: ", waves,
+                   waves == 1 ? " wave" : " waves", ", ", busy, " % busy"),
+              {{"grid", Json::object({{"tiles", plan.items},
+                                      {"ctas", plan.items},
+                                      {"ctas_an_sm", facts.ctas},
+                                      {"waves", waves},
+                                      {"busy_percent", busy}})}});
+  story->tell("shared", text(bytes_text(static_cast<double>(facts.shared_bytes)), " a CTA"),
+              {{"shared_bytes", facts.shared_bytes}});
+  const char* holds = hopper ? ": lse and D of each row, and its sums of grad_q in f32"
+                             : ": lse and D of each row, and a sum of slopes for each tile of rows";
+  story->tell("workspace", text(bytes_text(static_cast<double>(plan.workspace)), holds));
+  tell_unaligned(plan, story);
+}
+
+}  // namespace
+
+void tell_attention_backward(const PlanData& plan, Story* story) {
+  if (plan.backend == Backend::cpu) tell_cpu(plan, story);
+  if (plan.variant != nullptr && is_gpu(plan.backend)) tell_gpu(plan, story);
+}
+
+}  // namespace falchion

@@ -1,0 +1,60 @@
+// src/sm90/attention_backward_plain.cuh: the backward variants of kind plain on Hopper, which need nothing but the band
+// between the products: full and causal masks, windows, GQA, lengths.
+#pragma once
+
+#include "gpu/attention_backward_around.hpp"
+#include "sm90/attention_backward.cuh"
+
+namespace falchion::sm90 {
+
+/// Whoever launches the kernel has keys, so k has an address; it stands in for an empty tensor's.
+template <class Config>
+cudaError_t make_backward_maps(const AttentionBackwardArgs& a, BackwardMaps* maps) {
+  using Element = typename Config::Element;
+  const std::int64_t b = a.packed ? 1 : a.b;
+  const std::int64_t s_q = a.packed ? a.total_q : a.s_q;
+  const std::int64_t s_k = a.packed ? a.total_k : a.s_k;
+  const TensorBox q{b, s_q, a.h_q, a.d_qk, Config::kBox, 1, Config::kRows};
+  const TensorBox k{b, s_k, a.h_k, a.d_qk, Config::kBox, 1, Config::kKeys};
+  TensorBox v = k, grad_o = q;
+  v.d = grad_o.d = a.d_v;
+  cudaError_t error = make_tensor_map<Element>(&maps->q, a.q, q, a.k.data);
+  if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->k, a.k, k, a.k.data);
+  if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->v, a.v, v, a.k.data);
+  if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->grad_o, a.grad_o, grad_o, a.k.data);
+  return error;
+}
+
+/// Enqueues the pass and returns a cudaError_t: the statistics of the rows, the kernel, and grad_q of its sums.
+template <class Config>
+int launch_attention_backward(const AttentionBackwardArgs& a, void* stream) {
+  int error = launch_before_backward<typename Config::Element>(a, kLog2e, true, stream);
+  const std::int64_t blocks = backward_blocks(a, Owner::keys, 1), tiles = backward_blocks(a, Owner::rows, 1);
+  if (blocks > INT32_MAX || tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
+  if (error == cudaSuccess && blocks > 0) {
+    BackwardMaps maps;
+    error = make_backward_maps<Config>(a, &maps);
+    if (error != cudaSuccess) return error;
+    error =
+        launch_kernel<attention_backward<Config>>(static_cast<unsigned>(blocks), Config::kThreads, Config::kSharedBytes,
+                                                  stream, a.early, a, BackwardDivisors(a, Owner::keys, 1), maps);
+  }
+  if (error == cudaSuccess && tiles > 0 && a.grad_q.data != nullptr)
+    error = launch_kernel<finish_grad_q<Config>>(static_cast<unsigned>(tiles), 128 * Config::kConsumers, 0, stream,
+                                                 a.early, a, BackwardDivisors(a, Owner::rows, 1));
+  return error;
+}
+
+template <class Element, int kD>
+constexpr gpu::AttentionBackwardKernel attention_backward_plain() {
+  using Config = AttentionBackwardConfig<Element, kD>;
+  return {launch_attention_backward<Config>,
+          {.d = kD,
+           .rows = Config::kRows,
+           .keys = Config::kKeys,
+           .threads = Config::kThreads,
+           .ctas = 1,
+           .shared_bytes = Config::kSharedBytes}};
+}
+
+}  // namespace falchion::sm90

@@ -1,0 +1,49 @@
+// tools/problem/backward.hpp: what attention's backward pass takes besides the inputs of the forward pass, what it
+// writes, and whether that is right.
+#pragma once
+
+#include <array>
+#include <cstdint>
+
+#include "judge/attention_backward.hpp"
+#include "problem/errors.hpp"
+#include "problem/instance.hpp"
+
+namespace falchion::tools {
+
+struct BackwardInputs {
+  HostTensor o, lse, grad_o, grad_lse;
+  void attach(Operands* operands) const;
+};
+
+/// o and lse of the forward pass, made by the best path that is here.
+void make_state(const Instance& instance, Layout layout, BackwardInputs* out);
+/// These with random gradients of o and, where the problem has it, of lse.
+BackwardInputs make_backward_inputs(const Instance& instance, std::uint64_t seed, Layout layout = Layout::bshd);
+
+/// What one run writes, in the order of judge::Gradient; a gradient that is not wanted is empty. All are filled with
+/// NaN before the run, or with 0 where it adds to them. grad_bias has the extents of the bias, grad_alibi is summed
+/// over b.
+struct GradientOutputs {
+  std::array<HostTensor, judge::kGradients> all;
+
+  explicit GradientOutputs(const Instance& instance, Layout layout = Layout::bshd);
+  void attach(Operands* operands) const;
+  void clear() const;  ///< fills with zeros instead, for files, since a run leaves rows of no sequence as they are
+};
+
+/// What gradients of an instance are compared with.
+class BackwardReference {
+ public:
+  BackwardReference(const Instance& instance, const BackwardInputs& inputs);
+  /// Runs one path and checks each gradient.
+  Verdict verify(const Target& target) const;
+
+ private:
+  Operands operands() const;
+  const Instance& instance_;
+  const BackwardInputs& inputs_;
+  judge::GradientReference judge_;
+};
+
+}  // namespace falchion::tools

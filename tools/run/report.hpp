@@ -1,0 +1,34 @@
+// tools/run/report.hpp: what `falchion run` says after a run, whichever pass it was.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plan/json.hpp"
+#include "problem/instance.hpp"
+#include "run/options.hpp"
+
+namespace falchion::tools {
+
+/// A file of the command line: the option that names it, and its path, which may be empty.
+using NamedFiles = std::vector<std::pair<const char*, const std::string*>>;
+
+struct Report {
+  std::string problem;  // its type and name
+  Json facts;           // the same as JSON
+  double flops = 0, bytes = 0;
+  bool decode = false;  // then memory is the limit
+
+  /// Prints time, rates and, unless it is switched off, this machine's limit beside them.
+  void print(const Prepared& prepared, const Samples& time, const RunOptions& options, const NamedFiles& written) const;
+};
+
+/// Refuses, before the work and not after it, an output that cannot be written or would overwrite another of the files.
+void check_files(const RunOptions& options, const NamedFiles& inputs, const NamedFiles& outputs);
+
+/// Times the runs on the CPU; a single run is not warmed up.
+Samples time_on_cpu(const Prepared& prepared, const Operands& operands, const RunOptions& options);
+Samples time_on_gpu(const Prepared& prepared, const Operands& operands, const RunOptions& options);
+
+}  // namespace falchion::tools

@@ -1,0 +1,149 @@
+// tools/run/run.cpp: `falchion run`: attention on tensors from files; its backward pass: backward.cpp.
+#include <fmt/core.h>
+#include <unistd.h>
+
+#include <memory>
+#include <utility>
+
+#include "command/table.hpp"
+#include "plan/text.hpp"
+#include "problem/files.hpp"
+#include "problem/levels.hpp"
+#include "problem/slices.hpp"
+#include "problem/work.hpp"
+#include "run/backward.hpp"
+#include "run/report.hpp"
+#include "tool.hpp"
+
+namespace falchion::tools {
+namespace {
+
+/// A low rate in flop/s. With it, work of seconds is told from work of milliseconds before it begins.
+double modest_rate(const Plan& plan) {
+  if (plan_backend(plan) == "ref") return 3e8;
+  const std::string level = plan_level(plan);
+  return (level == "generic" ? 5e9 : level == "amx" ? 1e12 : 6e10) * plan_threads(plan);
+}
+
+Samples compute(const Prepared& prepared, const Instance& instance, const Operands& x, const RunOptions& options,
+                const Target& target) {
+  if (prepared.on_gpu()) {
+    if (options.progress) throw UsageError{"--progress: a GPU computes all heads at once"};
+    return time_on_gpu(prepared, x, options);
+  }
+  const bool long_work = flop_count(instance.problem, &x) > 2 * modest_rate(prepared.plan());
+  if (options.progress || (long_work && options.repeat == 1 && isatty(STDERR_FILENO))) {
+    const auto slices = slices_of(instance.problem, x, target);
+    if (!slices.empty()) {
+      const auto start = Clock::now();
+      run_with_progress(slices, target);
+      return {{seconds_since(start)}};
+    }
+  }
+  return time_on_cpu(prepared, x, options);
+}
+
+void write_outputs(const RunOptions& options, const Outputs& outputs) {
+  const Shape& s = outputs.o.view.shape;
+  const bool heads_first = options.tensors.layout() == Layout::bhsd;
+  std::vector<NamedTensor> archive;
+  const auto put = [&](const std::string& path, const char* name, const HostTensor& tensor,
+                       std::vector<std::int64_t> shape) {
+    if (!tensor.view.data) return;
+    if (!path.empty()) write_tensors(path, {{name, &tensor, shape}});
+    archive.push_back({name, &tensor, shape});
+  };
+  const auto rows = [](const HostTensor& t) {
+    return std::vector<std::int64_t>(t.view.shape.begin(), t.view.shape.end() - (t.view.shape[3] == 1 ? 1 : 0));
+  };
+  const bool to_archive = ends_with(options.out, ".safetensors");
+  put(to_archive ? "" : options.out, "o", outputs.o,
+      heads_first ? std::vector<std::int64_t>{s[0], s[2], s[1], s[3]}
+                  : std::vector<std::int64_t>{s[0], s[1], s[2], s[3]});
+  put(options.lse, "lse", outputs.lse, rows(outputs.lse));
+  put(options.row_max, "row_max", outputs.row_max, rows(outputs.row_max));
+  const Shape& p = outputs.probabilities.view.shape;
+  put(options.probabilities, "probabilities", outputs.probabilities, {p.begin(), p.end()});
+  if (to_archive) write_tensors(options.out, archive);
+}
+
+int run_forward(const RunOptions& options) {
+  const NamedFiles outputs_to = {{"--out", &options.out},
+                                 {"--lse", &options.lse},
+                                 {"--row-max", &options.row_max},
+                                 {"--probabilities", &options.probabilities}};
+  check_files(options, {}, outputs_to);
+  Instance instance = options.tensors.load(options.features);
+  Attention& a = instance.problem;
+  const bool archive = ends_with(options.out, ".safetensors");
+  a.lse = !options.lse.empty() || archive;
+  a.row_max = !options.row_max.empty();
+  a.probabilities = !options.probabilities.empty();
+  instance.require_valid();
+  const Target target = options.where.target();
+  const Prepared prepared(a, target);
+  const Outputs outputs(instance, a.dtype, options.tensors.layout());
+  outputs.clear();
+  Operands x = instance.operands();
+  outputs.attach(&x);
+  const Samples time = compute(prepared, instance, x, options, target);
+  write_outputs(options, outputs);
+  const Report report{fmt::format("{} {}", name(a.dtype), problem_name(a)), to_json(a), flop_count(a, &x),
+                      byte_count(a, &x), is_decode(a)};
+  report.print(prepared, time, options, outputs_to);
+  return exit_ok;
+}
+
+/// Refuses options that the pass does not have.
+void check_use(const RunOptions& options, const Given& given) {
+  options.tensors.check(given);
+  const std::string why = "it has no effect here; it is an option of --op ";
+  if (parse_op(options.op) == Op::attention) {
+    given.refuse({"--o", "--grad-o", "--grad-lse", "--grad-q", "--grad-k", "--grad-v", "--grad-bias", "--grad-alibi",
+                  "--grads", "--any-order"},
+                 why + name(Op::attention_backward));
+  } else {
+    given.refuse({"--row-max", "--probabilities", "--progress"}, why + name(Op::attention));
+  }
+  if (options.repeat > 1) given.refuse({"--progress"}, "it times one run, head by head; leave --repeat out");
+}
+
+}  // namespace
+
+void add_run(Command& command) {
+  const auto options = std::make_shared<RunOptions>();
+  command.choice("--op", &options->op, {name(Op::attention), name(Op::attention_backward)}, "What is computed");
+  command.integer("--repeat", &options->repeat, 1, 1000000, "Timed runs after a warm-up; the median counts");
+  command.flag("--progress", &options->progress,
+               "Run head by head and say how far (by itself on a terminal, for long work)");
+  command.flag("--no-limit", &options->no_limit, "Do not measure this machine's limit beside it (saves half a second)");
+  command.flag("--json", &options->as_json, "Machine-readable output");
+  options->tensors.add_to(command);
+  options->features.add_to(command);
+  command.group("Outputs (.npy, or .safetensors for several in one file)");
+  command.text("--out", &options->out,
+               "O, in the type and axes of Q; .safetensors: LSE too. Backward: a .safetensors file of all gradients",
+               "FILE");
+  command.text("--lse", &options->lse, "Natural log of the sum of exponentials (b, h, s_q). Backward: an input",
+               "FILE");
+  command.text("--row-max", &options->row_max, "Largest score of each row (b, h, s_q)", "FILE");
+  command.text("--probabilities", &options->probabilities, "P (b, h, s_q, s_k), before dropout", "FILE");
+  command.group("Backward pass (--op attention-backward)");
+  command.text("--grad-o", &options->grad_o, "The gradient of O, with its type and axes", "FILE");
+  command.text("--o", &options->o, "O; without it and --lse a forward pass makes both", "FILE");
+  command.text("--grad-lse", &options->grad_lse, "The gradient of the LSE (b, h, s_q), f32", "FILE");
+  command.text("--grad-q", &options->grad_q, "Where the gradient of Q goes; what is not named is not computed", "FILE");
+  command.text("--grad-k", &options->grad_k, "That of K", "FILE");
+  command.text("--grad-v", &options->grad_v, "That of V", "FILE");
+  command.text("--grad-bias", &options->grad_bias, "That of the bias, f32, with its extents", "FILE");
+  command.text("--grad-alibi", &options->grad_alibi, "That of the ALiBi slopes, f32, (h)", "FILE");
+  command.choice("--grads", &options->grads, {"rounded", "f32"}, "Gradients of Q, K and V in the type of Q, or in f32");
+  command.flag("--any-order", &options->any_order, "Sums of grad_q in any order: the bits differ from run to run");
+  options->where.add_to(command);
+  command.run([options](const Given& given) {
+    check_use(*options, given);
+    return parse_op(options->op) == Op::attention ? run_forward(*options) : run_backward(*options);
+  });
+}
+
+}  // namespace falchion::tools

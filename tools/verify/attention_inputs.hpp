@@ -1,0 +1,69 @@
+// tools/verify/attention_inputs.hpp: the inputs that both passes of attention have: where they lie in the image, and
+// their numbers.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "contents.hpp"
+#include "draw.hpp"
+#include "falchion/falchion.hpp"
+#include "image.hpp"
+#include "problem.hpp"
+
+namespace falchion::tools::storm {
+
+class AttentionInputs {
+ public:
+  explicit AttentionInputs(const Problem& problem);
+
+  /// Adds the inputs to the image, which is not yet allocated.
+  void lay_out(Image* image);
+  /// Makes the numbers.
+  void fill();
+  /// Writes the numbers into the image, which is allocated.
+  void write(std::byte* base) const;
+
+  /// The inputs in a copy of the image. What else an operand list has stays empty.
+  Operands operands(const std::byte* base) const;
+  /// The same numbers for the definition, dense and in f32. `base` is the image, for masks and lengths.
+  Operands reference_operands(const std::byte* base) const;
+
+  /// Puts NaN into the rows of x that belong to no sequence. They are those of the axis `rows`, where the axis 0 is the
+  /// batch. Rows that share memory are left alone.
+  void spoil(Contents* x, const Storage& storage, bool of_queries, std::size_t rows = 1) const;
+  /// The numbers of stream n of this problem.
+  std::uint64_t stream(std::uint64_t n) const { return random_bits(p_.data.seed, n); }
+  /// 1 when packed, where all sequences lie in one batch entry.
+  std::int64_t batch() const { return batch_; }
+  std::int64_t q_rows() const { return q_rows_; }
+  std::int64_t k_rows() const { return k_rows_; }
+  /// The shape (b, h_q, s_q, s_k) with extents of 1 along the axes of the broadcast.
+  Contents::Shape scores(const Broadcast& broadcast) const;
+
+ private:
+  struct Array {
+    std::size_t offset = 0;
+    std::vector<std::int32_t> data{};
+  };
+
+  void fill_scores();
+  void fill_bias();
+  void fill_mask();
+  void fill_slopes();
+  void plant();
+
+  const Problem p_;
+  const Attention a_;
+  std::int64_t q_rows_ = 0, k_rows_ = 0, batch_ = 0;
+  Image::Place q_, k_, v_, bias_place_, mask_place_, alibi_place_;
+  std::size_t rng_at_ = 0;
+  Array cu_q_, cu_k_, used_q_, used_k_, first_k_;
+  Contents q_data_, k_data_, v_data_, bias_data_, mask_data_, alibi_data_;
+};
+
+/// What a key plant names puts into the operand of its name: "inf" of "inf_grad_o".
+float planted_number(const std::string& plant);
+
+}  // namespace falchion::tools::storm
