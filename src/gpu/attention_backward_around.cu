@@ -42,12 +42,13 @@ __device__ __forceinline__ float part_of_delta(const Element* grad_o, std::int64
   return sum;
 }
 
-/// Writes the statistics of a tile of rows of one head, and clears its turns where there are some. A row whose lse is
-/// -inf has seen no key; it counts for nothing, and so does the padding.
+/// Writes the statistics of a tile of rows of one head. Where several CTAs will add to grad_q it clears what they start
+/// from: the sums of the tile, or its turns. A row whose lse is -inf has seen no key; it counts for nothing, and so does
+/// the padding.
 template <class Element>
 __global__ void __launch_bounds__(kThreads)
     row_statistics(const __grid_constant__ AttentionBackwardArgs a, const __grid_constant__ BackwardDivisors by,
-                   float unit, bool with_turns) {
+                   float unit, int summed) {
   let_next_kernel_start();
   wait_for_earlier_kernels();
   int m, h, b = 0;
@@ -58,7 +59,7 @@ __global__ void __launch_bounds__(kThreads)
   // make a CTA wait for ever.
   const BackwardLayout layout = BackwardLayout::of(a);
   const std::int64_t block = (std::int64_t{b} * a.h_q + h) * layout.rows + m * kTileRows;
-  if (with_turns && m * kTileRows < layout.rows && threadIdx.x < kTileRows / 64 * 2)
+  if (summed > 0 && !a.any_order && m * kTileRows < layout.rows && threadIdx.x < kTileRows / 64 * 2)
     layout.turns(a)[block / 64 * 2 + threadIdx.x] = 0;
   if (a.cu_q != nullptr)
     m = find_sequence<kTileRows>(
@@ -66,6 +67,10 @@ __global__ void __launch_bounds__(kThreads)
   const Rows q = Rows::of_q(a, b);
   if (a.cu_q != nullptr && m * kTileRows >= q.length) return;
   const std::int64_t first = layout.first_row(a, b, h, q.begin) + m * kTileRows;
+  if (summed > 0 && a.any_order && a.grad_q.data != nullptr) {
+    auto* sums = reinterpret_cast<float4*>(layout.grad_q_sums(a) + first * summed);
+    for (int i = static_cast<int>(threadIdx.x); i < kTileRows * summed / 4; i += kThreads) sums[i] = float4{};
+  }
   const auto put = [&](int r, const RowStatistic& x) {
     layout.lse(a)[first + r] = x.lse;
     layout.delta(a)[first + r] = x.delta;
@@ -150,7 +155,7 @@ __global__ void __launch_bounds__(32) sum_slopes(const __grid_constant__ Attenti
 }  // namespace
 
 template <class Element>
-int launch_before_backward(const AttentionBackwardArgs& a, float unit, bool with_turns, void* stream) {
+int launch_before_backward(const AttentionBackwardArgs& a, float unit, int summed, void* stream) {
   if (a.zero_unused) {
     const cudaError_t error = a.grads_f32 ? clear_gradients<float>(a, stream) : clear_gradients<Element>(a, stream);
     if (error != cudaSuccess) return error;
@@ -161,11 +166,11 @@ int launch_before_backward(const AttentionBackwardArgs& a, float unit, bool with
   if (blocks > INT32_MAX) return cudaErrorInvalidConfiguration;
   if (blocks == 0) return cudaSuccess;
   return launch_kernel<row_statistics<Element>>(static_cast<unsigned>(blocks), kThreads, 0, stream, a.early, tiled,
-                                                BackwardDivisors(tiled, Owner::rows, 1), unit, with_turns);
+                                                BackwardDivisors(tiled, Owner::rows, 1), unit, summed);
 }
-template int launch_before_backward<float>(const AttentionBackwardArgs&, float, bool, void*);
-template int launch_before_backward<cutlass::half_t>(const AttentionBackwardArgs&, float, bool, void*);
-template int launch_before_backward<cutlass::bfloat16_t>(const AttentionBackwardArgs&, float, bool, void*);
+template int launch_before_backward<float>(const AttentionBackwardArgs&, float, int, void*);
+template int launch_before_backward<cutlass::half_t>(const AttentionBackwardArgs&, float, int, void*);
+template int launch_before_backward<cutlass::bfloat16_t>(const AttentionBackwardArgs&, float, int, void*);
 
 int launch_slope_sums(const AttentionBackwardArgs& a, int rows, void* stream) {
   const std::int64_t blocks = (a.alibi_summed ? 1 : a.b) * a.h_q;

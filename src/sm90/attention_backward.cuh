@@ -11,6 +11,7 @@
 #include "blocks/stream_order.cuh"
 #include "sm90/attention_backward_load.cuh"
 #include "sm90/attention_backward_store.cuh"
+#include "sm90/attention_backward_sums.cuh"
 
 namespace falchion::sm90 {
 
@@ -27,14 +28,7 @@ class BackwardConsumer {
   __device__ __forceinline__ BackwardConsumer(const AttentionBackwardArgs& a, Shared& shared, int warpgroup)
       : a(a), shared(shared), warpgroup(warpgroup), wants_q(a.grad_q.data != nullptr), unit(a.scale * kLog2e) {
     const BackwardTile& t = shared.tile;
-    begin = t.begin;
-    end = t.end;
     count = (t.end - t.begin) * t.heads;
-    // Rows in [whole_begin, whole_end) see all keys of this warpgroup, which then needs no mask.
-    const std::int64_t k0 = t.own0 + 64 * warpgroup, k1 = k0 + 64;
-    const std::int64_t first = k1 - 1 - t.mask.shift - t.mask.right, past = k0 - t.mask.shift + t.mask.left + 1;
-    whole_begin = static_cast<int>(min(max(first, std::int64_t{0}), std::int64_t{1} << 30));
-    whole_end = k1 <= t.k.length ? static_cast<int>(min(max(past, std::int64_t{0}), std::int64_t{1} << 30)) : 0;
   }
 
   /// Each step has five products. S is started while dK of the step before still runs, and dQ of the step before runs
@@ -47,22 +41,21 @@ class BackwardConsumer {
     warpgroup_fence_operand(rDk);
     warpgroup_fence_operand(rDv);
     if (warpgroup == 1) pass_turn();  // the first turn goes to warpgroup 0
-    int step = 0, tile = end - 1;
+    int step = 0;
     do {
       shared.ready_rows[at.stage].wait(at.parity);
       take_turn<BackwardTurns::starting_scores>();
       start_s();
       float lse[kColumns], delta[kColumns];
       if constexpr (kReadEarly) read(shared.lse[at.stage], lse);  // while S is computed
-      masked = needs_mask(tile * kRows);
-      if (step > 1 && wants_q) publish_dq();
+      masked = shared.masked[at.stage][warpgroup];
       warpgroup_wait<1>();  // the products of the step before; S runs meanwhile
-      if (step > 0) release(shared.empty_rows[at.stage ^ 1]);
+      if (step > 0) release(shared.empty_rows[at.stage == 0 ? Config::kStages - 1 : at.stage - 1]);
       start_dp();
       pass_turn<BackwardTurns::starting_scores>();
       wait_multiply<1>(rS);
       take_turn<BackwardTurns::exponentials>();
-      make_p(tile * kRows, lse);
+      make_p(lse);
       start_dv();
       pass_turn<BackwardTurns::exponentials>();
       if constexpr (kReadEarly) read(shared.delta[at.stage], delta);
@@ -80,16 +73,11 @@ class BackwardConsumer {
       }
       at.advance();
       at_ds.advance();
-      if (--tile < begin) tile = end - 1;
     } while (++step < count);
-    if (step > 1 && wants_q) publish_dq();
     wait_ds_before();
     start_dq();
     wait_multiply<0>(rDq);
-    if (wants_q) {
-      put_dq(count - 1);
-      publish_dq();
-    }
+    if (wants_q) put_dq(count - 1);
     warpgroup_fence_operand(rDk);
     warpgroup_fence_operand(rDv);
     store();
@@ -174,13 +162,10 @@ class BackwardConsumer {
       to[2 * n + 1] = x.y;
     }
   }
-  __device__ __forceinline__ bool needs_mask(int q0) const {
-    return q0 < whole_begin || q0 + kRows > whole_end || shared.dead[at.stage];
-  }
   /// P = exp2(S unit - lse), rounded. Where a row does not see a key it is 0, whatever the lse is. lse has the numbers
   /// of the first columns.
-  __device__ __forceinline__ void make_p(int q0, float (&lse)[kColumns]) {
-    if (masked) find_seen(q0);
+  __device__ __forceinline__ void make_p(float (&lse)[kColumns]) {
+    if (masked) find_seen(shared.row0[at.stage]);
     make_rounded(p, shared.lse[at.stage], lse, [&](int i, float of_row) { return exp2(fmaf(rS(i), unit, -of_row)); });
   }
   /// dS = P (dP - D), rounded. P is taken as it was rounded, since nobody has registers for both. dV may
@@ -259,16 +244,13 @@ class BackwardConsumer {
     __syncwarp();
     release(shared.full_ds[at_ds.stage]);
   }
-  /// Writes this warpgroup's part of dQ, in the order of its registers.
+  /// Writes this warpgroup's part of dQ, in the order of its registers, and hands it over. The thread that adds it makes
+  /// it visible to the copy engine: here that would take 200 clocks, while the tensor cores are busy with less.
   __device__ __forceinline__ void put_dq(int step) {
     shared.empty_dq[warpgroup].wait(step % 2 ^ 1);
     auto* to = reinterpret_cast<float4*>(shared.dq[warpgroup]) + threadIdx.x % 128;
     CUTE_UNROLL
     for (int i = 0; i < size(rDq); i += 4) to[i / 4 * 128] = {rDq(i), rDq(i + 1), rDq(i + 2), rDq(i + 3)};
-  }
-  /// Hands it over.
-  __device__ __forceinline__ void publish_dq() {
-    publish_to_async();
     __syncwarp();
     release(shared.full_dq[warpgroup]);
   }
@@ -281,8 +263,7 @@ class BackwardConsumer {
   bool masked;
   RingPosition<Config::kStages> at;
   RingPosition<Config::kStagesDs> at_ds;
-  int begin, end, count;  // tiles of rows of each head; steps
-  int whole_begin, whole_end;
+  int count;  // steps
 
   const AttentionBackwardArgs& a;
   Shared& shared;
@@ -322,15 +303,18 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   wait_for_earlier_kernels();
   const auto t = BackwardTile::of<Owner::keys, Config::kKeys, Config::kRows>(a, by, static_cast<int>(blockIdx.x));
   if (t.own0 >= t.k.length) return;
-  if (threadIdx.x == 0) shared.tile = t;
+  if (threadIdx.x == 0) {
+    shared.tile = t;
+    shared.first = first_tile<Config>(t, a.any_order);
+  }
   __syncthreads();
   if (warpgroup == Config::kConsumers) {
     cutlass::arch::warpgroup_reg_dealloc<Config::kProducerRegisters>();
     const int warp = static_cast<int>(threadIdx.x) / 32 % 4;
     const bool leader = threadIdx.x % 32 == 0;
-    if (warp == 0 && leader) load_backward<Config>(a, shared.tile, maps, shared);
-    if (warp == 1) guard_backward<Config>(a, shared.tile, shared);
-    if (warp >= 2 && leader) add_dq<Config>(a, shared.tile, warp - 2, shared);
+    if (warp == 0 && leader) load_backward<Config>(a, maps, shared);
+    if (warp == 1) guard_backward<Config>(a, shared);
+    if (warp >= 2 && leader) add_dq<Config>(a, warp - 2, shared);
   } else {
     cutlass::arch::warpgroup_reg_alloc<Config::kConsumerRegisters>();
     BackwardConsumer<Config>(a, shared, warpgroup).run();

@@ -18,6 +18,15 @@ using namespace gpu;
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 
+/// What a thread that adds dQ keeps of the head that it is at. It lies in shared memory because the thread has few
+/// registers.
+struct BackwardSums {
+  float* sums;         // of row 0
+  unsigned* turns;     // of row 0
+  std::int64_t since;  // a row sees no key before row + since
+  int head;
+};
+
 /// A CTA owns a tile of N keys x D head dims and visits tiles of M query rows. Each of its two consumer warpgroups has
 /// 64 of the keys. It computes S^T = K Q^T and dP^T = V dO^T, whose rows are keys, so that P^T and dS^T are operands of
 /// the next products in the registers where they were made. dS also goes through shared memory, because dQ = dS K needs
@@ -31,7 +40,7 @@ struct AttentionBackwardConfig {
   static constexpr int kStagesDs = BackwardTiles::kStagesDs;
   static constexpr BackwardTurns kTurns = kTile.turns;
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
-  static_assert(kStages == 2 && kStagesDs == 2, "the consumers find the stage before by stage ^ 1");
+  static_assert(kStagesDs == 2, "the consumers find the tile of dS before by stage ^ 1");
   static_assert(kKeys == 64 * kConsumers && (kRows == 64 || kRows == 128) && kD % 64 == 0);
 
   // dQ (M, D) is shared by the warpgroups: with 64 rows each makes half of the columns, with 128 rows half of the rows.
@@ -67,8 +76,11 @@ struct AttentionBackwardConfig {
     alignas(1024) Element ds[kStagesDs][kSizeDs];   // (M, N)
     alignas(1024) float dq[kConsumers][kSizeDq];    // in the order of the registers
     alignas(16) float lse[kStages][kRows], delta[kStages][kRows];
-    bool dead[kStages];  // some row counts for nothing
-    BackwardTile tile;   // consumers have no registers to spare for it
+    int row0[kStages];                 // the first row of the tile
+    bool masked[kStages][kConsumers];  // some of its pairs with the keys of a warpgroup do not count
+    BackwardTile tile;                 // consumers have no registers to spare for it
+    int first;                         // the tile of rows with which this CTA begins each head
+    BackwardSums to_add[kConsumers];
     // full: the bytes have come. ready: what counts for nothing has been cleared. empty: each consumer warp has read
     // it.
     BarrierOfBytes full_keys, full_rows[kStages];

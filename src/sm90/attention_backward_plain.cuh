@@ -28,7 +28,7 @@ cudaError_t make_backward_maps(const AttentionBackwardArgs& a, BackwardMaps* map
 /// Enqueues the pass and returns a cudaError_t: the statistics of the rows, the kernel, and grad_q of its sums.
 template <class Config>
 int launch_attention_backward(const AttentionBackwardArgs& a, void* stream) {
-  int error = launch_before_backward<typename Config::Element>(a, kLog2e, true, stream);
+  int error = launch_before_backward<typename Config::Element>(a, kLog2e, Config::kD, stream);
   const std::int64_t blocks = backward_blocks(a, Owner::keys, 1), tiles = backward_blocks(a, Owner::rows, 1);
   if (blocks > INT32_MAX || tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
   if (error == cudaSuccess && blocks > 0) {
