@@ -28,7 +28,7 @@ std::vector<const char*> levels() {
   std::vector<const char*> here;
   for (const char* name : {"generic", "neon", "avx2", "avx512", "amx_emulated", "amx"}) {
     try {
-      CausalAttention(1, 8, 1, 8, level(name));
+      CausalAttention(1, 8, 1, 8, falchion::DType::f32, level(name));
       here.push_back(name);
     } catch (const std::runtime_error&) {  // It is not built, or this CPU is another one.
     }

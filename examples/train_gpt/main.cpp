@@ -22,7 +22,7 @@ struct Options {
   int steps = 300, threads = 0, every = 20;
   float learning_rate = 1e-3F;
   std::uint64_t seed = 1;
-  std::string text = TRAIN_GPT_TEXT, backend = "cpu", json;
+  std::string text = TRAIN_GPT_TEXT, backend = "cpu", dtype = "f32", json;
   bool nudge = false;
 
   explicit Options(CLI::App* app) {
@@ -43,6 +43,9 @@ struct Options {
     app->add_option("--backend", backend, "Attention by the CPU's kernels, or by its definition in double: cpu, ref")
         ->capture_default_str()
         ->check(CLI::IsMember({"cpu", "ref"}));
+    app->add_option("--dtype", dtype, "Of attention: f32, bf16")
+        ->capture_default_str()
+        ->check(CLI::IsMember({"f32", "bf16"}));
     app->add_option("--json", json, "Write the losses to this file");
     app->add_flag("--nudge", nudge, "Begin with one weight one unit in its last place away");
   }
@@ -51,14 +54,16 @@ struct Options {
 /// Trains, prints a table and returns the loss of each step.
 nlohmann::json train(const Options& options) {
   const Text text(options.text);
+  Sizes sizes = options.sizes;
+  if (options.dtype == "bf16") sizes.dtype = falchion::DType::bf16;
   falchion::Target target(options.backend == "ref" ? falchion::Backend::ref : falchion::Backend::cpu);
   target.threads = options.threads;
-  Gpt gpt(options.sizes, options.seed, target);
+  Gpt gpt(sizes, options.seed, target);
   std::size_t weights = 0;
   for (const Parameter* p : gpt.parameters()) weights += p->value.data.size();
   if (options.nudge) {
-    float& first = gpt.parameters().front()->value.data.front();
-    first = std::nextafter(first, std::numeric_limits<float>::infinity());
+    float& weight = gpt.parameters().back()->value.data.front();  // of the last layer's MLP
+    weight = std::nextafter(weight, std::numeric_limits<float>::infinity());
   }
   fmt::print("{} bytes of text, {} weights\n{}\n\n step    loss  tokens/s\n", text.size(), weights, gpt.describe());
   Adam adam(gpt.parameters(), options.learning_rate, 20);
@@ -66,14 +71,14 @@ nlohmann::json train(const Options& options) {
   std::vector<double> losses;
   auto before = std::chrono::steady_clock::now();
   for (int step = 0, since = 0; step < options.steps; ++step) {
-    losses.push_back(gpt.loss_and_gradients(text.draw(options.sizes, &random)));
+    losses.push_back(gpt.loss_and_gradients(text.draw(sizes, &random)));
     adam.step();
     ++since;
     if (step % options.every != 0 && step + 1 != options.steps) continue;
     const auto now = std::chrono::steady_clock::now();
     const double seconds = std::chrono::duration<double>(now - before).count();
     fmt::print("{:>5}{:>8.4f}{:>10.0f}\n", step, losses.back(),
-               static_cast<double>(since * options.sizes.batch * options.sizes.context) / seconds);
+               static_cast<double>(since * sizes.batch * sizes.context) / seconds);
     std::fflush(stdout);
     before = now;
     since = 0;

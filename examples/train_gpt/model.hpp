@@ -15,6 +15,7 @@ namespace train_gpt {
 
 struct Sizes {
   std::int64_t layers = 4, width = 256, heads = 4, context = 128, batch = 4;
+  falchion::DType dtype = falchion::DType::f32;  // of attention; the gradients of q, k and v are f32 in any case
 };
 
 /// One layer: x += attention(norm(x)), then x += MLP(norm(x)). It keeps what its backward pass needs.
@@ -81,7 +82,7 @@ class Gpt {
   static constexpr std::int64_t kBytes = 256;
 
   Gpt(const Sizes& sizes, std::uint64_t seed, falchion::Target target)
-      : attention_(sizes.batch, sizes.context, sizes.heads, sizes.width / sizes.heads, target),
+      : attention_(sizes.batch, sizes.context, sizes.heads, sizes.width / sizes.heads, sizes.dtype, target),
         tokens_("tokens", kBytes, sizes.width),
         places_("places", sizes.context, sizes.width),
         norm_("last norm", 1, sizes.width, 1),
