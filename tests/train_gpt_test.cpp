@@ -23,12 +23,12 @@ falchion::Target level(const char* name) {
   return target;
 }
 
-/// The levels that have attention in f32 here, forward and backward.
-std::vector<const char*> levels() {
+/// The levels that have attention of this type here, forward and backward.
+std::vector<const char*> levels(falchion::DType dtype) {
   std::vector<const char*> here;
   for (const char* name : {"generic", "neon", "avx2", "avx512", "amx_emulated", "amx"}) {
     try {
-      CausalAttention(1, 8, 1, 8, falchion::DType::f32, level(name));
+      CausalAttention(1, 8, 1, 8, dtype, level(name));
       here.push_back(name);
     } catch (const std::runtime_error&) {  // It is not built, or this CPU is another one.
     }
@@ -86,24 +86,36 @@ TEST(TrainGpt, GradientsAreDerivatives) {
   }
 }
 
-/// The largest difference of all levels and parameters was 3.1e-6 of the gradient's norm.
-TEST(TrainGpt, GradientsOfKernelsAreThoseOfTheDefinition) {
+/// The gradients of a model whose attention has this type are those of the definition, but for `limit` of their norm.
+void expect_gradients_of_the_definition(falchion::DType dtype, double limit) {
   const Batch batch = draw(kSmall);
   Gpt exact(kSmall, 1, falchion::Backend::ref);
   make_large(&exact);
   const double loss = exact.loss_and_gradients(batch);
-  if (levels().empty()) GTEST_SKIP() << "no CPU level with f32 attention is built";
-  for (const char* name : levels()) {
-    Gpt gpt(kSmall, 1, level(name));
+  if (levels(dtype).empty()) GTEST_SKIP() << "no CPU level with attention of this type is built";
+  for (const char* name : levels(dtype)) {
+    Sizes sizes = kSmall;
+    sizes.dtype = dtype;
+    Gpt gpt(sizes, 1, level(name));
     make_large(&gpt);
-    EXPECT_NEAR(gpt.loss_and_gradients(batch), loss, 1e-6) << name;
+    EXPECT_NEAR(gpt.loss_and_gradients(batch), loss, limit) << name;
     for (std::size_t n = 0; n < gpt.parameters().size(); ++n) {
       const Parameter &of_kernels = *gpt.parameters()[n], &of_definition = *exact.parameters()[n];
       std::vector<float> difference = of_kernels.grad.data;
       for (std::size_t i = 0; i < difference.size(); ++i) difference[i] -= of_definition.grad.data[i];
-      EXPECT_LE(norm(difference), 1e-5 * norm(of_definition.grad.data)) << name << ", " << of_kernels.name;
+      EXPECT_LE(norm(difference), limit * norm(of_definition.grad.data)) << name << ", " << of_kernels.name;
     }
   }
+}
+
+/// The largest difference of all levels and parameters was 3.1e-6 of the gradient's norm.
+TEST(TrainGpt, GradientsOfKernelsAreThoseOfTheDefinition) {
+  expect_gradients_of_the_definition(falchion::DType::f32, 1e-5);
+}
+
+/// Attention sees q, k, v, o and grad_o rounded to 8 bits then, and the largest difference was 0.038 of the norm.
+TEST(TrainGpt, GradientsInBf16AreNearThoseOfTheDefinition) {
+  expect_gradients_of_the_definition(falchion::DType::bf16, 0.1);
 }
 
 std::vector<double> losses(falchion::Target target, int steps) {
@@ -122,11 +134,11 @@ std::vector<double> losses(falchion::Target target, int steps) {
 /// The curves of all levels were within 1.7e-5 of that of the definition.
 TEST(TrainGpt, KernelsTrainAsTheDefinitionDoes) {
   constexpr int kSteps = 40;
-  if (levels().empty()) GTEST_SKIP() << "no CPU level with f32 attention is built";
+  if (levels(falchion::DType::f32).empty()) GTEST_SKIP() << "no CPU level with attention in f32 is built";
   const std::vector<double> exact = losses(falchion::Backend::ref, kSteps);
   EXPECT_NEAR(exact.front(), std::log(256.0), 0.3) << "before training all bytes are as likely";
   EXPECT_LT(exact.back(), 3.2);
-  for (const char* name : levels()) {
+  for (const char* name : levels(falchion::DType::f32)) {
     const std::vector<double> curve = losses(level(name), kSteps);
     for (int step = 0; step < kSteps; ++step) EXPECT_NEAR(curve[step], exact[step], 1e-4) << name << ", step " << step;
   }

@@ -87,7 +87,7 @@ def draw(result):
     low, high = -9, math.ceil(math.log10(max(abs(x) for curve in apart.values() for x in curve)))
     at = lambda x: top + height * (1 - (math.log10(max(abs(x), 10 ** low)) - low) / (high - low))
     for power in range(low, high + 1):
-        label = f'10<tspan dy="-5" font-size="8">{power}</tspan>'
+        label = "10" + str(power).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
         parts += [f'<path d="M{LEFT} {at(10 ** power):g}H{LEFT + WIDTH}" stroke="{PALE}"/>', text(LEFT - 8, at(10 ** power) + 4, label, 11, "end", GREY)]
     shown = (("cpu_bf16", GREEN, 1.2, "kernels in bf16, and definition"), ("cpu", ORANGE, 1.8, "kernels in f32, and definition"),
              ("cpu_nudged", BLUE, 1.2, "kernels in f32 with one weight one unit away, and without"))
