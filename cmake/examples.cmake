@@ -10,10 +10,9 @@ if(FALCHION_HAS_NATIVE AND NOT FALCHION_STATIC_RUNTIME AND NOT FALCHION_SANITIZE
   target_compile_options(train_gpt_model INTERFACE -march=native)
 endif()
 target_compile_options(train_gpt_model INTERFACE -Wno-unknown-pragmas)  # omp, in a build without
-target_link_libraries(train_gpt_model INTERFACE falchion)
 
 if(FALCHION_TOOLS)  # It takes the same libraries as the command.
   add_executable(train_gpt examples/train_gpt/main.cpp)
-  target_link_libraries(train_gpt PRIVATE train_gpt_model falchion_warnings falchion_openmp CLI11::CLI11 ${falchion_fmt}
-    nlohmann_json::nlohmann_json)
+  target_link_libraries(train_gpt PRIVATE train_gpt_model falchion falchion_warnings falchion_openmp CLI11::CLI11
+    ${falchion_fmt} nlohmann_json::nlohmann_json)
 endif()
