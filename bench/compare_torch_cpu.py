@@ -6,9 +6,11 @@ run.
 
 It needs torch (2.5 or newer) and libfalchion.so, and no compiler. Each thread count runs in its own process, which is
 pinned to that many physical cores before torch is loaded. Between the two libraries it sleeps until the idle workers of
-the other one have stopped spinning. It takes about three minutes. README.md beside this file says how to read the numbers.
+the other one have stopped spinning. It takes about three minutes. With `--sections backward` it times the backward pass,
+which runs only when it is named. README.md beside this file says how to read the numbers.
 """
 import argparse
+import itertools
 import json
 import math
 import os
@@ -22,6 +24,7 @@ import result_file
 
 REST = 0.02  # seconds; libgomp's idle workers spin for up to some 15 ms
 BLOCK = 0.004  # seconds; a shorter problem is repeated for this long within one sample
+SECTIONS = ("decode", "prefill", "backward")
 
 
 def physical_cores(count):
@@ -119,6 +122,34 @@ def measure(torch, fal, options, threads, dtype_name, s, d, causal):
             "plan": ours.describe, "errors": errors, "samples": samples}
 
 
+def measure_backward(torch, fal, options, threads, dtype_name, s, d, causal):
+    """Times both libraries' own operation and not autograd, so that nothing but the backward pass is measured."""
+    import torch_backward
+    dtype = {"bf16": torch.bfloat16, "f16": torch.float16, "f32": torch.float32}[dtype_name]
+    q, k, v, grad_o = (torch.randn(1, options.heads, s, d).to(dtype) for _ in range(4))
+    cell = {"calls": {}, "both": {}, "gradients": {}, "refused": {}, "plans": {}}
+    torch_backward.add_ours(fal, "cpu", q, k, v, grad_o, causal, cell, threads, orders=("falchion",))
+    torch_backward.add_rivals(["cpu"], q, k, v, grad_o, causal, cell)
+    if cell["refused"]:
+        sys.exit(f"torch refused: {cell['refused']['cpu']}")
+    found, units = torch_backward.errors(q, k, v, grad_o, causal, cell["gradients"], heads=[(0, options.heads - 1)])
+    if dtype == torch.float32:
+        units = [unit * (1 + math.sqrt(s) / 2) for unit in units]
+    samples = interleaved([cell["calls"]["falchion"], cell["calls"]["cpu"]], options.runs)
+    flops = 10.0 * options.heads * s * s * d * (0.5 if causal else 1)
+    return {"kind": "backward", "dtype": dtype_name, "threads": threads, "s": s, "d": d, "causal": causal, "flops": flops,
+            "plan": cell["plans"]["falchion"], "check": torch_backward.verdict(found, units, within_twice),
+            "errors": [max(e[name] for e in found) for name in ("falchion", "cpu")], "samples": samples}
+
+
+def within_twice(errors, unit):
+    """Says "ok", or by how much our error is over twice torch's plus `unit`, which is one unit of the type at the size of
+    the gradient. In f32 sqrt(s) / 2 of these units are added, because our sums over s rows are made one after another:
+    s roundings of up to half a unit, as a random walk."""
+    limit = 2 * errors["cpu"] + unit
+    return "ok" if errors["falchion"] <= limit else f"error {errors['falchion']:.2e}, limit {limit:.2e}"
+
+
 def measure_decode(torch, fal, options, threads, cold):
     """Times one query against a long cache, with K and V from DRAM. Reading 1 GiB flushes the caches, and that is timed
     too."""
@@ -165,29 +196,32 @@ def worker(options):
     fal = Falchion(options.lib)
     print(json.dumps({"kind": "context", "torch": torch.__version__, "falchion": fal.version(), "cores": cores,
                       "build_info": fal.build_info()}), flush=True)
+    measures = {"prefill": measure, "backward": measure_backward}
     with torch.inference_mode():
-        for cold in (True, False):
+        for cold in (True, False) if "decode" in options.sections else ():
             print(json.dumps(measure_decode(torch, fal, options, threads, cold)), flush=True)
-        for dtype in options.dtypes.split(","):
-            for s in map(int, options.s.split(",")):
-                for d in map(int, options.d.split(",")):
-                    for causal in (False, True):
-                        print(json.dumps(measure(torch, fal, options, threads, dtype, s, d, causal)), flush=True)
+        for section in (name for name in measures if name in options.sections):
+            for dtype, s, d, causal in itertools.product(options.dtypes, options.s, options.d, (False, True)):
+                print(json.dumps(measures[section](torch, fal, options, threads, dtype, s, d, causal)), flush=True)
 
 
 def geometric_mean(values):
     return math.exp(sum(map(math.log, values)) / len(values))
 
 
+def wrong(result):
+    return f"   WRONG: {result['check']}" if result.get("check", "ok") != "ok" else ""
+
+
 def show(result):
     ours, theirs = map(statistics.median, result["samples"])
     spread = (max(result["samples"][0]) - min(result["samples"][0])) / 2 / ours
     where = f"{result['dtype']:<5}{result['threads']:>4}{result['s']:>7}{result['d']:>5}"
-    if result["kind"] == "prefill":
+    if result["kind"] != "decode":
         rate = [result["flops"] / t / 1e9 for t in (ours, theirs)]
         what = f"{'causal' if result['causal'] else 'full':<12}"
         print(f"{where}  {what}{ours * 1e3:>10.3f}{spread * 100:>6.0f} %{rate[0]:>10.0f}{theirs * 1e3:>11.3f}{rate[1]:>9.0f}"
-              f"{theirs / ours:>8.2f}x", flush=True)
+              f"{theirs / ours:>8.2f}x{wrong(result)}", flush=True)
     else:
         rate = [result["bytes"] / t / 1e9 for t in (ours, theirs)]
         share = f"   ours {100 * rate[0] * 1e9 / result['dram']:.0f} % of DRAM {result['dram'] / 1e9:.1f} GB/s" if result["cold"] else ""
@@ -200,25 +234,33 @@ def summary(results):
     """Prints geometric means of torch's time divided by Falchion's, with one line for each type and thread count."""
     out = []
     print("\ngeometric mean over all lengths and head dims: how many times as fast as torch\n"
-          "type threads      full    causal      both")
-    keys = dict.fromkeys((r["dtype"], r["threads"]) for r in results if r["kind"] == "prefill")
-    for dtype, threads in keys:
+          "section   type threads      full    causal      both    lowest")
+    keys = dict.fromkeys((r["kind"], r["dtype"], r["threads"]) for r in results if r["kind"] != "decode")
+    for section, dtype, threads in keys:
         ratios = {}
         for causal in (False, True):
             ratios[causal] = [statistics.median(r["samples"][1]) / statistics.median(r["samples"][0]) for r in results
-                              if (r["kind"], r["dtype"], r["threads"], r["causal"]) == ("prefill", dtype, threads, causal)]
-        line = {"dtype": dtype, "threads": threads, "full": geometric_mean(ratios[False]),
-                "causal": geometric_mean(ratios[True]), "both": geometric_mean(ratios[False] + ratios[True])}
+                              if (r["kind"], r["dtype"], r["threads"], r["causal"]) == (section, dtype, threads, causal)]
+        both = ratios[False] + ratios[True]
+        line = {"section": section, "dtype": dtype, "threads": threads, "full": geometric_mean(ratios[False]),
+                "causal": geometric_mean(ratios[True]), "both": geometric_mean(both), "lowest": min(both)}
         out.append(line)
-        print(f"{dtype:<5}{threads:>7}{line['full']:>9.2f}x{line['causal']:>9.2f}x{line['both']:>9.2f}x")
+        print(f"{section:<10}{dtype:<5}{threads:>7}{line['full']:>9.2f}x{line['causal']:>9.2f}x{line['both']:>9.2f}x"
+              f"{line['lowest']:>9.2f}x")
     return out
+
+
+def mode_of(result):
+    if result["kind"] == "decode":
+        return f"decode_{'cold' if result['cold'] else 'warm'}"
+    return ("backward_" if result["kind"] == "backward" else "") + ("causal" if result["causal"] else "full")
 
 
 def benchmarks(results):
     """Returns the medians in Google Benchmark's schema, so that compare.py can read them."""
     out = []
     for r in results:
-        mode = ("causal" if r["causal"] else "full") if r["kind"] == "prefill" else f"decode_{'cold' if r['cold'] else 'warm'}"
+        mode = mode_of(r)
         for who, samples in zip(("falchion", "torch"), r["samples"]):
             name = f"{who}/{r['dtype']}/{mode}/s:{r['s']}/d:{r['d']}/threads:{r['threads']}"
             median = statistics.median(samples)
@@ -227,7 +269,7 @@ def benchmarks(results):
                    "real_time": median * 1e3, "cpu_time": median * 1e3, "time_unit": "ms",
                    "stddev_ms": statistics.stdev(samples) * 1e3 if len(samples) > 1 else 0.0,
                    "max_abs_error": r["errors"][0 if who == "falchion" else 1]}
-            if r["kind"] == "prefill":
+            if r["kind"] != "decode":
                 row["flops"] = r["flops"] / median
             else:
                 row["bytes_per_second"] = r["bytes"] / median
@@ -241,12 +283,16 @@ def benchmarks(results):
 def main():
     root = pathlib.Path(__file__).resolve().parent.parent
     built = next((str(p) for p in (root / "build/release/libfalchion.so", root / "build/cpu/libfalchion.so") if p.exists()), None)
+    words = lambda text: tuple(text.split(","))
+    numbers = lambda text: tuple(map(int, text.split(",")))
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lib", default=built, help="libfalchion.so")
-    parser.add_argument("--threads", default="2,16")
-    parser.add_argument("--dtypes", default="bf16,f32,f16")
-    parser.add_argument("--s", default="1024,2048,4096")
-    parser.add_argument("--d", default="64,128")
+    parser.add_argument("--sections", type=words, default=SECTIONS[:-1],
+                        help=f"of {', '.join(SECTIONS)}; without it all but backward")
+    parser.add_argument("--threads", type=numbers, default=(2, 16))
+    parser.add_argument("--dtypes", type=words, default=("bf16", "f32", "f16"))
+    parser.add_argument("--s", type=numbers, default=(1024, 2048, 4096))
+    parser.add_argument("--d", type=numbers, default=(64, 128))
     parser.add_argument("--heads", type=int, default=8)
     parser.add_argument("--runs", type=int, default=9, help="samples of each, taken in turn; the median counts")
     parser.add_argument("--json", help="where to write the results")
@@ -254,6 +300,9 @@ def main():
     options = parser.parse_args()
     if not options.lib or not os.path.exists(options.lib):
         parser.error(f"no libfalchion.so at {options.lib}; build it (./dev build) or give --lib")
+    unknown = set(options.sections) - set(SECTIONS)
+    if unknown:
+        parser.error(f"no such section: {', '.join(sorted(unknown))}; there are {', '.join(SECTIONS)}")
     if options.worker:
         return worker(options)
 
@@ -261,7 +310,7 @@ def main():
     print(f"{cpu_name()}, {available} physical cores. Interleaved, medians of {options.runs}, b 1, h {options.heads}\n")
     print("type  thr      s    d  what          ours ms    ±   GFLOP/s   torch ms  GFLOP/s   ratio   (decode: GB/s)")
     results, contexts = [], []
-    for threads in map(int, options.threads.split(",")):
+    for threads in options.threads:
         if threads > available:
             print(f"{threads} threads: skipped, there are {available} cores")
             continue
@@ -279,6 +328,7 @@ def main():
     if not results:
         sys.exit("nothing was measured")
     means = summary(results)
+    wrong_results = list(filter(wrong, results))
     if options.json:
         head = result_file.facts(cpu_name(), result_file.cpu_driver(contexts[0]["build_info"]))
         context = {"num_cpus": available, "torch": contexts[0]["torch"], "falchion_version": contexts[0]["falchion"],
@@ -286,6 +336,8 @@ def main():
                    "runs": options.runs, "geometric_means": means,
                    "ratio": "torch median / falchion median, same tensors, interleaved"}
         result_file.write(options.json, {**head, "context": context, "benchmarks": benchmarks(results)})
+    if wrong_results:
+        sys.exit(f"{len(wrong_results)} of {len(results)} results are wrong")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
-"""What compare_torch.py times of the backward pass: Falchion's and PyTorch's back ends on the same tensors of the GPU.
-Each is called by itself and not through autograd, so that nothing but its kernels is timed. Needs torch."""
+"""What compare_torch.py and compare_torch_cpu.py time of the backward pass: Falchion's and PyTorch's back ends on the same
+tensors. Each is called by itself and not through autograd, so that nothing but its kernels is timed. Needs torch."""
 import math
 
 import torch
@@ -57,7 +57,18 @@ def flash_attention_4(q, k, v, grad_o, causal):
     return forward, backward
 
 
-RIVALS = {"cudnn": cudnn, "flash": flash, "efficient": efficient, "fa4": flash_attention_4}
+def cpu(q, k, v, grad_o, causal):
+    """What scaled_dot_product_attention and its autograd run on a CPU."""
+    def forward():
+        return ATEN._scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal)
+
+    def backward(state):
+        return ATEN._scaled_dot_product_flash_attention_for_cpu_backward(grad_o, q, k, v, *state, 0.0, causal)
+    return forward, backward
+
+
+RIVALS = {"cudnn": cudnn, "flash": flash, "efficient": efficient, "fa4": flash_attention_4, "cpu": cpu}
+ORDERS = ("falchion", "any_order")
 
 
 def first_line(error):
@@ -74,7 +85,8 @@ def add_rivals(names, q, k, v, grad_o, causal, cell):
             forward, backward = RIVALS[name](q, k, v, grad_o, causal)
             state = forward()
             gradients = backward(state)
-            torch.cuda.synchronize()
+            if q.is_cuda:
+                torch.cuda.synchronize()
         except Exception as error:  # A compiler may throw anything, and a back end refuses by a RuntimeError.
             cell["refused"][name] = first_line(error)
             continue
@@ -83,16 +95,16 @@ def add_rivals(names, q, k, v, grad_o, causal, cell):
         cell["gradients"][name] = gradients
 
 
-def add_ours(fal, backend, q, k, v, grad_o, causal, cell):
-    """Adds our two calls: `falchion`, whose bits are the same each time, and `any_order`."""
+def add_ours(fal, backend, q, k, v, grad_o, causal, cell, threads=0, orders=ORDERS):
+    """Adds our two calls: `falchion`, whose bits are the same each time, and `any_order`. A CPU has one order alone."""
     o = torch.full_like(q, math.nan)
     lse = torch.full(q.shape[:3], math.nan, dtype=torch.float32, device=q.device)
-    forward = fal.plan(q, k, v, o, causal=causal, backend=backend, lse=lse)
+    forward = fal.plan(q, k, v, o, causal=causal, backend=backend, lse=lse, threads=threads)
     forward()
-    for name, any_order in (("falchion", 0), ("any_order", 1)):
+    for name in orders:
         gradients = [torch.full_like(x, math.nan) for x in (q, k, v)]
-        call = fal.backward_plan(q, k, v, o, lse, grad_o, gradients, causal=causal, backend=backend,
-                                 any_order=any_order)
+        call = fal.backward_plan(q, k, v, o, lse, grad_o, gradients, causal=causal, backend=backend, threads=threads,
+                                 any_order=int(name == "any_order"))
         call()
 
         def both(call=call):
@@ -122,11 +134,12 @@ def exact_gradients(q, k, v, grad_o, causal, b, head, rows=1024):
     return out
 
 
-def errors(q, k, v, grad_o, causal, gradients):
-    """Returns for each gradient name -> largest error over the first and the last head, and the unit of the output."""
+def errors(q, k, v, grad_o, causal, gradients, heads=None):
+    """Returns for each gradient name -> largest error over `heads`, and the unit of the output. heads are pairs of a
+    sequence and a head; without them they are the first and the last."""
     found = [dict.fromkeys(gradients, 0.0) for _ in range(3)]
     largest = [0.0] * 3
-    for b, head in ((0, 0), (q.shape[0] - 1, q.shape[1] - 1)):
+    for b, head in heads or ((0, 0), (q.shape[0] - 1, q.shape[1] - 1)):
         for n, exact in enumerate(exact_gradients(q, k, v, grad_o, causal, b, head)):
             largest[n] = max(largest[n], exact.abs().max().item())
             for name, of in gradients.items():
@@ -135,7 +148,7 @@ def errors(q, k, v, grad_o, causal, gradients):
     return found, [torch.finfo(q.dtype).eps * x for x in largest]
 
 
-def verdict(found, units, judge, ours=("falchion", "any_order")):
+def verdict(found, units, judge, ours=ORDERS):
     """Returns "ok", or what is wrong with the first gradient of ours that is. judge is that of the forward pass."""
     for gradient, errors_of, unit in zip(("grad_q", "grad_k", "grad_v"), found, units):
         rivals = {name: e for name, e in errors_of.items() if name not in ours}

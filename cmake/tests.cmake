@@ -57,6 +57,7 @@ foreach(name verify_storm verify_backward verify_watchdog verify_rule verify_ope
     target_link_libraries(${name}_test PRIVATE falchion_tools)
   endif()
 endforeach()
+target_link_libraries(train_gpt_test PRIVATE train_gpt_model)
 # The JSON that the library writes is read by another parser than its own.
 if(TARGET explain_json_test)
   find_package(nlohmann_json REQUIRED)

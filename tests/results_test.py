@@ -28,7 +28,7 @@ def cited_names(text):
 
 
 def documents():
-    files = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "bench" / "README.md"]
+    files = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "examples").rglob("*.md"), ROOT / "bench" / "README.md"]
     return "\n".join(file.read_text() for file in files)
 
 

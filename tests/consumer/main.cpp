@@ -1,23 +1,77 @@
-// tests/consumer/main.cpp: a user's program around the README's C++ example (readme.cpp, cut out of README.md).
-#include <falchion/falchion.hpp>
-
+// tests/consumer/main.cpp: a user's program around the README's C++ examples (readme.cpp, cut out of README.md).
+#include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <falchion/falchion.hpp>
 #include <vector>
 
 falchion::Status attend(void* q, void* k, void* v, void* o);
+falchion::Status forward_and_backward(void* q, void* k, void* v, void* o, float* lse,
+                                      void (*loss)(const void* o, void* grad_o), void* grad_o, void* grad_q,
+                                      void* grad_k, void* grad_v);
 
-int main() {
-  const std::size_t count = 1024 * 8 * 128;
-  std::vector<std::uint16_t> q(count, 0x3F00), k(count, 0x3E80), v(count, 0x3FC0), o(count, 0xFFFF);  // bf16
-  if (const falchion::Status status = attend(q.data(), k.data(), v.data(), o.data()); !status) {
-    std::printf("refused: %s\n", status.why.c_str());
-    return 1;
-  }
+namespace {
+
+constexpr std::size_t kRows = 1024, kRow = 8 * 128, kCount = kRows * kRow;
+constexpr std::uint16_t kHalf = 0x3F00, kQuarter = 0x3E80, kOneAndAHalf = 0x3FC0, kPoison = 0xFFFF;  // bf16
+using Elements = std::vector<std::uint16_t>;
+
+double value(std::uint16_t bf16) {
+  const std::uint32_t bits = static_cast<std::uint32_t>(bf16) << 16;
+  float out = 0;
+  std::memcpy(&out, &bits, sizeof out);
+  return out;
+}
+
+int refused(const falchion::Status& status) {
+  std::printf("refused: %s\n", status.why.c_str());
+  return 1;
+}
+
+int check_forward() {
+  Elements q(kCount, kHalf), k(kCount, kQuarter), v(kCount, kOneAndAHalf), o(kCount, kPoison);
+  if (const falchion::Status status = attend(q.data(), k.data(), v.data(), o.data()); !status) return refused(status);
   for (const std::uint16_t x : o) {  // Each element is a weighted mean of 1.5s.
-    if (x == 0x3FC0) continue;
+    if (x == kOneAndAHalf) continue;
     std::printf("expected 1.5, got bits %04x\n", x);
     return 1;
   }
+  return 0;
+}
+
+/// The loss is the sum of all elements of o, half of each.
+void half_of_the_sum(const void*, void* grad_o) {
+  Elements halves(kCount, kHalf);
+  std::memcpy(grad_o, halves.data(), kCount * sizeof(std::uint16_t));
+}
+
+/// All keys are alike, so query i gives each of the i + 1 keys that it sees the weight 1 / (i + 1). The loss does not
+/// change with q and k then, and with v_j it changes by half the sum of the weights that key j gets.
+int check_backward() {
+  Elements q(kCount, kHalf), k(kCount, kQuarter), v(kCount, kOneAndAHalf), o(kCount, kPoison);
+  Elements grad_o(o), grad_q(o), grad_k(o), grad_v(o);
+  std::vector<float> lse(8 * kRows);
+  const falchion::Status status =
+      forward_and_backward(q.data(), k.data(), v.data(), o.data(), lse.data(), half_of_the_sum, grad_o.data(),
+                           grad_q.data(), grad_k.data(), grad_v.data());
+  if (!status) return refused(status);
+  double expected = 0;
+  for (std::size_t row = kRows; row-- > 0;) {
+    expected += 0.5 / static_cast<double>(row + 1);
+    for (std::size_t i = row * kRow; i < (row + 1) * kRow; ++i) {
+      const double x = value(grad_q[i]), y = value(grad_k[i]), z = value(grad_v[i]);
+      if (std::abs(x) < 1e-3 && std::abs(y) < 1e-3 && std::abs(z - expected) < 0.01 * expected) continue;
+      std::printf("row %zu: expected gradients of 0, 0, %g, got %g, %g, %g\n", row, expected, x, y, z);
+      return 1;
+    }
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main() {
+  if (check_forward() != 0 || check_backward() != 0) return 1;
   std::printf("falchion %s: ok\n", falchion::version());
 }
