@@ -43,8 +43,8 @@ __device__ __forceinline__ float part_of_delta(const Element* grad_o, std::int64
 }
 
 /// Writes the statistics of a tile of rows of one head. Where several CTAs will add to grad_q it clears what they start
-/// from: the sums of the tile, or its turns. A row whose lse is -inf has seen no key; it counts for nothing, and so does
-/// the padding.
+/// from: the sums of the tile, or its turns. A row whose lse is -inf has seen no key; it counts for nothing, and so
+/// does the padding.
 template <class Element>
 __global__ void __launch_bounds__(kThreads)
     row_statistics(const __grid_constant__ AttentionBackwardArgs a, const __grid_constant__ BackwardDivisors by,

@@ -8,8 +8,9 @@ namespace falchion::gpu {
 
 /// Enqueues what comes first: gradients of unused rows become 0 where that is wanted, and the statistics of all rows
 /// (RowStatistic) are written into the workspace. unit is what the lse is multiplied by: 1, or log2(e) for kernels that
-/// fold the scale into the exponent of 2. summed: how many columns the sums of grad_q have that several CTAs will add to,
-/// or 0 where nobody does; with any_order these sums become 0, else the turns of the CTAs begin anew. Element is float, cutlass::half_t or cutlass::bfloat16_t. Returns a cudaError_t.
+/// fold the scale into the exponent of 2. summed: how many columns the sums of grad_q have that several CTAs will add
+/// to, or 0 where nobody does; with any_order these sums become 0, else the turns of the CTAs begin anew. Element is
+/// float, cutlass::half_t or cutlass::bfloat16_t. Returns a cudaError_t.
 template <class Element>
 int launch_before_backward(const AttentionBackwardArgs& a, float unit, int summed, void* stream);
 

@@ -244,8 +244,8 @@ class BackwardConsumer {
     __syncwarp();
     release(shared.full_ds[at_ds.stage]);
   }
-  /// Writes this warpgroup's part of dQ, in the order of its registers, and hands it over. The thread that adds it makes
-  /// it visible to the copy engine: here that would take 200 clocks, while the tensor cores are busy with less.
+  /// Writes this warpgroup's part of dQ, in the order of its registers, and hands it over. The thread that adds it
+  /// makes it visible to the copy engine: here that would take 200 clocks, while the tensor cores are busy with less.
   __device__ __forceinline__ void put_dq(int step) {
     shared.empty_dq[warpgroup].wait(step % 2 ^ 1);
     auto* to = reinterpret_cast<float4*>(shared.dq[warpgroup]) + threadIdx.x % 128;

@@ -1,5 +1,5 @@
-// src/sm90/attention_backward_sums.cuh: the two warps of Hopper's backward kernel that add the tiles of dQ to the sums of
-// grad_q, in an order that is the same in each run or in any.
+// src/sm90/attention_backward_sums.cuh: the two warps of Hopper's backward kernel that add the tiles of dQ to the sums
+// of grad_q, in an order that is the same in each run or in any.
 #pragma once
 
 #include "sm90/attention_backward_step.cuh"
@@ -12,11 +12,10 @@ __device__ __forceinline__ unsigned turns_passed(const unsigned* turns) {
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(__cvta_generic_to_global(turns)) : "memory");
   return now;
 }
-/// Waits until at least so many CTAs have added to a tile of sums. Each acquire empties the L1, where the consumers have
-/// what they spill, so there is one only after the wait.
+/// Waits until at least so many CTAs have added to a tile of sums. Each acquire empties the L1, where the consumers
+/// have what they spill, so there is one only after the wait.
 __device__ __forceinline__ void wait_for_turn(const unsigned* turns, unsigned wanted) {
-  while (turns_passed(turns) < wanted) {
-  }
+  while (turns_passed(turns) < wanted) {}
   unsigned now;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(__cvta_generic_to_global(turns)) : "memory");
 }
@@ -58,7 +57,7 @@ __device__ __forceinline__ void add_dq(const AttentionBackwardArgs& a, int part,
       if (place > 0) wait_for_turn(turns, static_cast<unsigned>(place));
     }
     shared.full_dq[part].wait(parity);
-    publish_to_async();  // what the consumers have written
+    publish_to_async();                                                        // what the consumers have written
     if (!a.any_order) asm volatile("fence.proxy.async.global;" ::: "memory");  // what other CTAs have added
     if (place == 0 && !a.any_order) {
       asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
