@@ -42,22 +42,24 @@ class WideKeysConsumer {
     wait_for_scores();
     start_own_scores();
     wait_multiply<0>(rS);
-    make_factor(factor);
+    make_factor();
+    round_factor<Element>(factor, rS);
     CUTE_NO_UNROLL
     for (int step = 1; step < count; ++step) {
       const RingPosition<Config::kStagesQ> q_before = at_q;
       const RingPosition<Config::kStagesO> o_before = at_o;
       advance();
+      wait_for_gradient(q_before, o_before);
       wait_for_scores();
       start_own_scores();
-      wait_for_gradient(q_before, o_before);
       start_own_gradient(q_before.stage, o_before.stage);
       wait_multiply<1>(rS);
-      make_factor(next);
+      make_factor();
       wait_multiply<0>(rGradient);
       release(shared.empty_q[q_before.stage]);
       release(shared.empty_grad_o[o_before.stage]);
-      copy(next, factor);
+      // Not earlier, since the product has read these registers until now.
+      round_factor<Element>(factor, rS);
     }
     wait_for_gradient(at_q, at_o);
     start_own_gradient(at_q.stage, at_o.stage);
@@ -67,6 +69,7 @@ class WideKeysConsumer {
 
  private:
   using Fragments = WideFragments<Config>;
+  using Factor = typename Fragments::Factor;
 
   __device__ __forceinline__ void store() {
     const View& x = kValues ? a.grad_v : a.grad_k;
@@ -112,73 +115,76 @@ class WideKeysConsumer {
     start_gradient<Config>(factor, kValues ? shared.grad_o[stage_o] : shared.q[stage_q], rGradient);
   }
 
-  __device__ __forceinline__ void make_factor(typename Fragments::Factor& to) {
+  /// Turns S into P and hands it over, or dP into dS.
+  __device__ __forceinline__ void make_factor() {
     if constexpr (!kValues) shared.ready_q[at_q.stage].wait(at_q.parity);  // the statistics come with q
     const int q0 = tile * kLines;
-    const bool masked = q0 < whole_begin || q0 + kLines > whole_end || shared.dead[at_q.stage];
-    SeenPairs seen;
-    if (masked) find_seen(q0, &seen);
     if constexpr (kValues) {
-      make_p(to, masked, seen);
-      put_p(to);
+      make_p();
     } else {
-      make_ds(to, masked, seen);
+      make_ds();
     }
+    if (q0 < whole_begin || q0 + kLines > whole_end || shared.dead[at_q.stage]) mask_factor(q0);
+    if constexpr (kValues) put_p();
   }
-  __device__ __forceinline__ void find_seen(int q0, SeenPairs* seen) const {
+  __device__ __forceinline__ void mask_factor(int q0) {
     const BackwardTile& t = shared.tile;
-    seen->find(
-        [&](int r) {
-          const int key = t.own0 + SeenPairs::line(r);
-          return key < t.k.length ? queries_of(t.mask, key, key + 1, t.q.length) : Range{0, 0};
-        },
-        q0,
-        [&](int column) {
-          return !counts_for_nothing({0, shared.delta[at_q.stage][column]});
-        });
+    const auto rows_of = [&](int line) {
+      const int key = t.own0 + line;
+      return key < t.k.length ? queries_of(t.mask, key, key + 1, t.q.length) : Range{0, 0};
+    };
+    keep_seen(rS, q0, rows_of, [&](int row) { return !counts_for_nothing({0, shared.delta[at_q.stage][row]}); });
   }
   /// The numbers of two neighbouring columns.
   static __device__ __forceinline__ float2 pair_of(const float* of_rows, int n) {
-    return *reinterpret_cast<const float2*>(of_rows + SeenPairs::column(n));
+    return *reinterpret_cast<const float2*>(of_rows + column_of(n));
   }
-  static __device__ __forceinline__ void read_columns(const float* of_rows, float (&to)[16]) {
+  /// P = exp2(S unit - lse). Where a row does not see a key it is 0, whatever the lse is.
+  __device__ __forceinline__ void make_p() {
     CUTE_UNROLL
     for (int n = 0; n < 8; ++n) {
-      const float2 x = pair_of(of_rows, n);
-      to[2 * n] = x.x;
-      to[2 * n + 1] = x.y;
+      const float2 lse = pair_of(shared.lse[at_q.stage], n);
+      CUTE_UNROLL
+      for (int i = 0; i < 4; ++i) rS(4 * n + i) = exp2(fmaf(rS(4 * n + i), unit, i % 2 == 0 ? -lse.x : -lse.y));
     }
   }
-  /// P = exp2(S unit - lse), rounded. Where a row does not see a key it is 0, whatever the lse is.
-  __device__ __forceinline__ void make_p(typename Fragments::Factor& to, bool masked, const SeenPairs& seen) const {
-    float lse[16];
-    read_columns(shared.lse[at_q.stage], lse);
-    round_factor<Element>(to, masked, seen, [&](int i) { return exp2(fmaf(rS(i), unit, -lse[i / 4 * 2 + i % 2])); });
-  }
-  /// Hands P over to the other warpgroup, each thread to its twin.
-  __device__ __forceinline__ void put_p(const typename Fragments::Factor& p) {
+  /// Hands P over to the other warpgroup, rounded, each thread to its twin. What goes together into a word are other
+  /// pairs than in the factor: ptxas would take equal words from one register, and write the factor while the product
+  /// still reads it.
+  __device__ __forceinline__ void put_p() {
     shared.empty_p[at_p.stage].wait(at_p.parity ^ 1);
-    const auto words = recast<const uint4>(p);
     CUTE_UNROLL
-    for (int i = 0; i < 4; ++i) shared.p[at_p.stage][i][threadIdx.x % 128] = words(i);
+    for (int i = 0; i < 4; ++i) {
+      cutlass::Array<Element, 8> words;
+      CUTE_UNROLL
+      for (int j = 0; j < 4; ++j)
+        reinterpret_cast<cutlass::Array<Element, 2>*>(&words)[j] =
+            cutlass::NumericArrayConverter<Element, float, 2>::convert({rS(4 * i + j), rS(4 * i + j + 16)});
+      shared.p[at_p.stage][i][threadIdx.x % 128] = reinterpret_cast<const uint4&>(words);
+    }
     release(shared.full_p[at_p.stage]);
   }
-  /// dS = P (dP - D), rounded. P is taken as it was rounded.
-  __device__ __forceinline__ void make_ds(typename Fragments::Factor& to, bool masked, const SeenPairs& seen) {
-    float delta[16];
-    read_columns(shared.delta[at_q.stage], delta);
+  /// dS = P (dP - D). P is taken as it was rounded.
+  __device__ __forceinline__ void make_ds() {
     shared.full_p[at_p.stage].wait(at_p.parity);
-    typename Fragments::Factor p;
+    const float* delta = shared.delta[at_q.stage];
     CUTE_UNROLL
-    for (int i = 0; i < 4; ++i) recast<uint4>(p)(i) = shared.p[at_p.stage][i][threadIdx.x % 128];
+    for (int i = 0; i < 4; ++i) {
+      const uint4 words = shared.p[at_p.stage][i][threadIdx.x % 128];
+      const float2 low = pair_of(delta, i), high = pair_of(delta, i + 4);
+      CUTE_UNROLL
+      for (int j = 0; j < 4; ++j) {
+        const auto p = reinterpret_cast<const cutlass::Array<Element, 2>*>(&words)[j];
+        rS(4 * i + j) = static_cast<float>(p[0]) * (rS(4 * i + j) - (j % 2 == 0 ? low.x : low.y));
+        rS(4 * i + j + 16) = static_cast<float>(p[1]) * (rS(4 * i + j + 16) - (j % 2 == 0 ? high.x : high.y));
+      }
+    }
     release(shared.empty_p[at_p.stage]);
-    round_factor<Element>(to, masked, seen,
-                          [&](int i) { return static_cast<float>(p(i)) * (rS(i) - delta[i / 4 * 2 + i % 2]); });
   }
 
-  typename Fragments::Scores rS;           // (64 keys, 64 rows)
+  typename Fragments::Scores rS;           // (64 keys, 64 rows): scores, then the factor
   typename Fragments::Gradient rGradient;  // (64 keys, D)
-  typename Fragments::Factor factor, next;
+  Factor factor;
   typename Fragments::Held held;
   RingPosition<Config::kStagesQ> at_q;
   RingPosition<Config::kStagesO> at_o;

@@ -7,7 +7,7 @@
 
 namespace falchion::sm90 {
 
-/// One warpgroup's share of each matrix. Line and column of element i of scores: see SeenPairs.
+/// One warpgroup's share of each matrix. Line and column of element i of scores: see line_of.
 template <class Config>
 struct WideFragments {
   using Element = typename Config::Element;
@@ -18,32 +18,47 @@ struct WideFragments {
   using Held = decltype(make_tensor<Element>(Layout<Int<8 * cute::max(Config::kStepsHeld, 1)>>{}));
 };
 
-/// The steps of operand B from step kFrom on.
-template <int kFrom, class B>
-__device__ __forceinline__ auto steps_from(const B& b) {
-  return [&b](auto, auto, int k) { return b(_, _, k + kFrom); };
+/// The same pointer. The compiler does not know that; otherwise it would work out the descriptors of a tile that stays
+/// before the loop and keep one for each step of the product in registers.
+template <class Element>
+__device__ __forceinline__ const Element* as_new(const Element* tile) {
+  asm volatile("" : "+l"(tile));
+  return tile;
 }
 
 /// S = A B^T of two tiles in shared memory, of which A lacks the columns that are held in registers.
 template <class Config, class Element, class Scores, class Held>
 __device__ __forceinline__ void start_scores(const Element* a, Held& held, const Element* b, Scores& to) {
   using Mma = typename Config::MmaScores;
-  const auto sA = make_tensor(make_smem_ptr(a), typename Config::LayoutHere{});
+  const auto sA = make_tensor(make_smem_ptr(as_new(a)), typename Config::LayoutHere{});
   const auto sB = make_tensor(make_smem_ptr(b), typename Config::LayoutWhole{});
   const auto slice = Mma{}.get_slice(threadIdx.x % 128);
   const auto rA = slice.partition_fragment_A(sA);
   const auto rB = slice.partition_fragment_B(sB);
+  Mma mma;
+  typename Config::MmaHeld mma_held;
+  const auto rHeld = as_wgmma_operand_a(held);
   forget(to);
-  start_multiply<true>(Mma{}, rA, rB, to);
-  if constexpr (Config::kStepsHeld > 0)
-    start_multiply<false>(typename Config::MmaHeld{}, as_wgmma_operand_a(held), steps_from<Config::kStepsHere>(rB), to);
+  warpgroup_fence_operand(held);  // nothing may touch the registers once the first product has begun
+  warpgroup_fence_operand(to);
+  warpgroup_arrive();
+  mma.accumulate_ = GMMA::ScaleOut::Zero;
+  CUTE_UNROLL
+  for (int k = 0; k < Config::kStepsHere; ++k) {
+    gemm(mma, rA(_, _, k), rB(_, _, k), to);
+    mma.accumulate_ = GMMA::ScaleOut::One;
+  }
+  CUTE_UNROLL
+  for (int k = 0; k < Config::kStepsHeld; ++k) gemm(mma_held, rHeld(_, _, k), rB(_, _, k + Config::kStepsHere), to);
+  warpgroup_commit_batch();
+  warpgroup_fence_operand(to);
 }
 /// The same of two whole tiles in shared memory.
 template <class Config, class Element, class Scores>
 __device__ __forceinline__ void start_scores(const Element* a, const Element* b, Scores& to) {
   using Mma = typename Config::MmaScores;
   const auto slice = Mma{}.get_slice(threadIdx.x % 128);
-  const auto rA = slice.partition_fragment_A(make_tensor(make_smem_ptr(a), typename Config::LayoutWhole{}));
+  const auto rA = slice.partition_fragment_A(make_tensor(make_smem_ptr(as_new(a)), typename Config::LayoutWhole{}));
   const auto rB = slice.partition_fragment_B(make_tensor(make_smem_ptr(b), typename Config::LayoutWhole{}));
   forget(to);
   start_multiply<true>(Mma{}, rA, rB, to);
@@ -74,58 +89,35 @@ __device__ __forceinline__ void read_held(const Element* boxes, Held& held) {
   }
 }
 
-/// Which of a thread's 32 pairs of a line and a column see each other. Element i lies in line lane / 4 + 8 (i / 2 % 2)
-/// of its warp's 16 and in column 8 (i / 4) + 2 (lane % 4) + i % 2.
-class SeenPairs {
- public:
-  static __device__ __forceinline__ int line(int r) {
-    return static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * r;
+/// Line and column of scores (64, 64) in which a thread has its elements: element i lies in line_of(i / 2 % 2) and in
+/// column_of(i / 4) + i % 2.
+__device__ __forceinline__ int line_of(int r) {
+  return static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * r;
+}
+__device__ __forceinline__ int column_of(int n) { return n * 8 + static_cast<int>(threadIdx.x) % 4 * 2; }
+
+/// Sets scores to 0 where a line does not see a column. seen_by(line): the columns that a line sees, an interval that
+/// is counted from where column 0 has number column0. counts(column): does the column count at all?
+template <class Scores, class SeenBy, class Counts>
+__device__ __forceinline__ void keep_seen(Scores& scores, std::int64_t column0, SeenBy seen_by, Counts counts) {
+  const auto clamped = [&](std::int64_t bound) {
+    return static_cast<int>(min(max(bound - column0, std::int64_t{-1}), std::int64_t{64}));
+  };
+  const Range seen[2] = {seen_by(line_of(0)), seen_by(line_of(1))};
+  const int first[2] = {clamped(seen[0].begin), clamped(seen[1].begin)};
+  const int past[2] = {clamped(seen[0].end), clamped(seen[1].end)};
+  CUTE_UNROLL
+  for (int i = 0; i < 32; ++i) {
+    const int column = column_of(i / 4) + i % 2, r = i / 2 % 2;
+    if (column < first[r] || column >= past[r] || !counts(column)) scores(i) = 0;
   }
-  static __device__ __forceinline__ int column(int n) { return n * 8 + static_cast<int>(threadIdx.x) % 4 * 2; }
-
-  /// of_line(r): the columns that line(r) sees, an interval. counts(c): does column c count at all?
-  template <class OfLine, class Counts>
-  __device__ __forceinline__ void find(OfLine of_line, std::int64_t column0, Counts counts) {
-    bits_ = 0;
-    CUTE_UNROLL
-    for (int r = 0; r < 2; ++r) {
-      const Range seen = of_line(r);
-      const auto clamped = [&](std::int64_t bound) {
-        return static_cast<int>(min(max(bound - column0, std::int64_t{-1}), std::int64_t{64}));
-      };
-      const int first = clamped(seen.begin), past = clamped(seen.end);
-      CUTE_UNROLL
-      for (int n = 0; n < 8; ++n) {
-        CUTE_UNROLL
-        for (int e = 0; e < 2; ++e) {
-          const int c = column(n) + e;
-          if (first <= c && c < past && counts(c)) bits_ |= 1u << (n * 4 + 2 * r + e);
-        }
-      }
-    }
-  }
-  __device__ __forceinline__ bool operator()(int i) const { return (bits_ >> i & 1) != 0; }
-
- private:
-  std::uint32_t bits_;
-};
-
-/// Rounds value(i) for each of the 32 elements.
-template <class Element, class Factor, class F>
-__device__ __forceinline__ void round_factor(Factor& to, F value) {
+}
+template <class Element, class Factor, class Scores>
+__device__ __forceinline__ void round_factor(Factor& to, const Scores& scores) {
   CUTE_UNROLL
   for (int i = 0; i < 32; i += 2)
     recast<cutlass::Array<Element, 2>>(to)(i / 2) =
-        cutlass::NumericArrayConverter<Element, float, 2>::convert({value(i), value(i + 1)});
-}
-/// The same, but 0 where a pair does not see each other, if there may be such pairs.
-template <class Element, class Factor, class F>
-__device__ __forceinline__ void round_factor(Factor& to, bool masked, const SeenPairs& seen, F value) {
-  if (masked) {
-    round_factor<Element>(to, [&](int i) { return seen(i) ? value(i) : 0.f; });
-  } else {
-    round_factor<Element>(to, value);
-  }
+        cutlass::NumericArrayConverter<Element, float, 2>::convert({scores(i), scores(i + 1)});
 }
 
 }  // namespace falchion::sm90

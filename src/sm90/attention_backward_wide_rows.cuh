@@ -89,7 +89,7 @@ class WideRowsConsumer {
     const BackwardLayout layout = BackwardLayout::of(a);
     const std::int64_t first = layout.first_row(a, t.b, t.h, t.q.begin);
     CUTE_UNROLL
-    for (int r = 0; r < 2; ++r) statistic[r] = layout.statistic(a, first + row0 + SeenPairs::line(r));
+    for (int r = 0; r < 2; ++r) statistic[r] = layout.statistic(a, first + row0 + line_of(r));
   }
   /// TMA brings whole tiles: keys past the used length may hold NaN, which times 0 is NaN in dQ. Only the tile that
   /// comes first can have some.
@@ -122,15 +122,16 @@ class WideRowsConsumer {
   __device__ __forceinline__ void make_ds() {
     const BackwardTile& t = shared.tile;
     const int k0 = tile * kLines;
-    const bool masked = k0 < whole_begin || k0 + kLines > whole_end;
-    SeenPairs seen;
-    if (masked) {
-      seen.find([&](int r) { return t.mask.keys(row0 + SeenPairs::line(r)); }, k0, [](int) { return true; });
-    }
-    round_factor<Element>(ds, masked, seen, [&](int i) {
+    CUTE_UNROLL
+    for (int i = 0; i < 32; ++i) {
       const RowStatistic& x = statistic[i / 2 % 2];
-      return exp2(fmaf(rS(i), unit, -x.lse)) * (rDp(i) - x.delta);
-    });
+      rS(i) = exp2(fmaf(rS(i), unit, -x.lse)) * (rDp(i) - x.delta);
+    }
+    if (k0 < whole_begin || k0 + kLines > whole_end) {
+      keep_seen(
+          rS, k0, [&](int line) { return t.mask.keys(row0 + line); }, [](int) { return true; });
+    }
+    round_factor<Element>(ds, rS);
   }
 
   typename Fragments::Scores rS, rDp;  // (64 rows, 64 keys)
