@@ -62,14 +62,12 @@ int launch_attention_backward_wide(const AttentionBackwardArgs& a, void* stream)
   BackwardMaps maps;
   error = make_wide_maps<Config>(a, &maps);
   if (error != cudaSuccess) return error;
-  // Nothing is divided by the tiles of a side that has none, but FastDivmod cannot be made of 0.
-  AttentionBackwardArgs divided = a;
-  divided.key_tiles = std::max<std::int64_t>(a.key_tiles, 1);
-  divided.row_tiles = std::max<std::int64_t>(a.row_tiles, 1);
-  return launch_kernel<attention_backward_of_wide_heads<Config>>(
-      static_cast<unsigned>(keys + rows), Config::kThreads, Config::kSharedBytes, stream, a.early, a,
-      BackwardDivisors(divided, Owner::keys, 1), BackwardDivisors(divided, Owner::rows, 1), maps,
-      static_cast<int>(keys));
+  // Nothing is divided by the numbers of a side without blocks, and FastDivmod cannot be made of 0.
+  const BackwardDivisors by_keys(a, keys > 0 ? Owner::keys : Owner::rows, 1);
+  const BackwardDivisors by_rows(a, rows > 0 ? Owner::rows : Owner::keys, 1);
+  return launch_kernel<attention_backward_of_wide_heads<Config>>(static_cast<unsigned>(keys + rows), Config::kThreads,
+                                                                 Config::kSharedBytes, stream, a.early, a, by_keys,
+                                                                 by_rows, maps, static_cast<int>(keys));
 }
 
 template <class Element, int kD>
