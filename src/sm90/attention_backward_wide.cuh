@@ -18,10 +18,10 @@ namespace falchion::sm90 {
 /// the SMs that the last ones with keys leave idle.
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, 1)
-    attention_backward_of_wide_heads(const __grid_constant__ AttentionBackwardArgs a,
-                                     const __grid_constant__ BackwardDivisors by_keys,
-                                     const __grid_constant__ BackwardDivisors by_rows,
-                                     const __grid_constant__ BackwardMaps maps, int key_blocks) {
+    attention_backward(const __grid_constant__ AttentionBackwardArgs a,
+                       const __grid_constant__ BackwardDivisors by_keys,
+                       const __grid_constant__ BackwardDivisors by_rows, const __grid_constant__ BackwardMaps maps,
+                       int key_blocks) {
   extern __shared__ __align__(1024) unsigned char memory[];
   let_next_kernel_start();
   const int block = static_cast<int>(blockIdx.x);
@@ -65,9 +65,9 @@ int launch_attention_backward_wide(const AttentionBackwardArgs& a, void* stream)
   // Nothing is divided by the numbers of a side without blocks, and FastDivmod cannot be made of 0.
   const BackwardDivisors by_keys(a, keys > 0 ? Owner::keys : Owner::rows, 1);
   const BackwardDivisors by_rows(a, rows > 0 ? Owner::rows : Owner::keys, 1);
-  return launch_kernel<attention_backward_of_wide_heads<Config>>(static_cast<unsigned>(keys + rows), Config::kThreads,
-                                                                 Config::kSharedBytes, stream, a.early, a, by_keys,
-                                                                 by_rows, maps, static_cast<int>(keys));
+  return launch_kernel<attention_backward<Config>>(static_cast<unsigned>(keys + rows), Config::kThreads,
+                                                   Config::kSharedBytes, stream, a.early, a, by_keys, by_rows, maps,
+                                                   static_cast<int>(keys));
 }
 
 template <class Element, int kD>
