@@ -69,8 +69,10 @@ TEST(BackwardGpuPlan, VariantsByHeadDim) {
                   {64, "sm90 plain bf16 64", "sm80 plain bf16 64", "sm80 general bf16 64", "sm80 general f32 64"},
                   {72, "sm90 plain bf16 128", "sm80 plain bf16 128", "sm80 general bf16 128", "sm80 general f32 128"},
                   {128, "sm90 plain bf16 128", "sm80 plain bf16 128", "sm80 general bf16 128", "sm80 general f32 128"},
-                  {136, "sm80 plain bf16 256", "sm80 plain bf16 256", "sm80 general bf16 256", "sm80 general f32 256"},
-                  {256, "sm80 plain bf16 256", "sm80 plain bf16 256", "sm80 general bf16 256", "sm80 general f32 256"}};
+                  {136, "sm90 wide bf16 192", "sm80 plain bf16 256", "sm80 general bf16 256", "sm80 general f32 256"},
+                  {192, "sm90 wide bf16 192", "sm80 plain bf16 256", "sm80 general bf16 256", "sm80 general f32 256"},
+                  {200, "sm90 wide bf16 256", "sm80 plain bf16 256", "sm80 general bf16 256", "sm80 general f32 256"},
+                  {256, "sm90 wide bf16 256", "sm80 plain bf16 256", "sm80 general bf16 256", "sm80 general f32 256"}};
   for (const auto& [d, on_hopper, on_ampere, capped, f32] : expected) {
     SCOPED_TRACE(d);
     Attention a = problem(4, 1000, 1000, 16, 4, d);
@@ -90,13 +92,38 @@ TEST(BackwardGpuPlan, VariantsByHeadDim) {
   EXPECT_EQ(taken(wide_v, hopper()), "sm90 plain bf16 128");
 }
 
-TEST(BackwardGpuPlan, HeadDimsOver128GoToAmperesVariantOnHopper) {
-  EXPECT_NE(story(problem(4, 1000, 1000, 16, 4, 192), hopper())
-                .find("paths\n"
-                      "  sm90 plain bf16 d128  it takes head dims up to 128, but the problem's largest is 192\n"
-                      "  sm80 plain bf16       taken\n"),
+/// Above head dim 128 one kernel has CTAs for tiles of keys and others for tiles of rows, and no sums of grad_q.
+TEST(BackwardGpuPlan, HopperAboveHeadDim128) {
+  EXPECT_EQ(
+      story(causal(4096, 256), hopper()),
+      "problem     attention_backward bf16: b 4, s_q 4096, s_k 4096, h_q 16, h_k 16, d_qk 256, d_v 256\n"
+      "band        causal(bottom_right): the last query stands at the last key\n"
+      "score       scale 0.0625\n"
+      "work        1.37 Tflop, 50.0122 % of s_q x s_k seen; 1.07 GB if each tensor moves once: 1.28 kflop/B\n"
+      "decision    sm90 wide\n"
+      "device      sm_90: 132 SMs\n"
+      "tiles       64 keys, for grad_k and grad_v, and 128 rows, for grad_q, in one kernel; head dims up to 256, "
+      "384 threads\n"
+      "grid        6144 CTAs, 1 an SM: 47 waves, 99 % busy\n"
+      "shared      231 kB a CTA\n"
+      "workspace   2.10 MB: lse and D of each row\n"
+      "unaligned   operands that are not 16-byte aligned, or whose rows overlap, run on the variant general d256\n"
+      "paths\n"
+      "  sm90 wide bf16  taken\n");
+  Attention mla = problem(4, 1000, 1000, 16, 16, 192);
+  mla.d_v = 128;
+  EXPECT_EQ(taken(mla, hopper()), "sm90 wide bf16 192");
+  mla.score.softcap = 30;
+  const std::string told = story(mla, hopper());
+  EXPECT_NE(told.find("paths\n"
+                      "  sm90 wide bf16 d192   softcap needs a general variant of sm80\n"
+                      "  sm80 plain bf16 d256 "),
             std::string::npos)
-      << story(problem(4, 1000, 1000, 16, 4, 192), hopper());
+      << told;
+  mla.d_qk = 128;
+  EXPECT_EQ(story(mla, hopper()).find("wide"), std::string::npos) << "what is narrow does not concern it";
+  EXPECT_NE(story(problem(2, 0, 0, 2, 2, 256), hopper()).find("tiles       none: there are neither keys nor queries\n"),
+            std::string::npos);
 }
 
 TEST(BackwardGpuPlan, PlainHasBandsLengthsAndEveryWayToWrite) {
@@ -112,9 +139,11 @@ TEST(BackwardGpuPlan, PlainHasBandsLengthsAndEveryWayToWrite) {
   all[8].zero_unused = true;
   all[9].frozen = 1;
   all[10].any_order = true;
-  for (const Attention& a : all) {
+  for (Attention& a : all) {
     EXPECT_EQ(taken(a, hopper()), "sm90 plain bf16 128");
     EXPECT_EQ(taken(a, on(80)), "sm80 plain bf16 128");
+    a.d_qk = 256;
+    EXPECT_EQ(taken(a, hopper()), "sm90 wide bf16 256");
   }
 }
 
@@ -183,6 +212,8 @@ TEST(BackwardGpuPlan, BytesOfTheWorkspace) {
   rows = 8 * (3000 / 128 + 3) * 128;
   EXPECT_EQ(workspace(a, hopper()), rows * (kStatistic + 128 * kSum) + rows / 64 * 2 * kTurn);
   EXPECT_EQ(workspace(a, on(80)), rows * kStatistic + 8 * (47 + 3) * kSum);
+  a.d_qk = 256;
+  EXPECT_EQ(workspace(a, hopper()), rows * kStatistic) << "nobody adds to what another CTA has made";
   Attention f32 = problem(1, 1000, 1000, 2, 2, 256);
   f32.dtype = DType::f32;
   EXPECT_EQ(workspace(f32, hopper()), 2 * 1024 * kStatistic + 2 * 32 * kSum) << "tiles of 32 rows";

@@ -48,7 +48,9 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   attention.tiles = args.row_tiles;
   const std::int64_t sequences = a.packed ? 1 : a.b;
   const std::int64_t of_rows = args.row_tiles * a.h_q * sequences, of_keys = args.key_tiles * a.h_k * sequences;
-  plan->items = plan->backend == Backend::sm90 ? of_keys : of_rows;  // tiles that a CTA owns
+  // Tiles that a CTA owns. Kind wide has one kernel for both sides, and sm80 is counted by the larger of its two.
+  const bool wide = same(plan->variant->level, "wide");
+  plan->items = wide ? of_keys + of_rows : plan->backend == Backend::sm90 ? of_keys : of_rows;
   plan->workspace = facts.workspace(args);
   if (std::max(of_rows, of_keys) <= INT32_MAX / 4) return {};
   return {Code::unsupported, text("b * h_q * s_q: ", of_rows, " tiles of rows and ", of_keys,
@@ -76,8 +78,9 @@ Status plan_attention_backward_gpu(Backend backend, PlanData* plan) {
   cuda::Device device;
   if (Status status = device_for(backend, plan, &device); !status) return status;
   const Attention& a = plan->attention().problem;
-  const GpuWish wish{.d = std::max(a.d_qk, a.d_v),
-                     .concerns = [](const Variant&) { return true; },
+  const std::int64_t d = std::max(a.d_qk, a.d_v);
+  const GpuWish wish{.d = d,
+                     .concerns = [d](const Variant& listed) { return !same(listed.level, "wide") || d > 128; },
                      .why_not = [&](const Variant& listed) { return why_not(listed, a); }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
   GpuWish for_unaligned = wish;

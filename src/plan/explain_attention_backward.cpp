@@ -1,5 +1,6 @@
 // src/plan/explain_attention_backward.cpp: what a plan of attention's backward pass decided, in words and facts.
 #include <string>
+#include <string_view>
 
 #include "plan/explain.hpp"
 #include "plan/operation.hpp"
@@ -41,15 +42,20 @@ void tell_cpu(const PlanData& plan, Story* story) {
               {{"memory", Json::object({{"scratch_a_thread", m.scratch}, {"shared", m.shared}})}});
 }
 
-/// On Hopper one kernel owns tiles of keys and adds to the sums of grad_q. On Ampere two kernels own tiles of keys and
-/// of rows.
+/// On Hopper one kernel owns tiles of keys and adds to the sums of grad_q, for head dims up to 128. Above them some of
+/// its CTAs own tiles of keys and others tiles of rows. On Ampere that is a kernel each.
 void tell_gpu(const PlanData& plan, Story* story) {
   const gpu::BackwardVariantFacts& facts = plan.variant->facts_as<gpu::BackwardVariantFacts>();
-  const bool hopper = plan.backend == Backend::sm90;
-  if (plan.items == 0) return story->tell("tiles", hopper ? "none: there are no keys" : "none: there are no queries");
-  const std::string tiles = hopper ? text(facts.keys, " keys, which ", facts.rows, " rows at a time pass")
-                                   : text(facts.keys, " keys, for grad_k and grad_v, and ", facts.rows,
-                                          " rows, for grad_q, each in a kernel of its own");
+  const bool wide = std::string_view(plan.variant->level) == "wide", hopper = plan.backend == Backend::sm90;
+  const bool summed = hopper && !wide;
+  if (plan.items == 0)
+    return story->tell("tiles", summed ? "none: there are no keys"
+                                : wide ? "none: there are neither keys nor queries"
+                                       : "none: there are no queries");
+  const std::string tiles = summed
+                                ? text(facts.keys, " keys, which ", facts.rows, " rows at a time pass")
+                                : text(facts.keys, " keys, for grad_k and grad_v, and ", facts.rows,
+                                       " rows, for grad_q, ", wide ? "in one kernel" : "each in a kernel of its own");
   story->tell(
       "tiles", text(tiles, "; head dims up to ", facts.d, ", ", facts.threads, " threads"),
       {{"tile",
@@ -66,9 +72,10 @@ void tell_gpu(const PlanData& plan, Story* story) {
                                       {"busy_percent", busy}})}});
   story->tell("shared", text(bytes_text(static_cast<double>(facts.shared_bytes)), " a CTA"),
               {{"shared_bytes", facts.shared_bytes}});
-  const char* holds = hopper ? ": lse and D of each row, and its sums of grad_q in f32"
-                             : ": lse and D of each row, and a sum of slopes for each tile of rows";
-  story->tell("workspace", text(bytes_text(static_cast<double>(plan.workspace)), holds));
+  const char* holds = summed ? ", and its sums of grad_q in f32"
+                      : wide ? ""
+                             : ", and a sum of slopes for each tile of rows";
+  story->tell("workspace", text(bytes_text(static_cast<double>(plan.workspace)), ": lse and D of each row", holds));
   tell_unaligned(plan, story);
 }
 

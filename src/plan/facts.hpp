@@ -18,6 +18,7 @@
 #include "sm80/linear_attention_tiles.hpp"
 #include "sm80/linear_attention_workspace.hpp"
 #include "sm90/attention_backward_tiles.hpp"
+#include "sm90/attention_backward_wide_tiles.hpp"
 #include "sm90/attention_tiles.hpp"
 #include "sm90/linear_attention_tiles.hpp"
 #include "sm90/linear_attention_workspace.hpp"
@@ -54,7 +55,8 @@ struct attention_backward {
   using CpuKernel = cpu::AttentionBackwardKernel;
   using GpuKernel = gpu::AttentionBackwardKernel;
 
-  static constexpr gpu::BackwardVariantFacts facts(Backend backend, std::string_view, DType dtype, int d) {
+  static constexpr gpu::BackwardVariantFacts facts(Backend backend, std::string_view kind, DType dtype, int d) {
+    if (kind == "wide") return {sm90::attention_backward_wide_facts(d), of_statistics};
     if (backend == Backend::sm90) {
       return {sm90::attention_backward_facts(d), d <= 64 ? with_sums<64> : d <= 128 ? with_sums<128> : with_sums<256>};
     }
@@ -62,6 +64,9 @@ struct attention_backward {
   }
 
  private:
+  static std::size_t of_statistics(const gpu::AttentionBackwardArgs& a) {
+    return gpu::BackwardLayout::of(a).statistics_bytes(a);
+  }
   static std::size_t of_slopes(const gpu::AttentionBackwardArgs& a) {
     const gpu::BackwardLayout layout = gpu::BackwardLayout::of(a);
     return layout.statistics_bytes(a) + layout.slope_sums_bytes(a);

@@ -9,7 +9,7 @@
 namespace falchion::sm90 {
 
 /// The kinds of backward variants.
-enum class BackwardKind { plain };
+enum class BackwardKind { plain, wide };
 
 /// What the two consumer warpgroups of a CTA do in turns. Left to themselves they fall into step, and then both take
 /// their exponentials while the tensor cores wait.

@@ -58,6 +58,7 @@ void expect_only_rows_written(const Gradients& x) {
 TEST(CudaBackwardShapes, GroupsOfHeads) {
   judged({Case{"gqa 1", 2, 200, 330, 4, 4, 64, 64}.causal(), Case{"gqa 4", 1, 200, 330, 8, 2, 64, 64}.causal(),
           Case{"gqa 8", 1, 130, 200, 8, 1, 64, 64}, Case{"mqa 16", 1, 70, 140, 16, 1, 128, 128}.causal(),
+          Case{"gqa 4, wide", 1, 200, 330, 8, 2, 192, 192}.causal(), Case{"mqa 8, wide", 1, 130, 200, 8, 1, 256, 256},
           Case{"gqa 3", 1, 130, 200, 9, 3, 40, 64}.window(50, 50)},
          {.grad_lse = true});
 }
@@ -71,6 +72,8 @@ TEST(CudaBackwardShapes, Bands) {
     }
     rows.push_back(Case{"left", 1, 300, 300, 2, 1, 128, 128}.window(65, Band::unbounded, align));
     rows.push_back(Case{"right", 1, 300, 300, 2, 1, 128, 128}.window(Band::unbounded, 130, align));
+    rows.push_back(Case{"left, wide", 1, 300, 300, 2, 1, 256, 256}.window(65, Band::unbounded, align));
+    rows.push_back(Case{"right, wide", 1, 300, 300, 2, 1, 192, 128}.window(Band::unbounded, 130, align));
     rows.push_back(Case{"diagonal", 1, 300, 300, 1, 1, 64, 64}.window(0, 0, align));
     rows.push_back(Case{"nothing seen", 1, 200, 200, 1, 1, 64, 64}.window(10, 10, align).used_k({3}));
   }
@@ -89,6 +92,7 @@ TEST(CudaBackwardLengths, PackedBatchesOfAnySize) {
       k.push_back(kLengths[(7 * b + 2) % 15]);
     }
     rows.push_back(Case{"packed", count, 260, 260, 2, 1, 64, 64}.packed(q, k).causal());
+    rows.push_back(Case{"packed, wide", count, 260, 260, 2, 1, 256, 256}.packed(q, k).causal());
     rows.push_back(
         Case{"packed, top left", count, 260, 260, 2, 2, 40, 40}.packed(q, k).window(70, 70, Align::top_left));
   }
@@ -118,6 +122,7 @@ TEST(CudaBackwardLengths, UsedRowsAndKeys) {
   const std::vector<Case> rows = {
       Case{"used", 4, 200, 330, 2, 1, 64, 64}.used_q({200, 0, 1, 130}).used_k({330, 50, 129, 0}),
       Case{"used, causal", 3, 200, 330, 4, 2, 128, 128}.used_q({77, 200, 128}).used_k({330, 1, 128}).causal(),
+      Case{"used, wide", 3, 200, 330, 4, 2, 256, 256}.used_q({77, 200, 128}).used_k({330, 1, 128}).causal(),
       Case{"used, top left", 2, 200, 330, 2, 1, 64, 64}.used_q({199, 65}).used_k({100, 329}).causal(Align::top_left),
       Case{"first", 3, 200, 330, 2, 1, 64, 64}.first_k({0, 129, 330}).causal(),
       Case{"first and used", 3, 200, 330, 2, 2, 40, 40}.first_k({7, 129, 64}).used_k({200, 300, 70}).window(90, 9),
@@ -169,6 +174,7 @@ TEST(CudaBackwardLengths, DeadRowsThatHoldNan) {
     EXPECT_EQ(wrong, 0) << "grad_q of rows that see no key";
   };
   judged({Case{"full", 2, 200, 330, 4, 2, 64, 64}, Case{"causal", 1, 300, 300, 2, 1, 128, 128}.causal(),
+          Case{"wide", 1, 300, 300, 2, 1, 256, 256}.causal(),
           Case{"packed", 3, 150, 330, 2, 1, 64, 64}.packed({150, 1, 60}, {330, 130, 60}),
           Case{"features", 1, 150, 200, 4, 2, 40, 24}.alibi().softcap(5).dropout(0.2F)},
          {.grad_lse = true}, plant, clean);

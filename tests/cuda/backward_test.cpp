@@ -28,6 +28,7 @@ std::vector<Kind> kinds() {
   std::vector<Kind> out;
   out.push_back({Case{"causal", 2, 500, 700, 4, 2, 64, 64}.causal()});
   out.push_back({Case{"full", 1, 300, 1100, 4, 1, 128, 128}, {.grad_lse = true, .grads = Grads::f32}});
+  out.push_back({Case{"d 256", 1, 300, 700, 4, 2, 256, 256}.causal()});
   out.push_back(
       {Case{"packed", 3, 150, 200, 4, 2, 64, 64}.packed({150, 3, 40}, {200, 100, 0}).causal(), {.zero_unused = true}});
   out.push_back({Case{"used", 3, 200, 300, 4, 2, 40, 40}.used_q({200, 3, 0}).used_k({300, 7, 50})});
@@ -59,6 +60,7 @@ TEST(CudaBackwardBits, AThousandRunsBesideABusyStream) {
   on_every_backward_path([](const Path& path, DType dtype) {
     for (const Case& row :
          {Case{"causal", 2, 500, 1100, 4, 2, 64, 64}.causal(), Case{"d 128", 1, 700, 900, 4, 2, 128, 128},
+          Case{"d 256", 1, 700, 900, 4, 2, 256, 256}.causal(),
           Case{"window", 2, 600, 600, 2, 2, 64, 64}.window(200, 30)}) {
       SCOPED_TRACE(row.name);
       Gradients x(row, dtype), other(Case{"other", 1, 900, 900, 8, 8, 64, 64}.causal(), dtype);
