@@ -1,7 +1,8 @@
 // tools/ladder/backward.cpp: `falchion ladder backward`.
 #include <fmt/core.h>
 
-#include <algorithm>
+#include <string_view>
+#include <vector>
 
 #include "cuda/runtime.hpp"
 #include "ladder/backward_problem.hpp"
@@ -15,7 +16,9 @@ namespace {
 
 constexpr int kHopper = 90;  // cuda::Device::sm
 constexpr const char* kOperation = "attention_backward";
-constexpr const char* kSm80 = "sm80";  // the last step but one, on Hopper
+// On Hopper there are two more rows of the library's: its kernel for sm_80 stands before the steps that only Hopper
+// has, and its own kernel comes once more, adding dQ in any order as the steps do.
+constexpr const char *kSm80 = "sm80", *kAnyOrder = "any-order";
 
 void measure(const BackwardLadderProblem& problem, int runs, const std::function<void()>& run, LadderRow* row) {
   problem.poison();
@@ -40,7 +43,7 @@ LadderRow run_step(const ladder::backward::Step& step, const BackwardLadderProbl
 }
 
 /// The library's own kernel of one backend, as a step.
-LadderRow library_row(Backend backend) {
+LadderRow library_row(Backend backend, bool any_order) {
   LadderRow row{
       .name = kLibrary,
       .title = "The library's own kernel",
@@ -53,10 +56,17 @@ LadderRow library_row(Backend backend) {
   if (backend == Backend::sm80) {
     row.file = "src/sm80/attention_backward.cuh";
     row.why =
-        "The library's kernel for every GPU from sm_80 on. Nothing is added by atomics, so that the bits are the same "
-        "in each run. The plan decides the tiles, and the kernel has what the steps leave out: masks, biases, packed "
-        "and ragged lengths, grouped heads, dropout, gradients of bias and slopes. docs/design/attention_backward.md "
-        "says how it walks, and what was tried.";
+        "The library's kernel for every GPU from sm_80 on. It gives the same bits in each run. The plan decides the "
+        "tiles, and the kernel has what the steps leave out: masks, biases, packed and ragged lengths, grouped heads, "
+        "dropout, gradients of bias and slopes. docs/design/attention_backward.md says how it walks, and what was "
+        "tried.";
+  } else if (backend == Backend::sm90 && any_order) {
+    row.title = "The library's, dQ in any order";
+    row.file = "src/sm90/attention_backward.cuh";
+    row.why =
+        "The same kernel with any_order set. The blocks of a head no longer take turns at a tile of dQ: once the first "
+        "has stored its part, the others add theirs whenever they have it, as those of the last step do. Then two runs "
+        "need not give the same bits. What is gained is the price of the fixed order.";
   } else if (backend == Backend::sm90) {
     row.file = "src/sm90/attention_backward.cuh";
     row.why =
@@ -64,8 +74,9 @@ LadderRow library_row(Backend backend) {
         "one still runs, and dQ of the tile before runs under the arithmetic of this one, so that the tensor cores "
         "need not wait for either consumer; the consumers take turns, so that their exponentials do not fall "
         "together. The first block that has a part of a tile of dQ stores it, so that nobody clears the sums, and the "
-        "others add theirs in a fixed order: the bits are the same in each run. docs/design/sm90_backward.md says what "
-        "was measured on the way, and what failed.";
+        "others add theirs in a fixed order. So, unlike the steps, it gives the same bits in each run, and pays for "
+        "it where blocks wait for their turn. docs/design/sm90_backward.md says what was measured on the way, and what "
+        "failed.";
   }
   return row;
 }
@@ -73,12 +84,14 @@ LadderRow library_row(Backend backend) {
 /// The library's kernel for `target`, run through its plan as any caller would.
 LadderRow run_library(const BackwardLadderProblem& problem, int runs, const char* name, Backend backend) {
   const bool gpu = problem.side() == Side::gpu;
-  LadderRow row = library_row(backend);
+  Attention attention = problem.attention();
+  attention.any_order = std::string_view(name) == kAnyOrder;
+  LadderRow row = library_row(backend, attention.any_order);
   row.name = name;
   Plan plan;
   Target target(backend);
   target.threads = gpu ? 0 : thread_count();
-  if (const Status status = Plan::make(problem.attention(), Pass::backward, target, &plan); !status) {
+  if (const Status status = Plan::make(attention, Pass::backward, target, &plan); !status) {
     if (library_has(kOperation, backend, problem.dtype())) row.wrong = "the plan refuses: " + status.why;
     row.not_built = status.why;
     return row;
@@ -91,15 +104,26 @@ LadderRow run_library(const BackwardLadderProblem& problem, int runs, const char
   return row;
 }
 
-/// The library's kernels that end the ladder: on Hopper the one for sm_80 and then its own.
-std::vector<Rung> library_rungs(const BackwardLadderProblem& problem, int runs) {
-  const auto rung = [&problem, runs](const char* name, Backend backend) {
-    return Rung{name, [&problem, runs, name, backend] { return run_library(problem, runs, name, backend); }};
+/// The steps in their order, with the library's kernels among them.
+std::vector<Rung> rungs_of(const BackwardLadderProblem& problem, int runs,
+                           const std::vector<const ladder::backward::Step*>& steps) {
+  const bool gpu = problem.side() == Side::gpu;
+  const bool hopper = sm_of(problem.side()) == kHopper && library_has(kOperation, Backend::sm90, problem.dtype());
+  std::vector<Rung> rungs;
+  const auto add_library = [&](const char* name, Backend backend) {
+    rungs.push_back({name, [&problem, runs, name, backend] { return run_library(problem, runs, name, backend); }});
   };
-  if (problem.side() == Side::cpu) return {rung(kLibrary, Backend::cpu)};
-  if (sm_of(Side::gpu) != kHopper || !library_has(kOperation, Backend::sm90, problem.dtype()))
-    return {rung(kLibrary, Backend::sm80)};
-  return {rung(kSm80, Backend::sm80), rung(kLibrary, Backend::sm90)};
+  const auto add_steps = [&](int only_sm) {
+    for (const ladder::backward::Step* step : steps)
+      if (step->only_sm == only_sm)
+        rungs.push_back({step->name, [&problem, runs, step] { return run_step(*step, problem, runs); }});
+  };
+  add_steps(0);
+  if (hopper) add_library(kSm80, Backend::sm80);
+  add_steps(kHopper);
+  add_library(kLibrary, hopper ? Backend::sm90 : gpu ? Backend::sm80 : Backend::cpu);
+  if (hopper) add_library(kAnyOrder, Backend::sm90);
+  return rungs;
 }
 
 }  // namespace
@@ -109,10 +133,7 @@ int climb_backward(const LadderOptions& options, Side side) {
   const BackwardLadderProblem problem(side, attention_sizes(options, side), static_cast<std::uint64_t>(options.seed));
   const int runs = options.runs_on(gpu);
   const auto here = steps_here(side, gpu ? ladder::backward::gpu_steps() : ladder::backward::cpu_steps());
-  std::vector<Rung> rungs;
-  for (const ladder::backward::Step* step : here.steps)
-    rungs.push_back({step->name, [&problem, step, runs] { return run_step(*step, problem, runs); }});
-  std::ranges::copy(library_rungs(problem, runs), std::back_inserter(rungs));
+  const std::vector<Rung> rungs = rungs_of(problem, runs, here.steps);
   LadderReport report{.side = side,
                       .dtype = name(problem.dtype()),
                       .problem = problem_name(problem.attention()),
