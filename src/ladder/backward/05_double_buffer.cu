@@ -48,11 +48,13 @@ const Step double_buffer = {
     "double-buffer",
     "cp.async, two tiles in flight",
     "05_double_buffer.cu",
-    "In step 04 all threads of a block wait while Q and dO come from memory. Now shared memory has room for two tiles "
-    "of each. While the tensor cores work on one of them, cp.async copies the next one straight into the other, past "
-    "the registers. A visit is longer than in the forward pass, five products instead of two, so there is more time to "
-    "hide a load under. What the walk still waits for is itself: two barriers in a visit keep all warps in step, so "
-    "that the tensor cores rest while P and dS are computed, and all warps add their dQ at the same time.",
+    "In step 04 all threads of a block wait while Q and dO come from memory, and its registers fill a multiprocessor, "
+    "so "
+    "that no other block computes meanwhile. Now shared memory has room for two tiles of each. While the tensor cores "
+    "work on one of them, cp.async copies the next one straight into the other, past the registers. What the walk "
+    "still "
+    "waits for is itself: the barriers of a visit keep all warps in step, so that the tensor cores rest while P and dS "
+    "are computed, and all warps add their dQ at the same time.",
     sums_bytes,
     run};
 

@@ -18,9 +18,10 @@ struct Swizzled {
   using Across = SM75_U16x8_LDSM_T;
 };
 
-/// A block of eight warps has 128 keys, and visits 64 query rows at a time. Ways says how tiles lie in shared memory
-/// and how operands come out of it: Ways::Atom, a layout of 8 rows x 64 columns; Ways::Straight, a copy of operands
-/// whose sum runs along the rows of the tile; Ways::Across, of those whose sum runs across them.
+/// A block of eight warps has 128 keys, and visits 64 query rows at a time at d 64, and 32 at d 128, where dK and dV
+/// take half of all registers. Ways says how tiles lie in shared memory and how operands come out of it: Ways::Atom, a
+/// layout of 8 rows x 64 columns; Ways::Straight, a copy of operands whose sum runs along the rows of the tile;
+/// Ways::Across, of those whose sum runs across them.
 template <int d, class Ways_, int stages = 1>
 struct TensorCoreTile {
   using Ways = Ways_;
@@ -28,7 +29,7 @@ struct TensorCoreTile {
   using D = Int<kD>;
   using M = Int<kM>;
   using N = Int<kN>;
-  // The warps share a product of 64 query rows as 2 x 4, and one of 128 keys as 4 x 2: each has 32 rows of either.
+  // The warps share a product whose rows are queries as 2 x 4, and one whose rows are keys as 4 x 2.
   using Atom = MMA_Atom<SM80_16x8x16_F32BF16BF16F32_TN>;
   using MmaRows = TiledMMA<Atom, Layout<Shape<_2, _4, _1>>, cute::Tile<_32, _64, _16>>;  // (M, N), (M, D)
   using MmaKeys = TiledMMA<Atom, Layout<Shape<_4, _2, _1>>, cute::Tile<_64, _32, _16>>;  // (N, D)
