@@ -66,19 +66,21 @@ void differentiate(const Problem& p, const Tensors& t, int bh) {
   for (int k0 = 0; k0 < p.s_k; k0 += kKeys) {         // line 5
     tile.load(p, K, V, k0);                           // lines 6 and 7
     for (int i = first_row(p, k0); i < p.s_q; ++i) {  // line 8
-      multiply(Q[i], tile.Kt, P);                     // line 10: S = Q K^T
-      multiply(dO[i], tile.Vt, dS);                   // line 13: dP = dO V^T
+      float of_q[kD], of_dO[kD], of_dQ[kD] = {};      // the row, where nothing else can be
+      std::copy_n(Q[i], kD, of_q);
+      std::copy_n(dO[i], kD, of_dO);
+      multiply(of_q, tile.Kt, P);    // line 10: S = Q K^T
+      multiply(of_dO, tile.Vt, dS);  // line 13: dP = dO V^T
       for (int n = 0; n < kKeys; ++n) {
         P[n] = mask.keep(i, k0 + n) ? std::exp(p.scale * P[n] - lse[i]) : 0;  // line 11: mask.keep, P
         dS[n] = P[n] * (dS[n] - D[i]);                                        // line 14: dS
       }
       for (int n = 0; n < kKeys; ++n) {
-        for (int x = 0; x < kD; ++x) {
-          tile.dV[n][x] += P[n] * dO[i][x];            // line 12: dV += P^T dO
-          tile.dK[n][x] += dS[n] * Q[i][x];            // line 16: dK += dS^T Q
-          dQ[i][x] += p.scale * dS[n] * tile.K[n][x];  // line 15: dQ += dS K
-        }
+        for (int x = 0; x < kD; ++x) tile.dV[n][x] += P[n] * of_dO[x];  // line 12: dV += P^T dO
+        for (int x = 0; x < kD; ++x) tile.dK[n][x] += dS[n] * of_q[x];  // line 16: dK += dS^T Q
+        for (int x = 0; x < kD; ++x) of_dQ[x] += dS[n] * tile.K[n][x];  // line 15: dQ += dS K
       }
+      for (int x = 0; x < kD; ++x) dQ[i][x] += p.scale * of_dQ[x];
     }
     for (int n = 0; n < kKeys && k0 + n < p.s_k; ++n) {  // line 18: store
       for (int x = 0; x < kD; ++x) {
