@@ -2,42 +2,20 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstdio>
-#include <filesystem>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "cuda/runtime.hpp"
 #include "ladder/attention/step.hpp"
+#include "ladder/backward/step.hpp"
 #include "ladder/linear/step.hpp"
 #include "support/compare.hpp"
+#include "support/gradients.hpp"
 #include "support/instance.hpp"
+#include "support/ladder.hpp"
 #include "support/linear.hpp"
 
 namespace falchion::testing {
 namespace {
-
-struct Size {
-  int b, s_q, s_k, h, d;
-};
-// The corner cases come first: no key, one query and one key, and more queries than keys (with a causal band these have
-// rows that see nothing). Then come lengths around a tile, and ragged ones.
-constexpr Size kSizes[] = {{1, 5, 0, 1, 64},      {1, 1, 1, 1, 128},   {2, 200, 77, 1, 64}, {1, 130, 30, 1, 128},
-                           {2, 64, 64, 2, 64},    {1, 65, 63, 3, 128}, {1, 63, 129, 2, 64}, {1, 1, 300, 2, 64},
-                           {1, 130, 257, 2, 128}, {1, 140, 301, 1, 64}};
-
-/// Memory on the side that a step runs on. On the CPU these are the tensors themselves, and on a GPU they are copies.
-class OnDevice {
- public:
-  explicit OnDevice(std::size_t bytes) { EXPECT_TRUE(cuda::allocate(std::max<std::size_t>(bytes, 16), &data_)); }
-  ~OnDevice() { cuda::release(data_); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  void* data() const { return data_; }
-
- private:
-  void* data_ = nullptr;
-};
 
 Status run_on_gpu(const ladder::Step& step, const ladder::Problem& p, const Instance& x) {
   const std::size_t q_bytes = std::size_t{2} * p.b * p.s_q * p.h * p.d,
@@ -60,7 +38,7 @@ Status run_on_cpu(const ladder::Step& step, const ladder::Problem& p, const Inst
 
 template <class Run>
 void check_steps(std::span<const ladder::Step* const> steps, DType dtype, const Run& run) {
-  for (const Size& size : kSizes) {
+  for (const LadderSize& size : kLadderSizes) {
     for (const bool causal : {false, true}) {
       Case row = Case{"ladder", size.b, size.s_q, size.s_k, size.h, size.h, size.d, size.d}.no_lse();
       if (causal) row = std::move(row).causal(Align::bottom_right);
@@ -176,14 +154,6 @@ TEST(LinearLadder, RefusesOtherHeadDims) {
   }
 }
 
-template <class Steps>
-void check_texts(const Steps& steps) {
-  for (const auto* step : steps) {
-    EXPECT_GT(std::string(step->why).size(), 200u) << step->name;
-    EXPECT_FALSE(std::string(step->title).empty()) << step->name;
-  }
-}
-
 TEST(Ladder, EveryStepSaysWhatAndWhy) {
   check_texts(ladder::cpu_steps());
   check_texts(ladder::gpu_steps());
@@ -191,26 +161,12 @@ TEST(Ladder, EveryStepSaysWhatAndWhy) {
   check_texts(ladder::linear::gpu_steps());
 }
 
-/// Checks what `falchion ladder ...` prints with --json. The command is built beside this test.
-void check_command(const std::string& arguments, std::size_t steps) {
-  const auto command = std::filesystem::read_symlink("/proc/self/exe").parent_path().parent_path() / "falchion";
-  if (!std::filesystem::exists(command)) GTEST_SKIP() << "the command is not built here: " << command;
-  FILE* pipe = popen((command.string() + " ladder " + arguments + " --runs 1 --json").c_str(), "r");
-  ASSERT_NE(pipe, nullptr);
-  const nlohmann::json result = nlohmann::json::parse(pipe, nullptr, false);
-  EXPECT_EQ(pclose(pipe), 0);
-  ASSERT_FALSE(result.is_discarded());
-  ASSERT_EQ(result["steps"].size(), steps + 1);  // The list also has the library's own kernel.
-  for (const auto& step : result["steps"]) {
-    if (step["not_built"] == "") { EXPECT_TRUE(step["o"]["passed"].get<bool>()) << step["step"]; }
-  }
-}
-
 TEST(Ladder, CommandPrintsEveryStepAsJson) {
-  check_command("attention --cpu --h 2 --s 40 --s-k 70 --causal", ladder::cpu_steps().size());
+  check_ladder_command("attention --cpu --h 2 --s 40 --s-k 70 --causal", ladder::cpu_steps().size(), {"o"});
 }
 TEST(LinearLadder, CommandPrintsEveryStepAsJson) {
-  check_command("linear --cpu --h 3 --s 200 --d 40 --d-v 72 --reverse", ladder::linear::cpu_steps().size());
+  check_ladder_command("linear --cpu --h 3 --s 200 --d 40 --d-v 72 --reverse", ladder::linear::cpu_steps().size(),
+                       {"o"});
 }
 
 }  // namespace

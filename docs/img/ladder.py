@@ -186,8 +186,8 @@ def turns():
     p.save("ladder_turns.svg")
 
 
-def times(result):
-    """Draws bars of the measured times, on a logarithmic scale."""
+def times(result, name="ladder_times.svg"):
+    """Draws bars of the measured times, on a logarithmic scale. The library's own kernels are green."""
     steps = [s for s in result["steps"] if not s["not_built"]]
     p = Picture(760, 80 + 34 * len(steps), f"Time of each step on {result['device']}")
     problem = result["problem"]
@@ -206,12 +206,21 @@ def times(result):
         y = 50 + 34 * i
         p.text(130, y + 19, s["step"], 13, "end")
         width = scale * math.log10(s["seconds"] / low)
-        p.rect(140, y, width, 28, GREEN if s["step"] == "library" else BLUE)
+        p.rect(140, y, width, 28, GREEN if s["file"].startswith("src/") else BLUE)
         gain = f", {steps[i - 1]['seconds'] / s['seconds']:.1f} x" if i else ""
         p.text(148 + width, y + 19, f"{s['seconds'] * 1e6:,.0f}{gain}", 13)
-    p.save("ladder_times.svg")
+    p.save(name)
 
 
-traffic(), loops(), banks(), pipeline(), turns()
-if len(sys.argv) > 1:
-    times(json.loads(pathlib.Path(sys.argv[1]).read_text()))
+def main():
+    traffic()
+    loops()
+    banks()
+    pipeline()
+    turns()
+    if len(sys.argv) > 1:
+        times(json.loads(pathlib.Path(sys.argv[1]).read_text()))
+
+
+if __name__ == "__main__":
+    main()

@@ -17,26 +17,6 @@ namespace {
 constexpr int kHopper = 90;  // cuda::Device::sm
 constexpr const char* kOperation = "attention_forward";
 
-/// On the GPU there are 128 heads, which FlashAttention-1 needs to occupy 128 multiprocessors; S is
-/// 2.1 GB. On the CPU there is one head, which shows which steps can share one between threads; the
-/// naive step takes a fraction of a second.
-ladder::Problem problem_of(const LadderOptions& options, Side side) {
-  const bool gpu = side == Side::gpu;
-  if (options.reverse || options.d_v > 0) throw UsageError{"ladder: --reverse and --d-v are of ladder linear"};
-  if (options.d != 64 && options.d != 128)
-    throw UsageError{fmt::format("ladder: --d {}: attention's steps have 64 and 128", options.d)};
-  ladder::Problem p;
-  p.b = options.given(options.b, gpu ? 8 : 1);
-  p.h = options.given(options.h, gpu ? 16 : 1);
-  p.s_q = options.given(options.s, 2048);
-  p.s_k = options.given(options.s_k, p.s_q);
-  require_grid(p.b, p.h);
-  p.d = static_cast<int>(options.d);
-  p.causal = options.causal;
-  p.scale = 1 / std::sqrt(static_cast<float>(p.d));
-  return p;
-}
-
 void measure(const LadderProblem& problem, int runs, const std::function<void()>& run, LadderRow* row) {
   problem.poison();
   run();
@@ -44,7 +24,7 @@ void measure(const LadderProblem& problem, int runs, const std::function<void()>
   row->error = error.error;
   row->share = error.share();
   row->wrong = error.why;
-  row->o = to_json(error);
+  row->errors = {{"o", to_json(error)}};
   row->work = flop_count(problem.attention());
   row->time = time_on(problem.side(), runs, run);
 }
@@ -113,42 +93,37 @@ LadderRow run_library(const LadderProblem& problem, int runs) {
   return row;
 }
 
-/// The steps of this side that its device runs. left_out, if it is not null, gets those that it does not run.
-std::vector<const ladder::Step*> steps_of(Side side, std::vector<const ladder::Step*>* left_out = nullptr) {
-  const int sm = side == Side::gpu ? cuda::current_device().sm : 0;
-  std::vector<const ladder::Step*> out;
-  for (const ladder::Step* step : side == Side::gpu ? ladder::gpu_steps() : ladder::cpu_steps()) {
-    if (step->runs_on(sm)) {
-      out.push_back(step);
-    } else if (left_out != nullptr) {
-      left_out->push_back(step);
-    }
-  }
-  return out;
-}
-
-/// One line: "Left out, for they run on sm_90 alone and this is sm_80: warp-roles, ..."; empty: nothing was.
-std::string what_is_left_out(Side side) {
-  std::vector<const ladder::Step*> left_out;
-  steps_of(side, &left_out);
-  std::string names;
-  for (const ladder::Step* step : left_out) names += (names.empty() ? "" : ", ") + std::string(step->name);
-  if (names.empty()) return "";
-  return fmt::format("Left out, for they run on sm_{} alone and this is sm_{}: {}", left_out.front()->only_sm,
-                     cuda::current_device().sm, names);
-}
-
 }  // namespace
 
+/// On the GPU there are 128 heads, which FlashAttention-1 needs to occupy 128 multiprocessors; S is
+/// 2.1 GB. On the CPU there is one head, which shows which steps can share one between threads; the
+/// naive step takes a fraction of a second.
+ladder::Problem attention_sizes(const LadderOptions& options, Side side) {
+  const bool gpu = side == Side::gpu;
+  if (options.reverse || options.d_v > 0) throw UsageError{"ladder: --reverse and --d-v are of ladder linear"};
+  if (options.d != 64 && options.d != 128)
+    throw UsageError{fmt::format("ladder: --d {}: attention's steps have 64 and 128", options.d)};
+  ladder::Problem p;
+  p.b = options.given(options.b, gpu ? 8 : 1);
+  p.h = options.given(options.h, gpu ? 16 : 1);
+  p.s_q = options.given(options.s, 2048);
+  p.s_k = options.given(options.s_k, p.s_q);
+  require_grid(p.b, p.h);
+  p.d = static_cast<int>(options.d);
+  p.causal = options.causal;
+  p.scale = 1 / std::sqrt(static_cast<float>(p.d));
+  return p;
+}
+
 int climb_attention(const LadderOptions& options, Side side) {
-  const ladder::Problem sizes = problem_of(options, side);
+  const ladder::Problem sizes = attention_sizes(options, side);
   const LadderProblem problem(side, sizes, static_cast<std::uint64_t>(options.seed));
   const int runs = options.runs_on(side == Side::gpu);
   std::vector<Rung> rungs;
-  for (const ladder::Step* step : steps_of(side))
+  const auto here = steps_here(side, side == Side::gpu ? ladder::gpu_steps() : ladder::cpu_steps());
+  for (const ladder::Step* step : here.steps)
     rungs.push_back({step->name, [&problem, step, runs] { return run_step(*step, problem, runs); }});
   rungs.push_back({kLibrary, [&] { return run_library(problem, runs); }});
-  const std::string left_out = what_is_left_out(side);
   LadderReport report{.side = side,
                       .dtype = name(problem.dtype()),
                       .problem = problem_name(problem.attention()),
@@ -158,8 +133,8 @@ int climb_attention(const LadderOptions& options, Side side) {
                       .error_title = "max error",
                       .notes = {problem.what_is_checked()},
                       .folder = "src/ladder/attention"};
-  if (!left_out.empty()) report.notes.push_back(left_out);
-  return tell(options, report, climb(options, rungs, left_out));
+  if (!here.left_out.empty()) report.notes.push_back(here.left_out);
+  return tell(options, report, climb(options, rungs, here.left_out));
 }
 
 }  // namespace falchion::tools

@@ -2,7 +2,7 @@
 // timed beside the one before, checked and explained.
 #include "ladder/ladder.hpp"
 
-#include <fmt/core.h>
+#include <fmt/format.h>
 #include <unistd.h>
 #if FALCHION_OPENMP
   #include <omp.h>
@@ -49,6 +49,14 @@ std::vector<LadderRow> climb(const LadderOptions& options, const std::vector<Run
   return rows;
 }
 
+int sm_of(Side side) { return side == Side::gpu ? cuda::current_device().sm : 0; }
+
+std::string left_out_text(const std::vector<const char*>& names, int only_sm) {
+  if (names.empty()) return "";
+  return fmt::format("Left out, for they run on sm_{} alone and this is sm_{}: {}", only_sm, sm_of(Side::gpu),
+                     fmt::join(names, ", "));
+}
+
 void require_grid(int b, int h) {
   const std::int64_t heads = std::int64_t{b} * h;
   if (heads > 65535) throw UsageError{fmt::format("ladder: b x h = {}, at most 65535", heads)};
@@ -64,24 +72,26 @@ Side choose_side(const LadderOptions& options) {
 
 int run_ladder(const LadderOptions& options) {
   const Side side = choose_side(options);
-  return options.kind == "linear" ? climb_linear(options, side) : climb_attention(options, side);
+  if (options.kind == "linear") return climb_linear(options, side);
+  return options.kind == "backward" ? climb_backward(options, side) : climb_attention(options, side);
 }
 
 }  // namespace
 
 void add_ladder(Command& command) {
   const auto options = std::make_shared<LadderOptions>();
-  command.positional("ladder", &options->kind, {"attention", "linear"}, true, "Which ladder");
+  command.positional("ladder", &options->kind, {"attention", "backward", "linear"}, true, "Which ladder");
   command.flag("--cpu", &options->cpu, "The CPU's steps, also where there is a GPU");
   command.flag("--gpu", &options->gpu, "The GPU's steps, or an error");
   command.text("--step", &options->step, "This step alone", "NAME");
   command.integer("--b", &options->b, 0, 1 << 16, "Batch; 0: the ladder's own choice, here and below");
   command.integer("--h", &options->h, 0, 1 << 16, "Heads");
   command.integer("--s", &options->s, 0, 1 << 20, "Tokens: queries and keys");
-  command.integer("--s-k", &options->s_k, 0, 1 << 20, "attention: keys, where they are not as many as queries");
-  command.integer("--d", &options->d, 8, 128, "Head dim; attention: 64 or 128; linear: 8, 16, ... 128");
+  command.integer("--s-k", &options->s_k, 0, 1 << 20,
+                  "attention, backward: keys, where they are not as many as queries");
+  command.integer("--d", &options->d, 8, 128, "Head dim; attention, backward: 64 or 128; linear: 8, 16, ... 128");
   command.integer("--d-v", &options->d_v, 0, 128, "linear: head dim of v, where it is not that of q and k");
-  command.flag("--causal", &options->causal, "attention: a query sees no later key (bottom-right)");
+  command.flag("--causal", &options->causal, "attention, backward: a query sees no later key (bottom-right)");
   command.flag("--reverse", &options->reverse, "linear: from the last token to the first");
   command.integer("--runs", &options->runs, 0, 1000, "Timed runs of each step; 0: 15 on the GPU, 5 on the CPU");
   command.integer("--seed", &options->seed, 0, std::int64_t{1} << 60, "Other random numbers");

@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "falchion/falchion.hpp"
@@ -68,10 +70,10 @@ struct LadderRow {
   std::string name, title, file, why;
   std::string not_built{};  // why there is nothing to measure
   Samples time{};
-  double work = 0;              // of a run, in the ladder's unit
-  double error = 0, share = 0;  // of its limit
-  std::string wrong{};          // empty: passed
-  Json o = nullptr;             // the error, for --json
+  double work = 0;                                     // of a run, in the ladder's unit
+  double error = 0, share = 0;                         // of its limit
+  std::string wrong{};                                 // empty: passed
+  std::vector<std::pair<const char*, Json>> errors{};  // of each result, by its name, for --json
 
   bool passed() const { return wrong.empty(); }
 };
@@ -84,6 +86,33 @@ struct Rung {
 /// All steps, or only options.step. left_out is a sentence, or nothing. Throws UsageError where there is no such step.
 std::vector<LadderRow> climb(const LadderOptions& options, const std::vector<Rung>& rungs,
                              const std::string& left_out = "");
+
+/// The steps that the device of a side runs. left_out is a sentence about the others, or nothing.
+template <class Step>
+struct StepsHere {
+  std::vector<const Step*> steps{};
+  std::string left_out{};
+};
+/// One line: "Left out, for they run on sm_90 alone and this is sm_80: warp-roles, ..."; empty where there are none.
+std::string left_out_text(const std::vector<const char*>& names, int only_sm);
+int sm_of(Side side);  ///< 0 on the CPU
+
+template <class Step>
+StepsHere<Step> steps_here(Side side, std::span<const Step* const> all) {
+  StepsHere<Step> out;
+  std::vector<const char*> left_out;
+  int only_sm = 0;
+  for (const Step* step : all) {
+    if (step->runs_on(sm_of(side))) {
+      out.steps.push_back(step);
+    } else {
+      left_out.push_back(step->name);
+      only_sm = step->only_sm;
+    }
+  }
+  out.left_out = left_out_text(left_out, only_sm);
+  return out;
+}
 
 /// What is printed besides the rows.
 struct LadderReport {
@@ -100,6 +129,7 @@ int tell(const LadderOptions& options, const LadderReport& report, const std::ve
 
 // The ladders.
 int climb_attention(const LadderOptions& options, Side side);
+int climb_backward(const LadderOptions& options, Side side);
 int climb_linear(const LadderOptions& options, Side side);
 
 }  // namespace falchion::tools

@@ -40,11 +40,11 @@ void measure(const LinearLadderProblem& problem, DType dtype, int runs, const st
   row->error = check.error;
   row->share = check.error / check.limit;
   row->wrong = check.wrong;
-  row->o = Json::object({{"rms_error", check.error},
-                         {"limit", check.limit},
-                         {"share_of_limit", row->share},
-                         {"passed", row->passed()},
-                         {"why", check.wrong}});
+  row->errors = {{"o", Json::object({{"rms_error", check.error},
+                                     {"limit", check.limit},
+                                     {"share_of_limit", row->share},
+                                     {"passed", row->passed()},
+                                     {"why", check.wrong}})}};
   row->work = problem.bytes(dtype);
   row->time = time_on(problem.side(), runs, run);
 }

@@ -7,6 +7,7 @@
 
 #include "ladder/attention/step.hpp"
 #include "ladder/ladder.hpp"
+#include "ladder/sample.hpp"
 #include "problem/errors.hpp"
 
 namespace falchion::tools {
@@ -19,8 +20,8 @@ class LadderProblem {
   const ladder::Problem& sizes() const { return problem_; }
   Side side() const { return side_; }
   DType dtype() const { return side_ == Side::gpu ? DType::bf16 : DType::f32; }
-  Attention attention() const;  ///< the same for the library, whose own scale is 1 / sqrt(d) too
-  Operands operands() const;    ///< likewise
+  Attention attention() const { return attention_of(problem_, dtype()); }
+  Operands operands() const;  ///< for the library
   ladder::Tensors tensors(void* workspace) const;
 
   void poison() const { o_.poison(); }
@@ -29,18 +30,12 @@ class LadderProblem {
   std::string what_is_checked() const;
 
  private:
-  /// Row r of the sample's head number n: which row of q and o.
-  std::int64_t row_offset(std::int64_t n, std::int64_t r) const;
-  int head(std::int64_t n) const;
-  std::int64_t query(std::int64_t r) const;
-  void fill_sample();
-
   Side side_;
   ladder::Problem problem_;
   HostTensor host_q_, host_k_, host_v_;
   SideMemory q_, k_, v_, o_;
-  std::int64_t heads_, rows_;  // sampled
-  Instance sample_;            // (heads, rows, 1, d), the band as a mask
+  Sample sample_;
+  Instance sampled_;
   std::unique_ptr<Reference> reference_;
 };
 

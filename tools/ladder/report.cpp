@@ -73,14 +73,14 @@ void print_text(const LadderOptions& options, const LadderReport& report, const 
 }
 
 Json to_json(const LadderReport& report, const LadderRow& row) {
-  const Json out =
-      Json::object({{"step", row.name}, {"title", row.title}, {"file", row.file}, {"not_built", row.not_built}});
+  Json out = Json::object({{"step", row.name}, {"title", row.title}, {"file", row.file}, {"not_built", row.not_built}});
   if (!row.not_built.empty()) return out;
-  return out.with("seconds", row.time.median())
-      .with("spread", row.time.spread())
-      .with("runs", row.time.seconds.size())
-      .with(report.unit_json, row.work / row.time.median())
-      .with("o", row.o);
+  out = out.with("seconds", row.time.median())
+            .with("spread", row.time.spread())
+            .with("runs", row.time.seconds.size())
+            .with(report.unit_json, row.work / row.time.median());
+  for (const auto& [result, error] : row.errors) out = out.with(result, error);
+  return out;
 }
 
 Json to_json(const LadderReport& report, const std::vector<LadderRow>& rows) {

@@ -5,10 +5,6 @@
 namespace falchion::ladder::on_gpu {
 namespace {
 
-/// 8 rows of 64 numbers, 128 bytes each, where piece c of row r lies at c ^ r. A tile consists of as many of these as
-/// it needs.
-using Atom = decltype(composition(Swizzle<3, 3, 3>{}, Layout<Shape<_8, _64>, Stride<_64, _1>>{}));
-
 template <class Tile>
 struct Shared {
   alignas(128) bf16 Q[Tile::kM * Tile::kD], K[Tile::kN * Tile::kD], V[Tile::kN * Tile::kD];
@@ -22,9 +18,12 @@ __global__ void __launch_bounds__(Tile::kThreads)
   using N = typename Tile::N;
   extern __shared__ char memory[];
   auto& shared = *reinterpret_cast<Shared<Tile>*>(memory);
-  Tensor sQ = make_tensor(make_smem_ptr(shared.Q), tile_to_shape(Atom{}, Shape<M, D>{}));  // (M, D) bf16, swizzled
-  Tensor sK = make_tensor(make_smem_ptr(shared.K), tile_to_shape(Atom{}, Shape<N, D>{}));  // (N, D) bf16, swizzled
-  Tensor sV = make_tensor(make_smem_ptr(shared.V), tile_to_shape(Atom{}, Shape<N, D>{}));  // (N, D) bf16, swizzled
+  Tensor sQ =
+      make_tensor(make_smem_ptr(shared.Q), tile_to_shape(SwizzledAtom{}, Shape<M, D>{}));  // (M, D) bf16, swizzled
+  Tensor sK =
+      make_tensor(make_smem_ptr(shared.K), tile_to_shape(SwizzledAtom{}, Shape<N, D>{}));  // (N, D) bf16, swizzled
+  Tensor sV =
+      make_tensor(make_smem_ptr(shared.V), tile_to_shape(SwizzledAtom{}, Shape<N, D>{}));  // (N, D) bf16, swizzled
   Tensor sVt =
       make_tensor(sV.data(), composition(sV.layout(), Layout<Shape<D, N>, Stride<N, _1>>{}));  // (D, N), a view
 

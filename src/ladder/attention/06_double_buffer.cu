@@ -7,26 +7,10 @@ namespace {
 
 inline constexpr int kStages = 2;
 
-/// 8 rows of 64 numbers, 128 bytes each, where piece c of row r lies at c ^ r. A tile consists of as many of these as
-/// it needs.
-using Atom = decltype(composition(Swizzle<3, 3, 3>{}, Layout<Shape<_8, _64>, Stride<_64, _1>>{}));
-
 template <class Tile>
 struct Shared {
   alignas(128) bf16 Q[Tile::kM * Tile::kD], K[kStages * Tile::kN * Tile::kD], V[kStages * Tile::kN * Tile::kD];
 };
-
-/// load: as before, but the copy runs on its own, and nobody waits for it before cp_async_wait.
-template <class Tile, class Shared>
-__device__ void load_async(Shared&& tile, Head<const bf16> X, int row0, int rows) {
-  CUTE_UNROLL
-  for (int e = threadIdx.x; e < size(tile) / 8; e += Tile::kThreads) {
-    const int row = e / (Tile::kD / 8), x = e % (Tile::kD / 8) * 8;
-    const auto* from = reinterpret_cast<const uint128_t*>(&X[min(row0 + row, rows - 1)][x]);
-    auto* to = reinterpret_cast<uint128_t*>(&tile(row, x));
-    SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<uint128_t>::copy(*from, *to, row0 + row < rows);
-  }
-}
 
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads)
@@ -36,8 +20,9 @@ __global__ void __launch_bounds__(Tile::kThreads)
   using N = typename Tile::N;
   extern __shared__ char memory[];
   auto& shared = *reinterpret_cast<Shared<Tile>*>(memory);
-  Tensor sQ = make_tensor(make_smem_ptr(shared.Q), tile_to_shape(Atom{}, Shape<M, D>{}));  // (M, D) bf16, swizzled
-  const auto stages = tile_to_shape(Atom{}, Shape<N, D, Int<kStages>>{});
+  Tensor sQ =
+      make_tensor(make_smem_ptr(shared.Q), tile_to_shape(SwizzledAtom{}, Shape<M, D>{}));  // (M, D) bf16, swizzled
+  const auto stages = tile_to_shape(SwizzledAtom{}, Shape<N, D, Int<kStages>>{});
   Tensor sK = make_tensor(make_smem_ptr(shared.K), stages);  // (N, D, stages) bf16, swizzled
   Tensor sV = make_tensor(make_smem_ptr(shared.V), stages);  // (N, D, stages) bf16, swizzled
   Tensor sVt =

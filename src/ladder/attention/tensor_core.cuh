@@ -141,6 +141,22 @@ __device__ void load(Shared&& tile, Head<const bf16> X, int row0, int rows) {
   }
 }
 
+/// 8 rows of 64 numbers, 128 bytes each, where piece c of row r lies at c ^ r. A tile consists of as many of these as
+/// it needs.
+using SwizzledAtom = decltype(composition(Swizzle<3, 3, 3>{}, Layout<Shape<_8, _64>, Stride<_64, _1>>{}));
+
+/// load, but the copy runs on its own (cp.async), and nobody waits for it before cp_async_wait.
+template <class Tile, class Shared>
+__device__ void load_async(Shared&& tile, Head<const bf16> X, int row0, int rows) {
+  CUTE_UNROLL
+  for (int e = threadIdx.x; e < size(tile) / 8; e += Tile::kThreads) {
+    const int row = e / (Tile::kD / 8), x = e % (Tile::kD / 8) * 8;
+    const auto* from = reinterpret_cast<const uint128_t*>(&X[min(row0 + row, rows - 1)][x]);
+    auto* to = reinterpret_cast<uint128_t*>(&tile(row, x));
+    SM80_CP_ASYNC_CACHEGLOBAL_ZFILL<uint128_t>::copy(*from, *to, row0 + row < rows);
+  }
+}
+
 template <class Tile, class Kernel>
 Status launch_tiles(Kernel kernel, int shared_bytes, const Problem& p, const Tensors& t, Stream stream) {
   return launch(kernel, dim3(divide_up(p.s_q, Tile::kM), p.b * p.h), dim3(Tile::kThreads), shared_bytes, stream, p,
