@@ -305,7 +305,7 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   if (t.own0 >= t.k.length) return;
   if (threadIdx.x == 0) {
     shared.tile = t;
-    shared.first = first_tile<Config>(t, a.any_order);
+    shared.first = first_tile(t, t.own0 / Config::kKeys, a.any_order);
   }
   __syncthreads();
   if (warpgroup == Config::kConsumers) {

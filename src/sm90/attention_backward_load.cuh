@@ -3,7 +3,8 @@
 #pragma once
 
 #include "blocks/gpu_softmax.cuh"
-#include "sm90/attention_backward_step.cuh"
+#include "sm90/attention_backward_config.hpp"
+#include "sm90/attention_backward_step.hpp"
 
 namespace falchion::sm90 {
 

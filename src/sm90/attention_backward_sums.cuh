@@ -2,7 +2,8 @@
 // of grad_q, in an order that is the same in each run or in any.
 #pragma once
 
-#include "sm90/attention_backward_step.cuh"
+#include "sm90/attention_backward_config.hpp"
+#include "sm90/attention_backward_step.hpp"
 
 namespace falchion::sm90 {
 
@@ -40,6 +41,7 @@ __device__ __forceinline__ void add_dq(const AttentionBackwardArgs& a, int part,
   const std::int64_t row_of_head = layout.first_row(a, t.b, t.h, t.q.begin);
   to_add = {layout.grad_q_sums(a) + row_of_head * Config::kD + part * Config::kSizeDq,
             layout.turns(a) + row_of_head / 64 * 2 + part, t.mask.shift - t.mask.left, t.h};
+  asm volatile("fence.proxy.async.global;" ::: "memory");  // after the kernel that has cleared the sums
   unsigned parity = 0;
   CUTE_NO_UNROLL
   for (BackwardStep step(t, shared.first); step.there(); step.advance(), parity ^= 1) {

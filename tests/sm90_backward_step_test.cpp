@@ -1,0 +1,68 @@
+// The walk of a CTA of Hopper's backward kernel (src/sm90/attention_backward_step.hpp), run on the host.
+#include "sm90/attention_backward_step.hpp"
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <set>
+#include <utility>
+#include <vector>
+
+namespace falchion::sm90 {
+namespace {
+
+struct Tile {
+  int h, heads, begin, end;
+};
+
+std::vector<std::pair<int, int>> walk(const Tile& tile, int first) {
+  std::vector<std::pair<int, int>> visited;
+  for (BackwardStep step(tile, first); step.there(); step.advance()) visited.emplace_back(step.head, step.tile);
+  return visited;
+}
+
+TEST(BackwardStep, VisitsEachTileOfEachHeadOnceAndEndsOneHeadBeforeTheNext) {
+  for (const Tile& tile : {Tile{0, 1, 0, 1}, Tile{6, 3, 0, 7}, Tile{4, 2, 5, 9}, Tile{0, 4, 2, 3}}) {
+    for (int number = 0; number < 9; ++number) {
+      for (const bool any_order : {false, true}) {
+        const auto visited = walk(tile, first_tile(tile, number, any_order));
+        const int count = tile.end - tile.begin;
+        ASSERT_EQ(visited.size(), static_cast<std::size_t>(count * tile.heads));
+        std::set<std::pair<int, int>> different;
+        for (std::size_t i = 0; i < visited.size(); ++i) {
+          EXPECT_EQ(visited[i].first, tile.h + static_cast<int>(i) / count);
+          EXPECT_TRUE(tile.begin <= visited[i].second && visited[i].second < tile.end) << visited[i].second;
+          different.insert(visited[i]);
+        }
+        EXPECT_EQ(different.size(), visited.size());
+      }
+    }
+  }
+}
+
+TEST(BackwardStep, WithAFixedOrderEveryCtaBeginsWithTheLastTile) {
+  for (int number = 0; number < 5; ++number) {
+    const Tile tile{0, 1, number, 8};
+    EXPECT_EQ(walk(tile, first_tile(tile, number, false)).front().second, 7);
+  }
+}
+
+TEST(BackwardStep, WithAnyOrderTheCtasOfAHeadVisitDifferentTilesAtATime) {
+  const int tiles = 16, ctas = tiles / 2;
+  std::map<int, std::set<int>> at_step;  // which tiles are visited at the same time
+  for (int number = 0; number < ctas; ++number) {
+    const Tile tile{0, 1, 0, tiles};
+    const auto visited = walk(tile, first_tile(tile, number, true));
+    for (int step = 0; step < tiles; ++step) at_step[step].insert(visited[static_cast<std::size_t>(step)].second);
+  }
+  for (const auto& [step, visited] : at_step) EXPECT_EQ(visited.size(), static_cast<std::size_t>(ctas)) << step;
+}
+
+TEST(BackwardStep, ThereIsNoStepWhereNoRowSeesTheKeys) {
+  const Tile tile{0, 4, 0, 0};
+  EXPECT_TRUE(walk(tile, first_tile(tile, 3, true)).empty());
+  EXPECT_TRUE(walk(tile, first_tile(tile, 3, false)).empty());
+}
+
+}  // namespace
+}  // namespace falchion::sm90
