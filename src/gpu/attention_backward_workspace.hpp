@@ -63,7 +63,8 @@ struct BackwardLayout {
   FALCHION_HD std::size_t turns_bytes(const AttentionBackwardArgs& a) const {
     return (static_cast<std::size_t>(heads(a) * rows / 64 * 2) * sizeof(unsigned) + 127) / 128 * 128;
   }
-  /// Behind these, d f32 sums for each row. They hold nothing until the first CTA has stored its own.
+  /// Behind these, d f32 sums for each row. With any_order they are cleared before the CTAs
+  /// add; else they hold nothing until the first CTA has stored its own.
   FALCHION_HD float* grad_q_sums(const AttentionBackwardArgs& a) const {
     return reinterpret_cast<float*>(a.workspace + statistics_bytes(a) + turns_bytes(a));
   }

@@ -48,9 +48,12 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   attention.tiles = args.row_tiles;
   const std::int64_t sequences = a.packed ? 1 : a.b;
   const std::int64_t of_rows = args.row_tiles * a.h_q * sequences, of_keys = args.key_tiles * a.h_k * sequences;
-  // Tiles that a CTA owns. Kind wide has one kernel for both sides, and sm80 is counted by the larger of its two.
-  const bool wide = same(plan->variant->level, "wide");
-  plan->items = wide ? of_keys + of_rows : plan->backend == Backend::sm90 ? of_keys : of_rows;
+  // Tiles that a CTA owns. Kind wide has one kernel for the sides that are wanted. Of sm80's two the one for grad_q is
+  // counted.
+  if (same(plan->variant->level, "wide"))
+    plan->items = ((a.frozen & 2) != 0 ? 0 : of_keys) + ((a.frozen & 1) != 0 ? 0 : of_rows);
+  else
+    plan->items = plan->backend == Backend::sm90 ? of_keys : of_rows;
   plan->workspace = facts.workspace(args);
   if (std::max(of_rows, of_keys) <= INT32_MAX / 4) return {};
   return {Code::unsupported, text("b * h_q * s_q: ", of_rows, " tiles of rows and ", of_keys,

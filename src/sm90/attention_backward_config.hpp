@@ -40,8 +40,7 @@ struct AttentionBackwardConfig {
   static constexpr int kStagesDs = BackwardTiles::kStagesDs;
   static constexpr BackwardTurns kTurns = kTile.turns;
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
-  static_assert(kConsumers * kConsumerRegisters + kProducerRegisters <= (kConsumers + 1) * (65536 / kThreads / 8 * 8),
-                "a launch has this many registers for each thread; who asks for more of them waits for ever");
+  static_assert(registers_fit(kConsumers, kConsumerRegisters, kProducerRegisters));
   static_assert(kStagesDs == 2, "the consumers find the tile of dS before by stage ^ 1");
   static_assert(kKeys == 64 * kConsumers && (kRows == 64 || kRows == 128) && kD % 64 == 0);
 

@@ -15,13 +15,13 @@ __device__ __forceinline__ unsigned turns_passed(const unsigned* turns) {
 }
 /// Waits until at least so many CTAs have added to a tile of sums. Each acquire empties the L1, where the consumers
 /// have what they spill, so there is one only after the wait.
-__device__ __forceinline__ void wait_for_turn(const unsigned* turns, unsigned wanted) {
+__device__ __forceinline__ void wait_for_adders(const unsigned* turns, unsigned wanted) {
   while (turns_passed(turns) < wanted) {}
   unsigned now;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(__cvta_generic_to_global(turns)) : "memory");
 }
-/// Gives the turn to the next CTA, once all bulk copies of this thread have been written.
-__device__ __forceinline__ void pass_turn(unsigned* turns) {
+/// Lets the next CTA add, once all bulk copies of this thread have been written.
+__device__ __forceinline__ void count_as_added(unsigned* turns) {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   asm volatile("fence.proxy.async.global;" ::: "memory");
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(__cvta_generic_to_global(turns)) : "memory");
@@ -56,10 +56,11 @@ __device__ __forceinline__ void add_dq(const AttentionBackwardArgs& a, int part,
     int place = t.own0 / Config::kKeys;
     if (!a.any_order) {
       place -= static_cast<int>(max(row0 + to_add.since, std::int64_t{0}) / Config::kKeys);
-      if (place > 0) wait_for_turn(turns, static_cast<unsigned>(place));
+      if (place > 0) wait_for_adders(turns, static_cast<unsigned>(place));
     }
     shared.full_dq[part].wait(parity);
-    publish_to_async();                                                        // what the consumers have written
+    // What the consumers have written. A fence may lie anywhere between the write and the copy, here after the barrier.
+    publish_to_async();
     if (!a.any_order) asm volatile("fence.proxy.async.global;" ::: "memory");  // what other CTAs have added
     if (place == 0 && !a.any_order) {
       asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(__cvta_generic_to_global(to)),
@@ -74,7 +75,7 @@ __device__ __forceinline__ void add_dq(const AttentionBackwardArgs& a, int part,
     cute::tma_store_arrive();
     cute::tma_store_wait<0>();  // it has been read
     shared.empty_dq[part].arrive();
-    if (!a.any_order) pass_turn(turns);
+    if (!a.any_order) count_as_added(turns);
   }
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");  // it has been written, before the CTA ends
 }

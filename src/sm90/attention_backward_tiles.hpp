@@ -11,6 +11,13 @@ namespace falchion::sm90 {
 /// The kinds of backward variants.
 enum class BackwardKind { plain, wide };
 
+/// Do so many consumer warpgroups and one more get the registers that they ask for? A launch has as many for each
+/// thread as fit when all threads have the same number. A warpgroup that asks for more than its CTA has waits for ever.
+constexpr bool registers_fit(int consumers, int of_consumer, int of_producer) {
+  const int threads = 128 * (consumers + 1), at_launch = 65536 / threads / 8 * 8;
+  return consumers * of_consumer + of_producer <= (consumers + 1) * at_launch;
+}
+
 /// What the two consumer warpgroups of a CTA do in turns. Left to themselves they fall into step, and then both take
 /// their exponentials while the tensor cores wait.
 enum class BackwardTurns { starting_scores, exponentials };

@@ -25,6 +25,7 @@ struct WideConfig {
   static constexpr int kStagesQ = kTile.stages_q, kStagesO = kTile.stages_grad_o, kStagesKv = kTile.stages_kv;
   static constexpr int kStagesP = WideTiles::kStagesP;
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
+  static_assert(registers_fit(kConsumers, kConsumerRegisters, kProducerRegisters));
 
   // A swizzled box has 64 columns of all lines of a tile: 128 bytes a line, whose 16-byte chunk c lies at c ^ (line %
   // 8). The last boxes of K and V are held in registers, since a product whose both factors lie in shared memory reads

@@ -22,11 +22,10 @@ class WideKeysConsumer {
     const BackwardTile& t = shared.tile;
     tile = t.end - 1;
     count = (t.end - t.begin) * t.heads;
-    // Rows in [whole_begin, whole_end) see all keys, and need no mask.
-    const std::int64_t k0 = t.own0, k1 = k0 + kLines;
-    const std::int64_t first = k1 - 1 - t.mask.shift - t.mask.right, past = k0 - t.mask.shift + t.mask.left + 1;
-    whole_begin = static_cast<int>(min(max(first, std::int64_t{0}), std::int64_t{1} << 30));
-    whole_end = k1 <= t.k.length ? static_cast<int>(min(max(past, std::int64_t{0}), std::int64_t{1} << 30)) : 0;
+    static_assert(kLines == 64);  // as rows_without_mask has it
+    const Range whole = rows_without_mask(t, 0);
+    whole_begin = static_cast<int>(min(whole.begin, std::int64_t{1} << 30));
+    whole_end = static_cast<int>(min(whole.end, std::int64_t{1} << 30));
   }
 
   /// Each step has two products: scores of its own tile of rows, then the gradient of the tile before. The factor of

@@ -44,7 +44,7 @@ __device__ __forceinline__ void load_for_keys(const AttentionBackwardArgs& a, co
   RingPosition<Config::kStagesO> at_o;
   bool first = true;
   CUTE_NO_UNROLL
-  for (BackwardStep step(t); step.there(); step.advance(), at_q.advance(), at_o.advance()) {
+  for (BackwardStep step(t, t.end - 1); step.there(); step.advance(), at_q.advance(), at_o.advance()) {
     const int row = step.tile * Config::kLines;
     const bool held_before = Config::kHeld > 0 && at_q.stage == kLast;
     shared.empty_q[at_q.stage].wait(at_q.parity ^ (held_before ? 0 : 1));
@@ -82,7 +82,8 @@ __device__ __forceinline__ void guard_rows(typename Config::KeysShared& shared) 
     if (lane == 0) ready.arrive();
   };
   CUTE_NO_UNROLL
-  for (BackwardStep step(shared.tile); step.there(); step.advance(), at_q.advance(), at_o.advance()) {
+  for (BackwardStep step(shared.tile, shared.tile.end - 1); step.there();
+       step.advance(), at_q.advance(), at_o.advance()) {
     shared.full_q[at_q.stage].wait(at_q.parity);
     __syncwarp();
     const float* delta = shared.delta[at_q.stage];

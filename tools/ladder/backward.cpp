@@ -64,9 +64,10 @@ LadderRow library_row(Backend backend, bool any_order) {
     row.title = "The library's, dQ in any order";
     row.file = "src/sm90/attention_backward.cuh";
     row.why =
-        "The same kernel with any_order set. The blocks of a head no longer take turns at a tile of dQ: once the first "
-        "has stored its part, the others add theirs whenever they have it, as those of the last step do. Then two runs "
-        "need not give the same bits. What is gained is the price of the fixed order.";
+        "The same kernel with any_order set. The blocks of a head no longer take turns at a tile of dQ: the sums "
+        "are cleared before, and each block adds whenever it has something, as those of the last step do. Neighbours "
+        "begin two tiles apart. Then two runs need not give the same bits. What is gained is the price of the fixed "
+        "order.";
   } else if (backend == Backend::sm90) {
     row.file = "src/sm90/attention_backward.cuh";
     row.why =
