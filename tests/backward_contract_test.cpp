@@ -166,6 +166,28 @@ TEST_P(BackwardContract, NanOfAKey) {
   }
 }
 
+/// Rows 1, 2 and 3 score -inf at key 1, whose k holds an infinity; a bias of -inf hides it from row 3. Such a score is
+/// no mask: P is 0, and 0 times a NaN of v is NaN.
+TEST_P(BackwardContract, AScoreOfMinusInfinityIsNoMask) {
+  for (const auto& [dtype, plain] : {std::pair{DType::f32, true}, {DType::f32, false}, {DType::bf16, true}}) {
+    const Case band = Case{"infinite", 1, 4, 4, 1, 1, 8, 8}.causal();
+    Gradients all(plain ? band : Case(band).bias(Bias::f32), dtype, plain ? Wanted{} : Wanted{.grad_bias{1, 1, 4, 4}});
+    for (std::int64_t i = 0; i < 4; ++i) all.x.q.set(0, i, 0, 3, 1);
+    all.x.k.set(0, 1, 0, 3, -kInf);
+    if (!plain) all.x.bias.set(0, 0, 3, 1, -kInf);
+    all.run_forward();
+    all.x.v.set(0, 1, 0, 3, kNan);
+    all.run(GetParam());
+    for (std::int64_t i = 0; i < 4; ++i) {
+      const bool sees = i >= 1 && (plain || i < 3);
+      EXPECT_EQ(std::isnan(all.grad_q.get(0, i, 0, 0)), sees) << i;
+      EXPECT_TRUE(plain || std::isnan(all.grad_bias.get(0, 0, i, 1)) == sees) << i;
+      EXPECT_EQ(has_nan(all, judge::Gradient::k, i), i == 1) << i;
+      EXPECT_FALSE(has_nan(all, judge::Gradient::v, i)) << i;
+    }
+  }
+}
+
 /// No query sees key 3: the band hides it, the mask, or a bias of -inf. Whatever it holds has no effect. On a GPU the
 /// NaN of its k may reach grad_q.
 TEST_P(BackwardContract, NanThatNobodySees) {

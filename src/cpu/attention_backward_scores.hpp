@@ -50,8 +50,8 @@ class BackwardScores {
     engine_.repair(slot, keys.begin, n, S, dP);
     if (general_) {
       apply_score(a_, t, keys, S, x_.derivative);
-      if (a_.bias.data != nullptr || a_.mask.data != nullptr) add_bias_and_mask<T>(a_, t, keys, S);
-      if (masked) keep_band(t, keys, S);
+      if (a_.bias.data != nullptr || a_.mask.data != nullptr) add_bias_and_mask<T>(a_, t, keys, kHiddenBackward, S);
+      if (masked) keep_band(t, keys, kHiddenBackward, S);
       if (x_.kept != nullptr) draw_kept(a_, dropout_, t, keys, x_.kept);
       x_.g != nullptr ? weigh_general<f32::kExp2Degree>(t, n, S, dP, x_)
                       : weigh_general<T::kExp2Degree>(t, n, S, dP, x_);
@@ -59,7 +59,7 @@ class BackwardScores {
       return;
     }
     const auto put = engine_.put(slot, keys.begin);
-    if (masked) keep_band(t, keys, S);
+    if (masked) keep_band(t, keys, kHiddenBackward, S);
     if (keep) {
       masked ? weigh_plain<T, true, true>(t, n, a_.scale, S, dP, put)
              : weigh_plain<T, false, true>(t, n, a_.scale, S, dP, put);

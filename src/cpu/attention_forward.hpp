@@ -97,9 +97,9 @@ class ForwardWorker {
     const KeySpan keys{chunk.block * a_.keys, chunk.begin, chunk.stop};
     if (!plain_) {
       apply_score(a_, t, keys, S);
-      if (a_.bias.data != nullptr || a_.mask.data != nullptr) add_bias_and_mask<T>(a_, t, keys, S);
+      if (a_.bias.data != nullptr || a_.mask.data != nullptr) add_bias_and_mask<T>(a_, t, keys, kHiddenForward, S);
     }
-    if (chunk.masked) keep_band(t, keys, S);
+    if (chunk.masked) keep_band(t, keys, kHiddenForward, S);
   }
 
   FALCHION_INLINE void update(const Chunk& chunk) {

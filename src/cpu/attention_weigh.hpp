@@ -41,14 +41,20 @@ FALCHION_INLINE void draw_kept(const AttentionCall& a, const DropoutMask& dropou
   }
 }
 
+/// Which lanes do not see the key. The bits are compared, because no NaN is equal to itself.
+FALCHION_INLINE auto is_hidden(Floats s) {
+  const Int32Tag ints;
+  return hn::RebindMask(kFloats, hn::Eq(hn::BitCast(ints, s), hn::BitCast(ints, splat(kHiddenBackward))));
+}
+
 /// Makes P and dS in the places of S and dP, where `unit` times S is the final score, and hands them to
 /// put(key, vec, P(key), P(key + 1), dS(key), dS(key + 1)) for even keys. Without kKeep nobody reads S and dP
-/// afterwards, and they are not written. Scores of -inf are pairs that do not see each other: with kSelect their P and
-/// dS are 0 whatever dP, L and D are. Without it there are none.
+/// afterwards, and they are not written. With kSelect P and dS are 0 where the pair is unseen, whatever dP, L and D
+/// are. Without it there are no such pairs.
 template <class T, bool kSelect, bool kKeep, class Put>
 FALCHION_INLINE void weigh_plain(const GradientTile& t, int keys, float unit, float* S, float* dP, const Put& put) {
   constexpr int kAtOnce = kVecs == 2 ? 2 : 1;  // vectors whose L and D are in registers
-  const Floats scale = splat(unit), hidden = splat(-__builtin_inff());
+  const Floats scale = splat(unit);
   for (int first = 0; first < kVecs; first += kAtOnce) {
     Floats lse[kAtOnce], d[kAtOnce];
     for (int u = 0; u < kAtOnce; ++u) {
@@ -60,7 +66,7 @@ FALCHION_INLINE void weigh_plain(const GradientTile& t, int keys, float unit, fl
       *p = exp_of_any<T::kExp2Degree>(hn::MulSub(s, scale, lse[u]));
       *ds = hn::Mul(*p, hn::Sub(load(dp_at), d[u]));
       if constexpr (kSelect) {
-        const auto unseen = hn::Eq(s, hidden);
+        const auto unseen = is_hidden(s);
         *p = hn::IfThenZeroElse(unseen, *p);
         *ds = hn::IfThenZeroElse(unseen, *ds);
       }
@@ -86,7 +92,7 @@ FALCHION_INLINE void weigh_plain(const GradientTile& t, int keys, float unit, fl
 /// sum over a row's keys was off by up to thirty times the limit.
 template <int kDegree>
 void weigh_general(const GradientTile& t, int keys, float* S, float* dP, const ChunkTensors& x) {
-  const Floats hidden = splat(-__builtin_inff()), zero = splat(0.F);
+  const Floats zero = splat(0.F);
   for (int v = 0; v < kVecs; ++v) {
     const Floats lse = load(t.lse + v * kLanes), d = load(t.d + v * kLanes);
     for (int key = 0; key < keys; ++key) {
@@ -99,7 +105,7 @@ void weigh_general(const GradientTile& t, int keys, float* S, float* dP, const C
         dp = hn::IfThenZeroElse(dropped, hn::Mul(dp, kept));  // whatever V of a dropped key holds
         weight = hn::IfThenZeroElse(dropped, hn::Mul(p, kept));
       }
-      const auto unseen = hn::Eq(s, hidden);
+      const auto unseen = is_hidden(s);
       const Floats g = hn::IfThenZeroElse(unseen, hn::Mul(p, hn::Sub(dp, d)));
       if (x.g != nullptr) store(g, x.g + at);
       store(hn::IfThenZeroElse(unseen, weight), S + at);

@@ -19,6 +19,11 @@ FALCHION_INLINE bool plain_scores(const AttentionCall& a) {
 /// The factor from S to the final score. It is 1 for decode, which scales its scores when it makes them.
 FALCHION_INLINE float score_unit(const AttentionArgs& a) { return !a.decode && plain_scores(a) ? a.scale : 1.F; }
 
+/// What stands in S where a row does not see a key. Forward it may be a score of -inf: both have a probability of 0.
+/// Backward it may not, because G = P (dP - D) of a pair that is seen is NaN where dP or D is, also if P is 0. So a
+/// signalling NaN stands there. No operation gives one, and no score is one.
+inline constexpr float kHiddenForward = -__builtin_inff(), kHiddenBackward = __builtin_nansf("1");
+
 /// The keys that S has at one time: keys [key0 + begin, key0 + stop) of the sequence. Row 0 of S is that of `begin`.
 struct KeySpan {
   std::int64_t key0;
@@ -66,7 +71,8 @@ FALCHION_INLINE float bias_of(const AttentionCall& a, const TileRows& t, int i, 
 /// Adds the bias and applies the boolean mask, one lane at a time, because keys are contiguous in both of them while
 /// rows are contiguous in S.
 template <class T>
-FALCHION_INLINE void add_bias_and_mask(const AttentionCall& a, const TileRows& t, const KeySpan& keys, float* S) {
+FALCHION_INLINE void add_bias_and_mask(const AttentionCall& a, const TileRows& t, const KeySpan& keys, float hidden,
+                                       float* S) {
   const std::int64_t key0 = keys.key0;
   for (int i = 0; i < t.count; ++i) {
     const int first = static_cast<int>(max(keys.begin, t.begin[i] - key0));
@@ -75,23 +81,23 @@ FALCHION_INLINE void add_bias_and_mask(const AttentionCall& a, const TileRows& t
       for (int key = first; key < end; ++key) {
         const float bias = bias_of<T>(a, t, i, key0 + key);
         float& s = S[(key - keys.begin) * kM + i];
-        s = bias == -__builtin_inff() ? bias : s + bias;  // -inf replaces s, since NaN + -inf would not mask the key
+        s = bias == -__builtin_inff() ? hidden : s + bias;  // s is replaced, since NaN + -inf would not mask the key
       }
     }
     if (a.mask.data != nullptr) {
       const auto* keep = t.scores<const std::uint8_t>(a.mask, i) + key0 * a.mask.stride[3];
       for (int key = first; key < end; ++key) {
-        if (keep[key * a.mask.stride[3]] == 0) S[(key - keys.begin) * kM + i] = -__builtin_inff();
+        if (keep[key * a.mask.stride[3]] == 0) S[(key - keys.begin) * kM + i] = hidden;
       }
     }
   }
 }
 
-/// mask.keep: S = -inf where lane i does not see key j. A band is an interval of keys in each lane.
-FALCHION_INLINE void keep_band(const TileRows& t, const KeySpan& keys, float* S) {
+/// mask.keep: S = hidden where lane i does not see key j. A band is an interval of keys in each lane.
+FALCHION_INLINE void keep_band(const TileRows& t, const KeySpan& keys, float hidden, float* S) {
   const Int32Tag ints;
   const auto key0 = static_cast<std::int32_t>(keys.key0);
-  const Floats masked = splat(-__builtin_inff());
+  const Floats masked = splat(hidden);
   for (int v = 0; v < kVecs; ++v) {
     const Int32s begin = hn::LoadU(ints, t.begin + v * kLanes), end = hn::LoadU(ints, t.end + v * kLanes);
     for (int key = keys.begin; key < keys.stop; ++key) {
