@@ -276,6 +276,15 @@ TEST_P(AttentionBackward, GradBiasSummedOverAnyAxes) {
   }
 }
 
+/// A worker owns columns of the bias. With left padding its last key is not the last one of 32 in its block.
+TEST_P(AttentionBackward, GradBiasBesideLeftPadding) {
+  Gradients x(Case{"padded", 2, 5, 300, 2, 1, 8, 8}.bias(Case::Bias::f32).first_k({1, 13}), dtype(),
+              {.grad_bias = {2, 1, 5, 300}});
+  const judge::GradientReference reference(x.x.problem, x.operands());
+  x.run(path());
+  expect_judged(x, reference);
+}
+
 /// NaN, Inf and numbers that AMX cannot take apart, in rows and keys that others do not see. Where they may go is in
 /// docs/contract.md, and the definition does as it says.
 TEST_P(AttentionBackward, NumbersThatAreNotFinite) {

@@ -129,12 +129,12 @@ class BiasWorker : public BackwardScores<T, Engine> {
     }
   }
   void add_chunk(const GradientTile& t, const KeySpan& keys) {
-    const std::int64_t from = keys.key0 + keys.begin;
+    // With left padding a block may end before the keys do, and before its last 32 are full.
+    const std::int64_t from = keys.key0 + keys.begin, past = keys.key0 + min(keys.stop, block_.count);
     for (int i = 0; i < t.count; ++i) {
       const std::int64_t head = heads_ == 1 ? 0 : t.head(i) % g_, row = rows_ == 1 ? 0 : t.query(i) - first_row_;
       float* sums = sums_ + (head * rows_ + row) * columns_;
-      const std::int64_t end = min(keys.key0 + keys.stop, t.end[i]);
-      for (std::int64_t j = max(from, t.begin[i]); j < end; ++j)
+      for (std::int64_t j = max(from, t.begin[i]); j < min(past, t.end[i]); ++j)
         sums[columns_ == 1 ? 0 : t.sequence.k_first + j - first_column_] += x_.g[(j - from) * kM + i];
     }
   }
