@@ -38,7 +38,7 @@ def cpu_driver(build_info):
     """A CPU has no driver, so this returns the compiler and the kernel. build_info is what the library says of
     itself."""
     compiler = re.search(r"^compiler +(.+)$", build_info, re.MULTILINE)
-    return f"none (CPU), compiler {compiler.group(1) if compiler else 'unknown'}, {platform.system()} {platform.release()}"
+    return f"none (CPU), compiler {compiler.group(1) if compiler else 'unknown'}, {platform.system()} {platform.release().split('-')[0]}"
 
 
 def facts(device, driver):
