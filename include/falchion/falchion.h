@@ -51,6 +51,14 @@ enum { FAL_ALIGN_UNSET = 0, FAL_BOTTOM_RIGHT = 1, FAL_TOP_LEFT = 2 };        /* 
 enum { FAL_IDENTITY = 0, FAL_ELU_PLUS_ONE = 1 };                             /* feature_map */
 enum { FAL_DECAY_NONE = 0, FAL_DECAY_HEAD = 1, FAL_DECAY_TOKEN = 2 };        /* decay */
 enum { FAL_GRADS_ROUNDED = 0, FAL_GRADS_F32 = 1, FAL_GRADS_ACCUMULATE = 2 }; /* grads */
+enum {
+  FAL_ACTIVATION_NONE = 0,
+  FAL_RELU = 1,
+  FAL_GELU_TANH = 2,
+  FAL_GELU_ERF = 3,
+  FAL_SILU = 4,
+  FAL_SWIGLU = 5 /* b has 2 n rows, the gates first */
+};                                                                           /* activation */
 enum { FAL_UNBOUNDED = -1 };                                                 /* band.left, band.right */
 
 /* A view of the caller's memory; it owns nothing. The axes of q, k, v and o are (b, s, h, d), those of bias, mask and
@@ -152,6 +160,30 @@ typedef struct fal_linear_operands {
   fal_tensor grad_o, grad_final_state, grad_final_z;                                 /* inputs */
   fal_tensor grad_q, grad_k, grad_v, grad_decay, grad_initial_state, grad_initial_z; /* outputs */
 } fal_linear_operands;
+
+/* A matrix product with what follows it: Z = alpha A B^T + beta C + bias, D = activation(Z) + R. */
+typedef struct fal_gemm {
+  size_t size;         /* sizeof(fal_gemm) */
+  int32_t dtype;       /* the type of a: FAL_F32, FAL_F16 or FAL_BF16 */
+  int32_t dtype_b;     /* FAL_AS_Q: as a; only that is built today */
+  int32_t dtype_c;     /* FAL_AS_Q: as d; or FAL_F32 or the type of a */
+  int32_t dtype_d;     /* FAL_AS_Q: as a; or FAL_F32 or the type of a */
+  int64_t batch, m, n, k;
+  float alpha, beta;   /* finite; of a struct of zeroes alpha is 0, so that there is no product */
+  int32_t activation;  /* FAL_ACTIVATION_NONE, FAL_RELU, ... */
+  uint8_t bias_n, bias_m, residual; /* each is 0 or 1 */
+  uint8_t reserved[25]; /* 0 */
+} fal_gemm;
+
+/* The tensors of one run. Axes may have any strides; falchion.hpp says more. */
+typedef struct fal_gemm_operands {
+  size_t size;                /* sizeof(fal_gemm_operands) */
+  fal_tensor a, b;            /* inputs: (batch, m, k2, k1), (batch or 1, n, k2, k1) */
+  fal_tensor c;               /* input: as d, where beta is not 0 */
+  fal_tensor d;               /* output: (batch, m, n2, n1) */
+  fal_tensor residual;        /* input: as d */
+  fal_tensor bias_n, bias_m;  /* inputs: (1, 1, 1, rows of b), (batch or 1, m, 1, 1) */
+} fal_gemm_operands;
 
 /* The caller's own thread pool, for an engine that has one. parallel_for must call task(context, i) once for each i in
  * [0, n) and return when all are done. */
@@ -259,6 +291,27 @@ FAL_API fal_status fal_linear_attention_run(const fal_linear_operands* operands,
                                             const fal_target* target, void* stream);
 FAL_API fal_status fal_linear_validate_lengths(const fal_linear_attention* problem,
                                                const fal_linear_operands* operands);
+
+/* A GEMM has its own functions too. There is no pass. */
+/* clang-format off */
+#define FAL_GEMM_INIT                                 \
+  {                                                   \
+    sizeof(fal_gemm),                                 \
+    FAL_BF16, 0, 0, 0,  /* the types */               \
+    1, 0, 0, 0,         /* batch, m, n, k */          \
+    1, 0, 0,            /* alpha, beta, activation */ \
+    0, 0, 0,            /* bias_n ... residual */     \
+    {0}                 /* reserved */                \
+  }
+/* clang-format on */
+FAL_API fal_gemm fal_gemm_init(void);
+FAL_API fal_status fal_gemm_plan_make(const fal_gemm* problem, const fal_target* target, fal_plan** out);
+FAL_API fal_status fal_gemm_plan_run(const fal_plan* plan, const fal_gemm_operands* operands, void* workspace,
+                                     size_t workspace_bytes, void* stream);
+FAL_API const char* fal_gemm_explain(const fal_gemm* problem, const fal_target* target, int32_t format);
+/* The one-call form. */
+FAL_API fal_status fal_gemm_run(const fal_gemm_operands* operands, const fal_gemm* options, const fal_target* target,
+                                void* stream);
 
 /* Frees the workspaces that the one-call forms keep for this thread. Its next call allocates again. */
 FAL_API void fal_release_workspaces(void);

@@ -201,6 +201,38 @@ struct LinearOperands {
   Tensor grad_initial_state, grad_initial_z;  // outputs, where the problem has initial_state
 };
 
+/// What a GEMM does with its sums. gelu_tanh is the approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), silu
+/// is x / (1 + e^-x). With swiglu b has 2 n rows, those of the n gates first, and D = silu(gate) * up.
+enum class Activation : std::uint8_t { none, relu, gelu_tanh, gelu_erf, silu, swiglu };
+
+/// A matrix product with what follows it: Z = alpha A B^T + beta C + bias, D = activation(Z) + R. So C enters before the
+/// activation, as in BLAS, and the residual R after it. Sums and what follows them are f32. There is no backward pass
+/// of its own: the gradients of A and B are Gemms of other views.
+struct Gemm {
+  DType dtype = DType::bf16;                            // the type of a: f32, f16 or bf16
+  DType dtype_b = DType::as_q;                          // as_q: as a; only that is built today
+  DType dtype_c = DType::as_q, dtype_d = DType::as_q;   // of c: as d, of d: as a; or f32 or the type of a
+  std::int64_t batch = 1, m = 0, n = 0, k = 0;          // n: the columns of d; k = 0 leaves beta C + bias
+  float alpha = 1, beta = 0;                            // finite; 0: the product, or c, is not read
+  Activation activation = Activation::none;
+  bool bias_n = false, bias_m = false;  // a bias for each row of b, for each row of a
+  bool residual = false;
+  bool operator==(const Gemm&) const = default;
+};
+
+/// The tensors of one run of Gemm. Axes may have any strides, those of inputs 0 and negative ones too. The axes k2 and k1
+/// are one axis k of k2 * k1, cut in two so that heads need not be contiguous: the o of attention (b, s, h, d) is an a,
+/// and its q, k and v are a d. a and b are cut alike, and so are c, d and residual.
+struct GemmOperands {
+  Tensor a;         // input   (batch, m, k2, k1)
+  Tensor b;         // input   (batch or 1, n, k2, k1); swiglu: 2 n rows
+  Tensor c;         // input   (batch, m, n2, n1), read where beta is not 0; not with swiglu
+  Tensor d;         // output  (batch, m, n2, n1); it may be the very view c, or residual
+  Tensor residual;  // input   (batch, m, n2, n1), of the type of d
+  Tensor bias_n;    // input   (1, 1, 1, rows of b), f32 or of the type of a
+  Tensor bias_m;    // input   (batch or 1, m, 1, 1), f32 or of the type of a
+};
+
 /// The caller's own thread pool, for an engine that has one. parallel_for must call task(context, i) once for each i in
 /// [0, n), on any threads, and return when all are done and their writes are visible to its caller. No task waits for
 /// anything but its own work, so a pool may run other work on a thread that waits. `threads` says how many tasks may
@@ -243,6 +275,7 @@ class FALCHION_API Plan {
   /// is. Errors: invalid (a bad argument), unsupported (no kernel for it), device.
   static Status make(const Attention& problem, Pass pass, Target target, Plan* out) noexcept;
   static Status make(const LinearAttention& problem, Pass pass, Target target, Plan* out) noexcept;
+  static Status make(const Gemm& problem, Target target, Plan* out) noexcept;
 
   std::size_t workspace_bytes() const noexcept;
   Backend backend() const noexcept;  ///< the one that was taken: ref, cpu, sm80 or sm90; best means an empty plan
@@ -259,6 +292,8 @@ class FALCHION_API Plan {
              Stream stream = nullptr) const noexcept;
   Status run(const LinearOperands& operands, void* workspace, std::size_t workspace_bytes,
              Stream stream = nullptr) const noexcept;
+  Status run(const GemmOperands& operands, void* workspace, std::size_t workspace_bytes,
+             Stream stream = nullptr) const noexcept;
 
   explicit operator bool() const { return data_ != nullptr; }
   const struct PlanData* data() const { return data_.get(); }
@@ -271,6 +306,7 @@ class FALCHION_API Plan {
 FALCHION_API std::string explain(const Attention& problem, Pass pass, Target target, Format format = Format::text);
 FALCHION_API std::string explain(const LinearAttention& problem, Pass pass, Target target,
                                  Format format = Format::text);
+FALCHION_API std::string explain(const Gemm& problem, Target target, Format format = Format::text);
 
 /// The one-call form for people in a hurry. It takes sizes and flags from the operands, makes a plan and runs it. It
 /// keeps the last eight plans and, for the CPU, one workspace for each thread until that thread ends; on a GPU the
@@ -292,6 +328,10 @@ FALCHION_API Status attention(const Operands& operands, const Attention& options
 /// lengths it must also give b, and it may give s.
 FALCHION_API Status linear_attention(const LinearOperands& operands, const LinearAttention& options = {},
                                      Target target = {}, Stream stream = nullptr) noexcept;
+
+/// The same for a GEMM. `options` gives alpha, beta and the activation. A c is read where beta is not 0.
+FALCHION_API Status gemm(const GemmOperands& operands, const Gemm& options = {}, Target target = {},
+                         Stream stream = nullptr) noexcept;
 
 /// Frees the workspaces that the one-call forms keep for this thread. Its next call allocates again.
 FALCHION_API void release_workspaces() noexcept;

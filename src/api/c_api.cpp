@@ -116,7 +116,7 @@ fal_tensor fal_tensor_heads_first(void* data, int32_t dtype, int64_t b, int64_t 
 }
 
 fal_status fal_plan_make(const fal_attention* problem, int32_t pass, const fal_target* target, fal_plan** out) {
-  return make_plan([&](Check* check) { return to_problem(problem, check); }, pass, target, out);
+  return make_plan([&](Check* check) { return to_problem(problem, check); }, target, out, pass);
 }
 
 void fal_plan_free(fal_plan* plan) { delete plan; }
@@ -151,7 +151,7 @@ fal_status fal_plan_run(const fal_plan* plan, const fal_operands* operands, void
 }
 
 const char* fal_explain(const fal_attention* problem, int32_t pass, const fal_target* target, int32_t format) {
-  return explain_plan([&](Check* check) { return to_problem(problem, check); }, pass, target, format);
+  return explain_plan([&](Check* check) { return to_problem(problem, check); }, target, format, pass);
 }
 
 fal_status fal_attention_run(const fal_operands* operands, const fal_attention* options, const fal_target* target,

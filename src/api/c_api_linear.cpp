@@ -74,7 +74,7 @@ fal_linear_attention fal_linear_attention_init(void) {
 
 fal_status fal_linear_plan_make(const fal_linear_attention* problem, int32_t pass, const fal_target* target,
                                 fal_plan** out) {
-  return make_plan([&](Check* check) { return to_problem(problem, check); }, pass, target, out);
+  return make_plan([&](Check* check) { return to_problem(problem, check); }, target, out, pass);
 }
 
 fal_status fal_linear_plan_run(const fal_plan* plan, const fal_linear_operands* operands, void* workspace,
@@ -89,7 +89,7 @@ fal_status fal_linear_plan_run(const fal_plan* plan, const fal_linear_operands* 
 
 const char* fal_linear_explain(const fal_linear_attention* problem, int32_t pass, const fal_target* target,
                                int32_t format) {
-  return explain_plan([&](Check* check) { return to_problem(problem, check); }, pass, target, format);
+  return explain_plan([&](Check* check) { return to_problem(problem, check); }, target, format, pass);
 }
 
 fal_status fal_linear_attention_run(const fal_linear_operands* operands, const fal_linear_attention* options,

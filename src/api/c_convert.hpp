@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -10,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <tuple>
 
 #include "api/c_sizes.hpp"
 #include "api/check.hpp"
@@ -123,29 +125,31 @@ inline std::optional<Format> to_format(std::int32_t value) noexcept try {
   return std::nullopt;
 }
 
-/// fal_plan_make and its like. to_problem(Check*): the caller's problem as C++ has it.
-template <class ToProblem>
-fal_status make_plan(const ToProblem& to_problem, std::int32_t pass, const fal_target* target,
-                     fal_plan** out) noexcept {
+/// fal_plan_make and its like. to_problem(Check*): the caller's problem as C++ has it. pass: the caller's number, or
+/// nothing for a problem that has no passes.
+template <class ToProblem, class... Number>
+fal_status make_plan(const ToProblem& to_problem, const fal_target* target, fal_plan** out,
+                     Number... pass) noexcept {
   return guarded([&]() -> Status {
     Check check;
     if (!check.require(out != nullptr, "out is null")) return check.take();
     *out = nullptr;
     const auto a = to_problem(&check);
     const Target t = to_target(target, &check);
-    const Pass p = to_enum(pass, Pass::backward, &check, "pass");
+    const std::array<Pass, sizeof...(pass)> p{to_enum(pass, Pass::backward, &check, "pass")...};
     if (!check.ok()) return check.take();
     auto plan = std::make_unique<fal_plan>();
-    if (Status status = Plan::make(a, p, t, &plan->plan); !status) return status;
+    const auto make = [&](auto... known) { return Plan::make(a, known..., t, &plan->plan); };
+    if (Status status = std::apply(make, p); !status) return status;
     *out = plan.release();
     return {};
   });
 }
 
 /// fal_explain and its like.
-template <class ToProblem>
-const char* explain_plan(const ToProblem& to_problem, std::int32_t pass, const fal_target* target,
-                         std::int32_t format) noexcept {
+template <class ToProblem, class... Number>
+const char* explain_plan(const ToProblem& to_problem, const fal_target* target, std::int32_t format,
+                         Number... pass) noexcept {
   thread_local std::string place;
   const std::optional<Format> wanted = to_format(format);
   if (!wanted) return nullptr;
@@ -153,8 +157,9 @@ const char* explain_plan(const ToProblem& to_problem, std::int32_t pass, const f
     Check check;
     const auto a = to_problem(&check);
     const Target t = to_target(target, &check);
-    const Pass p = to_enum(pass, Pass::backward, &check, "pass");
-    return check.ok() ? explain(a, p, t, *wanted) : explain_refusal(check.take(), *wanted);
+    const std::array<Pass, sizeof...(pass)> p{to_enum(pass, Pass::backward, &check, "pass")...};
+    const auto tell = [&](auto... known) { return explain(a, known..., t, *wanted); };
+    return check.ok() ? std::apply(tell, p) : explain_refusal(check.take(), *wanted);
   });
 }
 

@@ -25,13 +25,19 @@ template <>
 inline constexpr size_t kFirstSize<fal_linear_attention> = FALCHION_END_OF(fal_linear_attention, reserved);
 template <>
 inline constexpr size_t kFirstSize<fal_linear_operands> = FALCHION_END_OF(fal_linear_operands, grad_initial_z);
+template <>
+inline constexpr size_t kFirstSize<fal_gemm> = FALCHION_END_OF(fal_gemm, reserved);
+template <>
+inline constexpr size_t kFirstSize<fal_gemm_operands> = FALCHION_END_OF(fal_gemm_operands, bias_m);
 
 #undef FALCHION_END_OF
 
 static_assert(kFirstSize<fal_attention> <= sizeof(fal_attention) && kFirstSize<fal_operands> <= sizeof(fal_operands) &&
                   kFirstSize<fal_executor> <= sizeof(fal_executor) && kFirstSize<fal_target> <= sizeof(fal_target) &&
                   kFirstSize<fal_linear_attention> <= sizeof(fal_linear_attention) &&
-                  kFirstSize<fal_linear_operands> <= sizeof(fal_linear_operands),
+                  kFirstSize<fal_linear_operands> <= sizeof(fal_linear_operands) &&
+                  kFirstSize<fal_gemm> <= sizeof(fal_gemm) &&
+                  kFirstSize<fal_gemm_operands> <= sizeof(fal_gemm_operands),
               "a first size is over the struct's: no caller could give it");
 // Pointers and size_t of 8 bytes: the numbers themselves. On 32 bits there has been no release whose numbers could be
 // kept; the fields before the end of each first struct must still be those.
@@ -39,7 +45,8 @@ static_assert(sizeof(void*) == 8 || sizeof(void*) == 4, "falchion.h is for addre
 static_assert(sizeof(void*) != 8 ||
                   (kFirstSize<fal_attention> == 144 && kFirstSize<fal_operands> == 880 &&
                    kFirstSize<fal_executor> == 32 && kFirstSize<fal_target> == 56 &&
-                   kFirstSize<fal_linear_attention> == 104 && kFirstSize<fal_linear_operands> == 1456),
+                   kFirstSize<fal_linear_attention> == 104 && kFirstSize<fal_linear_operands> == 1456 &&
+                   kFirstSize<fal_gemm> == 96 && kFirstSize<fal_gemm_operands> == 568),
               "a field of a first struct moved: append fields, and leave those before them alone");
 static_assert(sizeof(fal_tensor) == (sizeof(void*) == 8 || alignof(int64_t) == 8 ? 80 : 76) && sizeof(fal_band) == 24 &&
                   sizeof(fal_rng) == (sizeof(void*) == 8 || alignof(int64_t) == 8 ? 32 : 28),

@@ -120,6 +120,29 @@ LinearAttention problem_of(const LinearOperands& x, Pass pass, const LinearAtten
   return with_plain_dtypes(a);
 }
 
+/// The extent of two axes that are one. An extent that no problem can have stays as it is, for validation to name.
+std::int64_t product_of(std::int64_t outer, std::int64_t inner) {
+  for (const std::int64_t extent : {outer, inner})
+    if (extent < 0 || extent > kMaxSequence) return extent;
+  return outer * inner;
+}
+
+Gemm problem_of(const GemmOperands& x, const Gemm& options) {
+  Gemm g = options;
+  g.dtype = x.a.dtype;
+  g.dtype_b = x.b.dtype;
+  g.dtype_c = g.beta != 0 ? x.c.dtype : DType::as_q;
+  g.dtype_d = x.d.dtype;
+  g.batch = x.d.shape[0];
+  g.m = x.d.shape[1];
+  g.n = product_of(x.d.shape[2], x.d.shape[3]);
+  g.k = product_of(x.a.shape[2], x.a.shape[3]);
+  g.bias_n = x.bias_n.data != nullptr;
+  g.bias_m = x.bias_m.data != nullptr;
+  g.residual = x.residual.data != nullptr;
+  return with_plain_dtypes(g);
+}
+
 }  // namespace
 
 Status no_gpu_path(const Anchor& anchor, cuda::Place place, const PlanData& plan) {
@@ -155,9 +178,14 @@ Status linear_attention(const LinearOperands& operands, const LinearAttention& o
   return run_once(a, pass, operands, target, stream);
 } catch (...) { return caught(); }
 
+Status gemm(const GemmOperands& operands, const Gemm& options, Target target, Stream stream) noexcept try {
+  return run_once(problem_of(operands, options), Pass::forward, operands, target, stream);
+} catch (...) { return caught(); }
+
 void release_workspaces() noexcept {
   kept_plans<Attention>().release_workspace();
   kept_plans<LinearAttention>().release_workspace();
+  kept_plans<Gemm>().release_workspace();
 }
 
 }  // namespace falchion

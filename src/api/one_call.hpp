@@ -46,7 +46,7 @@ class PlanCache {
       return {};
     }
     Plan plan;
-    if (Status status = Plan::make(problem, pass, target, &plan); !status) return status;
+    if (Status status = make(problem, pass, target, &plan); !status) return status;
     Kept& place = kept_[next_++ % kept_.size()];  // the oldest goes
     place = {problem, pass, target, ordinal, named, wanted, std::move(plan)};
     *out = &place.plan;
@@ -81,6 +81,10 @@ class PlanCache {
     Plan plan;
   };
 
+  static Status make(const Gemm& gemm, Pass, const Target& target, Plan* out) { return Plan::make(gemm, target, out); }
+  static Status make(const auto& attention, Pass pass, const Target& target, Plan* out) {
+    return Plan::make(attention, pass, target, out);
+  }
   void reserve(std::size_t wanted) {
     if (wanted <= bytes_) return;
     workspace_.reset();
@@ -135,6 +139,9 @@ inline Anchor anchor_of(const LinearOperands& x) {
                             {"grad_final_state", &x.grad_final_state},
                             {"grad_initial_state", &x.grad_initial_state},
                             {"decay", &x.decay}});
+}
+inline Anchor anchor_of(const GemmOperands& x) {
+  return first_with_memory({{"a", &x.a}, {"b", &x.b}, {"d", &x.d}});  // with k = 0 there is no a
 }
 
 /// `best` stays where the operands are: a plan of the host is no answer to operands of a GPU.

@@ -69,6 +69,7 @@ class OperandList {
 /// open is taken from the operands: packed rows.
 OperandList operands_of(const Attention& problem, Pass pass, const Operands& x);
 OperandList operands_of(const LinearAttention& problem, Pass pass, const LinearOperands& x);
+OperandList operands_of(const Gemm& problem, const GemmOperands& x);
 
 /// Is each operand there just when it is wanted, of its type and shape, aligned to its elements, with strides that will
 /// do? Reads no element.

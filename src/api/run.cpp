@@ -177,11 +177,19 @@ const Runner<LinearOperands>* runner_of(const Operation& operation) {
   static constexpr const Runner<LinearOperands>* kAll[] = {&kRunLinearAttentionForward, &kRunLinearAttentionBackward};
   return find(kAll, operation);
 }
+template <>
+const Runner<GemmOperands>* runner_of(const Operation& operation) {
+  static constexpr const Runner<GemmOperands>* kAll[] = {&kRunGemm};
+  return find(kAll, operation);
+}
 
 Status run(const PlanData& plan, const Operands& x, const Workspace& workspace, Stream stream) {
   return run_with(plan, x, workspace, stream);
 }
 Status run(const PlanData& plan, const LinearOperands& x, const Workspace& workspace, Stream stream) {
+  return run_with(plan, x, workspace, stream);
+}
+Status run(const PlanData& plan, const GemmOperands& x, const Workspace& workspace, Stream stream) {
   return run_with(plan, x, workspace, stream);
 }
 

@@ -39,6 +39,7 @@ extern const Runner<Operands> kRunAttentionForward;
 extern const Runner<Operands> kRunAttentionBackward;
 extern const Runner<LinearOperands> kRunLinearAttentionForward;
 extern const Runner<LinearOperands> kRunLinearAttentionBackward;
+extern const Runner<GemmOperands> kRunGemm;
 
 /// The entry of an operation, or null where it takes other operands or is not built.
 template <class Operands_>
@@ -47,5 +48,7 @@ template <>
 const Runner<Operands>* runner_of(const Operation& operation);
 template <>
 const Runner<LinearOperands>* runner_of(const Operation& operation);
+template <>
+const Runner<GemmOperands>* runner_of(const Operation& operation);
 
 }  // namespace falchion

@@ -50,7 +50,15 @@ void check_dtypes(const Problem& a, Check* check) {
   check->supported(built, "dtype = ", a.dtype, " is not built yet; nearest: f16, bf16");
 }
 
-/// The problem with the types of its operands in one form: a type that is q's anyway is as_q.
+/// The problem with the types of its operands in one form: a type that would be taken anyway is as_q.
+inline Gemm with_plain_dtypes(Gemm a) {
+  const DType of_d = a.dtype_d == DType::as_q ? a.dtype : a.dtype_d;
+  if (a.dtype_c == of_d) a.dtype_c = DType::as_q;
+  for (DType* own : {&a.dtype_b, &a.dtype_d}) {
+    if (*own == a.dtype) *own = DType::as_q;
+  }
+  return a;
+}
 template <class Problem>
 Problem with_plain_dtypes(Problem a) {
   for (DType* own : {&a.dtype_k, &a.dtype_v, &a.dtype_o}) {

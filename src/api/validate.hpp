@@ -9,6 +9,7 @@ namespace falchion {
 /// Is this a problem that means something (else invalid), and one that any backend could have (else unsupported)?
 Status validate_problem(const Attention& problem, Pass pass);
 Status validate_problem(const LinearAttention& problem, Pass pass);
+Status validate_problem(const Gemm& problem, Pass pass);
 
 /// Which pass the operands are for: backward where any of the gradients is given, by its memory or, since an empty
 /// tensor may have none, by its shape.
@@ -25,5 +26,7 @@ Status validate_operands(const Attention& problem, const Operands& operands, con
 Status validate_operands(const Attention& problem, Pass pass, const Operands& operands);
 Status validate_operands(const LinearAttention& problem, const LinearOperands& operands, const OperandList& list);
 Status validate_operands(const LinearAttention& problem, Pass pass, const LinearOperands& operands);
+Status validate_operands(const Gemm& problem, const GemmOperands& operands, const OperandList& list);
+Status validate_operands(const Gemm& problem, const GemmOperands& operands);
 
 }  // namespace falchion

@@ -28,7 +28,7 @@ FALCHION_INLINE void multiply_tile(const float* a, std::int64_t a_row, std::int6
                                    std::int64_t b_row, std::int64_t depth, float* c, std::int64_t c_row,
                                    Between&& between = {}) {
   Floats acc[kRows][kVectors];
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int u = 0; u < kVectors; ++u) acc[r][u] = kAccumulate ? load(c + r * c_row + u * kLanes) : splat(0.f);
@@ -38,14 +38,14 @@ FALCHION_INLINE void multiply_tile(const float* a, std::int64_t a_row, std::int6
     Floats x[kVectors];
 #pragma GCC unroll 4
     for (int u = 0; u < kVectors; ++u) x[u] = load(b + u * kLanes);
-#pragma GCC unroll 8
+#pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
       const Floats y = splat(a[r * a_row]);
 #pragma GCC unroll 4
       for (int u = 0; u < kVectors; ++u) acc[r][u] = hn::MulAdd(y, x[u], acc[r][u]);
     }
   }
-#pragma GCC unroll 8
+#pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
     for (int u = 0; u < kVectors; ++u) store(acc[r][u], c + r * c_row + u * kLanes);

@@ -29,4 +29,10 @@ Json linear_facts_of(const PlanData& plan);
 void tell_linear_problem(const PlanData& plan, Story* story);
 void tell_linear(const PlanData& plan, Story* story);
 
+std::string describe_gemm(const PlanData& plan);
+Json problem_facts(const Gemm& problem);
+Json gemm_facts(const PlanData& plan);
+void tell_gemm_problem(const PlanData& plan, Story* story);
+void tell_gemm(const PlanData& plan, Story* story);
+
 }  // namespace falchion

@@ -4,9 +4,11 @@
 #pragma once
 
 #include <string_view>
+#include <variant>
 
 #include "args/cpu_attention_args.hpp"
 #include "args/cpu_attention_backward_args.hpp"
+#include "args/cpu_gemm_args.hpp"
 #include "args/cpu_linear_attention_args.hpp"
 #include "args/gpu_attention_args.hpp"
 #include "args/gpu_attention_backward_args.hpp"
@@ -112,5 +114,13 @@ struct linear_attention {
 };
 struct linear_attention_forward : linear_attention<Pass::forward> {};
 struct linear_attention_backward : linear_attention<Pass::backward> {};
+
+/// Only CPU levels have variants of it.
+struct gemm {
+  using CpuKernel = cpu::GemmKernel;
+  using GpuKernel = cpu::GemmKernel;
+
+  static constexpr std::monostate facts(Backend, std::string_view, DType, int) { return {}; }
+};
 
 }  // namespace falchion::variants_of

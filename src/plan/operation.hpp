@@ -41,6 +41,7 @@ std::span<const Operation> operations();
 /// The operation that a problem and a pass name. A pass that is none counts as forward: it is refused later.
 const Operation& operation_of(const Attention& problem, Pass pass);
 const Operation& operation_of(const LinearAttention& problem, Pass pass);
+const Operation& operation_of(const Gemm& problem, Pass pass = Pass::forward);  // it has no other pass
 
 /// Does variants.def list the operation for this backend?
 bool is_listed_for(Backend backend, const Operation& operation);
@@ -48,6 +49,7 @@ bool is_listed_for(Backend backend, const Operation& operation);
 /// Puts the question into an empty plan: the operation, the problem, the target.
 void ask(const Attention& problem, Pass pass, const Target& target, PlanData* plan);
 void ask(const LinearAttention& problem, Pass pass, const Target& target, PlanData* plan);
+void ask(const Gemm& problem, Pass pass, const Target& target, PlanData* plan);
 
 /// Answers the question in the plan, one that validate_problem() has passed (src/api/validate.hpp). On refusal
 /// plan->rejected tells every path's reason; the rest of the plan is then for explain() alone. Where plan->any_build is

@@ -6,6 +6,7 @@
 #include "plan/attention.hpp"
 #include "plan/attention_backward.hpp"
 #include "plan/explain.hpp"
+#include "plan/gemm.hpp"
 #include "plan/linear_attention.hpp"
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
@@ -55,9 +56,22 @@ constexpr Operation linear_attention(const char* name, Pass pass) {
           .tell_decision = tell_linear};
 }
 
+constexpr Operation kGemm{.name = "gemm",
+                          .pass = Pass::forward,
+                          .operands = "GemmOperands",
+                          .dtype = gemm_dtype,
+                          .resolve = resolve_gemm,
+                          .plan_gpu = plan_gemm_gpu,
+                          .plan_cpu = plan_gemm_cpu,
+                          .ref_workspace = [](const PlanData&) { return std::size_t{0}; },
+                          .describe = describe_gemm,
+                          .facts = gemm_facts,
+                          .tell_problem = tell_gemm_problem,
+                          .tell_decision = tell_gemm};
+
 constexpr Operation kOperations[] = {kAttentionForward, kAttentionBackward,
                                      linear_attention("linear_attention_forward", Pass::forward),
-                                     linear_attention("linear_attention_backward", Pass::backward)};
+                                     linear_attention("linear_attention_backward", Pass::backward), kGemm};
 
 const Operation& named(const char* name) {
   const Operation* found = kOperations;
@@ -86,6 +100,7 @@ const Operation& operation_of(const Attention&, Pass pass) {
 const Operation& operation_of(const LinearAttention&, Pass pass) {
   return named(pass == Pass::backward ? "linear_attention_backward" : "linear_attention_forward");
 }
+const Operation& operation_of(const Gemm&, Pass) { return named("gemm"); }
 
 bool is_listed_for(Backend backend, const Operation& operation) {
   const auto all = listed_variants();
@@ -98,6 +113,9 @@ void ask(const Attention& problem, Pass pass, const Target& target, PlanData* pl
 }
 void ask(const LinearAttention& problem, Pass pass, const Target& target, PlanData* plan) {
   ask_for<LinearPlan>(problem, pass, target, plan);
+}
+void ask(const Gemm& problem, Pass pass, const Target& target, PlanData* plan) {
+  ask_for<GemmPlan>(problem, pass, target, plan);
 }
 
 Status decide(PlanData* plan) {

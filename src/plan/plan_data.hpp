@@ -11,6 +11,7 @@
 
 #include "args/cpu_attention_args.hpp"
 #include "args/cpu_attention_backward_args.hpp"
+#include "args/cpu_gemm_args.hpp"
 #include "args/cpu_linear_attention_args.hpp"
 #include "args/gpu_attention_args.hpp"
 #include "args/gpu_attention_backward_args.hpp"
@@ -28,7 +29,7 @@ constexpr bool same(std::string_view a, std::string_view b) { return a == b; }
 using Facts = std::variant<std::monostate, gpu::AttentionFacts, gpu::BackwardVariantFacts, gpu::LinearVariantFacts>;
 using Kernel = std::variant<std::monostate, const cpu::AttentionKernel*, const gpu::AttentionKernel*,
                             const cpu::AttentionBackwardKernel*, const gpu::AttentionBackwardKernel*,
-                            const cpu::LinearAttentionKernel*, const gpu::LinearAttentionKernel*>;
+                            const cpu::LinearAttentionKernel*, const gpu::LinearAttentionKernel*, const cpu::GemmKernel*>;
 
 /// One kernel instance of variants.def. What it needs is known of each, what it does only of those that are built into
 /// this library.
@@ -115,9 +116,18 @@ struct LinearPlan {
   std::int64_t ctas = 0;       // gpu: of one segment of all heads
 };
 
+/// What a plan decided for a GEMM.
+struct GemmPlan {
+  Gemm problem;
+  std::int64_t rows = 0, columns = 0;  // of d, of one work item; 0: the problem is empty
+  bool few = false;                    // rows are so few that b is read as it lies, where its rows are contiguous
+  std::int64_t few_columns = 0;        // of one work item then
+  std::size_t scratch = 0;             // bytes for one worker
+};
+
 struct PlanData {
   const Operation* operation = nullptr;  // plan/operation.hpp; null: nothing was asked yet
-  std::variant<AttentionPlan, LinearPlan> decided;
+  std::variant<AttentionPlan, LinearPlan, GemmPlan> decided;
   Pass pass = Pass::forward;
   Target target;
   Backend backend = Backend::ref;
@@ -125,7 +135,8 @@ struct PlanData {
   bool any_build = false;            // planned as if every GPU variant were built: for explain() alone, it cannot run
   std::vector<Rejected> rejected;    // paths considered before the one taken, with the reason
   int threads = 1;                   // CPU
-  std::int64_t items = 0;            // attention: blocks or tiles of rows, over all heads; linear attention: heads
+  std::int64_t items = 0;            // attention: blocks or tiles of rows, over all heads; linear attention: heads;
+                              // gemm: tiles of d
   GpuPlan gpu{};
   std::size_t workspace = 0;  // bytes, total
 
@@ -138,6 +149,8 @@ struct PlanData {
   const AttentionPlan& attention() const { return *std::get_if<AttentionPlan>(&decided); }
   LinearPlan& linear() { return *std::get_if<LinearPlan>(&decided); }
   const LinearPlan& linear() const { return *std::get_if<LinearPlan>(&decided); }
+  GemmPlan& gemm() { return *std::get_if<GemmPlan>(&decided); }
+  const GemmPlan& gemm() const { return *std::get_if<GemmPlan>(&decided); }
 };
 
 std::string describe(const PlanData& plan);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "plan/gemm.hpp"
 #include "plan/text.hpp"
 #include "types/size.hpp"
 
@@ -90,6 +91,21 @@ double linear_attention_bytes(const LinearAttention& a, Pass pass) {
   const double states = state * ((a.initial_state ? 1 : 0) + (a.final_state ? 1 : 0));
   if (pass == Pass::forward) return (2 * q + 2 * v) * element + decay + states;
   return (4 * q + 3 * v) * element + 2 * decay + states + (a.initial_state ? state : 0);
+}
+
+double gemm_flops(const Gemm& g) {
+  if (g.alpha == 0) return 0;
+  return 2 * static_cast<double>(g.batch) * static_cast<double>(g.m) * static_cast<double>(rows_of_b(g)) *
+         static_cast<double>(g.k);
+}
+
+double gemm_bytes(const Gemm& g) {
+  const double element = static_cast<double>(size_of(g.dtype)), of_d = static_cast<double>(size_of(dtype_of_d(g)));
+  const double m = static_cast<double>(g.m), n = static_cast<double>(g.n), b_rows = static_cast<double>(rows_of_b(g));
+  const double read = g.alpha != 0 ? (m + b_rows) * static_cast<double>(g.k) * element : 0;
+  const double c = g.beta != 0 ? static_cast<double>(size_of(dtype_of_c(g))) : 0;
+  const double written = m * n * (of_d + c + (g.residual ? of_d : 0));
+  return static_cast<double>(g.batch) * (read + written);
 }
 
 }  // namespace falchion

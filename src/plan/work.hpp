@@ -23,4 +23,9 @@ double linear_attention_flops(const LinearAttention& problem, Pass pass, int chu
 /// q, k, v, o, or q, k, v, dO, dQ, dK, dV, and what else is there, each moved once.
 double linear_attention_bytes(const LinearAttention& problem, Pass pass);
 
+/// 2 m n k flop for each entry of the batch, with swiglu twice that; what follows the sums is not counted.
+double gemm_flops(const Gemm& problem);
+/// a, b (each entry of the batch its own), d and what else is there, each moved once.
+double gemm_bytes(const Gemm& problem);
+
 }  // namespace falchion

@@ -77,5 +77,16 @@ constexpr const char* name(Decay x) {
   }
   return "unknown";
 }
+constexpr const char* name(Activation x) {
+  switch (x) {
+    case Activation::none: return "none";
+    case Activation::relu: return "relu";
+    case Activation::gelu_tanh: return "gelu_tanh";
+    case Activation::gelu_erf: return "gelu_erf";
+    case Activation::silu: return "silu";
+    case Activation::swiglu: return "swiglu";
+  }
+  return "unknown";
+}
 
 }  // namespace falchion

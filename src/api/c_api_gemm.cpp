@@ -1,0 +1,84 @@
+// src/api/c_api_gemm.cpp: the C shim of GEMMs.
+#include <algorithm>
+#include <cstdint>
+
+#include "api/c_convert.hpp"
+
+namespace falchion {
+namespace {
+
+Gemm to_problem(const fal_gemm* from, Check* check) {
+  fal_gemm x;
+  if (!copy("gemm", from, &x, check)) return {};
+  Gemm out;
+  out.dtype = to_enum(x.dtype, DType::i8, check, "dtype");
+  out.dtype_b = to_enum(x.dtype_b, DType::i8, check, "dtype_b");
+  out.dtype_c = to_enum(x.dtype_c, DType::i8, check, "dtype_c");
+  out.dtype_d = to_enum(x.dtype_d, DType::i8, check, "dtype_d");
+  out.batch = x.batch;
+  out.m = x.m;
+  out.n = x.n;
+  out.k = x.k;
+  out.alpha = x.alpha;
+  out.beta = x.beta;
+  out.activation = to_enum(x.activation, Activation::swiglu, check, "activation");
+  out.bias_n = x.bias_n != 0;
+  out.bias_m = x.bias_m != 0;
+  out.residual = x.residual != 0;
+  for (std::size_t i = 0; i < std::size(x.reserved); ++i)
+    check_reserved(x.reserved[i], check, "gemm.reserved[", i, "]");
+  return out;
+}
+
+GemmOperands to_operands(const fal_gemm_operands* from, Check* check) {
+  fal_gemm_operands x;
+  if (!copy("gemm_operands", from, &x, check)) return {};
+  GemmOperands out;
+  out.a = to_tensor("a", x.a, check);
+  out.b = to_tensor("b", x.b, check);
+  out.c = to_tensor("c", x.c, check);
+  out.d = to_tensor("d", x.d, check);
+  out.residual = to_tensor("residual", x.residual, check);
+  out.bias_n = to_tensor("bias_n", x.bias_n, check);
+  out.bias_m = to_tensor("bias_m", x.bias_m, check);
+  return out;
+}
+
+}  // namespace
+}  // namespace falchion
+
+using namespace falchion;
+
+fal_gemm fal_gemm_init(void) {
+  const fal_gemm start = FAL_GEMM_INIT;
+  return start;
+}
+
+fal_status fal_gemm_plan_make(const fal_gemm* problem, const fal_target* target, fal_plan** out) {
+  return make_plan([&](Check* check) { return to_problem(problem, check); }, target, out);
+}
+
+fal_status fal_gemm_plan_run(const fal_plan* plan, const fal_gemm_operands* operands, void* workspace,
+                             size_t workspace_bytes, void* stream) {
+  return guarded([&]() -> Status {
+    Check check;
+    check.require(plan != nullptr, "plan is null");
+    const GemmOperands x = to_operands(operands, &check);
+    return check.ok() ? plan->plan.run(x, workspace, workspace_bytes, stream) : check.take();
+  });
+}
+
+const char* fal_gemm_explain(const fal_gemm* problem, const fal_target* target, int32_t format) {
+  return explain_plan([&](Check* check) { return to_problem(problem, check); }, target, format);
+}
+
+fal_status fal_gemm_run(const fal_gemm_operands* operands, const fal_gemm* options, const fal_target* target,
+                        void* stream) {
+  return guarded([&]() -> Status {
+    Check check;
+    const GemmOperands x = to_operands(operands, &check);
+    const Gemm g = options != nullptr ? to_problem(options, &check) : Gemm{};
+    const Target t = to_target(target, &check);
+    return check.ok() ? gemm(x, g, t, stream) : check.take();
+  });
+}

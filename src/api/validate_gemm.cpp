@@ -1,0 +1,112 @@
+// src/api/validate_gemm.cpp: what a GEMM must be, and whether tensors are those of it.
+#include <cmath>
+#include <cstdint>
+
+#include "api/operand_checks.hpp"
+#include "api/sizes.hpp"
+#include "api/validate.hpp"
+#include "plan/gemm.hpp"
+
+namespace falchion {
+namespace {
+
+constexpr std::int64_t kMaxExtent = kMaxSequence;  // m, n and k: an index is rounded up to tiles, and swiglu has 2 n
+
+void check_gemm_dtypes(const Gemm& g, Check* check) {
+  check->require(g.dtype <= DType::i8, "dtype = ", static_cast<int>(g.dtype), " is no DType");
+  check->require(g.dtype != DType::as_q, "dtype = as_q (0): the type of a is unset; it must be f32, f16 or bf16");
+  check->require(g.dtype != DType::boolean, "dtype = boolean: a, b are f32, f16 or bf16");
+  for (const auto& [name, dtype] : {std::pair{"dtype_b", g.dtype_b}, {"dtype_c", g.dtype_c}, {"dtype_d", g.dtype_d}}) {
+    check->require(dtype <= DType::i8, name, " = ", static_cast<int>(dtype), " is no DType");
+    check->require(dtype != DType::boolean, name, " = boolean: a, b, c, d are numbers");
+  }
+  if (!check->ok()) return;
+  const bool built = g.dtype == DType::f32 || g.dtype == DType::f16 || g.dtype == DType::bf16;
+  check->supported(built, "dtype = ", g.dtype, " is not built yet; nearest: f16, bf16");
+  check->supported(g.dtype_b == DType::as_q || g.dtype_b == g.dtype, "dtype_b = ", g.dtype_b, " with dtype = ", g.dtype,
+                   ": operands of different types are not built yet; nearest: as_q");
+  const auto check_result = [&](const char* name, DType dtype) {
+    check->supported(dtype == DType::as_q || dtype == g.dtype || dtype == DType::f32, name, " = ", dtype,
+                     " with dtype = ", g.dtype, " is not built yet; nearest: ", g.dtype, ", f32");
+  };
+  check_result("dtype_d", g.dtype_d);
+  check_result("dtype_c", g.dtype_c);
+}
+
+/// The type of a bias is the caller's to say: f32, or that of a.
+DType dtype_of_bias(const Gemm& g, const Tensor& x) { return x.dtype == DType::f32 ? DType::f32 : g.dtype; }
+
+/// The axes k2 and k1 (or n2 and n1) of x, whose product must be the problem's.
+void check_product(const char* name, const Tensor& x, const char* of, std::int64_t value, Check* check) {
+  const std::int64_t outer = x.shape[2], inner = x.shape[3];
+  const bool empty = value == 0 && (outer == 0 || inner == 0);
+  const bool fits = inner > 0 && value % inner == 0 && value / inner == outer;
+  check->require(empty || fits, name, ".shape[2] * ", name, ".shape[3] = ", outer, " * ", inner, ": the problem's ", of,
+                 " is ", value);
+}
+
+}  // namespace
+
+OperandList operands_of(const Gemm& g, const GemmOperands& x) {
+  const std::int64_t b_rows = rows_of_b(g);
+  const auto shared = [&](const Tensor& tensor) { return tensor.shape[0] == 1 ? 1 : g.batch; };
+  const Shape d{g.batch, g.m, x.d.shape[2], x.d.shape[3]};
+  OperandList list{"Gemm"};
+  list.add({.name = "a", .x = &x.a, .dtype = g.dtype, .shape = {g.batch, g.m, kAnyExtent, kAnyExtent}});
+  list.add({.name = "b", .x = &x.b, .dtype = g.dtype, .shape = {shared(x.b), b_rows, x.a.shape[2], x.a.shape[3]}});
+  if (g.beta != 0) list.add({.name = "c", .x = &x.c, .dtype = dtype_of_c(g), .shape = d});
+  list.add({.name = "residual",
+            .flag = "Gemm::residual",
+            .x = &x.residual,
+            .dtype = dtype_of_d(g),
+            .shape = d,
+            .wanted = g.residual});
+  list.add({.name = "bias_n",
+            .flag = "Gemm::bias_n",
+            .x = &x.bias_n,
+            .dtype = dtype_of_bias(g, x.bias_n),
+            .shape = {1, 1, 1, b_rows},
+            .wanted = g.bias_n});
+  list.add({.name = "bias_m",
+            .flag = "Gemm::bias_m",
+            .x = &x.bias_m,
+            .dtype = dtype_of_bias(g, x.bias_m),
+            .shape = {shared(x.bias_m), g.m, 1, 1},
+            .wanted = g.bias_m});
+  list.add({.name = "d",
+            .x = &x.d,
+            .dtype = dtype_of_d(g),
+            .shape = {g.batch, g.m, kAnyExtent, kAnyExtent},
+            .output = true,
+            .in_place = {&x.c, &x.residual}});
+  return list;
+}
+
+Status validate_problem(const Gemm& g, Pass pass) {
+  Check check;
+  check.require(pass == Pass::forward, "pass = ", static_cast<int>(pass), ": a GEMM has no other pass than forward");
+  check_gemm_dtypes(g, &check);
+  check_size("batch", g.batch, kMaxHeads, &check);
+  check_size("m", g.m, kMaxExtent, &check);
+  check_size("n", g.n, kMaxExtent, &check);
+  check_size("k", g.k, kMaxExtent, &check);
+  check.require(std::isfinite(g.alpha), "alpha = ", g.alpha, ": it must be finite");
+  check.require(std::isfinite(g.beta), "beta = ", g.beta, ": it must be finite");
+  check.require(g.activation <= Activation::swiglu, "activation = ", static_cast<int>(g.activation),
+                " is no Activation");
+  check.supported(g.activation != Activation::swiglu || g.beta == 0, "beta = ", g.beta,
+                  " with swiglu: c would have 2 n columns, which is not built; nearest: beta = 0");
+  return check.take();
+}
+
+Status validate_operands(const Gemm& g, const GemmOperands& x, const OperandList& list) {
+  Check check;
+  check_operands(list, &check);
+  check_product("a", x.a, "k", g.k, &check);
+  check_product("d", x.d, "n", g.n, &check);
+  check_overlaps(list, &check);
+  return check.take();
+}
+Status validate_operands(const Gemm& g, const GemmOperands& x) { return validate_operands(g, x, operands_of(g, x)); }
+
+}  // namespace falchion

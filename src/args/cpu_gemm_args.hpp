@@ -1,0 +1,38 @@
+// src/args/cpu_gemm_args.hpp: what the plan hands to a CPU kernel of GEMM. It is plain data for the reason that
+// args/attention_call.hpp gives.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "args/cpu_attention_args.hpp"
+#include "args/gemm_call.hpp"
+
+namespace falchion::cpu {
+
+struct GemmArgs : GemmCall {
+  // The plan decides what follows.
+  Pool pool;
+  int threads = 1;                           // workers; each has its own slice of scratch
+  std::int64_t rows = 0, columns = 0;        // of d, of one work item: whole register tiles
+  std::int64_t few_columns = 0;              // of an item where m is few and b lies row after row
+  std::byte* scratch = nullptr;              // threads * scratch_bytes bytes, each slice 64-byte aligned
+  std::size_t scratch_bytes = 0;
+};
+
+/// The tile that a kernel keeps in registers, and the largest work item for which its scratch stays in a core's L2.
+struct GemmTile {
+  int rows = 0, columns = 0;
+  int most_rows = 0, most_columns = 0;
+  int depth = 0;     // of a block of k
+  int few_rows = 0;  // up to so many rows of a, b is read as it lies
+};
+
+/// One entry of the table of variants. scratch() is for one worker, in bytes; it reads only sizes from its arguments.
+struct GemmKernel {
+  std::size_t (*scratch)(const GemmArgs&) = nullptr;
+  void (*run)(const GemmArgs&) = nullptr;
+  GemmTile tile{};
+};
+
+}  // namespace falchion::cpu

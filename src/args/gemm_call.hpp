@@ -1,0 +1,23 @@
+// src/args/gemm_call.hpp: one GEMM as every kernel sees it. It is plain data for the reason that attention_call.hpp
+// gives.
+#pragma once
+
+#include "args/attention_call.hpp"
+
+namespace falchion {
+
+/// The values of the public enum Activation.
+enum class GemmActivation : std::uint8_t { none, relu, gelu_tanh, gelu_erf, silu, swiglu };
+
+/// a (batch, m, k2, k1), b (batch, n, k2, k1), or 2 n rows with swiglu; c, d, residual (batch, m, n2, n1); bias_n
+/// (1, 1, 1, rows of b), bias_m (batch, m, 1, 1). What is shared by the batch has a stride of 0.
+struct GemmCall {
+  View a, b, c, d, residual, bias_n, bias_m;                    // null: absent; c: absent where beta is 0
+  bool c_f32 = false, d_f32 = false;                            // else the type of a; residual has the type of d
+  bool bias_n_f32 = false, bias_m_f32 = false;                  // the same
+  std::int64_t batch = 0, m = 0, n = 0, k = 0, k1 = 0, n1 = 0;  // k = k2 k1, n = n2 n1; where alpha is 0, k is 0 too
+  float alpha = 1, beta = 0;
+  GemmActivation activation = GemmActivation::none;
+};
+
+}  // namespace falchion

@@ -1,0 +1,67 @@
+// src/cpu/gemm_products.hpp: C = A B^T of one work item, with fused multiply-adds on packed panels (Goto and van de
+// Geijn 2008, "Anatomy of high-performance matrix multiplication").
+#pragma once
+
+#include "blocks/arena.hpp"
+#include "blocks/multiply_tile.hpp"
+#include "cpu/gemm_pack.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+/// The sums of an item. Rows lie `ld` floats apart; those up to the next whole register tile may hold anything.
+struct GemmSums {
+  float* data = nullptr;
+  std::int64_t ld = 0;
+  FALCHION_INLINE float* row(std::int64_t i) const { return data + i * ld; }
+};
+
+/// Whatever the type, its numbers are packed as f32.
+template <class T>
+class SimdGemm {
+ public:
+  using Scope = int;  // nothing to set up in a thread
+  // The register tile: 28 of AVX-512's 32 registers are sums, 12 of AVX2's 16, 24 of NEON's 32. A panel of b of kDepth
+  // (32 KB on AVX-512) is read once for each panel of rows.
+  static constexpr int kRows = kLanes == 16 ? 14 : kLanes == 8 ? 6 : kLanes == 4 ? 8 : 4;
+  static constexpr int kVectors = kLanes == 4 ? 3 : kLanes == 1 ? 4 : 2;
+  static constexpr int kColumns = kVectors * kLanes;
+  static constexpr int kDepth = 256;
+  static constexpr GemmTile tile(int few_rows) {
+    constexpr int kMost = 256;
+    return {kRows, kColumns, (kMost + kRows - 1) / kRows * kRows, (kMost + kColumns - 1) / kColumns * kColumns, kDepth,
+            few_rows};
+  }
+
+  SimdGemm(Arena& arena, std::int64_t rows, std::int64_t columns)
+      : a_(arena.take<float>(round_up(rows, kRows) * kDepth + 16)),
+        b_(arena.take<float>(round_up(columns, kColumns) * kDepth + 16)) {}
+
+  void multiply(const GemmRows<T>& a, const GemmRows<T>& b, std::int64_t rows, std::int64_t columns, std::int64_t k,
+                GemmSums c) {
+    for (std::int64_t first = 0; first == 0 || first < k; first += kDepth) {
+      const std::int64_t depth = min(kDepth, k - first);
+      pack<kRows>(a, rows, first, depth, a_);
+      pack<kColumns>(b, columns, first, depth, b_);
+      first == 0 ? tiles<false>(rows, columns, depth, c) : tiles<true>(rows, columns, depth, c);
+    }
+  }
+
+ private:
+  template <int kWide>
+  static void pack(const GemmRows<T>& x, std::int64_t count, std::int64_t first, std::int64_t depth, float* out) {
+    for (std::int64_t r = 0; r < count; r += kWide)
+      pack_panel<T, kWide>(x.from(r), min(kWide, count - r), first, depth, out + r * depth);
+  }
+  template <bool kAccumulate>
+  void tiles(std::int64_t rows, std::int64_t columns, std::int64_t depth, GemmSums c) {
+    for (std::int64_t j = 0; j < columns; j += kColumns) {
+      for (std::int64_t i = 0; i < rows; i += kRows)
+        multiply_tile<kAccumulate, kRows, kVectors>(a_ + i * depth, 1, kRows, b_ + j * depth, kColumns, depth,
+                                                    c.row(i) + j, c.ld);
+    }
+  }
+
+  float *a_, *b_;
+};
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

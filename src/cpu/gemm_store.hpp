@@ -1,0 +1,133 @@
+// src/cpu/gemm_store.hpp: what follows the sums of a GEMM: D = activation(alpha sums + beta C + bias) + R.
+#pragma once
+
+#include "blocks/activation.hpp"
+#include "blocks/arena.hpp"
+#include "cpu/gemm_products.hpp"
+
+namespace falchion::cpu::FALCHION_LEVEL {
+
+template <class T>
+class GemmStore {
+ public:
+  GemmStore(const GemmArgs& a, Arena& arena, std::int64_t columns)
+      : a_(a),
+        swiglu_(a.activation == GemmActivation::swiglu),
+        bias_(arena.take<float>(padded(columns) * (swiglu_ ? 2 : 1))) {}
+
+  /// Rows [i, i + rows) and columns [j, j + columns) of batch entry b. up: with swiglu, the sums of the second n rows.
+  void run(std::int64_t b, std::int64_t i, std::int64_t rows, std::int64_t j, std::int64_t columns, GemmSums sums,
+           GemmSums up) {
+    float* up_bias = bias_ + padded(columns);
+    load_bias(j, columns, bias_);
+    if (swiglu_) load_bias(a_.n + j, columns, up_bias);
+    for (std::int64_t r = 0; r < rows; ++r) {
+      const float of_row = a_.bias_m.data != nullptr ? bias_m(b, i + r) : 0.f;
+      for (std::int64_t c = 0; c < columns; c += kChunk) {
+        const Part part{b, i + r, j + c, min(kChunk, columns - c)};
+        affine(part, sums.row(r) + c, bias_ + c, of_row, z_);
+        if (swiglu_) {
+          affine(part, up.row(r) + c, up_bias + c, of_row, other_);
+          each(part.count, [&](Floats x, Floats y) { return hn::Mul(silu(x), y); });
+        } else {
+          activate(part.count);
+        }
+        store_part(part);
+      }
+    }
+  }
+
+ private:
+  static constexpr std::int64_t kChunk = 256;  // columns at a time, which lie on the stack
+  static constexpr std::int64_t padded(std::int64_t n) { return round_up(n, kLanes); }
+
+  /// Columns [j, j + count) of a row of d.
+  struct Part {
+    std::int64_t b, i, j, count;
+  };
+
+  /// Calls f(offset of the first element, columns before it, columns) for each run along n1.
+  template <class F>
+  void each_run(const View& x, const Part& part, const F& f) const {
+    for (std::int64_t done = 0; done < part.count;) {
+      const std::int64_t j = part.j + done, inner = j % a_.n1, run = min(part.count - done, a_.n1 - inner);
+      f(part.b * x.stride[0] + part.i * x.stride[1] + j / a_.n1 * x.stride[2] + inner * x.stride[3], done, run);
+      done += run;
+    }
+  }
+  template <class From>
+  void load_as(const View& x, const Part& part) {
+    each_run(x, part, [&](std::int64_t at, std::int64_t done, std::int64_t run) {
+      convert_row<From>(static_cast<const typename From::Bits*>(x.data) + at, x.stride[3], run, other_ + done);
+    });
+  }
+  /// A row of C or R goes to other_.
+  void load_part(const View& x, bool is_f32, const Part& part) {
+    is_f32 ? load_as<f32>(x, part) : load_as<T>(x, part);
+  }
+  template <class To>
+  void store_as(const Part& part) const {
+    each_run(a_.d, part, [&](std::int64_t at, std::int64_t done, std::int64_t run) {
+      auto* out = static_cast<typename To::Bits*>(a_.d.data) + at;
+      if (a_.d.stride[3] == 1) return store_row<To>(out, z_ + done, 1.f, run);
+      for (std::int64_t c = 0; c < run; ++c) out[c * a_.d.stride[3]] = To::from_float(z_[done + c]);
+    });
+  }
+  void store_part(const Part& part) {
+    if (a_.residual.data != nullptr) {
+      load_part(a_.residual, a_.d_f32, part);
+      each(part.count, [](Floats x, Floats y) { return hn::Add(x, y); });
+    }
+    a_.d_f32 ? store_as<f32>(part) : store_as<T>(part);
+  }
+
+  template <class From>
+  static float element(const View& x, std::int64_t at) {
+    return From::to_float(static_cast<const typename From::Bits*>(x.data)[at]);
+  }
+  float bias_m(std::int64_t b, std::int64_t i) const {
+    const std::int64_t at = b * a_.bias_m.stride[0] + i * a_.bias_m.stride[1];
+    return a_.bias_m_f32 ? element<f32>(a_.bias_m, at) : element<T>(a_.bias_m, at);
+  }
+  void load_bias(std::int64_t j, std::int64_t columns, float* out) const {
+    const View& x = a_.bias_n;
+    for (std::int64_t c = 0; c < columns; ++c) {
+      const std::int64_t at = (j + c) * x.stride[3];
+      out[c] = x.data == nullptr ? 0.f : a_.bias_n_f32 ? element<f32>(x, at) : element<T>(x, at);
+    }
+  }
+
+  /// out = alpha sums + beta C + bias.
+  void affine(const Part& part, const float* sums, const float* bias, float of_row, float* out) {
+    const bool has_c = a_.c.data != nullptr;  // never with swiglu, which needs other_ for itself
+    if (has_c) load_part(a_.c, a_.c_f32, part);
+    const Floats alpha = splat(a_.alpha), beta = splat(a_.beta), row = splat(of_row);
+    for (std::int64_t c = 0; c < part.count; c += kLanes) {
+      Floats z = hn::MulAdd(alpha, load(sums + c), hn::Add(load(bias + c), row));
+      if (has_c) z = hn::MulAdd(beta, load(other_ + c), z);
+      store(z, out + c);
+    }
+  }
+  /// z_ = f(z_, other_).
+  template <class F>
+  FALCHION_INLINE void each(std::int64_t count, const F& f) {
+    for (std::int64_t c = 0; c < count; c += kLanes) store(f(load(z_ + c), load(other_ + c)), z_ + c);
+  }
+  void activate(std::int64_t count) {
+    switch (a_.activation) {
+      case GemmActivation::relu: return each(count, [](Floats x, Floats) { return relu(x); });
+      case GemmActivation::gelu_tanh: return each(count, [](Floats x, Floats) { return gelu_tanh(x); });
+      case GemmActivation::gelu_erf: return each(count, [](Floats x, Floats) { return gelu_erf(x); });
+      case GemmActivation::silu: return each(count, [](Floats x, Floats) { return silu(x); });
+      default: return;
+    }
+  }
+
+  const GemmArgs& a_;
+  const bool swiglu_;
+  float* bias_;  // of the item's columns, and with swiglu of those of "up" behind them
+  alignas(64) float z_[kChunk];
+  alignas(64) float other_[kChunk] = {};
+};
+
+}  // namespace falchion::cpu::FALCHION_LEVEL

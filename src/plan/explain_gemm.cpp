@@ -1,0 +1,100 @@
+// src/plan/explain_gemm.cpp: a plan of a GEMM, in words and facts.
+#include "plan/explain.hpp"
+#include "plan/gemm.hpp"
+#include "plan/operation.hpp"
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+#include "plan/work.hpp"
+
+namespace falchion {
+namespace {
+
+std::string bytes(std::size_t count) { return bytes_text(static_cast<double>(count)); }
+
+/// "alpha A B^T + 0.5 C + bias of n, gelu_tanh, + R"
+std::string terms(const Gemm& g) {
+  std::string out = g.alpha == 0 ? "0" : g.alpha == 1 ? "A B^T" : text(g.alpha, " A B^T");
+  if (g.beta != 0) out += g.beta == 1 ? " + C" : text(" + ", g.beta, " C");
+  if (g.bias_n) out += " + bias of each column";
+  if (g.bias_m) out += " + bias of each row";
+  if (g.activation != Activation::none) out += text(", then ", name(g.activation));
+  if (g.residual) out += ", + R";
+  return out;
+}
+
+}  // namespace
+
+std::string describe_gemm(const PlanData& plan) {
+  const GemmPlan& gemm = plan.gemm();
+  const Gemm& g = gemm.problem;
+  std::string out = text(plan.operation->name, " ", level_text(plan), " ", g.dtype);
+  if (dtype_of_d(g) != g.dtype) out += text(" to ", dtype_of_d(g));
+  if (g.batch != 1) out += text(" batch ", g.batch);
+  out += text(" ", g.m, "x", g.n, "x", g.k);
+  if (g.activation != Activation::none) out += text(" ", name(g.activation));
+  if (plan.variant != nullptr && gemm.rows > 0) {
+    out += gemm.few ? text(" few rows, columns ", gemm.few_columns) : text(" tile ", gemm.rows, "x", gemm.columns);
+    out += text(" threads ", plan.threads);
+  }
+  return text(out, " ws ", bytes(plan.workspace));
+}
+
+Json problem_facts(const Gemm& g) {
+  return Json::object({{"dtype", name(g.dtype)},
+                       {"dtype_b", name(g.dtype_b)},
+                       {"dtype_c", name(g.dtype_c)},
+                       {"dtype_d", name(g.dtype_d)},
+                       {"batch", g.batch},
+                       {"m", g.m},
+                       {"n", g.n},
+                       {"k", g.k},
+                       {"alpha", g.alpha},
+                       {"beta", g.beta},
+                       {"activation", name(g.activation)},
+                       {"bias_n", g.bias_n},
+                       {"bias_m", g.bias_m},
+                       {"residual", g.residual}});
+}
+Json gemm_facts(const PlanData& plan) { return problem_facts(plan.gemm().problem); }
+
+void tell_gemm_problem(const PlanData& plan, Story* story) {
+  const Gemm& g = plan.gemm().problem;
+  story->tell("problem", text("gemm ", g.dtype, ": batch ", g.batch, ", m ", g.m, ", n ", g.n, ", k ", g.k, ", D of ",
+                              dtype_of_d(g)));
+  story->tell("terms", terms(g));
+  const double flops = gemm_flops(g), moved = gemm_bytes(g), intensity = moved > 0 ? flops / moved : 0;
+  story->tell("work",
+              text(scaled_text(flops, "flop"), "; ", bytes_text(moved),
+                   " if each tensor moves once: ", scaled_text(intensity, "flop/B")),
+              {{"work", Json::object({{"flops", flops}, {"bytes", moved}, {"flops_per_byte", intensity}})}});
+}
+
+void tell_gemm(const PlanData& plan, Story* story) {
+  const GemmPlan& gemm = plan.gemm();
+  if (plan.variant == nullptr) return story->tell("workspace", bytes(plan.workspace));
+  if (gemm.rows == 0) return story->tell("tile", "none: the problem is empty");
+  const cpu::GemmTile& tile = plan.variant->kernel_as<cpu::GemmKernel>()->tile;
+  story->tell("tile",
+              text(gemm.rows, " x ", gemm.columns, " of D are one work item, in register tiles of ", tile.rows, " x ",
+                   tile.columns, " over ", tile.depth, " of k at a time: ", count_text(plan.items, "item")),
+              {{"tile", Json::object({{"rows", gemm.rows},
+                                      {"columns", gemm.columns},
+                                      {"register_rows", tile.rows},
+                                      {"register_columns", tile.columns},
+                                      {"depth", tile.depth}})},
+               {"items", plan.items}});
+  if (gemm.few) {
+    story->tell("few rows",
+                text("m = ", gemm.problem.m, " is at most ", tile.few_rows,
+                     ": where rows of b lie element after element, b is read once as it lies, in items of ",
+                     count_text(gemm.few_columns, "column")),
+                {{"few_rows", Json::object({{"columns", gemm.few_columns}, {"most", tile.few_rows}})}});
+  }
+  const bool callers_pool = plan.target.executor.parallel_for != nullptr;
+  story->tell("threads", text(plan.threads, callers_pool ? " of the caller's pool" : ""),
+              {{"threads", Json::object({{"count", plan.threads}, {"callers_pool", callers_pool}})}});
+  story->tell("workspace", text(bytes(plan.workspace), ": scratch ", plan.threads, " x ", bytes(gemm.scratch)),
+              {{"memory", Json::object({{"scratch_a_thread", gemm.scratch}})}});
+}
+
+}  // namespace falchion

@@ -1,0 +1,58 @@
+// src/ref/gemm.cpp: the definition of a GEMM. It is naive on purpose: one element of D after the other, in double.
+#include "ref/gemm.hpp"
+
+#include <cmath>
+#include <cstdint>
+#include <numbers>
+
+#include "ref/elements.hpp"
+
+namespace falchion::ref {
+namespace {
+
+double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+
+/// Of swiglu it is the gate's.
+double activated(Activation activation, double x) {
+  switch (activation) {
+    case Activation::none: return x;
+    case Activation::relu: return x < 0 ? 0 : x;  // NaN stays
+    case Activation::gelu_tanh: return x * sigmoid(2 * std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x));
+    case Activation::gelu_erf: return x * std::erfc(-x / std::numbers::sqrt2) / 2;
+    case Activation::silu:
+    case Activation::swiglu: return x * sigmoid(x);
+  }
+  return x;
+}
+
+/// Column `column` of A's row: the sum over k in order, and what is added to it. With swiglu columns n to 2 n are those
+/// of "up".
+double z_of(const Gemm& g, const GemmOperands& x, std::int64_t b, std::int64_t i, std::int64_t column) {
+  double z = 0;
+  const std::int64_t k2 = g.alpha != 0 ? x.a.shape[2] : 0, k1 = x.a.shape[3];
+  for (std::int64_t k = 0; k < k2; ++k)
+    for (std::int64_t l = 0; l < k1; ++l)
+      z += static_cast<double>(load(x.a, at(x.a, b, i, k, l))) * load(x.b, at(x.b, b, column, k, l));
+  z *= g.alpha;
+  const std::int64_t n1 = x.d.shape[3];
+  if (g.beta != 0) z += g.beta * static_cast<double>(load(x.c, at(x.c, b, i, column / n1, column % n1)));
+  if (g.bias_n) z += load(x.bias_n, at(x.bias_n, 0, 0, 0, column));
+  if (g.bias_m) z += load(x.bias_m, at(x.bias_m, b, i, 0, 0));
+  return z;
+}
+
+}  // namespace
+
+void gemm(const Gemm& g, const GemmOperands& x) noexcept {
+  const std::int64_t n1 = x.d.shape[3];
+  for (std::int64_t b = 0; b < g.batch; ++b)
+    for (std::int64_t i = 0; i < g.m; ++i)
+      for (std::int64_t j = 0; j < g.n; ++j) {
+        double d = activated(g.activation, z_of(g, x, b, i, j));
+        if (g.activation == Activation::swiglu) d *= z_of(g, x, b, i, g.n + j);
+        if (g.residual) d += load(x.residual, at(x.residual, b, i, j / n1, j % n1));
+        store(x.d, at(x.d, b, i, j / n1, j % n1), d);
+      }
+}
+
+}  // namespace falchion::ref
