@@ -64,7 +64,7 @@ TEST(CommandOperations, StandInTheOrderOfTheirValuesAndAreFoundByName) {
     parse_op("linaer");
     ADD_FAILURE() << "it was accepted";
   } catch (const UsageError& error) {
-    EXPECT_EQ(error.what, "--op: \"linaer\" is not one of attention, linear, linear-backward, attention-backward");
+    EXPECT_EQ(error.what, "--op: \"linaer\" is not one of attention, linear, linear-backward, attention-backward, gemm");
   }
   EXPECT_EQ(operation_list(Kind::linear), "linear and linear-backward");
   EXPECT_EQ(operation_list(Kind::attention), "attention and attention-backward");
@@ -75,8 +75,7 @@ TEST(CommandOperations, AStormPlansWhatItsEntryNames) {
     const storm::Problem problem = storm::draw_problem(1, 0, entry.op, {DType::f32});
     EXPECT_EQ(problem.kind(), entry.kind);
     Plan plan;
-    const Status status =
-        problem.ask([&](const auto& asked) { return Plan::make(asked, problem.pass(), Target(Backend::ref), &plan); });
+    const Status status = storm::make_plan(problem, Target(Backend::ref), &plan);
     ASSERT_TRUE(status) << status.why << "\n" << storm::to_text(problem);
     EXPECT_STREQ(plan.data()->operation->name, entry.operation);
   }

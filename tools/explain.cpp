@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "command/print_json.hpp"
+#include "problem/gemm_problem.hpp"
 #include "problem/operation.hpp"
 #include "problem/problem_options.hpp"
 #include "tool.hpp"
@@ -19,6 +20,7 @@ struct Options {
   FeatureOptions features;
   BackwardOptions backward;
   LinearOptions linear;
+  GemmOptions gemm;
   TargetOptions where;
   std::string target;
   bool bias = false, mask = false, packed = false, lse = false, states = false, as_json = false;
@@ -53,6 +55,11 @@ void check_use(const Options& options, const Given& given) {
   if (kind != Kind::linear)
     given.refuse({"--decay", "--elu", "--normalise", "--states"},
                  "it has no effect here; it is an option of --op " + operation_list(Kind::linear));
+  if (kind != Kind::gemm)
+    given.refuse(GemmOptions::kNames, "it has no effect here; it is an option of --op " + operation_list(Kind::gemm));
+  if (kind == Kind::gemm)
+    given.refuse({"--b", "--h", "--h-q", "--h-k", "--s", "--s-q", "--s-k", "--d", "--d-v", "--packed", "--scale"},
+                 "it has no effect here; the sizes of --op gemm are --batch, --m, --n and --k");
   if (kind != Kind::attention)
     given.refuse({"--causal", "--window", "--align", "--softcap", "--alibi", "--dropout", "--bias", "--mask", "--lse"},
                  "it has no effect here; it is an option of --op " + operation_list(Kind::attention));
@@ -95,11 +102,29 @@ std::string story_of(const Options& options, Attention problem, const Target& ta
   return story_of(problem, pass_of(op), target, format);
 }
 
+std::string story_of(const Gemm& problem, const Target& target, Format format) {
+  Plan plan;
+  const Status status = Plan::make(problem, target, &plan);
+  if (status.code == Code::invalid) require(status);
+  return explain(problem, target, format);
+}
+
+/// One for each problem.
+std::vector<std::string> stories_of(const Options& options, const Target& target, Format format) {
+  std::vector<std::string> out;
+  if (parse_op(options.op) == Op::gemm) {
+    for (const Gemm& problem : options.gemm.expand(options.sizes.dtype))
+      out.push_back(story_of(problem, target, format));
+    return out;
+  }
+  for (const Attention& problem : options.sizes.expand()) out.push_back(story_of(options, problem, target, format));
+  return out;
+}
+
 int explain_all(const Options& options) {
   const Target target = target_of(options);
   std::string all;
-  for (const Attention& problem : options.sizes.expand()) {
-    const std::string story = story_of(options, problem, target, options.as_json ? Format::json : Format::text);
+  for (const std::string& story : stories_of(options, target, options.as_json ? Format::json : Format::text)) {
     if (options.as_json) {
       all += (all.empty() ? "" : ",") + story;
     } else {
@@ -124,6 +149,7 @@ void add_explain(Command& command) {
   command.flag("--lse", &options->lse, "With the log-sum-exp as an output");
   options->backward.add_to(command);
   options->linear.add_to(command);
+  options->gemm.add_to(command);
   command.flag("--states", &options->states, "With states in and out");
   options->where.add_to(command);
   std::vector<std::string> machines;

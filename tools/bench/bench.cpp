@@ -89,8 +89,10 @@ void measure_runs(const Prepared& prepared, const AnyOperands& x, const BenchOpt
   result->unit = limiting_unit(plan);
   result->cold = options.cold || (result->roof == Roof::memory && !options.warm);
   const int runs = static_cast<int>(options.runs);
-  prepared.on_gpu() ? measure_on_gpu(prepared, x, runs, result, limits)
-                    : measure_on_cpu(prepared, x, runs, result, limits);
+  if constexpr (!std::is_same_v<AnyOperands, GemmOperands>) {  // no GPU has a plan of a GEMM
+    if (prepared.on_gpu()) return measure_on_gpu(prepared, x, runs, result, limits);
+  }
+  measure_on_cpu(prepared, x, runs, result, limits);
 }
 
 /// The last token's first element of each head.
@@ -144,6 +146,17 @@ void measure(const LinearProblem& problem, const BenchOptions& options, const Ta
   result->bytes = byte_count(problem);
   measure_runs(prepared, instance.operands(), options, result, limits);
   for (const HostTensor* output : instance.outputs()) require_numbers(output->view, *result);
+}
+
+void measure(const Gemm& problem, const BenchOptions& options, const Target& target, BenchResult* result,
+             Limits* limits) {
+  const Prepared prepared(problem, target);
+  const GemmInstance instance = make_gemm_instance(problem, 1);
+  result->roof = Roof::slower;
+  result->flops = flop_count(problem);
+  result->bytes = byte_count(problem);
+  measure_runs(prepared, instance.operands(), options, result, limits);
+  require_numbers(instance.d.view, *result);
 }
 
 /// Of a result on the CPU, when all is measured.

@@ -28,7 +28,7 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
     const std::vector<Op>& of;
   };
   const std::vector<Op> attention = operations_of(Kind::attention), linear = operations_of(Kind::linear);
-  const std::vector<Op> forward = {Op::attention}, backward = {Op::attention_backward};
+  const std::vector<Op> forward = {Op::attention}, backward = {Op::attention_backward}, gemm = {Op::gemm};
   const FeatureOptions& f = o.features;
   const BackwardOptions &b = o.backward, none;
   const Given all[] = {{"--causal", f.causal_given, attention},
@@ -47,7 +47,12 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
                        {"--grad-alibi", b.grad_alibi, backward},
                        {"--decay", o.linear.decay != "none", linear},
                        {"--elu", o.linear.elu, linear},
-                       {"--normalise", o.linear.normalise, linear}};
+                       {"--normalise", o.linear.normalise, linear},
+                       {"--batch, --m, --n, --k", o.gemm.sizes_given(), gemm},
+                       {"--activation", o.gemm.activation != "none", gemm},
+                       {"--bias-n", o.gemm.bias_n, gemm},
+                       {"--residual", o.gemm.residual, gemm},
+                       {"--d-f32", o.gemm.d_f32, gemm}};
   for (const Given& option : all) {
     const auto has = [&](Op op) { return std::find(option.of.begin(), option.of.end(), op) != option.of.end(); };
     if (option.given && std::none_of(ops.begin(), ops.end(), has))
@@ -186,11 +191,24 @@ constexpr BenchKind kBackward = {usual_prefill, backward_problem};
 constexpr BenchKind kLinear = {usual_linear_sizes, linear_problem};
 
 const BenchKind& bench_kind(Op op) {
-  switch (kind_of(op)) {
-    case Kind::attention: return pass_of(op) == Pass::forward ? kAttention : kBackward;
-    case Kind::linear: break;
+  if (kind_of(op) == Kind::linear) return kLinear;
+  return pass_of(op) == Pass::forward ? kAttention : kBackward;
+}
+
+/// GEMMs have sizes of their own: squares and decode where none is named.
+void add_gemms(const BenchOptions& options, const std::vector<std::string>& dtypes, std::vector<BenchProblem>* out) {
+  GemmOptions gemm = options.gemm;
+  const auto add = [&] {
+    for (const Gemm& problem : gemm.expand(dtypes)) out->push_back({Op::gemm, problem});
+  };
+  if (gemm.sizes_given()) return add();
+  for (const std::int64_t square : {512, 1024, 2048}) {
+    gemm.m = gemm.n = gemm.k = {square};
+    add();
   }
-  return kLinear;
+  gemm.m = {1, 16};
+  gemm.n = gemm.k = {4096};
+  add();
 }
 
 }  // namespace
@@ -203,6 +221,7 @@ void BenchOptions::add_to(Command& command) {
   command.flag("--lse", &lse, "With the log-sum-exp as an output");
   backward.add_to(command);
   linear.add_to(command);
+  gemm.add_to(command);
   where.add_to(command, "Force CPU levels: one, a list, or all");
   command.group("How it is measured");
   command.integer("--runs", &runs, 1, 100000, "Timed runs; the median counts");
@@ -218,17 +237,23 @@ std::vector<BenchProblem> bench_problems(const BenchOptions& options) {
   check_options(options, ops);
   options.features.refuse_slopes_from_a_file();
   std::vector<BenchProblem> out;
-  if (options.sizes.given()) {
-    for (const Attention& sizes : options.sizes.expand())
-      for (const Op op : ops) out.push_back(bench_kind(op).problem(options, op, sizes));
-    return out;
-  }
   const bool gpu = wants_gpu(options.where);
   std::vector<std::string> dtypes = options.sizes.dtype;
   if (dtypes.empty() && !gpu) dtypes = {"bf16", "f16", "f32"};
-  for (const Op op : ops)
+  const bool any_gemm = std::find(ops.begin(), ops.end(), Op::gemm) != ops.end();
+  if (any_gemm) add_gemms(options, dtypes, &out);
+  if (options.sizes.given()) {
+    if (any_gemm && ops.size() == 1) throw UsageError{"the sizes of --op gemm are --batch, --m, --n and --k"};
+    for (const Attention& sizes : options.sizes.expand())
+      for (const Op op : ops)
+        if (op != Op::gemm) out.push_back(bench_kind(op).problem(options, op, sizes));
+    return out;
+  }
+  for (const Op op : ops) {
+    if (op == Op::gemm) continue;
     for (const Attention& sizes : bench_kind(op).usual(dtypes, gpu))
       out.push_back(bench_kind(op).problem(options, op, sizes));
+  }
   return out;
 }
 

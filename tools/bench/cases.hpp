@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "bench/result.hpp"
+#include "problem/gemm_problem.hpp"
 #include "problem/problem_options.hpp"
 
 namespace falchion::tools {
@@ -16,6 +17,7 @@ struct BenchOptions {
   FeatureOptions features;
   BackwardOptions backward;
   LinearOptions linear;
+  GemmOptions gemm;
   TargetOptions where;
   std::string layout = "bshd", json_file;
   std::int64_t runs = 9;

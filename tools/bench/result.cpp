@@ -14,6 +14,7 @@ std::string sizes(const Attention& a) {
 std::string sizes(const LinearProblem& a) {
   return fmt::format("b:{}/h:{}_{}/s:{}/d:{}_{}", a.b, a.h_qk, a.h_v, a.s, a.d_qk, a.d_v);
 }
+std::string sizes(const Gemm& g) { return fmt::format("batch:{}/m:{}/n:{}/k:{}", g.batch, g.m, g.n, g.k); }
 
 std::string benchmark_name(const BenchResult& r) {
   return std::visit(

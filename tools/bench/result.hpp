@@ -8,6 +8,7 @@
 
 #include "falchion/falchion.hpp"
 #include "measure/measure.hpp"
+#include "problem/gemm_problem.hpp"
 #include "problem/operation.hpp"
 #include "problem/work.hpp"
 
@@ -15,14 +16,15 @@ namespace falchion::tools {
 
 struct BenchProblem {
   Op op = Op::attention;
-  std::variant<Attention, BackwardProblem, LinearProblem> problem;
+  std::variant<Attention, BackwardProblem, LinearProblem, Gemm> problem;
 };
 
 DType dtype_of(const BenchProblem& problem);
 std::string problem_name(const BenchProblem& problem);
 
 /// The limit that a problem is compared with: for prefill it is arithmetic; for decode it is memory, as long as K and V
-/// come from there; for linear attention it is whichever takes longer.
+/// come from there; for linear attention and GEMMs it is whichever
+/// takes longer.
 enum class Roof : std::uint8_t { arithmetic, memory, slower };
 
 struct BenchResult {

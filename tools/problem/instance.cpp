@@ -142,6 +142,11 @@ Prepared::Prepared(const LinearAttention& problem, Pass pass, const Target& targ
   take_workspace();
 }
 
+Prepared::Prepared(const Gemm& problem, const Target& target) {
+  require(Plan::make(problem, target, &plan_), "plan");
+  take_workspace();
+}
+
 void Prepared::take_workspace() {
   if (!on_gpu()) workspace_ = Buffer(plan_.workspace_bytes());
 }
@@ -155,6 +160,10 @@ Status Prepared::run(const Operands& operands) const {
 
 Status Prepared::run(const LinearOperands& operands) const {
   if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->linear().problem, operands);
+  return plan_.run(operands, workspace_.data(), workspace_.size());
+}
+
+Status Prepared::run(const GemmOperands& operands) const {
   return plan_.run(operands, workspace_.data(), workspace_.size());
 }
 

@@ -93,6 +93,7 @@ std::string limiting_unit(const Plan& plan) {
   if (level == "amx_emulated") return "avx512";
   // Linear attention leaves the tiles where its products are those of f32 (cpu/linear_attention_backward.hpp).
   const PlanData& data = *plan.data();
+  if (data.is<GemmPlan>() && level == "amx" && data.gemm().problem.dtype != DType::bf16) return "avx512";
   if (!data.is<LinearPlan>()) return level;
   const LinearAttention& problem = data.linear().problem;
   const bool exact = problem.dtype == DType::f32 || (data.pass == Pass::backward && problem.decay != Decay::none);

@@ -13,6 +13,7 @@ constexpr CommandOperation kOperations[] = {
     {Op::linear, "linear", "linear_attention_forward", Kind::linear, Pass::forward},
     {Op::linear_backward, "linear-backward", "linear_attention_backward", Kind::linear, Pass::backward},
     {Op::attention_backward, "attention-backward", "attention_backward", Kind::attention, Pass::backward},
+    {Op::gemm, "gemm", "gemm", Kind::gemm, Pass::forward},
 };
 
 std::string joined(const std::vector<std::string>& names, const char* between) {

@@ -13,10 +13,10 @@ namespace falchion::tools {
 
 /// A storm's random numbers depend on this value. So a new operation goes to the end, and old seeds keep their
 /// problems.
-enum class Op : std::uint8_t { attention, linear, linear_backward, attention_backward };
+enum class Op : std::uint8_t { attention, linear, linear_backward, attention_backward, gemm };
 
-/// Which of the library's descriptions of a problem an operation takes: Attention or LinearAttention.
-enum class Kind : std::uint8_t { attention, linear };
+/// Which of the library's descriptions of a problem an operation takes: Attention, LinearAttention or Gemm.
+enum class Kind : std::uint8_t { attention, linear, gemm };
 
 struct CommandOperation {
   Op op;
@@ -37,7 +37,7 @@ inline Pass pass_of(Op op) { return entry_of(op).pass; }
 Op parse_op(const std::string& text, const char* option = "--op");
 
 std::vector<std::string> operation_names();
-std::string operation_list();  // "attention, linear, linear-backward, attention-backward"
+std::string operation_list();  // "attention, linear, linear-backward, ..."
 std::vector<Op> operations_of(Kind kind);
 std::string operation_list(const std::vector<Op>& ops);  // "linear and linear-backward"
 inline std::string operation_list(Kind kind) { return operation_list(operations_of(kind)); }

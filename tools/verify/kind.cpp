@@ -6,9 +6,10 @@ namespace falchion::tools::storm {
 const StormKind& storm_kind(const Problem& problem) {
   switch (problem.kind()) {
     case Kind::attention: return problem.pass() == Pass::forward ? kAttentionKind : kAttentionBackwardKind;
-    case Kind::linear: break;
+    case Kind::linear: return kLinearKind;
+    case Kind::gemm: break;
   }
-  return kLinearKind;
+  return kGemmKind;
 }
 
 std::unique_ptr<Subject> make_subject(const Problem& problem) { return storm_kind(problem).make_subject(problem); }

@@ -18,8 +18,10 @@ constexpr std::int64_t kMostHeadDim = 256;
 
 /// Whether docs/contract.md calls the problem unsupported on every path.
 bool is_not_built_yet(const Problem& p) {
-  const std::int64_t d = p.ask([](const auto& a) { return std::max(a.d_qk, a.d_v); });
-  return d > kMostHeadDim || storm_kind(p).is_not_built_yet(p);
+  const auto& a = p.attention;
+  const auto& linear = p.linear;
+  const std::int64_t d = p.kind() == Kind::attention ? std::max(a.d_qk, a.d_v) : std::max(linear.d_qk, linear.d_v);
+  return (p.kind() != Kind::gemm && d > kMostHeadDim) || storm_kind(p).is_not_built_yet(p);
 }
 
 void add_cpu_levels(Op op, DType dtype, std::vector<Path>* out) {
@@ -57,6 +59,12 @@ std::vector<Path> storm_paths(const std::string& backend, const std::string& lev
   }
   std::erase_if(out, [&](const Path& path) { return !has_variant(path, op, dtype); });
   return out;
+}
+
+Status make_plan(const Problem& p, const Target& target, Plan* plan) {
+  if (p.kind() == Kind::gemm) return Plan::make(p.gemm, target, plan);
+  return p.kind() == Kind::attention ? Plan::make(p.attention, p.pass(), target, plan)
+                                     : Plan::make(p.linear, p.pass(), target, plan);
 }
 
 std::string place_of(const Plan& plan) {

@@ -17,6 +17,9 @@ bool has_variant(const Path& path, Op op, DType dtype);
 /// sm90). A path that should be drawn more often is in it more than once.
 std::vector<Path> storm_paths(const std::string& backend, const std::string& level, Op op, DType dtype);
 
+/// Plan::make for the problem's kind and pass.
+Status make_plan(const Problem& problem, const Target& target, Plan* plan);
+
 /// Where a plan runs: "cpu avx2", "sm90".
 std::string place_of(const Plan& plan);
 

@@ -29,6 +29,7 @@ std::string write(Backend x) { return name(x); }
 std::string write(Align x) { return name(x); }
 std::string write(FeatureMap x) { return x == FeatureMap::identity ? "identity" : "elu"; }
 std::string write(Grads x) { return x == Grads::rounded ? "rounded" : x == Grads::f32 ? "f32" : "accumulate"; }
+std::string write(Activation x) { return name(x); }
 std::string write(Decay x) { return x == Decay::none ? "none" : x == Decay::head ? "head" : "token"; }
 std::string write(const Broadcast& x) { return std::to_string(x.one); }
 template <class T>
@@ -63,6 +64,10 @@ void read(const std::string& text, Align* x) {
 }
 void read(const std::string& text, FeatureMap* x) {
   *x = parse_one_of(text, {FeatureMap::identity, FeatureMap::elu_plus_one});
+}
+void read(const std::string& text, Activation* x) {
+  using enum Activation;
+  *x = parse_one_of(text, {none, relu, gelu_tanh, gelu_erf, silu, swiglu});
 }
 void read(const std::string& text, Decay* x) { *x = parse_one_of(text, {Decay::none, Decay::head, Decay::token}); }
 void read(const std::string& text, Grads* x) {
@@ -166,6 +171,29 @@ void linear_fields(Any& p, const F& f) {
   f("segments", p.segments);
 }
 
+template <class Any, class F>
+void gemm_fields(Any& p, const F& f) {
+  auto& g = p.gemm;
+  f("dtype", g.dtype);
+  f("dtype_c", g.dtype_c);
+  f("dtype_d", g.dtype_d);
+  f("batch", g.batch);
+  f("m", g.m);
+  f("n", g.n);
+  f("k", g.k);
+  f("k2", p.k2);
+  f("n2", p.n2);
+  f("shared_b", p.shared_b);
+  f("alpha", g.alpha);
+  f("beta", g.beta);
+  f("activation", g.activation);
+  f("bias_n", g.bias_n);
+  f("bias_m", g.bias_m);
+  f("bias_dtype", p.bias_dtype);
+  f("residual", g.residual);
+  f("in_place", p.in_place);
+}
+
 /// f(key, field) for each field that the operation has; `any` is a Problem, const or not.
 template <class Any, class F>
 void for_each_field(Any& p, const F& f) {
@@ -176,6 +204,7 @@ void for_each_field(Any& p, const F& f) {
   switch (p.kind()) {
     case Kind::attention: attention_fields(p, f); break;
     case Kind::linear: linear_fields(p, f); break;
+    case Kind::gemm: gemm_fields(p, f); break;
   }
   f("spare", p.spare);
   f("data", p.data.seed);

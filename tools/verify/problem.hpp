@@ -48,6 +48,16 @@ struct Data {
   bool operator==(const Data&) const = default;
 };
 
+/// The batch of any description of a problem.
+template <class Description>
+auto& batch_of(Description& a) {
+  if constexpr (requires { a.batch; }) {
+    return a.batch;
+  } else {
+    return a.b;
+  }
+}
+
 /// One number for each sequence.
 using Lengths = std::vector<std::int64_t>;
 std::int64_t sum(const Lengths& list);
@@ -64,6 +74,9 @@ struct Problem {
   int segments = 0;                // Target::segments
   Attention attention{.b = 1};     // used by operations of Kind::attention
   LinearAttention linear{.b = 1};  // used by operations of Kind::linear
+  Gemm gemm;                       // used by operations of Kind::gemm
+  std::int64_t k2 = 1, n2 = 1;     // of a GEMM: how many parts k and n are cut into
+  bool shared_b = false;           // of a GEMM: whether the batch shares b and bias_m
   // Packed and used lengths of the sequences; used ones may be out of range. `spare` packed rows belong to no sequence.
   Lengths lengths_q, lengths_k, used_q, used_k, first_k;
   std::int64_t spare = 0;
@@ -74,30 +87,32 @@ struct Problem {
   Broadcast bias, mask;
   Broadcast grad_bias;               // over which axes the gradient of the bias is summed
   bool grad_alibi_by_batch = false;  // whether each sequence has its own gradient of the slopes
-  bool in_place = false;             // whether the final state is the initial one's memory
+  /// Whether the final state is the initial one's memory; of a GEMM whether d is c's, or else the residual's.
+  bool in_place = false;
   Data data;
   std::map<std::string, Storage> storage;  // by operand; an absent one is dense
 
   bool operator==(const Problem&) const = default;
   Kind kind() const { return kind_of(op); }
   Pass pass() const { return pass_of(op); }
-  /// Calls f with the description that the operation takes, `attention` or `linear`.
+  /// Calls f with the description that the operation takes: `attention`, `linear` or `gemm`.
   template <class F>
   auto ask(const F& f) const {
-    return kind() == Kind::attention ? f(attention) : f(linear);
+    return kind() == Kind::attention ? f(attention) : kind() == Kind::linear ? f(linear) : f(gemm);
   }
   template <class F>
   void change(const F& f) {
-    kind() == Kind::attention ? f(attention) : f(linear);
+    kind() == Kind::attention ? f(attention) : kind() == Kind::linear ? f(linear) : f(gemm);
   }
   DType dtype() const {
     return ask([](const auto& a) { return a.dtype; });
   }
   std::int64_t b() const {
-    return ask([](const auto& a) { return a.b; });
+    return ask([](const auto& a) { return batch_of(a); });
   }
   bool packed() const {
-    return ask([](const auto& a) { return a.packed; });
+    if (kind() == Kind::gemm) return false;
+    return kind() == Kind::attention ? attention.packed : linear.packed;
   }
   const Storage& storage_of(const std::string& operand) const;
 };

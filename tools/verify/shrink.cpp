@@ -13,7 +13,7 @@ void drop_sequences(const Problem& from, Steps* steps) {
   const std::int64_t b = from.b();
   const auto cut = [&](std::int64_t begin, std::int64_t end) {
     offer(from, steps, [&](Problem& p) {
-      p.change([&](auto& a) { a.b = b - (end - begin); });
+      p.change([&](auto& a) { batch_of(a) = b - (end - begin); });
       for (auto* list : {&p.lengths_q, &p.lengths_k, &p.used_q, &p.used_k, &p.first_k})
         if (!list->empty()) list->erase(list->begin() + begin, list->begin() + end);
     });

@@ -31,5 +31,6 @@ void smaller(const Problem& from, Steps* steps, std::int64_t least, const Get& g
 void simplify_attention(const Problem& from, Steps* steps);
 void simplify_attention_backward(const Problem& from, Steps* steps);
 void simplify_linear(const Problem& from, Steps* steps);
+void simplify_gemm(const Problem& from, Steps* steps);
 
 }  // namespace falchion::tools::storm

@@ -32,10 +32,6 @@ Target target_of(const Problem& p, LentExecutor* executor) {
   return target;
 }
 
-Status make_plan(const Problem& p, const Target& target, Plan* plan) {
-  return p.ask([&](const auto& a) { return Plan::make(a, p.pass(), target, plan); });
-}
-
 struct Run {
   const Problem& problem;
   const Plan& plan;

@@ -1,0 +1,145 @@
+// src/judge/gemm.cpp: see gemm.hpp.
+#include "judge/gemm.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "judge/nudge.hpp"
+#include "judge/words.hpp"
+#include "ref/elements.hpp"
+#include "ref/gemm.hpp"
+
+namespace falchion::judge {
+namespace {
+
+using Index = std::array<std::int64_t, 4>;
+
+DType dtype_of_d(const Gemm& g) { return g.dtype_d == DType::as_q ? g.dtype : g.dtype_d; }
+
+float sigmoid(float x) { return 1 / (1 + std::exp(-x)); }
+
+float activated(Activation activation, float x) {
+  switch (activation) {
+    case Activation::none: return x;
+    case Activation::relu: return x < 0 ? 0 : x;
+    case Activation::gelu_tanh: return x * sigmoid(1.59576912F * (x + 0.044715F * x * x * x));
+    case Activation::gelu_erf: return 0.5F * x * std::erfc(-x * std::numbers::sqrt2_v<float> / 2);
+    case Activation::silu:
+    case Activation::swiglu: return x * sigmoid(x);
+  }
+  return x;
+}
+
+/// Z of the naive computation.
+float naive_z(const Gemm& g, const GemmOperands& x, const Index& at, std::int64_t column) {
+  float z = 0;
+  for (std::int64_t k = 0; g.alpha != 0 && k < x.a.shape[2]; ++k)
+    for (std::int64_t l = 0; l < x.a.shape[3]; ++l)
+      z += ref::load(x.a, ref::at(x.a, at[0], at[1], k, l)) * ref::load(x.b, ref::at(x.b, at[0], column, k, l));
+  z *= g.alpha;
+  if (g.beta != 0) z += g.beta * ref::load(x.c, ref::at(x.c, at[0], at[1], at[2], at[3]));
+  if (g.bias_n) z += ref::load(x.bias_n, ref::at(x.bias_n, 0, 0, 0, column));
+  if (g.bias_m) z += ref::load(x.bias_m, ref::at(x.bias_m, at[0], at[1], 0, 0));
+  return z;
+}
+
+double value_at(const Tensor& x, const Index& at) { return ref::load(x, ref::at(x, at[0], at[1], at[2], at[3])); }
+
+}  // namespace
+
+GemmReference::GemmReference(const Gemm& problem, const GemmOperands& x) : problem_(problem), inputs_(x) {
+  exact_ = definition(inputs_);
+  naive_ = naive();
+  for_each_index(exact_.view.shape, [&](const Index& at) {
+    const double exact = value_at(exact_.view, at), value = value_at(naive_.view, at);
+    if (std::isfinite(exact)) largest_ = std::max(largest_, std::abs(exact));
+    if (std::isfinite(exact) && std::isfinite(value)) naive_error_ = std::max(naive_error_, std::abs(value - exact));
+  });
+}
+
+GemmReference::Result GemmReference::empty() const {
+  Result out;
+  const auto& shape = inputs_.d.shape;
+  out.memory.resize(static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * shape[3]));
+  out.view = Tensor::dense(out.memory.data(), DType::f32, shape);
+  return out;
+}
+
+GemmReference::Result GemmReference::definition(const GemmOperands& inputs) const {
+  Result out = empty();
+  GemmOperands x = inputs;
+  x.d = out.view;
+  ref::gemm(problem_, x);
+  return out;
+}
+
+GemmReference::Result GemmReference::naive() const {
+  Result out = empty();
+  const Gemm& g = problem_;
+  const GemmOperands& x = inputs_;
+  const std::int64_t n1 = x.d.shape[3];
+  std::size_t place = 0;
+  for_each_index(x.d.shape, [&](const Index& at) {
+    const std::int64_t j = at[2] * n1 + at[3];
+    float d = activated(g.activation, naive_z(g, x, at, j));
+    if (g.activation == Activation::swiglu) d *= naive_z(g, x, at, g.n + j);
+    if (g.residual) d += ref::load(x.residual, ref::at(x.residual, at[0], at[1], at[2], at[3]));
+    out.memory[place++] = static_cast<float>(ref::round_as(dtype_of_d(g), d));
+  });
+  return out;
+}
+
+double GemmReference::granted() const {
+  if (granted_ >= 0) return granted_;
+  granted_ = 0;
+  constexpr Step half_a_unit{0x1p-24};
+  for (std::uint64_t draw = 0; draw < kNudges; ++draw) {
+    const auto nudged = [&](const Tensor& x, std::uint64_t nth) {
+      return Nudged(x, half_a_unit, Together::none, draw * 8 + nth);
+    };
+    const Nudged a = nudged(inputs_.a, 0), b = nudged(inputs_.b, 1), c = nudged(inputs_.c, 2);
+    const Nudged bias_n = nudged(inputs_.bias_n, 3), bias_m = nudged(inputs_.bias_m, 4);
+    const Nudged residual = nudged(inputs_.residual, 5);
+    GemmOperands x = inputs_;
+    x.a = a.view();
+    x.b = b.view();
+    x.c = c.view();
+    x.bias_n = bias_n.view();
+    x.bias_m = bias_m.view();
+    x.residual = residual.view();
+    const Result moved = definition(x);
+    for_each_index(exact_.view.shape, [&](const Index& at) {
+      const double by = std::abs(value_at(moved.view, at) - value_at(exact_.view, at));
+      if (std::isfinite(by)) granted_ = std::max(granted_, by);
+    });
+  }
+  return granted_;
+}
+
+ErrorReport GemmReference::check(const Tensor& got) const {
+  const DType dtype = dtype_of_d(problem_);
+  ErrorReport report;
+  report.naive_error = naive_error_;
+  report.unit = unit_at(dtype, largest_);
+  Index worst{};
+  for_each_index(exact_.view.shape, [&](const Index& at) {
+    const double value = value_at(got, at), exact = value_at(exact_.view, at), naive = value_at(naive_.view, at);
+    const bool as_naive = !std::isfinite(naive) && (std::isnan(naive) ? std::isnan(value) : value == naive);
+    if (!same_special(dtype, value, exact) && !as_naive) {
+      report.same_specials = false;
+      if (report.why.empty()) report.why = mismatch("d", at, value, exact);
+    }
+    if (!std::isfinite(value) || !std::isfinite(exact) || std::abs(value - exact) <= report.error) return;
+    report.error = std::abs(value - exact);
+    worst = at;
+  });
+  if (report.error > report.limit()) report.granted = granted();
+  if (report.why.empty() && report.error > report.limit())
+    report.why = where("d", worst) + " is off by " + number(report.error) + ", over the limit of " +
+                 number(report.limit()) + ": it is " + number(value_at(got, worst)) + ", must be " +
+                 number(value_at(exact_.view, worst));
+  return report;
+}
+
+}  // namespace falchion::judge

@@ -1,0 +1,93 @@
+// tools/problem/gemm_problem.cpp
+#include "problem/gemm_problem.hpp"
+
+#include <fmt/core.h>
+
+#include "plan/explain.hpp"
+#include "plan/gemm.hpp"
+#include "plan/text.hpp"
+#include "plan/work.hpp"
+#include "problem/problem_options.hpp"
+
+namespace falchion::tools {
+
+double flop_count(const Gemm& g) { return gemm_flops(g); }
+double byte_count(const Gemm& g) { return gemm_bytes(g); }
+
+std::string size_name(const Gemm& g) {
+  const std::string batch = g.batch == 1 ? "" : fmt::format("b{} ", g.batch);
+  return fmt::format("{}m{} n{} k{}", batch, g.m, g.n, g.k);
+}
+
+std::string feature_name(const Gemm& g) {
+  std::string out = "gemm";
+  if (g.activation != Activation::none) out += fmt::format(" {}", name(g.activation));
+  if (g.alpha != 1) out += fmt::format(" alpha {:g}", g.alpha);
+  if (g.beta != 0) out += fmt::format(" beta {:g}", g.beta);
+  if (g.bias_n) out += " bias-n";
+  if (g.bias_m) out += " bias-m";
+  if (g.residual) out += " residual";
+  if (dtype_of_d(g) != g.dtype) out += fmt::format(" d-{}", name(dtype_of_d(g)));
+  return out;
+}
+
+std::string problem_name(const Gemm& g) { return size_name(g) + " " + feature_name(g); }
+
+Json to_json(const Gemm& g) { return problem_facts(g).with("features", feature_name(g)); }
+
+void GemmOptions::add_to(Command& command) {
+  command.group("What a GEMM computes (sizes are lists: every combination)");
+  command.list("--batch", &batch, "Entries of the batch, which share b");
+  command.list("--m", &m, "Rows of a");
+  command.list("--n", &n, "Columns of d");
+  command.list("--k", &k, "What is summed over");
+  command.choice("--activation", &activation, {"none", "relu", "gelu_tanh", "gelu_erf", "silu", "swiglu"},
+                 "What the sums go through");
+  command.flag("--bias-n", &bias_n, "With a bias of each column");
+  command.flag("--residual", &residual, "With a residual that is added last");
+  command.flag("--d-f32", &d_f32, "d in f32, whatever the type of a");
+}
+
+std::vector<Gemm> GemmOptions::expand(const std::vector<std::string>& dtypes) const {
+  const auto or_else = [](const std::vector<std::int64_t>& list, std::int64_t value) {
+    return list.empty() ? std::vector<std::int64_t>{value} : list;
+  };
+  std::vector<Gemm> out;
+  for (const std::string& dtype : dtypes.empty() ? std::vector<std::string>{"bf16"} : dtypes)
+    for (const std::int64_t entries : or_else(batch, 1))
+      for (const std::int64_t rows : or_else(m, 1024))
+        for (const std::int64_t columns : or_else(n, 1024))
+          for (const std::int64_t depth : or_else(k, 1024)) {
+            Gemm g{.dtype = parse_dtype(dtype), .batch = entries, .m = rows, .n = columns, .k = depth};
+            for (int i = 0; i <= static_cast<int>(Activation::swiglu); ++i)
+              if (activation == name(static_cast<Activation>(i))) g.activation = static_cast<Activation>(i);
+            g.bias_n = bias_n;
+            g.residual = residual;
+            if (d_f32) g.dtype_d = DType::f32;
+            out.push_back(g);
+          }
+  return out;
+}
+
+GemmOperands GemmInstance::operands() const {
+  GemmOperands x;
+  x.a = a.view;
+  x.b = b.view;
+  x.d = d.view;
+  x.residual = residual.view;
+  x.bias_n = bias_n.view;
+  return x;
+}
+
+GemmInstance make_gemm_instance(const Gemm& g, std::uint64_t seed) {
+  GemmInstance x;
+  const Shape of_d{g.batch, g.m, 1, g.n};
+  x.a = make_random(g.dtype, {g.batch, g.m, 1, g.k}, seed);
+  x.b = make_random(g.dtype, {1, rows_of_b(g), 1, g.k}, seed + 1);
+  x.d = make_poisoned(dtype_of_d(g), of_d);
+  if (g.residual) x.residual = make_random(dtype_of_d(g), of_d, seed + 2);
+  if (g.bias_n) x.bias_n = make_random(g.dtype, {1, 1, 1, rows_of_b(g)}, seed + 3);
+  return x;
+}
+
+}  // namespace falchion::tools

@@ -1,0 +1,58 @@
+// tools/verify/gemm_kind.cpp: the storms' entry for GEMMs: its limits and its words.
+#include <string_view>
+#include <utility>
+
+#include "kind.hpp"
+#include "problem_limits.hpp"
+#include "shrink_steps.hpp"
+#include "tool.hpp"
+
+namespace falchion::tools::storm {
+namespace {
+
+// The values that a key of a problem's text may have.
+constexpr std::string_view kOperands[] = {"a", "b", "c", "d", "residual", "bias_n", "bias_m"};
+constexpr std::string_view kScores[] = {"normal", "ones"};
+constexpr std::string_view kPlants[] = {"nan_a", "nan_b", "nan_c", "inf_a", "inf_b", "inf_c"};
+
+void tidy_gemm(Problem* p) {
+  const Gemm& g = p->gemm;
+  if (g.k % p->k2 != 0) p->k2 = 1;
+  if (g.n % p->n2 != 0) p->n2 = 1;
+  const bool over_c = g.beta != 0 && (g.dtype_c == DType::as_q || g.dtype_c == g.dtype_d);
+  if (!over_c && !g.residual) p->in_place = false;
+  if (!g.bias_n && !g.bias_m) p->bias_dtype = DType::f32;
+}
+
+void require_part(const char* key, std::int64_t parts, std::int64_t of) {
+  require_between(key, parts, 1, kInt32);
+  require_between(std::string("the rest that ") + key + " leaves", of % parts, 0, 0);
+}
+
+void require_gemm(const Problem& p) {
+  const Gemm& g = p.gemm;
+  const std::pair<const char*, std::int64_t> sizes[] = {{"batch", g.batch}, {"m", g.m}, {"n", g.n}, {"k", g.k}};
+  for (const auto& [key, size] : sizes) require_between(key, size, 0, kInt32);
+  require_part("k2", p.k2, g.k);
+  require_part("n2", p.n2, g.n);
+  require_elements("a", {g.batch, g.m, g.k});
+  require_elements("b", {g.batch, 2 * g.n, g.k});
+  require_elements("d", {g.batch, g.m, g.n});
+}
+
+}  // namespace
+
+constinit const StormKind kGemmKind = {
+    .draw = draw_gemm,
+    .make_subject = make_gemm_subject,
+    .tidy = tidy_gemm,
+    .require_sound = require_gemm,
+    .operands = kOperands,
+    .scores = kScores,
+    .plants = kPlants,
+    .simplify = simplify_gemm,
+    .is_not_built_yet = [](const Problem&) { return false; },
+    .may_exceed_the_hint = [](const Problem&, const Plan&) { return false; },
+};
+
+}  // namespace falchion::tools::storm
