@@ -8,6 +8,9 @@
 #include "cpu/gemm_few.hpp"
 #include "cpu/gemm_store.hpp"
 #include "cpu/workers.hpp"
+#if FALCHION_AMX
+  #include "cpu/gemm_products_amx.hpp"
+#endif
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
@@ -97,7 +100,12 @@ struct GemmOnCpu {
 
 template <class T>
 constexpr GemmKernel gemm_kernel() {
+#if FALCHION_AMX
+  // f16 would take three products of bf16 parts and f32 six, with their packing; they stay on fused multiply-adds.
+  using Product = std::conditional_t<std::is_same_v<T, bf16>, AmxGemm, SimdGemm<T>>;
+#else
   using Product = SimdGemm<T>;
+#endif
   using Kernel = GemmOnCpu<T, Product>;
   return {&Kernel::scratch, &Kernel::run, Product::tile(kFewRows)};
 }
