@@ -1,0 +1,93 @@
+// tests/gemm_test.cpp: runs each case of gemm_cases.def on every path of this build in every dtype. What holds for any
+// GEMM is here too: sums of ones are exact, and a plan gives the same bits whoever runs it.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "support/gemm.hpp"
+
+namespace falchion::testing {
+namespace {
+
+TEST(Gemm, Cases) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        std::uint64_t seed = 100;
+        for (const GemmCase& row : gemm_cases()) {
+          SCOPED_TRACE(row.name);
+          const GemmInstance x = make_gemm_instance(row, dtype, ++seed), fresh = make_gemm_instance(row, dtype, seed);
+          const Status status = run(path.target(), x);
+          EXPECT_TRUE(status) << status.why;
+          if (!status) continue;
+          EXPECT_TRUE(matches(x, fresh));
+        }
+      },
+      kGemm);
+}
+
+/// Each k counts exactly once: with operands of 1 every element of an f32 d is k, on both sides of register tiles, of
+/// blocks of k and of few rows.
+TEST(Gemm, OnesSumToK) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        for (const std::int64_t m : {1, 16, 17, 37}) {
+          for (std::int64_t k = 0; k < 1100; k += k < 70 || (k > 250 && k < 262) ? 1 : 53) {
+            GemmInstance x = make_gemm_instance(GemmCase{"ones", 1, m, 35, k}.d_f32(), dtype);
+            const auto set_ones = [](HostTensor* tensor) {
+              tensor->for_each([&](auto... at) { tensor->set(at..., 1); });
+            };
+            set_ones(&x.a);
+            set_ones(&x.b);
+            const Status status = run(path.target(), x);
+            ASSERT_TRUE(status) << status.why;
+            bool exact = true;
+            x.d.for_each([&](auto... at) { exact = exact && x.d.get(at...) == static_cast<float>(k); });
+            ASSERT_TRUE(exact) << "m " << m << ", k " << k;
+          }
+        }
+      },
+      kGemm);
+}
+
+/// The workers of a plan take items from a counter, so who computes what differs from run to run.
+TEST(Gemm, APlanGivesTheSameBitsAgain) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        for (const std::int64_t m : {9, 150}) {
+          const GemmInstance x = make_gemm_instance(GemmCase{"bits", 2, m, 200, 300}, dtype);
+          Plan plan;
+          ASSERT_TRUE(Plan::make(x.problem, path.target(3), &plan));
+          const Workspace workspace(plan.workspace_bytes());
+          ASSERT_TRUE(plan.run(x.operands(), workspace.data(), workspace.size()));
+          GemmInstance again = x;
+          again.d = x.d.like();
+          for (int i = 0; i < 4; ++i) {
+            again.d.fill_poison();
+            ASSERT_TRUE(plan.run(again.operands(), workspace.data(), workspace.size()));
+            ASSERT_EQ(std::memcmp(x.d.memory(), again.d.memory(), x.d.memory_bytes()), 0);
+          }
+        }
+      },
+      kGemm);
+}
+
+/// The o of attention is an a without a copy, whatever its memory order: heads and head dim are the two axes of k.
+TEST(Gemm, HeadsAreTheTwoAxesOfK) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        const GemmInstance heads = make_gemm_instance(
+            GemmCase{"heads", 2, 21, 40, 96}.k2(6).layout(Layout::heads_first), dtype);
+        GemmInstance dense = make_gemm_instance(GemmCase{"dense", 2, 21, 40, 96}, dtype);
+        const auto copy = [](const HostTensor& from, HostTensor* to) {
+          from.for_each([&](auto b, auto i, auto h, auto d) { to->set(b, i, 0, h * 16 + d, from.get(b, i, h, d)); });
+        };
+        copy(heads.a, &dense.a);
+        copy(heads.b, &dense.b);
+        ASSERT_TRUE(run(path.target(), heads));
+        EXPECT_TRUE(matches(heads, dense));
+      },
+      kGemm);
+}
+
+}  // namespace
+}  // namespace falchion::testing

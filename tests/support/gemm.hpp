@@ -1,0 +1,69 @@
+// tests/support/gemm.hpp: a case of gemm_cases.def with its memory, and what its results are compared with.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "falchion/falchion.hpp"
+#include "support/paths.hpp"
+#include "support/tensor.hpp"
+
+namespace falchion::testing {
+
+inline constexpr const char* kGemm = "gemm";
+
+/// One line of gemm_cases.def: CASE(name, batch, m, n, k, .feature().feature()).
+struct GemmCase {
+  const char* name;
+  std::int64_t batch, m, n, k;
+  Gemm terms{};  // alpha, beta, the activation and the flags; dtype_d is f32 with d_f32()
+  std::int64_t k2_ = 1, n2_ = 1;
+  bool shared_b_ = false, in_place_ = false, biases_f32_ = false;
+  Layout layout_ = Layout::dense;
+
+  GemmCase alpha(float x) && { return with([=](GemmCase& c) { c.terms.alpha = x; }); }
+  GemmCase beta(float x) && { return with([=](GemmCase& c) { c.terms.beta = x; }); }
+  GemmCase activation(Activation x) && { return with([=](GemmCase& c) { c.terms.activation = x; }); }
+  GemmCase bias_n() && { return with([](GemmCase& c) { c.terms.bias_n = true; }); }
+  GemmCase biases() && { return with([](GemmCase& c) { c.terms.bias_n = c.terms.bias_m = true; }); }
+  GemmCase biases_f32() && { return with([](GemmCase& c) { c.biases_f32_ = true; }); }
+  GemmCase residual() && { return with([](GemmCase& c) { c.terms.residual = true; }); }
+  GemmCase d_f32() && { return with([](GemmCase& c) { c.terms.dtype_d = DType::f32; }); }
+  GemmCase k2(std::int64_t x) && { return with([=](GemmCase& c) { c.k2_ = x; }); }
+  GemmCase n2(std::int64_t x) && { return with([=](GemmCase& c) { c.n2_ = x; }); }
+  GemmCase shared_b() && { return with([](GemmCase& c) { c.shared_b_ = true; }); }
+  GemmCase in_place() && { return with([](GemmCase& c) { c.in_place_ = true; }); }
+  GemmCase layout(Layout x) && { return with([=](GemmCase& c) { c.layout_ = x; }); }
+
+ private:
+  template <class Change>
+  GemmCase with(const Change& change) {
+    change(*this);
+    return std::move(*this);
+  }
+};
+
+/// Every case of gemm_cases.def.
+const std::vector<GemmCase>& gemm_cases();
+
+/// Inputs are random, and whatever lies between rows is poison. d is poison, unless it is the memory of c or residual.
+struct GemmInstance {
+  Gemm problem;
+  HostTensor a, b, c, d, residual, bias_n, bias_m;
+  bool in_place = false;
+
+  GemmOperands operands() const;
+};
+GemmInstance make_gemm_instance(const GemmCase& row, DType dtype, std::uint64_t seed = 1);
+
+/// Plans and runs on one path.
+Status run(const Target& target, const GemmInstance& x);
+
+/// Checks that the elements of d were written and no others, and that they are right by the rule of src/judge. `fresh`
+/// is the same instance before the run: where d is the memory of an input, that input is read there.
+::testing::AssertionResult matches(const GemmInstance& x, const GemmInstance& fresh);
+
+}  // namespace falchion::testing
