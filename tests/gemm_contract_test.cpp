@@ -90,8 +90,9 @@ TEST(GemmContract, ActivationsKeepNan) {
 /// Far from 0 an activation is 0 or the identity, and near 0 it keeps the digits of f32.
 TEST(GemmContract, ActivationsOfAnySize) {
   on_every_path(
-      [](const Path& path, DType) {
+      [](const Path& path, DType dtype) {
         using enum Activation;
+        if (dtype != DType::f32) return;
         for (const Activation activation : {relu, gelu_tanh, gelu_erf, silu}) {
           GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 1, 40, 1}.activation(activation), DType::f32);
           const float sizes[] = {1e-20F, 1e-3F, 0.5F, 1, 2, 3, 5, 9, 20, 85, 100, 1e4F, 1e15F};

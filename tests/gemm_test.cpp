@@ -75,8 +75,8 @@ TEST(Gemm, APlanGivesTheSameBitsAgain) {
 TEST(Gemm, HeadsAreTheTwoAxesOfK) {
   on_every_path(
       [](const Path& path, DType dtype) {
-        const GemmInstance heads = make_gemm_instance(
-            GemmCase{"heads", 2, 21, 40, 96}.k2(6).layout(Layout::heads_first), dtype);
+        const GemmInstance heads =
+            make_gemm_instance(GemmCase{"heads", 2, 21, 40, 96}.k2(6).layout(Layout::heads_first), dtype);
         GemmInstance dense = make_gemm_instance(GemmCase{"dense", 2, 21, 40, 96}, dtype);
         const auto copy = [](const HostTensor& from, HostTensor* to) {
           from.for_each([&](auto b, auto i, auto h, auto d) { to->set(b, i, 0, h * 16 + d, from.get(b, i, h, d)); });

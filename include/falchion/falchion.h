@@ -57,9 +57,9 @@ enum {
   FAL_GELU_TANH = 2,
   FAL_GELU_ERF = 3,
   FAL_SILU = 4,
-  FAL_SWIGLU = 5 /* b has 2 n rows, the gates first */
-};                                                                           /* activation */
-enum { FAL_UNBOUNDED = -1 };                                                 /* band.left, band.right */
+  FAL_SWIGLU = 5             /* b has 2 n rows, the gates first */
+};                           /* activation */
+enum { FAL_UNBOUNDED = -1 }; /* band.left, band.right */
 
 /* A view of the caller's memory; it owns nothing. The axes of q, k, v and o are (b, s, h, d), those of bias, mask and
  * probabilities are (b, h_q, s_q, s_k), and those of lse and row_max are (b, h_q, s_q, 1). A tensor of zeroes is
@@ -163,26 +163,26 @@ typedef struct fal_linear_operands {
 
 /* A matrix product with what follows it: Z = alpha A B^T + beta C + bias, D = activation(Z) + R. */
 typedef struct fal_gemm {
-  size_t size;         /* sizeof(fal_gemm) */
-  int32_t dtype;       /* the type of a: FAL_F32, FAL_F16 or FAL_BF16 */
-  int32_t dtype_b;     /* FAL_AS_Q: as a; only that is built today */
-  int32_t dtype_c;     /* FAL_AS_Q: as d; or FAL_F32 or the type of a */
-  int32_t dtype_d;     /* FAL_AS_Q: as a; or FAL_F32 or the type of a */
+  size_t size;     /* sizeof(fal_gemm) */
+  int32_t dtype;   /* the type of a: FAL_F32, FAL_F16 or FAL_BF16 */
+  int32_t dtype_b; /* FAL_AS_Q: as a; only that is built today */
+  int32_t dtype_c; /* FAL_AS_Q: as d; or FAL_F32 or the type of a */
+  int32_t dtype_d; /* FAL_AS_Q: as a; or FAL_F32 or the type of a */
   int64_t batch, m, n, k;
-  float alpha, beta;   /* finite; of a struct of zeroes alpha is 0, so that there is no product */
-  int32_t activation;  /* FAL_ACTIVATION_NONE, FAL_RELU, ... */
+  float alpha, beta;                /* finite; of a struct of zeroes alpha is 0, so that there is no product */
+  int32_t activation;               /* FAL_ACTIVATION_NONE, FAL_RELU, ... */
   uint8_t bias_n, bias_m, residual; /* each is 0 or 1 */
-  uint8_t reserved[25]; /* 0 */
+  uint8_t reserved[25];             /* 0 */
 } fal_gemm;
 
 /* The tensors of one run. Axes may have any strides; falchion.hpp says more. */
 typedef struct fal_gemm_operands {
-  size_t size;                /* sizeof(fal_gemm_operands) */
-  fal_tensor a, b;            /* inputs: (batch, m, k2, k1), (batch or 1, n, k2, k1) */
-  fal_tensor c;               /* input: as d, where beta is not 0 */
-  fal_tensor d;               /* output: (batch, m, n2, n1) */
-  fal_tensor residual;        /* input: as d */
-  fal_tensor bias_n, bias_m;  /* inputs: (1, 1, 1, rows of b), (batch or 1, m, 1, 1) */
+  size_t size;               /* sizeof(fal_gemm_operands) */
+  fal_tensor a, b;           /* inputs: (batch, m, k2, k1), (batch or 1, n, k2, k1) */
+  fal_tensor c;              /* input: as d, where beta is not 0 */
+  fal_tensor d;              /* output: (batch, m, n2, n1) */
+  fal_tensor residual;       /* input: as d */
+  fal_tensor bias_n, bias_m; /* inputs: (1, 1, 1, rows of b), (batch or 1, m, 1, 1) */
 } fal_gemm_operands;
 
 /* The caller's own thread pool, for an engine that has one. parallel_for must call task(context, i) once for each i in

@@ -205,24 +205,24 @@ struct LinearOperands {
 /// is x / (1 + e^-x). With swiglu b has 2 n rows, those of the n gates first, and D = silu(gate) * up.
 enum class Activation : std::uint8_t { none, relu, gelu_tanh, gelu_erf, silu, swiglu };
 
-/// A matrix product with what follows it: Z = alpha A B^T + beta C + bias, D = activation(Z) + R. So C enters before the
-/// activation, as in BLAS, and the residual R after it. Sums and what follows them are f32. There is no backward pass
-/// of its own: the gradients of A and B are Gemms of other views.
+/// A matrix product with what follows it: Z = alpha A B^T + beta C + bias, D = activation(Z) + R. So C enters before
+/// the activation, as in BLAS, and the residual R after it. Sums and what follows them are f32. There is no backward
+/// pass of its own: the gradients of A and B are Gemms of other views.
 struct Gemm {
-  DType dtype = DType::bf16;                            // the type of a: f32, f16 or bf16
-  DType dtype_b = DType::as_q;                          // as_q: as a; only that is built today
-  DType dtype_c = DType::as_q, dtype_d = DType::as_q;   // of c: as d, of d: as a; or f32 or the type of a
-  std::int64_t batch = 1, m = 0, n = 0, k = 0;          // n: the columns of d; k = 0 leaves beta C + bias
-  float alpha = 1, beta = 0;                            // finite; 0: the product, or c, is not read
+  DType dtype = DType::bf16;                           // the type of a: f32, f16 or bf16
+  DType dtype_b = DType::as_q;                         // as_q: as a; only that is built today
+  DType dtype_c = DType::as_q, dtype_d = DType::as_q;  // of c: as d, of d: as a; or f32 or the type of a
+  std::int64_t batch = 1, m = 0, n = 0, k = 0;         // n: the columns of d; k = 0 leaves beta C + bias
+  float alpha = 1, beta = 0;                           // finite; 0: the product, or c, is not read
   Activation activation = Activation::none;
   bool bias_n = false, bias_m = false;  // a bias for each row of b, for each row of a
   bool residual = false;
   bool operator==(const Gemm&) const = default;
 };
 
-/// The tensors of one run of Gemm. Axes may have any strides, those of inputs 0 and negative ones too. The axes k2 and k1
-/// are one axis k of k2 * k1, cut in two so that heads need not be contiguous: the o of attention (b, s, h, d) is an a,
-/// and its q, k and v are a d. a and b are cut alike, and so are c, d and residual.
+/// The tensors of one run of Gemm. Axes may have any strides, those of inputs 0 and negative ones too. The axes k2 and
+/// k1 are one axis k of k2 * k1, cut in two so that heads need not be contiguous: the o of attention (b, s, h, d) is an
+/// a, and its q, k and v are a d. a and b are cut alike, and so are c, d and residual.
 struct GemmOperands {
   Tensor a;         // input   (batch, m, k2, k1)
   Tensor b;         // input   (batch or 1, n, k2, k1); swiglu: 2 n rows

@@ -128,8 +128,7 @@ inline std::optional<Format> to_format(std::int32_t value) noexcept try {
 /// fal_plan_make and its like. to_problem(Check*): the caller's problem as C++ has it. pass: the caller's number, or
 /// nothing for a problem that has no passes.
 template <class ToProblem, class... Number>
-fal_status make_plan(const ToProblem& to_problem, const fal_target* target, fal_plan** out,
-                     Number... pass) noexcept {
+fal_status make_plan(const ToProblem& to_problem, const fal_target* target, fal_plan** out, Number... pass) noexcept {
   return guarded([&]() -> Status {
     Check check;
     if (!check.require(out != nullptr, "out is null")) return check.take();

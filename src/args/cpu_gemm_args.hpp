@@ -13,14 +13,14 @@ namespace falchion::cpu {
 struct GemmArgs : GemmCall {
   // The plan decides what follows.
   Pool pool;
-  int threads = 1;                           // workers; each has its own slice of scratch
-  std::int64_t rows = 0, columns = 0;        // of d, of one work item: whole register tiles
-  std::int64_t few_columns = 0;              // of an item where m is few and b lies row after row
-  std::byte* scratch = nullptr;              // threads * scratch_bytes bytes, each slice 64-byte aligned
+  int threads = 1;                     // workers; each has its own slice of scratch
+  std::int64_t rows = 0, columns = 0;  // of d, of one work item: whole register tiles
+  std::int64_t few_columns = 0;        // of an item where m is few and b lies row after row
+  std::byte* scratch = nullptr;        // threads * scratch_bytes bytes, each slice 64-byte aligned
   std::size_t scratch_bytes = 0;
 };
 
-/// The tile that a kernel keeps in registers, and the largest work item for which its scratch stays in a core's L2.
+/// The tile that a kernel keeps in registers, and the largest work item that is worth its scratch memory.
 struct GemmTile {
   int rows = 0, columns = 0;
   int most_rows = 0, most_columns = 0;

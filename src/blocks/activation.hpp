@@ -20,8 +20,8 @@ FALCHION_INLINE Floats gelu_tanh(Floats x) {
 }
 
 /// x erfc(-x / sqrt 2) / 2. With z = |x| / sqrt 2 and t = 1 / (1 + z / 2), erfc(z) is t P(t) e^(-z^2), where P is the
-/// minimax polynomial of degree 8 in relative error up to z = 10.5, beyond which e^(-z^2) is 0 in f32. It is off by 4e-8
-/// of itself, by 1.6e-7 in f32, also where x is far below 0 and the result is tiny.
+/// minimax polynomial of degree 8 in relative error up to z = 10.5, beyond which e^(-z^2) is 0 in f32. It is off by
+/// 4e-8 of itself, by 1.6e-7 in f32, also where x is far below 0 and the result is tiny.
 FALCHION_INLINE Floats gelu_erf(Floats x) {
   const Floats z = hn::Mul(hn::Abs(x), splat(0.70710678119f));
   const Floats t = hn::Div(splat(1.f), hn::MulAdd(splat(0.5f), z, splat(1.f)));

@@ -9,7 +9,7 @@ namespace falchion::cpu::FALCHION_LEVEL {
 inline constexpr int kFewRows = 16;
 // Rows of a and of b whose products are summed side by side: 16 sums on AVX-512 and NEON, 8 on AVX2.
 inline constexpr int kFewA = 4, kFewB = kLanes == 8 ? 2 : 4;
-inline constexpr std::int64_t kFewDepth = 2048;  // of k at a time: a row of b is 4 to 8 KB then, and 16 of a are 128 KB
+inline constexpr std::int64_t kFewDepth = 4096;  // of k at a time: a row of b is 8 to 16 KB then, 16 of a are 256 KB
 
 /// sums[r * ld + c] = or += a (kA rows of f32, a_row apart) times b (kB rows), over depth.
 template <class T, int kA, int kB>

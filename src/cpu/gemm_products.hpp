@@ -27,9 +27,9 @@ class SimdGemm {
   static constexpr int kColumns = kVectors * kLanes;
   static constexpr int kDepth = 256;
   static constexpr GemmTile tile(int few_rows) {
-    constexpr int kMost = 256;
-    return {kRows, kColumns, (kMost + kRows - 1) / kRows * kRows, (kMost + kColumns - 1) / kColumns * kColumns, kDepth,
-            few_rows};
+    constexpr int kMost = 512;  // 4 % faster than 256 on AVX-512 and 12 % on AVX2 (docs/design/gemm.md)
+    return {kRows,  kColumns, (kMost + kRows - 1) / kRows * kRows, (kMost + kColumns - 1) / kColumns * kColumns,
+            kDepth, few_rows};
   }
 
   SimdGemm(Arena& arena, std::int64_t rows, std::int64_t columns)

@@ -62,9 +62,7 @@ class GemmStore {
     });
   }
   /// A row of C or R goes to other_.
-  void load_part(const View& x, bool is_f32, const Part& part) {
-    is_f32 ? load_as<f32>(x, part) : load_as<T>(x, part);
-  }
+  void load_part(const View& x, bool is_f32, const Part& part) { is_f32 ? load_as<f32>(x, part) : load_as<T>(x, part); }
   template <class To>
   void store_as(const Part& part) const {
     each_run(a_.d, part, [&](std::int64_t at, std::int64_t done, std::int64_t run) {

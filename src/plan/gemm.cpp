@@ -24,7 +24,8 @@ std::int64_t even_part(std::int64_t extent, std::int64_t most, std::int64_t tile
   return round_up(ceil_div(extent, ceil_div(extent, most)), tile);
 }
 
-/// The largest item whose scratch stays in a core's L2, and smaller where threads would have too few of them.
+/// As large as the kernel likes them, because a and b are packed for each item, and smaller where threads would have
+/// too few of them.
 void choose_item(const cpu::GemmTile& tile, std::int64_t threads, GemmPlan* gemm) {
   const Gemm& g = gemm->problem;
   const std::int64_t halves = g.activation == Activation::swiglu ? 2 : 1;  // it has two sums for each column

@@ -27,9 +27,10 @@ constexpr bool same(std::string_view a, std::string_view b) { return a == b; }
 
 // What the variants of all operations have. An operation whose kernels take other arguments adds its types here.
 using Facts = std::variant<std::monostate, gpu::AttentionFacts, gpu::BackwardVariantFacts, gpu::LinearVariantFacts>;
-using Kernel = std::variant<std::monostate, const cpu::AttentionKernel*, const gpu::AttentionKernel*,
-                            const cpu::AttentionBackwardKernel*, const gpu::AttentionBackwardKernel*,
-                            const cpu::LinearAttentionKernel*, const gpu::LinearAttentionKernel*, const cpu::GemmKernel*>;
+using Kernel =
+    std::variant<std::monostate, const cpu::AttentionKernel*, const gpu::AttentionKernel*,
+                 const cpu::AttentionBackwardKernel*, const gpu::AttentionBackwardKernel*,
+                 const cpu::LinearAttentionKernel*, const gpu::LinearAttentionKernel*, const cpu::GemmKernel*>;
 
 /// One kernel instance of variants.def. What it needs is known of each, what it does only of those that are built into
 /// this library.
@@ -136,7 +137,7 @@ struct PlanData {
   std::vector<Rejected> rejected;    // paths considered before the one taken, with the reason
   int threads = 1;                   // CPU
   std::int64_t items = 0;            // attention: blocks or tiles of rows, over all heads; linear attention: heads;
-                              // gemm: tiles of d
+                                     // gemm: tiles of d
   GpuPlan gpu{};
   std::size_t workspace = 0;  // bytes, total
 

@@ -86,8 +86,8 @@ inline constexpr int kLinearParts = 4;
 // 607 us for two wide ones, one after the other). Wide CTAs are taken where everything then ends sooner.
 inline constexpr double kLinearWide = 1.4;
 
-// GEMM, CPU: where threads have too few work items, items are halved, but not below so many register tiles along m or n,
-// because a and b are packed again for each item. With few rows an item has at most kGemmFewColumns columns.
+// GEMM, CPU: where threads have too few work items, items are halved, but not below so many register tiles along m or
+// n, because a and b are packed again for each item. With few rows an item has at most kGemmFewColumns columns.
 inline constexpr std::int64_t kGemmLeast = 4;
 inline constexpr std::int64_t kGemmFewColumns = 512;
 

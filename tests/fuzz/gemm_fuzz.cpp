@@ -1,5 +1,5 @@
-/// gemm_fuzz.cpp: puts any numbers into the structs of the C API of GEMMs. The problem is planned, explained and run, by
-/// a plan and by the one call. Nothing may crash, or read or write beyond a view.
+/// gemm_fuzz.cpp: puts any numbers into the structs of the C API of GEMMs. The problem is planned, explained and run,
+/// by a plan and by the one call. Nothing may crash, or read or write beyond a view.
 #include "c_api_fuzz.hpp"
 
 namespace falchion::fuzz {

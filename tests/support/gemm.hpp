@@ -24,19 +24,45 @@ struct GemmCase {
   bool shared_b_ = false, in_place_ = false, biases_f32_ = false;
   Layout layout_ = Layout::dense;
 
-  GemmCase alpha(float x) && { return with([=](GemmCase& c) { c.terms.alpha = x; }); }
-  GemmCase beta(float x) && { return with([=](GemmCase& c) { c.terms.beta = x; }); }
-  GemmCase activation(Activation x) && { return with([=](GemmCase& c) { c.terms.activation = x; }); }
-  GemmCase bias_n() && { return with([](GemmCase& c) { c.terms.bias_n = true; }); }
-  GemmCase biases() && { return with([](GemmCase& c) { c.terms.bias_n = c.terms.bias_m = true; }); }
-  GemmCase biases_f32() && { return with([](GemmCase& c) { c.biases_f32_ = true; }); }
-  GemmCase residual() && { return with([](GemmCase& c) { c.terms.residual = true; }); }
-  GemmCase d_f32() && { return with([](GemmCase& c) { c.terms.dtype_d = DType::f32; }); }
-  GemmCase k2(std::int64_t x) && { return with([=](GemmCase& c) { c.k2_ = x; }); }
-  GemmCase n2(std::int64_t x) && { return with([=](GemmCase& c) { c.n2_ = x; }); }
-  GemmCase shared_b() && { return with([](GemmCase& c) { c.shared_b_ = true; }); }
-  GemmCase in_place() && { return with([](GemmCase& c) { c.in_place_ = true; }); }
-  GemmCase layout(Layout x) && { return with([=](GemmCase& c) { c.layout_ = x; }); }
+  GemmCase alpha(float x) && {
+    return with([=](GemmCase& c) { c.terms.alpha = x; });
+  }
+  GemmCase beta(float x) && {
+    return with([=](GemmCase& c) { c.terms.beta = x; });
+  }
+  GemmCase activation(Activation x) && {
+    return with([=](GemmCase& c) { c.terms.activation = x; });
+  }
+  GemmCase bias_n() && {
+    return with([](GemmCase& c) { c.terms.bias_n = true; });
+  }
+  GemmCase biases() && {
+    return with([](GemmCase& c) { c.terms.bias_n = c.terms.bias_m = true; });
+  }
+  GemmCase biases_f32() && {
+    return with([](GemmCase& c) { c.biases_f32_ = true; });
+  }
+  GemmCase residual() && {
+    return with([](GemmCase& c) { c.terms.residual = true; });
+  }
+  GemmCase d_f32() && {
+    return with([](GemmCase& c) { c.terms.dtype_d = DType::f32; });
+  }
+  GemmCase k2(std::int64_t x) && {
+    return with([=](GemmCase& c) { c.k2_ = x; });
+  }
+  GemmCase n2(std::int64_t x) && {
+    return with([=](GemmCase& c) { c.n2_ = x; });
+  }
+  GemmCase shared_b() && {
+    return with([](GemmCase& c) { c.shared_b_ = true; });
+  }
+  GemmCase in_place() && {
+    return with([](GemmCase& c) { c.in_place_ = true; });
+  }
+  GemmCase layout(Layout x) && {
+    return with([=](GemmCase& c) { c.layout_ = x; });
+  }
 
  private:
   template <class Change>

@@ -31,8 +31,8 @@ struct GemmOptions {
   /// One for each type and combination; what is not named is 1024, and the batch 1.
   std::vector<Gemm> expand(const std::vector<std::string>& dtypes) const;
 
-  static constexpr std::initializer_list<const char*> kNames = {
-      "--batch", "--m", "--n", "--k", "--activation", "--bias-n", "--residual", "--d-f32"};
+  static constexpr std::initializer_list<const char*> kNames = {"--batch",      "--m",      "--n",        "--k",
+                                                                "--activation", "--bias-n", "--residual", "--d-f32"};
 };
 
 /// A GEMM with random normal tensors, and a d that is poisoned with NaN.
