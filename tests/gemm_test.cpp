@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <limits>
 
+#include "judge/gemm.hpp"
 #include "support/gemm.hpp"
 
 namespace falchion::testing {
@@ -87,6 +89,23 @@ TEST(Gemm, HeadsAreTheTwoAxesOfK) {
         EXPECT_TRUE(matches(heads, dense));
       },
       kGemm);
+}
+
+/// The judge finds one k that was left out, one element that is off by twice the limit, and a NaN in the
+/// place of a number; and it passes what the definition gives.
+TEST(Judge, AGemmThatIsOffIsFound) {
+  for (const DType dtype : kTypes) {
+    GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 20, 30, 64}.bias_n(), dtype);
+    ASSERT_TRUE(run(Backend::ref, x));
+    const judge::GemmReference reference(x.problem, x.operands());
+    EXPECT_TRUE(reference.check(x.d.view()).passed());
+    const float right = x.d.get(0, 7, 0, 9), term = x.a.get(0, 7, 0, 63) * x.b.get(0, 9, 0, 63);
+    const float limit = static_cast<float>(reference.check(x.d.view()).limit());
+    for (const float wrong : {right - term, right + 2 * limit, std::numeric_limits<float>::quiet_NaN()}) {
+      x.d.set(0, 7, 0, 9, wrong);
+      EXPECT_FALSE(reference.check(x.d.view()).passed()) << name(dtype) << ": " << wrong << " for " << right;
+    }
+  }
 }
 
 }  // namespace

@@ -39,8 +39,9 @@ TEST(VerifyStorm, AProblemPrintsAsOneLineAndParsesBack) {
 
 TEST(VerifyStorm, AnUnknownKeyOrValueIsRefused) {
   for (const char* bad :
-       {"op=attention s_q", "op=attention s_p=3", "op=attention s_q=many", "op=gemm", "op=attention layout_q=sideways",
-        "op=linear s_q=3", "op=attention align=left",
+       {"op=attention s_q", "op=attention s_p=3", "op=attention s_q=many", "op=conv", "op=gemm k=12 k2=5",
+        "op=gemm n2=0", "op=gemm m=-1", "op=gemm activation=tanh", "op=gemm layout_q=0213", "op=gemm s_q=4",
+        "op=attention layout_q=sideways", "op=linear s_q=3", "op=attention align=left",
         // These lists do not have one number for each sequence, or the problem has no such list.
         "op=attention b=2 packed=1 lengths_q=1,2", "op=attention b=2 packed=1 lengths_q=1,2 lengths_k=1",
         "op=attention lengths_q=1 lengths_k=1", "op=attention b=2 uses_k=1 used_k=4", "op=attention used_k=4",
