@@ -85,20 +85,20 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   falchion_script(house.layers LABEL fast COMMAND ${tests}/layers_test.sh)
   falchion_script(house.lint LABEL fast COMMAND ${tests}/lint_test.sh)
   falchion_script(house.headers LABEL fast COMMAND ${tests}/headers_test.sh ${CMAKE_CXX_COMPILER} ${CMAKE_C_COMPILER})
-  if(FALCHION_PYTHON)
-    falchion_script(house.docs LABEL fast COMMAND ${FALCHION_PYTHON} ${tests}/docs_test.py)
-    falchion_script(bench.loop_cycles LABEL fast COMMAND ${FALCHION_PYTHON} ${tests}/loop_cycles_test.py)
-    falchion_script(bench.device_report LABEL fast COMMAND ${FALCHION_PYTHON} ${tests}/device_report_test.py)
-    falchion_script(bench.results LABEL fast COMMAND ${FALCHION_PYTHON} ${tests}/results_test.py)
+  if(FALCHION_PYTHON3)
+    falchion_script(house.docs LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/docs_test.py)
+    falchion_script(bench.loop_cycles LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/loop_cycles_test.py)
+    falchion_script(bench.device_report LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/device_report_test.py)
+    falchion_script(bench.results LABEL fast COMMAND ${FALCHION_PYTHON3} ${tests}/results_test.py)
   endif()
   if(TARGET falchion_command)
     # Some ten seconds of random problems, the same ones each time, on the paths that this machine has: every level of its
     # CPU, and its GPU. A busy machine may be slow, so only a run of two minutes counts as hanging.
     falchion_script(verify.storm LABEL fast
       COMMAND falchion_command verify --random 900 --seed 1 --workers 2 --patience 120)
-    if(FALCHION_PYTHON)
+    if(FALCHION_PYTHON3)
       falchion_script(layout.browser LABEL fast
-        COMMAND ${FALCHION_PYTHON} ${tests}/layout_browser_test.py $<TARGET_FILE:falchion_command>)
+        COMMAND ${FALCHION_PYTHON3} ${tests}/layout_browser_test.py $<TARGET_FILE:falchion_command>)
     endif()
     falchion_script(layout.pictures LABEL fast
       COMMAND ${PROJECT_SOURCE_DIR}/docs/img/layouts/make.sh --check $<TARGET_FILE:falchion_command>)

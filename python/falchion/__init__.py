@@ -1,0 +1,1 @@
+from falchion._fal import version
