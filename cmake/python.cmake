@@ -22,9 +22,9 @@ add_library(falchion_python MODULE ${python_sources})
 set(package ${PROJECT_BINARY_DIR}/python/falchion)
 set_target_properties(falchion_python PROPERTIES OUTPUT_NAME _fal PREFIX "" SUFFIX .abi3.so C_STANDARD 99
   C_EXTENSIONS OFF C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${package} INSTALL_RPATH "$ORIGIN/lib")
-target_compile_definitions(falchion_python PRIVATE Py_LIMITED_API=0x030b0000)
+target_compile_definitions(falchion_python PRIVATE Py_LIMITED_API=0x030b0000 _GNU_SOURCE)
 target_include_directories(falchion_python SYSTEM PRIVATE ${Python_INCLUDE_DIRS})
-target_link_libraries(falchion_python PRIVATE ${library} falchion_warnings)
+target_link_libraries(falchion_python PRIVATE ${library} falchion_warnings Threads::Threads)
 install(TARGETS falchion_python LIBRARY DESTINATION . COMPONENT python EXCLUDE_FROM_ALL)
 
 if(NOT SKBUILD)
