@@ -27,7 +27,11 @@ target_include_directories(falchion_python SYSTEM PRIVATE ${Python_INCLUDE_DIRS}
 target_link_libraries(falchion_python PRIVATE ${library} falchion_warnings Threads::Threads)
 install(TARGETS falchion_python LIBRARY DESTINATION . COMPONENT python EXCLUDE_FROM_ALL)
 
-if(NOT SKBUILD)
+if(SKBUILD)
+  # With the C++ runtime inside, a wheel also runs where that is older than here, as on RHEL 9 (manylinux_2_34). Of the
+  # runtime only what is used stays, or its random numbers would ask for glibc 2.36. A static libgcc would for 2.35.
+  target_link_options(${library} PRIVATE -static-libstdc++ -Wl,--gc-sections)
+else()
   file(GLOB_RECURSE python_files CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/python/falchion
     python/falchion/*.py python/falchion/*.pyi python/falchion/py.typed)
   foreach(file IN LISTS python_files)
