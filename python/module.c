@@ -24,6 +24,13 @@ static PyMethodDef functions[] = {
     {"attention_backward", WITH_NAMES(py_attention_backward), "The gradients of attention: (grad_q, grad_k, grad_v)."},
     {"varlen", WITH_NAMES(py_varlen), "Attention of sequences that are packed one after another: (total, h, d)."},
     {"varlen_backward", WITH_NAMES(py_varlen_backward), "The gradients of varlen: (grad_q, grad_k, grad_v)."},
+    {"linear_attention", WITH_NAMES(py_linear_attention), "Causal linear attention: O, or (O, state)."},
+    {"linear_attention_backward", WITH_NAMES(py_linear_attention_backward),
+     "The gradients of linear_attention: (grad_q, grad_k, grad_v, grad_decay, grad_initial_state)."},
+    {"merge", WITH_NAMES(py_merge), "Two partial results over disjoint keys as one: (O, LSE)."},
+    {"validate_lengths", WITH_NAMES(py_validate_lengths), "Raises Invalid where lengths are not what they must be."},
+    {"_explain_text", (PyCFunction)(void (*)(void))explain_text, METH_VARARGS | METH_KEYWORDS,
+     "What a plan would decide and why, also where there is none: (text, JSON)."},
     {"plan_cache_info", plan_cache_info, METH_NOARGS, "How often a plan was found and made, and how many are kept."},
     {"plan_cache_clear", plan_cache_clear, METH_NOARGS, "Frees the plans that are kept."},
     {"release_workspaces", release_workspaces, METH_NOARGS, "Frees the workspaces of this thread."},
@@ -44,7 +51,9 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 
 PyMODINIT_FUNC PyInit__fal(void) {
   PyObject* module = check_same_library() ? PyModule_Create(&definition) : NULL;
-  if (module != NULL && add_errors(module) && ready_attention() && ready_attention_backward()) return module;
+  if (module != NULL && add_errors(module) && add_plan_type(module) && ready_attention() &&
+      ready_attention_backward() && ready_linear() && ready_merge())
+    return module;
   Py_XDECREF(module);
   return NULL;
 }
