@@ -1,16 +1,10 @@
 """Exact attention on arrays of any library: the C functions behind `import falchion`."""
 
-from typing import Any, Literal, TypeAlias, TypeVar, overload
+from typing import Any, Literal, overload
 
-# An array of NumPy, PyTorch, CuPy or another library with DLPack or __cuda_array_interface__. All arrays of a call are
-# of one library and on one device, and what is made is too.
-Array = TypeVar("Array")
-State: TypeAlias = Any  # (b, h_v, d_qk, d_v) float32; with normalise a pair of it and (b, h_v, d_qk)
-Causal: TypeAlias = bool | Literal["bottom_right", "top_left"]
-Window: TypeAlias = tuple[int | None, int | None] | list[int | None]
-Align: TypeAlias = Literal["bottom_right", "top_left"]
-Layout: TypeAlias = Literal["bshd", "bhsd"]
-Backend: TypeAlias = Literal["best", "ref", "cpu", "sm80", "sm90"]
+from typing_extensions import disjoint_base
+
+from falchion.types import Align, Array, Backend, Causal, Layout, State, Window
 
 class Error(Exception):
     code: str
@@ -473,6 +467,7 @@ def build_info() -> str:
 
 def _explain_text(*args: Any, **keywords: Any) -> tuple[str, str]: ...
 
+@disjoint_base
 class Plan:
     def __init__(
         self,
