@@ -35,8 +35,10 @@ def microseconds(call: Callable[[], Any], wait: Callable[[], Any], calls: int) -
 
 def import_milliseconds(module: str) -> float:
     program = f"import time; s = time.perf_counter(); import {module}; print(time.perf_counter() - s)"
-    times = [float(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
-             for _ in range(9)]
+    times = [
+        float(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
+        for _ in range(9)
+    ]
     return min(times) * 1e3
 
 
