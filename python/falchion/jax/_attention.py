@@ -10,16 +10,12 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
-from falchion.jax import _calls
-from falchion.jax._transforms import Arrays, Call, Shapes, once, unfold, with_vmap
+from falchion.jax import _calls, _rows
+from falchion.jax._transforms import Arrays, Batched, Call, Shapes, once, unfold, with_vmap
 from falchion.jax._options import Options
 
 DIFFERENTIABLE = ("q", "k", "v", "bias", "alibi")
 SUMMED = ("bias", "alibi")  # their gradients are f32, and a sum over an axis on which they have one element
-
-
-def is_packed(arrays: Arrays) -> bool:
-    return "cu_seqlens_q" in arrays
 
 
 def lse_shape(options: Options, q: jax.Array) -> tuple[int, ...]:
@@ -30,19 +26,22 @@ def lse_shape(options: Options, q: jax.Array) -> tuple[int, ...]:
 
 def fill_gaps(options: Options, arrays: Arrays, out: Arrays) -> Arrays:
     """Rows of no sequence are what rows without a key are: o is 0 and lse -inf. The engine leaves them alone."""
-    rows = jnp.arange(arrays["q"].shape[-2 if options.heads_first else -3])
-    if is_packed(arrays):
-        starts = arrays["cu_seqlens_q"]
-        used = ((rows >= starts[0]) & (rows < starts[-1]))[None]  # (1, rows)
+    rows = _rows.count(arrays["q"], options.heads_first)
+    if "cu_seqlens_q" in arrays:
+        used = _rows.of_packed(arrays["cu_seqlens_q"], rows)
     elif "used_q" in arrays:
-        used = (rows < arrays["used_q"][:, None])[:, None]  # (b, 1, s_q)
+        used = _rows.of_used(arrays["used_q"], rows)
     else:
         return out
-    used_o = used if options.heads_first else jnp.swapaxes(used, -1, -2)
-    filled = {"o": jnp.where(used_o[..., None], out["o"], 0)}
+    filled = {"o": _rows.keep(used, out["o"], options.heads_first)}
     if "lse" in out:
         filled["lse"] = jnp.where(used, out["lse"], -jnp.inf)
     return filled
+
+
+def can_fold(arrays: Arrays, batched: Batched) -> bool:
+    """One run has one list of packed sequences, and one seed."""
+    return "cu_seqlens_q" not in arrays and not batched.get("rng", False)
 
 
 @functools.cache
@@ -60,7 +59,7 @@ def forward(options: Options, with_lse: bool) -> Call:
     def folded(n: int, b: int, arrays: Arrays, _: Shapes) -> Arrays:
         return {name: unfold(x, n, b) for name, x in forward(options, with_lse)(arrays).items()}
 
-    return once(with_vmap(one_call, folded), "attention")
+    return once(with_vmap(one_call, can_fold, folded), "attention")
 
 
 @functools.cache
@@ -87,7 +86,7 @@ def backward(options: Options, wanted: tuple[str, ...], every_sequence: bool = F
                 grads[name] = grads[name].sum(1, keepdims=True)
         return grads
 
-    return once(with_vmap(one_call, folded), "attention")
+    return once(with_vmap(one_call, can_fold, folded), "attention")
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))

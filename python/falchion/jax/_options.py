@@ -14,6 +14,7 @@ UNBOUNDED = -1
 BACKENDS = ("best", "ref", "cpu", "sm80", "sm90")
 LAYOUTS = ("bshd", "bhsd")
 ALIGNS = (None, "bottom_right", "top_left")
+FEATURE_MAPS = ("identity", "elu_plus_one")
 TYPES = ("float32", "float16", "bfloat16")
 
 
@@ -51,12 +52,12 @@ def number(name: str, value: Any) -> float:
     return float(value)
 
 
-def softmax_scale(scale: Any) -> float:
-    """0 asks the engine for 1/sqrt(d), so a 0 of the caller's is refused."""
+def scale_of(scale: Any) -> float:
+    """0 asks the engine for 1/sqrt(d_qk), so a 0 of the caller's is refused."""
     if scale is None:
         return 0.0
     if number("scale", scale) == 0:
-        raise Invalid("scale = 0 would make all scores equal: None asks for 1/sqrt(d_qk)")
+        raise Invalid("scale = 0 would leave nothing of q: None asks for 1/sqrt(d_qk)")
     return number("scale", scale)
 
 
@@ -83,11 +84,17 @@ def band(causal: Any, window: Any, align: str | None, same_lengths: bool) -> tup
     return sides[0], sides[1], choice("align", align, ALIGNS)
 
 
-def check_rows(name: str, x: jax.Array, rank: int, axes: str) -> None:
-    if x.ndim != rank:
-        raise Invalid(f"{name} has the shape {x.shape}: it must have {rank} axes, {axes}")
-    if x.dtype.name not in TYPES:
-        raise Invalid(f"{name} has the type {x.dtype.name}: it must be float32, float16 or bfloat16")
+def rows(q: Any, k: Any, v: Any, layout: str, packed: bool) -> dict[str, jax.Array]:
+    """q, k and v by name, once their axes and types have been looked at."""
+    heads_first = choice("layout", layout, LAYOUTS) == 1
+    axes = ("b, " if not packed else "") + ("h, s, d" if heads_first else "s, h, d")
+    arrays = {name: jnp.asarray(x) for name, x in (("q", q), ("k", k), ("v", v))}
+    for name, x in arrays.items():
+        if x.ndim != (3 if packed else 4):
+            raise Invalid(f"{name} has the shape {x.shape}: it must have {3 if packed else 4} axes, ({axes})")
+        if x.dtype.name not in TYPES:
+            raise Invalid(f"{name} has the type {x.dtype.name}: it must be float32, float16 or bfloat16")
+    return arrays
 
 
 def lengths(name: str, x: Any) -> jax.Array:
@@ -117,6 +124,15 @@ def pairs(name: str, x: Any) -> jax.Array:
     return array.reshape((1,) * (4 - array.ndim) + array.shape)
 
 
+def longest(name: str, given: Any, rows: int) -> int:
+    """The longest length allowed: all rows, where the caller does not say."""
+    if given is None:
+        return rows
+    if isinstance(given, jax.core.Tracer) or int(given) < 0:
+        raise Invalid(f"{name} = {given}: it must be a number of Python, 0 or more")
+    return int(given)
+
+
 def score_arrays(
     *, alibi: Any, bias: Any, mask: Any, dropout: float, seed: Any, used_q: Any, used_k: Any, first_k: Any
 ) -> dict[str, jax.Array]:
@@ -138,4 +154,56 @@ def score_arrays(
     for name, given in (("used_q", used_q), ("used_k", used_k), ("first_k", first_k)):
         if given is not None:
             arrays[name] = lengths(name, given)
+    return arrays
+
+
+def options(
+    causal: Any,
+    window: Any,
+    align: str | None,
+    same_lengths: bool,
+    scale: Any,
+    softcap: Any,
+    dropout: Any,
+    layout: str,
+    any_order: bool,
+    backend: str,
+    threads: int,
+) -> Options:
+    left, right, aligned = band(causal, window, align, same_lengths)
+    return Options(
+        heads_first=choice("layout", layout, LAYOUTS) == 1,
+        left=left,
+        right=right,
+        align=aligned,
+        scale=scale_of(scale),
+        softcap=number("softcap", softcap),
+        dropout=number("dropout", dropout),
+        max_q=0,
+        max_k=0,
+        any_order=bool(any_order),
+        backend=choice("backend", backend, BACKENDS),
+        threads=threads,
+    )
+
+
+def linear_arrays(decay: Any, initial_state: Any, normalise: bool, cu_seqlens: Any) -> dict[str, jax.Array]:
+    """The optional operands of linear attention that are there."""
+    arrays: dict[str, jax.Array] = {}
+    if cu_seqlens is not None:
+        arrays["cu_seqlens"] = lengths("cu_seqlens", cu_seqlens)
+    if decay is not None:
+        g = jnp.asarray(decay, jnp.float32)
+        by_token = 3 if cu_seqlens is None else 2
+        if g.ndim not in (1, by_token):
+            raise Invalid(f"decay has the shape {g.shape}: it must be (h_v), or that of v without its last axis")
+        arrays["head_decay" if g.ndim == 1 else "decay"] = g
+    if initial_state is None:
+        return arrays
+    if normalise != isinstance(initial_state, (tuple, list)):
+        raise Invalid("initial_state must be a pair (S, z) with normalise=True, and S alone without it")
+    state, *z = initial_state if normalise else (initial_state,)
+    arrays["initial_state"] = jnp.asarray(state, jnp.float32)
+    if z:
+        arrays["initial_z"] = jnp.asarray(z[0], jnp.float32)
     return arrays

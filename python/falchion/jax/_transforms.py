@@ -12,18 +12,18 @@ from falchion import Unsupported
 
 Arrays = dict[str, jax.Array]
 Call = Callable[[Arrays], Arrays]
+Batched = Mapping[str, bool]
 Shapes = dict[str, tuple[int, ...]]
 
 # One element on their first axis stands for all of b, so such an operand is shared by all of the new axis as it is.
-BROADCAST = ("alibi", "bias", "mask", "decay")
-# These cannot be folded: one run has one seed, and one list of packed sequences.
-UNFOLDABLE = ("rng", "cu_seqlens", "cu_seqlens_q", "cu_seqlens_k")
+BROADCAST = ("alibi", "bias", "mask")
+SHARED = ("rng", "head_decay")  # these have no axis b
 
 
 def fold(name: str, x: jax.Array, batched: bool, n: int, b: int) -> jax.Array:
     """x with its axes (n, b, ...) as (n * b, ...); where the new axis n is not there, x is repeated if it has to be."""
     if not batched:
-        if name in BROADCAST and x.shape[0] == 1:
+        if name in SHARED or (name in BROADCAST and x.shape[0] == 1):
             return x
         x = jnp.broadcast_to(x, (n, *x.shape))
     if name in BROADCAST and x.shape[1] != b:
@@ -31,14 +31,16 @@ def fold(name: str, x: jax.Array, batched: bool, n: int, b: int) -> jax.Array:
     return x.reshape(n * b, *x.shape[2:])
 
 
-def one_by_one(call: Call, n: int, batched: Mapping[str, bool], arrays: Arrays) -> Arrays:
+def one_by_one(call: Call, n: int, batched: Batched, arrays: Arrays) -> Arrays:
     moving = {name: x for name, x in arrays.items() if batched[name]}
     out: Arrays = jax.lax.map(lambda some: call({**arrays, **some}), moving)
     return out
 
 
-def with_vmap(call: Call, folded: Callable[[int, int, Arrays, Shapes], Arrays]) -> Call:
-    """A call that vmap turns into one call.
+def with_vmap(
+    call: Call, can_fold: Callable[[Arrays, Batched], bool], folded: Callable[[int, int, Arrays, Shapes], Arrays]
+) -> Call:
+    """A call that vmap turns into one call, or into one for each example where can_fold says no.
 
     folded(n, b, arrays, shapes) takes folded operands, and the shapes that they have without the new axis. It returns
     results with that axis.
@@ -46,15 +48,15 @@ def with_vmap(call: Call, folded: Callable[[int, int, Arrays, Shapes], Arrays]) 
     batching = jax.custom_batching.custom_vmap(call)
 
     @batching.def_vmap
-    def rule(n: int, in_batched: list[Mapping[str, bool]], arrays: Arrays) -> tuple[Arrays, Any]:
+    def rule(n: int, in_batched: list[Batched], arrays: Arrays) -> tuple[Arrays, Any]:
         batched = in_batched[0]
-        if any(name in arrays and (batched[name] or name != "rng") for name in UNFOLDABLE):
-            out = one_by_one(batching, n, batched, arrays)
-        else:
+        if can_fold(arrays, batched):
             shapes = {name: x.shape[1:] if batched[name] else x.shape for name, x in arrays.items()}
             b = shapes["q"][0]
             out = folded(n, b, {name: fold(name, x, batched[name], n, b) for name, x in arrays.items()}, shapes)
-        return out, {name: True for name in out}
+        else:
+            out = one_by_one(batching, n, batched, arrays)
+        return out, dict.fromkeys(out, True)
 
     return batching  # type: ignore[no-any-return]
 
