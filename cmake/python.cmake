@@ -26,6 +26,7 @@ target_compile_definitions(falchion_python PRIVATE Py_LIMITED_API=0x030b0000 _GN
 target_include_directories(falchion_python SYSTEM PRIVATE ${Python_INCLUDE_DIRS})
 target_link_libraries(falchion_python PRIVATE ${library} falchion_warnings Threads::Threads)
 install(TARGETS falchion_python LIBRARY DESTINATION . COMPONENT python EXCLUDE_FROM_ALL)
+add_subdirectory(python/xla)  # falchion.jax
 
 if(SKBUILD)
   # With the C++ runtime inside, a wheel also runs where that is older than here, as on RHEL 9 (manylinux_2_34). Of the

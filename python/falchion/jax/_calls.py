@@ -43,7 +43,7 @@ def register() -> None:
     """Loads libfalchion_xla.so and registers its handlers, once."""
     path = Path(_fal.__file__).parent / "lib" / "libfalchion_xla.so"
     if not path.exists():
-        raise ImportError(f"falchion.jax needs {path}, which this build of the package lacks (FALCHION_XLA is off)")
+        raise ImportError(f"falchion.jax needs {path}, which this build of the package lacks")
     library = ctypes.CDLL(str(path))
     for target in TARGETS:
         for platform, end in PLATFORMS.items():
