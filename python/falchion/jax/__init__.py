@@ -16,6 +16,7 @@ from falchion.jax import _options
 from falchion.jax._attention import attend
 from falchion.jax._linear import LinearOptions
 from falchion.jax._linear import attend as attend_linear
+from falchion.jax._mesh import vary_alike
 
 __all__ = ["attention", "linear_attention", "varlen"]
 
@@ -96,7 +97,7 @@ def attention(
     options = _options.options(
         causal, window, align, same, scale, softcap, dropout, layout, any_order, backend, threads
     )
-    out = attend(options, return_lse, arrays)
+    out = attend(options, return_lse, vary_alike(arrays, arrays))
     return (out["o"], out["lse"]) if return_lse else out["o"]
 
 
@@ -154,7 +155,7 @@ def varlen(
         max_q=_options.longest("max_q", max_q, arrays["q"].shape[s]),
         max_k=_options.longest("max_k", max_q if same and max_k is None else max_k, arrays["k"].shape[s]),
     )
-    out = attend(options, return_lse, arrays)
+    out = attend(options, return_lse, vary_alike(arrays, arrays))
     return (out["o"], out["lse"]) if return_lse else out["o"]
 
 
@@ -209,7 +210,7 @@ def linear_attention(
         backend=_options.choice("backend", backend, _options.BACKENDS),
         threads=threads,
     )
-    out = attend_linear(options, return_state, arrays)
+    out = attend_linear(options, return_state, vary_alike(arrays, arrays))
     if not return_state:
         return out["o"]
     return out["o"], (out["final_state"], out["final_z"]) if normalise else out["final_state"]

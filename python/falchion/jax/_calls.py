@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from falchion import _fal
+from falchion.jax._mesh import vary_alike
 
 OLDEST_JAX = (0, 6)
 TARGETS = (
@@ -72,4 +73,4 @@ def call(
         results=" ".join(results),
         **{name: attribute(value) for name, value in attributes.items()},
     )
-    return dict(zip(results, made, strict=True))
+    return vary_alike(dict(zip(results, made, strict=True)), operands)
