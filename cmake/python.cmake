@@ -24,7 +24,8 @@ set_target_properties(falchion_python PROPERTIES OUTPUT_NAME _fal PREFIX "" SUFF
   C_EXTENSIONS OFF C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${package} INSTALL_RPATH "$ORIGIN/lib")
 target_compile_definitions(falchion_python PRIVATE Py_LIMITED_API=0x030b0000 _GNU_SOURCE)
 target_include_directories(falchion_python SYSTEM PRIVATE ${Python_INCLUDE_DIRS})
-target_link_libraries(falchion_python PRIVATE ${library} falchion_warnings Threads::Threads)
+target_link_libraries(falchion_python PRIVATE ${library} Threads::Threads)
+target_compile_options(falchion_python PRIVATE -Wall -Wextra)  # not pedantic: a slot of a type keeps a function as void*
 install(TARGETS falchion_python LIBRARY DESTINATION . COMPONENT python EXCLUDE_FROM_ALL)
 add_subdirectory(python/xla)  # falchion.jax
 

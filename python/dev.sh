@@ -115,8 +115,9 @@ check_types() {
       files+=("$file")
     fi
   done
+  "$bin/python" python/docstrings.py --check || die "python/docstrings.inc is not what python/docstrings.py writes from _fal.pyi"
   "$bin/mypy" --strict "${files[@]}" || die "mypy found faults"
-  with_cuda_libraries "$bin/stubtest" falchion._fal || die "_fal.pyi is not what the module has"
+  with_cuda_libraries "$bin/stubtest" falchion._fal --mypy-config-file pyproject.toml || die "_fal.pyi is not what the module has"
 }
 has_module() { with_cuda_libraries build/python-venv/bin/python -c "import $1" 2>/dev/null; }
 

@@ -7,9 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 import falchion
+import pytest
 from falchion import sdk
 
 HERE = Path(__file__).resolve().parent
