@@ -109,6 +109,13 @@ def test_mixed() -> None:
     assert torch.equal(falchion.attention(parameter, k, v), falchion.attention(q, k, v))
 
 
+def test_a_sign_that_is_yet_to_be_turned() -> None:
+    """Tensors are read as memory, where a lazily negated one has the other sign, so docs/python.md asks for resolve_neg."""
+    q, k, v = normal(12, *[(1, 4, 2, 8)] * 3)
+    turned = torch.view_as_complex(torch.stack([q, q], -1)).conj().imag.contiguous()
+    assert torch.equal(falchion.attention(turned.resolve_neg(), k, v), falchion.attention(-q, k, v))
+
+
 def test_threads_are_torchs() -> None:
     """On the host torch.get_num_threads() says how many threads work."""
     q, k, v = normal(7, *[(1, 4, 2, 8)] * 3)
