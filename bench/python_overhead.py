@@ -5,7 +5,7 @@
     python bench/python_overhead.py --json
 
 One query on one key with head dim 16, so that there is next to nothing to compute: what is left is the way there. Each
-figure is the best of 15 batches, in microseconds a call; the import is the best of 9 fresh processes, in milliseconds
+figure is the best of 200 batches of 500 calls, in microseconds a call; the import is the best of 9 fresh processes, in milliseconds
 (`import numpy` beside it). With a GPU, PyTorch's tensors lie there, and a figure is how long the host is kept: batches of
 200 calls are enqueued and then waited for outside of the time. Rows whose library is missing are left out.
 """
@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-BATCHES = 15
+BATCHES = 200
 
 
 def microseconds(call: Callable[[], Any], wait: Callable[[], Any], calls: int) -> float:
@@ -35,8 +35,10 @@ def microseconds(call: Callable[[], Any], wait: Callable[[], Any], calls: int) -
 
 def import_milliseconds(module: str) -> float:
     program = f"import time; s = time.perf_counter(); import {module}; print(time.perf_counter() - s)"
-    times = [float(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
-             for _ in range(9)]
+    times = [
+        float(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
+        for _ in range(9)
+    ]
     return min(times) * 1e3
 
 
@@ -61,7 +63,7 @@ def numpy_rows() -> dict[str, float]:
         "numpy, backward, grads given": lambda: falchion.attention_backward(o, q, k, v, o, lse, grads=grads),
         "numpy, linear attention, out given": lambda: falchion.linear_attention(q, k, v, out=out),
     }
-    return {name: microseconds(call, nothing, 5000) for name, call in rows.items()}
+    return {name: microseconds(call, nothing, 500) for name, call in rows.items()}
 
 
 def torch_rows() -> dict[str, float]:
@@ -85,7 +87,7 @@ def torch_rows() -> dict[str, float]:
     }
     wait = torch.cuda.synchronize if device == "cuda" else nothing
     with torch.no_grad():
-        return {name: microseconds(call, wait, 200 if device == "cuda" else 5000) for name, call in rows.items()}
+        return {name: microseconds(call, wait, 200 if device == "cuda" else 500) for name, call in rows.items()}
 
 
 def main() -> None:

@@ -99,7 +99,7 @@ python_() {  # [pytest arguments]
   say "Types"
   check_types
   say "Tests"
-  with_cuda_libraries "$bin/python" -m pytest tests/python -q -p no:cacheprovider -m "not slow" "$@"
+  with_cuda_libraries "$bin/python" -m pytest tests/python -q -rs -p no:cacheprovider -m "not slow" "$@"
 }
 
 # mypy reads the sources, and stubtest compares _fal.pyi with the module itself. A file whose library is not installed

@@ -11,5 +11,5 @@ if ! why=$("$python" -c 'import numpy, pytest' 2>&1); then
 fi
 # The tests of PyTorch, JAX and Hugging Face are those of ./dev python.
 cd "$1"
-PYTHONPATH=$1 "$python" -m pytest "$source/tests/python" -q -p no:cacheprovider -m "not slow" \
+PYTHONPATH=$1 "$python" -m pytest "$source/tests/python" -q -rs -p no:cacheprovider -m "not slow" \
   --ignore-glob='*test_torch*' --ignore-glob='*test_jax*' --ignore-glob='*test_hf*' --ignore-glob='*test_flash*'

@@ -26,9 +26,7 @@ def _root() -> Path:
 
 def _existing(path: Path) -> str:
     if not path.exists():
-        raise FileNotFoundError(
-            f"{path} is missing: a package that was not installed has no such file"
-        )
+        raise FileNotFoundError(f"{path} is missing: a package that was not installed has no such file")
     return str(path)
 
 

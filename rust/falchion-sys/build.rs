@@ -8,7 +8,10 @@ fn main() {
     for name in ["FALCHION_LIB_DIR", "PKG_CONFIG_PATH", "PYTHONPATH", "VIRTUAL_ENV", "PATH"] {
         println!("cargo:rerun-if-env-changed={name}");
     }
-    let library = find().unwrap_or_else(|why| panic!("{why}"));
+    let library = find().unwrap_or_else(|why| {
+        eprintln!("{why}");
+        std::process::exit(1)
+    });
     let folder = library.parent().expect("a file lies in a folder").display();
     let name = library.file_name().expect("a file has a name").to_string_lossy();
     println!("cargo:rerun-if-changed={}", library.display());

@@ -28,8 +28,22 @@ def test_info(capsys: pytest.CaptureFixture[str]) -> None:
 def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "explain", "1,4096,8,128", "--causal", "bottom_right", "--target", "sm90")
     assert code == 0 and "sm_90" in out
-    code, out, _ = run(capsys, "explain", "1,1,8,128", "--k", "1,4096,2,128", "--window", "16", "-1", "--backward",
-                       "--json", "--target", "cpu", "--dtype", "float32")
+    code, out, _ = run(
+        capsys,
+        "explain",
+        "1,1,8,128",
+        "--k",
+        "1,4096,2,128",
+        "--window",
+        "16",
+        "-1",
+        "--backward",
+        "--json",
+        "--target",
+        "cpu",
+        "--dtype",
+        "float32",
+    )
     story = json.loads(out)
     assert code == 0 and story["problem"]["band"]["left"] == 16 and story["pass"] == "backward"
     assert story["problem"]["s_k"] == 4096 and story["decision"]["backend"] == "cpu"
@@ -67,8 +81,11 @@ def test_verify_finds_what_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
         checks = falchion.verify(dtypes=("float32",))
         assert not checks.ok and "FAILED" in str(checks) and not any(c.ok for c in checks)
     monkeypatch.setattr(_verify._fal, "attention", right)
-    monkeypatch.setattr(_verify._fal, "attention_backward", lambda *x, **options: right_backward(
-        *x, **(options | ({"scale": 0.3} if options["backend"] != "ref" else {}))))
+    monkeypatch.setattr(
+        _verify._fal,
+        "attention_backward",
+        lambda *x, **options: right_backward(*x, **(options | ({"scale": 0.3} if options["backend"] != "ref" else {}))),
+    )
     checks = falchion.verify(dtypes=("float32",))
     assert not any(c.ok for c in checks if c.problem != "decode")
 
@@ -88,20 +105,30 @@ def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
     assert "TFLOP/s" in run(capsys, "bench", "--shape", "1,8,1,8", "--repeats", "1")[1]
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (["explain", "1,2,3"], "it is four numbers"), (["explain", "1,2,3,x"], "it is four numbers"), ([], "required"),
-    (["explain", "1,2,3,4", "--dtype", "int8"], "invalid choice"), (["bench", "--repeats", "x"], "invalid int"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["explain", "1,2,3"], "it is four numbers"),
+        (["explain", "1,2,3,x"], "it is four numbers"),
+        ([], "required"),
+        (["explain", "1,2,3,4", "--dtype", "int8"], "invalid choice"),
+        (["bench", "--repeats", "x"], "invalid int"),
+    ],
+)
 def test_bad_usage(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
     with pytest.raises(SystemExit) as left:
         command.main(arguments)
     assert left.value.code == 2 and words in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("arguments", "words"), [
-    (["explain", "1,2,3,4", "--target", "sm70"], "target = 'sm70'"), (["bench", "--repeats", "0"], "repeats = 0"),
-    (["verify", "--threads", "-1"], "threads = -1"),
-])
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["explain", "1,2,3,4", "--target", "sm70"], "target = 'sm70'"),
+        (["bench", "--repeats", "0"], "repeats = 0"),
+        (["verify", "--threads", "-1"], "threads = -1"),
+    ],
+)
 def test_what_could_not_be_done(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
     code, _, err = run(capsys, *arguments)
     assert code == 2 and err.startswith("falchion: ") and words in err

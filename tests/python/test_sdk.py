@@ -20,9 +20,7 @@ installed_only = pytest.mark.skipif(
 
 
 def run(*command: str, env: dict[str, str] | None = None) -> str:
-    done = subprocess.run(
-        command, capture_output=True, text=True, env={**os.environ, **(env or {})}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **(env or {})})
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
     return done.stdout.strip()
 
@@ -34,9 +32,7 @@ def need(program: str) -> None:
 
 def test_headers_are_those_of_this_version() -> None:
     text = (Path(sdk.get_include()) / "falchion" / "version.h").read_text()
-    numbers = [
-        line.split()[-1] for line in text.splitlines() if line.startswith("#define FAL_VERSION_")
-    ]
+    numbers = [line.split()[-1] for line in text.splitlines() if line.startswith("#define FAL_VERSION_")]
     assert ".".join(numbers) == falchion.__version__
 
 
@@ -52,9 +48,7 @@ def test_the_library_is_the_one_that_the_module_has_loaded() -> None:
 def test_the_command_prints_places_and_refuses_other_names() -> None:
     assert run(sys.executable, "-m", "falchion.sdk", "include") == sdk.get_include()
     assert run(sys.executable, "-m", "falchion.sdk", "library") == sdk.library_path()
-    done = subprocess.run(
-        [sys.executable, "-m", "falchion.sdk", "nothing"], capture_output=True, text=True
-    )
+    done = subprocess.run([sys.executable, "-m", "falchion.sdk", "nothing"], capture_output=True, text=True)
     assert done.returncode == 2
     assert done.stderr.startswith("usage: python -m falchion.sdk include|cmake|pkgconfig|library")
 
