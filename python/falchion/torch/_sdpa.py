@@ -1,0 +1,116 @@
+"""torch.nn.functional.scaled_dot_product_attention, with its signature and its meaning."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from falchion import Invalid
+
+from ._attention import attention
+
+# The engine's scale of 0 asks for 1/sqrt(d). PyTorch's means that all scores are 0, which this number does too: it is
+# the smallest normal f32, so that a score is below 1e-30 where q and k are below 1e3.
+_ZERO_SCALE = torch.finfo(torch.float32).tiny
+
+
+def sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> Tensor:
+    """What torch.nn.functional.scaled_dot_product_attention computes, by Falchion.
+
+    query is (..., h_q, s_q, d_qk), key (..., h_k, s_k, d_qk) and value (..., h_k, s_k, d_v). is_causal is PyTorch's:
+    query i sees the keys up to i (top-left). A bool mask says which keys count, a float mask is added to the scores and
+    may need a gradient; both are broadcast to (..., h_q, s_q, s_k). enable_gqa lets h_q be a multiple of h_k. A row that
+    sees no key is 0. Raises falchion.Invalid and falchion.Unsupported (float64, a head dim above 256)."""
+    if is_causal and attn_mask is not None:
+        raise Invalid(
+            "is_causal = True and attn_mask are both given; the mask would have to hold the causal part itself"
+        )
+    if min(query.dim(), key.dim(), value.dim()) < 2:
+        raise Invalid(
+            f"query, key and value have {query.dim()}, {key.dim()} and {value.dim()} axes; each needs at least 2"
+        )
+    lead, (q, k, v, mask) = _four_axes(query, key, value, attn_mask, enable_gqa)
+    given = _ZERO_SCALE if scale == 0.0 else scale
+    additive = mask is not None and mask.dtype is not torch.bool
+    o = attention(
+        q,
+        k,
+        v,
+        causal="top_left" if is_causal else False,
+        scale=given,
+        bias=mask if additive else None,
+        mask=None if additive else mask,
+        dropout=dropout_p,
+        layout="bhsd",
+    )
+    assert isinstance(o, Tensor)
+    return o if query.dim() == 4 else o.reshape(*lead, *o.shape[-2:])
+
+
+def _last_contiguous(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
+def _four_axes(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, enable_gqa: bool
+) -> tuple[tuple[int, ...], tuple[Tensor, Tensor, Tensor, Tensor | None]]:
+    """The leading axes of the result, and the tensors as (b, h, s, d), the mask as (b or 1, h or 1, s_q or 1, s_k)."""
+    tensors = [_last_contiguous(x) for x in (query, key, value)]
+    if query.dim() < 4 or key.dim() != query.dim() or value.dim() != query.dim():
+        rank = max(4, *(x.dim() for x in tensors))
+        tensors = [x[(None,) * (rank - x.dim())] for x in tensors]
+    q, k, v = tensors
+    heads = q.shape[-3]
+    if enable_gqa:
+        if k.shape[-3] == 0 or heads % k.shape[-3]:
+            raise Invalid(
+                f"enable_gqa: query has {heads} heads, which is no multiple of the {k.shape[-3]} of key"
+            )
+    elif not (k.shape[-3] == v.shape[-3] == heads):
+        heads = max(heads, k.shape[-3], v.shape[-3])
+        if any(x.shape[-3] not in (1, heads) for x in tensors):
+            counts = [x.shape[-3] for x in tensors]
+            raise Invalid(
+                f"query, key and value have {counts} heads; enable_gqa = True lets query have more than key"
+            )
+        q, k, v = (x.expand(*x.shape[:-3], heads, *x.shape[-2:]) for x in tensors)
+    batch = tuple(q.shape[:-3])
+    if not (batch == tuple(k.shape[:-3]) == tuple(v.shape[:-3])):
+        batch = tuple(torch.broadcast_shapes(*(x.shape[:-3] for x in (q, k, v))))
+        q, k, v = (x.expand(*batch, *x.shape[-3:]) for x in (q, k, v))
+    lead = (*batch, q.shape[-3])
+    mask = _mask_of(mask, (*lead, q.shape[-2], k.shape[-2]), q.dtype)
+    if len(batch) > 1:
+        q, k, v = (x.flatten(0, len(batch) - 1) for x in (q, k, v))
+        if mask is not None:
+            mask = mask.expand(*batch, *mask.shape[-3:]).flatten(0, len(batch) - 1)
+    return lead[len(lead) - max(query.dim() - 2, 0) :], (q, k, v, mask)
+
+
+def _mask_of(mask: Tensor | None, scores: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
+    """The mask with the rank of the scores and all keys, in a type that the engine adds."""
+    if mask is None:
+        return None
+    if mask.dtype is not torch.bool and not mask.is_floating_point():
+        raise Invalid(
+            f"attn_mask has the type {mask.dtype}; it is bool, float32 or the type of query, {dtype}"
+        )
+    if mask.dim() > len(scores) or torch.broadcast_shapes(mask.shape, scores) != torch.Size(scores):
+        raise Invalid(
+            f"attn_mask has the shape {tuple(mask.shape)}, which does not broadcast to {scores}"
+        )
+    mask = mask[(None,) * (len(scores) - mask.dim())]
+    if mask.shape[-1] != scores[-1]:
+        mask = mask.expand(*mask.shape[:-1], scores[-1])
+    if mask.dtype in (torch.bool, torch.float32, dtype):
+        return mask
+    return mask.to(torch.float32)
