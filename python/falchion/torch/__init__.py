@@ -1,4 +1,5 @@
-"""falchion.torch: attention with autograd, torch.compile, vmap and autocast for PyTorch 2.4 and newer.
+"""falchion.torch: attention with autograd, torch.compile, vmap and autocast for PyTorch 2.4 and
+newer.
 
     import falchion.torch as fal
     o = fal.attention(q, k, v, causal=True)                      # (b, s, h, d)

@@ -1,4 +1,5 @@
-"""attention() and varlen(): straight to C where nothing but the result is asked for, else through autograd."""
+"""attention() and varlen(): straight to C where nothing but the result is asked for, else through
+autograd."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _any_autocast = torch._C._is_any_autocast_enabled
 
 
 def _key_sets() -> set[int]:
-    """The dispatch keys of ordinary tensors: no functorch wrapper, no lazy negation, not fake, not sparse."""
+    """The dispatch keys of ordinary tensors: no functorch wrapper, no lazy negation, not fake, not
+    sparse."""
     with torch.inference_mode():
         inference = torch.empty(0)
     ordinary = torch.empty(0)
@@ -43,8 +45,9 @@ _PLAIN = _key_sets()
 
 
 def straight(*tensors: Tensor | None) -> bool:
-    """Whether a call may go straight to C: nobody needs a gradient, all are exactly Tensor or Parameter with ordinary
-    keys, and no mode, transform, autocast or compiler has to see the call."""
+    """Whether a call may go straight to C: nobody needs a gradient, all are exactly Tensor or
+    Parameter with ordinary keys, and no mode, transform, autocast or compiler has to see the
+    call."""
     if torch.compiler.is_compiling():
         return False
     if _function_modes() or _dispatch_modes() or _any_autocast() or forward_ad._current_level >= 0:
@@ -84,18 +87,21 @@ def attention(
     any_order: bool = False,
     backend: str = "best",
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """Softmax attention with gradients in q, k, v, bias and alibi. The options are those of falchion.attention.
+    """Softmax attention with gradients in q, k, v, bias and alibi. The options are those of
+    falchion.attention.
 
-    q is (b, s_q, h_q, d_qk), k (b, s_k, h_k, d_qk), v (b, s_k, h_k, d_v) in float32, float16 or bfloat16; with
-    layout="bhsd" they are (b, h, s, d), which is the order of torch's own attention. The result lies as q does. With
-    return_lse=True the second result is the LSE, (b, h_q, s_q) in float32, and it is differentiable too.
+    q is (b, s_q, h_q, d_qk), k (b, s_k, h_k, d_qk), v (b, s_k, h_k, d_v) in float32, float16 or
+    bfloat16; with layout="bhsd" they are (b, h, s, d), which is the order of torch's own attention.
+    The result lies as q does. With return_lse=True the second result is the LSE, (b, h_q, s_q) in
+    float32, and it is differentiable too.
 
-    dropout draws seed and offset from torch's generator of q's device, so torch.manual_seed repeats a run. The backward
-    pass gives the same bits each time; any_order=True lets sums of the gradient of q be made in any order, which is
-    faster on GPUs, unless torch.use_deterministic_algorithms is on. Rows past used_q are 0 in the result.
+    dropout draws seed and offset from torch's generator of q's device, so torch.manual_seed repeats
+    a run. The backward pass gives the same bits each time; any_order=True lets sums of the gradient
+    of q be made in any order, which is faster on GPUs, unless torch.use_deterministic_algorithms is
+    on. Rows past used_q are 0 in the result.
 
-    Raises falchion.Invalid, falchion.Unsupported (also for second derivatives and for forward-mode AD),
-    falchion.Device and falchion.Workspace, each with the argument, its value and the limit."""
+    Raises falchion.Invalid, falchion.Unsupported (also for second derivatives and for forward-mode
+    AD), falchion.Device and falchion.Workspace, each with the argument, its value and the limit."""
     if dropout == 0.0 and used_q is None and straight(q, k, v, bias, alibi, mask, used_k, first_k):
         if (
             softcap == 0.0
@@ -149,11 +155,13 @@ def varlen(
     any_order: bool = False,
     backend: str = "best",
 ) -> Tensor | tuple[Tensor, Tensor]:
-    """attention() over packed sequences: q is (total_q, h_q, d_qk), k and v are (total_k, h_k, d), and sequence n has the
-    rows cu_seqlens[n] to cu_seqlens[n + 1] (int32, on the tensors' device). Without cu_seqlens_k both are the same.
+    """attention() over packed sequences: q is (total_q, h_q, d_qk), k and v are (total_k, h_k, d),
+    and sequence n has the rows cu_seqlens[n] to cu_seqlens[n + 1] (int32, on the tensors' device).
+    Without cu_seqlens_k both are the same.
 
-    max_q and max_k are the longest lengths. Without them they are read from cu_seqlens, which waits for the device; under
-    torch.compile they must be given. The LSE is (h_q, total_q). Rows of no sequence are 0."""
+    max_q and max_k are the longest lengths. Without them they are read from cu_seqlens, which waits
+    for the device; under torch.compile they must be given. The LSE is (h_q, total_q). Rows of no
+    sequence are 0."""
     if cu_seqlens_k is None:
         cu_seqlens_k, max_k = cu_seqlens_q, max_q if max_k is None else max_k
     max_q = _longest("max_q", max_q, cu_seqlens_q)

@@ -12,8 +12,8 @@ from ._options import Options, no_forward_mode, no_second_derivative
 
 
 class Gradients(torch.autograd.Function):
-    """The backward pass where autograd records it (create_graph, torch.func.grad): it says that it has no derivative as
-    soon as somebody asks for one, and not before."""
+    """The backward pass where autograd records it (create_graph, torch.func.grad): it says that it
+    has no derivative as soon as somebody asks for one, and not before."""
 
     generate_vmap_rule = True
 

@@ -1,9 +1,11 @@
-"""The operators torch.ops.falchion.attention and attention_backward: schema, CPU and CUDA, shapes, vmap.
+"""The operators torch.ops.falchion.attention and attention_backward: schema, CPU and CUDA, shapes,
+vmap.
 
-They know no autograd; that is in _function.py. The first operator gives (O, LSE), and the second the gradients of q, k,
-v, bias and alibi, each of which is empty where it is not wanted. With cu_seqlens_q the tensors are packed,
-(total, h, d), else they lie as `layout` says. Here alibi is (b or 1, h_q), bias and mask are (b, h_q, s_q, s_k) with
-extents of 1 where they are shared, and the LSE is (b, h_q, s_q), packed (h_q, total)."""
+They know no autograd; that is in _function.py. The first operator gives (O, LSE), and the second
+the gradients of q, k, v, bias and alibi, each of which is empty where it is not wanted. With
+cu_seqlens_q the tensors are packed, (total, h, d), else they lie as `layout` says. Here alibi is (b
+or 1, h_q), bias and mask are (b, h_q, s_q, s_k) with extents of 1 where they are shared, and the
+LSE is (b, h_q, s_q), packed (h_q, total)."""
 
 from __future__ import annotations
 
@@ -34,8 +36,8 @@ library.define(
 def empty_outputs(
     q: Tensor, v: Tensor, used_q: Tensor | None, cu_seqlens_q: Tensor | None, layout: str
 ) -> tuple[Tensor, Tensor]:
-    """O, with q's order of strides where the head dims are the same, and the LSE. Rows that are nobody's query stay as
-    they are made here, so they are made as zeros where there may be any."""
+    """O, with q's order of strides where the head dims are the same, and the LSE. Rows that are
+    nobody's query stay as they are made here, so they are made as zeros where there may be any."""
     d_v = v.shape[-1]
     o = torch.empty_like(q) if d_v == q.shape[-1] else q.new_empty((*q.shape[:-1], d_v))
     if cu_seqlens_q is not None:
@@ -52,7 +54,8 @@ def empty_outputs(
 
 
 def keywords(tensors: Sequence[Tensor | None], options: Options) -> dict[str, Any]:
-    """The options of a run as keywords of falchion.attention and its like, without those that are off."""
+    """The options of a run as keywords of falchion.attention and its like, without those that are
+    off."""
     bias, alibi, mask, used_q, used_k, first_k, _, _, rng = tensors
     given = {
         "bias": bias,
@@ -110,7 +113,8 @@ def empty_gradients(
 def returned(
     found: Sequence[Tensor], bias: Tensor | None, wanted: Sequence[bool]
 ) -> tuple[Tensor, ...]:
-    """The gradients that were wanted, in the types of their tensors, and empty ones for the others."""
+    """The gradients that were wanted, in the types of their tensors, and empty ones for the
+    others."""
     kept = [x if wants else x.new_empty(0) for x, wants in zip(found, wanted)]
     if bias is not None and wanted[3]:
         kept[3] = kept[3].to(bias.dtype)
@@ -174,8 +178,8 @@ def fold(name: str, x: Tensor | None, dim: int | None, batch: int, b: int) -> Te
 def folded(
     batch: int, in_dims: Sequence[Any], args: Sequence[Any], tensors_at: int, names: Sequence[str]
 ) -> tuple[list[Any], int]:
-    """The arguments of an operator with the mapped axis folded into b, and b itself. args[:tensors_at] are more
-    tensors, before those of INPUTS."""
+    """The arguments of an operator with the mapped axis folded into b, and b itself.
+    args[:tensors_at] are more tensors, before those of INPUTS."""
     q = args[tensors_at]
     b = (
         q.shape[1 if in_dims[tensors_at] == 0 else 0]

@@ -16,7 +16,8 @@ ALIGNMENTS = ("bottom_right", "top_left")
 
 
 class Options(NamedTuple):
-    """The options of falchion::attention and falchion::attention_backward, in the order of their schema."""
+    """The options of falchion::attention and falchion::attention_backward, in the order of their
+    schema."""
 
     max_q: int  # packed: the longest sequence of queries; else 0
     max_k: int
@@ -96,16 +97,16 @@ def slopes_of(alibi: torch.Tensor | None) -> torch.Tensor | None:
 
 
 def draw(dropout: float, q: torch.Tensor) -> torch.Tensor | None:
-    """Seed and offset of one run, drawn from torch's default generator of q's device. They stay in that device's
-    memory, so that a captured graph draws new ones at each replay."""
+    """Seed and offset of one run, drawn from torch's default generator of q's device. They stay in
+    that device's memory, so that a captured graph draws new ones at each replay."""
     if dropout == 0.0:
         return None
     return torch.randint(-(2**63), 2**63 - 1, (2,), dtype=torch.int64, device=q.device)
 
 
 def autocast(*tensors: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-    """The tensors as torch's own scaled_dot_product_attention would get them under autocast: floating point tensors
-    other than float64 are cast to autocast's type."""
+    """The tensors as torch's own scaled_dot_product_attention would get them under autocast:
+    floating point tensors other than float64 are cast to autocast's type."""
     first = tensors[0]
     assert first is not None
     device = first.device.type

@@ -9,8 +9,9 @@ from falchion import Invalid
 
 from ._attention import attention
 
-# The engine's scale of 0 asks for 1/sqrt(d). PyTorch's means that all scores are 0, which this number does too: it is
-# the smallest normal f32, so that a score is below 1e-30 where q and k are below 1e3.
+# The engine's scale of 0 asks for 1/sqrt(d). PyTorch's means that all scores are 0, which this
+# number does too: it is the smallest normal f32, so that a score is below 1e-30 where q and k are
+# below 1e3.
 _ZERO_SCALE = torch.finfo(torch.float32).tiny
 
 
@@ -26,10 +27,11 @@ def sdpa(
 ) -> Tensor:
     """What torch.nn.functional.scaled_dot_product_attention computes, by Falchion.
 
-    query is (..., h_q, s_q, d_qk), key (..., h_k, s_k, d_qk) and value (..., h_k, s_k, d_v). is_causal is PyTorch's:
-    query i sees the keys up to i (top-left). A bool mask says which keys count, a float mask is added to the scores and
-    may need a gradient; both are broadcast to (..., h_q, s_q, s_k). enable_gqa lets h_q be a multiple of h_k. A row that
-    sees no key is 0. Raises falchion.Invalid and falchion.Unsupported (float64, a head dim above 256)."""
+    query is (..., h_q, s_q, d_qk), key (..., h_k, s_k, d_qk) and value (..., h_k, s_k, d_v).
+    is_causal is PyTorch's: query i sees the keys up to i (top-left). A bool mask says which keys
+    count, a float mask is added to the scores and may need a gradient; both are broadcast to (...,
+    h_q, s_q, s_k). enable_gqa lets h_q be a multiple of h_k. A row that sees no key is 0. Raises
+    falchion.Invalid and falchion.Unsupported (float64, a head dim above 256)."""
     if is_causal and attn_mask is not None:
         raise Invalid(
             "is_causal = True and attn_mask are both given; the mask would have to hold the causal part itself"
@@ -63,7 +65,8 @@ def _last_contiguous(x: Tensor) -> Tensor:
 def _four_axes(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, enable_gqa: bool
 ) -> tuple[tuple[int, ...], tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-    """The leading axes of the result, and the tensors as (b, h, s, d), the mask as (b or 1, h or 1, s_q or 1, s_k)."""
+    """The leading axes of the result, and the tensors as (b, h, s, d), the mask as (b or 1, h or 1,
+    s_q or 1, s_k)."""
     tensors = [_last_contiguous(x) for x in (query, key, value)]
     if query.dim() < 4 or key.dim() != query.dim() or value.dim() != query.dim():
         rank = max(4, *(x.dim() for x in tensors))
