@@ -13,7 +13,17 @@ import falchion
 from falchion import Invalid
 
 from ._function import attention_with_gradients
-from ._options import Causal, Options, Window, autocast, band_of, draw, four_axes, slopes_of
+from ._options import (
+    Causal,
+    Options,
+    Window,
+    autocast,
+    band_of,
+    draw,
+    every_key,
+    four_axes,
+    slopes_of,
+)
 
 _TYPES = (Tensor, torch.nn.Parameter)
 _dispatch_keys = torch._C._dispatch_keys
@@ -103,19 +113,27 @@ def attention(
     Raises falchion.Invalid, falchion.Unsupported (also for second derivatives and for forward-mode
     AD), falchion.Device and falchion.Workspace, each with the argument, its value and the limit."""
     if dropout == 0.0 and used_q is None and straight(q, k, v, bias, alibi, mask, used_k, first_k):
-        if (
-            softcap == 0.0
-            and bias is alibi is mask is used_k is first_k is window is align is None
-            and backend == "best"
-        ):
-            return falchion.attention(
-                q, k, v, causal=causal, scale=scale, layout=layout, return_lse=return_lse
-            )
+        if bias is not None or mask is not None:
+            s_k = k.shape[1 if layout == "bshd" else 2]
+            bias, mask = every_key(bias, s_k), every_key(mask, s_k)
         return falchion.attention(
-            q, k, v, causal=causal, window=window, align=align, scale=scale, softcap=softcap, alibi=alibi,
-            bias=bias, mask=mask, used_k=used_k, first_k=first_k, layout=layout, return_lse=return_lse,
+            q,
+            k,
+            v,
+            causal=causal,
+            window=window,
+            align=align,
+            scale=scale,
+            softcap=softcap,
+            alibi=alibi,
+            bias=bias,
+            mask=mask,
+            used_k=used_k,
+            first_k=first_k,
+            layout=layout,
+            return_lse=return_lse,
             backend=backend,
-        )  # fmt: skip
+        )
     if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
         raise Invalid(f"q, k and v have {q.dim()}, {k.dim()} and {v.dim()} axes; each has 4")
     if layout not in ("bshd", "bhsd"):

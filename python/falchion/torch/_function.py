@@ -74,6 +74,10 @@ def attention_with_gradients(
 ) -> tuple[Tensor, Tensor]:
     """(O, LSE), differentiable in q, k, v, bias and alibi."""
     any_order = any_order and not torch.are_deterministic_algorithms_enabled()
-    function = Attention if torch.compiler.is_compiling() else EagerAttention
-    o, lse = function.apply(*tensors, *options, any_order)
+    if not torch.compiler.is_compiling():
+        o, lse = EagerAttention.apply(*tensors, *options, any_order)
+    elif torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+        o, lse = Attention.apply(*tensors, *options, any_order)
+    else:
+        o, lse = torch.ops.falchion.attention(*tensors, *options)
     return o, lse

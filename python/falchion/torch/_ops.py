@@ -17,7 +17,7 @@ from torch import Tensor
 import falchion
 from falchion import Unsupported
 
-from ._options import SCHEMA, Options
+from ._options import SCHEMA, Options, every_key
 
 INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? alibi, Tensor? mask, Tensor? used_q, Tensor? used_k, "
@@ -53,14 +53,14 @@ def empty_outputs(
     return o, lse
 
 
-def keywords(tensors: Sequence[Tensor | None], options: Options) -> dict[str, Any]:
+def keywords(tensors: Sequence[Tensor | None], options: Options, s_k: int) -> dict[str, Any]:
     """The options of a run as keywords of falchion.attention and its like, without those that are
     off."""
     bias, alibi, mask, used_q, used_k, first_k, _, _, rng = tensors
     given = {
-        "bias": bias,
+        "bias": every_key(bias, s_k),
         "alibi": alibi,
-        "mask": mask,
+        "mask": every_key(mask, s_k),
         "used_q": used_q,
         "used_k": used_k,
         "first_k": first_k,
@@ -81,7 +81,12 @@ def forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor
     tensors, options = rest[: COUNT - 3], Options(*rest[COUNT - 3 :])
     used_q, cu_seqlens_q, cu_seqlens_k = tensors[3], tensors[6], tensors[7]
     o, lse = empty_outputs(q, v, used_q, cu_seqlens_q, options.layout)
-    common = {**keywords(tensors, options), "out": o, "lse": lse, "return_lse": True}
+    common = {
+        **keywords(tensors, options, k.shape[-3 if options.layout == "bshd" else -2]),
+        "out": o,
+        "lse": lse,
+        "return_lse": True,
+    }
     if cu_seqlens_q is None:
         falchion.attention(q, k, v, layout=options.layout, **common)
     else:
@@ -131,7 +136,7 @@ def backward(
     found = empty_gradients(q, k, v, bias, alibi, wanted)
     lengths = (used_q, used_k, first_k, cu_seqlens_q)
     common = {
-        **keywords(tensors, options),
+        **keywords(tensors, options, k.shape[-3 if options.layout == "bshd" else -2]),
         "grad_lse": grad_lse,
         "any_order": any_order,
         "grads": (

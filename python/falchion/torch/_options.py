@@ -87,6 +87,13 @@ def four_axes(name: str, x: torch.Tensor | None) -> torch.Tensor | None:
     return x[(None,) * (4 - x.dim())]
 
 
+def every_key(x: torch.Tensor | None, s_k: int) -> torch.Tensor | None:
+    """The same bias or mask with all s_k columns, for which the engine takes no extent of 1."""
+    if x is None or x.shape[-1] == s_k or x.shape[-1] != 1:
+        return x
+    return x.expand(*x.shape[:-1], s_k)
+
+
 def slopes_of(alibi: torch.Tensor | None) -> torch.Tensor | None:
     """ALiBi slopes as (b or 1, h_q)."""
     if alibi is None or alibi.dim() == 2:

@@ -100,20 +100,19 @@ def _four_axes(
 
 
 def _mask_of(mask: Tensor | None, scores: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
-    """The mask with the rank of the scores and all keys, in a type that the engine adds."""
+    """The mask with the rank of the scores, in a type that the engine adds."""
     if mask is None:
         return None
     if mask.dtype is not torch.bool and not mask.is_floating_point():
         raise Invalid(
             f"attn_mask has the type {mask.dtype}; it is bool, float32 or the type of query, {dtype}"
         )
-    if mask.dim() > len(scores) or torch.broadcast_shapes(mask.shape, scores) != torch.Size(scores):
+    fits = all(extent in (1, s) for extent, s in zip(reversed(mask.shape), reversed(scores)))
+    if mask.dim() > len(scores) or not fits:
         raise Invalid(
             f"attn_mask has the shape {tuple(mask.shape)}, which does not broadcast to {scores}"
         )
     mask = mask[(None,) * (len(scores) - mask.dim())]
-    if mask.shape[-1] != scores[-1]:
-        mask = mask.expand(*mask.shape[:-1], scores[-1])
     if mask.dtype in (torch.bool, torch.float32, dtype):
         return mask
     return mask.to(torch.float32)
