@@ -1,0 +1,79 @@
+/* arrays.c: one argument as an array, whatever library made it. */
+#include <string.h>
+
+#include "fal.h"
+
+int element_size(int dtype) {
+  switch (dtype) {
+    case FAL_F32:
+    case TYPE_I32: return 4;
+    case FAL_F16:
+    case FAL_BF16: return 2;
+    case FAL_BOOL:
+    case TYPE_U8: return 1;
+    case TYPE_I64:
+    case TYPE_U64: return 8;
+    default: return 0;
+  }
+}
+
+const char* dtype_name(int dtype) {
+  switch (dtype) {
+    case FAL_F32: return "float32";
+    case FAL_F16: return "float16";
+    case FAL_BF16: return "bfloat16";
+    case FAL_BOOL: return "bool";
+    case TYPE_I32: return "int32";
+    case TYPE_I64: return "int64";
+    case TYPE_U64: return "uint64";
+    case TYPE_U8: return "uint8";
+    default: return "another type";
+  }
+}
+
+static int raise_no_array(const char* name, PyObject* object) {
+  PyObject* type = PyType_GetName(Py_TYPE(object));
+  if (type != NULL)
+    PyErr_Format(
+        PyExc_TypeError,
+        "%s must be an array (of NumPy, PyTorch or another library with DLPack or __cuda_array_interface__), not %U",
+        name, type);
+  Py_XDECREF(type);
+  return 0;
+}
+
+int read_array(const char* name, PyObject* object, int writes, array* out) {
+  int ok = 0;
+  out->name = name;
+  out->rank = 0;
+  out->type_name[0] = '\0';
+  out->on_gpu = out->read_only = out->has_buffer = 0;
+  out->device = 0;
+  out->kept = out->kept2 = NULL;
+  if (!library_of(object, &out->from)) return 0;
+  switch (out->from.by) {
+    case BY_TABLE: {
+      DLTensor tensor;
+      if (out->from.api->dltensor_from_py_object_no_sync(object, &tensor) != 0) return 0;
+      ok = read_dltensor(&tensor, out);
+      break;
+    }
+    case BY_BUFFER: ok = read_by_buffer(object, writes, out); break;
+    case BY_DLPACK: ok = read_by_dlpack(object, out); break;
+    case BY_CUDA_INTERFACE: ok = read_by_cuda_interface(object, out); break;
+    default: return raise_no_array(name, object);
+  }
+  if (ok && writes && out->read_only) {
+    raise_text(FAL_INVALID, NULL, "%s is read-only, but it is to be written into", name);
+    ok = 0;
+  }
+  if (!ok) release_array(out);
+  return ok;
+}
+
+void release_array(array* array) {
+  if (array->has_buffer) PyBuffer_Release(&array->buffer);
+  array->has_buffer = 0;
+  Py_CLEAR(array->kept);
+  Py_CLEAR(array->kept2);
+}

@@ -1,0 +1,140 @@
+/* attention_backward.c: attention_backward(...) and varlen_backward(...): the order of the steps of the backward pass.
+ */
+#include <string.h>
+
+#include "fal.h"
+
+/* Both functions take the same arguments in the same order, but for the lengths of packed sequences. */
+enum { GRAD_O, Q, K, V, O, LSE, DENSE_OPTIONS };
+enum { CU_Q = LSE + 1, CU_K, MAX_Q, MAX_K, PACKED_OPTIONS };
+enum { GRAD_LSE, ANY_ORDER, GRAD_BIAS, GRAD_ALIBI, GRADS, ACCUMULATE, F32, ZERO_UNUSED }; /* after the options */
+#define AFTER_OPTIONS \
+  "grad_lse", "any_order", "grad_bias", "grad_alibi", "grads", "accumulate", "f32", "zero_unused", NULL
+static const char* const names[] = {"grad_o", "q", "k", "v", "o", "lse", OPTION_NAMES, AFTER_OPTIONS};
+static const char* const packed_names[] = {
+    "grad_o", "q", "k", "v", "o", "lse", "cu_seqlens_q", "cu_seqlens_k", "max_q", "max_k", OPTION_NAMES, AFTER_OPTIONS};
+static signature dense_signature = {"attention_backward", names, 6, 6, 0, {NULL}};
+static signature packed_signature = {"varlen_backward", packed_names, 7, 8, 0, {NULL}};
+
+int ready_attention_backward(void) { return ready_signature(&dense_signature) && ready_signature(&packed_signature); }
+
+static int read_flags(call* call, PyObject* const* more) {
+  fal_attention* problem = &call->problem.attention;
+  uint8_t accumulate;
+  uint8_t f32;
+  if (!to_flag("any_order", more[ANY_ORDER], &problem->any_order) ||
+      !to_flag("accumulate", more[ACCUMULATE], &accumulate) || !to_flag("f32", more[F32], &f32) ||
+      !to_flag("zero_unused", more[ZERO_UNUSED], &problem->zero_unused))
+    return 0;
+  problem->grads = accumulate ? FAL_GRADS_ACCUMULATE : f32 ? FAL_GRADS_F32 : FAL_GRADS_ROUNDED;
+  if (!accumulate || more[GRADS] != NULL) return 1;
+  raise_text(FAL_INVALID, call, "accumulate=True needs grads, the arrays of float32 that are added to");
+  return 0;
+}
+
+static int take_inputs(call* call, PyObject* const* values, PyObject* const* more) {
+  fal_attention* problem = &call->problem.attention;
+  fal_operands* operands = &call->operands.attention;
+  if (!take_bshd(call, "o", values[O], 0, &operands->o) || !take_lse(call, "lse", values[LSE], 0, &operands->lse) ||
+      !take_bshd(call, "grad_o", values[GRAD_O], 0, &operands->grad_o))
+    return 0;
+  if (more[GRAD_LSE] == NULL) return 1;
+  problem->grad_lse = 1;
+  return take_lse(call, "grad_lse", more[GRAD_LSE], 0, &operands->grad_lse);
+}
+
+/* The gradients of the bias and of the slopes are written where the caller says, for their shape says what is summed.
+ */
+static int take_extra_outputs(call* call, PyObject* const* more) {
+  fal_attention* problem = &call->problem.attention;
+  fal_operands* operands = &call->operands.attention;
+  const array* a;
+  if (more[GRAD_BIAS] != NULL) {
+    a = take(call, "grad_bias", more[GRAD_BIAS], 1);
+    problem->grad_bias = 1;
+    if (a == NULL || !view_pairs(a, &operands->grad_bias)) return 0;
+  }
+  if (more[GRAD_ALIBI] != NULL) {
+    a = take(call, "grad_alibi", more[GRAD_ALIBI], 1);
+    problem->grad_alibi = 1;
+    if (a == NULL || !view_slopes(a, &operands->grad_alibi)) return 0;
+  }
+  return 1;
+}
+
+/* One of grad_q, grad_k, grad_v as it is in the tuple `grads`: null stands for None; without a tuple each is made. */
+static PyObject* given_grad(PyObject* grads, Py_ssize_t index) {
+  PyObject* given = grads != NULL ? PyTuple_GetItem(grads, index) : NULL;
+  return given == Py_None ? NULL : given;
+}
+
+/* A new tuple (grad_q, grad_k, grad_v), with None for what is frozen. grad_k and grad_v come together: where only one
+ * of them is given the other one is made. */
+static PyObject* take_grads(call* call, PyObject* grads) {
+  fal_attention* problem = &call->problem.attention;
+  fal_operands* operands = &call->operands.attention;
+  static const char* const names[] = {"grad_q", "grad_k", "grad_v"};
+  const fal_tensor* like[] = {&operands->q, &operands->k, &operands->v};
+  fal_tensor* out[] = {&operands->grad_q, &operands->grad_k, &operands->grad_v};
+  const int has_gaps = problem->used_q || problem->used_k || problem->first_k;
+  const int is_f32 = problem->grads != FAL_GRADS_ROUNDED;
+  PyObject* result;
+  if (grads != NULL && (!PyTuple_Check(grads) || PyTuple_Size(grads) != 3)) {
+    PyErr_SetString(PyExc_TypeError, "grads must be a tuple (grad_q, grad_k, grad_v), where None is not computed");
+    return NULL;
+  }
+  if (grads != NULL && given_grad(grads, 0) == NULL) problem->frozen |= 1;
+  if (grads != NULL && given_grad(grads, 1) == NULL && given_grad(grads, 2) == NULL) problem->frozen |= 2;
+  result = PyTuple_New(3);
+  for (int i = 0; i < 3 && result != NULL; ++i) {
+    PyObject* given = given_grad(grads, i);
+    PyObject* grad;
+    if (problem->frozen & (i == 0 ? 1 : 2)) {
+      grad = Py_NewRef(Py_None);
+    } else {
+      const int fill = given == NULL && problem->grads == FAL_GRADS_ACCUMULATE ? ZEROES : AS_IT_COMES;
+      grad = output_bshd(call, names[i], given, like[i]->shape, is_f32, fill, out[i]);
+      if (given == NULL && has_gaps && problem->grads != FAL_GRADS_ACCUMULATE) problem->zero_unused = 1;
+    }
+    if (grad == NULL || PyTuple_SetItem(result, i, grad) != 0) Py_CLEAR(result);
+  }
+  return result;
+}
+
+static PyObject* backward(call* call, PyObject* const* values, PyObject* const* more) {
+  PyObject* grads;
+  if (!read_flags(call, more) || !take_inputs(call, values, more) || !take_extra_outputs(call, more)) return NULL;
+  grads = take_grads(call, more[GRADS]);
+  if (grads != NULL && !run(call)) Py_CLEAR(grads);
+  return grads;
+}
+
+FUNCTION(py_attention_backward) {
+  PyObject *values[MOST_ARGUMENTS], *result = NULL;
+  PyObject** options = values + DENSE_OPTIONS;
+  call call;
+  (void)module;
+  if (!bind(&dense_signature, args, count, names, values)) return NULL;
+  begin(&call, "attention_backward", ATTENTION, FAL_BACKWARD);
+  if (read_layout(&call, options) && take_qkv(&call, values[Q], values[K], values[V]) &&
+      read_options(&call, options, 1))
+    result = backward(&call, values, options + OPTIONS);
+  end(&call);
+  return result;
+}
+
+FUNCTION(py_varlen_backward) {
+  PyObject *values[MOST_ARGUMENTS], *result = NULL;
+  PyObject** options = values + PACKED_OPTIONS;
+  call call;
+  (void)module;
+  if (!bind(&packed_signature, args, count, names, values)) return NULL;
+  begin(&call, "varlen_backward", ATTENTION, FAL_BACKWARD);
+  call.packed = 1;
+  if (read_layout(&call, options) && take_qkv(&call, values[Q], values[K], values[V]) &&
+      take_packed(&call, values[CU_Q], values[CU_K], values[MAX_Q], values[MAX_K]) &&
+      read_options(&call, options, values[CU_K] == NULL || values[CU_K] == values[CU_Q]))
+    result = backward(&call, values, options + OPTIONS);
+  end(&call);
+  return result;
+}

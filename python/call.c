@@ -1,0 +1,134 @@
+/* call.c: what one call of one operation holds: its arrays, and the engine's view of each of them. */
+#include <stddef.h>
+#include <string.h>
+
+#include "fal.h"
+
+void begin(call* call, const char* function, int kind, int32_t pass) {
+  memset(call, 0, offsetof(struct call, arrays));
+  call->function = function;
+  call->kind = kind;
+  call->pass = pass;
+  call->target.size = sizeof call->target;
+  if (kind == ATTENTION) {
+    call->problem.attention.size = sizeof call->problem.attention;
+    call->operands.attention.size = sizeof call->operands.attention;
+  } else {
+    call->problem.linear.size = sizeof call->problem.linear;
+    call->operands.linear.size = sizeof call->operands.linear;
+  }
+}
+
+void end(call* call) {
+  if (call->stream_context != NULL) leave_stream(call);
+  for (int i = 0; i < call->count; ++i) release_array(&call->arrays[i]);
+  call->count = 0;
+}
+
+static int fits_leader(const call* call, const array* a) {
+  const array* leader = call->leader;
+  if (a->from.name != leader->from.name) {
+    PyErr_Format(PyExc_TypeError, "%s is an array of %U, but %s is one of %U: all arrays of a call are of one library",
+                 a->name, a->from.name, leader->name, leader->from.name);
+    return 0;
+  }
+  if (a->on_gpu == leader->on_gpu && a->device == leader->device) return 1;
+  if (a->on_gpu && leader->on_gpu)
+    raise_text(FAL_INVALID, call, "%s lies on GPU %d, but %s on GPU %d: all arrays of a call lie on one device",
+               a->name, (int)a->device, leader->name, (int)leader->device);
+  else
+    raise_text(FAL_INVALID, call, "%s lies %s, but %s %s: all arrays of a call lie on one device", a->name,
+               a->on_gpu ? "on a GPU" : "in the host's memory", leader->name,
+               leader->on_gpu ? "on a GPU" : "in the host's memory");
+  return 0;
+}
+
+array* take(call* call, const char* name, PyObject* object, int writes) {
+  array* a = &call->arrays[call->count];
+  if (call->count == MOST_ARRAYS) {
+    PyErr_SetString(PyExc_SystemError, "a call has more arrays than MOST_ARRAYS");
+    return NULL;
+  }
+  if (!read_array(name, object, writes, a)) return NULL;
+  ++call->count; /* From here on `end` releases it. */
+  if (call->leader != NULL) return fits_leader(call, a) ? a : NULL;
+  call->leader = a;
+  call->leader_object = object;
+  return a;
+}
+
+static int has_float_type(const array* a) {
+  if (a->dtype >= FAL_F32 && a->dtype <= FAL_BF16) return 1;
+  raise_text(FAL_INVALID, NULL, "%s has the type %s: it must be float32, float16 or bfloat16", a->name, a->type_name);
+  return 0;
+}
+
+static void set_axis(const array* from, int axis, fal_tensor* out, int to) {
+  out->shape[to] = from->shape[axis];
+  out->stride[to] = from->stride[axis];
+}
+
+int view_bshd(const call* call, const array* from, fal_tensor* out) {
+  const int rank = call->packed ? 3 : 4;
+  const int first = rank - 3; /* the axis after b */
+  if (from->rank != rank) {
+    const char* axes = call->packed ? (call->heads_first ? "(h, total, d)" : "(total, h, d)")
+                                    : (call->heads_first ? "(b, h, s, d)" : "(b, s, h, d)");
+    raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have %d, %s", from->name, from->rank, rank, axes);
+    return 0;
+  }
+  if (!has_float_type(from)) return 0;
+  memset(out, 0, sizeof *out);
+  out->data = from->data;
+  out->dtype = from->dtype;
+  out->shape[0] = 1;
+  if (rank == 4) set_axis(from, 0, out, 0);
+  set_axis(from, first + (call->heads_first ? 1 : 0), out, 1);
+  set_axis(from, first + (call->heads_first ? 0 : 1), out, 2);
+  set_axis(from, first + 2, out, 3);
+  return 1;
+}
+
+int view_lse(const call* call, const array* from, fal_tensor* out) {
+  const int rank = call->packed ? 2 : 3;
+  if (from->rank != rank) {
+    raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have %d, %s", from->name, from->rank, rank,
+               call->packed ? "(h, total)" : "(b, h, s)");
+    return 0;
+  }
+  if (!has_float_type(from)) return 0;
+  memset(out, 0, sizeof *out);
+  out->data = from->data;
+  out->dtype = from->dtype;
+  out->shape[0] = 1;
+  if (rank == 3) set_axis(from, 0, out, 0);
+  set_axis(from, rank - 2, out, 1);
+  set_axis(from, rank - 1, out, 2);
+  out->shape[3] = out->stride[3] = 1;
+  return 1;
+}
+
+int take_bshd(call* call, const char* name, PyObject* object, int writes, fal_tensor* out) {
+  const array* a = take(call, name, object, writes);
+  return a != NULL && view_bshd(call, a, out);
+}
+
+int take_lse(call* call, const char* name, PyObject* object, int writes, fal_tensor* out) {
+  const array* a = take(call, name, object, writes);
+  return a != NULL && view_lse(call, a, out);
+}
+
+int take_lengths(call* call, const char* name, PyObject* object, const int32_t** out, int64_t* length) {
+  const array* a = take(call, name, object, 0);
+  if (a == NULL) return 0;
+  if (a->dtype != TYPE_I32)
+    raise_text(FAL_INVALID, call, "%s has the type %s: lengths are int32", name, a->type_name);
+  else if (a->rank != 1 || (a->shape[0] > 1 && a->stride[0] != 1))
+    raise_text(FAL_INVALID, call, "%s must have one axis, without gaps: it has %d axes", name, a->rank);
+  else {
+    *out = a->data;
+    *length = a->shape[0];
+    return 1;
+  }
+  return 0;
+}
