@@ -2,8 +2,8 @@
 newer.
 
     import falchion.torch as fal
-    o = fal.attention(q, k, v, causal=True)                      # (b, s, h, d)
-    o = fal.sdpa(query, key, value, is_causal=True)              # as torch's scaled_dot_product_attention
+    o = fal.attention(q, k, v, causal=True)   # (b, s, h, d)
+    o = fal.sdpa(query, key, value, is_causal=True)  # as torch's scaled_dot_product_attention
     o = fal.varlen(q, k, v, cu_seqlens, max_q=longest, causal=True)
     o = fal.linear_attention(q, k, v, decay=g)
 

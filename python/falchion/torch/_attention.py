@@ -1,78 +1,23 @@
 """attention() and varlen(): straight to C where nothing but the result is asked for, else through
 autograd."""
 
+# mypy: allow-untyped-calls
 from __future__ import annotations
 
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd import forward_ad
 
 import falchion
 from falchion import Invalid
 
+from ._eager import Eager, is_plain, straight
 from ._function import attention_with_gradients
-from ._options import (
-    Causal,
-    Options,
-    Window,
-    autocast,
-    band_of,
-    draw,
-    every_key,
-    four_axes,
-    slopes_of,
-)
+from ._ops import operator_arguments
+from ._options import Causal, Options, Window, autocast, band_of, draw, four_axes, slopes_of
 
-_TYPES = (Tensor, torch.nn.Parameter)
-_dispatch_keys = torch._C._dispatch_keys
-_function_modes = torch._C._len_torch_function_stack
-_dispatch_modes = torch._C._len_torch_dispatch_stack
 _any_autocast = torch._C._is_any_autocast_enabled
-
-
-def _key_sets() -> set[int]:
-    """The dispatch keys of ordinary tensors: no functorch wrapper, no lazy negation, not fake, not
-    sparse."""
-    with torch.inference_mode():
-        inference = torch.empty(0)
-    ordinary = torch.empty(0)
-    found = set()
-    for x in (inference, ordinary):
-        keys = _dispatch_keys(x)
-        found.add(keys.raw_repr())
-        cuda = keys.remove(torch._C.DispatchKey.CPU)
-        if keys.has(torch._C.DispatchKey.AutogradCPU):
-            cuda = cuda.remove(torch._C.DispatchKey.AutogradCPU).add(
-                torch._C.DispatchKey.AutogradCUDA
-            )
-        found.add(cuda.add(torch._C.DispatchKey.CUDA).raw_repr())
-    return found
-
-
-_PLAIN = _key_sets()
-
-
-def straight(*tensors: Tensor | None) -> bool:
-    """Whether a call may go straight to C: nobody needs a gradient, all are exactly Tensor or
-    Parameter with ordinary keys, and no mode, transform, autocast or compiler has to see the
-    call."""
-    if torch.compiler.is_compiling():
-        return False
-    if _function_modes() or _dispatch_modes() or _any_autocast() or forward_ad._current_level >= 0:
-        return False
-    recorded = torch.is_grad_enabled()
-    for x in tensors:
-        if x is None:
-            continue
-        if (
-            type(x) not in _TYPES
-            or _dispatch_keys(x).raw_repr() not in _PLAIN
-            or (recorded and x.requires_grad)
-        ):
-            return False
-    return True
 
 
 def attention(
@@ -96,7 +41,7 @@ def attention(
     return_lse: bool = False,
     any_order: bool = False,
     backend: str = "best",
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Any:
     """Softmax attention with gradients in q, k, v, bias and alibi. The options are those of
     falchion.attention.
 
@@ -112,11 +57,10 @@ def attention(
 
     Raises falchion.Invalid, falchion.Unsupported (also for second derivatives and for forward-mode
     AD), falchion.Device and falchion.Workspace, each with the argument, its value and the limit."""
-    if dropout == 0.0 and used_q is None and straight(q, k, v, bias, alibi, mask, used_k, first_k):
-        if bias is not None or mask is not None:
-            s_k = k.shape[1 if layout == "bshd" else 2]
-            bias, mask = every_key(bias, s_k), every_key(mask, s_k)
-        return falchion.attention(
+    compiling = torch.compiler.is_compiling()
+    bare = bias is alibi is mask is used_q is used_k is first_k is None and dropout == 0.0
+    if bare and not (compiling or _any_autocast() or _is_recorded(q, k, v)) and is_plain(q, k, v):
+        return falchion.attention(  # the commonest call, without the dictionaries below: 2 us less
             q,
             k,
             v,
@@ -125,29 +69,46 @@ def attention(
             align=align,
             scale=scale,
             softcap=softcap,
-            alibi=alibi,
-            bias=bias,
-            mask=mask,
-            used_k=used_k,
-            first_k=first_k,
             layout=layout,
             return_lse=return_lse,
             backend=backend,
         )
-    if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
-        raise Invalid(f"q, k and v have {q.dim()}, {k.dim()} and {v.dim()} axes; each has 4")
-    if layout not in ("bshd", "bhsd"):
-        raise Invalid(f"layout = {layout!r} is neither 'bshd' nor 'bhsd'")
-    q, k, v, bias = autocast(q, k, v, bias)  # type: ignore[assignment]
-    rows = 1 if layout == "bshd" else 2
-    band = band_of(causal, window, align, q.shape[rows], k.shape[rows])
-    options = Options(0, 0, *band, scale, softcap, dropout, layout, backend)
-    lengths = (used_q, used_k, first_k, None, None)
-    scores = (four_axes("bias", bias), slopes_of(alibi), four_axes("mask", mask))
-    o, lse = attention_with_gradients(
-        (q, k, v, *scores, *lengths, draw(dropout, q)), options, any_order
-    )
+    if compiling or _any_autocast():
+        q, k, v, bias = autocast(q, k, v, bias)  # type: ignore[assignment]
+    bias, mask, alibi = four_axes("bias", bias), four_axes("mask", mask), slopes_of(alibi)
+    given = ("mask", mask), ("used_q", used_q), ("used_k", used_k), ("first_k", first_k)
+    tensors = {name: x for name, x in given if x is not None}
+    options: dict[str, Any] = {
+        "causal": causal,
+        "window": window,
+        "align": align,
+        "scale": scale,
+        "softcap": softcap,
+        "layout": layout,
+        "backend": backend,
+    }
+    if dropout != 0.0:
+        tensors["seed"] = draw(q)
+        options["dropout"] = dropout
+    if any_order:
+        any_order = not torch.are_deterministic_algorithms_enabled()
+    plain = not compiling and is_plain(q, k, v, bias, alibi, *tensors.values())
+    if plain and not _is_recorded(q, k, v, bias, alibi):
+        return straight(q, k, v, bias, alibi, tensors, options, return_lse)
+    if plain:
+        o, lse = Eager.apply(q, k, v, bias, alibi, tensors, options, any_order)
+    else:
+        inputs, chosen = operator_arguments(q, k, v, bias, alibi, tensors, options)
+        o, lse = attention_with_gradients(inputs, chosen, any_order)
     return (o, lse) if return_lse else o
+
+
+def _is_recorded(q: Tensor, k: Tensor, v: Tensor, *others: Tensor | None) -> bool:
+    if not torch.is_grad_enabled():
+        return False
+    if q.requires_grad or k.requires_grad or v.requires_grad:
+        return True
+    return any(x is not None and x.requires_grad for x in others)
 
 
 def varlen(
@@ -172,7 +133,7 @@ def varlen(
     return_lse: bool = False,
     any_order: bool = False,
     backend: str = "best",
-) -> Tensor | tuple[Tensor, Tensor]:
+) -> Any:
     """attention() over packed sequences: q is (total_q, h_q, d_qk), k and v are (total_k, h_k, d),
     and sequence n has the rows cu_seqlens[n] to cu_seqlens[n + 1] (int32, on the tensors' device).
     Without cu_seqlens_k both are the same.
@@ -193,11 +154,10 @@ def varlen(
     options = Options(max_q, max_k, *band, scale, softcap, dropout, "bshd", backend)
     scores = (None, slopes_of(alibi), None)
     lengths = (used_q, used_k, first_k, cu_seqlens_q, cu_seqlens_k)
-    tensors: tuple[Any, ...] = (q, k, v, *scores, *lengths, draw(dropout, q))
-    if straight(*tensors):
-        o, lse = torch.ops.falchion.attention(*tensors, *options)
-    else:
-        o, lse = attention_with_gradients(tensors, options, any_order)
+    seed = draw(q) if dropout != 0.0 else None
+    any_order = any_order and not torch.are_deterministic_algorithms_enabled()
+    tensors = (q, k, v, *scores, *lengths, seed)
+    o, lse = attention_with_gradients(tensors, options, any_order)
     return (o, lse) if return_lse else o
 
 

@@ -1,5 +1,6 @@
 """Autograd around the operators of _ops.py."""
 
+# mypy: allow-untyped-calls
 from __future__ import annotations
 
 from typing import Any
@@ -73,7 +74,6 @@ def attention_with_gradients(
     tensors: tuple[Tensor | None, ...], options: Options, any_order: bool
 ) -> tuple[Tensor, Tensor]:
     """(O, LSE), differentiable in q, k, v, bias and alibi."""
-    any_order = any_order and not torch.are_deterministic_algorithms_enabled()
     if not torch.compiler.is_compiling():
         o, lse = EagerAttention.apply(*tensors, *options, any_order)
     elif torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):

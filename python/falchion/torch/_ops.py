@@ -7,37 +7,74 @@ cu_seqlens_q the tensors are packed, (total, h, d), else they lie as `layout` sa
 or 1, h_q), bias and mask are (b, h_q, s_q, s_k) with extents of 1 where they are shared, and the
 LSE is (b, h_q, s_q), packed (h_q, total)."""
 
+# mypy: allow-untyped-calls
 from __future__ import annotations
 
-from typing import Any, Sequence
+import math
+from typing import Any, Mapping, Sequence
 
 import torch
 from torch import Tensor
 
 import falchion
-from falchion import Unsupported
+from falchion import Invalid, Unsupported
 
-from ._options import SCHEMA, Options, every_key
+from ._options import SCHEMA, Options, band_of, every_key, four_axes, slopes_of
 
 INPUTS = (
-    "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? alibi, Tensor? mask, Tensor? used_q, Tensor? used_k, "
-    "Tensor? first_k, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? rng"
+    "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? alibi, Tensor? mask, "
+    "Tensor? used_q, Tensor? used_k, Tensor? first_k, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? rng"
 )
 COUNT = 12  # how many tensors INPUTS has
 
 library = torch.library.Library("falchion", "DEF")
 library.define(f"attention({INPUTS}, {SCHEMA}) -> (Tensor, Tensor)")
 library.define(
-    f"attention_backward(Tensor grad_o, Tensor? grad_lse, Tensor o, Tensor lse, {INPUTS}, {SCHEMA}, "
-    "bool any_order, bool[] wanted) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+    f"attention_backward(Tensor grad_o, Tensor? grad_lse, Tensor o, Tensor lse, {INPUTS}, "
+    f"{SCHEMA}, bool any_order, bool[] wanted) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
 )
+
+
+def operator_arguments(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    alibi: Tensor | None,
+    tensors: Mapping[str, Tensor],
+    options: Mapping[str, Any],
+) -> tuple[tuple[Tensor | None, ...], Options]:
+    """The tensors of INPUTS and the options of a dense call, of what falchion.attention takes by
+    name."""
+    if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
+        raise Invalid(f"q, k and v have {q.dim()}, {k.dim()} and {v.dim()} axes; each has 4")
+    layout = options["layout"]
+    if layout not in ("bshd", "bhsd"):
+        raise Invalid(f"layout = {layout!r} is neither 'bshd' nor 'bhsd'")
+    rows = 1 if layout == "bshd" else 2
+    causal, window, align = options["causal"], options["window"], options["align"]
+    band = band_of(causal, window, align, q.shape[rows], k.shape[rows])
+    scores = (four_axes("bias", bias), slopes_of(alibi), four_axes("mask", tensors.get("mask")))
+    lengths = [tensors.get(name) for name in ("used_q", "used_k", "first_k")]
+    chosen = Options(
+        0,
+        0,
+        *band,
+        options["scale"],
+        options["softcap"],
+        options.get("dropout", 0.0),
+        layout,
+        options["backend"],
+    )
+    return (q, k, v, *scores, *lengths, None, None, tensors.get("seed")), chosen
 
 
 def empty_outputs(
     q: Tensor, v: Tensor, used_q: Tensor | None, cu_seqlens_q: Tensor | None, layout: str
 ) -> tuple[Tensor, Tensor]:
     """O, with q's order of strides where the head dims are the same, and the LSE. Rows that are
-    nobody's query stay as they are made here, so they are made as zeros where there may be any."""
+    nobody's query stay as they are made here, so they are those of a query that sees no key where
+    there may be any."""
     d_v = v.shape[-1]
     o = torch.empty_like(q) if d_v == q.shape[-1] else q.new_empty((*q.shape[:-1], d_v))
     if cu_seqlens_q is not None:
@@ -49,7 +86,7 @@ def empty_outputs(
     lse = q.new_empty(rows, dtype=torch.float32)
     if used_q is not None or cu_seqlens_q is not None:
         o.zero_()
-        lse.zero_()
+        lse.fill_(-math.inf)
     return o, lse
 
 
@@ -194,7 +231,8 @@ def folded(
     count = tensors_at + COUNT
     if args[count - 3] is not None:
         raise Unsupported(
-            "falchion: vmap over packed sequences (cu_seqlens) is not there; pack the mapped axis instead"
+            "falchion: vmap over packed sequences (cu_seqlens) is not there; "
+            "pack the mapped axis instead"
         )
     found = [
         fold(name, x, dim, batch, b) for name, x, dim in zip(names, args[: count - 1], in_dims)

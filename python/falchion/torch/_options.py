@@ -103,11 +103,9 @@ def slopes_of(alibi: torch.Tensor | None) -> torch.Tensor | None:
     return alibi[None]
 
 
-def draw(dropout: float, q: torch.Tensor) -> torch.Tensor | None:
+def draw(q: torch.Tensor) -> torch.Tensor:
     """Seed and offset of one run, drawn from torch's default generator of q's device. They stay in
     that device's memory, so that a captured graph draws new ones at each replay."""
-    if dropout == 0.0:
-        return None
     return torch.randint(-(2**63), 2**63 - 1, (2,), dtype=torch.int64, device=q.device)
 
 
@@ -128,13 +126,13 @@ def autocast(*tensors: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
 
 def no_second_derivative() -> Unsupported:
     return Unsupported(
-        "falchion has no second derivative of attention: its backward pass cannot be differentiated. "
-        "Where one is needed (a gradient penalty, a Hessian), use torch's math backend there."
+        "falchion has no second derivative of attention: its backward pass cannot be "
+        "differentiated. Where one is needed (a gradient penalty, a Hessian), use torch's math backend there."
     )
 
 
 def no_forward_mode() -> Unsupported:
     return Unsupported(
-        "falchion has no forward-mode derivative (jvp) of attention; only the backward pass is there. "
-        "Where one is needed, use torch's math backend there."
+        "falchion has no forward-mode derivative (jvp) of attention; only the backward pass is "
+        "there. Where one is needed, use torch's math backend there."
     )

@@ -1,5 +1,6 @@
 """torch.nn.functional.scaled_dot_product_attention, with its signature and its meaning."""
 
+# mypy: allow-untyped-calls
 from __future__ import annotations
 
 import torch
@@ -34,13 +35,16 @@ def sdpa(
     falchion.Invalid and falchion.Unsupported (float64, a head dim above 256)."""
     if is_causal and attn_mask is not None:
         raise Invalid(
-            "is_causal = True and attn_mask are both given; the mask would have to hold the causal part itself"
+            "is_causal = True and attn_mask are both given; "
+            "the mask would have to hold the causal part itself"
         )
-    if min(query.dim(), key.dim(), value.dim()) < 2:
-        raise Invalid(
-            f"query, key and value have {query.dim()}, {key.dim()} and {value.dim()} axes; each needs at least 2"
-        )
-    lead, (q, k, v, mask) = _four_axes(query, key, value, attn_mask, enable_gqa)
+    q, k, v, mask = query, key, value, attn_mask
+    rank = max(query.dim(), key.dim(), value.dim())
+    if mask is not None or not _is_usual(q, k, v, enable_gqa):
+        if min(query.dim(), key.dim(), value.dim()) < 2:
+            axes = [x.dim() for x in (query, key, value)]
+            raise Invalid(f"query, key and value have {axes} axes; each needs at least 2")
+        batch, (q, k, v, mask) = _four_axes(query, key, value, attn_mask, enable_gqa)
     given = _ZERO_SCALE if scale == 0.0 else scale
     additive = mask is not None and mask.dtype is not torch.bool
     o = attention(
@@ -55,7 +59,21 @@ def sdpa(
         layout="bhsd",
     )
     assert isinstance(o, Tensor)
-    return o if query.dim() == 4 else o.reshape(*lead, *o.shape[-2:])
+    if rank == 4:
+        return o
+    return o.reshape((*batch, *o.shape[-3:])[-rank:])
+
+
+def _is_usual(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool) -> bool:
+    """Whether the tensors are what attention() takes as they are."""
+    if not q.dim() == k.dim() == v.dim() == 4:
+        return False
+    (b, h, _, _), (b_k, h_k, _, _), (b_v, h_v, _, _) = q.shape, k.shape, v.shape
+    if not (b == b_k == b_v and h_k == h_v):
+        return False
+    if h != h_k and not (enable_gqa and h_k and h % h_k == 0):
+        return False
+    return q.stride(3) == k.stride(3) == v.stride(3) == 1
 
 
 def _last_contiguous(x: Tensor) -> Tensor:
@@ -65,38 +83,36 @@ def _last_contiguous(x: Tensor) -> Tensor:
 def _four_axes(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, enable_gqa: bool
 ) -> tuple[tuple[int, ...], tuple[Tensor, Tensor, Tensor, Tensor | None]]:
-    """The leading axes of the result, and the tensors as (b, h, s, d), the mask as (b or 1, h or 1,
-    s_q or 1, s_k)."""
+    """The axes of the result before those of the heads, and the tensors as (b, h, s, d), the mask
+    with extents of 1 where it is shared."""
     tensors = [_last_contiguous(x) for x in (query, key, value)]
-    if query.dim() < 4 or key.dim() != query.dim() or value.dim() != query.dim():
-        rank = max(4, *(x.dim() for x in tensors))
-        tensors = [x[(None,) * (rank - x.dim())] for x in tensors]
-    q, k, v = tensors
+    rank = max(4, *(x.dim() for x in tensors))
+    q, k, v = (x[(None,) * (rank - x.dim())] for x in tensors)
     heads = q.shape[-3]
     if enable_gqa:
         if k.shape[-3] == 0 or heads % k.shape[-3]:
             raise Invalid(
-                f"enable_gqa: query has {heads} heads, which is no multiple of the {k.shape[-3]} of key"
+                f"enable_gqa: query has {heads} heads, which is no multiple of key's {k.shape[-3]}"
             )
     elif not (k.shape[-3] == v.shape[-3] == heads):
         heads = max(heads, k.shape[-3], v.shape[-3])
-        if any(x.shape[-3] not in (1, heads) for x in tensors):
-            counts = [x.shape[-3] for x in tensors]
+        counts = [x.shape[-3] for x in (q, k, v)]
+        if any(count not in (1, heads) for count in counts):
             raise Invalid(
-                f"query, key and value have {counts} heads; enable_gqa = True lets query have more than key"
+                f"query, key and value have {counts} heads; "
+                "enable_gqa = True lets query have more than key"
             )
         q, k, v = (x.expand(*x.shape[:-3], heads, *x.shape[-2:]) for x in tensors)
     batch = tuple(q.shape[:-3])
     if not (batch == tuple(k.shape[:-3]) == tuple(v.shape[:-3])):
         batch = tuple(torch.broadcast_shapes(*(x.shape[:-3] for x in (q, k, v))))
         q, k, v = (x.expand(*batch, *x.shape[-3:]) for x in (q, k, v))
-    lead = (*batch, q.shape[-3])
-    mask = _mask_of(mask, (*lead, q.shape[-2], k.shape[-2]), q.dtype)
+    mask = _mask_of(mask, (*batch, q.shape[-3], q.shape[-2], k.shape[-2]), q.dtype)
     if len(batch) > 1:
         q, k, v = (x.flatten(0, len(batch) - 1) for x in (q, k, v))
         if mask is not None:
             mask = mask.expand(*batch, *mask.shape[-3:]).flatten(0, len(batch) - 1)
-    return lead[len(lead) - max(query.dim() - 2, 0) :], (q, k, v, mask)
+    return batch, (q, k, v, mask)
 
 
 def _mask_of(mask: Tensor | None, scores: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:
@@ -105,7 +121,7 @@ def _mask_of(mask: Tensor | None, scores: tuple[int, ...], dtype: torch.dtype) -
         return None
     if mask.dtype is not torch.bool and not mask.is_floating_point():
         raise Invalid(
-            f"attn_mask has the type {mask.dtype}; it is bool, float32 or the type of query, {dtype}"
+            f"attn_mask has the type {mask.dtype}; it is bool, float32 or query's type, {dtype}"
         )
     fits = all(extent in (1, s) for extent, s in zip(reversed(mask.shape), reversed(scores)))
     if mask.dim() > len(scores) or not fits:
