@@ -4,8 +4,8 @@
     falchion.hf.register()
     model = AutoModelForCausalLM.from_pretrained(..., attn_implementation="falchion")
 
-register() adds two functions to transformers: the attention, and the function that makes masks for it.
-Both are needed, because transformers gives an attention without a mask function no mask at all.
+register() adds two functions to transformers: the attention, and the function that makes masks for
+it. Both are needed, because transformers gives an attention without a mask function no mask at all.
 
 The mask function says in a small tensor what a band and lengths can say: a causal or full mask, a
 sliding window, padding at the left or at the right. Everything else is the bool mask of
@@ -88,9 +88,10 @@ def mask(
     """The mask that attention() below gets: None (plain causal or full, as sdpa's mask function
     decides), or lengths, or a bool mask (b, 1, s_q, s_k).
 
-    Lengths are int32 and have the shape (b, 2, 1 + causal, 1, 1 + window): each sequence's first key
-    and the end of its keys. The last three axes are expanded, so that they need no memory; their
-    extents say the band, so that nobody has to read the tensor."""
+    Lengths are int32 and have the shape (b, 2, 1 + causal + 2 * window, 1): each sequence's first
+    key and the end of its keys. The third axis is expanded, so that it needs no memory; its extent
+    says the band, so that nobody has to read the tensor. (The mask has four axes because
+    transformers hands such a mask on as it is, which generate() relies on.)"""
     from transformers import masking_utils
 
     function = masking_utils.causal_mask_function if mask_function is None else mask_function
@@ -111,8 +112,7 @@ def mask(
         whole = torch.tensor([[0, kv_length]], dtype=torch.int32, device=device)
         lengths = whole.expand(batch_size, 2) if padding is None else _lengths(padding)
         if lengths is not None:
-            extents = (batch_size, 2, 1 + causal, 1, 1 + window)
-            return lengths[:, :, None, None, None].expand(extents)
+            return lengths[:, :, None, None].expand(batch_size, 2, 1 + causal + 2 * window, 1)
     made: Tensor | None = masking_utils.sdpa_mask(
         batch_size,
         q_length,
@@ -159,7 +159,7 @@ def attention(
             common["causal"] = "top_left"
             if sliding_window is not None and sliding_window <= s_k:
                 common["window"] = (sliding_window - 1, None)
-    elif attention_mask.dtype == torch.int32 and attention_mask.dim() == 5:
+    elif attention_mask.dtype == torch.int32 and attention_mask.dim() == 4:
         common.update(_band_and_lengths(attention_mask, s_q, s_k))
     elif attention_mask.dtype is torch.bool and attention_mask.dim() == 4:
         common["mask"] = attention_mask
@@ -176,13 +176,14 @@ def attention(
 
 
 def _band_and_lengths(lengths: Tensor, s_q: int, s_k: int) -> dict[str, Any]:
-    """What lengths (b, 2, 1 + causal, 1, 1 + window) say, as options of attention(). Without a band
-    padded queries see what the others see; with one they are not computed, and their rows are 0."""
-    first_k, used_k = lengths[:, 0, 0, 0, 0], lengths[:, 1, 0, 0, 0]
+    """What lengths (b, 2, 1 + causal + 2 * window, 1) say, as options of attention(). Without a
+    band padded queries see what the others see; with one they are not computed, and their rows are
+    0."""
+    first_k, used_k = lengths[:, 0, 0, 0], lengths[:, 1, 0, 0]
+    window, causal = divmod(lengths.shape[2] - 1, 2)
     found: dict[str, Any] = {"first_k": first_k.contiguous(), "used_k": used_k.contiguous()}
-    if lengths.shape[2] == 1:
+    if not causal:
         return found
-    window = lengths.shape[4] - 1
     found["used_q"] = (used_k - (s_k - s_q)).clamp(min=0)
     found["causal"] = "bottom_right"
     if window > 0:
@@ -201,7 +202,9 @@ def _packed(
 ) -> Tensor:
     """Sequences that follow each other in one row of the batch, with their starts beside them."""
     if q.shape[0] != 1:
-        raise Invalid(f"cu_seq_lens_q is given with {q.shape[0]} rows; packed sequences are one row")
+        raise Invalid(
+            f"cu_seq_lens_q is given with {q.shape[0]} rows; packed sequences are one row"
+        )
     starts_q, starts_k = others["cu_seq_lens_q"], others.get("cu_seq_lens_k")
     if causal:
         common["causal"] = "bottom_right"

@@ -30,11 +30,25 @@ FAMILIES = {
     "qwen2": (transformers.Qwen2Config, dict(SMALL)),
     "gemma2": (
         transformers.Gemma2Config,
-        dict(SMALL, head_dim=12, sliding_window=4, attn_logit_softcapping=2.0, query_pre_attn_scalar=12),
+        dict(
+            SMALL,
+            head_dim=12,
+            sliding_window=4,
+            attn_logit_softcapping=2.0,
+            query_pre_attn_scalar=12,
+        ),
     ),
     "gpt2": (
         transformers.GPT2Config,
-        dict(vocab_size=97, n_embd=48, n_layer=2, n_head=4, n_positions=64, bos_token_id=1, eos_token_id=2),
+        dict(
+            vocab_size=97,
+            n_embd=48,
+            n_layer=2,
+            n_head=4,
+            n_positions=64,
+            bos_token_id=1,
+            eos_token_id=2,
+        ),
     ),
 }
 
@@ -191,5 +205,7 @@ def test_packed_sequences_beside_the_tensors():
     starts = torch.tensor([0, 4, 9], dtype=torch.int32)
     lengths = dict(cu_seq_lens_q=starts, cu_seq_lens_k=starts, max_length_q=5, max_length_k=5)
     found = falchion.hf.attention(torch.nn.Module(), q, q, q, None, **lengths)[0]
-    parts = [falchion.hf.attention(torch.nn.Module(), *[x] * 3, None)[0] for x in q.split([4, 5], 2)]
+    parts = [
+        falchion.hf.attention(torch.nn.Module(), *[x] * 3, None)[0] for x in q.split([4, 5], 2)
+    ]
     assert (found - torch.cat(parts, 1)).abs().max() < 1e-6
