@@ -23,7 +23,8 @@ from ._options import SCHEMA, Options, band_of, every_key, four_axes, slopes_of
 
 INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? alibi, Tensor? mask, "
-    "Tensor? used_q, Tensor? used_k, Tensor? first_k, Tensor? cu_seqlens_q, Tensor? cu_seqlens_k, Tensor? rng"
+    "Tensor? used_q, Tensor? used_k, Tensor? first_k, Tensor? cu_seqlens_q, "
+    "Tensor? cu_seqlens_k, Tensor? rng"
 )
 COUNT = 12  # how many tensors INPUTS has
 

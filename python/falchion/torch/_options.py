@@ -103,6 +103,17 @@ def slopes_of(alibi: torch.Tensor | None) -> torch.Tensor | None:
     return alibi[None]
 
 
+# The engine's scale of 0 asks for 1/sqrt(d). PyTorch's means that all scores are 0, which this
+# number does too: it is the smallest normal f32, so that a score is below 1e-30 where q and k are
+# below 1e3.
+_ZERO_SCALE = torch.finfo(torch.float32).tiny
+
+
+def exact_scale(scale: float | None) -> float | None:
+    """The scale for the engine of a scale that means what it says, 0 too."""
+    return _ZERO_SCALE if scale == 0.0 else scale
+
+
 def draw(q: torch.Tensor) -> torch.Tensor:
     """Seed and offset of one run, drawn from torch's default generator of q's device. They stay in
     that device's memory, so that a captured graph draws new ones at each replay."""
@@ -127,7 +138,8 @@ def autocast(*tensors: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
 def no_second_derivative() -> Unsupported:
     return Unsupported(
         "falchion has no second derivative of attention: its backward pass cannot be "
-        "differentiated. Where one is needed (a gradient penalty, a Hessian), use torch's math backend there."
+        "differentiated. Where one is needed (a gradient penalty, a Hessian), use torch's math "
+        "backend there."
     )
 
 

@@ -9,11 +9,7 @@ from torch import Tensor
 from falchion import Invalid
 
 from ._attention import attention
-
-# The engine's scale of 0 asks for 1/sqrt(d). PyTorch's means that all scores are 0, which this
-# number does too: it is the smallest normal f32, so that a score is below 1e-30 where q and k are
-# below 1e3.
-_ZERO_SCALE = torch.finfo(torch.float32).tiny
+from ._options import exact_scale
 
 
 def sdpa(
@@ -45,14 +41,13 @@ def sdpa(
             axes = [x.dim() for x in (query, key, value)]
             raise Invalid(f"query, key and value have {axes} axes; each needs at least 2")
         batch, (q, k, v, mask) = _four_axes(query, key, value, attn_mask, enable_gqa)
-    given = _ZERO_SCALE if scale == 0.0 else scale
     additive = mask is not None and mask.dtype is not torch.bool
     o = attention(
         q,
         k,
         v,
         causal="top_left" if is_causal else False,
-        scale=given,
+        scale=exact_scale(scale),
         bias=mask if additive else None,
         mask=None if additive else mask,
         dropout=dropout_p,
