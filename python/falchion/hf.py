@@ -93,12 +93,13 @@ def mask(
     says the band, so that nobody has to read the tensor. (The mask has four axes because
     transformers hands such a mask on as it is, which generate() relies on.)"""
     from transformers import masking_utils
+    from transformers.utils.import_utils import is_tracing
 
     function = masking_utils.causal_mask_function if mask_function is None else mask_function
     band = _band_in_words(function)
     offsets = isinstance(q_offset, int) and isinstance(kv_offset, int)
     ends = offsets and q_offset + q_length == kv_offset + kv_length
-    if band is not None and ends and not masking_utils.is_tracing(attention_mask):
+    if band is not None and ends and not is_tracing(attention_mask):
         causal, window = band
         padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
         if padding is not None:

@@ -67,7 +67,15 @@ def flash_attn_kvpacked_func(
 ) -> Any:
     """kv is (b, s_k, 2, h_k, d)."""
     k, v = _parts("kv", kv, 2)
-    rest = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
+    rest: tuple[Any, ...] = (
+        dropout_p,
+        softmax_scale,
+        causal,
+        window_size,
+        softcap,
+        alibi_slopes,
+        deterministic,
+    )
     return flash_attn_func(q, k, v, *rest, return_attn_probs)
 
 
@@ -84,7 +92,15 @@ def flash_attn_qkvpacked_func(
 ) -> Any:
     """qkv is (b, s, 3, h, d)."""
     q, k, v = _parts("qkv", qkv, 3)
-    rest = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
+    rest: tuple[Any, ...] = (
+        dropout_p,
+        softmax_scale,
+        causal,
+        window_size,
+        softcap,
+        alibi_slopes,
+        deterministic,
+    )
     return flash_attn_func(q, k, v, *rest, return_attn_probs)
 
 
@@ -146,7 +162,15 @@ def flash_attn_varlen_kvpacked_func(
     """kv is (total_k, 2, h_k, d)."""
     k, v = _parts("kv", kv, 2)
     lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    rest = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
+    rest: tuple[Any, ...] = (
+        dropout_p,
+        softmax_scale,
+        causal,
+        window_size,
+        softcap,
+        alibi_slopes,
+        deterministic,
+    )
     return flash_attn_varlen_func(q, k, v, *lengths, *rest, return_attn_probs)
 
 
@@ -166,7 +190,15 @@ def flash_attn_varlen_qkvpacked_func(
     """qkv is (total, 3, h, d)."""
     q, k, v = _parts("qkv", qkv, 3)
     lengths = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
-    rest = (dropout_p, softmax_scale, causal, window_size, softcap, alibi_slopes, deterministic)
+    rest: tuple[Any, ...] = (
+        dropout_p,
+        softmax_scale,
+        causal,
+        window_size,
+        softcap,
+        alibi_slopes,
+        deterministic,
+    )
     return flash_attn_varlen_func(q, k, v, *lengths, *rest, return_attn_probs)
 
 
