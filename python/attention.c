@@ -31,24 +31,6 @@ int take_qkv(call* call, PyObject* q, PyObject* k, PyObject* v) {
   return 1;
 }
 
-/* The longest of packed sequences: what the caller says; else the longest there is; else, where a GPU has the lengths,
- * their mean, which is all that a plan of a GPU needs. */
-static int read_longest(call* call, const char* name, PyObject* given, const int32_t* starts, int64_t total,
-                        int64_t* out) {
-  const int64_t b = call->problem.attention.b;
-  if (given != NULL) return to_int64(name, given, out);
-  *out = 0;
-  if (call->leader->on_gpu) {
-    *out = b > 0 ? (total + b - 1) / b : 0;
-    return 1;
-  }
-  for (int64_t i = 0; i < b; ++i) {
-    const int64_t length = (int64_t)starts[i + 1] - starts[i];
-    if (length > *out) *out = length;
-  }
-  return 1;
-}
-
 int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyObject* max_k) {
   fal_attention* problem = &call->problem.attention;
   fal_operands* operands = &call->operands.attention;
@@ -66,29 +48,27 @@ int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyO
   problem->packed = 1;
   problem->b = count_q - 1;
   if (max_k == NULL && cu_k == cu_q) max_k = max_q;
-  return read_longest(call, "max_q", max_q, operands->cu_seqlens_q, operands->q.shape[1], &problem->s_q) &&
-         read_longest(call, "max_k", max_k, operands->cu_seqlens_k, operands->k.shape[1], &problem->s_k);
+  return read_longest(call, "max_q", max_q, problem->b, operands->cu_seqlens_q, operands->q.shape[1], &problem->s_q) &&
+         read_longest(call, "max_k", max_k, problem->b, operands->cu_seqlens_k, operands->k.shape[1], &problem->s_k);
 }
 
 /* What both passes read of their options, once q, k, v and the lengths are there. */
 int read_options(call* call, PyObject* const* options, int same_lengths) {
   if (options[USED_Q] != options[USED_K] || options[FIRST_K] != NULL) same_lengths = 0;
   if (call->problem.attention.s_q != call->problem.attention.s_k) same_lengths = 0;
-  return read_target(call, options) && read_band(call, options, same_lengths) && read_score(call, options) &&
-         read_option_arrays(call, options) && read_stream(call, options[STREAM]);
+  return read_target(call, options[BACKEND], options[THREADS]) && read_band(call, options, same_lengths) &&
+         read_score(call, options) && read_option_arrays(call, options) && read_stream(call, options[STREAM]);
 }
 
 /* The outputs, the run, and what the caller gets. Rows past a used length are left alone by the engine; in arrays that
  * are made here they are 0, and their LSE is that of a row without keys. */
-static PyObject* forward(call* call, PyObject* return_lse, PyObject* out, PyObject* lse) {
+PyObject* run_forward(call* call, int wants_lse, PyObject* out, PyObject* lse) {
   fal_attention* problem = &call->problem.attention;
   fal_operands* operands = &call->operands.attention;
   const fal_tensor* q = &operands->q;
   const int64_t shape[4] = {q->shape[0], q->shape[1], q->shape[2], operands->v.shape[3]};
   const int has_gaps = problem->used_q;
-  uint8_t wants_lse = 0;
   PyObject *o, *l = NULL, *result = NULL;
-  if (!to_flag("return_lse", return_lse, &wants_lse)) return NULL;
   problem->lse = wants_lse || lse != NULL;
   o = output_bshd(call, "out", out, shape, 0, has_gaps ? ZEROES : AS_IT_COMES, &operands->o);
   if (o == NULL) return NULL;
@@ -104,6 +84,11 @@ done:
   return result;
 }
 
+static PyObject* forward(call* call, PyObject* return_lse, PyObject* out, PyObject* lse) {
+  uint8_t wants_lse = 0;
+  return to_flag("return_lse", return_lse, &wants_lse) ? run_forward(call, wants_lse, out, lse) : NULL;
+}
+
 FUNCTION(py_attention) {
   PyObject *values[MOST_ARGUMENTS], *result = NULL;
   PyObject** options = values + FORWARD_OPTIONS;
@@ -111,7 +96,7 @@ FUNCTION(py_attention) {
   (void)module;
   if (!bind(&attention_signature, args, count, names, values)) return NULL;
   begin(&call, "attention", ATTENTION, FAL_FORWARD);
-  if (read_layout(&call, options) && take_qkv(&call, values[Q], values[K], values[V]) &&
+  if (read_layout(&call, options[LAYOUT]) && take_qkv(&call, values[Q], values[K], values[V]) &&
       read_options(&call, options, 1))
     result = forward(&call, values[RETURN_LSE], values[OUT], values[LSE]);
   end(&call);
@@ -127,7 +112,7 @@ FUNCTION(py_varlen) {
   if (!bind(&varlen_signature, args, count, names, values)) return NULL;
   begin(&call, "varlen", ATTENTION, FAL_FORWARD);
   call.packed = 1;
-  if (read_layout(&call, options) && take_qkv(&call, values[Q], values[K], values[V]) &&
+  if (read_layout(&call, options[LAYOUT]) && take_qkv(&call, values[Q], values[K], values[V]) &&
       take_packed(&call, values[CU_Q], values[CU_K], values[MAX_Q], values[MAX_K]) &&
       read_options(&call, options, values[CU_K] == NULL || values[CU_K] == values[CU_Q]))
     result = forward(&call, outputs[0], outputs[1], outputs[2]);

@@ -32,30 +32,29 @@ static int read_flags(call* call, PyObject* const* more) {
   return 0;
 }
 
-static int take_inputs(call* call, PyObject* const* values, PyObject* const* more) {
-  fal_attention* problem = &call->problem.attention;
+static int take_inputs(call* call, const backward_arrays* arrays) {
   fal_operands* operands = &call->operands.attention;
-  if (!take_bshd(call, "o", values[O], 0, &operands->o) || !take_lse(call, "lse", values[LSE], 0, &operands->lse) ||
-      !take_bshd(call, "grad_o", values[GRAD_O], 0, &operands->grad_o))
+  if (!take_bshd(call, "o", arrays->o, 0, &operands->o) || !take_lse(call, "lse", arrays->lse, 0, &operands->lse) ||
+      !take_bshd(call, "grad_o", arrays->grad_o, 0, &operands->grad_o))
     return 0;
-  if (more[GRAD_LSE] == NULL) return 1;
-  problem->grad_lse = 1;
-  return take_lse(call, "grad_lse", more[GRAD_LSE], 0, &operands->grad_lse);
+  if (arrays->grad_lse == NULL) return 1;
+  call->problem.attention.grad_lse = 1;
+  return take_lse(call, "grad_lse", arrays->grad_lse, 0, &operands->grad_lse);
 }
 
 /* The gradients of the bias and of the slopes are written where the caller says, for their shape says what is summed.
  */
-static int take_extra_outputs(call* call, PyObject* const* more) {
+static int take_extra_outputs(call* call, const backward_arrays* arrays) {
   fal_attention* problem = &call->problem.attention;
   fal_operands* operands = &call->operands.attention;
   const array* a;
-  if (more[GRAD_BIAS] != NULL) {
-    a = take(call, "grad_bias", more[GRAD_BIAS], 1);
+  if (arrays->grad_bias != NULL) {
+    a = take(call, "grad_bias", arrays->grad_bias, 1);
     problem->grad_bias = 1;
     if (a == NULL || !view_pairs(a, &operands->grad_bias)) return 0;
   }
-  if (more[GRAD_ALIBI] != NULL) {
-    a = take(call, "grad_alibi", more[GRAD_ALIBI], 1);
+  if (arrays->grad_alibi != NULL) {
+    a = take(call, "grad_alibi", arrays->grad_alibi, 1);
     problem->grad_alibi = 1;
     if (a == NULL || !view_slopes(a, &operands->grad_alibi)) return 0;
   }
@@ -92,21 +91,28 @@ static PyObject* take_grads(call* call, PyObject* grads) {
     if (problem->frozen & (i == 0 ? 1 : 2)) {
       grad = Py_NewRef(Py_None);
     } else {
-      const int fill = given == NULL && problem->grads == FAL_GRADS_ACCUMULATE ? ZEROES : AS_IT_COMES;
-      grad = output_bshd(call, names[i], given, like[i]->shape, is_f32, fill, out[i]);
-      if (given == NULL && has_gaps && problem->grads != FAL_GRADS_ACCUMULATE) problem->zero_unused = 1;
+      const int adds = problem->grads == FAL_GRADS_ACCUMULATE;
+      if (given == NULL && has_gaps && !adds && call->fixed == NULL) problem->zero_unused = 1;
+      grad = output_bshd(call, names[i], given, like[i]->shape, is_f32,
+                         adds || (has_gaps && !problem->zero_unused) ? ZEROES : AS_IT_COMES, out[i]);
     }
     if (grad == NULL || PyTuple_SetItem(result, i, grad) != 0) Py_CLEAR(result);
   }
   return result;
 }
 
-static PyObject* backward(call* call, PyObject* const* values, PyObject* const* more) {
+PyObject* run_backward(call* call, const backward_arrays* arrays) {
   PyObject* grads;
-  if (!read_flags(call, more) || !take_inputs(call, values, more) || !take_extra_outputs(call, more)) return NULL;
-  grads = take_grads(call, more[GRADS]);
+  if (!take_inputs(call, arrays) || !take_extra_outputs(call, arrays)) return NULL;
+  grads = take_grads(call, arrays->grads);
   if (grads != NULL && !run(call)) Py_CLEAR(grads);
   return grads;
+}
+
+static PyObject* backward(call* call, PyObject* const* values, PyObject* const* more) {
+  const backward_arrays arrays = {values[GRAD_O],  values[O],        values[LSE], more[GRAD_LSE],
+                                  more[GRAD_BIAS], more[GRAD_ALIBI], more[GRADS]};
+  return read_flags(call, more) ? run_backward(call, &arrays) : NULL;
 }
 
 FUNCTION(py_attention_backward) {
@@ -116,7 +122,7 @@ FUNCTION(py_attention_backward) {
   (void)module;
   if (!bind(&dense_signature, args, count, names, values)) return NULL;
   begin(&call, "attention_backward", ATTENTION, FAL_BACKWARD);
-  if (read_layout(&call, options) && take_qkv(&call, values[Q], values[K], values[V]) &&
+  if (read_layout(&call, options[LAYOUT]) && take_qkv(&call, values[Q], values[K], values[V]) &&
       read_options(&call, options, 1))
     result = backward(&call, values, options + OPTIONS);
   end(&call);
@@ -131,7 +137,7 @@ FUNCTION(py_varlen_backward) {
   if (!bind(&packed_signature, args, count, names, values)) return NULL;
   begin(&call, "varlen_backward", ATTENTION, FAL_BACKWARD);
   call.packed = 1;
-  if (read_layout(&call, options) && take_qkv(&call, values[Q], values[K], values[V]) &&
+  if (read_layout(&call, options[LAYOUT]) && take_qkv(&call, values[Q], values[K], values[V]) &&
       take_packed(&call, values[CU_Q], values[CU_K], values[MAX_Q], values[MAX_K]) &&
       read_options(&call, options, values[CU_K] == NULL || values[CU_K] == values[CU_Q]))
     result = backward(&call, values, options + OPTIONS);

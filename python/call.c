@@ -132,3 +132,18 @@ int take_lengths(call* call, const char* name, PyObject* object, const int32_t**
   }
   return 0;
 }
+
+int read_longest(const call* call, const char* name, PyObject* given, int64_t b, const int32_t* starts, int64_t total,
+                 int64_t* out) {
+  if (given != NULL) return to_int64(name, given, out);
+  *out = 0;
+  if (call->leader->on_gpu) {
+    *out = b > 0 ? (total + b - 1) / b : 0;
+    return 1;
+  }
+  for (int64_t i = 0; i < b; ++i) {
+    const int64_t length = (int64_t)starts[i + 1] - starts[i];
+    if (length > *out) *out = length;
+  }
+  return 1;
+}

@@ -81,6 +81,7 @@ typedef struct signature {
 } signature;
 int ready_signature(signature* signature);
 /* Fills values[i], borrowed, for each name; null where the argument is not given or None. */
+int bind_tuple(const signature* signature, PyObject* args, PyObject* keywords, PyObject** values); /* the same */
 int bind(const signature* signature, PyObject* const* args, Py_ssize_t count, PyObject* names, PyObject** values);
 /* Numbers and words of arguments. `name` stands in the messages. */
 int to_int64(const char* name, PyObject* object, int64_t* out);
@@ -140,6 +141,7 @@ typedef struct call {
   PyObject* stream_context; /* entered, or null */
   void* stream;
   int count;
+  const fal_plan* fixed; /* the plan of a Plan object, which goes before the cache, or null */
   array arrays[MOST_ARRAYS];
 } call;
 void begin(call* call, const char* function, int kind, int32_t pass);
@@ -151,16 +153,19 @@ int take_bshd(call* call, const char* name, PyObject* object, int writes, fal_te
 int take_lse(call* call, const char* name, PyObject* object, int writes, fal_tensor* out);
 /* Takes an array of int32 with one axis, which lies without gaps. */
 int take_lengths(call* call, const char* name, PyObject* object, const int32_t** out, int64_t* length);
+/* The longest of packed sequences, as the caller says it or else as the lengths do. Where a GPU has the lengths it is
+ * their mean, which is all that a plan of a GPU needs. */
+int read_longest(const call* call, const char* name, PyObject* given, int64_t b, const int32_t* starts, int64_t total,
+                 int64_t* out);
 int view_bshd(const call* call, const array* from, fal_tensor* out);
 int view_lse(const call* call, const array* from, fal_tensor* out);
 
-/* --- options.c -----------------------------------------------------------------------------------------------------
- */
-int read_target(call* call, PyObject* const* options);                 /* backend, threads */
-int read_layout(call* call, PyObject* const* options);                 /* before arrays are taken */
+/* --- options.c, options_arrays.c ---------------------------------------------------------------------------------- */
+int read_layout(call* call, PyObject* layout); /* before arrays are taken */
+int read_target(call* call, PyObject* backend_name, PyObject* thread_count);
 int read_band(call* call, PyObject* const* options, int same_lengths); /* causal, window, align */
 int read_score(call* call, PyObject* const* options);                  /* scale, softcap, dropout */
-int read_option_arrays(call* call, PyObject* const* options);          /* options_arrays.c */
+int read_option_arrays(call* call, PyObject* const* options);          /* alibi ... first_k, seed, offset */
 int view_slopes(const array* from, fal_tensor* out);                   /* (h_q) or (b, h_q) as (b or 1, 1, h_q, 1) */
 int view_pairs(const array* from, fal_tensor* out); /* the last axes of (b, h_q, s_q, s_k) as all four */
 
@@ -202,11 +207,37 @@ FUNCTION(py_attention);
 FUNCTION(py_attention_backward);
 FUNCTION(py_varlen);
 FUNCTION(py_varlen_backward);
+FUNCTION(py_linear_attention);
+FUNCTION(py_linear_attention_backward);
+FUNCTION(py_merge);
+FUNCTION(py_validate_lengths);
 /* What both passes read in the same way (attention.c). */
 int take_qkv(call* call, PyObject* q, PyObject* k, PyObject* v);
 int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyObject* max_k);
 int read_options(call* call, PyObject* const* options, int same_lengths);
+PyObject* run_forward(call* call, int wants_lse, PyObject* out, PyObject* lse); /* the steps after the options */
+/* What the backward pass takes besides q, k, v and the options; the last five may be null (attention_backward.c). */
+typedef struct backward_arrays {
+  PyObject *grad_o, *o, *lse, *grad_lse, *grad_bias, *grad_alibi, *grads;
+} backward_arrays;
+PyObject* run_backward(call* call, const backward_arrays* arrays);
 int ready_attention(void);
 int ready_attention_backward(void);
+int ready_linear(void);
+int ready_merge(void);
+
+/* --- plan_arguments.c, plan_type.c ---------------------------------------------------------------------------------
+ */
+typedef struct plan_arguments {
+  fal_attention problem;
+  int32_t pass;
+  fal_target target;
+  PyObject* cpu_level; /* keeps target.cpu_level alive, or null */
+  int heads_first;
+} plan_arguments;
+int read_plan_arguments(PyObject* args, PyObject* keywords, plan_arguments* out);
+int ready_plan_arguments(void);
+int add_plan_type(PyObject* module);
+PyObject* explain_text(PyObject* module, PyObject* args, PyObject* keywords);
 
 #endif /* FALCHION_PYTHON_FAL_H_ */

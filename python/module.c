@@ -1,5 +1,6 @@
 /* module.c: the module falchion._fal: its functions and exceptions. What each function takes and gives is written in
  * falchion/_fal.pyi, and in short in the docstrings here. */
+#include "docstrings.inc"
 #include "fal.h"
 
 static PyObject* version(PyObject* module, PyObject* none) {
@@ -20,15 +21,21 @@ static PyObject* build_info(PyObject* module, PyObject* none) {
 #define WITH_NAMES(function) (PyCFunction)(void (*)(void))(function), METH_FASTCALL | METH_KEYWORDS
 
 static PyMethodDef functions[] = {
-    {"attention", WITH_NAMES(py_attention), "Exact softmax attention: O = softmax(scale Q K^T) V."},
-    {"attention_backward", WITH_NAMES(py_attention_backward), "The gradients of attention: (grad_q, grad_k, grad_v)."},
-    {"varlen", WITH_NAMES(py_varlen), "Attention of sequences that are packed one after another: (total, h, d)."},
-    {"varlen_backward", WITH_NAMES(py_varlen_backward), "The gradients of varlen: (grad_q, grad_k, grad_v)."},
-    {"plan_cache_info", plan_cache_info, METH_NOARGS, "How often a plan was found and made, and how many are kept."},
-    {"plan_cache_clear", plan_cache_clear, METH_NOARGS, "Frees the plans that are kept."},
-    {"release_workspaces", release_workspaces, METH_NOARGS, "Frees the workspaces of this thread."},
-    {"version", version, METH_NOARGS, "The version of the library, as \"0.1.0\"."},
-    {"build_info", build_info, METH_NOARGS, "How the library was built and what it found here, as text."},
+    {"attention", WITH_NAMES(py_attention), DOC_attention},
+    {"attention_backward", WITH_NAMES(py_attention_backward), DOC_attention_backward},
+    {"varlen", WITH_NAMES(py_varlen), DOC_varlen},
+    {"varlen_backward", WITH_NAMES(py_varlen_backward), DOC_varlen_backward},
+    {"linear_attention", WITH_NAMES(py_linear_attention), DOC_linear_attention},
+    {"linear_attention_backward", WITH_NAMES(py_linear_attention_backward), DOC_linear_attention_backward},
+    {"merge", WITH_NAMES(py_merge), DOC_merge},
+    {"validate_lengths", WITH_NAMES(py_validate_lengths), DOC_validate_lengths},
+    {"_explain_text", (PyCFunction)(void (*)(void))explain_text, METH_VARARGS | METH_KEYWORDS,
+     "What a plan would decide and why, also where there is none: (text, JSON)."},
+    {"plan_cache_info", plan_cache_info, METH_NOARGS, DOC_plan_cache_info},
+    {"plan_cache_clear", plan_cache_clear, METH_NOARGS, DOC_plan_cache_clear},
+    {"release_workspaces", release_workspaces, METH_NOARGS, DOC_release_workspaces},
+    {"version", version, METH_NOARGS, DOC_version},
+    {"build_info", build_info, METH_NOARGS, DOC_build_info},
     {NULL, NULL, 0, NULL}};
 
 /* One state for the process (m_size = -1): the plans and the remembered types are shared by all who import it. */
@@ -44,7 +51,9 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
 
 PyMODINIT_FUNC PyInit__fal(void) {
   PyObject* module = PyModule_Create(&definition);
-  if (module != NULL && add_errors(module) && ready_attention() && ready_attention_backward()) return module;
+  if (module != NULL && add_errors(module) && add_plan_type(module) && ready_attention() &&
+      ready_attention_backward() && ready_linear() && ready_merge())
+    return module;
   Py_XDECREF(module);
   return NULL;
 }

@@ -8,9 +8,8 @@ static const char* const layouts[] = {"bshd", "bhsd", NULL};
 static const char* const backends[] = {"best", "ref", "cpu", "sm80", "sm90", NULL};
 static const char* const aligns[] = {"bottom_right", "top_left", NULL};
 
-int read_layout(call* call, PyObject* const* options) {
-  if (options[LAYOUT] == NULL) return 1;
-  return to_word("layout", options[LAYOUT], layouts, &call->heads_first);
+int read_layout(call* call, PyObject* layout) {
+  return layout == NULL || to_word("layout", layout, layouts, &call->heads_first);
 }
 
 /* How many threads torch was told to use, for its arrays on the host; 0 for all others. */
@@ -31,12 +30,12 @@ static int threads_of_leader(const call* call) {
   return threads > 0 ? threads : 0;
 }
 
-int read_target(call* call, PyObject* const* options) {
+int read_target(call* call, PyObject* backend_name, PyObject* thread_count) {
   fal_target* target = &call->target;
   int64_t threads = 0;
   int backend = FAL_BEST;
-  if (options[BACKEND] != NULL && !to_word("backend", options[BACKEND], backends, &backend)) return 0;
-  if (options[THREADS] != NULL && !to_int64("threads", options[THREADS], &threads)) return 0;
+  if (backend_name != NULL && !to_word("backend", backend_name, backends, &backend)) return 0;
+  if (thread_count != NULL && !to_int64("threads", thread_count, &threads)) return 0;
   if (threads < 0 || threads > INT32_MAX) {
     raise_text(FAL_INVALID, call, "threads = %lld: it must be 0 (the default) or more", (long long)threads);
     return 0;

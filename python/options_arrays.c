@@ -69,13 +69,26 @@ static int take_sequence_lengths(call* call, const char* name, PyObject* object,
   return 0;
 }
 
+/* Is this a number? An array without axes is one, as a scalar of NumPy; it may be of any library. */
+static int is_number(PyObject* object, int* out) {
+  library from;
+  array a;
+  *out = 1;
+  if (PyLong_Check(object)) return 1;
+  if (!library_of(object, &from)) return 0;
+  if (from.by == 0) return 1;
+  if (!read_array("seed", object, 0, &a)) return 0;
+  *out = a.rank == 0;
+  release_array(&a);
+  return 1;
+}
+
 /* A seed is a number, or an array of two numbers (seed, offset) that the run itself reads. */
 static int read_seed(call* call, PyObject* seed, fal_rng* rng) {
-  library from = {0};
-  array* a;
-  if (PyLong_Check(seed)) return to_uint64("seed", seed, &rng->seed);
-  if (!library_of(seed, &from)) return 0;
-  if (from.by == 0) return to_uint64("seed", seed, &rng->seed);
+  const array* a;
+  int is_one;
+  if (!is_number(seed, &is_one)) return 0;
+  if (is_one) return to_uint64("seed", seed, &rng->seed);
   a = take(call, "seed", seed, 0);
   if (a == NULL) return 0;
   if ((a->dtype != TYPE_I64 && a->dtype != TYPE_U64) || a->rank != 1 || a->shape[0] != 2 || a->stride[0] != 1) {

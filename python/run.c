@@ -152,8 +152,12 @@ static int check_lengths(const call* call) {
 }
 
 int run(call* call) {
-  kept_plan* plan = check_lengths(call) ? plan_for(call) : NULL;
-  const int ok = plan != NULL && run_plan(call, plan->plan);
+  kept_plan* plan;
+  int ok;
+  if (!check_lengths(call)) return 0;
+  if (call->fixed != NULL) return run_plan(call, call->fixed);
+  plan = plan_for(call);
+  ok = plan != NULL && run_plan(call, plan->plan);
   drop_plan(plan);
   return ok;
 }

@@ -1,0 +1,272 @@
+"""What is refused, with which exception and which words; and what no argument may do: crash."""
+
+import array
+import itertools
+import random
+from typing import Any
+
+import falchion
+import numpy as np
+import pytest
+from numpy_support import normal
+
+Q, K, V = normal(1, (2, 5, 4, 8), (2, 5, 2, 8), (2, 5, 2, 8))
+OPEN, STARTS = np.array([0, 2, 5], np.int32), np.array([0, 5], np.int32)
+READ_ONLY = np.zeros(Q.shape, np.float32)
+READ_ONLY.flags.writeable = False
+
+# The call's options, the class of the exception, and what its text has to say.
+REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"q": [1.0]}, TypeError, "q must be an array .* not list"),
+    ({"v": "text"}, TypeError, "v must be an array .* not str"),
+    ({"q": Q.astype(np.float64)}, falchion.Invalid, "q has the type float64: it must be float32, float16 or bfloat16"),
+    ({"k": K.astype(np.int32)}, falchion.Invalid, "k has the type int32"),
+    ({"q": Q.astype(">f4")}, falchion.Invalid, "q has the type format '>f'"),
+    ({"q": Q.astype(np.complex64)}, falchion.Invalid, "q has the type format 'Zf'"),
+    ({"q": Q[0]}, falchion.Invalid, r"q has 3 axes: it must have 4, \(b, s, h, d\)"),
+    ({"q": Q[0], "layout": "bhsd"}, falchion.Invalid, r"it must have 4, \(b, h, s, d\)"),
+    ({"q": Q[None]}, falchion.Invalid, "q has 5 axes: no argument has more than 4"),
+    ({"k": K.astype(np.float16)}, falchion.Invalid, "k.dtype = f16, but the problem's is f32"),
+    ({"k": K[:1]}, falchion.Invalid, r"k.shape\[0\] = 1, but the problem's is 2"),
+    ({"v": V[:, :4]}, falchion.Invalid, r"v.shape\[1\] = 4, but the problem's is 5"),
+    ({"q": Q[:, :, :3]}, falchion.Invalid, "h_q = 3 is not a multiple of h_k = 2"),
+    ({"q": np.zeros((1, 1, 1, 300), np.float32), "k": np.zeros((1, 1, 1, 300), np.float32)}, falchion.Unsupported, "300"),
+    ({"causal": True, "k": K[:, :3], "v": V[:, :3]}, falchion.Invalid, "s_q = 5 and s_k = 3 differ"),
+    ({"causal": True, "used_k": np.array([5, 5], np.int32)}, falchion.Invalid, "lengths of q and k may differ"),
+    ({"window": (1, 1), "k": K[:, :3], "v": V[:, :3]}, falchion.Invalid, "a window without align"),
+    ({"causal": "left"}, falchion.Invalid, """causal = 'left': it is one of "bottom_right", "top_left\""""),
+    ({"causal": 1}, TypeError, "causal must be True, False"),
+    ({"causal": "top_left", "align": "bottom_right"}, falchion.Invalid, "causal = 'top_left', but align = \"bottom_right\""),
+    ({"window": 3}, TypeError, "window must be a pair"),
+    ({"window": (1, 2, 3)}, TypeError, "window must have two sides"),
+    ({"window": (1.5, 2)}, TypeError, r"window\[0\] must be a whole number, not float"),
+    ({"window": (-7, 2)}, falchion.Invalid, "band.left = -7"),
+    ({"window": (2**70, 2)}, falchion.Invalid, r"window\[0\] = 1180591620717411303424: it must be in \[-2\^63, 2\^63\)"),
+    ({"window": (10**5000, 2)}, falchion.Invalid, r"window\[0\] has too many digits"),
+    ({"scale": float("nan")}, falchion.Invalid, "score.scale = nan"),
+    ({"scale": 0}, falchion.Invalid, "scale = 0"),
+    ({"scale": "1"}, TypeError, "scale must be a number, not str"),
+    ({"scale": 10**400}, falchion.Invalid, "scale has too many digits"),
+    ({"softcap": -1}, falchion.Invalid, "score.softcap = -1"),
+    ({"dropout": 1.5, "seed": 1}, falchion.Invalid, "dropout = 1.5"),
+    ({"dropout": 0.5}, falchion.Invalid, "dropout needs a seed"),
+    ({"dropout": 0.5, "seed": -1}, falchion.Invalid, r"seed = -1: it must be in \[0, 2\^64\)"),
+    ({"dropout": 0.5, "seed": "1"}, TypeError, "seed must be a whole number, not str"),
+    ({"dropout": 0.5, "seed": np.zeros(3, np.int64)}, falchion.Invalid, "int64 or uint64 array of two"),
+    ({"alibi": np.ones(3, np.float32)}, falchion.Invalid, r"alibi.shape\[2\] = 3"),
+    ({"alibi": np.ones(4)}, falchion.Invalid, "alibi has the type float64: it must be float32"),
+    ({"bias": np.ones(4, np.float32)}, falchion.Invalid, "bias has 1 axes"),
+    ({"bias": np.ones((5, 4), np.float32)}, falchion.Invalid, r"bias.shape\[3\] = 4"),
+    ({"mask": np.ones((5, 5), np.uint8)}, falchion.Invalid, "mask has the type uint8: it must be bool"),
+    ({"used_k": np.array([5, 5])}, falchion.Invalid, "used_k has the type int64: lengths are int32"),
+    ({"used_k": np.array([5], np.int32)}, falchion.Invalid, "used_k has 1 numbers: it must have one for each of b = 2"),
+    ({"used_k": np.zeros(4, np.int32)[::2]}, falchion.Invalid, "without gaps"),
+    ({"layout": "sbhd"}, falchion.Invalid, "layout = 'sbhd'"),
+    ({"layout": 1}, TypeError, "layout must be a string, not int"),
+    ({"backend": "gpu"}, falchion.Invalid, "backend = 'gpu'"),
+    ({"backend": "sm80"}, falchion.Error, "sm80"),
+    ({"threads": -1}, falchion.Invalid, "threads = -1"),
+    ({"threads": 2**40}, falchion.Invalid, "threads = 1099511627776"),
+    ({"stream": 1}, falchion.Invalid, "stream is given, but q lies in the host's memory"),
+    ({"return_lse": 1}, TypeError, "return_lse must be True or False, not int"),
+    ({"out": READ_ONLY}, falchion.Invalid, "out is read-only"),
+    ({"out": np.zeros((2, 5, 4, 8))}, falchion.Invalid, "out has the type float64"),
+    ({"out": np.zeros((2, 5, 4, 9), np.float32)}, falchion.Invalid, r"o.shape\[3\] = 9"),
+    ({"out": Q}, falchion.Invalid, "o.* overlaps q|q.* o"),
+    ({"lse": np.zeros((2, 4, 5), np.float16)}, falchion.Invalid, "lse.dtype = f16"),
+    ({"lse": np.zeros((2, 5), np.float32)}, falchion.Invalid, r"lse has 2 axes: it must have 3, \(b, h, s\)"),
+    ({"sinks": None}, TypeError, r"attention\(\) has no argument 'sinks'"),
+]
+
+
+@pytest.mark.parametrize(("options", "kind", "words"), REFUSED, ids=[f"{i}-{next(iter(r[0]))}" for i, r in enumerate(REFUSED)])
+def test_refused(options: dict[str, Any], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        falchion.attention(**({"q": Q, "k": K, "v": V} | options))
+
+
+def test_python_rules_of_arguments() -> None:
+    for arguments, keywords, words in (
+        ((Q, K), {}, "needs the argument 'v'"),
+        ((Q, K, V, Q), {}, "takes at most 3 positional"),
+        ((Q, K, V), {"v": V}, "was given 'v' twice"),
+        ((Q, K, None), {}, "needs the argument 'v'"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            falchion.attention(*arguments, **keywords)
+
+
+def test_classes_and_notes() -> None:
+    assert issubclass(falchion.Invalid, ValueError) and issubclass(falchion.Unsupported, NotImplementedError)
+    assert issubclass(falchion.Device, RuntimeError) and issubclass(falchion.Workspace, RuntimeError)
+    codes = {c.code for c in (falchion.Error, falchion.Invalid, falchion.Unsupported, falchion.Device, falchion.Workspace)}
+    assert codes == {"error", "invalid", "unsupported", "device", "workspace"}
+    with pytest.raises(falchion.Invalid) as caught:
+        falchion.attention(Q, K[:1], V)
+    assert caught.value.__notes__[0].startswith("attention of q float32 (2, 5, 4, 8), k float32 (1, 5, 2, 8), v float32")
+
+
+@pytest.mark.parametrize(("starts", "words"), [
+    (np.array([0, 3, 2, 5], np.int32), "must be sorted"),
+    (np.array([1, 5], np.int32), r"cu_seqlens_q\[0\] = 1"),
+    (np.array([0, 4], np.int32), "4"),
+    (np.array([], np.int32), "cu_seqlens_q has 0 numbers"),
+    (np.array([0, 5]), "lengths are int32"),
+])
+def test_lengths(starts: Any, words: str) -> None:
+    with pytest.raises(falchion.Invalid, match=words):
+        falchion.varlen(Q[0], K[0], V[0], starts)
+
+
+def test_varlen_and_causal() -> None:
+    with pytest.raises(falchion.Invalid, match="cu_seqlens_q and cu_seqlens_k"):
+        falchion.varlen(Q[0], K[0], V[0], OPEN, OPEN.copy(), causal=True)
+    with pytest.raises(falchion.Invalid, match="3 numbers and cu_seqlens_k 2"):
+        falchion.varlen(Q[0], K[0], V[0], OPEN, STARTS)
+    with pytest.raises(falchion.Unsupported, match="bias"):
+        falchion.varlen(Q[0], K[0], V[0], STARTS, bias=np.zeros((5, 5), np.float32))
+
+
+class Strange:
+    """An array whose DLPack methods do what they are told."""
+
+    def __init__(self, device: Any = (1, 0), capsule: Any = None) -> None:
+        self.device, self.capsule = device, capsule
+
+    def __dlpack_device__(self) -> Any:
+        return self.device() if callable(self.device) else self.device
+
+    def __dlpack__(self, **keywords: Any) -> Any:
+        return self.capsule() if callable(self.capsule) else self.capsule
+
+
+def raises(kind: type[BaseException]) -> Any:
+    def fail() -> None:
+        raise kind("of the object itself")
+
+    return fail
+
+
+@pytest.mark.parametrize(("strange", "kind"), [
+    (Strange(raises(KeyError)), KeyError),
+    (Strange(capsule=raises(BufferError)), BufferError),
+    (Strange(capsule=raises(MemoryError)), MemoryError),
+    (Strange(capsule=None), TypeError),
+    (Strange(capsule=3), TypeError),
+    (Strange(device=None), TypeError),
+    (Strange(device=()), IndexError),
+    (Strange(device=("cpu", 0)), TypeError),
+    (Strange(device=(2**80, 0)), OverflowError),
+])
+def test_objects_that_fail(strange: Strange, kind: type[Exception]) -> None:
+    with pytest.raises(kind):
+        falchion.attention(strange, K, V)
+    with pytest.raises(kind):
+        falchion.attention(Q, K, V, bias=strange)
+
+
+def test_dlpack_objects() -> None:
+    """Any library with __dlpack__ is read. What we cannot make for it is asked for by name."""
+
+    class Theirs:
+        def __init__(self, x: Any) -> None:
+            self.x = x
+
+        def __dlpack_device__(self) -> Any:
+            return self.x.__dlpack_device__()
+
+        def __dlpack__(self, **keywords: Any) -> Any:
+            return self.x.__dlpack__(**keywords)
+
+    class Older(Theirs):
+        def __dlpack__(self) -> Any:  # type: ignore[override]
+            return self.x.__dlpack__()
+
+    for kind in (Theirs, Older):
+        q, k, v = kind(Q), kind(K), kind(V)
+        out = np.zeros(Q.shape, np.float32)
+        falchion.attention(q, k, v, out=kind(out))
+        assert np.array_equal(out, falchion.attention(Q, K, V))
+        with pytest.raises(TypeError, match="cannot make arrays of test_arguments: give out="):
+            falchion.attention(q, k, v)
+    with pytest.raises(TypeError, match="k is an array of numpy, but q is one of test_arguments"):
+        falchion.attention(Theirs(Q), K, V)
+    with pytest.raises(falchion.Invalid, match="out is read-only"):
+        falchion.attention(Theirs(Q), Theirs(K), Theirs(V), out=Theirs(READ_ONLY))
+
+
+@pytest.mark.parametrize("fields", [
+    None, {}, {"shape": (1,)}, {"shape": 3, "data": (0, False), "typestr": "<f4"},
+    {"shape": (1, 2, 3, 4), "data": None, "typestr": "<f4"}, {"shape": (1, 2, 3, 4), "data": (0, False), "typestr": 5},
+    {"shape": (1, "x", 3, 4), "data": (0, False), "typestr": "<f4"},
+    {"shape": (2**70, 2, 3, 4), "data": (0, False), "typestr": "<f4"},
+    {"shape": (1,) * 9, "data": (0, False), "typestr": "<f4"},
+    {"shape": (1, 2, 3, 4), "data": (0, False), "typestr": "<f4", "strides": (1,)},
+])
+def test_cuda_array_interface(fields: Any) -> None:
+    class Theirs:
+        __cuda_array_interface__ = fields
+
+    with pytest.raises(Exception):  # noqa: B017, PT011: which one depends on what is wrong; it must not crash
+        falchion.attention(Theirs(), Theirs(), Theirs())
+
+
+def test_buffers() -> None:
+    """memoryview and array.array are arrays of the host, but nobody makes new ones of them."""
+    flat = array.array("f", Q.ravel())
+    view = memoryview(flat).cast("B").cast("f", Q.shape)
+    out = memoryview(bytearray(Q.nbytes)).cast("f", Q.shape)
+    falchion.attention(view, view, view, out=out)
+    assert np.array_equal(np.asarray(out), falchion.attention(Q, Q, Q))
+    with pytest.raises(TypeError, match="cannot make arrays of builtins"):
+        falchion.attention(view, view, view)
+    with pytest.raises(falchion.Invalid, match="q has 1 axes"):
+        falchion.attention(flat, flat, flat)
+    with pytest.raises(falchion.Invalid, match="no multiple of its elements"):
+        odd = np.zeros(4 * 40, np.uint8)[:150].view(np.dtype({"names": ["a"], "formats": ["<f4"], "offsets": [0], "itemsize": 6}))
+        falchion.attention(odd["a"].reshape(1, 5, 5, 1), K, V)
+
+
+def test_unaligned() -> None:
+    """Contract.Alignment: a pointer that is not aligned to its element is refused."""
+    bytes_ = np.zeros(Q.nbytes + 1, np.uint8)
+    odd = bytes_[1:].view(np.float32).reshape(Q.shape)
+    with pytest.raises(falchion.Invalid, match="align"):
+        falchion.attention(odd, K, V)
+
+
+def test_random_arguments() -> None:
+    """Whatever is given, there is a result or an exception of ours or of Python's, and the process lives on."""
+    draw = random.Random(7)
+    numbers = [0, 1, -1, 3, 2**31, -(2**31), 2**63, 2**64, 10**30, 0.5, -0.0, float("inf"), float("nan"), True]
+    things = [*numbers, None, "x", "best", "cpu", b"x", [], (), {}, object(), Q, K, V, Q[..., ::2], Q[:0], Q[0], OPEN, STARTS,
+              Q.astype(np.float16), np.zeros((5, 5), bool), np.zeros((), np.float32), np.zeros((2, 4), np.float32),
+              memoryview(b"abc"), Strange(), Strange(capsule=raises(ValueError)), (1, 2), (None, None), (-3, 10**20), int, Q.shape]
+    functions = [falchion.attention, falchion.attention_backward, falchion.varlen, falchion.varlen_backward,
+                 falchion.linear_attention, falchion.linear_attention_backward, falchion.merge, falchion.validate_lengths,
+                 falchion.Plan, falchion.explain]
+    names = ["causal", "window", "align", "scale", "softcap", "alibi", "bias", "mask", "dropout", "seed", "offset", "used_q",
+             "used_k", "first_k", "layout", "backend", "threads", "stream", "return_lse", "out", "lse", "grads", "max_q",
+             "decay", "initial_state", "cu_seqlens", "segments", "normalise", "return_state", "dtype", "target", "frozen",
+             "grad_bias", "accumulate", "grad_state", "state_out", "sequences"]
+    results = 0
+    for _ in range(20000):
+        function = draw.choice(functions)
+        usual = [Q, Q, Q, Q, Q, Q] if draw.random() < 0.7 else [Q[0], K[0], V[0], STARTS]
+        arguments = [draw.choice(things) if draw.random() < 0.15 else x for x in usual][: draw.randrange(7)]
+        keywords = {name: draw.choice(things) for name in draw.sample(names, draw.randrange(4))}
+        keywords["threads"] = 1
+        try:
+            function(*arguments, **keywords)
+            results += 1
+        except (falchion.Error, TypeError, ValueError, IndexError, OverflowError, BufferError, AttributeError, MemoryError):
+            pass
+    assert results > 100
+
+
+def test_signatures_stand_in_docstrings() -> None:
+    import inspect
+
+    for function in (falchion.attention, falchion.varlen_backward, falchion.linear_attention, falchion.merge):
+        assert "layout" in inspect.signature(function).parameters and len(str(function.__doc__)) > 100
+    assert list(itertools.islice(inspect.signature(falchion.attention).parameters, 4)) == ["q", "k", "v", "causal"]
