@@ -12,6 +12,7 @@ docs/python_torch.md says more. Importing this module imports torch; `import fal
 from __future__ import annotations
 
 from ._attention import attention, varlen
+from ._linear import linear_attention
 from ._sdpa import sdpa
 
-__all__ = ["attention", "sdpa", "varlen"]
+__all__ = ["attention", "linear_attention", "sdpa", "varlen"]

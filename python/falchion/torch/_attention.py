@@ -15,7 +15,17 @@ from falchion import Invalid
 from ._eager import Eager, is_plain, straight
 from ._function import attention_with_gradients
 from ._ops import operator_arguments
-from ._options import Causal, Options, Window, autocast, band_of, draw, four_axes, slopes_of
+from ._options import (
+    Causal,
+    Options,
+    Window,
+    autocast,
+    band_of,
+    draw,
+    four_axes,
+    longest,
+    slopes_of,
+)
 
 _any_autocast = torch._C._is_any_autocast_enabled
 
@@ -143,11 +153,11 @@ def varlen(
     sequence are 0."""
     if cu_seqlens_k is None:
         cu_seqlens_k, max_k = cu_seqlens_q, max_q if max_k is None else max_k
-    max_q = _longest("max_q", max_q, cu_seqlens_q)
+    max_q = longest("max_q", max_q, cu_seqlens_q)
     max_k = (
         max_q
         if cu_seqlens_k is cu_seqlens_q and max_k is None
-        else _longest("max_k", max_k, cu_seqlens_k)
+        else longest("max_k", max_k, cu_seqlens_k)
     )
     q, k, v = autocast(q, k, v)  # type: ignore[assignment]
     band = band_of(causal, window, align, max_q, max_k)
@@ -159,13 +169,3 @@ def varlen(
     tensors = (q, k, v, *scores, *lengths, seed)
     o, lse = attention_with_gradients(tensors, options, any_order)
     return (o, lse) if return_lse else o
-
-
-def _longest(name: str, given: int | None, cu_seqlens: Tensor) -> int:
-    if given is not None:
-        return given
-    if torch.compiler.is_compiling():
-        raise Invalid(
-            f"varlen under torch.compile needs {name}: it cannot be read from cu_seqlens there"
-        )
-    return int(cu_seqlens.diff().max()) if cu_seqlens.numel() > 1 else 0

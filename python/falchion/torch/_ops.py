@@ -208,7 +208,7 @@ def fake_backward(
     return returned(empty_gradients(q, k, v, bias, alibi, wanted), bias, wanted)
 
 
-def fold(name: str, x: Tensor | None, dim: int | None, batch: int, b: int) -> Tensor | None:
+def fold(x: Tensor | None, dim: int | None, batch: int, b: int) -> Tensor | None:
     """The mapped axis and the b axis of a tensor as one axis, of batch * b elements."""
     if x is None:
         return None
@@ -219,25 +219,19 @@ def fold(name: str, x: Tensor | None, dim: int | None, batch: int, b: int) -> Te
 
 
 def folded(
-    batch: int, in_dims: Sequence[Any], args: Sequence[Any], tensors_at: int, names: Sequence[str]
+    batch: int, in_dims: Sequence[Any], args: Sequence[Any], first: int
 ) -> tuple[list[Any], int]:
-    """The arguments of an operator with the mapped axis folded into b, and b itself.
-    args[:tensors_at] are more tensors, before those of INPUTS."""
-    q = args[tensors_at]
-    b = (
-        q.shape[1 if in_dims[tensors_at] == 0 else 0]
-        if in_dims[tensors_at] is not None
-        else q.shape[0]
-    )
-    count = tensors_at + COUNT
+    """The arguments of an operator with the mapped axis folded into b, and b itself. args[first:]
+    begin with those of INPUTS."""
+    q, q_dim = args[first], in_dims[first]
+    b = q.movedim(q_dim, 0).shape[1] if q_dim is not None else q.shape[0]
+    count = first + COUNT
     if args[count - 3] is not None:
         raise Unsupported(
             "falchion: vmap over packed sequences (cu_seqlens) is not there; "
             "pack the mapped axis instead"
         )
-    found = [
-        fold(name, x, dim, batch, b) for name, x, dim in zip(names, args[: count - 1], in_dims)
-    ]
+    found = [fold(x, dim, batch, b) for x, dim in zip(args[: count - 1], in_dims)]
     rng, rng_dim = args[count - 1], in_dims[count - 1]
     if rng is not None:
         if rng_dim is None:
@@ -249,18 +243,14 @@ def folded(
     return [*found, rng, *args[count:]], b
 
 
-NAMES = tuple(part.split()[-1] for part in INPUTS.split(", "))
-
-
 def vmap_forward(info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Any, Any]:
-    arguments, b = folded(info.batch_size, in_dims, args, 0, NAMES)
+    arguments, b = folded(info.batch_size, in_dims, args, 0)
     outputs = torch.ops.falchion.attention(*arguments)
     return tuple(x.unflatten(0, (info.batch_size, b)) for x in outputs), (0, 0)
 
 
 def vmap_backward(info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Any, Any]:
-    names = ("grad_o", "grad_lse", "o", "lse", *NAMES)
-    arguments, b = folded(info.batch_size, in_dims, args, 4, names)
+    arguments, b = folded(info.batch_size, in_dims, args, 4)
     wanted = args[-1]
     bias, alibi = args[4 + 3 : 4 + 5]
     found = []

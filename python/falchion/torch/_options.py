@@ -94,6 +94,17 @@ def every_key(x: torch.Tensor | None, s_k: int) -> torch.Tensor | None:
     return x.expand(*x.shape[:-1], s_k)
 
 
+def longest(name: str, given: int | None, cu_seqlens: torch.Tensor) -> int:
+    """The longest of packed sequences: as given, or read from cu_seqlens."""
+    if given is not None:
+        return given
+    if torch.compiler.is_compiling():
+        raise Invalid(
+            f"packed sequences under torch.compile need {name}: it cannot be read from cu_seqlens"
+        )
+    return int(cu_seqlens.diff().max()) if cu_seqlens.numel() > 1 else 0
+
+
 def slopes_of(alibi: torch.Tensor | None) -> torch.Tensor | None:
     """ALiBi slopes as (b or 1, h_q)."""
     if alibi is None or alibi.dim() == 2:
