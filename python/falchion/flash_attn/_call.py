@@ -42,7 +42,7 @@ def dense(
 ) -> Any:
     """Tensors (b, s, h, d). With return_attn_probs also the LSE and S_dmask."""
     q, k, v = last_contiguous(q), last_contiguous(k), last_contiguous(v)
-    score = {
+    score: dict[str, Any] = {
         "scale": exact_scale(softmax_scale),
         "softcap": softcap,
         "alibi": None if alibi_slopes is None else alibi_slopes.float(),
@@ -52,7 +52,7 @@ def dense(
         return ft.attention(q, k, v, dropout=dropout_p, **score, **common)
 
     def run(q: Tensor, v: Tensor, dropout: float, with_score: bool) -> Tensor:
-        more = score if with_score else {}
+        more: dict[str, Any] = score if with_score else {}
         o: Tensor = ft.attention(q, k, v, dropout=dropout, **more, **common)
         return o
 
@@ -87,7 +87,7 @@ def packed(
     """Tensors (total, h, d). With return_attn_probs also the LSE (h, total_q) and S_dmask (b, h,
     max_seqlen_q, max_seqlen_k)."""
     q, k, v = last_contiguous(q), last_contiguous(k), last_contiguous(v)
-    score = {
+    score: dict[str, Any] = {
         "scale": exact_scale(softmax_scale),
         "softcap": softcap,
         "alibi": None if alibi_slopes is None else alibi_slopes.float(),
@@ -99,17 +99,28 @@ def packed(
         "used_q": seqused_q,
         "used_k": seqused_k,
     }
-    starts = (cu_seqlens_q, cu_seqlens_k)
     if not return_attn_probs:
-        return ft.varlen(q, k, v, *starts, dropout=dropout_p, **score, **common)
+        return ft.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, dropout=dropout_p, **score, **common)
 
     def run(q: Tensor, v: Tensor, dropout: float, with_score: bool) -> Tensor:
-        more = score if with_score else {}
-        o: Tensor = ft.varlen(q, k, v, *starts, dropout=dropout, **more, **common)
+        more: dict[str, Any] = score if with_score else {}
+        o: Tensor = ft.varlen(
+            q, k, v, cu_seqlens_q, cu_seqlens_k, dropout=dropout, **more, **common
+        )
         return o
 
     with Replay(q.device) as replay:
-        o, lse = ft.varlen(q, k, v, *starts, dropout=dropout_p, return_lse=True, **score, **common)
+        o, lse = ft.varlen(
+            q,
+            k,
+            v,
+            cu_seqlens_q,
+            cu_seqlens_k,
+            dropout=dropout_p,
+            return_lse=True,
+            **score,
+            **common,
+        )
     if dropout_p == 0.0:
         return o, lse, q.new_empty(0)
     place = _places(cu_seqlens_k, k.shape[0])[1]

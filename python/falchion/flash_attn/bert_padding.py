@@ -24,4 +24,4 @@ def pad_input(hidden_states: Tensor, indices: Tensor, batch: int, seqlen: int) -
     """The inverse: (b, s, ...) with zeros where there was no row."""
     padded = hidden_states.new_zeros(batch * seqlen, *hidden_states.shape[1:])
     padded = padded.index_copy(0, indices, hidden_states)
-    return padded.unflatten(0, (batch, seqlen))
+    return padded.view(batch, seqlen, *padded.shape[1:])

@@ -67,16 +67,18 @@ def flash_attn_kvpacked_func(
 ) -> Any:
     """kv is (b, s_k, 2, h_k, d)."""
     k, v = _parts("kv", kv, 2)
-    rest: tuple[Any, ...] = (
-        dropout_p,
-        softmax_scale,
-        causal,
-        window_size,
-        softcap,
-        alibi_slopes,
-        deterministic,
+    return dense(
+        q,
+        k,
+        v,
+        dropout_p=dropout_p,
+        softmax_scale=softmax_scale,
+        causal=causal,
+        window_size=window_size,
+        softcap=softcap,
+        alibi_slopes=alibi_slopes,
+        return_attn_probs=return_attn_probs,
     )
-    return flash_attn_func(q, k, v, *rest, return_attn_probs)
 
 
 def flash_attn_qkvpacked_func(
@@ -92,16 +94,18 @@ def flash_attn_qkvpacked_func(
 ) -> Any:
     """qkv is (b, s, 3, h, d)."""
     q, k, v = _parts("qkv", qkv, 3)
-    rest: tuple[Any, ...] = (
-        dropout_p,
-        softmax_scale,
-        causal,
-        window_size,
-        softcap,
-        alibi_slopes,
-        deterministic,
+    return dense(
+        q,
+        k,
+        v,
+        dropout_p=dropout_p,
+        softmax_scale=softmax_scale,
+        causal=causal,
+        window_size=window_size,
+        softcap=softcap,
+        alibi_slopes=alibi_slopes,
+        return_attn_probs=return_attn_probs,
     )
-    return flash_attn_func(q, k, v, *rest, return_attn_probs)
 
 
 def flash_attn_varlen_func(
@@ -161,17 +165,22 @@ def flash_attn_varlen_kvpacked_func(
 ) -> Any:
     """kv is (total_k, 2, h_k, d)."""
     k, v = _parts("kv", kv, 2)
-    lengths = (cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k)
-    rest: tuple[Any, ...] = (
-        dropout_p,
-        softmax_scale,
-        causal,
-        window_size,
-        softcap,
-        alibi_slopes,
-        deterministic,
+    return packed(
+        q,
+        k,
+        v,
+        cu_seqlens_q,
+        cu_seqlens_k,
+        max_seqlen_q,
+        max_seqlen_k,
+        dropout_p=dropout_p,
+        softmax_scale=softmax_scale,
+        causal=causal,
+        window_size=window_size,
+        softcap=softcap,
+        alibi_slopes=alibi_slopes,
+        return_attn_probs=return_attn_probs,
     )
-    return flash_attn_varlen_func(q, k, v, *lengths, *rest, return_attn_probs)
 
 
 def flash_attn_varlen_qkvpacked_func(
@@ -189,17 +198,22 @@ def flash_attn_varlen_qkvpacked_func(
 ) -> Any:
     """qkv is (total, 3, h, d)."""
     q, k, v = _parts("qkv", qkv, 3)
-    lengths = (cu_seqlens, cu_seqlens, max_seqlen, max_seqlen)
-    rest: tuple[Any, ...] = (
-        dropout_p,
-        softmax_scale,
-        causal,
-        window_size,
-        softcap,
-        alibi_slopes,
-        deterministic,
+    return packed(
+        q,
+        k,
+        v,
+        cu_seqlens,
+        cu_seqlens,
+        max_seqlen,
+        max_seqlen,
+        dropout_p=dropout_p,
+        softmax_scale=softmax_scale,
+        causal=causal,
+        window_size=window_size,
+        softcap=softcap,
+        alibi_slopes=alibi_slopes,
+        return_attn_probs=return_attn_probs,
     )
-    return flash_attn_varlen_func(q, k, v, *lengths, *rest, return_attn_probs)
 
 
 def _parts(name: str, x: Tensor, count: int) -> tuple[Tensor, ...]:

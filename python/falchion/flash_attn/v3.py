@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from falchion import Invalid, Unsupported
@@ -47,7 +48,7 @@ def flash_attn_qkvpacked_func(
         raise Invalid("qkv has four axes: num_heads_q must say how many of its heads are q's")
     else:
         shared = (qkv.shape[2] - num_heads_q) // 2
-        q, k, v = qkv.split([num_heads_q, shared, shared], dim=2)
+        q, k, v = torch.split(qkv, [num_heads_q, shared, shared], dim=2)
     return _dense(q, k, v, softmax_scale, causal, window_size, softcap, return_attn_probs)
 
 

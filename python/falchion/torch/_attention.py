@@ -9,19 +9,21 @@ from typing import Any
 import torch
 from torch import Tensor
 
-import falchion
-from falchion import Invalid
 
 from ._eager import Eager, is_plain, straight
 from ._function import attention_with_gradients
 from ._ops import operator_arguments
 from ._options import (
+    Align,
+    Backend,
     Causal,
+    Layout,
     Options,
     Window,
     autocast,
     band_of,
     draw,
+    engine,
     four_axes,
     longest,
     slopes_of,
@@ -36,8 +38,8 @@ def attention(
     v: Tensor,
     *,
     causal: Causal = False,
-    window: Window = None,
-    align: str | None = None,
+    window: Window | None = None,
+    align: Align | None = None,
     scale: float | None = None,
     softcap: float = 0.0,
     alibi: Tensor | None = None,
@@ -47,10 +49,10 @@ def attention(
     used_q: Tensor | None = None,
     used_k: Tensor | None = None,
     first_k: Tensor | None = None,
-    layout: str = "bshd",
+    layout: Layout = "bshd",
     return_lse: bool = False,
     any_order: bool = False,
-    backend: str = "best",
+    backend: Backend = "best",
 ) -> Any:
     """Softmax attention with gradients in q, k, v, bias and alibi. The options are those of
     falchion.attention.
@@ -70,7 +72,7 @@ def attention(
     compiling = torch.compiler.is_compiling()
     bare = bias is alibi is mask is used_q is used_k is first_k is None and dropout == 0.0
     if bare and not (compiling or _any_autocast() or _is_recorded(q, k, v)) and is_plain(q, k, v):
-        return falchion.attention(  # the commonest call, without the dictionaries below: 2 us less
+        return engine.attention(  # the commonest call, without the dictionaries below: 2 us less
             q,
             k,
             v,
@@ -131,8 +133,8 @@ def varlen(
     max_q: int | None = None,
     max_k: int | None = None,
     causal: Causal = False,
-    window: Window = None,
-    align: str | None = None,
+    window: Window | None = None,
+    align: Align | None = None,
     scale: float | None = None,
     softcap: float = 0.0,
     alibi: Tensor | None = None,
@@ -142,7 +144,7 @@ def varlen(
     first_k: Tensor | None = None,
     return_lse: bool = False,
     any_order: bool = False,
-    backend: str = "best",
+    backend: Backend = "best",
 ) -> Any:
     """attention() over packed sequences: q is (total_q, h_q, d_qk), k and v are (total_k, h_k, d),
     and sequence n has the rows cu_seqlens[n] to cu_seqlens[n + 1] (int32, on the tensors' device).

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 
-import falchion
 
 from ._function import Gradients
 from ._ops import operator_arguments
-from ._options import every_key
+from ._options import engine, every_key
 
 _TYPES = (Tensor, torch.nn.Parameter)
 _dispatch_keys = torch._C._dispatch_keys
@@ -73,7 +72,7 @@ def straight(
         mask = every_key(tensors.get("mask"), s_k)
         if mask is not None:
             tensors = {**tensors, "mask": mask}
-    return falchion.attention(
+    return engine.attention(
         q, k, v, bias=bias, alibi=alibi, return_lse=return_lse, **tensors, **options
     )
 
@@ -118,7 +117,7 @@ class Eager(torch.autograd.Function):
             and not torch.is_grad_enabled()
             and is_plain(grad_o, grad_lse)
         ):
-            grads = falchion.attention_backward(
+            grads = engine.attention_backward(
                 grad_o,
                 q,
                 k,

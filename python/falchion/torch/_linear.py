@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ._linear_ops import COUNT, LinearOptions
-from ._options import autocast, longest, no_forward_mode, no_second_derivative
+from ._options import Backend, Layout, autocast, longest, no_forward_mode, no_second_derivative
 
 
 class LinearGradients(torch.autograd.Function):
@@ -104,8 +104,8 @@ def linear_attention(
     return_state: bool = False,
     cu_seqlens: Tensor | None = None,
     max_s: int | None = None,
-    layout: str = "bshd",
-    backend: str = "best",
+    layout: Layout = "bshd",
+    backend: Backend = "best",
     segments: int = 0,
 ) -> Any:
     """Causal linear attention with gradients in q, k, v, decay and the initial state. The options

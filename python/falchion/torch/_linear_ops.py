@@ -12,10 +12,10 @@ from typing import Any, NamedTuple, Sequence
 import torch
 from torch import Tensor
 
-import falchion
 from falchion import Unsupported
 
 from ._ops import fold, library
+from ._options import engine
 
 
 class LinearOptions(NamedTuple):
@@ -83,7 +83,7 @@ def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     more: dict[str, Any] = {"out": o, "return_state": options.wants_state}
     if options.wants_state:
         more["state_out"] = (state, z) if options.normalise else state
-    falchion.linear_attention(*tensors[:3], **_keywords(tensors, options), **more)
+    engine.linear_attention(*tensors[:3], **_keywords(tensors, options), **more)
     return o, state, z
 
 
@@ -99,7 +99,7 @@ def backward(
     more = {}
     if grad_state is not None:
         more["grad_state"] = (grad_state, grad_z) if options.normalise else grad_state
-    grad_q, grad_k, grad_v, grad_decay, grad_initial = falchion.linear_attention_backward(
+    grad_q, grad_k, grad_v, grad_decay, grad_initial = engine.linear_attention_backward(
         grad_o, q, k, v, **_keywords(tensors, options), **more
     )
     initial = grad_initial if isinstance(grad_initial, tuple) else (grad_initial, None)

@@ -16,10 +16,9 @@ from typing import Any, Mapping, Sequence
 import torch
 from torch import Tensor
 
-import falchion
 from falchion import Invalid, Unsupported
 
-from ._options import SCHEMA, Options, band_of, every_key, four_axes, slopes_of
+from ._options import SCHEMA, Options, band_of, engine, every_key, four_axes, slopes_of
 
 INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? alibi, Tensor? mask, "
@@ -126,10 +125,10 @@ def forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor
         "return_lse": True,
     }
     if cu_seqlens_q is None:
-        falchion.attention(q, k, v, layout=options.layout, **common)
+        engine.attention(q, k, v, layout=options.layout, **common)
     else:
         longest = {"max_q": options.max_q, "max_k": options.max_k}
-        falchion.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, **longest, **common)
+        engine.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, **longest, **common)
     return o, lse
 
 
@@ -186,10 +185,10 @@ def backward(
         "zero_unused": any(x is not None for x in lengths),
     }
     if cu_seqlens_q is None:
-        falchion.attention_backward(grad_o, q, k, v, o, lse, layout=options.layout, **common)
+        engine.attention_backward(grad_o, q, k, v, o, lse, layout=options.layout, **common)
     else:
         longest = {"max_q": options.max_q, "max_k": options.max_k}
-        falchion.varlen_backward(
+        engine.varlen_backward(
             grad_o, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, **longest, **common
         )
     return returned(found, bias, wanted)

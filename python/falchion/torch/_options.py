@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional, Tuple, Union
+from typing import Any, NamedTuple, Optional
 
 import torch
 
+import falchion
 from falchion import Invalid, Unsupported
+from falchion.types import Align, Backend, Causal, Layout, Window
 
-Causal = Union[bool, str]
-Window = Optional[Tuple[Optional[int], Optional[int]]]
+__all__ = ["Align", "Backend", "Causal", "Layout", "Window"]
+
+# The functions of falchion, for calls that hand options on as they came. Their own types are for
+# people who write options down.
+engine: Any = falchion
 
 UNBOUNDED = -1
 ALIGNMENTS = ("bottom_right", "top_left")
@@ -48,7 +53,7 @@ SCHEMA = (
 
 
 def band_of(
-    causal: Causal, window: Window, align: str | None, s_q: int, s_k: int
+    causal: Any, window: Window | None, align: str | None, s_q: int, s_k: int
 ) -> tuple[int, int, str]:
     """(left, right, align) of a call. There is no default for align where s_q and s_k differ."""
     if isinstance(causal, str):
