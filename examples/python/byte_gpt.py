@@ -1,6 +1,5 @@
 """The model of train_bytes.py: a small GPT over bytes, whose attention is an argument."""
 
-import torch
 from torch import nn
 
 

@@ -54,7 +54,7 @@ def main():
     parser.add_argument("--new", type=int, default=24)
     arguments = parser.parse_args()
     falchion.hf.register()
-    first = None
+    first: tuple | None = None
     print(f"{'attention':<10} {'max |d logit|':>13} {'greedy':>7} {'prompt':>9} {'generate':>9}")
     for implementation in ("eager", "sdpa", "falchion"):
         model = load(arguments, implementation)
@@ -66,9 +66,9 @@ def main():
             logits = model(tokens).logits.float()
             prompt = best_seconds(lambda: model(tokens), arguments.device)
             options = dict(max_new_tokens=arguments.new, min_new_tokens=arguments.new)
-            whole = model.generate(tokens, do_sample=False, pad_token_id=0, **options)
-            run = lambda: model.generate(tokens, do_sample=False, pad_token_id=0, **options)  # noqa: E731
-            both = best_seconds(run, arguments.device)
+            options.update(do_sample=False, pad_token_id=0)
+            whole = model.generate(tokens, **options)
+            both = best_seconds(lambda: model.generate(tokens, **options), arguments.device)
         first = first or (logits, whole)
         distance = (logits - first[0]).abs().max().item()
         same = "same" if torch.equal(whole, first[1]) else "differ"
