@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """python/docstrings.py: writes docstrings.inc from falchion/_fal.pyi, so that signatures and docstrings stand in one place.
 
-    python/docstrings.py            # writes it
-    python/docstrings.py --check    # 1 where it is not what it would be
+python/docstrings.py            # writes it
+python/docstrings.py --check    # 1 where it is not what it would be
 """
 
 import ast

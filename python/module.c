@@ -50,7 +50,7 @@ static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                                         NULL};
 
 PyMODINIT_FUNC PyInit__fal(void) {
-  PyObject* module = PyModule_Create(&definition);
+  PyObject* module = check_same_library() ? PyModule_Create(&definition) : NULL;
   if (module != NULL && add_errors(module) && add_plan_type(module) && ready_attention() &&
       ready_attention_backward() && ready_linear() && ready_merge())
     return module;

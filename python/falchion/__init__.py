@@ -8,8 +8,6 @@ Arrays may be NumPy's, PyTorch's, CuPy's or of another library with DLPack; what
 package depends on none of them. docs/python.md is a tour of ten minutes.
 """
 
-from typing import TYPE_CHECKING, Any
-
 from falchion._fal import (
     Device,
     Error,
@@ -31,6 +29,7 @@ from falchion._fal import (
 )
 from falchion.plan import Explanation, Plan, explain
 
+TYPE_CHECKING = False  # as typing's, whose import would take longer than all of this
 if TYPE_CHECKING:
     from falchion._bench import bench
     from falchion._verify import verify
@@ -77,7 +76,7 @@ def info() -> dict[str, str]:
 
 if not TYPE_CHECKING:  # a type checker should see that other names are not there
 
-    def __getattr__(name: str) -> Any:
+    def __getattr__(name: str) -> object:
         """bench and verify, which are not loaded before they are asked for."""
         if name == "bench":
             from falchion._bench import bench

@@ -34,7 +34,9 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--causal", choices=("bottom_right", "top_left"))
     explain.add_argument("--window", type=int, nargs=2, metavar=("LEFT", "RIGHT"), help="-1 is unbounded")
     explain.add_argument("--backward", action="store_true")
-    explain.add_argument("--target", help="ref, cpu, avx2, avx512, amx, neon, sm80, sm90; this machine where it is not given")
+    explain.add_argument(
+        "--target", help="ref, cpu, avx2, avx512, amx, neon, sm80, sm90; this machine where it is not given"
+    )
     verify = verbs.add_parser("verify", parents=[both, runs], help="attention here against the definition in double")
     verify.add_argument("--seed", type=int, default=0)
     bench = verbs.add_parser("bench", parents=[both, runs], help="how fast attention is here")
@@ -50,17 +52,25 @@ def _run(args: argparse.Namespace) -> int:
         return 0
     if args.verb == "explain":
         window = None if args.window is None else tuple(None if side < 0 else side for side in args.window)
-        story = falchion.explain(args.q, args.k, dtype=args.dtype, causal=args.causal, window=window,
-                                 align="bottom_right" if window and not args.causal else None,
-                                 backward=args.backward, target=args.target)
+        story = falchion.explain(
+            args.q,
+            args.k,
+            dtype=args.dtype,
+            causal=args.causal,
+            window=window,
+            align="bottom_right" if window and not args.causal else None,
+            backward=args.backward,
+            target=args.target,
+        )
         print(json.dumps(story.json) if args.json else story)
         return 0
     if args.verb == "verify":
         checks = falchion.verify(device=args.device, backend=args.backend, threads=args.threads, seed=args.seed)
         print(json.dumps(checks.as_json()) if args.json else checks)
         return 0 if checks.ok else 1
-    results = falchion.bench(args.shape, device=args.device, backend=args.backend, threads=args.threads,
-                             repeats=args.repeats)
+    results = falchion.bench(
+        args.shape, device=args.device, backend=args.backend, threads=args.threads, repeats=args.repeats
+    )
     print(json.dumps(results.as_json()) if args.json else results)
     return 0
 

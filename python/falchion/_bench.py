@@ -2,6 +2,7 @@
 
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -32,8 +33,11 @@ class Benchmark(list[Measurement]):
 
     def __str__(self) -> str:
         lines = [f"{'operation':9} {'type':9} {'b s h d':18} {'band':7} {'us':>10} {'TFLOP/s':>8}  plan"]
-        lines += [f"{m.operation:9} {m.dtype:9} {' '.join(map(str, m.shape)):18} {'causal' if m.causal else 'full':7} "
-                  f"{m.microseconds:10.1f} {m.tflops:8.3f}  {m.plan}" for m in self]
+        lines += [
+            f"{m.operation:9} {m.dtype:9} {' '.join(map(str, m.shape)):18} {'causal' if m.causal else 'full':7} "
+            f"{m.microseconds:10.1f} {m.tflops:8.3f}  {m.plan}"
+            for m in self
+        ]
         return "\n".join(lines)
 
     __repr__ = __str__
@@ -51,8 +55,26 @@ def _seconds(call: Any, maker: Maker, repeats: int) -> float:
     return statistics.median(times[1:])
 
 
-def bench(shape: tuple[int, int, int, int] = (1, 1024, 8, 64), *, dtypes: tuple[str, ...] = ("float32", "bfloat16"),
-          device: str = "cpu", backend: str = "best", threads: int = 0, repeats: int = 7) -> Benchmark:
+def _calls(inputs: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Callable[[], Any]]:
+    """Both passes on (q, k, v, grad_o), into arrays that are there."""
+    q, k, v, grad_o = inputs
+    o, lse = _fal.attention(q, k, v, return_lse=True, **options)
+    grads = _fal.attention_backward(grad_o, q, k, v, o, lse, **options)
+    return {
+        "forward": lambda: _fal.attention(q, k, v, out=o, **options),
+        "backward": lambda: _fal.attention_backward(grad_o, q, k, v, o, lse, grads=grads, **options),
+    }
+
+
+def bench(
+    shape: tuple[int, int, int, int] = (1, 1024, 8, 64),
+    *,
+    dtypes: tuple[str, ...] = ("float32", "bfloat16"),
+    device: str = "cpu",
+    backend: str = "best",
+    threads: int = 0,
+    repeats: int = 7,
+) -> Benchmark:
     """Measures attention and its gradients on random numbers of one shape (b, s, h, d), full and causal.
 
     device: "cpu", with arrays of NumPy; or "cuda", "cuda:1", with tensors of PyTorch. backend, threads: as in attention.
@@ -66,18 +88,16 @@ def bench(shape: tuple[int, int, int, int] = (1, 1024, 8, 64), *, dtypes: tuple[
     for dtype in dtypes:
         if maker.why_not(dtype):
             continue
-        q, k, v, grad_o = (maker.rounded(maker.normal(*shape), dtype)[0] for _ in range(4))
+        inputs = tuple(maker.rounded(maker.normal(*shape), dtype)[0] for _ in range(4))
         for causal in (False, True):
             options: dict[str, Any] = {"causal": causal, "backend": backend, "threads": threads}
-            o, lse = _fal.attention(q, k, v, return_lse=True, **options)
-            grads = _fal.attention_backward(grad_o, q, k, v, o, lse, **options)
-            calls = {"forward": lambda: _fal.attention(q, k, v, out=o, **options),
-                     "backward": lambda: _fal.attention_backward(grad_o, q, k, v, o, lse, grads=grads, **options)}
-            for operation, call in calls.items():
+            for operation, call in _calls(inputs, options).items():
                 progress.say(f"{operation} {dtype} {'causal' if causal else 'full'}")
-                story = Plan(q, k, v, backward=operation == "backward", **options).explain().json
+                story = Plan(*inputs[:3], backward=operation == "backward", **options).explain().json
                 seconds = _seconds(call, maker, repeats)
-                results.append(Measurement(operation, dtype, shape, causal, story["describe"], seconds * 1e6,
-                                           story["work"]["flops"] / seconds / 1e12, repeats))
+                rate = story["work"]["flops"] / seconds / 1e12
+                results.append(
+                    Measurement(operation, dtype, shape, causal, story["describe"], seconds * 1e6, rate, repeats)
+                )
     progress.done()
     return results

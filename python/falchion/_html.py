@@ -42,10 +42,12 @@ def explanation_html(story: dict[str, Any]) -> str:
     rows = []
     for line in lines:
         name, says = line[:12].strip(), line[12:].strip()
-        rows.append(f"<tr><th style='text-align:left'>{escape(name)}</th>"
-                    f"<td style='text-align:left'>{escape(says)}</td></tr>")
-    paths = "".join(f"<li><code>{escape(path['path'])}</code> {escape(path['reason'])}</li>"
-                    for path in story.get("rejected", []))
+        rows.append(
+            f"<tr><th style='text-align:left'>{escape(name)}</th><td style='text-align:left'>{escape(says)}</td></tr>"
+        )
+    paths = "".join(
+        f"<li><code>{escape(path['path'])}</code> {escape(path['reason'])}</li>" for path in story.get("rejected", [])
+    )
     folded = f"<details><summary>paths not taken</summary><ul>{paths}</ul></details>" if paths else ""
     picture = band_svg(story["problem"]) if "band" in story["problem"] else ""
     return f"<div>{picture}<table>{''.join(rows)}</table>{folded}</div>"

@@ -81,8 +81,10 @@ class Verification(list[Check]):
                 lines.append(f"{c.problem:14} {c.dtype:9} {c.backend:7} skipped: {c.skipped}")
                 continue
             forward, backward = (f"{e:9.2g}" if e is not None else f"{'':9}" for e in (c.forward, c.backward))
-            lines.append(f"{c.problem:14} {c.dtype:9} {c.backend:7} {forward} {backward} {c.limit:7.0e}"
-                         + ("" if c.ok else "  FAILED"))
+            lines.append(
+                f"{c.problem:14} {c.dtype:9} {c.backend:7} {forward} {backward} {c.limit:7.0e}"
+                + ("" if c.ok else "  FAILED")
+            )
         ran = [c for c in self if not c.skipped]
         lines.append(f"{sum(c.ok for c in ran)} of {len(ran)} are within their limits; {len(self) - len(ran)} skipped")
         return "\n".join(lines)
@@ -114,8 +116,12 @@ def _error(numpy: Any, got: Any, want: Any) -> float:
 
 
 def _run(problem: Problem, dtype: str, backend: str, maker: Maker, threads: int) -> Check:
-    shapes = ((problem.b, problem.s_q, problem.h_q, problem.d), (problem.b, problem.s_k, problem.h_k, problem.d),
-              (problem.b, problem.s_k, problem.h_k, problem.d_v), (problem.b, problem.s_q, problem.h_q, problem.d_v))
+    shapes = (
+        (problem.b, problem.s_q, problem.h_q, problem.d),
+        (problem.b, problem.s_k, problem.h_k, problem.d),
+        (problem.b, problem.s_k, problem.h_k, problem.d_v),
+        (problem.b, problem.s_q, problem.h_q, problem.d_v),
+    )
     pairs = [maker.rounded(maker.normal(*shape), dtype) for shape in shapes]
     (q, k, v, grad_o), (exact_q, exact_k, exact_v, exact_grad) = zip(*pairs, strict=True)
     options: dict[str, Any] = dict(problem.options)
@@ -144,8 +150,9 @@ def _run(problem: Problem, dtype: str, backend: str, maker: Maker, threads: int)
     return Check(**check)
 
 
-def verify(*, device: str = "cpu", backend: str = "best", dtypes: tuple[str, ...] = DTYPES, threads: int = 0,
-           seed: int = 0) -> Verification:
+def verify(
+    *, device: str = "cpu", backend: str = "best", dtypes: tuple[str, ...] = DTYPES, threads: int = 0, seed: int = 0
+) -> Verification:
     """Checks attention and its gradients on this machine against the definition, which computes in double.
 
     device: "cpu", with arrays of NumPy; or "cuda", "cuda:1", with tensors of PyTorch.
@@ -161,7 +168,10 @@ def verify(*, device: str = "cpu", backend: str = "best", dtypes: tuple[str, ...
         why = maker.why_not(dtype)
         for problem in PROBLEMS:
             progress.say(f"{len(checks)} of {len(dtypes) * len(PROBLEMS)}: {problem.name} {dtype}")
-            checks.append(Check(problem.name, dtype, backend, skipped=why) if why
-                          else _run(problem, dtype, backend, maker, threads))
+            checks.append(
+                Check(problem.name, dtype, backend, skipped=why)
+                if why
+                else _run(problem, dtype, backend, maker, threads)
+            )
     progress.done()
     return checks

@@ -1,8 +1,12 @@
 """Plans that are kept, and what they say of themselves."""
 
-from typing import Any
+from __future__ import annotations
 
 from falchion import _fal
+
+TYPE_CHECKING = False  # as typing's, whose import would take longer than all of this
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = ["Explanation", "Plan", "explain"]
 
@@ -16,7 +20,7 @@ class Explanation(str):
     json: dict[str, Any]
 
     @classmethod
-    def of(cls, texts: tuple[str, str]) -> "Explanation":
+    def of(cls, texts: tuple[str, str]) -> Explanation:
         """An Explanation of (text, JSON), as the engine gives them."""
         import json
 

@@ -30,18 +30,30 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"k": K[:1]}, falchion.Invalid, r"k.shape\[0\] = 1, but the problem's is 2"),
     ({"v": V[:, :4]}, falchion.Invalid, r"v.shape\[1\] = 4, but the problem's is 5"),
     ({"q": Q[:, :, :3]}, falchion.Invalid, "h_q = 3 is not a multiple of h_k = 2"),
-    ({"q": np.zeros((1, 1, 1, 300), np.float32), "k": np.zeros((1, 1, 1, 300), np.float32)}, falchion.Unsupported, "300"),
+    (
+        {"q": np.zeros((1, 1, 1, 300), np.float32), "k": np.zeros((1, 1, 1, 300), np.float32)},
+        falchion.Unsupported,
+        "300",
+    ),
     ({"causal": True, "k": K[:, :3], "v": V[:, :3]}, falchion.Invalid, "s_q = 5 and s_k = 3 differ"),
     ({"causal": True, "used_k": np.array([5, 5], np.int32)}, falchion.Invalid, "lengths of q and k may differ"),
     ({"window": (1, 1), "k": K[:, :3], "v": V[:, :3]}, falchion.Invalid, "a window without align"),
     ({"causal": "left"}, falchion.Invalid, """causal = 'left': it is one of "bottom_right", "top_left\""""),
     ({"causal": 1}, TypeError, "causal must be True, False"),
-    ({"causal": "top_left", "align": "bottom_right"}, falchion.Invalid, "causal = 'top_left', but align = \"bottom_right\""),
+    (
+        {"causal": "top_left", "align": "bottom_right"},
+        falchion.Invalid,
+        "causal = 'top_left', but align = \"bottom_right\"",
+    ),
     ({"window": 3}, TypeError, "window must be a pair"),
     ({"window": (1, 2, 3)}, TypeError, "window must have two sides"),
     ({"window": (1.5, 2)}, TypeError, r"window\[0\] must be a whole number, not float"),
     ({"window": (-7, 2)}, falchion.Invalid, "band.left = -7"),
-    ({"window": (2**70, 2)}, falchion.Invalid, r"window\[0\] = 1180591620717411303424: it must be in \[-2\^63, 2\^63\)"),
+    (
+        {"window": (2**70, 2)},
+        falchion.Invalid,
+        r"window\[0\] = 1180591620717411303424: it must be in \[-2\^63, 2\^63\)",
+    ),
     ({"window": (10**5000, 2)}, falchion.Invalid, r"window\[0\] has too many digits"),
     ({"scale": float("nan")}, falchion.Invalid, "score.scale = nan"),
     ({"scale": 0}, falchion.Invalid, "scale = 0"),
@@ -79,7 +91,9 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("options", "kind", "words"), REFUSED, ids=[f"{i}-{next(iter(r[0]))}" for i, r in enumerate(REFUSED)])
+@pytest.mark.parametrize(
+    ("options", "kind", "words"), REFUSED, ids=[f"{i}-{next(iter(r[0]))}" for i, r in enumerate(REFUSED)]
+)
 def test_refused(options: dict[str, Any], kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         falchion.attention(**({"q": Q, "k": K, "v": V} | options))
@@ -99,20 +113,27 @@ def test_python_rules_of_arguments() -> None:
 def test_classes_and_notes() -> None:
     assert issubclass(falchion.Invalid, ValueError) and issubclass(falchion.Unsupported, NotImplementedError)
     assert issubclass(falchion.Device, RuntimeError) and issubclass(falchion.Workspace, RuntimeError)
-    codes = {c.code for c in (falchion.Error, falchion.Invalid, falchion.Unsupported, falchion.Device, falchion.Workspace)}
+    codes = {
+        c.code for c in (falchion.Error, falchion.Invalid, falchion.Unsupported, falchion.Device, falchion.Workspace)
+    }
     assert codes == {"error", "invalid", "unsupported", "device", "workspace"}
     with pytest.raises(falchion.Invalid) as caught:
         falchion.attention(Q, K[:1], V)
-    assert caught.value.__notes__[0].startswith("attention of q float32 (2, 5, 4, 8), k float32 (1, 5, 2, 8), v float32")
+    assert caught.value.__notes__[0].startswith(
+        "attention of q float32 (2, 5, 4, 8), k float32 (1, 5, 2, 8), v float32"
+    )
 
 
-@pytest.mark.parametrize(("starts", "words"), [
-    (np.array([0, 3, 2, 5], np.int32), "must be sorted"),
-    (np.array([1, 5], np.int32), r"cu_seqlens_q\[0\] = 1"),
-    (np.array([0, 4], np.int32), "4"),
-    (np.array([], np.int32), "cu_seqlens_q has 0 numbers"),
-    (np.array([0, 5]), "lengths are int32"),
-])
+@pytest.mark.parametrize(
+    ("starts", "words"),
+    [
+        (np.array([0, 3, 2, 5], np.int32), "must be sorted"),
+        (np.array([1, 5], np.int32), r"cu_seqlens_q\[0\] = 1"),
+        (np.array([0, 4], np.int32), "4"),
+        (np.array([], np.int32), "cu_seqlens_q has 0 numbers"),
+        (np.array([0, 5]), "lengths are int32"),
+    ],
+)
 def test_lengths(starts: Any, words: str) -> None:
     with pytest.raises(falchion.Invalid, match=words):
         falchion.varlen(Q[0], K[0], V[0], starts)
@@ -147,17 +168,20 @@ def raises(kind: type[BaseException]) -> Any:
     return fail
 
 
-@pytest.mark.parametrize(("strange", "kind"), [
-    (Strange(raises(KeyError)), KeyError),
-    (Strange(capsule=raises(BufferError)), BufferError),
-    (Strange(capsule=raises(MemoryError)), MemoryError),
-    (Strange(capsule=None), TypeError),
-    (Strange(capsule=3), TypeError),
-    (Strange(device=None), TypeError),
-    (Strange(device=()), IndexError),
-    (Strange(device=("cpu", 0)), TypeError),
-    (Strange(device=(2**80, 0)), OverflowError),
-])
+@pytest.mark.parametrize(
+    ("strange", "kind"),
+    [
+        (Strange(raises(KeyError)), KeyError),
+        (Strange(capsule=raises(BufferError)), BufferError),
+        (Strange(capsule=raises(MemoryError)), MemoryError),
+        (Strange(capsule=None), TypeError),
+        (Strange(capsule=3), TypeError),
+        (Strange(device=None), TypeError),
+        (Strange(device=()), IndexError),
+        (Strange(device=("cpu", 0)), TypeError),
+        (Strange(device=(2**80, 0)), OverflowError),
+    ],
+)
 def test_objects_that_fail(strange: Strange, kind: type[Exception]) -> None:
     with pytest.raises(kind):
         falchion.attention(strange, K, V)
@@ -195,19 +219,26 @@ def test_dlpack_objects() -> None:
         falchion.attention(Theirs(Q), Theirs(K), Theirs(V), out=Theirs(READ_ONLY))
 
 
-@pytest.mark.parametrize("fields", [
-    None, {}, {"shape": (1,)}, {"shape": 3, "data": (0, False), "typestr": "<f4"},
-    {"shape": (1, 2, 3, 4), "data": None, "typestr": "<f4"}, {"shape": (1, 2, 3, 4), "data": (0, False), "typestr": 5},
-    {"shape": (1, "x", 3, 4), "data": (0, False), "typestr": "<f4"},
-    {"shape": (2**70, 2, 3, 4), "data": (0, False), "typestr": "<f4"},
-    {"shape": (1,) * 9, "data": (0, False), "typestr": "<f4"},
-    {"shape": (1, 2, 3, 4), "data": (0, False), "typestr": "<f4", "strides": (1,)},
-])
+@pytest.mark.parametrize(
+    "fields",
+    [
+        None,
+        {},
+        {"shape": (1,)},
+        {"shape": 3, "data": (0, False), "typestr": "<f4"},
+        {"shape": (1, 2, 3, 4), "data": None, "typestr": "<f4"},
+        {"shape": (1, 2, 3, 4), "data": (0, False), "typestr": 5},
+        {"shape": (1, "x", 3, 4), "data": (0, False), "typestr": "<f4"},
+        {"shape": (2**70, 2, 3, 4), "data": (0, False), "typestr": "<f4"},
+        {"shape": (1,) * 9, "data": (0, False), "typestr": "<f4"},
+        {"shape": (1, 2, 3, 4), "data": (0, False), "typestr": "<f4", "strides": (1,)},
+    ],
+)
 def test_cuda_array_interface(fields: Any) -> None:
     class Theirs:
         __cuda_array_interface__ = fields
 
-    with pytest.raises(Exception):  # noqa: B017, PT011: which one depends on what is wrong; it must not crash
+    with pytest.raises((falchion.Error, TypeError, KeyError, OverflowError)):
         falchion.attention(Theirs(), Theirs(), Theirs())
 
 
@@ -223,7 +254,9 @@ def test_buffers() -> None:
     with pytest.raises(falchion.Invalid, match="q has 1 axes"):
         falchion.attention(flat, flat, flat)
     with pytest.raises(falchion.Invalid, match="no multiple of its elements"):
-        odd = np.zeros(4 * 40, np.uint8)[:150].view(np.dtype({"names": ["a"], "formats": ["<f4"], "offsets": [0], "itemsize": 6}))
+        odd = np.zeros(4 * 40, np.uint8)[:150].view(
+            np.dtype({"names": ["a"], "formats": ["<f4"], "offsets": [0], "itemsize": 6})
+        )
         falchion.attention(odd["a"].reshape(1, 5, 5, 1), K, V)
 
 
@@ -239,16 +272,89 @@ def test_random_arguments() -> None:
     """Whatever is given, there is a result or an exception of ours or of Python's, and the process lives on."""
     draw = random.Random(7)
     numbers = [0, 1, -1, 3, 2**31, -(2**31), 2**63, 2**64, 10**30, 0.5, -0.0, float("inf"), float("nan"), True]
-    things = [*numbers, None, "x", "best", "cpu", b"x", [], (), {}, object(), Q, K, V, Q[..., ::2], Q[:0], Q[0], OPEN, STARTS,
-              Q.astype(np.float16), np.zeros((5, 5), bool), np.zeros((), np.float32), np.zeros((2, 4), np.float32),
-              memoryview(b"abc"), Strange(), Strange(capsule=raises(ValueError)), (1, 2), (None, None), (-3, 10**20), int, Q.shape]
-    functions = [falchion.attention, falchion.attention_backward, falchion.varlen, falchion.varlen_backward,
-                 falchion.linear_attention, falchion.linear_attention_backward, falchion.merge, falchion.validate_lengths,
-                 falchion.Plan, falchion.explain]
-    names = ["causal", "window", "align", "scale", "softcap", "alibi", "bias", "mask", "dropout", "seed", "offset", "used_q",
-             "used_k", "first_k", "layout", "backend", "threads", "stream", "return_lse", "out", "lse", "grads", "max_q",
-             "decay", "initial_state", "cu_seqlens", "segments", "normalise", "return_state", "dtype", "target", "frozen",
-             "grad_bias", "accumulate", "grad_state", "state_out", "sequences"]
+    things = [
+        *numbers,
+        None,
+        "x",
+        "best",
+        "cpu",
+        b"x",
+        [],
+        (),
+        {},
+        object(),
+        Q,
+        K,
+        V,
+        Q[..., ::2],
+        Q[:0],
+        Q[0],
+        OPEN,
+        STARTS,
+        Q.astype(np.float16),
+        np.zeros((5, 5), bool),
+        np.zeros((), np.float32),
+        np.zeros((2, 4), np.float32),
+        memoryview(b"abc"),
+        Strange(),
+        Strange(capsule=raises(ValueError)),
+        (1, 2),
+        (None, None),
+        (-3, 10**20),
+        int,
+        Q.shape,
+    ]
+    functions = [
+        falchion.attention,
+        falchion.attention_backward,
+        falchion.varlen,
+        falchion.varlen_backward,
+        falchion.linear_attention,
+        falchion.linear_attention_backward,
+        falchion.merge,
+        falchion.validate_lengths,
+        falchion.Plan,
+        falchion.explain,
+    ]
+    names = [
+        "causal",
+        "window",
+        "align",
+        "scale",
+        "softcap",
+        "alibi",
+        "bias",
+        "mask",
+        "dropout",
+        "seed",
+        "offset",
+        "used_q",
+        "used_k",
+        "first_k",
+        "layout",
+        "backend",
+        "threads",
+        "stream",
+        "return_lse",
+        "out",
+        "lse",
+        "grads",
+        "max_q",
+        "decay",
+        "initial_state",
+        "cu_seqlens",
+        "segments",
+        "normalise",
+        "return_state",
+        "dtype",
+        "target",
+        "frozen",
+        "grad_bias",
+        "accumulate",
+        "grad_state",
+        "state_out",
+        "sequences",
+    ]
     results = 0
     for _ in range(20000):
         function = draw.choice(functions)
@@ -259,7 +365,16 @@ def test_random_arguments() -> None:
         try:
             function(*arguments, **keywords)
             results += 1
-        except (falchion.Error, TypeError, ValueError, IndexError, OverflowError, BufferError, AttributeError, MemoryError):
+        except (
+            falchion.Error,
+            TypeError,
+            ValueError,
+            IndexError,
+            OverflowError,
+            BufferError,
+            AttributeError,
+            MemoryError,
+        ):
             pass
     assert results > 100
 

@@ -16,7 +16,12 @@ PROBLEMS: list[tuple[str, tuple[int, ...], dict[str, Any], tuple[Any, ...]]] = [
     ("more queries", (1, 40, 5, 2, 2, 16, 16), {"causal": "bottom_right"}, (None, 0)),
     ("top left", (1, 40, 5, 2, 2, 16, 16), {"causal": "top_left"}, (None, 0, "top_left")),
     ("window", (1, 50, 50, 2, 2, 16, 16), {"window": (7, 3)}, (7, 3)),
-    ("window of one side", (1, 20, 50, 2, 2, 16, 16), {"window": (7, None), "align": "top_left"}, (7, None, "top_left")),
+    (
+        "window of one side",
+        (1, 20, 50, 2, 2, 16, 16),
+        {"window": (7, None), "align": "top_left"},
+        (7, None, "top_left"),
+    ),
     ("causal window", (1, 50, 50, 2, 2, 16, 16), {"causal": True, "window": (7, None)}, (7, 0)),
     ("GQA", (1, 33, 33, 6, 2, 16, 16), {"causal": True}, (None, 0)),
     ("MQA, decode", (3, 1, 200, 8, 1, 64, 64), {}, ()),
@@ -29,7 +34,9 @@ PROBLEMS: list[tuple[str, tuple[int, ...], dict[str, Any], tuple[Any, ...]]] = [
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(("shape", "options", "band"), [p[1:] for p in PROBLEMS], ids=[p[0] for p in PROBLEMS])
 @pytest.mark.parametrize("layout", ["bshd", "bhsd"])
-def test_definition(dtype: str, shape: tuple[int, ...], options: dict[str, Any], band: tuple[Any, ...], layout: str) -> None:
+def test_definition(
+    dtype: str, shape: tuple[int, ...], options: dict[str, Any], band: tuple[Any, ...], layout: str
+) -> None:
     b, s_q, s_k, h_q, h_k, d, d_v = shape
     q, k, v = normal(1, (b, s_q, h_q, d), (b, s_k, h_k, d), (b, s_k, h_k, d_v), dtype=dtype)
     score = {name: options[name] for name in ("scale", "softcap") if name in options}
@@ -40,7 +47,9 @@ def test_definition(dtype: str, shape: tuple[int, ...], options: dict[str, Any],
         made = falchion.attention(q, k, v, **options)
     else:
         turned = [x.transpose(0, 2, 1, 3) for x in (q, k, v)]
-        o, l = falchion.attention(*turned, return_lse=True, layout="bhsd", out=out.transpose(0, 2, 1, 3), lse=lse, **options)
+        o, l = falchion.attention(
+            *turned, return_lse=True, layout="bhsd", out=out.transpose(0, 2, 1, 3), lse=lse, **options
+        )
         made = falchion.attention(*turned, layout="bhsd", **options).transpose(0, 2, 1, 3)
         assert o.base is out
     assert l is lse

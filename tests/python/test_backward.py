@@ -13,7 +13,15 @@ def both(q: Any, k: Any, v: Any, grad_o: Any, **options: Any) -> tuple[Any, Any,
     return o, lse, falchion.attention_backward(grad_o, q, k, v, o, lse, **options)
 
 
-@pytest.mark.parametrize(("options", "band"), [({}, ()), ({"causal": "bottom_right"}, (None, 0)), ({"window": (2, 1), "align": "top_left"}, (2, 1, "top_left")), ({"softcap": 1.5}, ())])
+@pytest.mark.parametrize(
+    ("options", "band"),
+    [
+        ({}, ()),
+        ({"causal": "bottom_right"}, (None, 0)),
+        ({"window": (2, 1), "align": "top_left"}, (2, 1, "top_left")),
+        ({"softcap": 1.5}, ()),
+    ],
+)
 def test_derivative(options: dict[str, Any], band: tuple[Any, ...]) -> None:
     """Each gradient is the derivative of sum(O grad_o) + sum(LSE grad_lse), by central differences in float64."""
     q, k, v, grad_o = normal(1, (1, 5, 4, 6), (1, 7, 2, 6), (1, 7, 2, 3), (1, 5, 4, 3))
@@ -87,8 +95,19 @@ def test_bias_and_slopes() -> None:
     results = []
     for backend in ("best", "ref"):
         grad_bias, grad_slopes = poisoned(bias.shape), poisoned(slopes.shape)
-        falchion.attention_backward(grad_o, q, k, v, o, lse, bias=bias, alibi=slopes, grad_bias=grad_bias,
-                                    grad_alibi=grad_slopes, backend=backend)
+        falchion.attention_backward(
+            grad_o,
+            q,
+            k,
+            v,
+            o,
+            lse,
+            bias=bias,
+            alibi=slopes,
+            grad_bias=grad_bias,
+            grad_alibi=grad_slopes,
+            backend=backend,
+        )
         results.append((grad_bias, grad_slopes))
     assert all(distance(a, b) < 2e-6 for a, b in zip(*results, strict=True))
     whole = poisoned((2, 4, 9, 9))

@@ -10,8 +10,18 @@ from numpy_support import DTYPES, distance, normal, poisoned
 LIMITS = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
 
 
-def recurrence(q: Any, k: Any, v: Any, g: Any = None, state: Any = None, z: Any = None, elu: bool = False,
-               normalise: bool = False, eps: float = 1e-6, scale: float | None = None) -> tuple[Any, Any, Any]:
+def recurrence(
+    q: Any,
+    k: Any,
+    v: Any,
+    g: Any = None,
+    state: Any = None,
+    z: Any = None,
+    elu: bool = False,
+    normalise: bool = False,
+    eps: float = 1e-6,
+    scale: float | None = None,
+) -> tuple[Any, Any, Any]:
     """The definition, token by token in float64. g is (b, s, h_v)."""
     q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
     group = v.shape[2] // q.shape[2]
@@ -61,8 +71,9 @@ def test_normaliser_and_states() -> None:
     # Two halves are the whole, and the state is updated in place.
     first, carried = falchion.linear_attention(q[:, :15], k[:, :15], v[:, :15], return_state=True, **options)
     out = poisoned((2, 25, 2, 16))
-    second, same = falchion.linear_attention(q[:, 15:], k[:, 15:], v[:, 15:], initial_state=carried, state_out=carried,
-                                             return_state=True, out=out, **options)
+    second, same = falchion.linear_attention(
+        q[:, 15:], k[:, 15:], v[:, 15:], initial_state=carried, state_out=carried, return_state=True, out=out, **options
+    )
     assert same is carried and second is out
     assert distance(np.concatenate([first, second], 1), want[0]) < 1e-5
     assert distance(carried[0], want[1]) < 1e-5 and distance(carried[1], want[2]) < 1e-5
@@ -115,7 +126,11 @@ def test_what_linear_attention_refuses() -> None:
         ({"decay": np.zeros(3, np.float32)}, falchion.Invalid, r"decay.shape\[2\] = 3"),
         ({"decay": np.zeros((2, 6), np.float32)}, falchion.Invalid, "decay has 2 axes"),
         ({"initial_state": state.astype(np.float16)}, falchion.Invalid, "states are float32"),
-        ({"initial_state": state[0]}, falchion.Invalid, r"initial_state has 3 axes: it must have 4, \(b, h_v, d_qk, d_v\)"),
+        (
+            {"initial_state": state[0]},
+            falchion.Invalid,
+            r"initial_state has 3 axes: it must have 4, \(b, h_v, d_qk, d_v\)",
+        ),
         ({"initial_state": state, "normalise": True}, TypeError, r"initial_state must be a pair \(S, z\)"),
         ({"state_out": state[:, :1]}, falchion.Invalid, "final_state.shape"),
         ({"cu_seqlens": np.array([0, 6], np.int32)}, falchion.Invalid, r"it must have 3, \(total, h, d\)"),
@@ -148,8 +163,11 @@ def test_merge(dtype: str) -> None:
 def test_validate_lengths() -> None:
     q, k, v = normal(11, *[(2, 10, 2, 8)] * 3)
     falchion.validate_lengths(q, k, v, used_k=np.array([0, 10], np.int32))
-    for lengths, words in (({"used_k": [11, 0]}, r"used_k\[0\] = 11"), ({"used_q": [0, -1]}, r"used_q\[1\] = -1"),
-                           ({"first_k": [11, 0]}, r"first_k\[0\] = 11")):
+    for lengths, words in (
+        ({"used_k": [11, 0]}, r"used_k\[0\] = 11"),
+        ({"used_q": [0, -1]}, r"used_q\[1\] = -1"),
+        ({"first_k": [11, 0]}, r"first_k\[0\] = 11"),
+    ):
         with pytest.raises(falchion.Invalid, match=words):
             falchion.validate_lengths(q, k, v, **{name: np.array(x, np.int32) for name, x in lengths.items()})
     falchion.validate_lengths(q[0], k[0], v[0], np.array([0, 4, 10], np.int32))

@@ -40,10 +40,23 @@ def test_cache_tells_problems_apart() -> None:
     """Whatever changes the result or the plan is part of the key."""
     q, k, v = normal(2, *[SHAPE] * 3)
     flags: list[dict[str, Any]] = [
-        {}, {"causal": True}, {"causal": "top_left"}, {"scale": 0.5}, {"softcap": 2.0}, {"dropout": 0.5, "seed": 1},
-        {"return_lse": True}, {"threads": 1}, {"threads": 2}, {"backend": "ref"}, {"backend": "cpu"},
-        {"mask": np.ones((20, 20), bool)}, {"bias": np.ones((20, 20), np.float32)}, {"alibi": np.ones(4, np.float32)},
-        {"used_k": np.array([3, 4], np.int32)}, {"used_q": np.array([3, 4], np.int32)}, {"first_k": np.array([3, 4], np.int32)},
+        {},
+        {"causal": True},
+        {"causal": "top_left"},
+        {"scale": 0.5},
+        {"softcap": 2.0},
+        {"dropout": 0.5, "seed": 1},
+        {"return_lse": True},
+        {"threads": 1},
+        {"threads": 2},
+        {"backend": "ref"},
+        {"backend": "cpu"},
+        {"mask": np.ones((20, 20), bool)},
+        {"bias": np.ones((20, 20), np.float32)},
+        {"alibi": np.ones(4, np.float32)},
+        {"used_k": np.array([3, 4], np.int32)},
+        {"used_q": np.array([3, 4], np.int32)},
+        {"first_k": np.array([3, 4], np.int32)},
     ]
     for options in flags:
         falchion.attention(q, k, v, **options)
@@ -74,7 +87,10 @@ def test_plan_of_shapes() -> None:
     assert o is out and l is lse and np.array_equal(o, want_o) and np.array_equal(l, want_lse)
     assert falchion.plan_cache_info()["misses"] == 1  # of the function, not of the plan
     for dtype in ("float32", np.float32, np.dtype("float32")):
-        assert falchion.Plan(SHAPE, dtype=dtype, causal=True, return_lse=True, backend="cpu", threads=1).describe() == plan.describe()
+        assert (
+            falchion.Plan(SHAPE, dtype=dtype, causal=True, return_lse=True, backend="cpu", threads=1).describe()
+            == plan.describe()
+        )
     assert falchion.Plan(q, causal=True, return_lse=True, threads=1).describe() == plan.describe()
 
 
@@ -138,7 +154,10 @@ def test_explanations() -> None:
         html = made._repr_html_()
         xml.dom.minidom.parseString(html.replace("<details>", "<details open=''>"))
         assert "<svg" in html and "decision" in html
-    assert falchion.Plan(SHAPE, dtype="float32")._repr_html_() == falchion.Plan(SHAPE, dtype="float32").explain()._repr_html_()
+    assert (
+        falchion.Plan(SHAPE, dtype="float32")._repr_html_()
+        == falchion.Plan(SHAPE, dtype="float32").explain()._repr_html_()
+    )
     # A problem that is refused has an explanation too.
     assert falchion.explain((1, 1, 1, 300), dtype="float32").json["status"]["code"] == "unsupported"
     for target in ("ref", "cpu", "generic", "sm80"):
@@ -146,15 +165,21 @@ def test_explanations() -> None:
         assert backend == {"ref": "ref", "sm80": "sm80"}.get(target, "cpu")
 
 
-@pytest.mark.parametrize(("band", "area"), [
-    ({"left": -1, "right": -1, "align": "unset"}, 100), ({"left": -1, "right": 0, "align": "top_left"}, 55),
-    ({"left": 2, "right": 1, "align": "top_left"}, 36),
-])
+@pytest.mark.parametrize(
+    ("band", "area"),
+    [
+        ({"left": -1, "right": -1, "align": "unset"}, 100),
+        ({"left": -1, "right": 0, "align": "top_left"}, 55),
+        ({"left": 2, "right": 1, "align": "top_left"}, 36),
+    ],
+)
 def test_the_picture_has_the_area_of_the_band(band: dict[str, Any], area: int) -> None:
     """10 x 10 pairs; the edge of a polygon cuts the cells on it in half, 5 cells for each edge of 10."""
     from falchion._html import SIDE, band_svg
 
-    polygon = xml.dom.minidom.parseString(band_svg({"s_q": 10, "s_k": 10, "band": band})).getElementsByTagName("polygon")[0]
+    polygon = xml.dom.minidom.parseString(band_svg({"s_q": 10, "s_k": 10, "band": band})).getElementsByTagName(
+        "polygon"
+    )[0]
     points = [tuple(map(float, point.split(","))) for point in polygon.getAttribute("points").split()]
     twice = sum(a[0] * b[1] - b[0] * a[1] for a, b in zip(points, points[1:] + points[:1], strict=True))
     assert abs(abs(twice) / 2 * 100 / SIDE**2 - area) <= 10

@@ -118,8 +118,13 @@ def test_references_come_back() -> None:
         falchion.merge(o, l, o, l)
         plan = falchion.Plan(q, mask=mask, return_lse=True)
         plan(q, k, v, mask=mask, lse=lse)
-        for arguments, options in (((q, k, [1]), {}), ((q, k[:, :3], v), {}), ((q, k, v), {"window": (1, "x")}),
-                                   ((q, k, v), {"out": q}), ((q, k, v), {"sinks": 1})):
+        for arguments, options in (
+            ((q, k, [1]), {}),
+            ((q, k[:, :3], v), {}),
+            ((q, k, v), {"window": (1, "x")}),
+            ((q, k, v), {"out": q}),
+            ((q, k, v), {"sinks": 1}),
+        ):
             try:
                 falchion.attention(*arguments, **options)
             except (falchion.Error, TypeError):
@@ -170,12 +175,14 @@ def test_types_that_come_and_go() -> None:
 def test_import_needs_nothing_and_is_fast() -> None:
     program = """
 import sys, time
-start = time.perf_counter()
+start = time.process_time()
 import falchion
-took = time.perf_counter() - start
+took = time.process_time() - start
 assert not {"numpy", "torch", "jax", "json"} & set(sys.modules), sorted(sys.modules)
 print(took)
 """
-    times = [float(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
-             for _ in range(5)]
-    assert min(times) < 0.03  # 3 ms on an idle machine; see bench/python_overhead.py
+    times = [
+        float(subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True).stdout)
+        for _ in range(5)
+    ]
+    assert min(times) < 0.03  # of CPU time, so that a busy machine does not count; 3 ms, see bench/python_overhead.py
