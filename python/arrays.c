@@ -49,7 +49,7 @@ int read_array(const char* name, PyObject* object, int writes, array* out) {
   out->type_name[0] = '\0';
   out->on_gpu = out->read_only = out->has_buffer = 0;
   out->device = 0;
-  out->kept = out->kept2 = NULL;
+  out->kept = NULL;
   if (!library_of(object, &out->from)) return 0;
   switch (out->from.by) {
     case BY_TABLE: {
@@ -75,5 +75,4 @@ void release_array(array* array) {
   if (array->has_buffer) PyBuffer_Release(&array->buffer);
   array->has_buffer = 0;
   Py_CLEAR(array->kept);
-  Py_CLEAR(array->kept2);
 }

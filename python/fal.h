@@ -59,8 +59,8 @@ typedef struct array {
   int32_t device; /* on_gpu: its CUDA number */
   int read_only;
   int has_buffer;
-  Py_buffer buffer;       /* held while has_buffer */
-  PyObject *kept, *kept2; /* what has to live as long as `data` is used, or null */
+  Py_buffer buffer; /* held while has_buffer */
+  PyObject* kept;   /* what has to live as long as `data` is used, or null */
 } array;
 /* Reads an object into *out; release_array ends that. `writes`: the call writes into it. */
 int read_array(const char* name, PyObject* object, int writes, array* out);
