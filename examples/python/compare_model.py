@@ -70,10 +70,8 @@ def main():
         first = first or (logits, whole)
         distance = (logits - first[0]).abs().max().item()
         same = "same" if torch.equal(whole, first[1]) else "differ"
-        speeds = tokens.numel() / prompt, arguments.batch * arguments.new / (both - prompt)
-        print(
-            f"{implementation:<10} {distance:>13.2e} {same:>7} {speeds[0]:>7.0f}/s {speeds[1]:>7.1f}/s"
-        )
+        read, made = tokens.numel() / prompt, arguments.batch * arguments.new / (both - prompt)
+        print(f"{implementation:<10} {distance:>13.2e} {same:>7} {read:>7.0f}/s {made:>7.1f}/s")
 
 
 if __name__ == "__main__":

@@ -128,6 +128,16 @@ def test_generation(family, padding, cache):
     assert torch.equal(*found)
 
 
+@pytest.mark.parametrize("padding", ["none", "left"])
+def test_a_compiled_model_is_one_graph(padding):
+    tokens, mask = inputs_of(padding)
+    model = model_of("gemma2", "falchion")
+    expected = model(tokens, attention_mask=mask).logits[mask.bool()]
+    compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+    found = compiled(tokens, attention_mask=mask).logits[mask.bool()]
+    assert (found - expected).abs().max() < 2e-5 * expected.abs().max()
+
+
 def test_a_chunk_of_queries_on_a_cache():
     tokens, _ = inputs_of("none")
     for family in ("llama", "mistral"):

@@ -89,6 +89,19 @@ def test_compile_with_dropout_bias_and_lse(device):
         assert_near(x, y)
 
 
+def test_compile_under_autocast(device):
+    def run(q, k, v):
+        with torch.autocast(device, dtype=torch.bfloat16):
+            return causal(q, k, v)
+
+    tensors = problem(device=device)
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    assert compiled(*tensors).dtype == torch.bfloat16
+    assert torch.equal(compiled(*tensors), run(*tensors))
+    for x, y in zip(gradients(compiled, *tensors), gradients(run, *tensors)):
+        assert torch.equal(x, y)
+
+
 def test_export(device):
     class Layer(torch.nn.Module):
         def forward(self, q, k, v):
