@@ -23,20 +23,21 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
 def _key_sets() -> frozenset[int]:
-    """The dispatch keys of ordinary tensors: no functorch wrapper, no lazy negation, not fake, not
-    sparse."""
-    with torch.inference_mode():
-        inference = torch.empty(0)
+    """The dispatch keys of ordinary tensors of the CPU and of CUDA, and of those that are made in
+    inference mode: no functorch wrapper, no lazy negation, not fake, not sparse."""
     found = set()
-    for x in (inference, torch.empty(0)):
-        keys = _dispatch_keys(x)
-        found.add(keys.raw_repr())
-        cuda = keys.remove(torch._C.DispatchKey.CPU)
-        if keys.has(torch._C.DispatchKey.AutogradCPU):
-            cuda = cuda.remove(torch._C.DispatchKey.AutogradCPU)
-            cuda = cuda.add(torch._C.DispatchKey.AutogradCUDA)
-        found.add(cuda.add(torch._C.DispatchKey.CUDA).raw_repr())
+    for device in ("CPU", "CUDA"):
+        names = [device, "ADInplaceOrView", f"Autograd{device}", f"Autocast{device}"]
+        bits = [_key_bits(name) for name in names]
+        found.add(bits[0] | bits[1] | bits[2] | bits[3])
+        found.add(bits[0] | bits[3])
     return frozenset(found)
+
+
+def _key_bits(name: str) -> int:
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
+    bits: int = keys.raw_repr()
+    return bits
 
 
 _PLAIN = _key_sets()
