@@ -50,12 +50,12 @@ static PyObject* from_leader(const call* call, PyObject* shape, int is_like, int
 
 /* numpy.empty(shape, q.dtype), and cupy's. */
 static PyObject* from_module(const call* call, PyObject* shape, int float32) {
-  static PyObject* dtype_name;
+  static PyObject* dtype_of;
   const library* from = &call->leader->from;
   PyObject *dtype, *made;
   if (float32 && from->float32 != NULL) return PyObject_CallFunctionObjArgs(from->empty, shape, from->float32, NULL);
-  if (kept_name(&dtype_name, "dtype") == NULL) return NULL;
-  dtype = PyObject_GetAttr(call->leader_object, dtype_name);
+  if (kept_name(&dtype_of, "dtype") == NULL) return NULL;
+  dtype = PyObject_GetAttr(call->leader_object, dtype_of);
   made = dtype != NULL ? PyObject_CallFunctionObjArgs(from->empty, shape, dtype, NULL) : NULL;
   Py_XDECREF(dtype);
   return made;
