@@ -6,8 +6,7 @@ import pathlib
 import sys
 
 import pytest
-
-pytest.importorskip("torch", reason="PyTorch is not installed")
+import torch_support  # noqa: F401  (skips these tests where there is no PyTorch)
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples" / "python"
 

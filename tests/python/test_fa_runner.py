@@ -10,8 +10,7 @@ import subprocess
 import sys
 
 import pytest
-
-pytest.importorskip("torch", reason="PyTorch is not installed")
+import torch_support  # noqa: F401  (skips these tests where there is no PyTorch)
 
 HERE = pathlib.Path(__file__).parent
 SOURCE = """
