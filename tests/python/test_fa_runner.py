@@ -9,7 +9,6 @@ import pathlib
 import subprocess
 import sys
 
-import pytest
 import torch_support  # noqa: F401  (skips these tests where there is no PyTorch)
 
 HERE = pathlib.Path(__file__).parent

@@ -148,15 +148,16 @@ def test_both_passes_have_the_same_bits_beside_other_work(dtype, causal):
     assert other == [0, 0, 0, 0], "how many runs gave other bits of o and the gradients of q, k, v"
 
 
-def test_any_order_changes_nothing_but_the_order():
+def test_any_order_moves_gradients_by_rounding_alone():
     grads = []
-    for any_order in (False, True):
+    for any_order in (False, True, True):
         tensors = leaves(*cuda_problem(s_q=500, s_k=500))
         ft.attention(*tensors, causal=True, any_order=any_order).float().sum().backward()
         grads.append([x.grad for x in tensors])
-    assert_near(grads[1][0], grads[0][0], torch.bfloat16)
-    for name, x, y in zip("kv", grads[1][1:], grads[0][1:]):
-        assert torch.equal(x, y), f"grad_{name}: {(x != y).sum()} of {x.numel()} differ"
+    for name, x, y in zip("qkv", grads[1], grads[0]):
+        assert_near(x, y, torch.bfloat16, f"grad_{name}")
+    for x, y in zip(grads[1][1:], grads[2][1:]):  # of k and v the bits repeat all the same
+        assert torch.equal(x, y)
 
 
 def test_tensors_of_two_devices_are_refused():

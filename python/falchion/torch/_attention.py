@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 
-from ._eager import Eager, is_plain, straight
+from ._eager import Eager, are_plain, is_plain, straight
 from ._function import attention_with_gradients
 from ._ops import operator_arguments
 from ._options import (
@@ -23,7 +23,6 @@ from ._options import (
     autocast,
     band_of,
     draw,
-    engine,
     four_axes,
     longest,
     slopes_of,
@@ -69,27 +68,6 @@ def attention(
 
     Raises falchion.Invalid, falchion.Unsupported (also for second derivatives and for forward-mode
     AD), falchion.Device and falchion.Workspace, each with the argument, its value and the limit."""
-    compiling = torch.compiler.is_compiling()
-    bare = bias is alibi is mask is used_q is used_k is first_k is None and dropout == 0.0
-    if bare and not (compiling or _any_autocast() or _is_recorded(q, k, v)) and is_plain(q, k, v):
-        return engine.attention(  # the commonest call, without the dictionaries below: 2 us less
-            q,
-            k,
-            v,
-            causal=causal,
-            window=window,
-            align=align,
-            scale=scale,
-            softcap=softcap,
-            layout=layout,
-            return_lse=return_lse,
-            backend=backend,
-        )
-    if compiling or _any_autocast():
-        q, k, v, bias = autocast(q, k, v, bias)  # type: ignore[assignment]
-    bias, mask, alibi = four_axes("bias", bias), four_axes("mask", mask), slopes_of(alibi)
-    given = ("mask", mask), ("used_q", used_q), ("used_k", used_k), ("first_k", first_k)
-    tensors = {name: x for name, x in given if x is not None}
     options: dict[str, Any] = {
         "causal": causal,
         "window": window,
@@ -99,19 +77,30 @@ def attention(
         "layout": layout,
         "backend": backend,
     }
-    if dropout != 0.0:
-        tensors["seed"] = draw(q)
-        options["dropout"] = dropout
     if any_order:
         any_order = not torch.are_deterministic_algorithms_enabled()
-    plain = not compiling and is_plain(q, k, v, bias, alibi, *tensors.values())
-    if plain and not _is_recorded(q, k, v, bias, alibi):
-        return straight(q, k, v, bias, alibi, tensors, options, return_lse)
-    if plain:
-        o, lse = Eager.apply(q, k, v, bias, alibi, tensors, options, any_order)
+    tensors: dict[str, Tensor] = {}
+    compiling = torch.compiler.is_compiling()
+    bare = bias is alibi is mask is used_q is used_k is first_k is None and dropout == 0.0
+    if bare and not (compiling or _any_autocast()) and are_plain(q, k, v):
+        plain = True
     else:
+        if compiling or _any_autocast():
+            q, k, v, bias = autocast(q, k, v, bias)  # type: ignore[assignment]
+        bias, mask, alibi = four_axes("bias", bias), four_axes("mask", mask), slopes_of(alibi)
+        given = ("mask", mask), ("used_q", used_q), ("used_k", used_k), ("first_k", first_k)
+        tensors.update((name, x) for name, x in given if x is not None)
+        if dropout != 0.0:
+            tensors["seed"] = draw(q)
+            options["dropout"] = dropout
+        plain = not compiling and is_plain(q, k, v, bias, alibi, *tensors.values())
+    if not plain:
         inputs, chosen = operator_arguments(q, k, v, bias, alibi, tensors, options)
         o, lse = attention_with_gradients(inputs, chosen, any_order)
+    elif _is_recorded(q, k, v, bias, alibi):
+        o, lse = Eager.apply(q, k, v, bias, alibi, tensors, options, any_order)
+    else:
+        return straight(q, k, v, bias, alibi, tensors, options, return_lse)
     return (o, lse) if return_lse else o
 
 
