@@ -1,0 +1,143 @@
+"""linear_attention(): autograd around the operators of _linear_ops.py."""
+
+# mypy: allow-untyped-calls
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._linear_ops import COUNT, LinearOptions
+from ._options import Backend, Layout, autocast, longest, no_forward_mode, no_second_derivative
+
+
+class LinearGradients(torch.autograd.Function):
+    """The backward pass where autograd records it; it has no derivative of its own."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*args: Any) -> Any:
+        return torch.ops.falchion.linear_attention_backward(*args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise no_second_derivative()
+
+
+class LinearAttention(torch.autograd.Function):
+    """(O, state, z) of the tensors and options of falchion::linear_attention."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*args: Any) -> Any:
+        return torch.ops.falchion.linear_attention(*args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs[:COUNT])
+        ctx.options = inputs[COUNT:]
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_o: Tensor | None, grad_state: Tensor | None, grad_z: Tensor | None
+    ) -> Any:
+        tensors = ctx.saved_tensors
+        options = LinearOptions(*ctx.options)
+        unused = (None,) * (1 + len(options))
+        if grad_o is None and grad_state is None and grad_z is None:
+            return (None,) * 6 + unused
+        if grad_o is None:
+            grad_o = torch.zeros_like(tensors[2])
+        if options.wants_state and (grad_state is not None or grad_z is not None):
+            q, v = tensors[0], tensors[2]
+            shape = _state_shape(tensors, options)
+            if grad_state is None:
+                grad_state = v.new_zeros(shape, dtype=torch.float32)
+            if grad_z is None and options.normalise:
+                grad_z = q.new_zeros(shape[:-1], dtype=torch.float32)
+        else:
+            grad_state = grad_z = None
+        recorded = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        operator = torch.ops.falchion.linear_attention_backward
+        run = LinearGradients.apply if recorded else operator
+        grads = run(grad_o, grad_state, grad_z, *tensors, *ctx.options)
+        wanted = zip(grads, ctx.needs_input_grad[:6])
+        return (*(x if wants else None for x, wants in wanted), *unused)
+
+
+class EagerLinearAttention(LinearAttention):
+    """The same with a text for forward-mode AD. torch.compile takes no class that has a jvp."""
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise no_forward_mode()
+
+
+def _state_shape(tensors: tuple[Any, ...], options: LinearOptions) -> tuple[int, ...]:
+    q, _, v, _, _, _, cu_seqlens = tensors
+    packed = cu_seqlens is not None
+    heads = v.shape[1 if packed or options.layout == "bhsd" else 2]
+    b = cu_seqlens.shape[0] - 1 if packed else q.shape[0]
+    return (b, heads, q.shape[-1], v.shape[-1])
+
+
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    feature_map: str | None = None,
+    decay: Tensor | None = None,
+    normalise: bool = False,
+    eps: float = 1e-6,
+    scale: float | None = None,
+    reverse: bool = False,
+    initial_state: Tensor | tuple[Tensor, Tensor] | None = None,
+    return_state: bool = False,
+    cu_seqlens: Tensor | None = None,
+    max_s: int | None = None,
+    layout: Layout = "bshd",
+    backend: Backend = "best",
+    segments: int = 0,
+) -> Any:
+    """Causal linear attention with gradients in q, k, v, decay and the initial state. The options
+    are those of falchion.linear_attention.
+
+    q and k are (b, s, h_qk, d_qk), v is (b, s, h_v, d_v); decay is (h_v) or (b, s, h_v) in float32;
+    states are (b, h_v, d_qk, d_v) in float32, with normalise a pair with z (b, h_v, d_qk). With
+    return_state=True the second result is the last state, and it is differentiable too. Raises what
+    attention() raises."""
+    q, k, v = autocast(q, k, v)  # type: ignore[assignment]
+    state, z = initial_state if isinstance(initial_state, tuple) else (initial_state, None)
+    options = LinearOptions(
+        longest("max_s", max_s, cu_seqlens) if cu_seqlens is not None else 0,
+        feature_map or "identity",
+        normalise,
+        eps,
+        scale,
+        reverse,
+        layout,
+        backend,
+        segments,
+        return_state,
+    )
+    tensors = (q, k, v, decay, state, z, cu_seqlens)
+    recorded = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    if not torch.compiler.is_compiling():
+        found = EagerLinearAttention.apply(*tensors, *options)
+    elif recorded:
+        found = LinearAttention.apply(*tensors, *options)
+    else:
+        found = torch.ops.falchion.linear_attention(*tensors, *options)
+    o, last, last_z = found
+    if not return_state:
+        return o
+    return o, ((last, last_z) if normalise else last)

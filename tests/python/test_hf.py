@@ -1,0 +1,211 @@
+"""falchion.hf: tiny random models of several families against transformers' eager attention."""
+
+from __future__ import annotations
+
+import pytest
+from torch_support import torch
+
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
+
+import falchion  # noqa: E402
+import falchion.hf  # noqa: E402
+
+falchion.hf.register()
+
+SMALL = dict(
+    vocab_size=97,
+    hidden_size=48,
+    intermediate_size=64,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=64,
+    pad_token_id=0,
+    bos_token_id=1,
+    eos_token_id=2,
+)
+FAMILIES = {
+    "llama": (transformers.LlamaConfig, dict(SMALL)),
+    "mistral": (transformers.MistralConfig, dict(SMALL, sliding_window=5, head_dim=12)),
+    "qwen2": (transformers.Qwen2Config, dict(SMALL)),
+    "gemma2": (
+        transformers.Gemma2Config,
+        dict(
+            SMALL,
+            head_dim=12,
+            sliding_window=4,
+            attn_logit_softcapping=2.0,
+            query_pre_attn_scalar=12,
+        ),
+    ),
+    "gpt2": (
+        transformers.GPT2Config,
+        dict(
+            vocab_size=97,
+            n_embd=48,
+            n_layer=2,
+            n_head=4,
+            n_positions=64,
+            bos_token_id=1,
+            eos_token_id=2,
+        ),
+    ),
+}
+
+
+def model_of(family, implementation):
+    config_class, options = FAMILIES[family]
+    torch.manual_seed(0)
+    config = config_class(**options, attn_implementation=implementation)
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    for parameter in model.parameters():  # far from the flat softmax of a fresh model
+        if parameter.dim() > 1:
+            parameter.data.mul_(8.0)
+    return model
+
+
+def inputs_of(padding):
+    tokens = torch.randint(3, 97, (3, 13), generator=torch.Generator().manual_seed(1))
+    mask = torch.ones_like(tokens)
+    if padding == "left":
+        mask[0, :5] = mask[2, :1] = 0
+    if padding == "right":
+        mask[0, 8:] = mask[2, 12:] = 0
+    if padding == "holes":
+        mask[1, 4:6] = 0
+    return tokens * mask, mask
+
+
+@pytest.mark.parametrize("padding", ["none", "left", "right", "holes"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_logits(family, padding):
+    tokens, mask = inputs_of(padding)
+    with torch.no_grad():
+        logits = {
+            name: model_of(family, name)(tokens, attention_mask=mask).logits[mask.bool()]
+            for name in ("eager", "sdpa", "falchion")
+        }
+    assert not torch.equal(logits["falchion"], logits["eager"]), "eager ran, and not falchion"
+    size = logits["eager"].abs().max()
+    ours = (logits["falchion"] - logits["eager"]).abs().max() / size
+    assert ours <= max(2 * (logits["sdpa"] - logits["eager"]).abs().max() / size, 2e-5)
+
+
+@pytest.mark.parametrize("padding", ["none", "left", "right"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradients(family, padding):
+    tokens, mask = inputs_of(padding)
+    grads = {}
+    for name in ("eager", "falchion"):
+        model = model_of(family, name).train()
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+            if hasattr(module, "attention_dropout") or hasattr(module, "attn_dropout"):
+                module.attention_dropout = 0.0
+        logits = model(tokens, attention_mask=mask).logits[mask.bool()]
+        logits.float().log_softmax(-1)[:, 5].sum().backward()
+        grads[name] = {n: p.grad for n, p in model.named_parameters()}
+    for name, x in grads["eager"].items():
+        error = (grads["falchion"][name] - x).abs().max() / x.abs().max().clamp(min=1e-3)
+        assert error < 2e-3, f"{name}: {error}"
+
+
+@pytest.mark.parametrize("cache", ["dynamic", "static", "none"])
+@pytest.mark.parametrize("padding", ["none", "left"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_generation(family, padding, cache):
+    tokens, mask = inputs_of(padding)
+    options = dict(max_new_tokens=12, do_sample=False, pad_token_id=0)
+    if cache == "static":
+        options.update(cache_implementation="static", disable_compile=True)
+    if cache == "none":
+        options.update(use_cache=False)
+    found = [
+        model_of(family, name).generate(tokens, attention_mask=mask, **options)
+        for name in ("eager", "falchion")
+    ]
+    assert torch.equal(*found)
+
+
+def test_a_chunk_of_queries_on_a_cache():
+    tokens, _ = inputs_of("none")
+    for family in ("llama", "mistral"):
+        logits = []
+        for name in ("eager", "falchion"):
+            model = model_of(family, name)
+            with torch.no_grad():
+                cache = model(tokens[:, :6], use_cache=True).past_key_values
+                logits.append(model(tokens[:, 6:], past_key_values=cache).logits)
+        assert (logits[0] - logits[1]).abs().max() < 2e-5 * logits[0].abs().max()
+
+
+@pytest.mark.parametrize("padding", ["none", "left", "right", "holes"])
+def test_an_encoder(padding):
+    tokens, mask = inputs_of(padding)
+    found = {}
+    for name in ("eager", "sdpa", "falchion"):
+        torch.manual_seed(0)
+        config = transformers.BertConfig(
+            vocab_size=97, hidden_size=48, num_hidden_layers=2, num_attention_heads=4,
+            intermediate_size=64, attn_implementation=name,
+        )  # fmt: skip
+        model = transformers.BertModel(config).eval()
+        with torch.no_grad():
+            found[name] = model(tokens, attention_mask=mask).last_hidden_state[mask.bool()]
+    assert (found["falchion"] - found["eager"]).abs().max() < 1e-5
+
+
+def test_an_encoder_with_a_decoder():
+    config = transformers.BartConfig(
+        vocab_size=97, d_model=48, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4,
+        decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=64,
+    )  # fmt: skip
+    tokens, mask = inputs_of("right")
+    logits = []
+    for name in ("eager", "falchion"):
+        config._attn_implementation = name
+        torch.manual_seed(0)
+        model = transformers.BartForConditionalGeneration(config).eval()
+        with torch.no_grad():
+            made = model(tokens, attention_mask=mask, decoder_input_ids=tokens[:, :7])
+            logits.append(made.logits)
+    assert (logits[0] - logits[1]).abs().max() < 1e-5
+
+
+def small_call(**more):
+    q = torch.randn(1, 2, 3, 8)
+    return falchion.hf.attention(torch.nn.Module(), q, q, q, None, **more)
+
+
+def test_sinks_are_refused():
+    with pytest.raises(falchion.Unsupported, match="s_aux"):
+        small_call(s_aux=torch.zeros(2))
+
+
+def test_tensors_that_nobody_knows_are_refused():
+    with pytest.raises(falchion.Unsupported, match="strange"):
+        small_call(strange=torch.zeros(2))
+    small_call(position_ids=torch.zeros(2), use_cache=True)
+
+
+def test_attention_weights_are_refused():
+    with pytest.raises(falchion.Unsupported, match="output_attentions"):
+        small_call(output_attentions=True)
+
+
+def test_a_mask_that_is_none_of_ours_is_refused():
+    q = torch.randn(1, 2, 3, 8)
+    with pytest.raises(falchion.Invalid, match="attention_mask"):
+        falchion.hf.attention(torch.nn.Module(), q, q, q, torch.ones(1, 3, dtype=torch.int64))
+
+
+def test_packed_sequences_beside_the_tensors():
+    q = torch.randn(1, 2, 9, 8)
+    starts = torch.tensor([0, 4, 9], dtype=torch.int32)
+    lengths = dict(cu_seq_lens_q=starts, cu_seq_lens_k=starts, max_length_q=5, max_length_k=5)
+    found = falchion.hf.attention(torch.nn.Module(), q, q, q, None, **lengths)[0]
+    parts = [
+        falchion.hf.attention(torch.nn.Module(), *[x] * 3, None)[0] for x in q.split([4, 5], 2)
+    ]
+    assert (found - torch.cat(parts, 1)).abs().max() < 1e-6
