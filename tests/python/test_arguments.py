@@ -216,6 +216,8 @@ def test_dlpack_objects() -> None:
     jax = type("ArrayImpl", (Theirs,), {"__module__": "jaxlib._jax"})
     with pytest.raises(TypeError, match="falchion.jax has functions for them"):
         falchion.attention(jax(Q), jax(K), jax(V))
+    with pytest.raises(TypeError, match="falchion.jax has functions for them"):
+        falchion.attention(jax(Q), jax(K), jax(V), out=jax(np.zeros(Q.shape, np.float32)))
     with pytest.raises(TypeError, match="k is an array of numpy, but q is one of test_arguments"):
         falchion.attention(Theirs(Q), K, V)
     with pytest.raises(falchion.Invalid, match="out is read-only"):
