@@ -27,6 +27,7 @@ target_include_directories(falchion_python SYSTEM PRIVATE ${Python_INCLUDE_DIRS}
 target_link_libraries(falchion_python PRIVATE ${library} Threads::Threads)
 target_compile_options(falchion_python PRIVATE -Wall -Wextra)  # not pedantic: a slot of a type keeps a function as void*
 install(TARGETS falchion_python LIBRARY DESTINATION . COMPONENT python EXCLUDE_FROM_ALL)
+add_subdirectory(python/xla)  # falchion.jax
 
 if(SKBUILD)
   # With the C++ runtime inside, a wheel also runs where that is older than here, as on RHEL 9 (manylinux_2_34). Of the
