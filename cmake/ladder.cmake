@@ -1,6 +1,7 @@
 # The ladder: the steps from the naive kernel to the library's own. It is only for the command and the test, and never in
 # the library. Its .cu files are built only with FALCHION_CUDA, and those for Hopper for sm_90a alone, where that is among
-# the architectures.
+# the architectures. Its exp and division take one instruction each (--use_fast_math), since the steps need not keep the
+# contract on NaN, Inf and denormals.
 file(GLOB ladder_sources CONFIGURE_DEPENDS src/ladder/*/*.cpp)
 set(ladder_sm90_sources "")
 if(FALCHION_CUDA)
@@ -12,7 +13,15 @@ if(FALCHION_CUDA)
     set(ladder_sm90_sources "")
   endif()
 endif()
-add_library(falchion_ladder STATIC ${ladder_sources} ${ladder_cuda_sources})
+add_library(falchion_ladder STATIC ${ladder_sources})
+if(ladder_cuda_sources)
+  # Translated once and assembled for each architecture, as cmake/cuda.cmake says.
+  add_library(falchion_ladder_cuda OBJECT ${ladder_cuda_sources})
+  set_target_properties(falchion_ladder_cuda PROPERTIES CUDA_ARCHITECTURES OFF)
+  target_compile_options(falchion_ladder_cuda PRIVATE ${falchion_translated_once} --use_fast_math)
+  target_link_libraries(falchion_ladder_cuda PRIVATE falchion_internal falchion_cuda_flags)
+  target_sources(falchion_ladder PRIVATE $<TARGET_OBJECTS:falchion_ladder_cuda>)
+endif()
 if(ladder_sm90_sources)
   add_library(falchion_ladder_sm90 OBJECT ${ladder_sm90_sources})
   set_target_properties(falchion_ladder_sm90 PROPERTIES CUDA_ARCHITECTURES 90a-real)
@@ -23,8 +32,6 @@ endif()
 target_compile_definitions(falchion_ladder PRIVATE FALCHION_LADDER_CUDA=$<BOOL:${FALCHION_CUDA}>
   FALCHION_LADDER_SM90=$<TARGET_EXISTS:falchion_ladder_sm90>)
 target_compile_options(falchion_ladder PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-pragmas>)  # omp, in a build without
-# exp and division take one instruction each, since the steps need not keep the contract on NaN, Inf and denormals.
-target_compile_options(falchion_ladder PRIVATE $<$<COMPILE_LANGUAGE:CUDA>:--use_fast_math>)
 target_link_libraries(falchion_ladder PUBLIC falchion_internal PRIVATE falchion_warnings falchion_openmp
   $<TARGET_NAME_IF_EXISTS:falchion_cuda_flags>)
 foreach(user falchion_tools ladder_test ladder_backward_test)

@@ -42,6 +42,12 @@ static int raise_no_array(const char* name, PyObject* object) {
   return 0;
 }
 
+int can_be_written(const library* from) {
+  if (from->by != BY_DLPACK || PyUnicode_CompareWithASCIIString(from->name, "jaxlib") != 0) return 1;
+  PyErr_SetString(PyExc_TypeError, "arrays of JAX cannot be written into: falchion.jax has functions for them");
+  return 0;
+}
+
 int read_array(const char* name, PyObject* object, int writes, array* out) {
   int ok = 0;
   out->name = name;
@@ -49,8 +55,9 @@ int read_array(const char* name, PyObject* object, int writes, array* out) {
   out->type_name[0] = '\0';
   out->on_gpu = out->read_only = out->has_buffer = 0;
   out->device = 0;
-  out->kept = out->kept2 = NULL;
+  out->kept = NULL;
   if (!library_of(object, &out->from)) return 0;
+  if (writes && !can_be_written(&out->from)) return 0;
   switch (out->from.by) {
     case BY_TABLE: {
       DLTensor tensor;
@@ -75,5 +82,4 @@ void release_array(array* array) {
   if (array->has_buffer) PyBuffer_Release(&array->buffer);
   array->has_buffer = 0;
   Py_CLEAR(array->kept);
-  Py_CLEAR(array->kept2);
 }

@@ -1,5 +1,5 @@
-/* arrays_cuda.c: arrays of a GPU by __cuda_array_interface__, as numba's have it. It does not say which GPU; that is
- * asked of the array's DLPack method where there is one, and else it is the device 0. */
+/* arrays_cuda.c: arrays of a GPU by __cuda_array_interface__, as numba's have it. It does not say on which GPU they
+ * are, so their plan is for the device that is current, and each run asks the driver where they lie. */
 #include <string.h>
 
 #include "fal.h"

@@ -1,5 +1,4 @@
-/* attention_backward.c: attention_backward(...) and varlen_backward(...): the order of the steps of the backward pass.
- */
+/* attention_backward.c: attention_backward(...) and varlen_backward(...): the steps of the backward pass, in order. */
 #include <string.h>
 
 #include "fal.h"
@@ -42,8 +41,7 @@ static int take_inputs(call* call, const backward_arrays* arrays) {
   return take_lse(call, "grad_lse", arrays->grad_lse, 0, &operands->grad_lse);
 }
 
-/* The gradients of the bias and of the slopes are written where the caller says, for their shape says what is summed.
- */
+/* The gradients of bias and slopes are written where the caller says, for their shape says what is summed. */
 static int take_extra_outputs(call* call, const backward_arrays* arrays) {
   fal_attention* problem = &call->problem.attention;
   fal_operands* operands = &call->operands.attention;

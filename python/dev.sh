@@ -8,6 +8,7 @@ python_torch="torch==2.11.0"
 python_jax="jax==0.10.2 jaxlib==0.10.2"
 # Of what torch wants: what it imports, and the libraries that a CUDA toolkit lacks.
 python_torch_needs="filelock typing_extensions sympy networkx jinja2 fsspec nvidia-cufile nvidia-cusparselt-cu13 nvidia-nvshmem-cu13"
+python_transformers="transformers==5.17.0"
 
 # need_venv FOLDER PACKAGES...: makes build/FOLDER with these packages, once.
 need_venv() {
@@ -143,5 +144,9 @@ want_frameworks() {
     say "Fetching $python_torch"
     { $pip --no-deps $python_torch && $pip $python_torch_needs; } >"$log" 2>&1 || echo "PyTorch is left out: pip could not fetch it ($log)"
     has_module torch || echo "PyTorch is left out: $(with_cuda_libraries build/python-venv/bin/python -c 'import torch' 2>&1 | tail -1)"
+  fi
+  if has_module torch && ! has_module transformers; then
+    say "Fetching $python_transformers"
+    $pip $python_transformers >"$log" 2>&1 || echo "transformers is left out: pip could not fetch it ($log)"
   fi
 }

@@ -1,8 +1,9 @@
 /* fal.h: what the files of the extension module falchion._fal share. It is C99 on CPython's limited API, so that one
  * binary serves every CPython from 3.11 on. A call goes through these steps, in this order, whatever the operation:
  *
- *   bind the arguments (arguments.c) -> read the arrays (arrays.c and its like) -> the problem (options.c, problem.c)
- *   -> make what the caller does not give (outputs.c) -> find or make the plan (plans.c) -> run it (run.c)
+ *   bind the arguments (arguments.c) -> read the arrays (arrays.c and its like) -> the options (options.c and
+ *   options_arrays.c) -> make what the caller does not give (outputs.c) -> find or make the plan (plans.c) -> run it
+ * (run.c)
  *
  * A function that can fail returns 0 or a null pointer and has then set a Python exception, as CPython's own do. All of
  * this runs under the GIL, which is given up around fal_plan_run alone; so what is static here needs no lock. */
@@ -15,20 +16,18 @@
 
 #include "dlpack.h"
 
-/* --- same_library.c ----------------------------------------------------------------------------------------------- */
+/* --- same_library.c --- */
 int check_same_library(void);
 
-/* --- errors.c ----------------------------------------------------------------------------------------------------- */
+/* --- errors.c --- */
 struct call;
 int add_errors(PyObject* module);
 /* Raises the class of this status with this thread's fal_why(), unchanged, and a note of the call's arrays. */
 void raise_why(fal_status status, const struct call* call);
-/* Raises Invalid (FAL_INVALID) or another class of ours with a text of our own. The formats are PyUnicode_FromFormat's.
- */
+/* Raises the class of this status with a text of our own. The formats are PyUnicode_FromFormat's. */
 void raise_text(fal_status status, const struct call* call, const char* format, ...);
 
-/* --- libraries.c: which library an array is of, remembered for each type -------------------------------------------
- */
+/* --- libraries.c: which library an array is of, remembered for each type --- */
 enum { BY_TABLE = 1, BY_BUFFER, BY_DLPACK, BY_CUDA_INTERFACE };
 typedef struct library {
   int by;                       /* how its arrays are read; 0: this type is no array */
@@ -42,8 +41,7 @@ typedef struct library {
 } library;
 int library_of(PyObject* object, library* out);
 
-/* --- arrays.c ------------------------------------------------------------------------------------------------------
- */
+/* --- arrays.c --- */
 enum { TYPE_I32 = 100, TYPE_I64, TYPE_U64, TYPE_U8, TYPE_OTHER }; /* array.dtype besides FAL_F32 ... FAL_BOOL */
 enum { WHOLE_AXES = 4 };
 /* What a call knows of one array that the caller gave or that it made. The axes are the caller's. */
@@ -59,21 +57,21 @@ typedef struct array {
   int32_t device; /* on_gpu: its CUDA number */
   int read_only;
   int has_buffer;
-  Py_buffer buffer;       /* held while has_buffer */
-  PyObject *kept, *kept2; /* what has to live as long as `data` is used, or null */
+  Py_buffer buffer; /* held while has_buffer */
+  PyObject* kept;   /* what has to live as long as `data` is used, or null */
 } array;
 /* Reads an object into *out; release_array ends that. `writes`: the call writes into it. */
 int read_array(const char* name, PyObject* object, int writes, array* out);
 void release_array(array* array);
-int read_dltensor(const DLTensor* from, array* out);          /* arrays_dlpack.c */
-int read_by_dlpack(PyObject* object, array* out);             /* arrays_dlpack.c */
+int can_be_written(const library* from);             /* JAX's arrays never change, though DLPack does not say so */
+int read_dltensor(const DLTensor* from, array* out); /* arrays_dlpack.c */
+int read_by_dlpack(PyObject* object, array* out);    /* arrays_dlpack.c */
 int read_by_buffer(PyObject* object, int writes, array* out); /* arrays_buffer.c */
 int read_by_cuda_interface(PyObject* object, array* out);     /* arrays_cuda.c */
 int element_size(int dtype);
 const char* dtype_name(int dtype);
 
-/* --- arguments.c ---------------------------------------------------------------------------------------------------
- */
+/* --- arguments.c --- */
 enum { MOST_ARGUMENTS = 40 };
 typedef struct signature {
   const char* function;
@@ -83,9 +81,10 @@ typedef struct signature {
   PyObject* interned[MOST_ARGUMENTS];
 } signature;
 int ready_signature(signature* signature);
-/* Fills values[i], borrowed, for each name; null where the argument is not given or None. */
-int bind_tuple(const signature* signature, PyObject* args, PyObject* keywords, PyObject** values); /* the same */
+/* Fills values[i], borrowed, for each name; null where the argument is not given or None. The first takes what
+ * METH_FASTCALL hands over, the second a tuple and a dictionary. */
 int bind(const signature* signature, PyObject* const* args, Py_ssize_t count, PyObject* names, PyObject** values);
+int bind_tuple(const signature* signature, PyObject* args, PyObject* keywords, PyObject** values);
 /* Numbers and words of arguments. `name` stands in the messages. */
 int to_int64(const char* name, PyObject* object, int64_t* out);
 int to_uint64(const char* name, PyObject* object, uint64_t* out);
@@ -94,8 +93,7 @@ int to_flag(const char* name, PyObject* object, uint8_t* out);
 /* Which of `words` (ends with null) a string is: its index in *out. */
 int to_word(const char* name, PyObject* object, const char* const* words, int* out);
 
-/* --- call.c: one call of one operation -----------------------------------------------------------------------------
- */
+/* --- call.c: one call of one operation --- */
 /* The options that every function of attention takes, in the order in which they stand in its signature. */
 #define OPTION_NAMES                                                                                               \
   "causal", "window", "align", "scale", "softcap", "alibi", "bias", "mask", "dropout", "seed", "offset", "used_q", \
@@ -163,7 +161,7 @@ int read_longest(const call* call, const char* name, PyObject* given, int64_t b,
 int view_bshd(const call* call, const array* from, fal_tensor* out);
 int view_lse(const call* call, const array* from, fal_tensor* out);
 
-/* --- options.c, options_arrays.c ---------------------------------------------------------------------------------- */
+/* --- options.c, options_arrays.c --- */
 int read_layout(call* call, PyObject* layout); /* before arrays are taken */
 int read_target(call* call, PyObject* backend_name, PyObject* thread_count);
 int read_band(call* call, PyObject* const* options, int same_lengths); /* causal, window, align */
@@ -172,8 +170,7 @@ int read_option_arrays(call* call, PyObject* const* options);          /* alibi 
 int view_slopes(const array* from, fal_tensor* out);                   /* (h_q) or (b, h_q) as (b or 1, 1, h_q, 1) */
 int view_pairs(const array* from, fal_tensor* out); /* the last axes of (b, h_q, s_q, s_k) as all four */
 
-/* --- outputs.c -----------------------------------------------------------------------------------------------------
- */
+/* --- outputs.c --- */
 enum { AS_IT_COMES, ZEROES, MINUS_INFINITY };
 /* Makes an array of the leader's library on its device, dense in the order of its axes. Returns a new reference. */
 PyObject* make_array(call* call, const char* name, const char* argument, int rank, const int64_t* shape, int float32,
@@ -183,8 +180,7 @@ PyObject* output_bshd(call* call, const char* name, PyObject* given, const int64
                       fal_tensor* out);
 PyObject* output_lse(call* call, const char* name, PyObject* given, int fill, fal_tensor* out);
 
-/* --- plans.c, run.c ------------------------------------------------------------------------------------------------
- */
+/* --- plans.c, run.c --- */
 typedef struct kept_plan {
   fal_plan* plan;
   int users; /* the cache is one of them, and each run that goes on; the last one frees it */
@@ -195,16 +191,13 @@ PyObject* plan_cache_info(PyObject* module, PyObject* none);
 PyObject* plan_cache_clear(PyObject* module, PyObject* none);
 int run_plan(call* call, const fal_plan* plan);
 int run(call* call); /* plan_for and run_plan */
-
 PyObject* release_workspaces(PyObject* module, PyObject* none);
 
-/* --- stream.c ------------------------------------------------------------------------------------------------------
- */
+/* --- stream.c --- */
 int read_stream(call* call, PyObject* stream); /* before anything is allocated on a GPU */
 void leave_stream(call* call);
 
-/* --- The functions of the module -----------------------------------------------------------------------------------
- */
+/* --- The functions of the module --- */
 #define FUNCTION(name) PyObject* name(PyObject* module, PyObject* const* args, Py_ssize_t count, PyObject* names)
 FUNCTION(py_attention);
 FUNCTION(py_attention_backward);
@@ -229,8 +222,7 @@ int ready_attention_backward(void);
 int ready_linear(void);
 int ready_merge(void);
 
-/* --- plan_arguments.c, plan_type.c ---------------------------------------------------------------------------------
- */
+/* --- plan_arguments.c, plan_type.c --- */
 typedef struct plan_arguments {
   fal_attention problem;
   int32_t pass;

@@ -64,9 +64,28 @@ static PyObject* top_of(PyObject* type) {
   return top;
 }
 
+/* The functions and types that a library makes arrays by. Those of numba's GPU are below numba.cuda and take the names
+ * of NumPy's types. */
+static void find_makers(library* out) {
+  PyObject* module = PyImport_GetModule(out->name);
+  if (module != NULL && PyUnicode_CompareWithASCIIString(out->name, "numba") == 0) {
+    PyObject* cuda = attribute(module, "cuda");
+    out->empty = cuda != NULL ? attribute(cuda, "device_array") : NULL;
+    out->float32 = PyUnicode_InternFromString("float32");
+    out->uint8 = PyUnicode_InternFromString("uint8");
+    Py_XDECREF(cuda);
+  } else if (module != NULL) {
+    out->empty = attribute(module, "empty");
+    out->empty_like = attribute(module, "empty_like");
+    out->float32 = attribute(module, "float32");
+    out->uint8 = attribute(module, "uint8");
+  }
+  Py_XDECREF(module);
+  PyErr_Clear();
+}
+
 static int look_at(PyObject* object, library* out) {
   PyTypeObject* type = Py_TYPE(object);
-  PyObject* module;
   memset(out, 0, sizeof *out);
   out->api = table_of((PyObject*)type);
   if (out->api != NULL)
@@ -89,15 +108,7 @@ static int look_at(PyObject* object, library* out) {
   else
     out->name = top_of((PyObject*)type);
   if (out->name == NULL) return 0;
-  module = PyImport_GetModule(out->name);
-  if (module != NULL) {
-    out->empty = attribute(module, "empty");
-    out->empty_like = attribute(module, "empty_like");
-    out->float32 = attribute(module, "float32");
-    out->uint8 = attribute(module, "uint8");
-    Py_DECREF(module);
-  }
-  PyErr_Clear();
+  find_makers(out);
   return 1;
 }
 

@@ -203,6 +203,32 @@ TEST(JudgeBackward, AnInfIsNanUnderAVanishingProbabilityAlone) {
   }
 }
 
+/// A score in the thousands that is too small by what tensor cores cut off in 14 steps of 16 products, all of one sign,
+/// passes. One that has lost eight times as much does not. With one query grad_v is P times grad_o.
+TEST(JudgeBackward, WhatTensorCoresCutOff) {
+  Gradients all(Case{"x", 1, 1, 40, 1, 1, 214, 16}.scale(64), DType::f16, {.grads = Grads::f32});
+  for (HostTensor* x : {&all.x.q, &all.x.k})
+    x->for_each([&](auto i, auto j, auto k, auto l) { x->set(i, j, k, l, std::abs(x->get(i, j, k, l))); });
+  all.run_forward();
+  const GradientReference judge(all.x.problem, all.operands());
+  for (const double steps : {14, 8 * 14}) {
+    all.x.problem.score.scale = static_cast<float>(64 * (1 - steps * 0x1p-23));
+    all.run();
+    EXPECT_EQ(judge.check(Gradient::v, all.grad_v.view()).passed(), steps == 14);
+  }
+}
+
+/// Gradients below 2^-126 may be flushed to 0, and those from 2^-122 on may not.
+TEST(JudgeBackward, WhatIsFlushed) {
+  for (const double size : {0x1p-130, 0x1p-122}) {
+    Gradients all(Case{"x", 1, 1, 1, 1, 1, 8, 8}, DType::bf16, {});
+    fill(&all.grad_o, static_cast<float>(size));
+    const GradientReference judge(all.x.problem, all.operands());
+    fill(&all.grad_v, 0);
+    EXPECT_EQ(judge.check(Gradient::v, all.grad_v.view()).passed(), size < 0x1p-126);
+  }
+}
+
 /// Rows of no sequence are not looked at, and all others are.
 TEST(JudgeBackward, RowsOfNoSequence) {
   Gradients all(Case{"x", 2, 6, 7, 2, 1, 8, 8}.used_q({4, 6}).used_k({7, 2}), DType::f32, {});

@@ -25,8 +25,7 @@ def load(arguments, implementation):
         )  # fmt: skip
         model = transformers.AutoModelForCausalLM.from_config(config, **options)
     else:
-        more = {"gguf_file": arguments.gguf} if arguments.gguf else {}
-        options.update(more)
+        options.update({"gguf_file": arguments.gguf} if arguments.gguf else {})
         model = transformers.AutoModelForCausalLM.from_pretrained(arguments.model, **options)
     return model.to(arguments.device).eval()
 
@@ -54,28 +53,25 @@ def main():
     parser.add_argument("--new", type=int, default=24)
     arguments = parser.parse_args()
     falchion.hf.register()
-    first: tuple | None = None
+    first = None
     print(f"{'attention':<10} {'max |d logit|':>13} {'greedy':>7} {'prompt':>9} {'generate':>9}")
     for implementation in ("eager", "sdpa", "falchion"):
         model = load(arguments, implementation)
-        generator = torch.Generator().manual_seed(1)
+        torch.manual_seed(1)
         shape = (arguments.batch, arguments.prompt)
-        tokens = torch.randint(3, model.config.vocab_size, shape, generator=generator)
-        tokens = tokens.to(arguments.device)
+        tokens = torch.randint(3, model.config.vocab_size, shape).to(arguments.device)
         with torch.inference_mode():
             logits = model(tokens).logits.float()
             prompt = best_seconds(lambda: model(tokens), arguments.device)
-            options = dict(max_new_tokens=arguments.new, min_new_tokens=arguments.new)
-            options.update(do_sample=False, pad_token_id=0)
+            length = dict(max_new_tokens=arguments.new, min_new_tokens=arguments.new)
+            options = dict(do_sample=False, pad_token_id=0, **length)
             whole = model.generate(tokens, **options)
             both = best_seconds(lambda: model.generate(tokens, **options), arguments.device)
         first = first or (logits, whole)
         distance = (logits - first[0]).abs().max().item()
         same = "same" if torch.equal(whole, first[1]) else "differ"
-        speeds = tokens.numel() / prompt, arguments.batch * arguments.new / (both - prompt)
-        print(
-            f"{implementation:<10} {distance:>13.2e} {same:>7} {speeds[0]:>7.0f}/s {speeds[1]:>7.1f}/s"
-        )
+        read, made = tokens.numel() / prompt, arguments.batch * arguments.new / (both - prompt)
+        print(f"{implementation:<10} {distance:>13.2e} {same:>7} {read:>7.0f}/s {made:>7.1f}/s")
 
 
 if __name__ == "__main__":

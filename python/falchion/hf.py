@@ -17,6 +17,8 @@ from typing import Any, Callable
 
 import torch
 from torch import Tensor
+from transformers import AttentionInterface, AttentionMaskInterface, masking_utils
+from transformers.utils.import_utils import is_tracing
 
 import falchion.torch as ft
 from falchion import Invalid, Unsupported
@@ -32,8 +34,6 @@ _PASSED_THROUGH = frozenset(
 
 def register(name: str = "falchion") -> None:
     """Makes attn_implementation=name known to transformers."""
-    from transformers import AttentionInterface, AttentionMaskInterface
-
     AttentionInterface.register(name, attention)
     AttentionMaskInterface.register(name, mask)
 
@@ -41,8 +41,6 @@ def register(name: str = "falchion") -> None:
 def _band_in_words(function: Callable[..., Any]) -> tuple[bool, int] | None:
     """(causal, window) of a mask function of transformers, with a window of 0 where there is none.
     None: it is another one, such as a chunked, packed or user's mask."""
-    from transformers import masking_utils
-
     if function is masking_utils.causal_mask_function:
         return True, 0
     if function is masking_utils.bidirectional_mask_function:
@@ -92,14 +90,12 @@ def mask(
     key and the end of its keys. The third axis is expanded, so that it needs no memory; its extent
     says the band, so that nobody has to read the tensor. (The mask has four axes because
     transformers hands such a mask on as it is, which generate() relies on.)"""
-    from transformers import masking_utils
-    from transformers.utils.import_utils import is_tracing
-
     function = masking_utils.causal_mask_function if mask_function is None else mask_function
-    band = _band_in_words(function)
+    traced = is_tracing(attention_mask) or torch.compiler.is_compiling()
+    band = None if traced else _band_in_words(function)
     offsets = isinstance(q_offset, int) and isinstance(kv_offset, int)
     ends = offsets and q_offset + q_length == kv_offset + kv_length
-    if band is not None and ends and not is_tracing(attention_mask):
+    if band is not None and ends:
         causal, window = band
         padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
         if padding is not None:

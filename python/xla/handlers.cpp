@@ -1,7 +1,7 @@
 // python/xla/handlers.cpp: the eight custom calls that JAX registers: two operations, two passes, two platforms.
 //
 // None of them says that it may be traced into a command buffer (a CUDA graph): a replay would use the workspace of the
-// run that was traced, which XLA's allocator has given to somebody else by then.
+// run that was traced, which goes back to XLA's allocator when that run returns.
 #include <cstdint>
 #include <string>
 

@@ -18,6 +18,18 @@ using Index = std::array<std::int64_t, 4>;
 /// GPU's own exp2 is off by 2^-22, and its argument adds half as much.
 double rounding_step(DType dtype) { return dtype == DType::f32 ? kProbability : unit_at(dtype, 1) / 2; }
 
+/// The same for numbers of that type that are too small for all their digits: half of f16's smallest number, and
+/// 2^-126, below which GPUs and AMX flush f32 and bf16 to 0.
+double least_step(DType dtype) { return dtype == DType::f16 ? lowest_unit(dtype) / 2 : lowest_unit(dtype); }
+
+/// What is granted to a score as a whole. Tensor cores add 16 products at a time and cut off what the sum of f32 cannot
+/// hold. Each such step loses up to a unit of f32, half of one on average, and always towards 0, so the losses add up.
+/// Forward they nearly cancel between the keys of a row, but here P is e^(s - lse) with a given lse. (At d 214 an H100
+/// missed the limit without this by 32 %, with scores in the thousands.)
+double score_step(DType dtype, std::int64_t d) {
+  return dtype == DType::f32 ? kSingle : kSingle + std::ceil(static_cast<double>(d) / 16) * 0x1p-24;
+}
+
 Tensor* gradient_of(Operands* x, std::size_t which) {
   Tensor* const all[kGradients] = {&x->grad_q, &x->grad_k, &x->grad_v, &x->grad_bias, &x->grad_alibi};
   return all[which];
@@ -150,15 +162,16 @@ DType GradientReference::type_of(Gradient which) const {
 }
 
 /// Moves the inputs by what any computation in these types is granted: the products of a score (k) and of the gradient
-/// of a probability (v), o and lse by a few roundings of f32, the scale, each slope and the bias as a whole; and each P
-/// and each dS by half a unit of the operands' type (f32: 1.5 * 2^-22).
+/// of a probability (v), o and lse by a few roundings of f32, each slope and the bias as a whole; the scale by what a
+/// score may lose; and each P and each dS by half a unit of the operands' type (f32: 1.5 * 2^-22). A gradient in f32 or
+/// bf16 may besides be flushed to 0 below 2^-126.
 void GradientReference::nudge() const {
   if (nudged_) return;
   nudged_ = true;
   for (std::uint64_t draw = 0; draw < kNudges; ++draw) {
     Attention a = problem_;
     if (a.score.scale == 0) a.score.scale = static_cast<float>(1 / std::sqrt(static_cast<double>(a.d_qk)));
-    a.score.scale *= static_cast<float>(1 + kSingle * nudge_sign(draw, 1000));
+    a.score.scale *= static_cast<float>(1 + score_step(a.dtype, a.d_qk) * nudge_sign(draw, 1000));
     Operands x = inputs_;
     const Nudged k(x.k, {product_step(a.dtype, a.d_qk)}, Together::none, 10 + draw);
     const Nudged v(x.v, {product_step(a.dtype, a.d_v)}, Together::none, 20 + draw);
@@ -172,7 +185,8 @@ void GradientReference::nudge() const {
     x.lse = lse.view();
     x.bias = bias.view();
     x.alibi = slopes.view();
-    const Outputs moved = compute(a, x, {.step = rounding_step(a.dtype), .draw = draw});
+    const Outputs moved =
+        compute(a, x, {.step = rounding_step(a.dtype), .least_step = least_step(a.dtype), .draw = draw});
     for (std::size_t i = 0; i < kGradients; ++i) {
       for (std::size_t n = 0; n < moved.memory[i].size(); ++n) {
         const double by = std::abs(static_cast<double>(moved.memory[i][n]) - exact_.memory[i][n]);
@@ -184,6 +198,7 @@ void GradientReference::nudge() const {
   if (added.grads == Grads::accumulate) added.grads = Grads::f32;
   const Outputs sums = compute(added, inputs_, {.magnitudes = true});
   for (std::size_t i = 0; i < kGradients; ++i) {
+    moved_[i] = std::max(moved_[i], lowest_unit(DType::f32));
     for (const float sum : sums.memory[i])
       if (std::isfinite(sum)) moved_[i] = std::max(moved_[i], kSum * std::abs(double{sum}));
   }

@@ -61,19 +61,20 @@ struct GradientRow : Query<Real> {
     const Real grad_p = kept == 0 ? 0 : kept * grad_o_times_v(j);  // whatever V of a dropped key holds
     const Real rounded = static_cast<Real>(round_as(rounding.p, p)), slope = this->mod.grad(dot) / this->mod.scale;
     const Real of_ds = (rounding.p_in_ds ? rounded : p) * (grad_p - d);
-    return {.p = rounded * kept * moved(0, j),
+    return {.p = moved(rounded, 0, j) * kept,
             .g = p * (grad_p - d),
-            .ds = static_cast<Real>(round_as(rounding.ds, of_ds * slope)) * moved(1, j)};
+            .ds = moved(static_cast<Real>(round_as(rounding.ds, of_ds * slope)), 1, j)};
   }
   /// A term of a sum, as the sum has it.
   Real term(Real x) const { return rounding.magnitudes ? std::abs(x) : x; }
 
  private:
-  /// 1, or what moves one of two numbers of a pair a step up or down.
-  Real moved(std::uint64_t which, std::int64_t j) const {
-    if (rounding.step == 0) return 1;
+  /// One of the two numbers of a pair, moved a step up or down where that is asked for.
+  Real moved(Real number, std::uint64_t which, std::int64_t j) const {
+    if (rounding.step == 0) return number;
     const bool up = DropoutMask::make(0.5F, rounding.draw, which).keep(b * a.h_q + h, i, j);
-    return static_cast<Real>(up ? 1 + rounding.step : 1 - rounding.step);
+    const double sign = up ? 1 : -1;
+    return static_cast<Real>(number * (1 + sign * rounding.step) + sign * rounding.least_step);
   }
   static float load_at(const Tensor& statistic, std::int64_t batch, std::int64_t head, std::int64_t row) {
     return ref::load(statistic, at(statistic, batch, head, row, 0));

@@ -17,7 +17,8 @@ struct Rounding {
   // These are for the backward pass alone.
   DType ds = DType::f32;    // the gradient of scale q.k is rounded to this before its products with q and k
   bool p_in_ds = false;     // that gradient is made of the rounded P, by a kernel that keeps no other
-  double step = 0;          // each P and each gradient of scale q.k is moved by this share of itself, up or down
+  double step = 0;          // each P and each gradient of scale q.k is moved by this share of itself, up or down,
+  double least_step = 0;    // and by this amount
   std::uint64_t draw = 0;   // which of them go up
   bool magnitudes = false;  // each term of a sum counts with its magnitude
 };

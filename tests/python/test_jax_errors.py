@@ -5,12 +5,11 @@ from typing import Any
 import pytest
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
-import jax.numpy as jnp  # noqa: E402
-from test_jax_attention import qkv, random  # noqa: E402
-
-import falchion  # noqa: E402
-import falchion.jax as fj  # noqa: E402
-from falchion.jax import _calls  # noqa: E402
+import falchion
+import falchion.jax as fj
+import jax.numpy as jnp
+from falchion.jax import _calls
+from test_jax_attention import qkv, random
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "causal": ({"causal": True}, "causal=True does not say how the diagonal lies"),
@@ -49,6 +48,8 @@ def test_shapes_and_types_while_tracing() -> None:
         jax.jit(lambda scale: fj.attention(q, k, v, scale=scale))(0.5)
 
 
+# A backend that cannot use operands where they lie.
+ELSEWHERE = "sm80" if jax.default_backend() == "cpu" else "cpu"
 # What only the library sees: the text is its own.
 RUN: dict[str, tuple[Any, dict[str, Any], str]] = {
     "heads": ((random(1, 2, 5, 4, 8), *[random(2, 2, 5, 3, 8)] * 2), {}, "h_q = 4 is not a multiple of h_k = 3"),
@@ -58,7 +59,7 @@ RUN: dict[str, tuple[Any, dict[str, Any], str]] = {
     "types": ((qkv()[0], qkv(jnp.bfloat16)[1], qkv()[2]), {}, "INVALID_ARGUMENT: k.*bf16"),
     "softcap": (qkv(), {"softcap": -1.0}, r"INVALID_ARGUMENT: score\.softcap = -1"),
     "dropout": (qkv(), {"dropout": 1.5, "seed": 1}, "INVALID_ARGUMENT: dropout = 1.5"),
-    "backend": (qkv(), {"backend": "sm80"}, "(INTERNAL|UNIMPLEMENTED|INVALID_ARGUMENT): .*sm80"),
+    "backend": (qkv(), {"backend": ELSEWHERE}, "(INTERNAL|UNIMPLEMENTED|INVALID_ARGUMENT): "),
 }
 
 

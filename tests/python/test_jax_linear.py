@@ -1,16 +1,16 @@
 """falchion.jax.linear_attention beside the recurrence and JAX's autodiff of it."""
 
+import itertools
 from typing import Any
 
 import pytest
 
 jax = pytest.importorskip("jax", reason="jax is not installed")
-import jax.numpy as jnp  # noqa: E402
-from jax_formula import linear_attention as formula  # noqa: E402
-from test_jax_attention import close, random  # noqa: E402
-
-import falchion  # noqa: E402
-import falchion.jax as fj  # noqa: E402
+import falchion
+import falchion.jax as fj
+import jax.numpy as jnp
+from jax_formula import linear_attention as formula
+from test_jax_attention import close, random
 
 B, S, H_QK, H_V, D_QK, D_V = 2, 37, 2, 4, 8, 5
 STATE = random(3, B, H_V, D_QK, D_V)
@@ -65,9 +65,7 @@ def test_vmap_of_gradients(name: str, shared: bool) -> None:
     if not shared:
         arrays = jax.tree.map(lambda y: jnp.stack([y, 0.5 * y]), arrays)
     axes = (0, None if shared else 0)
-    got, wanted = (
-        jax.jit(jax.vmap(loss(f, static, True), axes))(x, arrays) for f in (fj.linear_attention, plain)
-    )
+    got, wanted = (jax.jit(jax.vmap(loss(f, static, True), axes))(x, arrays) for f in (fj.linear_attention, plain))
     close(got, wanted, 2e-5)
 
 
@@ -89,10 +87,7 @@ def test_packed_sequences() -> None:
         return fj.linear_attention(*x, decay=BY_TOKEN[0], cu_seqlens=jnp.array(starts), return_state=True)
 
     def one_by_one(*x: jax.Array) -> Any:
-        parts = [
-            formula(*(y[None, a:b] for y in x), decay=BY_TOKEN[:1, a:b])
-            for a, b in zip(starts[:-1], starts[1:], strict=True)
-        ]
+        parts = [formula(*(y[None, a:b] for y in x), decay=BY_TOKEN[:1, a:b]) for a, b in itertools.pairwise(starts)]
         o = [o[0] for o, _ in parts] + [jnp.zeros((6, H_V, D_V))]
         return jnp.concatenate(o), jnp.concatenate([state for _, state in parts])
 

@@ -111,7 +111,7 @@ def test_plan_of_the_backward_pass() -> None:
 def test_plan_of_packed_sequences() -> None:
     starts = np.array([0, 5, 20], np.int32)
     q, k, v = normal(5, *[(20, 4, 16)] * 3)
-    plan = falchion.Plan(q, sequences=2, max_q=15, causal=True)
+    plan = falchion.Plan(q, sequences=2, max_q=15, causal="bottom_right")
     assert distance(plan(q, k, v, cu_seqlens_q=starts), falchion.varlen(q, k, v, starts, causal=True)) < 2e-6
     with pytest.raises(TypeError, match="needs cu_seqlens_q"):
         plan(q, k, v)
@@ -134,6 +134,16 @@ def test_what_a_plan_refuses() -> None:
         ({"q": SHAPE, "dtype": "float32", "target": "sm70"}, falchion.Invalid, "target = 'sm70'"),
         ({"q": SHAPE, "dtype": "float32", "frozen": 4, "backward": True}, falchion.Invalid, "frozen = 4"),
         ({"q": SHAPE[1:], "dtype": "float32", "sequences": 3}, falchion.Invalid, "max_q"),
+        (
+            {"q": SHAPE[1:], "dtype": "float32", "sequences": 3, "max_q": 9, "causal": True},
+            falchion.Invalid,
+            "cu_seqlens_q and cu_seqlens_k",
+        ),
+        (
+            {"q": SHAPE, "dtype": "float32", "used_q": True, "used_k": True, "causal": True},
+            falchion.Invalid,
+            "lengths of q and k may differ",
+        ),
         ({"q": ("a",) * 4, "dtype": "float32"}, TypeError, "q must be a whole number, not str"),
         ({"q": 3}, TypeError, "q must be an array"),
         ({}, TypeError, "needs the argument 'q'"),

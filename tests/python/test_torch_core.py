@@ -1,5 +1,7 @@
 """falchion.attention and its like on PyTorch's tensors, without falchion.torch: the C functions read them themselves."""
 
+import sys
+import types
 from typing import Any
 
 import falchion
@@ -107,6 +109,14 @@ def test_mixed() -> None:
     assert torch.equal(falchion.attention(parameter, k, v), falchion.attention(q, k, v))
 
 
+def test_a_sign_that_is_yet_to_be_turned() -> None:
+    """Tensors are read as memory, where a lazily negated one has the other sign, so docs/python.md asks for resolve_neg."""
+    q, k, v = normal(12, *[(1, 4, 2, 8)] * 3)
+    turned = torch._neg_view(q)
+    assert turned.is_neg() and torch.equal(turned, -q)
+    assert torch.equal(falchion.attention(turned.resolve_neg(), k, v), falchion.attention(-q, k, v))
+
+
 def test_threads_are_torchs() -> None:
     """On the host torch.get_num_threads() says how many threads work."""
     q, k, v = normal(7, *[(1, 4, 2, 8)] * 3)
@@ -121,18 +131,28 @@ def test_threads_are_torchs() -> None:
     assert falchion.plan_cache_info()["misses"] == 2
 
 
-def test_linear_and_plan() -> None:
-    q, k, v = normal(8, *[(1, 40, 2, 16)] * 3)
-    o, state = falchion.linear_attention(q, k, v, return_state=True)
-    want, want_state = falchion.linear_attention(*(x.numpy() for x in (q, k, v)), return_state=True)
-    assert (
-        isinstance(state, torch.Tensor)
-        and np.array_equal(o.numpy(), want)
-        and np.array_equal(state.numpy(), want_state)
-    )
+@pytest.mark.parametrize("device", DEVICES)
+def test_linear_and_plan(device: str) -> None:
+    q, k, v, grad_o = normal(8, *[(1, 70, 2, 16)] * 4, device=device)
+    decay = -torch.rand(1, 70, 2, device=device)
+    theirs = [x.cpu().numpy() for x in (q, k, v, grad_o, decay)]
+    o, state = falchion.linear_attention(q, k, v, decay=decay, return_state=True)
+    want = falchion.linear_attention(*theirs[:3], decay=theirs[4], return_state=True, backend="ref")
+    assert o.device == q.device and state.device == q.device and state.dtype == torch.float32
+    assert all(distance(a, torch.from_numpy(b)) < 1e-5 for a, b in zip((o, state), want, strict=True))
+    grads = falchion.linear_attention_backward(grad_o, q, k, v, decay=decay)
+    want = falchion.linear_attention_backward(theirs[3], *theirs[:3], decay=theirs[4], backend="ref")
+    assert all(distance(a, torch.from_numpy(b)) < 1e-4 for a, b in zip(grads[:4], want[:4], strict=True))
     plan = falchion.Plan(q, causal=True)
     assert distance(plan(q, k, v), falchion.attention(q, k, v, causal=True)) < 1e-6
-    assert falchion.Plan((1, 40, 2, 16), dtype=torch.bfloat16).describe().split()[3] == "bf16"
+    assert "bf16" in falchion.Plan((1, 40, 2, 16), dtype=torch.bfloat16).describe()
+    if device == "cuda":
+        with pytest.raises(falchion.Invalid, match="lies on|device|memory"):
+            plan(q.cpu(), k.cpu(), v.cpu())
+        with pytest.raises(falchion.Invalid, match="GPU|device|memory"):
+            falchion.attention(q, k, v, backend="cpu")
+        with pytest.raises(falchion.Invalid, match=r"cu_seqlens_q\[1\]"):
+            falchion.validate_lengths(q[0], k[0], v[0], torch.tensor([0, 99, 70], dtype=torch.int32, device=device))
 
 
 def test_dlpack_without_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -167,3 +187,38 @@ def test_streams_and_graphs() -> None:
     graph.replay()
     torch.cuda.synchronize()
     assert torch.equal(out, want)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+@pytest.mark.parametrize("library", ["cupy", "numba"])
+def test_other_libraries_of_a_gpu(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """CuPy is read by __dlpack__ and numba by __cuda_array_interface__, and each makes outputs and workspaces. These are
+    stand-ins of that form over PyTorch's memory."""
+
+    class Theirs:
+        def __init__(self, x: Any) -> None:
+            self.x, self.dtype = x, np.dtype(str(x.dtype).removeprefix("torch."))
+
+    def empty(shape: Any, dtype: Any) -> Any:
+        return Theirs(torch.empty(shape, dtype=getattr(torch, np.dtype(dtype).name), device="cuda"))
+
+    module: Any = types.ModuleType(library)
+    module.float32, module.uint8 = np.float32, np.uint8
+    if library == "cupy":
+        Theirs.__dlpack__ = lambda self, **options: self.x.__dlpack__(**options)  # type: ignore[attr-defined]
+        Theirs.__dlpack_device__ = lambda self: self.x.__dlpack_device__()  # type: ignore[attr-defined]
+        stream = types.SimpleNamespace(ptr=torch.cuda.current_stream().cuda_stream)
+        module.empty, module.cuda = empty, types.SimpleNamespace(get_current_stream=lambda: stream)
+    else:
+        Theirs.__cuda_array_interface__ = property(lambda self: self.x.__cuda_array_interface__)  # type: ignore[attr-defined]
+        module.cuda = types.SimpleNamespace(device_array=empty)
+    Theirs.__module__ = library + ".core"
+    monkeypatch.setitem(sys.modules, library, module)
+    q, k, v, grad_o = normal(11, *[(2, 300, 4, 64)] * 4, dtype=torch.float16, device="cuda")
+    want, want_lse = falchion.attention(q, k, v, causal=True, return_lse=True)
+    want_grads = falchion.attention_backward(grad_o, q, k, v, want, want_lse, causal=True)
+    o, lse = falchion.attention(Theirs(q), Theirs(k), Theirs(v), causal=True, return_lse=True)
+    assert torch.equal(o.x, want) and torch.equal(lse.x, want_lse)
+    theirs = [Theirs(x) for x in (grad_o, q, k, v, want, want_lse)]
+    grads = falchion.attention_backward(*theirs, causal=True)
+    assert all(torch.equal(a.x, b) for a, b in zip(grads, want_grads, strict=True))

@@ -10,7 +10,8 @@ from torch_support import DEVICES, assert_near, leaves, problem, torch
 
 import falchion
 import falchion.torch as ft
-from falchion.torch._eager import is_plain
+from falchion.torch._eager import are_plain
+from falchion.torch._eager import is_plain as _is_plain
 from falchion.torch._options import Options
 
 pytestmark = pytest.mark.parametrize("device", DEVICES)
@@ -87,6 +88,19 @@ def test_compile_with_dropout_bias_and_lse(device):
     torch.manual_seed(2)
     for x, y in zip(gradients(compiled, *tensors), expected):
         assert_near(x, y)
+
+
+def test_compile_under_autocast(device):
+    def run(q, k, v):
+        with torch.autocast(device, dtype=torch.bfloat16):
+            return causal(q, k, v)
+
+    tensors = problem(device=device)
+    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    assert compiled(*tensors).dtype == torch.bfloat16
+    assert torch.equal(compiled(*tensors), run(*tensors))
+    for x, y in zip(gradients(compiled, *tensors), gradients(run, *tensors)):
+        assert torch.equal(x, y)
 
 
 def test_export(device):
@@ -232,6 +246,15 @@ class Sub(torch.Tensor):
 
 def test_what_goes_past_the_operators(device):
     q, k, v = problem(device=device)
+
+    def is_plain(*tensors):  # all three places of are_plain say the same
+        found = {_is_plain(*tensors)}
+        if len(tensors) == 1:
+            (x,) = tensors
+            found |= {are_plain(x, q, q), are_plain(q, x, q), are_plain(q, q, x)}
+        assert len(found) == 1
+        return found.pop()
+
     assert is_plain(q, k, v, None) and is_plain(torch.nn.Parameter(q, requires_grad=False))
     assert not is_plain(q.as_subclass(Sub))
     assert not is_plain(torch.randn(4, dtype=torch.complex64).conj().imag)

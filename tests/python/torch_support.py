@@ -6,7 +6,10 @@ import math
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+try:
+    import torch
+except (ImportError, OSError) as why:  # OSError: a library of CUDA that PyTorch wants
+    pytest.skip(f"PyTorch cannot be imported: {why}", allow_module_level=True)
 torch.set_num_threads(1)
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])

@@ -11,6 +11,8 @@ import importlib
 import sys
 import types
 
+import torch  # noqa: F401  (so that a missing PyTorch is the first thing that is told)
+
 from .flash_attn_interface import (
     flash_attn_func,
     flash_attn_kvpacked_func,

@@ -17,13 +17,10 @@ from falchion.jax._attention import attend
 from falchion.jax._linear import LinearOptions
 from falchion.jax._linear import attend as attend_linear
 from falchion.jax._mesh import vary_alike
+from falchion.types import Align, Backend, Causal, Layout, Window
 
 __all__ = ["attention", "linear_attention", "varlen"]
 
-Align = Literal["bottom_right", "top_left"]
-Layout = Literal["bshd", "bhsd"]
-Backend = Literal["best", "ref", "cpu", "sm80", "sm90"]
-Window = tuple[int | None, int | None]
 State = jax.Array | tuple[jax.Array, jax.Array]
 
 
@@ -32,7 +29,7 @@ def attention(
     k: jax.Array,
     v: jax.Array,
     *,
-    causal: bool | Align = False,
+    causal: Causal = False,
     window: Window | None = None,
     align: Align | None = None,
     scale: float | None = None,
@@ -110,7 +107,7 @@ def varlen(
     *,
     max_q: int | None = None,
     max_k: int | None = None,
-    causal: bool | Align = False,
+    causal: Causal = False,
     window: Window | None = None,
     align: Align | None = None,
     scale: float | None = None,

@@ -11,8 +11,8 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
 from falchion.jax import _calls, _rows
-from falchion.jax._transforms import Arrays, Batched, Call, Shapes, once, unfold, with_vmap
 from falchion.jax._options import Options
+from falchion.jax._transforms import Arrays, Batched, Call, Shapes, once, unfold, with_vmap
 
 DIFFERENTIABLE = ("q", "k", "v", "bias", "alibi")
 SUMMED = ("bias", "alibi")  # their gradients are f32, and a sum over an axis on which they have one element

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 
 
 def axes_of(x: jax.Array) -> frozenset[str]:
     """The axes of the mesh over which x varies: none outside of shard_map."""
-    kind = jax.typeof(x)
+    kind: Any = jax.typeof(x)
     kind = getattr(kind, "manual_axis_type", kind)  # since jax 0.10
-    return frozenset(getattr(kind, "varying", None) or getattr(kind, "vma", ()))
+    return frozenset(getattr(kind, "varying", ()) or getattr(kind, "vma", ()))
 
 
 def vary(x: jax.Array, axes: frozenset[str]) -> jax.Array:
@@ -19,9 +20,9 @@ def vary(x: jax.Array, axes: frozenset[str]) -> jax.Array:
     missing = tuple(sorted(axes - axes_of(x)))
     if not missing:
         return x
-    if hasattr(jax.lax, "pcast"):
-        return jax.lax.pcast(x, missing, to="varying")
-    return jax.lax.pvary(x, missing)  # before jax 0.10
+    lax: Any = jax.lax
+    varying: jax.Array = lax.pcast(x, missing, to="varying") if hasattr(lax, "pcast") else lax.pvary(x, missing)
+    return varying
 
 
 def vary_alike(arrays: Mapping[str, jax.Array], like: Mapping[str, jax.Array]) -> dict[str, jax.Array]:

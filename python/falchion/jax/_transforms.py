@@ -58,7 +58,7 @@ def with_vmap(
             out = one_by_one(batching, n, batched, arrays)
         return out, dict.fromkeys(out, True)
 
-    return batching  # type: ignore[no-any-return]
+    return batching
 
 
 def unfold(x: jax.Array, n: int, b: int) -> jax.Array:
@@ -75,4 +75,4 @@ def once(call: Call, what: str) -> Call:
             f"{what} can be differentiated once, in reverse mode: the gradient of its gradient is not built"
         )
 
-    return refusing  # type: ignore[no-any-return]
+    return refusing

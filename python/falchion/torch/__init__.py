@@ -11,6 +11,8 @@ docs/python_torch.md says more. Importing this module imports torch; `import fal
 
 from __future__ import annotations
 
+import torch  # noqa: F401  (so that a missing PyTorch is the first thing that is told)
+
 from ._attention import attention, varlen
 from ._linear import linear_attention
 from ._sdpa import sdpa

@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 
 from ._function import Gradients
-from ._ops import operator_arguments
+from ._ops import empty_outputs, operator_arguments
 from ._options import engine, every_key
 
 _TYPES = (Tensor, torch.nn.Parameter)
@@ -23,23 +23,37 @@ _dispatch_modes = torch._C._len_torch_dispatch_stack
 
 
 def _key_sets() -> frozenset[int]:
-    """The dispatch keys of ordinary tensors: no functorch wrapper, no lazy negation, not fake, not
-    sparse."""
-    with torch.inference_mode():
-        inference = torch.empty(0)
+    """The dispatch keys of ordinary tensors of the CPU and of CUDA, and of those that are made in
+    inference mode: no functorch wrapper, no lazy negation, not fake, not sparse."""
     found = set()
-    for x in (inference, torch.empty(0)):
-        keys = _dispatch_keys(x)
-        found.add(keys.raw_repr())
-        cuda = keys.remove(torch._C.DispatchKey.CPU)
-        if keys.has(torch._C.DispatchKey.AutogradCPU):
-            cuda = cuda.remove(torch._C.DispatchKey.AutogradCPU)
-            cuda = cuda.add(torch._C.DispatchKey.AutogradCUDA)
-        found.add(cuda.add(torch._C.DispatchKey.CUDA).raw_repr())
+    for device in ("CPU", "CUDA"):
+        names = [device, "ADInplaceOrView", f"Autograd{device}", f"Autocast{device}"]
+        bits = [_key_bits(name) for name in names]
+        found.add(bits[0] | bits[1] | bits[2] | bits[3])
+        found.add(bits[0] | bits[3])
     return frozenset(found)
 
 
+def _key_bits(name: str) -> int:
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, name))
+    bits: int = keys.raw_repr()
+    return bits
+
+
 _PLAIN = _key_sets()
+
+
+def are_plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """is_plain for the three tensors that every call has, in half the time."""
+    if _function_modes() or _dispatch_modes() or forward_ad._current_level >= 0:
+        return False
+    if not (type(q) in _TYPES and type(k) in _TYPES and type(v) in _TYPES):
+        return False
+    return (
+        _dispatch_keys(q).raw_repr() in _PLAIN
+        and _dispatch_keys(k).raw_repr() in _PLAIN
+        and _dispatch_keys(v).raw_repr() in _PLAIN
+    )
 
 
 def is_plain(*tensors: Tensor | None) -> bool:
@@ -65,7 +79,13 @@ def straight(
     options: dict[str, Any],
     return_lse: bool,
 ) -> Any:
-    """falchion.attention, whose bias and mask have an extent of 1 on no key."""
+    """falchion.attention or varlen. What the engine does not take or promise is done here: a bias
+    and a mask with an extent of 1 for all keys, and rows of no sequence that are 0."""
+    if "cu_seqlens_q" in tensors:
+        outputs = empty_outputs(q, v, None, tensors["cu_seqlens_q"], "bshd")
+        given = {"out": outputs[0], "lse": outputs[1], "return_lse": True}
+        engine.varlen(q, k, v, alibi=alibi, **given, **tensors, **options)
+        return outputs if return_lse else outputs[0]
     if bias is not None or "mask" in tensors:
         s_k = k.shape[1 if options["layout"] == "bshd" else 2]
         bias = every_key(bias, s_k)
@@ -79,7 +99,7 @@ def straight(
 
 class Eager(torch.autograd.Function):
     """(O, LSE) of q, k, v, bias and alibi, which may need gradients, and of the other tensors and
-    options of falchion.attention by their names."""
+    options of falchion.attention or varlen by their names."""
 
     @staticmethod
     def forward(
@@ -117,19 +137,13 @@ class Eager(torch.autograd.Function):
             and not torch.is_grad_enabled()
             and is_plain(grad_o, grad_lse)
         ):
-            grads = engine.attention_backward(
-                grad_o,
-                q,
-                k,
-                v,
-                o,
-                lse,
-                grad_lse=grad_lse,
-                alibi=alibi,
-                any_order=ctx.any_order,
-                **tensors,
-                **ctx.options,
-            )
+            more = {"grad_lse": grad_lse, "alibi": alibi, "any_order": ctx.any_order}
+            if "cu_seqlens_q" in tensors:
+                run = engine.varlen_backward
+                more["zero_unused"] = True
+            else:
+                run = engine.attention_backward
+            grads = run(grad_o, q, k, v, o, lse, **more, **tensors, **ctx.options)
             return (*grads, None, None, None, None, None)
         inputs, options = operator_arguments(q, k, v, bias, alibi, tensors, ctx.options)
         run = Gradients.apply if torch.is_grad_enabled() else torch.ops.falchion.attention_backward
