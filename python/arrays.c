@@ -42,6 +42,12 @@ static int raise_no_array(const char* name, PyObject* object) {
   return 0;
 }
 
+int can_be_written(const library* from) {
+  if (from->by != BY_DLPACK || PyUnicode_CompareWithASCIIString(from->name, "jaxlib") != 0) return 1;
+  PyErr_SetString(PyExc_TypeError, "arrays of JAX cannot be written into: falchion.jax has functions for them");
+  return 0;
+}
+
 int read_array(const char* name, PyObject* object, int writes, array* out) {
   int ok = 0;
   out->name = name;
@@ -51,6 +57,7 @@ int read_array(const char* name, PyObject* object, int writes, array* out) {
   out->device = 0;
   out->kept = NULL;
   if (!library_of(object, &out->from)) return 0;
+  if (writes && !can_be_written(&out->from)) return 0;
   switch (out->from.by) {
     case BY_TABLE: {
       DLTensor tensor;

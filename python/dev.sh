@@ -34,7 +34,9 @@ build_wheel() {
   mkdir -p "$to"
   say "Building a wheel with $jobs jobs"
   ! command -v ccache >/dev/null || hits=$(cache_hits)
-  if CMAKE_BUILD_PARALLEL_LEVEL=$jobs NINJA_STATUS='[%f/%t] ' build/python-tools/bin/python -m build --wheel --no-isolation \
+  # ccache asks for the compiler's name, so this is the one that CMake takes for the other builds. Without it the name would
+  # be the one that Python was built with.
+  if CC=${CC:-cc} CXX=${CXX:-c++} CMAKE_BUILD_PARALLEL_LEVEL=$jobs NINJA_STATUS='[%f/%t] ' build/python-tools/bin/python -m build --wheel --no-isolation \
     --outdir "$to" "$@" . 2>&1 | tee "$log" | progress; then
     echo "built in $((SECONDS - start)) s${hits:+, of ccache: $(cache_hits "$hits")}"
   else

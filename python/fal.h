@@ -63,8 +63,9 @@ typedef struct array {
 /* Reads an object into *out; release_array ends that. `writes`: the call writes into it. */
 int read_array(const char* name, PyObject* object, int writes, array* out);
 void release_array(array* array);
-int read_dltensor(const DLTensor* from, array* out);          /* arrays_dlpack.c */
-int read_by_dlpack(PyObject* object, array* out);             /* arrays_dlpack.c */
+int can_be_written(const library* from);             /* JAX's arrays never change, though DLPack does not say so */
+int read_dltensor(const DLTensor* from, array* out); /* arrays_dlpack.c */
+int read_by_dlpack(PyObject* object, array* out);    /* arrays_dlpack.c */
 int read_by_buffer(PyObject* object, int writes, array* out); /* arrays_buffer.c */
 int read_by_cuda_interface(PyObject* object, array* out);     /* arrays_cuda.c */
 int element_size(int dtype);

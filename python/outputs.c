@@ -75,6 +75,7 @@ PyObject* make_array(call* call, const char* name, const char* argument, int ran
   const library* from = &call->leader->from;
   PyObject *tuple, *made = NULL;
   float32 = float32 && call->leader->dtype != FAL_F32; /* What is made has the leader's type without being asked. */
+  if (!can_be_written(from)) return NULL;
   if (!from->has_new_empty && from->empty == NULL) {
     PyErr_Format(PyExc_TypeError, "Falchion cannot make arrays of %U: give %s=%s", from->name, argument,
                  strcmp(argument, "grads") == 0 ? "(grad_q, grad_k, grad_v)" : " an array to write into");

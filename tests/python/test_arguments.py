@@ -213,6 +213,11 @@ def test_dlpack_objects() -> None:
         assert np.array_equal(out, falchion.attention(Q, K, V))
         with pytest.raises(TypeError, match="cannot make arrays of test_arguments: give out="):
             falchion.attention(q, k, v)
+    jax = type("ArrayImpl", (Theirs,), {"__module__": "jaxlib._jax"})
+    with pytest.raises(TypeError, match="falchion.jax has functions for them"):
+        falchion.attention(jax(Q), jax(K), jax(V))
+    with pytest.raises(TypeError, match="falchion.jax has functions for them"):
+        falchion.attention(jax(Q), jax(K), jax(V), out=jax(np.zeros(Q.shape, np.float32)))
     with pytest.raises(TypeError, match="k is an array of numpy, but q is one of test_arguments"):
         falchion.attention(Theirs(Q), K, V)
     with pytest.raises(falchion.Invalid, match="out is read-only"):

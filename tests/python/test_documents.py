@@ -56,6 +56,29 @@ def test_examples(document: Path) -> None:
     assert not faults, "\n".join(faults)
 
 
+def words_to_be_filled_in(text: str) -> list[str]:
+    """What stands for a number that is still to be measured: @SIZE@, OVERHEAD_TABLE."""
+    return re.findall(r"@[A-Z_]+@|\b[A-Z]+_(?:TABLE|NUMBERS?|FIGURE)\b|\bTBD\b", text)
+
+
+def dead_links(text: str) -> list[str]:
+    """The files that a document in docs/ links to and that are not there."""
+    targets = re.findall(r"\]\(([^)#\s]+)", text)
+    return [to for to in targets if "://" not in to and not (ROOT / "docs" / to).exists()]
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.stem)
+def test_nothing_is_left_to_be_filled_in(document: Path) -> None:
+    text = document.read_text()
+    assert words_to_be_filled_in(text) == []
+    assert dead_links(text) == []
+
+
+def test_what_is_left_is_found() -> None:
+    assert words_to_be_filled_in("a MB (@SIZES@)\n\nOVERHEAD_TABLE\n") == ["@SIZES@", "OVERHEAD_TABLE"]
+    assert dead_links("[a](python.md) [b](nothing.md#x) [c](https://x.y/z) [d](#d)") == ["nothing.md"]
+
+
 def test_a_wrong_example_is_found() -> None:
     wrong = "text\n\n```python\n>>> x = 1 + 1\n>>> x\n3\n```\n"
     assert len(faults_of(wrong, "wrong.md")) == 1

@@ -168,8 +168,8 @@ def test_an_encoder(padding):
 
 def test_an_encoder_with_a_decoder():
     config = transformers.BartConfig(
-        vocab_size=97, d_model=48, encoder_layers=1, decoder_layers=1, encoder_attention_heads=4,
-        decoder_attention_heads=4, encoder_ffn_dim=64, decoder_ffn_dim=64, max_position_embeddings=64,
+        vocab_size=97, d_model=48, encoder_layers=1, decoder_layers=1, encoder_ffn_dim=64,
+        encoder_attention_heads=4, decoder_attention_heads=4, decoder_ffn_dim=64,
     )  # fmt: skip
     tokens, mask = inputs_of("right")
     logits = []

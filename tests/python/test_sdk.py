@@ -83,3 +83,41 @@ def test_a_c_project_finds_the_package_with_cmake(tmp_path: Path) -> None:
     run("cmake", "-S", source, "-B", str(tmp_path), f"-Dfalchion_DIR={sdk.cmake_dir()}")
     run("cmake", "--build", str(tmp_path))
     assert run(str(tmp_path / "program")) == f"falchion {falchion.__version__}: o = 1.5"
+
+
+OTHER_VERSION = 'const char* fal_version(void) { return "9.8.7"; }'
+OTHER_STRUCT = """
+#include <falchion/falchion.h>
+struct longer { fal_attention known; char more[64]; };
+struct longer fal_attention_init_longer(void) __asm__("fal_attention_init");
+struct longer fal_attention_init_longer(void) {
+  struct longer made = {{sizeof(struct longer)}, {0}};
+  return made;
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "words"),
+    [
+        (OTHER_VERSION, "the library is version 9.8.7, and falchion._fal was built with"),
+        (OTHER_STRUCT, "the library's fal_attention has"),
+    ],
+    ids=["version", "struct"],
+)
+def test_a_library_of_another_build_is_refused(tmp_path: Path, source: str, words: str) -> None:
+    """Another library in front of ours answers first, as one in LD_LIBRARY_PATH would."""
+    need("cc")
+    (tmp_path / "other.c").write_text(source)
+    other = str(tmp_path / "other.so")
+    include = f"-I{sdk.get_include()}"
+    run("cc", "-shared", "-fPIC", "-O2", include, "-o", other, str(tmp_path / "other.c"))
+    done = subprocess.run(
+        [sys.executable, "-c", "import falchion"],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "LD_PRELOAD": other},
+    )
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("ImportError: falchion: " + words)

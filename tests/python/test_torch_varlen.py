@@ -54,7 +54,7 @@ def test_the_longest_lengths_may_be_given(device):
 
 def test_one_cu_seqlens_serves_both(device):
     tensors, (cu_q, cu_k) = packed([5, 4], [5, 4], device)
-    both = ft.varlen(*tensors, cu_q, cu_k, causal=True)
+    both = ft.varlen(*tensors, cu_q, cu_k, causal="bottom_right")
     assert torch.equal(ft.varlen(*tensors, cu_q, causal=True), both)
 
 
@@ -90,7 +90,7 @@ def test_compile_needs_the_longest_lengths(device):
     tensors, (cu_q, cu_k) = packed([8, 5], [8, 5], device)
 
     def run(q, k, v, cu_q, cu_k):
-        return ft.varlen(q, k, v, cu_q, cu_k, max_q=8, max_k=8, causal=True)
+        return ft.varlen(q, k, v, cu_q, cu_k, max_q=8, max_k=8, causal="top_left")
 
     compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
     assert torch.equal(compiled(*tensors, cu_q, cu_k), run(*tensors, cu_q, cu_k))

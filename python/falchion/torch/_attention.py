@@ -9,6 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from falchion import Invalid
+
 
 from ._eager import Eager, are_plain, is_plain, straight
 from ._function import attention_with_gradients
@@ -18,10 +20,8 @@ from ._options import (
     Backend,
     Causal,
     Layout,
-    Options,
     Window,
     autocast,
-    band_of,
     draw,
     four_axes,
     longest,
@@ -94,6 +94,22 @@ def attention(
             tensors["seed"] = draw(q)
             options["dropout"] = dropout
         plain = not compiling and is_plain(q, k, v, bias, alibi, *tensors.values())
+    return _run(q, k, v, bias, alibi, tensors, options, any_order, plain, return_lse)
+
+
+def _run(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    alibi: Tensor | None,
+    tensors: dict[str, Tensor],
+    options: dict[str, Any],
+    any_order: bool,
+    plain: bool,
+    return_lse: bool,
+) -> Any:
+    """One of the three ways: through the operators, through autograd alone, straight to C."""
     if not plain:
         inputs, chosen = operator_arguments(q, k, v, bias, alibi, tensors, options)
         o, lse = attention_with_gradients(inputs, chosen, any_order)
@@ -142,6 +158,14 @@ def varlen(
     max_q and max_k are the longest lengths. Without them they are read from cu_seqlens, which waits
     for the device; under torch.compile they must be given. The LSE is (h_q, total_q). Rows of no
     sequence are 0."""
+    if cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q:
+        align = align or (None if isinstance(causal, str) else "bottom_right")
+    elif align is None and (causal is True or (causal is False and window is not None)):
+        asked = "causal = True" if causal is True else f"window = {window}"
+        raise Invalid(
+            f"{asked}, and cu_seqlens_k is another tensor than cu_seqlens_q, so that lengths may "
+            "differ: say which corner is meant, 'bottom_right' or 'top_left'"
+        )
     if cu_seqlens_k is None:
         cu_seqlens_k, max_k = cu_seqlens_q, max_q if max_k is None else max_k
     max_q = longest("max_q", max_q, cu_seqlens_q)
@@ -151,12 +175,27 @@ def varlen(
         else longest("max_k", max_k, cu_seqlens_k)
     )
     q, k, v = autocast(q, k, v)  # type: ignore[assignment]
-    band = band_of(causal, window, align, max_q, max_k)
-    options = Options(max_q, max_k, *band, scale, softcap, dropout, "bshd", backend)
-    scores = (None, slopes_of(alibi), None)
-    lengths = (used_q, used_k, first_k, cu_seqlens_q, cu_seqlens_k)
-    seed = draw(q) if dropout != 0.0 else None
+    alibi = slopes_of(alibi)
+    given = (
+        ("cu_seqlens_q", cu_seqlens_q),
+        ("cu_seqlens_k", cu_seqlens_k),
+        ("used_q", used_q),
+        ("used_k", used_k),
+        ("first_k", first_k),
+        ("seed", draw(q) if dropout != 0.0 else None),
+    )
+    tensors = {name: x for name, x in given if x is not None}
+    options: dict[str, Any] = {
+        "max_q": max_q,
+        "max_k": max_k,
+        "causal": causal,
+        "window": window,
+        "align": align,
+        "scale": scale,
+        "softcap": softcap,
+        "dropout": dropout,
+        "backend": backend,
+    }
     any_order = any_order and not torch.are_deterministic_algorithms_enabled()
-    tensors = (q, k, v, *scores, *lengths, seed)
-    o, lse = attention_with_gradients(tensors, options, any_order)
-    return (o, lse) if return_lse else o
+    plain = not torch.compiler.is_compiling() and is_plain(q, k, v, alibi, *tensors.values())
+    return _run(q, k, v, None, alibi, tensors, options, any_order, plain, return_lse)

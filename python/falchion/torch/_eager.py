@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 
 from ._function import Gradients
-from ._ops import operator_arguments
+from ._ops import empty_outputs, operator_arguments
 from ._options import engine, every_key
 
 _TYPES = (Tensor, torch.nn.Parameter)
@@ -79,7 +79,13 @@ def straight(
     options: dict[str, Any],
     return_lse: bool,
 ) -> Any:
-    """falchion.attention, whose bias and mask have an extent of 1 on no key."""
+    """falchion.attention or varlen. What the engine does not take or promise is done here: a bias
+    and a mask with an extent of 1 for all keys, and rows of no sequence that are 0."""
+    if "cu_seqlens_q" in tensors:
+        outputs = empty_outputs(q, v, None, tensors["cu_seqlens_q"], "bshd")
+        given = {"out": outputs[0], "lse": outputs[1], "return_lse": True}
+        engine.varlen(q, k, v, alibi=alibi, **given, **tensors, **options)
+        return outputs if return_lse else outputs[0]
     if bias is not None or "mask" in tensors:
         s_k = k.shape[1 if options["layout"] == "bshd" else 2]
         bias = every_key(bias, s_k)
@@ -93,7 +99,7 @@ def straight(
 
 class Eager(torch.autograd.Function):
     """(O, LSE) of q, k, v, bias and alibi, which may need gradients, and of the other tensors and
-    options of falchion.attention by their names."""
+    options of falchion.attention or varlen by their names."""
 
     @staticmethod
     def forward(
@@ -131,19 +137,13 @@ class Eager(torch.autograd.Function):
             and not torch.is_grad_enabled()
             and is_plain(grad_o, grad_lse)
         ):
-            grads = engine.attention_backward(
-                grad_o,
-                q,
-                k,
-                v,
-                o,
-                lse,
-                grad_lse=grad_lse,
-                alibi=alibi,
-                any_order=ctx.any_order,
-                **tensors,
-                **ctx.options,
-            )
+            more = {"grad_lse": grad_lse, "alibi": alibi, "any_order": ctx.any_order}
+            if "cu_seqlens_q" in tensors:
+                run = engine.varlen_backward
+                more["zero_unused"] = True
+            else:
+                run = engine.attention_backward
+            grads = run(grad_o, q, k, v, o, lse, **more, **tensors, **ctx.options)
             return (*grads, None, None, None, None, None)
         inputs, options = operator_arguments(q, k, v, bias, alibi, tensors, ctx.options)
         run = Gradients.apply if torch.is_grad_enabled() else torch.ops.falchion.attention_backward

@@ -46,27 +46,32 @@ def operator_arguments(
 ) -> tuple[tuple[Tensor | None, ...], Options]:
     """The tensors of INPUTS and the options of a dense call, of what falchion.attention takes by
     name."""
-    if q.dim() != 4 or k.dim() != 4 or v.dim() != 4:
-        raise Invalid(f"q, k and v have {q.dim()}, {k.dim()} and {v.dim()} axes; each has 4")
-    layout = options["layout"]
+    layout = options.get("layout", "bshd")
     if layout not in ("bshd", "bhsd"):
         raise Invalid(f"layout = {layout!r} is neither 'bshd' nor 'bhsd'")
+    starts = [tensors.get(name) for name in ("cu_seqlens_q", "cu_seqlens_k")]
+    axes = 4 if starts[0] is None else 3
+    if not q.dim() == k.dim() == v.dim() == axes:
+        raise Invalid(f"q, k and v have {q.dim()}, {k.dim()} and {v.dim()} axes; each has {axes}")
     rows = 1 if layout == "bshd" else 2
-    causal, window, align = options["causal"], options["window"], options["align"]
-    band = band_of(causal, window, align, q.shape[rows], k.shape[rows])
+    max_q, max_k = options.get("max_q", 0), options.get("max_k", 0)
+    lengths = (max_q, max_k) if axes == 3 else (q.shape[rows], k.shape[rows])
+    left, right, align = band_of(options["causal"], options["window"], options["align"], *lengths)
     scores = (four_axes("bias", bias), slopes_of(alibi), four_axes("mask", tensors.get("mask")))
-    lengths = [tensors.get(name) for name in ("used_q", "used_k", "first_k")]
+    used = [tensors.get(name) for name in ("used_q", "used_k", "first_k")]
     chosen = Options(
-        0,
-        0,
-        *band,
+        max_q,
+        max_k,
+        left,
+        right,
+        align,
         options["scale"],
         options["softcap"],
         options.get("dropout", 0.0),
         layout,
         options["backend"],
     )
-    return (q, k, v, *scores, *lengths, None, None, tensors.get("seed")), chosen
+    return (q, k, v, *scores, *used, *starts, tensors.get("seed")), chosen
 
 
 def empty_outputs(

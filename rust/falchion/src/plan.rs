@@ -67,7 +67,7 @@ impl Plan {
     pub fn new(problem: &Problem, pass: Pass, target: Target) -> Result<Self, Error> {
         let mut made = null_mut();
         // SAFETY: both structs live during the call, which writes `made` only.
-        check(unsafe { sys::fal_plan_make(&problem.raw(), pass as i32, &target.raw(), &mut made) })?;
+        check(unsafe { sys::fal_plan_make(&problem.raw()?, pass as i32, &target.raw(), &mut made) })?;
         Ok(Self { raw: NonNull::new(made).expect("a plan that was made is not null"), pass })
     }
 

@@ -3,6 +3,8 @@ use std::mem::size_of;
 
 use falchion_sys as sys;
 
+use crate::Error;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum DType {
@@ -64,8 +66,9 @@ pub struct Problem {
     pub d_qk: usize,
     pub d_v: usize,
     pub band: Band,
-    /// `None` is 1 / sqrt(d_qk).
+    /// `None` is 1 / sqrt(d_qk). 0 is refused, which the C API takes for that too.
     pub scale: Option<f32>,
+    /// `None` is off. 0 is refused for the same reason.
     pub softcap: Option<f32>,
     /// Whether a run gives these.
     pub bias: bool,
@@ -94,7 +97,12 @@ impl Problem {
         }
     }
 
-    pub(crate) fn raw(&self) -> sys::fal_attention {
+    pub(crate) fn raw(&self) -> Result<sys::fal_attention, Error> {
+        for (name, value) in [("scale", self.scale), ("softcap", self.softcap)] {
+            if value == Some(0.0) {
+                return Err(Error::invalid(format!("{name} = Some(0.0): leave it out (None), or give another number")));
+            }
+        }
         let bound = |side: Option<u32>| side.map_or(sys::FAL_UNBOUNDED, i64::from);
         let band = sys::fal_band {
             left: bound(self.band.left),
@@ -102,7 +110,7 @@ impl Problem {
             align: self.band.align.map_or(sys::FAL_ALIGN_UNSET, |align| align as i32),
             reserved: 0,
         };
-        sys::fal_attention {
+        Ok(sys::fal_attention {
             size: size_of::<sys::fal_attention>(),
             dtype: self.dtype as i32,
             b: self.batch as i64,
@@ -119,7 +127,7 @@ impl Problem {
             mask: self.mask.into(),
             lse: self.lse.into(),
             ..sys::fal_attention::zeroed()
-        }
+        })
     }
 }
 

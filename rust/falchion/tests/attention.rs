@@ -122,6 +122,15 @@ fn what_does_not_fit_is_refused_with_words() {
     assert_eq!(why.kind, Kind::Invalid);
     assert!(why.why.contains("align"), "{why}");
 
+    for (zero, name) in [
+        (Problem { scale: Some(0.0), ..problem() }, "scale"),
+        (Problem { softcap: Some(-0.0), ..problem() }, "softcap"),
+    ] {
+        let why = Plan::new(&zero, Pass::Forward, target(Backend::Cpu)).unwrap_err();
+        assert_eq!(why.kind, Kind::Invalid);
+        assert!(why.why.starts_with(name), "{why}");
+    }
+
     let other = Problem { queries: 32, keys: 32, ..problem() };
     let plan = Plan::new(&other, Pass::Forward, target(Backend::Cpu)).unwrap();
     let why = forward(&plan, &x).unwrap_err();
