@@ -1,5 +1,5 @@
-/* tests/python/sdk_consumer/main.c: a program of a user who has the Python package. One query sees two keys, whose values
- * are both 1.5, so the result is 1.5. */
+/* tests/python/sdk_consumer/main.c: a program of a user who has the Python package. One query sees two keys, whose
+ * values are both 1.5, so the result is 1.5. */
 #include <falchion/falchion.h>
 #include <stdio.h>
 
