@@ -113,6 +113,7 @@ def test_export(device):
     program = torch.export.export(Layer(), tensors, dynamic_shapes=({1: s},) * 3)
     longer = problem(s_q=40, s_k=40, device=device)
     assert torch.equal(program.module()(*longer), causal(*longer))
+    assert torch.equal(program.module()(*leaves(*longer)), causal(*longer))
 
 
 @pytest.mark.parametrize("use_reentrant", [False, True])

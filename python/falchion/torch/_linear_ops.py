@@ -165,8 +165,8 @@ def vmap_backward(info: Any, dims: Sequence[Any], *args: Any) -> tuple[Any, Any]
 
 
 for device in ("CPU", "CUDA"):
-    library.impl("linear_attention", forward, device)
-    library.impl("linear_attention_backward", backward, device)
+    library.impl("linear_attention", torch.no_grad()(forward), device)
+    library.impl("linear_attention_backward", torch.no_grad()(backward), device)
 torch.library.register_fake("falchion::linear_attention", fake_forward, lib=library)
 torch.library.register_fake("falchion::linear_attention_backward", fake_backward, lib=library)
 if hasattr(torch.library, "register_vmap"):  # from PyTorch 2.5 on

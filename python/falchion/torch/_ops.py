@@ -268,9 +268,11 @@ def vmap_backward(info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Any, A
     return tuple(found), tuple(0 if wants else None for wants in wanted)
 
 
+# An exported program calls the operators themselves, where torch may still record gradients; there
+# is nothing to record in here.
 for device in ("CPU", "CUDA"):
-    library.impl("attention", forward, device)
-    library.impl("attention_backward", backward, device)
+    library.impl("attention", torch.no_grad()(forward), device)
+    library.impl("attention_backward", torch.no_grad()(backward), device)
 torch.library.register_fake("falchion::attention", fake_forward, lib=library)
 torch.library.register_fake("falchion::attention_backward", fake_backward, lib=library)
 if hasattr(torch.library, "register_vmap"):  # from PyTorch 2.5 on
