@@ -188,6 +188,8 @@ def gradients(f):
 
 for a, b in zip(gradients(sharded), gradients(attend), strict=True):
     assert a.shape == b.shape and float(jnp.abs(a - b).max()) < 1e-5
+alone = jax.jit(jax.grad(lambda bias: jnp.sin(sharded(q, k, v, bias)).sum()))(bias)  # what is frozen has its axes too
+assert float(jnp.abs(alone - gradients(attend)[3]).max()) < 1e-5
 lengths = jnp.array([3, 17, 9, 1])
 assert jax.config.jax_enable_x64 and lengths.dtype == jnp.int64
 o = fj.attention(q, k, v, used_k=lengths, scale=0.5, dropout=0.1, seed=3)
