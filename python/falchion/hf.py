@@ -61,15 +61,20 @@ def _captured(function: Callable[..., Any], name: str) -> dict[str, Any]:
 
 
 def _lengths(padding: Tensor) -> Tensor | None:
-    """(b, 2) in int32: where the keys of each sequence begin and end; None where one has holes."""
+    """Where the keys of each sequence begin and end, in int32: (b, 1) where all begin at 0, (b, 3)
+    with the beginning alone where all end at the end, else (b, 2) with both. None: one has holes.
+    Each column is contiguous."""
     s_k = padding.shape[1]
     marks = padding.int()
     count = marks.sum(1)
     first = torch.where(count > 0, marks.argmax(1), 0)
     end = torch.where(count > 0, s_k - marks.flip(1).argmax(1), 0)
-    if not bool((end - first == count).all()):
+    facts = torch.stack([(end - first == count).all(), (first > 0).any(), (end < s_k).any()])
+    whole, begins, ends = facts.tolist()  # the one time that this waits for a GPU
+    if not whole:
         return None
-    return torch.stack([first, end], 1).int()
+    columns = [first, end] if begins and ends else [first] * 3 if begins else [end]
+    return torch.stack(columns).int().t()
 
 
 def mask(
@@ -95,7 +100,12 @@ def mask(
     band = None if traced else _band_in_words(function)
     offsets = isinstance(q_offset, int) and isinstance(kv_offset, int)
     ends = offsets and q_offset + q_length == kv_offset + kv_length
-    if band is not None and ends:
+    # A model that goes on to work with the mask itself does not allow that there is none.
+    allowed = {
+        True: options.get("allow_is_causal_skip", True),
+        False: options.get("allow_is_bidirectional_skip", False),
+    }
+    if band is not None and ends and allowed[band[0]]:
         causal, window = band
         padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
         if padding is not None:
@@ -104,12 +114,12 @@ def mask(
             padding = None
         needs_window = 0 < window <= kv_length
         if padding is None and not needs_window and (not causal or q_length in (1, kv_length)):
-            if options.get("allow_is_causal_skip" if causal else "allow_is_bidirectional_skip"):
-                return None
-        whole = torch.tensor([[0, kv_length]], dtype=torch.int32, device=device)
-        lengths = whole.expand(batch_size, 2) if padding is None else _lengths(padding)
+            return None
+        ends_at = torch.full((batch_size, 1), kv_length, dtype=torch.int32, device=device)
+        lengths = ends_at if padding is None else _lengths(padding)
         if lengths is not None:
-            return lengths[:, :, None, None].expand(batch_size, 2, 1 + causal + 2 * window, 1)
+            extents = (batch_size, lengths.shape[1], 1 + causal + 2 * window, 1)
+            return lengths[:, :, None, None].expand(extents)
     made: Tensor | None = masking_utils.sdpa_mask(
         batch_size,
         q_length,
@@ -173,15 +183,21 @@ def attention(
 
 
 def _band_and_lengths(lengths: Tensor, s_q: int, s_k: int) -> dict[str, Any]:
-    """What lengths (b, 2, 1 + causal + 2 * window, 1) say, as options of attention(). Without a
+    """What lengths (b, n, 1 + causal + 2 * window, 1) say, as options of attention(). Without a
     band padded queries see what the others see; with one they are not computed, and their rows are
     0."""
-    first_k, used_k = lengths[:, 0, 0, 0], lengths[:, 1, 0, 0]
+    columns = lengths.shape[1]
     window, causal = divmod(lengths.shape[2] - 1, 2)
-    found: dict[str, Any] = {"first_k": first_k.contiguous(), "used_k": used_k.contiguous()}
+    found: dict[str, Any] = {}
+    if columns != 1:
+        found["first_k"] = lengths[:, 0, 0, 0].contiguous()
+    if columns != 3:
+        found["used_k"] = lengths[:, columns - 1, 0, 0].contiguous()
     if not causal:
         return found
-    found["used_q"] = (used_k - (s_k - s_q)).clamp(min=0)
+    if columns != 3:
+        used_k = found["used_k"]
+        found["used_q"] = used_k if s_q == s_k else (used_k - (s_k - s_q)).clamp(min=0)
     found["causal"] = "bottom_right"
     if window > 0:
         found["window"] = (window - 1, None)

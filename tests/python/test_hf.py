@@ -204,6 +204,35 @@ def test_attention_weights_are_refused():
         small_call(output_attentions=True)
 
 
+def made(padding, q_length=6, **options):
+    padding = None if padding is None else torch.tensor(padding, dtype=torch.bool)
+    return falchion.hf.mask(2, q_length, 6, 6 - q_length, 0, attention_mask=padding, **options)
+
+
+LEFT, RIGHT = [[0, 0, 1, 1, 1, 1], [1] * 6], [[1] * 6, [1, 1, 1, 0, 0, 0]]
+
+
+def test_what_masks_are():
+    causal = transformers.masking_utils.causal_mask_function
+    full = transformers.masking_utils.bidirectional_mask_function
+    sliding = transformers.masking_utils.sliding_window_causal_mask_function(3)
+    skip = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": True}
+    assert made(None) is None and made([[1] * 6] * 2) is None
+    assert made(None, mask_function=full, **skip) is None
+    left = made(LEFT, mask_function=causal)
+    assert left.shape == (2, 3, 2, 1) and left[:, 0, 0, 0].tolist() == [2, 0]
+    right = made(RIGHT, mask_function=full, **skip)
+    assert right.shape == (2, 1, 1, 1) and right[:, 0, 0, 0].tolist() == [6, 3]
+    both = made([LEFT[0], RIGHT[1]], q_length=4)
+    assert both.shape == (2, 2, 2, 1) and both[:, :, 0, 0].tolist() == [[2, 6], [0, 3]]
+    assert made(None, mask_function=sliding).shape == (2, 1, 1 + 1 + 2 * 3, 1)
+    holes = made([[1, 0, 1, 1, 1, 1], [1] * 6])
+    assert holes.dtype == torch.bool and holes.shape == (2, 1, 6, 6)
+    # The model wants to have the mask itself.
+    assert made(LEFT, allow_is_causal_skip=False).dtype == torch.bool
+    assert made(RIGHT, mask_function=full).dtype == torch.bool
+
+
 def test_a_mask_that_is_none_of_ours_is_refused():
     q = torch.randn(1, 2, 3, 8)
     with pytest.raises(falchion.Invalid, match="attention_mask"):

@@ -20,6 +20,7 @@ _TYPES = (Tensor, torch.nn.Parameter)
 _dispatch_keys = torch._C._dispatch_keys
 _function_modes = torch._C._len_torch_function_stack
 _dispatch_modes = torch._C._len_torch_dispatch_stack
+_transforms = torch._C._are_functorch_transforms_active
 
 
 def _key_sets() -> frozenset[int]:
@@ -44,16 +45,13 @@ _PLAIN = _key_sets()
 
 
 def are_plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """is_plain for the three tensors that every call has, in half the time."""
-    if _function_modes() or _dispatch_modes() or forward_ad._current_level >= 0:
+    """is_plain for the three tensors that every call has, in a third of the time. Wrappers of
+    functorch are there only while it is active; what has no storage, C refuses."""
+    if _function_modes() or _dispatch_modes() or _transforms():
         return False
-    if not (type(q) in _TYPES and type(k) in _TYPES and type(v) in _TYPES):
+    if forward_ad._current_level >= 0 or q.is_neg() or k.is_neg() or v.is_neg():
         return False
-    return (
-        _dispatch_keys(q).raw_repr() in _PLAIN
-        and _dispatch_keys(k).raw_repr() in _PLAIN
-        and _dispatch_keys(v).raw_repr() in _PLAIN
-    )
+    return type(q) in _TYPES and type(k) in _TYPES and type(v) in _TYPES
 
 
 def is_plain(*tensors: Tensor | None) -> bool:

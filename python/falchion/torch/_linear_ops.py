@@ -169,5 +169,6 @@ for device in ("CPU", "CUDA"):
     library.impl("linear_attention_backward", backward, device)
 torch.library.register_fake("falchion::linear_attention", fake_forward, lib=library)
 torch.library.register_fake("falchion::linear_attention_backward", fake_backward, lib=library)
-torch.library.register_vmap("falchion::linear_attention", vmap_forward, lib=library)
-torch.library.register_vmap("falchion::linear_attention_backward", vmap_backward, lib=library)
+if hasattr(torch.library, "register_vmap"):  # from PyTorch 2.5 on
+    torch.library.register_vmap("falchion::linear_attention", vmap_forward, lib=library)
+    torch.library.register_vmap("falchion::linear_attention_backward", vmap_backward, lib=library)

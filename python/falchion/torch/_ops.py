@@ -273,5 +273,6 @@ for device in ("CPU", "CUDA"):
     library.impl("attention_backward", backward, device)
 torch.library.register_fake("falchion::attention", fake_forward, lib=library)
 torch.library.register_fake("falchion::attention_backward", fake_backward, lib=library)
-torch.library.register_vmap("falchion::attention", vmap_forward, lib=library)
-torch.library.register_vmap("falchion::attention_backward", vmap_backward, lib=library)
+if hasattr(torch.library, "register_vmap"):  # from PyTorch 2.5 on
+    torch.library.register_vmap("falchion::attention", vmap_forward, lib=library)
+    torch.library.register_vmap("falchion::attention_backward", vmap_backward, lib=library)
