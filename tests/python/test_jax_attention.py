@@ -96,7 +96,10 @@ def test_gradients(name: str) -> None:
 @pytest.mark.parametrize(("dtype", "limit"), [("float16", 2e-3), ("bfloat16", 1.5e-2)])
 def test_sixteen_bits(dtype: str, limit: float) -> None:
     def loss(attention: Any, x: Any) -> Any:
-        return jax.value_and_grad(lambda *x: attention(*x, causal="bottom_right").astype("f").sum(), (0, 1, 2))(*x)
+        def of(*x: Any) -> jax.Array:
+            return attention(*x, causal="bottom_right").astype("f").sum()
+
+        return jax.jit(jax.value_and_grad(of, (0, 1, 2)))(*x)
 
     x = qkv(dtype)
     assert fj.attention(*x).dtype == dtype
@@ -134,14 +137,14 @@ def test_used_lengths_and_left_padding() -> None:
         o = jnp.where(rows[:, :, None, None], o, 0)
         return jnp.sin(o).sum(), (o, jnp.where(rows[:, None], lse, -jnp.inf))
 
-    got, wanted = (jax.value_and_grad(f, (0, 1, 2), has_aux=True)(*qkv()) for f in (loss, plain))
+    got, wanted = (jax.jit(jax.value_and_grad(f, (0, 1, 2), has_aux=True))(*qkv()) for f in (loss, plain))
     close(got, wanted, 1e-5)
 
 
 def test_packed_sequences() -> None:
     lengths = [5, 0, 11, 3]
-    starts = np.concatenate([[0], np.cumsum(lengths)])
-    rows = int(starts[-1]) + 6  # the last six belong to no sequence
+    starts = [0, *np.cumsum(lengths).tolist()]
+    rows = starts[-1] + 6  # the last six belong to no sequence
     x = tuple(random(i, rows, h, D_QK) for i, h in enumerate((H_Q, H_K, H_K)))
 
     def one_by_one(*x: jax.Array) -> jax.Array:
@@ -151,8 +154,8 @@ def test_packed_sequences() -> None:
     def packed(*x: jax.Array) -> jax.Array:
         return fj.varlen(*x, jnp.asarray(starts), max_q=11, causal=True)
 
-    close(packed(*x), one_by_one(*x), 2e-6)
-    got, wanted = (jax.grad(lambda *x, f=f: jnp.sin(f(*x)).sum(), (0, 1, 2))(*x) for f in (jax.jit(packed), one_by_one))
+    close(jax.jit(packed)(*x), jax.jit(one_by_one)(*x), 2e-6)
+    got, wanted = (jax.jit(jax.grad(lambda *x, f=f: jnp.sin(f(*x)).sum(), (0, 1, 2)))(*x) for f in (packed, one_by_one))
     close(got, wanted, 1e-5)
     lse = fj.varlen(*x, jnp.asarray(starts), causal=True, return_lse=True)[1]
     assert lse.shape == (H_Q, rows) and bool(jnp.isneginf(lse[:, -6:]).all())
@@ -174,7 +177,7 @@ def test_dropout() -> None:
     close(dropped(7), jax.jit(dropped)(jnp.int32(7)), 0)  # an integer may be traced
 
     def loss(attention: Any, **options: Any) -> Any:
-        return jax.grad(lambda *x: jnp.sin(attention(*x, **options)).sum(), (0, 1, 2))(*qkv())
+        return jax.jit(jax.grad(lambda *x: jnp.sin(attention(*x, **options)).sum(), (0, 1, 2)))(*qkv())
 
     close(loss(fj.attention, dropout=p, seed=key), loss(formula, kept=kept), 1e-5)
 

@@ -19,6 +19,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "align": ({"window": (3, 3), "align": "middle"}, "align = 'middle': it must be one of"),
     "layout": ({"layout": "sbhd"}, "layout = 'sbhd'"),
     "backend": ({"backend": "sm70"}, "backend = 'sm70'"),
+    "threads": ({"threads": -1}, "threads = -1: it must be 0"),
     "scale": ({"scale": 0.0}, "scale = 0"),
     "bias": ({"bias": jnp.zeros(33)}, "bias has 1 axes: it must have 2 to 4"),
     "mask": ({"mask": jnp.zeros((19, 33))}, "mask has the type float32: it must be bool"),

@@ -13,7 +13,22 @@ EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "python" / "train_j
 
 @pytest.mark.skipif(not EXAMPLE.exists(), reason="the examples are not here")
 def test_training() -> None:
-    sizes = "--steps 30 --layers 2 --heads 2 --width 64 --length 64 --batch 4 --limit 1e-4".split()
+    sizes = [
+        "--steps",
+        "30",
+        "--layers",
+        "2",
+        "--heads",
+        "2",
+        "--width",
+        "64",
+        "--length",
+        "64",
+        "--batch",
+        "4",
+        "--limit",
+        "1e-4",
+    ]
     run = subprocess.run([sys.executable, str(EXAMPLE), *sizes], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr[-2000:]
     assert "the losses differ by at most" in run.stdout

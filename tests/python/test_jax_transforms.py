@@ -18,9 +18,8 @@ N = 3
 
 
 def calls_in(function: Any, *x: Any, target: str = "falchion_attention_forward") -> int:
-    """How many custom calls of this name the compiled program has."""
-    text = jax.jit(function).lower(*x).compile().as_text()
-    return sum(f'custom_call_target="{target}"' in line for line in text.splitlines())
+    """How many custom calls of this name the program has."""
+    return jax.jit(function).lower(*x).as_text().count(f"custom_call @{target}(")
 
 
 def stacked(x: Any) -> Any:
@@ -38,12 +37,20 @@ def losses(**options: Any) -> tuple[Any, Any]:
     return gradients(fj.attention), gradients(formula)
 
 
-@pytest.mark.parametrize("axes", [(0, 0, 0, 0), (0, None, None, None), (None, 0, 0, None), (None, None, None, 0)])
-@pytest.mark.parametrize("b_of_bias", [1, 2])
+@pytest.mark.parametrize(
+    ("axes", "b_of_bias"),
+    [
+        ((0, 0, 0, 0), 1),
+        ((0, 0, 0, 0), 2),
+        ((0, None, None, None), 1),
+        ((None, 0, 0, None), 2),
+        ((None, None, None, 0), 1),
+    ],
+)
 def test_vmap_of_gradients(axes: Any, b_of_bias: int) -> None:
     x = (*qkv(), random(9, b_of_bias, 1, 19, 33))
     mapped = tuple(stacked(y) if axis == 0 else y for y, axis in zip(x, axes, strict=True))
-    ours, plain = (jax.vmap(f, axes) for f in losses(softcap=3.0))
+    ours, plain = (jax.jit(jax.vmap(f, axes)) for f in losses(softcap=3.0))
     close(ours(*mapped), plain(*mapped), 1e-5)
     assert calls_in(ours, *mapped) == 1
     assert calls_in(ours, *mapped, target="falchion_attention_backward") == 1
@@ -106,10 +113,11 @@ def test_checkpoint_keeps_what_it_is_told_to() -> None:
     keep = jax.checkpoint_policies.save_only_these_names("falchion_o", "falchion_lse")
     kept = loss(jax.checkpoint(fj.attention, policy=keep))
     again = loss(jax.checkpoint(fj.attention))
+    wanted = jax.jit(loss(formula))(*qkv())
     for gradients in (kept, again):
-        close(gradients(*qkv()), loss(formula)(*qkv()), 1e-5)
+        close(jax.jit(gradients)(*qkv()), wanted, 1e-5)
     assert calls_in(kept, *qkv()) == 1
-    assert calls_in(again, *qkv()) >= 1
+    assert calls_in(again, *qkv()) == 2
 
 
 def test_scan() -> None:
@@ -145,7 +153,7 @@ def test_two_threads() -> None:
     wrong: list[str] = []
 
     def work() -> None:
-        for turn in range(60):
+        for turn in range(30):
             i = turn % len(programs)
             f, x = programs[i]
             if not bool((f(*x) == wanted[i]).all()):
@@ -180,6 +188,8 @@ def gradients(f):
 
 for a, b in zip(gradients(sharded), gradients(attend), strict=True):
     assert a.shape == b.shape and float(jnp.abs(a - b).max()) < 1e-5
+alone = jax.jit(jax.grad(lambda bias: jnp.sin(sharded(q, k, v, bias)).sum()))(bias)  # what is frozen has its axes too
+assert float(jnp.abs(alone - gradients(attend)[3]).max()) < 1e-5
 lengths = jnp.array([3, 17, 9, 1])
 assert jax.config.jax_enable_x64 and lengths.dtype == jnp.int64
 o = fj.attention(q, k, v, used_k=lengths, scale=0.5, dropout=0.1, seed=3)

@@ -11,6 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 from jax.custom_derivatives import SymbolicZero
 
 from falchion.jax import _calls, _rows
+from falchion.jax._mesh import axes_of, vary
 from falchion.jax._options import Options
 from falchion.jax._transforms import Arrays, Batched, Call, Shapes, once, unfold, with_vmap
 
@@ -106,7 +107,12 @@ def _attend_forward(options: Options, with_lse: bool, primals: Any) -> tuple[Arr
 
 def _attend_backward(options: Options, with_lse: bool, residuals: Any, cotangents: Arrays) -> tuple[Any]:
     arrays, wanted = residuals  # `wanted` has names alone, so that it is static
-    grads: dict[str, Any] = dict.fromkeys(name for name in arrays if name not in ("o", "lse"))
+    # Zeros rather than None for what nobody asks for: jax 0.6 wants one form of result from every use of the function.
+    grads: dict[str, Any] = {
+        name: vary(jnp.zeros_like(x), axes_of(x)) if name in DIFFERENTIABLE else None
+        for name, x in arrays.items()
+        if name not in ("o", "lse")
+    }
     given = {name: x for name, x in cotangents.items() if not isinstance(x, SymbolicZero)}
     if not wanted or not given:
         return (grads,)

@@ -52,6 +52,11 @@ def number(name: str, value: Any) -> float:
     return float(value)
 
 
+def check_threads(threads: int) -> None:
+    if threads < 0:
+        raise Invalid(f"threads = {threads}: it must be 0 (all of XLA's) or more")
+
+
 def scale_of(scale: Any) -> float:
     """0 asks the engine for 1/sqrt(d_qk), so a 0 of the caller's is refused."""
     if scale is None:
@@ -171,6 +176,7 @@ def options(
     threads: int,
 ) -> Options:
     left, right, aligned = band(causal, window, align, same_lengths)
+    check_threads(threads)
     return Options(
         heads_first=choice("layout", layout, LAYOUTS) == 1,
         left=left,
