@@ -110,6 +110,16 @@ static PyObject* plan_backend(PyObject* self, void* none) {
   return is_made(plan) ? PyUnicode_FromString(names[fal_plan_backend(plan->plan)]) : NULL;
 }
 
+/* The engine reads as many lengths as the plan has sequences, and the arrays of this run may have fewer or more. */
+static int has_planned_count(const call* call, const plan_object* plan) {
+  const int64_t given = call->problem.attention.b;
+  const int64_t planned = plan->made_from.problem.b;
+  if (given == planned) return 1;
+  raise_text(FAL_INVALID, call, "cu_seqlens_q is of %lld sequences, but the plan is of %lld", (long long)given,
+             (long long)planned);
+  return 0;
+}
+
 /* Reads what a run brings besides q, k and v. The band is the plan's, for the alignment counts nowhere else. */
 static int take_run(call* call, const plan_object* plan, PyObject* const* run) {
   PyObject* options[OPTIONS] = {NULL};
@@ -126,7 +136,12 @@ static int take_run(call* call, const plan_object* plan, PyObject* const* run) {
     PyErr_SetString(PyExc_TypeError, "this plan is one of packed sequences: a run needs cu_seqlens_q");
     return 0;
   }
-  if (call->packed && !take_packed(call, run[CU_Q], run[CU_K], NULL, NULL)) return 0;
+  if (!call->packed && (run[CU_Q] != NULL || run[CU_K] != NULL)) {
+    PyErr_SetString(PyExc_TypeError, "cu_seqlens_q is given, but this plan is not one of packed sequences");
+    return 0;
+  }
+  if (call->packed && (!take_packed(call, run[CU_Q], run[CU_K], NULL, NULL) || !has_planned_count(call, plan)))
+    return 0;
   return read_option_arrays(call, options) && read_stream(call, run[R_STREAM]);
 }
 

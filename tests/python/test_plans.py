@@ -115,6 +115,26 @@ def test_plan_of_packed_sequences() -> None:
     assert distance(plan(q, k, v, cu_seqlens_q=starts), falchion.varlen(q, k, v, starts, causal=True)) < 2e-6
     with pytest.raises(TypeError, match="needs cu_seqlens_q"):
         plan(q, k, v)
+    with pytest.raises(TypeError, match="not one of packed sequences"):
+        falchion.Plan(q[None])(q[None], k[None], v[None], cu_seqlens_q=starts)
+
+
+@pytest.mark.parametrize("planned", [0, 1, 3, 5000, 10**7])
+def test_the_number_of_sequences_is_the_plans(planned: int) -> None:
+    """With more in the plan than in the array the run would read past its end, with fewer it would leave rows out."""
+    starts = np.array([0, 5, 20], np.int32)
+    q, k, v, grad_o = normal(5, *[(20, 4, 16)] * 4)
+    words = f"cu_seqlens_q is of 2 sequences, but the plan is of {planned}"
+    with pytest.raises(falchion.Invalid, match=words):
+        falchion.Plan(q, sequences=planned, max_q=20)(q, k, v, cu_seqlens_q=starts)
+    o, lse = falchion.varlen(q, k, v, starts, return_lse=True)
+    backward = falchion.Plan(q, sequences=planned, max_q=20, backward=True)
+    with pytest.raises(falchion.Invalid, match=words):
+        backward(grad_o, q, k, v, o, lse, cu_seqlens_q=starts)
+    with pytest.raises(falchion.Invalid, match="used_k has 3 numbers: it must have one for each of b = 2"):
+        falchion.Plan(q, sequences=2, max_q=20, used_k=True)(
+            q, k, v, cu_seqlens_q=starts, used_k=np.array([3, 3, 3], np.int32)
+        )
 
 
 def test_what_a_plan_refuses() -> None:
