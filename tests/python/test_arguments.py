@@ -1,6 +1,7 @@
 """What is refused, with which exception and which words; and what no argument may do: crash."""
 
 import array
+import ctypes
 import itertools
 import random
 from typing import Any
@@ -23,6 +24,8 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"k": K.astype(np.int32)}, falchion.Invalid, "k has the type int32"),
     ({"q": Q.astype(">f4")}, falchion.Invalid, "q has the type format '>f'"),
     ({"q": Q.astype(np.complex64)}, falchion.Invalid, "q has the type format 'Zf'"),
+    ({"q": np.zeros(Q.shape, "V0")}, falchion.Invalid, "q has elements of 0 bytes"),
+    ({"mask": np.zeros((5, 5), np.dtype([]))}, falchion.Invalid, "mask has elements of 0 bytes"),
     ({"q": Q[0]}, falchion.Invalid, r"q has 3 axes: it must have 4, \(b, s, h, d\)"),
     ({"q": Q[0], "layout": "bhsd"}, falchion.Invalid, r"it must have 4, \(b, h, s, d\)"),
     ({"q": Q[None]}, falchion.Invalid, "q has 5 axes: no argument has more than 4"),
@@ -273,6 +276,10 @@ def test_unaligned() -> None:
         falchion.attention(odd, K, V)
 
 
+class Empty(ctypes.Structure):
+    """Its elements have 0 bytes."""
+
+
 def test_random_arguments() -> None:
     """Whatever is given, there is a result or an exception of ours or of Python's, and the process lives on."""
     draw = random.Random(7)
@@ -300,6 +307,8 @@ def test_random_arguments() -> None:
         np.zeros((5, 5), bool),
         np.zeros((), np.float32),
         np.zeros((2, 4), np.float32),
+        np.zeros(Q.shape, "V0"),
+        memoryview((Empty * 3)()),
         memoryview(b"abc"),
         Strange(),
         Strange(capsule=raises(ValueError)),
