@@ -56,8 +56,11 @@ int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyO
 int read_options(call* call, PyObject* const* options, int same_lengths) {
   if (options[USED_Q] != options[USED_K] || options[FIRST_K] != NULL) same_lengths = 0;
   if (call->problem.attention.s_q != call->problem.attention.s_k) same_lengths = 0;
-  return read_target(call, options[BACKEND], options[THREADS]) && read_band(call, options, same_lengths) &&
-         read_score(call, options) && read_option_arrays(call, options) && read_stream(call, options[STREAM]);
+  if (!read_target(call, options[BACKEND], options[THREADS]) || !read_band(call, options, same_lengths) ||
+      !read_score(call, options))
+    return 0;
+  if (call->problem.attention.dropout != 0 && options[SEED] == NULL) return raise_no_seed(call);
+  return read_option_arrays(call, options) && read_stream(call, options[STREAM]);
 }
 
 /* The outputs, the run, and what the caller gets. Rows past a used length are left alone by the engine; in arrays that

@@ -166,6 +166,7 @@ int read_layout(call* call, PyObject* layout); /* before arrays are taken */
 int read_target(call* call, PyObject* backend_name, PyObject* thread_count);
 int read_band(call* call, PyObject* const* options, int same_lengths); /* causal, window, align */
 int read_score(call* call, PyObject* const* options);                  /* scale, softcap, dropout */
+int raise_no_seed(const call* call);                                   /* A run with dropout needs a seed. */
 int read_option_arrays(call* call, PyObject* const* options);          /* alibi ... first_k, seed, offset */
 int view_slopes(const array* from, fal_tensor* out);                   /* (h_q) or (b, h_q) as (b or 1, 1, h_q, 1) */
 int view_pairs(const array* from, fal_tensor* out); /* the last axes of (b, h_q, s_q, s_k) as all four */

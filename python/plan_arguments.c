@@ -146,6 +146,18 @@ static int read_flags(call* call, PyObject* const* options, PyObject* const* mor
   return 1;
 }
 
+/* What a plan does not depend on is no argument of it. */
+static int has_nothing_of_a_run(PyObject* const* options) {
+  static const int of_runs[] = {SEED, OFFSET, STREAM};
+  static const char* const names[] = {"seed", "offset", "stream"};
+  for (int i = 0; i < 3; ++i) {
+    if (options[of_runs[i]] == NULL) continue;
+    PyErr_Format(PyExc_TypeError, "a plan is made without %s: give it to each run of the plan", names[i]);
+    return 0;
+  }
+  return 1;
+}
+
 static int read_packed(call* call, PyObject* const* more) {
   fal_attention* x = &call->problem.attention;
   if (!call->packed) return 1;
@@ -166,15 +178,13 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   fal_attention* x = &call->problem.attention;
   PyObject* const k = values[K] != NULL ? values[K] : values[Q];
   PyObject* const v = values[V] != NULL ? values[V] : k;
-  PyObject* target_options[OPTIONS];
   fal_tensor shape_q, shape_k, shape_v;
   int same_lengths;
   call->packed = more[SEQUENCES] != NULL;
-  memcpy(target_options, options, sizeof target_options);
-  if (target_options[SEED] == NULL) target_options[SEED] = Py_True; /* A run brings it. */
-  if (!read_target(call, options[BACKEND], options[THREADS]) || !read_target_name(more[TARGET], out, call) ||
-      !read_layout(call, options[LAYOUT]) || !read_shape(call, "q", values[Q], &shape_q) ||
-      !read_shape(call, "k", k, &shape_k) || !read_shape(call, "v", v, &shape_v))
+  if (!has_nothing_of_a_run(options) || !read_target(call, options[BACKEND], options[THREADS]) ||
+      !read_target_name(more[TARGET], out, call) || !read_layout(call, options[LAYOUT]) ||
+      !read_shape(call, "q", values[Q], &shape_q) || !read_shape(call, "k", k, &shape_k) ||
+      !read_shape(call, "v", v, &shape_v))
     return 0;
   x->dtype = shape_q.dtype;
   if (values[DTYPE] != NULL && !read_dtype(values[DTYPE], &x->dtype)) return 0;
@@ -189,7 +199,7 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   x->h_k = shape_k.shape[2];
   x->d_qk = shape_q.shape[3];
   x->d_v = shape_v.shape[3];
-  if (!read_packed(call, more) || !read_flags(call, options, more) || !read_score(call, target_options)) return 0;
+  if (!read_packed(call, more) || !read_flags(call, options, more) || !read_score(call, options)) return 0;
   same_lengths = x->s_q == x->s_k && !x->packed && !x->used_q && !x->used_k && !x->first_k;
   return read_band(call, options, same_lengths);
 }

@@ -132,6 +132,7 @@ static int take_run(call* call, const plan_object* plan, PyObject* const* run) {
   options[USED_K] = run[R_USED_K];
   options[FIRST_K] = run[R_FIRST_K];
   call->problem.attention.band = plan->made_from.problem.band;
+  if (plan->made_from.problem.dropout != 0 && run[R_SEED] == NULL) return raise_no_seed(call);
   if (call->packed && run[CU_Q] == NULL) {
     PyErr_SetString(PyExc_TypeError, "this plan is one of packed sequences: a run needs cu_seqlens_q");
     return 0;

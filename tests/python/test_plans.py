@@ -137,6 +137,26 @@ def test_the_number_of_sequences_is_the_plans(planned: int) -> None:
         )
 
 
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_run_with_dropout_needs_a_seed(backward: bool) -> None:
+    q, k, v, grad_o = normal(7, *[SHAPE] * 4)
+    o, lse = falchion.attention(q, k, v, dropout=0.5, seed=9, return_lse=True)
+    plan = falchion.Plan(q, dropout=0.5, backward=backward)
+    arrays = (grad_o, q, k, v, o, lse) if backward else (q, k, v)
+    with pytest.raises(falchion.Invalid, match="dropout needs a seed"):
+        plan(*arrays)
+    got = plan(*arrays, seed=9)
+    want = falchion.attention_backward(*arrays, dropout=0.5, seed=9) if backward else o
+    assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
+
+
+@pytest.mark.parametrize("name", ["seed", "offset", "stream"])
+def test_what_is_of_a_run_is_no_argument_of_a_plan(name: str) -> None:
+    for function in (falchion.Plan, falchion.explain):
+        with pytest.raises(TypeError, match=f"a plan is made without {name}"):
+            function(SHAPE, dtype="float32", dropout=0.5, **{name: 7})
+
+
 def test_what_a_plan_refuses() -> None:
     q, k, v = normal(6, *[SHAPE] * 3)
     plan = falchion.Plan(SHAPE, dtype="float32")
