@@ -250,6 +250,28 @@ def test_cuda_array_interface(fields: Any) -> None:
         falchion.attention(Theirs(), Theirs(), Theirs())
 
 
+@pytest.mark.parametrize(
+    ("fields", "kind", "words"),
+    [
+        ({"data": (0, True)}, falchion.Invalid, "out is read-only"),
+        ({"strides": (960, 192, 48, 6)}, falchion.Invalid, "axis 3 has a stride of 6 bytes, which is no multiple"),
+        ({"mask": object()}, falchion.Unsupported, "out has a mask"),
+        ({"data": (0,)}, IndexError, "out of range"),
+    ],
+)
+def test_what_the_cuda_array_interface_says(fields: Any, kind: type[Exception], words: str) -> None:
+    class Theirs:
+        def __init__(self, more: Any) -> None:
+            self.__cuda_array_interface__ = {"shape": Q.shape, "data": (0, False), "typestr": "<f4"} | more
+
+        # The interface is looked for in the type.
+        __cuda_array_interface__: Any = None
+
+    plain = Theirs({})
+    with pytest.raises(kind, match=words):
+        falchion.attention(plain, plain, plain, out=Theirs(fields))
+
+
 def test_buffers() -> None:
     """memoryview and array.array are arrays of the host, but nobody makes new ones of them."""
     flat = array.array("f", Q.ravel())
