@@ -137,6 +137,7 @@ typedef struct call {
   } operands;
   int heads_first; /* layout="bhsd" */
   int packed;
+  int recording; /* does torch record gradients now? 0 until a tensor asks */
   const array* leader; /* the first array, which says the library and the device of all */
   PyObject* leader_object;
   PyObject* stream_context; /* entered, or null */
