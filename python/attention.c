@@ -99,8 +99,8 @@ FUNCTION(py_attention) {
   (void)module;
   if (!bind(&attention_signature, args, count, names, values)) return NULL;
   begin(&call, "attention", ATTENTION, FAL_FORWARD);
-  if (read_layout(&call, options[LAYOUT]) && take_qkv(&call, values[Q], values[K], values[V]) &&
-      read_options(&call, options, 1))
+  if (read_layout(&call, options[LAYOUT]) && name_stream(&call, options[STREAM]) &&
+      take_qkv(&call, values[Q], values[K], values[V]) && read_options(&call, options, 1))
     result = forward(&call, values[RETURN_LSE], values[OUT], values[LSE]);
   end(&call);
   return result;
@@ -115,7 +115,8 @@ FUNCTION(py_varlen) {
   if (!bind(&varlen_signature, args, count, names, values)) return NULL;
   begin(&call, "varlen", ATTENTION, FAL_FORWARD);
   call.packed = 1;
-  if (read_layout(&call, options[LAYOUT]) && take_qkv(&call, values[Q], values[K], values[V]) &&
+  if (read_layout(&call, options[LAYOUT]) && name_stream(&call, options[STREAM]) &&
+      take_qkv(&call, values[Q], values[K], values[V]) &&
       take_packed(&call, values[CU_Q], values[CU_K], values[MAX_Q], values[MAX_K]) &&
       read_options(&call, options, values[CU_K] == NULL || values[CU_K] == values[CU_Q]))
     result = forward(&call, outputs[0], outputs[1], outputs[2]);

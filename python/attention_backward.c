@@ -120,8 +120,8 @@ FUNCTION(py_attention_backward) {
   (void)module;
   if (!bind(&dense_signature, args, count, names, values)) return NULL;
   begin(&call, "attention_backward", ATTENTION, FAL_BACKWARD);
-  if (read_layout(&call, options[LAYOUT]) && take_qkv(&call, values[Q], values[K], values[V]) &&
-      read_options(&call, options, 1))
+  if (read_layout(&call, options[LAYOUT]) && name_stream(&call, options[STREAM]) &&
+      take_qkv(&call, values[Q], values[K], values[V]) && read_options(&call, options, 1))
     result = backward(&call, values, options + OPTIONS);
   end(&call);
   return result;
@@ -135,7 +135,8 @@ FUNCTION(py_varlen_backward) {
   if (!bind(&packed_signature, args, count, names, values)) return NULL;
   begin(&call, "varlen_backward", ATTENTION, FAL_BACKWARD);
   call.packed = 1;
-  if (read_layout(&call, options[LAYOUT]) && take_qkv(&call, values[Q], values[K], values[V]) &&
+  if (read_layout(&call, options[LAYOUT]) && name_stream(&call, options[STREAM]) &&
+      take_qkv(&call, values[Q], values[K], values[V]) &&
       take_packed(&call, values[CU_Q], values[CU_K], values[MAX_Q], values[MAX_K]) &&
       read_options(&call, options, values[CU_K] == NULL || values[CU_K] == values[CU_Q]))
     result = backward(&call, values, options + OPTIONS);

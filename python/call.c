@@ -95,7 +95,7 @@ array* take(call* call, const char* name, PyObject* object, int writes) {
     PyErr_SetString(PyExc_SystemError, "a call has more arrays than MOST_ARRAYS");
     return NULL;
   }
-  if (!read_array(name, object, writes, a)) return NULL;
+  if (!read_array(name, object, writes, call->stream, a)) return NULL;
   ++call->count; /* From here on `end` releases it. */
   if (!needs_no_record(call, a, object)) return NULL;
   if (call->leader != NULL) return fits_leader(call, a) ? a : NULL;

@@ -60,14 +60,15 @@ typedef struct array {
   Py_buffer buffer; /* held while has_buffer */
   PyObject* kept;   /* what has to live as long as `data` is used, or null */
 } array;
-/* Reads an object into *out; release_array ends that. `writes`: the call writes into it. */
-int read_array(const char* name, PyObject* object, int writes, array* out);
+/* Reads an object into *out; release_array ends that. `writes`: the call writes into it. `stream`: the one that the
+ * caller names for the run, or null. */
+int read_array(const char* name, PyObject* object, int writes, void* stream, array* out);
 void release_array(array* array);
 int can_be_written(const library* from);             /* JAX's arrays never change, though DLPack does not say so */
 int read_dltensor(const DLTensor* from, array* out); /* arrays_dlpack.c */
-int read_by_dlpack(PyObject* object, array* out);    /* arrays_dlpack.c */
-int read_by_buffer(PyObject* object, int writes, array* out); /* arrays_buffer.c */
-int read_by_cuda_interface(PyObject* object, array* out);     /* arrays_cuda.c */
+int read_by_dlpack(PyObject* object, void* stream, array* out); /* arrays_dlpack.c */
+int read_by_buffer(PyObject* object, int writes, array* out);   /* arrays_buffer.c */
+int read_by_cuda_interface(PyObject* object, array* out);       /* arrays_cuda.c */
 int element_size(int dtype);
 const char* dtype_name(int dtype);
 
@@ -137,7 +138,7 @@ typedef struct call {
   } operands;
   int heads_first; /* layout="bhsd" */
   int packed;
-  int recording; /* does torch record gradients now? 0 until a tensor asks */
+  int recording;       /* does torch record gradients now? 0 until a tensor asks */
   const array* leader; /* the first array, which says the library and the device of all */
   PyObject* leader_object;
   PyObject* stream_context; /* entered, or null */
@@ -196,6 +197,8 @@ int run(call* call); /* plan_for and run_plan */
 PyObject* release_workspaces(PyObject* module, PyObject* none);
 
 /* --- stream.c --- */
+int name_stream(call* call, PyObject* stream); /* before arrays are taken: those of some libraries wait for it */
+int knows_stream_of(const library* from);      /* Can the library be asked for the stream that it works on? */
 int read_stream(call* call, PyObject* stream); /* before anything is allocated on a GPU */
 void leave_stream(call* call);
 

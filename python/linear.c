@@ -190,8 +190,8 @@ static PyObject* make_state(call* call, const char* name, const char* z_name, fa
 static int take_inputs(call* call, PyObject* const* qkv, PyObject* const* options) {
   fal_linear_operands* operands = &call->operands.linear;
   call->packed = options[L_CU_SEQLENS] != NULL;
-  if (!read_layout(call, options[L_LAYOUT]) || !take_qkv_linear(call, qkv) || !read_numbers(call, options) ||
-      !take_cu_seqlens(call, options))
+  if (!read_layout(call, options[L_LAYOUT]) || !name_stream(call, options[L_STREAM]) || !take_qkv_linear(call, qkv) ||
+      !read_numbers(call, options) || !take_cu_seqlens(call, options))
     return 0;
   if (options[L_DECAY] != NULL && !take_decay(call, "decay", options[L_DECAY], 0, &operands->decay)) return 0;
   if (options[L_INITIAL_STATE] != NULL) {

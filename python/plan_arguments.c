@@ -49,7 +49,7 @@ static int read_shape(call* call, const char* name, PyObject* object, fal_tensor
   a.name = name;
   a.dtype = FAL_F32;
   if (!PyTuple_Check(object) && !PyList_Check(object)) {
-    if (!read_array(name, object, 0, &a)) return 0;
+    if (!read_array(name, object, 0, NULL, &a)) return 0;
     ok = view_bshd(call, &a, out);
     stay_with(call, &a);
     release_array(&a);

@@ -147,7 +147,9 @@ static int take_run(call* call, const plan_object* plan, PyObject* const* run) {
 }
 
 static PyObject* plan_run_forward(const plan_object* plan, call* call, PyObject* const* values) {
-  if (!take_qkv(call, values[Q], values[K], values[V]) || !take_run(call, plan, values + FORWARD_RUN)) return NULL;
+  if (!name_stream(call, values[FORWARD_RUN + R_STREAM]) || !take_qkv(call, values[Q], values[K], values[V]) ||
+      !take_run(call, plan, values + FORWARD_RUN))
+    return NULL;
   return run_forward(call, plan->made_from.problem.lse, values[OUT], values[LSE_OUT]);
 }
 
@@ -156,7 +158,8 @@ static PyObject* plan_run_backward(const plan_object* plan, call* call, PyObject
   fal_attention* problem = &call->problem.attention;
   const backward_arrays arrays = {values[GRAD_O],    values[O],          values[LSE],  values[GRAD_LSE],
                                   values[GRAD_BIAS], values[GRAD_ALIBI], values[GRADS]};
-  if (!take_qkv(call, values[BACK_Q], values[BACK_K], values[BACK_V]) || !take_run(call, plan, values + BACKWARD_RUN))
+  if (!name_stream(call, values[BACKWARD_RUN + R_STREAM]) ||
+      !take_qkv(call, values[BACK_Q], values[BACK_K], values[BACK_V]) || !take_run(call, plan, values + BACKWARD_RUN))
     return NULL;
   problem->grads = made_from->grads;
   problem->frozen = made_from->frozen;

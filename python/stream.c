@@ -75,6 +75,13 @@ void leave_stream(call* call) {
   PyErr_Restore(type, value, trace);
 }
 
+int knows_stream_of(const library* from) {
+  return from->by == BY_TABLE || PyUnicode_CompareWithASCIIString(from->name, "torch") == 0 ||
+         PyUnicode_CompareWithASCIIString(from->name, "cupy") == 0;
+}
+
+int name_stream(call* call, PyObject* stream) { return stream == NULL || number_of(stream, &call->stream); }
+
 /* The stream that the library of the arrays works on now. One that says nothing of streams is on the default one. */
 static int current_stream(call* call) {
   const library* from = &call->leader->from;
@@ -103,6 +110,5 @@ int read_stream(call* call, PyObject* stream) {
     return 0;
   }
   if (stream == NULL) return current_stream(call);
-  if (!number_of(stream, &call->stream)) return 0;
   return !call->leader->from.has_new_empty || enter_torch_stream(call, stream);
 }

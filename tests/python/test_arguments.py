@@ -272,6 +272,24 @@ def test_what_the_cuda_array_interface_says(fields: Any, kind: type[Exception], 
         falchion.attention(plain, plain, plain, out=Theirs(fields))
 
 
+@pytest.mark.parametrize(("module", "given", "told"), [("theirs", None, 1), ("theirs", 5, 5), ("cupy", None, -1)])
+def test_whom_dlpack_waits_for(module: str, given: int | None, told: int) -> None:
+    """The library makes the run's stream wait, unless the run goes to the library's own."""
+
+    class Stop(Exception):
+        """What ends the call: there is no GPU here."""
+
+    def dlpack(self: Any, *, stream: int | None, max_version: tuple[int, int]) -> Any:
+        raise Stop(stream)
+
+    members = {"__module__": module, "__dlpack__": dlpack, "__dlpack_device__": lambda self: (2, 0)}
+    x = type("Theirs", (), members)()
+    with pytest.raises(Stop, match=f"^{told}$"):
+        falchion.attention(x, x, x, stream=given)
+    with pytest.raises(Stop, match=f"^{told}$"):
+        falchion.Plan((1, 5, 4, 8), dtype="float32")(x, x, x, stream=given)
+
+
 def test_buffers() -> None:
     """memoryview and array.array are arrays of the host, but nobody makes new ones of them."""
     flat = array.array("f", Q.ravel())
