@@ -137,6 +137,23 @@ def test_the_number_of_sequences_is_the_plans(planned: int) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("frozen", "given", "words"),
+    [
+        (1, (True, True, True), "grad_q is given, but the plan was made with frozen = 1"),
+        (2, (True, False, True), "grad_v is given, but the plan was made with frozen = 2"),
+        (0, (False, True, True), "grad_q is None, but the plan was made with frozen = 0"),
+        (1, (False, False, False), "grad_k is None, but the plan was made with frozen = 1"),
+    ],
+)
+def test_the_gradients_of_a_run_are_the_plans(frozen: int, given: tuple[bool, ...], words: str) -> None:
+    q, k, v, grad_o = normal(8, *[SHAPE] * 4)
+    o, lse = falchion.attention(q, k, v, return_lse=True)
+    grads: Any = tuple(poisoned(SHAPE) if is_given else None for is_given in given)
+    with pytest.raises(falchion.Invalid, match=words):
+        falchion.Plan(q, backward=True, frozen=frozen)(grad_o, q, k, v, o, lse, grads=grads)
+
+
 @pytest.mark.parametrize("backward", [False, True])
 def test_a_run_with_dropout_needs_a_seed(backward: bool) -> None:
     q, k, v, grad_o = normal(7, *[SHAPE] * 4)
