@@ -85,6 +85,10 @@ static int take_cu_seqlens(call* call, PyObject* const* options) {
   fal_linear_attention* problem = &call->problem.linear;
   fal_linear_operands* operands = &call->operands.linear;
   int64_t count = 0;
+  if (!call->packed && options[L_MAX_S] != NULL) {
+    raise_text(FAL_INVALID, call, "max_s is given without cu_seqlens, the lengths of packed sequences");
+    return 0;
+  }
   if (!call->packed) return 1;
   if (!take_lengths(call, "cu_seqlens", options[L_CU_SEQLENS], &operands->cu_seqlens, &count)) return 0;
   if (count < 1) {

@@ -113,6 +113,20 @@ static int read_target_name(PyObject* target, plan_arguments* out, call* call) {
 /* Which optional arrays the runs will bring: True, or any array. */
 static uint8_t is_wanted(PyObject* option) { return option != NULL && option != Py_False; }
 
+/* False and 0 say no more than what is not given. */
+static int has_nothing_of_gradients(PyObject* const* more) {
+  static const int of_gradients[] = {GRAD_LSE, ANY_ORDER, GRAD_BIAS, GRAD_ALIBI, F32, ACCUMULATE, ZERO_UNUSED, FROZEN};
+  for (size_t i = 0; i < sizeof of_gradients / sizeof of_gradients[0]; ++i) {
+    PyObject* const value = more[of_gradients[i]];
+    if (value == NULL || value == Py_False) continue;
+    if (of_gradients[i] == FROZEN && PyLong_Check(value) && PyObject_Not(value) == 1) continue;
+    raise_text(FAL_INVALID, NULL, "%s is given, but the plan is not one of the backward pass: say backward=True",
+               make_names[PLAN_OPTIONS + OPTIONS + of_gradients[i]]);
+    return 0;
+  }
+  return 1;
+}
+
 static int read_flags(call* call, PyObject* const* options, PyObject* const* more) {
   fal_attention* x = &call->problem.attention;
   uint8_t backward, lse, f32, accumulate, any_order, zero_unused;
@@ -130,7 +144,7 @@ static int read_flags(call* call, PyObject* const* options, PyObject* const* mor
   if (more[FROZEN] != NULL && !to_int64("frozen", more[FROZEN], &frozen)) return 0;
   call->pass = backward ? FAL_BACKWARD : FAL_FORWARD;
   x->lse = backward ? 0 : lse;
-  if (!backward) return 1;
+  if (!backward) return has_nothing_of_gradients(more);
   if (frozen < 0 || frozen > 3) {
     raise_text(FAL_INVALID, NULL, "frozen = %lld: it must be 0 (nothing), 1 (no grad_q), 2 (no grad_k and grad_v) or 3",
                (long long)frozen);
@@ -160,6 +174,11 @@ static int has_nothing_of_a_run(PyObject* const* options) {
 
 static int read_packed(call* call, PyObject* const* more) {
   fal_attention* x = &call->problem.attention;
+  if (!call->packed && (more[MAX_Q] != NULL || more[MAX_K] != NULL)) {
+    raise_text(FAL_INVALID, NULL, "%s is given without sequences, how many packed ones there are",
+               more[MAX_Q] != NULL ? "max_q" : "max_k");
+    return 0;
+  }
   if (!call->packed) return 1;
   if (more[MAX_Q] == NULL) {
     raise_text(FAL_INVALID, NULL, "a plan of packed sequences needs max_q, the longest of them");

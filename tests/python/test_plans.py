@@ -191,6 +191,11 @@ def test_what_a_plan_refuses() -> None:
         ({"q": SHAPE, "dtype": "float32", "target": "sm70"}, falchion.Invalid, "target = 'sm70'"),
         ({"q": SHAPE, "dtype": "float32", "frozen": 4, "backward": True}, falchion.Invalid, "frozen = 4"),
         ({"q": SHAPE[1:], "dtype": "float32", "sequences": 3}, falchion.Invalid, "max_q"),
+        ({"q": SHAPE, "dtype": "float32", "max_q": "x"}, falchion.Invalid, "max_q is given without sequences"),
+        ({"q": SHAPE, "dtype": "float32", "max_k": 3}, falchion.Invalid, "max_k is given without sequences"),
+        ({"q": SHAPE, "dtype": "float32", "frozen": 3}, falchion.Invalid, "frozen is given, but .* backward=True"),
+        ({"q": SHAPE, "dtype": "float32", "grad_bias": True}, falchion.Invalid, "grad_bias is given, but"),
+        ({"q": SHAPE, "dtype": "float32", "accumulate": True}, falchion.Invalid, "accumulate is given, but"),
         (
             {"q": SHAPE[1:], "dtype": "float32", "sequences": 3, "max_q": 9, "causal": True},
             falchion.Invalid,
