@@ -182,9 +182,12 @@ int take_lengths(call* call, const char* name, PyObject* object, const int32_t**
 
 int read_longest(const call* call, const char* name, PyObject* given, int64_t b, const int32_t* starts, int64_t total,
                  int64_t* out) {
-  if (given != NULL) return to_int64(name, given, out);
   *out = 0;
-  if (call->leader->on_gpu) {
+  if (given != NULL) {
+    if (!to_int64(name, given, out)) return 0;
+    /* A hint that is too small is made larger where the host has the lengths. validate_lengths compares with it. */
+    if (*out < 0 || call->leader->on_gpu || strcmp(call->function, "validate_lengths") == 0) return 1;
+  } else if (call->leader->on_gpu) {
     *out = b > 0 ? (total + b - 1) / b : 0;
     return 1;
   }

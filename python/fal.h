@@ -156,8 +156,8 @@ int take_bshd(call* call, const char* name, PyObject* object, int writes, fal_te
 int take_lse(call* call, const char* name, PyObject* object, int writes, fal_tensor* out);
 /* Takes an array of int32 with one axis, which lies without gaps. */
 int take_lengths(call* call, const char* name, PyObject* object, const int32_t** out, int64_t* length);
-/* The longest of packed sequences, as the caller says it or else as the lengths do. Where a GPU has the lengths it is
- * their mean, which is all that a plan of a GPU needs. */
+/* The longest of packed sequences, as the caller says it or, where the host has the lengths, as they do if that is
+ * more. Where a GPU has the lengths it is their mean, which is all that a plan of a GPU needs. */
 int read_longest(const call* call, const char* name, PyObject* given, int64_t b, const int32_t* starts, int64_t total,
                  int64_t* out);
 int view_bshd(const call* call, const array* from, fal_tensor* out);

@@ -9,7 +9,7 @@ from typing import Any
 import falchion
 import numpy as np
 import pytest
-from numpy_support import normal
+from numpy_support import distance, normal
 
 Q, K, V = normal(1, (2, 5, 4, 8), (2, 5, 2, 8), (2, 5, 2, 8))
 OPEN, STARTS = np.array([0, 2, 5], np.int32), np.array([0, 5], np.int32)
@@ -140,6 +140,22 @@ def test_classes_and_notes() -> None:
 def test_lengths(starts: Any, words: str) -> None:
     with pytest.raises(falchion.Invalid, match=words):
         falchion.varlen(Q[0], K[0], V[0], starts)
+
+
+@pytest.mark.parametrize("hint", [0, 1, 2, 5, 100])
+def test_the_longest_length_is_a_hint(hint: int) -> None:
+    starts = np.array([0, 4, 5], np.int32)
+    want = falchion.varlen(Q[0], K[0], V[0], starts)
+    assert distance(falchion.varlen(Q[0], K[0], V[0], starts, max_q=hint, max_k=hint), want) < 2e-6
+    linear = falchion.linear_attention(K[0], K[0], V[0], cu_seqlens=starts, max_s=hint)
+    assert distance(linear, falchion.linear_attention(K[0], K[0], V[0], cu_seqlens=starts)) < 2e-6
+    with pytest.raises(falchion.Invalid, match="max_q"):
+        falchion.varlen(Q[0], K[0], V[0], starts, max_q=2**63)
+
+
+def test_max_s_needs_cu_seqlens() -> None:
+    with pytest.raises(falchion.Invalid, match="max_s is given without cu_seqlens"):
+        falchion.linear_attention(K, K, K, max_s=5)
 
 
 def test_varlen_and_causal() -> None:
