@@ -110,8 +110,23 @@ static int read_target_name(PyObject* target, plan_arguments* out, call* call) {
   return 1;
 }
 
-/* Which optional arrays the runs will bring: True, or any array. */
-static uint8_t is_wanted(PyObject* option) { return option != NULL && option != Py_False; }
+/* Which optional arrays the runs will bring: True, or an array, which has an axis. */
+static int is_wanted(const char* name, PyObject* option, uint8_t* out) {
+  library from;
+  array a;
+  int rank = 0;
+  *out = option != NULL && option != Py_False;
+  if (!*out || option == Py_True) return 1;
+  if (!library_of(option, &from)) return 0;
+  if (from.by != 0) {
+    if (!read_array(name, option, 0, NULL, &a)) return 0;
+    rank = a.rank;
+    release_array(&a);
+  }
+  if (rank > 0) return 1;
+  PyErr_Format(PyExc_TypeError, "%s must be True where the runs will bring one, False, None or an array", name);
+  return 0;
+}
 
 /* False and 0 say no more than what is not given. */
 static int has_nothing_of_gradients(PyObject* const* more) {
@@ -131,12 +146,10 @@ static int read_flags(call* call, PyObject* const* options, PyObject* const* mor
   fal_attention* x = &call->problem.attention;
   uint8_t backward, lse, f32, accumulate, any_order, zero_unused;
   int64_t frozen = 0;
-  x->alibi = is_wanted(options[ALIBI]);
-  x->bias = is_wanted(options[BIAS]);
-  x->mask = is_wanted(options[MASK]);
-  x->used_q = is_wanted(options[USED_Q]);
-  x->used_k = is_wanted(options[USED_K]);
-  x->first_k = is_wanted(options[FIRST_K]);
+  if (!is_wanted("alibi", options[ALIBI], &x->alibi) || !is_wanted("bias", options[BIAS], &x->bias) ||
+      !is_wanted("mask", options[MASK], &x->mask) || !is_wanted("used_q", options[USED_Q], &x->used_q) ||
+      !is_wanted("used_k", options[USED_K], &x->used_k) || !is_wanted("first_k", options[FIRST_K], &x->first_k))
+    return 0;
   if (!to_flag("backward", more[BACKWARD], &backward) || !to_flag("return_lse", more[RETURN_LSE], &lse) ||
       !to_flag("f32", more[F32], &f32) || !to_flag("accumulate", more[ACCUMULATE], &accumulate) ||
       !to_flag("any_order", more[ANY_ORDER], &any_order) || !to_flag("zero_unused", more[ZERO_UNUSED], &zero_unused))
@@ -154,10 +167,9 @@ static int read_flags(call* call, PyObject* const* options, PyObject* const* mor
   x->any_order = any_order;
   x->zero_unused = zero_unused;
   x->grads = accumulate ? FAL_GRADS_ACCUMULATE : f32 ? FAL_GRADS_F32 : FAL_GRADS_ROUNDED;
-  x->grad_lse = is_wanted(more[GRAD_LSE]);
-  x->grad_bias = is_wanted(more[GRAD_BIAS]);
-  x->grad_alibi = is_wanted(more[GRAD_ALIBI]);
-  return 1;
+  return is_wanted("grad_lse", more[GRAD_LSE], &x->grad_lse) &&
+         is_wanted("grad_bias", more[GRAD_BIAS], &x->grad_bias) &&
+         is_wanted("grad_alibi", more[GRAD_ALIBI], &x->grad_alibi);
 }
 
 /* What a plan does not depend on is no argument of it. */

@@ -120,8 +120,16 @@ static int has_planned_count(const call* call, const plan_object* plan) {
   return 0;
 }
 
+/* What was planned has to be given; what was not planned the engine refuses by itself. */
+static int has_planned(const call* call, uint8_t planned, const char* name, PyObject* given) {
+  if (!planned || given != NULL) return 1;
+  raise_text(FAL_INVALID, call, "%s is not given, but the plan was made with one", name);
+  return 0;
+}
+
 /* Reads what a run brings besides q, k and v. The band is the plan's, for the alignment counts nowhere else. */
 static int take_run(call* call, const plan_object* plan, PyObject* const* run) {
+  const fal_attention* made_from = &plan->made_from.problem;
   PyObject* options[OPTIONS] = {NULL};
   options[ALIBI] = run[R_ALIBI];
   options[BIAS] = run[R_BIAS];
@@ -131,8 +139,15 @@ static int take_run(call* call, const plan_object* plan, PyObject* const* run) {
   options[USED_Q] = run[R_USED_Q];
   options[USED_K] = run[R_USED_K];
   options[FIRST_K] = run[R_FIRST_K];
-  call->problem.attention.band = plan->made_from.problem.band;
-  if (plan->made_from.problem.dropout != 0 && run[R_SEED] == NULL) return raise_no_seed(call);
+  call->problem.attention.band = made_from->band;
+  if (!has_planned(call, made_from->alibi, "alibi", run[R_ALIBI]) ||
+      !has_planned(call, made_from->bias, "bias", run[R_BIAS]) ||
+      !has_planned(call, made_from->mask, "mask", run[R_MASK]) ||
+      !has_planned(call, made_from->used_q, "used_q", run[R_USED_Q]) ||
+      !has_planned(call, made_from->used_k, "used_k", run[R_USED_K]) ||
+      !has_planned(call, made_from->first_k, "first_k", run[R_FIRST_K]))
+    return 0;
+  if (made_from->dropout != 0 && run[R_SEED] == NULL) return raise_no_seed(call);
   if (call->packed && run[CU_Q] == NULL) {
     PyErr_SetString(PyExc_TypeError, "this plan is one of packed sequences: a run needs cu_seqlens_q");
     return 0;
@@ -160,6 +175,10 @@ static PyObject* plan_run_backward(const plan_object* plan, call* call, PyObject
                                   values[GRAD_BIAS], values[GRAD_ALIBI], values[GRADS]};
   if (!name_stream(call, values[BACKWARD_RUN + R_STREAM]) ||
       !take_qkv(call, values[BACK_Q], values[BACK_K], values[BACK_V]) || !take_run(call, plan, values + BACKWARD_RUN))
+    return NULL;
+  if (!has_planned(call, made_from->grad_lse, "grad_lse", values[GRAD_LSE]) ||
+      !has_planned(call, made_from->grad_bias, "grad_bias", values[GRAD_BIAS]) ||
+      !has_planned(call, made_from->grad_alibi, "grad_alibi", values[GRAD_ALIBI]))
     return NULL;
   problem->grads = made_from->grads;
   problem->frozen = made_from->frozen;

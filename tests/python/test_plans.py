@@ -137,6 +137,27 @@ def test_the_number_of_sequences_is_the_plans(planned: int) -> None:
         )
 
 
+@pytest.mark.parametrize("name", ["alibi", "bias", "mask", "used_q", "used_k", "first_k", "grad_lse", "grad_bias"])
+def test_arrays_that_are_announced(name: str) -> None:
+    """True, or an array, announces one; anything else is refused. What is announced has to come."""
+    backward = name.startswith("grad")
+    more = {"backward": True, "bias": True} if backward else {}
+    q, k, v, grad_o = normal(8, *[SHAPE] * 4)
+    for value in (0, 1, "yes", np.False_, np.True_, object()):
+        with pytest.raises(TypeError, match=f"{name} must be True where the runs will bring one"):
+            falchion.Plan(q, **more, **{name: value})
+    for absent in (None, False):
+        falchion.Plan(q, **more, **{name: absent})
+    o, lse = falchion.attention(q, k, v, return_lse=True)
+    plan = falchion.Plan(q, **more, **{name: True})
+    falchion.Plan(q, **more, **{name: np.ones((20, 20), np.float32)})
+    with pytest.raises(falchion.Invalid, match=f"{name} is not given, but the plan was made with one"):
+        if backward:
+            plan(grad_o, q, k, v, o, lse, bias=np.ones((20, 20), np.float32))
+        else:
+            plan(q, k, v)
+
+
 @pytest.mark.parametrize(
     ("frozen", "given", "words"),
     [
