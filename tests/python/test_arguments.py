@@ -4,6 +4,8 @@ import array
 import ctypes
 import itertools
 import random
+import sys
+import types
 from typing import Any
 
 import falchion
@@ -304,6 +306,64 @@ def test_whom_dlpack_waits_for(module: str, given: int | None, told: int) -> Non
         falchion.attention(x, x, x, stream=given)
     with pytest.raises(Stop, match=f"^{told}$"):
         falchion.Plan((1, 5, 4, 8), dtype="float32")(x, x, x, stream=given)
+
+
+class DLTensor(ctypes.Structure):
+    """DLManagedTensor of DLPack, whose last two fields are its context and its deleter."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.c_void_p),
+        ("offset", ctypes.c_uint64),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )
+
+
+def test_cupy_makes_arrays_where_q_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the device of q, which need not be the current one. The array says that it lies on GPU 1, and nothing runs."""
+    shape = (ctypes.c_int64 * 4)(1, 5, 4, 8)
+    tensor = DLTensor(64, (2, 1), 4, (2, 32, 1, 0), shape)
+    current = [0]
+    made_on = []
+
+    class Device:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __enter__(self) -> None:
+            current.append(self.number)
+
+        def __exit__(self, *error: object) -> None:
+            current.pop()
+
+    def empty(shape: Any, dtype: Any) -> Any:
+        made_on.append(current[-1])
+        raise MemoryError("no GPU here")
+
+    def stream() -> Any:
+        made_on.append(current[-1])
+        return types.SimpleNamespace(ptr=7)
+
+    new_capsule = ctypes.pythonapi.PyCapsule_New
+    new_capsule.restype, new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    members = {
+        "__module__": "cupy",
+        "dtype": "float32",
+        "__dlpack__": lambda self, **options: new_capsule(ctypes.addressof(tensor), b"dltensor", None),
+        "__dlpack_device__": lambda self: (2, 1),
+    }
+    cupy: Any = types.ModuleType("cupy")
+    cupy.empty, cupy.cuda = empty, types.SimpleNamespace(Device=Device, get_current_stream=stream)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    x = type("ndarray", (), members)()
+    with pytest.raises(MemoryError):
+        falchion.attention(x, x, x)
+    assert made_on == [1, 1] and current == [0]
 
 
 def test_buffers() -> None:

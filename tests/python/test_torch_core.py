@@ -218,7 +218,10 @@ def test_other_libraries_of_a_gpu(library: str, monkeypatch: pytest.MonkeyPatch)
         Theirs.__dlpack__ = lambda self, **options: self.x.__dlpack__(**options)  # type: ignore[attr-defined]
         Theirs.__dlpack_device__ = lambda self: self.x.__dlpack_device__()  # type: ignore[attr-defined]
         stream = types.SimpleNamespace(ptr=torch.cuda.current_stream().cuda_stream)
-        module.empty, module.cuda = empty, types.SimpleNamespace(get_current_stream=lambda: stream)
+        module.empty, module.cuda = (
+            empty,
+            types.SimpleNamespace(get_current_stream=lambda: stream, Device=torch.cuda.device),
+        )
     else:
         Theirs.__cuda_array_interface__ = property(lambda self: self.x.__cuda_array_interface__)  # type: ignore[attr-defined]
         module.cuda = types.SimpleNamespace(device_array=empty)
