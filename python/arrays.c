@@ -48,7 +48,7 @@ int can_be_written(const library* from) {
   return 0;
 }
 
-int read_array(const char* name, PyObject* object, int writes, array* out) {
+int read_array(const char* name, PyObject* object, int writes, void* stream, array* out) {
   int ok = 0;
   out->name = name;
   out->rank = 0;
@@ -66,7 +66,7 @@ int read_array(const char* name, PyObject* object, int writes, array* out) {
       break;
     }
     case BY_BUFFER: ok = read_by_buffer(object, writes, out); break;
-    case BY_DLPACK: ok = read_by_dlpack(object, out); break;
+    case BY_DLPACK: ok = read_by_dlpack(object, stream, out); break;
     case BY_CUDA_INTERFACE: ok = read_by_cuda_interface(object, out); break;
     default: return raise_no_array(name, object);
   }

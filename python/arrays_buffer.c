@@ -84,6 +84,11 @@ int read_by_buffer(PyObject* object, int writes, array* out) {
                  WHOLE_AXES);
       return 0;
     }
+    if (buffer->itemsize <= 0) {
+      raise_text(FAL_INVALID, NULL, "%s has elements of %zd bytes: there is nothing to read", out->name,
+                 buffer->itemsize);
+      return 0;
+    }
     out->rank = buffer->ndim;
     out->data = buffer->buf;
     for (int i = 0; i < buffer->ndim; ++i) {

@@ -28,6 +28,7 @@ static int read_fields(PyObject* fields, array* out) {
   PyObject* type = data != NULL ? PyMapping_GetItemString(fields, "typestr") : NULL;
   PyObject* strides = NULL;
   PyObject* address = NULL;
+  PyObject* read_only = NULL;
   PyObject* text = type != NULL ? PyUnicode_AsASCIIString(type) : NULL;
   int64_t dense = 1;
   int ok = 0;
@@ -49,13 +50,21 @@ static int read_fields(PyObject* fields, array* out) {
     if (!item(shape, i, &out->shape[i])) goto done;
     out->stride[i] = dense;
     if (strides != NULL && !item(strides, i, &out->stride[i])) goto done;
+    if (strides != NULL && out->shape[i] > 1 && out->stride[i] % size != 0) {
+      raise_text(FAL_INVALID, NULL, "%s: axis %d has a stride of %lld bytes, which is no multiple of its elements' %d",
+                 out->name, i, (long long)out->stride[i], size);
+      goto done;
+    }
     if (strides != NULL) out->stride[i] /= size;
     dense *= out->shape[i] > 0 ? out->shape[i] : 1;
   }
   address = PySequence_GetItem(data, 0);
   if (address != NULL) out->data = PyLong_AsVoidPtr(address);
-  ok = address != NULL && !PyErr_Occurred();
+  read_only = address != NULL && !PyErr_Occurred() ? PySequence_GetItem(data, 1) : NULL;
+  out->read_only = read_only != NULL ? PyObject_IsTrue(read_only) : 0;
+  ok = read_only != NULL && out->read_only >= 0;
 done:
+  Py_XDECREF(read_only);
   Py_XDECREF(address);
   Py_XDECREF(text);
   Py_XDECREF(strides);
@@ -65,11 +74,21 @@ done:
   return ok;
 }
 
+/* An array with a mask has elements that do not count, and every element of ours does. */
+static int has_no_mask(const array* a) {
+  PyObject* mask = PyMapping_GetItemString(a->kept, "mask");
+  const int is = mask != NULL && mask != Py_None;
+  if (mask == NULL) PyErr_Clear();
+  Py_XDECREF(mask);
+  if (is) raise_text(FAL_UNSUPPORTED, NULL, "%s has a mask of elements that do not count: Falchion reads all", a->name);
+  return !is;
+}
+
 int read_by_cuda_interface(PyObject* object, array* out) {
   out->kept = PyObject_GetAttrString(object, "__cuda_array_interface__");
   out->on_gpu = 1;
   if (out->kept == NULL) return 0;
-  if (PyMapping_Check(out->kept)) return read_fields(out->kept, out);
+  if (PyMapping_Check(out->kept)) return has_no_mask(out) && read_fields(out->kept, out);
   PyErr_Format(PyExc_TypeError, "%s: __cuda_array_interface__ is no dictionary", out->name);
   return 0;
 }

@@ -65,8 +65,7 @@ int read_dltensor(const DLTensor* from, array* out) {
   return 1;
 }
 
-/* Is the array on a GPU? Then __dlpack__ is told not to wait for a stream, because the run goes to the library's own.
- */
+/* Is the array on a GPU? */
 static int is_on_gpu(PyObject* object, int* on_gpu) {
   PyObject* device = PyObject_CallMethod(object, "__dlpack_device__", NULL);
   PyObject* type = device != NULL ? PySequence_GetItem(device, 0) : NULL;
@@ -80,12 +79,21 @@ static int is_on_gpu(PyObject* object, int* on_gpu) {
   return 1;
 }
 
+/* What __dlpack__ is told of streams: -1, do not wait, where the run goes to the stream that the library works on.
+ * Where that one is not known (as of JAX, which has several) the run goes to the one that the caller names, or to the
+ * default one, which is 1 here, and the library makes that one wait for what is still written into the array. */
+static PyObject* stream_number(const library* from, void* stream) {
+  if (knows_stream_of(from)) return PyLong_FromLong(-1);
+  return stream != NULL ? PyLong_FromVoidPtr(stream) : PyLong_FromLong(1);
+}
+
 /* Calls object.__dlpack__, at first with max_version, which libraries older than DLPack 1.0 do not know. */
-static PyObject* capsule_of(PyObject* object, int on_gpu) {
+static PyObject* capsule_of(PyObject* object, const library* from, int on_gpu, void* stream) {
   PyObject* method = PyObject_GetAttrString(object, "__dlpack__");
   PyObject* none = PyTuple_New(0);
-  PyObject* keywords = on_gpu ? Py_BuildValue("{s:i,s:(ii)}", "stream", -1, "max_version", DL_MAJOR, 0)
-                              : Py_BuildValue("{s:(ii)}", "max_version", DL_MAJOR, 0);
+  PyObject* keywords =
+      on_gpu ? Py_BuildValue("{s:N,s:(ii)}", "stream", stream_number(from, stream), "max_version", DL_MAJOR, 0)
+             : Py_BuildValue("{s:(ii)}", "max_version", DL_MAJOR, 0);
   PyObject* capsule = NULL;
   if (method != NULL && none != NULL && keywords != NULL) {
     capsule = PyObject_Call(method, none, keywords);
@@ -100,7 +108,7 @@ static PyObject* capsule_of(PyObject* object, int on_gpu) {
   return capsule;
 }
 
-int read_by_dlpack(PyObject* object, array* out) {
+int read_by_dlpack(PyObject* object, void* stream, array* out) {
   PyObject* plain = NULL;
   int on_gpu = 0;
   /* torch before 2.10 gives no capsule of a tensor that requires a gradient. */
@@ -110,7 +118,7 @@ int read_by_dlpack(PyObject* object, array* out) {
     plain = object;
     Py_INCREF(plain);
   }
-  if (plain != NULL && is_on_gpu(plain, &on_gpu)) out->kept = capsule_of(plain, on_gpu);
+  if (plain != NULL && is_on_gpu(plain, &on_gpu)) out->kept = capsule_of(plain, &out->from, on_gpu, stream);
   Py_XDECREF(plain);
   if (out->kept == NULL) return 0;
   /* The capsule is not renamed, so its own destructor frees the tensor when the call lets go of it. */

@@ -56,8 +56,11 @@ int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyO
 int read_options(call* call, PyObject* const* options, int same_lengths) {
   if (options[USED_Q] != options[USED_K] || options[FIRST_K] != NULL) same_lengths = 0;
   if (call->problem.attention.s_q != call->problem.attention.s_k) same_lengths = 0;
-  return read_target(call, options[BACKEND], options[THREADS]) && read_band(call, options, same_lengths) &&
-         read_score(call, options) && read_option_arrays(call, options) && read_stream(call, options[STREAM]);
+  if (!read_target(call, options[BACKEND], options[THREADS]) || !read_band(call, options, same_lengths) ||
+      !read_score(call, options))
+    return 0;
+  if (call->problem.attention.dropout != 0 && options[SEED] == NULL) return raise_no_seed(call);
+  return read_option_arrays(call, options) && read_stream(call, options[STREAM]);
 }
 
 /* The outputs, the run, and what the caller gets. Rows past a used length are left alone by the engine; in arrays that
@@ -96,8 +99,8 @@ FUNCTION(py_attention) {
   (void)module;
   if (!bind(&attention_signature, args, count, names, values)) return NULL;
   begin(&call, "attention", ATTENTION, FAL_FORWARD);
-  if (read_layout(&call, options[LAYOUT]) && take_qkv(&call, values[Q], values[K], values[V]) &&
-      read_options(&call, options, 1))
+  if (read_layout(&call, options[LAYOUT]) && name_stream(&call, options[STREAM]) &&
+      take_qkv(&call, values[Q], values[K], values[V]) && read_options(&call, options, 1))
     result = forward(&call, values[RETURN_LSE], values[OUT], values[LSE]);
   end(&call);
   return result;
@@ -112,7 +115,8 @@ FUNCTION(py_varlen) {
   if (!bind(&varlen_signature, args, count, names, values)) return NULL;
   begin(&call, "varlen", ATTENTION, FAL_FORWARD);
   call.packed = 1;
-  if (read_layout(&call, options[LAYOUT]) && take_qkv(&call, values[Q], values[K], values[V]) &&
+  if (read_layout(&call, options[LAYOUT]) && name_stream(&call, options[STREAM]) &&
+      take_qkv(&call, values[Q], values[K], values[V]) &&
       take_packed(&call, values[CU_Q], values[CU_K], values[MAX_Q], values[MAX_K]) &&
       read_options(&call, options, values[CU_K] == NULL || values[CU_K] == values[CU_Q]))
     result = forward(&call, outputs[0], outputs[1], outputs[2]);

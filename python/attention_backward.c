@@ -65,6 +65,24 @@ static PyObject* given_grad(PyObject* grads, Py_ssize_t index) {
   return given == Py_None ? NULL : given;
 }
 
+/* Which gradients a Plan computes is its own: a run may neither bring more nor leave one out. */
+static int has_planned_grads(const call* call, int planned, PyObject* grads) {
+  static const char* const names[] = {"grad_q", "grad_k", "grad_v"};
+  for (int i = 0; i < 3 && grads != NULL; ++i) {
+    const int is_frozen = (planned & (i == 0 ? 1 : 2)) != 0;
+    const int is_missing = call->problem.attention.frozen & (i == 0 ? 1 : 2);
+    if (is_frozen && given_grad(grads, i) != NULL)
+      raise_text(FAL_INVALID, call, "%s is given, but the plan was made with frozen = %d", names[i], planned);
+    else if (!is_frozen && is_missing)
+      raise_text(FAL_INVALID, call, "%s is None, but the plan was made with frozen = %d: it is computed", names[i],
+                 planned);
+    else
+      continue;
+    return 0;
+  }
+  return 1;
+}
+
 /* A new tuple (grad_q, grad_k, grad_v), with None for what is frozen. grad_k and grad_v come together: where only one
  * of them is given the other one is made. */
 static PyObject* take_grads(call* call, PyObject* grads) {
@@ -74,6 +92,7 @@ static PyObject* take_grads(call* call, PyObject* grads) {
   const fal_tensor* like[] = {&operands->q, &operands->k, &operands->v};
   fal_tensor* out[] = {&operands->grad_q, &operands->grad_k, &operands->grad_v};
   const int has_gaps = problem->used_q || problem->used_k || problem->first_k;
+  const int planned = problem->frozen; /* 0 but for a Plan */
   const int is_f32 = problem->grads != FAL_GRADS_ROUNDED;
   PyObject* result;
   if (grads != NULL && (!PyTuple_Check(grads) || PyTuple_Size(grads) != 3)) {
@@ -82,6 +101,9 @@ static PyObject* take_grads(call* call, PyObject* grads) {
   }
   if (grads != NULL && given_grad(grads, 0) == NULL) problem->frozen |= 1;
   if (grads != NULL && given_grad(grads, 1) == NULL && given_grad(grads, 2) == NULL) problem->frozen |= 2;
+  if (call->fixed != NULL && !has_planned_grads(call, planned, grads)) return NULL;
+  /* Where the engine makes all of them it may clear the unused rows; beside a given one that would be cleared too. */
+  if (grads == NULL && has_gaps && call->fixed == NULL) problem->zero_unused = 1;
   result = PyTuple_New(3);
   for (int i = 0; i < 3 && result != NULL; ++i) {
     PyObject* given = given_grad(grads, i);
@@ -90,7 +112,6 @@ static PyObject* take_grads(call* call, PyObject* grads) {
       grad = Py_NewRef(Py_None);
     } else {
       const int adds = problem->grads == FAL_GRADS_ACCUMULATE;
-      if (given == NULL && has_gaps && !adds && call->fixed == NULL) problem->zero_unused = 1;
       grad = output_bshd(call, names[i], given, like[i]->shape, is_f32,
                          adds || (has_gaps && !problem->zero_unused) ? ZEROES : AS_IT_COMES, out[i]);
     }
@@ -120,8 +141,8 @@ FUNCTION(py_attention_backward) {
   (void)module;
   if (!bind(&dense_signature, args, count, names, values)) return NULL;
   begin(&call, "attention_backward", ATTENTION, FAL_BACKWARD);
-  if (read_layout(&call, options[LAYOUT]) && take_qkv(&call, values[Q], values[K], values[V]) &&
-      read_options(&call, options, 1))
+  if (read_layout(&call, options[LAYOUT]) && name_stream(&call, options[STREAM]) &&
+      take_qkv(&call, values[Q], values[K], values[V]) && read_options(&call, options, 1))
     result = backward(&call, values, options + OPTIONS);
   end(&call);
   return result;
@@ -135,7 +156,8 @@ FUNCTION(py_varlen_backward) {
   if (!bind(&packed_signature, args, count, names, values)) return NULL;
   begin(&call, "varlen_backward", ATTENTION, FAL_BACKWARD);
   call.packed = 1;
-  if (read_layout(&call, options[LAYOUT]) && take_qkv(&call, values[Q], values[K], values[V]) &&
+  if (read_layout(&call, options[LAYOUT]) && name_stream(&call, options[STREAM]) &&
+      take_qkv(&call, values[Q], values[K], values[V]) &&
       take_packed(&call, values[CU_Q], values[CU_K], values[MAX_Q], values[MAX_K]) &&
       read_options(&call, options, values[CU_K] == NULL || values[CU_K] == values[CU_Q]))
     result = backward(&call, values, options + OPTIONS);

@@ -43,14 +43,61 @@ static int fits_leader(const call* call, const array* a) {
   return 0;
 }
 
+/* Does torch record gradients now? It is not imported: where it is not, nobody has a tensor of it. */
+static int is_recording(void) {
+  static PyObject* is_grad_enabled;
+  PyObject* answer;
+  int is;
+  if (is_grad_enabled == NULL) {
+    PyObject* name = PyUnicode_FromString("torch");
+    PyObject* torch = name != NULL ? PyImport_GetModule(name) : NULL;
+    if (torch != NULL) is_grad_enabled = PyObject_GetAttrString(torch, "is_grad_enabled");
+    Py_XDECREF(torch);
+    Py_XDECREF(name);
+  }
+  answer = is_grad_enabled != NULL ? PyObject_CallFunctionObjArgs(is_grad_enabled, NULL) : NULL;
+  is = answer == Py_True;
+  Py_XDECREF(answer);
+  PyErr_Clear();
+  return is;
+}
+
+/* A tensor that requires a gradient is refused where torch records, for what is read as memory leaves no record and the
+ * gradient would be wrong in silence. The two questions take 0.03 us each, the first one once a call. */
+static int needs_no_record(call* call, const array* a, PyObject* object) {
+  enum { UNKNOWN, NO, YES };
+  static PyObject* requires_grad;
+  PyObject* answer;
+  int needs;
+  if (!a->from.has_new_empty || a->dtype > FAL_BF16) return 1;
+  if (call->recording == UNKNOWN) call->recording = is_recording() ? YES : NO;
+  if (call->recording == NO) return 1;
+  if (requires_grad == NULL) requires_grad = PyUnicode_InternFromString("requires_grad");
+  answer = requires_grad != NULL ? PyObject_GetAttr(object, requires_grad) : NULL;
+  needs = answer == Py_True;
+  Py_XDECREF(answer);
+  PyErr_Clear();
+  if (!needs || strcmp(call->function, "validate_lengths") == 0) return 1; /* That one reads no numbers of q. */
+  raise_text(FAL_INVALID, call,
+             "%s requires a gradient, and falchion.%s records none: call falchion.torch.%s, or give %s.detach(), or "
+             "call it under torch.no_grad()",
+             a->name, call->function,
+             call->kind == LINEAR ? "linear_attention"
+             : call->packed       ? "varlen"
+                                  : "attention",
+             a->name);
+  return 0;
+}
+
 array* take(call* call, const char* name, PyObject* object, int writes) {
   array* a = &call->arrays[call->count];
   if (call->count == MOST_ARRAYS) {
     PyErr_SetString(PyExc_SystemError, "a call has more arrays than MOST_ARRAYS");
     return NULL;
   }
-  if (!read_array(name, object, writes, a)) return NULL;
+  if (!read_array(name, object, writes, call->stream, a)) return NULL;
   ++call->count; /* From here on `end` releases it. */
+  if (!needs_no_record(call, a, object)) return NULL;
   if (call->leader != NULL) return fits_leader(call, a) ? a : NULL;
   call->leader = a;
   call->leader_object = object;
@@ -135,9 +182,12 @@ int take_lengths(call* call, const char* name, PyObject* object, const int32_t**
 
 int read_longest(const call* call, const char* name, PyObject* given, int64_t b, const int32_t* starts, int64_t total,
                  int64_t* out) {
-  if (given != NULL) return to_int64(name, given, out);
   *out = 0;
-  if (call->leader->on_gpu) {
+  if (given != NULL) {
+    if (!to_int64(name, given, out)) return 0;
+    /* A hint that is too small is made larger where the host has the lengths. validate_lengths compares with it. */
+    if (*out < 0 || call->leader->on_gpu || strcmp(call->function, "validate_lengths") == 0) return 1;
+  } else if (call->leader->on_gpu) {
     *out = b > 0 ? (total + b - 1) / b : 0;
     return 1;
   }

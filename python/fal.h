@@ -60,14 +60,15 @@ typedef struct array {
   Py_buffer buffer; /* held while has_buffer */
   PyObject* kept;   /* what has to live as long as `data` is used, or null */
 } array;
-/* Reads an object into *out; release_array ends that. `writes`: the call writes into it. */
-int read_array(const char* name, PyObject* object, int writes, array* out);
+/* Reads an object into *out; release_array ends that. `writes`: the call writes into it. `stream`: the one that the
+ * caller names for the run, or null. */
+int read_array(const char* name, PyObject* object, int writes, void* stream, array* out);
 void release_array(array* array);
 int can_be_written(const library* from);             /* JAX's arrays never change, though DLPack does not say so */
 int read_dltensor(const DLTensor* from, array* out); /* arrays_dlpack.c */
-int read_by_dlpack(PyObject* object, array* out);    /* arrays_dlpack.c */
-int read_by_buffer(PyObject* object, int writes, array* out); /* arrays_buffer.c */
-int read_by_cuda_interface(PyObject* object, array* out);     /* arrays_cuda.c */
+int read_by_dlpack(PyObject* object, void* stream, array* out); /* arrays_dlpack.c */
+int read_by_buffer(PyObject* object, int writes, array* out);   /* arrays_buffer.c */
+int read_by_cuda_interface(PyObject* object, array* out);       /* arrays_cuda.c */
 int element_size(int dtype);
 const char* dtype_name(int dtype);
 
@@ -137,6 +138,7 @@ typedef struct call {
   } operands;
   int heads_first; /* layout="bhsd" */
   int packed;
+  int recording;       /* does torch record gradients now? 0 until a tensor asks */
   const array* leader; /* the first array, which says the library and the device of all */
   PyObject* leader_object;
   PyObject* stream_context; /* entered, or null */
@@ -154,8 +156,8 @@ int take_bshd(call* call, const char* name, PyObject* object, int writes, fal_te
 int take_lse(call* call, const char* name, PyObject* object, int writes, fal_tensor* out);
 /* Takes an array of int32 with one axis, which lies without gaps. */
 int take_lengths(call* call, const char* name, PyObject* object, const int32_t** out, int64_t* length);
-/* The longest of packed sequences, as the caller says it or else as the lengths do. Where a GPU has the lengths it is
- * their mean, which is all that a plan of a GPU needs. */
+/* The longest of packed sequences, as the caller says it or, where the host has the lengths, as they do if that is
+ * more. Where a GPU has the lengths it is their mean, which is all that a plan of a GPU needs. */
 int read_longest(const call* call, const char* name, PyObject* given, int64_t b, const int32_t* starts, int64_t total,
                  int64_t* out);
 int view_bshd(const call* call, const array* from, fal_tensor* out);
@@ -166,6 +168,7 @@ int read_layout(call* call, PyObject* layout); /* before arrays are taken */
 int read_target(call* call, PyObject* backend_name, PyObject* thread_count);
 int read_band(call* call, PyObject* const* options, int same_lengths); /* causal, window, align */
 int read_score(call* call, PyObject* const* options);                  /* scale, softcap, dropout */
+int raise_no_seed(const call* call);                                   /* A run with dropout needs a seed. */
 int read_option_arrays(call* call, PyObject* const* options);          /* alibi ... first_k, seed, offset */
 int view_slopes(const array* from, fal_tensor* out);                   /* (h_q) or (b, h_q) as (b or 1, 1, h_q, 1) */
 int view_pairs(const array* from, fal_tensor* out); /* the last axes of (b, h_q, s_q, s_k) as all four */
@@ -194,6 +197,8 @@ int run(call* call); /* plan_for and run_plan */
 PyObject* release_workspaces(PyObject* module, PyObject* none);
 
 /* --- stream.c --- */
+int name_stream(call* call, PyObject* stream); /* before arrays are taken: those of some libraries wait for it */
+int knows_stream_of(const library* from);      /* Can the library be asked for the stream that it works on? */
 int read_stream(call* call, PyObject* stream); /* before anything is allocated on a GPU */
 void leave_stream(call* call);
 

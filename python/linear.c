@@ -85,6 +85,10 @@ static int take_cu_seqlens(call* call, PyObject* const* options) {
   fal_linear_attention* problem = &call->problem.linear;
   fal_linear_operands* operands = &call->operands.linear;
   int64_t count = 0;
+  if (!call->packed && options[L_MAX_S] != NULL) {
+    raise_text(FAL_INVALID, call, "max_s is given without cu_seqlens, the lengths of packed sequences");
+    return 0;
+  }
   if (!call->packed) return 1;
   if (!take_lengths(call, "cu_seqlens", options[L_CU_SEQLENS], &operands->cu_seqlens, &count)) return 0;
   if (count < 1) {
@@ -190,8 +194,8 @@ static PyObject* make_state(call* call, const char* name, const char* z_name, fa
 static int take_inputs(call* call, PyObject* const* qkv, PyObject* const* options) {
   fal_linear_operands* operands = &call->operands.linear;
   call->packed = options[L_CU_SEQLENS] != NULL;
-  if (!read_layout(call, options[L_LAYOUT]) || !take_qkv_linear(call, qkv) || !read_numbers(call, options) ||
-      !take_cu_seqlens(call, options))
+  if (!read_layout(call, options[L_LAYOUT]) || !name_stream(call, options[L_STREAM]) || !take_qkv_linear(call, qkv) ||
+      !read_numbers(call, options) || !take_cu_seqlens(call, options))
     return 0;
   if (options[L_DECAY] != NULL && !take_decay(call, "decay", options[L_DECAY], 0, &operands->decay)) return 0;
   if (options[L_INITIAL_STATE] != NULL) {

@@ -136,7 +136,10 @@ int read_score(call* call, PyObject* const* options) {
   }
   if (options[SOFTCAP] != NULL && !to_float("softcap", options[SOFTCAP], &problem->softcap)) return 0;
   if (options[DROPOUT] != NULL && !to_float("dropout", options[DROPOUT], &problem->dropout)) return 0;
-  if (problem->dropout == 0 || options[SEED] != NULL) return 1;
+  return 1;
+}
+
+int raise_no_seed(const call* call) {
   raise_text(FAL_INVALID, call, "dropout needs a seed: a number, or an array of two (seed, offset)");
   return 0;
 }

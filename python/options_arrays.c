@@ -77,7 +77,7 @@ static int is_number(PyObject* object, int* out) {
   if (PyLong_Check(object)) return 1;
   if (!library_of(object, &from)) return 0;
   if (from.by == 0) return 1;
-  if (!read_array("seed", object, 0, &a)) return 0;
+  if (!read_array("seed", object, 0, NULL, &a)) return 0;
   *out = a.rank == 0;
   release_array(&a);
   return 1;

@@ -49,7 +49,7 @@ static int read_shape(call* call, const char* name, PyObject* object, fal_tensor
   a.name = name;
   a.dtype = FAL_F32;
   if (!PyTuple_Check(object) && !PyList_Check(object)) {
-    if (!read_array(name, object, 0, &a)) return 0;
+    if (!read_array(name, object, 0, NULL, &a)) return 0;
     ok = view_bshd(call, &a, out);
     stay_with(call, &a);
     release_array(&a);
@@ -110,19 +110,46 @@ static int read_target_name(PyObject* target, plan_arguments* out, call* call) {
   return 1;
 }
 
-/* Which optional arrays the runs will bring: True, or any array. */
-static uint8_t is_wanted(PyObject* option) { return option != NULL && option != Py_False; }
+/* Which optional arrays the runs will bring: True, or an array, which has an axis. */
+static int is_wanted(const char* name, PyObject* option, uint8_t* out) {
+  library from;
+  array a;
+  int rank = 0;
+  *out = option != NULL && option != Py_False;
+  if (!*out || option == Py_True) return 1;
+  if (!library_of(option, &from)) return 0;
+  if (from.by != 0) {
+    if (!read_array(name, option, 0, NULL, &a)) return 0;
+    rank = a.rank;
+    release_array(&a);
+  }
+  if (rank > 0) return 1;
+  PyErr_Format(PyExc_TypeError, "%s must be True where the runs will bring one, False, None or an array", name);
+  return 0;
+}
+
+/* False and 0 say no more than what is not given. */
+static int has_nothing_of_gradients(PyObject* const* more) {
+  static const int of_gradients[] = {GRAD_LSE, ANY_ORDER, GRAD_BIAS, GRAD_ALIBI, F32, ACCUMULATE, ZERO_UNUSED, FROZEN};
+  for (size_t i = 0; i < sizeof of_gradients / sizeof of_gradients[0]; ++i) {
+    PyObject* const value = more[of_gradients[i]];
+    if (value == NULL || value == Py_False) continue;
+    if (of_gradients[i] == FROZEN && PyLong_Check(value) && PyObject_Not(value) == 1) continue;
+    raise_text(FAL_INVALID, NULL, "%s is given, but the plan is not one of the backward pass: say backward=True",
+               make_names[PLAN_OPTIONS + OPTIONS + of_gradients[i]]);
+    return 0;
+  }
+  return 1;
+}
 
 static int read_flags(call* call, PyObject* const* options, PyObject* const* more) {
   fal_attention* x = &call->problem.attention;
   uint8_t backward, lse, f32, accumulate, any_order, zero_unused;
   int64_t frozen = 0;
-  x->alibi = is_wanted(options[ALIBI]);
-  x->bias = is_wanted(options[BIAS]);
-  x->mask = is_wanted(options[MASK]);
-  x->used_q = is_wanted(options[USED_Q]);
-  x->used_k = is_wanted(options[USED_K]);
-  x->first_k = is_wanted(options[FIRST_K]);
+  if (!is_wanted("alibi", options[ALIBI], &x->alibi) || !is_wanted("bias", options[BIAS], &x->bias) ||
+      !is_wanted("mask", options[MASK], &x->mask) || !is_wanted("used_q", options[USED_Q], &x->used_q) ||
+      !is_wanted("used_k", options[USED_K], &x->used_k) || !is_wanted("first_k", options[FIRST_K], &x->first_k))
+    return 0;
   if (!to_flag("backward", more[BACKWARD], &backward) || !to_flag("return_lse", more[RETURN_LSE], &lse) ||
       !to_flag("f32", more[F32], &f32) || !to_flag("accumulate", more[ACCUMULATE], &accumulate) ||
       !to_flag("any_order", more[ANY_ORDER], &any_order) || !to_flag("zero_unused", more[ZERO_UNUSED], &zero_unused))
@@ -130,7 +157,7 @@ static int read_flags(call* call, PyObject* const* options, PyObject* const* mor
   if (more[FROZEN] != NULL && !to_int64("frozen", more[FROZEN], &frozen)) return 0;
   call->pass = backward ? FAL_BACKWARD : FAL_FORWARD;
   x->lse = backward ? 0 : lse;
-  if (!backward) return 1;
+  if (!backward) return has_nothing_of_gradients(more);
   if (frozen < 0 || frozen > 3) {
     raise_text(FAL_INVALID, NULL, "frozen = %lld: it must be 0 (nothing), 1 (no grad_q), 2 (no grad_k and grad_v) or 3",
                (long long)frozen);
@@ -140,14 +167,30 @@ static int read_flags(call* call, PyObject* const* options, PyObject* const* mor
   x->any_order = any_order;
   x->zero_unused = zero_unused;
   x->grads = accumulate ? FAL_GRADS_ACCUMULATE : f32 ? FAL_GRADS_F32 : FAL_GRADS_ROUNDED;
-  x->grad_lse = is_wanted(more[GRAD_LSE]);
-  x->grad_bias = is_wanted(more[GRAD_BIAS]);
-  x->grad_alibi = is_wanted(more[GRAD_ALIBI]);
+  return is_wanted("grad_lse", more[GRAD_LSE], &x->grad_lse) &&
+         is_wanted("grad_bias", more[GRAD_BIAS], &x->grad_bias) &&
+         is_wanted("grad_alibi", more[GRAD_ALIBI], &x->grad_alibi);
+}
+
+/* What a plan does not depend on is no argument of it. */
+static int has_nothing_of_a_run(PyObject* const* options) {
+  static const int of_runs[] = {SEED, OFFSET, STREAM};
+  static const char* const names[] = {"seed", "offset", "stream"};
+  for (int i = 0; i < 3; ++i) {
+    if (options[of_runs[i]] == NULL) continue;
+    PyErr_Format(PyExc_TypeError, "a plan is made without %s: give it to each run of the plan", names[i]);
+    return 0;
+  }
   return 1;
 }
 
 static int read_packed(call* call, PyObject* const* more) {
   fal_attention* x = &call->problem.attention;
+  if (!call->packed && (more[MAX_Q] != NULL || more[MAX_K] != NULL)) {
+    raise_text(FAL_INVALID, NULL, "%s is given without sequences, how many packed ones there are",
+               more[MAX_Q] != NULL ? "max_q" : "max_k");
+    return 0;
+  }
   if (!call->packed) return 1;
   if (more[MAX_Q] == NULL) {
     raise_text(FAL_INVALID, NULL, "a plan of packed sequences needs max_q, the longest of them");
@@ -166,15 +209,13 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   fal_attention* x = &call->problem.attention;
   PyObject* const k = values[K] != NULL ? values[K] : values[Q];
   PyObject* const v = values[V] != NULL ? values[V] : k;
-  PyObject* target_options[OPTIONS];
   fal_tensor shape_q, shape_k, shape_v;
   int same_lengths;
   call->packed = more[SEQUENCES] != NULL;
-  memcpy(target_options, options, sizeof target_options);
-  if (target_options[SEED] == NULL) target_options[SEED] = Py_True; /* A run brings it. */
-  if (!read_target(call, options[BACKEND], options[THREADS]) || !read_target_name(more[TARGET], out, call) ||
-      !read_layout(call, options[LAYOUT]) || !read_shape(call, "q", values[Q], &shape_q) ||
-      !read_shape(call, "k", k, &shape_k) || !read_shape(call, "v", v, &shape_v))
+  if (!has_nothing_of_a_run(options) || !read_target(call, options[BACKEND], options[THREADS]) ||
+      !read_target_name(more[TARGET], out, call) || !read_layout(call, options[LAYOUT]) ||
+      !read_shape(call, "q", values[Q], &shape_q) || !read_shape(call, "k", k, &shape_k) ||
+      !read_shape(call, "v", v, &shape_v))
     return 0;
   x->dtype = shape_q.dtype;
   if (values[DTYPE] != NULL && !read_dtype(values[DTYPE], &x->dtype)) return 0;
@@ -189,7 +230,7 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   x->h_k = shape_k.shape[2];
   x->d_qk = shape_q.shape[3];
   x->d_v = shape_v.shape[3];
-  if (!read_packed(call, more) || !read_flags(call, options, more) || !read_score(call, target_options)) return 0;
+  if (!read_packed(call, more) || !read_flags(call, options, more) || !read_score(call, options)) return 0;
   same_lengths = x->s_q == x->s_k && !x->packed && !x->used_q && !x->used_k && !x->first_k;
   return read_band(call, options, same_lengths);
 }

@@ -110,8 +110,26 @@ static PyObject* plan_backend(PyObject* self, void* none) {
   return is_made(plan) ? PyUnicode_FromString(names[fal_plan_backend(plan->plan)]) : NULL;
 }
 
+/* The engine reads as many lengths as the plan has sequences, and the arrays of this run may have fewer or more. */
+static int has_planned_count(const call* call, const plan_object* plan) {
+  const int64_t given = call->problem.attention.b;
+  const int64_t planned = plan->made_from.problem.b;
+  if (given == planned) return 1;
+  raise_text(FAL_INVALID, call, "cu_seqlens_q is of %lld sequences, but the plan is of %lld", (long long)given,
+             (long long)planned);
+  return 0;
+}
+
+/* What was planned has to be given; what was not planned the engine refuses by itself. */
+static int has_planned(const call* call, uint8_t planned, const char* name, PyObject* given) {
+  if (!planned || given != NULL) return 1;
+  raise_text(FAL_INVALID, call, "%s is not given, but the plan was made with one", name);
+  return 0;
+}
+
 /* Reads what a run brings besides q, k and v. The band is the plan's, for the alignment counts nowhere else. */
 static int take_run(call* call, const plan_object* plan, PyObject* const* run) {
+  const fal_attention* made_from = &plan->made_from.problem;
   PyObject* options[OPTIONS] = {NULL};
   options[ALIBI] = run[R_ALIBI];
   options[BIAS] = run[R_BIAS];
@@ -121,17 +139,32 @@ static int take_run(call* call, const plan_object* plan, PyObject* const* run) {
   options[USED_Q] = run[R_USED_Q];
   options[USED_K] = run[R_USED_K];
   options[FIRST_K] = run[R_FIRST_K];
-  call->problem.attention.band = plan->made_from.problem.band;
+  call->problem.attention.band = made_from->band;
+  if (!has_planned(call, made_from->alibi, "alibi", run[R_ALIBI]) ||
+      !has_planned(call, made_from->bias, "bias", run[R_BIAS]) ||
+      !has_planned(call, made_from->mask, "mask", run[R_MASK]) ||
+      !has_planned(call, made_from->used_q, "used_q", run[R_USED_Q]) ||
+      !has_planned(call, made_from->used_k, "used_k", run[R_USED_K]) ||
+      !has_planned(call, made_from->first_k, "first_k", run[R_FIRST_K]))
+    return 0;
+  if (made_from->dropout != 0 && run[R_SEED] == NULL) return raise_no_seed(call);
   if (call->packed && run[CU_Q] == NULL) {
     PyErr_SetString(PyExc_TypeError, "this plan is one of packed sequences: a run needs cu_seqlens_q");
     return 0;
   }
-  if (call->packed && !take_packed(call, run[CU_Q], run[CU_K], NULL, NULL)) return 0;
+  if (!call->packed && (run[CU_Q] != NULL || run[CU_K] != NULL)) {
+    PyErr_SetString(PyExc_TypeError, "cu_seqlens_q is given, but this plan is not one of packed sequences");
+    return 0;
+  }
+  if (call->packed && (!take_packed(call, run[CU_Q], run[CU_K], NULL, NULL) || !has_planned_count(call, plan)))
+    return 0;
   return read_option_arrays(call, options) && read_stream(call, run[R_STREAM]);
 }
 
 static PyObject* plan_run_forward(const plan_object* plan, call* call, PyObject* const* values) {
-  if (!take_qkv(call, values[Q], values[K], values[V]) || !take_run(call, plan, values + FORWARD_RUN)) return NULL;
+  if (!name_stream(call, values[FORWARD_RUN + R_STREAM]) || !take_qkv(call, values[Q], values[K], values[V]) ||
+      !take_run(call, plan, values + FORWARD_RUN))
+    return NULL;
   return run_forward(call, plan->made_from.problem.lse, values[OUT], values[LSE_OUT]);
 }
 
@@ -140,7 +173,12 @@ static PyObject* plan_run_backward(const plan_object* plan, call* call, PyObject
   fal_attention* problem = &call->problem.attention;
   const backward_arrays arrays = {values[GRAD_O],    values[O],          values[LSE],  values[GRAD_LSE],
                                   values[GRAD_BIAS], values[GRAD_ALIBI], values[GRADS]};
-  if (!take_qkv(call, values[BACK_Q], values[BACK_K], values[BACK_V]) || !take_run(call, plan, values + BACKWARD_RUN))
+  if (!name_stream(call, values[BACKWARD_RUN + R_STREAM]) ||
+      !take_qkv(call, values[BACK_Q], values[BACK_K], values[BACK_V]) || !take_run(call, plan, values + BACKWARD_RUN))
+    return NULL;
+  if (!has_planned(call, made_from->grad_lse, "grad_lse", values[GRAD_LSE]) ||
+      !has_planned(call, made_from->grad_bias, "grad_bias", values[GRAD_BIAS]) ||
+      !has_planned(call, made_from->grad_alibi, "grad_alibi", values[GRAD_ALIBI]))
     return NULL;
   problem->grads = made_from->grads;
   problem->frozen = made_from->frozen;

@@ -103,7 +103,7 @@ static int get_gpu_workspace(const call* call, size_t bytes, gpu_workspace* out)
   } else {
     out->array = PyObject_CallFunction(from->empty, "(L)O", (long long)shape, from->uint8);
   }
-  if (out->array == NULL || !read_array("workspace", out->array, 1, &out->view)) {
+  if (out->array == NULL || !read_array("workspace", out->array, 1, NULL, &out->view)) {
     Py_CLEAR(out->array);
     return 0;
   }

@@ -75,6 +75,13 @@ void leave_stream(call* call) {
   PyErr_Restore(type, value, trace);
 }
 
+int knows_stream_of(const library* from) {
+  return from->by == BY_TABLE || PyUnicode_CompareWithASCIIString(from->name, "torch") == 0 ||
+         PyUnicode_CompareWithASCIIString(from->name, "cupy") == 0;
+}
+
+int name_stream(call* call, PyObject* stream) { return stream == NULL || number_of(stream, &call->stream); }
+
 /* The stream that the library of the arrays works on now. One that says nothing of streams is on the default one. */
 static int current_stream(call* call) {
   const library* from = &call->leader->from;
@@ -96,13 +103,26 @@ static int current_stream(call* call) {
   return ok;
 }
 
+/* cupy makes arrays on its current device and tells of the stream of that one, so the arrays' device becomes current
+ * for the length of the call. */
+static int enter_cupy_device(call* call) {
+  PyObject* make = look_up(call->leader->from.name, "cuda.Device");
+  PyObject* device = make != NULL ? PyObject_CallFunction(make, "i", (int)call->leader->device) : NULL;
+  PyObject* entered = device != NULL ? PyObject_CallMethod(device, "__enter__", NULL) : NULL;
+  if (entered != NULL) call->stream_context = Py_NewRef(device);
+  Py_XDECREF(entered);
+  Py_XDECREF(device);
+  Py_XDECREF(make);
+  return call->stream_context != NULL;
+}
+
 int read_stream(call* call, PyObject* stream) {
   if (!call->leader->on_gpu) {
     if (stream == NULL) return 1;
     raise_text(FAL_INVALID, call, "stream is given, but %s lies in the host's memory", call->leader->name);
     return 0;
   }
+  if (PyUnicode_CompareWithASCIIString(call->leader->from.name, "cupy") == 0 && !enter_cupy_device(call)) return 0;
   if (stream == NULL) return current_stream(call);
-  if (!number_of(stream, &call->stream)) return 0;
   return !call->leader->from.has_new_empty || enter_torch_stream(call, stream);
 }

@@ -223,10 +223,12 @@ def varlen(
 
     cu_seqlens_q: (sequences + 1) int32: sequence i has the rows cu_seqlens_q[i] to cu_seqlens_q[i + 1].
     cu_seqlens_k: the same for k and v; None where they are those of q, and then causal=True is taken.
-    max_q, max_k: the longest length of a sequence, as a hint for planning. None reads it where the host can.
+    max_q, max_k: the longest length of a sequence, as a hint for planning: no row is dropped where it is too small. None
+        reads it where the host can.
 
     The other options are those of attention. bias and mask are not offered with packed sequences yet.
-    Raises what attention raises; lengths on the host are checked.
+    Raises what attention raises; lengths on the host are checked. On a GPU nobody looks at them: rows past the last
+    sequence come back as the memory was, here and in gradients, unless they are given or zero_unused is.
     """
 
 @overload

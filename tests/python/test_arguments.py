@@ -1,14 +1,17 @@
 """What is refused, with which exception and which words; and what no argument may do: crash."""
 
 import array
+import ctypes
 import itertools
 import random
+import sys
+import types
 from typing import Any
 
 import falchion
 import numpy as np
 import pytest
-from numpy_support import normal
+from numpy_support import distance, normal
 
 Q, K, V = normal(1, (2, 5, 4, 8), (2, 5, 2, 8), (2, 5, 2, 8))
 OPEN, STARTS = np.array([0, 2, 5], np.int32), np.array([0, 5], np.int32)
@@ -23,6 +26,8 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"k": K.astype(np.int32)}, falchion.Invalid, "k has the type int32"),
     ({"q": Q.astype(">f4")}, falchion.Invalid, "q has the type format '>f'"),
     ({"q": Q.astype(np.complex64)}, falchion.Invalid, "q has the type format 'Zf'"),
+    ({"q": np.zeros(Q.shape, "V0")}, falchion.Invalid, "q has elements of 0 bytes"),
+    ({"mask": np.zeros((5, 5), np.dtype([]))}, falchion.Invalid, "mask has elements of 0 bytes"),
     ({"q": Q[0]}, falchion.Invalid, r"q has 3 axes: it must have 4, \(b, s, h, d\)"),
     ({"q": Q[0], "layout": "bhsd"}, falchion.Invalid, r"it must have 4, \(b, h, s, d\)"),
     ({"q": Q[None]}, falchion.Invalid, "q has 5 axes: no argument has more than 4"),
@@ -139,6 +144,22 @@ def test_lengths(starts: Any, words: str) -> None:
         falchion.varlen(Q[0], K[0], V[0], starts)
 
 
+@pytest.mark.parametrize("hint", [0, 1, 2, 5, 100])
+def test_the_longest_length_is_a_hint(hint: int) -> None:
+    starts = np.array([0, 4, 5], np.int32)
+    want = falchion.varlen(Q[0], K[0], V[0], starts)
+    assert distance(falchion.varlen(Q[0], K[0], V[0], starts, max_q=hint, max_k=hint), want) < 2e-6
+    linear = falchion.linear_attention(K[0], K[0], V[0], cu_seqlens=starts, max_s=hint)
+    assert distance(linear, falchion.linear_attention(K[0], K[0], V[0], cu_seqlens=starts)) < 2e-6
+    with pytest.raises(falchion.Invalid, match="max_q"):
+        falchion.varlen(Q[0], K[0], V[0], starts, max_q=2**63)
+
+
+def test_max_s_needs_cu_seqlens() -> None:
+    with pytest.raises(falchion.Invalid, match="max_s is given without cu_seqlens"):
+        falchion.linear_attention(K, K, K, max_s=5)
+
+
 def test_varlen_and_causal() -> None:
     with pytest.raises(falchion.Invalid, match="cu_seqlens_q and cu_seqlens_k"):
         falchion.varlen(Q[0], K[0], V[0], OPEN, OPEN.copy(), causal=True)
@@ -247,6 +268,104 @@ def test_cuda_array_interface(fields: Any) -> None:
         falchion.attention(Theirs(), Theirs(), Theirs())
 
 
+@pytest.mark.parametrize(
+    ("fields", "kind", "words"),
+    [
+        ({"data": (0, True)}, falchion.Invalid, "out is read-only"),
+        ({"strides": (960, 192, 48, 6)}, falchion.Invalid, "axis 3 has a stride of 6 bytes, which is no multiple"),
+        ({"mask": object()}, falchion.Unsupported, "out has a mask"),
+        ({"data": (0,)}, IndexError, "out of range"),
+    ],
+)
+def test_what_the_cuda_array_interface_says(fields: Any, kind: type[Exception], words: str) -> None:
+    class Theirs:
+        def __init__(self, more: Any) -> None:
+            self.__cuda_array_interface__ = {"shape": Q.shape, "data": (0, False), "typestr": "<f4"} | more
+
+        # The interface is looked for in the type.
+        __cuda_array_interface__: Any = None
+
+    plain = Theirs({})
+    with pytest.raises(kind, match=words):
+        falchion.attention(plain, plain, plain, out=Theirs(fields))
+
+
+@pytest.mark.parametrize(("module", "given", "told"), [("theirs", None, 1), ("theirs", 5, 5), ("cupy", None, -1)])
+def test_whom_dlpack_waits_for(module: str, given: int | None, told: int) -> None:
+    """The library makes the run's stream wait, unless the run goes to the library's own."""
+
+    class Stop(Exception):
+        """What ends the call: there is no GPU here."""
+
+    def dlpack(self: Any, *, stream: int | None, max_version: tuple[int, int]) -> Any:
+        raise Stop(stream)
+
+    members = {"__module__": module, "__dlpack__": dlpack, "__dlpack_device__": lambda self: (2, 0)}
+    x = type("Theirs", (), members)()
+    with pytest.raises(Stop, match=f"^{told}$"):
+        falchion.attention(x, x, x, stream=given)
+    with pytest.raises(Stop, match=f"^{told}$"):
+        falchion.Plan((1, 5, 4, 8), dtype="float32")(x, x, x, stream=given)
+
+
+class DLTensor(ctypes.Structure):
+    """DLManagedTensor of DLPack, whose last two fields are its context and its deleter."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device", ctypes.c_int32 * 2),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_uint8 * 4),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.c_void_p),
+        ("offset", ctypes.c_uint64),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+    )
+
+
+def test_cupy_makes_arrays_where_q_lies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the device of q, which need not be the current one. The array says that it lies on GPU 1, and nothing runs."""
+    shape = (ctypes.c_int64 * 4)(1, 5, 4, 8)
+    tensor = DLTensor(64, (2, 1), 4, (2, 32, 1, 0), shape)
+    current = [0]
+    made_on = []
+
+    class Device:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __enter__(self) -> None:
+            current.append(self.number)
+
+        def __exit__(self, *error: object) -> None:
+            current.pop()
+
+    def empty(shape: Any, dtype: Any) -> Any:
+        made_on.append(current[-1])
+        raise MemoryError("no GPU here")
+
+    def stream() -> Any:
+        made_on.append(current[-1])
+        return types.SimpleNamespace(ptr=7)
+
+    new_capsule = ctypes.pythonapi.PyCapsule_New
+    new_capsule.restype, new_capsule.argtypes = ctypes.py_object, (ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p)
+    members = {
+        "__module__": "cupy",
+        "dtype": "float32",
+        "__dlpack__": lambda self, **options: new_capsule(ctypes.addressof(tensor), b"dltensor", None),
+        "__dlpack_device__": lambda self: (2, 1),
+    }
+    cupy: Any = types.ModuleType("cupy")
+    cupy.empty, cupy.cuda = empty, types.SimpleNamespace(Device=Device, get_current_stream=stream)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    x = type("ndarray", (), members)()
+    with pytest.raises(MemoryError):
+        falchion.attention(x, x, x)
+    assert made_on == [1, 1] and current == [0]
+
+
 def test_buffers() -> None:
     """memoryview and array.array are arrays of the host, but nobody makes new ones of them."""
     flat = array.array("f", Q.ravel())
@@ -271,6 +390,10 @@ def test_unaligned() -> None:
     odd = bytes_[1:].view(np.float32).reshape(Q.shape)
     with pytest.raises(falchion.Invalid, match="align"):
         falchion.attention(odd, K, V)
+
+
+class Empty(ctypes.Structure):
+    """Its elements have 0 bytes."""
 
 
 def test_random_arguments() -> None:
@@ -300,6 +423,8 @@ def test_random_arguments() -> None:
         np.zeros((5, 5), bool),
         np.zeros((), np.float32),
         np.zeros((2, 4), np.float32),
+        np.zeros(Q.shape, "V0"),
+        memoryview((Empty * 3)()),
         memoryview(b"abc"),
         Strange(),
         Strange(capsule=raises(ValueError)),

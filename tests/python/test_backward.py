@@ -128,6 +128,17 @@ def test_unused_rows() -> None:
     assert all(np.array_equal(a, b) for a, b in zip(given, grads, strict=True))
 
 
+def test_unused_rows_beside_a_gradient_that_is_made() -> None:
+    """One gradient that is made has 0 there; the given one beside it is left alone."""
+    q, k, v, grad_o = normal(9, *[(2, 9, 2, 16)] * 4)
+    used = {"used_q": np.array([9, 4], np.int32), "used_k": np.array([9, 6], np.int32)}
+    o, lse, grads = both(q, k, v, grad_o, **used)
+    given = (poisoned(q.shape), poisoned(q.shape), None)
+    got = falchion.attention_backward(grad_o, q, k, v, o, lse, grads=given, **used)
+    assert (given[0][1, 4:] == POISON).all() and (given[1][1, 6:] == POISON).all()
+    assert np.array_equal(got[2], grads[2]) and np.array_equal(got[0][0], grads[0][0])
+
+
 def test_varlen() -> None:
     starts = np.array([0, 5, 5, 20], np.int32)
     q, k, v, grad_o = normal(10, *[(20, 2, 16)] * 4)

@@ -115,6 +115,84 @@ def test_plan_of_packed_sequences() -> None:
     assert distance(plan(q, k, v, cu_seqlens_q=starts), falchion.varlen(q, k, v, starts, causal=True)) < 2e-6
     with pytest.raises(TypeError, match="needs cu_seqlens_q"):
         plan(q, k, v)
+    with pytest.raises(TypeError, match="not one of packed sequences"):
+        falchion.Plan(q[None])(q[None], k[None], v[None], cu_seqlens_q=starts)
+
+
+@pytest.mark.parametrize("planned", [0, 1, 3, 5000, 10**7])
+def test_the_number_of_sequences_is_the_plans(planned: int) -> None:
+    """With more in the plan than in the array the run would read past its end, with fewer it would leave rows out."""
+    starts = np.array([0, 5, 20], np.int32)
+    q, k, v, grad_o = normal(5, *[(20, 4, 16)] * 4)
+    words = f"cu_seqlens_q is of 2 sequences, but the plan is of {planned}"
+    with pytest.raises(falchion.Invalid, match=words):
+        falchion.Plan(q, sequences=planned, max_q=20)(q, k, v, cu_seqlens_q=starts)
+    o, lse = falchion.varlen(q, k, v, starts, return_lse=True)
+    backward = falchion.Plan(q, sequences=planned, max_q=20, backward=True)
+    with pytest.raises(falchion.Invalid, match=words):
+        backward(grad_o, q, k, v, o, lse, cu_seqlens_q=starts)
+    with pytest.raises(falchion.Invalid, match="used_k has 3 numbers: it must have one for each of b = 2"):
+        falchion.Plan(q, sequences=2, max_q=20, used_k=True)(
+            q, k, v, cu_seqlens_q=starts, used_k=np.array([3, 3, 3], np.int32)
+        )
+
+
+@pytest.mark.parametrize("name", ["alibi", "bias", "mask", "used_q", "used_k", "first_k", "grad_lse", "grad_bias"])
+def test_arrays_that_are_announced(name: str) -> None:
+    """True, or an array, announces one; anything else is refused. What is announced has to come."""
+    backward = name.startswith("grad")
+    more = {"backward": True, "bias": True} if backward else {}
+    q, k, v, grad_o = normal(8, *[SHAPE] * 4)
+    for value in (0, 1, "yes", np.False_, np.True_, object()):
+        with pytest.raises(TypeError, match=f"{name} must be True where the runs will bring one"):
+            falchion.Plan(q, **more, **{name: value})
+    for absent in (None, False):
+        falchion.Plan(q, **more, **{name: absent})
+    o, lse = falchion.attention(q, k, v, return_lse=True)
+    plan = falchion.Plan(q, **more, **{name: True})
+    falchion.Plan(q, **more, **{name: np.ones((20, 20), np.float32)})
+    with pytest.raises(falchion.Invalid, match=f"{name} is not given, but the plan was made with one"):
+        if backward:
+            plan(grad_o, q, k, v, o, lse, bias=np.ones((20, 20), np.float32))
+        else:
+            plan(q, k, v)
+
+
+@pytest.mark.parametrize(
+    ("frozen", "given", "words"),
+    [
+        (1, (True, True, True), "grad_q is given, but the plan was made with frozen = 1"),
+        (2, (True, False, True), "grad_v is given, but the plan was made with frozen = 2"),
+        (0, (False, True, True), "grad_q is None, but the plan was made with frozen = 0"),
+        (1, (False, False, False), "grad_k is None, but the plan was made with frozen = 1"),
+    ],
+)
+def test_the_gradients_of_a_run_are_the_plans(frozen: int, given: tuple[bool, ...], words: str) -> None:
+    q, k, v, grad_o = normal(8, *[SHAPE] * 4)
+    o, lse = falchion.attention(q, k, v, return_lse=True)
+    grads: Any = tuple(poisoned(SHAPE) if is_given else None for is_given in given)
+    with pytest.raises(falchion.Invalid, match=words):
+        falchion.Plan(q, backward=True, frozen=frozen)(grad_o, q, k, v, o, lse, grads=grads)
+
+
+@pytest.mark.parametrize("backward", [False, True])
+def test_a_run_with_dropout_needs_a_seed(backward: bool) -> None:
+    q, k, v, grad_o = normal(7, *[SHAPE] * 4)
+    o, lse = falchion.attention(q, k, v, dropout=0.5, seed=9, return_lse=True)
+    plan = falchion.Plan(q, dropout=0.5, backward=backward)
+    arrays = (grad_o, q, k, v, o, lse) if backward else (q, k, v)
+    with pytest.raises(falchion.Invalid, match="dropout needs a seed"):
+        plan(*arrays)
+    got = plan(*arrays, seed=9)
+    want = falchion.attention_backward(*arrays, dropout=0.5, seed=9) if backward else o
+    assert all(np.array_equal(a, b) for a, b in zip(got, want, strict=True))
+
+
+@pytest.mark.parametrize("name", ["seed", "offset", "stream"])
+def test_what_is_of_a_run_is_no_argument_of_a_plan(name: str) -> None:
+    for function in (falchion.Plan, falchion.explain):
+        with pytest.raises(TypeError, match=f"a plan is made without {name}"):
+            function(SHAPE, dtype="float32", dropout=0.5, **{name: 7})
 
 
 def test_what_a_plan_refuses() -> None:
@@ -134,6 +212,11 @@ def test_what_a_plan_refuses() -> None:
         ({"q": SHAPE, "dtype": "float32", "target": "sm70"}, falchion.Invalid, "target = 'sm70'"),
         ({"q": SHAPE, "dtype": "float32", "frozen": 4, "backward": True}, falchion.Invalid, "frozen = 4"),
         ({"q": SHAPE[1:], "dtype": "float32", "sequences": 3}, falchion.Invalid, "max_q"),
+        ({"q": SHAPE, "dtype": "float32", "max_q": "x"}, falchion.Invalid, "max_q is given without sequences"),
+        ({"q": SHAPE, "dtype": "float32", "max_k": 3}, falchion.Invalid, "max_k is given without sequences"),
+        ({"q": SHAPE, "dtype": "float32", "frozen": 3}, falchion.Invalid, "frozen is given, but .* backward=True"),
+        ({"q": SHAPE, "dtype": "float32", "grad_bias": True}, falchion.Invalid, "grad_bias is given, but"),
+        ({"q": SHAPE, "dtype": "float32", "accumulate": True}, falchion.Invalid, "accumulate is given, but"),
         (
             {"q": SHAPE[1:], "dtype": "float32", "sequences": 3, "max_q": 9, "causal": True},
             falchion.Invalid,

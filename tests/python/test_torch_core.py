@@ -104,9 +104,15 @@ def test_mixed() -> None:
         falchion.attention(q.to_sparse(), k, v)
     with pytest.raises(falchion.Invalid, match="q has the type float64"):
         falchion.attention(q.double(), k, v)
-    # Parameters and tensors that require a gradient are read as any other; nothing is recorded.
+    # Nothing is recorded, so a tensor that requires a gradient is only read where torch records nothing either.
     parameter = torch.nn.Parameter(q)
-    assert torch.equal(falchion.attention(parameter, k, v), falchion.attention(q, k, v))
+    with torch.no_grad():
+        assert torch.equal(falchion.attention(parameter, k, v), falchion.attention(q, k, v))
+    with pytest.raises(falchion.Invalid, match=r"v requires a gradient.*falchion\.torch\.attention.*v\.detach\(\)"):
+        falchion.attention(q, k, parameter)
+    with pytest.raises(falchion.Invalid, match=r"v requires a gradient.*falchion\.torch\.linear_attention"):
+        falchion.linear_attention(q, k, parameter)
+    falchion.validate_lengths(parameter, k, v)
 
 
 def test_a_sign_that_is_yet_to_be_turned() -> None:
@@ -163,7 +169,11 @@ def test_dlpack_without_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
     q, k, v = (x.as_subclass(Older) for x in normal(9, *[(1, 4, 2, 8)] * 3))
     want = falchion.attention(*(x.as_subclass(torch.Tensor) for x in (q, k, v)))
-    o = falchion.attention(q.requires_grad_(), k, v)
+    with torch.no_grad():
+        o = falchion.attention(q.requires_grad_(), k, v)
+    with pytest.raises(falchion.Invalid, match="q requires a gradient"):
+        falchion.attention(q, k, v)
+    q = q.detach()
     assert isinstance(o, torch.Tensor) and torch.equal(o.as_subclass(torch.Tensor), want)
     with pytest.raises(falchion.Invalid, match="s_q = 4 and s_k = 2 differ"):
         falchion.attention(q, k[:, :2], v[:, :2], causal=True)
@@ -208,7 +218,10 @@ def test_other_libraries_of_a_gpu(library: str, monkeypatch: pytest.MonkeyPatch)
         Theirs.__dlpack__ = lambda self, **options: self.x.__dlpack__(**options)  # type: ignore[attr-defined]
         Theirs.__dlpack_device__ = lambda self: self.x.__dlpack_device__()  # type: ignore[attr-defined]
         stream = types.SimpleNamespace(ptr=torch.cuda.current_stream().cuda_stream)
-        module.empty, module.cuda = empty, types.SimpleNamespace(get_current_stream=lambda: stream)
+        module.empty, module.cuda = (
+            empty,
+            types.SimpleNamespace(get_current_stream=lambda: stream, Device=torch.cuda.device),
+        )
     else:
         Theirs.__cuda_array_interface__ = property(lambda self: self.x.__cuda_array_interface__)  # type: ignore[attr-defined]
         module.cuda = types.SimpleNamespace(device_array=empty)
