@@ -125,6 +125,9 @@ int take_lengths(call* call, const char* name, PyObject* object, const int32_t**
     raise_text(FAL_INVALID, call, "%s has the type %s: lengths are int32", name, a->type_name);
   else if (a->rank != 1 || (a->shape[0] > 1 && a->stride[0] != 1))
     raise_text(FAL_INVALID, call, "%s must have one axis, without gaps: it has %d axes", name, a->rank);
+  else if (!a->on_gpu && (uintptr_t)a->data % sizeof(int32_t) != 0) /* It is read here, before the engine looks. */
+    raise_text(FAL_INVALID, call, "%s lies at %p, which is no multiple of %d: it must be aligned to its elements", name,
+               a->data, (int)sizeof(int32_t));
   else {
     *out = a->data;
     *length = a->shape[0];

@@ -271,6 +271,10 @@ def test_unaligned() -> None:
     odd = bytes_[1:].view(np.float32).reshape(Q.shape)
     with pytest.raises(falchion.Invalid, match="align"):
         falchion.attention(odd, K, V)
+    starts = np.zeros(13, np.uint8)[1:].view(np.int32)
+    starts[:] = OPEN
+    with pytest.raises(falchion.Invalid, match="cu_seqlens_q lies at .* no multiple of 4"):
+        falchion.varlen(Q[0], K[0], V[0], starts)
 
 
 def test_random_arguments() -> None:
