@@ -43,6 +43,12 @@ static int fits_leader(const call* call, const array* a) {
   return 0;
 }
 
+static int is_empty(const array* a) {
+  for (int i = 0; i < a->rank; ++i)
+    if (a->shape[i] == 0) return 1;
+  return 0;
+}
+
 array* take(call* call, const char* name, PyObject* object, int writes) {
   array* a = &call->arrays[call->count];
   if (call->count == MOST_ARRAYS) {
@@ -51,6 +57,11 @@ array* take(call* call, const char* name, PyObject* object, int writes) {
   }
   if (!read_array(name, object, writes, a)) return NULL;
   ++call->count; /* From here on `end` releases it. */
+  if (a->data == NULL && !is_empty(a)) {
+    raise_text(FAL_INVALID, call,
+               "%s has no memory: its address is 0, as that of a tensor of torch's FakeTensorMode is", name);
+    return NULL;
+  }
   if (call->leader != NULL) return fits_leader(call, a) ? a : NULL;
   call->leader = a;
   call->leader_object = object;
