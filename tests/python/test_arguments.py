@@ -3,6 +3,8 @@
 import array
 import itertools
 import random
+import sys
+import types
 from typing import Any
 
 import falchion
@@ -221,6 +223,13 @@ def test_dlpack_objects() -> None:
         assert np.array_equal(out, falchion.attention(Q, K, V))
         with pytest.raises(TypeError, match="cannot make arrays of test_arguments: give out="):
             falchion.attention(q, k, v)
+    stranger = type("Stranger", (Theirs,), {"__module__": "stranger"})  # whose `empty` does something else
+    sys.modules["stranger"] = types.SimpleNamespace(empty=lambda *_: 1 / 0)  # type: ignore[assignment]
+    try:
+        with pytest.raises(TypeError, match="cannot make arrays of stranger: give out="):
+            falchion.attention(stranger(Q), stranger(K), stranger(V))
+    finally:
+        del sys.modules["stranger"]
     jax = type("ArrayImpl", (Theirs,), {"__module__": "jaxlib._jax"})
     with pytest.raises(TypeError, match="falchion.jax has functions for them"):
         falchion.attention(jax(Q), jax(K), jax(V))
