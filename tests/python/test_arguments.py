@@ -5,6 +5,7 @@ import itertools
 import random
 import sys
 import types
+import typing
 from typing import Any
 
 import falchion
@@ -456,4 +457,8 @@ def test_signatures_stand_in_docstrings() -> None:
 
     for function in (falchion.attention, falchion.varlen_backward, falchion.linear_attention, falchion.merge):
         assert "layout" in inspect.signature(function).parameters and len(str(function.__doc__)) > 100
+    plan = inspect.signature(falchion.Plan).parameters
+    assert list(plan)[:4] == ["q", "k", "v", "dtype"] and plan["max_q"].default is None and "self" not in plan
+    assert typing.get_type_hints(falchion.explain)["return"] is falchion.Explanation
+    assert typing.get_type_hints(falchion.Explanation)["json"] is dict
     assert list(itertools.islice(inspect.signature(falchion.attention).parameters, 4)) == ["q", "k", "v", "causal"]
