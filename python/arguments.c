@@ -1,5 +1,7 @@
 /* arguments.c: which argument is which, and numbers, flags and words out of Python's objects. Names of arguments are
  * interned, hence they are mostly found by their address. */
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
 #include "fal.h"
@@ -75,11 +77,17 @@ int bind_tuple(const signature* s, PyObject* args, PyObject* keywords, PyObject*
   return end_values(s, values);
 }
 
-/* TypeError: "window must be a whole number, not str". */
+/* TypeError: "window must be a whole number, not str", with the module of types that are not Python's own. */
 static int raise_type(const char* name, const char* wanted, PyObject* object) {
   PyObject* type = PyType_GetName(Py_TYPE(object));
+  PyObject* module = PyObject_GetAttrString((PyObject*)Py_TYPE(object), "__module__");
   PyErr_Clear();
-  if (type != NULL) PyErr_Format(PyExc_TypeError, "%s must be %s, not %U", name, wanted, type);
+  if (type != NULL && module != NULL && PyUnicode_Check(module) &&
+      PyUnicode_CompareWithASCIIString(module, "builtins") != 0)
+    PyErr_Format(PyExc_TypeError, "%s must be %s, not %U.%U", name, wanted, module, type);
+  else if (type != NULL)
+    PyErr_Format(PyExc_TypeError, "%s must be %s, not %U", name, wanted, type);
+  Py_XDECREF(module);
   Py_XDECREF(type);
   return 0;
 }
@@ -126,10 +134,25 @@ int to_uint64(const char* name, PyObject* object, uint64_t* out) {
   return ok;
 }
 
+/* A number that is not 0 but would be 0 as a float32, or a finite one that would be infinite, is refused. */
+static int fits_float32(const char* name, double value) {
+  const double size = fabs(value);
+  PyObject* number;
+  if (!isfinite(value) || size == 0 || ((float)size > 0 && size <= FLT_MAX)) return 1;
+  number = PyFloat_FromDouble(value);
+  if (number != NULL)
+    raise_text(FAL_INVALID, NULL, "%s = %R: a float32 has sizes from 1.4e-45 to 3.4e38, and 0", name, number);
+  Py_XDECREF(number);
+  return 0;
+}
+
 int to_float(const char* name, PyObject* object, float* out) {
   const double value = PyFloat_AsDouble(object);
-  *out = (float)value;
-  if (value != -1 || !PyErr_Occurred()) return 1;
+  if (value != -1 || !PyErr_Occurred()) {
+    if (!fits_float32(name, value)) return 0;
+    *out = (float)value;
+    return 1;
+  }
   if (PyErr_ExceptionMatches(PyExc_TypeError)) return raise_type(name, "a number", object);
   if (PyErr_ExceptionMatches(PyExc_OverflowError)) return raise_range(name, object, "the range of a float");
   return 0;

@@ -48,6 +48,25 @@ int can_be_written(const library* from) {
   return 0;
 }
 
+/* The table's function failed. What torch says of a tensor without memory of its own (of "meta", sparse, inside of
+ * vmap) has a backtrace of C++ below its first line and does not name the argument. */
+static int raise_unreadable(const char* name, const library* from) {
+  PyObject *type, *value, *trace, *text, *first = NULL;
+  if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return 0;
+  PyErr_Fetch(&type, &value, &trace);
+  text = value != NULL ? PyObject_Str(value) : NULL;
+  if (text != NULL) first = PyObject_CallMethod(text, "partition", "s", "\n");
+  if (first != NULL)
+    PyErr_Format(PyExc_RuntimeError, "%s: %U gives no memory of this array: %U", name, from->name,
+                 PyTuple_GetItem(first, 0));
+  Py_XDECREF(first);
+  Py_XDECREF(text);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+  return 0;
+}
+
 int read_array(const char* name, PyObject* object, int writes, void* stream, array* out) {
   int ok = 0;
   out->name = name;
@@ -61,7 +80,8 @@ int read_array(const char* name, PyObject* object, int writes, void* stream, arr
   switch (out->from.by) {
     case BY_TABLE: {
       DLTensor tensor;
-      if (out->from.api->dltensor_from_py_object_no_sync(object, &tensor) != 0) return 0;
+      if (out->from.api->dltensor_from_py_object_no_sync(object, &tensor) != 0)
+        return raise_unreadable(name, &out->from);
       ok = read_dltensor(&tensor, out);
       break;
     }

@@ -22,9 +22,23 @@ static int dtype_of(const char* format, Py_ssize_t size) {
   }
 }
 
-static void name_other(const char* format, char* out, size_t size) {
-  if (strcmp(format, "d") == 0)
-    PyOS_snprintf(out, size, "float64");
+/* What a message calls a type that the engine does not take: "int16"; else what struct calls it. */
+static void name_other(const char* format, Py_ssize_t bytes, char* out, size_t size) {
+  const char* bare = format + (strchr("@=<>!", format[0]) != NULL && format[0] != '\0');
+  const char* order = format[0] == '>' || format[0] == '!' ? "big-endian " : "";
+  const int bits = (int)bytes * 8;
+  if (bare[0] == 'Z')
+    PyOS_snprintf(out, size, "%scomplex%d", order, bits);
+  else if (bare[0] == '\0' || bare[1] != '\0')
+    PyOS_snprintf(out, size, "format '%.8s'", format);
+  else if (strchr("efdg", bare[0]) != NULL)
+    PyOS_snprintf(out, size, "%sfloat%d", order, bits);
+  else if (strchr("bhilqn", bare[0]) != NULL)
+    PyOS_snprintf(out, size, "%sint%d", order, bits);
+  else if (strchr("BHILQN", bare[0]) != NULL)
+    PyOS_snprintf(out, size, "%suint%d", order, bits);
+  else if (bare[0] == 'O')
+    PyOS_snprintf(out, size, "object");
   else
     PyOS_snprintf(out, size, "format '%.8s'", format);
 }
@@ -45,9 +59,8 @@ static PyObject* bfloat16_as_words(PyObject* object) {
 static int get_buffer(PyObject* object, int writes, array* out) {
   const int flags = PyBUF_STRIDES | PyBUF_FORMAT | (writes ? PyBUF_WRITABLE : 0);
   if (PyObject_GetBuffer(object, &out->buffer, flags) == 0) return out->has_buffer = 1;
-  if (writes && PyErr_ExceptionMatches(PyExc_BufferError)) return 0;
-  if (writes && PyErr_ExceptionMatches(PyExc_ValueError)) {
-    /* Of ValueError and BufferError numpy raises the first for a read-only array and for a type without a format. */
+  if (writes && (PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_BufferError))) {
+    /* A read-only array is ValueError with numpy, as is a type without a format, and BufferError with memoryview. */
     PyErr_Clear();
     if (PyObject_GetBuffer(object, &out->buffer, flags & ~PyBUF_WRITABLE) != 0) return 0;
     return out->has_buffer = out->read_only = 1;
@@ -61,6 +74,13 @@ int read_by_buffer(PyObject* object, int writes, array* out) {
     PyObject *type, *value, *trace, *words;
     PyErr_Fetch(&type, &value, &trace);
     words = bfloat16_as_words(object);
+    if (words == NULL && value != NULL && PyErr_GivenExceptionMatches(type, PyExc_ValueError)) {
+      raise_text(FAL_INVALID, NULL, "%s has a type without a buffer: %S", out->name, value);
+      Py_XDECREF(type);
+      Py_XDECREF(value);
+      Py_XDECREF(trace);
+      return 0;
+    }
     if (words == NULL) {
       PyErr_Restore(type, value, trace);
       return 0;
@@ -76,7 +96,7 @@ int read_by_buffer(PyObject* object, int writes, array* out) {
     const Py_buffer* buffer = &out->buffer;
     out->dtype = is_bfloat16 ? FAL_BF16 : dtype_of(buffer->format, buffer->itemsize);
     if (out->dtype == TYPE_OTHER)
-      name_other(buffer->format, out->type_name, sizeof out->type_name);
+      name_other(buffer->format, buffer->itemsize, out->type_name, sizeof out->type_name);
     else
       strcpy(out->type_name, dtype_name(out->dtype));
     if (buffer->ndim > WHOLE_AXES) {

@@ -41,7 +41,13 @@ static int read_fields(PyObject* fields, array* out) {
                 out->dtype == TYPE_OTHER ? PyBytes_AsString(text) : dtype_name(out->dtype));
   out->rank = (int)PySequence_Size(shape);
   if (out->rank < 0) goto done;
-  if (out->rank > WHOLE_AXES || (strides != NULL && PySequence_Size(strides) != out->rank)) {
+  if (strides != NULL && PySequence_Size(strides) != out->rank) {
+    if (!PyErr_Occurred())
+      raise_text(FAL_INVALID, NULL, "%s has %d axes, but %d strides", out->name, out->rank,
+                 (int)PySequence_Size(strides));
+    goto done;
+  }
+  if (out->rank > WHOLE_AXES) {
     raise_text(FAL_INVALID, NULL, "%s has %d axes: no argument has more than %d", out->name, out->rank, WHOLE_AXES);
     goto done;
   }

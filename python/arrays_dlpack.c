@@ -19,10 +19,16 @@ static int dtype_of(DLDataType type) {
 /* What a message calls a type that the engine does not take: "float64". */
 static void name_other(DLDataType type, char* out, size_t size) {
   static const char* const names[] = {"int", "uint", "float", "handle", "bfloat", "complex", "bool"};
-  if (type.code < sizeof names / sizeof names[0])
+  static const char* const small[] = {"float8_e3m4",     "float8_e4m3",   "float8_e4m3b11fnuz", "float8_e4m3fn",
+                                      "float8_e4m3fnuz", "float8_e5m2",   "float8_e5m2fnuz",    "float8_e8m0fnu",
+                                      "float6_e2m3fn",   "float6_e3m2fn", "float4_e2m1fn"}; /* from code 7 on */
+  const size_t count = sizeof names / sizeof names[0];
+  if (type.code < count)
     PyOS_snprintf(out, size, "%s%d", names[type.code], type.bits);
+  else if (type.code < count + sizeof small / sizeof small[0])
+    PyOS_snprintf(out, size, "%s", small[type.code - count]);
   else
-    PyOS_snprintf(out, size, "type %d of %d bits", type.code, type.bits);
+    PyOS_snprintf(out, size, "number %d of %d bits", type.code, type.bits);
 }
 
 int read_dltensor(const DLTensor* from, array* out) {

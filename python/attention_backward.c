@@ -49,12 +49,12 @@ static int take_extra_outputs(call* call, const backward_arrays* arrays) {
   if (arrays->grad_bias != NULL) {
     a = take(call, "grad_bias", arrays->grad_bias, 1);
     problem->grad_bias = 1;
-    if (a == NULL || !view_pairs(a, &operands->grad_bias)) return 0;
+    if (a == NULL || !has_engine_type(a, "float32 or the type of q") || !view_pairs(a, &operands->grad_bias)) return 0;
   }
   if (arrays->grad_alibi != NULL) {
     a = take(call, "grad_alibi", arrays->grad_alibi, 1);
     problem->grad_alibi = 1;
-    if (a == NULL || !view_slopes(a, &operands->grad_alibi)) return 0;
+    if (a == NULL || !has_engine_type(a, "float32") || !view_slopes(a, &operands->grad_alibi)) return 0;
   }
   return 1;
 }

@@ -89,6 +89,12 @@ static int needs_no_record(call* call, const array* a, PyObject* object) {
   return 0;
 }
 
+static int is_empty(const array* a) {
+  for (int i = 0; i < a->rank; ++i)
+    if (a->shape[i] == 0) return 1;
+  return 0;
+}
+
 array* take(call* call, const char* name, PyObject* object, int writes) {
   array* a = &call->arrays[call->count];
   if (call->count == MOST_ARRAYS) {
@@ -98,6 +104,11 @@ array* take(call* call, const char* name, PyObject* object, int writes) {
   if (!read_array(name, object, writes, call->stream, a)) return NULL;
   ++call->count; /* From here on `end` releases it. */
   if (!needs_no_record(call, a, object)) return NULL;
+  if (a->data == NULL && !is_empty(a)) {
+    raise_text(FAL_INVALID, call,
+               "%s has no memory: its address is 0, as that of a tensor of torch's FakeTensorMode is", name);
+    return NULL;
+  }
   if (call->leader != NULL) return fits_leader(call, a) ? a : NULL;
   call->leader = a;
   call->leader_object = object;
@@ -172,6 +183,9 @@ int take_lengths(call* call, const char* name, PyObject* object, const int32_t**
     raise_text(FAL_INVALID, call, "%s has the type %s: lengths are int32", name, a->type_name);
   else if (a->rank != 1 || (a->shape[0] > 1 && a->stride[0] != 1))
     raise_text(FAL_INVALID, call, "%s must have one axis, without gaps: it has %d axes", name, a->rank);
+  else if (!a->on_gpu && (uintptr_t)a->data % sizeof(int32_t) != 0) /* It is read here, before the engine looks. */
+    raise_text(FAL_INVALID, call, "%s lies at %p, which is no multiple of %d: it must be aligned to its elements", name,
+               a->data, (int)sizeof(int32_t));
   else {
     *out = a->data;
     *length = a->shape[0];

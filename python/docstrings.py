@@ -13,20 +13,21 @@ HERE = pathlib.Path(__file__).resolve().parent
 STUB, INC = HERE / "falchion" / "_fal.pyi", HERE / "docstrings.inc"
 
 
-def signature(function: ast.FunctionDef) -> str:
-    """The signature in the form that CPython reads from the docstring of a C function."""
-    arguments = function.args
+def signature(name: str, first: str, arguments: ast.arguments) -> str:
+    """The signature in the form that CPython reads from the docstring of a C function or a class."""
     assert not (arguments.vararg or arguments.kwarg or arguments.posonlyargs)
     first_default = len(arguments.args) - len(arguments.defaults)
-    parts = ["$module"]
+    parts = [first] if first else []
     for index, argument in enumerate(arguments.args):
+        if argument.arg == "self":
+            continue
         default = arguments.defaults[index - first_default] if index >= first_default else None
         parts.append(argument.arg + (f"={ast.unparse(default)}" if default else ""))
     if arguments.kwonlyargs:
         parts.append("*")
     for argument, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
         parts.append(argument.arg + (f"={ast.unparse(default)}" if default else ""))
-    return f"{function.name}({', '.join(parts)})\n--\n\n"
+    return f"{name}({', '.join(parts)})\n--\n\n"
 
 
 def as_c(text: str) -> str:
@@ -39,7 +40,17 @@ def text() -> str:
     out = ["/* docstrings.inc: the docstrings of the C functions. docstrings.py writes it from falchion/_fal.pyi. */"]
     for node in ast.parse(STUB.read_text()).body:
         if isinstance(node, ast.FunctionDef) and ast.get_docstring(node):
-            out.append(f"#define DOC_{node.name} \\\n" + as_c(signature(node) + str(ast.get_docstring(node))))
+            out.append(
+                f"#define DOC_{node.name} \\\n"
+                + as_c(signature(node.name, "$module", node.args) + str(ast.get_docstring(node)))
+            )
+        if isinstance(node, ast.ClassDef) and ast.get_docstring(node):
+            made = [x for x in node.body if isinstance(x, ast.FunctionDef) and x.name == "__init__"]
+            if made:
+                out.append(
+                    f"#define DOC_{node.name} \\\n"
+                    + as_c(signature(node.name, "", made[0].args) + str(ast.get_docstring(node)))
+                )
     return "\n".join(out) + "\n"
 
 

@@ -85,8 +85,9 @@ static void raise_object(fal_status status, const call* call, PyObject* text) {
 }
 
 void raise_why(fal_status status, const call* call) {
-  const char* why = fal_why();
-  raise_object(status, call, PyUnicode_DecodeUTF8(why, (Py_ssize_t)strlen(why), "replace"));
+  char text[2048];
+  in_words_of_python(fal_why(), call, text, sizeof text);
+  raise_object(status, call, PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace"));
 }
 
 void raise_text(fal_status status, const call* call, const char* format, ...) {

@@ -22,10 +22,12 @@ int check_same_library(void);
 /* --- errors.c --- */
 struct call;
 int add_errors(PyObject* module);
-/* Raises the class of this status with this thread's fal_why(), unchanged, and a note of the call's arrays. */
+/* Raises the class of this status with this thread's fal_why() in Python's words, and a note of the call's arrays. */
 void raise_why(fal_status status, const struct call* call);
 /* Raises the class of this status with a text of our own. The formats are PyUnicode_FromFormat's. */
 void raise_text(fal_status status, const struct call* call, const char* format, ...);
+/* --- words.c --- */
+void in_words_of_python(const char* why, const struct call* call, char* out, size_t size);
 
 /* --- libraries.c: which library an array is of, remembered for each type --- */
 enum { BY_TABLE = 1, BY_BUFFER, BY_DLPACK, BY_CUDA_INTERFACE };
@@ -170,8 +172,10 @@ int read_band(call* call, PyObject* const* options, int same_lengths); /* causal
 int read_score(call* call, PyObject* const* options);                  /* scale, softcap, dropout */
 int raise_no_seed(const call* call);                                   /* A run with dropout needs a seed. */
 int read_option_arrays(call* call, PyObject* const* options);          /* alibi ... first_k, seed, offset */
-int view_slopes(const array* from, fal_tensor* out);                   /* (h_q) or (b, h_q) as (b or 1, 1, h_q, 1) */
-int view_pairs(const array* from, fal_tensor* out); /* the last axes of (b, h_q, s_q, s_k) as all four */
+/* Is the type one that the engine knows at all? `wanted` stands in the message. */
+int has_engine_type(const array* a, const char* wanted);
+int view_slopes(const array* from, fal_tensor* out); /* (h_q) or (b, h_q) as (b or 1, 1, h_q, 1) */
+int view_pairs(const array* from, fal_tensor* out);  /* the last axes of (b, h_q, s_q, s_k) as all four */
 
 /* --- outputs.c --- */
 enum { AS_IT_COMES, ZEROES, MINUS_INFINITY };

@@ -64,6 +64,15 @@ static PyObject* top_of(PyObject* type) {
   return top;
 }
 
+/* Of which libraries is it known what their function `empty` does? Any other module may have one that does something
+ * else. */
+static int makes_arrays(PyObject* name) {
+  static const char* const known[] = {"numpy", "torch", "cupy", NULL};
+  for (int i = 0; known[i] != NULL; ++i)
+    if (PyUnicode_CompareWithASCIIString(name, known[i]) == 0) return 1;
+  return 0;
+}
+
 /* The functions and types that a library makes arrays by. Those of numba's GPU are below numba.cuda and take the names
  * of NumPy's types. */
 static void find_makers(library* out) {
@@ -74,7 +83,7 @@ static void find_makers(library* out) {
     out->float32 = PyUnicode_InternFromString("float32");
     out->uint8 = PyUnicode_InternFromString("uint8");
     Py_XDECREF(cuda);
-  } else if (module != NULL) {
+  } else if (module != NULL && makes_arrays(out->name)) {
     out->empty = attribute(module, "empty");
     out->empty_like = attribute(module, "empty_like");
     out->float32 = attribute(module, "float32");
@@ -113,7 +122,7 @@ static int look_at(PyObject* object, library* out) {
 }
 
 int library_of(PyObject* object, library* out) {
-  PyTypeObject* type = Py_TYPE(object);
+  PyTypeObject *type = Py_TYPE(object), *forgotten;
   for (int i = 0; i < count; ++i)
     if (remembered[i].type == type) {
       *out = remembered[i].library;
@@ -123,13 +132,12 @@ int library_of(PyObject* object, library* out) {
   if (out->by == 0) return 1;
   /* A full table forgets its types in turn. What an entry refers to besides its type is a function of a module and a
    * name; these are left alive, because a call that goes on may hold them too. */
-  if (count < REMEMBERED)
-    ++count;
-  else
-    Py_DECREF((PyObject*)remembered[next].type);
+  forgotten = count < REMEMBERED ? NULL : remembered[next].type;
+  if (count < REMEMBERED) ++count;
   Py_INCREF((PyObject*)type);
   remembered[next].type = type;
   remembered[next].library = *out;
   next = (next + 1) % REMEMBERED;
+  Py_XDECREF((PyObject*)forgotten); /* last, for what this frees may run code that calls us again */
   return 1;
 }

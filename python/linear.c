@@ -114,6 +114,13 @@ static int view_decay(const call* call, const array* from, int* decay, fal_tenso
     return 1;
   }
   *decay = FAL_DECAY_TOKEN;
+  if (from->rank != (call->packed ? 2 : 3)) {
+    const char* axes = call->packed ? (call->heads_first ? "(h_v, total)" : "(total, h_v)")
+                                    : (call->heads_first ? "(b, h_v, s)" : "(b, s, h_v)");
+    raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have 1, (h_v), or %d, %s", from->name, from->rank,
+               call->packed ? 2 : 3, axes);
+    return 0;
+  }
   /* The axes of an lse are (b, h, s, 1); those of the decay are (b, s, h, 1). */
   if (!view_lse(call, from, out)) return 0;
   if (call->heads_first) {
@@ -130,7 +137,7 @@ static int view_decay(const call* call, const array* from, int* decay, fal_tenso
 static int take_decay(call* call, const char* name, PyObject* object, int writes, fal_tensor* out) {
   const array* a = take(call, name, object, writes);
   int decay = 0;
-  if (a == NULL || !view_decay(call, a, &decay, out)) return 0;
+  if (a == NULL || !has_engine_type(a, "float32") || !view_decay(call, a, &decay, out)) return 0;
   call->problem.linear.decay = decay;
   return 1;
 }

@@ -38,22 +38,48 @@ static PyMethodDef functions[] = {
     {"build_info", build_info, METH_NOARGS, DOC_build_info},
     {NULL, NULL, 0, NULL}};
 
-/* One state for the process (m_size = -1): the plans and the remembered types are shared by all who import it. */
+/* What is static here belongs to one interpreter: its classes, its remembered types. Another one of the same process
+ * would hand objects from one to the other, so it is refused. */
+static int is_first_interpreter(void) {
+  static int64_t first = -1;
+  const int64_t mine = PyInterpreterState_GetID(PyInterpreterState_Get());
+  if (mine < 0) return 0;
+  if (first < 0) first = mine;
+  if (first == mine) return 1;
+  PyErr_SetString(PyExc_ImportError,
+                  "falchion works in one interpreter of a process, and another one has imported it: sub-interpreters "
+                  "are not supported; please use threads or processes");
+  return 0;
+}
+
+/* One module for the process: who imports it anew, without the entry in sys.modules, gets the same one. */
+static PyObject* the_module;
+
+static PyObject* create(PyObject* spec, PyModuleDef* definition) {
+  (void)spec;
+  (void)definition;
+  if (!is_first_interpreter() || !check_same_library()) return NULL;
+  return the_module != NULL ? Py_NewRef(the_module) : PyModule_New("falchion._fal");
+}
+
+static int fill(PyObject* module) {
+  if (module == the_module) return 0;
+  if (!add_errors(module) || !add_plan_type(module) || !ready_attention() || !ready_attention_backward() ||
+      !ready_linear() || !ready_merge())
+    return -1;
+  the_module = Py_NewRef(module);
+  return 0;
+}
+
+static PyModuleDef_Slot slots[] = {{Py_mod_create, (void*)create}, {Py_mod_exec, (void*)fill}, {0, NULL}};
 static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT,
                                         "falchion._fal",
                                         "Attention on arrays of any library.",
-                                        -1,
+                                        0,
                                         functions,
-                                        NULL,
+                                        slots,
                                         NULL,
                                         NULL,
                                         NULL};
 
-PyMODINIT_FUNC PyInit__fal(void) {
-  PyObject* module = check_same_library() ? PyModule_Create(&definition) : NULL;
-  if (module != NULL && add_errors(module) && add_plan_type(module) && ready_attention() &&
-      ready_attention_backward() && ready_linear() && ready_merge())
-    return module;
-  Py_XDECREF(module);
-  return NULL;
-}
+PyMODINIT_FUNC PyInit__fal(void) { return PyModuleDef_Init(&definition); }

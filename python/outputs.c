@@ -77,8 +77,12 @@ PyObject* make_array(call* call, const char* name, const char* argument, int ran
   float32 = float32 && call->leader->dtype != FAL_F32; /* What is made has the leader's type without being asked. */
   if (!can_be_written(from)) return NULL;
   if (!from->has_new_empty && from->empty == NULL) {
-    PyErr_Format(PyExc_TypeError, "Falchion cannot make arrays of %U: give %s=%s", from->name, argument,
-                 strcmp(argument, "grads") == 0 ? "(grad_q, grad_k, grad_v)" : " an array to write into");
+    if (call->kind == LINEAR && call->pass == FAL_BACKWARD)
+      PyErr_Format(PyExc_TypeError, "%s makes its gradients, and Falchion cannot make arrays of %U", call->function,
+                   from->name);
+    else
+      PyErr_Format(PyExc_TypeError, "Falchion cannot make arrays of %U: give %s=%s", from->name, argument,
+                   strcmp(argument, "grads") == 0 ? "(grad_q, grad_k, grad_v)" : " an array to write into");
     return NULL;
   }
   tuple = shape_tuple(rank, shape);

@@ -2,6 +2,7 @@
  * arrays. falchion.Plan is made from it in Python, where the texts get their form for notebooks. */
 #include <string.h>
 
+#include "docstrings.inc"
 #include "fal.h"
 
 typedef struct plan_object {
@@ -217,7 +218,7 @@ static PyType_Slot slots[] = {{Py_tp_init, (void*)plan_init},
                               {Py_tp_call, (void*)plan_call},
                               {Py_tp_methods, methods},
                               {Py_tp_getset, properties},
-                              {Py_tp_doc, (void*)"A decided way to run one problem."},
+                              {Py_tp_doc, (void*)DOC_Plan},
                               {0, NULL}};
 static PyType_Spec spec = {"falchion._fal.Plan", sizeof(plan_object), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE,
                            slots};

@@ -12,8 +12,8 @@ def _shape(text: str) -> tuple[int, ...]:
         shape = tuple(int(extent) for extent in text.split(","))
     except ValueError:
         shape = ()
-    if len(shape) != 4:
-        raise argparse.ArgumentTypeError(f"{text!r} is no shape: it is four numbers b,s,h,d")
+    if len(shape) != 4 or min(shape) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape: it is four numbers b,s,h,d, each 0 or more")
     return shape
 
 

@@ -471,6 +471,8 @@ def _explain_text(*args: Any, **keywords: Any) -> tuple[str, str]: ...
 
 @disjoint_base
 class Plan:
+    """A decided way to run one problem."""
+
     def __init__(
         self,
         q: Any,

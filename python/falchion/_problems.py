@@ -1,9 +1,26 @@
 """What bench and verify have in common: arrays of random numbers on a device, by NumPy or by PyTorch, and progress."""
 
+import re
 import sys
 from typing import Any
 
 DTYPES = ("float32", "float16", "bfloat16")
+
+
+def _torch_with(device: str) -> Any:
+    """PyTorch, once it is sure that it can work on this device."""
+    from falchion import Invalid
+
+    if not re.fullmatch(r"cuda(:\d+)?", device):
+        raise Invalid(f"device = {device!r}: it is cpu, cuda or cuda:1")
+    try:
+        import torch
+    except OSError as why:  # a library of CUDA that PyTorch wants
+        raise ImportError(f"torch cannot be imported: {why}") from why
+    count, index = torch.cuda.device_count(), int(device.partition(":")[2] or 0)
+    if index >= count:
+        raise Invalid(f"device = {device!r}: PyTorch finds {count} GPUs here")
+    return torch
 
 
 class Maker:
@@ -17,9 +34,7 @@ class Maker:
         self.device = device
         self.torch: Any = None
         if device != "cpu":
-            import torch
-
-            self.torch = torch
+            self.torch = _torch_with(device)
 
     def why_not(self, dtype: str) -> str | None:
         """Why there are no arrays of this type here, or None."""

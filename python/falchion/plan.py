@@ -17,7 +17,10 @@ class Explanation(str):
     In a notebook it is a table with the paths that were not taken folded away, and a picture of the band.
     """
 
-    json: dict[str, Any]
+    if TYPE_CHECKING:
+        json: dict[str, Any]
+    else:
+        json: dict  # typing.get_type_hints looks for each name when it is asked, and Any is not there
 
     @classmethod
     def of(cls, texts: tuple[str, str]) -> Explanation:
@@ -69,7 +72,7 @@ class Plan(_fal.Plan):
         return self.explain()._repr_html_()
 
 
-def explain(q: Any, k: Any = None, v: Any = None, dtype: Any = None, **options: Any) -> Explanation:
+def explain(q: object, k: object = None, v: object = None, dtype: object = None, **options: object) -> Explanation:
     """What Plan(q, k, v, dtype, ...) would decide and why, also where there is no such plan. It needs no GPU.
 
     >>> import falchion

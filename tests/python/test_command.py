@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import falchion
@@ -109,6 +110,7 @@ def test_bench(capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "words"),
     [
         (["explain", "1,2,3"], "it is four numbers"),
+        (["bench", "--shape", "1,-1,2,3"], "each 0 or more"),
         (["explain", "1,2,3,x"], "it is four numbers"),
         ([], "required"),
         (["explain", "1,2,3,4", "--dtype", "int8"], "invalid choice"),
@@ -127,8 +129,20 @@ def test_bad_usage(capsys: pytest.CaptureFixture[str], arguments: list[str], wor
         (["explain", "1,2,3,4", "--target", "sm70"], "target = 'sm70'"),
         (["bench", "--repeats", "0"], "repeats = 0"),
         (["verify", "--threads", "-1"], "threads = -1"),
+        (["bench", "--device", "nonsense"], "device = 'nonsense': it is cpu, cuda or cuda:1"),
+        (["verify", "--device", "cuda:-1"], "device = 'cuda:-1'"),
     ],
 )
 def test_what_could_not_be_done(capsys: pytest.CaptureFixture[str], arguments: list[str], words: str) -> None:
     code, _, err = run(capsys, *arguments)
-    assert code == 2 and err.startswith("falchion: ") and words in err
+    assert code == 2 and err.startswith("falchion: ") and words in err and err.count("\n") == 1
+
+
+def test_a_torch_that_cannot_be_imported(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "torch.py").write_text('raise OSError("libcudart.so.13 is not there")\n')
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    code, _, err = run(capsys, "bench", "--device", "cuda")
+    assert code == 2 and err == "falchion: torch cannot be imported: libcudart.so.13 is not there\n"

@@ -123,7 +123,7 @@ def test_what_linear_attention_refuses() -> None:
         ({"feature_map": "relu"}, falchion.Invalid, "feature_map = 'relu'"),
         ({"eps": -1.0, "normalise": True}, falchion.Invalid, "eps = -1"),
         ({"scale": 0}, falchion.Invalid, "scale = 0"),
-        ({"decay": np.zeros(3, np.float32)}, falchion.Invalid, r"decay.shape\[2\] = 3"),
+        ({"decay": np.zeros(3, np.float32)}, falchion.Invalid, r"decay.shape\[0\] = 3"),
         ({"decay": np.zeros((2, 6), np.float32)}, falchion.Invalid, "decay has 2 axes"),
         ({"initial_state": state.astype(np.float16)}, falchion.Invalid, "states are float32"),
         (
@@ -132,7 +132,7 @@ def test_what_linear_attention_refuses() -> None:
             r"initial_state has 3 axes: it must have 4, \(b, h_v, d_qk, d_v\)",
         ),
         ({"initial_state": state, "normalise": True}, TypeError, r"initial_state must be a pair \(S, z\)"),
-        ({"state_out": state[:, :1]}, falchion.Invalid, "final_state.shape"),
+        ({"state_out": state[:, :1]}, falchion.Invalid, "state_out.shape"),
         ({"cu_seqlens": np.array([0, 6], np.int32)}, falchion.Invalid, r"it must have 3, \(total, h, d\)"),
         ({"segments": -2}, falchion.Invalid, "segments = -2"),
         ({"v": v[:, :, :1], "k": k}, falchion.Invalid, "h_v = 1 is not a multiple of h_qk = 2"),

@@ -1,11 +1,15 @@
 """Threads that share a plan, processes that are forked, and memory and references that come back."""
 
+import ctypes
 import gc
 import os
 import resource
 import subprocess
 import sys
 import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import falchion
@@ -16,28 +20,24 @@ SHAPE = (1, 64, 4, 32)
 
 
 def test_threads_share_a_plan() -> None:
-    """Each thread has its own workspace, and the GIL is free while the engine runs."""
+    """Each thread has its own workspace. An exception in one of them fails the test, for the result of each is asked for."""
     inputs = [normal(seed, *[SHAPE] * 3) for seed in range(4)]
     plan = falchion.Plan(SHAPE, dtype="float32", causal=True, threads=1)
     want = [falchion.attention(*x, causal=True, threads=1) for x in inputs]
-    wrong: list[Any] = []
 
-    def work(x: Any, expected: Any) -> None:
-        out = np.empty(SHAPE, np.float32)
+    def wrong(x: Any, expected: Any) -> list[int]:
+        out, found = np.empty(SHAPE, np.float32), []
         for turn in range(200):
             if turn % 2:
                 plan(*x, out=out)
             else:
                 falchion.attention(*x, causal=True, threads=1, out=out)
             if not np.array_equal(out, expected):
-                wrong.append(turn)
+                found.append(turn)
+        return found
 
-    threads = [threading.Thread(target=work, args=pair) for pair in zip(inputs, want, strict=True)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(len(inputs)) as threads:
+        assert list(threads.map(wrong, inputs, want)) == [[]] * len(inputs)
 
 
 def test_a_plan_that_is_forgotten_while_it_runs() -> None:
@@ -45,44 +45,60 @@ def test_a_plan_that_is_forgotten_while_it_runs() -> None:
     x = normal(5, *[(1, 256, 4, 32)] * 3)
     want = falchion.attention(*x, threads=1)
     stop = threading.Event()
-    wrong: list[int] = []
 
-    def work() -> None:
+    def wrong() -> int:
+        found = 0
         while not stop.is_set():
-            if not np.array_equal(falchion.attention(*x, threads=1), want):
-                wrong.append(1)
+            found += not np.array_equal(falchion.attention(*x, threads=1), want)
+        return found
 
-    threads = [threading.Thread(target=work) for _ in range(2)]
-    for thread in threads:
-        thread.start()
     small = normal(6, *[(1, 2, 1, 8)] * 3)
-    for turn in range(30):
-        for window in range(70):
-            falchion.attention(*small, window=(window, 0))
-        falchion.plan_cache_clear()
-    stop.set()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(2) as threads:
+        running = [threads.submit(wrong) for _ in range(2)]
+        try:
+            for _ in range(30):
+                for window in range(70):
+                    falchion.attention(*small, window=(window, 0))
+                falchion.plan_cache_clear()
+        finally:
+            stop.set()
+        assert [thread.result() for thread in running] == [0, 0]
+
+
+def ticks_during(call: Callable[[], Any]) -> tuple[int, float]:
+    """How often another thread came to read the clock within a call, its first and last tenth left out, and the seconds
+    that the call took. While a call holds the GIL no other thread reads it."""
+    times: list[float] = []
+    stop = threading.Event()
+
+    def tick() -> None:
+        while not stop.is_set():
+            times.append(time.perf_counter())
+            time.sleep(0.0005)
+
+    with ThreadPoolExecutor(1) as threads:
+        ticking = threads.submit(tick)
+        try:
+            time.sleep(0.01)
+            start = time.perf_counter()
+            call()
+            took = time.perf_counter() - start
+        finally:
+            stop.set()
+        ticking.result()
+    return sum(start + 0.1 * took < at < start + 0.9 * took for at in times), took
 
 
 def test_the_gil_is_free_while_the_engine_runs() -> None:
     x = normal(7, *[(1, 1500, 8, 64)] * 3)
-    counted = [0]
-    stop = threading.Event()
+    ticks, took = ticks_during(lambda: falchion.attention(*x, threads=1))
+    assert took > 0.01 and ticks >= 3
 
-    def count() -> None:
-        while not stop.is_set():
-            counted[0] += 1
 
-    thread = threading.Thread(target=count)
-    thread.start()
-    before = counted[0]
-    falchion.attention(*x, threads=1)  # some 50 ms; with the GIL held nothing would be counted
-    during = counted[0] - before
-    stop.set()
-    thread.join()
-    assert during > 100
+def test_a_call_that_holds_the_gil_would_be_seen() -> None:
+    """PyDLL keeps the GIL, as a call of ours must not."""
+    ticks, took = ticks_during(lambda: ctypes.PyDLL(None).usleep(50000))
+    assert took > 0.04 and ticks == 0
 
 
 def test_fork() -> None:
@@ -99,6 +115,27 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 assert np.array_equal(falchion.attention(*x, causal=True, threads=2), want)
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=os.environ)
+
+
+def test_another_interpreter_is_refused() -> None:
+    """What is static in the module belongs to one interpreter. A sub-interpreter gets an ImportError in words."""
+    program = r"""
+import sys
+try:
+    import _interpreters as interpreters
+except ImportError:
+    import _xxsubinterpreters as interpreters
+run = getattr(interpreters, "exec", None) or interpreters.run_string
+import falchion
+other = interpreters.create()
+run(other, f"import sys; sys.path[:] = {sys.path!r}\ntry: import falchion\nexcept ImportError as why: print(why, flush=True)")
+import falchion._fal as before
+del sys.modules["falchion._fal"]
+import falchion._fal as again
+assert again is before and falchion.version()
+"""
+    done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60)
+    assert done.stdout.startswith("falchion works in one interpreter of a process")
 
 
 def test_references_come_back() -> None:

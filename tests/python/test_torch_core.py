@@ -98,10 +98,10 @@ def test_mixed() -> None:
     if torch.cuda.is_available():
         with pytest.raises(falchion.Invalid, match="k lies on a GPU, but q in the host's memory"):
             falchion.attention(q, k.cuda(), v)
-    with pytest.raises(Exception, match="meta|device"):
+    with pytest.raises(RuntimeError, match="^q: torch gives no memory of this array: [^\n]*meta[^\n]*$"):
         falchion.attention(*(x.to("meta") for x in (q, k, v)))
-    with pytest.raises((falchion.Error, RuntimeError, TypeError)):
-        falchion.attention(q.to_sparse(), k, v)
+    with pytest.raises(RuntimeError, match="^k: torch gives no memory of this array: [^\n]*$"):
+        falchion.attention(q, k.to_sparse(), v)
     with pytest.raises(falchion.Invalid, match="q has the type float64"):
         falchion.attention(q.double(), k, v)
     # Nothing is recorded, so a tensor that requires a gradient is only read where torch records nothing either.
