@@ -102,10 +102,15 @@ def rows(q: Any, k: Any, v: Any, layout: str, packed: bool) -> dict[str, jax.Arr
     return arrays
 
 
-def lengths(name: str, x: Any) -> jax.Array:
+def lengths(name: str, x: Any, b: int | None = None) -> jax.Array:
+    """A list of b lengths; without b it is where packed sequences start, with the end of the last one."""
     array = jnp.asarray(x)
     if not jnp.issubdtype(array.dtype, jnp.integer) or array.ndim != 1:
         raise Invalid(f"{name} is {array.dtype.name} {array.shape}: it must be a list of integers, one a sequence")
+    if b is None and array.shape[0] == 0:
+        raise Invalid(f"{name} has 0 numbers: it must have b + 1")
+    if b is not None and array.shape[0] != b:
+        raise Invalid(f"{name} has {array.shape[0]} numbers: it must have b, and b = {b}")
     return array.astype(jnp.int32)
 
 
@@ -139,7 +144,16 @@ def longest(name: str, given: Any, rows: int) -> int:
 
 
 def score_arrays(
-    *, alibi: Any, bias: Any, mask: Any, dropout: float, seed: Any, used_q: Any, used_k: Any, first_k: Any
+    *,
+    b: int = 0,
+    alibi: Any,
+    bias: Any = None,
+    mask: Any = None,
+    dropout: float,
+    seed: Any,
+    used_q: Any = None,
+    used_k: Any = None,
+    first_k: Any = None,
 ) -> dict[str, jax.Array]:
     """The optional operands that are there, by the names that the handlers know."""
     arrays: dict[str, jax.Array] = {}
@@ -158,7 +172,7 @@ def score_arrays(
         arrays["rng"] = seed_words(seed)
     for name, given in (("used_q", used_q), ("used_k", used_k), ("first_k", first_k)):
         if given is not None:
-            arrays[name] = lengths(name, given)
+            arrays[name] = lengths(name, given, b)
     return arrays
 
 
