@@ -92,6 +92,25 @@ def test_examples_under_vmap_drop_different_elements() -> None:
     assert float((o[0] != o[1]).mean()) > 0.5
 
 
+def test_vmap_of_the_backward_pass_alone_drops_what_the_forward_pass_dropped() -> None:
+    q, k, v = (x[:, :5, :, :8] for x in qkv())
+
+    def attend(q: Any) -> jax.Array:
+        return fj.attention(q, k, v, dropout=0.5, seed=3)
+
+    o, backward = jax.vjp(attend, q)
+    given = random(9, N, *o.shape)
+    alone = jnp.stack([backward(x)[0] for x in given])
+    close(jax.vmap(backward)(given)[0], alone, 0)
+
+    def both(q: Any, given: Any) -> jax.Array:  # the inner vmap sees the gradient alone, the outer one all of it
+        return jax.vmap(jax.vjp(attend, q)[1])(given)[0]
+
+    q, given = jnp.stack([q, q]), jnp.stack([given, given])
+    o, backward = jax.vjp(jax.vmap(attend), q)
+    close(jax.vmap(both)(q, given), jnp.stack([backward(x)[0] for x in given.swapaxes(0, 1)], 1), 0)
+
+
 def test_jit_compiles_once() -> None:
     traced = []
 
