@@ -26,6 +26,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "mask": ({"mask": jnp.zeros((19, 33))}, "mask has the type float32: it must be bool"),
     "alibi": ({"alibi": jnp.zeros((1, 2, 4))}, r"alibi has the shape \(1, 2, 4\)"),
     "dropout": ({"dropout": 0.5}, "dropout needs a seed"),
+    "seed": ({"dropout": 0.5, "seed": 1 << 64}, "seed = 18446744073709551616: it must fit 64 bits"),
     "used_k": ({"used_k": jnp.zeros(2)}, r"used_k is float32 \(2,\): it must be a list of integers"),
 }
 

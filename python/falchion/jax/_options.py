@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from falchion import Invalid
 
@@ -115,12 +116,21 @@ def lengths(name: str, x: Any, b: int | None = None) -> jax.Array:
 
 
 def seed_words(seed: Any) -> jax.Array:
-    """Four uint32: seed and offset, low halves first. The seed is a key of jax.random, or an integer."""
+    """Four uint32: seed and offset, low halves first. The seed is a key of jax.random, or an integer.
+
+    Every type of an integer gives the same words: those of its 64 bits, where a negative one has its sign in the high
+    half.
+    """
+    if isinstance(seed, (np.ndarray, np.generic)) and seed.ndim == 0 and np.issubdtype(seed.dtype, np.integer):
+        seed = int(seed)  # before JAX makes 32 bits of it
     if isinstance(seed, int):
+        if not -(1 << 63) <= seed < 1 << 64:
+            raise Invalid(f"seed = {seed}: it must fit 64 bits")
         return jnp.array([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF, 0, 0], jnp.uint32)
     array = jnp.asarray(seed)
     if array.ndim == 0 and jnp.issubdtype(array.dtype, jnp.integer):
-        return jnp.zeros(4, jnp.uint32).at[0].set(array.astype(jnp.uint32))
+        high = array >> 32 if array.dtype.itemsize == 8 else jnp.where(array < 0, -1, 0)
+        return jnp.stack([array.astype(jnp.uint32), high.astype(jnp.uint32), *[jnp.uint32(0)] * 2])
     return jax.random.bits(seed, (4,), jnp.uint32)
 
 
