@@ -15,10 +15,6 @@ struct AttentionOperation {
 
   static const Known* find(std::string_view name);
   static void take_rng(const std::uint64_t* at, Operands* operands) { operands->rng.at = at; }
-  /// How many sequences there are is one less than the entries of cu_seqlens_q.
-  static void take_count(std::string_view name, std::int64_t entries, Problem* problem) {
-    if (name == "cu_seqlens_q") problem->b = entries - 1;
-  }
   static void complete(std::int32_t pass, std::string_view results, Attributes* attributes, Operands* operands,
                        Problem* problem);
   static fal_status run(const fal_plan* plan, const Operands& operands, void* workspace, std::size_t bytes,

@@ -73,13 +73,14 @@ std::string view(std::string_view name, const Buffer& buffer, Axes axes, bool he
       *out = dense(buffer, {d[0], d[1], d[2], 1});
       return "";
     case Axes::lengths:
+    case Axes::starts:
     case Axes::rng: break;
   }
   return std::string(name) + " is no tensor";
 }
 
 std::string check_array(std::string_view name, const Buffer& buffer, Axes axes) {
-  if (axes == Axes::lengths) {
+  if (axes == Axes::lengths || axes == Axes::starts) {
     if (buffer.dims.size() != 1) return wrong(name, buffer, "a list of lengths");
     return buffer.dtype == DataType::S32 ? "" : std::string(name) + " must be int32";
   }
@@ -87,6 +88,14 @@ std::string check_array(std::string_view name, const Buffer& buffer, Axes axes) 
   if (!halves && buffer.dtype != DataType::U64) return std::string(name) + " must be uint32 or uint64";
   const std::int64_t wanted = halves ? 4 : 2;
   return buffer.dims.size() == 1 && buffer.dims[0] == wanted ? "" : wrong(name, buffer, halves ? "(4)" : "(2)");
+}
+
+std::string check_count(std::string_view name, const Buffer& buffer, Axes axes, std::int64_t b) {
+  if (axes != Axes::lengths && axes != Axes::starts) return "";
+  const bool starts = axes == Axes::starts;
+  if (buffer.dims[0] == (starts ? b + 1 : b)) return "";
+  return std::string(name) + " has " + std::to_string(buffer.dims[0]) + " numbers; it must have " +
+         (starts ? "b + 1" : "b") + ", and b = " + std::to_string(b);
 }
 
 std::string_view next_name(std::string_view* list) {

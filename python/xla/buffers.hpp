@@ -21,7 +21,8 @@ enum class Axes {
   slopes,      // (h) or (b, h)
   state,       // (b, h, d_qk, d_v)
   state_z,     // (b, h, d_qk)
-  lengths,     // (b) or (b + 1), int32
+  lengths,     // (b), int32
+  starts,      // (b + 1), int32: where packed sequences start, and where the last one ends
   rng,         // two 64-bit numbers, as two uint64 or four uint32 (the low half first)
 };
 
@@ -40,6 +41,9 @@ std::string view(std::string_view name, const Buffer& buffer, Axes axes, bool he
 
 /// Checks a buffer of lengths or of numbers for dropout. Returns what is wrong with it, or "".
 std::string check_array(std::string_view name, const Buffer& buffer, Axes axes);
+
+/// Checks that a list of lengths or starts has an entry for each of b sequences. Returns what is wrong with it, or "".
+std::string check_count(std::string_view name, const Buffer& buffer, Axes axes, std::int64_t b);
 
 /// Takes the next name off a list like "q k v".
 std::string_view next_name(std::string_view* list);

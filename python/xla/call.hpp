@@ -56,7 +56,21 @@ std::string take(std::string_view names, const Buffers& buffers, bool heads_firs
       continue;
     }
     operands->*known->lengths = static_cast<const std::int32_t*>(buffer.data);
-    Operation::take_count(name, buffer.dims[0], problem);
+    if (known->axes == Axes::starts) problem->b = buffer.dims[0] - 1;
+  }
+  return "";
+}
+
+/// Checks the lists of lengths once b is known: the engine reads b or b + 1 numbers of each and cannot see how many
+/// there are. `take` has found all of these names and buffers.
+template <class Operation, class Buffers>
+std::string check_counts(std::string_view names, const Buffers& buffers, std::int64_t b) {
+  for (std::size_t i = 0; !names.empty(); ++i) {
+    const std::string_view name = next_name(&names);
+    Buffer buffer;
+    buffer_at(buffers, i, &buffer);
+    std::string why = check_count(name, buffer, Operation::find(name)->axes, b);
+    if (!why.empty()) return why;
   }
   return "";
 }
@@ -96,6 +110,8 @@ xla::ffi::Error call(std::int32_t pass, const Platform& platform, const xla::ffi
 
   // Put the problem together.
   Operation::complete(pass, outputs, &attributes, &operands, &problem);
+  if (why.empty()) why = check_counts<Operation>(attributes.text("operands"), inputs, problem.b);
+  if (why.empty()) why = check_counts<Operation>(outputs, results, problem.b);
   question.pass = pass;
   question.backend = attributes.code("backend");
   question.device = platform.device;

@@ -18,7 +18,7 @@ constexpr Known kNames[] = {
     {.name = "initial_z", .axes = Axes::state_z, .tensor = &Operands::initial_z},
     {.name = "final_state", .axes = Axes::state, .tensor = &Operands::final_state, .flag = &Problem::final_state},
     {.name = "final_z", .axes = Axes::state_z, .tensor = &Operands::final_z},
-    {.name = "cu_seqlens", .axes = Axes::lengths, .lengths = &Operands::cu_seqlens, .flag = &Problem::packed},
+    {.name = "cu_seqlens", .axes = Axes::starts, .lengths = &Operands::cu_seqlens, .flag = &Problem::packed},
     {.name = "grad_o", .axes = Axes::rows, .tensor = &Operands::grad_o},
     {.name = "grad_final_state",
      .axes = Axes::state,

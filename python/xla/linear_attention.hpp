@@ -15,7 +15,6 @@ struct LinearOperation {
 
   static const Known* find(std::string_view name);
   static void take_rng(const std::uint64_t*, Operands*) {}  // no name of the table is rng
-  static void take_count(std::string_view, std::int64_t entries, Problem* problem) { problem->b = entries - 1; }
   static void complete(std::int32_t pass, std::string_view results, Attributes* attributes, Operands* operands,
                        Problem* problem);
   static fal_status run(const fal_plan* plan, const Operands& operands, void* workspace, std::size_t bytes,

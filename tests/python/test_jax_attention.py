@@ -9,6 +9,7 @@ import pytest
 jax = pytest.importorskip("jax", reason="jax is not installed")
 import falchion.jax as fj
 import jax.numpy as jnp
+from falchion.jax import _options
 from jax_formula import attention as formula
 
 B, S_Q, S_K, H_Q, H_K, D_QK, D_V = 2, 19, 33, 4, 2, 16, 24
@@ -174,12 +175,25 @@ def test_dropout() -> None:
     close(dropped(key), dropped(key), 0)
     for other in (jax.random.key(6), 5, 1 << 40):
         assert float((dropped(other) != dropped(key)).mean()) > 0.2
-    close(dropped(7), jax.jit(dropped)(jnp.int32(7)), 0)  # an integer may be traced
 
     def loss(attention: Any, **options: Any) -> Any:
         return jax.jit(jax.grad(lambda *x: jnp.sin(attention(*x, **options)).sum(), (0, 1, 2)))(*qkv())
 
     close(loss(fj.attention, dropout=p, seed=key), loss(formula, kept=kept), 1e-5)
+
+
+@pytest.mark.parametrize("seed", [7, -1, -(1 << 31), (1 << 32) + 1, -(1 << 40), (1 << 63) + 5])
+def test_integer_seeds(seed: int) -> None:
+    """An integer gives the same seed in every type that holds it, also where it is traced."""
+    words = [seed & 0xFFFFFFFF, seed >> 32 & 0xFFFFFFFF, 0, 0]
+    traced = jax.jit(_options.seed_words)
+    for kind in ("int8", "int32", "int64", "uint64"):
+        if np.iinfo(kind).min <= seed <= np.iinfo(kind).max:
+            given = np.array(seed, kind)
+            assert _options.seed_words(given).tolist() == _options.seed_words(given[()]).tolist() == words
+            if given.itemsize < 8:
+                assert traced(jnp.asarray(given)).tolist() == words
+    assert _options.seed_words(seed).tolist() == words
 
 
 def test_empty_extents() -> None:

@@ -1,5 +1,6 @@
 """What falchion.jax refuses, and with which words: while tracing where it can be seen, else when the program runs."""
 
+import itertools
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import falchion
 import falchion.jax as fj
 import jax.numpy as jnp
 from falchion.jax import _calls
-from test_jax_attention import qkv, random
+from test_jax_attention import B, qkv, random
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "causal": ({"causal": True}, "causal=True does not say how the diagonal lies"),
@@ -25,6 +26,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "mask": ({"mask": jnp.zeros((19, 33))}, "mask has the type float32: it must be bool"),
     "alibi": ({"alibi": jnp.zeros((1, 2, 4))}, r"alibi has the shape \(1, 2, 4\)"),
     "dropout": ({"dropout": 0.5}, "dropout needs a seed"),
+    "seed": ({"dropout": 0.5, "seed": 1 << 64}, "seed = 18446744073709551616: it must fit 64 bits"),
     "used_k": ({"used_k": jnp.zeros(2)}, r"used_k is float32 \(2,\): it must be a list of integers"),
 }
 
@@ -47,6 +49,26 @@ def test_shapes_and_types_while_tracing() -> None:
         fj.varlen(q[0], k[0], v[0], jnp.array([0, 1, 19]), jnp.array([0, 33]))
     with pytest.raises(TypeError, match="scale must be a number of Python"):
         jax.jit(lambda scale: fj.attention(q, k, v, scale=scale))(0.5)
+
+
+@pytest.mark.parametrize("name", ["used_q", "used_k", "first_k"])
+@pytest.mark.parametrize("n", [B - 1, B + 1])
+def test_lengths_of_another_number(name: str, n: int) -> None:
+    """The engine reads b numbers, so a shorter list would be read past its end."""
+    with pytest.raises(falchion.Invalid, match=f"{name} has {n} numbers: it must have b, and b = {B}"):
+        fj.attention(*qkv(), **{name: jnp.ones(n, jnp.int32)})
+    many = jnp.ones((3, n), jnp.int32)
+    with pytest.raises(falchion.Invalid, match=f"{name} has {n} numbers"):
+        jax.vmap(lambda given: fj.attention(*qkv(), **{name: given}))(many)
+
+
+def test_no_starts_of_packed_sequences() -> None:
+    q, k, v = (x[0] for x in qkv())
+    none = jnp.ones(0, jnp.int32)
+    with pytest.raises(falchion.Invalid, match=r"cu_seqlens_q has 0 numbers: it must have b \+ 1"):
+        fj.varlen(q, k, v, none)
+    with pytest.raises(falchion.Invalid, match=r"cu_seqlens has 0 numbers: it must have b \+ 1"):
+        fj.linear_attention(q, q, q, cu_seqlens=none)
 
 
 # A backend that cannot use operands where they lie.
@@ -112,3 +134,12 @@ def test_a_call_that_names_its_buffers_wrongly() -> None:
     ):
         with pytest.raises(jax.errors.JaxRuntimeError, match=why):
             run(operands, results, **changed)
+    for n, name in itertools.product((B - 1, B + 1), ("used_q", "used_k", "first_k")):
+        with pytest.raises(jax.errors.JaxRuntimeError, match=f"{name} has {n} numbers; it must have b, and b = {B}"):
+            run({"q": q, "k": k, "v": v, name: jnp.ones(n, jnp.int32)}, {"o": o})
+    packed = {"q": q[0], "k": k[0], "v": v[0], "cu_seqlens_q": jnp.array([0, 4, 19])}
+    for starts in ([0, 33], [0, 4, 9, 33]):
+        why = rf"cu_seqlens_. has . numbers; it must have b \+ 1, and b = {len(starts) - 1}"
+        with pytest.raises(jax.errors.JaxRuntimeError, match=why):
+            one = jax.ShapeDtypeStruct(o.shape[1:], o.dtype)
+            run(packed | {"cu_seqlens_k": jnp.array(starts)}, {"o": one}, max_q=19, max_k=33)

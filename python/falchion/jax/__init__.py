@@ -83,6 +83,7 @@ def attention(
     s = 2 if layout == "bhsd" else 1
     same = arrays["q"].shape[s] == arrays["k"].shape[s] and used_q is used_k and first_k is None
     arrays |= _options.score_arrays(
+        b=arrays["q"].shape[0],
         alibi=alibi,
         bias=bias,
         mask=mask,
@@ -135,9 +136,7 @@ def varlen(
       o, (rows, h_q, d_v); with return_lse the pair (o, lse), where lse is (h_q, rows).
     """
     arrays = _options.rows(q, k, v, layout, packed=True)
-    arrays |= _options.score_arrays(
-        alibi=alibi, bias=None, mask=None, dropout=dropout, seed=seed, used_q=None, used_k=None, first_k=None
-    )
+    arrays |= _options.score_arrays(alibi=alibi, dropout=dropout, seed=seed)
     same = cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q
     arrays["cu_seqlens_q"] = _options.lengths("cu_seqlens_q", cu_seqlens_q)
     arrays["cu_seqlens_k"] = arrays["cu_seqlens_q"] if same else _options.lengths("cu_seqlens_k", cu_seqlens_k)

@@ -41,8 +41,14 @@ def fill_gaps(options: Options, arrays: Arrays, out: Arrays) -> Arrays:
 
 
 def can_fold(arrays: Arrays, batched: Batched) -> bool:
-    """One run has one list of packed sequences, and one seed."""
-    return "cu_seqlens_q" not in arrays and not batched.get("rng", False)
+    """One run has one list of packed sequences, and one seed.
+
+    Which elements are dropped depends on the place in b, so with dropout the backward pass is folded only where the
+    forward pass was: then o has the new axis. It has not where vmap sees the gradient alone, as in jax.jacrev.
+    """
+    if "cu_seqlens_q" in arrays or batched.get("rng", False):
+        return False
+    return "rng" not in arrays or batched.get("o", True)
 
 
 @functools.cache

@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from falchion import Invalid
 
@@ -102,20 +103,34 @@ def rows(q: Any, k: Any, v: Any, layout: str, packed: bool) -> dict[str, jax.Arr
     return arrays
 
 
-def lengths(name: str, x: Any) -> jax.Array:
+def lengths(name: str, x: Any, b: int | None = None) -> jax.Array:
+    """A list of b lengths; without b it is where packed sequences start, with the end of the last one."""
     array = jnp.asarray(x)
     if not jnp.issubdtype(array.dtype, jnp.integer) or array.ndim != 1:
         raise Invalid(f"{name} is {array.dtype.name} {array.shape}: it must be a list of integers, one a sequence")
+    if b is None and array.shape[0] == 0:
+        raise Invalid(f"{name} has 0 numbers: it must have b + 1")
+    if b is not None and array.shape[0] != b:
+        raise Invalid(f"{name} has {array.shape[0]} numbers: it must have b, and b = {b}")
     return array.astype(jnp.int32)
 
 
 def seed_words(seed: Any) -> jax.Array:
-    """Four uint32: seed and offset, low halves first. The seed is a key of jax.random, or an integer."""
+    """Four uint32: seed and offset, low halves first. The seed is a key of jax.random, or an integer.
+
+    Every type of an integer gives the same words: those of its 64 bits, where a negative one has its sign in the high
+    half.
+    """
+    if isinstance(seed, (np.ndarray, np.generic)) and seed.ndim == 0 and np.issubdtype(seed.dtype, np.integer):
+        seed = int(seed)  # before JAX makes 32 bits of it
     if isinstance(seed, int):
+        if not -(1 << 63) <= seed < 1 << 64:
+            raise Invalid(f"seed = {seed}: it must fit 64 bits")
         return jnp.array([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF, 0, 0], jnp.uint32)
     array = jnp.asarray(seed)
     if array.ndim == 0 and jnp.issubdtype(array.dtype, jnp.integer):
-        return jnp.zeros(4, jnp.uint32).at[0].set(array.astype(jnp.uint32))
+        high = array >> 32 if array.dtype.itemsize == 8 else jnp.where(array < 0, -1, 0)
+        return jnp.stack([array.astype(jnp.uint32), high.astype(jnp.uint32), *[jnp.uint32(0)] * 2])
     return jax.random.bits(seed, (4,), jnp.uint32)
 
 
@@ -139,7 +154,16 @@ def longest(name: str, given: Any, rows: int) -> int:
 
 
 def score_arrays(
-    *, alibi: Any, bias: Any, mask: Any, dropout: float, seed: Any, used_q: Any, used_k: Any, first_k: Any
+    *,
+    b: int = 0,
+    alibi: Any,
+    bias: Any = None,
+    mask: Any = None,
+    dropout: float,
+    seed: Any,
+    used_q: Any = None,
+    used_k: Any = None,
+    first_k: Any = None,
 ) -> dict[str, jax.Array]:
     """The optional operands that are there, by the names that the handlers know."""
     arrays: dict[str, jax.Array] = {}
@@ -158,7 +182,7 @@ def score_arrays(
         arrays["rng"] = seed_words(seed)
     for name, given in (("used_q", used_q), ("used_k", used_k), ("first_k", first_k)):
         if given is not None:
-            arrays[name] = lengths(name, given)
+            arrays[name] = lengths(name, given, b)
     return arrays
 
 
