@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._autograd import autograd_kernel
 from ._linear_ops import COUNT, LinearOptions
+from ._ops import library
 from ._options import Backend, Layout, autocast, longest, no_forward_mode, no_second_derivative
 
 
@@ -81,6 +83,26 @@ class EagerLinearAttention(LinearAttention):
         raise no_forward_mode()
 
 
+class OneLevel(torch.autograd.function._SingleLevelFunction):
+    """The operator itself as autograd sees it; _function.py has the same for attention."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            output = torch.ops.falchion.linear_attention(*args)
+        LinearAttention.setup_context(ctx, args, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return LinearAttention.backward(ctx, *grads)
+
+
+library.impl(
+    "linear_attention", autograd_kernel(torch.ops.falchion.linear_attention, OneLevel), "Autograd"
+)
+
+
 def _state_shape(tensors: tuple[Any, ...], options: LinearOptions) -> tuple[int, ...]:
     q, _, v, _, _, _, cu_seqlens = tensors
     packed = cu_seqlens is not None
@@ -130,13 +152,10 @@ def linear_attention(
         return_state,
     )
     tensors = (q, k, v, decay, state, z, cu_seqlens)
-    recorded = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-    if not torch.compiler.is_compiling():
-        found = EagerLinearAttention.apply(*tensors, *options)
-    elif recorded:
-        found = LinearAttention.apply(*tensors, *options)
-    else:
+    if torch.compiler.is_compiling():
         found = torch.ops.falchion.linear_attention(*tensors, *options)
+    else:
+        found = EagerLinearAttention.apply(*tensors, *options)
     o, last, last_z = found
     if not return_state:
         return o
