@@ -111,6 +111,23 @@ def _state_shape(tensors: tuple[Any, ...], options: LinearOptions) -> tuple[int,
     return (b, heads, q.shape[-1], v.shape[-1])
 
 
+def _states(initial: Any, normalise: bool) -> tuple[Tensor | None, Tensor | None]:
+    """initial_state as (S, z), where z is there only with normalise."""
+    if initial is None:
+        return None, None
+    if not normalise:
+        if not isinstance(initial, Tensor):
+            raise TypeError(
+                f"initial_state is a {type(initial).__name__}, not a tensor: "
+                "without normalise=True it is S alone"
+            )
+        return initial, None
+    pair = tuple(initial) if isinstance(initial, (tuple, list)) else ()
+    if len(pair) != 2 or not all(isinstance(x, Tensor) for x in pair):
+        raise TypeError("initial_state must be a pair of tensors (S, z): normalise is True")
+    return pair
+
+
 def linear_attention(
     q: Tensor,
     k: Tensor,
@@ -138,7 +155,7 @@ def linear_attention(
     return_state=True the second result is the last state, and it is differentiable too. Raises what
     attention() raises."""
     q, k, v = autocast(q, k, v)  # type: ignore[assignment]
-    state, z = initial_state if isinstance(initial_state, tuple) else (initial_state, None)
+    state, z = _states(initial_state, normalise)
     options = LinearOptions(
         longest("max_s", max_s, cu_seqlens) if cu_seqlens is not None else 0,
         feature_map or "identity",
