@@ -144,6 +144,22 @@ def test_the_operators_themselves_are_differentiable(operator, device):
         torch.func.grad(lambda q: gradient(q).sum())(q)
 
 
+def test_gradients_of_what_a_transform_does_not_see(device):
+    """q, k, v need gradients and are not mapped or differentiated by torch.func themselves."""
+    q, k, v = leaves(*problem(device=device))
+    mask = torch.ones(19, 19, dtype=torch.bool, device=device)
+    xs = torch.arange(1.0, 4.0, device=device)
+    for more in ({}, {"mask": mask}):
+        expected = ft.attention(q, k, v, **more).sum()
+        found = torch.func.vmap(lambda x: x * ft.attention(q, k, v, **more).sum())(xs)
+        assert_near(found, xs * expected)
+        grads = torch.autograd.grad(found.sum(), (q, k, v))
+        for x, y in zip(grads, torch.autograd.grad(expected, (q, k, v))):
+            assert_near(x, xs.sum() * y)
+        found = torch.func.grad(lambda x: x * ft.attention(q, k, v, **more).sum())(xs[0])
+        assert_near(found, expected)
+
+
 def test_compile_under_autocast(device):
     def run(q, k, v):
         with torch.autocast(device, dtype=torch.bfloat16):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Callable
 
 import torch
-from torch._functorch.autograd_function import enable_single_level_autograd_function
+from torch._functorch.utils import enable_single_level_autograd_function
 
 
 def autograd_kernel(operator: Any, function: Any) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ _TYPES = (Tensor, torch.nn.Parameter)
 _dispatch_keys = torch._C._dispatch_keys
 _function_modes = torch._C._len_torch_function_stack
 _dispatch_modes = torch._C._len_torch_dispatch_stack
-_transforms = torch._C._are_functorch_transforms_active
+_transforms = torch._C._functorch.peek_interpreter_stack  # None where torch.func does nothing
 
 
 def _key_sets() -> frozenset[int]:
@@ -57,7 +57,9 @@ def are_plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
 def is_plain(*tensors: Tensor | None) -> bool:
     """Whether all are exactly Tensor or Parameter with ordinary keys, and no mode, no transform and
     no level of forward-mode AD has to see the call. Not to be called where torch.compile traces."""
-    if _function_modes() or _dispatch_modes() or forward_ad._current_level >= 0:
+    if _function_modes() or _dispatch_modes() or _transforms():
+        return False
+    if forward_ad._current_level >= 0:
         return False
     for x in tensors:
         if x is None:
