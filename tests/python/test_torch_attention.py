@@ -246,3 +246,61 @@ def test_two_threads_get_the_same_bits_as_one(device):
     for thread in threads:
         thread.join()
     assert not failed
+
+
+USED = torch.tensor([3, 4], dtype=torch.int32)
+BANDS = {
+    "unbounded": dict(window=(-1, -1)),
+    "a negative left side": dict(window=(-2, 0)),
+    "a negative right side": dict(window=(0, -5), align="top_left"),
+    "causal and one side": dict(causal=True, window=(3, -1)),
+    "causal is a number": dict(causal=1),
+    "causal is None": dict(causal=None),
+    "an unknown corner": dict(align="middle"),
+    "causal with an unknown corner": dict(causal="middle"),
+    "two corners": dict(causal="top_left", align="bottom_right"),
+    "causal, fewer keys": dict(causal=True, keys=7),
+    "a window, fewer keys": dict(window=(3, None), keys=7),
+    "only align, fewer keys": dict(align="top_left", keys=7),
+    "causal and used_k": dict(causal=True, used_k=USED),
+    "a window and used_k": dict(window=(1, None), used_k=USED),
+    "causal and first_k": dict(causal=True, first_k=USED),
+    "causal and both lengths": dict(causal=True, used_q=USED, used_k=USED),
+    "causal top_left and used_k": dict(causal="top_left", used_k=USED),
+    "a window of one side": dict(window=(1,)),
+    "a window that is a number": dict(window=5),
+    "a window of parts": dict(window=(1.5, None)),
+    "an unknown layout": dict(layout="sbhd"),
+}
+
+
+@pytest.mark.parametrize("case", BANDS)
+def test_all_ways_take_and_refuse_the_same_bands(case, device):
+    """Straight to C, through autograd, through the operator and under torch.compile: the same result,
+    or the same type and text of the error."""
+    options = {n: x.to(device) if x is USED else x for n, x in BANDS[case].items()}
+    keys = options.pop("keys", 16)
+    q, k, v = problem(s_q=16, s_k=keys, device=device)
+
+    def run(q, k, v):
+        return ft.attention(q, k, v, **options)
+
+    def outcome(run, *tensors):
+        try:
+            return run(*tensors).detach()
+        except Exception as error:  # torch.compile adds lines to the text
+            kind = type(error) if isinstance(error, (TypeError, falchion.Invalid)) else None
+            return kind, str(error).splitlines()[0]
+
+    expected = outcome(run, q, k, v)
+    torch._dynamo.reset()
+    with torch.device(device):
+        operator = outcome(run, q, k, v)
+    found = {"autograd": outcome(run, *leaves(q, k, v)), "operator": operator}
+    found["compiled"] = outcome(torch.compile(run, backend="eager"), q, k, v)
+    for way, x in found.items():
+        if isinstance(expected, tuple):
+            assert x == expected, way
+        else:
+            assert isinstance(x, torch.Tensor), (way, x)
+            assert torch.equal(x, expected), way
