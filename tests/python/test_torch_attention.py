@@ -248,6 +248,28 @@ def test_two_threads_get_the_same_bits_as_one(device):
     assert not failed
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(causal=True),
+        dict(window=(3, 2), align="top_left"),
+        dict(scale=0.3),
+        dict(softcap=0.7),
+        dict(backend="ref"),
+        dict(layout="bhsd"),
+        dict(layout="bhsd", causal="top_left", scale=0.3),
+    ],
+)
+def test_without_gradients_every_option_reaches_the_engine(options, device):
+    if options.get("backend") == "ref" and device != "cpu":
+        pytest.skip("the reference runs on the CPU")
+    tensors = problem(s_q=16, s_k=16, h_q=4, h_k=4, device=device)
+    o, lse = falchion.attention(*tensors, return_lse=True, **options)
+    assert torch.equal(ft.attention(*tensors, **options), o)
+    both = ft.attention(*tensors, return_lse=True, **options)
+    assert torch.equal(both[0], o) and torch.equal(both[1], lse)
+
+
 USED = torch.tensor([3, 4], dtype=torch.int32)
 BANDS = {
     "unbounded": dict(window=(-1, -1)),

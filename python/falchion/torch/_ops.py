@@ -58,7 +58,7 @@ def operator_arguments(
     used = [tensors.get(name) for name in ("used_q", "used_k", "first_k")]
     same = used[0] is used[1] and used[2] is None
     band = options["causal"], options["window"], options["align"]
-    left, right, align = band_of(*band, *lengths, same)
+    left, right, align = band_of(*band, lengths[0], lengths[1], same)
     scores = (four_axes("bias", bias), slopes_of(alibi), four_axes("mask", tensors.get("mask")))
     chosen = Options(
         max_q,
