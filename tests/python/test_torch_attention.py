@@ -12,6 +12,7 @@ from torch_support import (
 
 import falchion
 import falchion.torch as ft
+from falchion.torch import _eager
 
 pytestmark = pytest.mark.parametrize("device", DEVICES)
 
@@ -268,6 +269,38 @@ def test_without_gradients_every_option_reaches_the_engine(options, device):
     assert torch.equal(ft.attention(*tensors, **options), o)
     both = ft.attention(*tensors, return_lse=True, **options)
     assert torch.equal(both[0], o) and torch.equal(both[1], lse)
+
+
+@pytest.mark.parametrize("case", ["bias", "mask", "used", "full"])
+@pytest.mark.parametrize("wanted", ["q", "k", "v", "qk", "qkv"])
+def test_what_is_constant_takes_no_operator_in_the_backward_pass(
+    wanted, case, device, monkeypatch
+):
+    """Frozen q, k or v, and a bias and mask that need no gradient, go to C as the rest does."""
+    tensors = problem(s_q=16, s_k=16, device=device)
+    more = {
+        "bias": dict(bias=torch.randn(1, 4, 16, 1, device=device)),
+        "mask": dict(mask=torch.rand(2, 1, 16, 16, device=device) < 0.7),
+        "used": dict(used_q=USED.to(device), used_k=USED.to(device)),
+        "full": {},
+    }[case]
+    grad = torch.randn(2, 16, 4, 16, device=device)
+    full = leaves(*tensors)
+    ft.attention(*full, **more).backward(grad)
+    q, k, v = (x.clone().requires_grad_(n in wanted) for n, x in zip("qkv", tensors))
+    o = ft.attention(q, k, v, **more)
+    monkeypatch.setattr(_eager, "operator_arguments", None)
+    o.backward(grad)
+    for name, x, y in zip("qkv", (q, k, v), full):
+        if name in wanted:
+            assert torch.equal(x.grad, y.grad)
+        else:
+            assert x.grad is None
+    exact = leaves(*tensors)
+    if case != "used":
+        definition(*exact, **more)[0].backward(grad.double())
+        for x, y in zip(full, exact):
+            assert_near(x.grad, y.grad)
 
 
 USED = torch.tensor([3, 4], dtype=torch.int32)

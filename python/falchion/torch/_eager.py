@@ -13,7 +13,7 @@ from torch.autograd import forward_ad
 
 
 from ._function import Gradients
-from ._ops import empty_outputs, operator_arguments
+from ._ops import empty_gradients, empty_outputs, operator_arguments
 from ._options import engine, every_key
 
 _TYPES = (Tensor, torch.nn.Parameter)
@@ -130,21 +130,27 @@ class Eager(torch.autograd.Function):
             grad_o = torch.zeros_like(o)
         tensors = dict(zip(ctx.names, others))
         wanted = ctx.needs_input_grad[:5]
-        if (
-            wanted == (True, True, True, False, False)
-            and bias is None
-            and "mask" not in tensors
-            and not torch.is_grad_enabled()
-            and is_plain(grad_o, grad_lse)
-        ):
+        constant = not (wanted[3] or wanted[4])
+        if constant and not torch.is_grad_enabled() and is_plain(grad_o, grad_lse):
             more = {"grad_lse": grad_lse, "alibi": alibi, "any_order": ctx.any_order}
+            if not (wanted[0] and wanted[1] and wanted[2]):
+                grad_q, grad_k, grad_v, _, _ = empty_gradients(q, k, v, bias, alibi, wanted)
+                keys = (grad_k, grad_v) if wanted[1] or wanted[2] else (None, None)
+                more["grads"] = (grad_q if wanted[0] else None, *keys)
+                more["zero_unused"] = True
             if "cu_seqlens_q" in tensors:
                 run = engine.varlen_backward
                 more["zero_unused"] = True
             else:
                 run = engine.attention_backward
+                s_k = k.shape[1 if ctx.options["layout"] == "bshd" else 2]
+                if bias is not None:
+                    more["bias"] = every_key(bias, s_k)
+                if "mask" in tensors:
+                    tensors["mask"] = every_key(tensors["mask"], s_k)
             grads = run(grad_o, q, k, v, o, lse, **more, **tensors, **ctx.options)
-            return (*grads, None, None, None, None, None)
+            kept = (x if wants else None for x, wants in zip(grads, wanted))
+            return (*kept, None, None, None, None, None)
         inputs, options = operator_arguments(q, k, v, bias, alibi, tensors, ctx.options)
         run = Gradients.apply if torch.is_grad_enabled() else torch.ops.falchion.attention_backward
         arguments = (grad_o, grad_lse, o, lse, *inputs, *options, ctx.any_order, list(wanted))
