@@ -311,6 +311,11 @@ def test_fake_tensors(device):
     assert o.shape == q.shape and lse.shape == (2, 4, 9) and q.grad.shape == q.shape
 
 
+class FunctionNames(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
 class Sub(torch.Tensor):
     pass
 
@@ -335,8 +340,10 @@ def test_what_goes_past_the_operators(device):
         assert not is_plain(q)
     with Names():
         assert not is_plain(q)
-    with torch.device(device):
-        assert not is_plain(q)
+    with torch.device(device):  # a mode that only says where new tensors are made
+        assert is_plain(q)
+        with FunctionNames():
+            assert not is_plain(q)
     with torch._subclasses.FakeTensorMode() as mode:
         fake = mode.from_tensor(q)
     assert not is_plain(fake)

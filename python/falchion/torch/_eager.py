@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils._device import DeviceContext
 
 
 from ._function import Gradients
@@ -19,6 +20,7 @@ from ._options import engine, every_key
 _TYPES = (Tensor, torch.nn.Parameter)
 _dispatch_keys = torch._C._dispatch_keys
 _function_modes = torch._C._len_torch_function_stack
+_function_mode = torch._C._get_function_stack_at
 _dispatch_modes = torch._C._len_torch_dispatch_stack
 _transforms = torch._C._functorch.peek_interpreter_stack  # None where torch.func does nothing
 
@@ -44,10 +46,16 @@ def _key_bits(name: str) -> int:
 _PLAIN = _key_sets()
 
 
+def _sees_calls() -> bool:
+    """Whether a function mode has to see the call. torch.set_default_device and `with device` are
+    modes of their own that change where new tensors are made, and attention makes its own beside q."""
+    return any(type(_function_mode(i)) is not DeviceContext for i in range(_function_modes()))
+
+
 def are_plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """is_plain for the three tensors that every call has, in a third of the time. Wrappers of
     functorch are there only while it is active; what has no storage, C refuses."""
-    if _function_modes() or _dispatch_modes() or _transforms():
+    if (_function_modes() and _sees_calls()) or _dispatch_modes() or _transforms():
         return False
     if forward_ad._current_level >= 0 or q.is_neg() or k.is_neg() or v.is_neg():
         return False
@@ -57,7 +65,7 @@ def are_plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
 def is_plain(*tensors: Tensor | None) -> bool:
     """Whether all are exactly Tensor or Parameter with ordinary keys, and no mode, no transform and
     no level of forward-mode AD has to see the call. Not to be called where torch.compile traces."""
-    if _function_modes() or _dispatch_modes() or _transforms():
+    if (_function_modes() and _sees_calls()) or _dispatch_modes() or _transforms():
         return False
     if forward_ad._current_level >= 0:
         return False
