@@ -157,7 +157,19 @@ def attention(
     q, k, v = (x.transpose(1, 2) for x in (query, key, value))
     common: dict[str, Any] = {"scale": scaling, "softcap": softcap or 0.0, "dropout": dropout}
     packed = others.get("cu_seq_lens_q")
+    if attention_mask is None and not causal and sliding_window is not None:
+        longest = key.shape[2] if packed is None else others.get("max_length_k")
+        if longest is None or sliding_window < longest:
+            raise Unsupported(
+                f"sliding_window = {sliding_window} is given without a mask and with is_causal = "
+                "False: it is not known which keys it leaves out; pass a mask"
+            )
     if attention_mask is None and packed is not None:
+        if position_bias is not None:
+            raise Unsupported(
+                "position_bias is given with cu_seq_lens_q: packed sequences take no bias; "
+                "use attn_implementation='sdpa'"
+            )
         return _packed(q, k, v, bool(causal), sliding_window, others, common), None
     bias = position_bias
     s_q, s_k = q.shape[1], k.shape[1]
@@ -166,7 +178,7 @@ def attention(
             common["causal"] = "top_left"
             if sliding_window is not None and sliding_window <= s_k:
                 common["window"] = (sliding_window - 1, None)
-    elif attention_mask.dtype == torch.int32 and attention_mask.dim() == 4:
+    elif _are_lengths(attention_mask, s_k):
         common.update(_band_and_lengths(attention_mask, s_q, s_k))
     elif attention_mask.dtype is torch.bool and attention_mask.dim() == 4:
         common["mask"] = attention_mask
@@ -174,12 +186,21 @@ def attention(
         bias = attention_mask if bias is None else bias + attention_mask
     else:
         raise Invalid(
-            f"attention_mask has the type {attention_mask.dtype} and {attention_mask.dim()} axes; "
-            "it is a bool or float mask (b, h or 1, s_q, s_k), or what falchion.hf.mask makes"
+            f"attention_mask has the type {attention_mask.dtype} and the shape "
+            f"{tuple(attention_mask.shape)}; it is a bool or float mask (b, h or 1, s_q, s_k), or "
+            "what falchion.hf.mask makes"
         )
     if bias is not None and bias.dtype not in (torch.float32, q.dtype):
         bias = bias.float()
     return ft.attention(q, k, v, bias=bias, **common), None
+
+
+def _are_lengths(x: Tensor, s_k: int) -> bool:
+    """Whether it is what mask() made: int32, (b, 1 to 3, band, 1). A mask of the caller's ends in
+    s_k; for a single key the third axis, which is expanded here, tells them apart."""
+    if x.dtype != torch.int32 or x.dim() != 4 or x.shape[3] != 1 or not 1 <= x.shape[1] <= 3:
+        return False
+    return x.shape[2] == 1 or (x.shape[2] > 1 and (s_k > 1 or x.stride(2) == 0))
 
 
 def _band_and_lengths(lengths: Tensor, s_q: int, s_k: int) -> dict[str, Any]:

@@ -309,3 +309,13 @@ def test_install_is_on_request_only():
             fa.install()
     finally:
         del sys.modules["flash_attn"]
+
+
+def test_the_first_axis_is_indexed():
+    from falchion.flash_attn.bert_padding import index_first_axis
+
+    x = torch.randn(5, 2, 3, requires_grad=True)
+    places = torch.tensor([4, 1])
+    found = index_first_axis(x, places)
+    found.sum().backward()
+    assert torch.equal(found, x[[4, 1]]) and x.grad.sum((1, 2)).tolist() == [0, 6, 0, 0, 6]

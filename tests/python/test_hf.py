@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 import pytest
 from torch_support import torch
 
@@ -248,3 +250,27 @@ def test_packed_sequences_beside_the_tensors():
         falchion.hf.attention(torch.nn.Module(), *[x] * 3, None)[0] for x in q.split([4, 5], 2)
     ]
     assert (found - torch.cat(parts, 1)).abs().max() < 1e-6
+
+
+@pytest.mark.parametrize("s_k", [1, 3])
+@pytest.mark.parametrize("heads", [1, 2])
+def test_a_mask_of_integers_is_refused(heads, s_k):
+    """falchion's own lengths are int32 with four axes too; such a mask is not taken for them."""
+    q, k = torch.randn(2, 2, 3, 8), torch.randn(2, 2, s_k, 8)
+    for dtype in (torch.int32, torch.int64):
+        marks = torch.ones(2, heads, 3, s_k, dtype=dtype)
+        with pytest.raises(falchion.Invalid, match="attention_mask has the type torch.int"):
+            falchion.hf.attention(torch.nn.Module(), q, k, k, marks)
+
+
+def test_what_packed_sequences_do_not_take_is_refused():
+    q = torch.randn(1, 2, 9, 8)
+    starts = torch.tensor([0, 4, 9], dtype=torch.int32)
+    lengths = dict(cu_seq_lens_q=starts, cu_seq_lens_k=starts, max_length_q=5, max_length_k=5)
+    run = functools.partial(falchion.hf.attention, torch.nn.Module(), q, q, q, None)
+    with pytest.raises(falchion.Unsupported, match="position_bias"):
+        run(position_bias=torch.zeros(1, 2, 9, 9), **lengths)
+    for more in (lengths, {}):
+        with pytest.raises(falchion.Unsupported, match="sliding_window = 3 .* is_causal = False"):
+            run(is_causal=False, sliding_window=3, **more)
+        assert run(is_causal=False, sliding_window=9, **more)[0].shape == (1, 9, 2, 8)

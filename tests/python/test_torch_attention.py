@@ -12,6 +12,7 @@ from torch_support import (
 
 import falchion
 import falchion.torch as ft
+from falchion.torch import _eager
 
 pytestmark = pytest.mark.parametrize("device", DEVICES)
 
@@ -246,3 +247,115 @@ def test_two_threads_get_the_same_bits_as_one(device):
     for thread in threads:
         thread.join()
     assert not failed
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(causal=True),
+        dict(window=(3, 2), align="top_left"),
+        dict(scale=0.3),
+        dict(softcap=0.7),
+        dict(backend="ref"),
+        dict(layout="bhsd"),
+        dict(layout="bhsd", causal="top_left", scale=0.3),
+    ],
+)
+def test_without_gradients_every_option_reaches_the_engine(options, device):
+    if options.get("backend") == "ref" and device != "cpu":
+        pytest.skip("the reference runs on the CPU")
+    tensors = problem(s_q=16, s_k=16, h_q=4, h_k=4, device=device)
+    o, lse = falchion.attention(*tensors, return_lse=True, **options)
+    assert torch.equal(ft.attention(*tensors, **options), o)
+    both = ft.attention(*tensors, return_lse=True, **options)
+    assert torch.equal(both[0], o) and torch.equal(both[1], lse)
+
+
+@pytest.mark.parametrize("case", ["bias", "mask", "used", "full"])
+@pytest.mark.parametrize("wanted", ["q", "k", "v", "qk", "qkv"])
+def test_what_is_constant_takes_no_operator_in_the_backward_pass(
+    wanted, case, device, monkeypatch
+):
+    """Frozen q, k or v, and a bias and mask that need no gradient, go to C as the rest does."""
+    tensors = problem(s_q=16, s_k=16, device=device)
+    more = {
+        "bias": dict(bias=torch.randn(1, 4, 16, 1, device=device)),
+        "mask": dict(mask=torch.rand(2, 1, 16, 16, device=device) < 0.7),
+        "used": dict(used_q=USED.to(device), used_k=USED.to(device)),
+        "full": {},
+    }[case]
+    grad = torch.randn(2, 16, 4, 16, device=device)
+    full = leaves(*tensors)
+    ft.attention(*full, **more).backward(grad)
+    q, k, v = (x.clone().requires_grad_(n in wanted) for n, x in zip("qkv", tensors))
+    o = ft.attention(q, k, v, **more)
+    monkeypatch.setattr(_eager, "operator_arguments", None)
+    o.backward(grad)
+    for name, x, y in zip("qkv", (q, k, v), full):
+        if name in wanted:
+            assert torch.equal(x.grad, y.grad)
+        else:
+            assert x.grad is None
+    exact = leaves(*tensors)
+    if case != "used":
+        definition(*exact, **more)[0].backward(grad.double())
+        for x, y in zip(full, exact):
+            assert_near(x.grad, y.grad)
+
+
+USED = torch.tensor([3, 4], dtype=torch.int32)
+BANDS = {
+    "unbounded": dict(window=(-1, -1)),
+    "a negative left side": dict(window=(-2, 0)),
+    "a negative right side": dict(window=(0, -5), align="top_left"),
+    "causal and one side": dict(causal=True, window=(3, -1)),
+    "causal is a number": dict(causal=1),
+    "causal is None": dict(causal=None),
+    "an unknown corner": dict(align="middle"),
+    "causal with an unknown corner": dict(causal="middle"),
+    "two corners": dict(causal="top_left", align="bottom_right"),
+    "causal, fewer keys": dict(causal=True, keys=7),
+    "a window, fewer keys": dict(window=(3, None), keys=7),
+    "only align, fewer keys": dict(align="top_left", keys=7),
+    "causal and used_k": dict(causal=True, used_k=USED),
+    "a window and used_k": dict(window=(1, None), used_k=USED),
+    "causal and first_k": dict(causal=True, first_k=USED),
+    "causal and both lengths": dict(causal=True, used_q=USED, used_k=USED),
+    "causal top_left and used_k": dict(causal="top_left", used_k=USED),
+    "a window of one side": dict(window=(1,)),
+    "a window that is a number": dict(window=5),
+    "a window of parts": dict(window=(1.5, None)),
+    "an unknown layout": dict(layout="sbhd"),
+}
+
+
+@pytest.mark.parametrize("case", BANDS)
+def test_all_ways_take_and_refuse_the_same_bands(case, device):
+    """Straight to C, through autograd, through the operator and under torch.compile: the same result,
+    or the same type and text of the error."""
+    options = {n: x.to(device) if x is USED else x for n, x in BANDS[case].items()}
+    keys = options.pop("keys", 16)
+    q, k, v = problem(s_q=16, s_k=keys, device=device)
+
+    def run(q, k, v):
+        return ft.attention(q, k, v, **options)
+
+    def outcome(run, *tensors):
+        try:
+            return run(*tensors).detach()
+        except Exception as error:  # torch.compile adds lines to the text
+            kind = type(error) if isinstance(error, (TypeError, falchion.Invalid)) else None
+            return kind, str(error).splitlines()[0]
+
+    expected = outcome(run, q, k, v)
+    torch._dynamo.reset()
+    with torch.overrides.BaseTorchFunctionMode():
+        operator = outcome(run, q, k, v)
+    found = {"autograd": outcome(run, *leaves(q, k, v)), "operator": operator}
+    found["compiled"] = outcome(torch.compile(run, backend="eager"), q, k, v)
+    for way, x in found.items():
+        if isinstance(expected, tuple):
+            assert x == expected, way
+        else:
+            assert isinstance(x, torch.Tensor), (way, x)
+            assert torch.equal(x, expected), way

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
@@ -172,3 +173,19 @@ def test_refusals(device):
     (grad,) = torch.autograd.grad(ft.linear_attention(q, k, v).square().sum(), q, create_graph=True)
     with pytest.raises(falchion.Unsupported, match="second derivative"):
         grad.sum().backward()
+
+
+@pytest.mark.parametrize("normalise", [False, True])
+def test_the_initial_state_has_the_form_that_normalise_asks_for(normalise, device):
+    q, k, v = (torch.randn(2, 9, 2, 16, device=device) for _ in range(3))
+    state, z = torch.randn(2, 2, 16, 16, device=device), torch.ones(2, 2, 16, device=device)
+    good = [(state, z), [state, z]] if normalise else [state]
+    bad = [state, (state,), (state, None)] if normalise else [(state, z), [state]]
+    text = r"pair of tensors \(S, z\)" if normalise else "without normalise=True it is S alone"
+    run = functools.partial(ft.linear_attention, q, k, v, normalise=normalise)
+    plain = run()
+    for given in good:
+        assert not torch.equal(run(initial_state=given), plain)
+    for given in bad:
+        with pytest.raises(TypeError, match=f"initial_state.*{text}"):
+            run(initial_state=given)

@@ -90,6 +90,76 @@ def test_compile_with_dropout_bias_and_lse(device):
         assert_near(x, y)
 
 
+def sdpa(q, k, v):
+    return ft.sdpa(*(x.transpose(1, 2) for x in (q, k, v)))
+
+
+def linear(q, k, v):
+    return ft.linear_attention(q, k, v, initial_state=torch.ones(2, 2, 16, 16, device=q.device))
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("run", [causal, sdpa, linear])
+def test_compile_of_func_grad(run, backend, device):
+    q, k, v = problem(h_q=2, device=device)
+
+    def loss(q, k, v):
+        return run(q, k, v).square().sum()
+
+    def both(q, k, v):
+        return torch.func.grad(loss, argnums=(0, 1, 2))(q, k, v)
+
+    torch._dynamo.reset()
+    compiled = torch.compile(both, backend=backend, fullgraph=True)
+    for found, expected in zip(compiled(q, k, v), gradients(run, q, k, v)):
+        assert expected.abs().max() > 0.1
+        assert_near(found, expected)
+
+
+@pytest.mark.parametrize("operator", ["attention", "linear_attention"])
+def test_the_operators_themselves_are_differentiable(operator, device):
+    """Under autograd and under torch.func, also where one level of it is around another."""
+    q, k, v = problem(h_q=2, device=device)
+    if operator == "attention":
+        rest = (None,) * 9, Options(0, 0, -1, 0, "top_left", None, 0.0, 0.0, "bshd", "best")
+    else:
+        rest = (None,) * 4, (0, "identity", False, 1e-6, None, False, "bshd", "best", 0, False)
+    run = causal if operator == "attention" else ft.linear_attention
+
+    def raw(q, k, v):
+        return getattr(torch.ops.falchion, operator)(q, k, v, *rest[0], *rest[1])[0]
+
+    expected = gradients(run, q, k, v)
+    for found in (
+        gradients(raw, q, k, v),
+        torch.func.grad(lambda *x: raw(*x).square().sum(), argnums=(0, 1, 2))(q, k, v),
+        torch.func.vmap(torch.func.grad(lambda *x: raw(*x).square().sum(), argnums=(0, 1, 2)))(
+            q[:, None], k[:, None], v[:, None]
+        ),
+    ):
+        for x, y in zip(found, expected):
+            assert_near(x.reshape(y.shape), y)
+    with pytest.raises(falchion.Unsupported, match="second derivative"):
+        gradient = torch.func.grad(lambda q: raw(q, k, v).square().sum())
+        torch.func.grad(lambda q: gradient(q).sum())(q)
+
+
+def test_gradients_of_what_a_transform_does_not_see(device):
+    """q, k, v need gradients and are not mapped or differentiated by torch.func themselves."""
+    q, k, v = leaves(*problem(device=device))
+    mask = torch.ones(19, 19, dtype=torch.bool, device=device)
+    xs = torch.arange(1.0, 4.0, device=device)
+    for more in ({}, {"mask": mask}):
+        expected = ft.attention(q, k, v, **more).sum()
+        found = torch.func.vmap(lambda x: x * ft.attention(q, k, v, **more).sum())(xs)
+        assert_near(found, xs * expected)
+        grads = torch.autograd.grad(found.sum(), (q, k, v))
+        for x, y in zip(grads, torch.autograd.grad(expected, (q, k, v))):
+            assert_near(x, xs.sum() * y)
+        found = torch.func.grad(lambda x: x * ft.attention(q, k, v, **more).sum())(xs[0])
+        assert_near(found, expected)
+
+
 def test_compile_under_autocast(device):
     def run(q, k, v):
         with torch.autocast(device, dtype=torch.bfloat16):
@@ -241,6 +311,11 @@ def test_fake_tensors(device):
     assert o.shape == q.shape and lse.shape == (2, 4, 9) and q.grad.shape == q.shape
 
 
+class FunctionNames(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
 class Sub(torch.Tensor):
     pass
 
@@ -265,8 +340,10 @@ def test_what_goes_past_the_operators(device):
         assert not is_plain(q)
     with Names():
         assert not is_plain(q)
-    with torch.device(device):
-        assert not is_plain(q)
+    with torch.device(device):  # a mode that only says where new tensors are made
+        assert is_plain(q)
+        with FunctionNames():
+            assert not is_plain(q)
     with torch._subclasses.FakeTensorMode() as mode:
         fake = mode.from_tensor(q)
     assert not is_plain(fake)

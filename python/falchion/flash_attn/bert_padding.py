@@ -1,4 +1,4 @@
-"""unpad_input and pad_input, with the signatures of flash_attn.bert_padding."""
+"""unpad_input, pad_input and index_first_axis, with the signatures of flash_attn.bert_padding."""
 
 from __future__ import annotations
 
@@ -25,3 +25,8 @@ def pad_input(hidden_states: Tensor, indices: Tensor, batch: int, seqlen: int) -
     padded = hidden_states.new_zeros(batch * seqlen, *hidden_states.shape[1:])
     padded = padded.index_copy(0, indices, hidden_states)
     return padded.view(batch, seqlen, *padded.shape[1:])
+
+
+def index_first_axis(x: Tensor, indices: Tensor) -> Tensor:
+    """The rows of x (rows, ...) at these places."""
+    return x[indices]

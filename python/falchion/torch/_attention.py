@@ -23,12 +23,16 @@ from ._options import (
     Window,
     autocast,
     draw,
+    engine,
     four_axes,
     longest,
     slopes_of,
 )
 
+_forward = engine.attention
+_is_compiling = torch.compiler.is_compiling
 _any_autocast = torch._C._is_any_autocast_enabled
+_is_grad_enabled = torch.is_grad_enabled
 
 
 def attention(
@@ -68,6 +72,31 @@ def attention(
 
     Raises falchion.Invalid, falchion.Unsupported (also for second derivatives and for forward-mode
     AD), falchion.Device and falchion.Workspace, each with the argument, its value and the limit."""
+    compiling = _is_compiling()
+    bare = bias is alibi is mask is used_q is used_k is first_k is None and dropout == 0.0
+    plain = bare and not (compiling or _any_autocast()) and are_plain(q, k, v)
+    if plain and not (
+        _is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    ):
+        # The shortest way: C gets only what is not its default, because each keyword takes time.
+        usual = window is None and align is None and scale is None and softcap == 0.0
+        if usual and backend == "best":
+            if layout == "bshd" and not return_lse:
+                return _forward(q, k, v, causal=causal)
+            return _forward(q, k, v, causal=causal, layout=layout, return_lse=return_lse)
+        return _forward(
+            q,
+            k,
+            v,
+            causal=causal,
+            window=window,
+            align=align,
+            scale=scale,
+            softcap=softcap,
+            layout=layout,
+            return_lse=return_lse,
+            backend=backend,
+        )
     options: dict[str, Any] = {
         "causal": causal,
         "window": window,
@@ -80,11 +109,7 @@ def attention(
     if any_order:
         any_order = not torch.are_deterministic_algorithms_enabled()
     tensors: dict[str, Tensor] = {}
-    compiling = torch.compiler.is_compiling()
-    bare = bias is alibi is mask is used_q is used_k is first_k is None and dropout == 0.0
-    if bare and not (compiling or _any_autocast()) and are_plain(q, k, v):
-        plain = True
-    else:
+    if not plain:
         if compiling or _any_autocast():
             q, k, v, bias = autocast(q, k, v, bias)  # type: ignore[assignment]
         bias, mask, alibi = four_axes("bias", bias), four_axes("mask", mask), slopes_of(alibi)

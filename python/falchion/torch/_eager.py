@@ -10,17 +10,19 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
+from torch.utils._device import DeviceContext
 
 
 from ._function import Gradients
-from ._ops import empty_outputs, operator_arguments
+from ._ops import empty_gradients, empty_outputs, operator_arguments
 from ._options import engine, every_key
 
 _TYPES = (Tensor, torch.nn.Parameter)
 _dispatch_keys = torch._C._dispatch_keys
 _function_modes = torch._C._len_torch_function_stack
+_function_mode = torch._C._get_function_stack_at
 _dispatch_modes = torch._C._len_torch_dispatch_stack
-_transforms = torch._C._are_functorch_transforms_active
+_transforms = torch._C._functorch.peek_interpreter_stack  # None where torch.func does nothing
 
 
 def _key_sets() -> frozenset[int]:
@@ -44,10 +46,16 @@ def _key_bits(name: str) -> int:
 _PLAIN = _key_sets()
 
 
+def _sees_calls() -> bool:
+    """Whether a function mode has to see the call. torch.set_default_device and `with device` are
+    modes of their own that change where new tensors are made, and attention makes its own beside q."""
+    return any(type(_function_mode(i)) is not DeviceContext for i in range(_function_modes()))
+
+
 def are_plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """is_plain for the three tensors that every call has, in a third of the time. Wrappers of
     functorch are there only while it is active; what has no storage, C refuses."""
-    if _function_modes() or _dispatch_modes() or _transforms():
+    if (_function_modes() and _sees_calls()) or _dispatch_modes() or _transforms():
         return False
     if forward_ad._current_level >= 0 or q.is_neg() or k.is_neg() or v.is_neg():
         return False
@@ -57,7 +65,9 @@ def are_plain(q: Tensor, k: Tensor, v: Tensor) -> bool:
 def is_plain(*tensors: Tensor | None) -> bool:
     """Whether all are exactly Tensor or Parameter with ordinary keys, and no mode, no transform and
     no level of forward-mode AD has to see the call. Not to be called where torch.compile traces."""
-    if _function_modes() or _dispatch_modes() or forward_ad._current_level >= 0:
+    if (_function_modes() and _sees_calls()) or _dispatch_modes() or _transforms():
+        return False
+    if forward_ad._current_level >= 0:
         return False
     for x in tensors:
         if x is None:
@@ -128,21 +138,27 @@ class Eager(torch.autograd.Function):
             grad_o = torch.zeros_like(o)
         tensors = dict(zip(ctx.names, others))
         wanted = ctx.needs_input_grad[:5]
-        if (
-            wanted == (True, True, True, False, False)
-            and bias is None
-            and "mask" not in tensors
-            and not torch.is_grad_enabled()
-            and is_plain(grad_o, grad_lse)
-        ):
+        constant = not (wanted[3] or wanted[4])
+        if constant and not torch.is_grad_enabled() and is_plain(grad_o, grad_lse):
             more = {"grad_lse": grad_lse, "alibi": alibi, "any_order": ctx.any_order}
+            if not (wanted[0] and wanted[1] and wanted[2]):
+                grad_q, grad_k, grad_v, _, _ = empty_gradients(q, k, v, bias, alibi, wanted)
+                keys = (grad_k, grad_v) if wanted[1] or wanted[2] else (None, None)
+                more["grads"] = (grad_q if wanted[0] else None, *keys)
+                more["zero_unused"] = True
             if "cu_seqlens_q" in tensors:
                 run = engine.varlen_backward
                 more["zero_unused"] = True
             else:
                 run = engine.attention_backward
+                s_k = k.shape[1 if ctx.options["layout"] == "bshd" else 2]
+                if bias is not None:
+                    more["bias"] = every_key(bias, s_k)
+                if "mask" in tensors:
+                    tensors["mask"] = every_key(tensors["mask"], s_k)
             grads = run(grad_o, q, k, v, o, lse, **more, **tensors, **ctx.options)
-            return (*grads, None, None, None, None, None)
+            kept = (x if wants else None for x, wants in zip(grads, wanted))
+            return (*kept, None, None, None, None, None)
         inputs, options = operator_arguments(q, k, v, bias, alibi, tensors, ctx.options)
         run = Gradients.apply if torch.is_grad_enabled() else torch.ops.falchion.attention_backward
         arguments = (grad_o, grad_lse, o, lse, *inputs, *options, ctx.any_order, list(wanted))

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._ops import COUNT
+from ._autograd import autograd_kernel
+from ._ops import COUNT, library
 from ._options import Options, no_forward_mode, no_second_derivative
 
 
@@ -70,13 +71,35 @@ class EagerAttention(Attention):
         raise no_forward_mode()
 
 
+class OneLevel(torch.autograd.function._SingleLevelFunction):
+    """The operator itself as autograd sees it, on one level of torch.func: below this the levels
+    that are further out see the operator again. torch.compile traces torch.func.grad this way, and
+    an exported program is differentiated this way."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            output = torch.ops.falchion.attention(*args)
+        Attention.setup_context(ctx, (*args, False), output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return Attention.backward(ctx, *grads)[:-1]
+
+
+library.impl("attention", autograd_kernel(torch.ops.falchion.attention, OneLevel), "Autograd")
+
+
 def attention_with_gradients(
     tensors: tuple[Tensor | None, ...], options: Options, any_order: bool
 ) -> tuple[Tensor, Tensor]:
-    """(O, LSE), differentiable in q, k, v, bias and alibi."""
+    """(O, LSE), differentiable in q, k, v, bias and alibi. torch.compile traces the operator, which
+    records gradients by itself. any_order is not among its options, so that Attention says it; under
+    torch.func.grad no tensor requires a gradient there, and the order is then the fixed one."""
     if not torch.compiler.is_compiling():
         o, lse = EagerAttention.apply(*tensors, *options, any_order)
-    elif torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
+    elif any_order and any(x is not None and x.requires_grad for x in tensors):
         o, lse = Attention.apply(*tensors, *options, any_order)
     else:
         o, lse = torch.ops.falchion.attention(*tensors, *options)

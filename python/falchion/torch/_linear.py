@@ -8,7 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ._autograd import autograd_kernel
 from ._linear_ops import COUNT, LinearOptions
+from ._ops import library
 from ._options import Backend, Layout, autocast, longest, no_forward_mode, no_second_derivative
 
 
@@ -81,12 +83,49 @@ class EagerLinearAttention(LinearAttention):
         raise no_forward_mode()
 
 
+class OneLevel(torch.autograd.function._SingleLevelFunction):
+    """The operator itself as autograd sees it; _function.py has the same for attention."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            output = torch.ops.falchion.linear_attention(*args)
+        LinearAttention.setup_context(ctx, args, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return LinearAttention.backward(ctx, *grads)
+
+
+library.impl(
+    "linear_attention", autograd_kernel(torch.ops.falchion.linear_attention, OneLevel), "Autograd"
+)
+
+
 def _state_shape(tensors: tuple[Any, ...], options: LinearOptions) -> tuple[int, ...]:
     q, _, v, _, _, _, cu_seqlens = tensors
     packed = cu_seqlens is not None
     heads = v.shape[1 if packed or options.layout == "bhsd" else 2]
     b = cu_seqlens.shape[0] - 1 if packed else q.shape[0]
     return (b, heads, q.shape[-1], v.shape[-1])
+
+
+def _states(initial: Any, normalise: bool) -> tuple[Tensor | None, Tensor | None]:
+    """initial_state as (S, z), where z is there only with normalise."""
+    if initial is None:
+        return None, None
+    if not normalise:
+        if not isinstance(initial, Tensor):
+            raise TypeError(
+                f"initial_state is a {type(initial).__name__}, not a tensor: "
+                "without normalise=True it is S alone"
+            )
+        return initial, None
+    pair = tuple(initial) if isinstance(initial, (tuple, list)) else ()
+    if len(pair) != 2 or not all(isinstance(x, Tensor) for x in pair):
+        raise TypeError("initial_state must be a pair of tensors (S, z): normalise is True")
+    return pair
 
 
 def linear_attention(
@@ -116,7 +155,7 @@ def linear_attention(
     return_state=True the second result is the last state, and it is differentiable too. Raises what
     attention() raises."""
     q, k, v = autocast(q, k, v)  # type: ignore[assignment]
-    state, z = initial_state if isinstance(initial_state, tuple) else (initial_state, None)
+    state, z = _states(initial_state, normalise)
     options = LinearOptions(
         longest("max_s", max_s, cu_seqlens) if cu_seqlens is not None else 0,
         feature_map or "identity",
@@ -130,13 +169,10 @@ def linear_attention(
         return_state,
     )
     tensors = (q, k, v, decay, state, z, cu_seqlens)
-    recorded = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
-    if not torch.compiler.is_compiling():
-        found = EagerLinearAttention.apply(*tensors, *options)
-    elif recorded:
-        found = LinearAttention.apply(*tensors, *options)
-    else:
+    if torch.compiler.is_compiling():
         found = torch.ops.falchion.linear_attention(*tensors, *options)
+    else:
+        found = EagerLinearAttention.apply(*tensors, *options)
     o, last, last_z = found
     if not return_state:
         return o

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from falchion import Invalid, Unsupported
 
-from ._options import SCHEMA, Options, band_of, engine, every_key, four_axes, slopes_of
+from ._options import SCHEMA, Options, band_of, engine, every_key, four_axes, slopes_of, word
 
 INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? alibi, Tensor? mask, "
@@ -47,8 +47,7 @@ def operator_arguments(
     """The tensors of INPUTS and the options of a dense call, of what falchion.attention takes by
     name."""
     layout = options.get("layout", "bshd")
-    if layout not in ("bshd", "bhsd"):
-        raise Invalid(f"layout = {layout!r} is neither 'bshd' nor 'bhsd'")
+    word("layout", layout, ("bshd", "bhsd"))
     starts = [tensors.get(name) for name in ("cu_seqlens_q", "cu_seqlens_k")]
     axes = 4 if starts[0] is None else 3
     if not q.dim() == k.dim() == v.dim() == axes:
@@ -56,9 +55,11 @@ def operator_arguments(
     rows = 1 if layout == "bshd" else 2
     max_q, max_k = options.get("max_q", 0), options.get("max_k", 0)
     lengths = (max_q, max_k) if axes == 3 else (q.shape[rows], k.shape[rows])
-    left, right, align = band_of(options["causal"], options["window"], options["align"], *lengths)
-    scores = (four_axes("bias", bias), slopes_of(alibi), four_axes("mask", tensors.get("mask")))
     used = [tensors.get(name) for name in ("used_q", "used_k", "first_k")]
+    same = used[0] is used[1] and used[2] is None
+    band = options["causal"], options["window"], options["align"]
+    left, right, align = band_of(*band, lengths[0], lengths[1], same)
+    scores = (four_axes("bias", bias), slopes_of(alibi), four_axes("mask", tensors.get("mask")))
     chosen = Options(
         max_q,
         max_k,

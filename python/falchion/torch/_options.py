@@ -52,35 +52,73 @@ SCHEMA = (
 )
 
 
+def word(name: str, given: str, words: tuple[str, ...]) -> str:
+    if given not in words:
+        allowed = ", ".join(f'"{x}"' for x in words)
+        raise Invalid(f"{name} = {given!r}: it is one of {allowed}")
+    return given
+
+
+def _sides(window: Any) -> tuple[int, int]:
+    """(left, right) of a window, UNBOUNDED for None."""
+    if not isinstance(window, (tuple, list)):
+        raise TypeError("window must be a pair (left, right), where None is unbounded")
+    if len(window) != 2:
+        raise TypeError("window must have two sides, (left, right)")
+    for i, side in enumerate(window):
+        if isinstance(side, (float, str)):
+            kind = type(side).__name__
+            raise TypeError(f"window[{i}] must be a whole number, not {kind}")
+    left, right = (UNBOUNDED if side is None else side for side in window)
+    return left, right
+
+
 def band_of(
-    causal: Any, window: Window | None, align: str | None, s_q: int, s_k: int
+    causal: Any,
+    window: Any,
+    align: str | None,
+    s_q: int,
+    s_k: int,
+    same_lengths: bool,
 ) -> tuple[int, int, str]:
-    """(left, right, align) of a call. There is no default for align where s_q and s_k differ."""
-    if isinstance(causal, str):
-        if causal not in ALIGNMENTS:
-            raise Invalid(f"causal = {causal!r} is neither a bool nor one of {ALIGNMENTS}")
-        if align is not None and align != causal:
-            raise Invalid(f"causal = {causal!r} contradicts align = {align!r}")
-        align = causal
-    if align is not None and align not in ALIGNMENTS:
-        raise Invalid(f"align = {align!r} is not one of {ALIGNMENTS}")
-    left, right = (None, None) if window is None else window
-    for name, side in (("left", left), ("right", right)):
-        if side is not None and side < 0:
-            raise Invalid(f"window: {name} = {side} is negative; None is unbounded")
-    if causal:
+    """(left, right, align) of a call, by the rules and with the texts of the engine's own options.c.
+    same_lengths: no used_q, used_k or first_k lets the lengths of a sequence differ."""
+    if align is not None:
+        word("align", align, ALIGNMENTS)
+    left, right = (UNBOUNDED, UNBOUNDED) if window is None else _sides(window)
+    is_causal = causal is not None and causal is not False
+    if is_causal:
         right = 0
-    if left is None and right is None:
+    if is_causal and causal is not True:
+        if not isinstance(causal, str):
+            raise TypeError('causal must be True, False, "bottom_right" or "top_left"')
+        word("causal", causal, ALIGNMENTS)
+        if align is not None and align != causal:
+            raise Invalid(f'causal = {causal!r}, but align = "{align}"')
+        align = causal
+    if left == UNBOUNDED and right == UNBOUNDED:
         return UNBOUNDED, UNBOUNDED, ""
     if align is None:
+        asked = "causal=True" if is_causal else "a window without align"
+        corner = (
+            'say "bottom_right" (the last query sees the last key) or "top_left" (query 0 sees '
+            "key 0)"
+        )
         if s_q != s_k:
-            asked = "causal = True" if causal else f"window = {window}"
             raise Invalid(
-                f"{asked} with s_q = {s_q} and s_k = {s_k}: say which corner is meant, "
-                f"'bottom_right' or 'top_left'"
+                f"{asked} does not say how the diagonal lies where s_q = {s_q} and s_k = {s_k} "
+                f"differ: {corner}"
+            )
+        if not same_lengths:
+            raise Invalid(
+                f"{asked} does not say how the diagonal lies where lengths of q and k may differ "
+                f"(used_q, used_k or first_k): {corner}"
             )
         align = "bottom_right"
-    return (UNBOUNDED if left is None else left, UNBOUNDED if right is None else right, align)
+    for name, side in (("left", left), ("right", right)):
+        if side < UNBOUNDED:
+            raise Invalid(f"band.{name} = {side}: it must be 0 or more, or unbounded (-1)")
+    return left, right, align
 
 
 def four_axes(name: str, x: torch.Tensor | None) -> torch.Tensor | None:

@@ -34,6 +34,16 @@ def sdpa(
             "is_causal = True and attn_mask are both given; "
             "the mask would have to hold the causal part itself"
         )
+    if attn_mask is None and dropout_p == 0.0 and _is_usual(query, key, value, enable_gqa):
+        short: Tensor = attention(
+            query,
+            key,
+            value,
+            causal="top_left" if is_causal else False,
+            scale=scale if scale != 0.0 else exact_scale(scale),
+            layout="bhsd",
+        )
+        return short
     q, k, v, mask = query, key, value, attn_mask
     rank = max(query.dim(), key.dim(), value.dim())
     if mask is not None or not _is_usual(q, k, v, enable_gqa):
@@ -61,7 +71,10 @@ def sdpa(
 
 def _is_usual(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool) -> bool:
     """Whether the tensors are what attention() takes as they are."""
-    if not q.dim() == k.dim() == v.dim() == 4:
+    shape = q.shape
+    if shape == k.shape == v.shape:
+        return len(shape) == 4 and q.stride(3) == k.stride(3) == v.stride(3) == 1
+    if not len(shape) == k.dim() == v.dim() == 4:
         return False
     (b, h, _, _), (b_k, h_k, _, _), (b_v, h_v, _, _) = q.shape, k.shape, v.shape
     if not (b == b_k == b_v and h_k == h_v):
