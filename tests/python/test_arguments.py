@@ -292,16 +292,16 @@ def test_cuda_array_interface(fields: Any, kind: type[Exception], words: str) ->
 @pytest.mark.parametrize(
     ("fields", "kind", "words"),
     [
-        ({"data": (0, True)}, falchion.Invalid, "out is read-only"),
+        ({"data": (64, True)}, falchion.Invalid, "out is read-only"),
         ({"strides": (960, 192, 48, 6)}, falchion.Invalid, "axis 3 has a stride of 6 bytes, which is no multiple"),
         ({"mask": object()}, falchion.Unsupported, "out has a mask"),
-        ({"data": (0,)}, IndexError, "out of range"),
+        ({"data": (64,)}, IndexError, "out of range"),
     ],
 )
 def test_what_the_cuda_array_interface_says(fields: Any, kind: type[Exception], words: str) -> None:
     class Theirs:
         def __init__(self, more: Any) -> None:
-            self.__cuda_array_interface__ = {"shape": Q.shape, "data": (0, False), "typestr": "<f4"} | more
+            self.__cuda_array_interface__ = {"shape": Q.shape, "data": (64, False), "typestr": "<f4"} | more
 
         # The interface is looked for in the type.
         __cuda_array_interface__: Any = None

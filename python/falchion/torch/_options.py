@@ -115,9 +115,9 @@ def band_of(
                 f"(used_q, used_k or first_k): {corner}"
             )
         align = "bottom_right"
-    for name, side in (("left", left), ("right", right)):
+    for i, side in enumerate((left, right)):
         if side < UNBOUNDED:
-            raise Invalid(f"band.{name} = {side}: it must be 0 or more, or unbounded (-1)")
+            raise Invalid(f"window[{i}] = {side}: it must be 0 or more, or unbounded (-1)")
     return left, right, align
 
 
