@@ -6,8 +6,12 @@ set(FALCHION_CUDA_ARCHITECTURES "80-real;90" CACHE STRING "Architectures of the 
 set(FALCHION_CUTLASS_DIR "" CACHE PATH "Where CUTLASS's include/ is; empty: look for it")
 
 # Another ptxas than the one that these kernels were tuned with may spill. That fails the library's own build, but not
-# the builds of its users.
-option(FALCHION_STRICT "Spills and warnings of ptxas fail the build" ${PROJECT_IS_TOP_LEVEL})
+# the builds of its users, nor a wheel that a user builds.
+set(strict ${PROJECT_IS_TOP_LEVEL})
+if(SKBUILD)
+  set(strict OFF)
+endif()
+option(FALCHION_STRICT "Spills and warnings of ptxas fail the build" ${strict})
 
 find_program(FALCHION_NVCC nvcc)
 if(NOT FALCHION_NVCC AND NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
@@ -39,10 +43,10 @@ function(falchion_find_cutlass out)
     set(${out} ${include} PARENT_SCOPE)
     return()
   endif()
-  find_program(FALCHION_PYTHON python3)
-  if(FALCHION_PYTHON)
+  find_program(FALCHION_PYTHON3 python3)
+  if(FALCHION_PYTHON3)
     set(find "import importlib.util as u; print(u.find_spec('cutlass_library').submodule_search_locations[0])")
-    foreach(python ${PROJECT_BINARY_DIR}/venv/bin/python ${PROJECT_SOURCE_DIR}/build/venv/bin/python ${FALCHION_PYTHON})
+    foreach(python ${PROJECT_BINARY_DIR}/venv/bin/python ${PROJECT_SOURCE_DIR}/build/venv/bin/python ${FALCHION_PYTHON3})
       execute_process(COMMAND ${python} -c "${find}" OUTPUT_VARIABLE package ERROR_QUIET OUTPUT_STRIP_TRAILING_WHITESPACE)
       if(EXISTS ${package}/source/include/cute/tensor.hpp)
         set(${out} ${package}/source/include PARENT_SCOPE)

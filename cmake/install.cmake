@@ -1,16 +1,30 @@
-# Headers, libraries, falchion-config.cmake, falchion.pc, the command.
+# Headers, libraries, falchion-config.cmake, falchion.pc, the command. A wheel of the Python package has the same, as the
+# install component python below the folder of the package: one form of the library, under the one name that programs
+# load it by, since a wheel has no symbolic links.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
+set(pc_library "-lfalchion")
+set(library_names "")
+if(SKBUILD)  # scikit-build-core builds a wheel
+  set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME python)
+  set(CMAKE_INSTALL_LIBDIR lib)
+  set(CMAKE_INSTALL_INCLUDEDIR include)
+  set_target_properties(falchion PROPERTIES VERSION ${falchion_soversion})
+  set(pc_library "-l:libfalchion.so.${falchion_soversion}")
+  set(library_names LIBRARY DESTINATION lib NAMELINK_SKIP)
+endif()
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/falchion)
 
 set(libraries falchion)
 if(TARGET falchion_shared)
   list(APPEND libraries falchion_shared)
 endif()
-install(TARGETS ${libraries} EXPORT falchion-targets)
+install(TARGETS ${libraries} EXPORT falchion-targets ${library_names})
 install(DIRECTORY include/falchion TYPE INCLUDE FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 install(EXPORT falchion-targets NAMESPACE falchion:: DESTINATION ${package_dir})
-install(FILES LICENSE TYPE DOC)
+if(NOT SKBUILD)  # which puts it beside the metadata of the wheel
+  install(FILES LICENSE TYPE DOC)
+endif()
 if(TARGET falchion_command)
   install(TARGETS falchion_command)
 endif()

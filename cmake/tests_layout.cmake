@@ -5,8 +5,8 @@ add_executable(layout_evaluate ${oracle}/evaluate.cpp)
 set_target_properties(layout_evaluate PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
 target_link_libraries(layout_evaluate PRIVATE falchion_layout falchion_warnings)
 
-find_program(FALCHION_PYTHON python3)
-if(FALCHION_PYTHON)
+find_program(FALCHION_PYTHON3 python3)
+if(FALCHION_PYTHON3)
   set(pycute "")
   set(label fast)
   if(cutlass_include)
@@ -14,12 +14,12 @@ if(FALCHION_PYTHON)
     get_filename_component(pycute ${cutlass_include}/../../.. ABSOLUTE)  # the wheel has it beside cutlass_library
   endif()
   falchion_script(layout.pycute LABEL ${label}
-    COMMAND ${FALCHION_PYTHON} ${oracle}/pycute_test.py $<TARGET_FILE:layout_evaluate> ${pycute})
+    COMMAND ${FALCHION_PYTHON3} ${oracle}/pycute_test.py $<TARGET_FILE:layout_evaluate> ${pycute})
 endif()
 
-if(FALCHION_CUDA AND FALCHION_PYTHON)
+if(FALCHION_CUDA AND FALCHION_PYTHON3)
   set(cases ${PROJECT_BINARY_DIR}/generated/layout_cute_cases.cpp)
-  add_custom_command(OUTPUT ${cases} COMMAND ${FALCHION_PYTHON} ${oracle}/cute_cases.py ${oracle}/cases.txt ${cases}
+  add_custom_command(OUTPUT ${cases} COMMAND ${FALCHION_PYTHON3} ${oracle}/cute_cases.py ${oracle}/cases.txt ${cases}
     DEPENDS ${oracle}/cute_cases.py ${oracle}/cases.txt VERBATIM)
   add_executable(layout_cute ${cases})
   set_target_properties(layout_cute PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests CXX_STANDARD 17)

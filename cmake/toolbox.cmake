@@ -65,6 +65,8 @@ function(falchion_link_runtime target)
   endif()
 endfunction()
 
+set(falchion_soversion ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+
 # Makes one packed form of falchion_core, which users know as falchion::<name>.
 function(falchion_library target name)
   add_library(falchion::${name} ALIAS ${target})
@@ -74,7 +76,7 @@ function(falchion_library target name)
     $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>)
   target_compile_features(${target} PUBLIC cxx_std_20)
   set_target_properties(${target} PROPERTIES OUTPUT_NAME falchion EXPORT_NAME ${name} LINKER_LANGUAGE CXX
-    POSITION_INDEPENDENT_CODE ON VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+    POSITION_INDEPENDENT_CODE ON VERSION ${PROJECT_VERSION} SOVERSION ${falchion_soversion})
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "SHARED_LIBRARY" AND NOT FALCHION_SANITIZE)
     target_link_options(${target} PRIVATE -Wl,--version-script=${PROJECT_SOURCE_DIR}/cmake/falchion.map -Wl,--no-undefined)

@@ -14,6 +14,13 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${variants_def} $
   ${PROJECT_SOURCE_DIR}/src/variant.in
   ${PROJECT_SOURCE_DIR}/src/variant_gpu.in)
 
+check_cxx_source_compiles("#if !__has_include(<hwy/highway.h>)\n#error\n#endif\nint main() {}" FALCHION_HAS_HIGHWAY)
+if(NOT FALCHION_HAS_HIGHWAY)
+  unset(FALCHION_HAS_HIGHWAY CACHE)  # so that the next try looks again
+  message(FATAL_ERROR "Highway's headers (hwy/highway.h) are missing. Debian and Ubuntu have them as libhwy-dev, Fedora "
+    "and RHEL as highway-devel. Where they lie elsewhere, CXXFLAGS=-I<folder> names the folder that has hwy/.")
+endif()
+
 # The flags of each CPU level. "no" means that this compiler or target has no such level.
 check_cxx_source_compiles("#ifndef __x86_64__\n#error\n#endif\nint main() {}" FALCHION_X86_64)
 check_cxx_source_compiles("#ifndef __aarch64__\n#error\n#endif\nint main() {}" FALCHION_AARCH64)

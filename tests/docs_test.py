@@ -13,8 +13,8 @@ import re
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-FOLDERS = "src|tools|tests|docs|bench|cmake|include|examples"
-CODE = "hpp|cpp|cuh|cu|def|py|sh|md|cmake|inc"
+FOLDERS = "src|tools|tests|docs|bench|cmake|include|examples|python|rust"
+CODE = "hpp|cpp|cuh|cu|def|py|pyi|rs|sh|md|cmake|inc"
 # These files are written by a build.
 GENERATED = {"falchion_variants.inc", "readme.cpp"}
 # docs/map.md, docs/design/api.md and comments name these for what is not there yet. A name that is there must leave

@@ -218,6 +218,26 @@ TEST(JudgeBackward, WhatTensorCoresCutOff) {
   }
 }
 
+/// Where the softcap is saturated its derivative is the difference of two numbers near 1, so an error of a unit of f32
+/// in tanh passes, and one of 64 units does not. With one query and one key grad_q is this derivative times k.
+TEST(JudgeBackward, TheDerivativeOfASaturatedSoftcap) {
+  Gradients all(Case{"x", 1, 1, 1, 1, 1, 8, 8}.softcap(0.5F), DType::f32, {});
+  for (HostTensor* x : {&all.x.q, &all.x.k}) fill(x, 1);  // scale q.k is 2.8, and 5.7 in units of the softcap
+  all.run_forward();
+  fill(&all.x.o, 0);  // so that dP - D is not 0
+  fill(&all.grad_o, 1);
+  fill(&all.x.v, 1);
+  const GradientReference judge(all.x.problem, all.operands());
+  for (const double units : {1, 64}) {
+    all.run();
+    const double off = 2 * units * 0x1p-24 * 8 / std::sqrt(8.0);  // 1 - t^2 moves by twice as much as t
+    all.grad_q.for_each([&](auto i, auto j, auto k, auto l) {
+      all.grad_q.set(i, j, k, l, static_cast<float>(all.grad_q.get(i, j, k, l) + off));
+    });
+    EXPECT_EQ(judge.check(Gradient::q, all.grad_q.view()).passed(), units == 1);
+  }
+}
+
 /// Gradients below 2^-126 may be flushed to 0, and those from 2^-122 on may not.
 TEST(JudgeBackward, WhatIsFlushed) {
   for (const double size : {0x1p-130, 0x1p-122}) {
@@ -226,6 +246,23 @@ TEST(JudgeBackward, WhatIsFlushed) {
     const GradientReference judge(all.x.problem, all.operands());
     fill(&all.grad_v, 0);
     EXPECT_EQ(judge.check(Gradient::v, all.grad_v.view()).passed(), size < 0x1p-126);
+  }
+}
+
+/// The same for an Inf that meets the derivative of the softcap: 4e-5 may not count as 0, and 1e-14 may.
+TEST(JudgeBackward, AnInfIsNanUnderASaturatedSoftcapAlone) {
+  for (const float key : {1.F, 3.F}) {
+    Gradients all(Case{"x", 1, 1, 1, 1, 1, 8, 8}.softcap(0.5F), DType::f32, {});
+    fill(&all.x.q, 1);
+    fill(&all.x.k, key);
+    all.run_forward();
+    fill(&all.x.v, std::numeric_limits<float>::infinity());
+    fill(&all.x.o, 0);
+    fill(&all.grad_o, 1);
+    const GradientReference judge(all.x.problem, all.operands());
+    all.run();
+    EXPECT_TRUE(std::isinf(all.grad_q.get(0, 0, 0, 0)));
+    EXPECT_EQ(may_be_nan(judge, &all, Gradient::q, {0, 0, 0, 0}, false), key == 3);
   }
 }
 

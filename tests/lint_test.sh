@@ -6,7 +6,7 @@ cd "${1:-$(dirname "$0")/..}"
 max_file=400 max_function=80
 bad=0
 complain() { echo "$1"; bad=1; }
-sources() { find include src tools tests examples bench -type f \
+sources() { find include src tools tests examples bench python -type f \
   \( -name '*.[ch]pp' -o -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' \) 2>/dev/null | sort; }
 
 for file in $(sources); do

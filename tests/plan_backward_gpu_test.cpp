@@ -25,19 +25,44 @@ TEST(BackwardGpuPlan, Ampere) {
             "band        full\n"
             "score       scale 0.0883883\n"
             "work        1.37 Tflop, 100 % of s_q x s_k seen; 538 MB if each tensor moves once: 2.56 kflop/B\n"
-            "decision    sm80 plain\n"
+            "decision    sm80 once\n"
             "device      sm_80: 108 SMs\n"
-            "tiles       64 keys, for grad_k and grad_v, and 64 rows, for grad_q, each in a kernel of its own; head "
-            "dims up to 128, 128 threads\n"
-            "grid        4096 CTAs for grad_q, 2 an SM: 19 waves, 99 % busy\n"
-            "shared      66.6 kB a CTA\n"
-            "workspace   2.11 MB: lse and D of each row, and a sum of slopes for each tile of rows\n"
+            "tiles       128 keys, which 64 rows at a time pass; head dims up to 128, 256 threads\n"
+            "grid        2048 CTAs, 1 an SM: 19 waves, 99 % busy\n"
+            "shared      165 kB a CTA\n"
+            "workspace   136 MB: lse and D of each row, and its sums of grad_q in f32\n"
             "unaligned   operands that are not 16-byte aligned run on the variant general d128\n"
             "paths\n"
-            "  sm80 plain bf16  taken\n");
+            "  sm80 once bf16  taken\n");
   EXPECT_EQ(describe(decided(a, on(80), Pass::backward)),
-            "attention_backward sm80 plain bf16 d128 dv128 band full tile 64x64x128 group 1 grid 4096 splits 1 ws 2.11 "
+            "attention_backward sm80 once bf16 d128 dv128 band full tile 64x128x128 group 1 grid 2048 splits 1 ws 136 "
             "MB");
+}
+
+/// The GPUs of sm_86 and sm_89 have too little shared memory for five products, so these run in two sweeps.
+TEST(BackwardGpuPlan, TwoSweepsWhereSharedMemoryIsSmall) {
+  const Attention a = problem(4, 4096, 4096, 16, 16, 128);
+  const std::string told = story(a, on(86));
+  for (const char* line : {"decision    sm80 plain\n",
+                           "tiles       64 keys, for grad_k and grad_v, and 64 rows, for grad_q, each in a kernel of "
+                           "its own; head dims up to "
+                           "128, 128 threads\n",
+                           "4096 CTAs for grad_q, ", "shared      66.6 kB a CTA\n",
+                           "workspace   2.11 MB: lse and D of each row, and a sum of slopes for each tile of rows\n",
+                           "  sm80 once bf16 d128  a CTA needs 165376 bytes of shared memory, but sm_86 gives only ",
+                           "  sm80 plain bf16      taken\n"})
+    EXPECT_NE(told.find(line), std::string::npos) << line << told;
+  EXPECT_EQ(taken(problem(4, 1000, 1000, 16, 4, 64), on(89)), "sm80 plain bf16 64");
+}
+
+/// The sweep of the rows alone makes three products, where the kernel that has five would make four.
+TEST(BackwardGpuPlan, FrozenKeysTakeASweepOfTheRows) {
+  Attention a = problem(4, 1000, 1000, 16, 16, 64);
+  a.frozen = 2;
+  EXPECT_EQ(taken(a, on(80)), "sm80 plain bf16 64");
+  EXPECT_NE(story(a, on(80)).find("  sm80 once bf16 d64  frozen k and v: only the rows need a sweep\n"),
+            std::string::npos)
+      << story(a, on(80));
 }
 
 TEST(BackwardGpuPlan, Hopper) {
@@ -57,7 +82,7 @@ TEST(BackwardGpuPlan, Hopper) {
             "  sm90 plain bf16  taken\n");
   EXPECT_NE(story(problem(2, 100, 0, 2, 2, 64), hopper()).find("tiles       none: there are no keys\n"),
             std::string::npos);
-  EXPECT_NE(story(problem(2, 0, 100, 2, 2, 64), on(80)).find("tiles       none: there are no queries\n"),
+  EXPECT_NE(story(problem(2, 0, 100, 2, 2, 256), on(80)).find("tiles       none: there are no queries\n"),
             std::string::npos);
 }
 
@@ -65,10 +90,10 @@ TEST(BackwardGpuPlan, VariantsByHeadDim) {
   const struct {
     int d;
     const char *on_hopper, *on_ampere, *capped, *f32;
-  } expected[] = {{8, "sm90 plain bf16 64", "sm80 plain bf16 64", "sm80 general bf16 64", "sm80 general f32 64"},
-                  {64, "sm90 plain bf16 64", "sm80 plain bf16 64", "sm80 general bf16 64", "sm80 general f32 64"},
-                  {72, "sm90 plain bf16 128", "sm80 plain bf16 128", "sm80 general bf16 128", "sm80 general f32 128"},
-                  {128, "sm90 plain bf16 128", "sm80 plain bf16 128", "sm80 general bf16 128", "sm80 general f32 128"},
+  } expected[] = {{8, "sm90 plain bf16 64", "sm80 once bf16 64", "sm80 general bf16 64", "sm80 general f32 64"},
+                  {64, "sm90 plain bf16 64", "sm80 once bf16 64", "sm80 general bf16 64", "sm80 general f32 64"},
+                  {72, "sm90 plain bf16 128", "sm80 once bf16 128", "sm80 general bf16 128", "sm80 general f32 128"},
+                  {128, "sm90 plain bf16 128", "sm80 once bf16 128", "sm80 general bf16 128", "sm80 general f32 128"},
                   {136, "sm90 wide bf16 192", "sm80 plain bf16 256", "sm80 general bf16 256", "sm80 general f32 256"},
                   {192, "sm90 wide bf16 192", "sm80 plain bf16 256", "sm80 general bf16 256", "sm80 general f32 256"},
                   {200, "sm90 wide bf16 256", "sm80 plain bf16 256", "sm80 general bf16 256", "sm80 general f32 256"},
@@ -141,7 +166,7 @@ TEST(BackwardGpuPlan, PlainHasBandsLengthsAndEveryWayToWrite) {
   all[10].any_order = true;
   for (Attention& a : all) {
     EXPECT_EQ(taken(a, hopper()), "sm90 plain bf16 128");
-    EXPECT_EQ(taken(a, on(80)), "sm80 plain bf16 128");
+    EXPECT_EQ(taken(a, on(80)), "sm80 once bf16 128");
     a.d_qk = 256;
     EXPECT_EQ(taken(a, hopper()), "sm90 wide bf16 256");
   }
@@ -170,6 +195,7 @@ TEST(BackwardGpuPlan, FeaturesTakeTheGeneralVariant) {
     const std::string needs = text(" d128  ", reason, " needs a general variant of sm80\n");
     const std::string told = story(a, hopper());
     EXPECT_NE(told.find("  sm90 plain bf16" + needs), std::string::npos) << told;
+    EXPECT_NE(told.find("  sm80 once bf16 d128   " + needs.substr(7)), std::string::npos) << told;
     EXPECT_NE(told.find("  sm80 plain bf16" + needs), std::string::npos) << told;
     EXPECT_NE(told.find("  sm80 general bf16     taken\n"), std::string::npos) << told;
     const std::string refused = taken(a, on(90, Backend::sm90));
@@ -211,7 +237,8 @@ TEST(BackwardGpuPlan, BytesOfTheWorkspace) {
   a.packed = true;  // one place of 128 rows more for each sequence
   rows = 8 * (3000 / 128 + 3) * 128;
   EXPECT_EQ(workspace(a, hopper()), rows * (kStatistic + 128 * kSum) + rows / 64 * 2 * kTurn);
-  EXPECT_EQ(workspace(a, on(80)), rows * kStatistic + 8 * (47 + 3) * kSum);
+  EXPECT_EQ(workspace(a, on(80)), rows * (kStatistic + 128 * kSum) + rows / 64 * 2 * kTurn);
+  EXPECT_EQ(workspace(a, on(86)), rows * kStatistic + 8 * (47 + 3) * kSum);
   a.d_qk = 256;
   EXPECT_EQ(workspace(a, hopper()), rows * kStatistic) << "nobody adds to what another CTA has made";
   Attention f32 = problem(1, 1000, 1000, 2, 2, 256);
@@ -254,7 +281,7 @@ TEST(BackwardGpuPlan, UnalignedOperandsRunOnTheGeneralVariant) {
     return text(name(choice.variant->backend), " ", choice.variant->level, choice.aligned ? "" : ", unaligned");
   };
   EXPECT_EQ(level(hopper(), x), "sm90 plain");
-  EXPECT_EQ(level(on(80), x), "sm80 plain");
+  EXPECT_EQ(level(on(80), x), "sm80 once");
   for (Tensor Operands::*tensor : {&Operands::q, &Operands::k, &Operands::v, &Operands::o, &Operands::grad_o}) {
     Operands odd = x;
     (odd.*tensor).data = memory + 2;
@@ -268,7 +295,7 @@ TEST(BackwardGpuPlan, UnalignedOperandsRunOnTheGeneralVariant) {
     Operands shared = x;
     (shared.*tensor).stride[1] = 0;  // TMA follows no stride below a row's length; cp.async does
     EXPECT_EQ(level(hopper(), shared), "sm80 general");
-    EXPECT_EQ(level(on(80), shared), "sm80 plain");
+    EXPECT_EQ(level(on(80), shared), "sm80 once");
   }
   Operands spread = x;
   spread.grad_o.stride = {0, 0, 0, 0};  // the gradient of a plain sum

@@ -14,6 +14,7 @@ struct AttentionBackwardArgs : AttentionBackwardCall {
   bool aligned = true;             // rows of q, k, v, o and grad_o start at multiples of 16 bytes
   std::int64_t row_tiles = 0;      // tiles of queries of one head; packed: an upper bound for all sequences together
   std::int64_t key_tiles = 0;      // the same of keys
+  std::int64_t ctas_at_once = 1;   // of this variant: as many as the device has room for
   std::byte* workspace = nullptr;  // as the variant lays it out, 64-byte aligned
   bool grads_aligned = false;      // rows of grad_q, grad_k and grad_v start at multiples of 16 bytes
   bool early = false;              // programmatic dependent launch (blocks/stream_order.cuh)

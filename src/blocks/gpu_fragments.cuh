@@ -33,4 +33,20 @@ __device__ __forceinline__ void convert(const From& from, To&& to) {
   for (int i = 0; i < size(pairs); ++i) pairs(i) = converter(floats(i));
 }
 
+/// Exchanges x[i] of lane q of a quad with x[q] of lane i, for all i and q. It takes two steps: with the lane whose
+/// number differs in bit 0, then with the one that differs in bit 1.
+__device__ __forceinline__ void transpose_quad(std::uint32_t (&x)[4]) {
+  const unsigned lane = threadIdx.x % 4;
+  // Lanes whose number lacks the bit keep a and give b; the others keep b and give a.
+  const auto exchange = [&](std::uint32_t& a, std::uint32_t& b, unsigned bit) {
+    const bool upper = (lane & bit) != 0;
+    const std::uint32_t other = __shfl_xor_sync(~0u, upper ? a : b, bit);
+    (upper ? a : b) = other;
+  };
+  exchange(x[0], x[1], 1);
+  exchange(x[2], x[3], 1);
+  exchange(x[0], x[2], 2);
+  exchange(x[1], x[3], 2);
+}
+
 }  // namespace falchion::gpu

@@ -55,16 +55,17 @@ struct BackwardTile {
 
   /// Block x stands for (sequence, head, tile, part). The part changes fastest, then the tile. With a causal band the
   /// last rows and the first keys have the most to visit, and those come first, since the blocks that start last should
-  /// be short.
+  /// be short; unless somebody wants another order of the tiles.
   template <Owner owner, int kOwn, int kVisited>
-  static __device__ __forceinline__ BackwardTile of(const AttentionBackwardArgs& a, const BackwardDivisors& by, int x) {
+  static __device__ __forceinline__ BackwardTile of(const AttentionBackwardArgs& a, const BackwardDivisors& by, int x,
+                                                    bool last_tile_first = owner == Owner::rows) {
     constexpr bool kKeys = owner == Owner::keys;
     BackwardTile t{};
     int head;
     by.parts(x, t.part, x);
     by.tiles(x, t.tile, x);
     by.heads(t.b, head, x);
-    if (!kKeys) t.tile = by.tiles.divisor - 1 - t.tile;
+    if (last_tile_first) t.tile = by.tiles.divisor - 1 - t.tile;
     t.heads = kKeys ? by.ratio.divisor : 1;
     t.h = head * t.heads;
     t.h_kv = kKeys ? head : by.ratio.div(head);

@@ -22,6 +22,10 @@ double rounding_step(DType dtype) { return dtype == DType::f32 ? kProbability : 
 /// 2^-126, below which GPUs and AMX flush f32 and bf16 to 0.
 double least_step(DType dtype) { return dtype == DType::f16 ? lowest_unit(dtype) / 2 : lowest_unit(dtype); }
 
+/// What is granted to the derivative of the softcap, 1 - t^2 with t = tanh(s / softcap), where t is off by two units of
+/// f32 below 1. (Without this a kernel missed the limit in one of 21,000 problems on an H100.)
+constexpr double kSoftcapSlope = 0x1p-22;
+
 /// What is granted to a score as a whole. Tensor cores add 16 products at a time and cut off what the sum of f32 cannot
 /// hold. Each such step loses up to a unit of f32, half of one on average, and always towards 0, so the losses add up.
 /// Forward they nearly cancel between the keys of a row, but here P is e^(s - lse) with a given lse. (At d 214 an H100
@@ -185,8 +189,9 @@ void GradientReference::nudge() const {
     x.lse = lse.view();
     x.bias = bias.view();
     x.alibi = slopes.view();
-    const Outputs moved =
-        compute(a, x, {.step = rounding_step(a.dtype), .least_step = least_step(a.dtype), .draw = draw});
+    const Outputs moved = compute(
+        a, x,
+        {.step = rounding_step(a.dtype), .least_step = least_step(a.dtype), .slope_step = kSoftcapSlope, .draw = draw});
     for (std::size_t i = 0; i < kGradients; ++i) {
       for (std::size_t n = 0; n < moved.memory[i].size(); ++n) {
         const double by = std::abs(static_cast<double>(moved.memory[i][n]) - exact_.memory[i][n]);
@@ -204,11 +209,13 @@ void GradientReference::nudge() const {
   }
 }
 
-/// Whether a gradient may be NaN here because an Inf meets a probability that is too small for the types and counts as
-/// 0. f16 ends at 2^-24, f32 and bf16 at 2^-126, of which parts that are merged take their share.
+/// Whether a gradient may be NaN here because an Inf meets a probability, or a derivative of the softcap, that is too
+/// small for the types and counts as 0. f16 ends at 2^-24, f32 and bf16 at 2^-126, of which parts that are merged take
+/// their share.
 bool GradientReference::inf_may_vanish(Gradient which, const Index& at) const {
   if (vanishing_.of(which).data == nullptr)
-    vanishing_ = compute(problem_, inputs_, {.least_p = problem_.dtype == DType::f16 ? 0x1p-24 : 0x1p-100});
+    vanishing_ = compute(problem_, inputs_,
+                         {.least_p = problem_.dtype == DType::f16 ? 0x1p-24 : 0x1p-100, .least_slope = kSoftcapSlope});
   const Tensor& x = vanishing_.of(which);
   return std::isnan(ref::load(x, ref::at(x, at[0], at[1], at[2], at[3])));
 }

@@ -32,6 +32,8 @@ std::string why_not(const Variant& listed, const Attention& a) {
   // The statistics of the rows have their place in the workspace, so the plan must know how many there may be.
   if (a.packed && a.s_q == 0) return "packed lengths without a hint";
   if (same(listed.level, "general")) return "";
+  // It makes dS for grad_q and grad_k alike; a sweep of the rows alone makes three products instead of four.
+  if (same(listed.level, "once") && (a.frozen & 2) != 0) return "frozen k and v: only the rows need a sweep";
   const std::string feature = needs_general(a);
   return feature.empty() ? "" : text(feature, " needs a general variant of sm80");
 }
@@ -53,7 +55,7 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   if (same(plan->variant->level, "wide"))
     plan->items = ((a.frozen & 2) != 0 ? 0 : of_keys) + ((a.frozen & 1) != 0 ? 0 : of_rows);
   else
-    plan->items = plan->backend == Backend::sm90 ? of_keys : of_rows;
+    plan->items = computes_pairs_once(*plan->variant) ? of_keys : of_rows;
   plan->workspace = facts.workspace(args);
   if (std::max(of_rows, of_keys) <= INT32_MAX / 4) return {};
   return {Code::unsupported, text("b * h_q * s_q: ", of_rows, " tiles of rows and ", of_keys,
@@ -68,6 +70,10 @@ bool aligned_to_16(const Attention& a, const Operands& x) noexcept {
 }
 
 }  // namespace
+
+bool computes_pairs_once(const Variant& variant) noexcept {
+  return same(variant.level, "once") || (variant.backend == Backend::sm90 && same(variant.level, "plain"));
+}
 
 GpuChoice gpu_backward_variant(const PlanData& plan, const Operands& x) noexcept {
   const bool aligned = aligned_to_16(plan.attention().problem, x);

@@ -57,6 +57,7 @@ gpu::AttentionBackwardArgs to_gpu_backward_args(const PlanData& plan, const Oper
   args.early = attention.early;
   args.row_tiles = gpu::backward_tiles(args, args.s_q, args.total_q, facts.rows);
   args.key_tiles = gpu::backward_tiles(args, args.s_k, args.total_k, facts.keys);
+  args.ctas_at_once = std::int64_t{plan.gpu.sms} * facts.ctas;
   args.workspace = static_cast<std::byte*>(workspace);
   return args;
 }

@@ -2,6 +2,7 @@
 #include <string>
 #include <string_view>
 
+#include "plan/attention_backward.hpp"
 #include "plan/explain.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
@@ -42,20 +43,34 @@ void tell_cpu(const PlanData& plan, Story* story) {
               {{"memory", Json::object({{"scratch_a_thread", m.scratch}, {"shared", m.shared}})}});
 }
 
-/// On Hopper one kernel owns tiles of keys and adds to the sums of grad_q, for head dims up to 128. Above them some of
-/// its CTAs own tiles of keys and others tiles of rows. On Ampere that is a kernel each.
+/// How a GPU's kernels share the pairs of queries and keys, in words.
+struct Sharing {
+  const char* nothing;            // to do
+  const char *of_keys, *of_rows;  // what follows the numbers of keys and rows of a tile
+  const char* ctas;               // what follows the number of CTAs
+  const char* holds;              // the workspace, beside lse and D of each row
+};
+/// One kernel owns tiles of keys and adds to the sums of grad_q.
+constexpr Sharing kSummed = {"none: there are no keys", " keys, which ", " rows at a time pass", " CTAs, ",
+                             ", and its sums of grad_q in f32"};
+/// Some CTAs of a kernel own tiles of keys and others tiles of rows: Hopper's, above them.
+constexpr Sharing kWide = {"none: there are neither keys nor queries", " keys, for grad_k and grad_v, and ",
+                           " rows, for grad_q, in one kernel", " CTAs, ", ""};
+/// A kernel owns tiles of keys and another tiles of rows: those of sm_80 that serve everything.
+constexpr Sharing kSweeps = {"none: there are no queries", " keys, for grad_k and grad_v, and ",
+                             " rows, for grad_q, each in a kernel of its own", " CTAs for grad_q, ",
+                             ", and a sum of slopes for each tile of rows"};
+
+const Sharing& sharing_of(const PlanData& plan) {
+  if (computes_pairs_once(*plan.variant)) return kSummed;
+  return std::string_view(plan.variant->level) == "wide" ? kWide : kSweeps;
+}
+
 void tell_gpu(const PlanData& plan, Story* story) {
   const gpu::BackwardVariantFacts& facts = plan.variant->facts_as<gpu::BackwardVariantFacts>();
-  const bool wide = std::string_view(plan.variant->level) == "wide", hopper = plan.backend == Backend::sm90;
-  const bool summed = hopper && !wide;
-  if (plan.items == 0)
-    return story->tell("tiles", summed ? "none: there are no keys"
-                                : wide ? "none: there are neither keys nor queries"
-                                       : "none: there are no queries");
-  const std::string tiles = summed
-                                ? text(facts.keys, " keys, which ", facts.rows, " rows at a time pass")
-                                : text(facts.keys, " keys, for grad_k and grad_v, and ", facts.rows,
-                                       " rows, for grad_q, ", wide ? "in one kernel" : "each in a kernel of its own");
+  const Sharing& in_words = sharing_of(plan);
+  if (plan.items == 0) return story->tell("tiles", in_words.nothing);
+  const std::string tiles = text(facts.keys, in_words.of_keys, facts.rows, in_words.of_rows);
   story->tell(
       "tiles", text(tiles, "; head dims up to ", facts.d, ", ", facts.threads, " threads"),
       {{"tile",
@@ -63,8 +78,8 @@ void tell_gpu(const PlanData& plan, Story* story) {
   const std::int64_t slots = std::int64_t{plan.gpu.sms} * facts.ctas, waves = ceil_div(plan.items, slots);
   const std::int64_t busy = 100 * plan.items / (waves * slots);
   story->tell("grid",
-              text(plan.items, hopper ? " CTAs, " : " CTAs for grad_q, ", facts.ctas, " an SM: ", waves,
-                   waves == 1 ? " wave" : " waves", ", ", busy, " % busy"),
+              text(plan.items, in_words.ctas, facts.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ",
+                   busy, " % busy"),
               {{"grid", Json::object({{"tiles", plan.items},
                                       {"ctas", plan.items},
                                       {"ctas_an_sm", facts.ctas},
@@ -72,10 +87,8 @@ void tell_gpu(const PlanData& plan, Story* story) {
                                       {"busy_percent", busy}})}});
   story->tell("shared", text(bytes_text(static_cast<double>(facts.shared_bytes)), " a CTA"),
               {{"shared_bytes", facts.shared_bytes}});
-  const char* holds = summed ? ", and its sums of grad_q in f32"
-                      : wide ? ""
-                             : ", and a sum of slopes for each tile of rows";
-  story->tell("workspace", text(bytes_text(static_cast<double>(plan.workspace)), ": lse and D of each row", holds));
+  story->tell("workspace",
+              text(bytes_text(static_cast<double>(plan.workspace)), ": lse and D of each row", in_words.holds));
   tell_unaligned(plan, story);
 }
 

@@ -59,10 +59,12 @@ struct attention_backward {
 
   static constexpr gpu::BackwardVariantFacts facts(Backend backend, std::string_view kind, DType dtype, int d) {
     if (kind == "wide") return {sm90::attention_backward_wide_facts(d), of_statistics};
-    if (backend == Backend::sm90) {
-      return {sm90::attention_backward_facts(d), d <= 64 ? with_sums<64> : with_sums<128>};
-    }
-    return {sm80::attention_backward_facts(dtype == DType::f32 ? Products::bits32 : Products::bits16, d), of_slopes};
+    constexpr auto kSums = [](int d) { return d <= 64 ? with_sums<64> : with_sums<128>; };
+    if (backend == Backend::sm90) return {sm90::attention_backward_facts(d), kSums(d)};
+    if (kind == "once") return {sm80::attention_backward_facts(sm80::BackwardKind::once, d), kSums(d)};
+    return {sm80::attention_backward_facts(
+                dtype == DType::f32 ? sm80::BackwardKind::bits32 : sm80::BackwardKind::bits16, d),
+            of_slopes};
   }
 
  private:

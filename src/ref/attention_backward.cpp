@@ -59,7 +59,7 @@ struct GradientRow : Query<Real> {
     const Real dot = this->dot(j), exact = std::exp(this->score(j, dot) - lse), kept = this->kept(j);
     const Real p = exact < static_cast<Real>(rounding.least_p) ? 0 : exact;
     const Real grad_p = kept == 0 ? 0 : kept * grad_o_times_v(j);  // whatever V of a dropped key holds
-    const Real rounded = static_cast<Real>(round_as(rounding.p, p)), slope = this->mod.grad(dot) / this->mod.scale;
+    const Real rounded = static_cast<Real>(round_as(rounding.p, p)), slope = softcap_slope(dot, j);
     const Real of_ds = (rounding.p_in_ds ? rounded : p) * (grad_p - d);
     return {.p = moved(rounded, 0, j) * kept,
             .g = p * (grad_p - d),
@@ -69,11 +69,21 @@ struct GradientRow : Query<Real> {
   Real term(Real x) const { return rounding.magnitudes ? std::abs(x) : x; }
 
  private:
+  /// The derivative of the softcap, from 0 to 1.
+  Real softcap_slope(Real dot, std::int64_t j) const {
+    if (!(this->mod.softcap > 0)) return 1;
+    const Real slope = this->mod.grad(dot) / this->mod.scale;
+    if (slope < static_cast<Real>(rounding.least_slope)) return 0;
+    return slope + static_cast<Real>(sign_of(2, j) * rounding.slope_step);
+  }
+  /// +1 or -1 for a number of a pair.
+  double sign_of(std::uint64_t which, std::int64_t j) const {
+    return DropoutMask::make(0.5F, rounding.draw, which).keep(b * a.h_q + h, i, j) ? 1 : -1;
+  }
   /// One of the two numbers of a pair, moved a step up or down where that is asked for.
   Real moved(Real number, std::uint64_t which, std::int64_t j) const {
     if (rounding.step == 0) return number;
-    const bool up = DropoutMask::make(0.5F, rounding.draw, which).keep(b * a.h_q + h, i, j);
-    const double sign = up ? 1 : -1;
+    const double sign = sign_of(which, j);
     return static_cast<Real>(number * (1 + sign * rounding.step) + sign * rounding.least_step);
   }
   static float load_at(const Tensor& statistic, std::int64_t batch, std::int64_t head, std::int64_t row) {

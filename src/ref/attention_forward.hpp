@@ -19,6 +19,8 @@ struct Rounding {
   bool p_in_ds = false;     // that gradient is made of the rounded P, by a kernel that keeps no other
   double step = 0;          // each P and each gradient of scale q.k is moved by this share of itself, up or down,
   double least_step = 0;    // and by this amount
+  double slope_step = 0;    // the derivative of the softcap, from 0 to 1, is moved by this amount
+  double least_slope = 0;   // that derivative counts as 0 below this
   std::uint64_t draw = 0;   // which of them go up
   bool magnitudes = false;  // each term of a sum counts with its magnitude
 };

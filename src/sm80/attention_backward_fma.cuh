@@ -10,7 +10,7 @@ namespace falchion::sm80 {
 template <int kD_>
 struct BackwardFma {
   using Element = float;
-  static constexpr BackwardTiles kTiles = attention_backward_tiles(Products::bits32, kD_);
+  static constexpr BackwardTiles kTiles = attention_backward_tiles(BackwardKind::bits32, kD_);
   static constexpr int kD = kD_, kOwn = kTiles.own, kVisited = kTiles.visited, kColumns = kTiles.columns;
   static constexpr int kThreads = kTiles.threads, kStages = kTiles.stages, kCtas = kTiles.ctas;
   static constexpr int kSharedBytes = backward_shared_bytes(kTiles);

@@ -104,18 +104,24 @@ __device__ __forceinline__ RowStatistic statistic_of(const AttentionBackwardArgs
   return row < 0 || row >= length ? no_row() : layout.statistic(a, head + row);
 }
 
-/// Sets rows of q and grad_o that count for nothing to 0, whatever they hold: 0 times NaN would be NaN.
-template <class Math, int kRows>
-__device__ __forceinline__ void clear_dead_rows(const RowStatistic* statistics, typename Math::Element* score,
-                                                typename Math::Element* value) {
+/// Sets rows of q and grad_o for which dead(row) is true to 0, whatever they hold: 0 times NaN would be NaN.
+template <class Math, int kRows, class Dead>
+__device__ __forceinline__ void clear_rows(Dead dead, typename Math::Element* score, typename Math::Element* value) {
   constexpr int kChunks = Math::kD / Math::kChunk;
+  CUTE_NO_UNROLL
   for (int chunk = static_cast<int>(threadIdx.x); chunk < kRows * kChunks; chunk += Math::kThreads) {
     const int row = chunk / kChunks;
-    if (!counts_for_nothing(statistics[row])) continue;
+    if (!dead(row)) continue;
     const int offset = Math::template at<kRows>(row, chunk % kChunks * Math::kChunk);
     *reinterpret_cast<uint4*>(score + offset) = uint4{};
     *reinterpret_cast<uint4*>(value + offset) = uint4{};
   }
+}
+/// The same for the rows that count for nothing.
+template <class Math, int kRows>
+__device__ __forceinline__ void clear_dead_rows(const RowStatistic* statistics, typename Math::Element* score,
+                                                typename Math::Element* value) {
+  clear_rows<Math, kRows>([&](int row) { return counts_for_nothing(statistics[row]); }, score, value);
 }
 
 }  // namespace falchion::sm80

@@ -8,6 +8,7 @@
 #include <cute/tensor.hpp>
 
 #include "blocks/sm80_fragments.cuh"
+#include "blocks/sm80_mma.cuh"
 #include "sm80/attention_backward_tiles.hpp"
 
 namespace falchion::sm80 {
@@ -18,7 +19,7 @@ using f16 = cutlass::half_t;
 template <class Element_, int kD_>
 struct BackwardMma {
   using Element = Element_;
-  static constexpr BackwardTiles kTiles = attention_backward_tiles(Products::bits16, kD_);
+  static constexpr BackwardTiles kTiles = attention_backward_tiles(BackwardKind::bits16, kD_);
   static constexpr int kD = kD_, kOwn = kTiles.own, kVisited = kTiles.visited, kColumns = kTiles.columns;
   static constexpr int kThreads = kTiles.threads, kStages = kTiles.stages, kCtas = kTiles.ctas;
   static constexpr int kSharedBytes = backward_shared_bytes(kTiles);
@@ -50,7 +51,7 @@ struct BackwardMma {
   /// Where the chunk of 8 elements from (row, column) on lies in a tile of kRows rows.
   template <int kRows>
   static __device__ __forceinline__ int at(int row, int column) {
-    return column / 64 * (kRows * 64) + row * 64 + ((column / 8 % 8) ^ (row % 8)) * 8;
+    return swizzled<kRows>(row, column);
   }
 
   /// This thread's part of a matrix (own, width) f32, read as (r, c).

@@ -103,7 +103,7 @@ class BackwardConsumer {
     const BackwardTile& t = shared.tile;
     const std::int64_t head = t.k.batch * x.stride[0] + t.k.begin * x.stride[1] + t.h_kv * x.stride[2];
     const GradientRows to{x, head, t.own0 + 64 * warpgroup, t.k.length, 0, d, scale, !a.grads_f32 && a.grads_aligned};
-    store_rows<Element, Config::kD>(a, to, gradient, [](int) { return true; });
+    store_rows<Element, Config::kD, 4>(a, to, gradient, [](int) { return true; });
   }
   template <BackwardTurns turns>
   __device__ __forceinline__ void take_turn() const {

@@ -4,15 +4,12 @@
 
 #include "blocks/gpu_softmax.cuh"
 #include "sm90/attention_backward_config.hpp"
+#include "sm90/attention_backward_maps.cuh"
 #include "sm90/attention_backward_step.hpp"
 
 namespace falchion::sm90 {
 
 using namespace gpu;
-
-struct BackwardMaps {
-  CUtensorMap q, k, v, grad_o;
-};
 
 /// The loader, one thread. It loads K and V once, and for each step Q, dO and the statistics of the rows.
 template <class Config>

@@ -7,24 +7,6 @@
 
 namespace falchion::sm90 {
 
-/// Whoever launches the kernel has keys, so k has an address; it stands in for an empty tensor's.
-template <class Config>
-cudaError_t make_backward_maps(const AttentionBackwardArgs& a, BackwardMaps* maps) {
-  using Element = typename Config::Element;
-  const std::int64_t b = a.packed ? 1 : a.b;
-  const std::int64_t s_q = a.packed ? a.total_q : a.s_q;
-  const std::int64_t s_k = a.packed ? a.total_k : a.s_k;
-  const TensorBox q{b, s_q, a.h_q, a.d_qk, Config::kBox, 1, Config::kRows};
-  const TensorBox k{b, s_k, a.h_k, a.d_qk, Config::kBox, 1, Config::kKeys};
-  TensorBox v = k, grad_o = q;
-  v.d = grad_o.d = a.d_v;
-  cudaError_t error = make_tensor_map<Element>(&maps->q, a.q, q, a.k.data);
-  if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->k, a.k, k, a.k.data);
-  if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->v, a.v, v, a.k.data);
-  if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->grad_o, a.grad_o, grad_o, a.k.data);
-  return error;
-}
-
 /// Enqueues the pass and returns a cudaError_t: the statistics of the rows, the kernel, and grad_q of its sums.
 template <class Config>
 int launch_attention_backward(const AttentionBackwardArgs& a, void* stream) {
@@ -33,7 +15,7 @@ int launch_attention_backward(const AttentionBackwardArgs& a, void* stream) {
   if (blocks > INT32_MAX || tiles > INT32_MAX) return cudaErrorInvalidConfiguration;
   if (error == cudaSuccess && blocks > 0) {
     BackwardMaps maps;
-    error = make_backward_maps<Config>(a, &maps);
+    error = make_backward_maps<typename Config::Element>(a, Config::kRows, Config::kKeys, &maps);
     if (error != cudaSuccess) return error;
     error =
         launch_kernel<attention_backward<Config>>(static_cast<unsigned>(blocks), Config::kThreads, Config::kSharedBytes,

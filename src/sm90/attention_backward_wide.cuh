@@ -32,25 +32,6 @@ __global__ void __launch_bounds__(Config::kThreads, 1)
   }
 }
 
-/// Whoever launches the kernel has keys or rows, so k or q has an address; it stands in for an empty tensor's.
-template <class Config>
-cudaError_t make_wide_maps(const AttentionBackwardArgs& a, BackwardMaps* maps) {
-  using Element = typename Config::Element;
-  const std::int64_t b = a.packed ? 1 : a.b;
-  const std::int64_t s_q = a.packed ? a.total_q : a.s_q;
-  const std::int64_t s_k = a.packed ? a.total_k : a.s_k;
-  const TensorBox q{b, s_q, a.h_q, a.d_qk, Config::kBox, 1, Config::kLines};
-  const TensorBox k{b, s_k, a.h_k, a.d_qk, Config::kBox, 1, Config::kLines};
-  TensorBox v = k, grad_o = q;
-  v.d = grad_o.d = a.d_v;
-  void* there = a.k.data != nullptr ? a.k.data : a.q.data;
-  cudaError_t error = make_tensor_map<Element>(&maps->q, a.q, q, there);
-  if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->k, a.k, k, there);
-  if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->v, a.v, v, there);
-  if (error == cudaSuccess) error = make_tensor_map<Element>(&maps->grad_o, a.grad_o, grad_o, there);
-  return error;
-}
-
 /// Enqueues the pass and returns a cudaError_t: the statistics of the rows, then the kernel.
 template <class Config>
 int launch_attention_backward_wide(const AttentionBackwardArgs& a, void* stream) {
@@ -60,7 +41,7 @@ int launch_attention_backward_wide(const AttentionBackwardArgs& a, void* stream)
   if (keys + rows > INT32_MAX) return cudaErrorInvalidConfiguration;  // packed rows are known too late for the plan
   if (error != cudaSuccess || keys + rows == 0) return error;
   BackwardMaps maps;
-  error = make_wide_maps<Config>(a, &maps);
+  error = make_backward_maps<typename Config::Element>(a, Config::kLines, Config::kLines, &maps);
   if (error != cudaSuccess) return error;
   // Nothing is divided by the numbers of a side without blocks, and FastDivmod cannot be made of 0.
   const BackwardDivisors by_keys(a, keys > 0 ? Owner::keys : Owner::rows, 1);

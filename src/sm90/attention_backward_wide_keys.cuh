@@ -82,7 +82,7 @@ class WideKeysConsumer {
                           static_cast<int>(kValues ? a.d_v : a.d_qk),
                           kValues ? 1.f : a.scale,
                           !a.grads_f32 && a.grads_aligned};
-    store_rows<Element, Config::kD>(a, to, rGradient, [](int) { return true; });
+    store_rows<Element, Config::kD, 4>(a, to, rGradient, [](int) { return true; });
   }
   template <class Barrier_>
   __device__ __forceinline__ static void release(Barrier_& empty) {

@@ -76,8 +76,8 @@ class WideRowsConsumer {
     const std::int64_t head = t.q.batch * x.stride[0] + t.q.begin * x.stride[1] + t.h * x.stride[2];
     const GradientRows to{
         x, head, row0, t.q.length, 0, static_cast<int>(a.d_qk), a.scale, !a.grads_f32 && a.grads_aligned};
-    store_rows<Element, Config::kD>(a, to, rDq,
-                                    [&](int row) { return !counts_for_nothing(layout.statistic(a, first + row)); });
+    store_rows<Element, Config::kD, 4>(a, to, rDq,
+                                       [&](int row) { return !counts_for_nothing(layout.statistic(a, first + row)); });
   }
   __device__ __forceinline__ void release(int stage) {
     if (threadIdx.x % 32 == 0) shared.empty_kv[stage].arrive();

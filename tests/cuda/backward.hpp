@@ -3,7 +3,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "device.hpp"
@@ -12,12 +14,27 @@
 
 namespace falchion::testing {
 
+/// Fills all gradients with what they hold before a run: poison or, where they are added to what is there, the same
+/// random numbers each time.
+inline void start_gradients(const Gradients& x) {
+  std::uint64_t seed = 71;
+  for (const judge::Gradient which : kEachGradient) {
+    HostTensor gradient = gradient_of(x, which);  // another view of the same memory
+    if (gradient.view().data == nullptr) continue;
+    if (x.x.problem.grads == Grads::accumulate) {
+      gradient.fill_normal(seed++);
+    } else {
+      gradient.fill_poison();
+    }
+  }
+}
+
 /// A plan of the backward pass whose operands and workspace lie on the device.
 class GradientsOnDevice {
  public:
   GradientsOnDevice(const Path& path, Gradients* x) : x_(x) {
     x->x.shares_tiles = true;
-    poison();
+    start_gradients(*x);
     status_ = Plan::make(x->x.problem, Pass::backward, path.target(), &plan_);
     if (status_ && !is_gpu(plan_.data()->backend)) status_ = {Code::unsupported, "not a GPU's: " + plan_.describe()};
     if (status_) status_ = cuda::DeviceCopy::make(x->x.problem, x->operands(), x->whole(), &copy_);
@@ -38,22 +55,15 @@ class GradientsOnDevice {
     for (std::size_t i = 0; i < bytes.size(); ++i) bytes[i] = random_bits(seed, i);
     return cuda::copy(workspace_.data(), bytes.data(), workspace_.size());
   }
-  /// Copies the host's tensors as they are now to the device, with the gradients poisoned.
+  /// Copies the host's tensors as they are now to the device, with the gradients as they are before a run.
   Status upload() {
-    poison();
+    start_gradients(*x_);
     if (Status status = copy_.upload(); !status) return status;
     return cuda::synchronize();
   }
   Status download() { return copy_.download(); }
 
  private:
-  void poison() {
-    for (const judge::Gradient which : kEachGradient) {
-      HostTensor gradient = gradient_of(*x_, which);  // another view of the same memory
-      if (gradient.view().data != nullptr) gradient.fill_poison();
-    }
-  }
-
   Gradients* x_;
   Plan plan_;
   cuda::DeviceCopy copy_;
@@ -76,6 +86,35 @@ inline std::string gradient_bytes(const Gradients& x) {
 template <class F>
 void on_every_backward_path(const F& f) {
   on_every_path(f, kAttentionBackward);
+}
+
+/// Runs each case on each path, judges it by the tolerance rule, and then calls look(gradients). plant() changes the
+/// problem or its operands before the first run. The reference of a type serves all paths.
+template <class Plant, class Look>
+void judged(const std::vector<Case>& rows, const Wanted& wanted, const Plant& plant, const Look& look) {
+  for (const Case& row : rows) {
+    std::map<DType, std::pair<Gradients, judge::GradientReference>> prepared;
+    on_every_backward_path([&](const Path& path, DType dtype) {
+      SCOPED_TRACE(row.name);
+      auto at = prepared.find(dtype);
+      if (at == prepared.end()) {
+        Gradients x(row, dtype, wanted, 17);
+        plant(&x);
+        start_gradients(x);
+        judge::GradientReference reference(x.x.problem, x.operands());
+        at = prepared.emplace(dtype, std::pair{std::move(x), std::move(reference)}).first;
+      }
+      Gradients& x = at->second.first;
+      start_gradients(x);
+      x.run(path);
+      expect_judged(x, at->second.second);
+      look(x);
+    });
+  }
+}
+inline void judged(const std::vector<Case>& rows, const Wanted& wanted = {}) {
+  judged(
+      rows, wanted, [](Gradients*) {}, [](const Gradients&) {});
 }
 
 }  // namespace falchion::testing

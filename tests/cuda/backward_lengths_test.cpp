@@ -2,7 +2,6 @@
 // tiles in every way, and for rows that hold NaN and count for nothing. All results are judged by the tolerance rule.
 #include <cstdint>
 #include <limits>
-#include <map>
 #include <vector>
 
 #include "backward.hpp"
@@ -11,37 +10,6 @@ namespace falchion::testing {
 namespace {
 
 constexpr float kQuietNan = std::numeric_limits<float>::quiet_NaN();
-
-/// Runs each case on each path, and then calls look(gradients). plant() changes the operands before the first run. The
-/// reference of a type serves all paths.
-template <class Plant, class Look>
-void judged(const std::vector<Case>& rows, const Wanted& wanted, const Plant& plant, const Look& look) {
-  for (const Case& row : rows) {
-    std::map<DType, std::pair<Gradients, judge::GradientReference>> prepared;
-    on_every_backward_path([&](const Path& path, DType dtype) {
-      SCOPED_TRACE(row.name);
-      auto at = prepared.find(dtype);
-      if (at == prepared.end()) {
-        Gradients x(row, dtype, wanted, 17);
-        plant(&x);
-        judge::GradientReference reference(x.x.problem, x.operands());
-        at = prepared.emplace(dtype, std::pair{std::move(x), std::move(reference)}).first;
-      }
-      Gradients& x = at->second.first;
-      for (const judge::Gradient which : kEachGradient) {
-        HostTensor gradient = gradient_of(x, which);  // another view of the same memory
-        if (gradient.view().data != nullptr) gradient.fill_poison();
-      }
-      x.run(path);
-      expect_judged(x, at->second.second);
-      look(x);
-    });
-  }
-}
-void judged(const std::vector<Case>& rows, const Wanted& wanted = {}) {
-  judged(
-      rows, wanted, [](Gradients*) {}, [](const Gradients&) {});
-}
 
 /// Whether rows and keys of no sequence still hold poison, and no other row does.
 void expect_only_rows_written(const Gradients& x) {

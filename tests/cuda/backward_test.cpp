@@ -1,7 +1,8 @@
 // tests/cuda/backward_test.cpp: what only a GPU can get wrong in the backward pass: the same bits in each run whatever
 // else the device does, several streams, graphs, and memory that is not there. Its results are those of
 // tests/attention_backward_test.cpp, which is compiled for the GPU too; rows and lengths of many kinds have
-// backward_lengths_test.cpp, and large tensors backward_size_test.cpp.
+// backward_lengths_test.cpp, wide head dims and any_order backward_kinds_test.cpp, and large tensors
+// backward_size_test.cpp.
 #include "backward.hpp"
 
 #include <chrono>

@@ -4,10 +4,8 @@
 #include <cmath>
 
 #include "cuda/runtime.hpp"
+#include "ladder/library.hpp"
 #include "ladder/problem.hpp"
-#include "plan/plan_data.hpp"
-#include "plan/text.hpp"
-#include "problem/levels.hpp"
 #include "problem/work.hpp"
 #include "tool.hpp"
 
@@ -65,32 +63,19 @@ LadderRow library_row(Backend backend) {
   return row;
 }
 
-/// The library's own kernel, run through its plan as any caller would.
 LadderRow run_library(const LadderProblem& problem, int runs) {
   const bool gpu = problem.side() == Side::gpu;
   const bool hopper =
       gpu && cuda::current_device().sm == kHopper && library_has(kOperation, Backend::sm90, problem.dtype());
   const Backend backend = hopper ? Backend::sm90 : gpu ? Backend::sm80 : Backend::cpu;
-  LadderRow row = library_row(backend);
-  Plan plan;
-  Target target(hopper ? Backend::best : backend);
-  target.threads = gpu ? 0 : thread_count();
-  if (const Status status = Plan::make(problem.attention(), Pass::forward, target, &plan); !status) {
-    if (library_has(kOperation, backend, problem.dtype())) row.wrong = "the plan refuses: " + status.why;
-    row.not_built = status.why;
-    return row;
-  }
-  if (gpu && !on_gpu(plan)) {  // the backend is best, and no GPU variant takes the problem
-    row.not_built = "the plan takes a kernel of the CPU";
-    return row;
-  }
-  if (gpu) row = library_row(plan.data()->backend);
-  row.title += " (" + (gpu ? plan_backend(plan) : plan_level(plan)) + ")";
-  const SideMemory workspace(problem.side(), plan.workspace_bytes());
-  const Operands x = problem.operands();
-  measure(
-      problem, runs, [&] { require(plan.run(x, workspace.data(), workspace.size())); }, &row);
-  return row;
+  return run_library(
+      library_row(backend), problem, problem.attention(),
+      {kOperation, Pass::forward, backend, problem.dtype(), hopper ? Backend::best : backend},
+      [&](const Plan& plan, LadderRow* row) {
+        if (gpu) *row = library_row(plan.data()->backend);
+        row->title += " " + kernel_text(plan);
+      },
+      [&](const auto& run, LadderRow* row) { measure(problem, runs, run, row); });
 }
 
 }  // namespace

@@ -2,13 +2,12 @@
 #include <fmt/core.h>
 
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cuda/runtime.hpp"
 #include "ladder/backward_problem.hpp"
-#include "plan/plan_data.hpp"
-#include "plan/text.hpp"
-#include "problem/levels.hpp"
+#include "ladder/library.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -54,12 +53,13 @@ LadderRow library_row(Backend backend, bool any_order) {
           "The keys of a head are shared between threads, each with sums of dQ of its own, which are added "
           "up in a fixed order. docs/design/cpu_backward.md has the numbers."};
   if (backend == Backend::sm80) {
-    row.file = "src/sm80/attention_backward.cuh";
+    row.file = "src/sm80/attention_backward_once_steps.cuh";
     row.why =
-        "The library's kernel for every GPU from sm_80 on. It gives the same bits in each run. The plan decides the "
-        "tiles, and the kernel has what the steps leave out: masks, biases, packed and ragged lengths, grouped heads, "
-        "dropout, gradients of bias and slopes. docs/design/attention_backward.md says how it walks, and what was "
-        "tried.";
+        "The same five products with finer work on the order of the instructions: S is transposed, so that half of P "
+        "and of dS never leaves the registers, barriers have two halves with products between them, and exponentials "
+        "and loads stand between products. Blocks add dQ in a fixed order, so it gives the same bits in each run. What "
+        "the steps leave out, such as masks, biases and dropout, runs in two sweeps of seven products, and so does all "
+        "of it where a block gets less than 163 KB of shared memory. docs/design/sm80_backward.md says what was tried.";
   } else if (backend == Backend::sm90 && any_order) {
     row.title = "The library's, dQ in any order";
     row.file = "src/sm90/attention_backward.cuh";
@@ -82,27 +82,15 @@ LadderRow library_row(Backend backend, bool any_order) {
   return row;
 }
 
-/// The library's kernel for `target`, run through its plan as any caller would.
 LadderRow run_library(const BackwardLadderProblem& problem, int runs, const char* name, Backend backend) {
-  const bool gpu = problem.side() == Side::gpu;
   Attention attention = problem.attention();
   attention.any_order = std::string_view(name) == kAnyOrder;
   LadderRow row = library_row(backend, attention.any_order);
   row.name = name;
-  Plan plan;
-  Target target(backend);
-  target.threads = gpu ? 0 : thread_count();
-  if (const Status status = Plan::make(attention, Pass::backward, target, &plan); !status) {
-    if (library_has(kOperation, backend, problem.dtype())) row.wrong = "the plan refuses: " + status.why;
-    row.not_built = status.why;
-    return row;
-  }
-  row.title += " (" + (gpu ? plan_backend(plan) : plan_level(plan)) + ")";
-  const SideMemory workspace(problem.side(), plan.workspace_bytes());
-  const Operands x = problem.operands();
-  measure(
-      problem, runs, [&] { require(plan.run(x, workspace.data(), workspace.size())); }, &row);
-  return row;
+  return run_library(
+      std::move(row), problem, attention, {kOperation, Pass::backward, backend, problem.dtype(), backend},
+      [](const Plan& plan, LadderRow* row) { row->title += " " + kernel_text(plan); },
+      [&](const auto& run, LadderRow* row) { measure(problem, runs, run, row); });
 }
 
 /// The steps in their order, with the library's kernels among them.

@@ -2,11 +2,9 @@
 #include <fmt/core.h>
 
 #include "command/table.hpp"
+#include "ladder/library.hpp"
 #include "ladder/linear_problem.hpp"
 #include "measure/measure_gpu.hpp"
-#include "plan/plan_data.hpp"
-#include "plan/text.hpp"
-#include "problem/levels.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -80,31 +78,17 @@ LadderRow library_row(bool gpu) {
   return row;
 }
 
-/// The library's own kernel, run through its plan as any caller would.
 LadderRow run_library(const LinearLadderProblem& problem, int runs) {
   const bool gpu = problem.side() == Side::gpu;
   const DType dtype = problem.library_dtype();
-  LadderRow row = library_row(gpu);
-  Plan plan;
-  Target target(gpu ? Backend::best : Backend::cpu);
-  target.threads = gpu ? 0 : thread_count();
-  if (const Status status = Plan::make(problem.attention(), Pass::forward, target, &plan); !status) {
-    if (library_has(kOperation, gpu ? Backend::sm80 : Backend::cpu, dtype))
-      row.wrong = "the plan refuses: " + status.why;
-    row.not_built = status.why;
-    return row;
-  }
-  if (gpu && !on_gpu(plan)) {
-    row.not_built = "the plan takes a kernel of the CPU";
-    return row;
-  }
-  row.title += fmt::format(" ({}), {}", gpu ? plan_backend(plan) : plan_level(plan), name(dtype));
-  if (gpu) row.file = fmt::format("src/{}/linear_attention_chunks.cuh", plan_backend(plan));
-  const SideMemory workspace(problem.side(), plan.workspace_bytes());
-  const LinearOperands x = problem.operands();
-  measure(
-      problem, dtype, runs, [&] { require(plan.run(x, workspace.data(), workspace.size())); }, &row);
-  return row;
+  return run_library(
+      library_row(gpu), problem, problem.attention(),
+      {kOperation, Pass::forward, gpu ? Backend::sm80 : Backend::cpu, dtype, gpu ? Backend::best : Backend::cpu},
+      [&](const Plan& plan, LadderRow* row) {
+        row->title += fmt::format(" {}, {}", kernel_text(plan), name(dtype));
+        if (gpu) row->file = fmt::format("src/{}/linear_attention_chunks.cuh", plan_backend(plan));
+      },
+      [&](const auto& run, LadderRow* row) { measure(problem, dtype, runs, run, row); });
 }
 
 std::string problem_name(const ladder::linear::Problem& p) {

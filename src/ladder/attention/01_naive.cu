@@ -11,8 +11,10 @@ using bf16 = __nv_bfloat16;
 
 /// One thread computes one score. Q (s_q, d), K (s_k, d) -> S (s_q, s_k)
 __global__ void scores(Problem p, const bf16* q, const bf16* k, float* s) {
-  const int j = blockIdx.x * blockDim.x + threadIdx.x;
-  const int i = blockIdx.y * blockDim.y + threadIdx.y;
+  // Squares are numbered along x, since a grid has no more than 65535 blocks along y: here those of 16 x 16 scores.
+  const unsigned across = (p.s_k + 15) / 16;
+  const int j = blockIdx.x % across * 16 + threadIdx.x;
+  const int i = blockIdx.x / across * 16 + threadIdx.y;
   const int bh = blockIdx.z;
   if (i >= p.s_q || j >= p.s_k) return;
   const Head<const bf16> Q = head_of(p, q, p.s_q, bh), K = head_of(p, k, p.s_k, bh);
@@ -38,10 +40,11 @@ __global__ void softmax(Problem p, float* s) {
 
 /// One thread computes one element of O. P (s_q, s_k), V (s_k, d) -> O (s_q, d)
 __global__ void values(Problem p, const float* s, const bf16* v, bf16* o) {
-  const int x = blockIdx.x * blockDim.x + threadIdx.x;
-  const int i = blockIdx.y * blockDim.y + threadIdx.y;
+  const unsigned across = p.d / 16;
+  const int x = blockIdx.x % across * 16 + threadIdx.x;
+  const int i = blockIdx.x / across * 16 + threadIdx.y;
   const int bh = blockIdx.z;
-  if (i >= p.s_q || x >= p.d) return;
+  if (i >= p.s_q) return;
   const float* row = s + (std::int64_t{bh} * p.s_q + i) * p.s_k;
   const Head<const bf16> V = head_of(p, v, p.s_k, bh);
   float sum = 0;
@@ -54,13 +57,12 @@ Status run(const Problem& p, const Tensors& t, Stream stream) {
   auto* s = static_cast<float*>(t.workspace);
   const unsigned heads = p.b * p.h, row_blocks = divide_up(p.s_q, 16);
   const dim3 square(16, 16);
-  if (Status status = launch(scores, dim3(divide_up(p.s_k, 16), row_blocks, heads), square, 0, stream, p, q, k, s);
+  if (Status status = launch(scores, dim3(divide_up(p.s_k, 16) * row_blocks, 1, heads), square, 0, stream, p, q, k, s);
       !status)
     return status;
   if (Status status = launch(softmax, dim3(divide_up(p.s_q, 8), heads), dim3(32, 8), 0, stream, p, s); !status)
     return status;
-  return launch(values, dim3(divide_up(p.d, 16), row_blocks, heads), square, 0, stream, p, s, v,
-                static_cast<bf16*>(t.o));
+  return launch(values, dim3(p.d / 16 * row_blocks, 1, heads), square, 0, stream, p, s, v, static_cast<bf16*>(t.o));
 }
 
 }  // namespace

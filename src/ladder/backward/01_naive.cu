@@ -14,8 +14,10 @@ using bf16 = __nv_bfloat16;
 /// One thread has one pair. P = exp(scale Q K^T - lse), and dP = dO V^T in the place of dS.
 __global__ void pairs(Problem p, const bf16* q, const bf16* k, const bf16* v, const bf16* grad_o, const float* lse,
                       float* probabilities, float* grad_s) {
-  const int j = blockIdx.x * blockDim.x + threadIdx.x;
-  const int i = blockIdx.y * blockDim.y + threadIdx.y;
+  // Squares are numbered along x, since a grid has no more than 65535 blocks along y: here those of 16 x 16 pairs.
+  const unsigned across = (p.s_k + 15) / 16;
+  const int j = blockIdx.x % across * 16 + threadIdx.x;
+  const int i = blockIdx.x / across * 16 + threadIdx.y;
   const int bh = blockIdx.z;
   if (i >= p.s_q || j >= p.s_k) return;
   const bf16 *Q = head_of(p, q, p.s_q, bh)[i], *K = head_of(p, k, p.s_k, bh)[j];
@@ -48,8 +50,9 @@ __global__ void softmax(Problem p, const float* probabilities, float* grad_s) {
 /// dQ = scale dS K, dK = scale dS^T Q, dV = P^T dO
 __global__ void gradients(Problem p, const bf16* q, const bf16* k, const bf16* grad_o, const float* probabilities,
                           const float* grad_s, bf16* grad_q, bf16* grad_k, bf16* grad_v) {
-  const int x = blockIdx.x * blockDim.x + threadIdx.x;
-  const int line = blockIdx.y * blockDim.y + threadIdx.y;
+  const unsigned across = p.d / 16;
+  const int x = blockIdx.x % across * 16 + threadIdx.x;
+  const int line = blockIdx.x / across * 16 + threadIdx.y;
   const int bh = blockIdx.z;
   const float* P = probabilities + std::int64_t{bh} * p.s_q * p.s_k;
   const float* dS = grad_s + std::int64_t{bh} * p.s_q * p.s_k;
@@ -78,12 +81,12 @@ Status run(const Problem& p, const Tensors& t, Stream stream) {
   auto* P = static_cast<float*>(t.workspace);
   float* dS = P + score_bytes(p) / sizeof(float);
   const unsigned heads = p.b * p.h;
-  const dim3 square(16, 16), grid_pairs(divide_up(p.s_k, 16), divide_up(p.s_q, 16), heads);
+  const dim3 square(16, 16), grid_pairs(divide_up(p.s_k, 16) * divide_up(p.s_q, 16), 1, heads);
   if (Status status = launch(pairs, grid_pairs, square, 0, stream, p, q, k, v, grad_o, t.lse, P, dS); !status)
     return status;
   if (Status status = launch(softmax, dim3(divide_up(p.s_q, 8), heads), dim3(32, 8), 0, stream, p, P, dS); !status)
     return status;
-  const dim3 grid_lines(p.d / 16, divide_up(p.s_q > p.s_k ? p.s_q : p.s_k, 16), heads);
+  const dim3 grid_lines(p.d / 16 * divide_up(p.s_q > p.s_k ? p.s_q : p.s_k, 16), 1, heads);
   return launch(gradients, grid_lines, square, 0, stream, p, q, k, grad_o, P, dS, static_cast<bf16*>(t.grad_q),
                 static_cast<bf16*>(t.grad_k), static_cast<bf16*>(t.grad_v));
 }

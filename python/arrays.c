@@ -1,0 +1,105 @@
+/* arrays.c: one argument as an array, whatever library made it. */
+#include <string.h>
+
+#include "fal.h"
+
+int element_size(int dtype) {
+  switch (dtype) {
+    case FAL_F32:
+    case TYPE_I32: return 4;
+    case FAL_F16:
+    case FAL_BF16: return 2;
+    case FAL_BOOL:
+    case TYPE_U8: return 1;
+    case TYPE_I64:
+    case TYPE_U64: return 8;
+    default: return 0;
+  }
+}
+
+const char* dtype_name(int dtype) {
+  switch (dtype) {
+    case FAL_F32: return "float32";
+    case FAL_F16: return "float16";
+    case FAL_BF16: return "bfloat16";
+    case FAL_BOOL: return "bool";
+    case TYPE_I32: return "int32";
+    case TYPE_I64: return "int64";
+    case TYPE_U64: return "uint64";
+    case TYPE_U8: return "uint8";
+    default: return "another type";
+  }
+}
+
+static int raise_no_array(const char* name, PyObject* object) {
+  PyObject* type = PyType_GetName(Py_TYPE(object));
+  if (type != NULL)
+    PyErr_Format(
+        PyExc_TypeError,
+        "%s must be an array (of NumPy, PyTorch or another library with DLPack or __cuda_array_interface__), not %U",
+        name, type);
+  Py_XDECREF(type);
+  return 0;
+}
+
+int can_be_written(const library* from) {
+  if (from->by != BY_DLPACK || PyUnicode_CompareWithASCIIString(from->name, "jaxlib") != 0) return 1;
+  PyErr_SetString(PyExc_TypeError, "arrays of JAX cannot be written into: falchion.jax has functions for them");
+  return 0;
+}
+
+/* The table's function failed. What torch says of a tensor without memory of its own (of "meta", sparse, inside of
+ * vmap) has a backtrace of C++ below its first line and does not name the argument. */
+static int raise_unreadable(const char* name, const library* from) {
+  PyObject *type, *value, *trace, *text, *first = NULL;
+  if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return 0;
+  PyErr_Fetch(&type, &value, &trace);
+  text = value != NULL ? PyObject_Str(value) : NULL;
+  if (text != NULL) first = PyObject_CallMethod(text, "partition", "s", "\n");
+  if (first != NULL)
+    PyErr_Format(PyExc_RuntimeError, "%s: %U gives no memory of this array: %U", name, from->name,
+                 PyTuple_GetItem(first, 0));
+  Py_XDECREF(first);
+  Py_XDECREF(text);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(trace);
+  return 0;
+}
+
+int read_array(const char* name, PyObject* object, int writes, void* stream, array* out) {
+  int ok = 0;
+  out->name = name;
+  out->rank = 0;
+  out->type_name[0] = '\0';
+  out->on_gpu = out->read_only = out->has_buffer = 0;
+  out->device = 0;
+  out->kept = NULL;
+  if (!library_of(object, &out->from)) return 0;
+  if (writes && !can_be_written(&out->from)) return 0;
+  switch (out->from.by) {
+    case BY_TABLE: {
+      DLTensor tensor;
+      if (out->from.api->dltensor_from_py_object_no_sync(object, &tensor) != 0)
+        return raise_unreadable(name, &out->from);
+      ok = read_dltensor(&tensor, out);
+      break;
+    }
+    case BY_BUFFER: ok = read_by_buffer(object, writes, out); break;
+    case BY_DLPACK: ok = read_by_dlpack(object, stream, out); break;
+    case BY_CUDA_INTERFACE: ok = read_by_cuda_interface(object, out); break;
+    default: return raise_no_array(name, object);
+  }
+  if (ok && writes && out->read_only) {
+    raise_text(FAL_INVALID, NULL, "%s is read-only, but it is to be written into", name);
+    ok = 0;
+  }
+  if (!ok) release_array(out);
+  return ok;
+}
+
+void release_array(array* array) {
+  if (array->has_buffer) PyBuffer_Release(&array->buffer);
+  array->has_buffer = 0;
+  Py_CLEAR(array->kept);
+}

@@ -1,0 +1,124 @@
+/* arrays_buffer.c: arrays by Python's buffer protocol: NumPy's, memoryview and array.array. NumPy gives no buffer of
+ * ml_dtypes' bfloat16, so that type is known by its name, and the buffer is that of the same memory as uint16. */
+#include <string.h>
+
+#include "fal.h"
+
+static int dtype_of(const char* format, Py_ssize_t size) {
+  if (format == NULL) return TYPE_U8;
+  if (format[0] == '@' || format[0] == '=' || format[0] == '<') ++format;
+  if (format[0] == '\0' || format[1] != '\0') return TYPE_OTHER;
+  switch (format[0]) {
+    case 'f': return FAL_F32;
+    case 'e': return FAL_F16;
+    case '?': return FAL_BOOL;
+    case 'B': return TYPE_U8;
+    case 'i':
+    case 'l':
+    case 'q': return size == 4 ? TYPE_I32 : size == 8 ? TYPE_I64 : TYPE_OTHER;
+    case 'L':
+    case 'Q': return size == 8 ? TYPE_U64 : TYPE_OTHER;
+    default: return TYPE_OTHER;
+  }
+}
+
+/* What a message calls a type that the engine does not take: "int16"; else what struct calls it. */
+static void name_other(const char* format, Py_ssize_t bytes, char* out, size_t size) {
+  const char* bare = format + (strchr("@=<>!", format[0]) != NULL && format[0] != '\0');
+  const char* order = format[0] == '>' || format[0] == '!' ? "big-endian " : "";
+  const int bits = (int)bytes * 8;
+  if (bare[0] == 'Z')
+    PyOS_snprintf(out, size, "%scomplex%d", order, bits);
+  else if (bare[0] == '\0' || bare[1] != '\0')
+    PyOS_snprintf(out, size, "format '%.8s'", format);
+  else if (strchr("efdg", bare[0]) != NULL)
+    PyOS_snprintf(out, size, "%sfloat%d", order, bits);
+  else if (strchr("bhilqn", bare[0]) != NULL)
+    PyOS_snprintf(out, size, "%sint%d", order, bits);
+  else if (strchr("BHILQN", bare[0]) != NULL)
+    PyOS_snprintf(out, size, "%suint%d", order, bits);
+  else if (bare[0] == 'O')
+    PyOS_snprintf(out, size, "object");
+  else
+    PyOS_snprintf(out, size, "format '%.8s'", format);
+}
+
+/* The array as uint16 where its type is called bfloat16, else null; with an exception only where something failed. */
+static PyObject* bfloat16_as_words(PyObject* object) {
+  PyObject* dtype = PyObject_GetAttrString(object, "dtype");
+  PyObject* name = dtype != NULL ? PyObject_GetAttrString(dtype, "name") : NULL;
+  PyObject* words = NULL;
+  PyErr_Clear();
+  if (name != NULL && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "bfloat16") == 0)
+    words = PyObject_CallMethod(object, "view", "s", "uint16");
+  Py_XDECREF(name);
+  Py_XDECREF(dtype);
+  return words;
+}
+
+static int get_buffer(PyObject* object, int writes, array* out) {
+  const int flags = PyBUF_STRIDES | PyBUF_FORMAT | (writes ? PyBUF_WRITABLE : 0);
+  if (PyObject_GetBuffer(object, &out->buffer, flags) == 0) return out->has_buffer = 1;
+  if (writes && (PyErr_ExceptionMatches(PyExc_ValueError) || PyErr_ExceptionMatches(PyExc_BufferError))) {
+    /* A read-only array is ValueError with numpy, as is a type without a format, and BufferError with memoryview. */
+    PyErr_Clear();
+    if (PyObject_GetBuffer(object, &out->buffer, flags & ~PyBUF_WRITABLE) != 0) return 0;
+    return out->has_buffer = out->read_only = 1;
+  }
+  return 0;
+}
+
+int read_by_buffer(PyObject* object, int writes, array* out) {
+  int is_bfloat16 = 0;
+  if (!get_buffer(object, writes, out)) {
+    PyObject *type, *value, *trace, *words;
+    PyErr_Fetch(&type, &value, &trace);
+    words = bfloat16_as_words(object);
+    if (words == NULL && value != NULL && PyErr_GivenExceptionMatches(type, PyExc_ValueError)) {
+      raise_text(FAL_INVALID, NULL, "%s has a type without a buffer: %S", out->name, value);
+      Py_XDECREF(type);
+      Py_XDECREF(value);
+      Py_XDECREF(trace);
+      return 0;
+    }
+    if (words == NULL) {
+      PyErr_Restore(type, value, trace);
+      return 0;
+    }
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+    out->kept = words;
+    is_bfloat16 = 1;
+    if (!get_buffer(words, writes, out)) return 0;
+  }
+  {
+    const Py_buffer* buffer = &out->buffer;
+    out->dtype = is_bfloat16 ? FAL_BF16 : dtype_of(buffer->format, buffer->itemsize);
+    if (out->dtype == TYPE_OTHER)
+      name_other(buffer->format, buffer->itemsize, out->type_name, sizeof out->type_name);
+    else
+      strcpy(out->type_name, dtype_name(out->dtype));
+    if (buffer->ndim > WHOLE_AXES) {
+      raise_text(FAL_INVALID, NULL, "%s has %d axes: no argument has more than %d", out->name, buffer->ndim,
+                 WHOLE_AXES);
+      return 0;
+    }
+    if (buffer->itemsize <= 0) {
+      raise_text(FAL_INVALID, NULL, "%s has elements of %zd bytes: there is nothing to read", out->name,
+                 buffer->itemsize);
+      return 0;
+    }
+    out->rank = buffer->ndim;
+    out->data = buffer->buf;
+    for (int i = 0; i < buffer->ndim; ++i) {
+      out->shape[i] = buffer->shape[i];
+      out->stride[i] = buffer->strides[i] / buffer->itemsize;
+      if (out->shape[i] <= 1 || buffer->strides[i] % buffer->itemsize == 0) continue;
+      raise_text(FAL_INVALID, NULL, "%s: axis %d has a stride of %zd bytes, which is no multiple of its elements' %zd",
+                 out->name, i, buffer->strides[i], buffer->itemsize);
+      return 0;
+    }
+  }
+  return 1;
+}

@@ -1,0 +1,125 @@
+/* attention.c: attention(...) and varlen(...): the order of the steps of the forward pass. */
+#include <string.h>
+
+#include "fal.h"
+
+enum { Q, K, V, FORWARD_OPTIONS, RETURN_LSE = FORWARD_OPTIONS + OPTIONS, OUT, LSE };
+static const char* const names[] = {"q", "k", "v", OPTION_NAMES, "return_lse", "out", "lse", NULL};
+static signature attention_signature = {"attention", names, 3, 3, 0, {NULL}};
+
+enum { CU_Q = 3, CU_K, MAX_Q, MAX_K, VARLEN_OPTIONS };
+static const char* const varlen_names[] = {"q",     "k",          "v",          "cu_seqlens_q", "cu_seqlens_k", "max_q",
+                                           "max_k", OPTION_NAMES, "return_lse", "out",          "lse",          NULL};
+static signature varlen_signature = {"varlen", varlen_names, 4, 5, 0, {NULL}};
+
+int ready_attention(void) { return ready_signature(&attention_signature) && ready_signature(&varlen_signature); }
+
+int take_qkv(call* call, PyObject* q, PyObject* k, PyObject* v) {
+  fal_attention* problem = &call->problem.attention;
+  fal_operands* operands = &call->operands.attention;
+  if (!take_bshd(call, "q", q, 0, &operands->q) || !take_bshd(call, "k", k, 0, &operands->k) ||
+      !take_bshd(call, "v", v, 0, &operands->v))
+    return 0;
+  problem->dtype = operands->q.dtype;
+  problem->h_q = operands->q.shape[2];
+  problem->h_k = operands->k.shape[2];
+  problem->d_qk = operands->q.shape[3];
+  problem->d_v = operands->v.shape[3];
+  problem->b = operands->q.shape[0];
+  problem->s_q = operands->q.shape[1];
+  problem->s_k = operands->k.shape[1];
+  return 1;
+}
+
+int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyObject* max_k) {
+  fal_attention* problem = &call->problem.attention;
+  fal_operands* operands = &call->operands.attention;
+  int64_t count_q = 0;
+  int64_t count_k = 0;
+  if (cu_k == NULL) cu_k = cu_q;
+  if (!take_lengths(call, "cu_seqlens_q", cu_q, &operands->cu_seqlens_q, &count_q)) return 0;
+  if (!take_lengths(call, "cu_seqlens_k", cu_k, &operands->cu_seqlens_k, &count_k)) return 0;
+  if (count_q < 1 || count_q != count_k) {
+    raise_text(FAL_INVALID, call,
+               "cu_seqlens_q has %lld numbers and cu_seqlens_k %lld: both have one more than there are sequences",
+               (long long)count_q, (long long)count_k);
+    return 0;
+  }
+  problem->packed = 1;
+  problem->b = count_q - 1;
+  if (max_k == NULL && cu_k == cu_q) max_k = max_q;
+  return read_longest(call, "max_q", max_q, problem->b, operands->cu_seqlens_q, operands->q.shape[1], &problem->s_q) &&
+         read_longest(call, "max_k", max_k, problem->b, operands->cu_seqlens_k, operands->k.shape[1], &problem->s_k);
+}
+
+/* What both passes read of their options, once q, k, v and the lengths are there. */
+int read_options(call* call, PyObject* const* options, int same_lengths) {
+  if (options[USED_Q] != options[USED_K] || options[FIRST_K] != NULL) same_lengths = 0;
+  if (call->problem.attention.s_q != call->problem.attention.s_k) same_lengths = 0;
+  if (!read_target(call, options[BACKEND], options[THREADS]) || !read_band(call, options, same_lengths) ||
+      !read_score(call, options))
+    return 0;
+  if (call->problem.attention.dropout != 0 && options[SEED] == NULL) return raise_no_seed(call);
+  return read_option_arrays(call, options) && read_stream(call, options[STREAM]);
+}
+
+/* The outputs, the run, and what the caller gets. Rows past a used length are left alone by the engine; in arrays that
+ * are made here they are 0, and their LSE is that of a row without keys. */
+PyObject* run_forward(call* call, int wants_lse, PyObject* out, PyObject* lse) {
+  fal_attention* problem = &call->problem.attention;
+  fal_operands* operands = &call->operands.attention;
+  const fal_tensor* q = &operands->q;
+  const int64_t shape[4] = {q->shape[0], q->shape[1], q->shape[2], operands->v.shape[3]};
+  const int has_gaps = problem->used_q;
+  PyObject *o, *l = NULL, *result = NULL;
+  problem->lse = wants_lse || lse != NULL;
+  o = output_bshd(call, "out", out, shape, 0, has_gaps ? ZEROES : AS_IT_COMES, &operands->o);
+  if (o == NULL) return NULL;
+  if (problem->lse) {
+    l = output_lse(call, "lse", lse, has_gaps ? MINUS_INFINITY : AS_IT_COMES, &operands->lse);
+    if (l == NULL) goto done;
+  }
+  if (!run(call)) goto done;
+  result = wants_lse ? PyTuple_Pack(2, o, l) : Py_NewRef(o);
+done:
+  Py_XDECREF(l);
+  Py_DECREF(o);
+  return result;
+}
+
+static PyObject* forward(call* call, PyObject* return_lse, PyObject* out, PyObject* lse) {
+  uint8_t wants_lse = 0;
+  return to_flag("return_lse", return_lse, &wants_lse) ? run_forward(call, wants_lse, out, lse) : NULL;
+}
+
+FUNCTION(py_attention) {
+  PyObject *values[MOST_ARGUMENTS], *result = NULL;
+  PyObject** options = values + FORWARD_OPTIONS;
+  call call;
+  (void)module;
+  if (!bind(&attention_signature, args, count, names, values)) return NULL;
+  begin(&call, "attention", ATTENTION, FAL_FORWARD);
+  if (read_layout(&call, options[LAYOUT]) && name_stream(&call, options[STREAM]) &&
+      take_qkv(&call, values[Q], values[K], values[V]) && read_options(&call, options, 1))
+    result = forward(&call, values[RETURN_LSE], values[OUT], values[LSE]);
+  end(&call);
+  return result;
+}
+
+FUNCTION(py_varlen) {
+  PyObject *values[MOST_ARGUMENTS], *result = NULL;
+  PyObject** options = values + VARLEN_OPTIONS;
+  PyObject** outputs = options + OPTIONS;
+  call call;
+  (void)module;
+  if (!bind(&varlen_signature, args, count, names, values)) return NULL;
+  begin(&call, "varlen", ATTENTION, FAL_FORWARD);
+  call.packed = 1;
+  if (read_layout(&call, options[LAYOUT]) && name_stream(&call, options[STREAM]) &&
+      take_qkv(&call, values[Q], values[K], values[V]) &&
+      take_packed(&call, values[CU_Q], values[CU_K], values[MAX_Q], values[MAX_K]) &&
+      read_options(&call, options, values[CU_K] == NULL || values[CU_K] == values[CU_Q]))
+    result = forward(&call, outputs[0], outputs[1], outputs[2]);
+  end(&call);
+  return result;
+}

@@ -1,0 +1,213 @@
+/* call.c: what one call of one operation holds: its arrays, and the engine's view of each of them. */
+#include <stddef.h>
+#include <string.h>
+
+#include "fal.h"
+
+void begin(call* call, const char* function, int kind, int32_t pass) {
+  memset(call, 0, offsetof(struct call, arrays));
+  call->function = function;
+  call->kind = kind;
+  call->pass = pass;
+  call->target.size = sizeof call->target;
+  if (kind == ATTENTION) {
+    call->problem.attention.size = sizeof call->problem.attention;
+    call->operands.attention.size = sizeof call->operands.attention;
+  } else {
+    call->problem.linear.size = sizeof call->problem.linear;
+    call->operands.linear.size = sizeof call->operands.linear;
+  }
+}
+
+void end(call* call) {
+  if (call->stream_context != NULL) leave_stream(call);
+  for (int i = 0; i < call->count; ++i) release_array(&call->arrays[i]);
+  call->count = 0;
+}
+
+static int fits_leader(const call* call, const array* a) {
+  const array* leader = call->leader;
+  if (a->from.name != leader->from.name) {
+    PyErr_Format(PyExc_TypeError, "%s is an array of %U, but %s is one of %U: all arrays of a call are of one library",
+                 a->name, a->from.name, leader->name, leader->from.name);
+    return 0;
+  }
+  if (a->on_gpu == leader->on_gpu && a->device == leader->device) return 1;
+  if (a->on_gpu && leader->on_gpu)
+    raise_text(FAL_INVALID, call, "%s lies on GPU %d, but %s on GPU %d: all arrays of a call lie on one device",
+               a->name, (int)a->device, leader->name, (int)leader->device);
+  else
+    raise_text(FAL_INVALID, call, "%s lies %s, but %s %s: all arrays of a call lie on one device", a->name,
+               a->on_gpu ? "on a GPU" : "in the host's memory", leader->name,
+               leader->on_gpu ? "on a GPU" : "in the host's memory");
+  return 0;
+}
+
+/* Does torch record gradients now? It is not imported: where it is not, nobody has a tensor of it. */
+static int is_recording(void) {
+  static PyObject* is_grad_enabled;
+  PyObject* answer;
+  int is;
+  if (is_grad_enabled == NULL) {
+    PyObject* name = PyUnicode_FromString("torch");
+    PyObject* torch = name != NULL ? PyImport_GetModule(name) : NULL;
+    if (torch != NULL) is_grad_enabled = PyObject_GetAttrString(torch, "is_grad_enabled");
+    Py_XDECREF(torch);
+    Py_XDECREF(name);
+  }
+  answer = is_grad_enabled != NULL ? PyObject_CallFunctionObjArgs(is_grad_enabled, NULL) : NULL;
+  is = answer == Py_True;
+  Py_XDECREF(answer);
+  PyErr_Clear();
+  return is;
+}
+
+/* A tensor that requires a gradient is refused where torch records, for what is read as memory leaves no record and the
+ * gradient would be wrong in silence. The two questions take some 0.05 us each, and the first is asked once a call. */
+static int needs_no_record(call* call, const array* a, PyObject* object) {
+  enum { UNKNOWN, NO, YES };
+  static PyObject* requires_grad;
+  PyObject* answer;
+  int needs;
+  if (!a->from.has_new_empty || a->dtype > FAL_BF16) return 1;
+  if (call->recording == UNKNOWN) call->recording = is_recording() ? YES : NO;
+  if (call->recording == NO) return 1;
+  if (requires_grad == NULL) requires_grad = PyUnicode_InternFromString("requires_grad");
+  answer = requires_grad != NULL ? PyObject_GetAttr(object, requires_grad) : NULL;
+  needs = answer == Py_True;
+  Py_XDECREF(answer);
+  PyErr_Clear();
+  if (!needs || strcmp(call->function, "validate_lengths") == 0) return 1; /* That one reads no numbers of q. */
+  raise_text(FAL_INVALID, call,
+             "%s requires a gradient, and falchion.%s records none: call falchion.torch.%s, or give %s.detach(), or "
+             "call it under torch.no_grad()",
+             a->name, call->function,
+             call->kind == LINEAR ? "linear_attention"
+             : call->packed       ? "varlen"
+                                  : "attention",
+             a->name);
+  return 0;
+}
+
+static int is_empty(const array* a) {
+  for (int i = 0; i < a->rank; ++i)
+    if (a->shape[i] == 0) return 1;
+  return 0;
+}
+
+array* take(call* call, const char* name, PyObject* object, int writes) {
+  array* a = &call->arrays[call->count];
+  if (call->count == MOST_ARRAYS) {
+    PyErr_SetString(PyExc_SystemError, "a call has more arrays than MOST_ARRAYS");
+    return NULL;
+  }
+  if (!read_array(name, object, writes, call->stream, a)) return NULL;
+  ++call->count; /* From here on `end` releases it. */
+  if (!needs_no_record(call, a, object)) return NULL;
+  if (a->data == NULL && !is_empty(a)) {
+    raise_text(FAL_INVALID, call,
+               "%s has no memory: its address is 0, as that of a tensor of torch's FakeTensorMode is", name);
+    return NULL;
+  }
+  if (call->leader != NULL) return fits_leader(call, a) ? a : NULL;
+  call->leader = a;
+  call->leader_object = object;
+  return a;
+}
+
+static int has_float_type(const array* a) {
+  if (a->dtype >= FAL_F32 && a->dtype <= FAL_BF16) return 1;
+  raise_text(FAL_INVALID, NULL, "%s has the type %s: it must be float32, float16 or bfloat16", a->name, a->type_name);
+  return 0;
+}
+
+static void set_axis(const array* from, int axis, fal_tensor* out, int to) {
+  out->shape[to] = from->shape[axis];
+  out->stride[to] = from->stride[axis];
+}
+
+int view_bshd(const call* call, const array* from, fal_tensor* out) {
+  const int rank = call->packed ? 3 : 4;
+  const int first = rank - 3; /* the axis after b */
+  if (from->rank != rank) {
+    const char* axes = call->packed ? (call->heads_first ? "(h, total, d)" : "(total, h, d)")
+                                    : (call->heads_first ? "(b, h, s, d)" : "(b, s, h, d)");
+    raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have %d, %s", from->name, from->rank, rank, axes);
+    return 0;
+  }
+  if (!has_float_type(from)) return 0;
+  memset(out, 0, sizeof *out);
+  out->data = from->data;
+  out->dtype = from->dtype;
+  out->shape[0] = 1;
+  if (rank == 4) set_axis(from, 0, out, 0);
+  set_axis(from, first + (call->heads_first ? 1 : 0), out, 1);
+  set_axis(from, first + (call->heads_first ? 0 : 1), out, 2);
+  set_axis(from, first + 2, out, 3);
+  return 1;
+}
+
+int view_lse(const call* call, const array* from, fal_tensor* out) {
+  const int rank = call->packed ? 2 : 3;
+  if (from->rank != rank) {
+    raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have %d, %s", from->name, from->rank, rank,
+               call->packed ? "(h, total)" : "(b, h, s)");
+    return 0;
+  }
+  if (!has_float_type(from)) return 0;
+  memset(out, 0, sizeof *out);
+  out->data = from->data;
+  out->dtype = from->dtype;
+  out->shape[0] = 1;
+  if (rank == 3) set_axis(from, 0, out, 0);
+  set_axis(from, rank - 2, out, 1);
+  set_axis(from, rank - 1, out, 2);
+  out->shape[3] = out->stride[3] = 1;
+  return 1;
+}
+
+int take_bshd(call* call, const char* name, PyObject* object, int writes, fal_tensor* out) {
+  const array* a = take(call, name, object, writes);
+  return a != NULL && view_bshd(call, a, out);
+}
+
+int take_lse(call* call, const char* name, PyObject* object, int writes, fal_tensor* out) {
+  const array* a = take(call, name, object, writes);
+  return a != NULL && view_lse(call, a, out);
+}
+
+int take_lengths(call* call, const char* name, PyObject* object, const int32_t** out, int64_t* length) {
+  const array* a = take(call, name, object, 0);
+  if (a == NULL) return 0;
+  if (a->dtype != TYPE_I32)
+    raise_text(FAL_INVALID, call, "%s has the type %s: lengths are int32", name, a->type_name);
+  else if (a->rank != 1 || (a->shape[0] > 1 && a->stride[0] != 1))
+    raise_text(FAL_INVALID, call, "%s must have one axis, without gaps: it has %d axes", name, a->rank);
+  else if (!a->on_gpu && (uintptr_t)a->data % sizeof(int32_t) != 0) /* It is read here, before the engine looks. */
+    raise_text(FAL_INVALID, call, "%s lies at %p, which is no multiple of %d: it must be aligned to its elements", name,
+               a->data, (int)sizeof(int32_t));
+  else {
+    *out = a->data;
+    *length = a->shape[0];
+    return 1;
+  }
+  return 0;
+}
+
+int read_longest(const call* call, const char* name, PyObject* given, int64_t b, const int32_t* starts, int64_t total,
+                 int64_t* out) {
+  *out = 0;
+  if (given != NULL) {
+    if (!to_int64(name, given, out)) return 0;
+    /* A hint that is too small is made larger where the host has the lengths. validate_lengths compares with it. */
+    if (*out < 0 || call->leader->on_gpu || strcmp(call->function, "validate_lengths") == 0) return 1;
+  } else if (call->leader->on_gpu) {
+    *out = b > 0 ? (total + b - 1) / b : 0;
+    return 1;
+  }
+  for (int64_t i = 0; i < b; ++i) {
+    const int64_t length = (int64_t)starts[i + 1] - starts[i];
+    if (length > *out) *out = length;
+  }
+  return 1;
+}

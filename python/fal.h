@@ -1,0 +1,247 @@
+/* fal.h: what the files of the extension module falchion._fal share. It is C99 on CPython's limited API, so that one
+ * binary serves every CPython from 3.11 on. A call goes through these steps, in this order, whatever the operation:
+ *
+ *   bind the arguments (arguments.c) -> read the arrays (arrays.c and its like) -> the options (options.c and
+ *   options_arrays.c) -> make what the caller does not give (outputs.c) -> find or make the plan (plans.c) -> run it
+ * (run.c)
+ *
+ * A function that can fail returns 0 or a null pointer and has then set a Python exception, as CPython's own do. All of
+ * this runs under the GIL, which is given up around fal_plan_run alone; so what is static here needs no lock. */
+#ifndef FALCHION_PYTHON_FAL_H_
+#define FALCHION_PYTHON_FAL_H_
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <falchion/falchion.h>
+
+#include "dlpack.h"
+
+/* --- same_library.c --- */
+int check_same_library(void);
+
+/* --- errors.c --- */
+struct call;
+int add_errors(PyObject* module);
+/* Raises the class of this status with this thread's fal_why() in Python's words, and a note of the call's arrays. */
+void raise_why(fal_status status, const struct call* call);
+/* Raises the class of this status with a text of our own. The formats are PyUnicode_FromFormat's. */
+void raise_text(fal_status status, const struct call* call, const char* format, ...);
+/* --- words.c --- */
+void in_words_of_python(const char* why, const struct call* call, char* out, size_t size);
+
+/* --- libraries.c: which library an array is of, remembered for each type --- */
+enum { BY_TABLE = 1, BY_BUFFER, BY_DLPACK, BY_CUDA_INTERFACE };
+typedef struct library {
+  int by;                       /* how its arrays are read; 0: this type is no array */
+  const DLPackExchangeAPI* api; /* BY_TABLE */
+  PyObject* name;               /* "torch", "numpy", "cupy": the top of the type's module; interned */
+  PyObject* empty;      /* its function `empty(shape, dtype)`, or null: it makes arrays by another way or not at all */
+  PyObject* empty_like; /* its function empty_like, or null */
+  PyObject* float32;    /* its name of the type of LSE, or null */
+  PyObject* uint8;      /* its name of the type of a workspace, or null */
+  int has_new_empty;    /* its arrays have the method new_empty, as torch's do */
+} library;
+int library_of(PyObject* object, library* out);
+
+/* --- arrays.c --- */
+enum { TYPE_I32 = 100, TYPE_I64, TYPE_U64, TYPE_U8, TYPE_OTHER }; /* array.dtype besides FAL_F32 ... FAL_BOOL */
+enum { WHOLE_AXES = 4 };
+/* What a call knows of one array that the caller gave or that it made. The axes are the caller's. */
+typedef struct array {
+  const char* name; /* of the argument */
+  library from;
+  void* data;
+  int64_t shape[WHOLE_AXES], stride[WHOLE_AXES]; /* strides in elements */
+  int rank;
+  int dtype;
+  char type_name[24];
+  int on_gpu;
+  int32_t device; /* on_gpu: its CUDA number */
+  int read_only;
+  int has_buffer;
+  Py_buffer buffer; /* held while has_buffer */
+  PyObject* kept;   /* what has to live as long as `data` is used, or null */
+} array;
+/* Reads an object into *out; release_array ends that. `writes`: the call writes into it. `stream`: the one that the
+ * caller names for the run, or null. */
+int read_array(const char* name, PyObject* object, int writes, void* stream, array* out);
+void release_array(array* array);
+int can_be_written(const library* from);             /* JAX's arrays never change, though DLPack does not say so */
+int read_dltensor(const DLTensor* from, array* out); /* arrays_dlpack.c */
+int read_by_dlpack(PyObject* object, void* stream, array* out); /* arrays_dlpack.c */
+int read_by_buffer(PyObject* object, int writes, array* out);   /* arrays_buffer.c */
+int read_by_cuda_interface(PyObject* object, array* out);       /* arrays_cuda.c */
+int element_size(int dtype);
+const char* dtype_name(int dtype);
+
+/* --- arguments.c --- */
+enum { MOST_ARGUMENTS = 40 };
+typedef struct signature {
+  const char* function;
+  const char* const* names; /* ends with null */
+  int required, positional; /* how many must be given; how many may be given by position */
+  int count;                /* filled in by ready_signature, like the rest */
+  PyObject* interned[MOST_ARGUMENTS];
+} signature;
+int ready_signature(signature* signature);
+/* Fills values[i], borrowed, for each name; null where the argument is not given or None. The first takes what
+ * METH_FASTCALL hands over, the second a tuple and a dictionary. */
+int bind(const signature* signature, PyObject* const* args, Py_ssize_t count, PyObject* names, PyObject** values);
+int bind_tuple(const signature* signature, PyObject* args, PyObject* keywords, PyObject** values);
+/* Numbers and words of arguments. `name` stands in the messages. */
+int to_int64(const char* name, PyObject* object, int64_t* out);
+int to_uint64(const char* name, PyObject* object, uint64_t* out);
+int to_float(const char* name, PyObject* object, float* out);
+int to_flag(const char* name, PyObject* object, uint8_t* out);
+/* Which of `words` (ends with null) a string is: its index in *out. */
+int to_word(const char* name, PyObject* object, const char* const* words, int* out);
+
+/* --- call.c: one call of one operation --- */
+/* The options that every function of attention takes, in the order in which they stand in its signature. */
+#define OPTION_NAMES                                                                                               \
+  "causal", "window", "align", "scale", "softcap", "alibi", "bias", "mask", "dropout", "seed", "offset", "used_q", \
+      "used_k", "first_k", "layout", "backend", "threads", "stream"
+enum {
+  CAUSAL,
+  WINDOW,
+  ALIGN,
+  SCALE,
+  SOFTCAP,
+  ALIBI,
+  BIAS,
+  MASK,
+  DROPOUT,
+  SEED,
+  OFFSET,
+  USED_Q,
+  USED_K,
+  FIRST_K,
+  LAYOUT,
+  BACKEND,
+  THREADS,
+  STREAM,
+  OPTIONS
+};
+
+enum { MOST_ARRAYS = 24 };
+enum { ATTENTION, LINEAR };
+typedef struct call {
+  const char* function;
+  int kind; /* ATTENTION or LINEAR: which problem and operands count */
+  int32_t pass;
+  fal_target target;
+  union {
+    fal_attention attention;
+    fal_linear_attention linear;
+  } problem;
+  union {
+    fal_operands attention;
+    fal_linear_operands linear;
+  } operands;
+  int heads_first; /* layout="bhsd" */
+  int packed;
+  int recording;       /* does torch record gradients now? 0 until a tensor asks */
+  const array* leader; /* the first array, which says the library and the device of all */
+  PyObject* leader_object;
+  PyObject* stream_context; /* entered, or null */
+  void* stream;
+  int count;
+  const fal_plan* fixed; /* the plan of a Plan object, which goes before the cache, or null */
+  array arrays[MOST_ARRAYS];
+} call;
+void begin(call* call, const char* function, int kind, int32_t pass);
+void end(call* call); /* releases what the call holds; keeps an exception that is set */
+/* Takes an array into the call, and sees that it is of the leader's library and device. */
+array* take(call* call, const char* name, PyObject* object, int writes);
+/* Takes q, k, v, o and their gradients: 4 axes in the call's layout, or packed 3. As the engine's (b, s, h, d). */
+int take_bshd(call* call, const char* name, PyObject* object, int writes, fal_tensor* out);
+int take_lse(call* call, const char* name, PyObject* object, int writes, fal_tensor* out);
+/* Takes an array of int32 with one axis, which lies without gaps. */
+int take_lengths(call* call, const char* name, PyObject* object, const int32_t** out, int64_t* length);
+/* The longest of packed sequences, as the caller says it or, where the host has the lengths, as they do if that is
+ * more. Where a GPU has the lengths it is their mean, which is all that a plan of a GPU needs. */
+int read_longest(const call* call, const char* name, PyObject* given, int64_t b, const int32_t* starts, int64_t total,
+                 int64_t* out);
+int view_bshd(const call* call, const array* from, fal_tensor* out);
+int view_lse(const call* call, const array* from, fal_tensor* out);
+
+/* --- options.c, options_arrays.c --- */
+int read_layout(call* call, PyObject* layout); /* before arrays are taken */
+int read_target(call* call, PyObject* backend_name, PyObject* thread_count);
+int read_band(call* call, PyObject* const* options, int same_lengths); /* causal, window, align */
+int read_score(call* call, PyObject* const* options);                  /* scale, softcap, dropout */
+int raise_no_seed(const call* call);                                   /* A run with dropout needs a seed. */
+int read_option_arrays(call* call, PyObject* const* options);          /* alibi ... first_k, seed, offset */
+/* Is the type one that the engine knows at all? `wanted` stands in the message. */
+int has_engine_type(const array* a, const char* wanted);
+int view_slopes(const array* from, fal_tensor* out); /* (h_q) or (b, h_q) as (b or 1, 1, h_q, 1) */
+int view_pairs(const array* from, fal_tensor* out);  /* the last axes of (b, h_q, s_q, s_k) as all four */
+
+/* --- outputs.c --- */
+enum { AS_IT_COMES, ZEROES, MINUS_INFINITY };
+/* Makes an array of the leader's library on its device, dense in the order of its axes. Returns a new reference. */
+PyObject* make_array(call* call, const char* name, const char* argument, int rank, const int64_t* shape, int float32,
+                     int fill, array** out);
+/* Gives the caller's `given` (a new reference), or makes one as (b, s, h, d) in the call's layout. */
+PyObject* output_bshd(call* call, const char* name, PyObject* given, const int64_t* bshd, int float32, int fill,
+                      fal_tensor* out);
+PyObject* output_lse(call* call, const char* name, PyObject* given, int fill, fal_tensor* out);
+
+/* --- plans.c, run.c --- */
+typedef struct kept_plan {
+  fal_plan* plan;
+  int users; /* the cache is one of them, and each run that goes on; the last one frees it */
+} kept_plan;
+kept_plan* plan_for(call* call); /* the caller is one of its users: drop_plan ends that */
+void drop_plan(kept_plan* plan);
+PyObject* plan_cache_info(PyObject* module, PyObject* none);
+PyObject* plan_cache_clear(PyObject* module, PyObject* none);
+int run_plan(call* call, const fal_plan* plan);
+int run(call* call); /* plan_for and run_plan */
+PyObject* release_workspaces(PyObject* module, PyObject* none);
+
+/* --- stream.c --- */
+int name_stream(call* call, PyObject* stream); /* before arrays are taken: those of some libraries wait for it */
+int knows_stream_of(const library* from);      /* Can the library be asked for the stream that it works on? */
+int read_stream(call* call, PyObject* stream); /* before anything is allocated on a GPU */
+void leave_stream(call* call);
+
+/* --- The functions of the module --- */
+#define FUNCTION(name) PyObject* name(PyObject* module, PyObject* const* args, Py_ssize_t count, PyObject* names)
+FUNCTION(py_attention);
+FUNCTION(py_attention_backward);
+FUNCTION(py_varlen);
+FUNCTION(py_varlen_backward);
+FUNCTION(py_linear_attention);
+FUNCTION(py_linear_attention_backward);
+FUNCTION(py_merge);
+FUNCTION(py_validate_lengths);
+/* What both passes read in the same way (attention.c). */
+int take_qkv(call* call, PyObject* q, PyObject* k, PyObject* v);
+int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyObject* max_k);
+int read_options(call* call, PyObject* const* options, int same_lengths);
+PyObject* run_forward(call* call, int wants_lse, PyObject* out, PyObject* lse); /* the steps after the options */
+/* What the backward pass takes besides q, k, v and the options; the last five may be null (attention_backward.c). */
+typedef struct backward_arrays {
+  PyObject *grad_o, *o, *lse, *grad_lse, *grad_bias, *grad_alibi, *grads;
+} backward_arrays;
+PyObject* run_backward(call* call, const backward_arrays* arrays);
+int ready_attention(void);
+int ready_attention_backward(void);
+int ready_linear(void);
+int ready_merge(void);
+
+/* --- plan_arguments.c, plan_type.c --- */
+typedef struct plan_arguments {
+  fal_attention problem;
+  int32_t pass;
+  fal_target target;
+  PyObject* cpu_level; /* keeps target.cpu_level alive, or null */
+  int heads_first;
+} plan_arguments;
+int read_plan_arguments(PyObject* args, PyObject* keywords, plan_arguments* out);
+int ready_plan_arguments(void);
+int add_plan_type(PyObject* module);
+PyObject* explain_text(PyObject* module, PyObject* args, PyObject* keywords);
+
+#endif /* FALCHION_PYTHON_FAL_H_ */

@@ -1,0 +1,89 @@
+"""Exact softmax attention and linear attention, forward and backward, on CPUs and NVIDIA GPUs.
+
+    import falchion, numpy
+    q = k = v = numpy.ones((1, 8, 2, 64), numpy.float32)    # (b, s, h, d)
+    o = falchion.attention(q, k, v, causal=True)
+
+Arrays may be NumPy's, PyTorch's, CuPy's or of another library with DLPack; what comes back is of the same library. The
+package depends on none of them. docs/python.md is a tour of ten minutes.
+"""
+
+from falchion._fal import (
+    Device,
+    Error,
+    Invalid,
+    Unsupported,
+    Workspace,
+    attention,
+    attention_backward,
+    linear_attention,
+    linear_attention_backward,
+    merge,
+    plan_cache_clear,
+    plan_cache_info,
+    release_workspaces,
+    validate_lengths,
+    varlen,
+    varlen_backward,
+    version,
+)
+from falchion.plan import Explanation, Plan, explain
+
+TYPE_CHECKING = False  # as typing's, whose import would take longer than all of this
+if TYPE_CHECKING:
+    from falchion._bench import bench
+    from falchion._verify import verify
+
+__all__ = [
+    "Device",
+    "Error",
+    "Explanation",
+    "Invalid",
+    "Plan",
+    "Unsupported",
+    "Workspace",
+    "attention",
+    "attention_backward",
+    "bench",
+    "explain",
+    "info",
+    "linear_attention",
+    "linear_attention_backward",
+    "merge",
+    "plan_cache_clear",
+    "plan_cache_info",
+    "release_workspaces",
+    "validate_lengths",
+    "varlen",
+    "varlen_backward",
+    "verify",
+    "version",
+]
+__version__ = version()
+
+
+def info() -> dict[str, str]:
+    """What this package is and what it found on this machine, as short texts: compiler, CPU levels, GPUs, kernels."""
+    from falchion._fal import build_info
+
+    lines = [line for line in build_info().splitlines() if line.strip()]
+    found = {"falchion": __version__, "module": __file__}
+    for line in lines[1:]:
+        # A name of one or two words, then spaces up to column 11.
+        found[line[:10].strip()] = line[10:].strip()
+    return found
+
+
+if not TYPE_CHECKING:  # a type checker should see that other names are not there
+
+    def __getattr__(name: str) -> object:
+        """bench and verify, which are not loaded before they are asked for."""
+        if name == "bench":
+            from falchion._bench import bench
+
+            return bench
+        if name == "verify":
+            from falchion._verify import verify
+
+            return verify
+        raise AttributeError(f"module 'falchion' has no attribute {name!r}")

@@ -1,0 +1,89 @@
+"""python -m falchion info | explain | verify | bench"""
+
+import argparse
+import json
+import sys
+
+import falchion
+
+
+def _shape(text: str) -> tuple[int, ...]:
+    try:
+        shape = tuple(int(extent) for extent in text.split(","))
+    except ValueError:
+        shape = ()
+    if len(shape) != 4 or min(shape) < 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape: it is four numbers b,s,h,d, each 0 or more")
+    return shape
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m falchion", description=falchion.__doc__)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    both = argparse.ArgumentParser(add_help=False)
+    both.add_argument("--json", action="store_true", help="for programs")
+    runs = argparse.ArgumentParser(add_help=False)
+    runs.add_argument("--device", default="cpu", help="cpu (NumPy), cuda or cuda:1 (PyTorch)")
+    runs.add_argument("--backend", default="best", choices=("best", "ref", "cpu", "sm80", "sm90"))
+    runs.add_argument("--threads", type=int, default=0, help="of the CPU; 0: all that there are")
+    verbs.add_parser("info", parents=[both], help="this machine, this build, this package")
+    explain = verbs.add_parser("explain", parents=[both], help="what a plan would decide, and why; needs no GPU")
+    explain.add_argument("q", type=_shape, metavar="b,s,h,d", help="the shape of q")
+    explain.add_argument("--k", type=_shape, metavar="b,s,h,d", help="the shape of k and v, where it is not that of q")
+    explain.add_argument("--dtype", default="bfloat16", choices=("float32", "float16", "bfloat16"))
+    explain.add_argument("--causal", choices=("bottom_right", "top_left"))
+    explain.add_argument("--window", type=int, nargs=2, metavar=("LEFT", "RIGHT"), help="-1 is unbounded")
+    explain.add_argument("--backward", action="store_true")
+    explain.add_argument(
+        "--target", help="ref, cpu, avx2, avx512, amx, neon, sm80, sm90; this machine where it is not given"
+    )
+    verify = verbs.add_parser("verify", parents=[both, runs], help="attention here against the definition in double")
+    verify.add_argument("--seed", type=int, default=0)
+    bench = verbs.add_parser("bench", parents=[both, runs], help="how fast attention is here")
+    bench.add_argument("--shape", type=_shape, default=(1, 1024, 8, 64), metavar="b,s,h,d")
+    bench.add_argument("--repeats", type=int, default=7)
+    return parser
+
+
+def _run(args: argparse.Namespace) -> int:
+    if args.verb == "info":
+        info = falchion.info()
+        print(json.dumps(info) if args.json else "\n".join(f"{name:12} {text}" for name, text in info.items()))
+        return 0
+    if args.verb == "explain":
+        window = None if args.window is None else tuple(None if side < 0 else side for side in args.window)
+        story = falchion.explain(
+            args.q,
+            args.k,
+            dtype=args.dtype,
+            causal=args.causal,
+            window=window,
+            align="bottom_right" if window and not args.causal else None,
+            backward=args.backward,
+            target=args.target,
+        )
+        print(json.dumps(story.json) if args.json else story)
+        return 0
+    if args.verb == "verify":
+        checks = falchion.verify(device=args.device, backend=args.backend, threads=args.threads, seed=args.seed)
+        print(json.dumps(checks.as_json()) if args.json else checks)
+        return 0 if checks.ok else 1
+    results = falchion.bench(
+        args.shape, device=args.device, backend=args.backend, threads=args.threads, repeats=args.repeats
+    )
+    print(json.dumps(results.as_json()) if args.json else results)
+    return 0
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit codes: 0 done, 1 a check failed, 2 it could not be done."""
+    args = _parser().parse_args(arguments)
+    try:
+        return _run(args)
+    except (falchion.Error, ImportError) as why:
+        print(f"falchion: {why}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())

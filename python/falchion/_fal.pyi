@@ -1,0 +1,519 @@
+"""Exact attention on arrays of any library: the C functions behind `import falchion`."""
+
+from typing import Any, Literal, overload
+
+from typing_extensions import disjoint_base
+
+from falchion.types import Align, AnyArray, Array, Backend, Causal, Layout, State, Window
+
+class Error(Exception):
+    code: str
+
+class Invalid(Error, ValueError): ...
+class Unsupported(Error, NotImplementedError): ...
+class Workspace(Error, RuntimeError): ...
+class Device(Error, RuntimeError): ...
+
+@overload
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    causal: Causal = False,
+    window: Window | None = None,
+    align: Align | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    mask: AnyArray | None = None,
+    dropout: float = 0.0,
+    seed: int | AnyArray | None = None,
+    offset: int | None = None,
+    used_q: AnyArray | None = None,
+    used_k: AnyArray | None = None,
+    first_k: AnyArray | None = None,
+    layout: Layout = "bshd",
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+    return_lse: Literal[False] = False,
+    out: Array | None = None,
+    lse: AnyArray | None = None,
+) -> Array:
+    """Exact softmax attention: O = softmax(S) V with S = softcap(scale Q K^T) + alibi + bias.
+
+    Shapes: q (b, s_q, h_q, d_qk), k (b, s_k, h_k, d_qk), v (b, s_k, h_k, d_v); the result is (b, s_q, h_q, d_v).
+    Types: float32, float16 or bfloat16, the same for all four. h_q is a multiple of h_k: h_q / h_k heads of q share one
+    of k and v. Head dims are 1 to 256. Strides may be anything, 0 and negative too, but the last axis has no gaps.
+
+    causal: False; "bottom_right", the last query sees the last key; "top_left", query 0 sees key 0 alone; or True,
+        which is only taken where both are the same.
+    window: (left, right), how many keys before and after its own place a query sees; None is unbounded.
+    align: "bottom_right" or "top_left", for a window where s_q and s_k differ.
+    scale: what Q K^T is multiplied by; None is 1/sqrt(d_qk).
+    softcap: above 0 each score s becomes softcap tanh(s / softcap).
+    alibi: slopes (h_q) or (b, h_q), float32: a score loses the slope times its distance from the diagonal.
+    bias: the last axes of (b, h_q, s_q, s_k), float32 or the type of q, added to the scores; -inf hides a key. An axis
+        may have extent 1, but for the last one.
+    mask: likewise, of bool; True means that the key may be seen.
+    dropout: the share of probabilities that are dropped, 0 to 1. It needs a seed.
+    seed, offset: numbers below 2^64 that say what is dropped. seed may be an array of two, int64 or uint64, where q
+        lies: (seed, offset), which the run itself reads. offset is then added to the second one.
+    used_q, used_k: (b) int32: how many rows of each sequence count.
+    first_k: (b) int32: left padding: the first row of k and v that counts.
+    layout: "bshd", or "bhsd", which is PyTorch's order of q, k, v, out.
+    backend: "best", which stays on the device where q lies; "ref", the definition in double; "cpu"; "sm80", "sm90".
+    threads: of the CPU; 0 is torch.get_num_threads() for PyTorch's tensors and all that there are for others.
+    stream: of the GPU: a number, or a stream of torch or cupy; None is the one that the library works on now.
+    return_lse: gives (O, LSE), with the logarithm of the sum of exponentials of each row, (b, h_q, s_q) float32.
+    out, lse: arrays to write into. Without them the library of q makes them, in the order of their axes.
+
+    A row that sees no key has O = 0 and LSE = -inf. Rows past used_q are 0 (-inf), or left alone in a given out.
+    Raises Invalid (a ValueError), Unsupported (NotImplementedError), Device and Workspace (RuntimeError), each an Error
+    whose text names the argument, its value and the limit; TypeError for what is no array or no number.
+    """
+
+@overload
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    causal: Causal = False,
+    window: Window | None = None,
+    align: Align | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    mask: AnyArray | None = None,
+    dropout: float = 0.0,
+    seed: int | AnyArray | None = None,
+    offset: int | None = None,
+    used_q: AnyArray | None = None,
+    used_k: AnyArray | None = None,
+    first_k: AnyArray | None = None,
+    layout: Layout = "bshd",
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+    return_lse: Literal[True],
+    out: Array | None = None,
+    lse: AnyArray | None = None,
+) -> tuple[Array, AnyArray]: ...
+@overload
+def attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    causal: Causal = False,
+    window: Window | None = None,
+    align: Align | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    mask: AnyArray | None = None,
+    dropout: float = 0.0,
+    seed: int | AnyArray | None = None,
+    offset: int | None = None,
+    used_q: AnyArray | None = None,
+    used_k: AnyArray | None = None,
+    first_k: AnyArray | None = None,
+    layout: Layout = "bshd",
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+    return_lse: bool,
+    out: Array | None = None,
+    lse: AnyArray | None = None,
+) -> Array | tuple[Array, AnyArray]: ...
+def attention_backward(
+    grad_o: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    o: Array,
+    lse: AnyArray,
+    *,
+    causal: Causal = False,
+    window: Window | None = None,
+    align: Align | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    mask: AnyArray | None = None,
+    dropout: float = 0.0,
+    seed: int | AnyArray | None = None,
+    offset: int | None = None,
+    used_q: AnyArray | None = None,
+    used_k: AnyArray | None = None,
+    first_k: AnyArray | None = None,
+    layout: Layout = "bshd",
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+    grad_lse: AnyArray | None = None,
+    any_order: bool = False,
+    grad_bias: AnyArray | None = None,
+    grad_alibi: AnyArray | None = None,
+    grads: tuple[AnyArray | None, AnyArray | None, AnyArray | None] | None = None,
+    accumulate: bool = False,
+    f32: bool = False,
+    zero_unused: bool = False,
+) -> tuple[Any, Any, Any]:
+    """The gradients of attention: (grad_q, grad_k, grad_v), from o and lse of the forward pass and grad_o = dL/dO.
+
+    The options are those of attention, with the same values, the seed and the offset too. grad_o has the shape of o and
+    any strides.
+
+    grad_lse: dL/dLSE, with the shape of lse, where the loss depends on it.
+    any_order: sums of grad_q may be made in any order: faster on a GPU, but the bits differ from run to run.
+    grad_bias, grad_alibi: float32 arrays that the gradients of bias and alibi are written into; an axis of extent 1 is
+        summed over.
+    grads: arrays to write into, a tuple of three. None in it is not computed, and None comes back; grad_k and grad_v
+        are computed together.
+    accumulate: adds to grads (and to grad_bias and grad_alibi), which are float32, instead of writing.
+    f32: the gradients are float32 whatever the type of q.
+    zero_unused: rows past used lengths and before first_k become 0 in given grads. In grads that are made they are 0.
+
+    Raises what attention raises.
+    """
+
+@overload
+def varlen(
+    q: Array,
+    k: Array,
+    v: Array,
+    cu_seqlens_q: AnyArray,
+    cu_seqlens_k: AnyArray | None = None,
+    *,
+    max_q: int | None = None,
+    max_k: int | None = None,
+    causal: Causal = False,
+    window: Window | None = None,
+    align: Align | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    mask: AnyArray | None = None,
+    dropout: float = 0.0,
+    seed: int | AnyArray | None = None,
+    offset: int | None = None,
+    used_q: AnyArray | None = None,
+    used_k: AnyArray | None = None,
+    first_k: AnyArray | None = None,
+    layout: Layout = "bshd",
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+    return_lse: Literal[False] = False,
+    out: Array | None = None,
+    lse: AnyArray | None = None,
+) -> Array:
+    """Attention of sequences of unequal length that lie one after another, without padding.
+
+    Shapes: q (total_q, h_q, d_qk), k (total_k, h_k, d_qk), v (total_k, h_k, d_v); the result is (total_q, h_q, d_v), and
+    LSE (h_q, total_q) float32. With layout="bhsd" the heads come first.
+
+    cu_seqlens_q: (sequences + 1) int32: sequence i has the rows cu_seqlens_q[i] to cu_seqlens_q[i + 1].
+    cu_seqlens_k: the same for k and v; None where they are those of q, and then causal=True is taken.
+    max_q, max_k: the longest length of a sequence, as a hint for planning: no row is dropped where it is too small. None
+        reads it where the host can.
+
+    The other options are those of attention. bias and mask are not offered with packed sequences yet.
+    Raises what attention raises; lengths on the host are checked. On a GPU nobody looks at them: rows past the last
+    sequence come back as the memory was, here and in gradients, unless they are given or zero_unused is.
+    """
+
+@overload
+def varlen(
+    q: Array,
+    k: Array,
+    v: Array,
+    cu_seqlens_q: AnyArray,
+    cu_seqlens_k: AnyArray | None = None,
+    *,
+    max_q: int | None = None,
+    max_k: int | None = None,
+    causal: Causal = False,
+    window: Window | None = None,
+    align: Align | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    mask: AnyArray | None = None,
+    dropout: float = 0.0,
+    seed: int | AnyArray | None = None,
+    offset: int | None = None,
+    used_q: AnyArray | None = None,
+    used_k: AnyArray | None = None,
+    first_k: AnyArray | None = None,
+    layout: Layout = "bshd",
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+    return_lse: Literal[True],
+    out: Array | None = None,
+    lse: AnyArray | None = None,
+) -> tuple[Array, AnyArray]: ...
+@overload
+def varlen(
+    q: Array,
+    k: Array,
+    v: Array,
+    cu_seqlens_q: AnyArray,
+    cu_seqlens_k: AnyArray | None = None,
+    *,
+    max_q: int | None = None,
+    max_k: int | None = None,
+    causal: Causal = False,
+    window: Window | None = None,
+    align: Align | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    mask: AnyArray | None = None,
+    dropout: float = 0.0,
+    seed: int | AnyArray | None = None,
+    offset: int | None = None,
+    used_q: AnyArray | None = None,
+    used_k: AnyArray | None = None,
+    first_k: AnyArray | None = None,
+    layout: Layout = "bshd",
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+    return_lse: bool,
+    out: Array | None = None,
+    lse: AnyArray | None = None,
+) -> Array | tuple[Array, AnyArray]: ...
+def varlen_backward(
+    grad_o: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    o: Array,
+    lse: AnyArray,
+    cu_seqlens_q: AnyArray,
+    cu_seqlens_k: AnyArray | None = None,
+    *,
+    max_q: int | None = None,
+    max_k: int | None = None,
+    causal: Causal = False,
+    window: Window | None = None,
+    align: Align | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    mask: AnyArray | None = None,
+    dropout: float = 0.0,
+    seed: int | AnyArray | None = None,
+    offset: int | None = None,
+    used_q: AnyArray | None = None,
+    used_k: AnyArray | None = None,
+    first_k: AnyArray | None = None,
+    layout: Layout = "bshd",
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+    grad_lse: AnyArray | None = None,
+    any_order: bool = False,
+    grad_bias: AnyArray | None = None,
+    grad_alibi: AnyArray | None = None,
+    grads: tuple[AnyArray | None, AnyArray | None, AnyArray | None] | None = None,
+    accumulate: bool = False,
+    f32: bool = False,
+    zero_unused: bool = False,
+) -> tuple[Any, Any, Any]:
+    """The gradients of varlen: (grad_q, grad_k, grad_v). The options are those of varlen and attention_backward.
+
+    Raises what attention raises.
+    """
+
+def linear_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    feature_map: Literal["identity", "elu_plus_one"] | None = None,
+    decay: AnyArray | None = None,
+    normalise: bool = False,
+    eps: float = 1e-06,
+    scale: float | None = None,
+    reverse: bool = False,
+    initial_state: State | None = None,
+    cu_seqlens: AnyArray | None = None,
+    max_s: int | None = None,
+    layout: Layout = "bshd",
+    backend: Backend = "best",
+    threads: int = 0,
+    segments: int = 0,
+    stream: Any = None,
+    return_state: bool = False,
+    out: Array | None = None,
+    state_out: State | None = None,
+) -> Any:
+    """Causal linear attention: S_j = e^(g_j) S_(j-1) + phi(k_j) v_j^T and o_j = scale phi(q_j)^T S_j over the tokens j.
+
+    Shapes: q, k (b, s, h_qk, d_qk), v (b, s, h_v, d_v); the result is as v. h_v is a multiple of h_qk. Types: float32,
+    float16 or bfloat16; states and decay are float32.
+
+    feature_map: phi: "identity" (None) or "elu_plus_one", x + 1 above 0 and exp(x) below.
+    decay: g, a natural logarithm: (h_v), or one for each token, (b, s, h_v); with layout="bhsd" (b, h_v, s).
+    normalise: divides o_j by scale phi(q_j) z_j + eps, with z_j = e^(g_j) z_(j-1) + phi(k_j).
+    scale: None is 1/sqrt(d_qk).
+    reverse: from the last token to the first.
+    initial_state: S before the first token, (b, h_v, d_qk, d_v) float32; with normalise a pair (S, z), where z is
+        (b, h_v, d_qk).
+    cu_seqlens: (sequences + 1) int32, for packed sequences: q, k, v are then (total, h, d), and states still have one
+        entry for each sequence.
+    max_s: the longest of these, as a hint.
+    segments: into how many parts a sequence is cut; 0 lets the plan decide.
+    return_state: gives (O, state), the state after the last token in the form of initial_state.
+    out, state_out: arrays to write into; state_out may be the very arrays of initial_state.
+
+    layout, backend, threads, stream and what is raised: as in attention.
+    """
+
+def linear_attention_backward(
+    grad_o: Array,
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    feature_map: Literal["identity", "elu_plus_one"] | None = None,
+    decay: AnyArray | None = None,
+    normalise: bool = False,
+    eps: float = 1e-06,
+    scale: float | None = None,
+    reverse: bool = False,
+    initial_state: State | None = None,
+    cu_seqlens: AnyArray | None = None,
+    max_s: int | None = None,
+    layout: Layout = "bshd",
+    backend: Backend = "best",
+    threads: int = 0,
+    segments: int = 0,
+    stream: Any = None,
+    grad_state: State | None = None,
+) -> tuple[Any, Any, Any, Any, Any]:
+    """The gradients of linear_attention: (grad_q, grad_k, grad_v, grad_decay, grad_initial_state).
+
+    The last two are None without a decay or an initial state. The options are those of linear_attention.
+
+    grad_state: dL/dstate of the last state, in its form, where the loss depends on it.
+
+    Raises what attention raises.
+    """
+
+def merge(
+    o_a: Array,
+    lse_a: AnyArray,
+    o_b: Array,
+    lse_b: AnyArray,
+    *,
+    layout: Layout = "bshd",
+    out: Array | None = None,
+    lse: AnyArray | None = None,
+) -> tuple[Array, AnyArray]:
+    """Two partial results over disjoint sets of keys as one: (O, LSE). In the host's memory.
+
+    Shapes: each o (b, s_q, h_q, d_v), each lse (b, h_q, s_q) float32. out and lse may be arrays that are merged.
+
+    Raises what attention raises; an LSE of +inf or NaN is Invalid.
+    """
+
+def validate_lengths(
+    q: Array,
+    k: Array,
+    v: Array,
+    cu_seqlens_q: AnyArray | None = None,
+    cu_seqlens_k: AnyArray | None = None,
+    *,
+    max_q: int | None = None,
+    max_k: int | None = None,
+    used_q: AnyArray | None = None,
+    used_k: AnyArray | None = None,
+    first_k: AnyArray | None = None,
+    layout: Layout = "bshd",
+) -> None:
+    """Raises Invalid where lengths are not what they must be. Kernels only clamp them.
+
+    It reads the lengths, also from a GPU's memory, where it waits for the GPU. The arguments are those of attention, or
+    with cu_seqlens_q those of varlen.
+    """
+
+def plan_cache_info() -> dict[str, int]:
+    """How often a plan was found and made (hits, misses), how many are kept (size), and how many at most (limit)."""
+
+def plan_cache_clear() -> None:
+    """Frees the plans that are kept, and counts from 0 again."""
+
+def release_workspaces() -> None:
+    """Frees the workspace that the CPU's runs of this thread share. The next run allocates again."""
+
+def version() -> str:
+    """The version of the library, as "0.1.0"."""
+
+def build_info() -> str:
+    """How the library was built and what it found on this machine: compiler, CPU levels, GPUs, kernels."""
+
+def _explain_text(*args: Any, **keywords: Any) -> tuple[str, str]: ...
+
+@disjoint_base
+class Plan:
+    """A decided way to run one problem."""
+
+    def __init__(
+        self,
+        q: Any,
+        k: Any = None,
+        v: Any = None,
+        dtype: Any = None,
+        *,
+        causal: Causal = False,
+        window: Window | None = None,
+        align: Align | None = None,
+        scale: float | None = None,
+        softcap: float = 0.0,
+        alibi: Any = False,
+        bias: Any = False,
+        mask: Any = False,
+        dropout: float = 0.0,
+        used_q: Any = False,
+        used_k: Any = False,
+        first_k: Any = False,
+        layout: Layout = "bshd",
+        backend: Backend = "best",
+        threads: int = 0,
+        backward: bool = False,
+        return_lse: bool = False,
+        grad_lse: bool = False,
+        any_order: bool = False,
+        grad_bias: bool = False,
+        grad_alibi: bool = False,
+        f32: bool = False,
+        accumulate: bool = False,
+        zero_unused: bool = False,
+        frozen: int = 0,
+        sequences: int | None = None,
+        max_q: int | None = None,
+        max_k: int | None = None,
+        target: str | None = None,
+    ) -> None: ...
+    def __call__(self, *args: Any, **keywords: Any) -> Any: ...
+    def describe(self) -> str: ...
+    def _explain_text(self) -> tuple[str, str]: ...
+    @property
+    def workspace_bytes(self) -> int: ...
+    @property
+    def backend(self) -> str: ...

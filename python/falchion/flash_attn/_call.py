@@ -1,0 +1,171 @@
+"""How a call of flash_attn's functions becomes one of falchion.torch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import falchion.torch as ft
+from falchion.torch._options import exact_scale
+
+from ._probabilities import signed_probabilities
+
+
+def band(causal: bool, window_size: tuple[int, int]) -> dict[str, Any]:
+    """flash_attn's band is that of the bottom right corner, and a negative side is unbounded."""
+    left, right = (None if side < 0 else side for side in window_size)
+    if causal:
+        return {"causal": "bottom_right", "window": (left, None)}
+    if left is None and right is None:
+        return {}
+    return {"window": (left, right), "align": "bottom_right"}
+
+
+def last_contiguous(x: Tensor) -> Tensor:
+    return x if x.stride(-1) == 1 else x.contiguous()
+
+
+def dense(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Tensors (b, s, h, d). With return_attn_probs also the LSE and S_dmask."""
+    q, k, v = last_contiguous(q), last_contiguous(k), last_contiguous(v)
+    score: dict[str, Any] = {
+        "scale": exact_scale(softmax_scale),
+        "softcap": softcap,
+        "alibi": None if alibi_slopes is None else alibi_slopes.float(),
+    }
+    common = band(causal, window_size)
+    if not return_attn_probs:
+        return ft.attention(q, k, v, dropout=dropout_p, **score, **common)
+
+    def run(q: Tensor, v: Tensor, dropout: float, with_score: bool) -> Tensor:
+        more: dict[str, Any] = score if with_score else {}
+        o: Tensor = ft.attention(q, k, v, dropout=dropout, **more, **common)
+        return o
+
+    with Replay(q.device) as replay:
+        o, lse = ft.attention(q, k, v, dropout=dropout_p, return_lse=True, **score, **common)
+    if dropout_p == 0.0:
+        return o, lse, q.new_empty(0)
+    place = torch.arange(k.shape[1], device=q.device).expand(k.shape[:2])
+    probabilities = signed_probabilities(run, q, k, place, k.shape[1], dropout_p, replay)
+    return o, lse, probabilities.transpose(1, 2)
+
+
+def packed(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    *,
+    dropout_p: float = 0.0,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    softcap: float = 0.0,
+    alibi_slopes: Tensor | None = None,
+    return_attn_probs: bool = False,
+    seqused_q: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+) -> Any:
+    """Tensors (total, h, d). With return_attn_probs also the LSE (h, total_q) and S_dmask (b, h,
+    max_seqlen_q, max_seqlen_k)."""
+    q, k, v = last_contiguous(q), last_contiguous(k), last_contiguous(v)
+    score: dict[str, Any] = {
+        "scale": exact_scale(softmax_scale),
+        "softcap": softcap,
+        "alibi": None if alibi_slopes is None else alibi_slopes.float(),
+    }
+    common: dict[str, Any] = {
+        **band(causal, window_size),
+        "max_q": int(max_seqlen_q),
+        "max_k": int(max_seqlen_k),
+        "used_q": seqused_q,
+        "used_k": seqused_k,
+    }
+    if not return_attn_probs:
+        return ft.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, dropout=dropout_p, **score, **common)
+
+    def run(q: Tensor, v: Tensor, dropout: float, with_score: bool) -> Tensor:
+        more: dict[str, Any] = score if with_score else {}
+        o: Tensor = ft.varlen(
+            q, k, v, cu_seqlens_q, cu_seqlens_k, dropout=dropout, **more, **common
+        )
+        return o
+
+    with Replay(q.device) as replay:
+        o, lse = ft.varlen(
+            q,
+            k,
+            v,
+            cu_seqlens_q,
+            cu_seqlens_k,
+            dropout=dropout_p,
+            return_lse=True,
+            **score,
+            **common,
+        )
+    if dropout_p == 0.0:
+        return o, lse, q.new_empty(0)
+    place = _places(cu_seqlens_k, k.shape[0])[1]
+    flat = signed_probabilities(run, q, k, place, int(max_seqlen_k), dropout_p, replay)
+    sequence, row = _places(cu_seqlens_q, q.shape[0])
+    shape = (cu_seqlens_q.numel() - 1, int(max_seqlen_q), *flat.shape[1:])
+    padded = flat.new_zeros(shape)
+    padded[sequence, row] = flat
+    return o, lse, padded.transpose(1, 2)
+
+
+def _places(starts: Tensor, total: int) -> tuple[Tensor, Tensor]:
+    """The sequence of each row of a packed tensor, and its place in it."""
+    row = torch.arange(total, device=starts.device)
+    sequence = torch.searchsorted(starts[1:].contiguous(), row.int(), right=True)
+    sequence = sequence.clamp(max=starts.numel() - 2)
+    return sequence, row - starts[sequence]
+
+
+class Replay:
+    """Repeats what torch's generator of a device gave to the calls inside `with`."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+
+    def _get(self) -> Tensor:
+        if self.device.type == "cuda":
+            return torch.cuda.get_rng_state(self.device)
+        return torch.get_rng_state()
+
+    def _set(self, state: Tensor) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.set_rng_state(state, self.device)
+        else:
+            torch.set_rng_state(state)
+
+    def __enter__(self) -> Replay:
+        self.before = self._get()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.after = self._get()
+
+    def rewind(self) -> None:
+        self._set(self.before)
+
+    def end(self) -> None:
+        self._set(self.after)

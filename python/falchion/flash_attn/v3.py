@@ -1,0 +1,215 @@
+"""FlashAttention-3's functions with the signatures of its flash_attn_interface, by Falchion.
+
+num_splits, pack_gqa and sm_margin say how FlashAttention-3 schedules its work; the engine decides
+that itself, so they make no difference here. deterministic makes none either: gradients always have
+the same bits. qv, the descales of fp8 and attention_chunk are refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from falchion import Invalid, Unsupported
+
+from ._call import dense, packed
+from ._kvcache import flash_attn_with_kvcache as _with_kvcache
+
+__all__ = [
+    "flash_attn_func",
+    "flash_attn_qkvpacked_func",
+    "flash_attn_varlen_func",
+    "flash_attn_with_kvcache",
+]
+
+
+def flash_attn_qkvpacked_func(
+    qkv: Tensor,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    deterministic: bool = False,
+    num_heads_q: int | None = None,
+    sm_margin: int = 0,
+    return_attn_probs: bool = False,
+) -> Any:
+    """qkv is (b, s, 3, h, d), or (b, s, h_q + 2 h_k, d) with num_heads_q = h_q."""
+    _refuse(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    _refuse_chunk(attention_chunk)
+    if qkv.dim() == 5:
+        q, k, v = qkv.unbind(2)
+    elif num_heads_q is None:
+        raise Invalid("qkv has four axes: num_heads_q must say how many of its heads are q's")
+    else:
+        shared = (qkv.shape[2] - num_heads_q) // 2
+        q, k, v = torch.split(qkv, [num_heads_q, shared, shared], dim=2)
+    return _dense(q, k, v, softmax_scale, causal, window_size, softcap, return_attn_probs)
+
+
+def flash_attn_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    qv: Tensor | None = None,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: bool | None = None,
+    deterministic: bool = False,
+    sm_margin: int = 0,
+    return_attn_probs: bool = False,
+) -> Any:
+    """q (b, s_q, h, d), k and v (b, s_k, h_k, d). Returns out, or (out, softmax_lse)."""
+    _refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    _refuse_chunk(attention_chunk)
+    return _dense(q, k, v, softmax_scale, causal, window_size, softcap, return_attn_probs)
+
+
+def flash_attn_varlen_func(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor,
+    max_seqlen_q: int,
+    max_seqlen_k: int,
+    seqused_q: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    qv: Tensor | None = None,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    num_splits: int = 1,
+    pack_gqa: bool | None = None,
+    deterministic: bool = False,
+    sm_margin: int = 0,
+    return_attn_probs: bool = False,
+) -> Any:
+    """Packed sequences, of which seqused_q and seqused_k rows count. Rows past them are 0."""
+    _refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    _refuse_chunk(attention_chunk)
+    found = packed(
+        q,
+        k,
+        v,
+        cu_seqlens_q,
+        cu_seqlens_k,
+        max_seqlen_q,
+        max_seqlen_k,
+        softmax_scale=softmax_scale,
+        causal=causal,
+        window_size=window_size,
+        softcap=softcap,
+        seqused_q=seqused_q,
+        seqused_k=seqused_k,
+        return_attn_probs=return_attn_probs,
+    )
+    return found[:2] if return_attn_probs else found
+
+
+def flash_attn_with_kvcache(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    k: Tensor | None = None,
+    v: Tensor | None = None,
+    qv: Tensor | None = None,
+    rotary_cos: Tensor | None = None,
+    rotary_sin: Tensor | None = None,
+    cache_seqlens: int | Tensor | None = None,
+    cache_batch_idx: Tensor | None = None,
+    cache_leftpad: Tensor | None = None,
+    page_table: Tensor | None = None,
+    cu_seqlens_q: Tensor | None = None,
+    cu_seqlens_k_new: Tensor | None = None,
+    max_seqlen_q: int | None = None,
+    rotary_seqlens: Tensor | None = None,
+    q_descale: Tensor | None = None,
+    k_descale: Tensor | None = None,
+    v_descale: Tensor | None = None,
+    softmax_scale: float | None = None,
+    causal: bool = False,
+    window_size: tuple[int, int] = (-1, -1),
+    attention_chunk: int = 0,
+    softcap: float = 0.0,
+    rotary_interleaved: bool = True,
+    scheduler_metadata: Tensor | None = None,
+    num_splits: int = 0,
+    pack_gqa: bool | None = None,
+    sm_margin: int = 0,
+    return_softmax_lse: bool = False,
+) -> Any:
+    """As FlashAttention-2's; q may not be packed, and there are no pages."""
+    _refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
+    _refuse(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k_new=cu_seqlens_k_new)
+    _refuse(rotary_seqlens=rotary_seqlens, page_table=page_table)
+    _refuse_chunk(attention_chunk)
+    return _with_kvcache(
+        q,
+        k_cache,
+        v_cache,
+        k,
+        v,
+        rotary_cos,
+        rotary_sin,
+        cache_seqlens,
+        cache_batch_idx,
+        cache_leftpad,
+        softmax_scale=softmax_scale,
+        causal=causal,
+        window_size=window_size,
+        softcap=softcap,
+        rotary_interleaved=rotary_interleaved,
+        return_softmax_lse=return_softmax_lse,
+    )
+
+
+def _dense(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    softmax_scale: float | None,
+    causal: bool,
+    window_size: tuple[int, int],
+    softcap: float,
+    return_attn_probs: bool,
+) -> Any:
+    found = dense(
+        q,
+        k,
+        v,
+        softmax_scale=softmax_scale,
+        causal=causal,
+        window_size=window_size,
+        softcap=softcap,
+        return_attn_probs=return_attn_probs,
+    )
+    return found[:2] if return_attn_probs else found
+
+
+def _refuse(**given: Tensor | None) -> None:
+    for name, x in given.items():
+        if x is not None:
+            raise Unsupported(f"{name} is given: falchion does not offer it")
+
+
+def _refuse_chunk(attention_chunk: int) -> None:
+    if attention_chunk != 0:
+        raise Unsupported(f"attention_chunk = {attention_chunk}: falchion offers 0 only")

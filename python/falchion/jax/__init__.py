@@ -1,0 +1,214 @@
+"""Exact attention for JAX, on CPUs and NVIDIA GPUs: see docs/python_jax.md.
+
+The functions take and return JAX arrays. They work under jit, grad, vmap, checkpoint, scan and shard_map, and
+attention can be differentiated once, in reverse mode.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Literal
+
+import jax
+
+from falchion import Invalid
+from falchion.jax import _attention, _linear, _options
+from falchion.jax._mesh import vary_alike
+from falchion.types import Align, Backend, Causal, Layout, Window
+
+__all__ = ["attention", "linear_attention", "varlen"]
+
+State = jax.Array | tuple[jax.Array, jax.Array]
+
+# Callers without jit are spared the tracing of each call: on two shared cores it took 2.7 ms, and 0.4 so.
+_attend = jax.jit(_attention.attend, static_argnums=(0, 1), inline=True)
+_attend_linear = jax.jit(_linear.attend, static_argnums=(0, 1), inline=True)
+
+
+def attention(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    *,
+    causal: Causal = False,
+    window: Window | None = None,
+    align: Align | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi: jax.Array | None = None,
+    bias: jax.Array | None = None,
+    mask: jax.Array | None = None,
+    dropout: float = 0.0,
+    seed: jax.Array | int | None = None,
+    used_q: jax.Array | None = None,
+    used_k: jax.Array | None = None,
+    first_k: jax.Array | None = None,
+    layout: Layout = "bshd",
+    return_lse: bool = False,
+    any_order: bool = False,
+    backend: Backend = "best",
+    threads: int = 0,
+) -> jax.Array | tuple[jax.Array, jax.Array]:
+    """softmax(softcap(scale q k^T) + alibi + bias) v, where mask, band and lengths say which keys a query sees.
+
+    Args:
+      q, k, v: (b, s_q, h_q, d_qk), (b, s_k, h_k, d_qk), (b, s_k, h_k, d_v), float32, float16 or bfloat16, all of one
+        type. h_q is a multiple of h_k. With layout="bhsd" the axes are (b, h, s, d).
+      causal: "bottom_right" (the last query sees the last key) or "top_left" (query 0 sees key 0). True is taken
+        where s_q = s_k, since both mean the same there.
+      window: (left, right): query i sees keys from i - left to i + right on the diagonal of `align`. None is unbounded.
+      scale: None is 1/sqrt(d_qk).
+      softcap: scores become softcap * tanh(score / softcap). 0 is off.
+      alibi: slopes, (h_q) or (b, h_q).
+      bias: float32 or the type of q, (b, h_q, s_q, s_k). It may have fewer axes, and axes of one element.
+      mask: bool, as bias. True where the query sees the key.
+      dropout: the share of probabilities that is dropped, with a `seed`: a key of jax.random, or an integer, which may
+        be traced. Under vmap all examples share one seed and still drop different elements.
+      used_q, used_k: (b) integers: how many rows of each sequence count. Rows of o past used_q are 0.
+      first_k: (b) integers: left padding, the first key of each sequence.
+      return_lse: also return the logarithm of the sum of the exponentials, (b, h_q, s_q) float32. It is
+        differentiable too.
+      any_order: the backward pass on a GPU may sum grad_q in any order, which is faster, with other bits in each run.
+      backend, threads: which path runs, and on how many threads of XLA's pool (0: all). scale, softcap, dropout,
+        window and these are part of the compiled program, so they are numbers of Python.
+
+    Returns:
+      o, (b, s_q, h_q, d_v) of the type of q; with return_lse the pair (o, lse).
+
+    Raises:
+      falchion.Invalid, falchion.Unsupported: what can be seen while tracing. What only the library sees, such as
+        h_q = 4 beside h_k = 3, is a JaxRuntimeError with the library's text when the program runs.
+    """
+    arrays = _options.rows(q, k, v, layout, packed=False)
+    s = 2 if layout == "bhsd" else 1
+    same = arrays["q"].shape[s] == arrays["k"].shape[s] and used_q is used_k and first_k is None
+    arrays |= _options.score_arrays(
+        b=arrays["q"].shape[0],
+        alibi=alibi,
+        bias=bias,
+        mask=mask,
+        dropout=dropout,
+        seed=seed,
+        used_q=used_q,
+        used_k=used_k,
+        first_k=first_k,
+    )
+    options = _options.options(
+        causal, window, align, same, scale, softcap, dropout, layout, any_order, backend, threads
+    )
+    out = _attend(options, return_lse, vary_alike(arrays, arrays))
+    return (out["o"], out["lse"]) if return_lse else out["o"]
+
+
+def varlen(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    cu_seqlens_q: jax.Array,
+    cu_seqlens_k: jax.Array | None = None,
+    *,
+    max_q: int | None = None,
+    max_k: int | None = None,
+    causal: Causal = False,
+    window: Window | None = None,
+    align: Align | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi: jax.Array | None = None,
+    dropout: float = 0.0,
+    seed: jax.Array | int | None = None,
+    layout: Layout = "bshd",
+    return_lse: bool = False,
+    any_order: bool = False,
+    backend: Backend = "best",
+    threads: int = 0,
+) -> jax.Array | tuple[jax.Array, jax.Array]:
+    """attention of packed sequences: rows cu_seqlens[i] to cu_seqlens[i + 1] are sequence i.
+
+    Args:
+      q, k, v: (rows, h, d), of all sequences one after the other; with layout="bhsd" (h, rows, d).
+      cu_seqlens_q, cu_seqlens_k: (b + 1) integers that start at 0 and are sorted. Without the second it is the first.
+        They may end before the last row: the rows that follow belong to no sequence, so o is 0 there.
+      max_q, max_k: the longest sequence, a number of Python; without it all rows. A tight one makes better plans.
+      The others are those of attention; slopes are (h_q) or (b, h_q). Under vmap the examples run one by one.
+
+    Returns:
+      o, (rows, h_q, d_v); with return_lse the pair (o, lse), where lse is (h_q, rows).
+    """
+    arrays = _options.rows(q, k, v, layout, packed=True)
+    arrays |= _options.score_arrays(alibi=alibi, dropout=dropout, seed=seed)
+    same = cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q
+    arrays["cu_seqlens_q"] = _options.lengths("cu_seqlens_q", cu_seqlens_q)
+    arrays["cu_seqlens_k"] = arrays["cu_seqlens_q"] if same else _options.lengths("cu_seqlens_k", cu_seqlens_k)
+    if arrays["cu_seqlens_q"].shape != arrays["cu_seqlens_k"].shape:
+        numbers = [arrays[name].shape[0] for name in ("cu_seqlens_q", "cu_seqlens_k")]
+        raise Invalid(f"cu_seqlens_q has {numbers[0]} numbers and cu_seqlens_k {numbers[1]}: both have b + 1")
+    s = 1 if layout == "bhsd" else 0
+    options = _options.options(
+        causal, window, align, same, scale, softcap, dropout, layout, any_order, backend, threads
+    )
+    options = dataclasses.replace(
+        options,
+        max_q=_options.longest("max_q", max_q, arrays["q"].shape[s]),
+        max_k=_options.longest("max_k", max_q if same and max_k is None else max_k, arrays["k"].shape[s]),
+    )
+    out = _attend(options, return_lse, vary_alike(arrays, arrays))
+    return (out["o"], out["lse"]) if return_lse else out["o"]
+
+
+def linear_attention(
+    q: jax.Array,
+    k: jax.Array,
+    v: jax.Array,
+    *,
+    feature_map: Literal["identity", "elu_plus_one"] | None = None,
+    decay: jax.Array | None = None,
+    normalise: bool = False,
+    eps: float = 1e-6,
+    scale: float | None = None,
+    reverse: bool = False,
+    initial_state: State | None = None,
+    return_state: bool = False,
+    cu_seqlens: jax.Array | None = None,
+    max_s: int | None = None,
+    layout: Layout = "bshd",
+    backend: Backend = "best",
+    threads: int = 0,
+) -> jax.Array | tuple[jax.Array, State]:
+    """Causal linear attention: S_j = e^(g_j) S_(j-1) + phi(k_j) v_j^T and o_j = scale phi(q_j)^T S_j.
+
+    Args:
+      q, k, v: (b, s, h_qk, d_qk), the same, and (b, s, h_v, d_v), float32, float16 or bfloat16, all of one type. h_v is
+        a multiple of h_qk. With layout="bhsd" (b, h, s, d). With cu_seqlens without b, as in varlen.
+      feature_map: phi. None and "identity" leave q and k as they are, "elu_plus_one" is elu(x) + 1.
+      decay: g, natural logarithms, float32: (h_v), or (b, s, h_v) with the axes of v.
+      normalise: o_j is divided by scale phi(q_j) z_j + eps, where z_j = e^(g_j) z_(j-1) + phi(k_j).
+      scale: None is 1/sqrt(d_qk).
+      reverse: from the last token to the first.
+      initial_state: S before the first token, (b, h_v, d_qk, d_v) float32; with normalise the pair (S, z), where z is
+        (b, h_v, d_qk).
+      return_state: also return the state after the last token, in the same form.
+
+    Returns:
+      o, as v; with return_state the pair (o, state). All of it is differentiable once, in reverse mode.
+    """
+    arrays = _options.rows(q, k, v, layout, packed=cu_seqlens is not None)
+    arrays |= _options.linear_arrays(decay, initial_state, normalise, cu_seqlens)
+    _options.check_threads(threads)
+    s = arrays["q"].ndim - (2 if layout == "bhsd" else 3)
+    options = _linear.LinearOptions(
+        heads_first=layout == "bhsd",
+        scale=_options.scale_of(scale),
+        eps=_options.number("eps", eps),
+        feature_map=_options.choice("feature_map", feature_map or "identity", _options.FEATURE_MAPS),
+        decay=1 if "head_decay" in arrays else 2 if "decay" in arrays else 0,
+        normalise=normalise,
+        reverse=reverse,
+        max_s=_options.longest("max_s", max_s, arrays["q"].shape[s]),
+        backend=_options.choice("backend", backend, _options.BACKENDS),
+        threads=threads,
+    )
+    out: dict[str, jax.Array] = _attend_linear(options, return_state, vary_alike(arrays, arrays))
+    if not return_state:
+        return out["o"]
+    return out["o"], (out["final_state"], out["final_z"]) if normalise else out["final_state"]

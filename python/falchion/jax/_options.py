@@ -1,0 +1,239 @@
+# python/falchion/jax/_options.py: the arguments of the public functions, read once: what is static goes into frozen
+# dataclasses, which JAX may hash, and the arrays into a dictionary by name.
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from falchion import Invalid
+
+UNBOUNDED = -1
+BACKENDS = ("best", "ref", "cpu", "sm80", "sm90")
+LAYOUTS = ("bshd", "bhsd")
+ALIGNS = (None, "bottom_right", "top_left")
+FEATURE_MAPS = ("identity", "elu_plus_one")
+TYPES = ("float32", "float16", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What of a call of attention is static: the attributes of the custom call."""
+
+    heads_first: bool
+    left: int
+    right: int
+    align: int
+    scale: float
+    softcap: float
+    dropout: float
+    max_q: int
+    max_k: int
+    any_order: bool
+    backend: int
+    threads: int
+
+    def attributes(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+
+
+def choice(name: str, value: Any, known: tuple[str | None, ...]) -> int:
+    if value in known:
+        return known.index(value)
+    words = ", ".join(repr(word) for word in known if word is not None)
+    raise Invalid(f"{name} = {value!r}: it must be one of {words}")
+
+
+def number(name: str, value: Any) -> float:
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError(f"{name} must be a number of Python, not a traced array: it is part of the compiled program")
+    return float(value)
+
+
+def check_threads(threads: int) -> None:
+    if threads < 0:
+        raise Invalid(f"threads = {threads}: it must be 0 (all of XLA's) or more")
+
+
+def scale_of(scale: Any) -> float:
+    """0 asks the engine for 1/sqrt(d_qk), so a 0 of the caller's is refused."""
+    if scale is None:
+        return 0.0
+    if number("scale", scale) == 0:
+        raise Invalid("scale = 0 would leave nothing of q: None asks for 1/sqrt(d_qk)")
+    return number("scale", scale)
+
+
+def band(causal: Any, window: Any, align: str | None, same_lengths: bool) -> tuple[int, int, int]:
+    """(left, right, align) of fal_band."""
+    left, right = (None, None) if window is None else window
+    if causal not in (False, True, "bottom_right", "top_left"):
+        raise Invalid(f"causal = {causal!r}: it must be True, False, 'bottom_right' or 'top_left'")
+    if isinstance(causal, str):
+        if align not in (None, causal):
+            raise Invalid(f"causal = {causal!r}, but align = {align!r}")
+        align = causal
+    if causal:
+        right = 0
+    if align is None and not (left is None and right is None):
+        if not same_lengths:
+            what = "causal=True" if causal else "a window without align"
+            raise Invalid(
+                f"{what} does not say how the diagonal lies where lengths of q and k may differ: say 'bottom_right' "
+                "(the last query sees the last key) or 'top_left' (query 0 sees key 0)"
+            )
+        align = "bottom_right"
+    sides = tuple(UNBOUNDED if side is None else int(side) for side in (left, right))
+    return sides[0], sides[1], choice("align", align, ALIGNS)
+
+
+def rows(q: Any, k: Any, v: Any, layout: str, packed: bool) -> dict[str, jax.Array]:
+    """q, k and v by name, once their axes and types have been looked at."""
+    heads_first = choice("layout", layout, LAYOUTS) == 1
+    axes = ("b, " if not packed else "") + ("h, s, d" if heads_first else "s, h, d")
+    arrays = {name: jnp.asarray(x) for name, x in (("q", q), ("k", k), ("v", v))}
+    for name, x in arrays.items():
+        if x.ndim != (3 if packed else 4):
+            raise Invalid(f"{name} has the shape {x.shape}: it must have {3 if packed else 4} axes, ({axes})")
+        if x.dtype.name not in TYPES:
+            raise Invalid(f"{name} has the type {x.dtype.name}: it must be float32, float16 or bfloat16")
+    return arrays
+
+
+def lengths(name: str, x: Any, b: int | None = None) -> jax.Array:
+    """A list of b lengths; without b it is where packed sequences start, with the end of the last one."""
+    array = jnp.asarray(x)
+    if not jnp.issubdtype(array.dtype, jnp.integer) or array.ndim != 1:
+        raise Invalid(f"{name} is {array.dtype.name} {array.shape}: it must be a list of integers, one a sequence")
+    if b is None and array.shape[0] == 0:
+        raise Invalid(f"{name} has 0 numbers: it must have b + 1")
+    if b is not None and array.shape[0] != b:
+        raise Invalid(f"{name} has {array.shape[0]} numbers: it must have b, and b = {b}")
+    return array.astype(jnp.int32)
+
+
+def seed_words(seed: Any) -> jax.Array:
+    """Four uint32: seed and offset, low halves first. The seed is a key of jax.random, or an integer.
+
+    Every type of an integer gives the same words: those of its 64 bits, where a negative one has its sign in the high
+    half.
+    """
+    if isinstance(seed, (np.ndarray, np.generic)) and seed.ndim == 0 and np.issubdtype(seed.dtype, np.integer):
+        seed = int(seed)  # before JAX makes 32 bits of it
+    if isinstance(seed, int):
+        if not -(1 << 63) <= seed < 1 << 64:
+            raise Invalid(f"seed = {seed}: it must fit 64 bits")
+        return jnp.array([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF, 0, 0], jnp.uint32)
+    array = jnp.asarray(seed)
+    if array.ndim == 0 and jnp.issubdtype(array.dtype, jnp.integer):
+        high = array >> 32 if array.dtype.itemsize == 8 else jnp.where(array < 0, -1, 0)
+        return jnp.stack([array.astype(jnp.uint32), high.astype(jnp.uint32), *[jnp.uint32(0)] * 2])
+    return jax.random.bits(seed, (4,), jnp.uint32)
+
+
+def pairs(name: str, x: Any) -> jax.Array:
+    """The last of (b, h_q, s_q, s_k), with axes of one element for those that are missing."""
+    array = jnp.asarray(x)
+    if not 2 <= array.ndim <= 4:
+        raise Invalid(f"{name} has {array.ndim} axes: it must have 2 to 4, the last of (b, h_q, s_q, s_k)")
+    if name == "mask" and array.dtype != jnp.bool_:
+        raise Invalid(f"mask has the type {array.dtype.name}: it must be bool, True where a query sees a key")
+    return array.reshape((1,) * (4 - array.ndim) + array.shape)
+
+
+def longest(name: str, given: Any, rows: int) -> int:
+    """The longest length allowed: all rows, where the caller does not say."""
+    if given is None:
+        return rows
+    if isinstance(given, jax.core.Tracer) or int(given) < 0:
+        raise Invalid(f"{name} = {given}: it must be a number of Python, 0 or more")
+    return int(given)
+
+
+def score_arrays(
+    *,
+    b: int = 0,
+    alibi: Any,
+    bias: Any = None,
+    mask: Any = None,
+    dropout: float,
+    seed: Any,
+    used_q: Any = None,
+    used_k: Any = None,
+    first_k: Any = None,
+) -> dict[str, jax.Array]:
+    """The optional operands that are there, by the names that the handlers know."""
+    arrays: dict[str, jax.Array] = {}
+    if alibi is not None:
+        slopes = jnp.asarray(alibi, jnp.float32)
+        if slopes.ndim not in (1, 2):
+            raise Invalid(f"alibi has the shape {slopes.shape}: it must be (h_q) or (b, h_q)")
+        arrays["alibi"] = slopes.reshape(-1, slopes.shape[-1])
+    if bias is not None:
+        arrays["bias"] = pairs("bias", bias)
+    if mask is not None:
+        arrays["mask"] = pairs("mask", mask)
+    if dropout != 0:
+        if seed is None:
+            raise Invalid("dropout needs a seed: a key of jax.random, or an integer")
+        arrays["rng"] = seed_words(seed)
+    for name, given in (("used_q", used_q), ("used_k", used_k), ("first_k", first_k)):
+        if given is not None:
+            arrays[name] = lengths(name, given, b)
+    return arrays
+
+
+def options(
+    causal: Any,
+    window: Any,
+    align: str | None,
+    same_lengths: bool,
+    scale: Any,
+    softcap: Any,
+    dropout: Any,
+    layout: str,
+    any_order: bool,
+    backend: str,
+    threads: int,
+) -> Options:
+    left, right, aligned = band(causal, window, align, same_lengths)
+    check_threads(threads)
+    return Options(
+        heads_first=choice("layout", layout, LAYOUTS) == 1,
+        left=left,
+        right=right,
+        align=aligned,
+        scale=scale_of(scale),
+        softcap=number("softcap", softcap),
+        dropout=number("dropout", dropout),
+        max_q=0,
+        max_k=0,
+        any_order=bool(any_order),
+        backend=choice("backend", backend, BACKENDS),
+        threads=threads,
+    )
+
+
+def linear_arrays(decay: Any, initial_state: Any, normalise: bool, cu_seqlens: Any) -> dict[str, jax.Array]:
+    """The optional operands of linear attention that are there."""
+    arrays: dict[str, jax.Array] = {}
+    if cu_seqlens is not None:
+        arrays["cu_seqlens"] = lengths("cu_seqlens", cu_seqlens)
+    if decay is not None:
+        g = jnp.asarray(decay, jnp.float32)
+        by_token = 3 if cu_seqlens is None else 2
+        if g.ndim not in (1, by_token):
+            raise Invalid(f"decay has the shape {g.shape}: it must be (h_v), or that of v without its last axis")
+        arrays["head_decay" if g.ndim == 1 else "decay"] = g
+    if initial_state is None:
+        return arrays
+    if normalise != isinstance(initial_state, (tuple, list)):
+        raise Invalid("initial_state must be a pair (S, z) with normalise=True, and S alone without it")
+    state, *z = initial_state if normalise else (initial_state,)
+    arrays["initial_state"] = jnp.asarray(state, jnp.float32)
+    if z:
+        arrays["initial_z"] = jnp.asarray(z[0], jnp.float32)
+    return arrays

@@ -1,0 +1,78 @@
+# python/falchion/jax/_transforms.py: how a custom call takes JAX's transformations. vmap folds the new axis of all
+# operands into b, so that a batched call is one call, and what cannot be differentiated says so.
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from falchion import Unsupported
+
+Arrays = dict[str, jax.Array]
+Call = Callable[[Arrays], Arrays]
+Batched = Mapping[str, bool]
+Shapes = dict[str, tuple[int, ...]]
+
+# One element on their first axis stands for all of b, so such an operand is shared by all of the new axis as it is.
+BROADCAST = ("alibi", "bias", "mask")
+SHARED = ("rng", "head_decay")  # these have no axis b
+
+
+def fold(name: str, x: jax.Array, batched: bool, n: int, b: int) -> jax.Array:
+    """x with its axes (n, b, ...) as (n * b, ...); where the new axis n is not there, x is repeated if it has to be."""
+    if not batched:
+        if name in SHARED or (name in BROADCAST and x.shape[0] == 1):
+            return x
+        x = jnp.broadcast_to(x, (n, *x.shape))
+    if name in BROADCAST and x.shape[1] != b:
+        x = jnp.broadcast_to(x, (n, b, *x.shape[2:]))
+    return x.reshape(n * b, *x.shape[2:])
+
+
+def one_by_one(call: Call, n: int, batched: Batched, arrays: Arrays) -> Arrays:
+    moving = {name: x for name, x in arrays.items() if batched[name]}
+    out: Arrays = jax.lax.map(lambda some: call({**arrays, **some}), moving)
+    return out
+
+
+def with_vmap(
+    call: Call, can_fold: Callable[[Arrays, Batched], bool], folded: Callable[[int, int, Arrays, Shapes], Arrays]
+) -> Call:
+    """A call that vmap turns into one call, or into one for each example where can_fold says no.
+
+    folded(n, b, arrays, shapes) takes folded operands, and the shapes that they have without the new axis. It returns
+    results with that axis.
+    """
+    batching = jax.custom_batching.custom_vmap(call)
+
+    @batching.def_vmap
+    def rule(n: int, in_batched: list[Batched], arrays: Arrays) -> tuple[Arrays, Any]:
+        batched = in_batched[0]
+        if can_fold(arrays, batched):
+            shapes = {name: x.shape[1:] if batched[name] else x.shape for name, x in arrays.items()}
+            b = shapes["q"][0]
+            out = folded(n, b, {name: fold(name, x, batched[name], n, b) for name, x in arrays.items()}, shapes)
+        else:
+            out = one_by_one(batching, n, batched, arrays)
+        return out, dict.fromkeys(out, True)
+
+    return batching
+
+
+def unfold(x: jax.Array, n: int, b: int) -> jax.Array:
+    return x.reshape(n, b, *x.shape[1:])
+
+
+def once(call: Call, what: str) -> Call:
+    """A call that refuses to be differentiated: the function around it has its derivative, and there is no second."""
+    refusing = jax.custom_jvp(call)
+
+    @refusing.defjvp
+    def refuse(primals: Any, tangents: Any) -> Any:
+        raise Unsupported(
+            f"{what} can be differentiated once, in reverse mode: the gradient of its gradient is not built"
+        )
+
+    return refusing

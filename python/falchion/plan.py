@@ -1,0 +1,83 @@
+"""Plans that are kept, and what they say of themselves."""
+
+from __future__ import annotations
+
+from falchion import _fal
+
+TYPE_CHECKING = False  # as typing's, whose import would take longer than all of this
+if TYPE_CHECKING:
+    from typing import Any
+
+__all__ = ["Explanation", "Plan", "explain"]
+
+
+class Explanation(str):
+    """What a plan decided and why, as text. `json` is the same for programs (docs/explain.md lists its keys).
+
+    In a notebook it is a table with the paths that were not taken folded away, and a picture of the band.
+    """
+
+    if TYPE_CHECKING:
+        json: dict[str, Any]
+    else:
+        json: dict  # typing.get_type_hints looks for each name when it is asked, and Any is not there
+
+    @classmethod
+    def of(cls, texts: tuple[str, str]) -> Explanation:
+        """An Explanation of (text, JSON), as the engine gives them."""
+        import json
+
+        made = cls(texts[0].rstrip("\n"))
+        made.json = json.loads(texts[1])
+        return made
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        from falchion._html import explanation_html
+
+        return explanation_html(self.json)
+
+
+class Plan(_fal.Plan):
+    """A decided way to run one problem: choose once, run often, from any thread.
+
+    Plan(q, k, v, ...) takes arrays, or shapes with a dtype: k is as q, and v as k, where they are not given. Of the
+    options of attention it takes all that say what is computed: causal, window, align, scale, softcap, dropout, layout,
+    backend, threads, return_lse. Of those that are arrays it takes only whether there will be one: alibi, bias, mask,
+    used_q, used_k, first_k. For packed sequences it takes how many (sequences) and the longest (max_q, max_k).
+
+    backward=True plans the backward pass, with grad_lse, any_order, grad_bias, grad_alibi, f32, accumulate, zero_unused
+    and frozen (1: no grad_q, 2: no grad_k and grad_v, 3: none of them).
+
+    target: what to plan for, in place of this machine: "ref", "cpu", a CPU's instruction set ("avx2", "avx512", ...),
+    or "sm80", "sm90".
+
+    A call runs it: plan(q, k, v, out=..., lse=...) gives O or (O, LSE), and plan(grad_o, q, k, v, o, lse, grads=...) the
+    three gradients. The arrays that were announced are given by name, and so are seed, offset, cu_seqlens_q,
+    cu_seqlens_k and stream.
+
+    Raises Invalid, Unsupported or Device, as attention does.
+    """
+
+    def explain(self) -> Explanation:
+        """What was decided, and why."""
+        return Explanation.of(self._explain_text())
+
+    def __repr__(self) -> str:
+        return f"<falchion.Plan: {self.describe()}>"
+
+    def _repr_html_(self) -> str:
+        return self.explain()._repr_html_()
+
+
+def explain(q: object, k: object = None, v: object = None, dtype: object = None, **options: object) -> Explanation:
+    """What Plan(q, k, v, dtype, ...) would decide and why, also where there is no such plan. It needs no GPU.
+
+    >>> import falchion
+    >>> text = falchion.explain((1, 4096, 8, 128), dtype="bfloat16", causal=True, target="sm90")
+    >>> text.json["decision"]["backend"]
+    'sm90'
+    """
+    return Explanation.of(_fal._explain_text(q, k, v, dtype, **options))

@@ -1,0 +1,20 @@
+"""falchion.torch: attention with autograd, torch.compile, vmap and autocast for PyTorch 2.4 and
+newer.
+
+    import falchion.torch as fal
+    o = fal.attention(q, k, v, causal=True)   # (b, s, h, d)
+    o = fal.sdpa(query, key, value, is_causal=True)  # as torch's scaled_dot_product_attention
+    o = fal.varlen(q, k, v, cu_seqlens, max_q=longest, causal=True)
+    o = fal.linear_attention(q, k, v, decay=g)
+
+docs/python_torch.md says more. Importing this module imports torch; `import falchion` does not."""
+
+from __future__ import annotations
+
+import torch  # noqa: F401  (so that a missing PyTorch is the first thing that is told)
+
+from ._attention import attention, varlen
+from ._linear import linear_attention
+from ._sdpa import sdpa
+
+__all__ = ["attention", "linear_attention", "sdpa", "varlen"]

@@ -1,0 +1,226 @@
+"""attention() and varlen(): straight to C where nothing but the result is asked for, else through
+autograd."""
+
+# mypy: allow-untyped-calls
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from falchion import Invalid
+
+
+from ._eager import Eager, are_plain, is_plain, straight
+from ._function import attention_with_gradients
+from ._ops import operator_arguments
+from ._options import (
+    Align,
+    Backend,
+    Causal,
+    Layout,
+    Window,
+    autocast,
+    draw,
+    engine,
+    four_axes,
+    longest,
+    slopes_of,
+)
+
+_forward = engine.attention
+_is_compiling = torch.compiler.is_compiling
+_any_autocast = torch._C._is_any_autocast_enabled
+_is_grad_enabled = torch.is_grad_enabled
+
+
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: Causal = False,
+    window: Window | None = None,
+    align: Align | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi: Tensor | None = None,
+    bias: Tensor | None = None,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
+    used_q: Tensor | None = None,
+    used_k: Tensor | None = None,
+    first_k: Tensor | None = None,
+    layout: Layout = "bshd",
+    return_lse: bool = False,
+    any_order: bool = False,
+    backend: Backend = "best",
+) -> Any:
+    """Softmax attention with gradients in q, k, v, bias and alibi. The options are those of
+    falchion.attention.
+
+    q is (b, s_q, h_q, d_qk), k (b, s_k, h_k, d_qk), v (b, s_k, h_k, d_v) in float32, float16 or
+    bfloat16; with layout="bhsd" they are (b, h, s, d), which is the order of torch's own attention.
+    The result lies as q does. With return_lse=True the second result is the LSE, (b, h_q, s_q) in
+    float32, and it is differentiable too.
+
+    dropout draws seed and offset from torch's generator of q's device, so torch.manual_seed repeats
+    a run. The backward pass gives the same bits each time; any_order=True lets sums of the gradient
+    of q be made in any order, which is faster on GPUs, unless torch.use_deterministic_algorithms is
+    on. Rows past used_q are 0 in the result.
+
+    Raises falchion.Invalid, falchion.Unsupported (also for second derivatives and for forward-mode
+    AD), falchion.Device and falchion.Workspace, each with the argument, its value and the limit."""
+    compiling = _is_compiling()
+    bare = bias is alibi is mask is used_q is used_k is first_k is None and dropout == 0.0
+    plain = bare and not (compiling or _any_autocast()) and are_plain(q, k, v)
+    if plain and not (
+        _is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
+    ):
+        # The shortest way: C gets only what is not its default, because each keyword takes time.
+        usual = window is None and align is None and scale is None and softcap == 0.0
+        if usual and backend == "best":
+            if layout == "bshd" and not return_lse:
+                return _forward(q, k, v, causal=causal)
+            return _forward(q, k, v, causal=causal, layout=layout, return_lse=return_lse)
+        return _forward(
+            q,
+            k,
+            v,
+            causal=causal,
+            window=window,
+            align=align,
+            scale=scale,
+            softcap=softcap,
+            layout=layout,
+            return_lse=return_lse,
+            backend=backend,
+        )
+    options: dict[str, Any] = {
+        "causal": causal,
+        "window": window,
+        "align": align,
+        "scale": scale,
+        "softcap": softcap,
+        "layout": layout,
+        "backend": backend,
+    }
+    if any_order:
+        any_order = not torch.are_deterministic_algorithms_enabled()
+    tensors: dict[str, Tensor] = {}
+    if not plain:
+        if compiling or _any_autocast():
+            q, k, v, bias = autocast(q, k, v, bias)  # type: ignore[assignment]
+        bias, mask, alibi = four_axes("bias", bias), four_axes("mask", mask), slopes_of(alibi)
+        given = ("mask", mask), ("used_q", used_q), ("used_k", used_k), ("first_k", first_k)
+        tensors.update((name, x) for name, x in given if x is not None)
+        if dropout != 0.0:
+            tensors["seed"] = draw(q)
+            options["dropout"] = dropout
+        plain = not compiling and is_plain(q, k, v, bias, alibi, *tensors.values())
+    return _run(q, k, v, bias, alibi, tensors, options, any_order, plain, return_lse)
+
+
+def _run(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    alibi: Tensor | None,
+    tensors: dict[str, Tensor],
+    options: dict[str, Any],
+    any_order: bool,
+    plain: bool,
+    return_lse: bool,
+) -> Any:
+    """One of the three ways: through the operators, through autograd alone, straight to C."""
+    if not plain:
+        inputs, chosen = operator_arguments(q, k, v, bias, alibi, tensors, options)
+        o, lse = attention_with_gradients(inputs, chosen, any_order)
+    elif _is_recorded(q, k, v, bias, alibi):
+        o, lse = Eager.apply(q, k, v, bias, alibi, tensors, options, any_order)
+    else:
+        return straight(q, k, v, bias, alibi, tensors, options, return_lse)
+    return (o, lse) if return_lse else o
+
+
+def _is_recorded(q: Tensor, k: Tensor, v: Tensor, *others: Tensor | None) -> bool:
+    if not torch.is_grad_enabled():
+        return False
+    if q.requires_grad or k.requires_grad or v.requires_grad:
+        return True
+    return any(x is not None and x.requires_grad for x in others)
+
+
+def varlen(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_seqlens_q: Tensor,
+    cu_seqlens_k: Tensor | None = None,
+    *,
+    max_q: int | None = None,
+    max_k: int | None = None,
+    causal: Causal = False,
+    window: Window | None = None,
+    align: Align | None = None,
+    scale: float | None = None,
+    softcap: float = 0.0,
+    alibi: Tensor | None = None,
+    dropout: float = 0.0,
+    used_q: Tensor | None = None,
+    used_k: Tensor | None = None,
+    first_k: Tensor | None = None,
+    return_lse: bool = False,
+    any_order: bool = False,
+    backend: Backend = "best",
+) -> Any:
+    """attention() over packed sequences: q is (total_q, h_q, d_qk), k and v are (total_k, h_k, d),
+    and sequence n has the rows cu_seqlens[n] to cu_seqlens[n + 1] (int32, on the tensors' device).
+    Without cu_seqlens_k both are the same.
+
+    max_q and max_k are the longest lengths. Without them they are read from cu_seqlens, which waits
+    for the device; under torch.compile they must be given. The LSE is (h_q, total_q). Rows of no
+    sequence are 0."""
+    if cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q:
+        align = align or (None if isinstance(causal, str) else "bottom_right")
+    elif align is None and (causal is True or (causal is False and window is not None)):
+        asked = "causal = True" if causal is True else f"window = {window}"
+        raise Invalid(
+            f"{asked}, and cu_seqlens_k is another tensor than cu_seqlens_q, so that lengths may "
+            "differ: say which corner is meant, 'bottom_right' or 'top_left'"
+        )
+    if cu_seqlens_k is None:
+        cu_seqlens_k, max_k = cu_seqlens_q, max_q if max_k is None else max_k
+    max_q = longest("max_q", max_q, cu_seqlens_q)
+    max_k = (
+        max_q
+        if cu_seqlens_k is cu_seqlens_q and max_k is None
+        else longest("max_k", max_k, cu_seqlens_k)
+    )
+    q, k, v = autocast(q, k, v)  # type: ignore[assignment]
+    alibi = slopes_of(alibi)
+    given = (
+        ("cu_seqlens_q", cu_seqlens_q),
+        ("cu_seqlens_k", cu_seqlens_k),
+        ("used_q", used_q),
+        ("used_k", used_k),
+        ("first_k", first_k),
+        ("seed", draw(q) if dropout != 0.0 else None),
+    )
+    tensors = {name: x for name, x in given if x is not None}
+    options: dict[str, Any] = {
+        "max_q": max_q,
+        "max_k": max_k,
+        "causal": causal,
+        "window": window,
+        "align": align,
+        "scale": scale,
+        "softcap": softcap,
+        "dropout": dropout,
+        "backend": backend,
+    }
+    any_order = any_order and not torch.are_deterministic_algorithms_enabled()
+    plain = not torch.compiler.is_compiling() and is_plain(q, k, v, alibi, *tensors.values())
+    return _run(q, k, v, None, alibi, tensors, options, any_order, plain, return_lse)

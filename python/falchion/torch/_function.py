@@ -1,0 +1,106 @@
+"""Autograd around the operators of _ops.py."""
+
+# mypy: allow-untyped-calls
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._autograd import autograd_kernel
+from ._ops import COUNT, library
+from ._options import Options, no_forward_mode, no_second_derivative
+
+
+class Gradients(torch.autograd.Function):
+    """The backward pass where autograd records it (create_graph, torch.func.grad): it says that it
+    has no derivative as soon as somebody asks for one, and not before."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*args: Any) -> Any:
+        return torch.ops.falchion.attention_backward(*args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise no_second_derivative()
+
+
+class Attention(torch.autograd.Function):
+    """(O, LSE) of the tensors and options of falchion::attention, and at last any_order."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*args: Any) -> Any:
+        return torch.ops.falchion.attention(*args[:-1])
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs[:COUNT], *output)
+        ctx.options = inputs[COUNT:-1]
+        ctx.any_order = inputs[-1]
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(ctx: Any, grad_o: Tensor | None, grad_lse: Tensor | None) -> Any:
+        *tensors, o, lse = ctx.saved_tensors
+        unused = (None,) * (len(ctx.options) + 1 + COUNT - 5)
+        if grad_o is None and grad_lse is None:
+            return (None,) * 5 + unused
+        if grad_o is None:
+            grad_o = torch.zeros_like(o)
+        wanted = list(ctx.needs_input_grad[:5])
+        recorded = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        run = Gradients.apply if recorded else torch.ops.falchion.attention_backward
+        grads = run(grad_o, grad_lse, o, lse, *tensors, *ctx.options, ctx.any_order, wanted)
+        return (*(x if wants else None for x, wants in zip(grads, wanted)), *unused)
+
+
+class EagerAttention(Attention):
+    """The same with a text for forward-mode AD. torch.compile takes no class that has a jvp."""
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise no_forward_mode()
+
+
+class OneLevel(torch.autograd.function._SingleLevelFunction):
+    """The operator itself as autograd sees it, on one level of torch.func: below this the levels
+    that are further out see the operator again. torch.compile traces torch.func.grad this way, and
+    an exported program is differentiated this way."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            output = torch.ops.falchion.attention(*args)
+        Attention.setup_context(ctx, (*args, False), output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return Attention.backward(ctx, *grads)[:-1]
+
+
+library.impl("attention", autograd_kernel(torch.ops.falchion.attention, OneLevel), "Autograd")
+
+
+def attention_with_gradients(
+    tensors: tuple[Tensor | None, ...], options: Options, any_order: bool
+) -> tuple[Tensor, Tensor]:
+    """(O, LSE), differentiable in q, k, v, bias and alibi. torch.compile traces the operator, which
+    records gradients by itself. any_order is not among its options, so that Attention says it; under
+    torch.func.grad no tensor requires a gradient there, and the order is then the fixed one."""
+    if not torch.compiler.is_compiling():
+        o, lse = EagerAttention.apply(*tensors, *options, any_order)
+    elif any_order and any(x is not None and x.requires_grad for x in tensors):
+        o, lse = Attention.apply(*tensors, *options, any_order)
+    else:
+        o, lse = torch.ops.falchion.attention(*tensors, *options)
+    return o, lse

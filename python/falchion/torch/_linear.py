@@ -1,0 +1,179 @@
+"""linear_attention(): autograd around the operators of _linear_ops.py."""
+
+# mypy: allow-untyped-calls
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ._autograd import autograd_kernel
+from ._linear_ops import COUNT, LinearOptions
+from ._ops import library
+from ._options import Backend, Layout, autocast, longest, no_forward_mode, no_second_derivative
+
+
+class LinearGradients(torch.autograd.Function):
+    """The backward pass where autograd records it; it has no derivative of its own."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*args: Any) -> Any:
+        return torch.ops.falchion.linear_attention_backward(*args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        raise no_second_derivative()
+
+
+class LinearAttention(torch.autograd.Function):
+    """(O, state, z) of the tensors and options of falchion::linear_attention."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(*args: Any) -> Any:
+        return torch.ops.falchion.linear_attention(*args)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs[:COUNT])
+        ctx.options = inputs[COUNT:]
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    def backward(
+        ctx: Any, grad_o: Tensor | None, grad_state: Tensor | None, grad_z: Tensor | None
+    ) -> Any:
+        tensors = ctx.saved_tensors
+        options = LinearOptions(*ctx.options)
+        unused = (None,) * (1 + len(options))
+        if grad_o is None and grad_state is None and grad_z is None:
+            return (None,) * 6 + unused
+        if grad_o is None:
+            grad_o = torch.zeros_like(tensors[2])
+        if options.wants_state and (grad_state is not None or grad_z is not None):
+            q, v = tensors[0], tensors[2]
+            shape = _state_shape(tensors, options)
+            if grad_state is None:
+                grad_state = v.new_zeros(shape, dtype=torch.float32)
+            if grad_z is None and options.normalise:
+                grad_z = q.new_zeros(shape[:-1], dtype=torch.float32)
+        else:
+            grad_state = grad_z = None
+        recorded = torch.is_grad_enabled() and not torch.compiler.is_compiling()
+        operator = torch.ops.falchion.linear_attention_backward
+        run = LinearGradients.apply if recorded else operator
+        grads = run(grad_o, grad_state, grad_z, *tensors, *ctx.options)
+        wanted = zip(grads, ctx.needs_input_grad[:6])
+        return (*(x if wants else None for x, wants in wanted), *unused)
+
+
+class EagerLinearAttention(LinearAttention):
+    """The same with a text for forward-mode AD. torch.compile takes no class that has a jvp."""
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Any) -> Any:
+        raise no_forward_mode()
+
+
+class OneLevel(torch.autograd.function._SingleLevelFunction):
+    """The operator itself as autograd sees it; _function.py has the same for attention."""
+
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Any:
+        with torch._C._AutoDispatchBelowAutograd():
+            output = torch.ops.falchion.linear_attention(*args)
+        LinearAttention.setup_context(ctx, args, output)
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Any) -> Any:
+        return LinearAttention.backward(ctx, *grads)
+
+
+library.impl(
+    "linear_attention", autograd_kernel(torch.ops.falchion.linear_attention, OneLevel), "Autograd"
+)
+
+
+def _state_shape(tensors: tuple[Any, ...], options: LinearOptions) -> tuple[int, ...]:
+    q, _, v, _, _, _, cu_seqlens = tensors
+    packed = cu_seqlens is not None
+    heads = v.shape[1 if packed or options.layout == "bhsd" else 2]
+    b = cu_seqlens.shape[0] - 1 if packed else q.shape[0]
+    return (b, heads, q.shape[-1], v.shape[-1])
+
+
+def _states(initial: Any, normalise: bool) -> tuple[Tensor | None, Tensor | None]:
+    """initial_state as (S, z), where z is there only with normalise."""
+    if initial is None:
+        return None, None
+    if not normalise:
+        if not isinstance(initial, Tensor):
+            raise TypeError(
+                f"initial_state is a {type(initial).__name__}, not a tensor: "
+                "without normalise=True it is S alone"
+            )
+        return initial, None
+    pair = tuple(initial) if isinstance(initial, (tuple, list)) else ()
+    if len(pair) != 2 or not all(isinstance(x, Tensor) for x in pair):
+        raise TypeError("initial_state must be a pair of tensors (S, z): normalise is True")
+    return pair
+
+
+def linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    feature_map: str | None = None,
+    decay: Tensor | None = None,
+    normalise: bool = False,
+    eps: float = 1e-6,
+    scale: float | None = None,
+    reverse: bool = False,
+    initial_state: Tensor | tuple[Tensor, Tensor] | None = None,
+    return_state: bool = False,
+    cu_seqlens: Tensor | None = None,
+    max_s: int | None = None,
+    layout: Layout = "bshd",
+    backend: Backend = "best",
+    segments: int = 0,
+) -> Any:
+    """Causal linear attention with gradients in q, k, v, decay and the initial state. The options
+    are those of falchion.linear_attention.
+
+    q and k are (b, s, h_qk, d_qk), v is (b, s, h_v, d_v); decay is (h_v) or (b, s, h_v) in float32;
+    states are (b, h_v, d_qk, d_v) in float32, with normalise a pair with z (b, h_v, d_qk). With
+    return_state=True the second result is the last state, and it is differentiable too. Raises what
+    attention() raises."""
+    q, k, v = autocast(q, k, v)  # type: ignore[assignment]
+    state, z = _states(initial_state, normalise)
+    options = LinearOptions(
+        longest("max_s", max_s, cu_seqlens) if cu_seqlens is not None else 0,
+        feature_map or "identity",
+        normalise,
+        eps,
+        scale,
+        reverse,
+        layout,
+        backend,
+        segments,
+        return_state,
+    )
+    tensors = (q, k, v, decay, state, z, cu_seqlens)
+    if torch.compiler.is_compiling():
+        found = torch.ops.falchion.linear_attention(*tensors, *options)
+    else:
+        found = EagerLinearAttention.apply(*tensors, *options)
+    o, last, last_z = found
+    if not return_state:
+        return o
+    return o, ((last, last_z) if normalise else last)

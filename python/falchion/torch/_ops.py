@@ -1,0 +1,281 @@
+"""The operators torch.ops.falchion.attention and attention_backward: schema, CPU and CUDA, shapes,
+vmap.
+
+They know no autograd; that is in _function.py. The first operator gives (O, LSE), and the second
+the gradients of q, k, v, bias and alibi, each of which is empty where it is not wanted. With
+cu_seqlens_q the tensors are packed, (total, h, d), else they lie as `layout` says. Here alibi is (b
+or 1, h_q), bias and mask are (b, h_q, s_q, s_k) with extents of 1 where they are shared, and the
+LSE is (b, h_q, s_q), packed (h_q, total)."""
+
+# mypy: allow-untyped-calls
+from __future__ import annotations
+
+import math
+from typing import Any, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from falchion import Invalid, Unsupported
+
+from ._options import SCHEMA, Options, band_of, engine, every_key, four_axes, slopes_of, word
+
+INPUTS = (
+    "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? alibi, Tensor? mask, "
+    "Tensor? used_q, Tensor? used_k, Tensor? first_k, Tensor? cu_seqlens_q, "
+    "Tensor? cu_seqlens_k, Tensor? rng"
+)
+COUNT = 12  # how many tensors INPUTS has
+
+library = torch.library.Library("falchion", "DEF")
+library.define(f"attention({INPUTS}, {SCHEMA}) -> (Tensor, Tensor)")
+library.define(
+    f"attention_backward(Tensor grad_o, Tensor? grad_lse, Tensor o, Tensor lse, {INPUTS}, "
+    f"{SCHEMA}, bool any_order, bool[] wanted) -> (Tensor, Tensor, Tensor, Tensor, Tensor)"
+)
+
+
+def operator_arguments(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    alibi: Tensor | None,
+    tensors: Mapping[str, Tensor],
+    options: Mapping[str, Any],
+) -> tuple[tuple[Tensor | None, ...], Options]:
+    """The tensors of INPUTS and the options of a dense call, of what falchion.attention takes by
+    name."""
+    layout = options.get("layout", "bshd")
+    word("layout", layout, ("bshd", "bhsd"))
+    starts = [tensors.get(name) for name in ("cu_seqlens_q", "cu_seqlens_k")]
+    axes = 4 if starts[0] is None else 3
+    if not q.dim() == k.dim() == v.dim() == axes:
+        raise Invalid(f"q, k and v have {q.dim()}, {k.dim()} and {v.dim()} axes; each has {axes}")
+    rows = 1 if layout == "bshd" else 2
+    max_q, max_k = options.get("max_q", 0), options.get("max_k", 0)
+    lengths = (max_q, max_k) if axes == 3 else (q.shape[rows], k.shape[rows])
+    used = [tensors.get(name) for name in ("used_q", "used_k", "first_k")]
+    same = used[0] is used[1] and used[2] is None
+    band = options["causal"], options["window"], options["align"]
+    left, right, align = band_of(*band, lengths[0], lengths[1], same)
+    scores = (four_axes("bias", bias), slopes_of(alibi), four_axes("mask", tensors.get("mask")))
+    chosen = Options(
+        max_q,
+        max_k,
+        left,
+        right,
+        align,
+        options["scale"],
+        options["softcap"],
+        options.get("dropout", 0.0),
+        layout,
+        options["backend"],
+    )
+    return (q, k, v, *scores, *used, *starts, tensors.get("seed")), chosen
+
+
+def empty_outputs(
+    q: Tensor, v: Tensor, used_q: Tensor | None, cu_seqlens_q: Tensor | None, layout: str
+) -> tuple[Tensor, Tensor]:
+    """O, with q's order of strides where the head dims are the same, and the LSE. Rows that are
+    nobody's query stay as they are made here, so they are those of a query that sees no key where
+    there may be any."""
+    d_v = v.shape[-1]
+    o = torch.empty_like(q) if d_v == q.shape[-1] else q.new_empty((*q.shape[:-1], d_v))
+    if cu_seqlens_q is not None:
+        rows: tuple[int, ...] = (q.shape[1], q.shape[0])
+    elif layout == "bshd":
+        rows = (q.shape[0], q.shape[2], q.shape[1])
+    else:
+        rows = q.shape[:3]
+    lse = q.new_empty(rows, dtype=torch.float32)
+    if used_q is not None or cu_seqlens_q is not None:
+        o.zero_()
+        lse.fill_(-math.inf)
+    return o, lse
+
+
+def keywords(tensors: Sequence[Tensor | None], options: Options, s_k: int) -> dict[str, Any]:
+    """The options of a run as keywords of falchion.attention and its like, without those that are
+    off."""
+    bias, alibi, mask, used_q, used_k, first_k, _, _, rng = tensors
+    given = {
+        "bias": every_key(bias, s_k),
+        "alibi": alibi,
+        "mask": every_key(mask, s_k),
+        "used_q": used_q,
+        "used_k": used_k,
+        "first_k": first_k,
+    }
+    found: dict[str, Any] = {name: x for name, x in given.items() if x is not None}
+    if rng is not None:
+        found.update(dropout=options.dropout, seed=rng)
+    return {
+        **found,
+        **options.band,
+        "scale": options.scale,
+        "softcap": options.softcap,
+        "backend": options.backend,
+    }
+
+
+def forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    tensors, options = rest[: COUNT - 3], Options(*rest[COUNT - 3 :])
+    used_q, cu_seqlens_q, cu_seqlens_k = tensors[3], tensors[6], tensors[7]
+    o, lse = empty_outputs(q, v, used_q, cu_seqlens_q, options.layout)
+    common = {
+        **keywords(tensors, options, k.shape[-3 if options.layout == "bshd" else -2]),
+        "out": o,
+        "lse": lse,
+        "return_lse": True,
+    }
+    if cu_seqlens_q is None:
+        engine.attention(q, k, v, layout=options.layout, **common)
+    else:
+        longest = {"max_q": options.max_q, "max_k": options.max_k}
+        engine.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, **longest, **common)
+    return o, lse
+
+
+def empty_gradients(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    bias: Tensor | None,
+    alibi: Tensor | None,
+    wanted: Sequence[bool],
+) -> list[Tensor]:
+    """Where the gradients go. The engine writes those of k and v together."""
+    wants_q, wants_k, wants_v, wants_bias, wants_alibi = wanted
+    both = wants_k or wants_v
+    like = [(q, wants_q), (k, both), (v, both)]
+    found = [torch.empty_like(x) if wants else x.new_empty(0) for x, wants in like]
+    for x, wants in ((bias, wants_bias), (alibi, wants_alibi)):
+        assert x is not None or not wants
+        shape = x.shape if x is not None and wants else (0,)
+        found.append(q.new_empty(shape, dtype=torch.float32))
+    return found
+
+
+def returned(
+    found: Sequence[Tensor], bias: Tensor | None, wanted: Sequence[bool]
+) -> tuple[Tensor, ...]:
+    """The gradients that were wanted, in the types of their tensors, and empty ones for the
+    others."""
+    kept = [x if wants else x.new_empty(0) for x, wants in zip(found, wanted)]
+    if bias is not None and wanted[3]:
+        kept[3] = kept[3].to(bias.dtype)
+    return tuple(kept)
+
+
+def backward(
+    grad_o: Tensor, grad_lse: Tensor | None, o: Tensor, lse: Tensor, *rest: Any
+) -> tuple[Tensor, ...]:
+    q, k, v, *tensors = rest[:COUNT]
+    options = Options(*rest[COUNT:-2])
+    any_order, wanted = rest[-2:]
+    bias, alibi, _, used_q, used_k, first_k, cu_seqlens_q, cu_seqlens_k, _ = tensors
+    found = empty_gradients(q, k, v, bias, alibi, wanted)
+    lengths = (used_q, used_k, first_k, cu_seqlens_q)
+    common = {
+        **keywords(tensors, options, k.shape[-3 if options.layout == "bshd" else -2]),
+        "grad_lse": grad_lse,
+        "any_order": any_order,
+        "grads": (
+            found[0] if wanted[0] else None,
+            *(x if wanted[1] or wanted[2] else None for x in found[1:3]),
+        ),
+        "grad_bias": found[3] if wanted[3] else None,
+        "grad_alibi": found[4] if wanted[4] else None,
+        "zero_unused": any(x is not None for x in lengths),
+    }
+    if cu_seqlens_q is None:
+        engine.attention_backward(grad_o, q, k, v, o, lse, layout=options.layout, **common)
+    else:
+        longest = {"max_q": options.max_q, "max_k": options.max_k}
+        engine.varlen_backward(
+            grad_o, q, k, v, o, lse, cu_seqlens_q, cu_seqlens_k, **longest, **common
+        )
+    return returned(found, bias, wanted)
+
+
+def fake_forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    options = Options(*rest[COUNT - 3 :])
+    return empty_outputs(q, v, rest[3], rest[6], options.layout)
+
+
+def fake_backward(
+    grad_o: Tensor, grad_lse: Tensor | None, o: Tensor, lse: Tensor, *rest: Any
+) -> tuple[Tensor, ...]:
+    q, k, v, bias, alibi = rest[:5]
+    wanted = rest[-1]
+    return returned(empty_gradients(q, k, v, bias, alibi, wanted), bias, wanted)
+
+
+def fold(x: Tensor | None, dim: int | None, batch: int, b: int) -> Tensor | None:
+    """The mapped axis and the b axis of a tensor as one axis, of batch * b elements."""
+    if x is None:
+        return None
+    x = x.movedim(dim, 0) if dim is not None else x[None].expand(batch, *x.shape)
+    if x.shape[1] != b:  # a shared bias, mask or slope: extent 1
+        x = x.expand(batch, b, *x.shape[2:])
+    return x.flatten(0, 1)
+
+
+def folded(
+    batch: int, in_dims: Sequence[Any], args: Sequence[Any], first: int
+) -> tuple[list[Any], int]:
+    """The arguments of an operator with the mapped axis folded into b, and b itself. args[first:]
+    begin with those of INPUTS."""
+    q, q_dim = args[first], in_dims[first]
+    b = q.movedim(q_dim, 0).shape[1] if q_dim is not None else q.shape[0]
+    count = first + COUNT
+    if args[count - 3] is not None:
+        raise Unsupported(
+            "falchion: vmap over packed sequences (cu_seqlens) is not there; "
+            "pack the mapped axis instead"
+        )
+    found = [fold(x, dim, batch, b) for x, dim in zip(args[: count - 1], in_dims)]
+    rng, rng_dim = args[count - 1], in_dims[count - 1]
+    if rng is not None:
+        if rng_dim is None:
+            raise Unsupported(
+                "falchion: dropout under vmap draws other elements in each mapped call, "
+                "which is randomness='different'; randomness='same' is not there"
+            )
+        rng = rng.select(rng_dim, 0).contiguous()
+    return [*found, rng, *args[count:]], b
+
+
+def vmap_forward(info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Any, Any]:
+    arguments, b = folded(info.batch_size, in_dims, args, 0)
+    outputs = torch.ops.falchion.attention(*arguments)
+    return tuple(x.unflatten(0, (info.batch_size, b)) for x in outputs), (0, 0)
+
+
+def vmap_backward(info: Any, in_dims: Sequence[Any], *args: Any) -> tuple[Any, Any]:
+    arguments, b = folded(info.batch_size, in_dims, args, 4)
+    wanted = args[-1]
+    bias, alibi = args[4 + 3 : 4 + 5]
+    found = []
+    for x, wants in zip(torch.ops.falchion.attention_backward(*arguments), wanted):
+        found.append(x.unflatten(0, (info.batch_size, b)) if wants else x)
+    for at, shared, dim in ((3, bias, in_dims[7]), (4, alibi, in_dims[8])):
+        if wanted[at]:
+            extent = shared.movedim(dim, 0).shape[1] if dim is not None else shared.shape[0]
+            if extent == 1 and b > 1:
+                found[at] = found[at].sum(1, keepdim=True)
+    return tuple(found), tuple(0 if wants else None for wants in wanted)
+
+
+# An exported program calls the operators themselves, where torch may still record gradients; there
+# is nothing to record in here.
+for device in ("CPU", "CUDA"):
+    library.impl("attention", torch.no_grad()(forward), device)
+    library.impl("attention_backward", torch.no_grad()(backward), device)
+torch.library.register_fake("falchion::attention", fake_forward, lib=library)
+torch.library.register_fake("falchion::attention_backward", fake_backward, lib=library)
+if hasattr(torch.library, "register_vmap"):  # from PyTorch 2.5 on
+    torch.library.register_vmap("falchion::attention", vmap_forward, lib=library)
+    torch.library.register_vmap("falchion::attention_backward", vmap_backward, lib=library)

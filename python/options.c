@@ -1,0 +1,145 @@
+/* options.c: the options that every function of attention takes, as fields of the problem, the target and the operands.
+ */
+#include <string.h>
+
+#include "fal.h"
+
+static const char* const layouts[] = {"bshd", "bhsd", NULL};
+static const char* const backends[] = {"best", "ref", "cpu", "sm80", "sm90", NULL};
+static const char* const aligns[] = {"bottom_right", "top_left", NULL};
+
+int read_layout(call* call, PyObject* layout) {
+  return layout == NULL || to_word("layout", layout, layouts, &call->heads_first);
+}
+
+/* How many threads torch was told to use, for its arrays on the host; 0 for all others. */
+static int threads_of_leader(const call* call) {
+  static PyObject* get_num_threads;
+  PyObject* number;
+  int threads;
+  if (call->leader->on_gpu || call->leader->from.by != BY_TABLE || !call->leader->from.has_new_empty) return 0;
+  if (get_num_threads == NULL) {
+    PyObject* torch = PyImport_GetModule(call->leader->from.name);
+    if (torch != NULL) get_num_threads = PyObject_GetAttrString(torch, "get_num_threads");
+    Py_XDECREF(torch);
+  }
+  number = get_num_threads != NULL ? PyObject_CallFunctionObjArgs(get_num_threads, NULL) : NULL;
+  threads = number != NULL ? (int)PyLong_AsLong(number) : 0;
+  Py_XDECREF(number);
+  PyErr_Clear();
+  return threads > 0 ? threads : 0;
+}
+
+int read_target(call* call, PyObject* backend_name, PyObject* thread_count) {
+  fal_target* target = &call->target;
+  int64_t threads = 0;
+  int backend = FAL_BEST;
+  if (backend_name != NULL && !to_word("backend", backend_name, backends, &backend)) return 0;
+  if (thread_count != NULL && !to_int64("threads", thread_count, &threads)) return 0;
+  if (threads < 0 || threads > INT32_MAX) {
+    raise_text(FAL_INVALID, call, "threads = %lld: it must be 0 (the default) or more", (long long)threads);
+    return 0;
+  }
+  target->backend = backend;
+  target->threads = (int32_t)threads;
+  if (call->leader == NULL) return 1;
+  target->threads = threads > 0 ? (int32_t)threads : threads_of_leader(call);
+  /* Every array said where it lies. So nobody has to ask the driver again, where the backend is of that kind. */
+  if (call->leader->on_gpu) {
+    if (call->leader->from.by == BY_CUDA_INTERFACE) return 1; /* it does not say on which GPU */
+    target->device = call->leader->device;
+    target->use_device = 1;
+    target->trust_pointers = backend != FAL_REF && backend != FAL_CPU;
+  } else {
+    target->trust_pointers = backend != FAL_SM80 && backend != FAL_SM90;
+  }
+  return 1;
+}
+
+static int read_side(const char* name, PyObject* window, Py_ssize_t index, int64_t* out) {
+  PyObject* side = PySequence_GetItem(window, index);
+  int ok = side != NULL;
+  *out = FAL_UNBOUNDED;
+  if (side != NULL && side != Py_None) ok = to_int64(name, side, out);
+  Py_XDECREF(side);
+  return ok;
+}
+
+static int read_window(PyObject* window, fal_band* band) {
+  if (!PyTuple_Check(window) && !PyList_Check(window)) {
+    PyErr_SetString(PyExc_TypeError, "window must be a pair (left, right), where None is unbounded");
+    return 0;
+  }
+  if (PySequence_Size(window) != 2) {
+    PyErr_SetString(PyExc_TypeError, "window must have two sides, (left, right)");
+    return 0;
+  }
+  return read_side("window[0]", window, 0, &band->left) && read_side("window[1]", window, 1, &band->right);
+}
+
+/* causal=True and a window without align are taken only where both alignments mean the same. */
+static int raise_unaligned(const call* call, const char* what) {
+  const fal_attention* problem = &call->problem.attention;
+  if (problem->s_q == problem->s_k)
+    raise_text(
+        FAL_INVALID, call,
+        "%s does not say how the diagonal lies where lengths of q and k may differ (%s): say \"bottom_right\" (the "
+        "last query sees the last key) or \"top_left\" (query 0 sees key 0)",
+        what, problem->packed ? "cu_seqlens_q and cu_seqlens_k" : "used_q, used_k or first_k");
+  else
+    raise_text(
+        FAL_INVALID, call,
+        "%s does not say how the diagonal lies where s_q = %lld and s_k = %lld differ: say \"bottom_right\" (the "
+        "last query sees the last key) or \"top_left\" (query 0 sees key 0)",
+        what, (long long)problem->s_q, (long long)problem->s_k);
+  return 0;
+}
+
+int read_band(call* call, PyObject* const* options, int same_lengths) {
+  fal_band* band = &call->problem.attention.band;
+  PyObject* causal = options[CAUSAL];
+  const int is_causal = causal != NULL && causal != Py_False;
+  int align = -1;
+  if (options[ALIGN] != NULL && !to_word("align", options[ALIGN], aligns, &align)) return 0;
+  band->left = band->right = FAL_UNBOUNDED;
+  if (options[WINDOW] != NULL && !read_window(options[WINDOW], band)) return 0;
+  if (is_causal) band->right = 0;
+  if (is_causal && causal != Py_True) {
+    int named = 0;
+    if (!PyUnicode_Check(causal)) {
+      PyErr_SetString(PyExc_TypeError, "causal must be True, False, \"bottom_right\" or \"top_left\"");
+      return 0;
+    }
+    if (!to_word("causal", causal, aligns, &named)) return 0;
+    if (align >= 0 && align != named) {
+      raise_text(FAL_INVALID, call, "causal = %R, but align = \"%s\"", causal, aligns[align]);
+      return 0;
+    }
+    align = named;
+  }
+  if (align < 0 && (band->left != FAL_UNBOUNDED || band->right != FAL_UNBOUNDED)) {
+    if (!same_lengths) return raise_unaligned(call, is_causal ? "causal=True" : "a window without align");
+    align = 0;
+  }
+  band->align = align < 0 ? FAL_ALIGN_UNSET : align == 0 ? FAL_BOTTOM_RIGHT : FAL_TOP_LEFT;
+  return 1;
+}
+
+int read_score(call* call, PyObject* const* options) {
+  fal_attention* problem = &call->problem.attention;
+  if (options[SCALE] != NULL) {
+    if (!to_float("scale", options[SCALE], &problem->scale)) return 0;
+    if (problem->scale == 0) {
+      raise_text(FAL_INVALID, call, "scale = 0 would make all scores equal: None asks for 1/sqrt(d_qk)");
+      return 0;
+    }
+  }
+  if (options[SOFTCAP] != NULL && !to_float("softcap", options[SOFTCAP], &problem->softcap)) return 0;
+  if (options[DROPOUT] != NULL && !to_float("dropout", options[DROPOUT], &problem->dropout)) return 0;
+  return 1;
+}
+
+int raise_no_seed(const call* call) {
+  raise_text(FAL_INVALID, call, "dropout needs a seed: a number, or an array of two (seed, offset)");
+  return 0;
+}

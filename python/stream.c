@@ -1,0 +1,128 @@
+/* stream.c: the stream of a run on a GPU: the one that the caller names, or else the one that the arrays' library works
+ * on now. A named one is made torch's current one for the length of the call, because torch's allocator hands memory
+ * out by streams: outputs and workspace then belong to the stream that the run is on. */
+#include <string.h>
+
+#include "fal.h"
+
+/* module.a.b.c, or null with an exception. */
+static PyObject* look_up(PyObject* module_name, const char* path) {
+  PyObject* at = PyImport_GetModule(module_name);
+  while (at != NULL && *path != '\0') {
+    char part[48];
+    size_t length = strcspn(path, ".");
+    PyObject* below;
+    PyOS_snprintf(part, sizeof part, "%.*s", (int)length, path);
+    below = PyObject_GetAttrString(at, part);
+    Py_DECREF(at);
+    at = below;
+    path += length + (path[length] == '.');
+  }
+  if (at == NULL && !PyErr_Occurred()) PyErr_Format(PyExc_ImportError, "%U is not imported", module_name);
+  return at;
+}
+
+/* A stream as a number: itself, or the number of torch's (cuda_stream) or cupy's (ptr). */
+static int number_of(PyObject* stream, void** out) {
+  PyObject* number;
+  if (PyLong_Check(stream))
+    number = Py_NewRef(stream);
+  else {
+    number = PyObject_GetAttrString(stream, "cuda_stream");
+    if (number == NULL) {
+      PyErr_Clear();
+      number = PyObject_GetAttrString(stream, "ptr");
+    }
+  }
+  if (number == NULL || !PyLong_Check(number)) {
+    PyErr_SetString(PyExc_TypeError, "stream must be a number, or a stream of torch or cupy");
+    Py_XDECREF(number);
+    return 0;
+  }
+  *out = PyLong_AsVoidPtr(number);
+  Py_DECREF(number);
+  return !PyErr_Occurred();
+}
+
+static int enter_torch_stream(call* call, PyObject* stream) {
+  const library* from = &call->leader->from;
+  PyObject *context = NULL, *entered = NULL, *make = look_up(from->name, "cuda.stream");
+  PyObject* theirs = NULL;
+  if (PyLong_Check(stream)) {
+    PyObject* external = look_up(from->name, "cuda.ExternalStream");
+    if (external != NULL) theirs = PyObject_CallFunction(external, "Oi", stream, (int)call->leader->device);
+    Py_XDECREF(external);
+  } else {
+    theirs = Py_NewRef(stream);
+  }
+  if (make != NULL && theirs != NULL) context = PyObject_CallFunctionObjArgs(make, theirs, NULL);
+  if (context != NULL) entered = PyObject_CallMethod(context, "__enter__", NULL);
+  if (entered != NULL) call->stream_context = Py_NewRef(context);
+  Py_XDECREF(entered);
+  Py_XDECREF(context);
+  Py_XDECREF(theirs);
+  Py_XDECREF(make);
+  return call->stream_context != NULL;
+}
+
+void leave_stream(call* call) {
+  PyObject *type, *value, *trace, *left;
+  PyErr_Fetch(&type, &value, &trace);
+  left = PyObject_CallMethod(call->stream_context, "__exit__", "OOO", Py_None, Py_None, Py_None);
+  if (left == NULL) PyErr_Clear();
+  Py_XDECREF(left);
+  Py_CLEAR(call->stream_context);
+  PyErr_Restore(type, value, trace);
+}
+
+int knows_stream_of(const library* from) {
+  return from->by == BY_TABLE || PyUnicode_CompareWithASCIIString(from->name, "torch") == 0 ||
+         PyUnicode_CompareWithASCIIString(from->name, "cupy") == 0;
+}
+
+int name_stream(call* call, PyObject* stream) { return stream == NULL || number_of(stream, &call->stream); }
+
+/* The stream that the library of the arrays works on now. One that says nothing of streams is on the default one. */
+static int current_stream(call* call) {
+  const library* from = &call->leader->from;
+  PyObject *function, *stream = NULL;
+  int ok;
+  if (from->by == BY_TABLE) return from->api->current_work_stream(DL_CUDA, call->leader->device, &call->stream) == 0;
+  if (PyUnicode_CompareWithASCIIString(from->name, "torch") == 0) {
+    function = look_up(from->name, "_C._cuda_getCurrentRawStream");
+    if (function != NULL) stream = PyObject_CallFunction(function, "i", (int)call->leader->device);
+  } else if (PyUnicode_CompareWithASCIIString(from->name, "cupy") == 0) {
+    function = look_up(from->name, "cuda.get_current_stream");
+    if (function != NULL) stream = PyObject_CallFunctionObjArgs(function, NULL);
+  } else {
+    return 1;
+  }
+  ok = stream != NULL && number_of(stream, &call->stream);
+  Py_XDECREF(stream);
+  Py_XDECREF(function);
+  return ok;
+}
+
+/* cupy makes arrays on its current device and tells of the stream of that one, so the arrays' device becomes current
+ * for the length of the call. */
+static int enter_cupy_device(call* call) {
+  PyObject* make = look_up(call->leader->from.name, "cuda.Device");
+  PyObject* device = make != NULL ? PyObject_CallFunction(make, "i", (int)call->leader->device) : NULL;
+  PyObject* entered = device != NULL ? PyObject_CallMethod(device, "__enter__", NULL) : NULL;
+  if (entered != NULL) call->stream_context = Py_NewRef(device);
+  Py_XDECREF(entered);
+  Py_XDECREF(device);
+  Py_XDECREF(make);
+  return call->stream_context != NULL;
+}
+
+int read_stream(call* call, PyObject* stream) {
+  if (!call->leader->on_gpu) {
+    if (stream == NULL) return 1;
+    raise_text(FAL_INVALID, call, "stream is given, but %s lies in the host's memory", call->leader->name);
+    return 0;
+  }
+  if (PyUnicode_CompareWithASCIIString(call->leader->from.name, "cupy") == 0 && !enter_cupy_device(call)) return 0;
+  if (stream == NULL) return current_stream(call);
+  return !call->leader->from.has_new_empty || enter_torch_stream(call, stream);
+}

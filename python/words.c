@@ -1,0 +1,138 @@
+/* words.c: the engine's reasons in the words of Python. The engine speaks of its own structs: "band.left = -7",
+ * "o.dtype = f16". Who calls from Python knows window[0], out, and float16, and counts the axes of the own array. */
+#include <ctype.h>
+#include <string.h>
+
+#include "fal.h"
+
+/* Whole words of the engine. `forward`: only there, for in the backward pass o is an argument of that name. */
+static const struct {
+  const char *engine, *python;
+  int forward;
+} words[] = {{"band.left", "window[0]", 0},
+             {"band.right", "window[1]", 0},
+             {"band.align", "align", 0},
+             {"score.scale", "scale", 0},
+             {"score.softcap", "softcap", 0},
+             {"rng.at", "seed", 0},
+             {"rng.seed", "seed", 0},
+             {"rng.offset", "offset", 0},
+             {"o", "out", 1},
+             {"final_state", "state_out", 1},
+             {"final_z", "state_out[1]", 1},
+             {"grad_final_state", "grad_state", 0},
+             {"grad_final_z", "grad_state[1]", 0}};
+
+static const struct {
+  const char *engine, *python;
+} types[] = {{"f32", "float32"}, {"f16", "float16"}, {"bf16", "bfloat16"}, {"boolean", "bool"}, {"as_q", "that of q"}};
+
+static int is(const char* word, size_t length, const char* other) {
+  return strlen(other) == length && memcmp(word, other, length) == 0;
+}
+
+static int ends_with(const char* text, const char* end) {
+  const size_t length = strlen(text), tail = strlen(end);
+  return length >= tail && strcmp(text + length - tail, end) == 0;
+}
+
+/* Python's word for a word of the engine, or null where it is the same. `before` is the text so far. */
+static const char* python_word(const call* call, const char* before, const char* word, size_t length) {
+  const int forward = call != NULL && call->pass == FAL_FORWARD;
+  if (ends_with(before, ".dtype = ") || ends_with(before, "problem's is ")) {
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; ++i)
+      if (is(word, length, types[i].engine)) return types[i].python;
+    return NULL;
+  }
+  if (ends_with(before, "over ") && call != NULL && call->packed) { /* the longest sequence that a plan is for */
+    if (is(word, length, "s_q")) return "max_q";
+    if (is(word, length, "s_k")) return "max_k";
+    if (is(word, length, "s")) return "max_s";
+  }
+  for (size_t i = 0; i < sizeof words / sizeof words[0]; ++i) {
+    if (!is(word, length, words[i].engine) || (words[i].forward && !forward)) continue;
+    /* "with this o": here it is no argument. */
+    if (words[i].forward && *before != '\0' && !ends_with(before, "overlaps ")) continue;
+    return words[i].python;
+  }
+  return NULL;
+}
+
+/* The engine's four axes of an array are (b, s, h, d), (b, h, s, 1) of an LSE, and so on. Which is it of the array as
+ * the caller has it? -1: none, for the caller's has fewer. */
+static int axis_of(const call* call, const array* a, int axis) {
+  const char* name = strncmp(a->name, "grad_", 5) == 0 ? a->name + 5 : a->name;
+  const int missing = 4 - a->rank;
+  if (strcmp(name, "alibi") == 0 || (strcmp(name, "decay") == 0 && a->rank == 1))
+    return axis == 2 ? a->rank - 1 : axis == 0 && a->rank == 2 ? 0 : -1;
+  if (strcmp(name, "bias") == 0 || strcmp(name, "mask") == 0) return axis - missing;
+  if (strncmp(name, "lse", 3) == 0) return axis - (call->packed ? 1 : 0);
+  if (strstr(name, "state") != NULL || strstr(name, "z") != NULL) return axis;
+  if (call->heads_first && (axis == 1 || axis == 2)) axis = 3 - axis;
+  return axis - (call->packed ? 1 : 0);
+}
+
+static const array* array_named(const call* call, const char* name) {
+  for (int i = 0; call != NULL && i < call->count; ++i)
+    if (strcmp(call->arrays[i].name, name) == 0) return &call->arrays[i];
+  return NULL;
+}
+
+static void append(char* out, size_t size, const char* text, size_t length) {
+  const size_t used = strlen(out);
+  if (length >= size - used) length = size - used - 1;
+  memcpy(out + used, text, length);
+  out[used + length] = '\0';
+}
+
+/* "[1]" after "k.shape" in the caller's own count. Returns how much was read of `at`. */
+static size_t append_axis(const call* call, const array* a, const char* at, char* out, size_t size) {
+  char text[16];
+  int axis;
+  if (a == NULL || at[0] != '[' || !isdigit((unsigned char)at[1]) || at[2] != ']') return 0;
+  axis = axis_of(call, a, at[1] - '0');
+  if (axis < 0 || axis >= a->rank) return 0;
+  PyOS_snprintf(text, sizeof text, "[%d]", axis);
+  append(out, size, text, strlen(text));
+  return 3;
+}
+
+void in_words_of_python(const char* why, const call* call, char* out, size_t size) {
+  out[0] = '\0';
+  while (*why != '\0') {
+    char name[40];
+    size_t length = 0, stem;
+    const char* word;
+    while (isalnum((unsigned char)why[length]) || why[length] == '_' ||
+           (length > 0 && why[length] == '.' && isalpha((unsigned char)why[length + 1])))
+      ++length;
+    if (length == 0) {
+      append(out, size, why++, 1);
+      continue;
+    }
+    if (is(why, length, "Attention") && ends_with(out, "set ") && why[length] == ':') { /* "set Attention::lse" */
+      out[strlen(out) - strlen("set ")] = '\0';
+      for (why += length; *why == ':';) ++why;
+      PyOS_snprintf(name, sizeof name, "%s%.20s=True", strcmp(why, "lse") == 0 ? "return_" : "", why);
+      append(out, size, "make the Plan with ", strlen("make the Plan with "));
+      append(out, size, name, strlen(name));
+      return;
+    }
+    word = python_word(call, out, why, length);
+    for (stem = 0; stem < length && why[stem] != '.';) ++stem;
+    if (word != NULL) { /* the whole word */
+      append(out, size, word, strlen(word));
+    } else { /* or what stands before its dot: "o" of "o.shape" */
+      word = stem < length ? python_word(call, out, why, stem) : NULL;
+      PyOS_snprintf(name, sizeof name, "%.*s", (int)(word != NULL ? strlen(word) : stem), word != NULL ? word : why);
+      if (word != NULL)
+        append(out, size, word, strlen(word));
+      else
+        append(out, size, why, stem);
+      append(out, size, why + stem, length - stem);
+      if (ends_with(out, ".shape") || ends_with(out, ".stride"))
+        length += append_axis(call, array_named(call, name), why + length, out, size);
+    }
+    why += length;
+  }
+}

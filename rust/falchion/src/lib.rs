@@ -1,0 +1,54 @@
+//! Exact softmax attention, forward and backward, by Falchion's kernels.
+//!
+//! A [`Plan`] is made once for a [`Problem`] and run often, from any thread. Axes are (b, s, h, d), and the last is
+//! contiguous.
+//!
+//! ```
+//! use falchion::{Align, Band, DType, Forward, Pass, Plan, Problem, Tensor, TensorMut, Workspace};
+//!
+//! // One sequence of three tokens, two heads of four numbers; each token sees itself and what is before it.
+//! let problem = Problem {
+//!     lse: true,
+//!     band: Band::causal(Align::BottomRight),
+//!     ..Problem::new(DType::F32, [1, 3, 2, 4])
+//! };
+//! let plan = Plan::new(&problem, Pass::Forward, Default::default())?;
+//!
+//! let (q, k) = (vec![0.5_f32; 24], vec![0.25_f32; 24]);
+//! let v: Vec<f32> = (0..24).map(|i| (i / 8) as f32).collect(); // each token's values are its number
+//! let (mut o, mut lse) = (vec![0.0_f32; 24], vec![0.0_f32; 6]);
+//! plan.forward(
+//!     Forward {
+//!         q: Tensor::new(&q, [1, 3, 2, 4])?,
+//!         k: Tensor::new(&k, [1, 3, 2, 4])?,
+//!         v: Tensor::new(&v, [1, 3, 2, 4])?,
+//!         o: TensorMut::new(&mut o, [1, 3, 2, 4])?,
+//!         lse: Some(TensorMut::new(&mut lse, [1, 2, 3, 1])?),
+//!         bias: None,
+//!         mask: None,
+//!     },
+//!     &mut Workspace::default(),
+//! )?;
+//! // All keys are alike, so each token gets the mean of the values that it sees: 0, 0.5 and 1.
+//! assert_eq!((o[0], o[8], o[16]), (0.0, 0.5, 1.0));
+//!
+//! // A bad problem is refused with words.
+//! let refused = Plan::new(&Problem { heads_k: 3, ..problem }, Pass::Forward, Default::default());
+//! assert_eq!(refused.unwrap_err().to_string(), "h_q = 2 is not a multiple of h_k = 3");
+//! # Ok::<(), falchion::Error>(())
+//! ```
+mod error;
+mod plan;
+mod problem;
+mod tensor;
+
+pub use error::{Error, Kind};
+pub use plan::{Backward, Forward, Plan, Workspace};
+pub use problem::{Align, Backend, Band, DType, Pass, Problem, Target};
+pub use tensor::{Bf16, Element, Tensor, TensorMut, F16};
+
+/// The version of the library that is linked, such as "0.1.0".
+pub fn version() -> String {
+    // SAFETY: the text is a constant of the library.
+    unsafe { error::text(falchion_sys::fal_version()) }
+}

@@ -1,0 +1,159 @@
+//! What is to be computed, and where.
+use std::mem::size_of;
+
+use falchion_sys as sys;
+
+use crate::Error;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum DType {
+    F32 = sys::FAL_F32,
+    F16 = sys::FAL_F16,
+    Bf16 = sys::FAL_BF16,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Pass {
+    Forward = sys::FAL_FORWARD,
+    Backward = sys::FAL_BACKWARD,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Align {
+    /// The last query stands beside the last key.
+    BottomRight = sys::FAL_BOTTOM_RIGHT,
+    /// The first query stands beside the first key.
+    TopLeft = sys::FAL_TOP_LEFT,
+}
+
+/// Query i sees the keys from i - left to i + right, counted after aligning; `None` is unbounded.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Band {
+    pub left: Option<u32>,
+    pub right: Option<u32>,
+    /// A bounded side needs it.
+    pub align: Option<Align>,
+}
+
+impl Band {
+    /// Each query sees all keys: what `default()` is too.
+    pub fn full() -> Self {
+        Self::default()
+    }
+
+    pub fn causal(align: Align) -> Self {
+        Self { left: None, right: Some(0), align: Some(align) }
+    }
+
+    pub fn window(left: u32, right: u32, align: Align) -> Self {
+        Self { left: Some(left), right: Some(right), align: Some(align) }
+    }
+}
+
+/// Softmax attention: O = softmax(S) V with S = softcap(scale Q K^T) + bias, where band and mask select what counts.
+#[derive(Clone, Copy, Debug)]
+pub struct Problem {
+    pub dtype: DType,
+    pub batch: usize,
+    pub queries: usize,
+    pub keys: usize,
+    pub heads_q: usize,
+    /// heads_q / heads_k query heads share each head of K and V.
+    pub heads_k: usize,
+    pub d_qk: usize,
+    pub d_v: usize,
+    pub band: Band,
+    /// `None` is 1 / sqrt(d_qk). 0 is refused, which the C API takes for that too.
+    pub scale: Option<f32>,
+    /// `None` is off. 0 is refused for the same reason.
+    pub softcap: Option<f32>,
+    /// Whether a run gives these.
+    pub bias: bool,
+    pub mask: bool,
+    pub lse: bool,
+}
+
+impl Problem {
+    /// Self attention of q, k and v of the shape (b, s, h, d), with the full band.
+    pub fn new(dtype: DType, [batch, s, heads, d]: [usize; 4]) -> Self {
+        Self {
+            dtype,
+            batch,
+            queries: s,
+            keys: s,
+            heads_q: heads,
+            heads_k: heads,
+            d_qk: d,
+            d_v: d,
+            band: Band::full(),
+            scale: None,
+            softcap: None,
+            bias: false,
+            mask: false,
+            lse: false,
+        }
+    }
+
+    pub(crate) fn raw(&self) -> Result<sys::fal_attention, Error> {
+        for (name, value) in [("scale", self.scale), ("softcap", self.softcap)] {
+            if value == Some(0.0) {
+                return Err(Error::invalid(format!("{name} = Some(0.0): leave it out (None), or give another number")));
+            }
+        }
+        let bound = |side: Option<u32>| side.map_or(sys::FAL_UNBOUNDED, i64::from);
+        let band = sys::fal_band {
+            left: bound(self.band.left),
+            right: bound(self.band.right),
+            align: self.band.align.map_or(sys::FAL_ALIGN_UNSET, |align| align as i32),
+            reserved: 0,
+        };
+        Ok(sys::fal_attention {
+            size: size_of::<sys::fal_attention>(),
+            dtype: self.dtype as i32,
+            b: self.batch as i64,
+            s_q: self.queries as i64,
+            s_k: self.keys as i64,
+            h_q: self.heads_q as i64,
+            h_k: self.heads_k as i64,
+            d_qk: self.d_qk as i64,
+            d_v: self.d_v as i64,
+            band,
+            scale: self.scale.unwrap_or(0.0),
+            softcap: self.softcap.unwrap_or(0.0),
+            bias: self.bias.into(),
+            mask: self.mask.into(),
+            lse: self.lse.into(),
+            ..sys::fal_attention::zeroed()
+        })
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Backend {
+    /// The definition, in double.
+    Reference = sys::FAL_REF,
+    #[default]
+    Cpu = sys::FAL_CPU,
+}
+
+/// Where a plan runs. Slices lie in the host's memory, so these are the paths that there are.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Target {
+    pub backend: Backend,
+    /// `None` is all that the process may use.
+    pub threads: Option<u32>,
+}
+
+impl Target {
+    pub(crate) fn raw(&self) -> sys::fal_target {
+        sys::fal_target {
+            backend: self.backend as i32,
+            threads: self.threads.map_or(0, |threads| i32::try_from(threads).unwrap_or(i32::MAX)),
+            ..sys::fal_target::sized()
+        }
+    }
+}

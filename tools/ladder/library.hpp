@@ -1,0 +1,51 @@
+// tools/ladder/library.hpp: the last step of every ladder, the library's own kernel, run through its plan as any caller
+// would.
+#pragma once
+
+#include "ladder/ladder.hpp"
+#include "plan/plan_data.hpp"
+#include "plan/text.hpp"
+#include "problem/levels.hpp"
+#include "tool.hpp"
+
+namespace falchion::tools {
+
+/// Which kernel is asked for. A build that has none for this backend and type leaves the step out, and any other reason
+/// why there is no plan is an error.
+struct LibraryKernel {
+  const char* operation;  // "attention_forward"
+  Pass pass;
+  Backend backend;
+  DType dtype;
+  Target target;
+};
+
+/// Plans `attention`, calls name(plan, row) so that the row says which kernel this is, and measure(run, row) to run it.
+template <class Problem, class Attention, class Name, class Measure>
+LadderRow run_library(LadderRow row, const Problem& problem, const Attention& attention, LibraryKernel kernel,
+                      const Name& name, const Measure& measure) {
+  const bool gpu = problem.side() == Side::gpu;
+  kernel.target.threads = gpu ? 0 : thread_count();
+  Plan plan;
+  if (const Status status = Plan::make(attention, kernel.pass, kernel.target, &plan); !status) {
+    if (library_has(kernel.operation, kernel.backend, kernel.dtype)) row.wrong = "the plan refuses: " + status.why;
+    row.not_built = status.why;
+    return row;
+  }
+  if (gpu && !on_gpu(plan)) {  // the target is the best backend, and no GPU variant takes the problem
+    row.not_built = "the plan takes a kernel of the CPU";
+    return row;
+  }
+  name(plan, &row);
+  const SideMemory workspace(problem.side(), plan.workspace_bytes());
+  const auto operands = problem.operands();
+  measure([&] { require(plan.run(operands, workspace.data(), workspace.size())); }, &row);
+  return row;
+}
+
+/// "(sm90)", or the level of a CPU.
+inline std::string kernel_text(const Plan& plan) {
+  return "(" + (on_gpu(plan) ? plan_backend(plan) : plan_level(plan)) + ")";
+}
+
+}  // namespace falchion::tools
