@@ -2,6 +2,7 @@
 #include "api/runner.hpp"
 #include "api/validate.hpp"
 #include "plan/gemm.hpp"
+#include "plan/gemm_gpu.hpp"
 #include "ref/gemm.hpp"
 
 namespace falchion {
@@ -20,6 +21,13 @@ bool nothing_to_do(const PlanData& plan, const GemmOperands&) {
 
 Status has_no_lengths(const PlanData&, const GemmOperands&) { return {}; }
 
+GpuChoice choose(const PlanData& plan, const GemmOperands& x) { return gpu_variant(plan, x); }
+
+int launch(const PlanData& plan, const GpuChoice& choice, const GemmOperands& x, void* workspace, Stream stream) {
+  return choice.variant->kernel_as<gpu::GemmKernel>()->launch(to_gpu_gemm_args(plan, *choice.variant, x, workspace),
+                                                              stream);
+}
+
 void run_on_cpu(const PlanData& plan, const GemmOperands& x, void* workspace) {
   plan.variant->kernel_as<cpu::GemmKernel>()->run(to_gemm_args(plan, &x, workspace));
 }
@@ -32,10 +40,10 @@ constinit const Runner<GemmOperands> kRunGemm = {.operation = "gemm",
                                                  .operands = operands,
                                                  .validate = validate,
                                                  .nothing_to_do = nothing_to_do,
-                                                 .check_totals = nullptr,
+                                                 .check_totals = has_no_lengths,
                                                  .check_lengths = has_no_lengths,
-                                                 .choose = nullptr,
-                                                 .launch = nullptr,
+                                                 .choose = choose,
+                                                 .launch = launch,
                                                  .run_on_cpu = run_on_cpu,
                                                  .run_on_ref = run_on_ref};
 

@@ -3,6 +3,8 @@
 
 #include <cute/tensor.hpp>
 
+#include "blocks/sm80_async.cuh"
+
 namespace falchion::sm80 {
 
 using namespace cute;
@@ -19,10 +21,7 @@ __device__ __forceinline__ void copy_elements(const Element* from, Element* to, 
 
 /// Starts to copy 16 bytes to shared memory. If not `inside`, it reads nothing and writes 0.
 __device__ __forceinline__ void copy_async(const void* from, void* to, bool inside) {
-  asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;"
-               :
-               : "r"(cast_smem_ptr_to_uint(to)), "l"(from), "r"(inside ? 16 : 0)
-               : "memory");
+  copy_chunk_async(from, cast_smem_ptr_to_uint(to), inside ? 16 : 0);
 }
 
 /// Copies the rows of a tile to sX (rows, D), which is swizzled. Where row >= rows or column >= columns it reads

@@ -89,6 +89,13 @@ void for_each_array(const LinearAttention& a, LinearOperands* x, const F& f) {
   if (x->cu_seqlens != nullptr) f(&x->cu_seqlens, static_cast<std::size_t>(a.b + 1) * sizeof(std::int32_t));
 }
 
+inline std::array<Tensor*, 7> tensors_of(GemmOperands* x) {
+  return {&x->a, &x->b, &x->c, &x->d, &x->residual, &x->bias_n, &x->bias_m};
+}
+inline std::array<Tensor*, 1> outputs_of(GemmOperands* x) { return {&x->d}; }
+template <class F>
+void for_each_array(const Gemm&, GemmOperands*, const F&) {}
+
 /// The copies of all operands. Within an allocation addresses keep their distance to each other and their remainder by
 /// 256, so alignment, strides (negative, 0) and overlaps are the same as on the host. Guard bytes lie around each copy,
 /// and download() reports it if a kernel wrote there.

@@ -22,11 +22,14 @@ void note_question(const PlanData& plan, Story* story) {
 
 bool is_built(const PlanData& plan) { return !plan.any_build || built(*plan.variant) != nullptr; }
 
+/// " d128", or nothing of a variant that has no head dim.
+std::string head_dim_text(const Variant& variant) { return variant.d > 0 ? text(" d", variant.d) : ""; }
+
 /// Of a plan for any build: that this one has not the variant, or that no GPU is here. Nothing where it could run.
 void tell_absence(const PlanData& plan, const Status& made, Story* story) {
   if (!plan.any_build) return;
   const Variant& variant = *plan.variant;
-  const std::string what = text(name(variant.backend), " ", variant.level, " ", name(variant.dtype), " d", variant.d);
+  const std::string what = text(name(variant.backend), " ", variant.level, " ", name(variant.dtype), head_dim_text(variant));
   if (!is_built(plan)) {
     story->tell("not built",
                 text("this build lacks the variant ", what, " (FALCHION_CUDA is off, or FALCHION_VARIANTS left ",
@@ -88,7 +91,7 @@ void tell_unaligned(const PlanData& plan, Story* story) {
   if (variant == plan.variant) return;
   const char* or_else = plan.backend == Backend::sm90 ? ", or whose rows overlap," : "";
   story->tell("unaligned", text("operands that are not 16-byte aligned", or_else, " run on the variant ",
-                                variant->level, " d", variant->d));
+                                variant->level, head_dim_text(*variant)));
 }
 
 std::string describe(const PlanData& plan) { return plan.operation->describe(plan); }

@@ -5,6 +5,7 @@
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
+#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {
@@ -33,6 +34,11 @@ std::string describe_gemm(const PlanData& plan) {
   out += text(" ", g.m, "x", g.n, "x", g.k);
   if (g.activation != Activation::none) out += text(" ", name(g.activation));
   if (plan.variant != nullptr && gemm.rows > 0) {
+    if (is_gpu(plan.backend)) {
+      out += text(" tile ", gemm.rows, "x", gemm.columns);
+      if (gemm.splits > 1) out += text(" splits ", gemm.splits);
+      return text(out, " ws ", bytes(plan.workspace));
+    }
     out += gemm.few ? text(" few rows, columns ", gemm.few_columns) : text(" tile ", gemm.rows, "x", gemm.columns);
     out += text(" threads ", plan.threads);
   }
@@ -69,10 +75,37 @@ void tell_gemm_problem(const PlanData& plan, Story* story) {
               {{"work", Json::object({{"flops", flops}, {"bytes", moved}, {"flops_per_byte", intensity}})}});
 }
 
+namespace {
+
+void tell_gpu(const PlanData& plan, Story* story) {
+  const GemmPlan& gemm = plan.gemm();
+  const gpu::GemmFacts& facts = plan.variant->facts_as<gpu::GemmFacts>();
+  const std::int64_t ctas = plan.items * gemm.splits, slots = std::int64_t{plan.gpu.sms} * facts.ctas;
+  const std::int64_t waves = ceil_div(ctas, slots);
+  story->tell("tile",
+              text(gemm.rows, " x ", gemm.columns, " of D, over ", facts.depth, " of k at a time, ", facts.stages,
+                   " in flight"),
+              {{"tile", Json::object({{"rows", gemm.rows}, {"columns", gemm.columns}, {"depth", facts.depth}})},
+               {"items", plan.items}});
+  story->tell("splits",
+              gemm.splits == 1 ? text("1: k stays whole")
+                               : text(gemm.splits, " parts of ", gemm.depth, " of k, added up in order by a kernel after"),
+              {{"splits", gemm.splits}});
+  story->tell("grid", text(ctas, " CTAs, ", facts.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves"),
+              {{"grid", Json::object({{"ctas", ctas}, {"ctas_an_sm", facts.ctas}, {"waves", waves}})}});
+  story->tell("shared", text(bytes(static_cast<std::size_t>(facts.shared_bytes)), " a CTA, ", facts.threads, " threads"),
+              {{"shared_bytes", facts.shared_bytes}});
+  story->tell("workspace", bytes(plan.workspace));
+  tell_unaligned(plan, story);
+}
+
+}  // namespace
+
 void tell_gemm(const PlanData& plan, Story* story) {
   const GemmPlan& gemm = plan.gemm();
   if (plan.variant == nullptr) return story->tell("workspace", bytes(plan.workspace));
   if (gemm.rows == 0) return story->tell("tile", "none: the problem is empty");
+  if (is_gpu(plan.backend)) return tell_gpu(plan, story);
   const cpu::GemmTile& tile = plan.variant->kernel_as<cpu::GemmKernel>()->tile;
   story->tell("tile",
               text(gemm.rows, " x ", gemm.columns, " of D are one work item, in register tiles of ", tile.rows, " x ",

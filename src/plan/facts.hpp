@@ -4,7 +4,6 @@
 #pragma once
 
 #include <string_view>
-#include <variant>
 
 #include "args/cpu_attention_args.hpp"
 #include "args/cpu_attention_backward_args.hpp"
@@ -12,11 +11,13 @@
 #include "args/cpu_linear_attention_args.hpp"
 #include "args/gpu_attention_args.hpp"
 #include "args/gpu_attention_backward_args.hpp"
+#include "args/gpu_gemm_args.hpp"
 #include "args/gpu_linear_attention_args.hpp"
 #include "falchion/falchion.hpp"
 #include "gpu/attention_backward_workspace.hpp"
 #include "sm80/attention_backward_tiles.hpp"
 #include "sm80/attention_tiles.hpp"
+#include "sm80/gemm_tiles.hpp"
 #include "sm80/linear_attention_tiles.hpp"
 #include "sm80/linear_attention_workspace.hpp"
 #include "sm90/attention_backward_tiles.hpp"
@@ -117,12 +118,13 @@ struct linear_attention {
 struct linear_attention_forward : linear_attention<Pass::forward> {};
 struct linear_attention_backward : linear_attention<Pass::backward> {};
 
-/// Only CPU levels have variants of it.
 struct gemm {
   using CpuKernel = cpu::GemmKernel;
-  using GpuKernel = cpu::GemmKernel;
+  using GpuKernel = gpu::GemmKernel;
 
-  static constexpr std::monostate facts(Backend, std::string_view, DType, int) { return {}; }
+  static constexpr gpu::GemmFacts facts(Backend, std::string_view, DType dtype, int) {
+    return sm80::gemm_facts(dtype == DType::f32 ? Products::bits32 : Products::bits16);
+  }
 };
 
 }  // namespace falchion::variants_of

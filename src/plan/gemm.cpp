@@ -70,11 +70,6 @@ void plan_gemm_cpu(PlanData* plan) {
   plan->workspace = aligned(gemm.scratch) * static_cast<std::size_t>(plan->threads);
 }
 
-Status plan_gemm_gpu(Backend backend, PlanData* plan) {
-  cuda::Device device;
-  return device_for(backend, plan, &device);  // refuses: variants.def lists none
-}
-
 cpu::GemmArgs to_gemm_args(const PlanData& plan, const GemmOperands* operands, void* workspace) noexcept {
   const GemmPlan& gemm = plan.gemm();
   const Gemm& g = gemm.problem;

@@ -41,7 +41,9 @@ std::string why_not_there(const Variant& listed, const cuda::Device& device, con
 
 /// A variant that differs from the one before in nothing but a larger head dim has its reason already.
 void reject(const Variant& listed, const std::string& reason, std::vector<Rejected>* rejected) {
-  const std::string path = text(name(listed.backend), " ", listed.level, " ", name(listed.dtype), " d");
+  const std::string any_d = text(name(listed.backend), " ", listed.level, " ", name(listed.dtype));
+  if (listed.d == 0) return rejected->push_back({any_d, reason});
+  const std::string path = text(any_d, " d");
   const bool again = !rejected->empty() && rejected->back().path.starts_with(path) && rejected->back().reason == reason;
   if (!again) rejected->push_back({text(path, listed.d), reason});
 }

@@ -15,6 +15,7 @@
 #include "args/cpu_linear_attention_args.hpp"
 #include "args/gpu_attention_args.hpp"
 #include "args/gpu_attention_backward_args.hpp"
+#include "args/gpu_gemm_args.hpp"
 #include "args/gpu_linear_attention_args.hpp"
 #include "falchion/falchion.hpp"
 
@@ -26,11 +27,12 @@ struct Operation;
 constexpr bool same(std::string_view a, std::string_view b) { return a == b; }
 
 // What the variants of all operations have. An operation whose kernels take other arguments adds its types here.
-using Facts = std::variant<std::monostate, gpu::AttentionFacts, gpu::BackwardVariantFacts, gpu::LinearVariantFacts>;
+using Facts = std::variant<std::monostate, gpu::AttentionFacts, gpu::BackwardVariantFacts, gpu::LinearVariantFacts,
+                           gpu::GemmFacts>;
 using Kernel =
     std::variant<std::monostate, const cpu::AttentionKernel*, const gpu::AttentionKernel*,
                  const cpu::AttentionBackwardKernel*, const gpu::AttentionBackwardKernel*,
-                 const cpu::LinearAttentionKernel*, const gpu::LinearAttentionKernel*, const cpu::GemmKernel*>;
+                 const cpu::LinearAttentionKernel*, const gpu::LinearAttentionKernel*, const cpu::GemmKernel*, const gpu::GemmKernel*>;
 
 /// One kernel instance of variants.def. What it needs is known of each, what it does only of those that are built into
 /// this library.
@@ -124,6 +126,9 @@ struct GemmPlan {
   bool few = false;                    // rows are so few that b is read as it lies, where its rows are contiguous
   std::int64_t few_columns = 0;        // of one work item then
   std::size_t scratch = 0;             // bytes for one worker
+  int splits = 1;                      // GPU: parts that k is cut into
+  std::int64_t depth = 0;              // GPU: of a part
+  bool early = false;                  // GPU: the kernel may be started before the one before it is done
 };
 
 struct PlanData {

@@ -1,6 +1,7 @@
 // tests/support/gemm.cpp: implements gemm.hpp.
 #include "support/gemm.hpp"
 
+#include "cuda/device_copy.hpp"
 #include "judge/gemm.hpp"
 #include "plan/gemm.hpp"
 #include "support/compare.hpp"
@@ -61,8 +62,16 @@ GemmInstance make_gemm_instance(const GemmCase& row, DType dtype, std::uint64_t 
 Status run(const Target& target, const GemmInstance& x) {
   Plan plan;
   if (Status status = Plan::make(x.problem, target, &plan); !status) return status;
+  if (Path{plan.data()->backend, ""}.on_gpu()) return run_on_device(plan, x);
   const Workspace workspace(plan.workspace_bytes());
   return plan.run(x.operands(), workspace.data(), workspace.size());
+}
+
+Status run_on_device(const Plan& plan, const GemmInstance& x) {
+  std::vector<cuda::Bytes> whole;
+  for (const HostTensor* tensor : {&x.a, &x.b, &x.c, &x.d, &x.residual, &x.bias_n, &x.bias_m})
+    if (tensor->memory_bytes() > 0) whole.push_back({tensor->memory(), tensor->memory_bytes()});
+  return cuda::run_on_device(plan, x.problem, x.operands(), whole);
 }
 
 ::testing::AssertionResult matches(const GemmInstance& x, const GemmInstance& fresh) {

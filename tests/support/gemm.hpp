@@ -85,8 +85,9 @@ struct GemmInstance {
 };
 GemmInstance make_gemm_instance(const GemmCase& row, DType dtype, std::uint64_t seed = 1);
 
-/// Plans and runs on one path.
+/// Plans and runs on one path; on a GPU on copies of the whole allocations.
 Status run(const Target& target, const GemmInstance& x);
+Status run_on_device(const Plan& plan, const GemmInstance& x);
 
 /// Checks that the elements of d were written and no others, and that they are right by the rule of src/judge. `fresh`
 /// is the same instance before the run: where d is the memory of an input, that input is read there.

@@ -89,9 +89,7 @@ void measure_runs(const Prepared& prepared, const AnyOperands& x, const BenchOpt
   result->unit = limiting_unit(plan);
   result->cold = options.cold || (result->roof == Roof::memory && !options.warm);
   const int runs = static_cast<int>(options.runs);
-  if constexpr (!std::is_same_v<AnyOperands, GemmOperands>) {  // no GPU has a plan of a GEMM
-    if (prepared.on_gpu()) return measure_on_gpu(prepared, x, runs, result, limits);
-  }
+  if (prepared.on_gpu()) return measure_on_gpu(prepared, x, runs, result, limits);
   measure_on_cpu(prepared, x, runs, result, limits);
 }
 

@@ -29,6 +29,7 @@ class GpuRun {
 };
 extern template class GpuRun<Operands>;
 extern template class GpuRun<LinearOperands>;
+extern template class GpuRun<GemmOperands>;
 
 /// What this device can do.
 struct GpuLimits {

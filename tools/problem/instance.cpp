@@ -164,6 +164,7 @@ Status Prepared::run(const LinearOperands& operands) const {
 }
 
 Status Prepared::run(const GemmOperands& operands) const {
+  if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->gemm().problem, operands);
   return plan_.run(operands, workspace_.data(), workspace_.size());
 }
 

@@ -1,0 +1,115 @@
+// src/blocks/epilogue.cuh: what follows the sums of a GEMM on a GPU: D = activation(alpha sums + beta C + bias) + R, for
+// four neighbouring columns of a row at a time. The choices are the same for all threads, so they are made at run time
+// and need no variants.
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+#include "args/gpu_gemm_args.hpp"
+#include "blocks/gpu_activation.cuh"
+
+namespace falchion {
+
+template <class Element>
+class Epilogue {
+ public:
+  static constexpr int kColumns = 4;
+  using Four = float[kColumns];
+
+  __device__ __forceinline__ explicit Epilogue(const gpu::GemmArgs& a) : a_(a) {}
+
+  /// Turns the sums of columns [j, j + 4) of row i, of entry b of the batch, into D and stores them; past n it touches
+  /// nothing. up: with swiglu, the sums of row n + j of B and so on; else it is not looked at.
+  __device__ __forceinline__ void run(std::int64_t b, std::int64_t i, std::int64_t j, Four& z, Four& up) const {
+    const float of_row = a_.bias_m.data != nullptr
+                             ? element(a_.bias_m, a_.bias_m_f32, b * a_.bias_m.stride[0] + i * a_.bias_m.stride[1])
+                             : 0.f;
+    affine(z, j, of_row);
+    if (a_.c.data != nullptr) {
+      Four c;
+      load(a_.c, a_.c_f32, a_.c_whole, {b, i, j}, c);
+      each([&](int e) { z[e] = fmaf(a_.beta, c[e], z[e]); });
+    }
+    activate(a_.activation, z);
+    if (a_.activation == GemmActivation::swiglu) {
+      affine(up, a_.n + j, of_row);
+      each([&](int e) { z[e] *= up[e]; });
+    }
+    if (a_.residual.data != nullptr) {
+      Four r;
+      load(a_.residual, a_.d_f32, a_.residual_whole, {b, i, j}, r);
+      each([&](int e) { z[e] += r[e]; });
+    }
+    a_.d_f32 ? store<float>({b, i, j}, z) : store<Element>({b, i, j}, z);
+  }
+
+ private:
+  struct Place {
+    std::int64_t b, i, j;
+  };
+  template <class T>
+  struct alignas(kColumns * sizeof(T)) Whole {
+    T x[kColumns];
+  };
+
+  template <class F>
+  static __device__ __forceinline__ void each(F f) {
+#pragma unroll
+    for (int e = 0; e < kColumns; ++e) f(e);
+  }
+  static __device__ __forceinline__ float element(const View& x, bool f32, std::int64_t at) {
+    return f32 ? static_cast<const float*>(x.data)[at]
+               : static_cast<float>(static_cast<const Element*>(x.data)[at]);
+  }
+  /// Where element (b, i, j) of C, D or R lies. j is cut into n2 and n1.
+  __device__ __forceinline__ std::int64_t at(const View& x, const Place& p, int e) const {
+    const std::int64_t row = p.b * x.stride[0] + p.i * x.stride[1], j = p.j + e;
+    if (a_.n1 >= a_.n) return row + j * x.stride[3];
+    const auto n1 = static_cast<std::uint32_t>(a_.n1), outer = static_cast<std::uint32_t>(j) / n1;
+    return row + outer * x.stride[2] + (static_cast<std::uint32_t>(j) - outer * n1) * x.stride[3];
+  }
+
+  __device__ __forceinline__ void affine(Four& z, std::int64_t j, float of_row) const {
+    const View& x = a_.bias_n;
+    // Past n, j names columns of the other half or none: such sums are not stored, but nothing may be read for them.
+    const std::int64_t end = j < a_.n ? a_.n : 2 * a_.n;
+    each([&](int e) {
+      const bool there = x.data != nullptr && j + e < end;
+      const float bias = there ? element(x, a_.bias_n_f32, (j + e) * x.stride[3]) : 0.f;
+      z[e] = fmaf(a_.alpha, z[e], bias + of_row);
+    });
+  }
+
+  template <class T>
+  __device__ __forceinline__ void load_as(const View& x, bool whole, const Place& p, Four& to) const {
+    const T* from = static_cast<const T*>(x.data);
+    if (whole) {
+      const auto four = *reinterpret_cast<const Whole<T>*>(from + at(x, p, 0));
+      each([&](int e) { to[e] = static_cast<float>(four.x[e]); });
+    } else {
+      each([&](int e) { to[e] = p.j + e < a_.n ? static_cast<float>(from[at(x, p, e)]) : 0.f; });
+    }
+  }
+  __device__ __forceinline__ void load(const View& x, bool f32, bool whole, const Place& p, Four& to) const {
+    f32 ? load_as<float>(x, whole, p, to) : load_as<Element>(x, whole, p, to);
+  }
+  template <class T>
+  __device__ __forceinline__ void store(const Place& p, const Four& z) const {
+    T* to = static_cast<T*>(a_.d.data);
+    if (a_.d_whole) {
+      Whole<T> four;
+      each([&](int e) { four.x[e] = T(z[e]); });
+      *reinterpret_cast<Whole<T>*>(to + at(a_.d, p, 0)) = four;
+    } else {
+      each([&](int e) {
+        if (p.j + e < a_.n) to[at(a_.d, p, e)] = T(z[e]);
+      });
+    }
+  }
+
+  const gpu::GemmArgs& a_;
+};
+
+}  // namespace falchion

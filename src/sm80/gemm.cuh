@@ -1,0 +1,79 @@
+// src/sm80/gemm.cuh: the GEMM kernel of sm80: a CTA computes one tile of D, or of a part of its sums. cp.async brings
+// blocks of k to a ring of stages in shared memory, and tensor cores (mma.sync), or in f32 multiply-adds, sum them up. This
+// file says in which order. What was measured is in docs/design/gemm.md.
+#pragma once
+
+#include <type_traits>
+
+#include "blocks/stream_order.cuh"
+#include "gpu/gemm_after.hpp"
+#include "gpu/gemm_store.cuh"
+#include "policy/divide.hpp"
+#include "sm80/gemm_fma.cuh"
+#include "sm80/gemm_mma.cuh"
+
+namespace falchion::sm80 {
+
+/// What the sums of a tile need from both operands, which lie like this.
+template <Major kMajorA, Major kMajorB, class Config, class TileSums>
+__device__ __forceinline__ void add_products(const GemmArgs& a, const GemmTile& t, std::uint32_t shared,
+                                             TileSums& sums) {
+  GemmLoads<Config, kMajorA, kMajorB> loads(a, t, shared);
+  sums.add(loads, shared, static_cast<int>(ceil_div(t.k1 - t.k0, Config::kDepth)));
+}
+
+/// kGeneral: operands that cannot be moved 16 bytes at a time.
+template <class Element, bool kGeneral>
+__global__ void __launch_bounds__(GemmConfig<Element>::kThreads, GemmConfig<Element>::kCtas)
+    gemm(const __grid_constant__ GemmArgs a) {
+  using Config = GemmConfig<Element>;
+  extern __shared__ __align__(128) unsigned char memory[];
+  let_next_kernel_start();
+  wait_for_earlier_kernels();
+  const bool pairs = a.activation == GemmActivation::swiglu;
+  const GemmTile t = GemmTile::of(a, blockIdx.x, Config::kRows, pairs ? Config::kColumns / 2 : Config::kColumns);
+  const std::uint32_t shared = cute::cast_smem_ptr_to_uint(memory);
+
+  std::conditional_t<sizeof(Element) == 4, FmaSums<Config>, MmaSums<Config>> sums;
+  if (t.k0 < t.k1) {
+    if constexpr (kGeneral) {
+      add_products<Major::neither, Major::neither, Config>(a, t, shared, sums);
+    } else if constexpr (sizeof(Element) == 4) {
+      add_products<Major::k, Major::k, Config>(a, t, shared, sums);
+    } else if (a.a_major == Major::k) {
+      if (a.b_major == Major::k)
+        add_products<Major::k, Major::k, Config>(a, t, shared, sums);
+      else
+        add_products<Major::k, Major::rows, Config>(a, t, shared, sums);
+    } else {
+      if (a.b_major == Major::k)
+        add_products<Major::rows, Major::k, Config>(a, t, shared, sums);
+      else
+        add_products<Major::rows, Major::rows, Config>(a, t, shared, sums);
+    }
+  }
+
+  auto* staged = reinterpret_cast<float*>(memory);
+  __syncthreads();  // no thread reads operands any more
+  sums.put(staged);
+  __syncthreads();
+  gpu::store_tile<Element, Config::kRows, Config::kColumns, Config::kPitch, Config::kGroup, Config::kThreads>(a, t,
+                                                                                                             staged);
+}
+
+/// Enqueues the launch, and where k is split the one that adds the parts up. The plan has checked the size of the grid.
+template <class Element, bool kGeneral>
+int launch_gemm(const GemmArgs& a, void* stream) {
+  using Config = GemmConfig<Element>;
+  const std::int64_t blocks = a.tiles_m * a.tiles_n * a.batch * a.splits;
+  const cudaError_t error = launch_kernel<gemm<Element, kGeneral>>(static_cast<unsigned>(blocks), Config::kThreads,
+                                                                   Config::kSharedBytes, stream, a.early, a);
+  return error == cudaSuccess && a.splits > 1 ? gpu::launch_gemm_combine<Element>(a, stream) : error;
+}
+
+template <class Element, bool kGeneral>
+constexpr gpu::GemmKernel gemm_entry() {
+  return {launch_gemm<Element, kGeneral>, gemm_facts(GemmConfig<Element>::kKind)};
+}
+
+}  // namespace falchion::sm80
