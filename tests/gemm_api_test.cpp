@@ -35,11 +35,12 @@ TEST(GemmApi, AProblemIsRefusedWithWords) {
       {[](Gemm* g) { g->dtype = DType::boolean; }, Code::invalid, "dtype = boolean: a, b are f32, f16 or bf16"},
       {[](Gemm* g) { g->dtype_d = DType::boolean; }, Code::invalid, "dtype_d = boolean: a, b, c, d are numbers"},
       {[](Gemm* g) { g->dtype_d = static_cast<DType>(77); }, Code::invalid, "dtype_d = 77 is no DType"},
-      {[](Gemm* g) { g->dtype = DType::e4m3; }, Code::unsupported, "dtype = e4m3 is not built yet; nearest: f16, bf16"},
+      {[](Gemm* g) { g->dtype = DType::e4m3; }, Code::unsupported,
+       "dtype = e4m3 is not built yet; nearest: f32, f16, bf16"},
       {[](Gemm* g) { g->dtype_b = DType::f16; }, Code::unsupported,
        "dtype_b = f16 with dtype = f32: operands of different types are not built yet; nearest: as_q"},
       {[](Gemm* g) { g->dtype_d = DType::bf16; }, Code::unsupported,
-       "dtype_d = bf16 with dtype = f32 is not built yet; nearest: f32, f32"},
+       "dtype_d = bf16 with dtype = f32 is not built yet; nearest: f32"},
       {[](Gemm* g) {
          g->activation = Activation::swiglu;
          g->beta = 1;
@@ -73,7 +74,7 @@ TEST(GemmApi, OperandsAreRefusedWithWords) {
   EXPECT_EQ(why([](GemmOperands* o) { o->a.shape[1] = 5; }), "a.shape[1] = 5, but the problem's is 6");
   EXPECT_EQ(why([](GemmOperands* o) { o->a.shape[3] = o->b.shape[3] = 11; }),
             "a.shape[2] * a.shape[3] = 1 * 11: the problem's k is 12");
-  EXPECT_EQ(why([](GemmOperands* o) { o->b.shape[3] = 4; }), "b.shape[3] = 4, but the problem's is 12");
+  EXPECT_EQ(why([](GemmOperands* o) { o->b.shape[3] = 4; }), "b.shape[3] = 4, but a's is 12");
   EXPECT_EQ(why([](GemmOperands* o) { o->b.shape[0] = 3; }), "b.shape[0] = 3, but the problem's is 2");
   EXPECT_EQ(why([](GemmOperands* o) { o->b.dtype = DType::f16; }), "b.dtype = f16, but the problem's is f32");
   EXPECT_EQ(why([](GemmOperands* o) { o->c = {}; }), "c.shape[0] = 0, but the problem's is 2");

@@ -21,7 +21,7 @@ bool nothing_to_do(const PlanData& plan, const GemmOperands&) {
 Status has_no_lengths(const PlanData&, const GemmOperands&) { return {}; }
 
 void run_on_cpu(const PlanData& plan, const GemmOperands& x, void* workspace) {
-  plan.variant->kernel_as<cpu::GemmKernel>()->run(to_gemm_args(plan, &x, workspace));
+  plan.variant->kernel_as<cpu::GemmKernel>()->run(to_gemm_args(plan, x, workspace));
 }
 
 void run_on_ref(const PlanData& plan, const GemmOperands& x, void*) { ref::gemm(plan.gemm().problem, x); }

@@ -21,7 +21,7 @@ DType dtype_of_d(const Gemm& problem);
 /// Rows of b: n, or 2 n with swiglu.
 std::int64_t rows_of_b(const Gemm& problem);
 
-/// operands null: sizes alone, for the kernel's scratch(). workspace null: no place for anything yet.
-cpu::GemmArgs to_gemm_args(const PlanData& plan, const GemmOperands* operands, void* workspace) noexcept;
+/// What a run of the plan hands to the kernel.
+cpu::GemmArgs to_gemm_args(const PlanData& plan, const GemmOperands& operands, void* workspace) noexcept;
 
 }  // namespace falchion

@@ -117,13 +117,20 @@ struct LinearPlan {
   std::int64_t ctas = 0;       // gpu: of one segment of all heads
 };
 
-/// What a plan decided for a GEMM.
-struct GemmPlan {
-  Gemm problem;
-  std::int64_t rows = 0, columns = 0;  // of d, of one work item; 0: the problem is empty
+/// How d is cut into work items on the CPU.
+struct GemmCut {
+  std::int64_t rows = 0, columns = 0;  // of d, of one item; 0: the problem is empty
   bool few = false;                    // rows are so few that b is read as it lies, where its rows are contiguous
-  std::int64_t few_columns = 0;        // of one work item then
-  std::size_t scratch = 0;             // bytes for one worker
+  std::int64_t few_columns = 0;        // of one item then
+  std::int64_t items = 0;              // not those of few rows
+};
+
+/// What a plan decided for a GEMM. A run is cut as it says itself or, where the batch can be rows of one matrix, as
+/// `merged` says: where b is shared and how the others lie is known at the run.
+struct GemmPlan : GemmCut {
+  Gemm problem;
+  GemmCut merged;           // of a batch above 1 as batch * m rows; 0 rows: never
+  std::size_t scratch = 0;  // bytes for one worker
 };
 
 struct PlanData {
