@@ -2,6 +2,7 @@
 // what a plan says of itself.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -25,6 +26,15 @@ TEST(GemmApi, AProblemIsRefusedWithWords) {
       {[](Gemm* g) { g->n = std::int64_t{1} << 31; }, Code::invalid, "n = 2147483648 is over the limit of 1073741824"},
       {[](Gemm* g) { g->k = -5; }, Code::invalid, "k = -5: a size must be 0 or more"},
       {[](Gemm* g) { g->batch = -2; }, Code::invalid, "batch = -2: a size must be 0 or more"},
+      {[](Gemm* g) { g->batch = std::int64_t{1} << 31; }, Code::invalid,
+       "batch = 2147483648 is over the limit of 2147483647"},
+      {[](Gemm* g) {
+         g->batch = 2;
+         g->m = g->n = std::int64_t{1} << 30;
+       },
+       Code::invalid,
+       "batch = 2 with m = 1073741824 and n = 1073741824: the elements of d are over the limit of "
+       "1152921504606846976"},
       {[](Gemm* g) { g->alpha = std::numeric_limits<float>::infinity(); }, Code::invalid,
        "alpha = inf: it must be finite"},
       {[](Gemm* g) { g->beta = std::numeric_limits<float>::quiet_NaN(); }, Code::invalid,
@@ -57,6 +67,12 @@ TEST(GemmApi, AProblemIsRefusedWithWords) {
     EXPECT_EQ(status.code, row.code) << row.why;
   }
   EXPECT_EQ(Plan::make(good, {}, nullptr).why, "out is null");
+  const std::int64_t most = std::int64_t{1} << 30;  // each size as large as it may be
+  for (const auto& [batch, m, n] : {std::array{std::int64_t{1}, most, most}, {most, most, std::int64_t{1}}}) {
+    const Status status = Plan::make({.dtype = DType::f32, .batch = batch, .m = m, .n = n, .k = most}, {}, &plan);
+    EXPECT_TRUE(status) << status.why;
+    EXPECT_EQ(plan.explain().find(" -"), std::string::npos) << plan.explain();  // no count has overflowed
+  }
 }
 
 TEST(GemmApi, OperandsAreRefusedWithWords) {
@@ -81,6 +97,13 @@ TEST(GemmApi, OperandsAreRefusedWithWords) {
   EXPECT_EQ(why([](GemmOperands* o) { o->d.stride[1] = 0; }), "d.stride[1] = 0: strides of an output must be above 0");
   EXPECT_EQ(why([](GemmOperands* o) { o->bias_n.shape[3] = 7; }), "bias_n.shape[3] = 7, but the problem's is 8");
   EXPECT_EQ(why([](GemmOperands* o) { o->bias_m.shape[1] = 8; }), "bias_m.shape[1] = 8, but the problem's is 6");
+  EXPECT_EQ(why([](GemmOperands* o) {
+              o->a.shape[2] = 4;
+              o->a.shape[3] = 3;
+            }),
+            "b.shape[2] = 1, but a's is 4");
+  EXPECT_EQ(why([](GemmOperands* o) { o->c.shape[3] = 4; }), "c.shape[3] = 4, but d's is 8");
+  EXPECT_EQ(why([](GemmOperands* o) { o->residual.shape[2] = 2; }), "residual.shape[2] = 2, but d's is 1");
   EXPECT_EQ(plan.run(x.operands(), nullptr, 0).code, plan.workspace_bytes() > 0 ? Code::workspace : Code::ok);
   EXPECT_EQ(plan.run(Operands{}, nullptr, 0).why, "the plan is one of gemm, so it takes GemmOperands");
   Gemm plain = x.problem;
