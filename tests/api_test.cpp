@@ -10,6 +10,7 @@
 #include "cpu/threads.hpp"
 #include "plan/plan_data.hpp"
 #include "support/contract.hpp"
+#include "support/gemm.hpp"
 #include "support/linear.hpp"
 
 namespace {
@@ -167,6 +168,29 @@ TEST(LinearContract, ARunAllocatesNothing) {
         },
         operation);
   }
+}
+
+TEST(GemmContract, ARunAllocatesNothing) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        for (const std::int64_t m : {8, 100}) {
+          const GemmInstance x = make_gemm_instance(GemmCase{"x", 2, m, 300, 200}.shared_b().biases(), dtype);
+          SerialPool pool;
+          Target target = path.target(0);
+          target.executor = {SerialPool::parallel_for, &pool, 4};
+          Plan plan;
+          ASSERT_TRUE(Plan::make(x.problem, target, &plan));
+          const Workspace workspace(plan.workspace_bytes());
+          const GemmOperands operands = x.operands();
+          const std::int64_t before = allocations;
+          const Status status = plan.run(operands, workspace.data(), workspace.size());
+          EXPECT_EQ(allocations - before, 0);
+          EXPECT_TRUE(status) << status.why;
+          EXPECT_EQ(pool.calls > 0, plan.data()->threads > 1);
+          EXPECT_TRUE(matches(x, x));
+        }
+      },
+      kGemm);
 }
 
 TEST(Threads, OnePlanManyThreads) {

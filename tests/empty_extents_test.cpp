@@ -1,5 +1,6 @@
 // tests/empty_extents_test.cpp: tests b, s and h of 0, with null pointers for every operand that has no element, for
-// every operation, pass, path and feature. Outputs that still have elements must hold what the definition says.
+// every pass, path and feature of attention and linear attention (of a GEMM: gemm_memory_test.cpp). Outputs that still
+// have elements must hold what the definition says.
 #include <gtest/gtest.h>
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 // what a plan says of itself.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <functional>
@@ -25,6 +26,15 @@ TEST(GemmApi, AProblemIsRefusedWithWords) {
       {[](Gemm* g) { g->n = std::int64_t{1} << 31; }, Code::invalid, "n = 2147483648 is over the limit of 1073741824"},
       {[](Gemm* g) { g->k = -5; }, Code::invalid, "k = -5: a size must be 0 or more"},
       {[](Gemm* g) { g->batch = -2; }, Code::invalid, "batch = -2: a size must be 0 or more"},
+      {[](Gemm* g) { g->batch = std::int64_t{1} << 31; }, Code::invalid,
+       "batch = 2147483648 is over the limit of 2147483647"},
+      {[](Gemm* g) {
+         g->batch = 2;
+         g->m = g->n = std::int64_t{1} << 30;
+       },
+       Code::invalid,
+       "batch = 2 with m = 1073741824 and n = 1073741824: the elements of d are over the limit of "
+       "1152921504606846976"},
       {[](Gemm* g) { g->alpha = std::numeric_limits<float>::infinity(); }, Code::invalid,
        "alpha = inf: it must be finite"},
       {[](Gemm* g) { g->beta = std::numeric_limits<float>::quiet_NaN(); }, Code::invalid,
@@ -35,11 +45,12 @@ TEST(GemmApi, AProblemIsRefusedWithWords) {
       {[](Gemm* g) { g->dtype = DType::boolean; }, Code::invalid, "dtype = boolean: a, b are f32, f16 or bf16"},
       {[](Gemm* g) { g->dtype_d = DType::boolean; }, Code::invalid, "dtype_d = boolean: a, b, c, d are numbers"},
       {[](Gemm* g) { g->dtype_d = static_cast<DType>(77); }, Code::invalid, "dtype_d = 77 is no DType"},
-      {[](Gemm* g) { g->dtype = DType::e4m3; }, Code::unsupported, "dtype = e4m3 is not built yet; nearest: f16, bf16"},
+      {[](Gemm* g) { g->dtype = DType::e4m3; }, Code::unsupported,
+       "dtype = e4m3 is not built yet; nearest: f32, f16, bf16"},
       {[](Gemm* g) { g->dtype_b = DType::f16; }, Code::unsupported,
        "dtype_b = f16 with dtype = f32: operands of different types are not built yet; nearest: as_q"},
       {[](Gemm* g) { g->dtype_d = DType::bf16; }, Code::unsupported,
-       "dtype_d = bf16 with dtype = f32 is not built yet; nearest: f32, f32"},
+       "dtype_d = bf16 with dtype = f32 is not built yet; nearest: f32"},
       {[](Gemm* g) {
          g->activation = Activation::swiglu;
          g->beta = 1;
@@ -56,6 +67,12 @@ TEST(GemmApi, AProblemIsRefusedWithWords) {
     EXPECT_EQ(status.code, row.code) << row.why;
   }
   EXPECT_EQ(Plan::make(good, {}, nullptr).why, "out is null");
+  const std::int64_t most = std::int64_t{1} << 30;  // each size as large as it may be
+  for (const auto& [batch, m, n] : {std::array{std::int64_t{1}, most, most}, {most, most, std::int64_t{1}}}) {
+    const Status status = Plan::make({.dtype = DType::f32, .batch = batch, .m = m, .n = n, .k = most}, {}, &plan);
+    EXPECT_TRUE(status) << status.why;
+    EXPECT_EQ(plan.explain().find(" -"), std::string::npos) << plan.explain();  // no count has overflowed
+  }
 }
 
 TEST(GemmApi, OperandsAreRefusedWithWords) {
@@ -73,13 +90,20 @@ TEST(GemmApi, OperandsAreRefusedWithWords) {
   EXPECT_EQ(why([](GemmOperands* o) { o->a.shape[1] = 5; }), "a.shape[1] = 5, but the problem's is 6");
   EXPECT_EQ(why([](GemmOperands* o) { o->a.shape[3] = o->b.shape[3] = 11; }),
             "a.shape[2] * a.shape[3] = 1 * 11: the problem's k is 12");
-  EXPECT_EQ(why([](GemmOperands* o) { o->b.shape[3] = 4; }), "b.shape[3] = 4, but the problem's is 12");
+  EXPECT_EQ(why([](GemmOperands* o) { o->b.shape[3] = 4; }), "b.shape[3] = 4, but a's is 12");
   EXPECT_EQ(why([](GemmOperands* o) { o->b.shape[0] = 3; }), "b.shape[0] = 3, but the problem's is 2");
   EXPECT_EQ(why([](GemmOperands* o) { o->b.dtype = DType::f16; }), "b.dtype = f16, but the problem's is f32");
   EXPECT_EQ(why([](GemmOperands* o) { o->c = {}; }), "c.shape[0] = 0, but the problem's is 2");
   EXPECT_EQ(why([](GemmOperands* o) { o->d.stride[1] = 0; }), "d.stride[1] = 0: strides of an output must be above 0");
   EXPECT_EQ(why([](GemmOperands* o) { o->bias_n.shape[3] = 7; }), "bias_n.shape[3] = 7, but the problem's is 8");
   EXPECT_EQ(why([](GemmOperands* o) { o->bias_m.shape[1] = 8; }), "bias_m.shape[1] = 8, but the problem's is 6");
+  EXPECT_EQ(why([](GemmOperands* o) {
+              o->a.shape[2] = 4;
+              o->a.shape[3] = 3;
+            }),
+            "b.shape[2] = 1, but a's is 4");
+  EXPECT_EQ(why([](GemmOperands* o) { o->c.shape[3] = 4; }), "c.shape[3] = 4, but d's is 8");
+  EXPECT_EQ(why([](GemmOperands* o) { o->residual.shape[2] = 2; }), "residual.shape[2] = 2, but d's is 1");
   EXPECT_EQ(plan.run(x.operands(), nullptr, 0).code, plan.workspace_bytes() > 0 ? Code::workspace : Code::ok);
   EXPECT_EQ(plan.run(Operands{}, nullptr, 0).why, "the plan is one of gemm, so it takes GemmOperands");
   Gemm plain = x.problem;

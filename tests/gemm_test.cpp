@@ -91,8 +91,8 @@ TEST(Gemm, HeadsAreTheTwoAxesOfK) {
       kGemm);
 }
 
-/// The judge finds one k that was left out, one element that is off by twice the limit, and a NaN in the
-/// place of a number; and it passes what the definition gives.
+/// The judge finds one k that was left out, one element that is off by twice the limit, and a NaN in the place of a
+/// number; and it passes what the definition gives.
 TEST(Judge, AGemmThatIsOffIsFound) {
   for (const DType dtype : kTypes) {
     GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 20, 30, 64}.bias_n(), dtype);
@@ -105,6 +105,36 @@ TEST(Judge, AGemmThatIsOffIsFound) {
       x.d.set(0, 7, 0, 9, wrong);
       EXPECT_FALSE(reference.check(x.d.view()).passed()) << name(dtype) << ": " << wrong << " for " << right;
     }
+  }
+}
+
+/// In f32 the judge finds one of 4096 k that was left out, and a row that is off by a thousandth of itself.
+TEST(Judge, AGemmOfManyKThatIsOffIsFound) {
+  GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 4, 30, 4096}, DType::f32);
+  ASSERT_TRUE(run(Backend::ref, x));
+  const judge::GemmReference reference(x.problem, x.operands());
+  EXPECT_TRUE(reference.check(x.d.view()).passed());
+  const auto row_passes = [&](const auto& wrong) {
+    const GemmInstance right = x;
+    HostTensor d = right.d.like();
+    d.for_each([&](auto b, auto i, auto k, auto j) {
+      const float z = right.d.get(b, i, k, j);
+      d.set(b, i, k, j, i == 2 ? wrong(j, z) : z);
+    });
+    return reference.check(d.view()).passed();
+  };
+  EXPECT_TRUE(row_passes([](auto, float z) { return z * (1 + 0x1p-23F); }));
+  EXPECT_FALSE(row_passes([](auto, float z) { return z * 1.001F; }));
+  EXPECT_FALSE(row_passes([&](auto j, float z) { return z - x.a.get(0, 2, 0, 4095) * x.b.get(0, j, 0, 4095); }));
+}
+
+/// Noise of two f32 sums that multiply each other passes, where the naive computation of so few elements is lucky.
+TEST(Judge, ASwigluOfFewElementsPasses) {
+  for (std::uint64_t seed = 1; seed <= 60; ++seed) {
+    const GemmInstance x =
+        make_gemm_instance(GemmCase{"x", 1, 1, 1, 1500}.activation(Activation::swiglu), DType::f32, seed * 7);
+    ASSERT_TRUE(run(host_target(), x));
+    EXPECT_TRUE(matches(x, x)) << seed;
   }
 }
 

@@ -7,6 +7,12 @@
 namespace falchion {
 namespace {
 
+constexpr bool is(int of_c, Activation ours) { return of_c == static_cast<int>(ours); }
+static_assert(is(FAL_ACTIVATION_NONE, Activation::none) && is(FAL_RELU, Activation::relu) &&
+                  is(FAL_GELU_TANH, Activation::gelu_tanh) && is(FAL_GELU_ERF, Activation::gelu_erf) &&
+                  is(FAL_SILU, Activation::silu) && is(FAL_SWIGLU, Activation::swiglu),
+              "the numbers of falchion.h are those of Activation");
+
 Gemm to_problem(const fal_gemm* from, Check* check) {
   fal_gemm x;
   if (!copy("gemm", from, &x, check)) return {};

@@ -30,6 +30,7 @@ struct Operand {
   bool contiguous = false;                  // the last axis has stride 1
   bool moved = false;                       // kernels move its rows 16 bytes at a time where they can
   std::array<const Tensor*, 2> in_place{};  // inputs whose very view this output may be
+  const char* like = "";                    // whose last two extents it has, where the problem leaves them open
 };
 
 /// An array: lengths, random numbers.

@@ -29,7 +29,7 @@ int launch(const PlanData& plan, const GpuChoice& choice, const GemmOperands& x,
 }
 
 void run_on_cpu(const PlanData& plan, const GemmOperands& x, void* workspace) {
-  plan.variant->kernel_as<cpu::GemmKernel>()->run(to_gemm_args(plan, &x, workspace));
+  plan.variant->kernel_as<cpu::GemmKernel>()->run(to_gemm_args(plan, x, workspace));
 }
 
 void run_on_ref(const PlanData& plan, const GemmOperands& x, void*) { ref::gemm(plan.gemm().problem, x); }

@@ -11,6 +11,7 @@ namespace falchion {
 namespace {
 
 constexpr std::int64_t kMaxExtent = kMaxSequence;  // m, n and k: an index is rounded up to tiles, and swiglu has 2 n
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 60;  // of d: no tensor reaches further
 
 void check_gemm_dtypes(const Gemm& g, Check* check) {
   check->require(g.dtype <= DType::i8, "dtype = ", static_cast<int>(g.dtype), " is no DType");
@@ -22,12 +23,13 @@ void check_gemm_dtypes(const Gemm& g, Check* check) {
   }
   if (!check->ok()) return;
   const bool built = g.dtype == DType::f32 || g.dtype == DType::f16 || g.dtype == DType::bf16;
-  check->supported(built, "dtype = ", g.dtype, " is not built yet; nearest: f16, bf16");
+  check->supported(built, "dtype = ", g.dtype, " is not built yet; nearest: f32, f16, bf16");
   check->supported(g.dtype_b == DType::as_q || g.dtype_b == g.dtype, "dtype_b = ", g.dtype_b, " with dtype = ", g.dtype,
                    ": operands of different types are not built yet; nearest: as_q");
   const auto check_result = [&](const char* name, DType dtype) {
     check->supported(dtype == DType::as_q || dtype == g.dtype || dtype == DType::f32, name, " = ", dtype,
-                     " with dtype = ", g.dtype, " is not built yet; nearest: ", g.dtype, ", f32");
+                     " with dtype = ", g.dtype, " is not built yet; nearest: ", g.dtype,
+                     g.dtype == DType::f32 ? "" : ", f32");
   };
   check_result("dtype_d", g.dtype_d);
   check_result("dtype_c", g.dtype_c);
@@ -53,14 +55,19 @@ OperandList operands_of(const Gemm& g, const GemmOperands& x) {
   const Shape d{g.batch, g.m, x.d.shape[2], x.d.shape[3]};
   OperandList list{"Gemm"};
   list.add({.name = "a", .x = &x.a, .dtype = g.dtype, .shape = {g.batch, g.m, kAnyExtent, kAnyExtent}});
-  list.add({.name = "b", .x = &x.b, .dtype = g.dtype, .shape = {shared(x.b), b_rows, x.a.shape[2], x.a.shape[3]}});
-  if (g.beta != 0) list.add({.name = "c", .x = &x.c, .dtype = dtype_of_c(g), .shape = d});
+  list.add({.name = "b",
+            .x = &x.b,
+            .dtype = g.dtype,
+            .shape = {shared(x.b), b_rows, x.a.shape[2], x.a.shape[3]},
+            .like = "a"});
+  if (g.beta != 0) list.add({.name = "c", .x = &x.c, .dtype = dtype_of_c(g), .shape = d, .like = "d"});
   list.add({.name = "residual",
             .flag = "Gemm::residual",
             .x = &x.residual,
             .dtype = dtype_of_d(g),
             .shape = d,
-            .wanted = g.residual});
+            .wanted = g.residual,
+            .like = "d"});
   list.add({.name = "bias_n",
             .flag = "Gemm::bias_n",
             .x = &x.bias_n,
@@ -90,6 +97,9 @@ Status validate_problem(const Gemm& g, Pass pass) {
   check_size("m", g.m, kMaxExtent, &check);
   check_size("n", g.n, kMaxExtent, &check);
   check_size("k", g.k, kMaxExtent, &check);
+  const bool countable = g.m <= 0 || g.n <= 0 || g.batch <= kMaxElements / g.m / g.n;
+  check.require(countable, "batch = ", g.batch, " with m = ", g.m, " and n = ", g.n,
+                ": the elements of d are over the limit of ", kMaxElements);
   check.require(std::isfinite(g.alpha), "alpha = ", g.alpha, ": it must be finite");
   check.require(std::isfinite(g.beta), "beta = ", g.beta, ": it must be finite");
   check.require(g.activation <= Activation::swiglu, "activation = ", static_cast<int>(g.activation),

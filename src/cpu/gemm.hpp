@@ -101,8 +101,9 @@ struct GemmOnCpu {
 template <class T>
 constexpr GemmKernel gemm_kernel() {
 #if FALCHION_AMX
-  // f16 would take three products of bf16 parts and f32 six, with their packing; they stay on fused multiply-adds.
-  using Product = std::conditional_t<std::is_same_v<T, bf16>, AmxGemm, SimdGemm<T>>;
+  // f16 would take three products of bf16 parts and f32 six, with their packing. They stay with avx512.
+  static_assert(std::is_same_v<T, bf16>);
+  using Product = AmxGemm;
 #else
   using Product = SimdGemm<T>;
 #endif

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "judge/compare.hpp"
 #include "judge/nudge.hpp"
 #include "judge/words.hpp"
 #include "ref/elements.hpp"
@@ -44,12 +45,22 @@ float naive_z(const Gemm& g, const GemmOperands& x, const Index& at, std::int64_
   return z;
 }
 
+/// How far D may be off at one element, for Z (with swiglu the gate's) off by up to `by` and "up" by up to `up_by`.
+double moved(Activation activation, double z, double by, double up, double up_by) {
+  const double right = ref::activated(activation, z) * up;
+  double most = 0;
+  for (const double moved_z : {z - by, z + by})
+    for (const double moved_up : {up - up_by, up + up_by})
+      most = std::max(most, std::abs(ref::activated(activation, moved_z) * moved_up - right));
+  return most + kSum * std::abs(right);  // and the roundings of what follows Z
+}
+
 double value_at(const Tensor& x, const Index& at) { return ref::load(x, ref::at(x, at[0], at[1], at[2], at[3])); }
 
 }  // namespace
 
 GemmReference::GemmReference(const Gemm& problem, const GemmOperands& x) : problem_(problem), inputs_(x) {
-  exact_ = definition(inputs_);
+  exact_ = definition(problem_, inputs_);
   naive_ = naive();
   for_each_index(exact_.view.shape, [&](const Index& at) {
     const double exact = value_at(exact_.view, at), value = value_at(naive_.view, at);
@@ -58,24 +69,23 @@ GemmReference::GemmReference(const Gemm& problem, const GemmOperands& x) : probl
   });
 }
 
-GemmReference::Result GemmReference::empty() const {
+GemmReference::Result GemmReference::empty(const Index& shape) const {
   Result out;
-  const auto& shape = inputs_.d.shape;
   out.memory.resize(static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * shape[3]));
   out.view = Tensor::dense(out.memory.data(), DType::f32, shape);
   return out;
 }
 
-GemmReference::Result GemmReference::definition(const GemmOperands& inputs) const {
-  Result out = empty();
+GemmReference::Result GemmReference::definition(const Gemm& problem, const GemmOperands& inputs) const {
+  Result out = empty(inputs.d.shape);
   GemmOperands x = inputs;
   x.d = out.view;
-  ref::gemm(problem_, x);
+  ref::gemm(problem, x);
   return out;
 }
 
 GemmReference::Result GemmReference::naive() const {
-  Result out = empty();
+  Result out = empty(inputs_.d.shape);
   const Gemm& g = problem_;
   const GemmOperands& x = inputs_;
   const std::int64_t n1 = x.d.shape[3];
@@ -92,27 +102,33 @@ GemmReference::Result GemmReference::naive() const {
 
 double GemmReference::granted() const {
   if (granted_ >= 0) return granted_;
+  const Gemm& g = problem_;
+  const bool swiglu = g.activation == Activation::swiglu;
+  Gemm sums = g;  // Z alone, with "up" in the second n columns
+  sums.activation = Activation::none;
+  sums.residual = false;
+  if (swiglu) sums.n = 2 * g.n;
+  GemmOperands x = inputs_;
+  if (swiglu) x.d.shape = {g.batch, g.m, 1, sums.n};
+  const Result z = definition(sums, x);
+  const Magnitudes a(x.a), b(x.b), c(x.c), bias_n(x.bias_n), bias_m(x.bias_m);
+  x.a = a.view();
+  x.b = b.view();
+  x.c = c.view();
+  x.bias_n = bias_n.view();
+  x.bias_m = bias_m.view();
+  sums.alpha = std::abs(g.alpha);
+  sums.beta = std::abs(g.beta);
+  const Result terms = definition(sums, x);
+  const double share = kSum * std::sqrt(std::max(1.0, static_cast<double>(g.k) / 64));
+  const auto columns = static_cast<std::size_t>(g.n);
   granted_ = 0;
-  constexpr Step half_a_unit{0x1p-24};
-  for (std::uint64_t draw = 0; draw < kNudges; ++draw) {
-    const auto nudged = [&](const Tensor& x, std::uint64_t nth) {
-      return Nudged(x, half_a_unit, Together::none, draw * 8 + nth);
-    };
-    const Nudged a = nudged(inputs_.a, 0), b = nudged(inputs_.b, 1), c = nudged(inputs_.c, 2);
-    const Nudged bias_n = nudged(inputs_.bias_n, 3), bias_m = nudged(inputs_.bias_m, 4);
-    const Nudged residual = nudged(inputs_.residual, 5);
-    GemmOperands x = inputs_;
-    x.a = a.view();
-    x.b = b.view();
-    x.c = c.view();
-    x.bias_n = bias_n.view();
-    x.bias_m = bias_m.view();
-    x.residual = residual.view();
-    const Result moved = definition(x);
-    for_each_index(exact_.view.shape, [&](const Index& at) {
-      const double by = std::abs(value_at(moved.view, at) - value_at(exact_.view, at));
-      if (std::isfinite(by)) granted_ = std::max(granted_, by);
-    });
+  for (std::size_t place = 0; place < exact_.memory.size(); ++place) {
+    const std::size_t at = swiglu ? place / columns * 2 * columns + place % columns : place, up = at + columns;
+    const double by =
+        swiglu ? moved(g.activation, z.memory[at], share * terms.memory[at], z.memory[up], share * terms.memory[up])
+               : moved(g.activation, z.memory[at], share * terms.memory[at], 1, 0);
+    if (std::isfinite(by)) granted_ = std::max(granted_, by);
   }
   return granted_;
 }

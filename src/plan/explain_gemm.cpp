@@ -23,6 +23,12 @@ std::string terms(const Gemm& g) {
   return out;
 }
 
+std::string few_rows(std::int64_t m, const GemmCut& cut, const cpu::GemmTile& tile) {
+  return text("m = ", m, " is at most ", tile.few_rows,
+              ": where rows of b lie element after element, b is read once as it lies, in items of ",
+              count_text(cut.few_columns, "column"));
+}
+
 }  // namespace
 
 std::string describe_gemm(const PlanData& plan) {
@@ -36,7 +42,7 @@ std::string describe_gemm(const PlanData& plan) {
   if (plan.variant != nullptr && gemm.rows > 0) {
     if (is_gpu(plan.backend)) {
       out += text(" tile ", gemm.rows, "x", gemm.columns);
-      if (gemm.splits > 1) out += text(" splits ", gemm.splits);
+      if (gemm.gpu.splits > 1) out += text(" splits ", gemm.gpu.splits);
       return text(out, " ws ", bytes(plan.workspace));
     }
     out += gemm.few ? text(" few rows, columns ", gemm.few_columns) : text(" tile ", gemm.rows, "x", gemm.columns);
@@ -80,7 +86,7 @@ namespace {
 void tell_gpu(const PlanData& plan, Story* story) {
   const GemmPlan& gemm = plan.gemm();
   const gpu::GemmFacts& facts = plan.variant->facts_as<gpu::GemmFacts>();
-  const std::int64_t ctas = plan.items * gemm.splits, slots = std::int64_t{plan.gpu.sms} * facts.ctas;
+  const std::int64_t ctas = plan.items * gemm.gpu.splits, slots = std::int64_t{plan.gpu.sms} * facts.ctas;
   const std::int64_t waves = ceil_div(ctas, slots);
   story->tell("tile",
               text(gemm.rows, " x ", gemm.columns, " of D, over ", facts.depth, " of k at a time, ", facts.stages,
@@ -88,9 +94,9 @@ void tell_gpu(const PlanData& plan, Story* story) {
               {{"tile", Json::object({{"rows", gemm.rows}, {"columns", gemm.columns}, {"depth", facts.depth}})},
                {"items", plan.items}});
   story->tell("splits",
-              gemm.splits == 1 ? text("1: k stays whole")
-                               : text(gemm.splits, " parts of ", gemm.depth, " of k, added up in order by a kernel after"),
-              {{"splits", gemm.splits}});
+              gemm.gpu.splits == 1 ? text("1: k stays whole")
+                               : text(gemm.gpu.splits, " parts of ", gemm.gpu.depth, " of k, added up in order by a kernel after"),
+              {{"splits", gemm.gpu.splits}});
   story->tell("grid", text(ctas, " CTAs, ", facts.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves"),
               {{"grid", Json::object({{"ctas", ctas}, {"ctas_an_sm", facts.ctas}, {"waves", waves}})}});
   story->tell("shared", text(bytes(static_cast<std::size_t>(facts.shared_bytes)), " a CTA, ", facts.threads, " threads"),
@@ -109,19 +115,29 @@ void tell_gemm(const PlanData& plan, Story* story) {
   const cpu::GemmTile& tile = plan.variant->kernel_as<cpu::GemmKernel>()->tile;
   story->tell("tile",
               text(gemm.rows, " x ", gemm.columns, " of D are one work item, in register tiles of ", tile.rows, " x ",
-                   tile.columns, " over ", tile.depth, " of k at a time: ", count_text(plan.items, "item")),
+                   tile.columns, " over ", tile.depth, " of k at a time: ", count_text(gemm.items, "item")),
               {{"tile", Json::object({{"rows", gemm.rows},
                                       {"columns", gemm.columns},
                                       {"register_rows", tile.rows},
                                       {"register_columns", tile.columns},
                                       {"depth", tile.depth}})},
-               {"items", plan.items}});
-  if (gemm.few) {
-    story->tell("few rows",
-                text("m = ", gemm.problem.m, " is at most ", tile.few_rows,
-                     ": where rows of b lie element after element, b is read once as it lies, in items of ",
-                     count_text(gemm.few_columns, "column")),
+               {"items", gemm.items}});
+  if (gemm.few)
+    story->tell("few rows", few_rows(gemm.problem.m, gemm, tile),
                 {{"few_rows", Json::object({{"columns", gemm.few_columns}, {"most", tile.few_rows}})}});
+  if (const GemmCut& merged = gemm.merged; merged.rows > 0) {
+    const std::int64_t m = gemm.problem.batch * gemm.problem.m;
+    story->tell(
+        "one matrix",
+        text("where the batch shares b, and rows of one entry follow those of the last, it is one product of m = ", m,
+             ": ",
+             merged.few
+                 ? few_rows(m, merged, tile)
+                 : text("items of ", merged.rows, " x ", merged.columns, ": ", count_text(merged.items, "item"))),
+        {{"one_matrix", Json::object({{"m", m},
+                                      {"rows", merged.rows},
+                                      {"columns", merged.few ? merged.few_columns : merged.columns},
+                                      {"few", merged.few}})}});
   }
   const bool callers_pool = plan.target.executor.parallel_for != nullptr;
   story->tell("threads", text(plan.threads, callers_pool ? " of the caller's pool" : ""),

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdint>
 
+#include "plan/gemm_call.hpp"
 #include "plan/launch.hpp"
 #include "plan/paths.hpp"
 #include "plan/tiles.hpp"
@@ -15,34 +16,58 @@ namespace {
 
 std::int64_t round_up(std::int64_t x, std::int64_t to) { return ceil_div(x, to) * to; }
 
-std::int64_t items_of(const GemmPlan& gemm) {
-  return gemm.problem.batch * ceil_div(gemm.problem.m, gemm.rows) * ceil_div(gemm.problem.n, gemm.columns);
-}
-
 /// Of `extent`, cut into parts of at most `most`: parts of equal length, in whole tiles.
 std::int64_t even_part(std::int64_t extent, std::int64_t most, std::int64_t tile) {
   return round_up(ceil_div(extent, ceil_div(extent, most)), tile);
 }
 
-/// As large as the kernel likes them, because a and b are packed for each item, and smaller where threads would have
-/// too few of them.
-void choose_item(const cpu::GemmTile& tile, std::int64_t threads, GemmPlan* gemm) {
-  const Gemm& g = gemm->problem;
+/// Items as large as the kernel likes them, because a and b are packed for each item, and smaller where threads would
+/// have too few of them.
+GemmCut cut(const Gemm& g, const cpu::GemmTile& tile, std::int64_t threads) {
+  GemmCut out;
   const std::int64_t halves = g.activation == Activation::swiglu ? 2 : 1;  // it has two sums for each column
-  gemm->rows = even_part(g.m, tile.most_rows, tile.rows);
-  gemm->columns = even_part(g.n, std::max<std::int64_t>(tile.most_columns / halves, tile.columns), tile.columns);
+  out.rows = even_part(g.m, tile.most_rows, tile.rows);
+  out.columns = even_part(g.n, std::max<std::int64_t>(tile.most_columns / halves, tile.columns), tile.columns);
+  const auto items = [&] { return g.batch * ceil_div(g.m, out.rows) * ceil_div(g.n, out.columns); };
   const std::int64_t least_rows = tiles::kGemmLeast * tile.rows, least_columns = tiles::kGemmLeast * tile.columns;
-  while (threads > 1 && items_of(*gemm) < tiles::kItemsPerThread * threads) {
-    const bool down = gemm->rows > least_rows, across = gemm->columns > least_columns;
+  while (threads > 1 && items() < tiles::kItemsPerThread * threads) {
+    const bool down = out.rows > least_rows, across = out.columns > least_columns;
     if (!down && !across) break;
-    if (down && (!across || gemm->rows >= gemm->columns)) {
-      gemm->rows = round_up(ceil_div(gemm->rows, 2), tile.rows);
+    if (down && (!across || out.rows >= out.columns)) {
+      out.rows = round_up(ceil_div(out.rows, 2), tile.rows);
     } else {
-      gemm->columns = round_up(ceil_div(gemm->columns, 2), tile.columns);
+      out.columns = round_up(ceil_div(out.columns, 2), tile.columns);
     }
   }
+  out.items = items();
+  out.few = g.m <= tile.few_rows;
   const std::int64_t share = ceil_div(g.n * g.batch, tiles::kItemsPerThread * threads);
-  gemm->few_columns = std::clamp<std::int64_t>(round_up(share, 8), 32, tiles::kGemmFewColumns);
+  out.few_columns = std::clamp<std::int64_t>(round_up(share, 8), 32, tiles::kGemmFewColumns);
+  return out;
+}
+
+/// The most items that a run of the cut may have.
+std::int64_t most_items(const Gemm& g, const GemmCut& of) {
+  return std::max(of.items, of.few ? g.batch * ceil_div(g.n, of.few_columns) : 0);
+}
+
+/// The threads that the work keeps busy: by its flop, or by the bytes of d where there is no product.
+std::int64_t threads_worth(const Gemm& g, const Target& target) {
+  const double by_flops = gemm_flops(g) / tiles::kFlopPerThread,
+               by_bytes = gemm_bytes_like_d(g) / tiles::kBytesPerThread;
+  return static_cast<std::int64_t>(std::min<double>(threads_wanted(target), 1 + std::max(by_flops, by_bytes)));
+}
+
+/// Sizes and factors of the problem, and how it is cut.
+cpu::GemmArgs args_of(const PlanData& plan, const Gemm& g, const GemmCut& of) {
+  cpu::GemmArgs args;
+  set_sizes(g, &args);
+  args.pool = pool_of(plan);
+  args.threads = plan.threads;
+  args.rows = of.rows;
+  args.columns = of.columns;
+  args.few_columns = of.few_columns;
+  return args;
 }
 
 }  // namespace
@@ -59,48 +84,27 @@ void plan_gemm_cpu(PlanData* plan) {
   const Gemm& g = gemm.problem;
   const cpu::GemmKernel& kernel = *plan->variant->kernel_as<cpu::GemmKernel>();
   if (g.batch == 0 || g.m == 0 || g.n == 0) return;
-  const double worth = 1 + gemm_flops(g) / tiles::kFlopPerThread;
-  const auto threads = static_cast<std::int64_t>(std::min<double>(threads_wanted(plan->target), worth));
-  choose_item(kernel.tile, threads, &gemm);
-  gemm.few = g.m <= kernel.tile.few_rows;
-  const std::int64_t few_items = gemm.few ? g.batch * ceil_div(g.n, gemm.few_columns) : 0;
-  plan->items = items_of(gemm);
-  plan->threads = static_cast<int>(std::clamp<std::int64_t>(std::max(plan->items, few_items), 1, threads));
-  gemm.scratch = kernel.scratch(to_gemm_args(*plan, nullptr, nullptr));
+  const std::int64_t threads = threads_worth(g, plan->target);
+  static_cast<GemmCut&>(gemm) = cut(g, kernel.tile, threads);
+  std::int64_t items = most_items(g, gemm);
+  gemm.scratch = kernel.scratch(args_of(*plan, g, gemm));
+  if (g.batch > 1) {
+    gemm.merged = cut(merged(g), kernel.tile, threads);
+    items = std::max(items, most_items(merged(g), gemm.merged));
+    gemm.scratch = std::max(gemm.scratch, kernel.scratch(args_of(*plan, merged(g), gemm.merged)));
+  }
+  plan->items = gemm.items;
+  plan->threads = static_cast<int>(std::clamp<std::int64_t>(items, 1, threads));
   plan->workspace = aligned(gemm.scratch) * static_cast<std::size_t>(plan->threads);
 }
 
-cpu::GemmArgs to_gemm_args(const PlanData& plan, const GemmOperands* operands, void* workspace) noexcept {
+cpu::GemmArgs to_gemm_args(const PlanData& plan, const GemmOperands& operands, void* workspace) noexcept {
   const GemmPlan& gemm = plan.gemm();
   const Gemm& g = gemm.problem;
-  cpu::GemmArgs args;
-  args.batch = g.batch;
-  args.m = g.m;
-  args.n = g.n;
-  args.k = g.alpha != 0 ? g.k : 0;
-  args.alpha = g.alpha;
-  args.beta = g.beta;
-  args.activation = static_cast<GemmActivation>(g.activation);
-  args.c_f32 = dtype_of_c(g) == DType::f32;
-  args.d_f32 = dtype_of_d(g) == DType::f32;
-  args.pool = pool_of(plan);
-  args.threads = plan.threads;
-  args.rows = gemm.rows;
-  args.columns = gemm.columns;
-  args.few_columns = gemm.few_columns;
-  if (operands == nullptr) return args;
-  const GemmOperands& x = *operands;
-  args.k1 = x.a.shape[3];
-  args.n1 = x.d.shape[3];
-  args.a = view_of(x.a);
-  args.b = view_of(x.b);
-  args.d = view_of(x.d);
-  if (g.beta != 0) args.c = view_of(x.c);
-  if (g.residual) args.residual = view_of(x.residual);
-  if (g.bias_n) args.bias_n = view_of(x.bias_n);
-  if (g.bias_m) args.bias_m = view_of(x.bias_m);
-  args.bias_n_f32 = x.bias_n.dtype == DType::f32;
-  args.bias_m_f32 = x.bias_m.dtype == DType::f32;
+  GemmCall call;
+  const bool one_matrix = set_call(g, operands, &call);
+  cpu::GemmArgs args = one_matrix ? args_of(plan, merged(g), gemm.merged) : args_of(plan, g, gemm);
+  static_cast<GemmCall&>(args) = call;
   args.scratch = static_cast<std::byte*>(workspace);
   args.scratch_bytes = aligned(gemm.scratch);
   return args;

@@ -24,7 +24,7 @@ std::int64_t rows_of_b(const Gemm& problem);
 /// GPU: floats of a row of the sums of a part of k.
 std::int64_t gemm_pitch(const Gemm& problem);
 
-/// operands null: sizes alone, for the kernel's scratch(). workspace null: no place for anything yet.
-cpu::GemmArgs to_gemm_args(const PlanData& plan, const GemmOperands* operands, void* workspace) noexcept;
+/// What a run of the plan hands to the kernel.
+cpu::GemmArgs to_gemm_args(const PlanData& plan, const GemmOperands& operands, void* workspace) noexcept;
 
 }  // namespace falchion

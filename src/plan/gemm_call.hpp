@@ -6,9 +6,13 @@
 
 namespace falchion {
 
-/// Sizes and factors.
+/// The problem with the batch as rows of one matrix.
+Gemm merged(Gemm problem);
+
+/// Sizes and factors alone.
 void set_sizes(const Gemm& problem, GemmCall* call) noexcept;
-/// The operands that are read and written, after the sizes. Without a product, a and b may be null and have any strides.
-void set_operands(const Gemm& problem, const GemmOperands& operands, GemmCall* call) noexcept;
+/// All of it, for the operands of a run. Returns whether their batch is rows of one matrix; then the call is that of
+/// merged(problem).
+bool set_call(const Gemm& problem, const GemmOperands& operands, GemmCall* call) noexcept;
 
 }  // namespace falchion

@@ -7,6 +7,7 @@
 
 #include "cuda/runtime.hpp"
 #include "plan/gemm.hpp"
+#include "plan/gemm_call.hpp"
 #include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
 #include "plan/paths.hpp"
@@ -58,11 +59,20 @@ int choose_splits(const Gemm& g, const gpu::GemmFacts& facts, std::int64_t items
   return best;
 }
 
-/// Whole blocks of k, all parts of the same length but the last. So fewer parts may be enough.
-void cut_k(const gpu::GemmFacts& facts, int splits, GemmPlan* gemm) {
-  const std::int64_t blocks = blocks_of_k(gemm->problem, facts), each = std::max<std::int64_t>(ceil_div(blocks, splits), 1);
-  gemm->depth = each * facts.depth;
-  gemm->splits = static_cast<int>(std::max<std::int64_t>(ceil_div(blocks, each), 1));
+/// Whole blocks of k, all parts of the same length but the last. So fewer parts may be enough. No tile: the grid would be
+/// too large.
+GemmGpuCut cut(const Gemm& g, const gpu::GemmFacts& facts, const cuda::Device& device) {
+  GemmGpuCut out;
+  const std::int64_t tiles_m = ceil_div(g.m, facts.rows), tiles_n = ceil_div(rows_of_b(g), facts.columns);
+  const double items = static_cast<double>(g.batch) * static_cast<double>(tiles_m) * static_cast<double>(tiles_n);
+  if (items > INT32_MAX) return out;
+  out.items = g.batch * tiles_m * tiles_n;
+  const int splits = items * tiles::kMaxSplits <= INT32_MAX ? choose_splits(g, facts, out.items, device.sms) : 1;
+  const std::int64_t blocks = blocks_of_k(g, facts), each = std::max<std::int64_t>(ceil_div(blocks, splits), 1);
+  out.depth = each * facts.depth;
+  out.splits = static_cast<int>(std::max<std::int64_t>(ceil_div(blocks, each), 1));
+  out.early = device.sm >= 90 && out.items * out.splits >= 2 * std::int64_t{device.sms} * facts.ctas;
+  return out;
 }
 
 Status decide_grid(const cuda::Device& device, PlanData* plan) {
@@ -73,20 +83,15 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   if (g.batch == 0 || g.m == 0 || g.n == 0) return {};
   gemm.rows = facts.rows;
   gemm.columns = g.activation == Activation::swiglu ? facts.columns / 2 : facts.columns;
-  const std::int64_t tiles_m = ceil_div(g.m, gemm.rows), tiles_n = ceil_div(g.n, gemm.columns);
-  const double items = static_cast<double>(g.batch) * static_cast<double>(tiles_m) * static_cast<double>(tiles_n);
-  if (items * tiles::kMaxSplits <= INT32_MAX) {
-    plan->items = g.batch * tiles_m * tiles_n;
-    cut_k(facts, choose_splits(g, facts, plan->items, device.sms), &gemm);
-  } else if (items <= INT32_MAX) {
-    plan->items = g.batch * tiles_m * tiles_n;
-    cut_k(facts, 1, &gemm);
-  } else {
-    return {Code::unsupported, text("batch = ", g.batch, ": ", tiles_m, " x ", tiles_n,
-                                    " tiles of d in each entry are over the grid's limit of ", INT32_MAX)};
+  gemm.gpu = cut(g, facts, device);
+  if (g.batch > 1) gemm.gpu_merged = cut(merged(g), facts, device);
+  if (gemm.gpu.items == 0) {
+    return {Code::unsupported, text("batch = ", g.batch, ": the tiles of d, ", gemm.rows, " x ", gemm.columns,
+                                    " each, are over the grid's limit of ", INT32_MAX)};
   }
-  gemm.early = device.sm >= 90 && plan->items * gemm.splits >= 2 * std::int64_t{device.sms} * facts.ctas;
-  plan->workspace = aligned(static_cast<std::size_t>(partial_bytes(g, gemm.splits)));
+  plan->items = gemm.gpu.items;
+  const double most = std::max(partial_bytes(g, gemm.gpu.splits), partial_bytes(g, gemm.gpu_merged.splits));
+  plan->workspace = aligned(static_cast<std::size_t>(most));
   return {};
 }
 

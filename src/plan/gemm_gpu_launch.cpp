@@ -42,26 +42,26 @@ bool moves_four(const View& x, const GemmCall& call, std::int64_t size) {
          (call.n1 >= call.n || is_multiple(x.stride[2], 4));
 }
 
-/// The call, with what is known of how its operands lie.
-gpu::GemmArgs args_of(const Gemm& g, const GemmOperands& x) {
-  gpu::GemmArgs args;
-  set_sizes(g, &args);
-  set_operands(g, x, &args);
-  join_axes(args.k, &args.k1, &args.a, &args.b);
-  join_axes(args.n, &args.n1, &args.c, &args.d, &args.residual);
-  const int size = size_of(g.dtype), size_d = size_of(dtype_of_d(g));
-  args.a_major = major_of(args.a, args.k, args.k1, 0, size);
-  args.b_major = major_of(args.b, args.k, args.k1, g.activation == Activation::swiglu ? g.n : 0, size);
-  args.c_whole = moves_four(args.c, args, size_of(dtype_of_c(g)));
-  args.d_whole = moves_four(args.d, args, size_d);
-  args.residual_whole = moves_four(args.residual, args, size_d);
-  return args;
+/// The call, with what is known of how its operands lie. Returns whether it is that of merged(problem).
+bool set_gpu_call(const Gemm& g, const GemmOperands& x, gpu::GemmArgs* args) {
+  const bool one_matrix = set_call(g, x, args);
+  join_axes(args->k, &args->k1, &args->a, &args->b);
+  join_axes(args->n, &args->n1, &args->c, &args->d, &args->residual);
+  const int size = static_cast<int>(size_of(g.dtype));
+  const std::int64_t size_c = size_of(dtype_of_c(g)), size_d = size_of(dtype_of_d(g));
+  args->a_major = major_of(args->a, args->k, args->k1, 0, size);
+  args->b_major = major_of(args->b, args->k, args->k1, g.activation == Activation::swiglu ? g.n : 0, size);
+  args->c_whole = moves_four(args->c, *args, size_c);
+  args->d_whole = moves_four(args->d, *args, size_d);
+  args->residual_whole = moves_four(args->residual, *args, size_d);
+  return one_matrix;
 }
 
 }  // namespace
 
 GpuChoice gpu_variant(const PlanData& plan, const GemmOperands& x) noexcept {
-  const gpu::GemmArgs args = args_of(plan.gemm().problem, x);
+  gpu::GemmArgs args;
+  set_gpu_call(plan.gemm().problem, x, &args);
   const bool aligned = args.k == 0 || (args.a_major != Major::neither && args.b_major != Major::neither);
   return {aligned ? plan.variant : plan.gpu.unaligned, aligned};
 }
@@ -71,13 +71,14 @@ gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Variant& variant, con
   const GemmPlan& gemm = plan.gemm();
   const Gemm& g = gemm.problem;
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
-  gpu::GemmArgs args = args_of(g, x);
-  args.tiles_m = ceil_div(g.m, facts.rows);
+  gpu::GemmArgs args;
+  const GemmGpuCut& cut = set_gpu_call(g, x, &args) ? gemm.gpu_merged : gemm.gpu;
+  args.tiles_m = ceil_div(args.m, facts.rows);
   args.tiles_n = ceil_div(rows_of_b(g), facts.columns);
-  args.splits = gemm.splits;
-  args.depth = gemm.depth;
+  args.splits = cut.splits;
+  args.depth = cut.depth;
+  args.early = cut.early;
   args.pitch = gemm_pitch(g);
-  args.early = gemm.early;
   args.partials = static_cast<float*>(workspace);
   return args;
 }

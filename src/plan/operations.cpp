@@ -85,7 +85,7 @@ template <class Decided, class Problem>
 void ask_for(const Problem& problem, Pass pass, const Target& target, PlanData* plan) {
   *plan = PlanData{};
   plan->operation = &operation_of(problem, pass);
-  plan->decided = Decided{.problem = problem};
+  plan->decided.emplace<Decided>().problem = problem;
   plan->pass = pass;
   plan->target = target;
 }

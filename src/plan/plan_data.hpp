@@ -119,16 +119,29 @@ struct LinearPlan {
   std::int64_t ctas = 0;       // gpu: of one segment of all heads
 };
 
-/// What a plan decided for a GEMM.
-struct GemmPlan {
-  Gemm problem;
-  std::int64_t rows = 0, columns = 0;  // of d, of one work item; 0: the problem is empty
+/// How d is cut into work items on the CPU.
+struct GemmCut {
+  std::int64_t rows = 0, columns = 0;  // of d, of one item; 0: the problem is empty
   bool few = false;                    // rows are so few that b is read as it lies, where its rows are contiguous
-  std::int64_t few_columns = 0;        // of one work item then
-  std::size_t scratch = 0;             // bytes for one worker
-  int splits = 1;                      // GPU: parts that k is cut into
-  std::int64_t depth = 0;              // GPU: of a part
-  bool early = false;                  // GPU: the kernel may be started before the one before it is done
+  std::int64_t few_columns = 0;        // of one item then
+  std::int64_t items = 0;              // not those of few rows
+};
+
+/// How k is cut on a GPU, and what follows from it.
+struct GemmGpuCut {
+  int splits = 1;          // parts that k is cut into
+  std::int64_t depth = 0;  // of a part
+  std::int64_t items = 0;  // tiles of d
+  bool early = false;      // the kernel may be started before the one before it is done
+};
+
+/// What a plan decided for a GEMM. A run is cut as it says itself or, where the batch can be rows of one matrix, as
+/// `merged` says: where b is shared and how the others lie is known at the run.
+struct GemmPlan : GemmCut {
+  Gemm problem;
+  GemmCut merged;           // of a batch above 1 as batch * m rows; 0 rows: never
+  std::size_t scratch = 0;  // bytes for one worker
+  GemmGpuCut gpu, gpu_merged;  // the same on a GPU, where `rows` and `columns` are those of a tile
 };
 
 struct PlanData {

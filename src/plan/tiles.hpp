@@ -30,6 +30,8 @@ inline constexpr int kMaxSplits = 64;
 
 // To start the work of a thread costs some microseconds, which does not pay for less than this many flop.
 inline constexpr double kFlopPerThread = 1e6;
+// The same in bytes, where they are all of the work.
+inline constexpr double kBytesPerThread = 1 << 18;
 
 // GPU: up to this many query rows per K/V head a variant of kind few runs, which has one warp per CTA. In decode it is
 // 1.6 to 2.3 times as fast as tiles of 128 rows.

@@ -99,13 +99,19 @@ double gemm_flops(const Gemm& g) {
          static_cast<double>(g.k);
 }
 
-double gemm_bytes(const Gemm& g) {
-  const double element = static_cast<double>(size_of(g.dtype)), of_d = static_cast<double>(size_of(dtype_of_d(g)));
-  const double m = static_cast<double>(g.m), n = static_cast<double>(g.n), b_rows = static_cast<double>(rows_of_b(g));
-  const double read = g.alpha != 0 ? (m + b_rows) * static_cast<double>(g.k) * element : 0;
-  const double c = g.beta != 0 ? static_cast<double>(size_of(dtype_of_c(g))) : 0;
-  const double written = m * n * (of_d + c + (g.residual ? of_d : 0));
-  return static_cast<double>(g.batch) * (read + written);
+double gemm_bytes_like_d(const Gemm& g) {
+  const auto of_d = static_cast<double>(size_of(dtype_of_d(g)));
+  const double of_c = g.beta != 0 ? static_cast<double>(size_of(dtype_of_c(g))) : 0;
+  const double elements = static_cast<double>(g.batch) * static_cast<double>(g.m) * static_cast<double>(g.n);
+  return elements * (of_d + of_c + (g.residual ? of_d : 0));
+}
+
+double gemm_bytes(const Gemm& g, bool shared_b) {
+  const double rows_of_a = static_cast<double>(g.batch) * static_cast<double>(g.m);
+  const double rows =
+      static_cast<double>(shared_b ? std::min<std::int64_t>(g.batch, 1) : g.batch) * static_cast<double>(rows_of_b(g));
+  const double row = g.alpha != 0 ? static_cast<double>(g.k) * static_cast<double>(size_of(g.dtype)) : 0;
+  return (rows_of_a + rows) * row + gemm_bytes_like_d(g);
 }
 
 }  // namespace falchion

@@ -25,7 +25,9 @@ double linear_attention_bytes(const LinearAttention& problem, Pass pass);
 
 /// 2 m n k flop for each entry of the batch, with swiglu twice that; what follows the sums is not counted.
 double gemm_flops(const Gemm& problem);
-/// a, b (each entry of the batch its own), d and what else is there, each moved once.
-double gemm_bytes(const Gemm& problem);
+/// a, b, d and what else is there, each moved once. shared_b: the batch shares one b; else each entry has its own.
+double gemm_bytes(const Gemm& problem, bool shared_b = false);
+/// Of them what has the shape of d: d itself, c, residual.
+double gemm_bytes_like_d(const Gemm& problem);
 
 }  // namespace falchion

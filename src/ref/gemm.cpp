@@ -12,19 +12,6 @@ namespace {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
-/// Of swiglu it is the gate's.
-double activated(Activation activation, double x) {
-  switch (activation) {
-    case Activation::none: return x;
-    case Activation::relu: return x < 0 ? 0 : x;  // NaN stays
-    case Activation::gelu_tanh: return x * sigmoid(2 * std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x));
-    case Activation::gelu_erf: return x * std::erfc(-x / std::numbers::sqrt2) / 2;
-    case Activation::silu:
-    case Activation::swiglu: return x * sigmoid(x);
-  }
-  return x;
-}
-
 /// Column `column` of A's row: the sum over k in order, and what is added to it. With swiglu columns n to 2 n are those
 /// of "up".
 double z_of(const Gemm& g, const GemmOperands& x, std::int64_t b, std::int64_t i, std::int64_t column) {
@@ -42,6 +29,18 @@ double z_of(const Gemm& g, const GemmOperands& x, std::int64_t b, std::int64_t i
 }
 
 }  // namespace
+
+double activated(Activation activation, double x) {
+  switch (activation) {
+    case Activation::none: return x;
+    case Activation::relu: return x < 0 ? 0 : x;  // NaN stays
+    case Activation::gelu_tanh: return x * sigmoid(2 * std::sqrt(2 / std::numbers::pi) * (x + 0.044715 * x * x * x));
+    case Activation::gelu_erf: return x * std::erfc(-x / std::numbers::sqrt2) / 2;
+    case Activation::silu:
+    case Activation::swiglu: return x * sigmoid(x);
+  }
+  return x;
+}
 
 void gemm(const Gemm& g, const GemmOperands& x) noexcept {
   const std::int64_t n1 = x.d.shape[3];

@@ -12,7 +12,7 @@
 namespace falchion::tools {
 
 double flop_count(const Gemm& g) { return gemm_flops(g); }
-double byte_count(const Gemm& g) { return gemm_bytes(g); }
+double byte_count(const Gemm& g) { return gemm_bytes(g, true); }
 
 std::string size_name(const Gemm& g) {
   const std::string batch = g.batch == 1 ? "" : fmt::format("b{} ", g.batch);

@@ -13,7 +13,7 @@
 namespace falchion::tools {
 
 double flop_count(const Gemm& problem);  // 2 m n k for each entry of the batch, with swiglu twice that
-double byte_count(const Gemm& problem);  // each tensor once
+double byte_count(const Gemm& problem);  // each tensor once; the batch shares b
 
 std::string size_name(const Gemm& problem);     // "m16 n4096 k4096", with the batch where it is not 1
 std::string feature_name(const Gemm& problem);  // "gemm", "gemm gelu_tanh bias-n"

@@ -48,13 +48,13 @@ void require_here(Backend backend) {
                        backend == Backend::sm90 ? "sm_90 alone" : "sm_80 and newer"));
 }
 
-std::vector<Path> usable_gpu_paths(DType dtype) {
+std::vector<Path> usable_gpu_paths(DType dtype, const char* operation) {
   std::vector<Path> out;
   const int sm = cuda::current_device().sm;
   for (const Backend backend : {Backend::sm90, Backend::sm80}) {
     const bool fits = backend == Backend::sm90 ? sm == 90 : sm >= 80;
     for (const Variant& v : variants()) {
-      if (!fits || v.backend != backend || v.dtype != dtype || !v.is("attention_forward")) continue;
+      if (!fits || v.backend != backend || v.dtype != dtype || !v.is(operation)) continue;
       out.push_back({backend, ""});
       break;
     }
@@ -62,12 +62,12 @@ std::vector<Path> usable_gpu_paths(DType dtype) {
   return out;
 }
 
-std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated) {
+std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated, const char* operation) {
   std::vector<Path> out;
   for (const auto& level : cpu::cpu_levels()) {
     if (!level.usable || (!with_emulated && same(level.name, "amx_emulated"))) continue;
     for (const Variant& v : variants()) {
-      if (v.kernel_as<cpu::AttentionKernel>() == nullptr || v.dtype != dtype || !same(v.level, level.name)) continue;
+      if (v.backend != Backend::cpu || !v.is(operation) || v.dtype != dtype || !same(v.level, level.name)) continue;
       out.push_back({Backend::cpu, level.name});
       break;
     }
@@ -93,7 +93,6 @@ std::string limiting_unit(const Plan& plan) {
   if (level == "amx_emulated") return "avx512";
   // Linear attention leaves the tiles where its products are those of f32 (cpu/linear_attention_backward.hpp).
   const PlanData& data = *plan.data();
-  if (data.is<GemmPlan>() && level == "amx" && data.gemm().problem.dtype != DType::bf16) return "avx512";
   if (!data.is<LinearPlan>()) return level;
   const LinearAttention& problem = data.linear().problem;
   const bool exact = problem.dtype == DType::f32 || (data.pass == Pass::backward && problem.decay != Decay::none);

@@ -20,15 +20,17 @@ struct Path {
   Target target(int threads) const;  // may throw UsageError
 };
 
-/// Each usable CPU level that has a variant for the dtype, the fastest first, and then ref when it is wanted. The
-/// emulated AMX level is slow and exists for tests, so it is included only on request.
-std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated);
+/// Each usable CPU level that has a variant of the operation for the dtype, the fastest first, and then ref when it is
+/// wanted. The emulated AMX level is slow and exists for tests, so it is included only on request.
+std::vector<Path> usable_paths(DType dtype, bool with_ref, bool with_emulated,
+                               const char* operation = "attention_forward");
 
 /// Throws UsageError with the reason where a back end that was asked for by name cannot run here at all.
 void require_here(Backend backend);
 
-/// The GPU back ends that have a variant for the dtype and run on the device that is here; empty if there are none.
-std::vector<Path> usable_gpu_paths(DType dtype);
+/// The GPU back ends that have a variant of the operation for the dtype and run on the device that is here; empty if
+/// there are none.
+std::vector<Path> usable_gpu_paths(DType dtype, const char* operation = "attention_forward");
 
 /// What a plan chose: "cpu" and "amx"; the level is empty for ref.
 std::string plan_backend(const Plan& plan);

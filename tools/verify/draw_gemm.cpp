@@ -43,7 +43,7 @@ void draw_sizes(Dice* dice, Problem* p) {
 void draw_features(Dice* dice, Problem* p) {
   using enum Activation;
   Gemm& g = p->gemm;
-  if (g.dtype != DType::f32 && dice->chance(0.3)) g.dtype_d = DType::f32;
+  if (g.dtype != DType::f32 && dice->chance(0.5)) g.dtype_d = DType::f32;  // in 16 bits D hides most errors of a sum
   if (g.dtype != DType::f32 && dice->chance(0.3)) g.dtype_c = dice->pick({DType::f32, g.dtype});
   if (dice->chance(0.3)) g.alpha = dice->pick({-1.F, 0.125F, 0.3F, 0.F});
   g.activation = dice->pick({none, none, none, none, relu, gelu_tanh, gelu_erf, silu, swiglu, swiglu});
@@ -56,7 +56,9 @@ void draw_features(Dice* dice, Problem* p) {
   if (dice->chance(0.1)) p->data.q = dice->pick({0.01F, 10.F});
   if (dice->chance(0.1)) p->data.shape = "ones";
   if (dice->chance(0.05))
-    p->data.plant.emplace_back(dice->pick<const char*>({"nan_a", "nan_b", "nan_c", "inf_a", "inf_b", "inf_c"}));
+    p->data.plant.emplace_back(
+        dice->pick<const char*>({"nan_a", "nan_b", "nan_c", "nan_residual", "nan_bias_n", "nan_bias_m", "inf_a",
+                                 "inf_b", "inf_c", "inf_residual", "inf_bias_n", "inf_bias_m"}));
 }
 
 void draw_storages(Dice* dice, Problem* p) {

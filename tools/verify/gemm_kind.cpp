@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "kind.hpp"
+#include "plan/gemm.hpp"
 #include "problem_limits.hpp"
 #include "shrink_steps.hpp"
 #include "tool.hpp"
@@ -13,13 +14,15 @@ namespace {
 // The values that a key of a problem's text may have.
 constexpr std::string_view kOperands[] = {"a", "b", "c", "d", "residual", "bias_n", "bias_m"};
 constexpr std::string_view kScores[] = {"normal", "ones"};
-constexpr std::string_view kPlants[] = {"nan_a", "nan_b", "nan_c", "inf_a", "inf_b", "inf_c"};
+constexpr std::string_view kPlants[] = {"nan_a",      "nan_b",        "nan_c",        "inf_a",
+                                        "inf_b",      "inf_c",        "nan_residual", "nan_bias_n",
+                                        "nan_bias_m", "inf_residual", "inf_bias_n",   "inf_bias_m"};
 
 void tidy_gemm(Problem* p) {
   const Gemm& g = p->gemm;
   if (g.k % p->k2 != 0) p->k2 = 1;
   if (g.n % p->n2 != 0) p->n2 = 1;
-  const bool over_c = g.beta != 0 && (g.dtype_c == DType::as_q || g.dtype_c == g.dtype_d);
+  const bool over_c = g.beta != 0 && dtype_of_c(g) == dtype_of_d(g);
   if (!over_c && !g.residual) p->in_place = false;
   if (!g.bias_n && !g.bias_m) p->bias_dtype = DType::f32;
 }

@@ -17,12 +17,12 @@ namespace {
 std::vector<Path> chosen_paths(const Grid& grid, Op op, DType dtype) {
   const Backend backend = parse_backend(grid.where.backend);
   if (!grid.where.level.empty()) return {{Backend::cpu, grid.where.level}};
+  const char* operation = entry_of(op).operation;
   std::vector<Path> out;
-  if (backend == Backend::best) out = usable_gpu_paths(dtype);
+  if (backend == Backend::best) out = usable_gpu_paths(dtype, operation);
   if (backend == Backend::best || backend == Backend::cpu)
-    for (const Path& path : usable_paths(dtype, backend == Backend::best, true)) out.push_back(path);
+    for (const Path& path : usable_paths(dtype, backend == Backend::best, true, operation)) out.push_back(path);
   if (out.empty()) return {{backend, ""}};
-  std::erase_if(out, [&](const Path& path) { return !storm::has_variant(path, op, dtype); });
   return out;
 }
 

@@ -25,8 +25,7 @@ bool is_not_built_yet(const Problem& p) {
 }
 
 void add_cpu_levels(Op op, DType dtype, std::vector<Path>* out) {
-  for (const Path& path : usable_paths(dtype, false, true))
-    if (has_variant(path, op, dtype)) out->push_back(path);
+  for (const Path& path : usable_paths(dtype, false, true, entry_of(op).operation)) out->push_back(path);
 }
 
 }  // namespace
