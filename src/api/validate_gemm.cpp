@@ -54,11 +54,12 @@ OperandList operands_of(const Gemm& g, const GemmOperands& x) {
   const auto shared = [&](const Tensor& tensor) { return tensor.shape[0] == 1 ? 1 : g.batch; };
   const Shape d{g.batch, g.m, x.d.shape[2], x.d.shape[3]};
   OperandList list{"Gemm"};
-  list.add({.name = "a", .x = &x.a, .dtype = g.dtype, .shape = {g.batch, g.m, kAnyExtent, kAnyExtent}});
+  list.add({.name = "a", .x = &x.a, .dtype = g.dtype, .shape = {g.batch, g.m, kAnyExtent, kAnyExtent}, .moved = true});
   list.add({.name = "b",
             .x = &x.b,
             .dtype = g.dtype,
             .shape = {shared(x.b), b_rows, x.a.shape[2], x.a.shape[3]},
+            .moved = true,
             .like = "a"});
   if (g.beta != 0) list.add({.name = "c", .x = &x.c, .dtype = dtype_of_c(g), .shape = d, .like = "d"});
   list.add({.name = "residual",

@@ -8,21 +8,19 @@
 
 namespace falchion::gpu {
 
-/// Tiles that run at the same time should share their rows of A and of B in the L2. So they are numbered in bands of so
-/// many tiles down, column after column: 264 CTAs then have some 16 x 16 tiles, which read a third of what 3 rows of 88
-/// would.
-inline constexpr std::int64_t kGemmBand = 16;
-
 struct GemmTile {
   std::int64_t batch = 0, split = 0;
   std::int64_t row0 = 0, column0 = 0;  // of D; with swiglu a tile has half as many columns of D as rows of B
   std::int64_t k0 = 0, k1 = 0;         // the part of k
 
-  /// The tile number `id` of tiles_m * tiles_n * batch * splits, whose rows and columns (of D) are these.
+  /// The tile number `id` of tiles_m * tiles_n * batch * splits, whose rows and columns (of D) are these. Tiles that run at
+  /// the same time should share their rows of A and of B in the L2, so they are numbered in bands of kBand tiles down,
+  /// column after column. 264 tiles then are some 16 x 16, which read a third of what 3 rows of 88 would.
+  template <std::int64_t kBand>
   static FALCHION_HD constexpr GemmTile of(const GemmArgs& a, std::int64_t id, int rows, int columns) {
     const std::int64_t tiles = a.tiles_m * a.tiles_n, in = id % tiles, outer = id / tiles;
-    const std::int64_t band = in / (kGemmBand * a.tiles_n), first = band * kGemmBand;
-    const std::int64_t height = a.tiles_m - first < kGemmBand ? a.tiles_m - first : kGemmBand;
+    const std::int64_t band = in / (kBand * a.tiles_n), first = band * kBand;
+    const std::int64_t height = a.tiles_m - first < kBand ? a.tiles_m - first : kBand;
     const std::int64_t in_band = in - first * a.tiles_n;
     GemmTile t;
     t.batch = outer % a.batch;

@@ -23,6 +23,7 @@
 #include "sm90/attention_backward_tiles.hpp"
 #include "sm90/attention_backward_wide_tiles.hpp"
 #include "sm90/attention_tiles.hpp"
+#include "sm90/gemm_tiles.hpp"
 #include "sm90/linear_attention_tiles.hpp"
 #include "sm90/linear_attention_workspace.hpp"
 
@@ -122,7 +123,8 @@ struct gemm {
   using CpuKernel = cpu::GemmKernel;
   using GpuKernel = gpu::GemmKernel;
 
-  static constexpr gpu::GemmFacts facts(Backend, std::string_view, DType dtype, int) {
+  static constexpr gpu::GemmFacts facts(Backend backend, std::string_view, DType dtype, int) {
+    if (backend == Backend::sm90) return sm90::gemm_facts(sm90::GemmKind::wide);
     return sm80::gemm_facts(dtype == DType::f32 ? Products::bits32 : Products::bits16);
   }
 };

@@ -3,6 +3,7 @@
 #include "plan/gemm_gpu.hpp"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "cuda/runtime.hpp"
@@ -29,29 +30,35 @@ double partial_bytes(const Gemm& g, int splits) {
          static_cast<double>(gemm_pitch(g));
 }
 
+/// The flop of an SM in a microsecond.
+double rate_of(const Gemm& g, const Variant& variant) {
+  if (variant.backend == Backend::sm90) return tiles::kGemmFlopSm90;
+  return g.dtype == DType::f32 ? tiles::kGemmFlopF32 : tiles::kGemmFlop;
+}
+
 /// About how many microseconds the tiles take in so many parts, with what it takes to add the parts up. CTAs that have an
 /// SM for themselves compute a block of k in less time than those that share it.
-double microseconds(const Gemm& g, const gpu::GemmFacts& facts, std::int64_t items, int sms, int splits) {
-  const double flop = 2.0 * facts.rows * facts.columns * facts.depth;
-  const double rate = g.dtype == DType::f32 ? tiles::kGemmFlopF32 : tiles::kGemmFlop;  // of an SM, a microsecond
-  const std::int64_t ctas = items * splits;
-  const bool alone = ctas <= sms;
-  const double shared_block = facts.ctas * flop / rate;
-  const double block = alone ? tiles::kGemmAlone * shared_block : shared_block;
-  const auto waves = static_cast<double>(alone ? 1 : ceil_div(ctas, std::int64_t{sms} * facts.ctas));
+double microseconds(const Gemm& g, const Variant& variant, std::int64_t items, int sms, int splits) {
+  const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
+  const double flop = 2.0 * facts.rows / facts.cluster * facts.columns * facts.depth;  // of a CTA
+  const std::int64_t ctas = items * splits * facts.cluster;
+  const bool alone = ctas <= sms && facts.ctas > 1;
+  const double block = (alone ? tiles::kGemmAlone : 1) * facts.ctas * flop / rate_of(g, variant);
+  const auto waves = static_cast<double>(ceil_div(ctas, alone ? sms : std::int64_t{sms} * facts.ctas));
   const auto blocks = static_cast<double>(ceil_div(blocks_of_k(g, facts), splits));
   const double after = splits > 1 ? tiles::kGemmCombine + 2 * partial_bytes(g, splits) / tiles::kGemmPartialRate : 0;
   return waves * (tiles::kGemmTile + blocks * block) + after;
 }
 
 /// The parts of k with which everything ends soonest.
-int choose_splits(const Gemm& g, const gpu::GemmFacts& facts, std::int64_t items, int sms) {
+int choose_splits(const Gemm& g, const Variant& variant, std::int64_t items, int sms) {
+  const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
   const std::int64_t most = std::clamp<std::int64_t>(blocks_of_k(g, facts) / tiles::kGemmLeastBlocks, 1,
                                                      tiles::kMaxSplits);
   int best = 1;
-  double best_time = microseconds(g, facts, items, sms, 1);
+  double best_time = microseconds(g, variant, items, sms, 1);
   for (int splits = 2; splits <= most; ++splits) {
-    const double time = microseconds(g, facts, items, sms, splits);
+    const double time = microseconds(g, variant, items, sms, splits);
     if (time >= best_time) continue;
     best = splits;
     best_time = time;
@@ -61,17 +68,21 @@ int choose_splits(const Gemm& g, const gpu::GemmFacts& facts, std::int64_t items
 
 /// Whole blocks of k, all parts of the same length but the last. So fewer parts may be enough. No tile: the grid would be
 /// too large.
-GemmGpuCut cut(const Gemm& g, const gpu::GemmFacts& facts, const cuda::Device& device) {
+GemmGpuCut cut(const Gemm& g, const Variant& variant, const cuda::Device& device) {
+  const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
   GemmGpuCut out;
   const std::int64_t tiles_m = ceil_div(g.m, facts.rows), tiles_n = ceil_div(rows_of_b(g), facts.columns);
   const double items = static_cast<double>(g.batch) * static_cast<double>(tiles_m) * static_cast<double>(tiles_n);
   if (items > INT32_MAX) return out;
   out.items = g.batch * tiles_m * tiles_n;
-  const int splits = items * tiles::kMaxSplits <= INT32_MAX ? choose_splits(g, facts, out.items, device.sms) : 1;
+  const int splits = items * tiles::kMaxSplits <= INT32_MAX ? choose_splits(g, variant, out.items, device.sms) : 1;
   const std::int64_t blocks = blocks_of_k(g, facts), each = std::max<std::int64_t>(ceil_div(blocks, splits), 1);
   out.depth = each * facts.depth;
   out.splits = static_cast<int>(std::max<std::int64_t>(ceil_div(blocks, each), 1));
-  out.early = device.sm >= 90 && out.items * out.splits >= 2 * std::int64_t{device.sms} * facts.ctas;
+  // A grid of which several CTAs share an SM would crowd on the SMs that are free first, if it were started early.
+  const bool fills = out.items * out.splits >= 2 * std::int64_t{device.sms} * facts.ctas;
+  out.early = device.sm >= 90 && (facts.ctas == 1 || fills);
+  out.microseconds = microseconds(g, variant, out.items, device.sms, out.splits);
   return out;
 }
 
@@ -83,8 +94,8 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   if (g.batch == 0 || g.m == 0 || g.n == 0) return {};
   gemm.rows = facts.rows;
   gemm.columns = g.activation == Activation::swiglu ? facts.columns / 2 : facts.columns;
-  gemm.gpu = cut(g, facts, device);
-  if (g.batch > 1) gemm.gpu_merged = cut(merged(g), facts, device);
+  gemm.gpu = cut(g, *plan->variant, device);
+  if (g.batch > 1) gemm.gpu_merged = cut(merged(g), *plan->variant, device);
   if (gemm.gpu.items == 0) {
     return {Code::unsupported, text("batch = ", g.batch, ": the tiles of d, ", gemm.rows, " x ", gemm.columns,
                                     " each, are over the grid's limit of ", INT32_MAX)};
@@ -101,18 +112,48 @@ std::int64_t gemm_pitch(const Gemm& g) {
   return ceil_div(g.n, 4) * 4 * (g.activation == Activation::swiglu ? 2 : 1);
 }
 
+namespace {
+
+/// The first listed variant of sm80 of that kind and of the problem's type.
+const Variant* tile_of_sm80(const Gemm& g) {
+  for (const Variant& listed : listed_variants()) {
+    if (listed.is("gemm") && same(listed.level, "tile") && listed.dtype == g.dtype) return &listed;
+  }
+  return nullptr;
+}
+
+/// Hopper's tiles are large. Where they leave much of the device idle, or much of each tile is outside of d, the smaller
+/// ones of sm80 are faster.
+std::string why_not(const Variant& listed, const Gemm& g, const cuda::Device& device, bool named) {
+  const Variant* other = tile_of_sm80(g);
+  if (listed.backend != Backend::sm90 || named || other == nullptr) return "";
+  const GemmGpuCut own = cut(g, listed, device), smaller = cut(g, *other, device);
+  if (own.items == 0 || own.microseconds <= smaller.microseconds) return "";
+  const gpu::GemmFacts& facts = listed.facts_as<gpu::GemmFacts>();
+  return text(own.items * own.splits * facts.cluster, " CTAs for ", device.sms, " SMs, ", std::min<std::int64_t>(g.m, facts.rows),
+              " of ", facts.rows, " rows used: some ", std::llround(own.microseconds), " us, and tiles of sm80 ",
+              std::llround(smaller.microseconds), " us");
+}
+
+}  // namespace
+
 Status plan_gemm_gpu(Backend backend, PlanData* plan) {
   cuda::Device device;
   if (Status status = device_for(backend, plan, &device); !status) return status;
+  const Gemm& g = plan->gemm().problem;
+  const bool named = plan->target.backend == backend;
+  const auto any = [](const Variant&) { return std::string(); };
   const GpuWish wish{.d = 0,
                      .concerns = [](const Variant&) { return true; },
-                     .why_not = [](const Variant&) { return std::string(); }};
+                     .why_not = [&](const Variant& listed) { return why_not(listed, g, device, named); }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
-  GpuWish for_unaligned = wish;
-  for_unaligned.concerns = [](const Variant& listed) { return same(listed.level, "general"); };
-  plan->gpu.unaligned = same(plan->variant->level, "general")
-                            ? plan->variant
-                            : other_gpu_variant(Backend::sm80, device, for_unaligned, *plan);
+  const auto of_kind = [&](const char* kind) {
+    if (same(plan->variant->level, kind)) return plan->variant;
+    const GpuWish other{.d = 0, .concerns = [kind](const Variant& v) { return same(v.level, kind); }, .why_not = any};
+    return other_gpu_variant(Backend::sm80, device, other, *plan);
+  };
+  plan->gpu.unaligned = of_kind("general");
+  plan->gemm().strided = backend == Backend::sm90 ? of_kind("tile") : plan->variant;
   return decide_grid(device, plan);
 }
 

@@ -42,6 +42,35 @@ bool moves_four(const View& x, const GemmCall& call, std::int64_t size) {
          (call.n1 >= call.n || is_multiple(x.stride[2], 4));
 }
 
+/// Can TMA follow the operand? It takes boxes of 64 of k1.
+bool fits_tma(const View& x, Major major, std::int64_t rows, const GemmCall& call, std::int64_t size) {
+  const std::int64_t most = (std::int64_t{1} << 40) / size - 1;
+  const auto fits = [&](std::int64_t stride, std::int64_t extent, std::int64_t least) {
+    return extent <= 1 || (stride >= least && stride <= most);
+  };
+  const std::int64_t k2 = call.k1 < call.k ? call.k / call.k1 : 1;
+  const bool whole = k2 == 1 || call.k1 % 64 == 0;
+  const bool along_k = major == Major::k && fits(x.stride[1], rows, call.k1) && fits(x.stride[2], k2, call.k1);
+  const bool along_rows = major == Major::rows && fits(x.stride[3], call.k1, rows) && fits(x.stride[2], k2, rows);
+  // The last tile of rows begins below rows and may reach 2^9 further; coordinates have 31 bits.
+  return whole && rows < INT32_MAX - 512 && (along_k || along_rows) &&
+         (x.stride[0] == 0 || fits(x.stride[0], call.batch, 1));
+}
+
+/// Is d nothing but alpha times the sums, of the type of a, and can TMA store it in boxes of 64 columns?
+bool d_fits_boxes(const Gemm& g, const GemmCall& call) {
+  const View& d = call.d;
+  const bool plain = g.beta == 0 && !g.bias_n && !g.bias_m && !g.residual && g.activation == Activation::none;
+  const bool cut = call.n1 < call.n;
+  if (!plain || size_of(dtype_of_d(g)) != 2 || (cut && call.n1 % 64 != 0)) return false;
+  View turned = d;
+  if (!cut) turned.stride[2] = 0;
+  GemmCall as_k = call;  // d seen as an operand whose k is n
+  as_k.k = call.n;
+  as_k.k1 = call.n1;
+  return major_of(turned, call.n, call.n1, 0, 2) == Major::k && fits_tma(turned, Major::k, call.m, as_k, 2);
+}
+
 /// The call, with what is known of how its operands lie. Returns whether it is that of merged(problem).
 bool set_gpu_call(const Gemm& g, const GemmOperands& x, gpu::GemmArgs* args) {
   const bool one_matrix = set_call(g, x, args);
@@ -60,10 +89,15 @@ bool set_gpu_call(const Gemm& g, const GemmOperands& x, gpu::GemmArgs* args) {
 }  // namespace
 
 GpuChoice gpu_variant(const PlanData& plan, const GemmOperands& x) noexcept {
+  const Gemm& g = plan.gemm().problem;
   gpu::GemmArgs args;
-  set_gpu_call(plan.gemm().problem, x, &args);
-  const bool aligned = args.k == 0 || (args.a_major != Major::neither && args.b_major != Major::neither);
-  return {aligned ? plan.variant : plan.gpu.unaligned, aligned};
+  set_gpu_call(g, x, &args);
+  if (args.k == 0) return {plan.variant, true};
+  if (args.a_major == Major::neither || args.b_major == Major::neither) return {plan.gpu.unaligned, false};
+  const std::int64_t size = size_of(g.dtype);
+  const bool fits = plan.backend != Backend::sm90 || (fits_tma(args.a, args.a_major, args.m, args, size) &&
+                                                      fits_tma(args.b, args.b_major, rows_of_b(g), args, size));
+  return {fits ? plan.variant : plan.gemm().strided, true};
 }
 
 gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Variant& variant, const GemmOperands& x,
@@ -79,6 +113,8 @@ gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Variant& variant, con
   args.depth = cut.depth;
   args.early = cut.early;
   args.pitch = gemm_pitch(g);
+  args.walkers = plan.gpu.sms / facts.cluster;
+  args.d_boxes = cut.splits == 1 && d_fits_boxes(g, args);
   args.partials = static_cast<float*>(workspace);
   return args;
 }

@@ -132,6 +132,7 @@ struct GemmGpuCut {
   int splits = 1;          // parts that k is cut into
   std::int64_t depth = 0;  // of a part
   std::int64_t items = 0;  // tiles of d
+  double microseconds = 0;  // about how long they take together
   bool early = false;      // the kernel may be started before the one before it is done
 };
 
@@ -141,6 +142,7 @@ struct GemmPlan : GemmCut {
   Gemm problem;
   GemmCut merged;           // of a batch above 1 as batch * m rows; 0 rows: never
   std::size_t scratch = 0;  // bytes for one worker
+  const Variant* strided = nullptr;  // sm90: for operands that TMA cannot follow; null: none is built
   GemmGpuCut gpu, gpu_merged;  // the same on a GPU, where `rows` and `columns` are those of a tile
 };
 

@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(GemmConfig<Element>::kThreads, GemmConfig<Elem
   let_next_kernel_start();
   wait_for_earlier_kernels();
   const bool pairs = a.activation == GemmActivation::swiglu;
-  const GemmTile t = GemmTile::of(a, blockIdx.x, Config::kRows, pairs ? Config::kColumns / 2 : Config::kColumns);
+  const GemmTile t = GemmTile::of<16>(a, blockIdx.x, Config::kRows, pairs ? Config::kColumns / 2 : Config::kColumns);
   const std::uint32_t shared = cute::cast_smem_ptr_to_uint(memory);
 
   std::conditional_t<sizeof(Element) == 4, FmaSums<Config>, MmaSums<Config>> sums;

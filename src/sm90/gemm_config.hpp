@@ -1,0 +1,61 @@
+// src/sm90/gemm_config.hpp: tiles, layouts, barriers and shared memory of Hopper's GEMM kernels.
+#pragma once
+
+#include <cutlass/arch/barrier.h>
+
+#include <cute/atom/mma_atom.hpp>
+#include <cute/atom/mma_traits_sm90_gmma.hpp>
+#include <cute/tensor.hpp>
+
+#include "sm90/gemm_tiles.hpp"
+
+namespace falchion::sm90 {
+
+using bf16 = cutlass::bfloat16_t;
+using f16 = cutlass::half_t;
+using gpu::Major;
+
+/// A stage has one block of k of A and of B. A box of TMA is 64 elements wide, 128 bytes. Where an operand lies along k, a
+/// tile is one box of all its rows; where it lies along its rows, it is boxes of 64 rows with a line for each k. The
+/// 16-byte chunk c of line l lies at c ^ (l % 8), and wgmma reads both without conflicts.
+template <class Element_, Major kMajorA_, Major kMajorB_, GemmKind kind>
+struct GemmConfig {
+  using Element = Element_;
+  static constexpr Major kMajorA = kMajorA_, kMajorB = kMajorB_;
+  static constexpr GemmTiles kTile = gemm_tiles(kind);
+  static constexpr int kRows = kTile.rows, kColumns = kTile.columns, kDepth = kTile.depth;
+  static constexpr int kStages = kTile.stages, kCluster = kTile.cluster;
+  static constexpr int kConsumers = kTile.consumers(), kThreads = 128 * (kConsumers + 1);
+  static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
+  static_assert(kDepth == 64 && kColumns % (64 * kCluster) == 0);
+
+  template <Major kMajor>
+  static constexpr auto kGmma = kMajor == Major::k ? cute::GMMA::Major::K : cute::GMMA::Major::MN;
+  template <Major kMajor>
+  using Atom = std::conditional_t<kMajor == Major::k, cute::GMMA::Layout_K_SW128_Atom<Element>,
+                                  cute::GMMA::Layout_MN_SW128_Atom<Element>>;
+  template <Major kMajor, int kLines>
+  using Layout = decltype(cute::tile_to_shape(
+      Atom<kMajor>{}, cute::Shape<cute::Int<kLines>, cute::Int<kDepth>, cute::Int<kStages>>{},
+      std::conditional_t<kMajor == Major::k, cute::Step<cute::_1, cute::_2, cute::_3>,
+                         cute::Step<cute::_2, cute::_1, cute::_3>>{}));
+  using LayoutA = Layout<kMajorA, kRows>;     // (M, K, stages)
+  using LayoutB = Layout<kMajorB, kColumns>;  // (N, K, stages)
+  using Mma = decltype(cute::make_tiled_mma(
+      cute::GMMA::ss_op_selector<Element, Element, float, cute::Shape<cute::Int<kRows>, cute::Int<kColumns>, cute::_64>,
+                                 kGmma<kMajorA>, kGmma<kMajorB>>(),
+      cute::Layout<cute::Shape<cute::Int<kConsumers>, cute::_1, cute::_1>>{}));
+
+  struct Shared {
+    alignas(1024) Element a[kStages][kRows * kDepth];
+    alignas(1024) Element b[kStages][kColumns * kDepth];
+    alignas(1024) unsigned char out[4 * kConsumers][GemmTiles::kOutBytes];
+    // full: the bytes have come. empty: each consumer warpgroup of each CTA of the cluster has read them.
+    cutlass::arch::ClusterTransactionBarrier full[kStages];
+    cutlass::arch::ClusterBarrier empty[kStages];
+  };
+  static constexpr int kSharedBytes = static_cast<int>(sizeof(Shared));
+  static_assert(kSharedBytes == kTile.shared_bytes());
+};
+
+}  // namespace falchion::sm90
