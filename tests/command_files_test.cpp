@@ -29,7 +29,7 @@ TEST_F(CommandLines, FilesThatCannotBeReadAreNamed) {
       {"roofline --points folder", "--points: folder: is a directory"},
       {"roofline --points cut.json", "--points: cut.json: is no JSON: at byte 11"},
       {"roofline --points words.json", R"(--points: words.json: rows\[0\].name = 3 is not a text)"},
-      {"roofline --points list.json", "--points: list.json: has no measured attention"},
+      {"roofline --points list.json", "--points: list.json: has no measurements"},
   };
   expect_refusals(table);
   for (const auto& [arguments, says] : table) {

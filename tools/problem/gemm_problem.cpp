@@ -3,16 +3,32 @@
 
 #include <fmt/core.h>
 
+#include <algorithm>
+
 #include "plan/explain.hpp"
 #include "plan/gemm.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
 #include "problem/problem_options.hpp"
+#include "tool.hpp"
 
 namespace falchion::tools {
 
 double flop_count(const Gemm& g) { return gemm_flops(g); }
 double byte_count(const Gemm& g) { return gemm_bytes(g, true); }
+
+std::vector<std::string> activation_names() {
+  std::vector<std::string> out;
+  for (int i = 0; i <= static_cast<int>(Activation::swiglu); ++i) out.emplace_back(name(static_cast<Activation>(i)));
+  return out;
+}
+
+Activation parse_activation(const std::string& text) {
+  const auto names = activation_names();
+  const auto found = std::find(names.begin(), names.end(), text);
+  if (found == names.end()) throw UsageError{fmt::format("--activation: \"{}\" is none", text)};
+  return static_cast<Activation>(found - names.begin());
+}
 
 std::string size_name(const Gemm& g) {
   const std::string batch = g.batch == 1 ? "" : fmt::format("b{} ", g.batch);
@@ -41,8 +57,7 @@ void GemmOptions::add_to(Command& command) {
   command.list("--m", &m, "Rows of a");
   command.list("--n", &n, "Columns of d");
   command.list("--k", &k, "What is summed over");
-  command.choice("--activation", &activation, {"none", "relu", "gelu_tanh", "gelu_erf", "silu", "swiglu"},
-                 "What the sums go through");
+  command.choice("--activation", &activation, activation_names(), "What the sums go through");
   command.flag("--bias-n", &bias_n, "With a bias of each column");
   command.flag("--residual", &residual, "With a residual that is added last");
   command.flag("--d-f32", &d_f32, "d in f32, whatever the type of a");
@@ -59,8 +74,7 @@ std::vector<Gemm> GemmOptions::expand(const std::vector<std::string>& dtypes) co
         for (const std::int64_t columns : or_else(n, 1024))
           for (const std::int64_t depth : or_else(k, 1024)) {
             Gemm g{.dtype = parse_dtype(dtype), .batch = entries, .m = rows, .n = columns, .k = depth};
-            for (int i = 0; i <= static_cast<int>(Activation::swiglu); ++i)
-              if (activation == name(static_cast<Activation>(i))) g.activation = static_cast<Activation>(i);
+            g.activation = parse_activation(activation);
             g.bias_n = bias_n;
             g.residual = residual;
             if (d_f32) g.dtype_d = DType::f32;
@@ -73,20 +87,26 @@ GemmOperands GemmInstance::operands() const {
   GemmOperands x;
   x.a = a.view;
   x.b = b.view;
+  x.c = c.view;
   x.d = d.view;
   x.residual = residual.view;
   x.bias_n = bias_n.view;
+  x.bias_m = bias_m.view;
   return x;
 }
 
-GemmInstance make_gemm_instance(const Gemm& g, std::uint64_t seed) {
+GemmInstance make_gemm_instance(const Gemm& g, std::uint64_t seed, const GemmShape& shape) {
   GemmInstance x;
-  const Shape of_d{g.batch, g.m, 1, g.n};
-  x.a = make_random(g.dtype, {g.batch, g.m, 1, g.k}, seed);
-  x.b = make_random(g.dtype, {1, rows_of_b(g), 1, g.k}, seed + 1);
+  x.problem = g;
+  const std::int64_t k1 = g.k / shape.k2, b_rows = rows_of_b(g);
+  const Shape of_d{g.batch, g.m, shape.n2, g.n / shape.n2};
+  x.a = make_random(g.dtype, {g.batch, g.m, shape.k2, k1}, seed);
+  x.b = make_random(g.dtype, {shape.own_b ? g.batch : 1, b_rows, shape.k2, k1}, seed + 1);
   x.d = make_poisoned(dtype_of_d(g), of_d);
   if (g.residual) x.residual = make_random(dtype_of_d(g), of_d, seed + 2);
-  if (g.bias_n) x.bias_n = make_random(g.dtype, {1, 1, 1, rows_of_b(g)}, seed + 3);
+  if (g.bias_n) x.bias_n = make_random(g.dtype, {1, 1, 1, b_rows}, seed + 3);
+  if (g.bias_m) x.bias_m = make_random(g.dtype, {1, g.m, 1, 1}, seed + 4);
+  if (g.beta != 0) x.c = make_random(dtype_of_c(g), of_d, seed + 5);
   return x;
 }
 

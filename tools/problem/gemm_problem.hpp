@@ -15,6 +15,9 @@ namespace falchion::tools {
 double flop_count(const Gemm& problem);  // 2 m n k for each entry of the batch, with swiglu twice that
 double byte_count(const Gemm& problem);  // each tensor once; the batch shares b
 
+std::vector<std::string> activation_names();
+Activation parse_activation(const std::string& name);
+
 std::string size_name(const Gemm& problem);     // "m16 n4096 k4096", with the batch where it is not 1
 std::string feature_name(const Gemm& problem);  // "gemm", "gemm gelu_tanh bias-n"
 std::string problem_name(const Gemm& problem);  // both
@@ -35,11 +38,19 @@ struct GemmOptions {
                                                                 "--activation", "--bias-n", "--residual", "--d-f32"};
 };
 
-/// A GEMM with random normal tensors, and a d that is poisoned with NaN.
+/// What a problem leaves open of its tensors.
+struct GemmShape {
+  std::int64_t k2 = 1, n2 = 1;  // into how many parts k and n are cut
+  bool own_b = false;           // each entry of the batch has its own b; else they share one
+};
+
+/// A GEMM with its tensors; d is poisoned with NaN.
 struct GemmInstance {
-  HostTensor a, b, d, residual, bias_n;
+  Gemm problem;
+  HostTensor a, b, c, d, residual, bias_n, bias_m;
   GemmOperands operands() const;
 };
-GemmInstance make_gemm_instance(const Gemm& problem, std::uint64_t seed);
+/// The tensors are random normal ones.
+GemmInstance make_gemm_instance(const Gemm& problem, std::uint64_t seed, const GemmShape& shape = {});
 
 }  // namespace falchion::tools

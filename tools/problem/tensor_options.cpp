@@ -193,6 +193,13 @@ Instance TensorOptions::load(const FeatureOptions& features) const {
 
 HostTensor TensorOptions::read(const std::string& path) const { return make_view(read_npy_array(path), *this); }
 
+HostTensor TensorOptions::read(const std::string& path,
+                               const std::function<void(std::vector<std::int64_t>* shape)>& change) const {
+  io::Array array = read_npy_array(path);
+  change(&array.shape);
+  return make_view(std::move(array), *this);
+}
+
 HostTensor read_row_numbers(const std::string& path) {
   io::Array array = read_npy_array(path);
   if (array.shape.size() != 3 || array.kind != io::Kind::f32)

@@ -1,7 +1,10 @@
 // tools/problem/tensor_options.hpp: the options that name tensors in files, the same for run, verify and map.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
+#include <vector>
 
 #include "command/file_names.hpp"
 #include "io/safetensors.hpp"
@@ -26,6 +29,8 @@ struct TensorOptions {
   Instance load(const FeatureOptions& features) const;
   /// Another tensor (b, s, h, d) from a .npy file, read as q, k and v are.
   HostTensor read(const std::string& path) const;
+  /// The same of a tensor with other axes, of which change() makes four.
+  HostTensor read(const std::string& path, const std::function<void(std::vector<std::int64_t>* shape)>& change) const;
 };
 
 /// A number for each row, such as the LSE: a .npy file (b, h, s) of f32, as (b, h, s, 1).

@@ -101,9 +101,9 @@ void read_benchmarks(const std::string& path, const JsonValue& benchmarks, std::
     const double flops = row.at("flops").number(), bytes = row.at("bytes_per_second").number();
     const std::string dtype = problem.at("dtype").text(), features = problem.at("features").text();
     const std::string kind = problem.has("s_q") && problem.at("s_q").number() == 1 ? "decode" : features;
-    points->push_back({"falchion " + row.at("run_name").text(),
-                       fmt::format("falchion {} d {} {}", dtype, problem.at("d_qk").number(), kind), flops / bytes,
-                       flops, element_bytes(dtype)});
+    const std::string what = problem.has("d_qk") ? fmt::format("d {} {}", problem.at("d_qk").number(), kind) : features;
+    points->push_back({"falchion " + row.at("run_name").text(), fmt::format("falchion {} {}", dtype, what),
+                       flops / bytes, flops, element_bytes(dtype)});
     check(path, points->back());
   });
 }
@@ -119,7 +119,7 @@ std::vector<Point> read_all(const std::string& path) {
   }
   if (points.empty())
     throw UsageError{
-        fmt::format("{}: has no measured attention: it wants rows[] of bench/compare_torch.py or benchmarks[] of "
+        fmt::format("{}: has no measurements: it wants rows[] of bench/compare_torch.py or benchmarks[] of "
                     "falchion bench --json",
                     path)};
   if (points.size() > kMostPoints)

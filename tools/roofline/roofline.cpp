@@ -118,7 +118,8 @@ struct Report {
 
 Report work_out(const Options& options) {
   Report report;
-  report.mode = parse_op(options.op) == Op::attention_backward ? "backward" : options.mode;
+  const Op op = parse_op(options.op);
+  report.mode = op == Op::attention_backward ? "backward" : op == Op::gemm ? "gemm" : options.mode;
   const bool svg = options.format == "svg";
   if (report.mode.empty() && (options.shapes.given() || svg || !options.points.empty())) report.mode = "prefill";
   if (!report.mode.empty()) report.cases = options.shapes.cases(report.mode);
@@ -186,8 +187,8 @@ std::string svg_of(const Report& report, const Options& options) {
 void check_use(const Options& options, const Given& given) {
   if (std::ranges::find(options.devices, "cpu") == options.devices.end())
     given.refuse({"--threads"}, "only --device cpu is measured");
-  if (parse_op(options.op) == Op::attention_backward)
-    given.refuse({"--mode"}, "--op attention-backward is a kind of work of its own; give one of them");
+  if (parse_op(options.op) != Op::attention)
+    given.refuse({"--mode"}, "--op " + options.op + " is a kind of work of its own; give one of them");
   if (options.points.empty()) given.refuse({"--match"}, "there are no --points that it could choose from");
   if (options.as_json) given.refuse({"--format"}, "--json is --format json; give one of them");
   if (options.as_json || options.format != "svg") given.refuse({"--title"}, "only a picture, --format svg, has one");
@@ -223,8 +224,8 @@ void add_roofline(Command& command) {
   command.number("--texps", &options->texps, "Exponentials, 1e12 a second");
   command.integer("--threads", &options->threads, 0, 4096, "cpu: threads; 0: all that the process may use");
   command.group("What is asked");
-  command.choice("--op", &options->op, {name(Op::attention), name(Op::attention_backward)},
-                 "attention-backward: its backward pass, in place of --mode");
+  command.choice("--op", &options->op, {name(Op::attention), name(Op::attention_backward), name(Op::gemm)},
+                 "attention-backward: its backward pass, in place of --mode; gemm: as --mode gemm");
   command.choice("--mode", &options->mode, {"prefill", "decode", "linear", "gemm"},
                  "One kind of work; none: the whole table");
   options->shapes.add_to(command);

@@ -1,7 +1,8 @@
-// tools/run/options.hpp: what `falchion run` is asked for, by its two passes of attention.
+// tools/run/options.hpp: what `falchion run` is asked for, by its two passes of attention and by a GEMM.
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 #include "measure/measure.hpp"
@@ -10,6 +11,16 @@
 #include "problem/tensor_options.hpp"
 
 namespace falchion::tools {
+
+/// Of --op gemm: the files of its inputs, and its factors.
+struct GemmRunOptions {
+  std::string a, b, c, bias_n, bias_m, residual, activation = "none";
+  float alpha = 1, beta = 1;
+  bool d_f32 = false;
+
+  static constexpr std::initializer_list<const char*> kNames = {
+      "--a", "--b", "--c", "--bias-n", "--bias-m", "--residual", "--activation", "--alpha", "--beta", "--d-f32"};
+};
 
 struct RunOptions {
   std::string op = name(Op::attention);
@@ -20,6 +31,7 @@ struct RunOptions {
   // Of the backward pass: inputs, and outputs. `lse` is an input there, `out` has all gradients.
   std::string o, grad_o, grad_lse, grad_q, grad_k, grad_v, grad_bias, grad_alibi, grads = "rounded";
   bool any_order = false;
+  GemmRunOptions gemm;
   std::int64_t repeat = 1;
   bool progress = false, no_limit = false, as_json = false;
 };

@@ -77,13 +77,6 @@ void check_files(const RunOptions& options, const NamedFiles& inputs, const Name
   }
 }
 
-Samples time_on_cpu(const Prepared& prepared, const Operands& x, const RunOptions& options) {
-  if (options.repeat > 1) return sample(static_cast<int>(options.repeat), [&] { require(prepared.run(x)); });
-  const auto start = Clock::now();
-  require(prepared.run(x));
-  return {{seconds_since(start)}};
-}
-
 Samples time_on_gpu(const Prepared& prepared, const Operands& x, const RunOptions& options) {
   GpuRun run(prepared.plan(), x);
   Samples time = run.sample(static_cast<int>(options.repeat), false);

@@ -1,4 +1,4 @@
-// tools/run/report.hpp: what `falchion run` says after a run, whichever pass it was.
+// tools/run/report.hpp: what `falchion run` says after a run, whichever operation it was.
 #pragma once
 
 #include <string>
@@ -8,6 +8,7 @@
 #include "plan/json.hpp"
 #include "problem/instance.hpp"
 #include "run/options.hpp"
+#include "tool.hpp"
 
 namespace falchion::tools {
 
@@ -28,7 +29,13 @@ struct Report {
 void check_files(const RunOptions& options, const NamedFiles& inputs, const NamedFiles& outputs);
 
 /// Times the runs on the CPU; a single run is not warmed up.
-Samples time_on_cpu(const Prepared& prepared, const Operands& operands, const RunOptions& options);
+template <class AnyOperands>
+Samples time_on_cpu(const Prepared& prepared, const AnyOperands& operands, const RunOptions& options) {
+  if (options.repeat > 1) return sample(static_cast<int>(options.repeat), [&] { require(prepared.run(operands)); });
+  const auto start = Clock::now();
+  require(prepared.run(operands));
+  return {{seconds_since(start)}};
+}
 Samples time_on_gpu(const Prepared& prepared, const Operands& operands, const RunOptions& options);
 
 }  // namespace falchion::tools

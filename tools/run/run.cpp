@@ -1,4 +1,5 @@
-// tools/run/run.cpp: `falchion run`: attention on tensors from files; its backward pass: backward.cpp.
+// tools/run/run.cpp: `falchion run`: attention on tensors from files; its backward pass: backward.cpp; a GEMM:
+// gemm.cpp.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -8,10 +9,12 @@
 #include "command/table.hpp"
 #include "plan/text.hpp"
 #include "problem/files.hpp"
+#include "problem/gemm_problem.hpp"
 #include "problem/levels.hpp"
 #include "problem/slices.hpp"
 #include "problem/work.hpp"
 #include "run/backward.hpp"
+#include "run/gemm.hpp"
 #include "run/report.hpp"
 #include "tool.hpp"
 
@@ -96,23 +99,87 @@ int run_forward(const RunOptions& options) {
 
 /// Refuses options that the pass does not have.
 void check_use(const RunOptions& options, const Given& given) {
-  options.tensors.check(given);
   const std::string why = "it has no effect here; it is an option of --op ";
-  if (parse_op(options.op) == Op::attention) {
+  const Op op = parse_op(options.op);
+  if (options.repeat > 1) given.refuse({"--progress"}, "it times one run, head by head; leave --repeat out");
+  if (op == Op::gemm) {
+    given.refuse({"--q",
+                  "--k",
+                  "--v",
+                  "--qkv",
+                  "--layer",
+                  "--axes",
+                  "--bias",
+                  "--mask",
+                  "--cu-seqlens-q",
+                  "--cu-seqlens-k",
+                  "--used-q",
+                  "--used-k",
+                  "--first-k",
+                  "--causal",
+                  "--window",
+                  "--align",
+                  "--scale",
+                  "--softcap",
+                  "--alibi",
+                  "--dropout",
+                  "--lse",
+                  "--row-max",
+                  "--probabilities",
+                  "--progress",
+                  "--o",
+                  "--grad-o",
+                  "--grad-lse",
+                  "--grad-q",
+                  "--grad-k",
+                  "--grad-v",
+                  "--grad-bias",
+                  "--grad-alibi",
+                  "--grads",
+                  "--any-order"},
+                 why + operation_list(Kind::attention));
+    if (options.gemm.c.empty()) given.refuse({"--beta"}, "it is the factor of --c, which is not given");
+    return;
+  }
+  options.tensors.check(given);
+  given.refuse(GemmRunOptions::kNames, why + name(Op::gemm));
+  if (op == Op::attention) {
     given.refuse({"--o", "--grad-o", "--grad-lse", "--grad-q", "--grad-k", "--grad-v", "--grad-bias", "--grad-alibi",
                   "--grads", "--any-order"},
                  why + name(Op::attention_backward));
   } else {
     given.refuse({"--row-max", "--probabilities", "--progress"}, why + name(Op::attention));
   }
-  if (options.repeat > 1) given.refuse({"--progress"}, "it times one run, head by head; leave --repeat out");
+}
+
+void add_gemm_options(Command& command, GemmRunOptions* gemm) {
+  command.group("GEMM (--op gemm): D = activation(alpha A B^T + beta C + biases) + residual, .npy files");
+  command.text("--a", &gemm->a, "A: (m, k), (batch, m, k) or (batch, m, k2, k1)", "FILE");
+  command.text("--b", &gemm->b, "B: (n, k) and so on; swiglu: 2 n rows, the gates first", "FILE");
+  command.text("--c", &gemm->c, "C: (m, n) and so on", "FILE");
+  command.text("--bias-n", &gemm->bias_n, "A bias for each row of B", "FILE");
+  command.text("--bias-m", &gemm->bias_m, "A bias for each row of A", "FILE");
+  command.text("--residual", &gemm->residual, "What is added last, as C", "FILE");
+  command.choice("--activation", &gemm->activation, activation_names(), "What the sums go through");
+  command.number("--alpha", &gemm->alpha, "The factor of the product");
+  command.number("--beta", &gemm->beta, "The factor of C");
+  command.flag("--d-f32", &gemm->d_f32, "D in f32, whatever the type of A");
+}
+
+int run_operation(const RunOptions& options) {
+  switch (parse_op(options.op)) {
+    case Op::gemm: return run_gemm(options);
+    case Op::attention_backward: return run_backward(options);
+    default: return run_forward(options);
+  }
 }
 
 }  // namespace
 
 void add_run(Command& command) {
   const auto options = std::make_shared<RunOptions>();
-  command.choice("--op", &options->op, {name(Op::attention), name(Op::attention_backward)}, "What is computed");
+  command.choice("--op", &options->op, {name(Op::attention), name(Op::attention_backward), name(Op::gemm)},
+                 "What is computed");
   command.integer("--repeat", &options->repeat, 1, 1000000, "Timed runs after a warm-up; the median counts");
   command.flag("--progress", &options->progress,
                "Run head by head and say how far (by itself on a terminal, for long work)");
@@ -139,10 +206,11 @@ void add_run(Command& command) {
   command.text("--grad-alibi", &options->grad_alibi, "That of the ALiBi slopes, f32, (h)", "FILE");
   command.choice("--grads", &options->grads, {"rounded", "f32"}, "Gradients of Q, K and V in the type of Q, or in f32");
   command.flag("--any-order", &options->any_order, "Sums of grad_q in any order: the bits differ from run to run");
+  add_gemm_options(command, &options->gemm);
   options->where.add_to(command);
   command.run([options](const Given& given) {
     check_use(*options, given);
-    return parse_op(options->op) == Op::attention ? run_forward(*options) : run_backward(*options);
+    return run_operation(*options);
   });
 }
 

@@ -4,11 +4,14 @@
 #include <fmt/core.h>
 #include <unistd.h>
 
+#include <type_traits>
+
 #include "plan/text.hpp"
 #include "problem/backward.hpp"
 #include "problem/work.hpp"
 #include "tool.hpp"
 #include "verify/cases.hpp"
+#include "verify/gemm_cases.hpp"
 #include "verify/paths.hpp"
 
 namespace falchion::tools {
@@ -28,14 +31,19 @@ std::vector<Path> chosen_paths(const Grid& grid, Op op, DType dtype) {
 
 /// Whether a case is left out for sm90: nobody asked for Hopper's own variants, and they do not take this case. It runs
 /// on those of sm80, which are verified too.
-bool left_to_sm80(const Grid& grid, Op op, const Attention& problem, const Path& path) {
+template <class Problem>
+bool left_to_sm80(const Grid& grid, Op op, const Problem& problem, const Path& path) {
   if (path.backend != Backend::sm90 || parse_backend(grid.where.backend) != Backend::best) return false;
   Plan plan;
-  return Plan::make(problem, pass_of(op), path.target(1), &plan).code == Code::unsupported;
+  if constexpr (std::is_same_v<Problem, Gemm>) {
+    return Plan::make(problem, path.target(1), &plan).code == Code::unsupported;
+  } else {
+    return Plan::make(problem, pass_of(op), path.target(1), &plan).code == Code::unsupported;
+  }
 }
 
-template <class Verify>
-void verify_paths(const std::string& name, Op op, const Attention& problem, const Grid& grid, const Verify& verify,
+template <class Problem, class Verify>
+void verify_paths(const std::string& name, Op op, const Problem& problem, const Grid& grid, const Verify& verify,
                   std::vector<Row>* rows) {
   for (const Path& path : chosen_paths(grid, op, problem.dtype)) {
     if (left_to_sm80(grid, op, problem, path)) continue;
@@ -43,10 +51,43 @@ void verify_paths(const std::string& name, Op op, const Attention& problem, cons
   }
 }
 
+void verify_gemm_instance(const std::string& name, const GemmInstance& instance, const Grid& grid,
+                          std::vector<Row>* rows) {
+  const judge::GemmReference reference(instance.problem, instance.operands());
+  verify_paths(
+      name, Op::gemm, instance.problem, grid,
+      [&](const Target& target) { return verify_gemm(instance, reference, target); }, rows);
+}
+
+/// Makes and verifies the cases whose names hold what was asked for.
+template <class Case, class Verify>
+void verify_cases_of(const std::vector<Case>& cases, const Grid& grid, const Verify& verify) {
+  const bool live = isatty(STDERR_FILENO) != 0;
+  std::size_t done = 0;
+  for (const Case& item : cases) {
+    if (live) fmt::print(stderr, "\r\033[K{}/{} {}", ++done, cases.size(), item.name);
+    if (item.name.find(grid.match) == std::string::npos) continue;
+    for (const DType dtype : grid.types) verify(item.name, item.make(dtype, grid.seed));
+  }
+  if (live) fmt::print(stderr, "\r\033[K");
+}
+
 }  // namespace
 
+DType Row::dtype() const {
+  return std::visit([](const auto& x) { return x.dtype; }, problem);
+}
+
 std::string Row::problem_text() const {
-  return pass_of(op) == Pass::backward ? problem_name(BackwardProblem{problem}) : problem_name(problem);
+  if (const Gemm* gemm = std::get_if<Gemm>(&problem)) return problem_name(*gemm);
+  const Attention& a = *std::get_if<Attention>(&problem);
+  return pass_of(op) == Pass::backward ? problem_name(BackwardProblem{a}) : problem_name(a);
+}
+
+Json Row::problem_json() const {
+  if (const Gemm* gemm = std::get_if<Gemm>(&problem)) return to_json(*gemm);
+  const Attention& a = *std::get_if<Attention>(&problem);
+  return pass_of(op) == Pass::backward ? to_json(BackwardProblem{a}) : to_json(a);
 }
 
 void verify_instance(const std::string& name, Op op, const Instance& instance, const Grid& grid,
@@ -66,17 +107,17 @@ void verify_instance(const std::string& name, Op op, const Instance& instance, c
 
 std::vector<Row> verify_grid(const Grid& grid) {
   std::vector<Row> rows;
-  const bool live = isatty(STDERR_FILENO) != 0;
   for (const Op op : grid.ops) {
-    const auto cases = pass_of(op) == Pass::backward ? verify_backward_cases(grid.full) : verify_cases(grid.full);
-    std::size_t done = 0;
-    for (const VerifyCase& item : cases) {
-      if (live) fmt::print(stderr, "\r\033[K{}/{} {}", ++done, cases.size(), item.name);
-      if (item.name.find(grid.match) == std::string::npos) continue;
-      for (const DType dtype : grid.types) verify_instance(item.name, op, item.make(dtype, grid.seed), grid, &rows);
+    if (op == Op::gemm) {
+      verify_cases_of(gemm_verify_cases(grid.full), grid, [&](const std::string& name, const GemmInstance& x) {
+        verify_gemm_instance(name, x, grid, &rows);
+      });
+      continue;
     }
+    const auto cases = pass_of(op) == Pass::backward ? verify_backward_cases(grid.full) : verify_cases(grid.full);
+    verify_cases_of(cases, grid,
+                    [&](const std::string& name, const Instance& x) { verify_instance(name, op, x, grid, &rows); });
   }
-  if (live) fmt::print(stderr, "\r\033[K");
   if (rows.empty()) throw UsageError{"no case is left to verify"};
   return rows;
 }

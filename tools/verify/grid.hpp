@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "problem/errors.hpp"
@@ -15,7 +16,7 @@ namespace falchion::tools {
 
 /// What is asked for.
 struct Grid {
-  std::vector<Op> ops;  // of Kind::attention
+  std::vector<Op> ops;  // of Kind::attention and Kind::gemm
   std::vector<DType> types;
   bool full = false;
   std::string match;
@@ -27,10 +28,12 @@ struct Grid {
 struct Row {
   std::string name;
   Op op;
-  Attention problem;
+  std::variant<Attention, Gemm> problem;
   Path path;
   Verdict verdict;
+  DType dtype() const;
   std::string problem_text() const;  ///< "b1 h2 s48 d64 causal", "b1 h2 s48 d64 causal backward"
+  Json problem_json() const;
 };
 
 /// In the backward pass o and lse come from a forward pass, and grad_o is random.

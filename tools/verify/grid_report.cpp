@@ -23,14 +23,13 @@ std::vector<std::string> error_cells(const ErrorReport& e) {
 }
 
 Json row_json(const Row& row) {
-  std::vector<Json::Member> out = {
-      {"op", name(row.op)},
-      {"case", row.name},
-      {"problem", pass_of(row.op) == Pass::backward ? to_json(BackwardProblem{row.problem}) : to_json(row.problem)},
-      {"backend", name(row.path.backend)},
-      {"level", row.path.level},
-      {"passed", row.verdict.passed()},
-      {"why", row.verdict.why}};
+  std::vector<Json::Member> out = {{"op", name(row.op)},
+                                   {"case", row.name},
+                                   {"problem", row.problem_json()},
+                                   {"backend", name(row.path.backend)},
+                                   {"level", row.path.level},
+                                   {"passed", row.verdict.passed()},
+                                   {"why", row.verdict.why}};
   for (const auto& [output, report] : row.verdict.outputs) out.emplace_back(output, to_json(report));
   return Json::object(out);
 }
@@ -41,7 +40,7 @@ void print_rows(const std::vector<Row>& rows) {
   Table table(
       {"<case", "<problem", "<type", "<backend", "max error", "naive", "ratio", "limit", "of limit", "<result"});
   for (const Row& row : rows) {
-    std::vector<std::string> cells = {row.name, row.problem_text(), name(row.problem.dtype), row.path.name()};
+    std::vector<std::string> cells = {row.name, row.problem_text(), name(row.dtype()), row.path.name()};
     for (const auto& cell : error_cells(row.verdict.worst())) cells.push_back(cell);
     cells.emplace_back(row.verdict.passed() ? "ok" : "FAIL");
     table.row(cells);
@@ -52,7 +51,7 @@ void print_rows(const std::vector<Row>& rows) {
 void print_summary(const std::vector<Row>& rows) {
   using Key = std::tuple<Op, std::string, std::string>;
   std::map<Key, std::vector<const Row*>> groups;
-  for (const Row& row : rows) groups[{row.op, row.path.name(), name(row.problem.dtype)}].push_back(&row);
+  for (const Row& row : rows) groups[{row.op, row.path.name(), name(row.dtype())}].push_back(&row);
   Table table({"<operation", "<backend", "<type", "cases", "passed", "max error", "naive", "ratio", "limit", "of limit",
                "<worst case", "<result"});
   for (const auto& [key, group] : groups) {

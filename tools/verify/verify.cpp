@@ -86,8 +86,10 @@ Grid Options::grid_of() const {
   out.where = where;
   for (const auto& op : ops.empty() ? std::vector<std::string>{name(Op::attention)} : ops) {
     out.ops.push_back(parse_op(op));
-    if (tools::kind_of(out.ops.back()) != Kind::attention)
+    if (tools::kind_of(out.ops.back()) == Kind::linear)
       throw UsageError{fmt::format("--op: there are no tables of problems of {}; --random draws some", op)};
+    if (tensors.given() && out.ops.back() == Op::gemm)
+      throw UsageError{"--op gemm: --q, --k and --v are tensors of attention"};
   }
   for (const auto& dtype : dtypes.empty() ? std::vector<std::string>{"f32", "f16", "bf16"} : dtypes)
     out.types.push_back(parse_dtype(dtype));
@@ -126,7 +128,7 @@ int verify(const Options& options) {
       rows.size(), failures, format_seconds(seconds_since(start)));
   for (const Row& row : rows)
     if (!row.verdict.passed())
-      fmt::print("FAIL {} {} {} ({}): {}\n", row.path.name(), name(row.problem.dtype), row.name, row.problem_text(),
+      fmt::print("FAIL {} {} {} ({}): {}\n", row.path.name(), name(row.dtype()), row.name, row.problem_text(),
                  row.verdict.why);
   return failures ? exit_failed : exit_ok;
 }
