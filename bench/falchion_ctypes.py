@@ -61,6 +61,20 @@ class LinearOperands(Structure):
                                          "grad_initial_state", "grad_initial_z")])
 
 
+class Gemm(Structure):
+    _fields_ = ([("size", c_size_t)] + [(n, c_int32) for n in ("dtype", "dtype_b", "dtype_c", "dtype_d")]
+                + [(n, c_int64) for n in ("batch", "m", "n", "k")]
+                + [("alpha", c_float), ("beta", c_float), ("activation", c_int32)]
+                + [(n, c_uint8) for n in ("bias_n", "bias_m", "residual")] + [("reserved", c_uint8 * 25)])
+
+
+class GemmOperands(Structure):
+    _fields_ = [("size", c_size_t)] + [(n, Tensor) for n in ("a", "b", "c", "d", "residual", "bias_n", "bias_m")]
+
+
+ACTIVATIONS = ("none", "relu", "gelu_tanh", "gelu_erf", "silu", "swiglu")
+
+
 class Target(Structure):
     _fields_ = [("size", c_size_t), ("backend", c_int32), ("threads", c_int32), ("sm", c_int32), ("segments", c_int32),
                 ("cpu_level", c_char_p), ("executor", c_void_p), ("device", c_int32), ("use_device", c_uint8),
@@ -83,6 +97,15 @@ def rows_view(x):
     return Tensor(x.data_ptr(), F32, 0, (c_int64 * 4)(b, h, s, 1), (c_int64 * 4)(sb, sh, ss, 1))
 
 
+def matrix_view(x):
+    """Returns a torch matrix (rows, columns), or a vector, as the engine's (1, rows, 1, columns) view of the same memory."""
+    dtype = {"torch.float32": F32, "torch.float16": F16, "torch.bfloat16": BF16}[str(x.dtype)]
+    if x.dim() == 1:
+        x = x.unsqueeze(0)
+    (rows, columns), (of_row, of_column) = x.shape, x.stride()
+    return Tensor(x.data_ptr(), dtype, 0, (c_int64 * 4)(1, rows, 1, columns), (c_int64 * 4)(0, of_row, 0, of_column))
+
+
 class Falchion:
     def __init__(self, path):
         lib = self.lib = ctypes.CDLL(os.path.abspath(path))
@@ -96,6 +119,10 @@ class Falchion:
         lib.fal_linear_attention_init.restype = LinearAttention
         lib.fal_linear_plan_make.argtypes = [POINTER(LinearAttention), c_int32, POINTER(Target), POINTER(c_void_p)]
         lib.fal_linear_plan_run.argtypes = [c_void_p, POINTER(LinearOperands), c_void_p, c_size_t, c_void_p]
+        if hasattr(lib, "fal_gemm_init"):
+            lib.fal_gemm_init.restype = Gemm
+            lib.fal_gemm_plan_make.argtypes = [POINTER(Gemm), POINTER(Target), POINTER(c_void_p)]
+            lib.fal_gemm_plan_run.argtypes = [c_void_p, POINTER(GemmOperands), c_void_p, c_size_t, c_void_p]
 
     def check(self, status):
         if status != 0:
@@ -172,6 +199,24 @@ class Falchion:
         plan = c_void_p()
         self.check(self.lib.fal_linear_plan_make(byref(problem), grads is not None, byref(target), byref(plan)))
         return self.runner(plan, self.lib.fal_linear_plan_run, operands, (q, k, v, o, grads))
+
+    def gemm_plan(self, a, b, d, backend=None, threads=0, activation="none", residual=None, bias_n=None):
+        """The same for a GEMM of matrices: d (m, n) becomes activation(a (m, k) b^T + bias_n) + residual, where b is (n, k),
+        with swiglu (2 n, k)."""
+        problem = self.lib.fal_gemm_init()
+        problem.dtype, problem.dtype_d = matrix_view(a).dtype, matrix_view(d).dtype
+        (problem.m, problem.k), problem.n = a.shape, d.shape[1]
+        problem.activation = ACTIVATIONS.index(activation)
+        operands = GemmOperands(size=ctypes.sizeof(GemmOperands), a=matrix_view(a), b=matrix_view(b), d=matrix_view(d))
+        if residual is not None:
+            problem.residual, operands.residual = 1, matrix_view(residual)
+        if bias_n is not None:
+            problem.bias_n, operands.bias_n = 1, matrix_view(bias_n)
+        backend = BACKENDS[backend or ("best" if a.is_cuda else "cpu")]
+        target = Target(size=ctypes.sizeof(Target), backend=backend, threads=threads)
+        plan = c_void_p()
+        self.check(self.lib.fal_gemm_plan_make(byref(problem), byref(target), byref(plan)))
+        return self.runner(plan, self.lib.fal_gemm_plan_run, operands, (a, b, d, residual, bias_n))
 
     def runner(self, plan, run, operands, tensors):
         import torch

@@ -32,6 +32,7 @@ double partial_bytes(const Gemm& g, int splits) {
 
 /// The flop of an SM in a microsecond.
 double rate_of(const Gemm& g, const Variant& variant) {
+  if (same(variant.level, "few")) return tiles::kGemmFlopFew;
   if (variant.backend == Backend::sm90) return tiles::kGemmFlopSm90;
   return g.dtype == DType::f32 ? tiles::kGemmFlopF32 : tiles::kGemmFlop;
 }
@@ -125,6 +126,10 @@ const Variant* tile_of_sm80(const Gemm& g) {
 /// Hopper's tiles are large. Where they leave much of the device idle, or much of each tile is outside of d, the smaller
 /// ones of sm80 are faster.
 std::string why_not(const Variant& listed, const Gemm& g, const cuda::Device& device, bool named) {
+  if (same(listed.level, "few")) {
+    if (g.activation == Activation::swiglu) return "with swiglu a gate and its other half are too far apart in b";
+    return g.m <= tiles::kGemmFewRows ? "" : text("it is for at most ", tiles::kGemmFewRows, " rows of a, but here are ", g.m);
+  }
   const Variant* other = tile_of_sm80(g);
   if (listed.backend != Backend::sm90 || named || other == nullptr) return "";
   const GemmGpuCut own = cut(g, listed, device), smaller = cut(g, *other, device);

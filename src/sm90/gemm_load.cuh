@@ -82,7 +82,10 @@ __device__ __forceinline__ void produce(const GemmArgs& a, const GemmMaps& maps,
           shared.a[at.stage], row, k1, k2, batch_a);
       load_block<Config::kMajorB, kShare>(
           [&](auto* to, int x, int y, int z, int batch) {
-            cute::SM90_TMA_LOAD_MULTICAST_4D::copy(&maps.b, bar, kEveryCta, kReadByOthers, to, x, y, z, batch);
+            if constexpr (Config::kCluster == 1)
+              cute::SM90_TMA_LOAD_4D::copy(&maps.b, bar, kReadByOthers, to, x, y, z, batch);
+            else
+              cute::SM90_TMA_LOAD_MULTICAST_4D::copy(&maps.b, bar, kEveryCta, kReadByOthers, to, x, y, z, batch);
           },
           shared.b[at.stage] + first * Config::kDepth, column, k1, k2, batch_b);
       at.advance();

@@ -7,13 +7,14 @@
 
 namespace falchion::sm90 {
 
-enum class GemmKind { wide };
+/// few: A and B change places, so that the rows of the product are those of B, and its columns the few rows of A.
+enum class GemmKind { wide, few };
 
 /// One line of plan/tiles.def.
 struct GemmTiles {
   GemmKind kind = GemmKind::wide;
   int d = 0;                             // 0: it takes any size
-  int rows = 0, columns = 0, depth = 0;  // of a CTA; each consumer warpgroup has 64 rows
+  int rows = 0, columns = 0, depth = 0;  // of the product, of a CTA; each consumer warpgroup has 64 rows
   int cluster = 0;                       // CTAs that have the same columns and share what they load of B
   int stages = 0;
   int consumer_registers = 0, producer_registers = 0;  // of a thread
@@ -39,6 +40,10 @@ constexpr GemmTiles gemm_tiles(GemmKind kind) {
 constexpr gpu::GemmFacts gemm_facts(GemmKind kind) {
   const GemmTiles tile = gemm_tiles(kind);
   gpu::GemmFacts facts{.rows = tile.cluster * tile.rows, .columns = tile.columns, .depth = tile.depth};
+  if (kind == GemmKind::few) {
+    facts.rows = tile.columns;
+    facts.columns = tile.rows;
+  }
   facts.cluster = tile.cluster;
   facts.threads = 128 * (tile.consumers() + 1);
   facts.stages = tile.stages;
