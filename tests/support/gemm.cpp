@@ -1,7 +1,6 @@
 // tests/support/gemm.cpp: implements gemm.hpp.
 #include "support/gemm.hpp"
 
-#include "judge/gemm.hpp"
 #include "plan/gemm.hpp"
 #include "support/compare.hpp"
 
@@ -65,14 +64,18 @@ Status run(const Target& target, const GemmInstance& x) {
   return plan.run(x.operands(), workspace.data(), workspace.size());
 }
 
-::testing::AssertionResult matches(const GemmInstance& x, const GemmInstance& fresh) {
+::testing::AssertionResult matches(const GemmInstance& x, const judge::GemmReference& reference) {
   if (!x.in_place) {
     const auto whole = written_whole("d", x.d, [](auto...) { return true; });
     if (!whole) return whole;
   }
-  const judge::ErrorReport report = judge::GemmReference(x.problem, fresh.operands()).check(x.d.view());
+  const judge::ErrorReport report = reference.check(x.d.view());
   if (report.passed()) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << report.why;
+}
+
+::testing::AssertionResult matches(const GemmInstance& x, const GemmInstance& fresh) {
+  return matches(x, judge::GemmReference(x.problem, fresh.operands()));
 }
 
 }  // namespace falchion::testing
