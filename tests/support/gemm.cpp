@@ -1,8 +1,11 @@
 // tests/support/gemm.cpp: implements gemm.hpp.
 #include "support/gemm.hpp"
 
+<<<<<<< HEAD
 #include "cuda/device_copy.hpp"
 #include "judge/gemm.hpp"
+=======
+>>>>>>> gemm
 #include "plan/gemm.hpp"
 #include "support/compare.hpp"
 
@@ -62,26 +65,32 @@ GemmInstance make_gemm_instance(const GemmCase& row, DType dtype, std::uint64_t 
 Status run(const Target& target, const GemmInstance& x) {
   Plan plan;
   if (Status status = Plan::make(x.problem, target, &plan); !status) return status;
-  if (Path{plan.data()->backend, ""}.on_gpu()) return run_on_device(plan, x);
+  return run(plan, x);
+}
+
+Status run(const Plan& plan, const GemmInstance& x) {
+  if (Path{plan.data()->backend, ""}.on_gpu()) {
+    std::vector<cuda::Bytes> whole;
+    for (const HostTensor* tensor : {&x.a, &x.b, &x.c, &x.d, &x.residual, &x.bias_n, &x.bias_m})
+      if (tensor->memory_bytes() > 0) whole.push_back({tensor->memory(), tensor->memory_bytes()});
+    return cuda::run_on_device(plan, x.problem, x.operands(), whole);
+  }
   const Workspace workspace(plan.workspace_bytes());
   return plan.run(x.operands(), workspace.data(), workspace.size());
 }
 
-Status run_on_device(const Plan& plan, const GemmInstance& x) {
-  std::vector<cuda::Bytes> whole;
-  for (const HostTensor* tensor : {&x.a, &x.b, &x.c, &x.d, &x.residual, &x.bias_n, &x.bias_m})
-    if (tensor->memory_bytes() > 0) whole.push_back({tensor->memory(), tensor->memory_bytes()});
-  return cuda::run_on_device(plan, x.problem, x.operands(), whole);
-}
-
-::testing::AssertionResult matches(const GemmInstance& x, const GemmInstance& fresh) {
+::testing::AssertionResult matches(const GemmInstance& x, const judge::GemmReference& reference) {
   if (!x.in_place) {
     const auto whole = written_whole("d", x.d, [](auto...) { return true; });
     if (!whole) return whole;
   }
-  const judge::ErrorReport report = judge::GemmReference(x.problem, fresh.operands()).check(x.d.view());
+  const judge::ErrorReport report = reference.check(x.d.view());
   if (report.passed()) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << report.why;
+}
+
+::testing::AssertionResult matches(const GemmInstance& x, const GemmInstance& fresh) {
+  return matches(x, judge::GemmReference(x.problem, fresh.operands()));
 }
 
 }  // namespace falchion::testing

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "falchion/falchion.hpp"
+#include "judge/gemm.hpp"
 #include "support/paths.hpp"
 #include "support/tensor.hpp"
 
@@ -87,10 +88,12 @@ GemmInstance make_gemm_instance(const GemmCase& row, DType dtype, std::uint64_t 
 
 /// Plans and runs on one path; on a GPU on copies of the whole allocations.
 Status run(const Target& target, const GemmInstance& x);
-Status run_on_device(const Plan& plan, const GemmInstance& x);
+Status run(const Plan& plan, const GemmInstance& x);
 
 /// Checks that the elements of d were written and no others, and that they are right by the rule of src/judge. `fresh`
 /// is the same instance before the run: where d is the memory of an input, that input is read there.
 ::testing::AssertionResult matches(const GemmInstance& x, const GemmInstance& fresh);
+/// The same with a reference that was made of the fresh instance.
+::testing::AssertionResult matches(const GemmInstance& x, const judge::GemmReference& reference);
 
 }  // namespace falchion::testing
