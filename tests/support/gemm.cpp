@@ -1,11 +1,8 @@
 // tests/support/gemm.cpp: implements gemm.hpp.
 #include "support/gemm.hpp"
 
-<<<<<<< HEAD
 #include "cuda/device_copy.hpp"
 #include "judge/gemm.hpp"
-=======
->>>>>>> gemm
 #include "plan/gemm.hpp"
 #include "support/compare.hpp"
 
