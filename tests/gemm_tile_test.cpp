@@ -1,4 +1,5 @@
-// tests/gemm_tile_test.cpp: the tiles of a GEMM on a GPU, counted on the host: each block of k of each tile of D comes once.
+// tests/gemm_tile_test.cpp: the tiles of a GEMM on a GPU, counted on the host: each block of k of each tile of D comes
+// once.
 #include "gpu/gemm_tile.hpp"
 
 #include <gtest/gtest.h>

@@ -14,16 +14,16 @@ enum class Major : std::uint8_t { k, rows, neither };
 
 struct GemmArgs : GemmCall {
   // The plan decides what follows. All pointers lie on the device.
-  Major a_major = Major::neither, b_major = Major::neither;        // k, rows: 16 bytes of them can be moved at a time
-  bool c_whole = false, d_whole = false, residual_whole = false;   // four columns can be moved at a time
-  bool d_boxes = false;                                            // sm90: d is alpha times the sums, and TMA can store it
-  std::int64_t tiles_m = 0, tiles_n = 0;                           // tiles of d, of one entry of the batch
-  int splits = 1;                                                  // parts that k is cut into; > 1 needs partials
-  std::int64_t depth = 0;                                          // of a part: whole blocks of k
-  bool early = false;                                              // programmatic dependent launch
-  int walkers = 0;                                                 // sm90: tiles that are computed at a time
-  std::int64_t pitch = 0;                                          // floats of a row of partials
-  float* partials = nullptr;                                       // (splits, batch, m, pitch): the sums of each part
+  Major a_major = Major::neither, b_major = Major::neither;       // k, rows: 16 bytes of them can be moved at a time
+  bool c_whole = false, d_whole = false, residual_whole = false;  // four columns can be moved at a time
+  bool d_boxes = false;                   // sm90: d is alpha times the sums, and TMA can store it
+  std::int64_t tiles_m = 0, tiles_n = 0;  // tiles of d, of one entry of the batch
+  int splits = 1;                         // parts that k is cut into; > 1 needs partials
+  std::int64_t depth = 0;                 // of a part: whole blocks of k
+  bool early = false;                     // programmatic dependent launch
+  int walkers = 0;                        // sm90: tiles that are computed at a time
+  std::int64_t pitch = 0;                 // floats of a row of partials
+  float* partials = nullptr;              // (splits, batch, m, pitch): the sums of each part
 };
 
 /// What a variant needs and how it cuts a problem. The plan decides by these facts, even where the code of the variant

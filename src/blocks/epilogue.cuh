@@ -1,6 +1,6 @@
-// src/blocks/epilogue.cuh: what follows the sums of a GEMM on a GPU: D = activation(alpha sums + beta C + bias) + R, for
-// four neighbouring columns of a row at a time. The choices are the same for all threads, so they are made at run time
-// and need no variants.
+// src/blocks/epilogue.cuh: what follows the sums of a GEMM on a GPU: D = activation(alpha sums + beta C + bias) + R,
+// for four neighbouring columns of a row at a time. The choices are the same for all threads, so they are made at run
+// time and need no variants.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -60,8 +60,7 @@ class Epilogue {
     for (int e = 0; e < kColumns; ++e) f(e);
   }
   static __device__ __forceinline__ float element(const View& x, bool f32, std::int64_t at) {
-    return f32 ? static_cast<const float*>(x.data)[at]
-               : static_cast<float>(static_cast<const Element*>(x.data)[at]);
+    return f32 ? static_cast<const float*>(x.data)[at] : static_cast<float>(static_cast<const Element*>(x.data)[at]);
   }
   /// Where element (b, i, j) of C, D or R lies. j is cut into n2 and n1.
   __device__ __forceinline__ std::int64_t at(const View& x, const Place& p, int e) const {

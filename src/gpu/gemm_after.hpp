@@ -5,8 +5,8 @@
 
 namespace falchion::gpu {
 
-/// Enqueues the kernel that adds the partial sums up and turns them into D, and returns a cudaError_t. Element is float,
-/// cutlass::half_t or cutlass::bfloat16_t.
+/// Enqueues the kernel that adds the partial sums up and turns them into D, and returns a cudaError_t. Element is
+/// float, cutlass::half_t or cutlass::bfloat16_t.
 template <class Element>
 int launch_gemm_combine(const GemmArgs& a, void* stream);
 

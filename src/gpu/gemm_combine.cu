@@ -1,5 +1,5 @@
-// src/gpu/gemm_combine.cu: adds the sums of the parts of k up and turns them into D. The parts are added in their order, so
-// that two runs agree to the bit.
+// src/gpu/gemm_combine.cu: adds the sums of the parts of k up and turns them into D. The parts are added in their
+// order, so that two runs agree to the bit.
 #include <cutlass/bfloat16.h>
 #include <cutlass/half.h>
 

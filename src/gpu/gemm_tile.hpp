@@ -13,9 +13,9 @@ struct GemmTile {
   std::int64_t row0 = 0, column0 = 0;  // of D; with swiglu a tile has half as many columns of D as rows of B
   std::int64_t k0 = 0, k1 = 0;         // the part of k
 
-  /// The tile number `id` of tiles_m * tiles_n * batch * splits, whose rows and columns (of D) are these. Tiles that run at
-  /// the same time should share their rows of A and of B in the L2, so they are numbered in bands of kBand tiles down,
-  /// column after column. 264 tiles then are some 16 x 16, which read a third of what 3 rows of 88 would.
+  /// The tile number `id` of tiles_m * tiles_n * batch * splits, whose rows and columns (of D) are these. Tiles that
+  /// run at the same time should share their rows of A and of B in the L2, so they are numbered in bands of kBand tiles
+  /// down, column after column. 264 tiles then are some 16 x 16, which read a third of what 3 rows of 88 would.
   template <std::int64_t kBand>
   static FALCHION_HD constexpr GemmTile of(const GemmArgs& a, std::int64_t id, int rows, int columns) {
     const std::int64_t tiles = a.tiles_m * a.tiles_n, in = id % tiles, outer = id / tiles;

@@ -29,7 +29,8 @@ std::string head_dim_text(const Variant& variant) { return variant.d > 0 ? text(
 void tell_absence(const PlanData& plan, const Status& made, Story* story) {
   if (!plan.any_build) return;
   const Variant& variant = *plan.variant;
-  const std::string what = text(name(variant.backend), " ", variant.level, " ", name(variant.dtype), head_dim_text(variant));
+  const std::string what =
+      text(name(variant.backend), " ", variant.level, " ", name(variant.dtype), head_dim_text(variant));
   if (!is_built(plan)) {
     story->tell("not built",
                 text("this build lacks the variant ", what, " (FALCHION_CUDA is off, or FALCHION_VARIANTS left ",

@@ -86,20 +86,24 @@ namespace {
 void tell_gpu(const PlanData& plan, Story* story) {
   const GemmPlan& gemm = plan.gemm();
   const gpu::GemmFacts& facts = plan.variant->facts_as<gpu::GemmFacts>();
-  const std::int64_t ctas = plan.items * gemm.gpu.splits, slots = std::int64_t{plan.gpu.sms} * facts.ctas;
+  const std::int64_t ctas = plan.items * gemm.gpu.splits * facts.cluster,
+                     slots = std::int64_t{plan.gpu.sms} * facts.ctas;
   const std::int64_t waves = ceil_div(ctas, slots);
   story->tell("tile",
-              text(gemm.rows, " x ", gemm.columns, " of D, over ", facts.depth, " of k at a time, ", facts.stages,
-                   " in flight"),
+              text(gemm.rows, " x ", gemm.columns, " of D",
+                   facts.cluster > 1 ? text(" by ", facts.cluster, " CTAs together") : "", ", over ", facts.depth,
+                   " of k at a time, ", facts.stages, " in flight"),
               {{"tile", Json::object({{"rows", gemm.rows}, {"columns", gemm.columns}, {"depth", facts.depth}})},
                {"items", plan.items}});
   story->tell("splits",
-              gemm.gpu.splits == 1 ? text("1: k stays whole")
-                               : text(gemm.gpu.splits, " parts of ", gemm.gpu.depth, " of k, added up in order by a kernel after"),
+              gemm.gpu.splits == 1
+                  ? text("1: k stays whole")
+                  : text(gemm.gpu.splits, " parts of ", gemm.gpu.depth, " of k, added up in order by a kernel after"),
               {{"splits", gemm.gpu.splits}});
   story->tell("grid", text(ctas, " CTAs, ", facts.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves"),
               {{"grid", Json::object({{"ctas", ctas}, {"ctas_an_sm", facts.ctas}, {"waves", waves}})}});
-  story->tell("shared", text(bytes(static_cast<std::size_t>(facts.shared_bytes)), " a CTA, ", facts.threads, " threads"),
+  story->tell("shared",
+              text(bytes(static_cast<std::size_t>(facts.shared_bytes)), " a CTA, ", facts.threads, " threads"),
               {{"shared_bytes", facts.shared_bytes}});
   story->tell("workspace", bytes(plan.workspace));
   tell_unaligned(plan, story);

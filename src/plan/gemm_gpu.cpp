@@ -1,5 +1,5 @@
-// src/plan/gemm_gpu.cpp: problem + device -> variant, tiles, parts of k, workspace. Every decision about a GEMM on a GPU
-// is here, but how the operands lie, which a run alone knows: gemm_gpu_launch.cpp.
+// src/plan/gemm_gpu.cpp: problem + device -> variant, tiles, parts of k, workspace. Every decision about a GEMM on a
+// GPU is here, but how the operands lie, which a run alone knows: gemm_gpu_launch.cpp.
 #include "plan/gemm_gpu.hpp"
 
 #include <algorithm>
@@ -26,8 +26,7 @@ std::int64_t blocks_of_k(const Gemm& g, const gpu::GemmFacts& facts) {
 /// Bytes of the sums of all parts.
 double partial_bytes(const Gemm& g, int splits) {
   if (splits == 1) return 0;
-  return 4.0 * splits * static_cast<double>(g.batch) * static_cast<double>(g.m) *
-         static_cast<double>(gemm_pitch(g));
+  return 4.0 * splits * static_cast<double>(g.batch) * static_cast<double>(g.m) * static_cast<double>(gemm_pitch(g));
 }
 
 /// The flop of an SM in a microsecond.
@@ -37,8 +36,8 @@ double rate_of(const Gemm& g, const Variant& variant) {
   return g.dtype == DType::f32 ? tiles::kGemmFlopF32 : tiles::kGemmFlop;
 }
 
-/// About how many microseconds the tiles take in so many parts, with what it takes to add the parts up. CTAs that have an
-/// SM for themselves compute a block of k in less time than those that share it.
+/// About how many microseconds the tiles take in so many parts, with what it takes to add the parts up. CTAs that have
+/// an SM for themselves compute a block of k in less time than those that share it.
 double microseconds(const Gemm& g, const Variant& variant, std::int64_t items, int sms, int splits) {
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
   const double flop = 2.0 * facts.rows / facts.cluster * facts.columns * facts.depth;  // of a CTA
@@ -54,8 +53,8 @@ double microseconds(const Gemm& g, const Variant& variant, std::int64_t items, i
 /// The parts of k with which everything ends soonest.
 int choose_splits(const Gemm& g, const Variant& variant, std::int64_t items, int sms) {
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
-  const std::int64_t most = std::clamp<std::int64_t>(blocks_of_k(g, facts) / tiles::kGemmLeastBlocks, 1,
-                                                     tiles::kMaxSplits);
+  const std::int64_t most =
+      std::clamp<std::int64_t>(blocks_of_k(g, facts) / tiles::kGemmLeastBlocks, 1, tiles::kMaxSplits);
   int best = 1;
   double best_time = microseconds(g, variant, items, sms, 1);
   for (int splits = 2; splits <= most; ++splits) {
@@ -67,8 +66,8 @@ int choose_splits(const Gemm& g, const Variant& variant, std::int64_t items, int
   return best;
 }
 
-/// Whole blocks of k, all parts of the same length but the last. So fewer parts may be enough. No tile: the grid would be
-/// too large.
+/// Whole blocks of k, all parts of the same length but the last. So fewer parts may be enough. No tile: the grid would
+/// be too large.
 GemmGpuCut cut(const Gemm& g, const Variant& variant, const cuda::Device& device) {
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
   GemmGpuCut out;
@@ -109,9 +108,7 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
 
 }  // namespace
 
-std::int64_t gemm_pitch(const Gemm& g) {
-  return ceil_div(g.n, 4) * 4 * (g.activation == Activation::swiglu ? 2 : 1);
-}
+std::int64_t gemm_pitch(const Gemm& g) { return ceil_div(g.n, 4) * 4 * (g.activation == Activation::swiglu ? 2 : 1); }
 
 namespace {
 
@@ -123,21 +120,23 @@ const Variant* tile_of_sm80(const Gemm& g) {
   return nullptr;
 }
 
-/// Hopper's tiles are large. Where they leave much of the device idle, or much of each tile is outside of d, the smaller
-/// ones of sm80 are faster.
+/// Hopper's tiles are large. Where they leave much of the device idle, or much of each tile is outside of d, the
+/// smaller ones of sm80 are faster.
 std::string why_not(const Variant& listed, const Gemm& g, const cuda::Device& device, bool named) {
   if (same(listed.level, "few")) {
     if (g.activation == Activation::swiglu) return "with swiglu a gate and its other half are too far apart in b";
-    return g.m <= tiles::kGemmFewRows ? "" : text("it is for at most ", tiles::kGemmFewRows, " rows of a, but here are ", g.m);
+    return g.m <= tiles::kGemmFewRows
+               ? ""
+               : text("it is for at most ", tiles::kGemmFewRows, " rows of a, but here are ", g.m);
   }
   const Variant* other = tile_of_sm80(g);
   if (listed.backend != Backend::sm90 || named || other == nullptr) return "";
   const GemmGpuCut own = cut(g, listed, device), smaller = cut(g, *other, device);
   if (own.items == 0 || own.microseconds <= smaller.microseconds) return "";
   const gpu::GemmFacts& facts = listed.facts_as<gpu::GemmFacts>();
-  return text(own.items * own.splits * facts.cluster, " CTAs for ", device.sms, " SMs, ", std::min<std::int64_t>(g.m, facts.rows),
-              " of ", facts.rows, " rows used: some ", std::llround(own.microseconds), " us, and tiles of sm80 ",
-              std::llround(smaller.microseconds), " us");
+  return text(own.items * own.splits * facts.cluster, " CTAs for ", device.sms, " SMs, ",
+              std::min<std::int64_t>(g.m, facts.rows), " of ", facts.rows, " rows used: some ",
+              std::llround(own.microseconds), " us, and tiles of sm80 ", std::llround(smaller.microseconds), " us");
 }
 
 }  // namespace

@@ -29,10 +29,10 @@ constexpr bool same(std::string_view a, std::string_view b) { return a == b; }
 // What the variants of all operations have. An operation whose kernels take other arguments adds its types here.
 using Facts = std::variant<std::monostate, gpu::AttentionFacts, gpu::BackwardVariantFacts, gpu::LinearVariantFacts,
                            gpu::GemmFacts>;
-using Kernel =
-    std::variant<std::monostate, const cpu::AttentionKernel*, const gpu::AttentionKernel*,
-                 const cpu::AttentionBackwardKernel*, const gpu::AttentionBackwardKernel*,
-                 const cpu::LinearAttentionKernel*, const gpu::LinearAttentionKernel*, const cpu::GemmKernel*, const gpu::GemmKernel*>;
+using Kernel = std::variant<std::monostate, const cpu::AttentionKernel*, const gpu::AttentionKernel*,
+                            const cpu::AttentionBackwardKernel*, const gpu::AttentionBackwardKernel*,
+                            const cpu::LinearAttentionKernel*, const gpu::LinearAttentionKernel*,
+                            const cpu::GemmKernel*, const gpu::GemmKernel*>;
 
 /// One kernel instance of variants.def. What it needs is known of each, what it does only of those that are built into
 /// this library.
@@ -129,21 +129,21 @@ struct GemmCut {
 
 /// How k is cut on a GPU, and what follows from it.
 struct GemmGpuCut {
-  int splits = 1;          // parts that k is cut into
-  std::int64_t depth = 0;  // of a part
-  std::int64_t items = 0;  // tiles of d
+  int splits = 1;           // parts that k is cut into
+  std::int64_t depth = 0;   // of a part
+  std::int64_t items = 0;   // tiles of d
   double microseconds = 0;  // about how long they take together
-  bool early = false;      // the kernel may be started before the one before it is done
+  bool early = false;       // the kernel may be started before the one before it is done
 };
 
 /// What a plan decided for a GEMM. A run is cut as it says itself or, where the batch can be rows of one matrix, as
 /// `merged` says: where b is shared and how the others lie is known at the run.
 struct GemmPlan : GemmCut {
   Gemm problem;
-  GemmCut merged;           // of a batch above 1 as batch * m rows; 0 rows: never
-  std::size_t scratch = 0;  // bytes for one worker
+  GemmCut merged;                    // of a batch above 1 as batch * m rows; 0 rows: never
+  std::size_t scratch = 0;           // bytes for one worker
   const Variant* strided = nullptr;  // sm90: for operands that TMA cannot follow; null: none is built
-  GemmGpuCut gpu, gpu_merged;  // the same on a GPU, where `rows` and `columns` are those of a tile
+  GemmGpuCut gpu, gpu_merged;        // the same on a GPU, where `rows` and `columns` are those of a tile
 };
 
 struct PlanData {

@@ -1,6 +1,6 @@
 // src/sm80/gemm.cuh: the GEMM kernel of sm80: a CTA computes one tile of D, or of a part of its sums. cp.async brings
-// blocks of k to a ring of stages in shared memory, and tensor cores (mma.sync), or in f32 multiply-adds, sum them up. This
-// file says in which order. What was measured is in docs/design/gemm.md.
+// blocks of k to a ring of stages in shared memory, and tensor cores (mma.sync), or in f32 multiply-adds, sum them up.
+// This file says in which order. What was measured is in docs/design/gemm.md.
 #pragma once
 
 #include <type_traits>
@@ -58,7 +58,7 @@ __global__ void __launch_bounds__(GemmConfig<Element>::kThreads, GemmConfig<Elem
   sums.put(staged);
   __syncthreads();
   gpu::store_tile<Element, Config::kRows, Config::kColumns, Config::kPitch, Config::kGroup, Config::kThreads>(a, t,
-                                                                                                             staged);
+                                                                                                              staged);
 }
 
 /// Enqueues the launch, and where k is split the one that adds the parts up. The plan has checked the size of the grid.

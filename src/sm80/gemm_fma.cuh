@@ -19,7 +19,7 @@ class FmaSums {
 #pragma unroll 1
     for (int n = 0; n < blocks; ++n) {
       cute::cp_async_wait<Config::kStages - 2>();
-      __syncthreads();      // this block is there, and no thread reads the one before it any more
+      __syncthreads();     // this block is there, and no thread reads the one before it any more
       loads.start_next();  // where that was
 #pragma unroll 2
       for (int chunk = 0; chunk < 8; ++chunk) add_chunk(from_a + stage, from_b + stage, chunk);
@@ -48,7 +48,9 @@ class FmaSums {
   }
   static __device__ __forceinline__ float4 load(std::uint32_t address) {
     float4 x;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address));
+    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
+                 : "r"(address));
     return x;
   }
 

@@ -18,12 +18,13 @@ using gpu::Major;
 template <class Config>
 struct GemmOperand {
   using Element = typename Config::Element;
-  const Element* data;              // of the first row
-  std::int64_t left;                // rows of the tensor from there on
+  const Element* data;                // of the first row
+  std::int64_t left;                  // rows of the tensor from there on
   std::int64_t stride, of_k2, of_k1;  // in elements
   std::uint32_t k1, k_end;
-  std::int64_t up = 0;  // swiglu: from a gate's row to the one of its other half, in elements; else the rows follow each
-  bool pairs = false;   // other
+  std::int64_t up =
+      0;               // swiglu: from a gate's row to the one of its other half, in elements; else the rows follow each
+  bool pairs = false;  // other
 
   static __device__ __forceinline__ GemmOperand a_of(const GemmArgs& a, const GemmTile& t) {
     return of(a, t, a.a, t.row0, a.m);
@@ -59,8 +60,13 @@ struct GemmOperand {
   static __device__ __forceinline__ GemmOperand of(const GemmArgs& a, const GemmTile& t, const View& x,
                                                    std::int64_t row0, std::int64_t rows) {
     const auto* data = static_cast<const Element*>(x.data) + t.batch * x.stride[0] + row0 * x.stride[1];
-    return {data, rows - row0, x.stride[1], x.stride[2], x.stride[3],
-            static_cast<std::uint32_t>(a.k1), static_cast<std::uint32_t>(t.k1)};
+    return {data,
+            rows - row0,
+            x.stride[1],
+            x.stride[2],
+            x.stride[3],
+            static_cast<std::uint32_t>(a.k1),
+            static_cast<std::uint32_t>(t.k1)};
   }
 };
 

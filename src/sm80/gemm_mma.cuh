@@ -6,8 +6,8 @@
 
 namespace falchion::sm80 {
 
-/// Four warps have 64 x 64 sums each: with so many, the operands that a warp reads from shared memory for 16 of k, 4 KB,
-/// take 32 cycles of the SM, fewer than its products do.
+/// Four warps have 64 x 64 sums each: with so many, the operands that a warp reads from shared memory for 16 of k, 4
+/// KB, take 32 cycles of the SM, fewer than its products do.
 template <class Config>
 class MmaSums {
  public:
@@ -52,7 +52,8 @@ class MmaSums {
             if (step == kSteps - 1) {
               cute::cp_async_wait<Config::kStages - 2>();
               __syncthreads();  // the next block is there, and no thread reads this one any more
-              stage = stage + Config::kStageBytes == shared + Config::kSharedBytes ? shared : stage + Config::kStageBytes;
+              stage =
+                  stage + Config::kStageBytes == shared + Config::kSharedBytes ? shared : stage + Config::kStageBytes;
             }
             load_a(step + 1);
           }

@@ -1,7 +1,7 @@
-// src/sm90/gemm.cuh: the GEMM kernel of Hopper, with TMA, wgmma and warp roles. A cluster of CTAs walks over tiles of D, of
-// which each CTA has some rows; a producer thread in each loads blocks of k into a ring of stages, and consumer warpgroups
-// of 64 rows sum them up. While they store a tile, the producer loads blocks of the next one. What was measured is in
-// docs/design/gemm.md.
+// src/sm90/gemm.cuh: the GEMM kernel of Hopper, with TMA, wgmma and warp roles. A cluster of CTAs walks over tiles of
+// D, of which each CTA has some rows; a producer thread in each loads blocks of k into a ring of stages, and consumer
+// warpgroups of 64 rows sum them up. While they store a tile, the producer loads blocks of the next one. What was
+// measured is in docs/design/gemm.md.
 #pragma once
 
 #include <cutlass/arch/reg_reconfig.h>
@@ -14,7 +14,8 @@
 
 namespace falchion::sm90 {
 
-/// Blocks by which the first consumer warpgroup is ahead of the others, and the named barrier at which they wait for that.
+/// Blocks by which the first consumer warpgroup is ahead of the others, and the named barrier at which they wait for
+/// that.
 inline constexpr int kLead = 0, kLeadBarrier = 8;
 
 /// One consumer warpgroup.
@@ -32,8 +33,8 @@ __device__ __forceinline__ void consume(const GemmArgs& a, const GemmMaps& maps,
   // A thread for each CTA of the cluster says there that this warpgroup has read a stage.
   const auto release = [&](int stage) { shared.empty[stage].arrive(thread, thread < Config::kCluster); };
 
-  // The first warpgroup begins some blocks before the others. So it ends its tiles earlier too, and while it stores one,
-  // the others still multiply, and the other way round.
+  // The first warpgroup begins some blocks before the others. So it ends its tiles earlier too, and while it stores
+  // one, the others still multiply, and the other way round.
   int lead = warpgroup == 0 ? kLead : 0;
   const auto lets_others_begin = [&] { arrive_threads<128 * Config::kConsumers>(kLeadBarrier); };
   if (kLead > 0 && warpgroup > 0) sync_threads<128 * Config::kConsumers>(kLeadBarrier);
@@ -111,7 +112,8 @@ int launch_gemm(const GemmArgs& a, void* stream) {
   if (a.k > 0) {
     error = make_operand_map<Element>(&maps.a, a.a, Config::kMajorA, Config::kRows, a.batch, rows_of_a, a);
     if (error != cudaSuccess) return error;
-    error = make_operand_map<Element>(&maps.b, a.b, Config::kMajorB, Config::kColumns / Config::kCluster, a.batch, rows_of_b, a);
+    error = make_operand_map<Element>(&maps.b, a.b, Config::kMajorB, Config::kColumns / Config::kCluster, a.batch,
+                                      rows_of_b, a);
     if (error != cudaSuccess) return error;
   }
   if (a.d_boxes && !Config::kTurned) {
@@ -121,7 +123,7 @@ int launch_gemm(const GemmArgs& a, void* stream) {
   const std::int64_t tiles = a.tiles_m * a.tiles_n * a.batch * a.splits;
   const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(tiles, a.walkers));
   error = launch_kernel<gemm<Config>>(clusters * Config::kCluster, Config::kThreads, Config::kSharedBytes, stream,
-                                                  a.early, a, maps);
+                                      a.early, a, maps);
   return error == cudaSuccess && a.splits > 1 ? gpu::launch_gemm_combine<Element>(a, stream) : error;
 }
 

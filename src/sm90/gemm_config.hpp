@@ -15,9 +15,9 @@ using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 using gpu::Major;
 
-/// A stage has one block of k of A and of B. A box of TMA is 64 elements wide, 128 bytes. Where an operand lies along k, a
-/// tile is one box of all its rows; where it lies along its rows, it is boxes of 64 rows with a line for each k. The
-/// 16-byte chunk c of line l lies at c ^ (l % 8), and wgmma reads both without conflicts.
+/// A stage has one block of k of A and of B. A box of TMA is 64 elements wide, 128 bytes. Where an operand lies along
+/// k, a tile is one box of all its rows; where it lies along its rows, it is boxes of 64 rows with a line for each k.
+/// The 16-byte chunk c of line l lies at c ^ (l % 8), and wgmma reads both without conflicts.
 template <class Element_, Major kMajorA_, Major kMajorB_, GemmKind kind>
 struct GemmConfig {
   using Element = Element_;

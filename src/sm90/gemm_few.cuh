@@ -1,6 +1,6 @@
-// src/sm90/gemm_few.cuh: the variants of kind `few`, for few rows of A, where the time is that of reading B. A and B change
-// places: the 128 rows of the product in a CTA are rows of B, so that no tile is mostly empty, and its columns are the rows
-// of A. 128 KB of B are in flight in each SM.
+// src/sm90/gemm_few.cuh: the variants of kind `few`, for few rows of A, where the time is that of reading B. A and B
+// change places: the 128 rows of the product in a CTA are rows of B, so that no tile is mostly empty, and its columns
+// are the rows of A. 128 KB of B are in flight in each SM.
 #pragma once
 
 #include <utility>

@@ -27,7 +27,8 @@ class GemmTilesOfCluster {
   /// The part of the tile that is this CTA's.
   __device__ __forceinline__ GemmTile next() {
     const bool pairs = a_.activation == GemmActivation::swiglu;
-    GemmTile t = GemmTile::of<8>(a_, id_, Config::kRows * Config::kCluster, pairs ? Config::kColumns / 2 : Config::kColumns);
+    GemmTile t =
+        GemmTile::of<8>(a_, id_, Config::kRows * Config::kCluster, pairs ? Config::kColumns / 2 : Config::kColumns);
     t.row0 += rank_ * Config::kRows;
     id_ += gridDim.x / Config::kCluster;
     return t;
@@ -66,7 +67,8 @@ __device__ __forceinline__ void produce(const GemmArgs& a, const GemmMaps& maps,
     const int row = static_cast<int>(t.row0), batch_a = a.a.stride[0] != 0 ? static_cast<int>(t.batch) : 0;
     const int batch_b = a.b.stride[0] != 0 ? static_cast<int>(t.batch) : 0;
     const int first = rank * kShare, half = Config::kColumns / 2;
-    const int column = static_cast<int>(t.column0) + (pairs && first >= half ? static_cast<int>(a.n) + first - half : first);
+    const int column =
+        static_cast<int>(t.column0) + (pairs && first >= half ? static_cast<int>(a.n) + first - half : first);
     const auto k_of_k1 = static_cast<std::uint32_t>(a.k1);
     for (auto k = static_cast<std::uint32_t>(t.k0); k < static_cast<std::uint32_t>(t.k1); k += Config::kDepth) {
       const int k2 = a.k1 < a.k ? static_cast<int>(k / k_of_k1) : 0;
@@ -95,8 +97,8 @@ __device__ __forceinline__ void produce(const GemmArgs& a, const GemmMaps& maps,
 
 /// The map of an operand of the product, for boxes of `lines` rows.
 template <class Element>
-cudaError_t make_operand_map(CUtensorMap* map, const View& x, Major major, int lines, std::int64_t batch, std::int64_t rows,
-                             const GemmArgs& a) {
+cudaError_t make_operand_map(CUtensorMap* map, const View& x, Major major, int lines, std::int64_t batch,
+                             std::int64_t rows, const GemmArgs& a) {
   const std::int64_t entries = x.stride[0] != 0 ? batch : 1;
   if (major == Major::k)
     return make_tensor_map<Element>(map, x, TensorBox{entries, rows, a.k / a.k1, a.k1, 64, 1, lines}, nullptr);

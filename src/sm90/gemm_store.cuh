@@ -1,5 +1,5 @@
-// src/sm90/gemm_store.cuh: what a consumer warpgroup of a GEMM does at the end of a tile: it turns its 64 rows of sums into
-// D, or stores them as a part of the sums where k is split.
+// src/sm90/gemm_store.cuh: what a consumer warpgroup of a GEMM does at the end of a tile: it turns its 64 rows of sums
+// into D, or stores them as a part of the sums where k is split.
 #pragma once
 
 #include "blocks/sm80_mma.cuh"
@@ -32,7 +32,8 @@ __device__ __forceinline__ void store_boxes(const GemmArgs& a, const GemmTile& t
       sm80::Block block;
       CUTE_UNROLL
       for (int j = 0; j < 4; ++j)
-        block[j] = sm80::round_pair<typename Config::Element>(a.alpha * sums(at + 2 * j), a.alpha * sums(at + 2 * j + 1));
+        block[j] =
+            sm80::round_pair<typename Config::Element>(a.alpha * sums(at + 2 * j), a.alpha * sums(at + 2 * j + 1));
       sm80::store_block(to + lanes.template at<64>(0, 16 * i), 0, block);
     }
     publish_to_async();
@@ -40,9 +41,8 @@ __device__ __forceinline__ void store_boxes(const GemmArgs& a, const GemmTile& t
     const std::int64_t column = t.column0 + 64 * box, row = t.row0 + 64 * warpgroup;
     if (thread == 0 && column < a.n && row < a.m) {
       const int n2 = a.n1 < a.n ? static_cast<int>(column / a.n1) : 0;
-      cute::SM90_TMA_STORE_4D::copy(&maps.d, out + box % 2 * kBoxBytes,
-                                    static_cast<int>(column - n2 * a.n1), n2, static_cast<int>(row),
-                                    a.d.stride[0] != 0 ? static_cast<int>(t.batch) : 0);
+      cute::SM90_TMA_STORE_4D::copy(&maps.d, out + box % 2 * kBoxBytes, static_cast<int>(column - n2 * a.n1), n2,
+                                    static_cast<int>(row), a.d.stride[0] != 0 ? static_cast<int>(t.batch) : 0);
     }
     if (thread == 0) cute::tma_store_arrive();
   }

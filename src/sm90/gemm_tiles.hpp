@@ -1,5 +1,5 @@
-// src/sm90/gemm_tiles.hpp: the tiles of Hopper's GEMM kernels, and what they need. It is plain C++, because the plan reads
-// it even where the code of the variant is not built. The kernel's config reads it too.
+// src/sm90/gemm_tiles.hpp: the tiles of Hopper's GEMM kernels, and what they need. It is plain C++, because the plan
+// reads it even where the code of the variant is not built. The kernel's config reads it too.
 #pragma once
 
 #include "args/gpu_gemm_args.hpp"

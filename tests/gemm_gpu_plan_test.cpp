@@ -1,0 +1,145 @@
+// tests/gemm_gpu_plan_test.cpp: what the plan decides for a GEMM on a GPU: the variant, the parts of k, the workspace, and
+// which variant takes operands that lie otherwise. No GPU is needed, because target.sm names the architecture.
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/gemm.hpp"
+#include "plan/gemm_gpu.hpp"
+#include "support/gpu_plan.hpp"
+#include "support/tensor.hpp"
+
+namespace falchion::testing {
+namespace {
+
+Gemm gemm(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype = DType::bf16) {
+  return {.dtype = dtype, .m = m, .n = n, .k = k};
+}
+PlanData decided(const Gemm& g, const Target& target) {
+  PlanData plan;
+  const Status status = plan_problem(g, Pass::forward, target, &plan, true);
+  EXPECT_TRUE(status) << status.why;
+  return plan;
+}
+std::string level_of(const Gemm& g, const Target& target) {
+  const PlanData plan = decided(g, target);
+  return plan.variant == nullptr ? "ref" : text(name(plan.backend), " ", plan.variant->level);
+}
+
+TEST(GemmGpuPlan, Variants) {
+  EXPECT_EQ(level_of(gemm(4096, 4096, 4096), on(90)), "sm90 wide");
+  EXPECT_EQ(level_of(gemm(4096, 4096, 4096), on(80)), "sm80 tile");
+  EXPECT_EQ(level_of(gemm(16, 4096, 4096), on(90)), "sm90 few");
+  EXPECT_EQ(level_of(gemm(64, 4096, 4096, DType::f16), on(90)), "sm90 few");
+  EXPECT_EQ(level_of(gemm(4096, 4096, 4096, DType::f32), on(90)), "sm80 tile");
+  EXPECT_EQ(level_of(gemm(16, 4096, 4096), on(90, Backend::sm80)), "sm80 tile");
+  Gemm swiglu = gemm(16, 4096, 4096);
+  swiglu.activation = Activation::swiglu;
+  EXPECT_NE(level_of(swiglu, on(90)), "sm90 few");
+}
+
+/// k is cut where tiles alone would leave most SMs idle; the workspace holds the sums of each part.
+TEST(GemmGpuPlan, PartsOfK) {
+  for (const int sm : {80, 90}) {
+    const PlanData large = decided(gemm(8192, 8192, 8192), on(sm)), deep = decided(gemm(256, 256, 65536), on(sm));
+    EXPECT_EQ(large.gemm().gpu.splits, 1);
+    EXPECT_EQ(large.workspace, 0U);
+    EXPECT_GT(deep.gemm().gpu.splits, 8);
+    EXPECT_EQ(deep.workspace, static_cast<std::size_t>(deep.gemm().gpu.splits) * 256 * 256 * sizeof(float));
+    EXPECT_EQ(deep.gemm().gpu.depth % 64, 0);
+    EXPECT_GE(deep.gemm().gpu.splits * deep.gemm().gpu.depth, 65536);
+  }
+  EXPECT_EQ(decided(gemm(64, 64, 0), on(90)).gemm().gpu.splits, 1);
+}
+
+TEST(GemmGpuPlan, AGridThatIsTooLargeIsRefused) {
+  Gemm g = gemm(1, 1 << 20, 64);
+  g.batch = std::int64_t{1} << 30;
+  PlanData plan;
+  const Status status = plan_problem(g, Pass::forward, on(80), &plan, true);
+  EXPECT_EQ(status.code, Code::unsupported);
+  EXPECT_NE(status.why.find("are over the grid's limit of 2147483647"), std::string::npos) << status.why;
+}
+
+TEST(GemmGpuPlan, TheStoryTellsWhatWasDecided) {
+  const std::string wide = explain(gemm(4096, 4096, 4096), on(90)), few = explain(gemm(16, 4096, 4096), on(90));
+  EXPECT_NE(wide.find("tile        256 x 256 of D by 2 CTAs together, over 64 of k at a time, 4 in flight"), std::string::npos)
+      << wide;
+  EXPECT_NE(wide.find("sm90 few bf16   it is for at most 64 rows of a, but here are 4096"), std::string::npos) << wide;
+  EXPECT_NE(few.find("parts of "), std::string::npos) << few;
+  const std::string small = explain(gemm(300, 300, 64), on(90));
+  EXPECT_NE(small.find("CTAs for 132 SMs, 256 of 256 rows used: some "), std::string::npos) << small;
+}
+
+/// How operands lie, and what takes them: a matrix m x k of a dense tensor, with its strides changed.
+class GemmOperandsOnGpu : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kM = 512, kN = 256, kK = 128;
+  GemmOperands operands() {
+    GemmOperands x;
+    x.a = Tensor::dense(memory_.data(), DType::bf16, {1, kM, 1, kK});
+    x.b = Tensor::dense(memory_.data(), DType::bf16, {1, kN, 1, kK});
+    x.d = Tensor::dense(memory_.data(), DType::bf16, {1, kM, 1, kN});
+    return x;
+  }
+  static std::string taken(const GemmOperands& x, const Target& target) {
+    const PlanData plan = decided(gemm(kM, kN, kK), target);
+    const Variant* variant = gpu_variant(plan, x).variant;
+    return variant == nullptr ? "none" : text(name(variant->backend), " ", variant->level);
+  }
+  static gpu::GemmArgs args(const GemmOperands& x, const Target& target) {
+    const PlanData plan = decided(gemm(kM, kN, kK), target);
+    return to_gpu_gemm_args(plan, *plan.variant, x, nullptr);
+  }
+  alignas(16) std::vector<std::uint16_t> memory_ = std::vector<std::uint16_t>(1 << 19);
+  const Target sm80_ = on(90, Backend::sm80), sm90_ = on(90, Backend::sm90);
+};
+
+TEST_F(GemmOperandsOnGpu, DenseOnesAreMovedAlongK) {
+  EXPECT_EQ(taken(operands(), sm80_), "sm80 tile");
+  EXPECT_EQ(taken(operands(), sm90_), "sm90 wide");
+  const gpu::GemmArgs x = args(operands(), sm90_);
+  EXPECT_TRUE(x.a_major == gpu::Major::k && x.b_major == gpu::Major::k && x.d_boxes && x.d_whole);
+}
+
+TEST_F(GemmOperandsOnGpu, TransposedOnesAreMovedAlongRows) {
+  GemmOperands x = operands();
+  x.a.stride = {kM * kK, 1, kM * kK, kM};
+  EXPECT_EQ(taken(x, sm80_), "sm80 tile");
+  EXPECT_EQ(taken(x, sm90_), "sm90 wide");
+  EXPECT_TRUE(args(x, sm90_).a_major == gpu::Major::rows);
+}
+
+TEST_F(GemmOperandsOnGpu, OddStridesGoToTheGeneralVariant) {
+  GemmOperands x = operands();
+  x.a.stride = {kM * (kK + 1), kK + 1, kK, 1};
+  EXPECT_EQ(taken(x, sm80_), "sm80 general");
+  EXPECT_EQ(taken(x, sm90_), "sm80 general");
+}
+
+/// TMA follows no negative strides, which cp.async does.
+TEST_F(GemmOperandsOnGpu, ReversedRowsGoFromTmaToTiles) {
+  GemmOperands x = operands();
+  x.a.data = memory_.data() + (kM - 1) * kK;
+  x.a.stride = {kM * kK, -kK, kK, 1};
+  EXPECT_EQ(taken(x, sm80_), "sm80 tile");
+  EXPECT_EQ(taken(x, sm90_), "sm80 tile");
+}
+
+/// Heads of 64 numbers are boxes of TMA, smaller ones are not.
+TEST_F(GemmOperandsOnGpu, HeadsAreBoxesOfTma) {
+  for (const std::int64_t k1 : {64, 16}) {
+    GemmOperands x = operands();
+    x.a.shape = {1, kM, kK / k1, k1};
+    x.a.stride = {kM * kK, k1, kM * k1, 1};  // heads first
+    x.b.shape = {1, kN, kK / k1, k1};
+    x.b.stride = {kN * kK, kK, k1, 1};
+    EXPECT_EQ(taken(x, sm80_), "sm80 tile");
+    EXPECT_EQ(taken(x, sm90_), k1 == 64 ? "sm90 wide" : "sm80 tile");
+  }
+}
+
+}  // namespace
+}  // namespace falchion::testing
