@@ -13,8 +13,9 @@ set(gpu_test_sources ${test_sources})
 list(FILTER gpu_test_sources INCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")  # They belong to cmake/tests_gpu.cmake.
 list(FILTER test_sources EXCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")
 list(FILTER test_sources EXCLUDE REGEX "/door_gpu_")  # They belong to cmake/tests_fake_cuda.cmake.
-if(NOT FALCHION_TOOLS)  # These tests test parts of the command or need its libraries.
+if(NOT FALCHION_TOOLS)  # These tests run the command, test parts of it or need its libraries.
   list(FILTER test_sources EXCLUDE REGEX "/(roofline|roofline_backward|explain_json|print_json|verify_[a-z]+)_test")
+  list(FILTER test_sources EXCLUDE REGEX "/(tools|command|command_[a-z]+)_test")
 endif()
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cpp)
 if(support_sources)

@@ -36,6 +36,11 @@ std::string gpu_text(const cuda::Device& gpu) {
                      format_bytes(static_cast<double>(gpu.l2)));
 }
 
+/// A product has no head dim.
+std::string head_dims(const Variant& v) {
+  return v.d > 0 ? fmt::format("up to {}", v.d) : v.is("gemm") ? "" : "1 to 256";
+}
+
 Json facts() {
   std::vector<Json> levels, gpus, built;
   for (const auto& level : cpu::cpu_levels())
@@ -67,8 +72,7 @@ std::string built_text() {
     list += (list.empty() ? "" : " ") + std::string(name(v.dtype));
   }
   Table built({"<built kernel", "<backend", "<level", "<types", "<head dim"});
-  for (const auto& [key, v] : order)
-    built.row({v->op, name(v->backend), v->level, types[key], v->d == 0 ? "1 to 256" : fmt::format("up to {}", v->d)});
+  for (const auto& [key, v] : order) built.row({v->op, name(v->backend), v->level, types[key], head_dims(*v)});
   built.row({"attention_forward", "ref", "", "f32 f16 bf16", "1 to 256"});
   return built.text();
 }

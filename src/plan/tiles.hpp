@@ -30,7 +30,7 @@ inline constexpr int kMaxSplits = 64;
 
 // To start the work of a thread costs some microseconds, which does not pay for less than this many flop.
 inline constexpr double kFlopPerThread = 1e6;
-// The same in bytes, where they are all of the work.
+// The same in bytes, where they are all of the work: at 20 GB/s they take 13 us, as 1e6 flop do at 80 GFLOP/s.
 inline constexpr double kBytesPerThread = 1 << 18;
 
 // GPU: up to this many query rows per K/V head a variant of kind few runs, which has one warp per CTA. In decode it is
