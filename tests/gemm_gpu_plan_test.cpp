@@ -69,8 +69,8 @@ TEST(GemmGpuPlan, TheStoryTellsWhatWasDecided) {
       << wide;
   EXPECT_NE(wide.find("sm90 few bf16   it is for at most 64 rows of a, but here are 4096"), std::string::npos) << wide;
   EXPECT_NE(few.find("parts of "), std::string::npos) << few;
-  const std::string small = explain(gemm(300, 300, 64), on(90));
-  EXPECT_NE(small.find("CTAs for 132 SMs, 256 of 256 rows used: some "), std::string::npos) << small;
+  const std::string narrow = explain(gemm(32768, 128, 4096), on(90));
+  EXPECT_NE(narrow.find("256 CTAs for 132 SMs, 256 of 256 rows used: some "), std::string::npos) << narrow;
 }
 
 /// How operands lie, and what takes them: a matrix m x k of a dense tensor, with its strides changed.

@@ -21,7 +21,7 @@ class FmaSums {
       cute::cp_async_wait<Config::kStages - 2>();
       __syncthreads();     // this block is there, and no thread reads the one before it any more
       loads.start_next();  // where that was
-#pragma unroll 2
+#pragma unroll 1
       for (int chunk = 0; chunk < 8; ++chunk) add_chunk(from_a + stage, from_b + stage, chunk);
       stage = stage + Config::kStageBytes == Config::kSharedBytes ? 0 : stage + Config::kStageBytes;
     }

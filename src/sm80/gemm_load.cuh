@@ -115,10 +115,14 @@ class GemmLoader<Config, Major::rows> {
   __device__ __forceinline__ void start(std::uint32_t to, std::uint32_t k0) const {
     static_assert(sizeof(typename Config::Element) == 2 && kStep % 8 == 0);
     to += chunk() / 8 * (Config::kDepth * 128) + line0() * 128 + (chunk() % 8 ^ line0() % 8) * 16;
+    std::uint32_t k = k0 + line0();
+    const auto* from = from_ + x_.offset_of_k(k);
+    const bool one_axis = x_.k1 >= x_.k_end;
 #pragma unroll
     for (int i = 0; i < kCount; ++i) {
-      const std::uint32_t k = k0 + line0() + i * kStep;
-      copy_chunk_async(from_ + x_.offset_of_k(k), to + i * kStep * 128, k < x_.k_end ? bytes_ : 0);
+      copy_chunk_async(from, to + i * kStep * 128, k < x_.k_end ? bytes_ : 0);
+      k += kStep;
+      from = one_axis ? from + kStep * x_.of_k1 : from_ + x_.offset_of_k(k);
     }
   }
 

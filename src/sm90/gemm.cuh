@@ -14,10 +14,6 @@
 
 namespace falchion::sm90 {
 
-/// Blocks by which the first consumer warpgroup is ahead of the others, and the named barrier at which they wait for
-/// that.
-inline constexpr int kLead = 0, kLeadBarrier = 8;
-
 /// One consumer warpgroup.
 template <class Config>
 __device__ __forceinline__ void consume(const GemmArgs& a, const GemmMaps& maps, typename Config::Shared& shared,
@@ -33,12 +29,6 @@ __device__ __forceinline__ void consume(const GemmArgs& a, const GemmMaps& maps,
   // A thread for each CTA of the cluster says there that this warpgroup has read a stage.
   const auto release = [&](int stage) { shared.empty[stage].arrive(thread, thread < Config::kCluster); };
 
-  // The first warpgroup begins some blocks before the others. So it ends its tiles earlier too, and while it stores
-  // one, the others still multiply, and the other way round.
-  int lead = warpgroup == 0 ? kLead : 0;
-  const auto lets_others_begin = [&] { arrive_threads<128 * Config::kConsumers>(kLeadBarrier); };
-  if (kLead > 0 && warpgroup > 0) sync_threads<128 * Config::kConsumers>(kLeadBarrier);
-
   RingPosition<Config::kStages> at;
   for (GemmTilesOfCluster<Config> tiles(a); tiles.more();) {
     const GemmTile t = tiles.next();
@@ -47,7 +37,6 @@ __device__ __forceinline__ void consume(const GemmArgs& a, const GemmMaps& maps,
     for (std::int64_t k = t.k0; k < t.k1; k += Config::kDepth) {
       shared.full[at.stage].wait(at.parity);
       start_multiply<false>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), sums);
-      if (kLead > 0 && lead > 0 && --lead == 0) lets_others_begin();
       if (before >= 0) {
         wait_multiply<1>(sums);
         release(before);
@@ -57,10 +46,6 @@ __device__ __forceinline__ void consume(const GemmArgs& a, const GemmMaps& maps,
     }
     wait_multiply<0>(sums);
     if (before >= 0) release(before);
-    if (kLead > 0 && lead > 0) {  // the tile had fewer blocks
-      lead = 0;
-      lets_others_begin();
-    }
     if constexpr (Config::kTurned)
       store_turned<Config>(a, t, shared, warpgroup, sums);
     else if (a.d_boxes)
