@@ -1,5 +1,5 @@
-// tests/gemm_gpu_plan_test.cpp: what the plan decides for a GEMM on a GPU: the variant, the parts of k, the workspace, and
-// which variant takes operands that lie otherwise. No GPU is needed, because target.sm names the architecture.
+// tests/gemm_gpu_plan_test.cpp: what the plan decides for a GEMM on a GPU: the variant, the parts of k, the workspace,
+// and which variant takes operands that lie otherwise. No GPU is needed, because target.sm names the architecture.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -65,7 +65,8 @@ TEST(GemmGpuPlan, AGridThatIsTooLargeIsRefused) {
 
 TEST(GemmGpuPlan, TheStoryTellsWhatWasDecided) {
   const std::string wide = explain(gemm(4096, 4096, 4096), on(90)), few = explain(gemm(16, 4096, 4096), on(90));
-  EXPECT_NE(wide.find("tile        256 x 256 of D by 2 CTAs together, over 64 of k at a time, 4 in flight"), std::string::npos)
+  EXPECT_NE(wide.find("tile        256 x 256 of D by 2 CTAs together, over 64 of k at a time, 4 in flight"),
+            std::string::npos)
       << wide;
   EXPECT_NE(wide.find("sm90 few bf16   it is for at most 64 rows of a, but here are 4096"), std::string::npos) << wide;
   EXPECT_NE(few.find("parts of "), std::string::npos) << few;
