@@ -53,6 +53,5 @@ class Bench(torch_rivals.Bench):
         samples, clocks = self.interleaved(graphs, mode, self.options.rounds, 1)
         calls = copies * repeats
         samples = {name: [ms / calls for ms in list_] for name, list_ in samples.items()}
-        del graphs, sets
         return {"samples": samples, "error": error, "check": check, "plan": ours[0].describe, "clocks": clocks, "copies": copies,
                 "flops": flops, "bytes": float(moved)}
