@@ -20,7 +20,7 @@ void begin(call* call, const char* function, int kind, int32_t pass) {
 }
 
 void end(call* call) {
-  if (call->stream_context != NULL) leave_stream(call);
+  leave_stream(call);
   for (int i = 0; i < call->count; ++i) release_array(&call->arrays[i]);
   call->count = 0;
 }

@@ -143,7 +143,7 @@ typedef struct call {
   int recording;       /* does torch record gradients now? 0 until a tensor asks */
   const array* leader; /* the first array, which says the library and the device of all */
   PyObject* leader_object;
-  PyObject* stream_context; /* entered, or null */
+  PyObject* entered[2]; /* the array library's device and stream, current for this call; each may be null */
   void* stream;
   int count;
   const fal_plan* fixed; /* the plan of a Plan object, which goes before the cache, or null */

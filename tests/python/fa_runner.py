@@ -10,19 +10,24 @@ read as "cpu".
 
 Each test function gets its share of the sample, at least --least cases. Within a function each
 value of each parameter is drawn equally often. A case passes, fails, is skipped by the file itself,
-or is refused by Falchion as unsupported; each reason is counted, and --log has every case."""
+or is refused by Falchion as unsupported; each reason is counted, and --log has every case and its
+seconds. What the cases print is not shown."""
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
+import io
 import itertools
 import json
 import multiprocessing
 import pathlib
+import queue
 import random
 import sys
 import time
+import traceback
 import types
 from typing import Any, Iterator
 
@@ -109,14 +114,17 @@ def run_case(function: Any, case: dict[str, Any]) -> tuple[str, str]:
     import falchion
 
     try:
-        function(**case)
+        with contextlib.redirect_stdout(io.StringIO()):
+            function(**case)
     except pytest.skip.Exception as reason:
         return "skipped", str(reason)
     except falchion.Unsupported as reason:
         return "refused", str(reason).splitlines()[0]
     except Exception as reason:
         text = str(reason).strip().splitlines()
-        return "failed", f"{type(reason).__name__}: {text[0] if text else ''}"
+        place = traceback.extract_tb(reason.__traceback__)[-1]
+        where = f"{pathlib.Path(place.filename).name}:{place.lineno}"
+        return "failed", f"{type(reason).__name__} at {where}: {(text or [place.line])[0]}"
     return "passed", ""
 
 
@@ -125,16 +133,16 @@ def work(index: int, a: argparse.Namespace, results: Any) -> None:
     module = load(a.file, a.device)
     end = time.monotonic() + a.seconds
     shares = shares_of(sizes_of(module, a.only), a.count, a.least)
-    cases = ((n, case) for n in shares for case in drawn(getattr(module, n), shares[n], a.seed))
-    for number, (name, case) in enumerate(cases):
-        if number % a.processes != index:
-            continue
-        if time.monotonic() > end:
-            results.put({"test": name, "outcome": "no time", "reason": "", "case": ""})
-            continue
-        outcome, reason = run_case(getattr(module, name), case)
-        words = {key: str(value) for key, value in case.items()}
-        results.put({"test": name, "outcome": outcome, "reason": reason, "case": words})
+    cases = [(n, case) for n in shares for case in drawn(getattr(module, n), shares[n], a.seed)]
+    random.Random(a.seed).shuffle(cases)  # each process has its part of those that take long
+    for name, case in cases[index :: a.processes]:
+        start, outcome, reason = time.monotonic(), "no time", ""
+        if start < end:
+            outcome, reason = run_case(getattr(module, name), case)
+        row = {"test": name, "outcome": outcome, "reason": reason}
+        row["case"] = {key: str(value) for key, value in case.items()}
+        row["seconds"] = round(time.monotonic() - start, 3)
+        results.put(row)
     results.put(None)
 
 
@@ -161,7 +169,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("file")
     for name, value in dict(count=4000, least=8, processes=16, seed=0).items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--seconds", type=float, default=480.0)
+    parser.add_argument("--seconds", type=float, default=480.0, help="no case starts after them")
+    parser.add_argument("--grace", type=float, default=60.0, help="seconds for those that run then")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--only")
     parser.add_argument("--log")
@@ -171,17 +180,19 @@ def main(arguments: list[str] | None = None) -> int:
     workers = [context.Process(target=work, args=(i, a, results)) for i in range(a.processes)]
     for worker in workers:
         worker.start()
-    rows, running = [], len(workers)
-    while running:
+    rows, running, end = [], len(workers), time.monotonic() + a.seconds + a.grace
+    while running and time.monotonic() < end:
         try:
             row = results.get(timeout=5)
-        except Exception:
+        except queue.Empty:
             running = min(running, sum(worker.is_alive() for worker in workers))
             continue
         running -= row is None
         if row is not None:
             rows.append(row)
     for worker in workers:
+        worker.join(5)
+        worker.kill()  # one that is still in a case has had its time
         worker.join()
     broken = [worker.exitcode for worker in workers if worker.exitcode != 0]
     if a.log:
