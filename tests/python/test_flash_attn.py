@@ -246,20 +246,84 @@ def test_kvcache_with_left_padding(device):
     )
 
 
+def in_pages(x, size, table):
+    """The sequences (b, s, h, d) as pages of this size, each where the table says; the rest is
+    NaN."""
+    pages = x.new_full((int(table.max()) + 3, size, *x.shape[2:]), float("nan"))
+    pages[table[table >= 0].long()] = x.unflatten(1, (-1, size)).flatten(0, 1)
+    return pages
+
+
+@on_devices
+@pytest.mark.parametrize("new", [0, 3])
+def test_kvcache_in_pages(new, device):
+    q, k_cache, v_cache = problem(b=2, s_q=3, s_k=20, device=device)
+    _, k, v = problem(b=2, s_q=3, s_k=3, device=device, seed=1)
+    table = torch.tensor([[7, 0, 3, 5, 1], [2, 9, 4, 8, 6]], dtype=torch.int32, device=device)
+    pages = [in_pages(x, 4, table) for x in (k_cache, v_cache)]
+    given = {"cache_seqlens": torch.tensor([5, 13], device=device), "causal": True}
+    more = {"k": k, "v": v} if new else {}
+    expected = fa.flash_attn_with_kvcache(q, k_cache, v_cache, **more, **given)
+    wild = torch.cat([table, table.new_full((2, 1), -1)], 1)  # behind the end of both sequences
+    o = fa.flash_attn_with_kvcache(q, *pages, block_table=wild, **more, **given)
+    assert torch.equal(o, expected)
+    assert torch.equal(pages[1][table.long()].flatten(1, 2), v_cache)
+    if not new:
+        assert torch.equal(v3.flash_attn_with_kvcache(q, *pages, page_table=wild, **given), o)
+        whole = fa.flash_attn_with_kvcache(q, *pages, block_table=table)
+        assert torch.equal(whole, fa.flash_attn_with_kvcache(q, k_cache, v_cache))
+
+
+@on_devices
+def test_varlen_in_pages(device):
+    q, k, v = problem(b=2, s_q=6, s_k=20, device=device)
+    table = torch.tensor([[3, 0, 6, 4, 1], [2, 5, 7, 9, 8]], dtype=torch.int32, device=device)
+    used = [17, 2]
+    starts_q = torch.tensor([0, 6, 12], dtype=torch.int32, device=device)
+    starts_k = torch.tensor([0, 17, 19], dtype=torch.int32, device=device)
+    rows = [torch.cat([x[i, :n] for i, n in enumerate(used)]) for x in (k, v)]
+    lengths = starts_q, starts_k, 6, 17
+    expected = fa.flash_attn_varlen_func(q.flatten(0, 1), *rows, *lengths, causal=True)
+    wild = table.clone()
+    wild[1, 1:] = 1 << 20
+    pages = [in_pages(x, 4, table) for x in (k, v)]
+    o = fa.flash_attn_varlen_func(q.flatten(0, 1), *pages, *lengths, causal=True, block_table=wild)
+    assert torch.equal(o, expected)
+
+
+@on_devices
+def test_rotary_with_left_padding(device):
+    """Places count from the start of the cache, as in FlashAttention."""
+    q, k_cache, v_cache = problem(b=2, s_q=3, s_k=20, device=device)
+    _, k, v = problem(b=2, s_q=3, s_k=3, device=device, seed=1)
+    angle = torch.rand(64, 8, device=device)
+    rotary = {"rotary_cos": angle.cos(), "rotary_sin": angle.sin()}
+    n, first = torch.tensor([5, 14], device=device), torch.tensor([2, 0], device=device)
+    caches = k_cache.clone(), v_cache.clone()
+    o = fa.flash_attn_with_kvcache(
+        q, *caches, k, v, cache_seqlens=n, cache_leftpad=first, causal=True, **rotary
+    )
+    turned = [rotated(x, angle.cos(), angle.sin(), [5, 14], True).float() for x in (q, k)]
+    assert_near(caches[0][0, 5:8], turned[1][0])
+    expected = definition(
+        turned[0][:1], caches[0][:1, 2:8], caches[1][:1, 2:8], causal="bottom_right"
+    )
+    assert_near(o[:1], expected[0])
+
+
 REFUSED = [
-    (lambda q, i: fa.flash_attn_with_kvcache(q, q, q, block_table=i), "block_table"),
+    (
+        lambda q, i: fa.flash_attn_with_kvcache(q, q, q, block_table=i, cache_batch_idx=i),
+        "block_table",
+    ),
     (lambda q, i: fa.flash_attn_with_kvcache(q, q, q, k=q), "k and v"),
     (lambda q, i: fa.flash_attn_with_kvcache(q, q, q, k=q, v=q), "cache_seqlens"),
     (lambda q, i: fa.flash_attn_with_kvcache(q, q, q, rotary_cos=q, rotary_sin=q), "rotary_cos"),
-    (
-        lambda q, i: fa.flash_attn_varlen_func(q[0], q[0], q[0], i, i, 4, 4, block_table=i),
-        "block_table",
-    ),
     (lambda q, i: fa.flash_attn_kvpacked_func(q, q), "kv has the shape"),
     (lambda q, i: v3.flash_attn_func(q, q, q, qv=q), "qv"),
     (lambda q, i: v3.flash_attn_func(q, q, q, k_descale=q), "k_descale"),
     (lambda q, i: v3.flash_attn_func(q, q, q, attention_chunk=4), "attention_chunk = 4"),
-    (lambda q, i: v3.flash_attn_with_kvcache(q, q, q, page_table=i), "page_table"),
+    (lambda q, i: v3.flash_attn_with_kvcache(q, q, q, rotary_seqlens=i), "rotary_seqlens"),
     (lambda q, i: v3.flash_attn_with_kvcache(q, q, q, cu_seqlens_q=i), "cu_seqlens_q"),
     (lambda q, i: v3.flash_attn_qkvpacked_func(q), "num_heads_q"),
 ]

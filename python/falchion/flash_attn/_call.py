@@ -123,16 +123,16 @@ def packed(
         )
     if dropout_p == 0.0:
         return o, lse, q.new_empty(0)
-    place = _places(cu_seqlens_k, k.shape[0])[1]
+    place = places(cu_seqlens_k, k.shape[0])[1]
     flat = signed_probabilities(run, q, k, place, int(max_seqlen_k), dropout_p, replay)
-    sequence, row = _places(cu_seqlens_q, q.shape[0])
+    sequence, row = places(cu_seqlens_q, q.shape[0])
     shape = (cu_seqlens_q.numel() - 1, int(max_seqlen_q), *flat.shape[1:])
     padded = flat.new_zeros(shape)
     padded[sequence, row] = flat
     return o, lse, padded.transpose(1, 2)
 
 
-def _places(starts: Tensor, total: int) -> tuple[Tensor, Tensor]:
+def places(starts: Tensor, total: int) -> tuple[Tensor, Tensor]:
     """The sequence of each row of a packed tensor, and its place in it."""
     row = torch.arange(total, device=starts.device)
     sequence = torch.searchsorted(starts[1:].contiguous(), row.int(), right=True)

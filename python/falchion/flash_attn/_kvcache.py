@@ -1,5 +1,6 @@
-"""flash_attn_with_kvcache. Appending to the cache, rotary embeddings and cache_batch_idx are done
-by torch before the engine runs, so they cost kernels of their own; pages are refused."""
+"""flash_attn_with_kvcache. Appending to the cache, rotary embeddings, cache_batch_idx and pages are
+done by torch before the engine runs, so they cost kernels of their own, and the last two a copy of
+the keys and values."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from falchion import Invalid, Unsupported
 from falchion.torch._options import exact_scale
 
 from ._call import band, last_contiguous
+from ._pages import dense_from_pages, place_in_pages
 from .rotary import rotate
 
 
@@ -38,15 +40,15 @@ def flash_attn_with_kvcache(
     return_softmax_lse: bool = False,
 ) -> Any:
     """q (b, s_q, h, d) against caches (b_cache, s_cache, h_k, d), of which cache_seqlens keys
-    count. k and v (b, s_new, h_k, d) are written into the caches first. num_splits is the engine's
-    to choose. There are no gradients."""
-    if block_table is not None:
-        raise Unsupported("block_table is given: falchion has no paged K and V yet")
+    count. With block_table (b, most) the caches are (pages, size, h_k, d). k and v (b, s_new, h_k,
+    d) are written into the caches first. num_splits is the engine's to choose. There are no
+    gradients."""
+    if block_table is not None and cache_batch_idx is not None:
+        raise Unsupported("block_table is given with cache_batch_idx: a table says the sequences")
     if (k is None) != (v is None):
         raise Invalid("k and v are given together or not at all")
-    if rotary_cos is not None and (k is None or cache_leftpad is not None):
-        what = "without k" if k is None else "with cache_leftpad"
-        raise Unsupported(f"rotary_cos is given {what}: falchion.flash_attn does not offer that")
+    if rotary_cos is not None and k is None:
+        raise Unsupported("rotary_cos is given without k: falchion.flash_attn does not offer that")
     with torch.no_grad():
         return _run(
             q,
@@ -55,7 +57,8 @@ def flash_attn_with_kvcache(
             k,
             v,
             (rotary_cos, rotary_sin, rotary_interleaved),
-            _lengths(cache_seqlens, q, k_cache, k),
+            _lengths(cache_seqlens, q, k_cache, k, block_table),
+            block_table,
             cache_batch_idx,
             cache_leftpad,
             {**band(causal, window_size), "scale": exact_scale(softmax_scale), "softcap": softcap},
@@ -64,14 +67,16 @@ def flash_attn_with_kvcache(
         )
 
 
-def _lengths(given: int | Tensor | None, q: Tensor, k_cache: Tensor, k: Tensor | None) -> Tensor:
+def _lengths(
+    given: int | Tensor | None, q: Tensor, k_cache: Tensor, k: Tensor | None, table: Tensor | None
+) -> Tensor:
     """(b) in int32: how many keys of the cache count before anything is appended."""
     if isinstance(given, Tensor):
         return given.int()
     if given is None:
         if k is not None:
             raise Invalid("k is given without cache_seqlens: nothing says where it belongs")
-        given = k_cache.shape[1]
+        given = k_cache.shape[1] * (1 if table is None else table.shape[1])
     return torch.full((q.shape[0],), given, dtype=torch.int32, device=q.device)
 
 
@@ -83,6 +88,7 @@ def _run(
     v: Tensor | None,
     rotary: tuple[Tensor | None, Tensor | None, bool],
     lengths: Tensor,
+    table: Tensor | None,
     batch: Tensor | None,
     leftpad: Tensor | None,
     options: dict[str, Any],
@@ -99,10 +105,17 @@ def _run(
             local = "window" in options
             own = torch.arange(q.shape[1], device=q.device) if local else torch.zeros_like(new[:1])
             q = rotate(q, cos, sin, lengths[:, None] + own, interleaved)
-        k_cache[rows[:, None], places] = k.to(k_cache.dtype)
-        v_cache[rows[:, None], places] = v.to(v_cache.dtype)
+        at = rows[:, None], places
+        if table is not None:
+            at = place_in_pages(table, *at, k_cache.shape[1])
+        k_cache[at] = k.to(k_cache.dtype)
+        v_cache[at] = v.to(v_cache.dtype)
         lengths = lengths + k.shape[1]
-    keys, values = (k_cache, v_cache) if batch is None else (k_cache[rows], v_cache[rows])
+    keys, values = k_cache, v_cache
+    if table is not None:
+        keys, values = dense_from_pages(table, k_cache), dense_from_pages(table, v_cache)
+    elif batch is not None:
+        keys, values = k_cache[rows], v_cache[rows]
     return ft.attention(
         last_contiguous(q),
         last_contiguous(keys),

@@ -156,10 +156,10 @@ def flash_attn_with_kvcache(
     sm_margin: int = 0,
     return_softmax_lse: bool = False,
 ) -> Any:
-    """As FlashAttention-2's; q may not be packed, and there are no pages."""
+    """As FlashAttention-2's, whose block_table is page_table here; q may not be packed."""
     _refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     _refuse(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k_new=cu_seqlens_k_new)
-    _refuse(rotary_seqlens=rotary_seqlens, page_table=page_table)
+    _refuse(rotary_seqlens=rotary_seqlens)
     _refuse_chunk(attention_chunk)
     return _with_kvcache(
         q,
@@ -172,6 +172,7 @@ def flash_attn_with_kvcache(
         cache_seqlens,
         cache_batch_idx,
         cache_leftpad,
+        page_table,
         softmax_scale=softmax_scale,
         causal=causal,
         window_size=window_size,
