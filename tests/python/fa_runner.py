@@ -6,7 +6,9 @@
 FILE is a copy of tests/test_flash_attn.py of the flash-attention repository, which is no part of
 this one (its version 0251105a has 508,777 cases, which pytest alone takes a minute to collect).
 Nothing of it is changed, tolerances least of all, but for one thing: with --device cpu "cuda" is
-read as "cpu".
+read as "cpu". FILE may be hopper/test_flash_attn.py too, with padding.py and test_util.py beside it,
+for FlashAttention-3's functions; the variables FLASH_ATTENTION_DISABLE_FP8 and ..._LOCAL=TRUE leave
+out what falchion does not offer (fp8, attention_chunk).
 
 Each test function gets its share of the sample, at least --least cases. Within a function each
 value of each parameter is drawn equally often. A case passes, fails, is skipped by the file itself,
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
+import importlib
 import io
 import itertools
 import json
@@ -41,6 +44,9 @@ def load(path: str, device: str) -> types.ModuleType:
     if "flash_attn" not in sys.modules:
         falchion.flash_attn.install()
     source = pathlib.Path(path).read_text()
+    if "from flash_attn_interface import" in source:  # FlashAttention-3's file
+        sys.modules["flash_attn_interface"] = importlib.import_module("falchion.flash_attn.v3")
+        sys.path.insert(0, str(pathlib.Path(path).parent))
     if device == "cpu":
         torch.set_num_threads(1)
         source = source.replace('"cuda"', '"cpu"').replace("'cuda'", "'cpu'")
