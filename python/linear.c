@@ -150,7 +150,7 @@ static int view_state(const array* from, int rank, fal_tensor* out) {
     return 0;
   }
   if (from->dtype != FAL_F32) {
-    raise_text(FAL_INVALID, NULL, "%s has the type %s: states are float32", from->name, from->type_name);
+    raise_text(FAL_INVALID, NULL, "%s has the type %s: states are float32", from->name, dtype_name(from));
     return 0;
   }
   memset(out, 0, sizeof *out);
