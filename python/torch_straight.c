@@ -4,26 +4,30 @@
 
 #include "fal.h"
 
-/* What of torch has to be asked at each call, found once. Each takes some 0.05 us to call. */
+/* What of torch is asked at each call, found once. A question takes some 0.05 us. */
 enum {
   TENSOR,
   PARAMETER,
+  DEVICE_CONTEXT,
   IS_NEG,
   IS_GRAD_ENABLED,
   FORWARD_AD,
   ANY_AUTOCAST,
   FUNCTION_MODES,
+  FUNCTION_MODE_AT,
   DISPATCH_MODES,
   TRANSFORMS,
   ASKED
 };
 static const char* const paths[] = {"Tensor",
                                     "nn.Parameter",
+                                    "utils._device.DeviceContext",
                                     "Tensor.is_neg",
                                     "is_grad_enabled",
                                     "autograd.forward_ad",
                                     "_C._is_any_autocast_enabled",
                                     "_C._len_torch_function_stack",
+                                    "_C._get_function_stack_at",
                                     "_C._len_torch_dispatch_stack",
                                     "_C._functorch.peek_interpreter_stack"};
 static PyObject* asked[ASKED];
@@ -60,14 +64,27 @@ static int has_forward_mode(void) {
   return PyErr_Occurred() ? -1 : has;
 }
 
+/* Has a function mode to see the call? torch.set_default_device and `with device` are modes that change where new
+ * tensors are made, and attention makes its own beside q: they need not see it. -1 with an exception. */
+static int has_function_mode(void) {
+  PyObject* number = PyObject_CallFunctionObjArgs(asked[FUNCTION_MODES], NULL);
+  const long count = number != NULL ? PyLong_AsLong(number) : -1;
+  int has = count < 0 ? -1 : 0;
+  Py_XDECREF(number);
+  for (long i = 0; i < count && has == 0; ++i) {
+    PyObject* mode = PyObject_CallFunction(asked[FUNCTION_MODE_AT], "l", i);
+    has = mode != NULL ? Py_TYPE(mode) != (PyTypeObject*)asked[DEVICE_CONTEXT] : -1;
+    Py_XDECREF(mode);
+  }
+  return has;
+}
+
 /* Has a mode, a transform of torch.func or a level of forward-mode AD to see the call? -1 with an exception. */
 static int is_seen(void) {
-  static const int of[] = {FUNCTION_MODES, DISPATCH_MODES, TRANSFORMS};
-  for (size_t i = 0; i < sizeof of / sizeof of[0]; ++i) {
-    const int is = says(asked[of[i]], NULL);
-    if (is != 0) return is;
-  }
-  return has_forward_mode();
+  int is = has_function_mode();
+  if (is == 0) is = says(asked[DISPATCH_MODES], NULL);
+  if (is == 0) is = says(asked[TRANSFORMS], NULL);
+  return is == 0 ? has_forward_mode() : is;
 }
 
 /* Is this exactly a Tensor or a Parameter, and no negation waits in it? What has no memory is refused where it is read.

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from falchion import Invalid, _fal
 
-from ._eager import Call, are_ordinary, record, straight
+from ._eager import are_ordinary, is_recorded, record, straight
 from ._function import attention_with_gradients
 from ._ops import operator_arguments
 from ._options import (
@@ -100,7 +100,8 @@ def attention(
         options.update(scale=scale, softcap=softcap)
     if layout != "bshd" or backend != "best":
         options.update(layout=layout, backend=backend)
-    any_order = any_order and not torch.are_deterministic_algorithms_enabled()
+    if any_order:
+        any_order = not torch.are_deterministic_algorithms_enabled()
     if not ordinary:
         q, k, v, bias = autocast(q, k, v, bias)  # type: ignore[assignment]
     tensors: dict[str, Tensor] = {}
@@ -111,7 +112,9 @@ def attention(
     if dropout != 0.0:
         tensors["seed"] = draw(q)
         options["dropout"] = dropout
-    if not (ordinary or _is_compiling()):
+    if ordinary:
+        return record(q, k, v, bias, alibi, (tensors, options, any_order, return_lse))
+    if not _is_compiling():
         ordinary = are_ordinary(q, k, v, bias, alibi, *tensors.values())
     return _run(q, k, v, bias, alibi, tensors, options, any_order, ordinary, return_lse)
 
@@ -133,17 +136,9 @@ def _run(
         inputs, chosen = operator_arguments(q, k, v, bias, alibi, tensors, options)
         o, lse = attention_with_gradients(inputs, chosen, any_order)
         return (o, lse) if return_lse else o
-    if _is_recorded(q, k, v, bias, alibi):
-        return record(q, k, v, bias, alibi, Call(tensors, options, any_order, return_lse))
+    if is_recorded(q, k, v, bias, alibi):
+        return record(q, k, v, bias, alibi, (tensors, options, any_order, return_lse))
     return straight(q, k, v, bias, alibi, tensors, options, return_lse)
-
-
-def _is_recorded(q: Tensor, k: Tensor, v: Tensor, *others: Tensor | None) -> bool:
-    if not torch.is_grad_enabled():
-        return False
-    if q.requires_grad or k.requires_grad or v.requires_grad:
-        return True
-    return any(x is not None and x.requires_grad for x in others)
 
 
 def varlen(

@@ -5,11 +5,11 @@ _function.py."""
 # mypy: allow-untyped-calls
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
+import torch.utils._device  # C looks for a class of it
 from torch import Tensor
-from torch.utils._device import DeviceContext
 
 from falchion import _fal
 
@@ -17,36 +17,16 @@ from ._function import Gradients
 from ._ops import empty_gradients, empty_outputs, operator_arguments
 from ._options import engine, every_key
 
-_are_ordinary = _fal._torch_are_ordinary
-_function_modes = torch._C._len_torch_function_stack
-_function_mode = torch._C._get_function_stack_at
+# Whether all are exactly Tensor or Parameter without a negation that waits (some may be None), and no
+# mode, no transform and no level of forward-mode AD has to see the call. Not to be asked where
+# torch.compile traces.
+are_ordinary = _fal._torch_are_ordinary
 _is_grad_enabled = torch.is_grad_enabled
 
 
-def are_ordinary(*tensors: Tensor | None) -> bool:
-    """Whether all are exactly Tensor or Parameter without a negation that waits, and no mode, no
-    transform and no level of forward-mode AD has to see the call. Not to be called where
-    torch.compile traces.
-
-    torch.set_default_device and `with device` are modes of their own that change where new tensors
-    are made, and attention makes its own beside q: they need not see it."""
-    modes = _function_modes()
-    if not modes:
-        return _are_ordinary(*tensors)
-    if any(type(_function_mode(i)) is not DeviceContext for i in range(modes)):
-        return False
-    with torch._C.DisableTorchFunction():
-        return _are_ordinary(*tensors)
-
-
-class Call(NamedTuple):
-    """What a call hands to both passes besides the tensors that may need gradients: the other
-    tensors and the options by the names of falchion.attention or varlen."""
-
-    tensors: dict[str, Tensor]
-    options: dict[str, Any]
-    any_order: bool
-    return_lse: bool
+def is_recorded(*tensors: Tensor | None) -> bool:
+    """Whether autograd records a call with these tensors."""
+    return _is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
 
 
 def straight(
@@ -85,7 +65,8 @@ def _pairs(
 
 
 class Eager(torch.autograd.Function):
-    """O of q, k, v, bias and alibi, which may need gradients, or (O, LSE)."""
+    """O of q, k, v, bias and alibi, which may need gradients, or (O, LSE). `call` is (the other
+    tensors and the options by the names of falchion.attention or varlen, any_order, return_lse)."""
 
     @staticmethod
     def forward(
@@ -95,19 +76,19 @@ class Eager(torch.autograd.Function):
         v: Tensor,
         bias: Tensor | None,
         alibi: Tensor | None,
-        call: Call,
+        call: tuple[dict[str, Tensor], dict[str, Any], bool, bool],
     ) -> Any:
-        tensors, options, _, return_lse = call
+        tensors, options, any_order, return_lse = call
         o, lse = straight(q, k, v, bias, alibi, tensors, options, True)
         ctx.save_for_backward(q, k, v, bias, alibi, o, lse, *tensors.values())
-        ctx.call = call._replace(tensors=tuple(tensors)) if tensors else call
+        ctx.call = tuple(tensors), options, any_order
         ctx.set_materialize_grads(False)
         return (o, lse) if return_lse else o
 
     @staticmethod
     def backward(ctx: Any, grad_o: Tensor | None, grad_lse: Tensor | None = None) -> Any:
         q, k, v, bias, alibi, o, lse, *others = ctx.saved_tensors
-        names, options, any_order, _ = ctx.call
+        names, options, any_order = ctx.call
         wanted = ctx.needs_input_grad
         if grad_o is None:
             if grad_lse is None:
@@ -115,7 +96,7 @@ class Eager(torch.autograd.Function):
             grad_o = torch.zeros_like(o)
         tensors = dict(zip(names, others))
         constant = not (wanted[3] or wanted[4])
-        if constant and not _is_grad_enabled() and _are_ordinary(grad_o, grad_lse):
+        if constant and not _is_grad_enabled() and are_ordinary(grad_o, grad_lse):
             more: dict[str, Any] = {}
             if grad_lse is not None:
                 more["grad_lse"] = grad_lse
