@@ -223,7 +223,8 @@ PyObject* torch_attention(PyObject* module, PyObject* const* args, Py_ssize_t co
 /* What both passes read in the same way (attention.c). */
 int take_qkv(call* call, PyObject* q, PyObject* k, PyObject* v);
 int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyObject* max_k);
-int read_options(call* call, PyObject* const* options, int same_lengths);
+/* All inputs of the forward pass, and the options. `lengths` is cu_seqlens_q, cu_seqlens_k, max_q, max_k, or null. */
+int take_inputs(call* call, PyObject* const* qkv, PyObject* const* lengths, PyObject* const* options);
 PyObject* run_forward(call* call, int wants_lse, PyObject* out, PyObject* lse); /* the steps after the options */
 /* What the backward pass takes besides q, k, v and the options; the last five may be null (attention_backward.c). */
 typedef struct backward_arrays {

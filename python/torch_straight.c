@@ -154,8 +154,7 @@ static PyObject* run_straight(PyObject* const* args) {
     if (args[order[i].from] != Py_None) options[order[i].to] = args[order[i].from];
   begin(&call, "attention", ATTENTION, FAL_FORWARD);
   call.recording = RECORDS_NOT; /* is_recorded has asked */
-  if (read_layout(&call, options[LAYOUT]) && take_qkv(&call, args[Q], args[K], args[V]) &&
-      read_options(&call, options, 1) && to_flag("return_lse", args[A_RETURN_LSE], &wants_lse)) {
+  if (take_inputs(&call, args + Q, NULL, options) && to_flag("return_lse", args[A_RETURN_LSE], &wants_lse)) {
     fal_operands* operands = &call.operands.attention;
     widen(&operands->bias, operands->k.shape[1]);
     widen(&operands->mask, operands->k.shape[1]);
