@@ -37,8 +37,7 @@ static int read_fields(PyObject* fields, array* out) {
   if (strides == NULL) PyErr_Clear();
   if (strides == Py_None) Py_CLEAR(strides);
   out->dtype = dtype_of(PyBytes_AsString(text));
-  PyOS_snprintf(out->type_name, sizeof out->type_name, "%s",
-                out->dtype == TYPE_OTHER ? PyBytes_AsString(text) : dtype_name(out->dtype));
+  if (out->dtype == TYPE_OTHER) PyOS_snprintf(out->other_type, sizeof out->other_type, "%s", PyBytes_AsString(text));
   out->rank = (int)PySequence_Size(shape);
   if (out->rank < 0) goto done;
   if (strides != NULL && PySequence_Size(strides) != out->rank) {

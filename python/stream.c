@@ -5,8 +5,7 @@
 
 #include "fal.h"
 
-/* module.a.b.c, or null with an exception. */
-static PyObject* look_up(PyObject* module_name, const char* path) {
+PyObject* look_up(PyObject* module_name, const char* path) {
   PyObject* at = PyImport_GetModule(module_name);
   while (at != NULL && *path != '\0') {
     char part[48];

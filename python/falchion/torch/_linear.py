@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 
 from ._autograd import autograd_kernel
-from ._linear_ops import COUNT, LinearOptions
+from ._eager import are_ordinary, is_recorded
+from ._linear_ops import COUNT, LinearOptions, backward, forward
 from ._ops import library
 from ._options import Backend, Layout, autocast, longest, no_forward_mode, no_second_derivative
 
@@ -67,9 +68,12 @@ class LinearAttention(torch.autograd.Function):
                 grad_z = q.new_zeros(shape[:-1], dtype=torch.float32)
         else:
             grad_state = grad_z = None
-        recorded = torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        operator = torch.ops.falchion.linear_attention_backward
-        run = LinearGradients.apply if recorded else operator
+        run = torch.ops.falchion.linear_attention_backward
+        if not torch.compiler.is_compiling():
+            if torch.is_grad_enabled():
+                run = LinearGradients.apply
+            elif are_ordinary(grad_o, grad_state, grad_z, *tensors):
+                run = backward  # without the dispatcher
         grads = run(grad_o, grad_state, grad_z, *tensors, *ctx.options)
         wanted = zip(grads, ctx.needs_input_grad[:6])
         return (*(x if wants else None for x, wants in wanted), *unused)
@@ -81,6 +85,16 @@ class EagerLinearAttention(LinearAttention):
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:
         raise no_forward_mode()
+
+
+class Ordinary(LinearAttention):
+    """The same for ordinary tensors, without the dispatcher."""
+
+    forward = staticmethod(forward)
+
+
+# As in _eager.py.
+record = super(torch.autograd.Function, Ordinary).apply  # type: ignore[misc]
 
 
 class OneLevel(torch.autograd.function._SingleLevelFunction):
@@ -169,11 +183,12 @@ def linear_attention(
         return_state,
     )
     tensors = (q, k, v, decay, state, z, cu_seqlens)
-    if torch.compiler.is_compiling():
-        found = torch.ops.falchion.linear_attention(*tensors, *options)
-    else:
-        found = EagerLinearAttention.apply(*tensors, *options)
-    o, last, last_z = found
+    run = torch.ops.falchion.linear_attention
+    if not torch.compiler.is_compiling():
+        run = EagerLinearAttention.apply
+        if are_ordinary(*tensors):
+            run = record if is_recorded(*tensors) else forward
+    o, last, last_z = run(*tensors, *options)
     if not return_state:
         return o
     return o, ((last, last_z) if normalise else last)

@@ -57,7 +57,7 @@ def operator_arguments(
     lengths = (max_q, max_k) if axes == 3 else (q.shape[rows], k.shape[rows])
     used = [tensors.get(name) for name in ("used_q", "used_k", "first_k")]
     same = used[0] is used[1] and used[2] is None
-    band = options["causal"], options["window"], options["align"]
+    band = options.get("causal", False), options.get("window"), options.get("align")
     left, right, align = band_of(*band, lengths[0], lengths[1], same)
     scores = (four_axes("bias", bias), slopes_of(alibi), four_axes("mask", tensors.get("mask")))
     chosen = Options(
@@ -66,11 +66,11 @@ def operator_arguments(
         left,
         right,
         align,
-        options["scale"],
-        options["softcap"],
+        options.get("scale"),
+        options.get("softcap", 0.0),
         options.get("dropout", 0.0),
         layout,
-        options["backend"],
+        options.get("backend", "best"),
     )
     return (q, k, v, *scores, *used, *starts, tensors.get("seed")), chosen
 
