@@ -57,11 +57,24 @@ def generate(model, ids, mask, new):
     return model.generate(ids, attention_mask=mask, do_sample=False, pad_token_id=0, **length)
 
 
-def best_seconds(run, times=3):
-    """The best of some runs; the first one is not counted."""
-    seconds = []
-    for _ in range(times + 1):
-        start = time.perf_counter()
-        run().flatten()[-1].item()  # waits for the device
-        seconds.append(time.perf_counter() - start)
-    return min(seconds[1:])
+def seconds(run):
+    start = time.perf_counter()
+    run().flatten()[-1].item()  # waits for the device
+    return time.perf_counter() - start
+
+
+def speeds(model, names, ids, mask, new, turns=2):
+    """Tokens a second of the prompts (without padding) and of generation, by attention: the best of
+    some turns. In each turn every attention has its part, and a first one is not counted."""
+    best = {name: [float("inf")] * 2 for name in names}
+    for turn, name in ((turn, name) for turn in range(turns + 1) for name in names if best[name]):
+        model.set_attn_implementation(name)
+        try:
+            reads = [lambda: model(ids, attention_mask=mask, logits_to_keep=1).logits] * 4
+            times = min(map(seconds, reads)), seconds(lambda: generate(model, ids, mask, new))
+        except torch.OutOfMemoryError:
+            times = best[name] = []
+        if turn > 0:
+            best[name] = [min(pair) for pair in zip(best[name], times)]
+    read, made = int(mask.sum()), ids.shape[0] * new
+    return {name: x and (read / x[0], made / (x[1] - x[0])) for name, x in best.items()}
