@@ -1,6 +1,6 @@
 /* stream.c: the stream of a run on a GPU: the one that the caller names, or else the one that the arrays' library works
- * on now. A named one is made the current one of torch or cupy for the length of the call, because their allocators hand
- * memory out by streams: outputs and workspace then belong to the stream that the run is on. */
+ * on now. A named one is made the current one of torch or cupy for the length of the call, because their allocators
+ * hand memory out by streams: outputs and workspace then belong to the stream that the run is on. */
 #include <string.h>
 
 #include "fal.h"
