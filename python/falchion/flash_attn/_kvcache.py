@@ -10,9 +10,9 @@ from torch import Tensor
 
 import falchion.torch as ft
 from falchion import Invalid, Unsupported
-from falchion.torch._options import exact_scale
+from falchion.torch._options import exact_scale, last_contiguous
 
-from ._call import band, last_contiguous
+from ._call import band
 from .rotary import rotate
 
 

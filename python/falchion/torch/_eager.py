@@ -13,7 +13,8 @@ from torch import Tensor
 
 from falchion import _fal
 
-from ._function import Gradients
+from ._autograd import past_transforms
+from ._function import gradients
 from ._ops import empty_gradients, empty_outputs, operator_arguments
 from ._options import engine, every_key
 
@@ -120,12 +121,9 @@ class Eager(torch.autograd.Function):
                 grads = tuple(x if wants else None for x, wants in zip(grads, wanted))
             return (*grads, None, None, None)
         inputs, chosen = operator_arguments(q, k, v, bias, alibi, tensors, options)
-        run = Gradients.apply if _is_grad_enabled() else torch.ops.falchion.attention_backward
-        gradients = list(wanted[:5])
-        grads = run(grad_o, grad_lse, o, lse, *inputs, *chosen, any_order, gradients)
-        return (*(x if wants else None for x, wants in zip(grads, gradients)), None)
+        run = gradients if _is_grad_enabled() else torch.ops.falchion.attention_backward
+        grads = run(grad_o, grad_lse, o, lse, *inputs, *chosen, any_order, list(wanted[:5]))
+        return (*(x if wants else None for x, wants in zip(grads, wanted)), None)
 
 
-# Function.apply itself sees to torch.func, which does nothing where tensors are ordinary, and takes
-# 2 us for it.
-record = super(torch.autograd.Function, Eager).apply  # type: ignore[misc]
+record = past_transforms(Eager)
