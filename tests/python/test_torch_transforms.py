@@ -323,7 +323,12 @@ def test_what_goes_past_the_operators(device):
     q, k, v = problem(device=device)
 
     def is_plain(x):  # wherever it stands among the tensors
-        found = {are_ordinary(x), are_ordinary(x, None, q), are_ordinary(q, x), are_ordinary(None, q, x)}
+        found = {
+            are_ordinary(x),
+            are_ordinary(x, None, q),
+            are_ordinary(q, x),
+            are_ordinary(None, q, x),
+        }
         assert len(found) == 1
         return found.pop()
 

@@ -41,7 +41,8 @@ def eager(function: Any) -> Callable[..., Any]:
     def jvp(ctx: Any, *tangents: Any) -> Any:
         raise no_forward_mode()
 
-    run: Callable[..., Any] = type("Eager", (function,), {"jvp": staticmethod(jvp)}).apply
+    made: Any = type("Eager", (function,), {"jvp": staticmethod(jvp)})
+    run: Callable[..., Any] = made.apply
     return run
 
 
@@ -74,11 +75,13 @@ def autograd_kernel(operator: Any, function: Any, more: tuple[Any, ...] = ()) ->
             found = function.backward(ctx, *grads)
             return found[: len(found) - len(more)]
 
+    record = getattr(OneLevel, "apply")
+
     def kernel(*args: Any) -> Any:
         wanted = any(isinstance(x, torch.Tensor) and x.requires_grad for x in args)
         if wanted and torch.is_grad_enabled():
             with enable_single_level_autograd_function():
-                return OneLevel.apply(*args)
+                return record(*args)
         with torch._C._AutoDispatchBelowAutograd():
             return operator(*args)
 

@@ -53,7 +53,7 @@ class LinearAttention(torch.autograd.Function):
                 grad_z = q.new_zeros(shape[:-1], dtype=torch.float32)
         else:
             grad_state = grad_z = None
-        run = torch.ops.falchion.linear_attention_backward
+        run: Any = torch.ops.falchion.linear_attention_backward
         if not torch.compiler.is_compiling():
             if torch.is_grad_enabled():
                 run = _gradients
@@ -145,7 +145,7 @@ def linear_attention(
         return_state,
     )
     tensors = (q, k, v, decay, state, z, cu_seqlens)
-    run = torch.ops.falchion.linear_attention
+    run: Any = torch.ops.falchion.linear_attention
     if not torch.compiler.is_compiling():
         run = _eager
         if are_ordinary(*tensors):
