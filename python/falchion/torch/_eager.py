@@ -15,7 +15,7 @@ from falchion import _fal
 
 from ._autograd import past_transforms
 from ._function import gradients
-from ._ops import empty_gradients, empty_outputs, operator_arguments
+from ._ops import empty_gradients, empty_output, empty_outputs, operator_arguments
 from ._options import engine, every_key
 
 # Whether all are exactly Tensor or Parameter without a negation that waits (some may be None), and no
@@ -43,10 +43,12 @@ def straight(
     """falchion.attention or varlen. What the engine does not take or promise is done here: a bias
     and a mask with an extent of 1 for all keys, and rows of no sequence that are 0."""
     if "cu_seqlens_q" in tensors:
-        outputs = empty_outputs(q, v, None, tensors["cu_seqlens_q"], "bshd")
-        given = {"out": outputs[0], "lse": outputs[1], "return_lse": True}
-        engine.varlen(q, k, v, alibi=alibi, **given, **tensors, **options)
-        return outputs if return_lse else outputs[0]
+        if not return_lse:
+            o = empty_output(q, v).zero_()
+            return engine.varlen(q, k, v, alibi=alibi, out=o, **tensors, **options)
+        o, lse = empty_outputs(q, v, None, tensors["cu_seqlens_q"], "bshd")
+        given = {"out": o, "lse": lse, "return_lse": True}
+        return engine.varlen(q, k, v, alibi=alibi, **given, **tensors, **options)
     if alibi is not None:
         options = {**options, "alibi": alibi}
     return engine.attention(
