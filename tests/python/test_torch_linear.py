@@ -117,8 +117,11 @@ def test_is_the_recurrence(case, with_state, device):
     with torch.no_grad():
         given, initial = split(ours)
         plain = initial if normalise or initial is None else initial[0]
-        again = ft.linear_attention(*ours[:3], decay=given, initial_state=plain, **options)
+        again, kept = ft.linear_attention(
+            *ours[:3], decay=given, initial_state=plain, return_state=True, **options
+        )
     assert torch.equal(again, o)
+    assert all(torch.equal(x, y) for x, y in zip(kept if normalise else (kept,), last))
 
 
 def test_packed_sequences(device):

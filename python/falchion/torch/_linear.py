@@ -10,9 +10,9 @@ from torch import Tensor
 
 from ._autograd import autograd_kernel, eager, past_transforms, recorded_backward
 from ._eager import are_ordinary, is_recorded
-from ._linear_ops import COUNT, LinearOptions, backward, forward
+from ._linear_ops import COUNT, LinearOptions, backward, forward, keywords
 from ._ops import library
-from ._options import Backend, Layout, autocast, longest
+from ._options import Backend, Layout, autocast, engine, longest
 
 
 _gradients = recorded_backward(torch.ops.falchion.linear_attention_backward)
@@ -149,7 +149,10 @@ def linear_attention(
     if not torch.compiler.is_compiling():
         run = _eager
         if are_ordinary(*tensors):
-            run = _record if is_recorded(*tensors) else forward
+            if cu_seqlens is None and not is_recorded(*tensors):
+                given = keywords(tensors, options)
+                return engine.linear_attention(q, k, v, **given, return_state=return_state)
+            run = _record
     o, last, last_z = run(*tensors, *options)
     if not return_state:
         return o
