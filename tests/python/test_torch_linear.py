@@ -124,6 +124,15 @@ def test_is_the_recurrence(case, with_state, device):
     assert all(torch.equal(x, y) for x, y in zip(kept if normalise else (kept,), last))
 
 
+def test_the_gradient_of_a_sum(device):
+    """It is one number, expanded, and no axis of it is contiguous."""
+    ours, theirs = leaves(*problem(device)), leaves(*problem(device))
+    ft.linear_attention(*ours).sum().backward()
+    recurrence(*theirs)[0].sum().backward()
+    for x, y in zip(ours, theirs):
+        assert_near(x.grad, y.grad, torch.float16)
+
+
 def test_packed_sequences(device):
     q, k, v = (x.flatten(0, 1) for x in problem(device))
     cu = torch.tensor([0, 9, 42], dtype=torch.int32, device=device)

@@ -12,7 +12,7 @@ from ._autograd import autograd_kernel, eager, past_transforms, recorded_backwar
 from ._eager import are_ordinary, is_recorded
 from ._linear_ops import COUNT, LinearOptions, backward, forward, keywords
 from ._ops import library
-from ._options import Backend, Layout, autocast, engine, longest
+from ._options import Backend, Layout, autocast, engine, last_contiguous, longest
 
 
 _gradients = recorded_backward(torch.ops.falchion.linear_attention_backward)
@@ -44,6 +44,7 @@ class LinearAttention(torch.autograd.Function):
             return (None,) * 6 + unused
         if grad_o is None:
             grad_o = torch.zeros_like(tensors[2])
+        grad_o = last_contiguous(grad_o)  # that of o.sum() is one number, expanded
         if options.wants_state and (grad_state is not None or grad_z is not None):
             q, v = tensors[0], tensors[2]
             shape = _state_shape(tensors, options)
