@@ -74,6 +74,7 @@ int read_array(const char* name, PyObject* object, int writes, void* stream, arr
   out->other_type[0] = '\0';
   out->on_gpu = out->read_only = out->has_buffer = 0;
   out->device = 0;
+  out->stream = NULL;
   out->kept = NULL;
   if (!library_of(object, &out->from)) return 0;
   if (writes && !can_be_written(&out->from)) return 0;

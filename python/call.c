@@ -108,6 +108,7 @@ array* take(call* call, const char* name, PyObject* object, int writes) {
                "%s has no memory: its address is 0, as that of a tensor of torch's FakeTensorMode is", name);
     return NULL;
   }
+  if (!follow_stream(call, a)) return NULL;
   if (call->leader != NULL) return fits_leader(call, a) ? a : NULL;
   call->leader = a;
   call->leader_object = object;

@@ -58,6 +58,7 @@ typedef struct array {
   int on_gpu;
   int32_t device; /* on_gpu: its CUDA number */
   int read_only;
+  void* stream; /* BY_CUDA_INTERFACE: the one that the array is written on, or null where it does not say */
   int has_buffer;
   Py_buffer buffer; /* held while has_buffer */
   PyObject* kept;   /* what has to live as long as `data` is used, or null */
@@ -71,6 +72,7 @@ int read_dltensor(const DLTensor* from, array* out); /* arrays_dlpack.c */
 int read_by_dlpack(PyObject* object, void* stream, array* out); /* arrays_dlpack.c */
 int read_by_buffer(PyObject* object, int writes, array* out);   /* arrays_buffer.c */
 int read_by_cuda_interface(PyObject* object, array* out);       /* arrays_cuda.c */
+int knows_gpu_of_numba(const library* from, int32_t* device);   /* arrays_cuda.c */
 int element_size(int dtype);
 const char* dtype_name(const array* array); /* what a message calls the type */
 
@@ -146,6 +148,7 @@ typedef struct call {
   PyObject* leader_object;
   PyObject* entered[2]; /* the array library's device and stream, current for this call; each may be null */
   void* stream;
+  int names_stream; /* stream=: the caller knows what has to wait for what */
   int count;
   const fal_plan* fixed; /* the plan of a Plan object, which goes before the cache, or null */
   array arrays[MOST_ARRAYS];
@@ -203,9 +206,10 @@ PyObject* release_workspaces(PyObject* module, PyObject* none);
 
 /* --- stream.c --- */
 PyObject* look_up(PyObject* module_name, const char* path); /* module.a.b.c, or null with an exception */
-int name_stream(call* call, PyObject* stream); /* before arrays are taken: those of some libraries wait for it */
-int knows_stream_of(const library* from);      /* Can the library be asked for the stream that it works on? */
-int read_stream(call* call, PyObject* stream); /* before anything is allocated on a GPU */
+int name_stream(call* call, PyObject* stream);     /* before arrays are taken: those of some libraries wait for it */
+int follow_stream(call* call, const array* array); /* the run goes to the stream that its arrays are written on */
+int knows_stream_of(const library* from);          /* Can the library be asked for the stream that it works on? */
+int read_stream(call* call, PyObject* stream);     /* before anything is allocated on a GPU */
 void leave_stream(call* call);
 
 /* --- The functions of the module --- */

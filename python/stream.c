@@ -92,7 +92,23 @@ int knows_stream_of(const library* from) {
          PyUnicode_CompareWithASCIIString(from->name, "cupy") == 0;
 }
 
-int name_stream(call* call, PyObject* stream) { return stream == NULL || number_of(stream, &call->stream); }
+int name_stream(call* call, PyObject* stream) {
+  call->names_stream = stream != NULL;
+  return stream == NULL || number_of(stream, &call->stream);
+}
+
+int follow_stream(call* call, const array* array) {
+  if (array->stream == NULL || call->names_stream || call->stream == array->stream) return 1;
+  if (call->stream == NULL) {
+    call->stream = array->stream;
+    return 1;
+  }
+  raise_text(FAL_INVALID, call,
+             "%s is written on the stream %p, but another array of the call on %p: say which one the run goes to by "
+             "stream=, once it waits for the other",
+             array->name, array->stream, call->stream);
+  return 0;
+}
 
 /* The stream that the library of the arrays works on now. One that says nothing of streams is on the default one. */
 static int current_stream(call* call) {

@@ -10,6 +10,7 @@ enum {
   PARAMETER,
   DEVICE_CONTEXT,
   IS_NEG,
+  IS_WRAPPED,
   IS_GRAD_ENABLED,
   FORWARD_AD,
   ANY_AUTOCAST,
@@ -23,6 +24,7 @@ static const char* const paths[] = {"Tensor",
                                     "nn.Parameter",
                                     "utils._device.DeviceContext",
                                     "Tensor.is_neg",
+                                    "_C._functorch.is_functorch_wrapped_tensor",
                                     "is_grad_enabled",
                                     "autograd.forward_ad",
                                     "_C._is_any_autocast_enabled",
@@ -87,14 +89,15 @@ static int is_seen(void) {
   return is == 0 ? has_forward_mode() : is;
 }
 
-/* Is this exactly a Tensor or a Parameter, and no negation waits in it? What has no memory is refused where it is read.
- * -1 with an exception. */
+/* Is this exactly a Tensor or a Parameter, no negation waits in it, and it is no wrapper that was taken out of a
+ * transform of torch.func? What else has no memory is refused where it is read. -1 with an exception. */
 static int is_plain(PyObject* object) {
   PyTypeObject* const type = Py_TYPE(object);
-  int is_negative;
+  int is;
   if (type != (PyTypeObject*)asked[TENSOR] && type != (PyTypeObject*)asked[PARAMETER]) return 0;
-  is_negative = says(asked[IS_NEG], object);
-  return is_negative < 0 ? -1 : !is_negative;
+  is = says(asked[IS_NEG], object);
+  if (is == 0) is = says(asked[IS_WRAPPED], object);
+  return is < 0 ? -1 : !is;
 }
 
 static int are_plain(PyObject* const* objects, Py_ssize_t count) {
@@ -164,8 +167,8 @@ static PyObject* run_straight(PyObject* const* args) {
   return result;
 }
 
-/* A bias or mask of one axis or of more than four is made one of four first. */
-static int has_pair_axes(PyObject* object) {
+/* Slopes, bias and mask with fewer or more axes than C takes are given others first, or refused, on the long way. */
+static int has_axes(PyObject* object, long least, long most) {
   static PyObject* ndim;
   PyObject* number;
   long axes;
@@ -174,7 +177,7 @@ static int has_pair_axes(PyObject* object) {
   number = ndim != NULL ? PyObject_GetAttr(object, ndim) : NULL;
   axes = number != NULL ? PyLong_AsLong(number) : -1;
   Py_XDECREF(number);
-  return PyErr_Occurred() ? -1 : axes >= 2 && axes <= 4;
+  return PyErr_Occurred() ? -1 : axes >= least && axes <= most;
 }
 
 /* Which way has the call to take? */
@@ -184,8 +187,9 @@ static int way_of(PyObject* const* args) {
   if (is == 0) is = says(asked[ANY_AUTOCAST], NULL);
   if (is != 0) return is < 0 ? FAILED : LONG_WAY;
   is = are_plain(args, TENSORS);
-  if (is == 1) is = has_pair_axes(args[A_BIAS]);
-  if (is == 1) is = has_pair_axes(args[A_MASK]);
+  if (is == 1) is = has_axes(args[A_ALIBI], 1, 2);
+  if (is == 1) is = has_axes(args[A_BIAS], 2, 4);
+  if (is == 1) is = has_axes(args[A_MASK], 2, 4);
   if (is != 1) return is < 0 ? FAILED : LONG_WAY;
   is = is_recorded(args);
   return is < 0 ? FAILED : is ? AUTOGRAD : STRAIGHT;

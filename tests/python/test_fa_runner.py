@@ -79,7 +79,9 @@ class Rows(list):
 
 
 def test_a_sample_takes_each_value_equally_often(file):
-    a = argparse.Namespace(file=str(file), device="cpu", only="test_output", count=6, least=6, seed=0)
+    a = argparse.Namespace(
+        file=str(file), device="cpu", only="test_output", count=6, least=6, seed=0
+    )
     a.processes, a.seconds = 1, 60.0
     rows = Rows()
     fa_runner.work(0, a, rows)

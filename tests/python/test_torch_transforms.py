@@ -323,7 +323,12 @@ def test_what_goes_past_the_operators(device):
     q, k, v = problem(device=device)
 
     def is_plain(x):  # wherever it stands among the tensors
-        found = {are_ordinary(x), are_ordinary(x, None, q), are_ordinary(q, x), are_ordinary(None, q, x)}
+        found = {
+            are_ordinary(x),
+            are_ordinary(x, None, q),
+            are_ordinary(q, x),
+            are_ordinary(None, q, x),
+        }
         assert len(found) == 1
         return found.pop()
 
@@ -347,6 +352,19 @@ def test_what_goes_past_the_operators(device):
     torch.vmap(lambda x: seen.append(is_plain(x)) or x)(q)
     torch.func.grad(lambda x: seen.append(is_plain(x)) or x.sum())(q)
     assert seen == [False, False]
+
+
+def test_a_tensor_that_was_taken_out_of_a_transform(device):
+    """It wraps another one, and has no memory of its own; torch's functions look through it."""
+    q, k, v = problem(h_q=2, device=device)
+    taken = []
+    torch.func.grad(lambda x: taken.append(x) or x.sum())(q)
+    assert not are_ordinary(taken[0])
+    assert torch.equal(causal(taken[0], k, v), causal(q, k, v))
+    (leaf,) = leaves(v)
+    o = causal(taken[0], k, leaf)
+    assert torch.equal(o, causal(q, k, v)) and o.requires_grad
+    assert torch.equal(linear(taken[0], k, v), linear(q, k, v))
 
 
 class Orders(TorchDispatchMode):

@@ -11,9 +11,9 @@ from torch import Tensor
 
 import falchion.torch as ft
 from falchion import Invalid, Unsupported
-from falchion.torch._options import exact_scale
+from falchion.torch._options import exact_scale, last_contiguous
 
-from ._call import band, last_contiguous, places
+from ._call import band, places
 from ._pages import dense_from_pages, place_in_pages
 from .rotary import rotate
 

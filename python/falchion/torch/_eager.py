@@ -13,8 +13,9 @@ from torch import Tensor
 
 from falchion import _fal
 
-from ._function import Gradients
-from ._ops import empty_gradients, empty_outputs, operator_arguments
+from ._autograd import past_transforms
+from ._function import gradients
+from ._ops import empty_gradients, empty_output, empty_outputs, operator_arguments
 from ._options import engine, every_key
 
 # Whether all are exactly Tensor or Parameter without a negation that waits (some may be None), and no
@@ -42,10 +43,12 @@ def straight(
     """falchion.attention or varlen. What the engine does not take or promise is done here: a bias
     and a mask with an extent of 1 for all keys, and rows of no sequence that are 0."""
     if "cu_seqlens_q" in tensors:
-        outputs = empty_outputs(q, v, None, tensors["cu_seqlens_q"], "bshd")
-        given = {"out": outputs[0], "lse": outputs[1], "return_lse": True}
-        engine.varlen(q, k, v, alibi=alibi, **given, **tensors, **options)
-        return outputs if return_lse else outputs[0]
+        if not return_lse:
+            o = empty_output(q, v).zero_()
+            return engine.varlen(q, k, v, alibi=alibi, out=o, **tensors, **options)
+        o, lse = empty_outputs(q, v, None, tensors["cu_seqlens_q"], "bshd")
+        given = {"out": o, "lse": lse, "return_lse": True}
+        return engine.varlen(q, k, v, alibi=alibi, **given, **tensors, **options)
     if alibi is not None:
         options = {**options, "alibi": alibi}
     return engine.attention(
@@ -120,12 +123,9 @@ class Eager(torch.autograd.Function):
                 grads = tuple(x if wants else None for x, wants in zip(grads, wanted))
             return (*grads, None, None, None)
         inputs, chosen = operator_arguments(q, k, v, bias, alibi, tensors, options)
-        run = Gradients.apply if _is_grad_enabled() else torch.ops.falchion.attention_backward
-        gradients = list(wanted[:5])
-        grads = run(grad_o, grad_lse, o, lse, *inputs, *chosen, any_order, gradients)
-        return (*(x if wants else None for x, wants in zip(grads, gradients)), None)
+        run = gradients if _is_grad_enabled() else torch.ops.falchion.attention_backward
+        grads = run(grad_o, grad_lse, o, lse, *inputs, *chosen, any_order, list(wanted[:5]))
+        return (*(x if wants else None for x, wants in zip(grads, wanted)), None)
 
 
-# Function.apply itself sees to torch.func, which does nothing where tensors are ordinary, and takes
-# 2 us for it.
-record = super(torch.autograd.Function, Eager).apply  # type: ignore[misc]
+record = past_transforms(Eager)

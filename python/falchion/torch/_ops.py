@@ -75,14 +75,18 @@ def operator_arguments(
     return (q, k, v, *scores, *used, *starts, tensors.get("seed")), chosen
 
 
+def empty_output(q: Tensor, v: Tensor) -> Tensor:
+    """O, with q's order of strides where the head dims are the same."""
+    d_v = v.shape[-1]
+    return torch.empty_like(q) if d_v == q.shape[-1] else q.new_empty((*q.shape[:-1], d_v))
+
+
 def empty_outputs(
     q: Tensor, v: Tensor, used_q: Tensor | None, cu_seqlens_q: Tensor | None, layout: str
 ) -> tuple[Tensor, Tensor]:
-    """O, with q's order of strides where the head dims are the same, and the LSE. Rows that are
-    nobody's query stay as they are made here, so they are those of a query that sees no key where
-    there may be any."""
-    d_v = v.shape[-1]
-    o = torch.empty_like(q) if d_v == q.shape[-1] else q.new_empty((*q.shape[:-1], d_v))
+    """O and the LSE. Rows that are nobody's query stay as they are made here, so they are those of
+    a query that sees no key where there may be any."""
+    o = empty_output(q, v)
     if cu_seqlens_q is not None:
         rows: tuple[int, ...] = (q.shape[1], q.shape[0])
     elif layout == "bshd":
