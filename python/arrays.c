@@ -17,8 +17,8 @@ int element_size(int dtype) {
   }
 }
 
-const char* dtype_name(int dtype) {
-  switch (dtype) {
+const char* dtype_name(const array* array) {
+  switch (array->dtype) {
     case FAL_F32: return "float32";
     case FAL_F16: return "float16";
     case FAL_BF16: return "bfloat16";
@@ -27,7 +27,7 @@ const char* dtype_name(int dtype) {
     case TYPE_I64: return "int64";
     case TYPE_U64: return "uint64";
     case TYPE_U8: return "uint8";
-    default: return "another type";
+    default: return array->other_type;
   }
 }
 
@@ -71,9 +71,10 @@ int read_array(const char* name, PyObject* object, int writes, void* stream, arr
   int ok = 0;
   out->name = name;
   out->rank = 0;
-  out->type_name[0] = '\0';
+  out->other_type[0] = '\0';
   out->on_gpu = out->read_only = out->has_buffer = 0;
   out->device = 0;
+  out->stream = NULL;
   out->kept = NULL;
   if (!library_of(object, &out->from)) return 0;
   if (writes && !can_be_written(&out->from)) return 0;

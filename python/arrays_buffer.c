@@ -95,10 +95,7 @@ int read_by_buffer(PyObject* object, int writes, array* out) {
   {
     const Py_buffer* buffer = &out->buffer;
     out->dtype = is_bfloat16 ? FAL_BF16 : dtype_of(buffer->format, buffer->itemsize);
-    if (out->dtype == TYPE_OTHER)
-      name_other(buffer->format, buffer->itemsize, out->type_name, sizeof out->type_name);
-    else
-      strcpy(out->type_name, dtype_name(out->dtype));
+    if (out->dtype == TYPE_OTHER) name_other(buffer->format, buffer->itemsize, out->other_type, sizeof out->other_type);
     if (buffer->ndim > WHOLE_AXES) {
       raise_text(FAL_INVALID, NULL, "%s has %d axes: no argument has more than %d", out->name, buffer->ndim,
                  WHOLE_AXES);

@@ -1,5 +1,6 @@
 /* arrays_cuda.c: arrays of a GPU by __cuda_array_interface__, as numba's have it. It does not say on which GPU they
- * are, so their plan is for the device that is current, and each run asks the driver where they lie. */
+ * are, so their plan is for the device that is current, and each run asks the driver where they lie. Of numba's it is
+ * known which device that is; the plans of others are not kept. */
 #include <string.h>
 
 #include "fal.h"
@@ -37,8 +38,7 @@ static int read_fields(PyObject* fields, array* out) {
   if (strides == NULL) PyErr_Clear();
   if (strides == Py_None) Py_CLEAR(strides);
   out->dtype = dtype_of(PyBytes_AsString(text));
-  PyOS_snprintf(out->type_name, sizeof out->type_name, "%s",
-                out->dtype == TYPE_OTHER ? PyBytes_AsString(text) : dtype_name(out->dtype));
+  if (out->dtype == TYPE_OTHER) PyOS_snprintf(out->other_type, sizeof out->other_type, "%s", PyBytes_AsString(text));
   out->rank = (int)PySequence_Size(shape);
   if (out->rank < 0) goto done;
   if (strides != NULL && PySequence_Size(strides) != out->rank) {
@@ -80,6 +80,36 @@ done:
   return ok;
 }
 
+/* The stream as a number: 1 and 2 are the default ones, as in CUDA itself. The protocol has no 0. */
+static int read_array_stream(array* out) {
+  PyObject* stream = PyMapping_GetItemString(out->kept, "stream");
+  if (stream == NULL) PyErr_Clear();
+  if (stream == Py_None) Py_CLEAR(stream);
+  if (stream == NULL) return 1;
+  out->stream = PyLong_Check(stream) ? PyLong_AsVoidPtr(stream) : NULL;
+  Py_DECREF(stream);
+  if (PyErr_Occurred()) return 0;
+  if (out->stream != NULL) return 1;
+  raise_text(FAL_INVALID, NULL,
+             "%s: the stream in __cuda_array_interface__ must be None or a number, 1 for the default one, and not 0",
+             out->name);
+  return 0;
+}
+
+int knows_gpu_of_numba(const library* from, int32_t* device) {
+  PyObject *function, *current, *number;
+  if (PyUnicode_CompareWithASCIIString(from->name, "numba") != 0) return 0;
+  function = look_up(from->name, "cuda.get_current_device");
+  current = function != NULL ? PyObject_CallFunctionObjArgs(function, NULL) : NULL;
+  number = current != NULL ? PyObject_GetAttrString(current, "id") : NULL;
+  *device = number != NULL ? (int32_t)PyLong_AsLong(number) : -1;
+  Py_XDECREF(number);
+  Py_XDECREF(current);
+  Py_XDECREF(function);
+  PyErr_Clear();
+  return *device >= 0;
+}
+
 /* An array with a mask has elements that do not count, and every element of ours does. */
 static int has_no_mask(const array* a) {
   PyObject* mask = PyMapping_GetItemString(a->kept, "mask");
@@ -94,7 +124,7 @@ int read_by_cuda_interface(PyObject* object, array* out) {
   out->kept = PyObject_GetAttrString(object, "__cuda_array_interface__");
   out->on_gpu = 1;
   if (out->kept == NULL) return 0;
-  if (PyMapping_Check(out->kept)) return has_no_mask(out) && read_fields(out->kept, out);
+  if (PyMapping_Check(out->kept)) return has_no_mask(out) && read_array_stream(out) && read_fields(out->kept, out);
   PyErr_Format(PyExc_TypeError, "%s: __cuda_array_interface__ is no dictionary", out->name);
   return 0;
 }

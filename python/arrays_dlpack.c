@@ -64,10 +64,7 @@ int read_dltensor(const DLTensor* from, array* out) {
   }
   out->data = from->data != NULL ? (char*)from->data + from->byte_offset : NULL;
   out->dtype = dtype_of(from->dtype);
-  if (out->dtype == TYPE_OTHER)
-    name_other(from->dtype, out->type_name, sizeof out->type_name);
-  else
-    PyOS_snprintf(out->type_name, sizeof out->type_name, "%s", dtype_name(out->dtype));
+  if (out->dtype == TYPE_OTHER) name_other(from->dtype, out->other_type, sizeof out->other_type);
   return 1;
 }
 

@@ -3,16 +3,18 @@
 
 #include "fal.h"
 
-enum { Q, K, V, FORWARD_OPTIONS, RETURN_LSE = FORWARD_OPTIONS + OPTIONS, OUT, LSE };
-static const char* const names[] = {"q", "k", "v", OPTION_NAMES, "return_lse", "out", "lse", NULL};
-static signature attention_signature = {"attention", names, 3, 3, 0, {NULL}};
+/* Both functions take the same arguments in the same order, but for the lengths of packed sequences. */
+enum { Q, K, V, DENSE_OPTIONS };
+enum { CU_Q = V + 1, CU_K, MAX_Q, MAX_K, PACKED_OPTIONS };
+enum { RETURN_LSE, OUT, LSE }; /* after the options */
+#define AFTER_OPTIONS "return_lse", "out", "lse", NULL
+static const char* const names[] = {"q", "k", "v", OPTION_NAMES, AFTER_OPTIONS};
+static const char* const packed_names[] = {"q",     "k",     "v",          "cu_seqlens_q", "cu_seqlens_k",
+                                           "max_q", "max_k", OPTION_NAMES, AFTER_OPTIONS};
+static signature dense_signature = {"attention", names, 3, 3, 0, {NULL}};
+static signature packed_signature = {"varlen", packed_names, 4, 5, 0, {NULL}};
 
-enum { CU_Q = 3, CU_K, MAX_Q, MAX_K, VARLEN_OPTIONS };
-static const char* const varlen_names[] = {"q",     "k",          "v",          "cu_seqlens_q", "cu_seqlens_k", "max_q",
-                                           "max_k", OPTION_NAMES, "return_lse", "out",          "lse",          NULL};
-static signature varlen_signature = {"varlen", varlen_names, 4, 5, 0, {NULL}};
-
-int ready_attention(void) { return ready_signature(&attention_signature) && ready_signature(&varlen_signature); }
+int ready_attention(void) { return ready_signature(&dense_signature) && ready_signature(&packed_signature); }
 
 int take_qkv(call* call, PyObject* q, PyObject* k, PyObject* v) {
   fal_attention* problem = &call->problem.attention;
@@ -53,7 +55,7 @@ int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyO
 }
 
 /* What both passes read of their options, once q, k, v and the lengths are there. */
-int read_options(call* call, PyObject* const* options, int same_lengths) {
+static int read_options(call* call, PyObject* const* options, int same_lengths) {
   if (options[USED_Q] != options[USED_K] || options[FIRST_K] != NULL) same_lengths = 0;
   if (call->problem.attention.s_q != call->problem.attention.s_k) same_lengths = 0;
   if (!read_target(call, options[BACKEND], options[THREADS]) || !read_band(call, options, same_lengths) ||
@@ -61,6 +63,16 @@ int read_options(call* call, PyObject* const* options, int same_lengths) {
     return 0;
   if (call->problem.attention.dropout != 0 && options[SEED] == NULL) return raise_no_seed(call);
   return read_option_arrays(call, options) && read_stream(call, options[STREAM]);
+}
+
+int take_inputs(call* call, PyObject* const* qkv, PyObject* const* lengths, PyObject* const* options) {
+  call->packed = lengths != NULL;
+  if (!read_layout(call, options[LAYOUT]) || !name_stream(call, options[STREAM]) ||
+      !take_qkv(call, qkv[0], qkv[1], qkv[2]))
+    return 0;
+  if (lengths == NULL) return read_options(call, options, 1);
+  return take_packed(call, lengths[0], lengths[1], lengths[2], lengths[3]) &&
+         read_options(call, options, lengths[1] == NULL || lengths[1] == lengths[0]);
 }
 
 /* The outputs, the run, and what the caller gets. Rows past a used length are left alone by the engine; in arrays that
@@ -87,39 +99,29 @@ done:
   return result;
 }
 
-static PyObject* forward(call* call, PyObject* return_lse, PyObject* out, PyObject* lse) {
-  uint8_t wants_lse = 0;
-  return to_flag("return_lse", return_lse, &wants_lse) ? run_forward(call, wants_lse, out, lse) : NULL;
+/* The steps of both functions; those of packed sequences have four arguments more. */
+static PyObject* forward(const signature* signature, int packed, PyObject* const* args, Py_ssize_t count,
+                         PyObject* names) {
+  PyObject *values[MOST_ARGUMENTS], *result = NULL;
+  PyObject** const options = values + (packed ? PACKED_OPTIONS : DENSE_OPTIONS);
+  PyObject** const more = options + OPTIONS;
+  uint8_t wants_lse;
+  call call;
+  if (!bind(signature, args, count, names, values)) return NULL;
+  begin(&call, signature->function, ATTENTION, FAL_FORWARD);
+  if (take_inputs(&call, values + Q, packed ? values + CU_Q : NULL, options) &&
+      to_flag("return_lse", more[RETURN_LSE], &wants_lse))
+    result = run_forward(&call, wants_lse, more[OUT], more[LSE]);
+  end(&call);
+  return result;
 }
 
 FUNCTION(py_attention) {
-  PyObject *values[MOST_ARGUMENTS], *result = NULL;
-  PyObject** options = values + FORWARD_OPTIONS;
-  call call;
   (void)module;
-  if (!bind(&attention_signature, args, count, names, values)) return NULL;
-  begin(&call, "attention", ATTENTION, FAL_FORWARD);
-  if (read_layout(&call, options[LAYOUT]) && name_stream(&call, options[STREAM]) &&
-      take_qkv(&call, values[Q], values[K], values[V]) && read_options(&call, options, 1))
-    result = forward(&call, values[RETURN_LSE], values[OUT], values[LSE]);
-  end(&call);
-  return result;
+  return forward(&dense_signature, 0, args, count, names);
 }
 
 FUNCTION(py_varlen) {
-  PyObject *values[MOST_ARGUMENTS], *result = NULL;
-  PyObject** options = values + VARLEN_OPTIONS;
-  PyObject** outputs = options + OPTIONS;
-  call call;
   (void)module;
-  if (!bind(&varlen_signature, args, count, names, values)) return NULL;
-  begin(&call, "varlen", ATTENTION, FAL_FORWARD);
-  call.packed = 1;
-  if (read_layout(&call, options[LAYOUT]) && name_stream(&call, options[STREAM]) &&
-      take_qkv(&call, values[Q], values[K], values[V]) &&
-      take_packed(&call, values[CU_Q], values[CU_K], values[MAX_Q], values[MAX_K]) &&
-      read_options(&call, options, values[CU_K] == NULL || values[CU_K] == values[CU_Q]))
-    result = forward(&call, outputs[0], outputs[1], outputs[2]);
-  end(&call);
-  return result;
+  return forward(&packed_signature, 1, args, count, names);
 }

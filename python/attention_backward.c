@@ -31,7 +31,7 @@ static int read_flags(call* call, PyObject* const* more) {
   return 0;
 }
 
-static int take_inputs(call* call, const backward_arrays* arrays) {
+static int take_backward_arrays(call* call, const backward_arrays* arrays) {
   fal_operands* operands = &call->operands.attention;
   if (!take_bshd(call, "o", arrays->o, 0, &operands->o) || !take_lse(call, "lse", arrays->lse, 0, &operands->lse) ||
       !take_bshd(call, "grad_o", arrays->grad_o, 0, &operands->grad_o))
@@ -122,45 +122,36 @@ static PyObject* take_grads(call* call, PyObject* grads) {
 
 PyObject* run_backward(call* call, const backward_arrays* arrays) {
   PyObject* grads;
-  if (!take_inputs(call, arrays) || !take_extra_outputs(call, arrays)) return NULL;
+  if (!take_backward_arrays(call, arrays) || !take_extra_outputs(call, arrays)) return NULL;
   grads = take_grads(call, arrays->grads);
   if (grads != NULL && !run(call)) Py_CLEAR(grads);
   return grads;
 }
 
-static PyObject* backward(call* call, PyObject* const* values, PyObject* const* more) {
-  const backward_arrays arrays = {values[GRAD_O],  values[O],        values[LSE], more[GRAD_LSE],
-                                  more[GRAD_BIAS], more[GRAD_ALIBI], more[GRADS]};
-  return read_flags(call, more) ? run_backward(call, &arrays) : NULL;
+/* The steps of both functions. */
+static PyObject* backward(const signature* signature, int packed, PyObject* const* args, Py_ssize_t count,
+                          PyObject* names) {
+  PyObject *values[MOST_ARGUMENTS], *result = NULL;
+  PyObject** const options = values + (packed ? PACKED_OPTIONS : DENSE_OPTIONS);
+  PyObject** const more = options + OPTIONS;
+  call call;
+  if (!bind(signature, args, count, names, values)) return NULL;
+  begin(&call, signature->function, ATTENTION, FAL_BACKWARD);
+  if (take_inputs(&call, values + Q, packed ? values + CU_Q : NULL, options) && read_flags(&call, more)) {
+    const backward_arrays arrays = {values[GRAD_O],  values[O],        values[LSE], more[GRAD_LSE],
+                                    more[GRAD_BIAS], more[GRAD_ALIBI], more[GRADS]};
+    result = run_backward(&call, &arrays);
+  }
+  end(&call);
+  return result;
 }
 
 FUNCTION(py_attention_backward) {
-  PyObject *values[MOST_ARGUMENTS], *result = NULL;
-  PyObject** options = values + DENSE_OPTIONS;
-  call call;
   (void)module;
-  if (!bind(&dense_signature, args, count, names, values)) return NULL;
-  begin(&call, "attention_backward", ATTENTION, FAL_BACKWARD);
-  if (read_layout(&call, options[LAYOUT]) && name_stream(&call, options[STREAM]) &&
-      take_qkv(&call, values[Q], values[K], values[V]) && read_options(&call, options, 1))
-    result = backward(&call, values, options + OPTIONS);
-  end(&call);
-  return result;
+  return backward(&dense_signature, 0, args, count, names);
 }
 
 FUNCTION(py_varlen_backward) {
-  PyObject *values[MOST_ARGUMENTS], *result = NULL;
-  PyObject** options = values + PACKED_OPTIONS;
-  call call;
   (void)module;
-  if (!bind(&packed_signature, args, count, names, values)) return NULL;
-  begin(&call, "varlen_backward", ATTENTION, FAL_BACKWARD);
-  call.packed = 1;
-  if (read_layout(&call, options[LAYOUT]) && name_stream(&call, options[STREAM]) &&
-      take_qkv(&call, values[Q], values[K], values[V]) &&
-      take_packed(&call, values[CU_Q], values[CU_K], values[MAX_Q], values[MAX_K]) &&
-      read_options(&call, options, values[CU_K] == NULL || values[CU_K] == values[CU_Q]))
-    result = backward(&call, values, options + OPTIONS);
-  end(&call);
-  return result;
+  return backward(&packed_signature, 1, args, count, names);
 }

@@ -20,7 +20,7 @@ void begin(call* call, const char* function, int kind, int32_t pass) {
 }
 
 void end(call* call) {
-  if (call->stream_context != NULL) leave_stream(call);
+  leave_stream(call);
   for (int i = 0; i < call->count; ++i) release_array(&call->arrays[i]);
   call->count = 0;
 }
@@ -65,13 +65,12 @@ static int is_recording(void) {
 /* A tensor that requires a gradient is refused where torch records, for what is read as memory leaves no record and the
  * gradient would be wrong in silence. The two questions take some 0.05 us each, and the first is asked once a call. */
 static int needs_no_record(call* call, const array* a, PyObject* object) {
-  enum { UNKNOWN, NO, YES };
   static PyObject* requires_grad;
   PyObject* answer;
   int needs;
   if (!a->from.has_new_empty || a->dtype > FAL_BF16) return 1;
-  if (call->recording == UNKNOWN) call->recording = is_recording() ? YES : NO;
-  if (call->recording == NO) return 1;
+  if (call->recording == NOT_ASKED) call->recording = is_recording() ? RECORDS : RECORDS_NOT;
+  if (call->recording == RECORDS_NOT) return 1;
   if (requires_grad == NULL) requires_grad = PyUnicode_InternFromString("requires_grad");
   answer = requires_grad != NULL ? PyObject_GetAttr(object, requires_grad) : NULL;
   needs = answer == Py_True;
@@ -109,6 +108,7 @@ array* take(call* call, const char* name, PyObject* object, int writes) {
                "%s has no memory: its address is 0, as that of a tensor of torch's FakeTensorMode is", name);
     return NULL;
   }
+  if (!follow_stream(call, a)) return NULL;
   if (call->leader != NULL) return fits_leader(call, a) ? a : NULL;
   call->leader = a;
   call->leader_object = object;
@@ -117,7 +117,7 @@ array* take(call* call, const char* name, PyObject* object, int writes) {
 
 static int has_float_type(const array* a) {
   if (a->dtype >= FAL_F32 && a->dtype <= FAL_BF16) return 1;
-  raise_text(FAL_INVALID, NULL, "%s has the type %s: it must be float32, float16 or bfloat16", a->name, a->type_name);
+  raise_text(FAL_INVALID, NULL, "%s has the type %s: it must be float32, float16 or bfloat16", a->name, dtype_name(a));
   return 0;
 }
 
@@ -180,7 +180,7 @@ int take_lengths(call* call, const char* name, PyObject* object, const int32_t**
   const array* a = take(call, name, object, 0);
   if (a == NULL) return 0;
   if (a->dtype != TYPE_I32)
-    raise_text(FAL_INVALID, call, "%s has the type %s: lengths are int32", name, a->type_name);
+    raise_text(FAL_INVALID, call, "%s has the type %s: lengths are int32", name, dtype_name(a));
   else if (a->rank != 1 || (a->shape[0] > 1 && a->stride[0] != 1))
     raise_text(FAL_INVALID, call, "%s must have one axis, without gaps: it has %d axes", name, a->rank);
   else if (!a->on_gpu && (uintptr_t)a->data % sizeof(int32_t) != 0) /* It is read here, before the engine looks. */

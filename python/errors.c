@@ -56,7 +56,7 @@ static PyObject* note_of(const call* call) {
       PyOS_snprintf(shape + used, sizeof shape - used, "%s%lld", axis == 0 ? "" : ", ", (long long)a->shape[axis]);
       used = strlen(shape);
     }
-    line = PyUnicode_FromFormat("%U%s %s %s (%s%s)%s", note, i == 0 ? "" : ",", a->name, a->type_name, shape,
+    line = PyUnicode_FromFormat("%U%s %s %s (%s%s)%s", note, i == 0 ? "" : ",", a->name, dtype_name(a), shape,
                                 a->rank == 1 ? "," : "", a->on_gpu ? " on a GPU" : "");
     Py_DECREF(note);
     note = line;

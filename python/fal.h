@@ -54,10 +54,11 @@ typedef struct array {
   int64_t shape[WHOLE_AXES], stride[WHOLE_AXES]; /* strides in elements */
   int rank;
   int dtype;
-  char type_name[24];
+  char other_type[24]; /* TYPE_OTHER: what the library calls the type */
   int on_gpu;
   int32_t device; /* on_gpu: its CUDA number */
   int read_only;
+  void* stream; /* BY_CUDA_INTERFACE: the one that the array is written on, or null where it does not say */
   int has_buffer;
   Py_buffer buffer; /* held while has_buffer */
   PyObject* kept;   /* what has to live as long as `data` is used, or null */
@@ -71,8 +72,9 @@ int read_dltensor(const DLTensor* from, array* out); /* arrays_dlpack.c */
 int read_by_dlpack(PyObject* object, void* stream, array* out); /* arrays_dlpack.c */
 int read_by_buffer(PyObject* object, int writes, array* out);   /* arrays_buffer.c */
 int read_by_cuda_interface(PyObject* object, array* out);       /* arrays_cuda.c */
+int knows_gpu_of_numba(const library* from, int32_t* device);   /* arrays_cuda.c */
 int element_size(int dtype);
-const char* dtype_name(int dtype);
+const char* dtype_name(const array* array); /* what a message calls the type */
 
 /* --- arguments.c --- */
 enum { MOST_ARGUMENTS = 40 };
@@ -125,6 +127,7 @@ enum {
 
 enum { MOST_ARRAYS = 24 };
 enum { ATTENTION, LINEAR };
+enum { NOT_ASKED, RECORDS_NOT, RECORDS };
 typedef struct call {
   const char* function;
   int kind; /* ATTENTION or LINEAR: which problem and operands count */
@@ -140,11 +143,12 @@ typedef struct call {
   } operands;
   int heads_first; /* layout="bhsd" */
   int packed;
-  int recording;       /* does torch record gradients now? 0 until a tensor asks */
+  int recording;       /* does torch record gradients now? */
   const array* leader; /* the first array, which says the library and the device of all */
   PyObject* leader_object;
-  PyObject* stream_context; /* entered, or null */
+  PyObject* entered[2]; /* the array library's device and stream, current for this call; each may be null */
   void* stream;
+  int names_stream; /* stream=: the caller knows what has to wait for what */
   int count;
   const fal_plan* fixed; /* the plan of a Plan object, which goes before the cache, or null */
   array arrays[MOST_ARRAYS];
@@ -201,9 +205,11 @@ int run(call* call); /* plan_for and run_plan */
 PyObject* release_workspaces(PyObject* module, PyObject* none);
 
 /* --- stream.c --- */
-int name_stream(call* call, PyObject* stream); /* before arrays are taken: those of some libraries wait for it */
-int knows_stream_of(const library* from);      /* Can the library be asked for the stream that it works on? */
-int read_stream(call* call, PyObject* stream); /* before anything is allocated on a GPU */
+PyObject* look_up(PyObject* module_name, const char* path); /* module.a.b.c, or null with an exception */
+int name_stream(call* call, PyObject* stream);     /* before arrays are taken: those of some libraries wait for it */
+int follow_stream(call* call, const array* array); /* the run goes to the stream that its arrays are written on */
+int knows_stream_of(const library* from);          /* Can the library be asked for the stream that it works on? */
+int read_stream(call* call, PyObject* stream);     /* before anything is allocated on a GPU */
 void leave_stream(call* call);
 
 /* --- The functions of the module --- */
@@ -216,10 +222,13 @@ FUNCTION(py_linear_attention);
 FUNCTION(py_linear_attention_backward);
 FUNCTION(py_merge);
 FUNCTION(py_validate_lengths);
+PyObject* torch_are_ordinary(PyObject* module, PyObject* const* args, Py_ssize_t count);
+PyObject* torch_attention(PyObject* module, PyObject* const* args, Py_ssize_t count);
 /* What both passes read in the same way (attention.c). */
 int take_qkv(call* call, PyObject* q, PyObject* k, PyObject* v);
 int take_packed(call* call, PyObject* cu_q, PyObject* cu_k, PyObject* max_q, PyObject* max_k);
-int read_options(call* call, PyObject* const* options, int same_lengths);
+/* All inputs of the forward pass, and the options. `lengths` is cu_seqlens_q, cu_seqlens_k, max_q, max_k, or null. */
+int take_inputs(call* call, PyObject* const* qkv, PyObject* const* lengths, PyObject* const* options);
 PyObject* run_forward(call* call, int wants_lse, PyObject* out, PyObject* lse); /* the steps after the options */
 /* What the backward pass takes besides q, k, v and the options; the last five may be null (attention_backward.c). */
 typedef struct backward_arrays {

@@ -134,10 +134,11 @@ static int view_decay(const call* call, const array* from, int* decay, fal_tenso
   return 1;
 }
 
-static int take_decay(call* call, const char* name, PyObject* object, int writes, fal_tensor* out) {
-  const array* a = take(call, name, object, writes);
+static int take_decay(call* call, PyObject* object, const array** taken) {
+  const array* a = *taken = take(call, "decay", object, 0);
   int decay = 0;
-  if (a == NULL || !has_engine_type(a, "float32") || !view_decay(call, a, &decay, out)) return 0;
+  if (a == NULL || !has_engine_type(a, "float32") || !view_decay(call, a, &decay, &call->operands.linear.decay))
+    return 0;
   call->problem.linear.decay = decay;
   return 1;
 }
@@ -150,7 +151,7 @@ static int view_state(const array* from, int rank, fal_tensor* out) {
     return 0;
   }
   if (from->dtype != FAL_F32) {
-    raise_text(FAL_INVALID, NULL, "%s has the type %s: states are float32", from->name, from->type_name);
+    raise_text(FAL_INVALID, NULL, "%s has the type %s: states are float32", from->name, dtype_name(from));
     return 0;
   }
   memset(out, 0, sizeof *out);
@@ -197,14 +198,15 @@ static PyObject* make_state(call* call, const char* name, const char* z_name, fa
   return pair;
 }
 
-/* All inputs of both passes. */
-static int take_inputs(call* call, PyObject* const* qkv, PyObject* const* options) {
+/* All inputs of both passes. *decay is the array of that name, or null. */
+static int take_linear_inputs(call* call, PyObject* const* qkv, PyObject* const* options, const array** decay) {
   fal_linear_operands* operands = &call->operands.linear;
+  *decay = NULL;
   call->packed = options[L_CU_SEQLENS] != NULL;
   if (!read_layout(call, options[L_LAYOUT]) || !name_stream(call, options[L_STREAM]) || !take_qkv_linear(call, qkv) ||
       !read_numbers(call, options) || !take_cu_seqlens(call, options))
     return 0;
-  if (options[L_DECAY] != NULL && !take_decay(call, "decay", options[L_DECAY], 0, &operands->decay)) return 0;
+  if (options[L_DECAY] != NULL && !take_decay(call, options[L_DECAY], decay)) return 0;
   if (options[L_INITIAL_STATE] != NULL) {
     call->problem.linear.initial_state = 1;
     if (!take_state(call, "initial_state", "initial_z", options[L_INITIAL_STATE], 0, &operands->initial_state,
@@ -237,7 +239,7 @@ static PyObject* forward(call* call, PyObject* return_state, PyObject* out, PyOb
 }
 
 /* (grad_q, grad_k, grad_v, grad_decay, grad_initial_state); the last two are None without what they are of. */
-static PyObject* backward(call* call, PyObject* const* options) {
+static PyObject* backward(call* call, const array* decay, int has_state) {
   fal_linear_operands* operands = &call->operands.linear;
   static const char* const grad_names[] = {"grad_q", "grad_k", "grad_v"};
   const fal_tensor* like[] = {&operands->q, &operands->k, &operands->v};
@@ -246,18 +248,12 @@ static PyObject* backward(call* call, PyObject* const* options) {
   for (int i = 0; i < 5 && result != NULL; ++i) {
     if (i < 3) {
       grad = output_bshd(call, grad_names[i], NULL, like[i]->shape, 0, AS_IT_COMES, out[i]);
-    } else if (i == 3 && options[L_DECAY] != NULL) {
-      int64_t shape[WHOLE_AXES];
+    } else if (i == 3 && decay != NULL) {
       array* made;
-      int rank = 0;
-      for (int a = 0; a < call->count; ++a)
-        if (strcmp(call->arrays[a].name, "decay") == 0) {
-          rank = call->arrays[a].rank;
-          memcpy(shape, call->arrays[a].shape, sizeof shape);
-        }
-      grad = make_array(call, "grad_decay", "grads", rank, shape, 1, AS_IT_COMES, &made);
-      if (grad != NULL && !view_decay(call, made, &rank, &operands->grad_decay)) Py_CLEAR(grad);
-    } else if (i == 4 && options[L_INITIAL_STATE] != NULL) {
+      int kind;
+      grad = make_array(call, "grad_decay", "grads", decay->rank, decay->shape, 1, AS_IT_COMES, &made);
+      if (grad != NULL && !view_decay(call, made, &kind, &operands->grad_decay)) Py_CLEAR(grad);
+    } else if (i == 4 && has_state) {
       grad = make_state(call, "grad_initial_state", "grad_initial_z", &operands->grad_initial_state,
                         &operands->grad_initial_z);
     } else {
@@ -271,11 +267,12 @@ static PyObject* backward(call* call, PyObject* const* options) {
 
 FUNCTION(py_linear_attention) {
   PyObject *values[MOST_ARGUMENTS], *result = NULL;
+  const array* decay;
   call call;
   (void)module;
   if (!bind(&forward_signature, args, count, names, values)) return NULL;
   begin(&call, "linear_attention", LINEAR, FAL_FORWARD);
-  if (take_inputs(&call, values, values + FORWARD_OPTIONS))
+  if (take_linear_inputs(&call, values, values + FORWARD_OPTIONS, &decay))
     result = forward(&call, values[RETURN_STATE], values[OUT], values[STATE_OUT]);
   end(&call);
   return result;
@@ -284,19 +281,20 @@ FUNCTION(py_linear_attention) {
 FUNCTION(py_linear_attention_backward) {
   PyObject *values[MOST_ARGUMENTS], *result = NULL;
   PyObject** options = values + BACKWARD_OPTIONS;
+  const array* decay;
   call call;
   int ok;
   (void)module;
   if (!bind(&backward_signature, args, count, names, values)) return NULL;
   begin(&call, "linear_attention_backward", LINEAR, FAL_BACKWARD);
-  ok = take_inputs(&call, values + BACKWARD_Q, options) &&
+  ok = take_linear_inputs(&call, values + BACKWARD_Q, options, &decay) &&
        take_bshd(&call, "grad_o", values[GRAD_O], 0, &call.operands.linear.grad_o);
   if (ok && values[GRAD_STATE] != NULL) {
     call.problem.linear.final_state = 1;
     ok = take_state(&call, "grad_state", "grad_z", values[GRAD_STATE], 0, &call.operands.linear.grad_final_state,
                     &call.operands.linear.grad_final_z);
   }
-  if (ok) result = backward(&call, options);
+  if (ok) result = backward(&call, decay, options[L_INITIAL_STATE] != NULL);
   end(&call);
   return result;
 }

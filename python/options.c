@@ -46,7 +46,10 @@ int read_target(call* call, PyObject* backend_name, PyObject* thread_count) {
   target->threads = threads > 0 ? (int32_t)threads : threads_of_leader(call);
   /* Every array said where it lies. So nobody has to ask the driver again, where the backend is of that kind. */
   if (call->leader->on_gpu) {
-    if (call->leader->from.by == BY_CUDA_INTERFACE) return 1; /* it does not say on which GPU */
+    if (call->leader->from.by == BY_CUDA_INTERFACE) {
+      target->use_device = knows_gpu_of_numba(&call->leader->from, &target->device);
+      return 1;
+    }
     target->device = call->leader->device;
     target->use_device = 1;
     target->trust_pointers = backend != FAL_REF && backend != FAL_CPU;

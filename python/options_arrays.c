@@ -44,7 +44,7 @@ int view_pairs(const array* from, fal_tensor* out) {
 
 int has_engine_type(const array* a, const char* wanted) {
   if (a->dtype >= FAL_F32 && a->dtype <= FAL_BOOL) return 1;
-  raise_text(FAL_INVALID, NULL, "%s has the type %s: it must be %s", a->name, a->type_name, wanted);
+  raise_text(FAL_INVALID, NULL, "%s has the type %s: it must be %s", a->name, dtype_name(a), wanted);
   return 0;
 }
 

@@ -158,6 +158,10 @@ static int read_flags(call* call, PyObject* const* options, PyObject* const* mor
   call->pass = backward ? FAL_BACKWARD : FAL_FORWARD;
   x->lse = backward ? 0 : lse;
   if (!backward) return has_nothing_of_gradients(more);
+  if (lse) {
+    raise_text(FAL_INVALID, NULL, "return_lse is given, but the plan is one of the backward pass, which takes the lse");
+    return 0;
+  }
   if (frozen < 0 || frozen > 3) {
     raise_text(FAL_INVALID, NULL, "frozen = %lld: it must be 0 (nothing), 1 (no grad_q), 2 (no grad_k and grad_v) or 3",
                (long long)frozen);

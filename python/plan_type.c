@@ -27,17 +27,22 @@ static signature backward_signature = {"Plan", backward_names, 6, 6, 0, {NULL}};
 
 static int plan_init(PyObject* self, PyObject* args, PyObject* keywords) {
   plan_object* plan = (plan_object*)self;
-  plan_arguments* from = &plan->made_from;
-  fal_status status;
-  if (plan->plan != NULL) {
-    PyErr_SetString(PyExc_TypeError, "a Plan is made once and never changes");
-    return -1;
+  plan_arguments from;
+  fal_plan* made = NULL;
+  memset(&from, 0, sizeof from);
+  if (plan->plan == NULL && read_plan_arguments(args, keywords, &from)) {
+    const fal_status status = fal_plan_make(&from.problem, from.pass, &from.target, &made);
+    if (status != FAL_OK) raise_why(status, NULL);
   }
-  Py_CLEAR(from->cpu_level);
-  if (!read_plan_arguments(args, keywords, from)) return -1;
-  status = fal_plan_make(&from->problem, from->pass, &from->target, &plan->plan);
-  if (status == FAL_OK) return 0;
-  raise_why(status, NULL);
+  /* To read the arguments may run code of theirs, which may call __init__ of the same object: the first one counts. */
+  if (plan->plan == NULL && made != NULL) {
+    plan->plan = made;
+    plan->made_from = from;
+    return 0;
+  }
+  if (!PyErr_Occurred()) PyErr_SetString(PyExc_TypeError, "a Plan is made once and never changes");
+  fal_plan_free(made);
+  Py_XDECREF(from.cpu_level);
   return -1;
 }
 

@@ -95,6 +95,8 @@ kept_plan* plan_for(call* call) {
   entry* found = NULL;
   int at;
   key_of(call, &wanted);
+  /* A plan for the GPU that is current, where nobody knows which one that is, counts for this call alone. */
+  if (wanted.on_gpu && !wanted.target.use_device) return make_plan(call, &wanted);
   for (at = 0; at < count && found == NULL; ++at)
     if (memcmp(&kept[at]->key, &wanted, sizeof wanted) == 0) found = kept[at];
   if (found != NULL) {

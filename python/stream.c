@@ -1,12 +1,11 @@
 /* stream.c: the stream of a run on a GPU: the one that the caller names, or else the one that the arrays' library works
- * on now. A named one is made torch's current one for the length of the call, because torch's allocator hands memory
- * out by streams: outputs and workspace then belong to the stream that the run is on. */
+ * on now. A named one is made the current one of torch or cupy for the length of the call, because their allocators
+ * hand memory out by streams: outputs and workspace then belong to the stream that the run is on. */
 #include <string.h>
 
 #include "fal.h"
 
-/* module.a.b.c, or null with an exception. */
-static PyObject* look_up(PyObject* module_name, const char* path) {
+PyObject* look_up(PyObject* module_name, const char* path) {
   PyObject* at = PyImport_GetModule(module_name);
   while (at != NULL && *path != '\0') {
     char part[48];
@@ -44,35 +43,48 @@ static int number_of(PyObject* stream, void** out) {
   return !PyErr_Occurred();
 }
 
-static int enter_torch_stream(call* call, PyObject* stream) {
-  const library* from = &call->leader->from;
-  PyObject *context = NULL, *entered = NULL, *make = look_up(from->name, "cuda.stream");
-  PyObject* theirs = NULL;
-  if (PyLong_Check(stream)) {
-    PyObject* external = look_up(from->name, "cuda.ExternalStream");
-    if (external != NULL) theirs = PyObject_CallFunction(external, "Oi", stream, (int)call->leader->device);
-    Py_XDECREF(external);
-  } else {
-    theirs = Py_NewRef(stream);
-  }
-  if (make != NULL && theirs != NULL) context = PyObject_CallFunctionObjArgs(make, theirs, NULL);
-  if (context != NULL) entered = PyObject_CallMethod(context, "__enter__", NULL);
-  if (entered != NULL) call->stream_context = Py_NewRef(context);
-  Py_XDECREF(entered);
+/* Enters a context of the library's, which leave_stream leaves. It takes the reference `context`, which may be null. */
+static int enter(call* call, PyObject* context) {
+  PyObject* done = context != NULL ? PyObject_CallMethod(context, "__enter__", NULL) : NULL;
+  if (done != NULL) call->entered[call->entered[0] != NULL] = Py_NewRef(context);
+  Py_XDECREF(done);
   Py_XDECREF(context);
-  Py_XDECREF(theirs);
-  Py_XDECREF(make);
-  return call->stream_context != NULL;
+  return done != NULL;
 }
 
+/* A stream that is a number, or another library's, as one of this library's. */
+static PyObject* as_theirs(const call* call, PyObject* stream, const char* number) {
+  const library* from = &call->leader->from;
+  PyObject *external, *made = NULL;
+  if (!PyLong_Check(stream) && PyObject_HasAttrString(stream, number)) return Py_NewRef(stream);
+  external = look_up(from->name, "cuda.ExternalStream");
+  if (external != NULL)
+    made = PyObject_CallFunction(external, "Ni", PyLong_FromVoidPtr(call->stream), (int)call->leader->device);
+  Py_XDECREF(external);
+  return made;
+}
+
+static int enter_torch_stream(call* call, PyObject* stream) {
+  PyObject* theirs = as_theirs(call, stream, "cuda_stream");
+  PyObject* make = theirs != NULL ? look_up(call->leader->from.name, "cuda.stream") : NULL;
+  PyObject* context = make != NULL ? PyObject_CallFunctionObjArgs(make, theirs, NULL) : NULL;
+  Py_XDECREF(make);
+  Py_XDECREF(theirs);
+  return enter(call, context);
+}
+
+/* The one that was entered last is left first. An exception of the call itself stays. */
 void leave_stream(call* call) {
-  PyObject *type, *value, *trace, *left;
-  PyErr_Fetch(&type, &value, &trace);
-  left = PyObject_CallMethod(call->stream_context, "__exit__", "OOO", Py_None, Py_None, Py_None);
-  if (left == NULL) PyErr_Clear();
-  Py_XDECREF(left);
-  Py_CLEAR(call->stream_context);
-  PyErr_Restore(type, value, trace);
+  for (int i = 1; i >= 0; --i) {
+    PyObject *type, *value, *trace, *left;
+    if (call->entered[i] == NULL) continue;
+    PyErr_Fetch(&type, &value, &trace);
+    left = PyObject_CallMethod(call->entered[i], "__exit__", "OOO", Py_None, Py_None, Py_None);
+    if (left == NULL) PyErr_Clear();
+    Py_XDECREF(left);
+    Py_CLEAR(call->entered[i]);
+    PyErr_Restore(type, value, trace);
+  }
 }
 
 int knows_stream_of(const library* from) {
@@ -80,7 +92,23 @@ int knows_stream_of(const library* from) {
          PyUnicode_CompareWithASCIIString(from->name, "cupy") == 0;
 }
 
-int name_stream(call* call, PyObject* stream) { return stream == NULL || number_of(stream, &call->stream); }
+int name_stream(call* call, PyObject* stream) {
+  call->names_stream = stream != NULL;
+  return stream == NULL || number_of(stream, &call->stream);
+}
+
+int follow_stream(call* call, const array* array) {
+  if (array->stream == NULL || call->names_stream || call->stream == array->stream) return 1;
+  if (call->stream == NULL) {
+    call->stream = array->stream;
+    return 1;
+  }
+  raise_text(FAL_INVALID, call,
+             "%s is written on the stream %p, but another array of the call on %p: say which one the run goes to by "
+             "stream=, once it waits for the other",
+             array->name, array->stream, call->stream);
+  return 0;
+}
 
 /* The stream that the library of the arrays works on now. One that says nothing of streams is on the default one. */
 static int current_stream(call* call) {
@@ -108,21 +136,20 @@ static int current_stream(call* call) {
 static int enter_cupy_device(call* call) {
   PyObject* make = look_up(call->leader->from.name, "cuda.Device");
   PyObject* device = make != NULL ? PyObject_CallFunction(make, "i", (int)call->leader->device) : NULL;
-  PyObject* entered = device != NULL ? PyObject_CallMethod(device, "__enter__", NULL) : NULL;
-  if (entered != NULL) call->stream_context = Py_NewRef(device);
-  Py_XDECREF(entered);
-  Py_XDECREF(device);
   Py_XDECREF(make);
-  return call->stream_context != NULL;
+  return enter(call, device);
 }
 
 int read_stream(call* call, PyObject* stream) {
+  int is_cupy;
   if (!call->leader->on_gpu) {
     if (stream == NULL) return 1;
     raise_text(FAL_INVALID, call, "stream is given, but %s lies in the host's memory", call->leader->name);
     return 0;
   }
-  if (PyUnicode_CompareWithASCIIString(call->leader->from.name, "cupy") == 0 && !enter_cupy_device(call)) return 0;
+  is_cupy = PyUnicode_CompareWithASCIIString(call->leader->from.name, "cupy") == 0;
+  if (is_cupy && !enter_cupy_device(call)) return 0;
   if (stream == NULL) return current_stream(call);
+  if (is_cupy) return enter(call, as_theirs(call, stream, "ptr"));
   return !call->leader->from.has_new_empty || enter_torch_stream(call, stream);
 }

@@ -1,77 +1,61 @@
-"""A model of Hugging Face with the attention of eager, of sdpa and of Falchion, as a table.
+"""A language model with the attention of eager, of sdpa and of Falchion, as tables.
 
-    python compare_model.py DIR [--gguf FILE] [--device cuda] [--dtype bfloat16] [--prompt 512]
+    python compare_model.py MODEL.gguf --device cuda --json figures.json
     python compare_model.py tiny            # a small model with random weights; nothing is loaded
 
-For each attention: how far the logits are from those of eager, whether greedy generation gives the
-same tokens, and tokens a second of the prompt and of generation (the best of three runs)."""
+The first table is exactness: how far the logits of a text are from those of eager in float32 (of
+the first name in the first type), the text's perplexity, and whether greedy generation gives
+eager's tokens of the same type, from one prompt and from sixteen that are padded at the left. The
+second is tokens a second, of prompts and of generation, in the last of the types."""
 
 import argparse
-import time
+import json
 
 import torch
-import transformers
-
-import falchion.hf
-
-
-def load(arguments, implementation):
-    options = {"attn_implementation": implementation, "dtype": getattr(torch, arguments.dtype)}
-    if arguments.model == "tiny":
-        torch.manual_seed(0)
-        config = transformers.LlamaConfig(
-            vocab_size=512, hidden_size=96, intermediate_size=192, num_hidden_layers=3,
-            num_attention_heads=6, num_key_value_heads=2, bos_token_id=1, eos_token_id=2,
-        )  # fmt: skip
-        model = transformers.AutoModelForCausalLM.from_config(config, **options)
-    else:
-        options.update({"gguf_file": arguments.gguf} if arguments.gguf else {})
-        model = transformers.AutoModelForCausalLM.from_pretrained(arguments.model, **options)
-    return model.to(arguments.device).eval()
-
-
-def best_seconds(run, device, times=3):
-    seconds = []
-    for _ in range(times):
-        wait = torch.cuda.synchronize if device == "cuda" else bool
-        wait()
-        start = time.perf_counter()
-        run()
-        wait()
-        seconds.append(time.perf_counter() - start)
-    return min(seconds)
+from language_model import ATTENTIONS, TEXT, generate, load, prompts, speeds
+from torch.nn.functional import cross_entropy
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("model")
-    parser.add_argument("--gguf")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--dtype", default="float32")
-    parser.add_argument("--prompt", type=int, default=512)
-    parser.add_argument("--batch", type=int, default=1)
-    parser.add_argument("--new", type=int, default=24)
-    arguments = parser.parse_args()
-    falchion.hf.register()
-    first = None
-    print(f"{'attention':<10} {'max |d logit|':>13} {'greedy':>7} {'prompt':>9} {'generate':>9}")
-    for implementation in ("eager", "sdpa", "falchion"):
-        model = load(arguments, implementation)
-        torch.manual_seed(1)
-        shape = (arguments.batch, arguments.prompt)
-        tokens = torch.randint(3, model.config.vocab_size, shape).to(arguments.device)
+    parser.add_argument("--dtypes", nargs="+", default=["float32", "bfloat16"])
+    parser.add_argument("--names", nargs="+", default=ATTENTIONS)
+    parser.add_argument("--prompts", nargs="+", type=int, default=[512, 8192])
+    parser.add_argument("--batches", nargs="+", type=int, default=[1, 16])
+    parser.add_argument("--new", type=int, default=32)
+    parser.add_argument("--json")
+    a = parser.parse_args()
+    model, read = load(a.model, a.device)
+    tokens, rows, rows_of_speed = read(TEXT.read_text()), [], []
+    text, reference = torch.tensor([tokens]).to(a.device), None
+    inputs = [prompts(tokens, batch, 64, a.device) for batch in (1, 16)]
+    print(f"{'':<18} {'max |d logit|':>13} {'perplexity':>10} {'greedy':>7} {'16 padded':>9}")
+    for dtype in a.dtypes:
+        model, first = model.to(getattr(torch, dtype)), None
+        for name in a.names:
+            model.set_attn_implementation(name)
+            with torch.inference_mode():
+                logits = model(text).logits[0].float()
+                made = [generate(model, *x, a.new) for x in inputs]
+            reference, first = logits if reference is None else reference, first or made
+            away = (logits - reference).abs().max()
+            entropy = cross_entropy(logits[:-1], text[0, 1:])
+            same = ["same" if torch.equal(x, y) else "differ" for x, y in zip(made, first)]
+            rows.append([dtype, name, away.item(), entropy.exp().item(), *same])
+            print("{:<9}{:<9} {:>13.2e} {:>10.4f} {:>7} {:>9}".format(*rows[-1]), flush=True)
+    print(f"{'tokens a second':<18} {'batch':>6} {'prompt':>7} {'read':>10} {'generated':>10}")
+    for batch, length in ((b, n) for b in a.batches for n in a.prompts):
         with torch.inference_mode():
-            logits = model(tokens).logits.float()
-            prompt = best_seconds(lambda: model(tokens), arguments.device)
-            length = dict(max_new_tokens=arguments.new, min_new_tokens=arguments.new)
-            options = dict(do_sample=False, pad_token_id=0, **length)
-            whole = model.generate(tokens, **options)
-            both = best_seconds(lambda: model.generate(tokens, **options), arguments.device)
-        first = first or (logits, whole)
-        distance = (logits - first[0]).abs().max().item()
-        same = "same" if torch.equal(whole, first[1]) else "differ"
-        read, made = tokens.numel() / prompt, arguments.batch * arguments.new / (both - prompt)
-        print(f"{implementation:<10} {distance:>13.2e} {same:>7} {read:>7.0f}/s {made:>7.1f}/s")
+            found = speeds(model, a.names, *prompts(tokens, batch, length, a.device), a.new)
+        for name, rates in found.items():
+            rows_of_speed.append([dtype, name, batch, length, *(rates or (0, 0))])
+            line = "{:>10.0f} {:>10.1f}".format(*rates) if rates else f"{'no memory':>21}"
+            print(f"{dtype:<9}{name:<9} {batch:>6} {length:>7} {line}", flush=True)
+    if a.json:
+        with open(a.json, "w") as file:
+            json.dump({"exactness": rows, "speeds": rows_of_speed}, file)
 
 
 if __name__ == "__main__":

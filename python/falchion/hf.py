@@ -99,13 +99,15 @@ def mask(
     traced = is_tracing(attention_mask) or torch.compiler.is_compiling()
     band = None if traced else _band_in_words(function)
     offsets = isinstance(q_offset, int) and isinstance(kv_offset, int)
+    # A band is that of the bottom right corner; full attention has no corner, so that queries and keys
+    # of cross attention may end anywhere.
     ends = offsets and q_offset + q_length == kv_offset + kv_length
     # A model that goes on to work with the mask itself does not allow that there is none.
     allowed = {
         True: options.get("allow_is_causal_skip", True),
         False: options.get("allow_is_bidirectional_skip", False),
     }
-    if band is not None and ends and allowed[band[0]]:
+    if band is not None and offsets and (ends or not band[0]) and allowed[band[0]]:
         causal, window = band
         padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
         if padding is not None:

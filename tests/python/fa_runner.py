@@ -6,23 +6,31 @@
 FILE is a copy of tests/test_flash_attn.py of the flash-attention repository, which is no part of
 this one (its version 0251105a has 508,777 cases, which pytest alone takes a minute to collect).
 Nothing of it is changed, tolerances least of all, but for one thing: with --device cpu "cuda" is
-read as "cpu".
+read as "cpu". FILE may be hopper/test_flash_attn.py too, with padding.py and test_util.py beside it,
+for FlashAttention-3's functions; the variables FLASH_ATTENTION_DISABLE_FP8 and ..._LOCAL=TRUE leave
+out what falchion does not offer (fp8, attention_chunk).
 
 Each test function gets its share of the sample, at least --least cases. Within a function each
 value of each parameter is drawn equally often. A case passes, fails, is skipped by the file itself,
-or is refused by Falchion as unsupported; each reason is counted, and --log has every case."""
+or is refused by Falchion as unsupported; each reason is counted, and --log has every case and its
+seconds. What the cases print is not shown."""
 
 from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
+import importlib
+import io
 import itertools
 import json
 import multiprocessing
 import pathlib
+import queue
 import random
 import sys
 import time
+import traceback
 import types
 from typing import Any, Iterator
 
@@ -36,6 +44,9 @@ def load(path: str, device: str) -> types.ModuleType:
     if "flash_attn" not in sys.modules:
         falchion.flash_attn.install()
     source = pathlib.Path(path).read_text()
+    if "from flash_attn_interface import" in source:  # FlashAttention-3's file
+        sys.modules["flash_attn_interface"] = importlib.import_module("falchion.flash_attn.v3")
+        sys.path.insert(0, str(pathlib.Path(path).parent))
     if device == "cpu":
         torch.set_num_threads(1)
         source = source.replace('"cuda"', '"cpu"').replace("'cuda'", "'cpu'")
@@ -102,22 +113,46 @@ def drawn(function: Any, count: int, seed: int) -> Iterator[dict[str, Any]]:
         yield case
 
 
-def run_case(function: Any, case: dict[str, Any]) -> tuple[str, str]:
+def run_once(function: Any, case: dict[str, Any]) -> tuple[str, str]:
     """(outcome, reason) of one case."""
     import pytest
 
     import falchion
 
     try:
-        function(**case)
+        with contextlib.redirect_stdout(io.StringIO()):
+            function(**case)
     except pytest.skip.Exception as reason:
         return "skipped", str(reason)
     except falchion.Unsupported as reason:
         return "refused", str(reason).splitlines()[0]
     except Exception as reason:
         text = str(reason).strip().splitlines()
-        return "failed", f"{type(reason).__name__}: {text[0] if text else ''}"
+        place = traceback.extract_tb(reason.__traceback__)[-1]
+        where = f"{pathlib.Path(place.filename).name}:{place.lineno}"
+        return "failed", f"{type(reason).__name__} at {where}: {(text or [place.line])[0]}"
     return "passed", ""
+
+
+def run_case(function: Any, case: dict[str, Any], tries: int = 8) -> tuple[str, str]:
+    """As run_once. The processes share the GPU's memory, of which the file's own reference takes
+    much: a case that finds too little of it waits and is tried again."""
+    for _ in range(tries):
+        found = run_once(function, case)
+        give_back_memory(1 << 30)
+        if not found[1].startswith("OutOfMemoryError"):
+            break
+        give_back_memory(0)
+        time.sleep(1 + random.random())
+    return found
+
+
+def give_back_memory(kept: int) -> None:
+    """Where PyTorch keeps more bytes than that for later calls, they go back to the GPU."""
+    import torch
+
+    if torch.cuda.is_available() and torch.cuda.memory_reserved() > kept:
+        torch.cuda.empty_cache()
 
 
 def work(index: int, a: argparse.Namespace, results: Any) -> None:
@@ -125,16 +160,16 @@ def work(index: int, a: argparse.Namespace, results: Any) -> None:
     module = load(a.file, a.device)
     end = time.monotonic() + a.seconds
     shares = shares_of(sizes_of(module, a.only), a.count, a.least)
-    cases = ((n, case) for n in shares for case in drawn(getattr(module, n), shares[n], a.seed))
-    for number, (name, case) in enumerate(cases):
-        if number % a.processes != index:
-            continue
-        if time.monotonic() > end:
-            results.put({"test": name, "outcome": "no time", "reason": "", "case": ""})
-            continue
-        outcome, reason = run_case(getattr(module, name), case)
-        words = {key: str(value) for key, value in case.items()}
-        results.put({"test": name, "outcome": outcome, "reason": reason, "case": words})
+    cases = [(n, case) for n in shares for case in drawn(getattr(module, n), shares[n], a.seed)]
+    random.Random(a.seed).shuffle(cases)  # each process has its part of those that take long
+    for name, case in cases[index :: a.processes]:
+        start, outcome, reason = time.monotonic(), "no time", ""
+        if start < end:
+            outcome, reason = run_case(getattr(module, name), case)
+        row = {"test": name, "outcome": outcome, "reason": reason}
+        row["case"] = {key: str(value) for key, value in case.items()}
+        row["seconds"] = round(time.monotonic() - start, 3)
+        results.put(row)
     results.put(None)
 
 
@@ -161,7 +196,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("file")
     for name, value in dict(count=4000, least=8, processes=16, seed=0).items():
         parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--seconds", type=float, default=480.0)
+    parser.add_argument("--seconds", type=float, default=480.0, help="no case starts after them")
+    parser.add_argument("--grace", type=float, default=60.0, help="seconds for those that run then")
     parser.add_argument("--device", default="cuda", choices=["cuda", "cpu"])
     parser.add_argument("--only")
     parser.add_argument("--log")
@@ -171,17 +207,19 @@ def main(arguments: list[str] | None = None) -> int:
     workers = [context.Process(target=work, args=(i, a, results)) for i in range(a.processes)]
     for worker in workers:
         worker.start()
-    rows, running = [], len(workers)
-    while running:
+    rows, running, end = [], len(workers), time.monotonic() + a.seconds + a.grace
+    while running and time.monotonic() < end:
         try:
             row = results.get(timeout=5)
-        except Exception:
+        except queue.Empty:
             running = min(running, sum(worker.is_alive() for worker in workers))
             continue
         running -= row is None
         if row is not None:
             rows.append(row)
     for worker in workers:
+        worker.join(5)
+        worker.kill()  # one that is still in a case has had its time
         worker.join()
     broken = [worker.exitcode for worker in workers if worker.exitcode != 0]
     if a.log:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import argparse
 import collections
 import json
-import os
-import pathlib
-import subprocess
 import sys
 
-import torch_support  # noqa: F401  (skips these tests where there is no PyTorch)
+import fa_runner
+import pytest
+from torch_support import torch
 
-HERE = pathlib.Path(__file__).parent
+import falchion.flash_attn
+
 SOURCE = """
 import pytest
 import torch
@@ -42,34 +43,48 @@ def helper():
 """
 
 
-def run(tmp_path, *more):
-    file, log = tmp_path / "test_small.py", tmp_path / "log.jsonl"
-    file.write_text(SOURCE)
-    paths = [str(HERE), *(p for p in sys.path if p)]
-    command = [sys.executable, str(HERE / "fa_runner.py"), str(file), "--device", "cpu"]
-    done = subprocess.run(
-        [*command, "--processes", "2", "--log", str(log), *more],
-        capture_output=True, text=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
-    )  # fmt: skip
-    return done, [json.loads(line) for line in log.read_text().splitlines()]
+@pytest.fixture
+def file(tmp_path, monkeypatch):
+    """The small file; what load() changes in this process comes back."""
+    for name in ("get_device_capability", "get_device_properties"):
+        monkeypatch.setattr(torch.cuda, name, getattr(torch.cuda, name))
+    path = tmp_path / "test_small.py"
+    path.write_text(SOURCE)
+    yield path
+    falchion.flash_attn.uninstall()
+    sys.modules.pop("fa_tests", None)
 
 
-def test_all_cases_are_run_and_counted(tmp_path):
-    done, rows = run(tmp_path)
+def test_all_cases_are_run_and_counted(file, tmp_path, capsys):
+    log = tmp_path / "log.jsonl"
+    code = fa_runner.main([str(file), "--device", "cpu", "--processes", "2", "--log", str(log)])
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
     counts = collections.Counter((row["test"], row["outcome"]) for row in rows)
+    out = capsys.readouterr().out
     assert counts == {
         ("test_output", "passed"): 3,
         ("test_output", "failed"): 3,
         ("test_output", "refused"): 3,
         ("test_output", "skipped"): 3,
         ("test_of_no_parameters", "passed"): 1,
-    }, done.stdout + done.stderr
-    assert done.returncode == 1 and "4 passed, 3 failed" in done.stdout
-    assert "a failure" in done.stdout and "not this one" in done.stdout and "257" in done.stdout
+    }, out
+    assert code == 1 and "4 passed, 3 failed" in out
+    assert "a failure" in out and "not this one" in out and "257" in out
 
 
-def test_a_sample_takes_each_value_equally_often(tmp_path):
-    done, rows = run(tmp_path, "--count", "6", "--least", "6", "--only", "test_output")
-    assert len(rows) == 6
+class Rows(list):
+    """Takes the place of the queue between processes."""
+
+    put = list.append
+
+
+def test_a_sample_takes_each_value_equally_often(file):
+    a = argparse.Namespace(
+        file=str(file), device="cpu", only="test_output", count=6, least=6, seed=0
+    )
+    a.processes, a.seconds = 1, 60.0
+    rows = Rows()
+    fa_runner.work(0, a, rows)
+    assert rows.pop() is None and len(rows) == 6
     drawn = collections.Counter(row["case"]["d"] for row in rows)
-    assert drawn == {"16": 2, "32": 2, "257": 2}, done.stdout
+    assert drawn == {"16": 2, "32": 2, "257": 2}

@@ -169,98 +169,20 @@ def test_s_dmask_says_what_was_dropped(packed, device):
     assert torch.equal(torch.rand(1, device=device), after), "the generator went on by one draw"
 
 
-def rotated(x, cos, sin, first, interleaved):
-    """The definition in float64, by complex numbers."""
-    half = cos.shape[1]
-    turned = x.double()[..., : 2 * half]
-    pairs = (turned[..., 0::2], turned[..., 1::2]) if interleaved else turned.split(half, -1)
-    angles = torch.complex(cos.double(), sin.double())
-    rows = torch.stack([angles[f : f + x.shape[1]] for f in first])[:, :, None]
-    z = torch.complex(*pairs) * rows
-    parts = [z.real, z.imag]
-    turned = torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
-    return torch.cat([turned, x.double()[..., 2 * half :]], -1)
-
-
-@on_devices
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_rotary(interleaved, device):
-    x = torch.randn(2, 5, 3, 24, device=device)
-    angle = torch.rand(40, 8, device=device)
-    offsets = torch.tensor([0, 7], device=device)
-    found = apply_rotary_emb(x, angle.cos(), angle.sin(), interleaved, seqlen_offsets=offsets)
-    assert_near(found, rotated(x, angle.cos(), angle.sin(), [0, 7], interleaved))
-    assert apply_rotary_emb(x, angle.cos(), angle.sin(), interleaved, inplace=True) is x
-
-
-@on_devices
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("new", [0, 3])
-@pytest.mark.parametrize("with_rotary", [False, True])
-@pytest.mark.parametrize("by_index", [False, True])
-def test_kvcache(causal, new, with_rotary, by_index, device):
-    if with_rotary and not new:
-        pytest.skip("rotary embeddings come with new keys")
-    q, k_cache, v_cache = problem(b=2, s_q=3, s_k=20, device=device)
-    _, k, v = problem(b=2, s_q=3, s_k=3, device=device, seed=1)
-    lengths = torch.tensor([5, 14], dtype=torch.int32, device=device)
-    index = torch.tensor([1, 0], dtype=torch.int32, device=device) if by_index else None
-    angle = torch.rand(64, 8, device=device)
-    cos, sin = (angle.cos(), angle.sin()) if with_rotary else (None, None)
-    caches = k_cache.clone(), v_cache.clone()
-    o, lse = fa.flash_attn_with_kvcache(
-        q, *caches, k if new else None, v if new else None, cos, sin, lengths, index,
-        causal=causal, return_softmax_lse=True,
-    )  # fmt: skip
-    for i, n in enumerate(lengths.tolist()):
-        row = 1 - i if by_index else i
-        one_q, one_k = q[i : i + 1], k[i : i + 1]
-        if with_rotary:
-            one_k = rotated(one_k, cos, sin, [n], True).float()
-            starts = [n] if causal else None
-            if starts:
-                one_q = rotated(one_q, cos, sin, starts, True).float()
-            else:
-                rows = [rotated(one_q[:, t : t + 1], cos, sin, [n], True) for t in range(3)]
-                one_q = torch.cat(rows, 1).float()
-        keys, values = k_cache[row : row + 1].clone(), v_cache[row : row + 1].clone()
-        if new:
-            keys[:, n : n + 3], values[:, n : n + 3] = one_k, v[i : i + 1]
-        assert_near(caches[0][row], keys[0], what="k_cache")
-        assert torch.equal(caches[1][row], values[0])
-        total = n + (3 if new else 0)
-        band = {"causal": "bottom_right"} if causal else {}
-        expected, expected_lse = definition(one_q, keys[:, :total], values[:, :total], **band)
-        assert_near(o[i : i + 1], expected, what="o")
-        assert_near(lse[i : i + 1], expected_lse, what="lse")
-
-
-@on_devices
-def test_kvcache_with_left_padding(device):
-    q, k, v = problem(b=2, s_q=1, s_k=20, device=device)
-    first = torch.tensor([2, 0], dtype=torch.int32, device=device)
-    o = fa.flash_attn_with_kvcache(q, k, v, cache_seqlens=11, cache_leftpad=first, causal=True)
-    assert_near(o[:1], definition(q[:1], k[:1, 2:11], v[:1, 2:11])[0])
-    assert torch.equal(
-        v3.flash_attn_with_kvcache(q, k, v, cache_seqlens=11, cache_leftpad=first), o
-    )
-
-
 REFUSED = [
-    (lambda q, i: fa.flash_attn_with_kvcache(q, q, q, block_table=i), "block_table"),
+    (
+        lambda q, i: fa.flash_attn_with_kvcache(q, q, q, block_table=i, cache_batch_idx=i),
+        "block_table",
+    ),
     (lambda q, i: fa.flash_attn_with_kvcache(q, q, q, k=q), "k and v"),
     (lambda q, i: fa.flash_attn_with_kvcache(q, q, q, k=q, v=q), "cache_seqlens"),
     (lambda q, i: fa.flash_attn_with_kvcache(q, q, q, rotary_cos=q, rotary_sin=q), "rotary_cos"),
-    (
-        lambda q, i: fa.flash_attn_varlen_func(q[0], q[0], q[0], i, i, 4, 4, block_table=i),
-        "block_table",
-    ),
     (lambda q, i: fa.flash_attn_kvpacked_func(q, q), "kv has the shape"),
     (lambda q, i: v3.flash_attn_func(q, q, q, qv=q), "qv"),
     (lambda q, i: v3.flash_attn_func(q, q, q, k_descale=q), "k_descale"),
     (lambda q, i: v3.flash_attn_func(q, q, q, attention_chunk=4), "attention_chunk = 4"),
-    (lambda q, i: v3.flash_attn_with_kvcache(q, q, q, page_table=i), "page_table"),
-    (lambda q, i: v3.flash_attn_with_kvcache(q, q, q, cu_seqlens_q=i), "cu_seqlens_q"),
+    (lambda q, i: v3.flash_attn_with_kvcache(q, q, q, qv=q), "qv"),
+    (lambda q, i: v3.flash_attn_with_kvcache(q[0], q, q, cu_seqlens_q=i), "max_seqlen_q"),
     (lambda q, i: v3.flash_attn_qkvpacked_func(q), "num_heads_q"),
 ]
 

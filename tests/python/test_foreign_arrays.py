@@ -150,6 +150,50 @@ def test_what_the_cuda_array_interface_says(fields: Any, kind: type[Exception], 
         falchion.attention(plain, plain, plain, out=Theirs(fields))
 
 
+class Interface:
+    """An array with a __cuda_array_interface__, whose memory is the host's: for backend="ref"."""
+
+    __cuda_array_interface__: Any = None
+
+    def __init__(self, x: Any, **more: Any) -> None:
+        self.x = x
+        fields = {"shape": x.shape, "data": (x.ctypes.data, False), "typestr": "<f4"}
+        self.__cuda_array_interface__ = fields | more
+
+
+def test_streams_of_the_cuda_array_interface() -> None:
+    """The run goes to the stream that the arrays are written on, unless the caller names one."""
+    o = np.zeros_like(Q)
+
+    def run(*streams: Any, **options: Any) -> None:
+        q, k, v = (Interface(x, stream=s) for x, s in zip((Q, K, V), streams, strict=True))
+        falchion.attention(q, k, v, out=Interface(o), backend="ref", **options)
+
+    run(None, 7, 7)
+    assert np.array_equal(o, falchion.attention(Q, K, V, backend="ref"))
+    with pytest.raises(falchion.Invalid, match="v is written on the stream 0x8, but another array of the call on 0x7"):
+        run(7, None, 8)
+    run(7, None, 8, stream=8)
+    with pytest.raises(falchion.Invalid, match="q: the stream in __cuda_array_interface__ must be None or a number"):
+        run(0, 7, 7)
+
+
+def test_the_gpu_of_the_cuda_array_interface(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody knows on which GPU arrays lie the plan is not kept; of numba's it is known."""
+    q, o = Interface(Q), Interface(np.zeros_like(Q))
+    falchion.plan_cache_clear()
+    falchion.attention(q, q, q, out=o, backend="ref")
+    assert falchion.plan_cache_info()["size"] == 0
+    current = types.SimpleNamespace(id=0)
+    numba = types.ModuleType("numba")
+    numba.cuda = types.SimpleNamespace(get_current_device=lambda: current)  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "numba", numba)
+    theirs = type("DeviceNDArray", (Interface,), {"__module__": "numba.cuda", "__cuda_array_interface__": None})(Q)
+    for current.id in (0, 1):
+        with pytest.raises(falchion.Invalid, match=f"device = {current.id} with backend = ref"):
+            falchion.attention(theirs, theirs, theirs, out=theirs, backend="ref")
+
+
 @pytest.mark.parametrize(("module", "given", "told"), [("theirs", None, 1), ("theirs", 5, 5), ("cupy", None, -1)])
 def test_whom_dlpack_waits_for(module: str, given: int | None, told: int) -> None:
     """The library makes the run's stream wait, unless the run goes to the library's own."""

@@ -230,6 +230,15 @@ def test_what_masks_are():
     assert made(None, mask_function=sliding).shape == (2, 1, 1 + 1 + 2 * 3, 1)
     holes = made([[1, 0, 1, 1, 1, 1], [1] * 6])
     assert holes.dtype == torch.bool and holes.shape == (2, 1, 6, 6)
+    # Cross attention: queries of another sequence, which need not end where the keys end.
+    keys = torch.tensor(RIGHT, dtype=torch.bool)
+    cross = falchion.hf.mask(2, 4, 6, 0, 0, mask_function=full, attention_mask=keys, **skip)
+    assert cross.shape == (2, 1, 1, 1) and cross[:, 0, 0, 0].tolist() == [6, 3]
+    q, k = torch.randn(2, 2, 4, 8), torch.randn(2, 2, 6, 8)
+    o, _ = falchion.hf.attention(torch.nn.Module(), q, k, k, cross)
+    expected, _ = falchion.hf.attention(torch.nn.Module(), q, k, k, keys[:, None, None])
+    assert torch.allclose(o, expected, atol=1e-6)
+    assert falchion.hf.mask(2, 4, 6, 0, 0, attention_mask=keys).dtype == torch.bool  # causal
     # The model wants to have the mask itself.
     assert made(LEFT, allow_is_causal_skip=False).dtype == torch.bool
     assert made(RIGHT, mask_function=full).dtype == torch.bool

@@ -53,6 +53,9 @@ def loss(attention: Any, static: dict[str, Any], return_state: bool) -> Any:
 def test_results_and_gradients(name: str, return_state: bool) -> None:
     static, arrays = CASES[name]
     got, wanted = (jax.jit(loss(f, static, return_state))(qkv(), arrays) for f in (fj.linear_attention, plain))
+    if arrays.get("decay") is BY_HEAD:
+        # The gradient is a sum over all tokens whose terms cancel: in float32 the formula itself is off by 7e-6 of it.
+        close(got[1][1].pop("decay"), wanted[1][1].pop("decay"), 1e-4)
     close(got, wanted, 2e-5)
 
 

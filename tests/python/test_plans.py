@@ -195,6 +195,25 @@ def test_what_is_of_a_run_is_no_argument_of_a_plan(name: str) -> None:
             function(SHAPE, dtype="float32", dropout=0.5, **{name: 7})
 
 
+def test_a_plan_is_set_once() -> None:
+    """Also where the arguments of __init__ run code that calls __init__ of the same object."""
+    plan = falchion.Plan.__new__(falchion.Plan)
+
+    class Again:
+        def __index__(self) -> int:
+            plan.__init__((1, 4, 2, 8), dtype="float32", backend="cpu")  # type: ignore[misc]
+            return 8
+
+    with pytest.raises(TypeError, match="made once and never changes"):
+        plan.__init__((1, 4, 2, 8), dtype="float32", window=(Again(), 0), align="top_left", backend="ref")  # type: ignore[misc]
+    assert plan.backend == "cpu"
+
+
+def test_a_plan_of_the_backward_pass_returns_no_lse() -> None:
+    with pytest.raises(falchion.Invalid, match="return_lse is given, but the plan is one of the backward pass"):
+        falchion.Plan((1, 4, 2, 8), dtype="float32", backward=True, return_lse=True)
+
+
 def test_what_a_plan_refuses() -> None:
     q, k, v = normal(6, *[SHAPE] * 3)
     plan = falchion.Plan(SHAPE, dtype="float32")

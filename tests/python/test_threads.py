@@ -171,12 +171,17 @@ def test_references_come_back() -> None:
         once()
     gc.collect()
     before = [sys.getrefcount(x) for x in objects]
-    blocks = sys.getallocatedblocks()
-    for _ in range(500):
-        once()
-    gc.collect()
+    grown = []
+    for _ in range(3):  # a block that is lost in one of the calls would be 500 each time; Python's own caches settle
+        blocks = sys.getallocatedblocks()
+        for _ in range(500):
+            once()
+        gc.collect()
+        grown.append(sys.getallocatedblocks() - blocks)
+        if grown[-1] < 250:
+            break
     assert [sys.getrefcount(x) for x in objects] == before
-    assert sys.getallocatedblocks() - blocks < 250  # one block lost in one of the calls would be 500
+    assert min(grown) < 250
 
 
 def test_memory_comes_back() -> None:

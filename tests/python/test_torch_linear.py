@@ -117,8 +117,20 @@ def test_is_the_recurrence(case, with_state, device):
     with torch.no_grad():
         given, initial = split(ours)
         plain = initial if normalise or initial is None else initial[0]
-        again = ft.linear_attention(*ours[:3], decay=given, initial_state=plain, **options)
+        again, kept = ft.linear_attention(
+            *ours[:3], decay=given, initial_state=plain, return_state=True, **options
+        )
     assert torch.equal(again, o)
+    assert all(torch.equal(x, y) for x, y in zip(kept if normalise else (kept,), last))
+
+
+def test_the_gradient_of_a_sum(device):
+    """It is one number, expanded, and no axis of it is contiguous."""
+    ours, theirs = leaves(*problem(device)), leaves(*problem(device))
+    ft.linear_attention(*ours).sum().backward()
+    recurrence(*theirs)[0].sum().backward()
+    for x, y in zip(ours, theirs):
+        assert_near(x.grad, y.grad, torch.float16)
 
 
 def test_packed_sequences(device):

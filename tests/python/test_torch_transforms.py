@@ -10,8 +10,7 @@ from torch_support import DEVICES, assert_near, leaves, problem, torch
 
 import falchion
 import falchion.torch as ft
-from falchion.torch._eager import are_plain
-from falchion.torch._eager import is_plain as _is_plain
+from falchion.torch._eager import are_ordinary
 from falchion.torch._options import Options
 
 pytestmark = pytest.mark.parametrize("device", DEVICES)
@@ -323,19 +322,21 @@ class Sub(torch.Tensor):
 def test_what_goes_past_the_operators(device):
     q, k, v = problem(device=device)
 
-    def is_plain(*tensors):  # all three places of are_plain say the same
-        found = {_is_plain(*tensors)}
-        if len(tensors) == 1:
-            (x,) = tensors
-            found |= {are_plain(x, q, q), are_plain(q, x, q), are_plain(q, q, x)}
+    def is_plain(x):  # wherever it stands among the tensors
+        found = {
+            are_ordinary(x),
+            are_ordinary(x, None, q),
+            are_ordinary(q, x),
+            are_ordinary(None, q, x),
+        }
         assert len(found) == 1
         return found.pop()
 
-    assert is_plain(q, k, v, None) and is_plain(torch.nn.Parameter(q, requires_grad=False))
+    assert are_ordinary(q, k, v, None) and is_plain(torch.nn.Parameter(q, requires_grad=False))
     assert not is_plain(q.as_subclass(Sub))
     assert not is_plain(torch.randn(4, dtype=torch.complex64).conj().imag)
     with torch.inference_mode():
-        assert is_plain(q, torch.ones(2, device=device))
+        assert is_plain(q) and is_plain(torch.ones(2, device=device))
     with torch.autograd.forward_ad.dual_level():
         assert not is_plain(q)
     with Names():
@@ -351,6 +352,19 @@ def test_what_goes_past_the_operators(device):
     torch.vmap(lambda x: seen.append(is_plain(x)) or x)(q)
     torch.func.grad(lambda x: seen.append(is_plain(x)) or x.sum())(q)
     assert seen == [False, False]
+
+
+def test_a_tensor_that_was_taken_out_of_a_transform(device):
+    """It wraps another one, and has no memory of its own; torch's functions look through it."""
+    q, k, v = problem(h_q=2, device=device)
+    taken = []
+    torch.func.grad(lambda x: taken.append(x) or x.sum())(q)
+    assert not are_ordinary(taken[0])
+    assert torch.equal(causal(taken[0], k, v), causal(q, k, v))
+    (leaf,) = leaves(v)
+    o = causal(taken[0], k, leaf)
+    assert torch.equal(o, causal(q, k, v)) and o.requires_grad
+    assert torch.equal(linear(taken[0], k, v), linear(q, k, v))
 
 
 class Orders(TorchDispatchMode):

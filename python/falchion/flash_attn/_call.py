@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, Callable
 
 import torch
 from torch import Tensor
 
 import falchion.torch as ft
-from falchion.torch._options import exact_scale
+from falchion.torch._options import exact_scale, last_contiguous
 
 from ._probabilities import signed_probabilities
 
@@ -23,46 +24,17 @@ def band(causal: bool, window_size: tuple[int, int]) -> dict[str, Any]:
     return {"window": (left, right), "align": "bottom_right"}
 
 
-def last_contiguous(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 else x.contiguous()
-
-
-def dense(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    dropout_p: float = 0.0,
-    softmax_scale: float | None = None,
-    causal: bool = False,
-    window_size: tuple[int, int] = (-1, -1),
-    softcap: float = 0.0,
-    alibi_slopes: Tensor | None = None,
-    return_attn_probs: bool = False,
-) -> Any:
+def dense(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
     """Tensors (b, s, h, d). With return_attn_probs also the LSE and S_dmask."""
-    q, k, v = last_contiguous(q), last_contiguous(k), last_contiguous(v)
-    score: dict[str, Any] = {
-        "scale": exact_scale(softmax_scale),
-        "softcap": softcap,
-        "alibi": None if alibi_slopes is None else alibi_slopes.float(),
-    }
-    common = band(causal, window_size)
-    if not return_attn_probs:
-        return ft.attention(q, k, v, dropout=dropout_p, **score, **common)
 
-    def run(q: Tensor, v: Tensor, dropout: float, with_score: bool) -> Tensor:
-        more: dict[str, Any] = score if with_score else {}
-        o: Tensor = ft.attention(q, k, v, dropout=dropout, **more, **common)
-        return o
+    def place() -> Tensor:
+        return torch.arange(k.shape[1], device=q.device).expand(k.shape[:2])
 
-    with Replay(q.device) as replay:
-        o, lse = ft.attention(q, k, v, dropout=dropout_p, return_lse=True, **score, **common)
-    if dropout_p == 0.0:
-        return o, lse, q.new_empty(0)
-    place = torch.arange(k.shape[1], device=q.device).expand(k.shape[:2])
-    probabilities = signed_probabilities(run, q, k, place, k.shape[1], dropout_p, replay)
-    return o, lse, probabilities.transpose(1, 2)
+    found = _attend(ft.attention, q, k, v, place, k.shape[1], **options)
+    if isinstance(found, Tensor):
+        return found
+    o, lse, probabilities = found
+    return o, lse, q.new_empty(0) if probabilities is None else probabilities.transpose(1, 2)
 
 
 def packed(
@@ -74,6 +46,45 @@ def packed(
     max_seqlen_q: int,
     max_seqlen_k: int,
     *,
+    seqused_q: Tensor | None = None,
+    seqused_k: Tensor | None = None,
+    **options: Any,
+) -> Any:
+    """Tensors (total, h, d). With return_attn_probs also the LSE (h, total_q) and S_dmask (b, h,
+    max_seqlen_q, max_seqlen_k)."""
+    run = functools.partial(
+        ft.varlen,
+        cu_seqlens_q=cu_seqlens_q,
+        cu_seqlens_k=cu_seqlens_k,
+        max_q=int(max_seqlen_q),
+        max_k=int(max_seqlen_k),
+        used_q=seqused_q,
+        used_k=seqused_k,
+    )
+
+    def place() -> Tensor:
+        return places(cu_seqlens_k, k.shape[0])[1]
+
+    found = _attend(run, q, k, v, place, int(max_seqlen_k), **options)
+    if isinstance(found, Tensor):
+        return found
+    o, lse, flat = found
+    if flat is None:
+        return o, lse, q.new_empty(0)
+    sequence, row = places(cu_seqlens_q, q.shape[0])
+    padded = flat.new_zeros((cu_seqlens_q.numel() - 1, int(max_seqlen_q), *flat.shape[1:]))
+    padded[sequence, row] = flat
+    return o, lse, padded.transpose(1, 2)
+
+
+def _attend(
+    attention: Callable[..., Any],
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    place: Callable[[], Tensor],
+    keys: int,
+    *,
     dropout_p: float = 0.0,
     softmax_scale: float | None = None,
     causal: bool = False,
@@ -81,58 +92,31 @@ def packed(
     softcap: float = 0.0,
     alibi_slopes: Tensor | None = None,
     return_attn_probs: bool = False,
-    seqused_q: Tensor | None = None,
-    seqused_k: Tensor | None = None,
 ) -> Any:
-    """Tensors (total, h, d). With return_attn_probs also the LSE (h, total_q) and S_dmask (b, h,
-    max_seqlen_q, max_seqlen_k)."""
+    """O, or with return_attn_probs (O, LSE, signed probabilities of each row), the last one None
+    without dropout. place() is each key's place in its sequence, and `keys` how many there are."""
     q, k, v = last_contiguous(q), last_contiguous(k), last_contiguous(v)
+    sides = band(causal, window_size)
     score: dict[str, Any] = {
         "scale": exact_scale(softmax_scale),
         "softcap": softcap,
         "alibi": None if alibi_slopes is None else alibi_slopes.float(),
     }
-    common: dict[str, Any] = {
-        **band(causal, window_size),
-        "max_q": int(max_seqlen_q),
-        "max_k": int(max_seqlen_k),
-        "used_q": seqused_q,
-        "used_k": seqused_k,
-    }
     if not return_attn_probs:
-        return ft.varlen(q, k, v, cu_seqlens_q, cu_seqlens_k, dropout=dropout_p, **score, **common)
+        return attention(q, k, v, dropout=dropout_p, **score, **sides)
 
     def run(q: Tensor, v: Tensor, dropout: float, with_score: bool) -> Tensor:
-        more: dict[str, Any] = score if with_score else {}
-        o: Tensor = ft.varlen(
-            q, k, v, cu_seqlens_q, cu_seqlens_k, dropout=dropout, **more, **common
-        )
+        o: Tensor = attention(q, k, v, dropout=dropout, **(score if with_score else {}), **sides)
         return o
 
     with Replay(q.device) as replay:
-        o, lse = ft.varlen(
-            q,
-            k,
-            v,
-            cu_seqlens_q,
-            cu_seqlens_k,
-            dropout=dropout_p,
-            return_lse=True,
-            **score,
-            **common,
-        )
+        o, lse = attention(q, k, v, dropout=dropout_p, return_lse=True, **score, **sides)
     if dropout_p == 0.0:
-        return o, lse, q.new_empty(0)
-    place = _places(cu_seqlens_k, k.shape[0])[1]
-    flat = signed_probabilities(run, q, k, place, int(max_seqlen_k), dropout_p, replay)
-    sequence, row = _places(cu_seqlens_q, q.shape[0])
-    shape = (cu_seqlens_q.numel() - 1, int(max_seqlen_q), *flat.shape[1:])
-    padded = flat.new_zeros(shape)
-    padded[sequence, row] = flat
-    return o, lse, padded.transpose(1, 2)
+        return o, lse, None
+    return o, lse, signed_probabilities(run, q, k, place(), keys, dropout_p, replay)
 
 
-def _places(starts: Tensor, total: int) -> tuple[Tensor, Tensor]:
+def places(starts: Tensor, total: int) -> tuple[Tensor, Tensor]:
     """The sequence of each row of a packed tensor, and its place in it."""
     row = torch.arange(total, device=starts.device)
     sequence = torch.searchsorted(starts[1:].contiguous(), row.int(), right=True)

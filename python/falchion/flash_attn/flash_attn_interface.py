@@ -9,10 +9,11 @@ from typing import Any
 
 from torch import Tensor
 
-from falchion import Invalid, Unsupported
+from falchion import Invalid
 
-from ._call import dense, packed
+from ._call import dense, packed, places
 from ._kvcache import flash_attn_with_kvcache
+from ._pages import packed_from_pages
 
 __all__ = [
     "flash_attn_func",
@@ -126,9 +127,14 @@ def flash_attn_varlen_func(
     return_attn_probs: bool = False,
     block_table: Tensor | None = None,
 ) -> Any:
-    """Packed sequences: q (total_q, h, d), k and v (total_k, h_k, d)."""
+    """Packed sequences: q (total_q, h, d), k and v (total_k, h_k, d), or with block_table (b, most)
+    k and v (pages, size, h_k, d), which torch copies into packed rows."""
     if block_table is not None:
-        raise Unsupported("block_table is given: falchion has no paged K and V yet")
+        rows = (cu_seqlens_k.numel() - 1) * int(max_seqlen_k)
+        if not cu_seqlens_k.is_cuda:  # on a GPU the sum would have to be waited for
+            rows = int(cu_seqlens_k[-1])
+        at = places(cu_seqlens_k, rows)
+        k, v = (packed_from_pages(block_table, x, *at) for x in (k, v))
     return packed(
         q,
         k,

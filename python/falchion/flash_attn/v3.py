@@ -12,15 +12,18 @@ import torch
 from torch import Tensor
 
 from falchion import Invalid, Unsupported
+from falchion.torch._options import exact_scale
 
-from ._call import dense, packed
-from ._kvcache import flash_attn_with_kvcache as _with_kvcache
+from ._call import band, dense, packed
+from ._kvcache import Cache
 
 __all__ = [
+    "flash_attn_combine",
     "flash_attn_func",
     "flash_attn_qkvpacked_func",
     "flash_attn_varlen_func",
     "flash_attn_with_kvcache",
+    "get_scheduler_metadata",
 ]
 
 
@@ -156,29 +159,49 @@ def flash_attn_with_kvcache(
     sm_margin: int = 0,
     return_softmax_lse: bool = False,
 ) -> Any:
-    """As FlashAttention-2's; q may not be packed, and there are no pages."""
+    """As FlashAttention-2's, whose block_table is page_table here. q may be packed by cu_seqlens_q,
+    and k and v by cu_seqlens_k_new."""
     _refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
-    _refuse(cu_seqlens_q=cu_seqlens_q, cu_seqlens_k_new=cu_seqlens_k_new)
-    _refuse(rotary_seqlens=rotary_seqlens, page_table=page_table)
     _refuse_chunk(attention_chunk)
-    return _with_kvcache(
+    cache = Cache(
         q,
         k_cache,
-        v_cache,
-        k,
-        v,
-        rotary_cos,
-        rotary_sin,
         cache_seqlens,
         cache_batch_idx,
         cache_leftpad,
-        softmax_scale=softmax_scale,
-        causal=causal,
-        window_size=window_size,
-        softcap=softcap,
-        rotary_interleaved=rotary_interleaved,
-        return_softmax_lse=return_softmax_lse,
+        page_table,
+        cu_seqlens_q,
+        cu_seqlens_k_new,
+        max_seqlen_q,
     )
+    options = {
+        **band(causal, window_size),
+        "scale": exact_scale(softmax_scale),
+        "softcap": softcap,
+        "return_lse": return_softmax_lse,
+    }
+    rotary = rotary_cos, rotary_sin, rotary_interleaved
+    return cache.attend(q, (k_cache, v_cache), k, v, rotary, options, rotary_seqlens)
+
+
+def flash_attn_combine(
+    out_partial: Tensor,
+    lse_partial: Tensor,
+    out: Tensor | None = None,
+    out_dtype: torch.dtype | None = None,
+) -> tuple[Tensor, Tensor]:
+    """Results over disjoint sets of keys as one: (splits, b, s, h, d) and (splits, b, s, h) in
+    float32. Returns out (b, s, h, d) and the LSE (b, s, h). By torch."""
+    lse = torch.logsumexp(lse_partial, 0)
+    weight = torch.exp(lse_partial - torch.where(lse.isinf(), 0, lse))
+    found = torch.einsum("sbth,sbthd->bthd", weight, out_partial)
+    if out is not None:
+        return out.copy_(found), lse
+    return found.to(out_dtype or out_partial.dtype), lse
+
+
+def get_scheduler_metadata(*arguments: Any, **options: Any) -> None:
+    """FlashAttention-3 plans its schedule with it. The engine's plans are its own: None."""
 
 
 def _dense(

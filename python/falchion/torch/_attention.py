@@ -9,10 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from falchion import Invalid
+from falchion import Invalid, _fal
 
-
-from ._eager import Eager, are_plain, is_plain, straight
+from ._eager import are_ordinary, is_recorded, record, straight
 from ._function import attention_with_gradients
 from ._ops import operator_arguments
 from ._options import (
@@ -23,16 +22,13 @@ from ._options import (
     Window,
     autocast,
     draw,
-    engine,
     four_axes,
     longest,
     slopes_of,
 )
 
-_forward = engine.attention
+_straight = _fal._torch_attention
 _is_compiling = torch.compiler.is_compiling
-_any_autocast = torch._C._is_any_autocast_enabled
-_is_grad_enabled = torch.is_grad_enabled
 
 
 def attention(
@@ -72,54 +68,55 @@ def attention(
 
     Raises falchion.Invalid, falchion.Unsupported (also for second derivatives and for forward-mode
     AD), falchion.Device and falchion.Workspace, each with the argument, its value and the limit."""
-    compiling = _is_compiling()
-    bare = bias is alibi is mask is used_q is used_k is first_k is None and dropout == 0.0
-    plain = bare and not (compiling or _any_autocast()) and are_plain(q, k, v)
-    if plain and not (
-        _is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
-    ):
-        # The shortest way: C gets only what is not its default, because each keyword takes time.
-        usual = window is None and align is None and scale is None and softcap == 0.0
-        if usual and backend == "best":
-            if layout == "bshd" and not return_lse:
-                return _forward(q, k, v, causal=causal)
-            return _forward(q, k, v, causal=causal, layout=layout, return_lse=return_lse)
-        return _forward(
+    ordinary = False
+    if dropout == 0.0 and not _is_compiling():
+        found = _straight(
             q,
             k,
             v,
-            causal=causal,
-            window=window,
-            align=align,
-            scale=scale,
-            softcap=softcap,
-            layout=layout,
-            return_lse=return_lse,
-            backend=backend,
+            alibi,
+            bias,
+            mask,
+            used_q,
+            used_k,
+            first_k,
+            causal,
+            window,
+            align,
+            scale,
+            softcap,
+            layout,
+            backend,
+            return_lse,
         )
-    options: dict[str, Any] = {
-        "causal": causal,
-        "window": window,
-        "align": align,
-        "scale": scale,
-        "softcap": softcap,
-        "layout": layout,
-        "backend": backend,
-    }
+        ordinary = found is NotImplemented
+        if not (ordinary or found is None):
+            return found
+    options: dict[str, Any] = {"causal": causal} if causal is not False else {}
+    # C gets only what is not its default, because each keyword takes time.
+    if window is not None or align is not None:
+        options.update(window=window, align=align)
+    if scale is not None or softcap != 0.0:
+        options.update(scale=scale, softcap=softcap)
+    if layout != "bshd" or backend != "best":
+        options.update(layout=layout, backend=backend)
     if any_order:
         any_order = not torch.are_deterministic_algorithms_enabled()
+    if not ordinary:
+        q, k, v, bias = autocast(q, k, v, bias)  # type: ignore[assignment]
     tensors: dict[str, Tensor] = {}
-    if not plain:
-        if compiling or _any_autocast():
-            q, k, v, bias = autocast(q, k, v, bias)  # type: ignore[assignment]
+    if not (bias is alibi is mask is used_q is used_k is first_k is None):
         bias, mask, alibi = four_axes("bias", bias), four_axes("mask", mask), slopes_of(alibi)
         given = ("mask", mask), ("used_q", used_q), ("used_k", used_k), ("first_k", first_k)
         tensors.update((name, x) for name, x in given if x is not None)
-        if dropout != 0.0:
-            tensors["seed"] = draw(q)
-            options["dropout"] = dropout
-        plain = not compiling and is_plain(q, k, v, bias, alibi, *tensors.values())
-    return _run(q, k, v, bias, alibi, tensors, options, any_order, plain, return_lse)
+    if dropout != 0.0:
+        tensors["seed"] = draw(q)
+        options["dropout"] = dropout
+    if ordinary:
+        return record(q, k, v, bias, alibi, (tensors, options, any_order, return_lse))
+    if not _is_compiling():
+        ordinary = are_ordinary(q, k, v, bias, alibi, *tensors.values())
+    return _run(q, k, v, bias, alibi, tensors, options, any_order, ordinary, return_lse)
 
 
 def _run(
@@ -131,26 +128,17 @@ def _run(
     tensors: dict[str, Tensor],
     options: dict[str, Any],
     any_order: bool,
-    plain: bool,
+    ordinary: bool,
     return_lse: bool,
 ) -> Any:
     """One of the three ways: through the operators, through autograd alone, straight to C."""
-    if not plain:
+    if not ordinary:
         inputs, chosen = operator_arguments(q, k, v, bias, alibi, tensors, options)
         o, lse = attention_with_gradients(inputs, chosen, any_order)
-    elif _is_recorded(q, k, v, bias, alibi):
-        o, lse = Eager.apply(q, k, v, bias, alibi, tensors, options, any_order)
-    else:
-        return straight(q, k, v, bias, alibi, tensors, options, return_lse)
-    return (o, lse) if return_lse else o
-
-
-def _is_recorded(q: Tensor, k: Tensor, v: Tensor, *others: Tensor | None) -> bool:
-    if not torch.is_grad_enabled():
-        return False
-    if q.requires_grad or k.requires_grad or v.requires_grad:
-        return True
-    return any(x is not None and x.requires_grad for x in others)
+        return (o, lse) if return_lse else o
+    if is_recorded(q, k, v, bias, alibi):
+        return record(q, k, v, bias, alibi, (tensors, options, any_order, return_lse))
+    return straight(q, k, v, bias, alibi, tensors, options, return_lse)
 
 
 def varlen(
@@ -222,5 +210,5 @@ def varlen(
         "backend": backend,
     }
     any_order = any_order and not torch.are_deterministic_algorithms_enabled()
-    plain = not torch.compiler.is_compiling() and is_plain(q, k, v, alibi, *tensors.values())
-    return _run(q, k, v, None, alibi, tensors, options, any_order, plain, return_lse)
+    ordinary = not _is_compiling() and are_ordinary(q, k, v, alibi, *tensors.values())
+    return _run(q, k, v, None, alibi, tensors, options, any_order, ordinary, return_lse)

@@ -8,28 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._autograd import autograd_kernel
+from ._autograd import autograd_kernel, eager, recorded_backward
 from ._ops import COUNT, library
-from ._options import Options, no_forward_mode, no_second_derivative
+from ._options import Options
 
 
-class Gradients(torch.autograd.Function):
-    """The backward pass where autograd records it (create_graph, torch.func.grad): it says that it
-    has no derivative as soon as somebody asks for one, and not before."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(*args: Any) -> Any:
-        return torch.ops.falchion.attention_backward(*args)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise no_second_derivative()
+gradients = recorded_backward(torch.ops.falchion.attention_backward)
 
 
 class Attention(torch.autograd.Function):
@@ -58,37 +42,15 @@ class Attention(torch.autograd.Function):
             grad_o = torch.zeros_like(o)
         wanted = list(ctx.needs_input_grad[:5])
         recorded = torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        run = Gradients.apply if recorded else torch.ops.falchion.attention_backward
+        run = gradients if recorded else torch.ops.falchion.attention_backward
         grads = run(grad_o, grad_lse, o, lse, *tensors, *ctx.options, ctx.any_order, wanted)
         return (*(x if wants else None for x, wants in zip(grads, wanted)), *unused)
 
 
-class EagerAttention(Attention):
-    """The same with a text for forward-mode AD. torch.compile takes no class that has a jvp."""
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise no_forward_mode()
-
-
-class OneLevel(torch.autograd.function._SingleLevelFunction):
-    """The operator itself as autograd sees it, on one level of torch.func: below this the levels
-    that are further out see the operator again. torch.compile traces torch.func.grad this way, and
-    an exported program is differentiated this way."""
-
-    @staticmethod
-    def forward(ctx: Any, *args: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
-            output = torch.ops.falchion.attention(*args)
-        Attention.setup_context(ctx, (*args, False), output)
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return Attention.backward(ctx, *grads)[:-1]
-
-
-library.impl("attention", autograd_kernel(torch.ops.falchion.attention, OneLevel), "Autograd")
+_eager_attention = eager(Attention)
+library.impl(
+    "attention", autograd_kernel(torch.ops.falchion.attention, Attention, (False,)), "Autograd"
+)
 
 
 def attention_with_gradients(
@@ -98,7 +60,7 @@ def attention_with_gradients(
     records gradients by itself. any_order is not among its options, so that Attention says it; under
     torch.func.grad no tensor requires a gradient there, and the order is then the fixed one."""
     if not torch.compiler.is_compiling():
-        o, lse = EagerAttention.apply(*tensors, *options, any_order)
+        o, lse = _eager_attention(*tensors, *options, any_order)
     elif any_order and any(x is not None and x.requires_grad for x in tensors):
         o, lse = Attention.apply(*tensors, *options, any_order)
     else:

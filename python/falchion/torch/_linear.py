@@ -8,28 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ._autograd import autograd_kernel
-from ._linear_ops import COUNT, LinearOptions
+from ._autograd import autograd_kernel, eager, past_transforms, recorded_backward
+from ._eager import are_ordinary, is_recorded
+from ._linear_ops import COUNT, LinearOptions, backward, forward, keywords
 from ._ops import library
-from ._options import Backend, Layout, autocast, longest, no_forward_mode, no_second_derivative
+from ._options import Backend, Layout, autocast, engine, last_contiguous, longest
 
 
-class LinearGradients(torch.autograd.Function):
-    """The backward pass where autograd records it; it has no derivative of its own."""
-
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(*args: Any) -> Any:
-        return torch.ops.falchion.linear_attention_backward(*args)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        raise no_second_derivative()
+_gradients = recorded_backward(torch.ops.falchion.linear_attention_backward)
 
 
 class LinearAttention(torch.autograd.Function):
@@ -58,6 +44,7 @@ class LinearAttention(torch.autograd.Function):
             return (None,) * 6 + unused
         if grad_o is None:
             grad_o = torch.zeros_like(tensors[2])
+        grad_o = last_contiguous(grad_o)  # that of o.sum() is one number, expanded
         if options.wants_state and (grad_state is not None or grad_z is not None):
             q, v = tensors[0], tensors[2]
             shape = _state_shape(tensors, options)
@@ -67,39 +54,29 @@ class LinearAttention(torch.autograd.Function):
                 grad_z = q.new_zeros(shape[:-1], dtype=torch.float32)
         else:
             grad_state = grad_z = None
-        recorded = torch.is_grad_enabled() and not torch.compiler.is_compiling()
-        operator = torch.ops.falchion.linear_attention_backward
-        run = LinearGradients.apply if recorded else operator
+        run: Any = torch.ops.falchion.linear_attention_backward
+        if not torch.compiler.is_compiling():
+            if torch.is_grad_enabled():
+                run = _gradients
+            elif are_ordinary(grad_o, grad_state, grad_z, *tensors):
+                run = backward  # without the dispatcher
         grads = run(grad_o, grad_state, grad_z, *tensors, *ctx.options)
         wanted = zip(grads, ctx.needs_input_grad[:6])
         return (*(x if wants else None for x, wants in wanted), *unused)
 
 
-class EagerLinearAttention(LinearAttention):
-    """The same with a text for forward-mode AD. torch.compile takes no class that has a jvp."""
+class Ordinary(LinearAttention):
+    """The same for ordinary tensors, without the dispatcher."""
 
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        raise no_forward_mode()
+    forward = staticmethod(forward)
 
 
-class OneLevel(torch.autograd.function._SingleLevelFunction):
-    """The operator itself as autograd sees it; _function.py has the same for attention."""
-
-    @staticmethod
-    def forward(ctx: Any, *args: Any) -> Any:
-        with torch._C._AutoDispatchBelowAutograd():
-            output = torch.ops.falchion.linear_attention(*args)
-        LinearAttention.setup_context(ctx, args, output)
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, *grads: Any) -> Any:
-        return LinearAttention.backward(ctx, *grads)
-
-
+_eager = eager(LinearAttention)
+_record = past_transforms(Ordinary)
 library.impl(
-    "linear_attention", autograd_kernel(torch.ops.falchion.linear_attention, OneLevel), "Autograd"
+    "linear_attention",
+    autograd_kernel(torch.ops.falchion.linear_attention, LinearAttention),
+    "Autograd",
 )
 
 
@@ -169,11 +146,15 @@ def linear_attention(
         return_state,
     )
     tensors = (q, k, v, decay, state, z, cu_seqlens)
-    if torch.compiler.is_compiling():
-        found = torch.ops.falchion.linear_attention(*tensors, *options)
-    else:
-        found = EagerLinearAttention.apply(*tensors, *options)
-    o, last, last_z = found
+    run: Any = torch.ops.falchion.linear_attention
+    if not torch.compiler.is_compiling():
+        run = _eager
+        if are_ordinary(*tensors):
+            if cu_seqlens is None and not is_recorded(*tensors):
+                given = keywords(tensors, options)
+                return engine.linear_attention(q, k, v, **given, return_state=return_state)
+            run = _record
+    o, last, last_z = run(*tensors, *options)
     if not return_state:
         return o
     return o, ((last, last_z) if normalise else last)

@@ -51,7 +51,7 @@ def _split(arguments: Sequence[Any]) -> tuple[Sequence[Any], LinearOptions]:
     return arguments[:COUNT], LinearOptions(*arguments[COUNT:])
 
 
-def _keywords(tensors: Sequence[Any], options: LinearOptions) -> dict[str, Any]:
+def keywords(tensors: Sequence[Any], options: LinearOptions) -> dict[str, Any]:
     _, _, _, decay, state, z, cu_seqlens = tensors
     found: dict[str, Any] = {
         name: x for name, x in options._asdict().items() if name not in ("max_s", "wants_state")
@@ -83,7 +83,7 @@ def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     more: dict[str, Any] = {"out": o, "return_state": options.wants_state}
     if options.wants_state:
         more["state_out"] = (state, z) if options.normalise else state
-    engine.linear_attention(*tensors[:3], **_keywords(tensors, options), **more)
+    engine.linear_attention(*tensors[:3], **keywords(tensors, options), **more)
     return o, state, z
 
 
@@ -100,7 +100,7 @@ def backward(
     if grad_state is not None:
         more["grad_state"] = (grad_state, grad_z) if options.normalise else grad_state
     grad_q, grad_k, grad_v, grad_decay, grad_initial = engine.linear_attention_backward(
-        grad_o, q, k, v, **_keywords(tensors, options), **more
+        grad_o, q, k, v, **keywords(tensors, options), **more
     )
     initial = grad_initial if isinstance(grad_initial, tuple) else (grad_initial, None)
     found = (grad_q, grad_k, grad_v, grad_decay, *initial)

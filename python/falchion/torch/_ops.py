@@ -57,7 +57,7 @@ def operator_arguments(
     lengths = (max_q, max_k) if axes == 3 else (q.shape[rows], k.shape[rows])
     used = [tensors.get(name) for name in ("used_q", "used_k", "first_k")]
     same = used[0] is used[1] and used[2] is None
-    band = options["causal"], options["window"], options["align"]
+    band = options.get("causal", False), options.get("window"), options.get("align")
     left, right, align = band_of(*band, lengths[0], lengths[1], same)
     scores = (four_axes("bias", bias), slopes_of(alibi), four_axes("mask", tensors.get("mask")))
     chosen = Options(
@@ -66,23 +66,27 @@ def operator_arguments(
         left,
         right,
         align,
-        options["scale"],
-        options["softcap"],
+        options.get("scale"),
+        options.get("softcap", 0.0),
         options.get("dropout", 0.0),
         layout,
-        options["backend"],
+        options.get("backend", "best"),
     )
     return (q, k, v, *scores, *used, *starts, tensors.get("seed")), chosen
+
+
+def empty_output(q: Tensor, v: Tensor) -> Tensor:
+    """O, with q's order of strides where the head dims are the same."""
+    d_v = v.shape[-1]
+    return torch.empty_like(q) if d_v == q.shape[-1] else q.new_empty((*q.shape[:-1], d_v))
 
 
 def empty_outputs(
     q: Tensor, v: Tensor, used_q: Tensor | None, cu_seqlens_q: Tensor | None, layout: str
 ) -> tuple[Tensor, Tensor]:
-    """O, with q's order of strides where the head dims are the same, and the LSE. Rows that are
-    nobody's query stay as they are made here, so they are those of a query that sees no key where
-    there may be any."""
-    d_v = v.shape[-1]
-    o = torch.empty_like(q) if d_v == q.shape[-1] else q.new_empty((*q.shape[:-1], d_v))
+    """O and the LSE. Rows that are nobody's query stay as they are made here, so they are those of
+    a query that sees no key where there may be any."""
+    o = empty_output(q, v)
     if cu_seqlens_q is not None:
         rows: tuple[int, ...] = (q.shape[1], q.shape[0])
     elif layout == "bshd":

@@ -130,6 +130,11 @@ def four_axes(name: str, x: torch.Tensor | None) -> torch.Tensor | None:
     return x[(None,) * (4 - x.dim())]
 
 
+def last_contiguous(x: torch.Tensor) -> torch.Tensor:
+    """The tensor with a last axis that lies without gaps, as the engine wants it."""
+    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
+
+
 def every_key(x: torch.Tensor | None, s_k: int) -> torch.Tensor | None:
     """The same bias or mask with all s_k columns, for which the engine takes no extent of 1."""
     if x is None or x.shape[-1] == s_k or x.shape[-1] != 1:

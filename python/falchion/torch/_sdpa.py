@@ -3,13 +3,15 @@
 # mypy: allow-untyped-calls
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
 from falchion import Invalid
 
 from ._attention import attention
-from ._options import exact_scale
+from ._options import exact_scale, last_contiguous
 
 
 def sdpa(
@@ -27,7 +29,7 @@ def sdpa(
     query is (..., h_q, s_q, d_qk), key (..., h_k, s_k, d_qk) and value (..., h_k, s_k, d_v).
     is_causal is PyTorch's: query i sees the keys up to i (top-left). A bool mask says which keys
     count, a float mask is added to the scores and may need a gradient; both are broadcast to (...,
-    h_q, s_q, s_k). enable_gqa lets h_q be a multiple of h_k. A row that sees no key is 0. Raises
+    h_q, s_q, s_k). enable_gqa lets h_q be a multiple of h_k and of value's heads. A row that sees no key is 0. Raises
     falchion.Invalid and falchion.Unsupported (float64, a head dim above 256)."""
     if is_causal and attn_mask is not None:
         raise Invalid(
@@ -84,24 +86,25 @@ def _is_usual(q: Tensor, k: Tensor, v: Tensor, enable_gqa: bool) -> bool:
     return q.stride(3) == k.stride(3) == v.stride(3) == 1
 
 
-def _last_contiguous(x: Tensor) -> Tensor:
-    return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
-
-
 def _four_axes(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, enable_gqa: bool
 ) -> tuple[tuple[int, ...], tuple[Tensor, Tensor, Tensor, Tensor | None]]:
     """The axes of the result before those of the heads, and the tensors as (b, h, s, d), the mask
     with extents of 1 where it is shared."""
-    tensors = [_last_contiguous(x) for x in (query, key, value)]
+    tensors = [last_contiguous(x) for x in (query, key, value)]
     rank = max(4, *(x.dim() for x in tensors))
     q, k, v = (x[(None,) * (rank - x.dim())] for x in tensors)
     heads = q.shape[-3]
     if enable_gqa:
-        if k.shape[-3] == 0 or heads % k.shape[-3]:
-            raise Invalid(
-                f"enable_gqa: query has {heads} heads, which is no multiple of key's {k.shape[-3]}"
-            )
+        for name, x in (("key", k), ("value", v)):
+            if x.shape[-3] == 0 or heads % x.shape[-3]:
+                raise Invalid(
+                    f"enable_gqa: query has {heads} heads, which is no multiple of {name}'s "
+                    f"{x.shape[-3]}"
+                )
+        # The engine takes as many of values as of keys, so that some may be there twice.
+        both = math.lcm(k.shape[-3], v.shape[-3])
+        k, v = (_repeated(x, both // x.shape[-3]) for x in (k, v))
     elif not (k.shape[-3] == v.shape[-3] == heads):
         heads = max(heads, k.shape[-3], v.shape[-3])
         counts = [x.shape[-3] for x in (q, k, v)]
@@ -121,6 +124,10 @@ def _four_axes(
         if mask is not None:
             mask = mask.expand(*batch, *mask.shape[-3:]).flatten(0, len(batch) - 1)
     return batch, (q, k, v, mask)
+
+
+def _repeated(x: Tensor, times: int) -> Tensor:
+    return x if times == 1 else x.repeat_interleave(times, dim=-3)
 
 
 def _mask_of(mask: Tensor | None, scores: tuple[int, ...], dtype: torch.dtype) -> Tensor | None:

@@ -1,0 +1,202 @@
+"""flash_attn_with_kvcache of both versions, pages and rotary embeddings, against the definition."""
+
+from __future__ import annotations
+
+import pytest
+from torch_support import DEVICES, assert_near, definition, problem, torch
+
+import falchion.flash_attn as fa
+import falchion.torch as ft
+from falchion.flash_attn import v3
+from falchion.flash_attn.rotary import apply_rotary_emb
+
+on_devices = pytest.mark.parametrize("device", DEVICES)
+
+
+def rotated(x, cos, sin, first, interleaved):
+    """The definition in float64, by complex numbers."""
+    half = cos.shape[1]
+    turned = x.double()[..., : 2 * half]
+    pairs = (turned[..., 0::2], turned[..., 1::2]) if interleaved else turned.split(half, -1)
+    angles = torch.complex(cos.double(), sin.double())
+    rows = torch.stack([angles[f : f + x.shape[1]] for f in first])[:, :, None]
+    z = torch.complex(*pairs) * rows
+    parts = [z.real, z.imag]
+    turned = torch.stack(parts, -1).flatten(-2) if interleaved else torch.cat(parts, -1)
+    return torch.cat([turned, x.double()[..., 2 * half :]], -1)
+
+
+@on_devices
+@pytest.mark.parametrize("interleaved", [False, True])
+def test_rotary(interleaved, device):
+    x = torch.randn(2, 5, 3, 24, device=device)
+    angle = torch.rand(40, 8, device=device)
+    offsets = torch.tensor([0, 7], device=device)
+    found = apply_rotary_emb(x, angle.cos(), angle.sin(), interleaved, seqlen_offsets=offsets)
+    assert_near(found, rotated(x, angle.cos(), angle.sin(), [0, 7], interleaved))
+    assert apply_rotary_emb(x, angle.cos(), angle.sin(), interleaved, inplace=True) is x
+
+
+@on_devices
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("new", [0, 3])
+@pytest.mark.parametrize("with_rotary", [False, True])
+@pytest.mark.parametrize("by_index", [False, True])
+def test_kvcache(causal, new, with_rotary, by_index, device):
+    if with_rotary and not new:
+        pytest.skip("rotary embeddings come with new keys")
+    q, k_cache, v_cache = problem(b=2, s_q=3, s_k=20, device=device)
+    _, k, v = problem(b=2, s_q=3, s_k=3, device=device, seed=1)
+    lengths = torch.tensor([5, 14], dtype=torch.int32, device=device)
+    index = torch.tensor([1, 0], dtype=torch.int32, device=device) if by_index else None
+    angle = torch.rand(64, 8, device=device)
+    cos, sin = (angle.cos(), angle.sin()) if with_rotary else (None, None)
+    caches = k_cache.clone(), v_cache.clone()
+    o, lse = fa.flash_attn_with_kvcache(
+        q, *caches, k if new else None, v if new else None, cos, sin, lengths, index,
+        causal=causal, return_softmax_lse=True,
+    )  # fmt: skip
+    for i, n in enumerate(lengths.tolist()):
+        row = 1 - i if by_index else i
+        one_q, one_k = q[i : i + 1], k[i : i + 1]
+        if with_rotary:
+            one_k = rotated(one_k, cos, sin, [n], True).float()
+            starts = [n] if causal else None
+            if starts:
+                one_q = rotated(one_q, cos, sin, starts, True).float()
+            else:
+                rows = [rotated(one_q[:, t : t + 1], cos, sin, [n], True) for t in range(3)]
+                one_q = torch.cat(rows, 1).float()
+        keys, values = k_cache[row : row + 1].clone(), v_cache[row : row + 1].clone()
+        if new:
+            keys[:, n : n + 3], values[:, n : n + 3] = one_k, v[i : i + 1]
+        assert_near(caches[0][row], keys[0], what="k_cache")
+        assert torch.equal(caches[1][row], values[0])
+        total = n + (3 if new else 0)
+        band = {"causal": "bottom_right"} if causal else {}
+        expected, expected_lse = definition(one_q, keys[:, :total], values[:, :total], **band)
+        assert_near(o[i : i + 1], expected, what="o")
+        assert_near(lse[i : i + 1], expected_lse, what="lse")
+
+
+@on_devices
+def test_kvcache_with_left_padding(device):
+    q, k, v = problem(b=2, s_q=1, s_k=20, device=device)
+    first = torch.tensor([2, 0], dtype=torch.int32, device=device)
+    o = fa.flash_attn_with_kvcache(q, k, v, cache_seqlens=11, cache_leftpad=first, causal=True)
+    assert_near(o[:1], definition(q[:1], k[:1, 2:11], v[:1, 2:11])[0])
+    assert torch.equal(
+        v3.flash_attn_with_kvcache(q, k, v, cache_seqlens=11, cache_leftpad=first), o
+    )
+
+
+def in_pages(x, size, table):
+    """The sequences (b, s, h, d) as pages of this size, each where the table says; the rest is
+    NaN."""
+    pages = x.new_full((int(table.max()) + 3, size, *x.shape[2:]), float("nan"))
+    pages[table[table >= 0].long()] = x.unflatten(1, (-1, size)).flatten(0, 1)
+    return pages
+
+
+@on_devices
+@pytest.mark.parametrize("new", [0, 3])
+def test_kvcache_in_pages(new, device):
+    q, k_cache, v_cache = problem(b=2, s_q=3, s_k=20, device=device)
+    _, k, v = problem(b=2, s_q=3, s_k=3, device=device, seed=1)
+    table = torch.tensor([[7, 0, 3, 5, 1], [2, 9, 4, 8, 6]], dtype=torch.int32, device=device)
+    pages = [in_pages(x, 4, table) for x in (k_cache, v_cache)]
+    given = {"cache_seqlens": torch.tensor([5, 13], device=device), "causal": True}
+    more = {"k": k, "v": v} if new else {}
+    expected = fa.flash_attn_with_kvcache(q, k_cache, v_cache, **more, **given)
+    wild = torch.cat([table, table.new_full((2, 1), -1)], 1)  # behind the end of both sequences
+    o = fa.flash_attn_with_kvcache(q, *pages, block_table=wild, **more, **given)
+    assert torch.equal(o, expected)
+    assert torch.equal(pages[1][table.long()].flatten(1, 2), v_cache)
+    if not new:
+        assert torch.equal(v3.flash_attn_with_kvcache(q, *pages, page_table=wild, **given), o)
+        whole = fa.flash_attn_with_kvcache(q, *pages, block_table=table)
+        assert torch.equal(whole, fa.flash_attn_with_kvcache(q, k_cache, v_cache))
+
+
+@on_devices
+def test_varlen_in_pages(device):
+    q, k, v = problem(b=2, s_q=6, s_k=20, device=device)
+    table = torch.tensor([[3, 0, 6, 4, 1], [2, 5, 7, 9, 8]], dtype=torch.int32, device=device)
+    used = [17, 2]
+    starts_q = torch.tensor([0, 6, 12], dtype=torch.int32, device=device)
+    starts_k = torch.tensor([0, 17, 19], dtype=torch.int32, device=device)
+    rows = [torch.cat([x[i, :n] for i, n in enumerate(used)]) for x in (k, v)]
+    lengths = starts_q, starts_k, 6, 17
+    expected = fa.flash_attn_varlen_func(q.flatten(0, 1), *rows, *lengths, causal=True)
+    wild = table.clone()
+    wild[1, 1:] = 1 << 20
+    pages = [in_pages(x, 4, table) for x in (k, v)]
+    o = fa.flash_attn_varlen_func(q.flatten(0, 1), *pages, *lengths, causal=True, block_table=wild)
+    assert torch.equal(o, expected)
+
+
+@on_devices
+def test_rotary_with_left_padding(device):
+    """Places count from the start of the cache, as in FlashAttention."""
+    q, k_cache, v_cache = problem(b=2, s_q=3, s_k=20, device=device)
+    _, k, v = problem(b=2, s_q=3, s_k=3, device=device, seed=1)
+    angle = torch.rand(64, 8, device=device)
+    rotary = {"rotary_cos": angle.cos(), "rotary_sin": angle.sin()}
+    n, first = torch.tensor([5, 14], device=device), torch.tensor([2, 0], device=device)
+    caches = k_cache.clone(), v_cache.clone()
+    o = fa.flash_attn_with_kvcache(
+        q, *caches, k, v, cache_seqlens=n, cache_leftpad=first, causal=True, **rotary
+    )
+    turned = [rotated(x, angle.cos(), angle.sin(), [5, 14], True).float() for x in (q, k)]
+    assert_near(caches[0][0, 5:8], turned[1][0])
+    expected = definition(
+        turned[0][:1], caches[0][:1, 2:8], caches[1][:1, 2:8], causal="bottom_right"
+    )
+    assert_near(o[:1], expected[0])
+
+
+@on_devices
+@pytest.mark.parametrize("in_table", [False, True])
+def test_v3_takes_packed_queries_and_new_keys(in_table, device):
+    """Each sequence as if it were alone, with its own rotary place."""
+    _, k_cache, v_cache = problem(b=2, s_q=1, s_k=20, device=device)
+    q, k, v = problem(b=1, s_q=5, s_k=4, device=device, seed=1)
+    starts_q = torch.tensor([0, 2, 5], dtype=torch.int32, device=device)
+    starts_k = torch.tensor([0, 3, 4], dtype=torch.int32, device=device)
+    angle = torch.rand(64, 8, device=device)
+    lengths = torch.tensor([5, 14], dtype=torch.int32, device=device)
+    more = {"causal": True, "rotary_cos": angle.cos(), "rotary_sin": angle.sin()}
+    table = torch.tensor([[7, 0, 3, 5, 1], [2, 9, 4, 8, 6]], dtype=torch.int32, device=device)
+    caches = [in_pages(x, 4, table) if in_table else x.clone() for x in (k_cache, v_cache)]
+    o, lse = v3.flash_attn_with_kvcache(
+        q[0], *caches, k[0], v[0], cache_seqlens=lengths, rotary_seqlens=lengths // 2,
+        page_table=table if in_table else None, cu_seqlens_q=starts_q, cu_seqlens_k_new=starts_k,
+        max_seqlen_q=3, return_softmax_lse=True, **more,
+    )  # fmt: skip
+    for i in range(2):
+        rows, new = slice(*starts_q[i : i + 2].tolist()), slice(*starts_k[i : i + 2].tolist())
+        alone = [x[i : i + 1].clone() for x in (k_cache, v_cache)]
+        expected, expected_lse = v3.flash_attn_with_kvcache(
+            q[:, rows], *alone, k[:, new], v[:, new], cache_seqlens=lengths[i : i + 1],
+            rotary_seqlens=lengths[i : i + 1] // 2, return_softmax_lse=True, **more,
+        )  # fmt: skip
+        assert_near(o[rows], expected[0], what="o")
+        assert_near(lse[:, rows], expected_lse[0], what="lse")
+        for cache, one in zip(caches, alone):
+            found = cache[table[i].long()].flatten(0, 1) if in_table else cache[i]
+            assert torch.equal(found, one[0])
+
+
+@on_devices
+def test_v3_combine(device):
+    q, k, v = problem(b=2, s_q=5, s_k=40, device=device)
+    parts = [ft.attention(q, k[:, i:j], v[:, i:j], return_lse=True) for i, j in ((0, 9), (9, 40))]
+    o, lse = v3.flash_attn_combine(
+        torch.stack([x for x, _ in parts]), torch.stack([x.transpose(1, 2) for _, x in parts])
+    )
+    expected, expected_lse = definition(q, k, v)
+    assert_near(o, expected)
+    assert_near(lse.transpose(1, 2), expected_lse)
+    nothing = torch.full((2, 1, 3, 2), float("-inf"), device=device)
+    o, lse = v3.flash_attn_combine(torch.zeros(2, 1, 3, 2, 4, device=device), nothing)
+    assert not o.any() and lse.isneginf().all() and v3.get_scheduler_metadata(1, 2) is None
