@@ -17,6 +17,7 @@ enum {
   FUNCTION_MODES,
   FUNCTION_MODE_AT,
   DISPATCH_MODES,
+  JIT_TRACE,
   TRANSFORMS,
   ASKED
 };
@@ -31,6 +32,7 @@ static const char* const paths[] = {"Tensor",
                                     "_C._len_torch_function_stack",
                                     "_C._get_function_stack_at",
                                     "_C._len_torch_dispatch_stack",
+                                    "_C._is_tracing",
                                     "_C._functorch.peek_interpreter_stack"};
 static PyObject* asked[ASKED];
 
@@ -81,10 +83,12 @@ static int has_function_mode(void) {
   return has;
 }
 
-/* Has a mode, a transform of torch.func or a level of forward-mode AD to see the call? -1 with an exception. */
+/* Has a mode, torch.jit.trace, a transform of torch.func or a level of forward-mode AD to see the call? -1 with an
+ * exception. */
 static int is_seen(void) {
   int is = has_function_mode();
   if (is == 0) is = says(asked[DISPATCH_MODES], NULL);
+  if (is == 0) is = says(asked[JIT_TRACE], NULL);
   if (is == 0) is = says(asked[TRANSFORMS], NULL);
   return is == 0 ? has_forward_mode() : is;
 }
