@@ -141,13 +141,6 @@ static int is_recorded(PyObject* const* args) {
   return is;
 }
 
-/* The engine takes no bias or mask with an extent of 1 for all keys, so that one column stands for all. */
-static void widen(fal_tensor* pairs, int64_t s_k) {
-  if (pairs->data == NULL || pairs->shape[3] != 1) return;
-  pairs->shape[3] = s_k;
-  pairs->stride[3] = 0;
-}
-
 static PyObject* run_straight(PyObject* const* args) {
   static const struct {
     int from, to;
@@ -161,12 +154,8 @@ static PyObject* run_straight(PyObject* const* args) {
     if (args[order[i].from] != Py_None) options[order[i].to] = args[order[i].from];
   begin(&call, "attention", ATTENTION, FAL_FORWARD);
   call.recording = RECORDS_NOT; /* is_recorded has asked */
-  if (take_inputs(&call, args + Q, NULL, options) && to_flag("return_lse", args[A_RETURN_LSE], &wants_lse)) {
-    fal_operands* operands = &call.operands.attention;
-    widen(&operands->bias, operands->k.shape[1]);
-    widen(&operands->mask, operands->k.shape[1]);
+  if (take_inputs(&call, args + Q, NULL, options) && to_flag("return_lse", args[A_RETURN_LSE], &wants_lse))
     result = run_forward(&call, wants_lse, NULL, NULL);
-  }
   end(&call);
   return result;
 }
