@@ -17,6 +17,7 @@ enum {
   FUNCTION_MODES,
   FUNCTION_MODE_AT,
   DISPATCH_MODES,
+  JIT_TRACE,
   TRANSFORMS,
   ASKED
 };
@@ -31,6 +32,7 @@ static const char* const paths[] = {"Tensor",
                                     "_C._len_torch_function_stack",
                                     "_C._get_function_stack_at",
                                     "_C._len_torch_dispatch_stack",
+                                    "_C._is_tracing",
                                     "_C._functorch.peek_interpreter_stack"};
 static PyObject* asked[ASKED];
 
@@ -81,10 +83,12 @@ static int has_function_mode(void) {
   return has;
 }
 
-/* Has a mode, a transform of torch.func or a level of forward-mode AD to see the call? -1 with an exception. */
+/* Has a mode, torch.jit.trace, a transform of torch.func or a level of forward-mode AD to see the call? -1 with an
+ * exception. */
 static int is_seen(void) {
   int is = has_function_mode();
   if (is == 0) is = says(asked[DISPATCH_MODES], NULL);
+  if (is == 0) is = says(asked[JIT_TRACE], NULL);
   if (is == 0) is = says(asked[TRANSFORMS], NULL);
   return is == 0 ? has_forward_mode() : is;
 }
@@ -137,13 +141,6 @@ static int is_recorded(PyObject* const* args) {
   return is;
 }
 
-/* The engine takes no bias or mask with an extent of 1 for all keys, so that one column stands for all. */
-static void widen(fal_tensor* pairs, int64_t s_k) {
-  if (pairs->data == NULL || pairs->shape[3] != 1) return;
-  pairs->shape[3] = s_k;
-  pairs->stride[3] = 0;
-}
-
 static PyObject* run_straight(PyObject* const* args) {
   static const struct {
     int from, to;
@@ -157,12 +154,8 @@ static PyObject* run_straight(PyObject* const* args) {
     if (args[order[i].from] != Py_None) options[order[i].to] = args[order[i].from];
   begin(&call, "attention", ATTENTION, FAL_FORWARD);
   call.recording = RECORDS_NOT; /* is_recorded has asked */
-  if (take_inputs(&call, args + Q, NULL, options) && to_flag("return_lse", args[A_RETURN_LSE], &wants_lse)) {
-    fal_operands* operands = &call.operands.attention;
-    widen(&operands->bias, operands->k.shape[1]);
-    widen(&operands->mask, operands->k.shape[1]);
+  if (take_inputs(&call, args + Q, NULL, options) && to_flag("return_lse", args[A_RETURN_LSE], &wants_lse))
     result = run_forward(&call, wants_lse, NULL, NULL);
-  }
   end(&call);
   return result;
 }

@@ -3,6 +3,7 @@
 // contract_memory_test.cpp the lines about sizes, memory and refusals.)
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cmath>
 #include <vector>
 
@@ -213,6 +214,32 @@ TEST(Contract, NegativeInfinityInABiasMasks) {
           if (!in_v || !x.shares_tiles) expect_empty(x, 0, 13);
         });
   }
+}
+
+TEST(Contract, OneElementOfABiasOrAMaskForAnAxis) {
+  on_every_path([](const Path& path, DType dtype) {
+    for (std::size_t axis = 0; axis < 4; ++axis) {
+      Instance whole = make_instance(Case{"x", 2, 40, 70, 2, 1, 32, 32}.bias(Case::Bias::f32).mask(), dtype);
+      Instance one = make_instance(Case{"x", 2, 40, 70, 2, 1, 32, 32}.bias(Case::Bias::f32).mask(), dtype);
+      for (HostTensor Instance::*tensor : {&Instance::bias, &Instance::mask}) {
+        HostTensor& full = whole.*tensor;
+        Shape shape = full.view().shape;
+        shape[axis] = 1;
+        HostTensor& small = one.*tensor = HostTensor(full.view().dtype, shape);
+        full.for_each([&](auto b, auto h, auto i, auto j) {
+          std::array<std::int64_t, 4> at{b, h, i, j};
+          at[axis] = 0;
+          if (at == std::array<std::int64_t, 4>{b, h, i, j}) small.set(b, h, i, j, full.get(b, h, i, j));
+          full.set(b, h, i, j, small.get(at[0], at[1], at[2], at[3]));
+        });
+      }
+      ASSERT_TRUE(run(path, &whole) && run(path, &one));
+      whole.o.for_each([&](auto b, auto i, auto h, auto d) {
+        ASSERT_EQ(whole.o.get(b, i, h, d), one.o.get(b, i, h, d))
+            << "axis " << axis << " at " << b << " " << i << " " << h;
+      });
+    }
+  });
 }
 
 // ---- who sees whom --------------------------------------------------------------------------------------------------

@@ -36,17 +36,26 @@ class Gpt(nn.Module):
 
 
 def draw_losses(path, curves):
-    """Writes an SVG of at most two curves: losses by name."""
-    top, parts = max(max(losses) for losses in curves.values()), []
-    for (name, losses), colour, y in zip(curves.items(), ("#E69F00", "#0072B2"), (30, 50)):
-        step, scale = 600 / max(len(losses) - 1, 1), 270 / top
-        points = " ".join(
-            f"{40 + step * i:.1f},{300 - scale * x:.1f}" for i, x in enumerate(losses)
-        )
-        parts.append(f'<polyline points="{points}" fill="none" stroke="{colour}"/>')
-        parts.append(f'<text x="560" y="{y}" fill="{colour}">{name}</text>')
-    parts.append('<path d="M40 20V300H640" fill="none" stroke="#777"/>')
-    parts.append(f'<text x="8" y="34">{top:.1f}</text><text x="560" y="316">step</text>')
-    head = '<svg xmlns="http://www.w3.org/2000/svg" width="660" height="320" font-size="13">'
+    """Writes an SVG of at most two curves: losses by name. The first is drawn wide and pale, so
+    that it is seen under the second."""
+    count, top = len(next(iter(curves.values()))), max(map(max, curves.values()))
+    x, y = 590 / max(count - 1, 1), 270 / top
+    parts = ['<rect width="660" height="340" fill="#fff"/>']
+    for share in (0, 0.25, 0.5, 0.75, 1):
+        height, left = 300 - 270 * share, 50 + 590 * share
+        parts.append(f'<path d="M50 {height:.0f}H640" stroke="#ddd"/>')
+        tick = f"{top * share:.1f}"
+        parts.append(f'<text x="42" y="{height + 4:.0f}" text-anchor="end">{tick}</text>')
+        step = round((count - 1) * share)
+        parts.append(f'<text x="{left:.0f}" y="318" text-anchor="middle">{step}</text>')
+    styles = ("stroke='#F0B94A' stroke-width='7'", "stroke='#0072B2' stroke-width='1.5'")
+    for (name, losses), style, line in zip(curves.items(), styles, (50, 72)):
+        points = " ".join(f"{50 + x * i:.1f},{300 - y * loss:.1f}" for i, loss in enumerate(losses))
+        parts.append(f'<polyline points="{points}" fill="none" {style}/>')
+        parts.append(f'<path d="M500 {line - 4}H530" {style}/>')
+        parts.append(f'<text x="538" y="{line}">{name}</text>')
+    parts.append('<text x="345" y="336" text-anchor="middle">step</text>')
+    parts.append('<text x="8" y="16">loss</text>')
+    head = '<svg xmlns="http://www.w3.org/2000/svg" width="660" height="340" font-size="13"'
     with open(path, "w") as file:
-        file.write(f"{head}{''.join(parts)}</svg>\n")
+        file.write(f"{head} font-family='sans-serif' fill='#333'>{''.join(parts)}</svg>\n")

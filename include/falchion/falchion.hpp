@@ -137,7 +137,7 @@ struct Operands {
   Tensor o;              // output   (b, s_q, h_q, d_v)
   Tensor lse, row_max;   // outputs  (b, h_q, s_q, 1) f32; packed: (1, h_q, total_q, 1). -inf where no key is seen
   Tensor probabilities;  // output   (b, h_q, s_q, s_k) f32, before dropout; not with packed
-  Tensor bias, mask;     // inputs   (b, h_q, s_q, s_k), broadcast with stride 0 or extent 1 on b, h_q, s_q
+  Tensor bias, mask;     // inputs   (b, h_q, s_q, s_k), broadcast with stride 0 or extent 1 on any axis
   Tensor alibi;          // input    slopes (b or 1, 1, h_q, 1) f32; packed: b sequences
   const std::int32_t *cu_seqlens_q = nullptr, *cu_seqlens_k = nullptr;  // (b + 1), starts at 0, sorted, ends at total
   const std::int32_t *used_q = nullptr, *used_k = nullptr;              // (b); rows of o past used_q stay untouched

@@ -4,8 +4,8 @@ GPU, or where a library is missing."""
 import contextlib
 import math
 import resource
-import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import falchion
@@ -191,24 +191,18 @@ def test_two_threads_on_streams_of_their_own(streams: Any) -> None:
 
     want = [[streams.get(x) for x in both(*problem)] for problem in problems]
     streams.wait()
-    wrong: list[Any] = []
 
-    def many(which: int) -> None:
-        try:
-            with streams.on(streams.stream()):
-                for _ in range(50):
-                    found = [streams.get(x) for x in both(*problems[which])]
-                    if not all(map(np.array_equal, found, want[which])):
-                        wrong.append(which)
-        except Exception as error:
-            wrong.append(error)
+    def wrong(which: int) -> list[int]:
+        found = []
+        with streams.on(streams.stream()):
+            for turn in range(50):
+                results = [streams.get(x) for x in both(*problems[which])]
+                if not all(map(np.array_equal, results, want[which])):
+                    found.append(turn)
+        return found
 
-    threads = [threading.Thread(target=many, args=(which,)) for which in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(wrong, range(2))) == [[], []]
 
 
 def test_a_graph_is_captured_and_replayed(streams: Any) -> None:

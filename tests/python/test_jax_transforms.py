@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -172,21 +172,13 @@ def test_two_threads() -> None:
     attend = jax.jit(fj.attention)
     inputs = [qkv(s_q=s) for s in (1, 8, 33)]
     wanted = [np.asarray(formula(*x, xp=np)) for x in inputs]
-    wrong: list[str] = []
 
-    def work() -> None:
-        for turn in range(30):
-            i = turn % len(inputs)
-            off = np.abs(np.asarray(attend(*inputs[i])) - wanted[i]).max()
-            if not off < 1e-5:
-                wrong.append(f"turn {turn} is off by {off}")
+    def errors(_: int) -> list[float]:
+        turns = [turn % len(inputs) for turn in range(30)]
+        return [float(np.abs(np.asarray(attend(*inputs[i])) - wanted[i]).max()) for i in turns]
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(4) as threads:
+        assert all(error < 1e-5 for found in threads.map(errors, range(4)) for error in found)
 
 
 SHARDED = """

@@ -3,7 +3,7 @@ refusals, threads."""
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from torch_support import (
@@ -64,6 +64,27 @@ def test_is_the_definition(name, sizes, options, extras, dtype, device):
     expected, expected_lse = definition(*tensors, **more, **options)
     assert_near(o, expected, dtype, "o without gradients")
     assert_near(lse, expected_lse, dtype, "lse without gradients")
+
+
+@pytest.mark.parametrize("shape", [(23,), (19, 23), (4, 19, 23), (4, 1, 1), (1, 1, 19, 1)])
+def test_axes_of_a_bias_and_a_mask(shape, device):
+    """Leading axes may be missing and any may have the extent 1, with and without gradients."""
+    q, k, v = problem(s_q=19, s_k=23, device=device)
+    bias = torch.randn(shape, device=device)
+    mask = torch.rand(shape, device=device) < 0.8
+    expected, _ = definition(q, k, v, bias=bias, mask=mask)
+    assert_near(ft.attention(q, k, v, bias=bias, mask=mask), expected)
+    (leaf,) = leaves(bias)
+    assert_near(ft.attention(q, k, v, bias=leaf, mask=mask), expected)
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_what_has_too_many_axes(grad, device):
+    q, k, v = (x.requires_grad_(grad) for x in problem(device=device))
+    with pytest.raises(falchion.Invalid, match="bias has 5 axes; it has at most 4"):
+        ft.attention(q, k, v, bias=torch.zeros(1, 1, 1, 1, 1, device=device))
+    with pytest.raises(falchion.Invalid, match="alibi has 3 axes"):
+        ft.attention(q, k, v, alibi=torch.zeros(1, 1, 4, device=device))
 
 
 def test_heads_first_is_the_same_memory_in_another_order(device):
@@ -234,19 +255,12 @@ def test_two_threads_get_the_same_bits_as_one(device):
         return [x.grad.cpu() for x in tensors]
 
     alone = [run(seed) for seed in range(2)]
-    failed = []
 
-    def many(seed):
-        for _ in range(20):
-            if not all(torch.equal(x, y) for x, y in zip(run(seed), alone[seed])):
-                failed.append(seed)
+    def wrong(seed):
+        return [i for i in range(20) if not all(map(torch.equal, run(seed), alone[seed]))]
 
-    threads = [threading.Thread(target=many, args=(seed,)) for seed in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(wrong, range(2))) == [[], []]
 
 
 @pytest.mark.parametrize(

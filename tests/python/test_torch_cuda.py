@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from torch_support import assert_near, definition, leaves, problem, torch
@@ -97,22 +97,19 @@ def test_two_threads_on_their_own_streams():
 
     alone = [run(seed) for seed in range(2)]
     torch.cuda.synchronize()
-    failed = []
 
-    def many(seed):
+    def wrong(seed):
+        found = []
         with torch.cuda.stream(torch.cuda.Stream()):
-            for _ in range(30):
-                found = run(seed)
+            for turn in range(30):
+                grads = run(seed)
                 torch.cuda.current_stream().synchronize()
-                if not all(torch.equal(x, y) for x, y in zip(found, alone[seed])):
-                    failed.append(seed)
+                if not all(map(torch.equal, grads, alone[seed])):
+                    found.append(turn)
+        return found
 
-    threads = [threading.Thread(target=many, args=(seed,)) for seed in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failed
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(wrong, range(2))) == [[], []]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

@@ -185,6 +185,16 @@ def test_export(device):
     assert torch.equal(program.module()(*leaves(*longer)), causal(*longer))
 
 
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize("run", [causal, ft.linear_attention, lambda *x: ft.sdpa(*x)])
+def test_jit_trace(run, device):
+    """What goes straight to C leaves nothing in a trace, which then gave memory that nobody wrote."""
+    first, other = problem(device=device)[0], problem(device=device, seed=1)[0]
+    traced = torch.jit.trace(run, (first, first, first), check_trace=False)
+    assert torch.equal(traced(other, other, other), run(other, other, other))
+    assert all(map(torch.equal, gradients(traced, *[other] * 3), gradients(run, *[other] * 3)))
+
+
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_checkpoint_repeats_dropout(use_reentrant, device):
     def run(q, k, v):

@@ -16,7 +16,7 @@ from falchion import _fal
 from ._autograd import past_transforms
 from ._function import gradients
 from ._ops import empty_gradients, empty_output, empty_outputs, operator_arguments
-from ._options import engine, every_key
+from ._options import engine
 
 # Whether all are exactly Tensor or Parameter without a negation that waits (some may be None), and no
 # mode, no transform and no level of forward-mode AD has to see the call. Not to be asked where
@@ -40,8 +40,8 @@ def straight(
     options: dict[str, Any],
     return_lse: bool,
 ) -> Any:
-    """falchion.attention or varlen. What the engine does not take or promise is done here: a bias
-    and a mask with an extent of 1 for all keys, and rows of no sequence that are 0."""
+    """falchion.attention or varlen, with rows of no sequence that are 0, which the engine does not
+    promise."""
     if "cu_seqlens_q" in tensors:
         if not return_lse:
             o = empty_output(q, v).zero_()
@@ -51,20 +51,9 @@ def straight(
         return engine.varlen(q, k, v, alibi=alibi, **given, **tensors, **options)
     if alibi is not None:
         options = {**options, "alibi": alibi}
-    return engine.attention(
-        q, k, v, return_lse=return_lse, **_pairs(k, bias, tensors, options), **options
-    )
-
-
-def _pairs(
-    k: Tensor, bias: Tensor | None, tensors: dict[str, Tensor], options: dict[str, Any]
-) -> dict[str, Tensor]:
-    """The tensors of a dense call, with a bias and a mask that have all columns."""
-    if bias is None and "mask" not in tensors:
-        return tensors
-    s_k = k.shape[1 if options.get("layout", "bshd") == "bshd" else 2]
-    pairs = (("bias", bias), ("mask", tensors.get("mask")))
-    return {**tensors, **{name: every_key(x, s_k) for name, x in pairs if x is not None}}  # type: ignore[misc]
+    if bias is not None:
+        options = {**options, "bias": bias}
+    return engine.attention(q, k, v, return_lse=return_lse, **tensors, **options)
 
 
 class Eager(torch.autograd.Function):
@@ -117,7 +106,8 @@ class Eager(torch.autograd.Function):
                 more["zero_unused"] = True
             else:
                 run = engine.attention_backward
-                tensors = _pairs(k, bias, tensors, options)
+                if bias is not None:
+                    more["bias"] = bias
             grads = run(grad_o, q, k, v, o, lse, **more, **tensors, **options)
             if not (wanted[0] and wanted[1] and wanted[2]):
                 grads = tuple(x if wants else None for x, wants in zip(grads, wanted))

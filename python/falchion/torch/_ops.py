@@ -18,7 +18,7 @@ from torch import Tensor
 
 from falchion import Invalid, Unsupported
 
-from ._options import SCHEMA, Options, band_of, engine, every_key, four_axes, slopes_of, word
+from ._options import SCHEMA, Options, band_of, engine, four_axes, slopes_of, word
 
 INPUTS = (
     "Tensor q, Tensor k, Tensor v, Tensor? bias, Tensor? alibi, Tensor? mask, "
@@ -100,14 +100,14 @@ def empty_outputs(
     return o, lse
 
 
-def keywords(tensors: Sequence[Tensor | None], options: Options, s_k: int) -> dict[str, Any]:
+def keywords(tensors: Sequence[Tensor | None], options: Options) -> dict[str, Any]:
     """The options of a run as keywords of falchion.attention and its like, without those that are
     off."""
     bias, alibi, mask, used_q, used_k, first_k, _, _, rng = tensors
     given = {
-        "bias": every_key(bias, s_k),
+        "bias": bias,
         "alibi": alibi,
-        "mask": every_key(mask, s_k),
+        "mask": mask,
         "used_q": used_q,
         "used_k": used_k,
         "first_k": first_k,
@@ -129,7 +129,7 @@ def forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor
     used_q, cu_seqlens_q, cu_seqlens_k = tensors[3], tensors[6], tensors[7]
     o, lse = empty_outputs(q, v, used_q, cu_seqlens_q, options.layout)
     common = {
-        **keywords(tensors, options, k.shape[-3 if options.layout == "bshd" else -2]),
+        **keywords(tensors, options),
         "out": o,
         "lse": lse,
         "return_lse": True,
@@ -183,7 +183,7 @@ def backward(
     found = empty_gradients(q, k, v, bias, alibi, wanted)
     lengths = (used_q, used_k, first_k, cu_seqlens_q)
     common = {
-        **keywords(tensors, options, k.shape[-3 if options.layout == "bshd" else -2]),
+        **keywords(tensors, options),
         "grad_lse": grad_lse,
         "any_order": any_order,
         "grads": (

@@ -135,13 +135,6 @@ def last_contiguous(x: torch.Tensor) -> torch.Tensor:
     return x if x.stride(-1) == 1 or x.shape[-1] == 1 else x.contiguous()
 
 
-def every_key(x: torch.Tensor | None, s_k: int) -> torch.Tensor | None:
-    """The same bias or mask with all s_k columns, for which the engine takes no extent of 1."""
-    if x is None or x.shape[-1] == s_k or x.shape[-1] != 1:
-        return x
-    return x.expand(*x.shape[:-1], s_k)
-
-
 def longest(name: str, given: int | None, cu_seqlens: torch.Tensor) -> int:
     """The longest of packed sequences: as given, or read from cu_seqlens."""
     if given is not None:

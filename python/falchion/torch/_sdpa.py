@@ -29,8 +29,8 @@ def sdpa(
     query is (..., h_q, s_q, d_qk), key (..., h_k, s_k, d_qk) and value (..., h_k, s_k, d_v).
     is_causal is PyTorch's: query i sees the keys up to i (top-left). A bool mask says which keys
     count, a float mask is added to the scores and may need a gradient; both are broadcast to (...,
-    h_q, s_q, s_k). enable_gqa lets h_q be a multiple of h_k and of value's heads. A row that sees no key is 0. Raises
-    falchion.Invalid and falchion.Unsupported (float64, a head dim above 256)."""
+    h_q, s_q, s_k). enable_gqa lets h_q be a multiple of h_k and of value's heads. A row that sees
+    no key is 0. Raises falchion.Invalid and falchion.Unsupported (float64, a head dim above 256)."""
     if is_causal and attn_mask is not None:
         raise Invalid(
             "is_causal = True and attn_mask are both given; "
