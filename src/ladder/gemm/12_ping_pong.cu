@@ -1,0 +1,61 @@
+// src/ladder/gemm/12_ping_pong.cu: the roles of step 11, but each consumer has tiles of its own, and C leaves by TMA:
+// while one consumer stores, the other multiplies. It runs on sm_90 alone.
+#include "ladder/gemm/store_tile.cuh"
+
+namespace falchion::ladder::gemm::on_gpu {
+namespace {
+
+using Tile = HopperTile<128, 128, 1, 5>;
+
+struct Shared {
+  Tile::Ring ring;
+  Outgoing<4> out[kConsumers];
+};
+
+__global__ void __cluster_dims__(kCluster) __launch_bounds__(kRoleThreads, 1)
+    multiply(const __grid_constant__ Operands<bf16>, const __grid_constant__ TensorMaps maps,
+             const __grid_constant__ Sizes sizes) {
+  extern __shared__ __align__(1024) char memory[];
+  auto& shared = *reinterpret_cast<Shared*>(memory);
+  const int warpgroup = cutlass::canonical_warp_group_idx();
+  init_barriers<Tile>(shared.ring);
+  if (warpgroup == kConsumers) {
+    cutlass::arch::warpgroup_reg_dealloc<kProducerRegisters>();
+    if (threadIdx.x % 128 == 0) produce<Tile>(maps, sizes, shared.ring);
+  } else {
+    cutlass::arch::warpgroup_reg_alloc<kConsumerRegisters>();
+    TileProduct<Tile> product(0);
+    for_each_tile<Tile>(sizes, [&](int number, int i0, int j0) {
+      if (number % kConsumers != warpgroup) return;
+      Tile::Position at(number * sizes.blocks);  // the stages of the tiles before are the other's, or were its own
+      consume(product, shared.ring, at, sizes.blocks);
+      store_tile(product, shared.out[warpgroup], maps.c, i0, j0, 1 + warpgroup);
+    });
+    if (threadIdx.x % 128 == 0) tma_store_wait<0>();
+  }
+  cluster_sync();
+}
+
+Status run(const Problem& p, const Tensors& t, Stream stream) {
+  return launch_roles<Tile>(multiply, sizeof(Shared), p, t, stream);
+}
+
+}  // namespace
+
+extern const Step ping_pong;
+const Step ping_pong = {
+    "ping-pong",
+    "Consumers in turns, C by TMA",
+    "12_ping_pong.cu",
+    "In step 11 the tensor cores rest while C is stored. Now each consumer has a tile of 128 x 128 of its own, and the "
+    "producer fills the ring for one and then for the other. So they take turns without a barrier for it: the second "
+    "has "
+    "nothing to multiply before the first is nearly done, and then it multiplies while the first stores. To store, a "
+    "warpgroup rounds its numbers and writes them to shared memory by stmatrix, swizzled as TMA wants them, and one "
+    "thread tells TMA to write them to C, in whole lines, where each lane of step 11 wrote 4 bytes at a time.",
+    DType::bf16,
+    whole_rows_bytes<bf16>,
+    run,
+    90};
+
+}  // namespace falchion::ladder::gemm::on_gpu
