@@ -2,13 +2,17 @@
 // no tile divides.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <span>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "cuda/runtime.hpp"
 #include "judge/gemm.hpp"
 #include "ladder/gemm/order.hpp"
+#include "ladder/gemm/shares.hpp"
 #include "ladder/gemm/step.hpp"
 #include "support/ladder.hpp"
 #include "support/tensor.hpp"
@@ -107,6 +111,51 @@ TEST(GemmLadder, BandsHaveEachTileOnce) {
       ++seen[static_cast<std::size_t>(place.row * columns + place.column)];
     }
     for (const int times : seen) EXPECT_EQ(times, 1) << rows << " x " << columns;
+  }
+}
+
+/// Each product of each tile once, and the part that begins a tile knows how many others there are, the workers after
+/// it, which have them in the order of k. A worker's own part of somebody else's tile comes first, so nobody waits in a
+/// ring.
+TEST(GemmLadder, SharesHaveEachProductOnce) {
+  for (const auto& [tiles, blocks, workers] : {std::tuple{0, 9, 4},
+                                               {1, 30, 66},
+                                               {3, 500, 66},
+                                               {70, 80, 66},
+                                               {400, 80, 66},
+                                               {400, 64, 66},
+                                               {256, 64, 66},
+                                               {67, 21, 66},
+                                               {66, 100, 66},
+                                               {131, 100, 66},
+                                               {5, 0, 66},
+                                               {7, 1024, 4}}) {
+    SCOPED_TRACE(std::to_string(tiles) + " tiles of " + std::to_string(blocks));
+    const ladder::gemm::Shares shares(tiles, blocks, workers);
+    std::vector<std::vector<int>> owner(static_cast<std::size_t>(tiles), std::vector<int>(blocks, -1));
+    for (int worker = 0; worker < workers; ++worker) {
+      int number = 0;
+      shares.for_each(worker, [&](const ladder::gemm::Share& share) {
+        ASSERT_TRUE(share.tile >= 0 && share.tile < tiles && share.first <= share.end && share.end <= blocks);
+        EXPECT_TRUE(share.first == 0 || number == 0);
+        ++number;
+        for (int block = share.first; block < share.end; ++block) {
+          int& by = owner[static_cast<std::size_t>(share.tile)][static_cast<std::size_t>(block)];
+          EXPECT_EQ(by, -1) << "tile " << share.tile << ", product " << block;
+          by = worker;
+        }
+      });
+    }
+    for (int worker = 0; worker < workers; ++worker) {
+      shares.for_each(worker, [&](const ladder::gemm::Share& share) {
+        if (share.first > 0 || blocks == 0) return;
+        const std::vector<int>& by = owner[static_cast<std::size_t>(share.tile)];
+        EXPECT_EQ(by.back(), worker + shares.others(worker, share));
+        EXPECT_TRUE(std::is_sorted(by.begin(), by.end()));
+      });
+    }
+    for (const auto& by : owner)
+      for (const int worker : by) EXPECT_GE(worker, 0);
   }
 }
 

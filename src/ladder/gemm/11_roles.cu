@@ -16,14 +16,14 @@ __global__ void __cluster_dims__(kCluster) __launch_bounds__(kRoleThreads, 1)
   init_barriers<Tile>(ring);
   if (warpgroup == kConsumers) {
     cutlass::arch::warpgroup_reg_dealloc<kProducerRegisters>();
-    if (threadIdx.x % 128 == 0) produce<Tile>(maps, sizes, ring);
+    if (threadIdx.x % 128 == 0) produce<Tile>(maps, ring, [&](const auto& f) { for_each_tile<Tile>(sizes, f); });
   } else {
     cutlass::arch::warpgroup_reg_alloc<kConsumerRegisters>();
     TileProduct<Tile> product(warpgroup);
     Tile::Position at;
-    for_each_tile<Tile>(sizes, [&](int, int i0, int j0) {
+    for_each_tile<Tile>(sizes, [&](const Work& work) {
       consume(product, ring, at, sizes.blocks);
-      product.store(x, i0, j0);
+      product.store(x, work.i0, work.j0);
     });
   }
   cluster_sync();  // no block ends while the other may still write to its memory

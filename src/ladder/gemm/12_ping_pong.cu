@@ -21,15 +21,16 @@ __global__ void __cluster_dims__(kCluster) __launch_bounds__(kRoleThreads, 1)
   init_barriers<Tile>(shared.ring);
   if (warpgroup == kConsumers) {
     cutlass::arch::warpgroup_reg_dealloc<kProducerRegisters>();
-    if (threadIdx.x % 128 == 0) produce<Tile>(maps, sizes, shared.ring);
+    if (threadIdx.x % 128 == 0) produce<Tile>(maps, shared.ring, [&](const auto& f) { for_each_tile<Tile>(sizes, f); });
   } else {
     cutlass::arch::warpgroup_reg_alloc<kConsumerRegisters>();
     TileProduct<Tile> product(0);
-    for_each_tile<Tile>(sizes, [&](int number, int i0, int j0) {
-      if (number % kConsumers != warpgroup) return;
-      Tile::Position at(number * sizes.blocks);  // the stages of the tiles before are the other's, or were its own
+    int number = 0;  // of this block's tile
+    for_each_tile<Tile>(sizes, [&](const Work& work) {
+      Tile::Position at(number * sizes.blocks);  // the stages before are those of the tiles before
+      if (number++ % kConsumers != warpgroup) return;
       consume(product, shared.ring, at, sizes.blocks);
-      store_tile(product, shared.out[warpgroup], maps.c, i0, j0, 1 + warpgroup);
+      store_tile(product, shared.out[warpgroup], maps.c, work.i0, work.j0, 1 + warpgroup);
     });
     if (threadIdx.x % 128 == 0) tma_store_wait<0>();
   }

@@ -97,6 +97,14 @@ class TileProduct {
   /// Where part `part` of kHeight, of 64 rows, begins in the tile. A warp has 16 rows of it.
   __device__ __forceinline__ int box_row(int part) const { return (part * Tile::kWarpgroups + warpgroup_) * 64; }
 
+  /// Calls f(number, sum) for each of the kSums sums of this thread.
+  static constexpr int kSums = kHeight * Tile::kColumns / 2;
+  template <class F>
+  __device__ __forceinline__ void for_each(const F& f) {
+    CUTE_UNROLL
+    for (int i = 0; i < kSums; ++i) f(i, sum_(i));
+  }
+
   /// Stores C's tile at (i0, j0), each lane two numbers at a time.
   __device__ __forceinline__ void store(const Operands<bf16>& x, int i0, int j0) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp_row = static_cast<int>(threadIdx.x) / 32 % 4 * 16;

@@ -10,7 +10,7 @@ extern const Step naive, packed_blocks, microkernel;
 namespace on_gpu {
 extern const Step naive, coalesced, shared_tile, register_tile, vectors, warp_tiles;  // f32
 extern const Step tensor_cores, multistage, block_order;                              // bf16
-extern const Step wgmma, roles, ping_pong;                                            // for sm_90 alone
+extern const Step wgmma, roles, ping_pong, stream_k;                                  // for sm_90 alone
 }  // namespace on_gpu
 
 std::span<const Step* const> cpu_steps() {
@@ -34,6 +34,7 @@ std::span<const Step* const> gpu_steps() {
     &on_gpu::wgmma,
     &on_gpu::roles,
     &on_gpu::ping_pong,
+    &on_gpu::stream_k,
   #endif
   };
   return kSteps;
