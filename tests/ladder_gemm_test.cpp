@@ -21,11 +21,12 @@ namespace falchion::testing {
 namespace {
 
 // The corner cases come first: nothing to write, nothing to add up, one number. Then come rows that are and are not
-// pieces of 16 bytes, sizes around a tile, and more tiles than a wave of blocks.
-constexpr ladder::gemm::Problem kSizes[] = {{0, 5, 3},       {5, 0, 3},       {5, 7, 0},       {1, 1, 1},
-                                            {3, 5, 7},       {1, 300, 70},    {300, 1, 70},    {33, 31, 65},
-                                            {128, 128, 64},  {129, 127, 63},  {120, 136, 72},  {260, 264, 136},
-                                            {257, 515, 130}, {130, 1032, 33}, {2100, 520, 24}, {400, 4000, 9}};
+// pieces of 16 bytes, and sizes around a tile. The last ones are more than a wave of tiles with a ring's rounds of k
+// each, and in them tiles are cut along k.
+constexpr ladder::gemm::Problem kSizes[] = {
+    {0, 5, 3},       {5, 0, 3},       {5, 7, 0},       {1, 1, 1},      {3, 5, 7},       {1, 300, 70},
+    {300, 1, 70},    {33, 31, 65},    {128, 128, 64},  {129, 127, 63}, {120, 136, 72},  {260, 264, 136},
+    {257, 515, 130}, {130, 1032, 33}, {2100, 520, 24}, {400, 4000, 9}, {1, 51000, 700}, {2, 35000, 2000}};
 
 struct Matrices {
   HostTensor a, b, c;

@@ -22,7 +22,7 @@ __global__ void __cluster_dims__(kCluster) __launch_bounds__(kRoleThreads, 1)
     TileProduct<Tile> product(warpgroup);
     Tile::Position at;
     for_each_tile<Tile>(sizes, [&](const Work& work) {
-      consume(product, ring, at, sizes.blocks);
+      consume(product, ring, at, sizes.blocks, [] {});
       product.store(x, work.i0, work.j0);
     });
   }

@@ -73,7 +73,7 @@ __global__ void __cluster_dims__(kCluster) __launch_bounds__(kRoleThreads, 1)
     TileProduct<Tile> product(warpgroup);
     Tile::Position at;
     shares.for_each(cluster, [&](const Share& share) {
-      consume(product, shared.ring, at, share.end - share.first);
+      consume(product, shared.ring, at, share.end - share.first, [] {});
       if (share.first > 0) {
         parts.leave(product, cluster, warpgroup);
         return;

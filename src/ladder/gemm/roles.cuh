@@ -85,10 +85,11 @@ __device__ __forceinline__ void release(const ClusterBarrier& empty) {
   if (const unsigned lane = threadIdx.x % 32; lane < kCluster) empty.arrive(lane);
 }
 
-/// What a consumer does for a tile: C = A B. While one product runs, the next is started.
-template <class Tile>
+/// What a consumer does for a tile: C = A B, of so many stages. While one product runs, the next is started. started()
+/// is called when the last one has been.
+template <class Tile, class Started>
 __device__ __forceinline__ void consume(TileProduct<Tile>& product, typename Tile::Ring& ring,
-                                        typename Tile::Position& at, int blocks) {
+                                        typename Tile::Position& at, int blocks, const Started& started) {
   product.clear();
   int before = 0;
   CUTE_NO_UNROLL
@@ -100,6 +101,7 @@ __device__ __forceinline__ void consume(TileProduct<Tile>& product, typename Til
     before = at.stage;
     at.advance();
   }
+  started();
   product.template wait<0>();
   if (blocks > 0) release(ring.empty[before]);
 }
