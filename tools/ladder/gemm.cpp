@@ -73,10 +73,10 @@ LadderRow run_library(const char* row_name, const Ladder& ladder, DType dtype) {
   LadderRow row{
       .name = row_name,
       .title = "The library's own kernel",
-      .file = gpu ? "src/sm90/gemm.cuh" : "src/cpu/gemm.hpp",
-      .why = gpu ? "The same loops, with everything decided by the plan: tiles, stages and clusters that fit the "
-                   "sizes, few rows as well as many, any strides and types, and bias, activation and residual "
-                   "in the same pass. docs/design/gemm.md says what was measured on the way."
+      .file = "src/cpu/gemm.hpp",
+      .why = gpu ? "The loops of the steps, with tiles, stages and clusters that the plan chooses for the sizes, any "
+                   "strides, and bias, activation and residual in the same pass. docs/design/gemm.md says what was "
+                   "measured on the way."
                  : "The same blocks on vectors of the widest kind that the processor has and, for bf16, on AMX "
                    "tiles where it has those. Few rows, any strides, bias, activation and residual are in the "
                    "same pass. docs/design/gemm.md has the numbers."};
@@ -85,7 +85,7 @@ LadderRow run_library(const char* row_name, const Ladder& ladder, DType dtype) {
       {kOperation, Pass::forward, gpu ? Backend::sm80 : Backend::cpu, dtype, gpu ? Backend::best : Backend::cpu},
       [&](const Plan& plan, LadderRow* row) {
         row->title += fmt::format(" {}, {}", kernel_text(plan), name(dtype));
-        if (gpu) row->file = fmt::format("src/{}/gemm.cuh", plan_backend(plan));
+        if (gpu) row->file = fmt::format("src/{}", plan_backend(plan));
       },
       [&](const auto& run, LadderRow* row) { measure(ladder, dtype, run, row); });
 }
