@@ -159,6 +159,8 @@ TEST_F(CommandLines, WhatWouldBeIgnoredIsRefused) {
       {"ladder backward --cpu --reverse", "--d-v are of ladder linear"},
       {"ladder linear --cpu --causal", "--causal and --s-k are of ladder attention"},
       {"ladder linear --cpu --m 8", "--m, --n, --k and --cublas are of ladder gemm"},
+      {"ladder gemm --cpu --d 64", "gemm has --m, --n and --k"},
+      {"ladder gemm --cpu --cublas x.so", "--cublas: it is the GPU's steps"},
       {"ladder gemm --cpu --s 8", "gemm has --m, --n and --k"},
       {"ladder attention --cpu --gpu", "--cpu excludes --gpu"},
   };

@@ -26,9 +26,11 @@ struct Ladder {
 };
 
 ladder::gemm::Problem problem_of(const LadderOptions& options, Side side) {
-  if (options.b > 0 || options.h > 0 || options.s > 0 || options.s_k > 0 || options.d_v > 0 || options.causal ||
-      options.reverse)
+  if (options.b > 0 || options.h > 0 || options.s > 0 || options.s_k > 0 || options.d > 0 || options.d_v > 0 ||
+      options.causal || options.reverse)
     throw UsageError{"ladder: gemm has --m, --n and --k, and none of the sizes and flags of attention"};
+  if (side == Side::cpu && !options.cublas.empty())
+    throw UsageError{"ladder: --cublas: it is the GPU's steps that are compared with it"};
   const int side_of_square = side == Side::gpu ? 4096 : 768;
   return {options.given(options.m, side_of_square), options.given(options.n, side_of_square),
           options.given(options.k, side_of_square)};

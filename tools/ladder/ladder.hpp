@@ -18,7 +18,7 @@ namespace falchion::tools {
 
 struct LadderOptions {
   std::string kind, step, cublas;
-  std::int64_t b = 0, h = 0, s = 0, s_k = 0, d = 64, d_v = 0, m = 0, n = 0, k = 0, runs = 0, seed = 1;
+  std::int64_t b = 0, h = 0, s = 0, s_k = 0, d = 0, d_v = 0, m = 0, n = 0, k = 0, runs = 0, seed = 1;
   bool cpu = false, gpu = false, causal = false, reverse = false, as_json = false, brief = false;
 
   /// x, or the default where x is 0.
