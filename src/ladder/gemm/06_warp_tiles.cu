@@ -124,7 +124,7 @@ const Step warp_tiles = {
     "may "
     "be on their way. A warp has 32 x 64 elements of C next to each other, so that its 32 lanes want only 96 different "
     "numbers for 2048 multiplications. And its lanes are so numbered that neighbours want the same numbers of A, and "
-    "lanes two apart the same of B: then a load of 16 bytes serves 16 threads at a time instead of 8. The numbers for "
+    "lanes two apart the same of B, so that their loads of 16 bytes can be served together. The numbers for "
     "the next product are fetched while this one is computed. What is left are multiplications: 64 in 68 instructions.",
     DType::f32,
     whole_rows_bytes<float>,

@@ -34,7 +34,8 @@ const Step tensor_cores = {
     "tensor-cores",
     "mma.sync, ldmatrix, swizzled tiles",
     "07_tensor_cores.cu",
-    "In f32 nothing is left to be gained. In bf16 an instruction of a warp, mma.sync.m16n8k16, does 2048 "
+    "In f32 the multiplications themselves are the limit. In bf16 an instruction of a warp, mma.sync.m16n8k16, does "
+    "2048 "
     "multiplications "
     "and adds them up in f32. Its operands come by ldmatrix, which takes four 8 x 8 matrices at a time, and transposes "
     "those of B on the way. Each matrix is 8 pieces of 16 bytes from 8 rows. Piece p of row r lies at place p ^ (r % "

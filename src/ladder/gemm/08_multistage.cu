@@ -25,9 +25,9 @@ const Step multistage = {
     "cp.async, three tiles deep",
     "08_multistage.cu",
     "How many tiles have to be on their way? By Little's law as many bytes as memory hands out during the time that it "
-    "takes to answer. A multiprocessor multiplies a pair of tiles, 32 KB, in some 800 cycles with mma.sync, and an "
-    "answer from memory takes 600 to 1000, more when many ask. So one pair on its way, which is double buffering, is "
-    "just too few, and with two a wait is rare. There is one barrier for each pair of tiles: it says that the oldest "
+    "takes to answer. At their full rate the tensor cores multiply a pair of tiles, 32 KB, in 512 cycles, and memory "
+    "takes longer to answer. So one pair on its way, which is double buffering, is too few, and here two are. There is "
+    "one barrier for each pair of tiles: it says that the oldest "
     "pair has come, and that the place of the one before may be filled again.",
     DType::bf16,
     whole_rows_bytes<bf16>,

@@ -60,7 +60,8 @@ const Step wgmma = {
     "wgmma",
     "TMA, wgmma",
     "10_wgmma.cu",
-    "On Hopper mma.sync reaches about six tenths of the tensor cores' rate, whatever one does. wgmma is an instruction "
+    "On Hopper mma.sync does not reach the full rate of the tensor cores, whatever one does. wgmma, which does, is an "
+    "instruction "
     "of "
     "a warpgroup, 128 threads. It multiplies 64 x 128 x 16 from operands that lie in shared memory, so there is no "
     "ldmatrix, and no registers hold operands. It runs on its own until somebody waits for it. TMA copies a tile when "

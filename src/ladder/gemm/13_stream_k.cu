@@ -115,9 +115,8 @@ const Step stream_k = {
     "and "
     "the row is cut into equal parts. A block may so begin in the middle of a tile and end in the middle of another. A "
     "part without the beginning of its tile leaves its sums in memory, and the block that has the beginning adds them, "
-    "in the order of k, so that each run gives the same bits. That costs some 6 us, so it is done only where more "
-    "would "
-    "be idle.",
+    "in the order of k, so that each run gives the same bits. Each such part writes and reads 131 KB, so tiles are cut "
+    "only where much more than that would be idle.",
     DType::bf16,
     workspace_bytes,
     run,

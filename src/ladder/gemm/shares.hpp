@@ -12,8 +12,8 @@ struct Share {
   int tile, first, end;
 };
 
-/// A part that does not begin its tile leaves its sums to the one that does. It writes and reads them once, which takes
-/// as long as some 10 products. So tiles are cut only where more than twice that would be idle.
+/// A part that does not begin its tile leaves its sums to the one that does. Writing and
+/// reading them is estimated to take as long as 10 products. So tiles are cut only where more than twice that is idle.
 inline constexpr int kWorthIt = 20;
 /// The fewest products of a part.
 inline constexpr int kLeastPart = 8;
