@@ -7,7 +7,7 @@ set(ladder_sm90_sources "")
 if(FALCHION_CUDA)
   file(GLOB ladder_cuda_sources CONFIGURE_DEPENDS src/ladder/*/*.cu)
   set(ladder_sm90_sources ${ladder_cuda_sources})
-  list(FILTER ladder_sm90_sources INCLUDE REGEX "/(attention/0[789]_[a-z_]+|backward/06_warp_roles)\\.cu$")
+  list(FILTER ladder_sm90_sources INCLUDE REGEX "/(attention/0[789]_[a-z_]+|backward/06_warp_roles|gemm/1[0-9]_[a-z_]+)\\.cu$")
   list(REMOVE_ITEM ladder_cuda_sources ${ladder_sm90_sources})
   if(NOT FALCHION_CUDA_ARCHITECTURES MATCHES "(^|;)90")
     set(ladder_sm90_sources "")
@@ -34,7 +34,7 @@ target_compile_definitions(falchion_ladder PRIVATE FALCHION_LADDER_CUDA=$<BOOL:$
 target_compile_options(falchion_ladder PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-unknown-pragmas>)  # omp, in a build without
 target_link_libraries(falchion_ladder PUBLIC falchion_internal PRIVATE falchion_warnings falchion_openmp
   $<TARGET_NAME_IF_EXISTS:falchion_cuda_flags>)
-foreach(user falchion_tools ladder_test ladder_backward_test)
+foreach(user falchion_tools ladder_test ladder_backward_test ladder_gemm_test)
   if(TARGET ${user})
     target_link_libraries(${user} PRIVATE falchion_ladder)
   endif()

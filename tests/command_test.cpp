@@ -107,6 +107,7 @@ TEST_F(CommandLines, NumbersAreReadWhole) {
       {"bench --s 8 --runs 4294967297", "--runs: 4294967297 is not between"},
       {"ladder attention --cpu --s 4294967298", "--s: 4294967298 is not between 0 and 1048576"},
       {"ladder linear --cpu --d 12", "12"},
+      {"ladder gemm --cpu --m 1048577", "--m: 1048577 is not between 0 and 1048576"},
       {"ladder backward --cpu --d 96", "--d 96: attention's steps have 64 and 128"},
       {"roofline --tflops nan --tbps 1", "--tflops: nan is not a rate above 0"},
       {"roofline --m 0 --mode gemm", "--m: 0 is not between 1 and 4294967296"},
@@ -157,6 +158,10 @@ TEST_F(CommandLines, WhatWouldBeIgnoredIsRefused) {
       {"ladder attention --cpu --d-v 64", "--d-v are of ladder linear"},
       {"ladder backward --cpu --reverse", "--d-v are of ladder linear"},
       {"ladder linear --cpu --causal", "--causal and --s-k are of ladder attention"},
+      {"ladder linear --cpu --m 8", "--m, --n, --k and --cublas are of ladder gemm"},
+      {"ladder gemm --cpu --d 64", "gemm has --m, --n and --k"},
+      {"ladder gemm --cpu --cublas x.so", "--cublas: it is the GPU's steps"},
+      {"ladder gemm --cpu --s 8", "gemm has --m, --n and --k"},
       {"ladder attention --cpu --gpu", "--cpu excludes --gpu"},
   };
   expect_refusals(table);
@@ -256,7 +261,7 @@ TEST_F(CommandLines, GivenTwiceOrUnknown) {
                            {"explain positional", "positional"},
                            {"info --s 8", "--s"},
                            {"ladder", "ladder"},
-                           {"ladder softmax", "softmax not in \\{attention,backward,linear\\}"},
+                           {"ladder softmax", "softmax not in \\{attention,backward,linear,gemm\\}"},
                            {"layout", "verb"},
                            {"layout fold 8", "fold not in"},
                            {"layout print", "0 arguments given"},

@@ -86,15 +86,14 @@ LadderRow run_library(const LadderProblem& problem, int runs) {
 ladder::Problem attention_sizes(const LadderOptions& options, Side side) {
   const bool gpu = side == Side::gpu;
   if (options.reverse || options.d_v > 0) throw UsageError{"ladder: --reverse and --d-v are of ladder linear"};
-  if (options.d != 64 && options.d != 128)
-    throw UsageError{fmt::format("ladder: --d {}: attention's steps have 64 and 128", options.d)};
   ladder::Problem p;
+  p.d = options.given(options.d, 64);
+  if (p.d != 64 && p.d != 128) throw UsageError{fmt::format("ladder: --d {}: attention's steps have 64 and 128", p.d)};
   p.b = options.given(options.b, gpu ? 8 : 1);
   p.h = options.given(options.h, gpu ? 16 : 1);
   p.s_q = options.given(options.s, 2048);
   p.s_k = options.given(options.s_k, p.s_q);
   require_grid(p.b, p.h);
-  p.d = static_cast<int>(options.d);
   p.causal = options.causal;
   p.scale = 1 / std::sqrt(static_cast<float>(p.d));
   return p;

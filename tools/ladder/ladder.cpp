@@ -72,6 +72,9 @@ Side choose_side(const LadderOptions& options) {
 
 int run_ladder(const LadderOptions& options) {
   const Side side = choose_side(options);
+  if (options.kind == "gemm") return climb_gemm(options, side);
+  if (options.m > 0 || options.n > 0 || options.k > 0 || !options.cublas.empty())
+    throw UsageError{"ladder: --m, --n, --k and --cublas are of ladder gemm"};
   if (options.kind == "linear") return climb_linear(options, side);
   return options.kind == "backward" ? climb_backward(options, side) : climb_attention(options, side);
 }
@@ -80,7 +83,7 @@ int run_ladder(const LadderOptions& options) {
 
 void add_ladder(Command& command) {
   const auto options = std::make_shared<LadderOptions>();
-  command.positional("ladder", &options->kind, {"attention", "backward", "linear"}, true, "Which ladder");
+  command.positional("ladder", &options->kind, {"attention", "backward", "linear", "gemm"}, true, "Which ladder");
   command.flag("--cpu", &options->cpu, "The CPU's steps, also where there is a GPU");
   command.flag("--gpu", &options->gpu, "The GPU's steps, or an error");
   command.text("--step", &options->step, "This step alone", "NAME");
@@ -93,6 +96,11 @@ void add_ladder(Command& command) {
   command.integer("--d-v", &options->d_v, 0, 128, "linear: head dim of v, where it is not that of q and k");
   command.flag("--causal", &options->causal, "attention, backward: a query sees no later key (bottom-right)");
   command.flag("--reverse", &options->reverse, "linear: from the last token to the first");
+  command.integer("--m", &options->m, 0, 1 << 20, "gemm: rows of A and C");
+  command.integer("--n", &options->n, 0, 1 << 20, "gemm: columns of B and C");
+  command.integer("--k", &options->k, 0, 1 << 20, "gemm: columns of A, rows of B");
+  command.text("--cublas", &options->cublas,
+               "gemm: the libcublas to compare with, where the usual names do not find it", "FILE");
   command.integer("--runs", &options->runs, 0, 1000, "Timed runs of each step; 0: 15 on the GPU, 5 on the CPU");
   command.integer("--seed", &options->seed, 0, std::int64_t{1} << 60, "Other random numbers");
   command.flag("--brief", &options->brief, "The table without the paragraphs");

@@ -17,8 +17,8 @@
 namespace falchion::tools {
 
 struct LadderOptions {
-  std::string kind, step;
-  std::int64_t b = 0, h = 0, s = 0, s_k = 0, d = 64, d_v = 0, runs = 0, seed = 1;
+  std::string kind, step, cublas;
+  std::int64_t b = 0, h = 0, s = 0, s_k = 0, d = 0, d_v = 0, m = 0, n = 0, k = 0, runs = 0, seed = 1;
   bool cpu = false, gpu = false, causal = false, reverse = false, as_json = false, brief = false;
 
   /// x, or the default where x is 0.
@@ -70,6 +70,7 @@ struct LadderRow {
   std::string name, title, file, why;
   std::string not_built{};  // why there is nothing to measure
   Samples time{};
+  double rival_seconds = 0;                            // of the rival's kernel for the same; 0: there is none
   double work = 0;                                     // of a run, in the ladder's unit
   double error = 0, share = 0;                         // of its limit
   std::string wrong{};                                 // empty: passed
@@ -123,6 +124,7 @@ struct LadderReport {
   const char* error_title;         // "max error"
   std::vector<std::string> notes;  // sentences without their full stop
   const char* folder;              // of the steps
+  std::string rival{};             // "cuBLAS 13.1.0", or empty
 };
 /// Prints the rows as the options say. Returns the exit code.
 int tell(const LadderOptions& options, const LadderReport& report, const std::vector<LadderRow>& rows);
@@ -131,5 +133,6 @@ int tell(const LadderOptions& options, const LadderReport& report, const std::ve
 int climb_attention(const LadderOptions& options, Side side);
 int climb_backward(const LadderOptions& options, Side side);
 int climb_linear(const LadderOptions& options, Side side);
+int climb_gemm(const LadderOptions& options, Side side);
 
 }  // namespace falchion::tools

@@ -20,14 +20,22 @@ struct LibraryKernel {
   Target target;
 };
 
-/// Plans `attention`, calls name(plan, row) so that the row says which kernel this is, and measure(run, row) to run it.
-template <class Problem, class Attention, class Name, class Measure>
-LadderRow run_library(LadderRow row, const Problem& problem, const Attention& attention, LibraryKernel kernel,
+template <class Problem>
+Status make_plan(const Problem& problem, const LibraryKernel& kernel, Plan* out) {
+  return Plan::make(problem, kernel.pass, kernel.target, out);
+}
+inline Status make_plan(const Gemm& problem, const LibraryKernel& kernel, Plan* out) {
+  return Plan::make(problem, kernel.target, out);
+}
+
+/// Plans `operation`, calls name(plan, row) so that the row says which kernel this is, and measure(run, row) to run it.
+template <class Problem, class Operation, class Name, class Measure>
+LadderRow run_library(LadderRow row, const Problem& problem, const Operation& operation, LibraryKernel kernel,
                       const Name& name, const Measure& measure) {
   const bool gpu = problem.side() == Side::gpu;
   kernel.target.threads = gpu ? 0 : thread_count();
   Plan plan;
-  if (const Status status = Plan::make(attention, kernel.pass, kernel.target, &plan); !status) {
+  if (const Status status = make_plan(operation, kernel, &plan); !status) {
     if (library_has(kernel.operation, kernel.backend, kernel.dtype)) row.wrong = "the plan refuses: " + status.why;
     row.not_built = status.why;
     return row;

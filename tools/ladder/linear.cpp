@@ -22,7 +22,7 @@ ladder::linear::Problem problem_of(const LadderOptions& options, Side side) {
   p.b = options.given(options.b, gpu ? 4 : 1);
   p.h = options.given(options.h, gpu ? 16 : 8);
   p.s = options.given(options.s, gpu ? 8192 : 4096);
-  p.d_qk = static_cast<int>(options.d);
+  p.d_qk = options.given(options.d, 64);
   p.d_v = options.given(options.d_v, p.d_qk);
   p.reverse = options.reverse;
   require_grid(p.b, p.h);

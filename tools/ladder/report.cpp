@@ -12,24 +12,45 @@
 namespace falchion::tools {
 namespace {
 
+/// The rival's time over ours.
+double of_rival(const LadderRow& row) { return row.rival_seconds / row.time.median(); }
+
 double ratio(const LadderRow& before, const LadderRow& now) { return before.time.median() / now.time.median(); }
 
+/// The cells of a row. before: the last row that was measured, or nullptr.
+std::vector<std::string> cells(const LadderReport& report, const LadderRow& first, const LadderRow* before,
+                               const LadderRow& row) {
+  if (!row.not_built.empty()) {
+    std::vector<std::string> out(report.rival.empty() ? 10 : 11, "-");
+    out[0] = row.name;
+    out[1] = row.title;
+    out[2] = "";
+    out.back() = row.passed() ? "not built" : "FAIL";
+    return out;
+  }
+  const double seconds = row.time.median();
+  std::vector<std::string> out = {row.name,
+                                  row.title,
+                                  before != nullptr ? format_seconds(before->time.median()) : "",
+                                  format_seconds(seconds),
+                                  before != nullptr ? fmt::format("{:.2f} x", ratio(*before, row)) : "",
+                                  before != nullptr ? fmt::format("{:.1f} x", ratio(first, row)) : "",
+                                  format_rate(row.work / seconds, report.unit)};
+  if (!report.rival.empty()) out.push_back(format_percent(of_rival(row)));
+  out.insert(out.end(),
+             {format_error(row.error), format_percent(std::min(row.share, 99.99)), row.passed() ? "ok" : "FAIL"});
+  return out;
+}
+
 void print_table(const LadderReport& report, const std::vector<LadderRow>& rows) {
-  Table table(
-      {"<step", "<what", "before", "time", "faster", "in all", "rate", report.error_title, "of limit", "<result"});
+  std::vector<std::string> titles = {"<step", "<what", "before", "time", "faster", "in all", "rate"};
+  if (!report.rival.empty()) titles.push_back("of " + report.rival);
+  titles.insert(titles.end(), {report.error_title, "of limit", "<result"});
+  Table table(titles);
   const LadderRow* before = nullptr;
   for (const LadderRow& row : rows) {
-    if (!row.not_built.empty()) {
-      table.row({row.name, row.title, "", "-", "-", "-", "-", "-", "-", row.passed() ? "not built" : "FAIL"});
-      continue;
-    }
-    const double seconds = row.time.median();
-    table.row({row.name, row.title, before != nullptr ? format_seconds(before->time.median()) : "",
-               format_seconds(seconds), before != nullptr ? fmt::format("{:.2f} x", ratio(*before, row)) : "",
-               before != nullptr ? fmt::format("{:.1f} x", ratio(rows.front(), row)) : "",
-               format_rate(row.work / seconds, report.unit), format_error(row.error),
-               format_percent(std::min(row.share, 99.99)), row.passed() ? "ok" : "FAIL"});
-    before = &row;
+    table.row(cells(report, rows.front(), before, row));
+    if (row.not_built.empty()) before = &row;
   }
   fmt::print("{}\n", table.text());
 }
@@ -37,8 +58,12 @@ void print_table(const LadderReport& report, const std::vector<LadderRow>& rows)
 /// Whether each step is faster than the one before it; if not, which.
 std::string slower_steps(const std::vector<LadderRow>& rows) {
   std::string out;
-  for (std::size_t i = 1; i < rows.size(); ++i)
-    if (rows[i].not_built.empty() && ratio(rows[i - 1], rows[i]) < 1) out += (out.empty() ? "" : ", ") + rows[i].name;
+  const LadderRow* before = nullptr;
+  for (const LadderRow& row : rows) {
+    if (!row.not_built.empty()) continue;
+    if (before != nullptr && ratio(*before, row) < 1) out += (out.empty() ? "" : ", ") + row.name;
+    before = &row;
+  }
   return out;
 }
 
@@ -79,6 +104,7 @@ Json to_json(const LadderReport& report, const LadderRow& row) {
             .with("spread", row.time.spread())
             .with("runs", row.time.seconds.size())
             .with(report.unit_json, row.work / row.time.median());
+  if (row.rival_seconds > 0) out = out.with("rival_seconds", row.rival_seconds).with("of_rival", of_rival(row));
   for (const auto& [result, error] : row.errors) out = out.with(result, error);
   return out;
 }
@@ -86,7 +112,8 @@ Json to_json(const LadderReport& report, const LadderRow& row) {
 Json to_json(const LadderReport& report, const std::vector<LadderRow>& rows) {
   std::vector<Json> steps;
   for (const LadderRow& row : rows) steps.push_back(to_json(report, row));
-  return result_facts(report.side == Side::gpu ? device_name(report.side) : "")
+  const Json facts = result_facts(report.side == Side::gpu ? device_name(report.side) : "");
+  return (report.rival.empty() ? facts : facts.with("rival", report.rival))
       .with("problem", report.problem_json)
       .with("monotone", slower_steps(rows).empty())
       .with("steps", Json::array(steps));

@@ -1,0 +1,46 @@
+// src/ladder/gemm/steps.cpp: lists the steps in their order. tools/ladder/gemm.cpp runs the last ones, which are the
+// library's own kernels.
+#include "ladder/gemm/step.hpp"
+
+namespace falchion::ladder::gemm {
+
+namespace on_cpu {
+extern const Step naive, packed_blocks, microkernel;
+}
+namespace on_gpu {
+extern const Step naive, coalesced, shared_tile, register_tile, vectors, warp_tiles;  // f32
+extern const Step tensor_cores, multistage, block_order;                              // bf16
+extern const Step wgmma, roles, ping_pong, stream_k;                                  // for sm_90 alone
+}  // namespace on_gpu
+
+std::span<const Step* const> cpu_steps() {
+  static constexpr const Step* kSteps[] = {&on_cpu::naive, &on_cpu::packed_blocks, &on_cpu::microkernel};
+  return kSteps;
+}
+
+std::span<const Step* const> gpu_steps() {
+#if FALCHION_LADDER_CUDA
+  static constexpr const Step* kSteps[] = {
+    &on_gpu::naive,
+    &on_gpu::coalesced,
+    &on_gpu::shared_tile,
+    &on_gpu::register_tile,
+    &on_gpu::vectors,
+    &on_gpu::warp_tiles,
+    &on_gpu::tensor_cores,
+    &on_gpu::multistage,
+    &on_gpu::block_order,
+  #if FALCHION_LADDER_SM90
+    &on_gpu::wgmma,
+    &on_gpu::roles,
+    &on_gpu::ping_pong,
+    &on_gpu::stream_k,
+  #endif
+  };
+  return kSteps;
+#else
+  return {};
+#endif
+}
+
+}  // namespace falchion::ladder::gemm

@@ -1,0 +1,177 @@
+// tests/ladder_gemm_test.cpp: compares every step of the ladder of matrix products with the definition, on sizes that
+// no tile divides.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <span>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "cuda/runtime.hpp"
+#include "judge/gemm.hpp"
+#include "ladder/gemm/order.hpp"
+#include "ladder/gemm/shares.hpp"
+#include "ladder/gemm/step.hpp"
+#include "support/ladder.hpp"
+#include "support/tensor.hpp"
+
+namespace falchion::testing {
+namespace {
+
+// The corner cases come first: nothing to write, nothing to add up, one number. Then come rows that are and are not
+// pieces of 16 bytes, and sizes around a tile.
+constexpr ladder::gemm::Problem kSizes[] = {{0, 5, 3},       {5, 0, 3},       {5, 7, 0},       {1, 1, 1},
+                                            {3, 5, 7},       {1, 300, 70},    {300, 1, 70},    {33, 31, 65},
+                                            {128, 128, 64},  {129, 127, 63},  {120, 136, 72},  {260, 264, 136},
+                                            {257, 515, 130}, {130, 1032, 33}, {2100, 520, 24}, {400, 4000, 9}};
+// More tiles than a wave of blocks, and more of k than a ring has stages. In the second one tiles are cut along k.
+constexpr ladder::gemm::Problem kLongSizes[] = {{1, 51000, 400}, {1, 35000, 1410}};
+
+struct Matrices {
+  HostTensor a, b, c;
+
+  Matrices(const ladder::gemm::Problem& p, DType dtype)
+      : a(dtype, {1, p.m, 1, p.k}), b(dtype, {1, p.k, 1, p.n}), c(dtype, {1, p.m, 1, p.n}) {
+    a.fill_normal(1);
+    b.fill_normal(2);
+  }
+  judge::GemmReference reference(const ladder::gemm::Problem& p, DType dtype) const {
+    GemmOperands x;
+    x.a = a.view();
+    x.b = {b.view().data, dtype, {1, p.n, 1, p.k}, {0, 1, 0, p.n}};
+    x.d = c.view();
+    return {Gemm{.dtype = dtype, .m = p.m, .n = p.n, .k = p.k}, x};
+  }
+};
+
+Status run_on_cpu(const ladder::gemm::Step& step, const ladder::gemm::Problem& p, const Matrices& x) {
+  std::vector<char> workspace(step.workspace_bytes(p) + 1);
+  return step.run(p, {x.a.view().data, x.b.view().data, x.c.view().data, workspace.data()}, nullptr);
+}
+
+Status run_on_gpu(const ladder::gemm::Step& step, const ladder::gemm::Problem& p, const Matrices& x) {
+  const OnDevice a(x.a.memory_bytes()), b(x.b.memory_bytes()), c(x.c.memory_bytes()),
+      workspace(step.workspace_bytes(p));
+  const auto copy = [](void* to, const void* from, std::size_t bytes) {
+    return bytes == 0 ? Status{} : cuda::copy(to, from, bytes);
+  };
+  for (const Status& status :
+       {copy(a.data(), x.a.memory(), x.a.memory_bytes()), copy(b.data(), x.b.memory(), x.b.memory_bytes()),
+        copy(c.data(), x.c.memory(), x.c.memory_bytes())})
+    if (!status) return status;
+  if (const std::size_t bytes = step.workspace_bytes(p); bytes > 0)
+    if (Status status = cuda::fill(workspace.data(), 0xFF, bytes); !status) return status;
+  if (Status status = step.run(p, {a.data(), b.data(), c.data(), workspace.data()}, nullptr); !status) return status;
+  if (Status status = cuda::synchronize(); !status) return status;
+  return copy(x.c.memory(), c.data(), x.c.memory_bytes());
+}
+
+template <class Run>
+void check_steps(std::span<const ladder::gemm::Problem> sizes, const std::vector<const ladder::gemm::Step*>& steps,
+                 const Run& run) {
+  for (const ladder::gemm::Problem& p : sizes) {
+    for (const DType dtype : {DType::f32, DType::bf16}) {
+      if (std::none_of(steps.begin(), steps.end(), [&](const auto* step) { return step->dtype == dtype; })) continue;
+      Matrices x(p, dtype);
+      const judge::GemmReference reference = x.reference(p, dtype);
+      for (const ladder::gemm::Step* step : steps) {
+        if (step->dtype != dtype) continue;
+        SCOPED_TRACE(std::string(step->name) + " " + std::to_string(p.m) + " x " + std::to_string(p.n) + " x " +
+                     std::to_string(p.k));
+        x.c.fill_poison();
+        const Status status = run(*step, p, x);
+        ASSERT_TRUE(status) << status.why;
+        const judge::ErrorReport report = reference.check(x.c.view());
+        EXPECT_TRUE(report.passed()) << report.why;
+      }
+    }
+  }
+}
+
+TEST(GemmLadder, CpuStepsGiveTheDefinition) {
+  const auto steps = ladder::gemm::cpu_steps();
+  check_steps(kSizes, {steps.begin(), steps.end()}, run_on_cpu);
+}
+
+TEST(GemmLadder, GpuStepsGiveTheDefinition) {
+  if (ladder::gemm::gpu_steps().empty()) GTEST_SKIP() << "this build has no GPU steps (FALCHION_CUDA off)";
+  const cuda::Device device = cuda::current_device();
+  if (device.sm == 0) GTEST_SKIP() << device.why_not;
+  std::vector<const ladder::gemm::Step*> steps;
+  for (const ladder::gemm::Step* step : ladder::gemm::gpu_steps())
+    if (step->runs_on(device.sm)) steps.push_back(step);
+  check_steps(kSizes, steps, run_on_gpu);
+  check_steps(kLongSizes, steps, run_on_gpu);
+}
+
+/// Each tile once, whatever the numbers of rows and columns of tiles are.
+TEST(GemmLadder, BandsHaveEachTileOnce) {
+  for (const auto& [rows, columns] : {std::pair{1, 1}, {1, 40}, {40, 1}, {7, 9}, {8, 8}, {17, 5}, {33, 32}}) {
+    std::vector<int> seen(static_cast<std::size_t>(rows * columns));
+    for (int tile = 0; tile < rows * columns; ++tile) {
+      const ladder::gemm::TilePlace place = ladder::gemm::place_in_bands<8>(tile, rows, columns);
+      ASSERT_TRUE(place.row >= 0 && place.row < rows && place.column >= 0 && place.column < columns) << tile;
+      ++seen[static_cast<std::size_t>(place.row * columns + place.column)];
+    }
+    for (const int times : seen) EXPECT_EQ(times, 1) << rows << " x " << columns;
+  }
+}
+
+/// Each product of each tile once, and the part that begins a tile knows how many others there are, the workers after
+/// it, which have them in the order of k. A worker's own part of somebody else's tile comes first, so nobody waits in a
+/// ring.
+TEST(GemmLadder, SharesHaveEachProductOnce) {
+  for (const auto& [tiles, blocks, workers] : {std::tuple{0, 9, 4},
+                                               {1, 30, 66},
+                                               {3, 500, 66},
+                                               {70, 80, 66},
+                                               {400, 80, 66},
+                                               {400, 64, 66},
+                                               {256, 64, 66},
+                                               {67, 21, 66},
+                                               {66, 100, 66},
+                                               {131, 100, 66},
+                                               {5, 0, 66},
+                                               {7, 1024, 4}}) {
+    SCOPED_TRACE(std::to_string(tiles) + " tiles of " + std::to_string(blocks));
+    const ladder::gemm::Shares shares(tiles, blocks, workers);
+    std::vector<std::vector<int>> owner(static_cast<std::size_t>(tiles), std::vector<int>(blocks, -1));
+    for (int worker = 0; worker < workers; ++worker) {
+      int number = 0;
+      shares.for_each(worker, [&](const ladder::gemm::Share& share) {
+        ASSERT_TRUE(share.tile >= 0 && share.tile < tiles && share.first <= share.end && share.end <= blocks);
+        EXPECT_TRUE(share.first == 0 || number == 0);
+        ++number;
+        for (int block = share.first; block < share.end; ++block) {
+          int& by = owner[static_cast<std::size_t>(share.tile)][static_cast<std::size_t>(block)];
+          EXPECT_EQ(by, -1) << "tile " << share.tile << ", product " << block;
+          by = worker;
+        }
+      });
+    }
+    for (int worker = 0; worker < workers; ++worker) {
+      shares.for_each(worker, [&](const ladder::gemm::Share& share) {
+        if (share.first > 0 || blocks == 0) return;
+        const std::vector<int>& by = owner[static_cast<std::size_t>(share.tile)];
+        EXPECT_EQ(by.back(), worker + shares.others(worker, share));
+        EXPECT_TRUE(std::is_sorted(by.begin(), by.end()));
+      });
+    }
+    for (const auto& by : owner)
+      for (const int worker : by) EXPECT_GE(worker, 0);
+  }
+}
+
+TEST(GemmLadder, EveryStepSaysWhatAndWhy) {
+  check_texts(ladder::gemm::cpu_steps());
+  check_texts(ladder::gemm::gpu_steps());
+}
+
+TEST(GemmLadder, CommandPrintsEveryStepAsJson) {
+  check_ladder_command("gemm --cpu --m 70 --n 90 --k 130", ladder::gemm::cpu_steps().size() + 1, {"c"});
+}
+
+}  // namespace
+}  // namespace falchion::testing

@@ -1,0 +1,49 @@
+// tools/ladder/gemm_problem.hpp: the problem that the steps of `falchion ladder gemm` run, and its right result.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "judge/gemm.hpp"
+#include "ladder/gemm/step.hpp"
+#include "ladder/ladder.hpp"
+#include "problem/tensors.hpp"
+
+namespace falchion::tools {
+
+/// The matrices in one type, with random normal numbers. What is right is known of a sample of the elements of C, by
+/// the definition in double, and of each row, whose sum with random signs needs no C: C s = A (B s).
+class GemmLadderProblem {
+ public:
+  GemmLadderProblem(Side side, const ladder::gemm::Problem& problem, DType dtype, std::uint64_t seed);
+
+  const ladder::gemm::Problem& sizes() const { return problem_; }
+  Side side() const { return side_; }
+  DType dtype() const { return dtype_; }
+  ladder::gemm::Tensors tensors(void* workspace) const;
+  Gemm gemm() const;              ///< the same for the library
+  GemmOperands operands() const;  ///< likewise
+
+  void poison() const { c_.poison(); }
+  /// C as it is now.
+  judge::ErrorReport check() const;
+  std::string what_is_checked() const;
+
+ private:
+  std::int64_t row(std::int64_t n) const;     ///< of the sample's row number n
+  std::int64_t column(std::int64_t n) const;  ///< likewise
+  std::string wrong_row(const HostTensor& c) const;
+
+  Side side_;
+  ladder::gemm::Problem problem_;
+  DType dtype_;
+  SideMemory a_, b_, c_;
+  std::int64_t rows_, columns_;                      // of the sample
+  HostTensor sampled_a_, sampled_b_;                 // (1, rows, 1, k), (1, columns, 1, k)
+  std::unique_ptr<judge::GemmReference> reference_;  // of the sample
+  std::vector<double> signs_, row_sums_;             // s and C s
+};
+
+}  // namespace falchion::tools
