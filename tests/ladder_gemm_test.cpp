@@ -26,8 +26,9 @@ constexpr ladder::gemm::Problem kSizes[] = {{0, 5, 3},       {5, 0, 3},       {5
                                             {3, 5, 7},       {1, 300, 70},    {300, 1, 70},    {33, 31, 65},
                                             {128, 128, 64},  {129, 127, 63},  {120, 136, 72},  {260, 264, 136},
                                             {257, 515, 130}, {130, 1032, 33}, {2100, 520, 24}, {400, 4000, 9}};
-// More tiles than a wave of blocks, and more of k than a ring has stages. In the second one tiles are cut along k.
-constexpr ladder::gemm::Problem kLongSizes[] = {{1, 51000, 400}, {1, 35000, 1410}};
+// More tiles than a wave of blocks, and more of k than a ring has stages. In the second one tiles are cut along k. Then
+// few rows and a long k, as branches want it.
+constexpr ladder::gemm::Problem kLongSizes[] = {{1, 51000, 400}, {1, 35000, 1410}, {70, 300, 9000}};
 
 struct Matrices {
   HostTensor a, b, c;
@@ -102,6 +103,8 @@ TEST(GemmLadder, GpuStepsGiveTheDefinition) {
   std::vector<const ladder::gemm::Step*> steps;
   for (const ladder::gemm::Step* step : ladder::gemm::gpu_steps())
     if (step->runs_on(device.sm)) steps.push_back(step);
+  for (const ladder::gemm::Branch& branch : ladder::gemm::gpu_branches())
+    if (branch.step->runs_on(device.sm)) steps.push_back(branch.step);
   check_steps(kSizes, steps, run_on_gpu);
   check_steps(kLongSizes, steps, run_on_gpu);
 }
@@ -167,6 +170,9 @@ TEST(GemmLadder, SharesHaveEachProductOnce) {
 TEST(GemmLadder, EveryStepSaysWhatAndWhy) {
   check_texts(ladder::gemm::cpu_steps());
   check_texts(ladder::gemm::gpu_steps());
+  std::vector<const ladder::gemm::Step*> branches;
+  for (const ladder::gemm::Branch& branch : ladder::gemm::gpu_branches()) branches.push_back(branch.step);
+  check_texts(branches);
 }
 
 TEST(GemmLadder, CommandPrintsEveryStepAsJson) {

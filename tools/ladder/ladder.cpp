@@ -73,8 +73,8 @@ Side choose_side(const LadderOptions& options) {
 int run_ladder(const LadderOptions& options) {
   const Side side = choose_side(options);
   if (options.kind == "gemm") return climb_gemm(options, side);
-  if (options.m > 0 || options.n > 0 || options.k > 0 || !options.cublas.empty())
-    throw UsageError{"ladder: --m, --n, --k and --cublas are of ladder gemm"};
+  if (options.m > 0 || options.n > 0 || options.k > 0 || options.branches || !options.cublas.empty())
+    throw UsageError{"ladder: --m, --n, --k, --branches and --cublas are of ladder gemm"};
   if (options.kind == "linear") return climb_linear(options, side);
   return options.kind == "backward" ? climb_backward(options, side) : climb_attention(options, side);
 }
@@ -99,6 +99,8 @@ void add_ladder(Command& command) {
   command.integer("--m", &options->m, 0, 1 << 20, "gemm: rows of A and C");
   command.integer("--n", &options->n, 0, 1 << 20, "gemm: columns of B and C");
   command.integer("--k", &options->k, 0, 1 << 20, "gemm: columns of A, rows of B");
+  command.flag("--branches", &options->branches,
+               "gemm: beside the last step those that pay on other shapes, on the one where --step pays");
   command.text("--cublas", &options->cublas,
                "gemm: the libcublas to compare with, where the usual names do not find it", "FILE");
   command.integer("--runs", &options->runs, 0, 1000, "Timed runs of each step; 0: 15 on the GPU, 5 on the CPU");

@@ -19,7 +19,7 @@ namespace falchion::tools {
 struct LadderOptions {
   std::string kind, step, cublas;
   std::int64_t b = 0, h = 0, s = 0, s_k = 0, d = 0, d_v = 0, m = 0, n = 0, k = 0, runs = 0, seed = 1;
-  bool cpu = false, gpu = false, causal = false, reverse = false, as_json = false, brief = false;
+  bool cpu = false, gpu = false, causal = false, reverse = false, branches = false, as_json = false, brief = false;
 
   /// x, or the default where x is 0.
   static int given(std::int64_t x, int otherwise) { return x > 0 ? static_cast<int>(x) : otherwise; }
@@ -55,6 +55,8 @@ class SideMemory {
 
 /// The median of runs. On the GPU they are timed by events, with several launches in each run where one is short.
 Samples time_on(Side side, int runs, const std::function<void()>& run);
+/// The same for several that take turns, so that all meet the same clocks: a GPU slows down while it works hard.
+std::vector<Samples> time_in_turns(Side side, int runs, const std::vector<std::function<void()>>& all);
 
 /// Threads of the CPU's steps; the library gets as many.
 int thread_count();
@@ -125,6 +127,7 @@ struct LadderReport {
   std::vector<std::string> notes;  // sentences without their full stop
   const char* folder;              // of the steps
   std::string rival{};             // "cuBLAS 13.1.0", or empty
+  bool climbs = true;              // each row is meant to be faster than the one before it
 };
 /// Prints the rows as the options say. Returns the exit code.
 int tell(const LadderOptions& options, const LadderReport& report, const std::vector<LadderRow>& rows);

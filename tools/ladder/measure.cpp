@@ -1,6 +1,7 @@
 // tools/ladder/measure.cpp: the memory that the steps of a ladder work in, and how they are timed.
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "cuda/runtime.hpp"
 #include "ladder/ladder.hpp"
@@ -42,9 +43,17 @@ void SideMemory::poison() const {
 }
 
 Samples time_on(Side side, int runs, const std::function<void()>& run) {
-  if (side == Side::cpu) return sample(runs, run);
+  return std::move(time_in_turns(side, runs, {run}).front());
+}
+
+std::vector<Samples> time_in_turns(Side side, int runs, const std::vector<std::function<void()>>& all) {
+  std::vector<Samples> out;
+  if (side == Side::cpu) {
+    for (const auto& run : all) out.push_back(sample(runs, run));
+    return out;
+  }
   cuda::Timer timer;
-  const auto timed = [&](int launches) {
+  const auto timed = [&](const std::function<void()>& run, int launches) {
     double seconds = 0;
     require(timer.start());
     for (int i = 0; i < launches; ++i) run();
@@ -52,11 +61,15 @@ Samples time_on(Side side, int runs, const std::function<void()>& run) {
     require(timer.seconds(&seconds), "ladder");
     return seconds / launches;
   };
-  timed(1);  // loads the module
   // A launch costs the host a few microseconds: several are put between two events, so that only the first one shows.
-  const int launches = std::clamp(static_cast<int>(3e-3 / timed(1)), 1, 100);
-  Samples out;
-  for (int i = 0; i < runs; ++i) out.seconds.push_back(timed(launches));
+  std::vector<int> launches;
+  for (const auto& run : all) {
+    timed(run, 1);  // loads the module
+    launches.push_back(std::clamp(static_cast<int>(3e-3 / timed(run, 1)), 1, 100));
+  }
+  out.resize(all.size());
+  for (int i = 0; i < runs; ++i)
+    for (std::size_t turn = 0; turn < all.size(); ++turn) out[turn].seconds.push_back(timed(all[turn], launches[turn]));
   return out;
 }
 

@@ -84,7 +84,7 @@ void print_text(const LadderOptions& options, const LadderReport& report, const 
   print_table(report, rows);
   for (const std::string& note : report.notes) fmt::print("{}.\n", note);
   const std::string slower = slower_steps(rows);
-  if (rows.size() > 1)
+  if (report.climbs && rows.size() > 1)
     fmt::print("{}.\n", slower.empty() ? "Each step is faster than the one before it"
                                        : "Slower than the step before: " + slower);
   for (const LadderRow& row : rows) {

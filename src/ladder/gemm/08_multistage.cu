@@ -1,4 +1,4 @@
-// src/ladder/gemm/08_multistage.cu: the product of step 07 with three tiles in a ring, which cp.async fills.
+// src/ladder/gemm/08_multistage.cu: the product of step 07 with a ring of tiles, which cp.async fills.
 #include "ladder/gemm/multistage.cuh"
 
 namespace falchion::ladder::gemm::on_gpu {
@@ -22,13 +22,14 @@ Status run(const Problem& p, const Tensors& t, Stream stream) {
 extern const Step multistage;
 const Step multistage = {
     "multistage",
-    "cp.async, three tiles deep",
+    "cp.async, the next tiles on their way",
     "08_multistage.cu",
-    "How many tiles have to be on their way? By Little's law as many bytes as memory hands out during the time that it "
-    "takes to answer. At their full rate the tensor cores multiply a pair of tiles, 32 KB, in 512 cycles, and memory "
-    "takes longer to answer. So one pair on its way, which is double buffering, is too few, and here two are. There is "
-    "one barrier for each pair of tiles: it says that the oldest "
-    "pair has come, and that the place of the one before may be filled again.",
+    "While a pair of tiles is multiplied, the next one is on its way, past the registers. How many have to be? By "
+    "Little's law as many bytes as memory hands out during the time that it takes to answer. At their full rate the "
+    "tensor cores would multiply a pair, 32 KB, in 512 cycles, and memory takes longer to answer. But mma.sync reaches "
+    "half of that rate, and two blocks share a multiprocessor, so two pairs are on their way to it. A third stage made "
+    "it slower. There is one barrier for each pair of tiles: it says that the pair has come, and that the place of the "
+    "one before may be filled again.",
     DType::bf16,
     whole_rows_bytes<bf16>,
     run};

@@ -1,6 +1,6 @@
 // src/ladder/gemm/10_wgmma.cu: the loop of step 09 on the engines of Hopper. TMA copies whole tiles, and wgmma
 // multiplies them from shared memory. It runs on sm_90 alone.
-#include "ladder/gemm/hopper.cuh"
+#include "ladder/gemm/one_tile.cuh"
 
 namespace falchion::ladder::gemm::on_gpu {
 namespace {
@@ -15,34 +15,8 @@ __global__ void __launch_bounds__(kThreads, 2)
   auto& ring = *reinterpret_cast<Tile::Ring*>(memory);
   const TilePlace place = place_in_bands<kBand>(static_cast<int>(blockIdx.x), sizes.row_tiles, sizes.column_tiles);
   const int i0 = place.row * Tile::kRows, j0 = place.column * Tile::kColumns;
-  const bool leader = threadIdx.x == 0;  // it asks for all tiles
-  if (leader) {
-    for (int s = 0; s < Tile::kStages; ++s) ring.full[s].init(1);
-    cutlass::arch::fence_barrier_init();
-  }
-  __syncthreads();
-
-  const auto load = [&](int block) {
-    const int stage = block % Tile::kStages;
-    ring.full[stage].arrive_and_expect_tx(Tile::kBytes);
-    load_a<Tile>(maps, ring, stage, i0, block * Tile::kDepth);
-    for (int box = 0; box < Tile::kBoxesB; ++box) load_b<Tile>(maps, ring, stage, block * Tile::kDepth, j0, box);
-  };
-  if (leader)
-    for (int block = 0; block < min(Tile::kStages - 1, sizes.blocks); ++block) load(block);
   TileProduct<Tile> product(cutlass::canonical_warp_group_idx());
-  product.clear();
-  Tile::Position at;
-  CUTE_NO_UNROLL
-  for (int block = 0; block < sizes.blocks; ++block) {
-    ring.full[at.stage].wait(at.parity);
-    product.start(ring, at.stage);
-    at.advance();
-    product.wait<1>();  // the product before this one is complete,
-    __syncthreads();    // for all threads: its stage may be filled again
-    if (const int ahead = block + Tile::kStages - 1; leader && ahead < sizes.blocks) load(ahead);
-  }
-  product.wait<0>();
+  multiply_tile(maps, ring, i0, j0, 0, sizes.blocks, product);
   product.store(x, i0, j0);
 }
 

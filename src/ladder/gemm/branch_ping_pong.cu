@@ -1,5 +1,5 @@
-// src/ladder/gemm/12_ping_pong.cu: the roles of step 11, but each consumer has tiles of its own, and C leaves by TMA:
-// while one consumer stores, the other multiplies. It runs on sm_90 alone.
+// src/ladder/gemm/branch_ping_pong.cu: a branch of step 12: each consumer has tiles of its own, and while one stores,
+// the other multiplies. It runs on sm_90 alone.
 #include "ladder/gemm/store_tile.cuh"
 
 namespace falchion::ladder::gemm::on_gpu {
@@ -54,7 +54,7 @@ extern const Step ping_pong;
 const Step ping_pong = {
     "ping-pong",
     "Consumers in turns, C by TMA",
-    "12_ping_pong.cu",
+    "branch_ping_pong.cu",
     "In step 11 the tensor cores rest while C is stored. Now each consumer has a tile of 128 x 128 of its own, and "
     "they "
     "take turns: when one has started its last product, the other may start its first, and multiplies while the one "

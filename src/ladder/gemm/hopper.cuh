@@ -1,4 +1,4 @@
-// src/ladder/gemm/hopper.cuh: what steps 10 to 12 share: tiles that TMA loads and wgmma multiplies, the tensor maps,
+// src/ladder/gemm/hopper.cuh: what steps 10 to 13 share: tiles that TMA loads and wgmma multiplies, the tensor maps,
 // and the store of C from registers. They run on sm_90 alone.
 #pragma once
 
@@ -97,7 +97,8 @@ class TileProduct {
   /// Where part `part` of kHeight, of 64 rows, begins in the tile. A warp has 16 rows of it.
   __device__ __forceinline__ int box_row(int part) const { return (part * Tile::kWarpgroups + warpgroup_) * 64; }
 
-  /// Calls f(number, sum) for each of the kSums sums of this thread.
+  /// Calls f(number, sum) for each of the kSums sums of this thread: neighbours in a row, then the row 8 further down,
+  /// then the next 8 columns.
   static constexpr int kSums = kHeight * Tile::kColumns / 2;
   template <class F>
   __device__ __forceinline__ void for_each(const F& f) {
@@ -105,18 +106,27 @@ class TileProduct {
     for (int i = 0; i < kSums; ++i) f(i, sum_(i));
   }
 
-  /// Stores C's tile at (i0, j0), each lane two numbers at a time.
-  __device__ __forceinline__ void store(const Operands<bf16>& x, int i0, int j0) const {
+  __device__ __forceinline__ float sum(int number) const { return sum_(number); }
+  /// Calls f(i, j, number) for each two neighbours in a row of C that are inside of it: sums `number` and the next one.
+  /// The first `columns` columns of the sums lie at (i0, j0).
+  template <class F>
+  __device__ __forceinline__ void for_each_place(int m, int n, int i0, int j0, int columns, const F& f) const {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp_row = static_cast<int>(threadIdx.x) / 32 % 4 * 16;
     CUTE_UNROLL
     for (int r = 0; r < 2 * kHeight; ++r) {
       const int i = i0 + box_row(r / 2) + warp_row + r % 2 * 8 + lane / 4;
       CUTE_UNROLL
-      for (int group = 0; group < Tile::kColumns / 8; ++group) {
+      for (int group = 0; group < columns / 8; ++group) {
         const int j = j0 + group * 8 + lane % 4 * 2;
-        if (i < x.m && j < x.n) *reinterpret_cast<__nv_bfloat162*>(&x.C[i][j]) = pair(r, group);
+        if (i < m && j < n) f(i, j, r / 2 * (Tile::kColumns / 2) + group * 4 + r % 2 * 2);
       }
     }
+  }
+  /// Stores C's tile at (i0, j0), each lane two numbers at a time.
+  __device__ __forceinline__ void store(const Operands<bf16>& x, int i0, int j0) const {
+    for_each_place(x.m, x.n, i0, j0, Tile::kColumns, [&](int i, int j, int at) {
+      *reinterpret_cast<__nv_bfloat162*>(&x.C[i][j]) = __floats2bfloat162_rn(sum_(at), sum_(at + 1));
+    });
   }
 
  private:

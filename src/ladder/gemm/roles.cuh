@@ -1,4 +1,4 @@
-// src/ladder/gemm/roles.cuh: what steps 11 and 12 share: blocks of threads that stay and take tile after tile, the
+// src/ladder/gemm/roles.cuh: what steps 11 to 13 share: blocks of threads that stay and take tile after tile, the
 // warpgroup that loads, and what it and the two that multiply tell each other. Two blocks are a cluster. Their tiles of
 // C stand one below the other, so they need the same tile of B: each loads half of it for both.
 #pragma once

@@ -39,6 +39,13 @@ struct Step {
 std::span<const Step* const> cpu_steps();
 std::span<const Step* const> gpu_steps();  // none in a build without CUDA; runs_on says whether a device can run one
 
+/// Beside the ladder: an idea that pays on some shapes, and one of those on which it does.
+struct Branch {
+  const Step* step;
+  Problem shape;
+};
+std::span<const Branch> gpu_branches();  // likewise
+
 inline std::size_t no_workspace(const Problem&) { return 0; }
 
 }  // namespace falchion::ladder::gemm

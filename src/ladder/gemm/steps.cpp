@@ -10,7 +10,8 @@ extern const Step naive, packed_blocks, microkernel;
 namespace on_gpu {
 extern const Step naive, coalesced, shared_tile, register_tile, vectors, warp_tiles;  // f32
 extern const Step tensor_cores, multistage, block_order;                              // bf16
-extern const Step wgmma, roles, ping_pong, stream_k;                                  // for sm_90 alone
+extern const Step wgmma, roles, tma_store, stream_k;                                  // for sm_90 alone
+extern const Step sliced_k, split_k_cluster, split_k_memory, ping_pong;               // branches, in bf16
 }  // namespace on_gpu
 
 std::span<const Step* const> cpu_steps() {
@@ -33,11 +34,27 @@ std::span<const Step* const> gpu_steps() {
   #if FALCHION_LADDER_SM90
     &on_gpu::wgmma,
     &on_gpu::roles,
-    &on_gpu::ping_pong,
+    &on_gpu::tma_store,
     &on_gpu::stream_k,
   #endif
   };
   return kSteps;
+#else
+  return {};
+#endif
+}
+
+std::span<const Branch> gpu_branches() {
+#if FALCHION_LADDER_CUDA
+  static constexpr Branch kBranches[] = {
+    {&on_gpu::sliced_k, {64, 256, 512}},
+  #if FALCHION_LADDER_SM90
+    {&on_gpu::split_k_cluster, {64, 4096, 14336}},
+    {&on_gpu::split_k_memory, {256, 256, 65536}},
+    {&on_gpu::ping_pong, {4096, 4096, 256}},
+  #endif
+  };
+  return kBranches;
 #else
   return {};
 #endif
