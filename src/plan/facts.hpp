@@ -125,7 +125,8 @@ struct gemm {
 
   static constexpr gpu::GemmFacts facts(Backend backend, std::string_view kind, DType dtype, int) {
     if (backend == Backend::sm90) return sm90::gemm_facts(kind == "few" ? sm90::GemmKind::few : sm90::GemmKind::wide);
-    return sm80::gemm_facts(dtype == DType::f32 ? Products::bits32 : Products::bits16);
+    if (dtype != DType::f32) return sm80::gemm_facts(sm80::GemmKind::bits16);
+    return sm80::gemm_facts(kind == "few" ? sm80::GemmKind::few32 : sm80::GemmKind::bits32);
   }
 };
 

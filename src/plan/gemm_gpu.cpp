@@ -31,7 +31,7 @@ double partial_bytes(const Gemm& g, int splits) {
 
 /// The flop of an SM in a microsecond.
 double rate_of(const Gemm& g, const Variant& variant) {
-  if (same(variant.level, "few")) return tiles::kGemmFlopFew;
+  if (same(variant.level, "few")) return g.dtype == DType::f32 ? tiles::kGemmFlopFewF32 : tiles::kGemmFlopFew;
   if (variant.backend == Backend::sm90) return tiles::kGemmFlopSm90;
   return g.dtype == DType::f32 ? tiles::kGemmFlopF32 : tiles::kGemmFlop;
 }

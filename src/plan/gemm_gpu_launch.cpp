@@ -31,7 +31,7 @@ Major major_of(const View& x, std::int64_t k, std::int64_t k1, std::int64_t up, 
   const bool by_k2 = k1 >= k || is_multiple(x.stride[2], chunk);
   const bool whole = k1 >= k || k1 % chunk == 0;
   if (x.stride[3] == 1 && is_multiple(x.stride[1], chunk) && by_k2 && whole) return Major::k;
-  if (size == 2 && x.stride[1] == 1 && is_multiple(x.stride[3], chunk) && by_k2 && up % chunk == 0) return Major::rows;
+  if (x.stride[1] == 1 && is_multiple(x.stride[3], chunk) && by_k2 && up % chunk == 0) return Major::rows;
   return Major::neither;
 }
 

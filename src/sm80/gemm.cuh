@@ -16,40 +16,35 @@ namespace falchion::sm80 {
 
 /// What the sums of a tile need from both operands, which lie like this.
 template <Major kMajorA, Major kMajorB, class Config, class TileSums>
-__device__ __forceinline__ void add_products(const GemmArgs& a, const GemmTile& t, std::uint32_t shared,
+__device__ __forceinline__ void add_products(const GemmArgs& a, const GemmTile& t, unsigned char* memory,
                                              TileSums& sums) {
-  GemmLoads<Config, kMajorA, kMajorB> loads(a, t, shared);
-  sums.add(loads, shared, static_cast<int>(ceil_div(t.k1 - t.k0, Config::kDepth)));
+  typename TileSums::template Loads<kMajorA, kMajorB> loads(a, t, cute::cast_smem_ptr_to_uint(memory));
+  sums.template add<kMajorA, kMajorB>(loads, memory, static_cast<int>(ceil_div(t.k1 - t.k0, Config::kDepth)));
 }
 
 /// kGeneral: operands that cannot be moved 16 bytes at a time.
-template <class Element, bool kGeneral>
-__global__ void __launch_bounds__(GemmConfig<Element>::kThreads, GemmConfig<Element>::kCtas)
-    gemm(const __grid_constant__ GemmArgs a) {
-  using Config = GemmConfig<Element>;
+template <class Config, bool kGeneral>
+__global__ void __launch_bounds__(Config::kThreads, Config::kCtas) gemm(const __grid_constant__ GemmArgs a) {
   extern __shared__ __align__(128) unsigned char memory[];
   let_next_kernel_start();
   wait_for_earlier_kernels();
   const bool pairs = a.activation == GemmActivation::swiglu;
   const GemmTile t = GemmTile::of<16>(a, blockIdx.x, Config::kRows, pairs ? Config::kColumns / 2 : Config::kColumns);
-  const std::uint32_t shared = cute::cast_smem_ptr_to_uint(memory);
 
-  std::conditional_t<sizeof(Element) == 4, FmaSums<Config>, MmaSums<Config>> sums;
+  std::conditional_t<Config::kF32, FmaSums<Config>, MmaSums<Config>> sums;
   if (t.k0 < t.k1) {
     if constexpr (kGeneral) {
-      add_products<Major::neither, Major::neither, Config>(a, t, shared, sums);
-    } else if constexpr (sizeof(Element) == 4) {
-      add_products<Major::k, Major::k, Config>(a, t, shared, sums);
+      add_products<Major::neither, Major::neither, Config>(a, t, memory, sums);
     } else if (a.a_major == Major::k) {
       if (a.b_major == Major::k)
-        add_products<Major::k, Major::k, Config>(a, t, shared, sums);
+        add_products<Major::k, Major::k, Config>(a, t, memory, sums);
       else
-        add_products<Major::k, Major::rows, Config>(a, t, shared, sums);
+        add_products<Major::k, Major::rows, Config>(a, t, memory, sums);
     } else {
       if (a.b_major == Major::k)
-        add_products<Major::rows, Major::k, Config>(a, t, shared, sums);
+        add_products<Major::rows, Major::k, Config>(a, t, memory, sums);
       else
-        add_products<Major::rows, Major::rows, Config>(a, t, shared, sums);
+        add_products<Major::rows, Major::rows, Config>(a, t, memory, sums);
     }
   }
 
@@ -57,23 +52,22 @@ __global__ void __launch_bounds__(GemmConfig<Element>::kThreads, GemmConfig<Elem
   __syncthreads();  // no thread reads operands any more
   sums.put(staged);
   __syncthreads();
-  gpu::store_tile<Element, Config::kRows, Config::kColumns, Config::kPitch, Config::kGroup, Config::kThreads>(a, t,
-                                                                                                              staged);
+  gpu::store_tile<typename Config::Element, Config::kRows, Config::kColumns, Config::kPitch, Config::kGroup,
+                  Config::kThreads>(a, t, staged);
 }
 
 /// Enqueues the launch, and where k is split the one that adds the parts up. The plan has checked the size of the grid.
-template <class Element, bool kGeneral>
+template <class Config, bool kGeneral>
 int launch_gemm(const GemmArgs& a, void* stream) {
-  using Config = GemmConfig<Element>;
   const std::int64_t blocks = a.tiles_m * a.tiles_n * a.batch * a.splits;
-  const cudaError_t error = launch_kernel<gemm<Element, kGeneral>>(static_cast<unsigned>(blocks), Config::kThreads,
-                                                                   Config::kSharedBytes, stream, a.early, a);
-  return error == cudaSuccess && a.splits > 1 ? gpu::launch_gemm_combine<Element>(a, stream) : error;
+  const cudaError_t error = launch_kernel<gemm<Config, kGeneral>>(static_cast<unsigned>(blocks), Config::kThreads,
+                                                                  Config::kSharedBytes, stream, a.early, a);
+  return error == cudaSuccess && a.splits > 1 ? gpu::launch_gemm_combine<typename Config::Element>(a, stream) : error;
 }
 
-template <class Element, bool kGeneral>
+template <class Config, bool kGeneral>
 constexpr gpu::GemmKernel gemm_entry() {
-  return {launch_gemm<Element, kGeneral>, gemm_facts(GemmConfig<Element>::kKind)};
+  return {launch_gemm<Config, kGeneral>, gemm_facts(Config::kKind)};
 }
 
 }  // namespace falchion::sm80

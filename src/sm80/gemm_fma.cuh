@@ -1,28 +1,31 @@
-// src/sm80/gemm_fma.cuh: the sums of a tile of D in f32, by multiply-adds.
+// src/sm80/gemm_fma.cuh: the sums of a tile of D in f32, by multiply-adds. docs/ladder.md leads to it (step 06).
 #pragma once
 
-#include "sm80/gemm_load.cuh"
+#include "sm80/gemm_fma_load.cuh"
 
 namespace falchion::sm80 {
 
-/// Eight warps have 32 x 64 sums each, and a thread has 8 x 8 of them: rows 4 apart and columns 8 apart, so that the 8
-/// rows of B that a phase of 16-byte loads reads lie in different banks, and of A it reads one row.
+/// A thread has 8 x 8 sums, or 4 x 4 where A has few rows, and a warp has those of 4 x 8 threads. So a warp wants 96
+/// numbers for 2048 multiply-adds, or 48 for 512.
 template <class Config>
 class FmaSums {
  public:
   template <Major kMajorA, Major kMajorB>
-  __device__ __forceinline__ void add(GemmLoads<Config, kMajorA, kMajorB>& loads, std::uint32_t shared, int blocks) {
-    const std::uint32_t from_a = shared + row0() * 128, from_b = shared + Config::kOperandBytes + column0() * 128;
+  using Loads =
+      GemmLoads<Config, FmaLoader<Config, Config::kRows, kMajorA>, FmaLoader<Config, Config::kColumns, kMajorB>>;
+
+  /// Adds the blocks of k that `loads` brings. The numbers for the next product are fetched while one is computed.
+  template <Major kMajorA, Major kMajorB>
+  __device__ __forceinline__ void add(Loads<kMajorA, kMajorB>& loads, const unsigned char* memory, int blocks) {
 #pragma unroll
     for (int i = 0; i < Config::kStages - 1; ++i) loads.start_next();
-    std::uint32_t stage = 0;
+    int stage = 0;
 #pragma unroll 1
     for (int n = 0; n < blocks; ++n) {
       cute::cp_async_wait<Config::kStages - 2>();
       __syncthreads();     // this block is there, and no thread reads the one before it any more
       loads.start_next();  // where that was
-#pragma unroll 1
-      for (int chunk = 0; chunk < 8; ++chunk) add_chunk(from_a + stage, from_b + stage, chunk);
+      add_block(memory + stage);
       stage = stage + Config::kStageBytes == Config::kSharedBytes ? 0 : stage + Config::kStageBytes;
     }
     cute::cp_async_wait<0>();
@@ -30,50 +33,56 @@ class FmaSums {
 
   /// Writes the sums to rows of kPitch floats.
   __device__ __forceinline__ void put(float* to) const {
-    to += row0() * Config::kPitch + column0();
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
+    for (int i = 0; i < kOwn; ++i)
 #pragma unroll
-      for (int j = 0; j < 8; ++j) to[4 * i * Config::kPitch + 8 * j] = sums_[i][j];
-    }
+      for (int j = 0; j < kOwn; j += 4)
+        *reinterpret_cast<float4*>(to + (row0() + i % 4 + i / 4 * 16) * Config::kPitch + column0() + j * 8) =
+            *reinterpret_cast<const float4*>(&sums_[i][j]);
   }
 
  private:
-  static_assert(Config::kThreads == 256 && Config::kChunk == 4);
+  static constexpr int kOwn = Config::kKind == GemmKind::few32 ? 4 : 8;
+  static constexpr int kWarpsAcross = Config::kColumns / (8 * kOwn);
+  static_assert(Config::kThreads == 32 * kWarpsAcross * (Config::kRows / (4 * kOwn)));
+  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  static __device__ __forceinline__ int warp() { return static_cast<int>(threadIdx.x) / 32; }
+  // Lanes with neighbouring numbers share a row, and lanes two apart share a column. A thread has 4 neighbours, and 4
+  // more behind those of the other lanes.
   static __device__ __forceinline__ int row0() {
-    return static_cast<int>(threadIdx.x) / 32 % 4 * 32 + static_cast<int>(threadIdx.x) % 32 / 8;
+    return warp() / kWarpsAcross * (4 * kOwn) + (lane() / 16 * 2 + lane() / 2 % 2) * 4;
   }
   static __device__ __forceinline__ int column0() {
-    return static_cast<int>(threadIdx.x) / 128 * 64 + static_cast<int>(threadIdx.x) % 8;
-  }
-  static __device__ __forceinline__ float4 load(std::uint32_t address) {
-    float4 x;
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w)
-                 : "r"(address));
-    return x;
+    return warp() % kWarpsAcross * (8 * kOwn) + (lane() / 4 % 4 * 2 + lane() % 2) * 4;
   }
 
-  /// Four of k.
-  __device__ __forceinline__ void add_chunk(std::uint32_t from_a, std::uint32_t from_b, int chunk) {
-    float4 a[8];
-    // Row i of this thread is row0 + 4 i of the tile, so its chunk is moved by (row0 + 4 i) % 8.
+  template <int kAcross>
+  static __device__ __forceinline__ void fetch(const float* from, float (&to)[kOwn]) {
 #pragma unroll
-    for (int i = 0; i < 8; ++i) a[i] = load(from_a + i * 4 * 128 + (chunk ^ (row0() + 4 * i) % 8) * 16);
+    for (int e = 0; e < kOwn; e += 4)
+      *reinterpret_cast<float4*>(to + e) = *reinterpret_cast<const float4*>(from + e * kAcross);
+  }
+
+  __device__ __forceinline__ void add_block(const unsigned char* stage) {
+    const float* const from_a = reinterpret_cast<const float*>(stage) + row0();
+    const float* const from_b = reinterpret_cast<const float*>(stage + Config::kBytesA) + column0();
+    float a[2][kOwn], b[2][kOwn];
+    const auto fetch_both = [&](int k) {
+      fetch<4>(from_a + k * (Config::kRows + 4), a[k % 2]);
+      fetch<8>(from_b + k * (Config::kColumns + 4), b[k % 2]);
+    };
+    fetch_both(0);
 #pragma unroll
-    for (int j = 0; j < 8; ++j) {
-      const float4 b = load(from_b + j * 8 * 128 + (chunk ^ column0() % 8) * 16);
+    for (int k = 0; k < Config::kDepth; ++k) {
+      if (k + 1 < Config::kDepth) fetch_both(k + 1);
 #pragma unroll
-      for (int i = 0; i < 8; ++i) {
-        sums_[i][j] = fmaf(a[i].x, b.x, sums_[i][j]);
-        sums_[i][j] = fmaf(a[i].y, b.y, sums_[i][j]);
-        sums_[i][j] = fmaf(a[i].z, b.z, sums_[i][j]);
-        sums_[i][j] = fmaf(a[i].w, b.w, sums_[i][j]);
-      }
+      for (int i = 0; i < kOwn; ++i)
+#pragma unroll
+        for (int j = 0; j < kOwn; ++j) sums_[i][j] = fmaf(a[k % 2][i], b[k % 2][j], sums_[i][j]);
     }
   }
 
-  float sums_[8][8] = {};
+  alignas(16) float sums_[kOwn][kOwn] = {};
 };
 
 }  // namespace falchion::sm80

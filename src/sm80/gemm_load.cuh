@@ -70,7 +70,7 @@ struct GemmOperand {
   }
 };
 
-/// Moves a tile of it, in a way that depends on how it lies.
+/// Moves a tile of it in a 16-bit type, in a way that depends on how it lies.
 template <class Config, Major kMajor>
 class GemmLoader;
 
@@ -113,7 +113,7 @@ class GemmLoader<Config, Major::rows> {
     bytes_ = rest >= 8 ? 16 : rest > 0 ? static_cast<int>(rest) * 2 : 0;
   }
   __device__ __forceinline__ void start(std::uint32_t to, std::uint32_t k0) const {
-    static_assert(sizeof(typename Config::Element) == 2 && kStep % 8 == 0);
+    static_assert(kStep % 8 == 0);
     to += chunk() / 8 * (Config::kDepth * 128) + line0() * 128 + (chunk() % 8 ^ line0() % 8) * 16;
     std::uint32_t k = k0 + line0();
     const auto* from = from_ + x_.offset_of_k(k);
@@ -167,23 +167,17 @@ class GemmLoader<Config, Major::neither> {
     std::uint32_t words[4] = {};
 #pragma unroll
     for (int e = 0; e < Config::kChunk; ++e) {
-      if constexpr (sizeof(Element) == 4) {
-        copy_word_async(from, to + 4 * e, e < count ? 4 : 0);
-      } else {
-        const std::uint32_t bits = e < count ? *reinterpret_cast<const std::uint16_t*>(from) : 0;
-        words[e / 2] |= bits << e % 2 * 16;
-      }
+      const std::uint32_t bits = e < count ? *reinterpret_cast<const std::uint16_t*>(from) : 0;
+      words[e / 2] |= bits << e % 2 * 16;
       from += x_.of_k1;
       if (++in_k1 == x_.k1) {  // the next k2
         from += x_.of_k2 - std::int64_t{x_.k1} * x_.of_k1;
         in_k1 = 0;
       }
     }
-    if constexpr (sizeof(Element) == 2) {
-      asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
-                   "r"(words[3])
-                   : "memory");
-    }
+    asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
+                 "r"(words[3])
+                 : "memory");
   }
 
   const GemmOperand<Config> x_;
@@ -191,7 +185,7 @@ class GemmLoader<Config, Major::neither> {
 };
 
 /// Both operands of a tile, block of k after block of k, into one stage after the other.
-template <class Config, Major kMajorA, Major kMajorB>
+template <class Config, class LoaderA, class LoaderB>
 class GemmLoads {
  public:
   __device__ __forceinline__ GemmLoads(const GemmArgs& a, const GemmTile& t, std::uint32_t shared)
@@ -206,7 +200,7 @@ class GemmLoads {
   __device__ __forceinline__ void start_next() {
     if (k_ < k_end_) {
       a_.start(to_, k_);
-      b_.start(to_ + Config::kOperandBytes, k_);
+      b_.start(to_ + Config::kBytesA, k_);
     }
     cute::cp_async_fence();
     k_ += Config::kDepth;
@@ -215,8 +209,8 @@ class GemmLoads {
   }
 
  private:
-  const GemmLoader<Config, kMajorA> a_;
-  const GemmLoader<Config, kMajorB> b_;
+  const LoaderA a_;
+  const LoaderB b_;
   std::uint32_t k_;
   const std::uint32_t k_end_;
   std::uint32_t to_;

@@ -12,11 +12,14 @@ template <class Config>
 class MmaSums {
  public:
   using Element = typename Config::Element;
+  template <Major kMajorA, Major kMajorB>
+  using Loads = GemmLoads<Config, GemmLoader<Config, kMajorA>, GemmLoader<Config, kMajorB>>;
 
   /// Adds the blocks of k that `loads` brings. The operands of a step are read from shared memory one step ahead,
   /// across blocks too.
   template <Major kMajorA, Major kMajorB>
-  __device__ __forceinline__ void add(GemmLoads<Config, kMajorA, kMajorB>& loads, std::uint32_t shared, int blocks) {
+  __device__ __forceinline__ void add(Loads<kMajorA, kMajorB>& loads, const unsigned char* memory, int blocks) {
+    const std::uint32_t shared = cute::cast_smem_ptr_to_uint(memory);
     constexpr bool kAcrossA = kMajorA == Major::rows, kAcrossB = kMajorB == Major::rows;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     constexpr auto kPlace = [](bool across, bool a, int lane) {
@@ -32,7 +35,7 @@ class MmaSums {
         load_operand<kAcrossA>(stage + operand_at<kAcrossA>(from_a, i, step % kSteps), a[step % 2][i]);
     };
     const auto load_b = [&](int step, int j) {
-      load_operand<kAcrossB>(stage + Config::kOperandBytes + operand_at<kAcrossB>(from_b, j, step % kSteps), b[j % 2]);
+      load_operand<kAcrossB>(stage + Config::kBytesA + operand_at<kAcrossB>(from_b, j, step % kSteps), b[j % 2]);
     };
 
 #pragma unroll

@@ -7,28 +7,38 @@
 
 namespace falchion::sm80 {
 
+/// few32: f32, for few rows of A.
+enum class GemmKind { bits16, bits32, few32 };
+
 /// One line of plan/tiles.def.
 struct GemmTiles {
-  Products kind = Products::bits16;
+  GemmKind kind = GemmKind::bits16;
   int d = 0;                             // 0: it takes any size
-  int rows = 0, columns = 0, depth = 0;  // of the tile of a CTA; a row of a block of k has 128 bytes
+  int rows = 0, columns = 0, depth = 0;  // of the tile of a CTA
   int threads = 0, stages = 0, ctas = 0;
+
+  /// Of one operand, in one stage: in 16 bits 128 bytes for each of its rows, in f32 a line of all rows for each k,
+  /// with four more numbers.
+  constexpr int operand_bytes(int its_rows) const {
+    return kind == GemmKind::bits16 ? its_rows * 128 : depth * (its_rows + 4) * 4;
+  }
+  constexpr int stage_bytes() const { return operand_bytes(rows) + operand_bytes(columns); }
 };
 
-constexpr GemmTiles gemm_tiles(Products kind) {
+constexpr GemmTiles gemm_tiles(GemmKind kind) {
   constexpr GemmTiles kTiles[] = {
-#define TILE_gemm_sm80(tile_kind, head_dim, ...) {.kind = Products::tile_kind, .d = head_dim, __VA_ARGS__},
+#define TILE_gemm_sm80(tile_kind, head_dim, ...) {.kind = GemmKind::tile_kind, .d = head_dim, __VA_ARGS__},
 #include "plan/tiles.def"
   };
   return tile_of(kTiles, kind, 0);
 }
 
-constexpr gpu::GemmFacts gemm_facts(Products kind) {
+constexpr gpu::GemmFacts gemm_facts(GemmKind kind) {
   const GemmTiles tile = gemm_tiles(kind);
   gpu::GemmFacts facts{.rows = tile.rows, .columns = tile.columns, .depth = tile.depth, .threads = tile.threads};
   facts.stages = tile.stages;
   facts.ctas = tile.ctas;
-  facts.shared_bytes = tile.stages * (tile.rows + tile.columns) * 128;
+  facts.shared_bytes = tile.stages * tile.stage_bytes();
   return facts;
 }
 
