@@ -159,7 +159,8 @@ TEST(GemmContract, ABatchOverOneBIsOneMatrixWhereItCanBe) {
                       {GemmCase{"one bias_m", 20, 1, 40, 70}.shared_b().biases(), true},
                       {GemmCase{"rows", 3, 7, 40, 70}.shared_b().beta(1), true},
                       {GemmCase{"rows of one bias_m", 3, 7, 40, 70}.shared_b().biases(), false},
-                      {GemmCase{"transposed", 3, 7, 40, 70}.shared_b().layout(Layout::transposed), true},
+                      {GemmCase{"transposed", 3, 7, 40, 70}.shared_b().k2(2).layout(Layout::transposed), true},
+                      {GemmCase{"rows side by side", 3, 7, 40, 70}.shared_b().layout(Layout::across), false},
                       {GemmCase{"heads", 3, 7, 40, 70}.shared_b().k2(2).layout(Layout::heads_first), false},
                       {GemmCase{"each its own b", 3, 7, 40, 70}, false}};
   on_every_path(

@@ -87,8 +87,9 @@ void tell_unaligned(const PlanData& plan, Story* story, const char* or_on_sm90) 
   if (variant == nullptr) {
     return story->tell("unaligned", "refused: this build has no general variant", {{"unaligned", nullptr}});
   }
-  story->note({{"unaligned",
-                Json::object({{"backend", name(variant->backend)}, {"level", variant->level}, {"d", variant->d}})}});
+  story->note({{"unaligned", Json::object({{"backend", name(variant->backend)},
+                                           {"level", variant->level},
+                                           {"d", variant->d > 0 ? Json(variant->d) : nullptr}})}});
   if (variant == plan.variant) return;
   const char* or_else = plan.backend == Backend::sm90 ? or_on_sm90 : "";
   story->tell("unaligned", text("operands that are not 16-byte aligned", or_else, " run on the variant ",

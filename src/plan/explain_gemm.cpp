@@ -119,10 +119,14 @@ void tell_gpu(const PlanData& plan, Story* story) {
         {{"one_matrix", Json::object({{"m", g.batch * g.m}, {"items", merged.items}, {"splits", merged.splits}})}});
   }
   story->tell("workspace", bytes(plan.workspace));
-  if (gemm.strided != nullptr && gemm.strided != plan.variant)
-    story->tell("strided", text("operands that TMA cannot follow, which are those with a stride of 0 or below or with "
-                                "heads whose dim is no multiple of 64, run on the variant ",
-                                name(gemm.strided->backend), " ", gemm.strided->level));
+  if (const Variant* strided = gemm.strided; strided != nullptr && strided != plan.variant) {
+    story->tell(
+        "strided",
+        text("operands that TMA cannot follow, which are those with a stride of 0 or below or with heads whose dim "
+             "is no multiple of 64, run on the variant ",
+             name(strided->backend), " ", strided->level),
+        {{"strided", Json::object({{"backend", name(strided->backend)}, {"level", strided->level}})}});
+  }
   tell_unaligned(plan, story, "");
 }
 
