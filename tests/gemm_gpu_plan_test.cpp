@@ -33,7 +33,11 @@ TEST(GemmGpuPlan, Variants) {
   EXPECT_EQ(level_of(gemm(4096, 4096, 4096), on(80)), "sm80 tile");
   EXPECT_EQ(level_of(gemm(16, 4096, 4096), on(90)), "sm90 few");
   EXPECT_EQ(level_of(gemm(64, 4096, 4096, DType::f16), on(90)), "sm90 few");
-  EXPECT_EQ(level_of(gemm(4096, 4096, 4096, DType::f32), on(90)), "sm80 tile");
+  for (const int sm : {80, 90}) {
+    EXPECT_EQ(level_of(gemm(4096, 4096, 4096, DType::f32), on(sm)), "sm80 tile");
+    EXPECT_EQ(level_of(gemm(16, 4096, 4096, DType::f32), on(sm)), "sm80 few");
+    EXPECT_GT(decided(gemm(16, 4096, 4096, DType::f32), on(sm)).gemm().gpu.splits, 8);
+  }
   EXPECT_EQ(level_of(gemm(16, 4096, 4096), on(90, Backend::sm80)), "sm80 tile");
   Gemm swiglu = gemm(16, 4096, 4096);
   swiglu.activation = Activation::swiglu;
