@@ -106,7 +106,6 @@ class TileProduct {
     for (int i = 0; i < kSums; ++i) f(i, sum_(i));
   }
 
-  __device__ __forceinline__ float sum(int number) const { return sum_(number); }
   /// Calls f(i, j, number) for each two neighbours in a row of C that are inside of it: sums `number` and the next one.
   /// The first `columns` columns of the sums lie at (i0, j0).
   template <class F>
