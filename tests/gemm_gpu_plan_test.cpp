@@ -148,6 +148,18 @@ TEST_F(GemmOperandsOnGpu, ReversedRowsGoFromTmaToTiles) {
   EXPECT_EQ(taken(x, sm90_), "sm80 tile");
 }
 
+/// Of two axes of k the inner one may have one element; then the outer one is k, here of a transposed matrix.
+TEST_F(GemmOperandsOnGpu, AnInnerAxisOfOneElementIsNone) {
+  GemmOperands x = operands();
+  x.a.shape = {1, kM, kK, 1};
+  x.a.stride = {kM * kK, 1, kM, 5};
+  x.b.shape = {1, kN, kK, 1};
+  x.b.stride = {kN * kK, 1, kN, 5};
+  EXPECT_EQ(taken(x, sm80_), "sm80 tile");
+  EXPECT_EQ(taken(x, sm90_), "sm90 wide");
+  EXPECT_TRUE(args(x, sm90_).a_major == gpu::Major::rows);
+}
+
 /// Heads of 64 numbers are boxes of TMA, smaller ones are not.
 TEST_F(GemmOperandsOnGpu, HeadsAreBoxesOfTma) {
   for (const std::int64_t k1 : {64, 16}) {
