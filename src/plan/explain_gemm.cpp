@@ -90,6 +90,12 @@ void tell_gemm_problem(const PlanData& plan, Story* story) {
               text(scaled_text(flops, "flop"), "; ", bytes_text(moved),
                    " if each tensor moves once: ", scaled_text(intensity, "flop/B")),
               {{"work", Json::object({{"flops", flops}, {"bytes", moved}, {"flops_per_byte", intensity}})}});
+  if (g.batch <= 1) return;
+  const double shared = gemm_bytes(g, true);
+  story->tell(
+      "one b",
+      text(bytes_text(shared), " where the batch shares b: ", scaled_text(shared > 0 ? flops / shared : 0, "flop/B")),
+      {{"one_b", Json::object({{"bytes", shared}})}});
 }
 
 namespace {
