@@ -36,7 +36,7 @@ std::string as_one_matrix(const Gemm& g, const std::string& cut) {
 }
 
 std::string parts_of_k(const GemmGpuCut& cut) {
-  if (cut.splits == 1) return "1: k stays whole";
+  if (cut.splits == 1) return "k stays whole";
   return text(cut.splits, " parts of ", cut.depth, " of k, added up in order by a kernel after");
 }
 
@@ -112,7 +112,7 @@ void tell_gpu(const PlanData& plan, Story* story) {
                    " of k at a time, ", facts.stages, " in flight"),
               {{"tile", Json::object({{"rows", gemm.rows}, {"columns", gemm.columns}, {"depth", facts.depth}})},
                {"items", plan.items}});
-  story->tell("splits", parts_of_k(gemm.gpu), {{"splits", gemm.gpu.splits}});
+  story->tell("splits", text(gemm.gpu.splits == 1 ? "1: " : "", parts_of_k(gemm.gpu)), {{"splits", gemm.gpu.splits}});
   story->tell("grid", text(ctas, " CTAs, ", facts.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves"),
               {{"grid", Json::object({{"ctas", ctas}, {"ctas_an_sm", facts.ctas}, {"waves", waves}})}});
   story->tell("shared",
@@ -121,7 +121,7 @@ void tell_gpu(const PlanData& plan, Story* story) {
   if (const GemmGpuCut& merged = gemm.gpu_merged; merged.items > 0) {
     const Gemm& g = gemm.problem;
     story->tell(
-        "one matrix", as_one_matrix(g, text(count_text(merged.items, "tile"), ", splits: ", parts_of_k(merged))),
+        "one matrix", as_one_matrix(g, text(count_text(merged.items, "tile"), ", ", parts_of_k(merged))),
         {{"one_matrix", Json::object({{"m", g.batch * g.m}, {"items", merged.items}, {"splits", merged.splits}})}});
   }
   story->tell("workspace", bytes(plan.workspace));
