@@ -12,7 +12,7 @@ namespace {
 
 std::string bytes(std::size_t count) { return bytes_text(static_cast<double>(count)); }
 
-/// "alpha A B^T + 0.5 C + bias of n, gelu_tanh, + R"
+/// "0.3 A B^T + 0.5 C + bias of each column, then gelu_tanh, + R"
 std::string terms(const Gemm& g) {
   std::string out = g.alpha == 0 ? "0" : g.alpha == 1 ? "A B^T" : text(g.alpha, " A B^T");
   if (g.beta != 0) out += g.beta == 1 ? " + C" : text(" + ", g.beta, " C");
