@@ -213,6 +213,31 @@ TEST(Threads, OnePlanManyThreads) {
   });
 }
 
+TEST(Threads, OnePlanOfAGemmManyThreads) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        for (const std::int64_t m : {7, 90}) {     // few rows of B as they lie, and packed operands
+          const GemmCase row{"x", 2, m, 60, 600};  // enough work for two threads
+          const GemmInstance x = make_gemm_instance(row, dtype);
+          Plan plan;
+          ASSERT_TRUE(Plan::make(x.problem, path.target(2), &plan));
+          std::vector<GemmInstance> results;
+          for (int t = 0; t < 4; ++t) results.push_back(make_gemm_instance(row, dtype));
+          std::vector<std::thread> users;
+          for (const GemmInstance& result : results) {
+            users.emplace_back([&plan, &result] {
+              const Workspace workspace(plan.workspace_bytes());
+              for (int i = 0; i < 3; ++i) EXPECT_TRUE(plan.run(result.operands(), workspace.data(), workspace.size()));
+            });
+          }
+          for (std::thread& user : users) user.join();
+          const judge::GemmReference reference(x.problem, x.operands());
+          for (const GemmInstance& result : results) EXPECT_TRUE(matches(result, reference));
+        }
+      },
+      kGemm);
+}
+
 TEST(Threads, ThePoolCallsEachTaskOnce) {
   for (const int threads : {1, 2, 5}) {
     const cpu::Pool pool = cpu::default_pool(threads);
