@@ -216,13 +216,12 @@ TEST(Threads, OnePlanManyThreads) {
 TEST(Threads, OnePlanOfAGemmManyThreads) {
   on_every_path(
       [](const Path& path, DType dtype) {
-        for (const std::int64_t m : {7, 90}) {     // few rows of B as they lie, and packed operands
-          const GemmCase row{"x", 2, m, 60, 600};  // enough work for two threads
-          const GemmInstance x = make_gemm_instance(row, dtype);
+        for (const std::int64_t m : {7, 90}) {  // few rows of B as they lie, and packed operands
+          const GemmInstance x = make_gemm_instance(GemmCase{"x", 2, m, 150, 250}, dtype);  // work for two threads
           Plan plan;
           ASSERT_TRUE(Plan::make(x.problem, path.target(2), &plan));
-          std::vector<GemmInstance> results;
-          for (int t = 0; t < 4; ++t) results.push_back(make_gemm_instance(row, dtype));
+          std::vector<GemmInstance> results(4, x);
+          for (GemmInstance& result : results) result.d = x.d.like();
           std::vector<std::thread> users;
           for (const GemmInstance& result : results) {
             users.emplace_back([&plan, &result] {
