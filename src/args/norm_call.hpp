@@ -21,10 +21,10 @@ struct NormCall {
 
 /// Where row r of an operand begins, in elements.
 struct NormPlace {
-  std::int64_t i, j, k;
+  std::uint32_t i, j, k;  // rows have 31 bits
 
   static FALCHION_HD NormPlace of(const NormCall& a, std::int64_t row) {
-    const auto r = static_cast<std::uint32_t>(row), h = static_cast<std::uint32_t>(a.h);  // rows have 31 bits
+    const auto r = static_cast<std::uint32_t>(row), h = static_cast<std::uint32_t>(a.h);
     const auto s = static_cast<std::uint32_t>(a.s), outer = r / h;
     return {outer / s, outer % s, r - outer * h};
   }

@@ -9,10 +9,11 @@
 
 namespace falchion::sm80 {
 
-inline constexpr int kNormChunk = 8;          // numbers of a chunk: 16 bytes in 16 bits
-inline constexpr int kNormChunks = 4;         // of a thread at a time
-inline constexpr int kNormThreads = 128;      // of a CTA whose rows take fewer
-inline constexpr int kNormMostThreads = 512;  // of a row: with kNormChunks of each it keeps rows of 16384 numbers
+inline constexpr int kNormChunk = 8;           // numbers of a chunk: 16 bytes in 16 bits
+inline constexpr int kNormChunks = 2;          // of a thread at a time
+inline constexpr int kNormThreads = 128;       // of a CTA whose rows take fewer
+inline constexpr int kNormMostThreads = 1024;  // of a row: with kNormChunks of each it keeps rows of 16384 numbers
+inline constexpr int kNormLongThreads = 512;   // of a row that is not kept
 inline constexpr int kNormWarps = kNormMostThreads / 32;
 inline constexpr int kNormSharedBytes = 2 * kNormWarps * 8;  // two sums of each warp, for two reductions
 
@@ -22,14 +23,16 @@ constexpr gpu::NormFacts norm_facts() { return {kNormThreads, kNormMostThreads, 
 /// thread; up to a warp and above it each thread has kNormChunks, so that many loads are under way and few threads have
 /// to add their sums up.
 constexpr gpu::NormCut norm_cut(std::int64_t d, bool whole) {
-  const auto threads_for = [](std::int64_t wanted) {
+  const auto threads_for = [](std::int64_t wanted, int most) {
     const auto some = std::bit_ceil(static_cast<std::uint64_t>(wanted > 1 ? wanted : 1));
-    return some < kNormMostThreads ? static_cast<int>(some) : kNormMostThreads;
+    return some < static_cast<std::uint64_t>(most) ? static_cast<int>(some) : most;
   };
-  const std::int64_t chunks = (d + kNormChunk - 1) / kNormChunk, shared = (chunks + kNormChunks - 1) / kNormChunks;
-  if (!whole) return {threads_for(shared < 32 ? (chunks < 32 ? chunks : 32) : shared), kNormChunks, false, false};
-  if (chunks <= 32) return {threads_for(chunks), 1, true, true};
-  return {threads_for(shared < 32 ? 32 : shared), kNormChunks, true, chunks <= kNormMostThreads * kNormChunks};
+  const std::int64_t chunks = (d + kNormChunk - 1) / kNormChunk;
+  if (!whole || chunks > kNormMostThreads * kNormChunks)
+    return {threads_for(chunks, kNormLongThreads), 1, whole, false};
+  if (chunks <= 32) return {threads_for(chunks, 32), 1, true, true};
+  const std::int64_t shared = (chunks + kNormChunks - 1) / kNormChunks;
+  return {threads_for(shared < 32 ? 32 : shared, kNormMostThreads), kNormChunks, true, true};
 }
 
 }  // namespace falchion::sm80
