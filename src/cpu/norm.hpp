@@ -24,7 +24,8 @@ FALCHION_INLINE void with_type(Number type, const F& f) {
 template <class T>
 class NormWorker {
  public:
-  static constexpr std::int64_t kPart = 8192;  // numbers at a time: 32 KB of f32
+  static constexpr std::int64_t kPart = 8192;          // numbers at a time: 32 KB of f32
+  static constexpr std::int64_t kBlock = 32 * kLanes;  // of them that are summed in f32
 
   NormWorker(const NormArgs& a, Arena& arena)
       : a_(a),
@@ -72,10 +73,10 @@ class NormWorker {
       out.variance = sum(place, [](Floats v) { return hn::Mul(v, v); }) / d;
       return out;
     }
-    const float start = a_.d > 0 ? v_[0] : 0.f;
+    const float start = a_.d > 0 && is_finite(v_[0]) ? v_[0] : 0.f;
     out.mean = start + sum(place, [&](Floats v) { return hn::Sub(v, splat(start)); }) / d;
     const auto deviation = [&](Floats v) { return hn::Sub(v, splat(out.mean)); };
-    out.rest = sum(place, deviation) / d;
+    out.rest = is_finite(out.mean) ? sum(place, deviation) / d : 0;
     const float variance = sum(place,
                                [&](Floats v) {
                                  const Floats by = deviation(v);
@@ -86,24 +87,30 @@ class NormWorker {
     out.variance = variance < 0 ? 0 : variance;  // NaN stays
     return out;
   }
-  /// The sum of f(v) over the row.
+  static FALCHION_INLINE bool is_finite(float x) { return x - x == 0; }
+
+  /// The sum of f(v) over the row. Few numbers are summed in f32 before they go to a double.
   template <class F>
   float sum(const NormPlace& place, const F& f) {
     double all = 0;
     each_part(place, [&](std::int64_t, std::int64_t count) {
-      Floats even = splat(0.f), odd = splat(0.f);
-      std::int64_t c = 0;
-      for (; c + 2 * kLanes <= count; c += 2 * kLanes) {
-        even = hn::Add(even, f(load(v_ + c)));
-        odd = hn::Add(odd, f(load(v_ + c + kLanes)));
-      }
-      for (; c < count; c += kLanes) {
-        const auto there = hn::FirstN(kFloats, static_cast<std::size_t>(min(kLanes, count - c)));
-        even = hn::Add(even, hn::IfThenElseZero(there, f(load(v_ + c))));
-      }
-      all += sum_of_lanes(hn::Add(even, odd));
+      for (std::int64_t done = 0; done < count; done += kBlock) all += sum_of_block(done, min(count, done + kBlock), f);
     });
     return static_cast<float>(all);
+  }
+
+  template <class F>
+  FALCHION_INLINE float sum_of_block(std::int64_t c, std::int64_t end, const F& f) {
+    Floats even = splat(0.f), odd = splat(0.f);
+    for (; c + 2 * kLanes <= end; c += 2 * kLanes) {
+      even = hn::Add(even, f(load(v_ + c)));
+      odd = hn::Add(odd, f(load(v_ + c + kLanes)));
+    }
+    for (; c < end; c += kLanes) {
+      const auto there = hn::FirstN(kFloats, static_cast<std::size_t>(min(kLanes, end - c)));
+      even = hn::Add(even, hn::IfThenElseZero(there, f(load(v_ + c))));
+    }
+    return sum_of_lanes(hn::Add(even, odd));
   }
 
   /// Calls f(first, count) for each part of the row, whose sums x + residual lie in v_ then.

@@ -63,8 +63,9 @@ class NormRow {
         x += static_cast<float>(static_cast<const decltype(of)*>(a_.residual.data)[place_.in(a_.residual)]);
       });
     }
-    return x;
+    return is_finite(x) ? x : 0;
   }
+  static __device__ __forceinline__ bool is_finite(float x) { return x - x == 0; }
 
   __device__ __forceinline__ void fetch() {
     if (a_.residual.data == nullptr) return tile_.template set<Element>(a_.x, place_.in(a_.x));
@@ -104,7 +105,7 @@ class NormRow {
       });
     });
     sum = sum_of_row(sum, thread_, slots[1]);
-    const float rest = sum.x / d, variance = sum.y / d - rest * rest;
+    const float rest = is_finite(mean) ? sum.x / d : 0, variance = sum.y / d - rest * rest;
     return {mean, rest, variance < 0 ? 0 : variance};  // NaN stays
   }
 
