@@ -1,5 +1,9 @@
 // src/plan/explain_norm.cpp: a plan of a norm, in words and facts.
 #include "plan/explain.hpp"
+
+#include <cmath>
+#include <utility>
+
 #include "plan/norm.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
@@ -87,11 +91,12 @@ void tell_norm(const PlanData& plan, Story* story) {
     story->tell(
         "row", cut_text(norm.cut, n.d),
         {{"row", Json::object({{"threads", norm.cut.threads}, {"chunks", norm.cut.chunks}, {"kept", norm.cut.kept}})}});
-    const double us = tiles::kNormLaunch + norm_bytes(n) / norm.rate * 1e6;
+    const double us = std::round(10 * (tiles::kNormLaunch + norm_bytes(n) / norm.rate * 1e6)) / 10;
     story->tell("time",
                 text("some ", us, " us: ", tiles::kNormLaunch, " us for the launch, and the bytes at ",
                      scaled_text(norm.rate, "B/s"), ", which is ", 100 * tiles::kNormRate, " % of the memory's rate"),
                 {{"estimate", Json::object({{"microseconds", us}, {"bytes_per_second", norm.rate}})}});
+    tell_unaligned(plan, story);
     story->tell(
         "unaligned",
         text("where a row of an operand is not contiguous or begins at no multiple of 16 bytes, the same variant "

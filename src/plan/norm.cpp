@@ -101,6 +101,7 @@ Status plan_norm_gpu(Backend backend, PlanData* plan) {
       .d = 0, .concerns = [](const Variant&) { return true; }, .why_not = [](const Variant&) { return std::string(); }};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
   set_device(device, plan);
+  plan->gpu.unaligned = plan->variant;  // it takes any operands
   NormPlan& norm = plan->norm();
   norm.cut = sm80::norm_cut(norm.problem.d, norm.problem.d % sm80::kNormChunk == 0);
   const double known = device.memory_bytes_per_second;

@@ -4,6 +4,8 @@
 // which order. What was measured is in docs/design/norm.md.
 #pragma once
 
+#include <type_traits>
+
 #include "blocks/stream_order.cuh"
 #include "sm80/norm_tile.cuh"
 
@@ -145,13 +147,16 @@ template <class Element>
 int launch_norm(const NormArgs& a, void* stream) {
   const int threads = a.cut.threads > kNormThreads ? a.cut.threads : kNormThreads, rows = threads / a.cut.threads;
   const auto blocks = static_cast<unsigned>((a.rows + rows - 1) / rows);
-  const auto launch = [&]<int kChunks, bool kWhole, bool kKept>() -> int {
-    return launch_kernel<norm<Element, kChunks, kWhole, kKept>>(blocks, threads, 0, stream, a.early, a);
+  const auto launch = [&](auto chunks, auto whole, auto kept) -> int {
+    return launch_kernel<norm<Element, chunks(), whole(), kept()>>(blocks, threads, 0, stream, a.early, a);
   };
-  if (!a.cut.kept)
-    return a.cut.whole ? launch.template operator()<1, true, false>() : launch.template operator()<1, false, false>();
-  return a.cut.chunks == 1 ? launch.template operator()<1, true, true>()
-                           : launch.template operator()<kNormChunks, true, true>();
+  constexpr std::integral_constant<int, 1> kOne;
+  constexpr std::integral_constant<int, kNormChunks> kMore;
+  constexpr std::true_type kYes;
+  constexpr std::false_type kNo;
+  if (!a.cut.whole) return launch(kOne, kNo, kNo);
+  if (!a.cut.kept) return launch(kOne, kYes, kNo);
+  return a.cut.chunks == 1 ? launch(kOne, kYes, kYes) : launch(kMore, kYes, kYes);
 }
 
 template <class Element, int>
