@@ -3,22 +3,10 @@
 // read once for each pass.
 #pragma once
 
-#include "args/cpu_norm_args.hpp"
-#include "blocks/arena.hpp"
-#include "blocks/elements.hpp"
+#include "cpu/norm_operand.hpp"
 #include "cpu/workers.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
-
-/// Calls f with an element type of this level.
-template <class F>
-FALCHION_INLINE void with_type(Number type, const F& f) {
-  switch (type) {
-    case Number::f32: return f(f32{});
-    case Number::f16: return f(f16{});
-    case Number::bf16: return f(bf16{});
-  }
-}
 
 /// One worker with its slice of the scratch memory.
 template <class T>
@@ -31,7 +19,9 @@ class NormWorker {
       : a_(a),
         part_(max(min(a.d, kPart), 1)),
         v_(arena.take<float>(round_up(part_, kLanes))),
-        other_(arena.take<float>(round_up(part_, kLanes))) {}
+        residual_(a.residual, a.residual_type, part_, arena),
+        weight_(a.weight, a.weight_type, part_, arena),
+        bias_(a.bias, a.bias_type, part_, arena) {}
 
   void run(std::int64_t row) {
     const NormPlace place = NormPlace::of(a_, row);
@@ -41,19 +31,11 @@ class NormWorker {
     if (a_.mean.data != nullptr) static_cast<float*>(a_.mean.data)[place.in(a_.mean)] = m.mean + m.rest;
     if (a_.rstd.data != nullptr) static_cast<float*>(a_.rstd.data)[place.in(a_.rstd)] = rstd;
     each_part(place, [&](std::int64_t first, std::int64_t count) {
-      if (a_.residual_out.data != nullptr) write_as(a_.residual_type, a_.residual_out, place, first, count);
-      each(count,
-           [&](Floats v, Floats) { return hn::Mul(hn::Sub(hn::Sub(v, splat(m.mean)), splat(m.rest)), splat(rstd)); });
-      if (a_.weight.data != nullptr) {
-        read_as(a_.weight_type, a_.weight, place, first, count);
-        const Floats more = splat(a_.zero_centered ? 1.f : 0.f);
-        each(count, [&](Floats v, Floats weight) { return hn::Mul(v, hn::Add(more, weight)); });
-      }
-      if (a_.bias.data != nullptr) {
-        read_as(a_.bias_type, a_.bias, place, first, count);
-        each(count, [](Floats v, Floats bias) { return hn::Add(v, bias); });
-      }
-      write_as(a_.y_type, a_.y, place, first, count);
+      store_part(a_.residual_out, a_.residual_type, place, first, count, v_);
+      weight_.fetch(place, first, count);
+      bias_.fetch(place, first, count);
+      finish(count, m, rstd);
+      store_part(a_.y, a_.y_type, place, first, count, v_);
     });
   }
 
@@ -62,55 +44,68 @@ class NormWorker {
   struct Moments {
     float mean = 0, rest = 0, variance = 0;
   };
+  struct Sums {
+    double deviations = 0, squares = 0;
+  };
+
+  static FALCHION_INLINE bool is_finite(float x) { return x - x == 0; }
 
   /// The deviations are summed a second time from the first mean, which takes its rounding out (Chan, Golub and LeVeque
   /// 1983, "Algorithms for computing the sample variance"). The first sum counts from the row's first number, so a row
   /// of equal numbers has a variance of exactly 0.
   Moments moments(const NormPlace& place) {
-    const float d = static_cast<float>(a_.d);
+    const auto d = static_cast<double>(a_.d);
     Moments out;
     if (!a_.layer) {
-      out.variance = sum(place, [](Floats v) { return hn::Mul(v, v); }) / d;
+      out.variance = static_cast<float>(sums_from(0, place).squares / d);
       return out;
     }
     const float start = a_.d > 0 && is_finite(v_[0]) ? v_[0] : 0.f;
-    out.mean = start + sum(place, [&](Floats v) { return hn::Sub(v, splat(start)); }) / d;
-    const auto deviation = [&](Floats v) { return hn::Sub(v, splat(out.mean)); };
-    out.rest = is_finite(out.mean) ? sum(place, deviation) / d : 0;
-    const float variance = sum(place,
-                               [&](Floats v) {
-                                 const Floats by = deviation(v);
-                                 return hn::Mul(by, by);
-                               }) /
-                               d -
-                           out.rest * out.rest;
+    out.mean = static_cast<float>(start + sums_from(start, place).deviations / d);
+    const Sums sums = sums_from(out.mean, place);
+    const double rest = sums.deviations / d;
+    out.rest = is_finite(out.mean) ? static_cast<float>(rest) : 0.f;
+    const auto variance = static_cast<float>(sums.squares / d - rest * rest);
     out.variance = variance < 0 ? 0 : variance;  // NaN stays
     return out;
   }
-  static FALCHION_INLINE bool is_finite(float x) { return x - x == 0; }
-
-  /// The sum of f(v) over the row. Few numbers are summed in f32 before they go to a double.
-  template <class F>
-  float sum(const NormPlace& place, const F& f) {
-    double all = 0;
+  /// Of v - from. Few numbers are summed in f32 before they go to a double.
+  Sums sums_from(float from, const NormPlace& place) {
+    Sums all;
     each_part(place, [&](std::int64_t, std::int64_t count) {
-      for (std::int64_t done = 0; done < count; done += kBlock) all += sum_of_block(done, min(count, done + kBlock), f);
+      for (std::int64_t first = 0; first < count; first += kBlock)
+        add_block(splat(from), first, min(count, first + kBlock), &all);
     });
-    return static_cast<float>(all);
+    return all;
   }
-
-  template <class F>
-  FALCHION_INLINE float sum_of_block(std::int64_t c, std::int64_t end, const F& f) {
-    Floats even = splat(0.f), odd = splat(0.f);
+  FALCHION_INLINE void add_block(Floats from, std::int64_t c, std::int64_t end, Sums* all) const {
+    Floats sum[2] = {splat(0.f), splat(0.f)}, squares[2] = {splat(0.f), splat(0.f)};
     for (; c + 2 * kLanes <= end; c += 2 * kLanes) {
-      even = hn::Add(even, f(load(v_ + c)));
-      odd = hn::Add(odd, f(load(v_ + c + kLanes)));
+      for (int i = 0; i < 2; ++i) {
+        const Floats by = hn::Sub(load(v_ + c + i * kLanes), from);
+        sum[i] = hn::Add(sum[i], by);
+        squares[i] = hn::MulAdd(by, by, squares[i]);
+      }
     }
     for (; c < end; c += kLanes) {
       const auto there = hn::FirstN(kFloats, static_cast<std::size_t>(min(kLanes, end - c)));
-      even = hn::Add(even, hn::IfThenElseZero(there, f(load(v_ + c))));
+      const Floats by = hn::IfThenElseZero(there, hn::Sub(load(v_ + c), from));
+      sum[0] = hn::Add(sum[0], by);
+      squares[0] = hn::MulAdd(by, by, squares[0]);
     }
-    return sum_of_lanes(hn::Add(even, odd));
+    all->deviations += sum_of_lanes(hn::Add(sum[0], sum[1]));
+    all->squares += sum_of_lanes(hn::Add(squares[0], squares[1]));
+  }
+  /// v = (v - mean) rstd weight + bias; whole vectors, behind the last number too.
+  FALCHION_INLINE void finish(std::int64_t count, const Moments& m, float rstd) {
+    const Floats mean = splat(m.mean), rest = splat(m.rest), factor = splat(rstd);
+    const Floats more = splat(a_.zero_centered ? 1.f : 0.f);
+    for (std::int64_t c = 0; c < count; c += kLanes) {
+      Floats v = hn::Mul(hn::Sub(hn::Sub(load(v_ + c), mean), rest), factor);
+      if (weight_.is_there()) v = hn::Mul(v, hn::Add(more, load(weight_.numbers() + c)));
+      if (bias_.is_there()) v = hn::Add(v, load(bias_.numbers() + c));
+      store(v, v_ + c);
+    }
   }
 
   /// Calls f(first, count) for each part of the row, whose sums x + residual lie in v_ then.
@@ -123,39 +118,18 @@ class NormWorker {
     }
   }
   void fetch(const NormPlace& place, std::int64_t first, std::int64_t count) {
-    read<T>(a_.x, place, first, count, v_);
-    if (a_.residual.data == nullptr) return;
-    read_as(a_.residual_type, a_.residual, place, first, count);
-    each(count, [](Floats v, Floats r) { return hn::Add(v, r); });
-  }
-
-  template <class From>
-  static void read(const View& x, const NormPlace& place, std::int64_t first, std::int64_t count, float* out) {
-    const auto* from = static_cast<const typename From::Bits*>(x.data) + place.in(x) + first * x.stride[3];
-    convert_row<From>(from, x.stride[3], count, out);
-  }
-  /// Part of an operand whose type is known at run time goes to other_.
-  void read_as(Number type, const View& x, const NormPlace& place, std::int64_t first, std::int64_t count) {
-    with_type(type, [&](auto from) { read<decltype(from)>(x, place, first, count, other_); });
-  }
-  void write_as(Number type, const View& x, const NormPlace& place, std::int64_t first, std::int64_t count) const {
-    with_type(type, [&](auto to) {
-      using To = decltype(to);
-      auto* out = static_cast<typename To::Bits*>(x.data) + place.in(x) + first * x.stride[3];
-      if (x.stride[3] == 1) return store_row<To>(out, v_, 1.f, count);
-      for (std::int64_t c = 0; c < count; ++c) out[c * x.stride[3]] = To::from_float(v_[c]);
-    });
-  }
-  /// v_ = f(v_, other_); whole vectors, behind the last number too.
-  template <class F>
-  FALCHION_INLINE void each(std::int64_t count, const F& f) {
-    for (std::int64_t c = 0; c < count; c += kLanes) store(f(load(v_ + c), load(other_ + c)), v_ + c);
+    const auto* from = static_cast<const typename T::Bits*>(a_.x.data) + place.in(a_.x) + first * a_.x.stride[3];
+    convert_row<T>(from, a_.x.stride[3], count, v_);
+    if (!residual_.is_there()) return;
+    residual_.fetch(place, first, count);
+    for (std::int64_t c = 0; c < count; c += kLanes)
+      store(hn::Add(load(v_ + c), load(residual_.numbers() + c)), v_ + c);
   }
 
   const NormArgs& a_;
   const std::int64_t part_;
   float* v_;
-  float* other_;
+  NormInput residual_, weight_, bias_;
 };
 
 template <class T>
