@@ -128,7 +128,7 @@ TEST(NormApi, APlanTellsWhatItIs) {
   EXPECT_NE(plan.explain().find("(x + residual) rstd weight"), std::string::npos) << plan.explain();
   EXPECT_NE(plan.explain(Format::json).find("\"kind\":\"rms\""), std::string::npos);
   const std::string gpu = explain(Norm{.rows = 16384, .d = 4096}, on(90));
-  EXPECT_NE(gpu.find("256 threads with up to 2 chunks of 8 numbers each, kept in registers"), std::string::npos) << gpu;
+  EXPECT_NE(gpu.find("128 threads with up to 4 chunks of 8 numbers each, kept in registers"), std::string::npos) << gpu;
   EXPECT_NE(gpu.find("of the memory's rate"), std::string::npos) << gpu;
   const std::string odd = explain(Norm{.rows = 16384, .d = 4097}, on(80));
   EXPECT_NE(odd.find("d is no multiple of 8"), std::string::npos) << odd;
@@ -137,15 +137,34 @@ TEST(NormApi, APlanTellsWhatItIs) {
 /// However a row is cut, its threads have all of its chunks, and a row that is kept fits into their registers.
 TEST(NormApi, AGpuCutsARowAmongAPowerOfTwoOfThreads) {
   for (const bool whole : {true, false}) {
-    for (std::int64_t d = 0; d < 40000; d += d < 600 ? 1 : 97) {
-      const gpu::NormCut cut = sm80::norm_cut(d, whole);
-      ASSERT_TRUE(cut.threads >= 1 && (cut.threads & (cut.threads - 1)) == 0) << d;
-      ASSERT_LE(cut.threads, cut.kept ? sm80::kNormMostThreads : sm80::kNormLongThreads) << d;
-      ASSERT_EQ(cut.whole, whole) << d;
-      ASSERT_EQ(cut.kept, whole && d <= 16384) << d;
-      if (cut.kept) { ASSERT_GE(std::int64_t{cut.threads} * cut.chunks * sm80::kNormChunk, d); }
+    for (const bool residual : {true, false}) {
+      for (std::int64_t d = 0; d < 40000; d += d < 600 ? 1 : 97) {
+        const gpu::NormCut cut = sm80::norm_cut(d, whole, residual);
+        ASSERT_TRUE(cut.threads >= 1 && (cut.threads & (cut.threads - 1)) == 0) << d;
+        ASSERT_LE(cut.threads, cut.kept && residual ? sm80::kNormMostThreadsOfTwo : sm80::kNormMostThreads) << d;
+        ASSERT_EQ(cut.whole, whole) << d;
+        ASSERT_EQ(cut.kept, whole && d <= 16384) << d;
+        if (cut.kept) { ASSERT_GE(std::int64_t{cut.threads} * cut.chunks * sm80::kNormChunk, d); }
+      }
     }
   }
+}
+
+/// Axes of rows that follow each other in all operands are one, so that no thread has to divide by their extents.
+TEST(NormApi, AxesOfRowsThatFollowEachOtherAreOne) {
+  const auto s_of = [](const NormCase& row) {
+    const NormInstance x = make_norm_instance(row, DType::bf16);
+    PlanData plan;
+    EXPECT_TRUE(plan_problem(x.problem, Pass::forward, on(80), &plan, true));
+    const gpu::NormArgs args = to_gpu_norm_args(plan, x.operands());
+    return args.s;
+  };
+  EXPECT_EQ(s_of({"dense", 2, 5, 3, 64, kAll}), 30);
+  EXPECT_EQ(s_of({"rows first", 30, 1, 1, 64, kAll}), 30);
+  EXPECT_EQ(s_of({"rows last", 1, 1, 30, 64, kAll}), 30);
+  EXPECT_EQ(s_of({"a weight for each head", 2, 5, 3, 64, kAll, Layout::dense, {1, 1, 3}}), 5);
+  EXPECT_EQ(s_of({"a bias for each sequence", 2, 5, 3, 64, kAll, Layout::dense, {1, 1, 1}, {2, 1, 1}}), 15);
+  EXPECT_EQ(s_of({"heads first", 2, 5, 3, 64, kAll, Layout::heads_first}), 5);
 }
 
 /// Rows of any operand that begin at no multiple of 16 bytes, or whose numbers do not lie side by side, are not whole.

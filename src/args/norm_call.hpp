@@ -24,6 +24,7 @@ struct NormPlace {
   std::uint32_t i, j, k;  // rows have 31 bits
 
   static FALCHION_HD NormPlace of(const NormCall& a, std::int64_t row) {
+    if (a.s >= a.rows) return {0, static_cast<std::uint32_t>(row), 0};  // one axis, as it is where the others follow it
     const auto r = static_cast<std::uint32_t>(row), h = static_cast<std::uint32_t>(a.h);
     const auto s = static_cast<std::uint32_t>(a.s), outer = r / h;
     return {outer / s, outer % s, r - outer * h};

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <iterator>
 
 #include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
@@ -28,6 +29,28 @@ void set_sizes(const Norm& n, NormCall* call) {
   call->eps = n.eps;
 }
 
+/// Makes one axis of those of the rows that follow each other in all operands: s.
+void join_axes(std::int64_t b, NormCall* call) {
+  View* const all[] = {&call->x, &call->residual, &call->weight,       &call->bias,
+                       &call->y, &call->mean,     &call->residual_out, &call->rstd};
+  const auto follow = [&](int outer, int inner, std::int64_t extent) {
+    return std::all_of(std::begin(all), std::end(all), [&](const View* x) {
+      return x->data == nullptr || x->stride[outer] == extent * x->stride[inner];
+    });
+  };
+  if (call->s == 1 || call->h == 1 || follow(1, 2, call->h)) {
+    for (View* x : all)
+      if (call->h > 1) x->stride[1] = x->stride[2];
+    call->s *= call->h;
+    call->h = 1;
+  }
+  if (call->h == 1 && (call->s == 1 || b == 1 || follow(0, 1, call->s))) {
+    for (View* x : all)
+      if (call->s == 1) x->stride[1] = x->stride[0];
+    call->s *= b;
+  }
+}
+
 /// Gives the call the operands that it reads and writes. Without elements they may be null and have any strides.
 void set_call(const Norm& n, const NormOperands& x, NormCall* call) {
   set_sizes(n, call);
@@ -35,7 +58,7 @@ void set_call(const Norm& n, const NormOperands& x, NormCall* call) {
   call->h = x.x.shape[2];
   if (n.mean) call->mean = view_of(x.mean);
   if (n.rstd) call->rstd = view_of(x.rstd);
-  if (n.d == 0) return;
+  if (n.d == 0) return join_axes(x.x.shape[0], call);
   call->x = view_of(x.x);
   call->y = view_of(x.y);
   if (n.residual) call->residual = view_of(x.residual);
@@ -46,6 +69,7 @@ void set_call(const Norm& n, const NormOperands& x, NormCall* call) {
   call->residual_type = number_of(dtype_of_residual(n));
   call->weight_type = number_of(x.weight.dtype);
   call->bias_type = number_of(x.bias.dtype);
+  join_axes(x.x.shape[0], call);
 }
 
 /// Can eight numbers of a row be moved at a time, in each of them?
@@ -103,7 +127,7 @@ Status plan_norm_gpu(Backend backend, PlanData* plan) {
   set_device(device, plan);
   plan->gpu.unaligned = plan->variant;  // it takes any operands
   NormPlan& norm = plan->norm();
-  norm.cut = sm80::norm_cut(norm.problem.d, norm.problem.d % sm80::kNormChunk == 0);
+  norm.cut = sm80::norm_cut(norm.problem.d, norm.problem.d % sm80::kNormChunk == 0, norm.problem.residual);
   const double known = device.memory_bytes_per_second;
   norm.rate = tiles::kNormRate * (known > 0         ? known
                                   : device.sm >= 90 ? tiles::kMemoryRateSm90
@@ -116,7 +140,7 @@ gpu::NormArgs to_gpu_norm_args(const PlanData& plan, const NormOperands& operand
   const Norm& n = plan.norm().problem;
   gpu::NormArgs args;
   set_call(n, operands, &args);
-  args.cut = sm80::norm_cut(n.d, moves_eight(n, operands));
+  args.cut = sm80::norm_cut(n.d, moves_eight(n, operands), n.residual);
   args.early = plan.gpu.sm >= 90;
   return args;
 }

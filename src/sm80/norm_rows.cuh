@@ -32,7 +32,8 @@ __device__ __forceinline__ float2 sum_of_row(float2 x, const NormThread& thread,
   return x;
 }
 
-/// One row, as its threads see it. kKept: the tile holds all of it, so it is read in the first pass alone.
+/// One row, as its threads see it. kKept: the tile holds all of it, so it is read in the first pass alone, and one of
+/// kNormChunks has no room for a residual.
 template <class Element, int kChunks, bool kWhole, bool kKept>
 class NormRow {
  public:
@@ -40,9 +41,8 @@ class NormRow {
       : a_(a), thread_(thread), place_(NormPlace::of(a, row)), tile_(thread) {}
 
   __device__ __forceinline__ void run(float2 (*slots)[kNormWarps], bool there) {
-    const float start = first_number();
     if constexpr (kKept) fetch();
-    const Moments m = moments(start, slots);
+    const Moments m = moments(slots);
     const float rstd = 1.f / sqrtf(m.variance + a_.eps);
     each_tile([&] { store_tile(m, rstd); });
     if (!there || thread_.number != 0) return;
@@ -56,22 +56,15 @@ class NormRow {
     float mean, rest, variance;
   };
 
-  /// The first number of the row, from which the first sum counts, so that the mean of a row of equal numbers is exact.
-  __device__ __forceinline__ float first_number() const {
-    if (!a_.layer || thread_.d == 0) return 0;
-    float x = static_cast<float>(static_cast<const Element*>(a_.x.data)[place_.in(a_.x)]);
-    if (a_.residual.data != nullptr) {
-      with_type(a_.residual_type, [&](auto of) {
-        x += static_cast<float>(static_cast<const decltype(of)*>(a_.residual.data)[place_.in(a_.residual)]);
-      });
-    }
-    return is_finite(x) ? x : 0;
-  }
+  static constexpr bool kMayHaveResidual = !kKept || kChunks == kNormChunksOfTwo;
+  __device__ __forceinline__ bool has_residual() const { return kMayHaveResidual && a_.residual.data != nullptr; }
+
   static __device__ __forceinline__ bool is_finite(float x) { return x - x == 0; }
 
   __device__ __forceinline__ void fetch() {
-    if (a_.residual.data == nullptr) return tile_.template set<Element>(a_.x, place_.in(a_.x));
-    tile_.template set_sum<Element>(a_.x, place_.in(a_.x), a_.residual_type, a_.residual, place_.in(a_.residual));
+    if (!has_residual()) return tile_.template set<Element>(a_.x, place_.in(a_.x));
+    if constexpr (kMayHaveResidual)
+      tile_.template set_sum<Element>(a_.x, place_.in(a_.x), a_.residual_type, a_.residual, place_.in(a_.residual));
   }
   /// Calls f for each tile of the row.
   template <class F>
@@ -88,14 +81,17 @@ class NormRow {
   }
 
   /// The deviations are summed a second time from the first mean, which takes its rounding out (Chan, Golub and LeVeque
-  /// 1983, "Algorithms for computing the sample variance").
-  __device__ __forceinline__ Moments moments(float start, float2 (*slots)[kNormWarps]) {
+  /// 1983, "Algorithms for computing the sample variance"). In a row of equal numbers each deviation is the same few
+  /// units of the mean, so their sums are exact, and the variance is 0. A long row sums so many numbers that it has to
+  /// start near them for that: at its first one.
+  __device__ __forceinline__ Moments moments(float2 (*slots)[kNormWarps]) {
     const float d = static_cast<float>(a_.d);
     float2 sum{};
     if (!a_.layer) {
       each_tile([&] { tile_.each([&](float v, bool) { sum.x = fmaf(v, v, sum.x); }); });
       return {0, 0, sum_of_row(sum, thread_, slots[0]).x / d};
     }
+    const float start = kKept ? 0 : first_number();
     each_tile([&] { tile_.each([&](float v, bool there) { sum.x += there ? v - start : 0; }); });
     const float mean = start + sum_of_row(sum, thread_, slots[0]).x / d;
     sum = {};
@@ -109,6 +105,17 @@ class NormRow {
     sum = sum_of_row(sum, thread_, slots[1]);
     const float rest = is_finite(mean) ? sum.x / d : 0, variance = sum.y / d - rest * rest;
     return {mean, rest, variance < 0 ? 0 : variance};  // NaN stays
+  }
+
+  __device__ __forceinline__ float first_number() const {
+    if (thread_.d == 0) return 0;
+    float x = static_cast<float>(static_cast<const Element*>(a_.x.data)[place_.in(a_.x)]);
+    if (has_residual()) {
+      with_type(a_.residual_type, [&](auto of) {
+        x += static_cast<float>(static_cast<const decltype(of)*>(a_.residual.data)[place_.in(a_.residual)]);
+      });
+    }
+    return is_finite(x) ? x : 0;
   }
 
   __device__ __forceinline__ void store_tile(const Moments& m, float rstd) {
@@ -130,8 +137,8 @@ class NormRow {
 };
 
 template <class Element, int kChunks, bool kWhole, bool kKept>
-__global__ void __launch_bounds__(kKept ? kNormMostThreads : kNormLongThreads)
-    norm(const __grid_constant__ NormArgs a) {
+__global__ void __launch_bounds__(kKept&& kChunks == kNormChunksOfTwo ? kNormMostThreadsOfTwo : kNormMostThreads,
+                                  kKept&& kChunks == kNormChunks ? 2 : 1) norm(const __grid_constant__ NormArgs a) {
   __shared__ float2 slots[2][kNormWarps];
   let_next_kernel_start();
   wait_for_earlier_kernels();
@@ -151,12 +158,13 @@ int launch_norm(const NormArgs& a, void* stream) {
     return launch_kernel<norm<Element, chunks(), whole(), kept()>>(blocks, threads, 0, stream, a.early, a);
   };
   constexpr std::integral_constant<int, 1> kOne;
-  constexpr std::integral_constant<int, kNormChunks> kMore;
+  constexpr std::integral_constant<int, kNormChunks> kMany;
+  constexpr std::integral_constant<int, kNormChunksOfTwo> kManyOfTwo;
   constexpr std::true_type kYes;
   constexpr std::false_type kNo;
   if (!a.cut.whole) return launch(kOne, kNo, kNo);
   if (!a.cut.kept) return launch(kOne, kYes, kNo);
-  return a.cut.chunks == 1 ? launch(kOne, kYes, kYes) : launch(kMore, kYes, kYes);
+  return a.cut.chunks == kNormChunks ? launch(kMany, kYes, kYes) : launch(kManyOfTwo, kYes, kYes);
 }
 
 template <class Element, int>

@@ -30,7 +30,10 @@ class NormTile {
   template <class T>
   __device__ __forceinline__ void set(const View& x, std::int64_t row) {
     const Words words = load<T>(x, row);
-    each_place([&](int c, int e) { v_[c][e] = number<T>(words.chunk[c], e); });
+    each_place([&](int c, int e) {
+      v_[c][e] = number<T>(words.chunk[c], e);
+      asm volatile("" : "+f"(v_[c][e]));  // else the words are kept beside the numbers, which takes too many registers
+    });
   }
   /// v = x + y. All of both is under way before any of it is used.
   template <class T>
@@ -43,12 +46,19 @@ class NormTile {
       });
     });
   }
-  /// v = f(v, x).
+  /// v = f(v, x), chunk by chunk: weight and bias lie in caches, and all of them at once would take too many registers.
   template <class F>
   __device__ __forceinline__ void combine(Number type, const View& x, std::int64_t row, F f) {
-    const Words words = load_as(type, x, row);
     with_type(type, [&](auto of_x) {
-      each_place([&](int c, int e) { v_[c][e] = f(v_[c][e], number<decltype(of_x)>(words.chunk[c], e)); });
+      using T = decltype(of_x);
+      std::int64_t begin = row;
+      asm volatile("" : "+l"(begin));  // else the addresses for all types are kept at once
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        const NormWords words = load<T>(x, begin, c);
+#pragma unroll
+        for (int e = 0; e < kNormChunk; ++e) v_[c][e] = f(v_[c][e], number<T>(words, e));
+      }
     });
   }
   /// Calls f(v, is it a number of the row?) for each.
@@ -80,43 +90,41 @@ class NormTile {
   /// d is whole chunks where chunks are moved.
   __device__ __forceinline__ bool is_there(int c, int e) const { return at(c, kWhole ? 0 : e) < thread_.d; }
 
-  __device__ __forceinline__ Words load_whole(const View& x, std::int64_t row, bool wide) const {
-    const int size = wide ? 4 : 2;
-    const char* from = static_cast<const char*>(x.data) + row * size;
-    Words out{};
-#pragma unroll
-    for (int c = 0; c < kChunks; ++c) {
-      if (is_there(c, 0)) out.chunk[c] = load_words(from + std::int64_t{at(c, 0)} * size, wide);
-    }
-    return out;
-  }
   /// What is not of the row becomes 0.
+  __device__ __forceinline__ NormWords load_whole(const View& x, std::int64_t row, int c, bool wide) const {
+    const int size = wide ? 4 : 2;
+    const char* from = static_cast<const char*>(x.data) + (row + at(c, 0)) * size;
+    return is_there(c, 0) ? load_words(from, wide) : NormWords{};
+  }
   template <class T>
-  __device__ __forceinline__ Words load(const View& x, std::int64_t row) const {
+  __device__ __forceinline__ NormWords load(const View& x, std::int64_t row, int c) const {
     if constexpr (kWhole) {
-      return load_whole(x, row, sizeof(T) == 4);
+      return load_whole(x, row, c, sizeof(T) == 4);
     } else {
       const T* from = static_cast<const T*>(x.data) + row;
-      Words out;
+      float some[kNormChunk];
 #pragma unroll
-      for (int c = 0; c < kChunks; ++c) {
-        float some[kNormChunk];
-#pragma unroll
-        for (int e = 0; e < kNormChunk; ++e)
-          some[e] = is_there(c, e) ? static_cast<float>(from[at(c, e) * x.stride[3]]) : 0;
-        out.chunk[c] = words_of<T>(some);
-      }
-      return out;
+      for (int e = 0; e < kNormChunk; ++e)
+        some[e] = is_there(c, e) ? static_cast<float>(from[at(c, e) * x.stride[3]]) : 0;
+      return words_of<T>(some);
     }
   }
+  template <class T>
+  __device__ __forceinline__ Words load(const View& x, std::int64_t row) const {
+    Words out;
+#pragma unroll
+    for (int c = 0; c < kChunks; ++c) out.chunk[c] = load<T>(x, row, c);
+    return out;
+  }
   __device__ __forceinline__ Words load_as(Number type, const View& x, std::int64_t row) const {
+    Words out;
     if constexpr (kWhole) {
-      return load_whole(x, row, type == Number::f32);
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) out.chunk[c] = load_whole(x, row, c, type == Number::f32);
     } else {
-      Words out;
       with_type(type, [&](auto of_x) { out = load<decltype(of_x)>(x, row); });
-      return out;
     }
+    return out;
   }
   template <class T>
   __device__ __forceinline__ void store(const View& x, std::int64_t row) const {

@@ -9,30 +9,33 @@
 
 namespace falchion::sm80 {
 
-inline constexpr int kNormChunk = 8;           // numbers of a chunk: 16 bytes in 16 bits
-inline constexpr int kNormChunks = 2;          // of a thread at a time
-inline constexpr int kNormThreads = 128;       // of a CTA whose rows take fewer
-inline constexpr int kNormMostThreads = 1024;  // of a row: with kNormChunks of each it keeps rows of 16384 numbers
-inline constexpr int kNormLongThreads = 512;   // of a row that is not kept
-inline constexpr int kNormWarps = kNormMostThreads / 32;
+inline constexpr int kNormChunk = 8;  // numbers of a chunk: 16 bytes in 16 bits
+// Chunks of a thread at a time: as many as 64 registers hold, of which a residual takes half. So 1024 threads of an SM
+// have 64 KB under way either way.
+inline constexpr int kNormChunks = 4, kNormChunksOfTwo = 2;
+inline constexpr int kNormKept = 16384;   // a row of so many numbers is kept in registers
+inline constexpr int kNormThreads = 128;  // of a CTA whose rows take fewer
+inline constexpr int kNormMostThreads = kNormKept / kNormChunk / kNormChunks;
+inline constexpr int kNormMostThreadsOfTwo = kNormKept / kNormChunk / kNormChunksOfTwo;
+inline constexpr int kNormSegment =
+    64;  // bytes of 16-bit numbers that the threads of a row move side by side, at least
+inline constexpr int kNormWarps = kNormMostThreadsOfTwo / 32;
 inline constexpr int kNormSharedBytes = 2 * kNormWarps * 8;  // two sums of each warp, for two reductions
 
-constexpr gpu::NormFacts norm_facts() { return {kNormThreads, kNormMostThreads, kNormChunks, kNormSharedBytes}; }
+constexpr gpu::NormFacts norm_facts() { return {kNormThreads, kNormMostThreadsOfTwo, kNormChunks, kNormSharedBytes}; }
 
-/// It depends on d alone, so the bits of a row do not depend on how many rows there are. Short rows have a chunk a
-/// thread; up to a warp and above it each thread has kNormChunks, so that many loads are under way and few threads have
-/// to add their sums up.
-constexpr gpu::NormCut norm_cut(std::int64_t d, bool whole) {
-  const auto threads_for = [](std::int64_t wanted, int most) {
-    const auto some = std::bit_ceil(static_cast<std::uint64_t>(wanted > 1 ? wanted : 1));
-    return some < static_cast<std::uint64_t>(most) ? static_cast<int>(some) : most;
+/// It depends on d, and on whether there is a residual, but not on rows, so the bits of a row do not depend on how many
+/// rows there are.
+constexpr gpu::NormCut norm_cut(std::int64_t d, bool whole, bool residual) {
+  const auto threads_for = [](std::int64_t wanted, int least, int most) {
+    if (wanted >= most) return most;
+    return wanted <= least ? least : static_cast<int>(std::bit_ceil(static_cast<std::uint64_t>(wanted)));
   };
-  const std::int64_t chunks = (d + kNormChunk - 1) / kNormChunk;
-  if (!whole || chunks > kNormMostThreads * kNormChunks)
-    return {threads_for(chunks, kNormLongThreads), 1, whole, false};
-  if (chunks <= 32) return {threads_for(chunks, 32), 1, true, true};
-  const std::int64_t shared = (chunks + kNormChunks - 1) / kNormChunks;
-  return {threads_for(shared < 32 ? 32 : shared, kNormMostThreads), kNormChunks, true, true};
+  const std::int64_t all = (d + kNormChunk - 1) / kNormChunk;
+  if (!whole || d > kNormKept) return {threads_for(all, 1, kNormMostThreads), 1, whole, false};
+  const int chunks = residual ? kNormChunksOfTwo : kNormChunks;
+  const int most = residual ? kNormMostThreadsOfTwo : kNormMostThreads;
+  return {threads_for((all + chunks - 1) / chunks, kNormSegment / 16, most), chunks, true, true};
 }
 
 }  // namespace falchion::sm80
