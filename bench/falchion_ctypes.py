@@ -72,6 +72,17 @@ class GemmOperands(Structure):
     _fields_ = [("size", c_size_t)] + [(n, Tensor) for n in ("a", "b", "c", "d", "residual", "bias_n", "bias_m")]
 
 
+class Norm(Structure):
+    _fields_ = ([("size", c_size_t)] + [(n, c_int32) for n in ("dtype", "dtype_y", "dtype_residual", "kind")]
+                + [("rows", c_int64), ("d", c_int64), ("eps", c_float)]
+                + [(n, c_uint8) for n in ("zero_centered", "weight", "bias", "residual", "residual_out", "mean", "rstd")]
+                + [("reserved", c_uint8 * 21)])
+
+
+class NormOperands(Structure):
+    _fields_ = [("size", c_size_t)] + [(n, Tensor) for n in ("x", "residual", "weight", "bias", "y", "residual_out", "mean", "rstd")]
+
+
 ACTIVATIONS = ("none", "relu", "gelu_tanh", "gelu_erf", "silu", "swiglu")
 
 
@@ -123,6 +134,10 @@ class Falchion:
             lib.fal_gemm_init.restype = Gemm
             lib.fal_gemm_plan_make.argtypes = [POINTER(Gemm), POINTER(Target), POINTER(c_void_p)]
             lib.fal_gemm_plan_run.argtypes = [c_void_p, POINTER(GemmOperands), c_void_p, c_size_t, c_void_p]
+        if hasattr(lib, "fal_norm_init"):
+            lib.fal_norm_init.restype = Norm
+            lib.fal_norm_plan_make.argtypes = [POINTER(Norm), POINTER(Target), POINTER(c_void_p)]
+            lib.fal_norm_plan_run.argtypes = [c_void_p, POINTER(NormOperands), c_void_p, c_size_t, c_void_p]
 
     def check(self, status):
         if status != 0:
@@ -217,6 +232,26 @@ class Falchion:
         plan = c_void_p()
         self.check(self.lib.fal_gemm_plan_make(byref(problem), byref(target), byref(plan)))
         return self.runner(plan, self.lib.fal_gemm_plan_run, operands, (a, b, d, residual, bias_n))
+
+    def norm_plan(self, x, y, kind="rms", residual=None, residual_out=None, weight=None, bias=None, backend=None, threads=0):
+        """The same for a norm of the rows of a matrix x, which goes to y; residual and residual_out are matrices of one type,
+        weight and bias vectors."""
+        problem = self.lib.fal_norm_init()
+        problem.dtype, problem.dtype_y = matrix_view(x).dtype, matrix_view(y).dtype
+        problem.kind = ("layer", "rms").index(kind)
+        problem.rows, problem.d = x.shape
+        operands = NormOperands(size=ctypes.sizeof(NormOperands), x=matrix_view(x), y=matrix_view(y))
+        if residual is not None:
+            problem.dtype_residual = matrix_view(residual).dtype
+        for name, tensor in {"residual": residual, "residual_out": residual_out, "weight": weight, "bias": bias}.items():
+            if tensor is not None:
+                setattr(problem, name, 1)
+                setattr(operands, name, matrix_view(tensor))
+        backend = BACKENDS[backend or ("best" if x.is_cuda else "cpu")]
+        target = Target(size=ctypes.sizeof(Target), backend=backend, threads=threads)
+        plan = c_void_p()
+        self.check(self.lib.fal_norm_plan_make(byref(problem), byref(target), byref(plan)))
+        return self.runner(plan, self.lib.fal_norm_plan_run, operands, (x, y, residual, residual_out, weight, bias))
 
     def runner(self, plan, run, operands, tensors):
         import torch

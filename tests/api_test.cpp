@@ -12,6 +12,7 @@
 #include "support/contract.hpp"
 #include "support/gemm.hpp"
 #include "support/linear.hpp"
+#include "support/norm.hpp"
 
 namespace {
 std::atomic<std::int64_t> allocations{0};
@@ -191,6 +192,27 @@ TEST(GemmContract, ARunAllocatesNothing) {
         }
       },
       kGemm);
+}
+
+TEST(NormContract, ARunAllocatesNothing) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        const NormInstance x = make_norm_instance({"x", 1, 400, 1, 500, {.weight = true, .residual = true}}, dtype);
+        SerialPool pool;
+        Target target = path.target(0);
+        target.executor = {SerialPool::parallel_for, &pool, 4};
+        Plan plan;
+        ASSERT_TRUE(Plan::make(x.problem, target, &plan));
+        const Workspace workspace(plan.workspace_bytes());
+        const NormOperands operands = x.operands();
+        const std::int64_t before = allocations;
+        const Status status = plan.run(operands, workspace.data(), workspace.size());
+        EXPECT_EQ(allocations - before, 0);
+        EXPECT_TRUE(status) << status.why;
+        EXPECT_EQ(pool.calls > 0, plan.data()->threads > 1);
+        EXPECT_TRUE(matches(x, x));
+      },
+      kNorm);
 }
 
 TEST(Threads, OnePlanManyThreads) {

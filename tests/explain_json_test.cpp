@@ -130,7 +130,7 @@ std::string joined(const Parsed& lines) {
   return out;
 }
 
-// A GEMM has no pass.
+// A GEMM has no pass, nor has a norm.
 template <class Problem>
 std::string story(const Problem& problem, Pass pass, const Target& target, Format format) {
   return explain(problem, pass, target, format);
@@ -138,11 +138,15 @@ std::string story(const Problem& problem, Pass pass, const Target& target, Forma
 std::string story(const Gemm& problem, Pass, const Target& target, Format format) {
   return explain(problem, target, format);
 }
+std::string story(const Norm& problem, Pass, const Target& target, Format format) {
+  return explain(problem, target, format);
+}
 template <class Problem>
 Status make(const Problem& problem, Pass pass, const Target& target, Plan* out) {
   return Plan::make(problem, pass, target, out);
 }
 Status make(const Gemm& problem, Pass, const Target& target, Plan* out) { return Plan::make(problem, target, out); }
+Status make(const Norm& problem, Pass, const Target& target, Plan* out) { return Plan::make(problem, target, out); }
 
 template <class Problem>
 Status plan_for_any_build(const Problem& a, Pass pass, const Target& target, PlanData* out) {
@@ -168,6 +172,9 @@ void same_decision(const Parsed& json, const PlanData& plan) {
     EXPECT_EQ(json["tile"]["rows"], plan.gemm().rows);
     EXPECT_EQ(json["tile"]["columns"], plan.gemm().columns);
     if (is_gpu(plan.backend)) { EXPECT_EQ(json["splits"], plan.gemm().gpu.splits); }
+  } else if (plan.is<NormPlan>()) {
+    if (is_gpu(plan.backend)) { EXPECT_EQ(json["row"]["threads"], plan.norm().cut.threads); }
+    if (!is_gpu(plan.backend)) { EXPECT_EQ(json["items"], plan.items); }
   } else {
     const bool backward = plan.pass == Pass::backward;  // On a GPU its keys are not cut into parts.
     if (backward && plan.backend == Backend::cpu) { EXPECT_EQ(json["parts"], plan.attention().backward.parts); }
@@ -280,6 +287,15 @@ std::vector<Gemm> gemms() {
   return out;
 }
 
+std::vector<Norm> norms() {
+  std::vector<Norm> out(5, Norm{.rows = 700, .d = 4096, .weight = true, .residual = true, .residual_out = true});
+  out[1].kind = NormKind::rms;
+  out[2].d = 20001;
+  out[3].rows = 0;
+  out[4].eps = -1;
+  return out;
+}
+
 /// Compares the JSON with Plan::make, with the plan's data and with the text. docs/explain.md must name each key.
 TEST(ExplainJson, SaysWhatThePlanAndTheTextSay) {
   std::set<std::string> keys;
@@ -289,14 +305,15 @@ TEST(ExplainJson, SaysWhatThePlanAndTheTextSay) {
       for (const LinearAttention& a : linear_problems()) check(a, pass, target, &keys);
     }
     for (const Gemm& g : gemms()) check(g, Pass::forward, target, &keys);
+    for (const Norm& n : norms()) check(n, Pass::forward, target, &keys);
   }
   std::stringstream document;
   document << std::ifstream(FALCHION_SOURCE_DIR "/docs/explain.md").rdbuf();
   for (const std::string& key : keys)
     EXPECT_NE(document.str().find("`" + key + "`"), std::string::npos) << key << " is not in docs/explain.md";
-  for (const char* key :
-       {"tile.stages", "grid.ctas", "wide.ctas", "threads.items", "memory.states", "unaligned.level", "tile.columns",
-        "items", "one_matrix.splits", "one_matrix.few", "few_rows.most", "strided.level"})
+  for (const char* key : {"tile.stages", "grid.ctas", "wide.ctas", "threads.items", "memory.states", "unaligned.level",
+                          "tile.columns", "items", "one_matrix.splits", "one_matrix.few", "few_rows.most",
+                          "strided.level", "row.kept", "estimate.microseconds"})
     EXPECT_TRUE(keys.contains(key)) << key << " is never there: the problems above miss something";
 }
 

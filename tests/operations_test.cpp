@@ -50,11 +50,12 @@ TEST(Operations, AnEntryHasAllOfAPart) {
 TEST(Operations, WhatIsBuiltHasARunner) {
   for (const Operation& x : operations()) {
     const int runners = (runner_of<Operands>(x) != nullptr) + (runner_of<LinearOperands>(x) != nullptr) +
-                        (runner_of<GemmOperands>(x) != nullptr);
+                        (runner_of<GemmOperands>(x) != nullptr) + (runner_of<NormOperands>(x) != nullptr);
     EXPECT_EQ(runners, 1) << x.name;
     if (const auto* runner = runner_of<Operands>(x)) expect_all_of(x, *runner);
     if (const auto* runner = runner_of<LinearOperands>(x)) expect_all_of(x, *runner);
     if (const auto* runner = runner_of<GemmOperands>(x)) expect_all_of(x, *runner);
+    if (const auto* runner = runner_of<NormOperands>(x)) expect_all_of(x, *runner);
   }
 }
 
@@ -64,6 +65,7 @@ TEST(Operations, AProblemAndAPassNameOne) {
   EXPECT_STREQ(operation_of(LinearAttention{}, Pass::forward).name, "linear_attention_forward");
   EXPECT_STREQ(operation_of(LinearAttention{}, Pass::backward).name, "linear_attention_backward");
   EXPECT_STREQ(operation_of(Gemm{}).name, "gemm");
+  EXPECT_STREQ(operation_of(Norm{}).name, "norm");
 }
 
 }  // namespace

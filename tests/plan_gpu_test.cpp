@@ -93,6 +93,8 @@ TEST(GpuPlan, WhatVariantsNeed) {
     } else if (variant.is("gemm")) {
       look(variant.facts_as<gpu::GemmFacts>());
       EXPECT_GT(variant.facts_as<gpu::GemmFacts>().depth, 0);
+    } else if (variant.is("norm")) {
+      look(variant.facts_as<gpu::NormFacts>());
     } else {
       look(variant.facts_as<gpu::LinearVariantFacts>());
       EXPECT_GT(variant.facts_as<gpu::LinearVariantFacts>().chunk, 0);

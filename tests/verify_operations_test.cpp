@@ -65,7 +65,8 @@ TEST(CommandOperations, StandInTheOrderOfTheirValuesAndAreFoundByName) {
     ADD_FAILURE() << "it was accepted";
   } catch (const UsageError& error) {
     EXPECT_EQ(error.what,
-              "--op: \"linaer\" is not one of attention, linear, linear-backward, attention-backward, gemm");
+              "--op: \"linaer\" is not one of attention, linear, linear-backward, attention-backward, gemm, "
+              "norm");
   }
   EXPECT_EQ(operation_list(Kind::linear), "linear and linear-backward");
   EXPECT_EQ(operation_list(Kind::attention), "attention and attention-backward");

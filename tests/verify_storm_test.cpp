@@ -21,7 +21,7 @@
 namespace falchion::tools::storm {
 namespace {
 
-constexpr Op kOps[] = {Op::attention, Op::linear, Op::linear_backward, Op::attention_backward};
+constexpr Op kOps[] = {Op::attention, Op::linear, Op::linear_backward, Op::attention_backward, Op::gemm, Op::norm};
 const std::vector<DType> kTypes = {DType::f32, DType::f16, DType::bf16};
 
 TEST(VerifyStorm, AProblemPrintsAsOneLineAndParsesBack) {
@@ -40,6 +40,7 @@ TEST(VerifyStorm, AProblemPrintsAsOneLineAndParsesBack) {
 TEST(VerifyStorm, AnUnknownKeyOrValueIsRefused) {
   for (const char* bad :
        {"op=attention s_q", "op=attention s_p=3", "op=attention s_q=many", "op=conv", "op=gemm k=12 k2=5",
+        "op=norm kind=batch", "op=norm rows=12 s=5", "op=norm h=0", "op=norm plant=nan_y", "op=norm weight_ones=8",
         "op=gemm n2=0", "op=gemm m=-1", "op=gemm activation=tanh", "op=gemm layout_q=0213", "op=gemm s_q=4",
         "op=attention layout_q=sideways", "op=linear s_q=3", "op=attention align=left",
         // These lists do not have one number for each sequence, or the problem has no such list.

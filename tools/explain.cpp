@@ -7,6 +7,7 @@
 
 #include "command/print_json.hpp"
 #include "problem/gemm_problem.hpp"
+#include "problem/norm_problem.hpp"
 #include "problem/operation.hpp"
 #include "problem/problem_options.hpp"
 #include "tool.hpp"
@@ -21,6 +22,7 @@ struct Options {
   BackwardOptions backward;
   LinearOptions linear;
   GemmOptions gemm;
+  NormOptions norm;
   TargetOptions where;
   std::string target;
   bool bias = false, mask = false, packed = false, lse = false, states = false, as_json = false;
@@ -57,6 +59,11 @@ void check_use(const Options& options, const Given& given) {
                  "it has no effect here; it is an option of --op " + operation_list(Kind::linear));
   if (kind != Kind::gemm)
     given.refuse(GemmOptions::kNames, "it has no effect here; it is an option of --op " + operation_list(Kind::gemm));
+  if (kind != Kind::norm)
+    given.refuse(NormOptions::kNames, "it has no effect here; it is an option of --op " + operation_list(Kind::norm));
+  if (kind == Kind::norm)
+    given.refuse({"--b", "--h", "--h-q", "--h-k", "--s", "--s-q", "--s-k", "--d-v", "--packed", "--scale"},
+                 "it has no effect here; the sizes of --op norm are --rows and --d");
   if (kind == Kind::gemm)
     given.refuse({"--b", "--h", "--h-q", "--h-k", "--s", "--s-q", "--s-k", "--d", "--d-v", "--packed", "--scale"},
                  "it has no effect here; the sizes of --op gemm are --batch, --m, --n and --k");
@@ -102,7 +109,8 @@ std::string story_of(const Options& options, Attention problem, const Target& ta
   return story_of(problem, pass_of(op), target, format);
 }
 
-std::string story_of(const Gemm& problem, const Target& target, Format format) {
+template <class Problem>
+std::string story_of(const Problem& problem, const Target& target, Format format) {
   Plan plan;
   const Status status = Plan::make(problem, target, &plan);
   if (status.code == Code::invalid) require(status);
@@ -114,6 +122,11 @@ std::vector<std::string> stories_of(const Options& options, const Target& target
   std::vector<std::string> out;
   if (parse_op(options.op) == Op::gemm) {
     for (const Gemm& problem : options.gemm.expand(options.sizes.dtype))
+      out.push_back(story_of(problem, target, format));
+    return out;
+  }
+  if (parse_op(options.op) == Op::norm) {
+    for (const Norm& problem : options.norm.expand(options.sizes.dtype, options.sizes.d))
       out.push_back(story_of(problem, target, format));
     return out;
   }
@@ -150,6 +163,7 @@ void add_explain(Command& command) {
   options->backward.add_to(command);
   options->linear.add_to(command);
   options->gemm.add_to(command);
+  options->norm.add_to(command);
   command.flag("--states", &options->states, "With states in and out");
   options->where.add_to(command);
   std::vector<std::string> machines;

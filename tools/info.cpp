@@ -36,9 +36,9 @@ std::string gpu_text(const cuda::Device& gpu) {
                      format_bytes(static_cast<double>(gpu.l2)));
 }
 
-/// A product has no head dim.
+/// A product has no head dim, and a norm none either.
 std::string head_dims(const Variant& v) {
-  return v.d > 0 ? fmt::format("up to {}", v.d) : v.is("gemm") ? "" : "1 to 256";
+  return v.d > 0 ? fmt::format("up to {}", v.d) : v.is("gemm") || v.is("norm") ? "" : "1 to 256";
 }
 
 Json facts() {

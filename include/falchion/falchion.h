@@ -57,9 +57,10 @@ enum {
   FAL_GELU_TANH = 2,
   FAL_GELU_ERF = 3,
   FAL_SILU = 4,
-  FAL_SWIGLU = 5             /* b has 2 n rows, the gates first */
-};                           /* activation */
-enum { FAL_UNBOUNDED = -1 }; /* band.left, band.right */
+  FAL_SWIGLU = 5                               /* b has 2 n rows, the gates first */
+};                                             /* activation */
+enum { FAL_LAYER_NORM = 0, FAL_RMS_NORM = 1 }; /* kind */
+enum { FAL_UNBOUNDED = -1 };                   /* band.left, band.right */
 
 /* A view of the caller's memory; it owns nothing. The axes of q, k, v and o are (b, s, h, d), those of bias, mask and
  * probabilities are (b, h_q, s_q, s_k), and those of lse and row_max are (b, h_q, s_q, 1). A tensor of zeroes is
@@ -184,6 +185,32 @@ typedef struct fal_gemm_operands {
   fal_tensor residual;       /* input: as d */
   fal_tensor bias_n, bias_m; /* inputs: (1, 1, 1, rows of b), (batch or 1, m, 1, 1) */
 } fal_gemm_operands;
+
+/* Layer norm or RMSNorm of rows of d numbers: with v = x + residual, Y = (v - mean) rstd weight + bias. */
+typedef struct fal_norm {
+  size_t size;            /* sizeof(fal_norm) */
+  int32_t dtype;          /* the type of x: FAL_F32, FAL_F16 or FAL_BF16 */
+  int32_t dtype_y;        /* FAL_AS_Q: as x; or FAL_F32, FAL_F16 or FAL_BF16 */
+  int32_t dtype_residual; /* of residual and residual_out, likewise */
+  int32_t kind;           /* FAL_LAYER_NORM, FAL_RMS_NORM */
+  int64_t rows, d;        /* rows: the product of the first three extents of x */
+  float eps;              /* finite and >= 0; of a struct of zeroes it is 0 */
+  uint8_t zero_centered;  /* the factor is 1 + weight */
+  /* Which optional operands the run will have; each is 0 or 1. */
+  uint8_t weight, bias, residual, residual_out, mean, rstd;
+  uint8_t reserved[21]; /* 0 */
+} fal_norm;
+
+/* The tensors of one run. Axes may have any strides; falchion.hpp says more. */
+typedef struct fal_norm_operands {
+  size_t size;             /* sizeof(fal_norm_operands) */
+  fal_tensor x;            /* input: (b, s, h, d) */
+  fal_tensor residual;     /* input: as x */
+  fal_tensor weight, bias; /* inputs: as x, where each of the first three extents may be 1 */
+  fal_tensor y;            /* output: as x */
+  fal_tensor residual_out; /* output: as x */
+  fal_tensor mean, rstd;   /* outputs: (b, s, h, 1) f32 */
+} fal_norm_operands;
 
 /* The caller's own thread pool, for an engine that has one. parallel_for must call task(context, i) once for each i in
  * [0, n) and return when all are done. */
@@ -311,6 +338,28 @@ FAL_API fal_status fal_gemm_plan_run(const fal_plan* plan, const fal_gemm_operan
 FAL_API const char* fal_gemm_explain(const fal_gemm* problem, const fal_target* target, int32_t format);
 /* The one-call form. */
 FAL_API fal_status fal_gemm_run(const fal_gemm_operands* operands, const fal_gemm* options, const fal_target* target,
+                                void* stream);
+
+/* So has a norm. */
+/* clang-format off */
+#define FAL_NORM_INIT                                   \
+  {                                                     \
+    sizeof(fal_norm),                                   \
+    FAL_BF16, 0, 0,     /* the types */                 \
+    FAL_LAYER_NORM,     /* kind */                      \
+    0, 0,               /* rows, d */                   \
+    1e-5F, 0,           /* eps, zero_centered */        \
+    0, 0, 0, 0, 0, 0,   /* weight ... rstd */           \
+    {0}                 /* reserved */                  \
+  }
+/* clang-format on */
+FAL_API fal_norm fal_norm_init(void);
+FAL_API fal_status fal_norm_plan_make(const fal_norm* problem, const fal_target* target, fal_plan** out);
+FAL_API fal_status fal_norm_plan_run(const fal_plan* plan, const fal_norm_operands* operands, void* workspace,
+                                     size_t workspace_bytes, void* stream);
+FAL_API const char* fal_norm_explain(const fal_norm* problem, const fal_target* target, int32_t format);
+/* The one-call form. */
+FAL_API fal_status fal_norm_run(const fal_norm_operands* operands, const fal_norm* options, const fal_target* target,
                                 void* stream);
 
 /* Frees the workspaces that the one-call forms keep for this thread. Its next call allocates again. */

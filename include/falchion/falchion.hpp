@@ -233,6 +233,40 @@ struct GemmOperands {
   Tensor bias_m;    // input   (batch or 1, m, 1, 1), f32 or of the type of a
 };
 
+/// layer subtracts the mean of a row and divides by its standard deviation (Ba et al. 2016, arXiv:1607.06450), rms
+/// divides by the root mean square alone (Zhang and Sennrich 2019, arXiv:1910.07467).
+enum class NormKind : std::uint8_t { layer, rms };
+
+/// Layer norm or RMSNorm of rows of d numbers: with v = x + residual, Y = (v - mean) rstd weight + bias, where rstd is
+/// 1 / sqrt(variance + eps). Of rms the mean counts as 0. The sum v is f32 and is not rounded before it is normalised.
+struct Norm {
+  DType dtype = DType::bf16;           // the type of x: f32, f16 or bf16
+  DType dtype_y = DType::as_q;         // of y; as_q: as x; or f32, f16 or bf16
+  DType dtype_residual = DType::as_q;  // of residual and residual_out; as_q: as x; or f32, f16 or bf16
+  NormKind kind = NormKind::layer;
+  std::int64_t rows = 0, d = 0;  // rows: the product of the first three extents of x
+  float eps = 1e-5F;             // finite and >= 0
+  bool zero_centered = false;    // the factor is 1 + weight
+
+  // Which optional operands the run will have.
+  bool weight = false, bias = false;
+  bool residual = false, residual_out = false;  // what is added to x; the sum, for the next layer
+  bool mean = false, rstd = false;              // what a backward pass needs; rms has no mean
+  bool operator==(const Norm&) const = default;
+};
+
+/// The tensors of one run of Norm. Axes may have any strides, those of inputs 0 and negative ones too. Rows of which 16
+/// bytes can be moved at a time are fastest: d a multiple of 8 and contiguous, rows at multiples of 16 bytes.
+struct NormOperands {
+  Tensor x;         // input   (b, s, h, d)
+  Tensor residual;  // input   (b, s, h, d)
+  Tensor weight,
+      bias;  // inputs  (b, s, h, d) of f32, f16 or bf16; the first three extents may be 1 each, and mostly are
+  Tensor y;  // output  (b, s, h, d); it may be the very view x, or residual
+  Tensor residual_out;  // output  (b, s, h, d); it may be the very view residual, or x
+  Tensor mean, rstd;    // outputs (b, s, h, 1) f32
+};
+
 /// The caller's own thread pool, for an engine that has one. parallel_for must call task(context, i) once for each i in
 /// [0, n), on any threads, and return when all are done and their writes are visible to its caller. No task waits for
 /// anything but its own work, so a pool may run other work on a thread that waits. `threads` says how many tasks may
@@ -276,6 +310,7 @@ class FALCHION_API Plan {
   static Status make(const Attention& problem, Pass pass, Target target, Plan* out) noexcept;
   static Status make(const LinearAttention& problem, Pass pass, Target target, Plan* out) noexcept;
   static Status make(const Gemm& problem, Target target, Plan* out) noexcept;
+  static Status make(const Norm& problem, Target target, Plan* out) noexcept;
 
   std::size_t workspace_bytes() const noexcept;
   Backend backend() const noexcept;  ///< the one that was taken: ref, cpu, sm80 or sm90; best means an empty plan
@@ -294,6 +329,8 @@ class FALCHION_API Plan {
              Stream stream = nullptr) const noexcept;
   Status run(const GemmOperands& operands, void* workspace, std::size_t workspace_bytes,
              Stream stream = nullptr) const noexcept;
+  Status run(const NormOperands& operands, void* workspace, std::size_t workspace_bytes,
+             Stream stream = nullptr) const noexcept;
 
   explicit operator bool() const { return data_ != nullptr; }
   const struct PlanData* data() const { return data_.get(); }
@@ -307,6 +344,7 @@ FALCHION_API std::string explain(const Attention& problem, Pass pass, Target tar
 FALCHION_API std::string explain(const LinearAttention& problem, Pass pass, Target target,
                                  Format format = Format::text);
 FALCHION_API std::string explain(const Gemm& problem, Target target, Format format = Format::text);
+FALCHION_API std::string explain(const Norm& problem, Target target, Format format = Format::text);
 
 /// The one-call form for people in a hurry. It takes sizes and flags from the operands, makes a plan and runs it. It
 /// keeps the last eight plans and, for the CPU, one workspace for each thread until that thread ends; on a GPU the
@@ -331,6 +369,10 @@ FALCHION_API Status linear_attention(const LinearOperands& operands, const Linea
 
 /// The same for a GEMM. `options` gives alpha, beta and the activation. A c is read where beta is not 0.
 FALCHION_API Status gemm(const GemmOperands& operands, const Gemm& options = {}, Target target = {},
+                         Stream stream = nullptr) noexcept;
+
+/// The same for a norm. `options` gives kind, eps and zero_centered.
+FALCHION_API Status norm(const NormOperands& operands, const Norm& options = {}, Target target = {},
                          Stream stream = nullptr) noexcept;
 
 /// Frees the workspaces that the one-call forms keep for this thread. Its next call allocates again.

@@ -143,6 +143,22 @@ Gemm problem_of(const GemmOperands& x, const Gemm& options) {
   return with_plain_dtypes(g);
 }
 
+Norm problem_of(const NormOperands& x, const Norm& options) {
+  Norm n = options;
+  n.dtype = x.x.dtype;
+  n.dtype_y = x.y.dtype;
+  n.residual = x.residual.data != nullptr;
+  n.residual_out = x.residual_out.data != nullptr;
+  n.dtype_residual = n.residual ? x.residual.dtype : DType::as_q;
+  n.rows = product_of(x.x.shape[0], product_of(x.x.shape[1], x.x.shape[2]));
+  n.d = x.x.shape[3];
+  n.weight = x.weight.data != nullptr;
+  n.bias = x.bias.data != nullptr;
+  n.mean = x.mean.data != nullptr;
+  n.rstd = x.rstd.data != nullptr;
+  return with_plain_dtypes(n);
+}
+
 }  // namespace
 
 Status no_gpu_path(const Anchor& anchor, cuda::Place place, const PlanData& plan) {
@@ -182,10 +198,15 @@ Status gemm(const GemmOperands& operands, const Gemm& options, Target target, St
   return run_once(problem_of(operands, options), Pass::forward, operands, target, stream);
 } catch (...) { return caught(); }
 
+Status norm(const NormOperands& operands, const Norm& options, Target target, Stream stream) noexcept try {
+  return run_once(problem_of(operands, options), Pass::forward, operands, target, stream);
+} catch (...) { return caught(); }
+
 void release_workspaces() noexcept {
   kept_plans<Attention>().release_workspace();
   kept_plans<LinearAttention>().release_workspace();
   kept_plans<Gemm>().release_workspace();
+  kept_plans<Norm>().release_workspace();
 }
 
 }  // namespace falchion

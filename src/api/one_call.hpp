@@ -82,6 +82,7 @@ class PlanCache {
   };
 
   static Status make(const Gemm& gemm, Pass, const Target& target, Plan* out) { return Plan::make(gemm, target, out); }
+  static Status make(const Norm& norm, Pass, const Target& target, Plan* out) { return Plan::make(norm, target, out); }
   static Status make(const auto& attention, Pass pass, const Target& target, Plan* out) {
     return Plan::make(attention, pass, target, out);
   }
@@ -142,6 +143,9 @@ inline Anchor anchor_of(const LinearOperands& x) {
 }
 inline Anchor anchor_of(const GemmOperands& x) {
   return first_with_memory({{"a", &x.a}, {"b", &x.b}, {"d", &x.d}});  // with k = 0 there is no a
+}
+inline Anchor anchor_of(const NormOperands& x) {
+  return first_with_memory({{"x", &x.x}, {"y", &x.y}, {"mean", &x.mean}, {"rstd", &x.rstd}});
 }
 
 /// `best` stays where the operands are: a plan of the host is no answer to operands of a GPU.

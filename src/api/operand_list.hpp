@@ -71,6 +71,7 @@ class OperandList {
 OperandList operands_of(const Attention& problem, Pass pass, const Operands& x);
 OperandList operands_of(const LinearAttention& problem, Pass pass, const LinearOperands& x);
 OperandList operands_of(const Gemm& problem, const GemmOperands& x);
+OperandList operands_of(const Norm& problem, const NormOperands& x);
 
 /// Is each operand there just when it is wanted, of its type and shape, aligned to its elements, with strides that will
 /// do? Reads no element.

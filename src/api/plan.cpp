@@ -65,6 +65,12 @@ Status Plan::make(const Gemm& problem, Target target, Plan* out) noexcept try {
   return make_plan(problem, Pass::forward, target, &out->data_);
 } catch (...) { return caught(); }
 
+Status Plan::make(const Norm& problem, Target target, Plan* out) noexcept try {
+  if (out == nullptr) return {Code::invalid, "out is null"};
+  out->data_.reset();
+  return make_plan(problem, Pass::forward, target, &out->data_);
+} catch (...) { return caught(); }
+
 std::size_t Plan::workspace_bytes() const noexcept { return data_ ? data_->workspace : 0; }
 Backend Plan::backend() const noexcept { return data_ ? data_->backend : Backend::best; }
 std::string Plan::describe() const { return data_ ? falchion::describe(*data_) : "no plan"; }
@@ -91,6 +97,12 @@ Status Plan::run(const GemmOperands& operands, void* workspace, std::size_t work
   return falchion::run(*data_, operands, {workspace, workspace_bytes}, stream);
 } catch (...) { return caught(); }
 
+Status Plan::run(const NormOperands& operands, void* workspace, std::size_t workspace_bytes,
+                 Stream stream) const noexcept try {
+  if (!data_) return {Code::invalid, "the plan is empty: Plan::make has not succeeded"};
+  return falchion::run(*data_, operands, {workspace, workspace_bytes}, stream);
+} catch (...) { return caught(); }
+
 std::string explain(const Attention& problem, Pass pass, Target target, Format format) {
   return explain_problem(problem, pass, target, format);
 }
@@ -98,6 +110,9 @@ std::string explain(const LinearAttention& problem, Pass pass, Target target, Fo
   return explain_problem(problem, pass, target, format);
 }
 std::string explain(const Gemm& problem, Target target, Format format) {
+  return explain_problem(problem, Pass::forward, target, format);
+}
+std::string explain(const Norm& problem, Target target, Format format) {
   return explain_problem(problem, Pass::forward, target, format);
 }
 

@@ -182,6 +182,11 @@ const Runner<GemmOperands>* runner_of(const Operation& operation) {
   static constexpr const Runner<GemmOperands>* kAll[] = {&kRunGemm};
   return find(kAll, operation);
 }
+template <>
+const Runner<NormOperands>* runner_of(const Operation& operation) {
+  static constexpr const Runner<NormOperands>* kAll[] = {&kRunNorm};
+  return find(kAll, operation);
+}
 
 Status run(const PlanData& plan, const Operands& x, const Workspace& workspace, Stream stream) {
   return run_with(plan, x, workspace, stream);
@@ -190,6 +195,9 @@ Status run(const PlanData& plan, const LinearOperands& x, const Workspace& works
   return run_with(plan, x, workspace, stream);
 }
 Status run(const PlanData& plan, const GemmOperands& x, const Workspace& workspace, Stream stream) {
+  return run_with(plan, x, workspace, stream);
+}
+Status run(const PlanData& plan, const NormOperands& x, const Workspace& workspace, Stream stream) {
   return run_with(plan, x, workspace, stream);
 }
 

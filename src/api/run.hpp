@@ -20,6 +20,7 @@ struct Workspace {
 Status run(const PlanData& plan, const Operands& operands, const Workspace& workspace, Stream stream);
 Status run(const PlanData& plan, const LinearOperands& operands, const Workspace& workspace, Stream stream);
 Status run(const PlanData& plan, const GemmOperands& operands, const Workspace& workspace, Stream stream);
+Status run(const PlanData& plan, const NormOperands& operands, const Workspace& workspace, Stream stream);
 
 /// Of an empty tensor nothing is read.
 const void* data_of(const Tensor& x);

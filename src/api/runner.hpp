@@ -40,6 +40,7 @@ extern const Runner<Operands> kRunAttentionBackward;
 extern const Runner<LinearOperands> kRunLinearAttentionForward;
 extern const Runner<LinearOperands> kRunLinearAttentionBackward;
 extern const Runner<GemmOperands> kRunGemm;
+extern const Runner<NormOperands> kRunNorm;
 
 /// The entry of an operation, or null where it takes other operands or is not built.
 template <class Operands_>
@@ -50,5 +51,7 @@ template <>
 const Runner<LinearOperands>* runner_of(const Operation& operation);
 template <>
 const Runner<GemmOperands>* runner_of(const Operation& operation);
+template <>
+const Runner<NormOperands>* runner_of(const Operation& operation);
 
 }  // namespace falchion

@@ -59,6 +59,12 @@ inline Gemm with_plain_dtypes(Gemm a) {
   }
   return a;
 }
+inline Norm with_plain_dtypes(Norm a) {
+  for (DType* own : {&a.dtype_y, &a.dtype_residual}) {
+    if (*own == a.dtype) *own = DType::as_q;
+  }
+  return a;
+}
 template <class Problem>
 Problem with_plain_dtypes(Problem a) {
   for (DType* own : {&a.dtype_k, &a.dtype_v, &a.dtype_o}) {

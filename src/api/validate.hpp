@@ -10,6 +10,7 @@ namespace falchion {
 Status validate_problem(const Attention& problem, Pass pass);
 Status validate_problem(const LinearAttention& problem, Pass pass);
 Status validate_problem(const Gemm& problem, Pass pass);
+Status validate_problem(const Norm& problem, Pass pass);
 
 /// Which pass the operands are for: backward where any of the gradients is given, by its memory or, since an empty
 /// tensor may have none, by its shape.
@@ -28,5 +29,7 @@ Status validate_operands(const LinearAttention& problem, const LinearOperands& o
 Status validate_operands(const LinearAttention& problem, Pass pass, const LinearOperands& operands);
 Status validate_operands(const Gemm& problem, const GemmOperands& operands, const OperandList& list);
 Status validate_operands(const Gemm& problem, const GemmOperands& operands);
+Status validate_operands(const Norm& problem, const NormOperands& operands, const OperandList& list);
+Status validate_operands(const Norm& problem, const NormOperands& operands);
 
 }  // namespace falchion

@@ -96,6 +96,13 @@ inline std::array<Tensor*, 1> outputs_of(GemmOperands* x) { return {&x->d}; }
 template <class F>
 void for_each_array(const Gemm&, GemmOperands*, const F&) {}
 
+inline std::array<Tensor*, 8> tensors_of(NormOperands* x) {
+  return {&x->x, &x->residual, &x->weight, &x->bias, &x->y, &x->residual_out, &x->mean, &x->rstd};
+}
+inline std::array<Tensor*, 4> outputs_of(NormOperands* x) { return {&x->y, &x->residual_out, &x->mean, &x->rstd}; }
+template <class F>
+void for_each_array(const Norm&, NormOperands*, const F&) {}
+
 /// The copies of all operands. Within an allocation addresses keep their distance to each other and their remainder by
 /// 256, so alignment, strides (negative, 0) and overlaps are the same as on the host. Guard bytes lie around each copy,
 /// and download() reports it if a kernel wrote there.

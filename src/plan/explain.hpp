@@ -35,4 +35,10 @@ Json gemm_facts(const PlanData& plan);
 void tell_gemm_problem(const PlanData& plan, Story* story);
 void tell_gemm(const PlanData& plan, Story* story);
 
+std::string describe_norm(const PlanData& plan);
+Json problem_facts(const Norm& problem);
+Json norm_facts(const PlanData& plan);
+void tell_norm_problem(const PlanData& plan, Story* story);
+void tell_norm(const PlanData& plan, Story* story);
+
 }  // namespace falchion

@@ -9,10 +9,12 @@
 #include "args/cpu_attention_backward_args.hpp"
 #include "args/cpu_gemm_args.hpp"
 #include "args/cpu_linear_attention_args.hpp"
+#include "args/cpu_norm_args.hpp"
 #include "args/gpu_attention_args.hpp"
 #include "args/gpu_attention_backward_args.hpp"
 #include "args/gpu_gemm_args.hpp"
 #include "args/gpu_linear_attention_args.hpp"
+#include "args/gpu_norm_args.hpp"
 #include "falchion/falchion.hpp"
 #include "gpu/attention_backward_workspace.hpp"
 #include "sm80/attention_backward_tiles.hpp"
@@ -20,6 +22,7 @@
 #include "sm80/gemm_tiles.hpp"
 #include "sm80/linear_attention_tiles.hpp"
 #include "sm80/linear_attention_workspace.hpp"
+#include "sm80/norm_tiles.hpp"
 #include "sm90/attention_backward_tiles.hpp"
 #include "sm90/attention_backward_wide_tiles.hpp"
 #include "sm90/attention_tiles.hpp"
@@ -128,6 +131,13 @@ struct gemm {
     if (dtype != DType::f32) return sm80::gemm_facts(sm80::GemmKind::bits16);
     return sm80::gemm_facts(kind == "few" ? sm80::GemmKind::few32 : sm80::GemmKind::bits32);
   }
+};
+
+struct norm {
+  using CpuKernel = cpu::NormKernel;
+  using GpuKernel = gpu::NormKernel;
+
+  static constexpr gpu::NormFacts facts(Backend, std::string_view, DType, int) { return sm80::norm_facts(); }
 };
 
 }  // namespace falchion::variants_of

@@ -42,6 +42,7 @@ std::span<const Operation> operations();
 const Operation& operation_of(const Attention& problem, Pass pass);
 const Operation& operation_of(const LinearAttention& problem, Pass pass);
 const Operation& operation_of(const Gemm& problem, Pass pass = Pass::forward);  // it has no other pass
+const Operation& operation_of(const Norm& problem, Pass pass = Pass::forward);  // nor has it
 
 /// Does variants.def list the operation for this backend?
 bool is_listed_for(Backend backend, const Operation& operation);
@@ -50,6 +51,7 @@ bool is_listed_for(Backend backend, const Operation& operation);
 void ask(const Attention& problem, Pass pass, const Target& target, PlanData* plan);
 void ask(const LinearAttention& problem, Pass pass, const Target& target, PlanData* plan);
 void ask(const Gemm& problem, Pass pass, const Target& target, PlanData* plan);
+void ask(const Norm& problem, Pass pass, const Target& target, PlanData* plan);
 
 /// Answers the question in the plan, one that validate_problem() has passed (src/api/validate.hpp). On refusal
 /// plan->rejected tells every path's reason; the rest of the plan is then for explain() alone. Where plan->any_build is

@@ -8,6 +8,7 @@
 #include "plan/explain.hpp"
 #include "plan/gemm.hpp"
 #include "plan/linear_attention.hpp"
+#include "plan/norm.hpp"
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
 
@@ -69,9 +70,25 @@ constexpr Operation kGemm{.name = "gemm",
                           .tell_problem = tell_gemm_problem,
                           .tell_decision = tell_gemm};
 
-constexpr Operation kOperations[] = {kAttentionForward, kAttentionBackward,
+constexpr Operation kNorm{.name = "norm",
+                          .pass = Pass::forward,
+                          .operands = "NormOperands",
+                          .dtype = norm_dtype,
+                          .resolve = resolve_norm,
+                          .plan_gpu = plan_norm_gpu,
+                          .plan_cpu = plan_norm_cpu,
+                          .ref_workspace = [](const PlanData&) { return std::size_t{0}; },
+                          .describe = describe_norm,
+                          .facts = norm_facts,
+                          .tell_problem = tell_norm_problem,
+                          .tell_decision = tell_norm};
+
+constexpr Operation kOperations[] = {kAttentionForward,
+                                     kAttentionBackward,
                                      linear_attention("linear_attention_forward", Pass::forward),
-                                     linear_attention("linear_attention_backward", Pass::backward), kGemm};
+                                     linear_attention("linear_attention_backward", Pass::backward),
+                                     kGemm,
+                                     kNorm};
 
 const Operation& named(const char* name) {
   const Operation* found = kOperations;
@@ -101,6 +118,7 @@ const Operation& operation_of(const LinearAttention&, Pass pass) {
   return named(pass == Pass::backward ? "linear_attention_backward" : "linear_attention_forward");
 }
 const Operation& operation_of(const Gemm&, Pass) { return named("gemm"); }
+const Operation& operation_of(const Norm&, Pass) { return named("norm"); }
 
 bool is_listed_for(Backend backend, const Operation& operation) {
   const auto all = listed_variants();
@@ -116,6 +134,9 @@ void ask(const LinearAttention& problem, Pass pass, const Target& target, PlanDa
 }
 void ask(const Gemm& problem, Pass pass, const Target& target, PlanData* plan) {
   ask_for<GemmPlan>(problem, pass, target, plan);
+}
+void ask(const Norm& problem, Pass pass, const Target& target, PlanData* plan) {
+  ask_for<NormPlan>(problem, pass, target, plan);
 }
 
 Status decide(PlanData* plan) {

@@ -13,10 +13,12 @@
 #include "args/cpu_attention_backward_args.hpp"
 #include "args/cpu_gemm_args.hpp"
 #include "args/cpu_linear_attention_args.hpp"
+#include "args/cpu_norm_args.hpp"
 #include "args/gpu_attention_args.hpp"
 #include "args/gpu_attention_backward_args.hpp"
 #include "args/gpu_gemm_args.hpp"
 #include "args/gpu_linear_attention_args.hpp"
+#include "args/gpu_norm_args.hpp"
 #include "falchion/falchion.hpp"
 
 namespace falchion {
@@ -28,11 +30,12 @@ constexpr bool same(std::string_view a, std::string_view b) { return a == b; }
 
 // What the variants of all operations have. An operation whose kernels take other arguments adds its types here.
 using Facts = std::variant<std::monostate, gpu::AttentionFacts, gpu::BackwardVariantFacts, gpu::LinearVariantFacts,
-                           gpu::GemmFacts>;
-using Kernel = std::variant<std::monostate, const cpu::AttentionKernel*, const gpu::AttentionKernel*,
-                            const cpu::AttentionBackwardKernel*, const gpu::AttentionBackwardKernel*,
-                            const cpu::LinearAttentionKernel*, const gpu::LinearAttentionKernel*,
-                            const cpu::GemmKernel*, const gpu::GemmKernel*>;
+                           gpu::GemmFacts, gpu::NormFacts>;
+using Kernel =
+    std::variant<std::monostate, const cpu::AttentionKernel*, const gpu::AttentionKernel*,
+                 const cpu::AttentionBackwardKernel*, const gpu::AttentionBackwardKernel*,
+                 const cpu::LinearAttentionKernel*, const gpu::LinearAttentionKernel*, const cpu::GemmKernel*,
+                 const gpu::GemmKernel*, const cpu::NormKernel*, const gpu::NormKernel*>;
 
 /// One kernel instance of variants.def. What it needs is known of each, what it does only of those that are built into
 /// this library.
@@ -146,9 +149,18 @@ struct GemmPlan : GemmCut {
   GemmGpuCut gpu, gpu_merged;        // the same on a GPU, where `rows` and `columns` are those of a tile
 };
 
+/// What a plan decided for a norm.
+struct NormPlan {
+  Norm problem;
+  std::int64_t item = 1;    // CPU: rows of one work item
+  std::size_t scratch = 0;  // CPU: bytes for one worker
+  gpu::NormCut cut{};       // GPU: how a row is cut, where all operands can be moved eight numbers at a time
+  double rate = 0;          // GPU: the bytes that are expected to move in a second
+};
+
 struct PlanData {
   const Operation* operation = nullptr;  // plan/operation.hpp; null: nothing was asked yet
-  std::variant<AttentionPlan, LinearPlan, GemmPlan> decided;
+  std::variant<AttentionPlan, LinearPlan, GemmPlan, NormPlan> decided;
   Pass pass = Pass::forward;
   Target target;
   Backend backend = Backend::ref;
@@ -157,7 +169,7 @@ struct PlanData {
   std::vector<Rejected> rejected;    // paths considered before the one taken, with the reason
   int threads = 1;                   // CPU
   std::int64_t items = 0;            // attention: blocks or tiles of rows, over all heads; linear attention: heads;
-                                     // gemm: tiles of d
+                                     // gemm: tiles of d; norm: on the CPU items of rows, on a GPU rows
   GpuPlan gpu{};
   std::size_t workspace = 0;  // bytes, total
 
@@ -172,6 +184,8 @@ struct PlanData {
   const LinearPlan& linear() const { return *std::get_if<LinearPlan>(&decided); }
   GemmPlan& gemm() { return *std::get_if<GemmPlan>(&decided); }
   const GemmPlan& gemm() const { return *std::get_if<GemmPlan>(&decided); }
+  NormPlan& norm() { return *std::get_if<NormPlan>(&decided); }
+  const NormPlan& norm() const { return *std::get_if<NormPlan>(&decided); }
 };
 
 std::string describe(const PlanData& plan);

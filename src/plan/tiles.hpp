@@ -104,6 +104,11 @@ inline constexpr std::int64_t kGemmLeastBlocks = 4;
 inline constexpr std::int64_t kGemmLeast = 4;
 inline constexpr std::int64_t kGemmFewColumns = 512;
 
+// Norms. CPU: a work item moves some so many bytes. GPU: microseconds for a launch, the share of the memory's rate that
+// a large norm reaches, and that rate in bytes a second where no device is here to say it (H100, A100).
+inline constexpr double kNormItemBytes = 1 << 16;
+inline constexpr double kNormLaunch = 2.5, kNormRate = 0.85, kMemoryRateSm90 = 3.35e12, kMemoryRateSm80 = 1.55e12;
+
 inline constexpr std::int64_t kAlign = 64;  // in bytes: the size of a cache line and of an AMX row
 
 }  // namespace falchion::tiles

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "plan/gemm.hpp"
+#include "plan/norm.hpp"
 #include "plan/text.hpp"
 #include "types/size.hpp"
 
@@ -112,6 +113,15 @@ double gemm_bytes(const Gemm& g, bool shared_b) {
       static_cast<double>(shared_b ? std::min<std::int64_t>(g.batch, 1) : g.batch) * static_cast<double>(rows_of_b(g));
   const double row = g.alpha != 0 ? static_cast<double>(g.k) * static_cast<double>(size_of(g.dtype)) : 0;
   return (rows_of_a + rows) * row + gemm_bytes_like_d(g);
+}
+
+double norm_bytes(const Norm& n) {
+  const auto of_residual = static_cast<double>(size_of(dtype_of_residual(n)));
+  const double an_element = static_cast<double>(size_of(n.dtype) + size_of(dtype_of_y(n))) +
+                            of_residual * ((n.residual ? 1 : 0) + (n.residual_out ? 1 : 0));
+  const double rows = static_cast<double>(n.rows), d = static_cast<double>(n.d);
+  const double factors = static_cast<double>(size_of(n.dtype)) * d * ((n.weight ? 1 : 0) + (n.bias ? 1 : 0));
+  return rows * (d * an_element + 4 * ((n.mean ? 1 : 0) + (n.rstd ? 1 : 0))) + factors;
 }
 
 }  // namespace falchion

@@ -30,4 +30,7 @@ double gemm_bytes(const Gemm& problem, bool shared_b = false);
 /// Of them what has the shape of d: d itself, c, residual.
 double gemm_bytes_like_d(const Gemm& problem);
 
+/// x, y and what else is there, each moved once; weight and bias count as one row each, which all rows share.
+double norm_bytes(const Norm& problem);
+
 }  // namespace falchion

@@ -77,6 +77,13 @@ constexpr const char* name(Decay x) {
   }
   return "unknown";
 }
+constexpr const char* name(NormKind x) {
+  switch (x) {
+    case NormKind::layer: return "layer";
+    case NormKind::rms: return "rms";
+  }
+  return "unknown";
+}
 constexpr const char* name(Activation x) {
   switch (x) {
     case Activation::none: return "none";

@@ -157,6 +157,17 @@ void measure(const Gemm& problem, const BenchOptions& options, const Target& tar
   require_numbers(instance.d.view, *result);
 }
 
+void measure(const Norm& problem, const BenchOptions& options, const Target& target, BenchResult* result,
+             Limits* limits) {
+  const Prepared prepared(problem, target);
+  const NormInstance instance = make_norm_instance(problem, 1);
+  result->roof = Roof::memory;
+  result->flops = flop_count(problem);
+  result->bytes = byte_count(problem);
+  measure_runs(prepared, instance.operands(), options, result, limits);
+  require_numbers(instance.y.view, *result);
+}
+
 /// Of a result on the CPU, when all is measured.
 void hold_against_cpu(const Peaks& peaks, BenchResult* r) {
   const double flops = peaks.flops(r->unit);

@@ -28,7 +28,8 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
     const std::vector<Op>& of;
   };
   const std::vector<Op> attention = operations_of(Kind::attention), linear = operations_of(Kind::linear);
-  const std::vector<Op> forward = {Op::attention}, backward = {Op::attention_backward}, gemm = {Op::gemm};
+  const std::vector<Op> forward = {Op::attention}, backward = {Op::attention_backward}, gemm = {Op::gemm},
+                        norm = {Op::norm};
   const FeatureOptions& f = o.features;
   const BackwardOptions &b = o.backward, none;
   const Given all[] = {{"--causal", f.causal_given, attention},
@@ -52,7 +53,10 @@ void check_options(const BenchOptions& o, const std::vector<Op>& ops) {
                        {"--activation", o.gemm.activation != "none", gemm},
                        {"--bias-n", o.gemm.bias_n, gemm},
                        {"--residual", o.gemm.residual, gemm},
-                       {"--d-f32", o.gemm.d_f32, gemm}};
+                       {"--d-f32", o.gemm.d_f32, gemm},
+                       {"--rows", !o.norm.rows.empty(), norm},
+                       {"--kind", o.norm.kind != NormOptions{}.kind, norm},
+                       {"--add-residual", o.norm.add_residual, norm}};
   for (const Given& option : all) {
     const auto has = [&](Op op) { return std::find(option.of.begin(), option.of.end(), op) != option.of.end(); };
     if (option.given && std::none_of(ops.begin(), ops.end(), has))
@@ -211,6 +215,19 @@ void add_gemms(const BenchOptions& options, const std::vector<std::string>& dtyp
   add();
 }
 
+/// Norms have rows of d. Where neither is named: those of a hidden layer, for many tokens and for few.
+void add_norms(const BenchOptions& options, const std::vector<std::string>& dtypes, std::vector<BenchProblem>* out) {
+  NormOptions norm = options.norm;
+  const auto add = [&](const std::vector<std::int64_t>& d) {
+    for (const Norm& problem : norm.expand(dtypes, d)) out->push_back({Op::norm, problem});
+  };
+  if (!norm.rows.empty() || !options.sizes.d.empty()) return add(options.sizes.d);
+  norm.rows = {4096};
+  add({1024, 4096, 8192});
+  norm.rows = {1, 16};
+  add({4096});
+}
+
 }  // namespace
 
 void BenchOptions::add_to(Command& command) {
@@ -222,6 +239,7 @@ void BenchOptions::add_to(Command& command) {
   backward.add_to(command);
   linear.add_to(command);
   gemm.add_to(command);
+  norm.add_to(command);
   where.add_to(command, "Force CPU levels: one, a list, or all");
   command.group("How it is measured");
   command.integer("--runs", &runs, 1, 100000, "Timed runs; the median counts");
@@ -241,16 +259,19 @@ std::vector<BenchProblem> bench_problems(const BenchOptions& options) {
   std::vector<std::string> dtypes = options.sizes.dtype;
   if (dtypes.empty() && !gpu) dtypes = {"bf16", "f16", "f32"};
   const bool any_gemm = std::find(ops.begin(), ops.end(), Op::gemm) != ops.end();
+  const bool any_norm = std::find(ops.begin(), ops.end(), Op::norm) != ops.end();
   if (any_gemm) add_gemms(options, dtypes, &out);
+  if (any_norm) add_norms(options, dtypes, &out);
+  if (any_norm && ops.size() == 1) return out;
   if (options.sizes.given()) {
     if (any_gemm && ops.size() == 1) throw UsageError{"the sizes of --op gemm are --batch, --m, --n and --k"};
     for (const Attention& sizes : options.sizes.expand())
       for (const Op op : ops)
-        if (op != Op::gemm) out.push_back(bench_kind(op).problem(options, op, sizes));
+        if (op != Op::gemm && op != Op::norm) out.push_back(bench_kind(op).problem(options, op, sizes));
     return out;
   }
   for (const Op op : ops) {
-    if (op == Op::gemm) continue;
+    if (op == Op::gemm || op == Op::norm) continue;
     for (const Attention& sizes : bench_kind(op).usual(dtypes, gpu))
       out.push_back(bench_kind(op).problem(options, op, sizes));
   }

@@ -7,6 +7,7 @@
 
 #include "bench/result.hpp"
 #include "problem/gemm_problem.hpp"
+#include "problem/norm_problem.hpp"
 #include "problem/problem_options.hpp"
 
 namespace falchion::tools {
@@ -18,6 +19,7 @@ struct BenchOptions {
   BackwardOptions backward;
   LinearOptions linear;
   GemmOptions gemm;
+  NormOptions norm;
   TargetOptions where;
   std::string layout = "bshd", json_file;
   std::int64_t runs = 9;

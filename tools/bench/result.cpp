@@ -16,6 +16,8 @@ std::string sizes(const LinearProblem& a) {
 }
 std::string sizes(const Gemm& g) { return fmt::format("batch:{}/m:{}/n:{}/k:{}", g.batch, g.m, g.n, g.k); }
 
+std::string sizes(const Norm& n) { return fmt::format("rows:{}/d:{}", n.rows, n.d); }
+
 std::string benchmark_name(const BenchResult& r) {
   return std::visit(
       [&](const auto& a) {

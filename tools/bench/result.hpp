@@ -9,6 +9,7 @@
 #include "falchion/falchion.hpp"
 #include "measure/measure.hpp"
 #include "problem/gemm_problem.hpp"
+#include "problem/norm_problem.hpp"
 #include "problem/operation.hpp"
 #include "problem/work.hpp"
 
@@ -16,7 +17,7 @@ namespace falchion::tools {
 
 struct BenchProblem {
   Op op = Op::attention;
-  std::variant<Attention, BackwardProblem, LinearProblem, Gemm> problem;
+  std::variant<Attention, BackwardProblem, LinearProblem, Gemm, Norm> problem;
 };
 
 DType dtype_of(const BenchProblem& problem);

@@ -15,6 +15,7 @@ namespace {
 const Attention& problem_of(const Plan& plan, const Operands&) { return plan.data()->attention().problem; }
 const LinearAttention& problem_of(const Plan& plan, const LinearOperands&) { return plan.data()->linear().problem; }
 const Gemm& problem_of(const Plan& plan, const GemmOperands&) { return plan.data()->gemm().problem; }
+const Norm& problem_of(const Plan& plan, const NormOperands&) { return plan.data()->norm().problem; }
 
 }  // namespace
 
@@ -62,6 +63,7 @@ void GpuRun<AnyOperands>::download() {
 template class GpuRun<Operands>;
 template class GpuRun<LinearOperands>;
 template class GpuRun<GemmOperands>;
+template class GpuRun<NormOperands>;
 
 GpuLimits GpuLimits::measure() {
   const cuda::Device device = cuda::current_device();

@@ -30,6 +30,7 @@ class GpuRun {
 extern template class GpuRun<Operands>;
 extern template class GpuRun<LinearOperands>;
 extern template class GpuRun<GemmOperands>;
+extern template class GpuRun<NormOperands>;
 
 /// What this device can do.
 struct GpuLimits {

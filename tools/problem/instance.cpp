@@ -147,6 +147,11 @@ Prepared::Prepared(const Gemm& problem, const Target& target) {
   take_workspace();
 }
 
+Prepared::Prepared(const Norm& problem, const Target& target) {
+  require(Plan::make(problem, target, &plan_), "plan");
+  take_workspace();
+}
+
 void Prepared::take_workspace() {
   if (!on_gpu()) workspace_ = Buffer(plan_.workspace_bytes());
 }
@@ -165,6 +170,11 @@ Status Prepared::run(const LinearOperands& operands) const {
 
 Status Prepared::run(const GemmOperands& operands) const {
   if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->gemm().problem, operands);
+  return plan_.run(operands, workspace_.data(), workspace_.size());
+}
+
+Status Prepared::run(const NormOperands& operands) const {
+  if (on_gpu()) return cuda::run_on_device(plan_, plan_.data()->norm().problem, operands);
   return plan_.run(operands, workspace_.data(), workspace_.size());
 }
 

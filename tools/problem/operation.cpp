@@ -14,6 +14,7 @@ constexpr CommandOperation kOperations[] = {
     {Op::linear_backward, "linear-backward", "linear_attention_backward", Kind::linear, Pass::backward},
     {Op::attention_backward, "attention-backward", "attention_backward", Kind::attention, Pass::backward},
     {Op::gemm, "gemm", "gemm", Kind::gemm, Pass::forward},
+    {Op::norm, "norm", "norm", Kind::norm, Pass::forward},
 };
 
 std::string joined(const std::vector<std::string>& names, const char* between) {

@@ -13,10 +13,10 @@ namespace falchion::tools {
 
 /// A storm's random numbers depend on this value. So a new operation goes to the end, and old seeds keep their
 /// problems.
-enum class Op : std::uint8_t { attention, linear, linear_backward, attention_backward, gemm };
+enum class Op : std::uint8_t { attention, linear, linear_backward, attention_backward, gemm, norm };
 
-/// Which of the library's descriptions of a problem an operation takes: Attention, LinearAttention or Gemm.
-enum class Kind : std::uint8_t { attention, linear, gemm };
+/// Which of the library's descriptions of a problem an operation takes: Attention, LinearAttention, Gemm or Norm.
+enum class Kind : std::uint8_t { attention, linear, gemm, norm };
 
 struct CommandOperation {
   Op op;

@@ -59,6 +59,7 @@ void draw_attention(Dice* dice, Problem* problem);
 void draw_attention_backward(Dice* dice, Problem* problem);
 void draw_linear_attention(Dice* dice, Problem* problem);
 void draw_gemm(Dice* dice, Problem* problem);
+void draw_norm(Dice* dice, Problem* problem);
 
 /// types: of those. The path is left to the caller.
 Problem draw_problem(std::uint64_t seed, std::uint64_t index, Op op, const std::vector<DType>& types);

@@ -7,9 +7,10 @@ const StormKind& storm_kind(const Problem& problem) {
   switch (problem.kind()) {
     case Kind::attention: return problem.pass() == Pass::forward ? kAttentionKind : kAttentionBackwardKind;
     case Kind::linear: return kLinearKind;
-    case Kind::gemm: break;
+    case Kind::gemm: return kGemmKind;
+    case Kind::norm: break;
   }
-  return kGemmKind;
+  return kNormKind;
 }
 
 std::unique_ptr<Subject> make_subject(const Problem& problem) { return storm_kind(problem).make_subject(problem); }

@@ -20,8 +20,9 @@ constexpr std::int64_t kMostHeadDim = 256;
 bool is_not_built_yet(const Problem& p) {
   const auto& a = p.attention;
   const auto& linear = p.linear;
+  const bool has_heads = p.kind() == Kind::attention || p.kind() == Kind::linear;
   const std::int64_t d = p.kind() == Kind::attention ? std::max(a.d_qk, a.d_v) : std::max(linear.d_qk, linear.d_v);
-  return (p.kind() != Kind::gemm && d > kMostHeadDim) || storm_kind(p).is_not_built_yet(p);
+  return (has_heads && d > kMostHeadDim) || storm_kind(p).is_not_built_yet(p);
 }
 
 void add_cpu_levels(Op op, DType dtype, std::vector<Path>* out) {
@@ -62,6 +63,7 @@ std::vector<Path> storm_paths(const std::string& backend, const std::string& lev
 
 Status make_plan(const Problem& p, const Target& target, Plan* plan) {
   if (p.kind() == Kind::gemm) return Plan::make(p.gemm, target, plan);
+  if (p.kind() == Kind::norm) return Plan::make(p.norm, target, plan);
   return p.kind() == Kind::attention ? Plan::make(p.attention, p.pass(), target, plan)
                                      : Plan::make(p.linear, p.pass(), target, plan);
 }

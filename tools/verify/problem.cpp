@@ -30,6 +30,7 @@ std::string write(Align x) { return name(x); }
 std::string write(FeatureMap x) { return x == FeatureMap::identity ? "identity" : "elu"; }
 std::string write(Grads x) { return x == Grads::rounded ? "rounded" : x == Grads::f32 ? "f32" : "accumulate"; }
 std::string write(Activation x) { return name(x); }
+std::string write(NormKind x) { return name(x); }
 std::string write(Decay x) { return x == Decay::none ? "none" : x == Decay::head ? "head" : "token"; }
 std::string write(const Broadcast& x) { return std::to_string(x.one); }
 template <class T>
@@ -69,6 +70,7 @@ void read(const std::string& text, Activation* x) {
   using enum Activation;
   *x = parse_one_of(text, {none, relu, gelu_tanh, gelu_erf, silu, swiglu});
 }
+void read(const std::string& text, NormKind* x) { *x = parse_one_of(text, {NormKind::layer, NormKind::rms}); }
 void read(const std::string& text, Decay* x) { *x = parse_one_of(text, {Decay::none, Decay::head, Decay::token}); }
 void read(const std::string& text, Grads* x) {
   *x = parse_one_of(text, {Grads::rounded, Grads::f32, Grads::accumulate});
@@ -194,6 +196,32 @@ void gemm_fields(Any& p, const F& f) {
   f("in_place", p.in_place);
 }
 
+template <class Any, class F>
+void norm_fields(Any& p, const F& f) {
+  auto& n = p.norm;
+  f("dtype", n.dtype);
+  f("dtype_y", n.dtype_y);
+  f("dtype_residual", n.dtype_residual);
+  f("kind", n.kind);
+  f("rows", n.rows);
+  f("d", n.d);
+  f("s", p.s);
+  f("h", p.h);
+  f("eps", n.eps);
+  f("zero_centered", n.zero_centered);
+  f("weight", n.weight);
+  f("weight_dtype", p.weight_dtype);
+  f("weight_ones", p.weight);
+  f("bias", n.bias);
+  f("bias_dtype", p.bias_dtype);
+  f("bias_ones", p.bias);
+  f("residual", n.residual);
+  f("residual_out", n.residual_out);
+  f("mean", n.mean);
+  f("rstd", n.rstd);
+  f("in_place", p.in_place);
+}
+
 /// f(key, field) for each field that the operation has; `any` is a Problem, const or not.
 template <class Any, class F>
 void for_each_field(Any& p, const F& f) {
@@ -205,6 +233,7 @@ void for_each_field(Any& p, const F& f) {
     case Kind::attention: attention_fields(p, f); break;
     case Kind::linear: linear_fields(p, f); break;
     case Kind::gemm: gemm_fields(p, f); break;
+    case Kind::norm: norm_fields(p, f); break;
   }
   f("spare", p.spare);
   f("data", p.data.seed);

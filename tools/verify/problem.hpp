@@ -53,6 +53,8 @@ template <class Description>
 auto& batch_of(Description& a) {
   if constexpr (requires { a.batch; }) {
     return a.batch;
+  } else if constexpr (requires { a.rows; }) {
+    return a.rows;
   } else {
     return a.b;
   }
@@ -77,6 +79,10 @@ struct Problem {
   Gemm gemm;                       // used by operations of Kind::gemm
   std::int64_t k2 = 1, n2 = 1;     // of a GEMM: how many parts k and n are cut into
   bool shared_b = false;           // of a GEMM: whether the batch shares b and bias_m
+  Norm norm;                       // used by operations of Kind::norm
+  std::int64_t s = 1, h = 1;       // of a norm: the second and third extent that rows are cut into
+  Broadcast weight{7};             // of a norm: the extents of weight that are 1
+  DType weight_dtype = DType::f32;
   // Packed and used lengths of the sequences; used ones may be out of range. `spare` packed rows belong to no sequence.
   Lengths lengths_q, lengths_k, used_q, used_k, first_k;
   std::int64_t spare = 0;
@@ -87,7 +93,8 @@ struct Problem {
   Broadcast bias, mask;
   Broadcast grad_bias;               // over which axes the gradient of the bias is summed
   bool grad_alibi_by_batch = false;  // whether each sequence has its own gradient of the slopes
-  /// Whether the final state is the initial one's memory; of a GEMM whether d is c's, or else the residual's.
+  /// Whether the final state is the initial one's memory; of a GEMM whether d is c's, or else the residual's; of a norm
+  /// whether y is x's where the types are the same, and residual_out the residual's.
   bool in_place = false;
   Data data;
   std::map<std::string, Storage> storage;  // by operand; an absent one is dense
@@ -95,14 +102,19 @@ struct Problem {
   bool operator==(const Problem&) const = default;
   Kind kind() const { return kind_of(op); }
   Pass pass() const { return pass_of(op); }
-  /// Calls f with the description that the operation takes: `attention`, `linear` or `gemm`.
+  /// Calls f with the description that the operation takes: `attention`, `linear`, `gemm` or `norm`.
   template <class F>
   auto ask(const F& f) const {
-    return kind() == Kind::attention ? f(attention) : kind() == Kind::linear ? f(linear) : f(gemm);
+    return kind() == Kind::attention ? f(attention)
+           : kind() == Kind::linear  ? f(linear)
+           : kind() == Kind::gemm    ? f(gemm)
+                                     : f(norm);
   }
   template <class F>
   void change(const F& f) {
-    kind() == Kind::attention ? f(attention) : kind() == Kind::linear ? f(linear) : f(gemm);
+    if (kind() == Kind::attention) return f(attention);
+    if (kind() == Kind::linear) return f(linear);
+    kind() == Kind::gemm ? f(gemm) : f(norm);
   }
   DType dtype() const {
     return ask([](const auto& a) { return a.dtype; });
@@ -111,7 +123,7 @@ struct Problem {
     return ask([](const auto& a) { return batch_of(a); });
   }
   bool packed() const {
-    if (kind() == Kind::gemm) return false;
+    if (kind() == Kind::gemm || kind() == Kind::norm) return false;
     return kind() == Kind::attention ? attention.packed : linear.packed;
   }
   const Storage& storage_of(const std::string& operand) const;

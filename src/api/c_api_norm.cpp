@@ -1,0 +1,88 @@
+// src/api/c_api_norm.cpp: the C shim of norms.
+#include <algorithm>
+#include <cstdint>
+
+#include "api/c_convert.hpp"
+
+namespace falchion {
+namespace {
+
+static_assert(FAL_LAYER_NORM == static_cast<int>(NormKind::layer) && FAL_RMS_NORM == static_cast<int>(NormKind::rms),
+              "the numbers of falchion.h are those of NormKind");
+
+Norm to_problem(const fal_norm* from, Check* check) {
+  fal_norm x;
+  if (!copy("norm", from, &x, check)) return {};
+  Norm out;
+  out.dtype = to_enum(x.dtype, DType::i8, check, "dtype");
+  out.dtype_y = to_enum(x.dtype_y, DType::i8, check, "dtype_y");
+  out.dtype_residual = to_enum(x.dtype_residual, DType::i8, check, "dtype_residual");
+  out.kind = to_enum(x.kind, NormKind::rms, check, "kind");
+  out.rows = x.rows;
+  out.d = x.d;
+  out.eps = x.eps;
+  out.zero_centered = x.zero_centered != 0;
+  out.weight = x.weight != 0;
+  out.bias = x.bias != 0;
+  out.residual = x.residual != 0;
+  out.residual_out = x.residual_out != 0;
+  out.mean = x.mean != 0;
+  out.rstd = x.rstd != 0;
+  for (std::size_t i = 0; i < std::size(x.reserved); ++i)
+    check_reserved(x.reserved[i], check, "norm.reserved[", i, "]");
+  return out;
+}
+
+NormOperands to_operands(const fal_norm_operands* from, Check* check) {
+  fal_norm_operands x;
+  if (!copy("norm_operands", from, &x, check)) return {};
+  NormOperands out;
+  out.x = to_tensor("x", x.x, check);
+  out.residual = to_tensor("residual", x.residual, check);
+  out.weight = to_tensor("weight", x.weight, check);
+  out.bias = to_tensor("bias", x.bias, check);
+  out.y = to_tensor("y", x.y, check);
+  out.residual_out = to_tensor("residual_out", x.residual_out, check);
+  out.mean = to_tensor("mean", x.mean, check);
+  out.rstd = to_tensor("rstd", x.rstd, check);
+  return out;
+}
+
+}  // namespace
+}  // namespace falchion
+
+using namespace falchion;
+
+fal_norm fal_norm_init(void) {
+  const fal_norm start = FAL_NORM_INIT;
+  return start;
+}
+
+fal_status fal_norm_plan_make(const fal_norm* problem, const fal_target* target, fal_plan** out) {
+  return make_plan([&](Check* check) { return to_problem(problem, check); }, target, out);
+}
+
+fal_status fal_norm_plan_run(const fal_plan* plan, const fal_norm_operands* operands, void* workspace,
+                             size_t workspace_bytes, void* stream) {
+  return guarded([&]() -> Status {
+    Check check;
+    check.require(plan != nullptr, "plan is null");
+    const NormOperands x = to_operands(operands, &check);
+    return check.ok() ? plan->plan.run(x, workspace, workspace_bytes, stream) : check.take();
+  });
+}
+
+const char* fal_norm_explain(const fal_norm* problem, const fal_target* target, int32_t format) {
+  return explain_plan([&](Check* check) { return to_problem(problem, check); }, target, format);
+}
+
+fal_status fal_norm_run(const fal_norm_operands* operands, const fal_norm* options, const fal_target* target,
+                        void* stream) {
+  return guarded([&]() -> Status {
+    Check check;
+    const NormOperands x = to_operands(operands, &check);
+    const Norm n = options != nullptr ? to_problem(options, &check) : Norm{};
+    const Target t = to_target(target, &check);
+    return check.ok() ? norm(x, n, t, stream) : check.take();
+  });
+}

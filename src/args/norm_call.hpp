@@ -1,0 +1,35 @@
+// src/args/norm_call.hpp: one norm as every kernel sees it. It is plain data for the reason that attention_call.hpp
+// gives.
+#pragma once
+
+#include "args/attention_call.hpp"
+
+namespace falchion {
+
+/// The types that an operand of a norm may have, whatever the type of x is.
+enum class Number : std::uint8_t { f32, f16, bf16 };
+
+/// x, residual, y, residual_out (b, s, h, d); weight, bias the same, with a stride of 0 where they are shared; mean,
+/// rstd (b, s, h, 1) f32. Row r is that of (r / h / s, r / h % s, r % h).
+struct NormCall {
+  View x, residual, weight, bias, y, residual_out, mean, rstd;   // null: absent
+  Number residual_type{}, weight_type{}, bias_type{}, y_type{};  // that of x is the variant's
+  std::int64_t rows = 0, s = 0, h = 0, d = 0;
+  bool layer = true, zero_centered = false;
+  float eps = 0;
+};
+
+/// Where row r of an operand begins, in elements.
+struct NormPlace {
+  std::uint32_t i, j, k;  // rows have 31 bits
+
+  static FALCHION_HD NormPlace of(const NormCall& a, std::int64_t row) {
+    if (a.s >= a.rows) return {0, static_cast<std::uint32_t>(row), 0};  // one axis, as it is where the others follow it
+    const auto r = static_cast<std::uint32_t>(row), h = static_cast<std::uint32_t>(a.h);
+    const auto s = static_cast<std::uint32_t>(a.s), outer = r / h;
+    return {outer / s, outer % s, r - outer * h};
+  }
+  FALCHION_HD std::int64_t in(const View& x) const { return i * x.stride[0] + j * x.stride[1] + k * x.stride[2]; }
+};
+
+}  // namespace falchion

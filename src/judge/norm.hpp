@@ -1,0 +1,36 @@
+// src/judge/norm.hpp: judges what a norm wrote by the definition in double (rule.hpp says how). The naive computation
+// is the textbook's two passes in f32, in the order of d. It may be lucky, so an error also passes that a few roundings
+// of f32 can make: of the sum x + residual, of the deviations and of rstd.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "falchion/falchion.hpp"
+
+namespace falchion::judge {
+
+class NormReference {
+ public:
+  /// x are operands in the host's memory, in the problem's types or f32, which must not change while this object lives.
+  /// Of the outputs only the shapes count.
+  NormReference(const Norm& problem, const NormOperands& x);
+
+  /// got: the outputs of the problem, anywhere in the host's memory. "": each is right; else what is wrong first.
+  std::string check(const NormOperands& got) const;
+
+ private:
+  /// The outputs in f32: y, residual_out, mean, rstd.
+  struct Result {
+    std::vector<float> memory[4];
+    NormOperands view;
+  };
+  Result empty() const;
+  void make_naive();
+
+  Norm problem_;
+  NormOperands inputs_;
+  Result exact_, naive_, granted_;  // granted: for each element
+};
+
+}  // namespace falchion::judge

@@ -1,0 +1,25 @@
+// src/plan/norm.hpp: a plan of a norm and its operands -> what a kernel is handed.
+#pragma once
+
+#include "args/cpu_norm_args.hpp"
+#include "args/gpu_norm_args.hpp"
+#include "falchion/falchion.hpp"
+#include "plan/plan_data.hpp"
+
+namespace falchion {
+
+// Operation's dtype, resolve, plan_cpu and plan_gpu (plan/operation.hpp).
+DType norm_dtype(const PlanData& plan);
+void resolve_norm(PlanData* plan);
+void plan_norm_cpu(PlanData* plan);
+Status plan_norm_gpu(Backend backend, PlanData* plan);
+
+// The types of the operands that have a choice, with as_q resolved.
+DType dtype_of_y(const Norm& problem);
+DType dtype_of_residual(const Norm& problem);
+
+// What a run of the plan hands to the kernel.
+cpu::NormArgs to_norm_args(const PlanData& plan, const NormOperands& operands, void* workspace) noexcept;
+gpu::NormArgs to_gpu_norm_args(const PlanData& plan, const NormOperands& operands) noexcept;
+
+}  // namespace falchion

@@ -1,0 +1,230 @@
+// tests/norm_api_test.cpp: the API of norms: what is refused and with which words, the one-call form, the C API, what a
+// plan says of itself, and how a GPU cuts a row.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <limits>
+
+#include "falchion/falchion.h"
+#include "plan/norm.hpp"
+#include "plan/plan_data.hpp"
+#include "sm80/norm_tiles.hpp"
+#include "support/gpu_plan.hpp"
+#include "support/norm.hpp"
+#include "support/to_c.hpp"
+
+namespace falchion::testing {
+namespace {
+
+constexpr Norm kAll{.weight = true, .bias = true, .residual = true, .residual_out = true, .mean = true, .rstd = true};
+
+TEST(NormApi, AProblemIsRefusedWithWords) {
+  const Norm good{.dtype = DType::f32, .rows = 4, .d = 4};
+  struct Row {
+    void (*change)(Norm*);
+    Code code;
+    const char* why;
+  };
+  const Row rows[] = {
+      {[](Norm* n) { n->rows = -1; }, Code::invalid, "rows = -1: a size must be 0 or more"},
+      {[](Norm* n) { n->rows = std::int64_t{1} << 31; }, Code::invalid,
+       "rows = 2147483648 is over the limit of 2147483647"},
+      {[](Norm* n) { n->d = (std::int64_t{1} << 30) + 1; }, Code::invalid,
+       "d = 1073741825 is over the limit of 1073741824"},
+      {[](Norm* n) {
+         n->rows = std::numeric_limits<std::int32_t>::max();
+         n->d = std::int64_t{1} << 30;
+       },
+       Code::invalid,
+       "rows = 2147483647 with d = 1073741824: the elements of x are over the limit of 1152921504606846976"},
+      {[](Norm* n) { n->eps = -1e-5F; }, Code::invalid, "eps = -1e-05: it must be finite and 0 or more"},
+      {[](Norm* n) { n->eps = std::numeric_limits<float>::quiet_NaN(); }, Code::invalid,
+       "eps = nan: it must be finite and 0 or more"},
+      {[](Norm* n) { n->kind = static_cast<NormKind>(7); }, Code::invalid, "kind = 7 is no NormKind"},
+      {[](Norm* n) { n->dtype = DType::as_q; }, Code::invalid,
+       "dtype = as_q (0): the type of x is unset; it must be f32, f16 or bf16"},
+      {[](Norm* n) { n->dtype_y = DType::boolean; }, Code::invalid, "dtype_y = boolean: it must be f32, f16 or bf16"},
+      {[](Norm* n) { n->dtype_residual = static_cast<DType>(77); }, Code::invalid, "dtype_residual = 77 is no DType"},
+      {[](Norm* n) { n->dtype_y = DType::e4m3; }, Code::unsupported,
+       "dtype_y = e4m3 is not built yet; nearest: f32, f16, bf16"},
+      {[](Norm* n) { n->residual_out = true; }, Code::invalid,
+       "residual_out without residual: it is the sum of x and residual"},
+      {[](Norm* n) { n->zero_centered = true; }, Code::invalid,
+       "zero_centered without weight: the factor is 1 + weight"},
+      {[](Norm* n) {
+         n->kind = NormKind::rms;
+         n->mean = true;
+       },
+       Code::invalid, "mean with kind = rms: RMSNorm has no mean"},
+  };
+  Plan plan;
+  EXPECT_TRUE(Plan::make(good, {}, &plan));
+  for (const Row& row : rows) {
+    Norm n = good;
+    row.change(&n);
+    const Status status = Plan::make(n, {}, &plan);
+    EXPECT_EQ(status.why, row.why);
+    EXPECT_EQ(status.code, row.code) << row.why;
+  }
+  EXPECT_EQ(Plan::make(good, {}, nullptr).why, "out is null");
+  const std::int64_t most = std::int64_t{1} << 30;  // as many elements as there may be
+  const Status status =
+      Plan::make(Norm{.dtype = DType::f32, .kind = NormKind::rms, .rows = most, .d = most}, {}, &plan);
+  EXPECT_TRUE(status) << status.why;
+  EXPECT_EQ(plan.explain().find(" -"), std::string::npos) << plan.explain();  // no count has overflowed
+}
+
+TEST(NormApi, OperandsAreRefusedWithWords) {
+  const NormInstance x = make_norm_instance({"x", 2, 3, 2, 12, kAll}, DType::f32);
+  Plan plan;
+  ASSERT_TRUE(Plan::make(x.problem, Backend::ref, &plan));
+  const auto why = [&](const std::function<void(NormOperands*)>& change) {
+    NormOperands operands = x.operands();
+    change(&operands);
+    return plan.run(operands, nullptr, 0).why;
+  };
+  EXPECT_EQ(why([](NormOperands*) {}), "");
+  EXPECT_EQ(why([](NormOperands* o) { o->x.data = nullptr; }), "x.data is null");
+  EXPECT_EQ(why([](NormOperands* o) { o->x.shape[3] = 11; }), "x.shape[3] = 11, but it must be 12");
+  EXPECT_EQ(why([](NormOperands* o) {
+              for (Tensor* t : {&o->x, &o->residual, &o->y, &o->residual_out, &o->mean, &o->rstd}) t->shape[1] = 2;
+            }),
+            "x.shape = (2, 2, 2, 12): its first three extents must make 12 rows");
+  EXPECT_EQ(why([](NormOperands* o) { o->y.shape[0] = 3; }), "y.shape[0] = 3, but it must be 2");
+  EXPECT_EQ(why([](NormOperands* o) { o->residual.dtype = DType::f16; }), "residual.dtype = f16, but it must be f32");
+  EXPECT_EQ(why([](NormOperands* o) { o->weight.shape[1] = 2; }), "weight.shape[1] = 2, but it must be 3 (or 1)");
+  EXPECT_EQ(why([](NormOperands* o) { o->weight.dtype = DType::boolean; }),
+            "weight.dtype = boolean, but it must be f32");
+  EXPECT_EQ(why([](NormOperands* o) { o->bias = {}; }), "bias.shape[0] = 0, but it must be 2 (or 1)");
+  EXPECT_EQ(why([](NormOperands* o) { o->mean.shape[3] = 12; }), "mean.shape[3] = 12, but it must be 1");
+  EXPECT_EQ(why([](NormOperands* o) { o->y.stride[1] = 0; }), "y.stride[1] = 0: strides of an output must be above 0");
+  EXPECT_EQ(plan.run(Operands{}, nullptr, 0).why, "the plan is one of norm, so it takes NormOperands");
+  Norm plain = x.problem;
+  plain.bias = false;
+  ASSERT_TRUE(Plan::make(plain, Backend::ref, &plan));
+  EXPECT_EQ(plan.run(x.operands(), nullptr, 0).why,
+            "bias is given, but the problem was planned without it: set Norm::bias");
+}
+
+TEST(NormApi, TheOneCallFormTakesSizesFromTensors) {
+  const NormInstance x = make_norm_instance({"x", 2, 3, 2, 12, kAll}, DType::f32);
+  const Status status = norm(x.operands(), {}, host_target());
+  ASSERT_TRUE(status) << status.why;
+  EXPECT_TRUE(matches(x, x));
+  const NormInstance y = make_norm_instance({"y", 1, 1, 9, 40, {.kind = NormKind::rms, .eps = 0.25F}}, DType::f32);
+  EXPECT_TRUE(norm(y.operands(), {.kind = NormKind::rms, .eps = 0.25F}, host_target()));
+  EXPECT_TRUE(matches(y, y));
+  NormOperands odd = y.operands();
+  odd.x.shape[0] = -3;
+  EXPECT_EQ(norm(odd, {}, host_target()).why, "rows = -3: a size must be 0 or more");
+}
+
+TEST(NormApi, APlanTellsWhatItIs) {
+  const Norm n{.dtype = DType::f32, .kind = NormKind::rms, .rows = 40, .d = 64, .weight = true, .residual = true};
+  Plan plan;
+  ASSERT_TRUE(Plan::make(n, Backend::ref, &plan));
+  EXPECT_EQ(plan.describe(), "norm ref rms f32 40x64 ws 0 B");
+  EXPECT_NE(plan.explain().find("(x + residual) rstd weight"), std::string::npos) << plan.explain();
+  EXPECT_NE(plan.explain(Format::json).find("\"kind\":\"rms\""), std::string::npos);
+  const std::string gpu = explain(Norm{.rows = 16384, .d = 4096}, on(90));
+  EXPECT_NE(gpu.find("128 threads with up to 4 chunks of 8 numbers each, kept in registers"), std::string::npos) << gpu;
+  EXPECT_NE(gpu.find("of the memory's rate"), std::string::npos) << gpu;
+  const std::string odd = explain(Norm{.rows = 16384, .d = 4097}, on(80));
+  EXPECT_NE(odd.find("d is no multiple of 8"), std::string::npos) << odd;
+}
+
+/// However a row is cut, its threads have all of its chunks, and a row that is kept fits into their registers.
+TEST(NormApi, AGpuCutsARowAmongAPowerOfTwoOfThreads) {
+  for (const bool whole : {true, false}) {
+    for (const bool residual : {true, false}) {
+      for (std::int64_t d = 0; d < 40000; d += d < 600 ? 1 : 97) {
+        const gpu::NormCut cut = sm80::norm_cut(d, whole, residual);
+        ASSERT_TRUE(cut.threads >= 1 && (cut.threads & (cut.threads - 1)) == 0) << d;
+        ASSERT_LE(cut.threads, cut.kept && residual ? sm80::kNormMostThreadsOfTwo : sm80::kNormMostThreads) << d;
+        ASSERT_EQ(cut.whole, whole) << d;
+        ASSERT_EQ(cut.kept, whole && d <= 16384) << d;
+        if (cut.kept) { ASSERT_GE(std::int64_t{cut.threads} * cut.chunks * sm80::kNormChunk, d); }
+      }
+    }
+  }
+}
+
+/// Axes of rows that follow each other in all operands are one, so that no thread has to divide by their extents.
+TEST(NormApi, AxesOfRowsThatFollowEachOtherAreOne) {
+  const auto s_of = [](const NormCase& row) {
+    const NormInstance x = make_norm_instance(row, DType::bf16);
+    PlanData plan;
+    EXPECT_TRUE(plan_problem(x.problem, Pass::forward, on(80), &plan, true));
+    const gpu::NormArgs args = to_gpu_norm_args(plan, x.operands());
+    return args.s;
+  };
+  EXPECT_EQ(s_of({"dense", 2, 5, 3, 64, kAll}), 30);
+  EXPECT_EQ(s_of({"rows first", 30, 1, 1, 64, kAll}), 30);
+  EXPECT_EQ(s_of({"rows last", 1, 1, 30, 64, kAll}), 30);
+  EXPECT_EQ(s_of({"a weight for each head", 2, 5, 3, 64, kAll, Layout::dense, {1, 1, 3}}), 5);
+  EXPECT_EQ(s_of({"a bias for each sequence", 2, 5, 3, 64, kAll, Layout::dense, {1, 1, 1}, {2, 1, 1}}), 15);
+  EXPECT_EQ(s_of({"heads first", 2, 5, 3, 64, kAll, Layout::heads_first}), 5);
+}
+
+/// Rows of any operand that begin at no multiple of 16 bytes, or whose numbers do not lie side by side, are not whole.
+TEST(NormApi, AGpuMovesEightNumbersWhereEachOperandAllowsIt) {
+  const NormInstance x = make_norm_instance({"x", 1, 6, 2, 64, kAll}, DType::bf16);
+  PlanData plan;
+  ASSERT_TRUE(plan_problem(x.problem, Pass::forward, on(80), &plan, true));
+  EXPECT_TRUE(to_gpu_norm_args(plan, x.operands()).cut.whole);
+  for (Tensor NormOperands::*which : {&NormOperands::x, &NormOperands::residual, &NormOperands::y,
+                                      &NormOperands::residual_out, &NormOperands::weight, &NormOperands::bias}) {
+    NormOperands past = x.operands(), apart = x.operands();
+    (past.*which).data = static_cast<std::byte*>((past.*which).data) + 2;
+    (apart.*which).stride[3] = 2;
+    EXPECT_FALSE(to_gpu_norm_args(plan, past).cut.whole);
+    EXPECT_FALSE(to_gpu_norm_args(plan, apart).cut.whole);
+  }
+}
+
+TEST(NormApi, InC) {
+  const NormInstance x = make_norm_instance({"x", 1, 6, 1, 12, kAll}, DType::f32);
+  const NormOperands& o = x.operands();
+  fal_norm_operands operands{};
+  operands.size = sizeof operands;
+  operands.x = to_c(o.x);
+  operands.residual = to_c(o.residual);
+  operands.weight = to_c(o.weight);
+  operands.bias = to_c(o.bias);
+  operands.y = to_c(o.y);
+  operands.residual_out = to_c(o.residual_out);
+  operands.mean = to_c(o.mean);
+  operands.rstd = to_c(o.rstd);
+  fal_norm problem = fal_norm_init();
+  EXPECT_EQ(problem.eps, 1e-5F);
+  EXPECT_EQ(problem.kind, FAL_LAYER_NORM);
+  problem.dtype = FAL_F32;
+  problem.rows = 6;
+  problem.d = 12;
+  problem.weight = problem.bias = problem.residual = problem.residual_out = problem.mean = problem.rstd = 1;
+  fal_target target{};
+  target.size = sizeof target;
+  target.backend = FAL_REF;
+  fal_plan* plan = nullptr;
+  ASSERT_EQ(fal_norm_plan_make(&problem, &target, &plan), FAL_OK) << fal_why();
+  EXPECT_EQ(fal_norm_plan_run(plan, &operands, nullptr, 0, nullptr), FAL_OK) << fal_why();
+  EXPECT_TRUE(matches(x, x));
+  fal_plan_free(plan);
+  EXPECT_EQ(fal_norm_run(&operands, nullptr, &target, nullptr), FAL_OK) << fal_why();
+  EXPECT_NE(std::strstr(fal_norm_explain(&problem, &target, FAL_TEXT), "norm f32"), nullptr);
+  problem.reserved[3] = 1;
+  EXPECT_EQ(fal_norm_plan_make(&problem, &target, &plan), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "norm.reserved[3] = 1: a reserved field must be 0");
+  problem.reserved[3] = 0;
+  problem.kind = 2;
+  EXPECT_EQ(fal_norm_plan_make(&problem, &target, &plan), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "kind = 2: it must be 0 to 1");
+  EXPECT_EQ(fal_norm_plan_make(nullptr, &target, &plan), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "norm is null");
+  EXPECT_EQ(fal_norm_plan_run(nullptr, &operands, nullptr, 0, nullptr), FAL_INVALID);
+  EXPECT_EQ(fal_norm_explain(&problem, &target, 7), nullptr);
+}
+
+}  // namespace
+}  // namespace falchion::testing

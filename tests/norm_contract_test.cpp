@@ -1,0 +1,140 @@
+// tests/norm_contract_test.cpp: the edge cases of a norm (docs/contract.md, "Norm").
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+
+#include "support/norm.hpp"
+
+namespace falchion::testing {
+namespace {
+
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
+
+/// Lengths of rows: single numbers, one chunk, two chunks a thread, and read again for each pass.
+constexpr std::int64_t kRows[] = {37, 64, 1024, 16400};
+
+void fill_row(HostTensor* x, std::int64_t row, float value) {
+  for (std::int64_t j = 0; j < x->shape()[3]; ++j) x->set(0, row, 0, j, value);
+}
+
+template <class F>
+void on_every_path_and_row(const F& f) {
+  on_every_path(
+      [&](const Path& path, DType dtype) {
+        for (const std::int64_t d : kRows) f(path, dtype, d);
+      },
+      kNorm);
+}
+
+/// Without d there is nothing to average: mean and rstd are 0 / 0.
+TEST(NormContract, WithoutDStatisticsAreNan) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        const NormInstance x = make_norm_instance({"x", 1, 5, 1, 0, {.mean = true, .rstd = true}}, dtype);
+        ASSERT_TRUE(run(path.target(), x));
+        for (std::int64_t i = 0; i < 5; ++i)
+          EXPECT_TRUE(std::isnan(x.mean.get(0, i, 0, 0)) && std::isnan(x.rstd.get(0, i, 0, 0)));
+      },
+      kNorm);
+}
+
+TEST(NormContract, NanAndInfStayInTheirRow) {
+  on_every_path_and_row([](const Path& path, DType dtype, std::int64_t d) {
+    for (const NormKind kind : {NormKind::layer, NormKind::rms}) {
+      for (const float bad : {kNan, kInf, -kInf}) {
+        for (const std::int64_t place : {std::int64_t{0}, d - 1}) {
+          NormInstance x = make_norm_instance({"x", 1, 6, 1, d, {.kind = kind, .weight = true}}, dtype);
+          x.x.set(0, 2, 0, place, bad);
+          ASSERT_TRUE(run(path.target(), x));
+          EXPECT_TRUE(matches(x, x));
+          for (std::int64_t j = 0; j < d; ++j) {
+            const bool zero = kind == NormKind::rms && std::isinf(bad) && j != place;  // a number over an infinite rstd
+            ASSERT_EQ(std::isnan(x.y.get(0, 2, 0, j)), !zero);
+            ASSERT_TRUE(std::isfinite(x.y.get(0, 1, 0, j)) && std::isfinite(x.y.get(0, 3, 0, j)));
+          }
+        }
+      }
+    }
+  });
+}
+
+/// A row of equal numbers has a variance of exactly 0: its y is the bias, and with eps = 0 it is 0 / 0.
+TEST(NormContract, ARowOfEqualNumbers) {
+  on_every_path_and_row([](const Path& path, DType dtype, std::int64_t d) {
+    for (const float value : {0.1F, -1234.5F, 0.F}) {
+      for (const float eps : {1e-5F, 0.F}) {
+        NormInstance x = make_norm_instance(
+            {"x", 1, 3, 1, d, {.eps = eps, .weight = true, .bias = true, .mean = true, .rstd = true}}, dtype);
+        fill_row(&x.x, 1, value);
+        ASSERT_TRUE(run(path.target(), x));
+        EXPECT_TRUE(matches(x, x));
+        EXPECT_EQ(x.mean.get(0, 1, 0, 0), x.x.get(0, 1, 0, 0));
+        if (eps == 0) {
+          EXPECT_EQ(x.rstd.get(0, 1, 0, 0), kInf);
+        } else {
+          EXPECT_NEAR(x.rstd.get(0, 1, 0, 0), 316.22775, 1e-4);
+        }
+        for (std::int64_t j = 0; j < d; ++j) {
+          const float y = x.y.get(0, 1, 0, j);
+          ASSERT_TRUE(eps == 0 ? std::isnan(y) : y == x.bias.get(0, 0, 0, j)) << j << ": " << y;
+        }
+      }
+    }
+  });
+}
+
+/// A mean of 10000 beside a deviation of 1: the mean's own rounding, 2^-11, does not reach y.
+TEST(NormContract, ALargeMean) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        if (dtype != DType::f32) return;
+        for (const std::int64_t d : kRows) {
+          NormInstance x = make_norm_instance({"x", 1, 4, 1, d, {.eps = 0, .mean = true, .rstd = true}}, dtype);
+          x.x.for_each([&](auto... at) { x.x.set(at..., x.x.get(at...) + 10000); });
+          ASSERT_TRUE(run(path.target(), x));
+          for (std::int64_t i = 0; i < 4; ++i) {
+            double mean = 0, variance = 0;
+            for (std::int64_t j = 0; j < d; ++j) mean += x.x.get(0, i, 0, j);
+            mean /= static_cast<double>(d);
+            for (std::int64_t j = 0; j < d; ++j) variance += std::pow(x.x.get(0, i, 0, j) - mean, 2);
+            const double rstd = 1 / std::sqrt(variance / static_cast<double>(d));
+            EXPECT_NEAR(x.mean.get(0, i, 0, 0), mean, 6e-4);
+            EXPECT_NEAR(x.rstd.get(0, i, 0, 0), rstd, 2e-6 * rstd);
+            for (std::int64_t j = 0; j < d; ++j)
+              ASSERT_NEAR(x.y.get(0, i, 0, j), (x.x.get(0, i, 0, j) - mean) * rstd, 1e-5) << "d " << d << ", " << j;
+          }
+        }
+      },
+      kNorm);
+}
+
+/// Squares are f32: those past its range make the root mean square infinite, and y 0.
+TEST(NormContract, SquaresPastF32) {
+  on_every_path_and_row([](const Path& path, DType dtype, std::int64_t d) {
+    if (dtype == DType::f16) return;
+    NormInstance x = make_norm_instance({"x", 1, 3, 1, d, {.kind = NormKind::rms}}, dtype);
+    if (path.backend == Backend::ref) return;  // its squares are double
+    fill_row(&x.x, 1, 1e25F);
+    ASSERT_TRUE(run(path.target(), x));
+    for (std::int64_t j = 0; j < d; ++j) ASSERT_EQ(x.y.get(0, 1, 0, j), 0);
+  });
+}
+
+/// y is computed from the sum in f32, and not from what residual_out holds of it.
+TEST(NormContract, TheSumIsNotRoundedBeforeItIsNormalised) {
+  on_every_path_and_row([](const Path& path, DType dtype, std::int64_t d) {
+    if (dtype == DType::f32) return;
+    const Norm terms{.dtype_y = DType::f32, .eps = 0, .residual = true, .residual_out = true};
+    NormInstance x = make_norm_instance({"x", 1, 3, 1, d, terms}, dtype);
+    x.residual.for_each([&](auto... at) { x.residual.set(at..., 1024); });  // a unit of bf16 is 8 there, of f16 1
+    ASSERT_TRUE(run(path.target(), x));
+    EXPECT_TRUE(matches(x, x));
+    const NormInstance alone = make_norm_instance({"x", 1, 3, 1, d, {.dtype_y = DType::f32, .eps = 0}}, dtype);
+    ASSERT_TRUE(run(path.target(), alone));
+    x.y.for_each([&](auto... at) { ASSERT_NEAR(x.y.get(at...), alone.y.get(at...), 1e-3); });
+  });
+}
+
+}  // namespace
+}  // namespace falchion::testing

@@ -1,0 +1,47 @@
+// tools/problem/norm_problem.hpp: norms of the command: their options, names and random tensors.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "command/command.hpp"
+#include "falchion/falchion.hpp"
+#include "plan/json.hpp"
+#include "problem/tensors.hpp"
+
+namespace falchion::tools {
+
+double flop_count(
+    const Norm& problem);  // of an element: 3 (rms) or 6 (layer), and 1 for each of weight, bias, residual
+double byte_count(const Norm& problem);  // each tensor once
+
+std::string size_name(const Norm& problem);     // "rows16384 d4096"
+std::string feature_name(const Norm& problem);  // "rms weight residual"
+std::string problem_name(const Norm& problem);  // both
+Json to_json(const Norm& problem);
+
+/// The options that only norms have. d is that of attention's sizes. Lists of sizes: every combination.
+struct NormOptions {
+  std::vector<std::int64_t> rows;
+  std::string kind = "rms";
+  bool add_residual = false;
+
+  void add_to(Command& command);
+  /// One for each type and combination, with a weight (and of layer a bias) of the type of x. Where nothing is named
+  /// rows are 4096 and d is 4096.
+  std::vector<Norm> expand(const std::vector<std::string>& dtypes, const std::vector<std::int64_t>& d) const;
+
+  static constexpr std::initializer_list<const char*> kNames = {"--rows", "--kind", "--add-residual"};
+};
+
+/// A norm with its tensors, rows of (1, rows, 1, d); outputs are poisoned with NaN.
+struct NormInstance {
+  Norm problem;
+  HostTensor x, residual, weight, bias, y, residual_out;
+  NormOperands operands() const;
+};
+/// The tensors are random normal ones.
+NormInstance make_norm_instance(const Norm& problem, std::uint64_t seed);
+
+}  // namespace falchion::tools
