@@ -79,12 +79,8 @@ fal_status fal_linear_plan_make(const fal_linear_attention* problem, int32_t pas
 
 fal_status fal_linear_plan_run(const fal_plan* plan, const fal_linear_operands* operands, void* workspace,
                                size_t workspace_bytes, void* stream) {
-  return guarded([&]() -> Status {
-    Check check;
-    check.require(plan != nullptr, "plan is null");
-    const LinearOperands x = to_operands(operands, &check);
-    return check.ok() ? plan->plan.run(x, workspace, workspace_bytes, stream) : check.take();
-  });
+  const auto to_ours = [&](Check* check) { return to_operands(operands, check); };
+  return run_plan(plan, to_ours, workspace, workspace_bytes, stream);
 }
 
 const char* fal_linear_explain(const fal_linear_attention* problem, int32_t pass, const fal_target* target,

@@ -64,12 +64,8 @@ fal_status fal_norm_plan_make(const fal_norm* problem, const fal_target* target,
 
 fal_status fal_norm_plan_run(const fal_plan* plan, const fal_norm_operands* operands, void* workspace,
                              size_t workspace_bytes, void* stream) {
-  return guarded([&]() -> Status {
-    Check check;
-    check.require(plan != nullptr, "plan is null");
-    const NormOperands x = to_operands(operands, &check);
-    return check.ok() ? plan->plan.run(x, workspace, workspace_bytes, stream) : check.take();
-  });
+  const auto to_ours = [&](Check* check) { return to_operands(operands, check); };
+  return run_plan(plan, to_ours, workspace, workspace_bytes, stream);
 }
 
 const char* fal_norm_explain(const fal_norm* problem, const fal_target* target, int32_t format) {

@@ -145,6 +145,18 @@ fal_status make_plan(const ToProblem& to_problem, const fal_target* target, fal_
   });
 }
 
+/// fal_plan_run and its like. to_operands(Check*): the caller's operands as C++ has them.
+template <class ToOperands>
+fal_status run_plan(const fal_plan* plan, const ToOperands& to_operands, void* workspace, std::size_t workspace_bytes,
+                    void* stream) noexcept {
+  return guarded([&]() -> Status {
+    Check check;
+    check.require(plan != nullptr, "plan is null");
+    const auto x = to_operands(&check);
+    return check.ok() ? plan->plan.run(x, workspace, workspace_bytes, stream) : check.take();
+  });
+}
+
 /// fal_explain and its like.
 template <class ToProblem, class... Number>
 const char* explain_plan(const ToProblem& to_problem, const fal_target* target, std::int32_t format,
