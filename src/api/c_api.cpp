@@ -47,8 +47,7 @@ Attention to_problem(const fal_attention* from, Check* check) {
   out.frozen = x.frozen;
   check_reserved(x.reserved, check, "attention.reserved");
   check_reserved(x.band.reserved, check, "attention.band.reserved");
-  for (std::size_t i = 0; i < std::size(x.reserved2); ++i)
-    check_reserved(x.reserved2[i], check, "attention.reserved2[", i, "]");
+  check_reserved(x.reserved2, check, "attention.reserved2");
   return out;
 }
 

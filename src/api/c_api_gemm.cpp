@@ -1,7 +1,4 @@
 // src/api/c_api_gemm.cpp: the C shim of GEMMs.
-#include <algorithm>
-#include <cstdint>
-
 #include "api/c_convert.hpp"
 
 namespace falchion {
@@ -31,8 +28,7 @@ Gemm to_problem(const fal_gemm* from, Check* check) {
   out.bias_n = x.bias_n != 0;
   out.bias_m = x.bias_m != 0;
   out.residual = x.residual != 0;
-  for (std::size_t i = 0; i < std::size(x.reserved); ++i)
-    check_reserved(x.reserved[i], check, "gemm.reserved[", i, "]");
+  check_reserved(x.reserved, check, "gemm.reserved");
   return out;
 }
 

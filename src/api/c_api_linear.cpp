@@ -1,7 +1,4 @@
 // src/api/c_api_linear.cpp: the C shim of linear attention.
-#include <algorithm>
-#include <cstdint>
-
 #include "api/c_convert.hpp"
 
 namespace falchion {
@@ -30,8 +27,7 @@ LinearAttention to_problem(const fal_linear_attention* from, Check* check) {
   out.packed = x.packed != 0;
   out.initial_state = x.initial_state != 0;
   out.final_state = x.final_state != 0;
-  for (std::size_t i = 0; i < std::size(x.reserved); ++i)
-    check_reserved(x.reserved[i], check, "linear_attention.reserved[", i, "]");
+  check_reserved(x.reserved, check, "linear_attention.reserved");
   return out;
 }
 

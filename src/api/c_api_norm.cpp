@@ -1,7 +1,4 @@
 // src/api/c_api_norm.cpp: the C shim of norms.
-#include <algorithm>
-#include <cstdint>
-
 #include "api/c_convert.hpp"
 
 namespace falchion {
@@ -28,8 +25,7 @@ Norm to_problem(const fal_norm* from, Check* check) {
   out.residual_out = x.residual_out != 0;
   out.mean = x.mean != 0;
   out.rstd = x.rstd != 0;
-  for (std::size_t i = 0; i < std::size(x.reserved); ++i)
-    check_reserved(x.reserved[i], check, "norm.reserved[", i, "]");
+  check_reserved(x.reserved, check, "norm.reserved");
   return out;
 }
 

@@ -97,6 +97,12 @@ void check_reserved(std::int64_t value, Check* check, const Name&... name) {
   check->require(value == 0, name..., " = ", value, ": a reserved field must be 0");
 }
 
+/// An array of such fields; its name is in one part.
+template <std::size_t n>
+void check_reserved(const std::uint8_t (&values)[n], Check* check, const char* name) {
+  for (std::size_t i = 0; i < n; ++i) check_reserved(values[i], check, name, "[", i, "]");
+}
+
 /// name: the operand's, "q".
 Tensor to_tensor(const char* name, const fal_tensor& x, Check* check);
 Target to_target(const fal_target* from, Check* check);
