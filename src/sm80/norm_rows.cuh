@@ -103,8 +103,9 @@ class NormRow {
       });
     });
     sum = sum_of_row(sum, thread_, slots[1]);
-    const float rest = is_finite(mean) ? sum.x / d : 0, variance = sum.y / d - rest * rest;
-    return {mean, rest, variance < 0 ? 0 : variance};  // NaN stays
+    const float rest = is_finite(mean) ? sum.x / d : 0;
+    const float variance = fmaf(-rest, rest, sum.y / d);  // where both are past f32, their difference would be NaN
+    return {mean, rest, variance < 0 ? 0 : variance};     // NaN stays
   }
 
   __device__ __forceinline__ float first_number() const {
