@@ -72,10 +72,11 @@ void set_call(const Norm& n, const NormOperands& x, NormCall* call) {
   join_axes(x.x.shape[0], call);
 }
 
-/// Can eight numbers of a row be moved at a time, in each of them?
+/// Can eight numbers of a row be moved at a time, in each of them? A tensor without elements has none to move, and its
+/// strides may be anything.
 bool moves_eight(const Norm& n, const NormOperands& x) {
   const auto moves = [](bool wanted, const Tensor& tensor) {
-    return !wanted || (tensor.stride[3] == 1 && rows_aligned(tensor));
+    return !wanted || is_empty(tensor) || (tensor.stride[3] == 1 && rows_aligned(tensor));
   };
   return n.d % sm80::kNormChunk == 0 && moves(true, x.x) && moves(true, x.y) && moves(n.residual, x.residual) &&
          moves(n.residual_out, x.residual_out) && moves(n.weight, x.weight) && moves(n.bias, x.bias);
