@@ -29,7 +29,9 @@ void set_sizes(const Norm& n, NormCall* call) {
   call->eps = n.eps;
 }
 
-/// Makes one axis of those of the rows that follow each other in all operands: s.
+/// The rows have three axes: b, s and h. Where a step along one axis is as long, in all operands, as all steps along
+/// the next one together, both are one axis with one stride. This makes s of those axes, so that a kernel need not
+/// divide.
 void join_axes(std::int64_t b, NormCall* call) {
   View* const all[] = {&call->x, &call->residual, &call->weight,       &call->bias,
                        &call->y, &call->mean,     &call->residual_out, &call->rstd};
