@@ -215,7 +215,7 @@ class Falchion:
         self.check(self.lib.fal_linear_plan_make(byref(problem), grads is not None, byref(target), byref(plan)))
         return self.runner(plan, self.lib.fal_linear_plan_run, operands, (q, k, v, o, grads))
 
-    def gemm_plan(self, a, b, d, backend=None, threads=0, activation="none", residual=None, bias_n=None):
+    def gemm_plan(self, a, b, d, backend=None, threads=0, level=None, activation="none", residual=None, bias_n=None):
         """The same for a GEMM of matrices: d (m, n) becomes activation(a (m, k) b^T + bias_n) + residual, where b is (n, k),
         with swiglu (2 n, k)."""
         problem = self.lib.fal_gemm_init()
@@ -228,7 +228,7 @@ class Falchion:
         if bias_n is not None:
             problem.bias_n, operands.bias_n = 1, matrix_view(bias_n)
         backend = BACKENDS[backend or ("best" if a.is_cuda else "cpu")]
-        target = Target(size=ctypes.sizeof(Target), backend=backend, threads=threads)
+        target = Target(size=ctypes.sizeof(Target), backend=backend, threads=threads, cpu_level=level.encode() if level else None)
         plan = c_void_p()
         self.check(self.lib.fal_gemm_plan_make(byref(problem), byref(target), byref(plan)))
         return self.runner(plan, self.lib.fal_gemm_plan_run, operands, (a, b, d, residual, bias_n))
