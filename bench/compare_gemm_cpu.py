@@ -84,12 +84,19 @@ def worker(options):
                 print(json.dumps(cell(torch, fal, options, dtype, shape)), flush=True)
 
 
+def row_of(cell):
+    """Replaces the samples of a cell by their medians and by half their ranges, relative to these."""
+    samples = cell.pop("samples")
+    seconds = {name: statistics.median(list_) for name, list_ in samples.items()}
+    spread = {name: (max(list_) - min(list_)) / 2 / seconds[name] for name, list_ in samples.items()}
+    ratios = {rival: seconds[rival] / seconds["falchion"] for rival in RIVALS[cell["dtype"]]}
+    return {**cell, "ms": {name: x * 1e3 for name, x in seconds.items()}, "spread": spread, "ratios": ratios}
+
+
 def show(row):
-    times = {name: statistics.median(samples) for name, samples in row["samples"].items()}
-    row["ratios"] = {rival: times[rival] / times["falchion"] for rival in RIVALS[row["dtype"]]}
-    ratios = "".join(f"{row['ratios'].get(rival, float('nan')):>10.2f}" for rival in ("openblas", "torch"))
-    print(f"{row['threads']:>7}  {row['dtype']:<5} {row['shape']:<18}{times['falchion'] * 1e3:>10.2f}"
-          f"{row['flops'] / times['falchion'] / 1e9:>10.1f}{ratios.replace('nan', '  -')}  {row['plan']}"
+    ratios = "".join(f"{row['ratios'][rival]:>10.2f}" if rival in row["ratios"] else f"{'-':>10}" for rival in RIVALS["f32"])
+    print(f"{row['threads']:>7}  {row['dtype']:<5} {row['shape']:<18}{row['ms']['falchion']:>10.2f}"
+          f"{row['flops'] / row['ms']['falchion'] / 1e6:>10.1f}{ratios}  {row['plan']}"
           f"{'' if row['check'] == 'ok' else '  WRONG'}", flush=True)
 
 
@@ -106,12 +113,12 @@ def main():
                 if "shape" not in row:
                     context = row
                     continue
-                show(row)
-                rows.append(row)
+                rows.append(row_of(row))
+                show(rows[-1])
         if run.returncode:
             return run.returncode
     if options.json:
-        result_file.write(options.json, {**result_file.facts(cpu_name(), "none"), "context": context, "rows": rows})
+        result_file.write(options.json, {**result_file.facts(cpu_name(), result_file.cpu_driver(context["build_info"])), "context": context, "rows": rows})
     return 1 if any(row["check"] != "ok" for row in rows) else 0
 
 
