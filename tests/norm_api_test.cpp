@@ -277,9 +277,9 @@ TEST(NormApi, EachFieldInC) {
     EXPECT_TRUE(says(fact));
   for (const auto& [flag, name] : flags) {
     if (flag == &fal_norm::mean) problem.kind = FAL_LAYER_NORM;
-    EXPECT_TRUE(says(text('"', name, R"(":false)")));
+    EXPECT_TRUE(says(text("\"", name, "\":false")));
     problem.*flag = 1;
-    EXPECT_TRUE(says(text('"', name, R"(":true)")));
+    EXPECT_TRUE(says(text("\"", name, "\":true")));
   }
   EXPECT_TRUE(says(R"("kind":"layer")"));
 }
