@@ -66,6 +66,7 @@ const NormCase kCases[] = {
     {"odd", 2, 5, 3, 64, kAll, odd},
     {"reversed", 2, 5, 3, 64, kAllOfRms, reversed},
     {"transposed", 2, 5, 3, 64, kAll, transposed},
+    {"transposed_long", 1, 1, 2, 16400, kAll, transposed},
 };
 
 TEST(Norm, Cases) {
@@ -115,6 +116,23 @@ TEST(Norm, ARowsBitsDoNotDependOnTheNumberOfRows) {
             ASSERT_TRUE(run(path.target(), one));
             for (std::int64_t j = 0; j < d; ++j) ASSERT_EQ(one.y.get(0, 0, 0, j), many.y.get(0, row, 0, j));
           }
+        }
+      },
+      kNorm);
+}
+
+/// The threads of a run have scratch memory of their own. (The thread sanitizer looks at suites of this name.)
+TEST(Threads, ANormOfLongRows) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        if (path.backend == Backend::ref) return;  // it runs on its caller's thread, and slowly
+        NormInstance x = make_norm_instance({"x", 1, 60, 1, 9000, {.weight = true, .residual = true}}, dtype);
+        Plan plan;
+        ASSERT_TRUE(Plan::make(x.problem, path.target(3), &plan));
+        for (int i = 0; i < 3; ++i) {
+          x.y.fill_poison();
+          ASSERT_TRUE(run(plan, x));
+          ASSERT_TRUE(matches(x, x));
         }
       },
       kNorm);
