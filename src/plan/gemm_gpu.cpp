@@ -15,6 +15,7 @@
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "policy/divide.hpp"
+#include "types/size.hpp"
 
 namespace falchion {
 namespace {
@@ -32,8 +33,8 @@ double partial_bytes(const Gemm& g, int splits) {
 /// The flop of an SM in a microsecond.
 double rate_of(const Gemm& g, const Variant& variant) {
   if (same(variant.level, "few")) return tiles::kGemmFlopFew;
-  if (variant.backend == Backend::sm90) return tiles::kGemmFlopSm90;
-  return g.dtype == DType::f32 ? tiles::kGemmFlopF32 : tiles::kGemmFlop;
+  if (variant.backend == Backend::sm90) return is_8bit(g.dtype) ? 2 * tiles::kGemmFlopSm90 : tiles::kGemmFlopSm90;
+  return g.dtype == DType::f32 ? tiles::kGemmFlopF32 : g.dtype == DType::i8 ? 2 * tiles::kGemmFlop : tiles::kGemmFlop;
 }
 
 /// About how many microseconds the tiles take in so many parts, with what it takes to add the parts up. CTAs that have

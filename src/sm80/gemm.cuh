@@ -23,10 +23,11 @@ __device__ __forceinline__ void add_products(const GemmArgs& a, const GemmTile& 
 }
 
 /// kGeneral: operands that cannot be moved 16 bytes at a time.
-template <class Element, bool kGeneral>
-__global__ void __launch_bounds__(GemmConfig<Element>::kThreads, GemmConfig<Element>::kCtas)
+template <class Stored, bool kGeneral>
+__global__ void __launch_bounds__(GemmConfig<Stored>::kThreads, GemmConfig<Stored>::kCtas)
     gemm(const __grid_constant__ GemmArgs a) {
-  using Config = GemmConfig<Element>;
+  using Config = GemmConfig<Stored>;
+  using Element = typename Config::Element;
   extern __shared__ __align__(128) unsigned char memory[];
   let_next_kernel_start();
   wait_for_earlier_kernels();
@@ -38,7 +39,7 @@ __global__ void __launch_bounds__(GemmConfig<Element>::kThreads, GemmConfig<Elem
   if (t.k0 < t.k1) {
     if constexpr (kGeneral) {
       add_products<Major::neither, Major::neither, Config>(a, t, shared, sums);
-    } else if constexpr (sizeof(Element) == 4) {
+    } else if constexpr (sizeof(Element) != 2) {
       add_products<Major::k, Major::k, Config>(a, t, shared, sums);
     } else if (a.a_major == Major::k) {
       if (a.b_major == Major::k)
@@ -57,8 +58,8 @@ __global__ void __launch_bounds__(GemmConfig<Element>::kThreads, GemmConfig<Elem
   __syncthreads();  // no thread reads operands any more
   sums.put(staged);
   __syncthreads();
-  gpu::store_tile<Element, Config::kRows, Config::kColumns, Config::kPitch, Config::kGroup, Config::kThreads>(a, t,
-                                                                                                              staged);
+  gpu::store_tile<Stored, Config::kRows, Config::kColumns, Config::kPitch, Config::kGroup, Config::kThreads>(a, t,
+                                                                                                             staged);
 }
 
 /// Enqueues the launch, and where k is split the one that adds the parts up. The plan has checked the size of the grid.

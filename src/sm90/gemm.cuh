@@ -32,22 +32,37 @@ __device__ __forceinline__ void consume(const GemmArgs& a, const GemmMaps& maps,
   RingPosition<Config::kStages> at;
   for (GemmTilesOfCluster<Config> tiles(a); tiles.more();) {
     const GemmTile t = tiles.next();
-    int before = -1;  // the stage of the block before
     clear(sums);
-    for (std::int64_t k = t.k0; k < t.k1; k += Config::kDepth) {
-      shared.full[at.stage].wait(at.parity);
-      start_multiply<false>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), sums);
-      if (before >= 0) {
-        wait_multiply<1>(sums);
-        release(before);
+    if constexpr (Config::kPromoted) {
+      for (std::int64_t k = t.k0; k < t.k1; k += Config::kDepth) {
+        auto block = partition_fragment_C(Mma{}, Shape<Int<Config::kRows>, Int<Config::kColumns>>{});
+        shared.full[at.stage].wait(at.parity);
+        start_multiply<true>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), block);
+        wait_multiply<0>(block);
+        release(at.stage);
+        at.advance();
+        CUTE_UNROLL
+        for (int i = 0; i < size(sums); ++i) sums(i) += block(i);
       }
-      before = at.stage;
-      at.advance();
+    } else {
+      int before = -1;  // the stage of the block before
+      for (std::int64_t k = t.k0; k < t.k1; k += Config::kDepth) {
+        shared.full[at.stage].wait(at.parity);
+        start_multiply<false>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), sums);
+        if (before >= 0) {
+          wait_multiply<1>(sums);
+          release(before);
+        }
+        before = at.stage;
+        at.advance();
+      }
+      wait_multiply<0>(sums);
+      if (before >= 0) release(before);
     }
-    wait_multiply<0>(sums);
-    if (before >= 0) release(before);
     if constexpr (Config::kTurned)
       store_turned<Config>(a, t, shared, warpgroup, sums);
+    else if constexpr (Config::kPromoted)
+      store_columns<Config>(a, t, shared, warpgroup, sums);
     else if (a.d_boxes)
       store_boxes<Config>(a, t, maps, shared, warpgroup, sums);
     else
@@ -101,7 +116,7 @@ int launch_gemm(const GemmArgs& a, void* stream) {
                                       rows_of_b, a);
     if (error != cudaSuccess) return error;
   }
-  if (a.d_boxes && !Config::kTurned) {
+  if (a.d_boxes && !Config::kTurned && !Config::kPromoted) {
     error = make_tensor_map<Element>(&maps.d, a.d, TensorBox{a.batch, a.m, a.n / a.n1, a.n1, 64, 1, 64}, nullptr);
     if (error != cudaSuccess) return error;
   }

@@ -30,6 +30,7 @@ std::string write(Align x) { return name(x); }
 std::string write(FeatureMap x) { return x == FeatureMap::identity ? "identity" : "elu"; }
 std::string write(Grads x) { return x == Grads::rounded ? "rounded" : x == Grads::f32 ? "f32" : "accumulate"; }
 std::string write(Activation x) { return name(x); }
+std::string write(Scaling x) { return name(x); }
 std::string write(Decay x) { return x == Decay::none ? "none" : x == Decay::head ? "head" : "token"; }
 std::string write(const Broadcast& x) { return std::to_string(x.one); }
 template <class T>
@@ -68,6 +69,9 @@ void read(const std::string& text, FeatureMap* x) {
 void read(const std::string& text, Activation* x) {
   using enum Activation;
   *x = parse_one_of(text, {none, relu, gelu_tanh, gelu_erf, silu, swiglu});
+}
+void read(const std::string& text, Scaling* x) {
+  *x = parse_one_of(text, {Scaling::none, Scaling::tensor, Scaling::row_col});
 }
 void read(const std::string& text, Decay* x) { *x = parse_one_of(text, {Decay::none, Decay::head, Decay::token}); }
 void read(const std::string& text, Grads* x) {
@@ -191,6 +195,7 @@ void gemm_fields(Any& p, const F& f) {
   f("bias_m", g.bias_m);
   f("bias_dtype", p.bias_dtype);
   f("residual", g.residual);
+  f("scaling", g.scaling);
   f("in_place", p.in_place);
 }
 
