@@ -2,10 +2,12 @@
 // every path, what is refused, and the conversions.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <string>
 
 #include "falchion/falchion.h"
 #include "plan/plan_data.hpp"
@@ -134,6 +136,28 @@ TEST(GemmScaled, EveryProduct) {
       ASSERT_TRUE(got == exact || (std::isnan(got) && std::isnan(exact))) << i << " times " << j << " is " << got;
     });
   });
+}
+
+/// Products of one sign, whose sums on Hopper lose bits all in the same direction, and no path more than 2^-9.
+TEST(GemmScaled, PositiveE4m3) {
+  for (const Path& path : usable_paths(kGemm)) {
+    if (!path.has(DType::e4m3, kGemm)) continue;
+    SCOPED_TRACE(path.name());
+    for (const std::int64_t k : {32, 128, 1000, 16384}) {
+      GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 150, 40, k}.d_f32(), DType::e4m3);
+      for (HostTensor* operand : {&x.a, &x.b})
+        operand->for_each([&](auto... at) { operand->set(at..., std::abs(operand->get(at...))); });
+      ASSERT_TRUE(run(path.target(), x));
+      double worst = 0;
+      x.d.for_each([&](auto b, auto i, auto, auto j) {
+        double sum = 0;
+        for (std::int64_t l = 0; l < k; ++l) sum += static_cast<double>(x.a.get(b, i, 0, l)) * x.b.get(b, j, 0, l);
+        worst = std::max(worst, std::abs(x.d.get(b, i, 0, j) - sum) / sum);
+      });
+      EXPECT_LE(worst, x.on_gpu ? 0x1p-9 : 0x1p-18) << "k " << k;
+      RecordProperty(path.name() + ", k " + std::to_string(k), std::to_string(worst));
+    }
+  }
 }
 
 /// A scale of 0, below 0, NaN or Inf counts in its row or column, and nowhere else.
