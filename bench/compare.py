@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Prints what changed between two result files: of `falchion bench --json FILE`, compare_torch.py, compare_torch_cpu.py
-or device.sh (whose tests and checks are compared too).
+"""Prints what changed between two result files: of `falchion bench --json FILE`, compare_torch.py, compare_torch_cpu.py,
+compare_gemm.py or device.sh (whose tests and checks are compared too).
 
     bench/compare.py before.json after.json [--match TEXT] [--threshold 3] [--fail]
 
@@ -38,7 +38,7 @@ def medians(path):
                 ms = row["real_time"] * scale[row.get("time_unit", "ns")]
                 spread = 100 * row["spread"] if "spread" in row else 100 * row.get("stddev_ms", 0.0) / ms
                 out[row["run_name"]] = (ms, spread, row.get("flops", row.get("bytes_per_second", 0.0)))
-        for row in part.get("rows", []):  # These are the rows of compare_torch.py.
+        for row in part.get("rows", []):  # These are the rows of compare_torch.py and its like.
             for who, ms in row["ms"].items():
                 name = f"{who}/{row['section']}/{row['name']}"
                 out[name] = (ms, 100 * row["spread"][who], row["rate"][who] * 1e12)

@@ -81,13 +81,15 @@ def open_bench(options):
 def row_of(name, mode, cell):
     ms = {n: statistics.median(x) for n, x in cell["samples"].items()}
     fastest = min(RIVALS, key=lambda n: ms[n])
-    return {"name": name, "mode": mode, "ms": ms, "fastest_rival": fastest, "ratio": ms[fastest] / ms["falchion"],
-            "tflops": {n: cell["flops"] / t / 1e9 for n, t in ms.items()}, "tb_per_s": {n: cell["bytes"] / t / 1e9 for n, t in ms.items()},
+    spread = {n: (max(x) - min(x)) / 2 / ms[n] for n, x in cell["samples"].items()}
+    return {"section": mode, "name": name, "ms": ms, "spread": spread, "rate": {n: cell["flops"] / t / 1e9 for n, t in ms.items()},
+            "unit": "TFLOP/s", "fastest_rival": fastest, "ratio": ms[fastest] / ms["falchion"],
+            "tb_per_s": {n: cell["bytes"] / t / 1e9 for n, t in ms.items()},
             **{key: cell[key] for key in ("error", "check", "plan", "clocks", "copies")}}
 
 
 def show(row):
-    cells = "".join(f"{row['ms'][n] * 1e3:>10.1f}us{row['tflops'][n]:>5.0f}" for n in ("falchion", *RIVALS))
+    cells = "".join(f"{row['ms'][n] * 1e3:>10.1f}us{row['rate'][n]:>5.0f}" for n in ("falchion", *RIVALS))
     clock = f"{row['clocks'].get('sm_mhz', 0):>6.0f}"
     check = "" if row["check"] == "ok" else row["check"]
     print(f"{row['name']:<20}{cells}{row['tb_per_s']['falchion']:>7.2f}{row['ratio']:>7.3f}x{clock}  {row['plan']} {check}".rstrip(),
@@ -119,7 +121,7 @@ def main():
                 continue
             rows.append(row)
             show(row)
-        of_mode = [row for row in rows if row["mode"] == mode]
+        of_mode = [row for row in rows if row["section"] == mode]
         if of_mode:
             lowest = min(of_mode, key=lambda row: row["ratio"])
             means[mode] = {"cells": len(of_mode), "geometric_mean": geometric_mean([row["ratio"] for row in of_mode]),

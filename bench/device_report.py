@@ -12,7 +12,8 @@ import sys
 import result_file
 
 # A storm with fewer problems than this of each operation and pass shows little.
-STORM_OPERATIONS, STORM_PROBLEMS = ("attention", "linear", "linear-backward"), 20000
+STORM_OPERATIONS = ("attention", "attention-backward", "linear", "linear-backward", "gemm")
+STORM_PROBLEMS = 20000
 
 
 def load(path):

@@ -98,16 +98,19 @@ static int read_array_stream(array* out) {
 
 int knows_gpu_of_numba(const library* from, int32_t* device) {
   PyObject *function, *current, *number;
+  int32_t id;
   if (PyUnicode_CompareWithASCIIString(from->name, "numba") != 0) return 0;
   function = look_up(from->name, "cuda.get_current_device");
   current = function != NULL ? PyObject_CallFunctionObjArgs(function, NULL) : NULL;
   number = current != NULL ? PyObject_GetAttrString(current, "id") : NULL;
-  *device = number != NULL ? (int32_t)PyLong_AsLong(number) : -1;
+  id = number != NULL ? (int32_t)PyLong_AsLong(number) : -1;
   Py_XDECREF(number);
   Py_XDECREF(current);
   Py_XDECREF(function);
   PyErr_Clear();
-  return *device >= 0;
+  if (id < 0) return 0; /* a numba that does not say it: the driver is asked, by the pointers */
+  *device = id;
+  return 1;
 }
 
 /* An array with a mask has elements that do not count, and every element of ours does. */

@@ -197,12 +197,6 @@ TEST(Contract, RowsPastTheUsedLengthsStayUntouched) {
   });
 }
 
-/// Whether the device has memory for a copy of that many bytes. (The host maps its memory sparsely, so there it costs
-/// nothing.)
-bool has_room(const Path& path, std::size_t bytes) {
-  return !path.on_gpu() || cuda::current_device().memory > bytes + (std::size_t{4} << 30);
-}
-
 /// The rows of K and V lie 2^28 elements apart in a sparse mapping, so that row 39 begins past element 2^33.
 TEST(Contract, MoreThan2To31Elements) {
   constexpr std::int64_t step = std::int64_t{1} << 28, rows = 40;

@@ -4,12 +4,15 @@
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
 
-REPORT = pathlib.Path(__file__).parent.parent / "bench" / "device_report.py"
-ENOUGH = {"attention": (19999, 5, 1), "linear": (20000, 0, 0), "linear-backward": (20100, 7, 0)}
+ROOT = pathlib.Path(__file__).parent.parent
+REPORT = ROOT / "bench" / "device_report.py"
+ENOUGH = {"attention": (19999, 5, 1), "linear": (20000, 0, 0), "linear-backward": (20100, 7, 0),
+          "attention-backward": (20000, 9, 0), "gemm": (21000, 0, 0)}
 # Each case has what ran of each operation (passed, refused, failed), the exit code of the storm, the exit code of the
 # report, and what the report says.
 CASES = (
@@ -44,8 +47,18 @@ def facts():
     return bad + ([] if result.get("date", "").startswith("20") else ["no date"])
 
 
+def operations():
+    """Returns what is wrong with the storm of device.sh: it must draw enough of each operation that the command knows, and
+    the report must ask after each."""
+    known = re.findall(r'\{Op::\w+, "([a-z-]+)",', (ROOT / "tools" / "problem" / "operation.cpp").read_text())
+    asked = re.search(r"STORM_OPERATIONS = \((.*)\)", REPORT.read_text()).group(1)
+    drawn = int(re.search(r"verify --random (\d+) ", (ROOT / "bench" / "device.sh").read_text()).group(1))
+    bad = [f"the report does not ask after {name}" for name in known if f'"{name}"' not in asked]
+    return bad + ([] if drawn >= 22000 * len(known) > 0 else [f"{drawn} problems are too few for {len(known)} operations"])
+
+
 def main():
-    bad = facts()
+    bad = facts() + operations()
     for counts, storm_code, expected, says in CASES:
         with tempfile.TemporaryDirectory() as name:
             folder = pathlib.Path(name)

@@ -130,10 +130,22 @@ std::string joined(const Parsed& lines) {
   return out;
 }
 
-Status plan_for_any_build(const Attention& a, Pass pass, const Target& target, PlanData* out) {
-  return plan_problem(a, pass, target, out, true);
+// A GEMM has no pass.
+template <class Problem>
+std::string story(const Problem& problem, Pass pass, const Target& target, Format format) {
+  return explain(problem, pass, target, format);
 }
-Status plan_for_any_build(const LinearAttention& a, Pass pass, const Target& target, PlanData* out) {
+std::string story(const Gemm& problem, Pass, const Target& target, Format format) {
+  return explain(problem, target, format);
+}
+template <class Problem>
+Status make(const Problem& problem, Pass pass, const Target& target, Plan* out) {
+  return Plan::make(problem, pass, target, out);
+}
+Status make(const Gemm& problem, Pass, const Target& target, Plan* out) { return Plan::make(problem, target, out); }
+
+template <class Problem>
+Status plan_for_any_build(const Problem& a, Pass pass, const Target& target, PlanData* out) {
   return plan_problem(a, pass, target, out, true);
 }
 
@@ -151,6 +163,11 @@ void same_decision(const Parsed& json, const PlanData& plan) {
   if (plan.is<LinearPlan>()) {
     EXPECT_EQ(json["segments"]["count"], plan.linear().segments);
     EXPECT_EQ(json["segments"]["tokens"], plan.linear().segment);
+  } else if (plan.is<GemmPlan>()) {
+    EXPECT_EQ(json["items"], plan.items);
+    EXPECT_EQ(json["tile"]["rows"], plan.gemm().rows);
+    EXPECT_EQ(json["tile"]["columns"], plan.gemm().columns);
+    if (is_gpu(plan.backend)) { EXPECT_EQ(json["splits"], plan.gemm().gpu.splits); }
   } else {
     const bool backward = plan.pass == Pass::backward;  // On a GPU its keys are not cut into parts.
     if (backward && plan.backend == Backend::cpu) { EXPECT_EQ(json["parts"], plan.attention().backward.parts); }
@@ -164,7 +181,8 @@ void same_decision(const Parsed& json, const PlanData& plan) {
   }
   EXPECT_EQ(json["device"]["name"], plan.gpu.device);
   EXPECT_EQ(json["device"]["sms"], plan.gpu.sms);
-  EXPECT_EQ(json["decision"]["d"], plan.variant->d);
+  EXPECT_EQ(json["decision"]["d"].is_null(), plan.variant->d == 0);
+  if (plan.variant->d > 0) { EXPECT_EQ(json["decision"]["d"], plan.variant->d); }
   if (plan.is<AttentionPlan>() && plan.pass == Pass::forward) {
     EXPECT_EQ(json["grid"]["from_a_counter"], plan.attention().counted);
   }
@@ -173,15 +191,15 @@ void same_decision(const Parsed& json, const PlanData& plan) {
 
 template <class Problem>
 void check(const Problem& problem, Pass pass, const Target& target, std::set<std::string>* keys) {
-  const std::string text = explain(problem, pass, target);
+  const std::string text = story(problem, pass, target, Format::text);
   SCOPED_TRACE(text);
-  const Parsed json = parse(explain(problem, pass, target, Format::json));
+  const Parsed json = parse(story(problem, pass, target, Format::json));
   collect(json, "", keys);
   EXPECT_EQ(joined(json["text"]), text);
   EXPECT_EQ(json["falchion"], version());
   EXPECT_EQ(json["pass"], name(pass));
   Plan plan;
-  const Status made = Plan::make(problem, pass, target, &plan);
+  const Status made = make(problem, pass, target, &plan);
   EXPECT_EQ(json["status"]["code"], name(made.code));
   if (made) {
     EXPECT_EQ(parse(plan.explain(Format::json)), json);
@@ -247,6 +265,21 @@ std::vector<LinearAttention> linear_problems() {
   return out;
 }
 
+std::vector<Gemm> gemms() {
+  std::vector<Gemm> out(7, Gemm{.m = 700, .n = 900, .k = 3000});
+  out[1].batch = 40;
+  out[1].m = 1;
+  out[2].m = 0;
+  out[3].activation = Activation::swiglu;
+  out[3].bias_n = out[3].residual = true;
+  out[4].dtype = DType::f32;
+  out[4].alpha = 0;
+  out[4].beta = 2;
+  out[5].beta = std::numeric_limits<float>::infinity();
+  out[6].dtype_b = DType::f32;
+  return out;
+}
+
 /// Compares the JSON with Plan::make, with the plan's data and with the text. docs/explain.md must name each key.
 TEST(ExplainJson, SaysWhatThePlanAndTheTextSay) {
   std::set<std::string> keys;
@@ -255,12 +288,15 @@ TEST(ExplainJson, SaysWhatThePlanAndTheTextSay) {
       for (const Attention& a : problems()) check(a, pass, target, &keys);
       for (const LinearAttention& a : linear_problems()) check(a, pass, target, &keys);
     }
+    for (const Gemm& g : gemms()) check(g, Pass::forward, target, &keys);
   }
   std::stringstream document;
   document << std::ifstream(FALCHION_SOURCE_DIR "/docs/explain.md").rdbuf();
   for (const std::string& key : keys)
     EXPECT_NE(document.str().find("`" + key + "`"), std::string::npos) << key << " is not in docs/explain.md";
-  for (const char* key : {"tile.stages", "grid.ctas", "wide.ctas", "threads.items", "memory.states", "unaligned.level"})
+  for (const char* key :
+       {"tile.stages", "grid.ctas", "wide.ctas", "threads.items", "memory.states", "unaligned.level", "tile.columns",
+        "items", "one_matrix.splits", "one_matrix.few", "few_rows.most", "strided.level"})
     EXPECT_TRUE(keys.contains(key)) << key << " is never there: the problems above miss something";
 }
 

@@ -127,7 +127,7 @@ TEST(GemmApi, TheOneCallFormTakesSizesFromTensors) {
   EXPECT_EQ(gemm(odd, options, host_target()).why, "k = -3: a size must be 0 or more");
 }
 
-/// No GPU has a kernel of it, and that is said.
+/// A build without variants of it for GPUs says so.
 TEST(GemmApi, AGpuIsRefusedWithWords) {
   for (const Variant& variant : variants())
     if (variant.is(kGemm) && is_gpu(variant.backend)) GTEST_SKIP() << "this build has variants for GPUs";

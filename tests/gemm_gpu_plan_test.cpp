@@ -70,8 +70,27 @@ TEST(GemmGpuPlan, TheStoryTellsWhatWasDecided) {
       << wide;
   EXPECT_NE(wide.find("sm90 few bf16   it is for at most 64 rows of a, but here are 4096"), std::string::npos) << wide;
   EXPECT_NE(few.find("parts of "), std::string::npos) << few;
+  EXPECT_NE(
+      wide.find(
+          "strided     operands that TMA cannot follow, which are those with a stride of 0 or below or with heads "
+          "whose dim is no multiple of 64, run on the variant sm80 tile\n"
+          "unaligned   operands that are not 16-byte aligned run on the variant general\n"),
+      std::string::npos)
+      << wide;
   const std::string narrow = explain(gemm(32768, 128, 4096), on(90));
   EXPECT_NE(narrow.find("256 CTAs for 132 SMs, 256 of 256 rows used: some "), std::string::npos) << narrow;
+}
+
+/// The workspace of a batch may be for the parts of one matrix alone, so the story tells of it.
+TEST(GemmGpuPlan, TheStoryOfABatchTellsOfOneMatrix) {
+  Gemm decode = gemm(1, 1024, 1024);
+  decode.batch = 64;
+  const GemmGpuCut merged = decided(decode, on(90)).gemm().gpu_merged;
+  const std::string story = explain(decode, on(90));
+  EXPECT_NE(story.find(text("it is one product of m = 64: ", merged.items, " tiles, splits: ", merged.splits)),
+            std::string::npos)
+      << story;
+  EXPECT_EQ(explain(gemm(64, 1024, 1024), on(90)).find("one matrix"), std::string::npos);
 }
 
 /// How operands lie, and what takes them: a matrix m x k of a dense tensor, with its strides changed.

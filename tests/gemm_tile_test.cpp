@@ -77,7 +77,7 @@ TEST(GemmTile, ABandIsWorkedOnColumnByColumn) {
   EXPECT_EQ(extent([&](auto id) { return gpu::GemmTile::of<8>(a, id, kRows, kColumns); }), std::pair(8UL, 16UL));
 }
 
-/// A batch beyond 2^31 elements: places are counted in 64 bits.
+/// More than 2^31 rows, as a batch may have as one matrix: places are counted in 64 bits.
 TEST(GemmTile, CountsIn64Bits) {
   gpu::GemmArgs a = args_of(1, std::int64_t{1} << 40, 256, 64, 1);
   const std::int64_t last = a.tiles_m - 1;

@@ -103,26 +103,34 @@ def faults_of_backward(row):
     return faults
 
 
-def faults_of_a_new_one(folder):
-    """Lets a program of bench/ write a file, which must have the fields, and which compare.py must read with each
-    median."""
+def new_result(folder, program, *arguments):
+    """Lets a program of bench/ write a file, which must have the fields, and which compare.py must read with each median.
+    Returns the result, or None, and the faults."""
     file = folder / "new.json"
-    sections = "prefill,gqa,varlen,chunked,small,decode,backward"
-    done = subprocess.run([sys.executable, ROOT / "bench" / "compare_torch.py", "--fake", "--quick", "--json", file,
-                           "--sections", sections, "--rivals", "cudnn,fa2,fa4"],
+    done = subprocess.run([sys.executable, ROOT / "bench" / program, "--fake", "--json", file, *arguments],
                           capture_output=True, text=True, env=os.environ | {"FALCHION_COMMIT": "abc1234"})
     if done.returncode:
-        return [f"compare_torch.py --fake: {done.stdout}{done.stderr}"]
+        return None, [f"{program} --fake: {done.stdout}{done.stderr}"]
     result = json.loads(file.read_text())
     medians = sum(len(row["ms"]) + len(row.get("both_ms", {})) for row in result["rows"])
     read = subprocess.run([sys.executable, ROOT / "bench" / "compare.py", file, file], capture_output=True, text=True).stdout
-    faults = [f"compare_torch.py writes no {field}" for field in FIELDS if not result.get(field)]
+    faults = [f"{program} writes no {field}" for field in FIELDS if not result.get(field)]
+    return result, faults + ([] if f"\n{medians} in common" in read else [f"compare.py does not read {medians} medians:\n{read}"])
+
+
+def faults_of_new_ones(folder):
+    faults = new_result(folder, "compare_gemm.py", "--shapes", "64x64x64,16x4096x4096")[1]
+    sections = "prefill,gqa,varlen,chunked,small,decode,backward"
+    result, more = new_result(folder, "compare_torch.py", "--quick", "--sections", sections, "--rivals", "cudnn,fa2,fa4")
+    faults += more
+    if result is None:
+        return faults
     backward = [row for row in result["rows"] if row["section"] == "backward"]
     for row in backward:
         faults += faults_of_backward(row)
     if not backward or not result["context"]["summary"]["backward burst"].keys() >= {"ratio_any_order", "both_ratio"}:
         faults.append("compare_torch.py writes no means of the backward pass")
-    return faults + ([] if f"\n{medians} in common" in read else [f"compare.py does not read {medians} medians:\n{read}"])
+    return faults
 
 
 def main():
@@ -133,7 +141,7 @@ def main():
         if not bad:
             bad = [f"{what}: '{expected}' is expected, found: {found}" for what, expected, found in spoilt(copy, text)
                    if len(found) != 1 or expected not in found[0]]
-        bad += faults_of_a_new_one(pathlib.Path(name))
+        bad += faults_of_new_ones(pathlib.Path(name))
     print("\n".join(bad) or "bench/results is as it should be")
     sys.exit(bool(bad))
 

@@ -82,15 +82,16 @@ std::string level_text(const PlanData& plan) {
   return plan.variant == nullptr ? name(plan.backend) : text(name(plan.backend), " ", plan.variant->level);
 }
 
-void tell_unaligned(const PlanData& plan, Story* story) {
+void tell_unaligned(const PlanData& plan, Story* story, const char* or_on_sm90) {
   const Variant* variant = plan.gpu.unaligned;
   if (variant == nullptr) {
     return story->tell("unaligned", "refused: this build has no general variant", {{"unaligned", nullptr}});
   }
-  story->note({{"unaligned",
-                Json::object({{"backend", name(variant->backend)}, {"level", variant->level}, {"d", variant->d}})}});
+  story->note({{"unaligned", Json::object({{"backend", name(variant->backend)},
+                                           {"level", variant->level},
+                                           {"d", variant->d > 0 ? Json(variant->d) : nullptr}})}});
   if (variant == plan.variant) return;
-  const char* or_else = plan.backend == Backend::sm90 ? ", or whose rows overlap," : "";
+  const char* or_else = plan.backend == Backend::sm90 ? or_on_sm90 : "";
   story->tell("unaligned", text("operands that are not 16-byte aligned", or_else, " run on the variant ",
                                 variant->level, head_dim_text(*variant)));
 }

@@ -12,7 +12,7 @@ namespace falchion {
 /// "cpu avx512"
 std::string level_text(const PlanData& plan);
 /// Of a plan of a GPU: which variant takes operands that the plan's own cannot move.
-void tell_unaligned(const PlanData& plan, Story* story);
+void tell_unaligned(const PlanData& plan, Story* story, const char* or_on_sm90 = ", or whose rows overlap,");
 
 // For each operation: describe(); the fields of its problem under their own names; what is asked, with the work that it
 // is; what was decided.

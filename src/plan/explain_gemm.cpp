@@ -32,6 +32,17 @@ std::string few_rows(std::int64_t m, const GemmCut& cut, const cpu::GemmTile& ti
               count_text(cut.few_columns, "column"));
 }
 
+/// When a batch is computed as rows of one matrix, and how: `cut` says the rest.
+std::string as_one_matrix(const Gemm& g, const std::string& cut) {
+  return text("where the batch shares b, and rows of one entry follow those of the last, it is one product of m = ",
+              g.batch * g.m, ": ", cut);
+}
+
+std::string parts_of_k(const GemmGpuCut& cut) {
+  if (cut.splits == 1) return "1: k stays whole";
+  return text(cut.splits, " parts of ", cut.depth, " of k, added up in order by a kernel after");
+}
+
 }  // namespace
 
 std::string describe_gemm(const PlanData& plan) {
@@ -100,18 +111,28 @@ void tell_gpu(const PlanData& plan, Story* story) {
                    " of k at a time, ", facts.stages, " in flight"),
               {{"tile", Json::object({{"rows", gemm.rows}, {"columns", gemm.columns}, {"depth", facts.depth}})},
                {"items", plan.items}});
-  story->tell("splits",
-              gemm.gpu.splits == 1
-                  ? text("1: k stays whole")
-                  : text(gemm.gpu.splits, " parts of ", gemm.gpu.depth, " of k, added up in order by a kernel after"),
-              {{"splits", gemm.gpu.splits}});
+  story->tell("splits", parts_of_k(gemm.gpu), {{"splits", gemm.gpu.splits}});
   story->tell("grid", text(ctas, " CTAs, ", facts.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves"),
               {{"grid", Json::object({{"ctas", ctas}, {"ctas_an_sm", facts.ctas}, {"waves", waves}})}});
   story->tell("shared",
               text(bytes(static_cast<std::size_t>(facts.shared_bytes)), " a CTA, ", facts.threads, " threads"),
               {{"shared_bytes", facts.shared_bytes}});
+  if (const GemmGpuCut& merged = gemm.gpu_merged; merged.items > 0) {
+    const Gemm& g = gemm.problem;
+    story->tell(
+        "one matrix", as_one_matrix(g, text(count_text(merged.items, "tile"), ", splits: ", parts_of_k(merged))),
+        {{"one_matrix", Json::object({{"m", g.batch * g.m}, {"items", merged.items}, {"splits", merged.splits}})}});
+  }
   story->tell("workspace", bytes(plan.workspace));
-  tell_unaligned(plan, story);
+  if (const Variant* strided = gemm.strided; strided != nullptr && strided != plan.variant) {
+    story->tell(
+        "strided",
+        text("operands that TMA cannot follow, which are those with a stride of 0 or below or with heads whose dim "
+             "is no multiple of 64, run on the variant ",
+             name(strided->backend), " ", strided->level),
+        {{"strided", Json::object({{"backend", name(strided->backend)}, {"level", strided->level}})}});
+  }
+  tell_unaligned(plan, story, "");
 }
 
 }  // namespace
@@ -136,17 +157,14 @@ void tell_gemm(const PlanData& plan, Story* story) {
                 {{"few_rows", Json::object({{"columns", gemm.few_columns}, {"most", tile.few_rows}})}});
   if (const GemmCut& merged = gemm.merged; merged.rows > 0) {
     const std::int64_t m = gemm.problem.batch * gemm.problem.m;
-    story->tell(
-        "one matrix",
-        text("where the batch shares b, and rows of one entry follow those of the last, it is one product of m = ", m,
-             ": ",
-             merged.few
-                 ? few_rows(m, merged, tile)
-                 : text("items of ", merged.rows, " x ", merged.columns, ": ", count_text(merged.items, "item"))),
-        {{"one_matrix", Json::object({{"m", m},
-                                      {"rows", merged.rows},
-                                      {"columns", merged.few ? merged.few_columns : merged.columns},
-                                      {"few", merged.few}})}});
+    story->tell("one matrix",
+                as_one_matrix(gemm.problem, merged.few ? few_rows(m, merged, tile)
+                                                       : text("items of ", merged.rows, " x ", merged.columns, ": ",
+                                                              count_text(merged.items, "item"))),
+                {{"one_matrix", Json::object({{"m", m},
+                                              {"rows", merged.rows},
+                                              {"columns", merged.few ? merged.few_columns : merged.columns},
+                                              {"few", merged.few}})}});
   }
   const bool callers_pool = plan.target.executor.parallel_for != nullptr;
   story->tell("threads", text(plan.threads, callers_pool ? " of the caller's pool" : ""),

@@ -10,6 +10,7 @@ falchion::Status attend(void* q, void* k, void* v, void* o);
 falchion::Status forward_and_backward(void* q, void* k, void* v, void* o, float* lse,
                                       void (*loss)(const void* o, void* grad_o), void* grad_o, void* grad_q,
                                       void* grad_k, void* grad_v);
+falchion::Status project(void* o, void* weight, void* bias, void* x, void* y);
 
 namespace {
 
@@ -69,9 +70,23 @@ int check_backward() {
   return 0;
 }
 
+/// Each sum is 1024 * 0.5 / 32 = 16, which the bias makes 8; the GELU of 8 is 8, and the residual makes it 9.5.
+int check_gemm() {
+  constexpr std::uint16_t kOneOf32 = 0x3D00, kMinus8 = 0xC100, kNineAndAHalf = 0x4118;
+  Elements o(16 * kRow, kHalf), weight(512 * kRow, kOneOf32), bias(512, kMinus8), x(16 * 512, kOneAndAHalf), y(x);
+  const falchion::Status status = project(o.data(), weight.data(), bias.data(), x.data(), y.data());
+  if (!status) return refused(status);
+  for (const std::uint16_t got : y) {
+    if (got == kNineAndAHalf) continue;
+    std::printf("expected 9.5, got %g\n", value(got));
+    return 1;
+  }
+  return 0;
+}
+
 }  // namespace
 
 int main() {
-  if (check_forward() != 0 || check_backward() != 0) return 1;
+  if (check_forward() != 0 || check_backward() != 0 || check_gemm() != 0) return 1;
   std::printf("falchion %s: ok\n", falchion::version());
 }

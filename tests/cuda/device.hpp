@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cuda/device_copy.hpp"
@@ -79,6 +80,59 @@ class OnDevice {
   cuda::Memory workspace_;
   Status status_;
 };
+
+/// A plan of any operation whose operands and workspace lie on the device. `whole` lists the allocations of the host's
+/// operands.
+template <class AnyOperands>
+class PlanOnDevice {
+ public:
+  /// made: what Plan::make said of the plan.
+  template <class Problem>
+  PlanOnDevice(const Status& made, Plan plan, const Problem& problem, const AnyOperands& host,
+               const std::vector<cuda::Bytes>& whole)
+      : plan_(std::move(plan)), status_(made) {
+    if (status_) status_ = cuda::CopyOf<AnyOperands>::make(problem, host, whole, &copy_);
+    if (status_) status_ = cuda::Memory::make(plan_.workspace_bytes(), &workspace_);
+    if (status_) status_ = cuda::synchronize();
+  }
+  const Status& status() const { return status_; }
+  const Plan& plan() const { return plan_; }
+  const AnyOperands& operands() const { return copy_.operands(); }
+  Status run(const AnyOperands& operands, Stream stream = nullptr) const {
+    return plan_.run(operands, workspace_.size() > 0 ? workspace_.data() : nullptr, workspace_.size(), stream);
+  }
+  Status upload() {
+    if (Status status = copy_.upload(); !status) return status;
+    return cuda::synchronize();
+  }
+  Status download() { return copy_.download(); }
+
+ private:
+  Plan plan_;
+  cuda::CopyOf<AnyOperands> copy_;
+  cuda::Memory workspace_;
+  Status status_;
+};
+
+/// Calls replay(launch) with a graph of one run that was captured in the mode "global", in which every call that
+/// allocates or waits is an error, in this thread and in all others. launch() launches it and waits.
+template <class AnyOperands, class Replay>
+void with_graph_of(const PlanOnDevice<AnyOperands>& device, const Replay& replay) {
+  const OwnStream stream;
+  cudaGraph_t graph = nullptr;
+  ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  const Status status = device.run(device.operands(), stream);
+  ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
+  ASSERT_TRUE(status) << status.why;
+  cudaGraphExec_t executable = nullptr;
+  ASSERT_CUDA(cudaGraphInstantiate(&executable, graph, 0));
+  replay([&] {
+    ASSERT_CUDA(cudaGraphLaunch(executable, stream));
+    ASSERT_CUDA(cudaStreamSynchronize(stream));
+  });
+  ASSERT_CUDA(cudaGraphExecDestroy(executable));
+  ASSERT_CUDA(cudaGraphDestroy(graph));
+}
 
 /// Returns every byte of o and of the other outputs, so that two runs can be compared bit for bit.
 inline std::string output_bytes(const Instance& x) {

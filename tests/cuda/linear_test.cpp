@@ -7,38 +7,16 @@
 namespace falchion::testing {
 namespace {
 
-/// A plan of linear attention whose operands and workspace lie on the device.
-class LinearOnDevice {
- public:
-  LinearOnDevice(const Path& path, Pass pass, LinearInstance* x) {
-    x->poison_outputs();
-    Target target = path.target();
-    target.segments = x->segments;
-    status_ = Plan::make(x->problem, pass, target, &plan_);
-    std::vector<cuda::Bytes> whole;
-    for (const HostTensor* tensor : x->tensors()) whole.push_back({tensor->memory(), tensor->memory_bytes()});
-    if (status_) status_ = cuda::CopyOf<LinearOperands>::make(x->problem, x->operands(pass), whole, &copy_);
-    if (status_) status_ = cuda::Memory::make(plan_.workspace_bytes(), &workspace_);
-    if (status_) status_ = cuda::synchronize();
-  }
-  const Status& status() const { return status_; }
-  const Plan& plan() const { return plan_; }
-  const LinearOperands& operands() const { return copy_.operands(); }
-  Status run(const LinearOperands& operands, Stream stream = nullptr) const {
-    return plan_.run(operands, workspace_.size() > 0 ? workspace_.data() : nullptr, workspace_.size(), stream);
-  }
-  Status upload() {
-    if (Status status = copy_.upload(); !status) return status;
-    return cuda::synchronize();
-  }
-  Status download() { return copy_.download(); }
-
- private:
-  Plan plan_;
-  cuda::CopyOf<LinearOperands> copy_;
-  cuda::Memory workspace_;
-  Status status_;
-};
+PlanOnDevice<LinearOperands> on_device(const Path& path, Pass pass, LinearInstance* x) {
+  x->poison_outputs();
+  Target target = path.target();
+  target.segments = x->segments;
+  Plan plan;
+  const Status made = Plan::make(x->problem, pass, target, &plan);
+  std::vector<cuda::Bytes> whole;
+  for (const HostTensor* tensor : x->tensors()) whole.push_back({tensor->memory(), tensor->memory_bytes()});
+  return {made, plan, x->problem, x->operands(pass), whole};
+}
 
 bool on_gpu(const Plan& plan) { return plan.data()->backend == Backend::sm80 || plan.data()->backend == Backend::sm90; }
 
@@ -53,30 +31,21 @@ TEST(CudaLinear, AGraphIsReplayedOnNewInputs) {
           for (const LinearCase& row : {few, all, many}) {
             SCOPED_TRACE(row.name);
             LinearInstance x = make_linear_instance(row, dtype, 5);
-            LinearOnDevice device(path, pass, &x);
+            auto device = on_device(path, pass, &x);
             ASSERT_OK(device.status());
             ASSERT_TRUE(on_gpu(device.plan()));
-            const OwnStream stream;
-            cudaGraph_t graph = nullptr;
-            ASSERT_CUDA(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-            const Status status = device.run(device.operands(), stream);
-            ASSERT_CUDA(cudaStreamEndCapture(stream, &graph));
-            ASSERT_TRUE(status) << status.why;
-            cudaGraphExec_t replay = nullptr;
-            ASSERT_CUDA(cudaGraphInstantiate(&replay, graph, 0));
-            for (const std::uint64_t seed : {21, 31}) {
-              x.q.fill_normal(seed);
-              x.k.fill_normal(seed + 1);
-              x.v.fill_normal(seed + 2);
-              x.poison_outputs();
-              ASSERT_OK(device.upload());
-              ASSERT_CUDA(cudaGraphLaunch(replay, stream));
-              ASSERT_CUDA(cudaStreamSynchronize(stream));
-              ASSERT_OK(device.download());
-              EXPECT_TRUE(matches(x, linear_reference(x, pass), pass));
-            }
-            ASSERT_CUDA(cudaGraphExecDestroy(replay));
-            ASSERT_CUDA(cudaGraphDestroy(graph));
+            with_graph_of(device, [&](const auto& launch) {
+              for (const std::uint64_t seed : {21, 31}) {
+                x.q.fill_normal(seed);
+                x.k.fill_normal(seed + 1);
+                x.v.fill_normal(seed + 2);
+                x.poison_outputs();
+                ASSERT_OK(device.upload());
+                launch();
+                ASSERT_OK(device.download());
+                EXPECT_TRUE(matches(x, linear_reference(x, pass), pass));
+              }
+            });
           }
         },
         pass == Pass::forward ? kLinearForward : kLinearBackward);
@@ -87,7 +56,7 @@ TEST(CudaLinear, HostPointersAndSmallWorkspacesAreRefusedByName) {
   on_every_path(
       [](const Path& path, DType dtype) {
         LinearInstance x = make_linear_instance(LinearCase{"x", 1, 700, 2, 2, 64, 64}.segments(3).states(), dtype, 6);
-        const LinearOnDevice device(path, Pass::forward, &x);
+        const auto device = on_device(path, Pass::forward, &x);
         ASSERT_OK(device.status());
         ASSERT_TRUE(on_gpu(device.plan()));
         const LinearOperands host = x.operands(Pass::forward);
@@ -110,7 +79,7 @@ TEST(CudaLinear, NoTokensNoMemory) {
   on_every_path(
       [](const Path& path, DType dtype) {
         LinearInstance x = make_linear_instance(LinearCase{"x", 1, 0, 2, 2, 64, 64}.states(), dtype, 7);
-        LinearOnDevice device(path, Pass::forward, &x);
+        auto device = on_device(path, Pass::forward, &x);
         ASSERT_OK(device.status());
         ASSERT_TRUE(on_gpu(device.plan()));
         LinearOperands empty = device.operands();

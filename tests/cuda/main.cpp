@@ -7,6 +7,7 @@
 #include <string>
 
 #include "cuda/runtime.hpp"
+#include "plan/operation.hpp"
 #include "support/paths.hpp"
 
 namespace falchion::testing {
@@ -35,9 +36,9 @@ class Device : public ::testing::EmptyTestEventListener {
   /// Why no operation has a path on this machine, or "" when one has.
   static std::string no_path() {
     std::string why = "this build has no GPU variant";
-    for (const char* operation : {kAttention, kAttentionBackward, kLinearForward, kLinearBackward}) {
-      if (!usable_paths(operation).empty()) return "";
-      if (!built_paths(operation).empty()) why = built_paths(operation).front().why_not();
+    for (const Operation& operation : operations()) {
+      if (!usable_paths(operation.name).empty()) return "";
+      if (!built_paths(operation.name).empty()) why = built_paths(operation.name).front().why_not();
     }
     return why;
   }

@@ -51,7 +51,7 @@ GemmInstance make_gemm_instance(const GemmCase& row, DType dtype, std::uint64_t 
   const std::int64_t shared = row.shared_b_ ? 1 : g.batch;
   const Shape d{g.batch, g.m, row.n2_, g.n / row.n2_};
   input(dtype, {g.batch, g.m, row.k2_, g.k / row.k2_}, row.layout_, &x.a);
-  input(dtype, {shared, rows_of_b(g), row.k2_, g.k / row.k2_}, row.layout_, &x.b);
+  input(dtype, {shared, rows_of_b(g), row.k2_, g.k / row.k2_}, row.layout_b_, &x.b);
   if (g.beta != 0) input(dtype_of_c(g), d, of_output, &x.c);
   if (g.residual) input(dtype_of_d(g), d, of_output, &x.residual);
   const DType of_bias = row.biases_f32_ ? DType::f32 : is_8bit(dtype) ? dtype_of_d(g) : dtype;

@@ -23,7 +23,7 @@ struct GemmCase {
   Gemm terms{};  // alpha, beta, the activation, the flags and the scaling; dtype_d is f32 with d_f32()
   std::int64_t k2_ = 1, n2_ = 1;
   bool shared_b_ = false, in_place_ = false, biases_f32_ = false;
-  Layout layout_ = Layout::dense;
+  Layout layout_ = Layout::dense, layout_b_ = Layout::dense;
 
   GemmCase alpha(float x) && {
     return with([=](GemmCase& c) { c.terms.alpha = x; });
@@ -71,7 +71,10 @@ struct GemmCase {
     return with([](GemmCase& c) { c.in_place_ = true; });
   }
   GemmCase layout(Layout x) && {
-    return with([=](GemmCase& c) { c.layout_ = x; });
+    return with([=](GemmCase& c) { c.layout_ = c.layout_b_ = x; });
+  }
+  GemmCase layout_b(Layout x) && {
+    return with([=](GemmCase& c) { c.layout_b_ = x; });
   }
 
  private:

@@ -78,6 +78,10 @@ std::vector<Path> named_hopper(const char* operation) {
   return {};
 }
 
+bool has_room(const Path& path, std::size_t bytes) {
+  return !path.on_gpu() || cuda::current_device().memory > bytes + (std::size_t{4} << 30);
+}
+
 Target host_target() {
   const auto all = variants();
   const bool built = std::any_of(all.begin(), all.end(),

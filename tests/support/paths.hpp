@@ -42,6 +42,9 @@ std::vector<Path> usable_paths(const char* operation = kAttention);
 /// The cuda_ executables: sm90 asked for by its name, for f32. The path `best` leaves small problems in f32 to sm80. On
 /// this path a problem may be unsupported. Other executables have no such path.
 std::vector<Path> named_hopper(const char* operation = kAttention);
+/// Whether the path's device has memory for a copy of that many bytes. (The host maps its memory sparsely, so there it
+/// costs nothing.)
+bool has_room(const Path& path, std::size_t bytes);
 /// The path for tests that always run on the host's operands: the CPU, or ref where no level is built.
 Target host_target();
 

@@ -21,7 +21,8 @@ using Shape = std::array<std::int64_t, 4>;
 /// dense lies as (b, s, h, d), and heads_first as (b, h, s, d). gaps is dense with 8 spare elements after each row and
 /// 3 spare rows of heads. odd has an odd number of spare elements and a start that is aligned only to its element. In
 /// reversed axis 1 runs backwards (a negative stride; for inputs only). In transposed the last two axes change places.
-enum class Layout { dense, heads_first, gaps, odd, reversed, transposed };
+/// In across axis 1 is the innermost: rows lie side by side.
+enum class Layout { dense, heads_first, gaps, odd, reversed, transposed, across };
 
 /// What an output holds before a run: signalling NaNs that no arithmetic and no conversion of the library produces.
 inline constexpr std::uint32_t kPoison32 = 0x7FA5A5A5u;
@@ -95,6 +96,7 @@ class HostTensor {
       view_.stride[2] = 1;
       view_.stride[3] = n[2];
     }
+    if (layout == Layout::across) view_.stride = {n[1] * n[2] * n[3], 1, n[1] * n[3], n[1]};
     const std::int64_t spare = layout == Layout::gaps ? 8 : layout == Layout::odd ? 3 : 0;
     if (spare > 0) view_.stride = {(n[2] * (n[3] + spare) + 3) * n[1], n[2] * (n[3] + spare) + 3, n[3] + spare, 1};
     elements_ = 1 + spare;

@@ -23,8 +23,7 @@ DType dtype_of(const BenchProblem& problem);
 std::string problem_name(const BenchProblem& problem);
 
 /// The limit that a problem is compared with: for prefill it is arithmetic; for decode it is memory, as long as K and V
-/// come from there; for linear attention and GEMMs it is whichever
-/// takes longer.
+/// come from there; for linear attention and GEMMs it is whichever takes longer.
 enum class Roof : std::uint8_t { arithmetic, memory, slower };
 
 struct BenchResult {

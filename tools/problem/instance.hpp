@@ -55,7 +55,7 @@ class Prepared {
   /// A plan for a GPU copies there and back. measure_gpu.hpp is for timing it.
   Status run(const Operands& operands) const;
   Status run(const LinearOperands& operands) const;
-  Status run(const GemmOperands& operands) const;  // no GPU has a plan of it
+  Status run(const GemmOperands& operands) const;
   bool on_gpu() const;
   const Plan& plan() const { return plan_; }
 

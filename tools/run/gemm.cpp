@@ -93,8 +93,10 @@ int run_gemm(const RunOptions& options) {
   const GemmInstance x = load(options);
   const Gemm& g = x.problem;
   const Prepared prepared(g, options.where.target());
-  require(validate_operands(g, x.operands()));
-  const Samples time = time_on_cpu(prepared, x.operands(), options);
+  const GemmOperands operands = x.operands();
+  require(validate_operands(g, operands));
+  const Samples time =
+      prepared.on_gpu() ? time_on_gpu(prepared, operands, options) : time_on_cpu(prepared, operands, options);
   write_d(options, x);
   const bool few = g.batch * g.m <= 16;  // then memory is the limit
   const Report report{fmt::format("{} {}", name(g.dtype), problem_name(g)), to_json(g), flop_count(g), byte_count(g),

@@ -77,11 +77,4 @@ void check_files(const RunOptions& options, const NamedFiles& inputs, const Name
   }
 }
 
-Samples time_on_gpu(const Prepared& prepared, const Operands& x, const RunOptions& options) {
-  GpuRun run(prepared.plan(), x);
-  Samples time = run.sample(static_cast<int>(options.repeat), false);
-  run.download();
-  return time;
-}
-
 }  // namespace falchion::tools

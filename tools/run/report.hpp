@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "measure/measure_gpu.hpp"
 #include "plan/json.hpp"
 #include "problem/instance.hpp"
 #include "run/options.hpp"
@@ -36,6 +37,13 @@ Samples time_on_cpu(const Prepared& prepared, const AnyOperands& operands, const
   require(prepared.run(operands));
   return {{seconds_since(start)}};
 }
-Samples time_on_gpu(const Prepared& prepared, const Operands& operands, const RunOptions& options);
+/// Times the runs on the device, without the copies to it and back.
+template <class AnyOperands>
+Samples time_on_gpu(const Prepared& prepared, const AnyOperands& operands, const RunOptions& options) {
+  GpuRun run(prepared.plan(), operands);
+  Samples time = run.sample(static_cast<int>(options.repeat), false);
+  run.download();
+  return time;
+}
 
 }  // namespace falchion::tools

@@ -82,6 +82,8 @@ void draw_storages(Dice* dice, Problem* p) {
   for (const char* operand : {"a", "b", "c", "residual"}) give(operand, dice->chance(0.5), true);
   for (const char* operand : {"bias_n", "bias_m", "scale_a", "scale_b"}) give(operand, false, true);
   give("d", dice->chance(0.5), false);
+  for (const char* operand : {"a", "b", "d"})
+    if (dice->chance(0.3)) p->storage[operand].order = "0231";  // rows lie side by side, as in a transposed matrix
 }
 
 }  // namespace
