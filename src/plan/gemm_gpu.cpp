@@ -159,6 +159,8 @@ Status plan_gemm_gpu(Backend backend, PlanData* plan) {
   };
   plan->gpu.unaligned = of_kind("general");
   plan->gemm().strided = backend == Backend::sm90 ? of_kind("tile") : plan->variant;
+  if (plan->gemm().strided == nullptr && tile_of_sm80(g) == nullptr)  // e4m3 has none
+    plan->gemm().strided = plan->gpu.unaligned;
   return decide_grid(device, plan);
 }
 

@@ -97,8 +97,7 @@ GpuChoice gpu_variant(const PlanData& plan, const GemmOperands& x) noexcept {
   const std::int64_t size = size_of(g.dtype);
   const bool fits = plan.backend != Backend::sm90 || (fits_tma(args.a, args.a_major, args.m, args, size) &&
                                                       fits_tma(args.b, args.b_major, rows_of_b(g), args, size));
-  const bool has_tiles = plan.gemm().strided != nullptr;  // of e4m3 there is kind general instead
-  return {fits ? plan.variant : has_tiles ? plan.gemm().strided : plan.gpu.unaligned, true};
+  return {fits ? plan.variant : plan.gemm().strided, true};
 }
 
 gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Variant& variant, const GemmOperands& x,

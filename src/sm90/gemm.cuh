@@ -10,6 +10,8 @@
 
 #include "blocks/stream_order.cuh"
 #include "gpu/gemm_after.hpp"
+#include "policy/divide.hpp"
+#include "sm90/gemm_promoted.cuh"
 #include "sm90/gemm_store.cuh"
 
 namespace falchion::sm90 {
@@ -34,16 +36,7 @@ __device__ __forceinline__ void consume(const GemmArgs& a, const GemmMaps& maps,
     const GemmTile t = tiles.next();
     clear(sums);
     if constexpr (Config::kPromoted) {
-      for (std::int64_t k = t.k0; k < t.k1; k += Config::kDepth) {
-        auto block = partition_fragment_C(Mma{}, Shape<Int<Config::kRows>, Int<Config::kColumns>>{});
-        shared.full[at.stage].wait(at.parity);
-        start_multiply<true>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), block);
-        wait_multiply<0>(block);
-        release(at.stage);
-        at.advance();
-        CUTE_UNROLL
-        for (int i = 0; i < size(sums); ++i) sums(i) += block(i);
-      }
+      add_blocks<Config>(rA, rB, shared, at, ceil_div(t.k1 - t.k0, Config::kDepth), sums, release);
     } else {
       int before = -1;  // the stage of the block before
       for (std::int64_t k = t.k0; k < t.k1; k += Config::kDepth) {

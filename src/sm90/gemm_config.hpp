@@ -30,8 +30,6 @@ struct GemmConfig {
   static constexpr int kConsumers = kTile.consumers(), kThreads = 128 * (kConsumers + 1);
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
   static_assert(kDepth * sizeof(Element) == 128 && kColumns % (64 * kCluster) == 0);
-  // The tensor cores keep 13 bits below the largest of the products of e4m3 that they add, and so does what they have
-  // added so far. So a block of k is summed apart and then added in f32.
   static constexpr bool kPromoted = sizeof(Element) == 1;
 
   template <Major kMajor>
