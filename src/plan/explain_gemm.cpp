@@ -130,7 +130,7 @@ void tell_gpu(const PlanData& plan, Story* story) {
         "strided",
         text("operands that TMA cannot follow, which are those with a stride of 0 or below or with heads whose dim "
              "is no multiple of ",
-             128 / size_of(g.dtype), ", run on the variant ", name(strided->backend), " ", strided->level),
+             128 / size_of(gemm.problem.dtype), ", run on the variant ", name(strided->backend), " ", strided->level),
         {{"strided", Json::object({{"backend", name(strided->backend)}, {"level", strided->level}})}});
   }
   tell_unaligned(plan, story, "");
