@@ -101,6 +101,10 @@ class GemmStore {
   void store_sums(const Part& part, const float* sums) const {
     each_run(a_.d, part, [&](std::int64_t at, std::int64_t done, std::int64_t run) {
       auto* out = static_cast<std::int32_t*>(a_.d.data) + at;
+      if (a_.d.stride[3] == 1) {
+        std::memcpy(out, sums + done, static_cast<std::size_t>(run) * sizeof *out);
+        return;
+      }
       for (std::int64_t c = 0; c < run; ++c) std::memcpy(out + c * a_.d.stride[3], sums + done + c, sizeof *out);
     });
   }
