@@ -213,6 +213,31 @@ TEST(Threads, OnePlanManyThreads) {
   });
 }
 
+TEST(Threads, OnePlanOfAGemmManyThreads) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        if (path.backend == Backend::ref) return;  // it runs on its caller's thread, and slowly
+        for (const std::int64_t m : {7, 90}) {     // few rows of B as they lie, and packed operands
+          const GemmInstance x = make_gemm_instance(GemmCase{"x", 2, m, 150, 250}, dtype);  // work for two threads
+          Plan plan;
+          ASSERT_TRUE(Plan::make(x.problem, path.target(2), &plan));
+          std::vector<GemmInstance> results(4, x);
+          for (GemmInstance& result : results) result.d = x.d.like();
+          std::vector<std::thread> users;
+          for (const GemmInstance& result : results) {
+            users.emplace_back([&plan, &result] {
+              const Workspace workspace(plan.workspace_bytes());
+              for (int i = 0; i < 3; ++i) EXPECT_TRUE(plan.run(result.operands(), workspace.data(), workspace.size()));
+            });
+          }
+          for (std::thread& user : users) user.join();
+          const judge::GemmReference reference(x.problem, x.operands());
+          for (const GemmInstance& result : results) EXPECT_TRUE(matches(result, reference));
+        }
+      },
+      kGemm);
+}
+
 TEST(Threads, ThePoolCallsEachTaskOnce) {
   for (const int threads : {1, 2, 5}) {
     const cpu::Pool pool = cpu::default_pool(threads);

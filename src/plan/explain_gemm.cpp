@@ -13,7 +13,7 @@ namespace {
 
 std::string bytes(std::size_t count) { return bytes_text(static_cast<double>(count)); }
 
-/// "alpha A B^T + 0.5 C + bias of n, gelu_tanh, + R"
+/// "0.3 A B^T + 0.5 C + bias of each column, then gelu_tanh, + R"
 std::string terms(const Gemm& g) {
   const char* scales = g.scaling == Scaling::none     ? ""
                        : g.scaling == Scaling::tensor ? "s_a s_b "
@@ -40,7 +40,7 @@ std::string as_one_matrix(const Gemm& g, const std::string& cut) {
 }
 
 std::string parts_of_k(const GemmGpuCut& cut) {
-  if (cut.splits == 1) return "1: k stays whole";
+  if (cut.splits == 1) return "k stays whole";
   return text(cut.splits, " parts of ", cut.depth, " of k, added up in order by a kernel after");
 }
 
@@ -96,6 +96,12 @@ void tell_gemm_problem(const PlanData& plan, Story* story) {
               text(scaled_text(flops, "flop"), "; ", bytes_text(moved),
                    " if each tensor moves once: ", scaled_text(intensity, "flop/B")),
               {{"work", Json::object({{"flops", flops}, {"bytes", moved}, {"flops_per_byte", intensity}})}});
+  if (g.batch <= 1) return;
+  const double shared = gemm_bytes(g, true);
+  story->tell(
+      "one b",
+      text(bytes_text(shared), " where the batch shares b: ", scaled_text(shared > 0 ? flops / shared : 0, "flop/B")),
+      {{"one_b", Json::object({{"bytes", shared}})}});
 }
 
 namespace {
@@ -112,7 +118,7 @@ void tell_gpu(const PlanData& plan, Story* story) {
                    " of k at a time, ", facts.stages, " in flight"),
               {{"tile", Json::object({{"rows", gemm.rows}, {"columns", gemm.columns}, {"depth", facts.depth}})},
                {"items", plan.items}});
-  story->tell("splits", parts_of_k(gemm.gpu), {{"splits", gemm.gpu.splits}});
+  story->tell("splits", text(gemm.gpu.splits == 1 ? "1: " : "", parts_of_k(gemm.gpu)), {{"splits", gemm.gpu.splits}});
   story->tell("grid", text(ctas, " CTAs, ", facts.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves"),
               {{"grid", Json::object({{"ctas", ctas}, {"ctas_an_sm", facts.ctas}, {"waves", waves}})}});
   story->tell("shared",
@@ -121,7 +127,7 @@ void tell_gpu(const PlanData& plan, Story* story) {
   if (const GemmGpuCut& merged = gemm.gpu_merged; merged.items > 0) {
     const Gemm& g = gemm.problem;
     story->tell(
-        "one matrix", as_one_matrix(g, text(count_text(merged.items, "tile"), ", splits: ", parts_of_k(merged))),
+        "one matrix", as_one_matrix(g, text(count_text(merged.items, "tile"), ", ", parts_of_k(merged))),
         {{"one_matrix", Json::object({{"m", g.batch * g.m}, {"items", merged.items}, {"splits", merged.splits}})}});
   }
   story->tell("workspace", bytes(plan.workspace));

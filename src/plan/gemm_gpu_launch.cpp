@@ -14,9 +14,16 @@ namespace {
 
 using gpu::Major;
 
-/// Two axes that follow each other in memory are one, in all of these tensors.
+/// Two axes that follow each other in memory, or of which the inner one has one element, are one in all of these
+/// tensors.
 template <class... Views>
 void join_axes(std::int64_t whole, std::int64_t* inner, Views*... views) {
+  if (*inner == 1 && whole > 1) {
+    const auto outer_alone = [](View* x) { x->stride[3] = x->stride[2]; };
+    (outer_alone(views), ...);
+    *inner = whole;
+    return;
+  }
   const auto follows = [&](const View& x) { return x.data == nullptr || x.stride[2] == *inner * x.stride[3]; };
   if (*inner < whole && (follows(*views) && ...)) *inner = whole;
 }

@@ -23,9 +23,9 @@ struct GemmOperand {
   std::int64_t left;                  // rows of the tensor from there on
   std::int64_t stride, of_k2, of_k1;  // in elements
   std::uint32_t k1, k_end;
-  std::int64_t up =
-      0;               // swiglu: from a gate's row to the one of its other half, in elements; else the rows follow each
-  bool pairs = false;  // other
+  // With swiglu, pairs: from a gate's row to the one of its other half, in elements. Else the rows follow each other.
+  std::int64_t up = 0;
+  bool pairs = false;
 
   static __device__ __forceinline__ GemmOperand a_of(const GemmArgs& a, const GemmTile& t) {
     return of(a, t, a.a, t.row0, a.m);
