@@ -214,7 +214,7 @@ enum class Scaling : std::uint8_t { none, tensor, row_col };
 /// before the activation, as in BLAS, and the residual R after it. Sums and what follows them are f32, and sums of i8
 /// are exact. There is no backward pass of its own: the gradients of A and B are Gemms of other views.
 struct Gemm {
-  DType dtype = DType::bf16;                           // the type of a: f32, f16, bf16, e4m3 or i8
+  DType dtype = DType::bf16;                           // the type of a: f32, f16, bf16, on the CPU e4m3 or i8
   DType dtype_b = DType::as_q;                         // as_q: as a; only that is built today
   DType dtype_c = DType::as_q, dtype_d = DType::as_q;  // of c: as d, of d: as a; or f32 or the type of a. With an 8-bit
                                                        // a: d is named, as bf16, f16 or f32, or i32 for sums of i8

@@ -1,25 +1,19 @@
-// src/blocks/epilogue.cuh: what follows the sums of a GEMM on a GPU: D = activation(alpha s_a s_b sums + beta C + bias)
-// + R, for four neighbouring columns of a row at a time. The choices are the same for all threads, so they are made at
-// run time and need no variants.
+// src/blocks/epilogue.cuh: what follows the sums of a GEMM on a GPU: D = activation(alpha sums + beta C + bias) + R,
+// for four neighbouring columns of a row at a time. The choices are the same for all threads, so they are made at run
+// time and need no variants.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
 #include <cstdint>
-#include <type_traits>
 
 #include "args/gpu_gemm_args.hpp"
 #include "blocks/gpu_activation.cuh"
 
 namespace falchion {
 
-/// Element: the type of a. Sums of i8 come as the bits of i32.
 template <class Element>
 class Epilogue {
-  static constexpr bool kBytes = sizeof(Element) == 1;  // only then are there scales
-
  public:
   static constexpr int kColumns = 4;
   using Four = float[kColumns];
@@ -32,9 +26,7 @@ class Epilogue {
     const float of_row = a_.bias_m.data != nullptr
                              ? element(a_.bias_m, a_.bias_m_f32, b * a_.bias_m.stride[0] + i * a_.bias_m.stride[1])
                              : 0.f;
-    if (kBytes && a_.d_i32) return store<float>({b, i, j}, z);
-    const float factor = kBytes && a_.scale_a.data != nullptr ? a_.alpha * scale(a_.scale_a, b, i) : a_.alpha;
-    affine(z, b, j, factor, of_row);
+    affine(z, j, of_row);
     if (a_.c.data != nullptr) {
       Four c;
       load(a_.c, a_.c_f32, a_.c_whole, {b, i, j}, c);
@@ -42,7 +34,7 @@ class Epilogue {
     }
     activate(a_.activation, z);
     if (a_.activation == GemmActivation::swiglu) {
-      affine(up, b, a_.n + j, factor, of_row);
+      affine(up, a_.n + j, of_row);
       each([&](int e) { z[e] *= up[e]; });
     }
     if (a_.residual.data != nullptr) {
@@ -50,7 +42,7 @@ class Epilogue {
       load(a_.residual, a_.d_f32, a_.residual_whole, {b, i, j}, r);
       each([&](int e) { z[e] += r[e]; });
     }
-    as_type(a_.d_f32, [&](auto type) { store<decltype(type)>({b, i, j}, z); });
+    a_.d_f32 ? store<float>({b, i, j}, z) : store<Element>({b, i, j}, z);
   }
 
  private:
@@ -67,20 +59,8 @@ class Epilogue {
 #pragma unroll
     for (int e = 0; e < kColumns; ++e) f(e);
   }
-  /// Calls f with a float, or with the type of what is not f32.
-  template <class F>
-  __device__ __forceinline__ auto as_type(bool f32, F f) const {
-    if (f32) return f(float());
-    if constexpr (kBytes)
-      return a_.half_f16 ? f(__half()) : f(__nv_bfloat16());
-    else
-      return f(Element());
-  }
-  __device__ __forceinline__ float element(const View& x, bool f32, std::int64_t at) const {
-    return as_type(f32, [&](auto type) { return static_cast<float>(static_cast<const decltype(type)*>(x.data)[at]); });
-  }
-  static __device__ __forceinline__ float scale(const View& x, std::int64_t b, std::int64_t row) {
-    return static_cast<const float*>(x.data)[b * x.stride[0] + row * x.stride[1]];
+  static __device__ __forceinline__ float element(const View& x, bool f32, std::int64_t at) {
+    return f32 ? static_cast<const float*>(x.data)[at] : static_cast<float>(static_cast<const Element*>(x.data)[at]);
   }
   /// Where element (b, i, j) of C, D or R lies. j is cut into n2 and n1.
   __device__ __forceinline__ std::int64_t at(const View& x, const Place& p, int e) const {
@@ -90,16 +70,14 @@ class Epilogue {
     return row + outer * x.stride[2] + (static_cast<std::uint32_t>(j) - outer * n1) * x.stride[3];
   }
 
-  __device__ __forceinline__ void affine(Four& z, std::int64_t b, std::int64_t j, float factor, float of_row) const {
+  __device__ __forceinline__ void affine(Four& z, std::int64_t j, float of_row) const {
     const View& x = a_.bias_n;
     // Past n, j names columns of the other half or none: such sums are not stored, but nothing may be read for them.
     const std::int64_t end = j < a_.n ? a_.n : 2 * a_.n;
     each([&](int e) {
       const bool there = x.data != nullptr && j + e < end;
       const float bias = there ? element(x, a_.bias_n_f32, (j + e) * x.stride[3]) : 0.f;
-      if constexpr (std::is_same_v<Element, std::int8_t>) z[e] = static_cast<float>(__float_as_int(z[e]));
-      if (kBytes && a_.scale_b.data != nullptr && j + e < end) z[e] *= scale(a_.scale_b, b, j + e);
-      z[e] = fmaf(factor, z[e], bias + of_row);
+      z[e] = fmaf(a_.alpha, z[e], bias + of_row);
     });
   }
 
@@ -114,7 +92,7 @@ class Epilogue {
     }
   }
   __device__ __forceinline__ void load(const View& x, bool f32, bool whole, const Place& p, Four& to) const {
-    as_type(f32, [&](auto type) { load_as<decltype(type)>(x, whole, p, to); });
+    f32 ? load_as<float>(x, whole, p, to) : load_as<Element>(x, whole, p, to);
   }
   template <class T>
   __device__ __forceinline__ void store(const Place& p, const Four& z) const {

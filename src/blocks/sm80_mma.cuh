@@ -65,13 +65,6 @@ __device__ __forceinline__ void multiply_add(Sums& c, const Block& a, std::uint3
   Mma::fma(c[0], c[1], c[2], c[3], a[0], a[1], a[2], a[3], b0, b1, c[0], c[1], c[2], c[3]);
 }
 
-/// The same for i8: an operand has twice as many elements, in the same bytes, and the sums are i32.
-using ByteSums = std::uint32_t[4];
-template <class Element>
-__device__ __forceinline__ void multiply_add(ByteSums& c, const Block& a, std::uint32_t b0, std::uint32_t b1) {
-  cute::SM80_16x8x32_S32S8S8S32_TN::fma(c[0], c[1], c[2], c[3], a[0], a[1], a[2], a[3], b0, b1, c[0], c[1], c[2], c[3]);
-}
-
 /// c += A B for 32 rows and 16 kPairs columns, over 16 kDepth terms, in kDepth kPairs steps of four mma. load_a(k, m,
 /// to) and load_b(k, i, to) load a block, kAheadA and kAheadB steps before it is used: ldmatrix takes 30 cycles, and
 /// more where others wait for it. beside(step) does other work between the products.

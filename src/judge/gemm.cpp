@@ -142,14 +142,8 @@ GemmReference::Result GemmReference::magnitudes(Gemm g, GemmOperands x) const {
   return definition(g, x);
 }
 
-/// The share of the sum of the magnitudes that Hopper's sums of e4m3 may be off by; the limit is twice that. By a model
-/// of them 128 products of one sign, each of two numbers drawn from a normal distribution, are off by 2^-10.7 in the
-/// mean and by 2^-9.4 at most (of 2000), and products of either sign by 2^-13 at most.
-constexpr double kRoughSum = 0x1p-10;
-
-double GemmReference::granted(bool rough) const {
-  double& granted = granted_[rough ? 1 : 0];
-  if (granted >= 0) return granted;
+double GemmReference::granted() const {
+  if (granted_ >= 0) return granted_;
   const Gemm& g = problem_;
   const bool swiglu = g.activation == Activation::swiglu;
   Gemm sums = g;  // Z alone, with "up" in the second n columns
@@ -160,21 +154,20 @@ double GemmReference::granted(bool rough) const {
   if (swiglu) x.d.shape = {g.batch, g.m, 1, sums.n};
   const Result z = definition(sums, x);
   const Result terms = magnitudes(sums, x);
-  const double of_f32 = kSum * (g.dtype == DType::i8 ? 1 : std::sqrt(std::max(1.0, static_cast<double>(g.k) / 64)));
-  const double share = rough ? kRoughSum : of_f32;
+  const double share = kSum * (g.dtype == DType::i8 ? 1 : std::sqrt(std::max(1.0, static_cast<double>(g.k) / 64)));
   const auto columns = static_cast<std::size_t>(g.n);
-  granted = 0;
+  granted_ = 0;
   for (std::size_t place = 0; place < exact_.memory.size(); ++place) {
     const std::size_t at = swiglu ? place / columns * 2 * columns + place % columns : place, up = at + columns;
     const double by =
         swiglu ? moved(g.activation, z.memory[at], share * terms.memory[at], z.memory[up], share * terms.memory[up])
                : moved(g.activation, z.memory[at], share * terms.memory[at], 1, 0);
-    if (std::isfinite(by)) granted = std::max(granted, by);
+    if (std::isfinite(by)) granted_ = std::max(granted_, by);
   }
-  return granted;
+  return granted_;
 }
 
-ErrorReport GemmReference::check(const Tensor& got, bool on_gpu) const {
+ErrorReport GemmReference::check(const Tensor& got) const {
   const DType dtype = dtype_of_d(problem_);
   ErrorReport report;
   report.naive_error = naive_error_;
@@ -192,7 +185,7 @@ ErrorReport GemmReference::check(const Tensor& got, bool on_gpu) const {
     report.error = std::abs(value - exact);
     worst = at;
   });
-  if (report.error > report.limit() && !exact_sums) report.granted = granted(on_gpu && problem_.dtype == DType::e4m3);
+  if (report.error > report.limit() && !exact_sums) report.granted = granted();
   if (report.why.empty() && report.error > report.limit())
     report.why = where("d", worst) + " is off by " + number(report.error) + ", over the limit of " +
                  number(report.limit()) + ": it is " + number(value_at(got, worst)) + ", must be " +

@@ -21,9 +21,8 @@ class GemmReference {
   /// Of d only the shape counts.
   GemmReference(const Gemm& problem, const GemmOperands& x);
 
-  /// got: a d of the problem, anywhere in the host's memory. on_gpu: then sums of e4m3 may be those of Hopper's tensor
-  /// cores, which keep 13 bits below the largest of 32 products and of what they have added of 128.
-  ErrorReport check(const Tensor& got, bool on_gpu = false) const;
+  /// got: a d of the problem, anywhere in the host's memory.
+  ErrorReport check(const Tensor& got) const;
   const Tensor& exact() const { return exact_.view; }
 
  private:
@@ -36,14 +35,14 @@ class GemmReference {
   Result naive() const;
   /// Z without the activation, of the magnitudes of all that is summed.
   Result magnitudes(Gemm problem, GemmOperands inputs) const;
-  /// What the roundings of f32, or of Hopper's sums of e4m3, can move an element of D by; the largest of them.
-  double granted(bool rough) const;
+  /// What the roundings of f32 can move an element of D by; the largest of them.
+  double granted() const;
 
   Gemm problem_;
   GemmOperands inputs_;
   Result exact_, naive_;
   double naive_error_ = 0, largest_ = 0;
-  mutable double granted_[2] = {-1, -1};  // of exact products, of rough sums; below 0: not computed yet
+  mutable double granted_ = -1;  // below 0: not computed yet
 };
 
 }  // namespace falchion::judge

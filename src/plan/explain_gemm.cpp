@@ -6,7 +6,6 @@
 #include "plan/text.hpp"
 #include "plan/work.hpp"
 #include "policy/divide.hpp"
-#include "types/size.hpp"
 
 namespace falchion {
 namespace {
@@ -135,8 +134,8 @@ void tell_gpu(const PlanData& plan, Story* story) {
     story->tell(
         "strided",
         text("operands that TMA cannot follow, which are those with a stride of 0 or below or with heads whose dim "
-             "is no multiple of ",
-             128 / size_of(gemm.problem.dtype), ", run on the variant ", name(strided->backend), " ", strided->level),
+             "is no multiple of 64, run on the variant ",
+             name(strided->backend), " ", strided->level),
         {{"strided", Json::object({{"backend", name(strided->backend)}, {"level", strided->level}})}});
   }
   tell_unaligned(plan, story, "");

@@ -124,15 +124,8 @@ struct gemm {
   using GpuKernel = gpu::GemmKernel;
 
   static constexpr gpu::GemmFacts facts(Backend backend, std::string_view kind, DType dtype, int) {
-    if (backend == Backend::sm90) {
-      return sm90::gemm_facts(dtype == DType::e4m3 ? sm90::GemmKind::bytes
-                              : kind == "few"      ? sm90::GemmKind::few
-                                                   : sm90::GemmKind::wide);
-    }
-    // e4m3 becomes f16 while it is loaded.
-    return sm80::gemm_facts(dtype == DType::f32  ? Products::bits32
-                            : dtype == DType::i8 ? Products::bits8
-                                                 : Products::bits16);
+    if (backend == Backend::sm90) return sm90::gemm_facts(kind == "few" ? sm90::GemmKind::few : sm90::GemmKind::wide);
+    return sm80::gemm_facts(dtype == DType::f32 ? Products::bits32 : Products::bits16);
   }
 };
 

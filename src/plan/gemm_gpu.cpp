@@ -15,7 +15,6 @@
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "policy/divide.hpp"
-#include "types/size.hpp"
 
 namespace falchion {
 namespace {
@@ -33,8 +32,8 @@ double partial_bytes(const Gemm& g, int splits) {
 /// The flop of an SM in a microsecond.
 double rate_of(const Gemm& g, const Variant& variant) {
   if (same(variant.level, "few")) return tiles::kGemmFlopFew;
-  if (variant.backend == Backend::sm90) return is_8bit(g.dtype) ? 2 * tiles::kGemmFlopSm90 : tiles::kGemmFlopSm90;
-  return g.dtype == DType::f32 ? tiles::kGemmFlopF32 : g.dtype == DType::i8 ? 2 * tiles::kGemmFlop : tiles::kGemmFlop;
+  if (variant.backend == Backend::sm90) return tiles::kGemmFlopSm90;
+  return g.dtype == DType::f32 ? tiles::kGemmFlopF32 : tiles::kGemmFlop;
 }
 
 /// About how many microseconds the tiles take in so many parts, with what it takes to add the parts up. CTAs that have
@@ -159,8 +158,6 @@ Status plan_gemm_gpu(Backend backend, PlanData* plan) {
   };
   plan->gpu.unaligned = of_kind("general");
   plan->gemm().strided = backend == Backend::sm90 ? of_kind("tile") : plan->variant;
-  if (plan->gemm().strided == nullptr && tile_of_sm80(g) == nullptr)  // e4m3 has none
-    plan->gemm().strided = plan->gpu.unaligned;
   return decide_grid(device, plan);
 }
 

@@ -6,8 +6,8 @@
 
 namespace falchion {
 
-/// The kinds of tiles of linear attention and of GEMMs on sm80: how large the numbers are that their products take.
-enum class Products { bits8, bits16, bits32 };
+/// The kinds of tiles of linear attention: how large the numbers are that its products take.
+enum class Products { bits16, bits32 };
 
 /// The tile of a kind and head dim. One without rows, chunks and threads where the table has none, which the kernels'
 /// configs and tests/plan_gpu_test.cpp find.

@@ -23,11 +23,10 @@ __device__ __forceinline__ void add_products(const GemmArgs& a, const GemmTile& 
 }
 
 /// kGeneral: operands that cannot be moved 16 bytes at a time.
-template <class Stored, bool kGeneral>
-__global__ void __launch_bounds__(GemmConfig<Stored>::kThreads, GemmConfig<Stored>::kCtas)
+template <class Element, bool kGeneral>
+__global__ void __launch_bounds__(GemmConfig<Element>::kThreads, GemmConfig<Element>::kCtas)
     gemm(const __grid_constant__ GemmArgs a) {
-  using Config = GemmConfig<Stored>;
-  using Element = typename Config::Element;
+  using Config = GemmConfig<Element>;
   extern __shared__ __align__(128) unsigned char memory[];
   let_next_kernel_start();
   wait_for_earlier_kernels();
@@ -39,7 +38,7 @@ __global__ void __launch_bounds__(GemmConfig<Stored>::kThreads, GemmConfig<Store
   if (t.k0 < t.k1) {
     if constexpr (kGeneral) {
       add_products<Major::neither, Major::neither, Config>(a, t, shared, sums);
-    } else if constexpr (sizeof(Element) != 2) {
+    } else if constexpr (sizeof(Element) == 4) {
       add_products<Major::k, Major::k, Config>(a, t, shared, sums);
     } else if (a.a_major == Major::k) {
       if (a.b_major == Major::k)
@@ -58,8 +57,8 @@ __global__ void __launch_bounds__(GemmConfig<Stored>::kThreads, GemmConfig<Store
   __syncthreads();  // no thread reads operands any more
   sums.put(staged);
   __syncthreads();
-  gpu::store_tile<Stored, Config::kRows, Config::kColumns, Config::kPitch, Config::kGroup, Config::kThreads>(a, t,
-                                                                                                             staged);
+  gpu::store_tile<Element, Config::kRows, Config::kColumns, Config::kPitch, Config::kGroup, Config::kThreads>(a, t,
+                                                                                                              staged);
 }
 
 /// Enqueues the launch, and where k is split the one that adds the parts up. The plan has checked the size of the grid.

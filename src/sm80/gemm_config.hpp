@@ -2,11 +2,7 @@
 #pragma once
 
 #include <cutlass/bfloat16.h>
-#include <cutlass/float8.h>
 #include <cutlass/half.h>
-
-#include <cstdint>
-#include <type_traits>
 
 #include "sm80/gemm_tiles.hpp"
 
@@ -15,19 +11,14 @@ namespace falchion::sm80 {
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 using f32 = float;
-using e4m3 = cutlass::float_e4m3_t;
-using i8 = std::int8_t;
 
 /// A stage of shared memory holds one block of k of A and of B. Where it is taken as it lies along k, a tile is 128
 /// lines of 128 bytes, one for each row. Where it lies along its rows, it is two boxes of 64 rows, with a line for each
 /// k. The 16-byte chunk c of line l lies at c ^ (l % 8) (blocks/sm80_lane_blocks.hpp).
-template <class Stored_>
+template <class Element_>
 struct GemmConfig {
-  using Stored = Stored_;                                                         // in the operands
-  using Element = std::conditional_t<std::is_same_v<Stored, e4m3>, f16, Stored>;  // in shared memory
-  static constexpr Products kKind = sizeof(Element) == 4   ? Products::bits32
-                                    : sizeof(Element) == 1 ? Products::bits8
-                                                           : Products::bits16;
+  using Element = Element_;
+  static constexpr Products kKind = sizeof(Element) == 4 ? Products::bits32 : Products::bits16;
   static constexpr GemmTiles kTile = gemm_tiles(kKind);
   static constexpr int kRows = kTile.rows, kColumns = kTile.columns, kDepth = kTile.depth;
   static constexpr int kThreads = kTile.threads, kStages = kTile.stages, kCtas = kTile.ctas;

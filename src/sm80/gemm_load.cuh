@@ -1,7 +1,6 @@
 // src/sm80/gemm_load.cuh: brings blocks of k of A and B to shared memory.
 #pragma once
 
-#include <cuda_fp16.h>
 #include <cute/arch/copy_sm80.hpp>
 #include <cute/arch/util.hpp>
 
@@ -18,8 +17,8 @@ using gpu::Major;
 /// One operand of a tile: which rows of the tensor the rows of the tile are, and where they and their k lie.
 template <class Config>
 struct GemmOperand {
-  using Stored = typename Config::Stored;
-  const Stored* data;                 // of the first row
+  using Element = typename Config::Element;
+  const Element* data;                // of the first row
   std::int64_t left;                  // rows of the tensor from there on
   std::int64_t stride, of_k2, of_k1;  // in elements
   std::uint32_t k1, k_end;
@@ -60,7 +59,7 @@ struct GemmOperand {
  private:
   static __device__ __forceinline__ GemmOperand of(const GemmArgs& a, const GemmTile& t, const View& x,
                                                    std::int64_t row0, std::int64_t rows) {
-    const auto* data = static_cast<const Stored*>(x.data) + t.batch * x.stride[0] + row0 * x.stride[1];
+    const auto* data = static_cast<const Element*>(x.data) + t.batch * x.stride[0] + row0 * x.stride[1];
     return {data,
             rows - row0,
             x.stride[1],
@@ -100,7 +99,7 @@ class GemmLoader<Config, Major::k> {
   static __device__ __forceinline__ int line0() { return threadIdx.x / 8; }
 
   const GemmOperand<Config> x_;
-  const typename Config::Stored* from_;
+  const typename Config::Element* from_;
   unsigned rows_ = 0;
 };
 
@@ -133,7 +132,7 @@ class GemmLoader<Config, Major::rows> {
   static __device__ __forceinline__ int line0() { return threadIdx.x / 16; }
 
   const GemmOperand<Config> x_;
-  const typename Config::Stored* from_;
+  const typename Config::Element* from_;
   int bytes_;
 };
 
@@ -143,7 +142,6 @@ template <class Config>
 class GemmLoader<Config, Major::neither> {
  public:
   using Element = typename Config::Element;
-  using Stored = typename Config::Stored;
   explicit __device__ __forceinline__ GemmLoader(const GemmOperand<Config>& x)
       : x_(x), by_rows_(magnitude(x.stride) < magnitude(x.of_k1)) {}
 
@@ -160,20 +158,11 @@ class GemmLoader<Config, Major::neither> {
   }
 
  private:
-  /// An element as it goes to shared memory. e4m3 moved to where f16 has exponent and mantissa is 2^-8 of its value.
-  static __device__ __forceinline__ std::uint32_t bits_of(const Stored* from) {
-    if constexpr (sizeof(Stored) == 2) return *reinterpret_cast<const std::uint16_t*>(from);
-    const std::uint32_t code = *reinterpret_cast<const std::uint8_t*>(from), magnitude = code & 0x7F;
-    if constexpr (sizeof(Element) == 1) return code;
-    const __half small = __ushort_as_half(static_cast<unsigned short>(magnitude << 7));
-    const std::uint32_t bits = __half_as_ushort(__hmul(small, __ushort_as_half(0x5C00)));  // 2^8
-    return (magnitude == 0x7F ? 0x7E00u : bits) | (code & 0x80) << 8;
-  }
   static __device__ __forceinline__ std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
 
   __device__ __forceinline__ void gather(int row, std::uint32_t k, std::uint32_t to) const {
     const int count = x_.has(row) ? x_.inside(k, Config::kChunk) : 0;
-    const Stored* from = x_.data + x_.offset(row) + (count > 0 ? x_.offset_of_k(k) : 0);
+    const Element* from = x_.data + x_.offset(row) + (count > 0 ? x_.offset_of_k(k) : 0);
     std::uint32_t in_k1 = x_.k1 < x_.k_end && count > 0 ? k % x_.k1 : 0;
     std::uint32_t words[4] = {};
 #pragma unroll
@@ -181,9 +170,8 @@ class GemmLoader<Config, Major::neither> {
       if constexpr (sizeof(Element) == 4) {
         copy_word_async(from, to + 4 * e, e < count ? 4 : 0);
       } else {
-        constexpr int kInWord = 4 / sizeof(Element);
-        const std::uint32_t bits = e < count ? bits_of(from) : 0;
-        words[e / kInWord] |= bits << e % kInWord * 8 * sizeof(Element);
+        const std::uint32_t bits = e < count ? *reinterpret_cast<const std::uint16_t*>(from) : 0;
+        words[e / 2] |= bits << e % 2 * 16;
       }
       from += x_.of_k1;
       if (++in_k1 == x_.k1) {  // the next k2
@@ -191,7 +179,7 @@ class GemmLoader<Config, Major::neither> {
         in_k1 = 0;
       }
     }
-    if constexpr (sizeof(Element) != 4) {
+    if constexpr (sizeof(Element) == 2) {
       asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(words[0]), "r"(words[1]), "r"(words[2]),
                    "r"(words[3])
                    : "memory");

@@ -1,4 +1,4 @@
-// src/sm80/gemm_mma.cuh: the sums of a tile of D in 16-bit types and in i8, on mma.sync.
+// src/sm80/gemm_mma.cuh: the sums of a tile of D in 16-bit types, on mma.sync.
 #pragma once
 
 #include "blocks/sm80_mma.cuh"
@@ -7,8 +7,7 @@
 namespace falchion::sm80 {
 
 /// Four warps have 64 x 64 sums each: with so many, the operands that a warp reads from shared memory for 16 of k, 4
-/// KB, take 32 cycles of the SM, fewer than its products do. An operand of i8 lies in the same bytes as one of 16-bit
-/// numbers, of which it has twice as many, so places are counted in pairs of bytes.
+/// KB, take 32 cycles of the SM, fewer than its products do.
 template <class Config>
 class MmaSums {
  public:
@@ -71,7 +70,7 @@ class MmaSums {
     cute::cp_async_wait<0>();
   }
 
-  /// Writes the sums to rows of kPitch floats, those of i8 as the bits of i32.
+  /// Writes the sums to rows of kPitch floats.
   __device__ __forceinline__ void put(float* to) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     to += (row0() + lane / 4) * Config::kPitch + column0() + lane % 4 * 2;
@@ -79,15 +78,15 @@ class MmaSums {
     for (int i = 0; i < 8; ++i) {
 #pragma unroll
       for (int j = 0; j < 8; ++j) {
-        const auto& sums = sums_[i / 2][j];
+        const Sums& sums = sums_[i / 2][j];
         *reinterpret_cast<float2*>(to + i * 8 * Config::kPitch + j * 8) =
-            i % 2 == 0 ? make_float2(bits(sums[0]), bits(sums[1])) : make_float2(bits(sums[2]), bits(sums[3]));
+            i % 2 == 0 ? make_float2(sums[0], sums[1]) : make_float2(sums[2], sums[3]);
       }
     }
   }
 
  private:
-  static constexpr int kSteps = Config::kDepth * static_cast<int>(sizeof(Element)) / 32;
+  static constexpr int kSteps = Config::kDepth / 16;
   static_assert(Config::kThreads == 128 && kSteps % 2 == 0);
   static __device__ __forceinline__ int row0() { return static_cast<int>(threadIdx.x) / 32 % 2 * 64; }
   static __device__ __forceinline__ int column0() { return static_cast<int>(threadIdx.x) / 64 * 64; }
@@ -105,10 +104,7 @@ class MmaSums {
     kAcross ? load_block_transposed(address, to) : load_block(address, to);
   }
 
-  static __device__ __forceinline__ float bits(float x) { return x; }
-  static __device__ __forceinline__ float bits(std::uint32_t x) { return __uint_as_float(x); }
-
-  std::conditional_t<sizeof(Element) == 1, ByteSums, Sums> sums_[4][8] = {};
+  Sums sums_[4][8] = {};
 };
 
 }  // namespace falchion::sm80

@@ -10,8 +10,6 @@
 
 #include "blocks/stream_order.cuh"
 #include "gpu/gemm_after.hpp"
-#include "policy/divide.hpp"
-#include "sm90/gemm_promoted.cuh"
 #include "sm90/gemm_store.cuh"
 
 namespace falchion::sm90 {
@@ -34,28 +32,22 @@ __device__ __forceinline__ void consume(const GemmArgs& a, const GemmMaps& maps,
   RingPosition<Config::kStages> at;
   for (GemmTilesOfCluster<Config> tiles(a); tiles.more();) {
     const GemmTile t = tiles.next();
+    int before = -1;  // the stage of the block before
     clear(sums);
-    if constexpr (Config::kPromoted) {
-      add_blocks<Config>(rA, rB, shared, at, ceil_div(t.k1 - t.k0, Config::kDepth), sums, release);
-    } else {
-      int before = -1;  // the stage of the block before
-      for (std::int64_t k = t.k0; k < t.k1; k += Config::kDepth) {
-        shared.full[at.stage].wait(at.parity);
-        start_multiply<false>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), sums);
-        if (before >= 0) {
-          wait_multiply<1>(sums);
-          release(before);
-        }
-        before = at.stage;
-        at.advance();
+    for (std::int64_t k = t.k0; k < t.k1; k += Config::kDepth) {
+      shared.full[at.stage].wait(at.parity);
+      start_multiply<false>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), sums);
+      if (before >= 0) {
+        wait_multiply<1>(sums);
+        release(before);
       }
-      wait_multiply<0>(sums);
-      if (before >= 0) release(before);
+      before = at.stage;
+      at.advance();
     }
+    wait_multiply<0>(sums);
+    if (before >= 0) release(before);
     if constexpr (Config::kTurned)
       store_turned<Config>(a, t, shared, warpgroup, sums);
-    else if constexpr (Config::kPromoted)
-      store_columns<Config>(a, t, shared, warpgroup, sums);
     else if (a.d_boxes)
       store_boxes<Config>(a, t, maps, shared, warpgroup, sums);
     else
@@ -109,7 +101,7 @@ int launch_gemm(const GemmArgs& a, void* stream) {
                                       rows_of_b, a);
     if (error != cudaSuccess) return error;
   }
-  if (a.d_boxes && !Config::kTurned && !Config::kPromoted) {
+  if (a.d_boxes && !Config::kTurned) {
     error = make_tensor_map<Element>(&maps.d, a.d, TensorBox{a.batch, a.m, a.n / a.n1, a.n1, 64, 1, 64}, nullptr);
     if (error != cudaSuccess) return error;
   }

@@ -101,8 +101,7 @@ cudaError_t make_operand_map(CUtensorMap* map, const View& x, Major major, int l
                              std::int64_t rows, const GemmArgs& a) {
   const std::int64_t entries = x.stride[0] != 0 ? batch : 1;
   if (major == Major::k)
-    return make_tensor_map<Element>(
-        map, x, TensorBox{entries, rows, a.k / a.k1, a.k1, 128 / int{sizeof(Element)}, 1, lines}, nullptr);
+    return make_tensor_map<Element>(map, x, TensorBox{entries, rows, a.k / a.k1, a.k1, 64, 1, lines}, nullptr);
   const View turned{x.data, {x.stride[0], x.stride[2], x.stride[3], 1}};  // (batch, k2, k1, rows)
   return make_tensor_map<Element>(map, turned, TensorBox{entries, a.k / a.k1, a.k1, rows, 64, 64, 1}, nullptr);
 }

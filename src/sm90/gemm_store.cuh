@@ -94,15 +94,15 @@ __device__ __forceinline__ void store_columns(const GemmArgs& a, const GemmTile&
   const SumsOfWarp staged(shared.out[warp]);
   const Epilogue<typename Config::Element> epilogue(a);
   const int fours = pairs ? 8 : 16;  // in a row of the slice
-  constexpr int slices = Config::kColumns / 64;
-  static_assert(slices == 2 || slices == 4);
+  const int slices = Config::kColumns / 64;
+  static_assert(Config::kColumns == 256);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
     switch (slice) {
       case 0: staged.put<0, Config::kColumns>(sums, pairs); break;
       case 1: staged.put<1, Config::kColumns>(sums, pairs); break;
-      case 2: staged.put<2 % slices, Config::kColumns>(sums, pairs); break;
-      default: staged.put<3 % slices, Config::kColumns>(sums, pairs); break;
+      case 2: staged.put<2, Config::kColumns>(sums, pairs); break;
+      default: staged.put<3, Config::kColumns>(sums, pairs); break;
     }
     __syncwarp();
 #pragma unroll 1

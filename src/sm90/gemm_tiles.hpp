@@ -8,15 +8,13 @@
 namespace falchion::sm90 {
 
 /// few: A and B change places, so that the rows of the product are those of B, and its columns the few rows of A.
-/// bytes: wide of e4m3, with sums for 128 of k beside those of all.
-enum class GemmKind { wide, few, bytes };
+enum class GemmKind { wide, few };
 
 /// One line of plan/tiles.def.
 struct GemmTiles {
   GemmKind kind = GemmKind::wide;
   int d = 0;                             // 0: it takes any size
-  int rows = 0, columns = 0, depth = 0;  // of the product, of a CTA; each consumer warpgroup has 64 rows. A row of a
-                                         // block of k has 128 bytes
+  int rows = 0, columns = 0, depth = 0;  // of the product, of a CTA; each consumer warpgroup has 64 rows
   int cluster = 0;                       // CTAs that have the same columns and share what they load of B
   int stages = 0;
   int consumer_registers = 0, producer_registers = 0;  // of a thread
@@ -27,7 +25,7 @@ struct GemmTiles {
   static constexpr int kBarrierBytes = 8;
   constexpr int shared_bytes() const {
     const int barriers = (2 * stages * kBarrierBytes + 1023) / 1024 * 1024;
-    return stages * (rows + columns) * 128 + 4 * consumers() * kOutBytes + barriers;
+    return stages * (rows + columns) * depth * 2 + 4 * consumers() * kOutBytes + barriers;
   }
 };
 

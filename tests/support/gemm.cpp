@@ -74,8 +74,7 @@ Status run(const Target& target, const GemmInstance& x) {
 }
 
 Status run(const Plan& plan, const GemmInstance& x) {
-  x.on_gpu = Path{plan.data()->backend, ""}.on_gpu();
-  if (x.on_gpu) {
+  if (Path{plan.data()->backend, ""}.on_gpu()) {
     std::vector<cuda::Bytes> whole;
     for (const HostTensor* tensor : {&x.a, &x.b, &x.c, &x.d, &x.residual, &x.bias_n, &x.bias_m, &x.scale_a, &x.scale_b})
       if (tensor->memory_bytes() > 0) whole.push_back({tensor->memory(), tensor->memory_bytes()});
@@ -90,7 +89,7 @@ Status run(const Plan& plan, const GemmInstance& x) {
     const auto whole = written_whole("d", x.d, [](auto...) { return true; });
     if (!whole) return whole;
   }
-  const judge::ErrorReport report = reference.check(x.d.view(), x.on_gpu);
+  const judge::ErrorReport report = reference.check(x.d.view());
   if (report.passed()) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << report.why;
 }

@@ -93,7 +93,6 @@ struct GemmInstance {
   Gemm problem;
   HostTensor a, b, c, d, residual, bias_n, bias_m, scale_a, scale_b;
   bool in_place = false;
-  mutable bool on_gpu = false;  // where the last run was
 
   GemmOperands operands() const;
 };

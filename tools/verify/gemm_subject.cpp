@@ -98,7 +98,7 @@ GemmOperands GemmSubject::operands(const std::byte* base) const {
   return x;
 }
 
-std::string GemmSubject::judge(std::byte* copy, bool on_gpu) {
+std::string GemmSubject::judge(std::byte* copy, bool) {
   if (!reference_) {
     GemmOperands dense = operands(image_.data());
     for (const Input& input : inputs_) dense.*input.tensor = input.data.view();
@@ -116,7 +116,7 @@ std::string GemmSubject::judge(std::byte* copy, bool on_gpu) {
     if (why.empty() && !p_.in_place && image_.same(copy, d_, b, i, k, l))
       why = text("d[", b, ", ", i, ", ", k, ", ", l, "] was not written");
   });
-  if (why.empty()) why = reference_->check(d_.on(copy), on_gpu).why;
+  if (why.empty()) why = reference_->check(d_.on(copy)).why;
   for_each([&](auto b, auto i, auto k, auto l) { image_.restore(copy, d_, b, i, k, l); });
   return why;
 }
