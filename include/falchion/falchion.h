@@ -40,9 +40,10 @@ enum {
   FAL_F16 = 2,
   FAL_BF16 = 3,
   FAL_BOOL = 4,
-  FAL_E4M3 = 5, /* these three have no kernel yet */
-  FAL_E5M2 = 6,
-  FAL_I8 = 7
+  FAL_E4M3 = 5, /* of GEMMs */
+  FAL_E5M2 = 6, /* it has no kernel yet */
+  FAL_I8 = 7,   /* of GEMMs, and so is FAL_I32 */
+  FAL_I32 = 8
 };
 enum { FAL_BEST = 0, FAL_REF = 1, FAL_CPU = 2, FAL_SM80 = 3, FAL_SM90 = 4 }; /* backend */
 enum { FAL_FORWARD = 0, FAL_BACKWARD = 1 };                                  /* pass */
@@ -57,10 +58,11 @@ enum {
   FAL_GELU_TANH = 2,
   FAL_GELU_ERF = 3,
   FAL_SILU = 4,
-  FAL_SWIGLU = 5                               /* b has 2 n rows, the gates first */
-};                                             /* activation */
-enum { FAL_LAYER_NORM = 0, FAL_RMS_NORM = 1 }; /* kind */
-enum { FAL_UNBOUNDED = -1 };                   /* band.left, band.right */
+  FAL_SWIGLU = 5                                                                /* b has 2 n rows, the gates first */
+};                                                                              /* activation */
+enum { FAL_SCALING_NONE = 0, FAL_SCALING_TENSOR = 1, FAL_SCALING_ROW_COL = 2 }; /* scaling */
+enum { FAL_LAYER_NORM = 0, FAL_RMS_NORM = 1 };                                  /* kind */
+enum { FAL_UNBOUNDED = -1 };                                                    /* band.left, band.right */
 
 /* A view of the caller's memory; it owns nothing. The axes of q, k, v and o are (b, s, h, d), those of bias, mask and
  * probabilities are (b, h_q, s_q, s_k), and those of lse and row_max are (b, h_q, s_q, 1). A tensor of zeroes is
@@ -165,15 +167,16 @@ typedef struct fal_linear_operands {
 /* A matrix product with what follows it: Z = alpha A B^T + beta C + bias, D = activation(Z) + R. */
 typedef struct fal_gemm {
   size_t size;     /* sizeof(fal_gemm) */
-  int32_t dtype;   /* the type of a: FAL_F32, FAL_F16 or FAL_BF16 */
+  int32_t dtype;   /* the type of a: FAL_F32, FAL_F16, FAL_BF16, FAL_E4M3 or FAL_I8 */
   int32_t dtype_b; /* FAL_AS_Q: as a; only that is built today */
   int32_t dtype_c; /* FAL_AS_Q: as d; or FAL_F32 or the type of a */
-  int32_t dtype_d; /* FAL_AS_Q: as a; or FAL_F32 or the type of a */
+  int32_t dtype_d; /* FAL_AS_Q: as a; or FAL_F32 or the type of a; falchion.hpp says it of 8-bit types */
   int64_t batch, m, n, k;
   float alpha, beta;                /* finite; of a struct of zeroes alpha is 0, so that there is no product */
   int32_t activation;               /* FAL_ACTIVATION_NONE, FAL_RELU, ... */
   uint8_t bias_n, bias_m, residual; /* each is 0 or 1 */
-  uint8_t reserved[25];             /* 0 */
+  uint8_t scaling;                  /* of an 8-bit a and b: FAL_SCALING_NONE, FAL_SCALING_TENSOR, ... */
+  uint8_t reserved[24];             /* 0 */
 } fal_gemm;
 
 /* The tensors of one run. Axes may have any strides; falchion.hpp says more. */
@@ -184,6 +187,8 @@ typedef struct fal_gemm_operands {
   fal_tensor d;              /* output: (batch, m, n2, n1) */
   fal_tensor residual;       /* input: as d */
   fal_tensor bias_n, bias_m; /* inputs: (1, 1, 1, rows of b), (batch or 1, m, 1, 1) */
+  /* Inputs of f32: (batch or 1, m or 1, 1, 1), (batch or 1, rows of b or 1, 1, 1); FAL_SCALING_TENSOR: without rows. */
+  fal_tensor scale_a, scale_b;
 } fal_gemm_operands;
 
 /* Layer norm or RMSNorm of rows of d numbers: with v = x + residual, Y = (v - mean) rstd weight + bias. */
@@ -327,7 +332,7 @@ FAL_API fal_status fal_linear_validate_lengths(const fal_linear_attention* probl
     FAL_BF16, 0, 0, 0,  /* the types */               \
     1, 0, 0, 0,         /* batch, m, n, k */          \
     1, 0, 0,            /* alpha, beta, activation */ \
-    0, 0, 0,            /* bias_n ... residual */     \
+    0, 0, 0, 0,         /* bias_n ... scaling */      \
     {0}                 /* reserved */                \
   }
 /* clang-format on */

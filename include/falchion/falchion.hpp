@@ -24,8 +24,9 @@
 namespace falchion {
 
 /// The type of an element. as_q is for problems and means "the type of q"; a tensor always has a type of its own.
-/// e4m3, e5m2 and i8 already have their numbers, but no kernel takes them yet.
-enum class DType : std::uint8_t { as_q, f32, f16, bf16, boolean, e4m3, e5m2, i8 };
+/// e4m3 (4 bits of exponent, 3 of mantissa, no Inf, at most 448), i8 and i32 are for Gemm alone; e5m2 already has its
+/// number, but no kernel takes it yet.
+enum class DType : std::uint8_t { as_q, f32, f16, bf16, boolean, e4m3, e5m2, i8, i32 };
 enum class Backend : std::uint8_t { best, ref, cpu, sm80, sm90 };
 enum class Pass : std::uint8_t { forward, backward };
 enum class Code : std::uint8_t { ok, invalid, unsupported, workspace, device };
@@ -205,18 +206,24 @@ struct LinearOperands {
 /// is x / (1 + e^-x). With swiglu b has 2 n rows, those of the n gates first, and D = silu(gate) * up.
 enum class Activation : std::uint8_t { none, relu, gelu_tanh, gelu_erf, silu, swiglu };
 
-/// A matrix product with what follows it: Z = alpha A B^T + beta C + bias, D = activation(Z) + R. So C enters before
-/// the activation, as in BLAS, and the residual R after it. Sums and what follows them are f32. There is no backward
-/// pass of its own: the gradients of A and B are Gemms of other views.
+/// What the numbers of an 8-bit a and b are worth: themselves (none), themselves times one scale for each tensor
+/// (tensor), or times one for each row of a and one for each row of b, which is a column of d (row_col).
+enum class Scaling : std::uint8_t { none, tensor, row_col };
+
+/// A matrix product with what follows it: Z = alpha s_a s_b A B^T + beta C + bias, D = activation(Z) + R. So C enters
+/// before the activation, as in BLAS, and the residual R after it. Sums and what follows them are f32, and sums of i8
+/// are exact. There is no backward pass of its own: the gradients of A and B are Gemms of other views.
 struct Gemm {
-  DType dtype = DType::bf16;                           // the type of a: f32, f16 or bf16
+  DType dtype = DType::bf16;                           // the type of a: f32, f16, bf16, on the CPU e4m3 or i8
   DType dtype_b = DType::as_q;                         // as_q: as a; only that is built today
-  DType dtype_c = DType::as_q, dtype_d = DType::as_q;  // of c: as d, of d: as a; or f32 or the type of a
+  DType dtype_c = DType::as_q, dtype_d = DType::as_q;  // of c: as d, of d: as a; or f32 or the type of a. With an 8-bit
+                                                       // a: d is named, as bf16, f16 or f32, or i32 for sums of i8
   std::int64_t batch = 1, m = 0, n = 0, k = 0;         // n: the columns of d; k = 0 leaves beta C + bias
   float alpha = 1, beta = 0;                           // finite; 0: the product, or c, is not read
   Activation activation = Activation::none;
   bool bias_n = false, bias_m = false;  // a bias for each row of b, for each row of a
   bool residual = false;
+  Scaling scaling = Scaling::none;  // of an 8-bit a and b
   bool operator==(const Gemm&) const = default;
 };
 
@@ -229,8 +236,10 @@ struct GemmOperands {
   Tensor c;         // input   (batch, m, n2, n1), read where beta is not 0; not with swiglu
   Tensor d;         // output  (batch, m, n2, n1); it may be the very view c, or residual
   Tensor residual;  // input   (batch, m, n2, n1), of the type of d
-  Tensor bias_n;    // input   (1, 1, 1, rows of b), f32 or of the type of a
-  Tensor bias_m;    // input   (batch or 1, m, 1, 1), f32 or of the type of a
+  Tensor bias_n;    // input   (1, 1, 1, rows of b), f32 or of the type of a, of d where a has 8 bits
+  Tensor bias_m;    // input   (batch or 1, m, 1, 1), the same
+  Tensor scale_a;   // input   (batch or 1, with row_col m or 1, 1, 1), f32
+  Tensor scale_b;   // input   (batch or 1, with row_col rows of b or 1, 1, 1), f32
 };
 
 /// layer subtracts the mean of a row and divides by its standard deviation (Ba et al. 2016, arXiv:1607.06450), rms
@@ -367,7 +376,8 @@ FALCHION_API Status attention(const Operands& operands, const Attention& options
 FALCHION_API Status linear_attention(const LinearOperands& operands, const LinearAttention& options = {},
                                      Target target = {}, Stream stream = nullptr) noexcept;
 
-/// The same for a GEMM. `options` gives alpha, beta and the activation. A c is read where beta is not 0.
+/// The same for a GEMM. `options` gives alpha, beta and the activation. A c is read where beta is not 0. Scaling is
+/// what the shapes of scale_a and scale_b say: row_col where either has more than one row, tensor where both have one.
 FALCHION_API Status gemm(const GemmOperands& operands, const Gemm& options = {}, Target target = {},
                          Stream stream = nullptr) noexcept;
 

@@ -7,6 +7,7 @@
 #include "plan/gemm.hpp"
 #include "plan/text.hpp"
 #include "subject.hpp"
+#include "types/size.hpp"
 
 namespace falchion::tools::storm {
 namespace {
@@ -62,9 +63,14 @@ void GemmSubject::lay_out() {
   input("b", &O::b, g_.dtype, {shared, rows, p_.k2, g_.k / p_.k2}, false);
   if (g_.beta != 0) input("c", &O::c, dtype_of_c(g_), d, over_c);
   if (g_.residual) input("residual", &O::residual, dtype_of_d(g_), d, p_.in_place && !over_c);
-  const DType of_bias = p_.bias_dtype == DType::f32 ? DType::f32 : g_.dtype;
+  const DType of_bias = p_.bias_dtype == DType::f32 ? DType::f32 : is_8bit(g_.dtype) ? dtype_of_d(g_) : g_.dtype;
   if (g_.bias_n) input("bias_n", &O::bias_n, of_bias, {1, 1, 1, rows}, false);
   if (g_.bias_m) input("bias_m", &O::bias_m, of_bias, {shared, g_.m, 1, 1}, false);
+  if (g_.scaling != Scaling::none) {
+    const bool row_col = g_.scaling == Scaling::row_col;
+    input("scale_a", &O::scale_a, DType::f32, {g_.batch, row_col ? g_.m : 1, 1, 1}, false);
+    input("scale_b", &O::scale_b, DType::f32, {shared, row_col ? rows : 1, 1, 1}, false);
+  }
   image_.allocate();
 }
 
@@ -72,7 +78,10 @@ void GemmSubject::fill(Input* input) const {
   const std::string name = input->name;
   const auto position = static_cast<std::uint64_t>(input - inputs_.data());
   const auto stream = [&](std::uint64_t n) { return random_bits(p_.data.seed, n); };
-  input->data.fill_normal(stream(10 + position), name == "a" ? p_.data.q : name == "b" ? p_.data.k : 1);
+  const float of_type = g_.dtype == DType::i8 ? 40 : 1;  // so that i8 takes many of its values, and some at its limits
+  input->data.fill_normal(stream(10 + position), name == "a"   ? of_type * p_.data.q
+                                                 : name == "b" ? of_type * p_.data.k
+                                                               : 1);
   if (p_.data.shape == "ones" && (name == "a" || name == "b"))
     input->data.change([](auto, auto, auto, auto, float) { return 1.F; });
   for (const std::string& kind : p_.data.plant) {
