@@ -24,8 +24,7 @@
 namespace falchion {
 
 /// The type of an element. as_q is for problems and means "the type of q"; a tensor always has a type of its own.
-/// e4m3 (4 bits of exponent, 3 of mantissa, no Inf, at most 448), i8 and i32 are for Gemm alone; e5m2 already has its
-/// number, but no kernel takes it yet.
+/// e4m3, i8 and i32 are for Gemm alone; e5m2 already has its number, but no kernel takes it yet.
 enum class DType : std::uint8_t { as_q, f32, f16, bf16, boolean, e4m3, e5m2, i8, i32 };
 enum class Backend : std::uint8_t { best, ref, cpu, sm80, sm90 };
 enum class Pass : std::uint8_t { forward, backward };
@@ -94,8 +93,7 @@ struct Rng {
 /// What the backward pass writes gradients as: rounded to the type of q; in f32; or in f32, added to what is there.
 enum class Grads : std::uint8_t { rounded, f32, accumulate };
 
-/// Exact softmax attention, O = softmax(S) V. Each K/V head is shared by g = h_q / h_k query heads (GQA; with h_k = 1
-/// it is MQA).
+/// Exact softmax attention, O = softmax(S) V. Each K/V head is shared by g = h_q / h_k query heads (GQA, MQA).
 struct Attention {
   DType dtype = DType::bf16;                                                  // the type of q: f32, f16 or bf16
   DType dtype_k = DType::as_q, dtype_v = DType::as_q, dtype_o = DType::as_q;  // only as_q is built today
@@ -205,9 +203,7 @@ struct LinearOperands {
 /// What a GEMM does with its sums. gelu_tanh is the approximation 0.5 x (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))), silu
 /// is x / (1 + e^-x). With swiglu b has 2 n rows, those of the n gates first, and D = silu(gate) * up.
 enum class Activation : std::uint8_t { none, relu, gelu_tanh, gelu_erf, silu, swiglu };
-
-/// What the numbers of an 8-bit a and b are worth: themselves (none), themselves times one scale for each tensor
-/// (tensor), or times one for each row of a and one for each row of b, which is a column of d (row_col).
+/// What the numbers of an 8-bit a and b are multiplied by: nothing, a scale for each tensor, or for each of their rows.
 enum class Scaling : std::uint8_t { none, tensor, row_col };
 
 /// A matrix product with what follows it: Z = alpha s_a s_b A B^T + beta C + bias, D = activation(Z) + R. So C enters
@@ -216,14 +212,13 @@ enum class Scaling : std::uint8_t { none, tensor, row_col };
 struct Gemm {
   DType dtype = DType::bf16;                           // the type of a: f32, f16, bf16, on the CPU e4m3 or i8
   DType dtype_b = DType::as_q;                         // as_q: as a; only that is built today
-  DType dtype_c = DType::as_q, dtype_d = DType::as_q;  // of c: as d, of d: as a; or f32 or the type of a. With an 8-bit
-                                                       // a: d is named, as bf16, f16 or f32, or i32 for sums of i8
+  DType dtype_c = DType::as_q, dtype_d = DType::as_q;  // of c: as d, of d: as a; or f32 or the type of a. With 8-bit a
+                                                       // d is named: bf16, f16, f32, or for sums of i8 i32
   std::int64_t batch = 1, m = 0, n = 0, k = 0;         // n: the columns of d; k = 0 leaves beta C + bias
   float alpha = 1, beta = 0;                           // finite; 0: the product, or c, is not read
   Activation activation = Activation::none;
-  bool bias_n = false, bias_m = false;  // a bias for each row of b, for each row of a
-  bool residual = false;
-  Scaling scaling = Scaling::none;  // of an 8-bit a and b
+  bool bias_n = false, bias_m = false, residual = false;  // a bias for each row of b, for each row of a
+  Scaling scaling = Scaling::none;                        // of an 8-bit a and b
   bool operator==(const Gemm&) const = default;
 };
 
@@ -231,15 +226,14 @@ struct Gemm {
 /// k1 are one axis k of k2 * k1, cut in two so that heads need not be contiguous: the o of attention (b, s, h, d) is an
 /// a, and its q, k and v are a d. a and b are cut alike, and so are c, d and residual.
 struct GemmOperands {
-  Tensor a;         // input   (batch, m, k2, k1)
-  Tensor b;         // input   (batch or 1, n, k2, k1); swiglu: 2 n rows
-  Tensor c;         // input   (batch, m, n2, n1), read where beta is not 0; not with swiglu
-  Tensor d;         // output  (batch, m, n2, n1); it may be the very view c, or residual
-  Tensor residual;  // input   (batch, m, n2, n1), of the type of d
-  Tensor bias_n;    // input   (1, 1, 1, rows of b), f32 or of the type of a, of d where a has 8 bits
-  Tensor bias_m;    // input   (batch or 1, m, 1, 1), the same
-  Tensor scale_a;   // input   (batch or 1, with row_col m or 1, 1, 1), f32
-  Tensor scale_b;   // input   (batch or 1, with row_col rows of b or 1, 1, 1), f32
+  Tensor a;                 // input   (batch, m, k2, k1)
+  Tensor b;                 // input   (batch or 1, n, k2, k1); swiglu: 2 n rows
+  Tensor c;                 // input   (batch, m, n2, n1), read where beta is not 0; not with swiglu
+  Tensor d;                 // output  (batch, m, n2, n1); it may be the very view c, or residual
+  Tensor residual;          // input   (batch, m, n2, n1), of the type of d
+  Tensor bias_n;            // input   (1, 1, 1, rows of b), f32 or of the type of a, of d where a has 8 bits
+  Tensor bias_m;            // input   (batch or 1, m, 1, 1), the same
+  Tensor scale_a, scale_b;  // inputs  (batch or 1, 1 or with row_col m or rows of b, 1, 1), f32
 };
 
 /// layer subtracts the mean of a row and divides by its standard deviation (Ba et al. 2016, arXiv:1607.06450), rms
@@ -267,19 +261,17 @@ struct Norm {
 /// The tensors of one run of Norm. Axes may have any strides, those of inputs 0 and negative ones too. Rows of which 16
 /// bytes can be moved at a time are fastest: d a multiple of 8 and contiguous, rows at multiples of 16 bytes.
 struct NormOperands {
-  Tensor x;         // input   (b, s, h, d)
-  Tensor residual;  // input   (b, s, h, d)
-  Tensor weight,
-      bias;  // inputs  (b, s, h, d) of f32, f16 or bf16; the first three extents may be 1 each, and mostly are
-  Tensor y;  // output  (b, s, h, d); it may be the very view x, or residual
+  Tensor x;             // input   (b, s, h, d)
+  Tensor residual;      // input   (b, s, h, d)
+  Tensor weight, bias;  // inputs  (b, s, h, d) of f32, f16 or bf16; the first three extents may be 1 each
+  Tensor y;             // output  (b, s, h, d); it may be the very view x, or residual
   Tensor residual_out;  // output  (b, s, h, d); it may be the very view residual, or x
   Tensor mean, rstd;    // outputs (b, s, h, 1) f32
 };
 
 /// The caller's own thread pool, for an engine that has one. parallel_for must call task(context, i) once for each i in
 /// [0, n), on any threads, and return when all are done and their writes are visible to its caller. No task waits for
-/// anything but its own work, so a pool may run other work on a thread that waits. `threads` says how many tasks may
-/// run at once.
+/// anything but its own work, so a pool may run other work on a thread that waits. `threads` of them may run at once.
 struct Executor {
   void (*parallel_for)(void* self, int n, void (*task)(void* context, int i), void* context) = nullptr;
   void* self = nullptr;
@@ -298,8 +290,7 @@ struct Target {
   const char* cpu_level = nullptr;
   int segments = 0;  // linear attention: how many parts each sequence is cut into; 0 lets the plan decide
   /// gpu: the device's CUDA number; -1 means the device that is current when the plan is made. A run goes to the plan's
-  /// device, whichever one is current by then, and afterwards makes the caller's device current again. Its stream must
-  /// belong to the plan's device.
+  /// device, and so must its stream, whichever one is current by then, and leaves the caller's device current.
   int device = -1;
   /// true: the caller vouches that every pointer lies where the backend can use it. Otherwise each run asks CUDA's
   /// driver where the process uses CUDA, which takes some 0.2 us for each pointer.
@@ -324,8 +315,7 @@ class FALCHION_API Plan {
   std::size_t workspace_bytes() const noexcept;
   Backend backend() const noexcept;  ///< the one that was taken: ref, cpu, sm80 or sm90; best means an empty plan
   std::string describe() const;      ///< one line: "attention_forward cpu avx512 bf16 d128 band full tile 256x128 ..."
-  /// Describes tiles, memory, threads and roofline, and each rejected path with its
-  /// reason, in many lines or in one JSON object.
+  /// Describes tiles, memory, threads and roofline, and each rejected path with its reason, in lines or as JSON.
   std::string explain(Format format = Format::text) const;
 
   /// On a GPU it enqueues the work and returns; on the CPU it does the work. It neither allocates nor synchronises and
@@ -377,7 +367,7 @@ FALCHION_API Status linear_attention(const LinearOperands& operands, const Linea
                                      Target target = {}, Stream stream = nullptr) noexcept;
 
 /// The same for a GEMM. `options` gives alpha, beta and the activation. A c is read where beta is not 0. Scaling is
-/// what the shapes of scale_a and scale_b say: row_col where either has more than one row, tensor where both have one.
+/// row_col where scale_a or scale_b has more than one row.
 FALCHION_API Status gemm(const GemmOperands& operands, const Gemm& options = {}, Target target = {},
                          Stream stream = nullptr) noexcept;
 
