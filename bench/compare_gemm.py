@@ -5,8 +5,8 @@
 
 It needs torch with CUDA and libfalchion.so, and no compiler. torch.matmul runs with cuBLAS and with cuBLASLt, and the faster
 one counts. A shape m x n x k is D (m, n) = A (m, k) B^T, with B (n, k) as layers have their weights. The calls of a cell are a
-CUDA graph that walks over copies of the operands, together at least three times as large as the L2, so that weights come
-from memory. In the mode burst it pauses before each group of calls, so that each group runs at the chip's top clock; in the
+CUDA graph that walks over copies of the operands, at most 64 of them, together at least three times as large as the L2 unless
+the operands are tiny, so that weights come from memory. In the mode burst it pauses before each group of calls, so that each group runs at the chip's top clock; in the
 mode sustained it runs groups back to back. ratio is the time of the fastest rival divided by Falchion's, so above 1 Falchion
 is faster.
 """

@@ -12,7 +12,7 @@ import sys
 import result_file
 
 # A storm with fewer problems than this of each operation and pass shows little.
-STORM_OPERATIONS = ("attention", "attention-backward", "linear", "linear-backward", "gemm")
+STORM_OPERATIONS = ("attention", "attention-backward", "linear", "linear-backward", "gemm", "norm")
 STORM_PROBLEMS = 20000
 
 
@@ -86,7 +86,7 @@ def show_storm_groups(groups):
     for group in groups:
         sums[group["op"], group["backend"]].update({n: group[n] for n in ("passed", "refused", "failed")})
     for (op, backend), n in sums.items():
-        print(f"  {op:<17}{backend:<22}{n['passed']:>7} passed{n['refused']:>7} refused{n['failed']:>5} failed"
+        print(f"  {op:<20}{backend:<19}{n['passed']:>7} passed{n['refused']:>7} refused{n['failed']:>5} failed"
               + ("" if n["passed"] + n["failed"] else "  NOTHING RAN"))
 
 

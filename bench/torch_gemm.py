@@ -16,16 +16,23 @@ class Bench(torch_rivals.Bench):
         return a, b, torch.full((m, n), math.nan, device="cuda", dtype=dtype)
 
     def check_d(self, a, b, d):
-        """The largest error on a sample of rows and columns, and whether it is within the unit of the output and what sums
-        in f32 may be off by, which is as src/judge grants it: the roundings of a sum of k random terms grow with it."""
-        rows = torch.linspace(0, a.shape[0] - 1, min(a.shape[0], 48), device="cuda").long()
-        columns = torch.linspace(0, b.shape[0] - 1, min(b.shape[0], 96), device="cuda").long()
+        """The largest error on a sample of rows and columns, and whether each element is within half a unit of the output
+        and what its sum may be off by. The limit is each element's own: one for all would be that of the largest, in bf16
+        some four units of a usual one. Of sums of 16 to 16384 random terms, added one by one in f32, the worst of 100,000 was
+        off by 1.6 times F32_SUM of the sum of their magnitudes, whatever k was, so f32 is granted 2. Tensor cores may cut
+        off where others round, and that adds up, so 16-bit types are granted more where k is large, as src/judge does."""
+        rows = torch.linspace(0, a.shape[0] - 1, min(a.shape[0], 48), device=a.device).long()
+        columns = torch.linspace(0, b.shape[0] - 1, min(b.shape[0], 96), device=a.device).long()
         of_a, of_b = a[rows].double(), b[columns].double()
         exact = of_a @ of_b.T
-        error = (d[rows][:, columns].double() - exact).abs().max().item()
-        sums = F32_SUM * max(1, a.shape[1] / 64) ** 0.5 * (of_a.abs() @ of_b.abs().T).max().item()
-        limit = torch.finfo(d.dtype).eps * exact.abs().max().item() + sums
-        return error, "ok" if error <= limit else f"WRONG: error {error:.2e}, limit {limit:.2e}"
+        error = (d[rows][:, columns].double() - exact).abs()
+        grant = 2 if d.dtype == torch.float32 else max(2, (a.shape[1] / 64) ** 0.5)
+        sums = grant * F32_SUM * (of_a.abs() @ of_b.abs().T)
+        limit = sums + torch.finfo(d.dtype).eps / 2 * (exact.abs() + sums)
+        worst = (error / limit).argmax()  # NaN counts as the largest
+        wrong = not bool((error <= limit).all())
+        words = f"WRONG: error {error.flatten()[worst].item():.2e}, limit {limit.flatten()[worst].item():.2e}"
+        return error.max().item(), words if wrong else "ok"
 
     def cell(self, m, n, k, dtype, mode):
         dtype = DTYPES[dtype]

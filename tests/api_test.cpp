@@ -120,25 +120,30 @@ struct SerialPool {
   }
 };
 
+/// Plans for a pool of four threads, and expects of a run that it allocates nothing, and that it uses the pool if the
+/// plan has more than one thread. pass: that of a problem which has passes.
+template <class Problem, class AnyOperands, class... PassIfAny>
+void expect_no_allocation(Target target, const Problem& problem, const AnyOperands& operands, PassIfAny... pass) {
+  SerialPool pool;
+  target.executor = {SerialPool::parallel_for, &pool, 4};
+  Plan plan;
+  ASSERT_TRUE(Plan::make(problem, pass..., target, &plan));
+  const Workspace workspace(plan.workspace_bytes());
+  const std::int64_t before = allocations;
+  const Status status = plan.run(operands, workspace.data(), workspace.size());
+  EXPECT_EQ(allocations - before, 0);
+  EXPECT_TRUE(status) << status.why;
+  EXPECT_EQ(pool.calls > 0, plan.data()->threads > 1);
+  EXPECT_LE(pool.tasks, 4 * pool.calls);
+}
+
 TEST(Contract, StreamsAndCaptureARunAllocatesNothing) {
   on_every_path([](const Path& path, DType dtype) {
     for (const std::int64_t s_q : {1, 300}) {
       const std::int64_t s_k = s_q == 1 ? 1500 : 300;
       Instance x = make_instance(Case{"x", 1, s_q, s_k, 4, 2, 64, 64}.causal(), dtype);
       if (path.backend == Backend::ref) x = make_instance(Case{"x", 1, 3, 20, 4, 2, 64, 64}.causal(), dtype);
-      SerialPool pool;
-      Target target = path.target(0);
-      target.executor = {SerialPool::parallel_for, &pool, 4};
-      Plan plan;
-      ASSERT_TRUE(Plan::make(x.problem, Pass::forward, target, &plan));
-      const Workspace workspace(plan.workspace_bytes());
-      const Operands operands = x.operands();
-      const std::int64_t before = allocations;
-      const Status status = plan.run(operands, workspace.data(), workspace.size());
-      EXPECT_EQ(allocations - before, 0);
-      EXPECT_TRUE(status) << status.why;
-      EXPECT_EQ(pool.calls > 0, plan.data()->threads > 1);
-      EXPECT_LE(pool.tasks, 4 * pool.calls);
+      expect_no_allocation(path.target(0), x.problem, x.operands(), Pass::forward);
       if (s_q == 1) { EXPECT_TRUE(matches(x, Reference(x))); }
     }
   });
@@ -152,18 +157,9 @@ TEST(LinearContract, ARunAllocatesNothing) {
           for (const int segments : {1, 3}) {
             LinearInstance x = make_linear_instance(
                 LinearCase{"x", 1, 400, 1, 2, 64, 64}.states().decay(Decay::token).elu().normalise(), dtype);
-            SerialPool pool;
             Target target = path.target(0);
-            target.executor = {SerialPool::parallel_for, &pool, 4};
             target.segments = segments;
-            Plan plan;
-            ASSERT_TRUE(Plan::make(x.problem, pass, target, &plan));
-            const Workspace workspace(plan.workspace_bytes());
-            const LinearOperands operands = x.operands(pass);
-            const std::int64_t before = allocations;
-            const Status status = plan.run(operands, workspace.data(), workspace.size());
-            EXPECT_EQ(allocations - before, 0);
-            EXPECT_TRUE(status) << status.why;
+            expect_no_allocation(target, x.problem, x.operands(pass), pass);
             EXPECT_TRUE(matches(x, linear_reference(x, pass), pass));
           }
         },
@@ -176,18 +172,7 @@ TEST(GemmContract, ARunAllocatesNothing) {
       [](const Path& path, DType dtype) {
         for (const std::int64_t m : {8, 100}) {
           const GemmInstance x = make_gemm_instance(GemmCase{"x", 2, m, 300, 200}.shared_b().biases(), dtype);
-          SerialPool pool;
-          Target target = path.target(0);
-          target.executor = {SerialPool::parallel_for, &pool, 4};
-          Plan plan;
-          ASSERT_TRUE(Plan::make(x.problem, target, &plan));
-          const Workspace workspace(plan.workspace_bytes());
-          const GemmOperands operands = x.operands();
-          const std::int64_t before = allocations;
-          const Status status = plan.run(operands, workspace.data(), workspace.size());
-          EXPECT_EQ(allocations - before, 0);
-          EXPECT_TRUE(status) << status.why;
-          EXPECT_EQ(pool.calls > 0, plan.data()->threads > 1);
+          expect_no_allocation(path.target(0), x.problem, x.operands());
           EXPECT_TRUE(matches(x, x));
         }
       },
@@ -198,18 +183,7 @@ TEST(NormContract, ARunAllocatesNothing) {
   on_every_path(
       [](const Path& path, DType dtype) {
         const NormInstance x = make_norm_instance({"x", 1, 400, 1, 500, {.weight = true, .residual = true}}, dtype);
-        SerialPool pool;
-        Target target = path.target(0);
-        target.executor = {SerialPool::parallel_for, &pool, 4};
-        Plan plan;
-        ASSERT_TRUE(Plan::make(x.problem, target, &plan));
-        const Workspace workspace(plan.workspace_bytes());
-        const NormOperands operands = x.operands();
-        const std::int64_t before = allocations;
-        const Status status = plan.run(operands, workspace.data(), workspace.size());
-        EXPECT_EQ(allocations - before, 0);
-        EXPECT_TRUE(status) << status.why;
-        EXPECT_EQ(pool.calls > 0, plan.data()->threads > 1);
+        expect_no_allocation(path.target(0), x.problem, x.operands());
         EXPECT_TRUE(matches(x, x));
       },
       kNorm);

@@ -1,11 +1,9 @@
 // tests/contract_memory_test.cpp: one test for each line of docs/contract.md about sizes, memory, lengths and refusals,
 // on every path of this machine. contract_test.cpp tests the lines about numbers.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <vector>
 
@@ -13,6 +11,7 @@
 #include "plan/plan_data.hpp"
 #include "ref/attention_forward.hpp"
 #include "support/contract.hpp"
+#include "support/far_rows.hpp"
 #include "types/size.hpp"
 
 namespace falchion::testing {
@@ -201,33 +200,13 @@ TEST(Contract, RowsPastTheUsedLengthsStayUntouched) {
 TEST(Contract, MoreThan2To31Elements) {
   constexpr std::int64_t step = std::int64_t{1} << 28, rows = 40;
   on_every_path([&](const Path& path, DType dtype) {
+    FarRows far_rows(rows, step, dtype);
+    if (const std::string why = far_rows.why_not(path); !why.empty()) GTEST_SKIP() << why;
     Instance x = make_instance(Case{"x", 1, rows, rows, 1, 1, 64, 64}.causal(), dtype);
-    const std::size_t bytes = static_cast<std::size_t>(rows * step * size_of(dtype));
-    if (!has_room(path, bytes)) GTEST_SKIP() << "this device has no room for " << bytes << " bytes";
-    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    if (memory == MAP_FAILED) GTEST_SKIP() << "this system maps no " << bytes << " sparse bytes";
     Operands operands = x.operands();
-    const auto spread = [&](Tensor* view, std::int64_t slot) {  // These are the same rows, far apart.
-      std::byte* to = static_cast<std::byte*>(memory) + slot * 64 * size_of(dtype);
-      for (std::int64_t s = 0; s < rows; ++s) {
-        const std::size_t row = 64 * static_cast<std::size_t>(size_of(dtype));
-        std::memcpy(to + s * step * size_of(dtype),
-                    static_cast<std::byte*>(view->data) + static_cast<std::size_t>(s) * row, row);
-      }
-      view->data = to;
-      view->stride[1] = step;
-    };
-    spread(&operands.q, 0);
-    spread(&operands.k, 1);
-    spread(&operands.v, 2);
-    spread(&operands.o, 3);
+    for (Tensor* tensor : {&operands.q, &operands.k, &operands.v, &operands.o}) far_rows.move(tensor);
     const Status status = run_with(path, x.problem, operands);
-    for (std::int64_t s = 0; s < rows; ++s) {
-      std::memcpy(static_cast<std::byte*>(x.o.view().data) + s * 64 * size_of(dtype),
-                  static_cast<std::byte*>(operands.o.data) + s * step * size_of(dtype),
-                  static_cast<std::size_t>(64 * size_of(dtype)));
-    }
-    munmap(memory, bytes);
+    copy_rows(operands.o, x.o.view());
     ASSERT_TRUE(status) << status.why;
     EXPECT_TRUE(matches(x, Reference(x)));
   });

@@ -1,15 +1,12 @@
 // tests/gemm_memory_test.cpp: where the operands of a GEMM may lie (docs/contract.md, "GEMM"): empty ones, strides,
 // alignment, overlaps, more than 2^31 elements, and a batch whose entries are rows of one matrix.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
-#include <cstring>
 #include <limits>
 
-#include "api/validate.hpp"
-#include "cuda/device_copy.hpp"
 #include "plan/gemm.hpp"
 #include "plan/gemm_gpu.hpp"
+#include "support/far_rows.hpp"
 #include "support/gemm.hpp"
 #include "types/size.hpp"
 
@@ -17,15 +14,6 @@ namespace falchion::testing {
 namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-
-Status run_with(const Path& path, const Gemm& problem, const GemmOperands& operands) {
-  Plan plan;
-  if (Status status = Plan::make(problem, path.target(), &plan); !status) return status;
-  // Operands that must be refused may have views that reach anywhere, so they are handed over as they are.
-  if (path.on_gpu() && validate_operands(problem, operands)) return cuda::run_on_device(plan, problem, operands);
-  const Workspace workspace(plan.workspace_bytes());
-  return plan.run(operands, workspace.data(), workspace.size());
-}
 
 /// What has no element may have a null pointer and any strides; what D gets all the same is right.
 TEST(GemmContract, EmptyTensorsNeedNoMemory) {
@@ -119,28 +107,13 @@ TEST(GemmContract, MoreThan2To31Elements) {
   constexpr std::int64_t step = std::int64_t{1} << 29, rows = 18;
   on_every_path(
       [](const Path& path, DType dtype) {
-        const std::size_t bytes = static_cast<std::size_t>(rows * step * size_of(dtype));
-        if (!has_room(path, bytes)) GTEST_SKIP() << "this device has no room for " << bytes << " bytes";
-        void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED) GTEST_SKIP() << "this system maps no " << bytes << " sparse bytes";
+        FarRows far_rows(rows, step, dtype);
+        if (const std::string why = far_rows.why_not(path); !why.empty()) GTEST_SKIP() << why;
         const GemmInstance x = make_gemm_instance(GemmCase{"x", 1, rows, rows, 20}.residual(), dtype);
         GemmOperands operands = x.operands();
-        std::int64_t slot = 0;
-        const auto row_at = [&](const Tensor& tensor, std::int64_t i) {
-          return static_cast<std::byte*>(tensor.data) + i * tensor.stride[1] * size_of(dtype);
-        };
-        for (Tensor* tensor :
-             {&operands.a, &operands.b, &operands.residual, &operands.d}) {  // the same rows, far apart
-          const Tensor from = *tensor;
-          tensor->data = static_cast<std::byte*>(memory) + 64 * slot++ * size_of(dtype);
-          tensor->stride[1] = step;
-          const auto row = static_cast<std::size_t>(from.shape[3] * size_of(dtype));
-          for (std::int64_t i = 0; i < rows; ++i) std::memcpy(row_at(*tensor, i), row_at(from, i), row);
-        }
+        for (Tensor* tensor : {&operands.a, &operands.b, &operands.residual, &operands.d}) far_rows.move(tensor);
         const Status status = run_with(path, x.problem, operands);
-        for (std::int64_t i = 0; i < rows; ++i)
-          std::memcpy(row_at(x.d.view(), i), row_at(operands.d, i), static_cast<std::size_t>(rows * size_of(dtype)));
-        munmap(memory, bytes);
+        copy_rows(operands.d, x.d.view());
         ASSERT_TRUE(status) << status.why;
         EXPECT_TRUE(matches(x, x));
       },

@@ -26,9 +26,10 @@ constexpr ladder::gemm::Problem kSizes[] = {{0, 5, 3},       {5, 0, 3},       {5
                                             {3, 5, 7},       {1, 300, 70},    {300, 1, 70},    {33, 31, 65},
                                             {128, 128, 64},  {129, 127, 63},  {120, 136, 72},  {260, 264, 136},
                                             {257, 515, 130}, {130, 1032, 33}, {2100, 520, 24}, {400, 4000, 9}};
-// More tiles than a wave of blocks, and more of k than a ring has stages. In the second one tiles are cut along k. Then
-// few rows and a long k, as branches want it.
-constexpr ladder::gemm::Problem kLongSizes[] = {{1, 51000, 400}, {1, 35000, 1410}, {70, 300, 9000}};
+// More tiles than a wave of blocks, and more of k than a ring has stages. In the second and the third one tiles are cut
+// along k. In the third one both blocks of a cluster have rows of C, and so have both halves of each block's tile, so
+// that the parts of all four are looked at.
+constexpr ladder::gemm::Problem kLongSizes[] = {{1, 51000, 400}, {1, 35000, 1410}, {200, 300, 9000}};
 
 struct Matrices {
   HostTensor a, b, c;

@@ -5,10 +5,13 @@
 #include <cstring>
 #include <functional>
 #include <limits>
+#include <string>
+#include <utility>
 
 #include "falchion/falchion.h"
 #include "plan/norm.hpp"
 #include "plan/plan_data.hpp"
+#include "plan/text.hpp"
 #include "sm80/norm_tiles.hpp"
 #include "support/gpu_plan.hpp"
 #include "support/norm.hpp"
@@ -181,6 +184,22 @@ TEST(NormApi, AGpuMovesEightNumbersWhereEachOperandAllowsIt) {
     EXPECT_FALSE(to_gpu_norm_args(plan, past).cut.whole);
     EXPECT_FALSE(to_gpu_norm_args(plan, apart).cut.whole);
   }
+  const NormInstance odd = make_norm_instance({"its rows are aligned", 1, 6, 2, 12, kAll}, DType::f32);
+  ASSERT_TRUE(plan_problem(odd.problem, Pass::forward, on(80), &plan, true));
+  EXPECT_FALSE(to_gpu_norm_args(plan, odd.operands()).cut.whole);
+}
+
+/// A residual takes half of the registers, so a thread has half as many chunks. The plan tells what a run does.
+TEST(NormApi, AGpuCutsARowWithAResidualFiner) {
+  for (const bool residual : {true, false}) {
+    const NormInstance x = make_norm_instance({"x", 1, 6, 1, 4096, {.residual = residual}}, DType::bf16);
+    PlanData plan;
+    ASSERT_TRUE(plan_problem(x.problem, Pass::forward, on(80), &plan, true));
+    for (const gpu::NormCut& cut : {plan.norm().cut, to_gpu_norm_args(plan, x.operands()).cut}) {
+      EXPECT_EQ(cut.chunks, residual ? 2 : 4);
+      EXPECT_EQ(cut.threads, residual ? 256 : 128);
+    }
+  }
 }
 
 TEST(NormApi, InC) {
@@ -224,6 +243,45 @@ TEST(NormApi, InC) {
   EXPECT_STREQ(fal_why(), "norm is null");
   EXPECT_EQ(fal_norm_plan_run(nullptr, &operands, nullptr, 0, nullptr), FAL_INVALID);
   EXPECT_EQ(fal_norm_explain(&problem, &target, 7), nullptr);
+}
+
+/// Each field of the C struct reaches the one of the C++ struct that has its name.
+TEST(NormApi, EachFieldInC) {
+  fal_norm problem = fal_norm_init();
+  problem.dtype = FAL_F32;
+  problem.dtype_y = FAL_BF16;
+  problem.dtype_residual = FAL_F16;
+  problem.kind = FAL_RMS_NORM;
+  problem.rows = 6;
+  problem.d = 12;
+  problem.eps = 0.25F;
+  const std::pair<uint8_t fal_norm::*, const char*> flags[] = {
+      {&fal_norm::weight, "weight"},
+      {&fal_norm::zero_centered, "zero_centered"},  // with weight alone
+      {&fal_norm::bias, "bias"},
+      {&fal_norm::residual, "residual"},
+      {&fal_norm::residual_out, "residual_out"},  // with residual alone
+      {&fal_norm::rstd, "rstd"},
+      {&fal_norm::mean, "mean"}};  // with layer norm alone
+  fal_target target{};
+  target.size = sizeof target;
+  target.backend = FAL_REF;
+  const auto says = [&](const std::string& fact) {
+    const char* all = fal_norm_explain(&problem, &target, FAL_JSON);
+    if (all == nullptr) return ::testing::AssertionFailure() << fal_why();
+    return std::strstr(all, fact.c_str()) != nullptr ? ::testing::AssertionSuccess()
+                                                     : ::testing::AssertionFailure() << all << " lacks " << fact;
+  };
+  for (const char* fact : {R"("dtype":"f32")", R"("dtype_y":"bf16")", R"("dtype_residual":"f16")", R"("kind":"rms")",
+                           R"("rows":6)", R"("d":12)", R"("eps":0.25)"})
+    EXPECT_TRUE(says(fact));
+  for (const auto& [flag, name] : flags) {
+    if (flag == &fal_norm::mean) problem.kind = FAL_LAYER_NORM;
+    EXPECT_TRUE(says(text('"', name, R"(":false)")));
+    problem.*flag = 1;
+    EXPECT_TRUE(says(text('"', name, R"(":true)")));
+  }
+  EXPECT_TRUE(says(R"("kind":"layer")"));
 }
 
 }  // namespace

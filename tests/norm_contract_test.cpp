@@ -39,12 +39,65 @@ TEST(NormContract, WithoutDStatisticsAreNan) {
       kNorm);
 }
 
+/// The definition in numbers that every type holds exactly: v is (2, 6), whose mean is 4, variance 4 and mean
+/// square 20.
+TEST(NormContract, TwoNumbersByHand) {
+  struct Row {
+    NormKind kind;
+    float eps;
+    bool zero_centered;
+    float y[2];
+  };
+  constexpr Row rows[] = {{NormKind::layer, 12, false, {0, 0.5F}},  // rstd 1 / 4, v - mean (-2, 2)
+                          {NormKind::layer, 12, true, {-0.5F, 1}},
+                          {NormKind::rms, 44, false, {1.5F, 1.25F}},  // rstd 1 / 8
+                          {NormKind::rms, 44, true, {1.75F, 2}}};
+  on_every_path(
+      [&](const Path& path, DType dtype) {
+        for (const Row& row : rows) {
+          const bool layer = row.kind == NormKind::layer;
+          NormInstance x = make_norm_instance({"x",
+                                               1,
+                                               1,
+                                               1,
+                                               2,
+                                               {.kind = row.kind,
+                                                .eps = row.eps,
+                                                .zero_centered = row.zero_centered,
+                                                .weight = true,
+                                                .bias = true,
+                                                .residual = true,
+                                                .residual_out = true,
+                                                .mean = layer,
+                                                .rstd = true}},
+                                              dtype);
+          const auto set = [](HostTensor* tensor, float first, float second) {
+            tensor->set(0, 0, 0, 0, first);
+            tensor->set(0, 0, 0, 1, second);
+          };
+          set(&x.x, -1, 4);
+          set(&x.residual, 3, 2);
+          set(&x.weight, 2, 3);
+          set(&x.bias, 1, -1);
+          ASSERT_TRUE(run(path.target(), x));
+          for (const std::int64_t j : {0, 1}) {
+            EXPECT_EQ(x.y.get(0, 0, 0, j), row.y[j]) << name(row.kind) << ", zero_centered " << row.zero_centered;
+            EXPECT_EQ(x.residual_out.get(0, 0, 0, j), j == 0 ? 2 : 6);
+          }
+          EXPECT_EQ(x.rstd.get(0, 0, 0, 0), layer ? 0.25F : 0.125F);
+          if (layer) { EXPECT_EQ(x.mean.get(0, 0, 0, 0), 4); }
+        }
+      },
+      kNorm);
+}
+
 TEST(NormContract, NanAndInfStayInTheirRow) {
   on_every_path_and_row([](const Path& path, DType dtype, std::int64_t d) {
     for (const NormKind kind : {NormKind::layer, NormKind::rms}) {
+      const Norm terms{.kind = kind, .weight = true, .mean = kind == NormKind::layer, .rstd = true};
       for (const float bad : {kNan, kInf, -kInf}) {
         for (const std::int64_t place : {std::int64_t{0}, d - 1}) {
-          NormInstance x = make_norm_instance({"x", 1, 6, 1, d, {.kind = kind, .weight = true}}, dtype);
+          NormInstance x = make_norm_instance({"x", 1, 6, 1, d, terms}, dtype);
           x.x.set(0, 2, 0, place, bad);
           ASSERT_TRUE(run(path.target(), x));
           EXPECT_TRUE(matches(x, x));
@@ -109,15 +162,41 @@ TEST(NormContract, ALargeMean) {
       kNorm);
 }
 
-/// Squares are f32: those past its range make the root mean square infinite, and y 0.
+/// Numbers 2^24 and 2^24 + 2 in turn: f32 has no number between them, so their mean is rounded by as much as they
+/// deviate from it. That must reach neither the variance nor y.
+TEST(NormContract, AMeanBetweenNumbersOfF32) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        if (dtype != DType::f32) return;
+        for (const std::int64_t d : kRows) {
+          NormInstance x = make_norm_instance({"x", 1, 3, 1, d, {.eps = 0, .rstd = true}}, dtype);
+          x.x.for_each([&](auto b, auto s, auto h, auto j) { x.x.set(b, s, h, j, 16777216.F + 2.F * (j % 2)); });
+          ASSERT_TRUE(run(path.target(), x));
+          const double share = static_cast<double>(d / 2) / static_cast<double>(d);  // of the larger number
+          const double rstd = 1 / std::sqrt(4 * share * (1 - share));
+          for (std::int64_t i = 0; i < 3; ++i) {
+            EXPECT_NEAR(x.rstd.get(0, i, 0, 0), rstd, 1e-3) << d;
+            for (std::int64_t j = 0; j < d; ++j)
+              ASSERT_NEAR(x.y.get(0, i, 0, j), 2 * (static_cast<double>(j % 2) - share) * rstd, 1e-3) << d << ", " << j;
+          }
+        }
+      },
+      kNorm);
+}
+
+/// Squares are f32: those past its range make rstd 0, and y with it. A layer norm's numbers have to differ for that.
 TEST(NormContract, SquaresPastF32) {
   on_every_path_and_row([](const Path& path, DType dtype, std::int64_t d) {
-    if (dtype == DType::f16) return;
-    NormInstance x = make_norm_instance({"x", 1, 3, 1, d, {.kind = NormKind::rms}}, dtype);
-    if (path.backend == Backend::ref) return;  // its squares are double
-    fill_row(&x.x, 1, 1e25F);
-    ASSERT_TRUE(run(path.target(), x));
-    for (std::int64_t j = 0; j < d; ++j) ASSERT_EQ(x.y.get(0, 1, 0, j), 0);
+    if (dtype == DType::f16 || path.backend == Backend::ref) return;  // the squares of ref are double
+    for (const NormKind kind : {NormKind::layer, NormKind::rms}) {
+      for (const float large : {1e25F, 1e32F}) {
+        NormInstance x = make_norm_instance({"x", 1, 3, 1, d, {.kind = kind, .rstd = true}}, dtype);
+        for (std::int64_t j = 0; j < d; ++j) x.x.set(0, 1, 0, j, j % 3 == 0 ? large : -large);
+        ASSERT_TRUE(run(path.target(), x));
+        EXPECT_EQ(x.rstd.get(0, 1, 0, 0), 0);
+        for (std::int64_t j = 0; j < d; ++j) ASSERT_EQ(x.y.get(0, 1, 0, j), 0);
+      }
+    }
   });
 }
 

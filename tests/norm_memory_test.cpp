@@ -1,13 +1,10 @@
 // tests/norm_memory_test.cpp: where the operands of a norm may lie (docs/contract.md, "Norm"): empty ones, strides,
 // alignment, overlaps, more than 2^31 elements.
 #include <gtest/gtest.h>
-#include <sys/mman.h>
 
-#include <cstring>
 #include <limits>
 
-#include "api/validate.hpp"
-#include "cuda/device_copy.hpp"
+#include "support/far_rows.hpp"
 #include "support/norm.hpp"
 #include "types/size.hpp"
 
@@ -16,15 +13,6 @@ namespace {
 
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
 constexpr Norm kAll{.weight = true, .bias = true, .residual = true, .residual_out = true};
-
-Status run_with(const Path& path, const Norm& problem, const NormOperands& operands) {
-  Plan plan;
-  if (Status status = Plan::make(problem, path.target(), &plan); !status) return status;
-  // Operands that must be refused may have views that reach anywhere, so they are handed over as they are.
-  if (path.on_gpu() && validate_operands(problem, operands)) return cuda::run_on_device(plan, problem, operands);
-  const Workspace workspace(plan.workspace_bytes());
-  return plan.run(operands, workspace.data(), workspace.size());
-}
 
 /// What has no element may have a null pointer and any strides; statistics are written all the same.
 TEST(NormContract, EmptyTensorsNeedNoMemory) {
@@ -117,29 +105,15 @@ TEST(NormContract, MoreThan2To31Elements) {
   constexpr std::int64_t step = std::int64_t{1} << 29, rows = 18, d = 64;
   on_every_path(
       [](const Path& path, DType dtype) {
-        const std::size_t bytes = static_cast<std::size_t>(rows * step * size_of(dtype));
-        if (!has_room(path, bytes)) GTEST_SKIP() << "this device has no room for " << bytes << " bytes";
-        void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-        if (memory == MAP_FAILED) GTEST_SKIP() << "this system maps no " << bytes << " sparse bytes";
+        FarRows far_rows(rows, step, dtype);
+        if (const std::string why = far_rows.why_not(path); !why.empty()) GTEST_SKIP() << why;
         const NormInstance x = make_norm_instance({"x", 1, rows, 1, d, kAll}, dtype);
         NormOperands operands = x.operands();
-        std::int64_t slot = 0;
-        const auto copy_rows = [&](const Tensor& from, const Tensor& to) {
-          for (std::int64_t i = 0; i < rows; ++i)
-            std::memcpy(static_cast<std::byte*>(to.data) + i * to.stride[1] * size_of(dtype),
-                        static_cast<std::byte*>(from.data) + i * from.stride[1] * size_of(dtype),
-                        static_cast<std::size_t>(d * size_of(dtype)));
-        };
-        for (Tensor* tensor : {&operands.x, &operands.residual, &operands.y, &operands.residual_out}) {
-          const Tensor from = *tensor;
-          tensor->data = static_cast<std::byte*>(memory) + 64 * slot++ * size_of(dtype);
-          tensor->stride[1] = step;
-          copy_rows(from, *tensor);
-        }
+        for (Tensor* tensor : {&operands.x, &operands.residual, &operands.y, &operands.residual_out})
+          far_rows.move(tensor);
         const Status status = run_with(path, x.problem, operands);
         copy_rows(operands.y, x.y.view());
         copy_rows(operands.residual_out, x.residual_out.view());
-        munmap(memory, bytes);
         ASSERT_TRUE(status) << status.why;
         EXPECT_TRUE(matches(x, x));
       },

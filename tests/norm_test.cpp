@@ -55,6 +55,11 @@ const NormCase kCases[] = {
     // A weight for each head, a bias for each sequence.
     {"weight_by_head", 2, 5, 3, 64, kAll, dense, {1, 1, 3}, {2, 1, 1}},
     {"weight_by_all", 2, 5, 3, 40, kAllOfRms, dense, {2, 5, 3}, {2, 5, 1}},
+    // Each way in which the axes of the rows become one.
+    {"rows_first", 30, 1, 1, 64, kAll},
+    {"rows_last", 1, 1, 30, 64, kAll},
+    {"bias_by_sequence", 2, 5, 3, 64, kAll, dense, {1, 1, 1}, {2, 1, 1}},
+    {"weight_by_token", 2, 5, 3, 64, kAllOfRms, dense, {1, 5, 1}},
     // How the tensors lie in memory.
     {"heads_first", 2, 5, 3, 64, kAll, heads_first},
     {"gaps", 2, 5, 3, 64, kAll, gaps},

@@ -345,7 +345,7 @@ FAL_API const char* fal_gemm_explain(const fal_gemm* problem, const fal_target* 
 FAL_API fal_status fal_gemm_run(const fal_gemm_operands* operands, const fal_gemm* options, const fal_target* target,
                                 void* stream);
 
-/* So has a norm. */
+/* A norm has functions of its own as well. */
 /* clang-format off */
 #define FAL_NORM_INIT                                   \
   {                                                     \

@@ -222,9 +222,9 @@ struct Gemm {
   bool operator==(const Gemm&) const = default;
 };
 
-/// The tensors of one run of Gemm. Axes may have any strides, those of inputs 0 and negative ones too. The axes k2 and
-/// k1 are one axis k of k2 * k1, cut in two so that heads need not be contiguous: the o of attention (b, s, h, d) is an
-/// a, and its q, k and v are a d. a and b are cut alike, and so are c, d and residual.
+/// The tensors of one run of Gemm. An input may have any strides, also 0 and negative ones. The axes k2 and k1 are one
+/// axis k of k2 * k1, cut in two so that heads need not be contiguous: the o of attention (b, s, h, d) is an a, and its
+/// q, k and v are a d. a and b are cut alike, and so are c, d and residual.
 struct GemmOperands {
   Tensor a;                 // input   (batch, m, k2, k1)
   Tensor b;                 // input   (batch or 1, n, k2, k1); swiglu: 2 n rows
@@ -240,8 +240,9 @@ struct GemmOperands {
 /// divides by the root mean square alone (Zhang and Sennrich 2019, arXiv:1910.07467).
 enum class NormKind : std::uint8_t { layer, rms };
 
-/// Layer norm or RMSNorm of rows of d numbers: with v = x + residual, Y = (v - mean) rstd weight + bias, where rstd is
-/// 1 / sqrt(variance + eps). Of rms the mean counts as 0. The sum v is f32 and is not rounded before it is normalised.
+/// Norms of rows of d numbers. v = x + residual is f32 and is not rounded before it is normalised. layer:
+/// Y = (v - mean) rstd weight + bias with rstd = 1 / sqrt(variance + eps). rms subtracts no mean:
+/// Y = v rstd weight + bias with rstd = 1 / sqrt(mean of v^2 + eps).
 struct Norm {
   DType dtype = DType::bf16;           // the type of x: f32, f16 or bf16
   DType dtype_y = DType::as_q;         // of y; as_q: as x; or f32, f16 or bf16
@@ -253,17 +254,17 @@ struct Norm {
 
   // Which optional operands the run will have.
   bool weight = false, bias = false;
-  bool residual = false, residual_out = false;  // what is added to x; the sum, for the next layer
-  bool mean = false, rstd = false;              // what a backward pass needs; rms has no mean
+  bool residual = false, residual_out = false;  // an input that is added to x; an output that gets the sum
+  bool mean = false, rstd = false;              // outputs that a backward pass needs; rms has no mean
   bool operator==(const Norm&) const = default;
 };
 
-/// The tensors of one run of Norm. Axes may have any strides, those of inputs 0 and negative ones too. Rows of which 16
-/// bytes can be moved at a time are fastest: d a multiple of 8 and contiguous, rows at multiples of 16 bytes.
+/// The tensors of one run of Norm. An input may have any strides, also 0 and negative ones. A GPU is fastest where d is
+/// a multiple of 8, the numbers of a row are contiguous, and each row begins at a multiple of 16 bytes.
 struct NormOperands {
   Tensor x;             // input   (b, s, h, d)
   Tensor residual;      // input   (b, s, h, d)
-  Tensor weight, bias;  // inputs  (b, s, h, d) of f32, f16 or bf16; the first three extents may be 1 each
+  Tensor weight, bias;  // inputs  (b, s, h, d), f32, f16 or bf16; rows share numbers along axes where the extent is 1
   Tensor y;             // output  (b, s, h, d); it may be the very view x, or residual
   Tensor residual_out;  // output  (b, s, h, d); it may be the very view residual, or x
   Tensor mean, rstd;    // outputs (b, s, h, 1) f32

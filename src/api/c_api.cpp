@@ -47,8 +47,7 @@ Attention to_problem(const fal_attention* from, Check* check) {
   out.frozen = x.frozen;
   check_reserved(x.reserved, check, "attention.reserved");
   check_reserved(x.band.reserved, check, "attention.band.reserved");
-  for (std::size_t i = 0; i < std::size(x.reserved2); ++i)
-    check_reserved(x.reserved2[i], check, "attention.reserved2[", i, "]");
+  check_reserved(x.reserved2, check, "attention.reserved2");
   return out;
 }
 
@@ -142,12 +141,8 @@ const char* fal_plan_explain(const fal_plan* plan, int32_t format) {
 
 fal_status fal_plan_run(const fal_plan* plan, const fal_operands* operands, void* workspace, size_t workspace_bytes,
                         void* stream) {
-  return guarded([&]() -> Status {
-    Check check;
-    check.require(plan != nullptr, "plan is null");
-    const Operands x = to_operands(operands, &check);
-    return check.ok() ? plan->plan.run(x, workspace, workspace_bytes, stream) : check.take();
-  });
+  const auto to_ours = [&](Check* check) { return to_operands(operands, check); };
+  return run_plan(plan, to_ours, workspace, workspace_bytes, stream);
 }
 
 const char* fal_explain(const fal_attention* problem, int32_t pass, const fal_target* target, int32_t format) {

@@ -1,7 +1,4 @@
 // src/api/c_api_gemm.cpp: the C shim of GEMMs.
-#include <algorithm>
-#include <cstdint>
-
 #include "api/c_convert.hpp"
 
 namespace falchion {
@@ -36,8 +33,7 @@ Gemm to_problem(const fal_gemm* from, Check* check) {
   out.bias_m = x.bias_m != 0;
   out.residual = x.residual != 0;
   out.scaling = to_enum(x.scaling, Scaling::row_col, check, "scaling");
-  for (std::size_t i = 0; i < std::size(x.reserved); ++i)
-    check_reserved(x.reserved[i], check, "gemm.reserved[", i, "]");
+  check_reserved(x.reserved, check, "gemm.reserved");
   return out;
 }
 
@@ -73,12 +69,8 @@ fal_status fal_gemm_plan_make(const fal_gemm* problem, const fal_target* target,
 
 fal_status fal_gemm_plan_run(const fal_plan* plan, const fal_gemm_operands* operands, void* workspace,
                              size_t workspace_bytes, void* stream) {
-  return guarded([&]() -> Status {
-    Check check;
-    check.require(plan != nullptr, "plan is null");
-    const GemmOperands x = to_operands(operands, &check);
-    return check.ok() ? plan->plan.run(x, workspace, workspace_bytes, stream) : check.take();
-  });
+  const auto to_ours = [&](Check* check) { return to_operands(operands, check); };
+  return run_plan(plan, to_ours, workspace, workspace_bytes, stream);
 }
 
 const char* fal_gemm_explain(const fal_gemm* problem, const fal_target* target, int32_t format) {

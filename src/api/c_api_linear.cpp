@@ -1,7 +1,4 @@
 // src/api/c_api_linear.cpp: the C shim of linear attention.
-#include <algorithm>
-#include <cstdint>
-
 #include "api/c_convert.hpp"
 
 namespace falchion {
@@ -30,8 +27,7 @@ LinearAttention to_problem(const fal_linear_attention* from, Check* check) {
   out.packed = x.packed != 0;
   out.initial_state = x.initial_state != 0;
   out.final_state = x.final_state != 0;
-  for (std::size_t i = 0; i < std::size(x.reserved); ++i)
-    check_reserved(x.reserved[i], check, "linear_attention.reserved[", i, "]");
+  check_reserved(x.reserved, check, "linear_attention.reserved");
   return out;
 }
 
@@ -79,12 +75,8 @@ fal_status fal_linear_plan_make(const fal_linear_attention* problem, int32_t pas
 
 fal_status fal_linear_plan_run(const fal_plan* plan, const fal_linear_operands* operands, void* workspace,
                                size_t workspace_bytes, void* stream) {
-  return guarded([&]() -> Status {
-    Check check;
-    check.require(plan != nullptr, "plan is null");
-    const LinearOperands x = to_operands(operands, &check);
-    return check.ok() ? plan->plan.run(x, workspace, workspace_bytes, stream) : check.take();
-  });
+  const auto to_ours = [&](Check* check) { return to_operands(operands, check); };
+  return run_plan(plan, to_ours, workspace, workspace_bytes, stream);
 }
 
 const char* fal_linear_explain(const fal_linear_attention* problem, int32_t pass, const fal_target* target,

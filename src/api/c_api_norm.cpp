@@ -1,7 +1,4 @@
 // src/api/c_api_norm.cpp: the C shim of norms.
-#include <algorithm>
-#include <cstdint>
-
 #include "api/c_convert.hpp"
 
 namespace falchion {
@@ -28,8 +25,7 @@ Norm to_problem(const fal_norm* from, Check* check) {
   out.residual_out = x.residual_out != 0;
   out.mean = x.mean != 0;
   out.rstd = x.rstd != 0;
-  for (std::size_t i = 0; i < std::size(x.reserved); ++i)
-    check_reserved(x.reserved[i], check, "norm.reserved[", i, "]");
+  check_reserved(x.reserved, check, "norm.reserved");
   return out;
 }
 
@@ -64,12 +60,8 @@ fal_status fal_norm_plan_make(const fal_norm* problem, const fal_target* target,
 
 fal_status fal_norm_plan_run(const fal_plan* plan, const fal_norm_operands* operands, void* workspace,
                              size_t workspace_bytes, void* stream) {
-  return guarded([&]() -> Status {
-    Check check;
-    check.require(plan != nullptr, "plan is null");
-    const NormOperands x = to_operands(operands, &check);
-    return check.ok() ? plan->plan.run(x, workspace, workspace_bytes, stream) : check.take();
-  });
+  const auto to_ours = [&](Check* check) { return to_operands(operands, check); };
+  return run_plan(plan, to_ours, workspace, workspace_bytes, stream);
 }
 
 const char* fal_norm_explain(const fal_norm* problem, const fal_target* target, int32_t format) {

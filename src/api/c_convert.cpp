@@ -40,8 +40,7 @@ Target to_target(const fal_target* from, Check* check) {
   check->require(x.use_device == 0 || x.device >= 0, "device = ", x.device, ": it must be CUDA's number of a device");
   if (x.use_device != 0) out.device = x.device;
   out.trust_pointers = x.trust_pointers != 0;
-  for (std::size_t i = 0; i < std::size(x.reserved); ++i)
-    check_reserved(x.reserved[i], check, "target.reserved[", i, "]");
+  check_reserved(x.reserved, check, "target.reserved");
   fal_executor executor;
   if (x.executor != nullptr && copy("executor", x.executor, &executor, check)) {
     check->require(executor.parallel_for != nullptr, "executor.parallel_for is null");

@@ -97,6 +97,12 @@ void check_reserved(std::int64_t value, Check* check, const Name&... name) {
   check->require(value == 0, name..., " = ", value, ": a reserved field must be 0");
 }
 
+/// An array of such fields; its name is in one part.
+template <std::size_t n>
+void check_reserved(const std::uint8_t (&values)[n], Check* check, const char* name) {
+  for (std::size_t i = 0; i < n; ++i) check_reserved(values[i], check, name, "[", i, "]");
+}
+
 /// name: the operand's, "q".
 Tensor to_tensor(const char* name, const fal_tensor& x, Check* check);
 Target to_target(const fal_target* from, Check* check);
@@ -142,6 +148,18 @@ fal_status make_plan(const ToProblem& to_problem, const fal_target* target, fal_
     if (Status status = std::apply(make, p); !status) return status;
     *out = plan.release();
     return {};
+  });
+}
+
+/// fal_plan_run and its like. to_operands(Check*): the caller's operands as C++ has them.
+template <class ToOperands>
+fal_status run_plan(const fal_plan* plan, const ToOperands& to_operands, void* workspace, std::size_t workspace_bytes,
+                    void* stream) noexcept {
+  return guarded([&]() -> Status {
+    Check check;
+    check.require(plan != nullptr, "plan is null");
+    const auto x = to_operands(&check);
+    return check.ok() ? plan->plan.run(x, workspace, workspace_bytes, stream) : check.take();
   });
 }
 

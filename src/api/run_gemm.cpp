@@ -19,8 +19,6 @@ bool nothing_to_do(const PlanData& plan, const GemmOperands&) {
   return g.batch == 0 || g.m == 0 || g.n == 0;
 }
 
-Status has_no_lengths(const PlanData&, const GemmOperands&) { return {}; }
-
 GpuChoice choose(const PlanData& plan, const GemmOperands& x) { return gpu_variant(plan, x); }
 
 int launch(const PlanData& plan, const GpuChoice& choice, const GemmOperands& x, void* workspace, Stream stream) {

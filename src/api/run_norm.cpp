@@ -18,8 +18,6 @@ bool nothing_to_do(const PlanData& plan, const NormOperands&) {
   return n.rows == 0 || (n.d == 0 && !n.mean && !n.rstd);
 }
 
-Status has_no_lengths(const PlanData&, const NormOperands&) { return {}; }
-
 /// Its kernels take any operands.
 GpuChoice choose(const PlanData& plan, const NormOperands& x) {
   return {plan.variant, to_gpu_norm_args(plan, x).cut.whole};

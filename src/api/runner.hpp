@@ -31,6 +31,12 @@ struct Runner {
   void (*run_on_ref)(const PlanData& plan, const Operands_& x, void* workspace);
 };
 
+/// Stands for check_totals and check_lengths in the entry of an operation that has no packed sequences.
+template <class Operands_>
+Status has_no_lengths(const PlanData&, const Operands_&) {
+  return {};
+}
+
 /// The operands of attention in the plan's pass, and whether they fit. Both runners of attention use these functions.
 OperandList attention_operands(const PlanData& plan, const Operands& x);
 Status validate_attention(const PlanData& plan, const Operands& x, const OperandList& list);

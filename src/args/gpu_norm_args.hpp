@@ -8,10 +8,10 @@
 
 namespace falchion::gpu {
 
-/// How a row is cut. Threads of a row have chunks of eight numbers, so many each at a time.
+/// How a row is cut among threads. A thread holds some chunks of eight numbers each at a time.
 struct NormCut {
-  int threads = 1;    // of a row: a power of two, and those of one row lie in one warp or fill warps
-  int chunks = 1;     // of a thread at a time
+  int threads = 1;    // of a row: a power of two, so they lie within one warp or fill whole warps
+  int chunks = 1;     // of a thread, at a time
   bool whole = true;  // eight numbers lie side by side in memory, at multiples of 16 bytes
   bool kept = true;   // all of a row is in registers; else the row is read once for each pass
 };

@@ -9,8 +9,8 @@ namespace falchion {
 /// The types that an operand of a norm may have, whatever the type of x is.
 enum class Number : std::uint8_t { f32, f16, bf16 };
 
-/// x, residual, y, residual_out (b, s, h, d); weight, bias the same, with a stride of 0 where they are shared; mean,
-/// rstd (b, s, h, 1) f32. Row r is that of (r / h / s, r / h % s, r % h).
+/// x, residual, y and residual_out are (b, s, h, d). So are weight and bias, with a stride of 0 along an axis whose
+/// rows share their numbers. mean and rstd are (b, s, h, 1) f32. Row r has the indices (r / h / s, r / h % s, r % h).
 struct NormCall {
   View x, residual, weight, bias, y, residual_out, mean, rstd;   // null: absent
   Number residual_type{}, weight_type{}, bias_type{}, y_type{};  // that of x is the variant's
@@ -24,7 +24,7 @@ struct NormPlace {
   std::uint32_t i, j, k;  // rows have 31 bits
 
   static FALCHION_HD NormPlace of(const NormCall& a, std::int64_t row) {
-    if (a.s >= a.rows) return {0, static_cast<std::uint32_t>(row), 0};  // one axis, as it is where the others follow it
+    if (a.s >= a.rows) return {0, static_cast<std::uint32_t>(row), 0};  // s is the one axis that join_axes made
     const auto r = static_cast<std::uint32_t>(row), h = static_cast<std::uint32_t>(a.h);
     const auto s = static_cast<std::uint32_t>(a.s), outer = r / h;
     return {outer / s, outer % s, r - outer * h};

@@ -1,6 +1,6 @@
 // src/cpu/norm.hpp: layer norm and RMSNorm on the CPU. src/ref says what is computed; this file says in which order: a
-// row, or a part of a long one, comes to f32 in the scratch memory, and the passes over it read that. A long row is
-// read once for each pass.
+// row, or a part of a long one, is converted to f32 in the scratch memory, which the passes over it read. A long row is
+// read and converted once for each pass.
 #pragma once
 
 #include "cpu/norm_operand.hpp"
@@ -40,7 +40,8 @@ class NormWorker {
   }
 
  private:
-  /// The mean is mean + rest: what its f32 cannot hold is in rest. Of rms both are 0.
+  /// The mean of the row is mean + rest, where rest is what the f32 of mean cannot hold. RMSNorm subtracts no mean, so
+  /// both are 0 there, and variance is the mean of the squares.
   struct Moments {
     float mean = 0, rest = 0, variance = 0;
   };
@@ -51,8 +52,8 @@ class NormWorker {
   static FALCHION_INLINE bool is_finite(float x) { return x - x == 0; }
 
   /// The deviations are summed a second time from the first mean, which takes its rounding out (Chan, Golub and LeVeque
-  /// 1983, "Algorithms for computing the sample variance"). The first sum counts from the row's first number, so a row
-  /// of equal numbers has a variance of exactly 0.
+  /// 1983, "Algorithms for computing the sample variance"). The first number of the row is
+  /// subtracted from each before the first sum, so a row of equal numbers has a variance of exactly 0.
   Moments moments(const NormPlace& place) {
     const auto d = static_cast<double>(a_.d);
     Moments out;
@@ -69,7 +70,7 @@ class NormWorker {
     out.variance = variance < 0 ? 0 : variance;  // NaN stays
     return out;
   }
-  /// Of v - from. Few numbers are summed in f32 before they go to a double.
+  /// The sums of v - from and of its squares. At most kBlock numbers are summed in f32 before they go to a double.
   Sums sums_from(float from, const NormPlace& place) {
     Sums all;
     each_part(place, [&](std::int64_t, std::int64_t count) {
@@ -96,7 +97,7 @@ class NormWorker {
     all->deviations += sum_of_lanes(hn::Add(sum[0], sum[1]));
     all->squares += sum_of_lanes(hn::Add(squares[0], squares[1]));
   }
-  /// v = (v - mean) rstd weight + bias; whole vectors, behind the last number too.
+  /// v = (v - mean) rstd weight + bias. It computes whole vectors, so it goes past the last number, where v_ has room.
   FALCHION_INLINE void finish(std::int64_t count, const Moments& m, float rstd) {
     const Floats mean = splat(m.mean), rest = splat(m.rest), factor = splat(rstd);
     const Floats more = splat(a_.zero_centered ? 1.f : 0.f);

@@ -32,7 +32,7 @@ std::string terms(const Norm& n) {
   return out;
 }
 
-/// "8 chunks of 8 numbers by each of 128 threads"
+/// "128 threads with up to 4 chunks of 8 numbers each, kept in registers"
 std::string cut_text(const gpu::NormCut& cut, std::int64_t d) {
   std::string out = count_text(cut.threads, "thread");
   if (d % sm80::kNormChunk != 0)

@@ -29,7 +29,9 @@ void set_sizes(const Norm& n, NormCall* call) {
   call->eps = n.eps;
 }
 
-/// Makes one axis of those of the rows that follow each other in all operands: s.
+/// The rows have three axes: b, s and h. Where a step along one axis is as long, in all operands, as all steps along
+/// the next one together, both are one axis with one stride. This makes s of those axes, so that a kernel need not
+/// divide.
 void join_axes(std::int64_t b, NormCall* call) {
   View* const all[] = {&call->x, &call->residual, &call->weight,       &call->bias,
                        &call->y, &call->mean,     &call->residual_out, &call->rstd};
@@ -72,10 +74,11 @@ void set_call(const Norm& n, const NormOperands& x, NormCall* call) {
   join_axes(x.x.shape[0], call);
 }
 
-/// Can eight numbers of a row be moved at a time, in each of them?
+/// Can eight numbers of a row be moved at a time, in each of them? A tensor without elements has none to move, and its
+/// strides may be anything.
 bool moves_eight(const Norm& n, const NormOperands& x) {
   const auto moves = [](bool wanted, const Tensor& tensor) {
-    return !wanted || (tensor.stride[3] == 1 && rows_aligned(tensor));
+    return !wanted || is_empty(tensor) || (tensor.stride[3] == 1 && rows_aligned(tensor));
   };
   return n.d % sm80::kNormChunk == 0 && moves(true, x.x) && moves(true, x.y) && moves(n.residual, x.residual) &&
          moves(n.residual_out, x.residual_out) && moves(n.weight, x.weight) && moves(n.bias, x.bias);

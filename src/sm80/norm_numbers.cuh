@@ -31,7 +31,7 @@ __device__ __forceinline__ void with_type(Number type, F f) {
 
 /// The words of a chunk; in 16 bits only the first four count.
 struct NormWords {
-  std::uint32_t word[kNormChunk];
+  alignas(16) std::uint32_t word[kNormChunk];  // 16 bytes at a time are read and written
 };
 
 /// wide: numbers of f32.

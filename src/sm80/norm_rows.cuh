@@ -13,8 +13,8 @@ namespace falchion::sm80 {
 
 using gpu::NormArgs;
 
-/// The sums over the threads of a row, the same bits in each. slots: of the warps of the CTA, not used since the last
-/// __syncthreads.
+/// Adds x up over the threads of a row. Each of them gets the same bits. slots has one place for each warp of the CTA.
+/// The two sums of a row have slots of their own, so no thread has to wait before it writes there.
 __device__ __forceinline__ float2 sum_of_row(float2 x, const NormThread& thread, float2* slots) {
   for (int by = (thread.of < 32 ? thread.of : 32) / 2; by > 0; by /= 2) {
     x.x += __shfl_xor_sync(0xFFFFFFFFu, x.x, by);
@@ -32,8 +32,8 @@ __device__ __forceinline__ float2 sum_of_row(float2 x, const NormThread& thread,
   return x;
 }
 
-/// One row, as its threads see it. kKept: the tile holds all of it, so it is read in the first pass alone, and one of
-/// kNormChunks has no room for a residual.
+/// One row, as its threads see it. kKept: the tile holds all of the row, so memory is read in the first pass alone. A
+/// kept tile of kNormChunks chunks has no registers left for a residual.
 template <class Element, int kChunks, bool kWhole, bool kKept>
 class NormRow {
  public:
@@ -51,7 +51,8 @@ class NormRow {
   }
 
  private:
-  /// The mean is mean + rest: what its f32 cannot hold is in rest. Of rms both are 0.
+  /// The mean of the row is mean + rest, where rest is what the f32 of mean cannot hold. RMSNorm subtracts no mean, so
+  /// both are 0 there, and variance is the mean of the squares.
   struct Moments {
     float mean, rest, variance;
   };
@@ -82,8 +83,8 @@ class NormRow {
 
   /// The deviations are summed a second time from the first mean, which takes its rounding out (Chan, Golub and LeVeque
   /// 1983, "Algorithms for computing the sample variance"). In a row of equal numbers each deviation is the same few
-  /// units of the mean, so their sums are exact, and the variance is 0. A long row sums so many numbers that it has to
-  /// start near them for that: at its first one.
+  /// units of the mean, so their sums are exact, and the variance is 0. A row that is
+  /// not kept may be too long for that, so its first number is subtracted from each before the first sum.
   __device__ __forceinline__ Moments moments(float2 (*slots)[kNormWarps]) {
     const float d = static_cast<float>(a_.d);
     float2 sum{};
@@ -103,8 +104,9 @@ class NormRow {
       });
     });
     sum = sum_of_row(sum, thread_, slots[1]);
-    const float rest = is_finite(mean) ? sum.x / d : 0, variance = sum.y / d - rest * rest;
-    return {mean, rest, variance < 0 ? 0 : variance};  // NaN stays
+    const float rest = is_finite(mean) ? sum.x / d : 0;
+    const float variance = fmaf(-rest, rest, sum.y / d);  // where both are past f32, their difference would be NaN
+    return {mean, rest, variance < 0 ? 0 : variance};     // NaN stays
   }
 
   __device__ __forceinline__ float first_number() const {

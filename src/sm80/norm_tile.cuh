@@ -87,10 +87,10 @@ class NormTile {
     return kWhole ? first_ + (c * thread_.of + thread_.number) * kNormChunk + e
                   : first_ + (c * kNormChunk + e) * thread_.of + thread_.number;
   }
-  /// d is whole chunks where chunks are moved.
+  /// Where whole chunks are moved, d is a multiple of a chunk, so all numbers of a chunk are there or none.
   __device__ __forceinline__ bool is_there(int c, int e) const { return at(c, kWhole ? 0 : e) < thread_.d; }
 
-  /// What is not of the row becomes 0.
+  /// Places behind the end of the row become 0.
   __device__ __forceinline__ NormWords load_whole(const View& x, std::int64_t row, int c, bool wide) const {
     const int size = wide ? 4 : 2;
     const char* from = static_cast<const char*>(x.data) + (row + at(c, 0)) * size;

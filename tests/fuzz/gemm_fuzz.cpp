@@ -42,7 +42,8 @@ void make_operands(Input* in, Problem* p) {
   const auto as = [](std::int64_t size, std::int64_t parts) { return static_cast<std::int64_t>(size / parts); };
   const auto like_d = [&](std::int32_t dtype) { return tensor(in, dtype, g.batch, g.m, p->n2, as(g.n, p->n2)); };
   const std::int64_t shared = in->flag() ? 1 : g.batch;
-  const std::int64_t rows = g.activation == FAL_SWIGLU && g.n < INT32_MAX ? 2 * g.n : g.n;
+  const bool twice = g.activation == FAL_SWIGLU && g.n > 0 && g.n < INT32_MAX;  // Twice any other n may not fit.
+  const std::int64_t rows = twice ? 2 * g.n : g.n;
   x->a = tensor(in, g.dtype, g.batch, g.m, p->k2, as(g.k, p->k2));
   x->b = tensor(in, g.dtype, shared, rows, p->k2, as(g.k, p->k2));
   x->d = like_d(of_d);

@@ -7,7 +7,7 @@ import math
 
 import pytest
 from torch.library import opcheck
-from torch_support import DEVICES, assert_near, leaves, torch
+from torch_support import DEVICES, assert_near, gradients, leaves, torch
 
 import falchion
 import falchion.torch as ft
@@ -151,12 +151,6 @@ def test_opcheck(kind, device):
     opcheck(torch.ops.falchion.linear_attention, (*tensors, *options))
     grads = torch.ops.falchion.linear_attention(*tensors, *options)
     opcheck(torch.ops.falchion.linear_attention_backward, (*grads, *tensors, *options))
-
-
-def gradients(run, *tensors):
-    tensors = leaves(*tensors)
-    run(*tensors).square().sum().backward()
-    return [x.grad for x in tensors]
 
 
 @pytest.mark.parametrize("kind", ["head", "token"])

@@ -10,6 +10,9 @@ try:
     import torch
 except (ImportError, OSError) as why:  # OSError: a library of CUDA that PyTorch wants
     pytest.skip(f"PyTorch cannot be imported: {why}", allow_module_level=True)
+
+import falchion.torch as ft
+
 torch.set_num_threads(1)
 
 DEVICES = ["cpu"] + (["cuda"] if torch.cuda.is_available() else [])
@@ -76,6 +79,17 @@ def problem(
 
 def leaves(*tensors):
     return tuple(x.detach().clone().requires_grad_() for x in tensors)
+
+
+def causal(q, k, v):
+    return ft.attention(q, k, v, causal=True)
+
+
+def gradients(run, *tensors):
+    """Those of the sum of the squares of what `run` returns."""
+    tensors = leaves(*tensors)
+    run(*tensors).square().sum().backward()
+    return [x.grad for x in tensors]
 
 
 def assert_near(found, expected, dtype=None, what=""):

@@ -109,14 +109,30 @@ Status run(const Target& target, Instance* x) {
   return plan.run(x->operands(), workspace.data(), workspace.size());
 }
 
-Status run_with(const Path& path, const Attention& problem, const Operands& operands) {
+namespace {
+
+/// pass: that of a problem which has passes.
+template <class Problem, class AnyOperands, class... PassIfAny>
+Status plan_and_run(const Path& path, const Problem& problem, const AnyOperands& operands, PassIfAny... pass) {
   Plan plan;
-  if (Status status = Plan::make(problem, Pass::forward, path.target(), &plan); !status) return status;
+  if (Status status = Plan::make(problem, pass..., path.target(), &plan); !status) return status;
   // Operands that must be refused may have views that reach anywhere, so they are handed over as they are.
-  if (path.on_gpu() && validate_operands(problem, Pass::forward, operands))
+  if (path.on_gpu() && validate_operands(problem, pass..., operands))
     return cuda::run_on_device(plan, problem, operands);
   const Workspace workspace(plan.workspace_bytes());
   return plan.run(operands, workspace.data(), workspace.size());
+}
+
+}  // namespace
+
+Status run_with(const Path& path, const Attention& problem, const Operands& operands) {
+  return plan_and_run(path, problem, operands, Pass::forward);
+}
+Status run_with(const Path& path, const Gemm& problem, const GemmOperands& operands) {
+  return plan_and_run(path, problem, operands);
+}
+Status run_with(const Path& path, const Norm& problem, const NormOperands& operands) {
+  return plan_and_run(path, problem, operands);
 }
 
 }  // namespace falchion::testing

@@ -88,6 +88,8 @@ class Workspace {
 Status run(const Target& target, Instance* x);
 /// The same for operands that the caller made. A GPU path copies them as far as their views reach.
 Status run_with(const Path& path, const Attention& problem, const Operands& operands);
+Status run_with(const Path& path, const Gemm& problem, const GemmOperands& operands);
+Status run_with(const Path& path, const Norm& problem, const NormOperands& operands);
 inline Status run(const Path& path, Instance* x) { return run(path.target(), x); }
 
 }  // namespace falchion::testing

@@ -14,7 +14,9 @@
 namespace falchion::tools {
 
 /// The matrices in one type, with random normal numbers. What is right is known of a sample of the elements of C, by
-/// the definition in double, and of each row, whose sum with random signs needs no C: C s = A (B s).
+/// the definition in double, and of each row, whose sum with random signs needs no C: C s = A (B s). The sum notices
+/// what is off by more than the roundings of all n elements may add up to. At 4096 x 4096 x 4096, where an element is
+/// some 64, that is 0.035 in f32 and 36 in bf16. NaN, which C is full of before a step, is always noticed.
 class GemmLadderProblem {
  public:
   GemmLadderProblem(Side side, const ladder::gemm::Problem& problem, DType dtype, std::uint64_t seed);

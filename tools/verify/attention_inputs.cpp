@@ -23,10 +23,6 @@ std::vector<std::int32_t> cumulative(const std::vector<std::int64_t>& lengths) {
 
 }  // namespace
 
-float planted_number(const std::string& plant) {
-  return plant.starts_with("nan") ? kNan : plant.starts_with("inf") ? kInf : -kInf;
-}
-
 AttentionInputs::AttentionInputs(const Problem& problem)
     : p_(problem),
       a_(problem.attention),

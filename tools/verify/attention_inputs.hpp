@@ -63,7 +63,4 @@ class AttentionInputs {
   Contents q_data_, k_data_, v_data_, bias_data_, mask_data_, alibi_data_;
 };
 
-/// What a key plant names puts into the operand of its name: "inf" of "inf_grad_o".
-float planted_number(const std::string& plant);
-
 }  // namespace falchion::tools::storm

@@ -2,6 +2,7 @@
 #include "contents.hpp"
 
 #include <algorithm>
+#include <limits>
 
 #include "draw.hpp"
 #include "plan/text.hpp"
@@ -70,5 +71,11 @@ void Contents::store(std::byte* base, const Image::Place& place) const {
 }
 
 Tensor Contents::view() const { return {const_cast<float*>(x_.data()), DType::f32, shape_, stride_}; }
+
+float planted_number(const std::string& plant) {
+  constexpr float infinity = std::numeric_limits<float>::infinity();
+  if (plant.starts_with("nan")) return std::numeric_limits<float>::quiet_NaN();
+  return plant.starts_with("inf") ? infinity : -infinity;
+}
 
 }  // namespace falchion::tools::storm

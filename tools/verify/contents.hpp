@@ -61,4 +61,8 @@ class Contents {
   std::vector<float> x_;
 };
 
+/// The number that a value of the key plant puts into an operand: NaN for "nan_q", infinity for "inf_q" and minus
+/// infinity for "neg_q".
+float planted_number(const std::string& plant);
+
 }  // namespace falchion::tools::storm

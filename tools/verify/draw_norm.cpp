@@ -8,7 +8,7 @@ namespace {
 
 void draw_sizes(Dice* dice, Problem* p) {
   Norm& n = p->norm;
-  // A thread has one chunk up to 256, two up to 16384, and longer rows are read again.
+  // Up to 16384 numbers a GPU keeps a row in registers. Longer rows are read again for each pass.
   n.d = dice->chance(0.06)  ? dice->between(16000, 40000)
         : dice->chance(0.3) ? 8 * draw_length(dice, 1100)
                             : draw_length(dice, 9000);

@@ -17,7 +17,7 @@ namespace {
 
 using falchion::judge::LinearOutput;
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN(), kInf = std::numeric_limits<float>::infinity();
+constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 
 class LinearSubject : public Subject {
  public:
@@ -138,7 +138,7 @@ void LinearSubject::fill_decay(Contents* x) const {
 void LinearSubject::plant(Input* input) const {
   for (const std::string& kind : p_.data.plant) {
     if (kind.substr(4) != input->name) continue;
-    input->data.plant(random_bits(stream(31), kind.size()), kind.starts_with("nan") ? kNan : kInf);
+    input->data.plant(random_bits(stream(31), kind.size()), planted_number(kind));
   }
 }
 
