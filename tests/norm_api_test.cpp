@@ -107,6 +107,7 @@ TEST(NormApi, OperandsAreRefusedWithWords) {
   EXPECT_EQ(why([](NormOperands* o) { o->rstd.stride[1] = 0; }),
             "rstd.stride[1] = 0: strides of an output must be above 0");
   EXPECT_EQ(why([](NormOperands* o) { o->rstd.data = o->mean.data; }), "mean overlaps rstd");
+  EXPECT_EQ(why([](NormOperands* o) { o->rstd.dtype = DType::f16; }), "rstd.dtype = f16, but it must be f32");
   EXPECT_EQ(plan.run(Operands{}, nullptr, 0).why, "the plan is one of norm, so it takes NormOperands");
   Norm plain = x.problem;
   plain.bias = false;
