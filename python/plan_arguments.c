@@ -92,8 +92,8 @@ static int read_dtype(PyObject* dtype, int32_t* out) {
 /* "ref", "cpu", a GPU's architecture, or an instruction set of CPUs. Nothing of it has to be in this machine, except
  * that the plan can only run there. */
 static int read_target_name(PyObject* target, plan_arguments* out, call* call) {
-  static const char* const words[] = {"ref",    "cpu", "sm80",         "sm90", "generic", "avx2",
-                                      "avx512", "amx", "amx_emulated", "neon", NULL};
+  static const char* const words[] = {"ref",    "cpu",  "sm80", "sm90",         "generic", "avx2",
+                                      "avx512", "vnni", "amx",  "amx_emulated", "neon",    NULL};
   int word = 0;
   if (target == NULL) return 1;
   if (!to_word("target", target, words, &word)) return 0;

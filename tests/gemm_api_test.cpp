@@ -11,6 +11,7 @@
 #include "falchion/falchion.h"
 #include "plan/plan_data.hpp"
 #include "support/gemm.hpp"
+#include "support/to_c.hpp"
 
 namespace falchion::testing {
 namespace {
@@ -42,12 +43,12 @@ TEST(GemmApi, AProblemIsRefusedWithWords) {
        "beta = nan: it must be finite"},
       {[](Gemm* g) { g->activation = static_cast<Activation>(9); }, Code::invalid, "activation = 9 is no Activation"},
       {[](Gemm* g) { g->dtype = DType::as_q; }, Code::invalid,
-       "dtype = as_q (0): the type of a is unset; it must be f32, f16 or bf16"},
-      {[](Gemm* g) { g->dtype = DType::boolean; }, Code::invalid, "dtype = boolean: a, b are f32, f16 or bf16"},
+       "dtype = as_q (0): the type of a is unset; it must be f32, f16, bf16, e4m3 or i8"},
+      {[](Gemm* g) { g->dtype = DType::boolean; }, Code::invalid, "dtype = boolean: a, b are numbers"},
       {[](Gemm* g) { g->dtype_d = DType::boolean; }, Code::invalid, "dtype_d = boolean: a, b, c, d are numbers"},
       {[](Gemm* g) { g->dtype_d = static_cast<DType>(77); }, Code::invalid, "dtype_d = 77 is no DType"},
-      {[](Gemm* g) { g->dtype = DType::e4m3; }, Code::unsupported,
-       "dtype = e4m3 is not built yet; nearest: f32, f16, bf16"},
+      {[](Gemm* g) { g->dtype = DType::e5m2; }, Code::unsupported,
+       "dtype = e5m2 is not built yet; nearest: f32, f16, bf16, e4m3, i8"},
       {[](Gemm* g) { g->dtype_b = DType::f16; }, Code::unsupported,
        "dtype_b = f16 with dtype = f32: operands of different types are not built yet; nearest: as_q"},
       {[](Gemm* g) { g->dtype_d = DType::bf16; }, Code::unsupported,
@@ -155,36 +156,12 @@ TEST(GemmApi, APlanTellsWhatItIs) {
   }
 }
 
-fal_tensor to_c(const Tensor& x) {
-  fal_tensor out{};
-  out.data = x.data;
-  out.dtype = static_cast<std::int32_t>(x.dtype);
-  for (std::size_t axis = 0; axis < 4; ++axis) {
-    out.shape[axis] = x.shape[axis];
-    out.stride[axis] = x.stride[axis];
-  }
-  return out;
-}
-
 TEST(GemmApi, InC) {
   const GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 6, 8, 12}.biases().residual(), DType::f32);
-  const GemmOperands& o = x.operands();
-  fal_gemm_operands operands{};
-  operands.size = sizeof operands;
-  operands.a = to_c(o.a);
-  operands.b = to_c(o.b);
-  operands.d = to_c(o.d);
-  operands.residual = to_c(o.residual);
-  operands.bias_n = to_c(o.bias_n);
-  operands.bias_m = to_c(o.bias_m);
-  fal_gemm problem = fal_gemm_init();
-  EXPECT_EQ(problem.batch, 1);
-  EXPECT_EQ(problem.alpha, 1);
-  problem.dtype = FAL_F32;
-  problem.m = 6;
-  problem.n = 8;
-  problem.k = 12;
-  problem.bias_n = problem.bias_m = problem.residual = 1;
+  const fal_gemm_operands operands = to_c(x.operands());
+  EXPECT_EQ(fal_gemm_init().batch, 1);
+  EXPECT_EQ(fal_gemm_init().alpha, 1);
+  fal_gemm problem = to_c(x.problem);
   fal_target target{};
   target.size = sizeof target;
   target.backend = FAL_REF;

@@ -14,7 +14,10 @@ std::string bytes(std::size_t count) { return bytes_text(static_cast<double>(cou
 
 /// "0.3 A B^T + 0.5 C + bias of each column, then gelu_tanh, + R"
 std::string terms(const Gemm& g) {
-  std::string out = g.alpha == 0 ? "0" : g.alpha == 1 ? "A B^T" : text(g.alpha, " A B^T");
+  const char* scales = g.scaling == Scaling::none     ? ""
+                       : g.scaling == Scaling::tensor ? "s_a s_b "
+                                                      : "s_a[row] s_b[column] ";
+  std::string out = g.alpha == 0 ? "0" : text(g.alpha == 1 ? "" : text(g.alpha, " "), scales, "A B^T");
   if (g.beta != 0) out += g.beta == 1 ? " + C" : text(" + ", g.beta, " C");
   if (g.bias_n) out += " + bias of each column";
   if (g.bias_m) out += " + bias of each row";
@@ -50,6 +53,7 @@ std::string describe_gemm(const PlanData& plan) {
   if (g.batch != 1) out += text(" batch ", g.batch);
   out += text(" ", g.m, "x", g.n, "x", g.k);
   if (g.activation != Activation::none) out += text(" ", name(g.activation));
+  if (g.scaling != Scaling::none) out += text(" scaling ", name(g.scaling));
   if (plan.variant != nullptr && gemm.rows > 0) {
     if (is_gpu(plan.backend)) {
       out += text(" tile ", gemm.rows, "x", gemm.columns);
@@ -76,7 +80,8 @@ Json problem_facts(const Gemm& g) {
                        {"activation", name(g.activation)},
                        {"bias_n", g.bias_n},
                        {"bias_m", g.bias_m},
-                       {"residual", g.residual}});
+                       {"residual", g.residual},
+                       {"scaling", name(g.scaling)}});
 }
 Json gemm_facts(const PlanData& plan) { return problem_facts(plan.gemm().problem); }
 
@@ -104,7 +109,7 @@ void tell_gpu(const PlanData& plan, Story* story) {
   const GemmPlan& gemm = plan.gemm();
   const gpu::GemmFacts& facts = plan.variant->facts_as<gpu::GemmFacts>();
   const std::int64_t ctas = plan.items * gemm.gpu.splits * facts.cluster,
-                     slots = std::int64_t{plan.gpu.sms} * facts.ctas;
+                     slots = std::int64_t{plan.gpu.sms} * gemm.gpu.ctas;
   const std::int64_t waves = ceil_div(ctas, slots);
   story->tell("tile",
               text(gemm.rows, " x ", gemm.columns, " of D",
@@ -113,8 +118,8 @@ void tell_gpu(const PlanData& plan, Story* story) {
               {{"tile", Json::object({{"rows", gemm.rows}, {"columns", gemm.columns}, {"depth", facts.depth}})},
                {"items", plan.items}});
   story->tell("splits", text(gemm.gpu.splits == 1 ? "1: " : "", parts_of_k(gemm.gpu)), {{"splits", gemm.gpu.splits}});
-  story->tell("grid", text(ctas, " CTAs, ", facts.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves"),
-              {{"grid", Json::object({{"ctas", ctas}, {"ctas_an_sm", facts.ctas}, {"waves", waves}})}});
+  story->tell("grid", text(ctas, " CTAs, ", gemm.gpu.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves"),
+              {{"grid", Json::object({{"ctas", ctas}, {"ctas_an_sm", gemm.gpu.ctas}, {"waves", waves}})}});
   story->tell("shared",
               text(bytes(static_cast<std::size_t>(facts.shared_bytes)), " a CTA, ", facts.threads, " threads"),
               {{"shared_bytes", facts.shared_bytes}});
