@@ -3,7 +3,8 @@
 
     bench/compare_gemm_cpu.py --lib libfalchion.so --threads 1,2 --json result.json
 
-A shape m x n x k is D (m, n) = A (m, k) B^T, with B (n, k) as layers have their weights. Each number of threads runs in its
+A shape m x n x k is D (m, n) = A (m, k) B^T, with B (n, k) as layers have their weights. Of i8 D is i32, and PyTorch's call is
+torch._int_mm. Each number of threads runs in its
 own process, which is pinned to one CPU on each of so many physical cores before a library is loaded. Between two libraries
 it sleeps until the idle workers of the first have stopped spinning. Times are medians of all rounds. ratio is a rival's time
 over Falchion's, so above 1 Falchion is faster. It needs torch, NumPy and libfalchion.so, and no compiler.
@@ -22,7 +23,7 @@ from compare_torch_cpu import cpu_name, interleaved, physical_cores
 SHAPES = ("512x512x512", "1024x1024x1024", "2048x2048x2048", "4096x4096x4096")
 BLOCK = 0.05  # seconds; shorter products are repeated for so long, as in an engine one follows another
 REST = 0.1  # seconds; idle workers of OpenBLAS spin for 2^26 cycles, some 30 ms
-RIVALS = {"f32": ("openblas", "torch"), "bf16": ("torch",), "f16": ("torch",)}
+RIVALS = {"f32": ("openblas", "torch"), "bf16": ("torch",), "f16": ("torch",), "i8": ("torch",)}
 
 
 def parse():
@@ -31,7 +32,7 @@ def parse():
     parser.add_argument("--lib", required=True, help="libfalchion.so")
     parser.add_argument("--json", help="where to write the results")
     parser.add_argument("--shapes", type=words, default=SHAPES, help="m x n x k, as 512x512x512")
-    parser.add_argument("--dtypes", type=words, default=("f32",), help="f32, bf16, f16")
+    parser.add_argument("--dtypes", type=words, default=("f32",), help="f32, bf16, f16, i8")
     parser.add_argument("--threads", type=words, default=("1", "2"))
     parser.add_argument("--level", help="of Falchion's kernels, such as avx2; without it the best")
     parser.add_argument("--rounds", type=int, default=11)
@@ -41,23 +42,34 @@ def parse():
 
 def check(torch, a, b, d):
     """Holds a sample of D to its sums in float64: to three roundings of f32 of the sum of magnitudes, as sums that are added
-    one by one in f32 are off by at most, and to half a unit of D's type."""
+    one by one in f32 are off by at most, and to half a unit of D's type. Sums of i8 must be exact."""
     rows = torch.linspace(0, a.shape[0] - 1, min(a.shape[0], 48)).long()
     of_a, of_b = a[rows].double(), b.double()
     exact = of_a @ of_b.T
+    if d.dtype == torch.int32:
+        return torch.equal(d[rows].double(), exact)
     sums = 6 * 2.0**-24 * (of_a.abs() @ of_b.abs().T)
     error = (d[rows].double() - exact).abs()
     return bool((error <= sums + torch.finfo(d.dtype).eps / 2 * (exact.abs() + sums)).all())
 
 
-def cell(torch, fal, options, dtype_name, shape):
-    m, n, k = map(int, shape.split("x"))
+def operands(torch, dtype_name, m, n, k):
+    """Returns random a and b, and d with contents that no product has left."""
+    if dtype_name == "i8":
+        a, b = (torch.randint(-128, 128, (rows, k), dtype=torch.int8) for rows in (m, n))
+        return a, b, torch.full((m, n), -(2**31), dtype=torch.int32)
     dtype = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16}[dtype_name]
     a, b = (torch.randn(rows, k).to(dtype) for rows in (m, n))
-    d = torch.full((m, n), float("nan"), dtype=dtype)
+    return a, b, torch.full((m, n), float("nan"), dtype=dtype)
+
+
+def cell(torch, fal, options, dtype_name, shape):
+    m, n, k = map(int, shape.split("x"))
+    a, b, d = operands(torch, dtype_name, m, n, k)
     out = torch.empty_like(d)
     ours = fal.gemm_plan(a, b, d, threads=options.worker, level=options.level)
-    calls = {"falchion": ours, "torch": lambda: torch.matmul(a, b.T, out=out)}
+    theirs = (lambda: torch._int_mm(a, b.T)) if dtype_name == "i8" else (lambda: torch.matmul(a, b.T, out=out))
+    calls = {"falchion": ours, "torch": theirs}
     if dtype_name == "f32":
         import numpy
         of_a, of_b, of_out = a.numpy(), b.numpy().T, out.numpy()
