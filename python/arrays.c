@@ -17,8 +17,8 @@ int element_size(int dtype) {
   }
 }
 
-const char* dtype_name(const array* array) {
-  switch (array->dtype) {
+const char* type_name(int dtype) {
+  switch (dtype) {
     case FAL_F32: return "float32";
     case FAL_F16: return "float16";
     case FAL_BF16: return "bfloat16";
@@ -27,8 +27,13 @@ const char* dtype_name(const array* array) {
     case TYPE_I64: return "int64";
     case TYPE_U64: return "uint64";
     case TYPE_U8: return "uint8";
-    default: return array->other_type;
+    default: return NULL;
   }
+}
+
+const char* dtype_name(const array* array) {
+  const char* name = type_name(array->dtype);
+  return name != NULL ? name : array->other_type;
 }
 
 static int raise_no_array(const char* name, PyObject* object) {

@@ -4,19 +4,21 @@
 
 #include "fal.h"
 
+static const struct {
+  size_t problem, operands;
+} sizes[] = {{sizeof(fal_attention), sizeof(fal_operands)},
+             {sizeof(fal_linear_attention), sizeof(fal_linear_operands)},
+             {sizeof(fal_gemm), sizeof(fal_gemm_operands)},
+             {sizeof(fal_norm), sizeof(fal_norm_operands)}};
+
 void begin(call* call, const char* function, int kind, int32_t pass) {
   memset(call, 0, offsetof(struct call, arrays));
   call->function = function;
   call->kind = kind;
   call->pass = pass;
   call->target.size = sizeof call->target;
-  if (kind == ATTENTION) {
-    call->problem.attention.size = sizeof call->problem.attention;
-    call->operands.attention.size = sizeof call->operands.attention;
-  } else {
-    call->problem.linear.size = sizeof call->problem.linear;
-    call->operands.linear.size = sizeof call->operands.linear;
-  }
+  call->problem.size = sizes[kind].problem;
+  call->operands.size = sizes[kind].operands;
 }
 
 void end(call* call) {
@@ -66,6 +68,10 @@ static int is_recording(void) {
  * gradient would be wrong in silence. The two questions take some 0.05 us each, and the first is asked once a call. */
 static int needs_no_record(call* call, const array* a, PyObject* object) {
   static PyObject* requires_grad;
+  const char* const of_torch = call->kind == LINEAR      ? "linear_attention"
+                               : call->kind != ATTENTION ? NULL
+                               : call->packed            ? "varlen"
+                                                         : "attention";
   PyObject* answer;
   int needs;
   if (!a->from.has_new_empty || a->dtype > FAL_BF16) return 1;
@@ -78,13 +84,10 @@ static int needs_no_record(call* call, const array* a, PyObject* object) {
   PyErr_Clear();
   if (!needs || strcmp(call->function, "validate_lengths") == 0) return 1; /* That one reads no numbers of q. */
   raise_text(FAL_INVALID, call,
-             "%s requires a gradient, and falchion.%s records none: call falchion.torch.%s, or give %s.detach(), or "
-             "call it under torch.no_grad()",
-             a->name, call->function,
-             call->kind == LINEAR ? "linear_attention"
-             : call->packed       ? "varlen"
-                                  : "attention",
-             a->name);
+             "%s requires a gradient, and falchion.%s records none: %s%s%sgive %s.detach(), or call it under "
+             "torch.no_grad()",
+             a->name, call->function, of_torch != NULL ? "call falchion.torch." : "", of_torch != NULL ? of_torch : "",
+             of_torch != NULL ? ", or " : "", a->name);
   return 0;
 }
 
@@ -115,7 +118,7 @@ array* take(call* call, const char* name, PyObject* object, int writes) {
   return a;
 }
 
-static int has_float_type(const array* a) {
+int has_float_type(const array* a) {
   if (a->dtype >= FAL_F32 && a->dtype <= FAL_BF16) return 1;
   raise_text(FAL_INVALID, NULL, "%s has the type %s: it must be float32, float16 or bfloat16", a->name, dtype_name(a));
   return 0;
