@@ -103,6 +103,8 @@ array* take(call* call, const char* name, PyObject* object, int writes) {
     PyErr_SetString(PyExc_SystemError, "a call has more arrays than MOST_ARRAYS");
     return NULL;
   }
+  if (call->story != NULL && (PyTuple_Check(object) || PyList_Check(object)))
+    return take_shape(call, name, object, call->story->dtype);
   if (!read_array(name, object, writes, call->stream, a)) return NULL;
   ++call->count; /* From here on `end` releases it. */
   if (!needs_no_record(call, a, object)) return NULL;
@@ -112,7 +114,7 @@ array* take(call* call, const char* name, PyObject* object, int writes) {
     return NULL;
   }
   if (!follow_stream(call, a)) return NULL;
-  if (call->leader != NULL) return fits_leader(call, a) ? a : NULL;
+  if (call->leader != NULL) return call->story != NULL || fits_leader(call, a) ? a : NULL;
   call->leader = a;
   call->leader_object = object;
   return a;

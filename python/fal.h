@@ -144,6 +144,11 @@ typedef union operands {
   fal_norm_operands norm;
 } operands;
 enum { NOT_ASKED, RECORDS_NOT, RECORDS };
+/* What explain(...) asks of a call: of which type shapes are, and which target; and what it gets, (text, JSON). */
+typedef struct explanation {
+  int32_t dtype;
+  PyObject *target, *texts;
+} explanation;
 typedef struct call {
   const char* function;
   int kind; /* ATTENTION, ...: which problem and operands count */
@@ -158,7 +163,8 @@ typedef struct call {
   PyObject* leader_object;
   PyObject* entered[2]; /* the array library's device and stream, current for this call; each may be null */
   void* stream;
-  int names_stream; /* stream=: the caller knows what has to wait for what */
+  int names_stream;   /* stream=: the caller knows what has to wait for what */
+  explanation* story; /* the call is not run but explained; or null */
   int count;
   const fal_plan* fixed; /* the plan of a Plan object, which goes before the cache, or null */
   array arrays[MOST_ARRAYS];
@@ -217,6 +223,11 @@ int run_plan(call* call, const fal_plan* plan);
 int run(call* call); /* plan_for and run_plan */
 PyObject* release_workspaces(PyObject* module, PyObject* none);
 
+/* --- explain.c: a call that is explained and not run --- */
+/* Takes a shape in the place of an array, dense and without memory. */
+array* take_shape(call* call, const char* name, PyObject* shape, int dtype);
+int explain_instead(call* call);
+
 /* --- stream.c --- */
 PyObject* look_up(PyObject* module_name, const char* path); /* module.a.b.c, or null with an exception */
 int name_stream(call* call, PyObject* stream);     /* before arrays are taken: those of some libraries wait for it */
@@ -236,6 +247,10 @@ FUNCTION(py_linear_attention_backward);
 FUNCTION(py_gemm);
 FUNCTION(py_layer_norm);
 FUNCTION(py_rms_norm);
+PyObject* call_gemm(explanation* story, PyObject* const* args, Py_ssize_t count, PyObject* names);
+PyObject* call_layer_norm(explanation* story, PyObject* const* args, Py_ssize_t count, PyObject* names);
+PyObject* call_rms_norm(explanation* story, PyObject* const* args, Py_ssize_t count, PyObject* names);
+FUNCTION(explain_call);
 FUNCTION(py_merge);
 FUNCTION(py_validate_lengths);
 PyObject* torch_are_ordinary(PyObject* module, PyObject* const* args, Py_ssize_t count);
@@ -267,6 +282,12 @@ typedef struct plan_arguments {
   int heads_first;
 } plan_arguments;
 int read_dtype(const char* name, PyObject* dtype, int32_t* out); /* "float16", numpy.float16, torch.float16 */
+/* "ref", "cpu", a GPU's architecture, or an instruction set of CPUs, whose name *level keeps alive. Nothing of it has
+ * to be in this machine, except that the plan can only run there. */
+int read_target_name(call* call, PyObject* target, PyObject** level);
+int read_extents(const char* name, PyObject* shape,
+                 array* out);        /* a tuple or list; rank is 5 where it is more than 4 */
+PyObject* text_of(const char* text); /* the engine's, or the exception where it is null */
 int read_plan_arguments(PyObject* args, PyObject* keywords, plan_arguments* out);
 int ready_plan_arguments(void);
 int add_plan_type(PyObject* module);

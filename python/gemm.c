@@ -216,13 +216,18 @@ static PyObject* gemm(call* call, PyObject* const* values) {
   return d;
 }
 
-FUNCTION(py_gemm) {
+PyObject* call_gemm(explanation* story, PyObject* const* args, Py_ssize_t count, PyObject* names) {
   PyObject *values[MOST_ARGUMENTS], *result = NULL;
   call call;
-  (void)module;
   if (!bind(&gemm_signature, args, count, names, values)) return NULL;
   begin(&call, "gemm", GEMM, FAL_FORWARD);
+  call.story = story;
   result = gemm(&call, values);
   end(&call);
   return result;
+}
+
+FUNCTION(py_gemm) {
+  (void)module;
+  return call_gemm(NULL, args, count, names);
 }

@@ -34,6 +34,7 @@ static PyMethodDef functions[] = {
     {"validate_lengths", WITH_NAMES(py_validate_lengths), DOC_validate_lengths},
     {"_explain_text", (PyCFunction)(void (*)(void))explain_text, METH_VARARGS | METH_KEYWORDS,
      "What a plan would decide and why, also where there is none: (text, JSON)."},
+    {"_explain_call", WITH_NAMES(explain_call), "What a call of gemm or of a norm would decide and why: (text, JSON)."},
     {"_torch_are_ordinary", (PyCFunction)(void (*)(void))torch_are_ordinary, METH_FASTCALL,
      "Whether nothing but the call itself has to see these tensors of torch."},
     {"_torch_attention", (PyCFunction)(void (*)(void))torch_attention, METH_FASTCALL,

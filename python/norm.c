@@ -116,23 +116,33 @@ static PyObject* run_norm(call* call, PyObject* const* values) {
   return result;
 }
 
-static PyObject* norm(const signature* signature, int kind, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+static PyObject* norm(const signature* signature, int kind, explanation* story, PyObject* const* args, Py_ssize_t count,
+                      PyObject* names) {
   PyObject *values[MOST_ARGUMENTS], *result = NULL;
   call call;
   if (!bind(signature, args, count, names, values)) return NULL;
   begin(&call, signature->function, NORM, FAL_FORWARD);
   call.problem.norm.kind = kind;
+  call.story = story;
   if (take_inputs_of_norm(&call, values) && read_options_of_norm(&call, values)) result = run_norm(&call, values);
   end(&call);
   return result;
 }
 
+PyObject* call_layer_norm(explanation* story, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+  return norm(&layer_signature, FAL_LAYER_NORM, story, args, count, names);
+}
+
+PyObject* call_rms_norm(explanation* story, PyObject* const* args, Py_ssize_t count, PyObject* names) {
+  return norm(&rms_signature, FAL_RMS_NORM, story, args, count, names);
+}
+
 FUNCTION(py_layer_norm) {
   (void)module;
-  return norm(&layer_signature, FAL_LAYER_NORM, args, count, names);
+  return call_layer_norm(NULL, args, count, names);
 }
 
 FUNCTION(py_rms_norm) {
   (void)module;
-  return norm(&rms_signature, FAL_RMS_NORM, args, count, names);
+  return call_rms_norm(NULL, args, count, names);
 }

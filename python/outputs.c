@@ -88,6 +88,12 @@ PyObject* make_array(call* call, const char* name, const char* argument, int ran
                      int fill, array** out) {
   const library* from = &call->leader->from;
   PyObject *tuple, *made = NULL;
+  if (call->story != NULL) {
+    tuple = shape_tuple(rank, shape);
+    *out = tuple != NULL ? take_shape(call, name, tuple, dtype == FAL_AS_Q ? call->leader->dtype : dtype) : NULL;
+    if (*out == NULL) Py_CLEAR(tuple);
+    return tuple;
+  }
   if (dtype == call->leader->dtype) dtype = FAL_AS_Q; /* What is made has the leader's type without being asked. */
   if (!can_be_written(from)) return NULL;
   if (!from->has_new_empty && from->empty == NULL) {

@@ -41,6 +41,18 @@ static void stay_with(call* call, const array* a) {
   }
 }
 
+int read_extents(const char* name, PyObject* shape, array* out) {
+  const Py_ssize_t rank = PySequence_Size(shape);
+  out->rank = rank > WHOLE_AXES ? WHOLE_AXES + 1 : (int)rank;
+  for (int i = 0; i < out->rank && i < WHOLE_AXES; ++i) {
+    PyObject* extent = PySequence_GetItem(shape, i);
+    const int ok = extent != NULL && to_int64(name, extent, &out->shape[i]);
+    Py_XDECREF(extent);
+    if (!ok) return 0;
+  }
+  return 1;
+}
+
 /* One of q, k, v of a problem: a shape, or an array that has one, and then its type too. */
 static int read_shape(call* call, const char* name, PyObject* object, fal_tensor* out) {
   array a;
@@ -55,15 +67,7 @@ static int read_shape(call* call, const char* name, PyObject* object, fal_tensor
     release_array(&a);
     return ok;
   }
-  a.rank = (int)PySequence_Size(object);
-  if (a.rank > WHOLE_AXES) a.rank = WHOLE_AXES + 1;
-  for (int i = 0; i < a.rank && i < WHOLE_AXES; ++i) {
-    PyObject* extent = PySequence_GetItem(object, i);
-    ok = extent != NULL && to_int64(name, extent, &a.shape[i]);
-    Py_XDECREF(extent);
-    if (!ok) return 0;
-  }
-  if (!view_bshd(call, &a, out)) return 0;
+  if (!read_extents(name, object, &a) || !view_bshd(call, &a, out)) return 0;
   out->dtype = 0;
   return 1;
 }
@@ -89,9 +93,7 @@ int read_dtype(const char* argument, PyObject* dtype, int32_t* out) {
   return ok;
 }
 
-/* "ref", "cpu", a GPU's architecture, or an instruction set of CPUs. Nothing of it has to be in this machine, except
- * that the plan can only run there. */
-static int read_target_name(PyObject* target, plan_arguments* out, call* call) {
+int read_target_name(call* call, PyObject* target, PyObject** level) {
   static const char* const words[] = {"ref",    "cpu", "sm80",         "sm90", "generic", "avx2",
                                       "avx512", "amx", "amx_emulated", "neon", NULL};
   int word = 0;
@@ -102,10 +104,10 @@ static int read_target_name(PyObject* target, plan_arguments* out, call* call) {
   } else if (word < 4) {
     call->target.sm = word == 2 ? 80 : 90;
   } else {
-    out->cpu_level = PyUnicode_AsUTF8String(target);
-    if (out->cpu_level == NULL) return 0;
+    *level = PyUnicode_AsUTF8String(target);
+    if (*level == NULL) return 0;
     call->target.backend = FAL_CPU;
-    call->target.cpu_level = PyBytes_AsString(out->cpu_level);
+    call->target.cpu_level = PyBytes_AsString(*level);
   }
   return 1;
 }
@@ -217,7 +219,7 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   int same_lengths;
   call->packed = more[SEQUENCES] != NULL;
   if (!has_nothing_of_a_run(options) || !read_target(call, options[BACKEND], options[THREADS]) ||
-      !read_target_name(more[TARGET], out, call) || !read_layout(call, options[LAYOUT]) ||
+      !read_target_name(call, more[TARGET], &out->cpu_level) || !read_layout(call, options[LAYOUT]) ||
       !read_shape(call, "q", values[Q], &shape_q) || !read_shape(call, "k", k, &shape_k) ||
       !read_shape(call, "v", v, &shape_v))
     return 0;

@@ -161,6 +161,7 @@ static int check_lengths(const call* call) {
 int run(call* call) {
   kept_plan* plan;
   int ok;
+  if (call->story != NULL) return explain_instead(call);
   if (!check_lengths(call)) return 0;
   if (call->fixed != NULL) return run_plan(call, call->fixed);
   plan = plan_for(call);

@@ -1,6 +1,7 @@
 """Whatever is given, there is a result or an exception, and the process lives on."""
 
 import ctypes
+import functools
 import random
 import types
 
@@ -71,6 +72,8 @@ def test_random_arguments() -> None:
         falchion.validate_lengths,
         falchion.Plan,
         falchion.explain,
+        functools.partial(falchion.explain, op="gemm", dtype="float32"),
+        functools.partial(falchion.explain, op="layer_norm"),
     ]
     names = [
         "causal",

@@ -200,7 +200,9 @@ def test_norms(device: str, dtype: Any) -> None:
     # The sum has the type of the residual, whichever x has.
     for other in LIMITS:
         y, summed = falchion.rms_norm(x, residual=residual.to(other), out_dtype=torch.float16)
-        assert y.dtype == torch.float16 and summed.dtype == other and distance(summed, both) < 2 * LIMITS[torch.bfloat16]
+        assert (
+            y.dtype == torch.float16 and summed.dtype == other and distance(summed, both) < 2 * LIMITS[torch.bfloat16]
+        )
 
 
 def test_gradients_of_gemms_and_norms_are_refused() -> None:
