@@ -140,6 +140,9 @@ def test_heads_are_two_axes() -> None:
         assert distance(q, want.reshape(2, 9, 3, 8)) < 1e-6
         back = falchion.gemm(q, to_x, residual=x)
         assert back.shape == x.shape and distance(back, want @ exact(to_x).T + exact(x)) < 2e-6
+    # The columns of a weight that is a transpose lie apart, and so do their halves.
+    apart = np.ascontiguousarray(to_x.T).T
+    assert distance(falchion.gemm(q, apart), want @ exact(to_x).T) < 2e-6
     # Four axes of b, and of c and residual: those of three axes are cut likewise.
     keys = normal(6, (2, 5, 3, 8))[0]
     s = falchion.gemm(q, keys)

@@ -205,6 +205,19 @@ def test_norms(device: str, dtype: Any) -> None:
         )
 
 
+def test_outputs_of_other_types_leave_nothing() -> None:
+    """The name that torch has for a type is asked for once, and nothing of a call stays."""
+    x, weight = normal(16, (3, 8), (4, 8), dtype=torch.bfloat16)
+    grown = []
+    for _ in range(4):
+        blocks = sys.getallocatedblocks()
+        for _ in range(500):
+            falchion.gemm(x, weight, out_dtype=torch.float32)
+            falchion.rms_norm(x, out_dtype="float16")
+        grown.append(sys.getallocatedblocks() - blocks)
+    assert min(grown) < 250
+
+
 def test_gradients_of_gemms_and_norms_are_refused() -> None:
     """There is no falchion.torch.gemm that could be named."""
     x, weight = normal(15, (3, 8), (4, 8))
