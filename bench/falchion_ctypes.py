@@ -11,7 +11,9 @@ import ctypes
 import os
 from ctypes import POINTER, Structure, byref, c_char_p, c_float, c_int32, c_int64, c_size_t, c_uint8, c_uint32, c_uint64, c_void_p
 
-F32, F16, BF16 = 1, 2, 3
+F32, F16, BF16, E4M3, I8, I32 = 1, 2, 3, 5, 7, 8
+DTYPES = {"torch.float32": F32, "torch.float16": F16, "torch.bfloat16": BF16, "torch.float8_e4m3fn": E4M3, "torch.int8": I8,
+          "torch.int32": I32}
 BEST, REF, CPU, SM80, SM90 = 0, 1, 2, 3, 4
 BACKENDS = {"best": BEST, "ref": REF, "cpu": CPU, "sm80": SM80, "sm90": SM90}
 UNBOUNDED, BOTTOM_RIGHT = -1, 1
@@ -65,11 +67,11 @@ class Gemm(Structure):
     _fields_ = ([("size", c_size_t)] + [(n, c_int32) for n in ("dtype", "dtype_b", "dtype_c", "dtype_d")]
                 + [(n, c_int64) for n in ("batch", "m", "n", "k")]
                 + [("alpha", c_float), ("beta", c_float), ("activation", c_int32)]
-                + [(n, c_uint8) for n in ("bias_n", "bias_m", "residual")] + [("reserved", c_uint8 * 25)])
+                + [(n, c_uint8) for n in ("bias_n", "bias_m", "residual", "scaling")] + [("reserved", c_uint8 * 24)])
 
 
 class GemmOperands(Structure):
-    _fields_ = [("size", c_size_t)] + [(n, Tensor) for n in ("a", "b", "c", "d", "residual", "bias_n", "bias_m")]
+    _fields_ = [("size", c_size_t)] + [(n, Tensor) for n in ("a", "b", "c", "d", "residual", "bias_n", "bias_m", "scale_a", "scale_b")]
 
 
 class Norm(Structure):
@@ -95,7 +97,7 @@ class Target(Structure):
 def view(x):
     """Returns a torch tensor (b, h, s, d), or (total, h, d) when packed, as the engine's (b, s, h, d) view of the same
     memory."""
-    dtype = {"torch.float32": F32, "torch.float16": F16, "torch.bfloat16": BF16}[str(x.dtype)]
+    dtype = DTYPES[str(x.dtype)]
     if x.dim() == 3:
         x = x.transpose(0, 1).unsqueeze(0)
     (b, h, s, d), (sb, sh, ss, sd) = x.shape, x.stride()
@@ -110,7 +112,7 @@ def rows_view(x):
 
 def matrix_view(x):
     """Returns a torch matrix (rows, columns), or a vector, as the engine's (1, rows, 1, columns) view of the same memory."""
-    dtype = {"torch.float32": F32, "torch.float16": F16, "torch.bfloat16": BF16}[str(x.dtype)]
+    dtype = DTYPES[str(x.dtype)]
     if x.dim() == 1:
         x = x.unsqueeze(0)
     (rows, columns), (of_row, of_column) = x.shape, x.stride()
@@ -215,9 +217,10 @@ class Falchion:
         self.check(self.lib.fal_linear_plan_make(byref(problem), grads is not None, byref(target), byref(plan)))
         return self.runner(plan, self.lib.fal_linear_plan_run, operands, (q, k, v, o, grads))
 
-    def gemm_plan(self, a, b, d, backend=None, threads=0, activation="none", residual=None, bias_n=None):
+    def gemm_plan(self, a, b, d, backend=None, threads=0, activation="none", residual=None, bias_n=None, scale_a=None,
+                  scale_b=None):
         """The same for a GEMM of matrices: d (m, n) becomes activation(a (m, k) b^T + bias_n) + residual, where b is (n, k),
-        with swiglu (2 n, k)."""
+        with swiglu (2 n, k). Scales (rows,) in f32, of one row or of each, belong to an a and b of 8 bits."""
         problem = self.lib.fal_gemm_init()
         problem.dtype, problem.dtype_d = matrix_view(a).dtype, matrix_view(d).dtype
         (problem.m, problem.k), problem.n = a.shape, d.shape[1]
@@ -227,11 +230,14 @@ class Falchion:
             problem.residual, operands.residual = 1, matrix_view(residual)
         if bias_n is not None:
             problem.bias_n, operands.bias_n = 1, matrix_view(bias_n)
+        if scale_a is not None:
+            problem.scaling = 2 if len(scale_a) > 1 or len(scale_b) > 1 else 1
+            operands.scale_a, operands.scale_b = matrix_view(scale_a[:, None]), matrix_view(scale_b[:, None])
         backend = BACKENDS[backend or ("best" if a.is_cuda else "cpu")]
         target = Target(size=ctypes.sizeof(Target), backend=backend, threads=threads)
         plan = c_void_p()
         self.check(self.lib.fal_gemm_plan_make(byref(problem), byref(target), byref(plan)))
-        return self.runner(plan, self.lib.fal_gemm_plan_run, operands, (a, b, d, residual, bias_n))
+        return self.runner(plan, self.lib.fal_gemm_plan_run, operands, (a, b, d, residual, bias_n, scale_a, scale_b))
 
     def norm_plan(self, x, y, kind="rms", residual=None, residual_out=None, weight=None, bias=None, backend=None, threads=0):
         """The same for a norm of the rows of a matrix x, which goes to y; residual and residual_out are matrices of one type,

@@ -94,8 +94,8 @@ int read_dtype(const char* argument, PyObject* dtype, int32_t* out) {
 }
 
 int read_target_name(call* call, PyObject* target, PyObject** level) {
-  static const char* const words[] = {"ref",    "cpu", "sm80",         "sm90", "generic", "avx2",
-                                      "avx512", "amx", "amx_emulated", "neon", NULL};
+  static const char* const words[] = {"ref",    "cpu",  "sm80", "sm90",         "generic", "avx2",
+                                      "avx512", "vnni", "amx",  "amx_emulated", "neon",    NULL};
   int word = 0;
   if (target == NULL) return 1;
   if (!to_word("target", target, words, &word)) return 0;

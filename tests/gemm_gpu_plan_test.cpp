@@ -44,6 +44,20 @@ TEST(GemmGpuPlan, Variants) {
   EXPECT_NE(level_of(swiglu, on(90)), "sm90 few");
 }
 
+/// No GPU has kernels of e4m3 and i8 yet, and that is said.
+TEST(GemmGpuPlan, EightBitTypesAreRefused) {
+  for (const DType dtype : {DType::e4m3, DType::i8}) {
+    Gemm g = gemm(512, 512, 512, dtype);
+    g.dtype_d = DType::bf16;
+    for (const int sm : {80, 90}) {
+      PlanData plan;
+      const Status status = plan_problem(g, Pass::forward, on(sm), &plan, true);
+      EXPECT_EQ(status.code, Code::unsupported);
+      EXPECT_NE(status.why.find(text("sm80 ", dtype, ": no variant of this type")), std::string::npos) << status.why;
+    }
+  }
+}
+
 /// k is cut where tiles alone would leave most SMs idle; the workspace holds the sums of each part.
 TEST(GemmGpuPlan, PartsOfK) {
   for (const int sm : {80, 90}) {

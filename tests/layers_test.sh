@@ -8,7 +8,7 @@
 set -euo pipefail
 cd "${1:-$(dirname "$0")/..}"
 
-# layer -> what it may include besides its own folder; "public" is falchion/falchion.hpp and falchion.h
+# layer -> what it may include besides its own folder; "public" is the headers of include/falchion
 declare -A allowed=(
   [policy]=""
   [args]="policy"

@@ -13,10 +13,10 @@ Attention to_problem(const fal_attention* from, Check* check) {
   fal_attention x;
   if (!copy("attention", from, &x, check)) return {};
   Attention out;
-  out.dtype = to_enum(x.dtype, DType::i8, check, "dtype");
-  out.dtype_k = to_enum(x.dtype_k, DType::i8, check, "dtype_k");
-  out.dtype_v = to_enum(x.dtype_v, DType::i8, check, "dtype_v");
-  out.dtype_o = to_enum(x.dtype_o, DType::i8, check, "dtype_o");
+  out.dtype = to_enum(x.dtype, kLastDType, check, "dtype");
+  out.dtype_k = to_enum(x.dtype_k, kLastDType, check, "dtype_k");
+  out.dtype_v = to_enum(x.dtype_v, kLastDType, check, "dtype_v");
+  out.dtype_o = to_enum(x.dtype_o, kLastDType, check, "dtype_o");
   out.b = x.b;
   out.s_q = x.s_q;
   out.s_k = x.s_k;

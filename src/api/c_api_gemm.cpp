@@ -9,15 +9,19 @@ static_assert(is(FAL_ACTIVATION_NONE, Activation::none) && is(FAL_RELU, Activati
                   is(FAL_GELU_TANH, Activation::gelu_tanh) && is(FAL_GELU_ERF, Activation::gelu_erf) &&
                   is(FAL_SILU, Activation::silu) && is(FAL_SWIGLU, Activation::swiglu),
               "the numbers of falchion.h are those of Activation");
+constexpr bool is(int of_c, Scaling ours) { return of_c == static_cast<int>(ours); }
+static_assert(is(FAL_SCALING_NONE, Scaling::none) && is(FAL_SCALING_TENSOR, Scaling::tensor) &&
+                  is(FAL_SCALING_ROW_COL, Scaling::row_col),
+              "the numbers of falchion.h are those of Scaling");
 
 Gemm to_problem(const fal_gemm* from, Check* check) {
   fal_gemm x;
   if (!copy("gemm", from, &x, check)) return {};
   Gemm out;
-  out.dtype = to_enum(x.dtype, DType::i8, check, "dtype");
-  out.dtype_b = to_enum(x.dtype_b, DType::i8, check, "dtype_b");
-  out.dtype_c = to_enum(x.dtype_c, DType::i8, check, "dtype_c");
-  out.dtype_d = to_enum(x.dtype_d, DType::i8, check, "dtype_d");
+  out.dtype = to_enum(x.dtype, kLastDType, check, "dtype");
+  out.dtype_b = to_enum(x.dtype_b, kLastDType, check, "dtype_b");
+  out.dtype_c = to_enum(x.dtype_c, kLastDType, check, "dtype_c");
+  out.dtype_d = to_enum(x.dtype_d, kLastDType, check, "dtype_d");
   out.batch = x.batch;
   out.m = x.m;
   out.n = x.n;
@@ -28,6 +32,7 @@ Gemm to_problem(const fal_gemm* from, Check* check) {
   out.bias_n = x.bias_n != 0;
   out.bias_m = x.bias_m != 0;
   out.residual = x.residual != 0;
+  out.scaling = to_enum(x.scaling, Scaling::row_col, check, "scaling");
   check_reserved(x.reserved, check, "gemm.reserved");
   return out;
 }
@@ -43,6 +48,8 @@ GemmOperands to_operands(const fal_gemm_operands* from, Check* check) {
   out.residual = to_tensor("residual", x.residual, check);
   out.bias_n = to_tensor("bias_n", x.bias_n, check);
   out.bias_m = to_tensor("bias_m", x.bias_m, check);
+  out.scale_a = to_tensor("scale_a", x.scale_a, check);
+  out.scale_b = to_tensor("scale_b", x.scale_b, check);
   return out;
 }
 

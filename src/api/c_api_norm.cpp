@@ -11,9 +11,9 @@ Norm to_problem(const fal_norm* from, Check* check) {
   fal_norm x;
   if (!copy("norm", from, &x, check)) return {};
   Norm out;
-  out.dtype = to_enum(x.dtype, DType::i8, check, "dtype");
-  out.dtype_y = to_enum(x.dtype_y, DType::i8, check, "dtype_y");
-  out.dtype_residual = to_enum(x.dtype_residual, DType::i8, check, "dtype_residual");
+  out.dtype = to_enum(x.dtype, kLastDType, check, "dtype");
+  out.dtype_y = to_enum(x.dtype_y, kLastDType, check, "dtype_y");
+  out.dtype_residual = to_enum(x.dtype_residual, kLastDType, check, "dtype_residual");
   out.kind = to_enum(x.kind, NormKind::rms, check, "kind");
   out.rows = x.rows;
   out.d = x.d;

@@ -21,7 +21,7 @@ Tensor to_tensor(const char* name, const fal_tensor& x, Check* check) {
   Tensor out;
   out.data = x.data;
   check_reserved(x.reserved, check, name, ".reserved");
-  out.dtype = to_enum(x.dtype, DType::i8, check, name, ".dtype");
+  out.dtype = to_enum(x.dtype, kLastDType, check, name, ".dtype");
   std::copy(x.shape, x.shape + 4, out.shape.begin());
   std::copy(x.stride, x.stride + 4, out.stride.begin());
   return out;

@@ -30,7 +30,7 @@ inline void check_pass(Pass pass, Check* check) {
 
 /// The type of an operand that is not q's, where it has one of its own.
 inline void check_own_dtype(const char* name, DType dtype, DType of_q, Check* check) {
-  check->require(dtype <= DType::i8, name, " = ", static_cast<int>(dtype), " is no DType");
+  check->require(dtype <= kLastDType, name, " = ", static_cast<int>(dtype), " is no DType");
   check->require(dtype != DType::boolean, name, " = boolean: q, k, v, o are numbers");
   check->supported(dtype == DType::as_q || dtype == of_q, name, " = ", dtype, " with dtype = ", of_q,
                    ": operands of different types are not built yet; nearest: as_q");
@@ -39,7 +39,7 @@ inline void check_own_dtype(const char* name, DType dtype, DType of_q, Check* ch
 /// The types of q, k, v and o.
 template <class Problem>
 void check_dtypes(const Problem& a, Check* check) {
-  check->require(a.dtype <= DType::i8, "dtype = ", static_cast<int>(a.dtype), " is no DType");
+  check->require(a.dtype <= kLastDType, "dtype = ", static_cast<int>(a.dtype), " is no DType");
   check->require(a.dtype != DType::as_q, "dtype = as_q (0): the type of q is unset; it must be f32, f16 or bf16");
   check->require(a.dtype != DType::boolean, "dtype = boolean: q, k, v are f32, f16 or bf16");
   if (!check->ok()) return;

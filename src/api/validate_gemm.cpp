@@ -6,26 +6,42 @@
 #include "api/sizes.hpp"
 #include "api/validate.hpp"
 #include "plan/gemm.hpp"
+#include "types/size.hpp"
 
 namespace falchion {
 namespace {
 
 constexpr std::int64_t kMaxExtent = kMaxSequence;  // m, n and k: an index is rounded up to tiles, and swiglu has 2 n
-constexpr std::int64_t kMaxElements = std::int64_t{1} << 60;  // of d: no tensor reaches further
+constexpr std::int64_t kMostK = ((std::int64_t{1} << 31) - 1) >> 14;  // of i8, whose products are up to 2^14
+constexpr std::int64_t kMaxElements = std::int64_t{1} << 60;          // of d: no tensor reaches further
+
+/// What d and c may be where a has 8 bits.
+void check_results_of_8bit(const Gemm& g, Check* check) {
+  const DType d = g.dtype_d;
+  const bool sums = g.dtype == DType::i8 && d == DType::i32;
+  check->supported(sums || d == DType::bf16 || d == DType::f16 || d == DType::f32, "dtype_d = ", d,
+                   " with dtype = ", g.dtype, " is not built yet; nearest: bf16, f16, f32",
+                   g.dtype == DType::i8 ? ", i32" : "");
+  check->supported(g.dtype_c == DType::as_q || g.dtype_c == d || g.dtype_c == DType::f32, "dtype_c = ", g.dtype_c,
+                   " with dtype_d = ", d, " is not built yet; nearest: as_q, f32");
+}
 
 void check_gemm_dtypes(const Gemm& g, Check* check) {
-  check->require(g.dtype <= DType::i8, "dtype = ", static_cast<int>(g.dtype), " is no DType");
-  check->require(g.dtype != DType::as_q, "dtype = as_q (0): the type of a is unset; it must be f32, f16 or bf16");
-  check->require(g.dtype != DType::boolean, "dtype = boolean: a, b are f32, f16 or bf16");
+  check->require(g.dtype <= kLastDType, "dtype = ", static_cast<int>(g.dtype), " is no DType");
+  check->require(g.dtype != DType::as_q,
+                 "dtype = as_q (0): the type of a is unset; it must be f32, f16, bf16, e4m3 or i8");
+  check->require(g.dtype != DType::boolean, "dtype = boolean: a, b are numbers");
   for (const auto& [name, dtype] : {std::pair{"dtype_b", g.dtype_b}, {"dtype_c", g.dtype_c}, {"dtype_d", g.dtype_d}}) {
-    check->require(dtype <= DType::i8, name, " = ", static_cast<int>(dtype), " is no DType");
+    check->require(dtype <= kLastDType, name, " = ", static_cast<int>(dtype), " is no DType");
     check->require(dtype != DType::boolean, name, " = boolean: a, b, c, d are numbers");
   }
   if (!check->ok()) return;
-  const bool built = g.dtype == DType::f32 || g.dtype == DType::f16 || g.dtype == DType::bf16;
-  check->supported(built, "dtype = ", g.dtype, " is not built yet; nearest: f32, f16, bf16");
+  const bool wide = g.dtype == DType::f32 || g.dtype == DType::f16 || g.dtype == DType::bf16;
+  const bool built = wide || g.dtype == DType::e4m3 || g.dtype == DType::i8;
+  check->supported(built, "dtype = ", g.dtype, " is not built yet; nearest: f32, f16, bf16, e4m3, i8");
   check->supported(g.dtype_b == DType::as_q || g.dtype_b == g.dtype, "dtype_b = ", g.dtype_b, " with dtype = ", g.dtype,
                    ": operands of different types are not built yet; nearest: as_q");
+  if (!wide) return check_results_of_8bit(g, check);
   const auto check_result = [&](const char* name, DType dtype) {
     check->supported(dtype == DType::as_q || dtype == g.dtype || dtype == DType::f32, name, " = ", dtype,
                      " with dtype = ", g.dtype, " is not built yet; nearest: ", g.dtype,
@@ -35,8 +51,30 @@ void check_gemm_dtypes(const Gemm& g, Check* check) {
   check_result("dtype_c", g.dtype_c);
 }
 
-/// The type of a bias is the caller's to say: f32, or that of a.
-DType dtype_of_bias(const Gemm& g, const Tensor& x) { return x.dtype == DType::f32 ? DType::f32 : g.dtype; }
+/// What only 8-bit types have: scales, sums of i8 that do not overflow, and d in i32, which is these sums and nothing
+/// else.
+void check_8bit(const Gemm& g, Check* check) {
+  check->require(g.scaling <= Scaling::row_col, "scaling = ", static_cast<int>(g.scaling), " is no Scaling");
+  check->supported(g.scaling == Scaling::none || is_8bit(g.dtype), "scaling = ", name(g.scaling),
+                   " with dtype = ", g.dtype, ": scales are for e4m3 and i8; nearest: none");
+  check->supported(g.dtype != DType::i8 || g.k <= kMostK, "k = ", g.k,
+                   " with dtype = i8: sums in i32 could overflow; the limit is ", kMostK);
+  if (g.dtype_d != DType::i32) return;
+  const bool plain = g.alpha == 1 && g.beta == 0 && !g.bias_n && !g.bias_m && !g.residual &&
+                     g.activation == Activation::none && g.scaling == Scaling::none;
+  check->supported(plain, "dtype_d = i32 is for the sums alone: alpha = 1 and beta = 0 without scaling, bias, ",
+                   "activation or residual; nearest: dtype_d = f32");
+}
+
+/// The type of a bias is the caller's to say: f32, or that of a, or of d where a has 8 bits.
+DType dtype_of_bias(const Gemm& g, const Tensor& x) {
+  return x.dtype == DType::f32 ? DType::f32 : is_8bit(g.dtype) ? dtype_of_d(g) : g.dtype;
+}
+
+/// The rows of a scale: all of its operand's, or one for all.
+std::int64_t rows_of_scale(const Gemm& g, const Tensor& x, std::int64_t rows) {
+  return g.scaling == Scaling::tensor || x.shape[1] == 1 ? 1 : rows;
+}
 
 /// The axes k2 and k1 (or n2 and n1) of x, whose product must be the problem's.
 void check_product(const char* name, const Tensor& x, const char* of, std::int64_t value, Check* check) {
@@ -81,6 +119,17 @@ OperandList operands_of(const Gemm& g, const GemmOperands& x) {
             .dtype = dtype_of_bias(g, x.bias_m),
             .shape = {shared(x.bias_m), g.m, 1, 1},
             .wanted = g.bias_m});
+  const bool scaled = g.scaling != Scaling::none;
+  list.add({.name = "scale_a",
+            .flag = "Gemm::scaling",
+            .x = &x.scale_a,
+            .shape = {shared(x.scale_a), rows_of_scale(g, x.scale_a, g.m), 1, 1},
+            .wanted = scaled});
+  list.add({.name = "scale_b",
+            .flag = "Gemm::scaling",
+            .x = &x.scale_b,
+            .shape = {shared(x.scale_b), rows_of_scale(g, x.scale_b, b_rows), 1, 1},
+            .wanted = scaled});
   list.add({.name = "d",
             .x = &x.d,
             .dtype = dtype_of_d(g),
@@ -103,6 +152,7 @@ Status validate_problem(const Gemm& g, Pass pass) {
                 ": the elements of d are over the limit of ", kMaxElements);
   check.require(std::isfinite(g.alpha), "alpha = ", g.alpha, ": it must be finite");
   check.require(std::isfinite(g.beta), "beta = ", g.beta, ": it must be finite");
+  check_8bit(g, &check);
   check.require(g.activation <= Activation::swiglu, "activation = ", static_cast<int>(g.activation),
                 " is no Activation");
   check.supported(g.activation != Activation::swiglu || g.beta == 0, "beta = ", g.beta,

@@ -21,7 +21,7 @@ void check_norm_dtypes(const Norm& n, Check* check) {
   check->require(n.dtype != DType::as_q, "dtype = as_q (0): the type of x is unset; it must be f32, f16 or bf16");
   for (const auto& [name, dtype] :
        {std::pair{"dtype", n.dtype}, {"dtype_y", n.dtype_y}, {"dtype_residual", n.dtype_residual}}) {
-    check->require(dtype <= DType::i8, name, " = ", static_cast<int>(dtype), " is no DType");
+    check->require(dtype <= kLastDType, name, " = ", static_cast<int>(dtype), " is no DType");
     check->require(dtype != DType::boolean, name, " = boolean: it must be f32, f16 or bf16");
     check->supported(dtype == DType::as_q || is_built(dtype), name, " = ", dtype,
                      " is not built yet; nearest: f32, f16, bf16");

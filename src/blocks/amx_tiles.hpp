@@ -1,7 +1,7 @@
-// src/blocks/amx_tiles.hpp: the eight AMX tile registers, 16 rows of 64 bytes each, the six instructions that we use,
+// src/blocks/amx_tiles.hpp: the eight AMX tile registers, 16 rows of 64 bytes each, the seven instructions that we use,
 // and the positions of a product and of a prefetch that advance one step at a time. At the level amx_emulated the same
 // names work on plain memory, so that the AMX kernels are tested on CPUs without AMX. Source: Intel 64 and IA-32 SDM
-// volume 2, TILELOADD, TILESTORED, TDPBF16PS, LDTILECFG.
+// volume 2, TILELOADD, TILESTORED, TDPBF16PS, TDPBSSD, LDTILECFG.
 #pragma once
 
 #include "blocks/level.hpp"
@@ -46,6 +46,11 @@ template <int kC, int kA, int kB>
 FALCHION_INLINE void tile_dot() {
   asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
 }
+/// The same for bytes: C (16, 16) i32, A (16, 64) i8, B (16 fours, 16, 4) i8.
+template <int kC, int kA, int kB>
+FALCHION_INLINE void tile_dot_bytes() {
+  asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" ::"i"(kC), "i"(kA), "i"(kB));
+}
 
 #else
 
@@ -78,6 +83,20 @@ void tile_dot() {
     _mm512_storeu_ps(emulated_tile[kC][m], sum);
   }
 }
+template <int kC, int kA, int kB>
+void tile_dot_bytes() {
+  const __m512i flip = _mm512_set1_epi8(-128);  // a + 128 is unsigned; 128 b is taken off again
+  for (int m = 0; m < 16; ++m) {
+    __m512i sum = _mm512_loadu_si512(emulated_tile[kC][m]), more = _mm512_setzero_si512();
+    for (int k = 0; k < 16; ++k) {
+      const __m512i a = _mm512_set1_epi32(static_cast<int>(emulated_tile[kA][m][k]));
+      const __m512i b = _mm512_loadu_si512(emulated_tile[kB][k]);
+      sum = _mm512_dpbusd_epi32(sum, _mm512_xor_si512(a, flip), b);
+      more = _mm512_dpbusd_epi32(more, flip, b);
+    }
+    _mm512_storeu_si512(emulated_tile[kC][m], _mm512_sub_epi32(sum, more));
+  }
+}
 
 #endif
 
@@ -103,18 +122,26 @@ FALCHION_INLINE void tile_store_2x2(float* c, std::int64_t c_row) {
   tile_store<2>(c + 16 * c_row, line);
   tile_store<3>(c + 16 * c_row + 16, line);
 }
-/// C += A B, 32 deep. a_line is the number of bytes from one line of a tile of A to the next; a_row and b_col are the
-/// numbers of bytes to the other tile of A and of B in the block.
+/// C += A B, 32 deep, or with kBytes 64, of i8. a_line is the number of bytes from one line of a tile of A to the next;
+/// a_row and b_col are the numbers of bytes to the other tile of A and of B in the block.
+template <bool kBytes = false>
 FALCHION_INLINE void tile_dot_2x2(const std::byte* a, std::int64_t a_line, std::int64_t a_row, const std::byte* b,
                                   std::int64_t b_col) {
   tile_load<6>(b);
   tile_load<4>(a, a_line);
   tile_load<7>(b + b_col);
   tile_load<5>(a + a_row, a_line);
-  tile_dot<0, 4, 6>();
-  tile_dot<1, 4, 7>();
-  tile_dot<2, 5, 6>();
-  tile_dot<3, 5, 7>();
+  if constexpr (kBytes) {
+    tile_dot_bytes<0, 4, 6>();
+    tile_dot_bytes<1, 4, 7>();
+    tile_dot_bytes<2, 5, 6>();
+    tile_dot_bytes<3, 5, 7>();
+  } else {
+    tile_dot<0, 4, 6>();
+    tile_dot<1, 4, 7>();
+    tile_dot<2, 5, 6>();
+    tile_dot<3, 5, 7>();
+  }
 }
 
 /// The state of one product: groups of 2 x 2 tiles of C, each of which is summed over products x slices. Every field

@@ -29,6 +29,13 @@
   #define FALCHION_AMX 0
 #endif
 
+// vpdpbusd: products of bytes.
+#if defined(FALCHION_LEVEL_VNNI) || FALCHION_AMX
+  #define FALCHION_VNNI 1
+#else
+  #define FALCHION_VNNI 0
+#endif
+
 #define FALCHION_INLINE inline __attribute__((always_inline))
 
 namespace falchion::cpu::FALCHION_LEVEL {
@@ -116,6 +123,35 @@ struct f16 {
 #endif
   static FALCHION_INLINE float to_float(Bits x) { return f32_from_f16(x); }
   static FALCHION_INLINE Bits from_float(float x) { return f16_from_f32(x); }
+};
+
+// The two 8-bit types are inputs alone.
+struct e4m3 {
+  using Bits = std::uint8_t;
+  static FALCHION_INLINE Floats load(const Bits* p) {
+    const hn::Rebind<std::uint8_t, FloatTag> byte;
+    const hn::Rebind<std::uint32_t, FloatTag> word;
+    const auto code = hn::PromoteTo(word, hn::LoadU(byte, p));
+    const auto magnitude = hn::And(code, hn::Set(word, 0x7F));
+    const auto sign = hn::ShiftLeft<24>(hn::And(code, hn::Set(word, 0x80)));
+    // The exponent moves to the place that it has in f32; below 8 there is none, and the mantissa counts 2^-9.
+    const auto normal = hn::ShiftLeft<20>(hn::Add(magnitude, hn::Set(word, 120 << 3)));
+    const auto small = hn::Mul(hn::ConvertTo(kFloats, hn::BitCast(Int32Tag(), magnitude)), splat(0x1p-9f));
+    const auto is_small = hn::Lt(hn::BitCast(Int32Tag(), magnitude), hn::Set(Int32Tag(), 8));
+    const auto number = hn::IfThenElse(hn::RebindMask(word, is_small), hn::BitCast(word, small), normal);
+    const auto bits = hn::IfThenElse(hn::Eq(magnitude, hn::Set(word, 0x7F)), hn::Set(word, 0x7FC00000), number);
+    return hn::BitCast(kFloats, hn::Or(bits, sign));
+  }
+  static FALCHION_INLINE float to_float(Bits x) { return f32_from_e4m3(x); }
+};
+
+struct i8 {
+  using Bits = std::int8_t;
+  static FALCHION_INLINE Floats load(const Bits* p) {
+    const hn::Rebind<std::int8_t, FloatTag> byte;
+    return hn::ConvertTo(kFloats, hn::PromoteTo(Int32Tag(), hn::LoadU(byte, p)));
+  }
+  static FALCHION_INLINE float to_float(Bits x) { return x; }
 };
 
 }  // namespace falchion::cpu::FALCHION_LEVEL

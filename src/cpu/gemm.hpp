@@ -11,6 +11,9 @@
 #if FALCHION_AMX
   #include "cpu/gemm_products_amx.hpp"
 #endif
+#if FALCHION_VNNI
+  #include "cpu/gemm_products_vnni.hpp"
+#endif
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
@@ -65,10 +68,10 @@ class GemmWorker {
   GemmSums sums_, up_;
 };
 
-template <class T, class Product>
+template <class T, class Product, class FewProduct>
 struct GemmOnCpu {
   using Packed = GemmWorker<T, Product>;
-  using Few = GemmWorker<T, FewGemm<T>>;
+  using Few = GemmWorker<T, FewProduct>;
 
   template <class Worker>
   static std::size_t bytes(const GemmArgs& a, bool few) {
@@ -102,12 +105,19 @@ template <class T>
 constexpr GemmKernel gemm_kernel() {
 #if FALCHION_AMX
   // f16 would take three products of bf16 parts and f32 six, with their packing. They stay with avx512.
-  static_assert(std::is_same_v<T, bf16>);
-  using Product = AmxGemm;
+  using Product = AmxGemm<T>;
+#elif FALCHION_VNNI
+  static_assert(std::is_same_v<T, i8>);
+  using Product = VnniGemm;
 #else
   using Product = SimdGemm<T>;
 #endif
-  using Kernel = GemmOnCpu<T, Product>;
+#if FALCHION_VNNI
+  using Few = std::conditional_t<std::is_same_v<T, i8>, FewVnniGemm, FewGemm<T>>;
+#else
+  using Few = FewGemm<T>;
+#endif
+  using Kernel = GemmOnCpu<T, Product, Few>;
   return {&Kernel::scratch, &Kernel::run, Product::tile(kFewRows)};
 }
 

@@ -9,7 +9,23 @@ namespace falchion::cpu::FALCHION_LEVEL {
 inline constexpr int kFewRows = 16;
 // Rows of a and of b whose products are summed side by side: 16 sums on AVX-512 and NEON, 8 on AVX2.
 inline constexpr int kFewA = 4, kFewB = kLanes == 8 ? 2 : 4;
-inline constexpr std::int64_t kFewDepth = 4096;  // of k at a time: a row of b is 8 to 16 KB then, 16 of a are 256 KB
+// Of k at a time: a row of b is 8 to 16 KB then, 16 of a are 256 KB. So many products of i8, of up to 2^14 each, sum to
+// 2^24, which is exact in f32.
+template <class T>
+inline constexpr std::int64_t kFewDepth = kExactSums<T> ? 1024 : 4096;
+
+/// *to = or += sum.
+template <class T>
+FALCHION_INLINE void put_sum(float sum, bool first, float* to) {
+  if constexpr (kExactSums<T>) {
+    std::int32_t before = 0;
+    if (!first) std::memcpy(&before, to, sizeof before);
+    before += static_cast<std::int32_t>(sum);
+    std::memcpy(to, &before, sizeof before);
+  } else {
+    *to = first ? sum : *to + sum;
+  }
+}
 
 /// sums[r * ld + c] = or += a (kA rows of f32, a_row apart) times b (kB rows), over depth.
 template <class T, int kA, int kB>
@@ -37,7 +53,7 @@ FALCHION_INLINE void dots(const float* a, std::int64_t a_row, const typename T::
     for (int c = 0; c < kB; ++c) {
       float sum = sum_of_lanes(acc[r][c]);
       for (std::int64_t rest = k; rest < depth; ++rest) sum += a[r * a_row + rest] * T::to_float(b[c * b_row + rest]);
-      sums[r * ld + c] = first ? sum : sums[r * ld + c] + sum;
+      put_sum<T>(sum, first, sums + r * ld + c);
     }
   }
 }
@@ -47,13 +63,13 @@ class FewGemm {
  public:
   using Scope = int;
 
-  FewGemm(Arena& arena, std::int64_t rows, std::int64_t) : a_(arena.take<float>(rows * kFewDepth)) {}
+  FewGemm(Arena& arena, std::int64_t rows, std::int64_t) : a_(arena.take<float>(rows * kFewDepth<T>)) {}
 
   void multiply(const GemmRows<T>& a, const GemmRows<T>& b, std::int64_t rows, std::int64_t columns, std::int64_t k,
                 GemmSums c) {
-    for (std::int64_t first = 0; first == 0 || first < k; first += kFewDepth) {
-      const std::int64_t depth = min(kFewDepth, k - first);
-      for (std::int64_t r = 0; r < rows; ++r) a.copy_row(r, first, depth, a_ + r * kFewDepth);
+    for (std::int64_t first = 0; first == 0 || first < k; first += kFewDepth<T>) {
+      const std::int64_t depth = min(kFewDepth<T>, k - first);
+      for (std::int64_t r = 0; r < rows; ++r) a.copy_row(r, first, depth, a_ + r * kFewDepth<T>);
       std::int64_t j = 0;
       for (; j + kFewB <= columns; j += kFewB) all_rows<kFewB>(b.from(j), rows, first, depth, c.data + j, c.ld);
       for (; j < columns; ++j) all_rows<1>(b.from(j), rows, first, depth, c.data + j, c.ld);
@@ -65,8 +81,8 @@ class FewGemm {
   void all_rows(const GemmRows<T>& b, std::int64_t rows, std::int64_t first, std::int64_t depth, float* sums,
                 std::int64_t ld) {
     const auto some = [&](auto count, std::int64_t r) {
-      dots<T, count.value, kB>(a_ + r * kFewDepth, kFewDepth, b.data + first, b.row, depth, first == 0, sums + r * ld,
-                               ld);
+      dots<T, count.value, kB>(a_ + r * kFewDepth<T>, kFewDepth<T>, b.data + first, b.row, depth, first == 0,
+                               sums + r * ld, ld);
     };
     std::int64_t r = 0;
     for (; r + kFewA <= rows; r += kFewA) some(std::integral_constant<int, kFewA>{}, r);

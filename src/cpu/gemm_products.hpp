@@ -8,14 +8,23 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// The sums of an item. Rows lie `ld` floats apart; those up to the next whole register tile may hold anything.
+/// The sums of an item: f32, or of i8 the bits of i32, for they are exact. Rows lie `ld` numbers apart; those up to the
+/// next whole register tile may hold anything.
 struct GemmSums {
   float* data = nullptr;
   std::int64_t ld = 0;
   FALCHION_INLINE float* row(std::int64_t i) const { return data + i * ld; }
 };
 
-/// Whatever the type, its numbers are packed as f32.
+/// Are sums of this type i32?
+template <class T>
+inline constexpr bool kExactSums = std::is_same_v<T, i8>;
+
+FALCHION_INLINE Int32s to_int(Floats bits) { return hn::BitCast(Int32Tag(), bits); }
+FALCHION_INLINE Floats to_bits(Int32s x) { return hn::BitCast(kFloats, x); }
+
+/// Whatever the type, its numbers are packed as f32. A block of kDepth products of i8, each at most 2^14, sums to 2^22
+/// at most, so its sum in f32 is exact too; blocks are added up in i32.
 template <class T>
 class SimdGemm {
  public:
@@ -55,9 +64,27 @@ class SimdGemm {
   template <bool kAccumulate>
   void tiles(std::int64_t rows, std::int64_t columns, std::int64_t depth, GemmSums c) {
     for (std::int64_t j = 0; j < columns; j += kColumns) {
-      for (std::int64_t i = 0; i < rows; i += kRows)
-        multiply_tile<kAccumulate, kRows, kVectors>(a_ + i * depth, 1, kRows, b_ + j * depth, kColumns, depth,
-                                                    c.row(i) + j, c.ld);
+      for (std::int64_t i = 0; i < rows; i += kRows) {
+        if constexpr (kExactSums<T>) {
+          alignas(64) float block[kRows * kColumns];
+          multiply_tile<false, kRows, kVectors>(a_ + i * depth, 1, kRows, b_ + j * depth, kColumns, depth, block,
+                                                kColumns);
+          add_block<kAccumulate>(block, c.row(i) + j, c.ld);
+        } else {
+          multiply_tile<kAccumulate, kRows, kVectors>(a_ + i * depth, 1, kRows, b_ + j * depth, kColumns, depth,
+                                                      c.row(i) + j, c.ld);
+        }
+      }
+    }
+  }
+  template <bool kAccumulate>
+  static void add_block(const float* block, float* sums, std::int64_t ld) {
+    for (int r = 0; r < kRows; ++r) {
+      for (int at = 0; at < kColumns; at += kLanes) {
+        const Int32s x = hn::ConvertTo(Int32Tag(), load(block + r * kColumns + at));
+        float* to = sums + r * ld + at;
+        store(to_bits(kAccumulate ? hn::Add(to_int(load(to)), x) : x), to);
+      }
     }
   }
 

@@ -1,4 +1,4 @@
-// src/cpu/gemm_store.hpp: what follows the sums of a GEMM: D = activation(alpha sums + beta C + bias) + R.
+// src/cpu/gemm_store.hpp: what follows the sums of a GEMM: D = activation(alpha s_a s_b sums + beta C + bias) + R.
 #pragma once
 
 #include "blocks/activation.hpp"
@@ -7,27 +7,36 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
+/// T: the type of a.
 template <class T>
 class GemmStore {
+  static constexpr bool kScaled = sizeof(typename T::Bits) == 1;  // may there be scales?
+
  public:
   GemmStore(const GemmArgs& a, Arena& arena, std::int64_t columns)
       : a_(a),
         swiglu_(a.activation == GemmActivation::swiglu),
-        bias_(arena.take<float>(padded(columns) * (swiglu_ ? 2 : 1))) {}
+        padded_(round_up(columns, kLanes)),
+        bias_(arena.take<float>(padded_ * (swiglu_ ? 2 : 1))),
+        scale_(kScaled ? arena.take<float>(padded_ * (swiglu_ ? 2 : 1)) : nullptr) {}
 
   /// Rows [i, i + rows) and columns [j, j + columns) of batch entry b. up: with swiglu, the sums of the second n rows.
   void run(std::int64_t b, std::int64_t i, std::int64_t rows, std::int64_t j, std::int64_t columns, GemmSums sums,
            GemmSums up) {
-    float* up_bias = bias_ + padded(columns);
-    load_bias(j, columns, bias_);
-    if (swiglu_) load_bias(a_.n + j, columns, up_bias);
+    load_columns(b, j, columns, 0);
+    if (swiglu_) load_columns(b, a_.n + j, columns, padded_);
     for (std::int64_t r = 0; r < rows; ++r) {
       const float of_row = a_.bias_m.data != nullptr ? bias_m(b, i + r) : 0.f;
+      const float factor = kScaled && a_.scale_a.data != nullptr ? a_.alpha * scale(a_.scale_a, b, i + r) : a_.alpha;
       for (std::int64_t c = 0; c < columns; c += kChunk) {
         const Part part{b, i + r, j + c, min(kChunk, columns - c)};
-        affine(part, sums.row(r) + c, bias_ + c, of_row, z_);
+        if (kExactSums<T> && a_.d_i32) {
+          store_sums(part, sums.row(r) + c);
+          continue;
+        }
+        affine(part, sums.row(r) + c, c, factor, of_row, z_);
         if (swiglu_) {
-          affine(part, up.row(r) + c, up_bias + c, of_row, other_);
+          affine(part, up.row(r) + c, padded_ + c, factor, of_row, other_);
           each(part.count, [&](Floats x, Floats y) { return hn::Mul(silu(x), y); });
         } else {
           activate(part.count);
@@ -39,7 +48,6 @@ class GemmStore {
 
  private:
   static constexpr std::int64_t kChunk = 256;  // columns at a time, which lie on the stack
-  static constexpr std::int64_t padded(std::int64_t n) { return round_up(n, kLanes); }
 
   /// Columns [j, j + count) of a row of d.
   struct Part {
@@ -61,8 +69,19 @@ class GemmStore {
       convert_row<From>(static_cast<const typename From::Bits*>(x.data) + at, x.stride[3], run, other_ + done);
     });
   }
+  /// Calls f with f32, or with the type of what is not f32.
+  template <class F>
+  auto as_type(bool is_f32, const F& f) const {
+    if (is_f32) return f(f32());
+    if constexpr (kScaled)
+      return a_.half_f16 ? f(f16()) : f(bf16());
+    else
+      return f(T());
+  }
   /// A row of C or R goes to other_.
-  void load_part(const View& x, bool is_f32, const Part& part) { is_f32 ? load_as<f32>(x, part) : load_as<T>(x, part); }
+  void load_part(const View& x, bool is_f32, const Part& part) {
+    as_type(is_f32, [&](auto type) { load_as<decltype(type)>(x, part); });
+  }
   template <class To>
   void store_as(const Part& part) const {
     each_run(a_.d, part, [&](std::int64_t at, std::int64_t done, std::int64_t run) {
@@ -76,7 +95,18 @@ class GemmStore {
       load_part(a_.residual, a_.d_f32, part);
       each(part.count, [](Floats x, Floats y) { return hn::Add(x, y); });
     }
-    a_.d_f32 ? store_as<f32>(part) : store_as<T>(part);
+    as_type(a_.d_f32, [&](auto type) { store_as<decltype(type)>(part); });
+  }
+  /// Sums of i8 as they are.
+  void store_sums(const Part& part, const float* sums) const {
+    each_run(a_.d, part, [&](std::int64_t at, std::int64_t done, std::int64_t run) {
+      auto* out = static_cast<std::int32_t*>(a_.d.data) + at;
+      if (a_.d.stride[3] == 1) {
+        std::memcpy(out, sums + done, static_cast<std::size_t>(run) * sizeof *out);
+        return;
+      }
+      for (std::int64_t c = 0; c < run; ++c) std::memcpy(out + c * a_.d.stride[3], sums + done + c, sizeof *out);
+    });
   }
 
   template <class From>
@@ -85,23 +115,34 @@ class GemmStore {
   }
   float bias_m(std::int64_t b, std::int64_t i) const {
     const std::int64_t at = b * a_.bias_m.stride[0] + i * a_.bias_m.stride[1];
-    return a_.bias_m_f32 ? element<f32>(a_.bias_m, at) : element<T>(a_.bias_m, at);
+    return as_type(a_.bias_m_f32, [&](auto type) { return element<decltype(type)>(a_.bias_m, at); });
   }
-  void load_bias(std::int64_t j, std::int64_t columns, float* out) const {
+  static float scale(const View& x, std::int64_t b, std::int64_t row) {
+    return element<f32>(x, b * x.stride[0] + row * x.stride[1]);
+  }
+  /// What belongs to rows [j, j + columns) of b: their biases and scales go to place `to`.
+  void load_columns(std::int64_t b, std::int64_t j, std::int64_t columns, std::int64_t to) const {
     const View& x = a_.bias_n;
     for (std::int64_t c = 0; c < columns; ++c) {
       const std::int64_t at = (j + c) * x.stride[3];
-      out[c] = x.data == nullptr ? 0.f : a_.bias_n_f32 ? element<f32>(x, at) : element<T>(x, at);
+      const auto load_bias = [&](auto type) { return element<decltype(type)>(x, at); };
+      bias_[to + c] = x.data == nullptr ? 0.f : as_type(a_.bias_n_f32, load_bias);
+      if (kScaled) scale_[to + c] = a_.scale_b.data == nullptr ? 1.f : scale(a_.scale_b, b, j + c);
     }
   }
 
-  /// out = alpha sums + beta C + bias.
-  void affine(const Part& part, const float* sums, const float* bias, float of_row, float* out) {
+  static FALCHION_INLINE Floats load_sums(const float* sums) {
+    return kExactSums<T> ? hn::ConvertTo(kFloats, to_int(load(sums))) : load(sums);
+  }
+  /// out = factor s_b sums + beta C + bias. column: the place of the first one's bias and scale.
+  void affine(const Part& part, const float* sums, std::int64_t column, float factor, float of_row, float* out) {
     const bool has_c = a_.c.data != nullptr;  // never with swiglu, which needs other_ for itself
     if (has_c) load_part(a_.c, a_.c_f32, part);
-    const Floats alpha = splat(a_.alpha), beta = splat(a_.beta), row = splat(of_row);
+    const Floats alpha = splat(factor), beta = splat(a_.beta), row = splat(of_row);
     for (std::int64_t c = 0; c < part.count; c += kLanes) {
-      Floats z = hn::MulAdd(alpha, load(sums + c), hn::Add(load(bias + c), row));
+      Floats x = load_sums(sums + c);
+      if (kScaled) x = hn::Mul(x, load(scale_ + column + c));
+      Floats z = hn::MulAdd(alpha, x, hn::Add(load(bias_ + column + c), row));
       if (has_c) z = hn::MulAdd(beta, load(other_ + c), z);
       store(z, out + c);
     }
@@ -123,7 +164,8 @@ class GemmStore {
 
   const GemmArgs& a_;
   const bool swiglu_;
-  float* bias_;  // of the item's columns, and with swiglu of those of "up" behind them
+  const std::int64_t padded_;  // columns
+  float *bias_, *scale_;       // of the item's columns, and with swiglu of those of "up" behind them
   alignas(64) float z_[kChunk];
   alignas(64) float other_[kChunk] = {};
 };

@@ -34,7 +34,7 @@ std::uint64_t saved_state() {
 
 /// The reason why this CPU cannot run each level; empty where it can.
 struct Missing {
-  std::string avx2, avx512, amx, amx_emulated;
+  std::string avx2, avx512, vnni, amx, amx_emulated;
 };
 
 bool tiles_permitted() {
@@ -66,6 +66,9 @@ Missing find_missing() {
     missing.avx512 = "the operating system does not save zmm registers";
   }
 
+  missing.vnni = missing.avx512;
+  if (missing.vnni.empty() && !bit(extended.c, 11)) missing.vnni = "this CPU has no AVX512_VNNI";
+
   // The files of level amx are compiled for Sapphire Rapids, and those of amx_emulated for the extensions that Zen 4
   // has too. The compiler may use any of these extensions by itself, so all of them are checked here.
   const bool zen4 = bit(extended.b, 21) && bit(extended.c, 1) && bit(extended.c, 6) && bit(extended.c, 8) &&
@@ -76,7 +79,7 @@ Missing find_missing() {
   if (missing.amx_emulated.empty() && !bit(extended1.a, 5)) missing.amx_emulated = "this CPU has no AVX512_BF16";
   if (missing.amx_emulated.empty() && !zen4) missing.amx_emulated = "this CPU has less of AVX-512 than Zen 4";
 
-  const bool amx = bit(extended.d, 24) && bit(extended.d, 22);  // AMX-TILE, AMX-BF16
+  const bool amx = bit(extended.d, 24) && bit(extended.d, 25) && bit(extended.d, 22);  // AMX-TILE, -INT8, -BF16
   if (!amx) missing.amx = "this CPU has no AMX";
   if (amx) missing.amx = missing.amx_emulated;
   if (missing.amx.empty() && !sapphire) missing.amx = "this CPU has less of AVX-512 than Sapphire Rapids";
@@ -88,9 +91,13 @@ Missing find_missing() {
 std::vector<Level> find_levels() {
   const Missing missing = find_missing();
   const auto level = [](const char* name, const std::string& why_not) { return Level{name, why_not.empty(), why_not}; };
-  return {level("amx", missing.amx),   level("avx512", missing.avx512),
-          level("avx2", missing.avx2), level("neon", "not an ARM"),
-          level("generic", ""),        level("amx_emulated", missing.amx_emulated)};
+  return {level("amx", missing.amx),
+          level("vnni", missing.vnni),
+          level("avx512", missing.avx512),
+          level("avx2", missing.avx2),
+          level("neon", "not an ARM"),
+          level("generic", ""),
+          level("amx_emulated", missing.amx_emulated)};
 }
 
 #else
@@ -102,9 +109,13 @@ std::vector<Level> find_levels() {
   const std::string no_neon = "not an AArch64";
   #endif
   const std::string no_x86 = "not an x86-64";
-  return {{"amx", false, no_x86},  {"avx512", false, no_x86},
-          {"avx2", false, no_x86}, {"neon", no_neon.empty(), no_neon},
-          {"generic", true, ""},   {"amx_emulated", false, no_x86}};
+  return {{"amx", false, no_x86},
+          {"vnni", false, no_x86},
+          {"avx512", false, no_x86},
+          {"avx2", false, no_x86},
+          {"neon", no_neon.empty(), no_neon},
+          {"generic", true, ""},
+          {"amx_emulated", false, no_x86}};
 }
 
 #endif

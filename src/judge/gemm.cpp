@@ -32,13 +32,27 @@ float activated(Activation activation, float x) {
   return x;
 }
 
+/// The sum of the products of row at[1] of A and row `column` of B, summed as a Sum.
+template <class Sum>
+float naive_sum(const GemmOperands& x, const Index& at, std::int64_t column) {
+  Sum z = 0;
+  for (std::int64_t k = 0; k < x.a.shape[2]; ++k)
+    for (std::int64_t l = 0; l < x.a.shape[3]; ++l)
+      z += static_cast<Sum>(ref::load(x.a, ref::at(x.a, at[0], at[1], k, l)) *
+                            ref::load(x.b, ref::at(x.b, at[0], column, k, l)));
+  return static_cast<float>(z);
+}
+
 /// Z of the naive computation.
 float naive_z(const Gemm& g, const GemmOperands& x, const Index& at, std::int64_t column) {
   float z = 0;
-  for (std::int64_t k = 0; g.alpha != 0 && k < x.a.shape[2]; ++k)
-    for (std::int64_t l = 0; l < x.a.shape[3]; ++l)
-      z += ref::load(x.a, ref::at(x.a, at[0], at[1], k, l)) * ref::load(x.b, ref::at(x.b, at[0], column, k, l));
-  z *= g.alpha;
+  if (g.alpha != 0 && g.k > 0) {
+    z = g.dtype == DType::i8 ? naive_sum<std::int64_t>(x, at, column) : naive_sum<float>(x, at, column);
+    if (g.scaling != Scaling::none)
+      z *= ref::load(x.scale_a, ref::at(x.scale_a, at[0], at[1], 0, 0)) *
+           ref::load(x.scale_b, ref::at(x.scale_b, at[0], column, 0, 0));
+    z *= g.alpha;
+  }
   if (g.beta != 0) z += g.beta * ref::load(x.c, ref::at(x.c, at[0], at[1], at[2], at[3]));
   if (g.bias_n) z += ref::load(x.bias_n, ref::at(x.bias_n, 0, 0, 0, column));
   if (g.bias_m) z += ref::load(x.bias_m, ref::at(x.bias_m, at[0], at[1], 0, 0));
@@ -55,7 +69,10 @@ double moved(Activation activation, double z, double by, double up, double up_by
   return most + kSum * std::abs(right);  // and the roundings of what follows Z
 }
 
-double value_at(const Tensor& x, const Index& at) { return ref::load(x, ref::at(x, at[0], at[1], at[2], at[3])); }
+double value_at(const Tensor& x, const Index& at) {
+  const std::int64_t offset = ref::at(x, at[0], at[1], at[2], at[3]);
+  return x.dtype == DType::i32 ? static_cast<const std::int32_t*>(x.data)[offset] : ref::load(x, offset);
+}
 
 }  // namespace
 
@@ -69,15 +86,15 @@ GemmReference::GemmReference(const Gemm& problem, const GemmOperands& x) : probl
   });
 }
 
-GemmReference::Result GemmReference::empty(const Index& shape) const {
+GemmReference::Result GemmReference::empty(const Index& shape, DType dtype) const {
   Result out;
   out.memory.resize(static_cast<std::size_t>(shape[0] * shape[1] * shape[2] * shape[3]));
-  out.view = Tensor::dense(out.memory.data(), DType::f32, shape);
+  out.view = Tensor::dense(out.memory.data(), dtype, shape);
   return out;
 }
 
 GemmReference::Result GemmReference::definition(const Gemm& problem, const GemmOperands& inputs) const {
-  Result out = empty(inputs.d.shape);
+  Result out = empty(inputs.d.shape, dtype_of_d(problem) == DType::i32 ? DType::i32 : DType::f32);
   GemmOperands x = inputs;
   x.d = out.view;
   ref::gemm(problem, x);
@@ -85,7 +102,8 @@ GemmReference::Result GemmReference::definition(const Gemm& problem, const GemmO
 }
 
 GemmReference::Result GemmReference::naive() const {
-  Result out = empty(inputs_.d.shape);
+  if (dtype_of_d(problem_) == DType::i32) return definition(problem_, inputs_);  // nothing is rounded
+  Result out = empty(inputs_.d.shape, DType::f32);
   const Gemm& g = problem_;
   const GemmOperands& x = inputs_;
   const std::int64_t n1 = x.d.shape[3];
@@ -100,6 +118,30 @@ GemmReference::Result GemmReference::naive() const {
   return out;
 }
 
+GemmReference::Result GemmReference::magnitudes(Gemm g, GemmOperands x) const {
+  const Magnitudes a(x.a), b(x.b), c(x.c), bias_n(x.bias_n), bias_m(x.bias_m), scale_a(x.scale_a), scale_b(x.scale_b);
+  x.c = c.view();
+  x.bias_n = bias_n.view();
+  x.bias_m = bias_m.view();
+  g.alpha = std::abs(g.alpha);
+  g.beta = std::abs(g.beta);
+  if (g.dtype == DType::i8) {  // its sums are exact, so each is one term
+    Gemm product = g, rest = g;
+    product.beta = 0;
+    product.bias_n = product.bias_m = false;
+    rest.alpha = 0;
+    Result out = definition(product, x);
+    const Result others = definition(rest, x);
+    for (std::size_t i = 0; i < out.memory.size(); ++i) out.memory[i] = std::abs(out.memory[i]) + others.memory[i];
+    return out;
+  }
+  x.a = a.view();
+  x.b = b.view();
+  x.scale_a = scale_a.view();
+  x.scale_b = scale_b.view();
+  return definition(g, x);
+}
+
 double GemmReference::granted() const {
   if (granted_ >= 0) return granted_;
   const Gemm& g = problem_;
@@ -111,16 +153,8 @@ double GemmReference::granted() const {
   GemmOperands x = inputs_;
   if (swiglu) x.d.shape = {g.batch, g.m, 1, sums.n};
   const Result z = definition(sums, x);
-  const Magnitudes a(x.a), b(x.b), c(x.c), bias_n(x.bias_n), bias_m(x.bias_m);
-  x.a = a.view();
-  x.b = b.view();
-  x.c = c.view();
-  x.bias_n = bias_n.view();
-  x.bias_m = bias_m.view();
-  sums.alpha = std::abs(g.alpha);
-  sums.beta = std::abs(g.beta);
-  const Result terms = definition(sums, x);
-  const double share = kSum * std::sqrt(std::max(1.0, static_cast<double>(g.k) / 64));
+  const Result terms = magnitudes(sums, x);
+  const double share = kSum * (g.dtype == DType::i8 ? 1 : std::sqrt(std::max(1.0, static_cast<double>(g.k) / 64)));
   const auto columns = static_cast<std::size_t>(g.n);
   granted_ = 0;
   for (std::size_t place = 0; place < exact_.memory.size(); ++place) {
@@ -137,7 +171,8 @@ ErrorReport GemmReference::check(const Tensor& got) const {
   const DType dtype = dtype_of_d(problem_);
   ErrorReport report;
   report.naive_error = naive_error_;
-  report.unit = unit_at(dtype, largest_);
+  const bool exact_sums = dtype == DType::i32;
+  report.unit = exact_sums ? 0 : unit_at(dtype, largest_);
   Index worst{};
   for_each_index(exact_.view.shape, [&](const Index& at) {
     const double value = value_at(got, at), exact = value_at(exact_.view, at), naive = value_at(naive_.view, at);
@@ -150,7 +185,7 @@ ErrorReport GemmReference::check(const Tensor& got) const {
     report.error = std::abs(value - exact);
     worst = at;
   });
-  if (report.error > report.limit()) report.granted = granted();
+  if (report.error > report.limit() && !exact_sums) report.granted = granted();
   if (report.why.empty() && report.error > report.limit())
     report.why = where("d", worst) + " is off by " + number(report.error) + ", over the limit of " +
                  number(report.limit()) + ": it is " + number(value_at(got, worst)) + ", must be " +

@@ -2,7 +2,8 @@
 // f32 in the order of k and does what follows in f32. With few elements it may be lucky, so an error also passes that
 // the roundings of any sum in f32 can make: three of them at the size of the terms' magnitudes, and as many more as the
 // root of k / 64 says, carried through the activation. (With swiglu, where two sums multiply each other, 3 of 300 small
-// problems missed the limit of the naive computation alone, by noise of 6.7e-7 of the value.)
+// problems missed the limit of the naive computation alone, by noise of 6.7e-7 of the value.) Sums of i8 are exact, so
+// of these only what follows them is granted, and in i32 nothing is.
 #pragma once
 
 #include <array>
@@ -26,12 +27,14 @@ class GemmReference {
 
  private:
   struct Result {
-    std::vector<float> memory;
+    std::vector<float> memory;  // of D in i32 its bits
     Tensor view{};
   };
-  Result empty(const std::array<std::int64_t, 4>& shape) const;
+  Result empty(const std::array<std::int64_t, 4>& shape, DType dtype) const;
   Result definition(const Gemm& problem, const GemmOperands& inputs) const;
   Result naive() const;
+  /// Z without the activation, of the magnitudes of all that is summed.
+  Result magnitudes(Gemm problem, GemmOperands inputs) const;
   /// What the roundings of f32 can move an element of D by; the largest of them.
   double granted() const;
 

@@ -14,7 +14,10 @@ std::string bytes(std::size_t count) { return bytes_text(static_cast<double>(cou
 
 /// "0.3 A B^T + 0.5 C + bias of each column, then gelu_tanh, + R"
 std::string terms(const Gemm& g) {
-  std::string out = g.alpha == 0 ? "0" : g.alpha == 1 ? "A B^T" : text(g.alpha, " A B^T");
+  const char* scales = g.scaling == Scaling::none     ? ""
+                       : g.scaling == Scaling::tensor ? "s_a s_b "
+                                                      : "s_a[row] s_b[column] ";
+  std::string out = g.alpha == 0 ? "0" : text(g.alpha == 1 ? "" : text(g.alpha, " "), scales, "A B^T");
   if (g.beta != 0) out += g.beta == 1 ? " + C" : text(" + ", g.beta, " C");
   if (g.bias_n) out += " + bias of each column";
   if (g.bias_m) out += " + bias of each row";
@@ -50,6 +53,7 @@ std::string describe_gemm(const PlanData& plan) {
   if (g.batch != 1) out += text(" batch ", g.batch);
   out += text(" ", g.m, "x", g.n, "x", g.k);
   if (g.activation != Activation::none) out += text(" ", name(g.activation));
+  if (g.scaling != Scaling::none) out += text(" scaling ", name(g.scaling));
   if (plan.variant != nullptr && gemm.rows > 0) {
     if (is_gpu(plan.backend)) {
       out += text(" tile ", gemm.rows, "x", gemm.columns);
@@ -76,7 +80,8 @@ Json problem_facts(const Gemm& g) {
                        {"activation", name(g.activation)},
                        {"bias_n", g.bias_n},
                        {"bias_m", g.bias_m},
-                       {"residual", g.residual}});
+                       {"residual", g.residual},
+                       {"scaling", name(g.scaling)}});
 }
 Json gemm_facts(const PlanData& plan) { return problem_facts(plan.gemm().problem); }
 

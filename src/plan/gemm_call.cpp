@@ -24,6 +24,10 @@ void attach(const Gemm& g, const GemmOperands& x, GemmCall* call) {
   if (call->k > 0) {
     call->a = view_of(x.a);
     call->b = view_of(x.b);
+    if (g.scaling != Scaling::none) {
+      call->scale_a = view_of(x.scale_a);
+      call->scale_b = view_of(x.scale_b);
+    }
   }
   call->d = view_of(x.d);
   if (g.beta != 0) call->c = view_of(x.c);
@@ -39,8 +43,8 @@ bool is_one_matrix(const GemmCall& call) {
   const auto follows = [&](const View& x) {
     return x.data == nullptr || call.m == 1 || x.stride[0] == call.m * x.stride[1];
   };
-  return call.batch > 1 && call.b.stride[0] == 0 && follows(call.a) && follows(call.c) && follows(call.d) &&
-         follows(call.residual) && follows(call.bias_m);
+  return call.batch > 1 && call.b.stride[0] == 0 && call.scale_b.stride[0] == 0 && follows(call.a) && follows(call.c) &&
+         follows(call.d) && follows(call.residual) && follows(call.bias_m) && follows(call.scale_a);
 }
 
 }  // namespace
@@ -61,6 +65,8 @@ void set_sizes(const Gemm& g, GemmCall* call) noexcept {
   call->activation = static_cast<GemmActivation>(g.activation);
   call->c_f32 = dtype_of_c(g) == DType::f32;
   call->d_f32 = dtype_of_d(g) == DType::f32;
+  call->half_f16 = dtype_of_d(g) == DType::f16;
+  call->d_i32 = dtype_of_d(g) == DType::i32;
 }
 
 bool set_call(const Gemm& g, const GemmOperands& x, GemmCall* call) noexcept {
@@ -68,7 +74,7 @@ bool set_call(const Gemm& g, const GemmOperands& x, GemmCall* call) noexcept {
   attach(g, x, call);
   if (!is_one_matrix(*call)) return false;
   set_sizes(merged(g), call);
-  for (View* view : {&call->a, &call->c, &call->d, &call->residual, &call->bias_m})
+  for (View* view : {&call->a, &call->c, &call->d, &call->residual, &call->bias_m, &call->scale_a})
     if (g.m == 1) view->stride[1] = view->stride[0];
   return true;
 }

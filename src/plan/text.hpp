@@ -22,7 +22,7 @@ inline void append(std::string& out, std::floating_point auto part) {
 
 /// "bf16"; of a number that is no DType the number.
 inline void append(std::string& out, DType x) {
-  if (x <= DType::i8) {
+  if (x <= kLastDType) {
     out += name(x);
   } else {
     out += std::to_string(static_cast<int>(x));

@@ -1,5 +1,5 @@
-// src/policy/dtype.hpp: converts f16 and bf16 to f32 and back, one number at a time. Numbers are rounded to nearest
-// even, and a NaN stays a quiet NaN.
+// src/policy/dtype.hpp: converts f16, bf16 and e4m3 to f32 and back, one number at a time. Numbers are rounded to
+// nearest even, and a NaN stays a quiet NaN.
 #pragma once
 
 #include <bit>
@@ -45,6 +45,39 @@ FALCHION_HD std::uint16_t f16_from_f32(float x) {
   }
   const std::uint32_t rounded = magnitude - (112u << 23) + 0xFFFu + (magnitude >> 13 & 1);
   return static_cast<std::uint16_t>(sign | rounded >> 13);
+}
+
+/// e4m3 has 4 bits of exponent, whose bias is 7, and 3 of mantissa. All 256 codes are numbers but 0x7F and 0xFF, which
+/// are NaN: there is no Inf. The largest is 448, the smallest above 0 is 2^-9.
+FALCHION_HD float f32_from_e4m3(std::uint8_t x) {
+  const std::uint32_t sign = std::uint32_t{x & 0x80u} << 24, magnitude = x & 0x7Fu;
+  if (magnitude == 0x7F) return std::bit_cast<float>(sign | 0x7FC00000u);
+  if (magnitude < 8)
+    return std::bit_cast<float>(sign | std::bit_cast<std::uint32_t>(static_cast<float>(magnitude) * 0x1p-9f));
+  return std::bit_cast<float>(sign | (magnitude + (120u << 3)) << 20);
+}
+
+/// Numbers over 448 become 448, and an Inf, as a NaN, NaN.
+FALCHION_HD std::uint8_t e4m3_from_f32(float x) {
+  const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
+  const std::uint32_t magnitude = bits & 0x7FFFFFFFu, sign = bits >> 24 & 0x80u;
+  if (magnitude >= 0x7F800000u) return static_cast<std::uint8_t>(sign | 0x7Fu);
+  if (magnitude > 0x43E00000u) return static_cast<std::uint8_t>(sign | 0x7Eu);  // 448
+  if (magnitude <
+      0x3C800000u) {  // below 2^-6: adding 2^14 leaves the rounded multiple of 2^-9 in the low mantissa bits
+    const float shifted = std::bit_cast<float>(magnitude) + 0x1p14f;
+    return static_cast<std::uint8_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x46800000u));
+  }
+  const std::uint32_t rounded = magnitude - (120u << 23) + 0x7FFFFu + (magnitude >> 20 & 1);
+  return static_cast<std::uint8_t>(sign | rounded >> 20);
+}
+
+/// To nearest even, and at most 127 and at least -128; of NaN 0.
+FALCHION_HD std::int8_t i8_from_f32(float x) {
+  if (!(x >= -128.f)) return x < -128.f ? -128 : 0;
+  if (x >= 127.f) return 127;
+  const float shifted = x + 0x1.8p23f;  // the integer is in the low mantissa bits
+  return static_cast<std::int8_t>(std::bit_cast<std::uint32_t>(shifted) & 0xFFu);
 }
 
 }  // namespace falchion

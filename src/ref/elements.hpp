@@ -20,6 +20,8 @@ inline std::int64_t at(const Tensor& x, std::int64_t i, std::int64_t j, std::int
 
 inline float load(const Tensor& x, std::int64_t offset) {
   if (x.dtype == DType::f32) return static_cast<const float*>(x.data)[offset];
+  if (x.dtype == DType::e4m3) return f32_from_e4m3(static_cast<const std::uint8_t*>(x.data)[offset]);
+  if (x.dtype == DType::i8) return static_cast<const std::int8_t*>(x.data)[offset];
   const std::uint16_t half = static_cast<const std::uint16_t*>(x.data)[offset];
   return x.dtype == DType::f16 ? f32_from_f16(half) : f32_from_bf16(half);
 }
@@ -33,6 +35,7 @@ inline double round_as(DType dtype, double x) {
 inline void store(const Tensor& x, std::int64_t offset, double value) {
   const float single = static_cast<float>(value);
   if (x.dtype == DType::f32) static_cast<float*>(x.data)[offset] = single;
+  if (x.dtype == DType::i32) static_cast<std::int32_t*>(x.data)[offset] = static_cast<std::int32_t>(value);
   if (x.dtype == DType::f16) static_cast<std::uint16_t*>(x.data)[offset] = f16_from_f32(single);
   if (x.dtype == DType::bf16) static_cast<std::uint16_t*>(x.data)[offset] = bf16_from_f32(single);
 }

@@ -12,6 +12,13 @@ namespace {
 
 double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
 
+/// What a product of row `i` of A and row `column` of B is worth. Where there is no product, no scale is read.
+double scale_of(const Gemm& g, const GemmOperands& x, std::int64_t b, std::int64_t i, std::int64_t column) {
+  if (g.scaling == Scaling::none || g.alpha == 0 || g.k == 0) return 1;
+  return static_cast<double>(load(x.scale_a, at(x.scale_a, b, i, 0, 0))) *
+         load(x.scale_b, at(x.scale_b, b, column, 0, 0));
+}
+
 /// Column `column` of A's row: the sum over k in order, and what is added to it. With swiglu columns n to 2 n are those
 /// of "up".
 double z_of(const Gemm& g, const GemmOperands& x, std::int64_t b, std::int64_t i, std::int64_t column) {
@@ -20,7 +27,7 @@ double z_of(const Gemm& g, const GemmOperands& x, std::int64_t b, std::int64_t i
   for (std::int64_t k = 0; k < k2; ++k)
     for (std::int64_t l = 0; l < k1; ++l)
       z += static_cast<double>(load(x.a, at(x.a, b, i, k, l))) * load(x.b, at(x.b, b, column, k, l));
-  z *= g.alpha;
+  z *= g.alpha * scale_of(g, x, b, i, column);
   const std::int64_t n1 = x.d.shape[3];
   if (g.beta != 0) z += g.beta * static_cast<double>(load(x.c, at(x.c, b, i, column / n1, column % n1)));
   if (g.bias_n) z += load(x.bias_n, at(x.bias_n, 0, 0, 0, column));

@@ -10,9 +10,9 @@ namespace falchion::ref {
 /// The bytes of workspace that the functions below need, 8-byte aligned.
 std::size_t linear_attention_workspace(const LinearAttention& problem, Pass pass) noexcept;
 
-/// Computes the recurrence of falchion.hpp in double, token by token (Katharopoulos et al. 2020, arXiv:2006.16236,
-/// equations 16 to 20). problem and operands must be valid (src/api/validate.hpp), except that o may also be f32, for a
-/// reference that is not rounded. Lengths are clamped into the tensors, whatever they are, and packed ones to b * s
+/// Computes the recurrence of falchion/linear_attention.hpp in double, token by token (Katharopoulos et al. 2020,
+/// arXiv:2006.16236, equations 16 to 20). problem and operands must be valid (src/api/validate.hpp), except that o may
+/// also be f32, for a reference that is not rounded. Lengths are clamped into the tensors, whatever they are, and packed ones to b * s
 /// rows in all. It allocates nothing, throws nothing and runs on one thread.
 void linear_attention_forward(const LinearAttention& problem, const LinearOperands& operands, void* workspace) noexcept;
 

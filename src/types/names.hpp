@@ -5,6 +5,8 @@
 
 namespace falchion {
 
+inline constexpr DType kLastDType = DType::i32;
+
 constexpr const char* name(DType x) {
   switch (x) {
     case DType::as_q: return "as_q";
@@ -15,6 +17,7 @@ constexpr const char* name(DType x) {
     case DType::e4m3: return "e4m3";
     case DType::e5m2: return "e5m2";
     case DType::i8: return "i8";
+    case DType::i32: return "i32";
   }
   return "unknown";
 }
@@ -92,6 +95,14 @@ constexpr const char* name(Activation x) {
     case Activation::gelu_erf: return "gelu_erf";
     case Activation::silu: return "silu";
     case Activation::swiglu: return "swiglu";
+  }
+  return "unknown";
+}
+constexpr const char* name(Scaling x) {
+  switch (x) {
+    case Scaling::none: return "none";
+    case Scaling::tensor: return "tensor";
+    case Scaling::row_col: return "row_col";
   }
   return "unknown";
 }

@@ -9,7 +9,8 @@ namespace falchion {
 
 constexpr std::int64_t size_of(DType x) {
   switch (x) {
-    case DType::f32: return 4;
+    case DType::f32:
+    case DType::i32: return 4;
     case DType::f16:
     case DType::bf16: return 2;
     case DType::as_q:
@@ -20,6 +21,9 @@ constexpr std::int64_t size_of(DType x) {
   }
   return 1;
 }
+
+/// The types whose numbers have 8 bits.
+constexpr bool is_8bit(DType x) { return x == DType::e4m3 || x == DType::e5m2 || x == DType::i8; }
 
 constexpr bool is_empty(const Tensor& x) {
   return x.shape[0] == 0 || x.shape[1] == 0 || x.shape[2] == 0 || x.shape[3] == 0;

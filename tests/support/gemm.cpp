@@ -27,6 +27,8 @@ GemmOperands GemmInstance::operands() const {
   x.residual = residual.view();
   x.bias_n = bias_n.view();
   x.bias_m = bias_m.view();
+  x.scale_a = scale_a.view();
+  x.scale_b = scale_b.view();
   return x;
 }
 
@@ -34,6 +36,7 @@ GemmInstance make_gemm_instance(const GemmCase& row, DType dtype, std::uint64_t 
   GemmInstance x;
   Gemm& g = x.problem = row.terms;
   g.dtype = dtype;
+  if (is_8bit(dtype) && g.dtype_d == DType::as_q) g.dtype_d = DType::bf16;
   g.batch = row.batch;
   g.m = row.m;
   g.n = row.n;
@@ -51,9 +54,14 @@ GemmInstance make_gemm_instance(const GemmCase& row, DType dtype, std::uint64_t 
   input(dtype, {shared, rows_of_b(g), row.k2_, g.k / row.k2_}, row.layout_b_, &x.b);
   if (g.beta != 0) input(dtype_of_c(g), d, of_output, &x.c);
   if (g.residual) input(dtype_of_d(g), d, of_output, &x.residual);
-  const DType of_bias = row.biases_f32_ ? DType::f32 : dtype;
+  const DType of_bias = row.biases_f32_ ? DType::f32 : is_8bit(dtype) ? dtype_of_d(g) : dtype;
   if (g.bias_n) input(of_bias, {1, 1, 1, rows_of_b(g)}, Layout::dense, &x.bias_n);
   if (g.bias_m) input(of_bias, {shared, g.m, 1, 1}, Layout::dense, &x.bias_m);
+  if (g.scaling != Scaling::none) {
+    const bool rows = g.scaling == Scaling::row_col;
+    input(DType::f32, {g.batch, rows ? g.m : 1, 1, 1}, Layout::dense, &x.scale_a);
+    input(DType::f32, {shared, rows ? rows_of_b(g) : 1, 1, 1}, Layout::dense, &x.scale_b);
+  }
   x.d = !x.in_place ? HostTensor(dtype_of_d(g), d, of_output) : g.beta != 0 ? x.c : x.residual;
   if (!x.in_place) x.d.fill_poison();
   return x;
@@ -68,7 +76,7 @@ Status run(const Target& target, const GemmInstance& x) {
 Status run(const Plan& plan, const GemmInstance& x) {
   if (Path{plan.data()->backend, ""}.on_gpu()) {
     std::vector<cuda::Bytes> whole;
-    for (const HostTensor* tensor : {&x.a, &x.b, &x.c, &x.d, &x.residual, &x.bias_n, &x.bias_m})
+    for (const HostTensor* tensor : {&x.a, &x.b, &x.c, &x.d, &x.residual, &x.bias_n, &x.bias_m, &x.scale_a, &x.scale_b})
       if (tensor->memory_bytes() > 0) whole.push_back({tensor->memory(), tensor->memory_bytes()});
     return cuda::run_on_device(plan, x.problem, x.operands(), whole);
   }

@@ -20,7 +20,7 @@ inline constexpr const char* kGemm = "gemm";
 struct GemmCase {
   const char* name;
   std::int64_t batch, m, n, k;
-  Gemm terms{};  // alpha, beta, the activation and the flags; dtype_d is f32 with d_f32()
+  Gemm terms{};  // alpha, beta, the activation, the flags and the scaling; dtype_d is f32 with d_f32()
   std::int64_t k2_ = 1, n2_ = 1;
   bool shared_b_ = false, in_place_ = false, biases_f32_ = false;
   Layout layout_ = Layout::dense, layout_b_ = Layout::dense;
@@ -48,6 +48,15 @@ struct GemmCase {
   }
   GemmCase d_f32() && {
     return with([](GemmCase& c) { c.terms.dtype_d = DType::f32; });
+  }
+  GemmCase d_i32() && {
+    return with([](GemmCase& c) { c.terms.dtype_d = DType::i32; });
+  }
+  GemmCase d_f16() && {
+    return with([](GemmCase& c) { c.terms.dtype_d = DType::f16; });
+  }
+  GemmCase scaling(Scaling x) && {
+    return with([=](GemmCase& c) { c.terms.scaling = x; });
   }
   GemmCase k2(std::int64_t x) && {
     return with([=](GemmCase& c) { c.k2_ = x; });
@@ -82,11 +91,12 @@ const std::vector<GemmCase>& gemm_cases();
 /// Inputs are random, and whatever lies between rows is poison. d is poison, unless it is the memory of c or residual.
 struct GemmInstance {
   Gemm problem;
-  HostTensor a, b, c, d, residual, bias_n, bias_m;
+  HostTensor a, b, c, d, residual, bias_n, bias_m, scale_a, scale_b;
   bool in_place = false;
 
   GemmOperands operands() const;
 };
+/// With an 8-bit type d is bf16 where the case does not name its type.
 GemmInstance make_gemm_instance(const GemmCase& row, DType dtype, std::uint64_t seed = 1);
 
 /// Plans and runs on one path; on a GPU on copies of the whole allocations.

@@ -48,6 +48,9 @@ class HostTensor {
       case DType::f32: return static_cast<const float*>(view_.data)[at];
       case DType::f16: return f32_from_f16(static_cast<const std::uint16_t*>(view_.data)[at]);
       case DType::bf16: return f32_from_bf16(static_cast<const std::uint16_t*>(view_.data)[at]);
+      case DType::e4m3: return f32_from_e4m3(static_cast<const std::uint8_t*>(view_.data)[at]);
+      case DType::i8: return static_cast<const std::int8_t*>(view_.data)[at];
+      case DType::i32: return static_cast<float>(static_cast<const std::int32_t*>(view_.data)[at]);
       default: return static_cast<const std::uint8_t*>(view_.data)[at];
     }
   }
@@ -61,9 +64,11 @@ class HostTensor {
         for (std::int64_t k = 0; k < n[2]; ++k)
           for (std::int64_t l = 0; l < n[3]; ++l) f(i, j, k, l);
   }
+  /// i8: of deviation 40, so that its numbers have more than a few values, and a few are at its limits.
   void fill_normal(std::uint64_t seed) {
     std::uint64_t n = 0;
-    for_each([&](auto i, auto j, auto k, auto l) { set(i, j, k, l, random_normal(seed, n++)); });
+    const float factor = view_.dtype == DType::i8 ? 40.F : 1.F;
+    for_each([&](auto i, auto j, auto k, auto l) { set(i, j, k, l, factor * random_normal(seed, n++)); });
   }
   /// Makes poison of every element, also in the gaps.
   void fill_poison() {
@@ -114,19 +119,24 @@ class HostTensor {
       case DType::f32: static_cast<float*>(view_.data)[at] = x; break;
       case DType::f16: static_cast<std::uint16_t*>(view_.data)[at] = f16_from_f32(x); break;
       case DType::bf16: static_cast<std::uint16_t*>(view_.data)[at] = bf16_from_f32(x); break;
+      case DType::e4m3: static_cast<std::uint8_t*>(view_.data)[at] = e4m3_from_f32(x); break;
+      case DType::i8: static_cast<std::int8_t*>(view_.data)[at] = i8_from_f32(x); break;
+      case DType::i32: static_cast<std::int32_t*>(view_.data)[at] = static_cast<std::int32_t>(x); break;
       default: static_cast<std::uint8_t*>(view_.data)[at] = static_cast<std::uint8_t>(x);
     }
   }
   void put_poison(std::byte* at) const {
     const std::uint16_t half = view_.dtype == DType::f16 ? kPoisonF16 : kPoisonBf16;
-    if (view_.dtype == DType::f32)
+    if (size_of(view_.dtype) == 4)
       std::memcpy(at, &kPoison32, 4);
+    else if (view_.dtype == DType::e4m3)
+      *at = std::byte{0x7F};  // a NaN
     else
       std::memcpy(at, &half, static_cast<std::size_t>(size_of(view_.dtype)));
   }
   bool poisoned(const std::byte* at) const {
     const std::uint16_t half = view_.dtype == DType::f16 ? kPoisonF16 : kPoisonBf16;
-    return view_.dtype == DType::f32 ? std::memcmp(at, &kPoison32, 4) == 0 : std::memcmp(at, &half, 2) == 0;
+    return size_of(view_.dtype) == 4 ? std::memcmp(at, &kPoison32, 4) == 0 : std::memcmp(at, &half, 2) == 0;
   }
 
   std::shared_ptr<std::vector<std::uint64_t>> memory_;

@@ -11,6 +11,7 @@
 #include "plan/work.hpp"
 #include "problem/problem_options.hpp"
 #include "tool.hpp"
+#include "types/size.hpp"
 
 namespace falchion::tools {
 
@@ -30,6 +31,12 @@ Activation parse_activation(const std::string& text) {
   return static_cast<Activation>(found - names.begin());
 }
 
+Scaling parse_scaling(const std::string& text) {
+  for (const Scaling scaling : {Scaling::none, Scaling::tensor, Scaling::row_col})
+    if (text == name(scaling)) return scaling;
+  throw UsageError{fmt::format("--scaling: \"{}\" is none of none, tensor, row_col", text)};
+}
+
 std::string size_name(const Gemm& g) {
   const std::string batch = g.batch == 1 ? "" : fmt::format("b{} ", g.batch);
   return fmt::format("{}m{} n{} k{}", batch, g.m, g.n, g.k);
@@ -43,6 +50,7 @@ std::string feature_name(const Gemm& g) {
   if (g.bias_n) out += " bias-n";
   if (g.bias_m) out += " bias-m";
   if (g.residual) out += " residual";
+  if (g.scaling != Scaling::none) out += fmt::format(" scaling {}", name(g.scaling));
   if (dtype_of_d(g) != g.dtype) out += fmt::format(" d-{}", name(dtype_of_d(g)));
   return out;
 }
@@ -61,6 +69,7 @@ void GemmOptions::add_to(Command& command) {
   command.flag("--bias-n", &bias_n, "With a bias of each column");
   command.flag("--residual", &residual, "With a residual that is added last");
   command.flag("--d-f32", &d_f32, "d in f32, whatever the type of a");
+  command.choice("--scaling", &scaling, {"none", "tensor", "row_col"}, "Scales of an a and b of e4m3 or i8");
 }
 
 std::vector<Gemm> GemmOptions::expand(const std::vector<std::string>& dtypes) const {
@@ -77,7 +86,9 @@ std::vector<Gemm> GemmOptions::expand(const std::vector<std::string>& dtypes) co
             g.activation = parse_activation(activation);
             g.bias_n = bias_n;
             g.residual = residual;
+            if (is_8bit(g.dtype)) g.dtype_d = DType::bf16;
             if (d_f32) g.dtype_d = DType::f32;
+            g.scaling = parse_scaling(scaling);
             out.push_back(g);
           }
   return out;
@@ -92,6 +103,8 @@ GemmOperands GemmInstance::operands() const {
   x.residual = residual.view;
   x.bias_n = bias_n.view;
   x.bias_m = bias_m.view;
+  x.scale_a = scale_a.view;
+  x.scale_b = scale_b.view;
   return x;
 }
 
@@ -104,8 +117,14 @@ GemmInstance make_gemm_instance(const Gemm& g, std::uint64_t seed, const GemmSha
   x.b = make_random(g.dtype, {shape.own_b ? g.batch : 1, b_rows, shape.k2, k1}, seed + 1);
   x.d = make_poisoned(dtype_of_d(g), of_d);
   if (g.residual) x.residual = make_random(dtype_of_d(g), of_d, seed + 2);
-  if (g.bias_n) x.bias_n = make_random(g.dtype, {1, 1, 1, b_rows}, seed + 3);
-  if (g.bias_m) x.bias_m = make_random(g.dtype, {1, g.m, 1, 1}, seed + 4);
+  const DType of_bias = is_8bit(g.dtype) ? DType::f32 : g.dtype;
+  if (g.bias_n) x.bias_n = make_random(of_bias, {1, 1, 1, b_rows}, seed + 3);
+  if (g.bias_m) x.bias_m = make_random(of_bias, {1, g.m, 1, 1}, seed + 4);
+  if (g.scaling != Scaling::none) {
+    const bool row_col = g.scaling == Scaling::row_col;
+    x.scale_a = make_random(DType::f32, {1, row_col ? g.m : 1, 1, 1}, seed + 6);
+    x.scale_b = make_random(DType::f32, {1, row_col ? b_rows : 1, 1, 1}, seed + 7);
+  }
   if (g.beta != 0) x.c = make_random(dtype_of_c(g), of_d, seed + 5);
   return x;
 }

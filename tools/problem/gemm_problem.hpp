@@ -17,6 +17,7 @@ double byte_count(const Gemm& problem);  // each tensor once; the batch shares b
 
 std::vector<std::string> activation_names();
 Activation parse_activation(const std::string& name);
+Scaling parse_scaling(const std::string& name);
 
 std::string size_name(const Gemm& problem);     // "m16 n4096 k4096", with the batch where it is not 1
 std::string feature_name(const Gemm& problem);  // "gemm", "gemm gelu_tanh bias-n"
@@ -26,7 +27,7 @@ Json to_json(const Gemm& problem);
 /// The options that only GEMMs have. Lists of sizes: every combination.
 struct GemmOptions {
   std::vector<std::int64_t> batch, m, n, k;
-  std::string activation = "none";
+  std::string activation = "none", scaling = "none";
   bool bias_n = false, residual = false, d_f32 = false;
 
   void add_to(Command& command);
@@ -34,8 +35,8 @@ struct GemmOptions {
   /// One for each type and combination; what is not named is 1024, and the batch 1.
   std::vector<Gemm> expand(const std::vector<std::string>& dtypes) const;
 
-  static constexpr std::initializer_list<const char*> kNames = {"--batch",      "--m",      "--n",        "--k",
-                                                                "--activation", "--bias-n", "--residual", "--d-f32"};
+  static constexpr std::initializer_list<const char*> kNames = {
+      "--batch", "--m", "--n", "--k", "--activation", "--bias-n", "--residual", "--d-f32", "--scaling"};
 };
 
 /// What a problem leaves open of its tensors.
@@ -47,7 +48,7 @@ struct GemmShape {
 /// A GEMM with its tensors; d is poisoned with NaN.
 struct GemmInstance {
   Gemm problem;
-  HostTensor a, b, c, d, residual, bias_n, bias_m;
+  HostTensor a, b, c, d, residual, bias_n, bias_m, scale_a, scale_b;
   GemmOperands operands() const;
 };
 /// The tensors are random normal ones.

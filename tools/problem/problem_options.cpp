@@ -58,9 +58,9 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 DType parse_dtype(const std::string& text) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
+  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::e4m3, DType::i8, DType::i32})
     if (text == name(dtype)) return dtype;
-  throw UsageError{fmt::format("dtype \"{}\" is not one of f32, f16, bf16", text)};
+  throw UsageError{fmt::format("dtype \"{}\" is not one of f32, f16, bf16, or of a GEMM e4m3, i8", text)};
 }
 
 Backend parse_backend(const std::string& text) {

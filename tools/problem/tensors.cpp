@@ -22,6 +22,9 @@ double load_at(const void* data, DType dtype, std::int64_t at) {
     case DType::f32: return static_cast<const float*>(data)[at];
     case DType::f16: return f32_from_f16(static_cast<const std::uint16_t*>(data)[at]);
     case DType::bf16: return f32_from_bf16(static_cast<const std::uint16_t*>(data)[at]);
+    case DType::e4m3: return f32_from_e4m3(static_cast<const std::uint8_t*>(data)[at]);
+    case DType::i8: return static_cast<const std::int8_t*>(data)[at];
+    case DType::i32: return static_cast<const std::int32_t*>(data)[at];
     default: return static_cast<const std::uint8_t*>(data)[at];
   }
 }
@@ -32,6 +35,9 @@ void store_at(void* data, DType dtype, std::int64_t at, double x) {
     case DType::f32: static_cast<float*>(data)[at] = f; break;
     case DType::f16: static_cast<std::uint16_t*>(data)[at] = f16_from_f32(f); break;
     case DType::bf16: static_cast<std::uint16_t*>(data)[at] = bf16_from_f32(f); break;
+    case DType::e4m3: static_cast<std::uint8_t*>(data)[at] = e4m3_from_f32(f); break;
+    case DType::i8: static_cast<std::int8_t*>(data)[at] = i8_from_f32(f); break;
+    case DType::i32: static_cast<std::int32_t*>(data)[at] = static_cast<std::int32_t>(x); break;
     default: static_cast<std::uint8_t*>(data)[at] = x != 0; break;
   }
 }
@@ -71,7 +77,7 @@ HostTensor make_random(DType dtype, const Shape& shape, std::uint64_t seed, Layo
   for (std::int64_t i = 0; i < n; i += 2) {  // Box and Muller: two uniform numbers give two normal ones
     const double u = (static_cast<double>(next_random(state) >> 11) + 0.5) * 0x1p-53;
     const double angle = static_cast<double>(next_random(state) >> 11) * 0x1p-53 * 2 * std::numbers::pi;
-    const double radius = std::sqrt(-2 * std::log(u));
+    const double radius = (dtype == DType::i8 ? 40 : 1) * std::sqrt(-2 * std::log(u));  // i8: many of its values
     store_at(t.memory.data(), dtype, i, radius * std::cos(angle));
     if (i + 1 < n) store_at(t.memory.data(), dtype, i + 1, radius * std::sin(angle));
   }

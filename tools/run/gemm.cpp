@@ -4,11 +4,13 @@
 #include <fmt/core.h>
 
 #include "api/validate.hpp"
+#include "plan/gemm.hpp"
 #include "plan/text.hpp"
 #include "problem/files.hpp"
 #include "problem/gemm_problem.hpp"
 #include "run/report.hpp"
 #include "tool.hpp"
+#include "types/size.hpp"
 
 namespace falchion::tools {
 namespace {
@@ -63,14 +65,14 @@ GemmInstance load(const RunOptions& options) {
   g.alpha = from.alpha;
   g.beta = from.c.empty() ? 0 : from.beta;
   if (g.beta != 0) g.dtype_c = x.c.view.dtype;
+  if (is_8bit(g.dtype)) g.dtype_d = DType::bf16;
   if (from.d_f32) g.dtype_d = DType::f32;
   g.bias_n = !from.bias_n.empty();
   g.bias_m = !from.bias_m.empty();
   g.residual = !from.residual.empty();
   const HostTensor& like = g.beta != 0 ? x.c : x.residual;  // they say how n is cut
   const bool is_cut = like.view.shape[2] > 1;
-  x.d = make_tensor(from.d_f32 ? DType::f32 : g.dtype,
-                    {g.batch, g.m, is_cut ? like.view.shape[2] : 1, is_cut ? like.view.shape[3] : g.n});
+  x.d = make_tensor(dtype_of_d(g), {g.batch, g.m, is_cut ? like.view.shape[2] : 1, is_cut ? like.view.shape[3] : g.n});
   return x;
 }
 

@@ -40,6 +40,8 @@ Contents::Contents(DType dtype, const Shape& shape, unsigned still) : dtype_(dty
 float Contents::rounded(float x) const {
   if (dtype_ == DType::f16) return f32_from_f16(f16_from_f32(x));
   if (dtype_ == DType::bf16) return f32_from_bf16(bf16_from_f32(x));
+  if (dtype_ == DType::e4m3) return f32_from_e4m3(e4m3_from_f32(x));
+  if (dtype_ == DType::i8) return i8_from_f32(x);
   return x;
 }
 
@@ -53,7 +55,7 @@ void Contents::fill_normal(std::uint64_t stream, float factor) {
 }
 
 void Contents::plant(std::uint64_t random, float x) {
-  if (!x_.empty()) x_[random % x_.size()] = x;
+  if (!x_.empty()) x_[random % x_.size()] = rounded(x);
 }
 
 void Contents::store(std::byte* base, const Image::Place& place) const {
@@ -61,6 +63,8 @@ void Contents::store(std::byte* base, const Image::Place& place) const {
   switch (dtype_) {
     case DType::f16: return store_as<std::uint16_t>(to, *this, [](float x) { return f16_from_f32(x); });
     case DType::bf16: return store_as<std::uint16_t>(to, *this, [](float x) { return bf16_from_f32(x); });
+    case DType::e4m3: return store_as<std::uint8_t>(to, *this, [](float x) { return e4m3_from_f32(x); });
+    case DType::i8: return store_as<std::int8_t>(to, *this, [](float x) { return i8_from_f32(x); });
     case DType::boolean: return store_as<std::uint8_t>(to, *this, [](float x) { return static_cast<std::uint8_t>(x); });
     default: return store_as<float>(to, *this, [](float x) { return x; });
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "draw.hpp"
+#include "types/size.hpp"
 
 namespace falchion::tools::storm {
 namespace {
@@ -40,25 +41,37 @@ void draw_sizes(Dice* dice, Problem* p) {
   p->shared_b = dice->chance(0.5);
 }
 
+/// The type of d and the scales of a problem of 8-bit numbers.
+void draw_8bit(Dice* dice, Gemm* g) {
+  g->dtype_d = dice->pick({DType::f32, DType::f32, DType::bf16, DType::f16});
+  if (g->dtype == DType::i8 && dice->chance(0.15)) g->dtype_d = DType::i32;
+  g->scaling = dice->pick({Scaling::none, Scaling::tensor, Scaling::row_col, Scaling::row_col});
+  if (dice->chance(0.3)) g->dtype_c = DType::f32;
+}
+
 void draw_features(Dice* dice, Problem* p) {
   using enum Activation;
   Gemm& g = p->gemm;
-  if (g.dtype != DType::f32 && dice->chance(0.5)) g.dtype_d = DType::f32;  // in 16 bits D hides most errors of a sum
-  if (g.dtype != DType::f32 && dice->chance(0.3)) g.dtype_c = dice->pick({DType::f32, g.dtype});
+  const bool bytes = is_8bit(g.dtype);
+  if (bytes) draw_8bit(dice, &g);
+  if (!bytes && g.dtype != DType::f32 && dice->chance(0.5))
+    g.dtype_d = DType::f32;  // in 16 bits D hides most errors of a sum
+  if (!bytes && g.dtype != DType::f32 && dice->chance(0.3)) g.dtype_c = dice->pick({DType::f32, g.dtype});
   if (dice->chance(0.3)) g.alpha = dice->pick({-1.F, 0.125F, 0.3F, 0.F});
   g.activation = dice->pick({none, none, none, none, relu, gelu_tanh, gelu_erf, silu, swiglu, swiglu});
   if (g.activation != swiglu && dice->chance(0.4)) g.beta = dice->pick({1.F, -0.5F, 3.F});
   g.bias_n = dice->chance(0.3);
   g.bias_m = dice->chance(0.2);
   g.residual = dice->chance(0.3);
-  p->bias_dtype = dice->chance(0.5) ? DType::f32 : DType::bf16;  // anything but f32 is the type of a
+  p->bias_dtype =
+      dice->chance(0.5) ? DType::f32 : DType::bf16;  // anything but f32 is the type of a, or of d where a has 8 bits
   p->in_place = dice->chance(0.3);
   if (dice->chance(0.1)) p->data.q = dice->pick({0.01F, 10.F});
   if (dice->chance(0.1)) p->data.shape = "ones";
   if (dice->chance(0.05))
-    p->data.plant.emplace_back(
-        dice->pick<const char*>({"nan_a", "nan_b", "nan_c", "nan_residual", "nan_bias_n", "nan_bias_m", "inf_a",
-                                 "inf_b", "inf_c", "inf_residual", "inf_bias_n", "inf_bias_m"}));
+    p->data.plant.emplace_back(dice->pick<const char*>(
+        {"nan_a", "nan_b", "nan_c", "nan_residual", "nan_bias_n", "nan_bias_m", "inf_a", "inf_b", "inf_c",
+         "inf_residual", "inf_bias_n", "inf_bias_m", "nan_scale_a", "nan_scale_b", "inf_scale_a", "inf_scale_b"}));
 }
 
 void draw_storages(Dice* dice, Problem* p) {
@@ -67,7 +80,7 @@ void draw_storages(Dice* dice, Problem* p) {
     if (const Storage storage = draw_storage(dice, rows, input); storage != Storage{}) p->storage[operand] = storage;
   };
   for (const char* operand : {"a", "b", "c", "residual"}) give(operand, dice->chance(0.5), true);
-  for (const char* operand : {"bias_n", "bias_m"}) give(operand, false, true);
+  for (const char* operand : {"bias_n", "bias_m", "scale_a", "scale_b"}) give(operand, false, true);
   give("d", dice->chance(0.5), false);
   for (const char* operand : {"a", "b", "d"})
     if (dice->chance(0.3)) p->storage[operand].order = "0231";  // rows lie side by side, as in a transposed matrix

@@ -7,18 +7,30 @@
 #include "problem_limits.hpp"
 #include "shrink_steps.hpp"
 #include "tool.hpp"
+#include "types/size.hpp"
 
 namespace falchion::tools::storm {
 namespace {
 
 // The values that a key of a problem's text may have.
-constexpr std::string_view kOperands[] = {"a", "b", "c", "d", "residual", "bias_n", "bias_m"};
+constexpr std::string_view kOperands[] = {"a", "b", "c", "d", "residual", "bias_n", "bias_m", "scale_a", "scale_b"};
 constexpr std::string_view kScores[] = {"normal", "ones"};
-constexpr std::string_view kPlants[] = {"nan_a",      "nan_b",        "nan_c",        "inf_a",
-                                        "inf_b",      "inf_c",        "nan_residual", "nan_bias_n",
-                                        "nan_bias_m", "inf_residual", "inf_bias_n",   "inf_bias_m"};
+constexpr std::string_view kPlants[] = {"nan_a",       "nan_b",        "nan_c",        "inf_a",
+                                        "inf_b",       "inf_c",        "nan_residual", "nan_bias_n",
+                                        "nan_bias_m",  "inf_residual", "inf_bias_n",   "inf_bias_m",
+                                        "nan_scale_a", "nan_scale_b",  "inf_scale_a",  "inf_scale_b"};
+
+/// What only problems of 8-bit numbers have, and what d in i32 leaves out.
+void tidy_8bit(Gemm* g) {
+  const bool bytes = is_8bit(g->dtype);
+  if (!bytes) g->scaling = Scaling::none;
+  if (bytes && g->dtype_d == DType::as_q) g->dtype_d = DType::f32;
+  if (g->dtype_d != DType::i32) return;
+  *g = {.dtype = g->dtype, .dtype_d = g->dtype_d, .batch = g->batch, .m = g->m, .n = g->n, .k = g->k};
+}
 
 void tidy_gemm(Problem* p) {
+  tidy_8bit(&p->gemm);
   const Gemm& g = p->gemm;
   if (g.k % p->k2 != 0) p->k2 = 1;
   if (g.n % p->n2 != 0) p->n2 = 1;

@@ -2,6 +2,7 @@
 #include "judge/gemm.hpp"
 #include "operand_subject.hpp"
 #include "plan/gemm.hpp"
+#include "types/size.hpp"
 
 namespace falchion::tools::storm {
 namespace {
@@ -36,13 +37,19 @@ void GemmSubject::lay_out() {
   if (g_.beta != 0 && !c_is_d) add_input("c", &O::c, dtype_of_c(g_), all);
   if (residual_is_d) add_input_at("residual", &O::residual, d);
   if (g_.residual && !residual_is_d) add_input("residual", &O::residual, dtype_of_d(g_), all);
-  const DType of_bias = p_.bias_dtype == DType::f32 ? DType::f32 : g_.dtype;
+  const DType of_bias = p_.bias_dtype == DType::f32 ? DType::f32 : is_8bit(g_.dtype) ? dtype_of_d(g_) : g_.dtype;
   if (g_.bias_n) add_input("bias_n", &O::bias_n, of_bias, {1, 1, 1, rows});
   if (g_.bias_m) add_input("bias_m", &O::bias_m, of_bias, {shared, g_.m, 1, 1});
+  if (g_.scaling != Scaling::none) {
+    const bool row_col = g_.scaling == Scaling::row_col;
+    add_input("scale_a", &O::scale_a, DType::f32, {g_.batch, row_col ? g_.m : 1, 1, 1});
+    add_input("scale_b", &O::scale_b, DType::f32, {shared, row_col ? rows : 1, 1, 1});
+  }
 }
 
 void GemmSubject::fill(const std::string& name, std::uint64_t stream, Contents* x) const {
-  x->fill_normal(stream, name == "a" ? p_.data.q : name == "b" ? p_.data.k : 1);
+  const float of_type = g_.dtype == DType::i8 ? 40 : 1;  // so that i8 takes many of its values, and some at its limits
+  x->fill_normal(stream, name == "a" ? of_type * p_.data.q : name == "b" ? of_type * p_.data.k : 1);
   if (p_.data.shape == "ones" && (name == "a" || name == "b"))
     x->change([](auto, auto, auto, auto, float) { return 1.F; });
 }

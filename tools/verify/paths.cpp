@@ -31,6 +31,12 @@ void add_cpu_levels(Op op, DType dtype, std::vector<Path>* out) {
 
 }  // namespace
 
+bool is_listed(Op op, DType dtype) {
+  const auto all = listed_variants();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const Variant& v) { return v.is(entry_of(op).operation) && v.dtype == dtype; });
+}
+
 bool has_variant(const Path& path, Op op, DType dtype) {
   if (path.backend == Backend::best || path.backend == Backend::ref) return true;
   const auto all = variants();

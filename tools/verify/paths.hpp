@@ -10,6 +10,8 @@
 
 namespace falchion::tools::storm {
 
+/// Is there such a variant in variants.def, built or not?
+bool is_listed(Op op, DType dtype);
 /// Whether this build has any kernel of the path for the operation and type. `best` and ref always have one.
 bool has_variant(const Path& path, Op op, DType dtype);
 

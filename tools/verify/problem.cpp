@@ -31,6 +31,7 @@ std::string write(FeatureMap x) { return x == FeatureMap::identity ? "identity" 
 std::string write(Grads x) { return x == Grads::rounded ? "rounded" : x == Grads::f32 ? "f32" : "accumulate"; }
 std::string write(Activation x) { return name(x); }
 std::string write(NormKind x) { return name(x); }
+std::string write(Scaling x) { return name(x); }
 std::string write(Decay x) { return x == Decay::none ? "none" : x == Decay::head ? "head" : "token"; }
 std::string write(const Broadcast& x) { return std::to_string(x.one); }
 template <class T>
@@ -71,6 +72,9 @@ void read(const std::string& text, Activation* x) {
   *x = parse_one_of(text, {none, relu, gelu_tanh, gelu_erf, silu, swiglu});
 }
 void read(const std::string& text, NormKind* x) { *x = parse_one_of(text, {NormKind::layer, NormKind::rms}); }
+void read(const std::string& text, Scaling* x) {
+  *x = parse_one_of(text, {Scaling::none, Scaling::tensor, Scaling::row_col});
+}
 void read(const std::string& text, Decay* x) { *x = parse_one_of(text, {Decay::none, Decay::head, Decay::token}); }
 void read(const std::string& text, Grads* x) {
   *x = parse_one_of(text, {Grads::rounded, Grads::f32, Grads::accumulate});
@@ -193,6 +197,7 @@ void gemm_fields(Any& p, const F& f) {
   f("bias_m", g.bias_m);
   f("bias_dtype", p.bias_dtype);
   f("residual", g.residual);
+  f("scaling", g.scaling);
   f("in_place", p.in_place);
 }
 

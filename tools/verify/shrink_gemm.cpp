@@ -1,4 +1,6 @@
 // tools/verify/shrink_gemm.cpp: what may be simpler in a GEMM.
+#include <algorithm>
+
 #include "shrink_steps.hpp"
 
 namespace falchion::tools::storm {
@@ -8,6 +10,8 @@ void simplify_gemm(const Problem& from, Steps* steps) {
     offer(from, steps, [&](Problem& p) { p.gemm.*which = false; });
   offer(from, steps, [](Problem& p) { p.gemm.activation = Activation::none; });
   offer(from, steps, [](Problem& p) { p.gemm.beta = 0; });
+  offer(from, steps, [](Problem& p) { p.gemm.scaling = Scaling::none; });
+  offer(from, steps, [](Problem& p) { p.gemm.scaling = std::min(p.gemm.scaling, Scaling::tensor); });
   offer(from, steps, [](Problem& p) { p.gemm.alpha = 1; });
   offer(from, steps, [](Problem& p) { p.gemm.dtype_c = DType::as_q; });
   offer(from, steps, [](Problem& p) { p.gemm.dtype_d = DType::as_q; });

@@ -208,7 +208,7 @@ void print_report(const Storm& storm) {
 std::vector<DType> types_of(const StormOptions& options, Op op) {
   std::vector<DType> out;
   for (const DType dtype : options.types)
-    if (!storm_paths(options.backend, options.level, op, dtype).empty()) out.push_back(dtype);
+    if (is_listed(op, dtype) && !storm_paths(options.backend, options.level, op, dtype).empty()) out.push_back(dtype);
   return out;
 }
 

@@ -65,7 +65,7 @@ storm::StormOptions Options::storm_options() const {
   out.seed = static_cast<std::uint64_t>(seed);
   out.backend = where.backend;
   out.level = where.level;
-  for (const auto& dtype : dtypes.empty() ? std::vector<std::string>{"f32", "f16", "bf16"} : dtypes)
+  for (const auto& dtype : dtypes.empty() ? std::vector<std::string>{"f32", "f16", "bf16", "e4m3", "i8"} : dtypes)
     out.types.push_back(parse_dtype(dtype));
   for (const auto& op : ops) out.ops.push_back(parse_op(op));
   if (ops.empty()) {  // all that the back end has kernels of
@@ -138,7 +138,7 @@ int verify(const Options& options) {
 void add_verify(Command& command) {
   const auto options = std::make_shared<Options>();
   command.choice("--grid", &options->grid, {"quick", "full"}, "The problems, when no tensors are given");
-  command.list("--types", &options->dtypes, "Only these types: f32, f16, bf16");
+  command.list("--types", &options->dtypes, "Only these types: f32, f16, bf16, and of GEMMs e4m3, i8");
   command.text("--match", &options->match, "Only cases with this in their name");
   command.integer("--seed", &options->seed, 0, std::int64_t{1} << 60, "Other random numbers");
   command.flag("--all", &options->all, "A line for each case instead of the worst");

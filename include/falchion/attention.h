@@ -1,0 +1,90 @@
+/* falchion/attention.h: softmax attention: the problem and the tensors of a run. */
+#ifndef FALCHION_ATTENTION_H
+#define FALCHION_ATTENTION_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "falchion/tensor.h"
+
+enum { FAL_ALIGN_UNSET = 0, FAL_BOTTOM_RIGHT = 1, FAL_TOP_LEFT = 2 };        /* band.align */
+enum { FAL_GRADS_ROUNDED = 0, FAL_GRADS_F32 = 1, FAL_GRADS_ACCUMULATE = 2 }; /* grads */
+enum { FAL_UNBOUNDED = -1 };                                                 /* band.left, band.right */
+
+/* Query i sees key j <=> -left <= j - (i + shift) <= right, where shift is s_k - s_q (bottom_right) or 0 (top_left).
+ * A band of zeroes is the full band. A causal one is {FAL_UNBOUNDED, 0, FAL_BOTTOM_RIGHT}. A bounded side needs align.
+ */
+typedef struct fal_band {
+  int64_t left, right; /* each FAL_UNBOUNDED or >= 0 */
+  int32_t align;
+  int32_t reserved; /* 0 */
+} fal_band;
+
+/* Which random numbers the dropout of one run draws. `at` is null or points to two numbers in the backend's memory. The
+ * run reads them and adds them to seed and offset, so that one plan, or one captured graph, serves every step. */
+typedef struct fal_rng {
+  uint64_t seed, offset;
+  const uint64_t* at;
+  uint64_t reserved; /* 0 */
+} fal_rng;
+
+/* Exact softmax attention, O = softmax(S) V with S = softcap(scale q.k) + alibi + bias. Then mask and band select which
+ * scores count. */
+typedef struct fal_attention {
+  size_t size;                       /* sizeof(fal_attention) */
+  int32_t dtype;                     /* the type of q: FAL_F32, FAL_F16 or FAL_BF16 */
+  int32_t dtype_k, dtype_v, dtype_o; /* only FAL_AS_Q is built today */
+  int64_t b, s_q, s_k;               /* packed: b sequences; packed or used: s is the longest length allowed */
+  int64_t h_q, h_k;                  /* h_q / h_k query heads share each K/V head */
+  int64_t d_qk, d_v;                 /* any numbers from 1 to 256, independent of each other */
+  fal_band band;
+  float scale;       /* 0 asks for 1/sqrt(d_qk) */
+  float softcap;     /* 0 is off */
+  float dropout;     /* the share p in [0, 1] of probabilities that are dropped */
+  uint32_t reserved; /* 0 */
+  /* Which optional operands the run will have; each is 0 or 1. */
+  uint8_t packed, used_q, used_k, first_k, alibi, bias, mask, lse, row_max, probabilities;
+  /* Only for FAL_BACKWARD; attention.hpp says more. any_order: faster, but the bits differ from run to run. grads:
+   * FAL_GRADS_ROUNDED, ... frozen: 1 no grad_q, 2 no grad_k and grad_v, 3 none of the three. */
+  uint8_t any_order, grads, zero_unused, grad_lse, grad_bias, grad_alibi, frozen;
+  uint8_t reserved2[7]; /* 0 */
+} fal_attention;
+
+/* The tensors of one run. All memory must lie where the backend can use it: a GPU's memory for its backends, the host's
+ * for ref and cpu; pinned and managed memory serve both. */
+typedef struct fal_operands {
+  size_t size; /* sizeof(fal_operands) */
+  fal_tensor q, k, v, o;
+  fal_tensor lse, row_max, probabilities;     /* outputs */
+  fal_tensor bias, mask;                      /* inputs */
+  fal_tensor alibi;                           /* input: slopes (b or 1, 1, h_q, 1) f32 */
+  const int32_t *cu_seqlens_q, *cu_seqlens_k; /* (b + 1), starts at 0, sorted, ends at the total */
+  const int32_t *used_q, *used_k;             /* (b) */
+  const int32_t* first_k; /* (b): left padding; keys are rows [first_k, length of k); columns of bias stay rows of k */
+  fal_rng rng;            /* used with dropout */
+  /* Only for FAL_BACKWARD, in which o and lse are inputs. */
+  fal_tensor grad_o;                 /* input: as o, any strides, 0 too */
+  fal_tensor grad_lse;               /* input: as lse, f32 */
+  fal_tensor grad_q, grad_k, grad_v; /* outputs: as q, k, v; f32 unless grads is FAL_GRADS_ROUNDED */
+  fal_tensor grad_bias;              /* output: (b, h_q, s_q, s_k) f32; an axis of extent 1 is summed over */
+  fal_tensor grad_alibi;             /* output: (b or 1, 1, h_q, 1) f32 */
+} fal_operands;
+
+/* The same defaults as in C++: bf16, h_q = h_k = 1, b = 0 (unset), full band. */
+/* clang-format off */
+#define FAL_ATTENTION_INIT                                                                        \
+  {                                                                                               \
+    sizeof(fal_attention),                                                                        \
+    FAL_BF16, 0, 0, 0,                                    /* the types */                         \
+    0, 0, 0,                                              /* b, s_q, s_k */                       \
+    1, 1, 0, 0,                                           /* h_q, h_k, d_qk, d_v */               \
+    {FAL_UNBOUNDED, FAL_UNBOUNDED, FAL_ALIGN_UNSET, 0},   /* band */                              \
+    0, 0, 0, 0,                                           /* scale, softcap, dropout, reserved */ \
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0,                         /* packed ... probabilities */          \
+    0, 0, 0, 0, 0, 0, 0,                                  /* any_order ... frozen */              \
+    {0}                                                   /* reserved2 */                         \
+  }
+/* clang-format on */
+FAL_API fal_attention fal_attention_init(void);
+
+#endif /* FALCHION_ATTENTION_H */

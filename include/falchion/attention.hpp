@@ -1,0 +1,107 @@
+/// falchion/attention.hpp: softmax attention: the problem and the tensors of a run.
+#pragma once
+
+#include <cstdint>
+
+#include "falchion/tensor.hpp"
+
+namespace falchion {
+
+/// Where the diagonal of a band lies when s_q != s_k. There is no default, because libraries differ: FlashAttention
+/// means bottom_right (the last query sees the last key), PyTorch's is_causal means top_left (query 0 sees key 0).
+enum class Align : std::uint8_t { unset, bottom_right, top_left };
+
+/// Which keys a query may see. Query i sees key j  <=>  -left <= j - (i + shift) <= right,
+/// where shift is s_k - s_q (bottom_right) or 0 (top_left), and s_q and s_k are the lengths of that sequence.
+struct Band {
+  static constexpr std::int64_t unbounded = -1;
+  std::int64_t left = unbounded, right = unbounded;  // each is unbounded or >= 0
+  Align align = Align::unset;                        // it must be set when a side is bounded
+
+  static Band full() { return {}; }
+  static Band causal(Align align) { return {unbounded, 0, align}; }
+  static Band window(std::int64_t left, std::int64_t right, Align align) { return {left, right, align}; }
+  bool operator==(const Band&) const = default;
+};
+
+/// How a score is made: s = softcap(scale * q.k) + alibi + bias. Then the mask and the band select which scores count.
+struct Score {
+  float scale = 0;    // any finite number, also a negative one; 0 asks for 1/sqrt(d_qk)
+  float softcap = 0;  // 0 is off; a finite number > 0 replaces s by softcap * tanh(s / softcap)
+  bool operator==(const Score&) const = default;
+};
+
+/// Which random numbers the dropout of one run draws. Philox4x32-10 on (seed, offset, b, h, i, j) alone decides whether
+/// element (b, h, i, j) is kept, so the same elements are dropped on every backend and with every tile. `at` is null or
+/// points to two numbers in the backend's memory. The run reads them and adds them to seed and offset (modulo 2^64). So
+/// one plan, or one captured graph, serves every step, and layers that share the two numbers differ by their offsets.
+struct Rng {
+  std::uint64_t seed = 0, offset = 0;
+  const std::uint64_t* at = nullptr;
+};
+
+/// What the backward pass writes gradients as: rounded to the type of q; in f32; or in f32, added to what is there.
+enum class Grads : std::uint8_t { rounded, f32, accumulate };
+
+/// Exact softmax attention, O = softmax(S) V. Each K/V head is shared by g = h_q / h_k query heads (GQA; with h_k = 1
+/// it is MQA).
+struct Attention {
+  DType dtype = DType::bf16;                                                  // the type of q: f32, f16 or bf16
+  DType dtype_k = DType::as_q, dtype_v = DType::as_q, dtype_o = DType::as_q;  // only as_q is built today
+  /// packed: b is the number of sequences. packed or used_*: s_q and s_k are the longest lengths that are allowed.
+  std::int64_t b = 0, s_q = 0, s_k = 0;
+  std::int64_t h_q = 1, h_k = 1;
+  std::int64_t d_qk = 0, d_v = 0;  // any numbers from 1 to 256, independent of each other
+  Band band{};
+  Score score{};
+  float dropout = 0;  // the share p in [0, 1] of probabilities that are dropped; lse is before it; p = 1 gives O = 0
+
+  // Which optional operands the run will have.
+  bool packed = false;  // q, o are (1, total_q, h, d) and k, v (1, total_k, h, d); cu_seqlens_q and _k cut them
+  bool used_q = false, used_k = false;  // used lengths, one for each sequence
+  bool first_k = false;                 // left padding: the keys of sequence i begin at its row first_k[i]
+  bool alibi = false;  // s -= slope[b, h] * |i + shift - j|, with the shift of Band (bottom_right when unset)
+  bool bias = false;   // s += bias[b, h, i, j], of type f32 or dtype; -inf masks the key
+  bool mask = false;   // boolean; true means that the key may be seen
+  bool lse = false, row_max = false, probabilities = false;  // the outputs that are wanted besides o
+
+  // Only for Pass::backward, which always has o and lse as inputs and does not look at lse, row_max, probabilities
+  // above.
+  bool any_order = false;        // sums of grad_q may be made in any order: faster, but the bits differ from run to run
+  Grads grads = Grads::rounded;  // of grad_q, grad_k and grad_v; accumulate also adds to grad_bias and grad_alibi
+  bool zero_unused = false;      // rows of grad_q, grad_k, grad_v that belong to no used length get 0, not left alone
+  bool grad_lse = false;         // there is a gradient of the lse, as an input
+  bool grad_bias = false, grad_alibi = false;  // the gradients that are wanted besides those of q, k and v
+  std::uint8_t frozen = 0;                     // what is not wanted: 1 grad_q, 2 grad_k and grad_v, 3 all three
+  bool operator==(const Attention&) const = default;
+};
+
+/// The tensors of one run. All memory must lie where the backend can use it: a GPU's memory for
+/// its backends, the host's for ref and cpu; pinned and managed memory serve both. Each run checks
+/// this and names the operand that breaks it.
+///
+/// Those after the blank line are only for Pass::backward, in which o and lse are inputs too: what the forward pass
+/// wrote or, where the keys were computed in parts, the merged ones. They are never computed anew.
+struct Operands {
+  Tensor q, k, v;        // inputs   (b, s, h, d), last axis contiguous
+  Tensor o;              // output   (b, s_q, h_q, d_v)
+  Tensor lse, row_max;   // outputs  (b, h_q, s_q, 1) f32; packed: (1, h_q, total_q, 1). -inf where no key is seen
+  Tensor probabilities;  // output   (b, h_q, s_q, s_k) f32, before dropout; not with packed
+  Tensor bias, mask;     // inputs   (b, h_q, s_q, s_k), broadcast with stride 0 or extent 1 on any axis
+  Tensor alibi;          // input    slopes (b or 1, 1, h_q, 1) f32; packed: b sequences
+  const std::int32_t *cu_seqlens_q = nullptr, *cu_seqlens_k = nullptr;  // (b + 1), starts at 0, sorted, ends at total
+  const std::int32_t *used_q = nullptr, *used_k = nullptr;              // (b); rows of o past used_q stay untouched
+  /// (b): the keys of a sequence are its rows [first_k, length of k). The rows before first_k count as if they did not
+  /// exist: they are not read, and bands count keys from first_k on. Columns of bias, mask and probabilities remain
+  /// rows of k.
+  const std::int32_t* first_k = nullptr;
+  Rng rng;  // with dropout
+
+  Tensor grad_o;                  // input    (b, s_q, h_q, d_v) of the type of q; any strides, 0 too
+  Tensor grad_lse;                // input    (b, h_q, s_q, 1) f32; packed: (1, h_q, total_q, 1)
+  Tensor grad_q, grad_k, grad_v;  // outputs  as q, k, v, last axis contiguous, of the type that Attention::grads says
+  Tensor grad_bias;               // output   (b, h_q, s_q, s_k) f32; an axis of extent 1 is summed over
+  Tensor grad_alibi;              // output   (b or 1, 1, h_q, 1) f32, summed over b where its extent is 1
+};
+
+}  // namespace falchion
