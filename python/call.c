@@ -184,7 +184,7 @@ int take_lse(call* call, const char* name, PyObject* object, int writes, fal_ten
 int take_lengths(call* call, const char* name, PyObject* object, const int32_t** out, int64_t* length) {
   const array* a = take(call, name, object, 0);
   if (a == NULL) return 0;
-  if (a->dtype != TYPE_I32)
+  if (a->dtype != FAL_I32)
     raise_text(FAL_INVALID, call, "%s has the type %s: lengths are int32", name, dtype_name(a));
   else if (a->rank != 1 || (a->shape[0] > 1 && a->stride[0] != 1))
     raise_text(FAL_INVALID, call, "%s must have one axis, without gaps: it has %d axes", name, a->rank);

@@ -64,7 +64,7 @@ FUNCTION(explain_call) {
     return NULL;
   }
   if (!to_word("op", args[0], names_of, &op)) return NULL;
-  if (args[1] != Py_None && !read_dtype("dtype", args[1], &story.dtype)) return NULL;
+  if (args[1] != Py_None && !read_dtype("dtype", args[1], GEMM_TYPES, &story.dtype)) return NULL;
   if (args[2] != Py_None) story.target = args[2];
   outputs = functions[op](&story, args + 3, count - 3, names);
   if (outputs == NULL) Py_CLEAR(story.texts);

@@ -44,7 +44,7 @@ typedef struct library {
 int library_of(PyObject* object, library* out);
 
 /* --- arrays.c --- */
-enum { TYPE_I32 = 100, TYPE_I64, TYPE_U64, TYPE_U8, TYPE_OTHER }; /* array.dtype besides FAL_F32 ... FAL_BOOL */
+enum { TYPE_I64 = 100, TYPE_U64, TYPE_U8, TYPE_OTHER }; /* array.dtype besides FAL_F32 ... FAL_I32 */
 enum { WHOLE_AXES = 4 };
 /* What a call knows of one array that the caller gave or that it made. The axes are the caller's. */
 typedef struct array {
@@ -281,7 +281,9 @@ typedef struct plan_arguments {
   PyObject* cpu_level; /* keeps target.cpu_level alive, or null */
   int heads_first;
 } plan_arguments;
-int read_dtype(const char* name, PyObject* dtype, int32_t* out); /* "float16", numpy.float16, torch.float16 */
+enum { FLOATS = 3, GEMM_RESULTS, GEMM_TYPES = 6 }; /* how many of the names of types read_dtype takes */
+int read_dtype(const char* name, PyObject* dtype, int count,
+               int32_t* out); /* "float16", numpy.float16, torch.float16 */
 /* "ref", "cpu", a GPU's architecture, or an instruction set of CPUs, whose name *level keeps alive. Nothing of it has
  * to be in this machine, except that the plan can only run there. */
 int read_target_name(call* call, PyObject* target, PyObject** level);

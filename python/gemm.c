@@ -3,10 +3,27 @@
 
 #include "fal.h"
 
-enum { A, B, C, G_BIAS, BIAS_M, RESIDUAL, ACTIVATION, ALPHA, BETA, G_BACKEND, G_THREADS, G_STREAM, OUT_DTYPE, OUT };
-static const char* const names[] = {"a",        "b",          "c",         "bias", "bias_m",
-                                    "residual", "activation", "alpha",     "beta", "backend",
-                                    "threads",  "stream",     "out_dtype", "out",  NULL};
+enum {
+  A,
+  B,
+  C,
+  G_BIAS,
+  BIAS_M,
+  RESIDUAL,
+  ACTIVATION,
+  ALPHA,
+  BETA,
+  SCALE_A,
+  SCALE_B,
+  G_BACKEND,
+  G_THREADS,
+  G_STREAM,
+  OUT_DTYPE,
+  OUT
+};
+static const char* const names[] = {"a",          "b",      "c",         "bias",    "bias_m",  "residual",
+                                    "activation", "alpha",  "beta",      "scale_a", "scale_b", "backend",
+                                    "threads",    "stream", "out_dtype", "out",     NULL};
 static signature gemm_signature = {"gemm", names, 2, 2, 0, {NULL}};
 
 int ready_gemm(void) { return ready_signature(&gemm_signature); }
@@ -18,12 +35,23 @@ typedef struct matrices {
   int64_t batch, rows, columns;
 } matrices;
 
+static int is_8bit(int dtype) { return dtype == FAL_I8 || dtype == FAL_E4M3; }
+
 /* Extents and strides may be anything. A product that is too large wraps round, and the engine refuses it. */
 static int64_t times(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
-static int read_matrices(const array* a, matrices* out) {
+/* Is it a type that a and b may have, or else one of c, residual and out? Which of these it must be the engine says. */
+static int has_gemm_type(const array* a, int is_factor) {
+  if (a->dtype >= FAL_F32 && a->dtype <= FAL_BF16) return 1;
+  if (is_factor ? is_8bit(a->dtype) : a->dtype == FAL_I32) return 1;
+  raise_text(FAL_INVALID, NULL, "%s has the type %s: it must be float32, float16, bfloat16%s", a->name, dtype_name(a),
+             is_factor ? ", int8 or float8_e4m3fn" : " or, of a product of int8, int32");
+  return 0;
+}
+
+static int read_matrices(const array* a, int is_factor, matrices* out) {
   memset(out, 0, sizeof *out);
-  if (!has_float_type(a)) return 0;
+  if (!has_gemm_type(a, is_factor)) return 0;
   if (a->rank < 2) {
     raise_text(FAL_INVALID, NULL,
                "%s has %d axes: it must have 2, (rows, columns), 3, (batch, rows, columns), or 4, whose last two are "
@@ -38,9 +66,10 @@ static int read_matrices(const array* a, matrices* out) {
   return 1;
 }
 
-static int take_matrices(call* call, const char* name, PyObject* object, int writes, matrices* out) {
-  const array* a = take(call, name, object, writes);
-  return a != NULL && read_matrices(a, out);
+enum { FACTOR, INPUT, OUTPUT }; /* a and b; c and residual; out */
+static int take_matrices(call* call, const char* name, PyObject* object, int role, matrices* out) {
+  const array* a = take(call, name, object, role == OUTPUT);
+  return a != NULL && read_matrices(a, role == FACTOR, out);
 }
 
 /* The two axes that the columns of all of these are cut into: those of the first array that has two. */
@@ -125,17 +154,19 @@ static int view_results(call* call, const matrices* results) {
   return 1;
 }
 
-/* (m) or (batch, m) as (batch or 1, m, 1, 1). */
-static int view_bias_m(const array* from, fal_tensor* out) {
+/* One number for each row: (rows) or (batch, rows), or without axes one for all, as (batch or 1, rows or 1, 1, 1). */
+static int view_by_row(const array* from, fal_tensor* out) {
   const int last = from->rank - 1;
-  if (from->rank != 1 && from->rank != 2) {
-    raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have 1 or 2, (m) or (batch, m)", from->name, from->rank);
+  if (from->rank > 2) {
+    raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have 1 or 2, (rows) or (batch, rows)", from->name,
+               from->rank);
     return 0;
   }
   memset(out, 0, sizeof *out);
   out->data = from->data;
   out->dtype = from->dtype;
   for (int i = 0; i < 4; ++i) out->shape[i] = out->stride[i] = 1;
+  if (last < 0) return 1;
   out->shape[1] = from->shape[last];
   out->stride[1] = from->stride[last];
   if (last == 0) return 1;
@@ -156,7 +187,27 @@ static int take_biases(call* call, PyObject* bias, PyObject* bias_m) {
   }
   if (bias_m == NULL) return 1;
   a = take(call, "bias_m", bias_m, 0);
-  return a != NULL && has_float_type(a) && view_bias_m(a, &operands->bias_m);
+  return a != NULL && has_float_type(a) && view_by_row(a, &operands->bias_m);
+}
+
+/* What a and b in 8 bits are multiplied by: one number for each, or for each row of them. */
+static int take_scales(call* call, PyObject* scale_a, PyObject* scale_b) {
+  fal_gemm* problem = &call->problem.gemm;
+  fal_gemm_operands* operands = &call->operands.gemm;
+  const array *a, *b;
+  if (scale_a == NULL && scale_b == NULL) return 1;
+  if (scale_a == NULL || scale_b == NULL) {
+    raise_text(FAL_INVALID, call, "%s is given without %s: both are needed", scale_a != NULL ? "scale_a" : "scale_b",
+               scale_a != NULL ? "scale_b" : "scale_a");
+    return 0;
+  }
+  a = take(call, "scale_a", scale_a, 0);
+  if (a == NULL || !has_float_type(a) || !view_by_row(a, &operands->scale_a)) return 0;
+  b = take(call, "scale_b", scale_b, 0);
+  if (b == NULL || !has_float_type(b) || !view_by_row(b, &operands->scale_b)) return 0;
+  problem->scaling =
+      operands->scale_a.shape[1] == 1 && operands->scale_b.shape[1] == 1 ? FAL_SCALING_TENSOR : FAL_SCALING_ROW_COL;
+  return 1;
 }
 
 static int read_options(call* call, PyObject* const* values) {
@@ -175,7 +226,7 @@ static int read_options(call* call, PyObject* const* values) {
   }
   return (values[ALPHA] == NULL || to_float("alpha", values[ALPHA], &problem->alpha)) &&
          (values[BETA] == NULL || to_float("beta", values[BETA], &problem->beta)) &&
-         (values[OUT_DTYPE] == NULL || read_dtype("out_dtype", values[OUT_DTYPE], &problem->dtype_d));
+         (values[OUT_DTYPE] == NULL || read_dtype("out_dtype", values[OUT_DTYPE], GEMM_RESULTS, &problem->dtype_d));
 }
 
 /* The output, given or made: (m, n), or (batch, m, n) where a or b has a batch. A new reference. */
@@ -185,10 +236,11 @@ static PyObject* take_out(call* call, PyObject* given, int has_batch, matrices* 
   array* made = NULL;
   PyObject* result;
   if (given != NULL) {
-    result = take_matrices(call, "out", given, 1, out) ? Py_NewRef(given) : NULL;
+    result = take_matrices(call, "out", given, OUTPUT, out) ? Py_NewRef(given) : NULL;
   } else {
+    if (problem->dtype_d == FAL_AS_Q && is_8bit(problem->dtype)) problem->dtype_d = FAL_F32;
     result = make_array(call, "out", "out", 2 + has_batch, shape + !has_batch, problem->dtype_d, AS_IT_COMES, &made);
-    if (result != NULL && !read_matrices(made, out)) Py_CLEAR(result);
+    if (result != NULL && !read_matrices(made, 0, out)) Py_CLEAR(result);
   }
   if (result != NULL && problem->dtype_d == FAL_AS_Q) problem->dtype_d = out->from->dtype;
   return result;
@@ -200,16 +252,16 @@ static PyObject* gemm(call* call, PyObject* const* values) {
   matrices results[3]; /* out, c, residual */
   PyObject* d;
   memset(results, 0, sizeof results);
-  if (!name_stream(call, values[G_STREAM]) || !take_matrices(call, "a", values[A], 0, &factors[0]) ||
-      !take_matrices(call, "b", values[B], 0, &factors[1]) || !read_options(call, values) ||
+  if (!name_stream(call, values[G_STREAM]) || !take_matrices(call, "a", values[A], FACTOR, &factors[0]) ||
+      !take_matrices(call, "b", values[B], FACTOR, &factors[1]) || !read_options(call, values) ||
       !read_product(call, factors))
     return NULL;
-  if (values[C] != NULL && !take_matrices(call, "c", values[C], 0, &results[1])) return NULL;
-  if (values[RESIDUAL] != NULL && !take_matrices(call, "residual", values[RESIDUAL], 0, &results[2])) return NULL;
+  if (values[C] != NULL && !take_matrices(call, "c", values[C], INPUT, &results[1])) return NULL;
+  if (values[RESIDUAL] != NULL && !take_matrices(call, "residual", values[RESIDUAL], INPUT, &results[2])) return NULL;
   if (results[1].from != NULL) problem->dtype_c = results[1].from->dtype;
   problem->residual = results[2].from != NULL;
-  if (!take_biases(call, values[G_BIAS], values[BIAS_M]) || !read_target(call, values[G_BACKEND], values[G_THREADS]) ||
-      !read_stream(call, values[G_STREAM]))
+  if (!take_biases(call, values[G_BIAS], values[BIAS_M]) || !take_scales(call, values[SCALE_A], values[SCALE_B]) ||
+      !read_target(call, values[G_BACKEND], values[G_THREADS]) || !read_stream(call, values[G_STREAM]))
     return NULL;
   d = take_out(call, values[OUT], factors[0].from->rank > 2 || factors[1].from->rank > 2, &results[0]);
   if (d != NULL && (!view_results(call, results) || !run(call))) Py_CLEAR(d);

@@ -66,7 +66,7 @@ static int read_options_of_norm(call* call, PyObject* const* values) {
   problem->mean = problem->rstd && problem->kind == FAL_LAYER_NORM; /* RMSNorm has no mean. */
   return (values[EPS] == NULL || to_float("eps", values[EPS], &problem->eps)) &&
          to_flag("zero_centered", values[ZERO_CENTERED], &problem->zero_centered) &&
-         (values[OUT_DTYPE] == NULL || read_dtype("out_dtype", values[OUT_DTYPE], &problem->dtype_y)) &&
+         (values[OUT_DTYPE] == NULL || read_dtype("out_dtype", values[OUT_DTYPE], FLOATS, &problem->dtype_y)) &&
          read_target(call, values[N_BACKEND], values[N_THREADS]) && read_stream(call, values[N_STREAM]);
 }
 

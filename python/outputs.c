@@ -38,7 +38,7 @@ static PyObject* type_of(const library* from, int dtype) {
 
 /* {"dtype": torch.float32}, which is made once for each type. Borrowed. */
 static PyObject* as_type(const library* from, int dtype) {
-  static PyObject* kept[FAL_BF16 + 1]; /* of torch, for no other library has new_empty and a name of float32 */
+  static PyObject* kept[FAL_I32 + 1]; /* of torch, for no other library has new_empty and a name of float32 */
   if (kept[dtype] == NULL) kept[dtype] = Py_BuildValue("{s:N}", "dtype", type_of(from, dtype));
   return kept[dtype];
 }

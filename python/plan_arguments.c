@@ -73,12 +73,15 @@ static int read_shape(call* call, const char* name, PyObject* object, fal_tensor
 }
 
 /* "float16", numpy.float16, numpy.dtype("float16"), torch.float16: what str() of it ends with. */
-int read_dtype(const char* argument, PyObject* dtype, int32_t* out) {
-  static const char* const words[] = {"float32", "float16", "bfloat16", NULL};
+int read_dtype(const char* argument, PyObject* dtype, int count, int32_t* out) {
+  static const char* const all[] = {"float32", "float16", "bfloat16", "int32", "int8", "float8_e4m3fn"};
+  static const int32_t types[] = {FAL_F32, FAL_F16, FAL_BF16, FAL_I32, FAL_I8, FAL_E4M3};
+  const char* words[GEMM_TYPES + 1] = {NULL};
   PyObject* name = PyUnicode_Check(dtype) ? Py_NewRef(dtype) : PyObject_GetAttrString(dtype, "__name__");
   PyObject* parts = NULL;
   PyObject* last = NULL;
   int word = 0, ok = 0;
+  for (int i = 0; i < count; ++i) words[i] = all[i];
   if (name == NULL) {
     PyErr_Clear();
     name = PyObject_Str(dtype);
@@ -86,7 +89,7 @@ int read_dtype(const char* argument, PyObject* dtype, int32_t* out) {
   if (name != NULL) parts = PyObject_CallMethod(name, "split", "s", ".");
   if (parts != NULL) last = PySequence_GetItem(parts, PySequence_Size(parts) - 1);
   if (last != NULL) ok = to_word(argument, last, words, &word);
-  *out = word == 0 ? FAL_F32 : word == 1 ? FAL_F16 : FAL_BF16;
+  *out = types[word];
   Py_XDECREF(last);
   Py_XDECREF(parts);
   Py_XDECREF(name);
@@ -224,7 +227,7 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
       !read_shape(call, "v", v, &shape_v))
     return 0;
   x->dtype = shape_q.dtype;
-  if (values[DTYPE] != NULL && !read_dtype("dtype", values[DTYPE], &x->dtype)) return 0;
+  if (values[DTYPE] != NULL && !read_dtype("dtype", values[DTYPE], FLOATS, &x->dtype)) return 0;
   if (x->dtype == 0) {
     raise_text(FAL_INVALID, NULL, "a plan made from shapes needs dtype: float32, float16 or bfloat16");
     return 0;

@@ -28,6 +28,8 @@ static const struct {
              {"bias_n", "bias", IN_GEMM},
              {"dtype_c", "the type of c", IN_GEMM},
              {"dtype_d", "the type of out", IN_GEMM},
+             {"as_q", "that of out", IN_GEMM},
+             {"scaling", "a scale", IN_GEMM},
              {"y", "out", IN_NORM},
              {"dtype_y", "the type of out", IN_NORM}};
 
@@ -41,7 +43,8 @@ static int is_where(const call* call, int where) {
 
 static const struct {
   const char *engine, *python;
-} types[] = {{"f32", "float32"}, {"f16", "float16"}, {"bf16", "bfloat16"}, {"boolean", "bool"}, {"as_q", "that of q"}};
+} types[] = {{"f32", "float32"},    {"f16", "float16"}, {"bf16", "bfloat16"}, {"boolean", "bool"},
+             {"as_q", "that of q"}, {"i32", "int32"},   {"i8", "int8"},       {"e4m3", "float8_e4m3fn"}};
 
 static int is(const char* word, size_t length, const char* other) {
   return strlen(other) == length && memcmp(word, other, length) == 0;
@@ -52,14 +55,15 @@ static int ends_with(const char* text, const char* end) {
   return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
+static const char* python_type(const char* word, size_t length) {
+  for (size_t i = 0; i < sizeof types / sizeof types[0]; ++i)
+    if (is(word, length, types[i].engine)) return types[i].python;
+  return NULL;
+}
+
 /* Python's word for a word of the engine, or null where it is the same. `before` is the text so far. */
 static const char* python_word(const call* call, const char* before, const char* word, size_t length) {
-  const int is_later = call != NULL && (call->kind == GEMM || call->kind == NORM);
-  if (is_later || ends_with(before, ".dtype = ") || ends_with(before, "problem's is ")) {
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; ++i)
-      if (is(word, length, types[i].engine)) return types[i].python;
-    if (!is_later) return NULL;
-  }
+  if (ends_with(before, ".dtype = ") || ends_with(before, "problem's is ")) return python_type(word, length);
   if (ends_with(before, "over ") && call != NULL && call->packed) { /* the longest sequence that a plan is for */
     if (is(word, length, "s_q")) return "max_q";
     if (is(word, length, "s_k")) return "max_k";
@@ -71,7 +75,7 @@ static const char* python_word(const call* call, const char* before, const char*
     if (words[i].where == IN_FORWARD && *before != '\0' && !ends_with(before, "overlaps ")) continue;
     return words[i].python;
   }
-  return NULL;
+  return call != NULL && (call->kind == GEMM || call->kind == NORM) ? python_type(word, length) : NULL;
 }
 
 /* The engine's four axes of an array are (b, s, h, d), (b, h, s, 1) of an LSE, and so on. Which is it of the array as
@@ -79,8 +83,9 @@ static const char* python_word(const call* call, const char* before, const char*
 static int axis_of(const call* call, const array* a, int axis) {
   const char* name = strncmp(a->name, "grad_", 5) == 0 ? a->name + 5 : a->name;
   const int missing = 4 - a->rank;
-  if (call->kind == GEMM && strcmp(name, "bias") != 0) /* (m, n), or (m) of bias_m, or with a batch before */
-    return axis - (a->rank == (strcmp(name, "bias_m") == 0 ? 1 : 2));
+  if (call->kind == GEMM && (strcmp(name, "bias_m") == 0 || strncmp(name, "scale_", 6) == 0)) /* (batch, m) or (m) */
+    return axis - (a->rank == 1);
+  if (call->kind == GEMM && strcmp(name, "bias") != 0) return axis - (a->rank == 2); /* (batch, m, n) or (m, n) */
   if (call->kind == GEMM || call->kind == NORM) return axis - missing;
   if (strcmp(name, "alibi") == 0 || (strcmp(name, "decay") == 0 && a->rank == 1))
     return axis == 2 ? a->rank - 1 : axis == 0 && a->rank == 2 ? 0 : -1;

@@ -426,6 +426,8 @@ def gemm(
     activation: Activation | None = None,
     alpha: float = 1.0,
     beta: float | None = None,
+    scale_a: AnyArray | None = None,
+    scale_b: AnyArray | None = None,
     backend: Backend = "best",
     threads: int = 0,
     stream: Any = None,
@@ -438,15 +440,20 @@ def gemm(
     (batch, m, k) and (batch, n, k), and the result is then (batch, m, n); a batch of 1, or none, serves all. Strides may be
     anything, so a matrix w of shape (k, n) is given as its transpose, which copies nothing: gemm(a, w.T) is a @ w, and with
     a batch gemm(a, w.swapaxes(1, 2)).
-    Types: float32, float16 or bfloat16, the same for a and b. Sums and what follows them are float32.
+    Types: float32, float16 or bfloat16, the same for a and b, or int8 or float8_e4m3fn, which the CPU takes. Sums of int8
+    are exact, all others and what follows them are float32.
 
-    c: added before the activation, with the shape of the result; beta times it, and None is 1. float32 or the type of a.
-    bias: (n), one number for each row of b, float32 or the type of a.
-    bias_m: (m) or (batch, m), one for each row of a, likewise.
+    c: added before the activation, with the shape of the result; beta times it, and None is 1. float32 or the type of a;
+        where that has 8 bits the type of the result.
+    bias: (n), one number for each row of b, likewise.
+    bias_m: (m) or (batch, m), one for each row of a.
     activation: "relu", "gelu_tanh", "gelu_erf", "silu" or "swiglu". With "swiglu" b has 2 n rows, those of the n gates
         first, and bias 2 n numbers: the result is silu(gate) * up.
     residual: added after the activation, with the shape and the type of the result.
-    out_dtype: the type of a result that is made: None is that of a, and float32 may be asked for.
+    scale_a, scale_b: of a and b with 8 bits, float32: A B^T is multiplied by them. One number, (1) or without axes; one for
+        each row of a, (m) or (batch, m); and likewise of b.
+    out_dtype: the type of a result that is made: None is that of a, and float32 may be asked for. Where a has 8 bits None is
+        float32, and float16, bfloat16 or, of int8 without more than the product, int32 may be asked for.
     out: an array to write into. It may be c or residual itself.
 
     An array may also have four axes, whose last two are its columns: a (b, s, h, d), as attention gives it, times a weight

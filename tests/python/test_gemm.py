@@ -211,7 +211,11 @@ READ_ONLY = np.zeros((2, 5, 6), np.float32)
 READ_ONLY.flags.writeable = False
 REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"a": [1.0]}, TypeError, "a must be an array .* not list"),
-    ({"a": A.astype(np.float64)}, falchion.Invalid, "a has the type float64: it must be float32, float16 or bfloat16"),
+    (
+        {"a": A.astype(np.float64)},
+        falchion.Invalid,
+        "a has the type float64: it must be float32, float16, bfloat16, int8 or",
+    ),
     ({"b": B.astype(np.int16)}, falchion.Invalid, "b has the type int16"),
     ({"b": B.astype(np.float16)}, falchion.Invalid, "^b.dtype = float16, but the problem's is float32"),
     ({"a": A[0, 0]}, falchion.Invalid, r"a has 1 axes: it must have 2, \(rows, columns\)"),
@@ -241,7 +245,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"bias": B[:, 0].astype(np.float16)}, falchion.Invalid, "bias.dtype = float16"),
     ({"bias_m": B[:, 0]}, falchion.Invalid, r"bias_m.shape\[0\] = 6, but the problem's is 5"),
     ({"bias_m": A[:, :4, 0]}, falchion.Invalid, r"bias_m.shape\[1\] = 4, but the problem's is 5"),
-    ({"bias_m": A}, falchion.Invalid, r"bias_m has 3 axes: it must have 1 or 2, \(m\) or \(batch, m\)"),
+    ({"bias_m": A}, falchion.Invalid, r"bias_m has 3 axes: it must have 1 or 2, \(rows\) or \(batch, rows\)"),
     ({"activation": "gelu"}, falchion.Invalid, 'activation = \'gelu\': it is one of "relu", "gelu_tanh"'),
     ({"activation": 1}, TypeError, "activation must be a string, not int"),
     ({"alpha": "1"}, TypeError, "alpha must be a number, not str"),

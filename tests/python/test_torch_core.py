@@ -205,6 +205,22 @@ def test_norms(device: str, dtype: Any) -> None:
         )
 
 
+def test_gemm_of_8_bits() -> None:
+    """The CPU has kernels of them. Tensors of torch come as int8 and float8_e4m3fn."""
+    generator = torch.Generator().manual_seed(17)
+    a, b = (torch.randint(-128, 128, shape, generator=generator, dtype=torch.int8) for shape in ((33, 70), (40, 70)))
+    want = a.int() @ b.int().T
+    sums = falchion.gemm(a, b, out_dtype=torch.int32)
+    assert sums.dtype == torch.int32 and torch.equal(sums, want)
+    scale_a, scale_b = (torch.rand(rows, generator=generator) for rows in (33, 40))
+    y = falchion.gemm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=torch.bfloat16)
+    assert y.dtype == torch.bfloat16
+    assert distance(y, scale_a.double()[:, None] * scale_b.double() * want) < LIMITS[torch.bfloat16]
+    small = [x.to(torch.float8_e4m3fn) for x in normal(18, (33, 70), (40, 70))]
+    y = falchion.gemm(*small)
+    assert y.dtype == torch.float32 and distance(y, small[0].double() @ small[1].double().T) < LIMITS[torch.float32]
+
+
 def test_outputs_of_other_types_leave_nothing() -> None:
     """The name that torch has for a type is asked for once, and nothing of a call stays."""
     x, weight = normal(16, (3, 8), (4, 8), dtype=torch.bfloat16)
