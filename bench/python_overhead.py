@@ -4,11 +4,11 @@
     python bench/python_overhead.py            # a table
     python bench/python_overhead.py --json
 
-One query on one key with head dim 16, or a product of 4 x 4 matrices, so that there is next to nothing to compute: what is left
-is the way there. Each
-figure is the best of 200 batches of 500 calls, in microseconds a call; the import is the best of 9 fresh processes, in milliseconds
-(`import numpy` beside it). With a GPU, PyTorch's tensors lie there, and a figure is how long the host is kept: batches of
-200 calls are enqueued and then waited for outside of the time. Rows whose library is missing are left out.
+One query on one key with head dim 16, or a product of 4 x 4 matrices, so that there is next to nothing to compute:
+what is left is the way there. Each figure is the best of 200 batches of 500 calls, in microseconds a call; the import is
+the best of 9 fresh processes, in milliseconds (`import numpy` beside it). With a GPU, PyTorch's tensors lie there, and a
+figure is how long the host is kept: batches of 200 calls are enqueued and then waited for outside of the time. Rows whose
+library is missing are left out.
 """
 
 import argparse
