@@ -62,13 +62,13 @@ def seconds(call, repeats):
     return (time.perf_counter() - start) / repeats
 
 
-def interleaved(calls, runs, before=lambda: None):
-    """Returns the medians and all samples of each call. The calls take turns, so that a slow moment of the machine hits
-    all of them."""
+def interleaved(calls, runs, before=lambda: None, block=BLOCK):
+    """Returns all samples of each call, in seconds. The calls take turns, so that a slow moment of the machine hits all of
+    them."""
     repeats = []
     for call in calls:
         call()
-        repeats.append(max(1, min(200, math.ceil(BLOCK / max(seconds(call, 1), 1e-6)))))
+        repeats.append(max(1, min(200, math.ceil(block / max(seconds(call, 1), 1e-6)))))
     samples = [[] for _ in calls]
     for _ in range(runs):
         for call, many, out in zip(calls, repeats, samples):

@@ -217,7 +217,7 @@ class Falchion:
         self.check(self.lib.fal_linear_plan_make(byref(problem), grads is not None, byref(target), byref(plan)))
         return self.runner(plan, self.lib.fal_linear_plan_run, operands, (q, k, v, o, grads))
 
-    def gemm_plan(self, a, b, d, backend=None, threads=0, activation="none", residual=None, bias_n=None, scale_a=None,
+    def gemm_plan(self, a, b, d, backend=None, threads=0, level=None, activation="none", residual=None, bias_n=None, scale_a=None,
                   scale_b=None):
         """The same for a GEMM of matrices: d (m, n) becomes activation(a (m, k) b^T + bias_n) + residual, where b is (n, k),
         with swiglu (2 n, k). Scales (rows,) in f32, of one row or of each, belong to an a and b of 8 bits."""
@@ -234,7 +234,7 @@ class Falchion:
             problem.scaling = 2 if len(scale_a) > 1 or len(scale_b) > 1 else 1
             operands.scale_a, operands.scale_b = matrix_view(scale_a[:, None]), matrix_view(scale_b[:, None])
         backend = BACKENDS[backend or ("best" if a.is_cuda else "cpu")]
-        target = Target(size=ctypes.sizeof(Target), backend=backend, threads=threads)
+        target = Target(size=ctypes.sizeof(Target), backend=backend, threads=threads, cpu_level=level.encode() if level else None)
         plan = c_void_p()
         self.check(self.lib.fal_gemm_plan_make(byref(problem), byref(target), byref(plan)))
         return self.runner(plan, self.lib.fal_gemm_plan_run, operands, (a, b, d, residual, bias_n, scale_a, scale_b))

@@ -14,7 +14,7 @@ list(FILTER gpu_test_sources INCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")  # They b
 list(FILTER test_sources EXCLUDE REGEX "/sm[0-9]+_[a-z0-9]+_test")
 list(FILTER test_sources EXCLUDE REGEX "/door_gpu_")  # They belong to cmake/tests_fake_cuda.cmake.
 if(NOT FALCHION_TOOLS)  # These tests run the command, test parts of it or need its libraries.
-  list(FILTER test_sources EXCLUDE REGEX "/(roofline|roofline_backward|explain_json|print_json|verify_[a-z]+)_test")
+  list(FILTER test_sources EXCLUDE REGEX "/(roofline|roofline_backward|explain_json|print_json|ladder_check|verify_[a-z]+)_test")
   list(FILTER test_sources EXCLUDE REGEX "/(tools|command|command_[a-z]+)_test")
 endif()
 file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cpp)
@@ -73,7 +73,7 @@ target_include_directories(tile_counter_test BEFORE PRIVATE tests/fake_cuda/atom
 include(cmake/tests_fake_cuda.cmake)
 # Tests of parts of the command.
 foreach(name verify_storm verify_backward verify_watchdog verify_rule verify_operations roofline roofline_backward
-    print_json)
+    print_json ladder_check)
   if(TARGET ${name}_test)
     target_link_libraries(${name}_test PRIVATE falchion_tools)
   endif()

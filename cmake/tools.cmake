@@ -17,7 +17,7 @@ target_include_directories(falchion_tools PUBLIC tools)
 # the command line, once a run, is not optimised, because CLI11 in it takes the compiler longest of all.
 target_compile_options(falchion_tools PRIVATE $<$<CONFIG:Release>:-O1>)
 set_source_files_properties(tools/measure/peak.cpp tools/measure/measure_gpu.cpp tools/problem/tensors.cpp
-  tools/verify/contents.cpp tools/verify/image.cpp tools/verify/storage.cpp PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
+  tools/ladder/gemm_problem.cpp tools/verify/contents.cpp tools/verify/image.cpp tools/verify/storage.cpp PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-O3>)
 set_source_files_properties(tools/main.cpp tools/command/command.cpp tools/command/completion.cpp PROPERTIES
   COMPILE_OPTIONS $<$<CONFIG:Release>:-O0>)
 

@@ -11,6 +11,7 @@
 #include "falchion/falchion.h"
 #include "plan/plan_data.hpp"
 #include "support/gemm.hpp"
+#include "support/to_c.hpp"
 
 namespace falchion::testing {
 namespace {
@@ -155,36 +156,12 @@ TEST(GemmApi, APlanTellsWhatItIs) {
   }
 }
 
-fal_tensor to_c(const Tensor& x) {
-  fal_tensor out{};
-  out.data = x.data;
-  out.dtype = static_cast<std::int32_t>(x.dtype);
-  for (std::size_t axis = 0; axis < 4; ++axis) {
-    out.shape[axis] = x.shape[axis];
-    out.stride[axis] = x.stride[axis];
-  }
-  return out;
-}
-
 TEST(GemmApi, InC) {
   const GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 6, 8, 12}.biases().residual(), DType::f32);
-  const GemmOperands& o = x.operands();
-  fal_gemm_operands operands{};
-  operands.size = sizeof operands;
-  operands.a = to_c(o.a);
-  operands.b = to_c(o.b);
-  operands.d = to_c(o.d);
-  operands.residual = to_c(o.residual);
-  operands.bias_n = to_c(o.bias_n);
-  operands.bias_m = to_c(o.bias_m);
-  fal_gemm problem = fal_gemm_init();
-  EXPECT_EQ(problem.batch, 1);
-  EXPECT_EQ(problem.alpha, 1);
-  problem.dtype = FAL_F32;
-  problem.m = 6;
-  problem.n = 8;
-  problem.k = 12;
-  problem.bias_n = problem.bias_m = problem.residual = 1;
+  const fal_gemm_operands operands = to_c(x.operands());
+  EXPECT_EQ(fal_gemm_init().batch, 1);
+  EXPECT_EQ(fal_gemm_init().alpha, 1);
+  fal_gemm problem = to_c(x.problem);
   fal_target target{};
   target.size = sizeof target;
   target.backend = FAL_REF;

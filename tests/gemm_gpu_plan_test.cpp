@@ -2,6 +2,7 @@
 // and which variant takes operands that lie otherwise. No GPU is needed, because target.sm names the architecture.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -70,6 +71,31 @@ TEST(GemmGpuPlan, PartsOfK) {
     EXPECT_GE(deep.gemm().gpu.splits * deep.gemm().gpu.depth, 65536);
   }
   EXPECT_EQ(decided(gemm(64, 64, 0), on(90)).gemm().gpu.splits, 1);
+}
+
+/// As many CTAs share an SM as its shared memory has room for: 164 KB on sm_80, 100 KB on sm_86 and sm_89, 228 KB on
+/// Hopper. Those of few take 47.5 KB, those of a tile 96 KB in 16 bits and 66 KB in f32, and each takes one more.
+TEST(GemmGpuPlan, AsManyCtasAnSmAsSharedMemoryHasRoomFor) {
+  const auto ctas = [](const Gemm& g, int sm) { return decided(g, on(sm, Backend::sm80)).gemm().gpu.ctas; };
+  const Gemm few = gemm(16, 4096, 4096, DType::f32), single = gemm(4096, 4096, 4096, DType::f32),
+             half = gemm(4096, 4096, 4096);
+  for (const auto& [sm, of_few, of_single, of_half] :
+       {std::array{80, 3, 2, 1}, {86, 2, 1, 1}, {89, 2, 1, 1}, {90, 4, 2, 2}}) {
+    EXPECT_EQ(ctas(few, sm), of_few) << sm;
+    EXPECT_EQ(ctas(single, sm), of_single) << sm;
+    EXPECT_EQ(ctas(half, sm), of_half) << sm;
+  }
+  const std::string story = explain(few, on(80));
+  const std::int64_t on_an_a100 = 32 * decided(few, on(80)).gemm().gpu.splits;
+  EXPECT_NE(story.find(text(on_an_a100, " CTAs, 3 an SM: 1 wave")), std::string::npos) << story;
+}
+
+/// A CTA of few has more of an SM that it has for itself than one of the four that are meant to share it. So what is
+/// one CTA for each SM is not cut further, into parts of a few blocks that have to be written and added up.
+TEST(GemmGpuPlan, ACtaAloneHasMoreThanItsShare) {
+  const GemmGpuCut cut = decided(gemm(16, 512, 4096, DType::f32), on(90)).gemm().gpu;
+  EXPECT_EQ(cut.items, 4);
+  EXPECT_EQ(cut.splits, 32);
 }
 
 TEST(GemmGpuPlan, AGridThatIsTooLargeIsRefused) {

@@ -100,6 +100,8 @@ TEST(NormApi, OperandsAreRefusedWithWords) {
   EXPECT_EQ(why([](NormOperands* o) { o->weight.dtype = DType::boolean; }),
             "weight.dtype = boolean, but it must be f32");
   EXPECT_EQ(why([](NormOperands* o) { o->bias = {}; }), "bias.shape[0] = 0, but it must be 2 (or 1)");
+  EXPECT_EQ(why([](NormOperands* o) { o->weight.shape[3] = 1; }), "weight.shape[3] = 1, but it must be 12");
+  EXPECT_EQ(why([](NormOperands* o) { o->bias.shape[3] = 1; }), "bias.shape[3] = 1, but it must be 12");
   EXPECT_EQ(why([](NormOperands* o) { o->mean.shape[3] = 12; }), "mean.shape[3] = 12, but it must be 1");
   EXPECT_EQ(why([](NormOperands* o) { o->y.stride[1] = 0; }), "y.stride[1] = 0: strides of an output must be above 0");
   EXPECT_EQ(plan.run(Operands{}, nullptr, 0).why, "the plan is one of norm, so it takes NormOperands");
@@ -277,9 +279,9 @@ TEST(NormApi, EachFieldInC) {
     EXPECT_TRUE(says(fact));
   for (const auto& [flag, name] : flags) {
     if (flag == &fal_norm::mean) problem.kind = FAL_LAYER_NORM;
-    EXPECT_TRUE(says(text('"', name, R"(":false)")));
+    EXPECT_TRUE(says(text("\"", name, "\":false")));
     problem.*flag = 1;
-    EXPECT_TRUE(says(text('"', name, R"(":true)")));
+    EXPECT_TRUE(says(text("\"", name, "\":true")));
   }
   EXPECT_TRUE(says(R"("kind":"layer")"));
 }

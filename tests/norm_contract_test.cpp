@@ -112,16 +112,18 @@ TEST(NormContract, NanAndInfStayInTheirRow) {
   });
 }
 
-/// A row of equal numbers has a variance of exactly 0: its y is the bias, and with eps = 0 it is 0 / 0.
+/// A row of equal numbers has a variance of exactly 0: its y is the bias, and with eps = 0 it is 0 / 0. The sum of such
+/// a row of 1e38 is past f32, but a CPU sums distances from the first number, and the definition is in double.
 TEST(NormContract, ARowOfEqualNumbers) {
   on_every_path_and_row([](const Path& path, DType dtype, std::int64_t d) {
-    for (const float value : {0.1F, -1234.5F, 0.F}) {
+    for (const float value : {0.1F, -1234.5F, 0.F, 1e38F}) {
+      if (value > 1e30F && (path.on_gpu() || dtype == DType::f16)) continue;
       for (const float eps : {1e-5F, 0.F}) {
         NormInstance x = make_norm_instance(
             {"x", 1, 3, 1, d, {.eps = eps, .weight = true, .bias = true, .mean = true, .rstd = true}}, dtype);
         fill_row(&x.x, 1, value);
         ASSERT_TRUE(run(path.target(), x));
-        EXPECT_TRUE(matches(x, x));
+        if (value < 1e30F) { EXPECT_TRUE(matches(x, x)); }  // the naive sum, which the judge takes, is Inf there
         EXPECT_EQ(x.mean.get(0, 1, 0, 0), x.x.get(0, 1, 0, 0));
         if (eps == 0) {
           EXPECT_EQ(x.rstd.get(0, 1, 0, 0), kInf);

@@ -59,6 +59,25 @@ TEST(NormContract, StridesOfInputs) {
       kNorm);
 }
 
+TEST(NormContract, EachOperandHasStridesOfItsOwn) {
+  on_every_path(
+      [](const Path& path, DType dtype) {
+        const Shape all{2, 5, 3, 16}, rows{2, 5, 3, 1};
+        Norm terms = kAll;
+        terms.mean = terms.rstd = true;
+        NormInstance x = make_norm_instance({"x", 2, 5, 3, 16, terms}, dtype);
+        x.residual = HostTensor(dtype, all, Layout::heads_first);
+        x.residual.fill_normal(9);
+        x.y = HostTensor(dtype, all, Layout::gaps);
+        x.residual_out = HostTensor(dtype, all, Layout::transposed);
+        x.rstd = HostTensor(DType::f32, rows, Layout::heads_first);
+        for (HostTensor* output : {&x.y, &x.residual_out, &x.rstd}) output->fill_poison();
+        ASSERT_TRUE(run(path.target(), x));
+        EXPECT_TRUE(matches(x, x));
+      },
+      kNorm);
+}
+
 TEST(NormContract, Alignment) {
   on_every_path(
       [](const Path& path, DType dtype) {

@@ -21,7 +21,7 @@ struct Subcommand {
 };
 constexpr Subcommand kSubcommands[] = {
     {"demo", "A real model's attention here: how fast, how exact, and a picture", add_demo},
-    {"run", "Attention on tensors from .npy or .safetensors files", add_run},
+    {"run", "Attention, a GEMM or a norm on tensors from .npy or .safetensors files", add_run},
     {"verify", "Check every backend here against the definition in double", add_verify},
     {"bench", "Measure speed beside this machine's own limits, measured in the same run", add_bench},
     {"ladder", "From the naive kernel to the library's own, step by step: each timed, checked, explained", add_ladder},

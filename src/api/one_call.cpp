@@ -141,7 +141,7 @@ Gemm problem_of(const GemmOperands& x, const Gemm& options) {
   g.bias_m = x.bias_m.data != nullptr;
   g.residual = x.residual.data != nullptr;
   const bool scaled = x.scale_a.data != nullptr || x.scale_b.data != nullptr;
-  const bool rows = x.scale_a.shape[1] > 1 || x.scale_b.shape[1] > 1;
+  const bool rows = x.scale_a.shape[1] != 1 || x.scale_b.shape[1] != 1;
   g.scaling = !scaled ? Scaling::none : rows ? Scaling::row_col : Scaling::tensor;
   return with_plain_dtypes(g);
 }

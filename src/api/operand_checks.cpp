@@ -18,11 +18,11 @@ void check_shape(const Operand& operand, const char* expected, Check* check) {
     if (operand.shape[axis] == kAnyExtent) {
       check->require(extent >= 0, operand.name, ".shape", kAxis[axis], " = ", extent, ": an extent must be 0 or more");
     } else {
-      const bool fits = extent == operand.shape[axis] || (operand.broadcast && extent == 1);
+      const bool fits = extent == operand.shape[axis] || (axis < operand.broadcast && extent == 1);
       const bool open = axis >= 2 && *operand.like != 0;
       check->require(fits, operand.name, ".shape", kAxis[axis], " = ", extent, ", ", open ? "but " : expected,
                      open ? operand.like : "", open ? "'s is " : " ", operand.shape[axis],
-                     operand.broadcast ? " (or 1)" : "");
+                     axis < operand.broadcast ? " (or 1)" : "");
     }
   }
 }

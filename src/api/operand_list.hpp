@@ -26,7 +26,7 @@ struct Operand {
   Shape shape{};
   bool wanted = true;  // has the problem such an operand?
   bool output = false;
-  bool broadcast = false;                   // an extent may be 1 instead
+  std::size_t broadcast = 0;                // along how many of the first axes an extent may be 1 instead
   bool contiguous = false;                  // the last axis has stride 1
   bool moved = false;                       // kernels move its rows 16 bytes at a time where they can
   std::array<const Tensor*, 2> in_place{};  // inputs whose very view this output may be

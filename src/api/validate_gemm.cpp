@@ -12,7 +12,7 @@ namespace falchion {
 namespace {
 
 constexpr std::int64_t kMaxExtent = kMaxSequence;  // m, n and k: an index is rounded up to tiles, and swiglu has 2 n
-constexpr std::int64_t kMostK = ((std::int64_t{1} << 31) - 1) >> 14;  // of i8, whose products are up to 2^14
+constexpr std::int64_t kMostK = ((std::int64_t{1} << 31) - 1) >> 14;  // of i8: products are up to 2^14, sums are i32
 constexpr std::int64_t kMaxElements = std::int64_t{1} << 60;          // of d: no tensor reaches further
 
 /// What d and c may be where a has 8 bits.
@@ -20,8 +20,8 @@ void check_results_of_8bit(const Gemm& g, Check* check) {
   const DType d = g.dtype_d;
   const bool sums = g.dtype == DType::i8 && d == DType::i32;
   check->supported(sums || d == DType::bf16 || d == DType::f16 || d == DType::f32, "dtype_d = ", d,
-                   " with dtype = ", g.dtype, " is not built yet; nearest: bf16, f16, f32",
-                   g.dtype == DType::i8 ? ", i32" : "");
+                   d == DType::as_q ? " (the type of a)" : "", " with dtype = ", g.dtype,
+                   " is not built yet; nearest: bf16, f16, f32", g.dtype == DType::i8 ? ", i32" : "");
   check->supported(g.dtype_c == DType::as_q || g.dtype_c == d || g.dtype_c == DType::f32, "dtype_c = ", g.dtype_c,
                    " with dtype_d = ", d, " is not built yet; nearest: as_q, f32");
 }
@@ -51,8 +51,7 @@ void check_gemm_dtypes(const Gemm& g, Check* check) {
   check_result("dtype_c", g.dtype_c);
 }
 
-/// What only 8-bit types have: scales, sums of i8 that do not overflow, and d in i32, which is these sums and nothing
-/// else.
+/// What only 8-bit types have: scales; sums of i8, which must not overflow; and d in i32, which is these sums alone.
 void check_8bit(const Gemm& g, Check* check) {
   check->require(g.scaling <= Scaling::row_col, "scaling = ", static_cast<int>(g.scaling), " is no Scaling");
   check->supported(g.scaling == Scaling::none || is_8bit(g.dtype), "scaling = ", name(g.scaling),

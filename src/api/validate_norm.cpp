@@ -51,7 +51,7 @@ OperandList operands_of(const Norm& n, const NormOperands& x) {
               .dtype = own_dtype(tensor),
               .shape = all,
               .wanted = wanted,
-              .broadcast = true});
+              .broadcast = 3});
   };
   const auto add_output = [&](const char* name, const char* flag, const Tensor& tensor, DType dtype, bool wanted) {
     list.add({.name = name,

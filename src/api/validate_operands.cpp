@@ -49,14 +49,14 @@ class AttentionLister {
                .dtype = x_.bias.dtype == DType::f32 ? DType::f32 : a_.dtype,
                .shape = scores(),
                .wanted = a_.bias,
-               .broadcast = true});
+               .broadcast = 4});
     list_.add({.name = "mask",
                .flag = "Attention::mask",
                .x = &x_.mask,
                .dtype = DType::boolean,
                .shape = scores(),
                .wanted = a_.mask,
-               .broadcast = true});
+               .broadcast = 4});
     list_.add(
         {.name = "alibi", .flag = "Attention::alibi", .x = &x_.alibi, .shape = slopes(x_.alibi), .wanted = a_.alibi});
   }
@@ -80,7 +80,7 @@ class AttentionLister {
                .shape = scores(),
                .wanted = a_.grad_bias,
                .output = true,
-               .broadcast = true});
+               .broadcast = 4});
     list_.add({.name = "grad_alibi",
                .flag = "Attention::grad_alibi",
                .x = &x_.grad_alibi,

@@ -9,8 +9,8 @@ namespace falchion::cpu::FALCHION_LEVEL {
 inline constexpr int kFewRows = 16;
 // Rows of a and of b whose products are summed side by side: 16 sums on AVX-512 and NEON, 8 on AVX2.
 inline constexpr int kFewA = 4, kFewB = kLanes == 8 ? 2 : 4;
-// Of k at a time: a row of b is 8 to 16 KB then, 16 of a are 256 KB. So many products of i8, of up to 2^14 each, sum to
-// 2^24, which is exact in f32.
+// Of k at a time: a row of b is 8 to 16 KB then, and 16 of a are 256 KB. Of i8 it is 1024, whose products, of up to
+// 2^14 each, sum to 2^24 at most: f32 holds that exactly.
 template <class T>
 inline constexpr std::int64_t kFewDepth = kExactSums<T> ? 1024 : 4096;
 

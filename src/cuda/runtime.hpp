@@ -25,6 +25,8 @@ struct Device {
   std::string name;                                                         // "NVIDIA H200"
   std::string why_not;                                                      // the reason, where sm is 0
 };
+/// Bytes of an SM's shared memory that CUDA keeps for each CTA, besides those that the CTA has itself.
+inline constexpr std::size_t kReservedShared = 1 << 10;
 Device current_device();
 /// The same for the device with that number.
 Device device_at(int ordinal);

@@ -48,10 +48,12 @@ float naive_z(const Gemm& g, const GemmOperands& x, const Index& at, std::int64_
   float z = 0;
   if (g.alpha != 0 && g.k > 0) {
     z = g.dtype == DType::i8 ? naive_sum<std::int64_t>(x, at, column) : naive_sum<float>(x, at, column);
-    if (g.scaling != Scaling::none)
-      z *= ref::load(x.scale_a, ref::at(x.scale_a, at[0], at[1], 0, 0)) *
-           ref::load(x.scale_b, ref::at(x.scale_b, at[0], column, 0, 0));
-    z *= g.alpha;
+    float factor = g.alpha;
+    if (g.scaling != Scaling::none) {
+      z *= ref::load(x.scale_b, ref::at(x.scale_b, at[0], column, 0, 0));
+      factor *= ref::load(x.scale_a, ref::at(x.scale_a, at[0], at[1], 0, 0));
+    }
+    z *= factor;
   }
   if (g.beta != 0) z += g.beta * ref::load(x.c, ref::at(x.c, at[0], at[1], at[2], at[3]));
   if (g.bias_n) z += ref::load(x.bias_n, ref::at(x.bias_n, 0, 0, 0, column));

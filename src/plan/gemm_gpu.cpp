@@ -36,29 +36,30 @@ double rate_of(const Gemm& g, const Variant& variant) {
   return g.dtype == DType::f32 ? tiles::kGemmFlopF32 : tiles::kGemmFlop;
 }
 
-/// About how many microseconds the tiles take in so many parts, with what it takes to add the parts up. CTAs that have
-/// an SM for themselves compute a block of k in less time than those that share it.
-double microseconds(const Gemm& g, const Variant& variant, std::int64_t items, int sms, int splits) {
+/// About how many microseconds the tiles take in so many parts, with what it takes to add the parts up. A CTA that has
+/// an SM for itself, but is meant to share it, computes a block of k in less time than those that share it, though not
+/// at the whole rate of the SM.
+double microseconds(const Gemm& g, const Variant& variant, std::int64_t items, const cuda::Device& device, int splits) {
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
   const double flop = 2.0 * facts.rows / facts.cluster * facts.columns * facts.depth;  // of a CTA
   const std::int64_t ctas = items * splits * facts.cluster;
-  const bool alone = ctas <= sms && facts.ctas > 1;
-  const double block = (alone ? tiles::kGemmAlone : 1) * facts.ctas * flop / rate_of(g, variant);
-  const auto waves = static_cast<double>(ceil_div(ctas, alone ? sms : std::int64_t{sms} * facts.ctas));
+  const int together = ctas <= device.sms ? 1 : ctas_an_sm(facts, device);
+  const double block = (together == 1 && facts.ctas > 1 ? tiles::kGemmAlone : together) * flop / rate_of(g, variant);
+  const auto waves = static_cast<double>(ceil_div(ctas, std::int64_t{device.sms} * together));
   const auto blocks = static_cast<double>(ceil_div(blocks_of_k(g, facts), splits));
   const double after = splits > 1 ? tiles::kGemmCombine + 2 * partial_bytes(g, splits) / tiles::kGemmPartialRate : 0;
   return waves * (tiles::kGemmTile + blocks * block) + after;
 }
 
 /// The parts of k with which everything ends soonest.
-int choose_splits(const Gemm& g, const Variant& variant, std::int64_t items, int sms) {
+int choose_splits(const Gemm& g, const Variant& variant, std::int64_t items, const cuda::Device& device) {
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
   const std::int64_t most =
       std::clamp<std::int64_t>(blocks_of_k(g, facts) / tiles::kGemmLeastBlocks, 1, tiles::kMaxSplits);
   int best = 1;
-  double best_time = microseconds(g, variant, items, sms, 1);
+  double best_time = microseconds(g, variant, items, device, 1);
   for (int splits = 2; splits <= most; ++splits) {
-    const double time = microseconds(g, variant, items, sms, splits);
+    const double time = microseconds(g, variant, items, device, splits);
     if (time >= best_time) continue;
     best = splits;
     best_time = time;
@@ -75,14 +76,15 @@ GemmGpuCut cut(const Gemm& g, const Variant& variant, const cuda::Device& device
   const double items = static_cast<double>(g.batch) * static_cast<double>(tiles_m) * static_cast<double>(tiles_n);
   if (items > INT32_MAX) return out;
   out.items = g.batch * tiles_m * tiles_n;
-  const int splits = items * tiles::kMaxSplits <= INT32_MAX ? choose_splits(g, variant, out.items, device.sms) : 1;
+  const int splits = items * tiles::kMaxSplits <= INT32_MAX ? choose_splits(g, variant, out.items, device) : 1;
   const std::int64_t blocks = blocks_of_k(g, facts), each = std::max<std::int64_t>(ceil_div(blocks, splits), 1);
   out.depth = each * facts.depth;
   out.splits = static_cast<int>(std::max<std::int64_t>(ceil_div(blocks, each), 1));
+  out.ctas = ctas_an_sm(facts, device);
   // A grid of which several CTAs share an SM would crowd on the SMs that are free first, if it were started early.
-  const bool fills = out.items * out.splits >= 2 * std::int64_t{device.sms} * facts.ctas;
-  out.early = device.sm >= 90 && (facts.ctas == 1 || fills);
-  out.microseconds = microseconds(g, variant, out.items, device.sms, out.splits);
+  const bool fills = out.items * out.splits >= 2 * std::int64_t{device.sms} * out.ctas;
+  out.early = device.sm >= 90 && (out.ctas == 1 || fills);
+  out.microseconds = microseconds(g, variant, out.items, device, out.splits);
   return out;
 }
 

@@ -2,6 +2,8 @@
 // operation, and which of them fits is the operation's own to say.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <string>
@@ -27,5 +29,13 @@ Status take_gpu_variant(Backend backend, const cuda::Device& device, const GpuWi
 /// cannot move.
 const Variant* other_gpu_variant(Backend backend, const cuda::Device& device, const GpuWish& wish,
                                  const PlanData& plan);
+
+/// How many CTAs of a variant share an SM of the device: as many as are meant to, or fewer, where shared memory has no
+/// room for them.
+template <class Facts>
+int ctas_an_sm(const Facts& facts, const cuda::Device& device) {
+  const std::size_t each = static_cast<std::size_t>(facts.shared_bytes) + cuda::kReservedShared;
+  return std::clamp(static_cast<int>(device.shared_per_sm / each), 1, facts.ctas);
+}
 
 }  // namespace falchion

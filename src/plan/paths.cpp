@@ -117,7 +117,8 @@ cuda::Device device_named(int sm) {
   }
   device.name = text("sm_", sm);
   const bool small = sm == 86 || sm == 89 || sm >= 120;
-  device.shared_per_block = small ? 99 << 10 : sm >= 90 ? 227 << 10 : 163 << 10;
+  device.shared_per_sm = small ? 100 << 10 : sm >= 90 ? 228 << 10 : 164 << 10;
+  device.shared_per_block = device.shared_per_sm - cuda::kReservedShared;
   return device;
 }
 

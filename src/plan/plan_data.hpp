@@ -135,6 +135,7 @@ struct GemmGpuCut {
   int splits = 1;           // parts that k is cut into
   std::int64_t depth = 0;   // of a part
   std::int64_t items = 0;   // tiles of d
+  int ctas = 1;             // that share an SM
   double microseconds = 0;  // about how long they take together
   bool early = false;       // the kernel may be started before the one before it is done
 };

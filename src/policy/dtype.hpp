@@ -57,14 +57,13 @@ FALCHION_HD float f32_from_e4m3(std::uint8_t x) {
   return std::bit_cast<float>(sign | (magnitude + (120u << 3)) << 20);
 }
 
-/// Numbers over 448 become 448, and an Inf, as a NaN, NaN.
+/// What is over 448 becomes 448, but Inf becomes NaN.
 FALCHION_HD std::uint8_t e4m3_from_f32(float x) {
   const std::uint32_t bits = std::bit_cast<std::uint32_t>(x);
   const std::uint32_t magnitude = bits & 0x7FFFFFFFu, sign = bits >> 24 & 0x80u;
   if (magnitude >= 0x7F800000u) return static_cast<std::uint8_t>(sign | 0x7Fu);
   if (magnitude > 0x43E00000u) return static_cast<std::uint8_t>(sign | 0x7Eu);  // 448
-  if (magnitude <
-      0x3C800000u) {  // below 2^-6: adding 2^14 leaves the rounded multiple of 2^-9 in the low mantissa bits
+  if (magnitude < 0x3C800000u) {  // below 2^-6: with 2^14 added, the low bits count 2^-9, rounded
     const float shifted = std::bit_cast<float>(magnitude) + 0x1p14f;
     return static_cast<std::uint8_t>(sign | (std::bit_cast<std::uint32_t>(shifted) - 0x46800000u));
   }
@@ -72,7 +71,7 @@ FALCHION_HD std::uint8_t e4m3_from_f32(float x) {
   return static_cast<std::uint8_t>(sign | rounded >> 20);
 }
 
-/// To nearest even, and at most 127 and at least -128; of NaN 0.
+/// Rounds to nearest even, and to -128 or 127 what is beyond them; NaN becomes 0.
 FALCHION_HD std::int8_t i8_from_f32(float x) {
   if (!(x >= -128.f)) return x < -128.f ? -128 : 0;
   if (x >= 127.f) return 127;

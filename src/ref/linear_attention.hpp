@@ -12,8 +12,8 @@ std::size_t linear_attention_workspace(const LinearAttention& problem, Pass pass
 
 /// Computes the recurrence of falchion/linear_attention.hpp in double, token by token (Katharopoulos et al. 2020,
 /// arXiv:2006.16236, equations 16 to 20). problem and operands must be valid (src/api/validate.hpp), except that o may
-/// also be f32, for a reference that is not rounded. Lengths are clamped into the tensors, whatever they are, and packed ones to b * s
-/// rows in all. It allocates nothing, throws nothing and runs on one thread.
+/// also be f32, for a reference that is not rounded. Lengths are clamped into the tensors, whatever they are, and
+/// packed ones to b * s rows in all. It allocates nothing, throws nothing and runs on one thread.
 void linear_attention_forward(const LinearAttention& problem, const LinearOperands& operands, void* workspace) noexcept;
 
 /// Computes its gradients by the chain rule on the recurrence, backwards token by token, with every state

@@ -69,6 +69,7 @@ cudaError_t CUDARTAPI cudaGetDeviceProperties(cudaDeviceProp* properties, int de
   properties->minor = fake_runtime().minor;
   properties->multiProcessorCount = 132;
   properties->sharedMemPerBlockOptin = 227 << 10;
+  properties->sharedMemPerMultiprocessor = 228 << 10;
   std::strcpy(properties->name, device == 0 ? "Fake GPU" : "Another fake GPU");
   return answer();
 }

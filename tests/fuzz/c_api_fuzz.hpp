@@ -104,7 +104,8 @@ class Memory {
       (last < 0 ? low : high) += last;
       if (high - low > 1 << 16) return false;
     }
-    const int bytes = x->dtype == FAL_F32 ? 4 : x->dtype == FAL_F16 || x->dtype == FAL_BF16 ? 2 : 1;
+    const bool has_4 = x->dtype == FAL_F32 || x->dtype == FAL_I32, has_2 = x->dtype == FAL_F16 || x->dtype == FAL_BF16;
+    const int bytes = has_4 ? 4 : has_2 ? 2 : 1;
     const int skew = in->byte() > 250 ? 1 : 0;  // A skew of 1 means that the tensor is not aligned to its element.
     const auto size = static_cast<std::size_t>(high - low) * static_cast<std::size_t>(bytes);
     auto* memory = take(size + static_cast<std::size_t>(skew));

@@ -13,10 +13,14 @@ struct Problem {
   bool placed = true;  // Whether every view has the memory that it claims.
 };
 
+bool has_8_bits(const fal_gemm& g) { return g.dtype == FAL_E4M3 || g.dtype == FAL_I8; }
+
 void make_problem(Input* in, Problem* p) {
+  constexpr std::int32_t kTypes[] = {FAL_F32, FAL_F16, FAL_BF16, FAL_E4M3, FAL_I8};
+  constexpr std::int32_t kTypesOfD[] = {FAL_F32, FAL_F16, FAL_BF16, FAL_I32};
   fal_gemm* g = p->gemm.get();
   *g = fal_gemm_init();
-  g->dtype = static_cast<std::int32_t>(1 + in->below(3));
+  g->dtype = kTypes[in->below(5)];
   const std::uint8_t flags = in->byte();
   p->k2 = 1 + in->below(3);
   p->n2 = 1 + in->below(3);
@@ -30,6 +34,10 @@ void make_problem(Input* in, Problem* p) {
   g->bias_n = (flags & 4) != 0;
   g->bias_m = (flags & 8) != 0;
   g->residual = (flags & 16) != 0;
+  if (has_8_bits(*g)) {
+    g->dtype_d = kTypesOfD[in->below(4)];
+    g->scaling = static_cast<std::uint8_t>(in->below(3));
+  }
   if ((flags & 32) != 0) g->dtype_d = FAL_F32;
   if ((flags & 64) != 0) g->dtype_c = FAL_F32;
 }
@@ -49,10 +57,15 @@ void make_operands(Input* in, Problem* p) {
   x->d = like_d(of_d);
   if (g.beta != 0) x->c = like_d(g.dtype_c != FAL_AS_Q ? g.dtype_c : of_d);
   if (g.residual != 0) x->residual = like_d(of_d);
-  const std::int32_t of_bias = in->flag() ? FAL_F32 : g.dtype;
+  const std::int32_t of_bias = in->flag() ? FAL_F32 : has_8_bits(g) ? of_d : g.dtype;
   if (g.bias_n != 0) x->bias_n = tensor(in, of_bias, 1, 1, 1, rows);
   if (g.bias_m != 0) x->bias_m = tensor(in, of_bias, shared, g.m, 1, 1);
-  for (fal_tensor* t : {&x->a, &x->b, &x->c, &x->d, &x->residual, &x->bias_n, &x->bias_m})
+  if (g.scaling != FAL_SCALING_NONE) {
+    const bool row_col = g.scaling == FAL_SCALING_ROW_COL;
+    x->scale_a = tensor(in, FAL_F32, in->flag() ? 1 : g.batch, row_col ? g.m : 1, 1, 1);
+    x->scale_b = tensor(in, FAL_F32, shared, row_col ? rows : 1, 1, 1);
+  }
+  for (fal_tensor* t : {&x->a, &x->b, &x->c, &x->d, &x->residual, &x->bias_n, &x->bias_m, &x->scale_a, &x->scale_b})
     p->placed = p->memory.place(in, t) && p->placed;
 }
 

@@ -127,4 +127,38 @@ inline fal_linear_attention to_c(const LinearAttention& x) {
   return out;
 }
 
+inline fal_gemm_operands to_c(const GemmOperands& x) {
+  fal_gemm_operands out = {};
+  out.size = sizeof out;
+  out.a = to_c(x.a);
+  out.b = to_c(x.b);
+  out.c = to_c(x.c);
+  out.d = to_c(x.d);
+  out.residual = to_c(x.residual);
+  out.bias_n = to_c(x.bias_n);
+  out.bias_m = to_c(x.bias_m);
+  out.scale_a = to_c(x.scale_a);
+  out.scale_b = to_c(x.scale_b);
+  return out;
+}
+inline fal_gemm to_c(const Gemm& x) {
+  fal_gemm out = fal_gemm_init();
+  out.dtype = static_cast<std::int32_t>(x.dtype);
+  out.dtype_b = static_cast<std::int32_t>(x.dtype_b);
+  out.dtype_c = static_cast<std::int32_t>(x.dtype_c);
+  out.dtype_d = static_cast<std::int32_t>(x.dtype_d);
+  out.batch = x.batch;
+  out.m = x.m;
+  out.n = x.n;
+  out.k = x.k;
+  out.alpha = x.alpha;
+  out.beta = x.beta;
+  out.activation = static_cast<std::int32_t>(x.activation);
+  out.bias_n = x.bias_n;
+  out.bias_m = x.bias_m;
+  out.residual = x.residual;
+  out.scaling = static_cast<std::uint8_t>(x.scaling);
+  return out;
+}
+
 }  // namespace falchion::testing

@@ -16,15 +16,18 @@ constexpr int kHopper = 90;  // cuda::Device::sm
 constexpr const char* kOperation = "attention_forward";
 
 void measure(const LadderProblem& problem, int runs, const std::function<void()>& run, LadderRow* row) {
-  problem.poison();
-  run();
-  const ErrorReport error = problem.check();
-  row->error = error.error;
-  row->share = error.share();
-  row->wrong = error.why;
-  row->errors = {{"o", to_json(error)}};
+  const auto check = [&] {
+    problem.poison();
+    run();
+    const ErrorReport error = problem.check();
+    row->error = error.error;
+    row->share = error.share();
+    row->wrong = error.why;
+    row->errors = {{"o", to_json(error)}};
+  };
   row->work = flop_count(problem.attention());
-  row->time = time_on(problem.side(), runs, run);
+  check_and_time(
+      check, [&] { row->time = time_on(problem.side(), runs, run); }, row);
 }
 
 LadderRow run_step(const ladder::Step& step, const LadderProblem& problem, int runs) {

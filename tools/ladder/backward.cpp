@@ -20,15 +20,19 @@ constexpr const char* kOperation = "attention_backward";
 constexpr const char *kSm80 = "sm80", *kAnyOrder = "any-order";
 
 void measure(const BackwardLadderProblem& problem, int runs, const std::function<void()>& run, LadderRow* row) {
-  problem.poison();
-  run();
-  const Verdict verdict = problem.check();
-  row->error = verdict.worst().error;
-  row->share = verdict.worst().share();
-  row->wrong = verdict.why;
-  for (const auto& [gradient, report] : verdict.outputs) row->errors.emplace_back(gradient, to_json(report));
+  const auto check = [&] {
+    problem.poison();
+    run();
+    const Verdict verdict = problem.check();
+    row->error = verdict.worst().error;
+    row->share = verdict.worst().share();
+    row->wrong = verdict.why;
+    row->errors.clear();
+    for (const auto& [gradient, report] : verdict.outputs) row->errors.emplace_back(gradient, to_json(report));
+  };
   row->work = flop_count(problem.attention());
-  row->time = time_on(problem.side(), runs, run);
+  check_and_time(
+      check, [&] { row->time = time_on(problem.side(), runs, run); }, row);
 }
 
 LadderRow run_step(const ladder::backward::Step& step, const BackwardLadderProblem& problem, int runs) {

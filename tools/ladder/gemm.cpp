@@ -55,21 +55,26 @@ ladder::gemm::Problem problem_of(const LadderOptions& options, Side side) {
 /// Checks a row, and times it and cuBLAS in turns: clocks change while a ladder is climbed.
 void measure(const Ladder& ladder, DType dtype, const std::function<void()>& run, LadderRow* row) {
   const GemmLadderProblem& problem = ladder.of(dtype);
-  problem.poison();
-  run();
-  const ErrorReport error = problem.check();
-  row->error = error.error;
-  row->share = error.share();
-  row->wrong = error.why;
-  row->errors = {{"c", to_json(error)}};
+  const auto check = [&] {
+    problem.poison();
+    run();
+    const ErrorReport error = problem.check();
+    row->error = error.error;
+    row->share = error.share();
+    row->wrong = error.why;
+    row->errors = {{"c", to_json(error)}};
+  };
+  const auto time = [&] {
+    std::vector<std::function<void()>> in_turns = {run};
+    if (ladder.cublas != nullptr)
+      in_turns.push_back(
+          [&] { require(ladder.cublas->multiply(dtype, problem.sizes(), problem.tensors(nullptr)), "ladder"); });
+    const std::vector<Samples> times = time_in_turns(problem.side(), ladder.runs, in_turns);
+    row->time = times.front();
+    if (ladder.cublas != nullptr) row->rival_seconds = times.back().median();
+  };
   row->work = flop_count(problem.gemm());
-  std::vector<std::function<void()>> in_turns = {run};
-  if (ladder.cublas != nullptr)
-    in_turns.push_back(
-        [&] { require(ladder.cublas->multiply(dtype, problem.sizes(), problem.tensors(nullptr)), "ladder"); });
-  const std::vector<Samples> times = time_in_turns(problem.side(), ladder.runs, in_turns);
-  row->time = times.front();
-  if (ladder.cublas != nullptr) row->rival_seconds = times.back().median();
+  check_and_time(check, time, row);
 }
 
 LadderRow run_step(const ladder::gemm::Step& step, const Ladder& ladder) {

@@ -81,6 +81,11 @@ struct LadderRow {
   bool passed() const { return wrong.empty(); }
 };
 
+/// Fills a row: check() runs once on a poisoned result and says what is off, time() runs often. It is checked before
+/// the timed runs and after them, since a fault may show only where a run finds what others have left in the workspace,
+/// such as counters that nobody has set back.
+void check_and_time(const std::function<void()>& check, const std::function<void()>& time, LadderRow* row);
+
 /// A step that may be asked for by its name.
 struct Rung {
   std::string name;

@@ -32,19 +32,22 @@ ladder::linear::Problem problem_of(const LadderOptions& options, Side side) {
 
 void measure(const LinearLadderProblem& problem, DType dtype, int runs, const std::function<void()>& run,
              LadderRow* row) {
-  problem.poison(dtype);
-  run();
-  const LinearLadderProblem::Check check = problem.check(dtype);
-  row->error = check.error;
-  row->share = check.error / check.limit;
-  row->wrong = check.wrong;
-  row->errors = {{"o", Json::object({{"rms_error", check.error},
-                                     {"limit", check.limit},
-                                     {"share_of_limit", row->share},
-                                     {"passed", row->passed()},
-                                     {"why", check.wrong}})}};
+  const auto check = [&] {
+    problem.poison(dtype);
+    run();
+    const LinearLadderProblem::Check of_o = problem.check(dtype);
+    row->error = of_o.error;
+    row->share = of_o.error / of_o.limit;
+    row->wrong = of_o.wrong;
+    row->errors = {{"o", Json::object({{"rms_error", of_o.error},
+                                       {"limit", of_o.limit},
+                                       {"share_of_limit", row->share},
+                                       {"passed", row->passed()},
+                                       {"why", of_o.wrong}})}};
+  };
   row->work = problem.bytes(dtype);
-  row->time = time_on(problem.side(), runs, run);
+  check_and_time(
+      check, [&] { row->time = time_on(problem.side(), runs, run); }, row);
 }
 
 LadderRow run_step(const ladder::linear::Step& step, const LinearLadderProblem& problem, int runs) {

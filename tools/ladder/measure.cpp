@@ -42,6 +42,14 @@ void SideMemory::poison() const {
   }
 }
 
+void check_and_time(const std::function<void()>& check, const std::function<void()>& time, LadderRow* row) {
+  check();
+  time();
+  if (!row->passed()) return;
+  check();
+  if (!row->passed()) row->wrong = "after the timed runs: " + row->wrong;
+}
+
 Samples time_on(Side side, int runs, const std::function<void()>& run) {
   return std::move(time_in_turns(side, runs, {run}).front());
 }

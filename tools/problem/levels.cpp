@@ -90,6 +90,8 @@ int plan_threads(const Plan& plan) { return plan.data()->threads; }
 std::string limiting_unit(const Plan& plan) {
   if (on_gpu(plan)) return "";
   const std::string level = plan_level(plan);
+  const bool bytes = plan.data()->is<GemmPlan>() && plan.data()->gemm().problem.dtype == DType::i8;
+  if (bytes && (level == "vnni" || level.starts_with("amx"))) return "";  // their rate is not measured
   if (level == "amx_emulated") return "avx512";
   // Linear attention leaves the tiles where its products are those of f32 (cpu/linear_attention_backward.hpp).
   const PlanData& data = *plan.data();

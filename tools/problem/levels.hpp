@@ -39,7 +39,7 @@ int plan_threads(const Plan& plan);
 bool on_gpu(const Plan& plan);
 
 /// The unit of tools/measure/peak.hpp whose measured rate limits a plan, and its name in a table. Both are empty for
-/// ref and GPUs.
+/// ref, GPUs and products of bytes.
 std::string limiting_unit(const Plan& plan);
 std::string unit_title(const std::string& unit);  // "AMX bf16", "AVX-512 f32"
 

@@ -29,6 +29,8 @@ std::string feature_name(const Norm& n) {
   return out;
 }
 
+NormKind parse_norm_kind(const std::string& text) { return text == "rms" ? NormKind::rms : NormKind::layer; }
+
 std::string problem_name(const Norm& n) { return size_name(n) + " norm " + feature_name(n); }
 
 Json to_json(const Norm& n) { return problem_facts(n).with("features", feature_name(n)); }
@@ -36,7 +38,7 @@ Json to_json(const Norm& n) { return problem_facts(n).with("features", feature_n
 void NormOptions::add_to(Command& command) {
   command.group("What a norm computes (sizes are lists: every combination; --d is the row)");
   command.list("--rows", &rows, "Rows");
-  command.choice("--kind", &kind, {"layer", "rms"}, "Layer norm or RMSNorm");
+  command.choice("--kind", &kind, kNormKinds, "Layer norm or RMSNorm");
   command.flag("--add-residual", &add_residual, "With a residual that is added before, and the sum written");
 }
 
@@ -50,7 +52,7 @@ std::vector<Norm> NormOptions::expand(const std::vector<std::string>& dtypes,
     for (const std::int64_t count : or_else(rows))
       for (const std::int64_t row : or_else(d)) {
         Norm n{.dtype = parse_dtype(dtype), .rows = count, .d = row};
-        n.kind = kind == "rms" ? NormKind::rms : NormKind::layer;
+        n.kind = parse_norm_kind(kind);
         n.weight = true;
         n.bias = n.kind == NormKind::layer;
         n.residual = n.residual_out = add_residual;
@@ -67,6 +69,8 @@ NormOperands NormInstance::operands() const {
   o.bias = bias.view;
   o.y = y.view;
   o.residual_out = residual_out.view;
+  o.mean = mean.view;
+  o.rstd = rstd.view;
   return o;
 }
 

@@ -21,6 +21,9 @@ std::string feature_name(const Norm& problem);  // "rms weight residual"
 std::string problem_name(const Norm& problem);  // both
 Json to_json(const Norm& problem);
 
+inline const std::vector<std::string> kNormKinds = {"layer", "rms"};
+NormKind parse_norm_kind(const std::string& one_of_them);
+
 /// The options that only norms have. d is that of attention's sizes. Lists of sizes: every combination.
 struct NormOptions {
   std::vector<std::int64_t> rows;
@@ -35,13 +38,13 @@ struct NormOptions {
   static constexpr std::initializer_list<const char*> kNames = {"--rows", "--kind", "--add-residual"};
 };
 
-/// A norm with its tensors, rows of (1, rows, 1, d); outputs are poisoned with NaN.
+/// A norm with its tensors.
 struct NormInstance {
   Norm problem;
-  HostTensor x, residual, weight, bias, y, residual_out;
+  HostTensor x, residual, weight, bias, y, residual_out, mean, rstd;
   NormOperands operands() const;
 };
-/// The tensors are random normal ones.
+/// Rows of (1, rows, 1, d), random normal ones, without mean and rstd; outputs are poisoned with NaN.
 NormInstance make_norm_instance(const Norm& problem, std::uint64_t seed);
 
 }  // namespace falchion::tools

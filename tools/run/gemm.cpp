@@ -16,9 +16,10 @@ namespace falchion::tools {
 namespace {
 
 /// The files of the inputs, as options name them.
-NamedFiles input_files(const GemmRunOptions& g) {
+NamedFiles input_files(const RunOptions& options) {
+  const GemmRunOptions& g = options.gemm;
   return {{"--a", &g.a},           {"--b", &g.b},           {"--c", &g.c},
-          {"--bias-n", &g.bias_n}, {"--bias-m", &g.bias_m}, {"--residual", &g.residual}};
+          {"--bias-n", &g.bias_n}, {"--bias-m", &g.bias_m}, {"--residual", &options.residual}};
 }
 
 /// (m, k), (batch, m, k) or (batch, m, k2, k1), as the four axes of the last.
@@ -48,7 +49,7 @@ GemmInstance load(const RunOptions& options) {
   x.a = read_matrix(options, from.a);
   x.b = read_matrix(options, from.b);
   if (!from.c.empty()) x.c = read_matrix(options, from.c);
-  if (!from.residual.empty()) x.residual = read_matrix(options, from.residual);
+  if (!options.residual.empty()) x.residual = read_matrix(options, options.residual);
   if (!from.bias_n.empty()) x.bias_n = read_bias(options, from.bias_n, false);
   if (!from.bias_m.empty()) x.bias_m = read_bias(options, from.bias_m, true);
   Gemm& g = x.problem;
@@ -69,7 +70,7 @@ GemmInstance load(const RunOptions& options) {
   if (from.d_f32) g.dtype_d = DType::f32;
   g.bias_n = !from.bias_n.empty();
   g.bias_m = !from.bias_m.empty();
-  g.residual = !from.residual.empty();
+  g.residual = !options.residual.empty();
   const HostTensor& like = g.beta != 0 ? x.c : x.residual;  // they say how n is cut
   const bool is_cut = like.view.shape[2] > 1;
   x.d = make_tensor(dtype_of_d(g), {g.batch, g.m, is_cut ? like.view.shape[2] : 1, is_cut ? like.view.shape[3] : g.n});
@@ -89,7 +90,7 @@ void write_d(const RunOptions& options, const GemmInstance& x) {
 
 int run_gemm(const RunOptions& options) {
   const NamedFiles outputs_to = {{"--out", &options.out}};
-  check_files(options, input_files(options.gemm), outputs_to);
+  check_files(options, input_files(options), outputs_to);
   const GemmInstance x = load(options);
   const Gemm& g = x.problem;
   const Prepared prepared(g, options.where.target());

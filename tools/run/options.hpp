@@ -1,4 +1,4 @@
-// tools/run/options.hpp: what `falchion run` is asked for, by its two passes of attention and by a GEMM.
+// tools/run/options.hpp: what `falchion run` is asked for, by its two passes of attention, by a GEMM and by a norm.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,22 @@ namespace falchion::tools {
 
 /// Of --op gemm: the files of its inputs, and its factors.
 struct GemmRunOptions {
-  std::string a, b, c, bias_n, bias_m, residual, activation = "none";
+  std::string a, b, c, bias_n, bias_m, activation = "none";
   float alpha = 1, beta = 1;
   bool d_f32 = false;
 
   static constexpr std::initializer_list<const char*> kNames = {
-      "--a", "--b", "--c", "--bias-n", "--bias-m", "--residual", "--activation", "--alpha", "--beta", "--d-f32"};
+      "--a", "--b", "--c", "--bias-n", "--bias-m", "--activation", "--alpha", "--beta", "--d-f32"};
+};
+
+/// Of --op norm: the files of its tensors, except for the bias, which is in TensorOptions, and what it computes.
+struct NormRunOptions {
+  std::string x, weight, residual_out, mean, rstd, kind = "layer";
+  float eps = 1e-5F;
+  bool zero_centered = false, y_f32 = false;
+
+  static constexpr std::initializer_list<const char*> kNames = {
+      "--x", "--weight", "--kind", "--eps", "--zero-centered", "--y-f32", "--residual-out", "--mean", "--rstd"};
 };
 
 struct RunOptions {
@@ -32,6 +42,8 @@ struct RunOptions {
   std::string o, grad_o, grad_lse, grad_q, grad_k, grad_v, grad_bias, grad_alibi, grads = "rounded";
   bool any_order = false;
   GemmRunOptions gemm;
+  NormRunOptions norm;
+  std::string residual;  // of a GEMM or a norm
   std::int64_t repeat = 1;
   bool progress = false, no_limit = false, as_json = false;
 };

@@ -1,5 +1,5 @@
 // tools/run/run.cpp: `falchion run`: attention on tensors from files; its backward pass: backward.cpp; a GEMM:
-// gemm.cpp.
+// gemm.cpp; a norm: norm.cpp.
 #include <fmt/core.h>
 #include <unistd.h>
 
@@ -11,10 +11,12 @@
 #include "problem/files.hpp"
 #include "problem/gemm_problem.hpp"
 #include "problem/levels.hpp"
+#include "problem/norm_problem.hpp"
 #include "problem/slices.hpp"
 #include "problem/work.hpp"
 #include "run/backward.hpp"
 #include "run/gemm.hpp"
+#include "run/norm.hpp"
 #include "run/report.hpp"
 #include "tool.hpp"
 
@@ -97,52 +99,59 @@ int run_forward(const RunOptions& options) {
   return exit_ok;
 }
 
+/// Options that no operation but attention has.
+constexpr std::initializer_list<const char*> kOfAttention = {  // in the order of the help
+    "--q",
+    "--k",
+    "--v",
+    "--qkv",
+    "--layer",
+    "--axes",
+    "--mask",
+    "--cu-seqlens-q",
+    "--cu-seqlens-k",
+    "--used-q",
+    "--used-k",
+    "--first-k",
+    "--causal",
+    "--window",
+    "--align",
+    "--scale",
+    "--softcap",
+    "--alibi",
+    "--dropout",
+    "--lse",
+    "--row-max",
+    "--probabilities",
+    "--progress",
+    "--o",
+    "--grad-o",
+    "--grad-lse",
+    "--grad-q",
+    "--grad-k",
+    "--grad-v",
+    "--grad-bias",
+    "--grad-alibi",
+    "--grads",
+    "--any-order"};
+
 /// Refuses options that the pass does not have.
 void check_use(const RunOptions& options, const Given& given) {
   const std::string why = "it has no effect here; it is an option of --op ";
   const Op op = parse_op(options.op);
   if (options.repeat > 1) given.refuse({"--progress"}, "it times one run, head by head; leave --repeat out");
-  if (op == Op::gemm) {
-    given.refuse({"--q",
-                  "--k",
-                  "--v",
-                  "--qkv",
-                  "--layer",
-                  "--axes",
-                  "--bias",
-                  "--mask",
-                  "--cu-seqlens-q",
-                  "--cu-seqlens-k",
-                  "--used-q",
-                  "--used-k",
-                  "--first-k",
-                  "--causal",
-                  "--window",
-                  "--align",
-                  "--scale",
-                  "--softcap",
-                  "--alibi",
-                  "--dropout",
-                  "--lse",
-                  "--row-max",
-                  "--probabilities",
-                  "--progress",
-                  "--o",
-                  "--grad-o",
-                  "--grad-lse",
-                  "--grad-q",
-                  "--grad-k",
-                  "--grad-v",
-                  "--grad-bias",
-                  "--grad-alibi",
-                  "--grads",
-                  "--any-order"},
-                 why + operation_list(Kind::attention));
-    if (options.gemm.c.empty()) given.refuse({"--beta"}, "it is the factor of --c, which is not given");
+  if (op != Op::gemm) given.refuse(GemmRunOptions::kNames, why + name(Op::gemm));
+  if (op != Op::norm) given.refuse(NormRunOptions::kNames, why + name(Op::norm));
+  if (op == Op::gemm || op == Op::norm) {
+    given.refuse(kOfAttention, why + operation_list(Kind::attention));
+    if (op == Op::gemm) {
+      given.refuse({"--bias"}, why + operation_list({Op::attention, Op::attention_backward, Op::norm}));
+      if (options.gemm.c.empty()) given.refuse({"--beta"}, "it is the factor of --c, which is not given");
+    }
     return;
   }
   options.tensors.check(given);
-  given.refuse(GemmRunOptions::kNames, why + name(Op::gemm));
+  given.refuse({"--residual"}, why + operation_list({Op::gemm, Op::norm}));
   if (op == Op::attention) {
     given.refuse({"--o", "--grad-o", "--grad-lse", "--grad-q", "--grad-k", "--grad-v", "--grad-bias", "--grad-alibi",
                   "--grads", "--any-order"},
@@ -152,23 +161,38 @@ void check_use(const RunOptions& options, const Given& given) {
   }
 }
 
-void add_gemm_options(Command& command, GemmRunOptions* gemm) {
+void add_gemm_options(Command& command, RunOptions* options) {
+  GemmRunOptions* gemm = &options->gemm;
   command.group("GEMM (--op gemm): D = activation(alpha A B^T + beta C + biases) + residual, .npy files");
   command.text("--a", &gemm->a, "A: (m, k), (batch, m, k) or (batch, m, k2, k1)", "FILE");
   command.text("--b", &gemm->b, "B: (n, k) and so on; swiglu: 2 n rows, the gates first", "FILE");
   command.text("--c", &gemm->c, "C: (m, n) and so on", "FILE");
   command.text("--bias-n", &gemm->bias_n, "A bias for each row of B", "FILE");
   command.text("--bias-m", &gemm->bias_m, "A bias for each row of A", "FILE");
-  command.text("--residual", &gemm->residual, "What is added last, as C", "FILE");
+  command.text("--residual", &options->residual, "What is added last, as C. Norm: what is added to X first", "FILE");
   command.choice("--activation", &gemm->activation, activation_names(), "What the sums go through");
   command.number("--alpha", &gemm->alpha, "The factor of the product");
   command.number("--beta", &gemm->beta, "The factor of C");
   command.flag("--d-f32", &gemm->d_f32, "D in f32, whatever the type of A");
 }
 
+void add_norm_options(Command& command, NormRunOptions* norm) {
+  command.group("Norm (--op norm): Y = (V - mean) rstd weight + bias, where V = X + residual, .npy files");
+  command.text("--x", &norm->x, "X: (d), (rows, d), (b, s, d) or (b, s, h, d)", "FILE");
+  command.text("--weight", &norm->weight, "The factors: (d), or with more axes as X; so is --bias", "FILE");
+  command.choice("--kind", &norm->kind, kNormKinds, "Layer norm or RMSNorm");
+  command.number("--eps", &norm->eps, "What is added to the variance");
+  command.flag("--zero-centered", &norm->zero_centered, "The factor is 1 + weight");
+  command.flag("--y-f32", &norm->y_f32, "Y in f32, whatever the type of X");
+  command.text("--residual-out", &norm->residual_out, "Where V goes, in the type of the residual", "FILE");
+  command.text("--mean", &norm->mean, "Where the mean of each row goes, f32", "FILE");
+  command.text("--rstd", &norm->rstd, "Where the inverse of each row's deviation goes, f32", "FILE");
+}
+
 int run_operation(const RunOptions& options) {
   switch (parse_op(options.op)) {
     case Op::gemm: return run_gemm(options);
+    case Op::norm: return run_norm(options);
     case Op::attention_backward: return run_backward(options);
     default: return run_forward(options);
   }
@@ -178,7 +202,8 @@ int run_operation(const RunOptions& options) {
 
 void add_run(Command& command) {
   const auto options = std::make_shared<RunOptions>();
-  command.choice("--op", &options->op, {name(Op::attention), name(Op::attention_backward), name(Op::gemm)},
+  command.choice("--op", &options->op,
+                 {name(Op::attention), name(Op::attention_backward), name(Op::gemm), name(Op::norm)},
                  "What is computed");
   command.integer("--repeat", &options->repeat, 1, 1000000, "Timed runs after a warm-up; the median counts");
   command.flag("--progress", &options->progress,
@@ -206,7 +231,8 @@ void add_run(Command& command) {
   command.text("--grad-alibi", &options->grad_alibi, "That of the ALiBi slopes, f32, (h)", "FILE");
   command.choice("--grads", &options->grads, {"rounded", "f32"}, "Gradients of Q, K and V in the type of Q, or in f32");
   command.flag("--any-order", &options->any_order, "Sums of grad_q in any order: the bits differ from run to run");
-  add_gemm_options(command, &options->gemm);
+  add_gemm_options(command, options.get());
+  add_norm_options(command, &options->norm);
   options->where.add_to(command);
   command.run([options](const Given& given) {
     check_use(*options, given);

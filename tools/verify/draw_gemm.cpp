@@ -41,30 +41,31 @@ void draw_sizes(Dice* dice, Problem* p) {
   p->shared_b = dice->chance(0.5);
 }
 
-/// The type of d and the scales of a problem of 8-bit numbers.
-void draw_8bit(Dice* dice, Gemm* g) {
-  g->dtype_d = dice->pick({DType::f32, DType::f32, DType::bf16, DType::f16});
-  if (g->dtype == DType::i8 && dice->chance(0.15)) g->dtype_d = DType::i32;
-  g->scaling = dice->pick({Scaling::none, Scaling::tensor, Scaling::row_col, Scaling::row_col});
-  if (dice->chance(0.3)) g->dtype_c = DType::f32;
+/// The types of d and c, of which f32 is the likeliest, since in 16 bits d hides most errors of a sum; and the scales.
+void draw_types(Dice* dice, Gemm* g) {
+  if (is_8bit(g->dtype)) {
+    g->dtype_d = dice->pick({DType::f32, DType::f32, DType::bf16, DType::f16});
+    if (g->dtype == DType::i8 && dice->chance(0.15)) g->dtype_d = DType::i32;
+    g->scaling = dice->pick({Scaling::none, Scaling::tensor, Scaling::row_col, Scaling::row_col});
+    if (dice->chance(0.3)) g->dtype_c = DType::f32;
+  } else if (g->dtype != DType::f32) {
+    if (dice->chance(0.5)) g->dtype_d = DType::f32;
+    if (dice->chance(0.3)) g->dtype_c = dice->pick({DType::f32, g->dtype});
+  }
 }
 
 void draw_features(Dice* dice, Problem* p) {
   using enum Activation;
   Gemm& g = p->gemm;
-  const bool bytes = is_8bit(g.dtype);
-  if (bytes) draw_8bit(dice, &g);
-  if (!bytes && g.dtype != DType::f32 && dice->chance(0.5))
-    g.dtype_d = DType::f32;  // in 16 bits D hides most errors of a sum
-  if (!bytes && g.dtype != DType::f32 && dice->chance(0.3)) g.dtype_c = dice->pick({DType::f32, g.dtype});
+  draw_types(dice, &g);
   if (dice->chance(0.3)) g.alpha = dice->pick({-1.F, 0.125F, 0.3F, 0.F});
   g.activation = dice->pick({none, none, none, none, relu, gelu_tanh, gelu_erf, silu, swiglu, swiglu});
   if (g.activation != swiglu && dice->chance(0.4)) g.beta = dice->pick({1.F, -0.5F, 3.F});
   g.bias_n = dice->chance(0.3);
   g.bias_m = dice->chance(0.2);
   g.residual = dice->chance(0.3);
-  p->bias_dtype =
-      dice->chance(0.5) ? DType::f32 : DType::bf16;  // anything but f32 is the type of a, or of d where a has 8 bits
+  // Whatever is not f32 means the type of a, or of d where a has 8 bits.
+  p->bias_dtype = dice->chance(0.5) ? DType::f32 : DType::bf16;
   p->in_place = dice->chance(0.3);
   if (dice->chance(0.1)) p->data.q = dice->pick({0.01F, 10.F});
   if (dice->chance(0.1)) p->data.shape = "ones";
