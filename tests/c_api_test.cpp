@@ -97,7 +97,7 @@ TEST(CApi, Refusals) {
   fal_attention a = small();
   a.dtype = 256;  // The lowest byte of 256 is 0, which is f32.
   EXPECT_EQ(make(&a), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "dtype = 256: it must be 0 to 7");
+  EXPECT_STREQ(fal_why(), "dtype = 256: it must be 0 to 8");
   a = small();
   a.band.align = -1;
   EXPECT_EQ(make(&a), FAL_INVALID);

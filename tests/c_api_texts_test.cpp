@@ -82,7 +82,7 @@ TEST(CApi, TextsLeaveTheReasonOfTheLastFailure) {
   problem.dtype = 256;
   ASSERT_EQ(make(&problem), FAL_INVALID);
   ASSERT_NE(fal_explain(&problem, FAL_FORWARD, nullptr, FAL_JSON), nullptr);
-  EXPECT_STREQ(fal_why(), "dtype = 256: it must be 0 to 7");
+  EXPECT_STREQ(fal_why(), "dtype = 256: it must be 0 to 8");
 }
 
 TEST(Threads, AskForTheTextsOfOnePlan) {

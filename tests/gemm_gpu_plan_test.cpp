@@ -76,7 +76,7 @@ TEST(GemmGpuPlan, PartsOfK) {
 /// As many CTAs share an SM as its shared memory has room for: 164 KB on sm_80, 100 KB on sm_86 and sm_89, 228 KB on
 /// Hopper. Those of few take 47.5 KB, those of a tile 96 KB in 16 bits and 66 KB in f32, and each takes one more.
 TEST(GemmGpuPlan, AsManyCtasAnSmAsSharedMemoryHasRoomFor) {
-  const auto ctas = [](const Gemm& g, int sm) { return decided(g, on(sm, Backend::sm80)).gemm().gpu.ctas; };
+  const auto ctas = [](const Gemm& g, int sm) { return decided(g, on(sm, Backend::sm80)).gpu.ctas; };
   const Gemm few = gemm(16, 4096, 4096, DType::f32), single = gemm(4096, 4096, 4096, DType::f32),
              half = gemm(4096, 4096, 4096);
   for (const auto& [sm, of_few, of_single, of_half] :

@@ -88,6 +88,7 @@ TEST(LinearDescribe, GoldenOfAGpu) {
   plan.gpu.unaligned = &kGpuVariant;
   plan.gpu.device = "NVIDIA H200";
   plan.gpu.sms = 132;
+  plan.gpu.ctas = 2;
   plan.workspace = 600000;
   plan.linear().problem.reverse = true;
   plan.linear().problem.decay = Decay::head;

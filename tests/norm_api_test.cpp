@@ -104,6 +104,10 @@ TEST(NormApi, OperandsAreRefusedWithWords) {
   EXPECT_EQ(why([](NormOperands* o) { o->bias.shape[3] = 1; }), "bias.shape[3] = 1, but it must be 12");
   EXPECT_EQ(why([](NormOperands* o) { o->mean.shape[3] = 12; }), "mean.shape[3] = 12, but it must be 1");
   EXPECT_EQ(why([](NormOperands* o) { o->y.stride[1] = 0; }), "y.stride[1] = 0: strides of an output must be above 0");
+  EXPECT_EQ(why([](NormOperands* o) { o->rstd.stride[1] = 0; }),
+            "rstd.stride[1] = 0: strides of an output must be above 0");
+  EXPECT_EQ(why([](NormOperands* o) { o->rstd.data = o->mean.data; }), "mean overlaps rstd");
+  EXPECT_EQ(why([](NormOperands* o) { o->rstd.dtype = DType::f16; }), "rstd.dtype = f16, but it must be f32");
   EXPECT_EQ(plan.run(Operands{}, nullptr, 0).why, "the plan is one of norm, so it takes NormOperands");
   Norm plain = x.problem;
   plain.bias = false;
@@ -120,6 +124,10 @@ TEST(NormApi, TheOneCallFormTakesSizesFromTensors) {
   const NormInstance y = make_norm_instance({"y", 1, 1, 9, 40, {.kind = NormKind::rms, .eps = 0.25F}}, DType::f32);
   EXPECT_TRUE(norm(y.operands(), {.kind = NormKind::rms, .eps = 0.25F}, host_target()));
   EXPECT_TRUE(matches(y, y));
+  const Norm own_types{.dtype_y = DType::bf16, .dtype_residual = DType::f16, .residual = true, .residual_out = true};
+  const NormInstance z = make_norm_instance({"z", 1, 1, 9, 40, own_types}, DType::f32);
+  EXPECT_TRUE(norm(z.operands(), {}, host_target()));
+  EXPECT_TRUE(matches(z, z));
   NormOperands odd = y.operands();
   odd.x.shape[0] = -3;
   EXPECT_EQ(norm(odd, {}, host_target()).why, "rows = -3: a size must be 0 or more");
@@ -233,6 +241,10 @@ TEST(NormApi, InC) {
   EXPECT_TRUE(matches(x, x));
   fal_plan_free(plan);
   EXPECT_EQ(fal_norm_run(&operands, nullptr, &target, nullptr), FAL_OK) << fal_why();
+  fal_norm of_rms = problem;
+  of_rms.kind = FAL_RMS_NORM;
+  EXPECT_EQ(fal_norm_run(&operands, &of_rms, &target, nullptr), FAL_INVALID);
+  EXPECT_STREQ(fal_why(), "mean with kind = rms: RMSNorm has no mean");
   EXPECT_NE(std::strstr(fal_norm_explain(&problem, &target, FAL_TEXT), "norm f32"), nullptr);
   problem.reserved[3] = 1;
   EXPECT_EQ(fal_norm_plan_make(&problem, &target, &plan), FAL_INVALID);

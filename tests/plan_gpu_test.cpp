@@ -2,6 +2,7 @@
 // the architecture. This file tests Ampere's variants, and plan_hopper_test.cpp tests Hopper's.
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -119,6 +120,19 @@ TEST(GpuPlan, Prefill) {
             "paths\n"
             "  sm80 few bf16 d128  it is for at most 16 rows for each K/V head, but here are 4096\n"
             "  sm80 plain bf16     taken\n");
+}
+
+/// Tiles are made for the 228 KB of shared memory that an SM of Hopper has. The others have 164 KB (sm_80) and 100 KB.
+TEST(GpuPlan, AsManyCtasAnSmAsSharedMemoryHasRoomFor) {
+  const auto ctas = [](int sm, std::int64_t rows, std::int64_t d) {
+    return decided(problem(1, rows, 4096, 16, 16, d), on(sm, Backend::sm80)).gpu.ctas;
+  };
+  for (const auto& [sm, few_64, plain_128, plain_256] :
+       {std::array{80, 8, 2, 1}, {86, 5, 1, 1}, {89, 5, 1, 1}, {90, 10, 2, 2}}) {
+    EXPECT_EQ(ctas(sm, 1, 64), few_64) << sm;
+    EXPECT_EQ(ctas(sm, 4096, 128), plain_128) << sm;
+    EXPECT_EQ(ctas(sm, 4096, 256), plain_256) << sm;
+  }
 }
 
 TEST(GpuPlan, HopperCanBeAskedForItToo) {

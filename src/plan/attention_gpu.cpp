@@ -148,7 +148,7 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   const std::int64_t heads = a.h_q / attention.group;
   attention.tiles = gpu_row_tiles(a, a.packed ? a.b * a.s_q : 0, attention.group, facts.rows);
   const std::int64_t items = attention.tiles * heads * (a.packed ? 1 : a.b);
-  const std::int64_t slots = std::int64_t{device.sms} * facts.ctas;
+  const std::int64_t slots = std::int64_t{device.sms} * plan->gpu.ctas;
   attention.splits = choose_splits(a, facts, items, slots);
   plan->items = items;
   attention.rows = facts.rows;

@@ -132,21 +132,21 @@ void tell_cpu(const PlanData& plan, Story* story) {
   tell_memory_of_cpu(plan, story);
 }
 
-void tell_grid(const PlanData& plan, int ctas_an_sm, Story* story) {
+void tell_grid(const PlanData& plan, Story* story) {
   const AttentionPlan& attention = plan.attention();
   const GpuPlan& gpu = plan.gpu;
-  const std::int64_t tiles = plan.items * attention.splits, slots = std::int64_t{gpu.sms} * ctas_an_sm;
+  const std::int64_t tiles = plan.items * attention.splits, slots = std::int64_t{gpu.sms} * gpu.ctas;
   const std::int64_t waves = ceil_div(tiles, slots), busy = 100 * tiles / (waves * slots);
   const std::string walkers = attention.walkers == 0 ? std::string()
                               : attention.counted    ? text(" tiles, drawn from a counter by ", attention.walkers)
                                                      : text(" tiles, dealt to ", attention.walkers);
   story->tell("grid",
-              text(tiles, walkers, " CTAs, ", ctas_an_sm, " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ",
-                   busy, " % busy"),
+              text(tiles, walkers, " CTAs, ", gpu.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ", busy,
+                   " % busy"),
               {{"grid", Json::object({{"tiles", tiles},
                                       {"ctas", attention.walkers > 0 ? attention.walkers : tiles},
                                       {"from_a_counter", attention.counted},
-                                      {"ctas_an_sm", ctas_an_sm},
+                                      {"ctas_an_sm", gpu.ctas},
                                       {"waves", waves},
                                       {"busy_percent", busy}})}});
 }
@@ -179,7 +179,7 @@ void tell_gpu(const PlanData& plan, Story* story) {
                               {"threads", facts.threads},
                               {"stages", facts.stages},
                               {"group", attention.group}})}});
-  tell_grid(plan, facts.ctas, story);
+  tell_grid(plan, story);
   tell_splits(plan, "tile", "SMs", story);
   story->tell("shared", text(bytes_text(static_cast<double>(facts.shared_bytes)), " a CTA"),
               {{"shared_bytes", facts.shared_bytes}});

@@ -75,14 +75,14 @@ void tell_gpu(const PlanData& plan, Story* story) {
       "tiles", text(tiles, "; head dims up to ", facts.d, ", ", facts.threads, " threads"),
       {{"tile",
         Json::object({{"rows", facts.rows}, {"keys", facts.keys}, {"d", facts.d}, {"threads", facts.threads}})}});
-  const std::int64_t slots = std::int64_t{plan.gpu.sms} * facts.ctas, waves = ceil_div(plan.items, slots);
+  const std::int64_t slots = std::int64_t{plan.gpu.sms} * plan.gpu.ctas, waves = ceil_div(plan.items, slots);
   const std::int64_t busy = 100 * plan.items / (waves * slots);
   story->tell("grid",
-              text(plan.items, in_words.ctas, facts.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ",
+              text(plan.items, in_words.ctas, plan.gpu.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves", ", ",
                    busy, " % busy"),
               {{"grid", Json::object({{"tiles", plan.items},
                                       {"ctas", plan.items},
-                                      {"ctas_an_sm", facts.ctas},
+                                      {"ctas_an_sm", plan.gpu.ctas},
                                       {"waves", waves},
                                       {"busy_percent", busy}})}});
   story->tell("shared", text(bytes_text(static_cast<double>(facts.shared_bytes)), " a CTA"),

@@ -109,7 +109,7 @@ void tell_gpu(const PlanData& plan, Story* story) {
   const GemmPlan& gemm = plan.gemm();
   const gpu::GemmFacts& facts = plan.variant->facts_as<gpu::GemmFacts>();
   const std::int64_t ctas = plan.items * gemm.gpu.splits * facts.cluster,
-                     slots = std::int64_t{plan.gpu.sms} * gemm.gpu.ctas;
+                     slots = std::int64_t{plan.gpu.sms} * plan.gpu.ctas;
   const std::int64_t waves = ceil_div(ctas, slots);
   story->tell("tile",
               text(gemm.rows, " x ", gemm.columns, " of D",
@@ -118,8 +118,8 @@ void tell_gpu(const PlanData& plan, Story* story) {
               {{"tile", Json::object({{"rows", gemm.rows}, {"columns", gemm.columns}, {"depth", facts.depth}})},
                {"items", plan.items}});
   story->tell("splits", text(gemm.gpu.splits == 1 ? "1: " : "", parts_of_k(gemm.gpu)), {{"splits", gemm.gpu.splits}});
-  story->tell("grid", text(ctas, " CTAs, ", gemm.gpu.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves"),
-              {{"grid", Json::object({{"ctas", ctas}, {"ctas_an_sm", gemm.gpu.ctas}, {"waves", waves}})}});
+  story->tell("grid", text(ctas, " CTAs, ", plan.gpu.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves"),
+              {{"grid", Json::object({{"ctas", ctas}, {"ctas_an_sm", plan.gpu.ctas}, {"waves", waves}})}});
   story->tell("shared",
               text(bytes(static_cast<std::size_t>(facts.shared_bytes)), " a CTA, ", facts.threads, " threads"),
               {{"shared_bytes", facts.shared_bytes}});

@@ -116,11 +116,11 @@ void tell_grids(const PlanData& plan, Story* story) {
   const LinearPlan& linear = plan.linear();
   const gpu::LinearAttentionFacts& facts = plan.variant->facts_as<gpu::LinearVariantFacts>();
   const std::int64_t ctas = linear.ctas * linear.segments, wide = plan.items * linear.wide;
-  const std::int64_t slots = std::int64_t{plan.gpu.sms} * facts.ctas;
+  const std::int64_t slots = std::int64_t{plan.gpu.sms} * plan.gpu.ctas;
   const auto tell = [&](const char* heading, std::int64_t of, const std::string& what) {
     const std::int64_t waves = ceil_div(of, slots);
-    story->tell(heading, text(of, " CTAs, ", facts.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves", what),
-                {{heading, Json::object({{"ctas", of}, {"ctas_an_sm", facts.ctas}, {"waves", waves}})}});
+    story->tell(heading, text(of, " CTAs, ", plan.gpu.ctas, " an SM: ", waves, waves == 1 ? " wave" : " waves", what),
+                {{heading, Json::object({{"ctas", of}, {"ctas_an_sm", plan.gpu.ctas}, {"waves", waves}})}});
   };
   if (wide > 0) tell("wide", wide, text(", each with all ", linear.problem.d_v, " columns of a head"));
   if (wide == ctas && ctas > 0) return;

@@ -80,10 +80,10 @@ GemmGpuCut cut(const Gemm& g, const Variant& variant, const cuda::Device& device
   const std::int64_t blocks = blocks_of_k(g, facts), each = std::max<std::int64_t>(ceil_div(blocks, splits), 1);
   out.depth = each * facts.depth;
   out.splits = static_cast<int>(std::max<std::int64_t>(ceil_div(blocks, each), 1));
-  out.ctas = ctas_an_sm(facts, device);
+  const int together = ctas_an_sm(facts, device);
   // A grid of which several CTAs share an SM would crowd on the SMs that are free first, if it were started early.
-  const bool fills = out.items * out.splits >= 2 * std::int64_t{device.sms} * out.ctas;
-  out.early = device.sm >= 90 && (out.ctas == 1 || fills);
+  const bool fills = out.items * out.splits >= 2 * std::int64_t{device.sms} * together;
+  out.early = device.sm >= 90 && (together == 1 || fills);
   out.microseconds = microseconds(g, variant, out.items, device, out.splits);
   return out;
 }

@@ -22,6 +22,17 @@ int shared_bytes_of(const Variant& variant) {
       variant.facts);
 }
 
+int ctas_an_sm(const Variant& variant, const cuda::Device& device) {
+  return std::visit(
+      [&](const auto& facts) {
+        if constexpr (requires { facts.ctas; })
+          return falchion::ctas_an_sm(facts, device);
+        else
+          return 1;
+      },
+      variant.facts);
+}
+
 /// The variant that a listed one stands for: the built one, or, planned for any build, itself.
 const Variant* variant_to_plan(const Variant& listed, const PlanData& plan) {
   const Variant* variant = built(listed);
@@ -81,6 +92,7 @@ Status take_gpu_variant(Backend backend, const cuda::Device& device, const GpuWi
   plan->variant = first_that_fits(backend, device, wish, *plan, &plan->rejected);
   if (plan->variant != nullptr) {
     plan->backend = backend;
+    plan->gpu.ctas = ctas_an_sm(*plan->variant, device);
     return {};
   }
   if (plan->rejected.size() == before) plan->rejected.push_back({path, "no variant of this type"});

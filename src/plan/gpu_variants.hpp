@@ -21,8 +21,9 @@ struct GpuWish {
   std::function<std::string(const Variant&)> why_not;  // what the variant lacks for the problem; "" when nothing
 };
 
-/// Takes the first variant of the backend that fits the problem and the device, as plan->variant. On failure
-/// plan->rejected tells each reason, and the status is the one to give when this backend was asked for.
+/// Takes the first variant of the backend that fits the problem and the device, as plan->variant, and notes how many of
+/// its CTAs share an SM there. On failure plan->rejected tells each reason, and the status is the one to give when this
+/// backend was asked for.
 Status take_gpu_variant(Backend backend, const cuda::Device& device, const GpuWish& wish, PlanData* plan);
 
 /// The first variant that fits, or null, without a word in plan->rejected: for operands that the plan's own variant
@@ -35,7 +36,7 @@ const Variant* other_gpu_variant(Backend backend, const cuda::Device& device, co
 template <class Facts>
 int ctas_an_sm(const Facts& facts, const cuda::Device& device) {
   const std::size_t each = static_cast<std::size_t>(facts.shared_bytes) + cuda::kReservedShared;
-  return std::clamp(static_cast<int>(device.shared_per_sm / each), 1, facts.ctas);
+  return std::max(std::min(static_cast<int>(device.shared_per_sm / each), facts.ctas), 1);
 }
 
 }  // namespace falchion

@@ -105,7 +105,7 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   const std::int64_t wanted = busy || ctas == 0 ? 1 : std::max<std::int64_t>(device.sms / ctas, 1);
   cut_into_segments(wanted, tiles::kLinearChunks, facts.chunk, plan);
   // Hopper's CTAs sum a part each on their way; elsewhere the parts have a launch of their own, and the device.
-  const std::int64_t room = hopper ? ctas * linear.segments : std::int64_t{device.sms} * facts.ctas;
+  const std::int64_t room = hopper ? ctas * linear.segments : std::int64_t{device.sms} * plan->gpu.ctas;
   linear.parts = parts_of(linear, facts.chunk, room);
   linear.wide = wide_sweeps(facts, *plan);
   if (linear.wide > 0) linear.ctas -= heads * linear.wide * (facts.wide_d / facts.columns - 1);

@@ -77,6 +77,7 @@ struct Rejected {
 struct GpuPlan {
   std::string device;                  // its name
   int sm = 0, sms = 0, ordinal = -1;   // ordinal: CUDA's number of it; -1: planned without a device
+  int ctas = 1;                        // of the plan's variant, that share an SM
   const Variant* unaligned = nullptr;  // for operands that are not 16-byte aligned; null: none is built
   const Variant* more_rows = nullptr;  // for more packed rows than the workspace holds, where it holds rows; the same
 };
@@ -135,7 +136,6 @@ struct GemmGpuCut {
   int splits = 1;           // parts that k is cut into
   std::int64_t depth = 0;   // of a part
   std::int64_t items = 0;   // tiles of d
-  int ctas = 1;             // that share an SM
   double microseconds = 0;  // about how long they take together
   bool early = false;       // the kernel may be started before the one before it is done
 };
