@@ -4,10 +4,11 @@
     python bench/python_overhead.py            # a table
     python bench/python_overhead.py --json
 
-One query on one key with head dim 16, so that there is next to nothing to compute: what is left is the way there. Each
-figure is the best of 200 batches of 500 calls, in microseconds a call; the import is the best of 9 fresh processes, in milliseconds
-(`import numpy` beside it). With a GPU, PyTorch's tensors lie there, and a figure is how long the host is kept: batches of
-200 calls are enqueued and then waited for outside of the time. Rows whose library is missing are left out.
+One query on one key with head dim 16, or a product of 4 x 4 matrices, so that there is next to nothing to compute:
+what is left is the way there. Each figure is the best of 200 batches of 500 calls, in microseconds a call; the import is
+the best of 9 fresh processes, in milliseconds (`import numpy` beside it). With a GPU, PyTorch's tensors lie there, and a
+figure is how long the host is kept: batches of 200 calls are enqueued and then waited for outside of the time. Rows whose
+library is missing are left out.
 """
 
 import argparse
@@ -54,6 +55,7 @@ def numpy_rows() -> dict[str, float]:
     out, (o, lse) = np.empty_like(q), falchion.attention(q, k, v, return_lse=True)
     plan = falchion.Plan(q)
     grads = (out, np.empty_like(q), np.empty_like(q))
+    a, b, d = (np.ones((4, 4), np.float32) for _ in range(3))
     rows = {
         "an empty Python function": nothing,
         "numpy, out given": lambda: falchion.attention(q, k, v, out=out),
@@ -62,6 +64,11 @@ def numpy_rows() -> dict[str, float]:
         "numpy, o and lse made": lambda: falchion.attention(q, k, v, return_lse=True),
         "numpy, backward, grads given": lambda: falchion.attention_backward(o, q, k, v, o, lse, grads=grads),
         "numpy, linear attention, out given": lambda: falchion.linear_attention(q, k, v, out=out),
+        "numpy, gemm 4 x 4 x 4, out given": lambda: falchion.gemm(a, b, out=d),
+        "numpy, gemm 4 x 4 x 4, output made": lambda: falchion.gemm(a, b),
+        "numpy, numpy.matmul 4 x 4 x 4, out given": lambda: np.matmul(a, b.T, out=d),
+        "numpy, numpy.matmul 4 x 4 x 4, output made": lambda: a @ b.T,
+        "numpy, rms_norm of 16, out given": lambda: falchion.rms_norm(q, out=out),
     }
     return {name: microseconds(call, nothing, 500) for name, call in rows.items()}
 
@@ -77,6 +84,7 @@ def torch_rows() -> dict[str, float]:
     dtype = torch.bfloat16 if device == "cuda" else torch.float32
     q, k, v = (torch.randn(1, 1, 1, 16, device=device, dtype=dtype) for _ in range(3))
     out, (o, lse) = torch.empty_like(q), falchion.attention(q, k, v, return_lse=True)
+    row = q[0, 0]
     sdpa = torch.nn.functional.scaled_dot_product_attention
     rows = {
         f"torch {device}, out given": lambda: falchion.attention(q, k, v, out=out),
@@ -84,6 +92,8 @@ def torch_rows() -> dict[str, float]:
         f"torch {device}, o and lse made": lambda: falchion.attention(q, k, v, return_lse=True),
         f"torch {device}, backward, grads made": lambda: falchion.attention_backward(o, q, k, v, o, lse),
         f"torch {device}, PyTorch's sdpa": lambda: sdpa(q, k, v),
+        f"torch {device}, gemm of one row of 16, output made": lambda: falchion.gemm(row, row),
+        f"torch {device}, PyTorch's linear": lambda: torch.nn.functional.linear(row, row),
     }
     wait = torch.cuda.synchronize if device == "cuda" else nothing
     with torch.no_grad():

@@ -1,5 +1,5 @@
 /* arrays_buffer.c: arrays by Python's buffer protocol: NumPy's, memoryview and array.array. NumPy gives no buffer of
- * ml_dtypes' bfloat16, so that type is known by its name, and the buffer is that of the same memory as uint16. */
+ * ml_dtypes' types, so these are known by their names, and the buffer is that of the same memory as uint16 or uint8. */
 #include <string.h>
 
 #include "fal.h"
@@ -13,9 +13,10 @@ static int dtype_of(const char* format, Py_ssize_t size) {
     case 'e': return FAL_F16;
     case '?': return FAL_BOOL;
     case 'B': return TYPE_U8;
+    case 'b': return FAL_I8;
     case 'i':
     case 'l':
-    case 'q': return size == 4 ? TYPE_I32 : size == 8 ? TYPE_I64 : TYPE_OTHER;
+    case 'q': return size == 4 ? FAL_I32 : size == 8 ? TYPE_I64 : TYPE_OTHER;
     case 'L':
     case 'Q': return size == 8 ? TYPE_U64 : TYPE_OTHER;
     default: return TYPE_OTHER;
@@ -43,14 +44,24 @@ static void name_other(const char* format, Py_ssize_t bytes, char* out, size_t s
     PyOS_snprintf(out, size, "format '%.8s'", format);
 }
 
-/* The array as uint16 where its type is called bfloat16, else null; with an exception only where something failed. */
-static PyObject* bfloat16_as_words(PyObject* object) {
+/* The types of ml_dtypes that the engine has. */
+static const struct {
+  const char *name, *same_size;
+  int dtype;
+} named[] = {{"bfloat16", "uint16", FAL_BF16}, {"float8_e4m3fn", "uint8", FAL_E4M3}};
+
+/* The array as whole numbers where its type is one of these, else null; with an exception only where something failed.
+ */
+static PyObject* as_whole_numbers(PyObject* object, int* type) {
   PyObject* dtype = PyObject_GetAttrString(object, "dtype");
   PyObject* name = dtype != NULL ? PyObject_GetAttrString(dtype, "name") : NULL;
   PyObject* words = NULL;
   PyErr_Clear();
-  if (name != NULL && PyUnicode_Check(name) && PyUnicode_CompareWithASCIIString(name, "bfloat16") == 0)
-    words = PyObject_CallMethod(object, "view", "s", "uint16");
+  for (int i = 0; i < 2 && name != NULL && PyUnicode_Check(name); ++i) {
+    if (PyUnicode_CompareWithASCIIString(name, named[i].name) != 0) continue;
+    words = PyObject_CallMethod(object, "view", "s", named[i].same_size);
+    *type = named[i].dtype;
+  }
   Py_XDECREF(name);
   Py_XDECREF(dtype);
   return words;
@@ -69,11 +80,11 @@ static int get_buffer(PyObject* object, int writes, array* out) {
 }
 
 int read_by_buffer(PyObject* object, int writes, array* out) {
-  int is_bfloat16 = 0;
+  int named_type = 0;
   if (!get_buffer(object, writes, out)) {
     PyObject *type, *value, *trace, *words;
     PyErr_Fetch(&type, &value, &trace);
-    words = bfloat16_as_words(object);
+    words = as_whole_numbers(object, &named_type);
     if (words == NULL && value != NULL && PyErr_GivenExceptionMatches(type, PyExc_ValueError)) {
       raise_text(FAL_INVALID, NULL, "%s has a type without a buffer: %S", out->name, value);
       Py_XDECREF(type);
@@ -89,12 +100,11 @@ int read_by_buffer(PyObject* object, int writes, array* out) {
     Py_XDECREF(value);
     Py_XDECREF(trace);
     out->kept = words;
-    is_bfloat16 = 1;
     if (!get_buffer(words, writes, out)) return 0;
   }
   {
     const Py_buffer* buffer = &out->buffer;
-    out->dtype = is_bfloat16 ? FAL_BF16 : dtype_of(buffer->format, buffer->itemsize);
+    out->dtype = named_type != 0 ? named_type : dtype_of(buffer->format, buffer->itemsize);
     if (out->dtype == TYPE_OTHER) name_other(buffer->format, buffer->itemsize, out->other_type, sizeof out->other_type);
     if (buffer->ndim > WHOLE_AXES) {
       raise_text(FAL_INVALID, NULL, "%s has %d axes: no argument has more than %d", out->name, buffer->ndim,

@@ -9,8 +9,8 @@ static int dtype_of(const char* type) {
   static const struct {
     const char* name;
     int dtype;
-  } known[] = {{"<f4", FAL_F32},  {"<f2", FAL_F16},  {"|b1", FAL_BOOL}, {"|u1", TYPE_U8},
-               {"<i4", TYPE_I32}, {"<i8", TYPE_I64}, {"<u8", TYPE_U64}};
+  } known[] = {{"<f4", FAL_F32}, {"<f2", FAL_F16}, {"|b1", FAL_BOOL}, {"|u1", TYPE_U8},
+               {"|i1", FAL_I8},  {"<i4", FAL_I32}, {"<i8", TYPE_I64}, {"<u8", TYPE_U64}};
   for (size_t i = 0; i < sizeof known / sizeof known[0]; ++i)
     if (strcmp(type, known[i].name) == 0) return known[i].dtype;
   return TYPE_OTHER;

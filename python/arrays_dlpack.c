@@ -10,8 +10,9 @@ static int dtype_of(DLDataType type) {
     case DL_FLOAT: return type.bits == 32 ? FAL_F32 : type.bits == 16 ? FAL_F16 : TYPE_OTHER;
     case DL_BFLOAT: return type.bits == 16 ? FAL_BF16 : TYPE_OTHER;
     case DL_BOOL: return type.bits == 8 ? FAL_BOOL : TYPE_OTHER;
-    case DL_INT: return type.bits == 32 ? TYPE_I32 : type.bits == 64 ? TYPE_I64 : TYPE_OTHER;
+    case DL_INT: return type.bits == 8 ? FAL_I8 : type.bits == 32 ? FAL_I32 : type.bits == 64 ? TYPE_I64 : TYPE_OTHER;
     case DL_UINT: return type.bits == 64 ? TYPE_U64 : type.bits == 8 ? TYPE_U8 : TYPE_OTHER;
+    case DL_FLOAT8_E4M3FN: return type.bits == 8 ? FAL_E4M3 : TYPE_OTHER;
     default: return TYPE_OTHER;
   }
 }

@@ -85,7 +85,7 @@ PyObject* run_forward(call* call, int wants_lse, PyObject* out, PyObject* lse) {
   const int has_gaps = problem->used_q;
   PyObject *o, *l = NULL, *result = NULL;
   problem->lse = wants_lse || lse != NULL;
-  o = output_bshd(call, "out", out, shape, 0, has_gaps ? ZEROES : AS_IT_COMES, &operands->o);
+  o = output_bshd(call, "out", out, shape, FAL_AS_Q, has_gaps ? ZEROES : AS_IT_COMES, &operands->o);
   if (o == NULL) return NULL;
   if (problem->lse) {
     l = output_lse(call, "lse", lse, has_gaps ? MINUS_INFINITY : AS_IT_COMES, &operands->lse);

@@ -112,7 +112,7 @@ static PyObject* take_grads(call* call, PyObject* grads) {
       grad = Py_NewRef(Py_None);
     } else {
       const int adds = problem->grads == FAL_GRADS_ACCUMULATE;
-      grad = output_bshd(call, names[i], given, like[i]->shape, is_f32,
+      grad = output_bshd(call, names[i], given, like[i]->shape, is_f32 ? FAL_F32 : FAL_AS_Q,
                          adds || (has_gaps && !problem->zero_unused) ? ZEROES : AS_IT_COMES, out[i]);
     }
     if (grad == NULL || PyTuple_SetItem(result, i, grad) != 0) Py_CLEAR(result);

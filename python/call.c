@@ -4,19 +4,21 @@
 
 #include "fal.h"
 
+static const struct {
+  size_t problem, operands;
+} sizes[] = {{sizeof(fal_attention), sizeof(fal_operands)},
+             {sizeof(fal_linear_attention), sizeof(fal_linear_operands)},
+             {sizeof(fal_gemm), sizeof(fal_gemm_operands)},
+             {sizeof(fal_norm), sizeof(fal_norm_operands)}};
+
 void begin(call* call, const char* function, int kind, int32_t pass) {
   memset(call, 0, offsetof(struct call, arrays));
   call->function = function;
   call->kind = kind;
   call->pass = pass;
   call->target.size = sizeof call->target;
-  if (kind == ATTENTION) {
-    call->problem.attention.size = sizeof call->problem.attention;
-    call->operands.attention.size = sizeof call->operands.attention;
-  } else {
-    call->problem.linear.size = sizeof call->problem.linear;
-    call->operands.linear.size = sizeof call->operands.linear;
-  }
+  call->problem.size = sizes[kind].problem;
+  call->operands.size = sizes[kind].operands;
 }
 
 void end(call* call) {
@@ -66,6 +68,10 @@ static int is_recording(void) {
  * gradient would be wrong in silence. The two questions take some 0.05 us each, and the first is asked once a call. */
 static int needs_no_record(call* call, const array* a, PyObject* object) {
   static PyObject* requires_grad;
+  const char* const of_torch = call->kind == LINEAR      ? "linear_attention"
+                               : call->kind != ATTENTION ? NULL
+                               : call->packed            ? "varlen"
+                                                         : "attention";
   PyObject* answer;
   int needs;
   if (!a->from.has_new_empty || a->dtype > FAL_BF16) return 1;
@@ -78,13 +84,10 @@ static int needs_no_record(call* call, const array* a, PyObject* object) {
   PyErr_Clear();
   if (!needs || strcmp(call->function, "validate_lengths") == 0) return 1; /* That one reads no numbers of q. */
   raise_text(FAL_INVALID, call,
-             "%s requires a gradient, and falchion.%s records none: call falchion.torch.%s, or give %s.detach(), or "
-             "call it under torch.no_grad()",
-             a->name, call->function,
-             call->kind == LINEAR ? "linear_attention"
-             : call->packed       ? "varlen"
-                                  : "attention",
-             a->name);
+             "%s requires a gradient, and falchion.%s records none: %s%s%sgive %s.detach(), or call it under "
+             "torch.no_grad()",
+             a->name, call->function, of_torch != NULL ? "call falchion.torch." : "", of_torch != NULL ? of_torch : "",
+             of_torch != NULL ? ", or " : "", a->name);
   return 0;
 }
 
@@ -100,6 +103,8 @@ array* take(call* call, const char* name, PyObject* object, int writes) {
     PyErr_SetString(PyExc_SystemError, "a call has more arrays than MOST_ARRAYS");
     return NULL;
   }
+  if (call->story != NULL && (PyTuple_Check(object) || PyList_Check(object)))
+    return take_shape(call, name, object, call->story->dtype);
   if (!read_array(name, object, writes, call->stream, a)) return NULL;
   ++call->count; /* From here on `end` releases it. */
   if (!needs_no_record(call, a, object)) return NULL;
@@ -109,13 +114,13 @@ array* take(call* call, const char* name, PyObject* object, int writes) {
     return NULL;
   }
   if (!follow_stream(call, a)) return NULL;
-  if (call->leader != NULL) return fits_leader(call, a) ? a : NULL;
+  if (call->leader != NULL) return call->story != NULL || fits_leader(call, a) ? a : NULL;
   call->leader = a;
   call->leader_object = object;
   return a;
 }
 
-static int has_float_type(const array* a) {
+int has_float_type(const array* a) {
   if (a->dtype >= FAL_F32 && a->dtype <= FAL_BF16) return 1;
   raise_text(FAL_INVALID, NULL, "%s has the type %s: it must be float32, float16 or bfloat16", a->name, dtype_name(a));
   return 0;
@@ -179,7 +184,7 @@ int take_lse(call* call, const char* name, PyObject* object, int writes, fal_ten
 int take_lengths(call* call, const char* name, PyObject* object, const int32_t** out, int64_t* length) {
   const array* a = take(call, name, object, 0);
   if (a == NULL) return 0;
-  if (a->dtype != TYPE_I32)
+  if (a->dtype != FAL_I32)
     raise_text(FAL_INVALID, call, "%s has the type %s: lengths are int32", name, dtype_name(a));
   else if (a->rank != 1 || (a->shape[0] > 1 && a->stride[0] != 1))
     raise_text(FAL_INVALID, call, "%s must have one axis, without gaps: it has %d axes", name, a->rank);

@@ -6,9 +6,9 @@
 
 #include <stdint.h>
 
-enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 };   /* DLDevice.device_type */
-enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 }; /* DLDataType.code */
-enum { DL_MAJOR = 1 };                                                      /* the version that this file is of */
+enum { DL_CPU = 1, DL_CUDA = 2, DL_CUDA_HOST = 3, DL_CUDA_MANAGED = 13 }; /* DLDevice.device_type */
+enum { DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6, DL_FLOAT8_E4M3FN = 10 }; /* DLDataType.code */
+enum { DL_MAJOR = 1 }; /* the version that this file is of */
 #define DL_FLAG_READ_ONLY ((uint64_t)1)
 
 typedef struct {

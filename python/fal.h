@@ -44,7 +44,7 @@ typedef struct library {
 int library_of(PyObject* object, library* out);
 
 /* --- arrays.c --- */
-enum { TYPE_I32 = 100, TYPE_I64, TYPE_U64, TYPE_U8, TYPE_OTHER }; /* array.dtype besides FAL_F32 ... FAL_BOOL */
+enum { TYPE_I64 = 100, TYPE_U64, TYPE_U8, TYPE_OTHER }; /* array.dtype besides FAL_F32 ... FAL_I32 */
 enum { WHOLE_AXES = 4 };
 /* What a call knows of one array that the caller gave or that it made. The axes are the caller's. */
 typedef struct array {
@@ -75,6 +75,7 @@ int read_by_cuda_interface(PyObject* object, array* out);       /* arrays_cuda.c
 int knows_gpu_of_numba(const library* from, int32_t* device);   /* arrays_cuda.c */
 int element_size(int dtype);
 const char* dtype_name(const array* array); /* what a message calls the type */
+const char* type_name(int dtype);           /* the same of a type with a number here; else null */
 
 /* --- arguments.c --- */
 enum { MOST_ARGUMENTS = 40 };
@@ -126,21 +127,35 @@ enum {
 };
 
 enum { MOST_ARRAYS = 24 };
-enum { ATTENTION, LINEAR };
+enum { ATTENTION, LINEAR, GEMM, NORM };
+/* A problem and its operands, of whichever kind. Each struct begins with its size. */
+typedef union problem {
+  size_t size;
+  fal_attention attention;
+  fal_linear_attention linear;
+  fal_gemm gemm;
+  fal_norm norm;
+} problem;
+typedef union operands {
+  size_t size;
+  fal_operands attention;
+  fal_linear_operands linear;
+  fal_gemm_operands gemm;
+  fal_norm_operands norm;
+} operands;
 enum { NOT_ASKED, RECORDS_NOT, RECORDS };
+/* What explain(...) asks of a call: of which type shapes are, and which target; and what it gets, (text, JSON). */
+typedef struct explanation {
+  int32_t dtype;
+  PyObject *target, *texts;
+} explanation;
 typedef struct call {
   const char* function;
-  int kind; /* ATTENTION or LINEAR: which problem and operands count */
+  int kind; /* ATTENTION, ...: which problem and operands count */
   int32_t pass;
   fal_target target;
-  union {
-    fal_attention attention;
-    fal_linear_attention linear;
-  } problem;
-  union {
-    fal_operands attention;
-    fal_linear_operands linear;
-  } operands;
+  problem problem;
+  operands operands;
   int heads_first; /* layout="bhsd" */
   int packed;
   int recording;       /* does torch record gradients now? */
@@ -148,7 +163,8 @@ typedef struct call {
   PyObject* leader_object;
   PyObject* entered[2]; /* the array library's device and stream, current for this call; each may be null */
   void* stream;
-  int names_stream; /* stream=: the caller knows what has to wait for what */
+  int names_stream;   /* stream=: the caller knows what has to wait for what */
+  explanation* story; /* the call is not run but explained; or null */
   int count;
   const fal_plan* fixed; /* the plan of a Plan object, which goes before the cache, or null */
   array arrays[MOST_ARRAYS];
@@ -166,6 +182,7 @@ int take_lengths(call* call, const char* name, PyObject* object, const int32_t**
  * more. Where a GPU has the lengths it is their mean, which is all that a plan of a GPU needs. */
 int read_longest(const call* call, const char* name, PyObject* given, int64_t b, const int32_t* starts, int64_t total,
                  int64_t* out);
+int has_float_type(const array* a);
 int view_bshd(const call* call, const array* from, fal_tensor* out);
 int view_lse(const call* call, const array* from, fal_tensor* out);
 
@@ -179,15 +196,17 @@ int read_option_arrays(call* call, PyObject* const* options);          /* alibi 
 /* Is the type one that the engine knows at all? `wanted` stands in the message. */
 int has_engine_type(const array* a, const char* wanted);
 int view_slopes(const array* from, fal_tensor* out); /* (h_q) or (b, h_q) as (b or 1, 1, h_q, 1) */
-int view_pairs(const array* from, fal_tensor* out);  /* the last axes of (b, h_q, s_q, s_k) as all four */
+int view_last(const array* from, fal_tensor* out);  /* the last of four axes as all four: those missing have extent 1 */
+int view_pairs(const array* from, fal_tensor* out); /* the same of (b, h_q, s_q, s_k), of which two must be there */
 
 /* --- outputs.c --- */
 enum { AS_IT_COMES, ZEROES, MINUS_INFINITY };
-/* Makes an array of the leader's library on its device, dense in the order of its axes. Returns a new reference. */
-PyObject* make_array(call* call, const char* name, const char* argument, int rank, const int64_t* shape, int float32,
+/* Makes an array of the leader's library on its device, dense in the order of its axes, and of the leader's type where
+ * `dtype` is FAL_AS_Q. `argument`: which one the caller may give instead, or null. Returns a new reference. */
+PyObject* make_array(call* call, const char* name, const char* argument, int rank, const int64_t* shape, int dtype,
                      int fill, array** out);
 /* Gives the caller's `given` (a new reference), or makes one as (b, s, h, d) in the call's layout. */
-PyObject* output_bshd(call* call, const char* name, PyObject* given, const int64_t* bshd, int float32, int fill,
+PyObject* output_bshd(call* call, const char* name, PyObject* given, const int64_t* bshd, int dtype, int fill,
                       fal_tensor* out);
 PyObject* output_lse(call* call, const char* name, PyObject* given, int fill, fal_tensor* out);
 
@@ -203,6 +222,11 @@ PyObject* plan_cache_clear(PyObject* module, PyObject* none);
 int run_plan(call* call, const fal_plan* plan);
 int run(call* call); /* plan_for and run_plan */
 PyObject* release_workspaces(PyObject* module, PyObject* none);
+
+/* --- explain.c: a call that is explained and not run --- */
+/* Takes a shape in the place of an array, dense and without memory. */
+array* take_shape(call* call, const char* name, PyObject* shape, int dtype);
+int explain_instead(call* call);
 
 /* --- stream.c --- */
 PyObject* look_up(PyObject* module_name, const char* path); /* module.a.b.c, or null with an exception */
@@ -220,6 +244,13 @@ FUNCTION(py_varlen);
 FUNCTION(py_varlen_backward);
 FUNCTION(py_linear_attention);
 FUNCTION(py_linear_attention_backward);
+FUNCTION(py_gemm);
+FUNCTION(py_layer_norm);
+FUNCTION(py_rms_norm);
+PyObject* call_gemm(explanation* story, PyObject* const* args, Py_ssize_t count, PyObject* names);
+PyObject* call_layer_norm(explanation* story, PyObject* const* args, Py_ssize_t count, PyObject* names);
+PyObject* call_rms_norm(explanation* story, PyObject* const* args, Py_ssize_t count, PyObject* names);
+FUNCTION(explain_call);
 FUNCTION(py_merge);
 FUNCTION(py_validate_lengths);
 PyObject* torch_are_ordinary(PyObject* module, PyObject* const* args, Py_ssize_t count);
@@ -238,6 +269,8 @@ PyObject* run_backward(call* call, const backward_arrays* arrays);
 int ready_attention(void);
 int ready_attention_backward(void);
 int ready_linear(void);
+int ready_gemm(void);
+int ready_norm(void);
 int ready_merge(void);
 
 /* --- plan_arguments.c, plan_type.c --- */
@@ -248,6 +281,15 @@ typedef struct plan_arguments {
   PyObject* cpu_level; /* keeps target.cpu_level alive, or null */
   int heads_first;
 } plan_arguments;
+enum { FLOATS = 3, GEMM_RESULTS, GEMM_TYPES = 6 }; /* how many of the names of types read_dtype takes */
+int read_dtype(const char* name, PyObject* dtype, int count,
+               int32_t* out); /* "float16", numpy.float16, torch.float16 */
+/* "ref", "cpu", a GPU's architecture, or an instruction set of CPUs, whose name *level keeps alive. Nothing of it has
+ * to be in this machine, except that the plan can only run there. */
+int read_target_name(call* call, PyObject* target, PyObject** level);
+int read_extents(const char* name, PyObject* shape,
+                 array* out);        /* a tuple or list; rank is 5 where it is more than 4 */
+PyObject* text_of(const char* text); /* the engine's, or the exception where it is null */
 int read_plan_arguments(PyObject* args, PyObject* keywords, plan_arguments* out);
 int ready_plan_arguments(void);
 int add_plan_type(PyObject* module);

@@ -187,11 +187,11 @@ static PyObject* make_state(call* call, const char* name, const char* z_name, fa
   const int64_t shape[4] = {problem->b, problem->h_v, problem->d_qk, problem->d_v};
   PyObject *first, *second, *pair;
   array* made;
-  first = make_array(call, name, "state_out", 4, shape, 1, AS_IT_COMES, &made);
+  first = make_array(call, name, "state_out", 4, shape, FAL_F32, AS_IT_COMES, &made);
   if (first == NULL) return NULL;
   if (!view_state(made, 4, s)) Py_CLEAR(first);
   if (first == NULL || !problem->normalise) return first;
-  second = make_array(call, z_name, "state_out", 3, shape, 1, AS_IT_COMES, &made);
+  second = make_array(call, z_name, "state_out", 3, shape, FAL_F32, AS_IT_COMES, &made);
   pair = second != NULL && view_state(made, 3, z) ? PyTuple_Pack(2, first, second) : NULL;
   Py_DECREF(first);
   Py_XDECREF(second);
@@ -223,7 +223,7 @@ static PyObject* forward(call* call, PyObject* return_state, PyObject* out, PyOb
   uint8_t wants_state;
   if (!to_flag("return_state", return_state, &wants_state)) return NULL;
   problem->final_state = wants_state || state_out != NULL;
-  o = output_bshd(call, "out", out, operands->v.shape, 0, AS_IT_COMES, &operands->o);
+  o = output_bshd(call, "out", out, operands->v.shape, FAL_AS_Q, AS_IT_COMES, &operands->o);
   if (o == NULL) return NULL;
   if (state_out != NULL) {
     if (take_state(call, "state_out", "z_out", state_out, 1, &operands->final_state, &operands->final_z))
@@ -247,11 +247,11 @@ static PyObject* backward(call* call, const array* decay, int has_state) {
   PyObject *result = PyTuple_New(5), *grad;
   for (int i = 0; i < 5 && result != NULL; ++i) {
     if (i < 3) {
-      grad = output_bshd(call, grad_names[i], NULL, like[i]->shape, 0, AS_IT_COMES, out[i]);
+      grad = output_bshd(call, grad_names[i], NULL, like[i]->shape, FAL_AS_Q, AS_IT_COMES, out[i]);
     } else if (i == 3 && decay != NULL) {
       array* made;
       int kind;
-      grad = make_array(call, "grad_decay", "grads", decay->rank, decay->shape, 1, AS_IT_COMES, &made);
+      grad = make_array(call, "grad_decay", NULL, decay->rank, decay->shape, FAL_F32, AS_IT_COMES, &made);
       if (grad != NULL && !view_decay(call, made, &kind, &operands->grad_decay)) Py_CLEAR(grad);
     } else if (i == 4 && has_state) {
       grad = make_state(call, "grad_initial_state", "grad_initial_z", &operands->grad_initial_state,

@@ -21,7 +21,7 @@ static PyObject* merge(call* call, PyObject* const* values) {
       !take_bshd(call, "o_b", values[O_B], 0, &o_b) || !take_lse(call, "lse_b", values[LSE_B], 0, &lse_b))
     return NULL;
   x->q = o_a; /* what says the shape of an lse that is made */
-  o = output_bshd(call, "out", values[OUT], o_a.shape, 0, AS_IT_COMES, &x->o);
+  o = output_bshd(call, "out", values[OUT], o_a.shape, FAL_AS_Q, AS_IT_COMES, &x->o);
   if (o != NULL) lse = output_lse(call, "lse", values[LSE], AS_IT_COMES, &x->lse);
   if (lse != NULL) {
     Py_BEGIN_ALLOW_THREADS status = fal_merge(&o_a, &lse_a, &o_b, &lse_b, &x->o, &x->lse);
@@ -61,7 +61,7 @@ static int validate(call* call, PyObject* const* values) {
   if (!read_option_arrays(call, options)) return 0;
   for (int i = 0; i < 3; ++i) shape[i] = x->q.shape[i];
   shape[3] = x->v.shape[3];
-  o = output_bshd(call, "out", NULL, shape, 0, AS_IT_COMES, &x->o);
+  o = output_bshd(call, "out", NULL, shape, FAL_AS_Q, AS_IT_COMES, &x->o);
   if (o == NULL) return 0;
   problem->band.left = problem->band.right = FAL_UNBOUNDED;
   status = fal_validate_lengths(problem, x);

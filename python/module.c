@@ -27,10 +27,14 @@ static PyMethodDef functions[] = {
     {"varlen_backward", WITH_NAMES(py_varlen_backward), DOC_varlen_backward},
     {"linear_attention", WITH_NAMES(py_linear_attention), DOC_linear_attention},
     {"linear_attention_backward", WITH_NAMES(py_linear_attention_backward), DOC_linear_attention_backward},
+    {"gemm", WITH_NAMES(py_gemm), DOC_gemm},
+    {"layer_norm", WITH_NAMES(py_layer_norm), DOC_layer_norm},
+    {"rms_norm", WITH_NAMES(py_rms_norm), DOC_rms_norm},
     {"merge", WITH_NAMES(py_merge), DOC_merge},
     {"validate_lengths", WITH_NAMES(py_validate_lengths), DOC_validate_lengths},
     {"_explain_text", (PyCFunction)(void (*)(void))explain_text, METH_VARARGS | METH_KEYWORDS,
      "What a plan would decide and why, also where there is none: (text, JSON)."},
+    {"_explain_call", WITH_NAMES(explain_call), "What a call of gemm or of a norm would decide and why: (text, JSON)."},
     {"_torch_are_ordinary", (PyCFunction)(void (*)(void))torch_are_ordinary, METH_FASTCALL,
      "Whether nothing but the call itself has to see these tensors of torch."},
     {"_torch_attention", (PyCFunction)(void (*)(void))torch_attention, METH_FASTCALL,
@@ -69,7 +73,7 @@ static PyObject* create(PyObject* spec, PyModuleDef* definition) {
 static int fill(PyObject* module) {
   if (module == the_module) return 0;
   if (!add_errors(module) || !add_plan_type(module) || !ready_attention() || !ready_attention_backward() ||
-      !ready_linear() || !ready_merge())
+      !ready_linear() || !ready_gemm() || !ready_norm() || !ready_merge())
     return -1;
   the_module = Py_NewRef(module);
   return 0;

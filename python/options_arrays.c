@@ -22,15 +22,9 @@ int view_slopes(const array* from, fal_tensor* out) {
   return 1;
 }
 
-/* (s_q, s_k), (h_q, s_q, s_k) or (b, h_q, s_q, s_k): axes that are missing have an extent of 1. */
-int view_pairs(const array* from, fal_tensor* out) {
+int view_last(const array* from, fal_tensor* out) {
   const int missing = 4 - from->rank;
   int64_t dense = 1;
-  if (from->rank < 2) {
-    raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have 2 to 4, the last of (b, h_q, s_q, s_k)", from->name,
-               from->rank);
-    return 0;
-  }
   memset(out, 0, sizeof *out);
   out->data = from->data;
   out->dtype = from->dtype;
@@ -40,6 +34,14 @@ int view_pairs(const array* from, fal_tensor* out) {
     dense = out->stride[axis] * out->shape[axis];
   }
   return 1;
+}
+
+/* (s_q, s_k), (h_q, s_q, s_k) or (b, h_q, s_q, s_k) */
+int view_pairs(const array* from, fal_tensor* out) {
+  if (from->rank >= 2) return view_last(from, out);
+  raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have 2 to 4, the last of (b, h_q, s_q, s_k)", from->name,
+             from->rank);
+  return 0;
 }
 
 int has_engine_type(const array* a, const char* wanted) {

@@ -29,34 +29,47 @@ static int is_leaders_shape(const array* leader, int rank, const int64_t* shape)
   return 1;
 }
 
+/* How the leader's library calls a type: torch has it as an attribute, NumPy and those that follow it take the name.
+ * A new reference. */
+static PyObject* type_of(const library* from, int dtype) {
+  if (dtype == FAL_F32 && from->float32 != NULL) return Py_NewRef(from->float32);
+  return from->has_new_empty ? look_up(from->name, type_name(dtype)) : PyUnicode_FromString(type_name(dtype));
+}
+
+/* {"dtype": torch.float32}, which is made once for each type. Borrowed. */
+static PyObject* as_type(const library* from, int dtype) {
+  static PyObject* kept[FAL_I32 + 1]; /* of torch, for no other library has new_empty and a name of float32 */
+  if (kept[dtype] == NULL) kept[dtype] = Py_BuildValue("{s:N}", "dtype", type_of(from, dtype));
+  return kept[dtype];
+}
+
 /* q.new_empty(*shape) and q.new_empty(*shape, dtype=torch.float32). With the shape as one tuple torch takes twice as
  * long (2.5 us and not 1.3, on a core of an EPYC with torch 2.11), because it takes the tuple for a number first.
  * torch.empty_like(q) is faster still, 0.8 us. */
-static PyObject* from_leader(const call* call, PyObject* shape, int is_like, int float32) {
-  static PyObject *new_empty, *as_float32; /* of torch, for no other library has new_empty and float32 */
+static PyObject* from_leader(const call* call, PyObject* shape, int is_like, int dtype) {
+  static PyObject* new_empty;
   const library* from = &call->leader->from;
-  PyObject *method, *made = NULL;
-  if (is_like && !float32 && from->empty_like != NULL)
+  PyObject *method, *keywords = NULL, *made = NULL;
+  if (is_like && dtype == FAL_AS_Q && from->empty_like != NULL)
     return PyObject_CallFunctionObjArgs(from->empty_like, call->leader_object, NULL);
   if (kept_name(&new_empty, "new_empty") == NULL) return NULL;
-  if (float32 && from->float32 != NULL && as_float32 == NULL) {
-    as_float32 = Py_BuildValue("{s:O}", "dtype", from->float32);
-    if (as_float32 == NULL) return NULL;
+  if (dtype != FAL_AS_Q && from->float32 != NULL) {
+    keywords = as_type(from, dtype);
+    if (keywords == NULL) return NULL;
   }
   method = PyObject_GetAttr(call->leader_object, new_empty);
-  if (method != NULL) made = PyObject_Call(method, shape, float32 && from->float32 != NULL ? as_float32 : NULL);
+  if (method != NULL) made = PyObject_Call(method, shape, keywords);
   Py_XDECREF(method);
   return made;
 }
 
 /* numpy.empty(shape, q.dtype), and cupy's. */
-static PyObject* from_module(const call* call, PyObject* shape, int float32) {
+static PyObject* from_module(const call* call, PyObject* shape, int dtype_wanted) {
   static PyObject* dtype_of;
   const library* from = &call->leader->from;
   PyObject *dtype, *made;
-  if (float32 && from->float32 != NULL) return PyObject_CallFunctionObjArgs(from->empty, shape, from->float32, NULL);
   if (kept_name(&dtype_of, "dtype") == NULL) return NULL;
-  dtype = PyObject_GetAttr(call->leader_object, dtype_of);
+  dtype = dtype_wanted != FAL_AS_Q ? type_of(from, dtype_wanted) : PyObject_GetAttr(call->leader_object, dtype_of);
   made = dtype != NULL ? PyObject_CallFunctionObjArgs(from->empty, shape, dtype, NULL) : NULL;
   Py_XDECREF(dtype);
   return made;
@@ -71,16 +84,22 @@ static int fill_array(const call* call, PyObject* array, int fill) {
   return done != NULL;
 }
 
-PyObject* make_array(call* call, const char* name, const char* argument, int rank, const int64_t* shape, int float32,
+PyObject* make_array(call* call, const char* name, const char* argument, int rank, const int64_t* shape, int dtype,
                      int fill, array** out) {
   const library* from = &call->leader->from;
   PyObject *tuple, *made = NULL;
-  float32 = float32 && call->leader->dtype != FAL_F32; /* What is made has the leader's type without being asked. */
+  if (call->story != NULL) {
+    tuple = shape_tuple(rank, shape);
+    *out = tuple != NULL ? take_shape(call, name, tuple, dtype == FAL_AS_Q ? call->leader->dtype : dtype) : NULL;
+    if (*out == NULL) Py_CLEAR(tuple);
+    return tuple;
+  }
+  if (dtype == call->leader->dtype) dtype = FAL_AS_Q; /* What is made has the leader's type without being asked. */
   if (!can_be_written(from)) return NULL;
   if (!from->has_new_empty && from->empty == NULL) {
-    if (call->kind == LINEAR && call->pass == FAL_BACKWARD)
-      PyErr_Format(PyExc_TypeError, "%s makes its gradients, and Falchion cannot make arrays of %U", call->function,
-                   from->name);
+    if (argument == NULL)
+      PyErr_Format(PyExc_TypeError, "%s makes its %s, and Falchion cannot make arrays of %U", call->function,
+                   call->kind == LINEAR ? "gradients" : name, from->name);
     else
       PyErr_Format(PyExc_TypeError, "Falchion cannot make arrays of %U: give %s=%s", from->name, argument,
                    strcmp(argument, "grads") == 0 ? "(grad_q, grad_k, grad_v)" : " an array to write into");
@@ -89,9 +108,9 @@ PyObject* make_array(call* call, const char* name, const char* argument, int ran
   tuple = shape_tuple(rank, shape);
   if (tuple == NULL) return NULL;
   if (from->has_new_empty)
-    made = from_leader(call, tuple, is_leaders_shape(call->leader, rank, shape), float32);
+    made = from_leader(call, tuple, is_leaders_shape(call->leader, rank, shape), dtype);
   else
-    made = from_module(call, tuple, float32);
+    made = from_module(call, tuple, dtype);
   Py_DECREF(tuple);
   if (made == NULL) return NULL;
   *out = fill_array(call, made, fill) ? take(call, name, made, 1) : NULL;
@@ -99,9 +118,9 @@ PyObject* make_array(call* call, const char* name, const char* argument, int ran
   return made;
 }
 
-PyObject* output_bshd(call* call, const char* name, PyObject* given, const int64_t* bshd, int float32, int fill,
+PyObject* output_bshd(call* call, const char* name, PyObject* given, const int64_t* bshd, int dtype, int fill,
                       fal_tensor* out) {
-  const int is_output = strcmp(name, "out") == 0;
+  const char* const argument = strcmp(name, "out") == 0 ? "out" : call->kind == LINEAR ? NULL : "grads";
   int64_t shape[4];
   array* made;
   PyObject* object;
@@ -110,8 +129,8 @@ PyObject* output_bshd(call* call, const char* name, PyObject* given, const int64
   shape[1] = bshd[call->heads_first ? 2 : 1];
   shape[2] = bshd[call->heads_first ? 1 : 2];
   shape[3] = bshd[3];
-  object = call->packed ? make_array(call, name, is_output ? "out" : "grads", 3, shape + 1, float32, fill, &made)
-                        : make_array(call, name, is_output ? "out" : "grads", 4, shape, float32, fill, &made);
+  object = call->packed ? make_array(call, name, argument, 3, shape + 1, dtype, fill, &made)
+                        : make_array(call, name, argument, 4, shape, dtype, fill, &made);
   if (object != NULL && !view_bshd(call, made, out)) Py_CLEAR(object);
   return object;
 }
@@ -122,8 +141,8 @@ PyObject* output_lse(call* call, const char* name, PyObject* given, int fill, fa
   array* made;
   PyObject* object;
   if (given != NULL) return take_lse(call, name, given, 1, out) ? Py_NewRef(given) : NULL;
-  object = call->packed ? make_array(call, name, "lse", 2, shape + 1, 1, fill, &made)
-                        : make_array(call, name, "lse", 3, shape, 1, fill, &made);
+  object = call->packed ? make_array(call, name, "lse", 2, shape + 1, FAL_F32, fill, &made)
+                        : make_array(call, name, "lse", 3, shape, FAL_F32, fill, &made);
   if (object != NULL && !view_lse(call, made, out)) Py_CLEAR(object);
   return object;
 }

@@ -41,6 +41,18 @@ static void stay_with(call* call, const array* a) {
   }
 }
 
+int read_extents(const char* name, PyObject* shape, array* out) {
+  const Py_ssize_t rank = PySequence_Size(shape);
+  out->rank = rank > WHOLE_AXES ? WHOLE_AXES + 1 : (int)rank;
+  for (int i = 0; i < out->rank && i < WHOLE_AXES; ++i) {
+    PyObject* extent = PySequence_GetItem(shape, i);
+    const int ok = extent != NULL && to_int64(name, extent, &out->shape[i]);
+    Py_XDECREF(extent);
+    if (!ok) return 0;
+  }
+  return 1;
+}
+
 /* One of q, k, v of a problem: a shape, or an array that has one, and then its type too. */
 static int read_shape(call* call, const char* name, PyObject* object, fal_tensor* out) {
   array a;
@@ -55,43 +67,36 @@ static int read_shape(call* call, const char* name, PyObject* object, fal_tensor
     release_array(&a);
     return ok;
   }
-  a.rank = (int)PySequence_Size(object);
-  if (a.rank > WHOLE_AXES) a.rank = WHOLE_AXES + 1;
-  for (int i = 0; i < a.rank && i < WHOLE_AXES; ++i) {
-    PyObject* extent = PySequence_GetItem(object, i);
-    ok = extent != NULL && to_int64(name, extent, &a.shape[i]);
-    Py_XDECREF(extent);
-    if (!ok) return 0;
-  }
-  if (!view_bshd(call, &a, out)) return 0;
+  if (!read_extents(name, object, &a) || !view_bshd(call, &a, out)) return 0;
   out->dtype = 0;
   return 1;
 }
 
 /* "float16", numpy.float16, numpy.dtype("float16"), torch.float16: what str() of it ends with. */
-static int read_dtype(PyObject* dtype, int32_t* out) {
-  static const char* const words[] = {"float32", "float16", "bfloat16", NULL};
+int read_dtype(const char* argument, PyObject* dtype, int count, int32_t* out) {
+  static const char* const all[] = {"float32", "float16", "bfloat16", "int32", "int8", "float8_e4m3fn"};
+  static const int32_t types[] = {FAL_F32, FAL_F16, FAL_BF16, FAL_I32, FAL_I8, FAL_E4M3};
+  const char* words[GEMM_TYPES + 1] = {NULL};
   PyObject* name = PyUnicode_Check(dtype) ? Py_NewRef(dtype) : PyObject_GetAttrString(dtype, "__name__");
   PyObject* parts = NULL;
   PyObject* last = NULL;
   int word = 0, ok = 0;
+  for (int i = 0; i < count; ++i) words[i] = all[i];
   if (name == NULL) {
     PyErr_Clear();
     name = PyObject_Str(dtype);
   }
   if (name != NULL) parts = PyObject_CallMethod(name, "split", "s", ".");
   if (parts != NULL) last = PySequence_GetItem(parts, PySequence_Size(parts) - 1);
-  if (last != NULL) ok = to_word("dtype", last, words, &word);
-  *out = word == 0 ? FAL_F32 : word == 1 ? FAL_F16 : FAL_BF16;
+  if (last != NULL) ok = to_word(argument, last, words, &word);
+  *out = types[word];
   Py_XDECREF(last);
   Py_XDECREF(parts);
   Py_XDECREF(name);
   return ok;
 }
 
-/* "ref", "cpu", a GPU's architecture, or an instruction set of CPUs. Nothing of it has to be in this machine, except
- * that the plan can only run there. */
-static int read_target_name(PyObject* target, plan_arguments* out, call* call) {
+int read_target_name(call* call, PyObject* target, PyObject** level) {
   static const char* const words[] = {"ref",    "cpu",  "sm80", "sm90",         "generic", "avx2",
                                       "avx512", "vnni", "amx",  "amx_emulated", "neon",    NULL};
   int word = 0;
@@ -102,10 +107,10 @@ static int read_target_name(PyObject* target, plan_arguments* out, call* call) {
   } else if (word < 4) {
     call->target.sm = word == 2 ? 80 : 90;
   } else {
-    out->cpu_level = PyUnicode_AsUTF8String(target);
-    if (out->cpu_level == NULL) return 0;
+    *level = PyUnicode_AsUTF8String(target);
+    if (*level == NULL) return 0;
     call->target.backend = FAL_CPU;
-    call->target.cpu_level = PyBytes_AsString(out->cpu_level);
+    call->target.cpu_level = PyBytes_AsString(*level);
   }
   return 1;
 }
@@ -217,12 +222,12 @@ static int read_problem(call* call, plan_arguments* out, PyObject* const* values
   int same_lengths;
   call->packed = more[SEQUENCES] != NULL;
   if (!has_nothing_of_a_run(options) || !read_target(call, options[BACKEND], options[THREADS]) ||
-      !read_target_name(more[TARGET], out, call) || !read_layout(call, options[LAYOUT]) ||
+      !read_target_name(call, more[TARGET], &out->cpu_level) || !read_layout(call, options[LAYOUT]) ||
       !read_shape(call, "q", values[Q], &shape_q) || !read_shape(call, "k", k, &shape_k) ||
       !read_shape(call, "v", v, &shape_v))
     return 0;
   x->dtype = shape_q.dtype;
-  if (values[DTYPE] != NULL && !read_dtype(values[DTYPE], &x->dtype)) return 0;
+  if (values[DTYPE] != NULL && !read_dtype("dtype", values[DTYPE], FLOATS, &x->dtype)) return 0;
   if (x->dtype == 0) {
     raise_text(FAL_INVALID, NULL, "a plan made from shapes needs dtype: float32, float16 or bfloat16");
     return 0;

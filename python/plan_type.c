@@ -62,7 +62,7 @@ static int is_made(const plan_object* plan) {
   return plan->plan != NULL;
 }
 
-static PyObject* text_of(const char* text) {
+PyObject* text_of(const char* text) {
   if (text != NULL) return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
   raise_why(FAL_DEVICE, NULL);
   return NULL;

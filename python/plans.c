@@ -12,10 +12,7 @@ typedef struct key {
   int32_t pass;
   int on_gpu;
   fal_target target;
-  union {
-    fal_attention attention;
-    fal_linear_attention linear;
-  } problem;
+  problem problem;
 } key;
 typedef struct entry {
   key key;
@@ -35,8 +32,12 @@ void drop_plan(kept_plan* plan) {
 static fal_status make(const key* key, int32_t backend, fal_plan** out) {
   fal_target target = key->target;
   target.backend = backend;
-  if (key->kind == ATTENTION) return fal_plan_make(&key->problem.attention, key->pass, &target, out);
-  return fal_linear_plan_make(&key->problem.linear, key->pass, &target, out);
+  switch (key->kind) {
+    case ATTENTION: return fal_plan_make(&key->problem.attention, key->pass, &target, out);
+    case LINEAR: return fal_linear_plan_make(&key->problem.linear, key->pass, &target, out);
+    case GEMM: return fal_gemm_plan_make(&key->problem.gemm, &target, out);
+    default: return fal_norm_plan_make(&key->problem.norm, &target, out);
+  }
 }
 
 /* "best" stays where the arrays lie. On the host it is the CPU, or ref where no kernel of the CPU takes the problem; on
@@ -84,10 +85,7 @@ static void key_of(const call* call, key* out) {
   out->pass = call->pass;
   out->on_gpu = call->leader != NULL ? call->leader->on_gpu : call->target.use_device;
   out->target = call->target;
-  if (call->kind == ATTENTION)
-    out->problem.attention = call->problem.attention;
-  else
-    out->problem.linear = call->problem.linear;
+  memcpy(&out->problem, &call->problem, call->problem.size);
 }
 
 kept_plan* plan_for(call* call) {

@@ -117,6 +117,15 @@ static void drop_gpu_workspace(gpu_workspace* workspace) {
   Py_XDECREF(workspace->array);
 }
 
+static fal_status run_operands(const call* call, const fal_plan* plan, void* memory, size_t bytes) {
+  switch (call->kind) {
+    case ATTENTION: return fal_plan_run(plan, &call->operands.attention, memory, bytes, call->stream);
+    case LINEAR: return fal_linear_plan_run(plan, &call->operands.linear, memory, bytes, call->stream);
+    case GEMM: return fal_gemm_plan_run(plan, &call->operands.gemm, memory, bytes, call->stream);
+    default: return fal_norm_plan_run(plan, &call->operands.norm, memory, bytes, call->stream);
+  }
+}
+
 int run_plan(call* call, const fal_plan* plan) {
   const size_t bytes = fal_plan_workspace(plan);
   gpu_workspace on_gpu;
@@ -133,9 +142,7 @@ int run_plan(call* call, const fal_plan* plan) {
       return 0;
     }
   }
-  Py_BEGIN_ALLOW_THREADS if (call->kind == ATTENTION) status =
-      fal_plan_run(plan, &call->operands.attention, memory, bytes, call->stream);
-  else status = fal_linear_plan_run(plan, &call->operands.linear, memory, bytes, call->stream);
+  Py_BEGIN_ALLOW_THREADS status = run_operands(call, plan, memory, bytes);
   Py_END_ALLOW_THREADS drop_gpu_workspace(&on_gpu);
   if (status != FAL_OK) raise_why(status, call);
   return status == FAL_OK;
@@ -154,6 +161,7 @@ static int check_lengths(const call* call) {
 int run(call* call) {
   kept_plan* plan;
   int ok;
+  if (call->story != NULL) return explain_instead(call);
   if (!check_lengths(call)) return 0;
   if (call->fixed != NULL) return run_plan(call, call->fixed);
   plan = plan_for(call);

@@ -35,5 +35,7 @@ int check_same_library(void) {
   }
   return same_size("fal_attention", (roomy(*)(void))(void (*)(void))fal_attention_init, sizeof(fal_attention)) &&
          same_size("fal_linear_attention", (roomy(*)(void))(void (*)(void))fal_linear_attention_init,
-                   sizeof(fal_linear_attention));
+                   sizeof(fal_linear_attention)) &&
+         same_size("fal_gemm", (roomy(*)(void))(void (*)(void))fal_gemm_init, sizeof(fal_gemm)) &&
+         same_size("fal_norm", (roomy(*)(void))(void (*)(void))fal_norm_init, sizeof(fal_norm));
 }

@@ -5,27 +5,46 @@
 
 #include "fal.h"
 
-/* Whole words of the engine. `forward`: only there, for in the backward pass o is an argument of that name. */
+/* Whole words of the engine, and where they stand for the word of Python: in the backward pass o is an argument of that
+ * name. */
+enum { ANYWHERE, IN_FORWARD, IN_GEMM, IN_NORM };
 static const struct {
   const char *engine, *python;
-  int forward;
-} words[] = {{"band.left", "window[0]", 0},
-             {"band.right", "window[1]", 0},
-             {"band.align", "align", 0},
-             {"score.scale", "scale", 0},
-             {"score.softcap", "softcap", 0},
-             {"rng.at", "seed", 0},
-             {"rng.seed", "seed", 0},
-             {"rng.offset", "offset", 0},
-             {"o", "out", 1},
-             {"final_state", "state_out", 1},
-             {"final_z", "state_out[1]", 1},
-             {"grad_final_state", "grad_state", 0},
-             {"grad_final_z", "grad_state[1]", 0}};
+  int where;
+} words[] = {{"band.left", "window[0]", ANYWHERE},
+             {"band.right", "window[1]", ANYWHERE},
+             {"band.align", "align", ANYWHERE},
+             {"score.scale", "scale", ANYWHERE},
+             {"score.softcap", "softcap", ANYWHERE},
+             {"rng.at", "seed", ANYWHERE},
+             {"rng.seed", "seed", ANYWHERE},
+             {"rng.offset", "offset", ANYWHERE},
+             {"o", "out", IN_FORWARD},
+             {"final_state", "state_out", IN_FORWARD},
+             {"final_z", "state_out[1]", IN_FORWARD},
+             {"grad_final_state", "grad_state", ANYWHERE},
+             {"grad_final_z", "grad_state[1]", ANYWHERE},
+             {"d", "out", IN_GEMM},
+             {"bias_n", "bias", IN_GEMM},
+             {"dtype_c", "the type of c", IN_GEMM},
+             {"dtype_d", "the type of out", IN_GEMM},
+             {"as_q", "that of out", IN_GEMM},
+             {"scaling", "a scale", IN_GEMM},
+             {"y", "out", IN_NORM},
+             {"dtype_y", "the type of out", IN_NORM}};
+
+static int is_where(const call* call, int where) {
+  if (where == ANYWHERE) return 1;
+  if (call == NULL) return 0;
+  if (where == IN_GEMM) return call->kind == GEMM;
+  if (where == IN_NORM) return call->kind == NORM;
+  return call->pass == FAL_FORWARD && (call->kind == ATTENTION || call->kind == LINEAR);
+}
 
 static const struct {
   const char *engine, *python;
-} types[] = {{"f32", "float32"}, {"f16", "float16"}, {"bf16", "bfloat16"}, {"boolean", "bool"}, {"as_q", "that of q"}};
+} types[] = {{"f32", "float32"},    {"f16", "float16"}, {"bf16", "bfloat16"}, {"boolean", "bool"},
+             {"as_q", "that of q"}, {"i32", "int32"},   {"i8", "int8"},       {"e4m3", "float8_e4m3fn"}};
 
 static int is(const char* word, size_t length, const char* other) {
   return strlen(other) == length && memcmp(word, other, length) == 0;
@@ -36,26 +55,27 @@ static int ends_with(const char* text, const char* end) {
   return length >= tail && strcmp(text + length - tail, end) == 0;
 }
 
+static const char* python_type(const char* word, size_t length) {
+  for (size_t i = 0; i < sizeof types / sizeof types[0]; ++i)
+    if (is(word, length, types[i].engine)) return types[i].python;
+  return NULL;
+}
+
 /* Python's word for a word of the engine, or null where it is the same. `before` is the text so far. */
 static const char* python_word(const call* call, const char* before, const char* word, size_t length) {
-  const int forward = call != NULL && call->pass == FAL_FORWARD;
-  if (ends_with(before, ".dtype = ") || ends_with(before, "problem's is ")) {
-    for (size_t i = 0; i < sizeof types / sizeof types[0]; ++i)
-      if (is(word, length, types[i].engine)) return types[i].python;
-    return NULL;
-  }
+  if (ends_with(before, ".dtype = ") || ends_with(before, "problem's is ")) return python_type(word, length);
   if (ends_with(before, "over ") && call != NULL && call->packed) { /* the longest sequence that a plan is for */
     if (is(word, length, "s_q")) return "max_q";
     if (is(word, length, "s_k")) return "max_k";
     if (is(word, length, "s")) return "max_s";
   }
   for (size_t i = 0; i < sizeof words / sizeof words[0]; ++i) {
-    if (!is(word, length, words[i].engine) || (words[i].forward && !forward)) continue;
+    if (!is(word, length, words[i].engine) || !is_where(call, words[i].where)) continue;
     /* "with this o": here it is no argument. */
-    if (words[i].forward && *before != '\0' && !ends_with(before, "overlaps ")) continue;
+    if (words[i].where == IN_FORWARD && *before != '\0' && !ends_with(before, "overlaps ")) continue;
     return words[i].python;
   }
-  return NULL;
+  return call != NULL && (call->kind == GEMM || call->kind == NORM) ? python_type(word, length) : NULL;
 }
 
 /* The engine's four axes of an array are (b, s, h, d), (b, h, s, 1) of an LSE, and so on. Which is it of the array as
@@ -63,6 +83,10 @@ static const char* python_word(const call* call, const char* before, const char*
 static int axis_of(const call* call, const array* a, int axis) {
   const char* name = strncmp(a->name, "grad_", 5) == 0 ? a->name + 5 : a->name;
   const int missing = 4 - a->rank;
+  if (call->kind == GEMM && (strcmp(name, "bias_m") == 0 || strncmp(name, "scale_", 6) == 0)) /* (batch, m) or (m) */
+    return axis - (a->rank == 1);
+  if (call->kind == GEMM && strcmp(name, "bias") != 0) return axis - (a->rank == 2); /* (batch, m, n) or (m, n) */
+  if (call->kind == GEMM || call->kind == NORM) return axis - missing;
   if (strcmp(name, "alibi") == 0 || (strcmp(name, "decay") == 0 && a->rank == 1))
     return axis == 2 ? a->rank - 1 : axis == 0 && a->rank == 2 ? 0 : -1;
   if (strcmp(name, "bias") == 0 || strcmp(name, "mask") == 0) return axis - missing;

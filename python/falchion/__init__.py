@@ -1,4 +1,4 @@
-"""Exact softmax attention and linear attention, forward and backward, on CPUs and NVIDIA GPUs.
+"""Exact softmax attention and linear attention, forward and backward, GEMMs and norms, on CPUs and NVIDIA GPUs.
 
     import falchion, numpy
     q = k = v = numpy.ones((1, 8, 2, 64), numpy.float32)    # (b, s, h, d)
@@ -16,12 +16,15 @@ from falchion._fal import (
     Workspace,
     attention,
     attention_backward,
+    gemm,
+    layer_norm,
     linear_attention,
     linear_attention_backward,
     merge,
     plan_cache_clear,
     plan_cache_info,
     release_workspaces,
+    rms_norm,
     validate_lengths,
     varlen,
     varlen_backward,
@@ -46,13 +49,16 @@ __all__ = [
     "attention_backward",
     "bench",
     "explain",
+    "gemm",
     "info",
+    "layer_norm",
     "linear_attention",
     "linear_attention_backward",
     "merge",
     "plan_cache_clear",
     "plan_cache_info",
     "release_workspaces",
+    "rms_norm",
     "validate_lengths",
     "varlen",
     "varlen_backward",

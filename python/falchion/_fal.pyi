@@ -4,7 +4,7 @@ from typing import Any, Literal, overload
 
 from typing_extensions import disjoint_base
 
-from falchion.types import Align, AnyArray, Array, Backend, Causal, Layout, State, Window
+from falchion.types import Activation, Align, AnyArray, Array, Backend, Causal, Layout, State, Window
 
 class Error(Exception):
     code: str
@@ -415,6 +415,144 @@ def linear_attention_backward(
     Raises what attention raises.
     """
 
+def gemm(
+    a: Array,
+    b: Array,
+    *,
+    c: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    bias_m: AnyArray | None = None,
+    residual: AnyArray | None = None,
+    activation: Activation | None = None,
+    alpha: float = 1.0,
+    beta: float | None = None,
+    scale_a: AnyArray | None = None,
+    scale_b: AnyArray | None = None,
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+    out_dtype: Any = None,
+    out: Array | None = None,
+) -> Array:
+    """A matrix product with what follows it in one kernel: activation(alpha A B^T + beta C + bias) + residual.
+
+    Shapes: a (m, k), b (n, k), as the weight of a linear layer lies; the result is (m, n). Either may have a batch
+    before, (batch, m, k) and (batch, n, k), and the result is then (batch, m, n); a batch of 1, or none, serves all.
+    Strides may be anything, so a matrix w of shape (k, n) is given as its transpose, which copies nothing: gemm(a, w.T)
+    is a @ w, and with a batch gemm(a, w.swapaxes(1, 2)).
+    Types: float32, float16 or bfloat16, the same for a and b, or int8 or float8_e4m3fn, which the CPU takes. Sums of
+    int8 are exact, all others and what follows them are float32.
+
+    c: added before the activation, with the shape of the result; beta times it, and None is 1. float32 or the type of
+        a, or where that has 8 bits the type of the result.
+    bias: (n), one number for each row of b, likewise.
+    bias_m: (m) or (batch, m), one for each row of a.
+    activation: "relu", "gelu_tanh", "gelu_erf", "silu" or "swiglu". With "swiglu" b has 2 n rows, those of the n gates
+        first, and bias 2 n numbers: the result is silu(gate) * up.
+    residual: added after the activation, with the shape and the type of the result.
+    scale_a, scale_b: of a and b with 8 bits, float32: A B^T is multiplied by them. One number, (1) or without axes; one
+        for each row of a, (m) or (batch, m); and likewise of b.
+    out_dtype: the type of a result that is made: None is that of a, and float32 may be asked for. Where a has 8 bits
+        None is float32, and float16, bfloat16 or, of int8 without more than the product, int32 may be asked for.
+    out: an array to write into. It may be c or residual itself.
+
+    An array may also have four axes, whose last two are its columns: a (b, s, h, d), as attention gives it, times a
+    weight (n, h * d); and an out (b, s, h, d) takes a product with n = h * d, as q, k and v are.
+    backend, threads, stream and what is raised: as in attention.
+    """
+
+@overload
+def layer_norm(
+    x: Array,
+    weight: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    eps: float = 1e-05,
+    *,
+    residual: None = None,
+    zero_centered: bool = False,
+    return_stats: Literal[False] = False,
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+    out_dtype: Any = None,
+    out: AnyArray | None = None,
+    residual_out: AnyArray | None = None,
+) -> Array:
+    """Layer norm over the last axis: (v - mean) rstd weight + bias with v = x + residual, rstd = 1 / sqrt(var + eps).
+
+    Shapes: x (d), (s, d) up to (b, s, h, d). Strides may be anything. Types: float32, float16 or bfloat16, each array
+    its own; sums are float32.
+
+    weight, bias: the last axes of x, mostly (d). Any axis but the last one may have extent 1.
+    eps: 0 or more.
+    residual: as x; it is added before the norm, and then the call gives (y, residual_out), where residual_out is
+        x + residual in the type of residual.
+    zero_centered: the factor is 1 + weight.
+    return_stats: gives mean and rstd of each row too, float32, with an extent of 1 in the place of d: (y, mean, rstd),
+        or (y, residual_out, mean, rstd).
+    out_dtype: the type of a y that is made; None is that of x.
+    out, residual_out: arrays to write into. Each may be x or residual itself.
+
+    backend, threads, stream and what is raised: as in attention.
+    """
+
+@overload
+def layer_norm(
+    x: Array,
+    weight: AnyArray | None = None,
+    bias: AnyArray | None = None,
+    eps: float = 1e-05,
+    *,
+    residual: AnyArray | None = None,
+    zero_centered: bool = False,
+    return_stats: bool = False,
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+    out_dtype: Any = None,
+    out: AnyArray | None = None,
+    residual_out: AnyArray | None = None,
+) -> Any: ...
+@overload
+def rms_norm(
+    x: Array,
+    weight: AnyArray | None = None,
+    *,
+    bias: AnyArray | None = None,
+    eps: float = 1e-05,
+    residual: None = None,
+    zero_centered: bool = False,
+    return_stats: Literal[False] = False,
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+    out_dtype: Any = None,
+    out: AnyArray | None = None,
+    residual_out: AnyArray | None = None,
+) -> Array:
+    """RMSNorm over the last axis: v rstd weight + bias with v = x + residual, rstd = 1 / sqrt(mean of v^2 + eps).
+
+    All arguments are those of layer_norm. There is no mean: return_stats gives (y, rstd), or (y, residual_out, rstd).
+    Raises what attention raises.
+    """
+
+@overload
+def rms_norm(
+    x: Array,
+    weight: AnyArray | None = None,
+    *,
+    bias: AnyArray | None = None,
+    eps: float = 1e-05,
+    residual: AnyArray | None = None,
+    zero_centered: bool = False,
+    return_stats: bool = False,
+    backend: Backend = "best",
+    threads: int = 0,
+    stream: Any = None,
+    out_dtype: Any = None,
+    out: AnyArray | None = None,
+    residual_out: AnyArray | None = None,
+) -> Any: ...
 def merge(
     o_a: Array,
     lse_a: AnyArray,
@@ -468,6 +606,7 @@ def build_info() -> str:
     """How the library was built and what it found on this machine: compiler, CPU levels, GPUs, kernels."""
 
 def _explain_text(*args: Any, **keywords: Any) -> tuple[str, str]: ...
+def _explain_call(*args: Any, **keywords: Any) -> tuple[str, str]: ...
 def _torch_are_ordinary(*tensors: Any) -> bool: ...
 def _torch_attention(*args: Any) -> Any: ...
 

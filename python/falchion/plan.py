@@ -72,12 +72,22 @@ class Plan(_fal.Plan):
         return self.explain()._repr_html_()
 
 
-def explain(q: object, k: object = None, v: object = None, dtype: object = None, **options: object) -> Explanation:
+def explain(*shapes: object, op: str = "attention", **options: object) -> Explanation:
     """What Plan(q, k, v, dtype, ...) would decide and why, also where there is no such plan. It needs no GPU.
 
     >>> import falchion
     >>> text = falchion.explain((1, 4096, 8, 128), dtype="bfloat16", causal=True, target="sm90")
     >>> text.json["decision"]["backend"]
     'sm90'
+
+    op="gemm", "layer_norm" or "rms_norm" explains a call of that function, with its arguments. Each array may be a
+    shape, all of which have the type `dtype`, and `target` is that of Plan.
+
+    >>> text = falchion.explain((4096, 4096), (512, 4096), op="gemm", dtype="bfloat16", target="sm90")
+    >>> text.json["problem"]["n"]
+    512
     """
-    return Explanation.of(_fal._explain_text(q, k, v, dtype, **options))
+    if op == "attention":
+        return Explanation.of(_fal._explain_text(*shapes, **options))
+    dtype, target = options.pop("dtype", None), options.pop("target", None)
+    return Explanation.of(_fal._explain_call(op, dtype, target, *shapes, **options))

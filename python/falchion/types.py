@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, TypeAlias, TypeVar
 
-__all__ = ["Align", "AnyArray", "Array", "Backend", "Causal", "Layout", "State", "Window"]
+__all__ = ["Activation", "Align", "AnyArray", "Array", "Backend", "Causal", "Layout", "State", "Window"]
 
 # An array of NumPy, PyTorch, CuPy or another library with DLPack or __cuda_array_interface__. All arrays of a call are
 # of one library and on one device, and what is made is too.
@@ -14,3 +14,4 @@ Window: TypeAlias = tuple[int | None, int | None] | list[int | None]
 Align: TypeAlias = Literal["bottom_right", "top_left"]
 Layout: TypeAlias = Literal["bshd", "bhsd"]
 Backend: TypeAlias = Literal["best", "ref", "cpu", "sm80", "sm90"]
+Activation: TypeAlias = Literal["relu", "gelu_tanh", "gelu_erf", "silu", "swiglu"]

@@ -11,6 +11,8 @@ from typing import Any
 import falchion
 import numpy as np
 import pytest
+import test_gemm
+import test_norm
 from numpy_support import DTYPES, LIMITS, definition, distance, normal, visible
 
 BUSY = 100_000_000  # clocks: some 50 ms
@@ -243,3 +245,24 @@ def test_memory_comes_back(library: str) -> None:
     run(calls)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - host < 20_000, "KB of the host"
     assert device - free()[0] < 1 << 24, "bytes of the GPU"
+
+
+def test_gemms_and_norms(gpu: Any) -> None:
+    for dtype in gpu.types:
+        a, b, bias, residual = normal(9, (2, 65, 72), (80, 72), (80,), (2, 65, 80), dtype=dtype)
+        theirs = [gpu.put(x) for x in (a, b, bias, residual)]
+        options = {"bias": theirs[2], "residual": theirs[3], "activation": "silu"}
+        want = test_gemm.definition(a, b, bias=bias, residual=residual, activation="silu")
+        y = falchion.gemm(theirs[0], theirs[1], **options)
+        assert type(y) is type(theirs[0]) and distance(gpu.get(y), want) < 2 * LIMITS[dtype]
+        out = gpu.put(np.zeros_like(residual))
+        assert falchion.gemm(theirs[0], theirs[1], out=out, **options) is out
+        assert np.array_equal(gpu.get(out), gpu.get(y))
+        (wide,) = normal(10, (2, 65, 80))  # a stream of residuals in float32
+        want = test_norm.definition("rms", residual, bias, residual=wide)
+        y, summed = falchion.rms_norm(theirs[3], theirs[2], residual=gpu.put(wide))
+        assert distance(gpu.get(y), want[0]) < 2 * LIMITS[dtype] and distance(gpu.get(summed), want[1]) < 1e-6
+        y, mean, rstd = falchion.layer_norm(theirs[3], theirs[2], theirs[2], out_dtype="float32", return_stats=True)
+        want = test_norm.definition("layer", residual, bias, bias)
+        for got, exact in zip((y, mean, rstd), (want[0], want[2], want[3]), strict=True):
+            assert gpu.get(got).dtype == np.float32 and distance(gpu.get(got), exact) < 1e-5

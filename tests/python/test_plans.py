@@ -277,6 +277,44 @@ def test_explanations() -> None:
         assert backend == {"ref": "ref", "sm80": "sm80"}.get(target, "cpu")
 
 
+def test_explanations_of_gemms_and_norms() -> None:
+    """Of shapes and of arrays; a shape that does not fit is refused as the call refuses it, and nothing runs."""
+    story = falchion.explain((4096, 4096), (512, 4096), op="gemm", dtype="bfloat16", bias=(512,), target="sm90")
+    assert story.json["decision"]["backend"] == "sm90" and "A B^T + bias of each column" in story
+    assert [story.json["problem"][name] for name in ("batch", "m", "n", "k")] == [1, 4096, 512, 4096]
+    xml.dom.minidom.parseString(story._repr_html_().replace("<details>", "<details open=''>"))
+    a, b, out = *normal(8, (6, 8), (5, 8)), poisoned((6, 5))
+    for arrays in ((a, b), (a, b.shape), (list(a.shape), b)):
+        json_of = falchion.explain(*arrays, op="gemm", dtype="float32", out=out, c=out, beta=2).json
+        assert json_of["decision"]["backend"] == "cpu" and json_of["problem"]["beta"] == 2
+    assert (out == 12345).all() and falchion.plan_cache_info()["misses"] == 0
+    for op, kind in (("layer_norm", "layer"), ("rms_norm", "rms")):
+        story = falchion.explain(
+            (2, 9, 64), (64,), op=op, dtype="float16", residual=(2, 9, 64), return_stats=True, target="cpu"
+        )
+        problem = story.json["problem"]
+        assert (problem["kind"], problem["rows"], problem["d"], problem["residual_out"]) == (kind, 18, 64, True)
+        assert problem["mean"] == (kind == "layer") and story.json["decision"]["backend"] == "cpu"
+    # A problem that is refused has an explanation, and one that cannot be read has none.
+    refused = falchion.explain((-3, 4), (5, 4), op="gemm", dtype="float32")
+    assert refused.json["status"]["code"] == "invalid" and "m = -3" in refused.json["status"]["why"]
+    for arguments, options, kind_of, words in (
+        (((3, 4), (5, 3)), {"dtype": "float32"}, falchion.Invalid, r"b has \(batch, n, k\) = \(1, 5, 3\)"),
+        (((3, 4), (5, 4)), {}, falchion.Invalid, "a is a shape, which needs dtype"),
+        (((3, 4), (5, 4)), {"dtype": "int16"}, falchion.Invalid, "dtype = 'int16'"),
+        (((3, 4), (5, 4)), {"dtype": "float32", "target": "sm70"}, falchion.Invalid, "target = 'sm70'"),
+        (((3, 4), (5, 4)), {"dtype": "float32", "op": "softmax"}, falchion.Invalid, "op = 'softmax': it is one of"),
+        (((1, 2, 3, 4, 5), (5, 4)), {"dtype": "float32"}, falchion.Invalid, "a has more than 4 axes"),
+        (((3, "x"), (5, 4)), {"dtype": "float32"}, TypeError, "a must be a whole number, not str"),
+        ((3, (5, 4)), {"dtype": "float32"}, TypeError, "a must be an array"),
+        ((), {"dtype": "float32"}, TypeError, r"gemm\(\) needs the argument 'a'"),
+    ):
+        with pytest.raises(kind_of, match=words):
+            falchion.explain(*arguments, **({"op": "gemm"} | options))
+    with pytest.raises(TypeError, match="a must be an array .* not tuple"):
+        falchion.gemm((3, 4), (5, 4))
+
+
 @pytest.mark.parametrize(
     ("band", "area"),
     [

@@ -1,6 +1,7 @@
 """Whatever is given, there is a result or an exception, and the process lives on."""
 
 import ctypes
+import functools
 import random
 import types
 
@@ -27,6 +28,8 @@ def test_random_arguments() -> None:
         "x",
         "best",
         "cpu",
+        "silu",
+        "float16",
         b"x",
         [],
         (),
@@ -62,10 +65,15 @@ def test_random_arguments() -> None:
         falchion.varlen_backward,
         falchion.linear_attention,
         falchion.linear_attention_backward,
+        falchion.gemm,
+        falchion.layer_norm,
+        falchion.rms_norm,
         falchion.merge,
         falchion.validate_lengths,
         falchion.Plan,
         falchion.explain,
+        functools.partial(falchion.explain, op="gemm", dtype="float32"),
+        functools.partial(falchion.explain, op="layer_norm"),
     ]
     names = [
         "causal",
@@ -105,6 +113,21 @@ def test_random_arguments() -> None:
         "grad_state",
         "state_out",
         "sequences",
+        "a",
+        "b",
+        "c",
+        "bias_m",
+        "residual",
+        "activation",
+        "alpha",
+        "beta",
+        "out_dtype",
+        "x",
+        "weight",
+        "eps",
+        "zero_centered",
+        "return_stats",
+        "residual_out",
     ]
     results = 0
     for _ in range(20000):

@@ -1,5 +1,6 @@
 """Threads that share a plan, processes that are forked, and memory and references that come back."""
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -142,8 +143,10 @@ def test_references_come_back() -> None:
     q, k, v, grad_o = normal(8, *[(1, 4, 2, 8)] * 4)
     mask, slopes = np.ones((4, 4), bool), np.ones(2, np.float32)
     starts, lse = np.array([0, 4], np.int32), np.zeros((1, 2, 4), np.float32)
-    out = np.zeros(q.shape, np.float32)
-    objects = [q, k, v, grad_o, mask, slopes, starts, lse, out, np.dtype(np.float32)]
+    out, half = np.zeros(q.shape, np.float32), np.zeros(q.shape, np.float16)
+    rows, row = normal(12, (8, 8), (8,))
+    types = [np.dtype(np.float32), np.dtype(np.float16)]
+    objects = [q, k, v, grad_o, mask, slopes, starts, lse, out, half, rows, row, *types]
 
     def once() -> None:
         o, l = falchion.attention(q, k, v, mask=mask, alibi=slopes, return_lse=True, lse=lse)
@@ -153,6 +156,14 @@ def test_references_come_back() -> None:
         falchion.varlen(q[0], k[0], v[0], starts, starts)
         falchion.linear_attention(q, k, v, return_state=True, normalise=True)
         falchion.merge(o, l, o, l)
+        falchion.gemm(rows, rows, bias=row, bias_m=row, c=rows, residual=rows, out_dtype="float32")
+        falchion.layer_norm(q, row, row, residual=k, out=out, return_stats=True)
+        falchion.rms_norm(q, residual=half, out_dtype="float16")
+        for wrong in ({"b": q}, {"bias": lse}, {"out": rows}, {"out_dtype": 3}):
+            with contextlib.suppress(falchion.Error):
+                falchion.gemm(**({"a": rows, "b": rows} | wrong))
+            with contextlib.suppress(falchion.Error, TypeError):
+                falchion.layer_norm(q, **wrong)
         plan = falchion.Plan(q, mask=mask, return_lse=True)
         plan(q, k, v, mask=mask, lse=lse)
         for arguments, options in (
@@ -193,6 +204,43 @@ def test_memory_comes_back() -> None:
     for _ in range(100000):
         falchion.attention(q, k, v, return_lse=True, threads=1)
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20000
+
+
+def test_memory_of_gemms_and_norms_comes_back() -> None:
+    a, b = normal(13, (32, 16), (64, 16))
+    x, weight = normal(14, (32, 64), (64,))
+
+    def once() -> None:
+        y = falchion.gemm(a, b, bias=weight, residual=x, activation="silu", threads=1)
+        falchion.layer_norm(y, weight, residual=x, return_stats=True, threads=1)
+
+    for _ in range(1000):
+        once()
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for _ in range(100000):
+        once()
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20000
+
+
+def test_the_gil_is_free_while_a_gemm_runs() -> None:
+    a, b = normal(15, (1500, 700), (1500, 700))
+    ticks, took = ticks_during(lambda: falchion.gemm(a, b, threads=1))
+    assert took > 0.01 and ticks >= 3
+
+
+def test_threads_share_gemms_and_norms() -> None:
+    inputs = [normal(seed, (40, 64), (64, 64), (64,)) for seed in range(4)]
+
+    def both(a: Any, b: Any, weight: Any) -> Any:
+        return falchion.rms_norm(falchion.gemm(a, b, bias=weight, residual=a, threads=1), weight, threads=1)
+
+    want = [both(*x) for x in inputs]
+
+    def wrong(x: Any, expected: Any) -> int:
+        return sum(not np.array_equal(both(*x), expected) for _ in range(300))
+
+    with ThreadPoolExecutor(len(inputs)) as threads:
+        assert list(threads.map(wrong, inputs, want)) == [0] * len(inputs)
 
 
 def test_workspaces_can_be_released() -> None:

@@ -161,6 +161,93 @@ def test_linear_and_plan(device: str) -> None:
             falchion.validate_lengths(q[0], k[0], v[0], torch.tensor([0, 99, 70], dtype=torch.int32, device=device))
 
 
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", LIMITS, ids=str)
+def test_gemm(device: str, dtype: Any) -> None:
+    """A layer of PyTorch's, with the weight that torch.nn.functional.linear takes."""
+    functional = torch.nn.functional
+    x, weight, bias = normal(13, (2, 33, 4, 16), (40, 64), (40,), dtype=dtype, device=device)
+    flat = x.flatten(2)
+    exact = functional.linear(flat.double(), weight.double(), bias.double())
+    y = falchion.gemm(flat, weight, bias=bias, activation="gelu_erf")
+    assert y.dtype == dtype and y.device == x.device and y.is_contiguous() and not y.requires_grad
+    assert distance(y, functional.gelu(exact)) < LIMITS[dtype]
+    assert distance(falchion.gemm(x, weight, bias=bias), exact) < LIMITS[dtype]
+    assert distance(falchion.gemm(flat, weight.T.contiguous().T, bias=bias), exact) < LIMITS[dtype]
+    wide = falchion.gemm(flat, weight, bias=bias, out_dtype=torch.float32)
+    assert wide.dtype == torch.float32 and distance(wide, exact) < 3e-6
+    out = torch.empty(2, 8, 33, 5, dtype=dtype, device=device).transpose(1, 2)
+    assert falchion.gemm(flat, weight, bias=bias, out=out) is out and distance(out.flatten(2), exact) < LIMITS[dtype]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype", LIMITS, ids=str)
+def test_norms(device: str, dtype: Any) -> None:
+    functional = torch.nn.functional
+    x, residual, weight, bias = normal(14, (2, 33, 72), (2, 33, 72), (72,), (72,), dtype=dtype, device=device)
+    theirs = [t.double() for t in (x + 0, residual, weight, bias)]
+    y = falchion.layer_norm(x, weight, bias, 1e-3)
+    assert y.dtype == dtype and y.device == x.device and not y.requires_grad
+    assert distance(y, functional.layer_norm(theirs[0], (72,), *theirs[2:], 1e-3)) < LIMITS[dtype]
+    y, summed = falchion.rms_norm(x, weight, residual=residual, eps=1e-3)
+    both = theirs[0] + theirs[1]
+    assert distance(y, functional.rms_norm(both, (72,), theirs[2], 1e-3)) < LIMITS[dtype]
+    assert distance(summed, both) < LIMITS[dtype]
+    _, mean, rstd = falchion.layer_norm(x, return_stats=True)
+    want = torch.native_layer_norm(theirs[0], (72,), None, None, 1e-5)
+    assert mean.shape == want[1].shape and mean.dtype == torch.float32
+    assert distance(mean, want[1]) < 1e-5 and distance(rstd, want[2]) < 1e-5
+    # The sum has the type of the residual, whichever x has.
+    for other in LIMITS:
+        y, summed = falchion.rms_norm(x, residual=residual.to(other), out_dtype=torch.float16)
+        assert (
+            y.dtype == torch.float16 and summed.dtype == other and distance(summed, both) < 2 * LIMITS[torch.bfloat16]
+        )
+
+
+def test_gemm_of_8_bits() -> None:
+    """The CPU has kernels of them. Tensors of torch come as int8 and float8_e4m3fn."""
+    generator = torch.Generator().manual_seed(17)
+    a, b = (torch.randint(-128, 128, shape, generator=generator, dtype=torch.int8) for shape in ((33, 70), (40, 70)))
+    want = a.int() @ b.int().T
+    sums = falchion.gemm(a, b, out_dtype=torch.int32)
+    assert sums.dtype == torch.int32 and torch.equal(sums, want)
+    scale_a, scale_b = (torch.rand(rows, generator=generator) for rows in (33, 40))
+    y = falchion.gemm(a, b, scale_a=scale_a, scale_b=scale_b, out_dtype=torch.bfloat16)
+    assert y.dtype == torch.bfloat16
+    assert distance(y, scale_a.double()[:, None] * scale_b.double() * want) < LIMITS[torch.bfloat16]
+    small = [x.to(torch.float8_e4m3fn) for x in normal(18, (33, 70), (40, 70))]
+    y = falchion.gemm(*small)
+    assert y.dtype == torch.float32 and distance(y, small[0].double() @ small[1].double().T) < LIMITS[torch.float32]
+
+
+def test_outputs_of_other_types_leave_nothing() -> None:
+    """The name that torch has for a type is asked for once, and nothing of a call stays."""
+    x, weight = normal(16, (3, 8), (4, 8), dtype=torch.bfloat16)
+    grown = []
+    for _ in range(4):
+        blocks = sys.getallocatedblocks()
+        for _ in range(500):
+            falchion.gemm(x, weight, out_dtype=torch.float32)
+            falchion.rms_norm(x, out_dtype="float16")
+        grown.append(sys.getallocatedblocks() - blocks)
+    assert min(grown) < 250
+
+
+def test_gradients_of_gemms_and_norms_are_refused() -> None:
+    """There is no falchion.torch.gemm that could be named."""
+    x, weight = normal(15, (3, 8), (4, 8))
+    parameter = torch.nn.Parameter(weight)
+    words = r"requires a gradient, and falchion\.{} records none: give {}\.detach\(\), or call it under torch\.no_grad"
+    with pytest.raises(falchion.Invalid, match="^b " + words.format("gemm", "b")):
+        falchion.gemm(x, parameter)
+    with pytest.raises(falchion.Invalid, match="^weight " + words.format("rms_norm", "weight")):
+        falchion.rms_norm(x, parameter[0])
+    with torch.no_grad():
+        assert torch.equal(falchion.gemm(x, parameter), falchion.gemm(x, weight))
+    assert torch.equal(falchion.layer_norm(x, parameter.detach()[0]), falchion.layer_norm(x, weight[0]))
+
+
 def test_dlpack_without_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch before 2.10 has no exchange table: __dlpack__ is called, also for what requires a gradient."""
 
