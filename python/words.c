@@ -78,21 +78,34 @@ static const char* python_word(const call* call, const char* before, const char*
   return call != NULL && (call->kind == GEMM || call->kind == NORM) ? python_type(word, length) : NULL;
 }
 
+/* One of the engine's `axes`, of which the array has the last ones. One that it lacks is counted from the end, as
+ * Python counts: of (h, d) the engine's axis 2 of (b, s, h, d) is [0], and its axis 0 is [-4]. */
+static int from_last(const array* a, int axes, int axis) {
+  const int lacks = axes - a->rank;
+  return axis < lacks ? axis - axes : axis - lacks;
+}
+
+static int axis_of_gemm(const array* a, int axis) {
+  if (strcmp(a->name, "bias") == 0) return from_last(a, 4, axis);
+  if (strcmp(a->name, "bias_m") == 0 || strncmp(a->name, "scale_", 6) == 0) return from_last(a, 2, axis);
+  if (a->rank == 4) return axis;
+  return from_last(a, 3, axis < 2 ? axis : 2); /* (batch, rows, columns) or (rows, columns) */
+}
+
 /* The engine's four axes of an array are (b, s, h, d), (b, h, s, 1) of an LSE, and so on. Which is it of the array as
- * the caller has it? -1: none, for the caller's has fewer. */
+ * the caller has it? */
+enum { NO_AXIS = 4 }; /* the caller's array has none like it */
 static int axis_of(const call* call, const array* a, int axis) {
   const char* name = strncmp(a->name, "grad_", 5) == 0 ? a->name + 5 : a->name;
-  const int missing = 4 - a->rank;
-  if (call->kind == GEMM && (strcmp(name, "bias_m") == 0 || strncmp(name, "scale_", 6) == 0)) /* (batch, m) or (m) */
-    return axis - (a->rank == 1);
-  if (call->kind == GEMM && strcmp(name, "bias") != 0) return axis - (a->rank == 2); /* (batch, m, n) or (m, n) */
-  if (call->kind == GEMM || call->kind == NORM) return axis - missing;
+  const int is_lse = strncmp(name, "lse", 3) == 0;
+  if (call->kind == GEMM) return axis_of_gemm(a, axis);
+  if (call->kind == NORM) return from_last(a, 4, axis);
   if (strcmp(name, "alibi") == 0 || (strcmp(name, "decay") == 0 && a->rank == 1))
-    return axis == 2 ? a->rank - 1 : axis == 0 && a->rank == 2 ? 0 : -1;
-  if (strcmp(name, "bias") == 0 || strcmp(name, "mask") == 0) return axis - missing;
-  if (strncmp(name, "lse", 3) == 0) return axis - (call->packed ? 1 : 0);
+    return axis == 2 ? a->rank - 1 : axis == 0 && a->rank == 2 ? 0 : NO_AXIS;
+  if (strcmp(name, "bias") == 0 || strcmp(name, "mask") == 0) return from_last(a, 4, axis);
   if (strstr(name, "state") != NULL || strstr(name, "z") != NULL) return axis;
-  if (call->heads_first && (axis == 1 || axis == 2)) axis = 3 - axis;
+  if (call->heads_first && !is_lse && (axis == 1 || axis == 2)) axis = 3 - axis;
+  if (call->packed && axis == 0) return NO_AXIS;
   return axis - (call->packed ? 1 : 0);
 }
 
@@ -115,7 +128,7 @@ static size_t append_axis(const call* call, const array* a, const char* at, char
   int axis;
   if (a == NULL || at[0] != '[' || !isdigit((unsigned char)at[1]) || at[2] != ']') return 0;
   axis = axis_of(call, a, at[1] - '0');
-  if (axis < 0 || axis >= a->rank) return 0;
+  if (axis >= a->rank) return 0;
   PyOS_snprintf(text, sizeof text, "[%d]", axis);
   append(out, size, text, strlen(text));
   return 3;
