@@ -19,6 +19,11 @@ int element_size(int dtype) {
   }
 }
 
+int64_t extent_of_both(int64_t a, int64_t b) {
+  if (a < 0 || b < 0) return a < b ? a : b;
+  return a != 0 && b > INT64_MAX / a ? INT64_MAX : a * b;
+}
+
 const char* type_name(int dtype) {
   switch (dtype) {
     case FAL_F32: return "float32";
@@ -53,7 +58,9 @@ static int raise_no_array(const char* name, PyObject* object) {
 
 int can_be_written(const library* from) {
   if (from->by != BY_DLPACK || PyUnicode_CompareWithASCIIString(from->name, "jaxlib") != 0) return 1;
-  PyErr_SetString(PyExc_TypeError, "arrays of JAX cannot be written into: falchion.jax has functions for them");
+  PyErr_SetString(PyExc_TypeError,
+                  "arrays of JAX cannot be written into: falchion.jax has functions for them "
+                  "(attention, varlen and linear_attention)");
   return 0;
 }
 

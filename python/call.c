@@ -74,7 +74,7 @@ static int needs_no_record(call* call, const array* a, PyObject* object) {
                                                          : "attention";
   PyObject* answer;
   int needs;
-  if (!a->from.has_new_empty || a->dtype > FAL_BF16) return 1;
+  if (!a->from.has_new_empty || (a->dtype > FAL_BF16 && a->dtype != FAL_E4M3)) return 1;
   if (call->recording == NOT_ASKED) call->recording = is_recording() ? RECORDS : RECORDS_NOT;
   if (call->recording == RECORDS_NOT) return 1;
   if (requires_grad == NULL) requires_grad = PyUnicode_InternFromString("requires_grad");
@@ -104,10 +104,10 @@ array* take(call* call, const char* name, PyObject* object, int writes) {
     return NULL;
   }
   if (call->story != NULL && (PyTuple_Check(object) || PyList_Check(object)))
-    return take_shape(call, name, object, call->story->dtype);
+    return take_shape(call, name, object, FAL_AS_Q);
   if (!read_array(name, object, writes, call->stream, a)) return NULL;
   ++call->count; /* From here on `end` releases it. */
-  if (!needs_no_record(call, a, object)) return NULL;
+  if (call->story == NULL && !needs_no_record(call, a, object)) return NULL;
   if (a->data == NULL && !is_empty(a)) {
     raise_text(FAL_INVALID, call,
                "%s has no memory: its address is 0, as that of a tensor of torch's FakeTensorMode is", name);

@@ -8,19 +8,27 @@ typedef PyObject* (*function)(explanation* story, PyObject* const* args, Py_ssiz
 static const char* const names_of[] = {"gemm", "layer_norm", "rms_norm", NULL};
 static const function functions[] = {call_gemm, call_layer_norm, call_rms_norm};
 
+/* Which type a shape has by the argument `dtype`. 8 bits are for the first two, a and b: the others are float32 then.
+ */
+static int type_of_shape(const call* call) {
+  const int dtype = call->story->dtype;
+  return call->count >= 2 && (dtype == FAL_I8 || dtype == FAL_E4M3) ? FAL_F32 : dtype;
+}
+
 array* take_shape(call* call, const char* name, PyObject* shape, int dtype) {
   array* a = &call->arrays[call->count];
   int64_t dense = 1;
   memset(a, 0, sizeof *a);
   a->name = name;
-  a->dtype = dtype;
+  a->dtype = dtype != FAL_AS_Q ? dtype : type_of_shape(call);
   if (!read_extents(name, shape, a)) return NULL;
   if (a->rank > WHOLE_AXES) {
     raise_text(FAL_INVALID, NULL, "%s has more than %d axes, which no argument has", name, WHOLE_AXES);
     return NULL;
   }
-  if (dtype == 0) {
-    raise_text(FAL_INVALID, NULL, "%s is a shape, which needs dtype: float32, float16 or bfloat16", name);
+  if (a->dtype == 0) {
+    raise_text(FAL_INVALID, NULL,
+               "%s is a shape, which needs dtype: float32, float16, bfloat16 or, of gemm, int8 or float8_e4m3fn", name);
     return NULL;
   }
   for (int i = a->rank - 1; i >= 0; --i) {

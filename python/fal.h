@@ -74,6 +74,8 @@ int read_by_buffer(PyObject* object, int writes, array* out);   /* arrays_buffer
 int read_by_cuda_interface(PyObject* object, array* out);       /* arrays_cuda.c */
 int knows_gpu_of_numba(const library* from, int32_t* device);   /* arrays_cuda.c */
 int element_size(int dtype);
+/* Two axes as one. Of shapes that no array has it is a number that the engine refuses: a negative one, or INT64_MAX. */
+int64_t extent_of_both(int64_t a, int64_t b);
 const char* dtype_name(const array* array); /* what a message calls the type */
 const char* type_name(int dtype);           /* the same of a type with a number here; else null */
 
@@ -224,7 +226,7 @@ int run(call* call); /* plan_for and run_plan */
 PyObject* release_workspaces(PyObject* module, PyObject* none);
 
 /* --- explain.c: a call that is explained and not run --- */
-/* Takes a shape in the place of an array, dense and without memory. */
+/* Takes a shape in the place of an array, dense and without memory. FAL_AS_Q: of the type that explain was given. */
 array* take_shape(call* call, const char* name, PyObject* shape, int dtype);
 int explain_instead(call* call);
 

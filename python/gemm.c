@@ -37,7 +37,7 @@ typedef struct matrices {
 
 static int is_8bit(int dtype) { return dtype == FAL_I8 || dtype == FAL_E4M3; }
 
-/* Extents and strides may be anything. A product that is too large wraps round, and the engine refuses it. */
+/* Strides may be anything. One that is too large wraps round: nobody has an array with two numbers so far apart. */
 static int64_t times(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
 
 /* Is it a type that a and b may have, or else one of c, residual and out? Which of these it must be the engine says. */
@@ -62,7 +62,7 @@ static int read_matrices(const array* a, int is_factor, matrices* out) {
   out->from = a;
   out->batch = a->rank > 2 ? a->shape[0] : 1;
   out->rows = a->shape[a->rank > 2];
-  out->columns = a->rank > 3 ? times(a->shape[2], a->shape[3]) : a->shape[a->rank - 1];
+  out->columns = a->rank > 3 ? extent_of_both(a->shape[2], a->shape[3]) : a->shape[a->rank - 1];
   return 1;
 }
 
@@ -117,7 +117,9 @@ static int read_product(call* call, const matrices* factors) {
   int64_t cut[2];
   if (b->columns != a->columns || (b->batch != batch && b->batch != 1))
     return raise_unlike(call, b, "(batch, n, k)", batch, b->rows, a->columns,
-                        ", as a has it (of a matrix (k, n) give the transpose, b.T)");
+                        a->from->rank == 4 || b->from->rank == 4
+                            ? ", as a has it (the last two of four axes are the columns, k)"
+                            : ", as a has it (of a matrix (k, n) give the transpose, b.T)");
   if (b->rows % parts != 0) {
     raise_text(FAL_INVALID, call, "b has %lld rows: with activation=\"swiglu\" it must have 2 n, the gates first",
                (long long)b->rows);

@@ -41,11 +41,10 @@ static const array* take_rows(call* call, const char* name, PyObject* object, in
 static int take_inputs_of_norm(call* call, PyObject* const* values) {
   fal_norm* problem = &call->problem.norm;
   fal_norm_operands* operands = &call->operands.norm;
-  uint64_t rows = 1;
   if (!name_stream(call, values[N_STREAM]) || take_rows(call, "x", values[X], 0, &operands->x) == NULL) return 0;
   problem->dtype = operands->x.dtype;
-  for (int axis = 0; axis < 3; ++axis) rows *= (uint64_t)operands->x.shape[axis];
-  problem->rows = (int64_t)rows; /* Where that is too large it wraps round, and the engine refuses it. */
+  problem->rows = 1;
+  for (int axis = 0; axis < 3; ++axis) problem->rows = extent_of_both(problem->rows, operands->x.shape[axis]);
   problem->d = operands->x.shape[3];
   problem->weight = values[WEIGHT] != NULL;
   problem->bias = values[N_BIAS] != NULL;

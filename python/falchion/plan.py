@@ -81,7 +81,8 @@ def explain(*shapes: object, op: str = "attention", **options: object) -> Explan
     'sm90'
 
     op="gemm", "layer_norm" or "rms_norm" explains a call of that function, with its arguments. Each array may be a
-    shape, all of which have the type `dtype`, and `target` is that of Plan.
+    shape, and `target` is that of Plan. Shapes have the type `dtype`; where it has 8 bits those of a and b alone, and
+    the others are float32.
 
     >>> text = falchion.explain((4096, 4096), (512, 4096), op="gemm", dtype="bfloat16", target="sm90")
     >>> text.json["problem"]["n"]

@@ -225,6 +225,11 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
         falchion.Invalid,
         r"b has \(batch, n, k\) = \(1, 6, 7\): it must have \(2, 6, 8\), as a has it \(of a matrix \(k, n\) give .* b.T\)",
     ),
+    (
+        {"a": A[None].swapaxes(0, 1)},
+        falchion.Invalid,
+        r"b has \(batch, n, k\) = \(1, 6, 8\): it must have \(2, 6, 40\), as a has it \(the last two of four axes are",
+    ),
     ({"b": np.stack([B, B, B])}, falchion.Invalid, r"b has \(batch, n, k\) = \(3, 6, 8\): it must have \(2, 6, 8\)"),
     ({"b": B[:5], "activation": "swiglu"}, falchion.Invalid, 'b has 5 rows: with activation="swiglu" it must have 2 n'),
     (
@@ -242,6 +247,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"residual": A[:, :, :6].astype(np.float16)}, falchion.Invalid, "residual.dtype = float16, but .* float32"),
     ({"bias": A[0, :, 0]}, falchion.Invalid, r"bias.shape\[0\] = 5, but the problem's is 6"),
     ({"bias": B[:, :6]}, falchion.Invalid, r"bias.shape\[0\] = 6, but the problem's is 1"),
+    ({"bias": B[0, 0].reshape(())}, falchion.Invalid, r"bias.shape\[-1\] = 1, but the problem's is 6"),
     ({"bias": B[:, 0].astype(np.float16)}, falchion.Invalid, "bias.dtype = float16"),
     ({"bias_m": B[:, 0]}, falchion.Invalid, r"bias_m.shape\[0\] = 6, but the problem's is 5"),
     ({"bias_m": A[:, :4, 0]}, falchion.Invalid, r"bias_m.shape\[1\] = 4, but the problem's is 5"),
@@ -266,6 +272,8 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ),
     ({"out": A[:, :, :6]}, falchion.Invalid, "^out overlaps a"),
     ({"out": poisoned((2, 5, 6))[:, ::-1]}, falchion.Invalid, r"^out.stride\[1\] = -6: strides of an output must be"),
+    ({"out": poisoned((2, 5, 6))[..., ::-1]}, falchion.Invalid, r"^out.stride\[2\] = -1: strides of an output must be"),
+    ({"a": A[0], "out": poisoned((5, 6))[:, ::-1]}, falchion.Invalid, r"^out.stride\[1\] = -1"),
     ({"w": B}, TypeError, r"gemm\(\) has no argument 'w'"),
 ]
 

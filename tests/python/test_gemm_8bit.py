@@ -136,3 +136,7 @@ def test_8_bits_are_of_gemms_alone() -> None:
         falchion.rms_norm(x.astype(E4M3))
     story = falchion.explain((64, 512), (64, 512), op="gemm", dtype="int8", target="avx2")
     assert story.json["problem"]["dtype"] == "i8" and story.json["status"]["code"] == "ok"
+    # Of shapes only a and b have 8 bits.
+    more: dict[str, Any] = {"scale_a": (64,), "scale_b": (1,), "bias": (64,), "residual": (64, 64), "out": (64, 64)}
+    story = falchion.explain((64, 512), (64, 512), op="gemm", dtype="float8_e4m3fn", target="cpu", **more)
+    assert story.json["status"]["code"] == "ok" and "s_a[row] s_b[column] A B^T + bias of each column, + R" in story

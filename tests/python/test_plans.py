@@ -296,8 +296,15 @@ def test_explanations_of_gemms_and_norms() -> None:
         assert (problem["kind"], problem["rows"], problem["d"], problem["residual_out"]) == (kind, 18, 64, True)
         assert problem["mean"] == (kind == "layer") and story.json["decision"]["backend"] == "cpu"
     # A problem that is refused has an explanation, and one that cannot be read has none.
-    refused = falchion.explain((-3, 4), (5, 4), op="gemm", dtype="float32")
-    assert refused.json["status"]["code"] == "invalid" and "m = -3" in refused.json["status"]["why"]
+    for op, shapes, why in (
+        ("gemm", ((-3, 4), (5, 4)), "m = -3"),
+        ("gemm", ((1, 3, -2, -4), (1, 5, -2, -4)), "k = -4"),
+        ("gemm", ((1, 3, 2**32, 2**32), (1, 5, 2**32, 2**32)), f"k = {2**63 - 1}"),
+        ("rms_norm", ((-2, -3, 8),), "rows = -3"),
+        ("rms_norm", ((2**32, 2**32, 1, 8),), f"rows = {2**63 - 1}"),
+    ):
+        refused = falchion.explain(*shapes, op=op, dtype="float32")
+        assert refused.json["status"]["code"] == "invalid" and why in refused.json["status"]["why"]
     for arguments, options, kind_of, words in (
         (((3, 4), (5, 3)), {"dtype": "float32"}, falchion.Invalid, r"b has \(batch, n, k\) = \(1, 5, 3\)"),
         (((3, 4), (5, 4)), {}, falchion.Invalid, "a is a shape, which needs dtype"),

@@ -246,6 +246,10 @@ def test_gradients_of_gemms_and_norms_are_refused() -> None:
     with torch.no_grad():
         assert torch.equal(falchion.gemm(x, parameter), falchion.gemm(x, weight))
     assert torch.equal(falchion.layer_norm(x, parameter.detach()[0]), falchion.layer_norm(x, weight[0]))
+    eight = x.to(torch.float8_e4m3fn)
+    with pytest.raises(falchion.Invalid, match="^a " + words.format("gemm", "a")):
+        falchion.gemm(eight.clone().requires_grad_(), eight)
+    assert falchion.explain(x, parameter, op="gemm").json["problem"]["n"] == 4  # It reads no numbers.
 
 
 def test_dlpack_without_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
