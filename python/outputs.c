@@ -29,11 +29,25 @@ static int is_leaders_shape(const array* leader, int rank, const int64_t* shape)
   return 1;
 }
 
+/* NumPy and those that follow it know bfloat16 by name once the package ml_dtypes is imported. */
+static int knows_bfloat16(const library* from) {
+  PyObject* package = PyImport_ImportModule("ml_dtypes");
+  const int is_missing = package == NULL && PyErr_ExceptionMatches(PyExc_ImportError);
+  Py_XDECREF(package);
+  if (is_missing) {
+    PyErr_Clear();
+    raise_text(FAL_UNSUPPORTED, NULL,
+               "out_dtype = bfloat16: %U has this type by the package ml_dtypes, which cannot be imported", from->name);
+  }
+  return package != NULL;
+}
+
 /* How the leader's library calls a type: torch has it as an attribute, NumPy and those that follow it take the name.
  * A new reference. */
 static PyObject* type_of(const library* from, int dtype) {
   if (dtype == FAL_F32 && from->float32 != NULL) return Py_NewRef(from->float32);
-  return from->has_new_empty ? look_up(from->name, type_name(dtype)) : PyUnicode_FromString(type_name(dtype));
+  if (from->has_new_empty) return look_up(from->name, type_name(dtype));
+  return dtype == FAL_BF16 && !knows_bfloat16(from) ? NULL : PyUnicode_FromString(type_name(dtype));
 }
 
 /* {"dtype": torch.float32}, which is made once for each type. Borrowed. */

@@ -1,6 +1,7 @@
 """falchion.layer_norm and falchion.rms_norm on NumPy: against the definition in float64, and what is refused."""
 
 import random
+import sys
 from typing import Any
 
 import falchion
@@ -167,6 +168,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"eps": -1e-5}, falchion.Invalid, "^eps = -1e-05: it must be finite and 0 or more"),
     ({"eps": "x"}, TypeError, "eps must be a number, not str"),
     ({"residual": X[:1]}, falchion.Invalid, r"^residual.shape\[0\] = 1, but it must be 2"),
+    ({"residual": W}, falchion.Invalid, r"^residual.shape\[-3\] = 1, but it must be 2"),
     ({"residual_out": READ_ONLY.copy()}, falchion.Invalid, "residual_out is given without residual"),
     ({"residual": X, "residual_out": READ_ONLY}, falchion.Invalid, "residual_out is read-only"),
     ({"residual": X, "residual_out": poisoned(X.shape, np.float16)}, falchion.Invalid, "residual_out.dtype = float16"),
@@ -196,6 +198,15 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
 def test_refused(norm: Any, options: dict[str, Any], kind: type[Exception], words: str) -> None:
     with pytest.raises(kind, match=words):
         norm(**({"x": X} | options))
+
+
+def test_bfloat16_of_numpy_needs_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert falchion.rms_norm(X, out_dtype="bfloat16").dtype.name == "bfloat16"
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    with pytest.raises(
+        falchion.Unsupported, match="^out_dtype = bfloat16: numpy has this type by the package ml_dtypes"
+    ):
+        falchion.rms_norm(X, out_dtype="bfloat16")
 
 
 def test_arguments_by_position() -> None:
