@@ -443,15 +443,15 @@ def gemm(
     Types: float32, float16 or bfloat16, the same for a and b, or int8 or float8_e4m3fn, which the CPU takes. Sums of
     int8 are exact, all others and what follows them are float32.
 
-    c: added before the activation, with the shape of the result; beta times it, and None is 1. float32 or the type of
-        a, or where that has 8 bits the type of the result.
-    bias: (n), one number for each row of b, likewise.
-    bias_m: (m) or (batch, m), one for each row of a.
+    c: added before the activation, times beta (None is 1). It has the shape of the result, or is one matrix (m, n) for
+        all of a batch. Its type is float32 or that of a, or where a has 8 bits that of the result.
+    bias: (n), one number for each row of b, of a type that c may have. It is added before the activation too.
+    bias_m: (m) or (batch, m), one for each row of a, likewise.
     activation: "relu", "gelu_tanh", "gelu_erf", "silu" or "swiglu". With "swiglu" b has 2 n rows, those of the n gates
         first, and bias 2 n numbers: the result is silu(gate) * up.
-    residual: added after the activation, with the shape and the type of the result.
-    scale_a, scale_b: of a and b with 8 bits, float32: A B^T is multiplied by them. One number, (1) or without axes; one
-        for each row of a, (m) or (batch, m); and likewise of b.
+    residual: added after the activation, with the type of the result and its shape, or one matrix, as c may be.
+    scale_a, scale_b: arrays of float32, both or none, where a and b have 8 bits: A B^T is multiplied by them. Each has
+        one number in all, (1) or without axes, or one for each row: scale_a (m) or (batch, m), scale_b (n) or (batch, n).
     out_dtype: the type of a result that is made: None is that of a, and float32 may be asked for. Where a has 8 bits
         None is float32, and float16, bfloat16 or, of int8 without more than the product, int32 may be asked for.
     out: an array to write into. It may be c or residual itself.
