@@ -19,6 +19,8 @@ int element_size(int dtype) {
   }
 }
 
+int64_t times(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
+
 int64_t extent_of_both(int64_t a, int64_t b) {
   if (a < 0 || b < 0) return a < b ? a : b;
   return a != 0 && b > INT64_MAX / a ? INT64_MAX : a * b;

@@ -33,7 +33,7 @@ array* take_shape(call* call, const char* name, PyObject* shape, int dtype) {
   }
   for (int i = a->rank - 1; i >= 0; --i) {
     a->stride[i] = dense;
-    dense = (int64_t)((uint64_t)dense * (uint64_t)a->shape[i]);
+    dense = times(dense, a->shape[i]);
   }
   ++call->count;
   if (call->leader == NULL) call->leader = a;

@@ -74,6 +74,8 @@ int read_by_buffer(PyObject* object, int writes, array* out);   /* arrays_buffer
 int read_by_cuda_interface(PyObject* object, array* out);       /* arrays_cuda.c */
 int knows_gpu_of_numba(const library* from, int32_t* device);   /* arrays_cuda.c */
 int element_size(int dtype);
+/* Of strides, which may be anything. One that is too large wraps round: no array has two numbers so far apart. */
+int64_t times(int64_t a, int64_t b);
 /* Two axes as one. Of shapes that no array has it is a number that the engine refuses: a negative one, or INT64_MAX. */
 int64_t extent_of_both(int64_t a, int64_t b);
 const char* dtype_name(const array* array); /* what a message calls the type */

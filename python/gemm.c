@@ -37,9 +37,6 @@ typedef struct matrices {
 
 static int is_8bit(int dtype) { return dtype == FAL_I8 || dtype == FAL_E4M3; }
 
-/* Strides may be anything. One that is too large wraps round: nobody has an array with two numbers so far apart. */
-static int64_t times(int64_t a, int64_t b) { return (int64_t)((uint64_t)a * (uint64_t)b); }
-
 /* Is it a type that a and b may have, or else one of c, residual and out? Which of these it must be the engine says. */
 static int has_gemm_type(const array* a, int is_factor) {
   if (a->dtype >= FAL_F32 && a->dtype <= FAL_BF16) return 1;

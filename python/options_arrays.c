@@ -31,7 +31,7 @@ int view_last(const array* from, fal_tensor* out) {
   for (int axis = 3; axis >= 0; --axis) {
     out->shape[axis] = axis < missing ? 1 : from->shape[axis - missing];
     out->stride[axis] = axis < missing ? dense : from->stride[axis - missing];
-    dense = out->stride[axis] * out->shape[axis];
+    dense = times(out->stride[axis], out->shape[axis]);
   }
   return 1;
 }
