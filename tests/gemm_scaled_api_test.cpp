@@ -132,7 +132,8 @@ TEST(GemmScaledApi, EachFieldInC) {
 /// A caller that was compiled before scales existed gives operands that end before them, and a problem whose byte
 /// `scaling` was a reserved one, 0. What it asked for is computed as before.
 TEST(GemmScaledApi, AnOlderCallerInC) {
-  static_assert(sizeof(fal_gemm) == 96 && offsetof(fal_gemm, scaling) == 71, "the size that fal_gemm began with");
+  static_assert(offsetof(fal_gemm, scaling) == offsetof(fal_gemm, residual) + 1 && sizeof(fal_gemm::reserved) == 24,
+                "the first of 25 reserved bytes");
   fal_target target{};
   target.size = sizeof target;
   target.backend = FAL_REF;
