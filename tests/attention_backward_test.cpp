@@ -153,8 +153,9 @@ TEST_P(AttentionBackward, OnePlanGivesTheSameBitsEachTime) {
 /// any_order leaves the order of the sums of grad_q alone open: all other gradients have the same bits in each run. On
 /// the CPU it changes nothing at all.
 TEST_P(AttentionBackward, AnyOrderLeavesOtherGradientsTheirBits) {
-  const auto row = [] { return Case{"order", 2, 300, 900, 4, 2, 64, 64}.causal(); };
-  Prepared once(row(), dtype(), {}, 1), again(row(), dtype(), {}, 1);
+  const Case row = path().on_gpu() ? Case{"order", 2, 300, 900, 4, 2, 64, 64}.causal()
+                                   : Case{"order", 2, 150, 400, 2, 1, 32, 32}.causal();
+  Prepared once(row, dtype(), {}, 1), again(row, dtype(), {}, 1);
   once.x.x.problem.any_order = again.x.x.problem.any_order = true;
   once.x.run(path());
   again.x.run(path());
@@ -163,7 +164,7 @@ TEST_P(AttentionBackward, AnyOrderLeavesOtherGradientsTheirBits) {
   expect_same("grad_k", once.x.grad_k, again.x.grad_k);
   expect_same("grad_v", once.x.grad_v, again.x.grad_v);
   if (path().on_gpu()) return;
-  Gradients ordered(row(), dtype());
+  Gradients ordered(row, dtype());
   ordered.run(path());
   for_each_gradient(once.x, ordered, expect_same);
 }

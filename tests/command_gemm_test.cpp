@@ -21,6 +21,9 @@ TEST_F(CommandLines, VerifyHasATableOfGemms) {
   const CommandResult table = run("verify --op gemm --types f32 --backend ref --match of");
   EXPECT_EQ(table.code, 0) << table.out << table.error;
   EXPECT_TRUE(has(table.out, "gemm       ref      f32")) << table.out;
+  const CommandResult bytes = run("verify --op gemm --types e4m3,i8 --backend ref");
+  EXPECT_EQ(bytes.code, 0) << bytes.out << bytes.error;
+  EXPECT_TRUE(has(bytes.out, "e4m3") && has(bytes.out, "i8")) << bytes.out;
   const CommandResult json = run("verify --op gemm --json --types bf16 --match heads");
   EXPECT_EQ(json.code, 0);
   EXPECT_TRUE(has(json.out, "\"op\": \"gemm\"") && has(json.out, "\"failures\": 0")) << json.out;
@@ -65,6 +68,8 @@ TEST_F(CommandLines, WhatAGemmDoesNotHaveIsRefused) {
       {"run --op gemm --a q.npy --b q.npy --softcap 2", "--softcap: it has no effect here"},
       {"run --op gemm --a q.npy --b k.npy --out k.npy", "--b k.npy and --out k.npy are one file"},
       {"run --q q.npy --k k.npy --v v.npy --a q.npy", "--a: it has no effect here; it is an option of --op gemm"},
+      {"verify --op gemm --types i32", "--types: i32 is no type of --op gemm"},
+      {"verify --types bf16,i8", "--types: i8 is no type of --op attention"},
       {"verify --op gemm --q q.npy --k k.npy --v v.npy", "--op gemm: --q, --k and --v are tensors of attention"},
       {"roofline --op gemm --mode decode", "--mode: --op gemm is a kind of work of its own"},
   };

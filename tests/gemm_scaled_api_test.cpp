@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <cstring>
 #include <functional>
 #include <utility>
 
@@ -128,24 +129,46 @@ TEST(GemmScaledApi, EachFieldInC) {
   }
 }
 
-/// A caller that was compiled before scales existed gives structs that end before them.
+/// A caller that was compiled before scales existed gives operands that end before them, and a problem whose byte
+/// `scaling` was a reserved one, 0. What it asked for is computed as before.
 TEST(GemmScaledApi, AnOlderCallerInC) {
-  const GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 6, 8, 12}.scaling(Scaling::tensor), DType::i8);
-  fal_gemm_operands operands = to_c(x.operands());
-  fal_gemm problem = to_c(x.problem);
+  static_assert(offsetof(fal_gemm, scaling) == offsetof(fal_gemm, residual) + 1 && sizeof(fal_gemm::reserved) == 24,
+                "the first of 25 reserved bytes");
   fal_target target{};
   target.size = sizeof target;
   target.backend = FAL_REF;
-  fal_plan* plan = nullptr;
-  ASSERT_EQ(fal_gemm_plan_make(&problem, &target, &plan), FAL_OK) << fal_why();
-  EXPECT_EQ(fal_gemm_plan_run(plan, &operands, nullptr, 0, nullptr), FAL_OK) << fal_why();
-  EXPECT_TRUE(matches(x, x));
-  operands.size = offsetof(fal_gemm_operands, scale_a);
-  EXPECT_EQ(fal_gemm_plan_run(plan, &operands, nullptr, 0, nullptr), FAL_INVALID);
-  EXPECT_STREQ(fal_why(), "scale_a.dtype = as_q, but the problem's is f32");
-  fal_plan_free(plan);
+  for (const Scaling scaling : {Scaling::none, Scaling::tensor}) {
+    const GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 6, 8, 12}.scaling(scaling), DType::i8);
+    const fal_gemm problem = to_c(x.problem);
+    // The memory behind them is another's: here bytes that would be refused if they were read.
+    struct {
+      unsigned char of_caller[offsetof(fal_gemm_operands, scale_a)];
+      unsigned char behind[2 * sizeof(fal_tensor)];
+    } memory;
+    fal_gemm_operands operands = to_c(x.operands());
+    operands.size = sizeof memory.of_caller;
+    std::memcpy(memory.of_caller, &operands, sizeof memory.of_caller);
+    std::memset(memory.behind, 0xFF, sizeof memory.behind);
+    const auto* as_given = reinterpret_cast<const fal_gemm_operands*>(&memory);
+    fal_plan* plan = nullptr;
+    ASSERT_EQ(fal_gemm_plan_make(&problem, &target, &plan), FAL_OK) << fal_why();
+    const fal_status status = fal_gemm_plan_run(plan, as_given, nullptr, 0, nullptr);
+    if (scaling == Scaling::none) {
+      EXPECT_EQ(status, FAL_OK) << fal_why();
+      EXPECT_TRUE(matches(x, x));
+    } else {
+      EXPECT_EQ(status, FAL_INVALID);
+      EXPECT_STREQ(fal_why(), "scale_a.dtype = as_q, but the problem's is f32");
+    }
+    fal_plan_free(plan);
+  }
+}
+
+TEST(GemmScaledApi, ANumberThatIsNoScalingIsRefusedInC) {
+  fal_gemm problem = to_c(Gemm{.dtype = DType::i8, .dtype_d = DType::bf16, .m = 4, .n = 4, .k = 4});
   problem.scaling = 3;
-  EXPECT_EQ(fal_gemm_plan_make(&problem, &target, &plan), FAL_INVALID);
+  fal_plan* plan = nullptr;
+  EXPECT_EQ(fal_gemm_plan_make(&problem, nullptr, &plan), FAL_INVALID);
   EXPECT_STREQ(fal_why(), "scaling = 3: it must be 0 to 2");
 }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/far_rows.hpp"
 #include "support/gemm.hpp"
 
 namespace falchion::testing {
@@ -69,16 +70,18 @@ TEST(GemmScaled, E4m3IsRoundedToNearestEven) {
   EXPECT_EQ(i8_from_f32(-1000), -128);
 }
 
-/// Every case that other types have, with each way of scaling in turn, and d of each type.
+/// Every case that other types have, with each way of scaling in turn, and where the case does not name the type of d
+/// with bf16 and f16 in turn. Of each 8-bit type six cases have all six pairs.
 TEST(GemmScaled, Cases) {
   const std::vector<Path> paths = usable_paths(kGemm);
   std::uint64_t seed = 900;
   int turn = 0;
   for (const GemmCase& row : gemm_cases()) {
     SCOPED_TRACE(row.name);
+    ++turn;
     for (const DType dtype : k8Bit) {
       GemmCase scaled = row;
-      scaled.terms.scaling = static_cast<Scaling>(turn++ % 3);
+      scaled.terms.scaling = static_cast<Scaling>(turn % 3);
       if (turn % 2 == 0 && scaled.terms.dtype_d == DType::as_q) scaled.terms.dtype_d = DType::f16;
       ++seed;
       const GemmInstance fresh = make_gemm_instance(scaled, dtype, seed);
@@ -162,6 +165,23 @@ TEST(GemmScaled, EveryProduct) {
               << first + i << " times " << j << " is " << got << ", rows " << rows << ", k " << k;
         });
       }
+    }
+  });
+}
+
+/// Rows lie 2^29 bytes apart, so that the last ones begin past byte 2^33. 5 rows are few, 18 are not.
+TEST(GemmScaled, MoreThan2To31Elements) {
+  constexpr std::int64_t step = std::int64_t{1} << 29, columns = 18;
+  on_every_8bit_path([](const Path& path, DType dtype) {
+    for (const std::int64_t m : {5, 18}) {
+      FarRows far_rows(columns, step, dtype);
+      if (const std::string why = far_rows.why_not(path); !why.empty()) GTEST_SKIP() << why;
+      const GemmInstance x = make_gemm_instance(GemmCase{"x", 1, m, columns, 20}.d_f32(), dtype);
+      GemmOperands operands = x.operands();
+      for (Tensor* tensor : {&operands.a, &operands.b}) far_rows.move(tensor);
+      const Status status = run_with(path, x.problem, operands);
+      ASSERT_TRUE(status) << status.why;
+      EXPECT_TRUE(matches(x, x)) << m;
     }
   });
 }

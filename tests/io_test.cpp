@@ -65,6 +65,9 @@ TEST(Array, KindsAndDtypesAgree) {
   for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::e4m3, DType::boolean}) {
     EXPECT_EQ(engine_dtype(kind_of(dtype)), dtype);
   }
+  EXPECT_EQ(kind_of(DType::e5m2), Kind::e5m2);
+  EXPECT_EQ(kind_of(DType::i8), Kind::i8);
+  EXPECT_EQ(kind_of(DType::i32), Kind::i32);
   EXPECT_FALSE(engine_dtype(Kind::i64));
 }
 

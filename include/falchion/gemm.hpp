@@ -22,11 +22,11 @@ enum class Scaling : std::uint8_t { none, tensor, row_col };
 struct Gemm {
   DType dtype = DType::bf16;    // the type of a: f32, f16 or bf16; e4m3 or i8 too, but not on GPUs
   DType dtype_b = DType::as_q;  // as_q: as a; only that is built today
-  /// as_q: of c as d, of d as a; or f32 or the type of a. Where a has 8 bits, d must be named: f32, f16 or bf16, or of
-  /// i8 also i32, which is the sums alone; c is then f32 or as d.
+  /// as_q means that d has the type of a, and c that of d. Each may also be f32 or the type of a. Where a has 8 bits, d
+  /// must be named: f32, f16 or bf16, or where a is i8 also i32, which is the sums alone; and c is f32 or as d.
   DType dtype_c = DType::as_q, dtype_d = DType::as_q;
-  std::int64_t batch = 1, m = 0, n = 0, k = 0;  // n: the columns of d; k = 0 leaves beta C + bias; of i8 k < 2^17
-  float alpha = 1, beta = 0;                    // finite; 0: the product, or c, is not read
+  std::int64_t batch = 1, m = 0, n = 0, k = 0;  // n: the columns of d; k = 0 leaves beta C + bias; in i8 k < 2^17
+  float alpha = 1, beta = 0;                    // finite; where alpha is 0, a and b are not read, and c where beta is
   Activation activation = Activation::none;
   bool bias_n = false, bias_m = false;  // a bias for each row of b, for each row of a
   bool residual = false;

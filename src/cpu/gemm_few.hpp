@@ -9,8 +9,8 @@ namespace falchion::cpu::FALCHION_LEVEL {
 inline constexpr int kFewRows = 16;
 // Rows of a and of b whose products are summed side by side: 16 sums on AVX-512 and NEON, 8 on AVX2.
 inline constexpr int kFewA = 4, kFewB = kLanes == 8 ? 2 : 4;
-// Of k at a time: a row of b is 8 to 16 KB then, and 16 of a are 256 KB. Of i8 it is 1024, whose products, of up to
-// 2^14 each, sum to 2^24 at most: f32 holds that exactly.
+// How many k are read at a time: of a row of b they are 4 to 16 KB, and of 16 rows of a, in f32, 256 KB. In i8 they are
+// so few that the sum of their products, of up to 2^14 each, is 2^24 at most, which f32 holds exactly.
 template <class T>
 inline constexpr std::int64_t kFewDepth = kExactSums<T> ? 1024 : 4096;
 

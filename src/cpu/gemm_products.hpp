@@ -8,8 +8,8 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// The sums of an item: f32, or of i8 the bits of i32, for they are exact. Rows lie `ld` numbers apart; those up to the
-/// next whole register tile may hold anything.
+/// The sums of an item, in f32; those of i8 are exact, and their 32 bits are an i32. Rows lie `ld` numbers apart, and
+/// rows and columns behind the item's, up to a whole register tile, may hold anything.
 struct GemmSums {
   float* data = nullptr;
   std::int64_t ld = 0;

@@ -48,11 +48,11 @@ class WordPanel {
   FALCHION_INLINE const std::int8_t* at(std::int64_t k) const {
     return x_.data + k / x_.k1 * x_.k2 + k % x_.k1 * x_.step;
   }
-  /// Up to 64 of k of a row that is a run of memory.
+  /// Up to 64 numbers of a row, from k on, that are one run of memory.
   FALCHION_INLINE __m512i run(std::int64_t r, std::int64_t k, std::int64_t count) const {
     return r < rows_ ? load_bytes(at(k) + r * x_.row, count) : _mm512_setzero_si512();
   }
-  /// The same of any row.
+  /// The same where they may lie anywhere.
   __m512i gathered(std::int64_t r, std::int64_t k, std::int64_t count) const {
     std::int8_t bytes[64] = {};
     if (r < rows_) {
@@ -62,7 +62,7 @@ class WordPanel {
     }
     return _mm512_loadu_si512(bytes);
   }
-  /// Up to four of k of 16 rows that lie side by side.
+  /// Up to four numbers, from k on, of each of 16 rows, where the rows lie side by side in memory.
   FALCHION_INLINE __m512i turned(std::int64_t r, std::int64_t k, std::int64_t count) const {
     const std::int64_t rows = rows_ - r;
     const auto some = static_cast<__mmask16>(rows >= 16 ? 0xFFFF : rows > 0 ? (1 << rows) - 1 : 0);

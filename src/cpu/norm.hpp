@@ -52,8 +52,8 @@ class NormWorker {
   static FALCHION_INLINE bool is_finite(float x) { return x - x == 0; }
 
   /// The deviations are summed a second time from the first mean, which takes its rounding out (Chan, Golub and LeVeque
-  /// 1983, "Algorithms for computing the sample variance"). The first number of the row is
-  /// subtracted from each before the first sum, so a row of equal numbers has a variance of exactly 0.
+  /// 1983, "Algorithms for computing the sample variance"). The first number of the row is subtracted from each before
+  /// the first sum, so a row of equal numbers has a variance of exactly 0.
   Moments moments(const NormPlace& place) {
     const auto d = static_cast<double>(a_.d);
     Moments out;

@@ -59,9 +59,12 @@ Kind kind_of(DType dtype) noexcept {
   for (const KindFacts& row : kFacts) {
     if (row.dtype == dtype) return row.kind;
   }
-  return dtype == DType::i8     ? Kind::i8
-         : dtype == DType::e5m2 ? Kind::e5m2
-                                : Kind::f32;  // the engine lacks the first two
+  switch (dtype) {  // types that are written, but that no array is read as
+    case DType::e5m2: return Kind::e5m2;
+    case DType::i8: return Kind::i8;
+    case DType::i32: return Kind::i32;
+    default: return Kind::f32;
+  }
 }
 
 Status dense_bytes(const std::vector<std::int64_t>& shape, Kind kind, std::int64_t* out) noexcept {

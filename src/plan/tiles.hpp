@@ -88,13 +88,14 @@ inline constexpr int kLinearParts = 4;
 // 607 us for two wide ones, one after the other). Wide CTAs are taken where everything then ends sooner.
 inline constexpr double kLinearWide = 1.4;
 
-// GEMM, GPU: what the plan takes for granted when it weighs parts of k: the flop that an SM does in a microsecond in
-// 16-bit types and in f32, how many times as long as at that rate a CTA takes that has the SM for itself but is meant
-// to share it, microseconds for the begin and the end of a tile and for the kernel that adds the parts up, bytes of the
-// parts that are written or read in a microsecond, and how many blocks of k a part must have. They are estimates, not
-// yet fitted.
+// GEMM, GPU: what the plan takes for granted when it weighs parts of k. These are estimates, not yet fitted.
+// kGemmFlop... is the flop that an SM does in a microsecond. A CTA that is meant to share an SM but has it to itself
+// takes kGemmAlone times as long as at that rate. kGemmTile is the microseconds for the begin and the end of a tile,
+// and kGemmCombine those of the kernel that adds the parts up. kGemmPartialRate is the bytes of parts that are written
+// or read in a microsecond, and a part has at least kGemmLeastBlocks blocks of k.
 inline constexpr double kGemmFlop = 3.1e6, kGemmFlopF32 = 0.35e6, kGemmFlopSm90 = 5.6e6;
-// Of kind few it is what 64 rows make of 25 KB of b, an SM's share of the memory's rate, whatever m is.
+// The kind few is limited by memory: whatever m is, its rate is the flop of 64 rows with 25 KB of b, which are an SM's
+// share of what memory gives in a microsecond.
 inline constexpr double kGemmFlopFew = 1.6e6, kGemmFlopFewF32 = 0.18e6;  // in f32 a tile has 16 rows
 inline constexpr std::int64_t kGemmFewRows = 64;
 inline constexpr double kGemmAlone = 1.4, kGemmTile = 2, kGemmCombine = 3, kGemmPartialRate = 3e6;

@@ -83,8 +83,8 @@ class NormRow {
 
   /// The deviations are summed a second time from the first mean, which takes its rounding out (Chan, Golub and LeVeque
   /// 1983, "Algorithms for computing the sample variance"). In a row of equal numbers each deviation is the same few
-  /// units of the mean, so their sums are exact, and the variance is 0. A row that is
-  /// not kept may be too long for that, so its first number is subtracted from each before the first sum.
+  /// units of the mean, so their sums are exact, and the variance is 0. A row that is not kept may be too long for
+  /// that, so its first number is subtracted from each before the first sum.
   __device__ __forceinline__ Moments moments(float2 (*slots)[kNormWarps]) {
     const float d = static_cast<float>(a_.d);
     float2 sum{};

@@ -17,7 +17,7 @@ namespace {
 constexpr std::int64_t kSampledLines = 64;  // rows, and columns
 constexpr std::int64_t kGroup = 64;         // columns of a row of C that are summed together
 
-/// Number i of n that are evenly spread over `of`.
+/// Of n indices that are spread evenly from 0 to of - 1, the one with number i.
 std::int64_t spread(std::int64_t i, std::int64_t n, std::int64_t of) { return n > 1 ? i * (of - 1) / (n - 1) : 0; }
 
 float number(const float* x, std::int64_t at) { return x[at]; }
@@ -65,10 +65,11 @@ std::vector<double> times(const HostTensor& matrix, const std::vector<double>& x
   });
 }
 
-/// How far off the sum of a group may be, of each row of A. Its 64 roundings add up as random numbers do. The elements
-/// of a row of C have the length of the row of A as their usual size, since B has normal numbers. In units of that size
-/// such a sum of roundings is 1.7 in bf16 and, of roundings on the way through k, up to 1.7 times the root of k in f32,
-/// by the root of the mean square. So the limit is 7 times that, which of 10^11 right sums one may be past.
+/// For each row of A, how far off the sum of a group of that row of C may be. Since B has normal numbers, the elements
+/// of the row of C are usually as large as the row of A is long (the root of its sum of squares). The 64 roundings of a
+/// group add up as random numbers do. In units at that size, their sum has a root mean square of 1.7 in bf16, where
+/// only the last rounding of an element counts, and of up to 1.7 times the root of k in f32, where each addition
+/// rounds. The limit is 7 times that, so that one right sum in 10^11 is past it.
 std::vector<double> limits_of(const HostTensor& a) {
   return of_its_type(a, [&](const auto* numbers, std::int64_t rows, std::int64_t k) {
     const double on_the_way = a.view.dtype == DType::f32 ? std::sqrt(static_cast<double>(k)) : 1;

@@ -184,7 +184,7 @@ LinearProblem LinearOptions::problem(const Attention& sizes, Pass pass, float sc
 
 void SizeOptions::add_to(Command& command) {
   command.group("Sizes (lists: every combination)");
-  command.list("--dtype", &dtype, "f32, f16, bf16");
+  command.list("--dtype", &dtype, "f32, f16, bf16, and of GEMMs e4m3, i8");
   command.list("--b", &b, "Sequences");
   command.list("--h", &h, "Heads, of Q and of K and V");
   command.list("--h-q", &h_q, "Query heads");

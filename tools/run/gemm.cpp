@@ -10,7 +10,6 @@
 #include "problem/gemm_problem.hpp"
 #include "run/report.hpp"
 #include "tool.hpp"
-#include "types/size.hpp"
 
 namespace falchion::tools {
 namespace {
@@ -66,7 +65,6 @@ GemmInstance load(const RunOptions& options) {
   g.alpha = from.alpha;
   g.beta = from.c.empty() ? 0 : from.beta;
   if (g.beta != 0) g.dtype_c = x.c.view.dtype;
-  if (is_8bit(g.dtype)) g.dtype_d = DType::bf16;
   if (from.d_f32) g.dtype_d = DType::f32;
   g.bias_n = !from.bias_n.empty();
   g.bias_m = !from.bias_m.empty();

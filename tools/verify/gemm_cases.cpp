@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "tool.hpp"
+#include "types/size.hpp"
 
 namespace falchion::tools {
 namespace {
@@ -82,6 +83,7 @@ void add_shapes(std::vector<GemmVerifyCase>* out) {
 GemmInstance GemmVerifyCase::make(DType dtype, std::uint64_t seed) const {
   Gemm g = problem;
   g.dtype = dtype;
+  if (is_8bit(dtype) && g.dtype_d == DType::as_q) g.dtype_d = DType::bf16;
   GemmInstance out = make_gemm_instance(g, seed, shape);
   const std::string_view where = nan;
   const HostTensor* planted = where == "a" ? &out.a : where == "b" ? &out.b : where == "c" ? &out.c : nullptr;

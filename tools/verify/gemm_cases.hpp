@@ -17,6 +17,7 @@ struct GemmVerifyCase {
   GemmShape shape{};
   const char* nan = "";  // the operand that holds a NaN: "a", "b", "c"
 
+  /// With an 8-bit type d is bf16 where the case does not name its type.
   GemmInstance make(DType dtype, std::uint64_t seed) const;
 };
 

@@ -213,13 +213,12 @@ std::vector<DType> types_of(const StormOptions& options, Op op) {
 }
 
 int run_storm(const StormOptions& options) {
+  const std::string where = options.level.empty() ? options.backend : options.backend + " " + options.level;
   if (options.ops.empty())
-    throw UsageError{
-        fmt::format("this build has no variant of {} {} in the types asked for", options.backend, options.level)};
+    throw UsageError{fmt::format("this build has no variant of {} in the types asked for", where)};
   for (const Op op : options.ops)
     if (types_of(options, op).empty())
-      throw UsageError{fmt::format("this build has no variant of {} {} for {} in the types asked for", options.backend,
-                                   options.level, name(op))};
+      throw UsageError{fmt::format("this build has no variant of {} for {} in the types asked for", where, name(op))};
   Storm storm(options);
   std::atomic<bool> finished = false;
   std::thread progress([&] { storm.watch_progress(finished); });

@@ -11,6 +11,7 @@
 #include "tool.hpp"
 #include "verify/grid.hpp"
 #include "verify/grid_report.hpp"
+#include "verify/paths.hpp"
 #include "verify/storm.hpp"
 
 namespace falchion::tools {
@@ -93,6 +94,10 @@ Grid Options::grid_of() const {
   }
   for (const auto& dtype : dtypes.empty() ? std::vector<std::string>{"f32", "f16", "bf16"} : dtypes)
     out.types.push_back(parse_dtype(dtype));
+  for (const Op op : out.ops)
+    for (const DType dtype : out.types)
+      if (!storm::is_listed(op, dtype))
+        throw UsageError{fmt::format("--types: {} is no type of --op {}", name(dtype), name(op))};
   return out;
 }
 
