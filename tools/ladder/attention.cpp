@@ -19,11 +19,7 @@ void measure(const LadderProblem& problem, int runs, const std::function<void()>
   const auto check = [&] {
     problem.poison();
     run();
-    const ErrorReport error = problem.check();
-    row->error = error.error;
-    row->share = error.share();
-    row->wrong = error.why;
-    row->errors = {{"o", to_json(error)}};
+    note_error("o", problem.check(), row);
   };
   row->work = flop_count(problem.attention());
   check_and_time(

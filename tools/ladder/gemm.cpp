@@ -58,11 +58,7 @@ void measure(const Ladder& ladder, DType dtype, const std::function<void()>& run
   const auto check = [&] {
     problem.poison();
     run();
-    const ErrorReport error = problem.check();
-    row->error = error.error;
-    row->share = error.share();
-    row->wrong = error.why;
-    row->errors = {{"c", to_json(error)}};
+    note_error("c", problem.check(), row);
   };
   const auto time = [&] {
     std::vector<std::function<void()>> in_turns = {run};

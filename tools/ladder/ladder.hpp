@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "falchion/falchion.hpp"
+#include "judge/rule.hpp"
 #include "measure/measure.hpp"
 #include "plan/json.hpp"
 #include "problem/buffer.hpp"
@@ -80,6 +81,9 @@ struct LadderRow {
 
   bool passed() const { return wrong.empty(); }
 };
+
+/// Notes in a row what the judge found in its only output.
+void note_error(const char* output, const judge::ErrorReport& error, LadderRow* row);
 
 /// Fills a row: check() runs once on a poisoned result and says what is off, time() runs often. It is checked before
 /// the timed runs and after them, since a fault may show only where a run finds what others have left in the workspace,

@@ -5,6 +5,7 @@
 
 #include "cuda/runtime.hpp"
 #include "ladder/ladder.hpp"
+#include "problem/errors.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -40,6 +41,13 @@ void SideMemory::poison() const {
   } else if (bytes_ > 0) {
     require(cuda::fill(data_, 0xFF, bytes_));
   }
+}
+
+void note_error(const char* output, const judge::ErrorReport& error, LadderRow* row) {
+  row->error = error.error;
+  row->share = error.share();
+  row->wrong = error.why;
+  row->errors = {{output, to_json(error)}};
 }
 
 void check_and_time(const std::function<void()>& check, const std::function<void()>& time, LadderRow* row) {
