@@ -73,6 +73,33 @@ TEST(GemmGpuPlan, PartsOfK) {
   EXPECT_EQ(decided(gemm(64, 64, 0), on(90)).gemm().gpu.splits, 1);
 }
 
+/// Few rows on Hopper: the parts of k are a cluster of 1, 2, 4 or 8 CTAs with blocks for each, tiles are narrower where
+/// SMs would be idle, and nearly all SMs have the same to load.
+TEST(GemmGpuPlan, FewRowsAreCutIntoClusters) {
+  for (const std::int64_t m : {1, 16, 64})
+    for (const std::int64_t n : {256, 1024, 4096, 6144, 10240, 28672})
+      for (const std::int64_t k : {64, 1024, 4096, 14336}) {
+        const GemmGpuCut cut = decided(gemm(m, n, k), on(90)).gemm().gpu;
+        SCOPED_TRACE(text(m, " x ", n, " x ", k, ": ", cut.columns, " columns, ", cut.splits, " CTAs"));
+        EXPECT_TRUE(cut.splits == 1 || cut.splits == 2 || cut.splits == 4 || cut.splits == 8);
+        EXPECT_TRUE(cut.columns >= 16 && cut.columns <= 128 && cut.columns % 16 == 0);
+        EXPECT_GE(cut.items * cut.columns, n);
+        EXPECT_TRUE(cut.splits == 1 || k / 64 >= 4 * cut.splits);
+        const std::int64_t ctas = cut.items * cut.splits, rounds = ctas / 132 + (ctas % 132 != 0);
+        if (n >= 4096 && k >= 4096) { EXPECT_GE(ctas, rounds * 132 * 9 / 10); }
+      }
+}
+
+/// The parts of the variants that take what TMA cannot follow are summed in the workspace, as before.
+TEST(GemmGpuPlan, FewRowsThatLieOtherwiseHaveAWorkspace) {
+  const PlanData plan = decided(gemm(16, 4096, 4096), on(90));
+  const GemmGpuCut &own = plan.gemm().gpu, &other = plan.gemm().gpu_other;
+  EXPECT_EQ(own.splits, 4);
+  EXPECT_GT(other.splits, 1);
+  EXPECT_EQ(other.columns, 0);
+  EXPECT_EQ(plan.workspace, static_cast<std::size_t>(other.splits) * 16 * 4096 * sizeof(float));
+}
+
 /// As many CTAs share an SM as its shared memory has room for: 164 KB on sm_80, 100 KB on sm_86 and sm_89, 228 KB on
 /// Hopper. Those of few take 47.5 KB, those of a tile 96 KB in 16 bits and 66 KB in f32, and each takes one more.
 TEST(GemmGpuPlan, AsManyCtasAnSmAsSharedMemoryHasRoomFor) {
@@ -113,7 +140,7 @@ TEST(GemmGpuPlan, TheStoryTellsWhatWasDecided) {
             std::string::npos)
       << wide;
   EXPECT_NE(wide.find("sm90 few bf16   it is for at most 64 rows of a, but here are 4096"), std::string::npos) << wide;
-  EXPECT_NE(few.find("parts of "), std::string::npos) << few;
+  EXPECT_NE(few.find("k in 4 parts, added up in order by the CTAs of a cluster"), std::string::npos) << few;
   EXPECT_NE(
       wide.find(
           "strided     operands that TMA cannot follow, which are those with a stride of 0 or below or with heads "
@@ -165,6 +192,24 @@ TEST_F(GemmOperandsOnGpu, DenseOnesAreMovedAlongK) {
   EXPECT_EQ(taken(operands(), sm90_), "sm90 wide");
   const gpu::GemmArgs x = args(operands(), sm90_);
   EXPECT_TRUE(x.a_major == gpu::Major::k && x.b_major == gpu::Major::k && x.d_boxes && x.d_whole);
+}
+
+/// TMA loads a B that lies along its rows in boxes of 64 of them, so tiles for few rows are then as many columns wide.
+TEST_F(GemmOperandsOnGpu, TilesForFewRowsAreWholeBoxes) {
+  GemmOperands x = operands();
+  const PlanData plan = decided(gemm(8, kN, kK), sm90_);
+  const std::int64_t columns = plan.gemm().gpu.columns;
+  ASSERT_LT(columns, 64);
+  x.a.shape[1] = x.d.shape[1] = 8;
+  gpu::GemmArgs args = to_gpu_gemm_args(plan, *plan.variant, x, nullptr);
+  EXPECT_EQ(args.columns, columns);
+  EXPECT_EQ(args.tiles_n, kN / columns);
+  x.b.stride = {kN * kK, 1, kN * kK, kN};
+  args = to_gpu_gemm_args(plan, *plan.variant, x, nullptr);
+  EXPECT_EQ(args.columns, 64);
+  EXPECT_EQ(args.tiles_n, kN / 64);
+  args = to_gpu_gemm_args(plan, *plan.gemm().strided, x, nullptr);
+  EXPECT_EQ(args.columns, 128);
 }
 
 TEST_F(GemmOperandsOnGpu, TransposedOnesAreMovedAlongRows) {

@@ -18,11 +18,12 @@ struct GemmArgs : GemmCall {
   bool c_whole = false, d_whole = false, residual_whole = false;  // four columns can be moved at a time
   bool d_boxes = false;                   // sm90: d is alpha times the sums, and TMA can store it
   std::int64_t tiles_m = 0, tiles_n = 0;  // tiles of d, of one entry of the batch
-  int splits = 1;                         // parts that k is cut into; > 1 needs partials
+  int splits = 1;                         // parts that k is cut into; > 1 needs partials, but not in sm90's few
   std::int64_t depth = 0;                 // of a part: whole blocks of k
   bool early = false;                     // programmatic dependent launch
   int walkers = 0;                        // sm90: tiles that are computed at a time
   std::int64_t pitch = 0;                 // floats of a row of partials
+  int columns = 0;                        // sm90's few: of a tile of d; its parts of k are a cluster of CTAs
   float* partials = nullptr;              // (splits, batch, m, pitch): the sums of each part
 };
 

@@ -40,6 +40,7 @@ std::string as_one_matrix(const Gemm& g, const std::string& cut) {
 
 std::string parts_of_k(const GemmGpuCut& cut) {
   if (cut.splits == 1) return "k stays whole";
+  if (cut.columns > 0) return text("k in ", cut.splits, " parts, added up in order by the CTAs of a cluster");
   return text(cut.splits, " parts of ", cut.depth, " of k, added up in order by a kernel after");
 }
 

@@ -26,6 +26,7 @@
 #include "sm90/attention_backward_tiles.hpp"
 #include "sm90/attention_backward_wide_tiles.hpp"
 #include "sm90/attention_tiles.hpp"
+#include "sm90/gemm_few_tiles.hpp"
 #include "sm90/gemm_tiles.hpp"
 #include "sm90/linear_attention_tiles.hpp"
 #include "sm90/linear_attention_workspace.hpp"
@@ -127,7 +128,9 @@ struct gemm {
   using GpuKernel = gpu::GemmKernel;
 
   static constexpr gpu::GemmFacts facts(Backend backend, std::string_view kind, DType dtype, int) {
-    if (backend == Backend::sm90) return sm90::gemm_facts(kind == "few" ? sm90::GemmKind::few : sm90::GemmKind::wide);
+    if (backend == Backend::sm90) {
+      return kind == "few" ? sm90::gemm_few_facts() : sm90::gemm_facts(sm90::GemmKind::wide);
+    }
     if (dtype != DType::f32) return sm80::gemm_facts(sm80::GemmKind::bits16);
     return sm80::gemm_facts(kind == "few" ? sm80::GemmKind::few32 : sm80::GemmKind::bits32);
   }

@@ -9,6 +9,7 @@
 #include "cuda/runtime.hpp"
 #include "plan/gemm.hpp"
 #include "plan/gemm_call.hpp"
+#include "plan/gemm_gpu_few.hpp"
 #include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
 #include "plan/paths.hpp"
@@ -31,7 +32,7 @@ double partial_bytes(const Gemm& g, int splits) {
 
 /// The flop of an SM in a microsecond.
 double rate_of(const Gemm& g, const Variant& variant) {
-  if (same(variant.level, "few")) return g.dtype == DType::f32 ? tiles::kGemmFlopFewF32 : tiles::kGemmFlopFew;
+  if (same(variant.level, "few")) return tiles::kGemmFlopFewF32;
   if (variant.backend == Backend::sm90) return tiles::kGemmFlopSm90;
   return g.dtype == DType::f32 ? tiles::kGemmFlopF32 : tiles::kGemmFlop;
 }
@@ -70,6 +71,7 @@ int choose_splits(const Gemm& g, const Variant& variant, std::int64_t items, con
 /// Whole blocks of k, all parts of the same length but the last. So fewer parts may be enough. No tile: the grid would
 /// be too large.
 GemmGpuCut cut(const Gemm& g, const Variant& variant, const cuda::Device& device) {
+  if (is_few_of_hopper(variant)) return cut_few(g, device);
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
   GemmGpuCut out;
   const std::int64_t tiles_m = ceil_div(g.m, facts.rows), tiles_n = ceil_div(rows_of_b(g), facts.columns);
@@ -88,6 +90,21 @@ GemmGpuCut cut(const Gemm& g, const Variant& variant, const cuda::Device& device
   return out;
 }
 
+/// The first listed variant of sm80 of that kind and of the problem's type.
+const Variant* tile_of_sm80(const Gemm& g) {
+  for (const Variant& listed : listed_variants()) {
+    if (listed.is("gemm") && same(listed.level, "tile") && listed.dtype == g.dtype) return &listed;
+  }
+  return nullptr;
+}
+
+/// How the variants cut k that take operands which the plan's own one cannot move. Hopper's kernel for few rows has a
+/// cluster for the parts, and they have not.
+GemmGpuCut cut_of_others(const Gemm& g, const GemmGpuCut& own, const Variant& variant, const cuda::Device& device) {
+  const Variant* tile = is_few_of_hopper(variant) ? tile_of_sm80(g) : nullptr;
+  return tile != nullptr ? cut(g, *tile, device) : own;
+}
+
 Status decide_grid(const cuda::Device& device, PlanData* plan) {
   GemmPlan& gemm = plan->gemm();
   const Gemm& g = gemm.problem;
@@ -97,13 +114,18 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   gemm.rows = facts.rows;
   gemm.columns = g.activation == Activation::swiglu ? facts.columns / 2 : facts.columns;
   gemm.gpu = cut(g, *plan->variant, device);
-  if (g.batch > 1) gemm.gpu_merged = cut(merged(g), *plan->variant, device);
+  gemm.gpu_other = cut_of_others(g, gemm.gpu, *plan->variant, device);
+  if (g.batch > 1) {
+    gemm.gpu_merged = cut(merged(g), *plan->variant, device);
+    gemm.gpu_other_merged = cut_of_others(merged(g), gemm.gpu_merged, *plan->variant, device);
+  }
+  if (gemm.gpu.columns > 0) gemm.columns = gemm.gpu.columns;
   if (gemm.gpu.items == 0) {
     return {Code::unsupported, text("batch = ", g.batch, ": the tiles of d, ", gemm.rows, " x ", gemm.columns,
                                     " each, are over the grid's limit of ", INT32_MAX)};
   }
   plan->items = gemm.gpu.items;
-  const double most = std::max(partial_bytes(g, gemm.gpu.splits), partial_bytes(g, gemm.gpu_merged.splits));
+  const double most = std::max(partial_bytes(g, gemm.gpu_other.splits), partial_bytes(g, gemm.gpu_other_merged.splits));
   plan->workspace = aligned(static_cast<std::size_t>(most));
   return {};
 }
@@ -113,14 +135,6 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
 std::int64_t gemm_pitch(const Gemm& g) { return ceil_div(g.n, 4) * 4 * (g.activation == Activation::swiglu ? 2 : 1); }
 
 namespace {
-
-/// The first listed variant of sm80 of that kind and of the problem's type.
-const Variant* tile_of_sm80(const Gemm& g) {
-  for (const Variant& listed : listed_variants()) {
-    if (listed.is("gemm") && same(listed.level, "tile") && listed.dtype == g.dtype) return &listed;
-  }
-  return nullptr;
-}
 
 /// Hopper's tiles are large. Where they leave much of the device idle, or much of each tile is outside of d, the
 /// smaller ones of sm80 are faster.

@@ -113,9 +113,14 @@ gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Variant& variant, con
   const Gemm& g = gemm.problem;
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
   gpu::GemmArgs args;
-  const GemmGpuCut& cut = set_gpu_call(g, x, &args) ? gemm.gpu_merged : gemm.gpu;
+  const bool own = &variant == plan.variant, one_matrix = set_gpu_call(g, x, &args);
+  const GemmGpuCut& cut =
+      own ? (one_matrix ? gemm.gpu_merged : gemm.gpu) : (one_matrix ? gemm.gpu_other_merged : gemm.gpu_other);
+  args.columns = facts.columns;
+  // TMA loads a B that lies along its rows 64 of them at a time.
+  if (cut.columns > 0) args.columns = args.b_major == Major::rows ? ceil_div(cut.columns, 64) * 64 : cut.columns;
   args.tiles_m = ceil_div(args.m, facts.rows);
-  args.tiles_n = ceil_div(rows_of_b(g), facts.columns);
+  args.tiles_n = ceil_div(rows_of_b(g), args.columns);
   args.splits = cut.splits;
   args.depth = cut.depth;
   args.early = cut.early;

@@ -46,9 +46,7 @@ __device__ __forceinline__ void consume(const GemmArgs& a, const GemmMaps& maps,
     }
     wait_multiply<0>(sums);
     if (before >= 0) release(before);
-    if constexpr (Config::kTurned)
-      store_turned<Config>(a, t, shared, warpgroup, sums);
-    else if (a.d_boxes)
+    if (a.d_boxes)
       store_boxes<Config>(a, t, maps, shared, warpgroup, sums);
     else
       store_columns<Config>(a, t, shared, warpgroup, sums);
@@ -92,16 +90,14 @@ int launch_gemm(const GemmArgs& a, void* stream) {
   cudaError_t error = cudaSuccess;
   const std::int64_t rows_b = a.activation == GemmActivation::swiglu ? 2 * a.n : a.n;
   using Element = typename Config::Element;
-  // `a` is the operand whose rows are those of the product.
-  const std::int64_t rows_of_a = Config::kTurned ? rows_b : a.m, rows_of_b = Config::kTurned ? a.m : rows_b;
   if (a.k > 0) {
-    error = make_operand_map<Element>(&maps.a, a.a, Config::kMajorA, Config::kRows, a.batch, rows_of_a, a);
+    error = make_operand_map<Element>(&maps.a, a.a, Config::kMajorA, Config::kRows, a.batch, a.m, a);
     if (error != cudaSuccess) return error;
     error = make_operand_map<Element>(&maps.b, a.b, Config::kMajorB, Config::kColumns / Config::kCluster, a.batch,
-                                      rows_of_b, a);
+                                      rows_b, a);
     if (error != cudaSuccess) return error;
   }
-  if (a.d_boxes && !Config::kTurned) {
+  if (a.d_boxes) {
     error = make_tensor_map<Element>(&maps.d, a.d, TensorBox{a.batch, a.m, a.n / a.n1, a.n1, 64, 1, 64}, nullptr);
     if (error != cudaSuccess) return error;
   }

@@ -23,7 +23,6 @@ struct GemmConfig {
   using Element = Element_;
   static constexpr Major kMajorA = kMajorA_, kMajorB = kMajorB_;
   static constexpr GemmTiles kTile = gemm_tiles(kind);
-  static constexpr bool kTurned = kind == GemmKind::few;  // the rows of the product are columns of D
   static constexpr int kRows = kTile.rows, kColumns = kTile.columns, kDepth = kTile.depth;
   static constexpr int kStages = kTile.stages, kCluster = kTile.cluster;
   static constexpr int kConsumers = kTile.consumers(), kThreads = 128 * (kConsumers + 1);

@@ -1,9 +1,9 @@
 // src/sm90/gemm_load.cuh: which tiles a cluster has, and the producer, which loads their blocks of k.
 #pragma once
 
-#include "blocks/sm90_tma.cuh"
 #include "gpu/gemm_tile.hpp"
 #include "sm90/gemm_config.hpp"
+#include "sm90/gemm_maps.cuh"
 
 namespace falchion::sm90 {
 
@@ -93,17 +93,6 @@ __device__ __forceinline__ void produce(const GemmArgs& a, const GemmMaps& maps,
       at.advance();
     }
   }
-}
-
-/// The map of an operand of the product, for boxes of `lines` rows.
-template <class Element>
-cudaError_t make_operand_map(CUtensorMap* map, const View& x, Major major, int lines, std::int64_t batch,
-                             std::int64_t rows, const GemmArgs& a) {
-  const std::int64_t entries = x.stride[0] != 0 ? batch : 1;
-  if (major == Major::k)
-    return make_tensor_map<Element>(map, x, TensorBox{entries, rows, a.k / a.k1, a.k1, 64, 1, lines}, nullptr);
-  const View turned{x.data, {x.stride[0], x.stride[2], x.stride[3], 1}};  // (batch, k2, k1, rows)
-  return make_tensor_map<Element>(map, turned, TensorBox{entries, a.k / a.k1, a.k1, rows, 64, 64, 1}, nullptr);
 }
 
 }  // namespace falchion::sm90

@@ -73,9 +73,6 @@ class SumsOfWarp {
   __device__ __forceinline__ float4 four(int row, int at) const {
     return *reinterpret_cast<const float4*>(chunk(row, at));
   }
-  __device__ __forceinline__ float one(int row, int column) const {
-    return *reinterpret_cast<const float*>(chunk(row, column / 4) + column % 4 * 4);
-  }
 
  private:
   /// Chunk c of row r lies at c ^ 2 (r % 8), so that the four rows of a phase of 8-byte stores lie in different banks.
@@ -120,33 +117,6 @@ __device__ __forceinline__ void store_columns(const GemmArgs& a, const GemmTile&
       }
     }
     __syncwarp();
-  }
-}
-
-/// The same where the rows of the product are columns of D, and its columns rows of D.
-template <class Config, class Fragment>
-__device__ __forceinline__ void store_turned(const GemmArgs& a, const GemmTile& t, typename Config::Shared& shared,
-                                             int warpgroup, const Fragment& sums) {
-  const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32, warp = 4 * warpgroup + thread / 32;
-  const SumsOfWarp staged(shared.out[warp]);
-  const Epilogue<typename Config::Element> epilogue(a);
-  static_assert(Config::kColumns == 64);
-  __syncwarp();  // no lane reads the sums of the tile before any more
-  staged.put<0, Config::kColumns>(sums, false);
-  __syncwarp();
-  // The four lanes of a quad have the 16 columns of D that the warp has, four each.
-  const std::int64_t j = t.row0 + 16 * warp + lane % 4 * 4;
-#pragma unroll 1
-  for (int row = lane / 4; row < Config::kColumns; row += 8) {
-    const std::int64_t i = t.column0 + row;
-    if (i >= a.m || j >= a.n) continue;
-    float z[4], up[4] = {};
-    CUTE_UNROLL
-    for (int e = 0; e < 4; ++e) z[e] = staged.one(lane % 4 * 4 + e, row);
-    if (a.splits > 1)
-      gpu::store_partial(a, t, i, j, make_float4(z[0], z[1], z[2], z[3]));
-    else
-      epilogue.run(t.batch, i, j, z, up);
   }
 }
 

@@ -7,8 +7,8 @@
 
 namespace falchion::sm90 {
 
-/// few: A and B change places, so that the rows of the product are those of B, and its columns the few rows of A.
-enum class GemmKind { wide, few };
+/// The kernel of kind `few` has tiles of its own: gemm_few_tiles.hpp.
+enum class GemmKind { wide };
 
 /// One line of plan/tiles.def.
 struct GemmTiles {
@@ -40,10 +40,6 @@ constexpr GemmTiles gemm_tiles(GemmKind kind) {
 constexpr gpu::GemmFacts gemm_facts(GemmKind kind) {
   const GemmTiles tile = gemm_tiles(kind);
   gpu::GemmFacts facts{.rows = tile.cluster * tile.rows, .columns = tile.columns, .depth = tile.depth};
-  if (kind == GemmKind::few) {
-    facts.rows = tile.columns;
-    facts.columns = tile.rows;
-  }
   facts.cluster = tile.cluster;
   facts.threads = 128 * (tile.consumers() + 1);
   facts.stages = tile.stages;
