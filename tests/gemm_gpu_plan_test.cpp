@@ -208,6 +208,7 @@ TEST_F(GemmOperandsOnGpu, TilesForFewRowsAreWholeBoxes) {
   args = to_gpu_gemm_args(plan, *plan.variant, x, nullptr);
   EXPECT_EQ(args.columns, 64);
   EXPECT_EQ(args.tiles_n, kN / 64);
+  if (plan.gemm().strided == nullptr) GTEST_SKIP() << "this build has no variant tile of sm80";
   args = to_gpu_gemm_args(plan, *plan.gemm().strided, x, nullptr);
   EXPECT_EQ(args.columns, 128);
 }

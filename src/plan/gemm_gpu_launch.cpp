@@ -113,9 +113,10 @@ gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Variant& variant, con
   const Gemm& g = gemm.problem;
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
   gpu::GemmArgs args;
-  const bool own = &variant == plan.variant, one_matrix = set_gpu_call(g, x, &args);
-  const GemmGpuCut& cut =
-      own ? (one_matrix ? gemm.gpu_merged : gemm.gpu) : (one_matrix ? gemm.gpu_other_merged : gemm.gpu_other);
+  const bool one_matrix = set_gpu_call(g, x, &args);
+  const GemmGpuCut& of_own = one_matrix ? gemm.gpu_merged : gemm.gpu;
+  const GemmGpuCut& of_others = one_matrix ? gemm.gpu_other_merged : gemm.gpu_other;
+  const GemmGpuCut& cut = &variant == plan.variant ? of_own : of_others;
   args.columns = facts.columns;
   // TMA loads a B that lies along its rows 64 of them at a time.
   if (cut.columns > 0) args.columns = args.b_major == Major::rows ? ceil_div(cut.columns, 64) * 64 : cut.columns;
