@@ -1,8 +1,10 @@
 // tests/cuda/gemm_few_run_test.cpp: Hopper's GEMM kernel for few rows with every cluster, every width and many widths
 // of tiles, whatever the plan would choose, where a cluster has several tiles and where parts of k are empty.
+#include <cstdio>
 #include <cstring>
 
 #include "device.hpp"
+#include "kernels.hpp"
 #include "plan/gemm_gpu.hpp"
 #include "plan/gemm_gpu_few.hpp"
 #include "plan/plan_data.hpp"
@@ -105,6 +107,19 @@ TEST(CudaGemmFew, OnesSumToK) {
                              ASSERT_EQ(wrong, 0) << k << ", " << ctas << " CTAs, " << columns << " columns";
                            }
                      });
+}
+
+/// The plan takes 132, 66, 32 and 16 for granted on an H100. GPCs differ from one chip to the next, so this only tells.
+TEST(CudaGemmFew, ClustersThatRunAtATime) {
+  int device = 0, major = 0;
+  ASSERT_CUDA(cudaGetDevice(&device));
+  ASSERT_CUDA(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
+  if (major < 9) GTEST_SKIP() << "this GPU has no clusters";
+  for (const int ctas : {1, 2, 4, 8}) {
+    const int clusters = clusters_at_once(ctas);
+    std::printf("clusters of %d CTAs at a time: %d\n", ctas, clusters);
+    EXPECT_GT(clusters, 0);
+  }
 }
 
 }  // namespace
