@@ -56,12 +56,12 @@ GemmGpuCut cut_few(const Gemm& g, const cuda::Device& device) {
       const std::int64_t items = g.batch * tiles_m * tiles_n;
       const double time = microseconds(g, items, columns, cluster, device);
       if (best.items > 0 && time > tiles::kFewBetter * best.microseconds) continue;
-      best = {.splits = cluster,
-              .depth = std::max<std::int64_t>(ceil_div(blocks, cluster), 1) * kTile.depth,
-              .items = items,
-              .microseconds = time,
-              .early = true,
-              .columns = columns};
+      best.splits = cluster;
+      best.depth = std::max<std::int64_t>(ceil_div(blocks, cluster), 1) * kTile.depth;
+      best.items = items;
+      best.microseconds = time;
+      best.early = true;
+      best.columns = columns;
     }
   }
   return best;
