@@ -45,16 +45,18 @@ TEST(GemmGpuPlan, Variants) {
   EXPECT_NE(level_of(swiglu, on(90)), "sm90 few");
 }
 
-/// No GPU has kernels of e4m3 and i8 yet, and that is said.
-TEST(GemmGpuPlan, EightBitTypesAreRefused) {
+/// The sums of a part of k lie in its place whatever their type, those of i8 as i32. A part is whole blocks of k.
+TEST(GemmGpuPlan, EightBitTypes) {
   for (const DType dtype : {DType::e4m3, DType::i8}) {
-    Gemm g = gemm(512, 512, 512, dtype);
-    g.dtype_d = DType::bf16;
-    for (const int sm : {80, 90}) {
-      PlanData plan;
-      const Status status = plan_problem(g, Pass::forward, on(sm), &plan, true);
-      EXPECT_EQ(status.code, Code::unsupported);
-      EXPECT_NE(status.why.find(text("sm80 ", dtype, ": no variant of this type")), std::string::npos) << status.why;
+    for (const int sm : {80, 89}) {
+      Gemm g = gemm(256, 256, 65536, dtype);
+      g.dtype_d = DType::bf16;
+      const PlanData plan = decided(g, on(sm));
+      EXPECT_EQ(level_of(g, on(sm)), "sm80 general");
+      EXPECT_EQ(plan.gpu.unaligned, plan.variant);
+      EXPECT_GT(plan.gemm().gpu.splits, 8);
+      EXPECT_EQ(plan.gemm().gpu.depth % (dtype == DType::i8 ? 64 : 16), 0);
+      EXPECT_EQ(plan.workspace, static_cast<std::size_t>(plan.gemm().gpu.splits) * 256 * 256 * sizeof(float));
     }
   }
 }

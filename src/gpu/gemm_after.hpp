@@ -6,7 +6,7 @@
 namespace falchion::gpu {
 
 /// Enqueues the kernel that adds the partial sums up and turns them into D, and returns a cudaError_t. Element is
-/// float, cutlass::half_t or cutlass::bfloat16_t.
+/// float, cutlass::half_t, cutlass::bfloat16_t, cutlass::float_e4m3_t or std::int8_t.
 template <class Element>
 int launch_gemm_combine(const GemmArgs& a, void* stream);
 

@@ -1,9 +1,12 @@
 // src/gpu/gemm_combine.cu: adds the sums of the parts of k up and turns them into D. The parts are added in their
 // order, so that two runs agree to the bit.
 #include <cutlass/bfloat16.h>
+#include <cutlass/float8.h>
 #include <cutlass/half.h>
 
 #include <algorithm>
+#include <cstdint>
+#include <type_traits>
 
 #include "blocks/epilogue.cuh"
 #include "blocks/stream_order.cuh"
@@ -13,16 +16,26 @@ namespace falchion::gpu {
 
 inline constexpr int kCombineThreads = 128;
 
+/// Adds a part of a sum. Those of i8 are i32, whose bits lie in the partials.
+template <class Element>
+__device__ __forceinline__ void add_part(float& sum, float part) {
+  if constexpr (std::is_same_v<Element, std::int8_t>)
+    sum = __int_as_float(__float_as_int(sum) + __float_as_int(part));
+  else
+    sum += part;
+}
+
 /// The sums of four columns, over all parts.
+template <class Element>
 __device__ __forceinline__ void add_parts(const GemmArgs& a, const float* from, float (&sum)[4]) {
   const std::int64_t part = a.batch * a.m * a.pitch;
 #pragma unroll 4
   for (int s = 0; s < a.splits; ++s) {
     const float4 x = *reinterpret_cast<const float4*>(from + s * part);
-    sum[0] += x.x;
-    sum[1] += x.y;
-    sum[2] += x.z;
-    sum[3] += x.w;
+    add_part<Element>(sum[0], x.x);
+    add_part<Element>(sum[1], x.y);
+    add_part<Element>(sum[2], x.z);
+    add_part<Element>(sum[3], x.w);
   }
 }
 
@@ -39,8 +52,8 @@ __global__ void __launch_bounds__(kCombineThreads) gemm_combine(const __grid_con
     const std::int64_t row = at / fours, j = (at - row * fours) * 4;
     const float* from = a.partials + row * a.pitch + j;
     float z[4] = {}, up[4] = {};
-    add_parts(a, from, z);
-    if (pairs) add_parts(a, from + a.pitch / 2, up);
+    add_parts<Element>(a, from, z);
+    if (pairs) add_parts<Element>(a, from + a.pitch / 2, up);
     const std::int64_t b = row / a.m;
     epilogue.run(b, row - b * a.m, j, z, up);
   }
@@ -55,5 +68,7 @@ int launch_gemm_combine(const GemmArgs& a, void* stream) {
 template int launch_gemm_combine<cutlass::bfloat16_t>(const GemmArgs&, void*);
 template int launch_gemm_combine<cutlass::half_t>(const GemmArgs&, void*);
 template int launch_gemm_combine<float>(const GemmArgs&, void*);
+template int launch_gemm_combine<cutlass::float_e4m3_t>(const GemmArgs&, void*);
+template int launch_gemm_combine<std::int8_t>(const GemmArgs&, void*);
 
 }  // namespace falchion::gpu

@@ -128,8 +128,15 @@ struct gemm {
 
   static constexpr gpu::GemmFacts facts(Backend backend, std::string_view kind, DType dtype, int) {
     if (backend == Backend::sm90) return sm90::gemm_facts(kind == "few" ? sm90::GemmKind::few : sm90::GemmKind::wide);
-    if (dtype != DType::f32) return sm80::gemm_facts(sm80::GemmKind::bits16);
-    return sm80::gemm_facts(kind == "few" ? sm80::GemmKind::few32 : sm80::GemmKind::bits32);
+    return sm80::gemm_facts(sm80_kind(kind, dtype));
+  }
+
+ private:
+  static constexpr sm80::GemmKind sm80_kind(std::string_view kind, DType dtype) {
+    if (dtype == DType::e4m3) return sm80::GemmKind::e4m3;
+    if (dtype == DType::i8) return sm80::GemmKind::i8;
+    if (dtype != DType::f32) return sm80::GemmKind::bits16;
+    return kind == "few" ? sm80::GemmKind::few32 : sm80::GemmKind::bits32;
   }
 };
 

@@ -15,6 +15,7 @@
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "policy/divide.hpp"
+#include "types/size.hpp"
 
 namespace falchion {
 namespace {
@@ -31,6 +32,7 @@ double partial_bytes(const Gemm& g, int splits) {
 
 /// The flop of an SM in a microsecond.
 double rate_of(const Gemm& g, const Variant& variant) {
+  if (is_8bit(g.dtype)) return g.dtype == DType::i8 ? tiles::kGemmFlopI8 : tiles::kGemmFlopF32;
   if (same(variant.level, "few")) return g.dtype == DType::f32 ? tiles::kGemmFlopFewF32 : tiles::kGemmFlopFew;
   if (variant.backend == Backend::sm90) return tiles::kGemmFlopSm90;
   return g.dtype == DType::f32 ? tiles::kGemmFlopF32 : tiles::kGemmFlop;

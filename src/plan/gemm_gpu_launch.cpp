@@ -49,14 +49,14 @@ bool moves_four(const View& x, const GemmCall& call, std::int64_t size) {
          (call.n1 >= call.n || is_multiple(x.stride[2], 4));
 }
 
-/// Can TMA follow the operand? It takes boxes of 64 of k1.
+/// Can TMA follow the operand? It takes boxes of 128 bytes of k1.
 bool fits_tma(const View& x, Major major, std::int64_t rows, const GemmCall& call, std::int64_t size) {
   const std::int64_t most = (std::int64_t{1} << 40) / size - 1;
   const auto fits = [&](std::int64_t stride, std::int64_t extent, std::int64_t least) {
     return extent <= 1 || (stride >= least && stride <= most);
   };
   const std::int64_t k2 = call.k1 < call.k ? call.k / call.k1 : 1;
-  const bool whole = k2 == 1 || call.k1 % 64 == 0;
+  const bool whole = k2 == 1 || call.k1 % (128 / size) == 0;
   const bool along_k = major == Major::k && fits(x.stride[1], rows, call.k1) && fits(x.stride[2], k2, call.k1);
   const bool along_rows = major == Major::rows && fits(x.stride[3], call.k1, rows) && fits(x.stride[2], k2, rows);
   // The last tile of rows begins below rows and may reach 2^9 further; coordinates have 31 bits.
@@ -69,7 +69,7 @@ bool d_fits_boxes(const Gemm& g, const GemmCall& call) {
   const View& d = call.d;
   const bool plain = g.beta == 0 && !g.bias_n && !g.bias_m && !g.residual && g.activation == Activation::none;
   const bool cut = call.n1 < call.n;
-  if (!plain || size_of(dtype_of_d(g)) != 2 || (cut && call.n1 % 64 != 0)) return false;
+  if (!plain || is_8bit(g.dtype) || size_of(dtype_of_d(g)) != 2 || (cut && call.n1 % 64 != 0)) return false;
   View turned = d;
   if (!cut) turned.stride[2] = 0;
   GemmCall as_k = call;  // d seen as an operand whose k is n
