@@ -61,6 +61,28 @@ TEST(GemmGpuPlan, EightBitTypes) {
   }
 }
 
+/// Hopper has tiles of its own for them. Those of e4m3 are narrower, since their sums need more registers.
+TEST(GemmGpuPlan, EightBitTypesOnHopper) {
+  for (const DType dtype : {DType::e4m3, DType::i8}) {
+    Gemm g = gemm(4096, 4096, 4096, dtype);
+    g.dtype_d = DType::bf16;
+    g.scaling = Scaling::row_col;
+    const PlanData plan = decided(g, on(90));
+    EXPECT_EQ(level_of(g, on(90)), "sm90 bytes");
+    EXPECT_EQ(level_of(g, on(90, Backend::sm80)), "sm80 general");
+    EXPECT_EQ(plan.gemm().rows, 256);
+    EXPECT_EQ(plan.gemm().columns, dtype == DType::i8 ? 256 : 128);
+    EXPECT_EQ(plan.gemm().gpu.depth % 128, 0);
+    EXPECT_STREQ(plan.gpu.unaligned->level, "general");
+    const std::string story = explain(g, on(90));
+    EXPECT_NE(story.find("strided     operands that do not lie along k, or that TMA cannot follow, which are those "
+                         "with a stride of 0 or below or with heads whose dim is no multiple of 128, run on the "
+                         "variant sm80 general\n"),
+              std::string::npos)
+        << story;
+  }
+}
+
 /// k is cut where tiles alone would leave most SMs idle; the workspace holds the sums of each part.
 TEST(GemmGpuPlan, PartsOfK) {
   for (const int sm : {80, 90}) {
@@ -215,6 +237,69 @@ TEST_F(GemmOperandsOnGpu, HeadsAreBoxesOfTma) {
     x.b.stride = {kN * kK, kK, k1, 1};
     EXPECT_EQ(taken(x, sm80_), "sm80 tile");
     EXPECT_EQ(taken(x, sm90_), k1 == 64 ? "sm90 wide" : "sm80 tile");
+  }
+}
+
+/// The same for bytes, of which 16 are a chunk and 128 a box.
+class GemmBytesOnGpu : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kM = 512, kN = 256, kK = 256;
+  GemmOperands operands() {
+    GemmOperands x;
+    x.a = Tensor::dense(memory_.data(), DType::i8, {1, kM, 1, kK});
+    x.b = Tensor::dense(memory_.data(), DType::i8, {1, kN, 1, kK});
+    x.d = Tensor::dense(memory_.data(), DType::bf16, {1, kM, 1, kN});
+    return x;
+  }
+  static PlanData plan_of(const Target& target) {
+    Gemm g = gemm(kM, kN, kK, DType::i8);
+    g.dtype_d = DType::bf16;
+    return decided(g, target);
+  }
+  static std::string taken(const GemmOperands& x) {
+    const PlanData plan = plan_of(on(90, Backend::sm90));
+    const Variant* variant = gpu_variant(plan, x).variant;
+    return variant == nullptr ? "none" : text(name(variant->backend), " ", variant->level);
+  }
+  alignas(16) std::vector<std::uint16_t> memory_ = std::vector<std::uint16_t>(1 << 19);
+};
+
+/// D goes through the epilogue, since the scales of a run are not the plan's to know.
+TEST_F(GemmBytesOnGpu, DenseOnesAreMovedAlongK) {
+  EXPECT_EQ(taken(operands()), "sm90 bytes");
+  const PlanData plan = plan_of(on(90, Backend::sm90));
+  const gpu::GemmArgs x = to_gpu_gemm_args(plan, *plan.variant, operands(), nullptr);
+  EXPECT_TRUE(x.a_major == gpu::Major::k && x.b_major == gpu::Major::k && x.d_whole && !x.d_boxes);
+}
+
+/// wgmma takes bytes along k alone, and TMA rows that lie multiples of 16 bytes apart.
+TEST_F(GemmBytesOnGpu, AllOthersGoToTheGeneralVariant) {
+  GemmOperands x = operands();
+  x.a.stride = {kM * kK, 1, kM * kK, kM};
+  EXPECT_EQ(taken(x), "sm80 general");
+  x = operands();
+  x.b.stride = {kN * kK, 1, kN * kK, kN};
+  EXPECT_EQ(taken(x), "sm80 general");
+  x = operands();
+  x.a.stride = {kM * (kK + 8), kK + 8, kK, 1};
+  EXPECT_EQ(taken(x), "sm80 general");
+  x = operands();
+  x.a.data = reinterpret_cast<std::uint8_t*>(memory_.data()) + 8;
+  EXPECT_EQ(taken(x), "sm80 general");
+  x = operands();
+  x.a.data = reinterpret_cast<std::uint8_t*>(memory_.data()) + (kM - 1) * kK;
+  x.a.stride = {kM * kK, -kK, kK, 1};
+  EXPECT_EQ(taken(x), "sm80 general");
+}
+
+TEST_F(GemmBytesOnGpu, HeadsAreBoxesOfTma) {
+  for (const std::int64_t k1 : {128, 64}) {
+    GemmOperands x = operands();
+    x.a.shape = {1, kM, kK / k1, k1};
+    x.a.stride = {kM * kK, k1, kM * k1, 1};  // heads first
+    x.b.shape = {1, kN, kK / k1, k1};
+    x.b.stride = {kN * kK, kK, k1, 1};
+    EXPECT_EQ(taken(x), k1 == 128 ? "sm90 bytes" : "sm80 general");
   }
 }
 

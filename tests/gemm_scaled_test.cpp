@@ -186,9 +186,18 @@ TEST(GemmScaled, MoreThan2To31Elements) {
   });
 }
 
+// Hopper's tensor cores keep 13 bits behind the first one of a sum and cut off the rest. Of products of one sign that
+// is some 2^-9.6 of a block of 128 where it is most (Judge.PromotedSums has a model of them), and twice as much is
+// granted, rounded up.
+#if defined(FALCHION_TEST_CUDA)
+constexpr double kLostByOneSign = 0x1p-8;
+#else
+constexpr double kLostByOneSign = 0x1p-18;
+#endif
+
 /// Products of one sign, whose roundings would show if they all went in one direction.
 TEST(GemmScaled, PositiveE4m3) {
-  for (const std::int64_t k : {32, 128, 1000, 16384}) {
+  for (const std::int64_t k : {32, 128, 1000, 1008, 16384}) {
     GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 50, 40, k}.d_f32(), DType::e4m3);
     for (HostTensor* operand : {&x.a, &x.b})
       operand->for_each([&](auto... at) { operand->set(at..., std::abs(operand->get(at...))); });
@@ -205,7 +214,7 @@ TEST(GemmScaled, PositiveE4m3) {
         const double right = sums[place++];
         worst = std::max(worst, std::abs(x.d.get(at...) - right) / right);
       });
-      EXPECT_LE(worst, 0x1p-18) << "k " << k;
+      EXPECT_LE(worst, kLostByOneSign) << "k " << k;
     });
   }
 }

@@ -6,6 +6,7 @@
 #include "plan/text.hpp"
 #include "plan/work.hpp"
 #include "policy/divide.hpp"
+#include "types/size.hpp"
 
 namespace falchion {
 namespace {
@@ -131,11 +132,13 @@ void tell_gpu(const PlanData& plan, Story* story) {
   }
   story->tell("workspace", bytes(plan.workspace));
   if (const Variant* strided = gemm.strided; strided != nullptr && strided != plan.variant) {
+    const bool bytes = is_8bit(gemm.problem.dtype);
     story->tell(
         "strided",
-        text("operands that TMA cannot follow, which are those with a stride of 0 or below or with heads whose dim "
-             "is no multiple of 64, run on the variant ",
-             name(strided->backend), " ", strided->level),
+        text("operands ", bytes ? "that do not lie along k, or " : "",
+             "that TMA cannot follow, which are those with a stride of 0 or below or with heads whose dim is no "
+             "multiple of ",
+             bytes ? 128 : 64, ", run on the variant ", name(strided->backend), " ", strided->level),
         {{"strided", Json::object({{"backend", name(strided->backend)}, {"level", strided->level}})}});
   }
   tell_unaligned(plan, story, "");

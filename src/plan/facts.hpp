@@ -127,11 +127,15 @@ struct gemm {
   using GpuKernel = gpu::GemmKernel;
 
   static constexpr gpu::GemmFacts facts(Backend backend, std::string_view kind, DType dtype, int) {
-    if (backend == Backend::sm90) return sm90::gemm_facts(kind == "few" ? sm90::GemmKind::few : sm90::GemmKind::wide);
+    if (backend == Backend::sm90) return sm90::gemm_facts(sm90_kind(kind, dtype));
     return sm80::gemm_facts(sm80_kind(kind, dtype));
   }
 
  private:
+  static constexpr sm90::GemmKind sm90_kind(std::string_view kind, DType dtype) {
+    if (kind == "bytes") return dtype == DType::i8 ? sm90::GemmKind::i8 : sm90::GemmKind::e4m3;
+    return kind == "few" ? sm90::GemmKind::few : sm90::GemmKind::wide;
+  }
   static constexpr sm80::GemmKind sm80_kind(std::string_view kind, DType dtype) {
     if (dtype == DType::e4m3) return sm80::GemmKind::e4m3;
     if (dtype == DType::i8) return sm80::GemmKind::i8;

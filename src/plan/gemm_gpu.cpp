@@ -32,6 +32,7 @@ double partial_bytes(const Gemm& g, int splits) {
 
 /// The flop of an SM in a microsecond.
 double rate_of(const Gemm& g, const Variant& variant) {
+  if (is_8bit(g.dtype) && variant.backend == Backend::sm90) return tiles::kGemmFlopBytes;
   if (is_8bit(g.dtype)) return g.dtype == DType::i8 ? tiles::kGemmFlopI8 : tiles::kGemmFlopF32;
   if (same(variant.level, "few")) return g.dtype == DType::f32 ? tiles::kGemmFlopFewF32 : tiles::kGemmFlopFew;
   if (variant.backend == Backend::sm90) return tiles::kGemmFlopSm90;
@@ -161,7 +162,7 @@ Status plan_gemm_gpu(Backend backend, PlanData* plan) {
     return other_gpu_variant(Backend::sm80, device, other, *plan);
   };
   plan->gpu.unaligned = of_kind("general");
-  plan->gemm().strided = backend == Backend::sm90 ? of_kind("tile") : plan->variant;
+  plan->gemm().strided = backend != Backend::sm90 ? plan->variant : of_kind(is_8bit(g.dtype) ? "general" : "tile");
   return decide_grid(device, plan);
 }
 

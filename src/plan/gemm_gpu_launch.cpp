@@ -102,8 +102,10 @@ GpuChoice gpu_variant(const PlanData& plan, const GemmOperands& x) noexcept {
   if (args.k == 0) return {plan.variant, true};
   if (args.a_major == Major::neither || args.b_major == Major::neither) return {plan.gpu.unaligned, false};
   const std::int64_t size = size_of(g.dtype);
-  const bool fits = plan.backend != Backend::sm90 || (fits_tma(args.a, args.a_major, args.m, args, size) &&
-                                                      fits_tma(args.b, args.b_major, rows_of_b(g), args, size));
+  const bool along_k = args.a_major == Major::k && args.b_major == Major::k;
+  const bool fits = plan.backend != Backend::sm90 ||
+                    ((along_k || !is_8bit(g.dtype)) && fits_tma(args.a, args.a_major, args.m, args, size) &&
+                     fits_tma(args.b, args.b_major, rows_of_b(g), args, size));
   return {fits ? plan.variant : plan.gemm().strided, true};
 }
 

@@ -96,6 +96,8 @@ inline constexpr double kLinearWide = 1.4;
 inline constexpr double kGemmFlop = 3.1e6, kGemmFlopF32 = 0.35e6, kGemmFlopSm90 = 5.6e6;
 // i8 by dp4a, of which an SM does half as many as multiply-adds of f32, with four products each.
 inline constexpr double kGemmFlopI8 = 0.6e6;
+// e4m3 and i8 on Hopper's tensor cores, which do 15e6 at their highest clock.
+inline constexpr double kGemmFlopBytes = 1.0e7;
 // The kind few is limited by memory: whatever m is, its rate is the flop of 64 rows with 25 KB of b, which are an SM's
 // share of what memory gives in a microsecond.
 inline constexpr double kGemmFlopFew = 1.6e6, kGemmFlopFewF32 = 0.18e6;  // in f32 a tile has 16 rows

@@ -10,6 +10,7 @@
 
 #include "blocks/stream_order.cuh"
 #include "gpu/gemm_after.hpp"
+#include "sm90/gemm_bytes_sums.cuh"
 #include "sm90/gemm_store.cuh"
 
 namespace falchion::sm90 {
@@ -22,9 +23,9 @@ __device__ __forceinline__ void consume(const GemmArgs& a, const GemmMaps& maps,
   const auto sA = make_tensor(make_smem_ptr(shared.a[0]), typename Config::LayoutA{});  // (M, K, stages)
   const auto sB = make_tensor(make_smem_ptr(shared.b[0]), typename Config::LayoutB{});  // (N, K, stages)
   const auto slice = Mma{}.get_slice(warpgroup * 128);
-  const auto rA = slice.partition_fragment_A(sA);  // (1, 1, K / 16, stages)
-  const auto rB = slice.partition_fragment_B(sB);  // (1, 1, K / 16, stages)
-  auto sums = partition_fragment_C(Mma{}, Shape<Int<Config::kRows>, Int<Config::kColumns>>{});  // (64, N) f32
+  const auto rA = slice.partition_fragment_A(sA);  // (1, 1, steps of K, stages)
+  const auto rB = slice.partition_fragment_B(sB);  // (1, 1, steps of K, stages)
+  auto sums = partition_fragment_C(Mma{}, Shape<Int<Config::kRows>, Int<Config::kColumns>>{});  // (64, N)
   const unsigned thread = threadIdx.x % 128;
   // A thread for each CTA of the cluster says there that this warpgroup has read a stage.
   const auto release = [&](int stage) { shared.empty[stage].arrive(thread, thread < Config::kCluster); };
@@ -32,22 +33,28 @@ __device__ __forceinline__ void consume(const GemmArgs& a, const GemmMaps& maps,
   RingPosition<Config::kStages> at;
   for (GemmTilesOfCluster<Config> tiles(a); tiles.more();) {
     const GemmTile t = tiles.next();
-    int before = -1;  // the stage of the block before
     clear(sums);
-    for (std::int64_t k = t.k0; k < t.k1; k += Config::kDepth) {
-      shared.full[at.stage].wait(at.parity);
-      start_multiply<false>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), sums);
-      if (before >= 0) {
-        wait_multiply<1>(sums);
-        release(before);
+    if constexpr (Config::kPromoted) {
+      add_promoted<Config>(t, shared, rA, rB, at, sums, release);
+    } else {
+      int before = -1;  // the stage of the block before
+      for (std::int64_t k = t.k0; k < t.k1; k += Config::kDepth) {
+        shared.full[at.stage].wait(at.parity);
+        start_multiply<false>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), sums);
+        if (before >= 0) {
+          wait_multiply<1>(sums);
+          release(before);
+        }
+        before = at.stage;
+        at.advance();
       }
-      before = at.stage;
-      at.advance();
+      wait_multiply<0>(sums);
+      if (before >= 0) release(before);
     }
-    wait_multiply<0>(sums);
-    if (before >= 0) release(before);
     if constexpr (Config::kTurned)
       store_turned<Config>(a, t, shared, warpgroup, sums);
+    else if constexpr (sizeof(typename Config::Element) == 1)
+      store_columns<Config>(a, t, shared, warpgroup, recast<float>(sums));  // of i8 the bits
     else if (a.d_boxes)
       store_boxes<Config>(a, t, maps, shared, warpgroup, sums);
     else

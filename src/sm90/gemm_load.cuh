@@ -41,7 +41,7 @@ class GemmTilesOfCluster {
   const std::int64_t end_;
 };
 
-/// Asks for kLines rows of an operand from `row` on, for 64 of k.
+/// Asks for kLines rows of an operand from `row` on, for a block of k.
 template <Major kMajor, int kLines, class Load, class Element>
 __device__ __forceinline__ void load_block(Load load, Element* to, int row, int k1, int k2, int batch) {
   if constexpr (kMajor == Major::k) {
@@ -99,9 +99,10 @@ __device__ __forceinline__ void produce(const GemmArgs& a, const GemmMaps& maps,
 template <class Element>
 cudaError_t make_operand_map(CUtensorMap* map, const View& x, Major major, int lines, std::int64_t batch,
                              std::int64_t rows, const GemmArgs& a) {
+  constexpr int kBox = 128 / static_cast<int>(sizeof(Element));
   const std::int64_t entries = x.stride[0] != 0 ? batch : 1;
   if (major == Major::k)
-    return make_tensor_map<Element>(map, x, TensorBox{entries, rows, a.k / a.k1, a.k1, 64, 1, lines}, nullptr);
+    return make_tensor_map<Element>(map, x, TensorBox{entries, rows, a.k / a.k1, a.k1, kBox, 1, lines}, nullptr);
   const View turned{x.data, {x.stride[0], x.stride[2], x.stride[3], 1}};  // (batch, k2, k1, rows)
   return make_tensor_map<Element>(map, turned, TensorBox{entries, a.k / a.k1, a.k1, rows, 64, 64, 1}, nullptr);
 }

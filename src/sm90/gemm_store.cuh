@@ -94,15 +94,14 @@ __device__ __forceinline__ void store_columns(const GemmArgs& a, const GemmTile&
   const SumsOfWarp staged(shared.out[warp]);
   const Epilogue<typename Config::Element> epilogue(a);
   const int fours = pairs ? 8 : 16;  // in a row of the slice
-  const int slices = Config::kColumns / 64;
-  static_assert(Config::kColumns == 256);
+  constexpr int kSlices = Config::kColumns / 64;
 #pragma unroll 1
-  for (int slice = 0; slice < slices; ++slice) {
+  for (int slice = 0; slice < kSlices; ++slice) {
     switch (slice) {
       case 0: staged.put<0, Config::kColumns>(sums, pairs); break;
       case 1: staged.put<1, Config::kColumns>(sums, pairs); break;
-      case 2: staged.put<2, Config::kColumns>(sums, pairs); break;
-      default: staged.put<3, Config::kColumns>(sums, pairs); break;
+      case 2: staged.put<(kSlices > 2 ? 2 : 0), Config::kColumns>(sums, pairs); break;
+      default: staged.put<(kSlices > 3 ? 3 : 0), Config::kColumns>(sums, pairs); break;
     }
     __syncwarp();
 #pragma unroll 1

@@ -7,8 +7,9 @@
 
 namespace falchion::sm90 {
 
-/// few: A and B change places, so that the rows of the product are those of B, and its columns the few rows of A.
-enum class GemmKind { wide, few };
+/// few: A and B change places, so that the rows of the product are those of B, and its columns the few rows of A. e4m3
+/// and i8 are these types.
+enum class GemmKind { wide, few, e4m3, i8 };
 
 /// One line of plan/tiles.def.
 struct GemmTiles {
@@ -20,12 +21,13 @@ struct GemmTiles {
   int consumer_registers = 0, producer_registers = 0;  // of a thread
 
   constexpr int consumers() const { return rows / 64; }
+  constexpr int element_bytes() const { return kind == GemmKind::e4m3 || kind == GemmKind::i8 ? 1 : 2; }
   /// Each consumer warp has so many bytes for what it stores.
   static constexpr int kOutBytes = 4096;
   static constexpr int kBarrierBytes = 8;
   constexpr int shared_bytes() const {
     const int barriers = (2 * stages * kBarrierBytes + 1023) / 1024 * 1024;
-    return stages * (rows + columns) * depth * 2 + 4 * consumers() * kOutBytes + barriers;
+    return stages * (rows + columns) * depth * element_bytes() + 4 * consumers() * kOutBytes + barriers;
   }
 };
 

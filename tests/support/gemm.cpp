@@ -89,7 +89,12 @@ Status run(const Plan& plan, const GemmInstance& x) {
     const auto whole = written_whole("d", x.d, [](auto...) { return true; });
     if (!whole) return whole;
   }
-  const judge::ErrorReport report = reference.check(x.d.view());
+#if defined(FALCHION_TEST_CUDA)
+  constexpr auto kSums = judge::Sums::promoted;
+#else
+  constexpr auto kSums = judge::Sums::f32;
+#endif
+  const judge::ErrorReport report = reference.check(x.d.view(), kSums);
   if (report.passed()) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << report.why;
 }
