@@ -4,6 +4,7 @@
 #pragma once
 
 #include "blocks/sm90_wgmma.cuh"
+#include "sm90/gemm_bytes_turns.hpp"
 #include "sm90/gemm_load.cuh"
 
 namespace falchion::sm90 {
@@ -16,39 +17,23 @@ __device__ __forceinline__ void add_promoted(const GemmTile& t, typename Config:
                                              const B& rB, RingPosition<Config::kStages>& at, Sums& sums,
                                              Release release) {
   using Mma = typename Config::Mma;
-  auto even = make_fragment_like(sums), odd = make_fragment_like(sums);
-  const auto start = [&](auto& block) {
-    const int stage = at.stage;
-    shared.full[stage].wait(at.parity);
-    start_multiply<true>(Mma{}, rA(_, _, _, stage), rB(_, _, _, stage), block);
+  struct {
+    decltype(make_fragment_like(sums)) block;
+    int stage;
+  } even, odd;
+  const auto start = [&](auto& x) {
+    x.stage = at.stage;
+    shared.full[at.stage].wait(at.parity);
+    start_multiply<true>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), x.block);
     at.advance();
-    return stage;
   };
-  const auto finish = [&](const auto& block, int stage) {
-    release(stage);
+  const auto finish = [&](auto& x, auto running) {
+    wait_multiply<decltype(running)::value>(x.block);
+    release(x.stage);
     CUTE_UNROLL
-    for (int i = 0; i < size(sums); ++i) sums(i) += block(i);
+    for (int i = 0; i < size(sums); ++i) sums(i) += x.block(i);
   };
-
-  std::int64_t k = t.k0;
-  if (k >= t.k1) return;
-  int of_even = start(even);
-  for (k += Config::kDepth; k < t.k1; k += Config::kDepth) {
-    const int of_odd = start(odd);
-    wait_multiply<1>(even);
-    finish(even, of_even);
-    k += Config::kDepth;
-    if (k >= t.k1) {
-      wait_multiply<0>(odd);
-      finish(odd, of_odd);
-      return;
-    }
-    of_even = start(even);
-    wait_multiply<1>(odd);
-    finish(odd, of_odd);
-  }
-  wait_multiply<0>(even);
-  finish(even, of_even);
+  take_turns((t.k1 - t.k0 + Config::kDepth - 1) / Config::kDepth, even, odd, start, finish);
 }
 
 }  // namespace falchion::sm90
