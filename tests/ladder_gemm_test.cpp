@@ -30,8 +30,8 @@ constexpr ladder::gemm::Problem kSizes[] = {{0, 5, 3},       {5, 0, 3},       {5
                                             {257, 515, 130}, {130, 1032, 33}, {2100, 520, 24}, {400, 4000, 9}};
 // More tiles than a wave of blocks, and more of k than a ring has stages. In the second and the third one tiles are cut
 // along k. In the third one both blocks of a cluster have rows of C, and so have both halves of each block's tile, so
-// that the parts of all four are looked at. The branches that
-// split k have two parts in the fourth one, some more in the fifth, and all that they want in the last.
+// that the parts of all four are looked at. The branches that split k have two parts in the fourth one, some more in
+// the fifth, and all that they want in the last.
 constexpr ladder::gemm::Problem kLongSizes[] = {{1, 51000, 400}, {1, 35000, 1410}, {200, 300, 9000},
                                                 {67, 41, 600},   {130, 264, 4097}, {20, 30, 65530}};
 
