@@ -45,17 +45,41 @@ TEST(GemmGpuPlan, Variants) {
   EXPECT_NE(level_of(swiglu, on(90)), "sm90 few");
 }
 
-/// No GPU has kernels of e4m3 and i8 yet, and that is said.
-TEST(GemmGpuPlan, EightBitTypesAreRefused) {
+/// The sums of a part of k lie in its place whatever their type, those of i8 as i32. A part is whole blocks of k.
+TEST(GemmGpuPlan, EightBitTypes) {
   for (const DType dtype : {DType::e4m3, DType::i8}) {
-    Gemm g = gemm(512, 512, 512, dtype);
-    g.dtype_d = DType::bf16;
-    for (const int sm : {80, 90}) {
-      PlanData plan;
-      const Status status = plan_problem(g, Pass::forward, on(sm), &plan, true);
-      EXPECT_EQ(status.code, Code::unsupported);
-      EXPECT_NE(status.why.find(text("sm80 ", dtype, ": no variant of this type")), std::string::npos) << status.why;
+    for (const int sm : {80, 89}) {
+      Gemm g = gemm(256, 256, 65536, dtype);
+      g.dtype_d = DType::bf16;
+      const PlanData plan = decided(g, on(sm));
+      EXPECT_EQ(level_of(g, on(sm)), "sm80 general");
+      EXPECT_EQ(plan.gpu.unaligned, plan.variant);
+      EXPECT_GT(plan.gemm().gpu.splits, 8);
+      EXPECT_EQ(plan.gemm().gpu.depth % (dtype == DType::i8 ? 64 : 16), 0);
+      EXPECT_EQ(plan.workspace, static_cast<std::size_t>(plan.gemm().gpu.splits) * 256 * 256 * sizeof(float));
     }
+  }
+}
+
+/// Hopper has tiles of its own for them. Those of e4m3 are narrower, since their sums need more registers.
+TEST(GemmGpuPlan, EightBitTypesOnHopper) {
+  for (const DType dtype : {DType::e4m3, DType::i8}) {
+    Gemm g = gemm(4096, 4096, 4096, dtype);
+    g.dtype_d = DType::bf16;
+    g.scaling = Scaling::row_col;
+    const PlanData plan = decided(g, on(90));
+    EXPECT_EQ(level_of(g, on(90)), "sm90 bytes");
+    EXPECT_EQ(level_of(g, on(90, Backend::sm80)), "sm80 general");
+    EXPECT_EQ(plan.gemm().rows, 256);
+    EXPECT_EQ(plan.gemm().columns, dtype == DType::i8 ? 256 : 128);
+    EXPECT_EQ(plan.gemm().gpu.depth % 128, 0);
+    EXPECT_STREQ(plan.gpu.unaligned->level, "general");
+    const std::string story = explain(g, on(90));
+    EXPECT_NE(story.find("strided     operands that do not lie along k, or that TMA cannot follow, which are those "
+                         "with a stride of 0 or below or with heads whose dim is no multiple of 128, run on the "
+                         "variant sm80 general\n"),
+              std::string::npos)
+        << story;
   }
 }
 
@@ -71,6 +95,33 @@ TEST(GemmGpuPlan, PartsOfK) {
     EXPECT_GE(deep.gemm().gpu.splits * deep.gemm().gpu.depth, 65536);
   }
   EXPECT_EQ(decided(gemm(64, 64, 0), on(90)).gemm().gpu.splits, 1);
+}
+
+/// Few rows on Hopper: the parts of k are a cluster of 1, 2, 4 or 8 CTAs with blocks for each, tiles are narrower where
+/// SMs would be idle, and nearly all SMs have the same to load.
+TEST(GemmGpuPlan, FewRowsAreCutIntoClusters) {
+  for (const std::int64_t m : {1, 16, 64})
+    for (const std::int64_t n : {256, 1024, 4096, 6144, 10240, 28672})
+      for (const std::int64_t k : {64, 1024, 4096, 14336}) {
+        const GemmGpuCut cut = decided(gemm(m, n, k), on(90)).gemm().gpu;
+        SCOPED_TRACE(text(m, " x ", n, " x ", k, ": ", cut.columns, " columns, ", cut.splits, " CTAs"));
+        EXPECT_TRUE(cut.splits == 1 || cut.splits == 2 || cut.splits == 4 || cut.splits == 8);
+        EXPECT_TRUE(cut.columns >= 16 && cut.columns <= 128 && cut.columns % 16 == 0);
+        EXPECT_GE(cut.items * cut.columns, n);
+        EXPECT_TRUE(cut.splits == 1 || k / 64 >= 4 * cut.splits);
+        const std::int64_t ctas = cut.items * cut.splits, rounds = ctas / 132 + (ctas % 132 != 0);
+        if (n >= 4096 && k >= 4096) { EXPECT_GE(ctas, rounds * 132 * 9 / 10); }
+      }
+}
+
+/// The parts of the variants that take what TMA cannot follow are summed in the workspace, as before.
+TEST(GemmGpuPlan, FewRowsThatLieOtherwiseHaveAWorkspace) {
+  const PlanData plan = decided(gemm(16, 4096, 4096), on(90));
+  const GemmGpuCut &own = plan.gemm().gpu, &other = plan.gemm().gpu_other;
+  EXPECT_EQ(own.splits, 4);
+  EXPECT_GT(other.splits, 1);
+  EXPECT_EQ(other.columns, 0);
+  EXPECT_EQ(plan.workspace, static_cast<std::size_t>(other.splits) * 16 * 4096 * sizeof(float));
 }
 
 /// As many CTAs share an SM as its shared memory has room for: 164 KB on sm_80, 100 KB on sm_86 and sm_89, 228 KB on
@@ -113,7 +164,7 @@ TEST(GemmGpuPlan, TheStoryTellsWhatWasDecided) {
             std::string::npos)
       << wide;
   EXPECT_NE(wide.find("sm90 few bf16   it is for at most 64 rows of a, but here are 4096"), std::string::npos) << wide;
-  EXPECT_NE(few.find("parts of "), std::string::npos) << few;
+  EXPECT_NE(few.find("k in 4 parts, added up in order by the CTAs of a cluster"), std::string::npos) << few;
   EXPECT_NE(
       wide.find(
           "strided     operands that TMA cannot follow, which are those with a stride of 0 or below or with heads "
@@ -167,6 +218,25 @@ TEST_F(GemmOperandsOnGpu, DenseOnesAreMovedAlongK) {
   EXPECT_TRUE(x.a_major == gpu::Major::k && x.b_major == gpu::Major::k && x.d_boxes && x.d_whole);
 }
 
+/// TMA loads a B that lies along its rows in boxes of 64 of them, so tiles for few rows are then as many columns wide.
+TEST_F(GemmOperandsOnGpu, TilesForFewRowsAreWholeBoxes) {
+  GemmOperands x = operands();
+  const PlanData plan = decided(gemm(8, kN, kK), sm90_);
+  const std::int64_t columns = plan.gemm().gpu.columns;
+  ASSERT_LT(columns, 64);
+  x.a.shape[1] = x.d.shape[1] = 8;
+  gpu::GemmArgs args = to_gpu_gemm_args(plan, *plan.variant, x, nullptr);
+  EXPECT_EQ(args.columns, columns);
+  EXPECT_EQ(args.tiles_n, kN / columns);
+  x.b.stride = {kN * kK, 1, kN * kK, kN};
+  args = to_gpu_gemm_args(plan, *plan.variant, x, nullptr);
+  EXPECT_EQ(args.columns, 64);
+  EXPECT_EQ(args.tiles_n, kN / 64);
+  if (plan.gemm().strided == nullptr) GTEST_SKIP() << "this build has no variant tile of sm80";
+  args = to_gpu_gemm_args(plan, *plan.gemm().strided, x, nullptr);
+  EXPECT_EQ(args.columns, 128);
+}
+
 TEST_F(GemmOperandsOnGpu, TransposedOnesAreMovedAlongRows) {
   GemmOperands x = operands();
   x.a.stride = {kM * kK, 1, kM * kK, kM};
@@ -213,6 +283,69 @@ TEST_F(GemmOperandsOnGpu, HeadsAreBoxesOfTma) {
     x.b.stride = {kN * kK, kK, k1, 1};
     EXPECT_EQ(taken(x, sm80_), "sm80 tile");
     EXPECT_EQ(taken(x, sm90_), k1 == 64 ? "sm90 wide" : "sm80 tile");
+  }
+}
+
+/// The same for bytes, of which 16 are a chunk and 128 a box.
+class GemmBytesOnGpu : public ::testing::Test {
+ protected:
+  static constexpr std::int64_t kM = 512, kN = 256, kK = 256;
+  GemmOperands operands() {
+    GemmOperands x;
+    x.a = Tensor::dense(memory_.data(), DType::i8, {1, kM, 1, kK});
+    x.b = Tensor::dense(memory_.data(), DType::i8, {1, kN, 1, kK});
+    x.d = Tensor::dense(memory_.data(), DType::bf16, {1, kM, 1, kN});
+    return x;
+  }
+  static PlanData plan_of(const Target& target) {
+    Gemm g = gemm(kM, kN, kK, DType::i8);
+    g.dtype_d = DType::bf16;
+    return decided(g, target);
+  }
+  static std::string taken(const GemmOperands& x) {
+    const PlanData plan = plan_of(on(90, Backend::sm90));
+    const Variant* variant = gpu_variant(plan, x).variant;
+    return variant == nullptr ? "none" : text(name(variant->backend), " ", variant->level);
+  }
+  alignas(16) std::vector<std::uint16_t> memory_ = std::vector<std::uint16_t>(1 << 19);
+};
+
+/// D goes through the epilogue, since the scales of a run are not the plan's to know.
+TEST_F(GemmBytesOnGpu, DenseOnesAreMovedAlongK) {
+  EXPECT_EQ(taken(operands()), "sm90 bytes");
+  const PlanData plan = plan_of(on(90, Backend::sm90));
+  const gpu::GemmArgs x = to_gpu_gemm_args(plan, *plan.variant, operands(), nullptr);
+  EXPECT_TRUE(x.a_major == gpu::Major::k && x.b_major == gpu::Major::k && x.d_whole && !x.d_boxes);
+}
+
+/// wgmma takes bytes along k alone, and TMA rows that lie multiples of 16 bytes apart.
+TEST_F(GemmBytesOnGpu, AllOthersGoToTheGeneralVariant) {
+  GemmOperands x = operands();
+  x.a.stride = {kM * kK, 1, kM * kK, kM};
+  EXPECT_EQ(taken(x), "sm80 general");
+  x = operands();
+  x.b.stride = {kN * kK, 1, kN * kK, kN};
+  EXPECT_EQ(taken(x), "sm80 general");
+  x = operands();
+  x.a.stride = {kM * (kK + 8), kK + 8, kK, 1};
+  EXPECT_EQ(taken(x), "sm80 general");
+  x = operands();
+  x.a.data = reinterpret_cast<std::uint8_t*>(memory_.data()) + 8;
+  EXPECT_EQ(taken(x), "sm80 general");
+  x = operands();
+  x.a.data = reinterpret_cast<std::uint8_t*>(memory_.data()) + (kM - 1) * kK;
+  x.a.stride = {kM * kK, -kK, kK, 1};
+  EXPECT_EQ(taken(x), "sm80 general");
+}
+
+TEST_F(GemmBytesOnGpu, HeadsAreBoxesOfTma) {
+  for (const std::int64_t k1 : {128, 64}) {
+    GemmOperands x = operands();
+    x.a.shape = {1, kM, kK / k1, k1};
+    x.a.stride = {kM * kK, k1, kM * k1, 1};  // heads first
+    x.b.shape = {1, kN, kK / k1, k1};
+    x.b.stride = {kN * kK, kK, k1, 1};
+    EXPECT_EQ(taken(x), k1 == 128 ? "sm90 bytes" : "sm80 general");
   }
 }
 

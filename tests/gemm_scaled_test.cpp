@@ -92,13 +92,13 @@ TEST(GemmScaled, Cases) {
         const GemmInstance x = make_gemm_instance(scaled, dtype, seed);
         const Status status = run(path.target(), x);
         EXPECT_TRUE(status) << status.why;
-        if (status) { EXPECT_TRUE(matches(x, reference)); }
+        if (status) { EXPECT_TRUE(matches(x, reference, sums_on(path))); }
       }
     }
   }
 }
 
-/// Runs it on each path that has the type, and calls check() after each run, which starts with a poisoned d.
+/// Runs it on each path that has the type, and calls check(path) after each run, which starts with a poisoned d.
 template <class Check>
 void run_on_every_path(GemmInstance* x, const Check& check) {
   for (const Path& path : usable_paths(kGemm)) {
@@ -106,7 +106,7 @@ void run_on_every_path(GemmInstance* x, const Check& check) {
     SCOPED_TRACE(path.name());
     x->d.fill_poison();
     ASSERT_TRUE(run(path.target(), *x));
-    check();
+    check(path);
   }
 }
 
@@ -118,7 +118,7 @@ TEST(GemmScaled, SumsOfI8AreExact) {
         if (m == 40 && k == 9000) continue;
         GemmInstance x = make_gemm_instance(GemmCase{"x", 1, m, 37, k}.d_i32().layout(layout), DType::i8);
         const judge::GemmReference reference(x.problem, x.operands());
-        run_on_every_path(&x, [&] { EXPECT_TRUE(matches(x, reference)) << "m " << m << ", k " << k; });
+        run_on_every_path(&x, [&](const Path&) { EXPECT_TRUE(matches(x, reference)) << "m " << m << ", k " << k; });
       }
     }
   }
@@ -136,7 +136,7 @@ TEST(GemmScaled, LongSumsOfI8AreExact) {
       fill(&x.b, static_cast<float>(of_b));
       std::int64_t right = 0;
       for (std::int64_t k = 0; k < kMost; ++k) right += a_of(k) * of_b;
-      run_on_every_path(&x, [&] {
+      run_on_every_path(&x, [&](const Path&) {
         x.d.for_each([&](auto b, auto i, auto k, auto j) {
           ASSERT_EQ(static_cast<const std::int32_t*>(x.d.view().data)[x.d.offset(b, i, k, j)], right) << "m " << m;
         });
@@ -181,14 +181,19 @@ TEST(GemmScaled, MoreThan2To31Elements) {
       for (Tensor* tensor : {&operands.a, &operands.b}) far_rows.move(tensor);
       const Status status = run_with(path, x.problem, operands);
       ASSERT_TRUE(status) << status.why;
-      EXPECT_TRUE(matches(x, x)) << m;
+      EXPECT_TRUE(matches(x, x, sums_on(path))) << m;
     }
   });
 }
 
+// Hopper's tensor cores keep 13 bits behind the first one of a sum and cut off the rest. Of products of one sign that
+// is some 2^-9.6 of a block of 128 where it is most (Judge.PromotedSums has a model of them), and twice as much is
+// granted, rounded up.
+constexpr double kLostByOneSign = 0x1p-8;
+
 /// Products of one sign, whose roundings would show if they all went in one direction.
 TEST(GemmScaled, PositiveE4m3) {
-  for (const std::int64_t k : {32, 128, 1000, 16384}) {
+  for (const std::int64_t k : {32, 128, 1000, 1008, 16384}) {
     GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 50, 40, k}.d_f32(), DType::e4m3);
     for (HostTensor* operand : {&x.a, &x.b})
       operand->for_each([&](auto... at) { operand->set(at..., std::abs(operand->get(at...))); });
@@ -198,14 +203,14 @@ TEST(GemmScaled, PositiveE4m3) {
       for (std::int64_t l = 0; l < k; ++l) sum += static_cast<double>(x.a.get(b, i, 0, l)) * x.b.get(b, j, 0, l);
       sums.push_back(sum);
     });
-    run_on_every_path(&x, [&] {
+    run_on_every_path(&x, [&](const Path& path) {
       double worst = 0;
       std::size_t place = 0;
       x.d.for_each([&](auto... at) {
         const double right = sums[place++];
         worst = std::max(worst, std::abs(x.d.get(at...) - right) / right);
       });
-      EXPECT_LE(worst, 0x1p-18) << "k " << k;
+      EXPECT_LE(worst, sums_on(path) == judge::Sums::promoted ? kLostByOneSign : 0x1p-18) << "k " << k;
     });
   }
 }
@@ -233,7 +238,7 @@ TEST(GemmScaled, AnyScale) {
           ASSERT_TRUE(got == right || (std::isnan(got) && std::isnan(right))) << i << ", " << j << " is " << got;
         }
       });
-      if (std::isfinite(scale * scale)) { EXPECT_TRUE(matches(x, x)) << scale; }
+      if (std::isfinite(scale * scale)) { EXPECT_TRUE(matches(x, x, sums_on(path))) << scale; }
     }
   });
 }
@@ -247,7 +252,7 @@ TEST(GemmScaled, WithoutAProductScalesAreNotRead) {
       fill(&x.scale_a, kNan);
       fill(&x.scale_b, kNan);
       ASSERT_TRUE(run(path.target(), x));
-      EXPECT_TRUE(matches(x, x));
+      EXPECT_TRUE(matches(x, x, sums_on(path)));
     }
   });
 }
@@ -259,7 +264,7 @@ TEST(GemmScaled, AScaleMayBeShared) {
     x.scale_a = HostTensor(DType::f32, {3, 1, 1, 1});
     x.scale_a.fill_normal(5);
     ASSERT_TRUE(run(path.target(), x));
-    EXPECT_TRUE(matches(x, x));
+    EXPECT_TRUE(matches(x, x, sums_on(path)));
   });
 }
 
@@ -275,7 +280,8 @@ TEST(GemmScaled, EntriesOverOneBMayHaveTheirOwnScales) {
         x.scale_a.fill_normal(6);
         x.scale_b.fill_normal(7);
         ASSERT_TRUE(run(path.target(), x));
-        EXPECT_TRUE(matches(x, x)) << "m " << m << ", scales of " << of_a << " and " << of_b << " entries";
+        EXPECT_TRUE(matches(x, x, sums_on(path)))
+            << "m " << m << ", scales of " << of_a << " and " << of_b << " entries";
       }
     }
   });
@@ -289,7 +295,7 @@ TEST(GemmScaled, ScalesWhoseProductIsBeyondF32) {
     fill(&x.scale_a, 0x1p70F);
     fill(&x.scale_b, 0x1p70F);
     ASSERT_TRUE(run(path.target(), x));
-    EXPECT_TRUE(matches(x, x));
+    EXPECT_TRUE(matches(x, x, sums_on(path)));
     x.d.for_each([&](auto... at) { ASSERT_TRUE(std::isfinite(x.d.get(at...))); });
   });
 }

@@ -1,4 +1,5 @@
-// tests/ladder_check_test.cpp: what the check of `falchion ladder gemm` notices, and when the ladders check.
+// tests/ladder_check_test.cpp: what the check of `falchion ladder gemm` notices, when the ladders check, and how they
+// print rows of several problems.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -118,6 +119,54 @@ TEST(LadderCheck, AFaultOfALaterRunIsNoticed) {
     EXPECT_EQ(row.wrong.starts_with("after the timed runs: "), right_runs > 0 && right_runs < 100) << row.wrong;
     EXPECT_EQ(row.time.seconds.size(), 2U);
   }
+}
+
+tools::LadderRow row_of(const char* name, const char* problem, double seconds) {
+  tools::LadderRow row{.name = name, .title = "title", .file = "file", .why = "why " + std::string(name)};
+  row.problem = problem;
+  row.problem_json = Json::object({{"name", problem}});
+  row.time.seconds = {seconds};
+  row.work = 1;
+  return row;
+}
+std::size_t times_in(const std::string& text, const std::string& what) {
+  std::size_t count = 0;
+  for (std::size_t at = text.find(what); at != std::string::npos; at = text.find(what, at + 1)) ++count;
+  return count;
+}
+
+/// Rows are compared with those that have run the same problem alone, and a step that stands in two groups is explained
+/// once.
+TEST(LadderCheck, RowsOfSeveralProblemsAreGroups) {
+  const std::vector<tools::LadderRow> rows = {row_of("parent", "small", 0.004), row_of("one", "small", 0.001),
+                                              row_of("parent", "large", 4), row_of("two", "large", 2)};
+  const tools::LadderReport report{.side = tools::Side::cpu,
+                                   .dtype = "bf16",
+                                   .problem = "each",
+                                   .problem_json = nullptr,
+                                   .unit = "FLOP/s",
+                                   .unit_json = "flops_per_second",
+                                   .error_title = "max error",
+                                   .notes = {},
+                                   .folder = "folder",
+                                   .climbs = false};
+  tools::LadderOptions options;
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(tools::tell(options, report, rows), 0);
+  const std::string text = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(times_in(text, "small"), 1U) << text;
+  EXPECT_EQ(times_in(text, "large"), 1U) << text;
+  EXPECT_EQ(times_in(text, "4.00 x"), 1U) << text;
+  EXPECT_EQ(times_in(text, "2.00 x"), 1U) << text;
+  EXPECT_EQ(times_in(text, "0.00 x"), 0U) << text;
+  EXPECT_EQ(times_in(text, "why parent"), 1U) << text;
+  options.as_json = true;
+  ::testing::internal::CaptureStdout();
+  EXPECT_EQ(tools::tell(options, report, rows), 0);
+  const std::string json = ::testing::internal::GetCapturedStdout();
+  EXPECT_EQ(times_in(json, "\"monotone\": true"), 1U) << json;
+  EXPECT_EQ(times_in(json, "\"problem\": null"), 1U) << json;
+  EXPECT_EQ(times_in(json, "\"name\": \"large\""), 2U) << json;
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <set>
 #include <span>
 #include <string>
 #include <tuple>
@@ -12,6 +13,7 @@
 #include "cuda/runtime.hpp"
 #include "judge/gemm.hpp"
 #include "ladder/gemm/order.hpp"
+#include "ladder/gemm/parts.hpp"
 #include "ladder/gemm/shares.hpp"
 #include "ladder/gemm/step.hpp"
 #include "support/ladder.hpp"
@@ -28,8 +30,10 @@ constexpr ladder::gemm::Problem kSizes[] = {{0, 5, 3},       {5, 0, 3},       {5
                                             {257, 515, 130}, {130, 1032, 33}, {2100, 520, 24}, {400, 4000, 9}};
 // More tiles than a wave of blocks, and more of k than a ring has stages. In the second and the third one tiles are cut
 // along k. In the third one both blocks of a cluster have rows of C, and so have both halves of each block's tile, so
-// that the parts of all four are looked at.
-constexpr ladder::gemm::Problem kLongSizes[] = {{1, 51000, 400}, {1, 35000, 1410}, {200, 300, 9000}};
+// that the parts of all four are looked at. The branches that split k have two parts in the fourth one, some more in
+// the fifth, and all that they want in the last.
+constexpr ladder::gemm::Problem kLongSizes[] = {{1, 51000, 400}, {1, 35000, 1410}, {200, 300, 9000},
+                                                {67, 41, 600},   {130, 264, 4097}, {20, 30, 65530}};
 
 struct Matrices {
   HostTensor a, b, c;
@@ -168,6 +172,42 @@ TEST(GemmLadder, SharesHaveEachProductOnce) {
   }
 }
 
+/// Each block of k once, in the order of the parts, which are as many as are wanted, unless they would be too short.
+TEST(GemmLadder, PartsHaveEachBlockOnce) {
+  for (const int blocks : {0, 1, 3, 4, 7, 8, 9, 15, 16, 17, 224, 225, 1023, 1024, 16384}) {
+    for (const int wanted : {1, 2, 4, 64, 128}) {
+      SCOPED_TRACE(std::to_string(blocks) + " blocks, " + std::to_string(wanted) + " parts wanted");
+      const int parts = ladder::gemm::parts_of(blocks, wanted);
+      EXPECT_TRUE(parts >= 1 && parts <= wanted);
+      if (parts < wanted) EXPECT_LT(blocks, (parts + 1) * ladder::gemm::kLeastBlocks);
+      int end = 0;
+      for (int number = 0; number < parts; ++number) {
+        const ladder::gemm::Part part = ladder::gemm::part_of(blocks, number, parts);
+        EXPECT_EQ(part.first, end);
+        end = part.end;
+        const int length = part.end - part.first;
+        EXPECT_TRUE(length == blocks / parts || length == blocks / parts + 1) << "part " << number;
+        if (parts > 1) EXPECT_GE(length, ladder::gemm::kLeastBlocks);
+      }
+      EXPECT_EQ(end, blocks);
+      for (const int number : {parts, parts + 1, parts + 7}) {
+        const ladder::gemm::Part part = ladder::gemm::part_of(blocks, number, parts);
+        EXPECT_EQ(part.first, part.end);
+      }
+    }
+  }
+}
+
+/// The warps of a block have each 16 of a stage once, and as many as each other.
+TEST(GemmLadder, SlicesHaveEachSixteenOnce) {
+  constexpr int kWarps = 8, kSlices = 2;
+  std::vector<int> seen(kWarps * kSlices);
+  for (int warp = 0; warp < kWarps; ++warp)
+    for (int number = 0; number < kSlices; ++number)
+      ++seen.at(static_cast<std::size_t>(ladder::gemm::slice_of(number, warp, kWarps)));
+  EXPECT_EQ(std::count(seen.begin(), seen.end(), 1), kWarps * kSlices);
+}
+
 TEST(GemmLadder, EveryStepSaysWhatAndWhy) {
   check_texts(ladder::gemm::cpu_steps());
   check_texts(ladder::gemm::gpu_steps());
@@ -178,6 +218,30 @@ TEST(GemmLadder, EveryStepSaysWhatAndWhy) {
 
 TEST(GemmLadder, CommandPrintsEveryStepAsJson) {
   check_ladder_command("gemm --cpu --m 70 --n 90 --k 130", ladder::gemm::cpu_steps().size() + 1, {"c"});
+}
+
+/// Where all branches run the same problem they are one group, in which each of their parents stands once.
+TEST(GemmLadder, CommandPrintsTheBranchesBesideTheirParents) {
+  const cuda::Device device = cuda::current_device();
+  if (device.sm == 0) GTEST_SKIP() << device.why_not;
+  std::set<const ladder::gemm::Step*> steps;
+  for (const ladder::gemm::Branch& branch : ladder::gemm::gpu_branches()) {
+    if (!branch.step->runs_on(device.sm)) continue;
+    steps.insert(branch.step);
+    steps.insert(branch.parent);
+  }
+  if (steps.empty()) GTEST_SKIP() << "no branch runs here";
+  check_ladder_command("gemm --branches --m 70 --n 90 --k 600", steps.size(), {"c"});
+}
+
+/// A branch and the step that it comes from have the same type, and the branch is no step of the ladder.
+TEST(GemmLadder, BranchesComeFromSteps) {
+  const auto steps = ladder::gemm::gpu_steps();
+  for (const ladder::gemm::Branch& branch : ladder::gemm::gpu_branches()) {
+    EXPECT_EQ(std::count(steps.begin(), steps.end(), branch.parent), 1) << branch.step->name;
+    EXPECT_EQ(std::count(steps.begin(), steps.end(), branch.step), 0) << branch.step->name;
+    EXPECT_EQ(branch.step->dtype, branch.parent->dtype) << branch.step->name;
+  }
 }
 
 }  // namespace

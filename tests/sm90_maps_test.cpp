@@ -34,6 +34,18 @@ TEST(MapCache, FindsWhatWasKept) {
   EXPECT_EQ(number_in(*cache.find(request(1))), 1);
 }
 
+/// A box of bytes is as wide as one of 16-bit numbers in bytes: twice as many.
+TEST(MapRequest, OfBytes) {
+  const View x{nullptr, {512 * 256, 256, 128, 1}};
+  const sm90::TensorBox box{2, 512, 2, 128, 128, 1, 64};
+  int never_null = 0;
+  const auto request = sm90::tensor_request(CU_TENSOR_MAP_DATA_TYPE_UINT8, x, box, &never_null);
+  EXPECT_EQ(request.stride[0], 128U);
+  EXPECT_EQ(request.stride[1], 256U);
+  EXPECT_EQ(request.stride[2], 512U * 256);
+  EXPECT_EQ(static_cast<int>(request.box[0]) * sm90::element_bytes(request.type), 128);
+}
+
 TEST(MapCache, EveryNumberCounts) {
   sm90::MapCache cache;
   cache.keep(request(1), map_of(1));

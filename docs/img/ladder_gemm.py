@@ -70,6 +70,31 @@ def waves():
     p.save("ladder_gemm_waves.svg")
 
 
+def shares():
+    """Draws the three ways to share k, and where the sums of the parts meet."""
+    p = Picture(760, 250, "Three ways to share k: warps of a block, blocks of a cluster, blocks all over the device")
+    ways = ((20, "sliced-K", "the 8 warps of a block take turns", "shared memory of the block", YELLOW, 8, 4),
+            (270, "split-K in a cluster", "4 blocks of a cluster", "shared memory of all four", YELLOW, 4, 1),
+            (520, "split-K through memory", "64 blocks, wherever they are", "memory, and a second kernel", PALE, 16, 1))
+    colours = (BLUE, ORANGE, GREEN, SKY)
+    for x, name, who, where, fill, parts, turns in ways:
+        p.text(x, 28, name, 15)
+        p.text(x, 46, who, 12, fill=GREY)
+        for i in range(parts * turns):
+            width = 220 / (parts * turns)
+            p.rect(x + i * width, 56, width, 26, colours[i % parts % 4])
+        p.text(x, 98, "k", 13)
+        for i in range(parts):
+            width = 220 / parts
+            p.rect(x + i * width + 1, 128, width - 2, 26, colours[i % 4])
+            p.arrow(x + (i + 0.5) * width, 156, x + (i + 0.5) * width, 184, GREY, 1)
+        p.text(x, 122, "the sums of a tile, once for each", 12, fill=GREY)
+        p.rect(x, 188, 220, 26, fill)
+        p.text(x + 110, 205, where, 12, "middle")
+        p.text(x, 232, "added up in a fixed order", 12, fill=GREY)
+    p.save("ladder_gemm_shares.svg")
+
+
 def times(result):
     """Draws bars of the measured rates, with the share of the rival."""
     steps = [s for s in result["steps"] if not s["not_built"]]
@@ -97,6 +122,7 @@ def times(result):
 def main():
     tiles()
     waves()
+    shares()
     if len(sys.argv) > 1:
         times(json.loads(pathlib.Path(sys.argv[1]).read_text()))
 

@@ -20,7 +20,7 @@ enum class Scaling : std::uint8_t { none, tensor, row_col };
 /// residual R after it. Sums and what follows them are f32, except that sums of i8 are exact. There is no backward pass
 /// of its own: the gradients of A and B are Gemms of other views.
 struct Gemm {
-  DType dtype = DType::bf16;    // the type of a: f32, f16 or bf16; e4m3 or i8 too, but not on GPUs
+  DType dtype = DType::bf16;    // the type of a: f32, f16, bf16, e4m3 or i8
   DType dtype_b = DType::as_q;  // as_q: as a; only that is built today
   /// as_q means that d has the type of a, and c that of d. Each may also be f32 or the type of a. Where a has 8 bits, d
   /// must be named: f32, f16 or bf16, or where a is i8 also i32, which is the sums alone; and c is f32 or as d.

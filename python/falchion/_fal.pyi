@@ -440,7 +440,7 @@ def gemm(
     before, (batch, m, k) and (batch, n, k), and the result is then (batch, m, n); a batch of 1, or none, serves all.
     Strides may be anything, so a matrix w of shape (k, n) is given as its transpose, which copies nothing: gemm(a, w.T)
     is a @ w, and with a batch gemm(a, w.swapaxes(1, 2)).
-    Types: float32, float16 or bfloat16, the same for a and b, or int8 or float8_e4m3fn, which the CPU takes. Sums of
+    Types: float32, float16 or bfloat16, the same for a and b, or int8 or float8_e4m3fn. Sums of
     int8 are exact, all others and what follows them are float32.
 
     c: added before the activation, times beta (None is 1). It has the shape of the result, or is one matrix (m, n) for

@@ -6,6 +6,7 @@
 #include <cstdint>
 
 #include "args/gemm_call.hpp"
+#include "policy/divisor.hpp"
 
 namespace falchion::gpu {
 
@@ -16,20 +17,37 @@ struct GemmArgs : GemmCall {
   // The plan decides what follows. All pointers lie on the device.
   Major a_major = Major::neither, b_major = Major::neither;       // k, rows: 16 bytes of them can be moved at a time
   bool c_whole = false, d_whole = false, residual_whole = false;  // four columns can be moved at a time
-  bool d_boxes = false;                   // sm90: d is alpha times the sums, and TMA can store it
+  bool d_boxes = false;                   // sm90: TMA can store d and load c and residual, all of the type of a
+  bool plain = false;                     // so it is, and d is alpha times the sums
   std::int64_t tiles_m = 0, tiles_n = 0;  // tiles of d, of one entry of the batch
-  int splits = 1;                         // parts that k is cut into; > 1 needs partials
-  std::int64_t depth = 0;                 // of a part: whole blocks of k
-  bool early = false;                     // programmatic dependent launch
-  int walkers = 0;                        // sm90: tiles that are computed at a time
-  std::int64_t pitch = 0;                 // floats of a row of partials
-  float* partials = nullptr;              // (splits, batch, m, pitch): the sums of each part
+  int band = 1;                           // tiles are numbered in bands so many tiles high
+  std::int64_t whole = 0;                 // the first tiles, of the whole batch, whose k is not cut
+  // By the tiles of an entry, those of a band, the height of a band and of the last one, and the tiles that are cut.
+  Divisor by_entry, by_band, by_height, by_last_height, by_cut;
+  int splits = 1;          // parts that k of all others is cut into; > 1 needs partials, but not in sm90's few
+  std::int64_t depth = 0;  // of a part: whole blocks of k
+  bool early = false;      // programmatic dependent launch
+  int walkers = 0;         // sm90: tiles that are computed at a time
+  int part_rows = 0, part_columns = 0;  // of the sums of a part; with swiglu the columns of gates, then those of "up"
+  int columns = 0;                      // sm90's few: of a tile of d; its parts of k are a cluster of CTAs
+  float* partials = nullptr;            // (tiles that are cut, splits, part_rows, part_columns)
+
+  /// What follows from the tiles, the band and `whole`.
+  void set_divisors() {
+    const std::int64_t tiles = tiles_m * tiles_n, last = tiles_m % band;
+    by_entry = Divisor(tiles);
+    by_band = Divisor(band * tiles_n);
+    by_height = Divisor(band);
+    by_last_height = Divisor(last == 0 ? band : last);
+    by_cut = Divisor(whole < tiles * batch ? tiles * batch - whole : 1);
+  }
 };
 
 /// What a variant needs and how it cuts a problem. The plan decides by these facts, even where the code of the variant
 /// is not built.
 struct GemmFacts {
   int rows = 0, columns = 0, depth = 0;  // of a tile of d, with swiglu of both its halves; of a block of k
+  int band = 1;                          // tiles are numbered in bands so many tiles high
   int cluster = 1;                       // CTAs that compute a tile together
   int threads = 0;                       // of a CTA
   int stages = 0;                        // blocks of k in flight

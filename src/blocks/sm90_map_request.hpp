@@ -25,7 +25,10 @@ struct MapRequest {
   bool operator==(const MapRequest&) const = default;
 };
 
-constexpr int element_bytes(CUtensorMapDataType type) { return type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 4 : 2; }
+constexpr int element_bytes(CUtensorMapDataType type) {
+  if (type == CU_TENSOR_MAP_DATA_TYPE_UINT8) return 1;
+  return type == CU_TENSOR_MAP_DATA_TYPE_FLOAT32 ? 4 : 2;
+}
 
 /// A tensor (batch, rows, heads, d) that is loaded in boxes of box_columns x box_heads x box_rows. The swizzle is that
 /// for the bytes in a row of a box, 64 or 128.

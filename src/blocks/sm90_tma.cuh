@@ -90,7 +90,8 @@ inline cudaError_t write_kept_map(CUtensorMap* map, const MapRequest& request) {
   return write_tensor_map(request, find_tensor_map_encoder, &cache, map);
 }
 template <class Element>
-inline constexpr auto kMapType = std::is_same_v<Element, float>             ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
+inline constexpr auto kMapType = sizeof(Element) == 1                       ? CU_TENSOR_MAP_DATA_TYPE_UINT8
+                                 : std::is_same_v<Element, float>           ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32
                                  : std::is_same_v<Element, cutlass::half_t> ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16
                                                                             : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
 template <class Element>

@@ -63,32 +63,65 @@ class PreparedKernel {
   static inline std::atomic<std::uint64_t> prepared_{0}, may_be_early_{0};  // bit n: device n
 };
 
+/// How a kernel is cut. cluster: the CTAs of a cluster, or 0 where the kernel itself says how many.
+struct LaunchShape {
+  unsigned blocks = 0;
+  int threads = 0, shared_bytes = 0, cluster = 0;
+};
+
+/// A launch with its attributes, which it points to.
+class Launch {
+ public:
+  Launch(const LaunchShape& shape, cudaStream_t stream, bool early) {
+    if (shape.cluster > 0) {
+      cudaLaunchAttribute& cluster = attributes_[config_.numAttrs++];
+      cluster.id = cudaLaunchAttributeClusterDimension;
+      cluster.val.clusterDim = {static_cast<unsigned>(shape.cluster), 1, 1};
+    }
+    if (early) {
+      cudaLaunchAttribute& order = attributes_[config_.numAttrs++];
+      order.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+      order.val.programmaticStreamSerializationAllowed = 1;
+    }
+    config_.gridDim = shape.blocks;
+    config_.blockDim = static_cast<unsigned>(shape.threads);
+    config_.dynamicSmemBytes = static_cast<std::size_t>(shape.shared_bytes);
+    config_.stream = stream;
+    config_.attrs = attributes_;
+  }
+  Launch(const Launch&) = delete;
+  Launch& operator=(const Launch&) = delete;
+  const cudaLaunchConfig_t& config() const { return config_; }
+
+ private:
+  cudaLaunchAttribute attributes_[2]{};
+  cudaLaunchConfig_t config_{};
+};
+
 /// early: this kernel may be started before the one before it is done. It must call wait_for_earlier_kernels, which
 /// code for an older GPU does not. Returns what these calls return and nothing else: the runtime's last error may be
 /// somebody else's.
 template <auto kKernel, class... Arguments>
-cudaError_t launch_kernel(unsigned blocks, int threads, int shared_bytes, void* stream, bool early,
-                          const Arguments&... arguments) {
+cudaError_t launch_shape(const LaunchShape& shape, void* stream, bool early, const Arguments&... arguments) {
   using Prepared = PreparedKernel<kKernel>;
   const auto on = static_cast<cudaStream_t>(stream);
   std::uint64_t device_bit = 0;
-  if (const cudaError_t error = Prepared::prepare(shared_bytes, on, &device_bit); error != cudaSuccess) return error;
-  cudaLaunchAttribute attribute{};
-  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-  attribute.val.programmaticStreamSerializationAllowed = 1;
-  cudaLaunchConfig_t launch{};
-  launch.gridDim = blocks;
-  launch.blockDim = static_cast<unsigned>(threads);
-  launch.dynamicSmemBytes = static_cast<std::size_t>(shared_bytes);
-  launch.stream = on;
-  launch.attrs = &attribute;
-  launch.numAttrs = early && Prepared::may_be_early(device_bit) ? 1 : 0;
-  const cudaError_t error = cudaLaunchKernelEx(&launch, kKernel, arguments...);
+  if (const cudaError_t error = Prepared::prepare(shape.shared_bytes, on, &device_bit); error != cudaSuccess)
+    return error;
+  const Launch launch(shape, on, early && Prepared::may_be_early(device_bit));
+  const cudaError_t error = cudaLaunchKernelEx(&launch.config(), kKernel, arguments...);
   if (error != cudaErrorInvalidValue) return error;
   // The runtime keeps the error until it is asked, and this one is told only where the second attempt fails too.
   if (cudaPeekAtLastError() == error) (void)cudaGetLastError();
-  if (const cudaError_t again = Prepared::prepare_again(shared_bytes, device_bit); again != cudaSuccess) return again;
-  return cudaLaunchKernelEx(&launch, kKernel, arguments...);
+  if (const cudaError_t again = Prepared::prepare_again(shape.shared_bytes, device_bit); again != cudaSuccess)
+    return again;
+  return cudaLaunchKernelEx(&launch.config(), kKernel, arguments...);
+}
+template <auto kKernel, class... Arguments>
+cudaError_t launch_kernel(unsigned blocks, int threads, int shared_bytes, void* stream, bool early,
+                          const Arguments&... arguments) {
+  return launch_shape<kKernel>({.blocks = blocks, .threads = threads, .shared_bytes = shared_bytes}, stream, early,
+                               arguments...);
 }
 
 }  // namespace falchion

@@ -89,8 +89,8 @@ void for_each_array(const LinearAttention& a, LinearOperands* x, const F& f) {
   if (x->cu_seqlens != nullptr) f(&x->cu_seqlens, static_cast<std::size_t>(a.b + 1) * sizeof(std::int32_t));
 }
 
-inline std::array<Tensor*, 7> tensors_of(GemmOperands* x) {
-  return {&x->a, &x->b, &x->c, &x->d, &x->residual, &x->bias_n, &x->bias_m};
+inline std::array<Tensor*, 9> tensors_of(GemmOperands* x) {
+  return {&x->a, &x->b, &x->c, &x->d, &x->residual, &x->bias_n, &x->bias_m, &x->scale_a, &x->scale_b};
 }
 inline std::array<Tensor*, 1> outputs_of(GemmOperands* x) { return {&x->d}; }
 template <class F>

@@ -7,12 +7,10 @@
 
 namespace falchion::gpu {
 
-/// Writes the sums of four columns of a row to the part of this split. With swiglu the second half of a row of partials
-/// has the sums of "up".
-__device__ __forceinline__ void store_partial(const GemmArgs& a, const GemmTile& t, std::int64_t i, std::int64_t j,
-                                              const float4& z) {
-  const std::int64_t row = (t.split * a.batch + t.batch) * a.m + i;
-  *reinterpret_cast<float4*>(a.partials + row * a.pitch + j) = z;
+/// Where the sums of a part begin, from a row of the tile on. With swiglu the second half of a row has the sums of
+/// "up".
+__device__ __forceinline__ float* partials_of(const GemmArgs& a, const GemmTile& t, std::int64_t row) {
+  return a.partials + (t.part * a.part_rows + row) * a.part_columns;
 }
 
 /// Stores a tile of kRows x kColumns sums, in rows of kPitch floats. With swiglu its columns are kGroup gates, then the
@@ -31,9 +29,10 @@ __device__ __forceinline__ void store_tile(const GemmArgs& a, const GemmTile& t,
     const float* from = sums + row * kPitch + (pairs ? four / kGroup * (2 * kGroup) + four % kGroup : four);
     const float4 z = *reinterpret_cast<const float4*>(from);
     const float4 up = pairs ? *reinterpret_cast<const float4*>(from + kGroup) : float4{};
-    if (a.splits > 1) {
-      store_partial(a, t, i, j, z);
-      if (pairs) store_partial(a, t, i, a.pitch / 2 + j, up);
+    if (t.part >= 0) {
+      float* const to = partials_of(a, t, row) + four;
+      *reinterpret_cast<float4*>(to) = z;
+      if (pairs) *reinterpret_cast<float4*>(to + kColumns / 2) = up;
     } else {
       float of_z[4] = {z.x, z.y, z.z, z.w}, of_up[4] = {up.x, up.y, up.z, up.w};
       epilogue.run(t.batch, i, j, of_z, of_up);

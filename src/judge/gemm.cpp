@@ -7,6 +7,7 @@
 
 #include "judge/compare.hpp"
 #include "judge/nudge.hpp"
+#include "judge/promoted_sums.hpp"
 #include "judge/words.hpp"
 #include "ref/elements.hpp"
 #include "ref/gemm.hpp"
@@ -144,8 +145,24 @@ GemmReference::Result GemmReference::magnitudes(Gemm g, GemmOperands x) const {
   return definition(g, x);
 }
 
-double GemmReference::granted() const {
-  if (granted_ >= 0) return granted_;
+std::vector<double> GemmReference::cut_off_of(const Gemm& sums, const GemmOperands& x) const {
+  std::vector<double> out;
+  for_each_index(x.d.shape, [&](const Index& at) {
+    const std::int64_t column = at[2] * x.d.shape[3] + at[3];
+    double factor = std::abs(static_cast<double>(sums.alpha));
+    if (sums.scaling != Scaling::none && sums.alpha != 0 && sums.k > 0) {
+      factor *= std::abs(static_cast<double>(ref::load(x.scale_a, ref::at(x.scale_a, at[0], at[1], 0, 0))));
+      factor *= std::abs(static_cast<double>(ref::load(x.scale_b, ref::at(x.scale_b, at[0], column, 0, 0))));
+    }
+    out.push_back(factor == 0 || sums.k == 0 ? 0 : factor * cut_off(x, at, column));
+  });
+  return out;
+}
+
+double GemmReference::granted(Sums of) const {
+  const bool promoted = of == Sums::promoted && problem_.dtype == DType::e4m3;
+  double& largest = granted_[promoted ? 1 : 0];
+  if (largest >= 0) return largest;
   const Gemm& g = problem_;
   const bool swiglu = g.activation == Activation::swiglu;
   Gemm sums = g;  // Z alone, with "up" in the second n columns
@@ -156,20 +173,21 @@ double GemmReference::granted() const {
   if (swiglu) x.d.shape = {g.batch, g.m, 1, sums.n};
   const Result z = definition(sums, x);
   const Result terms = magnitudes(sums, x);
+  const std::vector<double> cut = promoted ? cut_off_of(sums, x) : std::vector<double>(z.memory.size());
   const double share = kSum * (g.dtype == DType::i8 ? 1 : std::sqrt(std::max(1.0, static_cast<double>(g.k) / 64)));
   const auto columns = static_cast<std::size_t>(g.n);
-  granted_ = 0;
+  const auto off_by = [&](std::size_t at) { return share * terms.memory[at] + cut[at]; };
+  largest = 0;
   for (std::size_t place = 0; place < exact_.memory.size(); ++place) {
     const std::size_t at = swiglu ? place / columns * 2 * columns + place % columns : place, up = at + columns;
-    const double by =
-        swiglu ? moved(g.activation, z.memory[at], share * terms.memory[at], z.memory[up], share * terms.memory[up])
-               : moved(g.activation, z.memory[at], share * terms.memory[at], 1, 0);
-    if (std::isfinite(by)) granted_ = std::max(granted_, by);
+    const double by = swiglu ? moved(g.activation, z.memory[at], off_by(at), z.memory[up], off_by(up))
+                             : moved(g.activation, z.memory[at], off_by(at), 1, 0);
+    if (std::isfinite(by)) largest = std::max(largest, by);
   }
-  return granted_;
+  return largest;
 }
 
-ErrorReport GemmReference::check(const Tensor& got) const {
+ErrorReport GemmReference::check(const Tensor& got, Sums sums) const {
   const DType dtype = dtype_of_d(problem_);
   ErrorReport report;
   report.naive_error = naive_error_;
@@ -187,7 +205,7 @@ ErrorReport GemmReference::check(const Tensor& got) const {
     report.error = std::abs(value - exact);
     worst = at;
   });
-  if (report.error > report.limit() && !exact_sums) report.granted = granted();
+  if (report.error > report.limit() && !exact_sums) report.granted = granted(sums);
   if (report.why.empty() && report.error > report.limit())
     report.why = where("d", worst) + " is off by " + number(report.error) + ", over the limit of " +
                  number(report.limit()) + ": it is " + number(value_at(got, worst)) + ", must be " +

@@ -3,7 +3,8 @@
 // the roundings of any sum in f32 can make: three of them at the size of the terms' magnitudes, and as many more as the
 // root of k / 64 says, carried through the activation. (With swiglu, where two sums multiply each other, 3 of 300 small
 // problems missed the limit of the naive computation alone, by noise of 6.7e-7 of the value.) Sums of i8 are exact, so
-// of these only what follows them is granted, and in i32 nothing is.
+// of these only what follows them is granted, and in i32 nothing is. Sums of e4m3 on Hopper's tensor cores may be off
+// by what promoted_sums.hpp says besides.
 #pragma once
 
 #include <array>
@@ -15,6 +16,9 @@
 
 namespace falchion::judge {
 
+/// What sums of e4m3 may be: f32 all along, or f32 after each 128 of k, as on Hopper's tensor cores.
+enum class Sums { f32, promoted };
+
 class GemmReference {
  public:
   /// x are operands in the host's memory, in the problem's types or f32, which must not change while this object lives.
@@ -22,7 +26,7 @@ class GemmReference {
   GemmReference(const Gemm& problem, const GemmOperands& x);
 
   /// got: a d of the problem, anywhere in the host's memory.
-  ErrorReport check(const Tensor& got) const;
+  ErrorReport check(const Tensor& got, Sums sums = Sums::f32) const;
   const Tensor& exact() const { return exact_.view; }
 
  private:
@@ -35,14 +39,16 @@ class GemmReference {
   Result naive() const;
   /// Z without the activation, of the magnitudes of all that is summed.
   Result magnitudes(Gemm problem, GemmOperands inputs) const;
-  /// What the roundings of f32 can move an element of D by; the largest of them.
-  double granted() const;
+  /// What each element of `sums` (Z, without an activation) may be off by, beside the roundings of f32.
+  std::vector<double> cut_off_of(const Gemm& sums, const GemmOperands& x) const;
+  /// What the roundings of f32, and of promoted sums, can move an element of D by; the largest of them.
+  double granted(Sums sums) const;
 
   Gemm problem_;
   GemmOperands inputs_;
   Result exact_, naive_;
   double naive_error_ = 0, largest_ = 0;
-  mutable double granted_ = -1;  // below 0: not computed yet
+  mutable std::array<double, 2> granted_{-1, -1};  // of both kinds of sums; below 0: not computed yet
 };
 
 }  // namespace falchion::judge

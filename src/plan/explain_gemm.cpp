@@ -6,6 +6,7 @@
 #include "plan/text.hpp"
 #include "plan/work.hpp"
 #include "policy/divide.hpp"
+#include "types/size.hpp"
 
 namespace falchion {
 namespace {
@@ -40,7 +41,9 @@ std::string as_one_matrix(const Gemm& g, const std::string& cut) {
 
 std::string parts_of_k(const GemmGpuCut& cut) {
   if (cut.splits == 1) return "k stays whole";
-  return text(cut.splits, " parts of ", cut.depth, " of k, added up in order by a kernel after");
+  if (cut.columns > 0) return text("k in ", cut.splits, " parts, added up in order by the CTAs of a cluster");
+  return text(cut.whole > 0 ? text("of the last ", count_text(cut.items - cut.whole, "tile"), ", ") : "", cut.splits,
+              " parts of ", cut.depth, " of k, added up by a kernel after");
 }
 
 }  // namespace
@@ -108,8 +111,7 @@ namespace {
 void tell_gpu(const PlanData& plan, Story* story) {
   const GemmPlan& gemm = plan.gemm();
   const gpu::GemmFacts& facts = plan.variant->facts_as<gpu::GemmFacts>();
-  const std::int64_t ctas = plan.items * gemm.gpu.splits * facts.cluster,
-                     slots = std::int64_t{plan.gpu.sms} * plan.gpu.ctas;
+  const std::int64_t ctas = gemm.gpu.pieces() * facts.cluster, slots = std::int64_t{plan.gpu.sms} * plan.gpu.ctas;
   const std::int64_t waves = ceil_div(ctas, slots);
   story->tell("tile",
               text(gemm.rows, " x ", gemm.columns, " of D",
@@ -131,11 +133,13 @@ void tell_gpu(const PlanData& plan, Story* story) {
   }
   story->tell("workspace", bytes(plan.workspace));
   if (const Variant* strided = gemm.strided; strided != nullptr && strided != plan.variant) {
+    const bool bytes = is_8bit(gemm.problem.dtype);
     story->tell(
         "strided",
-        text("operands that TMA cannot follow, which are those with a stride of 0 or below or with heads whose dim "
-             "is no multiple of 64, run on the variant ",
-             name(strided->backend), " ", strided->level),
+        text("operands ", bytes ? "that do not lie along k, or " : "",
+             "that TMA cannot follow, which are those with a stride of 0 or below or with heads whose dim is no "
+             "multiple of ",
+             bytes ? 128 : 64, ", run on the variant ", name(strided->backend), " ", strided->level),
         {{"strided", Json::object({{"backend", name(strided->backend)}, {"level", strided->level}})}});
   }
   tell_unaligned(plan, story, "");

@@ -26,6 +26,7 @@
 #include "sm90/attention_backward_tiles.hpp"
 #include "sm90/attention_backward_wide_tiles.hpp"
 #include "sm90/attention_tiles.hpp"
+#include "sm90/gemm_few_tiles.hpp"
 #include "sm90/gemm_tiles.hpp"
 #include "sm90/linear_attention_tiles.hpp"
 #include "sm90/linear_attention_workspace.hpp"
@@ -127,9 +128,22 @@ struct gemm {
   using GpuKernel = gpu::GemmKernel;
 
   static constexpr gpu::GemmFacts facts(Backend backend, std::string_view kind, DType dtype, int) {
-    if (backend == Backend::sm90) return sm90::gemm_facts(kind == "few" ? sm90::GemmKind::few : sm90::GemmKind::wide);
-    if (dtype != DType::f32) return sm80::gemm_facts(sm80::GemmKind::bits16);
-    return sm80::gemm_facts(kind == "few" ? sm80::GemmKind::few32 : sm80::GemmKind::bits32);
+    if (backend == Backend::sm80) return sm80::gemm_facts(sm80_kind(kind, dtype));
+    return kind == "few" ? sm90::gemm_few_facts() : sm90::gemm_facts(sm90_kind(kind, dtype));
+  }
+
+ private:
+  static constexpr sm90::GemmKind sm90_kind(std::string_view kind, DType dtype) {
+    if (kind == "bytes") return dtype == DType::i8 ? sm90::GemmKind::i8 : sm90::GemmKind::e4m3;
+    if (kind == "slim") return sm90::GemmKind::slim;
+    if (kind == "narrow") return sm90::GemmKind::narrow;
+    return kind == "medium" ? sm90::GemmKind::medium : sm90::GemmKind::wide;
+  }
+  static constexpr sm80::GemmKind sm80_kind(std::string_view kind, DType dtype) {
+    if (dtype == DType::e4m3) return sm80::GemmKind::e4m3;
+    if (dtype == DType::i8) return sm80::GemmKind::i8;
+    if (dtype != DType::f32) return sm80::GemmKind::bits16;
+    return kind == "few" ? sm80::GemmKind::few32 : sm80::GemmKind::bits32;
   }
 };
 

@@ -21,9 +21,6 @@ DType dtype_of_d(const Gemm& problem);
 /// Rows of b: n, or 2 n with swiglu.
 std::int64_t rows_of_b(const Gemm& problem);
 
-/// GPU: floats of a row of the sums of a part of k.
-std::int64_t gemm_pitch(const Gemm& problem);
-
 /// What a run of the plan hands to the kernel.
 cpu::GemmArgs to_gemm_args(const PlanData& plan, const GemmOperands& operands, void* workspace) noexcept;
 

@@ -5,16 +5,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <vector>
 
 #include "cuda/runtime.hpp"
 #include "plan/gemm.hpp"
 #include "plan/gemm_call.hpp"
+#include "plan/gemm_gpu_few.hpp"
 #include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "policy/divide.hpp"
+#include "types/size.hpp"
 
 namespace falchion {
 namespace {
@@ -23,46 +26,69 @@ std::int64_t blocks_of_k(const Gemm& g, const gpu::GemmFacts& facts) {
   return g.alpha == 0 ? 0 : ceil_div(g.k, facts.depth);
 }
 
-/// Bytes of the sums of all parts.
-double partial_bytes(const Gemm& g, int splits) {
+/// Bytes of the sums of all parts of so many tiles.
+double partial_bytes(const Gemm& g, const gpu::GemmFacts& facts, std::int64_t cut_tiles, int splits) {
   if (splits == 1) return 0;
-  return 4.0 * splits * static_cast<double>(g.batch) * static_cast<double>(g.m) * static_cast<double>(gemm_pitch(g));
+  const auto rows = static_cast<double>(std::min<std::int64_t>(facts.rows, g.m));
+  return 4.0 * splits * static_cast<double>(cut_tiles) * rows * facts.columns;
 }
 
 /// The flop of an SM in a microsecond.
 double rate_of(const Gemm& g, const Variant& variant) {
-  if (same(variant.level, "few")) return g.dtype == DType::f32 ? tiles::kGemmFlopFewF32 : tiles::kGemmFlopFew;
-  if (variant.backend == Backend::sm90) return tiles::kGemmFlopSm90;
+  if (is_8bit(g.dtype) && variant.backend == Backend::sm90) return tiles::kGemmFlopBytes;
+  if (is_8bit(g.dtype)) return g.dtype == DType::i8 ? tiles::kGemmFlopI8 : tiles::kGemmFlopF32;
+  if (same(variant.level, "few")) return tiles::kGemmFlopFewF32;
+  if (same(variant.level, "slim")) return tiles::kGemmFlopSlim;
+  if (same(variant.level, "narrow")) return tiles::kGemmFlopNarrow;
+  if (same(variant.level, "medium")) return tiles::kGemmFlopMedium;
+  if (variant.backend == Backend::sm90) return tiles::kGemmFlopWide;
   return g.dtype == DType::f32 ? tiles::kGemmFlopF32 : tiles::kGemmFlop;
 }
 
-/// About how many microseconds the tiles take in so many parts, with what it takes to add the parts up. A CTA that has
-/// an SM for itself, but is meant to share it, computes a block of k in less time than those that share it, though not
-/// at the whole rate of the SM.
-double microseconds(const Gemm& g, const Variant& variant, std::int64_t items, const cuda::Device& device, int splits) {
+/// About how many microseconds so many pieces of work take side by side, each of so many blocks of k. A CTA that has an
+/// SM for itself, but is meant to share it, computes a block of k in less time than those that share it, though not at
+/// the whole rate of the SM.
+double microseconds_of(const Gemm& g, const Variant& variant, std::int64_t pieces, std::int64_t blocks,
+                       const cuda::Device& device) {
+  if (pieces == 0) return 0;
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
   const double flop = 2.0 * facts.rows / facts.cluster * facts.columns * facts.depth;  // of a CTA
-  const std::int64_t ctas = items * splits * facts.cluster;
+  const std::int64_t ctas = pieces * facts.cluster;
   const int together = ctas <= device.sms ? 1 : ctas_an_sm(facts, device);
   const double block = (together == 1 && facts.ctas > 1 ? tiles::kGemmAlone : together) * flop / rate_of(g, variant);
-  const auto waves = static_cast<double>(ceil_div(ctas, std::int64_t{device.sms} * together));
-  const auto blocks = static_cast<double>(ceil_div(blocks_of_k(g, facts), splits));
-  const double after = splits > 1 ? tiles::kGemmCombine + 2 * partial_bytes(g, splits) / tiles::kGemmPartialRate : 0;
-  return waves * (tiles::kGemmTile + blocks * block) + after;
+  const auto waves =
+      static_cast<double>(ceil_div(ctas, std::int64_t{device.sms} / facts.cluster * facts.cluster * together));
+  const double ends = variant.backend == Backend::sm90 ? tiles::kGemmTileColumn * facts.columns : tiles::kGemmTile;
+  return waves * (ends + static_cast<double>(blocks) * block);
 }
 
-/// The parts of k with which everything ends soonest.
-int choose_splits(const Gemm& g, const Variant& variant, std::int64_t items, const cuda::Device& device) {
+/// The same for all tiles as they are cut, with what it takes to add the parts up.
+double microseconds(const Gemm& g, const Variant& variant, const GemmGpuCut& of, const cuda::Device& device) {
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
+  const std::int64_t blocks = blocks_of_k(g, facts), cut_tiles = of.items - of.whole;
+  double time = microseconds_of(g, variant, of.whole, blocks, device);
+  if (cut_tiles == 0) return time;
+  time += microseconds_of(g, variant, cut_tiles * of.splits, ceil_div(blocks, of.splits), device);
+  return time + tiles::kGemmCombine + 2 * partial_bytes(g, facts, cut_tiles, of.splits) / tiles::kGemmPartialRate;
+}
+
+/// The cut with which everything ends soonest: of none of the tiles, of all, or of those that are left over when others
+/// have filled the device some times, or once less.
+GemmGpuCut best_cut(const Gemm& g, const Variant& variant, std::int64_t items, const cuda::Device& device) {
+  const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
+  GemmGpuCut best{.items = items, .whole = items};
+  best.microseconds = microseconds(g, variant, best, device);
   const std::int64_t most =
       std::clamp<std::int64_t>(blocks_of_k(g, facts) / tiles::kGemmLeastBlocks, 1, tiles::kMaxSplits);
-  int best = 1;
-  double best_time = microseconds(g, variant, items, device, 1);
-  for (int splits = 2; splits <= most; ++splits) {
-    const double time = microseconds(g, variant, items, device, splits);
-    if (time >= best_time) continue;
-    best = splits;
-    best_time = time;
+  const std::int64_t at_a_time = std::int64_t{device.sms} / facts.cluster * ctas_an_sm(facts, device);
+  const std::int64_t left = items % at_a_time;
+  for (const std::int64_t cut_tiles : {items, left, left + at_a_time}) {
+    if (cut_tiles == 0 || cut_tiles > items) continue;
+    for (int splits = 2; splits <= most; ++splits) {
+      GemmGpuCut other{.items = items, .whole = items - cut_tiles, .splits = splits};
+      other.microseconds = microseconds(g, variant, other, device);
+      if (other.microseconds < best.microseconds) best = other;
+    }
   }
   return best;
 }
@@ -70,22 +96,30 @@ int choose_splits(const Gemm& g, const Variant& variant, std::int64_t items, con
 /// Whole blocks of k, all parts of the same length but the last. So fewer parts may be enough. No tile: the grid would
 /// be too large.
 GemmGpuCut cut(const Gemm& g, const Variant& variant, const cuda::Device& device) {
+  if (is_few_of_hopper(variant)) return cut_few(g, device);
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
-  GemmGpuCut out;
   const std::int64_t tiles_m = ceil_div(g.m, facts.rows), tiles_n = ceil_div(rows_of_b(g), facts.columns);
   const double items = static_cast<double>(g.batch) * static_cast<double>(tiles_m) * static_cast<double>(tiles_n);
-  if (items > INT32_MAX) return out;
-  out.items = g.batch * tiles_m * tiles_n;
-  const int splits = items * tiles::kMaxSplits <= INT32_MAX ? choose_splits(g, variant, out.items, device) : 1;
-  const std::int64_t blocks = blocks_of_k(g, facts), each = std::max<std::int64_t>(ceil_div(blocks, splits), 1);
+  if (items > INT32_MAX) return {};
+  GemmGpuCut out{.items = g.batch * tiles_m * tiles_n};
+  out.whole = out.items;
+  if (items * tiles::kMaxSplits <= INT32_MAX) out = best_cut(g, variant, out.items, device);
+  const std::int64_t blocks = blocks_of_k(g, facts), each = std::max<std::int64_t>(ceil_div(blocks, out.splits), 1);
   out.depth = each * facts.depth;
   out.splits = static_cast<int>(std::max<std::int64_t>(ceil_div(blocks, each), 1));
+  if (out.splits == 1) out.whole = out.items;
   const int together = ctas_an_sm(facts, device);
   // A grid of which several CTAs share an SM would crowd on the SMs that are free first, if it were started early.
-  const bool fills = out.items * out.splits >= 2 * std::int64_t{device.sms} * together;
+  const bool fills = out.pieces() >= 2 * std::int64_t{device.sms} * together;
   out.early = device.sm >= 90 && (together == 1 || fills);
-  out.microseconds = microseconds(g, variant, out.items, device, out.splits);
+  out.microseconds = microseconds(g, variant, out, device);
   return out;
+}
+
+/// Bytes of the sums of all parts, where a variant runs that cut.
+double workspace_of(const Gemm& g, const Variant* variant, const GemmGpuCut& cut) {
+  if (variant == nullptr || cut.items == 0 || is_few_of_hopper(*variant)) return 0;
+  return partial_bytes(g, variant->facts_as<gpu::GemmFacts>(), cut.items - cut.whole, cut.splits);
 }
 
 Status decide_grid(const cuda::Device& device, PlanData* plan) {
@@ -96,49 +130,64 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   if (g.batch == 0 || g.m == 0 || g.n == 0) return {};
   gemm.rows = facts.rows;
   gemm.columns = g.activation == Activation::swiglu ? facts.columns / 2 : facts.columns;
-  gemm.gpu = cut(g, *plan->variant, device);
-  if (g.batch > 1) gemm.gpu_merged = cut(merged(g), *plan->variant, device);
+  // The variants that take what the plan's own cannot move have one tile, that of sm80.
+  const Variant* other = plan->gpu.unaligned != nullptr ? plan->gpu.unaligned : gemm.strided;
+  const auto decide = [&](const Gemm& matrix, GemmGpuCut* own, GemmGpuCut* of_others) {
+    *own = cut(matrix, *plan->variant, device);
+    if (other != nullptr) *of_others = cut(matrix, *other, device);
+    return std::max(workspace_of(matrix, plan->variant, *own), workspace_of(matrix, other, *of_others));
+  };
+  double most = decide(g, &gemm.gpu, &gemm.gpu_other);
+  if (g.batch > 1) most = std::max(most, decide(merged(g), &gemm.gpu_merged, &gemm.gpu_other_merged));
+  if (gemm.gpu.columns > 0) gemm.columns = gemm.gpu.columns;
   if (gemm.gpu.items == 0) {
     return {Code::unsupported, text("batch = ", g.batch, ": the tiles of d, ", gemm.rows, " x ", gemm.columns,
                                     " each, are over the grid's limit of ", INT32_MAX)};
   }
   plan->items = gemm.gpu.items;
-  const double most = std::max(partial_bytes(g, gemm.gpu.splits), partial_bytes(g, gemm.gpu_merged.splits));
   plan->workspace = aligned(static_cast<std::size_t>(most));
   return {};
 }
 
-}  // namespace
-
-std::int64_t gemm_pitch(const Gemm& g) { return ceil_div(g.n, 4) * 4 * (g.activation == Activation::swiglu ? 2 : 1); }
-
-namespace {
-
-/// The first listed variant of sm80 of that kind and of the problem's type.
-const Variant* tile_of_sm80(const Gemm& g) {
+/// The listed variants that a problem on Hopper may take, but `few`.
+std::vector<const Variant*> tiles_of(const Gemm& g) {
+  std::vector<const Variant*> out;
   for (const Variant& listed : listed_variants()) {
-    if (listed.is("gemm") && same(listed.level, "tile") && listed.dtype == g.dtype) return &listed;
+    if (!listed.is("gemm") || listed.dtype != g.dtype) continue;
+    const bool hopper = listed.backend == Backend::sm90 && !same(listed.level, "few");
+    if (hopper || same(listed.level, "tile")) out.push_back(&listed);
   }
-  return nullptr;
+  return out;
 }
 
-/// Hopper's tiles are large. Where they leave much of the device idle, or much of each tile is outside of d, the
-/// smaller ones of sm80 are faster.
+/// With swiglu half of the columns of a tile are gates, and D is stored in boxes of 64 columns.
+bool takes_swiglu(const Variant& listed) {
+  return listed.backend != Backend::sm90 || listed.facts_as<gpu::GemmFacts>().columns % 128 == 0;
+}
+
+/// Of Hopper's tiles and those of sm80, the ones with which the problem takes least time are taken.
 std::string why_not(const Variant& listed, const Gemm& g, const cuda::Device& device, bool named) {
+  const bool swiglu = g.activation == Activation::swiglu;
   if (same(listed.level, "few")) {
-    if (g.activation == Activation::swiglu) return "with swiglu a gate and its other half are too far apart in b";
+    if (swiglu && listed.backend == Backend::sm90)
+      return "with swiglu a gate and its other half are too far apart in b";
     return g.m <= tiles::kGemmFewRows
                ? ""
                : text("it is for at most ", tiles::kGemmFewRows, " rows of a, but here are ", g.m);
   }
-  const Variant* other = tile_of_sm80(g);
-  if (listed.backend != Backend::sm90 || named || other == nullptr) return "";
-  const GemmGpuCut own = cut(g, listed, device), smaller = cut(g, *other, device);
-  if (own.items == 0 || own.microseconds <= smaller.microseconds) return "";
-  const gpu::GemmFacts& facts = listed.facts_as<gpu::GemmFacts>();
-  return text(own.items * own.splits * facts.cluster, " CTAs for ", device.sms, " SMs, ",
-              std::min<std::int64_t>(g.m, facts.rows), " of ", facts.rows, " rows used: some ",
-              std::llround(own.microseconds), " us, and tiles of sm80 ", std::llround(smaller.microseconds), " us");
+  if (listed.backend != Backend::sm90) return "";
+  if (swiglu && !takes_swiglu(listed)) return "half of its columns are no whole boxes of 64";
+  const GemmGpuCut own = cut(g, listed, device);
+  for (const Variant* other : tiles_of(g)) {
+    if (other == &listed || (named && other->backend != Backend::sm90)) continue;
+    if (swiglu && !takes_swiglu(*other)) continue;
+    const GemmGpuCut theirs = cut(g, *other, device);
+    if (theirs.items == 0 || (own.items > 0 && own.microseconds <= theirs.microseconds)) continue;
+    return text(own.pieces() * listed.facts_as<gpu::GemmFacts>().cluster, " CTAs for ", device.sms, " SMs: some ",
+                std::llround(own.microseconds), " us, and ", name(other->backend), " ", other->level, " ",
+                std::llround(theirs.microseconds), " us");
+  }
+  return "";
 }
 
 }  // namespace
@@ -159,7 +208,7 @@ Status plan_gemm_gpu(Backend backend, PlanData* plan) {
     return other_gpu_variant(Backend::sm80, device, other, *plan);
   };
   plan->gpu.unaligned = of_kind("general");
-  plan->gemm().strided = backend == Backend::sm90 ? of_kind("tile") : plan->variant;
+  plan->gemm().strided = backend != Backend::sm90 ? plan->variant : of_kind(is_8bit(g.dtype) ? "general" : "tile");
   return decide_grid(device, plan);
 }
 

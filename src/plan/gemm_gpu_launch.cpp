@@ -49,14 +49,14 @@ bool moves_four(const View& x, const GemmCall& call, std::int64_t size) {
          (call.n1 >= call.n || is_multiple(x.stride[2], 4));
 }
 
-/// Can TMA follow the operand? It takes boxes of 64 of k1.
+/// Can TMA follow the operand? It takes boxes of 128 bytes of k1.
 bool fits_tma(const View& x, Major major, std::int64_t rows, const GemmCall& call, std::int64_t size) {
   const std::int64_t most = (std::int64_t{1} << 40) / size - 1;
   const auto fits = [&](std::int64_t stride, std::int64_t extent, std::int64_t least) {
     return extent <= 1 || (stride >= least && stride <= most);
   };
   const std::int64_t k2 = call.k1 < call.k ? call.k / call.k1 : 1;
-  const bool whole = k2 == 1 || call.k1 % 64 == 0;
+  const bool whole = k2 == 1 || call.k1 % (128 / size) == 0;
   const bool along_k = major == Major::k && fits(x.stride[1], rows, call.k1) && fits(x.stride[2], k2, call.k1);
   const bool along_rows = major == Major::rows && fits(x.stride[3], call.k1, rows) && fits(x.stride[2], k2, rows);
   // The last tile of rows begins below rows and may reach 2^9 further; coordinates have 31 bits.
@@ -64,18 +64,29 @@ bool fits_tma(const View& x, Major major, std::int64_t rows, const GemmCall& cal
          (x.stride[0] == 0 || fits(x.stride[0], call.batch, 1));
 }
 
-/// Is d nothing but alpha times the sums, of the type of a, and can TMA store it in boxes of 64 columns?
-bool d_fits_boxes(const Gemm& g, const GemmCall& call) {
-  const View& d = call.d;
-  const bool plain = g.beta == 0 && !g.bias_n && !g.bias_m && !g.residual && g.activation == Activation::none;
+/// Can TMA move d, c or the residual, of the type of a, in boxes of 64 columns?
+bool fits_boxes(const View& x, const GemmCall& call) {
+  if (x.data == nullptr) return true;
   const bool cut = call.n1 < call.n;
-  if (!plain || size_of(dtype_of_d(g)) != 2 || (cut && call.n1 % 64 != 0)) return false;
-  View turned = d;
+  View turned = x;
   if (!cut) turned.stride[2] = 0;
-  GemmCall as_k = call;  // d seen as an operand whose k is n
+  GemmCall as_k = call;  // seen as an operand whose k is n
   as_k.k = call.n;
   as_k.k1 = call.n1;
-  return major_of(turned, call.n, call.n1, 0, 2) == Major::k && fits_tma(turned, Major::k, call.m, as_k, 2);
+  // TMA stores 16 bytes at a time: where a row ended within them, it wrote behind its end.
+  return call.n1 % 8 == 0 && (!cut || call.n1 % 64 == 0) && major_of(turned, call.n, call.n1, 0, 2) == Major::k &&
+         fits_tma(turned, Major::k, call.m, as_k, 2);
+}
+
+/// Is d of the type of a, of 16 bits, and can TMA move it and all that has its shape?
+bool d_fits_boxes(const Gemm& g, const GemmCall& call) {
+  const bool same_types = dtype_of_d(g) == g.dtype && (g.beta == 0 || dtype_of_c(g) == g.dtype);
+  return same_types && size_of(g.dtype) == 2 && fits_boxes(call.d, call) && fits_boxes(call.c, call) &&
+         fits_boxes(call.residual, call);
+}
+
+bool is_plain(const Gemm& g) {
+  return g.beta == 0 && !g.bias_n && !g.bias_m && !g.residual && g.activation == Activation::none;
 }
 
 /// The call, with what is known of how its operands lie. Returns whether it is that of merged(problem).
@@ -102,8 +113,10 @@ GpuChoice gpu_variant(const PlanData& plan, const GemmOperands& x) noexcept {
   if (args.k == 0) return {plan.variant, true};
   if (args.a_major == Major::neither || args.b_major == Major::neither) return {plan.gpu.unaligned, false};
   const std::int64_t size = size_of(g.dtype);
-  const bool fits = plan.backend != Backend::sm90 || (fits_tma(args.a, args.a_major, args.m, args, size) &&
-                                                      fits_tma(args.b, args.b_major, rows_of_b(g), args, size));
+  const bool along_k = args.a_major == Major::k && args.b_major == Major::k;
+  const bool fits = plan.backend != Backend::sm90 ||
+                    ((along_k || !is_8bit(g.dtype)) && fits_tma(args.a, args.a_major, args.m, args, size) &&
+                     fits_tma(args.b, args.b_major, rows_of_b(g), args, size));
   return {fits ? plan.variant : plan.gemm().strided, true};
 }
 
@@ -113,15 +126,26 @@ gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Variant& variant, con
   const Gemm& g = gemm.problem;
   const gpu::GemmFacts& facts = variant.facts_as<gpu::GemmFacts>();
   gpu::GemmArgs args;
-  const GemmGpuCut& cut = set_gpu_call(g, x, &args) ? gemm.gpu_merged : gemm.gpu;
+  const bool one_matrix = set_gpu_call(g, x, &args);
+  const GemmGpuCut& of_own = one_matrix ? gemm.gpu_merged : gemm.gpu;
+  const GemmGpuCut& of_others = one_matrix ? gemm.gpu_other_merged : gemm.gpu_other;
+  const GemmGpuCut& cut = &variant == plan.variant ? of_own : of_others;
+  args.columns = facts.columns;
+  // TMA loads a B that lies along its rows 64 of them at a time.
+  if (cut.columns > 0) args.columns = args.b_major == Major::rows ? ceil_div(cut.columns, 64) * 64 : cut.columns;
   args.tiles_m = ceil_div(args.m, facts.rows);
-  args.tiles_n = ceil_div(rows_of_b(g), facts.columns);
+  args.tiles_n = ceil_div(rows_of_b(g), args.columns);
+  args.band = facts.band;
+  args.whole = cut.whole;
   args.splits = cut.splits;
+  args.set_divisors();
   args.depth = cut.depth;
   args.early = cut.early;
-  args.pitch = gemm_pitch(g);
+  args.part_rows = static_cast<int>(std::min<std::int64_t>(facts.rows, args.m));
+  args.part_columns = facts.columns;
   args.walkers = plan.gpu.sms / facts.cluster;
-  args.d_boxes = cut.splits == 1 && d_fits_boxes(g, args);
+  args.d_boxes = d_fits_boxes(g, args);
+  args.plain = args.d_boxes && is_plain(g);
   args.partials = static_cast<float*>(workspace);
   return args;
 }

@@ -133,21 +133,26 @@ struct GemmCut {
 
 /// How k is cut on a GPU, and what follows from it.
 struct GemmGpuCut {
-  int splits = 1;           // parts that k is cut into
-  std::int64_t depth = 0;   // of a part
   std::int64_t items = 0;   // tiles of d
+  std::int64_t whole = 0;   // the first tiles, whose k is not cut
+  int splits = 1;           // parts that k of the others is cut into
+  std::int64_t depth = 0;   // of a part
   double microseconds = 0;  // about how long they take together
   bool early = false;       // the kernel may be started before the one before it is done
+  int columns = 0;          // sm90's few: of a tile of d; the parts of k are a cluster of CTAs. Else 0
+
+  constexpr std::int64_t pieces() const { return whole + (items - whole) * splits; }
 };
 
 /// What a plan decided for a GEMM. A run is cut as it says itself or, where the batch can be rows of one matrix, as
 /// `merged` says: where b is shared and how the others lie is known at the run.
 struct GemmPlan : GemmCut {
   Gemm problem;
-  GemmCut merged;                    // of a batch above 1 as batch * m rows; 0 rows: never
-  std::size_t scratch = 0;           // bytes for one worker
-  const Variant* strided = nullptr;  // sm90: for operands that TMA cannot follow; null: none is built
-  GemmGpuCut gpu, gpu_merged;        // the same on a GPU, where `rows` and `columns` are those of a tile
+  GemmCut merged;                          // of a batch above 1 as batch * m rows; 0 rows: never
+  std::size_t scratch = 0;                 // bytes for one worker
+  const Variant* strided = nullptr;        // sm90: for operands that TMA cannot follow; null: none is built
+  GemmGpuCut gpu, gpu_merged;              // the same on a GPU, where `rows` and `columns` are those of a tile
+  GemmGpuCut gpu_other, gpu_other_merged;  // of the variants that take what the plan's own cannot move
 };
 
 /// What a plan decided for a norm.

@@ -93,13 +93,26 @@ inline constexpr double kLinearWide = 1.4;
 // takes kGemmAlone times as long as at that rate. kGemmTile is the microseconds for the begin and the end of a tile,
 // and kGemmCombine those of the kernel that adds the parts up. kGemmPartialRate is the bytes of parts that are written
 // or read in a microsecond, and a part has at least kGemmLeastBlocks blocks of k.
-inline constexpr double kGemmFlop = 3.1e6, kGemmFlopF32 = 0.35e6, kGemmFlopSm90 = 5.6e6;
-// The kind few is limited by memory: whatever m is, its rate is the flop of 64 rows with 25 KB of b, which are an SM's
-// share of what memory gives in a microsecond.
-inline constexpr double kGemmFlopFew = 1.6e6, kGemmFlopFewF32 = 0.18e6;  // in f32 a tile has 16 rows
+inline constexpr double kGemmFlop = 3.1e6, kGemmFlopF32 = 0.35e6, kGemmFlopWide = 6.55e6, kGemmFlopMedium = 5.9e6;
+inline constexpr double kGemmFlopSlim = 5.75e6, kGemmFlopNarrow = 4.7e6;
+// i8 by dp4a, of which an SM does half as many as multiply-adds of f32, with four products each.
+inline constexpr double kGemmFlopI8 = 0.6e6;
+// e4m3 and i8 on Hopper's tensor cores, which do 15e6 at their highest clock.
+inline constexpr double kGemmFlopBytes = 1.0e7;
+// The kind few is limited by memory: whatever m is, its rate in f32 is the flop of 16 rows with 25 KB of b, which are
+// an SM's share of what memory gives in a microsecond.
+inline constexpr double kGemmFlopFewF32 = 0.18e6;
 inline constexpr std::int64_t kGemmFewRows = 64;
-inline constexpr double kGemmAlone = 1.4, kGemmTile = 2, kGemmCombine = 3, kGemmPartialRate = 3e6;
+inline constexpr double kGemmAlone = 1.4, kGemmTile = 2, kGemmTileColumn = 0.01;
+inline constexpr double kGemmCombine = 6, kGemmPartialRate = 1.5e6;
 inline constexpr std::int64_t kGemmLeastBlocks = 4;
+// Hopper's few, estimates too. An SM gets so many bytes of b from memory in a microsecond, and so many of a and b from
+// the L2; a block of k takes kFewBlock besides, and no less than kFewLeast, since what is in flight is on its way for
+// some 1.5 us and a narrow tile has only 8 blocks there. A cluster takes kFewExchange and kFewExchangeCta for each CTA
+// to add its sums up. What is tried later must be so much faster: kFewBetter.
+inline constexpr double kFewFromMemory = 25e3, kFewFromL2 = 40e3, kFewBlock = 0.08, kFewLeast = 0.19;
+inline constexpr double kFewExchange = 1, kFewExchangeCta = 0.1, kFewBetter = 0.97;
+inline constexpr int kFewMostCtas = 8, kFewLeastColumns = 16;  // of a cluster; of a tile
 
 // GEMM, CPU: where threads have too few work items, items are halved, but not below so many register tiles along m or
 // n, because a and b are packed again for each item. With few rows an item has at most kGemmFewColumns columns.

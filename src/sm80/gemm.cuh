@@ -1,6 +1,6 @@
 // src/sm80/gemm.cuh: the GEMM kernel of sm80: a CTA computes one tile of D, or of a part of its sums. cp.async brings
-// blocks of k to a ring of stages in shared memory, and tensor cores (mma.sync), or in f32 multiply-adds, sum them up.
-// This file says in which order. What was measured is in docs/design/gemm.md.
+// blocks of k to a ring of stages in shared memory, and tensor cores (mma.sync), or in f32 and 8 bits multiply-adds,
+// sum them up. This file says in which order. What was measured is in docs/design/gemm.md.
 #pragma once
 
 #include <type_traits>
@@ -9,6 +9,7 @@
 #include "gpu/gemm_after.hpp"
 #include "gpu/gemm_store.cuh"
 #include "policy/divide.hpp"
+#include "sm80/gemm_byte_load.cuh"
 #include "sm80/gemm_fma.cuh"
 #include "sm80/gemm_mma.cuh"
 
@@ -29,9 +30,10 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas) gemm(const __
   let_next_kernel_start();
   wait_for_earlier_kernels();
   const bool pairs = a.activation == GemmActivation::swiglu;
-  const GemmTile t = GemmTile::of<16>(a, blockIdx.x, Config::kRows, pairs ? Config::kColumns / 2 : Config::kColumns);
+  const GemmTile t(a, gpu::GemmPiece::of(a, blockIdx.x), Config::kRows,
+                   pairs ? Config::kColumns / 2 : Config::kColumns);
 
-  std::conditional_t<Config::kF32, FmaSums<Config>, MmaSums<Config>> sums;
+  std::conditional_t<Config::kWords, FmaSums<Config>, MmaSums<Config>> sums;
   if (t.k0 < t.k1) {
     if constexpr (kGeneral) {
       add_products<Major::neither, Major::neither, Config>(a, t, memory, sums);
@@ -59,10 +61,11 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas) gemm(const __
 /// Enqueues the launch, and where k is split the one that adds the parts up. The plan has checked the size of the grid.
 template <class Config, bool kGeneral>
 int launch_gemm(const GemmArgs& a, void* stream) {
-  const std::int64_t blocks = a.tiles_m * a.tiles_n * a.batch * a.splits;
+  const std::int64_t blocks = gpu::GemmPiece::count(a);
   const cudaError_t error = launch_kernel<gemm<Config, kGeneral>>(static_cast<unsigned>(blocks), Config::kThreads,
                                                                   Config::kSharedBytes, stream, a.early, a);
-  return error == cudaSuccess && a.splits > 1 ? gpu::launch_gemm_combine<typename Config::Element>(a, stream) : error;
+  if (error != cudaSuccess || a.splits == 1) return error;
+  return gpu::launch_gemm_combine<typename Config::Element>(a, Config::kRows, stream);
 }
 
 template <class Config, bool kGeneral>

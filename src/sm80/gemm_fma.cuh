@@ -1,5 +1,8 @@
-// src/sm80/gemm_fma.cuh: the sums of a tile of D in f32, by multiply-adds. docs/ladder.md leads to it (step 06).
+// src/sm80/gemm_fma.cuh: the sums of a tile of D in f32, and of e4m3, by multiply-adds, and those of i8 by dp4a, which
+// adds four products. docs/ladder.md leads to it (step 06).
 #pragma once
+
+#include <type_traits>
 
 #include "sm80/gemm_fma_load.cuh"
 
@@ -38,10 +41,11 @@ class FmaSums {
 #pragma unroll
       for (int j = 0; j < kOwn; j += 4)
         *reinterpret_cast<float4*>(to + (row0() + i % 4 + i / 4 * 16) * Config::kPitch + column0() + j * 8) =
-            *reinterpret_cast<const float4*>(&sums_[i][j]);
+            make_float4(bits(sums_[i][j]), bits(sums_[i][j + 1]), bits(sums_[i][j + 2]), bits(sums_[i][j + 3]));
   }
 
  private:
+  using Sum = typename Config::Sum;  // and what a word holds: a number, or four of i8
   static constexpr int kOwn = Config::kKind == GemmKind::few32 ? 4 : 8;
   static constexpr int kWarpsAcross = Config::kColumns / (8 * kOwn);
   static_assert(Config::kThreads == 32 * kWarpsAcross * (Config::kRows / (4 * kOwn)));
@@ -56,33 +60,41 @@ class FmaSums {
     return warp() % kWarpsAcross * (8 * kOwn) + (lane() / 4 % 4 * 2 + lane() % 2) * 4;
   }
 
+  static __device__ __forceinline__ float bits(float x) { return x; }
+  static __device__ __forceinline__ float bits(std::int32_t x) { return __int_as_float(x); }
+  static __device__ __forceinline__ float multiply_add(float a, float b, float sum) { return fmaf(a, b, sum); }
+  static __device__ __forceinline__ std::int32_t multiply_add(std::int32_t a, std::int32_t b, std::int32_t sum) {
+    return __dp4a(a, b, sum);
+  }
+
+  using FourWords = std::conditional_t<std::is_same_v<Sum, float>, float4, int4>;
   template <int kAcross>
-  static __device__ __forceinline__ void fetch(const float* from, float (&to)[kOwn]) {
+  static __device__ __forceinline__ void fetch(const Sum* from, Sum (&to)[kOwn]) {
 #pragma unroll
     for (int e = 0; e < kOwn; e += 4)
-      *reinterpret_cast<float4*>(to + e) = *reinterpret_cast<const float4*>(from + e * kAcross);
+      *reinterpret_cast<FourWords*>(to + e) = *reinterpret_cast<const FourWords*>(from + e * kAcross);
   }
 
   __device__ __forceinline__ void add_block(const unsigned char* stage) {
-    const float* const from_a = reinterpret_cast<const float*>(stage) + row0();
-    const float* const from_b = reinterpret_cast<const float*>(stage + Config::kBytesA) + column0();
-    float a[2][kOwn], b[2][kOwn];
+    const Sum* const from_a = reinterpret_cast<const Sum*>(stage) + row0();
+    const Sum* const from_b = reinterpret_cast<const Sum*>(stage + Config::kBytesA) + column0();
+    Sum a[2][kOwn], b[2][kOwn];
     const auto fetch_both = [&](int k) {
       fetch<4>(from_a + k * (Config::kRows + 4), a[k % 2]);
       fetch<8>(from_b + k * (Config::kColumns + 4), b[k % 2]);
     };
     fetch_both(0);
 #pragma unroll
-    for (int k = 0; k < Config::kDepth; ++k) {
-      if (k + 1 < Config::kDepth) fetch_both(k + 1);
+    for (int k = 0; k < Config::kLines; ++k) {
+      if (k + 1 < Config::kLines) fetch_both(k + 1);
 #pragma unroll
       for (int i = 0; i < kOwn; ++i)
 #pragma unroll
-        for (int j = 0; j < kOwn; ++j) sums_[i][j] = fmaf(a[k % 2][i], b[k % 2][j], sums_[i][j]);
+        for (int j = 0; j < kOwn; ++j) sums_[i][j] = multiply_add(a[k % 2][i], b[k % 2][j], sums_[i][j]);
     }
   }
 
-  alignas(16) float sums_[kOwn][kOwn] = {};
+  alignas(16) Sum sums_[kOwn][kOwn] = {};
 };
 
 }  // namespace falchion::sm80

@@ -92,7 +92,7 @@ class FmaLoader<Config, kRows, Major::rows> {
 /// One number at a time, for any strides. Neighbouring threads take neighbouring rows where these lie closer together
 /// than k.
 template <class Config, int kRows>
-class FmaLoader<Config, kRows, Major::neither> {
+requires(sizeof(typename Config::Element) == 4) class FmaLoader<Config, kRows, Major::neither> {
  public:
   explicit __device__ __forceinline__ FmaLoader(const GemmOperand<Config>& x)
       : x_(x), by_rows_(magnitude(x.stride) < magnitude(x.of_k1)) {}

@@ -7,8 +7,8 @@
 
 namespace falchion::sm80 {
 
-/// few32: f32, for few rows of A.
-enum class GemmKind { bits16, bits32, few32 };
+/// few32: f32, for few rows of A. e4m3 and i8 are these types.
+enum class GemmKind { bits16, bits32, few32, e4m3, i8 };
 
 /// One line of plan/tiles.def.
 struct GemmTiles {
@@ -17,10 +17,13 @@ struct GemmTiles {
   int rows = 0, columns = 0, depth = 0;  // of the tile of a CTA
   int threads = 0, stages = 0, ctas = 0;
 
-  /// Of one operand, in one stage: in 16 bits 128 bytes for each of its rows, in f32 a line of all rows for each k,
-  /// with four more numbers.
+  /// But in 16 bits a block of k is lines of 4-byte words, one for each row. A word is a number of f32, that of an
+  /// e4m3, or four numbers of i8 that follow each other in k.
+  constexpr int lines() const { return kind == GemmKind::i8 ? depth / 4 : depth; }
+  /// Of one operand, in one stage: in 16 bits 128 bytes for each of its rows, else its lines, each with four more
+  /// words.
   constexpr int operand_bytes(int its_rows) const {
-    return kind == GemmKind::bits16 ? its_rows * 128 : depth * (its_rows + 4) * 4;
+    return kind == GemmKind::bits16 ? its_rows * 128 : lines() * (its_rows + 4) * 4;
   }
   constexpr int stage_bytes() const { return operand_bytes(rows) + operand_bytes(columns); }
 };
@@ -36,6 +39,7 @@ constexpr GemmTiles gemm_tiles(GemmKind kind) {
 constexpr gpu::GemmFacts gemm_facts(GemmKind kind) {
   const GemmTiles tile = gemm_tiles(kind);
   gpu::GemmFacts facts{.rows = tile.rows, .columns = tile.columns, .depth = tile.depth, .threads = tile.threads};
+  facts.band = 16;
   facts.stages = tile.stages;
   facts.ctas = tile.ctas;
   facts.shared_bytes = tile.stages * tile.stage_bytes();

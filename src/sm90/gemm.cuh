@@ -10,9 +10,34 @@
 
 #include "blocks/stream_order.cuh"
 #include "gpu/gemm_after.hpp"
+#include "sm90/gemm_bytes_sums.cuh"
 #include "sm90/gemm_store.cuh"
 
 namespace falchion::sm90 {
+
+/// sums = the products of the blocks of k of a tile, from stage `at` of the ring on. release(stage) says that this
+/// warpgroup has read it: while one block is multiplied, the next one is already asked for.
+template <class Config, class A, class B, class Sums, class Release>
+__device__ __forceinline__ void add_products(const GemmTile& t, typename Config::Shared& shared, const A& rA,
+                                             const B& rB, RingPosition<Config::kStages>& at, Sums& sums,
+                                             const Release& release) {
+  using Mma = typename Config::Mma;
+  const auto blocks = static_cast<int>((t.k1 - t.k0 + Config::kDepth - 1) / Config::kDepth);
+  if (blocks <= 0) return clear(sums);
+  shared.full[at.stage].wait(at.parity);
+  start_multiply<true>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), sums);
+  for (int block = 1; block < blocks; ++block) {
+    const int before = at.stage;
+    at.advance();
+    shared.full[at.stage].wait(at.parity);
+    start_multiply<false>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), sums);
+    wait_multiply<1>(sums);
+    release(before);
+  }
+  wait_multiply<0>(sums);
+  release(at.stage);
+  at.advance();
+}
 
 /// One consumer warpgroup.
 template <class Config>
@@ -22,9 +47,9 @@ __device__ __forceinline__ void consume(const GemmArgs& a, const GemmMaps& maps,
   const auto sA = make_tensor(make_smem_ptr(shared.a[0]), typename Config::LayoutA{});  // (M, K, stages)
   const auto sB = make_tensor(make_smem_ptr(shared.b[0]), typename Config::LayoutB{});  // (N, K, stages)
   const auto slice = Mma{}.get_slice(warpgroup * 128);
-  const auto rA = slice.partition_fragment_A(sA);  // (1, 1, K / 16, stages)
-  const auto rB = slice.partition_fragment_B(sB);  // (1, 1, K / 16, stages)
-  auto sums = partition_fragment_C(Mma{}, Shape<Int<Config::kRows>, Int<Config::kColumns>>{});  // (64, N) f32
+  const auto rA = slice.partition_fragment_A(sA);  // (1, 1, steps of K, stages)
+  const auto rB = slice.partition_fragment_B(sB);  // (1, 1, steps of K, stages)
+  auto sums = partition_fragment_C(Mma{}, Shape<Int<Config::kRows>, Int<Config::kColumns>>{});  // (64, N)
   const unsigned thread = threadIdx.x % 128;
   // A thread for each CTA of the cluster says there that this warpgroup has read a stage.
   const auto release = [&](int stage) { shared.empty[stage].arrive(thread, thread < Config::kCluster); };
@@ -32,28 +57,26 @@ __device__ __forceinline__ void consume(const GemmArgs& a, const GemmMaps& maps,
   RingPosition<Config::kStages> at;
   for (GemmTilesOfCluster<Config> tiles(a); tiles.more();) {
     const GemmTile t = tiles.next();
-    int before = -1;  // the stage of the block before
-    clear(sums);
-    for (std::int64_t k = t.k0; k < t.k1; k += Config::kDepth) {
-      shared.full[at.stage].wait(at.parity);
-      start_multiply<false>(Mma{}, rA(_, _, _, at.stage), rB(_, _, _, at.stage), sums);
-      if (before >= 0) {
-        wait_multiply<1>(sums);
-        release(before);
-      }
-      before = at.stage;
-      at.advance();
-    }
-    wait_multiply<0>(sums);
-    if (before >= 0) release(before);
-    if constexpr (Config::kTurned)
-      store_turned<Config>(a, t, shared, warpgroup, sums);
-    else if (a.d_boxes)
-      store_boxes<Config>(a, t, maps, shared, warpgroup, sums);
+    const TileBiases<Config> biases(a, t, warpgroup);
+    if constexpr (Config::kPromoted)
+      add_promoted<Config>(t, shared, rA, rB, at, sums, release);
     else
-      store_columns<Config>(a, t, shared, warpgroup, sums);
+      add_products<Config>(t, shared, rA, rB, at, sums, release);
+    auto numbers = recast<float>(sums);  // of i8 the bits of the sums
+    if (t.part >= 0) {
+      store_part<Config>(a, t, warpgroup, numbers);
+      continue;
+    }
+    if constexpr (Config::kBoxed) {
+      if (a.d_boxes) {
+        if (!a.plain) finish<Config>(a, shared, warpgroup, biases, at, numbers, release);
+        store_boxes<Config>(a, t, maps, shared, warpgroup, a.plain ? a.alpha : 1.f, numbers);
+        continue;
+      }
+    }
+    store_columns<Config>(a, t, shared, warpgroup, numbers);
   }
-  if (thread == 0) cute::tma_store_wait<0>();
+  if (thread % 32 == 0) cute::tma_store_wait<0>();
 }
 
 template <class Config>
@@ -64,6 +87,11 @@ __global__ void __cluster_dims__(Config::kCluster, 1, 1) __launch_bounds__(Confi
   auto& shared = *reinterpret_cast<typename Config::Shared*>(memory);
   const int warpgroup = cutlass::canonical_warp_group_idx();
   if (threadIdx.x == 0) {
+    if (a.k > 0) {
+      cute::prefetch_tma_descriptor(&maps.a);
+      cute::prefetch_tma_descriptor(&maps.b);
+    }
+    if (a.d_boxes) cute::prefetch_tma_descriptor(&maps.d);
     for (int i = 0; i < Config::kStages; ++i) {
       shared.full[i].init(1);
       shared.empty[i].init(Config::kConsumers * Config::kCluster);
@@ -92,24 +120,29 @@ int launch_gemm(const GemmArgs& a, void* stream) {
   cudaError_t error = cudaSuccess;
   const std::int64_t rows_b = a.activation == GemmActivation::swiglu ? 2 * a.n : a.n;
   using Element = typename Config::Element;
-  // `a` is the operand whose rows are those of the product.
-  const std::int64_t rows_of_a = Config::kTurned ? rows_b : a.m, rows_of_b = Config::kTurned ? a.m : rows_b;
   if (a.k > 0) {
-    error = make_operand_map<Element>(&maps.a, a.a, Config::kMajorA, Config::kRows, a.batch, rows_of_a, a);
+    error = make_operand_map<Element>(&maps.a, a.a, Config::kMajorA, Config::kRows, a.batch, a.m, a);
     if (error != cudaSuccess) return error;
-    error = make_operand_map<Element>(&maps.b, a.b, Config::kMajorB, Config::kColumns / Config::kCluster, a.batch,
-                                      rows_of_b, a);
-    if (error != cudaSuccess) return error;
-  }
-  if (a.d_boxes && !Config::kTurned) {
-    error = make_tensor_map<Element>(&maps.d, a.d, TensorBox{a.batch, a.m, a.n / a.n1, a.n1, 64, 1, 64}, nullptr);
+    error = make_operand_map<Element>(&maps.b, a.b, Config::kMajorB, Config::kBoxRows, a.batch, rows_b, a);
     if (error != cudaSuccess) return error;
   }
-  const std::int64_t tiles = a.tiles_m * a.tiles_n * a.batch * a.splits;
+  if (a.d_boxes) {
+    const auto make = [&](CUtensorMap* map, const View& x, int lines) {
+      return x.data == nullptr || error != cudaSuccess
+                 ? error
+                 : make_tensor_map<Element>(map, x, TensorBox{a.batch, a.m, a.n / a.n1, a.n1, 64, 1, lines}, nullptr);
+    };
+    error = make(&maps.d, a.d, 16);
+    error = make(&maps.c, a.c, Config::kRows);
+    error = make(&maps.residual, a.residual, Config::kRows);
+    if (error != cudaSuccess) return error;
+  }
+  const std::int64_t tiles = gpu::GemmPiece::count(a);
   const auto clusters = static_cast<unsigned>(std::min<std::int64_t>(tiles, a.walkers));
   error = launch_kernel<gemm<Config>>(clusters * Config::kCluster, Config::kThreads, Config::kSharedBytes, stream,
                                       a.early, a, maps);
-  return error == cudaSuccess && a.splits > 1 ? gpu::launch_gemm_combine<Element>(a, stream) : error;
+  if (error != cudaSuccess || a.splits == 1) return error;
+  return gpu::launch_gemm_combine<Element>(a, Config::kRows * Config::kCluster, stream);
 }
 
 /// The kernel of that kind for how the operands lie.

@@ -2,6 +2,10 @@
 #pragma once
 
 #include <cutlass/arch/barrier.h>
+#include <cutlass/float8.h>
+
+#include <cstdint>
+#include <type_traits>
 
 #include <cute/atom/mma_atom.hpp>
 #include <cute/atom/mma_traits_sm90_gmma.hpp>
@@ -13,22 +17,28 @@ namespace falchion::sm90 {
 
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
+using e4m3 = cutlass::float_e4m3_t;
+using i8 = std::int8_t;
 using gpu::Major;
 
-/// A stage has one block of k of A and of B. A box of TMA is 64 elements wide, 128 bytes. Where an operand lies along
-/// k, a tile is one box of all its rows; where it lies along its rows, it is boxes of 64 rows with a line for each k.
-/// The 16-byte chunk c of line l lies at c ^ (l % 8), and wgmma reads both without conflicts.
+/// A stage has one block of k of A and of B, 128 bytes of k. A box of TMA is 128 bytes wide. Where an operand lies
+/// along k, a tile is one box of all its rows; where it lies along its rows, it is boxes of 64 rows with a line for
+/// each k. The 16-byte chunk c of line l lies at c ^ (l % 8), and wgmma reads both without conflicts.
 template <class Element_, Major kMajorA_, Major kMajorB_, GemmKind kind>
 struct GemmConfig {
   using Element = Element_;
   static constexpr Major kMajorA = kMajorA_, kMajorB = kMajorB_;
   static constexpr GemmTiles kTile = gemm_tiles(kind);
-  static constexpr bool kTurned = kind == GemmKind::few;  // the rows of the product are columns of D
   static constexpr int kRows = kTile.rows, kColumns = kTile.columns, kDepth = kTile.depth;
   static constexpr int kStages = kTile.stages, kCluster = kTile.cluster;
   static constexpr int kConsumers = kTile.consumers(), kThreads = 128 * (kConsumers + 1);
   static constexpr int kConsumerRegisters = kTile.consumer_registers, kProducerRegisters = kTile.producer_registers;
-  static_assert(kDepth == 64 && kColumns % (64 * kCluster) == 0);
+  using Sum = std::conditional_t<std::is_same_v<Element, i8>, std::int32_t, float>;
+  static constexpr bool kPromoted = std::is_same_v<Element, e4m3>;  // the sum of each block of k is added in f32
+  static constexpr bool kBoxed = sizeof(Element) == 2;  // D may have the type of A, and go through boxes of TMA
+  // Rows of B of one box. The CTAs of a cluster load the boxes in turns, for all of them.
+  static constexpr int kBoxRows = kMajorB == Major::k ? kColumns / kCluster : 64;
+  static_assert(kDepth == 128 / static_cast<int>(sizeof(Element)) && kColumns % kBoxRows == 0 && kBoxRows % 8 == 0);
 
   template <Major kMajor>
   static constexpr auto kGmma = kMajor == Major::k ? cute::GMMA::Major::K : cute::GMMA::Major::MN;
@@ -43,7 +53,7 @@ struct GemmConfig {
   using LayoutA = Layout<kMajorA, kRows>;     // (M, K, stages)
   using LayoutB = Layout<kMajorB, kColumns>;  // (N, K, stages)
   using Mma = decltype(cute::make_tiled_mma(
-      cute::GMMA::ss_op_selector<Element, Element, float, cute::Shape<cute::Int<kRows>, cute::Int<kColumns>, cute::_64>,
+      cute::GMMA::ss_op_selector<Element, Element, Sum, cute::Shape<cute::Int<kRows>, cute::Int<kColumns>, cute::_64>,
                                  kGmma<kMajorA>, kGmma<kMajorB>>(),
       cute::Layout<cute::Shape<cute::Int<kConsumers>, cute::_1, cute::_1>>{}));
 
@@ -51,6 +61,7 @@ struct GemmConfig {
     alignas(1024) Element a[kStages][kRows * kDepth];
     alignas(1024) Element b[kStages][kColumns * kDepth];
     alignas(1024) unsigned char out[4 * kConsumers][GemmTiles::kOutBytes];
+    float bias[kConsumers][kColumns];
     // full: the bytes have come. empty: each consumer warpgroup of each CTA of the cluster has read them.
     cutlass::arch::ClusterTransactionBarrier full[kStages];
     cutlass::arch::ClusterBarrier empty[kStages];

@@ -5,46 +5,63 @@
 #include "blocks/sm80_mma.cuh"
 #include "blocks/sm90_wgmma.cuh"
 #include "gpu/gemm_store.cuh"
-#include "sm90/gemm_load.cuh"
+#include "sm90/gemm_epilogue.cuh"
 
 namespace falchion::sm90 {
 
-/// Where D is alpha times the sums, each 64 columns are rounded, go to shared memory, and TMA stores them from there,
-/// while the next ones are rounded. A warpgroup has room for two such boxes.
+/// Stores D where TMA can. A warp rounds 64 columns of its 16 rows, they go to shared memory, and TMA stores them from
+/// there while the next ones are rounded. There is room for two such boxes, and no warp waits for another. With swiglu
+/// the columns of D are the first half.
 template <class Config, class Fragment>
 __device__ __forceinline__ void store_boxes(const GemmArgs& a, const GemmTile& t, const GemmMaps& maps,
-                                            typename Config::Shared& shared, int warpgroup, const Fragment& sums) {
+                                            typename Config::Shared& shared, int warpgroup, float by,
+                                            const Fragment& sums) {
   using sm80::LaneBlocks;
-  constexpr int kBoxBytes = 64 * 128;
-  static_assert(4 * GemmTiles::kOutBytes == 2 * kBoxBytes);
-  const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
-  unsigned char* out = shared.out[4 * warpgroup];
-  const std::uint32_t first = cute::cast_smem_ptr_to_uint(out);
-  const LaneBlocks lanes = LaneBlocks{LaneBlocks::down_first(lane)}.from<64>(thread / 32 * 16, 0);
+  constexpr int kBoxes = Config::kColumns / 64, kBytes = 16 * 128;
+  static_assert(GemmTiles::kOutBytes == 2 * kBytes);
+  const int lane = static_cast<int>(threadIdx.x) % 32;
+  const int warp = 4 * warpgroup + static_cast<int>(threadIdx.x) % 128 / 32;
+  const bool pairs = a.activation == GemmActivation::swiglu;
+  const LaneBlocks first{LaneBlocks::down_first(lane)};
   CUTE_UNROLL
-  for (int box = 0; box < Config::kColumns / 64; ++box) {
-    if (thread == 0) cute::tma_store_wait<1>();  // the box before the last one has been read
-    sync_threads<128>(1 + warpgroup);
-    const std::uint32_t to = first + box % 2 * kBoxBytes;
+  for (int box = 0; box < kBoxes; ++box) {
+    if (pairs && box >= kBoxes / 2) break;
+    if (lane == 0) cute::tma_store_wait<1>();  // the box before the last one has been read
+    __syncwarp();
+    unsigned char* const to = shared.out[warp] + box % 2 * kBytes;
     CUTE_UNROLL
     for (int i = 0; i < 4; ++i) {
-      const int at = (8 * box + 2 * i) * 4;  // two atoms of 8 columns, of 4 numbers each
-      sm80::Block block;
+      const int at = 32 * box + 8 * i;
+      sm80::Block block;  // two atoms of 8 columns, of four numbers each
       CUTE_UNROLL
       for (int j = 0; j < 4; ++j)
-        block[j] =
-            sm80::round_pair<typename Config::Element>(a.alpha * sums(at + 2 * j), a.alpha * sums(at + 2 * j + 1));
-      sm80::store_block(to + lanes.template at<64>(0, 16 * i), 0, block);
+        block[j] = sm80::round_pair<typename Config::Element>(by * sums(at + 2 * j), by * sums(at + 2 * j + 1));
+      sm80::store_block(cute::cast_smem_ptr_to_uint(to) + first.template at<16>(0, 16 * i), 0, block);
     }
     publish_to_async();
-    sync_threads<128>(1 + warpgroup);
-    const std::int64_t column = t.column0 + 64 * box, row = t.row0 + 64 * warpgroup;
-    if (thread == 0 && column < a.n && row < a.m) {
-      const int n2 = a.n1 < a.n ? static_cast<int>(column / a.n1) : 0;
-      cute::SM90_TMA_STORE_4D::copy(&maps.d, out + box % 2 * kBoxBytes, static_cast<int>(column - n2 * a.n1), n2,
-                                    static_cast<int>(row), a.d.stride[0] != 0 ? static_cast<int>(t.batch) : 0);
+    __syncwarp();
+    const std::int64_t column = t.column0 + 64 * box, row = t.row0 + 16 * warp;
+    if (lane == 0 && column < a.n && row < a.m) {
+      const ColumnOfD of(a, column);
+      cute::SM90_TMA_STORE_4D::copy(&maps.d, to, of.n1, of.n2, static_cast<int>(row),
+                                    a.d.stride[0] != 0 ? static_cast<int>(t.batch) : 0);
     }
-    if (thread == 0) cute::tma_store_arrive();
+    if (lane == 0) cute::tma_store_arrive();
+  }
+}
+
+/// The sums of a part of k, as they are.
+template <class Config, class Fragment>
+__device__ __forceinline__ void store_part(const GemmArgs& a, const GemmTile& t, int warpgroup, const Fragment& sums) {
+  const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
+  const int row = 64 * warpgroup + thread / 32 * 16 + lane / 4;
+  CUTE_UNROLL
+  for (int half = 0; half < 2; ++half) {
+    if (t.row0 + row + 8 * half >= a.m) continue;
+    float* const to = gpu::partials_of(a, t, t.first_row + row + 8 * half) + 2 * (lane % 4);
+    CUTE_UNROLL
+    for (int atom = 0; atom < Config::kColumns / 8; ++atom)
+      *reinterpret_cast<float2*>(to + 8 * atom) = make_float2(sums(4 * atom + 2 * half), sums(4 * atom + 2 * half + 1));
   }
 }
 
@@ -73,9 +90,6 @@ class SumsOfWarp {
   __device__ __forceinline__ float4 four(int row, int at) const {
     return *reinterpret_cast<const float4*>(chunk(row, at));
   }
-  __device__ __forceinline__ float one(int row, int column) const {
-    return *reinterpret_cast<const float*>(chunk(row, column / 4) + column % 4 * 4);
-  }
 
  private:
   /// Chunk c of row r lies at c ^ 2 (r % 8), so that the four rows of a phase of 8-byte stores lie in different banks.
@@ -85,7 +99,7 @@ class SumsOfWarp {
   unsigned char* memory_;
 };
 
-/// Everything else: the sums become D four columns at a time, or are stored as they are.
+/// Where TMA cannot store D: the sums become D four columns at a time.
 template <class Config, class Fragment>
 __device__ __forceinline__ void store_columns(const GemmArgs& a, const GemmTile& t, typename Config::Shared& shared,
                                               int warpgroup, const Fragment& sums) {
@@ -94,15 +108,14 @@ __device__ __forceinline__ void store_columns(const GemmArgs& a, const GemmTile&
   const SumsOfWarp staged(shared.out[warp]);
   const Epilogue<typename Config::Element> epilogue(a);
   const int fours = pairs ? 8 : 16;  // in a row of the slice
-  const int slices = Config::kColumns / 64;
-  static_assert(Config::kColumns == 256);
+  constexpr int kSlices = Config::kColumns / 64;
 #pragma unroll 1
-  for (int slice = 0; slice < slices; ++slice) {
+  for (int slice = 0; slice < kSlices; ++slice) {
     switch (slice) {
       case 0: staged.put<0, Config::kColumns>(sums, pairs); break;
       case 1: staged.put<1, Config::kColumns>(sums, pairs); break;
-      case 2: staged.put<2, Config::kColumns>(sums, pairs); break;
-      default: staged.put<3, Config::kColumns>(sums, pairs); break;
+      case 2: staged.put<(kSlices > 2 ? 2 : 0), Config::kColumns>(sums, pairs); break;
+      default: staged.put<(kSlices > 3 ? 3 : 0), Config::kColumns>(sums, pairs); break;
     }
     __syncwarp();
 #pragma unroll 1
@@ -111,42 +124,10 @@ __device__ __forceinline__ void store_columns(const GemmArgs& a, const GemmTile&
       const std::int64_t i = t.row0 + 16 * warp + row, j = t.column0 + 4 * (slice * fours + four);
       if (i >= a.m || j >= a.n) continue;
       const float4 z = staged.four(row, four), up = staged.four(row, four + (pairs ? 8 : 0));
-      if (a.splits > 1) {
-        gpu::store_partial(a, t, i, j, z);
-        if (pairs) gpu::store_partial(a, t, i, a.pitch / 2 + j, up);
-      } else {
-        float of_z[4] = {z.x, z.y, z.z, z.w}, of_up[4] = {up.x, up.y, up.z, up.w};
-        epilogue.run(t.batch, i, j, of_z, of_up);
-      }
+      float of_z[4] = {z.x, z.y, z.z, z.w}, of_up[4] = {up.x, up.y, up.z, up.w};
+      epilogue.run(t.batch, i, j, of_z, of_up);
     }
     __syncwarp();
-  }
-}
-
-/// The same where the rows of the product are columns of D, and its columns rows of D.
-template <class Config, class Fragment>
-__device__ __forceinline__ void store_turned(const GemmArgs& a, const GemmTile& t, typename Config::Shared& shared,
-                                             int warpgroup, const Fragment& sums) {
-  const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32, warp = 4 * warpgroup + thread / 32;
-  const SumsOfWarp staged(shared.out[warp]);
-  const Epilogue<typename Config::Element> epilogue(a);
-  static_assert(Config::kColumns == 64);
-  __syncwarp();  // no lane reads the sums of the tile before any more
-  staged.put<0, Config::kColumns>(sums, false);
-  __syncwarp();
-  // The four lanes of a quad have the 16 columns of D that the warp has, four each.
-  const std::int64_t j = t.row0 + 16 * warp + lane % 4 * 4;
-#pragma unroll 1
-  for (int row = lane / 4; row < Config::kColumns; row += 8) {
-    const std::int64_t i = t.column0 + row;
-    if (i >= a.m || j >= a.n) continue;
-    float z[4], up[4] = {};
-    CUTE_UNROLL
-    for (int e = 0; e < 4; ++e) z[e] = staged.one(lane % 4 * 4 + e, row);
-    if (a.splits > 1)
-      gpu::store_partial(a, t, i, j, make_float4(z[0], z[1], z[2], z[3]));
-    else
-      epilogue.run(t.batch, i, j, z, up);
   }
 }
 

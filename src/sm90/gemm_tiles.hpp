@@ -7,8 +7,9 @@
 
 namespace falchion::sm90 {
 
-/// few: A and B change places, so that the rows of the product are those of B, and its columns the few rows of A.
-enum class GemmKind { wide, few };
+/// wide, medium, slim and narrow have tiles of 256, 192, 128 and 64 columns. e4m3 and i8 are these types. The kernel of
+/// kind `few` has tiles of its own: gemm_few_tiles.hpp.
+enum class GemmKind { wide, medium, slim, narrow, e4m3, i8 };
 
 /// One line of plan/tiles.def.
 struct GemmTiles {
@@ -20,12 +21,14 @@ struct GemmTiles {
   int consumer_registers = 0, producer_registers = 0;  // of a thread
 
   constexpr int consumers() const { return rows / 64; }
+  constexpr int element_bytes() const { return kind == GemmKind::e4m3 || kind == GemmKind::i8 ? 1 : 2; }
   /// Each consumer warp has so many bytes for what it stores.
   static constexpr int kOutBytes = 4096;
   static constexpr int kBarrierBytes = 8;
   constexpr int shared_bytes() const {
-    const int barriers = (2 * stages * kBarrierBytes + 1023) / 1024 * 1024;
-    return stages * (rows + columns) * depth * 2 + 4 * consumers() * kOutBytes + barriers;
+    const int biases = consumers() * columns * 4;  // those of the columns of a tile, for each warpgroup
+    const int small = (biases + 2 * stages * kBarrierBytes + 1023) / 1024 * 1024;
+    return stages * (rows + columns) * depth * element_bytes() + 4 * consumers() * kOutBytes + small;
   }
 };
 
@@ -40,10 +43,7 @@ constexpr GemmTiles gemm_tiles(GemmKind kind) {
 constexpr gpu::GemmFacts gemm_facts(GemmKind kind) {
   const GemmTiles tile = gemm_tiles(kind);
   gpu::GemmFacts facts{.rows = tile.cluster * tile.rows, .columns = tile.columns, .depth = tile.depth};
-  if (kind == GemmKind::few) {
-    facts.rows = tile.columns;
-    facts.columns = tile.rows;
-  }
+  facts.band = 8;
   facts.cluster = tile.cluster;
   facts.threads = 128 * (tile.consumers() + 1);
   facts.stages = tile.stages;

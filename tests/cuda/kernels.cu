@@ -1,4 +1,5 @@
-// tests/cuda/kernels.cu: two kernels that only the tests need: one waits, and one breaks the context.
+// tests/cuda/kernels.cu: kernels that only the tests need: one waits, one breaks the context, and one only has
+// clusters.
 #include "kernels.hpp"
 
 namespace falchion::testing {
@@ -12,6 +13,7 @@ __global__ void wait_kernel(long long nanoseconds) {
   } while (now - start < static_cast<unsigned long long>(nanoseconds));
 }
 __global__ void fault_kernel() { asm volatile("trap;"); }
+__global__ void cluster_kernel() {}
 
 }  // namespace
 
@@ -22,6 +24,22 @@ int launch_wait(double seconds, void* stream) {
 int launch_fault() {
   fault_kernel<<<1, 1>>>();
   return static_cast<int>(cudaDeviceSynchronize());
+}
+int clusters_at_once(int ctas) {
+  constexpr int kWholeSm = 200 * 1024;  // bytes of shared memory that two CTAs of an SM cannot both have
+  cudaLaunchAttribute cluster{};
+  cluster.id = cudaLaunchAttributeClusterDimension;
+  cluster.val.clusterDim = {static_cast<unsigned>(ctas), 1, 1};
+  cudaLaunchConfig_t launch{};
+  launch.gridDim = static_cast<unsigned>(ctas);
+  launch.blockDim = 32;
+  launch.dynamicSmemBytes = kWholeSm;
+  launch.attrs = &cluster;
+  launch.numAttrs = 1;
+  int clusters = 0;
+  cudaError_t error = cudaFuncSetAttribute(cluster_kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kWholeSm);
+  if (error == cudaSuccess) error = cudaOccupancyMaxActiveClusters(&clusters, cluster_kernel, &launch);
+  return error == cudaSuccess ? clusters : -static_cast<int>(error);
 }
 
 }  // namespace falchion::testing

@@ -1,9 +1,11 @@
-// tests/cuda/kernels.hpp: the functions of kernels.cu. Both return a cudaError_t.
+// tests/cuda/kernels.hpp: the functions of kernels.cu. Those that launch return a cudaError_t.
 #pragma once
 
 namespace falchion::testing {
 
 int launch_wait(double seconds, void* stream);  // This keeps the stream busy.
 int launch_fault();                             // This leaves a sticky error, so only a child process may call it.
+/// How many clusters of so many CTAs the device holds at a time, where a CTA has an SM for itself; below 0: an error.
+int clusters_at_once(int ctas);
 
 }  // namespace falchion::testing

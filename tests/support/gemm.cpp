@@ -84,18 +84,22 @@ Status run(const Plan& plan, const GemmInstance& x) {
   return plan.run(x.operands(), workspace.data(), workspace.size());
 }
 
-::testing::AssertionResult matches(const GemmInstance& x, const judge::GemmReference& reference) {
+judge::Sums sums_on(const Path& path) {
+  return path.on_gpu() && path.backend != Backend::sm80 ? judge::Sums::promoted : judge::Sums::f32;
+}
+
+::testing::AssertionResult matches(const GemmInstance& x, const judge::GemmReference& reference, judge::Sums sums) {
   if (!x.in_place) {
     const auto whole = written_whole("d", x.d, [](auto...) { return true; });
     if (!whole) return whole;
   }
-  const judge::ErrorReport report = reference.check(x.d.view());
+  const judge::ErrorReport report = reference.check(x.d.view(), sums);
   if (report.passed()) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << report.why;
 }
 
-::testing::AssertionResult matches(const GemmInstance& x, const GemmInstance& fresh) {
-  return matches(x, judge::GemmReference(x.problem, fresh.operands()));
+::testing::AssertionResult matches(const GemmInstance& x, const GemmInstance& fresh, judge::Sums sums) {
+  return matches(x, judge::GemmReference(x.problem, fresh.operands()), sums);
 }
 
 }  // namespace falchion::testing

@@ -103,10 +103,15 @@ GemmInstance make_gemm_instance(const GemmCase& row, DType dtype, std::uint64_t 
 Status run(const Target& target, const GemmInstance& x);
 Status run(const Plan& plan, const GemmInstance& x);
 
+/// What sums of e4m3 are on that path.
+judge::Sums sums_on(const Path& path);
+
 /// Checks that the elements of d were written and no others, and that they are right by the rule of src/judge. `fresh`
 /// is the same instance before the run: where d is the memory of an input, that input is read there.
-::testing::AssertionResult matches(const GemmInstance& x, const GemmInstance& fresh);
+::testing::AssertionResult matches(const GemmInstance& x, const GemmInstance& fresh,
+                                   judge::Sums sums = judge::Sums::f32);
 /// The same with a reference that was made of the fresh instance.
-::testing::AssertionResult matches(const GemmInstance& x, const judge::GemmReference& reference);
+::testing::AssertionResult matches(const GemmInstance& x, const judge::GemmReference& reference,
+                                   judge::Sums sums = judge::Sums::f32);
 
 }  // namespace falchion::testing

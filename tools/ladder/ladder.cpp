@@ -100,7 +100,8 @@ void add_ladder(Command& command) {
   command.integer("--n", &options->n, 0, 1 << 20, "gemm: columns of B and C");
   command.integer("--k", &options->k, 0, 1 << 20, "gemm: columns of A, rows of B");
   command.flag("--branches", &options->branches,
-               "gemm: beside the last step those that pay on other shapes, on the one where --step pays");
+               "gemm: the steps that pay on other shapes, each on such a shape and beside the step that it comes from; "
+               "with --step one of them");
   command.text("--cublas", &options->cublas,
                "gemm: the libcublas to compare with, where the usual names do not find it", "FILE");
   command.integer("--runs", &options->runs, 0, 1000, "Timed runs of each step; 0: 15 on the GPU, 5 on the CPU");

@@ -76,6 +76,8 @@ struct LadderRow {
   double rival_seconds = 0;                            // of the rival's kernel for the same; 0: there is none
   double work = 0;                                     // of a run, in the ladder's unit
   double error = 0, share = 0;                         // of its limit
+  std::string problem{};                               // that this row has run; empty: the report's
+  Json problem_json = nullptr;                         // likewise
   std::string wrong{};                                 // empty: passed
   std::vector<std::pair<const char*, Json>> errors{};  // of each result, by its name, for --json
 
@@ -129,8 +131,8 @@ StepsHere<Step> steps_here(Side side, std::span<const Step* const> all) {
 /// What is printed besides the rows.
 struct LadderReport {
   Side side;
-  std::string dtype, problem;  // "bf16", "b8 h16 s2048 d64 full"
-  Json problem_json;
+  std::string dtype, problem;      // "bf16", "b8 h16 s2048 d64 full"
+  Json problem_json;               // null: each row has its own
   const char *unit, *unit_json;    // of LadderRow::work: "FLOP/s", "flops_per_second"
   const char* error_title;         // "max error"
   std::vector<std::string> notes;  // sentences without their full stop

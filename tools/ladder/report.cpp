@@ -2,6 +2,7 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <set>
 
 #include "command/print_json.hpp"
 #include "command/table.hpp"
@@ -17,8 +18,15 @@ double of_rival(const LadderRow& row) { return row.rival_seconds / row.time.medi
 
 double ratio(const LadderRow& before, const LadderRow& now) { return before.time.median() / now.time.median(); }
 
-/// The cells of a row. before: the last row that was measured, or nullptr.
-std::vector<std::string> cells(const LadderReport& report, const LadderRow& first, const LadderRow* before,
+/// Whether row i is the first of those that have run the same problem. A row is compared with the rows before it that
+/// have run the same.
+bool begins_problem(const std::vector<LadderRow>& rows, std::size_t i) {
+  return i == 0 || rows[i].problem != rows[i - 1].problem;
+}
+
+/// The cells of a row. first and before: of the rows before it that have run the same problem and were measured, the
+/// first and the last, or nullptr.
+std::vector<std::string> cells(const LadderReport& report, const LadderRow* first, const LadderRow* before,
                                const LadderRow& row) {
   if (!row.not_built.empty()) {
     std::vector<std::string> out(report.rival.empty() ? 10 : 11, "-");
@@ -34,7 +42,7 @@ std::vector<std::string> cells(const LadderReport& report, const LadderRow& firs
                                   before != nullptr ? format_seconds(before->time.median()) : "",
                                   format_seconds(seconds),
                                   before != nullptr ? fmt::format("{:.2f} x", ratio(*before, row)) : "",
-                                  before != nullptr ? fmt::format("{:.1f} x", ratio(first, row)) : "",
+                                  before != nullptr ? fmt::format("{:.1f} x", ratio(*first, row)) : "",
                                   format_rate(row.work / seconds, report.unit)};
   if (!report.rival.empty()) out.push_back(format_percent(of_rival(row)));
   out.insert(out.end(),
@@ -42,15 +50,29 @@ std::vector<std::string> cells(const LadderReport& report, const LadderRow& firs
   return out;
 }
 
+/// Where rows have problems of their own, a column says which, once for all rows that share it.
 void print_table(const LadderReport& report, const std::vector<LadderRow>& rows) {
+  const bool own = std::any_of(rows.begin(), rows.end(), [](const LadderRow& row) { return !row.problem.empty(); });
   std::vector<std::string> titles = {"<step", "<what", "before", "time", "faster", "in all", "rate"};
   if (!report.rival.empty()) titles.push_back("of " + report.rival);
   titles.insert(titles.end(), {report.error_title, "of limit", "<result"});
+  if (own) titles.insert(titles.begin(), "<shape");
   Table table(titles);
+  const LadderRow* first = nullptr;
   const LadderRow* before = nullptr;
-  for (const LadderRow& row : rows) {
-    table.row(cells(report, rows.front(), before, row));
-    if (row.not_built.empty()) before = &row;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const LadderRow& row = rows[i];
+    const bool begins = begins_problem(rows, i);
+    if (begins) {
+      if (i > 0) table.rule();
+      before = nullptr;
+    }
+    std::vector<std::string> line = cells(report, first, before, row);
+    if (own) line.insert(line.begin(), begins ? row.problem : "");
+    table.row(line);
+    if (!row.not_built.empty()) continue;
+    if (before == nullptr) first = &row;
+    before = &row;
   }
   fmt::print("{}\n", table.text());
 }
@@ -59,7 +81,9 @@ void print_table(const LadderReport& report, const std::vector<LadderRow>& rows)
 std::string slower_steps(const std::vector<LadderRow>& rows) {
   std::string out;
   const LadderRow* before = nullptr;
-  for (const LadderRow& row : rows) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const LadderRow& row = rows[i];
+    if (begins_problem(rows, i)) before = nullptr;
     if (!row.not_built.empty()) continue;
     if (before != nullptr && ratio(*before, row) < 1) out += (out.empty() ? "" : ", ") + row.name;
     before = &row;
@@ -92,13 +116,16 @@ void print_text(const LadderOptions& options, const LadderReport& report, const 
     if (!row.passed()) fmt::print("FAIL {}: {}\n", row.name, row.wrong);
   }
   if (options.brief) return;
+  std::set<std::string> told;
   for (const LadderRow& row : rows)
-    fmt::print("\n{}: {} ({})\n{}", row.name, row.title, row.file, wrapped(row.why, 110));
+    if (told.insert(row.name).second)
+      fmt::print("\n{}: {} ({})\n{}", row.name, row.title, row.file, wrapped(row.why, 110));
   fmt::print("\nThe walk through them, with pictures: docs/ladder.md. The files: {}.\n", report.folder);
 }
 
 Json to_json(const LadderReport& report, const LadderRow& row) {
   Json out = Json::object({{"step", row.name}, {"title", row.title}, {"file", row.file}, {"not_built", row.not_built}});
+  if (!row.problem.empty()) out = out.with("problem", row.problem_json);
   if (!row.not_built.empty()) return out;
   out = out.with("seconds", row.time.median())
             .with("spread", row.time.spread())

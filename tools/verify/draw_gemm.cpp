@@ -28,6 +28,15 @@ std::int64_t draw_parts(Dice* dice, std::int64_t* extent) {
   return parts;
 }
 
+/// Bytes go to Hopper's tensor cores where their rows are whole chunks of 16, and their heads whole boxes of 128. Other
+/// draws would seldom do that.
+void suit_bytes(Dice* dice, Problem* p) {
+  Gemm& g = p->gemm;
+  if (!is_8bit(g.dtype) || p->k2 > 8 || !dice->chance(0.6)) return;
+  const std::int64_t whole = p->k2 > 1 ? 128 * p->k2 : 16;
+  g.k = (g.k + whole - 1) / whole * whole;
+}
+
 void draw_sizes(Dice* dice, Problem* p) {
   Gemm& g = p->gemm;
   g.batch = dice->chance(0.6) ? 1 : dice->chance(0.9) ? dice->between(2, 4) : dice->log_between(5, 40);
@@ -37,6 +46,7 @@ void draw_sizes(Dice* dice, Problem* p) {
   if (dice->chance(0.01)) g.batch = 0;
   fit(dice->chance(0.6) ? 2e6 : 1e7, p);
   p->k2 = draw_parts(dice, &g.k);
+  suit_bytes(dice, p);
   p->n2 = draw_parts(dice, &g.n);
   p->shared_b = dice->chance(0.5);
 }

@@ -4,6 +4,7 @@
 #include <limits>
 #include <string_view>
 
+#include "plan/plan_data.hpp"
 #include "tool.hpp"
 #include "types/size.hpp"
 
@@ -117,7 +118,8 @@ Verdict verify_gemm(const GemmInstance& instance, const judge::GemmReference& re
     const Status status = prepared.run(x);
     verdict.ran = static_cast<bool>(status);
     verdict.why = status.why;
-    if (verdict.ran) verdict.add("d", reference.check(d.view));
+    const bool promoted = prepared.plan().data()->backend == Backend::sm90;
+    if (verdict.ran) verdict.add("d", reference.check(d.view, promoted ? judge::Sums::promoted : judge::Sums::f32));
   } catch (const UsageError& refusal) { verdict.why = refusal.what; }
   return verdict;
 }

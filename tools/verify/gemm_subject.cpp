@@ -19,7 +19,7 @@ class GemmSubject : public OperandSubject<O> {
  private:
   void lay_out();
   void fill(const std::string& name, std::uint64_t stream, Contents* x) const;
-  std::string check(const O& got) override;
+  std::string check(const O& got, bool tensor_cores) override;
 
   const Gemm g_;
   std::unique_ptr<falchion::judge::GemmReference> reference_;
@@ -54,9 +54,11 @@ void GemmSubject::fill(const std::string& name, std::uint64_t stream, Contents* 
     x->change([](auto, auto, auto, auto, float) { return 1.F; });
 }
 
-std::string GemmSubject::check(const O& got) {
+std::string GemmSubject::check(const O& got, bool tensor_cores) {
+  using falchion::judge::Sums;
   if (!reference_) reference_ = std::make_unique<falchion::judge::GemmReference>(g_, reference_operands());
-  return reference_->check(got.d).why;
+  const bool promoted = tensor_cores && p_.backend != Backend::sm80;
+  return reference_->check(got.d, promoted ? Sums::promoted : Sums::f32).why;
 }
 
 }  // namespace

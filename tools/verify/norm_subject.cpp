@@ -18,7 +18,7 @@ class NormSubject : public OperandSubject<O> {
  private:
   void lay_out();
   void fill(const std::string& name, std::uint64_t stream, Contents* x) const;
-  std::string check(const O& got) override;
+  std::string check(const O& got, bool tensor_cores) override;
 
   const Norm n_;
   std::unique_ptr<falchion::judge::NormReference> reference_;
@@ -56,7 +56,7 @@ void NormSubject::fill(const std::string& name, std::uint64_t stream, Contents* 
     x->change([](auto b, auto, auto, auto, float value) { return value + 1000.F * static_cast<float>(1 - b % 3); });
 }
 
-std::string NormSubject::check(const O& got) {
+std::string NormSubject::check(const O& got, bool) {
   if (!reference_) reference_ = std::make_unique<falchion::judge::NormReference>(n_, reference_operands());
   return reference_->check(got);
 }

@@ -21,7 +21,7 @@ class OperandSubject : public Subject {
     return plan.run(operands(base), workspace, bytes);
   }
 
-  std::string judge(std::byte* copy, bool) override {
+  std::string judge(std::byte* copy, bool tensor_cores) override {
     std::string why;
     for (const Output& output : outputs_) {
       for_each(output, [&](auto i, auto j, auto k, auto l) {
@@ -29,7 +29,7 @@ class OperandSubject : public Subject {
           why = text(output.name, "[", i, ", ", j, ", ", k, ", ", l, "] was not written");
       });
     }
-    if (why.empty()) why = check(operands(copy));
+    if (why.empty()) why = check(operands(copy), tensor_cores);
     for (const Output& output : outputs_)
       for_each(output, [&](auto i, auto j, auto k, auto l) { image_.restore(copy, output.place, i, j, k, l); });
     return why;
@@ -41,7 +41,7 @@ class OperandSubject : public Subject {
   explicit OperandSubject(const Problem& problem) : p_(problem) {}
 
   /// Compares what a run wrote with the operation's reference. Returns what is wrong, or nothing.
-  virtual std::string check(const AnyOperands& got) = 0;
+  virtual std::string check(const AnyOperands& got, bool tensor_cores) = 0;
 
   /// over_input: whether an input lies there too, so that nobody can see which elements were written.
   Image::Place add_output(const char* name, Member tensor, DType dtype, const Contents::Shape& shape,

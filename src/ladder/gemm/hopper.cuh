@@ -1,5 +1,5 @@
-// src/ladder/gemm/hopper.cuh: what steps 10 to 13 share: tiles that TMA loads and wgmma multiplies, the tensor maps,
-// and the store of C from registers. They run on sm_90 alone.
+// src/ladder/gemm/hopper.cuh: what steps 10 to 13 and their branches share: tiles that TMA loads and wgmma multiplies,
+// the tensor maps, and the store of C from registers. They run on sm_90 alone.
 #pragma once
 
 #include "blocks/sm90_tma.cuh"
@@ -106,6 +106,7 @@ class TileProduct {
     for (int i = 0; i < kSums; ++i) f(i, sum_(i));
   }
 
+  __device__ __forceinline__ float sum(int number) const { return sum_(number); }
   /// Calls f(i, j, number) for each two neighbours in a row of C that are inside of it: sums `number` and the next one.
   /// The first `columns` columns of the sums lie at (i0, j0).
   template <class F>

@@ -1,5 +1,5 @@
 // src/ladder/gemm/one_tile.cuh: one tile of C, or some of its products along k, by one block of threads, on TMA and
-// wgmma.
+// wgmma. Step 10 and the branches that split k share it.
 #pragma once
 
 #include "ladder/gemm/hopper.cuh"

@@ -39,9 +39,10 @@ struct Step {
 std::span<const Step* const> cpu_steps();
 std::span<const Step* const> gpu_steps();  // none in a build without CUDA; runs_on says whether a device can run one
 
-/// Beside the ladder: an idea that pays on some shapes, and one of those on which it does.
+/// Beside the ladder: an idea that pays on some shapes, the step of the ladder that it branches off from, and one of
+/// those shapes.
 struct Branch {
-  const Step* step;
+  const Step *step, *parent;
   Problem shape;
 };
 std::span<const Branch> gpu_branches();  // likewise

@@ -11,7 +11,7 @@ namespace on_gpu {
 extern const Step naive, coalesced, shared_tile, register_tile, vectors, warp_tiles;  // f32
 extern const Step tensor_cores, multistage, block_order;                              // bf16
 extern const Step wgmma, roles, tma_store, stream_k;                                  // for sm_90 alone
-extern const Step ping_pong;                                                          // branches, in bf16
+extern const Step sliced_k, split_k_cluster, split_k_memory, ping_pong;               // branches, in bf16
 }  // namespace on_gpu
 
 std::span<const Step* const> cpu_steps() {
@@ -45,8 +45,15 @@ std::span<const Step* const> gpu_steps() {
 }
 
 std::span<const Branch> gpu_branches() {
-#if FALCHION_LADDER_CUDA && FALCHION_LADDER_SM90
-  static constexpr Branch kBranches[] = {{&on_gpu::ping_pong, {4096, 4096, 256}}};
+#if FALCHION_LADDER_CUDA
+  static constexpr Branch kBranches[] = {
+    {&on_gpu::sliced_k, &on_gpu::multistage, {64, 256, 16384}},
+  #if FALCHION_LADDER_SM90
+    {&on_gpu::split_k_cluster, &on_gpu::wgmma, {64, 4096, 14336}},
+    {&on_gpu::split_k_memory, &on_gpu::wgmma, {256, 256, 65536}},
+    {&on_gpu::ping_pong, &on_gpu::tma_store, {4096, 4096, 256}},
+  #endif
+  };
   return kBranches;
 #else
   return {};

@@ -1,5 +1,6 @@
-// src/ladder/gemm/tensor_core.cuh: what steps 07 to 09 share: tiles in shared memory, and the product of a warp on
-// mma.sync. These steps differ in how tiles get into shared memory, and in which tile of C a block has.
+// src/ladder/gemm/tensor_core.cuh: what steps 07 to 09 and branch_sliced_k.cu share: tiles in shared memory, and the
+// product of a warp on mma.sync. These steps differ in how tiles get into shared memory, and in which tile of C a block
+// has.
 #pragma once
 
 #include <cuda_bf16.h>
