@@ -140,7 +140,7 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   double most = decide(g, &gemm.gpu, &gemm.gpu_other);
   if (g.batch > 1) most = std::max(most, decide(merged(g), &gemm.gpu_merged, &gemm.gpu_other_merged));
   if (gemm.gpu.columns > 0) gemm.columns = gemm.gpu.columns;
-  if (gemm.gpu.items == 0) {
+  if (gemm.gpu.items == 0 || (other != nullptr && gemm.gpu_other.items == 0)) {
     return {Code::unsupported, text("batch = ", g.batch, ": the tiles of d, ", gemm.rows, " x ", gemm.columns,
                                     " each, are over the grid's limit of ", INT32_MAX)};
   }
@@ -149,24 +149,49 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   return {};
 }
 
-/// The listed variants that a problem on Hopper may take, but `few`.
-std::vector<const Variant*> tiles_of(const Gemm& g) {
-  std::vector<const Variant*> out;
-  for (const Variant& listed : listed_variants()) {
-    if (!listed.is("gemm") || listed.dtype != g.dtype) continue;
-    const bool hopper = listed.backend == Backend::sm90 && !same(listed.level, "few");
-    if (hopper || same(listed.level, "tile")) out.push_back(&listed);
-  }
-  return out;
-}
-
 /// With swiglu half of the columns of a tile are gates, and D is stored in boxes of 64 columns.
 bool takes_swiglu(const Variant& listed) {
   return listed.backend != Backend::sm90 || listed.facts_as<gpu::GemmFacts>().columns % 128 == 0;
 }
 
-/// Of Hopper's tiles and those of sm80, the ones with which the problem takes least time are taken.
-std::string why_not(const Variant& listed, const Gemm& g, const cuda::Device& device, bool named) {
+/// The tiles that a problem on Hopper may take, but those of `few`, and how each would be cut.
+class Tiles {
+ public:
+  /// named: those of sm80 are out of question.
+  Tiles(const Gemm& g, const cuda::Device& device, const PlanData& plan, bool named) {
+    for (const Variant& listed : listed_variants()) {
+      if (!listed.is("gemm") || listed.dtype != g.dtype) continue;
+      const bool hopper = listed.backend == Backend::sm90 && device.sm / 10 == 9 && !same(listed.level, "few");
+      const bool there = plan.any_build || built(listed) != nullptr;
+      if (!there || !(hopper || (same(listed.level, "tile") && !named))) continue;
+      if (g.activation == Activation::swiglu && !takes_swiglu(listed)) continue;
+      all_.push_back({&listed, cut(g, listed, device)});
+    }
+  }
+
+  /// Why others are taken, which take less time. "" for the best.
+  std::string why_not(const Variant& listed, const cuda::Device& device) const {
+    const Tile *own = nullptr, *best = nullptr;
+    for (const Tile& tile : all_) {
+      if (tile.variant == &listed) own = &tile;
+      if (tile.cut.items > 0 && (best == nullptr || tile.cut.microseconds < best->cut.microseconds)) best = &tile;
+    }
+    if (own == nullptr || best == nullptr || own == best) return "";
+    return text(own->cut.pieces() * listed.facts_as<gpu::GemmFacts>().cluster, " CTAs for ", device.sms, " SMs: some ",
+                std::llround(own->cut.microseconds), " us, and ", name(best->variant->backend), " ",
+                best->variant->level, " ", std::llround(best->cut.microseconds), " us");
+  }
+
+ private:
+  struct Tile {
+    const Variant* variant;
+    GemmGpuCut cut;
+  };
+  std::vector<Tile> all_;
+};
+
+/// What a variant lacks for the problem, whatever others would take.
+std::string why_never(const Variant& listed, const Gemm& g) {
   const bool swiglu = g.activation == Activation::swiglu;
   if (same(listed.level, "few")) {
     if (swiglu && listed.backend == Backend::sm90)
@@ -175,19 +200,7 @@ std::string why_not(const Variant& listed, const Gemm& g, const cuda::Device& de
                ? ""
                : text("it is for at most ", tiles::kGemmFewRows, " rows of a, but here are ", g.m);
   }
-  if (listed.backend != Backend::sm90) return "";
-  if (swiglu && !takes_swiglu(listed)) return "half of its columns are no whole boxes of 64";
-  const GemmGpuCut own = cut(g, listed, device);
-  for (const Variant* other : tiles_of(g)) {
-    if (other == &listed || (named && other->backend != Backend::sm90)) continue;
-    if (swiglu && !takes_swiglu(*other)) continue;
-    const GemmGpuCut theirs = cut(g, *other, device);
-    if (theirs.items == 0 || (own.items > 0 && own.microseconds <= theirs.microseconds)) continue;
-    return text(own.pieces() * listed.facts_as<gpu::GemmFacts>().cluster, " CTAs for ", device.sms, " SMs: some ",
-                std::llround(own.microseconds), " us, and ", name(other->backend), " ", other->level, " ",
-                std::llround(theirs.microseconds), " us");
-  }
-  return "";
+  return swiglu && !takes_swiglu(listed) ? "half of its columns are no whole boxes of 64" : "";
 }
 
 }  // namespace
@@ -196,11 +209,13 @@ Status plan_gemm_gpu(Backend backend, PlanData* plan) {
   cuda::Device device;
   if (Status status = device_for(backend, plan, &device); !status) return status;
   const Gemm& g = plan->gemm().problem;
-  const bool named = plan->target.backend == backend;
   const auto any = [](const Variant&) { return std::string(); };
-  const GpuWish wish{.d = 0,
-                     .concerns = [](const Variant&) { return true; },
-                     .why_not = [&](const Variant& listed) { return why_not(listed, g, device, named); }};
+  const Tiles tiles(g, device, *plan, plan->target.backend == backend);
+  const auto why_not = [&](const Variant& listed) {
+    std::string never = why_never(listed, g);
+    return never.empty() && listed.backend == Backend::sm90 ? tiles.why_not(listed, device) : never;
+  };
+  const GpuWish wish{.d = 0, .concerns = [](const Variant&) { return true; }, .why_not = why_not};
   if (Status status = take_gpu_variant(backend, device, wish, plan); !status) return status;
   const auto of_kind = [&](const char* kind) {
     if (same(plan->variant->level, kind)) return plan->variant;

@@ -130,11 +130,10 @@ gpu::GemmArgs to_gpu_gemm_args(const PlanData& plan, const Variant& variant, con
   const GemmGpuCut& of_own = one_matrix ? gemm.gpu_merged : gemm.gpu;
   const GemmGpuCut& of_others = one_matrix ? gemm.gpu_other_merged : gemm.gpu_other;
   const GemmGpuCut& cut = &variant == plan.variant ? of_own : of_others;
-  args.columns = facts.columns;
   // TMA loads a B that lies along its rows 64 of them at a time.
   if (cut.columns > 0) args.columns = args.b_major == Major::rows ? ceil_div(cut.columns, 64) * 64 : cut.columns;
   args.tiles_m = ceil_div(args.m, facts.rows);
-  args.tiles_n = ceil_div(rows_of_b(g), args.columns);
+  args.tiles_n = ceil_div(rows_of_b(g), cut.columns > 0 ? args.columns : facts.columns);
   args.band = facts.band;
   args.whole = cut.whole;
   args.splits = cut.splits;

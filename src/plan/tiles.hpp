@@ -88,11 +88,13 @@ inline constexpr int kLinearParts = 4;
 // 607 us for two wide ones, one after the other). Wide CTAs are taken where everything then ends sooner.
 inline constexpr double kLinearWide = 1.4;
 
-// GEMM, GPU: what the plan takes for granted when it weighs parts of k. These are estimates, not yet fitted.
-// kGemmFlop... is the flop that an SM does in a microsecond. A CTA that is meant to share an SM but has it to itself
-// takes kGemmAlone times as long as at that rate. kGemmTile is the microseconds for the begin and the end of a tile,
-// and kGemmCombine those of the kernel that adds the parts up. kGemmPartialRate is the bytes of parts that are written
-// or read in a microsecond, and a part has at least kGemmLeastBlocks blocks of k.
+// GEMM, GPU: what the plan takes for granted when it weighs tiles and parts of k. kGemmFlop... is the flop that an SM
+// does in a microsecond. A CTA that is meant to share an SM but has it to itself takes kGemmAlone times as long as at
+// that rate. kGemmTile is the microseconds for the begin and the end of a tile, on Hopper kGemmTileColumn for each of
+// its columns, and kGemmCombine those of the kernel that adds the parts up. kGemmPartialRate is the bytes of parts that
+// are written or read in a microsecond, and a part has at least kGemmLeastBlocks blocks of k. Those of wide, medium and
+// slim, and of the parts, follow from times of an H100 in bursts, of 1024 x 1024 x 1024, 512 x 6144 x 4096, 512 x 28672
+// x 4096 and 5120 x 5120 x 5120. All others are estimates.
 inline constexpr double kGemmFlop = 3.1e6, kGemmFlopF32 = 0.35e6, kGemmFlopWide = 6.55e6, kGemmFlopMedium = 5.9e6;
 inline constexpr double kGemmFlopSlim = 5.75e6, kGemmFlopNarrow = 4.7e6;
 // i8 by dp4a, of which an SM does half as many as multiply-adds of f32, with four products each.

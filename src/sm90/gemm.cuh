@@ -57,7 +57,7 @@ __device__ __forceinline__ void consume(const GemmArgs& a, const GemmMaps& maps,
   RingPosition<Config::kStages> at;
   for (GemmTilesOfCluster<Config> tiles(a); tiles.more();) {
     const GemmTile t = tiles.next();
-    const TileBiases<Config> biases(a, t, warpgroup);
+    const TileBiases<Config> biases(a, t, warpgroup, a.d_boxes && t.part < 0);
     if constexpr (Config::kPromoted)
       add_promoted<Config>(t, shared, rA, rB, at, sums, release);
     else
@@ -128,9 +128,9 @@ int launch_gemm(const GemmArgs& a, void* stream) {
   }
   if (a.d_boxes) {
     const auto make = [&](CUtensorMap* map, const View& x, int lines) {
-      return x.data == nullptr || error != cudaSuccess
-                 ? error
-                 : make_tensor_map<Element>(map, x, TensorBox{a.batch, a.m, a.n / a.n1, a.n1, 64, 1, lines}, nullptr);
+      if (x.data == nullptr || error != cudaSuccess) return error;
+      const std::int64_t entries = x.stride[0] != 0 ? a.batch : 1;
+      return make_tensor_map<Element>(map, x, TensorBox{entries, a.m, a.n / a.n1, a.n1, 64, 1, lines}, nullptr);
     };
     error = make(&maps.d, a.d, 16);
     error = make(&maps.c, a.c, Config::kRows);

@@ -29,21 +29,21 @@ class TileBiases {
  public:
   using Element = typename Config::Element;
 
-  /// Before the products of the tile.
-  __device__ __forceinline__ TileBiases(const GemmArgs& a, const GemmTile& t, int warpgroup) : a_(a) {
+  /// Before the products of the tile. wanted: add() will be called.
+  __device__ __forceinline__ TileBiases(const GemmArgs& a, const GemmTile& t, int warpgroup, bool wanted) : a_(a) {
     const int thread = static_cast<int>(threadIdx.x) % 128;
     CUTE_UNROLL
     for (int i = 0; i < kOfColumns; ++i) {
       const int column = thread + 128 * i, half = Config::kColumns / 2;
       const bool up = a.activation == GemmActivation::swiglu && column >= half;
       const std::int64_t of_d = t.column0 + (up ? column - half : column), of_b = up ? a.n + of_d : of_d;
-      const bool there = a.bias_n.data != nullptr && column < Config::kColumns && of_d < a.n;
+      const bool there = wanted && a.bias_n.data != nullptr && column < Config::kColumns && of_d < a.n;
       of_columns_[i] = there ? element(a.bias_n, a.bias_n_f32, of_b * a.bias_n.stride[3]) : 0.f;
     }
     CUTE_UNROLL
     for (int half = 0; half < 2; ++half) {
       const std::int64_t i = t.row0 + 64 * warpgroup + thread / 32 * 16 + thread % 32 / 4 + 8 * half;
-      const bool there = a.bias_m.data != nullptr && i < a.m;
+      const bool there = wanted && a.bias_m.data != nullptr && i < a.m;
       of_rows_[half] =
           there ? element(a.bias_m, a.bias_m_f32, t.batch * a.bias_m.stride[0] + i * a.bias_m.stride[1]) : 0.f;
     }

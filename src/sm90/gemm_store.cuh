@@ -26,7 +26,9 @@ __device__ __forceinline__ void store_boxes(const GemmArgs& a, const GemmTile& t
   CUTE_UNROLL
   for (int box = 0; box < kBoxes; ++box) {
     if (pairs && box >= kBoxes / 2) break;
-    if (lane == 0) cute::tma_store_wait<1>();  // the box before the last one has been read
+    // The box before the last one has been read. The first of a tile waits for both, since the last tile may have ended
+    // with a box in the same place.
+    if (lane == 0) box == 0 ? cute::tma_store_wait<0>() : cute::tma_store_wait<1>();
     __syncwarp();
     unsigned char* const to = shared.out[warp] + box % 2 * kBytes;
     CUTE_UNROLL
@@ -113,7 +115,7 @@ __device__ __forceinline__ void store_columns(const GemmArgs& a, const GemmTile&
   for (int slice = 0; slice < kSlices; ++slice) {
     switch (slice) {
       case 0: staged.put<0, Config::kColumns>(sums, pairs); break;
-      case 1: staged.put<1, Config::kColumns>(sums, pairs); break;
+      case 1: staged.put<(kSlices > 1 ? 1 : 0), Config::kColumns>(sums, pairs); break;
       case 2: staged.put<(kSlices > 2 ? 2 : 0), Config::kColumns>(sums, pairs); break;
       default: staged.put<(kSlices > 3 ? 3 : 0), Config::kColumns>(sums, pairs); break;
     }
