@@ -29,7 +29,7 @@ TEST(GemmFew, EachBlockOfEachTileComesOnce) {
       for (const std::int64_t n : {1, 128, 700})
         for (const std::int64_t k : {0, 1, 64, 65, 1000, 1024})
           for (const int columns : {16, 96, 128})
-            for (const int ctas : {1, 2, 3, 4, 8}) {
+            for (const int ctas : {1, 2, 3, 4, 5, 6, 7, 8}) {
               gpu::GemmArgs a;
               a.batch = batch;
               a.k = k;
@@ -55,7 +55,7 @@ TEST(GemmFew, EachBlockOfEachTileComesOnce) {
 }
 
 TEST(GemmFew, EachRowOfATileIsStoredOnce) {
-  for (const int ctas : {1, 2, 3, 4, 8})
+  for (const int ctas : {1, 2, 3, 4, 5, 6, 7, 8})
     for (const int rows : {1, 7, 16, 64}) {
       std::vector<int> stored(static_cast<std::size_t>(rows));
       for (int rank = 0; rank < ctas; ++rank)
@@ -165,7 +165,7 @@ class ModelOfExchange {
 };
 
 TEST(GemmFew, TheExchangeOfSumsNeitherHangsNorMixesTiles) {
-  for (const int ctas : {1, 2, 3, 4, 8})
+  for (const int ctas : {1, 2, 3, 4, 5, 6, 7, 8})
     for (unsigned seed = 0; seed < 20; ++seed)
       EXPECT_EQ(ModelOfExchange(ctas, 7, seed).run(), "") << ctas << " CTAs, seed " << seed;
 }

@@ -2,6 +2,7 @@
 // and which variant takes operands that lie otherwise. No GPU is needed, because target.sm names the architecture.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <string>
@@ -9,25 +10,11 @@
 
 #include "plan/gemm.hpp"
 #include "plan/gemm_gpu.hpp"
-#include "support/gpu_plan.hpp"
+#include "support/gemm_plan.hpp"
 #include "support/tensor.hpp"
 
 namespace falchion::testing {
 namespace {
-
-Gemm gemm(std::int64_t m, std::int64_t n, std::int64_t k, DType dtype = DType::bf16) {
-  return {.dtype = dtype, .m = m, .n = n, .k = k};
-}
-PlanData decided(const Gemm& g, const Target& target) {
-  PlanData plan;
-  const Status status = plan_problem(g, Pass::forward, target, &plan, true);
-  EXPECT_TRUE(status) << status.why;
-  return plan;
-}
-std::string level_of(const Gemm& g, const Target& target) {
-  const PlanData plan = decided(g, target);
-  return plan.variant == nullptr ? "ref" : text(name(plan.backend), " ", plan.variant->level);
-}
 
 TEST(GemmGpuPlan, Variants) {
   EXPECT_EQ(level_of(gemm(4096, 4096, 4096), on(90)), "sm90 wide");
@@ -83,34 +70,36 @@ TEST(GemmGpuPlan, EightBitTypesOnHopper) {
   }
 }
 
-/// k is cut where tiles alone would leave most SMs idle; the workspace holds the sums of each part.
+/// k is cut where tiles alone would leave most SMs idle; the workspace holds the sums of each part, or those of the
+/// variant for other operands where these are more.
 TEST(GemmGpuPlan, PartsOfK) {
   for (const int sm : {80, 90}) {
     const PlanData large = decided(gemm(8192, 8192, 8192), on(sm)), deep = decided(gemm(256, 256, 65536), on(sm));
     EXPECT_EQ(large.gemm().gpu.splits, 1);
-    EXPECT_EQ(large.workspace, 0U);
+    if (sm == 80) { EXPECT_EQ(large.workspace, 0U); }
     EXPECT_GT(deep.gemm().gpu.splits, 8);
-    EXPECT_EQ(deep.workspace, static_cast<std::size_t>(deep.gemm().gpu.splits) * 256 * 256 * sizeof(float));
+    const int most = std::max(deep.gemm().gpu.splits, sm == 90 ? deep.gemm().gpu_other.splits : 1);
+    EXPECT_EQ(deep.workspace, static_cast<std::size_t>(most) * 256 * 256 * sizeof(float));
     EXPECT_EQ(deep.gemm().gpu.depth % 64, 0);
     EXPECT_GE(deep.gemm().gpu.splits * deep.gemm().gpu.depth, 65536);
   }
   EXPECT_EQ(decided(gemm(64, 64, 0), on(90)).gemm().gpu.splits, 1);
 }
 
-/// Few rows on Hopper: the parts of k are a cluster of 1, 2, 4 or 8 CTAs with blocks for each, tiles are narrower where
-/// SMs would be idle, and nearly all SMs have the same to load.
+/// Few rows on Hopper: the parts of k are a cluster of 1 to 8 CTAs with blocks for each, tiles are narrower where SMs
+/// would be idle, and most SMs have the same to load.
 TEST(GemmGpuPlan, FewRowsAreCutIntoClusters) {
   for (const std::int64_t m : {1, 16, 64})
     for (const std::int64_t n : {256, 1024, 4096, 6144, 10240, 28672})
       for (const std::int64_t k : {64, 1024, 4096, 14336}) {
         const GemmGpuCut cut = decided(gemm(m, n, k), on(90)).gemm().gpu;
         SCOPED_TRACE(text(m, " x ", n, " x ", k, ": ", cut.columns, " columns, ", cut.splits, " CTAs"));
-        EXPECT_TRUE(cut.splits == 1 || cut.splits == 2 || cut.splits == 4 || cut.splits == 8);
+        EXPECT_TRUE(cut.splits >= 1 && cut.splits <= 8);
         EXPECT_TRUE(cut.columns >= 16 && cut.columns <= 128 && cut.columns % 16 == 0);
         EXPECT_GE(cut.items * cut.columns, n);
         EXPECT_TRUE(cut.splits == 1 || k / 64 >= 4 * cut.splits);
         const std::int64_t ctas = cut.items * cut.splits, rounds = ctas / 132 + (ctas % 132 != 0);
-        if (n >= 4096 && k >= 4096) { EXPECT_GE(ctas, rounds * 132 * 9 / 10); }
+        if (n >= 4096 && k >= 4096) { EXPECT_GE(ctas, rounds * 132 * 8 / 10); }
       }
 }
 
@@ -118,7 +107,7 @@ TEST(GemmGpuPlan, FewRowsAreCutIntoClusters) {
 TEST(GemmGpuPlan, FewRowsThatLieOtherwiseHaveAWorkspace) {
   const PlanData plan = decided(gemm(16, 4096, 4096), on(90));
   const GemmGpuCut &own = plan.gemm().gpu, &other = plan.gemm().gpu_other;
-  EXPECT_EQ(own.splits, 4);
+  EXPECT_EQ(own.splits, 2);
   EXPECT_GT(other.splits, 1);
   EXPECT_EQ(other.columns, 0);
   EXPECT_EQ(plan.workspace, static_cast<std::size_t>(other.splits) * 16 * 4096 * sizeof(float));
@@ -164,7 +153,7 @@ TEST(GemmGpuPlan, TheStoryTellsWhatWasDecided) {
             std::string::npos)
       << wide;
   EXPECT_NE(wide.find("sm90 few bf16   it is for at most 64 rows of a, but here are 4096"), std::string::npos) << wide;
-  EXPECT_NE(few.find("k in 4 parts, added up in order by the CTAs of a cluster"), std::string::npos) << few;
+  EXPECT_NE(few.find("k in 2 parts, added up in order by the CTAs of a cluster"), std::string::npos) << few;
   EXPECT_NE(
       wide.find(
           "strided     operands that TMA cannot follow, which are those with a stride of 0 or below or with heads "
@@ -173,7 +162,7 @@ TEST(GemmGpuPlan, TheStoryTellsWhatWasDecided) {
       std::string::npos)
       << wide;
   const std::string narrow = explain(gemm(32768, 128, 4096), on(90));
-  EXPECT_NE(narrow.find("256 CTAs for 132 SMs, 256 of 256 rows used: some "), std::string::npos) << narrow;
+  EXPECT_NE(narrow.find("sm90 wide bf16    256 CTAs for 132 SMs: some "), std::string::npos) << narrow;
 }
 
 /// The workspace of a batch may be for the parts of one matrix alone, so the story tells of it.
@@ -213,7 +202,7 @@ class GemmOperandsOnGpu : public ::testing::Test {
 
 TEST_F(GemmOperandsOnGpu, DenseOnesAreMovedAlongK) {
   EXPECT_EQ(taken(operands(), sm80_), "sm80 tile");
-  EXPECT_EQ(taken(operands(), sm90_), "sm90 wide");
+  EXPECT_EQ(taken(operands(), sm90_), "sm90 narrow");
   const gpu::GemmArgs x = args(operands(), sm90_);
   EXPECT_TRUE(x.a_major == gpu::Major::k && x.b_major == gpu::Major::k && x.d_boxes && x.d_whole);
 }
@@ -241,7 +230,7 @@ TEST_F(GemmOperandsOnGpu, TransposedOnesAreMovedAlongRows) {
   GemmOperands x = operands();
   x.a.stride = {kM * kK, 1, kM * kK, kM};
   EXPECT_EQ(taken(x, sm80_), "sm80 tile");
-  EXPECT_EQ(taken(x, sm90_), "sm90 wide");
+  EXPECT_EQ(taken(x, sm90_), "sm90 narrow");
   EXPECT_TRUE(args(x, sm90_).a_major == gpu::Major::rows);
 }
 
@@ -269,7 +258,7 @@ TEST_F(GemmOperandsOnGpu, AnInnerAxisOfOneElementIsNone) {
   x.b.shape = {1, kN, kK, 1};
   x.b.stride = {kN * kK, 1, kN, 5};
   EXPECT_EQ(taken(x, sm80_), "sm80 tile");
-  EXPECT_EQ(taken(x, sm90_), "sm90 wide");
+  EXPECT_EQ(taken(x, sm90_), "sm90 narrow");
   EXPECT_TRUE(args(x, sm90_).a_major == gpu::Major::rows);
 }
 
@@ -282,7 +271,7 @@ TEST_F(GemmOperandsOnGpu, HeadsAreBoxesOfTma) {
     x.b.shape = {1, kN, kK / k1, k1};
     x.b.stride = {kN * kK, kK, k1, 1};
     EXPECT_EQ(taken(x, sm80_), "sm80 tile");
-    EXPECT_EQ(taken(x, sm90_), k1 == 64 ? "sm90 wide" : "sm80 tile");
+    EXPECT_EQ(taken(x, sm90_), k1 == 64 ? "sm90 narrow" : "sm80 tile");
   }
 }
 

@@ -1,0 +1,236 @@
+// tests/gemm_gpu_kinds_test.cpp: which of Hopper's tiles the plan takes for a GEMM, which tiles it cuts along k, what
+// the workspace then holds, and when D goes through boxes of TMA. No GPU is needed.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plan/gemm.hpp"
+#include "plan/gemm_gpu.hpp"
+#include "support/gemm_plan.hpp"
+#include "support/tensor.hpp"
+
+namespace falchion::testing {
+namespace {
+
+TEST(GemmGpuKinds, FollowTheShape) {
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    EXPECT_EQ(level_of(gemm(4096, 4096, 4096, dtype), on(90)), "sm90 wide");
+    EXPECT_EQ(level_of(gemm(512, 6144, 4096, dtype), on(90)), "sm90 medium");
+    EXPECT_EQ(level_of(gemm(32768, 128, 4096, dtype), on(90)), "sm90 slim");
+    EXPECT_EQ(level_of(gemm(512, 28672, 4096, dtype), on(90)), "sm90 slim");
+    EXPECT_EQ(level_of(gemm(1024, 1024, 1024, dtype), on(90)), "sm90 narrow");
+  }
+}
+
+TEST(GemmGpuKinds, EachHasItsColumns) {
+  const auto columns = [](const Gemm& g) { return decided(g, on(90)).gemm().columns; };
+  EXPECT_EQ(columns(gemm(4096, 4096, 4096)), 256);
+  EXPECT_EQ(columns(gemm(512, 6144, 4096)), 192);
+  EXPECT_EQ(columns(gemm(512, 28672, 4096)), 128);
+  EXPECT_EQ(columns(gemm(1024, 1024, 1024)), 64);
+}
+
+/// The plan weighs the kinds by time, so each that it leaves out would take no less than the one it takes, and it says
+/// so.
+TEST(GemmGpuKinds, TheStoryWeighsThem) {
+  const std::string story = explain(gemm(1024, 1024, 1024), on(90));
+  for (const char* kind : {"wide", "medium", "slim"}) {
+    const std::size_t at = story.find(text("  sm90 ", kind, " bf16"));
+    ASSERT_NE(at, std::string::npos) << kind << "\n" << story;
+    const std::string line = story.substr(at, story.find('\n', at) - at);
+    EXPECT_NE(line.find(" CTAs for 132 SMs: some "), std::string::npos) << line;
+    EXPECT_NE(line.find(", and sm90 "), std::string::npos) << line;
+  }
+}
+
+/// D is stored in boxes of 64 columns. Those of medium and narrow have no whole boxes of gates and of their other
+/// halves, so they are never taken.
+TEST(GemmGpuKinds, OfSwigluAreWholeBoxes) {
+  for (const std::int64_t m : {16, 65, 512, 1024, 4096})
+    for (const std::int64_t n : {64, 512, 3072, 6144, 14336}) {
+      Gemm g = gemm(m, n, 1024);
+      g.activation = Activation::swiglu;
+      for (const Backend backend : {Backend::best, Backend::sm90}) {
+        const std::string level = level_of(g, on(90, backend));
+        const bool sm80 = level == "sm80 tile" && backend == Backend::best;
+        EXPECT_TRUE(level == "sm90 wide" || level == "sm90 slim" || sm80) << m << " x " << n << ": " << level;
+      }
+    }
+  Gemm g = gemm(512, 6144, 4096);
+  g.activation = Activation::swiglu;
+  EXPECT_NE(explain(g, on(90)).find("half of its columns are no whole boxes of 64"), std::string::npos);
+}
+
+/// 400 tiles of 256 x 256 are six rounds of 66 clusters, and 4 are left, whose k more clusters share.
+TEST(GemmGpuCuts, TheLastTilesAlone) {
+  const PlanData plan = decided(gemm(5120, 5120, 5120), on(90));
+  const GemmGpuCut& cut = plan.gemm().gpu;
+  EXPECT_STREQ(plan.variant->level, "wide");
+  EXPECT_EQ(cut.items, 400);
+  EXPECT_EQ(cut.whole, 396);
+  EXPECT_GT(cut.splits, 1);
+  EXPECT_LE((cut.items - cut.whole) * cut.splits, 66);
+  EXPECT_GE(plan.workspace, sizeof(float) * 256 * 256 * 4 * static_cast<std::size_t>(cut.splits));
+}
+
+/// What is cut are all tiles, or those left when others have filled the device some times, or once less. Parts are
+/// whole blocks of k, of which none is empty.
+TEST(GemmGpuCuts, AreOfWholeBlocksAndRounds) {
+  for (const std::int64_t m : {65, 300, 1024, 5120, 8200})
+    for (const std::int64_t n : {64, 2048, 5120, 6144, 28672})
+      for (const std::int64_t k : {0, 8, 1024, 5120, 65536}) {
+        SCOPED_TRACE(text(m, " x ", n, " x ", k));
+        const PlanData plan = decided(gemm(m, n, k), on(90, Backend::sm90));
+        const GemmGpuCut& cut = plan.gemm().gpu;
+        ASSERT_TRUE(cut.whole >= 0 && cut.whole <= cut.items);
+        EXPECT_TRUE(cut.whole % 66 == 0 || cut.whole == cut.items) << cut.whole << " of " << cut.items;
+        EXPECT_EQ(cut.splits == 1, cut.whole == cut.items);
+        EXPECT_EQ(cut.depth % 64, 0);
+        EXPECT_GE(cut.depth * cut.splits, k);
+        if (k > 0) { EXPECT_LT(cut.depth * (cut.splits - 1), k); }
+      }
+}
+
+/// Operands of which only addresses and strides are looked at. None is read.
+class GemmViews {
+ public:
+  explicit GemmViews(const Gemm& g, std::int64_t n1 = 0, bool shared_b = true) {
+    const std::int64_t columns = n1 == 0 ? g.n : n1, rows_b = g.activation == Activation::swiglu ? 2 * g.n : g.n;
+    const DType dtype_d = g.dtype_d == DType::as_q ? g.dtype : g.dtype_d;
+    x.a = Tensor::dense(&memory_, g.dtype, {g.batch, g.m, 1, g.k});
+    x.b = Tensor::dense(&memory_, g.dtype, {shared_b ? 1 : g.batch, rows_b, 1, g.k});
+    x.c = x.d = x.residual = Tensor::dense(&memory_, dtype_d, {g.batch, g.m, g.n / columns, columns});
+    if (g.dtype_c != DType::as_q) x.c.dtype = g.dtype_c;
+    x.bias_n = Tensor::dense(&memory_, dtype_d, {1, 1, 1, rows_b});
+    x.bias_m = Tensor::dense(&memory_, dtype_d, {g.batch, g.m, 1, 1});
+    x.scale_a = x.scale_b = Tensor::dense(&memory_, DType::f32, {1, 1, 1, 1});
+  }
+  GemmOperands x;
+
+ private:
+  alignas(1024) static inline unsigned char memory_ = 0;
+};
+
+/// Bytes of the sums of parts that a run writes.
+std::size_t partials_of(const gpu::GemmArgs& a) {
+  const std::int64_t cut_tiles = a.tiles_m * a.tiles_n * a.batch - a.whole;
+  if (a.splits == 1 || cut_tiles == 0) return 0;
+  return sizeof(float) * static_cast<std::size_t>(cut_tiles * a.splits * a.part_rows * a.part_columns);
+}
+
+/// The workspace is enough for the plan's own variant and for those that take operands that lie otherwise, each with
+/// its own cut, whether the batch shares b or not.
+TEST(GemmGpuCuts, AllFitIntoTheWorkspace) {
+  const auto expect_room = [](const Gemm& g, const PlanData& plan) {
+    for (const bool shared_b : {true, false}) {
+      const GemmViews views(g, 0, shared_b);
+      for (const Variant* variant : {plan.variant, plan.gpu.unaligned, plan.gemm().strided}) {
+        if (variant == nullptr) continue;
+        const gpu::GemmArgs args = to_gpu_gemm_args(plan, *variant, views.x, nullptr);
+        EXPECT_EQ(args.whole == args.tiles_m * args.tiles_n * args.batch, args.splits == 1) << variant->level;
+        const bool in_cluster = variant->backend == Backend::sm90 && same(variant->level, "few");
+        if (!in_cluster) { EXPECT_LE(partials_of(args), plan.workspace) << variant->level; }
+      }
+    }
+  };
+  for (const DType dtype : {DType::bf16, DType::f32, DType::e4m3, DType::i8})
+    for (const std::int64_t batch : {1, 3})
+      for (const std::int64_t m : {1, 16, 64, 65, 1024, 5120})
+        for (const std::int64_t n : {64, 1000, 5120})
+          for (const std::int64_t k : {0, 64, 4096, 65536})
+            for (const int sm : {80, 90}) {
+              SCOPED_TRACE(text(name(dtype), " ", batch, ": ", m, " x ", n, " x ", k, ", sm_", sm));
+              Gemm g = gemm(m, n, k, dtype);
+              g.batch = batch;
+              if (size_of(dtype) == 1) g.dtype_d = DType::bf16;
+              expect_room(g, decided(g, on(sm)));
+            }
+}
+
+/// What is handed to Hopper's kernel for a problem and its operands.
+gpu::GemmArgs args_of(const Gemm& g, const GemmOperands& x) {
+  const PlanData plan = decided(g, on(90, Backend::sm90));
+  return to_gpu_gemm_args(plan, *plan.variant, x, nullptr);
+}
+gpu::GemmArgs dense_args(const Gemm& g, std::int64_t n1 = 0) { return args_of(g, GemmViews(g, n1).x); }
+
+/// TMA stores 16 bytes at a time, so a row must end with them.
+TEST(GemmGpuBoxes, RowsEndWithSixteenBytes) {
+  for (const std::int64_t n : {8, 64, 256, 264, 300, 260, 257}) {
+    const gpu::GemmArgs x = dense_args(gemm(300, n, 128));
+    EXPECT_EQ(x.d_boxes, n % 8 == 0) << n;
+    EXPECT_EQ(x.plain, n % 8 == 0) << n;
+  }
+}
+
+/// Where n lies on two axes, a box of 64 columns is of one of them.
+TEST(GemmGpuBoxes, HeadsAreWholeBoxes) {
+  for (const std::int64_t n1 : {32, 64, 96, 128}) {
+    const Gemm g = gemm(300, 4 * n1, 128);
+    EXPECT_TRUE(dense_args(g, n1).d_boxes) << "one axis";
+    GemmViews heads(g, n1);
+    heads.x.d.stride = {300 * 4 * n1, n1, 300 * n1, 1};
+    EXPECT_EQ(args_of(g, heads.x).d_boxes, n1 % 64 == 0) << n1;
+    EXPECT_EQ(args_of(g, heads.x).n1, n1);
+  }
+}
+
+TEST(GemmGpuBoxes, TypesAreThatOfA) {
+  Gemm g = gemm(300, 256, 128);
+  g.beta = 1;
+  EXPECT_TRUE(dense_args(g).d_boxes);
+  g.dtype_c = DType::f32;
+  EXPECT_FALSE(dense_args(g).d_boxes);
+  g.dtype_c = g.dtype_d = DType::bf16;
+  EXPECT_TRUE(dense_args(g).d_boxes);
+  g.beta = 0;
+  g.dtype_c = g.dtype_d = DType::f32;
+  EXPECT_FALSE(dense_args(g).d_boxes);
+  g = gemm(300, 256, 128, DType::i8);
+  g.dtype_d = DType::bf16;
+  EXPECT_FALSE(dense_args(g).d_boxes);
+}
+
+/// C and the residual come through TMA too, so that D goes another way where TMA cannot follow one of them.
+TEST(GemmGpuBoxes, CAndTheResidualLieLikeBoxes) {
+  Gemm g = gemm(300, 256, 128);
+  g.beta = 1;
+  g.residual = true;
+  for (Tensor GemmOperands::*tensor : {&GemmOperands::c, &GemmOperands::d, &GemmOperands::residual}) {
+    const auto boxes = [&](const auto& change) {
+      GemmViews views(g);
+      change(&(views.x.*tensor));
+      return args_of(g, views.x).d_boxes;
+    };
+    EXPECT_TRUE(boxes([](Tensor*) {}));
+    EXPECT_TRUE(boxes([](Tensor* t) { t->stride[1] = 264; }));
+    EXPECT_FALSE(boxes([](Tensor* t) { t->stride[1] = 260; })) << "rows begin within 16 bytes";
+    EXPECT_FALSE(boxes([](Tensor* t) { t->data = static_cast<unsigned char*>(t->data) + 2; }));
+    EXPECT_FALSE(boxes([](Tensor* t) { t->stride = {256 * 300, 1, 0, 300}; })) << "columns";
+    EXPECT_FALSE(boxes([](Tensor* t) { t->stride[1] = -256; })) << "rows in reverse";
+  }
+}
+
+/// Alone with alpha, D needs nothing beside the sums. Every other term makes it not plain.
+TEST(GemmGpuBoxes, PlainIsTheProductAlone) {
+  const auto is_plain = [](const auto& change) {
+    Gemm g = gemm(300, 256, 128);
+    change(&g);
+    const gpu::GemmArgs x = dense_args(g);
+    EXPECT_TRUE(x.d_boxes);
+    return x.plain;
+  };
+  EXPECT_TRUE(is_plain([](Gemm* g) { g->alpha = 0.5F; }));
+  EXPECT_FALSE(is_plain([](Gemm* g) { g->beta = 1; }));
+  EXPECT_FALSE(is_plain([](Gemm* g) { g->bias_n = true; }));
+  EXPECT_FALSE(is_plain([](Gemm* g) { g->bias_m = true; }));
+  EXPECT_FALSE(is_plain([](Gemm* g) { g->residual = true; }));
+  EXPECT_FALSE(is_plain([](Gemm* g) { g->activation = Activation::relu; }));
+  EXPECT_FALSE(is_plain([](Gemm* g) { g->activation = Activation::swiglu; }));
+}
+
+}  // namespace
+}  // namespace falchion::testing
