@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <limits>
+#include <tuple>
 
 #include "support/gemm.hpp"
 
@@ -78,6 +80,28 @@ TEST(Judge, SumsThatAreNotPromoted) {
   GemmInstance x = instance(4096, true);
   const judge::GemmReference reference(x.problem, x.operands());
   run_on_model(&x, 4096);
+  EXPECT_FALSE(reference.check(x.d.view(), Sums::promoted).passed());
+}
+
+/// The sum 240 * 240 - 240 * 240 + 2^-9 * 2^-9 is above 0, but its last product is cut off. With an infinite scale its
+/// element is NaN then, and not Inf. Where a sum is far from 0 only Inf passes.
+TEST(Judge, AnInfiniteScaleOfASumThatIsCutOff) {
+  GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 1, 2, 3}.scaling(Scaling::tensor).d_f32(), DType::e4m3, 1);
+  constexpr float kLeast = 0x1p-9F, kInf = std::numeric_limits<float>::infinity();
+  for (const auto& [k, a, of_first, of_second] :
+       {std::tuple{0, 240.F, 240.F, 240.F}, {1, 240.F, -240.F, 1.F}, {2, kLeast, kLeast, kLeast}}) {
+    x.a.set(0, 0, 0, k, a);
+    x.b.set(0, 0, 0, k, of_first);
+    x.b.set(0, 1, 0, k, of_second);
+  }
+  x.scale_a.set(0, 0, 0, 0, 1);
+  x.scale_b.set(0, 0, 0, 0, kInf);
+  const judge::GemmReference reference(x.problem, x.operands());
+  x.d.set(0, 0, 0, 0, std::numeric_limits<float>::quiet_NaN());
+  x.d.set(0, 0, 0, 1, kInf);
+  EXPECT_TRUE(reference.check(x.d.view(), Sums::promoted).passed()) << reference.check(x.d.view(), Sums::promoted).why;
+  EXPECT_FALSE(reference.check(x.d.view(), Sums::f32).passed());
+  x.d.set(0, 0, 0, 1, -kInf);
   EXPECT_FALSE(reference.check(x.d.view(), Sums::promoted).passed());
 }
 
