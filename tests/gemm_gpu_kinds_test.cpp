@@ -2,13 +2,13 @@
 // the workspace then holds, and when D goes through boxes of TMA. No GPU is needed.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstdint>
+#include <set>
 #include <string>
-#include <vector>
 
 #include "plan/gemm.hpp"
 #include "plan/gemm_gpu.hpp"
+#include "support/gemm.hpp"
 #include "support/gemm_plan.hpp"
 #include "support/tensor.hpp"
 
@@ -230,6 +230,33 @@ TEST(GemmGpuBoxes, PlainIsTheProductAlone) {
   EXPECT_FALSE(is_plain([](Gemm* g) { g->residual = true; }));
   EXPECT_FALSE(is_plain([](Gemm* g) { g->activation = Activation::relu; }));
   EXPECT_FALSE(is_plain([](Gemm* g) { g->activation = Activation::swiglu; }));
+}
+
+/// The cases that every path must get right have D in boxes with each activation, C, the residual and biases, also for
+/// CTAs that have several tiles: then the producer loads the next tile's blocks into the stages where C was.
+TEST(GemmGpuBoxes, CasesReachThem) {
+  std::set<Activation> activations, of_several_tiles;
+  std::set<std::int64_t> heads;
+  bool c = false, residual = false, biases = false, in_place = false;
+  for (const GemmCase& row : gemm_cases()) {
+    const GemmInstance x = make_gemm_instance(row, DType::bf16);
+    const PlanData plan = decided(x.problem, on(90, Backend::sm90));
+    if (x.problem.batch * x.problem.m * x.problem.n == 0 || same(plan.variant->level, "few")) continue;
+    if (gpu_variant(plan, x.operands()).variant != plan.variant) continue;
+    const gpu::GemmArgs args = to_gpu_gemm_args(plan, *plan.variant, x.operands(), nullptr);
+    if (!args.d_boxes || args.plain || args.whole == 0) continue;
+    activations.insert(x.problem.activation);
+    if (plan.gemm().gpu.pieces() > args.walkers) of_several_tiles.insert(x.problem.activation);
+    if (args.n1 < args.n) heads.insert(args.n1);
+    c = c || x.problem.beta != 0;
+    residual = residual || x.problem.residual;
+    biases = biases || (x.problem.bias_n && x.problem.bias_m);
+    in_place = in_place || x.in_place;
+  }
+  EXPECT_EQ(activations.size(), 6U);
+  EXPECT_FALSE(of_several_tiles.empty());
+  EXPECT_EQ(heads, (std::set<std::int64_t>{64, 128}));
+  EXPECT_TRUE(c && residual && biases && in_place);
 }
 
 }  // namespace

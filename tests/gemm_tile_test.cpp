@@ -111,7 +111,7 @@ TEST(Divisor, DividesAsTheProcessorDoes) {
        {1U, 2U, 3U, 5U, 7U, 8U, 48U, 641U, 65535U, 65536U, 65537U, 715827883U, kMost - 1, kMost}) {
     const Divisor by(d);
     for (const std::uint32_t n : {0U, 1U, d - 1, d, 2 * d - 1, kMost / d * d, kMost / d * d - 1, kMost - 1, kMost})
-      if (n <= kMost) EXPECT_EQ(by.divide(n), n / d) << n << " / " << d;
+      if (n <= kMost) { EXPECT_EQ(by.divide(n), n / d) << n << " / " << d; }
   }
   std::uint32_t random = 1;
   for (int i = 0; i < 1'000'000; ++i) {

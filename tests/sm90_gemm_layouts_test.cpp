@@ -1,0 +1,243 @@
+// tests/sm90_gemm_layouts_test.cpp: walks on the host through the shared memory of every GEMM tile of plan/tiles.def
+// for Hopper. TMA must write each element of A and B where wgmma looks for it, and of C and the residual where the lane
+// that has its sum looks for it; D must lie where TMA fetches it; shared memory and registers must suffice.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include <cute/tensor.hpp>  // CuTe's headers need this one first.
+
+#include "support/host_warp.hpp"  // It has the functions that the config's headers call on a device.
+
+#include "blocks/sm80_lane_blocks.hpp"
+#include "sm90/gemm_config.hpp"
+
+namespace falchion::testing {
+namespace {
+
+using namespace cute;
+using gpu::Major;
+using sm80::LaneBlocks;
+using sm90::GemmConfig, sm90::GemmKind;
+
+/// Calls f(Config{}) for every tile, in every way in which its operands may lie. Bytes lie along k alone.
+template <class F>
+void for_each_variant(F f) {
+  int count = 0;
+  const auto call = [&](auto config, const char* kind) {
+    using Config = decltype(config);
+    SCOPED_TRACE(std::string(kind) + (Config::kMajorA == Major::k ? ", a along k" : ", a along rows") +
+                 (Config::kMajorB == Major::k ? ", b along k" : ", b along rows"));
+    f(config);
+    ++count;
+  };
+  constexpr auto k = Major::k, rows = Major::rows;
+  const auto call_all = [&]<GemmKind kind>(std::integral_constant<GemmKind, kind>, const char* name) {
+    if constexpr (kind == GemmKind::e4m3) {
+      call(GemmConfig<sm90::e4m3, k, k, kind>{}, name);
+    } else if constexpr (kind == GemmKind::i8) {
+      call(GemmConfig<sm90::i8, k, k, kind>{}, name);
+    } else {
+      call(GemmConfig<sm90::bf16, k, k, kind>{}, name);
+      call(GemmConfig<sm90::f16, k, rows, kind>{}, name);
+      call(GemmConfig<sm90::bf16, rows, k, kind>{}, name);
+      call(GemmConfig<sm90::f16, rows, rows, kind>{}, name);
+    }
+  };
+#define TILE_gemm_sm90(kind, d, ...) call_all(std::integral_constant<GemmKind, GemmKind::kind>{}, #kind);
+#include "plan/tiles.def"
+  EXPECT_GE(count, 18);  // four tiles of 16 bits, lying in four ways, and two of bytes
+}
+
+/// Where TMA puts an element of a box whose lines have 128 bytes, counted in elements: the 16-byte chunks of a line are
+/// swizzled.
+int in_box(int line, int at, int element_bytes) {
+  const int chunk = 16 / element_bytes;
+  return line * (128 / element_bytes) + (at / chunk ^ line % 8) * chunk + at % chunk;
+}
+/// The same of a stage of an operand that has so many rows for each block of k. Along k the boxes of a stage are the
+/// rows one after another; along rows each box has 64 of them, with a line for each k.
+int in_stage(Major major, int row, int k, int depth, int element_bytes) {
+  if (major == Major::k) return in_box(row, k, element_bytes);
+  return row / 64 * (64 * depth) + in_box(k, row % 64, element_bytes);
+}
+
+template <class Config>
+typename Config::Shared& shared_memory() {
+  alignas(1024) static std::byte memory[sizeof(typename Config::Shared)];
+  return *reinterpret_cast<typename Config::Shared*>(memory);
+}
+
+/// Every element of an operand lies where TMA puts it, and no two at one place.
+template <Major kMajor, class Config, class Element, class Layout_>
+void expect_as_tma_writes(Element* first, Layout_ layout, int rows) {
+  const auto x = make_tensor(make_smem_ptr(first), layout);
+  std::vector<bool> taken(static_cast<std::size_t>(rows * Config::kDepth * Config::kStages));
+  for (int stage = 0; stage < Config::kStages; ++stage)
+    for (int row = 0; row < rows; ++row)
+      for (int k = 0; k < Config::kDepth; ++k) {
+        const auto place = static_cast<int>(&x(row, k, stage) - first);
+        const int of_tma =
+            stage * rows * Config::kDepth + in_stage(kMajor, row, k, Config::kDepth, static_cast<int>(sizeof(Element)));
+        ASSERT_EQ(place, of_tma) << "row " << row << ", k " << k << ", stage " << stage;
+        ASSERT_FALSE(taken[static_cast<std::size_t>(place)]);
+        taken[static_cast<std::size_t>(place)] = true;
+      }
+}
+
+TEST(Sm90GemmLayouts, TmaWritesWhereWgmmaReads) {
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
+    auto& shared = shared_memory<Config>();
+    expect_as_tma_writes<Config::kMajorA, Config>(shared.a[0], typename Config::LayoutA{}, Config::kRows);
+    expect_as_tma_writes<Config::kMajorB, Config>(shared.b[0], typename Config::LayoutB{}, Config::kColumns);
+  });
+}
+
+/// The CTAs of a cluster load the boxes of B in turns, and each row of B is in one of them.
+TEST(Sm90GemmLayouts, BoxesAreTheWholeOfB) {
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
+    std::vector<int> loaded(Config::kColumns);
+    for (int rank = 0; rank < Config::kCluster; ++rank)
+      for (int first = rank * Config::kBoxRows; first < Config::kColumns; first += Config::kCluster * Config::kBoxRows)
+        for (int row = first; row < first + Config::kBoxRows; ++row) ++loaded[static_cast<std::size_t>(row)];
+    EXPECT_EQ(loaded, std::vector<int>(Config::kColumns, 1));
+    EXPECT_LE(std::max(Config::kRows, Config::kBoxRows), 256) << "rows of a box";
+  });
+}
+
+/// The hardware swizzles address bits, so whatever is moved by TMA begins at a multiple of 1024 bytes.
+TEST(Sm90GemmLayouts, BoxesAreAligned) {
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
+    constexpr auto kBytes = sizeof(typename Config::Element);
+    auto& shared = shared_memory<Config>();
+    const auto at = [](const auto& x) { return reinterpret_cast<std::uintptr_t>(&x) % 1024; };
+    EXPECT_EQ(at(shared.a), 0U);
+    EXPECT_EQ(at(shared.b), 0U);
+    EXPECT_EQ(at(shared.out), 0U);
+    EXPECT_EQ(sizeof(shared.a[0]) % 1024, 0U);
+    EXPECT_EQ(sizeof(shared.b[0]) % 1024, 0U);
+    EXPECT_EQ(sizeof(shared.out[0]) % 1024, 0U);
+    EXPECT_EQ(Config::kBoxRows * Config::kDepth * kBytes % 1024, 0U);
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(&shared.bias) % 8, 0U) << "two columns are read at a time";
+    EXPECT_EQ(reinterpret_cast<std::uintptr_t>(&shared.full) % 8, 0U) << "barriers";
+  });
+}
+
+TEST(Sm90GemmLayouts, SharedMemory) {
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
+    EXPECT_LE(Config::kSharedBytes, 227 << 10) << "what one CTA may have";
+    EXPECT_EQ(Config::kSharedBytes, sm90::gemm_facts(Config::kTile.kind).shared_bytes);
+  });
+}
+
+/// setmaxnreg only redistributes the registers that the CTA was started with: 168 for each of three warpgroups.
+TEST(Sm90GemmLayouts, Registers) {
+  for_each_variant([](auto variant) {
+    using Config = decltype(variant);
+    constexpr int kEntry = 65536 / Config::kThreads / 8 * 8;
+    EXPECT_LE(Config::kConsumers * Config::kConsumerRegisters + Config::kProducerRegisters,
+              kEntry * (Config::kConsumers + 1));
+    for (const int registers : {Config::kConsumerRegisters, Config::kProducerRegisters})
+      EXPECT_TRUE(registers % 8 == 0 && registers >= 24 && registers <= 256) << registers;
+    EXPECT_GE(Config::kConsumerRegisters, kEntry) << "setmaxnreg.inc";
+    EXPECT_LE(Config::kProducerRegisters, kEntry) << "setmaxnreg.dec";
+    EXPECT_GE(Config::kConsumerRegisters, Config::kColumns / 2 * (Config::kPromoted ? 2 : 1) + 40) << "the sums";
+  });
+}
+
+// ---- What follows the sums ------------------------------------------------------------------------------------------
+
+/// Calls f for the tiles whose D goes through boxes, lying in one way, since what follows the sums is the same in all.
+template <class F>
+void for_each_boxed(F f) {
+  for_each_variant([&](auto variant) {
+    using Config = decltype(variant);
+    if constexpr (Config::kBoxed && Config::kMajorA == Major::k && Config::kMajorB == Major::k) f(variant);
+  });
+}
+
+/// Calls f(warp, lane, number, row, column) for each sum of each lane, as CuTe says wgmma leaves them: row and column
+/// of the tile.
+template <class Config, class F>
+void for_each_sum(F f) {
+  const auto places = make_identity_tensor(Shape<Int<Config::kRows>, Int<Config::kColumns>>{});
+  for (int thread = 0; thread < 128 * Config::kConsumers; ++thread) {
+    const auto own = typename Config::Mma{}.get_thread_slice(thread).partition_C(places);
+    ASSERT_EQ(static_cast<int>(size(own)), Config::kColumns / 2);
+    for (int i = 0; i < static_cast<int>(size(own)); ++i)
+      f(thread / 32, thread % 32, i, static_cast<int>(get<0>(own(i))), static_cast<int>(get<1>(own(i))));
+  }
+}
+
+/// The byte from which ldmatrix gives a lane number 0 to 7 of a block of 16 x 16, and at which stmatrix puts it, where
+/// `address(lane)` are the 16 bytes that each lane names.
+template <class Address>
+int byte_of_number(int lane, int number, Address address) {
+  const int matrix = number / 2;
+  return static_cast<int>(address(8 * matrix + lane / 4)) + lane % 4 * 4 + number % 2 * 2;
+}
+
+/// The epilogue counts on that: number 4 atom + 2 half + column of a lane is of 8 atom + 2 (lane % 4) + column, in the
+/// row lane / 4 + 8 half of the warp.
+TEST(Sm90GemmLayouts, SumsArePairsOfColumns) {
+  for_each_boxed([](auto variant) {
+    using Config = decltype(variant);
+    for_each_sum<Config>([](int warp, int lane, int i, int row, int column) {
+      ASSERT_EQ(row, 16 * warp + lane / 4 + i / 2 % 2 * 8);
+      ASSERT_EQ(column, i / 4 * 8 + lane % 4 * 2 + i % 2);
+    });
+  });
+}
+
+/// A stage of the ring has room for the boxes of C or the residual, and what is waited for are their bytes.
+TEST(Sm90GemmLayouts, AStageHoldsBoxesOfC) {
+  for_each_boxed([](auto variant) {
+    using Config = decltype(variant);
+    auto& shared = shared_memory<Config>();
+    EXPECT_EQ(sizeof(shared.a[0]), Config::kRows * 128U);
+    EXPECT_TRUE(Config::kColumns <= 64 || sizeof(shared.b[0]) >= Config::kRows * 128U);
+    EXPECT_EQ(Config::kColumns % 64, 0);
+  });
+}
+
+/// Each lane finds C of its own sums where TMA has put it: of 128 columns the first 64 in place of A, the others in
+/// place of B.
+TEST(Sm90GemmLayouts, LanesFindCOfTheirSums) {
+  for_each_boxed([](auto variant) {
+    using Config = decltype(variant);
+    for_each_sum<Config>([](int warp, int lane, int i, int row, int column) {
+      const int block = i / 8 % 8;  // of 16 columns, among those of a stage
+      ASSERT_EQ(i / 8 * 16, column / 16 * 16);
+      ASSERT_EQ(block / 4, column / 64 % 2) << "in place of A or of B";
+      const auto address = [&](int of) {
+        const LaneBlocks rows = LaneBlocks{LaneBlocks::down_first(of)}.from<Config::kRows>(16 * warp, 0);
+        return rows.at<Config::kRows>(0, block % 4 * 16);
+      };
+      ASSERT_EQ(byte_of_number(lane, i % 8, address), 2 * in_box(row, column % 64, 2)) << row << ", " << column;
+    });
+  });
+}
+
+/// A warp puts 64 columns of its 16 rows of D where TMA looks for them.
+TEST(Sm90GemmLayouts, TmaFindsDOfTheSums) {
+  for_each_boxed([](auto variant) {
+    using Config = decltype(variant);
+    for_each_sum<Config>([](int warp, int lane, int i, int row, int column) {
+      ASSERT_EQ(i / 32, column / 64) << "the box";
+      const auto address = [&](int of) { return LaneBlocks{LaneBlocks::down_first(of)}.at<16>(0, i / 8 % 4 * 16); };
+      ASSERT_EQ(byte_of_number(lane, i % 8, address), 2 * in_box(row - 16 * warp, column % 64, 2));
+    });
+  });
+}
+
+}  // namespace
+}  // namespace falchion::testing
