@@ -30,11 +30,12 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas) gemm(const __
   let_next_kernel_start();
   wait_for_earlier_kernels();
   const bool pairs = a.activation == GemmActivation::swiglu;
-  const GemmTile t(a, gpu::GemmPiece::of(a, blockIdx.x), Config::kRows,
-                   pairs ? Config::kColumns / 2 : Config::kColumns);
+  const auto tile_of = [&](unsigned id) {
+    return GemmTile(a, gpu::GemmPiece::of(a, id), Config::kRows, pairs ? Config::kColumns / 2 : Config::kColumns);
+  };
 
   std::conditional_t<Config::kWords, FmaSums<Config>, MmaSums<Config>> sums;
-  if (t.k0 < t.k1) {
+  if (const GemmTile t = tile_of(blockIdx.x); t.k0 < t.k1) {
     if constexpr (kGeneral) {
       add_products<Major::neither, Major::neither, Config>(a, t, memory, sums);
     } else if (a.a_major == Major::k) {
@@ -54,8 +55,9 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas) gemm(const __
   __syncthreads();  // no thread reads operands any more
   sums.put(staged);
   __syncthreads();
+  // Where the tile lies is found once more: kept from before the products, it made sm_80 spill 32 bytes in f32.
   gpu::store_tile<typename Config::Element, Config::kRows, Config::kColumns, Config::kPitch, Config::kGroup,
-                  Config::kThreads>(a, t, staged);
+                  Config::kThreads>(a, tile_of(hidden(blockIdx.x)), staged);
 }
 
 /// Enqueues the launch, and where k is split the one that adds the parts up. The plan has checked the size of the grid.
