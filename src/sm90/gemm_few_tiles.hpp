@@ -51,12 +51,14 @@ constexpr gpu::GemmFacts gemm_few_facts() {
 struct GemmFewTile {
   std::int64_t batch = 0, row0 = 0, column0 = 0;
 
-  /// Tiles of the same columns follow each other, so that they find their rows of B in the L2.
+  /// Tiles of the same columns follow each other, so that they find their rows of B in the L2. There are less than 2^31
+  /// of them, and where there is one row of tiles and one entry, as in most problems, nothing is divided.
   static FALCHION_HD constexpr GemmFewTile of(const gpu::GemmArgs& a, std::int64_t id) {
-    const std::int64_t column = id / a.tiles_m;
+    const auto tiles_m = static_cast<std::uint32_t>(a.tiles_m), tiles_n = static_cast<std::uint32_t>(a.tiles_n);
+    const auto tile = static_cast<std::uint32_t>(id), column = tiles_m == 1 ? tile : tile / tiles_m;
     GemmFewTile t;
-    t.batch = column / a.tiles_n;
-    t.row0 = (id - column * a.tiles_m) * gemm_few_tiles().rows;
+    t.batch = a.batch == 1 ? 0 : column / tiles_n;
+    t.row0 = std::int64_t{tile - column * tiles_m} * gemm_few_tiles().rows;
     t.column0 = (column - t.batch * a.tiles_n) * a.columns;
     return t;
   }

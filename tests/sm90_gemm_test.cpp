@@ -1,4 +1,4 @@
-// tests/sm90_gemm_layouts_test.cpp: walks on the host through the shared memory of every GEMM tile of plan/tiles.def
+// tests/sm90_gemm_test.cpp: walks on the host through the shared memory of every GEMM tile of plan/tiles.def
 // for Hopper. TMA must write each element of A and B where wgmma looks for it, and of C and the residual where the lane
 // that has its sum looks for it; D must lie where TMA fetches it; shared memory and registers must suffice.
 #include <gtest/gtest.h>
