@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <future>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -78,18 +80,20 @@ bool cut_tiles(const Cut& cut, const gpu::GemmFacts& facts, gpu::GemmArgs* args)
   return cut.parts == 1 || args->splits > 1;
 }
 
-/// Runs of one case and one type, on memory that stays on the device.
+/// Runs of one case and one type, on memory that stays on the device. The constructor works on the host alone.
 class RunsOfCase {
  public:
   RunsOfCase(const KindCase& of, DType dtype)
       : fresh_(make_instance(of, dtype)),
         x_(make_instance(of, dtype)),
         host_(operands_of(x_, of.shared_c)),
-        reference_(fresh_.problem, operands_of(fresh_, of.shared_c)) {
+        reference_(fresh_.problem, operands_of(fresh_, of.shared_c)) {}
+
+  Status to_device() {
     std::vector<cuda::Bytes> whole;
     for (const HostTensor* tensor : {&x_.a, &x_.b, &x_.c, &x_.d, &x_.residual, &x_.bias_n, &x_.bias_m})
       if (tensor->memory_bytes() > 0) whole.push_back({tensor->memory(), tensor->memory_bytes()});
-    made_ = cuda::CopyOf<GemmOperands>::make(x_.problem, host_, whole, &copy_);
+    return cuda::CopyOf<GemmOperands>::make(x_.problem, host_, whole, &copy_);
   }
 
   /// Every cut of one kind. Returns how many runs there were. How tiles are shared out must not change a bit of D.
@@ -123,7 +127,6 @@ class RunsOfCase {
  private:
   /// Runs once and fetches d.
   void run_cut(const PlanData& plan, const Cut& cut, bool* ran) {
-    ASSERT_OK(made_);
     ASSERT_EQ(gpu_variant(plan, copy_.operands()).variant, plan.variant) << "these operands are not the kernel's";
     gpu::GemmArgs args = to_gpu_gemm_args(plan, *plan.variant, copy_.operands(), nullptr);
     ASSERT_EQ(args.d_boxes, x_.problem.dtype_d != DType::f32 && args.n % 8 == 0) << "d is stored in the other way";
@@ -150,8 +153,16 @@ class RunsOfCase {
   GemmOperands host_;
   judge::GemmReference reference_;
   cuda::CopyOf<GemmOperands> copy_;
-  Status made_;
 };
+
+/// References in double take the most time, so all are computed side by side.
+std::vector<std::future<std::unique_ptr<RunsOfCase>>> start_all(const std::vector<KindCase>& cases, DType dtype) {
+  std::vector<std::future<std::unique_ptr<RunsOfCase>>> out;
+  out.reserve(cases.size());
+  for (const KindCase& of : cases)
+    out.push_back(std::async(std::launch::async, [&of, dtype] { return std::make_unique<RunsOfCase>(of, dtype); }));
+  return out;
+}
 
 /// Where a kind can run, each that is built must have run.
 void expect_right_on_each_kind(KindNames kinds, const std::vector<KindCase>& cases) {
@@ -160,16 +171,18 @@ void expect_right_on_each_kind(KindNames kinds, const std::vector<KindCase>& cas
   for (const DType dtype : {DType::bf16, DType::f16}) {
     const std::vector<const Variant*> built = built_kinds_of_hopper(kinds, dtype);
     std::vector<int> runs(built.size());
-    for (const KindCase& of : cases) {
-      if (built.empty()) continue;
-      const GemmCase& row = of.row;
+    if (built.empty()) continue;
+    auto started = start_all(cases, dtype);
+    for (std::size_t at = 0; at < cases.size(); ++at) {
+      const GemmCase& row = cases[at].row;
       SCOPED_TRACE(::testing::Message() << row.name << ", " << name(dtype) << ", batch " << row.batch << ", " << row.m
                                         << " x " << row.n << " x " << row.k);
-      RunsOfCase on_device(of, dtype);
+      const std::unique_ptr<RunsOfCase> on_device = started[at].get();
+      ASSERT_OK(on_device->to_device());
       for (std::size_t i = 0; i < built.size(); ++i) {
         SCOPED_TRACE(built[i]->level);
-        runs[i] += on_device.run(*built[i]);
-        if (::testing::Test::HasFailure()) return;
+        runs[i] += on_device->run(*built[i]);
+        if (::testing::Test::HasFatalFailure()) return;
       }
     }
     for (std::size_t i = 0; i < built.size(); ++i) {
