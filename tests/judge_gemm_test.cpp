@@ -84,25 +84,47 @@ TEST(Judge, SumsThatAreNotPromoted) {
 }
 
 /// The sum 240 * 240 - 240 * 240 + 2^-9 * 2^-9 is above 0, but its last product is cut off. With an infinite scale its
-/// element is NaN then, and not Inf. Where a sum is far from 0 only Inf passes.
+/// element is NaN then, and not Inf. Where a sum is far from 0 only Inf passes, and NaN
+/// where it is 0.
 TEST(Judge, AnInfiniteScaleOfASumThatIsCutOff) {
-  GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 1, 2, 3}.scaling(Scaling::tensor).d_f32(), DType::e4m3, 1);
+  GemmInstance x = make_gemm_instance(GemmCase{"x", 1, 1, 3, 3}.scaling(Scaling::tensor).d_f32(), DType::e4m3, 1);
   constexpr float kLeast = 0x1p-9F, kInf = std::numeric_limits<float>::infinity();
   for (const auto& [k, a, of_first, of_second] :
        {std::tuple{0, 240.F, 240.F, 240.F}, {1, 240.F, -240.F, 1.F}, {2, kLeast, kLeast, kLeast}}) {
     x.a.set(0, 0, 0, k, a);
     x.b.set(0, 0, 0, k, of_first);
     x.b.set(0, 1, 0, k, of_second);
+    x.b.set(0, 2, 0, k, 0);
   }
   x.scale_a.set(0, 0, 0, 0, 1);
   x.scale_b.set(0, 0, 0, 0, kInf);
   const judge::GemmReference reference(x.problem, x.operands());
   x.d.set(0, 0, 0, 0, std::numeric_limits<float>::quiet_NaN());
   x.d.set(0, 0, 0, 1, kInf);
+  x.d.set(0, 0, 0, 2, std::numeric_limits<float>::quiet_NaN());
   EXPECT_TRUE(reference.check(x.d.view(), Sums::promoted).passed()) << reference.check(x.d.view(), Sums::promoted).why;
   EXPECT_FALSE(reference.check(x.d.view(), Sums::f32).passed());
   x.d.set(0, 0, 0, 1, -kInf);
   EXPECT_FALSE(reference.check(x.d.view(), Sums::promoted).passed());
+  x.d.set(0, 0, 0, 1, kInf);
+  x.d.set(0, 0, 0, 2, kInf);  // of a sum of zeros nothing is cut off
+  EXPECT_FALSE(reference.check(x.d.view(), Sums::promoted).passed());
+}
+
+/// GELU of -14.3 is so small that its factor of x has lost its last bits: 8 units of the least number more or less
+/// pass.
+TEST(Judge, AnActivationBelowTheNormalNumbers) {
+  GemmInstance x =
+      make_gemm_instance(GemmCase{"x", 1, 1, 1, 1}.activation(Activation::gelu_erf).d_f32(), DType::f32, 1);
+  x.a.set(0, 0, 0, 0, 1);
+  x.b.set(0, 0, 0, 0, -13.95F);
+  const judge::GemmReference reference(x.problem, x.operands());
+  const float right = *static_cast<const float*>(reference.exact().data);
+  ASSERT_TRUE(right < 0 && right > -0x1p-126F) << right;
+  x.d.set(0, 0, 0, 0, right - 8 * 0x1p-149F);
+  EXPECT_TRUE(reference.check(x.d.view()).passed()) << reference.check(x.d.view()).why;
+  x.d.set(0, 0, 0, 0, right - 2000 * 0x1p-149F);
+  EXPECT_FALSE(reference.check(x.d.view()).passed());
 }
 
 }  // namespace

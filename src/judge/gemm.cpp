@@ -182,19 +182,26 @@ double GemmReference::granted(Sums of) const {
     const std::size_t at = swiglu ? place / columns * 2 * columns + place % columns : place, up = at + columns;
     double by = swiglu ? moved(g.activation, z.memory[at], off_by(at), z.memory[up], off_by(up))
                        : moved(g.activation, z.memory[at], off_by(at), 1, 0);
-    // Below 2^-126 the factor of x in an activation has lost its last bits: -3.9e-44 was found for -2.8e-44.
-    if (g.activation != Activation::none && g.activation != Activation::relu) by += std::abs(z.memory[at]) * 0x1p-149;
+    // The factor of x in an activation loses its last bits below 2^-126: a GELU of -2.8e-44 came out as -3.9e-44.
+    const double times = swiglu ? std::max(1.0, std::abs(static_cast<double>(z.memory[up]))) : 1;
+    if (g.activation != Activation::none && g.activation != Activation::relu)
+      by += std::abs(z.memory[at]) * 0x1p-149 * times;
     if (std::isfinite(by)) largest = std::max(largest, by);
   }
   return largest;
 }
 
 bool GemmReference::may_cancel(const Index& at) const {
+  if (problem_.scaling == Scaling::none || problem_.alpha == 0) return false;
   const std::int64_t column = at[2] * inputs_.d.shape[3] + at[3];
-  const auto near_zero = [&](std::int64_t j) {
-    return std::abs(naive_sum<double>(inputs_, at, j)) <= 2 * cut_off(inputs_, at, j);
+  const auto may = [&](std::int64_t j) {
+    const double lost = cut_off(inputs_, at, j);
+    const double by = static_cast<double>(problem_.alpha) *
+                      ref::load(inputs_.scale_a, ref::at(inputs_.scale_a, at[0], at[1], 0, 0)) *
+                      ref::load(inputs_.scale_b, ref::at(inputs_.scale_b, at[0], j, 0, 0));
+    return !std::isfinite(by) && lost > 0 && std::abs(naive_sum<double>(inputs_, at, j)) <= 2 * lost;
   };
-  return near_zero(column) || (problem_.activation == Activation::swiglu && near_zero(problem_.n + column));
+  return may(column) || (problem_.activation == Activation::swiglu && may(problem_.n + column));
 }
 
 ErrorReport GemmReference::check(const Tensor& got, Sums sums) const {

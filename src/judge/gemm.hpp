@@ -42,7 +42,7 @@ class GemmReference {
   /// What each element of `sums` (Z, without an activation) may be off by, beside the roundings of f32.
   std::vector<double> cut_off_of(const Gemm& sums, const GemmOperands& x) const;
   /// May what promoted sums lose change the sign of the sum behind an element of D, or make it 0? An infinite scale
-  /// then gives either infinity, or NaN.
+  /// then gives either infinity, or NaN; without one the answer is no.
   bool may_cancel(const std::array<std::int64_t, 4>& at) const;
   /// What the roundings of f32, and of promoted sums, can move an element of D by; the largest of them.
   double granted(Sums sums) const;

@@ -141,7 +141,8 @@ Status decide_grid(const cuda::Device& device, PlanData* plan) {
   if (g.batch > 1) most = std::max(most, decide(merged(g), &gemm.gpu_merged, &gemm.gpu_other_merged));
   if (gemm.gpu.columns > 0) gemm.columns = gemm.gpu.columns;
   if (gemm.gpu.items == 0 || (other != nullptr && gemm.gpu_other.items == 0)) {
-    return {Code::unsupported, text("batch = ", g.batch, ": the tiles of d, ", gemm.rows, " x ", gemm.columns,
+    const gpu::GemmFacts& tile = gemm.gpu.items == 0 ? facts : other->facts_as<gpu::GemmFacts>();
+    return {Code::unsupported, text("batch = ", g.batch, ": the tiles of d, ", tile.rows, " x ", tile.columns,
                                     " each, are over the grid's limit of ", INT32_MAX)};
   }
   plan->items = gemm.gpu.items;

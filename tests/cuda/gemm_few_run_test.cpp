@@ -138,18 +138,19 @@ TEST_F(CudaGemmFew, OnesSumToK) {
                      });
 }
 
-/// The model of src/plan/gemm_gpu_few.cpp takes these for granted on an H100 with 132 SMs. GPCs differ from one chip to
-/// the next, so a tenth more or less is right too.
+/// What src/plan/gemm_gpu_few.cpp counts on for an H100 with 132 SMs. One cluster too many in the model would cost a
+/// round, so the device must hold as many; a tenth more is right too, since GPCs differ from one chip to the next.
 TEST(CudaGemmFewModel, ClustersThatRunAtATime) {
   const cuda::Device device = cuda::current_device();
   if (device.sm < 90) GTEST_SKIP() << "this GPU has no clusters";
-  constexpr std::pair<int, int> kModel[] = {{1, 132}, {2, 66}, {3, 40}, {4, 30}, {8, 15}};
+  constexpr std::pair<int, int> kModel[] = {{1, 132}, {2, 66}, {3, 39}, {4, 29}, {8, 14}};
   for (const auto& [ctas, expected] : kModel) {
     const int clusters = clusters_at_once(ctas);
     std::printf("clusters of %d CTAs at a time: %d\n", ctas, clusters);
     EXPECT_GT(clusters, 0);
     if (device.sm == 90 && device.sms == 132) {
-      EXPECT_NEAR(clusters, expected, 0.1 * expected) << "of " << ctas << " CTAs";
+      EXPECT_GE(clusters, expected) << "of " << ctas << " CTAs";
+      EXPECT_LE(clusters, 1.1 * expected) << "of " << ctas << " CTAs";
     }
   }
 }
