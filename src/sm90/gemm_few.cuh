@@ -42,7 +42,7 @@ __device__ __forceinline__ void consume(const GemmArgs& a, const PlaceInCluster&
 
 template <class Config>
 __global__ void __launch_bounds__(Config::kThreads, 1)
-    gemm_of_few_rows(const __grid_constant__ GemmArgs a, const __grid_constant__ GemmFewMaps maps) {
+    gemm(const __grid_constant__ GemmArgs a, const __grid_constant__ GemmFewMaps maps) {
   extern __shared__ __align__(1024) unsigned char memory[];
   let_next_kernel_start();
   auto& shared = *reinterpret_cast<typename Config::Shared*>(memory);
@@ -85,7 +85,7 @@ int launch_few(const GemmArgs& a, void* stream) {
     if (error != cudaSuccess) return error;
   }
   const ClusterGrid grid{.cluster = a.splits, .most = GemmFewTile::count(a)};
-  return launch_clusters<gemm_of_few_rows<Config>>(grid, Config::kThreads, Config::kSharedBytes, stream, a.early, a,
+  return launch_clusters<gemm<Config>>(grid, Config::kThreads, Config::kSharedBytes, stream, a.early, a,
                                                    maps);
 }
 
