@@ -85,8 +85,7 @@ int launch_few(const GemmArgs& a, void* stream) {
     if (error != cudaSuccess) return error;
   }
   const ClusterGrid grid{.cluster = a.splits, .most = GemmFewTile::count(a)};
-  return launch_clusters<gemm<Config>>(grid, Config::kThreads, Config::kSharedBytes, stream, a.early, a,
-                                                   maps);
+  return launch_clusters<gemm<Config>>(grid, Config::kThreads, Config::kSharedBytes, stream, a.early, a, maps);
 }
 
 /// The kernel for so many rows. wgmma and TMA follow an A that lies along its rows 64 of them at a time.
