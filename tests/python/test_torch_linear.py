@@ -6,8 +6,9 @@ import functools
 import math
 
 import pytest
-from torch.library import opcheck
+# It comes before torch, since it skips this file where there is none.
 from torch_support import DEVICES, assert_near, gradients, leaves, torch
+from torch.library import opcheck
 
 import falchion
 import falchion.torch as ft

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from torch.utils._python_dispatch import TorchDispatchMode
+# It comes before torch, since it skips this file where there is none.
 from torch_support import DEVICES, causal, leaves, problem, torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import falchion.torch as ft
 from falchion.torch._eager import are_ordinary

@@ -4,8 +4,9 @@ the reference."""
 from __future__ import annotations
 
 import pytest
-from torch.nn.attention import SDPBackend, sdpa_kernel
+# It comes before torch, since it skips this file where there is none.
 from torch_support import DEVICES, DTYPES, assert_near, leaves, torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import falchion
 import falchion.torch as ft

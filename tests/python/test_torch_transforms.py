@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from torch.library import opcheck
+# It comes before torch, since it skips this file where there is none.
 from torch_support import DEVICES, assert_near, causal, gradients, leaves, problem, torch
+from torch.library import opcheck
 
 import falchion
 import falchion.torch as ft
