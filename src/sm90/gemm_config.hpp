@@ -7,10 +7,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include <cute/atom/mma_atom.hpp>
-#include <cute/atom/mma_traits_sm90_gmma.hpp>
-#include <cute/tensor.hpp>
-
+#include "sm90/gemm_operand.hpp"
 #include "sm90/gemm_tiles.hpp"
 
 namespace falchion::sm90 {
@@ -19,11 +16,7 @@ using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 using e4m3 = cutlass::float_e4m3_t;
 using i8 = std::int8_t;
-using gpu::Major;
-
-/// A stage has one block of k of A and of B, 128 bytes of k. A box of TMA is 128 bytes wide. Where an operand lies
-/// along k, a tile is one box of all its rows; where it lies along its rows, it is boxes of 64 rows with a line for
-/// each k. The 16-byte chunk c of line l lies at c ^ (l % 8), and wgmma reads both without conflicts.
+/// A CTA has kRows of the rows of a tile, and all its columns. A block of k is 128 bytes long.
 template <class Element_, Major kMajorA_, Major kMajorB_, GemmKind kind>
 struct GemmConfig {
   using Element = Element_;
@@ -40,21 +33,11 @@ struct GemmConfig {
   static constexpr int kBoxRows = kMajorB == Major::k ? kColumns / kCluster : 64;
   static_assert(kDepth == 128 / static_cast<int>(sizeof(Element)) && kColumns % kBoxRows == 0 && kBoxRows % 8 == 0);
 
-  template <Major kMajor>
-  static constexpr auto kGmma = kMajor == Major::k ? cute::GMMA::Major::K : cute::GMMA::Major::MN;
-  template <Major kMajor>
-  using Atom = std::conditional_t<kMajor == Major::k, cute::GMMA::Layout_K_SW128_Atom<Element>,
-                                  cute::GMMA::Layout_MN_SW128_Atom<Element>>;
-  template <Major kMajor, int kLines>
-  using Layout = decltype(cute::tile_to_shape(
-      Atom<kMajor>{}, cute::Shape<cute::Int<kLines>, cute::Int<kDepth>, cute::Int<kStages>>{},
-      std::conditional_t<kMajor == Major::k, cute::Step<cute::_1, cute::_2, cute::_3>,
-                         cute::Step<cute::_2, cute::_1, cute::_3>>{}));
-  using LayoutA = Layout<kMajorA, kRows>;     // (M, K, stages)
-  using LayoutB = Layout<kMajorB, kColumns>;  // (N, K, stages)
+  using LayoutA = OperandLayout<Element, kMajorA, kRows, kDepth, kStages>;     // (M, K, stages)
+  using LayoutB = OperandLayout<Element, kMajorB, kColumns, kDepth, kStages>;  // (N, K, stages)
   using Mma = decltype(cute::make_tiled_mma(
       cute::GMMA::ss_op_selector<Element, Element, Sum, cute::Shape<cute::Int<kRows>, cute::Int<kColumns>, cute::_64>,
-                                 kGmma<kMajorA>, kGmma<kMajorB>>(),
+                                 kGmmaMajor<kMajorA>, kGmmaMajor<kMajorB>>(),
       cute::Layout<cute::Shape<cute::Int<kConsumers>, cute::_1, cute::_1>>{}));
 
   struct Shared {

@@ -30,8 +30,8 @@ __device__ __forceinline__ void consume(const GemmArgs& a, const PlaceInCluster&
     for (std::int64_t k = part.k0; k < part.k1; k += Config::kDepth) {
       shared.full[at.stage].wait(at.parity);
       start_multiply<false>(Mma{}, rB(_, _, _, at.stage), rA(_, _, _, at.stage), sums);
-      // A product takes some 0.1 us and its bytes 0.65 us. So it is waited for at once, and no stage stays with it
-      // while the next one is on its way.
+      // Of 128 columns a product takes some 0.1 us and its bytes 0.65 us. So it is waited for at once, and no stage
+      // stays with it while the next one is on its way.
       wait_multiply<0>(sums);
       if (threadIdx.x % 128 == 0) shared.empty[at.stage].arrive();
       at.advance();

@@ -3,21 +3,15 @@
 
 #include <cutlass/arch/barrier.h>
 
-#include <cute/atom/mma_atom.hpp>
-#include <cute/atom/mma_traits_sm90_gmma.hpp>
-#include <cute/tensor.hpp>
-
 #include "sm90/gemm_few_tiles.hpp"
+#include "sm90/gemm_operand.hpp"
 
 namespace falchion::sm90 {
 
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
-using gpu::Major;
 
-/// The rows of the product are rows of B, and its columns, of which wgmma has 8 or more, are the rows of A. A stage has
-/// one block of k of B and of A. A box of TMA is 64 elements wide, 128 bytes. Where an operand lies along k, a tile is
-/// one box of all its rows; where it lies along its rows, it is boxes of 64 rows with a line for each k.
+/// The rows of the product are rows of B, and its columns, of which wgmma has 8 or more, are the rows of A.
 template <class Element_, Major kMajorA_, Major kMajorB_, int kWidth_>
 struct GemmFewConfig {
   using Element = Element_;
@@ -29,22 +23,12 @@ struct GemmFewConfig {
   static constexpr int kLineBytes = kDepth * 2;  // of a row of an operand in a stage
   static_assert(kDepth == 64 && kWidth <= kTile.rows && kWidth % (kMajorA == Major::k ? 8 : 64) == 0);
 
-  template <Major kMajor>
-  static constexpr auto kGmma = kMajor == Major::k ? cute::GMMA::Major::K : cute::GMMA::Major::MN;
-  template <Major kMajor>
-  using Atom = std::conditional_t<kMajor == Major::k, cute::GMMA::Layout_K_SW128_Atom<Element>,
-                                  cute::GMMA::Layout_MN_SW128_Atom<Element>>;
-  template <Major kMajor, int kLines>
-  using Layout = decltype(cute::tile_to_shape(
-      Atom<kMajor>{}, cute::Shape<cute::Int<kLines>, cute::Int<kDepth>, cute::Int<kStages>>{},
-      std::conditional_t<kMajor == Major::k, cute::Step<cute::_1, cute::_2, cute::_3>,
-                         cute::Step<cute::_2, cute::_1, cute::_3>>{}));
-  using LayoutB = Layout<kMajorB, kColumns>;  // (columns of D, K, stages)
-  using LayoutA = Layout<kMajorA, kWidth>;    // (rows of D, K, stages)
+  using LayoutB = OperandLayout<Element, kMajorB, kColumns, kDepth, kStages>;  // (columns of D, K, stages)
+  using LayoutA = OperandLayout<Element, kMajorA, kWidth, kDepth, kStages>;    // (rows of D, K, stages)
   using Mma = decltype(cute::make_tiled_mma(
       cute::GMMA::ss_op_selector<Element, Element, float,
-                                 cute::Shape<cute::Int<kColumns>, cute::Int<kWidth>, cute::Int<kDepth>>, kGmma<kMajorB>,
-                                 kGmma<kMajorA>>(),
+                                 cute::Shape<cute::Int<kColumns>, cute::Int<kWidth>, cute::Int<kDepth>>,
+                                 kGmmaMajor<kMajorB>, kGmmaMajor<kMajorA>>(),
       cute::Layout<cute::Shape<cute::Int<kConsumers>, cute::_1, cute::_1>>{}));
 
   struct Shared {
