@@ -128,6 +128,14 @@ def test_what_is_out_of_bounds_is_refused_and_nothing_is_written(make, changes, 
     assert fa.flash_attn_with_kvcache(**cache(device)).isfinite().all()
 
 
+@pytest.mark.parametrize("name", ["k_cache", "v", "cache_seqlens", "block_table"])
+def test_tensors_of_two_devices_are_refused_by_name(name):
+    given = paged("cpu", TABLE)
+    given[name] = given[name].to("meta")
+    with pytest.raises(falchion.Invalid, match=f"{name} is on meta; it must be on cpu"):
+        fa.flash_attn_with_kvcache(**given)
+
+
 @on_devices
 def test_pages_that_no_key_is_in_may_have_any_number(device):
     """Behind the end, and before cache_leftpad."""

@@ -121,6 +121,7 @@ def test_captured_as_a_cuda_graph(name):
     ours, warm = copies(arguments, options), copies(arguments, options)
     expected = flattened(run(*arguments, **options))
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):  # what is made at the first call is no part of the graph
         run(*warm[0], **warm[1])
     torch.cuda.synchronize()
@@ -135,6 +136,19 @@ def test_captured_as_a_cuda_graph(name):
         graph.replay()
         torch.cuda.synchronize()
         assert not torch.equal(first, found[0]), "each replay draws anew"
+
+
+@pytest.mark.skipif("cuda" not in DEVICES, reason="no CUDA device")
+def test_a_number_as_length_waits_for_no_gpu():
+    given, given_tensor = cache("cuda", cache_seqlens=5), cache("cuda")
+    fa.flash_attn_with_kvcache(**given)
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        fa.flash_attn_with_kvcache(**given)
+        with pytest.raises(RuntimeError, match="synchron"):
+            fa.flash_attn_with_kvcache(**given_tensor)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 @on_devices

@@ -17,8 +17,16 @@ from falchion import Invalid
 Words = Callable[[tuple[int, ...], int], str]
 
 
-def whole_numbers(name: str, x: Tensor, shape: tuple[int, ...]) -> Tensor:
+def same_device(device: torch.device, **tensors: Tensor | None) -> None:
+    """Every tensor that is given lies where q does."""
+    for name, x in tensors.items():
+        if x is not None and x.device != device:
+            raise Invalid(f"{name} is on {x.device}; it must be on {device}, as the others are")
+
+
+def whole_numbers(name: str, x: Tensor, shape: tuple[int, ...], device: torch.device) -> Tensor:
     """The tensor as int64, which holds what any other type of whole numbers does."""
+    same_device(device, **{name: x})
     if x.is_floating_point() or x.is_complex() or x.dtype == torch.bool:
         raise Invalid(f"{name} is of {x.dtype}; it must be of whole numbers, such as torch.int32")
     if tuple(x.shape) != shape:

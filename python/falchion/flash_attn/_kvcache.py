@@ -16,7 +16,7 @@ import falchion.torch as ft
 from falchion import Invalid, Unsupported
 from falchion.torch._options import exact_scale, last_contiguous
 
-from ._bounds import Bounds, whole_numbers
+from ._bounds import Bounds, same_device, whole_numbers
 from ._call import band, places
 from ._pages import check_pages, dense_from_pages, place_in_pages
 from .rotary import check_tables, rotate
@@ -85,6 +85,8 @@ class Cache:
         self.b = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.numel() - 1
         if cu_seqlens_q is not None and max_seqlen_q is None:
             raise Invalid("cu_seqlens_q is given without max_seqlen_q")
+        same_device(q.device, k_cache=caches[0], v_cache=caches[1])
+        same_device(q.device, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k_new=cu_seqlens_new)
         _check_caches(q, *caches, 4 if cu_seqlens_q is None else 3)
         self.size = caches[0].shape[1]
         self.table_name, pages = table
@@ -96,13 +98,13 @@ class Cache:
         self.table = None
         self.capacity = self.size
         if pages is not None:
-            pages = whole_numbers(self.table_name, pages, (rows, pages.shape[-1]))
+            pages = whole_numbers(self.table_name, pages, (rows, pages.shape[-1]), q.device)
             self.table = pages if self.batch is None else pages[self.batch]
             self.capacity = self.size * pages.shape[1]
 
     def _batch(self, batch: Tensor, rows: int) -> Tensor:
         """cache_batch_idx, moved into range where nothing can be asked."""
-        batch = whole_numbers("cache_batch_idx", batch, (self.b,))
+        batch = whole_numbers("cache_batch_idx", batch, (self.b,), self.device)
         if rows < 1:
             raise Invalid("cache_batch_idx is given, and the caches have no sequence")
         self.bounds.within(
@@ -122,6 +124,7 @@ class Cache:
     ) -> None:
         """Checks lengths and pages. From then on self.old keys of each sequence are in the cache,
         and self.lengths when the new ones are."""
+        same_device(self.device, k=k, v=v)
         _check_new(k, v, self.caches, self.b, self.starts_new)
         if k is not None and lengths is None:
             raise Invalid("k is given without cache_seqlens: nothing says where it belongs")
@@ -130,7 +133,7 @@ class Cache:
             self.new = k.shape[1] if self.starts_new is None else self.starts_new.diff().long()
         most = self.capacity
         if isinstance(lengths, Tensor):
-            self.old = whole_numbers("cache_seqlens", lengths, (self.b,))
+            self.old = whole_numbers("cache_seqlens", lengths, (self.b,), self.device)
             self.bounds.within(self.old, 0, most - self.new, self._too_long)
         else:
             number = most if lengths is None else operator.index(lengths)
@@ -143,7 +146,7 @@ class Cache:
         self.lengths = self.old + self.new
         self.leftpad = None
         if leftpad is not None:
-            self.leftpad = whole_numbers("cache_leftpad", leftpad, (self.b,))
+            self.leftpad = whole_numbers("cache_leftpad", leftpad, (self.b,), self.device)
             self.bounds.within(
                 self.leftpad,
                 0,
@@ -178,7 +181,7 @@ class Cache:
             raise Unsupported("rotary_cos is given without k: falchion.flash_attn offers no such")
         cos, sin = check_tables(q, *tables, "rotary_")
         name = "cache_seqlens" if first is None else "rotary_seqlens"
-        first = self.old if first is None else whole_numbers(name, first, (self.b,))
+        first = self.old if first is None else whole_numbers(name, first, (self.b,), self.device)
         queries = q.shape[1] if self.starts_q is None else self.starts_q.diff().long()
         rows = cos.shape[0]
         for count in (self.new,) if whole else (self.new, queries):

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from falchion import Invalid
 
-from ._bounds import whole_numbers
+from ._bounds import same_device, whole_numbers
 from ._call import places
 
 
@@ -18,6 +18,7 @@ def check_tables(
     if cos is None or sin is None:
         given, other = ("sin", "cos") if cos is None else ("cos", "sin")
         raise Invalid(f"{names}{given} is given without {names}{other}")
+    same_device(x.device, **{f"{names}cos": cos, f"{names}sin": sin})
     if cos.dim() != 2 or cos.shape != sin.shape:
         shapes = f"{tuple(cos.shape)} and {tuple(sin.shape)}"
         raise Invalid(f"{names}cos and {names}sin have the shapes {shapes}; both are one of two axes")
@@ -66,12 +67,13 @@ def apply_rotary_emb(
     cos, sin = check_tables(x, cos, sin, "")
     if cu_seqlens is not None and max_seqlen is None:
         raise Invalid("cu_seqlens is given without max_seqlen")
+    same_device(x.device, cu_seqlens=cu_seqlens)
     if x.dim() != (4 if cu_seqlens is None else 3):
         raise Invalid(f"x has {x.dim()} axes; it has 4, (b, s, h, d), or 3 with cu_seqlens")
     b = x.shape[0] if cu_seqlens is None else cu_seqlens.numel() - 1
     longest = x.shape[1] if max_seqlen is None or cu_seqlens is None else max_seqlen
     if isinstance(seqlen_offsets, Tensor):
-        offsets: int | Tensor = whole_numbers("seqlen_offsets", seqlen_offsets, (b,))
+        offsets: int | Tensor = whole_numbers("seqlen_offsets", seqlen_offsets, (b,), x.device)
         first = 0
     else:
         offsets = first = seqlen_offsets

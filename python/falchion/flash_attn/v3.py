@@ -14,6 +14,7 @@ from torch import Tensor
 from falchion import Invalid, Unsupported
 from falchion.torch._options import exact_scale
 
+from ._bounds import same_device
 from ._call import band, dense, packed, parts_of
 from ._kvcache import Cache
 
@@ -221,6 +222,7 @@ def _check_parts(
             f"out_partial has the shape {tuple(parts.shape)}; it is (splits, b, s, h, d) or "
             "(splits, total, h, d), with one part at least"
         )
+    same_device(parts.device, lse_partial=lse, out=out)
     shapes = ("lse_partial", lse, parts.shape[:-1]), ("out", out, parts.shape[1:])
     for name, x, shape in shapes:
         if x is not None and x.shape != shape:
