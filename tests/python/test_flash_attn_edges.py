@@ -128,6 +128,36 @@ def test_what_is_out_of_bounds_is_refused_and_nothing_is_written(make, changes, 
     assert fa.flash_attn_with_kvcache(**cache(device)).isfinite().all()
 
 
+BAD = [
+    ({"cache_seqlens": [5, 14]}, TypeError, "cache_seqlens must be a whole number"),
+    ({"cache_seqlens": 5.0}, TypeError, "not float"),
+    ({"cache_seqlens": torch.tensor(5)}, falchion.Invalid, "cache_seqlens has the shape"),
+    ({"block_table": torch.tensor(0)}, falchion.Invalid, "block_table has"),
+    ({"block_table": ints(0, 1)}, falchion.Invalid, "block_table has the shape"),
+    ({"block_table": ints([[0]], [[0]])}, falchion.Invalid, "block_table has the shape"),
+    ({"q": torch.zeros(3, 4, 16)}, falchion.Invalid, "q has 3 axes"),
+    ({"window_size": (1, 2, 3)}, falchion.Invalid, "window_size"),
+    ({"window_size": 4}, falchion.Invalid, "window_size = 4"),
+]
+
+
+@pytest.mark.parametrize("changes, kind, words", BAD)
+def test_what_is_no_length_table_or_window(changes, kind, words):
+    with pytest.raises(kind, match=words):
+        fa.flash_attn_with_kvcache(**{**cache("cpu"), **changes})
+
+
+@on_devices
+@pytest.mark.parametrize("starts", [(0, 2, 5), (0, 3, 1), (-1, 2, 3)])
+def test_new_keys_that_are_not_there_are_refused(starts, device):
+    given = cache(device, cu_seqlens_k_new=ints(*starts))
+    given.update({x: given[x].flatten(0, 1)[:3] for x in "kv"})
+    before = given["k_cache"].clone()
+    with pytest.raises(falchion.Invalid, match="cu_seqlens_k_new.* from 0 to 3"):
+        v3.flash_attn_with_kvcache(**given)
+    assert torch.equal(given["k_cache"], before)
+
+
 @pytest.mark.parametrize("name", ["k_cache", "v", "cache_seqlens", "block_table"])
 def test_tensors_of_two_devices_are_refused_by_name(name):
     given = paged("cpu", TABLE)
@@ -177,6 +207,8 @@ def test_a_window_as_wide_as_the_cache_turns_queries_as_none_does(device):
     wide = fa.flash_attn_with_kvcache(**cache(device, **turns), window_size=(20, 20))
     near = fa.flash_attn_with_kvcache(**cache(device, **turns), window_size=(19, 19))
     assert torch.equal(wide, expected) and not torch.equal(near, expected)
+    none = fa.flash_attn_with_kvcache(**cache(device, **turns), window_size=(None, None))
+    assert torch.equal(none, expected)
     wide = v3.flash_attn_with_kvcache(**cache(device, **turns), window_size=(19, 2))
     assert torch.equal(wide, expected)
 

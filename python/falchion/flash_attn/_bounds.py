@@ -34,6 +34,11 @@ def whole_numbers(name: str, x: Tensor, shape: tuple[int, ...], device: torch.de
     return x.long()
 
 
+def table_of(name: str, x: Tensor, rows: int, device: torch.device) -> Tensor:
+    """A table of pages (rows, most)."""
+    return whole_numbers(name, x, (rows, x.shape[1] if x.dim() > 1 else 0), device)
+
+
 class Bounds:
     """Rules of one call."""
 

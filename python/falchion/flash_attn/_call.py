@@ -23,9 +23,17 @@ def parts_of(name: str, x: Tensor, count: int) -> tuple[Tensor, ...]:
     return x.unbind(-3)
 
 
+def sides_of(window_size: Any) -> tuple[int, int]:
+    """(left, right) of a window, -1 where a side is unbounded: below 0, or None."""
+    if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
+        raise Invalid(f"window_size = {window_size!r}: it is a pair (left, right), -1 unbounded")
+    left, right = (-1 if side is None or side < 0 else side for side in window_size)
+    return left, right
+
+
 def band(causal: bool, window_size: tuple[int, int]) -> dict[str, Any]:
     """flash_attn's band is that of the bottom right corner, and a negative side is unbounded."""
-    left, right = (None if side < 0 else side for side in window_size)
+    left, right = (None if side < 0 else side for side in sides_of(window_size))
     if causal:
         return {"causal": "bottom_right", "window": (left, None)}
     if left is None and right is None:

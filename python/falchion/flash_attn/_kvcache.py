@@ -16,8 +16,8 @@ import falchion.torch as ft
 from falchion import Invalid, Unsupported
 from falchion.torch._options import exact_scale, last_contiguous
 
-from ._bounds import Bounds, same_device, whole_numbers
-from ._call import band, places
+from ._bounds import Bounds, same_device, table_of, whole_numbers
+from ._call import band, places, sides_of
 from ._pages import check_pages, dense_from_pages, place_in_pages
 from .rotary import check_tables, rotate
 
@@ -52,7 +52,7 @@ def flash_attn_with_kvcache(
     cache = Cache(q, (k_cache, v_cache), ("block_table", block_table), cache_batch_idx)
     cache.measure(cache_seqlens, cache_leftpad, k, v)
     most = cache.capacity
-    whole = not causal and not any(0 <= side < most for side in window_size)
+    whole = not causal and not any(0 <= side < most for side in sides_of(window_size))
     if rotary_cos is not None or rotary_sin is not None:
         q, k = cache.turn(q, k, (rotary_cos, rotary_sin), rotary_interleaved, None, whole)
     options = {
@@ -86,11 +86,13 @@ class Cache:
         if cu_seqlens_q is not None and max_seqlen_q is None:
             raise Invalid("cu_seqlens_q is given without max_seqlen_q")
         same_device(q.device, k_cache=caches[0], v_cache=caches[1])
-        same_device(q.device, cu_seqlens_q=cu_seqlens_q, cu_seqlens_k_new=cu_seqlens_new)
+        for name, starts in ("q", cu_seqlens_q), ("k_new", cu_seqlens_new):
+            if starts is not None:
+                whole_numbers(f"cu_seqlens_{name}", starts, (starts.numel(),), q.device)
         _check_caches(q, *caches, 4 if cu_seqlens_q is None else 3)
         self.size = caches[0].shape[1]
         self.table_name, pages = table
-        rows = caches[0].shape[0] if pages is None else pages.shape[0]
+        rows = caches[0].shape[0] if pages is None else len(pages) if pages.dim() > 0 else 0
         self.batch = None if batch is None else self._batch(batch, rows)
         if self.batch is None and rows != self.b:
             name = "the caches have" if pages is None else f"{self.table_name} has"
@@ -98,7 +100,7 @@ class Cache:
         self.table = None
         self.capacity = self.size
         if pages is not None:
-            pages = whole_numbers(self.table_name, pages, (rows, pages.shape[-1]), q.device)
+            pages = table_of(self.table_name, pages, rows, q.device)
             self.table = pages if self.batch is None else pages[self.batch]
             self.capacity = self.size * pages.shape[1]
 
@@ -130,13 +132,13 @@ class Cache:
             raise Invalid("k is given without cache_seqlens: nothing says where it belongs")
         self.new: int | Tensor = 0
         if k is not None:
-            self.new = k.shape[1] if self.starts_new is None else self.starts_new.diff().long()
+            self.new = k.shape[1] if self.starts_new is None else self._new_of_each(k.shape[0])
         most = self.capacity
         if isinstance(lengths, Tensor):
             self.old = whole_numbers("cache_seqlens", lengths, (self.b,), self.device)
             self.bounds.within(self.old, 0, most - self.new, self._too_long)
         else:
-            number = most if lengths is None else operator.index(lengths)
+            number = most if lengths is None else _whole_number(lengths)
             new = self.new if isinstance(self.new, int) else 0
             if not 0 <= number <= most - new:
                 raise Invalid(self._too_long((), number))
@@ -159,6 +161,18 @@ class Cache:
             check_pages(
                 self.table_name, self.table, pages, self.size, first, self.lengths, self.bounds
             )
+
+    def _new_of_each(self, total: int) -> Tensor:
+        """How many new keys each sequence has, of `total` rows."""
+        starts = self.starts_new
+        assert starts is not None
+        count = starts.diff().long()
+        words = "cu_seqlens_k_new[{}] = {}: it must be from 0 to {}, and not below the one before"
+        self.bounds.within(starts, 0, total, lambda at, x: words.format(at[0], x, total))
+        self.bounds.within(
+            count, 0, total, lambda at, _: words.format(at[0] + 1, int(starts[at[0] + 1]), total)
+        )
+        return count
 
     def _too_long(self, at: tuple[int, ...], x: int) -> str:
         new = self.new if isinstance(self.new, int) else int(self.new[at]) if at else 0
@@ -256,6 +270,16 @@ class Cache:
         used.update(max_q=int(self.max_q), max_k=keys.shape[1])
         keys, values = keys.flatten(0, 1), values.flatten(0, 1)
         return ft.varlen(q, keys, values, self.starts_q, starts, **used, **options)
+
+
+def _whole_number(lengths: object) -> int:
+    try:
+        return operator.index(lengths)  # type: ignore[arg-type]
+    except TypeError:
+        kind = type(lengths).__name__
+        raise TypeError(
+            f"cache_seqlens must be a whole number or a tensor of them, not {kind}"
+        ) from None
 
 
 def _write(cache: Tensor, new: Tensor, where: Tensor, row: Tensor, inside: Tensor) -> None:

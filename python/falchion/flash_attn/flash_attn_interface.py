@@ -11,7 +11,7 @@ from torch import Tensor
 
 from falchion import Invalid
 
-from ._bounds import Bounds, same_device, whole_numbers
+from ._bounds import Bounds, same_device, table_of, whole_numbers
 from ._call import dense, packed, parts_of, places
 from ._kvcache import flash_attn_with_kvcache
 from ._pages import check_pages, packed_from_pages
@@ -231,12 +231,13 @@ def _from_pages(
     block_table: Tensor, k: Tensor, v: Tensor, cu_seqlens_k: Tensor, max_seqlen_k: int
 ) -> tuple[Tensor, Tensor]:
     """Keys and values in packed rows, of which cu_seqlens_k says the sequences."""
-    same_device(k.device, v=v, cu_seqlens_k=cu_seqlens_k)
+    same_device(k.device, v=v)
+    starts = whole_numbers("cu_seqlens_k", cu_seqlens_k, (cu_seqlens_k.numel(),), k.device)
     b, (pages, size) = cu_seqlens_k.numel() - 1, k.shape[:2]
-    table = whole_numbers("block_table", block_table, (b, block_table.shape[-1]), k.device)
+    table = table_of("block_table", block_table, b, k.device)
     if v.shape[:2] != k.shape[:2]:
         raise Invalid(f"k has {pages} pages of {size} keys; v has {tuple(v.shape[:2])}")
-    bounds, lengths, most = Bounds(k.device), cu_seqlens_k.diff().long(), size * table.shape[1]
+    bounds, lengths, most = Bounds(k.device), starts.diff(), size * table.shape[1]
     bounds.within(
         lengths,
         0,

@@ -15,7 +15,7 @@ from falchion import Invalid, Unsupported
 from falchion.torch._options import exact_scale
 
 from ._bounds import same_device
-from ._call import band, dense, packed, parts_of
+from ._call import band, dense, packed, parts_of, sides_of
 from ._kvcache import Cache
 
 __all__ = [
@@ -173,7 +173,7 @@ def flash_attn_with_kvcache(
     cache.measure(cache_seqlens, cache_leftpad, k, v)
     if rotary_cos is not None or rotary_sin is not None:
         longest = q.shape[1] if max_seqlen_q is None else max_seqlen_q
-        left, right = (0 <= x < y - 1 for x, y in zip(window_size, (cache.capacity, longest)))
+        left, right = (0 <= x < y - 1 for x, y in zip(sides_of(window_size), (cache.capacity, longest)))
         whole = not (causal or left or right)
         tables = rotary_cos, rotary_sin
         q, k = cache.turn(q, k, tables, rotary_interleaved, rotary_seqlens, whole)
