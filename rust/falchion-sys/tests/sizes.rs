@@ -95,10 +95,10 @@ fn nothing_of_the_headers_is_missing() {
         }
         let header = std::fs::read_to_string(&path).unwrap();
         let functions =
-            header.split("FAL_API ").skip(1).filter_map(|rest| rest.split('(').next()?.split([' ', '*']).last());
+            header.split("FAL_API ").skip(1).filter_map(|rest| rest.split('(').next()?.split([' ', '*']).next_back());
         let constants = header.split("enum {").skip(1).filter_map(|rest| rest.split('}').next());
         let constants =
-            constants.flat_map(|rest| rest.split('=')).filter_map(|rest| rest.trim().split([' ', '\n']).last());
+            constants.flat_map(|rest| rest.split('=')).filter_map(|rest| rest.trim().split([' ', '\n']).next_back());
         for name in functions.chain(constants).filter(|name| name.to_lowercase().starts_with("fal_")) {
             assert!(has(name), "{name} of {} is missing", path.display());
             names += 1;
