@@ -148,6 +148,8 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
         falchion_script(consumer.${mode} LABEL consumer
           COMMAND ${tests}/consumer/run.sh ${mode} ${PROJECT_BINARY_DIR} ${CMAKE_GENERATOR})
       endforeach()
+      falchion_script(consumer.minimal LABEL consumer
+        COMMAND ${tests}/minimal_test.sh ${PROJECT_BINARY_DIR} ${CMAKE_GENERATOR})
     endif()
   endif()
 endif()
