@@ -16,6 +16,8 @@ namespace {
 
 constexpr const char* kNotListed = "variants.def has no such variant yet: its kernels arrive in a later version";
 
+constexpr const char* kEmulated = "amx_emulated";
+
 bool names_level(const Target& target) { return target.cpu_level != nullptr && *target.cpu_level != '\0'; }
 
 /// The CPU level that is asked for by name, and where it was asked; name is null when any will do.
@@ -64,10 +66,18 @@ Status choose_gpu(PlanData* plan) {
   return status;
 }
 
+/// The variant of a CPU level that this build has for the operation, or null.
+const Variant* built_for(const Operation& operation, const char* level, DType dtype) {
+  for (const Variant& v : variants()) {
+    if (v.backend == Backend::cpu && v.dtype == dtype && v.is(operation.name) && same(v.level, level)) return &v;
+  }
+  return nullptr;
+}
+
 std::string why_not(const Variant& listed, const ForcedLevel& forced) {
   if (forced.name != nullptr && !same(listed.level, forced.name))
     return text("not asked for: ", forced.where, " = ", forced.name);
-  if (forced.name == nullptr && same(listed.level, "amx_emulated"))
+  if (forced.name == nullptr && same(listed.level, kEmulated))
     return "AMX tiles computed with AVX-512, for tests: only when forced";
   for (const cpu::Level& level : cpu::cpu_levels()) {
     if (same(level.name, listed.level) && !level.usable) return level.why_not;
@@ -151,6 +161,15 @@ Status choose_path(PlanData* plan) {
   plan->backend = Backend::ref;
   const bool ref_will_do = any && forced.name == nullptr;  // a level that was named is that level or none
   return ref_will_do || target.backend == Backend::ref ? Status{} : refuse(*plan);
+}
+
+Backend backend_of_host(const Operation& operation, DType dtype, const Target& target) {
+  if (ForcedLevel::of(target).name != nullptr) return Backend::cpu;
+  for (const cpu::Level& level : cpu::cpu_levels()) {
+    if (level.usable && !same(level.name, kEmulated) && built_for(operation, level.name, dtype) != nullptr)
+      return Backend::cpu;
+  }
+  return Backend::ref;
 }
 
 Status device_for(Backend backend, PlanData* plan, cuda::Device* out) {
