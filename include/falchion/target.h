@@ -28,9 +28,9 @@ typedef struct fal_target {
   const fal_executor* executor; /* cpu: the pool to run on; null: OpenMP, or the library's own threads */
   int32_t device;               /* gpu, with use_device: the device's CUDA number; a run makes it current, and
                                  * afterwards makes the caller's device current again */
-  uint8_t use_device;           /* 1: `device` counts; 0: the device that is current when the plan is made */
-  uint8_t trust_pointers;       /* 1: the caller vouches that each pointer lies where the backend can use it */
-  uint8_t reserved[10];         /* 0 */
+  uint8_t use_device;     /* 1: `device` counts; 0: the device that is current when the plan is made; else refused */
+  uint8_t trust_pointers; /* 1: the caller vouches that each pointer lies where the backend can use it; else 0 */
+  uint8_t reserved[10];   /* 0 */
 } fal_target;
 
 #endif /* FALCHION_TARGET_H */
