@@ -11,8 +11,12 @@
 #include <utility>
 #include <vector>
 
+#include "cpu/levels.hpp"
 #include "falchion/falchion.h"
+#include "plan/operation.hpp"
+#include "plan/paths.hpp"
 #include "support/contract.hpp"
+#include "support/environment.hpp"
 #include "support/gradients.hpp"
 #include "support/linear.hpp"
 #include "support/to_c.hpp"
@@ -220,6 +224,37 @@ TEST(OneCallPass, AnyGradientMeansBackward) {
   LinearOperands operands = x.operands(Pass::backward);
   operands.grad_o = {};
   EXPECT_EQ(linear_attention(operands, {}, host_target()).why, "grad_o.shape[0] = 0, but the problem's is 2");
+}
+
+// ---- the host's backend ---------------------------------------------------------------------------------------------
+
+/// A build may lack the kernels of an operation or a type, or have them for other CPUs alone. tests/consumer runs one.
+TEST(HostWithoutKernels, BestIsTheDefinition) {
+  const ForcedByTheEnvironment none("");
+  const Operation& forward = operation_of(Attention{}, Pass::forward);
+  EXPECT_EQ(backend_of_host(forward, DType::e4m3, {}), Backend::ref) << "no build has that kernel";
+  for (const DType dtype : kTypes) {
+    Plan plan;
+    ASSERT_TRUE(Plan::make(make_instance(Case{"x", 1, 8, 8, 2, 2, 16, 16}, dtype).problem, Pass::forward, {}, &plan));
+    if (plan.backend() != Backend::cpu && plan.backend() != Backend::ref) continue;  // a GPU's
+    EXPECT_EQ(backend_of_host(forward, dtype, {}), plan.backend()) << name(dtype) << ": what `best` of a plan takes";
+  }
+  Target named;
+  named.cpu_level = "avx2";
+  EXPECT_EQ(backend_of_host(forward, DType::e4m3, named), Backend::cpu) << "a level was named: that one or none";
+}
+
+/// FALCHION_CPU may name a level that an operation has no kernel of.
+TEST(HostWithoutKernels, OfTheLevelOfTheEnvironmentGoBelow) {
+  if (host_target().backend != Backend::cpu) GTEST_SKIP() << "this build has no CPU kernel";
+  for (const cpu::Level& level : cpu::cpu_levels()) {
+    if (!level.usable || std::string(level.name) == "generic") continue;
+    const ForcedByTheEnvironment environment(level.name);
+    Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
+    x.poison_outputs();
+    EXPECT_EQ(attention(x.operands()).why, "") << level.name;
+    EXPECT_TRUE(matches(x, Reference(x)));
+  }
 }
 
 // ---- workspaces -----------------------------------------------------------------------------------------------------
