@@ -24,7 +24,8 @@ typedef struct fal_target {
   int32_t threads;       /* cpu: how many threads; 0 means all that the process may use */
   int32_t sm;            /* gpu: plan for this architecture (80, 90) even if it is not here; 0: the one present */
   int32_t segments;      /* linear attention: how many parts each sequence is cut into; 0 lets the plan decide */
-  const char* cpu_level; /* cpu: plan for this instruction set ("amx", "avx512", ...) or fail; null: the fastest */
+  const char* cpu_level; /* cpu: plan for this instruction set ("amx", "avx512", ...) or fail; null: the fastest, or at
+                          * most that which the environment's FALCHION_CPU names */
   const fal_executor* executor; /* cpu: the pool to run on; null: OpenMP, or the library's own threads */
   int32_t device;               /* gpu, with use_device: the device's CUDA number; a run makes it current, and
                                  * afterwards makes the caller's device current again */

@@ -1,6 +1,9 @@
 """What is refused, with which exception and which words."""
 
 import itertools
+import os
+import subprocess
+import sys
 import typing
 from typing import Any
 
@@ -258,3 +261,13 @@ def test_lengths_on_the_host_are_checked_by_every_form(name: str, lengths: list[
     for call in calls:
         with pytest.raises(falchion.Invalid, match=words):
             call()
+
+
+@pytest.mark.parametrize(("level", "words"), [("typo", "FALCHION_CPU = typo: there is no such CPU level"), ("generic", "")])
+def test_the_level_that_the_environment_names(level: str, words: str) -> None:
+    """A name that is no level is refused, and not computed by the definition in silence."""
+    code = "import falchion, numpy as np; q = np.ones((1, 4, 1, 8), np.float32); falchion.attention(q, q, q)"
+    environment = os.environ | {"FALCHION_CPU": level, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == (words == "")
+    assert words in done.stderr
