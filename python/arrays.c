@@ -95,6 +95,7 @@ int read_array(const char* name, PyObject* object, int writes, void* stream, arr
   out->stream = NULL;
   out->kept = NULL;
   if (!library_of(object, &out->from)) return 0;
+  if (!has_no_mask(name, object, &out->from)) return 0;
   if (writes && !can_be_written(&out->from)) return 0;
   switch (out->from.by) {
     case BY_TABLE: {

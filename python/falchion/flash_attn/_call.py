@@ -9,15 +9,16 @@ import torch
 from torch import Tensor
 
 import falchion.torch as ft
-from falchion.torch._options import exact_scale, last_contiguous
+from falchion.torch._options import drops_of, exact_scale, flag, last_contiguous, whole
 
 from ._probabilities import signed_probabilities
 
 
 def band(causal: bool, window_size: tuple[int, int]) -> dict[str, Any]:
     """flash_attn's band is that of the bottom right corner, and a negative side is unbounded."""
-    left, right = (None if side < 0 else side for side in window_size)
-    if causal:
+    sides = (whole(f"window_size[{i}]", side) for i, side in enumerate(window_size))
+    left, right = (None if side < 0 else side for side in sides)
+    if flag("causal", causal):
         return {"causal": "bottom_right", "window": (left, None)}
     if left is None and right is None:
         return {}
@@ -95,10 +96,11 @@ def _attend(
 ) -> Any:
     """O, or with return_attn_probs (O, LSE, signed probabilities of each row), the last one None
     without dropout. place() is each key's place in its sequence, and `keys` how many there are."""
-    q, k, v = last_contiguous(q), last_contiguous(k), last_contiguous(v)
+    q, softmax_scale = exact_scale(last_contiguous(q), softmax_scale)
+    k, v = last_contiguous(k), last_contiguous(v)
     sides = band(causal, window_size)
     score: dict[str, Any] = {
-        "scale": exact_scale(softmax_scale),
+        "scale": softmax_scale,
         "softcap": softcap,
         "alibi": None if alibi_slopes is None else alibi_slopes.float(),
     }
@@ -111,7 +113,7 @@ def _attend(
 
     with Replay(q.device) as replay:
         o, lse = attention(q, k, v, dropout=dropout_p, return_lse=True, **score, **sides)
-    if dropout_p == 0.0:
+    if not drops_of(dropout_p)[0]:
         return o, lse, None
     return o, lse, signed_probabilities(run, q, k, place(), keys, dropout_p, replay)
 

@@ -45,6 +45,7 @@ def flash_attn_with_kvcache(
     gradients."""
     if block_table is not None and cache_batch_idx is not None:
         raise Unsupported("block_table is given with cache_batch_idx: a table says the sequences")
+    q, softmax_scale = exact_scale(q, softmax_scale)
     return Cache(q, k_cache, cache_seqlens, cache_batch_idx, cache_leftpad, block_table).attend(
         q,
         (k_cache, v_cache),
@@ -53,7 +54,7 @@ def flash_attn_with_kvcache(
         (rotary_cos, rotary_sin, rotary_interleaved),
         {
             **band(causal, window_size),
-            "scale": exact_scale(softmax_scale),
+            "scale": softmax_scale,
             "softcap": softcap,
             "alibi": None if alibi_slopes is None else alibi_slopes.float(),
             "return_lse": return_softmax_lse,

@@ -163,6 +163,7 @@ def flash_attn_with_kvcache(
     and k and v by cu_seqlens_k_new."""
     _refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     _refuse_chunk(attention_chunk)
+    q, softmax_scale = exact_scale(q, softmax_scale)
     cache = Cache(
         q,
         k_cache,
@@ -176,7 +177,7 @@ def flash_attn_with_kvcache(
     )
     options = {
         **band(causal, window_size),
-        "scale": exact_scale(softmax_scale),
+        "scale": softmax_scale,
         "softcap": softcap,
         "return_lse": return_softmax_lse,
     }

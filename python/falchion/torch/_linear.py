@@ -12,7 +12,18 @@ from ._autograd import autograd_kernel, eager, past_transforms, recorded_backwar
 from ._eager import are_ordinary, is_recorded
 from ._linear_ops import COUNT, LinearOptions, backward, forward, keywords
 from ._ops import library
-from ._options import Backend, Layout, autocast, engine, last_contiguous, longest
+from ._options import (
+    Backend,
+    Layout,
+    autocast,
+    engine,
+    flag,
+    last_contiguous,
+    lengths,
+    longest,
+    number,
+    whole,
+)
 
 
 _gradients = recorded_backward(torch.ops.falchion.linear_attention_backward)
@@ -132,17 +143,19 @@ def linear_attention(
     return_state=True the second result is the last state, and it is differentiable too. Raises what
     attention() raises."""
     q, k, v = autocast(q, k, v)  # type: ignore[assignment]
+    normalise, return_state = flag("normalise", normalise), flag("return_state", return_state)
+    cu_seqlens = lengths("cu_seqlens", cu_seqlens, q)
     state, z = _states(initial_state, normalise)
     options = LinearOptions(
         longest("max_s", max_s, cu_seqlens) if cu_seqlens is not None else 0,
         feature_map or "identity",
         normalise,
-        eps,
-        scale,
-        reverse,
+        number("eps", eps),
+        number("scale", scale),
+        flag("reverse", reverse),
         layout,
         backend,
-        segments,
+        whole("segments", segments),
         return_state,
     )
     tensors = (q, k, v, decay, state, z, cu_seqlens)

@@ -11,7 +11,7 @@ from torch import Tensor
 from falchion import Invalid
 
 from ._attention import attention
-from ._options import exact_scale, last_contiguous
+from ._options import drops_of, exact_scale, flag, last_contiguous
 
 
 def sdpa(
@@ -31,18 +31,21 @@ def sdpa(
     count, a float mask is added to the scores and may need a gradient; both are broadcast to (...,
     h_q, s_q, s_k). enable_gqa lets h_q be a multiple of h_k and of value's heads. A row that sees
     no key is 0. Raises falchion.Invalid and falchion.Unsupported (float64, a head dim above 256)."""
+    is_causal, enable_gqa = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa)
+    query, scale = exact_scale(query, scale)
     if is_causal and attn_mask is not None:
         raise Invalid(
             "is_causal = True and attn_mask are both given; "
             "the mask would have to hold the causal part itself"
         )
-    if attn_mask is None and dropout_p == 0.0 and _is_usual(query, key, value, enable_gqa):
+    drops, dropout_p = drops_of(dropout_p)
+    if attn_mask is None and not drops and _is_usual(query, key, value, enable_gqa):
         short: Tensor = attention(
             query,
             key,
             value,
             causal="top_left" if is_causal else False,
-            scale=scale if scale != 0.0 else exact_scale(scale),
+            scale=scale,
             layout="bhsd",
         )
         return short
@@ -59,7 +62,7 @@ def sdpa(
         k,
         v,
         causal="top_left" if is_causal else False,
-        scale=exact_scale(scale),
+        scale=scale,
         bias=mask if additive else None,
         mask=None if additive else mask,
         dropout=dropout_p,
