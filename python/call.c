@@ -258,8 +258,13 @@ int take_lengths(call* call, const char* name, PyObject* object, const int32_t**
     raise_text(FAL_INVALID, call, "%s must have one axis, without gaps: it has %d axes", name, a->rank);
     return 0;
   }
-  if (!a->on_gpu && (a->dtype != FAL_I32 || (a->shape[0] > 1 && a->stride[0] != 1) ||
-                     (uintptr_t)a->data % sizeof(int32_t) != 0) && /* It is read here, before the engine looks. */
+  if (!a->on_gpu && a->dtype == FAL_I32 && (uintptr_t)a->data % sizeof(int32_t) != 0) {
+    /* It is read here, before the engine looks. */
+    raise_text(FAL_INVALID, call, "%s lies at %p, which is no multiple of %d: it must be aligned to its elements", name,
+               a->data, (int)sizeof(int32_t));
+    return 0;
+  }
+  if (!a->on_gpu && (a->dtype != FAL_I32 || (a->shape[0] > 1 && a->stride[0] != 1)) &&
       !convert_lengths(call, object, a))
     return 0;
   *out = a->data;

@@ -13,6 +13,7 @@ from falchion import Invalid, _fal
 
 from ._eager import are_ordinary, is_recorded, record, straight
 from ._function import attention_with_gradients
+from ._nested import nested_call, refuse_beside_nested, refuse_nested
 from ._ops import operator_arguments
 from ._options import (
     Align,
@@ -100,6 +101,26 @@ def attention(
     scale, softcap = number("scale", scale), number("softcap", softcap)
     drops, dropout = drops_of(dropout)
     causal, return_lse = causal_of(causal), flag("return_lse", return_lse)
+    if q.is_nested or k.is_nested or v.is_nested:
+        refused = ("bias", bias), ("mask", mask), ("used_q", used_q), ("used_k", used_k)
+        refuse_beside_nested(*refused, ("first_k", first_k), ("return_lse", return_lse or None))
+        (q, k, v), sequences, again = nested_call(q, k, v, layout)
+        o = varlen(
+            q,
+            k,
+            v,
+            **sequences,
+            causal=causal,
+            window=window,
+            align=align,
+            scale=scale,
+            softcap=softcap,
+            alibi=alibi,
+            dropout=dropout,
+            any_order=any_order,
+            backend=backend,
+        )
+        return again(o)
     options: dict[str, Any] = {"causal": causal} if causal is not False else {}
     # C gets only what is not its default, because each keyword takes time.
     if window is not None or align is not None:
@@ -182,6 +203,7 @@ def varlen(
     max_q and max_k are the longest lengths. Without them they are read from cu_seqlens, which waits
     for the device; under torch.compile they must be given. The LSE is (h_q, total_q). Rows of no
     sequence are 0."""
+    refuse_nested("varlen", q, k, v)
     causal, (drops, dropout) = causal_of(causal), drops_of(dropout)
     cu_seqlens_k = None if cu_seqlens_k is cu_seqlens_q else lengths("cu_seqlens_k", cu_seqlens_k, q)
     cu_seqlens_q = lengths("cu_seqlens_q", cu_seqlens_q, q)

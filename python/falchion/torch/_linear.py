@@ -11,6 +11,7 @@ from torch import Tensor
 from ._autograd import autograd_kernel, eager, past_transforms, recorded_backward
 from ._eager import are_ordinary, is_recorded
 from ._linear_ops import COUNT, LinearOptions, backward, forward, keywords
+from ._nested import refuse_nested
 from ._ops import library
 from ._options import (
     Backend,
@@ -144,6 +145,7 @@ def linear_attention(
     attention() raises."""
     q, k, v = autocast(q, k, v)  # type: ignore[assignment]
     normalise, return_state = flag("normalise", normalise), flag("return_state", return_state)
+    refuse_nested("linear_attention", q, k, v)
     cu_seqlens = lengths("cu_seqlens", cu_seqlens, q)
     state, z = _states(initial_state, normalise)
     options = LinearOptions(

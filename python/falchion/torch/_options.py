@@ -57,7 +57,16 @@ def number(name: str, x: Any) -> Any:
     arrays. It specialises on those of 64 bits, and leaves what others and tensors hold to the run."""
     if x is None or type(x) is float or type(x) is int:
         return x
-    return float(torch.as_tensor(x)) if torch.compiler.is_compiling() else _fal._number(name, x)
+    if not torch.compiler.is_compiling():
+        return _fal._number(name, x)
+    return float(_traced(name, x, "a number"))
+
+
+def _traced(name: str, x: Any, wanted: str) -> torch.Tensor:
+    """A number as torch.compile sees it."""
+    if isinstance(x, (str, bytes, list, tuple)):
+        raise TypeError(f"{name} must be {wanted}, not {type(x).__name__}")
+    return torch.as_tensor(x)
 
 
 def is_traced(x: Any) -> bool:
@@ -70,7 +79,12 @@ def whole(name: str, x: Any) -> Any:
     """The same of a whole number. torch.compile hands sizes on as symbols."""
     if x is None or type(x) is int or isinstance(x, torch.SymInt):
         return x
-    return int(torch.as_tensor(x)) if torch.compiler.is_compiling() else _fal._whole(name, x)
+    if not torch.compiler.is_compiling():
+        return _fal._whole(name, x)
+    found = _traced(name, x, "a whole number")
+    if found.is_floating_point():
+        raise TypeError(f"{name} must be a whole number, not {type(x).__name__}")
+    return int(found)
 
 
 def flag(name: str, x: Any) -> bool:
@@ -79,12 +93,14 @@ def flag(name: str, x: Any) -> bool:
         return x
     if not torch.compiler.is_compiling():
         return _fal._flag(name, x)
-    return True if int(torch.as_tensor(x)) else False  # a branch, so that no symbol goes on
+    return True if whole(name, x) else False  # a branch, so that no symbol goes on
 
 
 def causal_of(causal: Any) -> Any:
     """`causal` as a bool or a word."""
-    return causal if isinstance(causal, str) else flag("causal", causal)
+    if causal is None or isinstance(causal, str):
+        return causal or False
+    return flag("causal", causal)
 
 
 def drops_of(dropout: Any) -> tuple[bool, Any]:
@@ -113,7 +129,7 @@ def lengths(name: str, x: Any, q: torch.Tensor) -> Any:
         for i, n in enumerate(x.tolist()):
             if not _INT32.min <= n <= _INT32.max:
                 raise Invalid(f"{name}[{i}] = {n}: lengths are int32, which hold [-2^31, 2^31)")
-    return x.clamp(_INT32.min, _INT32.max).to(torch.int32)
+    return x.long().clamp(_INT32.min, _INT32.max).to(torch.int32)
 
 
 def are_numbers(x: torch.Tensor) -> bool:
@@ -154,7 +170,7 @@ def band_of(
     if align is not None:
         word("align", align, ALIGNMENTS)
     left, right = (UNBOUNDED, UNBOUNDED) if window is None else _sides(window)
-    causal = causal_of(False if causal is None else causal)
+    causal = causal_of(causal)
     is_causal = causal is not False
     if is_causal:
         right = 0
@@ -206,6 +222,8 @@ def longest(name: str, given: int | None, cu_seqlens: torch.Tensor) -> int:
     """The longest of packed sequences: as given, or read from cu_seqlens."""
     if given is not None:
         return int(whole(name, given)) if type(given) is not int else given
+    if cu_seqlens.device.type == "meta":
+        raise Invalid(f"packed sequences on the device meta need {name}: cu_seqlens has no numbers there")
     if torch.compiler.is_compiling():
         raise Invalid(
             f"packed sequences under torch.compile need {name}: it cannot be read from cu_seqlens"
@@ -245,7 +263,7 @@ def autocast(*tensors: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
     first = tensors[0]
     assert first is not None
     device = first.device.type
-    if not torch.is_autocast_enabled(device):
+    if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
         return tensors
     dtype = torch.get_autocast_dtype(device)
     return tuple(

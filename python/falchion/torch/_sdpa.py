@@ -8,7 +8,7 @@ import math
 import torch
 from torch import Tensor
 
-from falchion import Invalid
+from falchion import Invalid, Unsupported
 
 from ._attention import attention
 from ._options import drops_of, exact_scale, flag, last_contiguous
@@ -39,6 +39,19 @@ def sdpa(
             "the mask would have to hold the causal part itself"
         )
     drops, dropout_p = drops_of(dropout_p)
+    if query.is_nested or key.is_nested or value.is_nested:
+        if attn_mask is not None:
+            raise Unsupported("attn_mask is given with nested tensors: PyTorch takes none either")
+        packed: Tensor = attention(
+            query,
+            key,
+            value,
+            causal="top_left" if is_causal else False,
+            scale=scale,
+            dropout=dropout_p,
+            layout="bhsd",
+        )
+        return packed
     if attn_mask is None and not drops and _is_usual(query, key, value, enable_gqa):
         short: Tensor = attention(
             query,
