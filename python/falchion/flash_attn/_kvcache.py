@@ -11,6 +11,7 @@ from torch import Tensor
 
 import falchion.torch as ft
 from falchion import Invalid, Unsupported
+from falchion._names import own_names
 from falchion.torch._options import exact_scale, last_contiguous
 
 from ._call import band, places
@@ -18,6 +19,7 @@ from ._pages import dense_from_pages, place_in_pages
 from .rotary import rotate
 
 
+@own_names
 def flash_attn_with_kvcache(
     q: Tensor,
     k_cache: Tensor,

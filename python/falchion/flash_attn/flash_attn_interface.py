@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from falchion import Invalid
+from falchion._names import own_names
 
 from ._call import dense, packed, places
 from ._kvcache import flash_attn_with_kvcache
@@ -26,6 +27,7 @@ __all__ = [
 ]
 
 
+@own_names
 def flash_attn_func(
     q: Tensor,
     k: Tensor,
@@ -54,6 +56,7 @@ def flash_attn_func(
     )
 
 
+@own_names
 def flash_attn_kvpacked_func(
     q: Tensor,
     kv: Tensor,
@@ -82,6 +85,7 @@ def flash_attn_kvpacked_func(
     )
 
 
+@own_names
 def flash_attn_qkvpacked_func(
     qkv: Tensor,
     dropout_p: float = 0.0,
@@ -109,6 +113,7 @@ def flash_attn_qkvpacked_func(
     )
 
 
+@own_names
 def flash_attn_varlen_func(
     q: Tensor,
     k: Tensor,
@@ -153,6 +158,7 @@ def flash_attn_varlen_func(
     )
 
 
+@own_names
 def flash_attn_varlen_kvpacked_func(
     q: Tensor,
     kv: Tensor,
@@ -189,6 +195,7 @@ def flash_attn_varlen_kvpacked_func(
     )
 
 
+@own_names
 def flash_attn_varlen_qkvpacked_func(
     qkv: Tensor,
     cu_seqlens: Tensor,

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from falchion import Invalid, Unsupported
+from falchion._names import own_names
 from falchion.torch._options import exact_scale
 
 from ._call import band, dense, packed
@@ -27,6 +28,7 @@ __all__ = [
 ]
 
 
+@own_names
 def flash_attn_qkvpacked_func(
     qkv: Tensor,
     softmax_scale: float | None = None,
@@ -55,6 +57,7 @@ def flash_attn_qkvpacked_func(
     return _dense(q, k, v, softmax_scale, causal, window_size, softcap, return_attn_probs)
 
 
+@own_names
 def flash_attn_func(
     q: Tensor,
     k: Tensor,
@@ -80,6 +83,7 @@ def flash_attn_func(
     return _dense(q, k, v, softmax_scale, causal, window_size, softcap, return_attn_probs)
 
 
+@own_names
 def flash_attn_varlen_func(
     q: Tensor,
     k: Tensor,
@@ -127,6 +131,7 @@ def flash_attn_varlen_func(
     return found[:2] if return_attn_probs else found
 
 
+@own_names
 def flash_attn_with_kvcache(
     q: Tensor,
     k_cache: Tensor,
@@ -185,6 +190,7 @@ def flash_attn_with_kvcache(
     return cache.attend(q, (k_cache, v_cache), k, v, rotary, options, rotary_seqlens)
 
 
+@own_names
 def flash_attn_combine(
     out_partial: Tensor,
     lse_partial: Tensor,

@@ -4,12 +4,13 @@ autograd."""
 # mypy: allow-untyped-calls
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import Tensor
 
 from falchion import Invalid, _fal
+from falchion._names import refuse
 
 from ._eager import are_ordinary, is_recorded, record, straight
 from ._function import attention_with_gradients
@@ -58,6 +59,7 @@ def attention(
     return_lse: bool = False,
     any_order: bool = False,
     backend: Backend = "best",
+    **foreign: Never,
 ) -> Any:
     """Softmax attention with gradients in q, k, v, bias and alibi. The options are those of
     falchion.attention.
@@ -74,6 +76,8 @@ def attention(
 
     Raises falchion.Invalid, falchion.Unsupported (also for second derivatives and for forward-mode
     AD), falchion.Device and falchion.Workspace, each with the argument, its value and the limit."""
+    if foreign:
+        refuse(attention, foreign)
     ordinary = False
     if not _is_compiling() and dropout == 0.0:
         found = _straight(
@@ -195,6 +199,7 @@ def varlen(
     return_lse: bool = False,
     any_order: bool = False,
     backend: Backend = "best",
+    **foreign: Never,
 ) -> Any:
     """attention() over packed sequences: q is (total_q, h_q, d_qk), k and v are (total_k, h_k, d),
     and sequence n has the rows cu_seqlens[n] to cu_seqlens[n + 1] (int32, on the tensors' device).
@@ -203,6 +208,8 @@ def varlen(
     max_q and max_k are the longest lengths. Without them they are read from cu_seqlens, which waits
     for the device; under torch.compile they must be given. The LSE is (h_q, total_q). Rows of no
     sequence are 0."""
+    if foreign:
+        refuse(varlen, foreign)
     refuse_nested("varlen", q, k, v)
     causal, (drops, dropout) = causal_of(causal), drops_of(dropout)
     cu_seqlens_k = None if cu_seqlens_k is cu_seqlens_q else lengths("cu_seqlens_k", cu_seqlens_k, q)

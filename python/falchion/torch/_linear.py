@@ -3,10 +3,12 @@
 # mypy: allow-untyped-calls
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import Tensor
+
+from falchion._names import refuse
 
 from ._autograd import autograd_kernel, eager, past_transforms, recorded_backward
 from ._eager import are_ordinary, is_recorded
@@ -135,6 +137,7 @@ def linear_attention(
     layout: Layout = "bshd",
     backend: Backend = "best",
     segments: int = 0,
+    **foreign: Never,
 ) -> Any:
     """Causal linear attention with gradients in q, k, v, decay and the initial state. The options
     are those of falchion.linear_attention.
@@ -143,6 +146,8 @@ def linear_attention(
     states are (b, h_v, d_qk, d_v) in float32, with normalise a pair with z (b, h_v, d_qk). With
     return_state=True the second result is the last state, and it is differentiable too. Raises what
     attention() raises."""
+    if foreign:
+        refuse(linear_attention, foreign)
     q, k, v = autocast(q, k, v)  # type: ignore[assignment]
     normalise, return_state = flag("normalise", normalise), flag("return_state", return_state)
     refuse_nested("linear_attention", q, k, v)

@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import math
+from typing import Never
 
 import torch
 from torch import Tensor
 
 from falchion import Invalid, Unsupported
+from falchion._names import refuse
 
 from ._attention import attention
 from ._options import drops_of, exact_scale, flag, last_contiguous
@@ -23,6 +25,7 @@ def sdpa(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    **foreign: Never,
 ) -> Tensor:
     """What torch.nn.functional.scaled_dot_product_attention computes, by Falchion.
 
@@ -31,6 +34,8 @@ def sdpa(
     count, a float mask is added to the scores and may need a gradient; both are broadcast to (...,
     h_q, s_q, s_k). enable_gqa lets h_q be a multiple of h_k and of value's heads. A row that sees
     no key is 0. Raises falchion.Invalid and falchion.Unsupported (float64, a head dim above 256)."""
+    if foreign:
+        refuse(sdpa, foreign)
     is_causal, enable_gqa = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa)
     query, scale = exact_scale(query, scale)
     if is_causal and attn_mask is not None:
