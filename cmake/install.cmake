@@ -26,7 +26,7 @@ if(NOT SKBUILD)  # which puts it beside the metadata of the wheel
   install(FILES LICENSE TYPE DOC)
 endif()
 if(TARGET falchion_command)
-  install(TARGETS falchion_command)
+  install(TARGETS falchion_command RUNTIME DESTINATION bin)
 endif()
 
 configure_package_config_file(cmake/falchion-config.cmake.in ${PROJECT_BINARY_DIR}/falchion-config.cmake

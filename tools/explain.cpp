@@ -35,10 +35,11 @@ struct Machine {
   Backend backend;
   int sm;
 };
-constexpr Machine kMachines[] = {{"ref", Backend::ref, 0},      {"cpu", Backend::cpu, 0},
-                                 {"sm80", Backend::best, 80},   {"sm86", Backend::best, 86},
-                                 {"sm89", Backend::best, 89},   {"sm90", Backend::best, 90},
-                                 {"sm100", Backend::best, 100}, {"sm120", Backend::best, 120}};
+constexpr Machine kMachines[] = {{"ref", Backend::ref, 0},
+                                 {"cpu", Backend::cpu, 0},
+#define FALCHION_GPU(name, sm) {name, Backend::best, sm},
+#include "plan/gpus.def"
+};
 
 Target target_of(const Options& options) {
   Target target = options.where.target();
@@ -74,7 +75,7 @@ void check_use(const Options& options, const Given& given) {
   if (parse_op(options.op) == Op::attention_backward) given.refuse({"--lse"}, no_effect + name(Op::attention));
   if (parse_op(options.op) != Op::attention_backward)
     given.refuse(BackwardOptions::kNames, no_effect + name(Op::attention_backward));
-  const bool gpu = options.target.rfind("sm", 0) == 0;
+  const bool gpu = !options.target.empty() && options.target != "ref" && options.target != "cpu";
   if (gpu)
     given.refuse({"--level", "--threads"}, fmt::format("it is of the CPU, and --target {} is a GPU", options.target));
   if (gpu && (options.where.backend == "ref" || options.where.backend == "cpu"))

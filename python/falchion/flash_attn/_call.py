@@ -11,7 +11,7 @@ import falchion.torch as ft
 from falchion import Invalid
 from falchion.torch._function import attention_with_gradients
 from falchion.torch._ops import operator_arguments
-from falchion.torch._options import autocast, draw, exact_scale, last_contiguous
+from falchion.torch._options import autocast, draw, drops_of, exact_scale, flag, last_contiguous, number, whole
 
 from ._probabilities import signed_probabilities
 
@@ -33,8 +33,9 @@ def sides_of(window_size: Any) -> tuple[int, int]:
 
 def band(causal: bool, window_size: tuple[int, int]) -> dict[str, Any]:
     """flash_attn's band is that of the bottom right corner, and a negative side is unbounded."""
-    left, right = (None if side < 0 else side for side in sides_of(window_size))
-    if causal:
+    sides = (whole(f"window_size[{i}]", side) for i, side in enumerate(sides_of(window_size)))
+    left, right = (None if side < 0 else side for side in sides)
+    if flag("causal", causal):
         return {"causal": "bottom_right", "window": (left, None)}
     if left is None and right is None:
         return {}
@@ -119,16 +120,18 @@ def _attend(
     """O, or with return_attn_probs (O, LSE, signed probabilities of each row), the last one None
     without dropout. starts is empty, or what says of packed tensors which rows are a sequence.
     place() is each key's place in its sequence, and `keys` how many there are."""
-    q, k, v = last_contiguous(q), last_contiguous(k), last_contiguous(v)
+    q, softmax_scale = exact_scale(last_contiguous(q), softmax_scale)
+    k, v = last_contiguous(k), last_contiguous(v)
     options: dict[str, Any] = {
-        "scale": exact_scale(softmax_scale),
-        "softcap": softcap,
+        "scale": softmax_scale,
+        "softcap": number("softcap", softcap),
         "alibi": None if alibi_slopes is None else alibi_slopes.float(),
         **band(causal, window_size),
     }
-    if not return_attn_probs or dropout_p == 0.0:
+    drops, share = drops_of(dropout_p)
+    if not return_attn_probs or not drops:
         attention: Callable[..., Any] = ft.varlen if starts else ft.attention
-        options.update(starts, dropout=dropout_p, return_lse=return_attn_probs)
+        options.update(starts, dropout=share, return_lse=return_attn_probs)
         found = attention(q, k, v, **options)
         return (*found, None) if return_attn_probs else found
 
@@ -137,7 +140,7 @@ def _attend(
 
     def run(q: Tensor, v: Tensor, dropout: float, with_score: bool) -> tuple[Tensor, Tensor]:
         given = options if with_score else band(causal, window_size)
-        numbers = {name: x for name, x in starts.items() if name in ("max_q", "max_k")}
+        numbers = {n: whole(n, x) for n, x in starts.items() if n in ("max_q", "max_k")}
         tensors = {n: x for n, x in starts.items() if n not in numbers and x is not None}
         if dropout != 0.0:
             tensors["seed"] = drawn
@@ -146,8 +149,8 @@ def _attend(
         inputs, found = operator_arguments(q, k, v, None, alibi, tensors, chosen)
         return attention_with_gradients(inputs, found, any_order=False)
 
-    o, lse = run(q, v, dropout_p, True)
-    return o, lse, signed_probabilities(run, q, k, place(), keys, dropout_p)
+    o, lse = run(q, v, share, True)
+    return o, lse, signed_probabilities(run, q, k, place(), keys, share)
 
 
 def places(starts: Tensor, total: int) -> tuple[Tensor, Tensor]:

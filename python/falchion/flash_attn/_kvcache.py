@@ -14,6 +14,7 @@ from torch import Tensor
 
 import falchion.torch as ft
 from falchion import Invalid, Unsupported
+from falchion._names import own_names
 from falchion.torch._options import exact_scale, last_contiguous
 
 from ._bounds import Bounds, same_device, table_of, whole_numbers
@@ -22,6 +23,7 @@ from ._pages import check_pages, dense_from_pages, place_in_pages
 from .rotary import check_tables, rotate
 
 
+@own_names
 def flash_attn_with_kvcache(
     q: Tensor,
     k_cache: Tensor,
@@ -49,6 +51,7 @@ def flash_attn_with_kvcache(
     gradients."""
     if block_table is not None and cache_batch_idx is not None:
         raise Unsupported("block_table is given with cache_batch_idx: a table says the sequences")
+    q, softmax_scale = exact_scale(q, softmax_scale)
     cache = Cache(q, (k_cache, v_cache), ("block_table", block_table), cache_batch_idx)
     cache.measure(cache_seqlens, cache_leftpad, k, v)
     most = cache.capacity
@@ -57,7 +60,7 @@ def flash_attn_with_kvcache(
         q, k = cache.turn(q, k, (rotary_cos, rotary_sin), rotary_interleaved, None, whole)
     options = {
         **band(causal, window_size),
-        "scale": exact_scale(softmax_scale),
+        "scale": softmax_scale,
         "softcap": softcap,
         "alibi": None if alibi_slopes is None else alibi_slopes.float(),
         "return_lse": return_softmax_lse,

@@ -10,6 +10,7 @@ from typing import Any
 from torch import Tensor
 
 from falchion import Invalid
+from falchion._names import own_names
 
 from ._bounds import Bounds, same_device, table_of, whole_numbers
 from ._call import dense, packed, parts_of, places
@@ -29,6 +30,7 @@ __all__ = [
 USE_TRITON_ROCM = False  # FlashAttention's own tests ask which of its backends is there
 
 
+@own_names
 def flash_attn_func(
     q: Tensor,
     k: Tensor,
@@ -57,6 +59,7 @@ def flash_attn_func(
     )
 
 
+@own_names
 def flash_attn_kvpacked_func(
     q: Tensor,
     kv: Tensor,
@@ -85,6 +88,7 @@ def flash_attn_kvpacked_func(
     )
 
 
+@own_names
 def flash_attn_qkvpacked_func(
     qkv: Tensor,
     dropout_p: float = 0.0,
@@ -112,6 +116,7 @@ def flash_attn_qkvpacked_func(
     )
 
 
+@own_names
 def flash_attn_varlen_func(
     q: Tensor,
     k: Tensor,
@@ -152,6 +157,7 @@ def flash_attn_varlen_func(
     )
 
 
+@own_names
 def flash_attn_varlen_kvpacked_func(
     q: Tensor,
     kv: Tensor,
@@ -188,6 +194,7 @@ def flash_attn_varlen_kvpacked_func(
     )
 
 
+@own_names
 def flash_attn_varlen_qkvpacked_func(
     qkv: Tensor,
     cu_seqlens: Tensor,

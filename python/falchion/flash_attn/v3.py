@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from falchion import Invalid, Unsupported
+from falchion._names import own_names
 from falchion.torch._options import exact_scale
 
 from ._bounds import same_device
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 
+@own_names
 def flash_attn_qkvpacked_func(
     qkv: Tensor,
     softmax_scale: float | None = None,
@@ -59,6 +61,7 @@ def flash_attn_qkvpacked_func(
     return _dense(q, k, v, softmax_scale, causal, window_size, softcap, return_attn_probs)
 
 
+@own_names
 def flash_attn_func(
     q: Tensor,
     k: Tensor,
@@ -84,6 +87,7 @@ def flash_attn_func(
     return _dense(q, k, v, softmax_scale, causal, window_size, softcap, return_attn_probs)
 
 
+@own_names
 def flash_attn_varlen_func(
     q: Tensor,
     k: Tensor,
@@ -131,6 +135,7 @@ def flash_attn_varlen_func(
     return found[:2] if return_attn_probs else found
 
 
+@own_names
 def flash_attn_with_kvcache(
     q: Tensor,
     k_cache: Tensor,
@@ -167,6 +172,7 @@ def flash_attn_with_kvcache(
     and k and v by cu_seqlens_k_new."""
     _refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     _refuse_chunk(attention_chunk)
+    q, softmax_scale = exact_scale(q, softmax_scale)
     starts = cu_seqlens_q, cu_seqlens_k_new, max_seqlen_q
     caches = k_cache, v_cache
     cache = Cache(q, caches, ("page_table", page_table), cache_batch_idx, *starts)
@@ -179,13 +185,14 @@ def flash_attn_with_kvcache(
         q, k = cache.turn(q, k, tables, rotary_interleaved, rotary_seqlens, whole)
     options = {
         **band(causal, window_size),
-        "scale": exact_scale(softmax_scale),
+        "scale": softmax_scale,
         "softcap": softcap,
         "return_lse": return_softmax_lse,
     }
     return cache.attend(q, k, v, options)
 
 
+@own_names
 def flash_attn_combine(
     out_partial: Tensor,
     lse_partial: Tensor,
