@@ -26,6 +26,10 @@ if(FALCHION_SANITIZE)
   list(JOIN FALCHION_SANITIZE "," sanitize)
   add_compile_options(-fsanitize=${sanitize} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${sanitize})
+  find_program(FALCHION_GOLD ld.gold)  # links a hundred tests in a third of the time of GNU ld
+  if(FALCHION_GOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    add_link_options(-fuse-ld=gold)
+  endif()
 endif()
 if(FALCHION_STATIC_RUNTIME)  # of executables; a shared falchion keeps its shared runtimes
   add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-static-libgcc$<SEMICOLON>-static-libstdc++>)

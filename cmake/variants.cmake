@@ -64,18 +64,18 @@ set(kernel_flags $<$<NOT:$<CONFIG:Debug>>:-O3> -fno-math-errno -fno-trapping-mat
 
 # Of `lines`, which are those of variants.def, it keeps the generic CPU level, and of each GPU template (an operation, back
 # end and kind, in f32, 16 or 8 bits) the bf16, f32, e4m3 or i8 variant with head dim 128, or its first variant where it
-# has none of that. It leaves out kinds that are another kind's template with other tiles. Besides it keeps one variant
-# with tiles of 80 keys, which is compiled in another way (below).
+# has none of that; of linear attention that with 64, which compiles in half the time. It leaves out kinds that are
+# another kind's template with other tiles.
 function(falchion_keep_templates lines out)
   set(kept "")
   foreach(line IN LISTS lines)
-    if(line MATCHES "cpu, generic,|attention_forward, sm90, plain, bf16, 192")
+    if(line MATCHES "cpu, generic,")
       list(APPEND kept "${line}")
     elseif(line MATCHES "sm90, (mla|brief|medium|slim|narrow),")
       continue()
     elseif(line MATCHES "^VARIANT\\((.*, sm[0-9]+, [a-z0-9_]+), (bf16|f32|e4m3|i8), ([0-9]+)\\)")
       string(MAKE_C_IDENTIFIER "${CMAKE_MATCH_1} ${CMAKE_MATCH_2}" template)
-      if(NOT DEFINED kept_of_${template} OR CMAKE_MATCH_3 EQUAL 128)
+      if(NOT DEFINED kept_of_${template} OR (CMAKE_MATCH_3 EQUAL 128 AND NOT line MATCHES "linear"))
         set(kept_of_${template} "${line}")
         list(APPEND templates ${template})
       endif()
