@@ -26,8 +26,9 @@ if(FALCHION_SANITIZE)
   list(JOIN FALCHION_SANITIZE "," sanitize)
   add_compile_options(-fsanitize=${sanitize} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${sanitize})
-  find_program(FALCHION_GOLD ld.gold)  # links a hundred tests in a third of the time of GNU ld
-  if(FALCHION_GOLD AND CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX -fuse-ld=gold FALCHION_HAS_GOLD)  # links a hundred tests in less time than GNU ld
+  if(FALCHION_HAS_GOLD)
     add_link_options(-fuse-ld=gold)
   endif()
 endif()
