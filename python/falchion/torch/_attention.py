@@ -79,7 +79,7 @@ def attention(
     if foreign:
         refuse(attention, foreign)
     ordinary = False
-    if not _is_compiling() and dropout == 0.0:
+    if not _is_compiling() and (dropout if type(dropout) is float else drops_of(dropout)[1]) == 0.0:
         found = _straight(
             q,
             k,
@@ -133,8 +133,7 @@ def attention(
         options.update(scale=scale, softcap=softcap)
     if layout != "bshd" or backend != "best":
         options.update(layout=layout, backend=backend)
-    if flag("any_order", any_order):
-        any_order = not torch.are_deterministic_algorithms_enabled()
+    any_order = flag("any_order", any_order) and not torch.are_deterministic_algorithms_enabled()
     if not ordinary:
         q, k, v, bias = autocast(q, k, v, bias)  # type: ignore[assignment]
     tensors: dict[str, Tensor] = {}
