@@ -33,18 +33,24 @@ def parts_of(name: str, x: Tensor, count: int) -> tuple[Tensor, ...]:
     return x.unbind(-3)
 
 
+def _side_of(name: str, side: Any) -> int:
+    if type(side) is not int:
+        side = -1 if side is None else known_whole(name, side)
+    return -1 if side < 0 else side
+
+
 def sides_of(window_size: Any) -> tuple[int, int]:
     """(left, right) of a window, -1 where a side is unbounded: below 0, or None."""
     if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
         raise Invalid(f"window_size = {window_size!r}: it is a pair (left, right), -1 unbounded")
-    sides = (known_whole(f"window_size[{i}]", side) for i, side in enumerate(window_size))
-    left, right = (-1 if side is None or side < 0 else side for side in sides)
-    return left, right
+    left, right = window_size
+    return _side_of("window_size[0]", left), _side_of("window_size[1]", right)
 
 
 def band(causal: bool, window_size: tuple[int, int]) -> dict[str, Any]:
     """flash_attn's band is that of the bottom right corner, and a negative side is unbounded."""
-    left, right = (None if side < 0 else side for side in sides_of(window_size))
+    sides = sides_of(window_size)
+    left, right = (None if sides[0] < 0 else sides[0]), (None if sides[1] < 0 else sides[1])
     if flag("causal", causal):
         return {"causal": "bottom_right", "window": (left, None)}
     if left is None and right is None:
@@ -143,7 +149,7 @@ def _attend(
     drops, share = drops_of(dropout_p)
     return_attn_probs = flag("return_attn_probs", return_attn_probs)
     if not return_attn_probs or not drops:
-        attention: Callable[..., Any] = ft.varlen if starts else ft.attention
+        attention: Any = ft.varlen if starts else ft.attention
         options.update(starts, dropout=share, return_lse=return_attn_probs)
         found = attention(q, k, v, **options)
         return (*found, None) if return_attn_probs else found

@@ -149,7 +149,7 @@ class Cache:
             self.old = torch.full((self.b,), number, device=self.device)
             if isinstance(self.new, Tensor):
                 self.bounds.within(self.old, 0, most - self.new, self._too_long)
-        self.lengths = self.old + self.new
+        self.lengths = self.old if k is None else self.old + self.new
         self.leftpad = None
         if leftpad is not None:
             self.leftpad = whole_numbers("cache_leftpad", leftpad, (self.b,), self.device)
