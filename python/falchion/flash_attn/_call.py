@@ -19,6 +19,7 @@ from falchion.torch._options import (
     flag,
     known_whole,
     last_contiguous,
+    lengths,
     number,
     whole,
 )
@@ -88,6 +89,9 @@ def packed(
     max_seqlen_q, max_seqlen_k)."""
     max_seqlen_q = whole("max_seqlen_q", max_seqlen_q)
     max_seqlen_k = whole("max_seqlen_k", max_seqlen_k)
+    same = cu_seqlens_k is cu_seqlens_q
+    cu_seqlens_q = lengths("cu_seqlens_q", cu_seqlens_q, q)
+    cu_seqlens_k = cu_seqlens_q if same else lengths("cu_seqlens_k", cu_seqlens_k, q)
     starts = {
         "cu_seqlens_q": cu_seqlens_q,
         "cu_seqlens_k": cu_seqlens_k,
