@@ -267,8 +267,12 @@ class Cache:
         return last_contiguous(cache if self.batch is None else cache[self.batch])
 
     def _run(self, q: Tensor, keys: Tensor, values: Tensor, options: dict[str, Any]) -> Any:
-        leftpad = None if self.leftpad is None else self.leftpad.int()
-        used: dict[str, Any] = {"used_k": self.lengths.int(), "first_k": leftpad}
+        lengths, leftpad = self.lengths, self.leftpad
+        if not self.bounds.asks:  # the engine refuses on the host what is outside
+            lengths = lengths.clamp(0, self.capacity)
+            leftpad = None if leftpad is None else torch.minimum(leftpad.clamp(min=0), lengths)
+        leftpad = None if leftpad is None else leftpad.int()
+        used: dict[str, Any] = {"used_k": lengths.int(), "first_k": leftpad}
         if self.starts_q is None or self.max_q is None:
             return ft.attention(q, keys, values, **used, **options)
         starts = torch.arange(self.b + 1, dtype=torch.int32, device=self.device) * keys.shape[1]

@@ -82,7 +82,7 @@ def settled(name: str, x: Any, wanted: str = "a whole number") -> Any:
     """A traced number that decides what the program is. torch.compile itself compares those of 64 bits
     before each run. Of the others it would know none, so the one that is there now is taken, and the
     program refuses to run with another one."""
-    if x is None or type(x) in (bool, int, float):
+    if x is None or type(x) in (bool, int) or (type(x) is float and wanted == "a number"):
         return x
     found = _traced(name, x, wanted)
     if found.is_floating_point() and wanted != "a number":
