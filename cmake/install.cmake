@@ -27,6 +27,8 @@ if(NOT SKBUILD)  # which puts it beside the metadata of the wheel
 endif()
 if(TARGET falchion_command)
   install(TARGETS falchion_command)
+  install(FILES examples/smollm2/smollm2_qkv.safetensors DESTINATION ${CMAKE_INSTALL_DATADIR}/falchion
+    OPTIONAL)  # for its demo; a source package without the sample has none
 endif()
 
 configure_package_config_file(cmake/falchion-config.cmake.in ${PROJECT_BINARY_DIR}/falchion-config.cmake

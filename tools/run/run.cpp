@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "command/interrupt.hpp"
 #include "command/table.hpp"
 #include "plan/text.hpp"
 #include "problem/files.hpp"
@@ -95,7 +97,7 @@ int run_forward(const RunOptions& options) {
   write_outputs(options, outputs);
   const Report report{fmt::format("{} {}", name(a.dtype), problem_name(a)), to_json(a), flop_count(a, &x),
                       byte_count(a, &x), is_decode(a)};
-  report.print(prepared, time, options, outputs_to);
+  report.print(prepared.plan(), time, options, outputs_to);
   return exit_ok;
 }
 
@@ -236,7 +238,10 @@ void add_run(Command& command) {
   options->where.add_to(command);
   command.run([options](const Given& given) {
     check_use(*options, given);
-    return run_operation(*options);
+    std::optional<Interruptible> guard;
+    if (options->repeat > 1) guard.emplace();
+    const int code = run_operation(*options);
+    return interrupted() ? interrupted_exit_code() : code;
   });
 }
 
