@@ -45,6 +45,7 @@ struct RunOptions {
   GemmRunOptions gemm;
   NormRunOptions norm;
   std::string residual;  // of a GEMM or a norm
+  std::string dump;      // a file of FALCHION_TRACE_DUMP, which says all of that itself
   std::int64_t repeat = 1;
   bool progress = false, no_limit = false, as_json = false;
 };

@@ -17,6 +17,7 @@
 #include "problem/slices.hpp"
 #include "problem/work.hpp"
 #include "run/backward.hpp"
+#include "run/dump.hpp"
 #include "run/gemm.hpp"
 #include "run/norm.hpp"
 #include "run/report.hpp"
@@ -139,6 +140,13 @@ constexpr std::initializer_list<const char*> kOfAttention = {  // in the order o
 
 /// Refuses options that the pass does not have.
 void check_use(const RunOptions& options, const Given& given) {
+  if (!options.dump.empty()) {
+    const std::string why = "--dump says all of that itself";
+    given.refuse({"--op", "--bias", "--residual", "--dtype", "--as"}, why);
+    given.refuse(kOfAttention, why);
+    given.refuse(GemmRunOptions::kNames, why);
+    return given.refuse(NormRunOptions::kNames, why);
+  }
   const std::string why = "it has no effect here; it is an option of --op ";
   const Op op = parse_op(options.op);
   if (options.repeat > 1) given.refuse({"--progress"}, "it times one run, head by head; leave --repeat out");
@@ -192,6 +200,7 @@ void add_norm_options(Command& command, NormRunOptions* norm) {
 }
 
 int run_operation(const RunOptions& options) {
+  if (!options.dump.empty()) return run_dump(options);
   switch (parse_op(options.op)) {
     case Op::gemm: return run_gemm(options);
     case Op::norm: return run_norm(options);
@@ -207,6 +216,7 @@ void add_run(Command& command) {
   command.choice("--op", &options->op,
                  {name(Op::attention), name(Op::attention_backward), name(Op::gemm), name(Op::norm)},
                  "What is computed");
+  command.text("--dump", &options->dump, "Run again what FALCHION_TRACE_DUMP wrote; --out: all outputs", "FILE");
   command.integer("--repeat", &options->repeat, 1, 1000000, "Timed runs after a warm-up; the median counts");
   command.flag("--progress", &options->progress,
                "Run head by head and say how far (by itself on a terminal, for long work)");
