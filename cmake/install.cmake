@@ -26,8 +26,8 @@ if(NOT SKBUILD)  # which puts it beside the metadata of the wheel
   install(FILES LICENSE TYPE DOC)
 endif()
 if(TARGET falchion_command)
-  install(TARGETS falchion_command)
-  install(FILES examples/smollm2/smollm2_qkv.safetensors DESTINATION ${CMAKE_INSTALL_DATADIR}/falchion
+  install(TARGETS falchion_command RUNTIME DESTINATION bin)
+  install(FILES examples/smollm2/smollm2_qkv.safetensors DESTINATION share/falchion
     OPTIONAL)  # for its demo; a source package without the sample has none
 endif()
 

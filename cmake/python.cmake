@@ -29,6 +29,24 @@ target_compile_options(falchion_python PRIVATE -Wall -Wextra)  # not pedantic: a
 install(TARGETS falchion_python LIBRARY DESTINATION . COMPONENT python EXCLUDE_FROM_ALL)
 add_subdirectory(python/xla)  # falchion.jax
 
+# The command goes into the package, as bin/falchion, and the console entry of a wheel runs it (falchion/_command.py). Its
+# libraries (CLI11, fmt, nlohmann_json) need not be there to install the package: then it lacks the command. It has the
+# kernels once more, so that a wheel with those of GPUs leaves it out.
+if(SKBUILD AND FALCHION_TOOLS)
+  find_package(CLI11 QUIET)
+  find_package(fmt QUIET)
+  find_package(nlohmann_json QUIET)
+  if(FALCHION_CUDA OR NOT CLI11_FOUND OR NOT fmt_FOUND OR NOT nlohmann_json_FOUND)
+    message(STATUS "falchion: the package is built without the command, which has the kernels once more (with "
+      "FALCHION_CUDA) or lacks CLI11, fmt or nlohmann_json (Debian: libcli11-dev libfmt-dev nlohmann-json3-dev)")
+    set(FALCHION_TOOLS OFF)
+  endif()
+endif()
+set(falchion_package_targets ${library} falchion_python falchion_xla)
+if(FALCHION_TOOLS)
+  list(APPEND falchion_package_targets falchion_command)
+endif()
+
 if(SKBUILD)
   # With the C++ runtime inside, a wheel also runs where that is older than here, as on RHEL 9 (manylinux_2_34). Of the
   # runtime only what is used stays, or its random numbers would ask for glibc 2.36. A static libgcc would for 2.35.
@@ -41,8 +59,11 @@ else()
     file(MAKE_DIRECTORY ${folder})
     file(CREATE_LINK ${PROJECT_SOURCE_DIR}/python/falchion/${file} ${package}/${file} SYMBOLIC)
   endforeach()
-  file(MAKE_DIRECTORY ${package}/lib)
+  file(MAKE_DIRECTORY ${package}/lib ${package}/bin)
+  file(CREATE_LINK ${PROJECT_BINARY_DIR}/falchion ${package}/bin/falchion SYMBOLIC)
   file(CREATE_LINK ${PROJECT_SOURCE_DIR}/include ${package}/include SYMBOLIC)
   file(CREATE_LINK ${PROJECT_BINARY_DIR}/libfalchion.so.${falchion_soversion}
     ${package}/lib/libfalchion.so.${falchion_soversion} SYMBOLIC)
 endif()
+
+add_custom_target(falchion_package DEPENDS ${falchion_package_targets})  # what a wheel is built of

@@ -66,17 +66,37 @@ int can_be_written(const library* from) {
   return 0;
 }
 
+/* Has it an attribute of that name that is True? */
+static int is_true(PyObject* object, const char* name) {
+  PyObject* value = PyObject_GetAttrString(object, name);
+  PyErr_Clear();
+  Py_XDECREF(value);
+  return value == Py_True;
+}
+
 /* The table's function failed. What torch says of a tensor without memory of its own (of "meta", sparse, inside of
  * vmap) has a backtrace of C++ below its first line and does not name the argument. */
-static int raise_unreadable(const char* name, const library* from) {
+static int raise_unreadable(const char* name, PyObject* object, const library* from) {
   PyObject *type, *value, *trace, *text, *first = NULL;
   if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return 0;
   PyErr_Fetch(&type, &value, &trace);
   text = value != NULL ? PyObject_Str(value) : NULL;
-  if (text != NULL) first = PyObject_CallMethod(text, "partition", "s", "\n");
-  if (first != NULL)
-    PyErr_Format(PyExc_RuntimeError, "%s: %U gives no memory of this array: %U", name, from->name,
-                 PyTuple_GetItem(first, 0));
+  if (is_true(object, "is_meta")) {
+    raise_text(FAL_UNSUPPORTED, NULL,
+               "%s lies on the device meta and has no memory: falchion.torch computes the shape of the result, and "
+               "takes it where all tensors are there",
+               name);
+  } else if (is_true(object, "is_nested")) {
+    raise_text(FAL_UNSUPPORTED, NULL,
+               "%s is a nested tensor, which is no one array: falchion.torch.attention and sdpa take nested q, k and v "
+               "of the layout torch.jagged",
+               name);
+  } else {
+    if (text != NULL) first = PyObject_CallMethod(text, "partition", "s", "\n");
+    if (first != NULL)
+      PyErr_Format(PyExc_RuntimeError, "%s: %U gives no memory of this array: %U", name, from->name,
+                   PyTuple_GetItem(first, 0));
+  }
   Py_XDECREF(first);
   Py_XDECREF(text);
   Py_XDECREF(type);
@@ -95,12 +115,13 @@ int read_array(const char* name, PyObject* object, int writes, void* stream, arr
   out->stream = NULL;
   out->kept = NULL;
   if (!library_of(object, &out->from)) return 0;
+  if (!has_no_mask(name, object, &out->from)) return 0;
   if (writes && !can_be_written(&out->from)) return 0;
   switch (out->from.by) {
     case BY_TABLE: {
       DLTensor tensor;
       if (out->from.api->dltensor_from_py_object_no_sync(object, &tensor) != 0)
-        return raise_unreadable(name, &out->from);
+        return raise_unreadable(name, object, &out->from);
       ok = read_dltensor(&tensor, out);
       break;
     }

@@ -114,7 +114,7 @@ int knows_gpu_of_numba(const library* from, int32_t* device) {
 }
 
 /* An array with a mask has elements that do not count, and every element of ours does. */
-static int has_no_mask(const array* a) {
+static int counts_whole(const array* a) {
   PyObject* mask = PyMapping_GetItemString(a->kept, "mask");
   const int is = mask != NULL && mask != Py_None;
   if (mask == NULL) PyErr_Clear();
@@ -127,7 +127,7 @@ int read_by_cuda_interface(PyObject* object, array* out) {
   out->kept = PyObject_GetAttrString(object, "__cuda_array_interface__");
   out->on_gpu = 1;
   if (out->kept == NULL) return 0;
-  if (PyMapping_Check(out->kept)) return has_no_mask(out) && read_array_stream(out) && read_fields(out->kept, out);
+  if (PyMapping_Check(out->kept)) return counts_whole(out) && read_array_stream(out) && read_fields(out->kept, out);
   PyErr_Format(PyExc_TypeError, "%s: __cuda_array_interface__ is no dictionary", out->name);
   return 0;
 }

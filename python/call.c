@@ -103,7 +103,7 @@ array* take(call* call, const char* name, PyObject* object, int writes) {
     PyErr_SetString(PyExc_SystemError, "a call has more arrays than MOST_ARRAYS");
     return NULL;
   }
-  if (call->story != NULL && (PyTuple_Check(object) || PyList_Check(object)))
+  if (call->story != NULL && is_list(object))
     return take_shape(call, name, object, FAL_AS_Q);
   if (!read_array(name, object, writes, call->stream, a)) return NULL;
   ++call->count; /* From here on `end` releases it. */
@@ -181,22 +181,95 @@ int take_lse(call* call, const char* name, PyObject* object, int writes, fal_ten
   return a != NULL && view_lse(call, a, out);
 }
 
+/* One number of a list of lengths as int32. */
+static int to_length(const call* call, const char* name, PyObject* list, Py_ssize_t index, int32_t* out) {
+  char item_name[48];
+  PyObject* item = PySequence_GetItem(list, index);
+  int64_t value = 0;
+  int ok;
+  PyOS_snprintf(item_name, sizeof item_name, "%.32s[%lld]", name, (long long)index);
+  ok = item != NULL && to_int64(item_name, item, &value);
+  Py_XDECREF(item);
+  if (!ok || (value >= INT32_MIN && value <= INT32_MAX)) {
+    *out = (int32_t)value;
+    return ok;
+  }
+  raise_text(FAL_INVALID, call, "%s = %lld: lengths are int32, which hold numbers in [-2^31, 2^31)", item_name,
+             (long long)value);
+  return 0;
+}
+
+/* Lengths in another form than the engine's, a list or whole numbers of any type and stride, become int32 once each was
+ * seen to fit. This is done in the host's memory alone: a copy from a GPU would have to wait for it. */
+static int convert_lengths(const call* call, PyObject* object, array* a) {
+  PyObject* list = is_list(object) ? Py_NewRef(object) : PyObject_CallMethod(object, "tolist", NULL);
+  const Py_ssize_t count = list != NULL ? PySequence_Size(list) : -1;
+  PyObject* bytes = count >= 0 ? PyByteArray_FromStringAndSize(NULL, count * (Py_ssize_t)sizeof(int32_t)) : NULL;
+  int32_t* numbers = bytes != NULL ? (int32_t*)(void*)PyByteArray_AsString(bytes) : NULL;
+  int ok = numbers != NULL;
+  for (Py_ssize_t i = 0; i < count && ok; ++i) ok = to_length(call, a->name, list, i, &numbers[i]);
+  if (ok) {
+    release_array(a);
+    a->kept = Py_NewRef(bytes);
+    a->data = numbers;
+    a->dtype = FAL_I32;
+    a->rank = 1;
+    a->shape[0] = count;
+    a->stride[0] = 1;
+  }
+  Py_XDECREF(bytes);
+  Py_XDECREF(list);
+  return ok;
+}
+
+/* A list has no library and lies on the host, so the arrays of the call have to lie there too. */
+static array* take_list(call* call, const char* name, PyObject* list) {
+  array* a = &call->arrays[call->count];
+  if (call->count == MOST_ARRAYS) {
+    PyErr_SetString(PyExc_SystemError, "a call has more arrays than MOST_ARRAYS");
+    return NULL;
+  }
+  if (call->leader->on_gpu) {
+    raise_text(FAL_INVALID, call, "%s is a list, but %s lies on a GPU: give an int32 array that lies there", name,
+               call->leader->name);
+    return NULL;
+  }
+  memset(a, 0, sizeof *a);
+  a->name = name;
+  a->from = call->leader->from;
+  ++call->count;
+  return convert_lengths(call, list, a) ? a : NULL;
+}
+
+static int is_whole_type(const array* a) {
+  return a->dtype == FAL_I32 || a->dtype == FAL_I8 || a->dtype == TYPE_I64 || a->dtype == TYPE_U64 ||
+         a->dtype == TYPE_U8 || strncmp(a->other_type, "int", 3) == 0 || strncmp(a->other_type, "uint", 4) == 0;
+}
+
 int take_lengths(call* call, const char* name, PyObject* object, const int32_t** out, int64_t* length) {
-  const array* a = take(call, name, object, 0);
+  array* a = is_list(object) ? take_list(call, name, object) : take(call, name, object, 0);
   if (a == NULL) return 0;
-  if (a->dtype != FAL_I32)
-    raise_text(FAL_INVALID, call, "%s has the type %s: lengths are int32", name, dtype_name(a));
-  else if (a->rank != 1 || (a->shape[0] > 1 && a->stride[0] != 1))
+  if (!is_whole_type(a) || (a->dtype != FAL_I32 && a->on_gpu)) {
+    raise_text(FAL_INVALID, call, "%s has the type %s: lengths are int32%s", name, dtype_name(a),
+               a->on_gpu ? "" : ", or other whole numbers, which are converted");
+    return 0;
+  }
+  if (a->rank != 1 || (a->on_gpu && a->shape[0] > 1 && a->stride[0] != 1)) {
     raise_text(FAL_INVALID, call, "%s must have one axis, without gaps: it has %d axes", name, a->rank);
-  else if (!a->on_gpu && (uintptr_t)a->data % sizeof(int32_t) != 0) /* It is read here, before the engine looks. */
+    return 0;
+  }
+  if (!a->on_gpu && a->dtype == FAL_I32 && (uintptr_t)a->data % sizeof(int32_t) != 0) {
+    /* It is read here, before the engine looks. */
     raise_text(FAL_INVALID, call, "%s lies at %p, which is no multiple of %d: it must be aligned to its elements", name,
                a->data, (int)sizeof(int32_t));
-  else {
-    *out = a->data;
-    *length = a->shape[0];
-    return 1;
+    return 0;
   }
-  return 0;
+  if (!a->on_gpu && (a->dtype != FAL_I32 || (a->shape[0] > 1 && a->stride[0] != 1)) &&
+      !convert_lengths(call, object, a))
+    return 0;
+  *out = a->data;
+  *length = a->shape[0];
+  return 1;
 }
 
 int read_longest(const call* call, const char* name, PyObject* given, int64_t b, const int32_t* starts, int64_t total,

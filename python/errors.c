@@ -22,6 +22,8 @@ static PyObject* new_error(PyObject* module, const char* name, const char* doc, 
   return made;
 }
 
+int is_error_of_ours(void) { return PyErr_ExceptionMatches(error); }
+
 int add_errors(PyObject* module) {
   error =
       new_error(module, "Error",

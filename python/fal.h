@@ -22,6 +22,7 @@ int check_same_library(void);
 /* --- errors.c --- */
 struct call;
 int add_errors(PyObject* module);
+int is_error_of_ours(void); /* Is the exception that is set a falchion.Error? */
 /* Raises the class of this status with this thread's fal_why() in Python's words, and a note of the call's arrays. */
 void raise_why(fal_status status, const struct call* call);
 /* Raises the class of this status with a text of our own. The formats are PyUnicode_FromFormat's. */
@@ -40,6 +41,7 @@ typedef struct library {
   PyObject* float32;    /* its name of the type of LSE, or null */
   PyObject* uint8;      /* its name of the type of a workspace, or null */
   int has_new_empty;    /* its arrays have the method new_empty, as torch's do */
+  int has_mask;         /* its arrays have elements that do not count, as those of numpy.ma */
 } library;
 int library_of(PyObject* object, library* out);
 
@@ -67,6 +69,7 @@ typedef struct array {
  * caller names for the run, or null. */
 int read_array(const char* name, PyObject* object, int writes, void* stream, array* out);
 void release_array(array* array);
+int has_no_mask(const char* name, PyObject* object, const library* from); /* 0 with an exception */
 int can_be_written(const library* from);             /* JAX's arrays never change, though DLPack does not say so */
 int read_dltensor(const DLTensor* from, array* out); /* arrays_dlpack.c */
 int read_by_dlpack(PyObject* object, void* stream, array* out); /* arrays_dlpack.c */
@@ -95,11 +98,23 @@ int ready_signature(signature* signature);
  * METH_FASTCALL hands over, the second a tuple and a dictionary. */
 int bind(const signature* signature, PyObject* const* args, Py_ssize_t count, PyObject* names, PyObject** values);
 int bind_tuple(const signature* signature, PyObject* args, PyObject* keywords, PyObject** values);
-/* Numbers and words of arguments. `name` stands in the messages. */
+/* --- foreign_names.c --- */
+/* TypeError: the function has no such argument; and what one of that name in other libraries is called here. */
+void raise_no_argument(const char* function, PyObject* name, PyObject* parameters);
+PyObject* no_argument(PyObject* module, PyObject* args);
+
+/* --- numbers.c: numbers and words of arguments. `name` stands in the messages. --- */
 int to_int64(const char* name, PyObject* object, int64_t* out);
 int to_uint64(const char* name, PyObject* object, uint64_t* out);
 int to_float(const char* name, PyObject* object, float* out);
 int to_flag(const char* name, PyObject* object, uint8_t* out);
+/* 1 or 0 of True and False, of the whole numbers 1 and 0, and of what has no axes and is a bool; -1 with an exception. */
+enum { NO_TRUTH = 2 };
+int truth_of(PyObject* object);
+PyObject* as_number(PyObject* module, PyObject* args);
+PyObject* as_whole(PyObject* module, PyObject* args);
+PyObject* as_flag(PyObject* module, PyObject* args);
+int is_list(PyObject* object); /* Is it a list or a tuple? */
 /* Which of `words` (ends with null) a string is: its index in *out. */
 int to_word(const char* name, PyObject* object, const char* const* words, int* out);
 
@@ -180,7 +195,8 @@ array* take(call* call, const char* name, PyObject* object, int writes);
 /* Takes q, k, v, o and their gradients: 4 axes in the call's layout, or packed 3. As the engine's (b, s, h, d). */
 int take_bshd(call* call, const char* name, PyObject* object, int writes, fal_tensor* out);
 int take_lse(call* call, const char* name, PyObject* object, int writes, fal_tensor* out);
-/* Takes an array of int32 with one axis, which lies without gaps. */
+/* Takes an array of int32 with one axis, which lies without gaps. On the host it may be a list, or whole numbers of any
+ * type. */
 int take_lengths(call* call, const char* name, PyObject* object, const int32_t** out, int64_t* length);
 /* The longest of packed sequences, as the caller says it or, where the host has the lengths, as they do if that is
  * more. Where a GPU has the lengths it is their mean, which is all that a plan of a GPU needs. */

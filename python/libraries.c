@@ -97,6 +97,26 @@ static void find_makers(library* out) {
   PyErr_Clear();
 }
 
+/* Have arrays of this type elements that do not count? So have those of numpy.ma (mask, filled), astropy (mask,
+ * unmasked) and torch.masked (get_mask, get_data). Their memory does not say which ones. */
+static int is_masked(PyObject* type) {
+  return (has(type, "mask") && (has(type, "filled") || has(type, "unmasked"))) ||
+         (has(type, "get_mask") && has(type, "get_data"));
+}
+
+int has_no_mask(const char* name, PyObject* object, const library* from) {
+  PyObject* type;
+  if (!from->has_mask) return 1;
+  type = PyType_GetQualName(Py_TYPE(object));
+  if (type != NULL)
+    raise_text(FAL_UNSUPPORTED, NULL,
+               "%s is a %U of %U, an array with a mask, and Falchion reads every element of an array: give what the "
+               "elements that do not count shall be (its filled()), and say by an argument which keys may be seen",
+               name, type, from->name);
+  Py_XDECREF(type);
+  return 0;
+}
+
 static int look_at(PyObject* object, library* out) {
   PyTypeObject* type = Py_TYPE(object);
   memset(out, 0, sizeof *out);
@@ -113,6 +133,7 @@ static int look_at(PyObject* object, library* out) {
     out->by = BY_BUFFER;
   if (out->by == 0) return 1;
   out->has_new_empty = has((PyObject*)type, "new_empty");
+  out->has_mask = is_masked((PyObject*)type);
   /* What is made from numpy's or torch's classes is of their library, whoever wrote the class. */
   if (out->by == BY_BUFFER && is_numpy(type))
     out->name = PyUnicode_InternFromString("numpy");

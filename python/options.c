@@ -101,14 +101,20 @@ static int raise_unaligned(const call* call, const char* what) {
 int read_band(call* call, PyObject* const* options, int same_lengths) {
   fal_band* band = &call->problem.attention.band;
   PyObject* causal = options[CAUSAL];
-  const int is_causal = causal != NULL && causal != Py_False;
+  const int truth = causal == NULL ? 0 : PyUnicode_Check(causal) ? NO_TRUTH : truth_of(causal);
+  const int is_causal = truth != 0;
   int align = -1;
+  if (truth < 0) return 0;
   if (options[ALIGN] != NULL && !to_word("align", options[ALIGN], aligns, &align)) return 0;
   band->left = band->right = FAL_UNBOUNDED;
   if (options[WINDOW] != NULL && !read_window(options[WINDOW], band)) return 0;
   if (is_causal) band->right = 0;
-  if (is_causal && causal != Py_True) {
+  if (truth == NO_TRUTH) {
     int named = 0;
+    if (PyLong_Check(causal)) {
+      raise_text(FAL_INVALID, call, "causal = %R: it is True, False, \"bottom_right\" or \"top_left\"", causal);
+      return 0;
+    }
     if (!PyUnicode_Check(causal)) {
       PyErr_SetString(PyExc_TypeError, "causal must be True, False, \"bottom_right\" or \"top_left\"");
       return 0;

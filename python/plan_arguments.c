@@ -60,7 +60,7 @@ static int read_shape(call* call, const char* name, PyObject* object, fal_tensor
   memset(&a, 0, sizeof a);
   a.name = name;
   a.dtype = FAL_F32;
-  if (!PyTuple_Check(object) && !PyList_Check(object)) {
+  if (!is_list(object)) {
     if (!read_array(name, object, 0, NULL, &a)) return 0;
     ok = view_bshd(call, &a, out);
     stay_with(call, &a);
@@ -97,15 +97,26 @@ int read_dtype(const char* argument, PyObject* dtype, int count, int32_t* out) {
 }
 
 int read_target_name(call* call, PyObject* target, PyObject** level) {
-  static const char* const words[] = {"ref",    "cpu",  "sm80", "sm90",         "generic", "avx2",
-                                      "avx512", "vnni", "amx",  "amx_emulated", "neon",    NULL};
+  static const struct {
+    const char* name;
+    int sm;
+  } gpus[] = {
+#define FALCHION_GPU(name, sm) {name, sm},
+#include "../src/plan/gpus.def"
+  };
+  enum { GPUS = sizeof gpus / sizeof gpus[0] };
+  static const char* const others[] = {"ref", "cpu", "generic", "avx2", "avx512", "vnni", "amx", "amx_emulated", "neon"};
+  enum { OTHERS = sizeof others / sizeof others[0] };
+  const char* words[OTHERS + GPUS + 1] = {NULL};
   int word = 0;
+  for (int i = 0; i < OTHERS; ++i) words[i] = others[i];
+  for (int i = 0; i < GPUS; ++i) words[OTHERS + i] = gpus[i].name;
   if (target == NULL) return 1;
   if (!to_word("target", target, words, &word)) return 0;
   if (word < 2) {
     call->target.backend = word == 0 ? FAL_REF : FAL_CPU;
-  } else if (word < 4) {
-    call->target.sm = word == 2 ? 80 : 90;
+  } else if (word >= OTHERS) {
+    call->target.sm = gpus[word - OTHERS].sm;
   } else {
     *level = PyUnicode_AsUTF8String(target);
     if (*level == NULL) return 0;
@@ -120,10 +131,13 @@ static int is_wanted(const char* name, PyObject* option, uint8_t* out) {
   library from;
   array a;
   int rank = 0;
-  *out = option != NULL && option != Py_False;
-  if (!*out || option == Py_True) return 1;
+  const int truth = option == NULL ? 0 : truth_of(option);
+  *out = truth != 0;
+  if (truth != NO_TRUTH) return truth >= 0;
   if (!library_of(option, &from)) return 0;
-  if (from.by != 0) {
+  if (is_list(option)) {
+    rank = 1; /* lengths */
+  } else if (from.by != 0) {
     if (!read_array(name, option, 0, NULL, &a)) return 0;
     rank = a.rank;
     release_array(&a);
@@ -138,8 +152,9 @@ static int has_nothing_of_gradients(PyObject* const* more) {
   static const int of_gradients[] = {GRAD_LSE, ANY_ORDER, GRAD_BIAS, GRAD_ALIBI, F32, ACCUMULATE, ZERO_UNUSED, FROZEN};
   for (size_t i = 0; i < sizeof of_gradients / sizeof of_gradients[0]; ++i) {
     PyObject* const value = more[of_gradients[i]];
-    if (value == NULL || value == Py_False) continue;
-    if (of_gradients[i] == FROZEN && PyLong_Check(value) && PyObject_Not(value) == 1) continue;
+    const int truth = value == NULL ? 0 : truth_of(value);
+    if (truth < 0) return 0;
+    if (truth == 0) continue;
     raise_text(FAL_INVALID, NULL, "%s is given, but the plan is not one of the backward pass: say backward=True",
                make_names[PLAN_OPTIONS + OPTIONS + of_gradients[i]]);
     return 0;

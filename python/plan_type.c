@@ -116,6 +116,72 @@ static PyObject* plan_backend(PyObject* self, void* none) {
   return is_made(plan) ? PyUnicode_FromString(names[fal_plan_backend(plan->plan)]) : NULL;
 }
 
+/* A plan is its problem and its target, and a copy is made from them anew, in this process or in another one:
+ * (copyreg.__newobj__, (type,), state). The state has the bytes of both structs, so it is of this version alone. */
+static PyObject* plan_reduce(PyObject* self, PyObject* none) {
+  const plan_arguments* from = &((plan_object*)self)->made_from;
+  PyObject *module, *make, *result = NULL;
+  fal_target target;
+  (void)none;
+  if (!is_made((plan_object*)self)) return NULL;
+  target = from->target;
+  target.cpu_level = NULL;
+  target.executor = NULL;
+  module = PyImport_ImportModule("copyreg");
+  make = module != NULL ? PyObject_GetAttrString(module, "__newobj__") : NULL;
+  if (make != NULL)
+    result = Py_BuildValue("O(O)(siiOy#y#)", make, (PyObject*)Py_TYPE(self), fal_version(), (int)from->pass,
+                           from->heads_first, from->cpu_level != NULL ? from->cpu_level : Py_None,
+                           (const char*)&from->problem, (Py_ssize_t)sizeof from->problem, (const char*)&target,
+                           (Py_ssize_t)sizeof target);
+  Py_XDECREF(make);
+  Py_XDECREF(module);
+  return result;
+}
+
+static PyObject* plan_setstate(PyObject* self, PyObject* state) {
+  plan_object* plan = (plan_object*)self;
+  const char *version, *problem, *target;
+  Py_ssize_t problem_size, target_size;
+  plan_arguments from;
+  PyObject* level;
+  fal_plan* made = NULL;
+  fal_status status;
+  int pass;
+  memset(&from, 0, sizeof from);
+  if (!PyTuple_Check(state) || !PyArg_ParseTuple(state, "siiOy#y#", &version, &pass, &from.heads_first, &level,
+                                                 &problem, &problem_size, &target, &target_size))
+    return plan->plan == NULL && !PyErr_Occurred()
+               ? PyErr_Format(PyExc_TypeError, "the state of a Plan is a tuple, as its __reduce__ gives it")
+               : NULL;
+  if (plan->plan != NULL) return PyErr_Format(PyExc_TypeError, "a Plan is made once and never changes");
+  if (strcmp(version, fal_version()) != 0 || problem_size != (Py_ssize_t)sizeof from.problem ||
+      target_size != (Py_ssize_t)sizeof from.target) {
+    raise_text(FAL_INVALID, NULL, "this Plan was pickled by version %s of Falchion, and this is %s: make it anew", version,
+               fal_version());
+    return NULL;
+  }
+  memcpy(&from.problem, problem, sizeof from.problem);
+  memcpy(&from.target, target, sizeof from.target);
+  from.pass = pass;
+  from.target.executor = NULL;
+  from.target.cpu_level = NULL;
+  if (level != Py_None) {
+    from.target.cpu_level = PyBytes_AsString(level);
+    if (from.target.cpu_level == NULL) return NULL;
+    from.cpu_level = Py_NewRef(level);
+  }
+  status = fal_plan_make(&from.problem, from.pass, &from.target, &made);
+  if (status != FAL_OK) {
+    Py_XDECREF(from.cpu_level);
+    raise_why(status, NULL);
+    return NULL;
+  }
+  plan->plan = made;
+  plan->made_from = from;
+  return Py_NewRef(Py_None);
+}
+
 /* The engine reads as many lengths as the plan has sequences, and the arrays of this run may have fewer or more. */
 static int has_planned_count(const call* call, const plan_object* plan) {
   const int64_t given = call->problem.attention.b;
@@ -210,6 +276,8 @@ static PyObject* plan_call(PyObject* self, PyObject* args, PyObject* keywords) {
 }
 
 static PyMethodDef methods[] = {{"describe", plan_describe, METH_NOARGS, "The decision in one line."},
+                                {"__reduce__", plan_reduce, METH_NOARGS, "How a plan is copied: made anew."},
+                                {"__setstate__", plan_setstate, METH_O, "Makes a copy."},
                                 {"_explain_text", plan_explain_text, METH_NOARGS, "The whole story: (text, JSON)."},
                                 {NULL, NULL, 0, NULL}};
 

@@ -32,6 +32,10 @@ static int number_of(PyObject* stream, void** out) {
       PyErr_Clear();
       number = PyObject_GetAttrString(stream, "ptr");
     }
+    if (number == NULL) {
+      PyErr_Clear();
+      number = PyNumber_Index(stream);
+    }
   }
   if (number == NULL || !PyLong_Check(number)) {
     PyErr_SetString(PyExc_TypeError, "stream must be a number, or a stream of torch or cupy");

@@ -104,7 +104,24 @@ static int is_plain(PyObject* object) {
   return is < 0 ? -1 : !is;
 }
 
+/* Is the tensor in one piece of memory? One of the device meta has none, and a nested one has several. Asked of the
+ * first one alone: what else has no memory is refused where it is read. -1 with an exception. */
+static int has_memory(PyObject* object) {
+  static PyObject* names[2];
+  static const char* const texts[] = {"is_meta", "is_nested"};
+  for (int i = 0; i < 2; ++i) {
+    PyObject* is;
+    if (names[i] == NULL) names[i] = PyUnicode_InternFromString(texts[i]);
+    is = names[i] != NULL ? PyObject_GetAttr(object, names[i]) : NULL;
+    Py_XDECREF(is);
+    if (is != Py_False) return is != NULL ? 0 : -1;
+  }
+  return 1;
+}
+
 static int are_plain(PyObject* const* objects, Py_ssize_t count) {
+  const int has = count > 0 && Py_TYPE(objects[0]) == (PyTypeObject*)asked[TENSOR] ? has_memory(objects[0]) : 1;
+  if (has != 1) return has;
   for (Py_ssize_t i = 0; i < count; ++i) {
     const int is = objects[i] != Py_None ? is_plain(objects[i]) : 1;
     if (is != 1) return is;

@@ -37,11 +37,11 @@ struct Machine {
   Backend backend;
   int sm;
 };
-constexpr Machine kMachines[] = {
-    {"ref", Backend::ref, 0},      {"cpu", Backend::cpu, 0},      {"sm80", Backend::best, 80},
-    {"sm86", Backend::best, 86},   {"sm89", Backend::best, 89},   {"sm90", Backend::best, 90},
-    {"sm100", Backend::best, 100}, {"sm120", Backend::best, 120}, {"a100", Backend::best, 80},
-    {"h100", Backend::best, 90},   {"h200", Backend::best, 90}};
+constexpr Machine kMachines[] = {{"ref", Backend::ref, 0},
+                                 {"cpu", Backend::cpu, 0},
+#define FALCHION_GPU(name, sm) {name, Backend::best, sm},
+#include "plan/gpus.def"
+};
 
 const Machine* machine_of(const Options& options) {
   const auto* found = std::find_if(std::begin(kMachines), std::end(kMachines),

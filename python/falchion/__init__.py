@@ -35,6 +35,7 @@ from falchion.plan import Explanation, Plan, explain
 TYPE_CHECKING = False  # as typing's, whose import would take longer than all of this
 if TYPE_CHECKING:
     from falchion._bench import bench
+    from falchion._info import info
     from falchion._verify import verify
 
 __all__ = [
@@ -68,26 +69,18 @@ __all__ = [
 __version__ = version()
 
 
-def info() -> dict[str, str]:
-    """What this package is and what it found on this machine, as short texts: compiler, CPU levels, GPUs, kernels."""
-    from falchion._fal import build_info
-
-    lines = [line for line in build_info().splitlines() if line.strip()]
-    found = {"falchion": __version__, "module": __file__}
-    for line in lines[1:]:
-        # A name of one or two words, then spaces up to column 11.
-        found[line[:10].strip()] = line[10:].strip()
-    return found
-
-
 if not TYPE_CHECKING:  # a type checker should see that other names are not there
 
     def __getattr__(name: str) -> object:
-        """bench and verify, which are not loaded before they are asked for."""
+        """bench, info and verify, which are not loaded before they are asked for."""
         if name == "bench":
             from falchion._bench import bench
 
             return bench
+        if name == "info":
+            from falchion._info import info
+
+            return info
         if name == "verify":
             from falchion._verify import verify
 

@@ -1,10 +1,13 @@
 """python -m falchion info | explain | verify | bench"""
 
 import argparse
+import dataclasses
 import json
+import os
 import sys
 
 import falchion
+from falchion import _command
 
 
 def _shape(text: str) -> tuple[int, ...]:
@@ -18,7 +21,11 @@ def _shape(text: str) -> tuple[int, ...]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m falchion", description=falchion.__doc__)
+    parser = argparse.ArgumentParser(
+        prog="python -m falchion",
+        description=falchion.__doc__,
+        epilog=f"{', '.join(_command.VERBS)}: verbs of the falchion command, where the package has it",
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
     both = argparse.ArgumentParser(add_help=False)
     both.add_argument("--json", action="store_true", help="for programs")
@@ -35,7 +42,7 @@ def _parser() -> argparse.ArgumentParser:
     explain.add_argument("--window", type=int, nargs=2, metavar=("LEFT", "RIGHT"), help="-1 is unbounded")
     explain.add_argument("--backward", action="store_true")
     explain.add_argument(
-        "--target", help="ref, cpu, avx2, avx512, amx, neon, sm80, sm90; this machine where it is not given"
+        "--target", help="ref, cpu, avx2, amx, neon, sm80, sm90, a100, h200, ...; this machine where it is not given"
     )
     verify = verbs.add_parser("verify", parents=[both, runs], help="attention here against the definition in double")
     verify.add_argument("--seed", type=int, default=0)
@@ -48,7 +55,8 @@ def _parser() -> argparse.ArgumentParser:
 def _run(args: argparse.Namespace) -> int:
     if args.verb == "info":
         info = falchion.info()
-        print(json.dumps(info) if args.json else "\n".join(f"{name:12} {text}" for name, text in info.items()))
+        lines = "\n".join(f"{name:12} {text}" for name, text in info.items())
+        print(json.dumps({**info, "facts": dataclasses.asdict(info.facts)}) if args.json else lines)
         return 0
     if args.verb == "explain":
         window = None if args.window is None else tuple(None if side < 0 else side for side in args.window)
@@ -75,15 +83,31 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
+def _run_command(arguments: list[str]) -> int:
+    """A verb of the falchion command, in place of this process."""
+    command = _command.path()
+    if command is None:
+        print(f"falchion: this build of the package lacks the command, which has {arguments[0]}", file=sys.stderr)
+        return 2
+    sys.stdout.flush()
+    os.execv(command, ["falchion", *arguments])
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Exit codes: 0 done, 1 a check failed, 2 it could not be done."""
-    args = _parser().parse_args(arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    if given and given[0] in _command.VERBS:
+        return _run_command(given)
+    args = _parser().parse_args(given)
     try:
-        return _run(args)
-    except (falchion.Error, ImportError) as why:
+        code = _run(args)
+        sys.stdout.flush()
+        return code
+    except (falchion.Error, ImportError, OSError) as why:
         print(f"falchion: {why}", file=sys.stderr)
         return 2
 
 
 if __name__ == "__main__":
+    _command.as_a_program()
     sys.exit(main())

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from falchion import _fal
+from falchion._names import own_names
 from falchion._problems import Maker, Progress
 from falchion.plan import Plan
 
@@ -66,6 +67,7 @@ def _calls(inputs: tuple[Any, ...], options: dict[str, Any]) -> dict[str, Callab
     }
 
 
+@own_names
 def bench(
     shape: tuple[int, int, int, int] = (1, 1024, 8, 64),
     *,

@@ -4,6 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from falchion import _fal
+from falchion._names import own_names
 from falchion._problems import DTYPES, Maker, Progress
 
 # How far a tensor may be off: the largest difference, divided by the largest number of the definition's tensor or by 1
@@ -151,6 +152,7 @@ def _run(problem: Problem, dtype: str, backend: str, maker: Maker, threads: int)
     return Check(**check)
 
 
+@own_names
 def verify(
     *, device: str = "cpu", backend: str = "best", dtypes: tuple[str, ...] = DTYPES, threads: int = 0, seed: int = 0
 ) -> Verification:

@@ -66,4 +66,7 @@ def _main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
+    from falchion._command import as_a_program
+
+    as_a_program()
     sys.exit(_main(sys.argv[1:]))

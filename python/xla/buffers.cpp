@@ -34,6 +34,9 @@ std::int32_t dtype_of(DataType dtype) {
     case DataType::F16: return FAL_F16;
     case DataType::BF16: return FAL_BF16;
     case DataType::PRED: return FAL_BOOL;
+    case DataType::S8: return FAL_I8;
+    case DataType::S32: return FAL_I32;
+    case DataType::F8E4M3FN: return FAL_E4M3;
     default: return FAL_AS_Q;
   }
 }
@@ -42,7 +45,7 @@ std::string view(std::string_view name, const Buffer& buffer, Axes axes, bool he
   const auto d = buffer.dims;
   const std::size_t n = d.size();
   if (dtype_of(buffer.dtype) == FAL_AS_Q)
-    return std::string(name) + " has a type that is not float32, float16, bfloat16 or bool";
+    return std::string(name) + " has a type that Falchion does not know";
   switch (axes) {
     case Axes::rows:
       if (n != 3 && n != 4) return wrong(name, buffer, "(b, s, h, d), or (rows, h, d) where lengths are packed");
@@ -61,7 +64,13 @@ std::string view(std::string_view name, const Buffer& buffer, Axes axes, bool he
       return "";
     case Axes::scores:
     case Axes::state:
-      if (n != 4) return wrong(name, buffer, axes == Axes::scores ? "(b, h_q, s_q, s_k)" : "(b, h_v, d_qk, d_v)");
+    case Axes::whole:
+      if (n != 4) {
+        return wrong(name, buffer,
+                     axes == Axes::scores  ? "(b, h_q, s_q, s_k)"
+                     : axes == Axes::state ? "(b, h_v, d_qk, d_v)"
+                                           : "one of four axes");
+      }
       *out = dense(buffer, {d[0], d[1], d[2], d[3]});
       return "";
     case Axes::slopes:

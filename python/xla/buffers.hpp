@@ -19,6 +19,7 @@ enum class Axes {
   statistics,  // (b, h, s); packed: (h, s)
   scores,      // (b, h_q, s_q, s_k); an axis of an input that has one element stands for all of that axis
   slopes,      // (h) or (b, h)
+  whole,       // four axes, as the operation has them
   state,       // (b, h, d_qk, d_v)
   state_z,     // (b, h, d_qk)
   lengths,     // (b), int32

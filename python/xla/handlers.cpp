@@ -1,4 +1,4 @@
-// python/xla/handlers.cpp: the eight custom calls that JAX registers: two operations, two passes, two platforms.
+// python/xla/handlers.cpp: the custom calls that JAX registers: each operation and pass on two platforms.
 //
 // None of them says that it may be traced into a command buffer (a CUDA graph): a replay would use the workspace of the
 // run that was traced, which goes back to XLA's allocator when that run returns.
@@ -7,7 +7,9 @@
 
 #include "attention.hpp"
 #include "call.hpp"
+#include "gemm.hpp"
 #include "linear_attention.hpp"
+#include "norm.hpp"
 #include "threads.hpp"
 #include "xla/ffi/api/ffi.h"
 
@@ -74,3 +76,5 @@ FALCHION_HANDLERS(falchion_attention_forward, AttentionOperation, FAL_FORWARD)
 FALCHION_HANDLERS(falchion_attention_backward, AttentionOperation, FAL_BACKWARD)
 FALCHION_HANDLERS(falchion_linear_attention_forward, LinearOperation, FAL_FORWARD)
 FALCHION_HANDLERS(falchion_linear_attention_backward, LinearOperation, FAL_BACKWARD)
+FALCHION_HANDLERS(falchion_gemm, GemmOperation, FAL_FORWARD)
+FALCHION_HANDLERS(falchion_norm, NormOperation, FAL_FORWARD)

@@ -23,6 +23,12 @@ inline fal_status make_plan(const fal_linear_attention& problem, std::int32_t pa
                             fal_plan** out) {
   return fal_linear_plan_make(&problem, pass, &target, out);
 }
+inline fal_status make_plan(const fal_gemm& problem, std::int32_t, const fal_target& target, fal_plan** out) {
+  return fal_gemm_plan_make(&problem, &target, out);
+}
+inline fal_status make_plan(const fal_norm& problem, std::int32_t, const fal_target& target, fal_plan** out) {
+  return fal_norm_plan_make(&problem, &target, out);
+}
 
 /// What a plan is known by. Its bytes are compared, so `asked` fills it with zeroes first.
 template <class Problem>

@@ -143,10 +143,10 @@ def test_arrays_that_are_announced(name: str) -> None:
     backward = name.startswith("grad")
     more = {"backward": True, "bias": True} if backward else {}
     q, k, v, grad_o = normal(8, *[SHAPE] * 4)
-    for value in (0, 1, "yes", np.False_, np.True_, object()):
+    for value in (2, "yes", 1.0, object()):
         with pytest.raises(TypeError, match=f"{name} must be True where the runs will bring one"):
             falchion.Plan(q, **more, **{name: value})
-    for absent in (None, False):
+    for absent in (None, False, 0, np.False_):
         falchion.Plan(q, **more, **{name: absent})
     o, lse = falchion.attention(q, k, v, return_lse=True)
     plan = falchion.Plan(q, **more, **{name: True})

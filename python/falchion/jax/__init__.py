@@ -7,16 +7,20 @@ attention can be differentiated once, in reverse mode.
 from __future__ import annotations
 
 import dataclasses
-from typing import Literal
+from typing import Literal, Never
 
 import jax
 
 from falchion import Invalid
+from falchion._names import refuse
 from falchion.jax import _attention, _linear, _options
+from falchion.jax._dot_product import dot_product_attention
+from falchion.jax._gemm import gemm
 from falchion.jax._mesh import vary_alike
+from falchion.jax._norms import layer_norm, rms_norm
 from falchion.types import Align, Backend, Causal, Layout, Window
 
-__all__ = ["attention", "linear_attention", "varlen"]
+__all__ = ["attention", "dot_product_attention", "gemm", "layer_norm", "linear_attention", "rms_norm", "varlen"]
 
 State = jax.Array | tuple[jax.Array, jax.Array]
 
@@ -48,6 +52,7 @@ def attention(
     any_order: bool = False,
     backend: Backend = "best",
     threads: int = 0,
+    **foreign: Never,
 ) -> jax.Array | tuple[jax.Array, jax.Array]:
     """softmax(softcap(scale q k^T) + alibi + bias) v, where mask, band and lengths say which keys a query sees.
 
@@ -79,6 +84,8 @@ def attention(
       falchion.Invalid, falchion.Unsupported: what can be seen while tracing. What only the library sees, such as
         h_q = 4 beside h_k = 3, is a JaxRuntimeError with the library's text when the program runs.
     """
+    if foreign:
+        refuse(attention, foreign)
     arrays = _options.rows(q, k, v, layout, packed=False)
     s = 2 if layout == "bhsd" else 1
     same = arrays["q"].shape[s] == arrays["k"].shape[s] and used_q is used_k and first_k is None
@@ -96,6 +103,7 @@ def attention(
     options = _options.options(
         causal, window, align, same, scale, softcap, dropout, layout, any_order, backend, threads
     )
+    return_lse = _options.flag("return_lse", return_lse)
     out = _attend(options, return_lse, vary_alike(arrays, arrays))
     return (out["o"], out["lse"]) if return_lse else out["o"]
 
@@ -122,6 +130,7 @@ def varlen(
     any_order: bool = False,
     backend: Backend = "best",
     threads: int = 0,
+    **foreign: Never,
 ) -> jax.Array | tuple[jax.Array, jax.Array]:
     """attention of packed sequences: rows cu_seqlens[i] to cu_seqlens[i + 1] are sequence i.
 
@@ -135,6 +144,8 @@ def varlen(
     Returns:
       o, (rows, h_q, d_v); with return_lse the pair (o, lse), where lse is (h_q, rows).
     """
+    if foreign:
+        refuse(varlen, foreign)
     arrays = _options.rows(q, k, v, layout, packed=True)
     arrays |= _options.score_arrays(alibi=alibi, dropout=dropout, seed=seed)
     same = cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q
@@ -152,6 +163,7 @@ def varlen(
         max_q=_options.longest("max_q", max_q, arrays["q"].shape[s]),
         max_k=_options.longest("max_k", max_q if same and max_k is None else max_k, arrays["k"].shape[s]),
     )
+    return_lse = _options.flag("return_lse", return_lse)
     out = _attend(options, return_lse, vary_alike(arrays, arrays))
     return (out["o"], out["lse"]) if return_lse else out["o"]
 
@@ -174,6 +186,7 @@ def linear_attention(
     layout: Layout = "bshd",
     backend: Backend = "best",
     threads: int = 0,
+    **foreign: Never,
 ) -> jax.Array | tuple[jax.Array, State]:
     """Causal linear attention: S_j = e^(g_j) S_(j-1) + phi(k_j) v_j^T and o_j = scale phi(q_j)^T S_j.
 
@@ -192,9 +205,11 @@ def linear_attention(
     Returns:
       o, as v; with return_state the pair (o, state). All of it is differentiable once, in reverse mode.
     """
+    if foreign:
+        refuse(linear_attention, foreign)
     arrays = _options.rows(q, k, v, layout, packed=cu_seqlens is not None)
+    normalise, return_state = _options.flag("normalise", normalise), _options.flag("return_state", return_state)
     arrays |= _options.linear_arrays(decay, initial_state, normalise, cu_seqlens)
-    _options.check_threads(threads)
     s = arrays["q"].ndim - (2 if layout == "bhsd" else 3)
     options = _linear.LinearOptions(
         heads_first=layout == "bhsd",
@@ -203,10 +218,10 @@ def linear_attention(
         feature_map=_options.choice("feature_map", feature_map or "identity", _options.FEATURE_MAPS),
         decay=1 if "head_decay" in arrays else 2 if "decay" in arrays else 0,
         normalise=normalise,
-        reverse=reverse,
+        reverse=_options.flag("reverse", reverse),
         max_s=_options.longest("max_s", max_s, arrays["q"].shape[s]),
         backend=_options.choice("backend", backend, _options.BACKENDS),
-        threads=threads,
+        threads=_options.threads_of(threads),
     )
     out: dict[str, jax.Array] = _attend_linear(options, return_state, vary_alike(arrays, arrays))
     if not return_state:

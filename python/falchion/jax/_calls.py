@@ -20,6 +20,8 @@ TARGETS = (
     "falchion_attention_backward",
     "falchion_linear_attention_forward",
     "falchion_linear_attention_backward",
+    "falchion_gemm",
+    "falchion_norm",
 )
 PLATFORMS = {"cpu": "cpu", "CUDA": "cuda"}  # XLA's name, and the end of the handler's
 

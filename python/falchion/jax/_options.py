@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from falchion import Invalid
+from falchion import Invalid, Unsupported, _fal
 
 UNBOUNDED = -1
 BACKENDS = ("best", "ref", "cpu", "sm80", "sm90")
@@ -17,6 +17,7 @@ LAYOUTS = ("bshd", "bhsd")
 ALIGNS = (None, "bottom_right", "top_left")
 FEATURE_MAPS = ("identity", "elu_plus_one")
 TYPES = ("float32", "float16", "bfloat16")
+INT32 = np.iinfo(np.int32)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,12 +51,36 @@ def choice(name: str, value: Any, known: tuple[str | None, ...]) -> int:
 def number(name: str, value: Any) -> float:
     if isinstance(value, jax.core.Tracer):
         raise TypeError(f"{name} must be a number of Python, not a traced array: it is part of the compiled program")
-    return float(value)
+    return _fal._number(name, value)
 
 
-def check_threads(threads: int) -> None:
-    if threads < 0:
+def whole(name: str, value: Any) -> int:
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError(f"{name} must be a number of Python, not a traced array: it is part of the compiled program")
+    return _fal._whole(name, value)
+
+
+def flag(name: str, value: Any) -> bool:
+    if isinstance(value, jax.core.Tracer):
+        raise TypeError(f"{name} must be True or False, not a traced array: it is part of the compiled program")
+    return _fal._flag(name, value)
+
+
+def array(name: str, x: Any) -> jax.Array:
+    """x as an array of JAX, which has no elements that do not count."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise Unsupported(
+            f"{name} is a {type(x).__name__} of numpy, an array with a mask, and Falchion reads every element: give its "
+            "filled(), and say by an argument which keys may be seen"
+        )
+    return jnp.asarray(x)
+
+
+def threads_of(given: Any) -> int:
+    threads = whole("threads", given)
+    if not 0 <= threads < 1 << 31:
         raise Invalid(f"threads = {threads}: it must be 0 (all of XLA's) or more")
+    return threads
 
 
 def scale_of(scale: Any) -> float:
@@ -70,7 +95,9 @@ def scale_of(scale: Any) -> float:
 def band(causal: Any, window: Any, align: str | None, same_lengths: bool) -> tuple[int, int, int]:
     """(left, right, align) of fal_band."""
     left, right = (None, None) if window is None else window
-    if causal not in (False, True, "bottom_right", "top_left"):
+    if not isinstance(causal, str):
+        causal = flag("causal", causal)
+    elif causal not in ALIGNS:
         raise Invalid(f"causal = {causal!r}: it must be True, False, 'bottom_right' or 'top_left'")
     if isinstance(causal, str):
         if align not in (None, causal):
@@ -86,7 +113,8 @@ def band(causal: Any, window: Any, align: str | None, same_lengths: bool) -> tup
                 "(the last query sees the last key) or 'top_left' (query 0 sees key 0)"
             )
         align = "bottom_right"
-    sides = tuple(UNBOUNDED if side is None else int(side) for side in (left, right))
+    both = enumerate((left, right))
+    sides = tuple(UNBOUNDED if side is None else whole(f"window[{i}]", side) for i, side in both)
     return sides[0], sides[1], choice("align", align, ALIGNS)
 
 
@@ -94,7 +122,7 @@ def rows(q: Any, k: Any, v: Any, layout: str, packed: bool) -> dict[str, jax.Arr
     """q, k and v by name, once their axes and types have been looked at."""
     heads_first = choice("layout", layout, LAYOUTS) == 1
     axes = ("b, " if not packed else "") + ("h, s, d" if heads_first else "s, h, d")
-    arrays = {name: jnp.asarray(x) for name, x in (("q", q), ("k", k), ("v", v))}
+    arrays = {name: array(name, x) for name, x in (("q", q), ("k", k), ("v", v))}
     for name, x in arrays.items():
         if x.ndim != (3 if packed else 4):
             raise Invalid(f"{name} has the shape {x.shape}: it must have {3 if packed else 4} axes, ({axes})")
@@ -105,14 +133,20 @@ def rows(q: Any, k: Any, v: Any, layout: str, packed: bool) -> dict[str, jax.Arr
 
 def lengths(name: str, x: Any, b: int | None = None) -> jax.Array:
     """A list of b lengths; without b it is where packed sequences start, with the end of the last one."""
-    array = jnp.asarray(x)
-    if not jnp.issubdtype(array.dtype, jnp.integer) or array.ndim != 1:
-        raise Invalid(f"{name} is {array.dtype.name} {array.shape}: it must be a list of integers, one a sequence")
-    if b is None and array.shape[0] == 0:
+    if not isinstance(x, jax.Array):  # before JAX makes 32 bits of them
+        for i, n in enumerate(np.asarray(array(name, x) if np.ma.isMaskedArray(x) else x).ravel().tolist()):
+            if isinstance(n, int) and not INT32.min <= n <= INT32.max:
+                raise Invalid(f"{name}[{i}] = {n}: lengths are int32, which hold numbers in [-2^31, 2^31)")
+    found = array(name, x)
+    if not jnp.issubdtype(found.dtype, jnp.integer) or found.ndim != 1:
+        raise Invalid(f"{name} is {found.dtype.name} {found.shape}: it must be a list of integers, one a sequence")
+    if b is None and found.shape[0] == 0:
         raise Invalid(f"{name} has 0 numbers: it must have b + 1")
-    if b is not None and array.shape[0] != b:
-        raise Invalid(f"{name} has {array.shape[0]} numbers: it must have b, and b = {b}")
-    return array.astype(jnp.int32)
+    if b is not None and found.shape[0] != b:
+        raise Invalid(f"{name} has {found.shape[0]} numbers: it must have b, and b = {b}")
+    if found.dtype.itemsize == 8:
+        found = jnp.clip(found, INT32.min, INT32.max)  # one past int32 is past every length too
+    return found.astype(jnp.int32)
 
 
 def seed_words(seed: Any) -> jax.Array:
@@ -127,30 +161,30 @@ def seed_words(seed: Any) -> jax.Array:
         if not -(1 << 63) <= seed < 1 << 64:
             raise Invalid(f"seed = {seed}: it must fit 64 bits")
         return jnp.array([seed & 0xFFFFFFFF, (seed >> 32) & 0xFFFFFFFF, 0, 0], jnp.uint32)
-    array = jnp.asarray(seed)
-    if array.ndim == 0 and jnp.issubdtype(array.dtype, jnp.integer):
-        high = array >> 32 if array.dtype.itemsize == 8 else jnp.where(array < 0, -1, 0)
-        return jnp.stack([array.astype(jnp.uint32), high.astype(jnp.uint32), *[jnp.uint32(0)] * 2])
+    found = jnp.asarray(seed)
+    if found.ndim == 0 and jnp.issubdtype(found.dtype, jnp.integer):
+        high = found >> 32 if found.dtype.itemsize == 8 else jnp.where(found < 0, -1, 0)
+        return jnp.stack([found.astype(jnp.uint32), high.astype(jnp.uint32), *[jnp.uint32(0)] * 2])
     return jax.random.bits(seed, (4,), jnp.uint32)
 
 
 def pairs(name: str, x: Any) -> jax.Array:
     """The last of (b, h_q, s_q, s_k), with axes of one element for those that are missing."""
-    array = jnp.asarray(x)
-    if not 2 <= array.ndim <= 4:
-        raise Invalid(f"{name} has {array.ndim} axes: it must have 2 to 4, the last of (b, h_q, s_q, s_k)")
-    if name == "mask" and array.dtype != jnp.bool_:
-        raise Invalid(f"mask has the type {array.dtype.name}: it must be bool, True where a query sees a key")
-    return array.reshape((1,) * (4 - array.ndim) + array.shape)
+    found = array(name, x)
+    if not 2 <= found.ndim <= 4:
+        raise Invalid(f"{name} has {found.ndim} axes: it must have 2 to 4, the last of (b, h_q, s_q, s_k)")
+    if name == "mask" and found.dtype != jnp.bool_:
+        raise Invalid(f"mask has the type {found.dtype.name}: it must be bool, True where a query sees a key")
+    return found.reshape((1,) * (4 - found.ndim) + found.shape)
 
 
 def longest(name: str, given: Any, rows: int) -> int:
     """The longest length allowed: all rows, where the caller does not say."""
     if given is None:
         return rows
-    if isinstance(given, jax.core.Tracer) or int(given) < 0:
+    if isinstance(given, jax.core.Tracer) or whole(name, given) < 0:
         raise Invalid(f"{name} = {given}: it must be a number of Python, 0 or more")
-    return int(given)
+    return whole(name, given)
 
 
 def score_arrays(
@@ -168,7 +202,7 @@ def score_arrays(
     """The optional operands that are there, by the names that the handlers know."""
     arrays: dict[str, jax.Array] = {}
     if alibi is not None:
-        slopes = jnp.asarray(alibi, jnp.float32)
+        slopes = array("alibi", alibi).astype(jnp.float32)
         if slopes.ndim not in (1, 2):
             raise Invalid(f"alibi has the shape {slopes.shape}: it must be (h_q) or (b, h_q)")
         arrays["alibi"] = slopes.reshape(-1, slopes.shape[-1])
@@ -176,7 +210,7 @@ def score_arrays(
         arrays["bias"] = pairs("bias", bias)
     if mask is not None:
         arrays["mask"] = pairs("mask", mask)
-    if dropout != 0:
+    if number("dropout", dropout) != 0:
         if seed is None:
             raise Invalid("dropout needs a seed: a key of jax.random, or an integer")
         arrays["rng"] = seed_words(seed)
@@ -200,7 +234,6 @@ def options(
     threads: int,
 ) -> Options:
     left, right, aligned = band(causal, window, align, same_lengths)
-    check_threads(threads)
     return Options(
         heads_first=choice("layout", layout, LAYOUTS) == 1,
         left=left,
@@ -211,9 +244,9 @@ def options(
         dropout=number("dropout", dropout),
         max_q=0,
         max_k=0,
-        any_order=bool(any_order),
+        any_order=flag("any_order", any_order),
         backend=choice("backend", backend, BACKENDS),
-        threads=threads,
+        threads=threads_of(threads),
     )
 
 
@@ -223,7 +256,7 @@ def linear_arrays(decay: Any, initial_state: Any, normalise: bool, cu_seqlens: A
     if cu_seqlens is not None:
         arrays["cu_seqlens"] = lengths("cu_seqlens", cu_seqlens)
     if decay is not None:
-        g = jnp.asarray(decay, jnp.float32)
+        g = array("decay", decay).astype(jnp.float32)
         by_token = 3 if cu_seqlens is None else 2
         if g.ndim not in (1, by_token):
             raise Invalid(f"decay has the shape {g.shape}: it must be (h_v), or that of v without its last axis")

@@ -2,7 +2,7 @@
 # operands into b, so that a batched call is one call, and what cannot be differentiated says so.
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -20,13 +20,15 @@ BROADCAST = ("alibi", "bias", "mask")
 SHARED = ("rng", "head_decay")  # these have no axis b
 
 
-def fold(name: str, x: jax.Array, batched: bool, n: int, b: int) -> jax.Array:
+def fold(
+    name: str, x: jax.Array, batched: bool, n: int, b: int, broadcast: Sequence[str], shared: Sequence[str]
+) -> jax.Array:
     """x with its axes (n, b, ...) as (n * b, ...); where the new axis n is not there, x is repeated if it has to be."""
     if not batched:
-        if name in SHARED or (name in BROADCAST and x.shape[0] == 1):
+        if name in shared or (name in broadcast and x.shape[0] == 1):
             return x
         x = jnp.broadcast_to(x, (n, *x.shape))
-    if name in BROADCAST and x.shape[1] != b:
+    if name in broadcast and x.shape[1] != b:
         x = jnp.broadcast_to(x, (n, b, *x.shape[2:]))
     return x.reshape(n * b, *x.shape[2:])
 
@@ -38,12 +40,17 @@ def one_by_one(call: Call, n: int, batched: Batched, arrays: Arrays) -> Arrays:
 
 
 def with_vmap(
-    call: Call, can_fold: Callable[[Arrays, Batched], bool], folded: Callable[[int, int, Arrays, Shapes], Arrays]
+    call: Call,
+    can_fold: Callable[[Arrays, Batched], bool],
+    folded: Callable[[int, int, Arrays, Shapes], Arrays],
+    size_of: Callable[[Shapes], int] = lambda shapes: shapes["q"][0],
+    broadcast: Sequence[str] = BROADCAST,
+    shared: Sequence[str] = SHARED,
 ) -> Call:
     """A call that vmap turns into one call, or into one for each example where can_fold says no.
 
     folded(n, b, arrays, shapes) takes folded operands, and the shapes that they have without the new axis. It returns
-    results with that axis.
+    results with that axis. size_of(shapes) is b; `broadcast` and `shared` name operands as BROADCAST and SHARED do.
     """
     batching = jax.custom_batching.custom_vmap(call)
 
@@ -52,8 +59,9 @@ def with_vmap(
         batched = in_batched[0]
         if can_fold(arrays, batched):
             shapes = {name: x.shape[1:] if batched[name] else x.shape for name, x in arrays.items()}
-            b = shapes["q"][0]
-            out = folded(n, b, {name: fold(name, x, batched[name], n, b) for name, x in arrays.items()}, shapes)
+            b = size_of(shapes)
+            one = {name: fold(name, x, batched[name], n, b, broadcast, shared) for name, x in arrays.items()}
+            out = folded(n, b, one, shapes)
         else:
             out = one_by_one(batching, n, batched, arrays)
         return out, dict.fromkeys(out, True)
@@ -67,12 +75,20 @@ def unfold(x: jax.Array, n: int, b: int) -> jax.Array:
 
 def once(call: Call, what: str) -> Call:
     """A call that refuses to be differentiated: the function around it has its derivative, and there is no second."""
-    refusing = jax.custom_jvp(call)
-
-    @refusing.defjvp
-    def refuse(primals: Any, tangents: Any) -> Any:
-        raise Unsupported(
+    return refusing(
+        call,
+        lambda: Unsupported(
             f"{what} can be differentiated once, in reverse mode: the gradient of its gradient is not built"
-        )
+        ),
+    )
 
-    return refusing
+
+def refusing(call: Call, why: Callable[[], Unsupported]) -> Call:
+    """A call that raises why() where it is to be differentiated."""
+    made = jax.custom_jvp(call)
+
+    @made.defjvp
+    def refuse(primals: Any, tangents: Any) -> Any:
+        raise why()
+
+    return made

@@ -4,15 +4,17 @@ autograd."""
 # mypy: allow-untyped-calls
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import Tensor
 
 from falchion import Invalid, _fal
+from falchion._names import refuse
 
 from ._eager import are_ordinary, is_recorded, record, straight
 from ._function import attention_with_gradients
+from ._nested import nested_call, refuse_beside_nested, refuse_nested
 from ._ops import operator_arguments
 from ._options import (
     Align,
@@ -21,9 +23,14 @@ from ._options import (
     Layout,
     Window,
     autocast,
+    causal_of,
     draw,
+    drops_of,
+    flag,
     four_axes,
+    lengths,
     longest,
+    number,
     slopes_of,
 )
 
@@ -52,6 +59,7 @@ def attention(
     return_lse: bool = False,
     any_order: bool = False,
     backend: Backend = "best",
+    **foreign: Never,
 ) -> Any:
     """Softmax attention with gradients in q, k, v, bias and alibi. The options are those of
     falchion.attention.
@@ -68,8 +76,10 @@ def attention(
 
     Raises falchion.Invalid, falchion.Unsupported (also for second derivatives and for forward-mode
     AD), falchion.Device and falchion.Workspace, each with the argument, its value and the limit."""
+    if foreign:
+        refuse(attention, foreign)
     ordinary = False
-    if dropout == 0.0 and not _is_compiling():
+    if not _is_compiling() and dropout == 0.0:
         found = _straight(
             q,
             k,
@@ -92,24 +102,50 @@ def attention(
         ordinary = found is NotImplemented
         if not (ordinary or found is None):
             return found
+    scale, softcap = number("scale", scale), number("softcap", softcap)
+    drops, dropout = drops_of(dropout)
+    causal, return_lse = causal_of(causal), flag("return_lse", return_lse)
+    if q.is_nested or k.is_nested or v.is_nested:
+        refused = ("bias", bias), ("mask", mask), ("used_q", used_q), ("used_k", used_k)
+        refuse_beside_nested(*refused, ("first_k", first_k), ("return_lse", return_lse or None))
+        (q, k, v), sequences, again = nested_call(q, k, v, layout)
+        o = varlen(
+            q,
+            k,
+            v,
+            **sequences,
+            causal=causal,
+            window=window,
+            align=align,
+            scale=scale,
+            softcap=softcap,
+            alibi=alibi,
+            dropout=dropout,
+            any_order=any_order,
+            backend=backend,
+        )
+        return again(o)
     options: dict[str, Any] = {"causal": causal} if causal is not False else {}
     # C gets only what is not its default, because each keyword takes time.
     if window is not None or align is not None:
         options.update(window=window, align=align)
-    if scale is not None or softcap != 0.0:
+    if scale is not None or type(softcap) is not float or softcap != 0.0:
         options.update(scale=scale, softcap=softcap)
     if layout != "bshd" or backend != "best":
         options.update(layout=layout, backend=backend)
-    if any_order:
+    if flag("any_order", any_order):
         any_order = not torch.are_deterministic_algorithms_enabled()
     if not ordinary:
         q, k, v, bias = autocast(q, k, v, bias)  # type: ignore[assignment]
     tensors: dict[str, Tensor] = {}
     if not (bias is alibi is mask is used_q is used_k is first_k is None):
         bias, mask, alibi = four_axes("bias", bias), four_axes("mask", mask), slopes_of(alibi)
+        same = used_q is used_k  # the same tensor says that they do not differ
+        used_q, first_k = lengths("used_q", used_q, q), lengths("first_k", first_k, q)
+        used_k = used_q if same else lengths("used_k", used_k, q)
         given = ("mask", mask), ("used_q", used_q), ("used_k", used_k), ("first_k", first_k)
         tensors.update((name, x) for name, x in given if x is not None)
-    if dropout != 0.0:
+    if drops:
         tensors["seed"] = draw(q)
         options["dropout"] = dropout
     if ordinary:
@@ -163,6 +199,7 @@ def varlen(
     return_lse: bool = False,
     any_order: bool = False,
     backend: Backend = "best",
+    **foreign: Never,
 ) -> Any:
     """attention() over packed sequences: q is (total_q, h_q, d_qk), k and v are (total_k, h_k, d),
     and sequence n has the rows cu_seqlens[n] to cu_seqlens[n + 1] (int32, on the tensors' device).
@@ -171,7 +208,13 @@ def varlen(
     max_q and max_k are the longest lengths. Without them they are read from cu_seqlens, which waits
     for the device; under torch.compile they must be given. The LSE is (h_q, total_q). Rows of no
     sequence are 0."""
-    if cu_seqlens_k is None or cu_seqlens_k is cu_seqlens_q:
+    if foreign:
+        refuse(varlen, foreign)
+    refuse_nested("varlen", q, k, v)
+    causal, (drops, dropout) = causal_of(causal), drops_of(dropout)
+    cu_seqlens_k = None if cu_seqlens_k is cu_seqlens_q else lengths("cu_seqlens_k", cu_seqlens_k, q)
+    cu_seqlens_q = lengths("cu_seqlens_q", cu_seqlens_q, q)
+    if cu_seqlens_k is None:
         align = align or (None if isinstance(causal, str) else "bottom_right")
     elif align is None and (causal is True or (causal is False and window is not None)):
         asked = "causal = True" if causal is True else f"window = {window}"
@@ -192,10 +235,10 @@ def varlen(
     given = (
         ("cu_seqlens_q", cu_seqlens_q),
         ("cu_seqlens_k", cu_seqlens_k),
-        ("used_q", used_q),
-        ("used_k", used_k),
-        ("first_k", first_k),
-        ("seed", draw(q) if dropout != 0.0 else None),
+        ("used_q", lengths("used_q", used_q, q)),
+        ("used_k", lengths("used_k", used_k, q)),
+        ("first_k", lengths("first_k", first_k, q)),
+        ("seed", draw(q) if drops else None),
     )
     tensors = {name: x for name, x in given if x is not None}
     options: dict[str, Any] = {
@@ -204,11 +247,12 @@ def varlen(
         "causal": causal,
         "window": window,
         "align": align,
-        "scale": scale,
-        "softcap": softcap,
+        "scale": number("scale", scale),
+        "softcap": number("softcap", softcap),
         "dropout": dropout,
         "backend": backend,
     }
-    any_order = any_order and not torch.are_deterministic_algorithms_enabled()
+    return_lse = flag("return_lse", return_lse)
+    any_order = flag("any_order", any_order) and not torch.are_deterministic_algorithms_enabled()
     ordinary = not _is_compiling() and are_ordinary(q, k, v, alibi, *tensors.values())
     return _run(q, k, v, None, alibi, tensors, options, any_order, ordinary, return_lse)

@@ -3,16 +3,30 @@
 # mypy: allow-untyped-calls
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Never
 
 import torch
 from torch import Tensor
 
+from falchion._names import refuse
+
 from ._autograd import autograd_kernel, eager, past_transforms, recorded_backward
 from ._eager import are_ordinary, is_recorded
 from ._linear_ops import COUNT, LinearOptions, backward, forward, keywords
+from ._nested import refuse_nested
 from ._ops import library
-from ._options import Backend, Layout, autocast, engine, last_contiguous, longest
+from ._options import (
+    Backend,
+    Layout,
+    autocast,
+    engine,
+    flag,
+    last_contiguous,
+    lengths,
+    longest,
+    number,
+    whole,
+)
 
 
 _gradients = recorded_backward(torch.ops.falchion.linear_attention_backward)
@@ -123,6 +137,7 @@ def linear_attention(
     layout: Layout = "bshd",
     backend: Backend = "best",
     segments: int = 0,
+    **foreign: Never,
 ) -> Any:
     """Causal linear attention with gradients in q, k, v, decay and the initial state. The options
     are those of falchion.linear_attention.
@@ -131,18 +146,23 @@ def linear_attention(
     states are (b, h_v, d_qk, d_v) in float32, with normalise a pair with z (b, h_v, d_qk). With
     return_state=True the second result is the last state, and it is differentiable too. Raises what
     attention() raises."""
+    if foreign:
+        refuse(linear_attention, foreign)
     q, k, v = autocast(q, k, v)  # type: ignore[assignment]
+    normalise, return_state = flag("normalise", normalise), flag("return_state", return_state)
+    refuse_nested("linear_attention", q, k, v)
+    cu_seqlens = lengths("cu_seqlens", cu_seqlens, q)
     state, z = _states(initial_state, normalise)
     options = LinearOptions(
         longest("max_s", max_s, cu_seqlens) if cu_seqlens is not None else 0,
         feature_map or "identity",
         normalise,
-        eps,
-        scale,
-        reverse,
+        number("eps", eps),
+        number("scale", scale),
+        flag("reverse", reverse),
         layout,
         backend,
-        segments,
+        whole("segments", segments),
         return_state,
     )
     tensors = (q, k, v, decay, state, z, cu_seqlens)

@@ -36,7 +36,7 @@ class LinearOptions(NamedTuple):
 INPUTS = "Tensor q, Tensor k, Tensor v, Tensor? decay, Tensor? state, Tensor? z, Tensor? cu_seqlens"
 COUNT = 7
 SCHEMA = (
-    "SymInt max_s, str feature_map, bool normalise, float eps, float? scale, bool reverse, "
+    "SymInt max_s, str feature_map, bool normalise, Scalar eps, Scalar? scale, bool reverse, "
     "str layout, str backend, int segments, bool wants_state"
 )
 

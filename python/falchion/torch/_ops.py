@@ -204,8 +204,31 @@ def backward(
     return returned(found, bias, wanted)
 
 
+def check_shapes(q: Tensor, k: Tensor, v: Tensor, layout: str) -> None:
+    """Refuses on the device meta, where no engine looks, what has no result."""
+    heads = 1 if q.dim() == 3 or layout == "bhsd" else 2
+    for name, x in (("k", k), ("v", v)):
+        if x.device != q.device:
+            raise Invalid(f"{name} lies on {x.device}, but q on {q.device}")
+        if x.dtype is not q.dtype:
+            raise Invalid(f"{name} has the type {x.dtype}, but q {q.dtype}")
+    h_q, h_k = q.shape[heads], k.shape[heads]
+    if h_k == 0 or h_q % h_k != 0:
+        raise Invalid(f"h_q = {h_q} is not a multiple of h_k = {h_k}")
+    if k.shape[:-1] != v.shape[:-1] or q.shape[-1] != k.shape[-1]:
+        raise Invalid(f"q, k and v are {[tuple(x.shape) for x in (q, k, v)]}, which do not fit")
+    if q.dim() == 4 and q.shape[0] != k.shape[0]:
+        raise Invalid(f"k.shape[0] = {k.shape[0]}, but the problem's is {q.shape[0]}")
+    if q.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise Invalid(f"q has the type {q.dtype}: it must be float32, float16 or bfloat16")
+    if max(q.shape[-1], v.shape[-1]) > 256:
+        raise Unsupported(f"the head dims are {q.shape[-1]} and {v.shape[-1]}: they are at most 256")
+
+
 def fake_forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     options = Options(*rest[COUNT - 3 :])
+    if q.device.type == "meta":
+        check_shapes(q, k, v, options.layout)
     return empty_outputs(q, v, rest[3], rest[6], options.layout)
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Optional
 import torch
 
 import falchion
-from falchion import Invalid, Unsupported
+from falchion import Invalid, Unsupported, _fal
 from falchion.types import Align, Backend, Causal, Layout, Window
 
 __all__ = ["Align", "Backend", "Causal", "Layout", "Window"]
@@ -29,7 +29,7 @@ class Options(NamedTuple):
     left: int  # UNBOUNDED or >= 0
     right: int
     align: str  # one of ALIGNMENTS, or "" where both sides are unbounded
-    scale: Optional[float]
+    scale: Optional[float]  # a Scalar of the schema, so that torch.compile may leave it to the run
     softcap: float
     dropout: float
     layout: str
@@ -47,9 +47,95 @@ class Options(NamedTuple):
 
 # The schema of Options, for torch.library.
 SCHEMA = (
-    "SymInt max_q, SymInt max_k, SymInt left, SymInt right, str align, float? scale, "
-    "float softcap, float dropout, str layout, str backend"
+    "SymInt max_q, SymInt max_k, SymInt left, SymInt right, str align, Scalar? scale, "
+    "Scalar softcap, Scalar dropout, str layout, str backend"
 )
+
+
+def number(name: str, x: Any) -> Any:
+    """A number of Python, of NumPy or without axes as one of Python. torch.compile traces NumPy's as
+    arrays. It specialises on those of 64 bits, and leaves what others and tensors hold to the run."""
+    if x is None or type(x) is float or type(x) is int:
+        return x
+    if not torch.compiler.is_compiling():
+        return _fal._number(name, x)
+    return float(_traced(name, x, "a number"))
+
+
+def _traced(name: str, x: Any, wanted: str) -> torch.Tensor:
+    """A number as torch.compile sees it."""
+    if isinstance(x, (str, bytes, list, tuple)):
+        raise TypeError(f"{name} must be {wanted}, not {type(x).__name__}")
+    return torch.as_tensor(x)
+
+
+def is_traced(x: Any) -> bool:
+    """Whether torch.compile may know a number only when the program runs."""
+    known = x is None or type(x) is float or type(x) is int
+    return not known and torch.compiler.is_compiling()
+
+
+def whole(name: str, x: Any) -> Any:
+    """The same of a whole number. torch.compile hands sizes on as symbols."""
+    if x is None or type(x) is int or isinstance(x, torch.SymInt):
+        return x
+    if not torch.compiler.is_compiling():
+        return _fal._whole(name, x)
+    found = _traced(name, x, "a whole number")
+    if found.is_floating_point():
+        raise TypeError(f"{name} must be a whole number, not {type(x).__name__}")
+    return int(found)
+
+
+def flag(name: str, x: Any) -> bool:
+    """The same of True and False, which 1 and 0 stand for too."""
+    if type(x) is bool:
+        return x
+    if not torch.compiler.is_compiling():
+        return _fal._flag(name, x)
+    return True if whole(name, x) else False  # a branch, so that no symbol goes on
+
+
+def causal_of(causal: Any) -> Any:
+    """`causal` as a bool or a word."""
+    if causal is None or isinstance(causal, str):
+        return causal or False
+    return flag("causal", causal)
+
+
+def drops_of(dropout: Any) -> tuple[bool, Any]:
+    """Whether a call may drop anything, and the share."""
+    share = number("dropout", dropout)
+    return is_traced(dropout) or share != 0.0, share
+
+
+_INT32 = torch.iinfo(torch.int32)
+
+
+def lengths(name: str, x: Any, q: torch.Tensor) -> Any:
+    """Lengths as int32 beside q: of a list, or of a tensor of other whole numbers. One that int32 does
+    not hold is refused where the host has the numbers; elsewhere it becomes the nearest that it holds,
+    which is past every length too."""
+    if x is None or (isinstance(x, torch.Tensor) and x.dtype is torch.int32):
+        return x
+    if isinstance(x, (list, tuple)):
+        found = torch.tensor([whole(name, n) for n in x], dtype=torch.int64)
+        return lengths(name, found, q).to(q.device)
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"{name} must be a tensor or a list of whole numbers, not {type(x).__name__}")
+    if x.is_floating_point() or x.is_complex() or x.dtype is torch.bool:
+        raise Invalid(f"{name} has the type {x.dtype}: lengths are whole numbers")
+    if x.device.type == "cpu" and not torch.compiler.is_compiling() and are_numbers(x):
+        for i, n in enumerate(x.tolist()):
+            if not _INT32.min <= n <= _INT32.max:
+                raise Invalid(f"{name}[{i}] = {n}: lengths are int32, which hold [-2^31, 2^31)")
+    return x.long().clamp(_INT32.min, _INT32.max).to(torch.int32)
+
+
+def are_numbers(x: torch.Tensor) -> bool:
+    """Whether a tensor has numbers that can be read now, which a wrapper of torch.func or of a mode has
+    not."""
+    return _fal._torch_are_ordinary(x)
 
 
 def word(name: str, given: str, words: tuple[str, ...]) -> str:
@@ -65,11 +151,9 @@ def _sides(window: Any) -> tuple[int, int]:
         raise TypeError("window must be a pair (left, right), where None is unbounded")
     if len(window) != 2:
         raise TypeError("window must have two sides, (left, right)")
-    for i, side in enumerate(window):
-        if isinstance(side, (float, str)):
-            kind = type(side).__name__
-            raise TypeError(f"window[{i}] must be a whole number, not {kind}")
-    left, right = (UNBOUNDED if side is None else side for side in window)
+    left, right = (
+        UNBOUNDED if side is None else whole(f"window[{i}]", side) for i, side in enumerate(window)
+    )
     return left, right
 
 
@@ -86,12 +170,11 @@ def band_of(
     if align is not None:
         word("align", align, ALIGNMENTS)
     left, right = (UNBOUNDED, UNBOUNDED) if window is None else _sides(window)
-    is_causal = causal is not None and causal is not False
+    causal = causal_of(causal)
+    is_causal = causal is not False
     if is_causal:
         right = 0
-    if is_causal and causal is not True:
-        if not isinstance(causal, str):
-            raise TypeError('causal must be True, False, "bottom_right" or "top_left"')
+    if isinstance(causal, str):
         word("causal", causal, ALIGNMENTS)
         if align is not None and align != causal:
             raise Invalid(f'causal = {causal!r}, but align = "{align}"')
@@ -138,7 +221,9 @@ def last_contiguous(x: torch.Tensor) -> torch.Tensor:
 def longest(name: str, given: int | None, cu_seqlens: torch.Tensor) -> int:
     """The longest of packed sequences: as given, or read from cu_seqlens."""
     if given is not None:
-        return given
+        return int(whole(name, given)) if type(given) is not int else given
+    if cu_seqlens.device.type == "meta":
+        raise Invalid(f"packed sequences on the device meta need {name}: cu_seqlens has no numbers there")
     if torch.compiler.is_compiling():
         raise Invalid(
             f"packed sequences under torch.compile need {name}: it cannot be read from cu_seqlens"
@@ -155,15 +240,15 @@ def slopes_of(alibi: torch.Tensor | None) -> torch.Tensor | None:
     return alibi[None]
 
 
-# The engine's scale of 0 asks for 1/sqrt(d). PyTorch's means that all scores are 0, which this
-# number does too: it is the smallest normal f32, so that a score is below 1e-30 where q and k are
-# below 1e3.
-_ZERO_SCALE = torch.finfo(torch.float32).tiny
-
-
-def exact_scale(scale: float | None) -> float | None:
-    """The scale for the engine of a scale that means what it says, 0 too."""
-    return _ZERO_SCALE if scale == 0.0 else scale
+def exact_scale(q: torch.Tensor, scale: Any) -> tuple[torch.Tensor, Any]:
+    """q and the scale for the engine where a scale of 0 means that all scores are 0, as in PyTorch and
+    FlashAttention. The engine's 0 would ask for 1/sqrt(d), so the 0 goes into q."""
+    if is_traced(scale):
+        return q, number("scale", scale)  # a 0 is refused at the run, where it is known
+    scale = number("scale", scale)
+    if scale is not None and scale == 0.0:
+        return q * 0.0, 1.0
+    return q, scale
 
 
 def draw(q: torch.Tensor) -> torch.Tensor:
@@ -178,7 +263,7 @@ def autocast(*tensors: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
     first = tensors[0]
     assert first is not None
     device = first.device.type
-    if not torch.is_autocast_enabled(device):
+    if device not in ("cpu", "cuda") or not torch.is_autocast_enabled(device):
         return tensors
     dtype = torch.get_autocast_dtype(device)
     return tuple(

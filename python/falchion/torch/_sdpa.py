@@ -4,14 +4,16 @@
 from __future__ import annotations
 
 import math
+from typing import Never
 
 import torch
 from torch import Tensor
 
-from falchion import Invalid
+from falchion import Invalid, Unsupported
+from falchion._names import refuse
 
 from ._attention import attention
-from ._options import exact_scale, last_contiguous
+from ._options import drops_of, exact_scale, flag, last_contiguous
 
 
 def sdpa(
@@ -23,6 +25,7 @@ def sdpa(
     is_causal: bool = False,
     scale: float | None = None,
     enable_gqa: bool = False,
+    **foreign: Never,
 ) -> Tensor:
     """What torch.nn.functional.scaled_dot_product_attention computes, by Falchion.
 
@@ -31,18 +34,36 @@ def sdpa(
     count, a float mask is added to the scores and may need a gradient; both are broadcast to (...,
     h_q, s_q, s_k). enable_gqa lets h_q be a multiple of h_k and of value's heads. A row that sees
     no key is 0. Raises falchion.Invalid and falchion.Unsupported (float64, a head dim above 256)."""
+    if foreign:
+        refuse(sdpa, foreign)
+    is_causal, enable_gqa = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa)
+    query, scale = exact_scale(query, scale)
     if is_causal and attn_mask is not None:
         raise Invalid(
             "is_causal = True and attn_mask are both given; "
             "the mask would have to hold the causal part itself"
         )
-    if attn_mask is None and dropout_p == 0.0 and _is_usual(query, key, value, enable_gqa):
+    drops, dropout_p = drops_of(dropout_p)
+    if query.is_nested or key.is_nested or value.is_nested:
+        if attn_mask is not None:
+            raise Unsupported("attn_mask is given with nested tensors: PyTorch takes none either")
+        packed: Tensor = attention(
+            query,
+            key,
+            value,
+            causal="top_left" if is_causal else False,
+            scale=scale,
+            dropout=dropout_p,
+            layout="bhsd",
+        )
+        return packed
+    if attn_mask is None and not drops and _is_usual(query, key, value, enable_gqa):
         short: Tensor = attention(
             query,
             key,
             value,
             causal="top_left" if is_causal else False,
-            scale=scale if scale != 0.0 else exact_scale(scale),
+            scale=scale,
             layout="bhsd",
         )
         return short
@@ -59,7 +80,7 @@ def sdpa(
         k,
         v,
         causal="top_left" if is_causal else False,
-        scale=exact_scale(scale),
+        scale=scale,
         bias=mask if additive else None,
         mask=None if additive else mask,
         dropout=dropout_p,
