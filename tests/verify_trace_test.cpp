@@ -80,7 +80,9 @@ bool same_number(double x, double y) { return x == y || (x != x && y != y); }
 void expect_same_outputs(const Ran& ran, const std::string& what) {
   const io::Archive archive = read_archive(out_file);
   const Image& image = ran.subject->image();
-  for (const auto& [name, place] : image.operands()) {
+  for (const auto& operand : image.operands()) {
+    const std::string& name = operand.first;
+    const Image::Place& place = operand.second;
     if (place.empty || !place.there) continue;
     const Tensor wrote = place.on(ran.copy.data());
     const io::Array* array = archive.find(name);
