@@ -14,7 +14,7 @@
 #include <Python.h>
 #include <falchion/falchion.h>
 
-#include "dlpack.h"
+#include <dlpack/dlpack.h>
 
 /* --- same_library.c --- */
 int check_same_library(void);
