@@ -24,6 +24,7 @@ class Mask(Tensor):
     """Which keys each query sees: a band at the bottom right corner with the first key and the end of
     the keys of each sequence, or a bool tensor (b, 1, s_q, s_k)."""
 
+    like: Tensor  # empty, of the mask's type and device: torch.compile wants one tensor at least
     causal: bool
     window: int  # how many keys a query sees at most, 0: any
     first: Tensor | None  # (b) int32
@@ -37,16 +38,18 @@ class Mask(Tensor):
     @staticmethod
     def __new__(
         cls: type[Mask],
-        shape: tuple[int, int, int, int],
-        dtype: torch.dtype,
-        device: Any,
+        shape: tuple[int, ...],
+        like: Tensor,
         causal: bool = False,
         window: int = 0,
         first: Tensor | None = None,
         end: Tensor | None = None,
         seen: Tensor | None = None,
     ) -> Mask:
-        made: Mask = torch.Tensor._make_wrapper_subclass(cls, shape, dtype=dtype, device=device)
+        made: Mask = torch.Tensor._make_wrapper_subclass(
+            cls, shape, dtype=like.dtype, device=like.device
+        )
+        made.like = like
         made.causal, made.window, made.first, made.end, made.seen = causal, window, first, end, seen
         made._made, made._changed = None, False
         return made
@@ -55,8 +58,7 @@ class Mask(Tensor):
         """The tensor that eager attention gets."""
         if self._made is None:
             seen = self._matrix_of_band() if self.seen is None else self.seen
-            zero = torch.zeros((), dtype=self.dtype, device=self.device)
-            self._made = torch.where(seen, zero, torch.finfo(self.dtype).min).expand(self.shape)
+            self._made = torch.where(seen, self.like.new_zeros(()), torch.finfo(self.dtype).min)
         return self._made
 
     def _matrix_of_band(self) -> Tensor:
@@ -122,17 +124,18 @@ class Mask(Tensor):
 
     def _with(self, device: Any) -> Mask:
         """The same on a device."""
-        parts = (x if x is None else x.to(device) for x in (self.first, self.end, self.seen))
-        return Mask(tuple(self.shape), self.dtype, device, self.causal, self.window, *parts)
+        tensors = self.first, self.end, self.seen
+        parts = (x if x is None else x.to(device) for x in tensors)
+        return Mask(tuple(self.shape), self.like.to(device), self.causal, self.window, *parts)
 
     def __tensor_flatten__(self) -> tuple[list[str], Any]:
-        parts = [name for name in ("first", "end", "seen") if getattr(self, name) is not None]
-        return parts, (self.causal, self.window, self.dtype, self.device)
+        parts = [name for name in ("like", "first", "end", "seen") if getattr(self, name) is not None]
+        return parts, (self.causal, self.window)
 
     @staticmethod
     def __tensor_unflatten__(parts: dict[str, Tensor], said: Any, shape: Any, _: Any) -> Mask:
-        causal, window, dtype, device = said
-        return Mask(shape, dtype, device, causal, window, **parts)
+        causal, window = said
+        return Mask(shape, causal=causal, window=window, **parts)
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"Mask(shape={tuple(self.shape)}, causal={self.causal}, window={self.window})"
@@ -203,6 +206,7 @@ def mask(
         eager: Tensor | None = masking_utils.eager_mask(*asked, device=device, dtype=dtype, **options)
         return eager
     shape = (batch_size, 1, q_length, kv_length)
+    like = torch.empty(0, dtype=dtype, device=device)
     band = _band_in_words(function)
     # A band is that of the bottom right corner; full attention has no corner, so that queries and keys
     # of cross attention may end anywhere.
@@ -210,10 +214,10 @@ def mask(
         causal, window = band
         padding = masking_utils.prepare_padding_mask(attention_mask, kv_length, kv_offset)
         if padding is None:
-            return Mask(shape, dtype, device, causal, window)
+            return Mask(shape, like, causal, window)
         found = _first_and_end(padding[:, kv_offset : kv_offset + kv_length])
         if found is not None:
-            return Mask(shape, dtype, device, causal, window, *found)
+            return Mask(shape, like, causal, window, *found)
     options.update(allow_is_causal_skip=False, allow_is_bidirectional_skip=False)
     seen = masking_utils.sdpa_mask(*asked, device=device, **options)
-    return Mask(shape, dtype, device, seen=seen)
+    return Mask(shape, like, seen=seen)
