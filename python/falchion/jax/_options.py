@@ -137,8 +137,8 @@ def seed_words(seed: Any) -> jax.Array:
 def pairs(name: str, x: Any) -> jax.Array:
     """The last of (b, h_q, s_q, s_k), with axes of one element for those that are missing."""
     array = jnp.asarray(x)
-    if not 2 <= array.ndim <= 4:
-        raise Invalid(f"{name} has {array.ndim} axes: it must have 2 to 4, the last of (b, h_q, s_q, s_k)")
+    if not 1 <= array.ndim <= 4:
+        raise Invalid(f"{name} has {array.ndim} axes: it must have 1 to 4, the last of (b, h_q, s_q, s_k)")
     if name == "mask" and array.dtype != jnp.bool_:
         raise Invalid(f"mask has the type {array.dtype.name}: it must be bool, True where a query sees a key")
     return array.reshape((1,) * (4 - array.ndim) + array.shape)
