@@ -23,6 +23,7 @@ REFUSED = ("s_aux is given", "over the limit of 256", "indices: falchion.hf")
 
 left_out: collections.Counter[str] = collections.Counter()
 ran: list[str] = []
+losses: list[int] = []
 
 
 def expected_of(model_class, config, inputs):
@@ -61,6 +62,7 @@ def compare(name):
         compare_padding(ours, eager, inputs, limit)
         if kind == "causal":
             see_no_future(ours, eager, tokens)
+            compare_loss(ours, eager, inputs)
 
 
 def compare_padding(ours, eager, inputs, limit):
@@ -98,6 +100,17 @@ def see_no_future(ours, eager, tokens):
         assert moves(ours) == 0 or moves(eager) > 0, f"the first moves by {moves(ours)}, {more}"
 
 
+def compare_loss(ours, eager, inputs):
+    """Each keyword of a model comes as far as the attention, so also those of the loss."""
+    labels = dict(labels=inputs["input_ids"], shift_labels=inputs["input_ids"])
+    try:
+        expected = eager(**inputs, **labels).loss
+    except Exception:  # no such loss, or no such keyword
+        return
+    assert abs(ours(**inputs, **labels).loss - expected) <= 1e-4 * abs(expected), "loss"
+    losses.append(1)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_model(name):
     try:
@@ -115,3 +128,4 @@ def test_how_many_models_ran():
     assert len(ran) >= FEWEST, f"{len(ran)} of {len(NAMES)}; left out: {left_out.most_common()}"
     named = {"bloom", "codegen", "gpt_neox_japanese", "megatron-bert", "roformer", "llama", "bert"}
     assert named <= set(ran)
+    assert len(losses) >= 100

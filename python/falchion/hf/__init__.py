@@ -26,7 +26,7 @@ import falchion.torch as ft
 from falchion import Invalid, Unsupported
 from falchion.torch._options import last_contiguous
 
-from ._mask import Mask, mask
+from ._mask import Mask, is_plain, mask, options_of
 
 __all__ = ["attention", "mask", "register"]
 
@@ -62,7 +62,7 @@ def attention(
     _refuse(module, s_aux, others)
     causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
     packed = others.get("cu_seq_lens_q")
-    if packed is not None and isinstance(attention_mask, Mask) and attention_mask.is_plain:
+    if packed is not None and isinstance(attention_mask, Mask) and is_plain(attention_mask):
         causal, sliding_window = attention_mask.causal, attention_mask.window or sliding_window
         attention_mask = None
     q, k, v = (last_contiguous(x).transpose(1, 2) for x in (query, key, value))
@@ -107,7 +107,7 @@ def _seen(
         return band
     if isinstance(mask, Mask):
         fits = tuple(mask.shape) == (q.shape[0], 1, s_q, s_k)
-        return mask.options() if fits else {"bias": mask.matrix()}
+        return options_of(mask) if fits else {"bias": mask.matrix()}
     if mask.dim() == 4 and (mask.dtype is torch.bool or mask.is_floating_point()):
         return {"mask" if mask.dtype is torch.bool else "bias": mask}
     raise Invalid(

@@ -76,34 +76,6 @@ class Mask(Tensor):
             seen = seen & (key < self.end[:, None, None, None])
         return seen.expand(self.shape).contiguous()
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether a band says all."""
-        return self.first is self.end is self.seen is None and not self._changed
-
-    def options(self) -> dict[str, Any]:
-        """What the mask says, as options of falchion.torch.attention. With a band rows of padding are
-        not computed, and are 0; without one they see what the others see."""
-        if self._changed:
-            return {"bias": self.matrix()}
-        if self.seen is not None:
-            return {"mask": self.seen}
-        s_q, s_k = self.shape[2:]
-        found: dict[str, Any] = {}
-        if self.first is not None:
-            found["first_k"] = self.first
-        if self.end is not None:
-            found["used_k"] = self.end
-        # A single query sees all that came before it.
-        if not self.causal or (s_q == 1 and not self.window):
-            return found
-        if self.end is not None:
-            found["used_q"] = self.end if s_q == s_k else (self.end - (s_k - s_q)).clamp(min=0)
-        found["causal"] = "bottom_right"
-        if self.window > 0:
-            found["window"] = (self.window - 1, None)
-        return found
-
     @classmethod
     def __torch_dispatch__(
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -145,6 +117,38 @@ class Mask(Tensor):
 
     def __deepcopy__(self, memo: Any) -> Any:
         return self.matrix().clone()
+
+
+# Functions and no methods: torch.compile takes a method of a tensor for an operator.
+
+
+def is_plain(mask: Mask) -> bool:
+    """Whether a band says all."""
+    return mask.first is mask.end is mask.seen is None and not mask._changed
+
+
+def options_of(mask: Mask) -> dict[str, Any]:
+    """What the mask says, as options of falchion.torch.attention. With a band rows of padding are not
+    computed, and are 0; without one they see what the others see."""
+    if mask._changed:
+        return {"bias": mask.matrix()}
+    if mask.seen is not None:
+        return {"mask": mask.seen}
+    s_q, s_k = mask.shape[2], mask.shape[3]
+    found: dict[str, Any] = {}
+    if mask.first is not None:
+        found["first_k"] = mask.first
+    if mask.end is not None:
+        found["used_k"] = mask.end
+    # A single query sees all that came before it.
+    if not mask.causal or (s_q == 1 and not mask.window):
+        return found
+    if mask.end is not None:
+        found["used_q"] = mask.end if s_q == s_k else (mask.end - (s_k - s_q)).clamp(min=0)
+    found["causal"] = "bottom_right"
+    if mask.window > 0:
+        found["window"] = (mask.window - 1, None)
+    return found
 
 
 def _band_in_words(function: Callable[..., Any]) -> tuple[bool, int] | None:
