@@ -198,7 +198,7 @@ def _matters(kind: type[torch.nn.Module], name: str) -> bool:
     comes as far as here, those of its loss too; transformers' own attention functions ignore them. What
     is for the attention is named by the module's code or by its eager function. A module that is not
     known to ask for an attention function might mean anything."""
-    names = _names_of(kind)
+    names = _names_of(kind)  # type: ignore[arg-type]
     return "ALL_ATTENTION_FUNCTIONS" not in names or name in names
 
 

@@ -33,7 +33,7 @@ class Mask(Tensor):
     _made: Tensor | None  # the tensor of eager attention, from when it was first read
     _changed: bool  # somebody has a view of it, or has written to it
 
-    __torch_function__ = torch._C._disabled_torch_function_impl
+    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @staticmethod
     def __new__(
@@ -77,7 +77,7 @@ class Mask(Tensor):
         return seen.expand(self.shape).contiguous()
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
