@@ -43,6 +43,13 @@ SIZES = [
 ]
 TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 LARGEST = 4_000_000  # parameters
+RESULTS = (
+    "logits",
+    "last_hidden_state",
+    "encoder_last_hidden_state",
+    "logits_per_text",
+    "pooler_output",
+)
 
 KINDS = {
     "causal": modeling_auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
@@ -63,11 +70,11 @@ def _at_most(name: str) -> int | None:
 
 def _small_config(kind: type):
     base = kind()
-    settings = {}
+    settings: dict = {}
     for name, value in base.to_dict().items():
         if name.startswith("_") or isinstance(value, bool) or not isinstance(value, int):
             continue
-        largest = _at_most(name)
+        largest = None if "feat_extract" in name else _at_most(name)
         if largest is not None and value > largest:
             settings[name] = largest
         elif name.endswith(("_token_id", "_token_index")) and value > 98:
@@ -75,6 +82,14 @@ def _small_config(kind: type):
     for name in getattr(base, "sub_configs", None) or {}:
         if hasattr(getattr(base, name, None), "to_dict"):
             settings[name] = _small_config(type(getattr(base, name)))
+    heads = getattr(base, "num_attention_heads", None)
+    if heads is not None and heads == getattr(base, "num_key_value_heads", None):
+        settings["num_key_value_heads"] = min(heads, 4)
+    rope = getattr(base, "rope_parameters", None)
+    if isinstance(rope, dict) and "mrope_section" in rope:
+        parts = int(8 * rope.get("partial_rotary_factor", 1)) // 2
+        sections = [parts - 2 * (parts // 3), parts // 3, parts // 3] if parts > 2 else [1, 1, 0]
+        settings["rope_parameters"] = {**rope, "mrope_section": sections}
     layers = getattr(base, "layer_types", None)
     if isinstance(layers, list) and layers:
         kinds = list(dict.fromkeys(layers))
@@ -138,16 +153,25 @@ def inputs_of(model_class, config):
         if "decoder_input_ids" in taken:
             found["decoder_input_ids"] = torch.randint(5, 95, (2, 6), generator=generator)
         return found
-    if "pixel_values" in taken and isinstance(getattr(config, "image_size", None), int):
-        shape = (2, getattr(config, "num_channels", 3), config.image_size, config.image_size)
-        return {"pixel_values": torch.randn(shape, generator=generator)}
-    raise NotBuilt("takes neither tokens nor a square image")
+    if "input_values" in taken:
+        return {"input_values": torch.randn(2, 4000, generator=generator)}
+    return image_for(model_class, config)
+
+
+def image_for(model_class, config):
+    """A square image, where the model takes one."""
+    config = getattr(config, "vision_config", config)
+    size = getattr(config, "image_size", None)
+    if not isinstance(size, int) or "pixel_values" not in inspect.signature(model_class.forward).parameters:
+        raise NotBuilt("takes neither tokens nor a square image")
+    shape = (2, getattr(config, "num_channels", 3), size, size)
+    return {"pixel_values": torch.randn(shape, generator=torch.Generator().manual_seed(2))}
 
 
 def outputs_of(model, inputs, **more):
     with torch.no_grad():
         found = model(**inputs, **more)
-    for name in ("logits", "last_hidden_state", "encoder_last_hidden_state"):
+    for name in RESULTS:
         if isinstance(getattr(found, name, None), torch.Tensor):
             return getattr(found, name).float()
     raise NotBuilt("gives neither logits nor states")
