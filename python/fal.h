@@ -217,7 +217,7 @@ int read_option_arrays(call* call, PyObject* const* options);          /* alibi 
 int has_engine_type(const array* a, const char* wanted);
 int view_slopes(const array* from, fal_tensor* out); /* (h_q) or (b, h_q) as (b or 1, 1, h_q, 1) */
 int view_last(const array* from, fal_tensor* out);  /* the last of four axes as all four: those missing have extent 1 */
-int view_pairs(const array* from, fal_tensor* out); /* the same of (b, h_q, s_q, s_k), of which two must be there */
+int view_pairs(const array* from, fal_tensor* out); /* the same of (b, h_q, s_q, s_k) */
 
 /* --- outputs.c --- */
 enum { AS_IT_COMES, ZEROES, MINUS_INFINITY };

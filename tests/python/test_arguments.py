@@ -78,7 +78,7 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"dropout": 0.5, "seed": np.zeros(3, np.int64)}, falchion.Invalid, "int64 or uint64 array of two"),
     ({"alibi": np.ones(3, np.float32)}, falchion.Invalid, r"alibi.shape\[0\] = 3"),
     ({"alibi": np.ones(4)}, falchion.Invalid, "alibi has the type float64: it must be float32"),
-    ({"bias": np.ones(4, np.float32)}, falchion.Invalid, "bias has 1 axes"),
+    ({"bias": np.ones((), np.float32)}, falchion.Invalid, "bias has no axes"),
     ({"bias": np.ones((5, 4), np.float32)}, falchion.Invalid, r"bias.shape\[1\] = 4"),
     ({"mask": np.ones((5, 5), np.uint8)}, falchion.Invalid, "mask has the type uint8: it must be bool"),
     ({"used_k": np.array([5.0, 5.0])}, falchion.Invalid, "used_k has the type float64: lengths are int32, or other"),
