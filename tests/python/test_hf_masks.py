@@ -109,6 +109,20 @@ def test_a_model_that_computes_attention_itself(padding, way):
         assert torch.equal(model(changed).logits[:, 0], model(tokens).logits[:, 0])
 
 
+@pytest.mark.parametrize("cache", ["dynamic", "static", "none"])
+@pytest.mark.parametrize("padding", ["none", "left"])
+def test_a_model_that_computes_attention_itself_generates(padding, cache):
+    tokens, mask = inputs_of(padding)
+    options = dict(max_new_tokens=6, do_sample=False, pad_token_id=0, use_cache=cache != "none")
+    if cache == "static":
+        options.update(cache_implementation="static", disable_compile=True)
+    found = [
+        bloom(name).generate(tokens, attention_mask=mask, **options)
+        for name in ("eager", "falchion")
+    ]
+    assert torch.equal(*found)
+
+
 class OwnAttention(torch.nn.Module):
     """Attention of a llama's layer with its own softmax, which reads the mask as eager's."""
 
