@@ -3,9 +3,12 @@ themselves, and for models of which a part does."""
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import pytest
 from hf_families import FAMILIES, inputs_of, model_of, transformers
-from torch_support import torch
+from torch_support import DEVICES, torch
 
 import falchion
 import falchion.hf
@@ -18,6 +21,7 @@ PADDINGS = [None, [[1] * 6] * 2, LEFT, RIGHT, [LEFT[0], RIGHT[1]], HOLES, [[0] *
 functions = transformers.masking_utils
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("padding", PADDINGS)
 @pytest.mark.parametrize(
     "function",
@@ -26,29 +30,32 @@ functions = transformers.masking_utils
         functions.bidirectional_mask_function,
         functions.sliding_window_causal_mask_function(3),
         functions.sliding_window_bidirectional_mask_function(3),
-        functions.blockwise_overlay(torch.tensor([[0, 0, 1, 1, 1, 2]] * 2)),
+        "blocks",
     ],
 )
 @pytest.mark.parametrize("q_length, q_offset", [(6, 0), (4, 2), (1, 5), (4, 0)])
-def test_a_mask_reads_as_that_of_eager(function, padding, q_length, q_offset):
-    padding = None if padding is None else torch.tensor(padding, dtype=torch.bool)
+def test_a_mask_reads_as_that_of_eager(function, padding, q_length, q_offset, device):
+    if function == "blocks":
+        blocks = torch.tensor([[0, 0, 1, 1, 1, 2]] * 2, device=device)
+        function = functions.blockwise_overlay(blocks)
+    padding = None if padding is None else torch.tensor(padding, dtype=torch.bool, device=device)
     for dtype in (torch.float32, torch.bfloat16):
         asked = (2, q_length, 6, q_offset, 0, function, padding)
-        expected = functions.eager_mask(*asked, dtype=dtype)
-        found = falchion.hf.mask(*asked, dtype=dtype)
+        expected = functions.eager_mask(*asked, dtype=dtype, device=device)
+        found = falchion.hf.mask(*asked, dtype=dtype, device=device)
         assert found.shape == expected.shape and found.dtype == expected.dtype
         assert torch.equal(found + 0, expected)
         assert torch.equal(found[:, :, 1:, :2], expected[:, :, 1:, :2])
         zeros = expected == 0
         assert torch.equal(found.masked_fill(zeros, 1), expected.masked_fill(zeros, 1))
-    q, k = torch.randn(2, 2, q_length, 8), torch.randn(2, 2, 6, 8)
+    q, k = (torch.randn(2, 2, s, 8, device=device) for s in (q_length, 6))
     rows = (expected == 0).any(-1, keepdim=True).transpose(1, 2)  # the others may be anything
     if padding is not None and q_length + q_offset == 6:
         rows = rows & padding[:, q_offset:, None, None]
     module = torch.nn.Module()
     o, plain = (
         falchion.hf.attention(module, q, k, k, x)[0]
-        for x in (falchion.hf.mask(*asked, dtype=torch.float32), expected.float())
+        for x in (falchion.hf.mask(*asked, device=device), expected.float())
     )
     assert ((o - plain) * rows).abs().max() < 1e-6
 
@@ -105,6 +112,20 @@ def test_a_model_that_computes_attention_itself(padding, way):
         assert torch.equal(model(changed).logits[:, 0], model(tokens).logits[:, 0])
 
 
+@pytest.mark.parametrize("cache", ["dynamic", "static", "none"])
+@pytest.mark.parametrize("padding", ["none", "left"])
+def test_a_model_that_computes_attention_itself_generates(padding, cache):
+    tokens, mask = inputs_of(padding)
+    options = dict(max_new_tokens=6, do_sample=False, pad_token_id=0, use_cache=cache != "none")
+    if cache == "static":
+        options.update(cache_implementation="static", disable_compile=True)
+    found = [
+        bloom(name).generate(tokens, attention_mask=mask, **options)
+        for name in ("eager", "falchion")
+    ]
+    assert torch.equal(*found)
+
+
 class OwnAttention(torch.nn.Module):
     """Attention of a llama's layer with its own softmax, which reads the mask as eager's."""
 
@@ -159,3 +180,18 @@ def test_packed_sequences_in_a_model():
         found = model(tokens, position_ids=places, use_cache=False, **lengths).logits
         for logits in (first, found):
             assert (logits - torch.cat(parts, 1)).abs().max() < 2e-5 * logits.abs().max()
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("padding", ["none", "left", "right", "holes"])
+def test_a_mask_on_its_way(padding, device):
+    """detach and a move leave a mask what it is; other operations, a copy and a file have the matrix."""
+    marks = inputs_of(padding)[1].bool()
+    expected = functions.eager_mask(3, 13, 13, attention_mask=marks)
+    found = falchion.hf.mask(3, 13, 13, attention_mask=marks)
+    moved = found.detach().to(device)
+    assert type(moved) is type(found) and moved._made is None and moved.device.type == device
+    assert torch.equal(moved + 0, expected.to(device))
+    for other in (found.to(torch.float64), found.expand(3, 4, 13, 13), copy.deepcopy(found)):
+        assert type(other) is torch.Tensor
+    assert torch.equal(pickle.loads(pickle.dumps(found)), expected)
