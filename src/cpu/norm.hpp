@@ -1,10 +1,12 @@
 // src/cpu/norm.hpp: layer norm and RMSNorm on the CPU. src/ref says what is computed; this file says in which order: a
 // row, or a part of a long one, is converted to f32 in the scratch memory, which the passes over it read. A long row is
-// read and converted once for each pass.
+// read and converted once for each pass. A row whose squares lie outside the range of f32 is summed once more
+// (policy/norm_range.hpp).
 #pragma once
 
 #include "cpu/norm_operand.hpp"
 #include "cpu/workers.hpp"
+#include "policy/norm_range.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
@@ -25,23 +27,33 @@ class NormWorker {
 
   void run(std::int64_t row) {
     const NormPlace place = NormPlace::of(a_, row);
+    scale_ = 1;
     if (a_.d > 0) fetch(place, 0, part_);
-    const Moments m = moments(place);
-    const float rstd = 1 / hn::GetLane(hn::Sqrt(splat(m.variance + a_.eps)));
-    if (a_.mean.data != nullptr) static_cast<float*>(a_.mean.data)[place.in(a_.mean)] = m.mean + m.rest;
+    const float start = a_.d > 0 && is_finite(v_[0]) ? v_[0] : 0.f;
+    Moments m = moments(start, place);
+    float factor = over_root(m.variance + a_.eps), rstd = factor, mean = m.mean + m.rest;
+    if (scale_ = norm_scale(m.mean, m.variance, a_.eps); scale_ != 1) {
+      m = moments(start * scale_, place);
+      const NormScaled of = NormScaled::of(scale_, m.variance, a_.eps);
+      factor = over_root(m.variance + of.eps);
+      rstd = factor * of.rstd;
+      mean = (m.mean + m.rest) * of.mean;
+    }
+    if (a_.mean.data != nullptr) static_cast<float*>(a_.mean.data)[place.in(a_.mean)] = mean;
     if (a_.rstd.data != nullptr) static_cast<float*>(a_.rstd.data)[place.in(a_.rstd)] = rstd;
     each_part(place, [&](std::int64_t first, std::int64_t count) {
       store_part(a_.residual_out, a_.residual_type, place, first, count, v_);
       weight_.fetch(place, first, count);
       bias_.fetch(place, first, count);
-      finish(count, m, rstd);
+      multiply(count);
+      finish(count, m, factor);
       store_part(a_.y, a_.y_type, place, first, count, v_);
     });
   }
 
  private:
   /// The mean of the row is mean + rest, where rest is what the f32 of mean cannot hold. RMSNorm subtracts no mean, so
-  /// both are 0 there, and variance is the mean of the squares.
+  /// both are 0 there, and variance is the mean of the squares. All are those of the numbers times scale_.
   struct Moments {
     float mean = 0, rest = 0, variance = 0;
   };
@@ -50,18 +62,18 @@ class NormWorker {
   };
 
   static FALCHION_INLINE bool is_finite(float x) { return x - x == 0; }
+  static FALCHION_INLINE float over_root(float x) { return 1 / hn::GetLane(hn::Sqrt(splat(x))); }
 
   /// The deviations are summed a second time from the first mean, which takes its rounding out (Chan, Golub and LeVeque
-  /// 1983, "Algorithms for computing the sample variance"). The first number of the row is subtracted from each before
-  /// the first sum, so a row of equal numbers has a variance of exactly 0.
-  Moments moments(const NormPlace& place) {
+  /// 1983, "Algorithms for computing the sample variance"). start is the first number of the row. It is subtracted from
+  /// each before the first sum, so a row of equal numbers has a variance of exactly 0.
+  Moments moments(float start, const NormPlace& place) {
     const auto d = static_cast<double>(a_.d);
     Moments out;
     if (!a_.layer) {
       out.variance = static_cast<float>(sums_from(0, place).squares / d);
       return out;
     }
-    const float start = a_.d > 0 && is_finite(v_[0]) ? v_[0] : 0.f;
     out.mean = static_cast<float>(start + sums_from(start, place).deviations / d);
     const Sums sums = sums_from(out.mean, place);
     const double rest = sums.deviations / d;
@@ -74,6 +86,7 @@ class NormWorker {
   Sums sums_from(float from, const NormPlace& place) {
     Sums all;
     each_part(place, [&](std::int64_t, std::int64_t count) {
+      multiply(count);
       for (std::int64_t first = 0; first < count; first += kBlock)
         add_block(splat(from), first, min(count, first + kBlock), &all);
     });
@@ -97,9 +110,13 @@ class NormWorker {
     all->deviations += sum_of_lanes(hn::Add(sum[0], sum[1]));
     all->squares += sum_of_lanes(hn::Add(squares[0], squares[1]));
   }
-  /// v = (v - mean) rstd weight + bias. It computes whole vectors, so it goes past the last number, where v_ has room.
-  FALCHION_INLINE void finish(std::int64_t count, const Moments& m, float rstd) {
-    const Floats mean = splat(m.mean), rest = splat(m.rest), factor = splat(rstd);
+  /// v = v scale_, in whole vectors as finish does it.
+  FALCHION_INLINE void multiply(std::int64_t count) {
+    for (std::int64_t c = 0; scale_ != 1 && c < count; c += kLanes) store(hn::Mul(load(v_ + c), splat(scale_)), v_ + c);
+  }
+  /// v = (v - mean) by weight + bias. It computes whole vectors, so it goes past the last number, where v_ has room.
+  FALCHION_INLINE void finish(std::int64_t count, const Moments& m, float by) {
+    const Floats mean = splat(m.mean), rest = splat(m.rest), factor = splat(by);
     const Floats more = splat(a_.zero_centered ? 1.f : 0.f);
     for (std::int64_t c = 0; c < count; c += kLanes) {
       Floats v = hn::Mul(hn::Sub(hn::Sub(load(v_ + c), mean), rest), factor);
@@ -109,12 +126,12 @@ class NormWorker {
     }
   }
 
-  /// Calls f(first, count) for each part of the row, whose sums x + residual lie in v_ then.
+  /// Calls f(first, count) for each part of the row, whose sums x + residual lie in v_ then, not yet multiplied.
   template <class F>
   FALCHION_INLINE void each_part(const NormPlace& place, const F& f) {
     for (std::int64_t first = 0; first < a_.d; first += part_) {
       const std::int64_t count = min(part_, a_.d - first);
-      if (a_.d > part_) fetch(place, first, count);
+      if (a_.d > part_ || scale_ != 1) fetch(place, first, count);
       f(first, count);
     }
   }
@@ -130,6 +147,7 @@ class NormWorker {
   const NormArgs& a_;
   const std::int64_t part_;
   float* v_;
+  float scale_ = 1;
   NormInput residual_, weight_, bias_;
 };
 
