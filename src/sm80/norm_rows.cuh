@@ -87,7 +87,7 @@ class NormRow {
         return run_scaled<Element, kWhole>(a_, scale, slots);
     }
     const NormScaled of = NormScaled::of(scale_, m.variance, a_.eps);
-    const float factor = kScaled ? __frsqrt_rn(m.variance + of.eps) : 1.f / sqrtf(m.variance + of.eps);
+    const float factor = 1.f / sqrtf(m.variance + of.eps);
     if (there_ && thread_.number == 0) {
       if (a_.mean.data != nullptr) static_cast<float*>(a_.mean.data)[place_.in(a_.mean)] = (m.mean + m.rest) * of.mean;
       if (a_.rstd.data != nullptr) static_cast<float*>(a_.rstd.data)[place_.in(a_.rstd)] = factor * of.rstd;
@@ -107,12 +107,6 @@ class NormRow {
 
   static __device__ __forceinline__ bool is_finite(float x) { return x - x == 0; }
   __device__ __forceinline__ float scaled(float v) const { return kScaled ? v * scale_ : v; }
-  /// x / d. A division that rounds is a function of its own, and as one that both kinds of rows call it takes registers
-  /// that a kept row does not have. Two units of a second sum are nothing: the mean's go into the rest.
-  __device__ __forceinline__ float over_d(float x) const {
-    const auto d = static_cast<float>(a_.d);
-    return kScaled ? __fdividef(x, d) : x / d;
-  }
 
   __device__ __forceinline__ void fetch() {
     if (!has_residual()) return tile_.template set<Element>(a_.x, place_.in(a_.x));
@@ -138,6 +132,7 @@ class NormRow {
   /// units of the mean, so their sums are exact, and the variance is 0. A row that is not kept may be too long for
   /// that, so its first number is subtracted from each before the first sum.
   __device__ __forceinline__ Moments moments(float2 (*slots)[kNormWarps]) {
+    const float d = static_cast<float>(a_.d);
     float2 sum{};
     if (!a_.layer) {
       each_tile([&] { tile_.each([&](float v, bool) { sum.x = fmaf(scaled(v), scaled(v), sum.x); }); });
@@ -146,7 +141,7 @@ class NormRow {
     }
     const float start = kKept ? 0 : scaled(first_number());
     each_tile([&] { tile_.each([&](float v, bool there) { sum.x += there ? scaled(v) - start : 0; }); });
-    const float mean = start + over_d(sum_of_row<kScaled>(sum, thread_, slots[0]).x);
+    const float mean = start + sum_of_row<kScaled>(sum, thread_, slots[0]).x / d;
     sum = {};
     each_tile([&] {
       tile_.each([&](float v, bool there) {
@@ -156,9 +151,9 @@ class NormRow {
       });
     });
     sum = sum_of_row<kScaled>(sum, thread_, slots[1]);
-    const float rest = is_finite(mean) ? over_d(sum.x) : 0;
-    const float variance = fmaf(-rest, rest, over_d(sum.y));  // where both are past f32, their difference would be NaN
-    return {mean, rest, variance < 0 ? 0 : variance};         // NaN stays
+    const float rest = is_finite(mean) ? sum.x / d : 0;
+    const float variance = fmaf(-rest, rest, sum.y / d);  // where both are past f32, their difference would be NaN
+    return {mean, rest, variance < 0 ? 0 : variance};     // NaN stays
   }
 
   __device__ __forceinline__ float first_number() const {
