@@ -136,8 +136,8 @@ class NormRow {
     float2 sum{};
     if (!a_.layer) {
       each_tile([&] { tile_.each([&](float v, bool) { sum.x = fmaf(scaled(v), scaled(v), sum.x); }); });
-      return {0, 0,
-              over_d(sum_of_row<kScaled>(sum, thread_, slots[kScaled ? 1 : 0]).x)};  // the first sums are in slots[0]
+      const int own = kScaled ? 1 : 0;  // another warp may still read the first sums
+      return {0, 0, sum_of_row<kScaled>(sum, thread_, slots[own]).x / d};
     }
     const float start = kKept ? 0 : scaled(first_number());
     each_tile([&] { tile_.each([&](float v, bool there) { sum.x += there ? scaled(v) - start : 0; }); });
