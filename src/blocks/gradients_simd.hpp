@@ -88,7 +88,8 @@ class SimdGradients : public GradientOperands<T, 1> {
                        std::int64_t rows, std::int64_t cols, std::int64_t depth, float* c, std::int64_t c_row) {
     for (std::int64_t u = 0; u < cols; u += kU * kLanes) {
       for (std::int64_t r = 0; r < rows; r += kR)
-        multiply_tile<kAccumulate>(a + r * a_row, a_row, a_step, b + u, b_row, depth, c + r * c_row + u, c_row);
+        multiply_tile<(kAccumulate ? Into::running_sum : Into::nothing)>(a + r * a_row, a_row, a_step, b + u, b_row,
+                                                                         depth, c + r * c_row + u, c_row);
     }
   }
   static void turn(Matrix rows, std::int64_t d, float* out) {

@@ -93,11 +93,11 @@ class SimdProducts {
     for (std::int64_t u = 0; u < n; u += kWide) {
       // For the first rows only the first half of the columns counts; leaving out the rest saves 2 % of a sweep.
       for (std::int64_t r = u; r < u + kWide / 2; r += kR)
-        multiply_tile<false, kR, kU / 2>(x.m.row(r), x.m.ld, 1, turned_.data + u, turned_.ld, x.width, p.row(r) + u,
-                                         p.ld, upcoming_);
+        multiply_tile<Into::nothing, kR, kU / 2>(x.m.row(r), x.m.ld, 1, turned_.data + u, turned_.ld, x.width,
+                                                 p.row(r) + u, p.ld, upcoming_);
       for (std::int64_t r = u + kWide / 2; r < n; r += kR)
-        multiply_tile<false, kR>(x.m.row(r), x.m.ld, 1, turned_.data + u, turned_.ld, x.width, p.row(r) + u, p.ld,
-                                 upcoming_);
+        multiply_tile<Into::nothing, kR>(x.m.row(r), x.m.ld, 1, turned_.data + u, turned_.ld, x.width, p.row(r) + u,
+                                         p.ld, upcoming_);
     }
   }
 
@@ -106,16 +106,16 @@ class SimdProducts {
                                 std::int64_t cols, std::int64_t depth, Matrix c) {
     for (std::int64_t u = 0; u < cols; u += kU * kLanes) {
       for (std::int64_t r = 0; r < rows; r += kR)
-        multiply_tile<kAccumulate, kR>(a + r * a_row, a_row, a_step, b.data + u, b.ld, depth, c.row(r) + u, c.ld,
-                                       upcoming_);
+        multiply_tile<(kAccumulate ? Into::running_sum : Into::nothing), kR>(
+            a + r * a_row, a_row, a_step, b.data + u, b.ld, depth, c.row(r) + u, c.ld, upcoming_);
     }
   }
   template <int kRows>
   FALCHION_INLINE void multiply_causal(std::int64_t n, Matrix p, const Rows& w, Matrix out) {
     for (std::int64_t u = 0; u < w.width; u += kU * kLanes) {
       for (std::int64_t r = 0; r < n; r += kRows)
-        multiply_tile<false, kRows>(p.row(r), p.ld, 1, w.m.data + u, w.m.ld, min(n, r + kRows), out.row(r) + u, out.ld,
-                                    upcoming_);
+        multiply_tile<Into::nothing, kRows>(p.row(r), p.ld, 1, w.m.data + u, w.m.ld, min(n, r + kRows), out.row(r) + u,
+                                            out.ld, upcoming_);
     }
   }
 
