@@ -71,7 +71,7 @@ class SimdGemm {
                                                         block, kColumns);
           add_block<kAccumulate>(block, c.row(i) + j, c.ld);
         } else {
-          multiply_tile<(kAccumulate ? Into::running_sum : Into::nothing), kRows, kVectors>(
+          multiply_tile<(kAccumulate ? Into::sum : Into::nothing), kRows, kVectors>(
               a_ + i * depth, 1, kRows, b_ + j * depth, kColumns, depth, c.row(i) + j, c.ld);
         }
       }
