@@ -10,13 +10,6 @@ namespace falchion::sm80 {
 
 using namespace gpu;
 
-/// Where a row of O goes: into the output, or into a part where the keys are split.
-__device__ __forceinline__ float* line_of(const AttentionArgs& a, const AttentionTile& t, int row) {
-  if (a.splits > 1) return a.partial_o + partial_row(a, t, row) * a.d_v;
-  return static_cast<float*>(a.o.data) + t.q.batch * a.o.stride[0] + (t.q.begin + t.query(row)) * a.o.stride[1] +
-         t.head(row) * a.o.stride[2];
-}
-
 /// Stores O / l, the LSE and the row maximum, or one part of them where the keys are split.
 template <class Config, class Softmax, class Output>
 __device__ __forceinline__ void store_exact(const AttentionArgs& a, const AttentionTile& t, OwnPlace at,

@@ -27,6 +27,7 @@ class HalvesConsumer {
   static constexpr int kRows = Config::kRows, kKeys = Config::kKeys, kColumns = Config::kColumns;
   static constexpr int kOwnKeys = kKeys / 4;                  // of each of a thread's two rows of S
   static constexpr int kSums = std::max(Config::kD / 64, 1);  // whose sum is S, see start_s
+  static constexpr int kSegmentTiles = 4096 / kKeys;          // whose keys make a segment, see KeptSums
 
   __device__ __forceinline__ HalvesConsumer(const AttentionArgs& a, const Divisors& by, Shared& shared, int warpgroup)
       : a(a), by(by), shared(shared), warpgroup(warpgroup) {}
@@ -65,8 +66,23 @@ class HalvesConsumer {
     }
     shared.full_q[at_q.stage].wait(at_q.parity);
     load_key_factors(tile, key_factors, n * kKeys, &KeyFactors::k, k_factor);
+    kept.any = false;
+    for (;;) {
+      add_segment(tile, key_factors, &n);
+      kept.add_to(a, tile.RowsRecord::read(by), a.scale * kLog2e, softmax, rows_columns(as_mma_accumulator(rO)),
+                  coordinates<Config::kDv>());
+      if (n < tile.begin) break;
+      kept.keep(a, tile.RowsRecord::read(by), softmax, rows_columns(as_mma_accumulator(rO)),
+                coordinates<Config::kDv>());
+    }
+    release(shared.empty_q[at_q.stage]);
+    at_q.advance();
+  }
+  /// Goes over the tiles of keys of a segment, which ends at each multiple of kSegmentTiles.
+  __device__ __forceinline__ void add_segment(const TileRecord& tile, const KeyFactors* key_factors, int* next) {
+    int n = *next;
     CUTE_NO_UNROLL
-    for (; n >= tile.begin; --n) {
+    while (n >= tile.begin) {
       wait_k();
       start_s();
       wait_s();
@@ -79,9 +95,9 @@ class HalvesConsumer {
       wait_v();
       add_o();
       release_v();
+      if (n-- % kSegmentTiles == 0) break;
     }
-    release(shared.empty_q[at_q.stage]);
-    at_q.advance();
+    *next = n;
   }
 
   /// The factors of this thread's two rows of Q.
@@ -267,6 +283,7 @@ class HalvesConsumer {
   decltype(make_tensor<float>(Layout<Int<Config::kDv / 2>>{})) rO;                  // (64, D) f32
   decltype(make_tensor<Half>(Layout<Int<kKeys / 2>>{})) p[2];                       // P (64, N), high and low part
   SoftmaxF32 softmax;
+  KeptSums kept;
   float row_factor[2], unscale[2];               // what undoes the scale of Q; of P and V
   float k_factor[kOwnKeys], v_factor[kOwnKeys];  // of this thread's keys
   RingPosition<Config::kStages> at_k, at_v;
