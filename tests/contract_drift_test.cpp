@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "support/contract.hpp"
+#include "support/linear.hpp"
 
 namespace falchion::testing {
 namespace {
@@ -135,6 +136,26 @@ TEST(Drift, RisingScoresAndAnInfinityOfAnEarlyKey) {
         EXPECT_EQ(x.o.get(0, i, 0, 3), kInf);
         EXPECT_TRUE(std::isnan(x.o.get(0, i, 0, 5)));
         EXPECT_TRUE(std::isfinite(x.o.get(0, i, 0, 4)));
+      }
+    }
+  }
+}
+
+// Equal tokens are the worst case of a running sum: each addition rounds to the same side.
+TEST(Drift, EqualTokensOfLinearAttention) {
+  for (const std::int64_t tokens : {955, 8000}) {
+    LinearInstance x =
+        make_linear_instance(LinearCase{"x", 1, tokens, 1, 2, 32, 16}.normalise().final().positive(), DType::f32, 9);
+    x.k.for_each([&](auto b, auto s, auto h, auto c) { x.k.set(b, s, h, c, x.k.get(0, 0, h, c)); });
+    x.v.for_each([&](auto b, auto s, auto h, auto c) { x.v.set(b, s, h, c, x.v.get(0, 0, h, c)); });
+    const LinearInstance exact = linear_reference(x, Pass::forward);
+    for (const Path& path : usable_paths(kLinearForward)) {
+      if (!path.has(DType::f32, kLinearForward)) continue;
+      SCOPED_TRACE(::testing::Message() << path.name() << ", " << tokens << " tokens");
+      for (const int threads : {1, 3}) {
+        const Status status = run(path.target(threads), Pass::forward, &x);
+        ASSERT_TRUE(status) << status.why;
+        EXPECT_TRUE(matches(x, exact, Pass::forward));
       }
     }
   }
