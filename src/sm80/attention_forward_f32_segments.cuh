@@ -1,8 +1,8 @@
 // src/sm80/attention_forward_f32_segments.cuh: O and l of the f32 kernel over many keys. Each addition to a running sum
-// rounds at the size of the sum: over 4326 keys, with V of 4, O was off by 3e-5. So a running sum goes over the keys of one
-// segment only. What the segments before it have given lies where O will be stored, unnormalised, since there are no
-// registers for a second O. A thread writes and reads its own elements there. docs/design/sm80_forward.md has what it
-// costs.
+// rounds at the size of the sum: over 4326 keys, with V of 4, O was off by 3e-5. So a running sum goes over the keys of
+// one segment only. What the segments before it have given lies where O will be stored, unnormalised, since there are
+// no registers for a second O. A thread writes and reads its own elements there. docs/design/sm80_forward.md has what
+// it costs.
 #pragma once
 
 #include "sm80/attention_forward_f32_softmax.cuh"

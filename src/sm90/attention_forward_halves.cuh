@@ -27,7 +27,9 @@ class HalvesConsumer {
   static constexpr int kRows = Config::kRows, kKeys = Config::kKeys, kColumns = Config::kColumns;
   static constexpr int kOwnKeys = kKeys / 4;                  // of each of a thread's two rows of S
   static constexpr int kSums = std::max(Config::kD / 64, 1);  // whose sum is S, see start_s
-  static constexpr int kSegmentTiles = 4096 / kKeys;          // whose keys make a segment, see KeptSums
+  // The tiles whose keys make a segment, see KeptSums. At d 256 there is one segment: more would spill 1.3 KB.
+  static constexpr bool kSegments = Config::kD < 256;
+  static constexpr int kSegmentTiles = 4096 / kKeys;
 
   __device__ __forceinline__ HalvesConsumer(const AttentionArgs& a, const Divisors& by, Shared& shared, int warpgroup)
       : a(a), by(by), shared(shared), warpgroup(warpgroup) {}
@@ -69,11 +71,13 @@ class HalvesConsumer {
     kept.any = false;
     for (;;) {
       add_segment(tile, key_factors, &n);
-      kept.add_to(a, tile.RowsRecord::read(by), a.scale * kLog2e, softmax, rows_columns(as_mma_accumulator(rO)),
-                  coordinates<Config::kDv>());
+      if constexpr (kSegments) {
+        auto O = rows_columns(as_mma_accumulator(rO));
+        const auto cO = coordinates<Config::kDv>();
+        kept.add_to(a, tile.RowsRecord::read(by), a.scale * kLog2e, softmax, O, cO);
+        if (n >= tile.begin) kept.keep(a, tile.RowsRecord::read(by), softmax, O, cO);
+      }
       if (n < tile.begin) break;
-      kept.keep(a, tile.RowsRecord::read(by), softmax, rows_columns(as_mma_accumulator(rO)),
-                coordinates<Config::kDv>());
     }
     release(shared.empty_q[at_q.stage]);
     at_q.advance();
@@ -95,7 +99,7 @@ class HalvesConsumer {
       wait_v();
       add_o();
       release_v();
-      if (n-- % kSegmentTiles == 0) break;
+      if (n-- % kSegmentTiles == 0 && kSegments) break;
     }
     *next = n;
   }
