@@ -27,6 +27,9 @@ class HalvesConsumer {
   static constexpr int kRows = Config::kRows, kKeys = Config::kKeys, kColumns = Config::kColumns;
   static constexpr int kOwnKeys = kKeys / 4;                  // of each of a thread's two rows of S
   static constexpr int kSums = std::max(Config::kD / 64, 1);  // whose sum is S, see start_s
+  // The tiles whose keys make a segment, see KeptSums. At d 256 there is one segment: more would spill 1.3 KB.
+  static constexpr bool kSegments = Config::kD < 256;
+  static constexpr int kSegmentTiles = 4096 / kKeys;
 
   __device__ __forceinline__ HalvesConsumer(const AttentionArgs& a, const Divisors& by, Shared& shared, int warpgroup)
       : a(a), by(by), shared(shared), warpgroup(warpgroup) {}
@@ -65,8 +68,25 @@ class HalvesConsumer {
     }
     shared.full_q[at_q.stage].wait(at_q.parity);
     load_key_factors(tile, key_factors, n * kKeys, &KeyFactors::k, k_factor);
+    kept.any = false;
+    for (;;) {
+      add_segment(tile, key_factors, &n);
+      if constexpr (kSegments) {
+        auto O = rows_columns(as_mma_accumulator(rO));
+        const auto cO = coordinates<Config::kDv>();
+        kept.add_to(a, tile.RowsRecord::read(by), a.scale * kLog2e, softmax, O, cO);
+        if (n >= tile.begin) kept.keep(a, tile.RowsRecord::read(by), softmax, O, cO);
+      }
+      if (n < tile.begin) break;
+    }
+    release(shared.empty_q[at_q.stage]);
+    at_q.advance();
+  }
+  /// Goes over the tiles of keys of a segment, which ends at each multiple of kSegmentTiles.
+  __device__ __forceinline__ void add_segment(const TileRecord& tile, const KeyFactors* key_factors, int* next) {
+    int n = *next;
     CUTE_NO_UNROLL
-    for (; n >= tile.begin; --n) {
+    while (n >= tile.begin) {
       wait_k();
       start_s();
       wait_s();
@@ -79,9 +99,9 @@ class HalvesConsumer {
       wait_v();
       add_o();
       release_v();
+      if (n-- % kSegmentTiles == 0 && kSegments) break;
     }
-    release(shared.empty_q[at_q.stage]);
-    at_q.advance();
+    *next = n;
   }
 
   /// The factors of this thread's two rows of Q.
@@ -267,6 +287,7 @@ class HalvesConsumer {
   decltype(make_tensor<float>(Layout<Int<Config::kDv / 2>>{})) rO;                  // (64, D) f32
   decltype(make_tensor<Half>(Layout<Int<kKeys / 2>>{})) p[2];                       // P (64, N), high and low part
   SoftmaxF32 softmax;
+  KeptSums kept;
   float row_factor[2], unscale[2];               // what undoes the scale of Q; of P and V
   float k_factor[kOwnKeys], v_factor[kOwnKeys];  // of this thread's keys
   RingPosition<Config::kStages> at_k, at_v;
