@@ -17,9 +17,10 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-inline constexpr int kDecodeRows = 8;    // the most rows, which are g * s_q of the problem
-inline constexpr int kDecodeKeys = 64;   // keys of a block; L2 holds K and V of two blocks, for all heads of the item
-inline constexpr int kDecodeAhead = 64;  // how many rows ahead K and V are fetched
+inline constexpr int kDecodeRows = 8;   // the most rows, which are g * s_q of the problem
+inline constexpr int kDecodeKeys = 64;  // keys of a block; L2 holds K and V of two blocks, for all heads of the item
+inline constexpr int kDecodeSegment = 1024;  // keys of a segment in f32, where a masked key is added by itself
+inline constexpr int kDecodeAhead = 64;      // how many rows ahead K and V are fetched
 
 #if HWY_TARGET != HWY_SCALAR
 /// Adds up the blocks of 4 lanes of x and writes the sum to out[0..3].
@@ -58,7 +59,8 @@ class DecodeWorker {
         width_qk_(round_up(a.d_qk, 4 * kLanes)),
         width_v_(round_up(a.d_v, 4 * kLanes)),
         dropout_(dropout_of(a)),
-        segments_(kSegments<T> ? SegmentSums(a, arena, a.heads, kDecodeRows * width_v_, 1024) : SegmentSums()) {
+        segments_(kSegments<T> ? SegmentSums(a, arena, a.heads, kDecodeRows * width_v_, kDecodeSegment)
+                               : SegmentSums()) {
     heads_ = arena.take<Head>(a.heads);
     q_ = arena.take<float>(a.heads * kDecodeRows * width_qk_);
     o_ = arena.take<float>(a.heads * kDecodeRows * width_v_);

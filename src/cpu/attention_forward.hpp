@@ -23,6 +23,7 @@ namespace falchion::cpu::FALCHION_LEVEL {
 template <class T, class Engine>
 class ForwardWorker {
  public:
+  static constexpr std::int64_t kSegmentKeys = 4096;  // f32: 32 steps, each of which is added to O as a whole
   static std::int64_t tiles(const AttentionArgs& a) { return a.rows / kM; }
 
   ForwardWorker(const AttentionArgs& a, Arena& arena)
@@ -32,7 +33,7 @@ class ForwardWorker {
         unit_(score_unit(a)),
         dropout_(dropout_of(a)),
         o_size_(Engine::output_rows(a) * kM),
-        segments_(kSegments<T> ? SegmentSums(a, arena, tiles(a), o_size_, 4096) : SegmentSums()) {
+        segments_(kSegments<T> ? SegmentSums(a, arena, tiles(a), o_size_, kSegmentKeys) : SegmentSums()) {
     for (int i = 0; i < 2; ++i) s_[i] = arena.take<float>(Engine::chunk_keys(a) * kM);
     for (int i = 0; i < 2; ++i) p_[i] = Engine::p_floats(a) > 0 ? arena.take<float>(Engine::p_floats(a)) : s_[i];
     o_ = arena.take<float>(tiles(a) * o_size_);

@@ -88,7 +88,7 @@ class RunningZ {
   float* data() const { return z_; }
   /// Begins the chunk after what z is now.
   void start_chunk() {
-    std::memcpy(before_, z_, static_cast<std::size_t>(n_) * sizeof(float));
+    std::memcpy(before_, z_, static_cast<std::size_t>(round_up(n_, kBlock)) * sizeof(float));
     std::memset(chunk_, 0, static_cast<std::size_t>(round_up(n_, kBlock)) * sizeof(float));
     faded_ = 1;
   }

@@ -68,40 +68,39 @@ class HalvesConsumer {
     }
     shared.full_q[at_q.stage].wait(at_q.parity);
     load_key_factors(tile, key_factors, n * kKeys, &KeyFactors::k, k_factor);
-    kept.any = false;
-    for (;;) {
-      add_segment(tile, key_factors, &n);
-      if constexpr (kSegments) {
+    if constexpr (kSegments) {
+      for (kept.any = false;;) {
+        while (n >= tile.begin) {  // a segment ends at each multiple of kSegmentTiles
+          add_tile(tile, key_factors, n);
+          if (n-- % kSegmentTiles == 0) break;
+        }
         auto O = rows_columns(as_mma_accumulator(rO));
         const auto cO = coordinates<Config::kDv>();
         kept.add_to(a, tile.RowsRecord::read(by), a.scale * kLog2e, softmax, O, cO);
-        if (n >= tile.begin) kept.keep(a, tile.RowsRecord::read(by), softmax, O, cO);
+        if (n < tile.begin) break;
+        kept.keep(a, tile.RowsRecord::read(by), softmax, O, cO);
       }
-      if (n < tile.begin) break;
+    } else {
+      CUTE_NO_UNROLL
+      for (; n >= tile.begin; --n) add_tile(tile, key_factors, n);
     }
     release(shared.empty_q[at_q.stage]);
     at_q.advance();
   }
-  /// Goes over the tiles of keys of a segment, which ends at each multiple of kSegmentTiles.
-  __device__ __forceinline__ void add_segment(const TileRecord& tile, const KeyFactors* key_factors, int* next) {
-    int n = *next;
-    CUTE_NO_UNROLL
-    while (n >= tile.begin) {
-      wait_k();
-      start_s();
-      wait_s();
-      release_k();
-      finish_s(tile, key_factors, n * kKeys);
-      load_key_factors(tile, key_factors, n * kKeys, &KeyFactors::v, v_factor);
-      make_p(tile, key_factors, n * kKeys);
-      // Those of the next tile are asked for here, because ptxas multiplies them before the products of that tile.
-      load_key_factors(tile, key_factors, max(n - 1, tile.begin) * kKeys, &KeyFactors::k, k_factor);
-      wait_v();
-      add_o();
-      release_v();
-      if (n-- % kSegmentTiles == 0 && kSegments) break;
-    }
-    *next = n;
+  /// Adds one tile of keys to O and l.
+  __device__ __forceinline__ void add_tile(const TileRecord& tile, const KeyFactors* key_factors, int n) {
+    wait_k();
+    start_s();
+    wait_s();
+    release_k();
+    finish_s(tile, key_factors, n * kKeys);
+    load_key_factors(tile, key_factors, n * kKeys, &KeyFactors::v, v_factor);
+    make_p(tile, key_factors, n * kKeys);
+    // Those of the next tile are asked for here, because ptxas multiplies them before the products of that tile.
+    load_key_factors(tile, key_factors, max(n - 1, tile.begin) * kKeys, &KeyFactors::k, k_factor);
+    wait_v();
+    add_o();
+    release_v();
   }
 
   /// The factors of this thread's two rows of Q.
