@@ -256,11 +256,12 @@ def test_lengths_on_the_host_are_checked_by_every_form(name: str, lengths: list[
     wrong: dict[str, Any] = {name: np.array(lengths, np.int32)}
     o, lse = falchion.attention(Q, K, V, return_lse=True)
     starts = np.array([0, 5, 10], np.int32)
-    rows = [x.reshape(10, *x.shape[2:]) for x in (Q, K, V)]
-    plan = falchion.Plan(Q, K, V, **{name: True})
+    q, k, v = (x.reshape(10, *x.shape[2:]) for x in (Q, K, V))
+    planned: dict[str, Any] = {name: True}
+    plan = falchion.Plan(Q, K, V, **planned)
     calls = (
         lambda: falchion.attention_backward(np.ones_like(o), Q, K, V, o, lse, **wrong),
-        lambda: falchion.varlen(*rows, starts, **wrong),
+        lambda: falchion.varlen(q, k, v, starts, **wrong),
         lambda: plan(Q, K, V, **wrong),
     )
     for call in calls:
@@ -268,7 +269,10 @@ def test_lengths_on_the_host_are_checked_by_every_form(name: str, lengths: list[
             call()
 
 
-@pytest.mark.parametrize(("level", "words"), [("typo", "FALCHION_CPU = typo: there is no such CPU level"), ("generic", "")])
+LEVELS = [("typo", "FALCHION_CPU = typo: there is no such CPU level"), ("generic", "")]
+
+
+@pytest.mark.parametrize(("level", "words"), LEVELS)
 def test_the_level_that_the_environment_names(level: str, words: str) -> None:
     """A name that is no level is refused, and not computed by the definition in silence."""
     code = "import falchion, numpy as np; q = np.ones((1, 4, 1, 8), np.float32); falchion.attention(q, q, q)"
