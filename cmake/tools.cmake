@@ -26,7 +26,8 @@ set_target_properties(falchion_command PROPERTIES OUTPUT_NAME falchion)
 target_compile_options(falchion_command PRIVATE $<$<CONFIG:Release>:-O1>)
 target_link_libraries(falchion_command PRIVATE falchion_tools falchion_warnings falchion_openmp)
 if(SKBUILD)  # As the library of a wheel. auditwheel puts libfmt beside libgomp: so the objects are those of other builds.
-  target_link_options(falchion_command PRIVATE -static-libstdc++ -Wl,--gc-sections -s)
+  target_sources(falchion_command PRIVATE tools/wheel/arc4random.c)
+  target_link_options(falchion_command PRIVATE -static-libstdc++ -Wl,--gc-sections,--exclude-libs,libstdc++.a -s)
 endif()
 # The commit beside the command, for the results that it writes (`git describe`; empty outside a checkout).
 add_custom_command(TARGET falchion_command POST_BUILD VERBATIM

@@ -204,8 +204,12 @@ def test_a_closed_pipe_and_an_interrupt() -> None:
     assert process.returncode == -signal.SIGINT and err == b"" and out == b""
     if os.path.exists("/dev/full"):
         with open("/dev/full", "w") as full:
-            done = subprocess.run([sys.executable, "-m", "falchion", "info"], stdout=full, stderr=subprocess.PIPE, text=True)
-        assert done.returncode == 2 and done.stderr.startswith("falchion: [Errno 28]") and "Traceback" not in done.stderr
+            done = subprocess.run(
+                [sys.executable, "-m", "falchion", "info"], stdout=full, stderr=subprocess.PIPE, text=True
+            )
+        assert (
+            done.returncode == 2 and done.stderr.startswith("falchion: [Errno 28]") and "Traceback" not in done.stderr
+        )
 
 
 def test_the_facts_of_info() -> None:
