@@ -26,6 +26,11 @@ if(FALCHION_SANITIZE)
   list(JOIN FALCHION_SANITIZE "," sanitize)
   add_compile_options(-fsanitize=${sanitize} -fno-sanitize-recover=all -fno-omit-frame-pointer)
   add_link_options(-fsanitize=${sanitize})
+  include(CheckLinkerFlag)
+  check_linker_flag(CXX -fuse-ld=gold FALCHION_HAS_GOLD)  # links a hundred tests in less time than GNU ld
+  if(FALCHION_HAS_GOLD)
+    add_link_options(-fuse-ld=gold)
+  endif()
 endif()
 if(FALCHION_STATIC_RUNTIME)  # of executables; a shared falchion keeps its shared runtimes
   add_link_options($<$<STREQUAL:$<TARGET_PROPERTY:TYPE>,EXECUTABLE>:-static-libgcc$<SEMICOLON>-static-libstdc++>)

@@ -40,11 +40,13 @@ static fal_status make(const key* key, int32_t backend, fal_plan** out) {
   }
 }
 
-/* "best" stays where the arrays lie. On the host it is the CPU, or ref where no kernel of the CPU takes the problem; on
- * a GPU a plan of the CPU is none, and making one for sm80 by name says why. */
+/* "best" stays where the arrays lie. On the host it is the CPU, or ref where no kernel of the CPU takes the problem and
+ * FALCHION_CPU names no level; on a GPU a plan of the CPU is none, and making one for sm80 by name says why. */
 static fal_status make_best(const key* key, fal_plan** out) {
+  const char* level = getenv("FALCHION_CPU");
+  const int names_level = level != NULL && *level != '\0';
   fal_status status = make(key, key->on_gpu ? FAL_BEST : FAL_CPU, out);
-  if (!key->on_gpu && status == FAL_UNSUPPORTED) {
+  if (!key->on_gpu && status == FAL_UNSUPPORTED && !names_level) {
     fal_plan* definition = NULL;
     if (make(key, FAL_REF, &definition) == FAL_OK) {
       *out = definition;

@@ -148,11 +148,14 @@ int run_plan(call* call, const fal_plan* plan) {
   return status == FAL_OK;
 }
 
-/* Where the host can read the lengths of packed sequences they are checked, which the engine itself leaves out. */
+/* Where the host can read lengths they are checked, which the engine itself leaves out: those of packed sequences, used
+ * ones and first keys. */
 static int check_lengths(const call* call) {
+  const fal_attention* problem = &call->problem.attention;
+  const int used = call->kind == ATTENTION && (problem->used_q || problem->used_k || problem->first_k);
   fal_status status;
-  if (!call->packed || call->leader->on_gpu) return 1;
-  status = call->kind == ATTENTION ? fal_validate_lengths(&call->problem.attention, &call->operands.attention)
+  if ((!call->packed && !used) || call->leader->on_gpu) return 1;
+  status = call->kind == ATTENTION ? fal_validate_lengths(problem, &call->operands.attention)
                                    : fal_linear_validate_lengths(&call->problem.linear, &call->operands.linear);
   if (status != FAL_OK) raise_why(status, call);
   return status == FAL_OK;

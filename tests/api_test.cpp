@@ -56,6 +56,16 @@ TEST(OneCall, TakesSizesFromTheTensors) {
     options.score = x.problem.score;
     options.dropout = x.problem.dropout;
     const Status status = attention(whole_sequences(x), options, host_target());
+    // A plan clamps lengths that are out of range, and this form refuses them on the host.
+    const bool broken = [&] {
+      for (const char* name : {"used_out_of_range", "left_padding_used", "left_padding_packed"})
+        if (row.name == std::string(name)) return true;
+      return false;
+    }();
+    if (broken) {
+      EXPECT_NE(status.why.find(": it must be in [0, "), std::string::npos) << status.why;
+      continue;
+    }
     ASSERT_TRUE(status) << status.why;
     EXPECT_TRUE(matches(x, Reference(x)));
   }

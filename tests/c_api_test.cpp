@@ -8,6 +8,7 @@
 #include <limits>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "falchion/falchion.h"
@@ -91,6 +92,72 @@ TEST(CApi, StructsMayGrow) {
   EXPECT_EQ(make(&a), FAL_INVALID);
   a.size = std::numeric_limits<std::size_t>::max();
   EXPECT_EQ(make(&a), FAL_INVALID);
+}
+
+/// Sets each flag to numbers that are neither 0 nor 1, and expects its name and the number. call: what takes the
+/// struct.
+template <class Struct, class Call>
+void expect_flags(Struct start, const std::vector<std::pair<const char*, std::uint8_t Struct::*>>& flags,
+                  const Call& call) {
+  for (const auto& [name, flag] : flags) {
+    for (const int wrong : {2, 3, 128, 255}) {
+      Struct x = start;
+      x.*flag = static_cast<std::uint8_t>(wrong);
+      EXPECT_EQ(call(x), FAL_INVALID) << name;
+      EXPECT_EQ(fal_why(), text(name, " = ", wrong, ": it must be 0 or 1"));
+    }
+  }
+}
+
+TEST(CApiFlags, AreZeroOrOne) {
+  using A = fal_attention;
+  expect_flags<A>(small(),
+                  {{"packed", &A::packed},
+                   {"used_q", &A::used_q},
+                   {"used_k", &A::used_k},
+                   {"first_k", &A::first_k},
+                   {"alibi", &A::alibi},
+                   {"bias", &A::bias},
+                   {"mask", &A::mask},
+                   {"lse", &A::lse},
+                   {"row_max", &A::row_max},
+                   {"probabilities", &A::probabilities},
+                   {"any_order", &A::any_order},
+                   {"zero_unused", &A::zero_unused},
+                   {"grad_lse", &A::grad_lse},
+                   {"grad_bias", &A::grad_bias},
+                   {"grad_alibi", &A::grad_alibi}},
+                  [](const A& a) { return make(&a); });
+  const Instance x = make_instance(Case{"x", 1, 4, 4, 1, 1, 8, 8}, DType::f32);
+  const fal_operands operands = to_c(x.operands());
+  expect_flags<A>(FAL_ATTENTION_INIT, {{"lse", &A::lse}, {"any_order", &A::any_order}},
+                  [&](const A& a) { return fal_attention_run(&operands, &a, nullptr, nullptr); });
+  fal_plan* plan = nullptr;
+  using L = fal_linear_attention;
+  expect_flags<L>(FAL_LINEAR_ATTENTION_INIT,
+                  {{"normalise", &L::normalise},
+                   {"reverse", &L::reverse},
+                   {"packed", &L::packed},
+                   {"initial_state", &L::initial_state},
+                   {"final_state", &L::final_state}},
+                  [&](const L& a) { return fal_linear_plan_make(&a, FAL_FORWARD, nullptr, &plan); });
+  using G = fal_gemm;
+  expect_flags<G>(FAL_GEMM_INIT, {{"bias_n", &G::bias_n}, {"bias_m", &G::bias_m}, {"residual", &G::residual}},
+                  [&](const G& g) { return fal_gemm_plan_make(&g, nullptr, &plan); });
+  using N = fal_norm;
+  expect_flags<N>(FAL_NORM_INIT,
+                  {{"zero_centered", &N::zero_centered},
+                   {"weight", &N::weight},
+                   {"bias", &N::bias},
+                   {"residual", &N::residual},
+                   {"residual_out", &N::residual_out},
+                   {"mean", &N::mean},
+                   {"rstd", &N::rstd}},
+                  [&](const N& n) { return fal_norm_plan_make(&n, nullptr, &plan); });
+  const A problem = small();
+  expect_flags<fal_target>(host(),
+                           {{"use_device", &fal_target::use_device}, {"trust_pointers", &fal_target::trust_pointers}},
+                           [&](const fal_target& target) { return make(&problem, &target); });
 }
 
 TEST(CApi, Refusals) {

@@ -87,6 +87,23 @@ TEST(Contract, NanInOwnDataOfADecodeStep) {
       });
 }
 
+/// Dropout of everything makes O 0, but not of a row that is NaN: that row stays NaN.
+TEST(Contract, ANanRowOfWhichAllIsDropped) {
+  const auto check = [](const Instance& x) {
+    const std::int64_t row = x.problem.s_q / 2;
+    x.o.for_each([&](auto, auto i, auto h, auto d) {
+      const float value = x.o.get(0, i, h, d);
+      EXPECT_TRUE(i == row && h == 1 ? std::isnan(value) : value == 0) << i << " " << h << ": " << value;
+    });
+    for (std::int64_t i = 0; i < x.problem.s_q; ++i) EXPECT_EQ(std::isnan(x.lse.get(0, 1, i, 0)), i == row) << i;
+  };
+  for (const Case& row : {Case{"x", 1, 40, 90, 2, 1, 32, 32}, Case{"x", 1, 1, 700, 2, 1, 64, 64},
+                          Case{"x", 1, 130, 130, 2, 2, 128, 128}.causal()}) {
+    planted(
+        Case(row).dropout(1), [](Instance& x) { x.q.set(0, x.problem.s_q / 2, 1, 3, kNan); }, check);
+  }
+}
+
 TEST(Contract, InfInVisibleData) {
   const auto plant = [](Instance& x) {
     x.k.set(0, 3, 0, 1, kInf);  // The scores are +inf or -inf, by the sign of q.

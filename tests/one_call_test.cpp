@@ -8,10 +8,18 @@
 #include <new>
 #include <stdexcept>
 #include <thread>
+#include <utility>
+#include <vector>
 
+#include "cpu/levels.hpp"
 #include "falchion/falchion.h"
+#include "plan/operation.hpp"
+#include "plan/paths.hpp"
 #include "support/contract.hpp"
+#include "support/environment.hpp"
+#include "support/gradients.hpp"
 #include "support/linear.hpp"
+#include "support/to_c.hpp"
 
 namespace {
 // Counts the allocations that are aligned as those of the workspaces are.
@@ -129,25 +137,7 @@ TEST(OneCallPacked, APlanWithoutBTakesNoRows) {
 TEST(OneCallPacked, TheSameInC) {
   PackedAttention a;
   fal_attention options = FAL_ATTENTION_INIT;
-  const auto to_c = [](const Tensor& x) {
-    fal_tensor out = {};
-    out.data = x.data;
-    out.dtype = static_cast<std::int32_t>(x.dtype);
-    for (std::size_t i = 0; i < 4; ++i) {
-      out.shape[i] = x.shape[i];
-      out.stride[i] = x.stride[i];
-    }
-    return out;
-  };
-  fal_operands operands = {};
-  operands.size = sizeof operands;
-  operands.q = to_c(a.operands.q);
-  operands.k = to_c(a.operands.k);
-  operands.v = to_c(a.operands.v);
-  operands.o = to_c(a.operands.o);
-  operands.lse = to_c(a.operands.lse);
-  operands.cu_seqlens_q = a.operands.cu_seqlens_q;
-  operands.cu_seqlens_k = a.operands.cu_seqlens_k;
+  const fal_operands operands = to_c(a.operands);
   for (const fal_attention* each : {&options, static_cast<fal_attention*>(nullptr)}) {
     EXPECT_EQ(fal_attention_run(&operands, each, nullptr, nullptr), FAL_INVALID);
     EXPECT_EQ(std::string(fal_why()).rfind("b = 0, which is unset", 0), 0u) << fal_why();
@@ -159,6 +149,58 @@ TEST(OneCallPacked, TheSameInC) {
   EXPECT_TRUE(matches(a.x, Reference(a.x)));
   const fal_linear_attention linear = FAL_LINEAR_ATTENTION_INIT;
   EXPECT_EQ(linear.b, 0);
+}
+
+// ---- used lengths and first keys ------------------------------------------------------------------------------------
+
+/// On the host the forms look at every length before the run, in both passes and in C, and clamp none.
+TEST(OneCallLengths, OnTheHostMustBeInTheirSequences) {
+  using Lengths = std::vector<std::int32_t>;
+  struct Row {
+    Lengths used_q, used_k, first_k;
+    const char* why;
+  };
+  constexpr std::int32_t kMost = std::numeric_limits<std::int32_t>::max();
+  const Row rows[] = {
+      {{8, 3}, {16, 5}, {0, 5}, ""},
+      {{8, 9}, {16, 5}, {0, 5}, "used_q[1] = 9: it must be in [0, 8]"},
+      {{-1, 3}, {16, 5}, {0, 5}, "used_q[0] = -1: it must be in [0, 8]"},
+      {{8, 3}, {99, 5}, {0, 5}, "used_k[0] = 99: it must be in [0, 16]"},
+      {{8, 3}, {16, -3}, {0, 0}, "used_k[1] = -3: it must be in [0, 16]"},
+      {{8, 3}, {16, kMost}, {0, 0}, "used_k[1] = 2147483647: it must be in [0, 16]"},
+      {{8, 3}, {16, 5}, {0, 6}, "first_k[1] = 6: it must be in [0, 5]"},
+      {{8, 3}, {16, 5}, {-2, 0}, "first_k[0] = -2: it must be in [0, 16]"},
+      {{8, 3}, {}, {40, 0}, "first_k[0] = 40: it must be in [0, 16]"},
+  };
+  for (const Row& row : rows) {
+    SCOPED_TRACE(row.why);
+    Case of{"x", 2, 8, 16, 2, 1, 16, 16};
+    of = std::move(of).used_q({8, 8}).first_k({0, 0});
+    if (!row.used_k.empty()) of = std::move(of).used_k({16, 16});
+    Gradients x(of, DType::f32);
+    x.x.used_q = row.used_q;
+    x.x.used_k = row.used_k;
+    x.x.first_k = row.first_k;
+    for (const Operands& operands : {x.x.operands(), x.operands()}) {
+      EXPECT_EQ(attention(operands, {}, host_target()).why, row.why);
+      EXPECT_EQ(attention(operands, {}, Backend::ref).why, row.why);
+      const fal_operands in_c = to_c(operands);
+      EXPECT_EQ(fal_attention_run(&in_c, nullptr, nullptr, nullptr), *row.why == '\0' ? FAL_OK : FAL_INVALID);
+      EXPECT_STREQ(fal_why(), row.why);
+    }
+  }
+}
+
+TEST(OneCallLengths, OfPackedSequencesMustBeInThem) {
+  PackedAttention a;
+  const std::int32_t used_q[] = {20, 0, 7}, used_k[] = {11, 4, 20}, fits[] = {11, 3, 0}, first[] = {0, 0, 1};
+  a.operands.used_q = used_q;
+  a.operands.used_k = used_k;
+  EXPECT_EQ(a.run().why, "used_k[1] = 4: it must be in [0, 3]");
+  a.operands.used_k = fits;
+  EXPECT_EQ(a.run().why, "");
+  a.operands.first_k = first;
+  EXPECT_EQ(a.run().why, "first_k[2] = 1: it must be in [0, 0]");
 }
 
 // ---- which pass -----------------------------------------------------------------------------------------------------
@@ -182,6 +224,37 @@ TEST(OneCallPass, AnyGradientMeansBackward) {
   LinearOperands operands = x.operands(Pass::backward);
   operands.grad_o = {};
   EXPECT_EQ(linear_attention(operands, {}, host_target()).why, "grad_o.shape[0] = 0, but the problem's is 2");
+}
+
+// ---- the host's backend ---------------------------------------------------------------------------------------------
+
+/// A build may lack the kernels of an operation or a type, or have them for other CPUs alone. tests/consumer runs one.
+TEST(HostWithoutKernels, BestIsTheDefinition) {
+  const ForcedByTheEnvironment none("");
+  const Operation& forward = operation_of(Attention{}, Pass::forward);
+  EXPECT_EQ(backend_of_host(forward, DType::e4m3, {}), Backend::ref) << "no build has that kernel";
+  for (const DType dtype : kTypes) {
+    Plan plan;
+    ASSERT_TRUE(Plan::make(make_instance(Case{"x", 1, 8, 8, 2, 2, 16, 16}, dtype).problem, Pass::forward, {}, &plan));
+    if (plan.backend() != Backend::cpu && plan.backend() != Backend::ref) continue;  // a GPU's
+    EXPECT_EQ(backend_of_host(forward, dtype, {}), plan.backend()) << name(dtype) << ": what `best` of a plan takes";
+  }
+  Target named;
+  named.cpu_level = "avx2";
+  EXPECT_EQ(backend_of_host(forward, DType::e4m3, named), Backend::cpu) << "a level was named: that one or none";
+}
+
+/// FALCHION_CPU may name a level that an operation has no kernel of.
+TEST(HostWithoutKernels, OfTheLevelOfTheEnvironmentGoBelow) {
+  if (host_target().backend != Backend::cpu) GTEST_SKIP() << "this build has no CPU kernel";
+  for (const cpu::Level& level : cpu::cpu_levels()) {
+    if (!level.usable || std::string(level.name) == "generic") continue;
+    const ForcedByTheEnvironment environment(level.name);
+    Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
+    x.poison_outputs();
+    EXPECT_EQ(attention(x.operands()).why, "") << level.name;
+    EXPECT_TRUE(matches(x, Reference(x)));
+  }
 }
 
 // ---- workspaces -----------------------------------------------------------------------------------------------------

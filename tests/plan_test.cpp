@@ -330,6 +330,56 @@ TEST(ForcedLevel, ByTheEnvironment) {
   EXPECT_NE(story.find("sm80 bf16"), std::string::npos) << story;
 }
 
+/// FALCHION_CPU is set once for all operations. Where one has no kernel of that level, the next below is taken.
+TEST(ForcedLevel, ByTheEnvironmentOrTheNextBelow) {
+  const std::vector<std::string> order = {"amx_emulated", "amx", "vnni", "avx512", "avx2", "neon", "generic"};
+  const auto rank = [&](const std::string& name) {
+    return std::find(order.begin(), order.end(), name) - order.begin();
+  };
+  int below = 0;
+  for (const cpu::Level& asked : cpu::cpu_levels()) {
+    if (!asked.usable) continue;
+    const ForcedByTheEnvironment environment(asked.name);
+    for (const auto& [op, dtype] : {std::pair{"attention_forward", DType::bf16}, {"gemm", DType::i8}}) {
+      std::string best;  // the level that is to be taken
+      for (const Variant& v : variants()) {
+        if (v.backend != Backend::cpu || !v.is(op) || v.dtype != dtype) continue;
+        const auto all = cpu::cpu_levels();
+        const bool usable = std::any_of(all.begin(), all.end(), [&](const cpu::Level& level) {
+          return level.usable && std::string(level.name) == v.level;
+        });
+        const bool emulated = std::string(v.level) == "amx_emulated" || std::string(v.level) == "amx";
+        if (!usable || rank(v.level) < rank(asked.name)) continue;
+        if (std::string(asked.name) == "amx_emulated" && emulated && std::string(v.level) != asked.name) continue;
+        if (best.empty() || rank(v.level) < rank(best)) best = v.level;
+      }
+      if (best.empty()) continue;
+      Plan plan;
+      const Status status =
+          dtype == DType::i8
+              ? Plan::make(Gemm{.dtype = DType::i8, .dtype_d = DType::i32, .m = 8, .n = 8, .k = 8}, {}, &plan)
+              : Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, {}, &plan);
+      ASSERT_TRUE(status) << asked.name << " " << op << ": " << status.why;
+      EXPECT_EQ(plan.data()->variant->level, best) << asked.name << " " << op;
+      if (best == asked.name) continue;
+      ++below;
+      EXPECT_NE(plan.explain().find(text("FALCHION_CPU = ", asked.name,
+                                         " has no such kernel here; the next level below"
+                                         " is ",
+                                         best)),
+                std::string::npos)
+          << plan.explain();
+      Target named;
+      named.cpu_level = asked.name;
+      EXPECT_FALSE(Plan::make(problem(1, 4, 4, 1, 1, 8), Pass::forward, named, &plan) &&
+                   Plan::make(Gemm{.dtype = DType::i8, .dtype_d = DType::i32, .m = 8, .n = 8, .k = 8}, named, &plan))
+          << "cpu_level is that level or none";
+    }
+  }
+  const bool has_vnni = cpu::usable_levels().find("vnni") != std::string::npos;
+  if (has_vnni && generic_is_built()) { EXPECT_GT(below, 0) << "attention has no kernel of vnni"; }
+}
+
 TEST(Levels, GenericIsAlwaysUsable) {
   bool generic = false;
   for (const cpu::Level& level : cpu::cpu_levels()) {

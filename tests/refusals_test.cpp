@@ -88,6 +88,12 @@ TEST(Refusals, Targets) {
               t.executor.threads = 0;
             }),
             "executor.threads = 0: it must be 1 or more");
+  EXPECT_EQ(why([](Target& t) { t.executor.threads = 4; }),
+            "executor.parallel_for is null with executor.self = 0x0 and executor.threads = 4: an executor needs its "
+            "function");
+  EXPECT_EQ(
+      why([](Target& t) { t.executor.self = &t; }).rfind("executor.parallel_for is null with executor.self = ", 0), 0u);
+  EXPECT_EQ(why([](Target& t) { t.executor = {}; }), "") << "no executor";
 }
 
 struct BadOperands {

@@ -42,7 +42,7 @@ typedef struct fal_attention {
   float softcap;     /* 0 is off */
   float dropout;     /* the share p in [0, 1] of probabilities that are dropped */
   uint32_t reserved; /* 0 */
-  /* Which optional operands the run will have; each is 0 or 1. */
+  /* Which optional operands the run will have. Each flag is 0 or 1, and other numbers are refused. */
   uint8_t packed, used_q, used_k, first_k, alibi, bias, mask, lse, row_max, probabilities;
   /* Only for FAL_BACKWARD; attention.hpp says more. any_order: faster, but the bits differ from run to run. grads:
    * FAL_GRADS_ROUNDED, ... frozen: 1 no grad_q, 2 no grad_k and grad_v, 3 none of the three. */

@@ -83,25 +83,25 @@ struct Attention {
 /// Those after the blank line are only for Pass::backward, in which o and lse are inputs too: what the forward pass
 /// wrote or, where the keys were computed in parts, the merged ones. They are never computed anew.
 struct Operands {
-  Tensor q, k, v;        // inputs   (b, s, h, d), last axis contiguous
-  Tensor o;              // output   (b, s_q, h_q, d_v)
-  Tensor lse, row_max;   // outputs  (b, h_q, s_q, 1) f32; packed: (1, h_q, total_q, 1). -inf where no key is seen
-  Tensor probabilities;  // output   (b, h_q, s_q, s_k) f32, before dropout; not with packed
-  Tensor bias, mask;     // inputs   (b, h_q, s_q, s_k), broadcast with stride 0 or extent 1 on any axis
-  Tensor alibi;          // input    slopes (b or 1, 1, h_q, 1) f32; packed: b sequences
+  Tensor q{}, k{}, v{};     // inputs   (b, s, h, d), last axis contiguous
+  Tensor o{};               // output   (b, s_q, h_q, d_v)
+  Tensor lse{}, row_max{};  // outputs  (b, h_q, s_q, 1) f32; packed: (1, h_q, total_q, 1). -inf where no key is seen
+  Tensor probabilities{};   // output   (b, h_q, s_q, s_k) f32, before dropout; not with packed
+  Tensor bias{}, mask{};    // inputs   (b, h_q, s_q, s_k), broadcast with stride 0 or extent 1 on any axis
+  Tensor alibi{};           // input    slopes (b or 1, 1, h_q, 1) f32; packed: b sequences
   const std::int32_t *cu_seqlens_q = nullptr, *cu_seqlens_k = nullptr;  // (b + 1), starts at 0, sorted, ends at total
   const std::int32_t *used_q = nullptr, *used_k = nullptr;              // (b); rows of o past used_q stay untouched
   /// (b): the keys of a sequence are its rows [first_k, length of k). The rows before first_k count as if they did not
   /// exist: they are not read, and bands count keys from first_k on. Columns of bias, mask and probabilities remain
   /// rows of k.
   const std::int32_t* first_k = nullptr;
-  Rng rng;  // with dropout
+  Rng rng{};  // with dropout
 
-  Tensor grad_o;                  // input    (b, s_q, h_q, d_v) of the type of q; any strides, 0 too
-  Tensor grad_lse;                // input    (b, h_q, s_q, 1) f32; packed: (1, h_q, total_q, 1)
-  Tensor grad_q, grad_k, grad_v;  // outputs  as q, k, v, last axis contiguous, of the type that Attention::grads says
-  Tensor grad_bias;               // output   (b, h_q, s_q, s_k) f32; an axis of extent 1 is summed over
-  Tensor grad_alibi;              // output   (b or 1, 1, h_q, 1) f32, summed over b where its extent is 1
+  Tensor grad_o{};                      // input    (b, s_q, h_q, d_v) of the type of q; any strides, 0 too
+  Tensor grad_lse{};                    // input    (b, h_q, s_q, 1) f32; packed: (1, h_q, total_q, 1)
+  Tensor grad_q{}, grad_k{}, grad_v{};  // outputs  as q, k, v, last axis contiguous; Attention::grads says the type
+  Tensor grad_bias{};                   // output   (b, h_q, s_q, s_k) f32; an axis of extent 1 is summed over
+  Tensor grad_alibi{};                  // output   (b or 1, 1, h_q, 1) f32, summed over b where its extent is 1
 };
 
 }  // namespace falchion

@@ -43,13 +43,15 @@ FAL_API fal_status fal_plan_run(const fal_plan* plan, const fal_operands* operan
 FAL_API const char* fal_explain(const fal_attention* problem, int32_t pass, const fal_target* target, int32_t format);
 
 /* The one-call form takes sizes and flags from the operands, makes a plan and keeps it, owns the workspace, and runs.
- * FAL_BEST stays where q lies: on a GPU for a GPU's or managed memory, on the CPU for the host's, pinned or not.
+ * FAL_BEST stays where the operands lie: on a GPU for a GPU's or managed memory, on the CPU for the host's, pinned or
+ * not. Lengths on the host must lie in their sequences.
  * `options` (null: none) gives what tensors cannot say: band, scale, softcap and dropout. With packed lengths it must
  * also give b (0 means unset and is refused).
  *
- * The pass is backward where any grad_ tensor is given (it has memory, or a shape that is not all 0), and forward
- * otherwise. In the backward pass grad_q is frozen where it is not given, and grad_k and grad_v are where neither is.
- * `options` also gives any_order, grads, zero_unused and frozen. */
+ * An operand is there where it is given (it has memory, or a shape or strides that are not all 0) and where `options`
+ * asks for it. The pass is backward where any grad_ tensor is given, and forward otherwise. In the backward pass grad_q
+ * is frozen where it is not given, and grad_k and grad_v are where neither is. `options` also gives any_order, grads,
+ * zero_unused and frozen. */
 FAL_API fal_status fal_attention_run(const fal_operands* operands, const fal_attention* options,
                                      const fal_target* target, void* stream);
 
@@ -61,8 +63,7 @@ FAL_API fal_status fal_linear_plan_run(const fal_plan* plan, const fal_linear_op
                                        size_t workspace_bytes, void* stream);
 FAL_API const char* fal_linear_explain(const fal_linear_attention* problem, int32_t pass, const fal_target* target,
                                        int32_t format);
-/* The one-call form. The pass is backward where any grad_ tensor is given (it has memory, or a shape that is not all
- * 0), and forward otherwise. */
+/* The one-call form. The pass is backward where any grad_ tensor is given, and forward otherwise. */
 FAL_API fal_status fal_linear_attention_run(const fal_linear_operands* operands, const fal_linear_attention* options,
                                             const fal_target* target, void* stream);
 FAL_API fal_status fal_linear_validate_lengths(const fal_linear_attention* problem,

@@ -80,22 +80,23 @@ FALCHION_API std::string explain(const Norm& problem, Target target, Format form
 
 /// The one-call form for people in a hurry. It takes sizes and flags from the operands, makes a plan and runs it. It
 /// keeps the last eight plans and, for the CPU, one workspace for each thread until that thread ends; on a GPU the
-/// workspace is allocated in the stream's order. Backend::best stays where q lies: on a GPU for a GPU's or managed
-/// memory, on the CPU for the host's, pinned or not. `options` gives what tensors cannot say: band, score and dropout.
-/// With packed lengths it must also give b (0 means unset and is refused), and it may give s_q and s_k (0: they are
-/// read from cu_seqlens). Lengths on the host must be sorted and end at the totals.
+/// workspace is allocated in the stream's order. Backend::best stays where the operands lie: on a GPU for a GPU's or
+/// managed memory, on the CPU for the host's, pinned or not; on the host it runs on ref where this build has no CPU
+/// kernel. `options` gives what tensors cannot say: band, score and dropout. With packed lengths it must also give b (0
+/// means unset and is refused), and it may give s_q and s_k (0: they are read from cu_seqlens). Lengths on the host
+/// must be sorted and end at the totals, and used lengths and first keys must lie in their sequences.
 ///
-/// The pass is backward where any grad_ tensor is given (it has memory, or a shape that is not all 0), and forward
-/// otherwise. In the backward pass grad_q is frozen where it is not given. grad_k and grad_v are frozen where neither
-/// is given; to give only one of them is invalid. `options` also gives any_order, grads, zero_unused and frozen. In
-/// host memory the pass runs on ref as long as no CPU level has a kernel of it. Errors: those of Plan::make and
-/// Plan::run.
+/// An operand is there where it is given (it has memory, or a shape or strides that are not all 0, for an empty tensor
+/// may have no memory) and where `options` asks for it. The pass is backward where any grad_ tensor is given, and
+/// forward otherwise. In the backward pass grad_q is frozen where it is not given. grad_k and grad_v are frozen where
+/// neither is given; to give only one of them is invalid. `options` also gives any_order, grads, zero_unused and
+/// frozen. Errors: those of Plan::make and Plan::run.
 FALCHION_API Status attention(const Operands& operands, const Attention& options = {}, Target target = {},
                               Stream stream = nullptr) noexcept;
 
-/// The same for linear attention. The pass is backward where any grad_ tensor is given (it has memory, or a shape that
-/// is not all 0), and forward otherwise. `options` gives scale, feature map, normalise, eps and reverse. With packed
-/// lengths it must also give b, and it may give s.
+/// The same for linear attention. The pass is backward where any grad_ tensor is given, and forward otherwise.
+/// `options` gives scale, feature map, normalise, eps and reverse. With packed lengths it must also give b, and it may
+/// give s.
 FALCHION_API Status linear_attention(const LinearOperands& operands, const LinearAttention& options = {},
                                      Target target = {}, Stream stream = nullptr) noexcept;
 

@@ -32,7 +32,7 @@ typedef struct fal_gemm {
   int64_t batch, m, n, k;
   float alpha, beta;                /* finite; of a struct of zeroes alpha is 0, so that there is no product */
   int32_t activation;               /* FAL_ACTIVATION_NONE, FAL_RELU, ... */
-  uint8_t bias_n, bias_m, residual; /* each is 0 or 1 */
+  uint8_t bias_n, bias_m, residual; /* each is 0 or 1, else refused */
   uint8_t scaling;                  /* of an 8-bit a and b: FAL_SCALING_NONE, FAL_SCALING_TENSOR, ... */
   uint8_t reserved[24];             /* 0 */
 } fal_gemm;

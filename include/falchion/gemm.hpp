@@ -38,15 +38,15 @@ struct Gemm {
 /// axis k of k2 * k1, cut in two so that heads need not be contiguous: the o of attention (b, s, h, d) is an a, and its
 /// q, k and v are a d. a and b are cut alike, and so are c, d and residual.
 struct GemmOperands {
-  Tensor a;         // input   (batch, m, k2, k1)
-  Tensor b;         // input   (batch or 1, n, k2, k1); swiglu: 2 n rows
-  Tensor c;         // input   (batch, m, n2, n1), read where beta is not 0; not with swiglu
-  Tensor d;         // output  (batch, m, n2, n1); it may be the very view c, or residual
-  Tensor residual;  // input   (batch, m, n2, n1), of the type of d
-  Tensor bias_n;    // input   (1, 1, 1, rows of b), f32 or of the type of a, or where a has 8 bits of the type of d
-  Tensor bias_m;    // input   (batch or 1, m, 1, 1), likewise
-  Tensor scale_a;   // input   (batch or 1, 1, 1, 1), or with row_col (batch or 1, m or 1, 1, 1), f32
-  Tensor scale_b;   // input   (batch or 1, 1, 1, 1), or with row_col (batch or 1, rows of b or 1, 1, 1), f32
+  Tensor a{};         // input   (batch, m, k2, k1)
+  Tensor b{};         // input   (batch or 1, n, k2, k1); swiglu: 2 n rows
+  Tensor c{};         // input   (batch, m, n2, n1), read where beta is not 0; not with swiglu
+  Tensor d{};         // output  (batch, m, n2, n1); it may be the very view c, or residual
+  Tensor residual{};  // input   (batch, m, n2, n1), of the type of d
+  Tensor bias_n{};    // input   (1, 1, 1, rows of b), f32 or of the type of a, or where a has 8 bits of the type of d
+  Tensor bias_m{};    // input   (batch or 1, m, 1, 1), likewise
+  Tensor scale_a{};   // input   (batch or 1, 1, 1, 1), or with row_col (batch or 1, m or 1, 1, 1), f32
+  Tensor scale_b{};   // input   (batch or 1, 1, 1, 1), or with row_col (batch or 1, rows of b or 1, 1, 1), f32
 };
 
 }  // namespace falchion

@@ -24,7 +24,7 @@ typedef struct fal_linear_attention {
   float eps;                         /* used with normalise; finite and >= 0 */
   int32_t feature_map;               /* FAL_IDENTITY, FAL_ELU_PLUS_ONE */
   int32_t decay;                     /* FAL_DECAY_NONE, FAL_DECAY_HEAD, FAL_DECAY_TOKEN */
-  /* Each is 0 or 1. The last three say which optional operands the run will have. */
+  /* Each is 0 or 1, and other numbers are refused. The last three say which optional operands the run will have. */
   uint8_t normalise, reverse, packed, initial_state, final_state;
   uint8_t reserved[11]; /* 0 */
 } fal_linear_attention;

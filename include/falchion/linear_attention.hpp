@@ -40,18 +40,18 @@ struct LinearAttention {
 /// The tensors of one run of LinearAttention. Those after the blank line are only for Pass::backward. All memory must
 /// lie where the backend can use it, as for Operands.
 struct LinearOperands {
-  Tensor q, k;                        // inputs   (b, s, h_qk, d_qk), last axis contiguous
-  Tensor v, o;                        // input, output (b, s, h_v, d_v); the backward pass does not read o
-  Tensor decay;                       // input    g, natural logarithm: (b, s, h_v, 1) f32; Decay::head: (1, 1, h_v, 1)
-  Tensor initial_state, final_state;  // input, output (b, h_v, d_qk, d_v) f32; one view for both updates it in place
-  Tensor initial_z, final_z;          // input, output (b, h_v, d_qk, 1) f32; one view for both, likewise
+  Tensor q{}, k{};  // inputs   (b, s, h_qk, d_qk), last axis contiguous
+  Tensor v{}, o{};  // input, output (b, s, h_v, d_v); the backward pass does not read o
+  Tensor decay{};   // input    g, natural logarithm: (b, s, h_v, 1) f32; Decay::head: (1, 1, h_v, 1)
+  Tensor initial_state{}, final_state{};     // input, output (b, h_v, d_qk, d_v) f32; one view for both is in place
+  Tensor initial_z{}, final_z{};             // input, output (b, h_v, d_qk, 1) f32; one view for both, likewise
   const std::int32_t* cu_seqlens = nullptr;  // (b + 1), starts at 0, sorted, ends at total
 
-  Tensor grad_o;                              // input    (b, s, h_v, d_v)
-  Tensor grad_final_state, grad_final_z;      // inputs, where the problem has final_state
-  Tensor grad_q, grad_k, grad_v;              // outputs, with the shapes and dtype of q, k, v
-  Tensor grad_decay;                          // output f32, with the shape of decay
-  Tensor grad_initial_state, grad_initial_z;  // outputs, where the problem has initial_state
+  Tensor grad_o{};                                // input    (b, s, h_v, d_v)
+  Tensor grad_final_state{}, grad_final_z{};      // inputs, where the problem has final_state
+  Tensor grad_q{}, grad_k{}, grad_v{};            // outputs, with the shapes and dtype of q, k, v
+  Tensor grad_decay{};                            // output f32, with the shape of decay
+  Tensor grad_initial_state{}, grad_initial_z{};  // outputs, where the problem has initial_state
 };
 
 }  // namespace falchion

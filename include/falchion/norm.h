@@ -18,8 +18,8 @@ typedef struct fal_norm {
   int32_t kind;           /* FAL_LAYER_NORM, FAL_RMS_NORM */
   int64_t rows, d;        /* rows: the product of the first three extents of x */
   float eps;              /* finite and >= 0; of a struct of zeroes it is 0 */
-  uint8_t zero_centered;  /* the factor is 1 + weight */
-  /* Which optional operands the run will have; each is 0 or 1. */
+  uint8_t zero_centered;  /* the factor is 1 + weight; 0 or 1, as those below */
+  /* Which optional operands the run will have. Each flag is 0 or 1, and other numbers are refused. */
   uint8_t weight, bias, residual, residual_out, mean, rstd;
   uint8_t reserved[21]; /* 0 */
 } fal_norm;

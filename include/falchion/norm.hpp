@@ -33,12 +33,12 @@ struct Norm {
 /// The tensors of one run of Norm. An input may have any strides, also 0 and negative ones. A GPU is fastest where d is
 /// a multiple of 8, the numbers of a row are contiguous, and each row begins at a multiple of 16 bytes.
 struct NormOperands {
-  Tensor x;             // input   (b, s, h, d)
-  Tensor residual;      // input   (b, s, h, d)
-  Tensor weight, bias;  // inputs  (b, s, h, d), f32, f16 or bf16; rows share numbers along axes where the extent is 1
-  Tensor y;             // output  (b, s, h, d); it may be the very view x, or residual
-  Tensor residual_out;  // output  (b, s, h, d); it may be the very view residual, or x
-  Tensor mean, rstd;    // outputs (b, s, h, 1) f32
+  Tensor x{};               // input   (b, s, h, d)
+  Tensor residual{};        // input   (b, s, h, d)
+  Tensor weight{}, bias{};  // inputs  (b, s, h, d), f32, f16 or bf16; rows share numbers along axes of extent 1
+  Tensor y{};               // output  (b, s, h, d); it may be the very view x, or residual
+  Tensor residual_out{};    // output  (b, s, h, d); it may be the very view residual, or x
+  Tensor mean{}, rstd{};    // outputs (b, s, h, 1) f32
 };
 
 }  // namespace falchion

@@ -24,13 +24,14 @@ typedef struct fal_target {
   int32_t threads;       /* cpu: how many threads; 0 means all that the process may use */
   int32_t sm;            /* gpu: plan for this architecture (80, 90) even if it is not here; 0: the one present */
   int32_t segments;      /* linear attention: how many parts each sequence is cut into; 0 lets the plan decide */
-  const char* cpu_level; /* cpu: plan for this instruction set ("amx", "avx512", ...) or fail; null: the fastest */
+  const char* cpu_level; /* cpu: plan for this instruction set ("amx", "avx512", ...) or fail; null: the fastest, or at
+                          * most that which the environment's FALCHION_CPU names */
   const fal_executor* executor; /* cpu: the pool to run on; null: OpenMP, or the library's own threads */
   int32_t device;               /* gpu, with use_device: the device's CUDA number; a run makes it current, and
                                  * afterwards makes the caller's device current again */
-  uint8_t use_device;           /* 1: `device` counts; 0: the device that is current when the plan is made */
-  uint8_t trust_pointers;       /* 1: the caller vouches that each pointer lies where the backend can use it */
-  uint8_t reserved[10];         /* 0 */
+  uint8_t use_device;     /* 1: `device` counts; 0: the device that is current when the plan is made; else refused */
+  uint8_t trust_pointers; /* 1: the caller vouches that each pointer lies where the backend can use it; else 0 */
+  uint8_t reserved[10];   /* 0 */
 } fal_target;
 
 #endif /* FALCHION_TARGET_H */

@@ -25,7 +25,8 @@ struct Target {
   Executor executor{};  // cpu: the pool to run on; without one it is OpenMP, or the library's own threads
   int sm = 0;           // gpu: plan for this architecture (80, 90) even if it is not here; 0 means the one present
   /// cpu: plan for this instruction set ("amx", "avx512", ...) or fail; with Backend::best this also asks for the CPU.
-  /// null means the level that FALCHION_CPU names (it never names a backend), and without it the fastest level.
+  /// null means the level that the environment's FALCHION_CPU names, or where it has no kernel of the operation the
+  /// next level below that has one (it never names a backend); and without it the fastest level.
   const char* cpu_level = nullptr;
   int segments = 0;  // linear attention: how many parts each sequence is cut into; 0 lets the plan decide
   /// gpu: the device's CUDA number; -1 means the device that is current when the plan is made. A run goes to the plan's

@@ -1,5 +1,9 @@
-//! Finds libfalchion: in FALCHION_LIB_DIR, by pkg-config, or in the Python package that `python3` has. Crates that
-//! depend on this one find its folder in DEP_FALCHION_LIBDIR, for an rpath.
+//! Finds libfalchion: in FALCHION_LIB_DIR, by pkg-config, in the Python package that `python3` has, or in what this
+//! checkout has built. Crates that depend on this one find its folder in DEP_FALCHION_LIBDIR, for an rpath.
+//!
+//! `cargo run` and `cargo test` set the path of the loader to the folders that build scripts name, where these lie in
+//! cargo's target folder. So the library is linked there, and a program finds it without LD_LIBRARY_PATH, whichever crates
+//! lie between. Only a program that is started without cargo needs an rpath.
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,33 +18,61 @@ fn main() {
     });
     let folder = library.parent().expect("a file lies in a folder").display();
     let name = library.file_name().expect("a file has a name").to_string_lossy();
+    let ours = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    for name in [name.to_string(), soname(&library).unwrap_or_default()].iter().filter(|name| !name.is_empty()) {
+        let link = ours.join(name);
+        let _ = std::fs::remove_file(&link);
+        if let Err(why) = std::os::unix::fs::symlink(&library, &link) {
+            println!("cargo:warning={} could not be made: {why}", link.display());
+        }
+    }
     println!("cargo:rerun-if-changed={}", library.display());
+    println!("cargo:rustc-link-search=native={}", ours.display());
     println!("cargo:rustc-link-search=native={folder}");
     println!("cargo:rustc-link-lib=dylib:+verbatim={name}");
     println!("cargo:rustc-link-arg=-Wl,-rpath,{folder}");
     println!("cargo:libdir={folder}");
 }
 
+/// The name by which the loader looks for a library: its longest name in its folder that the file itself contains.
+fn soname(library: &Path) -> Option<String> {
+    let bytes = std::fs::read(library).ok()?;
+    let contains = |name: &str| {
+        bytes.windows(name.len() + 1).any(|part| part[..name.len()] == *name.as_bytes() && part[name.len()] == 0)
+    };
+    let names =
+        std::fs::read_dir(library.parent()?).ok()?.filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    names.filter(|name| name.starts_with("libfalchion.so") && contains(name)).max_by_key(String::len)
+}
+
 fn find() -> Result<PathBuf, String> {
+    let manifest = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets CARGO_MANIFEST_DIR"));
+    let checkout = manifest.join("../..").canonicalize().unwrap_or(manifest);
+    let how = format!(
+        "Build it from source: in {}, run `cmake --preset cpu && ninja -C build/cpu falchion_shared`. For another build set \
+         FALCHION_LIB_DIR to the folder of libfalchion.so, or PKG_CONFIG_PATH to that of falchion.pc. (A wheel that `./dev \
+         wheel` builds has the library too, once it is installed.)",
+        checkout.display()
+    );
     if let Some(folder) = env::var_os("FALCHION_LIB_DIR") {
-        return library_in(Path::new(&folder))
-            .ok_or_else(|| format!("FALCHION_LIB_DIR={} has no libfalchion.so", Path::new(&folder).display()));
+        let folder = Path::new(&folder);
+        return library_in(folder)
+            .ok_or_else(|| format!("FALCHION_LIB_DIR={} has no libfalchion.so. {how}", folder.display()));
     }
     let by_pkg_config = output("pkg-config", &["--variable=libdir", "falchion"]);
     let by_python = || output("python3", &["-m", "falchion.sdk", "library"]);
+    let built =
+        || ["cpu", "cuda", "release"].iter().find_map(|preset| library_in(&checkout.join("build").join(preset)));
     by_pkg_config
         .and_then(|folder| library_in(Path::new(&folder)))
         .or_else(|| by_python().map(PathBuf::from))
-        .ok_or_else(|| {
-            "libfalchion.so was not found. Set FALCHION_LIB_DIR to its folder, or PKG_CONFIG_PATH to the folder of \
-             falchion.pc, or install the Python package (pip install falchion)."
-                .to_string()
-        })
+        .or_else(built)
+        .ok_or_else(|| format!("libfalchion.so was not found. {how}"))
 }
 
 /// libfalchion.so, or with a version behind it, as the Python package has it.
 fn library_in(folder: &Path) -> Option<PathBuf> {
-    let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
+    let mut found: Vec<PathBuf> = std::fs::read_dir(folder.canonicalize().ok()?)
         .ok()?
         .filter_map(|entry| entry.ok().map(|entry| entry.path()))
         .filter(|path| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libfalchion.so")))

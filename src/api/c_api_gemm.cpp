@@ -29,9 +29,9 @@ Gemm to_problem(const fal_gemm* from, Check* check) {
   out.alpha = x.alpha;
   out.beta = x.beta;
   out.activation = to_enum(x.activation, Activation::swiglu, check, "activation");
-  out.bias_n = x.bias_n != 0;
-  out.bias_m = x.bias_m != 0;
-  out.residual = x.residual != 0;
+  out.bias_n = to_flag(x.bias_n, check, "bias_n");
+  out.bias_m = to_flag(x.bias_m, check, "bias_m");
+  out.residual = to_flag(x.residual, check, "residual");
   out.scaling = to_enum(x.scaling, Scaling::row_col, check, "scaling");
   check_reserved(x.reserved, check, "gemm.reserved");
   return out;

@@ -22,11 +22,11 @@ LinearAttention to_problem(const fal_linear_attention* from, Check* check) {
   out.eps = x.eps;
   out.feature_map = to_enum(x.feature_map, FeatureMap::elu_plus_one, check, "feature_map");
   out.decay = to_enum(x.decay, Decay::token, check, "decay");
-  out.normalise = x.normalise != 0;
-  out.reverse = x.reverse != 0;
-  out.packed = x.packed != 0;
-  out.initial_state = x.initial_state != 0;
-  out.final_state = x.final_state != 0;
+  out.normalise = to_flag(x.normalise, check, "normalise");
+  out.reverse = to_flag(x.reverse, check, "reverse");
+  out.packed = to_flag(x.packed, check, "packed");
+  out.initial_state = to_flag(x.initial_state, check, "initial_state");
+  out.final_state = to_flag(x.final_state, check, "final_state");
   check_reserved(x.reserved, check, "linear_attention.reserved");
   return out;
 }

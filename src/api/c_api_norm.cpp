@@ -18,13 +18,13 @@ Norm to_problem(const fal_norm* from, Check* check) {
   out.rows = x.rows;
   out.d = x.d;
   out.eps = x.eps;
-  out.zero_centered = x.zero_centered != 0;
-  out.weight = x.weight != 0;
-  out.bias = x.bias != 0;
-  out.residual = x.residual != 0;
-  out.residual_out = x.residual_out != 0;
-  out.mean = x.mean != 0;
-  out.rstd = x.rstd != 0;
+  out.zero_centered = to_flag(x.zero_centered, check, "zero_centered");
+  out.weight = to_flag(x.weight, check, "weight");
+  out.bias = to_flag(x.bias, check, "bias");
+  out.residual = to_flag(x.residual, check, "residual");
+  out.residual_out = to_flag(x.residual_out, check, "residual_out");
+  out.mean = to_flag(x.mean, check, "mean");
+  out.rstd = to_flag(x.rstd, check, "rstd");
   check_reserved(x.reserved, check, "norm.reserved");
   return out;
 }

@@ -36,10 +36,11 @@ Target to_target(const fal_target* from, Check* check) {
   out.sm = x.sm;
   out.cpu_level = x.cpu_level;
   out.segments = x.segments;
-  check->require(x.use_device != 0 || x.device == 0, "device = ", x.device, " with use_device = 0: set use_device");
-  check->require(x.use_device == 0 || x.device >= 0, "device = ", x.device, ": it must be CUDA's number of a device");
-  if (x.use_device != 0) out.device = x.device;
-  out.trust_pointers = x.trust_pointers != 0;
+  const bool use_device = to_flag(x.use_device, check, "use_device");
+  check->require(use_device || x.device == 0, "device = ", x.device, " with use_device = 0: set use_device");
+  check->require(!use_device || x.device >= 0, "device = ", x.device, ": it must be CUDA's number of a device");
+  if (use_device) out.device = x.device;
+  out.trust_pointers = to_flag(x.trust_pointers, check, "trust_pointers");
   check_reserved(x.reserved, check, "target.reserved");
   fal_executor executor;
   if (x.executor != nullptr && copy("executor", x.executor, &executor, check)) {

@@ -91,6 +91,12 @@ Enum to_enum(std::int32_t value, Enum last, Check* check, const Name&... name) {
   return known ? static_cast<Enum>(value) : static_cast<Enum>(255);
 }
 
+/// A field that is 0 or 1. Other numbers are refused, as those of an enum are: one of them may get a meaning.
+inline bool to_flag(std::uint8_t value, Check* check, const char* name) {
+  check->require(value <= 1, name, " = ", static_cast<int>(value), ": it must be 0 or 1");
+  return value != 0;
+}
+
 /// A field without a meaning yet, which may get one: its name in parts, as above.
 template <class... Name>
 void check_reserved(std::int64_t value, Check* check, const Name&... name) {

@@ -42,15 +42,26 @@ void check_longest(const char* name, const std::int32_t* cu, std::int64_t b, con
   }
 }
 
-/// Used lengths, or first keys. used: of first keys the used lengths, which they may not pass; else null.
+/// The lengths of attention that the host can read: null is what is not there or lies elsewhere.
+struct ReadLengths {
+  const std::int32_t *cu_q = nullptr, *cu_k = nullptr, *used_q = nullptr, *used_k = nullptr, *first_k = nullptr;
+};
+
+/// Used lengths, or first keys. rows: how many there are, of all packed sequences or of each other one. used: of first
+/// keys the used lengths, which they may not pass; else null.
 void check_used(const char* name, const std::int32_t* values, const std::int32_t* cu, const std::int32_t* used,
-                std::int64_t b, std::int64_t capacity, Check* check) {
-  for (std::int64_t i = 0; i < b && check->ok(); ++i) {
-    std::int64_t limit = cu != nullptr ? std::int64_t{cu[i + 1]} - cu[i] : capacity;
+                std::int64_t b, std::int64_t rows, Check* check) {
+  for (std::int64_t i = 0; i < b && values != nullptr && check->ok(); ++i) {
+    std::int64_t limit = cu != nullptr ? std::int64_t{cu[i + 1]} - cu[i] : rows;
     if (used != nullptr) limit = std::min<std::int64_t>(limit, used[i]);
     check->require(values[i] >= 0 && values[i] <= limit, name, "[", i, "] = ", values[i], ": it must be in [0, ", limit,
                    "]");
   }
+}
+void check_used(const Attention& a, const Operands& x, const ReadLengths& read, Check* check) {
+  check_used("used_q", read.used_q, read.cu_q, nullptr, a.b, x.q.shape[1], check);
+  check_used("used_k", read.used_k, read.cu_k, nullptr, a.b, x.k.shape[1], check);
+  check_used("first_k", read.first_k, read.cu_k, read.used_k, a.b, x.k.shape[1], check);
 }
 
 /// The lengths where the host can read them; they may lie on the device.
@@ -78,6 +89,17 @@ class HostLengths {
 
 }  // namespace
 
+Status check_lengths_of_host(const Attention& a, Pass pass, const Operands& x) {
+  if (!a.used_q && !a.used_k && !a.first_k) return {};
+  if (Status status = validate_operands(a, pass, x); !status) return status;
+  const auto read = [](const std::int32_t* data) { return cuda::host_can_use(cuda::place_of(data)) ? data : nullptr; };
+  const auto read_cu = [&](const std::int32_t* cu) { return a.packed ? read(cu) : nullptr; };
+  Check check;
+  check_used(a, x, {read_cu(x.cu_seqlens_q), read_cu(x.cu_seqlens_k), read(x.used_q), read(x.used_k), read(x.first_k)},
+             &check);
+  return check.take();
+}
+
 Status validate_lengths(const Attention& a, const Operands& x) noexcept try {
   const Pass pass = pass_of(x);
   if (Status status = validate_problem(a, pass); !status) return status;
@@ -95,9 +117,7 @@ Status validate_lengths(const Attention& a, const Operands& x) noexcept try {
     check_cu_seqlens("cu_seqlens_k", cu_k.data(), a.b, x.k.shape[1], &check);
     check_longest("cu_seqlens_k", cu_k.data(), a.b, "s_k", a.s_k, &check);
   }
-  if (a.used_q) check_used("used_q", used_q.data(), cu_q.data(), nullptr, a.b, a.s_q, &check);
-  if (a.used_k) check_used("used_k", used_k.data(), cu_k.data(), nullptr, a.b, a.s_k, &check);
-  if (a.first_k) check_used("first_k", first_k.data(), cu_k.data(), used_k.data(), a.b, a.s_k, &check);
+  check_used(a, x, {cu_q.data(), cu_k.data(), used_q.data(), used_k.data(), first_k.data()}, &check);
   return check.take();
 } catch (...) { return caught(); }
 

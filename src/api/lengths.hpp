@@ -1,4 +1,4 @@
-// src/api/lengths.hpp: what packed lengths on the host are asked before anything is computed from them.
+// src/api/lengths.hpp: what lengths on the host are asked before anything is computed from them.
 #pragma once
 
 #include <cstdint>
@@ -12,5 +12,11 @@ void check_cu_seqlens(const char* name, const std::int32_t* cu, std::int64_t b, 
 
 /// The longest of its sequences.
 std::int64_t longest_sequence(const std::int32_t* cu, std::int64_t b);
+
+/// Are the used lengths and the first keys in their sequences? For the one-call forms, before a run on the host. Only
+/// what the host can read is looked at: the run refuses the rest by its place. The problem is one that was planned.
+Status check_lengths_of_host(const Attention& problem, Pass pass, const Operands& operands);
+/// Other operations have no such lengths.
+inline Status check_lengths_of_host(const auto&, Pass, const auto&) { return {}; }
 
 }  // namespace falchion

@@ -8,6 +8,7 @@
 #include "api/check.hpp"
 #include "api/lengths.hpp"
 #include "api/operand_checks.hpp"
+#include "api/run.hpp"
 #include "api/sizes.hpp"
 #include "api/validate.hpp"
 #include "policy/divide.hpp"
@@ -54,14 +55,15 @@ Status complete_packed(const LinearOperands& x, Pass pass, LinearAttention* a) {
   return check.take();
 }
 
-/// What the tensors say goes before what the options say.
+/// Sizes and types are those of the tensors. An operand is wanted where it is given, and where the options ask for it:
+/// the tensor of an empty problem may be one of zeroes.
 Attention problem_of(const Operands& x, Pass pass, const Attention& options) {
   Attention a = options;
   a.dtype = x.q.dtype;
   a.dtype_k = x.k.dtype;
   a.dtype_v = x.v.dtype;
   a.dtype_o = x.o.dtype;
-  a.packed = x.cu_seqlens_q != nullptr || x.cu_seqlens_k != nullptr;
+  a.packed |= x.cu_seqlens_q != nullptr || x.cu_seqlens_k != nullptr;
   if (!a.packed) {
     a.b = x.q.shape[0];
     a.s_q = x.q.shape[1];
@@ -71,26 +73,27 @@ Attention problem_of(const Operands& x, Pass pass, const Attention& options) {
   a.h_k = x.k.shape[2];
   a.d_qk = x.q.shape[3];
   a.d_v = x.v.shape[3];
-  a.used_q = x.used_q != nullptr;
-  a.used_k = x.used_k != nullptr;
-  a.first_k = x.first_k != nullptr;
-  a.alibi = x.alibi.data != nullptr;
-  a.bias = x.bias.data != nullptr;
-  a.mask = x.mask.data != nullptr;
-  const bool backward = pass == Pass::backward;  // each pass has its own flags, and those of the other one are unset
-  a.lse = !backward && x.lse.data != nullptr;
-  a.row_max = !backward && x.row_max.data != nullptr;
-  a.probabilities = !backward && x.probabilities.data != nullptr;
-  a.grad_lse = is_any_given({&x.grad_lse});
-  a.grad_bias = is_any_given({&x.grad_bias});
-  a.grad_alibi = is_any_given({&x.grad_alibi});
-  if (!backward) {
+  a.used_q |= x.used_q != nullptr;
+  a.used_k |= x.used_k != nullptr;
+  a.first_k |= x.first_k != nullptr;
+  a.alibi |= is_given(x.alibi);
+  a.bias |= is_given(x.bias);
+  a.mask |= is_given(x.mask);
+  // Each pass has its own flags, and those of the other one are unset.
+  if (pass == Pass::forward) {
+    a.lse |= is_given(x.lse);
+    a.row_max |= is_given(x.row_max);
+    a.probabilities |= is_given(x.probabilities);
     a.any_order = a.zero_unused = a.grad_lse = a.grad_bias = a.grad_alibi = false;
     a.grads = Grads::rounded;
     a.frozen = 0;
     return with_plain_dtypes(a);
   }
-  if (!is_any_given({&x.grad_q})) a.frozen |= 1;
+  a.lse = a.row_max = a.probabilities = false;
+  a.grad_lse |= is_given(x.grad_lse);
+  a.grad_bias |= is_given(x.grad_bias);
+  a.grad_alibi |= is_given(x.grad_alibi);
+  if (!is_given(x.grad_q)) a.frozen |= 1;
   if (!is_any_given({&x.grad_k, &x.grad_v})) a.frozen |= 2;
   return with_plain_dtypes(a);
 }
@@ -101,7 +104,7 @@ LinearAttention problem_of(const LinearOperands& x, Pass pass, const LinearAtten
   a.dtype_k = x.k.dtype;
   a.dtype_v = x.v.dtype;
   a.dtype_o = (pass == Pass::forward ? x.o : x.grad_o).dtype;
-  a.packed = x.cu_seqlens != nullptr;
+  a.packed |= x.cu_seqlens != nullptr;
   if (!a.packed) {
     a.b = x.q.shape[0];
     a.s = x.q.shape[1];
@@ -110,13 +113,12 @@ LinearAttention problem_of(const LinearOperands& x, Pass pass, const LinearAtten
   a.h_v = x.v.shape[2];
   a.d_qk = x.q.shape[3];
   a.d_v = x.v.shape[3];
-  if (x.decay.data == nullptr) a.decay = Decay::none;
-  if (x.decay.data != nullptr && a.decay == Decay::none) {  // (1, 1, h_v, 1): a head's; one token alone is the same
+  if (is_given(x.decay) && a.decay == Decay::none) {  // (1, 1, h_v, 1): a head's; one token alone is the same
     const bool head = x.decay.shape[0] == 1 && x.decay.shape[1] == 1;
     a.decay = head ? Decay::head : Decay::token;
   }
-  a.initial_state = x.initial_state.data != nullptr;
-  a.final_state = (pass == Pass::forward ? x.final_state : x.grad_final_state).data != nullptr;
+  a.initial_state |= is_given(x.initial_state);
+  a.final_state |= is_given(pass == Pass::forward ? x.final_state : x.grad_final_state);
   return with_plain_dtypes(a);
 }
 
@@ -137,12 +139,11 @@ Gemm problem_of(const GemmOperands& x, const Gemm& options) {
   g.m = x.d.shape[1];
   g.n = product_of(x.d.shape[2], x.d.shape[3]);
   g.k = product_of(x.a.shape[2], x.a.shape[3]);
-  g.bias_n = x.bias_n.data != nullptr;
-  g.bias_m = x.bias_m.data != nullptr;
-  g.residual = x.residual.data != nullptr;
-  const bool scaled = x.scale_a.data != nullptr || x.scale_b.data != nullptr;
+  g.bias_n |= is_given(x.bias_n);
+  g.bias_m |= is_given(x.bias_m);
+  g.residual |= is_given(x.residual);
   const bool rows = x.scale_a.shape[1] != 1 || x.scale_b.shape[1] != 1;
-  g.scaling = !scaled ? Scaling::none : rows ? Scaling::row_col : Scaling::tensor;
+  if (is_any_given({&x.scale_a, &x.scale_b})) g.scaling = rows ? Scaling::row_col : Scaling::tensor;
   return with_plain_dtypes(g);
 }
 
@@ -150,22 +151,37 @@ Norm problem_of(const NormOperands& x, const Norm& options) {
   Norm n = options;
   n.dtype = x.x.dtype;
   n.dtype_y = x.y.dtype;
-  n.residual = x.residual.data != nullptr;
-  n.residual_out = x.residual_out.data != nullptr;
+  n.residual |= is_given(x.residual);
+  n.residual_out |= is_given(x.residual_out);
   n.dtype_residual = n.residual ? x.residual.dtype : DType::as_q;
   n.rows = product_of(x.x.shape[0], product_of(x.x.shape[1], x.x.shape[2]));
   n.d = x.x.shape[3];
-  n.weight = x.weight.data != nullptr;
-  n.bias = x.bias.data != nullptr;
-  n.mean = x.mean.data != nullptr;
-  n.rstd = x.rstd.data != nullptr;
+  n.weight |= is_given(x.weight);
+  n.bias |= is_given(x.bias);
+  n.mean |= is_given(x.mean);
+  n.rstd |= is_given(x.rstd);
   return with_plain_dtypes(n);
 }
 
 }  // namespace
 
-Status no_gpu_path(const Anchor& anchor, cuda::Place place, const PlanData& plan) {
-  const bool unknown = place == cuda::Place::unknown;
+Anchor anchor_of(const OperandList& list) {
+  Anchor shared{"q", cuda::Place::host};  // of the operands that both sides can use
+  bool decided = false;
+  const auto ask = [&](const char* name, const void* data) {
+    if (data == nullptr || decided) return;
+    const cuda::Place place = cuda::place_of(data);
+    const bool both = place == cuda::Place::pinned || place == cuda::Place::managed;
+    decided = !both;
+    if (decided || shared.place != cuda::Place::managed) shared = {name, place};
+  };
+  for (const Operand& operand : list.tensors()) ask(operand.name, operand.wanted ? data_of(*operand.x) : nullptr);
+  for (const Array& array : list.arrays()) ask(array.name, array.wanted ? array.data : nullptr);
+  return shared;
+}
+
+Status no_gpu_path(const Anchor& anchor, const PlanData& plan) {
+  const bool unknown = anchor.place == cuda::Place::unknown;
   std::string why = text(anchor.name, unknown ? ": CUDA's driver does not say where it lies" : " lies on a GPU",
                          ", and no GPU path takes the problem");
   bool asked = false;

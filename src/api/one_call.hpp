@@ -5,16 +5,19 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <initializer_list>
 #include <memory>
 #include <new>
 #include <string>
 #include <utility>
 
+#include "api/lengths.hpp"
+#include "api/operand_list.hpp"
+#include "api/validate.hpp"
 #include "cpu/levels.hpp"
 #include "cuda/runtime.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/operation.hpp"
+#include "plan/paths.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/tiles.hpp"
 
@@ -114,42 +117,31 @@ Status run_once_on_gpu(const Plan& plan, const Operands& operands, Stream stream
   return status;
 }
 
-/// The operand that says where a problem lies: q. Without tokens q may have no memory, but gradients of other inputs
-/// are written all the same, and states, z and the gradient of a head's decay still go from place to place.
+/// Where a problem lies, and the operand that says so.
 struct Anchor {
   const char* name;
-  const void* data;
+  cuda::Place place;
 };
-inline Anchor first_with_memory(std::initializer_list<std::pair<const char*, const Tensor*>> all) {
-  for (const auto& [name, tensor] : all) {
-    if (tensor->data != nullptr) return {name, tensor->data};
+/// Asks the operands in their order, lengths too, and takes the first that one side alone can use: ordinary memory is
+/// the host's, a GPU's is a GPU's. An empty tensor has no memory and says nothing. Where every operand is pinned or
+/// managed, both sides could use them: pinned memory is the host's, as it is for those who hand it out, and one managed
+/// operand makes the problem a GPU's.
+Anchor anchor_of(const OperandList& list);
+
+/// The host, or what the operands say in a process that uses CUDA. A problem that means nothing is the host's, where
+/// planning refuses it.
+template <class Problem, class Operands>
+Anchor anchor_of(const Problem& problem, Pass pass, const Operands& operands) {
+  if (!cuda::driver_is_loaded() || !validate_problem(problem, pass)) return {"q", cuda::Place::host};
+  if constexpr (requires { operands_of(problem, pass, operands); }) {
+    return anchor_of(operands_of(problem, pass, operands));
+  } else {
+    return anchor_of(operands_of(problem, operands));
   }
-  return {"q", nullptr};
-}
-inline Anchor anchor_of(const Operands& x) {
-  return first_with_memory({{"q", &x.q},
-                            {"grad_k", &x.grad_k},
-                            {"grad_v", &x.grad_v},
-                            {"grad_bias", &x.grad_bias},
-                            {"grad_alibi", &x.grad_alibi}});
-}
-inline Anchor anchor_of(const LinearOperands& x) {
-  return first_with_memory({{"q", &x.q},
-                            {"initial_state", &x.initial_state},
-                            {"final_state", &x.final_state},
-                            {"grad_final_state", &x.grad_final_state},
-                            {"grad_initial_state", &x.grad_initial_state},
-                            {"decay", &x.decay}});
-}
-inline Anchor anchor_of(const GemmOperands& x) {
-  return first_with_memory({{"a", &x.a}, {"b", &x.b}, {"d", &x.d}});  // with k = 0 there is no a
-}
-inline Anchor anchor_of(const NormOperands& x) {
-  return first_with_memory({{"x", &x.x}, {"y", &x.y}, {"mean", &x.mean}, {"rstd", &x.rstd}});
 }
 
 /// `best` stays where the operands are: a plan of the host is no answer to operands of a GPU.
-Status no_gpu_path(const Anchor& anchor, cuda::Place place, const PlanData& plan);
+Status no_gpu_path(const Anchor& anchor, const PlanData& plan);
 
 template <class Problem>
 PlanCache<Problem>& kept_plans() {
@@ -157,28 +149,25 @@ PlanCache<Problem>& kept_plans() {
   return kept;
 }
 
-/// Plans, or finds the plan, and runs. `best` goes where the tensors are. Pinned memory is the host's, as it is for
-/// those who hand it out; managed memory a GPU's, and the host's where no GPU takes the problem.
+/// Plans, or finds the plan, and runs. `best` goes where the operands are. What lies in managed memory goes to the host
+/// where no GPU takes the problem. Lengths that a run on the host reads must be in their sequences (lengths.hpp).
 template <class Problem, class Operands>
 Status run_once(const Problem& problem, Pass pass, const Operands& operands, Target target, Stream stream) {
   PlanCache<Problem>& kept = kept_plans<Problem>();
   std::unique_ptr<PlanCache<Problem>> own;
   if (kept.busy()) own = std::make_unique<PlanCache<Problem>>();
   PlanCache<Problem>& cache = own ? *own : kept;
-  const Anchor anchor = anchor_of(operands);
   const bool any = target.backend == Backend::best && !names_gpu(target);
-  const cuda::Place place = any ? cuda::place_of(anchor.data) : cuda::Place::unknown;
-  if (any && (place == cuda::Place::host || place == cuda::Place::pinned)) {
-    const bool names_level = target.cpu_level != nullptr && *target.cpu_level != '\0';
-    const bool has_kernel = is_listed_for(Backend::cpu, operation_of(problem, pass));
-    target.backend = has_kernel || names_level ? Backend::cpu : Backend::ref;
-  }
+  const Anchor anchor = any ? anchor_of(problem, pass, operands) : Anchor{"", cuda::Place::unknown};
+  if (any && (anchor.place == cuda::Place::host || anchor.place == cuda::Place::pinned))
+    target.backend = backend_of_host(operation_of(problem, pass), problem.dtype, target);
   const Plan* plan = nullptr;
   if (Status status = cache.plan_for(problem, pass, target, &plan); !status) return status;
   const cuda::OnDevice device(plan->data()->gpu.ordinal);  // its workspace is allocated there
   if (!device.status()) return device.status();
   if (is_gpu(plan->data()->backend)) return run_once_on_gpu(*plan, operands, stream);
-  if (any && !cuda::host_can_use(place)) return no_gpu_path(anchor, place, *plan->data());
+  if (any && !cuda::host_can_use(anchor.place)) return no_gpu_path(anchor, *plan->data());
+  if (Status status = check_lengths_of_host(problem, pass, operands); !status) return status;
   return cache.run(*plan, operands, stream);
 }
 

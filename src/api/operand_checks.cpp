@@ -71,8 +71,7 @@ void check_memory(const Operand& operand, Check* check) {
 void check_tensor(const Operand& operand, const char* expected, Check* check) {
   const Tensor& x = *operand.x;
   if (!operand.wanted) {
-    check->require(x.data == nullptr, operand.name, " is given, but the problem was planned without it: set ",
-                   operand.flag);
+    check->require(!is_given(x), operand.name, " is given, but the problem was planned without it: set ", operand.flag);
     return;
   }
   check->require(x.dtype == operand.dtype, operand.name, ".dtype = ", x.dtype, ", ", expected, " ", operand.dtype);

@@ -21,10 +21,11 @@ inline void check_rows_without_sequence(const char* name, bool packed, std::int6
                  " with b = 0: b is the number of packed sequences, and was not set");
 }
 
-/// Is any of them given, by its memory or, since an empty tensor may have none, by its shape?
+/// Is the operand given? Everybody who asks that asks here. An empty tensor may have no memory, so the shape and the
+/// strides count as well: only a tensor of zeroes is absent.
+inline bool is_given(const Tensor& x) { return x.data != nullptr || x.shape != Shape{} || x.stride != Shape{}; }
 inline bool is_any_given(std::initializer_list<const Tensor*> tensors) {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const Tensor* x) { return x->data != nullptr || x->shape != Shape{}; });
+  return std::any_of(tensors.begin(), tensors.end(), [](const Tensor* x) { return is_given(*x); });
 }
 
 }  // namespace falchion

@@ -83,10 +83,12 @@ Status validate_target(const Target& target) {
   Check check;
   check.require(target.backend <= Backend::sm90, "backend = ", static_cast<int>(target.backend), " is no Backend");
   check.require(target.threads >= 0, "threads = ", target.threads, ": it must be 0 (all there are) or more");
-  if (target.executor.parallel_for != nullptr) {
-    check.require(target.executor.threads >= 1, "executor.threads = ", target.executor.threads,
-                  ": it must be 1 or more");
-  }
+  const Executor& pool = target.executor;
+  check.require(pool.parallel_for != nullptr || pool == Executor{},
+                "executor.parallel_for is null with executor.self = ", pool.self,
+                " and executor.threads = ", pool.threads, ": an executor needs its function");
+  check.require(pool.parallel_for == nullptr || pool.threads >= 1, "executor.threads = ", pool.threads,
+                ": it must be 1 or more");
   check.require(target.segments >= 0, "segments = ", target.segments, ": it must be 0 (the plan decides) or more");
   check.require(target.device >= -1, "device = ", target.device,
                 ": it must be CUDA's number of a device, or -1 (no device is named)");

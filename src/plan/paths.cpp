@@ -16,17 +16,22 @@ namespace {
 
 constexpr const char* kNotListed = "variants.def has no such variant yet: its kernels arrive in a later version";
 
+constexpr const char* kEmulated = "amx_emulated";
+
 bool names_level(const Target& target) { return target.cpu_level != nullptr && *target.cpu_level != '\0'; }
 
 /// The CPU level that is asked for by name, and where it was asked; name is null when any will do.
 struct ForcedLevel {
   const char* name;
   const char* where;
+  const char* taken;  // the level to take: that one, or by the environment perhaps one below it
 
   static ForcedLevel of(const Target& target) {
-    if (names_level(target)) return {target.cpu_level, "cpu_level"};
-    return {cpu::level_from_environment(), "FALCHION_CPU"};
+    if (names_level(target)) return {target.cpu_level, "cpu_level", target.cpu_level};
+    const char* name = cpu::level_from_environment();
+    return {name, "FALCHION_CPU", name};
   }
+  bool is_of_environment() const { return name != nullptr && same(where, "FALCHION_CPU"); }
 };
 
 Status check_level(const ForcedLevel& forced) {
@@ -64,10 +69,38 @@ Status choose_gpu(PlanData* plan) {
   return status;
 }
 
+/// The variant of a CPU level that this build has for the operation, or null.
+const Variant* built_for(const Operation& operation, const char* level, DType dtype) {
+  for (const Variant& v : variants()) {
+    if (v.backend == Backend::cpu && v.dtype == dtype && v.is(operation.name) && same(v.level, level)) return &v;
+  }
+  return nullptr;
+}
+
+/// FALCHION_CPU is for a whole process, and not every operation and type has a kernel of each level. So the next level
+/// below is taken that has one, which is recorded. Below amx_emulated lies what is below amx.
+void go_below(ForcedLevel* forced, PlanData* plan) {
+  const Operation& operation = *plan->operation;
+  const DType dtype = operation.dtype(*plan);
+  if (!forced->is_of_environment() || built_for(operation, forced->name, dtype) != nullptr) return;
+  const char* from = same(forced->name, kEmulated) ? "amx" : forced->name;
+  bool below = false;
+  for (const cpu::Level& level : cpu::cpu_levels()) {
+    if (below && level.usable && !same(level.name, kEmulated) && built_for(operation, level.name, dtype) != nullptr) {
+      forced->taken = level.name;
+      plan->rejected.push_back(
+          {text("cpu ", forced->name, " ", name(dtype)),
+           text("FALCHION_CPU = ", forced->name, " has no such kernel here; the next level below is ", level.name)});
+      return;
+    }
+    below = below || same(level.name, from);
+  }
+}
+
 std::string why_not(const Variant& listed, const ForcedLevel& forced) {
-  if (forced.name != nullptr && !same(listed.level, forced.name))
+  if (forced.name != nullptr && !same(listed.level, forced.taken))
     return text("not asked for: ", forced.where, " = ", forced.name);
-  if (forced.name == nullptr && same(listed.level, "amx_emulated"))
+  if (forced.name == nullptr && same(listed.level, kEmulated))
     return "AMX tiles computed with AVX-512, for tests: only when forced";
   for (const cpu::Level& level : cpu::cpu_levels()) {
     if (same(level.name, listed.level) && !level.usable) return level.why_not;
@@ -127,7 +160,7 @@ cuda::Device device_named(int sm) {
 Status choose_path(PlanData* plan) {
   const Target& target = plan->target;
   const bool any = target.backend == Backend::best && !names_gpu(target);
-  const ForcedLevel forced = ForcedLevel::of(target);
+  ForcedLevel forced = ForcedLevel::of(target);
 
   // A level that the target names asks for the CPU; FALCHION_CPU says which level it is to be where the CPU is taken.
   const bool cpu_asked = target.backend == Backend::cpu || (any && names_level(target));
@@ -140,6 +173,7 @@ Status choose_path(PlanData* plan) {
   }
   if (any || cpu_asked) {
     if (Status status = check_level(forced); !status) return status;
+    go_below(&forced, plan);
     plan->variant = choose_cpu(forced, plan);
     plan->backend = Backend::cpu;
     plan->target.cpu_level = nullptr;  // the caller's string need not live as long as the plan: variant->level says it
@@ -151,6 +185,15 @@ Status choose_path(PlanData* plan) {
   plan->backend = Backend::ref;
   const bool ref_will_do = any && forced.name == nullptr;  // a level that was named is that level or none
   return ref_will_do || target.backend == Backend::ref ? Status{} : refuse(*plan);
+}
+
+Backend backend_of_host(const Operation& operation, DType dtype, const Target& target) {
+  if (ForcedLevel::of(target).name != nullptr) return Backend::cpu;
+  for (const cpu::Level& level : cpu::cpu_levels()) {
+    if (level.usable && !same(level.name, kEmulated) && built_for(operation, level.name, dtype) != nullptr)
+      return Backend::cpu;
+  }
+  return Backend::ref;
 }
 
 Status device_for(Backend backend, PlanData* plan, cuda::Device* out) {

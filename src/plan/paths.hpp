@@ -14,6 +14,10 @@ namespace falchion {
 /// Takes a path for the problem that lies in the plan, with its pass and target, or says why there is none.
 Status choose_path(PlanData* plan);
 
+/// The host's backend for `best`: the CPU where it has a kernel that this build and this machine have, else ref, the
+/// definition. Where a level is named, by the target or by FALCHION_CPU, it is the CPU in any case.
+Backend backend_of_host(const Operation& operation, DType dtype, const Target& target);
+
 /// The GPU to plan for: the one that is here, or what is known of the architecture that target.sm names. Fails where
 /// it cannot run the operation's variants, or none of them is built; that is then recorded in plan->rejected.
 Status device_for(Backend backend, PlanData* plan, cuda::Device* out);

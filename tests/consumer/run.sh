@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# usage: run.sh find_package|add_subdirectory|pkg_config BUILD_DIR GENERATOR
+# usage: run.sh warnings|find_package|add_subdirectory|pkg_config BUILD_DIR GENERATOR
 # Builds and runs the consumers, C99 and C++, against static and shared Falchion. BUILD_DIR is a built Falchion; its
-# install tree and the consumers are made in BUILD_DIR/consumer.
+# install tree and the consumers are made in BUILD_DIR/consumer. `warnings` needs no build: it compiles the README's
+# examples and the headers as strict users do, with each compiler that is here.
 set -euo pipefail
 mode=$1 build=$2 generator=${3:-Ninja}
 here=$(cd "$(dirname "$0")" && pwd)
@@ -24,7 +25,39 @@ consume() {  # Its arguments are a name and the arguments of cmake.
   ctest --test-dir "$dir" --output-on-failure
 }
 
+# The headers lie on the include path as a user's own do. CMake would take an installed package's for system headers, of
+# which compilers report nothing.
+strictly() {  # Its arguments are a compiler, with its flags, and a file.
+  "$@" -Wall -Wextra -pedantic -Werror -O1 -I"$source/include" -c -o "$work/strict.o" || { echo "refused: $*"; exit 1; }
+  compiled=$((compiled + 1))
+}
+
 case $mode in
+  warnings)
+    compiled=0
+    echo '#include <falchion/falchion.h>
+      extern "C" fal_status run(const fal_operands* x);
+      fal_status run(const fal_operands* x) {
+        const fal_attention attention = FAL_ATTENTION_INIT;
+        const fal_linear_attention linear = FAL_LINEAR_ATTENTION_INIT;
+        const fal_gemm gemm = FAL_GEMM_INIT;
+        const fal_norm norm = FAL_NORM_INIT;
+        return linear.size + gemm.size + norm.size > 0 ? fal_attention_run(x, &attention, nullptr, nullptr) : FAL_INVALID;
+      }' >"$work/c_header.cpp"
+    for cxx in "${CXX:-c++}" g++ clang++; do
+      command -v "$cxx" >/dev/null || continue
+      strictly "$cxx" -std=c++20 "$work/readme.cpp"
+      strictly "$cxx" -std=c++20 "$here/main.cpp"
+      for standard in c++11 c++20; do strictly "$cxx" -std=$standard "$work/c_header.cpp"; done
+    done
+    for cc in "${CC:-cc}" gcc clang; do
+      command -v "$cc" >/dev/null || continue
+      for standard in c99 c11 c17; do
+        strictly "$cc" -std=$standard "$work/readme.c"
+        strictly "$cc" -std=$standard "$here/main.c"
+      done
+    done
+    echo "$compiled files compiled without a warning" ;;
   # The whole library is built as part of the user's project, for which one variant is enough.
   add_subdirectory)
     consume both -DUSER_LANGUAGE="C;CXX" -DFALCHION_SOURCE="$source" -DFALCHION_SHARED=ON \
@@ -44,8 +77,8 @@ case $mode in
       export PKG_CONFIG_PATH
       flags=$(pkg-config --cflags --libs $([[ $form == static ]] && echo --static) falchion)
       libdir=$(pkg-config --variable=libdir falchion)
-      ${CC:-cc} -std=c99 -pedantic -Wall -Werror -o "$work/c_$form" "$here/main.c" "$work/readme.c" $flags -Wl,-rpath,"$libdir"
-      ${CXX:-c++} -std=c++20 -Wall -Werror -o "$work/cpp_$form" "$here/main.cpp" "$work/readme.cpp" $flags -Wl,-rpath,"$libdir"
+      ${CC:-cc} -std=c99 -pedantic -Wall -Wextra -Werror -o "$work/c_$form" "$here/main.c" "$work/readme.c" $flags -Wl,-rpath,"$libdir"
+      ${CXX:-c++} -std=c++20 -Wall -Wextra -Werror -o "$work/cpp_$form" "$here/main.cpp" "$work/readme.cpp" $flags -Wl,-rpath,"$libdir"
       "$work/c_$form"
       "$work/cpp_$form"
     done

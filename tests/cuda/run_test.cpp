@@ -252,6 +252,41 @@ TEST(CudaOneCall, StaysOnTheDeviceWhateverTheEnvironmentSays) {
   });
 }
 
+/// Nobody reads lengths on the device, so they are clamped there as a plan clamps them. On the host they are refused.
+TEST(CudaOneCall, LengthsOnTheDeviceAreClamped) {
+  on_every_path([](const Path& path, DType dtype) {
+    Instance x = make_instance(
+        Case{"x", 3, 20, 30, 2, 1, 64, 64}.used_q({-5, 99, 3}).used_k({7, -1, 1000}).first_k({40, 0, -3}), dtype);
+    OnDevice device(path, &x);
+    ASSERT_OK(device.status());
+    ASSERT_OK(attention(device.operands(), {}, path.target()));
+    ASSERT_OK(device.download());
+    EXPECT_TRUE(matches(x, Reference(x)));
+  });
+}
+
+/// Empty tensors have no memory and are given all the same; what has memory says that the device is meant.
+TEST(CudaOneCall, EmptyTensorsAreGiven) {
+  on_every_path([](const Path&, DType dtype) {
+    Instance x = make_instance(Case{"x", 2, 5, 0, 4, 2, 64, 64}.bias(Case::Bias::f32).mask().row_max(), dtype);
+    OnDevice device(Path{Backend::best, ""}, &x);
+    ASSERT_OK(device.status());
+    Operands operands = device.operands();
+    for (Tensor* tensor : {&operands.k, &operands.v, &operands.bias, &operands.mask}) tensor->data = nullptr;
+    ASSERT_OK(attention(operands));
+    ASSERT_OK(device.download());
+    EXPECT_TRUE(matches(x, Reference(x)));
+    operands.bias.shape[2] = 7;
+    EXPECT_EQ(attention(operands).why, "bias.shape[2] = 7, but the problem's is 5 (or 1)");
+    cuda::Memory weight;
+    ASSERT_OK(cuda::Memory::make(4 * 64, &weight));
+    NormOperands rows;
+    rows.x = rows.residual = rows.y = rows.residual_out = Tensor::dense(nullptr, dtype, {1, 0, 1, 64});
+    rows.weight = Tensor::dense(weight.data(), DType::f32, {1, 1, 1, 64});
+    ASSERT_OK(norm(rows, {.kind = NormKind::rms, .zero_centered = true}));
+  });
+}
+
 /// A part of the keys whose weight is negligible still counts where its values are not finite. The split plan must
 /// answer as the unsplit one does.
 TEST(CudaSplits, NanInVOfAPartThatWeighsNothing) {

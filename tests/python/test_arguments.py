@@ -1,6 +1,9 @@
 """What is refused, with which exception and which words."""
 
 import itertools
+import os
+import subprocess
+import sys
 import typing
 from typing import Any
 
@@ -83,6 +86,15 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"used_k": np.array([5, -(1 << 31) - 1])}, falchion.Invalid, r"used_k\[1\] = -2147483649: lengths are int32"),
     ({"used_k": [5, 1.5]}, TypeError, r"used_k\[1\] must be a whole number, not float"),
     ({"used_k": np.array([5], np.int32)}, falchion.Invalid, "used_k has 1 numbers: it must have one for each of b = 2"),
+    ({"used_k": np.array([5, 99], np.int32)}, falchion.Invalid, r"used_k\[1\] = 99: it must be in \[0, 5\]"),
+    ({"used_k": np.array([-3, 5], np.int32)}, falchion.Invalid, r"used_k\[0\] = -3: it must be in \[0, 5\]"),
+    ({"used_q": np.array([5, 6], np.int32)}, falchion.Invalid, r"used_q\[1\] = 6: it must be in \[0, 5\]"),
+    ({"first_k": np.array([40, 0], np.int32)}, falchion.Invalid, r"first_k\[0\] = 40: it must be in \[0, 5\]"),
+    (
+        {"used_k": np.array([5, 2], np.int32), "first_k": np.array([0, 3], np.int32)},
+        falchion.Invalid,
+        r"first_k\[1\] = 3: it must be in \[0, 2\]",
+    ),
     ({"used_k": np.zeros((2, 1), np.int32)}, falchion.Invalid, "used_k must have one axis, without gaps: it has 2"),
     ({"layout": "sbhd"}, falchion.Invalid, "layout = 'sbhd'"),
     ({"layout": 1}, TypeError, "layout must be a string, not int"),
@@ -229,3 +241,38 @@ def test_signatures_stand_in_docstrings() -> None:
     assert typing.get_type_hints(falchion.explain)["return"] is falchion.Explanation
     assert typing.get_type_hints(falchion.Explanation)["json"] is dict
     assert list(itertools.islice(inspect.signature(falchion.attention).parameters, 4)) == ["q", "k", "v", "causal"]
+
+
+BROKEN = [
+    ("used_q", [1, 9], r"used_q\[1\] = 9: it must be in \[0, 5\]"),
+    ("used_k", [-1, 5], r"used_k\[0\] = -1: it must be in \[0, 5\]"),
+    ("first_k", [5, 6], r"first_k\[1\] = 6: it must be in \[0, 5\]"),
+]
+
+
+@pytest.mark.parametrize(("name", "lengths", "words"), BROKEN)
+def test_lengths_on_the_host_are_checked_by_every_form(name: str, lengths: list[int], words: str) -> None:
+    """The backward pass, packed sequences and plans refuse what falchion.attention does."""
+    wrong: dict[str, Any] = {name: np.array(lengths, np.int32)}
+    o, lse = falchion.attention(Q, K, V, return_lse=True)
+    starts = np.array([0, 5, 10], np.int32)
+    rows = [x.reshape(10, *x.shape[2:]) for x in (Q, K, V)]
+    plan = falchion.Plan(Q, K, V, **{name: True})
+    calls = (
+        lambda: falchion.attention_backward(np.ones_like(o), Q, K, V, o, lse, **wrong),
+        lambda: falchion.varlen(*rows, starts, **wrong),
+        lambda: plan(Q, K, V, **wrong),
+    )
+    for call in calls:
+        with pytest.raises(falchion.Invalid, match=words):
+            call()
+
+
+@pytest.mark.parametrize(("level", "words"), [("typo", "FALCHION_CPU = typo: there is no such CPU level"), ("generic", "")])
+def test_the_level_that_the_environment_names(level: str, words: str) -> None:
+    """A name that is no level is refused, and not computed by the definition in silence."""
+    code = "import falchion, numpy as np; q = np.ones((1, 4, 1, 8), np.float32); falchion.attention(q, q, q)"
+    environment = os.environ | {"FALCHION_CPU": level, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode == 0) == (words == "")
+    assert words in done.stderr

@@ -2,21 +2,38 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, Callable
 
 import torch
 from torch import Tensor
 
 import falchion.torch as ft
-from falchion.torch._options import drops_of, exact_scale, flag, last_contiguous, whole
+from falchion import Invalid
+from falchion.torch._function import attention_with_gradients
+from falchion.torch._ops import operator_arguments
+from falchion.torch._options import autocast, draw, drops_of, exact_scale, flag, last_contiguous, number, whole
 
 from ._probabilities import signed_probabilities
 
 
+def parts_of(name: str, x: Tensor, count: int) -> tuple[Tensor, ...]:
+    """q, k and v, or k and v, of a tensor (..., count, h, d)."""
+    if x.dim() < 4 or x.shape[-3] != count:
+        raise Invalid(f"{name} has the shape {tuple(x.shape)}; its third last axis must be {count}")
+    return x.unbind(-3)
+
+
+def sides_of(window_size: Any) -> tuple[int, int]:
+    """(left, right) of a window, -1 where a side is unbounded: below 0, or None."""
+    if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
+        raise Invalid(f"window_size = {window_size!r}: it is a pair (left, right), -1 unbounded")
+    left, right = (-1 if side is None or side < 0 else side for side in window_size)
+    return left, right
+
+
 def band(causal: bool, window_size: tuple[int, int]) -> dict[str, Any]:
     """flash_attn's band is that of the bottom right corner, and a negative side is unbounded."""
-    sides = (whole(f"window_size[{i}]", side) for i, side in enumerate(window_size))
+    sides = (whole(f"window_size[{i}]", side) for i, side in enumerate(sides_of(window_size)))
     left, right = (None if side < 0 else side for side in sides)
     if flag("causal", causal):
         return {"causal": "bottom_right", "window": (left, None)}
@@ -31,7 +48,7 @@ def dense(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
     def place() -> Tensor:
         return torch.arange(k.shape[1], device=q.device).expand(k.shape[:2])
 
-    found = _attend(ft.attention, q, k, v, place, k.shape[1], **options)
+    found = _attend({}, q, k, v, place, k.shape[1], **options)
     if isinstance(found, Tensor):
         return found
     o, lse, probabilities = found
@@ -53,33 +70,39 @@ def packed(
 ) -> Any:
     """Tensors (total, h, d). With return_attn_probs also the LSE (h, total_q) and S_dmask (b, h,
     max_seqlen_q, max_seqlen_k)."""
-    run = functools.partial(
-        ft.varlen,
-        cu_seqlens_q=cu_seqlens_q,
-        cu_seqlens_k=cu_seqlens_k,
-        max_q=int(max_seqlen_q),
-        max_k=int(max_seqlen_k),
-        used_q=seqused_q,
-        used_k=seqused_k,
-    )
+    starts = {
+        "cu_seqlens_q": cu_seqlens_q,
+        "cu_seqlens_k": cu_seqlens_k,
+        "max_q": int(max_seqlen_q),
+        "max_k": int(max_seqlen_k),
+        "used_q": seqused_q,
+        "used_k": seqused_k,
+    }
 
     def place() -> Tensor:
         return places(cu_seqlens_k, k.shape[0])[1]
 
-    found = _attend(run, q, k, v, place, int(max_seqlen_k), **options)
+    found = _attend(starts, q, k, v, place, int(max_seqlen_k), **options)
     if isinstance(found, Tensor):
         return found
     o, lse, flat = found
     if flat is None:
         return o, lse, q.new_empty(0)
-    sequence, row = places(cu_seqlens_q, q.shape[0])
-    padded = flat.new_zeros((cu_seqlens_q.numel() - 1, int(max_seqlen_q), *flat.shape[1:]))
-    padded[sequence, row] = flat
-    return o, lse, padded.transpose(1, 2)
+    return o, lse, _padded(flat, cu_seqlens_q, int(max_seqlen_q)).transpose(1, 2)
+
+
+def _padded(flat: Tensor, starts: Tensor, longest: int) -> Tensor:
+    """(b, longest, ...) of packed rows, with zeros behind each sequence's end."""
+    own = torch.arange(longest, device=flat.device)
+    row = starts[:-1, None].long() + own
+    inside = (row < starts[1:, None]) & (row >= 0) & (row < flat.shape[0])
+    # A row of zeros at the end, so that there is one to read where there are none.
+    flat = torch.nn.functional.pad(flat, (0, 0, 0, 0, 0, 1))
+    return flat[torch.where(inside, row, -1)]
 
 
 def _attend(
-    attention: Callable[..., Any],
+    starts: dict[str, Any],
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -95,63 +118,44 @@ def _attend(
     return_attn_probs: bool = False,
 ) -> Any:
     """O, or with return_attn_probs (O, LSE, signed probabilities of each row), the last one None
-    without dropout. place() is each key's place in its sequence, and `keys` how many there are."""
+    without dropout. starts is empty, or what says of packed tensors which rows are a sequence.
+    place() is each key's place in its sequence, and `keys` how many there are."""
     q, softmax_scale = exact_scale(last_contiguous(q), softmax_scale)
     k, v = last_contiguous(k), last_contiguous(v)
-    sides = band(causal, window_size)
-    score: dict[str, Any] = {
+    options: dict[str, Any] = {
         "scale": softmax_scale,
-        "softcap": softcap,
+        "softcap": number("softcap", softcap),
         "alibi": None if alibi_slopes is None else alibi_slopes.float(),
+        **band(causal, window_size),
     }
-    if not return_attn_probs:
-        return attention(q, k, v, dropout=dropout_p, **score, **sides)
+    drops, share = drops_of(dropout_p)
+    if not return_attn_probs or not drops:
+        attention: Callable[..., Any] = ft.varlen if starts else ft.attention
+        options.update(starts, dropout=share, return_lse=return_attn_probs)
+        found = attention(q, k, v, **options)
+        return (*found, None) if return_attn_probs else found
 
-    def run(q: Tensor, v: Tensor, dropout: float, with_score: bool) -> Tensor:
-        o: Tensor = attention(q, k, v, dropout=dropout, **(score if with_score else {}), **sides)
-        return o
+    q, k, v = autocast(q, k, v)  # type: ignore[assignment]
+    drawn = draw(q)  # each of the runs below drops the same
 
-    with Replay(q.device) as replay:
-        o, lse = attention(q, k, v, dropout=dropout_p, return_lse=True, **score, **sides)
-    if not drops_of(dropout_p)[0]:
-        return o, lse, None
-    return o, lse, signed_probabilities(run, q, k, place(), keys, dropout_p, replay)
+    def run(q: Tensor, v: Tensor, dropout: float, with_score: bool) -> tuple[Tensor, Tensor]:
+        given = options if with_score else band(causal, window_size)
+        numbers = {n: whole(n, x) for n, x in starts.items() if n in ("max_q", "max_k")}
+        tensors = {n: x for n, x in starts.items() if n not in numbers and x is not None}
+        if dropout != 0.0:
+            tensors["seed"] = drawn
+        chosen = {**given, **numbers, "dropout": dropout}
+        alibi = chosen.pop("alibi", None)
+        inputs, found = operator_arguments(q, k, v, None, alibi, tensors, chosen)
+        return attention_with_gradients(inputs, found, any_order=False)
+
+    o, lse = run(q, v, share, True)
+    return o, lse, signed_probabilities(run, q, k, place(), keys, share)
 
 
 def places(starts: Tensor, total: int) -> tuple[Tensor, Tensor]:
     """The sequence of each row of a packed tensor, and its place in it."""
     row = torch.arange(total, device=starts.device)
-    sequence = torch.searchsorted(starts[1:].contiguous(), row.int(), right=True)
+    sequence = torch.searchsorted(starts[1:].contiguous(), row.to(starts.dtype), right=True)
     sequence = sequence.clamp(max=starts.numel() - 2)
     return sequence, row - starts[sequence]
-
-
-class Replay:
-    """Repeats what torch's generator of a device gave to the calls inside `with`."""
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-
-    def _get(self) -> Tensor:
-        if self.device.type == "cuda":
-            return torch.cuda.get_rng_state(self.device)
-        return torch.get_rng_state()
-
-    def _set(self, state: Tensor) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.set_rng_state(state, self.device)
-        else:
-            torch.set_rng_state(state)
-
-    def __enter__(self) -> Replay:
-        self.before = self._get()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.after = self._get()
-
-    def rewind(self) -> None:
-        self._set(self.before)
-
-    def end(self) -> None:
-        self._set(self.after)

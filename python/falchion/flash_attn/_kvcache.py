@@ -1,9 +1,12 @@
 """flash_attn_with_kvcache. Appending to the cache, rotary embeddings, cache_batch_idx and pages are
 done by torch before the engine runs, so they cost kernels of their own, and the last two a copy of
-the keys and values."""
+the keys and values. What lies outside is refused before anything is written (_bounds.py), for
+which a GPU is waited for once a call, unless cache_seqlens is a number and there is no more to
+ask."""
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
 import torch
@@ -14,9 +17,10 @@ from falchion import Invalid, Unsupported
 from falchion._names import own_names
 from falchion.torch._options import exact_scale, last_contiguous
 
-from ._call import band, places
-from ._pages import dense_from_pages, place_in_pages
-from .rotary import rotate
+from ._bounds import Bounds, same_device, table_of, whole_numbers
+from ._call import band, places, sides_of
+from ._pages import check_pages, dense_from_pages, place_in_pages
+from .rotary import check_tables, rotate
 
 
 @own_names
@@ -48,87 +52,169 @@ def flash_attn_with_kvcache(
     if block_table is not None and cache_batch_idx is not None:
         raise Unsupported("block_table is given with cache_batch_idx: a table says the sequences")
     q, softmax_scale = exact_scale(q, softmax_scale)
-    return Cache(q, k_cache, cache_seqlens, cache_batch_idx, cache_leftpad, block_table).attend(
-        q,
-        (k_cache, v_cache),
-        k,
-        v,
-        (rotary_cos, rotary_sin, rotary_interleaved),
-        {
-            **band(causal, window_size),
-            "scale": softmax_scale,
-            "softcap": softcap,
-            "alibi": None if alibi_slopes is None else alibi_slopes.float(),
-            "return_lse": return_softmax_lse,
-        },
-    )
+    cache = Cache(q, (k_cache, v_cache), ("block_table", block_table), cache_batch_idx)
+    cache.measure(cache_seqlens, cache_leftpad, k, v)
+    most = cache.capacity
+    whole = not causal and not any(0 <= side < most for side in sides_of(window_size))
+    if rotary_cos is not None or rotary_sin is not None:
+        q, k = cache.turn(q, k, (rotary_cos, rotary_sin), rotary_interleaved, None, whole)
+    options = {
+        **band(causal, window_size),
+        "scale": softmax_scale,
+        "softcap": softcap,
+        "alibi": None if alibi_slopes is None else alibi_slopes.float(),
+        "return_lse": return_softmax_lse,
+    }
+    return cache.attend(q, k, v, options)
 
 
 class Cache:
     """How many keys of a cache count for each sequence, and where they are. q and new keys are (b,
-    s, h, d), or packed where cu_seqlens_q and cu_seqlens_new say so."""
+    s, h, d), or packed where cu_seqlens_q and cu_seqlens_new say so. A call makes one, measures,
+    turns what has rotary embeddings, and attends."""
 
     def __init__(
         self,
         q: Tensor,
-        k_cache: Tensor,
-        lengths: int | Tensor | None,
+        caches: tuple[Tensor, Tensor],
+        table: tuple[str, Tensor | None],
         batch: Tensor | None,
-        leftpad: Tensor | None,
-        table: Tensor | None,
         cu_seqlens_q: Tensor | None = None,
         cu_seqlens_new: Tensor | None = None,
         max_seqlen_q: int | None = None,
     ) -> None:
-        self.device, self.size = q.device, k_cache.shape[1]
+        self.caches, self.device, self.bounds = caches, q.device, Bounds(q.device)
         self.starts_q, self.starts_new, self.max_q = cu_seqlens_q, cu_seqlens_new, max_seqlen_q
         self.b = q.shape[0] if cu_seqlens_q is None else cu_seqlens_q.numel() - 1
-        self.sized = lengths is not None
-        self.batch = None if batch is None else batch.long()
-        self.leftpad = None if leftpad is None else leftpad.int()
-        self.table = table if table is None or self.batch is None else table[self.batch]
-        if lengths is None:
-            lengths = self.size * (1 if table is None else table.shape[1])
-        if not isinstance(lengths, Tensor):
-            lengths = torch.full((self.b,), lengths, device=q.device)
-        self.lengths = lengths.int()
+        if cu_seqlens_q is not None and max_seqlen_q is None:
+            raise Invalid("cu_seqlens_q is given without max_seqlen_q")
+        same_device(q.device, k_cache=caches[0], v_cache=caches[1])
+        for name, starts in ("q", cu_seqlens_q), ("k_new", cu_seqlens_new):
+            if starts is not None:
+                whole_numbers(f"cu_seqlens_{name}", starts, (starts.numel(),), q.device)
+        _check_caches(q, *caches, 4 if cu_seqlens_q is None else 3)
+        self.size = caches[0].shape[1]
+        self.table_name, pages = table
+        rows = caches[0].shape[0] if pages is None else len(pages) if pages.dim() > 0 else 0
+        self.batch = None if batch is None else self._batch(batch, rows)
+        if self.batch is None and rows != self.b:
+            name = "the caches have" if pages is None else f"{self.table_name} has"
+            raise Invalid(f"{name} {rows} sequences, and q has {self.b}")
+        self.table = None
+        self.capacity = self.size
+        if pages is not None:
+            pages = table_of(self.table_name, pages, rows, q.device)
+            self.table = pages if self.batch is None else pages[self.batch]
+            self.capacity = self.size * pages.shape[1]
 
-    def attend(
+    def _batch(self, batch: Tensor, rows: int) -> Tensor:
+        """cache_batch_idx, moved into range where nothing can be asked."""
+        batch = whole_numbers("cache_batch_idx", batch, (self.b,), self.device)
+        if rows < 1:
+            raise Invalid("cache_batch_idx is given, and the caches have no sequence")
+        self.bounds.within(
+            batch,
+            0,
+            rows - 1,
+            lambda at, x: f"cache_batch_idx[{at[0]}] = {x}: there are {rows}, 0 to {rows - 1}",
+        )
+        return batch.clamp(0, rows - 1)
+
+    def measure(
         self,
-        q: Tensor,
-        caches: tuple[Tensor, Tensor],
+        lengths: int | Tensor | None,
+        leftpad: Tensor | None,
         k: Tensor | None,
         v: Tensor | None,
-        rotary: tuple[Tensor | None, Tensor | None, bool],
-        options: dict[str, Any],
-        rotary_seqlens: Tensor | None = None,
-    ) -> Any:
-        if (k is None) != (v is None):
-            raise Invalid("k and v are given together or not at all")
-        if k is not None and not self.sized:
+    ) -> None:
+        """Checks lengths and pages. From then on self.old keys of each sequence are in the cache,
+        and self.lengths when the new ones are."""
+        same_device(self.device, k=k, v=v)
+        _check_new(k, v, self.caches, self.b, self.starts_new)
+        if k is not None and lengths is None:
             raise Invalid("k is given without cache_seqlens: nothing says where it belongs")
-        cos, sin, interleaved = rotary
-        if cos is not None and k is None:
+        self.new: int | Tensor = 0
+        if k is not None:
+            self.new = k.shape[1] if self.starts_new is None else self._new_of_each(k.shape[0])
+        most = self.capacity
+        if isinstance(lengths, Tensor):
+            self.old = whole_numbers("cache_seqlens", lengths, (self.b,), self.device)
+            self.bounds.within(self.old, 0, most - self.new, self._too_long)
+        else:
+            number = most if lengths is None else _whole_number(lengths)
+            new = self.new if isinstance(self.new, int) else 0
+            if not 0 <= number <= most - new:
+                raise Invalid(self._too_long((), number))
+            self.old = torch.full((self.b,), number, device=self.device)
+            if isinstance(self.new, Tensor):
+                self.bounds.within(self.old, 0, most - self.new, self._too_long)
+        self.lengths = self.old + self.new
+        self.leftpad = None
+        if leftpad is not None:
+            self.leftpad = whole_numbers("cache_leftpad", leftpad, (self.b,), self.device)
+            self.bounds.within(
+                self.leftpad,
+                0,
+                most,
+                lambda at, x: f"cache_leftpad[{at[0]}] = {x}: it must be from 0 to {most}",
+            )
+        if self.table is not None:
+            first = 0 if self.leftpad is None else self.leftpad
+            pages = self.caches[0].shape[0]
+            check_pages(
+                self.table_name, self.table, pages, self.size, first, self.lengths, self.bounds
+            )
+
+    def _new_of_each(self, total: int) -> Tensor:
+        """How many new keys each sequence has, of `total` rows."""
+        starts = self.starts_new
+        assert starts is not None
+        count = starts.diff().long()
+        words = "cu_seqlens_k_new[{}] = {}: it must be from 0 to {}, and not below the one before"
+        self.bounds.within(starts, 0, total, lambda at, x: words.format(at[0], x, total))
+        self.bounds.within(
+            count, 0, total, lambda at, _: words.format(at[0] + 1, int(starts[at[0] + 1]), total)
+        )
+        return count
+
+    def _too_long(self, at: tuple[int, ...], x: int) -> str:
+        new = self.new if isinstance(self.new, int) else int(self.new[at]) if at else 0
+        name = f"cache_seqlens[{at[0]}]" if at else "cache_seqlens"
+        more = f", and {new} keys are new" if new else ""
+        return f"{name} = {x}{more}: the cache holds 0 to {self.capacity} keys of a sequence"
+
+    def turn(
+        self,
+        q: Tensor,
+        k: Tensor | None,
+        tables: tuple[Tensor | None, Tensor | None],
+        interleaved: bool,
+        first: Tensor | None,
+        whole: bool,
+    ) -> tuple[Tensor, Tensor]:
+        """q and k with rotary embeddings. Keys are turned from place `first` on (None: that of the
+        first new key), and so are queries, unless all have the place of the first (whole)."""
+        if k is None:
             raise Unsupported("rotary_cos is given without k: falchion.flash_attn offers no such")
+        cos, sin = check_tables(q, *tables, "rotary_")
+        name = "cache_seqlens" if first is None else "rotary_seqlens"
+        first = self.old if first is None else whole_numbers(name, first, (self.b,), self.device)
+        queries = q.shape[1] if self.starts_q is None else self.starts_q.diff().long()
+        rows = cos.shape[0]
+        for count in (self.new,) if whole else (self.new, queries):
+            self.bounds.within(
+                first,
+                0,
+                rows - count,
+                lambda at, x: f"{name}[{at[0]}] = {x}: rotary_cos has only {rows} rows",
+            )
         with torch.no_grad():
-            if cos is not None and sin is not None and k is not None:
-                first = self.lengths if rotary_seqlens is None else rotary_seqlens
-                whole = "window" not in options  # then all rows of q have the place of the first
-                q = self._turn(q, cos, sin, interleaved, first, self.starts_q, whole)
-                k = self._turn(k, cos, sin, interleaved, first, self.starts_new, False)
-            if k is not None and v is not None:
-                self._append(caches, k, v)
-            keys, values = self._dense(caches[0]), self._dense(caches[1])
-            return self._run(last_contiguous(q), keys, values, options)
+            return (
+                self._turned(q, cos, sin, interleaved, first, self.starts_q, whole),
+                self._turned(k, cos, sin, interleaved, first, self.starts_new, False),
+            )
 
-    def _rows(self, x: Tensor, starts: Tensor | None) -> tuple[Tensor, Tensor]:
-        """The sequence of each row of q or of new keys, and its place among them."""
-        if starts is not None:
-            return places(starts, x.shape[0])
-        own = torch.arange(x.shape[1], device=x.device)
-        return torch.arange(self.b, device=x.device)[:, None], own[None]
-
-    def _turn(
+    def _turned(
         self,
         x: Tensor,
         cos: Tensor,
@@ -144,17 +230,34 @@ class Cache:
             return rotate(x, cos, sin, place, interleaved)
         return rotate(x[:, None], cos, sin, place[:, None], interleaved)[:, 0]
 
-    def _append(self, caches: tuple[Tensor, Tensor], k: Tensor, v: Tensor) -> None:
+    def attend(self, q: Tensor, k: Tensor | None, v: Tensor | None, options: dict[str, Any]) -> Any:
+        self.bounds.check()
+        with torch.no_grad():
+            if k is not None and v is not None:
+                self._append(k, v)
+            keys, values = (self._dense(x) for x in self.caches)
+            return self._run(last_contiguous(q), keys, values, options)
+
+    def _rows(self, x: Tensor, starts: Tensor | None) -> tuple[Tensor, Tensor]:
+        """The sequence of each row of q or of new keys, and its place among them."""
+        if starts is not None:
+            return places(starts, x.shape[0])
+        own = torch.arange(x.shape[1], device=x.device)
+        return torch.arange(self.b, device=x.device)[:, None].expand(self.b, x.shape[1]), own[None]
+
+    def _append(self, k: Tensor, v: Tensor) -> None:
         sequence, own = self._rows(k, self.starts_new)
-        place = self.lengths[sequence].long() + own
+        place = self.old[sequence] + own
         if self.table is not None:
-            at = place_in_pages(self.table, sequence, place, self.size)
+            where, row = place_in_pages(self.table, sequence, place, self.size)
         else:
-            at = sequence if self.batch is None else self.batch[sequence], place
-        for cache, new in zip(caches, (k, v)):
-            cache[at] = new.to(cache.dtype)
-        count = k.shape[1] if self.starts_new is None else self.starts_new.diff()
-        self.lengths = (self.lengths + count).int()
+            where, row = sequence if self.batch is None else self.batch[sequence], place
+        rows = self.caches[0].shape[0]
+        inside = (where >= 0) & (where < rows) & (row >= 0) & (row < self.size) & (own >= 0)
+        if self.starts_new is not None:
+            inside &= place < self.lengths[sequence]
+        for cache, new in zip(self.caches, (k, v)):
+            _write(cache, new, where, row, inside)
 
     def _dense(self, cache: Tensor) -> Tensor:
         if self.table is not None:
@@ -162,12 +265,71 @@ class Cache:
         return last_contiguous(cache if self.batch is None else cache[self.batch])
 
     def _run(self, q: Tensor, keys: Tensor, values: Tensor, options: dict[str, Any]) -> Any:
-        used: dict[str, Any] = {"used_k": self.lengths, "first_k": self.leftpad}
-        if self.starts_q is None:
+        leftpad = None if self.leftpad is None else self.leftpad.int()
+        used: dict[str, Any] = {"used_k": self.lengths.int(), "first_k": leftpad}
+        if self.starts_q is None or self.max_q is None:
             return ft.attention(q, keys, values, **used, **options)
-        if self.max_q is None:
-            raise Invalid("cu_seqlens_q is given without max_seqlen_q")
         starts = torch.arange(self.b + 1, dtype=torch.int32, device=self.device) * keys.shape[1]
         used.update(max_q=int(self.max_q), max_k=keys.shape[1])
         keys, values = keys.flatten(0, 1), values.flatten(0, 1)
         return ft.varlen(q, keys, values, self.starts_q, starts, **used, **options)
+
+
+def _whole_number(lengths: object) -> int:
+    try:
+        return operator.index(lengths)  # type: ignore[arg-type]
+    except TypeError:
+        kind = type(lengths).__name__
+        raise TypeError(
+            f"cache_seqlens must be a whole number or a tensor of them, not {kind}"
+        ) from None
+
+
+def _write(cache: Tensor, new: Tensor, where: Tensor, row: Tensor, inside: Tensor) -> None:
+    """cache[where, row] = new in the rows that are inside. How many that are stays on the device:
+    every other row writes what the first row inside does, at the same place; or, where there is no
+    such row, what is there already."""
+    if inside.numel() == 0 or cache.numel() == 0:
+        return
+    inside, where, row = inside.flatten(), where.flatten(), row.expand(where.shape).flatten()
+    new = new.flatten(0, -3) if new.dim() > 3 else new
+    any_row = torch.arange(inside.numel(), device=cache.device)
+    source = torch.where(inside, any_row, inside.int().argmax())
+    at = where[source].clamp(0, cache.shape[0] - 1), row[source].clamp(0, cache.shape[1] - 1)
+    cache[at] = torch.where(inside.any(), new[source], cache[at])
+
+
+def _check_caches(q: Tensor, k_cache: Tensor, v_cache: Tensor, axes: int) -> None:
+    if q.dim() != axes:
+        raise Invalid(f"q has {q.dim()} axes; here it has {axes}")
+    if k_cache.dim() != 4 or v_cache.dim() != 4 or k_cache.shape[:3] != v_cache.shape[:3]:
+        shapes = f"{tuple(k_cache.shape)} and {tuple(v_cache.shape)}"
+        raise Invalid(
+            f"k_cache and v_cache have the shapes {shapes}; the first three of four axes are equal"
+        )
+    if not q.dtype == k_cache.dtype == v_cache.dtype:
+        types = f"{q.dtype}, {k_cache.dtype} and {v_cache.dtype}"
+        raise Invalid(f"q, k_cache and v_cache are of {types}; they must be of one type")
+
+
+def _check_new(
+    k: Tensor | None,
+    v: Tensor | None,
+    caches: tuple[Tensor, Tensor],
+    b: int,
+    starts: Tensor | None,
+) -> None:
+    """New keys and values have the shapes that the caches say, so that none is repeated."""
+    if k is None and v is None:
+        return
+    if k is None or v is None:
+        raise Invalid("k and v are given together or not at all")
+    if starts is not None and starts.numel() != b + 1:
+        raise Invalid(f"cu_seqlens_k_new has {starts.numel()} numbers; it must have {b + 1}")
+    for name, new, cache in ("k", k, caches[0]), ("v", v, caches[1]):
+        rows = k.shape[-3] if k.dim() > 2 else 0
+        shape = (*((b,) if starts is None else ()), rows, *cache.shape[2:])
+        if tuple(new.shape) != shape:
+            raise Invalid(f"{name} has the shape {tuple(new.shape)}; it must be {shape}")
+        if new.dtype != cache.dtype:
+            raise Invalid(f"{name} is of {new.dtype}, and the caches are of {cache.dtype}")

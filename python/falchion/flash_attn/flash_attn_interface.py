@@ -12,9 +12,10 @@ from torch import Tensor
 from falchion import Invalid
 from falchion._names import own_names
 
-from ._call import dense, packed, places
+from ._bounds import Bounds, same_device, table_of, whole_numbers
+from ._call import dense, packed, parts_of, places
 from ._kvcache import flash_attn_with_kvcache
-from ._pages import packed_from_pages
+from ._pages import check_pages, packed_from_pages
 
 __all__ = [
     "flash_attn_func",
@@ -25,6 +26,8 @@ __all__ = [
     "flash_attn_varlen_qkvpacked_func",
     "flash_attn_with_kvcache",
 ]
+
+USE_TRITON_ROCM = False  # FlashAttention's own tests ask which of its backends is there
 
 
 @own_names
@@ -70,7 +73,7 @@ def flash_attn_kvpacked_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """kv is (b, s_k, 2, h_k, d)."""
-    k, v = _parts("kv", kv, 2)
+    k, v = parts_of("kv", kv, 2)
     return dense(
         q,
         k,
@@ -98,7 +101,7 @@ def flash_attn_qkvpacked_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """qkv is (b, s, 3, h, d)."""
-    q, k, v = _parts("qkv", qkv, 3)
+    q, k, v = parts_of("qkv", qkv, 3)
     return dense(
         q,
         k,
@@ -135,11 +138,7 @@ def flash_attn_varlen_func(
     """Packed sequences: q (total_q, h, d), k and v (total_k, h_k, d), or with block_table (b, most)
     k and v (pages, size, h_k, d), which torch copies into packed rows."""
     if block_table is not None:
-        rows = (cu_seqlens_k.numel() - 1) * int(max_seqlen_k)
-        if not cu_seqlens_k.is_cuda:  # on a GPU the sum would have to be waited for
-            rows = int(cu_seqlens_k[-1])
-        at = places(cu_seqlens_k, rows)
-        k, v = (packed_from_pages(block_table, x, *at) for x in (k, v))
+        k, v = _from_pages(block_table, k, v, cu_seqlens_k, int(max_seqlen_k))
     return packed(
         q,
         k,
@@ -176,7 +175,7 @@ def flash_attn_varlen_kvpacked_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """kv is (total_k, 2, h_k, d)."""
-    k, v = _parts("kv", kv, 2)
+    k, v = parts_of("kv", kv, 2)
     return packed(
         q,
         k,
@@ -210,7 +209,7 @@ def flash_attn_varlen_qkvpacked_func(
     return_attn_probs: bool = False,
 ) -> Any:
     """qkv is (total, 3, h, d)."""
-    q, k, v = _parts("qkv", qkv, 3)
+    q, k, v = parts_of("qkv", qkv, 3)
     return packed(
         q,
         k,
@@ -229,13 +228,36 @@ def flash_attn_varlen_qkvpacked_func(
     )
 
 
-def _parts(name: str, x: Tensor, count: int) -> tuple[Tensor, ...]:
-    if x.dim() < 4 or x.shape[-3] != count:
-        raise Invalid(f"{name} has the shape {tuple(x.shape)}; its third last axis must be {count}")
-    return x.unbind(-3)
-
-
 def _get_block_size_n(device: Any, head_dim: int, is_dropout: bool, is_causal: bool) -> int:
     """flash_attn's tests undo the maximum of each block of keys in S_dmask. Here all keys are
     one."""
     return 1 << 30
+
+
+def _from_pages(
+    block_table: Tensor, k: Tensor, v: Tensor, cu_seqlens_k: Tensor, max_seqlen_k: int
+) -> tuple[Tensor, Tensor]:
+    """Keys and values in packed rows, of which cu_seqlens_k says the sequences."""
+    same_device(k.device, v=v)
+    starts = whole_numbers("cu_seqlens_k", cu_seqlens_k, (cu_seqlens_k.numel(),), k.device)
+    b, (pages, size) = cu_seqlens_k.numel() - 1, k.shape[:2]
+    table = table_of("block_table", block_table, b, k.device)
+    if v.shape[:2] != k.shape[:2]:
+        raise Invalid(f"k has {pages} pages of {size} keys; v has {tuple(v.shape[:2])}")
+    bounds, lengths, most = Bounds(k.device), starts.diff(), size * table.shape[1]
+    bounds.within(
+        lengths,
+        0,
+        most,
+        lambda at, x: (
+            f"cu_seqlens_k gives sequence {at[0]} {x} keys; block_table has places for {most}"
+        ),
+    )
+    check_pages("block_table", table, pages, size, 0, lengths, bounds)
+    bounds.check()
+    rows = b * max_seqlen_k
+    # On a GPU, and while torch.compile traces, the sum would have to be waited for.
+    if not cu_seqlens_k.is_cuda and bounds.asks:
+        rows = int(cu_seqlens_k[-1])
+    at = places(cu_seqlens_k, rows)
+    return packed_from_pages(table, k, *at), packed_from_pages(table, v, *at)

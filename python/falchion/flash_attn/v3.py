@@ -15,7 +15,8 @@ from falchion import Invalid, Unsupported
 from falchion._names import own_names
 from falchion.torch._options import exact_scale
 
-from ._call import band, dense, packed
+from ._bounds import same_device
+from ._call import band, dense, packed, parts_of, sides_of
 from ._kvcache import Cache
 
 __all__ = [
@@ -48,11 +49,14 @@ def flash_attn_qkvpacked_func(
     _refuse(q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     _refuse_chunk(attention_chunk)
     if qkv.dim() == 5:
-        q, k, v = qkv.unbind(2)
+        q, k, v = parts_of("qkv", qkv, 3)
     elif num_heads_q is None:
         raise Invalid("qkv has four axes: num_heads_q must say how many of its heads are q's")
     else:
         shared = (qkv.shape[2] - num_heads_q) // 2
+        if not (num_heads_q > 0 and shared > 0 and num_heads_q + 2 * shared == qkv.shape[2]):
+            heads = f"num_heads_q = {num_heads_q} of {qkv.shape[2]} heads of qkv"
+            raise Invalid(f"{heads}: what is left is not two equal numbers of heads")
         q, k, v = torch.split(qkv, [num_heads_q, shared, shared], dim=2)
     return _dense(q, k, v, softmax_scale, causal, window_size, softcap, return_attn_probs)
 
@@ -169,25 +173,23 @@ def flash_attn_with_kvcache(
     _refuse(qv=qv, q_descale=q_descale, k_descale=k_descale, v_descale=v_descale)
     _refuse_chunk(attention_chunk)
     q, softmax_scale = exact_scale(q, softmax_scale)
-    cache = Cache(
-        q,
-        k_cache,
-        cache_seqlens,
-        cache_batch_idx,
-        cache_leftpad,
-        page_table,
-        cu_seqlens_q,
-        cu_seqlens_k_new,
-        max_seqlen_q,
-    )
+    starts = cu_seqlens_q, cu_seqlens_k_new, max_seqlen_q
+    caches = k_cache, v_cache
+    cache = Cache(q, caches, ("page_table", page_table), cache_batch_idx, *starts)
+    cache.measure(cache_seqlens, cache_leftpad, k, v)
+    if rotary_cos is not None or rotary_sin is not None:
+        longest = q.shape[1] if max_seqlen_q is None else max_seqlen_q
+        left, right = (0 <= x < y - 1 for x, y in zip(sides_of(window_size), (cache.capacity, longest)))
+        whole = not (causal or left or right)
+        tables = rotary_cos, rotary_sin
+        q, k = cache.turn(q, k, tables, rotary_interleaved, rotary_seqlens, whole)
     options = {
         **band(causal, window_size),
         "scale": softmax_scale,
         "softcap": softcap,
         "return_lse": return_softmax_lse,
     }
-    rotary = rotary_cos, rotary_sin, rotary_interleaved
-    return cache.attend(q, (k_cache, v_cache), k, v, rotary, options, rotary_seqlens)
+    return cache.attend(q, k, v, options)
 
 
 @own_names
@@ -197,14 +199,47 @@ def flash_attn_combine(
     out: Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Results over disjoint sets of keys as one: (splits, b, s, h, d) and (splits, b, s, h) in
-    float32. Returns out (b, s, h, d) and the LSE (b, s, h). By torch."""
-    lse = torch.logsumexp(lse_partial, 0)
-    weight = torch.exp(lse_partial - torch.where(lse.isinf(), 0, lse))
-    found = torch.einsum("sbth,sbthd->bthd", weight, out_partial)
+    """Results over disjoint sets of keys as one: (splits, b, s, h, d) in float32, float16 or bfloat16,
+    and their LSEs (splits, b, s, h); without the axis b of packed tensors. Returns out (b, s, h, d)
+    and the LSE (b, s, h) in float32. By torch.
+
+    A part whose LSE is -inf has no keys. It may be unwritten, so nothing of it is taken, not even a
+    NaN; without any part out is 0 and the LSE -inf. Where an LSE is NaN, so is the result."""
+    _check_parts(out_partial, lse_partial, out, out_dtype)
+    lse_partial = lse_partial.float()
+    largest = lse_partial.amax(0)
+    weight = torch.exp(lse_partial - torch.where(largest.isinf(), 0.0, largest))
+    total = weight.sum(0)
+    share = torch.where(weight == 0, 0.0, weight / total)[..., None]
+    found = torch.where(share == 0, 0.0, share * out_partial.float()).sum(0)
+    lse = total.log() + torch.where(largest.isinf(), 0.0, largest)
     if out is not None:
         return out.copy_(found), lse
     return found.to(out_dtype or out_partial.dtype), lse
+
+
+_TYPES = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def _check_parts(
+    parts: Tensor, lse: Tensor, out: Tensor | None, out_dtype: torch.dtype | None
+) -> None:
+    if parts.dim() not in (4, 5) or parts.shape[0] == 0:
+        raise Invalid(
+            f"out_partial has the shape {tuple(parts.shape)}; it is (splits, b, s, h, d) or "
+            "(splits, total, h, d), with one part at least"
+        )
+    same_device(parts.device, lse_partial=lse, out=out)
+    shapes = ("lse_partial", lse, parts.shape[:-1]), ("out", out, parts.shape[1:])
+    for name, x, shape in shapes:
+        if x is not None and x.shape != shape:
+            raise Invalid(f"{name} has the shape {tuple(x.shape)}; it must be {tuple(shape)}")
+    types = ("out_partial", parts.dtype), ("lse_partial", lse.dtype), ("out_dtype", out_dtype)
+    for name, dtype in types:
+        if dtype is not None and dtype not in _TYPES:
+            raise Invalid(f"{name}: {dtype} is not one of float32, float16 and bfloat16")
+    if out is not None and out_dtype not in (None, out.dtype):
+        raise Invalid(f"out is of {out.dtype}, but out_dtype = {out_dtype}")
 
 
 def get_scheduler_metadata(*arguments: Any, **options: Any) -> None:

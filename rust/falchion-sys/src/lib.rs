@@ -18,6 +18,10 @@ pub const FAL_F32: i32 = 1;
 pub const FAL_F16: i32 = 2;
 pub const FAL_BF16: i32 = 3;
 pub const FAL_BOOL: i32 = 4;
+pub const FAL_E4M3: i32 = 5;
+pub const FAL_E5M2: i32 = 6;
+pub const FAL_I8: i32 = 7;
+pub const FAL_I32: i32 = 8;
 
 pub const FAL_BEST: i32 = 0;
 pub const FAL_REF: i32 = 1;
@@ -41,11 +45,22 @@ pub const FAL_GRADS_ROUNDED: u8 = 0;
 pub const FAL_GRADS_F32: u8 = 1;
 pub const FAL_GRADS_ACCUMULATE: u8 = 2;
 pub const FAL_UNBOUNDED: i64 = -1;
+pub const FAL_ACTIVATION_NONE: i32 = 0;
+pub const FAL_RELU: i32 = 1;
+pub const FAL_GELU_TANH: i32 = 2;
+pub const FAL_GELU_ERF: i32 = 3;
+pub const FAL_SILU: i32 = 4;
+pub const FAL_SWIGLU: i32 = 5;
+pub const FAL_SCALING_NONE: u8 = 0;
+pub const FAL_SCALING_TENSOR: u8 = 1;
+pub const FAL_SCALING_ROW_COL: u8 = 2;
+pub const FAL_LAYER_NORM: i32 = 0;
+pub const FAL_RMS_NORM: i32 = 1;
 
 macro_rules! structs {
     ($($name:ident { $($field:ident: $type:ty),* $(,)? })*) => {$(
         #[repr(C)]
-        #[derive(Clone, Copy)]
+        #[derive(Clone, Copy, Debug)]
         pub struct $name { $(pub $field: $type),* }
 
         impl $name {
@@ -99,6 +114,24 @@ structs! {
         grad_q: fal_tensor, grad_k: fal_tensor, grad_v: fal_tensor, grad_decay: fal_tensor,
         grad_initial_state: fal_tensor, grad_initial_z: fal_tensor,
     }
+    fal_gemm {
+        size: usize, dtype: i32, dtype_b: i32, dtype_c: i32, dtype_d: i32,
+        batch: i64, m: i64, n: i64, k: i64, alpha: f32, beta: f32, activation: i32,
+        bias_n: u8, bias_m: u8, residual: u8, scaling: u8, reserved: [u8; 24],
+    }
+    fal_gemm_operands {
+        size: usize, a: fal_tensor, b: fal_tensor, c: fal_tensor, d: fal_tensor, residual: fal_tensor,
+        bias_n: fal_tensor, bias_m: fal_tensor, scale_a: fal_tensor, scale_b: fal_tensor,
+    }
+    fal_norm {
+        size: usize, dtype: i32, dtype_y: i32, dtype_residual: i32, kind: i32, rows: i64, d: i64, eps: f32,
+        zero_centered: u8, weight: u8, bias: u8, residual: u8, residual_out: u8, mean: u8, rstd: u8,
+        reserved: [u8; 21],
+    }
+    fal_norm_operands {
+        size: usize, x: fal_tensor, residual: fal_tensor, weight: fal_tensor, bias: fal_tensor, y: fal_tensor,
+        residual_out: fal_tensor, mean: fal_tensor, rstd: fal_tensor,
+    }
     fal_executor { size: usize, parallel_for: Option<fal_parallel_for>, self_: *mut c_void, threads: i32, reserved: i32 }
     fal_target {
         size: usize, backend: i32, threads: i32, sm: i32, segments: i32,
@@ -125,7 +158,10 @@ macro_rules! sized {
         }
     )*};
 }
-sized! { fal_attention fal_operands fal_linear_attention fal_linear_operands fal_executor fal_target }
+sized! {
+    fal_attention fal_operands fal_linear_attention fal_linear_operands fal_gemm fal_gemm_operands fal_norm
+    fal_norm_operands fal_executor fal_target
+}
 
 #[repr(C)]
 pub struct fal_plan {
@@ -195,6 +231,46 @@ extern "C" {
     pub fn fal_linear_validate_lengths(
         problem: *const fal_linear_attention,
         operands: *const fal_linear_operands,
+    ) -> fal_status;
+    pub fn fal_gemm_init() -> fal_gemm;
+    pub fn fal_gemm_plan_make(
+        problem: *const fal_gemm,
+        target: *const fal_target,
+        out: *mut *mut fal_plan,
+    ) -> fal_status;
+    pub fn fal_gemm_plan_run(
+        plan: *const fal_plan,
+        operands: *const fal_gemm_operands,
+        workspace: *mut c_void,
+        workspace_bytes: usize,
+        stream: *mut c_void,
+    ) -> fal_status;
+    pub fn fal_gemm_explain(problem: *const fal_gemm, target: *const fal_target, format: i32) -> *const c_char;
+    pub fn fal_gemm_run(
+        operands: *const fal_gemm_operands,
+        options: *const fal_gemm,
+        target: *const fal_target,
+        stream: *mut c_void,
+    ) -> fal_status;
+    pub fn fal_norm_init() -> fal_norm;
+    pub fn fal_norm_plan_make(
+        problem: *const fal_norm,
+        target: *const fal_target,
+        out: *mut *mut fal_plan,
+    ) -> fal_status;
+    pub fn fal_norm_plan_run(
+        plan: *const fal_plan,
+        operands: *const fal_norm_operands,
+        workspace: *mut c_void,
+        workspace_bytes: usize,
+        stream: *mut c_void,
+    ) -> fal_status;
+    pub fn fal_norm_explain(problem: *const fal_norm, target: *const fal_target, format: i32) -> *const c_char;
+    pub fn fal_norm_run(
+        operands: *const fal_norm_operands,
+        options: *const fal_norm,
+        target: *const fal_target,
+        stream: *mut c_void,
     ) -> fal_status;
     pub fn fal_release_workspaces();
     pub fn fal_merge(

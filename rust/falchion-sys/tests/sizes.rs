@@ -16,6 +16,10 @@ fn structs_are_those_of_the_header() {
         fal_operands::layout(),
         fal_linear_attention::layout(),
         fal_linear_operands::layout(),
+        fal_gemm::layout(),
+        fal_gemm_operands::layout(),
+        fal_norm::layout(),
+        fal_norm_operands::layout(),
         fal_executor::layout(),
         fal_target::layout(),
     ];
@@ -40,6 +44,10 @@ fn constants_are_those_of_the_header() {
         ("FAL_DEVICE", i64::from(FAL_DEVICE)),
         ("FAL_BF16", i64::from(FAL_BF16)),
         ("FAL_BOOL", i64::from(FAL_BOOL)),
+        ("FAL_I32", i64::from(FAL_I32)),
+        ("FAL_SWIGLU", i64::from(FAL_SWIGLU)),
+        ("FAL_SCALING_ROW_COL", i64::from(FAL_SCALING_ROW_COL)),
+        ("FAL_RMS_NORM", i64::from(FAL_RMS_NORM)),
         ("FAL_SM90", i64::from(FAL_SM90)),
         ("FAL_BACKWARD", i64::from(FAL_BACKWARD)),
         ("FAL_JSON", i64::from(FAL_JSON)),
@@ -68,11 +76,44 @@ fn the_library_has_the_same_structs() {
     assert_eq!(attention.band.left, FAL_UNBOUNDED);
     assert_eq!(linear.size, std::mem::size_of::<fal_linear_attention>());
     assert_eq!(linear.eps, 1e-6);
+    // SAFETY: as above.
+    let (gemm, norm) = unsafe { (fal_gemm_init(), fal_norm_init()) };
+    assert_eq!((gemm.size, gemm.alpha), (std::mem::size_of::<fal_gemm>(), 1.0));
+    assert_eq!((norm.size, norm.eps), (std::mem::size_of::<fal_norm>(), 1e-5));
+}
+
+/// What the headers declare and define, by name, is in the bindings.
+#[test]
+fn nothing_of_the_headers_is_missing() {
+    let bindings = include_str!("../src/lib.rs");
+    let has = |name: &str| bindings.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name);
+    let mut names = 0;
+    for entry in std::fs::read_dir(include().join("falchion")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().map_or(true, |extension| extension != "h") {
+            continue;
+        }
+        let header = std::fs::read_to_string(&path).unwrap();
+        let functions =
+            header.split("FAL_API ").skip(1).filter_map(|rest| rest.split('(').next()?.split([' ', '*']).next_back());
+        let constants = header.split("enum {").skip(1).filter_map(|rest| rest.split('}').next());
+        let constants =
+            constants.flat_map(|rest| rest.split('=')).filter_map(|rest| rest.trim().split([' ', '\n']).next_back());
+        for name in functions.chain(constants).filter(|name| name.to_lowercase().starts_with("fal_")) {
+            assert!(has(name), "{name} of {} is missing", path.display());
+            names += 1;
+        }
+    }
+    assert!(names > 60, "only {names} names were found in the headers");
+}
+
+fn include() -> std::path::PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include")
 }
 
 /// Compiles a C program with the header of this repository, and runs it.
 fn output_of_c(program: &str) -> String {
-    let include = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../include");
+    let include = include();
     let folder = std::env::temp_dir().join(format!("falchion-sys-{}-{}", std::process::id(), program.len()));
     std::fs::create_dir_all(&folder).unwrap();
     let (source, binary) = (folder.join("layout.c"), folder.join("layout"));

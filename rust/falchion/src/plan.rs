@@ -1,28 +1,36 @@
-//! A plan, what it takes, and the memory that it works in.
-use std::ptr::{null_mut, NonNull};
+//! Softmax attention: a plan and what it takes.
+use std::ops::Deref;
 
 use falchion_sys as sys;
 
-use crate::error::{check, text};
-use crate::{Error, Pass, Problem, Target, Tensor, TensorMut};
+use crate::error::check;
+use crate::tensor::{given, given_mut, lengths};
+use crate::{Error, Handle, Lengths, Pass, Problem, Target, Tensor, TensorMut, Workspace};
 
-/// A decided way to compute one problem. Making one takes tens of microseconds; running it allocates nothing.
+/// A decided way to compute one problem of softmax attention.
 #[derive(Debug)]
 pub struct Plan {
-    raw: NonNull<sys::fal_plan>,
+    handle: Handle,
+    problem: sys::fal_attention,
     pass: Pass,
 }
 
-// SAFETY: a plan is not changed after it was made, and the library promises runs from any thread. Its texts are made
-// under a lock.
-unsafe impl Send for Plan {}
-unsafe impl Sync for Plan {}
-
-impl Drop for Plan {
-    fn drop(&mut self) {
-        // SAFETY: `raw` came from fal_plan_make and is freed once.
-        unsafe { sys::fal_plan_free(self.raw.as_ptr()) }
+impl Deref for Plan {
+    type Target = Handle;
+    fn deref(&self) -> &Handle {
+        &self.handle
     }
+}
+
+/// The lengths of a run, as far as the problem says that there are some. Packed tensors have cu_seqlens (batch + 1), which
+/// start at 0 and end at the total; the others are (batch), and the keys of a sequence are the rows [first_k, used_k).
+#[derive(Clone, Copy, Default)]
+pub struct Sequences<'a> {
+    pub cu_seqlens_q: Option<Lengths<'a>>,
+    pub cu_seqlens_k: Option<Lengths<'a>>,
+    pub used_q: Option<Lengths<'a>>,
+    pub used_k: Option<Lengths<'a>>,
+    pub first_k: Option<Lengths<'a>>,
 }
 
 /// The tensors of a forward run: q, o (b, s_q, h_q, d), k, v (b, s_k, h_k, d), lse (b, h_q, s_q, 1) in f32, bias and mask
@@ -35,6 +43,14 @@ pub struct Forward<'a> {
     pub lse: Option<TensorMut<'a>>,
     pub bias: Option<Tensor<'a>>,
     pub mask: Option<Tensor<'a>>,
+    pub sequences: Sequences<'a>,
+}
+
+impl<'a> Forward<'a> {
+    /// Nothing but q, k, v and o: `Forward { lse: Some(lse), ..Forward::new(q, k, v, o) }` has an LSE too.
+    pub fn new(q: Tensor<'a>, k: Tensor<'a>, v: Tensor<'a>, o: TensorMut<'a>) -> Self {
+        Self { q, k, v, o, lse: None, bias: None, mask: None, sequences: Sequences::default() }
+    }
 }
 
 /// The tensors of a backward run: o and lse are what the forward run wrote, and each gradient has its tensor's shape.
@@ -46,46 +62,19 @@ pub struct Backward<'a> {
     pub lse: Tensor<'a>,
     pub bias: Option<Tensor<'a>>,
     pub mask: Option<Tensor<'a>>,
+    pub sequences: Sequences<'a>,
     pub grad_o: Tensor<'a>,
     pub grad_q: TensorMut<'a>,
     pub grad_k: TensorMut<'a>,
     pub grad_v: TensorMut<'a>,
 }
 
-/// The memory that runs work in: it grows to what a plan needs, and is kept. Two runs at the same time need two.
-#[derive(Debug, Default)]
-pub struct Workspace {
-    lines: Vec<Line>,
-}
-
-/// What the library wants its workspace aligned to.
-#[derive(Clone, Copy, Debug)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
-
 impl Plan {
     pub fn new(problem: &Problem, pass: Pass, target: Target) -> Result<Self, Error> {
-        let mut made = null_mut();
-        // SAFETY: both structs live during the call, which writes `made` only.
-        check(unsafe { sys::fal_plan_make(&problem.raw()?, pass as i32, &target.raw(), &mut made) })?;
-        Ok(Self { raw: NonNull::new(made).expect("a plan that was made is not null"), pass })
-    }
-
-    pub fn workspace_bytes(&self) -> usize {
-        // SAFETY: the plan lives.
-        unsafe { sys::fal_plan_workspace(self.raw.as_ptr()) }
-    }
-
-    /// The decision in one line.
-    pub fn describe(&self) -> String {
-        // SAFETY: the plan lives, and its text lives as long.
-        unsafe { text(sys::fal_plan_describe(self.raw.as_ptr())) }
-    }
-
-    /// The whole story, in many lines.
-    pub fn explain(&self) -> String {
-        // SAFETY: the plan lives, and its text lives as long.
-        unsafe { text(sys::fal_plan_explain(self.raw.as_ptr(), sys::FAL_TEXT)) }
+        let problem = problem.raw()?;
+        // SAFETY: both structs live during the call, which writes the plan only.
+        let make = |made| unsafe { sys::fal_plan_make(&problem, pass as i32, &target.raw(), made) };
+        Ok(Self { handle: Handle::make(make)?, problem, pass })
     }
 
     pub fn forward(&self, x: Forward<'_>, workspace: &mut Workspace) -> Result<(), Error> {
@@ -94,12 +83,12 @@ impl Plan {
             k: x.k.raw,
             v: x.v.raw,
             o: x.o.raw,
-            lse: x.lse.as_ref().map_or_else(sys::fal_tensor::zeroed, |lse| lse.raw),
+            lse: given_mut(&x.lse),
             bias: given(x.bias),
             mask: given(x.mask),
             ..sys::fal_operands::sized()
         };
-        self.run(Pass::Forward, &operands, workspace)
+        self.run(Pass::Forward, operands, x.sequences, workspace)
     }
 
     pub fn backward(&self, x: Backward<'_>, workspace: &mut Workspace) -> Result<(), Error> {
@@ -117,26 +106,40 @@ impl Plan {
             grad_v: x.grad_v.raw,
             ..sys::fal_operands::sized()
         };
-        self.run(Pass::Backward, &operands, workspace)
+        self.run(Pass::Backward, operands, x.sequences, workspace)
     }
 
     // The library compares shapes and types with the plan's, so a wrong tensor is refused before it is touched. The pass
-    // is compared here, because a forward plan writes o and lse, which `Backward` only borrows to be read.
-    fn run(&self, pass: Pass, operands: &sys::fal_operands, workspace: &mut Workspace) -> Result<(), Error> {
+    // is compared here, because a forward plan writes o and lse, which `Backward` only borrows to be read; and so is how
+    // many lengths there are. What they say is asked where they lie on the host.
+    fn run(
+        &self,
+        pass: Pass,
+        operands: sys::fal_operands,
+        x: Sequences<'_>,
+        workspace: &mut Workspace,
+    ) -> Result<(), Error> {
         if pass != self.pass {
             return Err(Error::invalid(format!("a plan of the pass {:?} was run as {pass:?}", self.pass)));
         }
-        let bytes = self.workspace_bytes();
-        if workspace.lines.len() * 64 < bytes {
-            workspace.lines.resize(bytes.div_ceil(64), Line([0; 64]));
+        let b = self.problem.b as usize;
+        let operands = sys::fal_operands {
+            cu_seqlens_q: lengths("cu_seqlens_q", x.cu_seqlens_q, b + 1)?,
+            cu_seqlens_k: lengths("cu_seqlens_k", x.cu_seqlens_k, b + 1)?,
+            used_q: lengths("used_q", x.used_q, b)?,
+            used_k: lengths("used_k", x.used_k, b)?,
+            first_k: lengths("first_k", x.first_k, b)?,
+            ..operands
+        };
+        let p = &self.problem;
+        if self.handle.is_on_host() && [p.packed, p.used_q, p.used_k, p.first_k] != [0; 4] {
+            // SAFETY: as below.
+            check(unsafe { sys::fal_validate_lengths(p, &operands) })?;
         }
-        let memory = workspace.lines.as_mut_ptr().cast();
         // SAFETY: tensors borrow slices of the lengths that their shapes say, those that are written exclusively, and
-        // the workspace has as many bytes as the plan asks for.
-        check(unsafe { sys::fal_plan_run(self.raw.as_ptr(), operands, memory, workspace.lines.len() * 64, null_mut()) })
+        // the workspace has as many bytes as the plan asks for; or their makers promised as much.
+        self.handle.run(workspace, |plan, memory, bytes, stream| unsafe {
+            sys::fal_plan_run(plan, &operands, memory, bytes, stream)
+        })
     }
-}
-
-fn given(tensor: Option<Tensor<'_>>) -> sys::fal_tensor {
-    tensor.map_or_else(sys::fal_tensor::zeroed, |tensor| tensor.raw)
 }

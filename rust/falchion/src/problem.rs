@@ -5,12 +5,18 @@ use falchion_sys as sys;
 
 use crate::Error;
 
+/// The type of a tensor's elements. Attention, linear attention and norms take the first three; Bool is a mask's, and the
+/// others are of a GEMM.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub enum DType {
     F32 = sys::FAL_F32,
     F16 = sys::FAL_F16,
     Bf16 = sys::FAL_BF16,
+    Bool = sys::FAL_BOOL,
+    E4m3 = sys::FAL_E4M3,
+    I8 = sys::FAL_I8,
+    I32 = sys::FAL_I32,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +76,12 @@ pub struct Problem {
     pub scale: Option<f32>,
     /// `None` is off. 0 is refused for the same reason.
     pub softcap: Option<f32>,
-    /// Whether a run gives these.
+    /// Whether a run gives these. With `packed` there are `batch` sequences one after another in tensors (1, total, h, d),
+    /// and queries and keys are the longest lengths.
+    pub packed: bool,
+    pub used_q: bool,
+    pub used_k: bool,
+    pub first_k: bool,
     pub bias: bool,
     pub mask: bool,
     pub lse: bool,
@@ -91,6 +102,10 @@ impl Problem {
             band: Band::full(),
             scale: None,
             softcap: None,
+            packed: false,
+            used_q: false,
+            used_k: false,
+            first_k: false,
             bias: false,
             mask: false,
             lse: false,
@@ -98,11 +113,6 @@ impl Problem {
     }
 
     pub(crate) fn raw(&self) -> Result<sys::fal_attention, Error> {
-        for (name, value) in [("scale", self.scale), ("softcap", self.softcap)] {
-            if value == Some(0.0) {
-                return Err(Error::invalid(format!("{name} = Some(0.0): leave it out (None), or give another number")));
-            }
-        }
         let bound = |side: Option<u32>| side.map_or(sys::FAL_UNBOUNDED, i64::from);
         let band = sys::fal_band {
             left: bound(self.band.left),
@@ -121,8 +131,12 @@ impl Problem {
             d_qk: self.d_qk as i64,
             d_v: self.d_v as i64,
             band,
-            scale: self.scale.unwrap_or(0.0),
-            softcap: self.softcap.unwrap_or(0.0),
+            scale: nonzero("scale", self.scale)?,
+            softcap: nonzero("softcap", self.softcap)?,
+            packed: self.packed.into(),
+            used_q: self.used_q.into(),
+            used_k: self.used_k.into(),
+            first_k: self.first_k.into(),
             bias: self.bias.into(),
             mask: self.mask.into(),
             lse: self.lse.into(),
@@ -131,6 +145,16 @@ impl Problem {
     }
 }
 
+/// A number for which 0 stands for "not given" in C.
+pub(crate) fn nonzero(name: &str, value: Option<f32>) -> Result<f32, Error> {
+    match value {
+        Some(0.0) => Err(Error::invalid(format!("{name} = Some(0.0): leave it out (None), or give another number"))),
+        other => Ok(other.unwrap_or(0.0)),
+    }
+}
+
+/// Whose kernels. The first two read slices. The others read a device's memory: `Tensor::from_raw`,
+/// `Workspace::from_raw`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Backend {
@@ -138,21 +162,32 @@ pub enum Backend {
     Reference = sys::FAL_REF,
     #[default]
     Cpu = sys::FAL_CPU,
+    /// Ampere and newer.
+    Sm80 = sys::FAL_SM80,
+    /// Hopper.
+    Sm90 = sys::FAL_SM90,
+    /// The best that there is: a GPU's, where one is.
+    Best = sys::FAL_BEST,
 }
 
-/// Where a plan runs. Slices lie in the host's memory, so these are the paths that there are.
+/// Where a plan runs.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Target {
     pub backend: Backend,
     /// `None` is all that the process may use.
     pub threads: Option<u32>,
+    /// The CUDA number of the GPU; `None` is the one that is current when the plan is made.
+    pub device: Option<u32>,
 }
 
 impl Target {
     pub(crate) fn raw(&self) -> sys::fal_target {
+        let number = |x: Option<u32>| x.map_or(0, |x| i32::try_from(x).unwrap_or(i32::MAX));
         sys::fal_target {
             backend: self.backend as i32,
-            threads: self.threads.map_or(0, |threads| i32::try_from(threads).unwrap_or(i32::MAX)),
+            threads: number(self.threads),
+            device: number(self.device),
+            use_device: self.device.is_some().into(),
             ..sys::fal_target::sized()
         }
     }
