@@ -108,7 +108,8 @@ int to_int64(const char* name, PyObject* object, int64_t* out);
 int to_uint64(const char* name, PyObject* object, uint64_t* out);
 int to_float(const char* name, PyObject* object, float* out);
 int to_flag(const char* name, PyObject* object, uint8_t* out);
-/* 1 or 0 of True and False, of the whole numbers 1 and 0, and of what has no axes and is a bool; -1 with an exception. */
+/* 1 or 0 of True and False, of the whole numbers 1 and 0, and of what has no axes and is a bool; -1 with an exception.
+ */
 enum { NO_TRUTH = 2 };
 int truth_of(PyObject* object);
 PyObject* as_number(PyObject* module, PyObject* args);

@@ -194,6 +194,8 @@ TEST_F(CommandLines, ExplainAnswersForEveryTarget) {
                {"--s-q 1 --s-k 8192 --h-q 32 --h-k 8 --target sm90", "decision    sm80 few\n"},
                {"--s 4096 --softcap 30 --target sm90", "decision    sm90 score\n"},
                {"--s 4096 --target sm100", "decision    sm80 plain\n"},
+               {"--s 4096 --target a100", "decision    sm80 plain\n"},
+               {"--s 4096 --target h200", "decision    sm90 plain\n"},
                {"--s 4096 --target sm120 --bias", "decision    sm80 general\n"},
                {"--s 4096 --backend sm90", "decision    sm90 plain\n"},
                {"--s 4096 --op linear --d 64 --target sm90", "decision    sm90 plain\n"},

@@ -37,8 +37,9 @@ struct Machine {
   Backend backend;
   int sm;
 };
-constexpr Machine kMachines[] = {{"ref", Backend::ref, 0},
-                                 {"cpu", Backend::cpu, 0},
+constexpr Machine kMachines[] = {
+    {"ref", Backend::ref, 0},
+    {"cpu", Backend::cpu, 0},
 #define FALCHION_GPU(name, sm) {name, Backend::best, sm},
 #include "plan/gpus.def"
 };

@@ -243,6 +243,6 @@ def gemm(
         backend=_options.choice("backend", backend, _options.BACKENDS),
         threads=_options.threads_of(threads),
     )
-    d = _run(options, vary_alike(arrays, arrays))
+    d: jax.Array = _run(options, vary_alike(arrays, arrays))
     d = d.reshape(d.shape[0], d.shape[1], d.shape[3])
     return d if max(jnp.ndim(a), jnp.ndim(b)) > 2 else d[0]
