@@ -191,6 +191,19 @@ TEST(OneCallLengths, OnTheHostMustBeInTheirSequences) {
   }
 }
 
+/// Lengths are looked at before the operands are validated, so none may be read that need not be there.
+TEST(OneCallLengths, AreNotReadWhereTheOperandsAreWrong) {
+  Instance x = make_instance(Case{"x", 2, 8, 16, 2, 1, 16, 16}.used_k({99, 99}), DType::f32);
+  Operands other_b = x.operands(), null = x.operands(), misaligned = x.operands();
+  other_b.k.shape[0] = 1;
+  EXPECT_EQ(attention(other_b, {}, host_target()).why, "k.shape[0] = 1, but the problem's is 2");
+  null.used_k = nullptr;
+  EXPECT_EQ(attention(null, {.used_k = true}, host_target()).why,
+            "used_k is null, but the problem was planned with used_k");
+  misaligned.used_k = reinterpret_cast<const std::int32_t*>(reinterpret_cast<const std::byte*>(x.used_k.data()) + 1);
+  EXPECT_NE(attention(misaligned, {}, host_target()).why.find(" is 1 past a multiple of 4"), std::string::npos);
+}
+
 TEST(OneCallLengths, OfPackedSequencesMustBeInThem) {
   PackedAttention a;
   const std::int32_t used_q[] = {20, 0, 7}, used_k[] = {11, 4, 20}, fits[] = {11, 3, 0}, first[] = {0, 0, 1};

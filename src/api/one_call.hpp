@@ -167,7 +167,7 @@ Status run_once(const Problem& problem, Pass pass, const Operands& operands, Tar
   if (!device.status()) return device.status();
   if (is_gpu(plan->data()->backend)) return run_once_on_gpu(*plan, operands, stream);
   if (any && !cuda::host_can_use(anchor.place)) return no_gpu_path(anchor, *plan->data());
-  if (Status status = check_lengths_of_host(problem, pass, operands); !status) return status;
+  if (Status status = check_lengths_of_host(problem, operands); !status) return status;
   return cache.run(*plan, operands, stream);
 }
 
