@@ -2,6 +2,7 @@
 // workspaces. Further tests check what a plan says of itself and what becomes of an executor's exception.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <limits>
@@ -17,8 +18,10 @@
 #include "plan/paths.hpp"
 #include "support/contract.hpp"
 #include "support/environment.hpp"
+#include "support/gemm.hpp"
 #include "support/gradients.hpp"
 #include "support/linear.hpp"
+#include "support/norm.hpp"
 #include "support/to_c.hpp"
 
 namespace {
@@ -257,16 +260,38 @@ TEST(HostWithoutKernels, BestIsTheDefinition) {
   EXPECT_EQ(backend_of_host(forward, DType::e4m3, named), Backend::cpu) << "a level was named: that one or none";
 }
 
-/// FALCHION_CPU may name a level that an operation has no kernel of.
+/// FALCHION_CPU may name a level that an operation or a type has no kernel of. Below every level lies generic.
 TEST(HostWithoutKernels, OfTheLevelOfTheEnvironmentGoBelow) {
-  if (host_target().backend != Backend::cpu) GTEST_SKIP() << "this build has no CPU kernel";
   for (const cpu::Level& level : cpu::cpu_levels()) {
-    if (!level.usable || std::string(level.name) == "generic") continue;
+    if (!level.usable) continue;
     const ForcedByTheEnvironment environment(level.name);
-    Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
-    x.poison_outputs();
-    EXPECT_EQ(attention(x.operands()).why, "") << level.name;
-    EXPECT_TRUE(matches(x, Reference(x)));
+    const auto runs = [&](const auto& problem, Pass pass, const auto& operands, const auto& call) {
+      const Operation& operation = operation_of(problem, pass);
+      const auto all = variants();
+      const bool built = std::any_of(all.begin(), all.end(), [&](const Variant& v) {
+        return v.is(operation.name) && v.dtype == problem.dtype && std::string(v.level) == "generic";
+      });
+      if (!built) return false;
+      const Status status = call(operands, problem, Target{}, nullptr);
+      EXPECT_TRUE(status) << level.name << " " << operation.name << " " << name(problem.dtype) << ": " << status.why;
+      return status.code == Code::ok;
+    };
+    for (const DType dtype : kTypes) {
+      Gradients x(Case{"x", 1, 40, 50, 2, 1, 32, 32}, dtype);
+      x.x.poison_outputs();
+      if (runs(x.x.problem, Pass::forward, x.x.operands(), attention)) { EXPECT_TRUE(matches(x.x, Reference(x.x))); }
+      runs(x.x.problem, Pass::backward, x.operands(), attention);
+      const LinearInstance l = make_linear_instance(LinearCase{"x", 1, 40, 1, 2, 16, 24}, dtype);
+      for (const Pass pass : {Pass::forward, Pass::backward}) runs(l.problem, pass, l.operands(pass), linear_attention);
+      const NormInstance n = make_norm_instance({"x", 1, 4, 2, 40, {}}, dtype);
+      runs(n.problem, Pass::forward, n.operands(), norm);
+    }
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::e4m3, DType::i8}) {
+      const bool bytes = dtype == DType::e4m3 || dtype == DType::i8;
+      const GemmInstance g =
+          make_gemm_instance(GemmCase{"x", 1, 4, 40, 70}.scaling(bytes ? Scaling::tensor : Scaling::none), dtype);
+      runs(g.problem, Pass::forward, g.operands(), gemm);
+    }
   }
 }
 
