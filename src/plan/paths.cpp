@@ -195,9 +195,14 @@ Status choose_path(PlanData* plan) {
 
 Backend backend_of_host(const Operation& operation, DType dtype, const Target& target) {
   if (ForcedLevel::of(target).name != nullptr) return Backend::cpu;
-  for (const cpu::Level& level : cpu::cpu_levels()) {
-    if (level.usable && !same(level.name, kEmulated) && built_for(operation, level.name, dtype) != nullptr)
-      return Backend::cpu;
+  const auto usable = [](const char* name) {
+    const auto& levels = cpu::cpu_levels();
+    return !same(name, kEmulated) && std::any_of(levels.begin(), levels.end(), [&](const cpu::Level& level) {
+      return level.usable && same(level.name, name);
+    });
+  };
+  for (const Variant& v : variants()) {  // each call of a one-call form comes here
+    if (v.backend == Backend::cpu && v.dtype == dtype && v.is(operation.name) && usable(v.level)) return Backend::cpu;
   }
   return Backend::ref;
 }
