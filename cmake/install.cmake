@@ -27,8 +27,8 @@ if(NOT SKBUILD)  # which puts it beside the metadata of the wheel
   install(FILES LICENSE TYPE DOC)
 endif()
 if(TARGET falchion_command)
-    install(TARGETS falchion_command)
-    install(FILES examples/smollm2/smollm2_qkv.safetensors DESTINATION share/falchion)  # for its demo
+  install(TARGETS falchion_command)
+  install(FILES examples/smollm2/smollm2_qkv.safetensors DESTINATION share/falchion)  # for its demo
 endif()
 
 configure_package_config_file(cmake/falchion-config.cmake.in ${PROJECT_BINARY_DIR}/falchion-config.cmake

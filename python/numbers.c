@@ -21,13 +21,28 @@ static int raise_type(const char* name, const char* wanted, PyObject* object) {
   return 0;
 }
 
-/* What an array may be that stands for a number: it has no mask, and autograd does not wait for its gradient. */
+/* Does the name of an array's type have this word in it? */
+static int has_dtype(PyObject* object, const char* word) {
+  PyObject* dtype = PyObject_GetAttrString(object, "dtype");
+  PyObject* name = dtype != NULL ? PyObject_Str(dtype) : NULL;
+  PyObject* at = name != NULL ? PyObject_CallMethod(name, "find", "s", word) : NULL;
+  const int has = at != NULL && PyLong_AsLong(at) >= 0;
+  Py_XDECREF(at);
+  Py_XDECREF(name);
+  Py_XDECREF(dtype);
+  PyErr_Clear();
+  return has;
+}
+
+/* What an array may be that stands for a number: it has no mask, no imaginary part, which Python would drop with no
+ * more than a warning, and autograd does not wait for its gradient. */
 static int is_plain_number(const char* name, PyObject* object) {
   library from;
   PyObject* needs;
   int is = 1;
   if (PyFloat_Check(object) || PyLong_Check(object)) return 1;
   if (!library_of(object, &from) || !has_no_mask(name, object, &from)) return 0;
+  if (has_dtype(object, "complex")) return raise_type(name, "a number", object);
   if (!from.has_new_empty) return 1;
   needs = PyObject_GetAttrString(object, "requires_grad");
   if (needs == NULL) PyErr_Clear();
@@ -111,15 +126,9 @@ int to_float(const char* name, PyObject* object, float* out) {
 
 /* Is it a bool without axes, as NumPy's scalar is? */
 static int is_bool_array(PyObject* object) {
-  PyObject* dtype = PyObject_GetAttrString(object, "dtype");
-  PyObject* name = dtype != NULL ? PyObject_Str(dtype) : NULL;
-  PyObject* rank = name != NULL ? PyObject_GetAttrString(object, "ndim") : NULL;
-  PyObject* ends = rank != NULL ? PyObject_CallMethod(name, "endswith", "s", "bool") : NULL;
-  const int is = ends == Py_True && PyLong_Check(rank) && PyLong_AsLong(rank) == 0;
-  Py_XDECREF(ends);
+  PyObject* rank = has_dtype(object, "bool") ? PyObject_GetAttrString(object, "ndim") : NULL;
+  const int is = rank != NULL && PyLong_Check(rank) && PyLong_AsLong(rank) == 0;
   Py_XDECREF(rank);
-  Py_XDECREF(name);
-  Py_XDECREF(dtype);
   PyErr_Clear();
   return is;
 }

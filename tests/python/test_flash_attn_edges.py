@@ -3,6 +3,7 @@ and pages out of bounds, rows of no sequence."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from flash_attn_support import cache, ints, paged
 from torch_support import DEVICES, DTYPES, assert_near, definition, problem, torch
@@ -131,7 +132,8 @@ def test_what_is_out_of_bounds_is_refused_and_nothing_is_written(make, changes, 
 BAD = [
     ({"cache_seqlens": [5, 14]}, TypeError, "cache_seqlens must be a whole number"),
     ({"cache_seqlens": 5.0}, TypeError, "not float"),
-    ({"cache_seqlens": torch.tensor(5)}, falchion.Invalid, "cache_seqlens has the shape"),
+    ({"cache_seqlens": torch.tensor(21)}, falchion.Invalid, r"cache_seqlens\[0\] = 21"),
+    ({"cache_seqlens": torch.tensor(5.0)}, falchion.Invalid, "cache_seqlens is of torch.float32"),
     ({"block_table": torch.tensor(0)}, falchion.Invalid, "block_table has"),
     ({"block_table": ints(0, 1)}, falchion.Invalid, "block_table has the shape"),
     ({"block_table": ints([[0]], [[0]])}, falchion.Invalid, "block_table has the shape"),
@@ -145,6 +147,24 @@ BAD = [
 def test_what_is_no_length_table_or_window(changes, kind, words):
     with pytest.raises(kind, match=words):
         fa.flash_attn_with_kvcache(**{**cache("cpu"), **changes})
+
+
+def test_numbers_of_other_libraries():
+    """A whole number may come from NumPy or have no axes, and a part of one is refused and not cut off."""
+    x, angles = torch.randn(2, 5, 4, 16), torch.rand(9, 8)
+    want = fa.flash_attn_with_kvcache(**{**cache("cpu"), "cache_seqlens": 5})
+    turned = apply_rotary_emb(x, angles, angles, seqlen_offsets=3)
+    starts = ints(0, 5, 10)
+    rows = x.flatten(0, 1)
+    packed = fa.flash_attn_varlen_func(rows, rows, rows, starts, starts, 5, 5)
+    for made in (np.int32, np.array, torch.tensor):
+        got = fa.flash_attn_with_kvcache(**{**cache("cpu"), "cache_seqlens": made(5)})
+        assert torch.equal(got, want)
+        assert torch.equal(apply_rotary_emb(x, angles, angles, seqlen_offsets=made(3)), turned)
+        got = fa.flash_attn_varlen_func(rows, rows, rows, starts, starts, made(5), made(5))
+        assert torch.equal(got, packed)
+    with pytest.raises(TypeError, match="max_seqlen_k must be a whole number, not float"):
+        fa.flash_attn_varlen_func(rows, rows, rows, starts, starts, 5, 5.5)
 
 
 @on_devices

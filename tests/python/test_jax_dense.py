@@ -126,6 +126,8 @@ def test_what_gemm_refuses() -> None:
         ((A[0], B), {}, "a has 1 axes"),
         ((A, B), {"beta": 0.5}, "beta is given without c"),
         ((A, B), {"bias": jnp.ones(7)}, "bias is"),
+        ((A, B), {"bias": jnp.ones((1, len(B)))}, "bias has 2 axes"),
+        ((A, B), {"activation": np.zeros(2)}, "activation = array"),
         ((A, B), {"c": C[:4]}, "c is"),
         ((A, B), {"activation": "tanh"}, "activation = 'tanh'"),
         ((A, B), {"scale_a": jnp.ones(())}, "scale_a and scale_b are given together"),
@@ -235,6 +237,13 @@ def test_numbers_of_numpy_and_lengths() -> None:
         given[name] = np.ma.array(np.asarray(given[name]), mask=False)
         with pytest.raises(falchion.Unsupported, match=f"{name} is a MaskedArray of numpy"):
             fj.attention(given.pop("q"), q, q, **given)
+    state = np.ma.zeros((2, 4, 16, 16), np.float32)
+    for masked, call in (
+        ("initial_state", lambda: fj.linear_attention(q, q, q, initial_state=state)),
+        ("seed", lambda: fj.attention(q, q, q, dropout=0.5, seed=np.ma.array(3))),
+    ):
+        with pytest.raises(falchion.Unsupported, match=f"{masked} is a MaskedArray of numpy"):
+            call()
     for options in ({"causal": 2}, {"causal": "left"}, {"window": (1.5, 0)}, {"scale": "1"}):
         with pytest.raises((TypeError, falchion.Invalid)):
             fj.attention(q, q, q, **options)

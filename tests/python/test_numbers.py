@@ -123,6 +123,7 @@ def test_a_number_that_needs_a_gradient_is_refused() -> None:
 def test_numbers_that_are_none() -> None:
     cases: list[tuple[dict[str, Any], type[Exception], str]] = [
         ({"scale": np.ones(2)}, TypeError, "scale must be a number, not numpy.ndarray"),
+        ({"scale": np.complex64(0.5)}, TypeError, "scale must be a number, not numpy.complex64"),
         ({"scale": np.ma.masked}, falchion.Unsupported, "scale is a MaskedConstant"),
         ({"threads": np.float64(1)}, TypeError, "threads must be a whole number"),
         ({"causal": np.array([True])}, TypeError, "causal must be True"),
@@ -189,6 +190,16 @@ def test_torch_numbers_and_lengths() -> None:
             assert torch.equal(ft.attention(x, x, x, used_k=used), want)
         with pytest.raises(falchion.Invalid, match=r"used_k\[1\] = 4294967296"):
             ft.attention(x, x, x, used_k=torch.tensor([2, 1 << 32]))
+        with pytest.raises(TypeError, match=r"used_k\[1\] must be a whole number, not float"):
+            ft.attention(x, x, x, used_k=[2, 3.0])
+        with pytest.raises(falchion.Invalid, match="used_k must have one axis"):
+            ft.attention(x, x, x, used_k=torch.tensor(3))
+        before = torch.get_rng_state()
+        assert torch.equal(ft.attention(x, x, x, dropout=None), ft.attention(x, x, x, dropout=np.float32(0)))
+        assert torch.equal(before, torch.get_rng_state())  # nothing was drawn
+        for share in (np.ones(2), "0.5", torch.tensor(0.5, device="meta")):
+            with pytest.raises(TypeError, match="dropout must be a number"):
+                ft.attention(x, x, x, dropout=share)
     want = ft.varlen(rows, rows, rows, torch.from_numpy(STARTS), causal=True)
     for starts in ([0, 4, 6], torch.tensor([0, 4, 6])):
         assert torch.equal(ft.varlen(rows, rows, rows, starts, causal=np.True_, max_q=np.int64(4)), want)
@@ -200,53 +211,6 @@ def test_torch_numbers_and_lengths() -> None:
     assert torch.equal(
         ft.linear_attention(q, q, q, scale=np.float64(0.5), reverse=np.True_, eps=torch.tensor(0.25)), want
     )
-
-
-COMPILED: dict[str, Callable[..., Any]] = {
-    "scale of sqrt": lambda ft, q: ft.attention(q, q, q, scale=1 / np.sqrt(q.shape[-1])),
-    "sdpa": lambda ft, q: ft.sdpa(q, q, q, scale=1 / np.sqrt(32)),
-    "sdpa, a tensor": lambda ft, q: ft.sdpa(q, q, q, scale=q[0, 0, 0, 0].detach() * 0 + 0.5),
-    "softcap": lambda ft, q: ft.attention(q, q, q, softcap=np.float32(3)),
-    "causal": lambda ft, q: ft.attention(q, q, q, causal=np.bool_(True)),
-    "not causal": lambda ft, q: ft.attention(q, q, q, causal=np.bool_(False)),
-    "causal 1": lambda ft, q: ft.attention(q, q, q, causal=1),
-    "window": lambda ft, q: ft.attention(q, q, q, window=(np.int64(2), np.int32(0))),
-    "used_k": lambda ft, q: ft.attention(q, q, q, used_k=[2, 5]),
-    "linear": lambda ft, q: ft.linear_attention(q, q, q, scale=1 / np.sqrt(32), eps=np.float32(0.25)),
-}
-
-
-@pytest.mark.parametrize("name", COMPILED)
-def test_compiled_whole(name: str) -> None:
-    """torch.compile with fullgraph, also with gradients."""
-    torch = pytest.importorskip("torch")
-    import falchion.torch as ft
-
-    def run(q: Any) -> Any:
-        return COMPILED[name](ft, q)
-
-    torch._dynamo.reset()
-    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
-    q = torch.from_numpy(Q)
-    assert torch.equal(compiled(q), run(q))
-    x, y = q.clone().requires_grad_(), q.clone().requires_grad_()
-    compiled(x).square().sum().backward()
-    run(y).square().sum().backward()
-    assert torch.equal(x.grad, y.grad)
-
-
-@pytest.mark.parametrize("value", [np.float64(0.25), np.float32(0.25), 0.25])
-def test_compiled_with_a_number_from_outside(value: Any) -> None:
-    torch = pytest.importorskip("torch")
-    import falchion.torch as ft
-
-    torch._dynamo.reset()
-    q = torch.from_numpy(Q)
-    for function in (ft.attention, ft.sdpa):
-        run = torch.compile(lambda q, scale, f=function: f(q, q, q, scale=scale), fullgraph=True, backend="aot_eager")
-        assert torch.equal(run(q, value), function(q, q, q, scale=0.25))
-    run = torch.compile(lambda q, left: ft.attention(q, q, q, window=(left, 0)), fullgraph=True, backend="aot_eager")
-    assert torch.equal(run(q, np.int64(2)), ft.attention(q, q, q, window=(2, 0)))
 
 
 def test_a_scale_of_zero() -> None:

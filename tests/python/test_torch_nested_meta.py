@@ -54,6 +54,16 @@ def test_meta_refuses_what_has_no_result():
     for tensors, words in cases:
         with pytest.raises(falchion.Error, match=words):
             ft.attention(*tensors)
+    linear = [
+        ((META, META[:, :3], META), "do not fit"),
+        ((META[:, :, :3], META[:, :, :3], META), "h_v = 4 is not a multiple of h_qk = 3"),
+        ((META, here, META), "k lies on cpu, but q on meta"),
+        ((META.double(),) * 3, "float64"),
+    ]
+    for tensors, words in linear:
+        with pytest.raises(falchion.Error, match=words):
+            ft.linear_attention(*tensors)
+    assert ft.linear_attention(META[:, :, :2], META[:, :, :2], META).shape == META.shape
     with pytest.raises(falchion.Unsupported, match="q lies on the device meta and has no memory"):
         falchion.attention(META, META, META)
 

@@ -11,7 +11,17 @@ import falchion.torch as ft
 from falchion import Invalid
 from falchion.torch._function import attention_with_gradients
 from falchion.torch._ops import operator_arguments
-from falchion.torch._options import autocast, draw, drops_of, exact_scale, flag, last_contiguous, number, whole
+from falchion.torch._options import (
+    autocast,
+    draw,
+    drops_of,
+    exact_scale,
+    flag,
+    known_whole,
+    last_contiguous,
+    number,
+    whole,
+)
 
 from ._probabilities import signed_probabilities
 
@@ -27,14 +37,14 @@ def sides_of(window_size: Any) -> tuple[int, int]:
     """(left, right) of a window, -1 where a side is unbounded: below 0, or None."""
     if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
         raise Invalid(f"window_size = {window_size!r}: it is a pair (left, right), -1 unbounded")
-    left, right = (-1 if side is None or side < 0 else side for side in window_size)
+    sides = (known_whole(f"window_size[{i}]", side) for i, side in enumerate(window_size))
+    left, right = (-1 if side is None or side < 0 else side for side in sides)
     return left, right
 
 
 def band(causal: bool, window_size: tuple[int, int]) -> dict[str, Any]:
     """flash_attn's band is that of the bottom right corner, and a negative side is unbounded."""
-    sides = (whole(f"window_size[{i}]", side) for i, side in enumerate(sides_of(window_size)))
-    left, right = (None if side < 0 else side for side in sides)
+    left, right = (None if side < 0 else side for side in sides_of(window_size))
     if flag("causal", causal):
         return {"causal": "bottom_right", "window": (left, None)}
     if left is None and right is None:
@@ -70,11 +80,13 @@ def packed(
 ) -> Any:
     """Tensors (total, h, d). With return_attn_probs also the LSE (h, total_q) and S_dmask (b, h,
     max_seqlen_q, max_seqlen_k)."""
+    max_seqlen_q = whole("max_seqlen_q", max_seqlen_q)
+    max_seqlen_k = whole("max_seqlen_k", max_seqlen_k)
     starts = {
         "cu_seqlens_q": cu_seqlens_q,
         "cu_seqlens_k": cu_seqlens_k,
-        "max_q": int(max_seqlen_q),
-        "max_k": int(max_seqlen_k),
+        "max_q": max_seqlen_q,
+        "max_k": max_seqlen_k,
         "used_q": seqused_q,
         "used_k": seqused_k,
     }
@@ -82,13 +94,13 @@ def packed(
     def place() -> Tensor:
         return places(cu_seqlens_k, k.shape[0])[1]
 
-    found = _attend(starts, q, k, v, place, int(max_seqlen_k), **options)
+    found = _attend(starts, q, k, v, place, max_seqlen_k, **options)
     if isinstance(found, Tensor):
         return found
     o, lse, flat = found
     if flat is None:
         return o, lse, q.new_empty(0)
-    return o, lse, _padded(flat, cu_seqlens_q, int(max_seqlen_q)).transpose(1, 2)
+    return o, lse, _padded(flat, cu_seqlens_q, max_seqlen_q).transpose(1, 2)
 
 
 def _padded(flat: Tensor, starts: Tensor, longest: int) -> Tensor:
@@ -129,6 +141,7 @@ def _attend(
         **band(causal, window_size),
     }
     drops, share = drops_of(dropout_p)
+    return_attn_probs = flag("return_attn_probs", return_attn_probs)
     if not return_attn_probs or not drops:
         attention: Callable[..., Any] = ft.varlen if starts else ft.attention
         options.update(starts, dropout=share, return_lse=return_attn_probs)

@@ -6,7 +6,6 @@ ask."""
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 import falchion.torch as ft
 from falchion import Invalid, Unsupported
 from falchion._names import own_names
-from falchion.torch._options import exact_scale, last_contiguous
+from falchion.torch._options import exact_scale, flag, known_whole, last_contiguous
 
 from ._bounds import Bounds, same_device, table_of, whole_numbers
 from ._call import band, places, sides_of
@@ -55,6 +54,7 @@ def flash_attn_with_kvcache(
     cache = Cache(q, (k_cache, v_cache), ("block_table", block_table), cache_batch_idx)
     cache.measure(cache_seqlens, cache_leftpad, k, v)
     most = cache.capacity
+    causal = flag("causal", causal)
     whole = not causal and not any(0 <= side < most for side in sides_of(window_size))
     if rotary_cos is not None or rotary_sin is not None:
         q, k = cache.turn(q, k, (rotary_cos, rotary_sin), rotary_interleaved, None, whole)
@@ -138,10 +138,11 @@ class Cache:
             self.new = k.shape[1] if self.starts_new is None else self._new_of_each(k.shape[0])
         most = self.capacity
         if isinstance(lengths, Tensor):
+            lengths = lengths if lengths.dim() > 0 else lengths.expand(self.b)
             self.old = whole_numbers("cache_seqlens", lengths, (self.b,), self.device)
             self.bounds.within(self.old, 0, most - self.new, self._too_long)
         else:
-            number = most if lengths is None else _whole_number(lengths)
+            number = most if lengths is None else known_whole("cache_seqlens", lengths)
             new = self.new if isinstance(self.new, int) else 0
             if not 0 <= number <= most - new:
                 raise Invalid(self._too_long((), number))
@@ -197,6 +198,7 @@ class Cache:
         if k is None:
             raise Unsupported("rotary_cos is given without k: falchion.flash_attn offers no such")
         cos, sin = check_tables(q, *tables, "rotary_")
+        interleaved = flag("rotary_interleaved", interleaved)
         name = "cache_seqlens" if first is None else "rotary_seqlens"
         first = self.old if first is None else whole_numbers(name, first, (self.b,), self.device)
         queries = q.shape[1] if self.starts_q is None else self.starts_q.diff().long()
@@ -273,16 +275,6 @@ class Cache:
         used.update(max_q=int(self.max_q), max_k=keys.shape[1])
         keys, values = keys.flatten(0, 1), values.flatten(0, 1)
         return ft.varlen(q, keys, values, self.starts_q, starts, **used, **options)
-
-
-def _whole_number(lengths: object) -> int:
-    try:
-        return operator.index(lengths)  # type: ignore[arg-type]
-    except TypeError:
-        kind = type(lengths).__name__
-        raise TypeError(
-            f"cache_seqlens must be a whole number or a tensor of them, not {kind}"
-        ) from None
 
 
 def _write(cache: Tensor, new: Tensor, where: Tensor, row: Tensor, inside: Tensor) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from falchion import Invalid
 from falchion._names import own_names
+from falchion.torch._options import whole
 
 from ._bounds import Bounds, same_device, table_of, whole_numbers
 from ._call import dense, packed, parts_of, places
@@ -138,7 +139,7 @@ def flash_attn_varlen_func(
     """Packed sequences: q (total_q, h, d), k and v (total_k, h_k, d), or with block_table (b, most)
     k and v (pages, size, h_k, d), which torch copies into packed rows."""
     if block_table is not None:
-        k, v = _from_pages(block_table, k, v, cu_seqlens_k, int(max_seqlen_k))
+        k, v = _from_pages(block_table, k, v, cu_seqlens_k, whole("max_seqlen_k", max_seqlen_k))
     return packed(
         q,
         k,

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from falchion import Invalid
+from falchion.torch._options import flag, known_whole
 
 from ._bounds import same_device, whole_numbers
 from ._call import places
@@ -70,13 +71,16 @@ def apply_rotary_emb(
     same_device(x.device, cu_seqlens=cu_seqlens)
     if x.dim() != (4 if cu_seqlens is None else 3):
         raise Invalid(f"x has {x.dim()} axes; it has 4, (b, s, h, d), or 3 with cu_seqlens")
+    interleaved, inplace = flag("interleaved", interleaved), flag("inplace", inplace)
     b = x.shape[0] if cu_seqlens is None else cu_seqlens.numel() - 1
-    longest = x.shape[1] if max_seqlen is None or cu_seqlens is None else max_seqlen
+    longest = x.shape[1] if cu_seqlens is None else known_whole("max_seqlen", max_seqlen)
     if isinstance(seqlen_offsets, Tensor):
+        if seqlen_offsets.dim() == 0:
+            seqlen_offsets = seqlen_offsets.expand(b)
         offsets: int | Tensor = whole_numbers("seqlen_offsets", seqlen_offsets, (b,), x.device)
         first = 0
     else:
-        offsets = first = seqlen_offsets
+        offsets = first = known_whole("seqlen_offsets", seqlen_offsets)
     if not 0 <= first <= cos.shape[0] - longest:
         raise Invalid(
             f"cos has {cos.shape[0]} rows; x has {longest} places from seqlen_offsets = {first} on"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from falchion import Invalid, Unsupported
 from falchion._names import own_names
-from falchion.torch._options import exact_scale
+from falchion.torch._options import exact_scale, flag, known_whole
 
 from ._bounds import same_device
 from ._call import band, dense, packed, parts_of, sides_of
@@ -53,6 +53,7 @@ def flash_attn_qkvpacked_func(
     elif num_heads_q is None:
         raise Invalid("qkv has four axes: num_heads_q must say how many of its heads are q's")
     else:
+        num_heads_q = known_whole("num_heads_q", num_heads_q)
         shared = (qkv.shape[2] - num_heads_q) // 2
         if not (num_heads_q > 0 and shared > 0 and num_heads_q + 2 * shared == qkv.shape[2]):
             heads = f"num_heads_q = {num_heads_q} of {qkv.shape[2]} heads of qkv"
@@ -132,7 +133,7 @@ def flash_attn_varlen_func(
         seqused_k=seqused_k,
         return_attn_probs=return_attn_probs,
     )
-    return found[:2] if return_attn_probs else found
+    return found if isinstance(found, Tensor) else found[:2]
 
 
 @own_names
@@ -180,7 +181,7 @@ def flash_attn_with_kvcache(
     if rotary_cos is not None or rotary_sin is not None:
         longest = q.shape[1] if max_seqlen_q is None else max_seqlen_q
         left, right = (0 <= x < y - 1 for x, y in zip(sides_of(window_size), (cache.capacity, longest)))
-        whole = not (causal or left or right)
+        whole = not (flag("causal", causal) or left or right)
         tables = rotary_cos, rotary_sin
         q, k = cache.turn(q, k, tables, rotary_interleaved, rotary_seqlens, whole)
     options = {
@@ -266,7 +267,7 @@ def _dense(
         softcap=softcap,
         return_attn_probs=return_attn_probs,
     )
-    return found[:2] if return_attn_probs else found
+    return found if isinstance(found, Tensor) else found[:2]
 
 
 def _refuse(**given: Tensor | None) -> None:
@@ -276,5 +277,5 @@ def _refuse(**given: Tensor | None) -> None:
 
 
 def _refuse_chunk(attention_chunk: int) -> None:
-    if attention_chunk != 0:
+    if known_whole("attention_chunk", attention_chunk) != 0:
         raise Unsupported(f"attention_chunk = {attention_chunk}: falchion offers 0 only")

@@ -222,7 +222,10 @@ def gemm(
         if given is not None:
             arrays[name] = matrices(name, given)
     if bias is not None:
-        arrays["bias"] = _options.array("bias", bias).reshape(1, 1, 1, -1)
+        array = _options.array("bias", bias)
+        if array.ndim != 1:
+            raise Invalid(f"bias has {array.ndim} axes: it must have one, (n)")
+        arrays["bias"] = array.reshape(1, 1, 1, -1)
     for name, given in (("bias_m", bias_m), ("scale_a", scale_a), ("scale_b", scale_b)):
         if given is not None:
             arrays[name] = by_row(name, given)
@@ -230,12 +233,13 @@ def gemm(
         raise Invalid("beta is given without c, the array that it multiplies")
     if (scale_a is None) != (scale_b is None):
         raise Invalid("scale_a and scale_b are given together or not at all")
-    check(arrays, activation == "swiglu")
+    kind = _options.choice("activation", activation, ACTIVATIONS)
+    check(arrays, ACTIVATIONS[kind] == "swiglu")
     scales = [arrays[name].shape[1] for name in ("scale_a", "scale_b") if name in arrays]
     small = arrays["a"].dtype.name in SMALL
     default = jnp.float32 if small else arrays["a"].dtype
     options = GemmOptions(
-        activation=_options.choice("activation", activation, ACTIVATIONS),
+        activation=kind,
         alpha=_options.number("alpha", alpha),
         beta=0.0 if c is None else 1.0 if beta is None else _options.number("beta", beta),
         scaling=0 if not scales else 1 if scales == [1, 1] else 2,

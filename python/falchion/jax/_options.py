@@ -42,7 +42,7 @@ class Options:
 
 
 def choice(name: str, value: Any, known: tuple[str | None, ...]) -> int:
-    if value in known:
+    if (value is None or isinstance(value, str)) and value in known:
         return known.index(value)
     words = ", ".join(repr(word) for word in known if word is not None)
     raise Invalid(f"{name} = {value!r}: it must be one of {words}")
@@ -155,6 +155,7 @@ def seed_words(seed: Any) -> jax.Array:
     Every type of an integer gives the same words: those of its 64 bits, where a negative one has its sign in the high
     half.
     """
+    seed = array("seed", seed) if isinstance(seed, np.ma.MaskedArray) else seed  # which is refused
     if isinstance(seed, (np.ndarray, np.generic)) and seed.ndim == 0 and np.issubdtype(seed.dtype, np.integer):
         seed = int(seed)  # before JAX makes 32 bits of it
     if isinstance(seed, int):
@@ -266,7 +267,7 @@ def linear_arrays(decay: Any, initial_state: Any, normalise: bool, cu_seqlens: A
     if normalise != isinstance(initial_state, (tuple, list)):
         raise Invalid("initial_state must be a pair (S, z) with normalise=True, and S alone without it")
     state, *z = initial_state if normalise else (initial_state,)
-    arrays["initial_state"] = jnp.asarray(state, jnp.float32)
+    arrays["initial_state"] = array("initial_state", state).astype(jnp.float32)
     if z:
-        arrays["initial_z"] = jnp.asarray(z[0], jnp.float32)
+        arrays["initial_z"] = array("initial_state[1]", z[0]).astype(jnp.float32)
     return arrays

@@ -83,7 +83,7 @@ def attention(
         same = used_q is used_k  # the same tensor says that they do not differ
         used_q, first_k = lengths("used_q", used_q, q), lengths("first_k", first_k, q)
         used_k = used_q if same else lengths("used_k", used_k, q)
-    if not _is_compiling() and dropout == 0.0:
+    if not _is_compiling() and (dropout if type(dropout) is float else drops_of(dropout)[1]) == 0.0:
         found = _straight(
             q,
             k,
@@ -137,8 +137,7 @@ def attention(
         options.update(scale=scale, softcap=softcap)
     if layout != "bshd" or backend != "best":
         options.update(layout=layout, backend=backend)
-    if flag("any_order", any_order):
-        any_order = not torch.are_deterministic_algorithms_enabled()
+    any_order = flag("any_order", any_order) and not torch.are_deterministic_algorithms_enabled()
     if not ordinary:
         q, k, v, bias = autocast(q, k, v, bias)  # type: ignore[assignment]
     tensors: dict[str, Tensor] = {}

@@ -21,11 +21,11 @@ from ._options import (
     autocast,
     engine,
     flag,
+    known_whole,
     last_contiguous,
     lengths,
     longest,
     number,
-    whole,
 )
 
 
@@ -162,7 +162,7 @@ def linear_attention(
         flag("reverse", reverse),
         layout,
         backend,
-        whole("segments", segments),
+        known_whole("segments", segments),
         return_state,
     )
     tensors = (q, k, v, decay, state, z, cu_seqlens)

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, Sequence
 import torch
 from torch import Tensor
 
-from falchion import Unsupported
+from falchion import Invalid, Unsupported
 
-from ._ops import fold, library
+from ._ops import check_kinds, fold, library
 from ._options import engine
 
 
@@ -37,7 +37,7 @@ INPUTS = "Tensor q, Tensor k, Tensor v, Tensor? decay, Tensor? state, Tensor? z,
 COUNT = 7
 SCHEMA = (
     "SymInt max_s, str feature_map, bool normalise, Scalar eps, Scalar? scale, bool reverse, "
-    "str layout, str backend, int segments, bool wants_state"
+    "str layout, str backend, SymInt segments, bool wants_state"
 )
 
 library.define(f"linear_attention({INPUTS}, {SCHEMA}) -> (Tensor, Tensor, Tensor)")
@@ -87,8 +87,21 @@ def forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     return o, state, z
 
 
+def check_shapes(q: Tensor, k: Tensor, v: Tensor, heads: int) -> None:
+    """Refuses on the device meta, where no engine looks, what has no result."""
+    check_kinds(q, k, v)
+    rows = [(*x.shape[:heads], *x.shape[heads + 1 : -1]) for x in (q, v)]
+    if q.shape != k.shape or rows[0] != rows[1]:
+        raise Invalid(f"q, k and v are {[tuple(x.shape) for x in (q, k, v)]}, which do not fit")
+    if q.shape[heads] == 0 or v.shape[heads] % q.shape[heads] != 0:
+        raise Invalid(f"h_v = {v.shape[heads]} is not a multiple of h_qk = {q.shape[heads]}")
+
+
 def fake_forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return empty_outputs(*_split(arguments))
+    tensors, options = _split(arguments)
+    if tensors[0].device.type == "meta":
+        check_shapes(*tensors[:3], 1 if tensors[6] is not None or options.layout == "bhsd" else 2)
+    return empty_outputs(tensors, options)
 
 
 def backward(

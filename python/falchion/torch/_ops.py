@@ -204,14 +204,23 @@ def backward(
     return returned(found, bias, wanted)
 
 
-def check_shapes(q: Tensor, k: Tensor, v: Tensor, layout: str) -> None:
-    """Refuses on the device meta, where no engine looks, what has no result."""
-    heads = 1 if q.dim() == 3 or layout == "bhsd" else 2
+def check_kinds(q: Tensor, k: Tensor, v: Tensor) -> None:
+    """Refuses on the device meta, where no engine looks, other devices and types."""
     for name, x in (("k", k), ("v", v)):
         if x.device != q.device:
             raise Invalid(f"{name} lies on {x.device}, but q on {q.device}")
         if x.dtype is not q.dtype:
             raise Invalid(f"{name} has the type {x.dtype}, but q {q.dtype}")
+    if q.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+        raise Invalid(f"q has the type {q.dtype}: it must be float32, float16 or bfloat16")
+    if max(q.shape[-1], v.shape[-1]) > 256:
+        raise Unsupported(f"the head dims are {q.shape[-1]} and {v.shape[-1]}: they are at most 256")
+
+
+def check_shapes(q: Tensor, k: Tensor, v: Tensor, layout: str) -> None:
+    """Refuses there what has no result."""
+    check_kinds(q, k, v)
+    heads = 1 if q.dim() == 3 or layout == "bhsd" else 2
     h_q, h_k = q.shape[heads], k.shape[heads]
     if h_k == 0 or h_q % h_k != 0:
         raise Invalid(f"h_q = {h_q} is not a multiple of h_k = {h_k}")
@@ -219,10 +228,6 @@ def check_shapes(q: Tensor, k: Tensor, v: Tensor, layout: str) -> None:
         raise Invalid(f"q, k and v are {[tuple(x.shape) for x in (q, k, v)]}, which do not fit")
     if q.dim() == 4 and q.shape[0] != k.shape[0]:
         raise Invalid(f"k.shape[0] = {k.shape[0]}, but the problem's is {q.shape[0]}")
-    if q.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-        raise Invalid(f"q has the type {q.dtype}: it must be float32, float16 or bfloat16")
-    if max(q.shape[-1], v.shape[-1]) > 256:
-        raise Unsupported(f"the head dims are {q.shape[-1]} and {v.shape[-1]}: they are at most 256")
 
 
 def fake_forward(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:

@@ -64,9 +64,40 @@ def number(name: str, x: Any) -> Any:
 
 def _traced(name: str, x: Any, wanted: str) -> torch.Tensor:
     """A number as torch.compile sees it."""
-    if isinstance(x, (str, bytes, list, tuple)):
+    if x is None or isinstance(x, (str, bytes, list, tuple)):
         raise TypeError(f"{name} must be {wanted}, not {type(x).__name__}")
-    return torch.as_tensor(x)
+    found = torch.as_tensor(x)
+    if found.numel() != 1 or found.is_complex():
+        raise TypeError(f"{name} must be {wanted}, not {type(x).__name__}")
+    return found
+
+
+@torch.compiler.assume_constant_result
+def _text_of(x: torch.Tensor) -> str:
+    """A word is a constant of the program, where a number could become an argument of it."""
+    return repr(float(x))
+
+
+def settled(name: str, x: Any, wanted: str = "a whole number") -> Any:
+    """A traced number that decides what the program is. torch.compile itself compares those of 64 bits
+    before each run. Of the others it would know none, so the one that is there now is taken, and the
+    program refuses to run with another one."""
+    if x is None or type(x) in (bool, int, float):
+        return x
+    found = _traced(name, x, wanted)
+    if found.is_floating_point() and wanted != "a number":
+        raise TypeError(f"{name} must be {wanted}, not {type(x).__name__}")
+    if found.device.type != "cpu" or found.dtype in (torch.int64, torch.float64):
+        return found.item()
+    value: Any = float(_text_of(found))
+    if not found.is_floating_point():
+        value = int(value)
+    torch._assert_async(
+        found == value,
+        f"{name} was {value} when torch.compile traced the call, and is another now: numbers of Python "
+        "may change between calls",
+    )
+    return value
 
 
 def is_traced(x: Any) -> bool:
@@ -87,13 +118,23 @@ def whole(name: str, x: Any) -> Any:
     return int(found)
 
 
+def known_whole(name: str, x: Any) -> Any:
+    """A whole number that the program branches on."""
+    return settled(name, x) if torch.compiler.is_compiling() else whole(name, x)
+
+
 def flag(name: str, x: Any) -> bool:
     """The same of True and False, which 1 and 0 stand for too."""
     if type(x) is bool:
         return x
     if not torch.compiler.is_compiling():
         return _fal._flag(name, x)
-    return True if whole(name, x) else False  # a branch, so that no symbol goes on
+    value = settled(name, x, "True or False")
+    if value == 1:  # branches, so that no symbol goes on
+        return True
+    if value == 0:
+        return False
+    raise Invalid(f"{name} = {value}: it must be True or False")
 
 
 def causal_of(causal: Any) -> Any:
@@ -105,8 +146,12 @@ def causal_of(causal: Any) -> Any:
 
 def drops_of(dropout: Any) -> tuple[bool, Any]:
     """Whether a call may drop anything, and the share."""
-    share = number("dropout", dropout)
-    return is_traced(dropout) or share != 0.0, share
+    if torch.compiler.is_compiling():
+        share = settled("dropout", dropout, "a number")
+    else:
+        share = number("dropout", dropout)
+    share = 0.0 if share is None else share
+    return share != 0.0, share
 
 
 _INT32 = torch.iinfo(torch.int32)
@@ -119,12 +164,15 @@ def lengths(name: str, x: Any, q: torch.Tensor) -> Any:
     if x is None or (isinstance(x, torch.Tensor) and x.dtype is torch.int32):
         return x
     if isinstance(x, (list, tuple)):
-        found = torch.tensor([whole(name, n) for n in x], dtype=torch.int64)
+        numbers = [whole(f"{name}[{i}]", n) for i, n in enumerate(x)]
+        found = torch.tensor(numbers, dtype=torch.int64)
         return lengths(name, found, q).to(q.device)
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"{name} must be a tensor or a list of whole numbers, not {type(x).__name__}")
     if x.is_floating_point() or x.is_complex() or x.dtype is torch.bool:
         raise Invalid(f"{name} has the type {x.dtype}: lengths are whole numbers")
+    if x.dim() != 1:
+        raise Invalid(f"{name} must have one axis: it has {x.dim()} axes")
     if x.device.type == "cpu" and not torch.compiler.is_compiling() and are_numbers(x):
         for i, n in enumerate(x.tolist()):
             if not _INT32.min <= n <= _INT32.max:
@@ -152,7 +200,7 @@ def _sides(window: Any) -> tuple[int, int]:
     if len(window) != 2:
         raise TypeError("window must have two sides, (left, right)")
     left, right = (
-        UNBOUNDED if side is None else whole(f"window[{i}]", side) for i, side in enumerate(window)
+        UNBOUNDED if side is None else known_whole(f"window[{i}]", side) for i, side in enumerate(window)
     )
     return left, right
 
