@@ -7,6 +7,7 @@ set(pc_library "-lfalchion")
 set(library_names "")
 if(SKBUILD)  # scikit-build-core builds a wheel
   set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME python)
+  set(CMAKE_INSTALL_BINDIR bin)
   set(CMAKE_INSTALL_LIBDIR lib)
   set(CMAKE_INSTALL_INCLUDEDIR include)
   set_target_properties(falchion PROPERTIES VERSION ${falchion_soversion})
@@ -26,7 +27,8 @@ if(NOT SKBUILD)  # which puts it beside the metadata of the wheel
   install(FILES LICENSE TYPE DOC)
 endif()
 if(TARGET falchion_command)
-  install(TARGETS falchion_command RUNTIME DESTINATION bin)
+  install(TARGETS falchion_command)
+  install(FILES examples/smollm2/smollm2_qkv.safetensors DESTINATION share/falchion)  # for its demo
 endif()
 
 configure_package_config_file(cmake/falchion-config.cmake.in ${PROJECT_BINARY_DIR}/falchion-config.cmake

@@ -23,7 +23,7 @@ set(package ${PROJECT_BINARY_DIR}/python/falchion)
 set_target_properties(falchion_python PROPERTIES OUTPUT_NAME _fal PREFIX "" SUFFIX .abi3.so C_STANDARD 99
   C_EXTENSIONS OFF C_VISIBILITY_PRESET hidden LIBRARY_OUTPUT_DIRECTORY ${package} INSTALL_RPATH "$ORIGIN/lib")
 target_compile_definitions(falchion_python PRIVATE Py_LIMITED_API=0x030b0000 _GNU_SOURCE)
-target_include_directories(falchion_python SYSTEM PRIVATE ${Python_INCLUDE_DIRS})
+target_include_directories(falchion_python SYSTEM PRIVATE ${Python_INCLUDE_DIRS} ${PROJECT_SOURCE_DIR}/third_party/dlpack)
 target_link_libraries(falchion_python PRIVATE ${library} Threads::Threads)
 target_compile_options(falchion_python PRIVATE -Wall -Wextra)  # not pedantic: a slot of a type keeps a function as void*
 install(TARGETS falchion_python LIBRARY DESTINATION . COMPONENT python EXCLUDE_FROM_ALL)

@@ -82,12 +82,18 @@ endforeach()
 target_include_directories(tile_counter_test BEFORE PRIVATE tests/fake_cuda/atomic)
 include(cmake/tests_fake_cuda.cmake)
 # Tests of parts of the command.
-foreach(name verify_storm verify_backward verify_watchdog verify_rule verify_operations roofline roofline_backward
-    print_json ladder_check)
+foreach(name verify_storm verify_backward verify_watchdog verify_rule verify_operations verify_trace roofline roofline_backward
+    print_json ladder_check command_interrupt)
   if(TARGET ${name}_test)
     target_link_libraries(${name}_test PRIVATE falchion_tools)
   endif()
 endforeach()
+if(FALCHION_NVTX_DIR AND TARGET command_trace_test)  # a tool that listens to NVTX, which the command loads
+  add_library(nvtx_listener MODULE tests/nvtx_listener.cpp)
+  target_include_directories(nvtx_listener SYSTEM PRIVATE ${FALCHION_NVTX_DIR})
+  set_target_properties(nvtx_listener PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_dependencies(command_trace_test nvtx_listener)
+endif()
 target_link_libraries(train_gpt_test PRIVATE train_gpt_model)
 # The JSON that the library writes is read by another parser than its own.
 if(TARGET explain_json_test)
@@ -146,6 +152,9 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
   if(TARGET falchion_shared)
     falchion_script(house.exports LABEL fast COMMAND ${tests}/exports_test.sh $<TARGET_FILE:falchion_shared>)
     if(FALCHION_INSTALL)
+      if(TARGET falchion_command)
+        falchion_script(consumer.command LABEL consumer COMMAND ${tests}/consumer/command.sh ${PROJECT_BINARY_DIR})
+      endif()
       foreach(mode find_package pkg_config add_subdirectory)
         falchion_script(consumer.${mode} LABEL consumer
           COMMAND ${tests}/consumer/run.sh ${mode} ${PROJECT_BINARY_DIR} ${CMAKE_GENERATOR})

@@ -4,7 +4,7 @@ find_package(CLI11 REQUIRED)
 find_package(fmt REQUIRED)
 # fmt's formatting is compiled once, in its library: as headers alone it takes the compiler two seconds more in each of 60
 # files. A command that must run without anything installed has it compiled in nevertheless.
-set(falchion_fmt $<IF:$<OR:$<BOOL:${FALCHION_STATIC_RUNTIME}>,$<BOOL:${SKBUILD}>>,fmt::fmt-header-only,fmt::fmt>)
+set(falchion_fmt $<IF:$<BOOL:${FALCHION_STATIC_RUNTIME}>,fmt::fmt-header-only,fmt::fmt>)
 find_package(nlohmann_json REQUIRED)
 file(GLOB tool_sources CONFIGURE_DEPENDS tools/*.cpp tools/*/*.cpp)
 list(FILTER tool_sources EXCLUDE REGEX "/tools/main\\.cpp$")
@@ -25,8 +25,9 @@ add_executable(falchion_command tools/main.cpp)
 set_target_properties(falchion_command PROPERTIES OUTPUT_NAME falchion)
 target_compile_options(falchion_command PRIVATE $<$<CONFIG:Release>:-O1>)
 target_link_libraries(falchion_command PRIVATE falchion_tools falchion_warnings falchion_openmp)
-if(SKBUILD)  # as the library in a wheel
-  target_link_options(falchion_command PRIVATE -static-libstdc++ -Wl,--gc-sections -s)
+if(SKBUILD)  # As the library of a wheel. auditwheel puts libfmt beside libgomp: so the objects are those of other builds.
+  target_sources(falchion_command PRIVATE tools/wheel/arc4random.c)
+  target_link_options(falchion_command PRIVATE -static-libstdc++ -Wl,--gc-sections,--exclude-libs,libstdc++.a -s)
 endif()
 # The commit beside the command, for the results that it writes (`git describe`; empty outside a checkout).
 add_custom_command(TARGET falchion_command POST_BUILD VERBATIM

@@ -1,4 +1,5 @@
-/* arguments.c: which argument is which. Names of arguments are interned, hence they are mostly found by their address. */
+/* arguments.c: which argument is which. Names of arguments are interned, hence they are mostly found by their address.
+ */
 #include <string.h>
 
 #include "fal.h"
@@ -34,8 +35,7 @@ static int set_by_name(const signature* s, PyObject* name, PyObject* value, PyOb
     PyErr_Format(PyExc_TypeError, "%s() was given '%U' twice", s->function, name);
   } else {
     PyObject* parameters = PyTuple_New(s->count);
-    for (int i = 0; i < s->count && parameters != NULL; ++i)
-      PyTuple_SetItem(parameters, i, Py_NewRef(s->interned[i]));
+    for (int i = 0; i < s->count && parameters != NULL; ++i) PyTuple_SetItem(parameters, i, Py_NewRef(s->interned[i]));
     if (parameters != NULL) raise_no_argument(s->function, name, parameters);
     Py_XDECREF(parameters);
   }

@@ -7,12 +7,12 @@
 static int dtype_of(DLDataType type) {
   if (type.lanes != 1) return TYPE_OTHER;
   switch (type.code) {
-    case DL_FLOAT: return type.bits == 32 ? FAL_F32 : type.bits == 16 ? FAL_F16 : TYPE_OTHER;
-    case DL_BFLOAT: return type.bits == 16 ? FAL_BF16 : TYPE_OTHER;
-    case DL_BOOL: return type.bits == 8 ? FAL_BOOL : TYPE_OTHER;
-    case DL_INT: return type.bits == 8 ? FAL_I8 : type.bits == 32 ? FAL_I32 : type.bits == 64 ? TYPE_I64 : TYPE_OTHER;
-    case DL_UINT: return type.bits == 64 ? TYPE_U64 : type.bits == 8 ? TYPE_U8 : TYPE_OTHER;
-    case DL_FLOAT8_E4M3FN: return type.bits == 8 ? FAL_E4M3 : TYPE_OTHER;
+    case kDLFloat: return type.bits == 32 ? FAL_F32 : type.bits == 16 ? FAL_F16 : TYPE_OTHER;
+    case kDLBfloat: return type.bits == 16 ? FAL_BF16 : TYPE_OTHER;
+    case kDLBool: return type.bits == 8 ? FAL_BOOL : TYPE_OTHER;
+    case kDLInt: return type.bits == 8 ? FAL_I8 : type.bits == 32 ? FAL_I32 : type.bits == 64 ? TYPE_I64 : TYPE_OTHER;
+    case kDLUInt: return type.bits == 64 ? TYPE_U64 : type.bits == 8 ? TYPE_U8 : TYPE_OTHER;
+    case kDLFloat8_e4m3fn: return type.bits == 8 ? FAL_E4M3 : TYPE_OTHER;
     default: return TYPE_OTHER;
   }
 }
@@ -40,10 +40,10 @@ int read_dltensor(const DLTensor* from, array* out) {
     return 0;
   }
   switch (from->device.device_type) {
-    case DL_CPU:
-    case DL_CUDA_HOST: break;
-    case DL_CUDA:
-    case DL_CUDA_MANAGED:
+    case kDLCPU:
+    case kDLCUDAHost: break;
+    case kDLCUDA:
+    case kDLCUDAManaged:
       out->on_gpu = 1;
       out->device = from->device.device_id;
       break;
@@ -79,7 +79,7 @@ static int is_on_gpu(PyObject* object, int* on_gpu) {
   Py_XDECREF(type);
   Py_XDECREF(device);
   if (value == -1 && PyErr_Occurred()) return 0;
-  *on_gpu = value == DL_CUDA || value == DL_CUDA_MANAGED;
+  *on_gpu = value == kDLCUDA || value == kDLCUDAManaged;
   return 1;
 }
 
@@ -95,9 +95,9 @@ static PyObject* stream_number(const library* from, void* stream) {
 static PyObject* capsule_of(PyObject* object, const library* from, int on_gpu, void* stream) {
   PyObject* method = PyObject_GetAttrString(object, "__dlpack__");
   PyObject* none = PyTuple_New(0);
-  PyObject* keywords =
-      on_gpu ? Py_BuildValue("{s:N,s:(ii)}", "stream", stream_number(from, stream), "max_version", DL_MAJOR, 0)
-             : Py_BuildValue("{s:(ii)}", "max_version", DL_MAJOR, 0);
+  PyObject* keywords = on_gpu ? Py_BuildValue("{s:N,s:(ii)}", "stream", stream_number(from, stream), "max_version",
+                                              DLPACK_MAJOR_VERSION, 0)
+                              : Py_BuildValue("{s:(ii)}", "max_version", DLPACK_MAJOR_VERSION, 0);
   PyObject* capsule = NULL;
   if (method != NULL && none != NULL && keywords != NULL) {
     capsule = PyObject_Call(method, none, keywords);
@@ -128,12 +128,12 @@ int read_by_dlpack(PyObject* object, void* stream, array* out) {
   /* The capsule is not renamed, so its own destructor frees the tensor when the call lets go of it. */
   if (PyCapsule_IsValid(out->kept, "dltensor_versioned")) {
     const DLManagedTensorVersioned* tensor = PyCapsule_GetPointer(out->kept, "dltensor_versioned");
-    if (tensor->version.major == DL_MAJOR) {
-      out->read_only = (tensor->flags & DL_FLAG_READ_ONLY) != 0;
+    if (tensor->version.major == DLPACK_MAJOR_VERSION) {
+      out->read_only = (tensor->flags & DLPACK_FLAG_BITMASK_READ_ONLY) != 0;
       return read_dltensor(&tensor->dl_tensor, out);
     }
     raise_text(FAL_UNSUPPORTED, NULL, "%s: __dlpack__ gave version %u of DLPack, and Falchion reads version %d",
-               out->name, (unsigned)tensor->version.major, DL_MAJOR);
+               out->name, (unsigned)tensor->version.major, DLPACK_MAJOR_VERSION);
     return 0;
   }
   if (PyCapsule_IsValid(out->kept, "dltensor")) {

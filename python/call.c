@@ -103,8 +103,7 @@ array* take(call* call, const char* name, PyObject* object, int writes) {
     PyErr_SetString(PyExc_SystemError, "a call has more arrays than MOST_ARRAYS");
     return NULL;
   }
-  if (call->story != NULL && is_list(object))
-    return take_shape(call, name, object, FAL_AS_Q);
+  if (call->story != NULL && is_list(object)) return take_shape(call, name, object, FAL_AS_Q);
   if (!read_array(name, object, writes, call->stream, a)) return NULL;
   ++call->count; /* From here on `end` releases it. */
   if (call->story == NULL && !needs_no_record(call, a, object)) return NULL;

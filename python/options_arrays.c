@@ -36,11 +36,10 @@ int view_last(const array* from, fal_tensor* out) {
   return 1;
 }
 
-/* (s_q, s_k), (h_q, s_q, s_k) or (b, h_q, s_q, s_k) */
+/* (s_k), (s_q, s_k), (h_q, s_q, s_k) or (b, h_q, s_q, s_k) */
 int view_pairs(const array* from, fal_tensor* out) {
-  if (from->rank >= 2) return view_last(from, out);
-  raise_text(FAL_INVALID, NULL, "%s has %d axes: it must have 2 to 4, the last of (b, h_q, s_q, s_k)", from->name,
-             from->rank);
+  if (from->rank >= 1) return view_last(from, out);
+  raise_text(FAL_INVALID, NULL, "%s has no axes: it must have 1 to 4, the last of (b, h_q, s_q, s_k)", from->name);
   return 0;
 }
 

@@ -157,8 +157,8 @@ static PyObject* plan_setstate(PyObject* self, PyObject* state) {
   if (plan->plan != NULL) return PyErr_Format(PyExc_TypeError, "a Plan is made once and never changes");
   if (strcmp(version, fal_version()) != 0 || problem_size != (Py_ssize_t)sizeof from.problem ||
       target_size != (Py_ssize_t)sizeof from.target) {
-    raise_text(FAL_INVALID, NULL, "this Plan was pickled by version %s of Falchion, and this is %s: make it anew", version,
-               fal_version());
+    raise_text(FAL_INVALID, NULL, "this Plan was pickled by version %s of Falchion, and this is %s: make it anew",
+               version, fal_version());
     return NULL;
   }
   memcpy(&from.problem, problem, sizeof from.problem);

@@ -75,7 +75,7 @@ static int get_gpu_workspace(const call* call, size_t bytes, gpu_workspace* out)
   int64_t stride = 1;
   memset(out, 0, offsetof(gpu_workspace, view));
   if (from->by == BY_TABLE) {
-    DLTensor like = {NULL, {DL_CUDA, 0}, 1, {DL_UINT, 8, 1}, NULL, NULL, 0};
+    DLTensor like = {NULL, {kDLCUDA, 0}, 1, {kDLUInt, 8, 1}, NULL, NULL, 0};
     like.device.device_id = call->leader->device;
     like.shape = &shape;
     like.strides = &stride;

@@ -119,7 +119,7 @@ static int current_stream(call* call) {
   const library* from = &call->leader->from;
   PyObject *function, *stream = NULL;
   int ok;
-  if (from->by == BY_TABLE) return from->api->current_work_stream(DL_CUDA, call->leader->device, &call->stream) == 0;
+  if (from->by == BY_TABLE) return from->api->current_work_stream(kDLCUDA, call->leader->device, &call->stream) == 0;
   if (PyUnicode_CompareWithASCIIString(from->name, "torch") == 0) {
     function = look_up(from->name, "_C._cuda_getCurrentRawStream");
     if (function != NULL) stream = PyObject_CallFunction(function, "i", (int)call->leader->device);

@@ -198,8 +198,8 @@ static int way_of(PyObject* const* args) {
   if (is != 0) return is < 0 ? FAILED : LONG_WAY;
   is = are_plain(args, TENSORS);
   if (is == 1) is = has_axes(args[A_ALIBI], 1, 2);
-  if (is == 1) is = has_axes(args[A_BIAS], 2, 4);
-  if (is == 1) is = has_axes(args[A_MASK], 2, 4);
+  if (is == 1) is = has_axes(args[A_BIAS], 1, 4);
+  if (is == 1) is = has_axes(args[A_MASK], 1, 4);
   if (is != 1) return is < 0 ? FAILED : LONG_WAY;
   is = is_recorded(args);
   return is < 0 ? FAILED : is ? AUTOGRAD : STRAIGHT;

@@ -264,6 +264,16 @@ TEST(Threads, ThePoolCallsEachTaskOnce) {
 TEST(BuildInfo, SaysWhatThereIs) {
   EXPECT_NE(build_info().find("cpu levels "), std::string::npos);
   EXPECT_NE(build_info().find("variants "), std::string::npos);
+  // Each variant is told with its own operation and back end, and once.
+  for (const Variant& v : variants()) {
+    const std::string head = text("; ", v.op, " ", name(v.backend), " ", v.level, v.d > 0 ? text(" d", v.d) : "", ":");
+    const std::string all = build_info();
+    const std::size_t at = all.find(head);
+    ASSERT_NE(at, std::string::npos) << head << "\n" << all;
+    const std::string types = all.substr(at + head.size(), all.find_first_of(";\n", at + 1) - at - head.size());
+    EXPECT_NE((types + " ").find(text(" ", v.dtype, " ")), std::string::npos) << head << types;
+    EXPECT_EQ(all.find(head, at + 1), std::string::npos) << head << " twice";
+  }
 }
 
 }  // namespace

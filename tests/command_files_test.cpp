@@ -4,6 +4,7 @@
 #include <fstream>
 #include <regex>
 #include <string>
+#include <type_traits>
 
 #include "support/command_lines.hpp"
 
@@ -13,16 +14,20 @@ namespace {
 TEST_F(CommandLines, FilesThatCannotBeReadAreNamed) {
   const Refusal table[] = {
       {"run", "no tensors: give --q, --k and --v"},
-      {"run --q q.npy", "no tensors: give --q, --k and --v"},
+      {"run --q q.npy", "--k and --v are missing: give --q, --k and --v"},
+      {"run --q q.npy --k k.npy", "--v is missing: give --q, --k and --v"},
+      {"map --k k.npy --v v.npy", "--q is missing: give --q, --k and --v"},
+      {"verify --v v.npy", "--q and --k are missing: give --q, --k and --v"},
       {"run --q missing.npy --k k.npy --v v.npy", "missing.npy: cannot be opened: No such file"},
       {"run --q folder --k k.npy --v v.npy", "folder: is a directory"},
       {"run --q broken.npy --k k.npy --v v.npy", "broken.npy: 6 bytes are too few"},
       {"run --q q.npy --k square.npy --v v.npy", "k"},
-      {"run --q six.npy --k k.npy --v v.npy", "six: int32 is no type of the engine"},
+      {"run --q six.npy --k k.npy --v v.npy", "six.npy: int32 is no type of the engine"},
       {"run --qkv missing.safetensors", "missing.safetensors: cannot be opened"},
       {"run --qkv q.npy", "q.npy: "},
       {"run --qkv folder", "folder: is a directory"},
-      {"run --q q.npy --k k.npy --v v.npy --dtype bf16", "--dtype: q: float32 of 4 bytes cannot be seen as bfloat16"},
+      {"run --q q.npy --k k.npy --v v.npy --dtype bf16",
+       "--dtype: q.npy: float32 of 4 bytes cannot be seen as bfloat16"},
       {"run --q q.npy --k k.npy --v v.npy --mask q.npy", "mask"},
       {"run --q q.npy --k k.npy --v v.npy --bias six.npy", "six.npy: 1 axes; bias and mask are"},
       {"roofline --points missing.json", "--points: missing.json: cannot be opened: No such file"},
@@ -37,6 +42,52 @@ TEST_F(CommandLines, FilesThatCannotBeReadAreNamed) {
     for (const char* library : {"json.exception", "filesystem error", "basic_string", "std::", "what()"})
       EXPECT_EQ(error.find(library), std::string::npos) << arguments << "\n" << error;
   }
+}
+
+/// What NumPy makes where no type is named. --as converts it; without --as the refusal names the file and that option.
+TEST_F(CommandLines, OtherTypesAreConvertedByAs) {
+  const auto write = [&](const std::string& name, const auto& value) {
+    using T = std::decay_t<decltype(value)>;
+    const io::Kind kind = std::is_same_v<T, double>         ? io::Kind::f64
+                          : std::is_same_v<T, std::int64_t> ? io::Kind::i64
+                                                            : io::Kind::f32;
+    write_array(folder_ / (name + ".npy"), kind, {1, 8, 2, 4}, std::vector<T>(64, value));
+    write_array(folder_ / (name + "_bias.npy"), kind, {8, 8}, std::vector<T>(64, value));
+    write_array(folder_ / (name + "_rows.npy"), kind, {1, 2, 8}, std::vector<T>(16, value));
+    write_array(folder_ / (name + "_weight.npy"), kind, {4}, std::vector<T>(4, value));
+  };
+  write("f64", 2.0);
+  write("i64", std::int64_t{2});
+  write("f32", 2.0F);
+  const auto of = [](std::string line, const std::string& type) {
+    for (std::size_t at = 0; (at = line.find('#', at)) != std::string::npos;) line.replace(at, 1, type);
+    return line;
+  };
+  for (const char* line : {"--q #.npy --k #.npy --v #.npy --bias #_bias.npy --out o.npy",
+                           "--op gemm --a #_bias.npy --b #_bias.npy --c #_bias.npy --bias-n bias_n.npy --out o.npy",
+                           "--op norm --x #.npy --weight #_weight.npy --bias #_weight.npy --residual #.npy --out o.npy",
+                           "--op attention-backward --q #.npy --k #.npy --v #.npy --grad-o #.npy --o #.npy --lse "
+                           "#_rows.npy --grad-lse #_rows.npy --grad-q o.npy"}) {
+    write_array(folder_ / "bias_n.npy", io::Kind::f64, {8}, std::vector<double>(8, 2.0));
+    const std::string converted = std::string("run --no-limit --as f32 ") + line;
+    ASSERT_EQ(run(of(converted, "f32")).code, 0) << run(of(converted, "f32")).error;
+    const std::string expected = contents(folder_ / "o.npy");
+    for (const char* type : {"f64", "i64"}) {
+      fs::remove(folder_ / "o.npy");
+      const CommandResult x = run(of(converted, type));
+      EXPECT_EQ(x.code, 0) << converted << "\n" << x.error;
+      EXPECT_EQ(contents(folder_ / "o.npy"), expected) << converted;
+    }
+  }
+  const Refusal table[] = {
+      {"--q f64.npy --k k.npy --v v.npy", "f64.npy: float64 is no type of the engine; .*: --as f32 converts it"},
+      {"--q q.npy --k k.npy --v i64.npy", "i64.npy: int64 is no type of the engine"},
+      {"--q q.npy --k k.npy --v v.npy --bias f64_bias.npy", "f64_bias.npy: float64 is no type of the engine"},
+      {"--op gemm --a q.npy --b f64.npy", "f64.npy: float64 is no type of the engine"},
+      {"--op norm --x q.npy --weight f64_weight.npy", "f64_weight.npy: float64 is no type of the engine"},
+      {"--q q.npy --k k.npy --v v.npy --mask f64_bias.npy", "f64_bias.npy: float64"},
+  };
+  expect_refusals(table, "run --no-limit ");
 }
 
 TEST_F(CommandLines, NoOutputOverwritesAnotherFileOfTheSameCall) {

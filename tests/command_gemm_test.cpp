@@ -58,7 +58,8 @@ TEST_F(CommandLines, ARooflineHasMeasuredGemms) {
 
 TEST_F(CommandLines, WhatAGemmDoesNotHaveIsRefused) {
   const Refusal table[] = {
-      {"run --op gemm --a q.npy", "no matrices: give --a"},
+      {"run --op gemm", "no matrices: give --a and --b"},
+      {"run --op gemm --a q.npy", "--b is missing: give --a and --b"},
       {"run --op gemm --a six.npy --b q.npy", "six.npy: 1 axes; a matrix has two"},
       {"run --op gemm --a q.npy --b q.npy --bias-n q.npy", "q.npy: 4 axes; a bias has one"},
       {"run --op gemm --a q.npy --b q.npy --bias-n nan.npy", "bias_n.shape\\[3\\] = 1, but the problem's is 8"},
@@ -68,7 +69,7 @@ TEST_F(CommandLines, WhatAGemmDoesNotHaveIsRefused) {
       {"run --op gemm --a q.npy --b q.npy --softcap 2", "--softcap: it has no effect here"},
       {"run --op gemm --a q.npy --b k.npy --out k.npy", "--b k.npy and --out k.npy are one file"},
       {"run --q q.npy --k k.npy --v v.npy --a q.npy", "--a: it has no effect here; it is an option of --op gemm"},
-      {"verify --op gemm --types i32", "--types: i32 is no type of --op gemm"},
+      {"verify --op gemm --types i32", "--types: \"i32\" is not one of f32, f16, bf16, e4m3, i8"},
       {"verify --types bf16,i8", "--types: i8 is no type of --op attention"},
       {"verify --op gemm --q q.npy --k k.npy --v v.npy", "--op gemm: --q, --k and --v are tensors of attention"},
       {"roofline --op gemm --mode decode", "--mode: --op gemm is a kind of work of its own"},

@@ -47,10 +47,32 @@ TEST_F(CommandLines, RunComputesANormOfFiles) {
   EXPECT_EQ(y, (std::vector<float>{0.75F, 0.75F, -0.75F, 0.75F, 0, 0}));
 }
 
+/// Without --kind a norm is the same one everywhere, that of Norm{}.
+TEST_F(CommandLines, EverySubcommandHasTheSameUsualNorm) {
+  for (const char* arguments : {"run --no-limit --json --op norm --x q.npy", "explain --json --op norm --rows 2 --d 8",
+                                "bench --json --op norm --rows 2 --d 8 --dtype f32 --runs 1 --warm"}) {
+    const CommandResult x = run(arguments);
+    EXPECT_TRUE(has(x.out, "\"kind\": \"layer\"")) << arguments << "\n" << x.out << x.error;
+  }
+  const CommandResult line = run("verify --problem 'op=norm dtype=f32 rows=2 d=8' --json");
+  EXPECT_TRUE(has(line.out, "norm cpu") && has(line.out, " layer ")) << line.out;
+}
+
+TEST_F(CommandLines, ExplainOfANormSpeaksOfKernels) {
+  for (const char* arguments : {"explain --op norm", "explain --op norm --target sm90", "explain --op norm --json",
+                                "explain --op norm --kind rms --backend sm90"}) {
+    const std::string out = run(arguments).out;
+    EXPECT_FALSE(has(out, "variants.def")) << out;
+    EXPECT_FALSE(has(out, "later version")) << out;
+  }
+  EXPECT_TRUE(
+      has(run("explain --op norm --target sm90").out, "Falchion has no kernel of norm for sm90; those of sm80"));
+}
+
 TEST_F(CommandLines, WhatANormDoesNotHaveIsRefused) {
   const Refusal table[] = {
       {"run --op norm", "no rows: give --x"},
-      {"run --op norm --x q.npy --weight six.npy", "six: int32 is no type of the engine"},
+      {"run --op norm --x q.npy --weight six.npy", "six.npy: int32 is no type of the engine"},
       {"run --op norm --x q.npy --weight nan.npy", "weight.shape\\[3\\] = 1, but it must be 4"},
       {"run --op norm --x q.npy --zero-centered", "zero_centered without weight"},
       {"run --op norm --x q.npy --residual-out v.npy", "residual_out without residual"},

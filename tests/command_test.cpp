@@ -27,7 +27,7 @@ TEST_F(CommandLines, LengthsAreNeverCutToFit) {
       {"--used-k 1,2", R"(--used-k: 2 numbers, the problem needs 1)"},
       {"--alibi slopes.npy", R"(slopes.npy: \[1\] = 1e\+300 is not a number that f32 holds)"},
       {"--alibi six.npy", R"(--alibi: 1 slopes, there are 2 query heads)"},
-      {"--bias bias.npy", "bias: int8 is no type of the engine"},
+      {"--bias bias.npy", "bias.npy: int8 is no type of the engine"},
   };
   expect_refusals(table, "run --no-limit " + tensors_);
   const CommandResult six = run("run --no-limit " + tensors_ + "--used-k six.npy --out six_o.npy");
@@ -194,6 +194,8 @@ TEST_F(CommandLines, ExplainAnswersForEveryTarget) {
                {"--s-q 1 --s-k 8192 --h-q 32 --h-k 8 --target sm90", "decision    sm80 few\n"},
                {"--s 4096 --softcap 30 --target sm90", "decision    sm90 score\n"},
                {"--s 4096 --target sm100", "decision    sm80 plain\n"},
+               {"--s 4096 --target a100", "decision    sm80 plain\n"},
+               {"--s 4096 --target h200", "decision    sm90 plain\n"},
                {"--s 4096 --target sm120 --bias", "decision    sm80 general\n"},
                {"--s 4096 --backend sm90", "decision    sm90 plain\n"},
                {"--s 4096 --op linear --d 64 --target sm90", "decision    sm90 plain\n"},
@@ -214,7 +216,7 @@ TEST_F(CommandLines, ExplainAnswersForEveryTarget) {
       {"explain --s 8 --target sm90 --level generic", "--level: it is of the CPU, and --target sm90 is a GPU"},
       {"explain --s 8 --target sm90 --threads 2", "--threads: it is of the CPU, and --target sm90 is a GPU"},
       {"explain --s 8 --target sm80 --backend sm90", "sm90"},
-      {"explain --s 8 --target sm75", "sm75 not in"},
+      {"explain --s 8 --target sm75", "\"sm75\" is not one of ref, cpu, sm80"},
       {"explain --s 8 --decay head", "--decay: it has no effect here; it is an option of --op linear"},
       {"explain --s 8 --op linear --causal", "--causal: it has no effect here; it is an option of --op attention"},
       {"explain --s 8 --op attention-backward --lse",
@@ -223,6 +225,27 @@ TEST_F(CommandLines, ExplainAnswersForEveryTarget) {
       {"explain --s 8 --op attention-backward --grad-bias", "grad_bias without bias"},
       {"explain --s-q 8 --s-k 9 --op linear", "s_q = 8 is not s_k = 9"}};
   expect_refusals(refusals);
+}
+
+/// A refused problem has its scale and its intensity all the same, and --check makes a refusal the exit code.
+TEST_F(CommandLines, ExplainTellsOfRefusalsWithTheirNumbers) {
+  const std::string small = run("explain --s 1").out;
+  EXPECT_NE(small.find(": 0.50 flop/B\n"), std::string::npos) << small;
+  for (const char* arguments : {"--d 512", "--d 512 --target sm90", "--op attention-backward --d 512 --backend cpu",
+                                "--op linear --s 64 --d 512", "--d 512 --backend sm90"}) {
+    const CommandResult x = run(std::string("explain ") + arguments);
+    EXPECT_EQ(x.code, 0) << arguments << "\n" << x.error;
+    EXPECT_NE(x.out.find("scale 0.0441942"), std::string::npos) << x.out;
+    EXPECT_NE(x.out.find("refused (unsupported)"), std::string::npos) << x.out;
+    EXPECT_EQ(run(std::string("explain --check ") + arguments).code, 1) << arguments;
+    const CommandResult json = run(std::string("explain --check --json ") + arguments);
+    EXPECT_EQ(json.code, 1) << arguments;
+    EXPECT_EQ(json.out.find("\"scale\": 0,"), std::string::npos) << json.out;
+  }
+  for (const char* arguments : {"--s 8", "--s 8 --target sm90", "--op norm --target h100", "--op gemm", "--d 64,128"})
+    EXPECT_EQ(run(std::string("explain --check ") + arguments).code, 0) << arguments;
+  EXPECT_EQ(run("explain --check --d 64,512").code, 1) << "one of them is refused";
+  EXPECT_EQ(run("explain --check --s 8 --causal --dropout 2").code, 2) << "not a refusal, but nonsense";
 }
 
 /// The system promises more memory than there is and kills the process that writes to it. So the command has to refuse
@@ -262,17 +285,17 @@ TEST_F(CommandLines, GivenTwiceOrUnknown) {
                            {"explain positional", "positional"},
                            {"info --s 8", "--s"},
                            {"ladder", "ladder"},
-                           {"ladder softmax", "softmax not in \\{attention,backward,linear,gemm\\}"},
+                           {"ladder softmax", "\"softmax\" is not one of attention, backward, linear, gemm"},
                            {"layout", "verb"},
-                           {"layout fold 8", "fold not in"},
+                           {"layout fold 8", "\"fold\" is not one of print, info"},
                            {"layout print", "0 arguments given"},
                            {"completion", "shell"},
                            {"explain --dtype f64", "\"f64\" is not one of f32, f16, bf16"},
-                           {"explain --backend tpu", "tpu not in"},
+                           {"explain --backend tpu", "\"tpu\" is not one of best, ref, cpu"},
                            {"explain --level warp9", "level \"warp9\" does not exist"},
                            {"verify --types f64", "\"f64\" is not one of"},
                            {"verify --match nothing-is-named-so", "no case"},
-                           {"roofline --device tpu", "--device \"tpu\" is not one of"}};
+                           {"roofline --device tpu", "--device: \"tpu\" is not one of a100"}};
   expect_refusals(table);
 }
 

@@ -1,6 +1,7 @@
 // tests/door_test.cpp: tests where operands lie, in a process whose CUDA driver is a fake one (tests/fake_cuda). Plans
-// for the host refuse a GPU's memory by the operand's name, and the one-call form stays where q lies (docs/contract.md,
-// "operands in memory that the backend cannot use"). Code that reads or writes a DeviceMemory crashes.
+// for the host refuse a GPU's memory by the operand's name, and the one-call form stays where the operands lie
+// (docs/contract.md, "operands in memory that the backend cannot use"). Code that reads or writes a DeviceMemory
+// crashes.
 #include <cstdlib>
 
 #include "cpu/levels.hpp"

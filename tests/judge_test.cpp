@@ -54,6 +54,27 @@ TEST(Judge, WhatF16CannotHoldIsNoError) {
   EXPECT_TRUE(r.right(LinearOutput::o, &LinearInstance::o));
 }
 
+/// The naive computation of f32 sums 1024 keys at a time, so one running sum over all keys is not let through.
+TEST(Judge, ARunningSumOverManyKeysIsNotRight) {
+  Instance x = make_instance(Case{"x", 1, 9, 20000, 1, 1, 8, 16}, DType::f32, 3);
+  x.v.for_each([&](auto b, auto s, auto h, auto c) { x.v.set(b, s, h, c, x.v.get(b, s, h, c) + 1); });
+  ASSERT_TRUE(run(host_target(), &x));
+  const Reference reference(x);
+  EXPECT_TRUE(matches(x, reference));
+  for (std::int64_t i = 0; i < x.problem.s_q; ++i) {
+    float l = 0, o[16] = {};
+    for (std::int64_t j = 0; j < x.problem.s_k; ++j) {
+      double score = 0;
+      for (std::int64_t c = 0; c < 8; ++c) score += double{x.q.get(0, i, 0, c)} * x.k.get(0, j, 0, c);
+      const auto p = static_cast<float>(std::exp(score / std::sqrt(8.) - x.lse.get(0, 0, i, 0)));
+      l += p;
+      for (std::int64_t c = 0; c < 16; ++c) o[c] += p * x.v.get(0, j, 0, c);
+    }
+    for (std::int64_t c = 0; c < 16; ++c) x.o.set(0, i, 0, c, o[c] / l);
+  }
+  EXPECT_FALSE(matches(x, reference));
+}
+
 /// A NaN of v may be in its column of o from its token on. With kernels that work in chunks it may also be in tokens
 /// before its own, of the same sequence and at most 255 away.
 TEST(Judge, ANanOfVReachesTokensOfItsChunkAlone) {

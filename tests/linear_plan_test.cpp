@@ -92,7 +92,7 @@ TEST(LinearDescribe, GoldenOfAGpu) {
   plan.workspace = 600000;
   plan.linear().problem.reverse = true;
   plan.linear().problem.decay = Decay::head;
-  plan.rejected = {{"sm90 bf16", "variants.def has no such variant yet: its kernels arrive in a later version"}};
+  plan.rejected = {{"sm90 bf16", "Falchion has no kernel of it"}};
   EXPECT_EQ(describe(plan),
             "linear_attention_backward sm80 chunk bf16 d64 dv64 decay head normalised reverse chunk 64 segments 8x512 "
             "ws 600 kB");
@@ -111,7 +111,7 @@ TEST(LinearDescribe, GoldenOfAGpu) {
             "shared      98.3 kB a CTA, 128 threads\n"
             "workspace   600 kB\n"
             "paths\n"
-            "  sm90 bf16        variants.def has no such variant yet: its kernels arrive in a later version\n"
+            "  sm90 bf16        Falchion has no kernel of it\n"
             "  sm80 chunk bf16  taken\n");
 }
 

@@ -2,6 +2,7 @@
 // workspaces. Further tests check what a plan says of itself and what becomes of an executor's exception.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <limits>
@@ -17,8 +18,10 @@
 #include "plan/paths.hpp"
 #include "support/contract.hpp"
 #include "support/environment.hpp"
+#include "support/gemm.hpp"
 #include "support/gradients.hpp"
 #include "support/linear.hpp"
+#include "support/norm.hpp"
 #include "support/to_c.hpp"
 
 namespace {
@@ -191,6 +194,19 @@ TEST(OneCallLengths, OnTheHostMustBeInTheirSequences) {
   }
 }
 
+/// Lengths are looked at before the operands are validated, so none may be read that need not be there.
+TEST(OneCallLengths, AreNotReadWhereTheOperandsAreWrong) {
+  Instance x = make_instance(Case{"x", 2, 8, 16, 2, 1, 16, 16}.used_k({99, 99}), DType::f32);
+  Operands other_b = x.operands(), null = x.operands(), misaligned = x.operands();
+  other_b.k.shape[0] = 1;
+  EXPECT_EQ(attention(other_b, {}, host_target()).why, "k.shape[0] = 1, but the problem's is 2");
+  null.used_k = nullptr;
+  EXPECT_EQ(attention(null, {.used_k = true}, host_target()).why,
+            "used_k is null, but the problem was planned with used_k");
+  misaligned.used_k = reinterpret_cast<const std::int32_t*>(reinterpret_cast<const std::byte*>(x.used_k.data()) + 1);
+  EXPECT_NE(attention(misaligned, {}, host_target()).why.find(" is 1 past a multiple of 4"), std::string::npos);
+}
+
 TEST(OneCallLengths, OfPackedSequencesMustBeInThem) {
   PackedAttention a;
   const std::int32_t used_q[] = {20, 0, 7}, used_k[] = {11, 4, 20}, fits[] = {11, 3, 0}, first[] = {0, 0, 1};
@@ -244,16 +260,38 @@ TEST(HostWithoutKernels, BestIsTheDefinition) {
   EXPECT_EQ(backend_of_host(forward, DType::e4m3, named), Backend::cpu) << "a level was named: that one or none";
 }
 
-/// FALCHION_CPU may name a level that an operation has no kernel of.
+/// FALCHION_CPU may name a level that an operation or a type has no kernel of. Below every level lies generic.
 TEST(HostWithoutKernels, OfTheLevelOfTheEnvironmentGoBelow) {
-  if (host_target().backend != Backend::cpu) GTEST_SKIP() << "this build has no CPU kernel";
   for (const cpu::Level& level : cpu::cpu_levels()) {
-    if (!level.usable || std::string(level.name) == "generic") continue;
+    if (!level.usable) continue;
     const ForcedByTheEnvironment environment(level.name);
-    Instance x = make_instance(Case{"x", 1, 40, 50, 2, 1, 32, 32}, DType::f32);
-    x.poison_outputs();
-    EXPECT_EQ(attention(x.operands()).why, "") << level.name;
-    EXPECT_TRUE(matches(x, Reference(x)));
+    const auto runs = [&](const auto& problem, Pass pass, const auto& operands, const auto& call) {
+      const Operation& operation = operation_of(problem, pass);
+      const auto all = variants();
+      const bool built = std::any_of(all.begin(), all.end(), [&](const Variant& v) {
+        return v.is(operation.name) && v.dtype == problem.dtype && std::string(v.level) == "generic";
+      });
+      if (!built) return false;
+      const Status status = call(operands, problem, Target{}, nullptr);
+      EXPECT_TRUE(status) << level.name << " " << operation.name << " " << name(problem.dtype) << ": " << status.why;
+      return status.code == Code::ok;
+    };
+    for (const DType dtype : kTypes) {
+      Gradients x(Case{"x", 1, 40, 50, 2, 1, 32, 32}, dtype);
+      x.x.poison_outputs();
+      if (runs(x.x.problem, Pass::forward, x.x.operands(), attention)) { EXPECT_TRUE(matches(x.x, Reference(x.x))); }
+      runs(x.x.problem, Pass::backward, x.operands(), attention);
+      const LinearInstance l = make_linear_instance(LinearCase{"x", 1, 40, 1, 2, 16, 24}, dtype);
+      for (const Pass pass : {Pass::forward, Pass::backward}) runs(l.problem, pass, l.operands(pass), linear_attention);
+      const NormInstance n = make_norm_instance({"x", 1, 4, 2, 40, {}}, dtype);
+      runs(n.problem, Pass::forward, n.operands(), norm);
+    }
+    for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::e4m3, DType::i8}) {
+      const bool bytes = dtype == DType::e4m3 || dtype == DType::i8;
+      const GemmInstance g =
+          make_gemm_instance(GemmCase{"x", 1, 4, 40, 70}.scaling(bytes ? Scaling::tensor : Scaling::none), dtype);
+      runs(g.problem, Pass::forward, g.operands(), gemm);
+    }
   }
 }
 

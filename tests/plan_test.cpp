@@ -39,8 +39,7 @@ PlanData made_up() {
   plan.attention().problem.lse = true;
   plan.backend = Backend::cpu;
   plan.variant = &kVariant;
-  plan.rejected = {{"sm90 bf16", "no variant of variants.def is built for sm90"},
-                   {"cpu amx bf16", "this CPU has no AMX"}};
+  plan.rejected = {{"sm90 bf16", "no variant is built for sm90"}, {"cpu amx bf16", "this CPU has no AMX"}};
   plan.threads = 2;
   plan.attention().rows = 256;
   plan.attention().keys = 128;
@@ -81,7 +80,7 @@ TEST(Explain, Golden) {
             "threads     2; 64 items, 32 a thread at most: 100 % busy\n"
             "workspace   800 kB: scratch 2 x 400 kB\n"
             "paths\n"
-            "  sm90 bf16        no variant of variants.def is built for sm90\n"
+            "  sm90 bf16        no variant is built for sm90\n"
             "  cpu amx bf16     this CPU has no AMX\n"
             "  cpu avx512 bf16  taken\n");
 }
@@ -134,7 +133,7 @@ TEST(Explain, GoldenJson) {
           R"("workspace_bytes":800000,"tile":{"rows":256,"keys":128,"decode":false,"heads":1},)"
           R"("threads":{"count":2,"callers_pool":false,"items":64,"items_a_thread":32,"busy_percent":100},"splits":1,)"
           R"("memory":{"packed_k":0,"packed_v":0,"scratch_a_thread":400000,"partials":0},)"
-          R"("rejected":[{"path":"sm90 bf16","reason":"no variant of variants.def is built for sm90"},)"
+          R"("rejected":[{"path":"sm90 bf16","reason":"no variant is built for sm90"},)"
           R"({"path":"cpu amx bf16","reason":"this CPU has no AMX"}])");
   EXPECT_TRUE(json.ends_with(R"("  cpu avx512 bf16  taken"]})")) << json;
 }

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 #include <string>
 
 #include "falchion/falchion.hpp"
@@ -69,6 +70,9 @@ TEST_F(Tools, InfoListsVersionLevelsAndVariants) {
   for (const char* part : {falchion::version(), "generic", "attention_forward", "GPUs"})
     EXPECT_TRUE(has(x.text, part)) << part;
   EXPECT_TRUE(has(run("info --json").text, "\"variants\": ["));
+  for (const char* operation : {"attention_forward", "attention_backward", "linear_attention_forward",
+                                "linear_attention_backward", "gemm", "norm"})  // the definition has all of them
+    EXPECT_TRUE(std::regex_search(x.text, std::regex(std::string(operation) + " +ref +f32 f16 bf16"))) << operation;
 }
 
 TEST_F(Tools, BadUsageAndBadInputExitWithTwoAndSayWhy) {
@@ -88,7 +92,7 @@ TEST_F(Tools, BadUsageAndBadInputExitWithTwoAndSayWhy) {
       {"bench --op linear --s 8 --causal", "--causal has no effect here; it is an option of --op attention"},
       {"bench --op linear-backward --s 8 --lse", "--lse has no effect here"},
       {"bench --s 8 --decay head", "--decay has no effect here; it is an option of --op linear"},
-      {"bench --op linear --s 8 --decay fast", "fast not in {none,head,token}"},
+      {"bench --op linear --s 8 --decay fast", "\"fast\" is not one of none, head, token"},
       {"bench --op linear --s-q 1 --s-k 8", "s_q = 1 is not s_k = 8"},
       {"bench --op linear --s 8 --h-q 3 --h-v 4", "h_v = 4 is not a multiple of h_qk = 3"},
       {"verify --match nothing-is-named-so", "no case"},

@@ -1,5 +1,5 @@
-# cmake -P variants_test.cmake: what FALCHION_VARIANTS chooses (cmake/variant_regex.cmake), and that each regex of this tree
-# chooses something.
+# cmake -P variants_test.cmake: what FALCHION_VARIANTS chooses (cmake/variant_regex.cmake), and that each regex of this
+# tree chooses something.
 cmake_minimum_required(VERSION 3.25)
 set(root ${CMAKE_CURRENT_LIST_DIR}/..)
 include(${root}/cmake/variant_regex.cmake)

@@ -40,13 +40,16 @@ struct Row {
   std::string why;
 };
 
-/// Finds the sample beside the sources. It looks in this folder and those above it,
-/// then from where the command was built.
+/// Finds the sample where it was installed with the command (bin/falchion, share/falchion), or beside the sources: in
+/// this folder and those above it, then in those above the command.
 std::string find_sample(const std::string& given) {
   if (!given.empty()) return given;
   const fs::path name = "examples/smollm2/smollm2_qkv.safetensors";
   std::error_code ignored;
-  for (const fs::path& start : {fs::current_path(ignored), fs::read_symlink("/proc/self/exe", ignored).parent_path()})
+  const fs::path command = fs::read_symlink("/proc/self/exe", ignored).parent_path();
+  const fs::path installed = command.parent_path() / "share/falchion" / name.filename();
+  if (fs::exists(installed, ignored)) return installed.string();
+  for (const fs::path& start : {fs::current_path(ignored), command})
     for (fs::path at = start; !at.empty(); at = at.parent_path()) {
       if (fs::exists(at / name, ignored)) return (at / name).string();
       if (at == at.root_path()) break;
@@ -113,16 +116,17 @@ void print_rows(const std::vector<Row>& rows, const Peaks& peaks) {
   Table table(
       {"<layer", "<ran on", "time", "speed", "of limit", "<which limit", "max error", "allowed", "<exact enough"});
   std::string layer;
+  Marks marks;
   for (const Row& r : rows) {
     if (!layer.empty() && layer != r.layer) table.rule();
     const double rate = r.seconds > 0 ? r.flops / r.seconds : 0, peak = peaks.flops(r.unit);
     table.row({layer == r.layer ? "" : r.layer, r.ran, r.seconds > 0 ? format_seconds(r.seconds) : "-",
-               rate > 0 ? format_rate(rate, "FLOP/s") : "-", peak > 0 ? format_percent(rate / peak) : "-",
+               rate > 0 ? format_rate(rate, "FLOP/s") : "-", peak > 0 ? marks.share(rate / peak) : "-",
                unit_title(r.unit), format_error(r.error.error), format_error(r.error.limit()),
                r.passed ? "yes" : "NO: " + r.why});
     layer = r.layer;
   }
-  fmt::print("{}\n", table.text());
+  fmt::print("{}{}\n", table.text(), marks.text());
   fmt::print(
       "time      median of the runs, one pass over the layer\n"
       "of limit  of what this machine can do at best, measured just now: {}\n"

@@ -1,6 +1,8 @@
 // tools/explain.cpp: `falchion explain` says what a plan would be and why, also for a machine that is not here.
 #include <fmt/core.h>
 
+#include <algorithm>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,28 +27,34 @@ struct Options {
   NormOptions norm;
   TargetOptions where;
   std::string target;
-  bool bias = false, mask = false, packed = false, lse = false, states = false, as_json = false;
+  bool bias = false, mask = false, packed = false, lse = false, states = false, as_json = false, check = false;
 };
 
-/// The machines that --target names. For a GPU it is the architecture, and the
-/// plan takes the best path that runs there.
+/// The machines that --target names. For a GPU it is the architecture, or a device that has it, and the plan takes the
+/// best path that runs there.
 struct Machine {
   const char* name;
   Backend backend;
   int sm;
 };
-constexpr Machine kMachines[] = {{"ref", Backend::ref, 0},
-                                 {"cpu", Backend::cpu, 0},
+constexpr Machine kMachines[] = {
+    {"ref", Backend::ref, 0},
+    {"cpu", Backend::cpu, 0},
 #define FALCHION_GPU(name, sm) {name, Backend::best, sm},
 #include "plan/gpus.def"
 };
 
+const Machine* machine_of(const Options& options) {
+  const auto* found = std::find_if(std::begin(kMachines), std::end(kMachines),
+                                   [&](const Machine& machine) { return options.target == machine.name; });
+  return found != std::end(kMachines) ? found : nullptr;
+}
+
 Target target_of(const Options& options) {
   Target target = options.where.target();
-  for (const Machine& machine : kMachines) {
-    if (options.target != machine.name) continue;
-    if (machine.backend != Backend::best) target.backend = machine.backend;
-    target.sm = machine.sm;
+  if (const Machine* machine = machine_of(options)) {
+    if (machine->backend != Backend::best) target.backend = machine->backend;
+    target.sm = machine->sm;
   }
   return target;
 }
@@ -75,7 +83,8 @@ void check_use(const Options& options, const Given& given) {
   if (parse_op(options.op) == Op::attention_backward) given.refuse({"--lse"}, no_effect + name(Op::attention));
   if (parse_op(options.op) != Op::attention_backward)
     given.refuse(BackwardOptions::kNames, no_effect + name(Op::attention_backward));
-  const bool gpu = !options.target.empty() && options.target != "ref" && options.target != "cpu";
+  const Machine* machine = machine_of(options);
+  const bool gpu = machine != nullptr && machine->sm > 0;
   if (gpu)
     given.refuse({"--level", "--threads"}, fmt::format("it is of the CPU, and --target {} is a GPU", options.target));
   if (gpu && (options.where.backend == "ref" || options.where.backend == "cpu"))
@@ -85,68 +94,85 @@ void check_use(const Options& options, const Given& given) {
     given.refuse({"--backend"}, fmt::format("--target {} says where; leave one of them out", options.target));
 }
 
-template <class Problem>
-std::string story_of(const Problem& problem, Pass pass, const Target& target, Format format) {
+/// What explain() says of one problem, and whether a path computes it: here, or where --target names a machine, there.
+struct Story {
+  std::string text;
+  bool computed = false;
+};
+
+/// make(&plan) is Plan::make, and explain(format) is explain(), of one problem.
+template <class Make, class Explain>
+Story story_of(const Options& options, const Make& make, const Explain& explain) {
   Plan plan;
-  const Status status = Plan::make(problem, pass, target, &plan);
+  const Status status = make(&plan);
   if (status.code == Code::invalid) require(status);
-  return explain(problem, pass, target, format);
+  Story out{explain(options.as_json ? Format::json : Format::text), static_cast<bool>(status)};
+  // On a machine that is not here a plan cannot be made, but its decision is told.
+  if (!options.target.empty()) out.computed = explain(Format::json).find("\"decision\":") != std::string::npos;
+  return out;
 }
 
-std::string story_of(const Options& options, Attention problem, const Target& target, Format format) {
+template <class Problem>
+Story story_of(const Options& options, const Problem& problem, Pass pass, const Target& target) {
+  return story_of(
+      options, [&](Plan* plan) { return Plan::make(problem, pass, target, plan); },
+      [&](Format format) { return explain(problem, pass, target, format); });
+}
+template <class Problem>
+Story story_of(const Options& options, const Problem& problem, const Target& target) {
+  return story_of(
+      options, [&](Plan* plan) { return Plan::make(problem, target, plan); },
+      [&](Format format) { return explain(problem, target, format); });
+}
+
+Story story_of_sizes(const Options& options, Attention problem, const Target& target) {
   const Op op = parse_op(options.op);
   problem.packed = options.packed;
   if (kind_of(op) == Kind::linear) {
     LinearProblem linear = options.linear.problem(problem, pass_of(op), options.features.scale);
     linear.packed = options.packed;
     linear.initial_state = linear.final_state = options.states;
-    return story_of<LinearAttention>(linear, pass_of(op), target, format);
+    return story_of<LinearAttention>(options, linear, pass_of(op), target);
   }
   options.features.apply(&problem);
   problem.bias = options.bias;
   problem.mask = options.mask;
   problem.lse = options.lse;
   if (pass_of(op) == Pass::backward) options.backward.apply(&problem);
-  return story_of(problem, pass_of(op), target, format);
-}
-
-template <class Problem>
-std::string story_of(const Problem& problem, const Target& target, Format format) {
-  Plan plan;
-  const Status status = Plan::make(problem, target, &plan);
-  if (status.code == Code::invalid) require(status);
-  return explain(problem, target, format);
+  return story_of(options, problem, pass_of(op), target);
 }
 
 /// One for each problem.
-std::vector<std::string> stories_of(const Options& options, const Target& target, Format format) {
-  std::vector<std::string> out;
+std::vector<Story> stories_of(const Options& options, const Target& target) {
+  std::vector<Story> out;
   if (parse_op(options.op) == Op::gemm) {
     for (const Gemm& problem : options.gemm.expand(options.sizes.dtype))
-      out.push_back(story_of(problem, target, format));
+      out.push_back(story_of(options, problem, target));
     return out;
   }
   if (parse_op(options.op) == Op::norm) {
     for (const Norm& problem : options.norm.expand(options.sizes.dtype, options.sizes.d))
-      out.push_back(story_of(problem, target, format));
+      out.push_back(story_of(options, problem, target));
     return out;
   }
-  for (const Attention& problem : options.sizes.expand()) out.push_back(story_of(options, problem, target, format));
+  for (const Attention& problem : options.sizes.expand()) out.push_back(story_of_sizes(options, problem, target));
   return out;
 }
 
 int explain_all(const Options& options) {
   const Target target = target_of(options);
   std::string all;
-  for (const std::string& story : stories_of(options, target, options.as_json ? Format::json : Format::text)) {
+  bool computed = true;
+  for (const Story& story : stories_of(options, target)) {
+    computed = computed && story.computed;
     if (options.as_json) {
-      all += (all.empty() ? "" : ",") + story;
+      all += (all.empty() ? "" : ",") + story.text;
     } else {
-      fmt::print("{}", story);
+      fmt::print("{}", story.text);
     }
   }
   if (options.as_json) fmt::print("{}\n", pretty("[" + all + "]", 2));
-  return exit_ok;
+  return options.check && !computed ? exit_failed : exit_ok;
 }
 
 }  // namespace
@@ -154,6 +180,7 @@ int explain_all(const Options& options) {
 void add_explain(Command& command) {
   const auto options = std::make_shared<Options>();
   command.flag("--json", &options->as_json, "A list of JSON objects, whose keys docs/explain.md explains");
+  command.flag("--check", &options->check, "Exit with 1 where one of the problems is refused");
   command.choice("--op", &options->op, operation_names(), "What is planned");
   options->sizes.add_to(command);
   options->features.add_to(command);

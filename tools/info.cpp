@@ -12,6 +12,7 @@
 #include "measure/machine.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
+#include "problem/operation.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -61,6 +62,10 @@ Json facts() {
                        {"variants", Json::array(built)}});
 }
 
+/// Quantised products are GEMMs alone.
+std::string ref_types(Kind kind) { return kind == Kind::gemm ? "f32 f16 bf16 e4m3 i8" : "f32 f16 bf16"; }
+std::string ref_head_dims(Kind kind) { return kind == Kind::attention || kind == Kind::linear ? "1 to 256" : ""; }
+
 /// One line for each kernel, with its types side by side.
 std::string built_text() {
   std::map<std::string, std::string> types;
@@ -73,7 +78,8 @@ std::string built_text() {
   }
   Table built({"<built kernel", "<backend", "<level", "<types", "<head dim"});
   for (const auto& [key, v] : order) built.row({v->op, name(v->backend), v->level, types[key], head_dims(*v)});
-  built.row({"attention_forward", "ref", "", "f32 f16 bf16", "1 to 256"});
+  for (const CommandOperation& operation : command_operations())  // the definition has each of them
+    built.row({operation.operation, name(Backend::ref), "", ref_types(operation.kind), ref_head_dims(operation.kind)});
   return built.text();
 }
 

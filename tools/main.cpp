@@ -2,13 +2,17 @@
 #include <fmt/core.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <exception>
 #include <new>
+#include <string>
+#include <vector>
 
 #include "command/completion.hpp"
+#include "command/words.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
@@ -58,18 +62,42 @@ void add_completion(CLI::App& app, int* exit_code) {
   });
 }
 
+std::vector<std::string> subcommand_names(const CLI::App& app) {
+  std::vector<std::string> out;
+  for (const CLI::App* sub : app.get_subcommands(nullptr)) out.push_back(sub->get_name());
+  return out;
+}
+
+/// Which option may have been meant by the first one on the command line that the subcommand does not have, or "".
+std::string unknown_option(const CLI::App& app, int argc, char** argv) {
+  std::vector<std::string> names;
+  for (const CLI::App* sub : app.get_subcommands(nullptr)) {
+    if (sub->get_name() != argv[1]) continue;
+    for (const CLI::Option* option : sub->get_options())
+      for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  }
+  for (int i = 2; i < argc; ++i) {
+    const std::string word(argv[i], std::strcspn(argv[i], "="));
+    if (!word.starts_with("--") || std::find(names.begin(), names.end(), word) != names.end()) continue;
+    return did_you_mean(word, names);
+  }
+  return "";
+}
+
 int parse_and_run(CLI::App& app, int argc, char** argv, const int& exit_code) {
   if (argc == 1) {
     fmt::print("{}", app.help());
     return exit_usage;
   }
   if (argv[1][0] != '-' && app.get_subcommands([&](CLI::App* sub) { return sub->get_name() == argv[1]; }).empty())
-    throw UsageError{fmt::format("there is no subcommand \"{}\"; falchion --help lists them", argv[1])};
+    throw UsageError{fmt::format("there is no subcommand \"{}\"; falchion --help lists them{}", argv[1],
+                                 did_you_mean(argv[1], subcommand_names(app)))};
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    throw UsageError{fmt::format("{}\nRun with --help for more information.", error.what())};
+    throw UsageError{
+        fmt::format("{}{}\nRun with --help for more information.", error.what(), unknown_option(app, argc, argv))};
   }
   return exit_code;
 }
@@ -92,7 +120,7 @@ int run_command_line(int argc, char** argv) {
     app.footer(
         "Exit codes: 0 done, 1 a check failed, 2 it could not be done: bad usage or input, a back end that is not "
         "here, "
-        "an output that cannot be written.\n"
+        "an output that cannot be written, 130 Ctrl-C (bench, verify and ladder tell first what they have).\n"
         "Help on one: falchion SUBCOMMAND --help");
     for (const Subcommand& sub : kSubcommands) {
       Command command(app.add_subcommand(sub.name, sub.help), &exit_code);

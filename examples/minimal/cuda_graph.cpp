@@ -4,7 +4,6 @@
 #include <cuda_runtime.h>
 #include <falchion/falchion.hpp>
 
-#include <cmath>
 #include <cstdint>
 #include <cstdio>
 #include <vector>

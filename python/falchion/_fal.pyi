@@ -61,7 +61,8 @@ def attention(
     dropout: the share of probabilities that are dropped, 0 to 1. It needs a seed.
     seed, offset: numbers below 2^64 that say what is dropped. seed may be an array of two, int64 or uint64, where q
         lies: (seed, offset), which the run itself reads. offset is then added to the second one.
-    used_q, used_k: (b) int32: how many rows of each sequence count.
+    used_q, used_k: (b) int32: how many rows of each sequence count. On the host lengths may also be a list or other
+        whole numbers, which are converted once each was seen to fit.
     first_k: (b) int32: left padding: the first row of k and v that counts.
     layout: "bshd", or "bhsd", which is PyTorch's order of q, k, v, out.
     backend: "best", which stays on the device where q lies; "ref", the definition in double; "cpu"; "sm80", "sm90".
@@ -72,7 +73,8 @@ def attention(
 
     A row that sees no key has O = 0 and LSE = -inf. Rows past used_q are 0 (-inf), or left alone in a given out.
     Raises Invalid (a ValueError), Unsupported (NotImplementedError), Device and Workspace (RuntimeError), each an Error
-    whose text names the argument, its value and the limit; TypeError for what is no array or no number.
+    whose text names the argument, its value and the limit; TypeError for what is no array or no number. A number may be
+    Python's, a scalar of NumPy or an array without axes; True and False may also be 1 and 0, or a bool of NumPy.
     """
 
 @overload

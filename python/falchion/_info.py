@@ -59,7 +59,7 @@ class Info(dict[str, str]):
 
 
 def _levels(text: str) -> tuple[tuple[str, ...], dict[str, str]]:
-    """"amx, neon (no: not an ARM), generic" """
+    """ "amx, neon (no: not an ARM), generic" """
     usable, missing = [], {}
     for name, why in re.findall(r"([a-z0-9_]+)(?: \(no: ([^)]*(?:\([^)]*\)[^)]*)*)\))?(?:, |$)", text):
         if why:
@@ -70,7 +70,7 @@ def _levels(text: str) -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def _gpu(text: str) -> tuple[Gpu | None, str]:
-    """"NVIDIA H200 (sm_90), 132 SMs, 139 GiB", or "none: ..." """
+    """ "NVIDIA H200 (sm_90), 132 SMs, 139 GiB", or "none: ..." """
     found = re.fullmatch(r"(.*) \(sm_(\d+)\), (\d+) SMs, (\d+) GiB", text)
     if found is None:
         return None, text.removeprefix("none: ")
@@ -78,7 +78,7 @@ def _gpu(text: str) -> tuple[Gpu | None, str]:
 
 
 def _kernels(text: str) -> tuple[int, int, tuple[Kernels, ...]]:
-    """"91 of 270; gemm cpu amx: bf16 e4m3; attention_forward sm90 brief d64: bf16" """
+    """ "91 of 270; gemm cpu amx: bf16 e4m3; attention_forward sm90 brief d64: bf16" """
     counts, *parts = text.split("; ")
     built, listed = (int(number) for number in counts.split(" of "))
     kernels = []

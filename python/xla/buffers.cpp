@@ -44,8 +44,7 @@ std::int32_t dtype_of(DataType dtype) {
 std::string view(std::string_view name, const Buffer& buffer, Axes axes, bool heads_first, fal_tensor* out) {
   const auto d = buffer.dims;
   const std::size_t n = d.size();
-  if (dtype_of(buffer.dtype) == FAL_AS_Q)
-    return std::string(name) + " has a type that Falchion does not know";
+  if (dtype_of(buffer.dtype) == FAL_AS_Q) return std::string(name) + " has a type that Falchion does not know";
   switch (axes) {
     case Axes::rows:
       if (n != 3 && n != 4) return wrong(name, buffer, "(b, s, h, d), or (rows, h, d) where lengths are packed");

@@ -14,10 +14,7 @@ constexpr Known kNames[] = {
     {.name = "weight", .axes = Axes::whole, .tensor = &Operands::weight, .flag = &Problem::weight},
     {.name = "bias", .axes = Axes::whole, .tensor = &Operands::bias, .flag = &Problem::bias},
     {.name = "y", .axes = Axes::whole, .tensor = &Operands::y},
-    {.name = "residual_out",
-     .axes = Axes::whole,
-     .tensor = &Operands::residual_out,
-     .flag = &Problem::residual_out},
+    {.name = "residual_out", .axes = Axes::whole, .tensor = &Operands::residual_out, .flag = &Problem::residual_out},
     {.name = "mean", .axes = Axes::whole, .tensor = &Operands::mean, .flag = &Problem::mean},
     {.name = "rstd", .axes = Axes::whole, .tensor = &Operands::rstd, .flag = &Problem::rstd},
 };

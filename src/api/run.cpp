@@ -5,6 +5,7 @@
 #include <string>
 
 #include "api/runner.hpp"
+#include "api/trace.hpp"
 #include "cuda/runtime.hpp"
 #include "plan/operation.hpp"
 #include "plan/text.hpp"
@@ -152,9 +153,18 @@ Status run_with(const PlanData& plan, const Operands_& x, const Workspace& works
             text("the plan is one of ", plan.operation->name, ", so it takes ", plan.operation->operands)};
   }
   const OperandList list = runner->operands(plan, x);
-  if (Status status = runner->validate(plan, x, list); !status) return status;
-  return is_gpu(plan.backend) ? run_on_gpu(*runner, plan, x, list, workspace, stream)
-                              : run_on_host(*runner, plan, x, list, workspace);
+  const auto run = [&]() -> Status {
+    if (Status status = runner->validate(plan, x, list); !status) return status;
+    if (trace::wanted().dump != nullptr) trace::dump(plan, x, list);
+    return is_gpu(plan.backend) ? run_on_gpu(*runner, plan, x, list, workspace, stream)
+                                : run_on_host(*runner, plan, x, list, workspace);
+  };
+  if (!trace::wanted().any()) return run();
+  const trace::Range range(describe(plan));
+  const auto start = trace::Clock::now();
+  Status status = run();
+  trace::tell_run(plan, x, list, status, trace::microseconds_since(start));
+  return status;
 }
 
 template <class Operands_, std::size_t n>

@@ -4,6 +4,8 @@
 // of an item.
 #pragma once
 
+#include <type_traits>
+
 #include "args/cpu_attention_args.hpp"
 #include "blocks/arena.hpp"
 #include "blocks/elements.hpp"
@@ -91,15 +93,18 @@ class SimdEngine {
     const float* q = q_ + scores_.tile * d_qk_ * kM;
     for (int key = scores_.begin; key < scores_.stop; key += kR) {
       for (int u = 0; u < kM; u += kU * kLanes)
-        multiply_tile<false>(k_ + key * d_qk_, d_qk_, 1, q + u, kM, a_.d_qk, S_ + (key - scores_.first) * kM + u, kM);
+        multiply_tile<Into::nothing>(k_ + key * d_qk_, d_qk_, 1, q + u, kM, a_.d_qk,
+                                     S_ + (key - scores_.first) * kM + u, kM);
     }
   }
   void values() {
+    // In f32 each step is summed by itself, because a running sum drifts (cpu/attention_segments.hpp).
+    constexpr Into kInto = std::is_same_v<T, f32> ? Into::sum : Into::running_sum;
     load_v(values_);
     for (std::int64_t c = 0; c < d_v_; c += kR) {
       for (int u = 0; u < kM; u += kU * kLanes)
-        multiply_tile<true>(v_ + values_.first * d_v_ + c, 1, d_v_, P_ + u, kM, values_.end - values_.first,
-                            O_ + c * kM + u, kM);
+        multiply_tile<kInto>(v_ + values_.first * d_v_ + c, 1, d_v_, P_ + u, kM, values_.end - values_.first,
+                             O_ + c * kM + u, kM);
     }
   }
   void load_k(const Step& step) {

@@ -4,6 +4,8 @@
 // and each multiplies a vector by one element that is broadcast to all lanes. So nothing but Q and dO is transposed.
 #pragma once
 
+#include <type_traits>
+
 #include "blocks/gradient_operands.hpp"
 #include "blocks/multiply_tile.hpp"
 #include "blocks/transpose.hpp"
@@ -20,6 +22,9 @@ class SimdGradients : public GradientOperands<T, 1> {
   /// A step has so many keys at most: P and dS of it take 32 KB, and stay in L1 from the products that make them to
   /// those that read them.
   static constexpr int kStepKeys = 128, kChunkKeys = 128;
+  /// In f32 the sums over all queries and keys take 32 queries (dV, dK) or a step's keys (dQ) as a whole, because each
+  /// addition to a running sum rounds at its size.
+  static constexpr Into kSum = std::is_same_v<T, f32> ? Into::sum : Into::running_sum;
 
   SimdGradients(const AttentionBackwardArgs& a, Arena& arena) : Base(a, arena) {
     q_turned_ = arena.take<float>(round_up(a.d_qk, 16) * kM);
@@ -35,8 +40,8 @@ class SimdGradients : public GradientOperands<T, 1> {
   }
   /// S^T = K Q^T and dP^T = V dO^T, both (keys, kM), for n keys of the block from `first` on.
   void scores(int, int first, int n, float* S, float* dP) {
-    multiply<false>(k_.row(first), k_.ld, 1, q_turned_, kM, n, kM, a_.d_qk, S, kM);
-    multiply<false>(v_.row(first), v_.ld, 1, do_turned_, kM, n, kM, a_.d_v, dP, kM);
+    multiply<Into::nothing>(k_.row(first), k_.ld, 1, q_turned_, kM, n, kM, a_.d_qk, S, kM);
+    multiply<Into::nothing>(v_.row(first), v_.ld, 1, do_turned_, kM, n, kM, a_.d_v, dP, kM);
   }
   void repair(int, int, int, float*, float*) {}
   void start_step(int) {}  // a step begins with this key of the block
@@ -64,31 +69,31 @@ class SimdGradients : public GradientOperands<T, 1> {
         this->add_seen_rows(x.P(0, first), do_[0], first, end, a_.d_v, dv_,
                             [&](int i, int key) { return kept(0, i, key); });
       } else {
-        multiply<true>(x.P(0, first), kM, 1, do_[0].data, do_[0].ld, n, a_.d_v, kM, dv_.row(first), dv_.ld);
+        multiply<kSum>(x.P(0, first), kM, 1, do_[0].data, do_[0].ld, n, a_.d_v, kM, dv_.row(first), dv_.ld);
       }
       if (this->q_spoiled_[0] && masked) {
         this->add_seen_rows(x.dS(0, first), q_[0], first, end, a_.d_qk, dk_,
                             [&](int i, int key) { return seen(0, i, key); });
       } else {
-        multiply<true>(x.dS(0, first), kM, 1, q_[0].data, q_[0].ld, n, a_.d_qk, kM, dk_.row(first), dk_.ld);
+        multiply<kSum>(x.dS(0, first), kM, 1, q_[0].data, q_[0].ld, n, a_.d_qk, kM, dk_.row(first), dk_.ld);
       }
     }
     if (!a_.wants_q) return;
     if (this->k_spoiled_ && masked) {
       this->add_seen_queries(x.dS(0, first), first, end, x.dQ(0), [&](int i, int key) { return seen(0, i, key); });
     } else {
-      multiply<true>(k_.row(first), 1, k_.ld, x.dS(0, first), kM, a_.d_qk, kM, n, x.dQ(0), kM);
+      multiply<kSum>(k_.row(first), 1, k_.ld, x.dS(0, first), kM, a_.d_qk, kM, n, x.dQ(0), kM);
     }
   }
 
  private:
   /// C (rows, cols) = or += A B. Up to kR - 1 rows and kU vectors past its end may be overwritten.
-  template <bool kAccumulate>
+  template <Into kInto>
   static void multiply(const float* a, std::int64_t a_row, std::int64_t a_step, const float* b, std::int64_t b_row,
                        std::int64_t rows, std::int64_t cols, std::int64_t depth, float* c, std::int64_t c_row) {
     for (std::int64_t u = 0; u < cols; u += kU * kLanes) {
       for (std::int64_t r = 0; r < rows; r += kR)
-        multiply_tile<kAccumulate>(a + r * a_row, a_row, a_step, b + u, b_row, depth, c + r * c_row + u, c_row);
+        multiply_tile<kInto>(a + r * a_row, a_row, a_step, b + u, b_row, depth, c + r * c_row + u, c_row);
     }
   }
   static void turn(Matrix rows, std::int64_t d, float* out) {

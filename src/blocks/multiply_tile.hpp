@@ -20,10 +20,14 @@ struct Nothing {
   FALCHION_INLINE void step() {}
 };
 
+/// What a tile of C is before the sum: nothing yet; a running sum that goes on, so that each product rounds at its
+/// size; or a sum that the sum over this depth is added to as a whole.
+enum class Into : std::uint8_t { nothing, running_sum, sum };
+
 /// C (kRows, kVectors vectors) = or += sum over k of A(r, k) * B(k, vectors). A is read as a[r * a_row + k * a_step],
 /// so that its transpose costs nothing; rows of B and C lie b_row and c_row apart. between.step() is called every
 /// kBetween of the depth.
-template <bool kAccumulate, int kRows = kR, int kVectors = kU, class Between = Nothing>
+template <Into kInto, int kRows = kR, int kVectors = kU, class Between = Nothing>
 FALCHION_INLINE void multiply_tile(const float* a, std::int64_t a_row, std::int64_t a_step, const float* b,
                                    std::int64_t b_row, std::int64_t depth, float* c, std::int64_t c_row,
                                    Between&& between = {}) {
@@ -31,7 +35,8 @@ FALCHION_INLINE void multiply_tile(const float* a, std::int64_t a_row, std::int6
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int u = 0; u < kVectors; ++u) acc[r][u] = kAccumulate ? load(c + r * c_row + u * kLanes) : splat(0.f);
+    for (int u = 0; u < kVectors; ++u)
+      acc[r][u] = kInto == Into::running_sum ? load(c + r * c_row + u * kLanes) : splat(0.f);
   }
   for (std::int64_t k = 0; k < depth; ++k, a += a_step, b += b_row) {
     if (kSteps && k % kBetween == 0) between.step();
@@ -48,7 +53,10 @@ FALCHION_INLINE void multiply_tile(const float* a, std::int64_t a_row, std::int6
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-    for (int u = 0; u < kVectors; ++u) store(acc[r][u], c + r * c_row + u * kLanes);
+    for (int u = 0; u < kVectors; ++u) {
+      float* at = c + r * c_row + u * kLanes;
+      store(kInto == Into::sum ? hn::Add(load(at), acc[r][u]) : acc[r][u], at);
+    }
   }
 }
 

@@ -111,7 +111,7 @@ struct alignas(64) OnlineSoftmax {
   template <int kDegree, class Bits, class Put, class Tick>
   FALCHION_INLINE void add(const float* S, int keys, Bits bits, Put put, Tick tick) {
     Floats sum[kVecs];
-    for (int v = 0; v < kVecs; ++v) sum[v] = load(l + v * kLanes);
+    for (int v = 0; v < kVecs; ++v) sum[v] = splat(0.F);
     for (int key = 0; key < keys; key += 2) {
       for (int v = 0; v < kVecs; ++v) {
         const float* s = S + key * kM + v * kLanes;
@@ -122,7 +122,7 @@ struct alignas(64) OnlineSoftmax {
       }
       tick(2);
     }
-    for (int v = 0; v < kVecs; ++v) store(sum[v], l + v * kLanes);
+    for (int v = 0; v < kVecs; ++v) store(hn::Add(load(l + v * kLanes), sum[v]), l + v * kLanes);
   }
 };
 

@@ -72,13 +72,13 @@ class SimdProducts {
     keep(0, n, 0, round_up(n, kBlock), scores_);
     // The zeros of P may not be multiplied by a W that is not finite, so then each row is summed only to its own end.
     w.spoiled ? multiply_causal<1>(n, scores_, w, out_) : multiply_causal<kR>(n, scores_, w, out_);
-    if (!s.zero) multiply<true>(x_s.m.data, x_s.m.ld, 1, s.m, n, w.width, x_s.width, out_);
+    if (!s.zero) multiply<Into::running_sum>(x_s.m.data, x_s.m.ld, 1, s.m, n, w.width, x_s.width, out_);
     done(0, n, 0, w.width, out_);
   }
-  /// Adds Y^T W over n rows to S (y, w).
+  /// Adds Y^T W over n rows to S (y, w), summed by itself first, since a running sum over all rows would drift.
   void update(std::int64_t n, const Rows& y, const Rows& w, State* s) {
-    s->zero ? multiply<false>(y.m.data, 1, y.m.ld, w.m, y.width, w.width, n, s->m)
-            : multiply<true>(y.m.data, 1, y.m.ld, w.m, y.width, w.width, n, s->m);
+    s->zero ? multiply<Into::nothing>(y.m.data, 1, y.m.ld, w.m, y.width, w.width, n, s->m)
+            : multiply<Into::sum>(y.m.data, 1, y.m.ld, w.m, y.width, w.width, n, s->m);
     s->zero = s->packed = false;
   }
 
@@ -93,29 +93,28 @@ class SimdProducts {
     for (std::int64_t u = 0; u < n; u += kWide) {
       // For the first rows only the first half of the columns counts; leaving out the rest saves 2 % of a sweep.
       for (std::int64_t r = u; r < u + kWide / 2; r += kR)
-        multiply_tile<false, kR, kU / 2>(x.m.row(r), x.m.ld, 1, turned_.data + u, turned_.ld, x.width, p.row(r) + u,
-                                         p.ld, upcoming_);
+        multiply_tile<Into::nothing, kR, kU / 2>(x.m.row(r), x.m.ld, 1, turned_.data + u, turned_.ld, x.width,
+                                                 p.row(r) + u, p.ld, upcoming_);
       for (std::int64_t r = u + kWide / 2; r < n; r += kR)
-        multiply_tile<false, kR>(x.m.row(r), x.m.ld, 1, turned_.data + u, turned_.ld, x.width, p.row(r) + u, p.ld,
-                                 upcoming_);
+        multiply_tile<Into::nothing, kR>(x.m.row(r), x.m.ld, 1, turned_.data + u, turned_.ld, x.width, p.row(r) + u,
+                                         p.ld, upcoming_);
     }
   }
 
-  template <bool kAccumulate>
+  template <Into kInto>
   FALCHION_INLINE void multiply(const float* a, std::int64_t a_row, std::int64_t a_step, Matrix b, std::int64_t rows,
                                 std::int64_t cols, std::int64_t depth, Matrix c) {
     for (std::int64_t u = 0; u < cols; u += kU * kLanes) {
       for (std::int64_t r = 0; r < rows; r += kR)
-        multiply_tile<kAccumulate, kR>(a + r * a_row, a_row, a_step, b.data + u, b.ld, depth, c.row(r) + u, c.ld,
-                                       upcoming_);
+        multiply_tile<kInto, kR>(a + r * a_row, a_row, a_step, b.data + u, b.ld, depth, c.row(r) + u, c.ld, upcoming_);
     }
   }
   template <int kRows>
   FALCHION_INLINE void multiply_causal(std::int64_t n, Matrix p, const Rows& w, Matrix out) {
     for (std::int64_t u = 0; u < w.width; u += kU * kLanes) {
       for (std::int64_t r = 0; r < n; r += kRows)
-        multiply_tile<false, kRows>(p.row(r), p.ld, 1, w.m.data + u, w.m.ld, min(n, r + kRows), out.row(r) + u, out.ld,
-                                    upcoming_);
+        multiply_tile<Into::nothing, kRows>(p.row(r), p.ld, 1, w.m.data + u, w.m.ld, min(n, r + kRows), out.row(r) + u,
+                                            out.ld, upcoming_);
     }
   }
 

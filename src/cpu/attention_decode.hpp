@@ -9,6 +9,7 @@
 #include "blocks/arena.hpp"
 #include "blocks/engine_simd.hpp"
 #include "cpu/attention_items.hpp"
+#include "cpu/attention_segments.hpp"
 #include "cpu/attention_store.hpp"
 #include "cpu/score_mask.hpp"
 #include "policy/dropout.hpp"
@@ -16,9 +17,10 @@
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-inline constexpr int kDecodeRows = 8;    // the most rows, which are g * s_q of the problem
-inline constexpr int kDecodeKeys = 64;   // keys of a block; L2 holds K and V of two blocks, for all heads of the item
-inline constexpr int kDecodeAhead = 64;  // how many rows ahead K and V are fetched
+inline constexpr int kDecodeRows = 8;   // the most rows, which are g * s_q of the problem
+inline constexpr int kDecodeKeys = 64;  // keys of a block; L2 holds K and V of two blocks, for all heads of the item
+inline constexpr int kDecodeSegment = 1024;  // keys of a segment in f32, where a masked key is added by itself
+inline constexpr int kDecodeAhead = 64;      // how many rows ahead K and V are fetched
 
 #if HWY_TARGET != HWY_SCALAR
 /// Adds up the blocks of 4 lanes of x and writes the sum to out[0..3].
@@ -53,7 +55,12 @@ class DecodeWorker {
   using Bits = typename T::Bits;
 
   DecodeWorker(const AttentionArgs& a, Arena& arena)
-      : a_(a), width_qk_(round_up(a.d_qk, 4 * kLanes)), width_v_(round_up(a.d_v, 4 * kLanes)), dropout_(dropout_of(a)) {
+      : a_(a),
+        width_qk_(round_up(a.d_qk, 4 * kLanes)),
+        width_v_(round_up(a.d_v, 4 * kLanes)),
+        dropout_(dropout_of(a)),
+        segments_(kSegments<T> ? SegmentSums(a, arena, a.heads, kDecodeRows * width_v_, kDecodeSegment)
+                               : SegmentSums()) {
     heads_ = arena.take<Head>(a.heads);
     q_ = arena.take<float>(a.heads * kDecodeRows * width_qk_);
     o_ = arena.take<float>(a.heads * kDecodeRows * width_v_);
@@ -76,10 +83,12 @@ class DecodeWorker {
         score_and_mask(key0, count);
         softmax(key0, count);
         values(key0, count);
+        if constexpr (kSegments<T>) segments_.count(h, count, head_o_, l_);
       }
     }
     for (int h = 0; h < count_; ++h) {
       select(h);
+      if constexpr (kSegments<T>) segments_.finish(h, head_o_, l_);
       for (int r = 0; r < tile_->count; ++r)
         finish_row<T>(a_, *tile_, r, item.part, {m_[r], l_[r], m_[r]}, head_o_ + r * width_v_);
       if (a_.probabilities.data != nullptr) store_probabilities(keys);
@@ -89,7 +98,7 @@ class DecodeWorker {
  private:
   struct Head {
     TileRows tile;
-    float m[kDecodeRows], l[kDecodeRows];
+    float m[kDecodeRows], l[kM];
   };
 
   void select(int h) {
@@ -105,10 +114,11 @@ class DecodeWorker {
     select(h);
     std::memset(head_q_, 0, static_cast<std::size_t>(kDecodeRows * width_qk_) * sizeof(float));
     std::memset(head_o_, 0, static_cast<std::size_t>(kDecodeRows * width_v_) * sizeof(float));
+    std::memset(l_, 0, sizeof(heads_[h].l));
+    segments_.reset(h);
     for (int r = 0; r < tile_->count; ++r) {
       convert<T>(tile_->template row<const Bits>(a_.q, r), a_.d_qk, head_q_ + r * width_qk_);
       m_[r] = -__builtin_inff();
-      l_[r] = 0;
     }
   }
 
@@ -209,9 +219,12 @@ class DecodeWorker {
       const float base = high == -__builtin_inff() ? 0 : high;
       if (high > m_[r]) {
         const float shrink = ::expf(m_[r] - base);  // 0 from -inf
-        l_[r] *= shrink;
-        float* o = head_o_ + r * width_v_;
-        for (std::int64_t c = 0; c < width_v_; ++c) o[c] *= shrink;
+        shrink_row(r, shrink, head_o_, l_);
+        if (segments_.begun(head_)) {
+          const std::int64_t floats = kDecodeRows * width_v_;
+          shrink_row(r, shrink, segments_.total(head_), segments_.total(head_) + floats);
+          shrink_row(r, shrink, segments_.low(head_), segments_.low(head_) + floats);
+        }
         m_[r] = high;
       }
       const int padded = static_cast<int>(round_up(count, kLanes));
@@ -225,6 +238,11 @@ class DecodeWorker {
       l_[r] += sum_of_lanes(sum);
       if (a_.dropout > 0) drop(r, key0, count);
     }
+  }
+  void shrink_row(int r, float shrink, float* O, float* l) const {
+    l[r] *= shrink;
+    float* o = O + r * width_v_;
+    for (std::int64_t c = 0; c < width_v_; ++c) o[c] *= shrink;
   }
   bool keeps(int r, std::int64_t j) const {
     return a_.dropout == 0 || dropout_.keep(tile_->b * a_.h_q + tile_->head(r), tile_->query(r), j);
@@ -266,10 +284,12 @@ class DecodeWorker {
     for (; c + kWide * kLanes <= a_.d_v; c += kWide * kLanes) values_block<kRows, kWide>(key0, count, r0, p, c);
     for (; c + kLanes <= a_.d_v; c += kLanes) values_block<kRows, 1>(key0, count, r0, p, c);
     for (; c < a_.d_v; ++c) {
+      float sum[kRows] = {};
       for (int key = 0; key < count; ++key) {
         const float v = T::to_float(tile_->key_row<Bits>(a_.v, key0 + key)[c]);
-        for (int r = 0; r < kRows; ++r) head_o_[(r0 + r) * width_v_ + c] += p[r * kDecodeKeys + key] * v;
+        for (int r = 0; r < kRows; ++r) sum[r] += p[r * kDecodeKeys + key] * v;
       }
+      for (int r = 0; r < kRows; ++r) head_o_[(r0 + r) * width_v_ + c] += sum[r];
     }
   }
   template <int kRows, int kWide>
@@ -279,7 +299,7 @@ class DecodeWorker {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-      for (int w = 0; w < kWide; ++w) sum[r][w] = load(o + r * width_v_ + w * kLanes);
+      for (int w = 0; w < kWide; ++w) sum[r][w] = splat(0.F);
     }
     for (int key = 0; key < count; ++key) {
       const Bits* v = tile_->key_row<Bits>(a_.v, key0 + key) + c;
@@ -293,7 +313,10 @@ class DecodeWorker {
 #pragma GCC unroll 4
     for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 4
-      for (int w = 0; w < kWide; ++w) store(sum[r][w], o + r * width_v_ + w * kLanes);
+      for (int w = 0; w < kWide; ++w) {
+        float* to = o + r * width_v_ + w * kLanes;
+        store(hn::Add(load(to), sum[r][w]), to);
+      }
     }
   }
 
@@ -312,6 +335,7 @@ class DecodeWorker {
   const AttentionArgs& a_;
   std::int64_t width_qk_, width_v_;  // row strides of q_, o_
   DropoutMask dropout_;
+  SegmentSums segments_;  // f32
   Head* heads_;
   float *q_, *o_, *s_, *dots_;  // q_, o_: (heads, kDecodeRows, width); s_ (kDecodeRows, kDecodeKeys)
   int count_ = 0;               // heads of the item

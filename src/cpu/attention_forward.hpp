@@ -8,6 +8,7 @@
 #include "blocks/online_softmax.hpp"
 #include "cpu/attention_decode.hpp"
 #include "cpu/attention_items.hpp"
+#include "cpu/attention_segments.hpp"
 #include "cpu/attention_store.hpp"
 #include "cpu/score_mask.hpp"
 #include "policy/dropout.hpp"
@@ -22,6 +23,7 @@ namespace falchion::cpu::FALCHION_LEVEL {
 template <class T, class Engine>
 class ForwardWorker {
  public:
+  static constexpr std::int64_t kSegmentKeys = 4096;  // f32: 32 steps, each of which is added to O as a whole
   static std::int64_t tiles(const AttentionArgs& a) { return a.rows / kM; }
 
   ForwardWorker(const AttentionArgs& a, Arena& arena)
@@ -29,8 +31,9 @@ class ForwardWorker {
         engine_(a, arena, static_cast<int>(tiles(a))),
         plain_(plain_scores(a)),
         unit_(score_unit(a)),
-        dropout_(dropout_of(a)) {
-    o_size_ = Engine::output_rows(a) * kM;
+        dropout_(dropout_of(a)),
+        o_size_(Engine::output_rows(a) * kM),
+        segments_(kSegments<T> ? SegmentSums(a, arena, tiles(a), o_size_, kSegmentKeys) : SegmentSums()) {
     for (int i = 0; i < 2; ++i) s_[i] = arena.take<float>(Engine::chunk_keys(a) * kM);
     for (int i = 0; i < 2; ++i) p_[i] = Engine::p_floats(a) > 0 ? arena.take<float>(Engine::p_floats(a)) : s_[i];
     o_ = arena.take<float>(tiles(a) * o_size_);
@@ -70,6 +73,7 @@ class ForwardWorker {
       has_now = has_next;
     }
     finish_values();
+    for (int i = 0; kSegments<T> && i < count; ++i) segments_.finish(i, output(i), softmax_[i].l);
     for (int i = 0; i < count; ++i) store_tile<T>(a_, item, tile_[i], softmax_[i], output(i), rows_);
     if (a_.probabilities.data != nullptr) store_probabilities(item, count);
   }
@@ -85,6 +89,7 @@ class ForwardWorker {
     for (int i = 0; i < count; ++i) {
       engine_.load_q(i);
       softmax_[i].reset();
+      segments_.reset(i);
       started_[i] = 0;
     }
     std::memset(o_, 0, static_cast<std::size_t>(count * o_size_) * sizeof(float));
@@ -136,8 +141,12 @@ class ForwardWorker {
       finish_values();
     }
     softmax_[chunk.tile].raise(unit_ * kLog2e);
-    if (started_[chunk.tile] != 0)
-      scale_rows(output(chunk.tile), static_cast<int>(Engine::output_rows(a_)), softmax_[chunk.tile].shrink);
+    const int rows = static_cast<int>(Engine::output_rows(a_));
+    if (started_[chunk.tile] != 0) scale_rows(output(chunk.tile), rows, softmax_[chunk.tile].shrink);
+    if (segments_.begun(chunk.tile)) {
+      scale_rows(segments_.total(chunk.tile), rows + 1, softmax_[chunk.tile].shrink);
+      scale_rows(segments_.low(chunk.tile), rows + 1, softmax_[chunk.tile].shrink);
+    }
     started_[chunk.tile] = 1;
   }
 
@@ -182,6 +191,8 @@ class ForwardWorker {
       engine_.finish();
     }
     if (const std::uint8_t* bad = engine_.spoiled_values(pending_)) add_spoiled_values(pending_, bad);
+    if constexpr (kSegments<T>)
+      segments_.count(pending_.tile, pending_.end - pending_.first, output(pending_.tile), softmax_[pending_.tile].l);
     has_pending_ = false;
     groups_done_ = 0;
   }
@@ -229,6 +240,7 @@ class ForwardWorker {
   float unit_;  // the final score is S times this
   DropoutMask dropout_;
   std::int64_t o_size_;
+  SegmentSums segments_;  // f32
   float *s_[2], *p_[2], *o_, *rows_;
   OnlineSoftmax* softmax_;
   TileRows* tile_;

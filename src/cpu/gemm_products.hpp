@@ -67,12 +67,12 @@ class SimdGemm {
       for (std::int64_t i = 0; i < rows; i += kRows) {
         if constexpr (kExactSums<T>) {
           alignas(64) float block[kRows * kColumns];
-          multiply_tile<false, kRows, kVectors>(a_ + i * depth, 1, kRows, b_ + j * depth, kColumns, depth, block,
-                                                kColumns);
+          multiply_tile<Into::nothing, kRows, kVectors>(a_ + i * depth, 1, kRows, b_ + j * depth, kColumns, depth,
+                                                        block, kColumns);
           add_block<kAccumulate>(block, c.row(i) + j, c.ld);
         } else {
-          multiply_tile<kAccumulate, kRows, kVectors>(a_ + i * depth, 1, kRows, b_ + j * depth, kColumns, depth,
-                                                      c.row(i) + j, c.ld);
+          multiply_tile<(kAccumulate ? Into::sum : Into::nothing), kRows, kVectors>(
+              a_ + i * depth, 1, kRows, b_ + j * depth, kColumns, depth, c.row(i) + j, c.ld);
         }
       }
     }

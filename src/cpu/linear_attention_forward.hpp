@@ -19,13 +19,12 @@ template <class T, class Products>
 class LinearForwardWorker {
  public:
   LinearForwardWorker(const LinearAttentionArgs& a, Arena& arena)
-      : a_(a), chunk_(arena, max(a.d_qk, a.d_v)), streams_(streams(a)) {
+      : a_(a), chunk_(arena, max(a.d_qk, a.d_v)), streams_(streams(a)), z_(arena, a.d_qk) {
     q_ = {Matrix::take(arena, kChunk, a.d_qk), a.d_qk};
     k_ = {Matrix::take(arena, kChunk, a.d_qk), a.d_qk};
     v_ = {Matrix::take(arena, kChunk, a.d_v), a.d_v};
     o_ = arena.take<float>(round_up(a.d_v, kBlock));
     state_.m = Matrix::take(arena, a.d_qk, a.d_v);
-    z_ = arena.take<float>(round_up(a.d_qk, kBlock));
   }
 
   void run(const LinearItem& item) {
@@ -33,9 +32,9 @@ class LinearForwardWorker {
     const StateRef end = StateRef::of(a_.final_state, a_.final_z, item.b, item.head);
     const Walk walk = item.forwards(a_);
     if (a_.segments == 1 && walk.count == 1 && can_step(start, end))
-      return step_once<T>(a_, walk, item.head, start, end, {q_.m.data, k_.m.data, v_.m.data, o_, z_});
+      return step_once<T>(a_, walk, item.head, start, end, {q_.m.data, k_.m.data, v_.m.data, o_, z_.data()});
     start.load(a_.d_qk, a_.d_v, &state_);
-    start.load_z(a_.d_qk, z_);
+    start.load_z(a_.d_qk, z_.data());
     for (std::int64_t i = 0; i < walk.count; i += kChunk) {
       const std::int64_t n = min(kChunk, walk.count - i);
       load_chunk(walk, i, n, item.head);
@@ -48,7 +47,7 @@ class LinearForwardWorker {
     if (streams_) streams_end();
     if (!item.last) return;
     end.store(a_.d_qk, a_.d_v, state_);
-    end.store_z(a_.d_qk, z_);
+    end.store_z(a_.d_qk, z_.data());
   }
 
   /// Writes the sum of one segment alone to its record. The last segment's sum is
@@ -59,18 +58,18 @@ class LinearForwardWorker {
     const Walk walk = item.forwards(a_);
     double fade = 0;
     state_.zero = true;
-    StateRef{}.load_z(a_.d_qk, z_);
+    StateRef{}.load_z(a_.d_qk, z_.data());
     for (std::int64_t i = 0; i < walk.count && !item.last; i += kChunk) {
       const std::int64_t n = min(kChunk, walk.count - i);
       fade += load_chunk(walk, i, n, item.head);
       chunk_.upcoming().start();
       fetch_chunk(walk, i, item.head);
       chunk_.update(n, k_, v_, &state_);
-      for (std::int64_t t = 0; t < n && a_.normalise; ++t)
-        add_to_z(z_, chunk_.decay().each(t), 1, k_.m.row(t), a_.d_qk);
+      z_.start_chunk();
+      for (std::int64_t t = 0; t < n && a_.normalise; ++t) z_.add(chunk_.decay().each(t), k_.m.row(t));
     }
     record.store(a_.d_qk, a_.d_v, state_);
-    record.store_z(a_.d_qk, z_);
+    record.store_z(a_.d_qk, z_.data());
     records.fade(record) = static_cast<float>(::exp(fade));
   }
 
@@ -111,11 +110,12 @@ class LinearForwardWorker {
   }
   /// Computes z after the chunk and, on the way, the factor of each output row.
   void sum_weights(std::int64_t n) {
+    z_.start_chunk();
     for (std::int64_t t = 0; t < n; ++t) {
       factor_[t] = a_.scale;
       if (!a_.normalise) continue;
-      add_to_z(z_, chunk_.decay().each(t), 1, k_.m.row(t), a_.d_qk);
-      factor_[t] /= a_.scale * dot(q_.m.row(t), z_, a_.d_qk) + a_.eps;
+      z_.add(chunk_.decay().each(t), k_.m.row(t));
+      factor_[t] /= a_.scale * dot(q_.m.row(t), z_.data(), a_.d_qk) + a_.eps;
     }
   }
   /// Stores tokens [first, end) of the chunk that starts with token i, from column c on.
@@ -143,7 +143,8 @@ class LinearForwardWorker {
   const bool streams_;
   Rows q_, k_, v_;
   State state_;
-  float *z_, *o_;  // o_: one row, only for step_once()
+  RunningZ z_;
+  float* o_;  // one row, only for step_once()
   double f_[kChunk] = {};
   float factor_[kChunk] = {};
 };

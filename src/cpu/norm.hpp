@@ -1,47 +1,64 @@
 // src/cpu/norm.hpp: layer norm and RMSNorm on the CPU. src/ref says what is computed; this file says in which order: a
 // row, or a part of a long one, is converted to f32 in the scratch memory, which the passes over it read. A long row is
-// read and converted once for each pass.
+// read and converted once for each pass. So is a row whose squares lie outside the range of f32, after its first sums
+// (policy/norm_range.hpp).
 #pragma once
 
 #include "cpu/norm_operand.hpp"
 #include "cpu/workers.hpp"
+#include "policy/norm_range.hpp"
 
 namespace falchion::cpu::FALCHION_LEVEL {
 
-/// One worker with its slice of the scratch memory.
-template <class T>
+/// One worker with its slice of the scratch memory. kScaled: the numbers are multiplied by scale, because their squares
+/// lie outside the range of f32. That is code of its own, so that other rows do not pay for it.
+template <class T, bool kScaled = false>
 class NormWorker {
  public:
   static constexpr std::int64_t kPart = 8192;          // numbers at a time: 32 KB of f32
   static constexpr std::int64_t kBlock = 32 * kLanes;  // of them that are summed in f32
 
-  NormWorker(const NormArgs& a, Arena& arena)
+  NormWorker(const NormArgs& a, Arena& arena, float scale = 1)
       : a_(a),
+        scale_(scale),
         part_(max(min(a.d, kPart), 1)),
         v_(arena.take<float>(round_up(part_, kLanes))),
         residual_(a.residual, a.residual_type, part_, arena),
         weight_(a.weight, a.weight_type, part_, arena),
         bias_(a.bias, a.bias_type, part_, arena) {}
 
-  void run(std::int64_t row) {
+  /// What the row's numbers must be multiplied by; where that is not scale, nothing was written.
+  float run(std::int64_t row) {
     const NormPlace place = NormPlace::of(a_, row);
     if (a_.d > 0) fetch(place, 0, part_);
     const Moments m = moments(place);
-    const float rstd = 1 / hn::GetLane(hn::Sqrt(splat(m.variance + a_.eps)));
-    if (a_.mean.data != nullptr) static_cast<float*>(a_.mean.data)[place.in(a_.mean)] = m.mean + m.rest;
-    if (a_.rstd.data != nullptr) static_cast<float*>(a_.rstd.data)[place.in(a_.rstd)] = rstd;
+    if constexpr (!kScaled) {
+      if (const float scale = norm_scale(m.mean, m.variance, a_.eps); scale != 1) return scale;
+    }
+    const NormScaled of = NormScaled::of(kScaled ? scale_ : 1, m.variance, a_.eps);
+    const float factor = 1 / hn::GetLane(hn::Sqrt(splat(m.variance + of.eps)));
+    if (a_.mean.data != nullptr) static_cast<float*>(a_.mean.data)[place.in(a_.mean)] = (m.mean + m.rest) * of.mean;
+    if (a_.rstd.data != nullptr) static_cast<float*>(a_.rstd.data)[place.in(a_.rstd)] = factor * of.rstd;
     each_part(place, [&](std::int64_t first, std::int64_t count) {
       store_part(a_.residual_out, a_.residual_type, place, first, count, v_);
       weight_.fetch(place, first, count);
       bias_.fetch(place, first, count);
-      finish(count, m, rstd);
+      multiply(count);
+      finish(count, m, factor);
       store_part(a_.y, a_.y_type, place, first, count, v_);
     });
+    return scale_;
+  }
+  /// The scratch memory was used for something else.
+  void forget() {
+    residual_.forget();
+    weight_.forget();
+    bias_.forget();
   }
 
  private:
   /// The mean of the row is mean + rest, where rest is what the f32 of mean cannot hold. RMSNorm subtracts no mean, so
-  /// both are 0 there, and variance is the mean of the squares.
+  /// both are 0 there, and variance is the mean of the squares. All are those of the numbers times scale.
   struct Moments {
     float mean = 0, rest = 0, variance = 0;
   };
@@ -61,7 +78,7 @@ class NormWorker {
       out.variance = static_cast<float>(sums_from(0, place).squares / d);
       return out;
     }
-    const float start = a_.d > 0 && is_finite(v_[0]) ? v_[0] : 0.f;
+    const float start = a_.d > 0 && is_finite(v_[0]) ? v_[0] * (kScaled ? scale_ : 1) : 0.f;
     out.mean = static_cast<float>(start + sums_from(start, place).deviations / d);
     const Sums sums = sums_from(out.mean, place);
     const double rest = sums.deviations / d;
@@ -74,6 +91,7 @@ class NormWorker {
   Sums sums_from(float from, const NormPlace& place) {
     Sums all;
     each_part(place, [&](std::int64_t, std::int64_t count) {
+      multiply(count);
       for (std::int64_t first = 0; first < count; first += kBlock)
         add_block(splat(from), first, min(count, first + kBlock), &all);
     });
@@ -97,9 +115,15 @@ class NormWorker {
     all->deviations += sum_of_lanes(hn::Add(sum[0], sum[1]));
     all->squares += sum_of_lanes(hn::Add(squares[0], squares[1]));
   }
-  /// v = (v - mean) rstd weight + bias. It computes whole vectors, so it goes past the last number, where v_ has room.
-  FALCHION_INLINE void finish(std::int64_t count, const Moments& m, float rstd) {
-    const Floats mean = splat(m.mean), rest = splat(m.rest), factor = splat(rstd);
+  /// v = v scale, in whole vectors as in finish.
+  FALCHION_INLINE void multiply(std::int64_t count) {
+    for (std::int64_t c = 0; kScaled && c < count; c += kLanes) store(hn::Mul(load(v_ + c), splat(scale_)), v_ + c);
+  }
+  /// v = (v - mean) by weight + bias. It computes whole vectors, so it goes past the last number, where v_ has room.
+  FALCHION_INLINE void finish(std::int64_t count, Moments m, float by) {
+    // Or the vectors below are made before the calls above, and lie in memory during the loop: 10 % slower (GCC 12).
+    asm volatile("" : "+m"(m), "+m"(by));
+    const Floats mean = splat(m.mean), rest = splat(m.rest), factor = splat(by);
     const Floats more = splat(a_.zero_centered ? 1.f : 0.f);
     for (std::int64_t c = 0; c < count; c += kLanes) {
       Floats v = hn::Mul(hn::Sub(hn::Sub(load(v_ + c), mean), rest), factor);
@@ -109,12 +133,12 @@ class NormWorker {
     }
   }
 
-  /// Calls f(first, count) for each part of the row, whose sums x + residual lie in v_ then.
+  /// Calls f(first, count) for each part of the row, whose sums x + residual lie in v_ then, not yet multiplied.
   template <class F>
   FALCHION_INLINE void each_part(const NormPlace& place, const F& f) {
     for (std::int64_t first = 0; first < a_.d; first += part_) {
       const std::int64_t count = min(part_, a_.d - first);
-      if (a_.d > part_) fetch(place, first, count);
+      if (kScaled || a_.d > part_) fetch(place, first, count);
       f(first, count);
     }
   }
@@ -128,6 +152,7 @@ class NormWorker {
   }
 
   const NormArgs& a_;
+  const float scale_;
   const std::int64_t part_;
   float* v_;
   NormInput residual_, weight_, bias_;
@@ -143,13 +168,24 @@ struct NormOnCpu {
   static void run(const NormArgs& a) {
     const std::int64_t items = ceil_div(a.rows, a.item);
     for_each_worker(a, items, [&](int worker, Counter& next) {
-      Arena arena(a.scratch + static_cast<std::size_t>(worker) * a.scratch_bytes);
+      std::byte* scratch = a.scratch + static_cast<std::size_t>(worker) * a.scratch_bytes;
+      Arena arena(scratch);
       NormWorker<T> work(a, arena);
       for (std::int64_t item = next.take(); item < items; item = next.take()) {
         const std::int64_t end = min((item + 1) * a.item, a.rows);
-        for (std::int64_t row = item * a.item; row < end; ++row) work.run(row);
+        for (std::int64_t row = item * a.item; row < end; ++row) {
+          const float scale = work.run(row);
+          if (scale == 1) continue;
+          run_scaled(a, scratch, row, scale);
+          work.forget();
+        }
       }
     });
+  }
+  __attribute__((noinline)) static void run_scaled(const NormArgs& a, std::byte* scratch, std::int64_t row,
+                                                   float scale) {
+    Arena arena(scratch);
+    NormWorker<T, true>(a, arena, scale).run(row);
   }
 };
 

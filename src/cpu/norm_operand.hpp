@@ -25,6 +25,7 @@ class NormInput {
 
   bool is_there() const { return x_.data != nullptr; }
   const float* numbers() const { return numbers_; }
+  void forget() { count_ = -1; }
 
   void fetch(const NormPlace& place, std::int64_t first, std::int64_t count) {
     const std::int64_t at = place.in(x_) + first * x_.stride[3];

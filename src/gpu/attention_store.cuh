@@ -51,6 +51,14 @@ __device__ __forceinline__ void store_part(const AttentionArgs& a, const Attenti
   reinterpret_cast<float2*>(a.partial_m_l)[partial_row(a, t, row)] = {m, l};
 }
 
+/// f32: where a row of O goes, into the output or, where the keys are split, into its part. Until then kernels keep
+/// there what earlier segments of the keys have given.
+__device__ __forceinline__ float* line_of(const AttentionArgs& a, const AttentionTile& t, int row) {
+  if (a.splits > 1) return a.partial_o + partial_row(a, t, row) * a.d_v;
+  return static_cast<float*>(a.o.data) + t.q.batch * a.o.stride[0] + (t.q.begin + t.query(row)) * a.o.stride[1] +
+         t.head(row) * a.o.stride[2];
+}
+
 /// Stores O of one part of the keys in f32, directly from the registers, two neighbours at a time where d_v is even.
 template <class Output, class Coordinates>
 __device__ __forceinline__ void store_partial(const AttentionArgs& a, const AttentionTile& t, const Output& O,

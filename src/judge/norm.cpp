@@ -8,6 +8,7 @@
 #include "judge/compare.hpp"
 #include "ref/elements.hpp"
 #include "ref/norm.hpp"
+#include "types/size.hpp"
 
 namespace falchion::judge {
 namespace {
@@ -47,21 +48,35 @@ Moments exact_moments(const Row& row) {
   return out;
 }
 
+/// In f32, but without the bounds of its range: the numbers of the row and the root of eps are multiplied by the power
+/// of two that makes the largest of them about 1, and the mean and rstd are divided by it in double.
 struct NaiveMoments {
+  double scale = 1;  // of the numbers whose mean and rstd these are
   float mean = 0, rstd = 0;
+
+  float v(const Row& row, std::int64_t j) const { return static_cast<float>(row.naive_v(j) * scale); }
 };
+
+double naive_scale(const Row& row) {
+  double most = std::sqrt(double{row.n.eps});
+  for (std::int64_t j = 0; j < row.n.d; ++j) most = std::max(most, std::abs(double{row.naive_v(j)}));
+  int exponent = 0;
+  if (std::isfinite(most)) std::frexp(most, &exponent);
+  return std::ldexp(1.0, -exponent);
+}
 
 NaiveMoments naive_moments(const Row& row) {
   const auto d = static_cast<float>(row.n.d);
   NaiveMoments out;
+  out.scale = naive_scale(row);
   float squares = 0;
-  for (std::int64_t j = 0; row.n.kind == NormKind::layer && j < row.n.d; ++j) out.mean += row.naive_v(j);
+  for (std::int64_t j = 0; row.n.kind == NormKind::layer && j < row.n.d; ++j) out.mean += out.v(row, j);
   out.mean = row.n.kind == NormKind::layer ? out.mean / d : 0;
   for (std::int64_t j = 0; j < row.n.d; ++j) {
-    const float by = row.naive_v(j) - out.mean;
+    const float by = out.v(row, j) - out.mean;
     squares += by * by;
   }
-  out.rstd = 1 / std::sqrt(squares / d + row.n.eps);
+  out.rstd = 1 / std::sqrt(squares / d + static_cast<float>(row.n.eps * out.scale * out.scale));
   return out;
 }
 
@@ -108,24 +123,26 @@ void NormReference::make_naive() {
     const Norm& n = problem_;
     const Moments m = exact_moments(row);
     const NaiveMoments by_naive = naive_moments(row);
+    // Beside such an eps the numbers are not multiplied, so the mean has no digits below f32's smallest number.
+    const double coarse = n.kind == NormKind::layer && n.eps >= 0x1p-104F ? 0x1p-149 : 0;
     double terms = 0;
     for (std::int64_t j = 0; j < n.d; ++j) {
       const double z = (row.v(j) - m.mean) * m.rstd, weight = std::abs(row.weight(j)), term = row.terms(j);
       terms += term / static_cast<double>(n.d);
       const double off = 2 * std::abs(z) + term * m.rstd * (1 + std::abs(z));
-      put(row, granted_.view.y, j, kSum * (off * weight + std::abs(row.bias(j))));
-      float y = (row.naive_v(j) - by_naive.mean) * by_naive.rstd;
+      put(row, granted_.view.y, j, kSum * (off * weight + std::abs(row.bias(j))) + coarse * m.rstd * weight);
+      float y = (by_naive.v(row, j) - by_naive.mean) * by_naive.rstd;
       if (n.weight) y *= (n.zero_centered ? 1.F : 0.F) + static_cast<float>(row.element(row.x.weight, j));
       if (n.bias) y += static_cast<float>(row.bias(j));
       put(row, naive_.view.y, j, ref::round_as(of_y, y));
       if (n.residual_out) put(row, naive_.view.residual_out, j, ref::round_as(of_residual, row.naive_v(j)));
     }
     if (n.mean) {
-      put(row, naive_.view.mean, 0, by_naive.mean);
+      put(row, naive_.view.mean, 0, by_naive.mean / by_naive.scale);
       put(row, granted_.view.mean, 0, kSum * (std::abs(m.mean) + terms + 1 / m.rstd));
     }
     if (n.rstd) {
-      put(row, naive_.view.rstd, 0, by_naive.rstd);
+      put(row, naive_.view.rstd, 0, by_naive.rstd * by_naive.scale);
       put(row, granted_.view.rstd, 0, kSum * m.rstd * (2 + terms * m.rstd));
     }
   });
@@ -133,23 +150,41 @@ void NormReference::make_naive() {
 
 std::string NormReference::check(const NormOperands& got) const {
   const bool wanted[] = {true, problem_.residual_out, problem_.mean, problem_.rstd};
-  for (std::size_t i = 0; i < std::size(kOutputs); ++i) {
-    const Tensor& value = got.*kOutputs[i];
-    if (!wanted[i]) continue;
-    Comparison comparison(kNames[i]);
-    double largest = 0;
-    const auto all = [](const auto&) { return true; };
-    const auto none = [](const auto&, double, double) { return false; };
-    comparison.run(exact_.view.*kOutputs[i], naive_.view.*kOutputs[i], value, all, none,
-                   [&](const auto&, double exact) { largest = std::max(largest, std::abs(exact)); });
-    ErrorReport& report = comparison.report;
-    report.unit = unit_at(value.dtype, largest);
-    for (const float grant : granted_.memory[i])
-      if (std::isfinite(grant)) report.granted = std::max<double>(report.granted, grant);
-    if (report.same_specials) comparison.conclude();
-    if (!report.why.empty()) return report.why;
-  }
+  const auto& shape = inputs_.x.shape;
+  for (std::size_t i = 0; i < std::size(kOutputs); ++i)
+    for (std::int64_t b = 0; wanted[i] && b < shape[0]; ++b)
+      for (std::int64_t s = 0; s < shape[1]; ++s)
+        for (std::int64_t h = 0; h < shape[2]; ++h)
+          if (std::string why = check_row(i, got.*kOutputs[i], {b, s, h, 0}); !why.empty()) return why;
   return "";
+}
+
+std::string NormReference::check_row(std::size_t output, const Tensor& got,
+                                     const std::array<std::int64_t, 4>& first) const {
+  const auto row_of = [&](const Tensor& x) {
+    Tensor row = x;
+    const std::int64_t offset = ref::at(x, first[0], first[1], first[2], 0);
+    row.data = static_cast<char*>(x.data) + offset * static_cast<std::int64_t>(size_of(x.dtype));
+    row.shape = {1, 1, 1, x.shape[3]};
+    return row;
+  };
+  const std::string name = kNames[output] + (" of " + where("row ", first)) + " at ";
+  const Tensor value = row_of(got);
+  Comparison comparison(name.c_str());
+  double largest = 0;
+  const auto all = [](const auto&) { return true; };
+  const auto none = [](const auto&, double, double) { return false; };
+  comparison.run(row_of(exact_.view.*kOutputs[output]), row_of(naive_.view.*kOutputs[output]), value, all, none,
+                 [&](const auto&, double exact) { largest = std::max(largest, std::abs(exact)); });
+  ErrorReport& report = comparison.report;
+  report.unit = unit_at(value.dtype, largest);
+  const Tensor granted = row_of(granted_.view.*kOutputs[output]);
+  for (std::int64_t j = 0; j < granted.shape[3]; ++j) {
+    const double grant = ref::load(granted, ref::at(granted, 3, j));
+    if (std::isfinite(grant)) report.granted = std::max(report.granted, grant);
+  }
+  if (report.same_specials) comparison.conclude();
+  return report.why;
 }
 
 }  // namespace falchion::judge

@@ -1,8 +1,13 @@
-// src/judge/norm.hpp: judges what a norm wrote by the definition in double (rule.hpp says how). The naive computation
-// is the textbook's two passes in f32, in the order of d. It may be lucky, so an error also passes that a few roundings
-// of f32 can make: of the sum x + residual, of the deviations and of rstd.
+// src/judge/norm.hpp: judges what a norm wrote by the definition in double (rule.hpp says how), each row by itself, so
+// that rows of large numbers excuse nothing in those of small ones. The naive computation is the textbook's two passes
+// in f32, in the order of d, on numbers that are first brought to about 1: squares past the range of f32, on either
+// side, excuse nothing either. It may be lucky, so an error also passes that a few roundings of f32 can make: of the
+// sum x + residual, of the deviations and of rstd.
 #pragma once
 
+#include <array>
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -27,6 +32,8 @@ class NormReference {
   };
   Result empty() const;
   void make_naive();
+  /// `output` counts as Result::memory does; `first` is the row's first element.
+  std::string check_row(std::size_t output, const Tensor& got, const std::array<std::int64_t, 4>& first) const;
 
   Norm problem_;
   NormOperands inputs_;

@@ -2,9 +2,10 @@
 // tests. It is no part of the library. First, NaN and Inf must be where the definition has them, or where the naive
 // computation has them (0 times Inf is NaN where a probability is too small for f32). Then the largest difference from
 // the definition in double may be at most twice the naive error, plus one unit of the output type. The naive error is
-// that of the naive computation in the same types. That one may be lucky (one query, one key, few elements). So it
-// never counts as less than how far the definition itself moves when its inputs are nudged by the roundings that any
-// computation in these types is granted, nor, for O, as less than a few roundings of the magnitudes that are summed.
+// that of the naive computation in the same types, which sums 1024 keys at a time. That one may be lucky (one query,
+// one key, few elements). So it never counts as less than how far the definition itself moves when its inputs are
+// nudged by the roundings that any computation in these types is granted, nor, for O, as less than a few roundings of
+// the magnitudes that are summed.
 #pragma once
 
 #include <algorithm>

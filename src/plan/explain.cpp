@@ -111,12 +111,14 @@ std::string explain(const PlanData& plan, Format format, const Status& made) {
   return story.in(format);
 }
 
-std::string explain_refusal(const PlanData& plan, const Status& refusal, Format format) {
+std::string explain_refusal(const PlanData& asked, const Status& refusal, Format format) {
+  PlanData plan = asked;
   Story story;
   note_status(refusal, &story);
+  const bool countable = refusal.code != Code::invalid;
+  if (countable) plan.operation->resolve(&plan);  // it may have been refused before that
   note_question(plan, &story);
-  if (refusal.code != Code::invalid)
-    plan.operation->tell_problem(plan, &story);  // of an invalid one nothing can be counted
+  if (countable) plan.operation->tell_problem(plan, &story);
   story.tell("decision", text("refused (", name(refusal.code), "): ", refusal.why));
   if (!plan.rejected.empty()) tell_paths(plan, "", &story);
   return story.in(format);

@@ -14,7 +14,12 @@
 namespace falchion {
 namespace {
 
-constexpr const char* kNotListed = "variants.def has no such variant yet: its kernels arrive in a later version";
+/// Why a back end that has no kernel of the operation at all is not taken.
+std::string no_kernel(Backend backend, const Operation& operation) {
+  const bool older = backend == Backend::sm90 && is_listed_for(Backend::sm80, operation);
+  return text("Falchion has no kernel of ", operation.name, " for ", name(backend),
+              older ? "; those of sm80 run on this GPU too" : "");
+}
 
 constexpr const char* kEmulated = "amx_emulated";
 
@@ -116,7 +121,8 @@ const Variant* choose_cpu(const ForcedLevel& forced, PlanData* plan) {
   const auto all = variants();
   if (std::none_of(all.begin(), all.end(), fits)) {
     const bool listed = is_listed_for(Backend::cpu, operation);
-    plan->rejected.push_back({text("cpu ", name(dtype)), listed ? "no cpu variant is built" : kNotListed});
+    plan->rejected.push_back(
+        {text("cpu ", name(dtype)), listed ? "no cpu variant is built" : no_kernel(Backend::cpu, operation)});
     return nullptr;
   }
   for (const Variant& listed : listed_variants()) {
@@ -189,9 +195,14 @@ Status choose_path(PlanData* plan) {
 
 Backend backend_of_host(const Operation& operation, DType dtype, const Target& target) {
   if (ForcedLevel::of(target).name != nullptr) return Backend::cpu;
-  for (const cpu::Level& level : cpu::cpu_levels()) {
-    if (level.usable && !same(level.name, kEmulated) && built_for(operation, level.name, dtype) != nullptr)
-      return Backend::cpu;
+  const auto usable = [](const char* name) {
+    const auto& levels = cpu::cpu_levels();
+    return !same(name, kEmulated) && std::any_of(levels.begin(), levels.end(), [&](const cpu::Level& level) {
+      return level.usable && same(level.name, name);
+    });
+  };
+  for (const Variant& v : variants()) {  // each call of a one-call form comes here
+    if (v.backend == Backend::cpu && v.dtype == dtype && v.is(operation.name) && usable(v.level)) return Backend::cpu;
   }
   return Backend::ref;
 }
@@ -204,7 +215,8 @@ Status device_for(Backend backend, PlanData* plan, cuda::Device* out) {
   };
   const auto fits = [&](const Variant& v) { return v.backend == backend && v.is(plan->operation->name); };
   const auto listed = listed_variants(), all = variants();
-  if (std::none_of(listed.begin(), listed.end(), fits)) return reject(Code::unsupported, kNotListed);
+  if (std::none_of(listed.begin(), listed.end(), fits))
+    return reject(Code::unsupported, no_kernel(backend, *plan->operation));
   if (!plan->any_build && std::none_of(all.begin(), all.end(), fits))
     return reject(Code::unsupported,
                   "this build has no such variant (FALCHION_CUDA is off, or FALCHION_VARIANTS left it out)");

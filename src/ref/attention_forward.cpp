@@ -12,6 +12,28 @@
 namespace falchion::ref {
 namespace {
 
+/// l and O of one query. A sum of f32 over many keys drifts with the root of their number, or with the number itself
+/// where the terms are equal. No path may be as bad as that, so the naive computation, which others are compared with,
+/// sums 1024 keys at a time, and those sums in double.
+template <class Real>
+struct Sums {
+  static constexpr std::int64_t kBlock = 1024;
+  double l = 0, o[kMaxHeadDim] = {};
+  Real block_l = 0, block_o[kMaxHeadDim] = {};
+  std::int64_t keys = 0;  // of the block
+
+  void end_key(std::int64_t d_v) {
+    if (++keys == kBlock) end_block(d_v);
+  }
+  void end_block(std::int64_t d_v) {
+    l += block_l;
+    for (std::int64_t d = 0; d < d_v; ++d) o[d] += block_o[d];
+    for (std::int64_t d = 0; d < d_v; ++d) block_o[d] = 0;
+    block_l = 0;
+    keys = 0;
+  }
+};
+
 template <class Real>
 void attend(const Query<Real>& query, Rounding rounding) {
   const Attention& a = query.a;
@@ -27,21 +49,25 @@ void attend(const Query<Real>& query, Rounding rounding) {
   }
   const bool empty = m == -infinity;  // it sees no key, or all its scores are -inf: O = 0, LSE = -inf
 
-  Real l = 0, o[kMaxHeadDim] = {};
+  Sums<Real> sums;
   for (std::int64_t j = 0; j < s_k && !empty; ++j) {
     if (!query.sees(j)) continue;  // skipped and not multiplied by 0, so NaN in V of a masked key has no effect
     const Real p = std::exp(query.score(j) - m);
-    l += p;
-    const Real kept = query.kept(j);
-    if (kept == 0) continue;
-    const Real rounded = p < rounding.least_p ? 0 : static_cast<Real>(round_as(rounding.p, p)) * kept;
-    const std::int64_t offset = at(x.v, query.k_rows.batch, query.k_rows.begin + j, query.h_kv(), 0);
-    for (std::int64_t d = 0; d < a.d_v; ++d) o[d] += rounded * static_cast<Real>(load(x.v, offset + at(x.v, 3, d)));
+    sums.block_l += p;
+    if (const Real kept = query.kept(j); kept != 0) {
+      const Real rounded = p < rounding.least_p ? 0 : static_cast<Real>(round_as(rounding.p, p)) * kept;
+      const std::int64_t offset = at(x.v, query.k_rows.batch, query.k_rows.begin + j, query.h_kv(), 0);
+      for (std::int64_t d = 0; d < a.d_v; ++d)
+        sums.block_o[d] += rounded * static_cast<Real>(load(x.v, offset + at(x.v, 3, d)));
+    }
+    sums.end_key(a.d_v);
   }
+  sums.end_block(a.d_v);
+  const Real l = static_cast<Real>(sums.l);
 
   const std::int64_t offset = at(x.o, query.q_rows.batch, row, query.h, 0);
   for (std::int64_t d = 0; d < a.d_v; ++d)
-    store(x.o, offset + at(x.o, 3, d), round_as(rounding.o, empty ? 0 : o[d] / l));
+    store(x.o, offset + at(x.o, 3, d), round_as(rounding.o, empty ? 0 : static_cast<Real>(sums.o[d]) / l));
   if (a.lse) store(x.lse, at(x.lse, query.q_rows.batch, query.h, row, 0), empty ? -infinity : m + std::log(l));
   if (a.row_max)  // NaN where the LSE is NaN: a row with a score of +inf has no softmax
     store(x.row_max, at(x.row_max, query.q_rows.batch, query.h, row, 0), std::isnan(l) ? l : m);

@@ -28,13 +28,17 @@ struct AttentionForwardF32Config {
   // at once"). At D = 256 groups of 8 would spill.
   static constexpr int kTerms = kD < 256 ? 8 : 4;
 
+  // So many tiles of keys make a segment (attention_forward_f32_segments.cuh): 2048 keys. At D = 256, where keys are
+  // added to O one after another, 1024.
+  static constexpr int kSegmentTiles = (kD < 256 ? 2048 : 1024) / kKeys;
+
   // A chunk of the ring holds kDepth head dims of a K tile, or kSlice keys of a V tile.
   static constexpr int kDepth = f32_depth(kD);
   static constexpr int kChunk = kKeys * kDepth;
   static constexpr int kSlice = kChunk / kD;
   static constexpr int kSlices = kKeys / kSlice;
   // Rows of Q and P are 16 bytes longer than their data, so that the two rows that a warp reads at the same time lie in
-  // different banks.
+  // different banks. In those of Q SegmentSums keeps two numbers.
   static constexpr int kStrideQ = kD + 4, kStrideP = kKeys + 4;
   static constexpr int kSizeQ = kRows * kStrideQ, kSizeP = kRows * kStrideP;  // in floats
   static constexpr int kSharedBytes = 4 * (kSizeQ + kSizeP + kStages * kChunk);

@@ -51,17 +51,19 @@ struct ExactSoftmax {
     }
     return __any_sync(~0u, raised);
   }
-  /// Replaces S by P = exp(S - m) and adds P to l.
+  /// Replaces S by P = exp(S - m) and adds P to l, as the sum of this tile.
   template <class Scores>
   __device__ __forceinline__ void update(Scores& S) {
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const float base = m[r] == -FALCHION_INF ? 0.f : m[r];
+      float sum = 0;
       CUTE_UNROLL
       for (int j = 0; j < size<1>(S); ++j) {
         S(r, j) = exp2(__fmul_rn(S(r, j) - base, kLog2e));
-        l[r] += S(r, j);
+        sum += S(r, j);
       }
+      l[r] += sum;
     }
   }
   /// Sums l over the lanes of a row, so that all of them have the whole sum.

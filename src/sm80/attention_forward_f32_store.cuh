@@ -37,13 +37,11 @@ __device__ __forceinline__ void store_exact(const AttentionArgs& a, const Attent
       static_cast<float*>(a.row_max.data)[statistic(a.row_max, a, t, own)] = l == l ? m : l;
   }
   normalise_rows(O, normal);
-  float* const o = static_cast<float*>(a.o.data) + t.q.batch * a.o.stride[0] + t.q.begin * a.o.stride[1];
   CUTE_UNROLL
   for (int r = 0; r < Config::kOwnRows; ++r) {
     const int row = t.row0 + at.row + 2 * r;
     if (row >= t.rows) continue;
-    float* line = a.splits > 1 ? a.partial_o + partial_row(a, t, row) * a.d_v
-                               : o + t.query(row) * a.o.stride[1] + t.head(row) * a.o.stride[2];
+    float* line = line_of(a, t, row);
     CUTE_UNROLL
     for (int c = 0; c < Config::kOwnColumns; c += 4) {
       const int column = static_cast<int>(get<1>(at(r, c)));

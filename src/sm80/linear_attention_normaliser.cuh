@@ -39,8 +39,10 @@ class LinearNormalisers {
     return of.phi ? phi_exact<Element>(value) : value;
   }
   /// Adds kNormaliserTile tokens to z, from `token` on, and writes their products. `products` is null where only z is
-  /// wanted.
+  /// wanted. The tokens are summed by themselves first, because each addition to a running sum rounds at its size, to
+  /// the same side where the tokens are equal: 955 of them made z off by 7e-6.
   __device__ __forceinline__ void take_in(int token, const float* fades, const NormaliserProducts& products) {
+    float faded = 1, sum = 0;  // z is faded times what it was before these tokens, and their own sum
     CUTE_NO_UNROLL
     for (int i0 = 0; i0 < kNormaliserTile; i0 += 8) {
       // All loads come first, and none has a condition, because otherwise each would wait for the one before it.
@@ -54,14 +56,18 @@ class LinearNormalisers {
       CUTE_UNROLL
       for (int i = 0; i < 8; ++i) {
         const bool there = inside && token + i0 + i < piece.tokens;
-        const float more = there ? mapped(new_k[i], sweep.k) : 0.f, before = z * fades[i0 + i];
-        z = fmaf(z, fades[i0 + i], more);
+        const float more = there ? mapped(new_k[i], sweep.k) : 0.f;
+        faded *= fades[i0 + i];
+        sum *= fades[i0 + i];
+        const float before = fmaf(z, faded, sum);
+        sum += more;
         if (products.own == nullptr) continue;
         const float weight = there ? mapped(new_q[i], sweep.q) : 0.f;
         products.others[i0 + i][e] = there ? weight * before : 0.f;
         products.own[i0 + i][e] = weight * more;
       }
     }
+    z = fmaf(z, faded, sum);
   }
   /// Sums the products and stores 1 / n of each token. `others`, which LinearNormaliser explains, is null where only 1
   /// / n is wanted.

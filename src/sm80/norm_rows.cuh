@@ -1,12 +1,14 @@
 // src/sm80/norm_rows.cuh: layer norm and RMSNorm on a GPU: the variants of kind `rows`. A row has a power of two of
 // threads, which hold it in registers as f32 and add their sums up: one read of memory and one write. Rows of more than
-// 16384 numbers, and those that cannot be moved 16 bytes at a time, are read once for each pass. This file says in
-// which order. What was measured is in docs/design/norm.md.
+// 16384 numbers, and those that cannot be moved 16 bytes at a time, are read once for each pass. So are rows whose
+// squares lie outside the range of f32 (policy/norm_range.hpp), after their first sums. This file says in which order.
+// What was measured is in docs/design/norm.md.
 #pragma once
 
 #include <type_traits>
 
 #include "blocks/stream_order.cuh"
+#include "policy/norm_range.hpp"
 #include "sm80/norm_tile.cuh"
 
 namespace falchion::sm80 {
@@ -14,16 +16,27 @@ namespace falchion::sm80 {
 using gpu::NormArgs;
 
 /// Adds x up over the threads of a row. Each of them gets the same bits. slots has one place for each warp of the CTA.
-/// The two sums of a row have slots of their own, so no thread has to wait before it writes there.
+/// The two sums of a row have slots of their own, so no thread has to wait before it writes there. kAlone: other rows
+/// of the warp and of the CTA do not take part.
+template <bool kAlone>
 __device__ __forceinline__ float2 sum_of_row(float2 x, const NormThread& thread, float2* slots) {
+  unsigned lanes = 0xFFFFFFFFu;
+  if (kAlone && thread.of < 32) lanes = ((1u << thread.of) - 1) << (threadIdx.x - thread.number) % 32;
   for (int by = (thread.of < 32 ? thread.of : 32) / 2; by > 0; by /= 2) {
-    x.x += __shfl_xor_sync(0xFFFFFFFFu, x.x, by);
-    x.y += __shfl_xor_sync(0xFFFFFFFFu, x.y, by);
+    x.x += __shfl_xor_sync(lanes, x.x, by);
+    x.y += __shfl_xor_sync(lanes, x.y, by);
   }
   if (thread.of <= 32) return x;
   const int warp = threadIdx.x / 32, first = (threadIdx.x - thread.number) / 32;
   if (threadIdx.x % 32 == 0) slots[warp] = x;
-  __syncthreads();
+  if constexpr (kAlone) {  // a row of 64 threads has one half of a CTA
+    if (threadIdx.x < thread.of)
+      __barrier_sync_count(1, thread.of);
+    else
+      __barrier_sync_count(2, thread.of);
+  } else {
+    __syncthreads();
+  }
   x = slots[first];
   for (int other = 1; other < thread.of / 32; ++other) {
     x.x += slots[first + other].x;
@@ -32,27 +45,59 @@ __device__ __forceinline__ float2 sum_of_row(float2 x, const NormThread& thread,
   return x;
 }
 
+/// The row of this thread, and the thread's place in it. The last CTA may have threads without a row.
+struct RowHere {
+  std::int64_t number;
+  bool there;
+  NormThread thread;
+
+  static __device__ __forceinline__ RowHere of(const NormArgs& a) {
+    const int number = static_cast<int>(threadIdx.x) & (a.cut.threads - 1);
+    const int rows = static_cast<int>(blockDim.x) / a.cut.threads;  // of a CTA
+    const std::int64_t row = std::int64_t{blockIdx.x} * rows + static_cast<int>(threadIdx.x) / a.cut.threads;
+    const bool there = row < a.rows;
+    return {row, there, {number, a.cut.threads, there ? static_cast<int>(a.d) : 0}};
+  }
+};
+
+/// A row whose squares lie outside the range of f32. It is a function of its own, so that its code does not take
+/// registers from that of other rows.
+template <class Element, bool kWhole>
+__device__ __noinline__ void run_scaled(const NormArgs& a, float scale, float2 (*slots)[kNormWarps]);
+
 /// One row, as its threads see it. kKept: the tile holds all of the row, so memory is read in the first pass alone. A
-/// kept tile of kNormChunks chunks has no registers left for a residual.
-template <class Element, int kChunks, bool kWhole, bool kKept>
+/// kept tile of kNormChunks chunks has no registers left for a residual. kScaled: the numbers are multiplied by scale,
+/// because their squares lie outside the range of f32. Such a row is read again for each pass.
+template <class Element, int kChunks, bool kWhole, bool kKept, bool kScaled>
 class NormRow {
  public:
-  __device__ __forceinline__ NormRow(const NormArgs& a, const NormThread& thread, std::int64_t row)
-      : a_(a), thread_(thread), place_(NormPlace::of(a, row)), tile_(thread) {}
+  __device__ __forceinline__ NormRow(const NormArgs& a, const RowHere& row, float scale)
+      : a_(a),
+        there_(row.there),
+        thread_(row.thread),
+        place_(NormPlace::of(a, row.there ? row.number : 0)),
+        tile_(row.thread),
+        scale_(scale) {}
 
-  __device__ __forceinline__ void run(float2 (*slots)[kNormWarps], bool there) {
+  __device__ __forceinline__ void run(float2 (*slots)[kNormWarps]) {
     if constexpr (kKept) fetch();
     const Moments m = moments(slots);
-    const float rstd = 1.f / sqrtf(m.variance + a_.eps);
-    each_tile([&] { store_tile(m, rstd); });
-    if (!there || thread_.number != 0) return;
-    if (a_.mean.data != nullptr) static_cast<float*>(a_.mean.data)[place_.in(a_.mean)] = m.mean + m.rest;
-    if (a_.rstd.data != nullptr) static_cast<float*>(a_.rstd.data)[place_.in(a_.rstd)] = rstd;
+    if constexpr (!kScaled) {
+      if (const float scale = norm_scale(m.mean, m.variance, a_.eps); scale != 1)
+        return run_scaled<Element, kWhole>(a_, scale, slots);
+    }
+    const NormScaled of = NormScaled::of(scale_, m.variance, a_.eps);
+    const float factor = 1.f / sqrtf(m.variance + of.eps);
+    if (there_ && thread_.number == 0) {
+      if (a_.mean.data != nullptr) static_cast<float*>(a_.mean.data)[place_.in(a_.mean)] = (m.mean + m.rest) * of.mean;
+      if (a_.rstd.data != nullptr) static_cast<float*>(a_.rstd.data)[place_.in(a_.rstd)] = factor * of.rstd;
+    }
+    each_tile([&] { store_tile(m, factor); });
   }
 
  private:
   /// The mean of the row is mean + rest, where rest is what the f32 of mean cannot hold. RMSNorm subtracts no mean, so
-  /// both are 0 there, and variance is the mean of the squares.
+  /// both are 0 there, and variance is the mean of the squares. All are those of the numbers times scale_.
   struct Moments {
     float mean, rest, variance;
   };
@@ -61,6 +106,7 @@ class NormRow {
   __device__ __forceinline__ bool has_residual() const { return kMayHaveResidual && a_.residual.data != nullptr; }
 
   static __device__ __forceinline__ bool is_finite(float x) { return x - x == 0; }
+  __device__ __forceinline__ float scaled(float v) const { return kScaled ? v * scale_ : v; }
 
   __device__ __forceinline__ void fetch() {
     if (!has_residual()) return tile_.template set<Element>(a_.x, place_.in(a_.x));
@@ -89,21 +135,22 @@ class NormRow {
     const float d = static_cast<float>(a_.d);
     float2 sum{};
     if (!a_.layer) {
-      each_tile([&] { tile_.each([&](float v, bool) { sum.x = fmaf(v, v, sum.x); }); });
-      return {0, 0, sum_of_row(sum, thread_, slots[0]).x / d};
+      each_tile([&] { tile_.each([&](float v, bool) { sum.x = fmaf(scaled(v), scaled(v), sum.x); }); });
+      const int own = kScaled ? 1 : 0;  // another warp may still read the first sums
+      return {0, 0, sum_of_row<kScaled>(sum, thread_, slots[own]).x / d};
     }
-    const float start = kKept ? 0 : first_number();
-    each_tile([&] { tile_.each([&](float v, bool there) { sum.x += there ? v - start : 0; }); });
-    const float mean = start + sum_of_row(sum, thread_, slots[0]).x / d;
+    const float start = kKept ? 0 : scaled(first_number());
+    each_tile([&] { tile_.each([&](float v, bool there) { sum.x += there ? scaled(v) - start : 0; }); });
+    const float mean = start + sum_of_row<kScaled>(sum, thread_, slots[0]).x / d;
     sum = {};
     each_tile([&] {
       tile_.each([&](float v, bool there) {
-        const float by = there ? v - mean : 0;
+        const float by = there ? scaled(v) - mean : 0;
         sum.x += by;
         sum.y = fmaf(by, by, sum.y);
       });
     });
-    sum = sum_of_row(sum, thread_, slots[1]);
+    sum = sum_of_row<kScaled>(sum, thread_, slots[1]);
     const float rest = is_finite(mean) ? sum.x / d : 0;
     const float variance = fmaf(-rest, rest, sum.y / d);  // where both are past f32, their difference would be NaN
     return {mean, rest, variance < 0 ? 0 : variance};     // NaN stays
@@ -120,9 +167,9 @@ class NormRow {
     return is_finite(x) ? x : 0;
   }
 
-  __device__ __forceinline__ void store_tile(const Moments& m, float rstd) {
+  __device__ __forceinline__ void store_tile(const Moments& m, float factor) {
     if (a_.residual_out.data != nullptr) tile_.store(a_.residual_type, a_.residual_out, place_.in(a_.residual_out));
-    tile_.each([&](float& v, bool) { v = (v - m.mean - m.rest) * rstd; });
+    tile_.each([&](float& v, bool) { v = (scaled(v) - m.mean - m.rest) * factor; });
     if (a_.weight.data != nullptr) {
       const float more = a_.zero_centered ? 1 : 0;
       tile_.combine(a_.weight_type, a_.weight, place_.in(a_.weight), [=](float v, float w) { return v * (more + w); });
@@ -133,10 +180,17 @@ class NormRow {
   }
 
   const NormArgs& a_;
+  const bool there_;
   const NormThread thread_;
   const NormPlace place_;
   NormTile<kChunks, kWhole> tile_;
+  const float scale_;  // 1 where not kScaled
 };
+
+template <class Element, bool kWhole>
+__device__ void run_scaled(const NormArgs& a, float scale, float2 (*slots)[kNormWarps]) {
+  NormRow<Element, 1, kWhole, false, true>(a, RowHere::of(a), scale).run(slots);
+}
 
 template <class Element, int kChunks, bool kWhole, bool kKept>
 __global__ void __launch_bounds__(kKept&& kChunks == kNormChunksOfTwo ? kNormMostThreadsOfTwo : kNormMostThreads,
@@ -144,12 +198,7 @@ __global__ void __launch_bounds__(kKept&& kChunks == kNormChunksOfTwo ? kNormMos
   __shared__ float2 slots[2][kNormWarps];
   let_next_kernel_start();
   wait_for_earlier_kernels();
-  const int number = static_cast<int>(threadIdx.x) & (a.cut.threads - 1);
-  const int rows = static_cast<int>(blockDim.x) / a.cut.threads;  // of a CTA
-  const std::int64_t row = std::int64_t{blockIdx.x} * rows + static_cast<int>(threadIdx.x) / a.cut.threads;
-  const bool there = row < a.rows;
-  const NormThread thread{number, a.cut.threads, there ? static_cast<int>(a.d) : 0};
-  NormRow<Element, kChunks, kWhole, kKept>(a, thread, there ? row : 0).run(slots, there);
+  NormRow<Element, kChunks, kWhole, kKept, false>(a, RowHere::of(a), 1).run(slots);
 }
 
 template <class Element>

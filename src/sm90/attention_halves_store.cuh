@@ -32,6 +32,66 @@ __device__ __forceinline__ void store_o_f32(const AttentionArgs& a, const Attent
   }
 }
 
+/// O and l over many keys: a running sum goes over the keys of one segment only, because each addition rounds at its
+/// size. What the segments before have given lies where O will be stored, unnormalised. A thread writes and reads its
+/// own elements there.
+struct KeptSums {
+  static constexpr int kRows = SoftmaxF32::kSize;
+  float m[kRows], l[kRows];  // what l and O were relative to when they were kept; l of this lane
+  bool any;
+
+  /// Adds what is kept to O and l. c: how much one unit of m is in the exponent of 2.
+  template <class Output, class Coordinates>
+  __device__ __forceinline__ void add_to(const AttentionArgs& a, const AttentionTile& t, float c, SoftmaxF32& softmax,
+                                         Output&& O, const Coordinates& cO) const {
+    if (!any) return;
+    CUTE_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      // A row that has seen no key has kept 0, and -inf - -inf must not make a NaN of it.
+      const float shrink = softmax.m[r] == -FALCHION_INF ? 1.f : exp2((m[r] - softmax.m[r]) * c);
+      softmax.l[r] = fmaf(l[r], shrink, softmax.l[r]);
+      for_each_pair(a, t, r, O, cO, [&](float* from, int column, bool second) {
+        O(r, column) = fmaf(from[0], shrink, O(r, column));
+        if (second) O(r, column + 1) = fmaf(from[1], shrink, O(r, column + 1));
+      });
+    }
+  }
+  /// Keeps O and l, which then begin again with 0.
+  template <class Output, class Coordinates>
+  __device__ __forceinline__ void keep(const AttentionArgs& a, const AttentionTile& t, SoftmaxF32& softmax, Output&& O,
+                                       const Coordinates& cO) {
+    any = true;
+    CUTE_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      m[r] = softmax.m[r];
+      l[r] = softmax.l[r];
+      softmax.l[r] = 0;
+      for_each_pair(a, t, r, O, cO, [&](float* to, int column, bool second) {
+        to[0] = O(r, column);
+        if (second) to[1] = O(r, column + 1);
+      });
+      CUTE_UNROLL
+      for (int i = 0; i < size<1>(O); ++i) O(r, i) = 0;
+    }
+  }
+
+ private:
+  /// Calls f(place in memory, its column of O, is there a second one?) for each pair of neighbours of row r.
+  template <class Output, class Coordinates, class F>
+  static __device__ __forceinline__ void for_each_pair(const AttentionArgs& a, const AttentionTile& t, int r,
+                                                       const Output& O, const Coordinates& cO, F f) {
+    int row = t.row0 + static_cast<int>(get<0>(cO(r, 0)));
+    asm volatile("" : "+r"(row));  // otherwise the addresses would be computed before the loop over keys, and spilled
+    if (row >= t.rows) return;
+    float* const line = line_of(a, t, row);
+    CUTE_UNROLL
+    for (int i = 0; i < size<1>(O); i += 2) {
+      const int column = static_cast<int>(get<1>(cO(r, i)));
+      if (column < a.d_v) f(line + column, i, column + 1 < a.d_v);
+    }
+  }
+};
+
 /// Divides O by l and stores O and, where one is asked for, the LSE. Where the keys are split it stores this part of
 /// them for the kernel that combines the parts.
 template <class Output, class Coordinates>

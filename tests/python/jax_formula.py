@@ -10,6 +10,13 @@ import numpy as np
 # Compiling takes the most of these tests' time. With fewer of XLA's optimisations test_jax_linear.py takes 20 s of a core
 # and not 31. XLA reads this before it compiles for the first time.
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=1")
+# The library must not lean on it that JAX adds axes by itself, since a program may forbid that.
+jax.config.update("jax_numpy_rank_promotion", "raise")
+
+
+def of_four(x: Any) -> Any:
+    """x with axes of one element in front, four in all."""
+    return x.reshape((1,) * (4 - x.ndim) + x.shape)
 
 
 def band_of(s_q: int, s_k: int, causal: Any, window: Any, align: Any) -> np.ndarray:
@@ -57,12 +64,12 @@ def attention(
         slopes = xp.atleast_2d(xp.asarray(alibi))[:, :, None, None]
         shift = 0 if "top_left" in (causal, align) else s_k - s_q
         distance = abs(np.arange(s_q)[:, None] + shift - np.arange(s_k)[None])
-        s = s - slopes * distance
+        s = s - slopes * distance[None, None]
     if bias is not None:
-        s = s + xp.asarray(bias)
-    seen = xp.asarray(band_of(s_q, s_k, causal, window, align))
+        s = s + of_four(xp.asarray(bias))
+    seen = of_four(xp.asarray(band_of(s_q, s_k, causal, window, align)))
     if mask is not None:
-        seen = seen & xp.asarray(mask)
+        seen = seen & of_four(xp.asarray(mask))
     seen = xp.broadcast_to(seen, s.shape)
     some = seen.any(-1, keepdims=True)  # a row that sees no key: o = 0, lse = -inf
     s = xp.where(seen, s, -1e30)

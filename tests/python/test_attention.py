@@ -62,10 +62,12 @@ def test_bias_mask_and_slopes() -> None:
     q, k, v = normal(2, (2, 9, 4, 8), (2, 11, 2, 8), (2, 11, 2, 8))
     bias = normal(3, (2, 4, 9, 11))[0]
     assert distance(falchion.attention(q, k, v, bias=bias), definition(q, k, v, add=bias)[0]) < 2e-6
-    for part in (bias[0, 0], bias[:1, :, :1], bias[0], np.broadcast_to(bias[:, :1], bias.shape)):
+    parts = [bias[0, 0], bias[:1, :, :1], bias[0], np.broadcast_to(bias[:, :1], bias.shape)]
+    of_keys_or_rows = [bias[0, 0, 0], bias[..., :1], bias[0, 0, :, :1]]
+    for part in parts + of_keys_or_rows:
         assert distance(falchion.attention(q, k, v, bias=part), definition(q, k, v, add=part)[0]) < 2e-6
     mask = np.random.default_rng(4).random((2, 4, 9, 11)) < 0.5
-    for some in (mask, mask[0, 0], mask[:, :1, :1]):
+    for some in (mask, mask[0, 0], mask[0, 0, 0], mask[..., :1], mask[0, 0, :, :1], mask[:, :1, :1]):
         assert distance(falchion.attention(q, k, v, mask=some), definition(q, k, v, seen=some)[0]) < 2e-6
     away = np.abs(np.arange(11)[None, :] - (np.arange(9)[:, None] + 2))
     for slopes in (np.array([0.5, 0.25, 0.125, 0], np.float32), np.float32(np.random.default_rng(5).random((2, 4)))):

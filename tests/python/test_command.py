@@ -1,8 +1,13 @@
 """python -m falchion, and falchion.verify and bench behind it."""
 
+import copy
 import json
+import os
+import pickle
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +156,71 @@ def test_a_torch_that_cannot_be_imported(
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     code, _, err = run(capsys, "bench", "--device", "cuda")
     assert code == 2 and err == "falchion: torch cannot be imported: libcudart.so.13 is not there\n"
+
+
+def entry(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """The console entry, as a wheel installs it."""
+    program = "import sys; from falchion._command import main; sys.exit(main())"
+    return subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True)
+
+
+def test_the_command_of_the_package() -> None:
+    """Where the package has it the console entry runs it, and python -m falchion hands over what it lacks."""
+    command = falchion.info().facts.command
+    if command is None:
+        assert "lacks the command, which has layout" in module("layout").stderr
+        pytest.skip("this build of the package has no command")
+    assert entry("explain", "--s", "4096", "--target", "h200").returncode == 0
+    for run in (entry, module):
+        found = run("layout", "print", "(4,2):(2,1)")
+        assert found.returncode == 0 and found.stdout == "(_4,_2):(_2,_1)\n", found.stderr
+        assert run("roofline", "--device", "h200").returncode == 0
+        assert "--help" in run("run", "--help").stdout
+        assert run("run").returncode != 0
+
+
+def module(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([sys.executable, "-m", "falchion", *arguments], capture_output=True, text=True)
+
+
+def test_a_closed_pipe_and_an_interrupt() -> None:
+    """They end the process as they end other programs, and nothing is told."""
+    for arguments in (["info"], ["info", "--json"], ["explain", "1,64,4,32"]):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "falchion", *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        assert process.stdout is not None and process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b"" and process.wait() == -signal.SIGPIPE
+        process.stderr.close()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "falchion", "bench", "--shape", "1,2048,8,64", "--repeats", "1000"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    time.sleep(1.5)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate()
+    assert process.returncode == -signal.SIGINT and err == b"" and out == b""
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run(
+                [sys.executable, "-m", "falchion", "info"], stdout=full, stderr=subprocess.PIPE, text=True
+            )
+        assert (
+            done.returncode == 2 and done.stderr.startswith("falchion: [Errno 28]") and "Traceback" not in done.stderr
+        )
+
+
+def test_the_facts_of_info() -> None:
+    info = falchion.info()
+    facts = info.facts
+    assert facts.version == info["falchion"] == falchion.version() and facts.threads >= 1
+    assert "generic" in facts.cpu_levels and not set(facts.cpu_levels) & set(facts.cpu_levels_missing)
+    assert (facts.gpu is None) == bool(facts.gpu_missing) and 0 < facts.variants_built <= facts.variants_listed
+    kinds = {"float32": "f32"}
+    found = [x for x in facts.kernels if x.operation == "gemm" and x.level == "generic"]
+    assert len(found) == 1 and kinds["float32"] in found[0].dtypes and found[0].backend == "cpu"
+    assert copy.deepcopy(info) == info and pickle.loads(pickle.dumps(info)).facts == facts
+    out = json.loads(module("info", "--json").stdout)
+    assert out["facts"]["cpu_levels"] == list(facts.cpu_levels) and out["compiler"] == info["compiler"]

@@ -12,7 +12,7 @@ D = 8
 EXTENTS = [(0, 5, 7, 4, 2), (2, 0, 7, 4, 2), (2, 5, 0, 4, 2), (2, 0, 0, 4, 2), (2, 5, 7, 0, 2), (0, 0, 0, 0, 0)]
 
 
-def zeros(*shape: int, dtype: Any = np.float32) -> np.ndarray:
+def zeros(*shape: int, dtype: Any = np.float32) -> Any:
     return np.zeros(shape, dtype)
 
 
@@ -21,15 +21,13 @@ def test_attention(extents: tuple[int, ...]) -> None:
     b, s_q, s_k, h_q, h_k = extents
     q, k, v = zeros(b, s_q, h_q, D), zeros(b, s_k, h_k, D), zeros(b, s_k, h_k, D)
     options: dict[str, Any] = {"alibi": zeros(h_q), "bias": zeros(b, h_q, s_q, s_k), "dropout": 0.5, "seed": 1}
-    lengths = {name: np.full(b, n, np.int32) for name, n in (("used_q", s_q), ("used_k", s_k), ("first_k", 0))}
-    mask = {"mask": zeros(b, h_q, s_q, s_k, dtype=np.bool_)}
-    o, lse = falchion.attention(q, k, v, **options, **lengths, **mask, return_lse=True)
+    options |= {name: np.full(b, n, np.int32) for name, n in (("used_q", s_q), ("used_k", s_k), ("first_k", 0))}
+    options["mask"] = zeros(b, h_q, s_q, s_k, dtype=np.bool_)
+    o, lse = falchion.attention(q, k, v, **options, return_lse=True)
     assert o.shape == q.shape
     assert not o.any()
     assert np.all(lse == -np.inf)
-    grads = falchion.attention_backward(
-        zeros(*o.shape), q, k, v, o, lse, **options, **lengths, **mask, grad_lse=zeros(*lse.shape)
-    )
+    grads = falchion.attention_backward(zeros(*o.shape), q, k, v, o, lse, **options, grad_lse=zeros(*lse.shape))
     assert [x.shape for x in grads[:3]] == [q.shape, k.shape, v.shape]
     assert not any(x.any() for x in grads)
 

@@ -39,13 +39,21 @@ CORE: list[tuple[Callable[..., Any], tuple[Any, ...], dict[str, str]]] = [
             "query": "q",
         },
     ),
-    (falchion.attention_backward, (X,) * 5 + (X[..., 0],), {"softmax_scale": "scale", "dout": "grad_o", "softmax_lse": "lse"}),
+    (
+        falchion.attention_backward,
+        (X,) * 5 + (X[..., 0],),
+        {"softmax_scale": "scale", "dout": "grad_o", "softmax_lse": "lse"},
+    ),
     (
         falchion.varlen,
         (X[0], X[0], X[0], np.array([0, 2], np.int32)),
         {"max_seqlen_q": "max_q", "max_seqlen_k": "max_k", "cu_seqlens_kv": "cu_seqlens_k", "softmax_scale": "scale"},
     ),
-    (falchion.linear_attention, (X, X, X), {"g": "decay", "h0": "initial_state", "output_final_state": "return_state", "normalize": "normalise"}),
+    (
+        falchion.linear_attention,
+        (X, X, X),
+        {"g": "decay", "h0": "initial_state", "output_final_state": "return_state", "normalize": "normalise"},
+    ),
     (falchion.gemm, (Y, Y), {"epilogue": "activation", "output_dtype": "out_dtype", "C": "c"}),
     (falchion.layer_norm, (Y,), {"epsilon": "eps", "gamma": "weight", "beta": "bias"}),
     (falchion.rms_norm, (Y,), {"variance_epsilon": "eps", "hidden_states": "x"}),
@@ -70,7 +78,9 @@ def test_names(case: Any) -> None:
 
 
 def test_names_that_need_nothing() -> None:
-    with pytest.raises(TypeError, match="has no argument 'enable_gqa', and needs none: q may have a multiple of the heads"):
+    with pytest.raises(
+        TypeError, match="has no argument 'enable_gqa', and needs none: q may have a multiple of the heads"
+    ):
         falchion.attention(X, X, X, enable_gqa=True)
     with pytest.raises(TypeError, match="has no argument 'normalized_shape', and needs none"):
         falchion.layer_norm(Y, normalized_shape=(8,))
@@ -88,7 +98,11 @@ def test_names_in_torch() -> None:
     check(ft.attention, (x, x, x), {"softmax_scale": "scale", "is_causal": "causal", "dropout_p": "dropout"})
     check(ft.varlen, (x[0], x[0], x[0], starts), {"max_seqlen_q": "max_q", "softmax_scale": "scale"})
     check(ft.linear_attention, (x, x, x), {"g": "decay"})
-    check(ft.sdpa, (x, x, x), {"softmax_scale": "scale", "causal": "is_causal", "mask": "attn_mask", "dropout": "dropout_p"})
+    check(
+        ft.sdpa,
+        (x, x, x),
+        {"softmax_scale": "scale", "causal": "is_causal", "mask": "attn_mask", "dropout": "dropout_p"},
+    )
     names = {"scale": "softmax_scale", "is_causal": "causal", "window": "window_size", "alibi": "alibi_slopes"}
     check(flash_attn_func, (x, x, x), {**names, "dropout": "dropout_p"})
     check(flash_attn_varlen_func, (x[0], x[0], x[0], starts, starts, 2, 2), names)
@@ -110,4 +124,13 @@ def test_names_in_jax() -> None:
     check(fj.gemm, (Y, Y), {"preferred_element_type": "out_dtype"})
     check(fj.rms_norm, (Y,), {"epsilon": "eps"})
     check(fj.layer_norm, (Y,), {"scale": "weight"})
-    check(fj.dot_product_attention, (X, X, X), {"causal": "is_causal", "window": "local_window_size", "used_k": "key_value_seq_lengths", "softmax_scale": "scale"})
+    check(
+        fj.dot_product_attention,
+        (X, X, X),
+        {
+            "causal": "is_causal",
+            "window": "local_window_size",
+            "used_k": "key_value_seq_lengths",
+            "softmax_scale": "scale",
+        },
+    )

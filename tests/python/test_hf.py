@@ -5,77 +5,13 @@ from __future__ import annotations
 import functools
 
 import pytest
+from hf_families import FAMILIES, inputs_of, model_of, transformers
 from torch_support import torch
 
-transformers = pytest.importorskip("transformers", reason="transformers is not installed")
-
-import falchion  # noqa: E402
-import falchion.hf  # noqa: E402
+import falchion
+import falchion.hf
 
 falchion.hf.register()
-
-SMALL = dict(
-    vocab_size=97,
-    hidden_size=48,
-    intermediate_size=64,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=64,
-    pad_token_id=0,
-    bos_token_id=1,
-    eos_token_id=2,
-)
-FAMILIES = {
-    "llama": (transformers.LlamaConfig, dict(SMALL)),
-    "mistral": (transformers.MistralConfig, dict(SMALL, sliding_window=5, head_dim=12)),
-    "qwen2": (transformers.Qwen2Config, dict(SMALL)),
-    "gemma2": (
-        transformers.Gemma2Config,
-        dict(
-            SMALL,
-            head_dim=12,
-            sliding_window=4,
-            attn_logit_softcapping=2.0,
-            query_pre_attn_scalar=12,
-        ),
-    ),
-    "gpt2": (
-        transformers.GPT2Config,
-        dict(
-            vocab_size=97,
-            n_embd=48,
-            n_layer=2,
-            n_head=4,
-            n_positions=64,
-            bos_token_id=1,
-            eos_token_id=2,
-        ),
-    ),
-}
-
-
-def model_of(family, implementation):
-    config_class, options = FAMILIES[family]
-    torch.manual_seed(0)
-    config = config_class(**options, attn_implementation=implementation)
-    model = transformers.AutoModelForCausalLM.from_config(config).eval()
-    for parameter in model.parameters():  # far from the flat softmax of a fresh model
-        if parameter.dim() > 1:
-            parameter.data.mul_(8.0)
-    return model
-
-
-def inputs_of(padding):
-    tokens = torch.randint(3, 97, (3, 13), generator=torch.Generator().manual_seed(1))
-    mask = torch.ones_like(tokens)
-    if padding == "left":
-        mask[0, :5] = mask[2, :1] = 0
-    if padding == "right":
-        mask[0, 8:] = mask[2, 12:] = 0
-    if padding == "holes":
-        mask[1, 4:6] = 0
-    return tokens * mask, mask
 
 
 @pytest.mark.parametrize("padding", ["none", "left", "right", "holes"])
@@ -201,47 +137,73 @@ def test_tensors_that_nobody_knows_are_refused():
     small_call(position_ids=torch.zeros(2), use_cache=True)
 
 
-def test_attention_weights_are_refused():
-    with pytest.raises(falchion.Unsupported, match="output_attentions"):
-        small_call(output_attentions=True)
+class NamesATensor(torch.nn.Module):
+    """Attention with a keyword of its own, as the sparse attention of deepseek_v32 has it."""
+
+    def forward(self, q, chosen, **kwargs):
+        interface = transformers.modeling_utils.ALL_ATTENTION_FUNCTIONS.get_interface(
+            "falchion", None
+        )
+        return interface(self, q, q, q, None, chosen=chosen, **kwargs)[0]
 
 
-def made(padding, q_length=6, **options):
-    padding = None if padding is None else torch.tensor(padding, dtype=torch.bool)
-    return falchion.hf.mask(2, q_length, 6, 6 - q_length, 0, attention_mask=padding, **options)
+def test_keywords_of_the_loss_are_told_from_those_of_attention():
+    q, labels = torch.randn(1, 2, 3, 8), torch.zeros(1, 3)
+    module = NamesATensor()
+    assert torch.equal(module(q, None, shift_labels=labels), module(q, None))
+    with pytest.raises(falchion.Unsupported, match="chosen"):
+        module(q, torch.zeros(2))
+    tokens, mask = inputs_of("right")
+    for family in FAMILIES:
+        model = model_of(family, "falchion")
+        eager = model_of(family, "eager")
+        labels = tokens.masked_fill(mask == 0, -100)
+        for loss in (dict(labels=labels), dict(labels=labels, shift_labels=labels)):
+            more = dict(attention_mask=mask, num_items_in_batch=torch.tensor(30), **loss)
+            found, expected = model(tokens, **more).loss, eager(tokens, **more).loss
+            assert abs(found - expected) < 2e-5 * abs(expected)
 
 
-LEFT, RIGHT = [[0, 0, 1, 1, 1, 1], [1] * 6], [[1] * 6, [1, 1, 1, 0, 0, 0]]
+@pytest.mark.parametrize("padding", ["none", "left", "holes"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_attention_weights(family, padding):
+    tokens, mask = inputs_of(padding)
+    found, expected = (
+        model_of(family, name)(tokens, attention_mask=mask, output_attentions=True)
+        for name in ("falchion", "eager")
+    )
+    if family == "gpt2":  # it tells its attention nothing of it; sdpa gives none either
+        assert len(found.attentions) == 0
+        return
+    assert len(found.attentions) == len(expected.attentions) == 2
+    for ours, theirs in zip(found.attentions, expected.attentions):
+        assert ours.shape == theirs.shape == (3, 4, 13, 13)
+        rows = mask.bool()[:, None, :].expand(3, 4, 13)
+        assert (ours[rows] - theirs[rows]).abs().max() < 2e-5
 
 
-def test_what_masks_are():
-    causal = transformers.masking_utils.causal_mask_function
-    full = transformers.masking_utils.bidirectional_mask_function
-    sliding = transformers.masking_utils.sliding_window_causal_mask_function(3)
-    skip = {"allow_is_causal_skip": False, "allow_is_bidirectional_skip": True}
-    assert made(None) is None and made([[1] * 6] * 2) is None
-    assert made(None, mask_function=full, **skip) is None
-    left = made(LEFT, mask_function=causal)
-    assert left.shape == (2, 3, 2, 1) and left[:, 0, 0, 0].tolist() == [2, 0]
-    right = made(RIGHT, mask_function=full, **skip)
-    assert right.shape == (2, 1, 1, 1) and right[:, 0, 0, 0].tolist() == [6, 3]
-    both = made([LEFT[0], RIGHT[1]], q_length=4)
-    assert both.shape == (2, 2, 2, 1) and both[:, :, 0, 0].tolist() == [[2, 6], [0, 3]]
-    assert made(None, mask_function=sliding).shape == (2, 1, 1 + 1 + 2 * 3, 1)
-    holes = made([[1, 0, 1, 1, 1, 1], [1] * 6])
-    assert holes.dtype == torch.bool and holes.shape == (2, 1, 6, 6)
-    # Cross attention: queries of another sequence, which need not end where the keys end.
-    keys = torch.tensor(RIGHT, dtype=torch.bool)
-    cross = falchion.hf.mask(2, 4, 6, 0, 0, mask_function=full, attention_mask=keys, **skip)
-    assert cross.shape == (2, 1, 1, 1) and cross[:, 0, 0, 0].tolist() == [6, 3]
-    q, k = torch.randn(2, 2, 4, 8), torch.randn(2, 2, 6, 8)
-    o, _ = falchion.hf.attention(torch.nn.Module(), q, k, k, cross)
-    expected, _ = falchion.hf.attention(torch.nn.Module(), q, k, k, keys[:, None, None])
-    assert torch.allclose(o, expected, atol=1e-6)
-    assert falchion.hf.mask(2, 4, 6, 0, 0, attention_mask=keys).dtype == torch.bool  # causal
-    # The model wants to have the mask itself.
-    assert made(LEFT, allow_is_causal_skip=False).dtype == torch.bool
-    assert made(RIGHT, mask_function=full).dtype == torch.bool
+def test_attention_weights_without_a_mask_are_those_of_the_band():
+    module, (q, k) = torch.nn.Module(), torch.randn(2, 1, 4, 6, 8)
+    k = k[:, :2]
+    for more in ({}, {"sliding_window": 3}, {"is_causal": False}, {"softcap": 1.5, "scaling": 0.7}):
+        o, p = falchion.hf.attention(module, q, k, k, None, output_attentions=True, **more)
+        assert torch.allclose(p.sum(-1), torch.ones(1, 4, 6))
+        assert (p @ k.repeat_interleave(2, 1) - o.transpose(1, 2)).abs().max() < 1e-6
+
+
+def test_attention_weights_have_gradients():
+    q = torch.randn(1, 2, 5, 8, requires_grad=True)
+    _, p = falchion.hf.attention(torch.nn.Module(), q, q, q, None, output_attentions=True)
+    p.square().sum().backward()
+    assert q.grad.abs().max() > 0
+
+
+def test_a_key_whose_last_axis_has_gaps():
+    q, k = torch.randn(1, 2, 3, 8), torch.randn(1, 2, 8, 3).transpose(2, 3)
+    found, expected = (
+        falchion.hf.attention(torch.nn.Module(), q, x, x, None)[0] for x in (k, k.contiguous())
+    )
+    assert torch.equal(found, expected)
 
 
 def test_a_mask_that_is_none_of_ours_is_refused():

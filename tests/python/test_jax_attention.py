@@ -55,7 +55,11 @@ CASES: dict[str, dict[str, Any]] = {
     "bias": {"bias": random(4, B, H_Q, S_Q, S_K)},
     "bias_of_heads": {"bias": random(4, H_Q, S_Q, S_K)},
     "bias_of_keys": {"bias": random(4, B, 1, 1, S_K)},
+    "bias_of_keys_alone": {"bias": random(4, S_K)},
+    "bias_of_rows": {"bias": random(4, S_Q, 1)},
     "mask": {"mask": random(5, B, H_Q, S_Q, S_K) > 0},
+    "mask_of_keys_alone": {"mask": random(5, S_K) > 0},
+    "mask_of_rows": {"mask": random(5, B, 1, S_Q, 1) > 0},
     "mask_of_keys": {"mask": random(5, B, 1, 1, S_K) > 0},
     "together": {
         "causal": "bottom_right",
@@ -130,8 +134,8 @@ def test_used_lengths_and_left_padding() -> None:
         o, lse = fj.attention(*x, used_q=used_q, used_k=used_k, first_k=first_k, return_lse=True)
         return jnp.sin(o).sum(), (o, lse)
 
-    seen = (np.arange(S_K) >= first_k[:, None]) & (np.arange(S_K) < used_k[:, None])
-    rows = np.arange(S_Q) < used_q[:, None]
+    seen = (np.arange(S_K)[None] >= first_k[:, None]) & (np.arange(S_K)[None] < used_k[:, None])
+    rows = np.arange(S_Q)[None] < used_q[:, None]
 
     def plain(*x: jax.Array) -> tuple[jax.Array, Any]:
         o, lse = formula(*x, mask=seen[:, None, None], return_lse=True)

@@ -102,7 +102,19 @@ def test_gemm_of_other_types() -> None:
     assert np.array_equal(fj.gemm(x, x, out_dtype=jnp.int32), exact)
     scaled = fj.gemm(x, x, scale_a=jnp.full((), 0.5), scale_b=jnp.full((5,), 0.25))
     assert distance(scaled, jnp.asarray(exact * 0.125, jnp.float32)) < 1e-3
-    assert distance(scaled, jnp.asarray(falchion.gemm(*[np.asarray(x)] * 2, scale_a=np.full((1,), 0.5, np.float32), scale_b=np.full((5,), 0.25, np.float32)))) == 0
+    assert (
+        distance(
+            scaled,
+            jnp.asarray(
+                falchion.gemm(
+                    *[np.asarray(x)] * 2,
+                    scale_a=np.full((1,), 0.5, np.float32),
+                    scale_b=np.full((5,), 0.25, np.float32),
+                )
+            ),
+        )
+        == 0
+    )
     with pytest.raises(falchion.Unsupported, match="gemm of int8 has no gradient"):
         jax.grad(lambda s: fj.gemm(x, x, scale_a=s, scale_b=jnp.ones(())).sum())(jnp.ones(()))
 
@@ -136,7 +148,9 @@ def test_norms_are_those_of_numpy(shape: tuple[int, ...], dtype: Any) -> None:
             given = {key: np.asarray(y) if key == "residual" else y for key, y in more.items()}
             want = theirs(np.asarray(x), np.asarray(weight), **given)
             got = jax.jit(lambda x, ours=ours, more=more: ours(x, weight, **more))(x)
-            for a, b in zip(got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,), strict=True):
+            for a, b in zip(
+                got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,), strict=True
+            ):
                 assert a.shape == b.shape and a.dtype == b.dtype and np.array_equal(a, b)
 
 
@@ -146,7 +160,9 @@ def test_norms_under_vmap_and_grad() -> None:
     assert np.array_equal(jax.vmap(fj.rms_norm)(x, weight), whole)
     assert np.array_equal(jax.vmap(fj.rms_norm, (0, None))(x, weight[0]), fj.rms_norm(x, weight[0]))
     assert np.array_equal(jax.vmap(fj.layer_norm, (1, None))(x, weight[0]), fj.layer_norm(x.swapaxes(0, 1), weight[0]))
-    assert np.array_equal(jax.vmap(fj.rms_norm, (None, 0))(x[0], weight), jnp.stack([fj.rms_norm(x[0], w) for w in weight]))
+    assert np.array_equal(
+        jax.vmap(fj.rms_norm, (None, 0))(x[0], weight), jnp.stack([fj.rms_norm(x[0], w) for w in weight])
+    )
     for norm in (fj.layer_norm, fj.rms_norm):
         with pytest.raises(falchion.Unsupported, match="no gradient of layer_norm and rms_norm yet"):
             jax.grad(lambda x, norm=norm: norm(x).sum())(x)
@@ -182,7 +198,9 @@ def test_dot_product_attention_is_jaxs(name: str, heads: int) -> None:
     options = CALLS[name]
     got = fj.dot_product_attention(q, k, v, **options)
     want = jax.nn.dot_product_attention(q, k, v, **options)
-    for a, b in zip(got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,), strict=True):
+    for a, b in zip(
+        got if isinstance(got, tuple) else (got,), want if isinstance(want, tuple) else (want,), strict=True
+    ):
         assert a.shape == b.shape and a.dtype == b.dtype and distance(a, b) < 2e-5
     if name == "residual":
         return

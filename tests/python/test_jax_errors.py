@@ -22,7 +22,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "backend": ({"backend": "sm70"}, "backend = 'sm70'"),
     "threads": ({"threads": -1}, "threads = -1: it must be 0"),
     "scale": ({"scale": 0.0}, "scale = 0"),
-    "bias": ({"bias": jnp.zeros(33)}, "bias has 1 axes: it must have 2 to 4"),
+    "bias": ({"bias": jnp.zeros(())}, "bias has 0 axes: it must have 1 to 4"),
     "mask": ({"mask": jnp.zeros((19, 33))}, "mask has the type float32: it must be bool"),
     "alibi": ({"alibi": jnp.zeros((1, 2, 4))}, r"alibi has the shape \(1, 2, 4\)"),
     "dropout": ({"dropout": 0.5}, "dropout needs a seed"),

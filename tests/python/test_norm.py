@@ -121,6 +121,22 @@ def test_a_sum_in_float32_beside_smaller_rows() -> None:
         assert distance(y, want[0]) < LIMITS[dtypes[0]] and distance(summed, want[1]) < LIMITS[dtypes[1]]
 
 
+def test_rows_of_tiny_and_of_huge_numbers() -> None:
+    """Their squares are below the range of float32, or past it."""
+    for size in (1e-17, 1e-22, 1e-23, 1e-30, 1e-40, 1e19, 1e30):
+        x = np.full((1, 4), size, np.float32)
+        assert np.abs(falchion.rms_norm(x, eps=0.0) - 1).max() < 1e-6
+        for dtype in ("float32", "bfloat16"):
+            (x,) = normal(7, (6, 20), dtype=dtype)
+            x = (x.astype(np.float32) * np.float32(size)).astype(x.dtype)
+            for kind, norm in NORMS.items():
+                y, *statistics = norm(x, eps=0.0, return_stats=True)
+                want = definition(kind, x, eps=0.0)
+                assert distance(y, want[0]) < LIMITS[dtype]
+                if size > 1e-35:  # else rstd is past float32
+                    assert np.abs(statistics[-1] / want[3] - 1).max() < 1e-6
+
+
 def test_outputs_over_inputs() -> None:
     x, residual = normal(6, (6, 20), (6, 20))
     want = definition("layer", x, residual=residual)

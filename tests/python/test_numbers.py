@@ -38,9 +38,20 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     ),
     "linear": (
         lambda **x: falchion.linear_attention(Q, Q, Q, feature_map="elu_plus_one", **x),
-        {"normalise": True, "eps": 1e-5, "scale": 0.5, "reverse": True, "threads": 1, "segments": 1, "return_state": True},
+        {
+            "normalise": True,
+            "eps": 1e-5,
+            "scale": 0.5,
+            "reverse": True,
+            "threads": 1,
+            "segments": 1,
+            "return_state": True,
+        },
     ),
-    "gemm": (lambda **x: falchion.gemm(A, A, c=np.ones((6, 6), np.float32), **x), {"alpha": 2.0, "beta": 0.5, "threads": 1}),
+    "gemm": (
+        lambda **x: falchion.gemm(A, A, c=np.ones((6, 6), np.float32), **x),
+        {"alpha": 2.0, "beta": 0.5, "threads": 1},
+    ),
     "layer_norm": (
         lambda **x: falchion.layer_norm(A, WEIGHT, **x),
         {"eps": 1e-3, "zero_centered": True, "return_stats": True, "threads": 1},
@@ -96,7 +107,10 @@ def test_tensors_without_axes(name: str) -> None:
     call, options = FUNCTIONS[name]
     want = call(**options)
     for option, value in options.items():
-        assert same(call(**{**options, option: torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)}), want), option
+        assert same(
+            call(**{**options, option: torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)}),
+            want,
+        ), option
 
 
 def test_a_number_that_needs_a_gradient_is_refused() -> None:
@@ -140,7 +154,9 @@ def test_lengths_of_any_whole_type(kind: Any) -> None:
     assert same(falchion.varlen(ROWS, ROWS, ROWS, made(0, 4, 6), made(0, 4, 6)), want)
     falchion.validate_lengths(ROWS, ROWS, ROWS, cu_seqlens_q=made(0, 4, 6))
     assert same(falchion.Plan(ROWS, sequences=2, max_q=4)(ROWS, ROWS, ROWS, cu_seqlens_q=made(0, 4, 6)), want)
-    assert same(falchion.Plan(Q, used_k=made(2, 5))(Q, Q, Q, used_k=made(2, 5)), falchion.attention(Q, Q, Q, used_k=int32(2, 5)))
+    assert same(
+        falchion.Plan(Q, used_k=made(2, 5))(Q, Q, Q, used_k=made(2, 5)), falchion.attention(Q, Q, Q, used_k=int32(2, 5))
+    )
     linear = falchion.linear_attention(ROWS, ROWS, ROWS, cu_seqlens=STARTS)
     assert same(falchion.linear_attention(ROWS, ROWS, ROWS, cu_seqlens=made(0, 4, 6)), linear)
 
@@ -188,9 +204,13 @@ def test_torch_numbers_and_lengths() -> None:
     for starts in ([0, 4, 6], torch.tensor([0, 4, 6])):
         assert torch.equal(ft.varlen(rows, rows, rows, starts, causal=np.True_, max_q=np.int64(4)), want)
     want = ft.sdpa(q, q, q, scale=0.25, is_causal=True)
-    assert torch.equal(ft.sdpa(q, q, q, scale=np.float32(0.25), is_causal=np.bool_(True), dropout_p=np.float64(0)), want)
+    assert torch.equal(
+        ft.sdpa(q, q, q, scale=np.float32(0.25), is_causal=np.bool_(True), dropout_p=np.float64(0)), want
+    )
     want = ft.linear_attention(q, q, q, scale=0.5, reverse=True, eps=0.25)
-    assert torch.equal(ft.linear_attention(q, q, q, scale=np.float64(0.5), reverse=np.True_, eps=torch.tensor(0.25)), want)
+    assert torch.equal(
+        ft.linear_attention(q, q, q, scale=np.float64(0.5), reverse=np.True_, eps=torch.tensor(0.25)), want
+    )
 
 
 def test_a_scale_of_zero() -> None:

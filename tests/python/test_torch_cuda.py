@@ -170,3 +170,34 @@ def test_another_device_than_the_current_one():
     training_step(tensors)
     training_step(expected)
     assert all(torch.equal(x.grad.cpu(), y.grad.cpu()) for x, y in zip(tensors, expected))
+
+
+def test_numbers_and_lengths_of_other_kinds():
+    """Lists and int64 on a GPU, straight to C, through autograd and packed; numbers that lie on the GPU."""
+    q, k, v = cuda_problem()
+    used = torch.tensor([100, 7][: q.shape[0]], dtype=torch.int32, device="cuda")
+    for tensors in ((q, k, v), leaves(q, k, v)):
+        expected = ft.attention(*tensors, used_k=used, scale=0.25, causal="top_left")
+        for given in (used.tolist(), used.long()):
+            scale = torch.tensor(0.25, device="cuda")
+            o = ft.attention(*tensors, used_k=given, scale=scale, causal="top_left")
+            assert torch.equal(o, expected)
+    rows = [x[0] for x in (q, k, v)]
+    starts = torch.tensor([0, 50, q.shape[1]], dtype=torch.int32, device="cuda")
+    expected = ft.varlen(*rows, starts, causal=True)
+    for given in (starts.tolist(), starts.long()):
+        assert torch.equal(ft.varlen(*rows, given, causal=True), expected)
+    with pytest.raises(falchion.Invalid, match="used_k has the type int64: lengths are int32"):
+        falchion.attention(q, k, v, used_k=used.long())
+    with pytest.raises(falchion.Invalid, match="used_k is a list, but q lies on a GPU"):
+        falchion.attention(q, k, v, used_k=used.tolist())
+
+
+def test_nested_on_a_gpu():
+    parts = [torch.randn(s, 4, 64, dtype=torch.bfloat16, device="cuda") for s in (130, 7, 64)]
+    x = torch.nested.nested_tensor(parts, layout=torch.jagged)
+    for got, part in zip(ft.attention(x, x, x, causal=True).unbind(), parts):
+        assert_near(got, ft.attention(*[part[None]] * 3, causal=True)[0], 2e-2)
+    heads = x.transpose(1, 2)
+    theirs = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
+    assert_near(ft.sdpa(heads, heads, heads, is_causal=True).values(), theirs.values(), 2e-2)

@@ -157,3 +157,29 @@ def test_float64_is_refused(device):
     q = torch.randn(1, 1, 4, 8, dtype=torch.float64, device=device)
     with pytest.raises((falchion.Error, TypeError), match="float64"):
         ft.sdpa(q, q, q)
+
+
+@pytest.mark.parametrize(
+    "shapes, options",
+    [
+        ([(2, 3, 7, 16)] * 3, {"attn_mask": torch.ones(6, 7)}),
+        ([(2, 3, 7, 16)] * 3, {"attn_mask": torch.ones(7, 7, dtype=torch.int32)}),
+        ([(2, 4, 7, 16), (2, 2, 7, 16), (2, 2, 7, 16)], {}),
+        ([(2, 4, 7, 16), (2, 3, 7, 16), (2, 3, 7, 16)], {"enable_gqa": True}),
+        ([(2, 3, 7, 16), (2, 3, 7, 24), (2, 3, 7, 16)], {}),
+        ([(2, 3, 7, 16), (3, 3, 7, 16), (2, 3, 7, 16)], {}),
+        ([(2, 3, 7, 16)] * 3, {"dropout_p": 1.5}),
+        ([(2, 3, 7, 16)] * 3, {"key": torch.float16}),
+    ],
+)
+def test_what_torch_refuses_by_a_runtime_error_is_one_here(shapes, options, device):
+    options = {n: x.to(device) if isinstance(x, torch.Tensor) else x for n, x in options.items()}
+    q, k, v = (torch.randn(shape, device=device) for shape in shapes)
+    k = k.to(options.pop("key", k.dtype))
+    with pytest.raises(RuntimeError):
+        torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+    with pytest.raises(RuntimeError) as caught:
+        ft.sdpa(q, k, v, **options)
+    assert isinstance(caught.value, falchion.Error)
+    if isinstance(caught.value, falchion.Invalid):
+        assert isinstance(caught.value, ValueError) and caught.value.code == "invalid"

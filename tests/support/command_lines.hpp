@@ -20,6 +20,7 @@
 
 #include "io/array.hpp"
 #include "io/npy.hpp"
+#include "io/safetensors.hpp"
 
 namespace falchion::testing {
 

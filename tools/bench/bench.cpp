@@ -10,6 +10,7 @@
 #include "bench/cases.hpp"
 #include "bench/result.hpp"
 #include "command/file_names.hpp"
+#include "command/interrupt.hpp"
 #include "command/print_json.hpp"
 #include "command/table.hpp"
 #include "cpu/threads.hpp"
@@ -178,15 +179,16 @@ void hold_against_cpu(const Peaks& peaks, BenchResult* r) {
 
 void print_table(const std::vector<BenchResult>& results) {
   Table table({"<problem", "<type", "<plan", "<cache", "median", "±", "rate", "bandwidth", "share", "<of"});
+  Marks marks;
   for (const BenchResult& r : results) {
     const std::string threads = r.on_gpu ? "" : fmt::format(" t{}", r.threads);
     const std::string plan = fmt::format("{}{}{}{}", r.backend, r.level.empty() ? "" : " ", r.level, threads);
     table.row({problem_name(r.problem), name(dtype_of(r.problem)), plan, r.cold ? "cold" : "warm",
-               format_seconds(r.time.median()), format_percent(r.time.spread()),
+               format_seconds(r.time.median()), marks.spread(r.time.spread()),
                format_rate(r.flops / r.time.median(), "FLOP/s"), format_rate(r.bytes / r.time.median(), "B/s"),
-               r.limit > 0 ? format_percent(r.share()) : "-", r.limit_name});
+               r.limit > 0 ? marks.share(r.share()) : "-", r.limit_name});
   }
-  fmt::print("{}", table.text());
+  fmt::print("{}{}", table.text(), marks.text());
 }
 
 Json peaks_json(const Limits& limits) {
@@ -205,18 +207,18 @@ Json to_json(const std::vector<BenchResult>& results, const Limits& limits) {
                                                {"clock_hz", limits.gpu->clock_hz},
                                                {"measured_copy_bytes_per_second", limits.gpu->copy},
                                                {"nominal_bf16_flops", limits.gpu->nominal(DType::bf16)}}));
-  return result_facts(limits.gpu ? limits.gpu->name : "", measured).with("benchmarks", benchmark_json(results));
+  const Json out = result_facts(limits.gpu ? limits.gpu->name : "", measured);
+  return (interrupted() ? out.with("interrupted", true) : out).with("benchmarks", benchmark_json(results));
 }
 
-int bench(const BenchOptions& options) {
-  FileNames().writes("--json", options.json_file);
+/// Every problem on every level, or those before an interruption.
+std::vector<BenchResult> measure_all(const BenchOptions& options, const std::vector<BenchProblem>& list,
+                                     const std::vector<std::string>& levels, Limits* limits) {
   std::vector<BenchResult> results;
-  Limits limits{options.where.threads > 0 ? static_cast<int>(options.where.threads) : cpu::default_threads(), {}, {}};
-  const auto list = bench_problems(options);
-  const auto levels = level_list(options.where.level);
   const bool live = isatty(STDERR_FILENO) != 0;
   for (std::size_t i = 0; i < list.size(); ++i)
     for (const std::string& level : levels) {
+      if (interrupted()) break;
       TargetOptions where = options.where;
       where.level = level;
       const Target target = where.target();
@@ -224,9 +226,22 @@ int bench(const BenchOptions& options) {
         fmt::print(stderr, "\r\033[K{}/{} {} {}", i + 1, list.size(), name(dtype_of(list[i])), problem_name(list[i]));
       BenchResult& result = results.emplace_back();
       result.problem = list[i];
-      std::visit([&](const auto& problem) { measure(problem, options, target, &result, &limits); }, list[i].problem);
+      std::visit([&](const auto& problem) { measure(problem, options, target, &result, limits); }, list[i].problem);
     }
   if (live) fmt::print(stderr, "\r\033[K");
+  return results;
+}
+
+int bench(const BenchOptions& options) {
+  FileNames().writes("--json", options.json_file);
+  Limits limits{options.where.threads > 0 ? static_cast<int>(options.where.threads) : cpu::default_threads(), {}, {}};
+  const auto list = bench_problems(options);
+  const auto levels = level_list(options.where.level);
+  const Interruptible guard;
+  std::vector<BenchResult> results = measure_all(options, list, levels, &limits);
+  if (interrupted())
+    fmt::print(stderr, "falchion: interrupted: {} of {} results\n", results.size(), list.size() * levels.size());
+  if (results.empty() && interrupted()) return interrupted_exit_code();
   if (results.empty()) throw UsageError{"nothing to measure"};
   if (limits.cpu) limits.cpu->measure_again();
   for (BenchResult& r : results)
@@ -242,7 +257,7 @@ int bench(const BenchOptions& options) {
     fmt::print("\n");
     print_table(results);
   }
-  return exit_ok;
+  return interrupted() ? interrupted_exit_code() : exit_ok;
 }
 
 }  // namespace

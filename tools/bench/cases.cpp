@@ -232,7 +232,7 @@ void add_norms(const BenchOptions& options, const std::vector<std::string>& dtyp
 
 void BenchOptions::add_to(Command& command) {
   command.group("What is measured");
-  command.list("--op", &op, "What is measured, side by side: " + operation_list() + " (attention when not given)");
+  command.list("--op", &op, operation_names(), "What is measured, side by side (attention when not given)");
   sizes.add_to(command);
   features.add_to(command);
   command.flag("--lse", &lse, "With the log-sum-exp as an output");

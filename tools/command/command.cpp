@@ -6,19 +6,18 @@
 #include <CLI/CLI.hpp>
 
 #include "command/numbers.hpp"
+#include "command/words.hpp"
 #include "problem/problem_options.hpp"
 #include "tool.hpp"
 
 namespace falchion::tools {
 namespace {
 
-// CLI11 puts a validator's description behind the type. Here the type itself shows the allowed values, and completion
-// reads them there.
-CLI::Validator member_of(const std::vector<std::string>& allowed) {
-  CLI::Validator validator = CLI::IsMember(allowed);
-  return validator.description("");
-}
+// The type of an option shows the values that it may have, and completion reads them there.
 std::string in_braces(const std::vector<std::string>& allowed) { return "{" + CLI::detail::join(allowed, ",") + "}"; }
+
+/// A list shows that it may have several: "{f32,f16}[,...]".
+std::string several_of(const std::vector<std::string>& allowed) { return in_braces(allowed) + kListType; }
 
 /// The only value of an option. Two kinds of value are refused: an empty one is most often a variable of a script that
 /// was never set, and one that looks like an option is the next option, before which the value was forgotten.
@@ -62,9 +61,11 @@ void Command::text(const std::string& name, std::string* target, const std::stri
 
 void Command::choice(const std::string& name, std::string* target, const std::vector<std::string>& allowed,
                      const std::string& help) {
-  CLI::Option* option = app_->add_option(name, *target, help)->check(member_of(allowed))->group(group_);
-  option->type_name(in_braces(allowed));
-  if (!target->empty()) option->capture_default_str();
+  const auto set = [target, name, allowed](const CLI::results_t& values) {
+    *target = word_of(name, values.front(), allowed);
+    return true;
+  };
+  app_->add_option(name, set, help)->type_name(in_braces(allowed))->group(group_)->default_str(*target);
 }
 
 void Command::number(const std::string& name, float* target, const std::string& help) {
@@ -118,6 +119,20 @@ void Command::list(const std::string& name, std::vector<std::string>* target, co
       ->group(group_);
 }
 
+void Command::list(const std::string& name, std::vector<std::string>* target, const std::vector<std::string>& allowed,
+                   const std::string& help) {
+  const auto set = [target, name, allowed](const CLI::results_t& values) {
+    for_each_part(values, name, [&](const std::string& part, const std::string&) {
+      target->push_back(word_of(name, part, allowed));
+    });
+    return true;
+  };
+  app_->add_option(name, set, help)
+      ->expected(1, CLI::detail::expected_max_vector_size)
+      ->type_name(several_of(allowed))
+      ->group(group_);
+}
+
 void Command::optional(const std::string& name, std::string* target, bool* given, const std::string& help,
                        const std::string& type) {
   const auto set = [target, given](const CLI::results_t& values) {
@@ -131,12 +146,13 @@ void Command::optional(const std::string& name, std::string* target, bool* given
 
 void Command::positional(const std::string& name, std::string* target, const std::vector<std::string>& allowed,
                          bool required, const std::string& help) {
-  const auto set = [target, name](const CLI::results_t& values) {
+  const auto set = [target, name, allowed](const CLI::results_t& values) {
     *target = only_value(values, name);
+    if (!allowed.empty()) *target = word_of(name, *target, allowed);
     return true;
   };
-  CLI::Option* option = app_->add_option(name, set, help)->required(required)->type_name("FILE");
-  if (!allowed.empty()) option->check(member_of(allowed))->type_name(in_braces(allowed));
+  const std::string type = allowed.empty() ? "FILE" : in_braces(allowed);
+  app_->add_option(name, set, help)->required(required)->type_name(type);
 }
 
 void Command::positionals(const std::string& name, std::vector<std::string>* target, const std::string& help) {

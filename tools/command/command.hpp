@@ -28,6 +28,9 @@ class Given {
   const CLI::App* app_;
 };
 
+/// What stands behind the allowed values in the type of an option that takes several, one comma between two.
+inline constexpr const char* kListType = "[,...]";
+
 /// Every option that is not a flag needs a value, and an empty value is refused.
 class Command {
  public:
@@ -46,6 +49,9 @@ class Command {
                const std::string& help);
   void list(const std::string& name, std::vector<std::int64_t>* target, const std::string& help);  // 1,2,3
   void list(const std::string& name, std::vector<std::string>* target, const std::string& help);
+  /// A list of these words.
+  void list(const std::string& name, std::vector<std::string>* target, const std::vector<std::string>& allowed,
+            const std::string& help);
   /// A flag that may have a value. `given` says whether it is there, and `target` stays empty when it has no value.
   void optional(const std::string& name, std::string* target, bool* given, const std::string& help,
                 const std::string& type);

@@ -7,12 +7,14 @@
 #include <CLI/CLI.hpp>
 #include <vector>
 
+#include "command/command.hpp"
+
 namespace falchion::tools {
 namespace {
 
 struct Flag {
   std::string name, help;  // "--causal"
-  bool takes_value;
+  bool takes_value, is_list;
   std::vector<std::string> values;  // when only these are allowed
 };
 
@@ -31,7 +33,7 @@ std::vector<Flag> flags_of(const CLI::App& app) {
   for (const CLI::Option* option : app.get_options())
     for (const std::string& name : option->get_lnames())
       out.push_back({fmt::format("--{}", name), option->get_description(), option->get_items_expected_max() > 0,
-                     allowed_values(*option)});
+                     option->get_type_name().ends_with(kListType), allowed_values(*option)});
   return out;
 }
 
@@ -48,25 +50,43 @@ std::string quoted(std::string text) {
   return fmt::format("'{}'", text);
 }
 
+/// The values of one subcommand's options, as branches of a case: those of one value follow the word before, those of a
+/// list the last option before it.
+std::string bash_values(const CLI::App& sub) {
+  std::string single, lists;
+  for (const Flag& flag : flags_of(sub)) {
+    if (flag.values.empty()) continue;
+    if (flag.is_list) {
+      lists += fmt::format("        {}) _falchion_list {}; return ;;\n", flag.name, joined(flag.values));
+    } else {
+      single += fmt::format("        {}) COMPREPLY=($(compgen -W '{}' -- \"$word\")); return ;;\n", flag.name,
+                            joined(flag.values));
+    }
+  }
+  if (!single.empty()) single = fmt::format("      case $before in\n{}      esac\n", single);
+  if (!lists.empty()) lists = fmt::format("      [[ $word == -* ]] || case $option in\n{}      esac\n", lists);
+  return single + lists;
+}
+
 std::string bash_script(const CLI::App& root) {
   std::string names, cases;
   for (const CLI::App* sub : root.get_subcommands(nullptr)) {
     names += (names.empty() ? "" : " ") + sub->get_name();
-    std::string words = joined(positional_values(*sub)), values;
-    for (const Flag& flag : flags_of(*sub)) {
-      words += fmt::format(" {}", flag.name);
-      if (!flag.values.empty())
-        values += fmt::format("        {}) COMPREPLY=($(compgen -W '{}' -- \"$word\")); return ;;\n", flag.name,
-                              joined(flag.values));
-    }
-    if (!values.empty()) values = fmt::format("      case $before in\n{}      esac\n", values);
-    cases += fmt::format("    {})\n{}      words='{}' ;;\n", sub->get_name(), values, words);
+    std::string words = joined(positional_values(*sub));
+    for (const Flag& flag : flags_of(*sub)) words += fmt::format(" {}", flag.name);
+    cases += fmt::format("    {})\n{}      words='{}' ;;\n", sub->get_name(), bash_values(*sub), words);
   }
   return fmt::format(
       "# bash completion: falchion completion bash > /etc/bash_completion.d/falchion\n"
+      "_falchion_list() {{  # the value behind the last comma\n"
+      "  local begun=''\n"
+      "  if [[ $word == *,* ]]; then begun=${{word%,*}},; compopt -o nospace 2>/dev/null; fi\n"
+      "  COMPREPLY=($(compgen -P \"$begun\" -W \"$*\" -- \"${{word##*,}}\"))\n"
+      "}}\n"
       "_falchion() {{\n"
-      "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} words=''\n"
+      "  local word=${{COMP_WORDS[COMP_CWORD]}} before=${{COMP_WORDS[COMP_CWORD-1]}} words='' option='' i\n"
       "  if ((COMP_CWORD == 1)); then COMPREPLY=($(compgen -W '{} --help --version' -- \"$word\")); return; fi\n"
+      "  for ((i = 2; i < COMP_CWORD; i++)); do [[ ${{COMP_WORDS[i]}} == -* ]] && option=${{COMP_WORDS[i]}}; done\n"
       "  case ${{COMP_WORDS[1]}} in\n{}  esac\n"
       "  if [[ $word == -* || -z $word ]]; then COMPREPLY=($(compgen -W \"$words\" -- \"$word\"));\n"
       "  else COMPREPLY=($(compgen -W \"$words\" -- \"$word\") $(compgen -f -- \"$word\")); fi\n"
@@ -93,7 +113,9 @@ std::string zsh_script(const CLI::App& root) {
     for (const Flag& flag : flags_of(*sub)) {
       std::string spec = fmt::format("{}[{}]", flag.name, zsh_text(flag.help));
       if (flag.takes_value)
-        spec += flag.values.empty() ? ":value:_files" : fmt::format(":value:({})", joined(flag.values));
+        spec += flag.values.empty() ? ":value:_files"
+                : flag.is_list      ? fmt::format(":value: _values -s , value {}", joined(flag.values))
+                                    : fmt::format(":value:({})", joined(flag.values));
       specs += fmt::format(" {}", quoted(spec));
     }
     if (const auto values = positional_values(*sub); !values.empty())
@@ -124,7 +146,9 @@ std::string fish_script(const CLI::App& root) {
       out += fmt::format("complete -c falchion -f -n {} -a {}\n", when, quoted(joined(values)));
     for (const Flag& flag : flags_of(*sub)) {
       std::string value = flag.takes_value ? " -r" : "";
-      if (!flag.values.empty()) value = fmt::format(" -x -a {}", quoted(joined(flag.values)));
+      const std::string values = joined(flag.values);
+      if (!values.empty())
+        value = fmt::format(" -x -a {}", quoted(flag.is_list ? fmt::format("(__fish_append , {})", values) : values));
       out += fmt::format("complete -c falchion -n {} -l {} -d {}{}\n", when, flag.name.substr(2), quoted(flag.help),
                          value);
     }

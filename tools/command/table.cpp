@@ -84,6 +84,26 @@ std::string format_bytes(double bytes) {
 
 std::string format_percent(double share) { return std::isfinite(share) ? fmt::format("{:.1f} %", share * 100) : "-"; }
 
+std::string Marks::share(double share) {
+  const bool doubtful = std::isfinite(share) && share > 1;
+  share_ = share_ || doubtful;
+  return format_percent(share) + (doubtful ? " !" : "");
+}
+
+std::string Marks::spread(double spread) {
+  constexpr double kMost = 0.1;
+  const bool doubtful = std::isfinite(spread) && spread > kMost;
+  spread_ = spread_ || doubtful;
+  return format_percent(spread) + (doubtful ? " !" : "");
+}
+
+std::string Marks::text() const {
+  std::string out;
+  if (share_) out += "! a share above 100 %: the limit was measured too low, or the data came from a cache\n";
+  if (spread_) out += "! a spread above 10 %: something disturbed the runs; measure again on a quiet machine\n";
+  return out;
+}
+
 std::string format_error(double error) {
   if (std::isnan(error)) return "NaN";
   return error == 0 ? "0" : fmt::format("{:.1e}", error);

@@ -35,4 +35,16 @@ std::string format_bytes(double bytes);                        // "12.50 MiB"
 std::string format_percent(double share);                      // 0.834 -> "83.4 %"
 std::string format_error(double error);                        // "1.9e-03", "0"
 
+/// Marks with "!" what a reader must doubt: a share of a limit above 100 %, because then the limit is not one, and a
+/// spread above 10 %. Keeps in mind which of them there were.
+class Marks {
+ public:
+  std::string share(double share);    // "83.4 %", "104.0 % !"
+  std::string spread(double spread);  // "1.2 %", "14.0 % !"
+  std::string text() const;           // what the marks mean, a line each, or ""
+
+ private:
+  bool share_ = false, spread_ = false;
+};
+
 }  // namespace falchion::tools

@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <memory>
 
+#include "command/interrupt.hpp"
+#include "command/words.hpp"
 #include "cuda/runtime.hpp"
 #include "measure/machine.hpp"
 #include "plan/plan_data.hpp"
@@ -36,16 +38,19 @@ bool library_has(const char* operation, Backend backend, DType dtype) {
 std::vector<LadderRow> climb(const LadderOptions& options, const std::vector<Rung>& rungs,
                              const std::string& left_out) {
   std::vector<LadderRow> rows;
+  std::vector<std::string> names;
+  for (const Rung& rung : rungs) names.push_back(rung.name);
   const bool live = isatty(STDERR_FILENO) != 0;
   for (const Rung& rung : rungs) {
     if (!options.step.empty() && options.step != rung.name) continue;
+    if (interrupted()) break;
     if (live) fmt::print(stderr, "\r\033[K{}", rung.name);
     rows.push_back(rung.run());
   }
   if (live) fmt::print(stderr, "\r\033[K");
   if (rows.empty())
-    throw UsageError{
-        fmt::format("ladder: there is no step \"{}\" here{}{}", options.step, left_out.empty() ? "" : ". ", left_out)};
+    throw UsageError{fmt::format("ladder: there is no step \"{}\" here{}{}{}", options.step,
+                                 left_out.empty() ? "" : ". ", left_out, did_you_mean(options.step, names))};
   return rows;
 }
 
@@ -70,13 +75,20 @@ Side choose_side(const LadderOptions& options) {
   return !options.cpu && device.sm > 0 ? Side::gpu : Side::cpu;
 }
 
-int run_ladder(const LadderOptions& options) {
+int climb_one(const LadderOptions& options) {
   const Side side = choose_side(options);
   if (options.kind == "gemm") return climb_gemm(options, side);
   if (options.m > 0 || options.n > 0 || options.k > 0 || options.branches || !options.cublas.empty())
     throw UsageError{"ladder: --m, --n, --k, --branches and --cublas are of ladder gemm"};
   if (options.kind == "linear") return climb_linear(options, side);
   return options.kind == "backward" ? climb_backward(options, side) : climb_attention(options, side);
+}
+
+/// After an interruption it tells of the steps that were climbed.
+int run_ladder(const LadderOptions& options) {
+  const Interruptible guard;
+  const int code = climb_one(options);
+  return interrupted() ? interrupted_exit_code() : code;
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 #include <cmath>
 #include <vector>
 
+#include "command/interrupt.hpp"
+
 namespace falchion::tools {
 
 using Clock = std::chrono::steady_clock;
@@ -33,11 +35,12 @@ struct Samples {
 };
 
 /// Times `runs` calls after one that warms caches, pages and threads. `before` runs ahead of each and is not timed.
+/// After an interruption no other follows, but one is timed always.
 template <class Run, class Before>
 Samples sample(int runs, const Run& run, const Before& before) {
   run();
   Samples out;
-  for (int i = 0; i < runs; ++i) {
+  for (int i = 0; i < runs && (i == 0 || !interrupted()); ++i) {
     before();
     const auto start = Clock::now();
     run();

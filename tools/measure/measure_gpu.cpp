@@ -40,7 +40,7 @@ Samples GpuRun<AnyOperands>::sample(int runs, bool cold) {
   require(cuda::synchronize());
   Samples out;
   cuda::Timer timer;
-  for (int i = 0; i < runs; ++i) {
+  for (int i = 0; i < runs && (i == 0 || !interrupted()); ++i) {
     if (cold)
       require(cuda::fill(flush_.data(), i, flush_.size()));
     else

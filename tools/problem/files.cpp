@@ -34,22 +34,32 @@ void each_of(const io::Array& array, const Take& take) {
   }
 }
 
+/// take(x, place) with each element of a type that C++ has.
+template <class Take>
+bool each_plain(const io::Array& array, const Take& take) {
+  switch (array.kind) {
+    case io::Kind::i8: each_of<std::int8_t>(array, take); return true;
+    case io::Kind::u8: each_of<std::uint8_t>(array, take); return true;
+    case io::Kind::i16: each_of<std::int16_t>(array, take); return true;
+    case io::Kind::u16: each_of<std::uint16_t>(array, take); return true;
+    case io::Kind::i32: each_of<std::int32_t>(array, take); return true;
+    case io::Kind::u32: each_of<std::uint32_t>(array, take); return true;
+    case io::Kind::i64: each_of<std::int64_t>(array, take); return true;
+    case io::Kind::u64: each_of<std::uint64_t>(array, take); return true;
+    case io::Kind::f32: each_of<float>(array, take); return true;
+    case io::Kind::f64: each_of<double>(array, take); return true;
+    default: return false;
+  }
+}
+
 template <class Take>
 void each_number(const std::string& path, const Take& take) {
   const io::Array array = read_npy_array(path);
   if (array.shape.size() != 1)
     throw UsageError{fmt::format("{}: {} axes; a list of numbers has one", path, array.shape.size())};
-  switch (array.kind) {
-    case io::Kind::i32: return each_of<std::int32_t>(array, take);
-    case io::Kind::u32: return each_of<std::uint32_t>(array, take);
-    case io::Kind::i64: return each_of<std::int64_t>(array, take);
-    case io::Kind::u64: return each_of<std::uint64_t>(array, take);
-    case io::Kind::f32: return each_of<float>(array, take);
-    case io::Kind::f64: return each_of<double>(array, take);
-    default:
-      throw UsageError{
-          fmt::format("{}: numbers are read from 32 and 64 bit types, this is {}", path, io::kind_name(array.kind))};
-  }
+  if (io::kind_bytes(array.kind) < 4 || !each_plain(array, take))
+    throw UsageError{
+        fmt::format("{}: numbers are read from 32 and 64 bit types, this is {}", path, io::kind_name(array.kind))};
 }
 
 /// Whether T holds x, a number of the file, without loss.
@@ -72,6 +82,7 @@ bool ends_with(const std::string& text, const std::string& end) {
 io::Array read_npy_array(const std::string& path) {
   io::Array array;
   require_read(path, io::read_npy(path, &array));
+  array.name = path;  // as every message names it
   return array;
 }
 
@@ -106,6 +117,25 @@ std::vector<float> read_floats(const std::string& path) {
       throw UsageError{fmt::format("{}: [{}] = {} is not a number that f32 holds", path, i, x)};
   });
   return out;
+}
+
+void require_computed(bool may_convert, io::Array* array) {
+  using io::Kind;
+  if (array->kind == Kind::f32 || array->kind == Kind::f16 || array->kind == Kind::bf16) return;
+  const auto refuse = [&](const char* hint) {
+    throw UsageError{fmt::format("{}: {} is no type of the engine; it computes on float32, float16 and bfloat16{}",
+                                 array->name, io::kind_name(array->kind), hint)};
+  };
+  if (!each_plain(*array, [](auto, std::int64_t) {})) refuse("");
+  if (!may_convert) refuse(": --as f32 converts it");
+  io::Array out;
+  std::span<std::byte> bytes;
+  require(io::make_array(array->name, io::Kind::f32, array->shape, &out, &bytes), array->name);
+  each_plain(*array, [&](auto x, std::int64_t i) {
+    const auto number = static_cast<float>(x);
+    std::memcpy(bytes.data() + static_cast<std::size_t>(i) * sizeof number, &number, sizeof number);
+  });
+  *array = out;
 }
 
 void write_tensors(const std::string& path, const std::vector<NamedTensor>& tensors) {

@@ -19,6 +19,10 @@ io::Archive read_archive(const std::string& path);
 std::vector<std::int64_t> read_integers(const std::string& path);
 std::vector<float> read_floats(const std::string& path);
 
+/// Throws UsageError where the array is not of f32, f16 or bf16. Where `may_convert` is set, numbers of another type,
+/// such as NumPy's float64, become f32 instead.
+void require_computed(bool may_convert, io::Array* array);
+
 /// The bytes of a dense tensor with its axes as they lie in memory.
 struct NamedTensor {
   std::string name;

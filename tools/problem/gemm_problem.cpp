@@ -26,15 +26,13 @@ std::vector<std::string> activation_names() {
 
 Activation parse_activation(const std::string& text) {
   const auto names = activation_names();
-  const auto found = std::find(names.begin(), names.end(), text);
-  if (found == names.end()) throw UsageError{fmt::format("--activation: \"{}\" is none", text)};
+  const auto found = std::find(names.begin(), names.end(), word_of("--activation", text, names));
   return static_cast<Activation>(found - names.begin());
 }
 
 Scaling parse_scaling(const std::string& text) {
-  for (const Scaling scaling : {Scaling::none, Scaling::tensor, Scaling::row_col})
-    if (text == name(scaling)) return scaling;
-  throw UsageError{fmt::format("--scaling: \"{}\" is none of none, tensor, row_col", text)};
+  constexpr Scaling kAll[] = {Scaling::none, Scaling::tensor, Scaling::row_col};
+  return named<Scaling>("--scaling", text, kAll);
 }
 
 std::string size_name(const Gemm& g) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "command/words.hpp"
 #include "cpu/levels.hpp"
 #include "cuda/runtime.hpp"
 #include "plan/plan_data.hpp"
@@ -19,7 +20,10 @@ const char* require_level(const std::string& level) {
     if (!known.usable) throw UsageError{fmt::format("level \"{}\" cannot run here: {}", level, known.why_not)};
     return known.name;
   }
-  throw UsageError{fmt::format("level \"{}\" does not exist; usable here: {}", level, cpu::usable_levels())};
+  std::vector<std::string> names;
+  for (const auto& known : cpu::cpu_levels()) names.emplace_back(known.name);
+  throw UsageError{fmt::format("level \"{}\" does not exist; usable here: {}{}", level, cpu::usable_levels(),
+                               did_you_mean(level, names))};
 }
 
 std::string Path::name() const {

@@ -9,6 +9,7 @@
 #include "falchion/falchion.hpp"
 #include "plan/json.hpp"
 #include "problem/tensors.hpp"
+#include "types/names.hpp"
 
 namespace falchion::tools {
 
@@ -22,12 +23,13 @@ std::string problem_name(const Norm& problem);  // both
 Json to_json(const Norm& problem);
 
 inline const std::vector<std::string> kNormKinds = {"layer", "rms"};
+inline const std::string kUsualNormKind = name(Norm{}.kind);  // the library's own default, in every subcommand
 NormKind parse_norm_kind(const std::string& one_of_them);
 
 /// The options that only norms have. d is that of attention's sizes. Lists of sizes: every combination.
 struct NormOptions {
   std::vector<std::int64_t> rows;
-  std::string kind = "rms";
+  std::string kind = kUsualNormKind;
   bool add_residual = false;
 
   void add_to(Command& command);

@@ -1,21 +1,10 @@
-// tools/problem/operation.cpp: the table of the command's operations.
+// tools/problem/operation.cpp: the names of the command's operations.
 #include "problem/operation.hpp"
 
-#include <fmt/core.h>
-
-#include "tool.hpp"
+#include "command/words.hpp"
 
 namespace falchion::tools {
 namespace {
-
-constexpr CommandOperation kOperations[] = {
-    {Op::attention, "attention", "attention_forward", Kind::attention, Pass::forward},
-    {Op::linear, "linear", "linear_attention_forward", Kind::linear, Pass::forward},
-    {Op::linear_backward, "linear-backward", "linear_attention_backward", Kind::linear, Pass::backward},
-    {Op::attention_backward, "attention-backward", "attention_backward", Kind::attention, Pass::backward},
-    {Op::gemm, "gemm", "gemm", Kind::gemm, Pass::forward},
-    {Op::norm, "norm", "norm", Kind::norm, Pass::forward},
-};
 
 std::string joined(const std::vector<std::string>& names, const char* between) {
   std::string out;
@@ -25,19 +14,16 @@ std::string joined(const std::vector<std::string>& names, const char* between) {
 
 }  // namespace
 
-std::span<const CommandOperation> command_operations() { return kOperations; }
-
-const CommandOperation& entry_of(Op op) { return kOperations[static_cast<std::size_t>(op)]; }
-
 Op parse_op(const std::string& text, const char* option) {
-  for (const CommandOperation& entry : kOperations)
-    if (text == entry.name) return entry.op;
-  throw UsageError{fmt::format("{}: \"{}\" is not one of {}", option, text, operation_list())};
+  const std::string word = word_of(option, text, operation_names());
+  for (const CommandOperation& entry : command_operations())
+    if (word == entry.name) return entry.op;
+  return Op::attention;  // word_of has found one
 }
 
 std::vector<std::string> operation_names() {
   std::vector<std::string> out;
-  for (const CommandOperation& entry : kOperations) out.emplace_back(entry.name);
+  for (const CommandOperation& entry : command_operations()) out.emplace_back(entry.name);
   return out;
 }
 
@@ -45,7 +31,7 @@ std::string operation_list() { return joined(operation_names(), ", "); }
 
 std::vector<Op> operations_of(Kind kind) {
   std::vector<Op> out;
-  for (const CommandOperation& entry : kOperations)
+  for (const CommandOperation& entry : command_operations())
     if (entry.kind == kind) out.push_back(entry.op);
   return out;
 }

@@ -6,6 +6,8 @@
 #include <algorithm>
 
 #include "command/numbers.hpp"
+#include "command/words.hpp"
+#include "cpu/levels.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
 #include "problem/levels.hpp"
@@ -14,14 +16,17 @@
 namespace falchion::tools {
 namespace {
 
+const std::vector<std::string> kCorners = {"bottom-right", "top-left"};
+
 std::int64_t parse_side(const std::string& text, const std::string& whole) {
   if (text == "inf" || text == "-1") return Band::unbounded;
   return parse_number<std::int64_t>(text, "--window", whole);
 }
 
 Align parse_align(const std::string& text, const std::string& option, const Attention& problem) {
-  if (text == "bottom-right") return Align::bottom_right;
-  if (text == "top-left") return Align::top_left;
+  const std::string corner = spelled(text, kCorners);
+  if (corner == kCorners[0]) return Align::bottom_right;
+  if (corner == kCorners[1]) return Align::top_left;
   // With equal lengths both alignments mean the same, so nothing is guessed. Packed or used lengths may differ from s.
   if (problem.s_q == problem.s_k && !problem.packed && !problem.used_q && !problem.used_k) return Align::bottom_right;
   throw UsageError{
@@ -58,15 +63,13 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 DType parse_dtype(const std::string& text) {
-  for (const DType dtype : {DType::f32, DType::f16, DType::bf16, DType::e4m3, DType::i8, DType::i32})
-    if (text == name(dtype)) return dtype;
-  throw UsageError{fmt::format("dtype \"{}\" is not one of f32, f16, bf16, or of a GEMM e4m3, i8", text)};
+  constexpr DType kAll[] = {DType::f32, DType::f16, DType::bf16, DType::e4m3, DType::i8, DType::i32};
+  return named<DType>("dtype", text, kAll);
 }
 
 Backend parse_backend(const std::string& text) {
-  for (const Backend backend : {Backend::best, Backend::ref, Backend::cpu, Backend::sm80, Backend::sm90})
-    if (text == name(backend)) return backend;
-  throw UsageError{fmt::format("backend \"{}\" is not one of best, ref, cpu, sm80, sm90", text)};
+  constexpr Backend kAll[] = {Backend::best, Backend::ref, Backend::cpu, Backend::sm80, Backend::sm90};
+  return named<Backend>("backend", text, kAll);
 }
 
 std::vector<std::int64_t> parse_integers(const std::string& text, const std::string& option) {
@@ -78,9 +81,10 @@ std::vector<std::int64_t> parse_integers(const std::string& text, const std::str
 void FeatureOptions::add_to(Command& command) {
   command.group("What is computed");
   command.optional("--causal", &causal, &causal_given,
-                   "Each query sees no later key. bottom-right or top-left where s_q and s_k differ", "CORNER");
+                   "Each query sees no later key. bottom-right or top-left where s_q and s_k differ",
+                   "{bottom-right,top-left}");
   command.text("--window", &window, "Sliding window: keys from L before to R after the diagonal; inf: no bound", "L,R");
-  command.choice("--align", &align, {"bottom-right", "top-left"},
+  command.choice("--align", &align, kCorners,
                  "Where the diagonal of a window, or ALiBi's distance 0, lies when s_q and s_k differ");
   command.number("--scale", &scale, "Factor on q.k; 0: 1/sqrt(d)");
   command.number("--softcap", &softcap, "s -> softcap * tanh(s / softcap); 0: off");
@@ -99,8 +103,7 @@ void FeatureOptions::apply(Attention* problem) const {
   if (causal_given && !window.empty())
     throw UsageError{"--causal and --window: give one; a causal window of 128 keys is --window 127,0"};
   if (causal_given) {
-    if (!causal.empty() && causal != "bottom-right" && causal != "top-left")
-      throw UsageError{fmt::format("--causal \"{}\" is not bottom-right or top-left", causal)};
+    if (!causal.empty()) word_of("--causal", causal, kCorners);
     problem->band = Band::causal(parse_align(causal, "--causal", *problem));
   }
   if (!window.empty()) {
@@ -184,7 +187,7 @@ LinearProblem LinearOptions::problem(const Attention& sizes, Pass pass, float sc
 
 void SizeOptions::add_to(Command& command) {
   command.group("Sizes (lists: every combination)");
-  command.list("--dtype", &dtype, "f32, f16, bf16, and of GEMMs e4m3, i8");
+  command.list("--dtype", &dtype, kTypes, "Types; e4m3 and i8 are of GEMMs");
   command.list("--b", &b, "Sequences");
   command.list("--h", &h, "Heads, of Q and of K and V");
   command.list("--h-q", &h_q, "Query heads");
@@ -233,7 +236,9 @@ std::vector<Attention> SizeOptions::expand() const {
 void TargetOptions::add_to(Command& command, const std::string& level_help) {
   command.group("Where it runs");
   command.choice("--backend", &backend, {"best", "ref", "cpu", "sm80", "sm90"}, "Back end");
-  command.text("--level", &level, level_help, "LEVEL");
+  std::string levels;
+  for (const auto& known : cpu::cpu_levels()) levels += (levels.empty() ? "{" : ",") + std::string(known.name);
+  command.text("--level", &level, level_help, levels + "}");
   command.integer("--threads", &threads, 0, 4096, "CPU threads; 0: all that the process may use");
 }
 

@@ -3,18 +3,34 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "command/command.hpp"
+#include "command/words.hpp"
 #include "falchion/falchion.hpp"
 #include "problem/work.hpp"
+#include "types/names.hpp"
 
 namespace falchion::tools {
 
 std::vector<std::string> split(const std::string& text);  // at commas
 DType parse_dtype(const std::string& name);
 Backend parse_backend(const std::string& name);
+/// The types that problems are computed in, as options name them.
+inline const std::vector<std::string> kTypes = {"f32", "f16", "bf16", "e4m3", "i8"};
+/// The value of an enum that `text` names, of those in `all`. `what` is named in the error.
+template <class T>
+T named(const std::string& what, const std::string& text, std::span<const T> all) {
+  std::vector<std::string> names;
+  for (const T x : all) names.emplace_back(name(x));
+  const std::string word = word_of(what, text, names);
+  for (const T x : all)
+    if (word == name(x)) return x;
+  return all.front();  // word_of has found one
+}
+
 /// "3,5,8" -> {3, 5, 8}; `option` is named in the error.
 std::vector<std::int64_t> parse_integers(const std::string& text, const std::string& option);
 

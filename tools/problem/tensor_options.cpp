@@ -15,8 +15,12 @@
 namespace falchion::tools {
 namespace {
 
-const io::Array& find(const io::Archive& archive, const std::string& name, const std::string& path) {
-  if (const io::Array* array = archive.find(name)) return *array;
+io::Array find(const io::Archive& archive, const std::string& name, const std::string& path) {
+  if (const io::Array* array = archive.find(name)) {
+    io::Array out = *array;
+    out.name = fmt::format("{}: {}", path, name);  // as every message names it
+    return out;
+  }
   std::string names;
   for (const io::Array& array : archive.arrays)
     if (names.size() < 400) names += (names.empty() ? "" : ", ") + array.name;
@@ -27,12 +31,10 @@ const io::Array& find(const io::Archive& archive, const std::string& name, const
 /// type where the options say so.
 HostTensor make_view(io::Array array, const TensorOptions& options) {
   if (!options.dtype.empty()) require(io::view_as(io::kind_of(parse_dtype(options.dtype)), &array), "--dtype");
+  require_computed(!options.as.empty(), &array);
   require(io::align_to(16, &array));
   HostTensor out;
   require(io::to_tensor(array, &out.view));
-  if (out.view.dtype != DType::f32 && out.view.dtype != DType::f16 && out.view.dtype != DType::bf16)
-    throw UsageError{
-        fmt::format("{}: {} cannot be computed on; f32, f16 and bf16 can", array.name, name(out.view.dtype))};
   out.owner = array.owner;
   if (options.layout() == Layout::bhsd && array.shape.size() >= 3) {
     std::swap(out.view.shape[1], out.view.shape[2]);
@@ -43,13 +45,14 @@ HostTensor make_view(io::Array array, const TensorOptions& options) {
 
 /// A bias or a mask of (s_q, s_k), (h, s_q, s_k) or (b, h, s_q, s_k), where leading extents may be 1. `bytes` says that
 /// it is a mask.
-HostTensor read_scores(const std::string& path, bool bytes) {
+HostTensor read_scores(const std::string& path, bool bytes, bool may_convert) {
   io::Array array = read_npy_array(path);
   if (array.shape.size() < 2 || array.shape.size() > 4)
     throw UsageError{fmt::format("{}: {} axes; bias and mask are (s_q, s_k), (h, s_q, s_k) or (b, h, s_q, s_k)", path,
                                  array.shape.size())};
   while (array.shape.size() < 4) array.shape.insert(array.shape.begin(), 1);
   if (bytes && (array.kind == io::Kind::u8 || array.kind == io::Kind::i8)) array.kind = io::Kind::boolean;
+  if (!bytes) require_computed(may_convert, &array);
   require(io::align_to(16, &array));
   HostTensor out;
   require(io::to_tensor(array, &out.view));
@@ -73,6 +76,14 @@ void expect_count(const std::vector<std::int32_t>& list, std::int64_t count, con
     throw UsageError{fmt::format("{}: {} numbers, the problem needs {}", option, list.size(), count)};
 }
 
+/// "--q, --k and --v"
+std::string listed(const std::vector<std::string>& names) {
+  std::string out;
+  for (std::size_t i = 0; i < names.size(); ++i)
+    out += (i == 0 ? "" : i + 1 == names.size() ? " and " : ", ") + names[i];
+  return out;
+}
+
 std::int64_t longest(const std::vector<std::int32_t>& cu) {
   std::int64_t most = 0;
   for (std::size_t i = 1; i < cu.size(); ++i) most = std::max(most, std::int64_t{cu[i]} - cu[i - 1]);
@@ -90,8 +101,8 @@ void load_qkv(const TensorOptions& options, Instance* x) {
     x->v = make_view(find(archive, prefix + "v", options.qkv), options);
     return;
   }
-  if (options.q.empty() || options.k.empty() || options.v.empty())
-    throw UsageError{"no tensors: give --q, --k and --v (.npy), or --qkv FILE.safetensors with --layer"};
+  require_all("tensors", {{"--q", options.q}, {"--k", options.k}, {"--v", options.v}},
+              " (.npy), or --qkv FILE.safetensors with --layer");
   x->q = make_view(read_npy_array(options.q), options);
   x->k = make_view(read_npy_array(options.k), options);
   x->v = make_view(read_npy_array(options.v), options);
@@ -119,6 +130,21 @@ void load_lengths(const TensorOptions& options, Instance* x) {
 }
 
 }  // namespace
+
+void require_all(const char* what, std::initializer_list<std::pair<const char*, std::string>> options,
+                 const char* how) {
+  std::vector<std::string> all, missing;
+  for (const auto& [option, value] : options) {
+    all.emplace_back(option);
+    if (value.empty()) missing.emplace_back(option);
+  }
+  if (missing.empty()) return;
+  throw UsageError{fmt::format("{}: give {}{}",
+                               missing.size() == all.size() ? fmt::format("no {}", what)
+                               : missing.size() == 1        ? missing.front() + " is missing"
+                                                            : listed(missing) + " are missing",
+                               listed(all), how)};
+}
 
 void TensorOptions::check(const Given& given) const {
   if (!this->given())
@@ -184,10 +210,10 @@ Instance TensorOptions::load(const FeatureOptions& features) const {
   }
   a.bias = !bias.empty();
   a.mask = !mask.empty();
-  if (a.bias) x.bias = read_scores(bias, false);
+  if (a.bias) x.bias = read_scores(bias, false, !as.empty());
   if (a.bias && x.bias.view.dtype != DType::f32 && x.bias.view.dtype != a.dtype)
     x.bias = convert(x.bias.view, DType::f32);
-  if (a.mask) x.mask = read_scores(mask, true);
+  if (a.mask) x.mask = read_scores(mask, true, false);
   return x;
 }
 
@@ -200,8 +226,9 @@ HostTensor TensorOptions::read(const std::string& path,
   return make_view(std::move(array), *this);
 }
 
-HostTensor read_row_numbers(const std::string& path) {
+HostTensor TensorOptions::read_row_numbers(const std::string& path) const {
   io::Array array = read_npy_array(path);
+  if (!as.empty()) require_computed(true, &array);
   if (array.shape.size() != 3 || array.kind != io::Kind::f32)
     throw UsageError{fmt::format("{}: it must be f32 with the axes (b, h, s)", path)};
   array.shape.push_back(1);

@@ -3,7 +3,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "command/file_names.hpp"
@@ -31,10 +33,13 @@ struct TensorOptions {
   HostTensor read(const std::string& path) const;
   /// The same of a tensor with other axes, of which change() makes four.
   HostTensor read(const std::string& path, const std::function<void(std::vector<std::int64_t>* shape)>& change) const;
+  /// A number for each row, such as the LSE: a .npy file (b, h, s) of f32, as (b, h, s, 1).
+  HostTensor read_row_numbers(const std::string& path) const;
 };
 
-/// A number for each row, such as the LSE: a .npy file (b, h, s) of f32, as (b, h, s, 1).
-HostTensor read_row_numbers(const std::string& path);
+/// Refuses where one of the options that go together is not given, and names those: "--v is missing: give --q, --k and
+/// --v HOW", or "no WHAT: give ..." where none is.
+void require_all(const char* what, std::initializer_list<std::pair<const char*, std::string>> options, const char* how);
 
 /// The <layer> of each <layer>.q in a safetensors file, sorted.
 std::vector<std::string> layers_of(const io::Archive& archive);

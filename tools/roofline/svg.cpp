@@ -101,7 +101,8 @@ std::string dots(const Picture& picture, Plot* plot) {
     }
     out += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"5\" fill=\"#222\" stroke=\"#fff\"/>\n", at.x, at.y);
     const auto same = std::find_if(named.begin(), named.end(), [&](const auto& other) {
-      return std::hypot(other.first.x - at.x, other.first.y - at.y) < 4;
+      const double x = other.first.x - at.x, y = other.first.y - at.y;
+      return x * x + y * y < 4 * 4;  // not std::hypot, whose newest form asks for glibc 2.35
     });
     if (same == named.end()) {
       named.emplace_back(at, std::to_string(i + 1));

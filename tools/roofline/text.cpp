@@ -167,13 +167,13 @@ std::string cases_text(const Device& device, const std::vector<Case>& cases) {
 
 std::string points_text(const Device& device, const std::vector<Point>& points) {
   Table table({"<measured", "FLOP/B", "TFLOP/s", "roof TFLOP/s", "of it", "<  roof"});
+  Marks marks;
   for (const Point& p : points) {
     const double roof = ceiling(device, p.intensity, p.element_bytes);
-    table.row({p.name, digits(p.intensity), digits(p.flops * 1e-12), digits(roof * 1e-12),
-               format_percent(p.flops / roof),
+    table.row({p.name, digits(p.intensity), digits(p.flops * 1e-12), digits(roof * 1e-12), marks.share(p.flops / roof),
                "  " + (p.intensity < device.ridge(p.element_bytes) ? device.memory_name : device.math_name)});
   }
-  return table.text();
+  return table.text() + marks.text();
 }
 
 std::string answer_text(const std::vector<Device>& devices, const std::string& mode, int element_bytes) {

@@ -47,10 +47,10 @@ BackwardInputs load_inputs(const RunOptions& options, const Instance& instance) 
     make_state(instance, options.tensors.layout(), &out);
   } else {
     out.o = options.tensors.read(options.o);
-    out.lse = read_row_numbers(options.lse);
+    out.lse = options.tensors.read_row_numbers(options.lse);
   }
   out.grad_o = options.tensors.read(options.grad_o);
-  if (!options.grad_lse.empty()) out.grad_lse = read_row_numbers(options.grad_lse);
+  if (!options.grad_lse.empty()) out.grad_lse = options.tensors.read_row_numbers(options.grad_lse);
   return out;
 }
 
@@ -101,7 +101,7 @@ int run_backward(const RunOptions& options) {
   const BackwardProblem problem{a};
   const Report report{fmt::format("{} {}", name(a.dtype), problem_name(problem)), to_json(problem),
                       flop_count(problem, &x), byte_count(problem, &x)};
-  report.print(prepared, time, options, outputs_to);
+  report.print(prepared.plan(), time, options, outputs_to);
   return exit_ok;
 }
 

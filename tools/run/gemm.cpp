@@ -43,7 +43,7 @@ HostTensor read_bias(const RunOptions& options, const std::string& path, bool of
 
 GemmInstance load(const RunOptions& options) {
   const GemmRunOptions& from = options.gemm;
-  if (from.a.empty() || from.b.empty()) throw UsageError{"no matrices: give --a (m, k) and --b (n, k), .npy files"};
+  require_all("matrices", {{"--a", from.a}, {"--b", from.b}}, ", .npy files of (m, k) and (n, k)");
   GemmInstance x;
   x.a = read_matrix(options, from.a);
   x.b = read_matrix(options, from.b);
@@ -100,7 +100,7 @@ int run_gemm(const RunOptions& options) {
   const bool few = g.batch * g.m <= 16;  // then memory is the limit
   const Report report{fmt::format("{} {}", name(g.dtype), problem_name(g)), to_json(g), flop_count(g), byte_count(g),
                       few};
-  report.print(prepared, time, options, outputs_to);
+  report.print(prepared.plan(), time, options, outputs_to);
   return exit_ok;
 }
 

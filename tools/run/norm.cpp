@@ -90,7 +90,7 @@ int run_norm(const RunOptions& options) {
   write_outputs(options, x, axes);
   const Report report{fmt::format("{} {}", name(n.dtype), problem_name(n)), to_json(n), flop_count(n), byte_count(n),
                       true};
-  report.print(prepared, time, options, outputs_to);
+  report.print(prepared.plan(), time, options, outputs_to);
   return exit_ok;
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "measure/measure.hpp"
+#include "problem/norm_problem.hpp"
 #include "problem/operation.hpp"
 #include "problem/problem_options.hpp"
 #include "problem/tensor_options.hpp"
@@ -24,7 +25,7 @@ struct GemmRunOptions {
 
 /// Of --op norm: the files of its tensors, except for the bias, which is in TensorOptions, and what it computes.
 struct NormRunOptions {
-  std::string x, weight, residual_out, mean, rstd, kind = "layer";
+  std::string x, weight, residual_out, mean, rstd, kind = kUsualNormKind;
   float eps = 1e-5F;
   bool zero_centered = false, y_f32 = false;
 
@@ -44,6 +45,7 @@ struct RunOptions {
   GemmRunOptions gemm;
   NormRunOptions norm;
   std::string residual;  // of a GEMM or a norm
+  std::string dump;      // a file of FALCHION_TRACE_DUMP, which says all of that itself
   std::int64_t repeat = 1;
   bool progress = false, no_limit = false, as_json = false;
 };

@@ -34,15 +34,14 @@ Limit measure_limit(const Plan& plan, bool decode) {
 
 }  // namespace
 
-void Report::print(const Prepared& prepared, const Samples& time, const RunOptions& options,
-                   const NamedFiles& written) const {
-  const Limit limit = options.no_limit ? Limit{} : measure_limit(prepared.plan(), decode);
+void Report::print(const Plan& plan, const Samples& time, const RunOptions& options, const NamedFiles& written) const {
+  const Limit limit = options.no_limit ? Limit{} : measure_limit(plan, decode);
   const double seconds = time.median(), share = limit.rate > 0 ? (decode ? bytes : flops) / seconds / limit.rate : 0;
   if (options.as_json) {
     print_json(Json::object({{"problem", facts},
-                             {"plan", prepared.plan().describe()},
+                             {"plan", plan.describe()},
                              {"seconds", seconds},
-                             {"repeat", options.repeat},
+                             {"repeat", time.seconds.size()},
                              {"spread", time.spread()},
                              {"flops", flops / seconds},
                              {"bytes_per_second", bytes / seconds},
@@ -52,15 +51,17 @@ void Report::print(const Prepared& prepared, const Samples& time, const RunOptio
                              {"out", options.out}}));
     return;
   }
-  fmt::print("problem  {}\nplan     {}\n", problem, prepared.plan().describe());
+  Marks marks;
+  fmt::print("problem  {}\nplan     {}\n", problem, plan.describe());
   fmt::print("time     {}{}\n", format_seconds(seconds),
-             options.repeat > 1  ? fmt::format(" (median of {}, ± {})", options.repeat, format_percent(time.spread()))
-             : prepared.on_gpu() ? " (one run, on the device)"
-                                 : " (one cold run)");
+             options.repeat > 1 ? fmt::format(" (median of {}, ± {})", time.seconds.size(), marks.spread(time.spread()))
+             : on_gpu(plan)     ? " (one run, on the device)"
+                                : " (one cold run)");
   fmt::print("rate     {}, {}{}\n", format_rate(flops / seconds, "FLOP/s"), format_rate(bytes / seconds, "B/s"),
-             limit.rate > 0 ? fmt::format("; {} of this machine's {} ({})", format_percent(share), limit.name,
+             limit.rate > 0 ? fmt::format("; {} of this machine's {} ({})", marks.share(share), limit.name,
                                           format_rate(limit.rate, decode ? "B/s" : "FLOP/s"))
                             : "");
+  fmt::print("{}", marks.text());
   for (const auto& [option, path] : written)
     if (!path->empty()) fmt::print("wrote    {}\n", *path);
 }

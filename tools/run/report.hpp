@@ -23,7 +23,7 @@ struct Report {
   bool decode = false;  // then memory is the limit
 
   /// Prints time, rates and, unless it is switched off, this machine's limit beside them.
-  void print(const Prepared& prepared, const Samples& time, const RunOptions& options, const NamedFiles& written) const;
+  void print(const Plan& plan, const Samples& time, const RunOptions& options, const NamedFiles& written) const;
 };
 
 /// Refuses, before the work and not after it, an output that cannot be written or would overwrite another of the files.

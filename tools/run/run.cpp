@@ -4,8 +4,10 @@
 #include <unistd.h>
 
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "command/interrupt.hpp"
 #include "command/table.hpp"
 #include "plan/text.hpp"
 #include "problem/files.hpp"
@@ -15,6 +17,7 @@
 #include "problem/slices.hpp"
 #include "problem/work.hpp"
 #include "run/backward.hpp"
+#include "run/dump.hpp"
 #include "run/gemm.hpp"
 #include "run/norm.hpp"
 #include "run/report.hpp"
@@ -95,7 +98,7 @@ int run_forward(const RunOptions& options) {
   write_outputs(options, outputs);
   const Report report{fmt::format("{} {}", name(a.dtype), problem_name(a)), to_json(a), flop_count(a, &x),
                       byte_count(a, &x), is_decode(a)};
-  report.print(prepared, time, options, outputs_to);
+  report.print(prepared.plan(), time, options, outputs_to);
   return exit_ok;
 }
 
@@ -137,6 +140,13 @@ constexpr std::initializer_list<const char*> kOfAttention = {  // in the order o
 
 /// Refuses options that the pass does not have.
 void check_use(const RunOptions& options, const Given& given) {
+  if (!options.dump.empty()) {
+    const std::string why = "--dump says all of that itself";
+    given.refuse({"--op", "--bias", "--residual", "--dtype", "--as"}, why);
+    given.refuse(kOfAttention, why);
+    given.refuse(GemmRunOptions::kNames, why);
+    return given.refuse(NormRunOptions::kNames, why);
+  }
   const std::string why = "it has no effect here; it is an option of --op ";
   const Op op = parse_op(options.op);
   if (options.repeat > 1) given.refuse({"--progress"}, "it times one run, head by head; leave --repeat out");
@@ -190,6 +200,7 @@ void add_norm_options(Command& command, NormRunOptions* norm) {
 }
 
 int run_operation(const RunOptions& options) {
+  if (!options.dump.empty()) return run_dump(options);
   switch (parse_op(options.op)) {
     case Op::gemm: return run_gemm(options);
     case Op::norm: return run_norm(options);
@@ -205,6 +216,7 @@ void add_run(Command& command) {
   command.choice("--op", &options->op,
                  {name(Op::attention), name(Op::attention_backward), name(Op::gemm), name(Op::norm)},
                  "What is computed");
+  command.text("--dump", &options->dump, "Run again what FALCHION_TRACE_DUMP wrote; --out: all outputs", "FILE");
   command.integer("--repeat", &options->repeat, 1, 1000000, "Timed runs after a warm-up; the median counts");
   command.flag("--progress", &options->progress,
                "Run head by head and say how far (by itself on a terminal, for long work)");
@@ -236,7 +248,10 @@ void add_run(Command& command) {
   options->where.add_to(command);
   command.run([options](const Given& given) {
     check_use(*options, given);
-    return run_operation(*options);
+    std::optional<Interruptible> guard;
+    if (options->repeat > 1) guard.emplace();
+    const int code = run_operation(*options);
+    return interrupted() ? interrupted_exit_code() : code;
   });
 }
 

@@ -45,6 +45,10 @@ void draw_features(Dice* dice, Problem* p) {
   p->in_place = dice->chance(0.3);
   if (dice->chance(0.1)) p->data.q = dice->pick({0.01F, 10.F});
   if (dice->chance(0.2)) p->data.shape = dice->pick<const char*>({"constant", "shifted"});
+  if (dice->chance(0.15)) {  // rows whose squares are outside the range of f32, among others
+    p->data.shape = dice->pick<const char*>({"tiny", "tiny", "huge"});
+    n.eps = dice->pick({0.F, 0.F, 1e-45F, 1e-38F, 1e-31F, 1e-20F, 1e-5F});
+  }
   if (dice->chance(0.05))
     p->data.plant.emplace_back(dice->pick<const char*>(
         {"nan_x", "inf_x", "nan_residual", "inf_residual", "nan_weight", "inf_weight", "nan_bias", "inf_bias"}));

@@ -6,6 +6,7 @@
 
 #include <type_traits>
 
+#include "command/interrupt.hpp"
 #include "plan/text.hpp"
 #include "problem/backward.hpp"
 #include "problem/work.hpp"
@@ -46,6 +47,7 @@ template <class Problem, class Verify>
 void verify_paths(const std::string& name, Op op, const Problem& problem, const Grid& grid, const Verify& verify,
                   std::vector<Row>* rows) {
   for (const Path& path : chosen_paths(grid, op, problem.dtype)) {
+    if (interrupted()) return;
     if (left_to_sm80(grid, op, problem, path)) continue;
     rows->push_back({name, op, problem, path, verify(path.target(static_cast<int>(grid.where.threads)))});
   }
@@ -67,7 +69,8 @@ void verify_cases_of(const std::vector<Case>& cases, const Grid& grid, const Ver
   for (const Case& item : cases) {
     if (live) fmt::print(stderr, "\r\033[K{}/{} {}", ++done, cases.size(), item.name);
     if (item.name.find(grid.match) == std::string::npos) continue;
-    for (const DType dtype : grid.types) verify(item.name, item.make(dtype, grid.seed));
+    for (const DType dtype : grid.types)
+      if (!interrupted()) verify(item.name, item.make(dtype, grid.seed));
   }
   if (live) fmt::print(stderr, "\r\033[K");
 }
@@ -118,7 +121,7 @@ std::vector<Row> verify_grid(const Grid& grid) {
     verify_cases_of(cases, grid,
                     [&](const std::string& name, const Instance& x) { verify_instance(name, op, x, grid, &rows); });
   }
-  if (rows.empty()) throw UsageError{"no case is left to verify"};
+  if (rows.empty() && !interrupted()) throw UsageError{"no case is left to verify"};
   return rows;
 }
 

@@ -8,6 +8,7 @@
 #include <tuple>
 #include <utility>
 
+#include "command/interrupt.hpp"
 #include "command/print_json.hpp"
 #include "command/table.hpp"
 #include "plan/text.hpp"
@@ -75,7 +76,7 @@ void print_summary(const std::vector<Row>& rows) {
 void print_rows_as_json(const std::vector<Row>& rows, std::size_t failures) {
   std::vector<Json> list;
   for (const Row& row : rows) list.push_back(row_json(row));
-  print_json(Json::object({{"failures", failures}, {"results", Json::array(list)}}));
+  print_json(Json::object({{"failures", failures}, {"interrupted", interrupted()}, {"results", Json::array(list)}}));
 }
 
 }  // namespace falchion::tools

@@ -44,7 +44,14 @@ Image::Place Image::add(const std::string& name, DType dtype, const std::array<s
   out.there = true;
   out.empty = strides.count == 0;
   if (out.empty) out.view.stride = {};  // as if the caller had nothing to tell of it
+  operands_.emplace_back(name, out);
   return out;
+}
+
+const Image::Place* Image::find(const std::string& name) const {
+  for (const auto& [known, place] : operands_)
+    if (known == name) return &place;
+  return nullptr;
 }
 
 std::size_t Image::add_array(const std::string& name, std::size_t bytes) { return place_region(name, bytes, 0); }

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "falchion/falchion.hpp"
@@ -39,6 +40,9 @@ class Image {
   void allocate();
   std::byte* data() const { return memory_.data(); }
   std::size_t size() const { return size_; }
+  /// The tensors in the order in which they were added.
+  const std::vector<std::pair<std::string, Place>>& operands() const { return operands_; }
+  const Place* find(const std::string& name) const;  // null: there is none
 
   /// Gives an element in a copy of the block the value that it has here.
   void restore(std::byte* copy, const Place& place, std::int64_t i, std::int64_t j, std::int64_t k,
@@ -59,6 +63,7 @@ class Image {
 
   static constexpr std::size_t kGuard = 512;  // bytes between two operands, at least
   std::vector<Region> regions_;
+  std::vector<std::pair<std::string, Place>> operands_;
   std::size_t size_ = 0;
   Buffer memory_;
 };

@@ -12,7 +12,7 @@ namespace {
 
 // The values that a key of a problem's text may have.
 constexpr std::string_view kOperands[] = {"x", "residual", "weight", "bias", "y", "residual_out", "mean", "rstd"};
-constexpr std::string_view kScores[] = {"normal", "constant", "shifted"};
+constexpr std::string_view kScores[] = {"normal", "constant", "shifted", "tiny", "huge"};
 constexpr std::string_view kPlants[] = {"nan_x",      "inf_x",      "nan_residual", "inf_residual",
                                         "nan_weight", "inf_weight", "nan_bias",     "inf_bias"};
 

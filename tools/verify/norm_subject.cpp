@@ -1,4 +1,6 @@
 // tools/verify/norm_subject.cpp: makes a norm's operands and their numbers, and judges what it writes.
+#include <array>
+
 #include "judge/norm.hpp"
 #include "operand_subject.hpp"
 #include "plan/norm.hpp"
@@ -48,12 +50,23 @@ void NormSubject::lay_out() {
   if (n_.rstd) add_output("rstd", &O::rstd, DType::f32, rows);
 }
 
+/// Neighbouring rows get different factors.
+void multiply_rows(const std::array<float, 5>& factors, Contents* x) {
+  x->change([&](auto b, auto s, auto h, auto, float value) {
+    return value * factors[static_cast<std::size_t>(b + s + h) % factors.size()];
+  });
+}
+
 void NormSubject::fill(const std::string& name, std::uint64_t stream, Contents* x) const {
   x->fill_normal(stream, name == "x" ? p_.data.q : 1);
   if (name == "x" && p_.data.shape == "constant")
     x->change([&](auto b, auto s, auto h, auto, float) { return x->get(b, s, h, 0); });
   if (name == "x" && p_.data.shape == "shifted")
     x->change([](auto b, auto, auto, auto, float value) { return value + 1000.F * static_cast<float>(1 - b % 3); });
+  if (name != "x" && name != "residual") return;
+  const bool half = (name == "x" ? n_.dtype : dtype_of_residual(n_)) == DType::f16;  // it holds no huge number
+  if (p_.data.shape == "tiny") multiply_rows({1e-21F, 1e-30F, 1, 1e-41F, 1e-17F}, x);
+  if (p_.data.shape == "huge" && !half) multiply_rows({1e19F, 1e28F, 1, 1e36F, 1e17F}, x);
 }
 
 std::string NormSubject::check(const O& got, bool) {

@@ -1,13 +1,14 @@
-// tools/verify/problem.cpp: prints and parses problems, both with the same table of fields.
+// tools/verify/problem.cpp: parses problems, with the table of fields that writes them.
 #include "problem.hpp"
 
 #include <fmt/core.h>
 
 #include <algorithm>
 #include <charconv>
-#include <numeric>
 #include <sstream>
 
+#include "api/problem_fields.hpp"
+#include "command/words.hpp"
 #include "kind.hpp"
 #include "plan/text.hpp"
 #include "problem/problem_options.hpp"
@@ -18,34 +19,14 @@
 namespace falchion::tools::storm {
 namespace {
 
-// --- A value and its text ------------------------------------------------------------------------------------------
-std::string write(const std::string& x) { return x; }
-std::string write(bool x) { return x ? "1" : "0"; }
-std::string write(float x) { return fmt::format("{}", x); }
-template <class T>
-requires std::is_integral_v<T> std::string write(T x) { return std::to_string(x); }
-std::string write(DType x) { return name(x); }
-std::string write(Backend x) { return name(x); }
-std::string write(Align x) { return name(x); }
-std::string write(FeatureMap x) { return x == FeatureMap::identity ? "identity" : "elu"; }
-std::string write(Grads x) { return x == Grads::rounded ? "rounded" : x == Grads::f32 ? "f32" : "accumulate"; }
-std::string write(Activation x) { return name(x); }
-std::string write(NormKind x) { return name(x); }
-std::string write(Scaling x) { return name(x); }
-std::string write(Decay x) { return x == Decay::none ? "none" : x == Decay::head ? "head" : "token"; }
-std::string write(const Broadcast& x) { return std::to_string(x.one); }
-template <class T>
-std::string write(const std::vector<T>& list) {
-  std::string out;
-  for (const T& x : list) out += (out.empty() ? "" : ",") + write(x);
-  return out;
-}
+using line::write;
 
 template <class T>
 T parse_one_of(const std::string& text, std::initializer_list<T> all) {
-  for (const T x : all)
-    if (text == write(x)) return x;
-  throw UsageError{fmt::format("--problem: \"{}\" is no value of its key", text)};
+  std::vector<std::string> names;
+  for (const T x : all) names.push_back(write(x));
+  const std::string word = word_of("--problem", text, names);
+  return *(all.begin() + (std::find(names.begin(), names.end(), word) - names.begin()));
 }
 void read(const std::string& text, std::string* x) { *x = text; }
 template <class T>
@@ -87,194 +68,7 @@ void read(const std::string& text, std::vector<T>* list) {
   for (const std::string& part : split(text)) read(part, &list->emplace_back());
 }
 
-// --- The fields ----------------------------------------------------------------------------------------------------
-/// Those that attention has in its backward pass alone.
-template <class Any, class F>
-void backward_fields(Any& p, const F& f) {
-  auto& a = p.attention;
-  f("any_order", a.any_order);
-  f("grads", a.grads);
-  f("zero_unused", a.zero_unused);
-  f("frozen", a.frozen);
-  f("grad_lse", a.grad_lse);
-  f("grad_bias", a.grad_bias);
-  f("grad_bias_ones", p.grad_bias);
-  f("grad_alibi", a.grad_alibi);
-  f("grad_alibi_by_batch", p.grad_alibi_by_batch);
-  f("amount_grad", p.data.grad);
-  f("state", p.data.state);
-}
-
-template <class Any, class F>
-void attention_fields(Any& p, const F& f) {
-  auto& a = p.attention;
-  f("dtype", a.dtype);
-  f("b", a.b);
-  f("s_q", a.s_q);
-  f("s_k", a.s_k);
-  f("h_q", a.h_q);
-  f("h_k", a.h_k);
-  f("d_qk", a.d_qk);
-  f("d_v", a.d_v);
-  f("left", a.band.left);
-  f("right", a.band.right);
-  f("align", a.band.align);
-  f("scale", a.score.scale);
-  f("softcap", a.score.softcap);
-  f("dropout", a.dropout);
-  f("dropout_seed", p.seed);
-  f("dropout_offset", p.offset);
-  f("rng_at", p.rng_in_memory);
-  f("alibi", a.alibi);
-  f("alibi_by_batch", p.slopes_by_batch);
-  f("bias", a.bias);
-  f("bias_dtype", p.bias_dtype);
-  f("bias_ones", p.bias);
-  f("bias_data", p.data.bias);
-  f("mask", a.mask);
-  f("mask_ones", p.mask);
-  f("mask_data", p.data.mask);
-  if (p.pass() == Pass::forward) {
-    f("lse", a.lse);
-    f("row_max", a.row_max);
-    f("probabilities", a.probabilities);
-  } else {
-    backward_fields(p, f);
-  }
-  f("packed", a.packed);
-  f("lengths_q", p.lengths_q);
-  f("lengths_k", p.lengths_k);
-  f("uses_q", a.used_q);
-  f("used_q", p.used_q);
-  f("uses_k", a.used_k);
-  f("used_k", p.used_k);
-  f("uses_first", a.first_k);
-  f("first_k", p.first_k);
-}
-
-template <class Any, class F>
-void linear_fields(Any& p, const F& f) {
-  auto& a = p.linear;
-  f("dtype", a.dtype);
-  f("b", a.b);
-  f("s", a.s);
-  f("h_qk", a.h_qk);
-  f("h_v", a.h_v);
-  f("d_qk", a.d_qk);
-  f("d_v", a.d_v);
-  f("scale", a.scale);
-  f("feature_map", a.feature_map);
-  f("decay", a.decay);
-  f("decay_data", p.data.decay);
-  f("normalise", a.normalise);
-  f("eps", a.eps);
-  f("reverse", a.reverse);
-  f("packed", a.packed);
-  f("lengths", p.lengths_q);
-  f("initial_state", a.initial_state);
-  f("final_state", a.final_state);
-  f("in_place", p.in_place);
-  f("segments", p.segments);
-}
-
-template <class Any, class F>
-void gemm_fields(Any& p, const F& f) {
-  auto& g = p.gemm;
-  f("dtype", g.dtype);
-  f("dtype_c", g.dtype_c);
-  f("dtype_d", g.dtype_d);
-  f("batch", g.batch);
-  f("m", g.m);
-  f("n", g.n);
-  f("k", g.k);
-  f("k2", p.k2);
-  f("n2", p.n2);
-  f("shared_b", p.shared_b);
-  f("alpha", g.alpha);
-  f("beta", g.beta);
-  f("activation", g.activation);
-  f("bias_n", g.bias_n);
-  f("bias_m", g.bias_m);
-  f("bias_dtype", p.bias_dtype);
-  f("residual", g.residual);
-  f("scaling", g.scaling);
-  f("in_place", p.in_place);
-}
-
-template <class Any, class F>
-void norm_fields(Any& p, const F& f) {
-  auto& n = p.norm;
-  f("dtype", n.dtype);
-  f("dtype_y", n.dtype_y);
-  f("dtype_residual", n.dtype_residual);
-  f("kind", n.kind);
-  f("rows", n.rows);
-  f("d", n.d);
-  f("s", p.s);
-  f("h", p.h);
-  f("eps", n.eps);
-  f("zero_centered", n.zero_centered);
-  f("weight", n.weight);
-  f("weight_dtype", p.weight_dtype);
-  f("weight_ones", p.weight);
-  f("bias", n.bias);
-  f("bias_dtype", p.bias_dtype);
-  f("bias_ones", p.bias);
-  f("residual", n.residual);
-  f("residual_out", n.residual_out);
-  f("mean", n.mean);
-  f("rstd", n.rstd);
-  f("in_place", p.in_place);
-}
-
-/// f(key, field) for each field that the operation has; `any` is a Problem, const or not.
-template <class Any, class F>
-void for_each_field(Any& p, const F& f) {
-  f("backend", p.backend);
-  f("level", p.level);
-  f("threads", p.threads);
-  f("lent", p.lent);
-  switch (p.kind()) {
-    case Kind::attention: attention_fields(p, f); break;
-    case Kind::linear: linear_fields(p, f); break;
-    case Kind::gemm: gemm_fields(p, f); break;
-    case Kind::norm: norm_fields(p, f); break;
-  }
-  f("spare", p.spare);
-  f("data", p.data.seed);
-  f("amount_q", p.data.q);
-  f("amount_k", p.data.k);
-  f("amount_v", p.data.v);
-  f("scores", p.data.shape);
-  f("plant", p.data.plant);
-}
-
 }  // namespace
-
-const Storage& Problem::storage_of(const std::string& operand) const {
-  static const Storage dense;
-  const auto found = storage.find(operand);
-  return found == storage.end() ? dense : found->second;
-}
-
-std::int64_t sum(const Lengths& list) { return std::accumulate(list.begin(), list.end(), std::int64_t{0}); }
-
-void resize(Lengths* list, bool wanted, std::int64_t b) { list->resize(wanted ? static_cast<std::size_t>(b) : 0); }
-
-std::string to_text(const Problem& problem) {
-  Problem plain;
-  plain.op = problem.op;
-  std::map<std::string, std::string> defaults;
-  for_each_field(plain, [&](const char* key, const auto& value) { defaults[key] = write(value); });
-  std::string out = fmt::format("op={}", name(problem.op));
-  for_each_field(problem, [&](const char* key, const auto& value) {
-    const std::string text = write(value);
-    if (text != defaults[key] || std::string(key) == "dtype") out += fmt::format(" {}={}", key, text);
-  });
-  for (const auto& [operand, storage] : problem.storage)
-    if (storage != Storage{}) out += fmt::format(" layout_{}={}", operand, to_text(storage));
-  return out;
-}
 
 Problem parse_problem(const std::string& text) {
   std::map<std::string, std::string> given;
@@ -288,11 +82,14 @@ Problem parse_problem(const std::string& text) {
   }
   Problem out;
   if (const auto op = given.extract("op")) out.op = parse_op(op.mapped(), "op");
-  for_each_field(out, [&](const char* key, auto& value) {
+  std::vector<std::string> keys;
+  line::for_each_field(out, [&](const char* key, auto& value) {
+    keys.emplace_back(key);
     if (const auto found = given.extract(key)) read(found.mapped(), &value);
   });
   for (const auto& [key, value] : given) {
-    if (!key.starts_with("layout_")) throw UsageError{fmt::format("--problem: there is no key \"{}\"", key)};
+    if (!key.starts_with("layout_"))
+      throw UsageError{fmt::format("--problem: there is no key \"{}\"{}", key, did_you_mean(key, keys))};
     out.storage[key.substr(7)] = parse_storage(value);
   }
   require_sound(out);

@@ -15,6 +15,7 @@
 #include <thread>
 #include <tuple>
 
+#include "command/interrupt.hpp"
 #include "command/print_json.hpp"
 #include "command/table.hpp"
 #include "draw.hpp"
@@ -62,9 +63,11 @@ struct Storm {
 
   explicit Storm(const StormOptions& given) : options(given), watchdog(given.patience) {}
 
-  bool over() const { return stopped || (options.seconds > 0 && seconds_since(start) >= options.seconds); }
+  bool over() const {
+    return stopped || interrupted() || (options.seconds > 0 && seconds_since(start) >= options.seconds);
+  }
   bool grace_is_over() const {
-    return stopped || (options.seconds > 0 && seconds_since(start) >= options.seconds + options.grace);
+    return stopped || interrupted() || (options.seconds > 0 && seconds_since(start) >= options.seconds + options.grace);
   }
   bool anything_ran() const;
   Problem draw(std::int64_t index) const;
@@ -174,9 +177,9 @@ void print_table(const Storm& storm) {
   for (const Failure& failure : storm.failures)
     fmt::print("FAIL {}\n     {}\n     was {}\n", command_of(failure.problem), failure.why, failure.drawn);
   fmt::print(
-      "seed {}: {} problems in {}, {:.0f}/s, {} failed{}\n", storm.options.seed, storm.done.load(),
-      format_seconds(seconds_since(storm.start)), static_cast<double>(storm.done) / seconds_since(storm.start),
-      storm.failed.load(),
+      "{}seed {}: {} problems in {}, {:.0f}/s, {} failed{}\n", interrupted() ? "interrupted; " : "", storm.options.seed,
+      storm.done.load(), format_seconds(seconds_since(storm.start)),
+      static_cast<double>(storm.done) / seconds_since(storm.start), storm.failed.load(),
       storm.failed > static_cast<std::int64_t>(kShrunk) ? fmt::format(" (the first {} are shown)", kShrunk) : "");
 }
 
@@ -199,6 +202,7 @@ void print_report(const Storm& storm) {
                            {"problems", storm.done.load()},
                            {"failed", storm.failed.load()},
                            {"seconds", seconds_since(storm.start)},
+                           {"interrupted", interrupted()},
                            {"groups", Json::array(groups)},
                            {"failures", Json::array(failures)}}));
 }
@@ -234,6 +238,7 @@ int run_storm(const StormOptions& options) {
     print_table(storm);
   }
   if (!storm.error.empty()) throw UsageError{storm.error};
+  if (interrupted()) return interrupted_exit_code();
   if (!storm.anything_ran() && storm.done > 0)
     throw UsageError{"nothing was run, all was refused; the first: " + storm.refusal};
   return storm.failed > 0 ? exit_failed : exit_ok;
@@ -247,6 +252,7 @@ int run_problems(const std::vector<std::string>& texts, double patience, bool as
   std::vector<Json> list;
   bool failed = false;
   for (const std::string& given : texts) {
+    if (interrupted()) break;
     const Problem problem = parse_problem(given);
     const Outcome outcome = attempt(problem, &bench, &device, slot);
     failed = failed || outcome.failed();

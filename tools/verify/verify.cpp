@@ -4,6 +4,7 @@
 #include <limits>
 #include <memory>
 
+#include "command/interrupt.hpp"
 #include "command/table.hpp"
 #include "measure/measure.hpp"
 #include "plan/text.hpp"
@@ -101,7 +102,7 @@ Grid Options::grid_of() const {
   return out;
 }
 
-int verify(const Options& options) {
+int work(const Options& options) {
   if (!options.problems.empty())
     return storm::run_problems(options.problems, static_cast<double>(options.patience), options.as_json);
   if (options.is_storm()) return storm::run_storm(options.storm_options());
@@ -138,12 +139,20 @@ int verify(const Options& options) {
   return failures ? exit_failed : exit_ok;
 }
 
+/// After an interruption it tells of what was verified.
+int verify(const Options& options) {
+  const Interruptible guard;
+  const int code = work(options);
+  if (interrupted()) fmt::print(stderr, "falchion: interrupted; what is told is what was verified before\n");
+  return interrupted() ? interrupted_exit_code() : code;
+}
+
 }  // namespace
 
 void add_verify(Command& command) {
   const auto options = std::make_shared<Options>();
   command.choice("--grid", &options->grid, {"quick", "full"}, "The problems, when no tensors are given");
-  command.list("--types", &options->dtypes, "Only these types: f32, f16, bf16, and of GEMMs e4m3, i8");
+  command.list("--types", &options->dtypes, kTypes, "Only these types; e4m3 and i8 are of GEMMs");
   command.text("--match", &options->match, "Only cases with this in their name");
   command.integer("--seed", &options->seed, 0, std::int64_t{1} << 60, "Other random numbers");
   command.flag("--all", &options->all, "A line for each case instead of the worst");
@@ -151,7 +160,7 @@ void add_verify(Command& command) {
   command.group("Storms of random problems");
   command.integer("--random", &options->random, 0, std::int64_t{1} << 40, "So many random problems instead");
   command.integer("--seconds", &options->seconds, 0, 1 << 20, "For so long at most; 0: until all are done");
-  command.list("--op", &options->ops, "Only these: " + operation_list() + " (the tables: attention when not given)");
+  command.list("--op", &options->ops, operation_names(), "Only these (the tables: attention when not given)");
   command.integer("--workers", &options->workers, 0, 1000, "Threads that draw and judge; 0: one a CPU");
   command.integer("--patience", &options->patience, 1, 3600, "Seconds after which a run counts as hung");
   command.repeated("--problem", &options->problems, "Just this problem, as a storm has told it", "TEXT");

@@ -172,8 +172,8 @@ def seed_words(seed: Any) -> jax.Array:
 def pairs(name: str, x: Any) -> jax.Array:
     """The last of (b, h_q, s_q, s_k), with axes of one element for those that are missing."""
     found = array(name, x)
-    if not 2 <= found.ndim <= 4:
-        raise Invalid(f"{name} has {found.ndim} axes: it must have 2 to 4, the last of (b, h_q, s_q, s_k)")
+    if not 1 <= found.ndim <= 4:
+        raise Invalid(f"{name} has {found.ndim} axes: it must have 1 to 4, the last of (b, h_q, s_q, s_k)")
     if name == "mask" and found.dtype != jnp.bool_:
         raise Invalid(f"mask has the type {found.dtype.name}: it must be bool, True where a query sees a key")
     return found.reshape((1,) * (4 - found.ndim) + found.shape)

@@ -19,7 +19,7 @@ def of_packed(starts: jax.Array, rows: int) -> jax.Array:
 
 def of_used(used: jax.Array, rows: int) -> jax.Array:
     """(b, 1, rows) bool: which rows lie within the used lengths."""
-    return (jnp.arange(rows) < used[:, None])[:, None]
+    return (jnp.arange(rows)[None] < used[:, None])[:, None]
 
 
 def keep(used: jax.Array, x: jax.Array, heads_first: bool) -> jax.Array:

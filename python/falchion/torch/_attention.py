@@ -79,6 +79,10 @@ def attention(
     if foreign:
         refuse(attention, foreign)
     ordinary = False
+    if not (used_q is used_k is first_k is None):
+        same = used_q is used_k  # the same tensor says that they do not differ
+        used_q, first_k = lengths("used_q", used_q, q), lengths("first_k", first_k, q)
+        used_k = used_q if same else lengths("used_k", used_k, q)
     if not _is_compiling() and (dropout if type(dropout) is float else drops_of(dropout)[1]) == 0.0:
         found = _straight(
             q,
@@ -139,9 +143,6 @@ def attention(
     tensors: dict[str, Tensor] = {}
     if not (bias is alibi is mask is used_q is used_k is first_k is None):
         bias, mask, alibi = four_axes("bias", bias), four_axes("mask", mask), slopes_of(alibi)
-        same = used_q is used_k  # the same tensor says that they do not differ
-        used_q, first_k = lengths("used_q", used_q, q), lengths("first_k", first_k, q)
-        used_k = used_q if same else lengths("used_k", used_k, q)
         given = ("mask", mask), ("used_q", used_q), ("used_k", used_k), ("first_k", first_k)
         tensors.update((name, x) for name, x in given if x is not None)
     if drops:

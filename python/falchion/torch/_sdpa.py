@@ -16,6 +16,10 @@ from ._attention import attention
 from ._options import drops_of, exact_scale, flag, last_contiguous
 
 
+class Refused(Invalid, RuntimeError):
+    """What torch's function refuses by a RuntimeError. Code around that one goes on catching it."""
+
+
 def sdpa(
     query: Tensor,
     key: Tensor,
@@ -33,9 +37,29 @@ def sdpa(
     is_causal is PyTorch's: query i sees the keys up to i (top-left). A bool mask says which keys
     count, a float mask is added to the scores and may need a gradient; both are broadcast to (...,
     h_q, s_q, s_k). enable_gqa lets h_q be a multiple of h_k and of value's heads. A row that sees
-    no key is 0. Raises falchion.Invalid and falchion.Unsupported (float64, a head dim above 256)."""
+    no key is 0. Raises falchion.Invalid and falchion.Unsupported (float64, a head dim above 256), both
+    of which are a RuntimeError here, as torch's own."""
     if foreign:
         refuse(sdpa, foreign)
+    try:
+        return _sdpa(query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa)
+    except Invalid as why:
+        refused = Refused(*why.args)
+        for note in getattr(why, "__notes__", ()):
+            refused.add_note(note)
+        raise refused from None
+
+
+def _sdpa(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None,
+    dropout_p: float,
+    is_causal: bool,
+    scale: float | None,
+    enable_gqa: bool,
+) -> Tensor:
     is_causal, enable_gqa = flag("is_causal", is_causal), flag("enable_gqa", enable_gqa)
     query, scale = exact_scale(query, scale)
     if is_causal and attn_mask is not None:
@@ -137,7 +161,13 @@ def _four_axes(
         q, k, v = (x.expand(*x.shape[:-3], heads, *x.shape[-2:]) for x in tensors)
     batch = tuple(q.shape[:-3])
     if not (batch == tuple(k.shape[:-3]) == tuple(v.shape[:-3])):
-        batch = tuple(torch.broadcast_shapes(*(x.shape[:-3] for x in (q, k, v))))
+        leading = [tuple(x.shape[:-3]) for x in (q, k, v)]
+        for extents in zip(*leading):
+            if len({*extents} - {1}) > 1:
+                raise Invalid(
+                    f"query, key and value have the batches {leading}, which do not broadcast"
+                )
+        batch = tuple(torch.broadcast_shapes(*leading))
         q, k, v = (x.expand(*batch, *x.shape[-3:]) for x in (q, k, v))
     mask = _mask_of(mask, (*batch, q.shape[-3], q.shape[-2], k.shape[-2]), q.dtype)
     if len(batch) > 1:

@@ -1,0 +1,100 @@
+// src/sm80/attention_forward_f32_segments.cuh: O and l of the f32 kernel over many keys. Each addition to a running sum
+// rounds at the size of the sum: over 4326 keys, with V of 4, O was off by 3e-5. So a running sum goes over the keys of
+// one segment only. What the segments before it have given lies where O will be stored, unnormalised, since there are
+// no registers for a second O. A thread writes and reads its own elements there. docs/design/sm80_forward.md has what
+// it costs.
+#pragma once
+
+#include "sm80/attention_forward_f32_softmax.cuh"
+#include "sm80/attention_forward_f32_store.cuh"
+
+namespace falchion::sm80 {
+
+using namespace gpu;
+
+template <class Config>
+class SegmentSums {
+ public:
+  __device__ __forceinline__ SegmentSums(const AttentionArgs& a, const AttentionTile& t, OwnPlace at, float* sQ)
+      : a(a), t(t), at(at), sQ(sQ) {}
+
+  /// Adds what is kept to O and l.
+  template <class Softmax, class Output>
+  __device__ __forceinline__ void add_to(Softmax& softmax, Output& O) const {
+    if (!any) return;
+    CUTE_UNROLL
+    for (int r = 0; r < Config::kOwnRows; ++r) {
+      const float2 kept = *statistics(r);
+      // A row that has seen no key has kept 0, and -inf - -inf must not make a NaN of it.
+      const float shrink = softmax.m[r] == -FALCHION_INF ? 1.f : exp2((kept.x - softmax.m[r]) * kLog2e);
+      if (at.key == 0) softmax.l[r] = fmaf(kept.y, shrink, softmax.l[r]);  // l is summed over the lanes of the row
+      for_each_place(r, [&](float* from, int c, int count) {
+        if (count == 4) {
+          const float4 x = *reinterpret_cast<const float4*>(from);
+          O(r, c) = fmaf(x.x, shrink, O(r, c));
+          O(r, c + 1) = fmaf(x.y, shrink, O(r, c + 1));
+          O(r, c + 2) = fmaf(x.z, shrink, O(r, c + 2));
+          O(r, c + 3) = fmaf(x.w, shrink, O(r, c + 3));
+        } else {
+          O(r, c) = fmaf(*from, shrink, O(r, c));
+        }
+      });
+    }
+  }
+  /// Keeps O and l, which then begin again with 0.
+  template <class Softmax, class Output>
+  __device__ __forceinline__ void keep(Softmax& softmax, Output& O) {
+    any = true;
+    __syncwarp();  // every lane has read what was kept before
+    CUTE_UNROLL
+    for (int r = 0; r < Config::kOwnRows; ++r) {
+      const float l = over_row(softmax.l[r], [](float x, float y) { return x + y; });
+      if (at.key == 0) *statistics(r) = make_float2(softmax.m[r], l);
+      softmax.l[r] = 0;
+      for_each_place(r, [&](float* to, int c, int count) {
+        if (count == 4) {
+          *reinterpret_cast<float4*>(to) = make_float4(O(r, c), O(r, c + 1), O(r, c + 2), O(r, c + 3));
+        } else {
+          *to = O(r, c);
+        }
+      });
+    }
+    clear(O);
+    __syncwarp();
+  }
+
+ private:
+  /// m and l of a row, which all lanes of the row share, behind the data of this row of Q.
+  __device__ __forceinline__ float2* statistics(int r) const {
+    return reinterpret_cast<float2*>(sQ + (at.row + 2 * r) * Config::kStrideQ + Config::kD);
+  }
+  /// Calls f(place in memory, column of O, count) for each element of row r that this thread owns, 4 at a time where
+  /// the row is aligned.
+  template <class F>
+  __device__ __forceinline__ void for_each_place(int r, F f) const {
+    int row = t.row0 + at.row + 2 * r;
+    asm volatile("" : "+r"(row));  // otherwise the addresses would be computed before the loop, and spilled
+    if (row >= t.rows) return;
+    float* const line = line_of(a, t, row);
+    CUTE_UNROLL
+    for (int c = 0; c < Config::kOwnColumns; c += 4) {
+      const int column = static_cast<int>(get<1>(at(r, c))), left = static_cast<int>(a.d_v) - column;
+      if (left >= 4 && reinterpret_cast<std::uintptr_t>(line + column) % 16 == 0) {
+        f(line + column, c, 4);
+      } else {
+        CUTE_UNROLL
+        for (int i = 0; i < 4; ++i) {
+          if (i < left) f(line + column + i, c + i, 1);
+        }
+      }
+    }
+  }
+
+  const AttentionArgs& a;
+  const AttentionTile& t;
+  const OwnPlace at;
+  float* const sQ;
+  bool any = false;
+};
+
+}  // namespace falchion::sm80
