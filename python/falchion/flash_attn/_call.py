@@ -34,6 +34,11 @@ def parts_of(name: str, x: Tensor, count: int) -> tuple[Tensor, ...]:
     return x.unbind(-3)
 
 
+def truth(name: str, x: Any) -> bool:
+    """True or False in any form, where None is False as in FlashAttention."""
+    return x is not None and flag(name, x)
+
+
 def _side_of(name: str, side: Any) -> int:
     if type(side) is not int:
         side = -1 if side is None else known_whole(name, side)
@@ -52,7 +57,7 @@ def band(causal: bool, window_size: tuple[int, int]) -> dict[str, Any]:
     """flash_attn's band is that of the bottom right corner, and a negative side is unbounded."""
     sides = sides_of(window_size)
     left, right = (None if sides[0] < 0 else sides[0]), (None if sides[1] < 0 else sides[1])
-    if flag("causal", causal):
+    if truth("causal", causal):
         return {"causal": "bottom_right", "window": (left, None)}
     if left is None and right is None:
         return {}
@@ -151,7 +156,7 @@ def _attend(
         **band(causal, window_size),
     }
     drops, share = drops_of(dropout_p)
-    return_attn_probs = flag("return_attn_probs", return_attn_probs)
+    return_attn_probs = truth("return_attn_probs", return_attn_probs)
     if not return_attn_probs or not drops:
         attention: Any = ft.varlen if starts else ft.attention
         options.update(starts, dropout=share, return_lse=return_attn_probs)
