@@ -8,6 +8,7 @@ import pytest
 jax = pytest.importorskip("jax", reason="jax is not installed")
 import falchion
 import falchion.jax as fj
+import jax_formula  # noqa: F401
 import jax.numpy as jnp
 
 HIGH = jax.lax.Precision.HIGHEST
@@ -32,16 +33,22 @@ def activated(name: str | None, z: Any) -> Any:
     return getattr(jax.nn, name)(z)
 
 
+def beside(z: Any, x: Any) -> Any:
+    """x with as many axes as z, since JAX raises here where one is added in silence (jax_formula)."""
+    return x.reshape((1,) * (z.ndim - x.ndim) + x.shape)
+
+
 def product(a: Any, b: Any, activation: str | None = None, **more: Any) -> Any:
     """What gemm is, in jax.numpy."""
     z = more.get("alpha", 1.0) * jnp.matmul(a, jnp.swapaxes(b, -1, -2), precision=HIGH)
     if "c" in more:
-        z = z + more.get("beta", 1.0) * more["c"]
+        z = z + more.get("beta", 1.0) * beside(z, more["c"])
     if "bias" in more:
-        z = z + more["bias"]
+        z = z + beside(z, more["bias"])
     if "bias_m" in more:
-        z = z + more["bias_m"][..., None]
-    return activated(activation, z) + more.get("residual", 0.0)
+        z = z + beside(z, more["bias_m"][..., None])
+    z = activated(activation, z)
+    return z + beside(z, more["residual"]) if "residual" in more else z
 
 
 A, B, BATCHED, C = random(1, 5, 12), random(2, 8, 12), random(3, 3, 5, 12), random(4, 5, 8)
