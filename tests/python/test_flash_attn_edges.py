@@ -163,6 +163,16 @@ def test_numbers_of_other_libraries():
         assert torch.equal(apply_rotary_emb(x, angles, angles, seqlen_offsets=made(3)), turned)
         got = fa.flash_attn_varlen_func(rows, rows, rows, starts, starts, made(5), made(5))
         assert torch.equal(got, packed)
+    off = {"causal": None, "return_attn_probs": None}
+    assert torch.equal(fa.flash_attn_varlen_func(rows, rows, rows, starts, starts, 5, 5, **off), packed)
+    off = {"causal": None, "return_softmax_lse": None, "cache_seqlens": 5}
+    assert torch.equal(fa.flash_attn_with_kvcache(**{**cache("cpu"), **off}), want)
+    noise = {"dropout_p": 0.5, "return_attn_probs": True}
+    for made in (starts, starts.long(), [0, 5, 10]):
+        torch.manual_seed(1)
+        found = fa.flash_attn_varlen_func(rows, rows, rows, made, made, 5, 5, **noise)
+        want = found if made is starts else want
+        assert all(torch.equal(x, y) for x, y in zip(found, want))
     with pytest.raises(TypeError, match="max_seqlen_k must be a whole number, not float"):
         fa.flash_attn_varlen_func(rows, rows, rows, starts, starts, 5, 5.5)
 

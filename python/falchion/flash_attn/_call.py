@@ -19,6 +19,7 @@ from falchion.torch._options import (
     flag,
     known_whole,
     last_contiguous,
+    lengths,
     number,
     whole,
 )
@@ -33,19 +34,30 @@ def parts_of(name: str, x: Tensor, count: int) -> tuple[Tensor, ...]:
     return x.unbind(-3)
 
 
+def truth(name: str, x: Any) -> bool:
+    """True or False in any form, where None is False as in FlashAttention."""
+    return x is not None and flag(name, x)
+
+
+def _side_of(name: str, side: Any) -> int:
+    if type(side) is not int:
+        side = -1 if side is None else known_whole(name, side)
+    return -1 if side < 0 else side
+
+
 def sides_of(window_size: Any) -> tuple[int, int]:
     """(left, right) of a window, -1 where a side is unbounded: below 0, or None."""
     if not isinstance(window_size, (tuple, list)) or len(window_size) != 2:
         raise Invalid(f"window_size = {window_size!r}: it is a pair (left, right), -1 unbounded")
-    sides = (known_whole(f"window_size[{i}]", side) for i, side in enumerate(window_size))
-    left, right = (-1 if side is None or side < 0 else side for side in sides)
-    return left, right
+    left, right = window_size
+    return _side_of("window_size[0]", left), _side_of("window_size[1]", right)
 
 
 def band(causal: bool, window_size: tuple[int, int]) -> dict[str, Any]:
     """flash_attn's band is that of the bottom right corner, and a negative side is unbounded."""
-    left, right = (None if side < 0 else side for side in sides_of(window_size))
-    if flag("causal", causal):
+    sides = sides_of(window_size)
+    left, right = (None if sides[0] < 0 else sides[0]), (None if sides[1] < 0 else sides[1])
+    if truth("causal", causal):
         return {"causal": "bottom_right", "window": (left, None)}
     if left is None and right is None:
         return {}
@@ -82,6 +94,9 @@ def packed(
     max_seqlen_q, max_seqlen_k)."""
     max_seqlen_q = whole("max_seqlen_q", max_seqlen_q)
     max_seqlen_k = whole("max_seqlen_k", max_seqlen_k)
+    same = cu_seqlens_k is cu_seqlens_q
+    cu_seqlens_q = lengths("cu_seqlens_q", cu_seqlens_q, q)
+    cu_seqlens_k = cu_seqlens_q if same else lengths("cu_seqlens_k", cu_seqlens_k, q)
     starts = {
         "cu_seqlens_q": cu_seqlens_q,
         "cu_seqlens_k": cu_seqlens_k,
@@ -141,9 +156,9 @@ def _attend(
         **band(causal, window_size),
     }
     drops, share = drops_of(dropout_p)
-    return_attn_probs = flag("return_attn_probs", return_attn_probs)
+    return_attn_probs = truth("return_attn_probs", return_attn_probs)
     if not return_attn_probs or not drops:
-        attention: Callable[..., Any] = ft.varlen if starts else ft.attention
+        attention: Any = ft.varlen if starts else ft.attention
         options.update(starts, dropout=share, return_lse=return_attn_probs)
         found = attention(q, k, v, **options)
         return (*found, None) if return_attn_probs else found

@@ -14,10 +14,10 @@ from torch import Tensor
 import falchion.torch as ft
 from falchion import Invalid, Unsupported
 from falchion._names import own_names
-from falchion.torch._options import exact_scale, flag, known_whole, last_contiguous
+from falchion.torch._options import exact_scale, known_whole, last_contiguous
 
 from ._bounds import Bounds, same_device, table_of, whole_numbers
-from ._call import band, places, sides_of
+from ._call import band, places, sides_of, truth
 from ._pages import check_pages, dense_from_pages, place_in_pages
 from .rotary import check_tables, rotate
 
@@ -54,7 +54,7 @@ def flash_attn_with_kvcache(
     cache = Cache(q, (k_cache, v_cache), ("block_table", block_table), cache_batch_idx)
     cache.measure(cache_seqlens, cache_leftpad, k, v)
     most = cache.capacity
-    causal = flag("causal", causal)
+    causal = truth("causal", causal)
     whole = not causal and not any(0 <= side < most for side in sides_of(window_size))
     if rotary_cos is not None or rotary_sin is not None:
         q, k = cache.turn(q, k, (rotary_cos, rotary_sin), rotary_interleaved, None, whole)
@@ -63,7 +63,7 @@ def flash_attn_with_kvcache(
         "scale": softmax_scale,
         "softcap": softcap,
         "alibi": None if alibi_slopes is None else alibi_slopes.float(),
-        "return_lse": return_softmax_lse,
+        "return_lse": truth("return_softmax_lse", return_softmax_lse),
     }
     return cache.attend(q, k, v, options)
 
@@ -149,7 +149,7 @@ class Cache:
             self.old = torch.full((self.b,), number, device=self.device)
             if isinstance(self.new, Tensor):
                 self.bounds.within(self.old, 0, most - self.new, self._too_long)
-        self.lengths = self.old + self.new
+        self.lengths = self.old if k is None else self.old + self.new
         self.leftpad = None
         if leftpad is not None:
             self.leftpad = whole_numbers("cache_leftpad", leftpad, (self.b,), self.device)
@@ -198,7 +198,7 @@ class Cache:
         if k is None:
             raise Unsupported("rotary_cos is given without k: falchion.flash_attn offers no such")
         cos, sin = check_tables(q, *tables, "rotary_")
-        interleaved = flag("rotary_interleaved", interleaved)
+        interleaved = truth("rotary_interleaved", interleaved)
         name = "cache_seqlens" if first is None else "rotary_seqlens"
         first = self.old if first is None else whole_numbers(name, first, (self.b,), self.device)
         queries = q.shape[1] if self.starts_q is None else self.starts_q.diff().long()
@@ -267,8 +267,12 @@ class Cache:
         return last_contiguous(cache if self.batch is None else cache[self.batch])
 
     def _run(self, q: Tensor, keys: Tensor, values: Tensor, options: dict[str, Any]) -> Any:
-        leftpad = None if self.leftpad is None else self.leftpad.int()
-        used: dict[str, Any] = {"used_k": self.lengths.int(), "first_k": leftpad}
+        lengths, leftpad = self.lengths, self.leftpad
+        if not self.bounds.asks:  # the engine refuses on the host what is outside
+            lengths = lengths.clamp(0, self.capacity)
+            leftpad = None if leftpad is None else torch.minimum(leftpad.clamp(min=0), lengths)
+        leftpad = None if leftpad is None else leftpad.int()
+        used: dict[str, Any] = {"used_k": lengths.int(), "first_k": leftpad}
         if self.starts_q is None or self.max_q is None:
             return ft.attention(q, keys, values, **used, **options)
         starts = torch.arange(self.b + 1, dtype=torch.int32, device=self.device) * keys.shape[1]

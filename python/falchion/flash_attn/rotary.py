@@ -6,10 +6,10 @@ import torch
 from torch import Tensor
 
 from falchion import Invalid
-from falchion.torch._options import flag, known_whole
+from falchion.torch._options import known_whole
 
 from ._bounds import same_device, whole_numbers
-from ._call import places
+from ._call import places, truth
 
 
 def check_tables(
@@ -71,7 +71,7 @@ def apply_rotary_emb(
     same_device(x.device, cu_seqlens=cu_seqlens)
     if x.dim() != (4 if cu_seqlens is None else 3):
         raise Invalid(f"x has {x.dim()} axes; it has 4, (b, s, h, d), or 3 with cu_seqlens")
-    interleaved, inplace = flag("interleaved", interleaved), flag("inplace", inplace)
+    interleaved, inplace = truth("interleaved", interleaved), truth("inplace", inplace)
     b = x.shape[0] if cu_seqlens is None else cu_seqlens.numel() - 1
     longest = x.shape[1] if cu_seqlens is None else known_whole("max_seqlen", max_seqlen)
     if isinstance(seqlen_offsets, Tensor):

@@ -13,10 +13,10 @@ from torch import Tensor
 
 from falchion import Invalid, Unsupported
 from falchion._names import own_names
-from falchion.torch._options import exact_scale, flag, known_whole
+from falchion.torch._options import exact_scale, known_whole
 
 from ._bounds import same_device
-from ._call import band, dense, packed, parts_of, sides_of
+from ._call import band, dense, packed, parts_of, sides_of, truth
 from ._kvcache import Cache
 
 __all__ = [
@@ -181,14 +181,14 @@ def flash_attn_with_kvcache(
     if rotary_cos is not None or rotary_sin is not None:
         longest = q.shape[1] if max_seqlen_q is None else max_seqlen_q
         left, right = (0 <= x < y - 1 for x, y in zip(sides_of(window_size), (cache.capacity, longest)))
-        whole = not (flag("causal", causal) or left or right)
+        whole = not (truth("causal", causal) or left or right)
         tables = rotary_cos, rotary_sin
         q, k = cache.turn(q, k, tables, rotary_interleaved, rotary_seqlens, whole)
     options = {
         **band(causal, window_size),
         "scale": softmax_scale,
         "softcap": softcap,
-        "return_lse": return_softmax_lse,
+        "return_lse": truth("return_softmax_lse", return_softmax_lse),
     }
     return cache.attend(q, k, v, options)
 

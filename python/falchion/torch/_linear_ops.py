@@ -100,7 +100,8 @@ def check_shapes(q: Tensor, k: Tensor, v: Tensor, heads: int) -> None:
 def fake_forward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
     tensors, options = _split(arguments)
     if tensors[0].device.type == "meta":
-        check_shapes(*tensors[:3], 1 if tensors[6] is not None or options.layout == "bhsd" else 2)
+        q, k, v = tensors[:3]
+        check_shapes(q, k, v, 1 if tensors[6] is not None or options.layout == "bhsd" else 2)
     return empty_outputs(tensors, options)
 
 

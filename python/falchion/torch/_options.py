@@ -72,7 +72,7 @@ def _traced(name: str, x: Any, wanted: str) -> torch.Tensor:
     return found
 
 
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def _text_of(x: torch.Tensor) -> str:
     """A word is a constant of the program, where a number could become an argument of it."""
     return repr(float(x))
@@ -82,7 +82,7 @@ def settled(name: str, x: Any, wanted: str = "a whole number") -> Any:
     """A traced number that decides what the program is. torch.compile itself compares those of 64 bits
     before each run. Of the others it would know none, so the one that is there now is taken, and the
     program refuses to run with another one."""
-    if x is None or type(x) in (bool, int, float):
+    if x is None or type(x) in (bool, int) or (type(x) is float and wanted == "a number"):
         return x
     found = _traced(name, x, wanted)
     if found.is_floating_point() and wanted != "a number":
@@ -120,6 +120,8 @@ def whole(name: str, x: Any) -> Any:
 
 def known_whole(name: str, x: Any) -> Any:
     """A whole number that the program branches on."""
+    if type(x) is int:
+        return x
     return settled(name, x) if torch.compiler.is_compiling() else whole(name, x)
 
 
@@ -146,6 +148,8 @@ def causal_of(causal: Any) -> Any:
 
 def drops_of(dropout: Any) -> tuple[bool, Any]:
     """Whether a call may drop anything, and the share."""
+    if type(dropout) is float:
+        return dropout != 0.0, dropout
     if torch.compiler.is_compiling():
         share = settled("dropout", dropout, "a number")
     else:
@@ -291,10 +295,12 @@ def slopes_of(alibi: torch.Tensor | None) -> torch.Tensor | None:
 def exact_scale(q: torch.Tensor, scale: Any) -> tuple[torch.Tensor, Any]:
     """q and the scale for the engine where a scale of 0 means that all scores are 0, as in PyTorch and
     FlashAttention. The engine's 0 would ask for 1/sqrt(d), so the 0 goes into q."""
+    if scale is None:
+        return q, None
     if is_traced(scale):
         return q, number("scale", scale)  # a 0 is refused at the run, where it is known
     scale = number("scale", scale)
-    if scale is not None and scale == 0.0:
+    if scale == 0.0:
         return q * 0.0, 1.0
     return q, scale
 
