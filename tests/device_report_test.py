@@ -50,7 +50,7 @@ def facts():
 def operations():
     """Returns what is wrong with the storm of device.sh: it must draw enough of each operation that the command knows, and
     the report must ask after each."""
-    known = re.findall(r'\{Op::\w+, "([a-z-]+)",', (ROOT / "tools" / "problem" / "operation.cpp").read_text())
+    known = re.findall(r'\{Op::\w+, "([a-z-]+)",', (ROOT / "src" / "api" / "problem_line.cpp").read_text())
     asked = re.search(r"STORM_OPERATIONS = \((.*)\)", REPORT.read_text()).group(1)
     drawn = int(re.search(r"verify --random (\d+) ", (ROOT / "bench" / "device.sh").read_text()).group(1))
     bad = [f"the report does not ask after {name}" for name in known if f'"{name}"' not in asked]
