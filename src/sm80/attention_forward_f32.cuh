@@ -112,60 +112,56 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   for (int i = 0; i < Config::kStages - 1; ++i) ring.load();  // Q belongs to the first cp.async group
 
   SegmentSums<Config> segments(a, t, at, sQ);
-  for (int n = t.end - 1;;) {
-    while (n >= t.begin) {
-      clear(rS);
-      for (int i = 0; i < ring.k_chunks(); ++i) {  // S = Q K^T
-        const float* sK = ring.next();
-        multiply_exact<Config::kTerms, Config::kDepth, Config::kStrideQ>(
-            rS, own_q + i * Config::kDepth, [&](int k, float(&b)[4][Config::kOwnKeys]) {
-              const float* from = sK + Config::at_k(at.key, k);
-              CUTE_UNROLL
-              for (int j = 0; j < Config::kOwnKeys; ++j) {
-                const float4 x = *reinterpret_cast<const float4*>(from + (j % 4 + j / 4 * 64) * Config::kDepth);
-                b[0][j] = x.x;
-                b[1][j] = x.y;
-                b[2][j] = x.z;
-                b[3][j] = x.w;
-              }
-            });
-      }
-      apply_scores<Config>(a, t, at, n * kKeys, rS, own_p + at.key);
-      if (n * kKeys < t.unmasked_begin || (n + 1) * kKeys > t.unmasked_end)
-        keep_band(a, t, rS, at, n * kKeys);  // mask.keep
-      float shrink[Config::kOwnRows];
-      if (softmax.raise(rS, shrink)) scale_rows(rO, shrink);
-      softmax.update(rS);
-      exchange<Config, false>(rS, own_p + at.key);
-      if (a.dropout > 0) {  // dropped elements have been added to l, and stay there
-        for_each_own_cell<Config>(t, at, n * kKeys, own_p + at.key, [&](int row, int key, float(&x)[4]) {
-          const Philox::Block block = dropout.words(t.b * a.h_q + t.head(row), t.query(row), key);
-          CUTE_UNROLL
-          for (int i = 0; i < 4; ++i) x[i] = block.word[i] < dropout.threshold ? 0.f : x[i];
-        });
-      }
-      __syncwarp();  // a warp reads only rows of P that it has written itself
-      // O += P V is summed in groups of 8 like S. With one key added after another, O of 4000 keys has twice the error.
-      // At d 256 groups would spill, so there keys are added one after another.
-      for (int i = 0; i < Config::kSlices; ++i) {
-        const float* sV = ring.next() + at.key;
-        multiply_exact<(Config::kD <= 128 ? Config::kTerms : 1), Config::kSlice, Config::kStrideP>(
-            rO, own_p + i * Config::kSlice, [&](int k, float(&b)[4][Config::kOwnColumns]) {
-              CUTE_UNROLL
-              for (int c = 0; c < Config::kOwnColumns * 4; c += 4) {
-                *reinterpret_cast<float4*>(&b[c / Config::kOwnColumns][c % Config::kOwnColumns]) =
-                    *reinterpret_cast<const float4*>(sV + (k + c / Config::kOwnColumns) * Config::kD +
-                                                     c % Config::kOwnColumns / 4 * 64);
-              }
-            });
-      }
-      if (n-- % Config::kSegmentTiles == 0) break;
+  for (int n = t.end - 1; n >= t.begin; --n) {
+    clear(rS);
+    for (int i = 0; i < ring.k_chunks(); ++i) {  // S = Q K^T
+      const float* sK = ring.next();
+      multiply_exact<Config::kTerms, Config::kDepth, Config::kStrideQ>(
+          rS, own_q + i * Config::kDepth, [&](int k, float(&b)[4][Config::kOwnKeys]) {
+            const float* from = sK + Config::at_k(at.key, k);
+            CUTE_UNROLL
+            for (int j = 0; j < Config::kOwnKeys; ++j) {
+              const float4 x = *reinterpret_cast<const float4*>(from + (j % 4 + j / 4 * 64) * Config::kDepth);
+              b[0][j] = x.x;
+              b[1][j] = x.y;
+              b[2][j] = x.z;
+              b[3][j] = x.w;
+            }
+          });
     }
-    segments.add_to(softmax, rO);
-    if (n < t.begin) break;
-    segments.keep(softmax, rO);
+    apply_scores<Config>(a, t, at, n * kKeys, rS, own_p + at.key);
+    if (n * kKeys < t.unmasked_begin || (n + 1) * kKeys > t.unmasked_end)
+      keep_band(a, t, rS, at, n * kKeys);  // mask.keep
+    float shrink[Config::kOwnRows];
+    if (softmax.raise(rS, shrink)) scale_rows(rO, shrink);
+    softmax.update(rS);
+    exchange<Config, false>(rS, own_p + at.key);
+    if (a.dropout > 0) {  // dropped elements have been added to l, and stay there
+      for_each_own_cell<Config>(t, at, n * kKeys, own_p + at.key, [&](int row, int key, float(&x)[4]) {
+        const Philox::Block block = dropout.words(t.b * a.h_q + t.head(row), t.query(row), key);
+        CUTE_UNROLL
+        for (int i = 0; i < 4; ++i) x[i] = block.word[i] < dropout.threshold ? 0.f : x[i];
+      });
+    }
+    __syncwarp();  // a warp reads only rows of P that it has written itself
+    // O += P V is summed in groups of 8 like S. With one key added after another, O of 4000 keys has twice the error.
+    // At d 256 groups would spill, so there keys are added one after another.
+    for (int i = 0; i < Config::kSlices; ++i) {
+      const float* sV = ring.next() + at.key;
+      multiply_exact<(Config::kD <= 128 ? Config::kTerms : 1), Config::kSlice, Config::kStrideP>(
+          rO, own_p + i * Config::kSlice, [&](int k, float(&b)[4][Config::kOwnColumns]) {
+            CUTE_UNROLL
+            for (int c = 0; c < Config::kOwnColumns * 4; c += 4) {
+              *reinterpret_cast<float4*>(&b[c / Config::kOwnColumns][c % Config::kOwnColumns]) =
+                  *reinterpret_cast<const float4*>(sV + (k + c / Config::kOwnColumns) * Config::kD +
+                                                   c % Config::kOwnColumns / 4 * 64);
+            }
+          });
+    }
+    if (n % Config::kSegmentTiles == 0 && n > t.begin) segments.put_aside(softmax, rO);
   }
   cp_async_wait<0>();
+  segments.take_back(softmax, rO);
   softmax.finish();
   store_exact<Config>(a, t, at, softmax, a.dropout > 0 ? dropout.keep_scale : 1.f, rO);
 }

@@ -18,16 +18,43 @@ class SegmentSums {
   __device__ __forceinline__ SegmentSums(const AttentionArgs& a, const AttentionTile& t, OwnPlace at, float* sQ)
       : a(a), t(t), at(at), sQ(sQ) {}
 
-  /// Adds what is kept to O and l.
+  /// The end of a segment: adds O and l to what lies aside. They begin again with 0.
   template <class Softmax, class Output>
-  __device__ __forceinline__ void add_to(Softmax& softmax, Output& O) const {
+  __device__ __forceinline__ void put_aside(Softmax& softmax, Output& O) {
+    CUTE_UNROLL
+    for (int r = 0; r < Config::kOwnRows; ++r) {
+      const float2 before = any ? *statistics(r) : make_float2(-FALCHION_INF, 0.f);
+      const float shrink = any ? shrink_to(softmax.m[r], before.x) : 0.f;
+      const float l = over_row(softmax.l[r], [](float x, float y) { return x + y; });
+      __syncwarp();  // every lane of the row has read what lay there
+      if (at.key == 0) *statistics(r) = make_float2(softmax.m[r], fmaf(before.y, shrink, l));
+      softmax.l[r] = 0;
+      for_each_place(r, [&](float* to, int c, int count) {
+        if (count == 4) {
+          float4 x = any ? *reinterpret_cast<const float4*>(to) : float4{};  // nobody has written what lies there
+          x.x = fmaf(x.x, shrink, O(r, c));
+          x.y = fmaf(x.y, shrink, O(r, c + 1));
+          x.z = fmaf(x.z, shrink, O(r, c + 2));
+          x.w = fmaf(x.w, shrink, O(r, c + 3));
+          *reinterpret_cast<float4*>(to) = x;
+        } else {
+          *to = fmaf(any ? *to : 0.f, shrink, O(r, c));
+        }
+      });
+    }
+    __syncwarp();
+    any = true;
+    clear(O);
+  }
+  /// After the last key: adds what lies aside to O and l.
+  template <class Softmax, class Output>
+  __device__ __forceinline__ void take_back(Softmax& softmax, Output& O) const {
     if (!any) return;
     CUTE_UNROLL
     for (int r = 0; r < Config::kOwnRows; ++r) {
-      const float2 kept = *statistics(r);
-      // A row that has seen no key has kept 0, and -inf - -inf must not make a NaN of it.
-      const float shrink = softmax.m[r] == -FALCHION_INF ? 1.f : exp2((kept.x - softmax.m[r]) * kLog2e);
-      if (at.key == 0) softmax.l[r] = fmaf(kept.y, shrink, softmax.l[r]);  // l is summed over the lanes of the row
+      const float2 before = *statistics(r);
+      const float shrink = shrink_to(softmax.m[r], before.x);
+      if (at.key == 0) softmax.l[r] = fmaf(before.y, shrink, softmax.l[r]);  // l is summed over the lanes of the row
       for_each_place(r, [&](float* from, int c, int count) {
         if (count == 4) {
           const float4 x = *reinterpret_cast<const float4*>(from);
@@ -41,29 +68,13 @@ class SegmentSums {
       });
     }
   }
-  /// Keeps O and l, which then begin again with 0.
-  template <class Softmax, class Output>
-  __device__ __forceinline__ void keep(Softmax& softmax, Output& O) {
-    any = true;
-    __syncwarp();  // every lane has read what was kept before
-    CUTE_UNROLL
-    for (int r = 0; r < Config::kOwnRows; ++r) {
-      const float l = over_row(softmax.l[r], [](float x, float y) { return x + y; });
-      if (at.key == 0) *statistics(r) = make_float2(softmax.m[r], l);
-      softmax.l[r] = 0;
-      for_each_place(r, [&](float* to, int c, int count) {
-        if (count == 4) {
-          *reinterpret_cast<float4*>(to) = make_float4(O(r, c), O(r, c + 1), O(r, c + 2), O(r, c + 3));
-        } else {
-          *to = O(r, c);
-        }
-      });
-    }
-    clear(O);
-    __syncwarp();
-  }
 
  private:
+  /// What sums relative to the maximum `before` are multiplied by. A row that has seen no key has 0, and -inf - -inf must
+  /// not make a NaN of it.
+  static __device__ __forceinline__ float shrink_to(float m, float before) {
+    return m == -FALCHION_INF ? 1.f : exp2((before - m) * kLog2e);
+  }
   /// m and l of a row, which all lanes of the row share, behind the data of this row of Q.
   __device__ __forceinline__ float2* statistics(int r) const {
     return reinterpret_cast<float2*>(sQ + (at.row + 2 * r) * Config::kStrideQ + Config::kD);

@@ -68,24 +68,28 @@ class HalvesConsumer {
     }
     shared.full_q[at_q.stage].wait(at_q.parity);
     load_key_factors(tile, key_factors, n * kKeys, &KeyFactors::k, k_factor);
-    if constexpr (kSegments) {
-      for (kept.any = false;;) {
-        while (n >= tile.begin) {  // a segment ends at each multiple of kSegmentTiles
-          add_tile(tile, key_factors, n);
-          if (n-- % kSegmentTiles == 0) break;
-        }
-        auto O = rows_columns(as_mma_accumulator(rO));
-        const auto cO = coordinates<Config::kDv>();
-        kept.add_to(a, tile.RowsRecord::read(by), a.scale * kLog2e, softmax, O, cO);
-        if (n < tile.begin) break;
-        kept.keep(a, tile.RowsRecord::read(by), softmax, O, cO);
+    if constexpr (kSegments) kept.any = false;
+    CUTE_NO_UNROLL
+    for (; n >= tile.begin; --n) {
+      add_tile(tile, key_factors, n);
+      if constexpr (kSegments) {
+        if (n % kSegmentTiles == 0 && n > tile.begin) put_aside(tile);
       }
-    } else {
-      CUTE_NO_UNROLL
-      for (; n >= tile.begin; --n) add_tile(tile, key_factors, n);
+    }
+    if constexpr (kSegments) {
+      if (kept.any) take_back(tile);
     }
     release(shared.empty_q[at_q.stage]);
     at_q.advance();
+  }
+  /// The end of a segment of the keys, and the end of all, see KeptSums.
+  __device__ __forceinline__ void put_aside(const TileRecord& tile) {
+    kept.put_aside(a, tile.RowsRecord::read(by), a.scale * kLog2e, softmax, rows_columns(as_mma_accumulator(rO)),
+                   coordinates<Config::kDv>());
+  }
+  __device__ __forceinline__ void take_back(const TileRecord& tile) {
+    kept.take_back(a, tile.RowsRecord::read(by), a.scale * kLog2e, softmax, rows_columns(as_mma_accumulator(rO)),
+                   coordinates<Config::kDv>());
   }
   /// Adds one tile of keys to O and l.
   __device__ __forceinline__ void add_tile(const TileRecord& tile, const KeyFactors* key_factors, int n) {

@@ -40,15 +40,33 @@ struct KeptSums {
   float m[kRows], l[kRows];  // what l and O were relative to when they were kept; l of this lane
   bool any;
 
-  /// Adds what is kept to O and l. c: how much one unit of m is in the exponent of 2.
+  /// The end of a segment: adds O and l to what lies aside. They begin again with 0. c: how much one unit of m is in the
+  /// exponent of 2.
   template <class Output, class Coordinates>
-  __device__ __forceinline__ void add_to(const AttentionArgs& a, const AttentionTile& t, float c, SoftmaxF32& softmax,
-                                         Output&& O, const Coordinates& cO) const {
-    if (!any) return;
+  __device__ __forceinline__ void put_aside(const AttentionArgs& a, const AttentionTile& t, float c,
+                                            SoftmaxF32& softmax, Output&& O, const Coordinates& cO) {
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) {
-      // A row that has seen no key has kept 0, and -inf - -inf must not make a NaN of it.
-      const float shrink = softmax.m[r] == -FALCHION_INF ? 1.f : exp2((m[r] - softmax.m[r]) * c);
+      const float shrink = any ? shrink_to(softmax.m[r], r, c) : 0.f;
+      m[r] = softmax.m[r];
+      l[r] = any ? fmaf(l[r], shrink, softmax.l[r]) : softmax.l[r];
+      softmax.l[r] = 0;
+      for_each_pair(a, t, r, O, cO, [&](float* to, int column, bool second) {  // nobody has written what lies there
+        to[0] = fmaf(any ? to[0] : 0.f, shrink, O(r, column));
+        if (second) to[1] = fmaf(any ? to[1] : 0.f, shrink, O(r, column + 1));
+      });
+      CUTE_UNROLL
+      for (int i = 0; i < size<1>(O); ++i) O(r, i) = 0;
+    }
+    any = true;
+  }
+  /// After the last key: adds what lies aside to O and l.
+  template <class Output, class Coordinates>
+  __device__ __forceinline__ void take_back(const AttentionArgs& a, const AttentionTile& t, float c,
+                                            SoftmaxF32& softmax, Output&& O, const Coordinates& cO) const {
+    CUTE_UNROLL
+    for (int r = 0; r < kRows; ++r) {
+      const float shrink = shrink_to(softmax.m[r], r, c);
       softmax.l[r] = fmaf(l[r], shrink, softmax.l[r]);
       for_each_pair(a, t, r, O, cO, [&](float* from, int column, bool second) {
         O(r, column) = fmaf(from[0], shrink, O(r, column));
@@ -56,26 +74,13 @@ struct KeptSums {
       });
     }
   }
-  /// Keeps O and l, which then begin again with 0.
-  template <class Output, class Coordinates>
-  __device__ __forceinline__ void keep(const AttentionArgs& a, const AttentionTile& t, SoftmaxF32& softmax, Output&& O,
-                                       const Coordinates& cO) {
-    any = true;
-    CUTE_UNROLL
-    for (int r = 0; r < kRows; ++r) {
-      m[r] = softmax.m[r];
-      l[r] = softmax.l[r];
-      softmax.l[r] = 0;
-      for_each_pair(a, t, r, O, cO, [&](float* to, int column, bool second) {
-        to[0] = O(r, column);
-        if (second) to[1] = O(r, column + 1);
-      });
-      CUTE_UNROLL
-      for (int i = 0; i < size<1>(O); ++i) O(r, i) = 0;
-    }
-  }
 
  private:
+  /// What the sums of row r that lie aside are multiplied by. A row that has seen no key has 0, and -inf - -inf must not
+  /// make a NaN of it.
+  __device__ __forceinline__ float shrink_to(float now, int r, float c) const {
+    return now == -FALCHION_INF ? 1.f : exp2((m[r] - now) * c);
+  }
   /// Calls f(place in memory, its column of O, is there a second one?) for each pair of neighbours of row r.
   template <class Output, class Coordinates, class F>
   static __device__ __forceinline__ void for_each_pair(const AttentionArgs& a, const AttentionTile& t, int r,

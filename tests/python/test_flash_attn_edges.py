@@ -262,7 +262,7 @@ def test_rotary_past_the_tables_and_of_packed_rows(device):
     for options, words in (
         ({"seqlen_offsets": 5}, "seqlen_offsets = 5"),
         ({"seqlen_offsets": -1}, "seqlen_offsets = -1"),
-        ({"seqlen_offsets": ints(1)}, "seqlen_offsets has the shape"),
+        ({"seqlen_offsets": ints(1).to(device)}, "seqlen_offsets has the shape"),
         ({"cu_seqlens": starts}, "max_seqlen"),
     ):
         with pytest.raises(falchion.Invalid, match=words):

@@ -192,6 +192,7 @@ def test_a_mask_on_its_way(padding, device):
     moved = found.detach().to(device)
     assert type(moved) is type(found) and moved._made is None and moved.device.type == device
     assert torch.equal(moved + 0, expected.to(device))
+    assert type(found.to("meta")) is type(found)
     for other in (found.to(torch.float64), found.expand(3, 4, 13, 13), copy.deepcopy(found)):
         assert type(other) is torch.Tensor
     assert torch.equal(pickle.loads(pickle.dumps(found)), expected)

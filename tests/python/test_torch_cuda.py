@@ -197,7 +197,7 @@ def test_nested_on_a_gpu():
     parts = [torch.randn(s, 4, 64, dtype=torch.bfloat16, device="cuda") for s in (130, 7, 64)]
     x = torch.nested.nested_tensor(parts, layout=torch.jagged)
     for got, part in zip(ft.attention(x, x, x, causal=True).unbind(), parts):
-        assert_near(got, ft.attention(*[part[None]] * 3, causal=True)[0], 2e-2)
+        assert_near(got, ft.attention(*[part[None]] * 3, causal=True)[0], torch.bfloat16)
     heads = x.transpose(1, 2)
     theirs = torch.nn.functional.scaled_dot_product_attention(heads, heads, heads, is_causal=True)
-    assert_near(ft.sdpa(heads, heads, heads, is_causal=True).values(), theirs.values(), 2e-2)
+    assert_near(ft.sdpa(heads, heads, heads, is_causal=True).values(), theirs.values(), torch.bfloat16)

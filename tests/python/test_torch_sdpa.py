@@ -176,8 +176,9 @@ def test_what_torch_refuses_by_a_runtime_error_is_one_here(shapes, options, devi
     options = {n: x.to(device) if isinstance(x, torch.Tensor) else x for n, x in options.items()}
     q, k, v = (torch.randn(shape, device=device) for shape in shapes)
     k = k.to(options.pop("key", k.dtype))
-    with pytest.raises(RuntimeError):
-        torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
+    if device == "cpu":  # on a GPU torch takes a share of 1.5
+        with pytest.raises(RuntimeError):
+            torch.nn.functional.scaled_dot_product_attention(q, k, v, **options)
     with pytest.raises(RuntimeError) as caught:
         ft.sdpa(q, k, v, **options)
     assert isinstance(caught.value, falchion.Error)

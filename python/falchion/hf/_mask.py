@@ -86,7 +86,7 @@ class Mask(Tensor):
             if func in (_aten.detach.default, _aten.alias.default):
                 return mask._with(mask.device)
             moves = func is _aten._to_copy.default and kwargs.get("dtype") in (None, mask.dtype)
-            if moves and set(kwargs) <= {"dtype", "device", "non_blocking"}:
+            if moves and set(kwargs) <= {"dtype", "layout", "device", "pin_memory", "non_blocking"}:
                 return mask._with(kwargs.get("device") or mask.device)
         if any(x.alias_info is not None for x in func._schema.returns):
             for x in (*args, *kwargs.values()):
