@@ -56,7 +56,8 @@ Exact mean_of(const Instance& x) {
   return exact;
 }
 
-/// Runs the instance in f32 on every path but ref, and compares O and the LSE with their limits.
+/// Runs the instance in f32 on every path but ref, and compares O and the LSE with their limits. Hopper's halves add a
+/// sum of 64 keys (32 above d 128) after another, over all keys: a limit 8 times as large.
 void expect_near(Instance* x, const Exact& exact, double limit, double limit_lse = 3 * 0x1p-20) {
   std::vector<Path> paths = usable_paths();
   for (const Path& path : named_hopper())
@@ -77,7 +78,7 @@ void expect_near(Instance* x, const Exact& exact, double limit, double limit_lse
       const double error = std::abs(x->lse.get(0, 0, i, 0) - exact.lse[static_cast<std::size_t>(i)]);
       off_lse = error <= off_lse ? off_lse : error;
     }
-    EXPECT_LE(off, limit);
+    EXPECT_LE(off, path.on_gpu() && path.backend != Backend::sm80 ? 8 * limit : limit);
     EXPECT_LE(off_lse, limit_lse);
   }
 }

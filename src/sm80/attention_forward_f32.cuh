@@ -111,7 +111,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
   ring.load_q(sQ);
   for (int i = 0; i < Config::kStages - 1; ++i) ring.load();  // Q belongs to the first cp.async group
 
-  SegmentSums<Config> segments(a, t, at, sQ);
+  const SegmentSums<Config> segments(a, t, at, own_q);
   for (int n = t.end - 1; n >= t.begin; --n) {
     clear(rS);
     for (int i = 0; i < ring.k_chunks(); ++i) {  // S = Q K^T
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
             }
           });
     }
-    if (n % Config::kSegmentTiles == 0 && n > t.begin) segments.put_aside(softmax, rO);
+    if (segments.ends_at(n)) segments.put_aside(n, softmax, rO);
   }
   cp_async_wait<0>();
   segments.take_back(softmax, rO);

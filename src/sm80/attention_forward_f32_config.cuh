@@ -38,7 +38,7 @@ struct AttentionForwardF32Config {
   static constexpr int kSlice = kChunk / kD;
   static constexpr int kSlices = kKeys / kSlice;
   // Rows of Q and P are 16 bytes longer than their data, so that the two rows that a warp reads at the same time lie in
-  // different banks. In those of Q SegmentSums keeps two numbers.
+  // different banks. SegmentSums uses those of Q.
   static constexpr int kStrideQ = kD + 4, kStrideP = kKeys + 4;
   static constexpr int kSizeQ = kRows * kStrideQ, kSizeP = kRows * kStrideP;  // in floats
   static constexpr int kSharedBytes = 4 * (kSizeQ + kSizeP + kStages * kChunk);

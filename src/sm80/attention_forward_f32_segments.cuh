@@ -15,19 +15,33 @@ using namespace gpu;
 template <class Config>
 class SegmentSums {
  public:
-  __device__ __forceinline__ SegmentSums(const AttentionArgs& a, const AttentionTile& t, OwnPlace at, float* sQ)
-      : a(a), t(t), at(at), sQ(sQ) {}
+  __device__ __forceinline__ SegmentSums(const AttentionArgs& a, const AttentionTile& t, const OwnPlace& at,
+                                         const float* own_q)
+      : a(a), at(at), own_q(own_q), begin(t.begin), end(t.end) {
+    CUTE_UNROLL
+    for (int r = 0; r < Config::kOwnRows; ++r) {
+      const int number = t.row0 + at.row + 2 * r;
+      if (at.key == 0) row(r)->line = number < t.rows ? line_of(a, t, number) : nullptr;
+    }
+    __syncwarp();  // all lanes of a row are of one warp
+  }
+
+  /// Whether a segment ends with tile n. The last one, at `begin`, is in O and l when the loop ends.
+  __device__ __forceinline__ bool ends_at(int n) const { return n % Config::kSegmentTiles == 0 && n > begin; }
 
   /// The end of a segment: adds O and l to what lies aside. They begin again with 0.
   template <class Softmax, class Output>
-  __device__ __forceinline__ void put_aside(Softmax& softmax, Output& O) {
+  __device__ __forceinline__ void put_aside(int n, Softmax& softmax, Output& O) const {
+    const bool any = n + Config::kSegmentTiles < end;  // does something lie there?
     CUTE_UNROLL
     for (int r = 0; r < Config::kOwnRows; ++r) {
-      const float2 before = any ? *statistics(r) : make_float2(-FALCHION_INF, 0.f);
-      const float shrink = any ? shrink_to(softmax.m[r], before.x) : 0.f;
+      const float shrink = any ? shrink_to(softmax.m[r], row(r)->m) : 0.f, before = any ? row(r)->l : 0.f;
       const float l = over_row(softmax.l[r], [](float x, float y) { return x + y; });
       __syncwarp();  // every lane of the row has read what lay there
-      if (at.key == 0) *statistics(r) = make_float2(softmax.m[r], fmaf(before.y, shrink, l));
+      if (at.key == 0) {
+        row(r)->m = softmax.m[r];
+        row(r)->l = fmaf(before, shrink, l);
+      }
       softmax.l[r] = 0;
       for_each_place(r, [&](float* to, int c, int count) {
         if (count == 4) {
@@ -43,18 +57,16 @@ class SegmentSums {
       });
     }
     __syncwarp();
-    any = true;
     clear(O);
   }
   /// After the last key: adds what lies aside to O and l.
   template <class Softmax, class Output>
   __device__ __forceinline__ void take_back(Softmax& softmax, Output& O) const {
-    if (!any) return;
+    if (!ends_at((end - 1) / Config::kSegmentTiles * Config::kSegmentTiles)) return;
     CUTE_UNROLL
     for (int r = 0; r < Config::kOwnRows; ++r) {
-      const float2 before = *statistics(r);
-      const float shrink = shrink_to(softmax.m[r], before.x);
-      if (at.key == 0) softmax.l[r] = fmaf(before.y, shrink, softmax.l[r]);  // l is summed over the lanes of the row
+      const float shrink = shrink_to(softmax.m[r], row(r)->m);
+      if (at.key == 0) softmax.l[r] = fmaf(row(r)->l, shrink, softmax.l[r]);  // l is summed over the lanes of the row
       for_each_place(r, [&](float* from, int c, int count) {
         if (count == 4) {
           const float4 x = *reinterpret_cast<const float4*>(from);
@@ -70,23 +82,29 @@ class SegmentSums {
   }
 
  private:
-  /// What sums relative to the maximum `before` are multiplied by. A row that has seen no key has 0, and -inf - -inf must
-  /// not make a NaN of it.
+  /// What lies behind the data of each row of Q, for all lanes of the row: m and l of what lies aside, and where that
+  /// is, null past the last row. The address is kept here because there are no registers for it, nor for what it is
+  /// made of.
+  struct Row {
+    float m, l;
+    float* line;
+  };
+  static_assert(sizeof(Row) <= 4 * (Config::kStrideQ - Config::kD));
+  __device__ __forceinline__ Row* row(int r) const {
+    return reinterpret_cast<Row*>(const_cast<float*>(own_q) + 2 * r * Config::kStrideQ + Config::kD);
+  }
+
+  /// What sums relative to the maximum `before` are multiplied by. A row that has seen no key has 0, and -inf - -inf
+  /// must not make a NaN of it.
   static __device__ __forceinline__ float shrink_to(float m, float before) {
     return m == -FALCHION_INF ? 1.f : exp2((before - m) * kLog2e);
-  }
-  /// m and l of a row, which all lanes of the row share, behind the data of this row of Q.
-  __device__ __forceinline__ float2* statistics(int r) const {
-    return reinterpret_cast<float2*>(sQ + (at.row + 2 * r) * Config::kStrideQ + Config::kD);
   }
   /// Calls f(place in memory, column of O, count) for each element of row r that this thread owns, 4 at a time where
   /// the row is aligned.
   template <class F>
   __device__ __forceinline__ void for_each_place(int r, F f) const {
-    int row = t.row0 + at.row + 2 * r;
-    asm volatile("" : "+r"(row));  // otherwise the addresses would be computed before the loop, and spilled
-    if (row >= t.rows) return;
-    float* const line = line_of(a, t, row);
+    float* const line = row(r)->line;
+    if (line == nullptr) return;
     CUTE_UNROLL
     for (int c = 0; c < Config::kOwnColumns; c += 4) {
       const int column = static_cast<int>(get<1>(at(r, c))), left = static_cast<int>(a.d_v) - column;
@@ -102,10 +120,9 @@ class SegmentSums {
   }
 
   const AttentionArgs& a;
-  const AttentionTile& t;
-  const OwnPlace at;
-  float* const sQ;
-  bool any = false;
+  const OwnPlace& at;
+  const float* const own_q;  // the thread's first row of Q
+  const int begin, end;      // tiles of keys
 };
 
 }  // namespace falchion::sm80

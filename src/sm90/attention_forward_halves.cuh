@@ -27,9 +27,6 @@ class HalvesConsumer {
   static constexpr int kRows = Config::kRows, kKeys = Config::kKeys, kColumns = Config::kColumns;
   static constexpr int kOwnKeys = kKeys / 4;                  // of each of a thread's two rows of S
   static constexpr int kSums = std::max(Config::kD / 64, 1);  // whose sum is S, see start_s
-  // The tiles whose keys make a segment, see KeptSums. At d 256 there is one segment: more would spill 1.3 KB.
-  static constexpr bool kSegments = Config::kD < 256;
-  static constexpr int kSegmentTiles = 4096 / kKeys;
 
   __device__ __forceinline__ HalvesConsumer(const AttentionArgs& a, const Divisors& by, Shared& shared, int warpgroup)
       : a(a), by(by), shared(shared), warpgroup(warpgroup) {}
@@ -68,43 +65,23 @@ class HalvesConsumer {
     }
     shared.full_q[at_q.stage].wait(at_q.parity);
     load_key_factors(tile, key_factors, n * kKeys, &KeyFactors::k, k_factor);
-    if constexpr (kSegments) kept.any = false;
     CUTE_NO_UNROLL
     for (; n >= tile.begin; --n) {
-      add_tile(tile, key_factors, n);
-      if constexpr (kSegments) {
-        if (n % kSegmentTiles == 0 && n > tile.begin) put_aside(tile);
-      }
-    }
-    if constexpr (kSegments) {
-      if (kept.any) take_back(tile);
+      wait_k();
+      start_s();
+      wait_s();
+      release_k();
+      finish_s(tile, key_factors, n * kKeys);
+      load_key_factors(tile, key_factors, n * kKeys, &KeyFactors::v, v_factor);
+      make_p(tile, key_factors, n * kKeys);
+      // Those of the next tile are asked for here, because ptxas multiplies them before the products of that tile.
+      load_key_factors(tile, key_factors, max(n - 1, tile.begin) * kKeys, &KeyFactors::k, k_factor);
+      wait_v();
+      add_o();
+      release_v();
     }
     release(shared.empty_q[at_q.stage]);
     at_q.advance();
-  }
-  /// The end of a segment of the keys, and the end of all, see KeptSums.
-  __device__ __forceinline__ void put_aside(const TileRecord& tile) {
-    kept.put_aside(a, tile.RowsRecord::read(by), a.scale * kLog2e, softmax, rows_columns(as_mma_accumulator(rO)),
-                   coordinates<Config::kDv>());
-  }
-  __device__ __forceinline__ void take_back(const TileRecord& tile) {
-    kept.take_back(a, tile.RowsRecord::read(by), a.scale * kLog2e, softmax, rows_columns(as_mma_accumulator(rO)),
-                   coordinates<Config::kDv>());
-  }
-  /// Adds one tile of keys to O and l.
-  __device__ __forceinline__ void add_tile(const TileRecord& tile, const KeyFactors* key_factors, int n) {
-    wait_k();
-    start_s();
-    wait_s();
-    release_k();
-    finish_s(tile, key_factors, n * kKeys);
-    load_key_factors(tile, key_factors, n * kKeys, &KeyFactors::v, v_factor);
-    make_p(tile, key_factors, n * kKeys);
-    // Those of the next tile are asked for here, because ptxas multiplies them before the products of that tile.
-    load_key_factors(tile, key_factors, max(n - 1, tile.begin) * kKeys, &KeyFactors::k, k_factor);
-    wait_v();
-    add_o();
-    release_v();
   }
 
   /// The factors of this thread's two rows of Q.
@@ -290,7 +267,6 @@ class HalvesConsumer {
   decltype(make_tensor<float>(Layout<Int<Config::kDv / 2>>{})) rO;                  // (64, D) f32
   decltype(make_tensor<Half>(Layout<Int<kKeys / 2>>{})) p[2];                       // P (64, N), high and low part
   SoftmaxF32 softmax;
-  KeptSums kept;
   float row_factor[2], unscale[2];               // what undoes the scale of Q; of P and V
   float k_factor[kOwnKeys], v_factor[kOwnKeys];  // of this thread's keys
   RingPosition<Config::kStages> at_k, at_v;
