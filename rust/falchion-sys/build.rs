@@ -20,11 +20,10 @@ fn main() {
     let name = library.file_name().expect("a file has a name").to_string_lossy();
     let ours = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
     for name in [name.to_string(), soname(&library).unwrap_or_default()].iter().filter(|name| !name.is_empty()) {
-        let link = ours.join(name);
-        let _ = std::fs::remove_file(&link);
-        if let Err(why) = std::os::unix::fs::symlink(&library, &link) {
-            println!("cargo:warning={} could not be made: {why}", link.display());
-        }
+        link(&library, &ours.join(name));
+    }
+    for needed in beside_in_a_wheel(&library) {
+        link(&needed, &ours.join(needed.file_name().expect("a file has a name")));
     }
     println!("cargo:rerun-if-changed={}", library.display());
     println!("cargo:rustc-link-search=native={}", ours.display());
@@ -32,6 +31,20 @@ fn main() {
     println!("cargo:rustc-link-lib=dylib:+verbatim={name}");
     println!("cargo:rustc-link-arg=-Wl,-rpath,{folder}");
     println!("cargo:libdir={folder}");
+}
+
+fn link(file: &Path, at: &Path) {
+    let _ = std::fs::remove_file(at);
+    if let Err(why) = std::os::unix::fs::symlink(file, at) {
+        println!("cargo:warning={} could not be made: {why}", at.display());
+    }
+}
+
+/// The runtimes that a wheel has for its library, in a folder that the loader finds from the library's own place only.
+fn beside_in_a_wheel(library: &Path) -> Vec<PathBuf> {
+    let folder = library.ancestors().nth(3).map(|packages| packages.join("falchion.libs"));
+    let entries = folder.and_then(|folder| std::fs::read_dir(folder).ok());
+    entries.into_iter().flatten().filter_map(|entry| entry.ok().map(|entry| entry.path())).collect()
 }
 
 /// The name by which the loader looks for a library: its longest name in its folder that the file itself contains.
