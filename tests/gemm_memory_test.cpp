@@ -8,6 +8,7 @@
 #include "plan/gemm_gpu.hpp"
 #include "support/far_rows.hpp"
 #include "support/gemm.hpp"
+#include "support/gemm_args.hpp"
 #include "types/size.hpp"
 
 namespace falchion::testing {

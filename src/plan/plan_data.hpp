@@ -88,6 +88,12 @@ struct GpuChoice {
   bool aligned;            // the rows of what the kernel moves 16 bytes at a time begin at multiples of 16 bytes
 };
 
+/// The same of a GEMM, with how its operands lie, which is asked once.
+struct GemmChoice : GpuChoice {
+  gpu::GemmArgs args{};     // but for the cut and the workspace
+  bool one_matrix = false;  // the batch is rows of one matrix
+};
+
 /// What a plan decided for the backward pass of softmax attention, beside the block or tile.
 struct AttentionBackwardPlan {
   int parts = 1;                 // CPU: parts that the keys of a head are cut into

@@ -14,6 +14,7 @@
 #include "plan/plan_data.hpp"
 #include "policy/divide.hpp"
 #include "support/gemm.hpp"
+#include "support/gemm_args.hpp"
 
 namespace falchion::testing {
 namespace {
