@@ -4,6 +4,7 @@
 #include <type_traits>
 
 #include "plan/facts.hpp"
+#include "plan/kinds.hpp"
 #include "plan/plan_data.hpp"
 
 namespace falchion {
@@ -22,13 +23,15 @@ using KernelOf =
 namespace {
 
 template <class Operation>
-constexpr Variant variant_of(const char* op, Backend backend, const char* level, DType dtype, int d,
+constexpr Variant variant_of(const char* op, Backend backend, const char* level, VariantKind kind, DType dtype, int d,
                              Kernel kernel = {}) {
   return {.op = op,
           .backend = backend,
           .level = level,
+          .kind = kind,
           .dtype = dtype,
           .d = d,
+          .features = is_gpu(backend) ? features_of_kind(op, backend, kind) : Features(),
           .facts = is_gpu(backend) ? Facts(Operation::facts(backend, level, dtype, d)) : Facts(),
           .kernel = kernel};
 }
@@ -37,8 +40,9 @@ constexpr Variant variant_of(const char* op, Backend backend, const char* level,
 
 std::span<const Variant> variants() {
   static constexpr Variant kBuilt[] = {
-#define VARIANT(op, backend, level, dtype, d) \
-  variant_of<variants_of::op>(#op, Backend::backend, #level, DType::dtype, d, &backend::op##_##level##_##dtype##_##d),
+#define VARIANT(op, backend, level, dtype, d)                                                     \
+  variant_of<variants_of::op>(#op, Backend::backend, #level, VariantKind::level, DType::dtype, d, \
+                              &backend::op##_##level##_##dtype##_##d),
 #include "falchion_variants.inc"
 #undef VARIANT
       Variant{}};  // an array has at least one element; not part of the table
@@ -48,7 +52,7 @@ std::span<const Variant> variants() {
 std::span<const Variant> listed_variants() {
   static constexpr Variant kListed[] = {
 #define VARIANT(op, backend, level, dtype, d) \
-  variant_of<variants_of::op>(#op, Backend::backend, #level, DType::dtype, d),
+  variant_of<variants_of::op>(#op, Backend::backend, #level, VariantKind::level, DType::dtype, d),
 #include "variants.def"
   };
   return kListed;
@@ -57,7 +61,7 @@ std::span<const Variant> listed_variants() {
 const Variant* built(const Variant& listed) {
   for (const Variant& variant : variants()) {
     if (variant.backend == listed.backend && variant.dtype == listed.dtype && variant.d == listed.d &&
-        same(variant.op, listed.op) && same(variant.level, listed.level)) {
+        variant.kind == listed.kind && same(variant.op, listed.op)) {
       return &variant;
     }
   }
