@@ -1,6 +1,6 @@
 // src/sm80/attention_backward_once_order.hpp: which tile of keys each block of the kernel of kind once owns, and for
-// how many others it waits before it adds to grad_q. It is plain C++, so tests/sm80_backward_order_test.cpp runs it on
-// the host.
+// how many others it waits before it adds to grad_q. It is plain C++, so tests/sm80_backward_order_test.cpp and
+// sm80_turns_test.cpp run it on the host.
 #pragma once
 
 #include <cstdint>
