@@ -126,7 +126,7 @@ class BackwardWorker : public BackwardScores<T, Engine> {
     const auto kept = [&](int i, int lane, int key) {
       const GradientTile& t = tile_[i];
       const std::int64_t j = block_.key0 + key;
-      return seen(i, lane, key) && (!(a_.dropout > 0) || dropout_.keep(t.b * a_.h_q + t.head(lane), t.query(lane), j));
+      return seen(i, lane, key) && (!(a_.dropout > 0) || dropout_.keep(t.b, t.head(lane), t.query(lane), j));
     };
     engine_.products(count, static_cast<int>(step_), static_cast<int>(stop), masked, a_.dropout > 0, Buffers{*this},
                      seen, kept);

@@ -78,7 +78,7 @@ struct GradientRow : Query<Real> {
   }
   /// +1 or -1 for a number of a pair.
   double sign_of(std::uint64_t which, std::int64_t j) const {
-    return DropoutMask::make(0.5F, rounding.draw, which).keep(b * a.h_q + h, i, j) ? 1 : -1;
+    return DropoutMask::make(0.5F, rounding.draw, which).keep(0, b * a.h_q + h, i, j) ? 1 : -1;
   }
   /// One of the two numbers of a pair, moved a step up or down where that is asked for.
   Real moved(Real number, std::uint64_t which, std::int64_t j) const {

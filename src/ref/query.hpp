@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "policy/dropout.hpp"
+#include "policy/dropout_origin.hpp"
 #include "policy/mask.hpp"
 #include "policy/score.hpp"
 #include "ref/elements.hpp"
@@ -21,7 +22,8 @@ inline float slope_of(const Tensor& slopes, std::int64_t b, std::int64_t h) {
 
 inline DropoutMask dropout_of(const Attention& a, const Rng& rng) {
   const bool elsewhere = a.dropout > 0 && rng.at != nullptr;
-  return DropoutMask::make(a.dropout, rng.seed + (elsewhere ? rng.at[0] : 0), rng.offset + (elsewhere ? rng.at[1] : 0));
+  return DropoutMask::make(a.dropout, rng.seed + (elsewhere ? rng.at[0] : 0), rng.offset + (elsewhere ? rng.at[1] : 0),
+                           origin_of(a, rng));
 }
 
 /// The keys of sequence b.
@@ -47,7 +49,7 @@ struct Query {
         a.score.scale != 0 ? a.score.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(a.d_qk)));
     const Rows q_rows = rows_of(b, x.cu_seqlens_q, x.used_q, x.q.shape[1]);
     const Rows k_rows = keys_of(x, b);
-    const std::int64_t shift = a.band.align == Align::top_left ? 0 : k_rows.length - q_rows.length;
+    const std::int64_t shift = a.band.shift(q_rows.length, k_rows.length);
     return {.a = a,
             .x = x,
             .mod = {scale, a.score.softcap, a.alibi ? slope_of(x.alibi, b, h) : 0},
@@ -89,7 +91,7 @@ struct Query {
   /// The factor that dropout multiplies key j's probability by: 0 or 1 / (1 - p).
   Real kept(std::int64_t j) const {
     if (!(a.dropout > 0)) return 1;
-    return dropout.keep(b * a.h_q + h, i, j) ? static_cast<Real>(dropout.keep_scale) : 0;
+    return dropout.keep(b, h, i, j) ? static_cast<Real>(dropout.keep_scale) : 0;
   }
 };
 
