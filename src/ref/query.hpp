@@ -10,6 +10,7 @@
 #include "policy/dropout_origin.hpp"
 #include "policy/mask.hpp"
 #include "policy/score.hpp"
+#include "ref/attention_forward.hpp"
 #include "ref/elements.hpp"
 
 namespace falchion::ref {
@@ -42,9 +43,10 @@ struct Query {
   std::int64_t b, h;
   Rows q_rows, k_rows;
   std::int64_t i = 0;
+  Rounding rounding = {};
   Real q[kMaxHeadDim] = {};
 
-  static Query of(const Attention& a, const Operands& x, std::int64_t b, std::int64_t h) {
+  static Query of(const Attention& a, const Operands& x, std::int64_t b, std::int64_t h, const Rounding& rounding) {
     const float scale =
         a.score.scale != 0 ? a.score.scale : static_cast<float>(1 / std::sqrt(static_cast<double>(a.d_qk)));
     const Rows q_rows = rows_of(b, x.cu_seqlens_q, x.used_q, x.q.shape[1]);
@@ -58,7 +60,8 @@ struct Query {
             .b = b,
             .h = h,
             .q_rows = q_rows,
-            .k_rows = k_rows};
+            .k_rows = k_rows,
+            .rounding = rounding};
   }
 
   std::int64_t column(std::int64_t j) const { return k_rows.first + j; }  // key j's in bias, mask and probabilities
@@ -75,11 +78,22 @@ struct Query {
     return !a.bias || load(x.bias, at(x.bias, b, h, i, column(j))) != -std::numeric_limits<float>::infinity();
   }
   /// q_i . k_j
-  Real dot(std::int64_t j) const {
-    const std::int64_t offset = at(x.k, k_rows.batch, k_rows.begin + j, h_kv(), 0);
+  Real dot(std::int64_t j) const { return dot(q, x.k, j, a.d_qk, 3); }
+  /// The dot product of a row of this query and row j of k or v. `which` names its sign, where it is moved.
+  Real dot(const Real* row, const Tensor& of, std::int64_t j, std::int64_t n, std::uint64_t which) const {
+    const std::int64_t offset = at(of, k_rows.batch, k_rows.begin + j, h_kv(), 0);
     Real sum = 0;
-    for (std::int64_t d = 0; d < a.d_qk; ++d) sum += q[d] * static_cast<Real>(load(x.k, offset + at(x.k, 3, d)));
-    return sum;
+    double squares = 0;
+    for (std::int64_t d = 0; d < n; ++d) {
+      sum += row[d] * static_cast<Real>(load(of, offset + at(of, 3, d)));
+      if (rounding.sum_step != 0 && d % 4 == 3) squares += static_cast<double>(sum) * static_cast<double>(sum);
+    }
+    if (!(squares > 0) || std::isinf(squares)) return sum;
+    return sum + static_cast<Real>(sign_of(which, j) * rounding.sum_step * std::sqrt(squares));
+  }
+  /// +1 or -1 for one of the numbers of this query and key j.
+  double sign_of(std::uint64_t which, std::int64_t j) const {
+    return DropoutMask::make(0.5F, rounding.draw, which).keep(0, b * a.h_q + h, i, j) ? 1 : -1;
   }
   /// How far key j is from the diagonal: i + shift - j.
   Real distance(std::int64_t j) const { return static_cast<Real>(i + mask.shift - j); }
