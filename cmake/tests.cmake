@@ -21,7 +21,7 @@ file(GLOB support_sources CONFIGURE_DEPENDS tests/support/*.cpp)
 if(support_sources)
   add_library(falchion_test_support STATIC ${support_sources})
   target_link_libraries(falchion_test_support PUBLIC falchion_judge falchion_internal GTest::gtest PRIVATE falchion_warnings falchion_openmp)
-  target_include_directories(falchion_test_support PUBLIC tests)
+  target_include_directories(falchion_test_support PUBLIC tests tools)
 endif()
 
 # The cases of these tests are judged by references in double, which take most of the time and are the same for every
@@ -47,7 +47,7 @@ function(falchion_test source)
   get_filename_component(name ${source} NAME_WE)
   add_executable(${name} ${source})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
-  target_include_directories(${name} PRIVATE tests)
+  target_include_directories(${name} PRIVATE tests tools)
   target_compile_definitions(${name} PRIVATE FALCHION_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   target_link_libraries(${name} PRIVATE $<TARGET_NAME_IF_EXISTS:falchion_test_support> falchion_layout falchion_io
     falchion_internal falchion_warnings falchion_openmp GTest::gtest_main)

@@ -133,6 +133,17 @@ foreach(line IN LISTS lines)
   set(dtype ${CMAKE_MATCH_4})
   set(d ${CMAKE_MATCH_5})
 
+  # The file that has the kernel, below the back end's folder. Both passes of linear attention are in one folder.
+  set(entry ${op}/kernel)
+  if(NOT backend STREQUAL "cpu")
+    set(entry ${op}/${level})
+  endif()
+  string(REGEX REPLACE "^linear_attention_([a-z]+)/kernel$" "linear_attention/\\1" entry ${entry})
+  string(REGEX REPLACE "^linear_attention_([a-z]+)/" "linear_attention/\\1_" entry ${entry})
+  if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/src/${backend}/${entry} AND NOT EXISTS ${PROJECT_SOURCE_DIR}/src/${backend}/${entry}.cuh)
+    string(APPEND entry /kernel)  # of a kind that has a folder
+  endif()
+
   if(backend STREQUAL "cpu")
     if(NOT DEFINED level_flags_${level})
       message(FATAL_ERROR "src/variants.def: unknown CPU level '${level}'")

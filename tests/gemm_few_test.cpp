@@ -11,8 +11,8 @@
 #include <tuple>
 #include <vector>
 
-#include "policy/divide.hpp"
-#include "sm90/gemm_few_tiles.hpp"
+#include "base/divide.hpp"
+#include "sm90/gemm/few/tiles.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "support/host_warp.hpp"  // It has the functions that the sm90 config's headers call on a device.
 
-#include "sm80/attention_forward_config.hpp"
-#include "sm90/attention_forward_config.hpp"
+#include "sm80/attention_forward/config.hpp"
+#include "sm90/attention_forward/config.hpp"
 
 namespace {
 

@@ -12,7 +12,7 @@
 #include "plan/norm.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "sm80/norm_tiles.hpp"
+#include "sm80/norm/tiles.hpp"
 #include "support/gpu_plan.hpp"
 #include "support/norm.hpp"
 #include "support/to_c.hpp"

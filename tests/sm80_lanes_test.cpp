@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "blocks/sm80_lane_blocks.hpp"
+#include "gpu/blocks/lane_blocks.hpp"
 #include "support/banks.hpp"
 
 namespace falchion::testing {

@@ -12,7 +12,7 @@
 
 #include <cute/tensor.hpp>  // CuTe's headers need this one first.
 
-#include "sm80/attention_forward_config.hpp"
+#include "sm80/attention_forward/config.hpp"
 #include "support/banks.hpp"
 
 namespace falchion::testing {
@@ -51,7 +51,7 @@ void for_each_variant(F f) {
   EXPECT_GE(count, 18);  // all tiles of the three kinds, and few in f16 too
 }
 
-// ---- What the kernel does, of src/sm80/attention_forward.cuh and attention_store.cuh
+// ---- What the kernel does, of src/sm80/attention_forward/kernel.cuh and sm80/attention_forward/store.cuh
 // ---------------------------------
 
 template <class Config, class Layout_>

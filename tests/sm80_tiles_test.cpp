@@ -1,6 +1,6 @@
-// tests/sm80_tiles_test.cpp: runs the scheduler of the sm80 kernels (src/gpu/attention_tile.cuh) on the host. Every
-// query row must belong to exactly one tile, and the last rows of a sequence must come first. Every tile of keys that a
-// row sees must be visited by exactly one split, and no other tile may be visited.
+// tests/sm80_tiles_test.cpp: runs the scheduler of the sm80 kernels (src/gpu/attention_forward/tile.cuh) on the host.
+// Every query row must belong to exactly one tile, and the last rows of a sequence must come first. Every tile of keys
+// that a row sees must be visited by exactly one split, and no other tile may be visited.
 #include <gtest/gtest.h>
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 #include "plan/text.hpp"
 #include "support/host_warp.hpp"
 
-#include "gpu/attention_tile.cuh"  // This comes after the warp of the host.
+#include "gpu/attention_forward/tile.cuh"  // This comes after the warp of the host.
 
 namespace falchion::testing {
 namespace {

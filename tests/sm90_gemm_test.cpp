@@ -14,8 +14,8 @@
 
 #include "support/host_warp.hpp"  // It has the functions that the config's headers call on a device.
 
-#include "blocks/sm80_lane_blocks.hpp"
-#include "sm90/gemm_config.hpp"
+#include "gpu/blocks/lane_blocks.hpp"
+#include "sm90/gemm/config.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -15,7 +15,7 @@
 
 #include "support/host_warp.hpp"  // It has the functions that the config's headers call on a device.
 
-#include "sm90/attention_forward_config.hpp"
+#include "sm90/attention_forward/config.hpp"
 
 namespace falchion::testing {
 namespace {

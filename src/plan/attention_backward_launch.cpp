@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "gpu/attention_backward_workspace.hpp"
+#include "gpu/attention_backward/workspace.hpp"
 #include "plan/attention_launch.hpp"
 #include "plan/launch.hpp"
 

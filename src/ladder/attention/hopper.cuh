@@ -6,8 +6,8 @@
 #include <cutlass/arch/barrier.h>
 #include <cutlass/arch/reg_reconfig.h>
 
-#include "blocks/sm90_tma.cuh"
-#include "blocks/sm90_wgmma.cuh"
+#include "gpu/blocks/sm90_tma.cuh"
+#include "gpu/blocks/sm90_wgmma.cuh"
 #include "ladder/attention/tensor_core.cuh"
 
 namespace falchion::ladder::on_gpu {

@@ -5,8 +5,8 @@
 #include <cutlass/arch/barrier.h>
 #include <cutlass/arch/reg_reconfig.h>
 
-#include "blocks/sm90_tma.cuh"
-#include "blocks/sm90_wgmma.cuh"
+#include "gpu/blocks/sm90_tma.cuh"
+#include "gpu/blocks/sm90_wgmma.cuh"
 #include "ladder/attention/tensor_core.cuh"
 #include "ladder/backward/around.cuh"
 

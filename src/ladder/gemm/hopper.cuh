@@ -2,8 +2,8 @@
 // the tensor maps, and the store of C from registers. They run on sm_90 alone.
 #pragma once
 
-#include "blocks/sm90_tma.cuh"
-#include "blocks/sm90_wgmma.cuh"
+#include "gpu/blocks/sm90_tma.cuh"
+#include "gpu/blocks/sm90_wgmma.cuh"
 #include "ladder/gemm/order.hpp"
 #include "ladder/gemm/whole_rows.cuh"
 
