@@ -10,8 +10,9 @@ include(${CMAKE_CURRENT_LIST_DIR}/variant_regex.cmake)
 
 set(FALCHION_GENERATED_DIR ${PROJECT_BINARY_DIR}/generated)
 set(variants_def ${PROJECT_SOURCE_DIR}/src/variants.def)
-file(STRINGS ${PROJECT_SOURCE_DIR}/src/plan/tiles.def tiles_of_80_keys REGEX "^TILE\\(.*\\.keys = 80,")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${variants_def} ${PROJECT_SOURCE_DIR}/src/plan/tiles.def
+set(tiles_def ${PROJECT_SOURCE_DIR}/src/tiles/attention_forward/tiles.def)
+file(STRINGS ${tiles_def} tiles_of_80_keys REGEX "^TILE\\(.*\\.keys = 80,")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${variants_def} ${tiles_def}
   ${PROJECT_SOURCE_DIR}/src/variant.in
   ${PROJECT_SOURCE_DIR}/src/variant_gpu.in)
 
@@ -133,7 +134,8 @@ foreach(line IN LISTS lines)
   set(dtype ${CMAKE_MATCH_4})
   set(d ${CMAKE_MATCH_5})
 
-  # The file that has the kernel, below the back end's folder. Both passes of linear attention are in one folder.
+  # The folder of the operation, which both passes of linear attention share, and in it the file that has the kernel.
+  string(REGEX REPLACE "^linear_attention_.*" "linear_attention" folder ${op})
   set(entry ${op}/kernel)
   if(NOT backend STREQUAL "cpu")
     set(entry ${op}/${level})

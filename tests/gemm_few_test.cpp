@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "base/divide.hpp"
-#include "sm90/gemm/few/tiles.hpp"
+#include "tiles/gemm/sm90_few.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Who may include whom: DESIGN's direction, checked on every #include "..." in src/ and tools/.
-#   tools, tests -> api -> plan, dispatch -> ref, cpu, sm80, sm90 -> gpu -> blocks -> policy -> base
-# src/args is plain data: what a plan hands to a kernel. src/gpu is what the kernels of all GPUs share, and src/runtime the
+#   tools, tests -> api -> plan, dispatch -> ref, cpu, tiles -> args -> policy -> base
+#   each variant -> cpu; sm80, sm90 -> gpu -> blocks, tiles -> args -> policy -> base
+# src/args is plain data: what a plan hands to a kernel. src/tiles is what a plan knows of the GPU variants without their
+# code, so a plan includes nothing of sm80, sm90 and gpu, and a kernel nothing of plan or of the public headers. src/gpu is what the kernels of all GPUs share, and src/runtime the
 # little that host code asks of CUDA. The kernels of one backend include nothing of another's, and the blocks of the CPU
 # and those of the GPUs nothing of each other. Of src/base, names and sizes are those of the public types. src/io stands aside: it includes only the public header, and tools, tests and examples use
 # it. So does src/layout, which includes nothing of ours.
@@ -19,15 +21,16 @@ declare -A allowed=(
   [ref]="policy base public"
   # Kernels are compiled once for each level or variant, so they see not even the public header.
   [cpu_kernels]="args cpu_blocks policy base"
-  [gpu]="args gpu_blocks policy base"
-  [sm80]="args gpu gpu_blocks policy base tiles"
-  [sm90]="args gpu gpu_blocks policy base tiles"
+  [gpu]="args tiles gpu_blocks policy base"
+  [sm80]="args tiles gpu gpu_blocks policy base"
+  [sm90]="args tiles gpu gpu_blocks policy base"
   [cpu]="args policy base public"  # cpu/*.cpp is code for the host
   [runtime]="public base types"
-  [tiles]=""
+  [tiles]="args policy base"  # plain C++: what a plan knows of the GPU variants, and what their code reads
   [ladder]="args gpu_blocks policy base runtime public"
-  [plan]="args ref cpu runtime sm80 sm90 gpu policy base types public variants"
-  [dispatch]="plan types args ref cpu sm80 sm90 policy base public variants"
+  [plan]="args tiles ref cpu runtime policy base types public variants"
+  [dispatch]="plan variants"
+  [variant]="cpu_kernels sm80 sm90 tiles"  # what CMake writes for each line of variants.def
   [api]="plan types dispatch args ref cpu runtime policy base public"
   [io]="policy base public"
   [layout]=""
@@ -37,9 +40,9 @@ declare -A allowed=(
 
 layer_of_source() {  # $1 is a path below src/. This sets `layer`.
   case "$1" in
-    dispatch.*|variant.in|variant_gpu.in) layer=dispatch ;;
+    dispatch.*) layer=dispatch ;;
+    variant.in|variant_gpu.in) layer=variant ;;
     variants.def) layer=variants ;;
-    plan/tiles.def|plan/tile_of.hpp) layer=tiles ;;
     base/names.hpp|base/size.hpp) layer=types ;;
     */blocks/*) layer=${1%%/*}_blocks ;;
     cpu/*/*) layer=cpu_kernels ;;

@@ -118,7 +118,7 @@ int main() {
 #define TILE_attention_forward_sm80(kind, d, ...) TILE_sm80_##kind(d)
 #define TILE_attention_forward_sm90(kind, d, ...) \
   sm90_kernel<sm90::AttentionForwardConfig<sm90::bf16, d, sm90::Kind::kind>>(#kind);
-#include "plan/tiles.def"
+#include "tiles/attention_forward/tiles.def"
   std::printf("#undef KERNEL\n#undef ITEM\n");
   return 0;
 }

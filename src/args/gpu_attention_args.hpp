@@ -28,8 +28,9 @@ struct AttentionArgs : AttentionCall {
   std::int64_t tiles = 0;         // row tiles of one head or group; packed: an upper bound for all sequences together
   float* partial_o = nullptr;     // (splits, b, s_q, h_q, d_v) f32, normalised
   float* partial_m_l = nullptr;   // (splits, b, s_q, h_q, 2) f32: m, which exponents are relative to, and l, their sum
-  void* halves = nullptr;  // sm90, kind halves: its part of the workspace (attention_forward/halves/workspace.hpp)
-  bool early = false;      // programmatic dependent launch (gpu/blocks/stream_order.cuh)
+  void* halves =
+      nullptr;         // sm90, kind halves: its part of the workspace (tiles/attention_forward/halves_workspace.hpp)
+  bool early = false;  // programmatic dependent launch (gpu/blocks/stream_order.cuh)
 };
 
 /// What a variant needs and how it cuts a problem. The plan decides by these facts, even where the code of the variant

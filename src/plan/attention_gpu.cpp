@@ -15,7 +15,7 @@
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
 #include "runtime/runtime.hpp"
-#include "sm90/attention_forward/halves/workspace.hpp"
+#include "tiles/attention_forward/halves_workspace.hpp"
 
 namespace falchion {
 namespace {

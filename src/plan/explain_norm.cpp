@@ -11,7 +11,7 @@
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
-#include "sm80/norm/tiles.hpp"
+#include "tiles/norm/sm80.hpp"
 
 namespace falchion {
 namespace {

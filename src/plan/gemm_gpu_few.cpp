@@ -8,7 +8,7 @@
 #include "base/divide.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
-#include "sm90/gemm/few/tiles.hpp"
+#include "tiles/gemm/sm90_few.hpp"
 
 namespace falchion {
 namespace {

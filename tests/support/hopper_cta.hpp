@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "plan/text.hpp"
-#include "sm90/attention_forward/tiles.hpp"
 #include "support/random.hpp"
 #include "support/roles.hpp"
+#include "tiles/attention_forward/sm90.hpp"
 
 namespace falchion::testing {
 

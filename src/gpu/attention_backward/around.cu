@@ -8,9 +8,9 @@
 #include <cute/config.hpp>
 
 #include "gpu/attention_backward/tile.cuh"
-#include "gpu/attention_backward/workspace.hpp"
 #include "gpu/blocks/softmax.cuh"
 #include "gpu/blocks/stream_order.cuh"
+#include "tiles/attention_backward/workspace.hpp"
 
 namespace falchion::gpu {
 namespace {
@@ -63,8 +63,8 @@ __global__ void __launch_bounds__(kThreads)
     layout.turns(a)[block / 64 * 2 + threadIdx.x] = 0;
   if (a.cu_q != nullptr)
     m = find_sequence<kTileRows>(
-        a.b, m, [&](int b) { return Rows::of_q(a, b).length; }, &b);
-  const Rows q = Rows::of_q(a, b);
+        a.b, m, [&](int b) { return rows_of_q(a, b).length; }, &b);
+  const Rows q = rows_of_q(a, b);
   if (a.cu_q != nullptr && m * kTileRows >= q.length) return;
   const std::int64_t first = layout.first_row(a, b, h, q.begin) + m * kTileRows;
   if (summed > 0 && a.any_order && a.grad_q.data != nullptr) {
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(32) sum_slopes(const __grid_constant__ Attenti
   for (int b = 0; b < last; ++b) {
     // The lengths of packed sequences that overlap have more tiles than there are sums.
     const std::int64_t room = a.row_tiles - (a.packed ? before : 0);
-    const int tiles = static_cast<int>(min(std::int64_t{(Rows::of_q(a, b).length + rows - 1) / rows}, room));
+    const int tiles = static_cast<int>(min(std::int64_t{(rows_of_q(a, b).length + rows - 1) / rows}, room));
     const float* from = layout.slope_sums(a, b, h) + (a.packed ? before : 0);
     for (int i = static_cast<int>(threadIdx.x); b >= first && i < tiles; i += 32) sum += from[i];
     before += tiles;

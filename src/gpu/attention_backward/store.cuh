@@ -93,11 +93,11 @@ struct SummedRows {
     by.heads(b, t.h, x);
     if (a.cu_q != nullptr)
       m = find_sequence<kRows>(
-          a.b, m, [&](int b) { return Rows::of_q(a, b).length; }, &b);
-    t.q = Rows::of_q(a, b);
+          a.b, m, [&](int b) { return rows_of_q(a, b).length; }, &b);
+    t.q = rows_of_q(a, b);
     t.row0 = m * kRows;
     t.first = BackwardLayout::of(a).first_row(a, b, t.h, t.q.begin) + t.row0;
-    const int length_k = Rows::of_k(a, b).length;
+    const int length_k = rows_of_k(a, b).length;
     const BandMask mask = BandMask::make(length_k, a.top_left ? 0 : length_k - t.q.length, a.left, a.right);
     t.summed = t.row0 < t.q.length && !mask.visible(t.row0, min(t.row0 + kRows, t.q.length)).empty();
     return t;

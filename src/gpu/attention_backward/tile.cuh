@@ -5,9 +5,9 @@
 #include <cutlass/fast_math.h>
 
 #include "args/gpu_attention_backward_args.hpp"
-#include "gpu/attention_backward/workspace.hpp"
 #include "gpu/attention_forward/tile.cuh"
 #include "policy/mask.hpp"
+#include "tiles/attention_backward/workspace.hpp"
 
 namespace falchion::gpu {
 
@@ -71,11 +71,11 @@ struct BackwardTile {
     t.h_kv = kKeys ? head : by.ratio.div(head);
     int m = t.tile;
     if (a.cu_q != nullptr) {
-      const auto length_of = [&](int b) { return kKeys ? Rows::of_k(a, b).length : Rows::of_q(a, b).length; };
+      const auto length_of = [&](int b) { return kKeys ? rows_of_k(a, b).length : rows_of_q(a, b).length; };
       m = find_sequence<kOwn>(a.b, m, length_of, &t.b);
     }
-    t.q = Rows::of_q(a, t.b);
-    t.k = Rows::of_k(a, t.b);
+    t.q = rows_of_q(a, t.b);
+    t.k = rows_of_k(a, t.b);
     t.own0 = m * kOwn;
     t.mask = BandMask::make(t.k.length, a.top_left ? 0 : t.k.length - t.q.length, a.left, a.right);
     if (t.own0 >= t.own_length<owner>()) return t;

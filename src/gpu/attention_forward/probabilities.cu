@@ -46,7 +46,7 @@ __global__ void __launch_bounds__(kProbabilityThreads)
   std::int64_t x = blockIdx.x;
   const int i = static_cast<int>(x % a.s_q), h = static_cast<int>(x / a.s_q % a.h_q);
   const int b = static_cast<int>(x / a.s_q / a.h_q), h_kv = h / static_cast<int>(a.h_q / a.h_k);
-  const Rows q_rows = Rows::of_q(a, b), k_rows = Rows::of_k(a, b);
+  const Rows q_rows = rows_of_q(a, b), k_rows = rows_of_k(a, b);
   if (i >= q_rows.length) return;
   const int shift = a.top_left ? 0 : k_rows.length - q_rows.length, first = static_cast<int>(threadIdx.x);
   const BandMask mask = BandMask::make(k_rows.length, shift, a.left, a.right);

@@ -4,6 +4,7 @@
 #include <cutlass/fast_math.h>
 
 #include "args/gpu_attention_args.hpp"
+#include "gpu/blocks/rows.cuh"
 #include "policy/mask.hpp"
 
 namespace falchion::gpu {
@@ -20,36 +21,18 @@ struct Divisors {
         group(a.group) {}
 };
 
-/// Where one sequence lies: `length` rows from row `begin` of batch entry `batch`.
-struct Rows {
-  std::int64_t batch, begin;
-  int length;
-  int first = 0;  // rows before `begin` that do not count, where padding is on the left
-
-  static __device__ __forceinline__ Rows of(int b, const std::int32_t* cu, std::int64_t total, std::int64_t capacity,
-                                            const std::int32_t* used) {
-    Rows rows{b, 0, static_cast<int>(capacity)};
-    if (cu != nullptr) {  // rows stay within the total, whatever the lengths say
-      const std::int64_t begin = min(max(std::int64_t{cu[b]}, std::int64_t{0}), total);
-      const std::int64_t end = min(max(std::int64_t{cu[b + 1]}, begin), total);
-      rows = {0, begin, static_cast<int>(end - begin)};
-    }
-    if (used != nullptr) rows.length = min(max(used[b], 0), rows.length);
-    return rows;
+__device__ __forceinline__ Rows rows_of_q(const AttentionCall& a, int b) {
+  return Rows::of(b, a.cu_q, a.total_q, a.s_q, a.used_q);
+}
+__device__ __forceinline__ Rows rows_of_k(const AttentionCall& a, int b) {
+  Rows rows = Rows::of(b, a.cu_k, a.total_k, a.s_k, a.used_k);
+  if (a.first_k != nullptr) {
+    rows.first = min(max(a.first_k[b], 0), rows.length);
+    rows.begin += rows.first;
+    rows.length -= rows.first;
   }
-  static __device__ __forceinline__ Rows of_q(const AttentionCall& a, int b) {
-    return of(b, a.cu_q, a.total_q, a.s_q, a.used_q);
-  }
-  static __device__ __forceinline__ Rows of_k(const AttentionCall& a, int b) {
-    Rows rows = of(b, a.cu_k, a.total_k, a.s_k, a.used_k);
-    if (a.first_k != nullptr) {
-      rows.first = min(max(a.first_k[b], 0), rows.length);
-      rows.begin += rows.first;
-      rows.length -= rows.first;
-    }
-    return rows;
-  }
-};
+  return rows;
+}
 
 /// For packed sequences: finds the sequence that has tile m of all sequences together, and returns which of its tiles
 /// that is, counted from its first rows on. length_of(b) is the number of rows of sequence b. Past the last tile it
@@ -114,8 +97,8 @@ struct AttentionTile {
     // m has been turned round: the blocks past the last tile come first, then the last sequence from its last rows on.
     if (a.cu_q != nullptr)
       m = find_sequence<kRows>(
-          a.b, m, [&](int b) { return Rows::of_q(a, b).length * a.group; }, &t.b);
-    t.q = Rows::of_q(a, t.b);
+          a.b, m, [&](int b) { return rows_of_q(a, b).length * a.group; }, &t.b);
+    t.q = rows_of_q(a, t.b);
     t.row0 = m * kRows;
     t.rows = t.q.length * a.group;
     return t;
@@ -123,7 +106,7 @@ struct AttentionTile {
   /// Finds the keys that these rows see.
   template <int kRows, int kKeys>
   __device__ __forceinline__ void look(const AttentionArgs& a) {
-    k = Rows::of_k(a, b);
+    k = rows_of_k(a, b);
     mask = BandMask::make(k.length, a.top_left ? 0 : k.length - q.length, a.left, a.right);
     const int last = min(row0 + kRows, rows) - 1;
     const int q0 = query(row0), q1 = query(last) + 1;

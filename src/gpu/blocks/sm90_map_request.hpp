@@ -9,7 +9,7 @@
 #include <array>
 #include <cstdint>
 
-#include "args/attention_call.hpp"
+#include "args/view.hpp"
 
 namespace falchion::sm90 {
 

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "args/gpu_linear_attention_args.hpp"
-#include "gpu/linear_attention/columns.hpp"
+#include "tiles/linear_attention/columns.hpp"
 
 namespace falchion::gpu {
 

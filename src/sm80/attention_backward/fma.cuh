@@ -3,7 +3,7 @@
 #pragma once
 
 #include "base/host_device.hpp"
-#include "sm80/attention_backward/tiles.hpp"
+#include "tiles/attention_backward/sm80.hpp"
 
 namespace falchion::sm80 {
 

@@ -3,9 +3,9 @@
 #pragma once
 
 #include "gpu/attention_backward/tile.cuh"
-#include "gpu/attention_backward/workspace.hpp"
 #include "gpu/blocks/copy.cuh"
 #include "gpu/blocks/softmax.cuh"
+#include "tiles/attention_backward/workspace.hpp"
 
 namespace falchion::sm80 {
 

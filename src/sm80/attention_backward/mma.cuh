@@ -9,7 +9,7 @@
 
 #include "gpu/blocks/mma.cuh"
 #include "gpu/blocks/mma_fragments.cuh"
-#include "sm80/attention_backward/tiles.hpp"
+#include "tiles/attention_backward/sm80.hpp"
 
 namespace falchion::sm80 {
 

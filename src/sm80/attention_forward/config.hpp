@@ -6,7 +6,7 @@
 #include <cute/atom/mma_atom.hpp>
 #include <cute/tensor.hpp>
 
-#include "sm80/attention_forward/tiles.hpp"
+#include "tiles/attention_forward/sm80.hpp"
 
 namespace falchion::sm80 {
 

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
-#include "sm80/gemm/tiles.hpp"
+#include "tiles/gemm/sm80.hpp"
 
 namespace falchion::sm80 {
 

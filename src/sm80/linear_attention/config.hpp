@@ -6,10 +6,13 @@
 #include <cute/atom/mma_atom.hpp>
 #include <cute/tensor.hpp>
 
-#include "sm80/attention_forward/config.hpp"
-#include "sm80/linear_attention/tiles.hpp"
+#include "tiles/linear_attention/sm80.hpp"
 
 namespace falchion::sm80 {
+
+using bf16 = cutlass::bfloat16_t;
+using f16 = cutlass::half_t;
+using f32 = float;
 
 /// The config of one variant with 16-bit operands. C is the number of tokens in a chunk, E the number of head dims of q
 /// and k, and M that of v and o. A CTA has 64 of the M columns, and each of its 4 warps has 16 of these. All products

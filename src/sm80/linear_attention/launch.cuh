@@ -7,7 +7,7 @@
 #include "gpu/linear_attention/block.cuh"
 #include "gpu/linear_attention/entry.hpp"
 #include "sm80/linear_attention/piece.cuh"
-#include "sm80/linear_attention/workspace.hpp"
+#include "tiles/linear_attention/sm80_workspace.hpp"
 
 namespace falchion::sm80 {
 

@@ -4,9 +4,9 @@
 #pragma once
 
 #include "args/gpu_linear_attention_args.hpp"
-#include "gpu/attention_forward/tile.cuh"
 #include "gpu/blocks/copy.cuh"
 #include "gpu/blocks/mma_fragments.cuh"
+#include "gpu/blocks/rows.cuh"
 #include "gpu/blocks/softmax.cuh"
 #include "gpu/linear_attention/sweep.cuh"
 #include "sm80/linear_attention/config.hpp"

@@ -11,7 +11,7 @@
 #include <type_traits>
 
 #include "args/norm_call.hpp"
-#include "sm80/norm/tiles.hpp"
+#include "tiles/norm/sm80.hpp"
 
 namespace falchion::sm80 {
 

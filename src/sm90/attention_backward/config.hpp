@@ -7,9 +7,9 @@
 #include <cute/tensor.hpp>
 
 #include "gpu/attention_backward/tile.cuh"
-#include "gpu/attention_backward/workspace.hpp"
 #include "gpu/blocks/sm90_tma.cuh"
-#include "sm90/attention_backward/tiles.hpp"
+#include "tiles/attention_backward/sm90.hpp"
+#include "tiles/attention_backward/workspace.hpp"
 
 namespace falchion::sm90 {
 

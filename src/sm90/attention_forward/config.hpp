@@ -11,7 +11,7 @@
 #include <cute/tensor.hpp>
 
 #include "gpu/attention_forward/tile.cuh"
-#include "sm90/attention_forward/tiles.hpp"
+#include "tiles/attention_forward/sm90.hpp"
 
 namespace falchion::sm90 {
 

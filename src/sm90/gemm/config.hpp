@@ -8,7 +8,7 @@
 #include <type_traits>
 
 #include "sm90/gemm/operand.hpp"
-#include "sm90/gemm/tiles.hpp"
+#include "tiles/gemm/sm90.hpp"
 
 namespace falchion::sm90 {
 

@@ -8,7 +8,7 @@
 #include <cute/tensor.hpp>
 
 #include "gpu/blocks/sm90_tma.cuh"
-#include "sm90/linear_attention/tiles.hpp"
+#include "tiles/linear_attention/sm90.hpp"
 
 namespace falchion::sm90 {
 

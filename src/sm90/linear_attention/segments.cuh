@@ -13,7 +13,7 @@
 
 #include "gpu/blocks/sm90_messages.cuh"
 #include "sm90/linear_attention/cta.cuh"
-#include "sm90/linear_attention/workspace.hpp"
+#include "tiles/linear_attention/sm90_workspace.hpp"
 
 namespace falchion::sm90 {
 

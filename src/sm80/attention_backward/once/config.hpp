@@ -8,7 +8,7 @@
 #include "gpu/attention_backward/tile.cuh"
 #include "gpu/blocks/barrier.cuh"
 #include "gpu/blocks/mma.cuh"
-#include "sm80/attention_backward/tiles.hpp"
+#include "tiles/attention_backward/sm80.hpp"
 
 namespace falchion::sm80 {
 

@@ -4,7 +4,7 @@
 
 #include <cute/tensor.hpp>
 
-#include "sm80/attention_forward/tiles.hpp"
+#include "tiles/attention_forward/sm80.hpp"
 
 namespace falchion::sm80 {
 

@@ -5,7 +5,7 @@
 
 #include "gpu/blocks/stream_order.cuh"
 #include "sm80/linear_attention/exact/rows.cuh"
-#include "sm80/linear_attention/workspace.hpp"
+#include "tiles/linear_attention/sm80_workspace.hpp"
 
 namespace falchion::sm80 {
 

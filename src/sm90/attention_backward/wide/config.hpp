@@ -7,10 +7,10 @@
 #include <cute/tensor.hpp>
 
 #include "gpu/attention_backward/tile.cuh"
-#include "gpu/attention_backward/workspace.hpp"
 #include "gpu/blocks/sm90_tma.cuh"
 #include "sm90/attention_backward/config.hpp"
-#include "sm90/attention_backward/wide/tiles.hpp"
+#include "tiles/attention_backward/sm90_wide.hpp"
+#include "tiles/attention_backward/workspace.hpp"
 
 namespace falchion::sm90 {
 

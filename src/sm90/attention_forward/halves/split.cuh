@@ -10,7 +10,7 @@
 #include "args/gpu_attention_args.hpp"
 #include "gpu/blocks/sm90_halves.cuh"
 #include "gpu/blocks/stream_order.cuh"
-#include "sm90/attention_forward/halves/workspace.hpp"
+#include "tiles/attention_forward/halves_workspace.hpp"
 
 namespace falchion::sm90 {
 

@@ -3,8 +3,8 @@
 
 #include <cutlass/arch/barrier.h>
 
-#include "sm90/gemm/few/tiles.hpp"
 #include "sm90/gemm/operand.hpp"
+#include "tiles/gemm/sm90_few.hpp"
 
 namespace falchion::sm90 {
 

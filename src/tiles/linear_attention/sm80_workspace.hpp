@@ -1,5 +1,5 @@
-// src/sm80/linear_attention/workspace.hpp: what the variants of linear attention keep in the workspace, and where. It
-// is plain C++, because the plan counts the bytes even where the code of the variants is not built.
+// src/tiles/linear_attention/sm80_workspace.hpp: what the variants of linear attention keep in the workspace, and
+// where. It is plain C++, because the plan counts the bytes even where the code of the variants is not built.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
-// src/sm80/attention_backward/tiles.hpp: the tile of each backward variant of sm80, and what the variant needs for it.
+// src/tiles/attention_backward/sm80.hpp: the tile of each backward variant of sm80, and what the variant needs for it.
 // It is plain C++, because the plan reads it even where the code of the variant is not built.
 #pragma once
 
 #include "args/gpu_attention_backward_args.hpp"
-#include "plan/tile_of.hpp"
+#include "tiles/tile_of.hpp"
 
 namespace falchion::sm80 {
 
@@ -11,7 +11,7 @@ namespace falchion::sm80 {
 /// tiles once and adds to sums of grad_q.
 enum class BackwardKind { bits16, bits32, once };
 
-/// One line of plan/tiles.def. What a CTA owns stays: a tile of keys with the sums of grad_k and grad_v, or a tile of
+/// One line of tiles.def. What a CTA owns stays: a tile of keys with the sums of grad_k and grad_v, or a tile of
 /// query rows with the sums of grad_q. What it visits are the tiles of the other side, one after another.
 struct BackwardTiles {
   BackwardKind kind = BackwardKind::bits16;
@@ -27,7 +27,7 @@ constexpr BackwardTiles attention_backward_tiles(BackwardKind kind, int d) {
   constexpr BackwardTiles kTiles[] = {
 #define TILE_attention_backward_sm80(tile_kind, head_dim, ...) \
   {.kind = BackwardKind::tile_kind, .d = head_dim, __VA_ARGS__},
-#include "plan/tiles.def"
+#include "tiles/attention_backward/tiles.def"
   };
   return tile_of(kTiles, kind, d);
 }

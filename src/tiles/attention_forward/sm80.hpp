@@ -1,16 +1,16 @@
-// src/sm80/attention_forward/tiles.hpp: the tile of each forward variant of sm80, and what the variant needs for it. It
+// src/tiles/attention_forward/sm80.hpp: the tile of each forward variant of sm80, and what the variant needs for it. It
 // is plain C++, because the plan reads it even where the code of the variant is not built. The kernel's config reads it
 // too.
 #pragma once
 
 #include "args/gpu_attention_args.hpp"
-#include "plan/tile_of.hpp"
+#include "tiles/tile_of.hpp"
 
 namespace falchion::sm80 {
 
 enum class Kind { plain, few, general, f32 };
 
-/// One line of plan/tiles.def.
+/// One line of tiles.def.
 struct Tile {
   Kind kind = Kind::plain;
   int d = 0;
@@ -24,7 +24,7 @@ struct Tile {
 constexpr Tile attention_forward_tile(Kind kind, int d) {
   constexpr Tile kTiles[] = {
 #define TILE_attention_forward_sm80(tile_kind, head_dim, ...) {.kind = Kind::tile_kind, .d = head_dim, __VA_ARGS__},
-#include "plan/tiles.def"
+#include "tiles/attention_forward/tiles.def"
   };
   return tile_of(kTiles, kind, d);
 }

@@ -1,10 +1,10 @@
-// src/sm90/attention_forward/tiles.hpp: the tile of each forward variant on Hopper, and what the variant needs for it.
+// src/tiles/attention_forward/sm90.hpp: the tile of each forward variant on Hopper, and what the variant needs for it.
 // This is plain C++: the plan reads it, also where the variant's code is not built, and so does the kernel's config.
 // docs/design/sm90_forward.md says how the tiles were chosen.
 #pragma once
 
 #include "args/gpu_attention_args.hpp"
-#include "plan/tile_of.hpp"
+#include "tiles/tile_of.hpp"
 
 namespace falchion::sm90 {
 
@@ -14,7 +14,7 @@ enum class Kind { brief, plain, mla, score, halves };
 /// When the consumer warpgroups of a CTA take turns in starting their products.
 enum class Turns { never, without_a_band, always };
 
-/// One line of plan/tiles.def.
+/// One line of tiles.def.
 struct Tile {
   Kind kind = Kind::plain;
   int d = 0;
@@ -57,7 +57,7 @@ struct Tile {
 constexpr Tile attention_forward_tile(Kind kind, int d) {
   constexpr Tile kTiles[] = {
 #define TILE_attention_forward_sm90(tile_kind, head_dim, ...) {.kind = Kind::tile_kind, .d = head_dim, __VA_ARGS__},
-#include "plan/tiles.def"
+#include "tiles/attention_forward/tiles.def"
   };
   return tile_of(kTiles, kind, d);
 }

@@ -1,16 +1,16 @@
-// src/sm80/gemm/tiles.hpp: the tile of each GEMM kernel of sm80, and what the kernel needs for it. It is plain C++,
+// src/tiles/gemm/sm80.hpp: the tile of each GEMM kernel of sm80, and what the kernel needs for it. It is plain C++,
 // because the plan reads it even where the code of the variant is not built. The kernel's config reads it too.
 #pragma once
 
 #include "args/gpu_gemm_args.hpp"
-#include "plan/tile_of.hpp"
+#include "tiles/tile_of.hpp"
 
 namespace falchion::sm80 {
 
 /// few32: f32, for few rows of A. e4m3 and i8 are these types.
 enum class GemmKind { bits16, bits32, few32, e4m3, i8 };
 
-/// One line of plan/tiles.def.
+/// One line of tiles.def.
 struct GemmTiles {
   GemmKind kind = GemmKind::bits16;
   int d = 0;                             // 0: it takes any size
@@ -31,7 +31,7 @@ struct GemmTiles {
 constexpr GemmTiles gemm_tiles(GemmKind kind) {
   constexpr GemmTiles kTiles[] = {
 #define TILE_gemm_sm80(tile_kind, head_dim, ...) {.kind = GemmKind::tile_kind, .d = head_dim, __VA_ARGS__},
-#include "plan/tiles.def"
+#include "tiles/gemm/tiles.def"
   };
   return tile_of(kTiles, kind, 0);
 }

@@ -1,4 +1,4 @@
-// src/gpu/linear_attention/columns.hpp: says how many CTAs share the columns of a head. It is plain C++, because the
+// src/tiles/linear_attention/columns.hpp: says how many CTAs share the columns of a head. It is plain C++, because the
 // plan uses it too.
 #pragma once
 

@@ -1,4 +1,4 @@
-// src/gpu/attention_backward/workspace.hpp: what kernels of attention's backward pass keep in the workspace. It is
+// src/tiles/attention_backward/workspace.hpp: what kernels of attention's backward pass keep in the workspace. It is
 // plain C++, because the plan counts its bytes.
 #pragma once
 

@@ -1,17 +1,18 @@
-// src/sm90/linear_attention/tiles.hpp: the tile of each variant of linear attention on Hopper, and what the variant
+// src/tiles/linear_attention/sm90.hpp: the tile of each variant of linear attention on Hopper, and what the variant
 // needs for it. This is plain C++: the plan reads it, also where the variant's code is not built, and so does the
 // kernel's config. docs/design/linear_attention.md says how the tiles were chosen.
 #pragma once
 
 #include "args/gpu_linear_attention_args.hpp"
-#include "plan/tile_of.hpp"
+#include "tiles/linear_attention/products.hpp"
+#include "tiles/tile_of.hpp"
 
 namespace falchion::sm90 {
 
 inline constexpr int kLinearChunk = 64, kLinearColumns = 64;  // tokens in a chunk; columns of a head's state in a CTA
 inline constexpr int kLinearWideD = 128;  // in f32, the d_qk = d_v at which a CTA may have all columns of a head
 
-/// One line of plan/tiles.def.
+/// One line of tiles.def.
 struct LinearTile {
   Products kind = Products::bits16;
   int d = 0;
@@ -25,7 +26,7 @@ struct LinearTile {
 constexpr LinearTile linear_tile_of(Products kind, int d) {
   constexpr LinearTile kTiles[] = {
 #define TILE_linear_attention_sm90(tile_kind, head_dim, ...) {.kind = Products::tile_kind, .d = head_dim, __VA_ARGS__},
-#include "plan/tiles.def"
+#include "tiles/linear_attention/tiles.def"
   };
   return tile_of(kTiles, kind, d);
 }

@@ -1,17 +1,17 @@
-// src/sm90/gemm/tiles.hpp: the tiles of Hopper's GEMM kernels, and what they need. It is plain C++, because the plan
+// src/tiles/gemm/sm90.hpp: the tiles of Hopper's GEMM kernels, and what they need. It is plain C++, because the plan
 // reads it even where the code of the variant is not built. The kernel's config reads it too.
 #pragma once
 
 #include "args/gpu_gemm_args.hpp"
-#include "plan/tile_of.hpp"
+#include "tiles/tile_of.hpp"
 
 namespace falchion::sm90 {
 
 /// wide, medium, slim and narrow have tiles of 256, 192, 128 and 64 columns. e4m3 and i8 are these types. The kernel of
-/// kind `few` has tiles of its own: gemm/few/tiles.hpp.
+/// kind `few` has tiles of its own: sm90_few.hpp.
 enum class GemmKind { wide, medium, slim, narrow, e4m3, i8 };
 
-/// One line of plan/tiles.def.
+/// One line of tiles.def.
 struct GemmTiles {
   GemmKind kind = GemmKind::wide;
   int d = 0;                             // 0: it takes any size
@@ -35,7 +35,7 @@ struct GemmTiles {
 constexpr GemmTiles gemm_tiles(GemmKind kind) {
   constexpr GemmTiles kTiles[] = {
 #define TILE_gemm_sm90(tile_kind, head_dim, ...) {.kind = GemmKind::tile_kind, .d = head_dim, __VA_ARGS__},
-#include "plan/tiles.def"
+#include "tiles/gemm/tiles.def"
   };
   return tile_of(kTiles, kind, 0);
 }

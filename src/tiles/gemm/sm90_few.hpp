@@ -1,4 +1,4 @@
-// src/sm90/gemm/few/tiles.hpp: the tiles of Hopper's GEMM kernel for few rows of A, which CTA computes what of them,
+// src/tiles/gemm/sm90_few.hpp: the tiles of Hopper's GEMM kernel for few rows of A, which CTA computes what of them,
 // and what it needs. It is plain C++, because the plan reads it even where the code is not built, and the tests run it.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 namespace falchion::sm90 {
 
-/// The line of plan/tiles.def.
+/// The line of tiles.def.
 struct GemmFewTiles {
   int rows = 0, columns = 0;  // of D, at most: the plan may choose fewer columns, the launch fewer rows
   int depth = 0;              // of a block of k
@@ -31,7 +31,7 @@ struct GemmFewTiles {
 constexpr GemmFewTiles gemm_few_tiles() {
   constexpr GemmFewTiles kTiles[] = {
 #define TILE_gemm_few_sm90(kind, head_dim, ...) {__VA_ARGS__},
-#include "plan/tiles.def"
+#include "tiles/gemm/tiles.def"
   };
   return kTiles[0];
 }

@@ -1,4 +1,4 @@
-// src/sm80/norm/tiles.hpp: how the norm kernel of sm80 cuts a row among threads, and what it needs for it. It is plain
+// src/tiles/norm/sm80.hpp: how the norm kernel of sm80 cuts a row among threads, and what it needs for it. It is plain
 // C++, because the plan reads it even where the code of the variant is not built.
 #pragma once
 

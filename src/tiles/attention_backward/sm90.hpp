@@ -1,10 +1,10 @@
-// src/sm90/attention_backward/tiles.hpp: the tile of each backward variant on Hopper, and what the variant needs for
+// src/tiles/attention_backward/sm90.hpp: the tile of each backward variant on Hopper, and what the variant needs for
 // it. This is plain C++: the plan reads it, also where the variant's code is not built, and so does the kernel's
 // config.
 #pragma once
 
 #include "args/gpu_attention_backward_args.hpp"
-#include "plan/tile_of.hpp"
+#include "tiles/tile_of.hpp"
 
 namespace falchion::sm90 {
 
@@ -22,7 +22,7 @@ constexpr bool registers_fit(int consumers, int of_consumer, int of_producer) {
 /// their exponentials while the tensor cores wait.
 enum class BackwardTurns { starting_scores, exponentials };
 
-/// One line of plan/tiles.def.
+/// One line of tiles.def.
 struct BackwardTiles {
   BackwardKind kind = BackwardKind::plain;
   int d = 0;
@@ -49,7 +49,7 @@ constexpr BackwardTiles attention_backward_tiles(int d) {
   constexpr BackwardTiles kTiles[] = {
 #define TILE_attention_backward_sm90(tile_kind, head_dim, ...) \
   {.kind = BackwardKind::tile_kind, .d = head_dim, __VA_ARGS__},
-#include "plan/tiles.def"
+#include "tiles/attention_backward/tiles.def"
   };
   return tile_of(kTiles, BackwardKind::plain, d);
 }

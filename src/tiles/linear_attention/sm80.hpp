@@ -1,10 +1,11 @@
-// src/sm80/linear_attention/tiles.hpp: the tile of each variant of linear attention on sm80, and what the variant needs
+// src/tiles/linear_attention/sm80.hpp: the tile of each variant of linear attention on sm80, and what the variant needs
 // for it. It is plain C++, because the plan reads it even where the code of the variant is not built. The kernel's
 // config reads it too.
 #pragma once
 
 #include "args/gpu_linear_attention_args.hpp"
-#include "plan/tile_of.hpp"
+#include "tiles/linear_attention/products.hpp"
+#include "tiles/tile_of.hpp"
 
 namespace falchion::sm80 {
 
@@ -13,7 +14,7 @@ namespace falchion::sm80 {
 /// normaliser, for head dims up to 64. exact: every feature, and nothing is rounded to 16 bits between two products.
 enum class LinearKind { plain, general, normalise, exact };
 
-/// One line of plan/tiles.def.
+/// One line of tiles.def.
 struct LinearTile {
   Products kind = Products::bits16;
   int d = 0;
@@ -27,7 +28,7 @@ struct LinearTile {
 constexpr LinearTile linear_tile_of(Products kind, int d) {
   constexpr LinearTile kTiles[] = {
 #define TILE_linear_attention_sm80(tile_kind, head_dim, ...) {.kind = Products::tile_kind, .d = head_dim, __VA_ARGS__},
-#include "plan/tiles.def"
+#include "tiles/linear_attention/tiles.def"
   };
   return tile_of(kTiles, kind, d);
 }

@@ -1,4 +1,4 @@
-// src/sm90/attention_forward/halves/workspace.hpp: what kind halves of Hopper's forward keeps in the workspace: q, k
+// src/tiles/attention_forward/halves_workspace.hpp: what kind halves of Hopper's forward keeps in the workspace: q, k
 // and v as two f16 parts, and the factor that undoes the scale of each row. This is plain C++, because the plan counts
 // the bytes also where the code of the variants is not built. docs/design/sm90_forward.md, "f32 as two halves",
 // describes it.

@@ -1,4 +1,4 @@
-// src/sm90/linear_attention/workspace.hpp: what Hopper's variants of linear attention keep in the workspace
+// src/tiles/linear_attention/sm90_workspace.hpp: what Hopper's variants of linear attention keep in the workspace
 // (segments.cuh; docs/design/linear_attention.md, "Few heads on Hopper"). This is plain C++, because
 // the plan counts the bytes also where the code of the variants is not built.
 #pragma once
@@ -7,8 +7,8 @@
 #include <cstdint>
 
 #include "base/host_device.hpp"
-#include "gpu/linear_attention/columns.hpp"
-#include "sm90/linear_attention/tiles.hpp"
+#include "tiles/linear_attention/columns.hpp"
+#include "tiles/linear_attention/sm90.hpp"
 
 namespace falchion::sm90 {
 

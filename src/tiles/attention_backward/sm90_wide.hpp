@@ -1,14 +1,14 @@
-// src/sm90/attention_backward/wide/tiles.hpp: the tiles of Hopper's backward variants for head dims above 128, and what
-// these variants need. It is plain C++, as attention_backward/tiles.hpp is for the others.
+// src/tiles/attention_backward/sm90_wide.hpp: the tiles of Hopper's backward variants for head dims above 128, and what
+// these variants need. It is plain C++, as sm90.hpp is for the others.
 #pragma once
 
 #include <algorithm>
 
-#include "sm90/attention_backward/tiles.hpp"
+#include "tiles/attention_backward/sm90.hpp"
 
 namespace falchion::sm90 {
 
-/// One line of plan/tiles.def. Every tile in shared memory has 64 lines, rows or keys. A CTA either owns one tile of
+/// One line of tiles.def. Every tile in shared memory has 64 lines, rows or keys. A CTA either owns one tile of
 /// keys and visits rows, or owns two tiles of rows and visits keys.
 struct WideTiles {
   BackwardKind kind = BackwardKind::wide;
@@ -45,7 +45,7 @@ constexpr WideTiles attention_backward_wide_tiles(int d) {
   constexpr WideTiles kTiles[] = {
 #define TILE_attention_backward_wide_sm90(tile_kind, head_dim, ...) \
   {.kind = BackwardKind::tile_kind, .d = head_dim, __VA_ARGS__},
-#include "plan/tiles.def"
+#include "tiles/attention_backward/tiles.def"
   };
   return tile_of(kTiles, BackwardKind::wide, d);
 }
