@@ -21,8 +21,8 @@ namespace falchion::testing {
 namespace {
 
 using namespace cute;
+using gpu::LaneBlocks;
 using gpu::Major;
-using sm80::LaneBlocks;
 using sm90::GemmConfig, sm90::GemmKind;
 
 /// Calls f(Config{}) for every tile, in every way in which its operands may lie. Bytes lie along k alone.

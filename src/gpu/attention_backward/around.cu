@@ -1,4 +1,5 @@
 // src/gpu/attention_backward/around.cu: the small kernels before and after those of attention's backward pass.
+#include "base/host_device.hpp"
 #include "gpu/attention_backward/around.hpp"
 
 #include <cutlass/array.h>
@@ -21,8 +22,8 @@ constexpr int kTileRows = kPaddedRows;  // of one CTA of the statistics
 
 /// The sum over this lane's columns of grad_o . o.
 template <class Element>
-__device__ __forceinline__ float part_of_delta(const Element* grad_o, std::int64_t column_stride, const Element* o,
-                                               int d, bool wide) {
+FALCHION_DEVICE float part_of_delta(const Element* grad_o, std::int64_t column_stride, const Element* o, int d,
+                                    bool wide) {
   constexpr int kChunk = 16 / sizeof(Element);
   const int lane = static_cast<int>(threadIdx.x) % kLanes;
   float sum = 0;

@@ -4,6 +4,7 @@
 
 #include <cutlass/numeric_conversion.h>
 
+#include "base/host_device.hpp"
 #include "gpu/attention_backward/tile.cuh"
 #include "gpu/blocks/fragments.cuh"
 
@@ -11,8 +12,7 @@ namespace falchion::gpu {
 
 /// Two neighbouring columns of a gradient, at `to`: rounded, in f32 or added to what is there.
 template <class Element>
-__device__ __forceinline__ void store_pair(const AttentionBackwardArgs& a, void* data, std::int64_t at, float x,
-                                           float y) {
+FALCHION_DEVICE void store_pair(const AttentionBackwardArgs& a, void* data, std::int64_t at, float x, float y) {
   if (!a.grads_f32) {
     Element* to = static_cast<Element*>(data) + at;
     to[0] = Element(x);
@@ -38,8 +38,8 @@ struct GradientRows {
 /// Where counts(row) is false, the row is 0, whatever was computed. Rounded numbers go out 16 bytes at a time: of 4
 /// atoms the lanes of a quad exchange their columns, so that each lane has all 8 columns of one atom.
 template <class Element, int kColumns, int kWarps, class Gradient, class Counts>
-__device__ __forceinline__ void store_rows(const AttentionBackwardArgs& a, const GradientRows& to,
-                                           const Gradient& gradient, Counts counts) {
+FALCHION_DEVICE void store_rows(const AttentionBackwardArgs& a, const GradientRows& to, const Gradient& gradient,
+                                Counts counts) {
   const int thread = static_cast<int>(threadIdx.x) % (32 * kWarps), lane = thread % 4;
   CUTE_UNROLL
   for (int r = 0; r < 2; ++r) {
@@ -86,7 +86,7 @@ struct SummedRows {
   bool summed = false;     // else the rows see no key, and nobody has made a sum
 
   /// Block x stands for (sequence, head, tile). It may have no rows: then row0 is past the end.
-  static __device__ __forceinline__ SummedRows of(const AttentionBackwardArgs& a, const BackwardDivisors& by, int x) {
+  static FALCHION_DEVICE SummedRows of(const AttentionBackwardArgs& a, const BackwardDivisors& by, int x) {
     SummedRows t;
     int m, b = 0;
     by.tiles(x, m, x);
@@ -103,13 +103,13 @@ struct SummedRows {
     return t;
   }
   /// Where rows of the tile go, from row `row` and from `column` on.
-  __device__ __forceinline__ GradientRows to(const AttentionBackwardArgs& a, int row, int column) const {
+  FALCHION_DEVICE GradientRows to(const AttentionBackwardArgs& a, int row, int column) const {
     const View& x = a.grad_q;
     const std::int64_t head = q.batch * x.stride[0] + q.begin * x.stride[1] + h * x.stride[2];
     return {x, head, row0 + row, q.length, column, static_cast<int>(a.d_qk), a.scale, !a.grads_f32 && a.grads_aligned};
   }
   /// Does a row of the sequence count? If not, its gradient is 0, whatever was summed.
-  __device__ __forceinline__ bool counts(const AttentionBackwardArgs& a, int row) const {
+  FALCHION_DEVICE bool counts(const AttentionBackwardArgs& a, int row) const {
     return !counts_for_nothing(BackwardLayout::of(a).statistic(a, first + row - row0));
   }
 };

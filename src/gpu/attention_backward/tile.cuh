@@ -5,6 +5,7 @@
 #include <cutlass/fast_math.h>
 
 #include "args/gpu_attention_backward_args.hpp"
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/tile.cuh"
 #include "policy/mask.hpp"
 #include "tiles/attention_backward/workspace.hpp"
@@ -33,16 +34,14 @@ inline std::int64_t backward_blocks(const AttentionBackwardArgs& a, Owner owner,
 }
 
 /// The queries that see at least one key in [k0, k1), of `length` queries.
-__device__ __forceinline__ Range queries_of(const BandMask& mask, std::int64_t k0, std::int64_t k1, int length) {
+FALCHION_DEVICE Range queries_of(const BandMask& mask, std::int64_t k0, std::int64_t k1, int length) {
   const std::int64_t begin = k0 - mask.shift - mask.right, end = k1 - mask.shift + mask.left;
   return {max(begin, std::int64_t{0}), min(end, std::int64_t{length})};
 }
 
 /// The statistic of a row that counts for nothing.
-__device__ __forceinline__ RowStatistic no_row() { return {__int_as_float(0x7F800000), -0.0f}; }
-__device__ __forceinline__ bool counts_for_nothing(const RowStatistic& x) {
-  return __float_as_uint(x.delta) == 0x80000000u;
-}
+FALCHION_DEVICE RowStatistic no_row() { return {__int_as_float(0x7F800000), -0.0f}; }
+FALCHION_DEVICE bool counts_for_nothing(const RowStatistic& x) { return __float_as_uint(x.delta) == 0x80000000u; }
 
 struct BackwardTile {
   int b, h, heads, h_kv;  // sequence; its query heads [h, h + heads); K/V head
@@ -57,8 +56,8 @@ struct BackwardTile {
   /// last rows and the first keys have the most to visit, and those come first, since the blocks that start last should
   /// be short; unless somebody wants another order of the tiles.
   template <Owner owner, int kOwn, int kVisited>
-  static __device__ __forceinline__ BackwardTile of(const AttentionBackwardArgs& a, const BackwardDivisors& by, int x,
-                                                    bool last_tile_first = owner == Owner::rows) {
+  static FALCHION_DEVICE BackwardTile of(const AttentionBackwardArgs& a, const BackwardDivisors& by, int x,
+                                         bool last_tile_first = owner == Owner::rows) {
     constexpr bool kKeys = owner == Owner::keys;
     BackwardTile t{};
     int head;
@@ -87,11 +86,11 @@ struct BackwardTile {
     return t;
   }
   template <Owner owner>
-  __device__ __forceinline__ int own_length() const {
+  FALCHION_DEVICE int own_length() const {
     return owner == Owner::keys ? k.length : q.length;
   }
   /// Does every query in [q0, q0 + rows) see every key in [k0, k0 + keys)?
-  __device__ __forceinline__ bool all_seen(int q0, int rows, int k0, int keys) const {
+  FALCHION_DEVICE bool all_seen(int q0, int rows, int k0, int keys) const {
     const Range all = mask.unmasked(q0, q0 + rows);
     return all.begin <= k0 && k0 + keys <= all.end;
   }

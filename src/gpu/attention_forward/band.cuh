@@ -4,6 +4,7 @@
 
 #include <cute/tensor.hpp>
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/tile.cuh"
 #include "gpu/blocks/softmax.cuh"
 
@@ -13,8 +14,7 @@ namespace falchion::gpu {
 /// Its bounds are counted from this thread's first column, because the other columns lie at constant distances from
 /// that one.
 template <class S, class Coordinates>
-__device__ __forceinline__ void keep_band(const AttentionArgs& a, const AttentionTile& t, S& s, const Coordinates& at,
-                                          int key0) {
+FALCHION_DEVICE void keep_band(const AttentionArgs& a, const AttentionTile& t, S& s, const Coordinates& at, int key0) {
   const int key = key0 + static_cast<int>(get<1>(at(0, 0)));
   const auto seen_from_key = [&](std::int64_t bound) {  // a bound beyond the tile is clamped, to fit an int
     return static_cast<int>(min(max(bound - key, std::int64_t{-1}), std::int64_t{1} << 20));

@@ -1,6 +1,7 @@
 // src/gpu/attention_forward/combine.cu: merges the partial results over disjoint keys into O and LSE: O = sum of O_i
 // l_i 2^(m_i
 // - m) / l. The parts are added in their order, so that two runs agree to the bit.
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/after.hpp"
 
 #include <cutlass/array.h>
@@ -24,7 +25,7 @@ struct PartWeights {
   float weight[kEach];  // l_i 2^(m_i - m) / l; -1 for an empty part
   float lse;            // of all parts together
 
-  __device__ __forceinline__ PartWeights(const AttentionArgs& a, std::int64_t row, std::int64_t rows) {
+  FALCHION_DEVICE PartWeights(const AttentionArgs& a, std::int64_t row, std::int64_t rows) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const auto* parts = reinterpret_cast<const float2*>(a.partial_m_l) + row;
     float m = -FALCHION_INF, l = 0;
@@ -47,11 +48,11 @@ struct PartWeights {
   }
 
  private:
-  static __device__ __forceinline__ float power(float x) {
+  static FALCHION_DEVICE float power(float x) {
     if constexpr (kExact) return static_cast<float>(::exp(static_cast<double>(x)));
     return exp2(x);
   }
-  static __device__ __forceinline__ float natural(float m, float l) {
+  static FALCHION_DEVICE float natural(float m, float l) {
     if constexpr (kExact) return static_cast<float>(m + ::log(static_cast<double>(l)));
     return (m + log2(l)) * kLn2;
   }
@@ -60,8 +61,8 @@ struct PartWeights {
 /// Merges one row of O, with kWidth neighbouring columns per lane. Four parts are read at a time, because each would
 /// wait for the memory if they were read one after another.
 template <int kWidth, class Element>
-__device__ __forceinline__ void combine_row(const AttentionArgs& a, const PartWeights<Element>& weights,
-                                            const float* from, std::int64_t part_stride, Element* o) {
+FALCHION_DEVICE void combine_row(const AttentionArgs& a, const PartWeights<Element>& weights, const float* from,
+                                 std::int64_t part_stride, Element* o) {
   using Floats = cutlass::AlignedArray<float, kWidth>;
   using Elements = cutlass::AlignedArray<Element, kWidth>;
   const int lane = static_cast<int>(threadIdx.x) % 32, d_v = static_cast<int>(a.d_v);

@@ -1,6 +1,7 @@
 // src/gpu/attention_forward/probabilities.cu: computes the probabilities themselves, for small problems whose caller
 // wants to look at them. It computes the scores once more, then the maximum and the sum of each row, and divides. It is
 // naive: one block per row, and sums in f32.
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/after.hpp"
 #include "gpu/attention_forward/score.cuh"
 #include "gpu/blocks/stream_order.cuh"
@@ -11,7 +12,7 @@ inline constexpr int kProbabilityThreads = 128;
 
 /// Combines x over all threads of the block, which all get the result. of_warps has room for one float per warp.
 template <class Combine>
-__device__ __forceinline__ float reduce_block(float x, float* of_warps, Combine combine) {
+FALCHION_DEVICE float reduce_block(float x, float* of_warps, Combine combine) {
   for (int lanes = 16; lanes > 0; lanes /= 2) x = combine(x, __shfl_xor_sync(~0u, x, lanes));
   __syncthreads();  // all threads have read the result of an earlier call
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
@@ -24,7 +25,7 @@ __device__ __forceinline__ float reduce_block(float x, float* of_warps, Combine 
 /// The dot product of one query and one key. kTerms is how many terms are summed before their sum is added to the rest,
 /// as in the f32 kernels.
 template <class Element, int kTerms>
-__device__ __forceinline__ float dot_in_parts(const Element* q, const Element* k, std::int64_t d_qk) {
+FALCHION_DEVICE float dot_in_parts(const Element* q, const Element* k, std::int64_t d_qk) {
   float dot = 0, sum = 0;
   for (int d = 0; d < d_qk; ++d) {
     sum = fmaf(static_cast<float>(q[d]), static_cast<float>(k[d]), sum);

@@ -2,6 +2,7 @@
 // statistics and the partial results of split keys are stored in their places.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/tile.cuh"
 #include "gpu/blocks/fragments.cuh"
 
@@ -9,7 +10,7 @@ namespace falchion::gpu {
 
 /// Multiplies each row of O (rows, columns) by its factor.
 template <class Output, int kRows>
-__device__ __forceinline__ void scale_rows(Output&& O, const float (&factor)[kRows]) {
+FALCHION_DEVICE void scale_rows(Output&& O, const float (&factor)[kRows]) {
   CUTE_UNROLL
   for (int r = 0; r < kRows; ++r) {
     CUTE_UNROLL
@@ -18,7 +19,7 @@ __device__ __forceinline__ void scale_rows(Output&& O, const float (&factor)[kRo
 }
 /// Does the same, but a factor of 0 gives 0 whatever O holds (an empty row, or dropout of everything).
 template <class Output, int kRows>
-__device__ __forceinline__ void normalise_rows(Output&& O, const float (&factor)[kRows]) {
+FALCHION_DEVICE void normalise_rows(Output&& O, const float (&factor)[kRows]) {
   scale_rows(O, factor);
   bool none = false;
   CUTE_UNROLL
@@ -37,23 +38,22 @@ __device__ __forceinline__ void normalise_rows(Output&& O, const float (&factor)
 }
 
 /// The index of a row in a statistic (b, h, s_q, 1), or (1, h, total_q, 1) where rows are packed.
-__device__ __forceinline__ std::int64_t statistic(const View& x, const AttentionArgs& a, const AttentionTile& t,
-                                                  int row) {
+FALCHION_DEVICE std::int64_t statistic(const View& x, const AttentionArgs& a, const AttentionTile& t, int row) {
   return t.q.batch * x.stride[0] + t.head(row) * x.stride[1] + (t.q.begin + t.query(row)) * x.stride[2];
 }
 /// The index of a row in the partial results (splits, b, s_q, h_q).
-__device__ __forceinline__ std::int64_t partial_row(const AttentionArgs& a, const AttentionTile& t, int row) {
+FALCHION_DEVICE std::int64_t partial_row(const AttentionArgs& a, const AttentionTile& t, int row) {
   return ((t.split * a.b + t.b) * a.s_q + t.query(row)) * a.h_q + t.head(row);
 }
 /// Stores m and l of one part of a row, where l was summed relative to e^m in f32, and to 2^m otherwise. They are not
 /// stored as one LSE: rounded to f32, it would change the weight of a part by 2e-7, which shows in f32 outputs.
-__device__ __forceinline__ void store_part(const AttentionArgs& a, const AttentionTile& t, int row, float m, float l) {
+FALCHION_DEVICE void store_part(const AttentionArgs& a, const AttentionTile& t, int row, float m, float l) {
   reinterpret_cast<float2*>(a.partial_m_l)[partial_row(a, t, row)] = {m, l};
 }
 
 /// f32: where a row of O goes, into the output or, where the keys are split, into its part. Until then kernels keep
 /// there what earlier segments of the keys have given.
-__device__ __forceinline__ float* line_of(const AttentionArgs& a, const AttentionTile& t, int row) {
+FALCHION_DEVICE float* line_of(const AttentionArgs& a, const AttentionTile& t, int row) {
   if (a.splits > 1) return a.partial_o + partial_row(a, t, row) * a.d_v;
   return static_cast<float*>(a.o.data) + t.q.batch * a.o.stride[0] + (t.q.begin + t.query(row)) * a.o.stride[1] +
          t.head(row) * a.o.stride[2];
@@ -61,8 +61,8 @@ __device__ __forceinline__ float* line_of(const AttentionArgs& a, const Attentio
 
 /// Stores O of one part of the keys in f32, directly from the registers, two neighbours at a time where d_v is even.
 template <class Output, class Coordinates>
-__device__ __forceinline__ void store_partial(const AttentionArgs& a, const AttentionTile& t, const Output& O,
-                                              const Coordinates& cO) {
+FALCHION_DEVICE void store_partial(const AttentionArgs& a, const AttentionTile& t, const Output& O,
+                                   const Coordinates& cO) {
   const int d_v = static_cast<int>(a.d_v);
   CUTE_UNROLL
   for (int r = 0; r < size<0>(O); ++r) {

@@ -4,6 +4,7 @@
 #include <cutlass/fast_math.h>
 
 #include "args/gpu_attention_args.hpp"
+#include "base/host_device.hpp"
 #include "gpu/blocks/rows.cuh"
 #include "policy/mask.hpp"
 
@@ -21,10 +22,10 @@ struct Divisors {
         group(a.group) {}
 };
 
-__device__ __forceinline__ Rows rows_of_q(const AttentionCall& a, int b) {
+FALCHION_DEVICE Rows rows_of_q(const AttentionCall& a, int b) {
   return Rows::of(b, a.cu_q, a.total_q, a.s_q, a.used_q);
 }
-__device__ __forceinline__ Rows rows_of_k(const AttentionCall& a, int b) {
+FALCHION_DEVICE Rows rows_of_k(const AttentionCall& a, int b) {
   Rows rows = Rows::of(b, a.cu_k, a.total_k, a.s_k, a.used_k);
   if (a.first_k != nullptr) {
     rows.first = min(max(a.first_k[b], 0), rows.length);
@@ -38,7 +39,7 @@ __device__ __forceinline__ Rows rows_of_k(const AttentionCall& a, int b) {
 /// that is, counted from its first rows on. length_of(b) is the number of rows of sequence b. Past the last tile it
 /// returns one whose rows lie beyond any sequence. A warp looks at 32 sequences at a time.
 template <int kRows, class LengthOf>
-__device__ __forceinline__ int find_sequence(std::int64_t sequences, int m, LengthOf length_of, int* b) {
+FALCHION_DEVICE int find_sequence(std::int64_t sequences, int m, LengthOf length_of, int* b) {
   const int lane = static_cast<int>(threadIdx.x) % 32, count = static_cast<int>(sequences);
   for (int base = 0; base < count; base += 32) {
     const int mine = base + lane;
@@ -71,21 +72,21 @@ struct AttentionTile {
   BandMask mask;
   const Divisors& by;
 
-  __device__ __forceinline__ int query(int row) const { return by.group.div(row); }
-  __device__ __forceinline__ int head(int row) const { return h + row - by.group.div(row) * by.group.divisor; }
+  FALCHION_DEVICE int query(int row) const { return by.group.div(row); }
+  FALCHION_DEVICE int head(int row) const { return h + row - by.group.div(row) * by.group.divisor; }
 
   /// Block x stands for (sequence, head, split, row tile). The row tile changes fastest, and the last rows come first:
   /// with a causal band they have the most keys, and the blocks that start last should be short. Neighbouring blocks
   /// share K and V in the L2.
   template <int kRows, int kKeys>
-  static __device__ __forceinline__ AttentionTile of(const AttentionArgs& a, const Divisors& by, int x) {
+  static FALCHION_DEVICE AttentionTile of(const AttentionArgs& a, const Divisors& by, int x) {
     AttentionTile t = rows_of<kRows>(a, by, x);
     t.look<kRows, kKeys>(a);
     return t;
   }
   /// Finds the rows of the tile, and nothing yet about its keys.
   template <int kRows>
-  static __device__ __forceinline__ AttentionTile rows_of(const AttentionArgs& a, const Divisors& by, int x) {
+  static FALCHION_DEVICE AttentionTile rows_of(const AttentionArgs& a, const Divisors& by, int x) {
     AttentionTile t{.by = by};
     int m, h;
     by.tiles(x, m, x);
@@ -105,7 +106,7 @@ struct AttentionTile {
   }
   /// Finds the keys that these rows see.
   template <int kRows, int kKeys>
-  __device__ __forceinline__ void look(const AttentionArgs& a) {
+  FALCHION_DEVICE void look(const AttentionArgs& a) {
     k = rows_of_k(a, b);
     mask = BandMask::make(k.length, a.top_left ? 0 : k.length - q.length, a.left, a.right);
     const int last = min(row0 + kRows, rows) - 1;

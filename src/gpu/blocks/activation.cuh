@@ -6,6 +6,7 @@
 #include <cuda_runtime.h>
 
 #include "args/gemm_call.hpp"
+#include "base/host_device.hpp"
 
 namespace falchion {
 
@@ -14,20 +15,20 @@ struct Twice {
   float high, low;
 };
 
-__device__ __forceinline__ Twice product(float x, float y) {
+FALCHION_DEVICE Twice product(float x, float y) {
   const float high = __fmul_rn(x, y);  // not contracted to a multiply-add with what follows
   return {high, fmaf(x, y, -high)};
 }
-__device__ __forceinline__ Twice product(Twice x, float y) {
+FALCHION_DEVICE Twice product(Twice x, float y) {
   const Twice out = product(x.high, y);
   return {out.high, fmaf(x.low, y, out.low)};
 }
-__device__ __forceinline__ Twice product(Twice x, Twice y) {
+FALCHION_DEVICE Twice product(Twice x, Twice y) {
   const Twice out = product(x, y.high);
   return {out.high, fmaf(x.high, y.low, out.low)};
 }
 /// Knuth's sum of two numbers, which loses nothing.
-__device__ __forceinline__ Twice sum(Twice x, Twice y) {
+FALCHION_DEVICE Twice sum(Twice x, Twice y) {
   const float high = x.high + y.high, of_y = high - x.high;
   const float lost = (x.high - (high - of_y)) + (y.high - of_y);
   return {high, lost + (x.low + y.low)};
@@ -35,15 +36,15 @@ __device__ __forceinline__ Twice sum(Twice x, Twice y) {
 constexpr Twice twice(double x) { return {static_cast<float>(x), static_cast<float>(x - static_cast<float>(x))}; }
 
 /// |x|, but at most `most`, beyond which what follows is 0 in f32 whatever it is.
-__device__ __forceinline__ float size_up_to(float x, float most) { return fminf(fabsf(x), most); }
+FALCHION_DEVICE float size_up_to(float x, float most) { return fminf(fabsf(x), most); }
 
 /// x / (1 + e^-y) for x >= 0 and x e^-y / (1 + e^-y) below 0, with e^-y given. A NaN of x stays, and -Inf gives NaN.
-__device__ __forceinline__ float times_sigmoid(float x, float e) { return (x < 0.f ? x * e : x) / (1.f + e); }
+FALCHION_DEVICE float times_sigmoid(float x, float e) { return (x < 0.f ? x * e : x) / (1.f + e); }
 
-__device__ __forceinline__ float silu(float x) { return times_sigmoid(x, expf(-fabsf(x))); }
+FALCHION_DEVICE float silu(float x) { return times_sigmoid(x, expf(-fabsf(x))); }
 
 /// The approximation with tanh, as x sigmoid(2u): near -3, 1 + tanh would leave few bits. 2u is |x| (1.6 + 0.07 x^2).
-__device__ __forceinline__ float gelu_tanh(float x) {
+FALCHION_DEVICE float gelu_tanh(float x) {
   constexpr double kLinear = 1.5957691216057308;  // 2 sqrt(2 / pi)
   constexpr Twice kOne = twice(kLinear), kThree = twice(kLinear * 0.044715);
   const float size = size_up_to(x, 12.f);
@@ -54,7 +55,7 @@ __device__ __forceinline__ float gelu_tanh(float x) {
 
 /// x erfc(-x / sqrt 2) / 2. What the rounding of |x| / sqrt 2 left out moves erfc by its derivative, -2 / sqrt(pi)
 /// e^(-z^2).
-__device__ __forceinline__ float gelu_erf(float x) {
+FALCHION_DEVICE float gelu_erf(float x) {
   constexpr Twice kRoot = twice(0.70710678118654752);
   const Twice z = product(kRoot, size_up_to(x, 16.f));
   const float half_erfc = 0.5f * fmaf(-1.1283791671f * expf(-z.high * z.high), z.low, erfcf(z.high));
@@ -62,11 +63,11 @@ __device__ __forceinline__ float gelu_erf(float x) {
 }
 
 /// NaN stays NaN.
-__device__ __forceinline__ float relu(float x) { return x < 0.f ? 0.f : x; }
+FALCHION_DEVICE float relu(float x) { return x < 0.f ? 0.f : x; }
 
 /// z = activation(z), element by element. Of swiglu, whose other half the caller multiplies by, it is the gate's.
 template <int kCount>
-__device__ __forceinline__ void activate(GemmActivation activation, float (&z)[kCount]) {
+FALCHION_DEVICE void activate(GemmActivation activation, float (&z)[kCount]) {
   const auto each = [&](auto f) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) z[i] = f(z[i]);
@@ -86,13 +87,13 @@ __device__ __forceinline__ void activate(GemmActivation activation, float (&z)[k
 
 /// 2^x for x from -250 to 0, right to 2^-21 of itself, as the square of 2^(x / 2). The instruction takes numbers below
 /// 2^-126 for 0 here; where it does not, three more instructions guard it.
-__device__ __forceinline__ float brief_exp2(float x) {
+FALCHION_DEVICE float brief_exp2(float x) {
   float root;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(root) : "f"(0.5f * x));
   return root * root;
 }
 /// x0 = 1 / x0 and x1 = 1 / x1, for numbers from 1 to 2^60.
-__device__ __forceinline__ void brief_reciprocals(float& x0, float& x1) {
+FALCHION_DEVICE void brief_reciprocals(float& x0, float& x1) {
   float both;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(both) : "f"(x0 * x1));
   const float of_x0 = both * x1;
@@ -100,7 +101,7 @@ __device__ __forceinline__ void brief_reciprocals(float& x0, float& x1) {
   x0 = of_x0;
 }
 /// x / (1 + 2^y) for x >= 0 and x 2^y / (1 + 2^y) below 0. No y is NaN, so that one of x stays with its number.
-__device__ __forceinline__ void brief_times_sigmoid(float& x0, float& x1, float y0, float y1) {
+FALCHION_DEVICE void brief_times_sigmoid(float& x0, float& x1, float y0, float y1) {
   const float e0 = brief_exp2(y0), e1 = brief_exp2(y1);
   float s0 = 1.f + e0, s1 = 1.f + e1;
   brief_reciprocals(s0, s1);
@@ -108,13 +109,13 @@ __device__ __forceinline__ void brief_times_sigmoid(float& x0, float& x1, float 
   x1 *= (x1 < 0.f ? e1 : 1.f) * s1;
 }
 
-__device__ __forceinline__ void brief_silu(float& x0, float& x1) {
+FALCHION_DEVICE void brief_silu(float& x0, float& x1) {
   constexpr float kLog2e = 1.4426950408889634f;
   brief_times_sigmoid(x0, x1, -kLog2e * size_up_to(x0, 128.f), -kLog2e * size_up_to(x1, 128.f));
 }
 
 /// 2u is |x| (1.6 + 0.07 x^2), here times -log2 e.
-__device__ __forceinline__ void brief_gelu_tanh(float& x0, float& x1) {
+FALCHION_DEVICE void brief_gelu_tanh(float& x0, float& x1) {
   constexpr auto kOne = static_cast<float>(-1.5957691216057308 * 1.4426950408889634);
   constexpr auto kThree = static_cast<float>(-1.5957691216057308 * 1.4426950408889634 * 0.044715);
   const auto y = [](float x) {
@@ -126,7 +127,7 @@ __device__ __forceinline__ void brief_gelu_tanh(float& x0, float& x1) {
 
 /// With z = |x| / sqrt 2, e^(z^2) erfc(z) is a polynomial of t = 1 / (1 + 0.44 z), fitted to 2^-17.5 of itself from z =
 /// 0 to 11.4.
-__device__ __forceinline__ void brief_gelu_erf(float& x0, float& x1) {
+FALCHION_DEVICE void brief_gelu_erf(float& x0, float& x1) {
   const float size0 = size_up_to(x0, 16.f), size1 = size_up_to(x1, 16.f);
   constexpr float kOfT = 0.44f * 0.70710678118654752f;
   float t0 = fmaf(kOfT, size0, 1.f), t1 = fmaf(kOfT, size1, 1.f);
@@ -146,7 +147,7 @@ __device__ __forceinline__ void brief_gelu_erf(float& x0, float& x1) {
 
 /// As activate, for results in 16 bits: numbers z(0) to z(kCount - 1). swiglu is its caller's.
 template <int kCount, class Numbers>
-__device__ __forceinline__ void activate_for_16_bits(GemmActivation activation, Numbers& z) {
+FALCHION_DEVICE void activate_for_16_bits(GemmActivation activation, Numbers& z) {
   const auto each_two = [&](auto f) {
 #pragma unroll
     for (int i = 0; i < kCount; i += 2) f(z(i), z(i + 1));

@@ -5,15 +5,17 @@
 
 #include <cstdint>
 
-namespace falchion::sm80 {
+#include "base/host_device.hpp"
+
+namespace falchion::gpu {
 
 /// Starts to copy 16 bytes, of which it reads the first `bytes` and makes the others 0.
-__device__ __forceinline__ void copy_chunk_async(const void* from, std::uint32_t to, int bytes) {
+FALCHION_DEVICE void copy_chunk_async(const void* from, std::uint32_t to, int bytes) {
   asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
 }
 /// The same for 4 bytes.
-__device__ __forceinline__ void copy_word_async(const void* from, std::uint32_t to, int bytes) {
+FALCHION_DEVICE void copy_word_async(const void* from, std::uint32_t to, int bytes) {
   asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" : : "r"(to), "l"(from), "r"(bytes) : "memory");
 }
 
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu

@@ -6,17 +6,19 @@
 
 #include <cute/arch/util.hpp>
 
-namespace falchion::sm80 {
+#include "base/host_device.hpp"
+
+namespace falchion::gpu {
 
 /// Each use of it is a phase, and phases are waited for by their parity: 0, 1, 0, ...
 struct SplitBarrier {
   std::uint64_t bits;
 
-  __device__ __forceinline__ void init(int warps) {
+  FALCHION_DEVICE void init(int warps) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(address()), "r"(warps) : "memory");
   }
   /// All lanes of a warp call it. What they wrote to shared memory before is seen by those who have waited.
-  __device__ __forceinline__ void arrive() {
+  FALCHION_DEVICE void arrive() {
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
       asm volatile(
@@ -28,7 +30,7 @@ struct SplitBarrier {
     }
   }
   /// Waits until all warps have arrived in the phase of this parity.
-  __device__ __forceinline__ void wait(int parity) const {
+  FALCHION_DEVICE void wait(int parity) const {
     std::uint32_t done;
     do {
       asm volatile(
@@ -48,7 +50,7 @@ struct SplitBarrier {
   }
 
  private:
-  __device__ __forceinline__ std::uint32_t address() const { return cute::cast_smem_ptr_to_uint(this); }
+  FALCHION_DEVICE std::uint32_t address() const { return cute::cast_smem_ptr_to_uint(this); }
 };
 
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu

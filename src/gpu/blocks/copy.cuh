@@ -3,16 +3,17 @@
 
 #include <cute/tensor.hpp>
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/async.cuh"
 
-namespace falchion::sm80 {
+namespace falchion::gpu {
 
 using namespace cute;
 
 /// Copies one 16-byte chunk with ordinary loads, for rows that are not 16-byte aligned. Elements from `left` on are not
 /// read and become 0.
 template <class Element>
-__device__ __forceinline__ void copy_elements(const Element* from, Element* to, int left) {
+FALCHION_DEVICE void copy_elements(const Element* from, Element* to, int left) {
   alignas(16) Element chunk[8];
   CUTE_UNROLL
   for (int i = 0; i < 8; ++i) chunk[i] = i < left ? from[i] : Element(0);
@@ -20,7 +21,7 @@ __device__ __forceinline__ void copy_elements(const Element* from, Element* to, 
 }
 
 /// Starts to copy 16 bytes to shared memory. If not `inside`, it reads nothing and writes 0.
-__device__ __forceinline__ void copy_async(const void* from, void* to, bool inside) {
+FALCHION_DEVICE void copy_async(const void* from, void* to, bool inside) {
   copy_chunk_async(from, cast_smem_ptr_to_uint(to), inside ? 16 : 0);
 }
 
@@ -29,7 +30,7 @@ __device__ __forceinline__ void copy_async(const void* from, void* to, bool insi
 /// lie one box apart. With kAligned the copies are cp.async, which the caller commits and waits for, and columns must
 /// be a multiple of 8.
 template <bool kAligned, class GlobalCopy, class Shared, class At>
-__device__ __forceinline__ void load_rows(GlobalCopy copy, Shared&& sX, int rows, int columns, At at) {
+FALCHION_DEVICE void load_rows(GlobalCopy copy, Shared&& sX, int rows, int columns, At at) {
   const auto thread = copy.get_slice(threadIdx.x);
   auto tXsX = thread.partition_D(sX);                                                                // (8, M, K)
   const auto tXcX = thread.partition_S(make_identity_tensor(make_shape(size<0>(sX), size<1>(sX))));  // (row, column)
@@ -50,4 +51,4 @@ __device__ __forceinline__ void load_rows(GlobalCopy copy, Shared&& sX, int rows
   }
 }
 
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "args/gpu_gemm_args.hpp"
+#include "base/host_device.hpp"
 #include "gpu/blocks/activation.cuh"
 
 namespace falchion {
@@ -26,11 +27,11 @@ class Epilogue {
   static constexpr int kColumns = 4;
   using Four = float[kColumns];
 
-  __device__ __forceinline__ explicit Epilogue(const gpu::GemmArgs& a) : a_(a) {}
+  FALCHION_DEVICE explicit Epilogue(const gpu::GemmArgs& a) : a_(a) {}
 
   /// Turns the sums of columns [j, j + 4) of row i, of entry b of the batch, into D and stores them; past n it touches
   /// nothing. up: with swiglu, the sums of row n + j of B and so on; else it is not looked at.
-  __device__ __forceinline__ void run(std::int64_t b, std::int64_t i, std::int64_t j, Four& z, Four& up) const {
+  FALCHION_DEVICE void run(std::int64_t b, std::int64_t i, std::int64_t j, Four& z, Four& up) const {
     if constexpr (kExact) {
       if (a_.d_i32) return store<float>({b, i, j}, z);  // the bits as they are
     }
@@ -68,27 +69,27 @@ class Epilogue {
   };
 
   template <class F>
-  static __device__ __forceinline__ void each(F f) {
+  static FALCHION_DEVICE void each(F f) {
 #pragma unroll
     for (int e = 0; e < kColumns; ++e) f(e);
   }
   /// Calls f with a number of f32, or of the type of what is not f32.
   template <class F>
-  __device__ __forceinline__ auto as_type(bool f32, F f) const {
+  FALCHION_DEVICE auto as_type(bool f32, F f) const {
     if (f32) return f(float{});
     if constexpr (kScaled)
       return a_.half_f16 ? f(cutlass::half_t{}) : f(cutlass::bfloat16_t{});
     else
       return f(Element{});
   }
-  __device__ __forceinline__ float element(const View& x, bool f32, std::int64_t at) const {
+  FALCHION_DEVICE float element(const View& x, bool f32, std::int64_t at) const {
     return as_type(f32, [&](auto type) { return static_cast<float>(static_cast<const decltype(type)*>(x.data)[at]); });
   }
-  static __device__ __forceinline__ float scale(const View& x, std::int64_t b, std::int64_t row) {
+  static FALCHION_DEVICE float scale(const View& x, std::int64_t b, std::int64_t row) {
     return static_cast<const float*>(x.data)[b * x.stride[0] + row * x.stride[1]];
   }
   /// Where element (b, i, j) of C, D or R lies. j is cut into n2 and n1.
-  __device__ __forceinline__ std::int64_t at(const View& x, const Place& p, int e) const {
+  FALCHION_DEVICE std::int64_t at(const View& x, const Place& p, int e) const {
     const std::int64_t row = p.b * x.stride[0] + p.i * x.stride[1], j = p.j + e;
     if (a_.n1 >= a_.n) return row + j * x.stride[3];
     const auto n1 = static_cast<std::uint32_t>(a_.n1), outer = static_cast<std::uint32_t>(j) / n1;
@@ -96,7 +97,7 @@ class Epilogue {
   }
 
   /// z = factor s_b z + bias.
-  __device__ __forceinline__ void affine(Four& z, std::int64_t b, std::int64_t j, float factor, float of_row) const {
+  FALCHION_DEVICE void affine(Four& z, std::int64_t b, std::int64_t j, float factor, float of_row) const {
     const View& x = a_.bias_n;
     // Past n, j names columns of the other half or none: such sums are not stored, but nothing may be read for them.
     const std::int64_t end = j < a_.n ? a_.n : 2 * a_.n;
@@ -112,7 +113,7 @@ class Epilogue {
   }
 
   template <class T>
-  __device__ __forceinline__ void load_as(const View& x, bool whole, const Place& p, Four& to) const {
+  FALCHION_DEVICE void load_as(const View& x, bool whole, const Place& p, Four& to) const {
     const T* from = static_cast<const T*>(x.data);
     if (whole) {
       const auto four = *reinterpret_cast<const Whole<T>*>(from + at(x, p, 0));
@@ -121,11 +122,11 @@ class Epilogue {
       each([&](int e) { to[e] = p.j + e < a_.n ? static_cast<float>(from[at(x, p, e)]) : 0.f; });
     }
   }
-  __device__ __forceinline__ void load(const View& x, bool f32, bool whole, const Place& p, Four& to) const {
+  FALCHION_DEVICE void load(const View& x, bool f32, bool whole, const Place& p, Four& to) const {
     as_type(f32, [&](auto type) { load_as<decltype(type)>(x, whole, p, to); });
   }
   template <class T>
-  __device__ __forceinline__ void store(const Place& p, const Four& z) const {
+  FALCHION_DEVICE void store(const Place& p, const Four& z) const {
     T* to = static_cast<T*>(a_.d.data);
     if (a_.d_whole) {
       Whole<T> four;

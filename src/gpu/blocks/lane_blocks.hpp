@@ -6,7 +6,7 @@
 
 #include "base/host_device.hpp"
 
-namespace falchion::sm80 {
+namespace falchion::gpu {
 
 /// Which 16 x 16 elements of a tile one ldmatrix.x4 of a lane reads. A tile consists of boxes of kLines lines x 64
 /// elements of 16 bits, and the 16-byte chunk c of line r lies at c ^ (r % 8), so that the 8 lines that one phase reads
@@ -60,4 +60,4 @@ FALCHION_HD constexpr std::uint32_t words_of_lane(int lane) {
   return static_cast<std::uint32_t>(lane / 4 * 128 + (lane / 4) * 16 + lane % 4 * 4);
 }
 
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu

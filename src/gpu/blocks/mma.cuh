@@ -10,14 +10,15 @@
 #include <cute/arch/mma_sm80.hpp>
 #include <cute/config.hpp>
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/lane_blocks.hpp"
 
-namespace falchion::sm80 {
+namespace falchion::gpu {
 
 /// x, of which the compiler may not know that it is the same in each round of a loop: else it keeps all that follows
 /// from it, such as the addresses of all blocks, in registers that nobody has to spare.
 template <class Number>
-__device__ __forceinline__ Number hidden(Number x) {
+FALCHION_DEVICE Number hidden(Number x) {
   asm volatile("" : "+r"(x));
   return x;
 }
@@ -25,13 +26,13 @@ __device__ __forceinline__ Number hidden(Number x) {
 /// A block as an operand: 16 x 16 elements, of which each lane holds 8.
 using Block = std::uint32_t[4];
 
-__device__ __forceinline__ void load_block(std::uint32_t address, Block& to) {
+FALCHION_DEVICE void load_block(std::uint32_t address, Block& to) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(address)
                : "memory");
 }
-__device__ __forceinline__ void load_block_transposed(std::uint32_t address, Block& to) {
+FALCHION_DEVICE void load_block_transposed(std::uint32_t address, Block& to) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
                : "r"(address)
@@ -39,7 +40,7 @@ __device__ __forceinline__ void load_block_transposed(std::uint32_t address, Blo
 }
 /// Stores a block where load_block, with the same address, would read it. GPUs before Hopper have no instruction for
 /// that: each lane stores its four words, whose addresses follow from the block's first byte.
-__device__ __forceinline__ void store_block(std::uint32_t address, std::uint32_t words_address, const Block& from) {
+FALCHION_DEVICE void store_block(std::uint32_t address, std::uint32_t words_address, const Block& from) {
 #if __CUDA_ARCH__ >= 900
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(from[0]),
                "r"(from[1]), "r"(from[2]), "r"(from[3])
@@ -59,7 +60,7 @@ using Sums = float[4];
 
 /// c += a b, where b is one half of a block.
 template <class Element>
-__device__ __forceinline__ void multiply_add(Sums& c, const Block& a, std::uint32_t b0, std::uint32_t b1) {
+FALCHION_DEVICE void multiply_add(Sums& c, const Block& a, std::uint32_t b0, std::uint32_t b1) {
   using Mma = std::conditional_t<std::is_same_v<Element, cutlass::bfloat16_t>, cute::SM80_16x8x16_F32BF16BF16F32_TN,
                                  cute::SM80_16x8x16_F32F16F16F32_TN>;
   Mma::fma(c[0], c[1], c[2], c[3], a[0], a[1], a[2], a[3], b0, b1, c[0], c[1], c[2], c[3]);
@@ -69,7 +70,7 @@ __device__ __forceinline__ void multiply_add(Sums& c, const Block& a, std::uint3
 /// to) and load_b(k, i, to) load a block, kAheadA and kAheadB steps before it is used: ldmatrix takes 30 cycles, and
 /// more where others wait for it. beside(step) does other work between the products.
 template <class Element, int kDepth, int kPairs, int kAheadA, int kAheadB, class LoadA, class LoadB, class Beside>
-__device__ __forceinline__ void multiply(Sums (&c)[2][2 * kPairs], LoadA load_a, LoadB load_b, Beside beside) {
+FALCHION_DEVICE void multiply(Sums (&c)[2][2 * kPairs], LoadA load_a, LoadB load_b, Beside beside) {
   static_assert(kAheadA <= kPairs && kAheadB <= kDepth * kPairs);
   Block a[2][2], b[kAheadB + 1];
   CUTE_UNROLL
@@ -101,13 +102,13 @@ __device__ __forceinline__ void multiply(Sums (&c)[2][2 * kPairs], LoadA load_a,
 
 /// Rounds two numbers and puts them into one word.
 template <class Element>
-__device__ __forceinline__ std::uint32_t round_pair(float x, float y) {
+FALCHION_DEVICE std::uint32_t round_pair(float x, float y) {
   const auto pair = cutlass::NumericArrayConverter<Element, float, 2>::convert(cutlass::Array<float, 2>{x, y});
   return reinterpret_cast<const std::uint32_t&>(pair);
 }
 /// The number in the lower or the upper half of a word.
 template <class Element>
-__device__ __forceinline__ float number_of(std::uint32_t word, int half) {
+FALCHION_DEVICE float number_of(std::uint32_t word, int half) {
   if constexpr (std::is_same_v<Element, cutlass::bfloat16_t>) {
     return __uint_as_float(half == 0 ? word << 16 : word & 0xFFFF0000u);
   } else {
@@ -115,4 +116,4 @@ __device__ __forceinline__ float number_of(std::uint32_t word, int half) {
   }
 }
 
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu

@@ -2,16 +2,15 @@
 // loops of the two products of attention.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/fragments.cuh"
 
-namespace falchion::sm80 {
-
-using namespace gpu;
+namespace falchion::gpu {
 
 /// Two neighbouring accumulators C (16 x 8 each) hold exactly the elements of operand A (16 x 16) of the next product,
 /// in the same lanes. So a layout ((2, 2), M, N) becomes ((2, 2, 2), M, N / 2), and P never leaves the registers.
 template <class Layout_>
-__device__ __forceinline__ auto as_operand_a(Layout_ layout) {
+FALCHION_DEVICE auto as_operand_a(Layout_ layout) {
   const auto l = logical_divide(layout, Shape<Underscore, Underscore, _2>{});  // (4, M, (2, N / 2))
   return make_layout(make_layout(get<0>(l), get<2, 0>(l)), get<1>(l), get<2, 1>(l));
 }
@@ -19,7 +18,7 @@ __device__ __forceinline__ auto as_operand_a(Layout_ layout) {
 /// Computes C += A B over all k steps. load_a(k) and load_b(k) load step k from shared memory into registers. They are
 /// called one step ahead of its use, because ldmatrix takes some 30 cycles.
 template <class Mma, class C, class A, class B, class LoadA, class LoadB>
-__device__ __forceinline__ void multiply(Mma mma, C& c, const A& a, const B& b, LoadA load_a, LoadB load_b) {
+FALCHION_DEVICE void multiply(Mma mma, C& c, const A& a, const B& b, LoadA load_a, LoadB load_b) {
   constexpr int kSteps = decltype(size<2>(a))::value;
   load_a(_0{});
   load_b(_0{});
@@ -35,8 +34,7 @@ __device__ __forceinline__ void multiply(Mma mma, C& c, const A& a, const B& b, 
 /// Computes C += A B while A is made. prepare(k, i, of) does share i, of `of` shares, of the work for step k of A. It
 /// is called between the products of step k - 1, so that its work runs beside them. load_b(k, i) loads 16 columns of B.
 template <class Mma, class C, class A, class B, class Prepare, class LoadB>
-__device__ __forceinline__ void multiply_prepared(Mma mma, C& c, const A& a, const B& b, Prepare prepare,
-                                                  LoadB load_b) {
+FALCHION_DEVICE void multiply_prepared(Mma mma, C& c, const A& a, const B& b, Prepare prepare, LoadB load_b) {
   constexpr int kSteps = decltype(size<2>(a))::value, kPairs = decltype(size<1>(b))::value / 2;
   prepare(_0{}, _0{}, _1{});
   load_b(_0{}, _0{});
@@ -57,4 +55,4 @@ __device__ __forceinline__ void multiply_prepared(Mma mma, C& c, const A& a, con
   });
 }
 
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu

@@ -3,6 +3,8 @@
 
 #include <cstdint>
 
+#include "base/host_device.hpp"
+
 namespace falchion::gpu {
 
 /// Where one sequence lies: `length` rows from row `begin` of batch entry `batch`.
@@ -11,8 +13,8 @@ struct Rows {
   int length;
   int first = 0;  // rows before `begin` that do not count, where padding is on the left
 
-  static __device__ __forceinline__ Rows of(int b, const std::int32_t* cu, std::int64_t total, std::int64_t capacity,
-                                            const std::int32_t* used) {
+  static FALCHION_DEVICE Rows of(int b, const std::int32_t* cu, std::int64_t total, std::int64_t capacity,
+                                 const std::int32_t* used) {
     Rows rows{b, 0, static_cast<int>(capacity)};
     if (cu != nullptr) {  // rows stay within the total, whatever the lengths say
       const std::int64_t begin = min(max(std::int64_t{cu[b]}, std::int64_t{0}), total);

@@ -8,16 +8,18 @@
 
 #include <cstdint>
 
+#include "base/host_device.hpp"
+
 namespace falchion::sm90 {
 
 /// The first word of a place that is empty. No message begins with it, because it is a signalling NaN, which no
 /// arithmetic yields.
 inline constexpr std::uint32_t kNoMessage = 0x7FA5A5A5;
-__device__ __forceinline__ float4 no_message() { return make_float4(__uint_as_float(kNoMessage), 0, 0, 0); }
-__device__ __forceinline__ bool is_message(const float4& x) { return __float_as_uint(x.x) != kNoMessage; }
+FALCHION_DEVICE float4 no_message() { return make_float4(__uint_as_float(kNoMessage), 0, 0, 0); }
+FALCHION_DEVICE bool is_message(const float4& x) { return __float_as_uint(x.x) != kNoMessage; }
 
 /// Writes a message.
-__device__ __forceinline__ void tell(float4* to, const float4& x) {
+FALCHION_DEVICE void tell(float4* to, const float4& x) {
   asm volatile(
       "{\n"
       ".reg .b128 all;\n"
@@ -31,7 +33,7 @@ __device__ __forceinline__ void tell(float4* to, const float4& x) {
       : "memory");
 }
 /// Reads what is there at the moment: a message, or what is_message says is none.
-__device__ __forceinline__ float4 hear(const float4* from) {
+FALCHION_DEVICE float4 hear(const float4* from) {
   float4 x;
   asm volatile(
       "{\n"

@@ -3,6 +3,7 @@
 // maxima", has the measurements.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/softmax.cuh"
 
 namespace falchion::sm90 {
@@ -18,7 +19,7 @@ constexpr int row_of(int i) { return i / 2 % 2; }
 /// The maximum of each row over this thread's columns. A single chain of maxima would wait for one after the other, so
 /// there are four. A NaN is ignored; it reaches l instead.
 template <class Scores>
-__device__ __forceinline__ void maxima(const Scores& S, float (&top)[2]) {
+FALCHION_DEVICE void maxima(const Scores& S, float (&top)[2]) {
   constexpr int kChains = 4, kColumns = decltype(size<1>(S))::value;
   static_assert(kColumns % kChains == 0);
   CUTE_UNROLL
@@ -30,7 +31,7 @@ __device__ __forceinline__ void maxima(const Scores& S, float (&top)[2]) {
   }
 }
 /// The largest x of the four lanes that share a row.
-__device__ __forceinline__ float largest_of_row(float x) {
+FALCHION_DEVICE float largest_of_row(float x) {
   return over_quad(x, [](float y, float z) { return fmaxf(y, z); });
 }
 
@@ -39,8 +40,8 @@ __device__ __forceinline__ float largest_of_row(float x) {
 struct TileSums {
   float chain[2][2] = {};
 
-  __device__ __forceinline__ void add(int i, float p) { chain[row_of(i)][i % 2] += p; }
-  __device__ __forceinline__ float of(int row) const { return chain[row][0] + chain[row][1]; }
+  FALCHION_DEVICE void add(int i, float p) { chain[row_of(i)][i % 2] += p; }
+  FALCHION_DEVICE float of(int row) const { return chain[row][0] + chain[row][1]; }
 };
 
 /// The state of the two rows. While the tensor cores multiply, every other instruction takes 1.3 to 2.5 times as long,
@@ -61,25 +62,25 @@ struct Softmax : SoftmaxRows<2> {
 
   /// P = exp2((s - m) c) of element i of S. It is added to the sums of the tile. This takes one FFMA, one ex2 and one
   /// FADD.
-  __device__ __forceinline__ float update(float s, int i, float c, TileSums& sums) const {
+  FALCHION_DEVICE float update(float s, int i, float c, TileSums& sums) const {
     const float p = exp2(fmaf(s, c, -base[row_of(i)]));
     sums.add(i, p);
     return p;
   }
   /// Is some sum above the limit? All lanes of the warp get the same answer. If so, raise() is to be called and all P
   /// of the tile are to be computed once more. A NaN is not above the limit, because no other m would help its row.
-  __device__ __forceinline__ bool outgrown(const TileSums& sums) const {
+  FALCHION_DEVICE bool outgrown(const TileSums& sums) const {
     return __any_sync(~0u, sums.of(0) > limit || sums.of(1) > limit);
   }
   /// Adds the sums of a tile, whose P are right.
-  __device__ __forceinline__ void add(const TileSums& sums) {
+  FALCHION_DEVICE void add(const TileSums& sums) {
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) l[r] += sums.of(r);
   }
 
   /// Sets m to the maxima of the first keys.
   template <class Scores>
-  __device__ __forceinline__ void start_tile(Scores&& S, float c) {
+  FALCHION_DEVICE void start_tile(Scores&& S, float c) {
     reset();
     float top[2];
     maxima(S, top);
@@ -89,7 +90,7 @@ struct Softmax : SoftmaxRows<2> {
   }
   /// Raises m of the rows whose sum is above the limit to the maximum so far. O must be multiplied by shrink, as l is.
   template <class Scores>
-  __device__ __forceinline__ void raise(Scores&& S, const TileSums& sums, float c, float (&shrink)[2]) {
+  FALCHION_DEVICE void raise(Scores&& S, const TileSums& sums, float c, float (&shrink)[2]) {
     float top[2];
     maxima(S, top);
     CUTE_UNROLL
@@ -110,7 +111,7 @@ struct Softmax : SoftmaxRows<2> {
   /// raised. If `far` is set (by masks of -1e30 and the like), m is subtracted from S before anything is multiplied,
   /// which is exact where it matters.
   template <class Scores>
-  __device__ __forceinline__ void set_base(Scores& S, float c) {
+  FALCHION_DEVICE void set_base(Scores& S, float c) {
     bool now_far = false;
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) {

@@ -3,6 +3,7 @@
 // subtracted from S before anything is multiplied.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/sm90_softmax.cuh"
 
 namespace falchion::sm90 {
@@ -11,7 +12,7 @@ struct SoftmaxF32 : SoftmaxRows<2> {
   /// Sets m to the maximum so far and multiplies l by shrink. If the result is true, O must be multiplied by shrink
   /// too. All lanes of the warp get the same result. c: how much one unit of S is in the exponent of 2.
   template <class Scores>
-  __device__ __forceinline__ bool raise(const Scores& S, float c, float (&shrink)[kSize]) {
+  FALCHION_DEVICE bool raise(const Scores& S, float c, float (&shrink)[kSize]) {
     float top[kSize];
     maxima(S, top);
     bool raised = false;
@@ -29,7 +30,7 @@ struct SoftmaxF32 : SoftmaxRows<2> {
   /// Replaces S by P = exp2((S - m) c) and adds P to l, first the P of this tile to each other: each addition to a long
   /// sum rounds at the size of that sum.
   template <class Scores>
-  __device__ __forceinline__ void update(Scores& S, float c) {
+  FALCHION_DEVICE void update(Scores& S, float c) {
     CUTE_UNROLL
     for (int r = 0; r < kSize; ++r) {
       const float base = m[r] == -FALCHION_INF ? 0.f : m[r];

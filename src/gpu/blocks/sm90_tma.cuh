@@ -13,6 +13,7 @@
 #include <cute/arch/copy_sm90_desc.hpp>
 #include <cute/arch/copy_sm90_tma.hpp>
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/sm90_tensor_map.hpp"
 
 namespace falchion::sm90 {
@@ -25,8 +26,8 @@ struct RingPosition {
   int stage = 0;
   unsigned parity = 0;
   RingPosition() = default;
-  __device__ __forceinline__ explicit RingPosition(int turns) : stage(turns % kStages), parity(turns / kStages % 2) {}
-  __device__ __forceinline__ void advance() {
+  FALCHION_DEVICE explicit RingPosition(int turns) : stage(turns % kStages), parity(turns / kStages % 2) {}
+  FALCHION_DEVICE void advance() {
     if (++stage == kStages) {
       stage = 0;
       parity ^= 1;
@@ -38,11 +39,11 @@ struct RingPosition {
 /// may not do so with these.
 template <class Base>
 struct Ordered : Base {
-  CUTE_DEVICE void wait(unsigned parity) const {
+  FALCHION_DEVICE void wait(unsigned parity) const {
     Base::wait(parity);
     asm volatile("" ::: "memory");
   }
-  CUTE_DEVICE void arrive() const {
+  FALCHION_DEVICE void arrive() const {
     asm volatile("" ::: "memory");
     Base::arrive();
   }
@@ -53,24 +54,24 @@ using BarrierOfBytes = Ordered<cutlass::arch::ClusterTransactionBarrier>;
 /// Named barriers for kThreads threads of a CTA. sync_threads waits until all of them have come; arrive_threads says
 /// that this warp has come and does not wait.
 template <int kThreads>
-__device__ __forceinline__ void sync_threads(int barrier) {
+FALCHION_DEVICE void sync_threads(int barrier) {
   asm volatile("barrier.sync.aligned %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
 template <int kThreads>
-__device__ __forceinline__ void arrive_threads(int barrier) {
+FALCHION_DEVICE void arrive_threads(int barrier) {
   asm volatile("barrier.arrive.aligned %0, %1;" ::"r"(barrier), "n"(kThreads) : "memory");
 }
 
 /// Makes what this thread has written to shared memory visible to TMA and wgmma. It stands before the barrier that
 /// tells them that the data are there.
-__device__ __forceinline__ void publish_to_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+FALCHION_DEVICE void publish_to_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 
 /// Asks for a tile that starts at (column 0, head, row, batch). It comes as boxes of kBox columns, which lie one after
 /// another in shared memory. What lies outside of the tensor becomes 0. The phase of `full` completes when all bytes
 /// have come.
 template <int kBoxes, int kBox, class Element, int kSize>
-__device__ __forceinline__ void load_boxes(const CUtensorMap& map, cutlass::arch::ClusterTransactionBarrier& full,
-                                           Element (&to)[kSize], std::uint64_t hint, int head, int row, int batch) {
+FALCHION_DEVICE void load_boxes(const CUtensorMap& map, cutlass::arch::ClusterTransactionBarrier& full,
+                                Element (&to)[kSize], std::uint64_t hint, int head, int row, int batch) {
   full.arrive_and_expect_tx(kSize * sizeof(Element));
   CUTE_UNROLL
   for (int i = 0; i < kBoxes; ++i)

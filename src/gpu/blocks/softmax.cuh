@@ -5,6 +5,8 @@
 
 #include <cute/tensor.hpp>
 
+#include "base/host_device.hpp"
+
 namespace falchion::gpu {
 
 using namespace cute;
@@ -14,25 +16,25 @@ inline constexpr float kLog2e = 1.44269504088896340736f, kLn2 = 0.69314718055994
 
 /// 2^x. The asm is volatile, because otherwise ptxas moves ex2 up, before all of the products that it should run
 /// beside.
-__device__ __forceinline__ float exp2(float x) {
+FALCHION_DEVICE float exp2(float x) {
   float y;
   asm volatile("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
-__device__ __forceinline__ float log2(float x) {
+FALCHION_DEVICE float log2(float x) {
   float y;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 /// 1 / x with an error of at most one unit in the last place. A full division takes 20 instructions with a branch among
 /// them.
-__device__ __forceinline__ float reciprocal(float x) {
+FALCHION_DEVICE float reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
 template <class Op>
-__device__ __forceinline__ float over_quad(float x, Op op) {
+FALCHION_DEVICE float over_quad(float x, Op op) {
   x = op(x, __shfl_xor_sync(~0u, x, 1));
   return op(x, __shfl_xor_sync(~0u, x, 2));
 }
@@ -45,7 +47,7 @@ struct SoftmaxRows {
   float m[kRows];  // the reference, in units of S; the same in all four lanes
   float l[kRows];  // sum of exp2((s - m) c) over this lane's columns
 
-  __device__ __forceinline__ void reset() {
+  FALCHION_DEVICE void reset() {
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) {
       m[r] = -FALCHION_INF;
@@ -53,15 +55,15 @@ struct SoftmaxRows {
     }
   }
   /// Sums l over the four lanes of a row, so that all of them have the whole sum.
-  __device__ __forceinline__ void finish() {
+  FALCHION_DEVICE void finish() {
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) l[r] = over_quad(l[r], [](float x, float y) { return x + y; });
   }
   /// O and l are relative to 2 to this power. It is -inf where no key was seen.
-  __device__ __forceinline__ float reference(int r, float c) const { return m[r] == -FALCHION_INF ? m[r] : m[r] * c; }
+  FALCHION_DEVICE float reference(int r, float c) const { return m[r] == -FALCHION_INF ? m[r] : m[r] * c; }
   /// The natural logarithm of the sum of exponentials, or -inf where no key was seen. nats is one unit of S in nats.
   /// It is exact enough for 16-bit operands; f32 ones compute theirs in double.
-  __device__ __forceinline__ float lse(int r, float nats) const {
+  FALCHION_DEVICE float lse(int r, float nats) const {
     return m[r] == -FALCHION_INF && l[r] == 0 ? -FALCHION_INF : fmaf(m[r], nats, log2(l[r]) * kLn2);
   }
 };
@@ -76,7 +78,7 @@ struct OnlineSoftmax : SoftmaxRows<kRows> {
   float base[kRows];  // m c
   int far;            // 1: some |m c| is so large that s c - m c would lose digits
 
-  __device__ __forceinline__ void reset() {
+  FALCHION_DEVICE void reset() {
     SoftmaxRows<kRows>::reset();
     far = 0;
   }
@@ -84,7 +86,7 @@ struct OnlineSoftmax : SoftmaxRows<kRows> {
   /// Is a score of S (rows, columns) more than kSlack bits above the m of its row? All lanes of the warp get the same
   /// answer. top receives the maximum of each row over this lane's columns.
   template <class Scores>
-  __device__ __forceinline__ bool outgrown(const Scores& S, float c, float (&top)[kRows]) const {
+  FALCHION_DEVICE bool outgrown(const Scores& S, float c, float (&top)[kRows]) const {
     bool any = false;
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) {
@@ -97,7 +99,7 @@ struct OnlineSoftmax : SoftmaxRows<kRows> {
   }
 
   /// Sets m to the maximum so far and multiplies l by shrink. O must be multiplied by shrink too.
-  __device__ __forceinline__ void raise(const float (&top)[kRows], float c, float (&shrink)[kRows]) {
+  FALCHION_DEVICE void raise(const float (&top)[kRows], float c, float (&shrink)[kRows]) {
     bool now_far = 0;
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) {
@@ -114,7 +116,7 @@ struct OnlineSoftmax : SoftmaxRows<kRows> {
   /// Must be called once for each tile, before update. If `far` is set (by masks of -1e30 and the like), m is
   /// subtracted from S before anything is multiplied, which is exact where it matters.
   template <class Scores>
-  __device__ __forceinline__ void start_update(Scores& S, float c) {
+  FALCHION_DEVICE void start_update(Scores& S, float c) {
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) base[r] = m[r] == -FALCHION_INF ? 0.f : m[r] * c;
     // This is a loop, although it runs at most once: ptxas would turn an `if` into predicates, 64 instructions for
@@ -131,7 +133,7 @@ struct OnlineSoftmax : SoftmaxRows<kRows> {
   }
   /// Replaces one element of S by P = exp2((S - m) c) and adds it to l. This takes one FFMA, one ex2 and one FADD.
   template <class Scores>
-  __device__ __forceinline__ void update(Scores& S, int r, int j, float c) {
+  FALCHION_DEVICE void update(Scores& S, int r, int j, float c) {
     S(r, j) = exp2(fmaf(S(r, j), c, -base[r]));
     l[r] += S(r, j);
   }

@@ -9,18 +9,20 @@
 #include <atomic>
 #include <cstdint>
 
+#include "base/host_device.hpp"
+
 namespace falchion {
 
 /// Waits until the kernels before this one are done. A thread calls it before it touches what an earlier kernel may
 /// still read or write. Besides, some thread of each CTA that works must call it before the CTA ends: if a kernel could
 /// end earlier than the one before it, the next kernel would pass both.
-__device__ __forceinline__ void wait_for_earlier_kernels() {
+FALCHION_DEVICE void wait_for_earlier_kernels() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif
 }
 /// Once all CTAs of this kernel have called this or ended, CTAs of the next kernel may start where SMs have room.
-__device__ __forceinline__ void let_next_kernel_start() {
+FALCHION_DEVICE void let_next_kernel_start() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.launch_dependents;");
 #endif

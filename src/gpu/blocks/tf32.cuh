@@ -7,7 +7,9 @@
 
 #include <cute/tensor.hpp>
 
-namespace falchion::sm80 {
+#include "base/host_device.hpp"
+
+namespace falchion::gpu {
 
 using namespace cute;
 
@@ -23,7 +25,7 @@ struct Tf32 {
 /// Splits x into two parts: hi is x cut off after 10 bits of its mantissa, and lo is what is left, which is exact. The
 /// tensor core itself then cuts bits off lo, at 2^-21 of x.
 template <class... Floats>
-__device__ __forceinline__ auto split_tf32(Floats... x) {
+FALCHION_DEVICE auto split_tf32(Floats... x) {
   Tf32<sizeof...(x)> parts;
   const float all[] = {x...};
   CUTE_UNROLL
@@ -34,7 +36,7 @@ __device__ __forceinline__ auto split_tf32(Floats... x) {
   return parts;
 }
 
-__device__ __forceinline__ void mma_tf32(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
+FALCHION_DEVICE void mma_tf32(float (&c)[4], const std::uint32_t (&a)[4], const std::uint32_t (&b)[2]) {
   asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, "
       "%3};"
       : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
@@ -43,7 +45,7 @@ __device__ __forceinline__ void mma_tf32(float (&c)[4], const std::uint32_t (&a)
 
 // Sets the accumulators of kN such products to 0.
 template <int kN>
-__device__ __forceinline__ void clear(float (&x)[kN][4]) {
+FALCHION_DEVICE void clear(float (&x)[kN][4]) {
   CUTE_UNROLL
   for (int n = 0; n < kN; ++n) {
     CUTE_UNROLL
@@ -52,20 +54,20 @@ __device__ __forceinline__ void clear(float (&x)[kN][4]) {
 }
 /// Adds x to `to`.
 template <int kN>
-__device__ __forceinline__ void add(const float (&x)[kN][4], float (&to)[kN][4]) {
+FALCHION_DEVICE void add(const float (&x)[kN][4], float (&to)[kN][4]) {
   CUTE_UNROLL
   for (int n = 0; n < kN; ++n) {
     CUTE_UNROLL
     for (int i = 0; i < 4; ++i) to[n][i] += x[n][i];
   }
 }
-__device__ __forceinline__ float2 pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
+FALCHION_DEVICE float2 pair(const float* at) { return *reinterpret_cast<const float2*>(at); }
 
 /// Computes C[n] += A B[n] for n from kFrom on. An operand with kParts 1 is a TF32 number as it is and has no low part.
 /// The loop over n lies inside each pair of parts, so that neighbouring instructions do not wait for each other. The
 /// small products come first.
 template <int kPartsA, int kPartsB, int kFrom = 0, int kN>
-__device__ __forceinline__ void multiply_tf32(float (&c)[kN][4], const Tf32<4>& a, const Tf32<2> (&b)[kN]) {
+FALCHION_DEVICE void multiply_tf32(float (&c)[kN][4], const Tf32<4>& a, const Tf32<2> (&b)[kN]) {
   if constexpr (kPartsB == 2) {
     CUTE_UNROLL
     for (int n = kFrom; n < kN; ++n) mma_tf32(c[n], a.hi, b[n].lo);
@@ -78,4 +80,4 @@ __device__ __forceinline__ void multiply_tf32(float (&c)[kN][4], const Tf32<4>& 
   for (int n = kFrom; n < kN; ++n) mma_tf32(c[n], a.hi, b[n].hi);
 }
 
-}  // namespace falchion::sm80
+}  // namespace falchion::gpu

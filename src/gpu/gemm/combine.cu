@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <type_traits>
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/epilogue.cuh"
 #include "gpu/blocks/stream_order.cuh"
 #include "gpu/gemm/after.hpp"
@@ -22,14 +23,14 @@ inline constexpr int kPartsAThread = 8, kMostSharing = 8, kLeastCtas = 1024;
 
 /// x += y. Sums of i8 are i32, whose bits lie in the partials.
 template <class Element>
-__device__ __forceinline__ void add(float& x, float y) {
+FALCHION_DEVICE void add(float& x, float y) {
   if constexpr (std::is_same_v<Element, std::int8_t>)
     x = __int_as_float(__float_as_int(x) + __float_as_int(y));
   else
     x += y;
 }
 template <class Element>
-__device__ __forceinline__ void add(float4& x, const float4& y) {
+FALCHION_DEVICE void add(float4& x, const float4& y) {
   add<Element>(x.x, y.x);
   add<Element>(x.y, y.y);
   add<Element>(x.z, y.z);
@@ -38,7 +39,7 @@ __device__ __forceinline__ void add(float4& x, const float4& y) {
 
 /// The sum of parts [first, end) of a tile, for the four columns at `from`.
 template <class Element>
-__device__ __forceinline__ float4 add_parts(const GemmArgs& a, const float* from, int first, int end) {
+FALCHION_DEVICE float4 add_parts(const GemmArgs& a, const float* from, int first, int end) {
   const std::int64_t part = std::int64_t{a.part_rows} * a.part_columns;
   float4 sum{};
 #pragma unroll 1

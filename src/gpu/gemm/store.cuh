@@ -2,6 +2,7 @@
 // sums where k is split.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/epilogue.cuh"
 #include "gpu/gemm/tile.hpp"
 
@@ -9,14 +10,14 @@ namespace falchion::gpu {
 
 /// Where the sums of a part begin, from a row of the tile on. With swiglu the second half of a row has the sums of
 /// "up".
-__device__ __forceinline__ float* partials_of(const GemmArgs& a, const GemmTile& t, std::int64_t row) {
+FALCHION_DEVICE float* partials_of(const GemmArgs& a, const GemmTile& t, std::int64_t row) {
   return a.partials + (t.part * a.part_rows + row) * a.part_columns;
 }
 
 /// Stores a tile of kRows x kColumns sums, in rows of kPitch floats. With swiglu its columns are kGroup gates, then the
 /// kGroup of "up" that belong to them, and so on.
 template <class Element, int kRows, int kColumns, int kPitch, int kGroup, int kThreads>
-__device__ __forceinline__ void store_tile(const GemmArgs& a, const GemmTile& t, const float* sums) {
+FALCHION_DEVICE void store_tile(const GemmArgs& a, const GemmTile& t, const float* sums) {
   const Epilogue<Element> epilogue(a);
   const bool pairs = a.activation == GemmActivation::swiglu;
   const int fours = pairs ? kColumns / 8 : kColumns / 4;

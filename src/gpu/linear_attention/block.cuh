@@ -1,6 +1,7 @@
 // src/gpu/linear_attention/block.cuh: finds out which sweep, head and segment a block of the grid works on.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/linear_attention/sweep.cuh"
 
 namespace falchion::gpu {
@@ -9,7 +10,7 @@ namespace falchion::gpu {
 /// L2.
 struct LinearBlock {
   int column_tile, which, h, b, segment;
-  __device__ __forceinline__ LinearBlock(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {
+  FALCHION_DEVICE LinearBlock(const LinearAttentionArgs& a, const LinearSweeps& sweeps) {
     int x = static_cast<int>(blockIdx.x);
     column_tile = x % sweeps.column_tiles;
     x /= sweeps.column_tiles;
@@ -23,7 +24,7 @@ struct LinearBlock {
 };
 
 /// Points to the state of sequence b and head h in x, or is null where x is absent.
-__device__ __forceinline__ float* state_of(const View& x, int b, int h) {
+FALCHION_DEVICE float* state_of(const View& x, int b, int h) {
   return x.data == nullptr ? nullptr : static_cast<float*>(x.data) + b * x.stride[0] + h * x.stride[1];
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "args/gpu_linear_attention_args.hpp"
+#include "base/host_device.hpp"
 #include "tiles/linear_attention/columns.hpp"
 
 namespace falchion::gpu {
@@ -22,7 +23,7 @@ struct LinearNormaliser {
   int tiles = 0;
   std::int64_t tokens = 0;  // tokens of all sequences together
 
-  __device__ __forceinline__ bool any() const { return of != Of::none; }
+  FALCHION_DEVICE bool any() const { return of != Of::none; }
 
   /// dn is -(o . do) / n, and own is do . (v - o) / n, the weight of a token's own k in its dq and of its own q in its
   /// dk. Where o is nearly v, the difference v - o would be lost in rounding. Here own is the difference of two terms
@@ -30,7 +31,7 @@ struct LinearNormaliser {
   struct OfToken {
     float dn, own;
   };
-  __device__ __forceinline__ OfToken of_token(std::int64_t at, int heads) const {
+  FALCHION_DEVICE OfToken of_token(std::int64_t at, int heads) const {
     float dot = 0, own_dot = 0;
     for (int tile = 0; tile < tiles; ++tile) {
       const std::int64_t part = tile * tokens * heads + at;

@@ -3,10 +3,13 @@
 // So it needs no sums between CTAs and nothing in the workspace.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm80/attention_backward/kernel.cuh"
 #include "tiles/attention_backward/sm80.hpp"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 /// The tiles of grad_bias along b, h, s_q and s_k. An axis that is summed has one tile.
 struct BiasGrid {
@@ -24,10 +27,10 @@ struct BiasGrid {
   }
   std::int64_t blocks() const { return std::int64_t{tiles[0]} * tiles[1] * tiles[2] * tiles[3]; }
   /// Tiles to visit along an axis for tile `own` of it.
-  __device__ __forceinline__ int first(const AttentionBackwardArgs& a, int axis, int own) const {
+  FALCHION_DEVICE int first(const AttentionBackwardArgs& a, int axis, int own) const {
     return a.summed[axis] ? 0 : own;
   }
-  __device__ __forceinline__ int end(const AttentionBackwardArgs& a, int axis, int own) const {
+  FALCHION_DEVICE int end(const AttentionBackwardArgs& a, int axis, int own) const {
     return a.summed[axis] ? all_tiles[axis] : own + 1;
   }
 };
@@ -42,7 +45,7 @@ struct BiasTile {
   typename Math::Scores sum;
 
   /// Adds G of one pair of tiles: query rows from q0 on, columns of the bias from column0 on. All threads take part.
-  __device__ __forceinline__ void add(int b, int h, int q0, int column0) {
+  FALCHION_DEVICE void add(int b, int h, int q0, int column0) {
     const Rows q = rows_of_q(a, b), k = rows_of_k(a, b);
     const BandMask mask = BandMask::make(k.length, a.top_left ? 0 : k.length - q.length, a.left, a.right);
     const int k0 = column0 - k.first;
@@ -76,7 +79,7 @@ struct BiasTile {
   }
 
   /// Stores the tile, summed over its rows and its columns where the axis is.
-  __device__ __forceinline__ void store(int b, int h, int q0, int column0) {
+  FALCHION_DEVICE void store(int b, int h, int q0, int column0) {
     constexpr int kStride = Math::kVisited + kPadding;
     float* tile = reinterpret_cast<float*>(shared.base);
     __syncthreads();

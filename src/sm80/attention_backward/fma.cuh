@@ -7,6 +7,8 @@
 
 namespace falchion::sm80 {
 
+using namespace gpu;
+
 template <int kD_>
 struct BackwardFma {
   using Element = float;
@@ -19,11 +21,11 @@ struct BackwardFma {
   static constexpr int kSizeOwn = kOwn * kStride, kSizeVisited = kVisited * kStride, kSizeP = kOwn * kStrideP;
   static_assert(kThreads == 256 && kOwn % 16 == 0 && kVisited % 16 == 0 && kColumns == kD && kColumns % 64 == 0);
 
-  static __device__ __forceinline__ int line() { return static_cast<int>(threadIdx.x) / 16; }
-  static __device__ __forceinline__ int place() { return static_cast<int>(threadIdx.x) % 16; }
+  static FALCHION_DEVICE int line() { return static_cast<int>(threadIdx.x) / 16; }
+  static FALCHION_DEVICE int place() { return static_cast<int>(threadIdx.x) % 16; }
 
   template <int kRows>
-  static __device__ __forceinline__ int at(int row, int column) {
+  static FALCHION_DEVICE int at(int row, int column) {
     return row * kStride + column;
   }
 
@@ -32,18 +34,18 @@ struct BackwardFma {
   struct Scores {
     static constexpr int kRows = kOwn / 16, kColumns = kVisited / 16;
     float x[kRows][kColumns];
-    __device__ __forceinline__ float& operator()(int r, int c) { return x[r][c]; }
-    static __device__ __forceinline__ int row(int r) { return r * 16 + line(); }
-    static __device__ __forceinline__ int column(int c) { return c * 16 + place(); }
+    FALCHION_DEVICE float& operator()(int r, int c) { return x[r][c]; }
+    static FALCHION_DEVICE int row(int r) { return r * 16 + line(); }
+    static FALCHION_DEVICE int column(int c) { return c * 16 + place(); }
   };
   /// This thread's part of an output (own, columns): groups of four columns, 64 apart.
   struct Output {
     static constexpr int kRows = kOwn / 16, kColumns = BackwardFma::kColumns / 16;
     float x[kRows][kColumns];
-    __device__ __forceinline__ float& operator()(int r, int c) { return x[r][c]; }
-    static __device__ __forceinline__ int row(int r) { return r * 16 + line(); }
-    static __device__ __forceinline__ int column(int c) { return c / 4 * 64 + place() * 4 + c % 4; }
-    __device__ __forceinline__ void clear() {
+    FALCHION_DEVICE float& operator()(int r, int c) { return x[r][c]; }
+    static FALCHION_DEVICE int row(int r) { return r * 16 + line(); }
+    static FALCHION_DEVICE int column(int c) { return c / 4 * 64 + place() * 4 + c % 4; }
+    FALCHION_DEVICE void clear() {
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
 #pragma unroll
@@ -52,11 +54,11 @@ struct BackwardFma {
     }
   };
 
-  static __device__ __forceinline__ float4 four(const float* at) { return *reinterpret_cast<const float4*>(at); }
+  static FALCHION_DEVICE float4 four(const float* at) { return *reinterpret_cast<const float4*>(at); }
 
   /// S = A B^T over the head dims. Eight terms are summed before they are added to the score, because each addition to
   /// a long sum rounds at the size of that sum, and the exponential multiplies what is off.
-  static __device__ __forceinline__ void multiply(Scores& s, const float* own, const float* visited) {
+  static FALCHION_DEVICE void multiply(Scores& s, const float* own, const float* visited) {
 #pragma unroll
     for (int r = 0; r < Scores::kRows; ++r) {
 #pragma unroll
@@ -92,7 +94,7 @@ struct BackwardFma {
   }
 
   /// out += P B, where B is a visited tile. P passes through shared memory, since each thread needs whole rows of it.
-  static __device__ __forceinline__ void add_product(Output& out, Scores& p, const float* visited, int, float* shared) {
+  static FALCHION_DEVICE void add_product(Output& out, Scores& p, const float* visited, int, float* shared) {
     __syncthreads();  // nobody reads what was there before
 #pragma unroll
     for (int r = 0; r < Scores::kRows; ++r) {

@@ -5,6 +5,7 @@
 // src/ref; this file says in which order. docs/design/attention_backward.md says what was measured.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_backward/around.hpp"
 #include "gpu/blocks/stream_order.cuh"
 #include "sm80/attention_backward/load.cuh"
@@ -13,9 +14,11 @@
 
 namespace falchion::sm80 {
 
+using namespace gpu;
+
 /// The sum of x over the CTA, the same in each run. Valid in thread 0. `shared` has room for a number of each warp.
 template <int kThreads>
-__device__ __forceinline__ float sum_over_cta(float x, float* shared) {
+FALCHION_DEVICE float sum_over_cta(float x, float* shared) {
   for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
   __syncthreads();
   if (threadIdx.x % 32 == 0) shared[threadIdx.x / 32] = x;

@@ -7,11 +7,14 @@
 #include <cute/atom/mma_atom.hpp>
 #include <cute/tensor.hpp>
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/mma.cuh"
 #include "gpu/blocks/mma_fragments.cuh"
 #include "tiles/attention_backward/sm80.hpp"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
@@ -50,7 +53,7 @@ struct BackwardMma {
 
   /// Where the chunk of 8 elements from (row, column) on lies in a tile of kRows rows.
   template <int kRows>
-  static __device__ __forceinline__ int at(int row, int column) {
+  static FALCHION_DEVICE int at(int row, int column) {
     return swizzled<kRows>(row, column);
   }
 
@@ -62,20 +65,18 @@ struct BackwardMma {
     static constexpr int kRows = 2, kColumns = kWidth / 4;
     Fragment fragment;
 
-    __device__ __forceinline__ float& operator()(int r, int c) { return rows_columns(fragment)(r, c); }
-    static __device__ __forceinline__ int row(int r) {
+    FALCHION_DEVICE float& operator()(int r, int c) { return rows_columns(fragment)(r, c); }
+    static FALCHION_DEVICE int row(int r) {
       return static_cast<int>(threadIdx.x) / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * r;
     }
-    static __device__ __forceinline__ int column(int c) {
-      return c / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + c % 2;
-    }
-    __device__ __forceinline__ void clear() { cute::clear(fragment); }
+    static FALCHION_DEVICE int column(int c) { return c / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + c % 2; }
+    FALCHION_DEVICE void clear() { cute::clear(fragment); }
   };
   using Scores = Matrix<kVisited>;
   using Output = Matrix<kColumns>;
 
   /// S = A B^T over the head dims.
-  static __device__ __forceinline__ void multiply(Scores& s, const Element* own, const Element* visited) {
+  static FALCHION_DEVICE void multiply(Scores& s, const Element* own, const Element* visited) {
     const TiledMma mma;
     const auto sA = make_tensor(make_smem_ptr(own), LayoutOwn{});
     const auto sB = make_tensor(make_smem_ptr(visited), LayoutVisited{});
@@ -95,8 +96,7 @@ struct BackwardMma {
   }
 
   /// out += P B, where B has the columns of `part` of a visited tile. P is rounded to 16 bits.
-  static __device__ __forceinline__ void add_product(Output& out, Scores& p, const Element* visited, int part,
-                                                     Element*) {
+  static FALCHION_DEVICE void add_product(Output& out, Scores& p, const Element* visited, int part, Element*) {
     const TiledMma mma;
     const auto sB =
         make_tensor(make_smem_ptr(visited + part * (kVisited * kColumns)), LayoutPart{});  // (columns, visited)

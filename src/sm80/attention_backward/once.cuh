@@ -7,6 +7,8 @@
 
 namespace falchion::sm80 {
 
+using namespace gpu;
+
 /// Enqueues the pass and returns a cudaError_t: the statistics of the rows, the kernel, and grad_q of its sums.
 template <class Config>
 int launch_attention_backward_once(const AttentionBackwardArgs& a, void* stream) {

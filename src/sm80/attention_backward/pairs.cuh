@@ -2,11 +2,14 @@
 // the factor of grad_v, and dP = dO V^T becomes dS, the factor of grad_q and grad_k.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/score.cuh"
 #include "policy/dropout.hpp"
 #include "sm80/attention_backward/load.cuh"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 /// A pair of tiles: query rows from q0 on of head h, keys from k0 on.
 struct PairOfTiles {
@@ -19,7 +22,7 @@ struct PairOfTiles {
 
 /// Calls f(r, c, query row, key) for each element of this thread; both are counted from the beginning of their tile.
 template <Owner owner, class Scores, class F>
-__device__ __forceinline__ void for_each_pair(F f) {
+FALCHION_DEVICE void for_each_pair(F f) {
   CUTE_UNROLL
   for (int r = 0; r < Scores::kRows; ++r) {
     CUTE_UNROLL
@@ -38,11 +41,11 @@ struct PlainPairs {
   const AttentionBackwardArgs& a;
   float slope_sum = 0;
 
-  __device__ __forceinline__ explicit PlainPairs(const AttentionBackwardArgs& a) : a(a) {}
+  FALCHION_DEVICE explicit PlainPairs(const AttentionBackwardArgs& a) : a(a) {}
 
   /// Makes P of S, and dS of dP.
   template <Owner owner>
-  __device__ __forceinline__ void apply(const PairOfTiles& t, typename Math::Scores& s, typename Math::Scores& dp) {
+  FALCHION_DEVICE void apply(const PairOfTiles& t, typename Math::Scores& s, typename Math::Scores& dp) {
     const float unit = a.scale * kLog2e;
     for_each_pair<owner, typename Math::Scores>([&](int r, int c, int row, int) {
       const RowStatistic x = t.statistics[row];
@@ -67,23 +70,21 @@ struct GeneralPairs {
   const DropoutMask dropout;
   float slope_sum = 0;  // of G |distance| over all pairs of this thread
 
-  __device__ __forceinline__ explicit GeneralPairs(const AttentionBackwardArgs& a) : a(a), dropout(dropout_of(a)) {}
+  FALCHION_DEVICE explicit GeneralPairs(const AttentionBackwardArgs& a) : a(a), dropout(dropout_of(a)) {}
 
   template <Owner owner>
-  __device__ __forceinline__ void apply(const PairOfTiles& t, typename Math::Scores& s, typename Math::Scores& dp) {
+  FALCHION_DEVICE void apply(const PairOfTiles& t, typename Math::Scores& s, typename Math::Scores& dp) {
     apply_each<owner>(t, s, dp, [](float g, float derivative) { return g * derivative; });
   }
   /// The same, but what dp becomes is G itself.
   template <Owner owner>
-  __device__ __forceinline__ void apply_for_bias(const PairOfTiles& t, typename Math::Scores& s,
-                                                 typename Math::Scores& dp) {
+  FALCHION_DEVICE void apply_for_bias(const PairOfTiles& t, typename Math::Scores& s, typename Math::Scores& dp) {
     apply_each<owner>(t, s, dp, [](float g, float) { return g; });
   }
 
  private:
   template <Owner owner, class F>
-  __device__ __forceinline__ void apply_each(const PairOfTiles& t, typename Math::Scores& s, typename Math::Scores& dp,
-                                             F f) {
+  FALCHION_DEVICE void apply_each(const PairOfTiles& t, typename Math::Scores& s, typename Math::Scores& dp, F f) {
     const int shift = static_cast<int>(t.mask.shift);
     for_each_pair<owner, typename Math::Scores>([&](int r, int c, int row, int key) {
       const int i = t.q0 + row, j = t.k0 + key;

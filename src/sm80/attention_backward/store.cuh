@@ -2,6 +2,7 @@
 // rounded, in f32 or added to what is there.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_backward/tile.cuh"
 
 namespace falchion::sm80 {
@@ -12,9 +13,8 @@ using namespace gpu;
 /// sequence, column0 its first column. Where counts(row of the tile) is false,
 /// the row is 0, whatever was computed.
 template <class Element, class Output, class Counts>
-__device__ __forceinline__ void store_gradient(Output& out, const View& x, const Rows& rows, int h, int row0,
-                                               int column0, int d, float scale, const AttentionBackwardArgs& a,
-                                               Counts counts) {
+FALCHION_DEVICE void store_gradient(Output& out, const View& x, const Rows& rows, int h, int row0, int column0, int d,
+                                    float scale, const AttentionBackwardArgs& a, Counts counts) {
   const std::int64_t head = rows.batch * x.stride[0] + rows.begin * x.stride[1] + h * x.stride[2];
   CUTE_UNROLL
   for (int r = 0; r < Output::kRows; ++r) {

@@ -3,6 +3,7 @@
 // made in a pass of their own between the two products.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/after.hpp"
 #include "gpu/attention_forward/score.cuh"
 #include "policy/dropout.hpp"
@@ -22,15 +23,14 @@ struct GeneralScores {
   DropoutMask dropout;
   float highest[8];  // true maximum of each row so far, over this lane's columns
 
-  __device__ __forceinline__ GeneralScores(const AttentionArgs& a, const AttentionTile& t)
-      : a(a), t(t), dropout(dropout_of(a)) {
+  FALCHION_DEVICE GeneralScores(const AttentionArgs& a, const AttentionTile& t) : a(a), t(t), dropout(dropout_of(a)) {
     CUTE_UNROLL
     for (float& x : highest) x = -FALCHION_INF;
   }
 
   /// Does score.apply, and adds the bias and the boolean mask. Only the band is left to keep().
   template <class S, class Coordinates>
-  __device__ __forceinline__ void apply(S& s, const Coordinates& at, int key0) const {
+  FALCHION_DEVICE void apply(S& s, const Coordinates& at, int key0) const {
     CUTE_UNROLL
     for (int r = 0; r < size<0>(s); ++r) {
       const int row = t.row0 + static_cast<int>(get<0>(at(r, 0)));
@@ -47,11 +47,11 @@ struct GeneralScores {
     }
   }
   template <class S, class Coordinates>
-  __device__ __forceinline__ void keep(S& s, const Coordinates& at, int key0) const {
+  FALCHION_DEVICE void keep(S& s, const Coordinates& at, int key0) const {
     keep_band(a, t, s, at, key0);
   }
   template <int kRows>
-  __device__ __forceinline__ void seen(const float (&top)[kRows]) {
+  FALCHION_DEVICE void seen(const float (&top)[kRows]) {
     static_assert(kRows <= 8);
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) highest[r] = fmaxf(highest[r], top[r]);
@@ -60,7 +60,7 @@ struct GeneralScores {
   /// Drops elements of P in step k (16 keys). They have been added to l before, and stay there. The two neighbouring
   /// columns of a lane belong to the same block of Philox.
   template <class S, class Coordinates>
-  __device__ __forceinline__ void drop(S& s, const Coordinates& at, int key0, int k) const {
+  FALCHION_DEVICE void drop(S& s, const Coordinates& at, int key0, int k) const {
     if (a.dropout <= 0) return;
     CUTE_UNROLL
     for (int r = 0; r < size<0>(s); ++r) {
@@ -76,10 +76,10 @@ struct GeneralScores {
       }
     }
   }
-  __device__ __forceinline__ float kept_scale() const { return a.dropout > 0 ? dropout.keep_scale : 1.f; }
+  FALCHION_DEVICE float kept_scale() const { return a.dropout > 0 ? dropout.keep_scale : 1.f; }
 
   template <class Softmax, class Coordinates>
-  __device__ __forceinline__ void store_row_max(const Softmax& softmax, const Coordinates& at) const {
+  FALCHION_DEVICE void store_row_max(const Softmax& softmax, const Coordinates& at) const {
     if (a.row_max.data == nullptr) return;
     CUTE_UNROLL
     for (int r = 0; r < Softmax::kSize; ++r) {

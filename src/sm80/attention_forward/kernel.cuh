@@ -4,6 +4,7 @@
 // which order. The letters are those of docs/notation.md. What was measured is in docs/design/sm80_forward.md.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/band.cuh"
 #include "gpu/attention_forward/entry.hpp"
 #include "gpu/attention_forward/tile.cuh"
@@ -22,8 +23,8 @@ using namespace gpu;
 /// What happens between the two products: S becomes scores, masked scores become -inf, and m is raised in the rows
 /// whose scores have outgrown it.
 template <class Config, class Scores, class Softmax, class Matrix, class Coordinates, class Output>
-__device__ __forceinline__ void score_and_mask(const AttentionTile& t, Scores& scores, Softmax& softmax, Matrix& S,
-                                               const Coordinates& cS, Output& rO, int key0) {
+FALCHION_DEVICE void score_and_mask(const AttentionTile& t, Scores& scores, Softmax& softmax, Matrix& S,
+                                    const Coordinates& cS, Output& rO, int key0) {
   scores.apply(S, cS, key0);                                                                       // score.apply
   if (key0 < t.unmasked_begin || key0 + Config::kKeys > t.unmasked_end) scores.keep(S, cS, key0);  // mask.keep
   float top[Softmax::kSize], shrink[Softmax::kSize];
@@ -38,9 +39,8 @@ __device__ __forceinline__ void score_and_mask(const AttentionTile& t, Scores& s
 /// Computes P = softmax.update(S) and O += P V together: P of 16 keys is made while the products of the 16 keys before
 /// them run.
 template <class Config, class Scores, class Softmax, class Fragment, class Coordinates, class Output, class V>
-__device__ __forceinline__ void update_and_multiply(typename Config::TiledMma mma, Scores& scores, Softmax& softmax,
-                                                    Fragment& rS, const Coordinates& cS, Output& rO, const V& sVt,
-                                                    int key0) {
+FALCHION_DEVICE void update_and_multiply(typename Config::TiledMma mma, Scores& scores, Softmax& softmax, Fragment& rS,
+                                         const Coordinates& cS, Output& rO, const V& sVt, int key0) {
   auto S = rows_columns(rS);
   auto rP = make_tensor<typename Config::Element>(as_operand_a(rS.layout()));  // (8, M, N / 16)
   multiply_p_v<Config>(mma, rO, rP, sVt, [&](auto k, auto share, auto shares) {

@@ -3,6 +3,7 @@
 // into the exponent.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm80/attention_forward/kernel.cuh"
 
 namespace falchion::sm80 {
@@ -13,22 +14,22 @@ struct PlainScores {
   const AttentionTile& t;
   const float unit, nats;  // one unit of S in bits (powers of 2) and in nats (powers of e)
 
-  __device__ __forceinline__ PlainScores(const AttentionArgs& a, const AttentionTile& t)
+  FALCHION_DEVICE PlainScores(const AttentionArgs& a, const AttentionTile& t)
       : a(a), t(t), unit(a.scale * kLog2e), nats(a.scale) {}
 
   template <class S, class Coordinates>
-  __device__ __forceinline__ void apply(S&, const Coordinates&, int) const {}
+  FALCHION_DEVICE void apply(S&, const Coordinates&, int) const {}
   template <class S, class Coordinates>
-  __device__ __forceinline__ void keep(S& s, const Coordinates& at, int key0) const {
+  FALCHION_DEVICE void keep(S& s, const Coordinates& at, int key0) const {
     keep_band(a, t, s, at, key0);
   }
   template <class Top>
-  __device__ __forceinline__ void seen(const Top&) const {}
+  FALCHION_DEVICE void seen(const Top&) const {}
   template <class S, class Coordinates>
-  __device__ __forceinline__ void drop(S&, const Coordinates&, int, int) const {}
-  static __device__ __forceinline__ float kept_scale() { return 1; }
+  FALCHION_DEVICE void drop(S&, const Coordinates&, int, int) const {}
+  static FALCHION_DEVICE float kept_scale() { return 1; }
   template <class Softmax, class Coordinates>
-  __device__ __forceinline__ void store_row_max(const Softmax&, const Coordinates&) const {}
+  FALCHION_DEVICE void store_row_max(const Softmax&, const Coordinates&) const {}
 };
 
 template <class Element, int kD>

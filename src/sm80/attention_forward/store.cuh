@@ -2,6 +2,7 @@
 // them where the keys are split.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/store.cuh"
 #include "gpu/attention_forward/tile.cuh"
 #include "gpu/blocks/mma_fragments.cuh"
@@ -14,8 +15,8 @@ using namespace gpu;
 /// Stores O from registers through shared memory to global memory, 16 bytes per thread. Each warp handles its own rows,
 /// so no barrier of the CTA is needed.
 template <class Config, bool kAligned, class Output>
-__device__ __forceinline__ void store_o(const AttentionArgs& a, const AttentionTile& t, typename Config::TiledMma mma,
-                                        const Output& rO, typename Config::Element* shared) {
+FALCHION_DEVICE void store_o(const AttentionArgs& a, const AttentionTile& t, typename Config::TiledMma mma,
+                             const Output& rO, typename Config::Element* shared) {
   using Element = typename Config::Element;
   const auto sO = make_tensor(make_smem_ptr(shared), typename Config::LayoutO{});  // (M, D)
   const auto out = make_tiled_copy_C(typename Config::CopyAtomO{}, mma).get_thread_slice(threadIdx.x);
@@ -45,9 +46,8 @@ __device__ __forceinline__ void store_o(const AttentionArgs& a, const AttentionT
 }
 
 template <class Config, class Softmax, class Scores, class Output>
-__device__ __forceinline__ void store_tile(const AttentionArgs& a, const AttentionTile& t,
-                                           typename Config::TiledMma mma, const Softmax& softmax, Scores& scores,
-                                           Output& rO, typename Config::Element* shared) {
+FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, typename Config::TiledMma mma,
+                                const Softmax& softmax, Scores& scores, Output& rO, typename Config::Element* shared) {
   auto O = rows_columns(rO);  // (rows, columns) of this thread
   const auto cO = rows_columns(mma.get_thread_slice(threadIdx.x)
                                    .partition_C(make_identity_tensor(Shape<Int<Config::kRows>, Int<Config::kD>>{})));

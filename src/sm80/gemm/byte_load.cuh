@@ -5,19 +5,22 @@
 
 #include <type_traits>
 
+#include "base/host_device.hpp"
 #include "policy/dtype.hpp"
 #include "sm80/gemm/fma_load.cuh"
 
 namespace falchion::sm80 {
 
+using namespace gpu;
+
 /// A word at a time. Neighbouring threads take neighbouring rows where these lie closer together than k.
 template <class Config, int kRows>
 requires(sizeof(typename Config::Element) == 1) class FmaLoader<Config, kRows, Major::neither> {
  public:
-  explicit __device__ __forceinline__ FmaLoader(const GemmOperand<Config>& x)
+  explicit FALCHION_DEVICE FmaLoader(const GemmOperand<Config>& x)
       : x_(x), by_rows_(magnitude(x.stride) < magnitude(x.of_k1)), whole_(kInWord == 4 && lies_in_words()) {}
 
-  __device__ __forceinline__ void start(std::uint32_t to, std::uint32_t k0) const {
+  FALCHION_DEVICE void start(std::uint32_t to, std::uint32_t k0) const {
 #pragma unroll 2
     for (int i = static_cast<int>(threadIdx.x); i < kRows * Config::kLines; i += Config::kThreads) {
       const int row = by_rows_ ? i % kRows : i / 8 % kRows, line = by_rows_ ? i / kRows : i / (8 * kRows) * 8 + i % 8;
@@ -36,12 +39,10 @@ requires(sizeof(typename Config::Element) == 1) class FmaLoader<Config, kRows, M
   static_assert(kInWord == (std::is_same_v<typename Config::Element, i8> ? 4 : 1));
   static_assert(Config::kLines % 8 == 0);
 
-  static __device__ __forceinline__ std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
-  __device__ __forceinline__ const std::uint8_t* bytes() const {
-    return reinterpret_cast<const std::uint8_t*>(x_.data);
-  }
+  static FALCHION_DEVICE std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
+  FALCHION_DEVICE const std::uint8_t* bytes() const { return reinterpret_cast<const std::uint8_t*>(x_.data); }
   /// Do four of k lie together in memory, on a boundary of 4 bytes?
-  __device__ __forceinline__ bool lies_in_words() const {
+  FALCHION_DEVICE bool lies_in_words() const {
     const bool one_axis = x_.k1 >= x_.k_end;
     const auto address = reinterpret_cast<std::uintptr_t>(x_.data);
     return x_.of_k1 == 1 && address % 4 == 0 && x_.stride % 4 == 0 && x_.up % 4 == 0 &&
@@ -49,7 +50,7 @@ requires(sizeof(typename Config::Element) == 1) class FmaLoader<Config, kRows, M
   }
 
   /// The word of `count` numbers from k on; what is missing is 0.
-  __device__ __forceinline__ std::uint32_t gather(const std::uint8_t* from, std::uint32_t k, int count) const {
+  FALCHION_DEVICE std::uint32_t gather(const std::uint8_t* from, std::uint32_t k, int count) const {
     if constexpr (kInWord == 1) {
       return count > 0 ? __float_as_uint(f32_from_e4m3(*from)) : 0;
     } else {

@@ -4,9 +4,12 @@
 
 #include <type_traits>
 
+#include "base/host_device.hpp"
 #include "sm80/gemm/fma_load.cuh"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 /// A thread has 8 x 8 sums, or 4 x 4 where A has few rows, and a warp has those of 4 x 8 threads. So a warp wants 96
 /// numbers for 2048 multiply-adds, or 48 for 512.
@@ -19,7 +22,7 @@ class FmaSums {
 
   /// Adds the blocks of k that `loads` brings. The numbers for the next product are fetched while one is computed.
   template <Major kMajorA, Major kMajorB>
-  __device__ __forceinline__ void add(Loads<kMajorA, kMajorB>& loads, const unsigned char* memory, int blocks) {
+  FALCHION_DEVICE void add(Loads<kMajorA, kMajorB>& loads, const unsigned char* memory, int blocks) {
 #pragma unroll
     for (int i = 0; i < Config::kStages - 1; ++i) loads.start_next();
     int stage = 0;
@@ -35,7 +38,7 @@ class FmaSums {
   }
 
   /// Writes the sums to rows of kPitch floats.
-  __device__ __forceinline__ void put(float* to) const {
+  FALCHION_DEVICE void put(float* to) const {
 #pragma unroll
     for (int i = 0; i < kOwn; ++i)
 #pragma unroll
@@ -49,33 +52,33 @@ class FmaSums {
   static constexpr int kOwn = Config::kKind == GemmKind::few32 ? 4 : 8;
   static constexpr int kWarpsAcross = Config::kColumns / (8 * kOwn);
   static_assert(Config::kThreads == 32 * kWarpsAcross * (Config::kRows / (4 * kOwn)));
-  static __device__ __forceinline__ int lane() { return static_cast<int>(threadIdx.x) % 32; }
-  static __device__ __forceinline__ int warp() { return static_cast<int>(threadIdx.x) / 32; }
+  static FALCHION_DEVICE int lane() { return static_cast<int>(threadIdx.x) % 32; }
+  static FALCHION_DEVICE int warp() { return static_cast<int>(threadIdx.x) / 32; }
   // Lanes with neighbouring numbers share a row, and lanes two apart share a column. A thread has 4 neighbours, and 4
   // more behind those of the other lanes.
-  static __device__ __forceinline__ int row0() {
+  static FALCHION_DEVICE int row0() {
     return warp() / kWarpsAcross * (4 * kOwn) + (lane() / 16 * 2 + lane() / 2 % 2) * 4;
   }
-  static __device__ __forceinline__ int column0() {
+  static FALCHION_DEVICE int column0() {
     return warp() % kWarpsAcross * (8 * kOwn) + (lane() / 4 % 4 * 2 + lane() % 2) * 4;
   }
 
-  static __device__ __forceinline__ float bits(float x) { return x; }
-  static __device__ __forceinline__ float bits(std::int32_t x) { return __int_as_float(x); }
-  static __device__ __forceinline__ float multiply_add(float a, float b, float sum) { return fmaf(a, b, sum); }
-  static __device__ __forceinline__ std::int32_t multiply_add(std::int32_t a, std::int32_t b, std::int32_t sum) {
+  static FALCHION_DEVICE float bits(float x) { return x; }
+  static FALCHION_DEVICE float bits(std::int32_t x) { return __int_as_float(x); }
+  static FALCHION_DEVICE float multiply_add(float a, float b, float sum) { return fmaf(a, b, sum); }
+  static FALCHION_DEVICE std::int32_t multiply_add(std::int32_t a, std::int32_t b, std::int32_t sum) {
     return __dp4a(a, b, sum);
   }
 
   using FourWords = std::conditional_t<std::is_same_v<Sum, float>, float4, int4>;
   template <int kAcross>
-  static __device__ __forceinline__ void fetch(const Sum* from, Sum (&to)[kOwn]) {
+  static FALCHION_DEVICE void fetch(const Sum* from, Sum (&to)[kOwn]) {
 #pragma unroll
     for (int e = 0; e < kOwn; e += 4)
       *reinterpret_cast<FourWords*>(to + e) = *reinterpret_cast<const FourWords*>(from + e * kAcross);
   }
 
-  __device__ __forceinline__ void add_block(const unsigned char* stage) {
+  FALCHION_DEVICE void add_block(const unsigned char* stage) {
     const Sum* const from_a = reinterpret_cast<const Sum*>(stage) + row0();
     const Sum* const from_b = reinterpret_cast<const Sum*>(stage + Config::kBytesA) + column0();
     Sum a[2][kOwn], b[2][kOwn];

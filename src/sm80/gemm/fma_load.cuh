@@ -3,9 +3,12 @@
 // warp brings at a time, 8 of k of 4 rows, go to 32 banks.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm80/gemm/load.cuh"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 /// Moves a tile of kRows rows, in a way that depends on how the operand lies.
 template <class Config, int kRows, Major kMajor>
@@ -16,12 +19,11 @@ class FmaLoader;
 template <class Config, int kRows>
 class FmaLoader<Config, kRows, Major::k> {
  public:
-  explicit __device__ __forceinline__ FmaLoader(const GemmOperand<Config>& x)
-      : x_(x), from_(x.data + x.offset(row0())) {
+  explicit FALCHION_DEVICE FmaLoader(const GemmOperand<Config>& x) : x_(x), from_(x.data + x.offset(row0())) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) rows_ |= x.has(row0() + i * kStep) ? 1u << i : 0;
   }
-  __device__ __forceinline__ void start(std::uint32_t to, std::uint32_t k0) const {
+  FALCHION_DEVICE void start(std::uint32_t to, std::uint32_t k0) const {
     to += (threadIdx.x % 8 * (kRows + 4) + row0()) * 4;
     const std::uint32_t k = k0 + threadIdx.x % 8;
     if (x_.k1 >= x_.k_end) {
@@ -37,9 +39,9 @@ class FmaLoader<Config, kRows, Major::k> {
  private:
   static constexpr int kStep = Config::kThreads / 8, kCount = kRows / kStep, kBits = 3;
   static_assert(kCount <= 1 << kBits);
-  static __device__ __forceinline__ int row0() { return threadIdx.x / 8; }
+  static FALCHION_DEVICE int row0() { return threadIdx.x / 8; }
 
-  __device__ __forceinline__ void move(const float* from, std::uint32_t to, std::uint32_t k, int along) const {
+  FALCHION_DEVICE void move(const float* from, std::uint32_t to, std::uint32_t k, int along) const {
     const int bytes = k + along < x_.k_end ? 4 : 0;
     std::int64_t to_row[kBits];  // from a row of this thread to the one kStep << bit further down
 #pragma unroll
@@ -62,11 +64,11 @@ class FmaLoader<Config, kRows, Major::k> {
 template <class Config, int kRows>
 class FmaLoader<Config, kRows, Major::rows> {
  public:
-  explicit __device__ __forceinline__ FmaLoader(const GemmOperand<Config>& x) : x_(x), from_(x.data + x.offset(row())) {
+  explicit FALCHION_DEVICE FmaLoader(const GemmOperand<Config>& x) : x_(x), from_(x.data + x.offset(row())) {
     const std::int64_t rest = x.left - x.row_of(row());
     bytes_ = rest >= 4 ? 16 : rest > 0 ? static_cast<int>(rest) * 4 : 0;
   }
-  __device__ __forceinline__ void start(std::uint32_t to, std::uint32_t k0) const {
+  FALCHION_DEVICE void start(std::uint32_t to, std::uint32_t k0) const {
     if (kLines > Config::kDepth && line() >= Config::kDepth) return;
     to += (line() * (kRows + 4) + row()) * 4;
     const std::uint32_t k = k0 + line();
@@ -81,8 +83,8 @@ class FmaLoader<Config, kRows, Major::rows> {
 
  private:
   static constexpr int kAcross = kRows / 4, kLines = Config::kThreads / kAcross;
-  static __device__ __forceinline__ int row() { return threadIdx.x % kAcross * 4; }
-  static __device__ __forceinline__ int line() { return threadIdx.x / kAcross; }
+  static FALCHION_DEVICE int row() { return threadIdx.x % kAcross * 4; }
+  static FALCHION_DEVICE int line() { return threadIdx.x / kAcross; }
 
   const GemmOperand<Config> x_;
   const float* from_;
@@ -94,9 +96,9 @@ class FmaLoader<Config, kRows, Major::rows> {
 template <class Config, int kRows>
 requires(sizeof(typename Config::Element) == 4) class FmaLoader<Config, kRows, Major::neither> {
  public:
-  explicit __device__ __forceinline__ FmaLoader(const GemmOperand<Config>& x)
+  explicit FALCHION_DEVICE FmaLoader(const GemmOperand<Config>& x)
       : x_(x), by_rows_(magnitude(x.stride) < magnitude(x.of_k1)) {}
-  __device__ __forceinline__ void start(std::uint32_t to, std::uint32_t k0) const {
+  FALCHION_DEVICE void start(std::uint32_t to, std::uint32_t k0) const {
 #pragma unroll 2
     for (int i = static_cast<int>(threadIdx.x); i < kRows * Config::kDepth; i += Config::kThreads) {
       const int row = by_rows_ ? i % kRows : i / 8 % kRows, line = by_rows_ ? i / kRows : i / (8 * kRows) * 8 + i % 8;
@@ -108,7 +110,7 @@ requires(sizeof(typename Config::Element) == 4) class FmaLoader<Config, kRows, M
   }
 
  private:
-  static __device__ __forceinline__ std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
+  static FALCHION_DEVICE std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
 
   const GemmOperand<Config> x_;
   const bool by_rows_;

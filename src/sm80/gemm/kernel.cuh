@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "base/divide.hpp"
+#include "base/host_device.hpp"
 #include "gpu/blocks/stream_order.cuh"
 #include "gpu/gemm/after.hpp"
 #include "gpu/gemm/store.cuh"
@@ -15,10 +16,11 @@
 
 namespace falchion::sm80 {
 
+using namespace gpu;
+
 /// What the sums of a tile need from both operands, which lie like this.
 template <Major kMajorA, Major kMajorB, class Config, class TileSums>
-__device__ __forceinline__ void add_products(const GemmArgs& a, const GemmTile& t, unsigned char* memory,
-                                             TileSums& sums) {
+FALCHION_DEVICE void add_products(const GemmArgs& a, const GemmTile& t, unsigned char* memory, TileSums& sums) {
   typename TileSums::template Loads<kMajorA, kMajorB> loads(a, t, cute::cast_smem_ptr_to_uint(memory));
   sums.template add<kMajorA, kMajorB>(loads, memory, static_cast<int>(ceil_div(t.k1 - t.k0, Config::kDepth)));
 }

@@ -4,11 +4,14 @@
 #include <cute/arch/copy_sm80.hpp>
 #include <cute/arch/util.hpp>
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/async.cuh"
 #include "gpu/gemm/tile.hpp"
 #include "sm80/gemm/config.hpp"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 using gpu::GemmArgs;
 using gpu::GemmTile;
@@ -26,39 +29,37 @@ struct GemmOperand {
   std::int64_t up = 0;
   bool pairs = false;
 
-  static __device__ __forceinline__ GemmOperand a_of(const GemmArgs& a, const GemmTile& t) {
-    return of(a, t, a.a, t.row0, a.m);
-  }
-  static __device__ __forceinline__ GemmOperand b_of(const GemmArgs& a, const GemmTile& t) {
+  static FALCHION_DEVICE GemmOperand a_of(const GemmArgs& a, const GemmTile& t) { return of(a, t, a.a, t.row0, a.m); }
+  static FALCHION_DEVICE GemmOperand b_of(const GemmArgs& a, const GemmTile& t) {
     GemmOperand b = of(a, t, a.b, t.column0, a.n);
     b.pairs = a.activation == GemmActivation::swiglu;
     b.up = a.n * b.stride;
     return b;
   }
-  __device__ __forceinline__ bool has(int row) const { return row_of(row) < left; }
-  __device__ __forceinline__ int row_of(int row) const {
+  FALCHION_DEVICE bool has(int row) const { return row_of(row) < left; }
+  FALCHION_DEVICE int row_of(int row) const {
     return pairs ? row / (2 * Config::kGroup) * Config::kGroup + row % Config::kGroup : row;
   }
   /// offset(x + y) = offset(x) + offset(y) where x and y have no bit in common.
-  __device__ __forceinline__ std::int64_t offset(int row) const {
+  FALCHION_DEVICE std::int64_t offset(int row) const {
     return row_of(row) * stride + (pairs && (row & Config::kGroup) != 0 ? up : 0);
   }
   /// k is cut into k2 and k1. kNext: of_k1 is 1.
   template <bool kNext = false>
-  __device__ __forceinline__ std::int64_t offset_of_k(std::uint32_t k) const {
+  FALCHION_DEVICE std::int64_t offset_of_k(std::uint32_t k) const {
     const auto along_k1 = [&](std::uint32_t inner) { return kNext ? std::int64_t{inner} : inner * of_k1; };
     if (k1 >= k_end) return along_k1(k);
     const std::uint32_t outer = k / k1;
     return outer * of_k2 + along_k1(k - outer * k1);
   }
   /// How many of `count` from k on are inside.
-  __device__ __forceinline__ int inside(std::uint32_t k, int count) const {
+  FALCHION_DEVICE int inside(std::uint32_t k, int count) const {
     return k < k_end ? static_cast<int>(min(k_end - k, static_cast<std::uint32_t>(count))) : 0;
   }
 
  private:
-  static __device__ __forceinline__ GemmOperand of(const GemmArgs& a, const GemmTile& t, const View& x,
-                                                   std::int64_t row0, std::int64_t rows) {
+  static FALCHION_DEVICE GemmOperand of(const GemmArgs& a, const GemmTile& t, const View& x, std::int64_t row0,
+                                        std::int64_t rows) {
     const auto* data = static_cast<const Element*>(x.data) + t.batch * x.stride[0] + row0 * x.stride[1];
     return {data,
             rows - row0,
@@ -78,12 +79,11 @@ class GemmLoader;
 template <class Config>
 class GemmLoader<Config, Major::k> {
  public:
-  explicit __device__ __forceinline__ GemmLoader(const GemmOperand<Config>& x)
-      : x_(x), from_(x.data + x.offset(line0())) {
+  explicit FALCHION_DEVICE GemmLoader(const GemmOperand<Config>& x) : x_(x), from_(x.data + x.offset(line0())) {
 #pragma unroll
     for (int i = 0; i < kCount; ++i) rows_ |= x.has(line0() + i * kStep) ? 1u << i : 0;
   }
-  __device__ __forceinline__ void start(std::uint32_t to, std::uint32_t k0) const {
+  FALCHION_DEVICE void start(std::uint32_t to, std::uint32_t k0) const {
     const std::uint32_t k = k0 + chunk() * Config::kChunk;
     const int bytes = x_.inside(k, Config::kChunk) * static_cast<int>(sizeof(typename Config::Element));
     const auto* from = from_ + x_.template offset_of_k<true>(k);
@@ -95,8 +95,8 @@ class GemmLoader<Config, Major::k> {
 
  private:
   static constexpr int kStep = Config::kThreads / 8, kCount = 128 / kStep;
-  static __device__ __forceinline__ int chunk() { return threadIdx.x % 8; }
-  static __device__ __forceinline__ int line0() { return threadIdx.x / 8; }
+  static FALCHION_DEVICE int chunk() { return threadIdx.x % 8; }
+  static FALCHION_DEVICE int line0() { return threadIdx.x / 8; }
 
   const GemmOperand<Config> x_;
   const typename Config::Element* from_;
@@ -107,12 +107,11 @@ class GemmLoader<Config, Major::k> {
 template <class Config>
 class GemmLoader<Config, Major::rows> {
  public:
-  explicit __device__ __forceinline__ GemmLoader(const GemmOperand<Config>& x)
-      : x_(x), from_(x.data + x.offset(chunk() * 8)) {
+  explicit FALCHION_DEVICE GemmLoader(const GemmOperand<Config>& x) : x_(x), from_(x.data + x.offset(chunk() * 8)) {
     const std::int64_t rest = x.left - x.row_of(chunk() * 8);
     bytes_ = rest >= 8 ? 16 : rest > 0 ? static_cast<int>(rest) * 2 : 0;
   }
-  __device__ __forceinline__ void start(std::uint32_t to, std::uint32_t k0) const {
+  FALCHION_DEVICE void start(std::uint32_t to, std::uint32_t k0) const {
     static_assert(kStep % 8 == 0);
     to += chunk() / 8 * (Config::kDepth * 128) + line0() * 128 + (chunk() % 8 ^ line0() % 8) * 16;
     std::uint32_t k = k0 + line0();
@@ -128,8 +127,8 @@ class GemmLoader<Config, Major::rows> {
 
  private:
   static constexpr int kStep = Config::kThreads / 16, kCount = Config::kDepth / kStep;
-  static __device__ __forceinline__ int chunk() { return threadIdx.x % 16; }
-  static __device__ __forceinline__ int line0() { return threadIdx.x / 16; }
+  static FALCHION_DEVICE int chunk() { return threadIdx.x % 16; }
+  static FALCHION_DEVICE int line0() { return threadIdx.x / 16; }
 
   const GemmOperand<Config> x_;
   const typename Config::Element* from_;
@@ -142,10 +141,10 @@ template <class Config>
 class GemmLoader<Config, Major::neither> {
  public:
   using Element = typename Config::Element;
-  explicit __device__ __forceinline__ GemmLoader(const GemmOperand<Config>& x)
+  explicit FALCHION_DEVICE GemmLoader(const GemmOperand<Config>& x)
       : x_(x), by_rows_(magnitude(x.stride) < magnitude(x.of_k1)) {}
 
-  __device__ __forceinline__ void start(std::uint32_t to, std::uint32_t k0) const {
+  FALCHION_DEVICE void start(std::uint32_t to, std::uint32_t k0) const {
     constexpr int kCount = 128 * 8 / Config::kThreads;
     const int thread = static_cast<int>(threadIdx.x);
 #pragma unroll 2
@@ -158,9 +157,9 @@ class GemmLoader<Config, Major::neither> {
   }
 
  private:
-  static __device__ __forceinline__ std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
+  static FALCHION_DEVICE std::int64_t magnitude(std::int64_t x) { return x < 0 ? -x : x; }
 
-  __device__ __forceinline__ void gather(int row, std::uint32_t k, std::uint32_t to) const {
+  FALCHION_DEVICE void gather(int row, std::uint32_t k, std::uint32_t to) const {
     const int count = x_.has(row) ? x_.inside(k, Config::kChunk) : 0;
     const Element* from = x_.data + x_.offset(row) + (count > 0 ? x_.offset_of_k(k) : 0);
     std::uint32_t in_k1 = x_.k1 < x_.k_end && count > 0 ? k % x_.k1 : 0;
@@ -188,7 +187,7 @@ class GemmLoader<Config, Major::neither> {
 template <class Config, class LoaderA, class LoaderB>
 class GemmLoads {
  public:
-  __device__ __forceinline__ GemmLoads(const GemmArgs& a, const GemmTile& t, std::uint32_t shared)
+  FALCHION_DEVICE GemmLoads(const GemmArgs& a, const GemmTile& t, std::uint32_t shared)
       : a_(GemmOperand<Config>::a_of(a, t)),
         b_(GemmOperand<Config>::b_of(a, t)),
         k_(static_cast<std::uint32_t>(t.k0)),
@@ -197,7 +196,7 @@ class GemmLoads {
         first_(shared) {}
 
   /// Starts to load the next block, and commits a group of cp.async, which is empty after the last block.
-  __device__ __forceinline__ void start_next() {
+  FALCHION_DEVICE void start_next() {
     if (k_ < k_end_) {
       a_.start(to_, k_);
       b_.start(to_ + Config::kBytesA, k_);

@@ -1,10 +1,13 @@
 // src/sm80/gemm/mma.cuh: the sums of a tile of D in 16-bit types, on mma.sync.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/mma.cuh"
 #include "sm80/gemm/load.cuh"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 /// Four warps have 64 x 64 sums each: with so many, the operands that a warp reads from shared memory for 16 of k, 4
 /// KB, take 32 cycles of the SM, fewer than its products do.
@@ -18,7 +21,7 @@ class MmaSums {
   /// Adds the blocks of k that `loads` brings. The operands of a step are read from shared memory one step ahead,
   /// across blocks too.
   template <Major kMajorA, Major kMajorB>
-  __device__ __forceinline__ void add(Loads<kMajorA, kMajorB>& loads, const unsigned char* memory, int blocks) {
+  FALCHION_DEVICE void add(Loads<kMajorA, kMajorB>& loads, const unsigned char* memory, int blocks) {
     const std::uint32_t shared = cute::cast_smem_ptr_to_uint(memory);
     constexpr bool kAcrossA = kMajorA == Major::rows, kAcrossB = kMajorB == Major::rows;
     const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -74,7 +77,7 @@ class MmaSums {
   }
 
   /// Writes the sums to rows of kPitch floats.
-  __device__ __forceinline__ void put(float* to) const {
+  FALCHION_DEVICE void put(float* to) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     to += (row0() + lane / 4) * Config::kPitch + column0() + lane % 4 * 2;
 #pragma unroll
@@ -91,19 +94,19 @@ class MmaSums {
  private:
   static constexpr int kSteps = Config::kDepth / 16;
   static_assert(Config::kThreads == 128 && kSteps % 2 == 0);
-  static __device__ __forceinline__ int row0() { return static_cast<int>(threadIdx.x) / 32 % 2 * 64; }
-  static __device__ __forceinline__ int column0() { return static_cast<int>(threadIdx.x) / 64 * 64; }
+  static FALCHION_DEVICE int row0() { return static_cast<int>(threadIdx.x) / 32 % 2 * 64; }
+  static FALCHION_DEVICE int column0() { return static_cast<int>(threadIdx.x) / 64 * 64; }
 
   template <bool kAcross>
-  static __device__ __forceinline__ LaneBlocks warp_blocks(LaneBlocks first, int row) {
+  static FALCHION_DEVICE LaneBlocks warp_blocks(LaneBlocks first, int row) {
     return kAcross ? first.from<Config::kDepth>(0, row) : first.from<128>(row, 0);
   }
   template <bool kAcross>
-  static __device__ __forceinline__ std::uint32_t operand_at(const LaneBlocks& from, int i, int step) {
+  static FALCHION_DEVICE std::uint32_t operand_at(const LaneBlocks& from, int i, int step) {
     return kAcross ? from.at<Config::kDepth>(16 * step, 16 * i) : from.at<128>(16 * i, 16 * step);
   }
   template <bool kAcross>
-  static __device__ __forceinline__ void load_operand(std::uint32_t address, Block& to) {
+  static FALCHION_DEVICE void load_operand(std::uint32_t address, Block& to) {
     kAcross ? load_block_transposed(address, to) : load_block(address, to);
   }
 

@@ -10,6 +10,8 @@
 
 namespace falchion::sm80 {
 
+using namespace gpu;
+
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
 using f32 = float;

@@ -3,6 +3,7 @@
 // f16. bf16 has the range of f32, so for bf16 these factors are 1.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm80/linear_attention/piece.cuh"
 
 namespace falchion::sm80 {
@@ -10,14 +11,14 @@ namespace falchion::sm80 {
 /// The factor for P: the power of two in the scale, but at most 1. O is multiplied by the scale in the end, and what
 /// comes out below 65504 then may well be above it before.
 template <class Element>
-__device__ __forceinline__ float down_for(float scale) {
+FALCHION_DEVICE float down_for(float scale) {
   if constexpr (!std::is_same_v<Element, f16>) return 1;
   return fminf(__uint_as_float(__float_as_uint(scale) & 0x7F800000), 1.f);
 }
 
 /// Returns the largest seen(|x|) over all elements x of a warp. NaN does not count.
 template <class Seen, class... States>
-__device__ __forceinline__ float largest_of_warp(Seen seen, const States&... states) {
+FALCHION_DEVICE float largest_of_warp(Seen seen, const States&... states) {
   float most = 0;
   const auto look_at = [&](const auto& state) {
     CUTE_UNROLL
@@ -32,7 +33,7 @@ __device__ __forceinline__ float largest_of_warp(Seen seen, const States&... sta
 /// below 2^12. Inf stays Inf and must not count, because it belongs to one column of v and would make all others 0.
 /// Only where the first maximum is Inf is the maximum taken once more without Inf.
 template <class Element, class... States>
-__device__ __forceinline__ float shrink_for(const States&... states) {
+FALCHION_DEVICE float shrink_for(const States&... states) {
   if constexpr (!std::is_same_v<Element, f16>) return 1;
   float most = largest_of_warp([](float x) { return x; }, states...);
   if (most == FALCHION_INF) most = largest_of_warp([](float x) { return x < FALCHION_INF ? x : 0.f; }, states...);

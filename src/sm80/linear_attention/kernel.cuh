@@ -5,11 +5,14 @@
 // measured is in docs/design/linear_attention.md.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm80/linear_attention/f16_range.cuh"
 #include "sm80/linear_attention/state.cuh"
 #include "sm80/linear_attention/store.cuh"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 /// The work of one CTA: 64 columns of v and o, for all tokens of a piece. With kZ it computes the normaliser too, as if
 /// v had one more column, of ones.
@@ -23,12 +26,12 @@ class LinearChunks : public LinearChunkState<Config_> {
   using typename State::Element, typename State::Mma, typename State::Shared;
   static constexpr int kAhead = kStages - 1;  // how many chunks ahead loads are started
 
-  __device__ __forceinline__ LinearChunks(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
-                                          const LinearPiece& piece, Shared& shared)
+  FALCHION_DEVICE LinearChunks(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep, const LinearPiece& piece,
+                               Shared& shared)
       : State(a, sweep, piece, shared), o(sweep, piece, shared, columns, a.aligned) {}
 
   /// Computes o of all tokens, and leaves the state after the last token in rS.
-  __device__ __forceinline__ void run() {
+  FALCHION_DEVICE void run() {
     const int chunks = piece.chunks;
     for (int c = 0; c < kAhead; ++c) load(c, true);
     start_decay();
@@ -67,7 +70,7 @@ class LinearChunks : public LinearChunkState<Config_> {
   }
   /// Computes only the state after the last token. Returns the factor by which a state fades over the piece, in bits
   /// (its logarithm to base 2).
-  __device__ __forceinline__ float run_state() {
+  FALCHION_DEVICE float run_state() {
     float faded = 0;
     for (int c = 0; c < kAhead; ++c) load(c, false);
     start_decay();
@@ -84,13 +87,13 @@ class LinearChunks : public LinearChunkState<Config_> {
     return faded;
   }
 
-  static __device__ __forceinline__ float behind_last() { return 1; }
+  static FALCHION_DEVICE float behind_last() { return 1; }
 
  private:
   // ---- P = tril(Q K^T) (C, C) ---------------------------------------------------------------------------------------
 
   template <class Scores>
-  __device__ __forceinline__ void multiply_q_k(int c, Scores& rP) const {
+  FALCHION_DEVICE void multiply_q_k(int c, Scores& rP) const {
     const auto sQ = tile_q(c), sK = tile_k(c);
     const Mma mma;
     const auto thread = mma.get_thread_slice(threadIdx.x);
@@ -108,7 +111,7 @@ class LinearChunks : public LinearChunkState<Config_> {
         [&](auto i) { copy(typename Config::CopyAtom{}, tKsK(_, _, i), rK_view(_, _, i)); });
   }
   template <class Scores>
-  __device__ __forceinline__ void store_p(int c, Scores& rP) const {
+  FALCHION_DEVICE void store_p(int c, Scores& rP) const {
     auto P = rows_columns(rP);
     const Mma mma;
     const auto cP =
@@ -138,7 +141,7 @@ class LinearChunks : public LinearChunkState<Config_> {
 
   /// Multiplies each element of P by the decay between its two tokens.
   template <class Matrix, class Coordinates>
-  __device__ __forceinline__ void fade_p(int c, Matrix& P, const Coordinates& cP) const {
+  FALCHION_DEVICE void fade_p(int c, Matrix& P, const Coordinates& cP) const {
     const float* sum = shared.sum[c % 3];
     CUTE_UNROLL
     for (int r = 0; r < size<0>(P); ++r) {
@@ -158,7 +161,7 @@ class LinearChunks : public LinearChunkState<Config_> {
   /// calls multiply(operand A of step i, accumulators). With kTriangle, X (C, C) is 0 above its diagonal, so that step
   /// i needs only the rows from 16 i on.
   template <bool kTriangle, class X, class A>
-  __device__ __forceinline__ void multiply_by_rows(const X& sX, A a) const {
+  FALCHION_DEVICE void multiply_by_rows(const X& sX, A a) const {
     Mma mma;
     const auto copy_x = make_tiled_copy_B(typename Config::CopyAtom{}, mma).get_thread_slice(threadIdx.x);
     auto rX = mma.get_thread_slice(threadIdx.x).partition_fragment_B(sX);  // (4, C / 8, . / 16)
@@ -183,7 +186,7 @@ class LinearChunks : public LinearChunkState<Config_> {
   }
 
   template <class Output>
-  __device__ __forceinline__ void make_o(int c, Output& rO) {
+  FALCHION_DEVICE void make_o(int c, Output& rO) {
     const auto sP = tile(shared.p[c % 2], typename Config::LayoutP{});
     [[maybe_unused]] Output rN;  // the same for the column of ones
     clear(rO);
@@ -210,14 +213,14 @@ class LinearChunks : public LinearChunkState<Config_> {
       if constexpr (kZ) rO(i) = __fdividef(rO(i), fmaf(rN(i), sweep.scale / down_for<Element>(sweep.scale), sweep.eps));
     }
   }
-  static __device__ __forceinline__ auto ones() {
+  static FALCHION_DEVICE auto ones() {
     auto x = make_tensor<Element>(Shape<_8, _1>{});
     fill(x, Element(1));
     return x;
   }
   /// Multiplies column t of O^T by `factor` and by what the state has faded by since the chunk began.
   template <class Output>
-  __device__ __forceinline__ void scale_tokens(Output& rO, int c, float factor) const {
+  FALCHION_DEVICE void scale_tokens(Output& rO, int c, float factor) const {
     if (!decay.any() && !std::is_same_v<Element, f16>) return;
     auto O = rows_columns(rO);
     const auto cO =

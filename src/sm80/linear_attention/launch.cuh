@@ -3,6 +3,7 @@
 // is only the last of them.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/stream_order.cuh"
 #include "gpu/linear_attention/block.cuh"
 #include "gpu/linear_attention/entry.hpp"
@@ -14,8 +15,8 @@ namespace falchion::sm80 {
 /// One slot of the workspace (workspace.hpp).
 struct StateSlot {
   float *s, *z, *faded;
-  __device__ __forceinline__ StateSlot(const LinearAttentionArgs& a, const LinearSweep& sweep, int which, int b, int h,
-                                       int segment) {
+  FALCHION_DEVICE StateSlot(const LinearAttentionArgs& a, const LinearSweep& sweep, int which, int b, int h,
+                            int segment) {
     s = a.states + (((which * a.b + b) * a.h_v + h) * a.segments + segment) * a.parts * state_slot_size(a);
     z = s + a.d_qk * a.d_v;
     faded = z + (a.d_qk > a.d_v ? a.d_qk : a.d_v);

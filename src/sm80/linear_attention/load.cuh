@@ -2,6 +2,7 @@
 // memory, loaded by cp.async some chunks ahead, V^T in registers, and the decay of the tokens.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm80/linear_attention/piece.cuh"
 
 namespace falchion::sm80 {
@@ -15,8 +16,8 @@ class LinearChunkOperands {
   using Mma = typename Config::TiledMma;
   static constexpr int kC = Config::kChunk, kE = Config::kD, kM = Config::kColumns, kStages = Config::kStages;
 
-  __device__ __forceinline__ LinearChunkOperands(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
-                                                 const LinearPiece& piece, Shared& shared)
+  FALCHION_DEVICE LinearChunkOperands(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
+                                      const LinearPiece& piece, Shared& shared)
       : sweep(sweep),
         piece(piece),
         shared(shared),
@@ -29,20 +30,14 @@ class LinearChunkOperands {
  protected:
   // ---- load ---------------------------------------------------------------------------------------------------------
   template <class Layout_>
-  __device__ __forceinline__ auto tile(Element* data, Layout_ layout) const {
+  FALCHION_DEVICE auto tile(Element* data, Layout_ layout) const {
     return make_tensor(make_smem_ptr(data), layout);
   }
-  __device__ __forceinline__ auto tile_q(int c) const {
-    return tile(shared.q[c % kStages], typename Config::LayoutQ{});
-  }
-  __device__ __forceinline__ auto tile_k(int c) const {
-    return tile(shared.k[c % kStages], typename Config::LayoutQ{});
-  }
-  __device__ __forceinline__ auto tile_v(int c) const {
-    return tile(shared.v[c % kStages], typename Config::LayoutV{});
-  }
+  FALCHION_DEVICE auto tile_q(int c) const { return tile(shared.q[c % kStages], typename Config::LayoutQ{}); }
+  FALCHION_DEVICE auto tile_k(int c) const { return tile(shared.k[c % kStages], typename Config::LayoutQ{}); }
+  FALCHION_DEVICE auto tile_v(int c) const { return tile(shared.v[c % kStages], typename Config::LayoutV{}); }
 
-  __device__ __forceinline__ void load(int c, bool with_q) {
+  FALCHION_DEVICE void load(int c, bool with_q) {
     if (c < piece.chunks) {
       if (with_q) q.load(c, tile_q(c));
       k.load(c, tile_k(c));
@@ -50,14 +45,14 @@ class LinearChunkOperands {
     }
     cp_async_fence();
   }
-  __device__ __forceinline__ void arrived(int c, bool with_q) {
+  FALCHION_DEVICE void arrived(int c, bool with_q) {
     if (with_q) q.apply_phi(c, tile_q(c));
     k.apply_phi(c, tile_k(c));
     v.apply_phi(c, tile_v(c));
   }
 
   // ---- decay: warp 0 computes it two chunks ahead -------------------------------------------------------------------
-  __device__ __forceinline__ void start_decay() {
+  FALCHION_DEVICE void start_decay() {
     if (!decay.any() || threadIdx.x >= 32) return;
     for (int c = 0; c < 2; ++c) {
       decay.fetch(c);
@@ -65,14 +60,14 @@ class LinearChunkOperands {
     }
     decay.fetch(2);
   }
-  __device__ __forceinline__ void scan_decay(int c) {
+  FALCHION_DEVICE void scan_decay(int c) {
     if (!decay.any() || threadIdx.x >= 32 || c >= piece.chunks) return;
     decay.scan(shared.sum[c % 3], shared.grown[c % 3], shared.left[c % 3]);
     decay.fetch(c + 1);
   }
 
   // ---- V^T (M, C) in registers --------------------------------------------------------------------------------------
-  __device__ __forceinline__ void read_v(int c) {
+  FALCHION_DEVICE void read_v(int c) {
     const auto sVt = tile(shared.v[c % kStages], typename Config::LayoutVt{});  // (M, C)
     const auto copy_v = make_tiled_copy_A(typename Config::CopyAtomT{}, Mma{}).get_thread_slice(threadIdx.x);
     auto view = copy_v.retile_D(rV);

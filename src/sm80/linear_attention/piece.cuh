@@ -4,6 +4,7 @@
 #pragma once
 
 #include "args/gpu_linear_attention_args.hpp"
+#include "base/host_device.hpp"
 #include "gpu/blocks/copy.cuh"
 #include "gpu/blocks/mma_fragments.cuh"
 #include "gpu/blocks/rows.cuh"
@@ -25,8 +26,8 @@ struct LinearPiece {
   std::int64_t in_batch;  // rows of a batch entry
   int heads;
 
-  __device__ __forceinline__ LinearPiece(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep, int b, int h,
-                                         int segment, int column0)
+  FALCHION_DEVICE LinearPiece(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep, int b, int h, int segment,
+                              int column0)
       : b(b), h(h), column0(column0), in_batch(a.s), heads(static_cast<int>(a.h_v)) {
     const Rows rows = Rows::of(b, a.packed ? a.cu_seqlens : nullptr, a.total, a.s, nullptr);
     const std::int64_t start = std::min<std::int64_t>(segment * a.segment, rows.length);
@@ -41,29 +42,29 @@ struct LinearPiece {
     first = rows.begin + (sweep.reverse ? rows.length - 1 - start : start);
   }
   /// Row of token t of this piece.
-  __device__ __forceinline__ std::int64_t row(int t) const { return first + t * step; }
+  FALCHION_DEVICE std::int64_t row(int t) const { return first + t * step; }
   /// The index of token t in an array (tokens, h_v).
-  __device__ __forceinline__ std::int64_t at_token(int t) const { return (batch * in_batch + row(t)) * heads + h; }
+  FALCHION_DEVICE std::int64_t at_token(int t) const { return (batch * in_batch + row(t)) * heads + h; }
   /// Points to element 0 of row 0 of this head.
   template <class Element>
-  __device__ __forceinline__ Element* base(const LinearSweep::Rows16& of) const {
+  FALCHION_DEVICE Element* base(const LinearSweep::Rows16& of) const {
     return static_cast<Element*>(of.x.data) + batch * of.x.stride[0] + h / of.shared * of.x.stride[2];
   }
 };
 
 /// Returns the sum of x over the warp, in all of its lanes.
-__device__ __forceinline__ float sum_of_warp(float x) {
+FALCHION_DEVICE float sum_of_warp(float x) {
   for (int lanes = 1; lanes < 32; lanes *= 2) x += __shfl_xor_sync(~0u, x, lanes);
   return x;
 }
 
 /// phi(x) = elu(x) + 1, and its slope.
-__device__ __forceinline__ float phi(float x) { return x > 0 ? x + 1 : exp2(x * kLog2e); }
-__device__ __forceinline__ float phi_slope(float x) { return x > 0 ? 1.f : exp2(x * kLog2e); }
+FALCHION_DEVICE float phi(float x) { return x > 0 ? x + 1 : exp2(x * kLog2e); }
+FALCHION_DEVICE float phi_slope(float x) { return x > 0 ? 1.f : exp2(x * kLog2e); }
 
 /// Replaces each of the 8 elements of a chunk, x[i], by f(x[i], i).
 template <class Element, class F>
-__device__ __forceinline__ void for_each_of_8(uint4& chunk, F f) {
+FALCHION_DEVICE void for_each_of_8(uint4& chunk, F f) {
   auto* x = reinterpret_cast<Element*>(&chunk);
   CUTE_UNROLL
   for (int i = 0; i < 8; ++i) x[i] = static_cast<Element>(f(static_cast<float>(x[i]), i));
@@ -75,14 +76,14 @@ class LinearRows {
  public:
   using Element = typename Config::Element;
 
-  __device__ __forceinline__ LinearRows(const LinearPiece& piece, const LinearSweep::Rows16& of, int column0,
-                                        int columns, bool aligned)
+  FALCHION_DEVICE LinearRows(const LinearPiece& piece, const LinearSweep::Rows16& of, int column0, int columns,
+                             bool aligned)
       : piece(piece), step(piece.step * of.x.stride[1]), columns(columns), aligned(aligned), with_phi(of.phi) {
     from = piece.base<Element>(of) + piece.first * of.x.stride[1] + column0 + static_cast<int>(threadIdx.x) % 8 * 8;
   }
   /// Starts to load chunk c; what lies past the piece or past the columns becomes 0.
   template <class Shared>
-  __device__ __forceinline__ void load(int c, Shared&& sX) const {
+  FALCHION_DEVICE void load(int c, Shared&& sX) const {
     const int rows = piece.tokens - c * Config::kChunk;
     const Element* chunk = from + static_cast<std::int64_t>(c * Config::kChunk) * step;
     const auto at = [&](int, int row) { return chunk + row * step; };
@@ -94,7 +95,7 @@ class LinearRows {
   }
   /// Applies phi to what this same thread has loaded, before other threads read it. What was filled with 0 stays 0.
   template <class Shared>
-  __device__ __forceinline__ void apply_phi(int c, Shared&& sX) const {
+  FALCHION_DEVICE void apply_phi(int c, Shared&& sX) const {
     if (!Config::kGeneral || !with_phi || c * Config::kChunk >= piece.tokens) return;
     const auto thread = typename Config::GlobalCopy{}.get_slice(threadIdx.x);
     auto tXsX = thread.partition_D(sX);                                                                // (8, M, K)
@@ -122,37 +123,37 @@ class LinearRows {
 template <bool kGeneral>
 class DecayOfChunk {
  public:
-  __device__ __forceinline__ DecayOfChunk(const LinearSweep& sweep, const LinearPiece& piece)
+  FALCHION_DEVICE DecayOfChunk(const LinearSweep& sweep, const LinearPiece& piece)
       : piece(piece), step(piece.step * sweep.decay.stride[1]), moved(sweep.decay_moved) {
     from = static_cast<const float*>(sweep.decay.data);
     if (from != nullptr)
       from +=
           piece.batch * sweep.decay.stride[0] + piece.first * sweep.decay.stride[1] + piece.h * sweep.decay.stride[2];
   }
-  __device__ __forceinline__ bool any() const { return kGeneral && from != nullptr; }
+  FALCHION_DEVICE bool any() const { return kGeneral && from != nullptr; }
   /// Returns g of token t in bits. g is taken as -128 at least, because e^-128 is already 0 in f32, and -inf would turn
   /// a difference into NaN.
-  __device__ __forceinline__ float of_token(int t) const {
+  FALCHION_DEVICE float of_token(int t) const {
     const float g = from[t * step];
     return (g < -128 ? -128.f : g) * kLog2e;
   }
   /// Returns the factor by which the state fades when token t comes, in bits.
-  __device__ __forceinline__ float bits(int t) const {
+  FALCHION_DEVICE float bits(int t) const {
     if (!any() || t >= piece.tokens || (moved && piece.before + t == 0)) return 0;
     return of_token(t - static_cast<int>(moved));
   }
   /// The factor by which the state fades after the last token of the sequence, where decays are moved by one token.
-  __device__ __forceinline__ float behind_last() const {
+  FALCHION_DEVICE float behind_last() const {
     return any() && moved && piece.length > 0 ? exp2(of_token(piece.tokens - 1)) : 1.f;
   }
-  __device__ __forceinline__ void fetch(int c) {
+  FALCHION_DEVICE void fetch(int c) {
     const int t = c * 64 + static_cast<int>(threadIdx.x) % 32 * 2;
     g[0] = bits(t);
     g[1] = bits(t + 1);
   }
   /// Sums in double: upto[i] becomes g_0 + ... + g_t in bits, where t is token i of this lane. Returns the sum over the
   /// chunk.
-  __device__ __forceinline__ double sum_up(double (&upto)[2]) const {
+  FALCHION_DEVICE double sum_up(double (&upto)[2]) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     double sum = static_cast<double>(g[0]) + static_cast<double>(g[1]);
     for (int distance = 1; distance < 32; distance *= 2) {
@@ -165,7 +166,7 @@ class DecayOfChunk {
   }
   /// For each token t, sum becomes g_0 + ... + g_t in bits, grown becomes 2^sum, and left becomes 2^(the sum of g of
   /// the tokens after t).
-  __device__ __forceinline__ void scan(float* sum, float* grown, float* left) const {
+  FALCHION_DEVICE void scan(float* sum, float* grown, float* left) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     float upto = g[0] + g[1];
     for (int distance = 1; distance < 32; distance *= 2) {

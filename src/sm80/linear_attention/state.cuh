@@ -2,9 +2,12 @@
 // registers: how it becomes an operand, how a chunk is added to it, and how its elements are visited.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm80/linear_attention/load.cuh"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 /// S^T (M, E) and, with kZ, z of one CTA. z is computed as if v had one more column, of ones.
 template <class Config>
@@ -16,8 +19,8 @@ class LinearChunkState : public LinearChunkOperands<Config> {
   using typename Operands::Element, typename Operands::Mma, typename Operands::Shared;
   static constexpr bool kZ = Config::kZ;
 
-  __device__ __forceinline__ LinearChunkState(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
-                                              const LinearPiece& piece, Shared& shared)
+  FALCHION_DEVICE LinearChunkState(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
+                                   const LinearPiece& piece, Shared& shared)
       : Operands(a, sweep, piece, shared) {
     clear(rS);
     if constexpr (kZ) clear(rZ);
@@ -25,7 +28,7 @@ class LinearChunkState : public LinearChunkOperands<Config> {
 
   /// Calls f(m, e, element) for this thread's elements of S^T; m and e count within the whole state.
   template <class F>
-  __device__ __forceinline__ void for_each_of_state(F f) {
+  FALCHION_DEVICE void for_each_of_state(F f) {
     auto S = rows_columns(rS);
     const auto cS =
         rows_columns(Mma{}.get_thread_slice(threadIdx.x).partition_C(make_identity_tensor(Shape<Int<kM>, Int<kE>>{})));
@@ -38,7 +41,7 @@ class LinearChunkState : public LinearChunkOperands<Config> {
   /// Calls f(e, element, speaks) for this thread's elements of z (E). Each warp has z in all of its 16 rows; `speaks`
   /// is true in one lane for each e, and only in the CTA that has column 0.
   template <class F>
-  __device__ __forceinline__ void for_each_of_z(F f) {
+  FALCHION_DEVICE void for_each_of_z(F f) {
     if constexpr (kZ) {
       auto Z = rows_columns(rZ);
       const auto cZ = rows_columns(
@@ -58,7 +61,7 @@ class LinearChunkState : public LinearChunkOperands<Config> {
   /// Rounds 16 columns (E) of S^T to 16-bit numbers, which already lie as operand A wants them. f16 ends at 65504, so
   /// `factor` makes S smaller before.
   template <class State>
-  __device__ __forceinline__ auto operand_of(const State& rX, int i, float factor) const {
+  FALCHION_DEVICE auto operand_of(const State& rX, int i, float factor) const {
     auto small = make_tensor<float>(Shape<_8>{});
     const auto x = make_tensor(rX.data(), as_operand_a(rX.layout()));  // (8, 1, E / 16)
     CUTE_UNROLL
@@ -69,7 +72,7 @@ class LinearChunkState : public LinearChunkOperands<Config> {
   }
 
   // ---- S^T = 2^sum S^T + (V 2^left)^T K (M, E) ----------------------------------------------------------------------
-  __device__ __forceinline__ void update_state(int c) {
+  FALCHION_DEVICE void update_state(int c) {
     const auto sKt = tile(shared.k[c % kStages], typename Config::LayoutKt{});  // (E, C)
     Mma mma;
     const auto copy_k = make_tiled_copy_B(typename Config::CopyAtomT{}, mma).get_thread_slice(threadIdx.x);
@@ -99,7 +102,7 @@ class LinearChunkState : public LinearChunkOperands<Config> {
     }
   }
   template <class Weights>
-  __device__ __forceinline__ void fade(int c, [[maybe_unused]] Weights& rW) {
+  FALCHION_DEVICE void fade(int c, [[maybe_unused]] Weights& rW) {
     const float* left = shared.left[c % 3];
     const float grown = shared.grown[c % 3][kC - 1];
     CUTE_UNROLL

@@ -1,12 +1,13 @@
 // src/sm80/linear_attention/store.cuh: stores O^T from the accumulators to rows of o.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm80/linear_attention/piece.cuh"
 
 namespace falchion::sm80 {
 
 /// Transposes an 8 x 8 matrix of 16-bit elements that lies in the lanes of a warp as the accumulators of mma do.
-__device__ __forceinline__ std::uint32_t transpose_8x8(std::uint32_t x) {
+FALCHION_DEVICE std::uint32_t transpose_8x8(std::uint32_t x) {
   std::uint32_t y;
   asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(y) : "r"(x));
   return y;
@@ -20,8 +21,8 @@ class LinearOutput {
   using Mma = typename Config::TiledMma;
   static constexpr int kC = Config::kChunk, kM = Config::kColumns;
 
-  __device__ __forceinline__ LinearOutput(const LinearSweep& sweep, const LinearPiece& piece,
-                                          typename Config::Shared& shared, int columns, bool aligned)
+  FALCHION_DEVICE LinearOutput(const LinearSweep& sweep, const LinearPiece& piece, typename Config::Shared& shared,
+                               int columns, bool aligned)
       : sweep(sweep),
         piece(piece),
         shared(shared),
@@ -33,7 +34,7 @@ class LinearOutput {
   /// Writes O^T, of which a warp has 16 columns of o, to shared memory as (C, M). From there all threads store it by
   /// rows.
   template <class Output>
-  __device__ __forceinline__ void stage(int c, const Output& rO) {
+  FALCHION_DEVICE void stage(int c, const Output& rO) {
     auto rounded = make_tensor<Element>(rO.layout());  // ((2 t, 2 m), 1, C / 8)
     convert(rO, rounded);
     const auto pairs = recast<std::uint32_t>(rounded);  // ((1, 2), 1, tiles of 8 tokens)
@@ -50,7 +51,7 @@ class LinearOutput {
       }
     }
   }
-  __device__ __forceinline__ void store(int c) const {
+  FALCHION_DEVICE void store(int c) const {
     const auto sO = make_tensor(make_smem_ptr(shared.o[c % 2]), typename Config::LayoutV{});
     const int column = static_cast<int>(threadIdx.x) % 8 * 8;
     const int left = columns - column;
@@ -71,7 +72,7 @@ class LinearOutput {
   }
 
  private:
-  __device__ __forceinline__ void apply_slope(std::int64_t row, int column, uint4& chunk) const {
+  FALCHION_DEVICE void apply_slope(std::int64_t row, int column, uint4& chunk) const {
     const LinearSweep::Rows16 of{sweep.slope, sweep.o.shared};
     const Element* x = piece.base<const Element>(of) + row * of.x.stride[1] + piece.column0 + column;
     for_each_of_8<Element>(

@@ -11,6 +11,7 @@
 #include <type_traits>
 
 #include "args/norm_call.hpp"
+#include "base/host_device.hpp"
 #include "tiles/norm/sm80.hpp"
 
 namespace falchion::sm80 {
@@ -21,7 +22,7 @@ using f32 = float;
 
 /// Calls f with a number of the type.
 template <class F>
-__device__ __forceinline__ void with_type(Number type, F f) {
+FALCHION_DEVICE void with_type(Number type, F f) {
   switch (type) {
     case Number::f32: return f(float{});
     case Number::f16: return f(f16{});
@@ -35,14 +36,14 @@ struct NormWords {
 };
 
 /// wide: numbers of f32.
-__device__ __forceinline__ NormWords load_words(const void* from, bool wide) {
+FALCHION_DEVICE NormWords load_words(const void* from, bool wide) {
   const auto* at = static_cast<const uint4*>(from);
   NormWords out;
   *reinterpret_cast<uint4*>(out.word) = at[0];
   *reinterpret_cast<uint4*>(out.word + 4) = wide ? at[1] : uint4{};
   return out;
 }
-__device__ __forceinline__ void store_words(const NormWords& x, void* to, bool wide) {
+FALCHION_DEVICE void store_words(const NormWords& x, void* to, bool wide) {
   auto* at = static_cast<uint4*>(to);
   at[0] = *reinterpret_cast<const uint4*>(x.word);
   if (wide) at[1] = *reinterpret_cast<const uint4*>(x.word + 4);
@@ -50,7 +51,7 @@ __device__ __forceinline__ void store_words(const NormWords& x, void* to, bool w
 
 /// Number e of a chunk of T.
 template <class T>
-__device__ __forceinline__ float number(const NormWords& x, int e) {
+FALCHION_DEVICE float number(const NormWords& x, int e) {
   if constexpr (std::is_same_v<T, float>) return __uint_as_float(x.word[e]);
   const std::uint32_t word = x.word[e / 2];
   if constexpr (std::is_same_v<T, bf16>) return __uint_as_float(e % 2 == 0 ? word << 16 : word & 0xFFFF0000u);
@@ -58,7 +59,7 @@ __device__ __forceinline__ float number(const NormWords& x, int e) {
 }
 /// The words of a chunk of T, rounded.
 template <class T>
-__device__ __forceinline__ NormWords words_of(const float (&x)[kNormChunk]) {
+FALCHION_DEVICE NormWords words_of(const float (&x)[kNormChunk]) {
   NormWords out;
 #pragma unroll
   for (int e = 0; e < kNormChunk; e += 2) {

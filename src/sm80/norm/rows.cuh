@@ -7,11 +7,14 @@
 
 #include <type_traits>
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/stream_order.cuh"
 #include "policy/norm_range.hpp"
 #include "sm80/norm/tile.cuh"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 using gpu::NormArgs;
 
@@ -19,7 +22,7 @@ using gpu::NormArgs;
 /// The two sums of a row have slots of their own, so no thread has to wait before it writes there. kAlone: other rows
 /// of the warp and of the CTA do not take part.
 template <bool kAlone>
-__device__ __forceinline__ float2 sum_of_row(float2 x, const NormThread& thread, float2* slots) {
+FALCHION_DEVICE float2 sum_of_row(float2 x, const NormThread& thread, float2* slots) {
   unsigned lanes = 0xFFFFFFFFu;
   if (kAlone && thread.of < 32) lanes = ((1u << thread.of) - 1) << (threadIdx.x - thread.number) % 32;
   for (int by = (thread.of < 32 ? thread.of : 32) / 2; by > 0; by /= 2) {
@@ -51,7 +54,7 @@ struct RowHere {
   bool there;
   NormThread thread;
 
-  static __device__ __forceinline__ RowHere of(const NormArgs& a) {
+  static FALCHION_DEVICE RowHere of(const NormArgs& a) {
     const int number = static_cast<int>(threadIdx.x) & (a.cut.threads - 1);
     const int rows = static_cast<int>(blockDim.x) / a.cut.threads;  // of a CTA
     const std::int64_t row = std::int64_t{blockIdx.x} * rows + static_cast<int>(threadIdx.x) / a.cut.threads;
@@ -71,7 +74,7 @@ __device__ __noinline__ void run_scaled(const NormArgs& a, float scale, float2 (
 template <class Element, int kChunks, bool kWhole, bool kKept, bool kScaled>
 class NormRow {
  public:
-  __device__ __forceinline__ NormRow(const NormArgs& a, const RowHere& row, float scale)
+  FALCHION_DEVICE NormRow(const NormArgs& a, const RowHere& row, float scale)
       : a_(a),
         there_(row.there),
         thread_(row.thread),
@@ -79,7 +82,7 @@ class NormRow {
         tile_(row.thread),
         scale_(scale) {}
 
-  __device__ __forceinline__ void run(float2 (*slots)[kNormWarps]) {
+  FALCHION_DEVICE void run(float2 (*slots)[kNormWarps]) {
     if constexpr (kKept) fetch();
     const Moments m = moments(slots);
     if constexpr (!kScaled) {
@@ -103,19 +106,19 @@ class NormRow {
   };
 
   static constexpr bool kMayHaveResidual = !kKept || kChunks == kNormChunksOfTwo;
-  __device__ __forceinline__ bool has_residual() const { return kMayHaveResidual && a_.residual.data != nullptr; }
+  FALCHION_DEVICE bool has_residual() const { return kMayHaveResidual && a_.residual.data != nullptr; }
 
-  static __device__ __forceinline__ bool is_finite(float x) { return x - x == 0; }
-  __device__ __forceinline__ float scaled(float v) const { return kScaled ? v * scale_ : v; }
+  static FALCHION_DEVICE bool is_finite(float x) { return x - x == 0; }
+  FALCHION_DEVICE float scaled(float v) const { return kScaled ? v * scale_ : v; }
 
-  __device__ __forceinline__ void fetch() {
+  FALCHION_DEVICE void fetch() {
     if (!has_residual()) return tile_.template set<Element>(a_.x, place_.in(a_.x));
     if constexpr (kMayHaveResidual)
       tile_.template set_sum<Element>(a_.x, place_.in(a_.x), a_.residual_type, a_.residual, place_.in(a_.residual));
   }
   /// Calls f for each tile of the row.
   template <class F>
-  __device__ __forceinline__ void each_tile(F f) {
+  FALCHION_DEVICE void each_tile(F f) {
     if constexpr (kKept) {
       f();
     } else {
@@ -131,7 +134,7 @@ class NormRow {
   /// 1983, "Algorithms for computing the sample variance"). In a row of equal numbers each deviation is the same few
   /// units of the mean, so their sums are exact, and the variance is 0. A row that is not kept may be too long for
   /// that, so its first number is subtracted from each before the first sum.
-  __device__ __forceinline__ Moments moments(float2 (*slots)[kNormWarps]) {
+  FALCHION_DEVICE Moments moments(float2 (*slots)[kNormWarps]) {
     const float d = static_cast<float>(a_.d);
     float2 sum{};
     if (!a_.layer) {
@@ -156,7 +159,7 @@ class NormRow {
     return {mean, rest, variance < 0 ? 0 : variance};     // NaN stays
   }
 
-  __device__ __forceinline__ float first_number() const {
+  FALCHION_DEVICE float first_number() const {
     if (thread_.d == 0) return 0;
     float x = static_cast<float>(static_cast<const Element*>(a_.x.data)[place_.in(a_.x)]);
     if (has_residual()) {
@@ -167,7 +170,7 @@ class NormRow {
     return is_finite(x) ? x : 0;
   }
 
-  __device__ __forceinline__ void store_tile(const Moments& m, float factor) {
+  FALCHION_DEVICE void store_tile(const Moments& m, float factor) {
     if (a_.residual_out.data != nullptr) tile_.store(a_.residual_type, a_.residual_out, place_.in(a_.residual_out));
     tile_.each([&](float& v, bool) { v = (scaled(v) - m.mean - m.rest) * factor; });
     if (a_.weight.data != nullptr) {

@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "args/gpu_norm_args.hpp"
+#include "base/host_device.hpp"
 #include "sm80/norm/numbers.cuh"
 
 namespace falchion::sm80 {
@@ -20,15 +21,15 @@ struct NormThread {
 template <int kChunks, bool kWhole>
 class NormTile {
  public:
-  __device__ __forceinline__ explicit NormTile(const NormThread& thread) : thread_(thread) {}
+  FALCHION_DEVICE explicit NormTile(const NormThread& thread) : thread_(thread) {}
 
   /// Numbers of a row that the tiles of all its threads hold together.
-  __device__ __forceinline__ int size() const { return kChunks * kNormChunk * thread_.of; }
-  __device__ __forceinline__ void move_to(int first) { first_ = first; }
+  FALCHION_DEVICE int size() const { return kChunks * kNormChunk * thread_.of; }
+  FALCHION_DEVICE void move_to(int first) { first_ = first; }
 
   /// v = x, for the row that begins at `row`.
   template <class T>
-  __device__ __forceinline__ void set(const View& x, std::int64_t row) {
+  FALCHION_DEVICE void set(const View& x, std::int64_t row) {
     const Words words = load<T>(x, row);
     each_place([&](int c, int e) {
       v_[c][e] = number<T>(words.chunk[c], e);
@@ -37,8 +38,7 @@ class NormTile {
   }
   /// v = x + y. All of both is under way before any of it is used.
   template <class T>
-  __device__ __forceinline__ void set_sum(const View& x, std::int64_t row, Number type, const View& y,
-                                          std::int64_t row_of_y) {
+  FALCHION_DEVICE void set_sum(const View& x, std::int64_t row, Number type, const View& y, std::int64_t row_of_y) {
     const Words words = load<T>(x, row), words_of_y = load_as(type, y, row_of_y);
     with_type(type, [&](auto of_y) {
       each_place([&](int c, int e) {
@@ -48,7 +48,7 @@ class NormTile {
   }
   /// v = f(v, x), chunk by chunk: weight and bias lie in caches, and all of them at once would take too many registers.
   template <class F>
-  __device__ __forceinline__ void combine(Number type, const View& x, std::int64_t row, F f) {
+  FALCHION_DEVICE void combine(Number type, const View& x, std::int64_t row, F f) {
     with_type(type, [&](auto of_x) {
       using T = decltype(of_x);
       std::int64_t begin = row;
@@ -63,10 +63,10 @@ class NormTile {
   }
   /// Calls f(v, is it a number of the row?) for each.
   template <class F>
-  __device__ __forceinline__ void each(F f) {
+  FALCHION_DEVICE void each(F f) {
     each_place([&](int c, int e) { f(v_[c][e], is_there(c, e)); });
   }
-  __device__ __forceinline__ void store(Number type, const View& x, std::int64_t row) const {
+  FALCHION_DEVICE void store(Number type, const View& x, std::int64_t row) const {
     with_type(type, [&](auto to) { store<decltype(to)>(x, row); });
   }
 
@@ -76,28 +76,28 @@ class NormTile {
   };
 
   template <class F>
-  static __device__ __forceinline__ void each_place(F f) {
+  static FALCHION_DEVICE void each_place(F f) {
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {
 #pragma unroll
       for (int e = 0; e < kNormChunk; ++e) f(c, e);
     }
   }
-  __device__ __forceinline__ int at(int c, int e) const {
+  FALCHION_DEVICE int at(int c, int e) const {
     return kWhole ? first_ + (c * thread_.of + thread_.number) * kNormChunk + e
                   : first_ + (c * kNormChunk + e) * thread_.of + thread_.number;
   }
   /// Where whole chunks are moved, d is a multiple of a chunk, so all numbers of a chunk are there or none.
-  __device__ __forceinline__ bool is_there(int c, int e) const { return at(c, kWhole ? 0 : e) < thread_.d; }
+  FALCHION_DEVICE bool is_there(int c, int e) const { return at(c, kWhole ? 0 : e) < thread_.d; }
 
   /// Places behind the end of the row become 0.
-  __device__ __forceinline__ NormWords load_whole(const View& x, std::int64_t row, int c, bool wide) const {
+  FALCHION_DEVICE NormWords load_whole(const View& x, std::int64_t row, int c, bool wide) const {
     const int size = wide ? 4 : 2;
     const char* from = static_cast<const char*>(x.data) + (row + at(c, 0)) * size;
     return is_there(c, 0) ? load_words(from, wide) : NormWords{};
   }
   template <class T>
-  __device__ __forceinline__ NormWords load(const View& x, std::int64_t row, int c) const {
+  FALCHION_DEVICE NormWords load(const View& x, std::int64_t row, int c) const {
     if constexpr (kWhole) {
       return load_whole(x, row, c, sizeof(T) == 4);
     } else {
@@ -110,13 +110,13 @@ class NormTile {
     }
   }
   template <class T>
-  __device__ __forceinline__ Words load(const View& x, std::int64_t row) const {
+  FALCHION_DEVICE Words load(const View& x, std::int64_t row) const {
     Words out;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) out.chunk[c] = load<T>(x, row, c);
     return out;
   }
-  __device__ __forceinline__ Words load_as(Number type, const View& x, std::int64_t row) const {
+  FALCHION_DEVICE Words load_as(Number type, const View& x, std::int64_t row) const {
     Words out;
     if constexpr (kWhole) {
 #pragma unroll
@@ -127,7 +127,7 @@ class NormTile {
     return out;
   }
   template <class T>
-  __device__ __forceinline__ void store(const View& x, std::int64_t row) const {
+  FALCHION_DEVICE void store(const View& x, std::int64_t row) const {
     T* to = static_cast<T*>(x.data) + row;
 #pragma unroll
     for (int c = 0; c < kChunks; ++c) {

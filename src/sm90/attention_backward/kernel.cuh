@@ -6,6 +6,7 @@
 
 #include <cutlass/arch/reg_reconfig.h>
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/fragments.cuh"
 #include "gpu/blocks/sm90_wgmma.cuh"
 #include "gpu/blocks/stream_order.cuh"
@@ -25,7 +26,7 @@ class BackwardConsumer {
   static constexpr int kColumns = kRows == 64 ? 16 : 4;  // of S^T, whose lse or delta a thread holds at a time
   static constexpr bool kReadEarly = kRows == 64;        // with more rows there are not enough registers
 
-  __device__ __forceinline__ BackwardConsumer(const AttentionBackwardArgs& a, Shared& shared, int warpgroup)
+  FALCHION_DEVICE BackwardConsumer(const AttentionBackwardArgs& a, Shared& shared, int warpgroup)
       : a(a), shared(shared), warpgroup(warpgroup), wants_q(a.grad_q.data != nullptr), unit(a.scale * kLog2e) {
     const BackwardTile& t = shared.tile;
     count = (t.end - t.begin) * t.heads;
@@ -33,7 +34,7 @@ class BackwardConsumer {
 
   /// Each step has five products. S is started while dK of the step before still runs, and dQ of the step before runs
   /// under the arithmetic of this step, so that the tensor cores need not wait for either warpgroup.
-  __device__ __forceinline__ void run() {
+  FALCHION_DEVICE void run() {
     clear(rDk);
     clear(rDv);
     if (count == 0) return store();  // nobody sees these keys
@@ -93,39 +94,39 @@ class BackwardConsumer {
   using Rows_ = decltype(partition_fragment_C(MmaRows{}, Shape<Int<kRows>, Int<Config::kColumnsDq>>{}));
   using Rounded = decltype(make_tensor<Element>(Layout<Int<kRows / 2>>{}));
 
-  __device__ __forceinline__ void store() {
+  FALCHION_DEVICE void store() {
     if (a.grad_k.data == nullptr) return;
     store_keys(rDk, a.grad_k, static_cast<int>(a.d_qk), a.scale);
     store_keys(rDv, a.grad_v, static_cast<int>(a.d_v), 1);
   }
   template <class Fragment>
-  __device__ __forceinline__ void store_keys(const Fragment& gradient, const View& x, int d, float scale) const {
+  FALCHION_DEVICE void store_keys(const Fragment& gradient, const View& x, int d, float scale) const {
     const BackwardTile& t = shared.tile;
     const std::int64_t head = t.k.batch * x.stride[0] + t.k.begin * x.stride[1] + t.h_kv * x.stride[2];
     const GradientRows to{x, head, t.own0 + 64 * warpgroup, t.k.length, 0, d, scale, !a.grads_f32 && a.grads_aligned};
     store_rows<Element, Config::kD, 4>(a, to, gradient, [](int) { return true; });
   }
   template <BackwardTurns turns>
-  __device__ __forceinline__ void take_turn() const {
+  FALCHION_DEVICE void take_turn() const {
     if constexpr (Config::kTurns == turns) cutlass::arch::NamedBarrier::sync(256, warpgroup);
   }
   template <BackwardTurns turns = Config::kTurns>
-  __device__ __forceinline__ void pass_turn() const {
+  FALCHION_DEVICE void pass_turn() const {
     if constexpr (Config::kTurns == turns) cutlass::arch::NamedBarrier::arrive(256, warpgroup ^ 1);
   }
-  __device__ __forceinline__ int ds_before() const { return at_ds.stage ^ 1; }
-  __device__ __forceinline__ void wait_ds_before() const {
+  FALCHION_DEVICE int ds_before() const { return at_ds.stage ^ 1; }
+  FALCHION_DEVICE void wait_ds_before() const {
     shared.full_ds[ds_before()].wait(at_ds.stage == 0 ? at_ds.parity ^ 1 : at_ds.parity);
   }
   template <class Barrier_>
-  __device__ __forceinline__ static void release(Barrier_& empty) {
+  FALCHION_DEVICE static void release(Barrier_& empty) {
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
 
-  __device__ __forceinline__ void start_s() { start_scores(shared.k, shared.q[0], rS); }         // S^T = K Q^T
-  __device__ __forceinline__ void start_dp() { start_scores(shared.v, shared.grad_o[0], rDp); }  // dP^T = V dO^T
+  FALCHION_DEVICE void start_s() { start_scores(shared.k, shared.q[0], rS); }         // S^T = K Q^T
+  FALCHION_DEVICE void start_dp() { start_scores(shared.v, shared.grad_o[0], rDp); }  // dP^T = V dO^T
   template <class Fragment>
-  __device__ __forceinline__ void start_scores(const Element* keys, const Element* rows, Fragment& to) {
+  FALCHION_DEVICE void start_scores(const Element* keys, const Element* rows, Fragment& to) {
     const auto sK = make_tensor(make_smem_ptr(keys), typename Config::LayoutK{});
     const auto sQ = make_tensor(make_smem_ptr(rows), typename Config::LayoutQ{});
     const auto slice = MmaScores{}.get_slice(warpgroup * 128);
@@ -134,15 +135,15 @@ class BackwardConsumer {
     forget(to);
     start_multiply<true>(MmaScores{}, rK, rQ(_, _, _, at.stage), to);
   }
-  __device__ __forceinline__ void start_dv() { start_keys(p, shared.grad_o[0], rDv); }  // dV += P^T dO
-  __device__ __forceinline__ void start_dk() { start_keys(ds, shared.q[0], rDk); }      // dK += dS^T Q
+  FALCHION_DEVICE void start_dv() { start_keys(p, shared.grad_o[0], rDv); }  // dV += P^T dO
+  FALCHION_DEVICE void start_dk() { start_keys(ds, shared.q[0], rDk); }      // dK += dS^T Q
   template <class A, class Fragment>
-  __device__ __forceinline__ void start_keys(A& factor, const Element* rows, Fragment& to) {
+  FALCHION_DEVICE void start_keys(A& factor, const Element* rows, Fragment& to) {
     const auto sQt = make_tensor(make_smem_ptr(rows), typename Config::LayoutQt{});
     const auto rQt = MmaKeys{}.get_slice(warpgroup * 128).partition_fragment_B(sQt);
     start_multiply<false>(MmaKeys{}, as_wgmma_operand_a(factor), rQt(_, _, _, at.stage), to);
   }
-  __device__ __forceinline__ void start_dq() {  // dQ = dS K
+  FALCHION_DEVICE void start_dq() {  // dQ = dS K
     const auto sDs = make_tensor(make_smem_ptr(shared.ds[0]), typename Config::LayoutDs{});
     const Element* k = shared.k + (Config::kByColumns ? warpgroup * (kKeys * Config::kColumnsDq) : 0);
     const auto sKt = make_tensor(make_smem_ptr(k), typename Config::LayoutKt{});
@@ -154,7 +155,7 @@ class BackwardConsumer {
   }
 
   /// Reads the numbers of kColumns columns that this thread has in S^T: two in each atom.
-  __device__ __forceinline__ void read(const float* of_rows, float (&to)[kColumns]) const {
+  FALCHION_DEVICE void read(const float* of_rows, float (&to)[kColumns]) const {
     CUTE_UNROLL
     for (int n = 0; n < kColumns / 2; ++n) {
       const float2 x = reinterpret_cast<const float2*>(of_rows)[n * 4 + threadIdx.x % 4];
@@ -164,19 +165,19 @@ class BackwardConsumer {
   }
   /// P = exp2(S unit - lse), rounded. Where a row does not see a key it is 0, whatever the lse is. lse has the numbers
   /// of the first columns.
-  __device__ __forceinline__ void make_p(float (&lse)[kColumns]) {
+  FALCHION_DEVICE void make_p(float (&lse)[kColumns]) {
     if (masked) find_seen(shared.row0[at.stage]);
     make_rounded(p, shared.lse[at.stage], lse, [&](int i, float of_row) { return exp2(fmaf(rS(i), unit, -of_row)); });
   }
   /// dS = P (dP - D), rounded. P is taken as it was rounded, since nobody has registers for both. dV may
   /// still be reading the same registers; PTX leaves that undefined even for a read, but no register is written here.
-  __device__ __forceinline__ void make_ds(float (&delta)[kColumns]) {
+  FALCHION_DEVICE void make_ds(float (&delta)[kColumns]) {
     make_rounded(ds, shared.delta[at.stage], delta,
                  [&](int i, float of_row) { return static_cast<float>(p(i)) * (rDp(i) - of_row); });
   }
   /// Rounds value(i, number of its row) for each of this thread's pairs; 0 where the row does not see the key.
   template <class F>
-  __device__ __forceinline__ void make_rounded(Rounded& to, const float* of_rows, float (&numbers)[kColumns], F value) {
+  FALCHION_DEVICE void make_rounded(Rounded& to, const float* of_rows, float (&numbers)[kColumns], F value) {
     const auto all = [&](auto of_pair) {
       CUTE_UNROLL
       for (int row = 0; row < kRows; row += 4 * kColumns) {
@@ -192,7 +193,7 @@ class BackwardConsumer {
   }
   /// The same for the pairs of kColumns columns, from pair number `from` on.
   template <class F>
-  __device__ __forceinline__ void round_each(Rounded& to, int from, const float (&numbers)[kColumns], F value) {
+  FALCHION_DEVICE void round_each(Rounded& to, int from, const float (&numbers)[kColumns], F value) {
     CUTE_UNROLL
     for (int i = 0; i < 2 * kColumns; i += 2) {
       recast<cutlass::Array<Element, 2>>(to)((from + i) / 2) =
@@ -201,7 +202,7 @@ class BackwardConsumer {
     }
   }
   /// A bit for each of this thread's pairs of a key and a row: does the row see the key?
-  __device__ __forceinline__ void find_seen(int q0) {
+  FALCHION_DEVICE void find_seen(int q0) {
     const BackwardTile& t = shared.tile;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int key = t.own0 + 64 * warpgroup + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
@@ -224,7 +225,7 @@ class BackwardConsumer {
   }
 
   /// Writes dS^T, transposed, into the tile that both warpgroups share: 8 keys of a row are 16 bytes.
-  __device__ __forceinline__ void put_ds() {
+  FALCHION_DEVICE void put_ds() {
     shared.empty_ds[at_ds.stage].wait(at_ds.parity ^ 1);
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
     const auto words = recast<std::uint32_t>(ds);
@@ -239,14 +240,14 @@ class BackwardConsumer {
     }
   }
   /// Says that they are there. Between the two stands the start of a product, since the writes take a while.
-  __device__ __forceinline__ void publish_ds() {
+  FALCHION_DEVICE void publish_ds() {
     publish_to_async();
     __syncwarp();
     release(shared.full_ds[at_ds.stage]);
   }
   /// Writes this warpgroup's part of dQ, in the order of its registers, and hands it over. The thread that adds it
   /// makes it visible to the copy engine: here that would take 200 clocks, while the tensor cores are busy with less.
-  __device__ __forceinline__ void put_dq(int step) {
+  FALCHION_DEVICE void put_dq(int step) {
     shared.empty_dq[warpgroup].wait(step % 2 ^ 1);
     auto* to = reinterpret_cast<float4*>(shared.dq[warpgroup]) + threadIdx.x % 128;
     CUTE_UNROLL

@@ -2,6 +2,7 @@
 // one clears rows that count for nothing.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/softmax.cuh"
 #include "sm90/attention_backward/config.hpp"
 #include "sm90/attention_backward/maps.cuh"
@@ -13,8 +14,8 @@ using namespace gpu;
 
 /// The loader, one thread. It loads K and V once, and for each step Q, dO and the statistics of the rows.
 template <class Config>
-__device__ __forceinline__ void load_backward(const AttentionBackwardArgs& a, const BackwardMaps& maps,
-                                              typename Config::Shared& shared) {
+FALCHION_DEVICE void load_backward(const AttentionBackwardArgs& a, const BackwardMaps& maps,
+                                   typename Config::Shared& shared) {
   const BackwardTile& t = shared.tile;
   constexpr int kBox = Config::kBox, kBoxes = Config::kBoxes;
   const BackwardLayout layout = BackwardLayout::of(a);
@@ -51,13 +52,13 @@ __device__ __forceinline__ void load_backward(const AttentionBackwardArgs& a, co
 
 /// Sets line `line` of a tile of kLines lines to 0. A warp.
 template <int kLines, int kBoxes, class Element>
-__device__ __forceinline__ void clear_line(Element* tile, int line) {
+FALCHION_DEVICE void clear_line(Element* tile, int line) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   if (lane < 8 * kBoxes) reinterpret_cast<uint4*>(tile + lane / 8 * (kLines * 64) + line * 64)[lane % 8] = uint4{};
 }
 
 /// The rows that see all keys of a consumer warpgroup, which then needs no mask.
-__device__ __forceinline__ Range rows_without_mask(const BackwardTile& t, int warpgroup) {
+FALCHION_DEVICE Range rows_without_mask(const BackwardTile& t, int warpgroup) {
   const std::int64_t k0 = t.own0 + 64 * warpgroup, k1 = k0 + 64;
   if (k1 > t.k.length) return {0, 0};
   const std::int64_t first = k1 - 1 - t.mask.shift - t.mask.right, past = k0 - t.mask.shift + t.mask.left + 1;
@@ -68,7 +69,7 @@ __device__ __forceinline__ Range rows_without_mask(const BackwardTile& t, int wa
 /// a row that counts for nothing may hold NaN, which times 0 is NaN. So such lines become 0 before a consumer sees
 /// them. It also tells each consumer whether the tile needs a mask, since consumers have no registers for the answer.
 template <class Config>
-__device__ __forceinline__ void guard_backward(const AttentionBackwardArgs& a, typename Config::Shared& shared) {
+FALCHION_DEVICE void guard_backward(const AttentionBackwardArgs& a, typename Config::Shared& shared) {
   const BackwardTile& t = shared.tile;
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const auto publish = [&](Barrier& ready) {

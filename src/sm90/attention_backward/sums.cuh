@@ -2,26 +2,27 @@
 // of grad_q, in an order that is the same in each run or in any.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm90/attention_backward/config.hpp"
 #include "sm90/attention_backward/step.hpp"
 
 namespace falchion::sm90 {
 
 /// How many CTAs have added to a tile of sums. This orders nothing.
-__device__ __forceinline__ unsigned turns_passed(const unsigned* turns) {
+FALCHION_DEVICE unsigned turns_passed(const unsigned* turns) {
   unsigned now;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(__cvta_generic_to_global(turns)) : "memory");
   return now;
 }
 /// Waits until at least so many CTAs have added to a tile of sums. Each acquire empties the L1, where the consumers
 /// have what they spill, so there is one only after the wait.
-__device__ __forceinline__ void wait_for_adders(const unsigned* turns, unsigned wanted) {
+FALCHION_DEVICE void wait_for_adders(const unsigned* turns, unsigned wanted) {
   while (turns_passed(turns) < wanted) {}
   unsigned now;
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(__cvta_generic_to_global(turns)) : "memory");
 }
 /// Lets the next CTA add, once all bulk copies of this thread have been written.
-__device__ __forceinline__ void count_as_added(unsigned* turns) {
+FALCHION_DEVICE void count_as_added(unsigned* turns) {
   asm volatile("cp.async.bulk.wait_group 0;" ::: "memory");
   asm volatile("fence.proxy.async.global;" ::: "memory");
   asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(__cvta_generic_to_global(turns)) : "memory");
@@ -32,7 +33,7 @@ __device__ __forceinline__ void count_as_added(unsigned* turns) {
 /// tile instead, so that nobody has to clear the sums. A CTA waits only for CTAs with smaller numbers, which the GPUs
 /// that we know start earlier. With any_order the sums have been cleared, and a CTA adds whenever it has something.
 template <class Config>
-__device__ __forceinline__ void add_dq(const AttentionBackwardArgs& a, int part, typename Config::Shared& shared) {
+FALCHION_DEVICE void add_dq(const AttentionBackwardArgs& a, int part, typename Config::Shared& shared) {
   if (a.grad_q.data == nullptr) return;
   const BackwardTile& t = shared.tile;
   const BackwardLayout layout = BackwardLayout::of(a);

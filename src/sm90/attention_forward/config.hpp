@@ -10,6 +10,7 @@
 #include <cute/atom/mma_traits_sm90_gmma.hpp>
 #include <cute/tensor.hpp>
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/tile.cuh"
 #include "tiles/attention_forward/sm90.hpp"
 
@@ -27,7 +28,7 @@ struct RowsRecord {
   int b, h, split, row0, rows;
   Rows q;
 
-  __device__ __forceinline__ AttentionTile read(const Divisors& by) const {
+  FALCHION_DEVICE AttentionTile read(const Divisors& by) const {
     return {b, h, 0, split, q, {}, row0, rows, 0, 0, 0, 0, {}, by};
   }
 };
@@ -39,7 +40,7 @@ struct TileRecord : RowsRecord {
   int begin, end, unmasked_begin, unmasked_end;
   BandMask mask;
 
-  __device__ __forceinline__ void write_rows(const AttentionTile& t) {
+  FALCHION_DEVICE void write_rows(const AttentionTile& t) {
     b = t.b;
     h = t.h;
     split = t.split;
@@ -47,7 +48,7 @@ struct TileRecord : RowsRecord {
     rows = t.rows;
     q = t.q;
   }
-  __device__ __forceinline__ void write_keys(const AttentionTile& t) {
+  FALCHION_DEVICE void write_keys(const AttentionTile& t) {
     k = t.k;
     begin = t.begin;
     end = t.end;
@@ -55,12 +56,12 @@ struct TileRecord : RowsRecord {
     unmasked_end = t.unmasked_end;
     mask = t.mask;
   }
-  __device__ __forceinline__ AttentionTile read(const Divisors& by) const {
+  FALCHION_DEVICE AttentionTile read(const Divisors& by) const {
     return {b, h, 0, split, q, k, row0, rows, begin, end, unmasked_begin, unmasked_end, mask, by};
   }
   /// How many of the last tiles of keys the rows before row0 + count do not see. At least one tile counts as seen.
   template <int kKeys>
-  __device__ __forceinline__ int unseen(const Divisors& by, int count) const {
+  FALCHION_DEVICE int unseen(const Divisors& by, int count) const {
     const int last = min(row0 + count, rows) - 1;
     const int seen = static_cast<int>(max(mask.visible(0, by.group.div(last) + 1).end, std::int64_t{0}));
     return min(max(end - (seen + kKeys - 1) / kKeys, 0), end - begin - 1);

@@ -7,6 +7,7 @@
 
 #include <cutlass/arch/reg_reconfig.h>
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/sm90_softmax.cuh"
 #include "gpu/blocks/stream_order.cuh"
 #include "sm90/attention_forward/load.cuh"
@@ -24,7 +25,7 @@ class Consumer {
   using Shared = typename Config::Shared;
   static constexpr int kRows = Config::kRows, kKeys = Config::kKeys;
 
-  __device__ __forceinline__ Consumer(const AttentionArgs& a, const Divisors& by, Shared& shared, int warpgroup)
+  FALCHION_DEVICE Consumer(const AttentionArgs& a, const Divisors& by, Shared& shared, int warpgroup)
       : a(a),
         by(by),
         shared(shared),
@@ -35,7 +36,7 @@ class Consumer {
   /// Goes through all tiles of this CTA. For each it waits for its first S, walks over the keys, and starts the last
   /// product P V. Then it gives the record back, waits for the record of the next tile with keys, and for its Q and K,
   /// and starts its first S. Only then does it wait for O, give V back and store O, while that S is computed.
-  __device__ __forceinline__ void run() {
+  FALCHION_DEVICE void run() {
     if (warpgroup == Config::kConsumers - 1) pass_turn();  // the first turn goes to warpgroup 0
     bool more = find_tile();
     start_first_s(more);
@@ -60,13 +61,13 @@ class Consumer {
   /// Gives the record back to the scheduler before this warp waits for the next record. Otherwise the two could wait
   /// for each other for ever, since any number of tiles without keys may come first and the ring has only kTiles
   /// records. The warp keeps a copy of what it still needs, which says where O goes.
-  __device__ __forceinline__ void give_back_tile() {
+  FALCHION_DEVICE void give_back_tile() {
     __syncwarp();  // every lane has stored the tile before
     if (threadIdx.x % 32 == 0) done() = shared.tile[at_tile.stage];
     release_tile();
   }
-  __device__ __forceinline__ RowsRecord& done() const { return shared.done[threadIdx.x / 32]; }
-  __device__ __forceinline__ void release_tile() {
+  FALCHION_DEVICE RowsRecord& done() const { return shared.done[threadIdx.x / 32]; }
+  FALCHION_DEVICE void release_tile() {
     __syncwarp();  // every lane has read what it needs of the record
     release(shared.empty_tile[at_tile.stage]);
     at_tile.advance();
@@ -74,7 +75,7 @@ class Consumer {
 
   /// Waits for the record of the next tile that has keys. Tiles without keys get their zeros on the way. Returns false
   /// if there are no more tiles.
-  __device__ __forceinline__ bool find_tile() {
+  FALCHION_DEVICE bool find_tile() {
     for (;;) {
       shared.full_tile[at_tile.stage].wait(at_tile.parity);
       const TileRecord& tile = shared.tile[at_tile.stage];
@@ -91,14 +92,14 @@ class Consumer {
   /// How many of the last tiles of keys this warpgroup passes over because none of its rows sees them: under a band the
   /// first rows of a tile see less than the last ones. It always visits at least one tile. It passes over none where
   /// clear_v_past needs all warpgroups at the last tile.
-  __device__ __forceinline__ int count_unseen(const TileRecord& t) const {
+  FALCHION_DEVICE int count_unseen(const TileRecord& t) const {
     if (Config::kConsumers == 1 || a.right < 0 || a.packed || a.used_k != nullptr) return 0;
     return t.unseen<kKeys>(by, 64 * (warpgroup + 1));
   }
 
   /// Goes over the tiles of keys, from the last to the first. At the beginning S of the first of them is there. At the
   /// end P of the last of them is there, and its product with V is left to the caller.
-  __device__ __forceinline__ void walk() {
+  FALCHION_DEVICE void walk() {
     const TileRecord& t = shared.tile[at_tile.stage];
     int n = t.end - 1 - skipped;
     const int begin = t.begin;
@@ -138,13 +139,13 @@ class Consumer {
   }
 
   /// The coordinates (row, column) in the tile of each of this thread's elements of S.
-  __device__ __forceinline__ static auto coordinates() {
+  FALCHION_DEVICE static auto coordinates() {
     return rows_columns(typename Config::MmaOfRows{}
                             .get_thread_slice(threadIdx.x)
                             .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kKeys>>{})));
   }
   /// Turns the dot products in S into scores. Keys that a row does not see get -inf.
-  __device__ __forceinline__ void make_scores(const Scores& scores, int n) {
+  FALCHION_DEVICE void make_scores(const Scores& scores, int n) {
     auto S = rows_columns(as_mma_accumulator(rS));  // (rows, columns)
     const auto cS = coordinates();
     scores.apply(S, cS, n * kKeys);
@@ -153,7 +154,7 @@ class Consumer {
     scores.keep(shared.tile[at_tile.stage].read(by), S, cS, n * kKeys);  // mask.keep
   }
   /// P of the first keys of a tile, with which the softmax starts anew.
-  __device__ __forceinline__ void make_first_p(const Scores& scores, int n) {
+  FALCHION_DEVICE void make_first_p(const Scores& scores, int n) {
     make_scores(scores, n);
     softmax.start_tile(rows_columns(as_mma_accumulator(rS)), scores.unit);
     TileSums sums;
@@ -164,7 +165,7 @@ class Consumer {
   /// must stay in its registers until then. The wait for V between them and the wait for O is for the V of these keys.
   /// It stands there because its branch keeps ptxas from moving the wait for O up to the first exponential. Where
   /// kEarly is 0, it comes last.
-  __device__ __forceinline__ void make_p(const Scores& scores) {
+  FALCHION_DEVICE void make_p(const Scores& scores) {
     constexpr int kEarly = Config::kEarly;
     TileSums sums;
     float early[kEarly + 1];
@@ -186,7 +187,7 @@ class Consumer {
     if constexpr (kEarly == 0) wait_v();
   }
   /// P of the elements of S from number `from` on, two at a time.
-  __device__ __forceinline__ void make_pairs(int from, const Scores& scores, TileSums& sums) {
+  FALCHION_DEVICE void make_pairs(int from, const Scores& scores, TileSums& sums) {
     CUTE_UNROLL
     for (int i = from; i < size(rS); i += 2) {
       const float x = softmax.update(rS(i), i, scores.unit, sums);
@@ -194,14 +195,14 @@ class Consumer {
     }
   }
   /// Rounds P of elements i and i + 1 to 16 bits.
-  __device__ __forceinline__ void put_pair(int i, float x, float y) {
+  FALCHION_DEVICE void put_pair(int i, float x, float y) {
     recast<cutlass::Array<Element, 2>>(p)(i / 2) = cutlass::NumericArrayConverter<Element, float, 2>::convert({x, y});
   }
 
   /// Starts S of the first keys of a tile, after it has passed over the tiles that the warpgroup does not see. Without
   /// a tile (more is false) it multiplies whatever lies there: ptxas serialises all products if only some branch starts
   /// one.
-  __device__ __forceinline__ void start_first_s(bool more) {
+  FALCHION_DEVICE void start_first_s(bool more) {
     if (more) {
       shared.full_q[at_q.stage].wait(at_q.parity);
       wait_k();
@@ -213,7 +214,7 @@ class Consumer {
     }
     start_s();
   }
-  __device__ __forceinline__ void start_s() {                                             // S = Q K^T
+  FALCHION_DEVICE void start_s() {                                                        // S = Q K^T
     const auto sQ = make_tensor(make_smem_ptr(shared.q[0]), typename Config::LayoutQ{});  // (M, D, stages)
     const auto sK = make_tensor(make_smem_ptr(shared.k[0]), typename Config::LayoutK{});  // (N, D, stages)
     const auto slice = MmaQk{}.get_slice(warpgroup * 128);
@@ -221,44 +222,44 @@ class Consumer {
     const auto rK = slice.partition_fragment_B(sK);  // (1, 1, D / 16, stages)
     start_multiply<true>(MmaQk{}, rQ(_, _, _, at_q.stage), rK(_, _, _, at_k.stage), rS);
   }
-  __device__ __forceinline__ void start_o() {                                               // O += P V
+  FALCHION_DEVICE void start_o() {                                                          // O += P V
     const auto sVt = make_tensor(make_smem_ptr(shared.v[0]), typename Config::LayoutVt{});  // (D, N, stages)
     const auto rV = MmaPv{}.get_slice(warpgroup * 128).partition_fragment_B(sVt);           // (1, 1, N / 16, stages)
     start_multiply<false>(MmaPv{}, as_wgmma_operand_a(p), rV(_, _, _, at_v.stage), rO);
   }
-  __device__ __forceinline__ void advance_v() {
+  FALCHION_DEVICE void advance_v() {
     stage_v = at_v.stage;
     at_v.advance();
   }
-  __device__ __forceinline__ void wait_o() {
+  FALCHION_DEVICE void wait_o() {
     wait_multiply<0>(rO);
     release(shared.empty_v[stage_v]);
   }
-  __device__ __forceinline__ void wait_k() { shared.full_k[at_k.stage].wait(at_k.parity); }
-  __device__ __forceinline__ void wait_v() { shared.full_v[at_v.stage].wait(at_v.parity); }
-  __device__ __forceinline__ void release_k() {
+  FALCHION_DEVICE void wait_k() { shared.full_k[at_k.stage].wait(at_k.parity); }
+  FALCHION_DEVICE void wait_v() { shared.full_v[at_v.stage].wait(at_v.parity); }
+  FALCHION_DEVICE void release_k() {
     release(shared.empty_k[at_k.stage]);
     at_k.advance();
   }
   template <class Barrier>
-  __device__ __forceinline__ static void release(Barrier& empty) {
+  FALCHION_DEVICE static void release(Barrier& empty) {
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
 
   // Ping-pong (where `turns` is true): the warpgroups take turns in starting products, so that one multiplies while the
   // others do their softmax. take_turn waits until the warpgroup before has passed its turn on; pass_turn gives the
   // turn to the next warpgroup.
-  __device__ __forceinline__ void take_turn() const {
+  FALCHION_DEVICE void take_turn() const {
     if (turns) cutlass::arch::NamedBarrier::sync(256, warpgroup);
   }
-  __device__ __forceinline__ void pass_turn() const {
+  FALCHION_DEVICE void pass_turn() const {
     if (turns) cutlass::arch::NamedBarrier::arrive(256, warpgroup + 1 == Config::kConsumers ? 0 : warpgroup + 1);
   }
 
   /// Sets V of the keys past the end to 0 where TMA cannot know the end (packed sequences, used lengths). P of these
   /// keys is 0, but their V may be NaN, and 0 times NaN is NaN. All consumers clear together and then wait for each
   /// other.
-  __device__ __forceinline__ void clear_v_past(int n) const {
+  FALCHION_DEVICE void clear_v_past(int n) const {
     if (!a.packed && a.used_k == nullptr) return;
     const int keys = shared.tile[at_tile.stage].k.length - n * kKeys;
     if (keys >= kKeys) return;

@@ -3,6 +3,7 @@
 // memory. The consumers of kernel.cuh take both from there.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/tile.cuh"
 #include "gpu/blocks/sm90_tma.cuh"
 #include "gpu/blocks/tile_counter.cuh"
@@ -18,7 +19,7 @@ struct TensorMaps {
 };
 
 /// gridDim.x. The asm makes the compiler read it each time instead of keeping it in a register.
-__device__ __forceinline__ int grid_size() {
+FALCHION_DEVICE int grid_size() {
   int ctas;
   asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(ctas));
   return ctas;
@@ -30,13 +31,13 @@ static_assert(sizeof(TileCounter) == gpu::kTileCounterBytes);
 /// draws from a counter, where there is one, and otherwise takes every gridDim.x-th place.
 class Places {
  public:
-  __device__ __forceinline__ Places(const AttentionArgs& a, const Schedule& schedule, std::uint64_t launch)
+  FALCHION_DEVICE Places(const AttentionArgs& a, const Schedule& schedule, std::uint64_t launch)
       : counted_(a.counter != nullptr),
         draw_(static_cast<TileCounter*>(a.counter), launch, static_cast<std::uint32_t>(schedule.items)) {
     if (counted_ && threadIdx.x % 32 == 0) draw_.open();
   }
   /// To be called by a whole warp. The sum is unsigned, because past the last place it may exceed an int.
-  __device__ __forceinline__ std::uint32_t next() {
+  FALCHION_DEVICE std::uint32_t next() {
     const auto ctas = static_cast<std::uint32_t>(grid_size());
     if (counted_ && place_ != kNothingYet) {
       std::uint32_t drawn = 0;
@@ -58,8 +59,8 @@ class Places {
 /// no more tiles. Before it looks for the next tile it waits until the producer wants one: a CTA that drew its tiles
 /// earlier would keep a long one waiting while others have nothing left to do.
 template <class Config>
-__device__ __forceinline__ void plan_tiles(const AttentionArgs& a, const Divisors& by, const Schedule& schedule,
-                                           std::uint64_t launch, typename Config::Shared& shared) {
+FALCHION_DEVICE void plan_tiles(const AttentionArgs& a, const Divisors& by, const Schedule& schedule,
+                                std::uint64_t launch, typename Config::Shared& shared) {
   RingPosition<Config::kTiles> at;
   Places places(a, schedule, launch);
   const bool leader = threadIdx.x % 32 == 0;
@@ -100,7 +101,7 @@ __device__ __forceinline__ void plan_tiles(const AttentionArgs& a, const Divisor
 /// next record, which takes the scheduler some 2 us. V of a tile of keys is loaded after K of the next one where the
 /// consumers need S of the next tile first (kNextKFirst).
 template <class Config>
-__device__ __forceinline__ void produce(const Divisors& by, const TensorMaps& maps, typename Config::Shared& shared) {
+FALCHION_DEVICE void produce(const Divisors& by, const TensorMaps& maps, typename Config::Shared& shared) {
   constexpr int kKeys = Config::kKeys, kNear = Tile::kNear;
   RingPosition<Config::kStages> at_k, at_v;
   RingPosition<Config::kStagesQ> at_q;

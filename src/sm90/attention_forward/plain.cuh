@@ -3,6 +3,7 @@
 // lengths, splits and LSE. docs/design/sm90_forward.md describes the kernel.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/band.cuh"
 #include "sm90/attention_forward/launch.cuh"
 
@@ -16,15 +17,15 @@ struct PlainScores {
   const float unit;  // how much one unit of S is in the exponent of 2: scale * log2(e)
 
   template <class Coordinates>
-  __device__ __forceinline__ PlainScores(const AttentionArgs& a, const TileRecord&, const Divisors&, const Coordinates&)
+  FALCHION_DEVICE PlainScores(const AttentionArgs& a, const TileRecord&, const Divisors&, const Coordinates&)
       : a(a), unit(a.scale * kLog2e) {}
   /// How much one unit of S is in the exponent of e.
-  static __device__ __forceinline__ float nats(const AttentionArgs& a) { return a.scale; }
+  static FALCHION_DEVICE float nats(const AttentionArgs& a) { return a.scale; }
 
   template <class S, class Coordinates>
-  __device__ __forceinline__ void apply(S&, const Coordinates&, int) const {}
+  FALCHION_DEVICE void apply(S&, const Coordinates&, int) const {}
   template <class S, class Coordinates>
-  __device__ __forceinline__ void keep(const AttentionTile& t, S& s, const Coordinates& at, int key0) const {
+  FALCHION_DEVICE void keep(const AttentionTile& t, S& s, const Coordinates& at, int key0) const {
     keep_band(a, t, s, at, key0);
   }
 };

@@ -2,6 +2,7 @@
 // element of S becomes a score before its exponential is taken. docs/design/sm90_forward.md describes the kernel.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/band.cuh"
 #include "gpu/attention_forward/score.cuh"
 #include "sm90/attention_forward/launch.cuh"
@@ -19,8 +20,7 @@ struct Scores {
   int position[2];  // the key at which the diagonal meets each of them
 
   template <class Coordinates>
-  __device__ __forceinline__ Scores(const AttentionArgs& a, const TileRecord& tile, const Divisors& by,
-                                    const Coordinates& at)
+  FALCHION_DEVICE Scores(const AttentionArgs& a, const TileRecord& tile, const Divisors& by, const Coordinates& at)
       : a(a) {
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) {
@@ -30,11 +30,11 @@ struct Scores {
       position[r] = query + static_cast<int>(tile.mask.shift);
     }
   }
-  static __device__ __forceinline__ float nats(const AttentionArgs&) { return 1; }
+  static FALCHION_DEVICE float nats(const AttentionArgs&) { return 1; }
 
   /// score.apply: softcap(scale dot) - slope |distance|.
   template <class S, class Coordinates>
-  __device__ __forceinline__ void apply(S& s, const Coordinates& at, int key0) const {
+  FALCHION_DEVICE void apply(S& s, const Coordinates& at, int key0) const {
     CUTE_UNROLL
     for (int i = 0; i < size(s); ++i) s(i) *= a.scale;
     if (a.softcap > 0) {
@@ -51,7 +51,7 @@ struct Scores {
     }
   }
   template <class S, class Coordinates>
-  __device__ __forceinline__ void keep(const AttentionTile& t, S& s, const Coordinates& at, int key0) const {
+  FALCHION_DEVICE void keep(const AttentionTile& t, S& s, const Coordinates& at, int key0) const {
     keep_band(a, t, s, at, key0);
   }
 };

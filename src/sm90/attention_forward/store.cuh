@@ -3,6 +3,7 @@
 // do it.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/store.cuh"
 #include "gpu/blocks/fragments.cuh"
 #include "gpu/blocks/sm90_wgmma.cuh"
@@ -15,8 +16,7 @@ using namespace gpu;
 /// of lanes has 8 columns of a row, two in each lane. Of 4 such atoms the lanes exchange their columns, so that each
 /// lane has all 8 columns of one atom and writes them as 16 bytes.
 template <class Element, class Output, class Coordinates>
-__device__ __forceinline__ void store_o(const AttentionArgs& a, const AttentionTile& t, const Output& O,
-                                        const Coordinates& cO) {
+FALCHION_DEVICE void store_o(const AttentionArgs& a, const AttentionTile& t, const Output& O, const Coordinates& cO) {
   using Pair = cutlass::Array<Element, 2>;
   const int lane = static_cast<int>(threadIdx.x) % 4;
   Element* o = static_cast<Element*>(a.o.data) + t.q.batch * a.o.stride[0] + t.q.begin * a.o.stride[1];
@@ -42,8 +42,8 @@ __device__ __forceinline__ void store_o(const AttentionArgs& a, const AttentionT
 /// Divides O by l and stores O and, where one is asked for, the LSE. Where the keys are split it stores this part of
 /// them for the kernel that combines the parts. nats: how much one unit of S is in the exponent of e.
 template <class Config, class Softmax, class Output>
-__device__ __forceinline__ void store_tile(const AttentionArgs& a, const AttentionTile& t, const Softmax& softmax,
-                                           float nats, Output& rO) {
+FALCHION_DEVICE void store_tile(const AttentionArgs& a, const AttentionTile& t, const Softmax& softmax, float nats,
+                                Output& rO) {
   auto O = rows_columns(as_mma_accumulator(rO));  // (rows, columns) of this thread
   const auto cO = rows_columns(typename Config::MmaOfRows{}
                                    .get_thread_slice(threadIdx.x)
@@ -69,7 +69,7 @@ __device__ __forceinline__ void store_tile(const AttentionArgs& a, const Attenti
 
 /// Stores what rows get that see no key: O = 0 and LSE = -inf.
 template <class Config>
-__device__ __forceinline__ void store_nothing(const AttentionArgs& a, const AttentionTile& t) {
+FALCHION_DEVICE void store_nothing(const AttentionArgs& a, const AttentionTile& t) {
   auto rO = make_tensor<float>(Layout<Int<Config::kDv / 2>>{});
   clear(rO);
   SoftmaxRows<2> softmax;

@@ -4,6 +4,7 @@
 // afterwards.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/activation.cuh"
 #include "gpu/blocks/mma.cuh"
 #include "sm90/gemm/load.cuh"
@@ -14,7 +15,7 @@ namespace falchion::sm90 {
 /// apart: number 4 atom + 2 row + column. f(at, half, column) for each pair of columns: its place, which of the two
 /// rows, its first column.
 template <int kColumns, class F>
-__device__ __forceinline__ void each_pair(F f) {
+FALCHION_DEVICE void each_pair(F f) {
   CUTE_UNROLL
   for (int atom = 0; atom < kColumns / 8; ++atom) {
     CUTE_UNROLL
@@ -30,7 +31,7 @@ class TileBiases {
   using Element = typename Config::Element;
 
   /// Before the products of the tile. wanted: add() will be called.
-  __device__ __forceinline__ TileBiases(const GemmArgs& a, const GemmTile& t, int warpgroup, bool wanted) : a_(a) {
+  FALCHION_DEVICE TileBiases(const GemmArgs& a, const GemmTile& t, int warpgroup, bool wanted) : a_(a) {
     const int thread = static_cast<int>(threadIdx.x) % 128;
     CUTE_UNROLL
     for (int i = 0; i < kOfColumns; ++i) {
@@ -51,7 +52,7 @@ class TileBiases {
 
   /// sums = alpha sums + biases, after the products. of_tile: floats of shared memory that are this warpgroup's.
   template <class Sums>
-  __device__ __forceinline__ void add(float* of_tile, int warpgroup, Sums& sums) const {
+  FALCHION_DEVICE void add(float* of_tile, int warpgroup, Sums& sums) const {
     if (a_.bias_n.data == nullptr) {
       each_pair<Config::kColumns>([&](int at, int half, int) {
         sums(at) = fmaf(a_.alpha, sums(at), of_rows_[half]);
@@ -76,7 +77,7 @@ class TileBiases {
  private:
   static constexpr int kOfColumns = (Config::kColumns + 127) / 128;
 
-  static __device__ __forceinline__ float element(const View& x, bool f32, std::int64_t at) {
+  static FALCHION_DEVICE float element(const View& x, bool f32, std::int64_t at) {
     return f32 ? static_cast<const float*>(x.data)[at] : static_cast<float>(static_cast<const Element*>(x.data)[at]);
   }
 
@@ -87,9 +88,8 @@ class TileBiases {
 /// sums += by x for 128 columns, or those that are left, of C or the residual: one stage of the ring, where the first
 /// 64 lie in place of A and the others in place of B.
 template <class Config, int kFirst, class Sums>
-__device__ __forceinline__ void add_stage(typename Config::Shared& shared, int stage, int warpgroup, float by,
-                                          Sums& sums) {
-  using sm80::LaneBlocks;
+FALCHION_DEVICE void add_stage(typename Config::Shared& shared, int stage, int warpgroup, float by, Sums& sums) {
+  using gpu::LaneBlocks;
   using Element = typename Config::Element;
   constexpr int kCount = Config::kColumns - kFirst < 128 ? Config::kColumns - kFirst : 128;
   const int thread = static_cast<int>(threadIdx.x) % 128;
@@ -98,12 +98,12 @@ __device__ __forceinline__ void add_stage(typename Config::Shared& shared, int s
   CUTE_UNROLL
   for (int i = 0; i < kCount / 16; ++i) {
     const std::uint32_t box = cute::cast_smem_ptr_to_uint(i < 4 ? shared.a[stage] : shared.b[stage]);
-    sm80::Block block;  // two atoms of 8 columns, of four numbers each
-    sm80::load_block(box + rows.template at<Config::kRows>(0, i % 4 * 16), block);
+    gpu::Block block;  // two atoms of 8 columns, of four numbers each
+    gpu::load_block(box + rows.template at<Config::kRows>(0, i % 4 * 16), block);
     CUTE_UNROLL
     for (int j = 0; j < 8; ++j) {
       const int at = kFirst / 2 + 8 * i + j;
-      sums(at) = fmaf(by, sm80::number_of<Element>(block[j / 2], j % 2), sums(at));
+      sums(at) = fmaf(by, gpu::number_of<Element>(block[j / 2], j % 2), sums(at));
     }
   }
 }
@@ -111,8 +111,8 @@ __device__ __forceinline__ void add_stage(typename Config::Shared& shared, int s
 /// sums += by x, where x is C or the residual, which begins in the ring at `at`. half: with swiglu half of the columns
 /// are those of D.
 template <class Config, class Sums, class Release>
-__device__ __forceinline__ void add_addend(typename Config::Shared& shared, RingPosition<Config::kStages>& at,
-                                           int warpgroup, bool half, float by, Sums& sums, const Release& release) {
+FALCHION_DEVICE void add_addend(typename Config::Shared& shared, RingPosition<Config::kStages>& at, int warpgroup,
+                                bool half, float by, Sums& sums, const Release& release) {
   const auto add = [&](auto first) {
     shared.full[at.stage].wait(at.parity);
     add_stage<Config, first>(shared, at.stage, warpgroup, by, sums);
@@ -127,9 +127,9 @@ __device__ __forceinline__ void add_addend(typename Config::Shared& shared, Ring
 
 /// D in place of the sums: activation(alpha sums + beta C + bias) + R. With swiglu its columns are the first half.
 template <class Config, class Sums, class Release>
-__device__ __forceinline__ void finish(const GemmArgs& a, typename Config::Shared& shared, int warpgroup,
-                                       const TileBiases<Config>& biases, RingPosition<Config::kStages>& at, Sums& sums,
-                                       const Release& release) {
+FALCHION_DEVICE void finish(const GemmArgs& a, typename Config::Shared& shared, int warpgroup,
+                            const TileBiases<Config>& biases, RingPosition<Config::kStages>& at, Sums& sums,
+                            const Release& release) {
   constexpr int kCount = Config::kColumns / 2;  // of a lane
   const bool pairs = a.activation == GemmActivation::swiglu;
   biases.add(shared.bias[warpgroup], warpgroup, sums);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/stream_order.cuh"
 #include "gpu/gemm/after.hpp"
 #include "sm90/gemm/bytes/sums.cuh"
@@ -18,9 +19,8 @@ namespace falchion::sm90 {
 /// sums = the products of the blocks of k of a tile, from stage `at` of the ring on. release(stage) says that this
 /// warpgroup has read it: while one block is multiplied, the next one is already asked for.
 template <class Config, class A, class B, class Sums, class Release>
-__device__ __forceinline__ void add_products(const GemmTile& t, typename Config::Shared& shared, const A& rA,
-                                             const B& rB, RingPosition<Config::kStages>& at, Sums& sums,
-                                             const Release& release) {
+FALCHION_DEVICE void add_products(const GemmTile& t, typename Config::Shared& shared, const A& rA, const B& rB,
+                                  RingPosition<Config::kStages>& at, Sums& sums, const Release& release) {
   using Mma = typename Config::Mma;
   const auto blocks = static_cast<int>((t.k1 - t.k0 + Config::kDepth - 1) / Config::kDepth);
   if (blocks <= 0) return clear(sums);
@@ -41,8 +41,7 @@ __device__ __forceinline__ void add_products(const GemmTile& t, typename Config:
 
 /// One consumer warpgroup.
 template <class Config>
-__device__ __forceinline__ void consume(const GemmArgs& a, const GemmMaps& maps, typename Config::Shared& shared,
-                                        int warpgroup) {
+FALCHION_DEVICE void consume(const GemmArgs& a, const GemmMaps& maps, typename Config::Shared& shared, int warpgroup) {
   using Mma = typename Config::Mma;
   const auto sA = make_tensor(make_smem_ptr(shared.a[0]), typename Config::LayoutA{});  // (M, K, stages)
   const auto sB = make_tensor(make_smem_ptr(shared.b[0]), typename Config::LayoutB{});  // (N, K, stages)

@@ -1,6 +1,7 @@
 // src/sm90/gemm/load.cuh: which tiles a cluster has, and the producer, which loads their blocks of k.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/gemm/tile.hpp"
 #include "sm90/gemm/config.hpp"
 #include "sm90/gemm/maps.cuh"
@@ -17,7 +18,7 @@ struct GemmMaps {
 /// Where a column of D lies on the two axes that n is cut into.
 struct ColumnOfD {
   int n2, n1;
-  __device__ __forceinline__ ColumnOfD(const GemmArgs& a, std::int64_t column)
+  FALCHION_DEVICE ColumnOfD(const GemmArgs& a, std::int64_t column)
       : n2(a.n1 < a.n ? static_cast<int>(static_cast<std::uint32_t>(column) / static_cast<std::uint32_t>(a.n1)) : 0),
         n1(static_cast<int>(column) - n2 * static_cast<int>(a.n1)) {}
 };
@@ -26,14 +27,14 @@ struct ColumnOfD {
 template <class Config>
 class GemmTilesOfCluster {
  public:
-  explicit __device__ __forceinline__ GemmTilesOfCluster(const GemmArgs& a)
+  explicit FALCHION_DEVICE GemmTilesOfCluster(const GemmArgs& a)
       : a_(a),
         rank_(static_cast<int>(cute::block_rank_in_cluster())),
         id_(blockIdx.x / Config::kCluster),
         end_(static_cast<std::uint32_t>(gpu::GemmPiece::count(a))) {}
-  __device__ __forceinline__ bool more() const { return id_ < end_; }
+  FALCHION_DEVICE bool more() const { return id_ < end_; }
   /// The part of the tile that is this CTA's.
-  __device__ __forceinline__ GemmTile next() {
+  FALCHION_DEVICE GemmTile next() {
     const bool pairs = a_.activation == GemmActivation::swiglu;
     GemmTile t(a_, gpu::GemmPiece::of(a_, id_), Config::kRows * Config::kCluster,
                pairs ? Config::kColumns / 2 : Config::kColumns);
@@ -52,7 +53,7 @@ class GemmTilesOfCluster {
 
 /// Asks for kLines rows of an operand from `row` on, for a block of k.
 template <Major kMajor, int kLines, class Load, class Element>
-__device__ __forceinline__ void load_block(Load load, Element* to, int row, int k1, int k2, int batch) {
+FALCHION_DEVICE void load_block(Load load, Element* to, int row, int k1, int k2, int batch) {
   if constexpr (kMajor == Major::k) {
     load(to, k1, k2, row, batch);
   } else {
@@ -64,8 +65,8 @@ __device__ __forceinline__ void load_block(Load load, Element* to, int row, int 
 /// Asks for C or the residual of a tile, after its blocks of k: 128 columns are a stage, the first 64 of them where A
 /// lies and the others where B does.
 template <class Config>
-__device__ __forceinline__ void load_addend(const GemmArgs& a, const GemmTile& t, const View& x, const CUtensorMap& map,
-                                            typename Config::Shared& shared, RingPosition<Config::kStages>& at) {
+FALCHION_DEVICE void load_addend(const GemmArgs& a, const GemmTile& t, const View& x, const CUtensorMap& map,
+                                 typename Config::Shared& shared, RingPosition<Config::kStages>& at) {
   static_assert(Config::kColumns <= 64 || sizeof(shared.b[0]) >= sizeof(shared.a[0]));
   if (x.data == nullptr) return;
   const int boxes = Config::kColumns / (a.activation == GemmActivation::swiglu ? 128 : 64);
@@ -90,7 +91,7 @@ __device__ __forceinline__ void load_addend(const GemmArgs& a, const GemmTile& t
 /// share for all of them. With swiglu the first half of a tile of B are gates and the second half the rows of "up" that
 /// belong to them, and no box has rows of both.
 template <class Config>
-__device__ __forceinline__ void produce(const GemmArgs& a, const GemmMaps& maps, typename Config::Shared& shared) {
+FALCHION_DEVICE void produce(const GemmArgs& a, const GemmMaps& maps, typename Config::Shared& shared) {
   constexpr auto kEveryCta = static_cast<std::uint16_t>((1 << Config::kCluster) - 1);
   const int rank = static_cast<int>(cute::block_rank_in_cluster());
   const bool pairs = a.activation == GemmActivation::swiglu;

@@ -2,6 +2,7 @@
 // into D, or stores them as a part of the sums where k is split.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/mma.cuh"
 #include "gpu/blocks/sm90_wgmma.cuh"
 #include "gpu/gemm/store.cuh"
@@ -13,10 +14,9 @@ namespace falchion::sm90 {
 /// there while the next ones are rounded. There is room for two such boxes, and no warp waits for another. With swiglu
 /// the columns of D are the first half.
 template <class Config, class Fragment>
-__device__ __forceinline__ void store_boxes(const GemmArgs& a, const GemmTile& t, const GemmMaps& maps,
-                                            typename Config::Shared& shared, int warpgroup, float by,
-                                            const Fragment& sums) {
-  using sm80::LaneBlocks;
+FALCHION_DEVICE void store_boxes(const GemmArgs& a, const GemmTile& t, const GemmMaps& maps,
+                                 typename Config::Shared& shared, int warpgroup, float by, const Fragment& sums) {
+  using gpu::LaneBlocks;
   constexpr int kBoxes = Config::kColumns / 64, kBytes = 16 * 128;
   static_assert(GemmTiles::kOutBytes == 2 * kBytes);
   const int lane = static_cast<int>(threadIdx.x) % 32;
@@ -34,11 +34,11 @@ __device__ __forceinline__ void store_boxes(const GemmArgs& a, const GemmTile& t
     CUTE_UNROLL
     for (int i = 0; i < 4; ++i) {
       const int at = 32 * box + 8 * i;
-      sm80::Block block;  // two atoms of 8 columns, of four numbers each
+      gpu::Block block;  // two atoms of 8 columns, of four numbers each
       CUTE_UNROLL
       for (int j = 0; j < 4; ++j)
-        block[j] = sm80::round_pair<typename Config::Element>(by * sums(at + 2 * j), by * sums(at + 2 * j + 1));
-      sm80::store_block(cute::cast_smem_ptr_to_uint(to) + first.template at<16>(0, 16 * i), 0, block);
+        block[j] = gpu::round_pair<typename Config::Element>(by * sums(at + 2 * j), by * sums(at + 2 * j + 1));
+      gpu::store_block(cute::cast_smem_ptr_to_uint(to) + first.template at<16>(0, 16 * i), 0, block);
     }
     publish_to_async();
     __syncwarp();
@@ -54,7 +54,7 @@ __device__ __forceinline__ void store_boxes(const GemmArgs& a, const GemmTile& t
 
 /// The sums of a part of k, as they are.
 template <class Config, class Fragment>
-__device__ __forceinline__ void store_part(const GemmArgs& a, const GemmTile& t, int warpgroup, const Fragment& sums) {
+FALCHION_DEVICE void store_part(const GemmArgs& a, const GemmTile& t, int warpgroup, const Fragment& sums) {
   const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32;
   const int row = 64 * warpgroup + thread / 32 * 16 + lane / 4;
   CUTE_UNROLL
@@ -71,11 +71,11 @@ __device__ __forceinline__ void store_part(const GemmArgs& a, const GemmTile& t,
 /// swiglu they are 32 gates and the 32 of "up" that belong to them.
 class SumsOfWarp {
  public:
-  explicit __device__ __forceinline__ SumsOfWarp(unsigned char* memory) : memory_(memory) {}
+  explicit FALCHION_DEVICE SumsOfWarp(unsigned char* memory) : memory_(memory) {}
 
   /// kSlice: which 64 columns of the fragment.
   template <int kSlice, int kColumns, class Fragment>
-  __device__ __forceinline__ void put(const Fragment& sums, bool pairs) const {
+  FALCHION_DEVICE void put(const Fragment& sums, bool pairs) const {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     CUTE_UNROLL
     for (int atom = 0; atom < 8; ++atom) {
@@ -89,22 +89,18 @@ class SumsOfWarp {
       }
     }
   }
-  __device__ __forceinline__ float4 four(int row, int at) const {
-    return *reinterpret_cast<const float4*>(chunk(row, at));
-  }
+  FALCHION_DEVICE float4 four(int row, int at) const { return *reinterpret_cast<const float4*>(chunk(row, at)); }
 
  private:
   /// Chunk c of row r lies at c ^ 2 (r % 8), so that the four rows of a phase of 8-byte stores lie in different banks.
-  __device__ __forceinline__ unsigned char* chunk(int row, int c) const {
-    return memory_ + row * 256 + (c ^ row % 8 * 2) * 16;
-  }
+  FALCHION_DEVICE unsigned char* chunk(int row, int c) const { return memory_ + row * 256 + (c ^ row % 8 * 2) * 16; }
   unsigned char* memory_;
 };
 
 /// Where TMA cannot store D: the sums become D four columns at a time.
 template <class Config, class Fragment>
-__device__ __forceinline__ void store_columns(const GemmArgs& a, const GemmTile& t, typename Config::Shared& shared,
-                                              int warpgroup, const Fragment& sums) {
+FALCHION_DEVICE void store_columns(const GemmArgs& a, const GemmTile& t, typename Config::Shared& shared, int warpgroup,
+                                   const Fragment& sums) {
   const int thread = static_cast<int>(threadIdx.x) % 128, lane = thread % 32, warp = 4 * warpgroup + thread / 32;
   const bool pairs = a.activation == GemmActivation::swiglu;
   const SumsOfWarp staged(shared.out[warp]);

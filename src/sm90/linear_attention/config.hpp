@@ -7,6 +7,7 @@
 #include <cute/atom/mma_traits_sm90_gmma.hpp>
 #include <cute/tensor.hpp>
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/sm90_tma.cuh"
 #include "tiles/linear_attention/sm90.hpp"
 
@@ -77,7 +78,7 @@ struct LinearAttentionConfig : LinearTiles<Element_, kD_> {
     BarrierOfBytes full[kStages];
     Barrier empty[kStages], s_full[kSlots], s_empty[kSlots], o_full[kTiles], o_empty[kTiles];
     /// Each barrier is told how many arrive: the loading or storing thread, or the four warps of a warpgroup.
-    CUTE_DEVICE void init() {
+    FALCHION_DEVICE void init() {
       // A stage is read by the warpgroup of the state and by the output warpgroup whose turn it is, 8 warps together.
       for (int i = 0; i < kStages; ++i) {
         full[i].init(1);

@@ -3,6 +3,7 @@
 // roles of all variants stand on it.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/fragments.cuh"
 #include "gpu/blocks/sm90_tma.cuh"
 #include "gpu/blocks/sm90_wgmma.cuh"
@@ -23,7 +24,7 @@ struct AllLinearMaps {
 struct ChunkRange {
   int first = 0, step = 1, count = 0;
   /// The chunks of piece number `piece`: each segment is cut into `parts` pieces, numbered in the order of the sweep.
-  __device__ __forceinline__ ChunkRange(const LinearAttentionArgs& a, const LinearSweep& sweep, int parts, int piece) {
+  FALCHION_DEVICE ChunkRange(const LinearAttentionArgs& a, const LinearSweep& sweep, int parts, int piece) {
     const int all = static_cast<int>((a.s + 63) / 64), each = static_cast<int>(a.segment / 64) / parts;
     const int pieces = a.segments * parts;
     const int at = sweep.reverse ? pieces - 1 - piece : piece;
@@ -33,7 +34,7 @@ struct ChunkRange {
     first = sweep.reverse ? end - 1 : begin;
     count = end - begin;
   }
-  __device__ __forceinline__ int row(int i) const { return (first + i * step) * 64; }
+  FALCHION_DEVICE int row(int i) const { return (first + i * step) * 64; }
 };
 
 /// What a CTA works on: some columns of v and o of one head, in one segment of its tokens.
@@ -47,8 +48,8 @@ struct LinearCta {
   const bool sums;  // whether it first sums K^T V of part number block.segment, for later segments
   const ChunkRange summed, chunks;
 
-  __device__ __forceinline__ LinearCta(const LinearAttentionArgs& a, const LinearSweeps& sweeps,
-                                       const AllLinearMaps& maps, std::uint64_t number)
+  FALCHION_DEVICE LinearCta(const LinearAttentionArgs& a, const LinearSweeps& sweeps, const AllLinearMaps& maps,
+                            std::uint64_t number)
       : a(a),
         block(a, sweeps),
         sweep(sweeps.sweep[block.which]),
@@ -58,18 +59,18 @@ struct LinearCta {
         sums(block.segment < (a.segments - 1) * a.parts),
         summed(a, sweep, a.parts, block.segment),
         chunks(a, sweep, 1, block.segment) {}
-  __device__ __forceinline__ int to_sum() const { return sums ? summed.count : 0; }
+  FALCHION_DEVICE int to_sum() const { return sums ? summed.count : 0; }
 };
 
 template <class Element, class Layout_>
-__device__ __forceinline__ auto in_shared(Element* data, Layout_ layout) {
+FALCHION_DEVICE auto in_shared(Element* data, Layout_ layout) {
   return make_tensor(make_smem_ptr(data), layout);
 }
 
 /// Lane 0 arrives for its warp. The arrival is predicated and not behind a branch: where paths part while products are
 /// running, ptxas makes the warp wait for these products.
 template <class Barrier>
-__device__ __forceinline__ void arrive_by_warp(Barrier& barrier, int times = 1) {
+FALCHION_DEVICE void arrive_by_warp(Barrier& barrier, int times = 1) {
   asm volatile(
       "{\n"
       ".reg .pred first;\n"
@@ -83,7 +84,7 @@ __device__ __forceinline__ void arrive_by_warp(Barrier& barrier, int times = 1) 
 /// Like arrive_by_warp, but not before `value`, which depends on the loads, is known; `value` is never 0xffffffff. An
 /// arrival alone does not wait for loads of the same thread that are in flight, and the compiler may move the use of
 /// what they load behind it. Then TMA overwrote rows before they were read.
-__device__ __forceinline__ void arrive_by_warp_having(unsigned value, Barrier& barrier) {
+FALCHION_DEVICE void arrive_by_warp_having(unsigned value, Barrier& barrier) {
   asm volatile(
       "{\n"
       ".reg .pred first;\n"
@@ -108,11 +109,11 @@ enum NamedBarrier {
 /// warps that carry S arrive in their place. A barrier tells its phases apart by parity only. So an output warp that
 /// did not wait for every single phase would take one for the next but one, and lose count.
 template <class Config>
-__device__ __forceinline__ void wait_for_sums() {
+FALCHION_DEVICE void wait_for_sums() {
   sync_threads<128 * (1 + Config::kOutputs)>(kOfSums);
 }
 template <class Config>
-__device__ __forceinline__ void sums_are_made() {
+FALCHION_DEVICE void sums_are_made() {
   arrive_threads<128 * (1 + Config::kOutputs)>(kOfSums);
 }
 

@@ -3,6 +3,7 @@
 // linear attention on Hopper uses it.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm90/linear_attention/cta.cuh"
 
 namespace falchion::sm90 {
@@ -11,21 +12,21 @@ namespace falchion::sm90 {
 /// 128 bytes in the swizzle of TMA and wgmma, 16 rows for each warp of a warpgroup. Lane i addresses row i % 8 of
 /// matrix i / 8, all of them 8 x 8. Matrix 1 lies below matrix 0; matrices 2 and 3 lie to the right of these.
 template <class Element>
-__device__ __forceinline__ unsigned matrix_address(const Element* tile) {
+FALCHION_DEVICE unsigned matrix_address(const Element* tile) {
   const unsigned lane = threadIdx.x % 32;
   const unsigned row = threadIdx.x % 128 / 32 * 16 + lane / 8 % 2 * 8 + lane % 8;
   return cast_smem_ptr_to_uint(tile) + row * 128 + (lane / 16 ^ lane % 8) * 16;
 }
 /// Stores columns 16 j to 16 j + 15 of rounded accumulators.
 template <class Element>
-__device__ __forceinline__ void store_matrices(const std::uint32_t (&pairs)[4], Element* to, int j) {
+FALCHION_DEVICE void store_matrices(const std::uint32_t (&pairs)[4], Element* to, int j) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(matrix_address(to) ^ (32 * j)),
                "r"(pairs[0]), "r"(pairs[1]), "r"(pairs[2]), "r"(pairs[3])
                : "memory");
 }
 /// Loads the same columns into the layout of operand A of wgmma, which is also that of the accumulators.
 template <class Element>
-__device__ __forceinline__ void load_matrices(const Element* from, int j, std::uint32_t* pairs) {
+FALCHION_DEVICE void load_matrices(const Element* from, int j, std::uint32_t* pairs) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                : "=r"(pairs[0]), "=r"(pairs[1]), "=r"(pairs[2]), "=r"(pairs[3])
                : "r"(matrix_address(from) ^ (32 * j))
@@ -33,7 +34,7 @@ __device__ __forceinline__ void load_matrices(const Element* from, int j, std::u
 }
 /// Stores 64 x 64 rounded accumulators of a warpgroup.
 template <class Element, class Fragment>
-__device__ __forceinline__ void stage(const Fragment& rounded, Element* to) {
+FALCHION_DEVICE void stage(const Fragment& rounded, Element* to) {
   const auto pairs = recast<std::uint32_t>(rounded);  // (2 rows, columns / 8) of pairs
   CUTE_UNROLL
   for (int j = 0; j < 4; ++j)
@@ -44,7 +45,7 @@ __device__ __forceinline__ void stage(const Fragment& rounded, Element* to) {
 /// neighbouring columns, all 1 where the row's token sees the column's. It sees itself and those before it in the order
 /// of the sweep.
 using CausalBits = decltype(make_tensor<std::uint32_t>(Layout<_16>{}));
-__device__ __forceinline__ CausalBits causal_bits(const ChunkRange& chunks) {
+FALCHION_DEVICE CausalBits causal_bits(const ChunkRange& chunks) {
   CausalBits kept;
   const int row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
   CUTE_UNROLL

@@ -4,6 +4,7 @@
 // sm80/linear_attention/kernel.cuh. The schedule and the measurements are in docs/design/linear_attention.md.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm90/linear_attention/config.hpp"
 #include "sm90/linear_attention/fragments.cuh"
 #include "sm90/linear_attention/state.cuh"
@@ -14,8 +15,8 @@ namespace falchion::sm90 {
 /// sums (kSums) it does not load q. It divides to find its heads before the loop: inside it, three divisions made the
 /// producer the slowest role (a chunk took 1170 clocks instead of 950).
 template <class Config, bool kSums>
-__device__ __forceinline__ void load_chunks(const LinearCta& cta, const ChunkRange& chunks,
-                                            RingPosition<Config::kStages>& at, typename Config::Shared& shared) {
+FALCHION_DEVICE void load_chunks(const LinearCta& cta, const ChunkRange& chunks, RingPosition<Config::kStages>& at,
+                                 typename Config::Shared& shared) {
   constexpr int kBoxes = Config::kD / 64, kBox = 64 * 64;
   const LinearSweep& sweep = cta.sweep;
   const int h = cta.block.h;
@@ -50,7 +51,7 @@ class LinearState : public LinearStateElements<Config> {
   /// kSums: only adds `count` chunks to S. Otherwise it also rounds S before each chunk and hands it to the output
   /// warps.
   template <bool kSums, class Shared>
-  __device__ __forceinline__ void run(int count, Shared& shared) {
+  FALCHION_DEVICE void run(int count, Shared& shared) {
     RingPosition<Config::kSlots> slot;
     const auto slice = typename Config::MmaState{}.get_slice(0);
     const auto rK = slice.partition_fragment_A(in_shared(shared.k[0], typename Config::LayoutKt{}));
@@ -90,10 +91,10 @@ class LinearOutputs {
   using Element = typename Config::Element;
   using Shared = typename Config::Shared;
 
-  __device__ __forceinline__ LinearOutputs(const LinearCta& cta, Shared& shared)
+  FALCHION_DEVICE LinearOutputs(const LinearCta& cta, Shared& shared)
       : sweep(cta.sweep), chunks(cta.chunks), shared(shared), kept(causal_bits(chunks)), at(cta.to_sum()) {}
 
-  __device__ __forceinline__ void run(int group) {
+  FALCHION_DEVICE void run(int group) {
     RingPosition<Config::kSlots> slot;
     RingPosition<Config::kTiles> tile;
     const auto advance = [&] {
@@ -129,25 +130,25 @@ class LinearOutputs {
   }
 
  private:
-  __device__ __forceinline__ void start_p(int stage) {  // P = Q K^T (C, C)
+  FALCHION_DEVICE void start_p(int stage) {  // P = Q K^T (C, C)
     const auto slice = typename Config::MmaQk{}.get_slice(0);
     const auto rQ = slice.partition_fragment_A(in_shared(shared.q[0], typename Config::LayoutQ{}));
     const auto rK = slice.partition_fragment_B(in_shared(shared.k[0], typename Config::LayoutQ{}));
     start_multiply<true>(typename Config::MmaQk{}, rQ(_, _, _, stage), rK(_, _, _, stage), rP);
   }
-  __device__ __forceinline__ void start_qs(int stage, int slot) {  // O = Q S (C, M)
+  FALCHION_DEVICE void start_qs(int stage, int slot) {  // O = Q S (C, M)
     const auto slice = typename Config::MmaQs{}.get_slice(0);
     const auto rQ = slice.partition_fragment_A(in_shared(shared.q[0], typename Config::LayoutQ{}));
     const auto rS = slice.partition_fragment_B(in_shared(shared.s[0], typename Config::LayoutSt{}));
     start_multiply<true>(typename Config::MmaQs{}, rQ(_, _, _, stage), rS(_, _, _, slot), rO);
   }
-  __device__ __forceinline__ void mask_p() {  // rounds P; 0 where a token would see a later one of the sweep
+  FALCHION_DEVICE void mask_p() {  // rounds P; 0 where a token would see a later one of the sweep
     convert(rP, rounded);
     auto pairs = recast<std::uint32_t>(rounded);
     CUTE_UNROLL
     for (int i = 0; i < size(pairs); ++i) pairs(i) &= kept(i);
   }
-  __device__ __forceinline__ void start_pv(int stage) {  // O += P V (C, M)
+  FALCHION_DEVICE void start_pv(int stage) {  // O += P V (C, M)
     const auto rV =
         typename Config::MmaPv{}.get_slice(0).partition_fragment_B(in_shared(shared.v[0], typename Config::LayoutVt{}));
     start_multiply<false>(typename Config::MmaPv{}, as_wgmma_operand_a(rounded), rV(_, _, _, stage), rO);

@@ -4,6 +4,7 @@
 // heads on Hopper: one launch that looks back", describes it.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/launch_number.hpp"
 #include "gpu/blocks/stream_order.cuh"
 #include "sm90/linear_attention/segments.cuh"
@@ -15,7 +16,7 @@ namespace falchion::sm90 {
 /// and sums its part (in segment 0 on top of the initial state). From then on the output warps may use the rings. Once
 /// the tiles are empty it publishes the sum, and then adds up what the CTAs of earlier segments publish.
 template <class Config, class State>
-__device__ __forceinline__ void start_state(const LinearCta& cta, State& state, typename Config::Shared& shared) {
+FALCHION_DEVICE void start_state(const LinearCta& cta, State& state, typename Config::Shared& shared) {
   const View& x = cta.sweep.initial;
   const float* const s0 = cta.block.segment == 0 ? state_of(x, cta.block.b, cta.block.h) : nullptr;
   if (s0 != nullptr) state.add(s0, x.stride[2], x.stride[3], cta.sweep.initial_scale);
@@ -33,12 +34,12 @@ __device__ __forceinline__ void start_state(const LinearCta& cta, State& state, 
 }
 /// For the first output warpgroup, while the sums are made: empties the tiles that this CTA will publish.
 template <class Config>
-__device__ __forceinline__ void make_tiles_ready(const LinearCta& cta) {
+FALCHION_DEVICE void make_tiles_ready(const LinearCta& cta) {
   if (cta.a.segments > 1) ColumnTiles<Config>(cta).make_ready();
 }
 /// Stores S after the last chunk of the last segment as the final state, if the caller wants it.
 template <class State>
-__device__ __forceinline__ void finish_state(const LinearCta& cta, State& state) {
+FALCHION_DEVICE void finish_state(const LinearCta& cta, State& state) {
   const View& x = cta.sweep.final;
   float* const s1 = state_of(x, cta.block.b, cta.block.h);
   if (cta.block.segment + 1 < cta.a.segments || s1 == nullptr) return;

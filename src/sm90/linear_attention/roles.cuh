@@ -3,6 +3,7 @@
 // each", describes and measures it.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm90/linear_attention/kernel.cuh"
 #include "sm90/linear_attention/launch.cuh"
 #include "sm90/linear_attention/store.cuh"
@@ -19,7 +20,7 @@ namespace falchion::sm90 {
 template <class Config_>
 struct LinearRoles {
   using Config = Config_;
-  static __device__ __forceinline__ void run(const LinearCta& cta, typename Config::Shared& shared) {
+  static FALCHION_DEVICE void run(const LinearCta& cta, typename Config::Shared& shared) {
     const int group = static_cast<int>(threadIdx.x) / 128;
     if (group == 0) {
       LinearState<Config> state(cta);

@@ -11,6 +11,7 @@
 
 #include <cuda/atomic>
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/sm90_messages.cuh"
 #include "sm90/linear_attention/cta.cuh"
 #include "tiles/linear_attention/sm90_workspace.hpp"
@@ -40,7 +41,7 @@ class ColumnTiles : public SegmentTiles {
   const bool makes_total;
   const int alone, before;
 
-  __device__ __forceinline__ explicit ColumnTiles(const LinearCta& cta)
+  FALCHION_DEVICE explicit ColumnTiles(const LinearCta& cta)
       : SegmentTiles(cta.a),
         cta(cta),
         columns(static_cast<int>(gridDim.x) / cta.a.segments),
@@ -51,7 +52,7 @@ class ColumnTiles : public SegmentTiles {
         before(first / group - (makes_total ? 1 : 0)) {}
 
   /// Where this thread's first message of a tile lies.
-  __device__ __forceinline__ float4* tile(int index) const {
+  FALCHION_DEVICE float4* tile(int index) const {
     return reinterpret_cast<float4*>(cta.a.states + (std::int64_t{index} * columns + column) * kTile) +
            threadIdx.x % 128;
   }
@@ -59,7 +60,7 @@ class ColumnTiles : public SegmentTiles {
   /// For the first output warpgroup, while the sums are made. It empties the tiles that this CTA will publish; once all
   /// of its threads have done so, it stores the number of the launch for each of these tiles; it waits until the CTAs
   /// whose tiles this CTA will read have stored that number for them; and it lets the warpgroup that carries S go on.
-  __device__ __forceinline__ void make_ready() const {
+  FALCHION_DEVICE void make_ready() const {
     if (cta.sums) empty(cta.block.segment);
     if (makes_total) empty(total(before));
     sync_threads<128>(kOfEmptied);
@@ -73,24 +74,24 @@ class ColumnTiles : public SegmentTiles {
     arrive_threads<256>(kOfTiles);
   }
   /// For the warpgroup that carries S, before it publishes or reads any tile.
-  __device__ __forceinline__ void wait_until_ready() const { sync_threads<256>(kOfTiles); }
+  FALCHION_DEVICE void wait_until_ready() const { sync_threads<256>(kOfTiles); }
   /// The last segment calls this after it has read all tiles. It sets the numbers to 0, because a CUDA graph that runs
   /// again has the same number, and its CTAs would believe that the tiles are empty already. No CTA waits for a number
   /// any more at that time: each one has done so before it published its tile, and the last segment has read every
   /// tile, directly or in a total.
-  __device__ __forceinline__ void forget() const {
+  FALCHION_DEVICE void forget() const {
     for (int i = static_cast<int>(threadIdx.x) % 128; i < start(); i += 128)
       emptied(i).store(0, cuda::memory_order_relaxed);
   }
 
  private:
   /// Makes all messages of a tile empty.
-  __device__ __forceinline__ void empty(int index) const {
+  FALCHION_DEVICE void empty(int index) const {
     CUTE_UNROLL
     for (int i = 0; i < kMessages; ++i) tell(tile(index) + i * 128, no_message());
   }
   /// The number of the launch that has emptied a tile. The numbers lie behind all tiles of the workspace.
-  __device__ __forceinline__ auto emptied(int index) const {
+  FALCHION_DEVICE auto emptied(int index) const {
     auto* const numbers = reinterpret_cast<std::uint64_t*>(cta.a.states + std::int64_t{count()} * columns * kTile);
     return cuda::atomic_ref<std::uint64_t, cuda::thread_scope_device>(numbers[std::int64_t{index} * columns + column]);
   }
@@ -100,15 +101,15 @@ class ColumnTiles : public SegmentTiles {
 template <class Config, class State>
 class LookBack {
  public:
-  __device__ __forceinline__ LookBack(const LinearCta& cta, State& state) : tiles(cta), state(state) {}
+  FALCHION_DEVICE LookBack(const LinearCta& cta, State& state) : tiles(cta), state(state) {}
 
   /// Segment 0 keeps the state that it starts from in a tile of its own and reads it again from there, because the last
   /// segment may have overwritten the caller's state by then.
-  __device__ __forceinline__ void keep_start() { publish(tiles.start()); }
-  __device__ __forceinline__ void add_start() { add(tiles.start(), 1); }
+  FALCHION_DEVICE void keep_start() { publish(tiles.start()); }
+  FALCHION_DEVICE void add_start() { add(tiles.start(), 1); }
 
   /// Writes S as tile `index`.
-  __device__ __forceinline__ void publish(int index) {
+  FALCHION_DEVICE void publish(int index) {
     CUTE_UNROLL
     for (int i = 0; i < Tiles::kMessages; ++i)
       tell(tiles.tile(index) + i * 128, make_float4(state.element(4 * i), state.element(4 * i + 1),
@@ -116,7 +117,7 @@ class LookBack {
   }
   /// S += the sum of all parts before this segment. The total, if this CTA makes one, is published as soon as its parts
   /// are added up, and before the earlier totals are added.
-  __device__ __forceinline__ void add_earlier() {
+  FALCHION_DEVICE void add_earlier() {
     add(tiles.first - tiles.alone, tiles.alone);
     if (tiles.makes_total) publish(tiles.total(tiles.before));
     add(tiles.total(0), tiles.before);
@@ -132,7 +133,7 @@ class LookBack {
 
   /// S += `count` tiles from tile `first` on. It keeps loads of 16 KB in flight, at d 64 of twice that, and repeats
   /// them until all messages are there.
-  __device__ __forceinline__ void add(int first, int count) {
+  FALCHION_DEVICE void add(int first, int count) {
     CUTE_UNROLL
     for (int half = 0; half < kHalves; ++half) {
       CUTE_NO_UNROLL
@@ -155,7 +156,7 @@ class LookBack {
     }
   }
   /// Reads part `half` of kHalves of `count` tiles, and says whether all its messages were there.
-  __device__ __forceinline__ bool hear_all(int first, int count, int half, float4 (&more)[kAtOnce][kFours]) const {
+  FALCHION_DEVICE bool hear_all(int first, int count, int half, float4 (&more)[kAtOnce][kFours]) const {
     CUTE_UNROLL
     for (int j = 0; j < kAtOnce; ++j) {  // no load stands behind a condition, where each would wait for the one before
       const float4* const from = tiles.tile(first + min(j, count - 1)) + half * kFours * 128;

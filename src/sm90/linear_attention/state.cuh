@@ -3,6 +3,7 @@
 // depends on the type, so that stands in kernel.cuh (bf16) and linear_attention/halves/kernel.cuh (f32).
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm90/linear_attention/cta.cuh"
 
 namespace falchion::sm90 {
@@ -11,15 +12,14 @@ namespace falchion::sm90 {
 template <class Config>
 class LinearStateElements {
  public:
-  __device__ __forceinline__ explicit LinearStateElements(const LinearCta& cta)
-      : sweep(cta.sweep), column0(cta.column0) {
+  FALCHION_DEVICE explicit LinearStateElements(const LinearCta& cta) : sweep(cta.sweep), column0(cta.column0) {
     clear(rS);
   }
-  __device__ __forceinline__ void set_zero() { clear(rS); }
+  FALCHION_DEVICE void set_zero() { clear(rS); }
 
   /// S += scale x, where x (E, M) is in global memory. Where S fills the tile, no load stands behind a condition:
   /// behind one, each load waits for the load before it, and all of them take 4200 clocks instead of 1200.
-  __device__ __forceinline__ void add(const float* x, std::int64_t stride_e, std::int64_t stride_m, float scale) {
+  FALCHION_DEVICE void add(const float* x, std::int64_t stride_e, std::int64_t stride_m, float scale) {
     const bool whole = column0 + Config::kColumns <= sweep.d_v && Config::kD == sweep.d_qk && stride_m == 1;
     if (!whole) return for_each([&](int m, int e, float& s) { s += x[e * stride_e + m * stride_m] * scale; });
     const int row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4;
@@ -36,10 +36,10 @@ class LinearStateElements {
     }
   }
   /// Element i of S of this thread, in the order of its registers.
-  __device__ __forceinline__ float& element(int i) { return rS(i); }
+  FALCHION_DEVICE float& element(int i) { return rS(i); }
   /// Calls f(m, e, element) for each element of this thread, where m and e are indices in the state of the whole head.
   template <class F>
-  __device__ __forceinline__ void for_each(F f) {
+  FALCHION_DEVICE void for_each(F f) {
     const auto coordinates = rows_columns(typename Config::MmaOfRows{}
                                               .get_thread_slice(threadIdx.x % 128)
                                               .partition_C(make_identity_tensor(Shape<_64, _64>{})));

@@ -2,6 +2,7 @@
 // f32.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm90/linear_attention/cta.cuh"
 
 namespace falchion::sm90 {
@@ -9,7 +10,7 @@ namespace falchion::sm90 {
 /// The thread that stores the outputs: it waits for each tile of O, stores it by TMA, and gives its place back once the
 /// copy has read it. A tile lies in shared memory as boxes whose rows have 128 bytes.
 template <class Config>
-__device__ __forceinline__ void store_chunks(const LinearCta& cta, typename Config::Shared& shared) {
+FALCHION_DEVICE void store_chunks(const LinearCta& cta, typename Config::Shared& shared) {
   constexpr int kBox = 128 / sizeof(shared.o[0][0]),
                 kBehind = Config::kTiles > 1 ? 1 : 0;  // how many stores may still be reading their tiles
   const int head = cta.block.h / cta.sweep.o.shared;

@@ -5,12 +5,15 @@
 #include <cutlass/bfloat16.h>
 #include <cutlass/half.h>
 
+#include "base/host_device.hpp"
 #include "gpu/attention_backward/tile.cuh"
 #include "gpu/blocks/barrier.cuh"
 #include "gpu/blocks/mma.cuh"
 #include "tiles/attention_backward/sm80.hpp"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 using bf16 = cutlass::bfloat16_t;
 using f16 = cutlass::half_t;
@@ -56,7 +59,7 @@ struct BackwardOnce {
   static_assert(kStages == 2 && kWarps == 2 * kStrips && kWarps * 32 * 32 == kRows * kD && kTiles.columns == kD);
 
   template <int kLines>
-  static __device__ __forceinline__ int at(int row, int column) {
+  static FALCHION_DEVICE int at(int row, int column) {
     return swizzled<kLines>(row, column);
   }
 

@@ -4,12 +4,15 @@
 // measurements.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/stream_order.cuh"
 #include "sm80/attention_backward/once/load.cuh"
 #include "sm80/attention_backward/once/order.hpp"
 #include "sm80/attention_backward/once/sums.cuh"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 /// What one warp does.
 template <class Config>
@@ -19,14 +22,14 @@ class BackwardWarp {
   using Shared = typename Config::Shared;
   static constexpr int kD = Config::kD, kKeys = Config::kKeys, kRows = Config::kRows, kHalf = Config::kHalf;
 
-  __device__ __forceinline__ BackwardWarp(const AttentionBackwardArgs& a, Shared& shared)
+  FALCHION_DEVICE BackwardWarp(const AttentionBackwardArgs& a, Shared& shared)
       : warp_(__shfl_sync(~0u, static_cast<int>(threadIdx.x) / 32, 0)),
         down_(LaneBlocks::down_first(lane())),
         a(a),
         t(shared.tile),
         shared(shared) {}
 
-  __device__ __forceinline__ void run() {
+  FALCHION_DEVICE void run() {
     clear(dk);
     clear(dv);
     if (t.begin < t.end) visit();
@@ -50,7 +53,7 @@ class BackwardWarp {
   using Rounded = Block[kBlocks][2];
   static_assert(kD / 16 * kBlocks == kSteps && kRows / 16 * (kColumns / 16) == kSteps && kKeys / 16 * 2 == kSteps);
 
-  __device__ __forceinline__ void visit() {
+  FALCHION_DEVICE void visit() {
     const RowLoader<Config> loader = this->loader();
     if (threadIdx.x < Config::kStrips)
       shared.whole[threadIdx.x] = loader.rows_that_see_all(t.own0 + 32 * static_cast<int>(threadIdx.x));
@@ -124,21 +127,21 @@ class BackwardWarp {
     let_next_add(steps - 1);
   }
 
-  __device__ __forceinline__ const RowTile& rows_of(int step) const { return shared.rows[hidden(step) % 4]; }
+  FALCHION_DEVICE const RowTile& rows_of(int step) const { return shared.rows[hidden(step) % 4]; }
   /// Does no pair of this warp's keys and half of the rows need a mask?
-  __device__ __forceinline__ bool sees_all(int step) const {
+  FALCHION_DEVICE bool sees_all(int step) const {
     const RowsThatSeeAll whole = shared.whole[strip()];
     const int q0 = rows_of(step).tile * kRows + half() * kHalf;
     return q0 >= whole.begin && q0 + kHalf <= whole.end;
   }
-  __device__ __forceinline__ RowLoader<Config> loader() const { return {a, t, shared}; }
-  __device__ __forceinline__ bool wants_q() const {
+  FALCHION_DEVICE RowLoader<Config> loader() const { return {a, t, shared}; }
+  FALCHION_DEVICE bool wants_q() const {
     const auto address = reinterpret_cast<std::uintptr_t>(a.grad_q.data);
     return (hidden(static_cast<std::uint32_t>(address)) | hidden(static_cast<std::uint32_t>(address >> 32))) != 0;
   }
-  __device__ __forceinline__ bool any_order() const { return hidden(static_cast<std::uint32_t>(a.any_order)) != 0; }
+  FALCHION_DEVICE bool any_order() const { return hidden(static_cast<std::uint32_t>(a.any_order)) != 0; }
   template <class Sums_>
-  __device__ __forceinline__ static void clear(Sums_& x) {
+  FALCHION_DEVICE static void clear(Sums_& x) {
     for (auto& of_rows : x) {
       for (auto& sums : of_rows) {
         CUTE_UNROLL
@@ -148,19 +151,19 @@ class BackwardWarp {
   }
 
   // A warp has a strip of 32 keys, half of a tile's rows and half of the columns.
-  static __device__ __forceinline__ int lane() { return static_cast<int>(hidden(threadIdx.x) % 32); }
-  __device__ __forceinline__ int lane_of_quad() const { return static_cast<int>(hidden(down_) / 128 % 4); }
-  __device__ __forceinline__ int warp() const { return warp_; }
-  __device__ __forceinline__ int strip() const { return warp_ % Config::kStrips; }
-  __device__ __forceinline__ int half() const { return warp_ / Config::kStrips; }
+  static FALCHION_DEVICE int lane() { return static_cast<int>(hidden(threadIdx.x) % 32); }
+  FALCHION_DEVICE int lane_of_quad() const { return static_cast<int>(hidden(down_) / 128 % 4); }
+  FALCHION_DEVICE int warp() const { return warp_; }
+  FALCHION_DEVICE int strip() const { return warp_ % Config::kStrips; }
+  FALCHION_DEVICE int half() const { return warp_ / Config::kStrips; }
 
   /// Where this lane finds its blocks of a tile. The compiler may not know that the lane's part is the same in each
   /// step: it would keep the addresses of all blocks in registers. What is known when it compiles goes into the
   /// instructions.
-  __device__ __forceinline__ LaneBlocks down_first(std::uint32_t tile) const {
+  FALCHION_DEVICE LaneBlocks down_first(std::uint32_t tile) const {
     return {hidden(down_), cast_smem_ptr_to_uint(&shared) + tile};
   }
-  __device__ __forceinline__ LaneBlocks across_first(std::uint32_t tile) const {
+  FALCHION_DEVICE LaneBlocks across_first(std::uint32_t tile) const {
     return {LaneBlocks::across_of(hidden(down_)), cast_smem_ptr_to_uint(&shared) + tile};
   }
   // Where tiles begin in the shared memory, in bytes.
@@ -173,7 +176,7 @@ class BackwardWarp {
 
   /// to = keys rows^T, of this warp's strip of keys and half of the rows.
   template <class Beside>
-  __device__ __forceinline__ void multiply_scores(Scores& to, std::uint32_t keys, std::uint32_t rows, Beside beside) {
+  FALCHION_DEVICE void multiply_scores(Scores& to, std::uint32_t keys, std::uint32_t rows, Beside beside) {
     const LaneBlocks of_keys = down_first(keys).template from<kKeys>(strip() * 32, 0);
     const LaneBlocks of_rows = across_first(rows).template from<kRows>(half() * kHalf, 0);
     clear(to);
@@ -184,8 +187,8 @@ class BackwardWarp {
   /// to += factor^T rows, of this warp's strip of keys and half of the columns. The factor of this warp's half of the
   /// rows lies in registers, and that of the other half in shared memory as soon as `there` says so.
   template <class Beside>
-  __device__ __forceinline__ void multiply_keys(Keys& to, const Rounded& own, std::uint32_t factor, std::uint32_t rows,
-                                                const SplitBarrier& there, int parity, Beside beside) {
+  FALCHION_DEVICE void multiply_keys(Keys& to, const Rounded& own, std::uint32_t factor, std::uint32_t rows,
+                                     const SplitBarrier& there, int parity, Beside beside) {
     const LaneBlocks of_factor = down_first(factor).template from<kKeys>(strip() * 32, (half() ^ 1) * kHalf);
     const LaneBlocks of_columns = down_first(rows).template from<kRows>(0, half() * kColumns);
     const int own_lines = half() * kHalf, other_lines = (half() ^ 1) * kHalf;
@@ -207,7 +210,7 @@ class BackwardWarp {
         beside);
   }
   /// dQ = dS K, of 32 rows and 32 columns.
-  __device__ __forceinline__ void multiply_dq() {
+  FALCHION_DEVICE void multiply_dq() {
     const int rows = warp() % Config::kStripsDq * 32, columns = warp() / Config::kStripsDq * 32;
     const LaneBlocks of_ds = across_first(kAtDs).template from<kKeys>(0, rows);
     const LaneBlocks of_k = down_first(kAtK).template from<kKeys>(0, columns);
@@ -218,14 +221,14 @@ class BackwardWarp {
   }
 
   /// Share n of kSteps of P = exp2(S unit - lse), rounded.
-  __device__ __forceinline__ void make_p(int n, int stage, float unit) {
+  FALCHION_DEVICE void make_p(int n, int stage, float unit) {
     share(n, shared.lse[stage], [&](int k, int m, int word, float2 lse) {
       const float* from = s[m][2 * k + word / 2] + word % 2 * 2;
       p[k][m][word] = round_pair<Element>(exp2(fmaf(from[0], unit, -lse.x)), exp2(fmaf(from[1], unit, -lse.y)));
     });
   }
   /// Share n of kSteps of dS = P (dP - D), rounded. P is taken as it was rounded, since nobody has registers for both.
-  __device__ __forceinline__ void make_ds(int n, int stage) {
+  FALCHION_DEVICE void make_ds(int n, int stage) {
     share(n, shared.delta[stage], [&](int k, int m, int word, float2 delta) {
       const float* from = dp[m][2 * k + word / 2] + word % 2 * 2;
       const std::uint32_t of_p = p[k][m][word];
@@ -236,7 +239,7 @@ class BackwardWarp {
   /// Calls f(block, strip of 16 keys, word of the block, numbers of its two rows) for share n of all words. The numbers
   /// are read when the first word of their rows comes.
   template <class F>
-  __device__ __forceinline__ void share(int n, const float* of_rows, F f) {
+  FALCHION_DEVICE void share(int n, const float* of_rows, F f) {
     constexpr int kEach = kWords / kSteps;
     CUTE_UNROLL
     for (int i = n * kEach; i < (n + 1) * kEach; ++i) {
@@ -245,7 +248,7 @@ class BackwardWarp {
     }
   }
   /// Writes 16 rows of P^T or dS^T of this warp's keys to the tile of all. What is not seen becomes 0.
-  __device__ __forceinline__ void put(Rounded& x, int k, bool masked, std::uint32_t tile) const {
+  FALCHION_DEVICE void put(Rounded& x, int k, bool masked, std::uint32_t tile) const {
     if (masked) keep_seen(x, k);
     const LaneBlocks blocks = down_first(tile).template from<kKeys>(strip() * 32, half() * kHalf);
     const LaneBlocks words =
@@ -257,7 +260,7 @@ class BackwardWarp {
 
   /// Which of this lane's pairs count. Of the rows that see a key a warp has an interval: `begin` and `end` are those
   /// of this lane's first key, counted from its first row, and those of its other keys lie 8, 16 and 24 further.
-  __device__ __forceinline__ void find_seen(int q0, const float* delta, bool dead) {
+  FALCHION_DEVICE void find_seen(int q0, const float* delta, bool dead) {
     const int row0 = q0 + lane() % 4 * 2, key0 = t.own0 + strip() * 32 + lane() / 4;
     const auto from_row0 = [&](std::int64_t row) {
       return static_cast<int>(min(max(row - row0, std::int64_t{-4096}), std::int64_t{4096}));
@@ -278,7 +281,7 @@ class BackwardWarp {
     }
   }
   /// Of the rows that count, the even ones in the lower half of a word, and the odd ones in the upper half.
-  __device__ __forceinline__ std::uint32_t alive_rows(const float* delta) const {
+  FALCHION_DEVICE std::uint32_t alive_rows(const float* delta) const {
     std::uint32_t alive = 0;
     CUTE_UNROLL
     for (int i = 0; i < kHalf / 8; ++i) {
@@ -290,7 +293,7 @@ class BackwardWarp {
   }
   /// The bit of this lane's key r and the i-th 8 rows, of their even row; that of the odd one is 16 further.
   static constexpr int bit_of(int r, int i) { return r % kKeysOfBits * (kHalf / 8) + i; }
-  __device__ __forceinline__ void keep_seen(Rounded& x, int k) const {
+  FALCHION_DEVICE void keep_seen(Rounded& x, int k) const {
     CUTE_UNROLL
     for (int i = 0; i < 8; ++i) {
       const int m = i / 4, r = m * 2 + i % 2, rows = k * 2 + i / 2 % 2;
@@ -303,20 +306,20 @@ class BackwardWarp {
   // Where sums have a fixed order a count says how many CTAs have added to a tile of dQ. The CTA that comes first
   // stores, so that nobody has to clear the sums. With any_order they have been cleared, and all add whenever they have
   // something.
-  __device__ __forceinline__ unsigned* turns_of(int step) const {
+  FALCHION_DEVICE unsigned* turns_of(int step) const {
     return shared.head.turns + std::int64_t{rows_of(step).block} * 2;
   }
-  __device__ __forceinline__ void wait_turn(int step) const {
+  FALCHION_DEVICE void wait_turn(int step) const {
     if (any_order()) return;
     const auto wanted = static_cast<unsigned>(rows_of(step).wanted);
     if (shared.turns_seen[warp()] < wanted) wait_for_turn(turns_of(step), wanted);
     __syncwarp();
   }
-  __device__ __forceinline__ void let_next_add(int step) const {
+  FALCHION_DEVICE void let_next_add(int step) const {
     if (!any_order() && threadIdx.x == 0) give_turn(turns_of(step));
   }
   /// Adds 16 rows of dQ to the sums, or stores them.
-  __device__ __forceinline__ void put_dq(int step, int m) const {
+  FALCHION_DEVICE void put_dq(int step, int m) const {
     const RowTile rows = rows_of(step);
     const TileSums<Config::kThreads> sums{shared.head.sums + std::int64_t{rows.block} * (64 * kD)};
     if (rows.wanted > 0) {
@@ -329,7 +332,7 @@ class BackwardWarp {
   }
 
   /// Stores dK or dV.
-  __device__ __forceinline__ void store(const Keys& gradient, const View& x, int d, float scale) const {
+  FALCHION_DEVICE void store(const Keys& gradient, const View& x, int d, float scale) const {
     const std::int64_t head = t.k.batch * x.stride[0] + t.k.begin * x.stride[1] + t.h_kv * x.stride[2];
     CUTE_UNROLL
     for (int m = 0; m < 2; ++m) {

@@ -2,10 +2,13 @@
 // the problem, and the tiles of rows.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm80/attention_backward/load.cuh"
 #include "sm80/attention_backward/once/config.hpp"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 /// Loads the tiles of rows. All threads of the CTA call it.
 template <class Config>
@@ -17,7 +20,7 @@ struct RowLoader {
   typename Config::Shared& shared;
 
   /// The rows that see all keys of the strip from k0 on, and so need no mask.
-  __device__ __forceinline__ RowsThatSeeAll rows_that_see_all(int k0) const {
+  FALCHION_DEVICE RowsThatSeeAll rows_that_see_all(int k0) const {
     const std::int64_t k1 = std::int64_t{k0} + 32;
     const std::int64_t first = k1 - 1 - t.mask.shift - t.mask.right, past = k0 - t.mask.shift + t.mask.left + 1;
     const auto clamped = [](std::int64_t row) {
@@ -26,7 +29,7 @@ struct RowLoader {
     return {clamped(first), k1 <= t.k.length ? clamped(past) : 0};
   }
 
-  __device__ __forceinline__ HeadOfRows<Element> head_of_rows() const {
+  FALCHION_DEVICE HeadOfRows<Element> head_of_rows() const {
     const BackwardLayout layout = BackwardLayout::of(a);
     const std::int64_t row = layout.first_row(a, t.b, t.h, t.q.begin);
     const auto side = Side<Element>::of_rows(a, t.q, t.h);
@@ -40,9 +43,9 @@ struct RowLoader {
             t.mask.shift + t.mask.right};
   }
   /// For each query head of the K/V head a CTA visits the tiles that see its keys, upwards.
-  __device__ __forceinline__ int steps() const { return (t.end - t.begin) * t.heads; }
-  __device__ __forceinline__ RowTile first_rows() const { return with_place({0, t.begin}); }
-  __device__ __forceinline__ RowTile rows_after(RowTile rows) const {
+  FALCHION_DEVICE int steps() const { return (t.end - t.begin) * t.heads; }
+  FALCHION_DEVICE RowTile first_rows() const { return with_place({0, t.begin}); }
+  FALCHION_DEVICE RowTile rows_after(RowTile rows) const {
     if (++rows.tile >= t.end) {
       rows.tile = t.begin;
       ++rows.head;
@@ -52,14 +55,14 @@ struct RowLoader {
 
   /// Starts to load q of a tile of rows, or grad_o, or the statistics. Each of these calls stands between other
   /// products.
-  __device__ __forceinline__ void load_q(const RowTile& rows, int stage) const {
+  FALCHION_DEVICE void load_q(const RowTile& rows, int stage) const {
     load_lines(shared.head.q, a.q, rows, static_cast<int>(a.d_qk), shared.q[stage]);
   }
-  __device__ __forceinline__ void load_grad_o(const RowTile& rows, int stage) const {
+  FALCHION_DEVICE void load_grad_o(const RowTile& rows, int stage) const {
     load_lines(shared.head.grad_o, a.grad_o, rows, static_cast<int>(a.d_v), shared.grad_o[stage]);
   }
   /// The padding of the workspace has statistics too.
-  __device__ __forceinline__ void load_statistics(const RowTile& rows, int stage) const {
+  FALCHION_DEVICE void load_statistics(const RowTile& rows, int stage) const {
     constexpr unsigned kChunks = kRows / 4;  // of 16 bytes
     const unsigned thread = hidden(threadIdx.x);
     if (thread >= 2 * kChunks) return;
@@ -69,8 +72,7 @@ struct RowLoader {
     copy_async(from + std::int64_t{rows.block} * 64 + row, to + row, true);
   }
   /// Rows past the end and columns past d become 0.
-  __device__ __forceinline__ void load_lines(const Element* head, const View& x, const RowTile& rows, int d,
-                                             Element* to) const {
+  FALCHION_DEVICE void load_lines(const Element* head, const View& x, const RowTile& rows, int d, Element* to) const {
     constexpr unsigned kChunks = kD / Config::kChunk, kLines = Config::kThreads / kChunks;  // that all load at once
     const unsigned thread = hidden(threadIdx.x), line = thread / kChunks;
     const unsigned column = thread % kChunks * Config::kChunk;
@@ -85,7 +87,7 @@ struct RowLoader {
     }
   }
   /// Rows that count for nothing may hold NaN, which times 0 is NaN: they become 0. Are there any?
-  __device__ __forceinline__ bool clear_what_counts_for_nothing(int stage) const {
+  FALCHION_DEVICE bool clear_what_counts_for_nothing(int stage) const {
     const auto dead = [&](int row) { return counts_for_nothing({0, shared.delta[stage][row]}); };
     bool any = false;
     CUTE_UNROLL
@@ -102,7 +104,7 @@ struct RowLoader {
  private:
   /// Where sums have a fixed order, CTAs with later keys have smaller numbers and add first. So under a causal band
   /// nobody waits: a CTA comes to a tile when those before it have left it.
-  __device__ __forceinline__ RowTile with_place(RowTile rows) const {
+  FALCHION_DEVICE RowTile with_place(RowTile rows) const {
     rows.block = rows.head * shared.head.blocks + rows.tile * (kRows / 64);
     rows.wanted = 1;
     if (a.any_order) return rows;

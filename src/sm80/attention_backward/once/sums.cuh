@@ -2,6 +2,7 @@
 // the small kernel that makes grad_q of them.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_backward/store.cuh"
 #include "sm80/attention_backward/once/config.hpp"
 
@@ -16,7 +17,7 @@ template <int kThreads>
 struct TileSums {
   float* tile;
 
-  __device__ __forceinline__ void store(int n, const Sums& x) const {
+  FALCHION_DEVICE void store(int n, const Sums& x) const {
 #if __CUDA_ARCH__ >= 900
     *reinterpret_cast<float4*>(at(n, 0)) = {x[0], x[1], x[2], x[3]};
 #else
@@ -24,7 +25,7 @@ struct TileSums {
     for (int i = 0; i < 4; ++i) *at(n, i) = x[i];
 #endif
   }
-  __device__ __forceinline__ void add(int n, const Sums& x) const {
+  FALCHION_DEVICE void add(int n, const Sums& x) const {
 #if __CUDA_ARCH__ >= 900
     asm volatile("red.relaxed.gpu.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(at(n, 0))),
                  "f"(x[0]), "f"(x[1]), "f"(x[2]), "f"(x[3])
@@ -36,7 +37,7 @@ struct TileSums {
                    : "memory");
 #endif
   }
-  __device__ __forceinline__ void load(int n, Sums& x) const {
+  FALCHION_DEVICE void load(int n, Sums& x) const {
 #if __CUDA_ARCH__ >= 900
     const float4 all = *reinterpret_cast<const float4*>(at(n, 0));
     x[0] = all.x;
@@ -50,7 +51,7 @@ struct TileSums {
   }
 
  private:
-  __device__ __forceinline__ float* at(int n, int i) const {
+  FALCHION_DEVICE float* at(int n, int i) const {
     const int thread = static_cast<int>(hidden(threadIdx.x));
 #if __CUDA_ARCH__ >= 900
     return tile + n * (4 * kThreads) + thread * 4 + i;
@@ -61,12 +62,12 @@ struct TileSums {
 };
 
 /// How many CTAs have added to a tile of sums, without waiting for the number.
-__device__ __forceinline__ unsigned turns_passed(const unsigned* turns) {
+FALCHION_DEVICE unsigned turns_passed(const unsigned* turns) {
   unsigned now;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(__cvta_generic_to_global(turns)) : "memory");
   return now;
 }
-__device__ __forceinline__ void wait_for_turn(const unsigned* turns, unsigned wanted) {
+FALCHION_DEVICE void wait_for_turn(const unsigned* turns, unsigned wanted) {
   unsigned now;
   do {
     asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(now) : "l"(__cvta_generic_to_global(turns)) : "memory");
@@ -74,7 +75,7 @@ __device__ __forceinline__ void wait_for_turn(const unsigned* turns, unsigned wa
 }
 /// Gives the turn to the next CTA. What warps have stored or added before a barrier before this is seen by whoever has
 /// waited.
-__device__ __forceinline__ void give_turn(unsigned* turns) {
+FALCHION_DEVICE void give_turn(unsigned* turns) {
   asm volatile("fence.acq_rel.gpu;\nred.relaxed.gpu.global.add.u32 [%0], 1;" ::"l"(__cvta_generic_to_global(turns))
                : "memory");
 }

@@ -4,6 +4,7 @@
 
 #include <cute/tensor.hpp>
 
+#include "base/host_device.hpp"
 #include "tiles/attention_forward/sm80.hpp"
 
 namespace falchion::sm80 {
@@ -46,23 +47,19 @@ struct AttentionForwardF32Config {
 
   // In a chunk of K (keys, kDepth) the 16-byte piece c of row r lies at c ^ (r / 4 % 8), so that lanes whose keys are 4
   // apart read from different banks. A chunk of V (kSlice, D) is not swizzled.
-  static __device__ __forceinline__ int at_k(int row, int column) {
-    return row * kDepth + (column ^ (row / 4 % 8 * 4));
-  }
+  static FALCHION_DEVICE int at_k(int row, int column) { return row * kDepth + (column ^ (row / 4 % 8 * 4)); }
 };
 
 /// This thread's first row of the query tile, and its first key of a key tile, which is also its first column of O.
 struct OwnPlace {
   int row, key;
-  __device__ __forceinline__ OwnPlace() {
+  FALCHION_DEVICE OwnPlace() {
     const int warp = static_cast<int>(threadIdx.x) / 32, lane = static_cast<int>(threadIdx.x) % 32;
     row = warp * 16 + lane % 2;
     key = lane / 2 * 4;
   }
   /// Returns (row, column) in the tile of this thread's element (r, c) of S or O.
-  __device__ __forceinline__ auto operator()(int r, int c) const {
-    return make_coord(row + 2 * r, key + c % 4 + c / 4 * 64);
-  }
+  FALCHION_DEVICE auto operator()(int r, int c) const { return make_coord(row + 2 * r, key + c % 4 + c / 4 * 64); }
 };
 
 }  // namespace falchion::sm80

@@ -4,6 +4,7 @@
 // owns 8 rows: 4 neighbouring keys of each row of S, and D / 16 columns of each row of O.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/after.hpp"
 #include "gpu/attention_forward/entry.hpp"
 #include "gpu/attention_forward/score.cuh"
@@ -25,7 +26,7 @@ using namespace gpu;
 /// Copies S from registers (rows, columns) to this thread's own cells of P in shared memory, or back if kBack, 16 bytes
 /// at a time.
 template <class Config, bool kBack, class S>
-__device__ __forceinline__ void exchange(S& s, float* own) {
+FALCHION_DEVICE void exchange(S& s, float* own) {
   CUTE_UNROLL
   for (int r = 0; r < Config::kOwnRows; ++r) {
     CUTE_UNROLL
@@ -47,8 +48,7 @@ __device__ __forceinline__ void exchange(S& s, float* own) {
 /// cells of P and writes them back. The loop over rows is not unrolled, so that there is one copy of the code instead
 /// of 8: tanh in double and Philox are long, and their registers would be needed in addition to those of O.
 template <class Config, class Edit>
-__device__ __forceinline__ void for_each_own_cell(const AttentionTile& t, OwnPlace at, int key0, float* own,
-                                                  Edit edit) {
+FALCHION_DEVICE void for_each_own_cell(const AttentionTile& t, OwnPlace at, int key0, float* own, Edit edit) {
   CUTE_NO_UNROLL
   for (int r = 0; r < Config::kOwnRows; ++r) {
     const int row = t.row0 + at.row + 2 * r;
@@ -65,8 +65,8 @@ __device__ __forceinline__ void for_each_own_cell(const AttentionTile& t, OwnPla
 
 /// Does score.apply, and adds the bias and the boolean mask. Only the band is left to keep_band.
 template <class Config, class S>
-__device__ __forceinline__ void apply_scores(const AttentionArgs& a, const AttentionTile& t, OwnPlace at, int key0,
-                                             S& s, float* own) {
+FALCHION_DEVICE void apply_scores(const AttentionArgs& a, const AttentionTile& t, OwnPlace at, int key0, S& s,
+                                  float* own) {
   if (a.softcap > 0 || a.alibi.data != nullptr || a.bias.data != nullptr || a.mask.data != nullptr) {
     exchange<Config, false>(s, own);
     for_each_own_cell<Config>(t, at, key0, own, [&](int row, int key, float(&x)[4]) {

@@ -5,6 +5,7 @@
 
 #include <cute/tensor.hpp>
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/tile.cuh"
 
 namespace falchion::sm80 {
@@ -15,7 +16,7 @@ using namespace cute;
 
 /// Starts to copy kFloats floats to shared memory. From number `left` on it reads nothing and writes 0.
 template <int kFloats>
-__device__ __forceinline__ void copy_floats_async(const float* from, float* to, int left) {
+FALCHION_DEVICE void copy_floats_async(const float* from, float* to, int left) {
   const unsigned address = cast_smem_ptr_to_uint(to);
   const int bytes = 4 * min(max(left, 0), kFloats);
   if constexpr (kFloats == 4) {
@@ -29,7 +30,7 @@ __device__ __forceinline__ void copy_floats_async(const float* from, float* to, 
 /// Starts to load a block (kRows, kColumns), with 0 in the rows from `rows` on and in the columns from `columns` on.
 /// at(row) is where a row begins in global memory, and to(row, column) is where an element goes in shared memory.
 template <int kRows, int kColumns, int kThreads, class At, class To>
-__device__ __forceinline__ void load_block(bool aligned, int rows, int columns, At at, To to) {
+FALCHION_DEVICE void load_block(bool aligned, int rows, int columns, At at, To to) {
   constexpr int kThreadsARow = kColumns / 4;
   constexpr int kPass = kThreads / kThreadsARow;
   static_assert(kThreads % kThreadsARow == 0 && kRows % kPass == 0);
@@ -53,7 +54,7 @@ __device__ __forceinline__ void load_block(bool aligned, int rows, int columns, 
 template <class Config>
 class Ring {
  public:
-  __device__ __forceinline__ Ring(const AttentionArgs& a, const AttentionTile& t, float* shared)
+  FALCHION_DEVICE Ring(const AttentionArgs& a, const AttentionTile& t, float* shared)
       : a(a),
         t(t),
         shared(shared),
@@ -64,7 +65,7 @@ class Ring {
     v = static_cast<const float*>(a.v.data) + t.k.batch * a.v.stride[0] + t.k.begin * a.v.stride[1] +
         t.h_kv * a.v.stride[2];
   }
-  __device__ __forceinline__ void load_q(float* sQ) const {
+  FALCHION_DEVICE void load_q(float* sQ) const {
     const View& x = a.q;
     const float* q = static_cast<const float*>(x.data) + t.q.batch * x.stride[0] + t.q.begin * x.stride[1];
     load_block<Config::kRows, Config::kD, Config::kThreads>(
@@ -74,7 +75,7 @@ class Ring {
   }
   /// Starts to load the next chunk into the place that no thread reads any more. After the last chunk it commits an
   /// empty group, so that next() always has a group to wait for.
-  __device__ __forceinline__ void load() {
+  FALCHION_DEVICE void load() {
     if (n >= t.begin) {
       float* to = shared + filled * Config::kChunk;
       step < depths ? load_k(to, step * Config::kDepth) : load_v(to, (step - depths) * Config::kSlice);
@@ -87,7 +88,7 @@ class Ring {
     cp_async_fence();
   }
   /// Waits for the next chunk and returns it.
-  __device__ __forceinline__ const float* next() {
+  FALCHION_DEVICE const float* next() {
     cp_async_wait<Config::kStages - 2>();
     __syncthreads();  // the chunk is there for all threads, and no thread reads the one before it any more
     load();
@@ -95,17 +96,17 @@ class Ring {
     used = used + 1 == Config::kStages ? 0 : used + 1;
     return chunk;
   }
-  __device__ __forceinline__ int k_chunks() const { return depths; }
+  FALCHION_DEVICE int k_chunks() const { return depths; }
 
  private:
-  __device__ __forceinline__ void load_k(float* to, int column0) const {
+  FALCHION_DEVICE void load_k(float* to, int column0) const {
     const int key0 = n * Config::kKeys;
     load_block<Config::kKeys, Config::kDepth, Config::kThreads>(
         a.aligned, t.k.length - key0, static_cast<int>(a.d_qk) - column0,
         [&](int row) { return k + (key0 + row) * a.k.stride[1] + column0; },
         [&](int row, int column) { return to + Config::at_k(row, column); });
   }
-  __device__ __forceinline__ void load_v(float* to, int slice0) const {
+  FALCHION_DEVICE void load_v(float* to, int slice0) const {
     const int key0 = n * Config::kKeys + slice0;
     load_block<Config::kSlice, Config::kD, Config::kThreads>(
         a.aligned, t.k.length - key0, static_cast<int>(a.d_v),

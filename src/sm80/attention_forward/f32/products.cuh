@@ -5,13 +5,17 @@
 #include <algorithm>
 #include <cute/tensor.hpp>
 
+#include "base/host_device.hpp"
+
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 using namespace cute;
 
 /// Adds the terms k to k + 3 of A B to C (rows, columns), one after another.
 template <int kStride, class C, class LoadB>
-__device__ __forceinline__ void multiply_4(C& c, const float* a, int k, LoadB load_b) {
+FALCHION_DEVICE void multiply_4(C& c, const float* a, int k, LoadB load_b) {
   constexpr int kRows = decltype(size<0>(c))::value, kColumns = decltype(size<1>(c))::value;
   float x[kRows][4], b[4][kColumns];
   CUTE_UNROLL
@@ -34,7 +38,7 @@ __device__ __forceinline__ void multiply_4(C& c, const float* a, int k, LoadB lo
 /// to C one after another. With kTerms 4 or 8 that many terms are summed first and their sum is added to C, because
 /// each addition to a long sum rounds at the size of that sum.
 template <int kTerms, int kDepth, int kStride, class C, class LoadB>
-__device__ __forceinline__ void multiply_exact(C& c, const float* a, LoadB load_b) {
+FALCHION_DEVICE void multiply_exact(C& c, const float* a, LoadB load_b) {
 #pragma unroll 1
   for (int k = 0; k < kDepth; k += std::max(kTerms, 4)) {
     if constexpr (kTerms == 1) {

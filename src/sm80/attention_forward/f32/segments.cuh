@@ -5,6 +5,7 @@
 // it costs.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm80/attention_forward/f32/softmax.cuh"
 #include "sm80/attention_forward/f32/store.cuh"
 
@@ -15,8 +16,7 @@ using namespace gpu;
 template <class Config>
 class SegmentSums {
  public:
-  __device__ __forceinline__ SegmentSums(const AttentionArgs& a, const AttentionTile& t, const OwnPlace& at,
-                                         const float* own_q)
+  FALCHION_DEVICE SegmentSums(const AttentionArgs& a, const AttentionTile& t, const OwnPlace& at, const float* own_q)
       : a(a), at(at), own_q(own_q), begin(t.begin), end(t.end) {
     CUTE_UNROLL
     for (int r = 0; r < Config::kOwnRows; ++r) {
@@ -27,11 +27,11 @@ class SegmentSums {
   }
 
   /// Whether a segment ends with tile n. The last one, at `begin`, is in O and l when the loop ends.
-  __device__ __forceinline__ bool ends_at(int n) const { return n % Config::kSegmentTiles == 0 && n > begin; }
+  FALCHION_DEVICE bool ends_at(int n) const { return n % Config::kSegmentTiles == 0 && n > begin; }
 
   /// The end of a segment: adds O and l to what lies aside. They begin again with 0.
   template <class Softmax, class Output>
-  __device__ __forceinline__ void put_aside(int n, Softmax& softmax, Output& O) const {
+  FALCHION_DEVICE void put_aside(int n, Softmax& softmax, Output& O) const {
     const bool any = n + Config::kSegmentTiles < end;  // does something lie there?
     CUTE_UNROLL
     for (int r = 0; r < Config::kOwnRows; ++r) {
@@ -61,7 +61,7 @@ class SegmentSums {
   }
   /// After the last key: adds what lies aside to O and l.
   template <class Softmax, class Output>
-  __device__ __forceinline__ void take_back(Softmax& softmax, Output& O) const {
+  FALCHION_DEVICE void take_back(Softmax& softmax, Output& O) const {
     if (!ends_at((end - 1) / Config::kSegmentTiles * Config::kSegmentTiles)) return;
     CUTE_UNROLL
     for (int r = 0; r < Config::kOwnRows; ++r) {
@@ -90,19 +90,19 @@ class SegmentSums {
     float* line;
   };
   static_assert(sizeof(Row) <= 4 * (Config::kStrideQ - Config::kD));
-  __device__ __forceinline__ Row* row(int r) const {
+  FALCHION_DEVICE Row* row(int r) const {
     return reinterpret_cast<Row*>(const_cast<float*>(own_q) + 2 * r * Config::kStrideQ + Config::kD);
   }
 
   /// What sums relative to the maximum `before` are multiplied by. A row that has seen no key has 0, and -inf - -inf
   /// must not make a NaN of it.
-  static __device__ __forceinline__ float shrink_to(float m, float before) {
+  static FALCHION_DEVICE float shrink_to(float m, float before) {
     return m == -FALCHION_INF ? 1.f : exp2((before - m) * kLog2e);
   }
   /// Calls f(place in memory, column of O, count) for each element of row r that this thread owns, 4 at a time where
   /// the row is aligned.
   template <class F>
-  __device__ __forceinline__ void for_each_place(int r, F f) const {
+  FALCHION_DEVICE void for_each_place(int r, F f) const {
     float* const line = row(r)->line;
     if (line == nullptr) return;
     CUTE_UNROLL

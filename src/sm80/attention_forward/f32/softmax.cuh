@@ -3,6 +3,7 @@
 
 #include <cute/tensor.hpp>
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/softmax.cuh"
 
 namespace falchion::sm80 {
@@ -12,7 +13,7 @@ using namespace gpu;
 using namespace cute;
 
 template <class Op>
-__device__ __forceinline__ float over_row(float x, Op op) {
+FALCHION_DEVICE float over_row(float x, Op op) {
   CUTE_UNROLL
   for (int step = 2; step < 32; step *= 2) x = op(x, __shfl_xor_sync(~0u, x, step));
   return x;
@@ -25,7 +26,7 @@ struct ExactSoftmax {
   float m[kRows];  // the maximum so far; the same in all lanes of a row
   float l[kRows];  // sum of exp(s - m) over this lane's keys
 
-  __device__ __forceinline__ void reset() {
+  FALCHION_DEVICE void reset() {
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) {
       m[r] = -FALCHION_INF;
@@ -35,7 +36,7 @@ struct ExactSoftmax {
   /// Sets m to the maximum so far and multiplies l by shrink. If the result is true, O must be multiplied by shrink
   /// too. All lanes of the warp get the same result.
   template <class Scores>
-  __device__ __forceinline__ bool raise(const Scores& S, float (&shrink)[kRows]) {
+  FALCHION_DEVICE bool raise(const Scores& S, float (&shrink)[kRows]) {
     bool raised = false;
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) {
@@ -53,7 +54,7 @@ struct ExactSoftmax {
   }
   /// Replaces S by P = exp(S - m) and adds P to l, as the sum of this tile.
   template <class Scores>
-  __device__ __forceinline__ void update(Scores& S) {
+  FALCHION_DEVICE void update(Scores& S) {
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) {
       const float base = m[r] == -FALCHION_INF ? 0.f : m[r];
@@ -67,7 +68,7 @@ struct ExactSoftmax {
     }
   }
   /// Sums l over the lanes of a row, so that all of them have the whole sum.
-  __device__ __forceinline__ void finish() {
+  FALCHION_DEVICE void finish() {
     CUTE_UNROLL
     for (int r = 0; r < kRows; ++r) l[r] = over_row(l[r], [](float x, float y) { return x + y; });
   }

@@ -2,6 +2,7 @@
 // it owns straight from its registers, 16 bytes at a time where the rows of O are aligned.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/tile.cuh"
 #include "sm80/attention_forward/f32/config.cuh"
 #include "sm80/attention_forward/store.cuh"
@@ -12,8 +13,8 @@ using namespace gpu;
 
 /// Stores O / l, the LSE and the row maximum, or one part of them where the keys are split.
 template <class Config, class Softmax, class Output>
-__device__ __forceinline__ void store_exact(const AttentionArgs& a, const AttentionTile& t, OwnPlace at,
-                                            const Softmax& softmax, float kept_scale, Output& O) {
+FALCHION_DEVICE void store_exact(const AttentionArgs& a, const AttentionTile& t, OwnPlace at, const Softmax& softmax,
+                                 float kept_scale, Output& O) {
   float normal[Config::kOwnRows], m = 0, l = 0;
   // This lane computes the LSE of this one of its rows: a logarithm in double takes long, so no lane computes more than
   // one.

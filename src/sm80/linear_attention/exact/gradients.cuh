@@ -8,16 +8,19 @@
 // becomes S' = e^(g_L) S_(L-1).
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/stream_order.cuh"
 #include "sm80/linear_attention/exact/rows.cuh"
 #include "tiles/linear_attention/sm80_workspace.hpp"
 
 namespace falchion::sm80 {
 
+using namespace gpu;
+
 inline constexpr int kGradientWarps = 4;
 
 /// Is this row of a batch entry the last token of its sequence, in the order of the recurrence?
-__device__ __forceinline__ bool is_last_token(const gpu::LinearAttentionArgs& a, std::int64_t row) {
+FALCHION_DEVICE bool is_last_token(const gpu::LinearAttentionArgs& a, std::int64_t row) {
   if (!a.packed) return row == (a.reverse ? 0 : a.s - 1);
   const std::int64_t end = a.reverse ? row : row + 1;
   std::int64_t low = 0, high = a.b;  // the first bound that is not below `end` has an index from low to high
@@ -33,7 +36,7 @@ __device__ __forceinline__ bool is_last_token(const gpu::LinearAttentionArgs& a,
 }
 
 template <class Element>
-__device__ __forceinline__ float dot_of_warp(const Element* x, const Element* y, std::int64_t n) {
+FALCHION_DEVICE float dot_of_warp(const Element* x, const Element* y, std::int64_t n) {
   float sum = 0;
 #pragma unroll 2
   for (std::int64_t i = static_cast<int>(threadIdx.x) % 32; i < n; i += 32)
@@ -102,7 +105,7 @@ inline constexpr int kScanThreads = 256;
 struct BlockScan {
   double upto, all;
 };
-__device__ __forceinline__ BlockScan scan_block(double x, double* of_warps) {
+FALCHION_DEVICE BlockScan scan_block(double x, double* of_warps) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   for (int distance = 1; distance < 32; distance *= 2) {
     const double before = __shfl_up_sync(~0u, x, distance);

@@ -4,10 +4,13 @@
 // too. The state is in state.cuh.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm80/linear_attention/exact/state.cuh"
 #include "sm80/linear_attention/exact/store.cuh"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 /// The work of one CTA: 64 columns of v and o, for all tokens of a piece. Two warps share rows of P, of S^T and of O^T:
 /// each has half of the columns of P, half of the columns (E) of S^T, and half of each sum of O^T, and in the end they
@@ -25,7 +28,7 @@ class LinearExactChunks : public LinearExactState<Config_> {
   using typename State::Weights;
 
   /// Computes o of all tokens, and leaves the state after the last token in s.
-  __device__ __forceinline__ void run() {
+  FALCHION_DEVICE void run() {
     weights.start(shared.weights);
     if constexpr (kStages > 1) load(0, true);
     for (int c = 0; c < piece.chunks; ++c) {
@@ -44,7 +47,7 @@ class LinearExactChunks : public LinearExactState<Config_> {
     }
   }
   /// Computes only the state after the last token. Returns the factor by which a state fades over the piece, in bits.
-  __device__ __forceinline__ float run_state() {
+  FALCHION_DEVICE float run_state() {
     float faded = 0;
     weights.start(shared.weights);
     if constexpr (kStages > 1) load(0, false);
@@ -60,7 +63,7 @@ class LinearExactChunks : public LinearExactState<Config_> {
 
  private:
   // ---- P = tril(Q K^T) (C, C) ---------------------------------------------------------------------------------------
-  __device__ __forceinline__ void multiply_q_k(int c, float (&p)[kHalf][4]) const {
+  FALCHION_DEVICE void multiply_q_k(int c, float (&p)[kHalf][4]) const {
     const float* own_q = shared.q[c % kStages] + own_row(0) * kStrideQ + 2 * t;
     const float* own_k = shared.k[c % kStages] + (8 * kHalf * half + g) * kStrideQ + 2 * t;
     float all[kHalf][4];
@@ -85,7 +88,7 @@ class LinearExactChunks : public LinearExactState<Config_> {
     }
     if constexpr (kE / 8 > kTogether) add(all, p);
   }
-  __device__ __forceinline__ void store_p(int c, float (&p)[kHalf][4]) const {
+  FALCHION_DEVICE void store_p(int c, float (&p)[kHalf][4]) const {
     if (weights.any()) weigh_p(c, p);
     const int own = Config::kGeneral && sweep.others_only ? 0 : 1;  // 1: the diagonal of P counts
     CUTE_UNROLL
@@ -100,7 +103,7 @@ class LinearExactChunks : public LinearExactState<Config_> {
       }
     }
   }
-  __device__ __forceinline__ void weigh_p(int c, float (&p)[kHalf][4]) const {
+  FALCHION_DEVICE void weigh_p(int c, float (&p)[kHalf][4]) const {
     const float *sum = weight(c, Weights::kSum), *low = weight(c, Weights::kLow);
     const float *a = weight(c, Weights::kA), *b = weight(c, Weights::kB);
     const float *alpha = weight(c, Weights::kAlpha), *beta = weight(c, Weights::kBeta);
@@ -118,7 +121,7 @@ class LinearExactChunks : public LinearExactState<Config_> {
   }
 
   // ---- O^T = S^T Q^T + V^T P^T (M, C) -------------------------------------------------------------------------------
-  __device__ __forceinline__ void read_v(int c) {
+  FALCHION_DEVICE void read_v(int c) {
     const float* own = shared.v[c % kStages] + t * kStrideV + own_row(0);
     CUTE_UNROLL
     for (int i = 0; i < kBlocks; ++i) {
@@ -128,7 +131,7 @@ class LinearExactChunks : public LinearExactState<Config_> {
   }
   /// Adds V^T P^T over every second block of 8 tokens: later blocks need fewer rows of P, so this divides the work
   /// evenly.
-  __device__ __forceinline__ void multiply_p(float (&o)[kBlocks][4]) const {
+  FALCHION_DEVICE void multiply_p(float (&o)[kBlocks][4]) const {
     const float* own_p = shared.p + g * Config::kStrideP + 8 * half + t;
     for_each(make_int_sequence<kHalf>{}, [&](auto i) {
       constexpr int kFrom = 2 * decltype(i)::value;
@@ -145,7 +148,7 @@ class LinearExactChunks : public LinearExactState<Config_> {
     });
   }
   /// Adds the sums of the two warps that share rows. Each warp gets the tokens that are its columns of P.
-  __device__ __forceinline__ void exchange_o(const float (&o)[kBlocks][4], float (&own)[kHalf][4]) {
+  FALCHION_DEVICE void exchange_o(const float (&o)[kBlocks][4], float (&own)[kHalf][4]) {
     const auto at = [&](int n, int i) -> float& {
       return shared.o[(8 * n + 2 * t + i % 2) * Config::kStrideP + own_row(i)];
     };
@@ -162,7 +165,7 @@ class LinearExactChunks : public LinearExactState<Config_> {
         own[n][i] = ((half == 0 ? o[n][i] : o[kHalf + n][i]) + at(kHalf * half + n, i)) * sweep.scale;
     }
   }
-  __device__ __forceinline__ void store_o(int c, const float (&o)[kHalf][4]) {
+  FALCHION_DEVICE void store_o(int c, const float (&o)[kHalf][4]) {
     if constexpr (Config::kGeneral) {
       stage_o(o);
       LinearExactOutput<Config>(sweep, piece, columns, shared.o).store(c);
@@ -171,7 +174,7 @@ class LinearExactChunks : public LinearExactState<Config_> {
     }
   }
   /// Stores O^T directly to the rows of o: 8 lanes have 8 neighbouring columns of a token.
-  __device__ __forceinline__ void store_straight(int c, const float (&o)[kHalf][4]) const {
+  FALCHION_DEVICE void store_straight(int c, const float (&o)[kHalf][4]) const {
     const std::int64_t step = piece.step * sweep.o.x.stride[1];
     auto* to = piece.template base<Element>(sweep.o) + piece.first * sweep.o.x.stride[1] + piece.column0;
     CUTE_UNROLL
@@ -184,7 +187,7 @@ class LinearExactChunks : public LinearExactState<Config_> {
     }
   }
   /// Writes O^T to shared memory by rows, from where complex outputs take it, so that their code is not unrolled.
-  __device__ __forceinline__ void stage_o(const float (&o)[kHalf][4]) {
+  FALCHION_DEVICE void stage_o(const float (&o)[kHalf][4]) {
     CUTE_UNROLL
     for (int n = 0; n < kHalf; ++n) {
       CUTE_UNROLL

@@ -11,6 +11,8 @@
 
 namespace falchion::sm80 {
 
+using namespace gpu;
+
 /// Returns the normaliser of a sweep. `of` says which side of this sweep, its q or its k, has the tokens that were q in
 /// the forward pass, because these are what n belongs to. `gradient` says whether a gradient passes through n.
 inline LinearNormaliser beside(LinearNormaliser::Of of, const LinearExactMemory& m, bool gradient) {

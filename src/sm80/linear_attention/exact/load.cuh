@@ -2,6 +2,7 @@
 // q, k and v in shared memory, the weights of the tokens, and which elements of the matrices a thread has.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/tf32.cuh"
 #include "sm80/linear_attention/exact/rows.cuh"
 
@@ -19,8 +20,8 @@ class LinearExactOperands {
   static constexpr int kBlocks = kC / 8;  // the number of blocks of 8 tokens
   static constexpr int kHalf = kBlocks / 2;
 
-  __device__ __forceinline__ LinearExactOperands(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
-                                                 const LinearPiece& piece, Shared& shared)
+  FALCHION_DEVICE LinearExactOperands(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
+                                      const LinearPiece& piece, Shared& shared)
       : sweep(sweep),
         piece(piece),
         shared(shared),
@@ -36,13 +37,13 @@ class LinearExactOperands {
 
  protected:
   /// The row of the CTA's P, S^T, V^T and O^T that element i of an accumulator belongs to.
-  __device__ __forceinline__ int own_row(int i) const { return 16 * (warp % 4) + g + i / 2 * 8; }
+  FALCHION_DEVICE int own_row(int i) const { return 16 * (warp % 4) + g + i / 2 * 8; }
   /// The first column of P in this thread's accumulator n, and the first column of S^T in its accumulator j.
-  __device__ __forceinline__ int own_token(int n) const { return 8 * (kHalf * half + n) + 2 * t; }
-  __device__ __forceinline__ int own_column(int j) const { return kE / 2 * half + 8 * j + 2 * t; }
+  FALCHION_DEVICE int own_token(int n) const { return 8 * (kHalf * half + n) + 2 * t; }
+  FALCHION_DEVICE int own_column(int j) const { return kE / 2 * half + 8 * j + 2 * t; }
 
   // ---- load ---------------------------------------------------------------------------------------------------------
-  __device__ __forceinline__ void load(int c, bool with_q) {
+  FALCHION_DEVICE void load(int c, bool with_q) {
     if (c < piece.chunks) {
       if (with_q) q.load(c, shared.q[c % kStages]);
       k.load(c, shared.k[c % kStages]);
@@ -51,7 +52,7 @@ class LinearExactOperands {
     cp_async_fence();
   }
   /// Afterwards chunk c is there for all threads, and no thread reads chunk c - 1, its P or its weights.
-  __device__ __forceinline__ void arrive(int c, bool with_q) {
+  FALCHION_DEVICE void arrive(int c, bool with_q) {
     if constexpr (kStages == 1) {
       __syncthreads();
       load(c, with_q);
@@ -66,7 +67,7 @@ class LinearExactOperands {
   }
 
   // ---- weights: warp 0 computes them one chunk ahead ----------------------------------------------------------------
-  __device__ __forceinline__ const float* weight(int c, int which) const { return shared.weights[c % 2][which]; }
+  FALCHION_DEVICE const float* weight(int c, int which) const { return shared.weights[c % 2][which]; }
 
   const LinearSweep& sweep;
   const LinearPiece& piece;

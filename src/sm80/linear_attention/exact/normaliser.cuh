@@ -3,11 +3,14 @@
 // the segments of the sweeps are.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/stream_order.cuh"
 #include "sm80/linear_attention/exact/rows.cuh"
 #include "tiles/linear_attention/sm80_workspace.hpp"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 inline constexpr int kNormaliserTile = 16;
 
@@ -25,8 +28,8 @@ class LinearNormalisers {
  public:
   using Rows16 = LinearSweep::Rows16;
 
-  __device__ __forceinline__ LinearNormalisers(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
-                                               const LinearPiece& piece)
+  FALCHION_DEVICE LinearNormalisers(const gpu::LinearAttentionArgs& a, const LinearSweep& sweep,
+                                    const LinearPiece& piece)
       : a(a), sweep(sweep), piece(piece), e(static_cast<int>(threadIdx.x)), inside(e < sweep.d_qk) {
     const int column = min(e, sweep.d_qk - 1);
     q = piece.base<const Element>(sweep.q) + piece.first * sweep.q.x.stride[1] + column;
@@ -34,14 +37,14 @@ class LinearNormalisers {
     step_q = piece.step * sweep.q.x.stride[1];
     step_k = piece.step * sweep.k.x.stride[1];
   }
-  static __device__ __forceinline__ float mapped(Element x, const Rows16& of) {
+  static FALCHION_DEVICE float mapped(Element x, const Rows16& of) {
     const float value = static_cast<float>(x);
     return of.phi ? phi_exact<Element>(value) : value;
   }
   /// Adds kNormaliserTile tokens to z, from `token` on, and writes their products. `products` is null where only z is
   /// wanted. The tokens are summed by themselves first, because each addition to a running sum rounds at its size, to
   /// the same side where the tokens are equal: 955 of them made z off by 7e-6.
-  __device__ __forceinline__ void take_in(int token, const float* fades, const NormaliserProducts& products) {
+  FALCHION_DEVICE void take_in(int token, const float* fades, const NormaliserProducts& products) {
     float faded = 1, sum = 0;  // z is faded times what it was before these tokens, and their own sum
     CUTE_NO_UNROLL
     for (int i0 = 0; i0 < kNormaliserTile; i0 += 8) {
@@ -71,8 +74,7 @@ class LinearNormalisers {
   }
   /// Sums the products and stores 1 / n of each token. `others`, which LinearNormaliser explains, is null where only 1
   /// / n is wanted.
-  __device__ __forceinline__ void store(int token, const NormaliserProducts& products, float* inverse,
-                                        float* others) const {
+  FALCHION_DEVICE void store(int token, const NormaliserProducts& products, float* inverse, float* others) const {
     const int lane = e % 32, warps = static_cast<int>(blockDim.x) / 32;
     for (int i = e / 32; i < kNormaliserTile && token + i < piece.tokens; i += warps) {
       float rest = 0, own = 0;

@@ -2,14 +2,17 @@
 // rows that become f32 when they arrive, and the weights of tokens.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm80/linear_attention/piece.cuh"
 
 namespace falchion::sm80 {
 
+using namespace gpu;
+
 /// phi as the kernels with f32 between all products compute it. For 16-bit elements the result is rounded to a TF32
 /// number, so that it needs only one part, like the elements themselves. NaN stays NaN.
 template <class Element>
-__device__ __forceinline__ float phi_exact(float x) {
+FALCHION_DEVICE float phi_exact(float x) {
   const float y = phi(x);
   if (sizeof(Element) == 4 || !(fabsf(y) < FALCHION_INF)) return y;
   return __uint_as_float((__float_as_uint(y) + 0x1000) & 0xFFFFE000);
@@ -17,7 +20,7 @@ __device__ __forceinline__ float phi_exact(float x) {
 
 /// Returns the sum of x over all threads of the CTA. of_warps has room for one float per warp.
 template <int kWarps>
-__device__ __forceinline__ float sum_of_cta(float x, float* of_warps) {
+FALCHION_DEVICE float sum_of_cta(float x, float* of_warps) {
   x = sum_of_warp(x);
   __syncthreads();
   if (threadIdx.x % 32 == 0) of_warps[threadIdx.x / 32] = x;
@@ -34,14 +37,14 @@ class LinearExactRows {
  public:
   using Element = typename Config::Element;
 
-  __device__ __forceinline__ LinearExactRows(const LinearPiece& piece, const LinearSweep::Rows16& of, int column0,
-                                             int columns, bool aligned)
+  FALCHION_DEVICE LinearExactRows(const LinearPiece& piece, const LinearSweep::Rows16& of, int column0, int columns,
+                                  bool aligned)
       : piece(piece), step(piece.step * of.x.stride[1]), columns(columns), aligned(aligned), with_phi(of.phi) {
     from = piece.base<Element>(of) + piece.first * of.x.stride[1] + column0;
   }
   /// Starts to load chunk c; what lies past the piece or past the columns becomes 0. 16-bit elements are copied as they
   /// are, into the first half of the place that they will take as f32.
-  __device__ __forceinline__ void load(int c, float* tile) const {
+  FALCHION_DEVICE void load(int c, float* tile) const {
     const int rows = piece.tokens - c * Config::kChunk;
     const Element* chunk = from + static_cast<std::int64_t>(c * Config::kChunk) * step;
     if (Config::kGeneral && !aligned) return load_elements(chunk, rows, tile);
@@ -55,7 +58,7 @@ class LinearExactRows {
     }
   }
   /// Converts to f32 what this same thread has loaded, and applies phi to it, before other threads read it.
-  __device__ __forceinline__ void arrived(int c, float* tile) const {
+  FALCHION_DEVICE void arrived(int c, float* tile) const {
     if (sizeof(Element) == 4 && (!Config::kGeneral || !with_phi)) return;
     const int rows = piece.tokens - c * Config::kChunk;
     CUTE_NO_UNROLL
@@ -80,16 +83,16 @@ class LinearExactRows {
   /// The i-th group of 8 columns that this thread has.
   struct Mine {
     int row, column;
-    __device__ __forceinline__ explicit Mine(int i)
+    FALCHION_DEVICE explicit Mine(int i)
         : row(static_cast<int>(threadIdx.x) / 8 + i % kRows * (Config::kThreads / 8)),
           column(static_cast<int>(threadIdx.x) % 8 * 8 + i / kRows * 64) {}
-    __device__ __forceinline__ float* in(float* tile) const { return tile + row * kStride + column; }
+    FALCHION_DEVICE float* in(float* tile) const { return tile + row * kStride + column; }
   };
   static constexpr int kRows = Config::kChunk / (Config::kThreads / 8);
   static constexpr int kMine = kRows * kWidth / 64;
 
   /// Loads elements one by one, for rows that do not start at multiples of 16 bytes.
-  __device__ __forceinline__ void load_elements(const Element* chunk, int rows, float* tile) const {
+  FALCHION_DEVICE void load_elements(const Element* chunk, int rows, float* tile) const {
     CUTE_NO_UNROLL
     for (int i = 0; i < kMine; ++i) {
       const Mine at(i);
@@ -117,15 +120,15 @@ class LinearWeights {
  public:
   enum { kSum, kLow, kA, kB, kAlpha, kBeta, kGrownA, kLeftB, kGrownAlpha, kLeftBeta, kArrays };
 
-  __device__ __forceinline__ LinearWeights(const LinearSweep& sweep, const LinearPiece& piece)
+  FALCHION_DEVICE LinearWeights(const LinearSweep& sweep, const LinearPiece& piece)
       : decay(sweep, piece), n(sweep.normaliser), piece(piece), without_last(sweep.tails != nullptr) {}
-  __device__ __forceinline__ bool any() const { return kGeneral && (decay.any() || n.any()); }
-  __device__ __forceinline__ bool with_z() const { return kGeneral && n.dots != nullptr; }
+  FALCHION_DEVICE bool any() const { return kGeneral && (decay.any() || n.any()); }
+  FALCHION_DEVICE bool with_z() const { return kGeneral && n.dots != nullptr; }
 
   /// start() computes the weights of chunk 0, before anything else. next() computes those of chunk c, while the other
   /// warps work on the chunk before it.
   template <class Memory>
-  __device__ __forceinline__ void start(Memory& memory) {
+  FALCHION_DEVICE void start(Memory& memory) {
     if constexpr (kGeneral) {
       if (!any() || threadIdx.x >= 32) return;
       fetch(0);
@@ -134,17 +137,17 @@ class LinearWeights {
     }
   }
   template <class Memory>
-  __device__ __forceinline__ void next(int c, Memory& memory) {
+  FALCHION_DEVICE void next(int c, Memory& memory) {
     if constexpr (kGeneral) {
       if (!any() || threadIdx.x >= 32) return;
       store(c, memory[c % 2]);
       fetch(c + 1);
     }
   }
-  __device__ __forceinline__ float behind_last() const { return decay.behind_last(); }
+  FALCHION_DEVICE float behind_last() const { return decay.behind_last(); }
 
  private:
-  __device__ __forceinline__ void fetch(int c) {
+  FALCHION_DEVICE void fetch(int c) {
     decay.fetch(c);
     CUTE_UNROLL
     for (int i = 0; i < 2; ++i) {
@@ -157,7 +160,7 @@ class LinearWeights {
       if (n.dots != nullptr) dn[i] = n.of_token(at, piece.heads).dn;
     }
   }
-  __device__ __forceinline__ void store(int c, float (&w)[kArrays][64]) {
+  FALCHION_DEVICE void store(int c, float (&w)[kArrays][64]) {
     const bool of_q = n.of == LinearNormaliser::Of::q, of_k = n.of == LinearNormaliser::Of::k;
     double sums[2];
     const double total = decay.sum_up(sums);

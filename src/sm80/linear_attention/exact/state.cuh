@@ -4,9 +4,12 @@
 // columns 2t and 2t + 1 are taken as columns t and t + 4.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm80/linear_attention/exact/load.cuh"
 
 namespace falchion::sm80 {
+
+using namespace gpu;
 
 /// S^T and z of one CTA. Each of two warps that share rows has half of the columns (E) of S^T. So a scheduler has two
 /// warps, and at d 256 the state fits into registers.
@@ -23,7 +26,7 @@ class LinearExactState : public LinearExactOperands<Config> {
   /// Calls f(m, e, element) for the elements of S^T, before or after a sweep; m and e count within the whole state. S
   /// goes through shared memory, because f would otherwise be unrolled over all registers of S.
   template <class F>
-  __device__ __forceinline__ void for_each_of_state(F f) {
+  FALCHION_DEVICE void for_each_of_state(F f) {
     float* all = shared.q[0];  // (M, E)
     const auto move = [&](auto between) {
       CUTE_UNROLL
@@ -49,18 +52,18 @@ class LinearExactState : public LinearExactOperands<Config> {
   }
   /// Calls f(m, element, speaks) for z (M). All lanes of a row have its element; `speaks` is true in one of them.
   template <class F>
-  __device__ __forceinline__ void for_each_of_z(F f) {
+  FALCHION_DEVICE void for_each_of_z(F f) {
     if (!weights.with_z()) return;
     CUTE_UNROLL
     for (int r = 0; r < 2; ++r) {
       if (own_row(2 * r) < columns) f(piece.column0 + own_row(2 * r), z[r], t == 0 && half == 0);
     }
   }
-  __device__ __forceinline__ float behind_last() const { return weights.behind_last(); }
+  FALCHION_DEVICE float behind_last() const { return weights.behind_last(); }
 
   /// Called after run(): multiplies the state, without the last token's own part, by sweep.tail_with and stores the
   /// sum.
-  __device__ __forceinline__ void tail(int b, int h) {
+  FALCHION_DEVICE void tail(int b, int h) {
     if (!Config::kGeneral || sweep.tails == nullptr) return;
     const auto at = [&](const View& x) {
       return x.data == nullptr ? nullptr : static_cast<const float*>(x.data) + b * x.stride[0] + h * x.stride[1];
@@ -83,7 +86,7 @@ class LinearExactState : public LinearExactOperands<Config> {
 
   // ---- S^T Q^T (M, C) -----------------------------------------------------------------------------------------------
   /// Computes S^T Q^T over this warp's half of E.
-  __device__ __forceinline__ void multiply_state(int c, float (&o)[kBlocks][4]) const {
+  FALCHION_DEVICE void multiply_state(int c, float (&o)[kBlocks][4]) const {
     const float* own_q = shared.q[c % kStages] + g * kStrideQ + own_column(0);
     clear(o);
     constexpr int kTogether = 8;  // as in multiply_q_k
@@ -119,7 +122,7 @@ class LinearExactState : public LinearExactOperands<Config> {
 
   // ---- S^T = grown S^T + (V left)^T K (M, E) ------------------------------------------------------------------------
   /// Multiplies S, z and V of the chunk (rV, V^T as operand A) by their weights, and adds the chunk to z.
-  __device__ __forceinline__ void fade(int c, float (&rV)[kBlocks][4]) {
+  FALCHION_DEVICE void fade(int c, float (&rV)[kBlocks][4]) {
     if (!weights.any()) return;
     const float grown = exp2(weight(c, Weights::kSum)[kC - 1]);
     const float *left = weight(c, Weights::kLeftB), *left_z = weight(c, Weights::kLeftBeta);
@@ -148,7 +151,7 @@ class LinearExactState : public LinearExactOperands<Config> {
   /// Sums 32 columns (of this warp's half of E) at a time in accumulators that start from 0, and then adds them to S. S
   /// is a sum over all tokens, and a tensor core that added to S itself would cut off, always towards 0, what is small
   /// beside S.
-  __device__ __forceinline__ void update_state(int c, const float (&rV)[kBlocks][4]) {
+  FALCHION_DEVICE void update_state(int c, const float (&rV)[kBlocks][4]) {
     constexpr int kTogether = 4;
     const float* own_k = shared.k[c % kStages] + t * kStrideQ + kE / 2 * half + g;
     CUTE_UNROLL

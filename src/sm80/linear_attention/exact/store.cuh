@@ -3,6 +3,7 @@
 // parts that are summed later. Or it is not stored, but its dot products with other rows are.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm80/linear_attention/piece.cuh"
 
 namespace falchion::sm80 {
@@ -15,8 +16,8 @@ class LinearExactOutput {
   using Element = typename Config::Element;
   static constexpr int kC = Config::kChunk;
 
-  __device__ __forceinline__ LinearExactOutput(const LinearSweep& sweep, const LinearPiece& piece, int columns,
-                                               const float* staged)
+  FALCHION_DEVICE LinearExactOutput(const LinearSweep& sweep, const LinearPiece& piece, int columns,
+                                    const float* staged)
       : sweep(sweep),
         piece(piece),
         columns(columns),
@@ -24,7 +25,7 @@ class LinearExactOutput {
         lane(static_cast<int>(threadIdx.x) % 32),
         staged(staged) {}
 
-  __device__ __forceinline__ void store(int c) const {
+  FALCHION_DEVICE void store(int c) const {
     if (sweep.dots != nullptr) return store_dots(c);
     if (sweep.partial) return store_rows<float>(c);
     store_rows<Element>(c);
@@ -36,15 +37,15 @@ class LinearExactOutput {
   struct RowsBeside {
     To* from;
     std::int64_t step;
-    __device__ __forceinline__ RowsBeside(const LinearExactOutput& of, const View& x, int c)
+    FALCHION_DEVICE RowsBeside(const LinearExactOutput& of, const View& x, int c)
         : from(of.piece.template base<To>({x, of.sweep.o.shared}) + of.piece.row(c * kC) * x.stride[1] +
                of.piece.column0),
           step(of.piece.step * x.stride[1]) {}
-    __device__ __forceinline__ To& at(int token, int m) const { return from[token * step + m]; }
+    FALCHION_DEVICE To& at(int token, int m) const { return from[token * step + m]; }
   };
   /// Calls f(token of the chunk, column, element) for this thread's elements.
   template <class F>
-  __device__ __forceinline__ void for_each(int c, F f) const {
+  FALCHION_DEVICE void for_each(int c, F f) const {
     const int tokens = min(piece.tokens - c * kC, kC);
 #pragma unroll 2
     for (int token = warp; token < tokens; token += Config::kWarps) {
@@ -52,7 +53,7 @@ class LinearExactOutput {
     }
   }
   template <class To>
-  __device__ __forceinline__ void store_rows(int c) const {
+  FALCHION_DEVICE void store_rows(int c) const {
     const RowsBeside<To> rows(*this, sweep.o.x, c);
     if (sweep.slope.data == nullptr)
       return for_each(c, [&](int token, int m, float o) { rows.at(token, m) = static_cast<To>(o); });
@@ -63,7 +64,7 @@ class LinearExactOutput {
   }
   /// Stores two dot products for each token, over the columns of this CTA: those of o and of v with a row of
   /// sweep.dot_with.
-  __device__ __forceinline__ void store_dots(int c) const {
+  FALCHION_DEVICE void store_dots(int c) const {
     const std::int64_t tile = piece.column0 / Config::kColumns * sweep.normaliser.tokens * piece.heads;
     const int tokens = min(piece.tokens - c * kC, kC);
     const RowsBeside<const Element> with(*this, sweep.dot_with, c), v(*this, sweep.v.x, c);

@@ -3,6 +3,7 @@
 // makes dS and has grad_k.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm90/attention_backward/store.cuh"
 #include "sm90/attention_backward/wide/load.cuh"
 #include "sm90/attention_backward/wide/products.cuh"
@@ -17,7 +18,7 @@ class WideKeysConsumer {
   using Shared = typename Config::KeysShared;
   static constexpr int kWarpgroup = kValues ? 0 : 1, kLines = Config::kLines;
 
-  __device__ __forceinline__ WideKeysConsumer(const AttentionBackwardArgs& a, Shared& shared)
+  FALCHION_DEVICE WideKeysConsumer(const AttentionBackwardArgs& a, Shared& shared)
       : a(a), shared(shared), unit(a.scale * kLog2e) {
     const BackwardTile& t = shared.tile;
     tile = t.end - 1;
@@ -30,7 +31,7 @@ class WideKeysConsumer {
 
   /// Each step has two products: scores of its own tile of rows, then the gradient of the tile before. The factor of
   /// the next gradient is made while that one is computed.
-  __device__ __forceinline__ void run() {
+  FALCHION_DEVICE void run() {
     clear(rGradient);
     if (count == 0) return store();  // nobody sees these keys
     shared.full_own[kWarpgroup].wait(0);
@@ -70,7 +71,7 @@ class WideKeysConsumer {
   using Fragments = WideFragments<Config>;
   using Factor = typename Fragments::Factor;
 
-  __device__ __forceinline__ void store() {
+  FALCHION_DEVICE void store() {
     const View& x = kValues ? a.grad_v : a.grad_k;
     const BackwardTile& t = shared.tile;
     const std::int64_t head = t.k.batch * x.stride[0] + t.k.begin * x.stride[1] + t.h_kv * x.stride[2];
@@ -85,37 +86,37 @@ class WideKeysConsumer {
     store_rows<Element, Config::kD, 4>(a, to, rGradient, [](int) { return true; });
   }
   template <class Barrier_>
-  __device__ __forceinline__ static void release(Barrier_& empty) {
+  FALCHION_DEVICE static void release(Barrier_& empty) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
-  __device__ __forceinline__ void advance() {
+  FALCHION_DEVICE void advance() {
     at_q.advance();
     at_o.advance();
     at_p.advance();
     if (--tile < shared.tile.begin) tile = shared.tile.end - 1;  // of the next head
   }
 
-  __device__ __forceinline__ void wait_for_scores() const {
+  FALCHION_DEVICE void wait_for_scores() const {
     if constexpr (kValues) shared.ready_q[at_q.stage].wait(at_q.parity);
     if constexpr (!kValues) shared.ready_grad_o[at_o.stage].wait(at_o.parity);
   }
   /// S^T = K Q^T, or dP^T = V dO^T.
-  __device__ __forceinline__ void start_own_scores() {
+  FALCHION_DEVICE void start_own_scores() {
     start_scores<Config>(shared.own[kWarpgroup], held, kValues ? shared.q[at_q.stage] : shared.grad_o[at_o.stage], rS);
   }
   template <class AtQ, class AtO>
-  __device__ __forceinline__ void wait_for_gradient(const AtQ& q, const AtO& o) const {
+  FALCHION_DEVICE void wait_for_gradient(const AtQ& q, const AtO& o) const {
     if constexpr (kValues) shared.ready_grad_o[o.stage].wait(o.parity);
     if constexpr (!kValues) shared.ready_q[q.stage].wait(q.parity);
   }
   /// dV += P^T dO, or dK += dS^T Q.
-  __device__ __forceinline__ void start_own_gradient(int stage_q, int stage_o) {
+  FALCHION_DEVICE void start_own_gradient(int stage_q, int stage_o) {
     start_gradient<Config>(factor, kValues ? shared.grad_o[stage_o] : shared.q[stage_q], rGradient);
   }
 
   /// Turns S into P and hands it over, or dP into dS.
-  __device__ __forceinline__ void make_factor() {
+  FALCHION_DEVICE void make_factor() {
     if constexpr (!kValues) shared.ready_q[at_q.stage].wait(at_q.parity);  // the statistics come with q
     const int q0 = tile * kLines;
     if constexpr (kValues) {
@@ -126,7 +127,7 @@ class WideKeysConsumer {
     if (q0 < whole_begin || q0 + kLines > whole_end || shared.dead[at_q.stage]) mask_factor(q0);
     if constexpr (kValues) put_p();
   }
-  __device__ __forceinline__ void mask_factor(int q0) {
+  FALCHION_DEVICE void mask_factor(int q0) {
     const BackwardTile& t = shared.tile;
     const auto rows_of = [&](int line) {
       const int key = t.own0 + line;
@@ -135,11 +136,11 @@ class WideKeysConsumer {
     keep_seen(rS, q0, rows_of, [&](int row) { return !counts_for_nothing({0, shared.delta[at_q.stage][row]}); });
   }
   /// The numbers of two neighbouring columns.
-  static __device__ __forceinline__ float2 pair_of(const float* of_rows, int n) {
+  static FALCHION_DEVICE float2 pair_of(const float* of_rows, int n) {
     return *reinterpret_cast<const float2*>(of_rows + column_of(n));
   }
   /// P = exp2(S unit - lse). Where a row does not see a key it is 0, whatever the lse is.
-  __device__ __forceinline__ void make_p() {
+  FALCHION_DEVICE void make_p() {
     CUTE_UNROLL
     for (int n = 0; n < 8; ++n) {
       const float2 lse = pair_of(shared.lse[at_q.stage], n);
@@ -150,7 +151,7 @@ class WideKeysConsumer {
   /// Hands P over to the other warpgroup, rounded, each thread to its twin. What goes together into a word are other
   /// pairs than in the factor: ptxas would take equal words from one register, and write the factor while the product
   /// still reads it.
-  __device__ __forceinline__ void put_p() {
+  FALCHION_DEVICE void put_p() {
     shared.empty_p[at_p.stage].wait(at_p.parity ^ 1);
     CUTE_UNROLL
     for (int i = 0; i < 4; ++i) {
@@ -164,7 +165,7 @@ class WideKeysConsumer {
     release(shared.full_p[at_p.stage]);
   }
   /// dS = P (dP - D). P is taken as it was rounded.
-  __device__ __forceinline__ void make_ds() {
+  FALCHION_DEVICE void make_ds() {
     shared.full_p[at_p.stage].wait(at_p.parity);
     const float* delta = shared.delta[at_q.stage];
     CUTE_UNROLL
@@ -198,8 +199,8 @@ class WideKeysConsumer {
 
 /// A CTA that owns keys.
 template <class Config>
-__device__ __forceinline__ void own_keys(const AttentionBackwardArgs& a, const BackwardDivisors& by,
-                                         const BackwardMaps& maps, int block, typename Config::KeysShared& shared) {
+FALCHION_DEVICE void own_keys(const AttentionBackwardArgs& a, const BackwardDivisors& by, const BackwardMaps& maps,
+                              int block, typename Config::KeysShared& shared) {
   if (threadIdx.x == 0) {
     for (auto& full : shared.full_own) full.init(1);
     for (int i = 0; i < Config::kStagesQ; ++i) {

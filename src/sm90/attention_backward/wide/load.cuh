@@ -2,6 +2,7 @@
 // no products. They load the tiles, and where keys are owned one clears rows that count for nothing.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm90/attention_backward/load.cuh"
 #include "sm90/attention_backward/wide/config.hpp"
 
@@ -9,9 +10,8 @@ namespace falchion::sm90 {
 
 /// Asks for the lines from `row` on of one head, as boxes one after another.
 template <class Config, int kSize>
-__device__ __forceinline__ void load_tile(const CUtensorMap& map, BarrierOfBytes& full,
-                                          typename Config::Element (&to)[kSize], std::uint64_t hint, const Rows& rows,
-                                          int head, int row) {
+FALCHION_DEVICE void load_tile(const CUtensorMap& map, BarrierOfBytes& full, typename Config::Element (&to)[kSize],
+                               std::uint64_t hint, const Rows& rows, int head, int row) {
   load_boxes<Config::kBoxes, Config::kBox>(map, full, to, hint, head, static_cast<int>(rows.begin) + row,
                                            static_cast<int>(rows.batch));
 }
@@ -20,8 +20,8 @@ __device__ __forceinline__ void load_tile(const CUtensorMap& map, BarrierOfBytes
 /// rows, and dO. The boxes of K and V that will be held in registers lie in the last stage of q until they have been
 /// read.
 template <class Config>
-__device__ __forceinline__ void load_for_keys(const AttentionBackwardArgs& a, const BackwardMaps& maps,
-                                              typename Config::KeysShared& shared) {
+FALCHION_DEVICE void load_for_keys(const AttentionBackwardArgs& a, const BackwardMaps& maps,
+                                   typename Config::KeysShared& shared) {
   using Element = typename Config::Element;
   constexpr int kLast = Config::kStagesQ - 1;
   const BackwardTile& t = shared.tile;
@@ -69,7 +69,7 @@ __device__ __forceinline__ void load_for_keys(const AttentionBackwardArgs& a, co
 /// NaN, which times 0 is NaN. So such lines become 0 before a consumer sees them. Keys past the end need no guard: what
 /// comes of them is never stored.
 template <class Config>
-__device__ __forceinline__ void guard_rows(typename Config::KeysShared& shared) {
+FALCHION_DEVICE void guard_rows(typename Config::KeysShared& shared) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   RingPosition<Config::kStagesQ> at_q;
   RingPosition<Config::kStagesO> at_o;
@@ -101,7 +101,7 @@ __device__ __forceinline__ void guard_rows(typename Config::KeysShared& shared) 
 /// The loader of a CTA that owns rows, one thread. The tiles of keys come from the last to the first, V before K: dP is
 /// computed before S, so that V's stage is free half a step before K's, and three stages are enough.
 template <class Config>
-__device__ __forceinline__ void load_for_rows(const BackwardMaps& maps, typename Config::RowsShared& shared) {
+FALCHION_DEVICE void load_for_rows(const BackwardMaps& maps, typename Config::RowsShared& shared) {
   const BackwardTile& t = shared.tile;
   if (t.begin >= t.end) return;
   RingPosition<Config::kStagesKv> at;

@@ -2,6 +2,7 @@
 // the registers that they read and write.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/sm90_wgmma.cuh"
 #include "sm90/attention_backward/wide/config.hpp"
 
@@ -21,14 +22,14 @@ struct WideFragments {
 /// The same pointer. The compiler does not know that; otherwise it would work out the descriptors of a tile that stays
 /// before the loop and keep one for each step of the product in registers.
 template <class Element>
-__device__ __forceinline__ const Element* as_new(const Element* tile) {
+FALCHION_DEVICE const Element* as_new(const Element* tile) {
   asm volatile("" : "+l"(tile));
   return tile;
 }
 
 /// S = A B^T of two tiles in shared memory, of which A lacks the columns that are held in registers.
 template <class Config, class Element, class Scores, class Held>
-__device__ __forceinline__ void start_scores(const Element* a, Held& held, const Element* b, Scores& to) {
+FALCHION_DEVICE void start_scores(const Element* a, Held& held, const Element* b, Scores& to) {
   using Mma = typename Config::MmaScores;
   const auto sA = make_tensor(make_smem_ptr(as_new(a)), typename Config::LayoutHere{});
   const auto sB = make_tensor(make_smem_ptr(b), typename Config::LayoutWhole{});
@@ -55,7 +56,7 @@ __device__ __forceinline__ void start_scores(const Element* a, Held& held, const
 }
 /// The same of two whole tiles in shared memory.
 template <class Config, class Element, class Scores>
-__device__ __forceinline__ void start_scores(const Element* a, const Element* b, Scores& to) {
+FALCHION_DEVICE void start_scores(const Element* a, const Element* b, Scores& to) {
   using Mma = typename Config::MmaScores;
   const auto slice = Mma{}.get_slice(threadIdx.x % 128);
   const auto rA = slice.partition_fragment_A(make_tensor(make_smem_ptr(as_new(a)), typename Config::LayoutWhole{}));
@@ -65,7 +66,7 @@ __device__ __forceinline__ void start_scores(const Element* a, const Element* b,
 }
 /// gradient += factor B.
 template <class Config, class Element, class Factor, class Gradient>
-__device__ __forceinline__ void start_gradient(Factor& factor, const Element* b, Gradient& gradient) {
+FALCHION_DEVICE void start_gradient(Factor& factor, const Element* b, Gradient& gradient) {
   using Mma = typename Config::MmaGradient;
   const auto sB = make_tensor(make_smem_ptr(b), typename Config::LayoutTransposed{});
   const auto rB = Mma{}.get_slice(threadIdx.x % 128).partition_fragment_B(sB);
@@ -74,7 +75,7 @@ __device__ __forceinline__ void start_gradient(Factor& factor, const Element* b,
 
 /// Reads the boxes that are held: 16 lines of a warp, 16 columns at a time.
 template <class Config, class Element, class Held>
-__device__ __forceinline__ void read_held(const Element* boxes, Held& held) {
+FALCHION_DEVICE void read_held(const Element* boxes, Held& held) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
   const int line = warp * 16 + lane % 16;
   const auto words = recast<std::uint32_t>(held);
@@ -91,15 +92,15 @@ __device__ __forceinline__ void read_held(const Element* boxes, Held& held) {
 
 /// Line and column of scores (64, 64) in which a thread has its elements: element i lies in line_of(i / 2 % 2) and in
 /// column_of(i / 4) + i % 2.
-__device__ __forceinline__ int line_of(int r) {
+FALCHION_DEVICE int line_of(int r) {
   return static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * r;
 }
-__device__ __forceinline__ int column_of(int n) { return n * 8 + static_cast<int>(threadIdx.x) % 4 * 2; }
+FALCHION_DEVICE int column_of(int n) { return n * 8 + static_cast<int>(threadIdx.x) % 4 * 2; }
 
 /// Sets scores to 0 where a line does not see a column. seen_by(line): the columns that a line sees, an interval that
 /// is counted from where column 0 has number column0. counts(column): does the column count at all?
 template <class Scores, class SeenBy, class Counts>
-__device__ __forceinline__ void keep_seen(Scores& scores, std::int64_t column0, SeenBy seen_by, Counts counts) {
+FALCHION_DEVICE void keep_seen(Scores& scores, std::int64_t column0, SeenBy seen_by, Counts counts) {
   const auto clamped = [&](std::int64_t bound) {
     return static_cast<int>(min(max(bound - column0, std::int64_t{-1}), std::int64_t{64}));
   };
@@ -113,7 +114,7 @@ __device__ __forceinline__ void keep_seen(Scores& scores, std::int64_t column0, 
   }
 }
 template <class Element, class Factor, class Scores>
-__device__ __forceinline__ void round_factor(Factor& to, const Scores& scores) {
+FALCHION_DEVICE void round_factor(Factor& to, const Scores& scores) {
   CUTE_UNROLL
   for (int i = 0; i < 32; i += 2)
     recast<cutlass::Array<Element, 2>>(to)(i / 2) =

@@ -2,6 +2,7 @@
 // consumer warpgroups, and visits the keys that they see.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm90/attention_backward/store.cuh"
 #include "sm90/attention_backward/wide/load.cuh"
 #include "sm90/attention_backward/wide/products.cuh"
@@ -16,7 +17,7 @@ class WideRowsConsumer {
   using Shared = typename Config::RowsShared;
   static constexpr int kLines = Config::kLines;
 
-  __device__ __forceinline__ WideRowsConsumer(const AttentionBackwardArgs& a, Shared& shared, int warpgroup)
+  FALCHION_DEVICE WideRowsConsumer(const AttentionBackwardArgs& a, Shared& shared, int warpgroup)
       : a(a), shared(shared), warpgroup(warpgroup), unit(a.scale * kLog2e) {
     const BackwardTile& t = shared.tile;
     row0 = t.own0 + warpgroup * kLines;
@@ -27,7 +28,7 @@ class WideRowsConsumer {
   }
 
   /// Each step has three products: dQ of the tile before, then dP and S of its own.
-  __device__ __forceinline__ void run() {
+  FALCHION_DEVICE void run() {
     const BackwardTile& t = shared.tile;
     clear(rDq);
     if (t.end > t.begin) {
@@ -68,7 +69,7 @@ class WideRowsConsumer {
  private:
   using Fragments = WideFragments<Config>;
 
-  __device__ __forceinline__ void store() {
+  FALCHION_DEVICE void store() {
     const View& x = a.grad_q;
     const BackwardTile& t = shared.tile;
     const BackwardLayout layout = BackwardLayout::of(a);
@@ -79,12 +80,12 @@ class WideRowsConsumer {
     store_rows<Element, Config::kD, 4>(a, to, rDq,
                                        [&](int row) { return !counts_for_nothing(layout.statistic(a, first + row)); });
   }
-  __device__ __forceinline__ void release(int stage) {
+  FALCHION_DEVICE void release(int stage) {
     if (threadIdx.x % 32 == 0) shared.empty_kv[stage].arrive();
   }
 
   /// Of this thread's two rows. Rows past the end need none, since nothing of them is stored.
-  __device__ __forceinline__ void read_statistics() {
+  FALCHION_DEVICE void read_statistics() {
     const BackwardTile& t = shared.tile;
     const BackwardLayout layout = BackwardLayout::of(a);
     const std::int64_t first = layout.first_row(a, t.b, t.h, t.q.begin);
@@ -93,7 +94,7 @@ class WideRowsConsumer {
   }
   /// TMA brings whole tiles: keys past the used length may hold NaN, which times 0 is NaN in dQ. Only the tile that
   /// comes first can have some.
-  __device__ __forceinline__ void clear_past_keys(Element* k) {
+  FALCHION_DEVICE void clear_past_keys(Element* k) {
     const BackwardTile& t = shared.tile;
     const int past = t.k.length - tile * kLines;
     if (past >= kLines || !(a.packed || a.used_k != nullptr)) return;
@@ -105,21 +106,21 @@ class WideRowsConsumer {
   }
 
   /// dP = dO V^T, once V is there. Returns its stage.
-  __device__ __forceinline__ int start_dp() {
+  FALCHION_DEVICE int start_dp() {
     shared.full_kv[at.stage].wait(at.parity);
     start_scores<Config>(shared.grad_o[warpgroup], shared.kv[at.stage], rDp);
     return at.stage;
   }
   /// S = Q K^T.
-  __device__ __forceinline__ int start_s() {
+  FALCHION_DEVICE int start_s() {
     start_scores<Config>(shared.q[warpgroup], shared.kv[at.stage], rS);
     return at.stage;
   }
   /// dQ += dS K.
-  __device__ __forceinline__ void start_dq(int stage) { start_gradient<Config>(ds, shared.kv[stage], rDq); }
+  FALCHION_DEVICE void start_dq(int stage) { start_gradient<Config>(ds, shared.kv[stage], rDq); }
 
   /// dS = exp2(S unit - lse) (dP - D), rounded; 0 where a row does not see a key.
-  __device__ __forceinline__ void make_ds() {
+  FALCHION_DEVICE void make_ds() {
     const BackwardTile& t = shared.tile;
     const int k0 = tile * kLines;
     CUTE_UNROLL
@@ -150,8 +151,8 @@ class WideRowsConsumer {
 
 /// A CTA that owns rows.
 template <class Config>
-__device__ __forceinline__ void own_rows(const AttentionBackwardArgs& a, const BackwardDivisors& by,
-                                         const BackwardMaps& maps, int block, typename Config::RowsShared& shared) {
+FALCHION_DEVICE void own_rows(const AttentionBackwardArgs& a, const BackwardDivisors& by, const BackwardMaps& maps,
+                              int block, typename Config::RowsShared& shared) {
   if (threadIdx.x == 0) {
     shared.full_q.init(Config::kConsumers);
     shared.full_grad_o.init(Config::kConsumers);

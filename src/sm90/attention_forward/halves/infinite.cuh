@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/tile.cuh"
 #include "gpu/blocks/fragments.cuh"
 #include "sm90/attention_forward/halves/split.cuh"
@@ -17,21 +18,21 @@ using namespace gpu;
 /// Where a thread's elements of a tile of S lie. Element i of a row is key 8 (i / 2) + 2 (lane % 4) + i % 2.
 struct FragmentPlace {
   int row;  // of the tile; the thread's second row is 8 below it
-  __device__ __forceinline__ explicit FragmentPlace(int warpgroup)
+  FALCHION_DEVICE explicit FragmentPlace(int warpgroup)
       : row(64 * warpgroup + static_cast<int>(threadIdx.x) % 128 / 32 * 16 + static_cast<int>(threadIdx.x) % 32 / 4) {}
-  static __device__ __forceinline__ int key(int i) { return i / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2; }
+  static FALCHION_DEVICE int key(int i) { return i / 2 * 8 + static_cast<int>(threadIdx.x) % 4 * 2 + i % 2; }
 };
 
 /// Chooses one of up to 32 elements that a loop goes over. Were the loop's index compared with the chosen one, the
 /// compiler would address the element by the latter, and what has an address is no register.
 struct OneOf {
   unsigned bit;
-  __device__ __forceinline__ explicit OneOf(int chosen) : bit(1U << chosen) {}
-  __device__ __forceinline__ bool is(int i) const { return (bit >> i & 1) != 0; }
+  FALCHION_DEVICE explicit OneOf(int chosen) : bit(1U << chosen) {}
+  FALCHION_DEVICE bool is(int i) const { return (bit >> i & 1) != 0; }
 };
 
 /// The address of a row of q, k or v.
-__device__ __forceinline__ const float* line_of(const View& x, const Rows& rows, int row, int h) {
+FALCHION_DEVICE const float* line_of(const View& x, const Rows& rows, int row, int h) {
   return static_cast<const float*>(x.data) + rows.batch * x.stride[0] + (rows.begin + row) * x.stride[1] +
          h * x.stride[2];
 }
@@ -39,9 +40,8 @@ __device__ __forceinline__ const float* line_of(const View& x, const Rows& rows,
 /// Computes again, in f32, the scores of marked rows and of marked keys. key0 is the first key of the tile. mark(key)
 /// says whether the row of K of a key of the tile is marked, and row_factor[r] has the marks of this thread's rows.
 template <class Mark, class Scores>
-__device__ __forceinline__ void compute_marked_scores(const AttentionArgs& a, const AttentionTile& t, int h_kv,
-                                                      FragmentPlace at, int key0, const float (&row_factor)[2],
-                                                      Mark mark, Scores& S) {
+FALCHION_DEVICE void compute_marked_scores(const AttentionArgs& a, const AttentionTile& t, int h_kv, FragmentPlace at,
+                                           int key0, const float (&row_factor)[2], Mark mark, Scores& S) {
   constexpr int kCount = 2 * decltype(size<1>(S))::value;
   CUTE_NO_UNROLL
   for (int i = 0; i < kCount; ++i) {
@@ -62,8 +62,8 @@ __device__ __forceinline__ void compute_marked_scores(const AttentionArgs& a, co
 /// Adds P V of the numbers of V that are not finite. P is what S holds. mark(key) says whether the row of V of a key of
 /// the tile is marked; all lanes of a warp get the same answer.
 template <class Scores, class Output, class Mark>
-__device__ __forceinline__ void add_marked_values(const AttentionArgs& a, const AttentionTile& t, int h_kv, int key0,
-                                                  Mark mark, const Scores& S, Output&& O) {
+FALCHION_DEVICE void add_marked_values(const AttentionArgs& a, const AttentionTile& t, int h_kv, int key0, Mark mark,
+                                       const Scores& S, Output&& O) {
   constexpr int kKeys = 4 * decltype(size<1>(S))::value;
   constexpr int kTurn = std::min(32, int{decltype(size<1>(O))::value});
   const int lane = static_cast<int>(threadIdx.x) % 32;

@@ -4,6 +4,7 @@
 // docs/design/sm90_forward.md, "f32 as two halves", has the design and what it costs.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/band.cuh"
 #include "gpu/blocks/sm90_softmax_f32.cuh"
 #include "sm90/attention_forward/halves/infinite.cuh"
@@ -28,12 +29,12 @@ class HalvesConsumer {
   static constexpr int kOwnKeys = kKeys / 4;                  // of each of a thread's two rows of S
   static constexpr int kSums = std::max(Config::kD / 64, 1);  // whose sum is S, see start_s
 
-  __device__ __forceinline__ HalvesConsumer(const AttentionArgs& a, const Divisors& by, Shared& shared, int warpgroup)
+  FALCHION_DEVICE HalvesConsumer(const AttentionArgs& a, const Divisors& by, Shared& shared, int warpgroup)
       : a(a), by(by), shared(shared), warpgroup(warpgroup) {}
 
   /// Goes through all tiles of this CTA. A record is given back when its tile is done, and nothing is waited for that
   /// comes after it. So the scheduler and the producer always get on.
-  __device__ __forceinline__ void run() {
+  FALCHION_DEVICE void run() {
     CUTE_NO_UNROLL
     for (;; release_tile()) {
       shared.full_tile[at_tile.stage].wait(at_tile.parity);
@@ -50,7 +51,7 @@ class HalvesConsumer {
 
  private:
   /// Goes over the tiles of keys, from the last to the first.
-  __device__ __forceinline__ void walk(const TileRecord& tile) {
+  FALCHION_DEVICE void walk(const TileRecord& tile) {
     const HalvesLayout at = HalvesLayout::of(HalvesRows::of(a), Config::kD);
     find_row_factors(tile, at);
     const KeyFactors* const key_factors = find_key_factors(tile, at);
@@ -85,7 +86,7 @@ class HalvesConsumer {
   }
 
   /// The factors of this thread's two rows of Q.
-  __device__ __forceinline__ void find_row_factors(const TileRecord& tile, const HalvesLayout& at) {
+  FALCHION_DEVICE void find_row_factors(const TileRecord& tile, const HalvesLayout& at) {
     const auto* const factors =
         reinterpret_cast<const float*>(static_cast<const unsigned char*>(a.halves) + at.q_factors);
     const AttentionTile t = tile.RowsRecord::read(by);
@@ -97,7 +98,7 @@ class HalvesConsumer {
     }
   }
   /// The factors of the keys of a tile of rows, from its first key on.
-  __device__ __forceinline__ const KeyFactors* find_key_factors(const TileRecord& tile, const HalvesLayout& at) const {
+  FALCHION_DEVICE const KeyFactors* find_key_factors(const TileRecord& tile, const HalvesLayout& at) const {
     const auto* const factors =
         reinterpret_cast<const KeyFactors*>(static_cast<const unsigned char*>(a.halves) + at.key_factors);
     const std::int64_t length = a.packed ? a.total_k : a.s_k;
@@ -107,8 +108,8 @@ class HalvesConsumer {
     return static_cast<const KeyFactors*>(__cvta_global_to_generic(first));
   }
   /// Loads those of this thread's keys, some time before they are needed. Keys past the end get that of the last key.
-  __device__ __forceinline__ void load_key_factors(const TileRecord& tile, const KeyFactors* factors, int key0,
-                                                   float KeyFactors::*of, float (&out)[kOwnKeys]) const {
+  FALCHION_DEVICE void load_key_factors(const TileRecord& tile, const KeyFactors* factors, int key0,
+                                        float KeyFactors::*of, float (&out)[kOwnKeys]) const {
     const int last = tile.k.length - 1;
     CUTE_UNROLL
     for (int i = 0; i < kOwnKeys; ++i) out[i] = factors[min(key0 + FragmentPlace::key(i), last)].*of;
@@ -116,7 +117,7 @@ class HalvesConsumer {
 
   /// Starts S = Q K^T, of the parts. The tensor cores round towards zero at the size of the sum so far. So a long sum
   /// of large scores would come out too small, and each 64 columns are summed by themselves.
-  __device__ __forceinline__ void start_s() {
+  FALCHION_DEVICE void start_s() {
     const auto slice = MmaQk{}.get_slice(warpgroup * 128);
     const auto part_of_q = [&](int part) {
       Half* const at = shared.q[at_q.stage] + part * (Config::kSizeQ / 2);
@@ -138,7 +139,7 @@ class HalvesConsumer {
       });
     }
   }
-  __device__ __forceinline__ void wait_s() {
+  FALCHION_DEVICE void wait_s() {
     wait_multiply<0>(rS);
     for_each(make_int_sequence<kSums - 1>{}, [&](auto n) {
       wait_multiply<0>(rest_of_s[n]);
@@ -147,7 +148,7 @@ class HalvesConsumer {
     });
   }
   /// Multiplies S by the factors of its rows and keys, and sets it to -inf where a row does not see a key.
-  __device__ __forceinline__ void finish_s(const TileRecord& tile, const KeyFactors* factors, int key0) {
+  FALCHION_DEVICE void finish_s(const TileRecord& tile, const KeyFactors* factors, int key0) {
     auto S = rows_columns(as_mma_accumulator(rS));  // (rows, columns)
     bool marked = is_incomplete(row_factor[0]) || is_incomplete(row_factor[1]);
     CUTE_UNROLL
@@ -167,7 +168,7 @@ class HalvesConsumer {
 
   /// Turns S into P, scales P by the factors of V, and splits it. The largest number of a row of P comes below 2^15.
   /// Before that, O is multiplied by shrink where a maximum was raised.
-  __device__ __forceinline__ void make_p(const TileRecord& tile, const KeyFactors* factors, int key0) {
+  FALCHION_DEVICE void make_p(const TileRecord& tile, const KeyFactors* factors, int key0) {
     auto S = rows_columns(as_mma_accumulator(rS));
     float shrink[2];
     const float c = a.scale * kLog2e;
@@ -210,7 +211,7 @@ class HalvesConsumer {
 
   /// O += P V. The tensor cores round towards zero, which would add up over the tiles of keys. So each product is
   /// summed by itself and added to O in f32.
-  __device__ __forceinline__ void add_o() {
+  FALCHION_DEVICE void add_o() {
     auto O = rows_columns(as_mma_accumulator(rO));
     const auto slice = MmaPv{}.get_slice(warpgroup * 128);
     const auto part_of_p = [&](int part) { return as_wgmma_operand_a(p[part]); };
@@ -234,28 +235,28 @@ class HalvesConsumer {
 
   /// The coordinates (row, column) in the tile of each of this thread's elements of S or O.
   template <int kN>
-  __device__ __forceinline__ static auto coordinates() {
+  FALCHION_DEVICE static auto coordinates() {
     return rows_columns(typename Config::MmaOfRows{}
                             .get_thread_slice(threadIdx.x)
                             .partition_C(make_identity_tensor(Shape<Int<kRows>, Int<kN>>{})));
   }
-  __device__ __forceinline__ void wait_k() { shared.full_k[at_k.stage].wait(at_k.parity); }
-  __device__ __forceinline__ void wait_v() { shared.full_v[at_v.stage].wait(at_v.parity); }
-  __device__ __forceinline__ void release_k() {
+  FALCHION_DEVICE void wait_k() { shared.full_k[at_k.stage].wait(at_k.parity); }
+  FALCHION_DEVICE void wait_v() { shared.full_v[at_v.stage].wait(at_v.parity); }
+  FALCHION_DEVICE void release_k() {
     release(shared.empty_k[at_k.stage]);
     at_k.advance();
   }
-  __device__ __forceinline__ void release_v() {
+  FALCHION_DEVICE void release_v() {
     release(shared.empty_v[at_v.stage]);
     at_v.advance();
   }
-  __device__ __forceinline__ void release_tile() {
+  FALCHION_DEVICE void release_tile() {
     __syncwarp();  // every lane has read what it needs of the record
     release(shared.empty_tile[at_tile.stage]);
     at_tile.advance();
   }
   template <class Barrier>
-  __device__ __forceinline__ static void release(Barrier& empty) {
+  FALCHION_DEVICE static void release(Barrier& empty) {
     if (threadIdx.x % 32 == 0) empty.arrive();
   }
 

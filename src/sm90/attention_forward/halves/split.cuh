@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "args/gpu_attention_args.hpp"
+#include "base/host_device.hpp"
 #include "gpu/blocks/sm90_halves.cuh"
 #include "gpu/blocks/stream_order.cuh"
 #include "tiles/attention_forward/halves_workspace.hpp"
@@ -17,12 +18,12 @@ namespace falchion::sm90 {
 using namespace gpu;
 
 /// A row's factor is a power of two whose lowest bit says that the parts of the row lack some of its numbers.
-__device__ __forceinline__ float mark_incomplete(float factor, bool incomplete) {
+FALCHION_DEVICE float mark_incomplete(float factor, bool incomplete) {
   return __uint_as_float(__float_as_uint(factor) | static_cast<unsigned>(incomplete));
 }
-__device__ __forceinline__ bool is_incomplete(float factor) { return (__float_as_uint(factor) & 1) != 0; }
+FALCHION_DEVICE bool is_incomplete(float factor) { return (__float_as_uint(factor) & 1) != 0; }
 /// The factor of a row that may be marked.
-__device__ __forceinline__ float without_mark(float factor) { return __uint_as_float(__float_as_uint(factor) & ~1U); }
+FALCHION_DEVICE float without_mark(float factor) { return __uint_as_float(__float_as_uint(factor) & ~1U); }
 
 enum class Operand { q, k, v };
 
@@ -43,7 +44,7 @@ class RowSplitter {
 
  public:
   /// aligned: rows begin at multiples of 16 bytes, and d is a multiple of 4.
-  __device__ __forceinline__ RowSplitter(const float* from, int d, bool aligned) {
+  FALCHION_DEVICE RowSplitter(const float* from, int d, bool aligned) {
     CUTE_UNROLL
     for (int i = 0; i < kEach; i += kWidth) {
       const int column = column_of(i);
@@ -61,7 +62,7 @@ class RowSplitter {
   /// Writes both parts of the row to `to`, and returns the n for which they are x 2^n. left_out becomes whether any
   /// number was.
   template <Operand operand>
-  __device__ __forceinline__ int split(Half* to, bool* left_out) {
+  FALCHION_DEVICE int split(Half* to, bool* left_out) {
     bool mine = false;
     const int n = exponent_for(largest_of_warp<kEach>(x));
     CUTE_UNROLL
@@ -86,17 +87,15 @@ class RowSplitter {
 
  private:
   /// The column of x[i], where i is a multiple of kWidth.
-  static __device__ __forceinline__ int column_of(int i) {
-    return 32 * i + static_cast<int>(threadIdx.x) % 32 * kWidth;
-  }
+  static FALCHION_DEVICE int column_of(int i) { return 32 * i + static_cast<int>(threadIdx.x) % 32 * kWidth; }
   float x[kEach];
 };
 
 /// The place of row (b, s) of a tensor with `length` rows to a batch entry.
 struct RowPlace {
   int b, s;
-  __device__ __forceinline__ RowPlace(int row, int length) : b(row / length), s(row % length) {}
-  __device__ __forceinline__ const float* in(const View& x, int h) const {
+  FALCHION_DEVICE RowPlace(int row, int length) : b(row / length), s(row % length) {}
+  FALCHION_DEVICE const float* in(const View& x, int h) const {
     return static_cast<const float*>(x.data) + b * x.stride[0] + s * x.stride[1] + h * x.stride[2];
   }
 };

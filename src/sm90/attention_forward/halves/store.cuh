@@ -1,6 +1,7 @@
 // src/sm90/attention_forward/halves/store.cuh: the end of a tile of softmax attention in f32 on Hopper.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/attention_forward/store.cuh"
 #include "gpu/blocks/sm90_softmax_f32.cuh"
 
@@ -10,8 +11,8 @@ using namespace gpu;
 
 /// Stores O in f32 straight from the registers: two neighbours at a time, so that a quad of lanes writes 32 bytes.
 template <class Output, class Coordinates>
-__device__ __forceinline__ void store_o_f32(const AttentionArgs& a, const AttentionTile& t, const Output& O,
-                                            const Coordinates& cO) {
+FALCHION_DEVICE void store_o_f32(const AttentionArgs& a, const AttentionTile& t, const Output& O,
+                                 const Coordinates& cO) {
   float* o = static_cast<float*>(a.o.data) + t.q.batch * a.o.stride[0] + t.q.begin * a.o.stride[1];
   const int d_v = static_cast<int>(a.d_v);
   CUTE_UNROLL
@@ -35,8 +36,8 @@ __device__ __forceinline__ void store_o_f32(const AttentionArgs& a, const Attent
 /// Divides O by l and stores O and, where one is asked for, the LSE. Where the keys are split it stores this part of
 /// them for the kernel that combines the parts.
 template <class Output, class Coordinates>
-__device__ __forceinline__ void store_halves(const AttentionArgs& a, const AttentionTile& t, const SoftmaxF32& softmax,
-                                             Output&& O, const Coordinates& cO) {
+FALCHION_DEVICE void store_halves(const AttentionArgs& a, const AttentionTile& t, const SoftmaxF32& softmax, Output&& O,
+                                  const Coordinates& cO) {
   float normal[SoftmaxF32::kSize];
   CUTE_UNROLL
   for (int r = 0; r < SoftmaxF32::kSize; ++r) normal[r] = softmax.l[r] == 0 ? 0.f : __fdiv_rn(1.f, softmax.l[r]);

@@ -3,6 +3,7 @@
 // block's sum is added to sums in f32. (CUTLASS and DeepGEMM do the same.)
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/sm90_wgmma.cuh"
 #include "sm90/gemm/bytes/turns.hpp"
 #include "sm90/gemm/load.cuh"
@@ -13,9 +14,8 @@ namespace falchion::sm90 {
 /// that the tensor cores have the next block to multiply while one is added: 64 additions a thread for 4 products of 64
 /// x 128 x 32, which take 256 cycles. release(stage): says that this warpgroup has read it.
 template <class Config, class A, class B, class Sums, class Release>
-__device__ __forceinline__ void add_promoted(const GemmTile& t, typename Config::Shared& shared, const A& rA,
-                                             const B& rB, RingPosition<Config::kStages>& at, Sums& sums,
-                                             Release release) {
+FALCHION_DEVICE void add_promoted(const GemmTile& t, typename Config::Shared& shared, const A& rA, const B& rB,
+                                  RingPosition<Config::kStages>& at, Sums& sums, Release release) {
   using Mma = typename Config::Mma;
   clear(sums);
   struct {

@@ -3,6 +3,7 @@
 // are the rows of A. The CTAs of a cluster have a part of k each, and add their sums up in shared memory.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/cluster_launch.cuh"
 #include "sm90/gemm/few/store.cuh"
 #include "sm90/gemm/maps.cuh"
@@ -11,8 +12,8 @@ namespace falchion::sm90 {
 
 /// One consumer warpgroup.
 template <class Config>
-__device__ __forceinline__ void consume(const GemmArgs& a, const PlaceInCluster& place, typename Config::Shared& shared,
-                                        int warpgroup) {
+FALCHION_DEVICE void consume(const GemmArgs& a, const PlaceInCluster& place, typename Config::Shared& shared,
+                             int warpgroup) {
   using Mma = typename Config::Mma;
   const auto sB = make_tensor(make_smem_ptr(shared.b[0]), typename Config::LayoutB{});  // (columns of D, K, stages)
   const auto sA = make_tensor(make_smem_ptr(shared.a[0]), typename Config::LayoutA{});  // (rows of D, K, stages)

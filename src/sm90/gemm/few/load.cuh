@@ -2,6 +2,7 @@
 // of its part of k.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/sm90_tma.cuh"
 #include "sm90/gemm/few/config.hpp"
 
@@ -17,17 +18,17 @@ struct GemmFewMaps {
 struct PlaceInCluster {
   int rank, ctas;
 };
-__device__ __forceinline__ PlaceInCluster place_in_cluster() {
+FALCHION_DEVICE PlaceInCluster place_in_cluster() {
   return {static_cast<int>(cute::block_rank_in_cluster()), static_cast<int>(cute::cluster_shape().x)};
 }
 
 /// The tiles of a cluster, every so many: as many clusters run as fit on the device.
 class TilesOfCluster {
  public:
-  __device__ __forceinline__ TilesOfCluster(const GemmArgs& a, const PlaceInCluster& place)
+  FALCHION_DEVICE TilesOfCluster(const GemmArgs& a, const PlaceInCluster& place)
       : a_(a), id_(blockIdx.x / place.ctas), step_(gridDim.x / place.ctas), end_(GemmFewTile::count(a)) {}
-  __device__ __forceinline__ bool more() const { return id_ < end_; }
-  __device__ __forceinline__ GemmFewTile next() {
+  FALCHION_DEVICE bool more() const { return id_ < end_; }
+  FALCHION_DEVICE GemmFewTile next() {
     const GemmFewTile t = GemmFewTile::of(a_, id_);
     id_ += step_;
     return t;
@@ -42,8 +43,8 @@ class TilesOfCluster {
 
 /// Asks for `lines` rows of an operand from `row` on, for 64 of k.
 template <Major kMajor, class Element>
-__device__ __forceinline__ void load_rows(const CUtensorMap& map, std::uint64_t* full, std::uint64_t hint, Element* to,
-                                          int lines, int row, int k1, int k2, int batch) {
+FALCHION_DEVICE void load_rows(const CUtensorMap& map, std::uint64_t* full, std::uint64_t hint, Element* to, int lines,
+                               int row, int k1, int k2, int batch) {
   if constexpr (kMajor == Major::k) {
     cute::SM90_TMA_LOAD_4D::copy(&map, full, hint, to, k1, k2, row, batch);
   } else {
@@ -53,8 +54,8 @@ __device__ __forceinline__ void load_rows(const CUtensorMap& map, std::uint64_t*
 }
 
 template <class Config>
-__device__ __forceinline__ void produce(const GemmArgs& a, const GemmFewMaps& maps, typename Config::Shared& shared,
-                                        const PlaceInCluster& place) {
+FALCHION_DEVICE void produce(const GemmArgs& a, const GemmFewMaps& maps, typename Config::Shared& shared,
+                             const PlaceInCluster& place) {
   const GemmFewPart part = GemmFewPart::of(a, place.rank, place.ctas);
   const auto k_end = static_cast<std::uint32_t>(part.k1), k_of_k1 = static_cast<std::uint32_t>(a.k1);
   const bool once = a.tiles_m == 1 && (a.batch == 1 || a.b.stride[0] != 0);

@@ -3,6 +3,7 @@
 // and the sums are added in the order of k, so a plan gives the same bits each time.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/epilogue.cuh"
 #include "gpu/blocks/sm90_cluster.cuh"
 #include "gpu/blocks/sm90_wgmma.cuh"
@@ -12,7 +13,7 @@ namespace falchion::sm90 {
 
 /// Writes the 64 x width sums of a warpgroup to shared memory, turned: row r there is row r of D.
 template <class Config, class Fragment>
-__device__ __forceinline__ void put_sums(typename Config::Shared& shared, const Fragment& sums) {
+FALCHION_DEVICE void put_sums(typename Config::Shared& shared, const Fragment& sums) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   float* to = &shared.sums[lane % 4 * 2][16 * warp + lane / 4];
   CUTE_UNROLL
@@ -23,7 +24,7 @@ __device__ __forceinline__ void put_sums(typename Config::Shared& shared, const 
 }
 
 /// The sums of four columns over all parts of k. All reads are on their way before the first one is waited for.
-__device__ __forceinline__ void add_parts(const float* own, int parts, float (&sum)[4]) {
+FALCHION_DEVICE void add_parts(const float* own, int parts, float (&sum)[4]) {
   constexpr int kMost = 8;
   float4 x[kMost];
   CUTE_UNROLL
@@ -41,8 +42,8 @@ __device__ __forceinline__ void add_parts(const float* own, int parts, float (&s
 
 /// The rows of a tile that are this CTA's, one a warp at a time: each lane has four neighbouring columns.
 template <class Config>
-__device__ __forceinline__ void store_rows(const GemmArgs& a, const GemmFewTile& t, const PlaceInCluster& place,
-                                           const typename Config::Shared& shared) {
+FALCHION_DEVICE void store_rows(const GemmArgs& a, const GemmFewTile& t, const PlaceInCluster& place,
+                                const typename Config::Shared& shared) {
   const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) / 32;
   const std::int64_t j = t.column0 + 4 * lane, below = a.m - t.row0;
   const int rows = below < Config::kWidth ? static_cast<int>(below) : Config::kWidth;
@@ -59,8 +60,8 @@ __device__ __forceinline__ void store_rows(const GemmArgs& a, const GemmFewTile&
 
 /// turn: the tiles that this CTA has stored before.
 template <class Config, class Fragment>
-__device__ __forceinline__ void store_tile(const GemmArgs& a, const GemmFewTile& t, const PlaceInCluster& place,
-                                           typename Config::Shared& shared, int turn, const Fragment& sums) {
+FALCHION_DEVICE void store_tile(const GemmArgs& a, const GemmFewTile& t, const PlaceInCluster& place,
+                                typename Config::Shared& shared, int turn, const Fragment& sums) {
   const int thread = static_cast<int>(threadIdx.x), lane = thread % 32;
   // Nobody may read the sums of the tile before any more.
   if (turn > 0) wait_for_cluster(&shared.read, static_cast<unsigned>(turn - 1) % 2);

@@ -3,6 +3,7 @@
 // the kernel.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm90/linear_attention/config.hpp"
 
 namespace falchion::sm90 {
@@ -71,7 +72,7 @@ struct LinearHalvesConfig : LinearTiles<cutlass::half_t, kD_> {
     Barrier box_empty[kAllBoxes], full[kOperands][kStages], empty[kOperands][kStages];
     Barrier s_full[kSlots], s_empty[kSlots], o_full[kTiles], o_empty[kTiles];
     /// Each barrier is told how many threads or warps arrive on it.
-    CUTE_DEVICE void init() {
+    FALCHION_DEVICE void init() {
       constexpr int kWarps = 4 * kSplitters / kTeams;  // of a team
       for (int i = 0; i < kAllBoxes; ++i) {
         box_full[i].init(1);

@@ -10,6 +10,7 @@
 // the reasons and the measurements.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "sm90/linear_attention/halves/query.cuh"
 #include "sm90/linear_attention/state.cuh"
 
@@ -19,7 +20,7 @@ namespace falchion::sm90 {
 /// rows of 128 bytes. kept(i) has the bits of pair i that are stored; the others become 0. The loop splits only as many
 /// numbers at a time as one stmatrix stores, because they need registers beside those of the products that are running.
 template <class Rows, class Half, class Kept>
-__device__ __forceinline__ void stage_halves(const Rows& rows, float scale, Half* high, Half* low, const Kept& kept) {
+FALCHION_DEVICE void stage_halves(const Rows& rows, float scale, Half* high, Half* low, const Kept& kept) {
   // Hides where the pointers come from. Otherwise the compiler computes all addresses ahead and keeps them in
   // registers.
   asm volatile("" : "+l"(high), "+l"(low));
@@ -39,14 +40,14 @@ __device__ __forceinline__ void stage_halves(const Rows& rows, float scale, Half
   }
 }
 template <class Rows, class Half>
-__device__ __forceinline__ void stage_halves(const Rows& rows, float scale, Half* high, Half* low) {
+FALCHION_DEVICE void stage_halves(const Rows& rows, float scale, Half* high, Half* low) {
   stage_halves(rows, scale, high, low, [](int) { return ~0u; });
 }
 
 /// Stores 64 x 64 f32 accumulators to shared memory as two boxes of 32 columns, in TMA's swizzle. They are multiplied
 /// by `first` in the first of a thread's two rows and by `second` in the other.
 template <class Rows>
-__device__ __forceinline__ void stage_floats(const Rows& rows, float* to, TwoFactors first, TwoFactors second) {
+FALCHION_DEVICE void stage_floats(const Rows& rows, float* to, TwoFactors first, TwoFactors second) {
   const int lane = static_cast<int>(threadIdx.x) % 32;
   const int row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
   int at0 = row * 32 + (lane % 4 / 2 ^ row % 8) * 4 + lane % 2 * 2;
@@ -62,7 +63,7 @@ __device__ __forceinline__ void stage_floats(const Rows& rows, float* to, TwoFac
 /// Multiplies P by `scale` and splits it, in the layout of operand A. P becomes 0 where a token would see a later one:
 /// kept(i) has 1 bits for the numbers of pair i that stay.
 template <class Accumulators, class Halves, class Kept>
-__device__ __forceinline__ void split_causal(const Accumulators& rP, float scale, Halves (&P)[2], const Kept& kept) {
+FALCHION_DEVICE void split_causal(const Accumulators& rP, float scale, Halves (&P)[2], const Kept& kept) {
   auto high = recast<std::uint32_t>(P[0]), low = recast<std::uint32_t>(P[1]);
   CUTE_UNROLL
   for (int i = 0; i < size(high); ++i) {
@@ -78,12 +79,12 @@ struct StateBound {
   double most;
   /// Raises the bound by 64 max|k| max|v|, what a chunk of 64 tokens adds at most if its k and v have the exponents e_k
   /// and e_v: then |k| < 2^(15 - e_k) and |v| < 2^(15 - e_v). Returns the exponent of the new S.
-  __device__ __forceinline__ int exponent_with(int e_k, int e_v) {
+  FALCHION_DEVICE int exponent_with(int e_k, int e_v) {
     most += wide_power_of_two(6 + 15 - e_k + 15 - e_v);
     return exponent();
   }
   /// The exponent of S: the n that brings the bound below 2^15.
-  __device__ __forceinline__ int exponent() const { return min(14 + 1023 - (__double2hiint(most) >> 20), 126); }
+  FALCHION_DEVICE int exponent() const { return min(14 + 1023 - (__double2hiint(most) >> 20), 126); }
 };
 
 /// The warpgroup that carries S in f32. It sums what a chunk adds in accumulators of its own and then adds these to S,
@@ -100,7 +101,7 @@ class LinearHalvesState : public LinearStateElements<Config> {
 
   /// kSums: only adds `count` chunks to S. Otherwise it also hands S to the output warps before each chunk.
   template <bool kSums, class Shared>
-  __device__ __forceinline__ void run(int count, Shared& shared) {
+  FALCHION_DEVICE void run(int count, Shared& shared) {
     RingPosition<Config::kSlots> slot;
     StateBound bound{0};
     if constexpr (!kSums)
@@ -144,7 +145,7 @@ class LinearHalvesState : public LinearStateElements<Config> {
 
  private:
   template <class Shared>
-  __device__ __forceinline__ void start_product(Shared& shared, int stage, int half) {  // 64 rows (E) of K^T V
+  FALCHION_DEVICE void start_product(Shared& shared, int stage, int half) {  // 64 rows (E) of K^T V
     asm volatile("" : "+r"(stage));  // otherwise the compiler keeps the addresses of all stages in registers
     const auto slice = typename Config::MmaState{}.get_slice(0);
     const auto k = [&](int term) {
@@ -174,10 +175,10 @@ class LinearHalvesOutputs {
  public:
   using Shared = typename Config::Shared;
 
-  __device__ __forceinline__ LinearHalvesOutputs(const LinearCta& cta, Shared& shared)
+  FALCHION_DEVICE LinearHalvesOutputs(const LinearCta& cta, Shared& shared)
       : sweep(cta.sweep), count(cta.chunks.count), shared(shared), kept(causal_bits(cta.chunks)), at(cta.to_sum()) {}
 
-  __device__ __forceinline__ void run() {
+  FALCHION_DEVICE void run() {
     RingPosition<Config::kSlots> slot;
     RingPosition<Config::kTiles> tile;
     if (count > 0) q.load(true, shared);
@@ -225,7 +226,7 @@ class LinearHalvesOutputs {
   /// Starts P = Q K^T (C, C) of the chunk that `at` stands at. there: is there such a chunk? Otherwise it waits for the
   /// phase before, which is over, and multiplies whatever lies there: if only some branch started a product, ptxas
   /// would serialise all products.
-  __device__ __forceinline__ void start_p(bool there) {
+  FALCHION_DEVICE void start_p(bool there) {
     shared.full[Config::kK][at.stage].wait(at.parity ^ (there ? 0 : 1));
     const int stage = at.stage;
     const auto k = [&](int term) {
@@ -236,7 +237,7 @@ class LinearHalvesOutputs {
         typename Config::MmaQk{}, [&](int term) { return as_wgmma_operand_a(q.terms[term]); }, k, rP);
     q.release(shared);
   }
-  __device__ __forceinline__ void start_qs(int slot) {  // O = Q S (C, M)
+  FALCHION_DEVICE void start_qs(int slot) {  // O = Q S (C, M)
     const auto s = [&](int term) {
       return typename Config::MmaQs{}.get_slice(0).partition_fragment_B(
           in_shared(shared.s[term][slot], typename Config::LayoutSt{}))(_, _, _, 0);
@@ -244,7 +245,7 @@ class LinearHalvesOutputs {
     start_multiply_halves<true>(
         typename Config::MmaQs{}, [&](int term) { return as_wgmma_operand_a(q.terms[term]); }, s, rO);
   }
-  __device__ __forceinline__ void start_pv(int stage) {  // O += P V (C, M)
+  FALCHION_DEVICE void start_pv(int stage) {  // O += P V (C, M)
     const auto v = [&](int term) {
       return typename Config::MmaPv{}.get_slice(0).partition_fragment_B(
           in_shared(shared.v[term][stage], typename Config::LayoutVt{}))(_, _, _, 0);

@@ -5,6 +5,7 @@
 
 #include <type_traits>
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/sm90_halves.cuh"
 #include "sm90/linear_attention/fragments.cuh"
 #include "sm90/linear_attention/halves/config.hpp"
@@ -23,7 +24,7 @@ template <class Config>
 struct LinearSplitQuery : LinearQueryTerms<Config> {
   /// Waits for q and loads it. there: is there another chunk? If not, it waits only for the phase before, which is
   /// over, and loads whatever lies there.
-  __device__ __forceinline__ void load(bool there, typename Config::Shared& shared) {
+  FALCHION_DEVICE void load(bool there, typename Config::Shared& shared) {
     shared.full[Config::kQ][0].wait(at.parity ^ (there ? 0 : 1));
     at.advance();
     const auto* tile = shared.q[0];
@@ -43,7 +44,7 @@ struct LinearSplitQuery : LinearQueryTerms<Config> {
       this->exponent[r] = static_cast<signed char>(read_by_warp(of_warp[r]) >> threadIdx.x % 32 / 8 * 8);
   }
   /// Gives q back. It may be called once a product of q has started: all of q is in registers by then.
-  __device__ __forceinline__ void release(typename Config::Shared& shared) {
+  FALCHION_DEVICE void release(typename Config::Shared& shared) {
     const float loaded = power_of_two(this->exponent[0]) + power_of_two(this->exponent[1]);
     arrive_by_warp_having(__float_as_uint(loaded), shared.empty[Config::kQ][0]);
   }
@@ -55,7 +56,7 @@ struct LinearSplitQuery : LinearQueryTerms<Config> {
 template <class Config>
 struct LinearWholeQuery : LinearQueryTerms<Config> {
   /// Waits for the boxes of q (if there is another chunk, as above), reads them, gives them back and splits them.
-  __device__ __forceinline__ void load(bool there, typename Config::Shared& shared) {
+  FALCHION_DEVICE void load(bool there, typename Config::Shared& shared) {
     constexpr int kPairs = Config::kD / 4;
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
@@ -92,7 +93,7 @@ struct LinearWholeQuery : LinearQueryTerms<Config> {
     }
   }
   /// There is nothing to give back: load has done so.
-  __device__ __forceinline__ void release(typename Config::Shared&) {}
+  FALCHION_DEVICE void release(typename Config::Shared&) {}
 
   RingPosition<Config::kBoxesOfSecond> at;
 };

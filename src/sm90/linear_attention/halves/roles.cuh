@@ -5,6 +5,7 @@
 
 #include <cutlass/arch/reg_reconfig.h>
 
+#include "base/host_device.hpp"
 #include "sm90/linear_attention/halves/kernel.cuh"
 #include "sm90/linear_attention/halves/split.cuh"
 #include "sm90/linear_attention/launch.cuh"
@@ -23,7 +24,7 @@ namespace falchion::sm90 {
 template <class Config_>
 struct LinearHalvesRoles {
   using Config = Config_;
-  static __device__ __forceinline__ void run(const LinearCta& cta, typename Config::Shared& shared) {
+  static FALCHION_DEVICE void run(const LinearCta& cta, typename Config::Shared& shared) {
     const int group = static_cast<int>(threadIdx.x) / 128;
     if (group == 0) {
       cutlass::arch::warpgroup_reg_alloc<Config::kRegistersOfState>();

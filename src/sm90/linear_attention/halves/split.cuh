@@ -3,6 +3,7 @@
 // them. docs/design/linear_attention.md, "f32 on Hopper", says why it is done so.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/sm90_halves.cuh"
 #include "sm90/linear_attention/cta.cuh"
 #include "sm90/linear_attention/halves/config.hpp"
@@ -17,10 +18,9 @@ namespace falchion::sm90 {
 template <class Config, int kRing>
 class BoxLoader {
  public:
-  __device__ __forceinline__ BoxLoader(const LinearCta& cta, typename Config::Shared& shared)
-      : cta(cta), shared(shared) {}
+  FALCHION_DEVICE BoxLoader(const LinearCta& cta, typename Config::Shared& shared) : cta(cta), shared(shared) {}
 
-  __device__ __forceinline__ void run() {
+  FALCHION_DEVICE void run() {
     const LinearSweep& sweep = cta.sweep;
     const int h = cta.block.h;
     const int head_q = h / sweep.q.shared;
@@ -40,7 +40,7 @@ class BoxLoader {
 
  private:
   template <int kOperand, int kColumns>
-  __device__ __forceinline__ void load(const CUtensorMap& map, int first, int head, int row) {
+  FALCHION_DEVICE void load(const CUtensorMap& map, int first, int head, int row) {
     if constexpr (Config::kSplitQ) {  // the teams take turns: one tile for ring 0, the next for ring 1
       if ((turn ^= 1) == kRing) load_boxes<kColumns>(map, first, head, row);
     } else if constexpr ((kOperand == Config::kQ) == (kRing == 1)) {
@@ -48,7 +48,7 @@ class BoxLoader {
     }
   }
   template <int kColumns>
-  __device__ __forceinline__ void load_boxes(const CUtensorMap& map, int first, int head, int row) {
+  FALCHION_DEVICE void load_boxes(const CUtensorMap& map, int first, int head, int row) {
     CUTE_NO_UNROLL
     for (int column = first; column < first + kColumns; column += 64, at.advance()) {
       const int box = kRing * Config::kBoxes + at.stage;
@@ -82,7 +82,7 @@ class LinearSplitter {
 
  public:
   /// thread: its number among the threads of all splitters.
-  __device__ __forceinline__ explicit LinearSplitter(int thread)
+  FALCHION_DEVICE explicit LinearSplitter(int thread)
       : team(kTeams > 1 ? thread / kThreads : 0),
         thread(thread % kThreads),
         row(thread % kThreads / 16),
@@ -90,7 +90,7 @@ class LinearSplitter {
         chunk(thread % 8) {}
 
   /// First to_sum chunks without q, then `count` chunks.
-  __device__ __forceinline__ void run(int to_sum, int count, Shared& shared) {
+  FALCHION_DEVICE void run(int to_sum, int count, Shared& shared) {
     RingPosition<Config::kStages> at;
     RingPosition<1> at_q;
     CUTE_NO_UNROLL
@@ -108,7 +108,7 @@ class LinearSplitter {
  private:
   /// Splits a tile of operand kOperand, 64 rows of kColumns, unless it is the other team's turn.
   template <int kOperand, int kColumns, class At>
-  __device__ __forceinline__ void split(Shared& shared, const At& at, Half* high, Half* low) {
+  FALCHION_DEVICE void split(Shared& shared, const At& at, Half* high, Half* low) {
     constexpr int kBoxes = kColumns / 64, kExponents = kOperand == Config::kQ ? kEach : 1;
     if (kTeams > 1 && (turn ^= 1) != team) return;
     float x[kEach][4 * kBoxes];
@@ -153,8 +153,7 @@ class LinearSplitter {
   /// k and v have one exponent for all tokens of the chunk, so all warps of the team compare their maxima. q has one
   /// for every two tokens, and these two belong to the same warp. Returns the bits of the largest |x|.
   template <int kOperand, int kSize, int kExponents>
-  __device__ __forceinline__ unsigned find_exponents(const float (&x)[kEach][kSize], int (&exponent)[kExponents],
-                                                     Shared& shared) {
+  FALCHION_DEVICE unsigned find_exponents(const float (&x)[kEach][kSize], int (&exponent)[kExponents], Shared& shared) {
     unsigned largest = 0;
     if constexpr (kOperand == Config::kQ) {
       CUTE_UNROLL
@@ -171,7 +170,7 @@ class LinearSplitter {
     return largest;
   }
   template <int kOperand, int kExponents>
-  __device__ __forceinline__ void store_exponents(const int (&exponent)[kExponents], int stage, Shared& shared) {
+  FALCHION_DEVICE void store_exponents(const int (&exponent)[kExponents], int stage, Shared& shared) {
     if constexpr (kOperand != Config::kQ) {
       if (thread == 0) shared.exponent[kOperand][stage] = exponent[0];
     } else if (thread % 32 == 0) {

@@ -3,6 +3,7 @@
 // in one CTA", describes the kernel.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/sm90_halves.cuh"
 #include "sm90/linear_attention/config.hpp"
 
@@ -66,7 +67,7 @@ struct LinearWideConfig : LinearTiles<cutlass::half_t, kLinearWideD, kLinearWide
     Barrier p_read;  // both warpgroups of the state have read P. p_empty comes later: the o in its place is stored
     Barrier known;   // the exponents of k and v can be read
     /// Each barrier is told how many threads or warps arrive on it.
-    CUTE_DEVICE void init() {
+    FALCHION_DEVICE void init() {
       constexpr int kWarpsOfState = 4 * kStates, kWarpsOfSplitters = 4 * kSplitters;
       for (auto& barrier : box_full) barrier.init(1);
       for (auto* full : {&q_full, &k_full[0], &k_full[1], &v_full}) full->init(kWarpsOfSplitters);

@@ -6,6 +6,7 @@
 
 #include <cutlass/arch/reg_reconfig.h>
 
+#include "base/host_device.hpp"
 #include "sm90/linear_attention/halves/kernel.cuh"
 #include "sm90/linear_attention/wide/split.cuh"
 
@@ -22,14 +23,14 @@ class LinearWideScores {
   using Shared = Config::Shared;
 
  public:
-  __device__ __forceinline__ LinearWideScores(const LinearCta& cta, Shared& shared)
+  FALCHION_DEVICE LinearWideScores(const LinearCta& cta, Shared& shared)
       : count(cta.chunks.count), scale(cta.sweep.scale), shared(shared), flip(cta.chunks.step > 0 ? 0 : ~0u) {
     const int lane = static_cast<int>(threadIdx.x) % 32;
     const int row = static_cast<int>(threadIdx.x) % 128 / 32 * 16 + lane / 4;
     bits = 16 * (row - lane % 4 * 2 + (cta.chunks.step > 0 ? 1 : 0));
   }
 
-  __device__ __forceinline__ void run() {
+  FALCHION_DEVICE void run() {
     RingPosition<Config::kStagesOfK> at;
     StateBound bound{0};
     CUTE_NO_UNROLL
@@ -63,7 +64,7 @@ class LinearWideScores {
   }
 
  private:
-  __device__ __forceinline__ void start_p(int stage) {  // P = Q K^T (C, C)
+  FALCHION_DEVICE void start_p(int stage) {  // P = Q K^T (C, C)
     const auto slice = Config::MmaQk{}.get_slice(0);
     const auto q = [&](int term) {
       return slice.partition_fragment_A(in_shared(shared.q[term], Config::LayoutQ{}))(_, _, _, 0);
@@ -74,7 +75,7 @@ class LinearWideScores {
     start_multiply_halves<true>(Config::MmaQk{}, q, k, rP);
   }
   /// A word whose `count` lowest bits are 1: none of them below 0, all of them above 32.
-  static __device__ __forceinline__ std::uint32_t low_bits(int count) {
+  static FALCHION_DEVICE std::uint32_t low_bits(int count) {
     std::uint32_t mask;
     asm("bmsk.clamp.b32 %0, 0, %1;" : "=r"(mask) : "r"(max(count, 0)));
     return mask;
@@ -105,7 +106,7 @@ class LinearWideState {
   using Shared = Config::Shared;
 
  public:
-  __device__ __forceinline__ LinearWideState(const LinearCta& cta, Shared& shared)
+  FALCHION_DEVICE LinearWideState(const LinearCta& cta, Shared& shared)
       : map(cta.maps.o),
         shared(shared),
         step(cta.chunks.step * 64),
@@ -117,7 +118,7 @@ class LinearWideState {
     clear(rS);
   }
 
-  __device__ __forceinline__ void run() {
+  FALCHION_DEVICE void run() {
     RingPosition<Config::kStagesOfK> at;
     CUTE_NO_UNROLL
     for (; count > 0; --count, at.advance(), row += step) {
@@ -150,7 +151,7 @@ class LinearWideState {
  private:
   /// The first thread of warpgroup 1 gives the place of P back: it is the thread that has waited for its o to leave
   /// that place. There is no branch, because products are running (see arrive_by_warp).
-  __device__ __forceinline__ void give_back_p() {
+  FALCHION_DEVICE void give_back_p() {
     asm volatile(
         "{\n"
         ".reg .pred first;\n"
@@ -161,7 +162,7 @@ class LinearWideState {
         : "memory");
   }
   /// Multiplies S and S^T Q^T by 2^exponent. It is called where the bound of S has grown, a few times in a sequence.
-  __device__ __forceinline__ void scale_all(int exponent) {
+  FALCHION_DEVICE void scale_all(int exponent) {
     const TwoFactors scale(exponent);
     warpgroup_fence_operand(rO);
     CUTE_UNROLL
@@ -171,7 +172,7 @@ class LinearWideState {
   }
   /// Starts O^T = S^T Q^T (M, C). S is split 16 columns (E) at a time, while the products of the columns before them
   /// run. Two sets of registers for the parts alternate, so a set is waited for before it is written again.
-  __device__ __forceinline__ void start_sq(unsigned parity) {
+  FALCHION_DEVICE void start_sq(unsigned parity) {
     const auto slice = Config::MmaSq{}.get_slice(0);
     CUTE_UNROLL
     for (int k = 0; k < Config::kD / 16; ++k) {
@@ -199,7 +200,7 @@ class LinearWideState {
         start_multiply_halves<false>(Config::MmaSq{}, a, b, rO);
     }
   }
-  __device__ __forceinline__ void start_vp() {  // O^T += V^T P^T
+  FALCHION_DEVICE void start_vp() {  // O^T += V^T P^T
     const auto slice = Config::MmaVp{}.get_slice(0);
     const auto v = [&](int term) {
       return slice.partition_fragment_A(in_shared(shared.v[term] + group * 64 * 64, Config::LayoutVt{}))(_, _, _, 0);
@@ -209,7 +210,7 @@ class LinearWideState {
     };
     start_multiply_halves<false>(Config::MmaVp{}, v, p, rO);
   }
-  __device__ __forceinline__ void start_state(int stage) {  // V^T K (M, E), which this chunk adds to S^T
+  FALCHION_DEVICE void start_state(int stage) {  // V^T K (M, E), which this chunk adds to S^T
     const auto slice = Config::MmaState{}.get_slice(0);
     const auto v = [&](int term) {
       return slice.partition_fragment_A(in_shared(shared.v[term] + group * 64 * 64, Config::LayoutVt{}))(_, _, _, 0);
@@ -220,7 +221,7 @@ class LinearWideState {
     start_multiply_halves<true>(Config::MmaState{}, v, k, added);
   }
   /// Multiplies O^T by its factors, transposes it through shared memory and stores it by TMA.
-  __device__ __forceinline__ void store_o(const TwoFactors* factors) {
+  FALCHION_DEVICE void store_o(const TwoFactors* factors) {
     const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % 128 / 32;
     const int m = lane / 4, token = lane % 4 * 2;  // this thread's m and first token within 8 x 8 of O^T
     int at = warp / 2 * (Config::kBox / 2) + token * 32 + ((warp % 2 * 4 + m / 4) ^ token) * 4 + m % 4;
@@ -258,7 +259,7 @@ class LinearWideState {
 /// The first splitter thread asks for the boxes, and one thread of each warpgroup of the state stores o.
 struct LinearWideRoles {
   using Config = LinearWideConfig;
-  static __device__ __forceinline__ void run(const LinearCta& cta, Config::Shared& shared) {
+  static FALCHION_DEVICE void run(const LinearCta& cta, Config::Shared& shared) {
     let_next_kernel_start();  // the narrow CTAs of the same call, which write other tensors
     const int group = static_cast<int>(threadIdx.x) / 128;
     if (group < Config::kStates) {

@@ -3,6 +3,7 @@
 // 128 columns of a head in one CTA", describes it.
 #pragma once
 
+#include "base/host_device.hpp"
 #include "gpu/blocks/sm90_halves.cuh"
 #include "sm90/linear_attention/cta.cuh"
 #include "sm90/linear_attention/wide/config.hpp"
@@ -23,7 +24,7 @@ class LinearWideSplitter {
 
  public:
   /// thread: its number among the threads of all splitters.
-  __device__ __forceinline__ LinearWideSplitter(const LinearCta& cta, Shared& shared, int thread)
+  FALCHION_DEVICE LinearWideSplitter(const LinearCta& cta, Shared& shared, int thread)
       : maps(cta.maps),
         shared(shared),
         batch(cta.block.b),
@@ -38,7 +39,7 @@ class LinearWideSplitter {
     head[Config::kQ] = cta.block.h / cta.sweep.q.shared;
   }
 
-  __device__ __forceinline__ void run(int count) {
+  FALCHION_DEVICE void run(int count) {
     if (count == 0) return;
     if (thread == 0) {
       request<0>(0);
@@ -62,12 +63,12 @@ class LinearWideSplitter {
   /// Where box kN of a chunk lies. A chunk has six boxes and there are four places, so the next chunk is shifted by
   /// two.
   template <int kN>
-  __device__ __forceinline__ float* place(int parity) const {
+  FALCHION_DEVICE float* place(int parity) const {
     return shared.box[kN % Config::kPlaces ^ 2 * parity];
   }
   /// For one thread: asks for box kN of this chunk; from 6 on these are the boxes of the next chunk.
   template <int kN>
-  __device__ __forceinline__ void request(int parity) {
+  FALCHION_DEVICE void request(int parity) {
     constexpr int kBox = kN % (2 * Config::kOperands);
     constexpr int kOperand = kBox / 2;
     const CUtensorMap& map = kOperand == Config::kK ? maps.k : kOperand == Config::kV ? maps.v : maps.q;
@@ -78,7 +79,7 @@ class LinearWideSplitter {
   }
   /// Waits for a box and reads it into registers.
   template <int kN>
-  __device__ __forceinline__ void load(int parity, int phase) {
+  FALCHION_DEVICE void load(int parity, int phase) {
     constexpr int kBox = kN % (2 * Config::kOperands);
     shared.box_full[kBox].wait(phase);
     const float* const from = place<kN>(parity) + side * (Config::kBox / 2) + row * 32 + (piece ^ row % 8) * 4;
@@ -94,7 +95,7 @@ class LinearWideSplitter {
   }
   /// Splits what load has read, columns 64 kHalf to 64 kHalf + 63, and stores both parts where wgmma reads them.
   template <int kHalf>
-  __device__ __forceinline__ void store(float scale, Terms& terms) {
+  FALCHION_DEVICE void store(float scale, Terms& terms) {
     const int to = row * 64 + ((4 * side + piece / 2) ^ row % 8) * 8 + piece % 2 * 4;  // 16 bytes, 8 columns
     CUTE_UNROLL
     for (int j = 0; j < kEach; ++j) {
@@ -106,8 +107,7 @@ class LinearWideSplitter {
   /// is. In between it reads the second box; finds the exponent, for which all splitters meet; asks for the boxes that
   /// take the places of these two; waits until the place for the parts is free (empty), writes them and says so (full).
   template <int kOperand>
-  __device__ __forceinline__ void split(int parity, bool more, Terms& terms, Barrier& empty, int empty_parity,
-                                        Barrier& full) {
+  FALCHION_DEVICE void split(int parity, bool more, Terms& terms, Barrier& empty, int empty_parity, Barrier& full) {
     constexpr int kBox = 2 * kOperand;
     load<kBox + 1>(parity, parity);
     const int exponent = find_exponent<kOperand>();
@@ -142,7 +142,7 @@ class LinearWideSplitter {
   /// barrier: the empty asm makes the compiler have the exponent before it goes on, and ptxas leaves the maximum, in
   /// which all lanes of a warp take part (REDUX), on its side of a barrier (BAR).
   template <int kOperand>
-  __device__ __forceinline__ int find_exponent() {
+  FALCHION_DEVICE int find_exponent() {
     constexpr int kSize = 8 * kEach;
     if constexpr (kOperand != Config::kQ)
       return exponent_for(largest_of_warps<kSize, kThreads / 32>(x[0][0], shared.largest[turn ^= 1], kOfSplitters));
