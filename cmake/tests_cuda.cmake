@@ -4,7 +4,7 @@
 add_library(falchion_test_support_cuda STATIC ${support_sources})
 target_link_libraries(falchion_test_support_cuda PUBLIC falchion_judge falchion_internal GTest::gtest
   PRIVATE falchion_warnings falchion_openmp)
-target_include_directories(falchion_test_support_cuda PUBLIC tests)
+target_include_directories(falchion_test_support_cuda PUBLIC tests tools)
 target_compile_definitions(falchion_test_support_cuda PUBLIC FALCHION_TEST_CUDA=1)
 
 add_library(falchion_test_kernels STATIC tests/cuda/kernels.cu)

@@ -11,10 +11,10 @@
 #include <utility>
 #include <vector>
 
+#include "base/divide.hpp"
 #include "judge/attention_backward.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "policy/divide.hpp"
 #include "support/compare.hpp"
 #include "support/gradients.hpp"
 #include "support/paths.hpp"

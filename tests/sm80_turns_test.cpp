@@ -11,11 +11,11 @@
 #include <vector>
 
 #include "plan/text.hpp"
-#include "sm80/attention_backward_once_order.hpp"
-#include "sm80/attention_backward_tiles.hpp"
+#include "sm80/attention_backward/once/order.hpp"
 #include "support/host_warp.hpp"
+#include "tiles/attention_backward/sm80.hpp"
 
-#include "gpu/attention_backward_tile.cuh"  // This comes after the warp of the host.
+#include "gpu/attention_backward/tile.cuh"  // This comes after the warp of the host.
 
 namespace falchion::sm80 {
 namespace {
@@ -114,12 +114,13 @@ AttentionBackwardArgs packed(const std::vector<std::int32_t>& cu_q, const std::v
 /// Every band, tile and order of blocks.
 void expect_an_end(AttentionBackwardArgs a, bool overlap) {
   for (const auto& [left, right] : {std::pair{-1, -1}, {-1, 0}, {100, 20}, {0, -1}, {300, 300}}) {
-    for (const bool top_left : {false, true}) {
+    for (const std::int64_t diagonal : {-9999, 0, 150, -220}) {  // -9999: bottom right
       a.left = left;
       a.right = right;
-      a.top_left = top_left;
+      a.bottom_right = diagonal == -9999;
+      a.diagonal = a.bottom_right ? 0 : diagonal;
       for (const int together : {1, 2}) {
-        const std::string band = text("band ", left, " ", right, top_left ? " top left" : "", " together ", together);
+        const std::string band = text("band ", left, " ", right, " at ", diagonal, " together ", together);
         ASSERT_EQ(Turns<64>(a, together).run(overlap), "") << "d 64 " << band;
         ASSERT_EQ(Turns<128>(a, together).run(overlap), "") << "d 128 " << band;
       }

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "api/problem_line.hpp"
-#include "types/names.hpp"
+#include "base/names.hpp"
 
 namespace falchion::line {
 

@@ -7,12 +7,12 @@
 #include <vector>
 
 #include "api/trace.hpp"
-#include "cuda/place.hpp"
-#include "cuda/runtime.hpp"
+#include "base/size.hpp"
 #include "plan/operation.hpp"
 #include "plan/paths.hpp"
 #include "plan/text.hpp"
-#include "types/size.hpp"
+#include "runtime/place.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion::trace {
 namespace {

@@ -6,17 +6,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "args/view.hpp"
 #include "policy/dropout.hpp"
 
 namespace falchion {
 
-/// A tensor with axes (b, s, h, d). Bias, mask and probabilities have axes (b, h, s_q, s_k) instead, lse and row_max
+/// Tensors have axes (b, s, h, d). Bias, mask and probabilities have axes (b, h, s_q, s_k) instead, lse and row_max
 /// have (b, h, s_q, 1), and alibi has (b, 1, h, 1).
-struct View {
-  void* data = nullptr;         // null: the tensor is absent
-  std::int64_t stride[4] = {};  // in elements
-};
-
 struct AttentionCall {
   View q, k, v, o, lse, row_max, probabilities, bias, mask, alibi;
   bool bias_f32 = false;                                                      // else bias has the input type

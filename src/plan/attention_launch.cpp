@@ -6,7 +6,7 @@
 #include "plan/attention.hpp"
 #include "plan/launch.hpp"
 #include "plan/tiles.hpp"
-#include "policy/dropout_origin.hpp"
+#include "ref/dropout_origin.hpp"
 
 namespace falchion {
 namespace {

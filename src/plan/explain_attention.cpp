@@ -1,6 +1,7 @@
 // src/plan/explain_attention.cpp: a plan of attention, in words and facts.
 #include <string_view>
 
+#include "base/divide.hpp"
 #include "plan/attention_launch.hpp"
 #include "plan/explain.hpp"
 #include "plan/operation.hpp"
@@ -8,7 +9,6 @@
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
-#include "policy/divide.hpp"
 
 namespace falchion {
 namespace {

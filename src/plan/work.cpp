@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "base/size.hpp"
 #include "plan/gemm.hpp"
 #include "plan/norm.hpp"
 #include "plan/text.hpp"
-#include "types/size.hpp"
 
 namespace falchion {
 namespace {

@@ -1,6 +1,6 @@
-// src/ref/attention_forward.cpp: the definition of attention. It says what is computed; cpu/attention_forward.hpp and
-// sm90/attention_forward.cuh say how. It is naive on purpose: it makes two passes over the keys and asks mask.keep for
-// each key, so that no bug of the tiled kernels can hide here.
+// src/ref/attention_forward.cpp: the definition of attention. It says what is computed;
+// cpu/attention_forward/kernel.hpp and sm90/attention_forward/kernel.cuh say how. It is naive on purpose: it makes two
+// passes over the keys and asks mask.keep for each key, so that no bug of the tiled kernels can hide here.
 #include "ref/attention_forward.hpp"
 
 #include <algorithm>

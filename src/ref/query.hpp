@@ -7,10 +7,10 @@
 #include <limits>
 
 #include "policy/dropout.hpp"
-#include "policy/dropout_origin.hpp"
 #include "policy/mask.hpp"
 #include "policy/score.hpp"
 #include "ref/attention_forward.hpp"
+#include "ref/dropout_origin.hpp"
 #include "ref/elements.hpp"
 
 namespace falchion::ref {

@@ -12,9 +12,9 @@
 
 #include <gtest/gtest.h>
 
-#include "cuda/device_copy.hpp"
 #include "falchion/falchion.hpp"
 #include "judge/attention_backward.hpp"
+#include "problem/device_copy.hpp"
 #include "support/instance.hpp"
 #include "support/paths.hpp"
 #include "support/tensor.hpp"
@@ -42,8 +42,8 @@ class BackwardRuns {
   Status make(const Target& target, const Attention& problem);
   const Plan& plan() const { return plan_; }
   bool on_gpu() const;
-  /// `whole` lists allocations that a GPU gets as a whole, with their gaps and their poison (cuda/device_copy.hpp). A
-  /// byte that is written behind the workspace of a GPU's plan makes the run fail.
+  /// `whole` lists allocations that a GPU gets as a whole, with their gaps and their poison
+  /// (tools/problem/device_copy.hpp). A byte that is written behind the workspace of a GPU's plan makes the run fail.
   Status run(const Operands& operands, const std::vector<cuda::Bytes>& whole = {});
 
  private:

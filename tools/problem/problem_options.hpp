@@ -7,11 +7,11 @@
 #include <string>
 #include <vector>
 
+#include "base/names.hpp"
 #include "command/command.hpp"
 #include "command/words.hpp"
 #include "falchion/falchion.hpp"
 #include "problem/work.hpp"
-#include "types/names.hpp"
 
 namespace falchion::tools {
 

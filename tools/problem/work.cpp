@@ -5,10 +5,10 @@
 
 #include <algorithm>
 
+#include "base/size.hpp"
 #include "plan/explain.hpp"
 #include "plan/text.hpp"
 #include "plan/work.hpp"
-#include "types/size.hpp"
 
 namespace falchion::tools {
 namespace {

@@ -1,8 +1,8 @@
 // tools/verify/draw_gemm.cpp: random GEMMs.
 #include <algorithm>
 
+#include "base/size.hpp"
 #include "draw.hpp"
-#include "types/size.hpp"
 
 namespace falchion::tools::storm {
 namespace {

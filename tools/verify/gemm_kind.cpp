@@ -2,12 +2,12 @@
 #include <string_view>
 #include <utility>
 
+#include "base/size.hpp"
 #include "kind.hpp"
 #include "plan/gemm.hpp"
 #include "problem_limits.hpp"
 #include "shrink_steps.hpp"
 #include "tool.hpp"
-#include "types/size.hpp"
 
 namespace falchion::tools::storm {
 namespace {
