@@ -1,6 +1,6 @@
-// tools/verify/draw_attention_backward.cpp: random problems of attention's backward pass: those of the forward pass,
+// tools/verify/backward/draw.cpp: random problems of attention's backward pass: those of the forward pass,
 // and what only this pass has.
-#include "draw.hpp"
+#include "verify/draw.hpp"
 
 namespace falchion::tools::storm {
 namespace {

@@ -1,8 +1,8 @@
-// tools/verify/draw_attention.cpp: random problems of attention.
+// tools/verify/attention/draw.cpp: random problems of attention.
 #include <algorithm>
 #include <numeric>
 
-#include "draw.hpp"
+#include "verify/draw.hpp"
 
 namespace falchion::tools::storm {
 namespace {

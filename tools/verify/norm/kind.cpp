@@ -1,11 +1,11 @@
-// tools/verify/norm_kind.cpp: the storms' entry for norms: its limits and its words.
+// tools/verify/norm/kind.cpp: the storms' entry for norms: its limits and its words.
 #include <string_view>
 #include <utility>
 
-#include "kind.hpp"
 #include "plan/norm.hpp"
-#include "problem_limits.hpp"
-#include "shrink_steps.hpp"
+#include "verify/kind.hpp"
+#include "verify/problem_limits.hpp"
+#include "verify/shrink_steps.hpp"
 
 namespace falchion::tools::storm {
 namespace {

@@ -1,5 +1,5 @@
-// tools/verify/shrink_norm.cpp: what may be simpler in a norm.
-#include "shrink_steps.hpp"
+// tools/verify/norm/shrink.cpp: what may be simpler in a norm.
+#include "verify/shrink_steps.hpp"
 
 namespace falchion::tools::storm {
 

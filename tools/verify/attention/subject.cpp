@@ -1,8 +1,8 @@
-// tools/verify/attention_subject.cpp: a problem of attention's forward pass: its outputs, and how they are judged.
-#include "attention_inputs.hpp"
+// tools/verify/attention/subject.cpp: a problem of attention's forward pass: its outputs, and how they are judged.
+#include "verify/subject.hpp"
 #include "judge/attention.hpp"
 #include "plan/text.hpp"
-#include "subject.hpp"
+#include "verify/attention/inputs.hpp"
 
 namespace falchion::tools::storm {
 namespace {

@@ -1,4 +1,4 @@
-// tools/verify/gemm_cases.hpp: the grid of GEMMs of `falchion verify --op gemm`: corner cases first, then ordinary
+// tools/verify/gemm/cases.hpp: the grid of GEMMs of `falchion verify --op gemm`: corner cases first, then ordinary
 // ones.
 #pragma once
 

@@ -1,7 +1,7 @@
-// tools/verify/draw_linear.cpp: random problems of linear attention, both passes.
+// tools/verify/linear/draw.cpp: random problems of linear attention, both passes.
 #include <algorithm>
 
-#include "draw.hpp"
+#include "verify/draw.hpp"
 
 namespace falchion::tools::storm {
 namespace {

@@ -1,10 +1,10 @@
-// tools/verify/attention_backward_kind.cpp: the storms' entry for softmax attention's backward pass.
+// tools/verify/backward/kind.cpp: the storms' entry for softmax attention's backward pass.
 #include <string_view>
 
-#include "attention_kind.hpp"
 #include "problem/levels.hpp"
-#include "shrink_steps.hpp"
 #include "tool.hpp"
+#include "verify/attention/kind.hpp"
+#include "verify/shrink_steps.hpp"
 
 namespace falchion::tools::storm {
 namespace {

@@ -1,9 +1,9 @@
-// tools/verify/norm_subject.cpp: makes a norm's operands and their numbers, and judges what it writes.
+// tools/verify/norm/subject.cpp: makes a norm's operands and their numbers, and judges what it writes.
 #include <array>
 
 #include "judge/norm.hpp"
-#include "operand_subject.hpp"
 #include "plan/norm.hpp"
+#include "verify/operand_subject.hpp"
 
 namespace falchion::tools::storm {
 namespace {

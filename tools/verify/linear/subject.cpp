@@ -1,4 +1,4 @@
-// tools/verify/linear_subject.cpp: makes linear attention's operands and their numbers
+// tools/verify/linear/subject.cpp: makes linear attention's operands and their numbers
 // for both passes, and judges the results.
 #include <algorithm>
 #include <cmath>
@@ -6,11 +6,11 @@
 #include <limits>
 #include <numeric>
 
-#include "contents.hpp"
-#include "draw.hpp"
 #include "judge/linear_attention.hpp"
 #include "plan/text.hpp"
-#include "subject.hpp"
+#include "verify/contents.hpp"
+#include "verify/draw.hpp"
+#include "verify/subject.hpp"
 
 namespace falchion::tools::storm {
 namespace {

@@ -1,4 +1,4 @@
-// tools/verify/cases.hpp: the grid of `falchion verify`: corner cases first, then ordinary ones.
+// tools/verify/attention/cases.hpp: the grid of `falchion verify`: corner cases first, then ordinary ones.
 #pragma once
 
 #include <functional>

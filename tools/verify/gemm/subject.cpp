@@ -1,8 +1,8 @@
-// tools/verify/gemm_subject.cpp: makes a GEMM's operands and their numbers, and judges D.
+// tools/verify/gemm/subject.cpp: makes a GEMM's operands and their numbers, and judges D.
 #include "judge/gemm.hpp"
-#include "operand_subject.hpp"
 #include "plan/gemm.hpp"
 #include "types/size.hpp"
+#include "verify/operand_subject.hpp"
 
 namespace falchion::tools::storm {
 namespace {

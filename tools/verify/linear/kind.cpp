@@ -1,13 +1,13 @@
-// tools/verify/linear_kind.cpp: the storms' entry for linear attention, in both passes: its limits, its words, and
+// tools/verify/linear/kind.cpp: the storms' entry for linear attention, in both passes: its limits, its words, and
 // which refusals are allowed.
 #include <algorithm>
 #include <string_view>
 #include <utility>
 
-#include "kind.hpp"
 #include "problem/levels.hpp"
-#include "problem_limits.hpp"
-#include "shrink_steps.hpp"
+#include "verify/kind.hpp"
+#include "verify/problem_limits.hpp"
+#include "verify/shrink_steps.hpp"
 
 namespace falchion::tools::storm {
 namespace {

@@ -1,13 +1,13 @@
-// tools/verify/gemm_kind.cpp: the storms' entry for GEMMs: its limits and its words.
+// tools/verify/gemm/kind.cpp: the storms' entry for GEMMs: its limits and its words.
 #include <string_view>
 #include <utility>
 
-#include "kind.hpp"
 #include "plan/gemm.hpp"
-#include "problem_limits.hpp"
-#include "shrink_steps.hpp"
 #include "tool.hpp"
 #include "types/size.hpp"
+#include "verify/kind.hpp"
+#include "verify/problem_limits.hpp"
+#include "verify/shrink_steps.hpp"
 
 namespace falchion::tools::storm {
 namespace {

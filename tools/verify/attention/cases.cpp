@@ -1,5 +1,5 @@
-// tools/verify/cases.cpp
-#include "verify/cases.hpp"
+// tools/verify/attention/cases.cpp: see cases.hpp.
+#include "verify/attention/cases.hpp"
 
 #include <limits>
 

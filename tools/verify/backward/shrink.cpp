@@ -1,5 +1,5 @@
-// tools/verify/shrink_attention_backward.cpp: what may be simpler in a problem of softmax attention's backward pass.
-#include "shrink_steps.hpp"
+// tools/verify/backward/shrink.cpp: what may be simpler in a problem of softmax attention's backward pass.
+#include "verify/shrink_steps.hpp"
 
 namespace falchion::tools::storm {
 

@@ -1,14 +1,14 @@
-// tools/verify/attention_backward_subject.cpp: a problem of attention's backward pass: what it takes besides the inputs
+// tools/verify/backward/subject.cpp: a problem of attention's backward pass: what it takes besides the inputs
 // of the forward pass, the gradients that it writes, and how they are judged.
 #include <array>
 #include <cmath>
 #include <limits>
 
-#include "attention_inputs.hpp"
 #include "judge/attention_backward.hpp"
 #include "plan/text.hpp"
 #include "ref/attention_forward.hpp"
-#include "subject.hpp"
+#include "verify/attention/inputs.hpp"
+#include "verify/subject.hpp"
 
 namespace falchion::tools::storm {
 namespace {

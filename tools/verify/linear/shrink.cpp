@@ -1,5 +1,5 @@
-// tools/verify/shrink_linear.cpp: what may be simpler in a problem of linear attention.
-#include "shrink_steps.hpp"
+// tools/verify/linear/shrink.cpp: what may be simpler in a problem of linear attention.
+#include "verify/shrink_steps.hpp"
 
 namespace falchion::tools::storm {
 

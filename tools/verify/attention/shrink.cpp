@@ -1,5 +1,5 @@
-// tools/verify/shrink_attention.cpp: what may be simpler in a problem of softmax attention.
-#include "shrink_steps.hpp"
+// tools/verify/attention/shrink.cpp: what may be simpler in a problem of softmax attention.
+#include "verify/shrink_steps.hpp"
 
 namespace falchion::tools::storm {
 

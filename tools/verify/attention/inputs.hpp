@@ -1,4 +1,4 @@
-// tools/verify/attention_inputs.hpp: the inputs that both passes of attention have: where they lie in the image, and
+// tools/verify/attention/inputs.hpp: the inputs that both passes of attention have: where they lie in the image, and
 // their numbers.
 #pragma once
 
@@ -6,11 +6,11 @@
 #include <utility>
 #include <vector>
 
-#include "contents.hpp"
-#include "draw.hpp"
 #include "falchion/falchion.hpp"
-#include "image.hpp"
-#include "problem.hpp"
+#include "verify/contents.hpp"
+#include "verify/draw.hpp"
+#include "verify/image.hpp"
+#include "verify/problem.hpp"
 
 namespace falchion::tools::storm {
 

@@ -1,16 +1,16 @@
-// tools/verify/attention_kind.cpp: the storms' entry for softmax attention's forward pass, and the limits that both
+// tools/verify/attention/kind.cpp: the storms' entry for softmax attention's forward pass, and the limits that both
 // passes have.
-#include "attention_kind.hpp"
+#include "verify/attention/kind.hpp"
 
 #include <algorithm>
 #include <limits>
 #include <string_view>
 #include <utility>
 
-#include "kind.hpp"
 #include "problem/levels.hpp"
-#include "problem_limits.hpp"
-#include "shrink_steps.hpp"
+#include "verify/kind.hpp"
+#include "verify/problem_limits.hpp"
+#include "verify/shrink_steps.hpp"
 
 namespace falchion::tools::storm {
 namespace {

@@ -1,7 +1,7 @@
-// tools/verify/shrink_gemm.cpp: what may be simpler in a GEMM.
+// tools/verify/gemm/shrink.cpp: what may be simpler in a GEMM.
 #include <algorithm>
 
-#include "shrink_steps.hpp"
+#include "verify/shrink_steps.hpp"
 
 namespace falchion::tools::storm {
 

@@ -1,5 +1,5 @@
-// tools/verify/attention_inputs.cpp: see attention_inputs.hpp.
-#include "attention_inputs.hpp"
+// tools/verify/attention/inputs.cpp: see inputs.hpp.
+#include "verify/attention/inputs.hpp"
 
 #include <algorithm>
 #include <cmath>

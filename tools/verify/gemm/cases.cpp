@@ -1,5 +1,5 @@
-// tools/verify/gemm_cases.cpp
-#include "verify/gemm_cases.hpp"
+// tools/verify/gemm/cases.cpp: see cases.hpp.
+#include "verify/gemm/cases.hpp"
 
 #include <limits>
 #include <string_view>

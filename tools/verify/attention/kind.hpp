@@ -1,7 +1,7 @@
-// tools/verify/attention_kind.hpp: what the storms' entries of both passes of softmax attention share.
+// tools/verify/attention/kind.hpp: what the storms' entries of both passes of softmax attention share.
 #pragma once
 
-#include "kind.hpp"
+#include "verify/kind.hpp"
 
 namespace falchion::tools::storm {
 

@@ -1,8 +1,8 @@
-// tools/verify/draw_gemm.cpp: random GEMMs.
+// tools/verify/gemm/draw.cpp: random GEMMs.
 #include <algorithm>
 
-#include "draw.hpp"
 #include "types/size.hpp"
+#include "verify/draw.hpp"
 
 namespace falchion::tools::storm {
 namespace {

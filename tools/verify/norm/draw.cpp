@@ -1,7 +1,7 @@
-// tools/verify/draw_norm.cpp: random norms.
+// tools/verify/norm/draw.cpp: random norms.
 #include <algorithm>
 
-#include "draw.hpp"
+#include "verify/draw.hpp"
 
 namespace falchion::tools::storm {
 namespace {
