@@ -1,4 +1,5 @@
-/* merge.c: merge(...), two partial results over disjoint keys as one, and validate_lengths(...). Neither has a plan. */
+/* functions/merge.c: merge(...), two partial results over disjoint keys as one, and validate_lengths(...). Neither has
+ * a plan. */
 #include "fal.h"
 
 enum { O_A, LSE_A, O_B, LSE_B, MERGE_LAYOUT, OUT, LSE };

@@ -1,4 +1,4 @@
-/* plans.c: the plans that are kept. Making one takes 30 to 50 us, so the last 64 problems that were asked for have
+/* call/plans.c: the plans that are kept. Making one takes 30 to 50 us, so the last 64 problems that were asked for have
  * theirs kept, in the order of their last use. What a plan is made from is its key: the bytes of the problem and of the
  * target, in structs that were zeroed before they were filled in. Plans know no strides and no addresses. */
 #include <stdlib.h>

@@ -1,7 +1,5 @@
-/* torch_straight.c: the shortest way of falchion.torch: which tensors are ordinary, and attention of them straight to
- * C. What stands here was Python, where the questions alone took longer than to read the tensors. */
-#include <string.h>
-
+/* functions/torch_straight.c: the shortest way of falchion.torch: which tensors are ordinary, and attention of them
+ * straight to C. What stands here was Python, where the questions alone took longer than to read the tensors. */
 #include "fal.h"
 
 /* What of torch is asked at each call, found once. A question takes some 0.05 us. */

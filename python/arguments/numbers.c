@@ -1,8 +1,7 @@
-/* numbers.c: numbers, flags and words out of Python's objects: those of Python itself, scalars of NumPy, and arrays and
- * tensors without axes of any library. */
+/* arguments/numbers.c: numbers, flags and words out of Python's objects: those of Python itself, scalars of NumPy, and
+ * arrays and tensors without axes of any library. */
 #include <float.h>
 #include <math.h>
-#include <string.h>
 
 #include "fal.h"
 
@@ -206,4 +205,40 @@ int to_word(const char* name, PyObject* object, const char* const* words, int* o
   if (list != NULL) raise_text(FAL_INVALID, NULL, "%s = %R: it is one of %U", name, object, list);
   Py_XDECREF(list);
   return 0;
+}
+
+int read_extents(const char* name, PyObject* shape, array* out) {
+  const Py_ssize_t rank = PySequence_Size(shape);
+  out->rank = rank > WHOLE_AXES ? WHOLE_AXES + 1 : (int)rank;
+  for (int i = 0; i < out->rank && i < WHOLE_AXES; ++i) {
+    PyObject* extent = PySequence_GetItem(shape, i);
+    const int ok = extent != NULL && to_int64(name, extent, &out->shape[i]);
+    Py_XDECREF(extent);
+    if (!ok) return 0;
+  }
+  return 1;
+}
+
+/* "float16", numpy.float16, numpy.dtype("float16"), torch.float16: what str() of it ends with. */
+int read_dtype(const char* argument, PyObject* dtype, int count, int32_t* out) {
+  static const char* const all[] = {"float32", "float16", "bfloat16", "int32", "int8", "float8_e4m3fn"};
+  static const int32_t types[] = {FAL_F32, FAL_F16, FAL_BF16, FAL_I32, FAL_I8, FAL_E4M3};
+  const char* words[GEMM_TYPES + 1] = {NULL};
+  PyObject* name = PyUnicode_Check(dtype) ? Py_NewRef(dtype) : PyObject_GetAttrString(dtype, "__name__");
+  PyObject* parts = NULL;
+  PyObject* last = NULL;
+  int word = 0, ok = 0;
+  for (int i = 0; i < count; ++i) words[i] = all[i];
+  if (name == NULL) {
+    PyErr_Clear();
+    name = PyObject_Str(dtype);
+  }
+  if (name != NULL) parts = PyObject_CallMethod(name, "split", "s", ".");
+  if (parts != NULL) last = PySequence_GetItem(parts, PySequence_Size(parts) - 1);
+  if (last != NULL) ok = to_word(argument, last, words, &word);
+  *out = types[word];
+  Py_XDECREF(last);
+  Py_XDECREF(parts);
+  Py_XDECREF(name);
+  return ok;
 }

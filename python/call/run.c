@@ -1,4 +1,4 @@
-/* run.c: one run of one plan: its workspace, and the GIL given up while the engine works. */
+/* call/run.c: one run of one plan: its workspace, and the GIL given up while the engine works. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -159,6 +159,28 @@ static int check_lengths(const call* call) {
                                    : fal_linear_validate_lengths(&call->problem.linear, &call->operands.linear);
   if (status != FAL_OK) raise_why(status, call);
   return status == FAL_OK;
+}
+
+/* What explain(...) asks for instead of the run. */
+static const char* text_for(const call* call, const fal_target* target, int32_t format) {
+  return call->kind == GEMM ? fal_gemm_explain(&call->problem.gemm, target, format)
+                            : fal_norm_explain(&call->problem.norm, target, format);
+}
+
+static int explain_instead(call* call) {
+  explanation* story = call->story;
+  fal_target* target = &call->target;
+  PyObject *level = NULL, *text = NULL, *json = NULL;
+  const int is_here = call->leader->from.by != 0 && !call->leader->on_gpu; /* Arrays of the host stay there. */
+  target->trust_pointers = 0;
+  if (is_here && target->backend == FAL_BEST && story->target == NULL) target->backend = FAL_CPU;
+  if (read_target_name(call, story->target, &level)) text = text_of(text_for(call, target, FAL_TEXT));
+  if (text != NULL) json = text_of(text_for(call, target, FAL_JSON));
+  if (json != NULL) story->texts = PyTuple_Pack(2, text, json);
+  Py_XDECREF(json);
+  Py_XDECREF(text);
+  Py_XDECREF(level);
+  return story->texts != NULL;
 }
 
 int run(call* call) {

@@ -1,5 +1,5 @@
-/* errors.c: the exceptions. Error is the base of all; each of its subclasses is also a class of Python's own that means
- * the same, so that callers may catch either. */
+/* base/errors.c: the exceptions. Error is the base of all; each of its subclasses is also a class of Python's own that
+ * means the same, so that callers may catch either. */
 #include <stdarg.h>
 #include <string.h>
 
@@ -99,4 +99,10 @@ void raise_text(fal_status status, const call* call, const char* format, ...) {
   text = PyUnicode_FromFormatV(format, list);
   va_end(list);
   raise_object(status, call, text);
+}
+
+PyObject* text_of(const char* text) {
+  if (text != NULL) return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+  raise_why(FAL_DEVICE, NULL);
+  return NULL;
 }

@@ -1,4 +1,4 @@
-/* norm.c: layer_norm(...) and rms_norm(...): the order of the steps of a norm. */
+/* functions/norm.c: layer_norm(...) and rms_norm(...): the order of the steps of a norm. */
 #include "fal.h"
 
 /* Both functions take the same arguments, of which layer_norm takes more by position. */

@@ -1,5 +1,5 @@
-/* plan_arguments.c: the arguments of Plan(...) and explain(...) as a problem and a target. Where a function of
- * attention takes an array these take a shape, or only the word that there will be one. */
+/* functions/plan_arguments.c: the arguments of Plan(...) and explain(...) as a problem and a target. Where a function
+ * of attention takes an array these take a shape, or only the word that there will be one. */
 #include <string.h>
 
 #include "fal.h"
@@ -41,18 +41,6 @@ static void stay_with(call* call, const array* a) {
   }
 }
 
-int read_extents(const char* name, PyObject* shape, array* out) {
-  const Py_ssize_t rank = PySequence_Size(shape);
-  out->rank = rank > WHOLE_AXES ? WHOLE_AXES + 1 : (int)rank;
-  for (int i = 0; i < out->rank && i < WHOLE_AXES; ++i) {
-    PyObject* extent = PySequence_GetItem(shape, i);
-    const int ok = extent != NULL && to_int64(name, extent, &out->shape[i]);
-    Py_XDECREF(extent);
-    if (!ok) return 0;
-  }
-  return 1;
-}
-
 /* One of q, k, v of a problem: a shape, or an array that has one, and then its type too. */
 static int read_shape(call* call, const char* name, PyObject* object, fal_tensor* out) {
   array a;
@@ -69,61 +57,6 @@ static int read_shape(call* call, const char* name, PyObject* object, fal_tensor
   }
   if (!read_extents(name, object, &a) || !view_bshd(call, &a, out)) return 0;
   out->dtype = 0;
-  return 1;
-}
-
-/* "float16", numpy.float16, numpy.dtype("float16"), torch.float16: what str() of it ends with. */
-int read_dtype(const char* argument, PyObject* dtype, int count, int32_t* out) {
-  static const char* const all[] = {"float32", "float16", "bfloat16", "int32", "int8", "float8_e4m3fn"};
-  static const int32_t types[] = {FAL_F32, FAL_F16, FAL_BF16, FAL_I32, FAL_I8, FAL_E4M3};
-  const char* words[GEMM_TYPES + 1] = {NULL};
-  PyObject* name = PyUnicode_Check(dtype) ? Py_NewRef(dtype) : PyObject_GetAttrString(dtype, "__name__");
-  PyObject* parts = NULL;
-  PyObject* last = NULL;
-  int word = 0, ok = 0;
-  for (int i = 0; i < count; ++i) words[i] = all[i];
-  if (name == NULL) {
-    PyErr_Clear();
-    name = PyObject_Str(dtype);
-  }
-  if (name != NULL) parts = PyObject_CallMethod(name, "split", "s", ".");
-  if (parts != NULL) last = PySequence_GetItem(parts, PySequence_Size(parts) - 1);
-  if (last != NULL) ok = to_word(argument, last, words, &word);
-  *out = types[word];
-  Py_XDECREF(last);
-  Py_XDECREF(parts);
-  Py_XDECREF(name);
-  return ok;
-}
-
-int read_target_name(call* call, PyObject* target, PyObject** level) {
-  static const struct {
-    const char* name;
-    int sm;
-  } gpus[] = {
-#define FALCHION_GPU(name, sm) {name, sm},
-#include "../src/plan/gpus.def"
-  };
-  enum { GPUS = sizeof gpus / sizeof gpus[0] };
-  static const char* const others[] = {"ref",  "cpu", "generic",      "avx2", "avx512",
-                                       "vnni", "amx", "amx_emulated", "neon"};
-  enum { OTHERS = sizeof others / sizeof others[0] };
-  const char* words[OTHERS + GPUS + 1] = {NULL};
-  int word = 0;
-  for (int i = 0; i < OTHERS; ++i) words[i] = others[i];
-  for (int i = 0; i < GPUS; ++i) words[OTHERS + i] = gpus[i].name;
-  if (target == NULL) return 1;
-  if (!to_word("target", target, words, &word)) return 0;
-  if (word < 2) {
-    call->target.backend = word == 0 ? FAL_REF : FAL_CPU;
-  } else if (word >= OTHERS) {
-    call->target.sm = gpus[word - OTHERS].sm;
-  } else {
-    *level = PyUnicode_AsUTF8String(target);
-    if (*level == NULL) return 0;
-    call->target.backend = FAL_CPU;
-    call->target.cpu_level = PyBytes_AsString(*level);
-  }
   return 1;
 }
 

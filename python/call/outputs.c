@@ -1,4 +1,4 @@
-/* outputs.c: arrays that the caller did not give. The caller's own library makes them, so that its allocator, its
+/* call/outputs.c: arrays that the caller did not give. The caller's own library makes them, so that its allocator, its
  * streams and its rules hold. */
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* words.c: the engine's reasons in the words of Python. The engine speaks of its own structs: "band.left = -7",
+/* base/words.c: the engine's reasons in the words of Python. The engine speaks of its own structs: "band.left = -7",
  * "o.dtype = f16". Who calls from Python knows window[0], out, and float16, and counts the axes of the own array. */
 #include <ctype.h>
 #include <string.h>

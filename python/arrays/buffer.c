@@ -1,4 +1,4 @@
-/* arrays_buffer.c: arrays by Python's buffer protocol: NumPy's, memoryview and array.array. NumPy gives no buffer of
+/* arrays/buffer.c: arrays by Python's buffer protocol: NumPy's, memoryview and array.array. NumPy gives no buffer of
  * ml_dtypes' types, so these are known by their names, and the buffer is that of the same memory as uint16 or uint8. */
 #include <string.h>
 

@@ -1,4 +1,4 @@
-/* linear.c: linear_attention(...) and linear_attention_backward(...): the order of the steps of causal linear
+/* functions/linear.c: linear_attention(...) and linear_attention_backward(...): the order of the steps of causal linear
  * attention. */
 #include <string.h>
 

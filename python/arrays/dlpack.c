@@ -1,7 +1,5 @@
-/* arrays_dlpack.c: arrays by DLPack: the DLTensor that the exchange table fills in, or the capsule that the method
+/* arrays/dlpack.c: arrays by DLPack: the DLTensor that the exchange table fills in, or the capsule that the method
  * __dlpack__ gives. */
-#include <string.h>
-
 #include "fal.h"
 
 static int dtype_of(DLDataType type) {

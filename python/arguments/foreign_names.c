@@ -1,6 +1,6 @@
-/* foreign_names.c: what arguments are called elsewhere. Who comes from another library has the names of its functions
- * in mind, and the TypeError for one of them says what the argument is called here. One table serves all functions:
- * those that have another library's signature too, where a name of ours is the foreign one. */
+/* arguments/foreign_names.c: what arguments are called elsewhere. Who comes from another library has the names of its
+ * functions in mind, and the TypeError for one of them says what the argument is called here. One table serves all
+ * functions: those that have another library's signature too, where a name of ours is the foreign one. */
 #include <string.h>
 
 #include "fal.h"

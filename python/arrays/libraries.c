@@ -1,6 +1,6 @@
-/* libraries.c: which library an array is of and how its arrays are read. This is asked for each argument of each call,
- * so the answer is remembered for each type. A type that is remembered is kept alive, hence its address stays its own.
- */
+/* arrays/libraries.c: which library an array is of and how its arrays are read. This is asked for each argument of each
+ * call, so the answer is remembered for each type. A type that is remembered is kept alive, hence its address stays its
+ * own. */
 #include <string.h>
 
 #include "fal.h"
@@ -165,4 +165,25 @@ int library_of(PyObject* object, library* out) {
   next = (next + 1) % REMEMBERED;
   Py_XDECREF((PyObject*)forgotten); /* last, for what this frees may run code that calls us again */
   return 1;
+}
+
+PyObject* look_up(PyObject* module_name, const char* path) {
+  PyObject* at = PyImport_GetModule(module_name);
+  while (at != NULL && *path != '\0') {
+    char part[48];
+    size_t length = strcspn(path, ".");
+    PyObject* below;
+    PyOS_snprintf(part, sizeof part, "%.*s", (int)length, path);
+    below = PyObject_GetAttrString(at, part);
+    Py_DECREF(at);
+    at = below;
+    path += length + (path[length] == '.');
+  }
+  if (at == NULL && !PyErr_Occurred()) PyErr_Format(PyExc_ImportError, "%U is not imported", module_name);
+  return at;
+}
+
+int knows_stream_of(const library* from) {
+  return from->by == BY_TABLE || PyUnicode_CompareWithASCIIString(from->name, "torch") == 0 ||
+         PyUnicode_CompareWithASCIIString(from->name, "cupy") == 0;
 }

@@ -1,5 +1,5 @@
-/* plan_type.c: the type _fal.Plan, a plan that the caller keeps: made from shapes, asked what it decided, run on
- * arrays. falchion.Plan is made from it in Python, where the texts get their form for notebooks. */
+/* functions/plan_type.c: the type _fal.Plan, a plan that the caller keeps: made from shapes, asked what it decided, run
+ * on arrays. falchion.Plan is made from it in Python, where the texts get their form for notebooks. */
 #include <string.h>
 
 #include "docstrings.inc"
@@ -60,12 +60,6 @@ static int is_made(const plan_object* plan) {
   if (plan->plan == NULL)
     PyErr_SetString(PyExc_RuntimeError, "this Plan was not made: its __init__ has not run or failed");
   return plan->plan != NULL;
-}
-
-PyObject* text_of(const char* text) {
-  if (text != NULL) return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
-  raise_why(FAL_DEVICE, NULL);
-  return NULL;
 }
 
 static PyObject* plan_describe(PyObject* self, PyObject* none) {

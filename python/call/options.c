@@ -1,7 +1,5 @@
-/* options.c: the options that every function of attention takes, as fields of the problem, the target and the operands.
- */
-#include <string.h>
-
+/* call/options.c: the options that every function of attention takes, as fields of the problem, the target and the
+ * operands. */
 #include "fal.h"
 
 static const char* const layouts[] = {"bshd", "bhsd", NULL};
@@ -55,6 +53,37 @@ int read_target(call* call, PyObject* backend_name, PyObject* thread_count) {
     target->trust_pointers = backend != FAL_REF && backend != FAL_CPU;
   } else {
     target->trust_pointers = backend != FAL_SM80 && backend != FAL_SM90;
+  }
+  return 1;
+}
+
+int read_target_name(call* call, PyObject* target, PyObject** level) {
+  static const struct {
+    const char* name;
+    int sm;
+  } gpus[] = {
+#define FALCHION_GPU(name, sm) {name, sm},
+#include "../../src/plan/gpus.def"
+  };
+  enum { GPUS = sizeof gpus / sizeof gpus[0] };
+  static const char* const others[] = {"ref",  "cpu", "generic",      "avx2", "avx512",
+                                       "vnni", "amx", "amx_emulated", "neon"};
+  enum { OTHERS = sizeof others / sizeof others[0] };
+  const char* words[OTHERS + GPUS + 1] = {NULL};
+  int word = 0;
+  for (int i = 0; i < OTHERS; ++i) words[i] = others[i];
+  for (int i = 0; i < GPUS; ++i) words[OTHERS + i] = gpus[i].name;
+  if (target == NULL) return 1;
+  if (!to_word("target", target, words, &word)) return 0;
+  if (word < 2) {
+    call->target.backend = word == 0 ? FAL_REF : FAL_CPU;
+  } else if (word >= OTHERS) {
+    call->target.sm = gpus[word - OTHERS].sm;
+  } else {
+    *level = PyUnicode_AsUTF8String(target);
+    if (*level == NULL) return 0;
+    call->target.backend = FAL_CPU;
+    call->target.cpu_level = PyBytes_AsString(*level);
   }
   return 1;
 }

@@ -1,4 +1,4 @@
-/* gemm.c: gemm(...): the order of the steps of a matrix product and of what follows it. */
+/* functions/gemm.c: gemm(...): the order of the steps of a matrix product and of what follows it. */
 #include <string.h>
 
 #include "fal.h"

@@ -1,6 +1,4 @@
-/* attention.c: attention(...) and varlen(...): the order of the steps of the forward pass. */
-#include <string.h>
-
+/* functions/attention.c: attention(...) and varlen(...): the order of the steps of the forward pass. */
 #include "fal.h"
 
 /* Both functions take the same arguments in the same order, but for the lengths of packed sequences. */

@@ -1,4 +1,4 @@
-/* call.c: what one call of one operation holds: its arrays, and the engine's view of each of them. */
+/* call/call.c: what one call of one operation holds: its arrays, and the engine's view of each of them. */
 #include <stddef.h>
 #include <string.h>
 
@@ -95,6 +95,38 @@ static int is_empty(const array* a) {
   for (int i = 0; i < a->rank; ++i)
     if (a->shape[i] == 0) return 1;
   return 0;
+}
+
+/* Which type a shape has by the argument `dtype`. 8 bits are for the first two, a and b: the others are float32 then.
+ */
+static int type_of_shape(const call* call) {
+  const int dtype = call->story->dtype;
+  return call->count >= 2 && (dtype == FAL_I8 || dtype == FAL_E4M3) ? FAL_F32 : dtype;
+}
+
+array* take_shape(call* call, const char* name, PyObject* shape, int dtype) {
+  array* a = &call->arrays[call->count];
+  int64_t dense = 1;
+  memset(a, 0, sizeof *a);
+  a->name = name;
+  a->dtype = dtype != FAL_AS_Q ? dtype : type_of_shape(call);
+  if (!read_extents(name, shape, a)) return NULL;
+  if (a->rank > WHOLE_AXES) {
+    raise_text(FAL_INVALID, NULL, "%s has more than %d axes, which no argument has", name, WHOLE_AXES);
+    return NULL;
+  }
+  if (a->dtype == 0) {
+    raise_text(FAL_INVALID, NULL,
+               "%s is a shape, which needs dtype: float32, float16, bfloat16 or, of gemm, int8 or float8_e4m3fn", name);
+    return NULL;
+  }
+  for (int i = a->rank - 1; i >= 0; --i) {
+    a->stride[i] = dense;
+    dense = times(dense, a->shape[i]);
+  }
+  ++call->count;
+  if (call->leader == NULL) call->leader = a;
+  return a;
 }
 
 array* take(call* call, const char* name, PyObject* object, int writes) {

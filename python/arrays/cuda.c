@@ -1,4 +1,4 @@
-/* arrays_cuda.c: arrays of a GPU by __cuda_array_interface__, as numba's have it. It does not say on which GPU they
+/* arrays/cuda.c: arrays of a GPU by __cuda_array_interface__, as numba's have it. It does not say on which GPU they
  * are, so their plan is for the device that is current, and each run asks the driver where they lie. Of numba's it is
  * known which device that is; the plans of others are not kept. */
 #include <string.h>

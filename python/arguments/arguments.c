@@ -1,5 +1,5 @@
-/* arguments.c: which argument is which. Names of arguments are interned, hence they are mostly found by their address.
- */
+/* arguments/arguments.c: which argument is which. Names of arguments are interned, hence they are mostly found by their
+ * address. */
 #include <string.h>
 
 #include "fal.h"

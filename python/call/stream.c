@@ -1,25 +1,7 @@
-/* stream.c: the stream of a run on a GPU: the one that the caller names, or else the one that the arrays' library works
- * on now. A named one is made the current one of torch or cupy for the length of the call, because their allocators
- * hand memory out by streams: outputs and workspace then belong to the stream that the run is on. */
-#include <string.h>
-
+/* call/stream.c: the stream of a run on a GPU: the one that the caller names, or else the one that the arrays' library
+ * works on now. A named one is made the current one of torch or cupy for the length of the call, because their
+ * allocators hand memory out by streams: outputs and workspace then belong to the stream that the run is on. */
 #include "fal.h"
-
-PyObject* look_up(PyObject* module_name, const char* path) {
-  PyObject* at = PyImport_GetModule(module_name);
-  while (at != NULL && *path != '\0') {
-    char part[48];
-    size_t length = strcspn(path, ".");
-    PyObject* below;
-    PyOS_snprintf(part, sizeof part, "%.*s", (int)length, path);
-    below = PyObject_GetAttrString(at, part);
-    Py_DECREF(at);
-    at = below;
-    path += length + (path[length] == '.');
-  }
-  if (at == NULL && !PyErr_Occurred()) PyErr_Format(PyExc_ImportError, "%U is not imported", module_name);
-  return at;
-}
 
 /* A stream as a number: itself, or the number of torch's (cuda_stream) or cupy's (ptr). */
 static int number_of(PyObject* stream, void** out) {
@@ -89,11 +71,6 @@ void leave_stream(call* call) {
     Py_CLEAR(call->entered[i]);
     PyErr_Restore(type, value, trace);
   }
-}
-
-int knows_stream_of(const library* from) {
-  return from->by == BY_TABLE || PyUnicode_CompareWithASCIIString(from->name, "torch") == 0 ||
-         PyUnicode_CompareWithASCIIString(from->name, "cupy") == 0;
 }
 
 int name_stream(call* call, PyObject* stream) {

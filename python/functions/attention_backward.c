@@ -1,6 +1,5 @@
-/* attention_backward.c: attention_backward(...) and varlen_backward(...): the steps of the backward pass, in order. */
-#include <string.h>
-
+/* functions/attention_backward.c: attention_backward(...) and varlen_backward(...): the steps of the backward pass, in
+ * order. */
 #include "fal.h"
 
 /* Both functions take the same arguments in the same order, but for the lengths of packed sequences. */

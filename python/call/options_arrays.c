@@ -1,4 +1,5 @@
-/* options_arrays.c: the options that are arrays: slopes, bias, mask, lengths, and the seed where it lies in memory. */
+/* call/options_arrays.c: the options that are arrays: slopes, bias, mask, lengths, and the seed where it lies in
+ * memory. */
 #include <string.h>
 
 #include "fal.h"
