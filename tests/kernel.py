@@ -229,7 +229,7 @@ def main():
     options = parser.parse_args()
     said = report(options.name)
     if options.only:
-        print("\n".join(said[options.only]))
+        print("".join(f"{word}\n" for word in said[options.only]), end="")
     elif options.json:
         print(json.dumps(said, indent=1))
     else:

@@ -52,15 +52,10 @@ void AttentionInputs::lay_out(Image* image) {
     cu_q_.data = cumulative(p_.lengths_q);
     cu_k_.data = cumulative(p_.lengths_k);
   }
-  if (a_.used_q) used_q_.data = as_int32(p_.used_q);
-  if (a_.used_k) used_k_.data = as_int32(p_.used_k);
-  if (a_.first_k) first_k_.data = as_int32(p_.first_k);
-  const std::pair<const char*, Array*> arrays[] = {{"cu_seqlens_q", &cu_q_},
-                                                   {"cu_seqlens_k", &cu_k_},
-                                                   {"used_q", &used_q_},
-                                                   {"used_k", &used_k_},
-                                                   {"first_k", &first_k_}};
-  for (const auto& [name, array] : arrays) array->offset = image->add_array(name, array->data.size() * 4);
+#define FALCHION_LENGTHS(key, has, option, text) \
+  if (a_.key) key##_.data = as_int32(p_.key);
+#include "api/fields.def"
+  each_array(*this, [&](Array& array) { array.offset = image->add_array(array.name, array.data.size() * 4); });
 }
 
 void AttentionInputs::fill_scores() {
@@ -176,8 +171,9 @@ void AttentionInputs::write(std::byte* base) const {
   if (a_.alibi) alibi_data_.store(base, alibi_place_);
   const std::uint64_t rng[2] = {stream(10), stream(11)};
   if (p_.rng_in_memory) std::memcpy(base + rng_at_, rng, sizeof rng);
-  for (const Array* array : {&cu_q_, &cu_k_, &used_q_, &used_k_, &first_k_})
-    if (!array->data.empty()) std::memcpy(base + array->offset, array->data.data(), array->data.size() * 4);
+  each_array(*this, [&](const Array& array) {
+    if (!array.data.empty()) std::memcpy(base + array.offset, array.data.data(), array.data.size() * 4);
+  });
 }
 
 Operands AttentionInputs::operands(const std::byte* base) const {
@@ -193,9 +189,9 @@ Operands AttentionInputs::operands(const std::byte* base) const {
     x.cu_seqlens_q = lengths(cu_q_);
     x.cu_seqlens_k = lengths(cu_k_);
   }
-  if (a_.used_q) x.used_q = lengths(used_q_);
-  if (a_.used_k) x.used_k = lengths(used_k_);
-  if (a_.first_k) x.first_k = lengths(first_k_);
+#define FALCHION_LENGTHS(key, has, option, text) \
+  if (a_.key) x.key = lengths(key##_);
+#include "api/fields.def"
   x.rng = {p_.seed, p_.offset, nullptr};
   if (p_.rng_in_memory) x.rng.at = reinterpret_cast<const std::uint64_t*>(base + rng_at_);
   return x;

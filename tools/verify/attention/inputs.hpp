@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <utility>
 #include <vector>
 
 #include "falchion/falchion.hpp"
@@ -44,9 +43,18 @@ class AttentionInputs {
 
  private:
   struct Array {
+    const char* name;
     std::size_t offset = 0;
     std::vector<std::int32_t> data{};
   };
+  /// f(array) for each; `self` is one of us, const or not.
+  template <class Self, class F>
+  static void each_array(Self& self, const F& f) {
+    f(self.cu_q_);
+    f(self.cu_k_);
+#define FALCHION_LENGTHS(key, has, option, text) f(self.key##_);
+#include "api/fields.def"
+  }
 
   void fill_scores();
   void fill_bias();
@@ -59,7 +67,9 @@ class AttentionInputs {
   std::int64_t q_rows_ = 0, k_rows_ = 0, batch_ = 0;
   Image::Place q_, k_, v_, bias_place_, mask_place_, alibi_place_;
   std::size_t rng_at_ = 0;
-  Array cu_q_, cu_k_, used_q_, used_k_, first_k_;
+  Array cu_q_{"cu_seqlens_q"}, cu_k_{"cu_seqlens_k"};
+#define FALCHION_LENGTHS(key, has, option, text) Array key##_{#key};
+#include "api/fields.def"
   Contents q_data_, k_data_, v_data_, bias_data_, mask_data_, alibi_data_;
 };
 

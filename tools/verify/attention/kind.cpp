@@ -35,9 +35,8 @@ void tidy_attention(Problem* p) {
   Attention& a = p->attention;
   resize(&p->lengths_q, a.packed, a.b);
   resize(&p->lengths_k, a.packed, a.b);
-  resize(&p->used_q, a.used_q, a.b);
-  resize(&p->used_k, a.used_k, a.b);
-  resize(&p->first_k, a.first_k, a.b);
+#define FALCHION_LENGTHS(key, has, option, text) resize(&p->key, a.key, a.b);
+#include "api/fields.def"
   if (a.packed) a.bias = a.mask = a.probabilities = false;
   if (!a.bias) {
     p->bias_dtype = DType::f32;
@@ -65,9 +64,8 @@ void require_attention(const Problem& p) {
   require_list("lengths_k", p.lengths_k, a.packed, a.b, 0);
   // Any value is allowed, because kernels clamp the lengths in use.
   constexpr std::int64_t any = std::numeric_limits<std::int32_t>::min();
-  require_list("used_q", p.used_q, a.used_q, a.b, any);
-  require_list("used_k", p.used_k, a.used_k, a.b, any);
-  require_list("first_k", p.first_k, a.first_k, a.b, any);
+#define FALCHION_LENGTHS(key, has, option, text) require_list(#key, p.key, a.key, a.b, any);
+#include "api/fields.def"
   require_total("lengths_q", p.lengths_q, p.spare);
   require_total("lengths_k", p.lengths_k, p.spare);
   const std::int64_t batch = a.packed ? 1 : a.b, d = std::max(a.d_qk, a.d_v);

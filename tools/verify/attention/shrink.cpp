@@ -1,16 +1,16 @@
 // tools/verify/attention/shrink.cpp: what may be simpler in a problem of softmax attention.
+#include "problem/fields.hpp"
 #include "verify/shrink_steps.hpp"
 
 namespace falchion::tools::storm {
 
 void simplify_attention(const Problem& from, Steps* steps) {
-  const auto flag = [&](bool Attention::*which) {
-    offer(from, steps, [&](Problem& p) { p.attention.*which = false; });
-  };
-  for (bool Attention::*which :
-       {&Attention::mask, &Attention::bias, &Attention::alibi, &Attention::probabilities, &Attention::row_max,
-        &Attention::lse, &Attention::used_q, &Attention::used_k, &Attention::first_k})
-    flag(which);
+  using enum FieldKind;
+  each_field(from.attention, [&](const Field& field, const auto&) {
+    const bool is_feature =
+        field.kind == tensor || field.kind == output || field.kind == lengths || field.kind == number;
+    if (field.forward && is_feature) offer(from, steps, [&](Problem& p) { reset(&p.attention, field); });
+  });
   if (from.attention.packed && from.attention.b > 0)
     offer(from, steps, [](Problem& p) {
       for (auto* side : {&p.lengths_q, &p.lengths_k}) side->resize(1);
@@ -19,11 +19,8 @@ void simplify_attention(const Problem& from, Steps* steps) {
       p.attention.s_q = p.lengths_q[0];
       p.attention.s_k = p.lengths_k[0];
     });
-  offer(from, steps, [](Problem& p) { p.attention.dropout = 0; });
   offer(from, steps, [](Problem& p) { p.rng_in_memory = false; });
   offer(from, steps, [](Problem& p) { p.slopes_by_batch = false; });
-  offer(from, steps, [](Problem& p) { p.attention.score.softcap = 0; });
-  offer(from, steps, [](Problem& p) { p.attention.score.scale = 0; });
   offer(from, steps, [](Problem& p) { p.attention.band = {}; });
   offer(from, steps, [](Problem& p) { p.attention.band.left = Band::unbounded; });
   offer(from, steps, [](Problem& p) { p.attention.band.right = Band::unbounded; });

@@ -38,7 +38,9 @@ constexpr std::string_view kDecayData[] = {"weak", "mixed", "strong", "forget"};
 void tidy_linear(Problem* p) {
   const LinearAttention& a = p->linear;
   resize(&p->lengths_q, a.packed, a.b);
-  for (Lengths* list : {&p->lengths_k, &p->used_q, &p->used_k, &p->first_k}) list->clear();
+  p->lengths_k.clear();
+#define FALCHION_LENGTHS(key, has, option, text) p->key.clear();
+#include "api/fields.def"
   if (!a.initial_state || !a.final_state || p->pass() == Pass::backward) p->in_place = false;
 }
 
