@@ -10,8 +10,9 @@ include(${CMAKE_CURRENT_LIST_DIR}/variant_regex.cmake)
 
 set(FALCHION_GENERATED_DIR ${PROJECT_BINARY_DIR}/generated)
 set(variants_def ${PROJECT_SOURCE_DIR}/src/variants.def)
-file(STRINGS ${PROJECT_SOURCE_DIR}/src/plan/tiles.def tiles_of_80_keys REGEX "^TILE\\(.*\\.keys = 80,")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${variants_def} ${PROJECT_SOURCE_DIR}/src/plan/tiles.def
+set(tiles_def ${PROJECT_SOURCE_DIR}/src/tiles/attention_forward/tiles.def)
+file(STRINGS ${tiles_def} tiles_of_80_keys REGEX "^TILE\\(.*\\.keys = 80,")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${variants_def} ${tiles_def}
   ${PROJECT_SOURCE_DIR}/src/variant.in
   ${PROJECT_SOURCE_DIR}/src/variant_gpu.in)
 
@@ -132,6 +133,18 @@ foreach(line IN LISTS lines)
   set(level ${CMAKE_MATCH_3})
   set(dtype ${CMAKE_MATCH_4})
   set(d ${CMAKE_MATCH_5})
+
+  # The folder of the operation, which both passes of linear attention share, and in it the file that has the kernel.
+  string(REGEX REPLACE "^linear_attention_.*" "linear_attention" folder ${op})
+  set(entry ${op}/kernel)
+  if(NOT backend STREQUAL "cpu")
+    set(entry ${op}/${level})
+  endif()
+  string(REGEX REPLACE "^linear_attention_([a-z]+)/kernel$" "linear_attention/\\1" entry ${entry})
+  string(REGEX REPLACE "^linear_attention_([a-z]+)/" "linear_attention/\\1_" entry ${entry})
+  if(IS_DIRECTORY ${PROJECT_SOURCE_DIR}/src/${backend}/${entry} AND NOT EXISTS ${PROJECT_SOURCE_DIR}/src/${backend}/${entry}.cuh)
+    string(APPEND entry /kernel)  # of a kind that has a folder
+  endif()
 
   if(backend STREQUAL "cpu")
     if(NOT DEFINED level_flags_${level})

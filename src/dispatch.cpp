@@ -23,8 +23,16 @@ using KernelOf =
 namespace {
 
 template <class Operation>
-constexpr Variant variant_of(const char* op, Backend backend, const char* level, VariantKind kind, DType dtype, int d,
-                             Kernel kernel = {}) {
+constexpr Facts facts_of_variant(Backend backend, VariantKind kind, VariantType type, int d) {
+  if constexpr (requires { Operation::sm90(kind, type, d); }) {
+    if (backend == Backend::sm90) return Operation::sm90(kind, type, d);
+  }
+  return backend == Backend::sm80 ? Facts(Operation::sm80(kind, type, d)) : Facts();
+}
+
+template <class Operation>
+constexpr Variant variant_of(const char* op, Backend backend, const char* level, VariantKind kind, DType dtype,
+                             VariantType type, int d, Kernel kernel = {}) {
   return {.op = op,
           .backend = backend,
           .level = level,
@@ -32,7 +40,7 @@ constexpr Variant variant_of(const char* op, Backend backend, const char* level,
           .dtype = dtype,
           .d = d,
           .features = is_gpu(backend) ? features_of_kind(op, backend, kind) : Features(),
-          .facts = is_gpu(backend) ? Facts(Operation::facts(backend, level, dtype, d)) : Facts(),
+          .facts = facts_of_variant<Operation>(backend, kind, type, d),
           .kernel = kernel};
 }
 
@@ -40,8 +48,8 @@ constexpr Variant variant_of(const char* op, Backend backend, const char* level,
 
 std::span<const Variant> variants() {
   static constexpr Variant kBuilt[] = {
-#define VARIANT(op, backend, level, dtype, d)                                                     \
-  variant_of<variants_of::op>(#op, Backend::backend, #level, VariantKind::level, DType::dtype, d, \
+#define VARIANT(op, backend, level, dtype, d)                                                                         \
+  variant_of<variants_of::op>(#op, Backend::backend, #level, VariantKind::level, DType::dtype, VariantType::dtype, d, \
                               &backend::op##_##level##_##dtype##_##d),
 #include "falchion_variants.inc"
 #undef VARIANT
@@ -52,7 +60,7 @@ std::span<const Variant> variants() {
 std::span<const Variant> listed_variants() {
   static constexpr Variant kListed[] = {
 #define VARIANT(op, backend, level, dtype, d) \
-  variant_of<variants_of::op>(#op, Backend::backend, #level, VariantKind::level, DType::dtype, d),
+  variant_of<variants_of::op>(#op, Backend::backend, #level, VariantKind::level, DType::dtype, VariantType::dtype, d),
 #include "variants.def"
   };
   return kListed;

@@ -4,12 +4,12 @@
 
 #include <limits>
 
+#include "base/size.hpp"
 #include "plan/gemm.hpp"
 #include "plan/gemm_gpu.hpp"
 #include "support/far_rows.hpp"
 #include "support/gemm.hpp"
 #include "support/gemm_args.hpp"
-#include "types/size.hpp"
 
 namespace falchion::testing {
 namespace {

@@ -7,11 +7,11 @@
 #include "api/check.hpp"
 #include "api/operand_list.hpp"
 #include "api/trace.hpp"
-#include "cuda/runtime.hpp"
+#include "base/size.hpp"
 #include "plan/operation.hpp"
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
-#include "types/size.hpp"
+#include "runtime/runtime.hpp"
 
 namespace falchion {
 

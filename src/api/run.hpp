@@ -5,10 +5,10 @@
 #include <memory>
 #include <string_view>
 
-#include "cuda/place.hpp"
 #include "falchion/falchion.hpp"
 #include "plan/operation.hpp"
 #include "plan/plan_data.hpp"
+#include "runtime/place.hpp"
 
 namespace falchion {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 
 #include "args/gemm_call.hpp"
-#include "policy/divisor.hpp"
+#include "base/divisor.hpp"
 
 namespace falchion::gpu {
 

@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstdint>
 
+#include "base/size.hpp"
 #include "judge/compare.hpp"
 #include "ref/elements.hpp"
 #include "ref/norm.hpp"
-#include "types/size.hpp"
 
 namespace falchion::judge {
 namespace {

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "cuda/runtime.hpp"
+#include "base/divide.hpp"
+#include "base/size.hpp"
 #include "plan/gpu_variants.hpp"
 #include "plan/launch.hpp"
 #include "plan/operation.hpp"
@@ -13,9 +14,8 @@
 #include "plan/text.hpp"
 #include "plan/tiles.hpp"
 #include "plan/work.hpp"
-#include "policy/divide.hpp"
-#include "sm90/attention_halves_workspace.hpp"
-#include "types/size.hpp"
+#include "runtime/runtime.hpp"
+#include "tiles/attention_forward/halves_workspace.hpp"
 
 namespace falchion {
 namespace {
@@ -102,7 +102,7 @@ void choose_walkers(std::int64_t slots, PlanData* plan) {
   const Attention& a = attention.problem;
   const std::int64_t items = plan->items * attention.splits;
   if (plan->backend != Backend::sm90 || items == 0) return;
-  const bool known = !a.packed && !a.used_q && !a.used_k && !a.first_k;
+  const bool known = !a.packed && !features_of(a, Pass::forward).has(Feature::lengths);
   const bool same_length = known && a.band.left < 0 && a.band.right < 0;
   // How many tiles a packed problem has is known at run time; its hints may say too little.
   attention.walkers = static_cast<int>(a.packed ? slots : std::min(items, slots));

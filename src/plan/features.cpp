@@ -4,19 +4,35 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <iterator>
 #include <vector>
 
+#include "base/size.hpp"
 #include "plan/kinds.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
-#include "types/size.hpp"
 
 namespace falchion {
 namespace {
 
+constexpr bool no = false;
+
+/// The features whose condition holds.
+Features those_of(std::initializer_list<bool> asked) {
+  Features out;
+  int x = 0;
+  for (const bool one : asked) {
+    if (one) out = out | static_cast<Feature>(x);
+    ++x;
+  }
+  return out;
+}
+
 /// Elements of 16 bytes.
 std::int64_t chunk_of(DType dtype) { return 16 / size_of(dtype); }
+
+bool has_odd_head_dim(const auto& a) { return a.d_qk % chunk_of(a.dtype) != 0 || a.d_v % chunk_of(a.dtype) != 0; }
 
 std::string words(Feature x, const Attention& a) {
   switch (x) {
@@ -68,74 +84,38 @@ std::string why_lacking_any(const Variant& variant, const Problem& problem, Feat
 }  // namespace
 
 const char* name(Feature x) {
-  switch (x) {
-    case Feature::normalise: return "the normaliser";
-    case Feature::grad_decay: return "the gradient of decay";
-    case Feature::summed_heads: return "gradients summed over heads";
-    case Feature::packed: return "packed sequences";
-    case Feature::band: return "a band";
-    case Feature::lengths: return "used lengths";
-    case Feature::groups: return "heads that share k and v";
-    case Feature::bias: return "bias";
-    case Feature::mask: return "mask";
-    case Feature::dropout: return "dropout";
-    case Feature::row_max: return "row_max";
-    case Feature::probabilities: return "probabilities";
-    case Feature::unaligned: return "operands that are not 16-byte aligned";
-    case Feature::feature_map: return "a feature map";
-    case Feature::decay: return "decay";
-    case Feature::any_head_dim: return "any head dim";
-    case Feature::any_scale: return "any scale";
-    case Feature::softcap: return "softcap";
-    case Feature::alibi: return "alibi";
-    case Feature::beta: return "beta * c";
-    case Feature::biases: return "biases";
-    case Feature::residual: return "a residual";
-    case Feature::activation: return "activations";
-    case Feature::swiglu: return "swiglu";
-    case Feature::count: break;
-  }
-  return "";
+  constexpr const char* kNames[] = {
+#define FEATURE(name, words, ...) words,
+#include "plan/features.def"
+      ""};
+  return kNames[static_cast<std::size_t>(x)];
 }
 
 Features features_of(const Attention& a, Pass pass) {
-  const std::int64_t chunk = chunk_of(a.dtype);
-  const bool forward = pass == Pass::forward;
-  return those_of({{Feature::packed, a.packed},
-                   {Feature::band, a.band.left >= 0 || a.band.right >= 0},
-                   {Feature::lengths, a.used_q || a.used_k || a.first_k},
-                   {Feature::groups, a.h_q != a.h_k},
-                   {Feature::bias, a.bias},
-                   {Feature::mask, a.mask},
-                   {Feature::dropout, a.dropout > 0},
-                   {Feature::row_max, forward && a.row_max},
-                   {Feature::probabilities, forward && a.probabilities},
-                   {Feature::any_head_dim, a.d_qk % chunk != 0 || a.d_v % chunk != 0},
-                   {Feature::any_scale, !(a.score.scale > 1e-30f && a.score.scale < 1e30f)},
-                   {Feature::softcap, a.score.softcap > 0},
-                   {Feature::alibi, a.alibi}});
+  constexpr Features kForward = features_of_operation("attention_forward");
+  constexpr Features kBackward = features_of_operation("attention_backward");
+  const Features all = those_of({
+#define FEATURE(name, words, in, of_attention, of_linear, of_gemm) of_attention,
+#include "plan/features.def"
+  });
+  return all & (pass == Pass::backward ? kBackward : kForward);
 }
 
-Features features_of(const LinearAttention& a, Pass pass, bool aligned) {
-  const std::int64_t chunk = chunk_of(a.dtype);
-  const bool backward = pass == Pass::backward, decays = a.decay != Decay::none, shared = a.h_v != a.h_qk;
-  return those_of({{Feature::normalise, a.normalise},
-                   {Feature::grad_decay, backward && decays},
-                   {Feature::summed_heads, backward && shared},
-                   {Feature::packed, a.packed},
-                   {Feature::groups, !backward && shared},
-                   {Feature::unaligned, !aligned},
-                   {Feature::feature_map, a.feature_map != FeatureMap::identity},
-                   {Feature::decay, !backward && decays},
-                   {Feature::any_head_dim, a.d_qk % chunk != 0 || a.d_v % chunk != 0}});
+Features features_of(const LinearAttention& l, Pass pass, bool aligned) {
+  constexpr Features kForward = features_of_operation("linear_attention_forward");
+  constexpr Features kBackward = features_of_operation("linear_attention_backward");
+  const Features all = those_of({
+#define FEATURE(name, words, in, of_attention, of_linear, of_gemm) of_linear,
+#include "plan/features.def"
+  });
+  return all & (pass == Pass::backward ? kBackward : kForward);
 }
 
 Features features_of(const Gemm& g) {
-  return those_of({{Feature::beta, g.beta != 0},
-                   {Feature::biases, g.bias_n || g.bias_m},
-                   {Feature::residual, g.residual},
-                   {Feature::activation, g.activation != Activation::none},
-                   {Feature::swiglu, g.activation == Activation::swiglu}});
+  return those_of({
+#define FEATURE(name, words, in, of_attention, of_linear, of_gemm) of_gemm,
+#include "plan/features.def"
+  });
 }
 
 std::string why_lacking(const Variant& variant, const Attention& problem, Features asked) {

@@ -1,49 +1,19 @@
-// src/plan/features.hpp: THE list of features: what a problem may ask of a kernel beyond the formula. A problem has a
-// set of them, a kind of GPU variants has a set (the lines KIND of variants.def), and why a variant does not fit is the
-// difference. docs/support.md is made from the same sets (tests/support_test.sh).
+// src/plan/features.hpp: features: what a problem may ask of a kernel beyond the formula (features.def lists them). A
+// problem has a set of them, a kind of GPU variants has a set (the lines KIND of variants.def), and why a variant does
+// not fit is the difference. docs/support.md is made from the same sets (tests/support_test.sh).
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <string>
+#include <string_view>
 
 #include "falchion/falchion.hpp"
 
 namespace falchion {
 
-/// In the order in which a refusal names them.
 enum class Feature : std::uint8_t {
-  // Of linear attention.
-  normalise,
-  grad_decay,
-  summed_heads,
-  // Of both attentions.
-  packed,
-  groups,
-  // Of softmax attention.
-  band,
-  lengths,
-  bias,
-  mask,
-  dropout,
-  row_max,
-  probabilities,
-  // Of linear attention.
-  unaligned,
-  feature_map,
-  decay,
-  // Of both.
-  any_head_dim,
-  // Of softmax attention.
-  any_scale,
-  softcap,
-  alibi,
-  // Of GEMMs.
-  beta,
-  biases,
-  residual,
-  activation,
-  swiglu,
+#define FEATURE(name, ...) name,
+#include "plan/features.def"
   count,  // how many there are
 };
 
@@ -53,6 +23,7 @@ class Features {
   constexpr Features() = default;
   constexpr Features(Feature x) : bits_(std::uint32_t{1} << static_cast<int>(x)) {}  // NOLINT: a feature is a set
   constexpr Features operator|(Features x) const { return Features(bits_ | x.bits_); }
+  constexpr Features operator&(Features x) const { return Features(bits_ & x.bits_); }
   constexpr Features operator-(Features x) const { return Features(bits_ & ~x.bits_); }
   constexpr bool has(Feature x) const { return (bits_ & Features(x).bits_) != 0; }
   constexpr bool empty() const { return bits_ == 0; }
@@ -70,15 +41,20 @@ class Features {
 };
 constexpr Features operator|(Feature a, Feature b) { return Features(a) | Features(b); }
 
-/// A feature that is asked for where a condition holds.
-struct AskedFeature {
-  Feature feature;
-  bool asked;
-};
-constexpr Features those_of(std::initializer_list<AskedFeature> all) {
+/// The features that a problem of an operation may ask for, "attention_forward".
+constexpr Features features_of_operation(std::string_view operation) {
+  enum class In { both, forward, backward };
+  const In pass = operation.ends_with("_backward") ? In::backward : In::forward;
+  const bool attention = operation.starts_with("attention_"), linear = operation.starts_with("linear_");
   Features out;
-  for (const AskedFeature& x : all)
-    if (x.asked) out = out | x.feature;
+  const auto add = [&](Feature x, In in, std::string_view of_attention, std::string_view of_linear,
+                       std::string_view of_gemm) {
+    const std::string_view asked = attention ? of_attention : linear ? of_linear : operation == "gemm" ? of_gemm : "no";
+    if ((in == In::both || in == pass) && asked != "no") out = out | x;
+  };
+#define FEATURE(name, words, in, of_attention, of_linear, of_gemm) \
+  add(Feature::name, In::in, #of_attention, #of_linear, #of_gemm);
+#include "plan/features.def"
   return out;
 }
 

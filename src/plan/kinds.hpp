@@ -43,10 +43,17 @@ constexpr std::uint32_t types_of(std::string_view op, Backend backend, VariantKi
 }
 
 inline constexpr KindOfVariant kAll[] = {
-#define KIND(op, backend, kind, features) \
-  {#op, Backend::backend, VariantKind::kind, #kind, features, types_of(#op, Backend::backend, VariantKind::kind)},
+#define KIND(op, backend, kind, features)                                    \
+  {#op,                                                                      \
+   Backend::backend,                                                         \
+   VariantKind::kind,                                                        \
+   #kind,                                                                    \
+   [] {                                                                      \
+     [[maybe_unused]] constexpr Features every = features_of_operation(#op); \
+     return Features(features);                                              \
+   }(),                                                                      \
+   types_of(#op, Backend::backend, VariantKind::kind)},
 #include "variants.def"
-#undef KIND
 };
 }  // namespace kinds
 

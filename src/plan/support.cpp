@@ -41,12 +41,6 @@ std::string cell(const Operation& operation, Backend backend, Feature feature) {
   return types == types_with(operation, backend, {}) && !types.empty() ? " ✓" : names(types);
 }
 
-/// Has any kind of the operation the feature? Else it is not one of the operation.
-bool is_of(const Operation& operation, Feature feature) {
-  return !types_with(operation, Backend::sm80, feature).empty() ||
-         !types_with(operation, Backend::sm90, feature).empty();
-}
-
 }  // namespace
 
 std::string support_tables() {
@@ -62,7 +56,7 @@ std::string support_tables() {
                 "\n");
     for (int i = 0; i < static_cast<int>(Feature::count); ++i) {
       const auto feature = static_cast<Feature>(i);
-      if (!is_of(operation, feature)) continue;
+      if (!features_of_operation(operation.name).has(feature)) continue;
       out += text("| ", name(feature), " |");
       for (const Backend backend : kColumns) out += cell(operation, backend, feature) + " |";
       out += "\n";

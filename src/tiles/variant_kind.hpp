@@ -39,4 +39,8 @@ enum class VariantKind : std::uint8_t {
   vnni,
 };
 
+/// For a kind that an operation has not: it is nowhere defined, so a constant that calls it does not compile.
+template <class T>
+T there_is_no_such_kind();
+
 }  // namespace falchion

@@ -4,12 +4,14 @@
 #include <fmt/core.h>
 
 #include <algorithm>
+#include <type_traits>
 
 #include "command/numbers.hpp"
 #include "command/words.hpp"
 #include "cpu/levels.hpp"
 #include "plan/plan_data.hpp"
 #include "plan/text.hpp"
+#include "problem/fields.hpp"
 #include "problem/levels.hpp"
 #include "tool.hpp"
 
@@ -23,16 +25,23 @@ std::int64_t parse_side(const std::string& text, const std::string& whole) {
   return parse_number<std::int64_t>(text, "--window", whole);
 }
 
-Align parse_align(const std::string& text, const std::string& option, const Attention& problem) {
-  const std::string corner = spelled(text, kCorners);
-  if (corner == kCorners[0]) return Align::bottom_right;
-  if (corner == kCorners[1]) return Align::top_left;
+/// Says where the diagonal lies: a corner, or the key at which query 0 stands. Without either both corners must be one.
+void align(const std::string& text, const std::string& option, Attention* problem) {
+  Band& band = problem->band;
+  if (!text.empty() && text.find_first_not_of("+-0123456789") == std::string::npos) {
+    band.align = Align::at;
+    band.offset = parse_number<std::int64_t>(text, option, text);
+    return;
+  }
   // With equal lengths both alignments mean the same, so nothing is guessed. Packed or used lengths may differ from s.
-  if (problem.s_q == problem.s_k && !problem.packed && !problem.used_q && !problem.used_k) return Align::bottom_right;
-  throw UsageError{
-      fmt::format("{}: s_q = {} and s_k = {} can differ, so say bottom-right (the last query sees the last "
-                  "key, as FlashAttention) or top-left (query 0 sees key 0, as PyTorch's is_causal)",
-                  option, problem.s_q, problem.s_k)};
+  const bool same = problem->s_q == problem->s_k && !problem->packed && !problem->used_q && !problem->used_k;
+  if (text.empty() && !same)
+    throw UsageError{fmt::format(
+        "{}: s_q = {} and s_k = {} can differ, so say bottom-right (the last query sees the last key, as "
+        "FlashAttention), top-left (query 0 sees key 0, as PyTorch's is_causal), or the key at which query 0 stands",
+        option, problem->s_q, problem->s_k)};
+  const bool top_left = !text.empty() && word_of(option, text, kCorners) == kCorners[1];
+  band.align = top_left ? Align::top_left : Align::bottom_right;
 }
 
 /// The values of a list option, or its default when it was not given.
@@ -80,18 +89,34 @@ std::vector<std::int64_t> parse_integers(const std::string& text, const std::str
 
 void FeatureOptions::add_to(Command& command) {
   command.group("What is computed");
-  command.optional("--causal", &causal, &causal_given,
-                   "Each query sees no later key. bottom-right or top-left where s_q and s_k differ",
-                   "{bottom-right,top-left}");
+  command.optional(
+      "--causal", &causal, &causal_given,
+      "Each query sees no later key. Where s_q and s_k differ: a corner, or the key at which query 0 stands",
+      "{bottom-right,top-left}");
   command.text("--window", &window, "Sliding window: keys from L before to R after the diagonal; inf: no bound", "L,R");
-  command.choice("--align", &align, kCorners,
-                 "Where the diagonal of a window, or ALiBi's distance 0, lies when s_q and s_k differ");
-  command.number("--scale", &scale, "Factor on q.k; 0: 1/sqrt(d)");
-  command.number("--softcap", &softcap, "s -> softcap * tanh(s / softcap); 0: off");
+  command.text(
+      "--align", &align_at,
+      "Where the diagonal of a window, or ALiBi's distance 0, lies when s_q and s_k differ: a corner, or a key",
+      "{bottom-right,top-left}");
+  each_field(numbers, [&](const Field& field, auto& x) {
+    if constexpr (std::is_same_v<decltype(x), float&>) {
+      if (&x != &numbers.dropout) command.number(field.option, &x, field.text);
+    }
+  });
   command.text("--alibi", &alibi, "ALiBi slopes, one a query head: a .npy file, or auto (2^(-8 h / heads))",
                "FILE|auto");
   command.text("--dropout", &dropout, "Dropout on the probabilities, the same bits on every backend",
                "P[,SEED[,OFFSET]]");
+}
+
+std::vector<const char*> FeatureOptions::names(bool alone) {
+  std::vector<const char*> out{"--causal", "--window", "--align", "--alibi"};
+  const Attention any;
+  each_field(any, [&](const Field& field, const auto& x) {
+    if (static_cast<const void*>(&x) == &any.score.scale && alone) return;  // linear attention has it too
+    if (field.kind == FieldKind::number) out.push_back(field.option);
+  });
+  return out;
 }
 
 void FeatureOptions::refuse_slopes_from_a_file() const {
@@ -103,21 +128,21 @@ void FeatureOptions::apply(Attention* problem) const {
   if (causal_given && !window.empty())
     throw UsageError{"--causal and --window: give one; a causal window of 128 keys is --window 127,0"};
   if (causal_given) {
-    if (!causal.empty()) word_of("--causal", causal, kCorners);
-    problem->band = Band::causal(parse_align(causal, "--causal", *problem));
+    problem->band = Band::causal(Align::unset);
+    align(causal, "--causal", problem);
   }
   if (!window.empty()) {
     const auto sides = split(window);
     if (sides.size() != 2) throw UsageError{fmt::format("--window \"{}\" is not L,R, as 127,0 or inf,16", window)};
     problem->band = Band::window(parse_side(sides[0], window), parse_side(sides[1], window), Align::unset);
-    problem->band.align = parse_align(align, "--window", *problem);
-  } else if (!align.empty()) {
+    align(align_at, align_at.empty() ? "--window" : "--align", problem);
+  } else if (!align_at.empty()) {
     if (alibi.empty() || causal_given)
       throw UsageError{
           "--align: there is no --window or --alibi that it belongs to; --causal has its own: --causal top-left"};
-    problem->band.align = parse_align(align, "--align", *problem);
+    align(align_at, "--align", problem);
   }
-  problem->score = {scale, softcap};
+  problem->score = numbers.score;
   problem->alibi = !alibi.empty();
   if (!dropout.empty()) {
     static_cast<void>(rng());  // so that a bad value is refused also where no random number is drawn
@@ -137,24 +162,22 @@ Rng FeatureOptions::rng() const {
 
 void BackwardOptions::add_to(Command& command) {
   command.group("What the backward pass of attention computes");
-  command.flag("--any-order", &any_order, "Sums of grad_q in any order: the bits differ from run to run");
-  command.choice("--grads", &grads, {"rounded", "f32", "accumulate"},
-                 "Gradients in the type of q, in f32, or in f32 and added to what is there");
-  command.choice("--frozen", &frozen, {"none", "q", "kv", "all"}, "Which gradients are not wanted");
-  command.flag("--zero-unused", &zero_unused, "Rows that belong to no used length get 0");
-  command.flag("--grad-lse", &grad_lse, "With a gradient of the log-sum-exp as an input");
-  command.flag("--grad-bias", &grad_bias, "With the gradient of the bias");
-  command.flag("--grad-alibi", &grad_alibi, "With the gradient of the ALiBi slopes");
+  each_field(flags, [&](const Field& field, auto& x) {
+    using Member = std::remove_reference_t<decltype(x)>;
+    if (field.forward) return;
+    if constexpr (std::is_same_v<Member, bool>) command.flag(field.option, &x, field.text);
+    if constexpr (std::is_same_v<Member, Grads>)
+      command.choice(field.option, &grads, {"rounded", "f32", "accumulate"}, field.text);
+    if constexpr (std::is_same_v<Member, std::uint8_t>)
+      command.choice(field.option, &frozen, {"none", "q", "kv", "all"}, field.text);
+  });
 }
 
 void BackwardOptions::apply(Attention* problem) const {
-  problem->any_order = any_order;
+#define FALCHION_BACKWARD_FIELD(kind, key, member, option, text) problem->member = flags.member;
+#include "api/fields.def"
   problem->grads = grads == "f32" ? Grads::f32 : grads == "accumulate" ? Grads::accumulate : Grads::rounded;
   problem->frozen = frozen == "q" ? 1 : frozen == "kv" ? 2 : frozen == "all" ? 3 : 0;
-  problem->zero_unused = zero_unused;
-  problem->grad_lse = grad_lse;
-  problem->grad_bias = grad_bias;
-  problem->grad_alibi = grad_alibi;
 }
 
 void LinearOptions::add_to(Command& command) {
