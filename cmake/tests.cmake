@@ -136,6 +136,8 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
     falchion_script(verify.storm LABEL fast
       COMMAND falchion_command verify --random 900 --seed 1 --workers 2 --patience 120)
     if(FALCHION_PYTHON3)
+      falchion_script(house.pages LABEL fast
+        COMMAND ${FALCHION_PYTHON3} ${tests}/pages_test.py $<TARGET_FILE:falchion_command>)
       falchion_script(layout.browser LABEL fast
         COMMAND ${FALCHION_PYTHON3} ${tests}/layout_browser_test.py $<TARGET_FILE:falchion_command>)
     endif()
