@@ -141,6 +141,7 @@ if(NOT FALCHION_SANITIZE AND NOT CMAKE_CROSSCOMPILING)
       falchion_script(layout.browser LABEL fast
         COMMAND ${FALCHION_PYTHON3} ${tests}/layout_browser_test.py $<TARGET_FILE:falchion_command>)
     endif()
+    falchion_script(house.demo LABEL fast COMMAND ${tests}/demo_test.sh ${PROJECT_BINARY_DIR})
     falchion_script(layout.pictures LABEL fast
       COMMAND ${PROJECT_SOURCE_DIR}/docs/img/layouts/make.sh --check $<TARGET_FILE:falchion_command>)
   endif()
