@@ -3,6 +3,8 @@
 # - A ```console block of README.md and docs/ has a line "$ falchion ..." and below it lines of what that prints, as they
 #   are printed and in their order. The line that a build without the kernel prints first may be missing. --update
 #   writes these lines anew, as many as there were.
+# - A ```cpp block of docs/ is text of a file of examples/ that the page links to, so that it is compiled and run. Those of
+#   README.md and docs/calls.md are compiled and run as they are (tests/consumer).
 # - The README's first screen, which is all before its second heading, has at most 30 lines, empty ones and fences aside,
 #   and 8 of them are of `falchion explain`.
 # - The tables and pictures that scripts make of bench/results are what these make.
@@ -14,6 +16,7 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
+COMPILED_THEMSELVES = ("docs/calls.md",)
 MAKERS = ("bench/tables.py", "docs/img/speed.py")
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINES, LINES_OF_EXPLAIN = 30, 8
@@ -44,6 +47,14 @@ def faults_of_blocks(name, text, command):
                 yield f"{name}: {typed.split('  ')[0]!r} does not print {missing[:1] or 'nothing'} there"
 
 
+def faults_of_examples(name, text):
+    linked = [ROOT / "docs" / target for target in re.findall(r"\]\((\.\./examples/[\w/]+\.(?:cpp|c|cu))\)", text)]
+    sources = [file.read_text() for file in linked if file.is_file()]
+    for block in re.findall(r"^```(?:cpp|c)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
+        if not any(block in source for source in sources):
+            yield f"{name}: the example that begins {block[:50]!r} is in no file of examples/ that the page links to"
+
+
 def updated(text, command):
     def block_of(match):
         out = ""
@@ -69,6 +80,9 @@ def faults_of_first_screen(text):
 
 def spoilt(readme, command):
     """Yields what went wrong with the checks themselves."""
+    gpu = (ROOT / "docs" / "gpu.md").read_text()
+    if not any("no file of examples/" in fault for fault in faults_of_examples("docs/gpu.md", gpu.replace("if (!status)", "if (status)"))):
+        yield "tests/pages_test.py checks itself and fails: a changed example is not found"
     changes = {"a figure": (readme.replace("132 SMs", "131 SMs"), "does not print"),
                "two lines in another order": (re.sub(r"^(band .*\n)(score .*\n)", r"\2\1", readme, flags=re.MULTILINE), "does not print"),
                "one more line": (readme.replace("\n- **", "\nmore\n- **", 1), "at most 30"),
@@ -88,7 +102,10 @@ def main():
         text = page.read_text()
         if update:
             page.write_text(updated(text, command))
-        faults += faults_of_blocks(page.relative_to(ROOT), page.read_text(), command)
+        name = page.relative_to(ROOT).as_posix()
+        faults += faults_of_blocks(name, page.read_text(), command)
+        if name.startswith("docs/") and name not in COMPILED_THEMSELVES:
+            faults += faults_of_examples(name, text)
     readme = pages[0].read_text()
     faults += faults_of_first_screen(readme)
     for maker in MAKERS:
