@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # tests/docs_test.py: checks that what documents, comments and scripts name is there: files and folders, the targets of
 # links, tests by their name ("Suite.Name"), what is cited from a document (docs/x.md, "its words"), and in documents also
-# the words in backticks that look like names of code. CHANGELOG.md may speak of what is gone. Then texts with one fault
-# each are checked, to see that each fault is found.
+# the words in backticks that look like names of code. CHANGELOG.md may speak of what is gone. docs/environment.md must
+# have a row for each variable of the environment that is read. Then texts with one fault each are checked, to see that
+# each fault is found.
 #
 # It does not see a Suite.Name whose whole suite is gone, nor suites in ctest's regular expressions, nor /* */ comments.
 # And a word counts as there if a comment alone has it.
@@ -23,6 +24,10 @@ PLANNED_FILES = set()
 PLANNED_WORDS = {"k_scale", "v_scale"}
 # These words are not ours: a counter of ncu, an instruction of PTX, and CuTe's rule for names.
 FOREIGN_WORDS = {"l1tex__data_bank_reads", "commit_group", "tXyY"}
+
+
+# In the tables of these pages the first column has another library's names.
+PAGES_OF_OTHERS = {"docs/python_coming_from.md"}
 
 
 class Tree:
@@ -157,6 +162,8 @@ def faults_in(tree, file, text):
         found += [(number, fault) for fault in faults_of_tests(tree, line)]
     if file.endswith(".md"):
         for number, line in prose_of(file, without_code_blocks(text)):
+            if file in PAGES_OF_OTHERS:
+                line = re.sub(r"^\|.*?\|", "|", line)
             found += [(number, fault) for fault in (*faults_of_links(file, line, text), *faults_of_words(tree, line))]
     found += faults_of_citations(tree, file, text)
     if file == "docs/contract.md":
@@ -170,6 +177,35 @@ def is_checked(file):
         return False
     endings = (".md", ".cpp", ".hpp", ".cu", ".cuh", ".h", ".py", ".sh", ".cmake", ".def", ".in")
     return file.endswith(endings) or file in ("dev", ".ci/run", "CMakeLists.txt")
+
+
+READS_OF_ENVIRONMENT = (r'(?:getenv|environment|var|var_os|environ\.get)\("(FALCHION_\w+)"|environ\["(FALCHION_\w+)"\]',  # code
+                        r"\$\{(FALCHION_\w+):?[-+]|\$(FALCHION_\w+)|ENV\{(FALCHION_\w+)\}")  # scripts; CMake
+
+
+def variables_read(file, text):
+    """The variables FALCHION_X of the environment that a file reads. In a script an assignment makes it its own."""
+    is_script = file.endswith((".sh", ".cmake", "CMakeLists.txt")) or file in ("dev", ".ci/run")
+    found = {name for names in re.findall(READS_OF_ENVIRONMENT[is_script], text) for name in names if name}
+    return found - set(re.findall(r"^ *(?:local )?(FALCHION_\w+)=(?!\$\{)", text, re.MULTILINE))
+
+
+def faults_of_environment(read, page):
+    """Checks docs/environment.md, whose tables have one row for each variable. `read` are those that the code reads."""
+    told = set(re.findall(r"^\| `(FALCHION_\w+)` \|", page, re.MULTILINE))
+    return [f"docs/environment.md: {name} is read and has no row there" for name in sorted(read - told)] + [
+        f"docs/environment.md: nothing reads {name}" for name in sorted(told - read)]
+
+
+def all_faults_of_environment(tree):
+    files = [f for f in tree.files if not f.startswith(("tests/", "docs/")) and not f.endswith((".md", ".json", ".safetensors"))]
+    read = {name for file in files for name in variables_read(file, tree.text(file))}
+    page = tree.text("docs/environment.md")
+    if [f for f in faults_of_environment(read | {"FALCHION_NEW"}, page) if "FALCHION_NEW is read" in f] == []:
+        yield "tests/docs_test.py checks itself and fails: it does not find a variable without a row"
+    if variables_read("a.cpp", 'std::getenv("FALCHION_A")') | variables_read("b.sh", "x=${FALCHION_B:-1}") != {"FALCHION_A", "FALCHION_B"}:
+        yield "tests/docs_test.py checks itself and fails: it does not see what is read"
+    yield from faults_of_environment(read, page)
 
 
 def built_already(tree):
@@ -195,13 +231,15 @@ EXAMPLES = (
     ("bench/x.sh", "run 'Contract.NothingOfTheKind'", "there is no test Contract.NothingOfTheKind"),
     ("src/x.cpp", '#include "blocks/nothing.hpp"', ""),
     ("docs/x.md", "src/plan/work.{cpp,hpp}, tests/X_test.cpp, `Contract.HeadDims`", ""),
+    ("docs/python_coming_from.md", "| `their_name` | `attention` |", ""),
+    ("docs/python_coming_from.md", "| `attention` | `their_name` |", "nothing is named their_name"),
     ("docs/x.md", "# A heading\nin [map](map.md#the-one-place-for-each-change) and [here](#a-heading)", ""),
 )
 
 
 def main():
     tree = Tree()
-    faults = built_already(tree)
+    faults = built_already(tree) + list(all_faults_of_environment(tree))
     for file in filter(is_checked, tree.files):
         faults += faults_in(tree, file, tree.text(file))
     for file, text, fault in EXAMPLES:
