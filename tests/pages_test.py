@@ -7,7 +7,7 @@
 #   README.md and docs/calls.md are compiled and run as they are (tests/consumer).
 # - The README's first screen, which is all before its second heading, has at most 30 lines, empty ones and fences aside,
 #   and 8 of them are of `falchion explain`.
-# - The tables and pictures that scripts make of bench/results are what these make.
+# - The tables and pictures that scripts make of bench/results and of src/variants.def are what these make.
 # Then pages with one fault each are checked, to see that each fault is found.
 import pathlib
 import re
@@ -17,7 +17,7 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 COMPILED_THEMSELVES = ("docs/calls.md",)
-MAKERS = ("bench/tables.py", "docs/img/speed.py")
+MAKERS = ("bench/tables.py", "docs/img/speed.py", "docs/grid.py")
 BLOCK = re.compile(r"^```console\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINES, LINES_OF_EXPLAIN = 30, 8
 
