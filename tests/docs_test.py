@@ -135,14 +135,38 @@ def faults_of_words(tree, line):
                 yield f"nothing is named {word}"
 
 
-def faults_of_contract(tree, line):
-    """Checks the last column of docs/contract.md's tables, where names of tests may stand without their suite."""
-    if not line.startswith("| ") or line.count(" | ") < 2:
-        return
-    names = {name for test in tree.tests for name in test}
-    for name in re.findall(r"(?<!\.)\b[A-Z]\w*[a-z0-9][A-Z]\w*\b", line.rsplit(" | ", 1)[1]):
-        if name not in names:
-            yield f"there is no test {name}"
+# Rules of docs/contract.md about what is not offered, which no test can show.
+RULES_WITHOUT_TESTS = {"Sinks, page tables", "Backward: gradients of gradients"}
+
+
+def faults_of_contract(tree, text):
+    """Checks the rules of docs/contract.md: each has a heading of its own, by which messages cite it, and below it the names
+    of its tests, where they may stand without their suite."""
+    names, headings, line = {name for test in tree.tests for name in test}, set(), 1
+    for part in re.split(r"^(?=##)", text, flags=re.MULTILINE):
+        if part.startswith("### "):
+            heading = part.split("\n")[0][4:]
+            anchor = min(anchors_of("# " + heading))
+            if anchor in headings:
+                yield line, f"another rule has the heading {heading}"
+            headings.add(anchor)
+            tests = re.search(r"^Tests: ((?:.+\n?)+)", part, re.MULTILINE)
+            if not tests and heading not in RULES_WITHOUT_TESTS:
+                yield line, f"the rule {heading} names no test"
+            at = line + part.count("\n", 0, tests.start()) if tests else line
+            for name in re.findall(r"(?<!\.)\b[A-Z]\w*[a-z0-9][A-Z]\w*\b", tests[1] if tests else ""):
+                if name not in names:
+                    yield at, f"there is no test {name}"
+        elif re.search(r"^\| case \|", part, re.MULTILINE):
+            yield line, "a rule is a heading with its text and its tests, and no row of a table"
+        line += part.count("\n")
+
+
+def faults_of_rules_cited(tree, text):
+    """Checks what messages and comments cite: contract.md#row-that-sees-no-key."""
+    for anchor in re.findall(r"contract\.md#([\w-]+)", text):
+        if anchor not in anchors_of(tree.text("docs/contract.md")):
+            yield f"docs/contract.md has no rule #{anchor}"
 
 
 def faults_of_tests(tree, line):
@@ -167,8 +191,10 @@ def faults_in(tree, file, text):
             found += [(number, fault) for fault in (*faults_of_links(file, line, text), *faults_of_words(tree, line))]
     found += faults_of_citations(tree, file, text)
     if file == "docs/contract.md":
-        for number, line in prose_of(file, text):
-            found += [(number, fault) for fault in faults_of_contract(tree, line)]
+        found += faults_of_contract(tree, text)
+    if "contract.md#" in text:
+        for number, line in enumerate(text.split("\n"), 1):
+            found += [(number, fault) for fault in faults_of_rules_cited(tree, line)]
     return [f"{file}:{number}: {fault}" for number, fault in dict.fromkeys(sorted(found))]
 
 
@@ -226,7 +252,12 @@ EXAMPLES = (
     ("docs/x.md", "checked by Contract.NothingOfTheKind", "there is no test Contract.NothingOfTheKind"),
     ("src/x.cpp", '// as docs/contract.md, "head dims",\n', ""),
     ("src/x.cpp", '// as docs/contract.md, "nothing\n// of the kind"', "docs/contract.md does not say 'nothing of the kind'"),
-    ("docs/contract.md", "| a | b | NothingOfTheKind |", "there is no test NothingOfTheKind"),
+    ("docs/contract.md", "### A rule\nTests: NothingOfTheKind", "there is no test NothingOfTheKind"),
+    ("docs/contract.md", "### A rule\nits text", "the rule A rule names no test"),
+    ("docs/contract.md", "### A rule\nTests: Docs\n### A rule\nTests: Docs", "another rule has the heading A rule"),
+    ("docs/contract.md", "| case | rule | test |", "a rule is a heading with its text and its tests, and no row of a table"),
+    ("src/x.cpp", 'return "see docs/contract.md#nothing";', "docs/contract.md has no rule #nothing"),
+    ("src/x.cpp", 'return "see docs/contract.md#row-that-sees-no-key";', ""),
     ("src/x.cpp", "int x;  // as in blocks/nothing.hpp", "there is no blocks/nothing.hpp"),
     ("bench/x.sh", "run 'Contract.NothingOfTheKind'", "there is no test Contract.NothingOfTheKind"),
     ("src/x.cpp", '#include "blocks/nothing.hpp"', ""),
@@ -244,7 +275,7 @@ def main():
         faults += faults_in(tree, file, tree.text(file))
     for file, text, fault in EXAMPLES:
         found = faults_in(tree, file, text)
-        if found != ([f"{file}:1: {fault}"] if fault else []):
+        if [re.sub(r":\d+:", ":", f, count=1) for f in found] != ([f"{file}: {fault}"] if fault else []):
             faults.append(f"tests/docs_test.py checks itself and fails: in {text!r} it must find {fault!r}, "
                           f"but it finds {found}")
     if faults:
