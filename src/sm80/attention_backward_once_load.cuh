@@ -4,6 +4,7 @@
 
 #include "sm80/attention_backward_load.cuh"
 #include "sm80/attention_backward_once_config.hpp"
+#include "sm80/attention_backward_once_order.hpp"
 
 namespace falchion::sm80 {
 
@@ -37,6 +38,7 @@ struct RowLoader {
             layout.grad_q_sums(a) + row * kD,
             layout.turns(a) + row / 64 * 2,
             static_cast<int>(layout.rows / 64),
+            keys_with_owner(t.own0, t.k.length, a.key_tiles - t.tile, Config::kKeys),
             t.mask.shift + t.mask.right};
   }
   /// For each query head of the K/V head a CTA visits the tiles that see its keys, upwards.
@@ -107,7 +109,7 @@ struct RowLoader {
     rows.wanted = 1;
     if (a.any_order) return rows;
     const std::int64_t past = min(rows.tile * kRows + kRows, t.q.length) + shared.head.reach;  // the keys that it sees
-    rows.wanted = static_cast<int>(min(past, std::int64_t{t.k.length}) - 1) / Config::kKeys - t.own0 / Config::kKeys;
+    rows.wanted = adders_before(t.own0, past, shared.head.keys, Config::kKeys);
     return rows;
   }
 };
