@@ -70,12 +70,18 @@ void attention_fields(Any& p, const F& f) {
   f("left", a.band.left);
   f("right", a.band.right);
   f("align", a.band.align);
+  f("offset", a.band.offset);
   f("scale", a.score.scale);
   f("softcap", a.score.softcap);
   f("dropout", a.dropout);
   f("dropout_seed", p.seed);
   f("dropout_offset", p.offset);
   f("rng_at", p.rng_in_memory);
+  f("origin_b", p.origin.b);
+  f("origin_h", p.origin.h);
+  f("origin_i", p.origin.i);
+  f("origin_j", p.origin.j);
+  f("origin_h_q", p.origin.h_q);
   f("alibi", a.alibi);
   f("alibi_by_batch", p.slopes_by_batch);
   f("bias", a.bias);

@@ -36,6 +36,7 @@ constexpr const char* name(Align x) {
     case Align::unset: return "unset";
     case Align::bottom_right: return "bottom_right";
     case Align::top_left: return "top_left";
+    case Align::at: return "at";
   }
   return "unknown";
 }

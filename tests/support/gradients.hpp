@@ -195,6 +195,11 @@ inline void expect_judged(const Gradients& x, const judge::GradientReference& re
   }
 }
 
+/// Checks that what is frozen changes no bit of the rest, as long as the plan takes the same variant. Only on a GPU,
+/// and only where k and v are frozen, may it take another one; then the rest must keep the tolerance rule. make(frozen)
+/// returns the same problem each time.
+void expect_frozen_as_full(const Target& target, const std::function<Gradients(std::uint8_t)>& make);
+
 /// Calls f(name, gradient of x, gradient of y) for each gradient that both have.
 inline void for_each_gradient(const Gradients& x, const Gradients& y,
                               const std::function<void(const char*, const HostTensor&, const HostTensor&)>& f) {

@@ -37,7 +37,7 @@ std::vector<std::int64_t> parse_integers(const std::string& text, const std::str
 /// Which query sees which key, and how a score is made.
 struct FeatureOptions {
   bool causal_given = false;
-  std::string causal, window, align, alibi, dropout;
+  std::string causal, window, align_at, alibi, dropout;
   float scale = 0, softcap = 0;
 
   void add_to(Command& command);

@@ -99,10 +99,12 @@ std::string size_name(const Attention& a) {
 std::string feature_name(const Attention& a) {
   std::string out;
   const auto add = [&](const std::string& word) { out += (out.empty() ? "" : " ") + word; };
-  const bool corner = a.s_q != a.s_k && a.band.align == Align::top_left;
-  if (a.band.left < 0 && a.band.right == 0) add(corner ? "causal-tl" : "causal");
+  std::string where;
+  if (a.s_q != a.s_k && a.band.align == Align::top_left) where = "tl";
+  if (a.band.align == Align::at) where = fmt::format("at {}", a.band.offset);
+  if (a.band.left < 0 && a.band.right == 0) add(fmt::format("causal{}{}", where.empty() ? "" : "-", where));
   if (a.band.left >= 0 || a.band.right > 0)
-    add(fmt::format("window {},{}{}", bound(a.band.left), bound(a.band.right), corner ? " tl" : ""));
+    add(fmt::format("window {},{}{}{}", bound(a.band.left), bound(a.band.right), where.empty() ? "" : " ", where));
   if (a.score.scale != 0) add(fmt::format("scale {:g}", a.score.scale));
   if (a.score.softcap != 0) add(fmt::format("softcap {:g}", a.score.softcap));
   if (a.alibi) add("alibi");

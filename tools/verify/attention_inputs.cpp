@@ -196,7 +196,7 @@ Operands AttentionInputs::operands(const std::byte* base) const {
   if (a_.used_q) x.used_q = lengths(used_q_);
   if (a_.used_k) x.used_k = lengths(used_k_);
   if (a_.first_k) x.first_k = lengths(first_k_);
-  x.rng = {p_.seed, p_.offset, nullptr};
+  x.rng = {p_.seed, p_.offset, nullptr, p_.origin};
   if (p_.rng_in_memory) x.rng.at = reinterpret_cast<const std::uint64_t*>(base + rng_at_);
   return x;
 }

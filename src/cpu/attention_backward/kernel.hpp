@@ -32,6 +32,7 @@ class BackwardWorker : public BackwardScores<T, Engine> {
     dp_ = arena.take<float>(kGroup * step_keys_ * kM);
     rows_ = arena.take<float>(row_floats(a));
     const std::int64_t tiles = ceil_div(a.s_q * group_of(a), kM);
+    if (std::is_same_v<T, f32> && a.wants_kv) segments_ = {a, arena, engine_.grad_k(), engine_.grad_v()};
     if (a.wants_q && !SharedRows::keeps_grad_q(a)) grad_q_ = arena.take<float>(tiles * shared.grad_q_floats);
   }
 
@@ -39,7 +40,12 @@ class BackwardWorker : public BackwardScores<T, Engine> {
     start(item);
     for (std::int64_t key0 = item.keys.begin; key0 < item.keys.end; key0 += a_.keys) {
       this->load_keys(item, {key0, static_cast<int>(min(a_.keys, item.keys.end - key0))});
-      for (std::int64_t first = 0; first < item.tiles; first += kGroup) run_group(item, first);
+      segments_.reset();
+      for (std::int64_t first = 0; first < item.tiles; first += kGroup) {
+        run_group(item, first);
+        segments_.count(kGroup * kM);
+      }
+      segments_.finish();
       if (a_.wants_kv) store_keys(item);
     }
     if (!a_.wants_q || a_.parts > 1) return;
@@ -126,7 +132,7 @@ class BackwardWorker : public BackwardScores<T, Engine> {
     const auto kept = [&](int i, int lane, int key) {
       const GradientTile& t = tile_[i];
       const std::int64_t j = block_.key0 + key;
-      return seen(i, lane, key) && (!(a_.dropout > 0) || dropout_.keep(t.b * a_.h_q + t.head(lane), t.query(lane), j));
+      return seen(i, lane, key) && (!(a_.dropout > 0) || dropout_.keep(t.b, t.head(lane), t.query(lane), j));
     };
     engine_.products(count, static_cast<int>(step_), static_cast<int>(stop), masked, a_.dropout > 0, Buffers{*this},
                      seen, kept);
@@ -148,6 +154,7 @@ class BackwardWorker : public BackwardScores<T, Engine> {
   float *s_, *dp_, *rows_;        // S, then P, and dP, then dS: (kGroup, step_keys_, kM)
   bool keep_ = true;              // P and dS of a step stay in these places; else each chunk takes the same one
   float* grad_q_ = nullptr;       // dQ^T of all rows of the item, where the worker has a place of its own for it
+  QuerySegments segments_;        // f32
   GradientTile tile_[kGroup];
   const BackwardItem* item_ = nullptr;
   std::int64_t first_tile_ = 0, step_ = 0;  // the first tile of the group; the first key of the step

@@ -52,7 +52,7 @@ class BackwardScores {
       apply_score(a_, t, keys, S, x_.derivative);
       if (a_.bias.data != nullptr || a_.mask.data != nullptr) add_bias_and_mask<T>(a_, t, keys, kHiddenBackward, S);
       if (masked) keep_band(t, keys, kHiddenBackward, S);
-      if (x_.kept != nullptr) draw_kept(a_, dropout_, t, keys, x_.kept);
+      if (x_.kept != nullptr) draw_kept(dropout_, t, keys, x_.kept);
       x_.g != nullptr ? weigh_general<f32::kExp2Degree>(t, n, S, dP, x_)
                       : weigh_general<T::kExp2Degree>(t, n, S, dP, x_);
       if (Engine::kPuts) put_all(slot, keys, S, dP);

@@ -29,13 +29,12 @@ struct ChunkTensors {
 };
 
 /// Draws the factors of dropout for the keys of a span. Philox makes those of four neighbouring keys at a time.
-FALCHION_INLINE void draw_kept(const AttentionCall& a, const DropoutMask& dropout, const TileRows& t,
-                               const KeySpan& keys, float* kept) {
+FALCHION_INLINE void draw_kept(const DropoutMask& dropout, const TileRows& t, const KeySpan& keys, float* kept) {
   for (int i = 0; i < t.count; ++i) {
     Philox::Block words{};
     for (int key = keys.begin; key < keys.stop; ++key) {
       const std::int64_t j = keys.key0 + key;
-      if (key == keys.begin || j % 4 == 0) words = dropout.words(t.b * a.h_q + t.head(i), t.query(i), j);
+      if (key == keys.begin || j % 4 == 0) words = dropout.words(t.b, t.head(i), t.query(i), j);
       kept[(key - keys.begin) * kM + i] = words.word[j % 4] >= dropout.threshold ? dropout.keep_scale : 0;
     }
   }

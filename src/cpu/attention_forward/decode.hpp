@@ -245,7 +245,7 @@ class DecodeWorker {
     for (std::int64_t c = 0; c < width_v_; ++c) o[c] *= shrink;
   }
   bool keeps(int r, std::int64_t j) const {
-    return a_.dropout == 0 || dropout_.keep(tile_->b * a_.h_q + tile_->head(r), tile_->query(r), j);
+    return a_.dropout == 0 || dropout_.keep(tile_->b, tile_->head(r), tile_->query(r), j);
   }
   void drop(int r, std::int64_t key0, int count) {
     float* s = s_ + r * kDecodeKeys;

@@ -161,7 +161,7 @@ class ForwardWorker {
     const std::int64_t key0 = chunk.block * a_.keys + chunk.begin;
     for (int i = 0; i < t.count; ++i) {
       for (int key = 0; key < chunk.keys(); key += 4) {
-        const auto words = dropout_.words(t.b * a_.h_q + t.head(i), t.query(i), key0 + key);
+        const auto words = dropout_.words(t.b, t.head(i), t.query(i), key0 + key);
         for (int w = 0; w < 4; ++w) {
           float& p = S[(key + w) * kM + i];
           p = words.word[w] >= dropout_.threshold ? p * dropout_.keep_scale : 0;
@@ -205,7 +205,7 @@ class ForwardWorker {
       const auto* v = t.template key_row<typename T::Bits>(a_.v, key0 + key);
       for (int i = 0; i < t.count; ++i) {
         if (!sees<T>(a_, t, i, key0 + key)) continue;
-        if (a_.dropout > 0 && !dropout_.keep(t.b * a_.h_q + t.head(i), t.query(i), key0 + key)) continue;
+        if (a_.dropout > 0 && !dropout_.keep(t.b, t.head(i), t.query(i), key0 + key)) continue;
         const float p = engine_.p_at(step, p_[step.parity], key, i);
         for (std::int64_t c = 0; c < a_.d_v; ++c) {
           const float x = T::to_float(v[c]);

@@ -37,7 +37,7 @@ struct Sequence {
     }
     return s;
   }
-  FALCHION_INLINE std::int64_t shift(const AttentionCall& a) const { return a.top_left ? 0 : k_len - q_len; }
+  FALCHION_INLINE std::int64_t shift(const AttentionCall& a) const { return shift_of(a, q_len, k_len); }
   FALCHION_INLINE BandMask mask(const AttentionCall& a) const {
     return BandMask::make(k_len, shift(a), a.left, a.right);
   }

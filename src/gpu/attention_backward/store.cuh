@@ -98,7 +98,7 @@ struct SummedRows {
     t.row0 = m * kRows;
     t.first = BackwardLayout::of(a).first_row(a, b, t.h, t.q.begin) + t.row0;
     const int length_k = rows_of_k(a, b).length;
-    const BandMask mask = BandMask::make(length_k, a.top_left ? 0 : length_k - t.q.length, a.left, a.right);
+    const BandMask mask = BandMask::make(length_k, shift_of(a, t.q.length, length_k), a.left, a.right);
     t.summed = t.row0 < t.q.length && !mask.visible(t.row0, min(t.row0 + kRows, t.q.length)).empty();
     return t;
   }

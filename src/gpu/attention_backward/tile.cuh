@@ -76,7 +76,7 @@ struct BackwardTile {
     t.q = rows_of_q(a, t.b);
     t.k = rows_of_k(a, t.b);
     t.own0 = m * kOwn;
-    t.mask = BandMask::make(t.k.length, a.top_left ? 0 : t.k.length - t.q.length, a.left, a.right);
+    t.mask = BandMask::make(t.k.length, shift_of(a, t.q.length, t.k.length), a.left, a.right);
     if (t.own0 >= t.own_length<owner>()) return t;
     const int end = min(t.own0 + kOwn, t.own_length<owner>());
     const Range seen = kKeys ? queries_of(t.mask, t.own0, end, t.q.length) : t.mask.visible(t.own0, end);

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(kProbabilityThreads)
   const int b = static_cast<int>(x / a.s_q / a.h_q), h_kv = h / static_cast<int>(a.h_q / a.h_k);
   const Rows q_rows = rows_of_q(a, b), k_rows = rows_of_k(a, b);
   if (i >= q_rows.length) return;
-  const int shift = a.top_left ? 0 : k_rows.length - q_rows.length, first = static_cast<int>(threadIdx.x);
+  const int shift = static_cast<int>(shift_of(a, q_rows.length, k_rows.length)), first = static_cast<int>(threadIdx.x);
   const BandMask mask = BandMask::make(k_rows.length, shift, a.left, a.right);
   const ScoreRow<Element> row(a, b, h, i, shift, k_rows.first);
   const Element* q = static_cast<const Element*>(a.q.data) + b * a.q.stride[0] + i * a.q.stride[1] + h * a.q.stride[2];

@@ -108,7 +108,7 @@ struct AttentionTile {
   template <int kRows, int kKeys>
   FALCHION_DEVICE void look(const AttentionArgs& a) {
     k = rows_of_k(a, b);
-    mask = BandMask::make(k.length, a.top_left ? 0 : k.length - q.length, a.left, a.right);
+    mask = BandMask::make(k.length, shift_of(a, q.length, k.length), a.left, a.right);
     const int last = min(row0 + kRows, rows) - 1;
     const int q0 = query(row0), q1 = query(last) + 1;
     const Range seen = mask.visible(q0, q1), all = mask.unmasked(q0, q1);

@@ -47,7 +47,7 @@ struct BiasTile {
   /// Adds G of one pair of tiles: query rows from q0 on, columns of the bias from column0 on. All threads take part.
   FALCHION_DEVICE void add(int b, int h, int q0, int column0) {
     const Rows q = rows_of_q(a, b), k = rows_of_k(a, b);
-    const BandMask mask = BandMask::make(k.length, a.top_left ? 0 : k.length - q.length, a.left, a.right);
+    const BandMask mask = BandMask::make(k.length, shift_of(a, q.length, k.length), a.left, a.right);
     const int k0 = column0 - k.first;
     if (q0 >= q.length || k0 >= k.length) return;
     const Range seen = mask.visible(q0, min(q0 + Math::kOwn, q.length));

@@ -91,7 +91,7 @@ struct GeneralPairs {
       const RowStatistic x = t.statistics[row];
       const ScoreRow<Element> line(a, t.b, t.h, i, shift, t.k.first);
       const bool seen = t.mask.keep(i, j) && !counts_for_nothing(x) && line.sees(j);
-      const bool kept = !(a.dropout > 0) || (seen && dropout.keep(std::int64_t{t.b} * a.h_q + t.h, i, j));
+      const bool kept = !(a.dropout > 0) || (seen && dropout.keep(t.b, t.h, i, j));
       const float factor = a.dropout > 0 ? dropout.keep_scale : 1.f;
       float p = 0, g = 0, derivative = 1;
       if (seen) {

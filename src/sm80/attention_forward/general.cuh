@@ -65,11 +65,10 @@ struct GeneralScores {
     CUTE_UNROLL
     for (int r = 0; r < size<0>(s); ++r) {
       const int row = t.row0 + static_cast<int>(get<0>(at(r, 0)));
-      const std::int64_t bh = t.b * a.h_q + t.head(row);
       CUTE_UNROLL
       for (int c = 4 * k; c < 4 * k + 4; c += 2) {
         const int key = key0 + static_cast<int>(get<1>(at(r, c)));
-        const Philox::Block block = dropout.words(bh, t.query(row), key);
+        const Philox::Block block = dropout.words(t.b, t.head(row), t.query(row), key);
         const bool upper = key % 4 >= 2;
         if ((upper ? block.word[2] : block.word[0]) < dropout.threshold) s(r, c) = 0;
         if ((upper ? block.word[3] : block.word[1]) < dropout.threshold) s(r, c + 1) = 0;

@@ -26,6 +26,7 @@ struct alignas(16) HeadOfRows {
   float* sums;         // of grad_q
   unsigned* turns;     // two for each 64 rows, of which the first counts
   int blocks;          // of 64 rows, from one head to the next
+  int keys;            // of the sequence, that a CTA owns
   std::int64_t reach;  // a row sees no key after row + reach
 };
 

@@ -5,6 +5,7 @@
 #include "base/host_device.hpp"
 #include "sm80/attention_backward/load.cuh"
 #include "sm80/attention_backward/once/config.hpp"
+#include "sm80/attention_backward/once/order.hpp"
 
 namespace falchion::sm80 {
 
@@ -40,6 +41,7 @@ struct RowLoader {
             layout.grad_q_sums(a) + row * kD,
             layout.turns(a) + row / 64 * 2,
             static_cast<int>(layout.rows / 64),
+            keys_with_owner(t.own0, t.k.length, a.key_tiles - t.tile, Config::kKeys),
             t.mask.shift + t.mask.right};
   }
   /// For each query head of the K/V head a CTA visits the tiles that see its keys, upwards.
@@ -109,7 +111,7 @@ struct RowLoader {
     rows.wanted = 1;
     if (a.any_order) return rows;
     const std::int64_t past = min(rows.tile * kRows + kRows, t.q.length) + shared.head.reach;  // the keys that it sees
-    rows.wanted = static_cast<int>(min(past, std::int64_t{t.k.length}) - 1) / Config::kKeys - t.own0 / Config::kKeys;
+    rows.wanted = adders_before(t.own0, past, shared.head.keys, Config::kKeys);
     return rows;
   }
 };

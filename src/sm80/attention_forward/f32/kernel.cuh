@@ -138,7 +138,7 @@ __global__ void __launch_bounds__(Config::kThreads, Config::kCtas)
     exchange<Config, false>(rS, own_p + at.key);
     if (a.dropout > 0) {  // dropped elements have been added to l, and stay there
       for_each_own_cell<Config>(t, at, n * kKeys, own_p + at.key, [&](int row, int key, float(&x)[4]) {
-        const Philox::Block block = dropout.words(t.b * a.h_q + t.head(row), t.query(row), key);
+        const Philox::Block block = dropout.words(t.b, t.head(row), t.query(row), key);
         CUTE_UNROLL
         for (int i = 0; i < 4; ++i) x[i] = block.word[i] < dropout.threshold ? 0.f : x[i];
       });
